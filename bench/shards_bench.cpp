@@ -13,8 +13,8 @@
 
 #include "witan/base/error.h"
 #include "witan/data/batches/batch.h"
-#include "witan/train/run/data_fingerprint.h"
-#include "witan/train/run/mixture_data.h"
+#include "witan/train/data/data_fingerprint.h"
+#include "witan/train/data/mixture_data.h"
 
 namespace witan {
 namespace {

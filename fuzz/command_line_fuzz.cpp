@@ -5,7 +5,7 @@
 
 #include "fuzz/support.h"
 #include "witan/cli/args/config_args.h"
-#include "witan/train/run/config.h"
+#include "witan/train/config/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace witan;

@@ -5,8 +5,7 @@
 
 #include "fuzz/support.h"
 #include "witan/data/megatron/blend.h"
-#include "witan/train/run/mixture_data.h"
-#include "witan/train/run/validation_sets.h"
+#include "witan/train/data/mixture_data.h"
 
 namespace witan {
 namespace {

@@ -1,6 +1,6 @@
 // A configuration that is accepted is written and read again as it was: one in eight, since that takes most of the time.
 #include "fuzz/support.h"
-#include "witan/train/run/config.h"
+#include "witan/train/config/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace witan;

@@ -21,7 +21,7 @@
 #include "witan/data/text/jsonl.h"
 #include "witan/tokenizer/files/tokenizer_files.h"
 #include "witan/tokenizer/tokenizer.h"
-#include "witan/train/run/config.h"
+#include "witan/train/config/config.h"
 
 namespace witan {
 namespace {

@@ -1,5 +1,5 @@
-// A libnvidia-ml.so.1 of two GPUs, for tests of witan/train/record/nvml. The second GPU does not tell its power, and
-// has lowered its clocks for the first reading alone. FAKE_NVML_BROKEN: there is no driver.
+// A libnvidia-ml.so.1 of two GPUs, for tests of witan/train/record/gpu_monitor. The second GPU does not tell its power,
+// and has lowered its clocks for the first reading alone. FAKE_NVML_BROKEN: there is no driver.
 #include <cstdlib>
 
 namespace {

@@ -2,7 +2,7 @@
 // schedule, and the same recipe at a width that a CPU trains.
 #include <gtest/gtest.h>
 
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/model/counts.h"
 #include "witan/moe/config.h"
 #include "witan/optim/lr_schedule.h"

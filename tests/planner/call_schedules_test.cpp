@@ -19,7 +19,7 @@
 #include "witan/base/files/file.h"
 #include "witan/parallel/layout.h"
 #include "witan/planner/meta_rank.h"
-#include "witan/train/run/start_check.h"
+#include "witan/train/loop/start_check.h"
 
 namespace witan {
 namespace {

@@ -1,7 +1,7 @@
 // The calls of a plan are its costs and its communication once more, apart by kind.
 #include <gtest/gtest.h>
 
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/base/config/fields.h"
 #include "witan/parallel/mesh_shorthand.h"
 #include "witan/planner/cluster.h"

@@ -5,11 +5,11 @@
 
 #include "support/message_of.h"
 #include "support/temp_folder.h"
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/base/error.h"
 #include "witan/checkpoint/store.h"
 #include "witan/planner/meta_rank.h"
-#include "witan/train/run/anomaly.h"
+#include "witan/train/loop/anomaly.h"
 
 namespace witan {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/parallel/mesh_shorthand.h"
 #include "witan/planner/plan.h"
 #include "witan/planner/step_time.h"

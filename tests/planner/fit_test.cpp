@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/message_of.h"
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/base/error.h"
 #include "witan/tensor/cuda.h"
 

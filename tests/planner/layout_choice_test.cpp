@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <set>
 
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/base/error.h"
-#include "witan/train/run/resolve.h"
+#include "witan/train/config/resolve.h"
 
 namespace witan {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/parallel/mesh_shorthand.h"
 
 namespace witan {

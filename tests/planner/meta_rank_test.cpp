@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 
 #include "support/temp_folder.h"
-#include "train/run/run_support.h"
 #include "train/step/laid_out.h"
+#include "train/step/run_support.h"
 #include "witan/base/files/file.h"
 #include "witan/planner/plan.h"
-#include "witan/train/record/times.h"
+#include "witan/train/trace/times.h"
 
 namespace witan {
 namespace {

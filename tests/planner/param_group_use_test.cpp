@@ -3,11 +3,11 @@
 #include <gmock/gmock.h>
 
 #include "support/message_of.h"
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/base/error.h"
 #include "witan/model/counts.h"
 #include "witan/planner/format.h"
-#include "witan/train/run/trained_parameters.h"
+#include "witan/train/config/trained_parameters.h"
 
 namespace witan {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/parallel/mesh_shorthand.h"
 #include "witan/planner/plan.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/generate/generator.h"
 #include "witan/planner/plan.h"
 

@@ -7,10 +7,10 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/base/error.h"
 #include "witan/planner/search_page.h"
-#include "witan/train/run/resolve.h"
+#include "witan/train/config/resolve.h"
 
 namespace witan {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/planner/layout_page.h"
 
 namespace witan {

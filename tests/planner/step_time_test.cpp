@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/tensor/trace_context.h"
 
 namespace witan {

@@ -9,12 +9,12 @@
 #include <nlohmann/json.hpp>
 
 #include "reliability/file_log.h"
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/base/error.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/checkpoint/store.h"
-#include "witan/train/run/resolve.h"
-#include "witan/train/run/saved_config.h"
+#include "witan/train/config/resolve.h"
+#include "witan/train/config/saved_config.h"
 
 namespace witan::test {
 namespace {

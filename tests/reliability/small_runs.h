@@ -10,7 +10,7 @@
 #include "reliability/faults.h"
 #include "support/temp_folder.h"
 #include "witan/planner/plan.h"
-#include "witan/train/run/trainer.h"
+#include "witan/train/loop/trainer.h"
 
 namespace witan::test {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/parallel/mesh_shorthand.h"
 
 namespace witan::testing {

@@ -19,12 +19,12 @@
 #include "witan/cli/models/imported_run.h"
 #include "witan/cli/text_batches.h"
 #include "witan/report/progress/progress.h"
-#include "witan/train/run/load_run.h"
-#include "witan/train/run/run_conversations.h"
-#include "witan/train/run/run_folder.h"
-#include "witan/train/run/run_routes.h"
+#include "witan/train/data/run_conversations.h"
+#include "witan/train/loop/run_routes.h"
+#include "witan/train/state/run_folder.h"
 #include "witan/train/step/evaluate.h"
 #include "witan/train/step/non_finite.h"
+#include "witan/train/weights/load_run.h"
 
 namespace witan::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include "witan/cli/args/run_args.h"
 #include "witan/cli/command.h"
 #include "witan/tasks/task_scores.h"
-#include "witan/train/run/load_run.h"
+#include "witan/train/weights/load_run.h"
 
 namespace witan::cli {
 

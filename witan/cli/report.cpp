@@ -16,8 +16,8 @@
 #include "witan/report/events/figures.h"
 #include "witan/report/events/metrics.h"
 #include "witan/report/page/page.h"
-#include "witan/train/run/load_run.h"
-#include "witan/train/run/run_folder.h"
+#include "witan/train/state/run_folder.h"
+#include "witan/train/weights/load_run.h"
 
 namespace witan::cli {
 namespace {

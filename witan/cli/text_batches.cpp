@@ -4,7 +4,7 @@
 
 #include "witan/base/error.h"
 #include "witan/data/prepare/text_encoder.h"
-#include "witan/train/run/run_data.h"
+#include "witan/train/data/run_data.h"
 
 namespace witan::cli {
 namespace {

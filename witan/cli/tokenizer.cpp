@@ -17,8 +17,8 @@
 #include "witan/cli/generate/line_input.h"
 #include "witan/cli/train/input.h"
 #include "witan/tokenizer/streaming_decoder.h"
-#include "witan/train/run/load_run.h"
-#include "witan/train/run/train_tokenizer.h"
+#include "witan/train/data/run_tokenizer.h"
+#include "witan/train/weights/load_run.h"
 
 namespace witan::cli {
 namespace {

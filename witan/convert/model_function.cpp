@@ -107,7 +107,7 @@ bool same_value(const ModelConfig& a, const ModelConfig& b, const Field& of_a, c
   }
   if (of_a.name == "moe_router_group_score_topk" && a.moe.moe_router_group_topk > 0 && b.moe.moe_router_group_topk > 0)
     return a.moe.group_score_topk() == b.moe.group_score_topk();
-  // A model without adapters may get some; what has adapters is not without them (train/run/initial_weights.h).
+  // A model without adapters may get some; what has adapters is not without them (train/weights/initial_weights.h).
   if (of_a.name.starts_with("lora_")) return a.lora_rank == 0 || b.lora_rank == 0;
   // Of models that learn none.
   if (of_a.name == "max_position_embeddings") return !a.attention.learned_positions();

@@ -76,7 +76,7 @@ class Transformer : public Module {
   const ModelConfig& config() const { return config_; }
   // What this stage holds, in the model's order.
   std::vector<Unit> units();
-  // Numbers the blocks. A tensor_side is for models whose layers are lanes' (train/run/config.cpp says which).
+  // Numbers the blocks. A tensor_side is for models whose layers are lanes' (train/config/config.cpp says which).
   void attach(const ModelServices& services) override;
   int64_t routers() const;  // that this stage holds
   // This stage's token mixers, each with its layer's number in the whole model: those of MTP modules follow the layers.

@@ -11,7 +11,7 @@
 #include "witan/planner/cpu_speeds.h"
 #include "witan/planner/gpu_speeds.h"
 #include "witan/tensor/device.h"
-#include "witan/train/run/config.h"
+#include "witan/train/config/config.h"
 
 namespace witan {
 

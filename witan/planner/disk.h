@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "witan/base/files/file.h"
-#include "witan/train/run/resolve.h"
+#include "witan/train/config/resolve.h"
 
 namespace witan {
 
@@ -12,7 +12,7 @@ namespace witan {
 // the file system by a bound.
 struct FolderBytes {
   int64_t checkpoint = 0;
-  int64_t anomaly = 0;  // values, buffers and a global batch (train/run/anomaly.h)
+  int64_t anomaly = 0;  // values, buffers and a global batch (train/loop/anomaly.h)
 };
 FolderBytes folder_bytes(const ResolvedConfig& config);
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "witan/train/run/resolve.h"
+#include "witan/train/config/resolve.h"
 
 namespace witan {
 

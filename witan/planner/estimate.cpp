@@ -19,7 +19,7 @@
 #include "witan/planner/plan.h"
 #include "witan/planner/step_time.h"
 #include "witan/tensor/split.h"
-#include "witan/train/run/trained_parameters.h"
+#include "witan/train/config/trained_parameters.h"
 
 namespace witan {
 namespace {

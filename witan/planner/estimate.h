@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "witan/planner/cluster.h"
-#include "witan/train/run/resolve.h"
+#include "witan/train/config/resolve.h"
 
 namespace witan {
 

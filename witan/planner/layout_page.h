@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "witan/train/run/resolve.h"
+#include "witan/train/config/resolve.h"
 
 namespace witan {
 

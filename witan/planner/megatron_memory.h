@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "witan/train/run/config.h"
+#include "witan/train/config/config.h"
 
 namespace witan {
 

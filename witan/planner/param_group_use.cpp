@@ -8,7 +8,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/optim/param_groups.h"
-#include "witan/train/run/trained_parameters.h"
+#include "witan/train/config/trained_parameters.h"
 
 namespace witan {
 namespace {
@@ -21,7 +21,7 @@ namespace {
                           " parameters that it matches, and the first group that matches wins: put it before them, or "
                           "leave it out"));
   throw ConfigError(cat("[[optimizer.groups]] ", table, " (", group.label, ") matches no parameter; this model has ",
-                        what_there_is(specs)));
+                        describe_parameters(specs)));
 }
 
 }  // namespace

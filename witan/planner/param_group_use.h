@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/train/run/config.h"
+#include "witan/train/config/config.h"
 
 namespace witan {
 

@@ -15,7 +15,7 @@
 #include "witan/planner/rank_classes.h"
 #include "witan/planner/reserve.h"
 #include "witan/tensor/cuda.h"
-#include "witan/train/run/trained_parameters.h"
+#include "witan/train/config/trained_parameters.h"
 
 namespace witan {
 namespace {

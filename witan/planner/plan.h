@@ -11,8 +11,8 @@
 #include "witan/model/counts.h"
 #include "witan/planner/meta_rank.h"
 #include "witan/planner/param_group_use.h"
-#include "witan/train/run/resolve.h"
-#include "witan/train/run/run_plan.h"
+#include "witan/train/config/resolve.h"
+#include "witan/train/config/run_plan.h"
 
 namespace witan {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "witan/parallel/layout.h"
-#include "witan/train/run/config.h"
+#include "witan/train/config/config.h"
 
 namespace witan {
 

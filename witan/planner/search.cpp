@@ -13,7 +13,7 @@
 #include "witan/planner/estimate.h"
 #include "witan/planner/quick_plan.h"
 #include "witan/planner/reserve.h"
-#include "witan/train/run/resolve.h"
+#include "witan/train/config/resolve.h"
 
 namespace witan {
 namespace {

@@ -8,7 +8,7 @@
 #include "witan/comm/placement.h"
 #include "witan/parallel/layout.h"
 #include "witan/tensor/shape.h"
-#include "witan/train/run/resolve.h"
+#include "witan/train/config/resolve.h"
 
 namespace witan {
 

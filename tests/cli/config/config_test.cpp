@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/cli_support.h"
-#include "witan/train/run/saved_config.h"
+#include "witan/train/config/saved_config.h"
 
 namespace witan::test {
 namespace {

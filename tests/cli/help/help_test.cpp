@@ -13,7 +13,7 @@
 #include "witan/cli/commands.h"
 #include "witan/cli/help/colours.h"
 #include "witan/cli/help/described_commands.h"
-#include "witan/train/run/config.h"
+#include "witan/train/config/config.h"
 
 namespace witan::test {
 namespace {
@@ -61,7 +61,8 @@ std::string words_of(const std::string& help) {
 
 TEST(HelpTest, FlagsNameEveryKindThatTheyTake) {
   const std::string train = words_of(witan({"train", "--help-all"}).out);
-  EXPECT_TRUE(contains(train, "a Hugging Face folder, a GGUF file, a checkpoint of Megatron-LM, the name of a run"));
+  EXPECT_TRUE(
+      contains(train, "a Hugging Face folder, a GGUF file, a Megatron-LM checkpoint, the name or folder of a run"));
   const std::string data = words_of(witan({"data", "--help"}).out);
   EXPECT_TRUE(contains(data, "Use this tokenizer, a file or folder of any kind, instead of training")) << data;
 }

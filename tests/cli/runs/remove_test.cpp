@@ -2,7 +2,7 @@
 
 #include "cli/runs/runs_support.h"
 #include "support/program.h"
-#include "witan/train/run/run_lock.h"
+#include "witan/train/state/run_folder.h"
 
 namespace witan::test {
 namespace {

@@ -6,7 +6,7 @@
 #include "cli/runs/runs_support.h"
 #include "witan/cli/args/config_origin.h"
 #include "witan/cli/runs/run_summary.h"
-#include "witan/train/run/run_lock.h"
+#include "witan/train/state/run_folder.h"
 
 namespace witan::test {
 namespace {

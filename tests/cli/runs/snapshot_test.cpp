@@ -1,7 +1,7 @@
 // witan runs snapshot.
 
 #include "cli/runs/runs_support.h"
-#include "witan/train/run/run_lock.h"
+#include "witan/train/state/run_folder.h"
 
 namespace witan::test {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "cli/small_runs.h"
 #include "witan/base/error.h"
-#include "witan/train/run/run_lock.h"
+#include "witan/train/state/run_folder.h"
 
 namespace witan::test {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "support/temp_folder.h"
 #include "support/variable.h"
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/base/threads/threads.h"
 
 namespace witan::cli {

@@ -10,8 +10,8 @@
 #include "witan/base/threads/threads.h"
 #include "witan/checkpoint/store.h"
 #include "witan/report/events/metrics.h"
-#include "witan/train/run/config.h"
-#include "witan/train/run/train_state.h"
+#include "witan/train/config/config.h"
+#include "witan/train/state/train_state.h"
 
 namespace witan::test {
 namespace {

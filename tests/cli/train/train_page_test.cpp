@@ -1,11 +1,11 @@
 #include "witan/cli/train/train_page.h"
 
 #include "cli/cli_support.h"
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/base/threads/threads.h"
 #include "witan/checkpoint/store.h"
 #include "witan/comm/threads/threads.h"
-#include "witan/train/run/validation_record.h"
+#include "witan/train/state/train_state.h"
 #include "witan/train/step/device.h"
 
 namespace witan::test {

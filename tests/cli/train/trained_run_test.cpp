@@ -1,4 +1,4 @@
-// The commands that read a trained run: generate, eval, report; and train/run/load_run behind them.
+// The commands that read a trained run: generate, eval, report; and train/weights/load_run behind them.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

@@ -8,7 +8,7 @@
 #include "cli/runs/runs_support.h"
 #include "report/page/changed_data.h"
 #include "witan/base/error.h"
-#include "witan/train/run/run_lock.h"
+#include "witan/train/state/run_folder.h"
 
 namespace witan::test {
 namespace {

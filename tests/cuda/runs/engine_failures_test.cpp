@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "support/message_of.h"
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/tensor/cuda.h"
 
 namespace witan::testing {

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/planner/plan.h"
 #include "witan/tensor/cuda.h"
-#include "witan/train/run/resolve.h"
+#include "witan/train/config/resolve.h"
 
 namespace witan::testing {
 

@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "support/variable.h"
-#include "witan/train/record/nvml.h"
 
 namespace witan {
 namespace {
@@ -26,7 +25,7 @@ std::optional<GpusEvent> wait_for_reading(GpuMonitor& monitor, int64_t step) {
 TEST(GpuMonitor, ReadsEveryGpuAndKeepsReasonsUntilTheyAreTaken) {
   const Variable path("WITAN_LIBRARY_PATH", std::string("/nowhere::") + WITAN_FAKE_NVML);
   GpuMonitor monitor(0.002);
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the reason is of the first reading of many
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // only the first of many readings has the reason
   const auto event = wait_for_reading(monitor, 7);
   ASSERT_TRUE(event);
   EXPECT_EQ(event->step, 7);

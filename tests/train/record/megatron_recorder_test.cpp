@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 
 namespace witan {
 namespace {
@@ -36,7 +36,7 @@ class MegatronRecorderTest : public ::testing::Test {
     result.skipped = skipped;
     return result;
   }
-  // What stands behind the time.
+  // The line without its time.
   std::string line(size_t i) { return said_.at(i).substr(said_.at(i).find(']')); }
 
   RunConfig config_ = testing::small_config();
@@ -46,7 +46,7 @@ class MegatronRecorderTest : public ::testing::Test {
 TEST_F(MegatronRecorderTest, TheGlobalBatchSizeIsThatOfTheLastStep) {
   MegatronRecorder recorder = this->recorder();
   StepResult result = step(2);
-  result.samples = 8;  // where it grows to 16
+  result.samples = 8;  // the ramp grows it to 16 later
   for (int64_t i = 1; i <= 4; ++i) recorder.step(at(i), result, 0.5);
   ASSERT_EQ(said_.size(), 1u);
   EXPECT_NE(line(0).find("global batch size:     8 |"), std::string::npos) << line(0);
@@ -66,7 +66,7 @@ TEST_F(MegatronRecorderTest, MeansAreOfIterationsThatWereNotSkipped) {
             "learning rate: 2.500000E-01 | global batch size:    16 | lm loss: 3.000000E+00 | load_balancing_loss: "
             "1.500000E+00 | z_loss: 7.500000E-01 | loss scale: 1.0 | grad norm: 1.500 | number of skipped iterations:  "
             " 2 | number of nan iterations:   1 |");
-  // The next interval knows nothing of this one, and may be cut short by a resumption.
+  // The next interval starts from 0, and a resumption may shorten it.
   recorder.step(at(8), step(1), 0.125);
   EXPECT_NE(
       line(1).find("(ms): 125.0 | learning rate: 2.500000E-01 | global batch size:    16 | lm loss: 1.000000E+00"),
@@ -114,7 +114,7 @@ TEST_F(MegatronRecorderTest, DenseModelsAndWhatWasAskedFor) {
   StepResult result = step(5);
   result.scalars.set(kParamsNorm, 12.5);
   MegatronRecorder recorder = this->recorder();
-  // 12 B S L H^2 (1 + G/A + S/H + 1.5 F/H + V/(2 L H)) FLOPs on 2 ranks in so many seconds are 1 TFLOP/s.
+  // 12 B S L H^2 (1 + G/A + S/H + 1.5 F/H + V/(2 L H)) FLOPs on 2 ranks in this many seconds are 1 TFLOP/s.
   const double flops = 12.0 * 16 * 12 * 2 * 32 * 32 * (1 + 0.5 + 12.0 / 32 + 1.5 * 24 / 32 + 61.0 / (2 * 2 * 32));
   recorder.step(at(1), result, flops / 2e12);
   EXPECT_NE(line(0).find("throughput per GPU (TFLOP/s/GPU): 1.0 |"), std::string::npos) << line(0);
@@ -124,7 +124,7 @@ TEST_F(MegatronRecorderTest, DenseModelsAndWhatWasAskedFor) {
       << line(0);
 }
 
-// In Megatron-LM's words.
+// The end in Megatron-LM's words.
 TEST_F(MegatronRecorderTest, TheEndHasItsReason) {
   MegatronRecorder recorder = this->recorder();
   for (const RunEnd end : {RunEnd::finished, RunEnd::stopped_early, RunEnd::exit_interval,

@@ -14,7 +14,7 @@
 #include "support/event_files.h"
 #include "support/rank.h"
 #include "support/temp_folder.h"
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/base/files/file.h"
 #include "witan/train/signals/signals.h"
 #include "witan/train/step/engine.h"
@@ -59,7 +59,7 @@ TEST(Recorder, ALineOfMetricsIsTheMeanSinceTheLastOne) {
   for (size_t i = 0; i < 3; ++i) {
     EXPECT_EQ(metrics.steps[i].step, steps[i]);
     EXPECT_DOUBLE_EQ(metrics.steps[i].loss, losses[i]);
-    EXPECT_DOUBLE_EQ(metrics.steps[i].load_max_over_mean.value(), 2.5);  // 5 where the mean is 2
+    EXPECT_DOUBLE_EQ(metrics.steps[i].load_max_over_mean.value(), 2.5);  // the maximum is 5, the mean 2
     EXPECT_EQ(metrics.steps[i].dropped_share, 0.25);
     EXPECT_EQ(metrics.steps[i].router, (std::map<std::string, double>{{"router_entropy", 1.5}, {"dead_experts", 0}}));
     EXPECT_DOUBLE_EQ(metrics.steps[i].tokens_per_s, 16 * 12 / 0.5);
@@ -98,7 +98,7 @@ struct SetsAScalar : StepFeature {
   void report(const StepReport::Result&, StepResult& result) override { result.scalars.set(kTest, 42.25); }
 };
 
-// A feature and a declaration of the test's own: neither the engine nor a recorder knows of them.
+// The test declares a figure and a feature of which neither the engine nor a recorder knows.
 TEST(Recorder, AScalarOfAFeatureIsRecordedWhereItIsDeclaredToBe) {
   for (const char* format : {"witan", "megatron"}) {
     const test::TempFolder folder;
@@ -130,7 +130,7 @@ TEST(Recorder, AScalarOfAFeatureIsRecordedWhereItIsDeclaredToBe) {
   }
 }
 
-// Of runs on GPUs alone, here of a driver that the test brings.
+// Only for runs on GPUs; here with the test's own NVML.
 TEST(Recorder, WritesWhatGpusReadBesideAStep) {
   ::setenv("WITAN_LIBRARY_PATH", WITAN_FAKE_NVML, 1);
   for (const bool on_gpu : {false, true}) {
@@ -161,7 +161,7 @@ TEST(Recorder, WritesWhatGpusReadBesideAStep) {
 }
 
 TEST(Recorder, PerLayerLoggingWritesExpertsAtEveryStep) {
-  // Not in the loop, where g++ 12 writes other numbers for the list.
+  // Outside of the loop, in which g++ 12 miscompiles the list.
   const std::vector<std::vector<double>> counts = {{5, 1, 0, 0}, {2, 2, 2, 0}};
   for (const bool per_layer : {false, true}) {
     const test::TempFolder folder;
@@ -192,7 +192,7 @@ TEST(Recorder, PerLayerLoggingWritesExpertsAtEveryStep) {
   }
 }
 
-// A recorder whose progress line goes to memory, as into a log.
+// A recorder whose progress line goes to memory, as to a log.
 class RecorderLog {
  public:
   RecorderLog(const RunConfig& config, const RunPlan& plan, std::function<double()> now = {})
@@ -222,7 +222,7 @@ class RecorderLog {
     state.step = step;
     recorder_->evaluation(state, {16 * loss, 16}, 4);
   }
-  // The line that begins so.
+  // The line that begins with this text.
   std::string line(const std::string& start) {
     std::fflush(out_);
     const std::string all = "\n" + std::string(text_, size_);
@@ -231,7 +231,7 @@ class RecorderLog {
   }
   Metrics metrics() const { return read_metrics(run_.metrics()); }
   std::string train_log() const { return read_file(run_.path() / "train.log"); }
-  // All of TensorBoard's files.
+  // The contents of all TensorBoard files.
   std::string tensorboard() const { return test::event_bytes(run_.tensorboard()); }
 
  private:
@@ -309,7 +309,7 @@ TEST(Recorder, WarningsAreSaidAndLogged) {
   EXPECT_NE(lines.find(" warning said before\n"), std::string::npos) << lines;
 }
 
-// Ctrl-Z, and `fg` an hour later.
+// Ctrl-Z, and an hour later `fg`.
 TEST(Recorder, AStopOfTheProcessIsNotInTheTimeLeft) {
   std::atomic<double> now = 1000;
   RecorderLog log(ten_steps(), {.step_flops = 1e9, .step_seconds = 0.5}, [&] { return now.load(); });
@@ -322,12 +322,12 @@ TEST(Recorder, AStopOfTheProcessIsNotInTheTimeLeft) {
   const std::string line = log.line("step 5/10");
   const size_t eta = line.find("  ETA ");
   ASSERT_NE(eta, std::string::npos) << line;
-  // About a second for each step: of the interrupted one all is taken for a stop but what is between two looks.
+  // About a second per step. In the interrupted one, all but the time between two polls counts as a stop.
   EXPECT_NEAR(std::stod(line.substr(eta + 6)), 5, 1.5) << line;
   EXPECT_TRUE(line.ends_with(" s")) << line;
 }
 
-// This process has said nothing of it when the signal came.
+// The signal came to another process, so that this one has not reported it.
 TEST(Recorder, ASignalToAnotherProcessIsTold) {
   const StopSignals none(StopSignals::Answer::stop);
   RecorderLog log(ten_steps(), {.step_flops = 1e9});
@@ -338,7 +338,7 @@ TEST(Recorder, ASignalToAnotherProcessIsTold) {
   EXPECT_EQ(log.line("Another process"), "Another process was asked to stop: saving");
 }
 
-// After a rewind the run stands at a checkpoint.
+// After a rewind the state is that of a checkpoint.
 TEST(Recorder, WhatIsNotSavedIsNotSaidToBe) {
   const StopSignals none(StopSignals::Answer::stop, StopSignals::Voice::silent);
   RecorderLog log(ten_steps(), {.step_flops = 1e9});
@@ -350,12 +350,12 @@ TEST(Recorder, WhatIsNotSavedIsNotSaidToBe) {
   EXPECT_EQ(log.line("exit_interval"), "exit_interval" + why);
   log.recorder().ends(RunEnd::interrupted, false);
   EXPECT_EQ(log.line("Another process"), "Another process was asked to stop" + why);
-  std::raise(SIGINT);  // of which the handler has told
+  std::raise(SIGINT);  // which the handler has reported
   log.recorder().ends(RunEnd::interrupted, false);
   EXPECT_EQ(log.line("stopping"), "stopping" + why);
 }
 
-// A ceiling that was measured on a busy machine is none.
+// A ceiling that was measured on a busy machine may be exceeded.
 TEST(Recorder, WhatAStepReachesTheMachineCanDo) {
   RecorderLog log(ten_steps(), {.step_flops = 1e9, .ceiling_gflops = 1});
   log.recorder().begin({}, 1, 0);
@@ -391,7 +391,7 @@ TEST(Recorder, TensorBoardIsToldHowARunEnded) {
   EXPECT_EQ(count(failed.tensorboard(), kFailure), 1u);
 }
 
-// The readers drop the text of a start that a rewind goes back behind.
+// Readers drop the text of a start that a rewind undoes.
 TEST(Recorder, ARewindShowsTheConfigurationAnew) {
   RecorderLog log(ten_steps(), {});
   log.recorder().begin({}, 1, 4);

@@ -7,14 +7,14 @@ namespace {
 
 using Changes = std::vector<Stragglers::Change>;
 
-// Steps of 0.1 s, those of rank 3 slower by `factor` from step 40 on; ranks are judged every five steps. Returns the
-// step at which something is said first, or -1.
+// Steps of 0.1 s; those of rank 3 are slower by `factor` from step 40 on, and ranks are judged every five steps.
+// Returns the step of the first change, or -1.
 int64_t said_at(double factor, std::vector<Stragglers::Change>& said) {
   Stragglers stragglers({0, 0, 0, 0}, 1.2);
   std::vector<RecentSteps> recent(4);
   for (int64_t step = 0; step < 100; ++step) {
     for (int rank = 0; rank < 4; ++rank) {
-      const double noise = step % 7 == rank ? 3 : 1;  // now and then a step takes long
+      const double noise = step % 7 == rank ? 3 : 1;  // an occasional step takes long
       recent[static_cast<size_t>(rank)].add(0.1 * noise * (rank == 3 && step >= 40 ? factor : 1));
     }
     if (step % 5 != 0 || step < 10) continue;

@@ -6,14 +6,14 @@
 
 #include "support/event_files.h"
 #include "support/temp_folder.h"
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 
 namespace witan {
 namespace {
 
 using test::count, test::event_bytes;
 
-// The bytes of the event file of one step.
+// The bytes of the event file with one step.
 std::string written(const char* load_balancing_type, bool per_layer = false) {
   const test::TempFolder folder;
   RunConfig config;
@@ -51,7 +51,7 @@ TEST(TensorboardRecorder, PerLayerLoggingWritesLossesUnderMegatronsNames) {
     EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
 }
 
-// The flags of Megatron-LM that ask for these are accepted since they are always there.
+// These are always written, so that Megatron-LM's flags for them are accepted.
 TEST(TensorboardRecorder, StepsHaveTheWorldSizeAndTimes) {
   const std::string bytes = written("aux_loss");
   for (const char* tag : {"world-size", "iteration-time", "data-wait-time", "batch-size"})
@@ -89,7 +89,7 @@ TEST(TensorboardRecorder, EvaluationsHaveTheBalanceOfRouters) {
   EXPECT_EQ(bytes.find("z_loss validation"), std::string::npos) << "the event leaves it out";
 }
 
-// But a folder of a run's own has one session, whatever the run was called before.
+// A run's own folder has one session, whatever the run's former name.
 TEST(TensorboardRecorder, RunsThatShareATensorboardDirKeepTheirHyperparameters) {
   const test::TempFolder folder;
   RunConfig config;
@@ -126,7 +126,7 @@ TEST(TensorboardRecorder, StatisticsOfActivationsHaveTagsOfLayers) {
   EXPECT_NE(bytes.find("mlp_rms/layer 2"), std::string::npos);
 }
 
-// The one of a configuration's hyperparameters that has this name.
+// The hyperparameter of this name.
 tfevents::Hyperparameter named(const std::vector<tfevents::Hyperparameter>& parameters, const std::string& name) {
   for (const tfevents::Hyperparameter& parameter : parameters)
     if (parameter.name == name) return parameter;
@@ -139,7 +139,7 @@ TEST(TensorboardRecorder, HyperparametersAreEveryKeyWithItsType) {
   given.train.train_iters = 7;
   given.load.no_load_optim = true;
   RunConfig config = given;
-  config.parallel.ranks = 4;  // what was automatic
+  config.parallel.ranks = 4;  // an automatic value
   const auto parameters = hyperparameters_of(config, given);
   EXPECT_EQ(parameters.size(), config.fields().size());
 

@@ -35,7 +35,7 @@ TEST(StopSignals, SayWhichSignalCameAndFromWhom) {
   EXPECT_EQ(StopSignals::cause(), "");
   ::kill(::getpid(), SIGTERM);
   EXPECT_EQ(StopSignals::cause(), "SIGTERM from process " + std::to_string(::getpid()) + " (test_train)");
-  // Another process, which has ended by now.
+  // The sender has ended.
   const pid_t child = ::fork();
   if (child == 0) {
     ::kill(::getppid(), SIGUSR2);
@@ -61,7 +61,7 @@ TEST(StopSignalsDeathTest, ASecondInterruptEndsTheProcess) {
         const StopSignals signals(StopSignals::Answer::stop);
         StopSignals::saved();
         std::raise(SIGTERM);
-        std::raise(SIGINT);  // the first of its kind
+        std::raise(SIGINT);  // the first SIGINT
         std::raise(SIGINT);
       },
       ::testing::ExitedWithCode(130),
@@ -73,7 +73,7 @@ TEST(StopSignalsDeathTest, NoCheckpointIsSpokenOfWhereThereIsNone) {
       {
         {
           const StopSignals before(StopSignals::Answer::stop);
-          StopSignals::saved();  // of another run
+          StopSignals::saved();  // of an earlier run
         }
         const StopSignals signals(StopSignals::Answer::stop);
         std::raise(SIGINT);
@@ -148,7 +148,7 @@ TEST(StopSignalsDeathTest, NothingIsSaidOfARestart) {
       ::testing::ExitedWithCode(75), ::testing::StrEq(""));
 }
 
-// A run's own answer stands within the command's, which comes back with what was asked meanwhile.
+// A run's answer replaces the command's, which returns afterwards with the signals of the meantime.
 TEST(StopSignalsDeathTest, TheOneBeforeAnswersAgain) {
   EXPECT_EXIT(
       {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 
 namespace witan::testing {
 

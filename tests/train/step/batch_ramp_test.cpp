@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "train/run/run_support.h"
 #include "train/step/laid_out.h"
+#include "train/step/run_support.h"
 
 namespace witan {
 namespace {

@@ -8,8 +8,8 @@
 #include <mutex>
 
 #include "support/thread_world.h"
-#include "train/run/run_support.h"
 #include "train/step/laid_out.h"
+#include "train/step/run_support.h"
 
 namespace witan {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "planner/real_run.h"
 #include "support/message_of.h"
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/parallel/context_heads.h"
 
 namespace witan {

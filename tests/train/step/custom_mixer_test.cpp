@@ -6,8 +6,8 @@
 #include "support/message_of.h"
 #include "support/running_mean_layers.h"
 #include "support/temp_folder.h"
-#include "train/run/run_support.h"
 #include "train/step/laid_out.h"
+#include "train/step/run_support.h"
 #include "witan/checkpoint/background_save.h"
 #include "witan/planner/format.h"
 

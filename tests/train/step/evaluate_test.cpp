@@ -9,13 +9,13 @@
 #include <map>
 
 #include "support/temp_folder.h"
-#include "train/run/run_support.h"
 #include "train/step/laid_out.h"
+#include "train/step/run_support.h"
 #include "witan/data/datasets/indexed_dataset.h"
 #include "witan/moe/capacity.h"
 #include "witan/moe/topk.h"
 #include "witan/tokenizer/training/bpe_trainer.h"
-#include "witan/train/run/run_data.h"
+#include "witan/train/data/run_data.h"
 
 namespace witan {
 namespace {

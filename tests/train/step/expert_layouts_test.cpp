@@ -5,8 +5,8 @@
 #include <functional>
 
 #include "support/long_form.h"
-#include "train/run/run_support.h"
 #include "train/step/laid_out.h"
+#include "train/step/run_support.h"
 
 namespace witan {
 namespace {

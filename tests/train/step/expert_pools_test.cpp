@@ -8,8 +8,8 @@
 #include "planner/real_run.h"
 #include "support/long_form.h"
 #include "support/processes.h"
-#include "train/run/run_support.h"
 #include "train/step/laid_out.h"
+#include "train/step/run_support.h"
 #include "train/step/uneven_loads.h"
 
 namespace witan {

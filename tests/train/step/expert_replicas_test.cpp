@@ -6,9 +6,9 @@
 
 #include "planner/real_run.h"
 #include "support/long_form.h"
-#include "train/run/run_support.h"
 #include "train/step/laid_out.h"
 #include "train/step/process_steps.h"
+#include "train/step/run_support.h"
 
 namespace witan {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "train/run/run_support.h"
 #include "train/step/laid_out.h"
+#include "train/step/run_support.h"
 #include "witan/planner/plan.h"
 
 namespace witan {

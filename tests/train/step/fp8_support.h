@@ -5,8 +5,8 @@
 
 #include <vector>
 
-#include "train/run/run_support.h"
 #include "train/step/laid_out.h"
+#include "train/step/run_support.h"
 #include "witan/planner/plan.h"
 
 namespace witan::testing {

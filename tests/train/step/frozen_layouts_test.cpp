@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "support/long_form.h"
-#include "train/run/run_support.h"
 #include "train/step/laid_out.h"
-#include "witan/train/run/trained_parameters.h"
+#include "train/step/run_support.h"
+#include "witan/train/config/trained_parameters.h"
 
 namespace witan {
 namespace {

@@ -1,7 +1,7 @@
 // Gradients and values that ranks divide inside the stages of a pipeline change no result.
 #include <gtest/gtest.h>
 
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 
 namespace witan {
 namespace {

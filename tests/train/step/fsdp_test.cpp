@@ -1,7 +1,7 @@
 // Gradients and values that ranks divide change no result.
 #include <gtest/gtest.h>
 
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/generate/generator.h"
 
 namespace witan {

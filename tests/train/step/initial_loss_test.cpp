@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "support/rank.h"
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 
 namespace witan {
 namespace {

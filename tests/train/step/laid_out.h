@@ -4,7 +4,7 @@
 #include <string>
 
 #include "witan/parallel/mesh_shorthand.h"
-#include "witan/train/run/config.h"
+#include "witan/train/config/config.h"
 
 namespace witan::testing {
 

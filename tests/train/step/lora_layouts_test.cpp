@@ -4,11 +4,11 @@
 
 #include "support/long_form.h"
 #include "support/message_of.h"
-#include "train/run/run_support.h"
 #include "train/step/laid_out.h"
+#include "train/step/run_support.h"
 #include "witan/base/error.h"
 #include "witan/nn/lora.h"
-#include "witan/train/run/trained_parameters.h"
+#include "witan/train/config/trained_parameters.h"
 
 namespace witan {
 namespace {

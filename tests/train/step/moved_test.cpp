@@ -6,8 +6,8 @@
 
 #include "support/long_form.h"
 #include "support/temp_folder.h"
-#include "train/run/run_support.h"
 #include "train/step/laid_out.h"
+#include "train/step/run_support.h"
 #include "witan/checkpoint/background_save.h"
 #include "witan/tensor/host.h"
 #include "witan/tensor/split.h"

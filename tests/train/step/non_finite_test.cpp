@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 
 namespace witan {
 namespace {

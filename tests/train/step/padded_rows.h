@@ -5,7 +5,7 @@
 #include <array>
 #include <vector>
 
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 
 namespace witan::testing {
 

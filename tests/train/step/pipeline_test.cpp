@@ -1,7 +1,7 @@
 // Stages of a pipeline are one model: the layout never changes the result.
 #include <gtest/gtest.h>
 
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 
 namespace witan {
 namespace {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "support/long_form.h"
-#include "train/run/run_support.h"
 #include "train/step/laid_out.h"
+#include "train/step/run_support.h"
 
 namespace witan {
 namespace {

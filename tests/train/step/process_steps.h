@@ -5,7 +5,7 @@
 #include <string>
 
 #include "support/processes.h"
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 
 namespace witan::testing {
 

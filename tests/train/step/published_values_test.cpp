@@ -1,7 +1,7 @@
 // Values that ranks update for each other are whole for whoever uses them after a step.
 #include <gtest/gtest.h>
 
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/generate/generator.h"
 #include "witan/tensor/host.h"
 

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "support/message_of.h"
-#include "train/run/run_support.h"
 #include "train/step/laid_out.h"
+#include "train/step/run_support.h"
 
 namespace witan {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "train/run/run_support.h"
 #include "train/step/balance_recipe.h"
 #include "train/step/laid_out.h"
+#include "train/step/run_support.h"
 
 namespace witan {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 
 namespace witan::testing {
 

@@ -6,8 +6,8 @@
 
 #include <cmath>
 
-#include "train/run/run_support.h"
 #include "train/step/laid_out.h"
+#include "train/step/run_support.h"
 #include "witan/tensor/tensor_observer.h"
 #include "witan/tensor/trace_context.h"
 

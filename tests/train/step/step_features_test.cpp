@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "support/rank.h"
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/train/step/engine.h"
 #include "witan/train/step/features/bounded_experts.h"
 #include "witan/train/step/features/loss_scaling.h"

@@ -5,10 +5,10 @@
 
 #include "support/message_of.h"
 #include "support/temp_folder.h"
-#include "train/run/run_support.h"
 #include "train/step/laid_out.h"
+#include "train/step/run_support.h"
 #include "witan/generate/generator.h"
-#include "witan/train/run/run_routes.h"
+#include "witan/train/loop/run_routes.h"
 
 namespace witan {
 namespace {

@@ -2,8 +2,8 @@
 // (tp_comm_overlap) find what one rank finds.
 #include <gtest/gtest.h>
 
-#include "train/run/run_support.h"
 #include "train/step/laid_out.h"
+#include "train/step/run_support.h"
 
 namespace witan {
 namespace {

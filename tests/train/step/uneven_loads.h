@@ -1,7 +1,7 @@
 // Small models whose experts have uneven loads, and what steps that are made again must not change.
 #pragma once
 
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 
 namespace witan::testing {
 

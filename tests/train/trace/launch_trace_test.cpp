@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/temp_folder.h"
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/kernels/common/launch.h"
 #include "witan/train/trace/step_tracer.h"
 
@@ -16,7 +16,7 @@ using Json = nlohmann::json;
 using testing::own_batches;
 using testing::small_config;
 
-// A device whose timestamps the test says, as those of captured work are: each replay gives the marks others.
+// A device whose timestamps the test sets. As for captured work, each replay changes those of the same marks.
 class FakeTimestamps : public Timestamps {
  public:
   explicit FakeTimestamps(std::vector<int64_t>& times) : times_(times) {}
@@ -33,7 +33,7 @@ class FakeTimestamps : public Timestamps {
   size_t marks_ = 0;
 };
 
-// Of a track: name, begin and duration in microseconds.
+// The slices of a track: name, begin and duration in microseconds.
 std::vector<std::string> slices(const Json& events, const std::string& track) {
   int number = -1;
   for (const Json& event : events)
@@ -89,7 +89,7 @@ TEST(LaunchTrace, ALaunchBeginsWhereTheOneBeforeItEnded) {
     if (event["name"] == "silu") {
       EXPECT_EQ(event["args"], (Json{{"module", "layers.0.mlp"}, {"micro_batch", 0}, {"flops", 2}, {"bytes", 3}}));
     }
-  // The next replay of the same work.
+  // Another replay of the same work.
   fake.times = {2'000, 2'500, 2'600, 9'000};
   EXPECT_EQ(slices(fake.written(), "computation"), (Slices{"gemm 2 0.5", "silu 2.5 0.1", "gemm 2.6 6.4"}));
 }
@@ -110,7 +110,7 @@ TEST(LaunchTrace, StreamsBesideHaveTracksAndWaitsShow) {
   EXPECT_EQ(slices(events, "waits"), (Slices{"work beside 20 21"}));
 }
 
-// Eager steps: the host may come late.
+// In eager steps the host may be late.
 TEST(LaunchTrace, WhatIsNotCapturedBeginsWhenItBegins) {
   Fake fake({1'000, 2'000, 5'000, 6'000});
   fake.launches.clear(LaunchTrace::Work::queued);
@@ -125,7 +125,7 @@ TEST(LaunchTrace, ALaunchWithinAnotherLiesWithinIt) {
   EXPECT_EQ(slices(fake.written(), "computation"), (Slices{"inner 0 5", "outer 0 9"}));
 }
 
-// What is live is noted when a launch is queued, and shown when the device has come there.
+// Live memory is recorded when a launch is queued, and shown at the time when the device has reached it.
 TEST(LaunchTrace, MemoryIsThatOfTheLaunch) {
   Fake fake({0, 1'000, 2'000});
   std::optional<Tensor> tensor = fake.main.empty({128}, DType::f32);
@@ -138,7 +138,7 @@ TEST(LaunchTrace, MemoryIsThatOfTheLaunch) {
   EXPECT_EQ(live, (std::vector<std::pair<double, int64_t>>{{1, 512}, {2, 0}}));
 }
 
-// Whole steps of four ranks, whose launches are noted instead of observed: the trace has the same kernels and calls.
+// In steps of four ranks whose launches are recorded instead of observed, the trace has the same kernels and calls.
 TEST(LaunchTrace, NotedStepsHaveWhatObservedOnesHave) {
   RunConfig config = small_config();
   config.parallel = {4, 2, 1};
@@ -163,7 +163,7 @@ TEST(LaunchTrace, NotedStepsHaveWhatObservedOnesHave) {
       }
     });
     const Json events = Json::parse(read_file(folder.trace())).at("traceEvents");
-    std::map<std::pair<int, int>, double> behind;  // of each rank's track
+    std::map<std::pair<int, int>, double> behind;  // by rank and track
     for (const Json& event : events) {
       if (event["ph"] != "X") continue;
       const Json& args = event["args"];

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/rank.h"
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 #include "witan/kernels/common/launch.h"
 
 namespace witan {
@@ -46,7 +46,7 @@ TEST(PlaceRanges, FollowWhereTheRankIs) {
   EXPECT_EQ(profiler.depth, 0);
 }
 
-// A whole step: they end with it, and change nothing.
+// The ranges end with a step, and change no result.
 TEST(PlaceRanges, OfAStepAreClosed) {
   testing::with_rank_engines(testing::small_config(), [](Stream&, const Groups& groups, Engine& engine, int rank) {
     Profiler profiler;

@@ -7,8 +7,9 @@
 #include "support/message_of.h"
 #include "support/rank.h"
 #include "support/temp_folder.h"
+#include "support/thread_world.h"
 #include "support/trace_events.h"
-#include "train/run/run_support.h"
+#include "train/step/run_support.h"
 
 namespace witan {
 namespace {
@@ -16,9 +17,11 @@ namespace {
 using Json = nlohmann::json;
 using test::message_of;
 using testing::events_of;
+using testing::on_ranks;
 using testing::own_batches;
 using testing::slices;
 using testing::small_config;
+using testing::ThreadRank;
 
 RunConfig traced_config() {
   RunConfig config = small_config();
@@ -31,7 +34,7 @@ struct Expected {
   double flops = 0, bytes_sent = 0;
 };
 
-// Three steps of which some are traced; a rank may fail at the end of the second.
+// Three steps, some of which are traced. A rank may fail at the end of the second.
 std::vector<Expected> run(const RunFolder& folder, const StepRange& range, int failing = -1) {
   const RunConfig config = traced_config();
   const Layout layout(config.parallel, 4, config.model.moe.num_experts);
@@ -166,15 +169,29 @@ TEST(StepTracer, WithoutARangeNothingIsTraced) {
   EXPECT_FALSE(fs::exists(folder.traces()));
 }
 
-TEST(StepRange, IsReadFromTwoNumbersOrOne) {
-  const auto said = [](const char* text) { return message_of<ConfigError>([&] { parse_step_range(text); }); };
-  EXPECT_EQ(parse_step_range("3:5").first, 3);
-  EXPECT_EQ(parse_step_range("3:5").last, 5);
-  EXPECT_EQ(parse_step_range("12").first, 12);
-  EXPECT_EQ(parse_step_range("12").last, 12);
-  for (const char* text : {"", ":", "3:", ":5", "0", "-1", "3-5", "3:5:7", "3:5x", "99999999999999999999"})
-    EXPECT_EQ(said(text), cat("--trace-steps ", text, ": give the first and the last step, as 3:5, or one, as 3"));
-  EXPECT_EQ(said("5:3"), "--trace-steps 5:3: the first step comes after the last; give 3:5");
+TEST(Clocks, OfOneHostAreOne) {
+  on_ranks(3, [](ThreadRank& rank) { EXPECT_EQ(first_clock_ahead_ns(rank.stream, *rank.everyone()), 0); });
+}
+
+TEST(Clocks, ThatDifferAreToldFromRoundTrips) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  on_ranks(3, [&](ThreadRank& rank) {
+    const auto clock = [&] { return steady_ns() + rank.rank * 7 * kSecond; };
+    const int64_t ahead = first_clock_ahead_ns(rank.stream, *rank.everyone(), clock);
+    EXPECT_NEAR(static_cast<double>(ahead), -7e9 * rank.rank, 0.2e9) << "a busy machine's round trip";
+  });
+}
+
+// The traces of hosts with different clocks begin at a common moment.
+TEST(Clocks, ShowOneMomentEachInItsOwnWay) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  const int64_t before = steady_ns();
+  on_ranks(3, [&](ThreadRank& rank) {
+    const int64_t skew = rank.rank * 7 * kSecond;
+    const int64_t moment = common_moment_ns(rank.stream, *rank.everyone(), [&] { return steady_ns() + skew; });
+    EXPECT_GE(moment - skew, before - kSecond);
+    EXPECT_LE(moment - skew, steady_ns() + kSecond) << "a busy machine's round trip";
+  });
 }
 
 }  // namespace

@@ -21,13 +21,12 @@
 #include "witan/tokenizer/files/tokenizer_files.h"
 #include "witan/tokenizer/models/vocabulary_match.h"
 #include "witan/tokenizer/tokenizer.h"
-#include "witan/train/run/identity.h"
-#include "witan/train/run/idle_keys.h"
-#include "witan/train/run/initial_weights.h"
-#include "witan/train/run/run_folder.h"
-#include "witan/train/run/run_start.h"
-#include "witan/train/run/saved_config.h"
-#include "witan/train/run/upcycle.h"
+#include "witan/train/config/idle_keys.h"
+#include "witan/train/config/saved_config.h"
+#include "witan/train/state/run_folder.h"
+#include "witan/train/state/run_start.h"
+#include "witan/train/weights/initial_weights.h"
+#include "witan/train/weights/upcycle.h"
 
 namespace witan::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include "witan/base/files/file.h"
 #include "witan/cli/args/config_args.h"
 #include "witan/cli/command.h"
-#include "witan/train/run/config.h"
+#include "witan/train/config/config.h"
 
 namespace witan::cli {
 
@@ -26,7 +26,7 @@ void add_megatron_flag(CLI::App& command);
 // from, do not apply to a run that is on disk.
 enum class ValueSource : uint8_t { witan_default, megatron_default, first_weights, saved_run, preset, file, flag };
 
-// A configuration as it was given: what is automatic is 0 or auto (train/run/resolve.h).
+// A configuration as it was given: what is automatic is 0 or auto (train/config/resolve.h).
 struct GivenConfig {
   RunConfig config;
   std::map<std::string, ValueSource> sources;  // of keys; those that are not here have Witan's defaults

@@ -10,7 +10,7 @@
 #include "witan/cli/args/run_args.h"
 #include "witan/generate/generation_config.h"
 #include "witan/generate/generator.h"
-#include "witan/train/run/load_run.h"
+#include "witan/train/weights/load_run.h"
 
 namespace witan::cli {
 

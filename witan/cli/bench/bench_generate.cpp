@@ -16,7 +16,7 @@
 #include "witan/generate/generator.h"
 #include "witan/model/counts.h"
 #include "witan/parallel/groups.h"
-#include "witan/train/run/resolve.h"
+#include "witan/train/config/resolve.h"
 #include "witan/train/step/device.h"
 
 namespace witan::cli {

@@ -24,8 +24,8 @@
 #include "witan/planner/fit.h"
 #include "witan/planner/random_batch.h"
 #include "witan/tensor/cuda.h"
-#include "witan/train/run/resolve.h"
-#include "witan/train/run/start_check.h"
+#include "witan/train/config/resolve.h"
+#include "witan/train/loop/start_check.h"
 #include "witan/train/step/device.h"
 #include "witan/train/step/engine.h"
 

@@ -10,7 +10,7 @@
 
 #include "witan/cli/args/response_file.h"
 #include "witan/cli/compat/megatron_rules.h"
-#include "witan/train/run/config.h"
+#include "witan/train/config/config.h"
 
 namespace witan::cli {
 

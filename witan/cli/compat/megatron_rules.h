@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/train/trace/step_range.h"
+#include "witan/train/config/config.h"
 
 namespace witan::cli {
 

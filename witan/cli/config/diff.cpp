@@ -17,8 +17,8 @@
 #include "witan/cli/presets.h"
 #include "witan/cli/runs/table.h"
 #include "witan/parallel/mesh_shorthand.h"
-#include "witan/train/run/load_run.h"
-#include "witan/train/run/saved_config.h"
+#include "witan/train/config/saved_config.h"
+#include "witan/train/weights/load_run.h"
 
 namespace witan::cli {
 namespace {

@@ -13,7 +13,7 @@
 #include "witan/cli/config/subcommands.h"
 #include "witan/cli/train/first_weights.h"
 #include "witan/cli/train/planning.h"
-#include "witan/train/run/resolve.h"
+#include "witan/train/config/resolve.h"
 
 namespace witan::cli {
 namespace {

@@ -13,9 +13,9 @@
 #include "witan/cli/data/subcommands.h"
 #include "witan/data/prepare/prepare.h"
 #include "witan/data/prepare/shard_manifest.h"
-#include "witan/train/run/run_conversations.h"
-#include "witan/train/run/run_data.h"
-#include "witan/train/run/train_tokenizer.h"
+#include "witan/train/data/run_conversations.h"
+#include "witan/train/data/run_data.h"
+#include "witan/train/data/run_tokenizer.h"
 
 namespace witan::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include "witan/generate/generator.h"
 #include "witan/tokenizer/chat/chat_template.h"
 #include "witan/tokenizer/tokenizer.h"
-#include "witan/train/run/load_run.h"
+#include "witan/train/weights/load_run.h"
 
 namespace witan::cli {
 

@@ -13,8 +13,8 @@
 #include "witan/cli/generate/generation_text.h"
 #include "witan/cli/generate/prompts.h"
 #include "witan/generate/text_stream.h"
-#include "witan/train/run/load_run.h"
-#include "witan/train/run/run_routes.h"
+#include "witan/train/loop/run_routes.h"
+#include "witan/train/weights/load_run.h"
 
 namespace witan::cli {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "witan/train/run/config.h"
+#include "witan/train/config/config.h"
 
 namespace witan::cli {
 namespace {

@@ -15,9 +15,9 @@
 #include "witan/convert/hf/hf_config.h"
 #include "witan/convert/import.h"
 #include "witan/convert/model_function.h"
-#include "witan/train/run/idle_keys.h"
-#include "witan/train/run/load_run.h"
-#include "witan/train/run/saved_config.h"
+#include "witan/train/config/idle_keys.h"
+#include "witan/train/config/saved_config.h"
+#include "witan/train/weights/load_run.h"
 
 namespace witan::cli {
 namespace {

@@ -8,7 +8,7 @@
 #include "witan/checkpoint/store.h"
 #include "witan/convert/architecture.h"
 #include "witan/convert/ledger.h"
-#include "witan/train/run/config.h"
+#include "witan/train/config/config.h"
 
 namespace witan::cli {
 

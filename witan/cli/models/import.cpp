@@ -19,11 +19,11 @@
 #include "witan/convert/megatron/megatron_weights.h"
 #include "witan/tokenizer/files/tokenizer_files.h"
 #include "witan/tokenizer/tokenizer.h"
-#include "witan/train/run/resolve.h"
-#include "witan/train/run/run_folder.h"
-#include "witan/train/run/run_start.h"
-#include "witan/train/run/saved_config.h"
-#include "witan/train/run/train_state.h"
+#include "witan/train/config/resolve.h"
+#include "witan/train/config/saved_config.h"
+#include "witan/train/state/run_folder.h"
+#include "witan/train/state/run_start.h"
+#include "witan/train/state/train_state.h"
 
 namespace witan::cli {
 namespace {

@@ -14,8 +14,8 @@
 #include "witan/cli/runs/run_summary.h"
 #include "witan/cli/runs/subcommands.h"
 #include "witan/cli/runs/usage.h"
-#include "witan/train/run/load_run.h"
-#include "witan/train/run/run_lock.h"
+#include "witan/train/state/run_folder.h"
+#include "witan/train/weights/load_run.h"
 
 namespace witan::cli {
 namespace {

@@ -13,10 +13,9 @@
 #include "witan/cli/models/imported_run.h"
 #include "witan/cli/runs/left_over.h"
 #include "witan/report/events/metrics_scan.h"
-#include "witan/train/run/load_run.h"
-#include "witan/train/run/run_folder.h"
-#include "witan/train/run/run_lock.h"
-#include "witan/train/run/saved_config.h"
+#include "witan/train/config/saved_config.h"
+#include "witan/train/state/run_folder.h"
+#include "witan/train/weights/load_run.h"
 
 namespace witan::cli {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "witan/base/files/file.h"
-#include "witan/train/run/config.h"
+#include "witan/train/config/config.h"
 
 namespace witan::cli {
 

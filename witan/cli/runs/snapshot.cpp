@@ -7,9 +7,9 @@
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/runs/subcommands.h"
-#include "witan/train/record/memory_request.h"
-#include "witan/train/run/load_run.h"
-#include "witan/train/run/run_lock.h"
+#include "witan/train/record/memory.h"
+#include "witan/train/state/run_folder.h"
+#include "witan/train/weights/load_run.h"
 
 namespace witan::cli {
 namespace {

@@ -9,9 +9,9 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/step_folders.h"
-#include "witan/train/run/config.h"
-#include "witan/train/run/load_run.h"
-#include "witan/train/run/saved_config.h"
+#include "witan/train/config/config.h"
+#include "witan/train/config/saved_config.h"
+#include "witan/train/weights/load_run.h"
 
 namespace witan::cli {
 namespace {
@@ -28,7 +28,7 @@ bool lies_in(const fs::path& path, const fs::path& folder) {
   return folder_end == folder.end();
 }
 
-// What a run has copies of as soon as it has saved a checkpoint (train/run/run_data.h).
+// What a run has copies of as soon as it has saved a checkpoint (train/data/run_data.h).
 bool is_read_once(const std::string& key) {
   static constexpr std::string_view kOnce[] = {"init_from", "upcycle", "tokenizer", "data", "chat_template"};
   return std::ranges::find(kOnce, key) != std::end(kOnce);

@@ -10,15 +10,14 @@
 #include "witan/base/text.h"
 #include "witan/data/corpus/sources.h"
 #include "witan/data/datasets/token_dataset.h"
-#include "witan/train/run/initial_weights.h"
-#include "witan/train/run/least_text.h"
-#include "witan/train/run/mixture_data.h"
-#include "witan/train/run/run_data.h"
-#include "witan/train/run/run_lock.h"
-#include "witan/train/run/shard_tokenizers.h"
-#include "witan/train/run/train_tokenizer.h"
-#include "witan/train/run/upcycle.h"
-#include "witan/train/run/validation_sets.h"
+#include "witan/train/data/least_text.h"
+#include "witan/train/data/mixture_data.h"
+#include "witan/train/data/run_data.h"
+#include "witan/train/data/run_tokenizer.h"
+#include "witan/train/data/validation_sets.h"
+#include "witan/train/state/run_folder.h"
+#include "witan/train/weights/initial_weights.h"
+#include "witan/train/weights/upcycle.h"
 
 namespace witan::cli {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "witan/base/files/file.h"
 #include "witan/tokenizer/tokenizer.h"
-#include "witan/train/run/resolve.h"
+#include "witan/train/config/resolve.h"
 
 namespace witan::cli {
 

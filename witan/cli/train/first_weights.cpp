@@ -5,8 +5,8 @@
 #include "witan/base/error.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/cli/models/imported_run.h"
-#include "witan/train/run/named_checkpoint.h"
-#include "witan/train/run/run_start.h"
+#include "witan/train/state/named_checkpoint.h"
+#include "witan/train/state/run_start.h"
 
 namespace witan::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include "witan/comm/cuda.h"
 #include "witan/comm/processes/process_world.h"
 #include "witan/planner/plan.h"
-#include "witan/train/run/resolve.h"
+#include "witan/train/config/resolve.h"
 
 namespace witan::cli {
 

@@ -24,7 +24,7 @@
 #include "witan/planner/megatron_memory.h"
 #include "witan/planner/search_page.h"
 #include "witan/report/progress/progress.h"
-#include "witan/train/run/resolve.h"
+#include "witan/train/config/resolve.h"
 
 namespace witan::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include "witan/cli/machine.h"
 #include "witan/kernels/gemm/ceiling.h"
 #include "witan/tensor/cuda.h"
-#include "witan/train/run/interval_samples.h"
+#include "witan/train/loop/interval_samples.h"
 
 namespace witan::cli {
 namespace {

@@ -12,7 +12,7 @@
 #include "witan/cli/commands.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/planner/plan.h"
-#include "witan/train/run/anomaly.h"
+#include "witan/train/loop/anomaly.h"
 #include "witan/train/step/device.h"
 #include "witan/train/step/features/loss_scaling.h"
 

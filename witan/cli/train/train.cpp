@@ -14,9 +14,9 @@
 #include "witan/cli/train/supervised.h"
 #include "witan/cli/train/train_call.h"
 #include "witan/convert/ledger.h"
-#include "witan/train/run/check_datasets.h"
-#include "witan/train/run/run_start.h"
+#include "witan/train/data/mixture_data.h"
 #include "witan/train/signals/signals.h"
+#include "witan/train/state/run_start.h"
 
 namespace witan::cli {
 namespace {

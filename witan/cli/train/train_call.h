@@ -10,7 +10,7 @@
 #include "witan/cli/args/run_config.h"
 #include "witan/cli/command.h"
 #include "witan/comm/processes/launch.h"
-#include "witan/train/trace/step_range.h"
+#include "witan/train/config/config.h"
 
 namespace witan::cli {
 

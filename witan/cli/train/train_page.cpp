@@ -16,7 +16,7 @@
 #include "witan/report/events/figures.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/cuda_survey.h"
-#include "witan/train/run/named_checkpoint.h"
+#include "witan/train/state/named_checkpoint.h"
 
 namespace witan::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include "witan/cli/train/planning.h"
 #include "witan/report/events/metrics.h"
 #include "witan/report/progress/progress.h"
-#include "witan/train/run/trainer.h"
+#include "witan/train/loop/trainer.h"
 
 namespace witan::cli {
 

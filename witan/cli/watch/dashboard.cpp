@@ -11,7 +11,7 @@
 #include "witan/cli/runs/run_summary.h"
 #include "witan/report/events/figures.h"
 #include "witan/report/page/markup.h"
-#include "witan/train/run/run_lock.h"
+#include "witan/train/state/run_folder.h"
 
 namespace witan::cli {
 namespace {

@@ -11,9 +11,9 @@
 #include "witan/cli/commands.h"
 #include "witan/cli/watch/watch_service.h"
 #include "witan/serve/access.h"
-#include "witan/train/run/load_run.h"
-#include "witan/train/run/run_lock.h"
 #include "witan/train/signals/signals.h"
+#include "witan/train/state/run_folder.h"
+#include "witan/train/weights/load_run.h"
 
 namespace witan::cli {
 namespace {

@@ -13,7 +13,7 @@
 namespace witan {
 namespace {
 
-// What a run asks of its data, and what there is.
+// The samples that a run asks for, and those of its data.
 std::string describe_data(const RunConfig& config, const SampleSource& samples) {
   const int64_t train = config.samples_to_train_on();
   const int64_t evaluated = config.train.eval_iters * config.train.global_batch_size;

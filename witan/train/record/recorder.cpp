@@ -38,7 +38,7 @@ ExpertsEvent experts_event(const RunConfig& config, int64_t step, const StepStat
   return event;
 }
 
-// Seven digits are more than a norm is known to, and keep the file small.
+// A norm has less than seven significant digits, and short numbers keep the file small.
 double rounded(double value) {
   return std::isfinite(value) ? std::strtod(fmt::format("{:.7g}", value).c_str(), nullptr) : value;
 }
@@ -61,9 +61,9 @@ std::optional<double> value_at(const std::map<std::string, double>& values, cons
   return found == values.end() ? std::nullopt : std::optional(found->second);
 }
 
-constexpr int64_t kMostChecksTold = 11;  // steps whose checks of states are told: as many as Tutel's example makes
+constexpr int64_t kMostChecksTold = 11;  // steps whose state checks are reported; Tutel's example makes as many
 
-constexpr double kNoteworthy = 1.05;  // of a ceiling that steps exceed: less is the clock's inaccuracy
+constexpr double kNoteworthy = 1.05;  // a smaller excess over the ceiling is the clock's inaccuracy
 
 }  // namespace
 
@@ -103,7 +103,7 @@ void Recorder::begin(const RunEvent& run, double bigram_bits_per_byte, int64_t s
   metrics_->append(run);
   if (laid_out_anew)
     for (const MemoryEvent& rank : plan_.memory) metrics_->append(rank);
-  if (before || bigram_bits_per_byte == 0) return;  // without evaluations there is nothing to compare
+  if (before || bigram_bits_per_byte == 0) return;  // without evaluations there is no baseline
   metrics_->append(BaselineEvent{"Kneser-Ney bigram", bigram_bits_per_byte});
 }
 
@@ -121,12 +121,12 @@ void Recorder::memory_in_use(int64_t step, const megatron_log::Memory& memory, i
   if (tensorboard_) tensorboard_->memory_in_use(step, memory, blocks);
 }
 
-// Logs of other programs have lines of their own.
+// Other programs' log formats have no such line.
 void Recorder::begins(StepWatch::Doing what, int64_t step) {
   if (!config_->log.prints_lines()) watch_.begin(what, step);
-  // A GPU's first step is no measure of the others.
+  // A GPU's first step takes longer than the others.
   if (what == StepWatch::Doing::step && step == first_step_ && !plan_.on_gpu) {
-    watch_.stopped();  // before the first step it matters to nobody
+    watch_.stopped();
     rate_.update(progress_.now(), static_cast<double>(step - 1));
   }
 }
@@ -147,20 +147,21 @@ void Recorder::raise_ceiling(double gflops) {
 
 void Recorder::note_overflow(int64_t step, int64_t waves) {
   ++overflows_;
-  const std::string note = fmt::format("pool overflow: step {} ran again in {} waves ({} of {} steps so far)", step,
+  const std::string note = fmt::format("pool overflow: step {} was rerun in {} passes ({} of {} steps so far)", step,
                                        waves, overflows_, step - first_step_ + 1);
   progress_.note("note: " + note);
   log_.info(note);
 }
 
-// Each is in the log, and the first one on the screen, as the key that avoids them is always the same.
+// All are logged; only the first is printed, since the same key avoids them all.
 void Recorder::note_exchange_overflow(int64_t step, double fill) {
   ++exchange_overflows_;
   const double factor = config_->model.moe.moe_exchange_factor;
   const std::string note = fmt::format(
-      "exchange overflow: step {} ran again with rows exchanged as they come ({} of {} steps so far): a rank had "
-      "{:.3g} times the even load for another, and moe_exchange_factor = {:.3g} has room for {:.3g}; raise it if many "
-      "do",
+      "exchange overflow: step {} was rerun with exact counts ({} of {} steps so far): a rank had "
+      "{:.3g} times the balanced load for another, and moe_exchange_factor = {:.3g} has room for {:.3g}; raise it if "
+      "this "
+      "happens often",
       step, exchange_overflows_, step - first_step_ + 1, fill * factor, factor, factor);
   if (exchange_overflows_ == 1) progress_.note("note: " + note);
   log_.info(note);
@@ -171,7 +172,7 @@ void Recorder::warn(const std::string& line) {
   log_.warn(line);
 }
 
-// Of each dataset, at the step that begins to read it again.
+// Warns at the step at which a dataset is read again.
 void Recorder::warn_of_repetition(const TrainState& state, int64_t samples) {
   if (!train_) return;
   const std::vector<SourceUse> before = uses_ ? *uses_ : train_->use_of(state.consumed_samples - samples);
@@ -277,7 +278,7 @@ void Recorder::print_nanogpt_step(const TrainState& state) {
   if (state.step % config_->train.log_interval == 0) print(nanogpt_log::format_step(nanogpt_progress(state)));
 }
 
-// Lines for programs; train.log keeps them too.
+// Prints log lines for other programs, and copies them to train.log.
 void Recorder::print(const std::string& text) {
   progress_.print(text);
   for (size_t begin = 0; begin <= text.size();) {
@@ -317,7 +318,7 @@ void Recorder::show(const TrainState& state, const StepEvent& event, bool stays)
   watch_.finished(status);
   const int64_t interval = config_->train.log_interval;
   const bool last = state.step == config_->train.train_iters;
-  // An interval of one step is the default: its lines would flood a log, which then gets one every half minute.
+  // With the default interval of one step, lines would flood a log, so that there is one every half minute.
   const bool logged = !progress_.is_terminal() && interval > 1 && state.step % interval == 0;
   const double done = static_cast<double>(state.step) / static_cast<double>(config_->train.train_iters);
   const auto line = [&](int width) { return format_train_line(status, width, progress_.colour()); };
@@ -336,7 +337,8 @@ double bits_per_byte_of(const Evaluation& evaluation, double bytes) {
 EvalEvent event_of(int64_t step, const Evaluation& evaluation, double bytes, std::optional<std::string> set = {}) {
   EvalEvent event{step, evaluation.loss(), bits_per_byte_of(evaluation, bytes), std::move(set), evaluation.seconds, {}};
   for (const auto& [declared, layers, model] : evaluation.router.values()) {
-    const bool of_weights = declared.derived && declared.derived->source == kExpertBias;  // not of these tokens
+    const bool of_weights =
+        declared.derived && declared.derived->source == kExpertBias;  // not a figure of the evaluated text
     if (model && !of_weights) event.router[declared.name] = rounded(*model);
   }
   return event;

@@ -1,4 +1,4 @@
-// Rank 0's records of a run: metrics.jsonl, the progress line or another program's log, train.log, TensorBoard's files.
+// Rank 0's records of a run: metrics.jsonl, the progress line or another program's log format, train.log, TensorBoard.
 #pragma once
 
 #include <optional>
@@ -12,48 +12,48 @@
 #include "witan/report/progress/progress.h"
 #include "witan/report/progress/progress_log.h"
 #include "witan/report/progress/step_watch.h"
+#include "witan/train/config/resolve.h"
+#include "witan/train/config/run_plan.h"
 #include "witan/train/record/gpu_monitor.h"
 #include "witan/train/record/megatron_recorder.h"
 #include "witan/train/record/tensorboard_recorder.h"
-#include "witan/train/run/resolve.h"
-#include "witan/train/run/run_folder.h"
-#include "witan/train/run/run_plan.h"
-#include "witan/train/run/train_state.h"
+#include "witan/train/state/run_folder.h"
+#include "witan/train/state/train_state.h"
 #include "witan/train/step/engine.h"
 
 namespace witan {
 
-// The evaluation of a set of one's own.
+// The evaluation of a set of valid_data.
 struct SetEvaluation {
   std::string name;
   Evaluation evaluation;
-  double bytes = 0;  // of text that the targets stand for
+  double bytes = 0;  // of the targets' text
 };
 
 class Recorder {
  public:
   Recorder(const ResolvedConfig& config, const RunPlan& plan, const RunFolder& folder, Progress& progress);
 
-  // Opens the file, or continues it as it was at `step`, the checkpoint's: what lies beyond is forgotten. The run's
-  // own event is written anew where the run was given another length or layout, with the latter's memory.
+  // Opens metrics.jsonl, or truncates it to `step`, the checkpoint's. The run's own event is written again if the run
+  // has a new length or layout.
   void begin(const RunEvent& run, double bigram_bits_per_byte, int64_t step);
 
-  // Where the samples come from: lines then say how often the data were read, and warn where that begins anew.
+  // Sets the source of the samples, so that lines report epochs, with a warning when one begins again.
   void reads(std::shared_ptr<const SampleSource> train) { train_ = std::move(train); }
 
-  // Said to people and in train.log.
+  // Writes a warning to the progress line's stream and to train.log.
   void warn(const std::string& line);
-  // Lines of train.log alone, about what was said to people before there was a log.
+  // Write only to train.log, what was reported before there was a log.
   void log_warning(const std::string& line) { log_.warn(line); }
   void note(const std::string& line) { log_.info(line); }
-  // What the run is about until the next of these calls, where its line says nothing.
+  // The activity of the run until the next call, for messages while no line appears.
   void begins(StepWatch::Doing what, int64_t step);
-  // So much of the step under way is done, 0 to 1.
+  // The share of the current step that is done, 0 to 1.
   void done(double share) { watch_.done(share); }
 
   enum class Line : uint8_t {
     now,
-    with_evaluation,  // the step is evaluated next: its line waits for that
+    with_evaluation,  // after the evaluation that follows the step
   };
   void step(const TrainState& state, const StepResult& result, double step_s, double data_wait_s,
             Line line = Line::now);
@@ -61,32 +61,32 @@ class Recorder {
   void setup(const SetupReport& report, const SampleSource& samples);
   void interval(const TrainState& state, const megatron_log::Memory& memory,
                 const std::vector<megatron_log::RankTimes>& times);
-  // With log_memory_to_tensorboard, after the steps that close an interval. `blocks`: that are allocated.
+  // With log_memory_to_tensorboard, after the steps that close an interval. `blocks`: allocated ones.
   void memory_in_use(int64_t step, const megatron_log::Memory& memory, int64_t blocks);
   // `times`: empty unless log_format = megatron. `sets`: of valid_data.
   void evaluation(const TrainState& state, const Evaluation& evaluation, double bytes,
                   const std::vector<megatron_log::RankTimes>& times = {}, const std::vector<SetEvaluation>& sets = {});
-  // The checkpoint of `state` is complete; `paused_s`: how long training was held up by it.
+  // The checkpoint of `state` is complete. `paused_s`: the pause of training for it.
   void saved(const TrainState& state, const BackgroundSave::Saved& checkpoint, double paused_s);
-  // check_states found nothing: of a step (after reduction and update), or after initialization (0).
+  // check_states found no difference after a step (its reduction and update), or after initialization (0).
   void states_checked(int64_t step);
-  // A step was skipped to find the loss scale.
+  // A step overflowed and was skipped, to find the loss scale.
   void overflowed(int64_t step, double loss_scale);
-  // A step that was not to be, or a rank that is slow.
+  // An anomalous step, or a slow rank.
   void anomaly(const AnomalyEvent& event);
-  // The run went back to the checkpoint of `step`: the records of later steps are forgotten.
+  // The run returned to the checkpoint of `step`: removes the records of later steps.
   void rewound(int64_t step);
-  // The run is asked to end now. `saves`: its steps are saved; else it stands at a checkpoint.
+  // The run was asked to end. `saves`: whether a checkpoint is written for that; otherwise there is one of this step.
   void ends(RunEnd why, bool saves);
-  // What the model wrote behind the prompt, at the end.
+  // The continuation of the prompt at the end of the run.
   void last_sample(int64_t step, uint64_t seed, const std::string& prompt, const std::string& text);
-  // What it wrote behind prompts, one or more, after a step of sample_interval.
+  // The continuations of the prompts at a step of sample_interval.
   void samples(int64_t step, uint64_t seed, const std::vector<std::string>& prompts,
                const std::vector<std::string>& texts);
   void memory(const std::vector<MemoryEvent>& measured);  // of each rank
-  // All that training does is over.
+  // Training is over.
   void end(RunEnd why, std::optional<uint64_t> peak_resident);
-  // An error ended the run: before begin(), train.log alone has it.
+  // An error ended the run. Before begin() it is only written to train.log.
   void failed(const std::string& error);
 
   std::optional<double> bits_per_byte() const { return bits_per_byte_; }
@@ -94,20 +94,20 @@ class Recorder {
   double best_gflops() const { return best_gflops_; }     // of the fastest step; 0: there was none
 
  private:
-  // `stays`: where it is the last step of this call.
+  // `stays`: whether the line stays on the terminal, as that of the last step does.
   void show(const TrainState& state, const StepEvent& event, bool stays);
   TrainStatus status_of(const TrainState& state, const StepEvent& event) const;
-  // No share of the ceiling is above 1: what a step reaches the machine can do.
+  // Raises the ceiling to the speed of a step that exceeds it, so that no share is above 1.
   void raise_ceiling(double gflops);
   void note_overflow(int64_t step, int64_t waves);
   void note_exchange_overflow(int64_t step, double fill);
   void warn_of_repetition(const TrainState& state, int64_t samples);
   void note_batch_size(int64_t step, int64_t samples);
   int64_t samples_of(const StepResult& result) const { return result.samples > 0 ? result.samples : ramp_.full(); }
-  // Of a step's samples: what of a whole global batch they are, and so of the plan's step.
+  // The samples of a step relative to a full global batch, for which the plan was made.
   double share_of(int64_t samples) const { return static_cast<double>(samples) / static_cast<double>(ramp_.full()); }
   double gflops_of(const StepResult& result, double step_s) const;
-  void open_tensorboard(int64_t first_step);  // new files of it
+  void open_tensorboard(int64_t first_step);  // with new files
   StepEvent step_event(const TrainState& state, const StepResult& result, double step_s, double data_wait_s) const;
   void print(const std::string& text);
   void print_nanogpt_step(const TrainState& state);
@@ -120,33 +120,33 @@ class Recorder {
   const int64_t all_samples_;  // of all steps of the run
   RunPlan plan_;
   const RunFolder& folder_;
-  std::shared_ptr<const SampleSource> train_;   // null: not told
-  std::optional<std::vector<SourceUse>> uses_;  // of its datasets, by the last step
+  std::shared_ptr<const SampleSource> train_;   // null: unknown
+  std::optional<std::vector<SourceUse>> uses_;  // of its datasets, after the last step
   std::optional<MetricsWriter> metrics_;        // from begin() on
   std::optional<MetricsWriter> samples_;        // of sample_interval
   Log log_;
   Progress& progress_;
   RateEstimator rate_;
-  std::optional<ResumeEvent> resume_;  // written with the first step: a run that cannot be resumed was not
+  std::optional<ResumeEvent> resume_;  // written with the first step, which shows that the run was resumed
   int64_t first_step_ = 1;             // of this call
-  int64_t last_step_ = 0;              // that the run has done
+  int64_t last_step_ = 0;              // done so far
   int64_t last_samples_ = 0;           // of the last step of this call; 0: there was none
-  int64_t overflows_ = 0;              // steps of this call that ran again in waves
-  int64_t exchange_overflows_ = 0;     // and with rows exchanged as they come
+  int64_t overflows_ = 0;              // steps of this call that were rerun because receive buffers overflowed
+  int64_t exchange_overflows_ = 0;     // and because send buffers did
   double interval_loss_ = 0;           // summed since the last line of metrics
   double interval_s_ = 0;
   int64_t interval_steps_ = 0;
   std::optional<double> validation_loss_, bits_per_byte_;
   int64_t evaluated_at_ = 0;
   double best_gflops_ = 0;
-  bool ceiling_raised_ = false;  // which was said
+  bool ceiling_raised_ = false;  // and reported
   struct Waiting {
     TrainState state;
     StepEvent event;
     bool stays;
   };
   std::optional<Waiting> waiting_;  // the line of a step that is being evaluated
-  StepScalars scalars_;             // of the last step that has each of them
+  StepScalars scalars_;             // the latest value of each
   std::optional<MegatronRecorder> megatron_;
   std::optional<TensorboardRecorder> tensorboard_;
   std::optional<ProgressLog> progress_log_;

@@ -6,10 +6,22 @@
 #include <array>
 #include <utility>
 
+#include "witan/base/error.h"
 #include "witan/base/numbers/median.h"
+#include "witan/comm/texts.h"
 #include "witan/tensor/observer.h"
 
 namespace witan {
+namespace {
+
+std::vector<int> stages_of(const Layout& layout) {
+  std::vector<int> stages;
+  for (int rank = 0; rank < layout.world_size(); ++rank)
+    stages.push_back(layout.mesh().coordinate(rank, Axis::pipeline));
+  return stages;
+}
+
+}  // namespace
 
 void WaitMeter::begins(const Group&, const Collective&, double) {
   begin_ns_ = steady_ns();
@@ -42,7 +54,7 @@ std::vector<Stragglers::Change> Stragglers::judge(const std::vector<double>& sec
     std::vector<double> peers;
     for (size_t other = 0; other < seconds.size(); ++other)
       if (stages_[other] == stages_[rank]) peers.push_back(seconds[other]);
-    // Of two ranks the faster is the measure.
+    // For two ranks the lower median is the faster one's time.
     const double median = lower_median(peers), ratio = median > 0 ? seconds[rank] / median : 1;
     const double bound = slow_[rank] ? (1 + threshold_) / 2 : threshold_;
     const bool slow = ratio >= bound && seconds[rank] >= kLeastSeconds;
@@ -66,6 +78,30 @@ std::string describe(const Stragglers::Change& change, const std::string& where)
       "rank {} ({}) takes {:.2f} times the median of {} ranks over the last {} steps: {:.3g} s instead "
       "of {:.3g} s",
       change.rank, where, change.ratio, change.peers, RecentSteps::kWindow, change.seconds, change.median);
+}
+
+RankWatch::RankWatch(const Layout& layout, double threshold, Group& host, Stream& stream)
+    : stragglers_(stages_of(layout), threshold), places_(gather_texts(host, stream, cat("host ", name_of_host()))) {}
+
+// The first step of a call takes longer than others, and does not count.
+void RankWatch::end_step(double seconds) {
+  const double own = seconds - waits_.take();
+  if (++steps_ > 1) recent_.add(own);
+}
+
+std::vector<AnomalyEvent> RankWatch::judge(int64_t step, Group& host, Stream& stream) {
+  constexpr int64_t kEvery = 5;  // steps
+  const auto own = recent_.median();
+  if (!own || steps_ % kEvery != 0) return {};
+  std::vector<double> seconds;
+  for (const int64_t ns : gather_numbers(host, stream, static_cast<int64_t>(*own * 1e9)))
+    seconds.push_back(static_cast<double>(ns) * 1e-9);
+  std::vector<AnomalyEvent> events;
+  if (host.rank() != 0) return events;
+  for (const Stragglers::Change& change : stragglers_.judge(seconds))
+    events.push_back(
+        {.step = step, .what = "straggler", .text = describe(change, places_[static_cast<size_t>(change.rank)])});
+  return events;
 }
 
 }  // namespace witan

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "witan/base/error.h"
-#include "witan/train/run/saved_config.h"
+#include "witan/train/config/saved_config.h"
 
 namespace witan {
 namespace {
@@ -28,7 +28,7 @@ tfevents::Hyperparameter hyperparameter(const Field& field) {
 
 std::vector<tfevents::Hyperparameter> hyperparameters_of(RunConfig config, RunConfig given) {
   RunConfig defaults;
-  config.load = given.load = {};  // of one call
+  config.load = given.load = {};  // they apply to one call
   const Fields fields = config.fields(), said = given.fields(), at_first = defaults.fields();
   std::vector<tfevents::Hyperparameter> parameters;
   for (size_t i = 0; i < fields.size(); ++i) {

@@ -21,7 +21,7 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "this host";
 }
 
-// The rank's deadlines run again when it goes, however it goes on.
+// Suspends deadlines for the rank until it is destroyed.
 class Waiting {
  public:
   Waiting(World& world, int rank, const fs::path& file, const std::string& text)

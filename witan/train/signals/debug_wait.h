@@ -9,13 +9,13 @@
 
 namespace witan {
 
-// What a person is told: which process and thread the caller, the rank, is, how gdb is attached to it, and how it goes
-// on without.
+// The message to the user: the process and thread of the rank that calls it, how to attach gdb to it, and how to
+// continue without.
 std::string how_to_attach(int rank, int world_size, const fs::path& file);
 
-// Says so on `out` and in `file`, and waits until a debugger is attached to the calling thread, the file is gone, or a
-// signal asks the run to stop. The deadlines of the other ranks do not run meanwhile (World::hold). Throws AbortedError
-// when another rank fails.
+// Writes the message to `out` and `file`, and waits until a debugger is attached to the calling thread, the file is
+// removed, or a signal asks the run to stop. The deadlines of the other ranks are suspended meanwhile (World::hold).
+// Throws AbortedError if another rank fails.
 void wait_for_debugger(World& world, int rank, const fs::path& file, std::FILE* out);
 
 }  // namespace witan

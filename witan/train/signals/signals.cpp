@@ -14,8 +14,8 @@ namespace witan {
 namespace {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP};
-constexpr pid_t kKernel = -1;  // the terminal's, not a process'
-// Written by handlers on any thread and read by every rank; lock-free, so that a handler may touch it.
+constexpr pid_t kKernel = -1;  // sent by the terminal, not a process
+// Written by handlers on any thread and read by every rank; lock-free, as handlers require.
 std::atomic<int> received = 0;
 std::atomic<pid_t> sender = kKernel;
 std::atomic<bool> for_restart = false;
@@ -26,9 +26,9 @@ static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_alw
               std::atomic<StopSignals::Answer>::is_always_lock_free &&
               std::atomic<StopSignals::Voice>::is_always_lock_free);
 
-constexpr int kRestartValue = 0x77697461;  // what comes with the signal of send_restart()
+constexpr int kRestartValue = 0x77697461;  // the value that send_restart() queues
 
-// The only way to speak from a handler.
+// Only async-signal-safe functions may be called from a handler.
 void say(std::string_view text) {
   if (voice == StopSignals::Voice::silent) return;
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
@@ -71,7 +71,7 @@ StopSignals::StopSignals(Answer answer, Voice own_voice) : answer_before_(curren
   action.sa_flags = SA_RESTART | SA_SIGINFO;
   for (size_t i = 0; i < std::size(kSignals); ++i) {
     ::sigaction(kSignals[i], &action, &before_[i]);
-    // Under nohup a lost terminal is no reason to stop.
+    // nohup ignores SIGHUP, so that a run survives its terminal.
     if (kSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN) ::sigaction(SIGHUP, &before_[i], nullptr);
   }
 }
@@ -101,7 +101,7 @@ std::string StopSignals::cause() {
   const pid_t from = sender;
   if (from == kKernel) return name + (signal == SIGHUP ? ": the terminal was closed" : " from the terminal");
   if (from == 0) return name + " from a process outside of this container";
-  std::string program;  // whose process may have ended by now
+  std::string program;  // empty if the process has ended
   std::getline(std::ifstream(cat("/proc/", from, "/comm")), program);
   return cat(name, " from process ", from, program.empty() ? "" : cat(" (", program, ")"));
 }

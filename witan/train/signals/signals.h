@@ -1,4 +1,4 @@
-// Handles signals that ask a run to stop: while it trains, the handler only sets a flag, which the ranks agree on at
+// Handles signals that ask a run to stop. While it trains, the handler only sets a flag, and the ranks agree on it at
 // the end of a step.
 #pragma once
 
@@ -8,21 +8,21 @@
 #include <cstdint>
 #include <string>
 
-#include "witan/train/run/run_end.h"
+#include "witan/train/state/run_end.h"
 
 namespace witan {
 
-// While one is alive, it answers SIGINT, SIGTERM, SIGUSR1, SIGUSR2 and SIGHUP; the one before it does so again when it
-// is gone. A process has one thread that makes them.
+// Handles SIGINT, SIGTERM, SIGUSR1, SIGUSR2 and SIGHUP during its lifetime; after it, the previous handlers do so
+// again. Only one thread of a process may make them.
 class StopSignals {
  public:
   enum class Answer : uint8_t {
-    end,   // the process ends at once, with the code of asked(): there is nothing to save, or all is saved
-    stop,  // requested(); a second SIGINT ends the process at once, with the last checkpoint, if there is one, intact
+    end,   // the process ends at once, with the exit code of asked(), since there is nothing to save
+    stop,  // sets requested(); a second SIGINT ends the process at once, and the last checkpoint stays intact
   };
   enum class Voice : uint8_t {
-    loud,    // says on the standard error what comes of a signal
-    silent,  // of processes that a launcher signals all at once: one of them speaks
+    loud,    // reports on the standard error what a signal will do
+    silent,  // for all but one of the processes that a launcher signals at once
   };
   explicit StopSignals(Answer answer, Voice own_voice = Voice::loud);
   ~StopSignals();
@@ -30,16 +30,16 @@ class StopSignals {
   StopSignals& operator=(const StopSignals&) = delete;
 
   static bool requested();
-  // Tells that there is a checkpoint to resume from, for what is said of a second SIGINT. Thread-safe; forgotten by the
-  // next StopSignals.
+  // Notes that there is a checkpoint to resume from, for the message after a second SIGINT. Thread-safe; the next
+  // StopSignals resets it.
   static void saved();
-  // How that ends a run: none, interrupted after SIGINT, preempted after the others.
+  // How the signal ends a run: none without one, interrupted after SIGINT, preempted after the others.
   static RunEnd asked();
-  // The signal that asked and, as far as it is known, who sent it: "SIGTERM from process 4711 (timeout)". Empty: none.
+  // The signal and, if known, its sender: "SIGTERM from process 4711 (timeout)". Empty without a signal.
   static std::string cause();
-  // Asks another process to save its run and end, as its supervisor starts it again: nothing is said of the end.
+  // Asks another process to save its run and end without a message, since its supervisor will restart it.
   static void send_restart(pid_t process);
-  // Whether asked() is because of that.
+  // Whether the signal came from send_restart().
   static bool restarts();
 
  private:

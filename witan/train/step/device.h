@@ -6,7 +6,7 @@
 #include "witan/comm/cuda.h"
 #include "witan/tensor/arena.h"
 #include "witan/tensor/device.h"
-#include "witan/train/run/config.h"
+#include "witan/train/config/config.h"
 
 namespace witan {
 

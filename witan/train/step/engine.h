@@ -23,7 +23,7 @@
 #include "witan/parallel/sharding/grad_buckets.h"
 #include "witan/parallel/sharding/unit_store.h"
 #include "witan/parallel/stages.h"
-#include "witan/train/run/resolve.h"
+#include "witan/train/config/resolve.h"
 #include "witan/train/step/evaluator.h"
 #include "witan/train/step/non_finite.h"
 #include "witan/train/step/pass_digest.h"

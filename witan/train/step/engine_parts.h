@@ -10,7 +10,7 @@
 #include "witan/parallel/groups.h"
 #include "witan/parallel/sharding/unit_store.h"
 #include "witan/parallel/stages.h"
-#include "witan/train/run/config.h"
+#include "witan/train/config/config.h"
 
 namespace witan {
 

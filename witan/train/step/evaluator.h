@@ -8,7 +8,7 @@
 #include "witan/moe/router_sums.h"
 #include "witan/parallel/groups.h"
 #include "witan/parallel/sharding/unit_store.h"
-#include "witan/train/run/resolve.h"
+#include "witan/train/config/resolve.h"
 #include "witan/train/step/evaluate.h"
 
 namespace witan {

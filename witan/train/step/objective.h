@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "witan/model/transformer.h"
-#include "witan/train/run/config.h"
+#include "witan/train/config/config.h"
 #include "witan/train/step/step_inputs.h"
 
 namespace witan {

@@ -13,7 +13,7 @@
 #include "witan/optim/step_state.h"
 #include "witan/parallel/pipeline_channel.h"
 #include "witan/parallel/sharding/grad_buckets.h"
-#include "witan/train/run/config.h"
+#include "witan/train/config/config.h"
 #include "witan/train/step/loss_gradients.h"
 #include "witan/train/step/objective.h"
 #include "witan/train/step/step_activations.h"

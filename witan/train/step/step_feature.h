@@ -23,7 +23,7 @@
 
 namespace witan {
 
-struct TrainState;  // train/run/train_state.h
+struct TrainState;  // train/state/train_state.h
 
 // What steps have in common until the global batch grows (rampup_batch_size).
 struct StepShape {

@@ -11,7 +11,7 @@
 #include "witan/parallel/groups.h"
 #include "witan/parallel/sharding/grad_buckets.h"
 #include "witan/parallel/sharding/unit_store.h"
-#include "witan/train/run/resolve.h"
+#include "witan/train/config/resolve.h"
 #include "witan/train/step/stage_passes.h"
 #include "witan/train/step/step_feature.h"
 

@@ -9,8 +9,8 @@
 #include "witan/moe/statistics.h"
 #include "witan/parallel/layout.h"
 #include "witan/parallel/stages.h"
-#include "witan/train/run/config.h"
-#include "witan/train/run/run_end.h"
+#include "witan/train/config/config.h"
+#include "witan/train/state/run_end.h"
 
 namespace witan {
 

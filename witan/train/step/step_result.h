@@ -9,8 +9,8 @@
 
 #include "witan/moe/router_sums.h"
 #include "witan/report/events/step_scalars.h"
-#include "witan/train/record/times.h"
-#include "witan/train/run/run_end.h"
+#include "witan/train/state/run_end.h"
+#include "witan/train/trace/times.h"
 
 namespace witan {
 

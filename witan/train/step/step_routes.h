@@ -9,7 +9,7 @@
 
 #include "witan/model/transformer.h"
 #include "witan/moe/routes.h"
-#include "witan/train/run/config.h"
+#include "witan/train/config/config.h"
 #include "witan/train/step/step_feature.h"
 
 namespace witan {

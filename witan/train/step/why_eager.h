@@ -5,7 +5,7 @@
 
 #include "witan/optim/param_groups.h"
 #include "witan/parallel/groups.h"
-#include "witan/train/run/config.h"
+#include "witan/train/config/config.h"
 
 namespace witan {
 

@@ -14,7 +14,7 @@ void LaunchTrace::clear(Work work) {
 }
 
 size_t LaunchTrace::lane_of(const Stream& stream) {
-  if (lanes_.empty() && stream.is_side()) lanes_.push_back({nullptr});  // the first one is the main stream's
+  if (lanes_.empty() && stream.is_side()) lanes_.push_back({nullptr});  // the first lane is the main stream's
   const auto found = std::ranges::find(lanes_, &stream, &Lane::stream);
   if (found != lanes_.end()) return static_cast<size_t>(found - lanes_.begin());
   if (!stream.is_side() && !lanes_.empty()) {
@@ -25,7 +25,7 @@ size_t LaunchTrace::lane_of(const Stream& stream) {
   return lanes_.size() - 1;
 }
 
-// What was captured last is done when this begins, unless the stream waits for another one in between.
+// The previous captured launch ends when this one begins, unless the stream waits for another one in between.
 void LaunchTrace::begins(Stream& stream) {
   Lane& lane = lanes_[lane_of(stream)];
   if (!lane.last || work_ == Work::queued) lane.last = timestamps_->mark(*stream.queue());

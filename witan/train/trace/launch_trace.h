@@ -1,6 +1,6 @@
-// A step as the device runs it, without waiting for any part of it: what was queued, by name and place in the model,
-// with a moment on the device's clock (tensor/timestamps.h) before and after it. Of a step that is captured what was
-// queued is noted once, and its timestamps are read after each replay.
+// Traces a step as the device runs it, without waiting for any of its parts: each launch with its name, its place in
+// the model, and timestamps of the device (tensor/timestamps.h) before and after it. The launches of a captured step
+// are recorded once, and their timestamps are read after each replay.
 #pragma once
 
 #include <array>
@@ -20,30 +20,30 @@ namespace witan {
 
 class LaunchTrace : public LaunchObserver {
  public:
-  // The strings that trace contexts refer to must outlive it: names of modules and parameters.
+  // The names of modules and parameters, to which trace contexts refer, must outlive it.
   explicit LaunchTrace(std::unique_ptr<Timestamps> timestamps) : timestamps_(std::move(timestamps)) {}
 
-  // Captured work follows without gaps, so that a launch begins where the one before it ended; what is queued as the
-  // host comes to it may not.
+  // Captured launches follow each other without gaps, so that each begins where the one before it ended. Those that the
+  // host queues one by one may not.
   enum class Work : uint8_t { queued, captured };
-  // Before a step is queued, or captured: forgets the one before it.
+  // Called before a step is queued or captured; discards the previous one.
   void clear(Work work);
-  // Before a step runs: see Timestamps::start().
+  // Called before a step runs; see Timestamps::start().
   void start(Queue& queue) { timestamps_->start(queue); }
 
   void begins(Stream& stream) override;
   void ends(Stream& stream, QueuedWork work) override;
   void follows(Stream& stream) override;
 
-  // What the step that began at the last start() took. Waits for it.
+  // Waits for the step that began at the last start(), and writes its launches.
   void write(RankTrace& trace);
 
  private:
-  // The main stream, or one beside it, in the order of their first launch.
+  // The main stream or a side stream, in the order of their first launches.
   struct Lane {
     const Stream* stream;
-    std::optional<size_t> last = {};     // the mark behind what was queued last, where nothing else came between
-    std::optional<size_t> waiting = {};  // the mark from which on it waits for another stream
+    std::optional<size_t> last = {};     // the mark after the last launch, if nothing has come between
+    std::optional<size_t> waiting = {};  // the mark from which it waits for another stream
   };
   struct Entry {
     QueuedWork work;
@@ -51,7 +51,7 @@ class LaunchTrace : public LaunchObserver {
     int lane;
     size_t begin, end;
     std::optional<size_t> waited_since;
-    std::array<int64_t, kMemoryTags> live;  // bytes, as they are when the device has come here
+    std::array<int64_t, kMemoryTags> live;  // bytes, when the device has come this far
   };
 
   size_t lane_of(const Stream& stream);
@@ -64,7 +64,7 @@ class LaunchTrace : public LaunchObserver {
     size_t begin;
     std::optional<size_t> waited_since;
   };
-  std::vector<Open> open_;  // begun, not ended
+  std::vector<Open> open_;  // launches that have begun and not ended
 };
 
 }  // namespace witan

@@ -22,7 +22,7 @@ void PlaceRanges::begins(Stream& stream) {
   go_to(context, std::move(names));
 }
 
-// Ranges nest: what stays open is what both have in front.
+// Ranges nest, so that the common prefix of the old and the new names stays open.
 void PlaceRanges::go_to(const TraceContext& context, std::vector<std::string> names) {
   const auto same = static_cast<size_t>(std::ranges::mismatch(open_, names).in1 - open_.begin());
   for (size_t i = same; i < open_.size(); ++i) pop_();

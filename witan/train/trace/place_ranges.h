@@ -1,5 +1,5 @@
-// Ranges of a profiler around what a rank queues: the step, the pass and the module, as NVTX shows them in Nsight
-// Systems. They follow the trace context, so that every module and every backward has its own.
+// Emits ranges of a profiler (NVTX, for Nsight Systems) around the work that a rank queues: the step, the pass and the
+// module. They follow the trace context, so that every module has its own in the forward and in the backward.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ class PlaceRanges : public LaunchObserver {
   void begins(Stream& stream) override;
   void ends(Stream&, QueuedWork) override {}
   void follows(Stream&) override {}
-  // Closes what is open, at the end of a step.
+  // Closes the open ranges at the end of a step.
   void close() { go_to({}, {}); }
 
  private:
@@ -29,7 +29,7 @@ class PlaceRanges : public LaunchObserver {
   Push push_;
   Pop pop_;
   TraceContext at_;
-  std::vector<std::string> open_;  // the outermost first
+  std::vector<std::string> open_;  // outermost first
 };
 
 }  // namespace witan

@@ -10,7 +10,7 @@
 namespace witan {
 namespace {
 
-// Of a pass, all modules are one; of a module, its ops are.
+// The context of the pass, without its module and op; and below that of the module, without its op.
 TraceContext pass_of(const TraceContext& trace_context) {
   TraceContext pass = trace_context;
   pass.module = pass.op = {};
@@ -144,7 +144,7 @@ void RankTrace::sample_memory(int64_t at_ns) {
   memory(at_ns, live);
 }
 
-// Where it has changed.
+// Adds a sample if memory has changed.
 void RankTrace::memory(int64_t at_ns, const std::array<int64_t, kMemoryTags>& live) {
   if (std::exchange(live_, live) == live || full()) return;
   ChromeTrace::Args series;

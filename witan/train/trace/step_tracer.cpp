@@ -1,10 +1,10 @@
 #include "witan/train/trace/step_tracer.h"
 
+#include <cstdlib>
 #include <utility>
 
 #include "witan/base/error.h"
 #include "witan/base/files/file.h"
-#include "witan/train/trace/clocks.h"
 
 namespace witan {
 namespace {
@@ -48,7 +48,7 @@ StepTracer::~StepTracer() {
   stop();
   try {
     write();
-  } catch (const std::exception&) {  // the rank's own error is the one to tell
+  } catch (const std::exception&) {  // the rank's own error matters more
   }
 }
 
@@ -99,7 +99,7 @@ void StepTracer::finish() {
   stop();
   write();
   trace_.reset();
-  control_group_->group().barrier(control_group_->stream());  // all have written
+  control_group_->group().barrier(control_group_->stream());  // until all have written
   if (groups_.rank() == 0) merge_traces(folder_, groups_.layout().world_size());
 }
 
@@ -108,6 +108,38 @@ StepTracer::Wait::Wait(StepTracer& tracer, std::string_view what)
 
 StepTracer::Wait::~Wait() {
   if (tracer_.trace_) tracer_.trace_->waited(what_, begin_ns_, steady_ns());
+}
+
+int64_t first_clock_ahead_ns(Stream& stream, Group& world, const std::function<int64_t()>& clock) {
+  constexpr int kTrips = 8;
+  const Tensor word = stream.zeros({1}, DType::i64, MemoryTag::communication);
+  int64_t ahead = 0, shortest = -1;
+  for (int peer = 1; peer < world.size(); ++peer) {
+    for (int trip = 0; trip < kTrips; ++trip) {
+      if (world.rank() == 0) {
+        world.recv(stream, word, peer);
+        *word.data<int64_t>() = clock();
+        world.send(stream, word, peer);
+      } else if (world.rank() == peer) {
+        const int64_t asked = clock();
+        world.send(stream, word, 0);
+        world.recv(stream, word, 0);
+        const int64_t answered = clock();
+        if (shortest >= 0 && answered - asked >= shortest) continue;
+        shortest = answered - asked;
+        ahead = *word.data<int64_t>() - (asked + answered) / 2;
+      }
+    }
+  }
+  return std::abs(ahead) <= shortest ? 0 : ahead;
+}
+
+int64_t common_moment_ns(Stream& stream, Group& world, const std::function<int64_t()>& clock) {
+  const int64_t ahead = first_clock_ahead_ns(stream, world, clock);
+  const Tensor moment = stream.empty({1}, DType::i64, MemoryTag::communication);
+  *moment.data<int64_t>() = clock();
+  world.broadcast(stream, moment, 0);
+  return *moment.data<int64_t>() - ahead;
 }
 
 }  // namespace witan

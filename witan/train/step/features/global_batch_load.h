@@ -6,7 +6,7 @@
 #include "witan/moe/balance.h"
 #include "witan/moe/global_load.h"
 #include "witan/parallel/groups.h"
-#include "witan/train/run/config.h"
+#include "witan/train/config/config.h"
 #include "witan/train/step/step_feature.h"
 
 namespace witan {

@@ -3,7 +3,7 @@
 
 #include "witan/optim/clip.h"
 #include "witan/optim/loss_scaler.h"
-#include "witan/train/run/train_state.h"
+#include "witan/train/state/train_state.h"
 #include "witan/train/step/step_feature.h"
 
 namespace witan {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "witan/parallel/groups.h"
-#include "witan/train/run/config.h"
+#include "witan/train/config/config.h"
 #include "witan/train/step/step_feature.h"
 
 namespace witan {

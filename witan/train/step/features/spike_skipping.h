@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "witan/optim/spike_skip.h"
-#include "witan/train/run/train_state.h"
+#include "witan/train/state/train_state.h"
 #include "witan/train/step/loss_gather.h"
 #include "witan/train/step/step_feature.h"
 

@@ -1,0 +1,160 @@
+#include "witan/train/weights/initial_weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "witan/base/error.h"
+#include "witan/base/text.h"
+#include "witan/checkpoint/store.h"
+#include "witan/convert/companions.h"
+#include "witan/convert/gguf/gguf_weights.h"
+#include "witan/convert/hf/hf_weights.h"
+#include "witan/convert/megatron/megatron_weights.h"
+#include "witan/convert/model_function.h"
+#include "witan/nn/lora.h"
+#include "witan/tensor/host.h"
+#include "witan/tensor/split.h"
+#include "witan/train/config/saved_config.h"
+#include "witan/train/state/named_checkpoint.h"
+
+namespace witan {
+namespace {
+
+std::unique_ptr<WeightSource> weights_of(Checkpoint checkpoint) {
+  ModelConfig model = config_of(checkpoint).model;
+  return std::make_unique<CheckpointWeights>(std::move(checkpoint), std::move(model));
+}
+
+// Rows beyond the vocabulary are padding, whose size may differ between runs.
+bool has_padding(const std::string& name) {
+  return name == "embedding.weight" || name == "head.weight";
+}
+
+// Modules of multi-token prediction that the source lacks are initialised as in a new model.
+bool is_of_mtp(const std::string& name) {
+  return name.starts_with("mtp.");
+}
+
+// The run of a checkpoint RUN/checkpoints/step-N.
+fs::path run_of(const fs::path& checkpoint) {
+  return checkpoint.parent_path().parent_path();
+}
+
+}  // namespace
+
+std::unique_ptr<WeightSource> open_weights(const std::string& where, const fs::path& runs_folder,
+                                           const std::string& asked, std::vector<std::string>& warnings) {
+  if (auto named = checkpoint_of_name(where, runs_folder)) return weights_of(std::move(*named));
+  for (const fs::path& path : {fs::path(where), runs_folder / where}) {
+    if (auto found = checkpoint_in(path, asked, warnings)) return weights_of(std::move(*found));
+    if (is_hf_folder(path) || is_adapter_folder(path)) return std::make_unique<HfWeights>(path);
+    if (is_gguf_model(path)) return std::make_unique<GgufWeights>(path);
+    if (is_megatron_folder(path)) return std::make_unique<MegatronWeights>(path);
+  }
+  throw CheckpointError(cat(
+      asked, "there is neither a Hugging Face folder (with config.json), a GGUF file or its parts, a checkpoint of ",
+      "Megatron-LM, a checkpoint or a run's folder, nor a run in ", runs_folder.string(),
+      ", of that name; NAME@best and NAME@STEP name a checkpoint of a run", way_to_fetch(where)));
+}
+
+std::optional<fs::path> tokenizer_of(const WeightSource& source) {
+  if (const auto* gguf = dynamic_cast<const GgufWeights*>(&source))
+    return gguf->file().metadata().texts("tokenizer.ggml.tokens").empty() ? std::nullopt
+                                                                          : std::optional(gguf->file().path());
+  const fs::path path = fs::path(source.where()) / "tokenizer.json";
+  std::error_code error;
+  return fs::is_regular_file(path, error) ? std::optional(path) : std::nullopt;
+}
+
+void copy_companions_of(const WeightSource& source, const fs::path& run) {
+  if (const auto* hf = dynamic_cast<const HfWeights*>(&source))
+    copy_companions(hf->folder().path(), hf->folder().companions(), run / kCompanionFolder);
+  else if (dynamic_cast<const CheckpointWeights*>(&source) != nullptr)
+    inherit_companions(run_of(source.where()), run);
+}
+
+void require_same_function(const ModelConfig& model, const WeightSource& source, const std::string& asked) {
+  const auto different = differences(model, source.model());
+  require<ConfigError>(different.empty(), asked, different.empty() ? "" : different.front(), ", which the model of ",
+                       source.where(), " has: leave the key out, and the run takes the source's");
+}
+
+InitialWeights::InitialWeights(const RunConfig& config)
+    : config_(config),
+      source_(open_weights(config.train.init_from, config.train.runs_folder,
+                           cat("init_from = ", config.train.init_from, ": "), warnings_)),
+      weights_(source_->weights()) {
+  check();
+}
+
+void InitialWeights::check() const {
+  const std::string asked = cat("init_from = ", config_.train.init_from, ": ");
+  require_same_function(config_.model, *source_, asked);
+  const int64_t source_modules = source_->model().mtp_num_layers;
+  std::vector<std::string> places;
+  const bool adapted = source_->model().lora_rank > 0;
+  require<ConfigError>(!adapted || config_.model.lora_rank > 0, asked, source_->where(),
+                       " has adapters, and the new model has none: merge them first (`witan export --format hf`) and "
+                       "start from that folder, or set lora_rank = ",
+                       source_->model().lora_rank);
+  for (const ModelTensor& tensor : tensors_of(config_.model)) {
+    places.push_back(tensor.name);
+    const auto found = weights_.find(tensor.name);
+    const bool made_here =
+        tensor.buffer || (is_adapter(tensor.name) && !adapted) || (is_of_mtp(tensor.name) && source_modules == 0);
+    if (found == weights_.end() && made_here) continue;
+    require<CheckpointError>(found != weights_.end(), asked, source_->where(), " holds no tensor \"", tensor.name,
+                             "\", which the new model has");
+    const bool same = has_padding(tensor.name) ? found->second.dims() == 2 && found->second[1] == tensor.shape[1]
+                                               : found->second == tensor.shape;
+    require<CheckpointError>(same, asked, source_->where(), ": \"", tensor.name, "\" is ", found->second,
+                             ", the new model has ", tensor.shape);
+  }
+  for (const auto& [name, shape] : weights_)
+    require<CheckpointError>(std::ranges::find(places, name) != places.end(), asked, source_->where(), " holds \"",
+                             clipped(name), "\" ", shape, ", which the new model has no place for: it would be lost",
+                             is_of_mtp(name) ? cat("; set mtp_num_layers = ", source_modules) : "");
+}
+
+void InitialWeights::fill(Stream& stream, const std::vector<StateTensor>& state) {
+  stream.wait();
+  for (const StateTensor& to : state) {
+    if (to.kind == StateTensor::Kind::optimizer || !is_floating(to.local.dtype())) continue;
+    if (const std::string name = to.parameter(); weights_.contains(name)) fill(to, name);
+  }
+}
+
+void InitialWeights::fill(const StateTensor& to, const std::string& name) {
+  constexpr int64_t kPiece = int64_t{1} << 20;
+  const int64_t known = has_padding(name) ? config_.model.vocab_size * to.global_shape[1] : to.global_shape.elements();
+  dispatch_floating(to.dtype(), [&]<class T>() {
+    std::vector<double> values;
+    std::vector<T> converted;
+    for (int64_t begin = 0, end; begin < to.region.elements(); begin = end) {
+      end = std::min(to.region.elements(), begin + kPiece);
+      values.assign(static_cast<size_t>(end - begin), 0.0);
+      double* at = values.data();
+      for (const Region& piece : to.region.slice(begin, end))
+        for (int64_t run = 0; run < std::max<int64_t>(piece.runs(), 1) && piece.elements() > 0; ++run) {
+          const int64_t first = piece.first() + run * piece.distance();
+          if (first < known) source_->read(name, first, std::min(piece.length(), known - first), at);
+          at += piece.length();
+        }
+      if (const auto bad = std::ranges::count_if(values, [](double value) { return !std::isfinite(value); });
+          bad > 0 && to.writes && to.kind != StateTensor::Kind::master)
+        non_finite_[name] += bad;
+      converted.resize(values.size());
+      std::ranges::transform(values, converted.begin(), [](double value) { return T(value); });
+      if (to.remainder.defined())
+        split_from_host(to.local, to.remainder, begin, reinterpret_cast<const std::byte*>(converted.data()),
+                        end - begin);
+      else
+        copy_from_host(to.local, begin * static_cast<int64_t>(sizeof(T)), converted.data(),
+                       (end - begin) * static_cast<int64_t>(sizeof(T)));
+    }
+  });
+}
+
+}  // namespace witan

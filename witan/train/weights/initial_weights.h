@@ -1,0 +1,62 @@
+// The initial weights of a new run from those of another model: a run, a checkpoint, or a model of another program.
+// Only weights are taken, for any layout and dtype: the optimizer, the schedule and the data start afresh.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "witan/checkpoint/state.h"
+#include "witan/convert/weight_source.h"
+#include "witan/tensor/device.h"
+#include "witan/train/config/config.h"
+
+namespace witan {
+
+// Opens the weights that `where` names: a Hugging Face folder, a GGUF file, a Megatron-LM checkpoint, a checkpoint's or
+// a run's folder, the name of a run in `runs_folder`, or RUN@best and RUN@STEP. `asked`, such as "init_from = X: ",
+// begins messages. Adds a sentence to `warnings` for every damaged checkpoint of a run that is skipped. Throws
+// CheckpointError if there are no such weights, and what reading them throws.
+std::unique_ptr<WeightSource> open_weights(const std::string& where, const fs::path& runs_folder,
+                                           const std::string& asked, std::vector<std::string>& warnings);
+
+// The source's tokenizer, if it has one: a tokenizer.json, or a GGUF file.
+std::optional<fs::path> tokenizer_of(const WeightSource& source);
+// Copies the files that an export returns besides weights (convert/companions.h) to the run's folder.
+void copy_companions_of(const WeightSource& source, const fs::path& run);
+
+// Throws ConfigError naming a key by which the model computes another function than the source's.
+void require_same_function(const ModelConfig& model, const WeightSource& source, const std::string& asked);
+
+class InitialWeights {
+ public:
+  // Opens config.train.init_from. Throws CheckpointError, also naming a tensor that one of the models lacks, and what
+  // require_same_function() throws.
+  explicit InitialWeights(const RunConfig& config);
+
+  // Fills the values, masters and buffers among a rank's tensors. The others, and buffers that the source lacks, stay.
+  // Needs sole use of the stream's device.
+  void fill(Stream& stream, const std::vector<StateTensor>& state);
+
+  // How many values that fill() has filled are NaN or infinite, by the tensor's name; counted on the rank that writes
+  // them to checkpoints.
+  const std::map<std::string, int64_t>& non_finite() const { return non_finite_; }
+
+  const WeightSource& source() const { return *source_; }
+  // About damaged checkpoints that were skipped.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  void check() const;
+  void fill(const StateTensor& to, const std::string& name);
+
+  const RunConfig& config_;
+  std::vector<std::string> warnings_;
+  std::unique_ptr<WeightSource> source_;
+  std::map<std::string, Shape> weights_;  // the source's
+  std::map<std::string, int64_t> non_finite_;
+};
+
+}  // namespace witan
