@@ -18,7 +18,7 @@
 #include "train/step/laid_out.h"
 #include "witan/base/files/file.h"
 #include "witan/parallel/layout.h"
-#include "witan/planner/meta_rank.h"
+#include "witan/planner/memory/meta_rank.h"
 #include "witan/train/run/start_check.h"
 
 namespace witan {

@@ -4,10 +4,10 @@
 #include "train/run/run_support.h"
 #include "witan/base/config/fields.h"
 #include "witan/parallel/mesh_shorthand.h"
-#include "witan/planner/cluster.h"
 #include "witan/planner/plan.h"
 #include "witan/planner/quick_plan.h"
-#include "witan/planner/step_time.h"
+#include "witan/planner/speeds/cluster.h"
+#include "witan/planner/time/step_time.h"
 
 namespace witan {
 namespace {

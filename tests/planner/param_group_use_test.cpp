@@ -6,7 +6,7 @@
 #include "train/run/run_support.h"
 #include "witan/base/error.h"
 #include "witan/model/counts.h"
-#include "witan/planner/format.h"
+#include "witan/planner/pages/plan_page.h"
 #include "witan/train/run/trained_parameters.h"
 
 namespace witan {

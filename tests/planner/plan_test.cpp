@@ -4,8 +4,8 @@
 
 #include "planner/real_run.h"
 #include "witan/base/error.h"
-#include "witan/planner/format.h"
-#include "witan/planner/reserve.h"
+#include "witan/planner/memory/reserve.h"
+#include "witan/planner/pages/plan_page.h"
 #include "witan/tensor/cuda.h"
 
 namespace witan {

@@ -11,9 +11,9 @@
 #include "witan/kernels/attention/attention_path.h"
 #include "witan/model/freeze.h"
 #include "witan/parallel/peers.h"
-#include "witan/planner/disk.h"
-#include "witan/planner/rank_classes.h"
-#include "witan/planner/reserve.h"
+#include "witan/planner/memory/disk.h"
+#include "witan/planner/memory/rank_classes.h"
+#include "witan/planner/memory/reserve.h"
 #include "witan/tensor/cuda.h"
 #include "witan/train/run/trained_parameters.h"
 

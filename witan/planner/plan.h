@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "witan/model/counts.h"
-#include "witan/planner/meta_rank.h"
+#include "witan/planner/memory/meta_rank.h"
 #include "witan/planner/param_group_use.h"
 #include "witan/train/run/resolve.h"
 #include "witan/train/run/run_plan.h"
@@ -36,7 +36,7 @@ struct Plan {
   std::optional<int64_t> trained;           // parameters; nothing where none are frozen
   std::vector<ParamGroupUse> param_groups;  // of the optimizer; empty: one set of settings for all parameters
   std::vector<RankPlan> ranks;              // of each rank, or of one for each class of ranks that are alike
-  int64_t reserve_bytes = 0;                // of the process, outside the arenas (planner/reserve.h)
+  int64_t reserve_bytes = 0;                // of the process, outside the arenas (planner/memory/reserve.h)
   bool spread = false;                      // over hosts, which are not known: what may run out is a rank's memory
   bool on_gpu = false;                      // arenas are GPUs' memory, a GPU for each rank
   int64_t gpu_reserve_bytes = 0;            // of each GPU, outside its arena
@@ -45,7 +45,7 @@ struct Plan {
   bool rows_by_hosts = false;               // their rows go to each host once
   bool peers_allowed = true;                // by WITAN_COMM_PEERS
   bool peers = true;             // GPUs write rows of experts into each other's memory; else NCCL carries them
-  int64_t checkpoint_bytes = 0;  // of disk (planner/disk.h)
+  int64_t checkpoint_bytes = 0;  // of disk (planner/memory/disk.h)
   int64_t anomaly_bytes = 0;     // likewise
   int64_t anomalies = 0;         // that are kept at most
   double disk_bytes = 0;         // of all checkpoints that stand there at once, and of those anomalies
@@ -74,7 +74,7 @@ struct PlanOptions {
   std::optional<int64_t> prompt_tokens =
       {};                 // of the longest sample; nothing: one for each byte, the most there can be
   bool balanced = false;  // plan also what an even spread of experts' rows would take
-  // Of ranks that are alike (planner/rank_classes.h) one is planned. A plan has
+  // Of ranks that are alike (planner/memory/rank_classes.h) one is planned. A plan has
   //   all         an entry for each rank
   //   by_class    one for each class, of which there are `most_classes` at most
   //   one_by_one  one for each rank, by a plan of its own: what the other two are held to

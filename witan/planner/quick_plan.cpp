@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "witan/planner/reserve.h"
+#include "witan/planner/memory/reserve.h"
 
 namespace witan {
 namespace {

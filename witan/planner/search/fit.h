@@ -1,0 +1,34 @@
+// Whether a run fits into a memory, and what would.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "witan/planner/plan.h"
+#include "witan/planner/search/changes.h"
+
+namespace witan {
+
+struct Alternative {
+  ResolvedConfig config;
+  Changes changes;
+  bool same_result = true;  // the same training: what differs is how it is laid out and what is computed again
+  int64_t needed_bytes = 0;
+
+  std::string flags() const { return flags_of(changes); }
+};
+
+// The configuration nearest to this one of which a plan says that it fits into `bytes`. Tried in this order: what
+// changes no result (recomputation; experts divided further; the optimizer, then parameters too, divided among ranks
+// that hold the same; fewer ranks, and more), then what does, from the least on (a smaller micro_batch_size, a smaller
+// seq_length), each with all of the former. With `options.spread` the number of ranks is given. Nothing when none of
+// these fits.
+std::optional<Alternative> nearest_fitting(const ResolvedConfig& config, int64_t bytes,
+                                           const PlanOptions& options = {});
+
+// Throws OutOfMemoryError, which says what is missing and the nearest configuration that fits, when the plan of this
+// config takes more than `bytes` (Plan::needed_bytes); 0: unknown, and nothing is refused. `options`: those of the
+// plan.
+void require_fits(const ResolvedConfig& config, const Plan& plan, int64_t bytes, const PlanOptions& options = {});
+
+}  // namespace witan

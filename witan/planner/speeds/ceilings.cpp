@@ -1,0 +1,318 @@
+#include "witan/planner/speeds/ceilings.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "witan/base/threads/mutex.h"
+#include "witan/base/threads/threads.h"
+#include "witan/kernels/gemm/ceiling.h"
+#include "witan/planner/plan.h"
+#include "witan/planner/speeds/gpu_ceilings.h"
+#include "witan/planner/speeds/random_batch.h"
+#include "witan/tensor/cuda.h"
+#include "witan/train/step/engine.h"
+
+namespace witan {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// A model whose steps are timed.
+struct Probe {
+  ResolvedConfig config;
+  bool usual;     // the rates of all of its kernels are those of the machine
+  bool small;     // it tells what calls cost beside their work
+  int64_t steps;  // the first warms up
+  double weight;  // of what it says of a call
+};
+
+RunConfig narrow(RunConfig config, int64_t width, int64_t sequences, int64_t length) {
+  config.model.num_layers = 1;
+  config.model.hidden_size = width;
+  config.data.seq_length = length;
+  config.train.micro_batch_size = sequences;
+  config.train.global_batch_size = sequences * config.parallel.ranks;
+  return config;
+}
+
+// Two models that call every kernel between them, the default recipe's choices in small, and the others in smaller; and
+// both narrower, with many tokens and with few.
+std::vector<Probe> probes(const Load& load) {
+  RunConfig usual;
+  usual.model.dtype = load.dtype;
+  usual.model.num_layers = 2;
+  usual.model.vocab_size = 4096;
+  usual.parallel = {load.ranks, 0, load.threads};
+  usual.train.global_batch_size = usual.train.micro_batch_size * load.ranks;
+  usual.parallel.device = "cpu";
+  RunConfig other = usual;
+  other.model.num_layers = 1;
+  other.model.vocab_size = 256;
+  other.model.moe.num_experts = 0;
+  other.model.mlp.swiglu = false;
+  other.model.norm.normalization = "LayerNorm";
+  other.model.norm.norm_bias = true;
+  other.model.add_bias_linear = true;
+  other.model.hidden_dropout = 0.1;
+  other.model.attention.position_embedding_type = "learned_absolute";
+  other.optimizer.optimizer = "sgd";
+  other.parallel.expert_model_parallel_size = 1;
+  constexpr int64_t kSteps = 4, kShortSteps = 8;
+  constexpr double kLarge = 3;  // most runs are large, so that large calls must be right
+  std::vector<Probe> all = {{resolve(usual, {}), true, false, kSteps, kLarge},
+                            {resolve(other, {}), false, false, kSteps, kLarge}};
+  for (const RunConfig& config : {usual, other})
+    for (const auto& [width, sequences, length] : {std::tuple(64, 4, 256), {16, 4, 256}, {16, 1, 32}})
+      all.push_back({resolve(narrow(config, width, sequences, length), {}), false, true, kShortSteps, 1});
+  return all;
+}
+
+// What one rank measured.
+struct Measured {
+  std::map<std::string, Cost> kernels;                      // the fastest of several steps
+  std::map<std::pair<std::string, CallShape>, Cost> calls;  // likewise, by shape
+  double between = std::numeric_limits<double>::infinity();
+  double between_call = std::numeric_limits<double>::infinity();
+};
+
+template <class Key>
+void keep_fastest(std::map<Key, Cost>& best, const std::map<Key, Cost>& sums) {
+  for (const auto& [key, cost] : sums) {
+    const auto [at, fresh] = best.try_emplace(key, cost);
+    if (!fresh && cost.seconds < at->second.seconds) at->second = cost;
+  }
+}
+
+std::map<std::string, Cost> by_kernel(const KernelCosts& costs) {
+  std::map<std::string, Cost> sums;
+  for (const auto& [part, kernels] : costs)
+    for (const auto& [kernel, cost] : kernels) sums[kernel] += cost;
+  return sums;
+}
+
+std::map<std::pair<std::string, CallShape>, Cost> by_shape(const CallCosts& calls) {
+  std::map<std::pair<std::string, CallShape>, Cost> sums;
+  for (const auto& [kind, cost] : calls)
+    if (kind.group.empty()) sums[{kind.name, kind.shape}] += cost;
+  return sums;
+}
+
+// Exchanges have a measurement of their own, without the waiting.
+bool is_exchange(const Cost& cost) {
+  return cost.flops == 0 && cost.bytes == 0;
+}
+
+Measured step_a_few_times(const Probe& probe, const Groups& groups, int64_t arena_bytes) {
+  const ResolvedConfig& config = probe.config;
+  ThreadPool pool(static_cast<int>(config->parallel.threads));
+  Stream stream({Device::Kind::cpu}, Arena::reserve(arena_bytes), pool);
+  Engine engine(stream, groups, config);
+  const std::vector<Batch> batches = {
+      random_batch(config, static_cast<uint64_t>(groups.layout().data_rank(groups.rank())))};
+  stream.time_kernels();
+  CallCosts calls;
+  stream.record_calls(&calls);
+  Measured measured;
+  for (int64_t step = 1; step <= probe.steps; ++step) {
+    groups.world().barrier(stream);
+    stream.reset_costs();
+    calls.clear();
+    const double start = stream.now();
+    engine.step(batches, step, step - 1);
+    const double whole = stream.now() - start;
+    if (step == 1) continue;
+    keep_fastest(measured.kernels, by_kernel(stream.costs()));
+    keep_fastest(measured.calls, by_shape(calls));
+    double inside = 0, exchanging = 0, count = 0;
+    for (const auto& [part, kernels] : stream.costs())
+      for (const auto& [kernel, cost] : kernels) {
+        (is_exchange(cost) ? exchanging : inside) += cost.seconds;
+        count += cost.calls;
+      }
+    const double between = whole - inside - exchanging;
+    measured.between = std::min(measured.between, between / inside);
+    measured.between_call = std::min(measured.between_call, between / count);
+  }
+  stream.record_calls(nullptr);
+  return measured;
+}
+
+// Bytes/s that this rank sends in the two ways that thread ranks move bytes: sums, and copies.
+std::map<std::string, double> measure_exchange(const Load& load, Group& group) {
+  if (group.size() == 1) return {};
+  constexpr int64_t kBytes = 4 << 20;
+  const int64_t elements = kBytes / 4 / group.size() * group.size();
+  ThreadPool pool(load.threads);
+  Stream stream({Device::Kind::cpu}, Arena::reserve(3 * kBytes), pool);
+  const Tensor in = stream.zeros({elements}, DType::f32), out = stream.zeros({elements}, DType::f32);
+  std::map<std::string, double> rates;
+  for (int attempt = 0; attempt < 16; ++attempt)
+    for (const bool sums : {true, false}) {
+      group.barrier(stream);
+      group.reset_sent();
+      const auto start = Clock::now();
+      if (sums) {
+        group.all_reduce(stream, in);
+      } else {
+        group.all_to_all_equal(stream, out, in);
+      }
+      const double took = seconds_since(start);
+      for (const auto& [operation, bytes] : group.sent())
+        if (bytes > 0) rates[operation] = std::max(rates[operation], bytes / took);
+    }
+  return rates;
+}
+
+// Seconds of an exchange of next to nothing, on this rank; the median of many, since peers may not be there yet.
+double measure_exchange_call(const Load& load, Group& group) {
+  if (group.size() == 1) return 0;
+  constexpr int kAttempts = 64;
+  ThreadPool pool(load.threads);
+  Stream stream({Device::Kind::cpu}, Arena::reserve(1 << 20), pool);
+  const Tensor few = stream.zeros({group.size()}, DType::f32);
+  std::vector<double> seconds;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const auto start = Clock::now();
+    group.all_reduce(stream, few);
+    seconds.push_back(seconds_since(start));
+  }
+  std::ranges::nth_element(seconds, seconds.begin() + kAttempts / 2);
+  return seconds[kAttempts / 2];
+}
+
+// Whether a kernel was faster than what was measured as the most that is possible.
+bool beats_peak(const Ceilings& ceilings) {
+  return std::ranges::any_of(ceilings.kernels, [&](const auto& kernel) {
+    const Cost& cost = kernel.second;
+    return cost.seconds > 0 && ceilings.load.ranks * cost.flops / cost.seconds > ceilings.fma_flops;
+  });
+}
+
+// What the ranks of a probe measured together.
+struct Probed {
+  std::map<std::string, Cost> kernels;
+  std::map<std::string, std::vector<TimedCalls>> calls;  // by kernel
+  std::map<std::string, double> exchange;
+  double exchange_call = 0;
+  double between = 0, between_call = 0;  // the ranks' mean
+};
+
+void merge(Probed& into, const Measured& measured, const Probe& probe) {
+  for (const auto& [kernel, cost] : measured.kernels)
+    if (!is_exchange(cost)) into.kernels[kernel] += cost;
+  for (const auto& [call, cost] : measured.calls)
+    if (!is_exchange(cost))
+      into.calls[call.first].push_back({moved_by(call.first, call.second, cost), cost, probe.weight});
+  const auto ranks = static_cast<double>(probe.config->parallel.ranks);
+  into.between += std::max(measured.between, 0.0) / ranks;
+  into.between_call += std::max(measured.between_call, 0.0) / ranks;
+}
+
+Probed run_probe(const Load& load, const Probe& probe) {
+  const ResolvedConfig& config = probe.config;
+  const int64_t arena = make_plan(config).arena_bytes();
+  const Layout layout(config->parallel, load.ranks, config->model.moe.num_experts);
+  ThreadWorld world(load.ranks);
+  Mutex mutex;
+  Probed probed;
+  world.run([&](int rank) {
+    const Groups groups = make_groups(world, layout, rank);
+    const Measured measured = step_a_few_times(probe, groups, arena);
+    std::map<std::string, double> exchange;
+    double exchange_call = 0;
+    if (probe.usual) {
+      exchange = measure_exchange(load, groups.world());
+      exchange_call = measure_exchange_call(load, groups.world());
+    }
+    const MutexLock lock(mutex);
+    merge(probed, measured, probe);
+    if (rank != 0) return;
+    probed.exchange = exchange;
+    probed.exchange_call = exchange_call;
+  });
+  return probed;
+}
+
+}  // namespace
+
+Load load_of(const RunConfig& config, int cores) {
+  const auto& parallel = config.parallel;
+  if (parallel.on_gpu()) return {config.model.dtype, static_cast<int>(parallel.ranks), 1, cuda::properties(0).name};
+  if (parallel.ranks * parallel.threads <= cores)
+    return {config.model.dtype, static_cast<int>(parallel.ranks), static_cast<int>(parallel.threads)};
+  return {config.model.dtype, static_cast<int>(std::min<int64_t>(parallel.ranks, cores)),
+          static_cast<int>(std::max<int64_t>(cores / parallel.ranks, 1))};
+}
+
+bool machine_is_busy(const Load& load) {
+  if (!load.gpu.empty()) return false;
+  ThreadPool all(load.ranks * load.threads);
+  return kernels::measure_core_share(all) < kUndisturbed;
+}
+
+Ceilings fastest_of(const Ceilings& first, Ceilings second) {
+  const auto rate = [](const Cost& cost) { return std::max(cost.flops, cost.bytes) / cost.seconds; };
+  double saved = 0;  // by the first, of the seconds that its kernels take at the second's rates
+  for (const auto& [name, cost] : first.kernels) {
+    const auto [at, fresh] = second.kernels.try_emplace(name, cost);
+    if (!fresh) saved += std::max(cost.flops, cost.bytes) / rate(at->second) - cost.seconds;
+    if (!fresh && rate(cost) > rate(at->second)) at->second = cost;
+  }
+  if (saved > 0 && !first.calls.kernels.empty()) second.calls = first.calls;
+  for (const auto& [operation, bytes] : first.exchange) {
+    double& most = second.exchange[operation];
+    most = std::max(most, bytes);
+  }
+  second.fma_flops = std::max(first.fma_flops, second.fma_flops);
+  second.f32_flops = std::max(first.f32_flops, second.f32_flops);
+  second.copy_bytes = std::max(first.copy_bytes, second.copy_bytes);
+  second.between = std::min(first.between, second.between);
+  if (!second.speeds) second.speeds = first.speeds;
+  return second;
+}
+
+Ceilings measure_ceilings(const Load& load) {
+  if (!load.gpu.empty()) return measure_gpu_ceilings(load);
+  Ceilings ceilings;
+  ceilings.load = load;
+  double cores = 0;  // the shares that the threads had of them, summed over the looks at them
+  int looks = 0;
+  const auto measure_peaks = [&] {
+    ThreadPool all(load.ranks * load.threads);
+    cores += kernels::measure_core_share(all);
+    ++looks;
+    ceilings.fma_flops = std::max(ceilings.fma_flops, kernels::measure_fma_gflops(all) * 1e9);
+    ceilings.copy_bytes = std::max(ceilings.copy_bytes, kernels::measure_copy_gbytes(all) * 1e9 / load.ranks);
+  };
+  measure_peaks();
+  std::map<std::string, std::vector<TimedCalls>> calls;
+  std::optional<double> between_call;
+  for (const Probe& probe : probes(load)) {
+    Probed probed = run_probe(load, probe);
+    for (auto& [kernel, timed] : probed.calls) calls[kernel].insert(calls[kernel].end(), timed.begin(), timed.end());
+    if (probe.small) {
+      between_call = std::min(between_call.value_or(probed.between_call), probed.between_call);
+      continue;
+    }
+    measure_peaks();
+    ceilings.kernels.merge(probed.kernels);  // the usual probe's figures are the ones kept
+    if (!probe.usual) continue;
+    ceilings.exchange = probed.exchange;
+    ceilings.calls.exchange_call = probed.exchange_call;
+    ceilings.between = probed.between;
+  }
+  ceilings.calls.between_call = between_call.value_or(0);
+  for (const auto& [kernel, timed] : calls) ceilings.calls.kernels[kernel] = fit_speed(timed);
+  ceilings.busy = cores < kUndisturbed * looks || beats_peak(ceilings);
+  return ceilings;
+}
+
+}  // namespace witan
