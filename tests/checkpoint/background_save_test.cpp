@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "checkpoint/checkpoint_support.h"
-#include "witan/checkpoint/agreement.h"
+#include "witan/checkpoint/store.h"
 
 namespace witan {
 namespace {

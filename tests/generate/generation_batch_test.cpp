@@ -6,7 +6,6 @@
 #include "support/model_variants.h"
 #include "support/module.h"
 #include "support/running_mean_layers.h"
-#include "witan/generate/generator.h"
 
 namespace witan {
 namespace {

@@ -1,9 +1,8 @@
-#include "witan/generate/generator.h"
-
 #include "support/message_of.h"
 #include "support/model_variants.h"
 #include "support/module.h"
 #include "support/thread_world.h"
+#include "witan/generate/generation_batch.h"
 #include "witan/nn/attention/kv_cache.h"
 #include "witan/nn/lora.h"
 

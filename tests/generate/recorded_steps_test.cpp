@@ -1,7 +1,6 @@
 // What a CPU can know of steps that only GPUs record; tests/cuda/runs holds them to the bits of eager ones.
-#include "witan/generate/recorded_steps.h"
-
 #include "support/module.h"
+#include "witan/generate/generation_batch.h"
 
 namespace witan {
 namespace {

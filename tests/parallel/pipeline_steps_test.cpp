@@ -1,5 +1,3 @@
-#include "witan/parallel/pipeline_steps.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "parallel/pipeline_support.h"
+#include "witan/parallel/schedule.h"
 
 namespace witan {
 namespace {

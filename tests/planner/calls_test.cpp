@@ -5,7 +5,6 @@
 #include "witan/base/config/fields.h"
 #include "witan/parallel/mesh_shorthand.h"
 #include "witan/planner/plan.h"
-#include "witan/planner/quick_plan.h"
 #include "witan/planner/speeds/cluster.h"
 #include "witan/planner/time/step_time.h"
 

@@ -1,5 +1,3 @@
-#include "witan/planner/param_group_use.h"
-
 #include <gmock/gmock.h>
 
 #include "support/message_of.h"
@@ -7,6 +5,7 @@
 #include "witan/base/error.h"
 #include "witan/model/counts.h"
 #include "witan/planner/pages/plan_page.h"
+#include "witan/planner/plan.h"
 #include "witan/train/run/trained_parameters.h"
 
 namespace witan {

@@ -1,8 +1,7 @@
-#include "witan/planner/quick_plan.h"
-
 #include <gtest/gtest.h>
 
 #include "train/run/run_support.h"
+#include "witan/planner/plan.h"
 
 namespace witan {
 namespace {

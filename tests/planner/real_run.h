@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "train/run/run_support.h"
-#include "witan/generate/generator.h"
+#include "witan/generate/generation_batch.h"
 #include "witan/planner/plan.h"
 
 namespace witan::testing {

@@ -11,7 +11,6 @@
 #include <string>
 
 #include "witan/base/threads/threads.h"
-#include "witan/checkpoint/agreement.h"
 #include "witan/checkpoint/store.h"
 #include "witan/comm/host_group.h"
 

@@ -6,8 +6,6 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/checkpoint/agreement.h"
-#include "witan/checkpoint/shards.h"
 #include "witan/checkpoint/store.h"
 #include "witan/comm/texts.h"
 #include "witan/tensor/host.h"

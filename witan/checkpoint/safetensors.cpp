@@ -10,7 +10,6 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/checkpoint/safetensors_header.h"
 #include "witan/tensor/host.h"
 #include "witan/tensor/split.h"
 

@@ -1,5 +1,3 @@
-#include "witan/checkpoint/safetensors_header.h"
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -9,6 +7,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/json_fields.h"
+#include "witan/checkpoint/safetensors.h"
 
 namespace witan {
 namespace {

@@ -11,7 +11,6 @@
 #include "witan/base/files/file.h"
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
-#include "witan/checkpoint/agreement.h"
 #include "witan/checkpoint/json_fields.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/checkpoint/store.h"

@@ -30,7 +30,4 @@ struct StateTensor {
   DType dtype() const { return remainder.defined() ? DType::f32 : local.dtype(); }
 };
 
-// Throws ShapeError unless the tensor satisfies the comments of its members.
-void check_state(const StateTensor& state);
-
 }  // namespace witan

@@ -10,8 +10,8 @@
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
-#include "witan/checkpoint/shards.h"
 #include "witan/checkpoint/step_folders.h"
+#include "witan/tensor/split.h"
 
 namespace witan {
 namespace {
@@ -140,6 +140,23 @@ std::vector<fs::path> keep_last(const fs::path& folder, const Retention& keep) {
     removed.push_back(path);
   }
   return removed;
+}
+
+void check_state(const StateTensor& state) {
+  const Tensor& local = state.local;
+  require<ShapeError>(local.defined() && local.contiguous() && !local.is_meta(), "checkpoint: \"", state.name,
+                      "\" must be a contiguous tensor with values");
+  const Tensor& rest = state.remainder;
+  require<ShapeError>(
+      !rest.defined() || (rest.contiguous() && rest.shape() == local.shape() && is_split(local.dtype()) &&
+                          rest.dtype() == remainder_dtype(local.dtype())),
+      "checkpoint: \"", state.name, "\" must be ",
+      local.dtype() == DType::f16 ? "a float16 tensor and its float32 remainder" : "two tensors of 16-bit halves",
+      " with one shape, got ", local.dtype(), " ", local.shape(), " and ", rest.dtype(), " ", rest.shape());
+  require<ShapeError>(
+      state.region.elements() == local.elements() && state.region.end() <= state.global_shape.elements(),
+      "checkpoint: \"", state.name, "\": ", local.shape(), " does not hold elements ", state.region, " of the global ",
+      state.global_shape);
 }
 
 }  // namespace witan

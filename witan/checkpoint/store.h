@@ -9,7 +9,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,10 +20,15 @@
 #include "witan/base/files/file.h"
 #include "witan/base/json.h"
 #include "witan/checkpoint/manifest.h"
+#include "witan/checkpoint/safetensors.h"
 #include "witan/checkpoint/state.h"
+#include "witan/comm/deadline.h"
 #include "witan/comm/group.h"
 
 namespace witan {
+
+// Throws ShapeError unless the tensor satisfies the comments of its members.
+void check_state(const StateTensor& state);
 
 struct CheckpointContent {
   int64_t step = 0;
@@ -85,5 +93,41 @@ struct Retention {
 // deleted ones. Deletes nothing unless the newest one is intact, hashes included. Throws ConfigError if keep.last < 1.
 // Called by one rank.
 std::vector<fs::path> keep_last(const fs::path& folder, const Retention& keep);
+
+// Runs `body`, which must not communicate, on every rank. If it throws on any rank, every rank throws the error of the
+// first such rank: with its exit code, its message and " (rank R)". An IoError becomes a CheckpointError.
+void run_collectively(Group& group, Stream& stream, const std::function<void()>& body);
+
+// For a DeadlineScope around ranks' parts of a checkpoint, which may take one rank's disk much longer than the others'.
+// `doing` is what they do, for the error: "save step 4 to FOLDER".
+CallDeadline checkpoint_deadline(double seconds, const std::string& doing);
+
+inline constexpr const char* kWayOut = "restore the file from a copy, or resume from another checkpoint";
+
+// Returns the pages within these bytes of a mapped file to the kernel; they are read again when touched. So a
+// checkpoint is streamed through memory and is never resident next to the run.
+void release_pages(std::span<const std::byte> mapped);
+
+// Throws CheckpointError naming the file when it cannot be read or its size or hash is not the manifest's.
+MappedFile open_verified(const fs::path& folder, const Manifest::File& file);
+
+// Shards, each opened and verified when it is first used.
+class Shards {
+ public:
+  // The manifest must outlive it.
+  Shards(fs::path folder, const Manifest& manifest) : folder_(std::move(folder)), manifest_(manifest) {}
+
+  // The bytes of a part, in the order of its region. Throws CheckpointError like open_verified, and if the shard does
+  // not contain the part.
+  std::span<const std::byte> bytes_of(const std::string& name, const Manifest::Entry& entry,
+                                      const Manifest::Part& part);
+
+ private:
+  const SafetensorsFile& open(size_t shard);
+
+  fs::path folder_;
+  const Manifest& manifest_;
+  std::map<size_t, SafetensorsFile> open_;
+};
 
 }  // namespace witan

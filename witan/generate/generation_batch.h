@@ -3,25 +3,57 @@
 // next question of a conversation does.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "witan/generate/recorded_steps.h"
 #include "witan/generate/request.h"
 #include "witan/model/transformer.h"
+#include "witan/tensor/queue.h"
 
 namespace witan {
+
+class RecordedSteps {
+ public:
+  // For at most `texts` at a time, whose earlier tokens are in the states; these and the model must outlive it. Takes
+  // the memory of their logits.
+  RecordedSteps(Stream& stream, Transformer& model, const SequenceStates& states, int64_t texts);
+
+  // Whether this model's kernels can be captured on this stream now: each may be timed, or looked at, and experts that
+  // are computed one after the other are counted by the host.
+  static bool possible(Stream& stream, const ModelConfig& config);
+  // The logits [n, V] of n texts' next tokens, given one of each; they stand until the next call.
+  Tensor logits(const std::vector<kernels::CacheRun>& runs, std::span<const int32_t> tokens);
+
+ private:
+  struct Recording {
+    bool warm = false;  // it has run once as it comes: libraries are loaded and have chosen their kernels
+    std::unique_ptr<Graph> graph;
+  };
+
+  ModelInput input_of(const std::vector<kernels::CacheRun>& runs) const;
+  void compute(const ModelInput& input);
+
+  Stream& stream_;
+  Transformer& model_;
+  const SequenceStates& states_;
+  Tensor tokens_, positions_, rows_;       // [texts] int32
+  Tensor logits_;                          // [texts, V]
+  std::map<int64_t, Recording> recorded_;  // by the number of texts
+};
 
 struct GenerationMode {
   // On a GPU, kernels that give each text the same bits whatever else is in the batch, those of the training forward in
   // batch-invariant mode; on a CPU they always do.
   bool repeatable = false;
-  // On one GPU, steps of one token for each text are CUDA graphs (generate/recorded_steps.h): for a model that is whole
-  // there and whose routes nobody records. Repeatable steps are not.
+  // On one GPU, steps of one token for each text are CUDA graphs (generate/generation_batch.h): for a model that is
+  // whole there and whose routes nobody records. Repeatable steps are not.
   bool recorded = false;
 };
 
@@ -108,5 +140,17 @@ void check_request(const Transformer& model, const GenerationRequest& request);
 
 // How many of `wanted` tokens may follow a prompt, given the model's number of positions.
 int64_t tokens_that_fit(const Transformer& model, int64_t prompt_tokens, int64_t wanted);
+
+// Continues `prompt` (at least one token). `on_token` gets each new token as it is generated. With expert parallelism
+// every rank calls this with the same arguments and gets the same tokens.
+// Throws what GenerationBatch::admit() and step() throw.
+std::vector<int32_t> generate(Stream& stream, Transformer& model, std::span<const int32_t> prompt,
+                              const GenerateOptions& options, const std::function<void(int32_t)>& on_token = {},
+                              GenerationMode mode = {});
+
+// All requests as one batch; each gives what it would give alone, to the bit on a CPU and, on a GPU, where `mode` is
+// repeatable. `on_token` may stop a request, by its number in `requests`.
+std::vector<Generation> generate(Stream& stream, Transformer& model, std::span<const GenerationRequest> requests,
+                                 const GenerationBatch::OnToken& on_token = {}, GenerationMode mode = {});
 
 }  // namespace witan

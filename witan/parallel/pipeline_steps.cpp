@@ -1,10 +1,10 @@
-#include "witan/parallel/pipeline_steps.h"
-
 #include <algorithm>
 #include <cassert>
 #include <cstdint>
 #include <set>
 #include <utility>
+
+#include "witan/parallel/schedule.h"
 
 namespace witan {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "witan/parallel/pipeline_steps.h"
+#include "witan/parallel/schedule.h"
 
 namespace witan {
 

@@ -67,4 +67,16 @@ int64_t most_in_flight(const Pipeline& pipeline, int stage);
 // The time for which stages idle, over that for which they work.
 double bubble_over_work(const Pipeline& pipeline);
 
+struct PipelineStep {
+  // compute: the work. send: its output, to a peer. recv: its input, from a peer.
+  enum class Kind : uint8_t { compute, send, recv };
+  Kind kind;
+  Work work;
+  int peer = 0;  // the stage on the other side
+  bool operator==(const PipelineStep&) const = default;
+};
+
+// By stage. The pipeline is valid.
+std::vector<std::vector<PipelineStep>> pipeline_steps(const Pipeline& pipeline);
+
 }  // namespace witan

@@ -1,5 +1,3 @@
-#include "witan/planner/param_group_use.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -8,6 +6,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/optim/param_groups.h"
+#include "witan/planner/plan.h"
 #include "witan/train/run/trained_parameters.h"
 
 namespace witan {

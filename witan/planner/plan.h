@@ -2,6 +2,7 @@
 // kernels' cost twins and the groups' accounting are the real ones.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -10,11 +11,29 @@
 
 #include "witan/model/counts.h"
 #include "witan/planner/memory/meta_rank.h"
-#include "witan/planner/param_group_use.h"
+#include "witan/train/run/config.h"
 #include "witan/train/run/resolve.h"
 #include "witan/train/run/run_plan.h"
 
 namespace witan {
+
+struct ParamGroupUse {
+  std::string label;      // ParamGroup's
+  std::string optimizer;  // "adam"
+  std::string shard_by;   // "elements" or "matrices"
+  double lr = 0, min_lr = 0;
+  double weight_decay = 0;  // of those of its parameters that decay
+  int64_t tensors = 0;      // of the whole model, however ranks hold them; a stack of experts is one
+  int64_t parameters = 0;   // elements
+};
+
+// Every group in the order in which parameters look for theirs, [optimizer] itself last; nothing where there are no
+// groups. The config must be resolved and valid. Throws ConfigError for a group that takes no parameters, which names
+// those that there are.
+std::vector<ParamGroupUse> use_of_param_groups(const RunConfig& config);
+
+// A line for each.
+std::vector<std::string> format_param_groups(const std::vector<ParamGroupUse>& groups);
 
 struct RankPlan {
   int rank = 0;
@@ -96,5 +115,15 @@ Plan plan_outline(const ResolvedConfig& config);
 
 // What the plan promises a run: its memory and work. Time and ceilings, which a plan does not know, are left at 0.
 RunPlan run_plan(const Plan& plan);
+
+// Bytes of all ranks' arenas alone: the first rank of a stage stands for all of it, and of many micro-batches on a rank
+// without a pipeline three for all, since those between the first and the last take what the second takes.
+int64_t estimate_arena_bytes(const ResolvedConfig& config);
+
+// Memory, work and traffic of the ranks that most depends on: the first one, and in a pipeline the first one of the
+// last stage. With p stages 2 p micro-batches stand for all, without a pipeline 3: no more are in flight at once, and
+// kernels and exchanges of a micro-batch are counted as often as there are more of them. It leaves out
+// evaluations and samples.
+Plan quick_plan(const ResolvedConfig& config);
 
 }  // namespace witan

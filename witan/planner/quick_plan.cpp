@@ -1,10 +1,9 @@
-#include "witan/planner/quick_plan.h"
-
 #include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "witan/planner/memory/reserve.h"
+#include "witan/planner/plan.h"
 
 namespace witan {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "support/cuda_rank.h"
 #include "witan/planner/speeds/cluster.h"
-#include "witan/planner/speeds/gpu_measure.h"
+#include "witan/planner/speeds/gpu_speeds.h"
 
 namespace witan {
 namespace {

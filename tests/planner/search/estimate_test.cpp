@@ -1,10 +1,9 @@
-#include "witan/planner/search/estimate.h"
-
 #include <gtest/gtest.h>
 
 #include "train/run/run_support.h"
 #include "witan/parallel/mesh_shorthand.h"
 #include "witan/planner/plan.h"
+#include "witan/planner/search/search.h"
 #include "witan/planner/time/step_time.h"
 
 namespace witan {

@@ -1,8 +1,7 @@
-#include "witan/planner/speeds/gpu_measure.h"
-
 #include <gtest/gtest.h>
 
 #include "support/rank.h"
+#include "witan/planner/speeds/gpu_speeds.h"
 
 namespace witan {
 namespace {

@@ -1,6 +1,6 @@
-#include "witan/planner/time/pipeline_time.h"
-
 #include <gtest/gtest.h>
+
+#include "witan/planner/time/rank_time.h"
 
 namespace witan {
 namespace {
@@ -25,7 +25,7 @@ TEST(PipelineTime, EvenStagesHaveTheKnownBubble) {
       }
 }
 
-// What the rendezvous of transfers costs against the closed form is some percent (parallel/pipeline_steps.h).
+// What the rendezvous of transfers costs against the closed form is some percent (parallel/schedule.h).
 TEST(PipelineTime, ChunksDivideTheBubble) {
   for (const int chunks : {2, 4}) {
     const Pipeline pipeline{4, chunks, 16};

@@ -7,7 +7,7 @@
 #include "support/temp_folder.h"
 #include "train/run/run_support.h"
 #include "train/step/laid_out.h"
-#include "witan/generate/generator.h"
+#include "witan/generate/generation_batch.h"
 #include "witan/train/run/run_routes.h"
 
 namespace witan {

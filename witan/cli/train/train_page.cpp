@@ -11,7 +11,7 @@
 #include "witan/base/threads/threads.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/optim/lr_schedule.h"
-#include "witan/planner/pages/sharding_text.h"
+#include "witan/planner/pages/layout_page.h"
 #include "witan/planner/search/layout_choice.h"
 #include "witan/report/events/figures.h"
 #include "witan/tensor/cuda.h"

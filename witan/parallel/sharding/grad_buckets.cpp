@@ -6,8 +6,7 @@
 
 #include "witan/base/stopwatch.h"
 #include "witan/kernels/common/block_sums.h"
-#include "witan/parallel/sharding/grad_tree.h"
-#include "witan/parallel/sharding/tied_gradients.h"
+#include "witan/parallel/sharding/grad_reduce.h"
 #include "witan/tensor/trace_context.h"
 
 namespace witan {

@@ -28,7 +28,6 @@
 #include <utility>
 #include <vector>
 
-#include "witan/parallel/sharding/grad_bucket.h"
 #include "witan/parallel/sharding/grad_reduce.h"
 
 namespace witan {

@@ -11,14 +11,36 @@
 // updates.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "witan/nn/parameter.h"
 #include "witan/optim/optimizer.h"
+#include "witan/optim/param_groups.h"
 #include "witan/parallel/groups.h"
-#include "witan/parallel/sharding/sharding_policy.h"
+#include "witan/parallel/layout.h"
 
 namespace witan {
+
+class ShardingPolicy {
+ public:
+  ShardingPolicy() = default;  // everything by elements
+  explicit ShardingPolicy(const OptimizerConfig& config) : groups_(config) {}
+
+  bool by_matrices(const ParameterSpec& spec) const;
+  // The cost of updating one of the parameter's matrices.
+  double cost(const ParameterSpec& spec) const;
+
+ private:
+  std::optional<ParamGroups> groups_;
+};
+
+// The rank that owns each matrix of every parameter, as an index along Layout::sharding_axes: one entry for a
+// parameter, or one for each of this rank's experts in a stack, ascending; empty for parameters that are sharded by
+// elements. It depends only on global shapes: ranks that hold other shards of the same matrices find the same owners.
+std::vector<std::vector<int>> matrix_owners(const std::vector<Parameter*>& parameters, const Layout& layout,
+                                            const ShardingPolicy& policy);
 
 // Megatron-LM's rule: from the last parameter to the first, a bucket closes once it holds `bucket_elements` or more.
 // Each bucket is the indices of its parameters, in that order.

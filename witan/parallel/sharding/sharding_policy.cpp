@@ -1,10 +1,9 @@
-#include "witan/parallel/sharding/sharding_policy.h"
-
 #include <algorithm>
 #include <functional>
 #include <utility>
 
 #include "witan/optim/optimizer.h"
+#include "witan/parallel/sharding/shard_plan.h"
 
 namespace witan {
 namespace {

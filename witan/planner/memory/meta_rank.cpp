@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "witan/comm/meta.h"
-#include "witan/generate/generator.h"
+#include "witan/generate/generation_batch.h"
 #include "witan/parallel/peers.h"
 #include "witan/train/run/interval_samples.h"
 #include "witan/train/step/device.h"

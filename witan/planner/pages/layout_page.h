@@ -5,7 +5,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "witan/comm/placement.h"
+#include "witan/parallel/layout.h"
+#include "witan/tensor/shape.h"
 #include "witan/train/run/resolve.h"
 
 namespace witan {
@@ -21,5 +26,25 @@ std::string format_layout(const ResolvedConfig& config, std::optional<int64_t> a
 // [{axis: coordinate}] by rank, parameters [{name, shape, local_shape, placements {axis: kind}, sharded: which of
 // values, gradients and optimizer, sharded_over: axes, local_elements}].
 std::string layout_json(const ResolvedConfig& config, std::optional<int64_t> assumed_vocabulary = {});
+
+// "FSDP (optim_grads_params): values, gradients and optimizer are sharded over shard (4 ranks), for experts over
+// expert_shard (2)"; "" if nothing is sharded.
+std::string sharding_text(const RunConfig& config, const Layout& layout);
+
+// {"values", "gradients", "optimizer"}, or the last of them, of experts or of all other parameters; empty if nothing is
+// sharded.
+std::vector<std::string> sharded_state(const Layout& layout, bool experts);
+
+// The placement of a parameter on rank 0.
+struct HeldParameter {
+  std::string name;
+  bool expert = false;
+  Shape global, local;                                 // `local` is the shape that the rank computes with
+  std::vector<std::pair<Axis, Placement>> placements;  // axes with more than one rank, but for those of `owners`
+                                                       // where values are divided
+  Axes owners;                 // over which sharded_state() are sharded, in a flat buffer; empty: not sharded
+  int64_t local_elements = 0;  // elements of `local` in the rank's own shard
+};
+std::vector<HeldParameter> held_parameters(const ResolvedConfig& config, const Layout& layout);
 
 }  // namespace witan

@@ -6,6 +6,7 @@
 
 #include "witan/planner/plan.h"
 #include "witan/planner/time/step_time.h"
+#include "witan/train/run/config.h"
 
 namespace witan {
 
@@ -42,5 +43,10 @@ std::string format_memory(const Plan& plan, int64_t usable);
 // disk_bytes, usable_bytes, fits; on GPUs gpu {recorded, why_eager, exchange}; where it was asked for,
 // balanced_activation_bytes; and, where there is a timing, step_seconds and run_seconds.
 std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timing>& timing);
+
+// Weights, gradients and optimizer state of one rank by Megatron-LM's formula (model/megatron_formulas.h), as lines for
+// people: over all parameters, as it prints them, and with experts divided over their ranks; with its distributed
+// optimizer and without. Nothing where ranks divide the model otherwise. The config must be resolved.
+std::string format_megatron_memory(const RunConfig& config);
 
 }  // namespace witan

@@ -9,7 +9,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/planner/pages/plan_page.h"
-#include "witan/planner/search/changes.h"
+#include "witan/planner/search/fit.h"
 
 namespace witan {
 namespace {

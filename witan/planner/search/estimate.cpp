@@ -1,5 +1,3 @@
-#include "witan/planner/search/estimate.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <tuple>
@@ -17,6 +15,7 @@
 #include "witan/parallel/peers.h"
 #include "witan/parallel/schedule.h"
 #include "witan/planner/plan.h"
+#include "witan/planner/search/search.h"
 #include "witan/planner/time/step_time.h"
 #include "witan/tensor/split.h"
 #include "witan/train/run/trained_parameters.h"

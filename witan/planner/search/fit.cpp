@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <string>
 
 #include "witan/base/config/fields.h"
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/planner/memory/reserve.h"
-#include "witan/planner/quick_plan.h"
+#include "witan/planner/plan.h"
 #include "witan/tensor/cuda.h"
 
 namespace witan {
@@ -160,6 +161,24 @@ void require_fits(const ResolvedConfig& config, const Plan& plan, int64_t bytes,
         cat("No layout, recomputation or smaller batch makes it fit: reduce num_layers, num_experts, hidden_size or "
             "ffn_hidden_size; `witan plan` shows what needs how much memory");
   throw OutOfMemoryError(message);
+}
+
+Changes changed_keys(RunConfig before, RunConfig now) {
+  Changes changes;
+  const Fields was = before.fields(), is = now.fields();
+  for (size_t i = 0; i < was.size(); ++i) {
+    if (was[i].text() == is[i].text()) continue;
+    std::string plain = is[i].text();  // texts carry TOML's quotes
+    std::erase(plain, '"');
+    changes.emplace_back(is[i].name, std::move(plain));
+  }
+  return changes;
+}
+
+std::string flags_of(const Changes& changes) {
+  std::string text;
+  for (const auto& [key, value] : changes) text += cat(text.empty() ? "" : " ", flag_name(key), " ", shell_word(value));
+  return text;
 }
 
 }  // namespace witan

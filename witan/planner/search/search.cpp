@@ -11,8 +11,7 @@
 #include "witan/base/threads/mutex.h"
 #include "witan/base/threads/threads.h"
 #include "witan/planner/memory/reserve.h"
-#include "witan/planner/quick_plan.h"
-#include "witan/planner/search/estimate.h"
+#include "witan/planner/plan.h"
 #include "witan/train/run/resolve.h"
 
 namespace witan {

@@ -12,8 +12,8 @@
 #include "witan/base/threads/threads.h"
 #include "witan/kernels/gemm/ceiling.h"
 #include "witan/planner/plan.h"
-#include "witan/planner/speeds/gpu_ceilings.h"
 #include "witan/planner/speeds/random_batch.h"
+#include "witan/tensor/arena.h"
 #include "witan/tensor/cuda.h"
 #include "witan/train/step/engine.h"
 
@@ -239,6 +239,21 @@ Probed run_probe(const Load& load, const Probe& probe) {
     probed.exchange_call = exchange_call;
   });
   return probed;
+}
+
+// The peaks of GPU 0, on random numbers, since zeros would flatter it. fma_flops: products of 8192^3 in the load's
+// dtype (2048^3 in float64), as the model's own are made, times the ranks; copy_bytes: a copy of 1 GiB within the GPU,
+// read plus written. Medians. Needs 3 GiB of the GPU. Throws DeviceError, OutOfMemoryError.
+Ceilings measure_gpu_ceilings(const Load& load) {
+  Ceilings ceilings;
+  ceilings.load = load;
+  ThreadPool pool(1);
+  Stream stream({Device::Kind::cuda, 0}, Arena::reserve_on_gpu(0, int64_t{3} << 30), pool);
+  const kernels::DeviceCeilings device = kernels::measure_device(stream, dtype_from_name(load.dtype));
+  ceilings.fma_flops = load.ranks * device.flops;
+  ceilings.f32_flops = load.ranks * kernels::measure_device(stream, DType::f32).flops;
+  ceilings.copy_bytes = device.bytes;
+  return ceilings;
 }
 
 }  // namespace

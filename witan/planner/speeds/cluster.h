@@ -65,4 +65,11 @@ class LinkClock {
   std::map<std::string, Members, std::less<>> groups_;
 };
 
+// Of ceilings that were measured on GPUs. What was not measured, connections and memory, is that of the model with
+// their name; a GPU that is no known model is taken to be one whose figures lie by the measured ones as an H100's do.
+Cluster host_of(const Ceilings& ceilings);
+
+// The measured speeds; of ceilings without (they are of an older file) the typical ones.
+GpuSpeeds speeds_of(const Ceilings& ceilings);
+
 }  // namespace witan

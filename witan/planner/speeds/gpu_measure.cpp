@@ -1,5 +1,3 @@
-#include "witan/planner/speeds/gpu_measure.h"
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -9,6 +7,7 @@
 #include "witan/kernels/gemm/gemm.h"
 #include "witan/kernels/grouped/grouped_gemm.h"
 #include "witan/kernels/norm/norm.h"
+#include "witan/planner/speeds/gpu_speeds.h"
 #include "witan/tensor/random.h"
 #include "witan/tensor/recording.h"
 #include "witan/tensor/timing.h"

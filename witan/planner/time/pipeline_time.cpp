@@ -1,9 +1,8 @@
-#include "witan/planner/time/pipeline_time.h"
-
 #include <algorithm>
 #include <cassert>
 
-#include "witan/parallel/pipeline_steps.h"
+#include "witan/parallel/schedule.h"
+#include "witan/planner/time/rank_time.h"
 
 namespace witan {
 namespace {

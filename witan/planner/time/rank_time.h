@@ -5,13 +5,30 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "witan/parallel/schedule.h"
 #include "witan/planner/plan.h"
 #include "witan/planner/speeds/ceilings.h"
 #include "witan/planner/speeds/cluster.h"
-#include "witan/planner/time/pipeline_time.h"
 
 namespace witan {
+
+// Seconds of a stage's passes of one micro-batch, by chunk of its layers.
+struct StagePassTimes {
+  std::vector<double> forward, backward;
+  double of_all_chunks() const;  // forward and backward
+};
+
+struct PipelineTime {
+  double seconds = 0;         // from the first forward to the end of the last backward, of any stage
+  std::vector<double> waits;  // of it, for which each stage neither computes nor has finished; with its transfers
+};
+
+// `stages`: as many as the pipeline has, each with times for every chunk. A transfer takes `send_seconds` from the
+// moment at which both ends have come to it, and holds up both. Of very many micro-batches those in the middle are
+// taken to last as long as each other, as they do.
+PipelineTime play_pipeline(const Pipeline& pipeline, const std::vector<StagePassTimes>& stages, double send_seconds);
 
 struct RankTime {
   StagePassTimes passes;                // of one micro-batch, on average; transfers between stages are not among them

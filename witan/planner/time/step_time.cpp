@@ -4,7 +4,7 @@
 #include <string>
 
 #include "witan/optim/param_groups.h"
-#include "witan/planner/speeds/gpu_host.h"
+#include "witan/planner/speeds/cluster.h"
 #include "witan/planner/time/rank_time.h"
 
 namespace witan {

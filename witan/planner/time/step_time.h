@@ -18,7 +18,7 @@ struct StepTime {
 };
 
 // Of the rank that takes longest, with an even load of the experts; of a pipeline, whose schedule is played with the
-// times of each stage's passes (planner/time/pipeline_time.h), of all stages together, and "bubble" is what the slowest
+// times of each stage's passes (planner/time/rank_time.h), of all stages together, and "bubble" is what the slowest
 // one waits.
 //
 // On a CPU a call of a kernel takes what Ceilings::calls say: a fixed time, and times of its FLOPs and of what it

@@ -1,5 +1,5 @@
 // Finds ranks that compute wrongly (replay_interval): every so many steps each rank computes the micro-batches of the
-// rank before it in the ring of replicas (parallel/replica_ring.h), from the same weights and with the same random
+// rank before it in the ring of replicas (parallel/layout.h), from the same weights and with the same random
 // numbers, and both compare losses and gradients to the bit before the step's update. From three replicas on, a third
 // computation decides which of two ranks is wrong.
 #pragma once
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/parallel/replica_ring.h"
+#include "witan/parallel/layout.h"
 #include "witan/train/run/resolve.h"
 #include "witan/train/run/run_data.h"
 #include "witan/train/step/engine.h"

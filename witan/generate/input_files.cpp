@@ -1,6 +1,8 @@
-#include "witan/generate/generation_config.h"
+#include "witan/generate/input_files.h"
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "witan/base/error.h"
 #include "witan/base/json.h"
@@ -111,6 +113,39 @@ GenerationConfig read_generation_config(const fs::path& file) {
   config.stop_tokens = reader.ids("eos_token_id");
   config.unsupported = reader.unsupported();
   return config;
+}
+
+namespace {
+
+std::string prompt_of_json(const std::string& line, const std::string& where) {
+  const Json json = parse_json(line, where);
+  const Json* prompt = &json;
+  if (json.is_object()) {
+    const auto at = json.find("prompt");
+    prompt = at == json.end() ? nullptr : &*at;
+  }
+  require<DataError>(prompt && prompt->is_string(), where,
+                     ": a string or an object with a string \"prompt\" is expected");
+  return *prompt;
+}
+
+}  // namespace
+
+std::vector<std::string> read_prompt_file(const fs::path& file) {
+  std::vector<std::string> prompts;
+  std::string bytes = read_file(file);
+  if (bytes.starts_with("\xEF\xBB\xBF")) bytes.erase(0, 3);  // a byte order mark
+  std::istringstream text(std::move(bytes));
+  int64_t number = 0;
+  for (std::string line; std::getline(text, line);) {
+    ++number;
+    if (line.ends_with('\r')) line.pop_back();
+    if (line.empty()) continue;
+    const std::string where = cat(file.string(), ":", number);
+    prompts.push_back(file.extension() == ".jsonl" ? prompt_of_json(line, where) : line);
+  }
+  require<DataError>(!prompts.empty(), file.string(), " has no prompts: it needs one in each line");
+  return prompts;
 }
 
 }  // namespace witan

@@ -1,4 +1,4 @@
-#include "witan/planner/pages/megatron_memory.h"
+#include "witan/planner/pages/plan_page.h"
 
 #include <gtest/gtest.h>
 

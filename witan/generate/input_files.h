@@ -25,4 +25,8 @@ struct GenerationConfig {
 // Nothing where there is no such file. Throws IoError, and CorruptionError naming the key for what is not as expected.
 GenerationConfig read_generation_config(const fs::path& file);
 
+// A prompt in each line that is not empty; of a file that is called .jsonl, each line is a JSON string or an object
+// with a "prompt". At least one. Throws IoError, DataError, CorruptionError naming the line.
+std::vector<std::string> read_prompt_file(const fs::path& file);
+
 }  // namespace witan
