@@ -49,9 +49,9 @@ void set_axes(ParallelConfig& parallel, const ModelAxes& axes) {
   parallel.decoder_first_pipeline_num_layers = parallel.decoder_last_pipeline_num_layers = 0;
 }
 
-class Search {
+class ElasticSearch {
  public:
-  Search(const RunConfig& given, const Facts& facts, const RankLimits& limits, const LayoutCheck& check)
+  ElasticSearch(const RunConfig& given, const Facts& facts, const RankLimits& limits, const LayoutCheck& check)
       : given_(given), facts_(facts), limits_(limits), check_(check) {}
 
   ResolvedConfig run() {
@@ -104,7 +104,7 @@ class Search {
 
 ResolvedConfig elastic_layout(const RunConfig& given, const Facts& facts, const RankLimits& limits,
                               const LayoutCheck& check) {
-  return Search(given, facts, limits, check).run();
+  return ElasticSearch(given, facts, limits, check).run();
 }
 
 std::string layout_keys(RunConfig config) {

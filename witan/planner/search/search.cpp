@@ -29,9 +29,9 @@ std::string reason_of(const std::string& text) {
   return text.substr(0, text.find_first_of(" ,:"));
 }
 
-class Search {
+class LayoutSearch {
  public:
-  Search(const RunConfig& config, const Cluster& cluster, const SearchOptions& options)
+  LayoutSearch(const RunConfig& config, const Cluster& cluster, const SearchOptions& options)
       : config_(config),
         cluster_(cluster),
         options_(options),
@@ -222,7 +222,7 @@ class Search {
 }  // namespace
 
 SearchResult search_layouts(const RunConfig& config, const Cluster& cluster, const SearchOptions& options) {
-  return Search(config, cluster, options).run();
+  return LayoutSearch(config, cluster, options).run();
 }
 
 }  // namespace witan
