@@ -20,7 +20,7 @@ ResolvedConfig on_one_rank(const ResolvedConfig& config) {
   });
 }
 
-// Parts that a tensor is at most written in.
+// The most parts in which a tensor is written.
 int64_t most_parts(const ParallelConfig& parallel) {
   return std::max<int64_t>(parallel.ranks / parallel.pipeline_model_parallel_size, 1);
 }
@@ -35,7 +35,7 @@ FolderBytes folder_bytes(const ResolvedConfig& config) {
   const int64_t others = files * kBlock + kConfig + config->model.vocab_size * kOfEntry;
   FolderBytes bytes{others, others};
   const auto in_headers = [parts = most_parts(config->parallel)](size_t name) {
-    return parts * (kOfPart + 2 * static_cast<int64_t>(name));  // in a shard's header, in the manifest
+    return parts * (kOfPart + 2 * static_cast<int64_t>(name));  // in a shard's header and in the manifest
   };
   for (const auto& [name, size] : MetaRank(one, layout, 0).saved_tensors()) {
     bytes.checkpoint += size + in_headers(name.size());
@@ -64,12 +64,13 @@ double of_anomalies(const TrainConfig& config, const FolderBytes& bytes, const D
   return static_cast<double>(more_anomalies(config, state)) * static_cast<double>(bytes.anomaly);
 }
 
-// So that the rest fits: anomalies, else checkpoints, else both; nothing where that is not enough.
+// Suggests what to keep less of so that the rest fits: anomalies, else checkpoints, else both. Empty if nothing is
+// enough.
 std::string what_to_give_up(const TrainConfig& config, const FolderBytes& bytes, const DiskState& state, double have) {
   const auto each = static_cast<double>(bytes.checkpoint), anomalies = of_anomalies(config, bytes, state);
   if (static_cast<double>(more_checkpoints(config, state)) * each <= have)
     return ", do not keep those steps (--keep-anomalies 0)";
-  const auto most_kept = [&](double room) -> int64_t {  // 0: that is not fewer, or none fit
+  const auto most_kept = [&](double room) -> int64_t {  // 0 if that is not fewer, or if none fit
     TrainConfig fewer = config;
     fewer.keep_last =
         std::max<int64_t>(static_cast<int64_t>(room / each) + state.checkpoints - config.keep_best - 1, 1);
@@ -82,7 +83,7 @@ std::string what_to_give_up(const TrainConfig& config, const FolderBytes& bytes,
   return "";
 }
 
-// What checkpoints take: a short run keeps as many as it saves, others delete some.
+// Describes the space of checkpoints: a short run keeps all that it saves, a longer one deletes some.
 std::string checkpoints_text(const TrainConfig& config, const DiskState& state, double each) {
   const int64_t kept = config.keep_last + config.keep_best, more = more_checkpoints(config, state);
   if (state.checkpoints + more <= kept)
@@ -107,10 +108,9 @@ void require_disk(const TrainConfig& config, const FolderBytes& bytes, const Dis
   const double needed = of_checkpoints + of_anomalies(config, bytes, state);
   if (have >= needed) return;
   throw DiskFullError(cat(folder.string(), ": ", checkpoints_text(config, state, each),
-                          anomalies > 0
-                              ? cat(", and keeps ", anomalies, state.anomalies > 0 ? " more" : "",
-                                    " of the steps that go wrong, ", size(static_cast<double>(bytes.anomaly)), " each")
-                              : "",
+                          anomalies > 0 ? cat(", and keeps ", anomalies, state.anomalies > 0 ? " more" : "",
+                                              " of the steps that go wrong, ", size(static_cast<double>(bytes.anomaly)), " each")
+                                        : "",
                           ": it needs ", size(needed), state.checkpoints > 0 ? " more" : "", ", and ", size(have),
                           " are free on that disk. Free ", size(needed - have),
                           what_to_give_up(config, bytes, state, have), ", or ", elsewhere));

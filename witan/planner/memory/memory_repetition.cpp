@@ -34,8 +34,8 @@ void MemoryRepetition::begin() {
   before_ = stream_.arena().records();
 }
 
-// Where a block goes may depend on which blocks outlived a pass the last time (Arena::Pool), so that memory has to be
-// as it was at every mark of a period, not only at its ends.
+// Where a block is placed may depend on which blocks outlived the previous pass (Arena::Pool). So memory must match at
+// every mark of a period, not only at its ends.
 int64_t MemoryRepetition::period(int64_t micro_batch) {
   const std::vector<int64_t> layout = stream_.arena().layout(before_);
   const size_t now = marks_.size();
@@ -46,7 +46,7 @@ int64_t MemoryRepetition::period(int64_t micro_batch) {
   if (apart_ > 0 && marks_[now - apart_].memory == memory) {
     if (++agreed_ < apart_) return 0;
     RankCosts costs = costs_of_what_ran();
-    costs.add(costs_, -1);  // first, so that whole numbers stay exact
+    costs.add(costs_, -1);  // subtracted before scaling, so that integers stay exact
     costs_ = std::move(costs);
     return micro_batch - marks_[now - apart_].micro_batch;
   }

@@ -1,5 +1,5 @@
-// Finds when the memory of a rank on the meta device comes to be as it was, block for block, and counts the costs of
-// the micro-batches that are left out from then on.
+// Detects when the memory layout of a rank on the meta device repeats, block for block, and extrapolates the costs of
+// the micro-batches that are skipped from then on.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace witan {
 
-// By part of the model, then kernel; by axis, then operation: bytes.
+// Costs by part of the model, then kernel; bytes by axis, then operation.
 using KernelCosts = std::map<std::string, std::map<std::string, Cost>>;
 using SentBytes = std::map<std::string, std::map<std::string, double>>;
 inline Cost scaled(const Cost& cost, double times) {
@@ -32,7 +32,7 @@ struct RankCosts {
 
 class MemoryRepetition : public Repetition {
  public:
-  // All must outlive it. `calls`: what the stream records.
+  // All arguments must outlive this. `calls`: the stream's call record.
   MemoryRepetition(Stream& stream, const Groups& groups, const CallCosts& calls)
       : stream_(stream), groups_(groups), calls_(calls) {}
 
@@ -40,32 +40,32 @@ class MemoryRepetition : public Repetition {
   int64_t period(int64_t micro_batch) override;
   void leave_out(int64_t micro_batches, int64_t period) override;
 
-  // Whether it found a period in every walk so far. Where it did not, costs and memory are not those of the pipeline.
+  // Whether every walk so far repeated. If not, costs and memory are not those of the whole pipeline.
   bool found_all() const { return found_all_; }
 
   void reset_left_out() {
     left_out_ = {};
     micro_batches_left_out_ = 0;
   }
-  int64_t micro_batches_left_out() const { return micro_batches_left_out_; }  // since then
-  RankCosts costs() const;  // of what ran and, since the reset, was left out
+  int64_t micro_batches_left_out() const { return micro_batches_left_out_; }  // since reset_left_out()
+  RankCosts costs() const;  // of what ran, plus what was skipped since the reset
 
  private:
   struct Mark {
     int64_t micro_batch = 0;
-    std::string memory = {};  // a hash
+    std::string memory = {};  // hash of the memory layout
   };
   RankCosts costs_of_what_ran() const;
 
   Stream& stream_;
   const Groups& groups_;
   const CallCosts& calls_;
-  int64_t before_ = 0;                    // records of memory before the walk
-  std::vector<Mark> marks_;               // of the walk, so far
-  std::map<std::string, size_t> latest_;  // by memory: the last mark that had it
-  size_t apart_ = 0;                      // marks of a period, if it is one; 0: memory is not as it was
-  size_t agreed_ = 0;                     // marks since then that had the memory of the mark so far before them
-  RankCosts costs_;                       // until then; of a whole period, once it is over
+  int64_t before_ = 0;                    // memory records that precede the walk
+  std::vector<Mark> marks_;               // of this walk
+  std::map<std::string, size_t> latest_;  // the last mark with each memory layout
+  size_t apart_ = 0;                      // length of the candidate period in marks; 0: none
+  size_t agreed_ = 0;                     // marks since then that confirmed it
+  RankCosts costs_;                       // costs at its start; once confirmed, those of one whole period
   RankCosts left_out_;
   int64_t micro_batches_left_out_ = 0;
   bool found_all_ = true;

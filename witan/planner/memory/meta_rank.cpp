@@ -23,7 +23,7 @@ Layout layout_of(const RunConfig& config) {
 int64_t most_prompt_tokens(const RunConfig& config) {
   const SamplePrompts prompts = sample_prompts(config);
   auto bytes = static_cast<int64_t>(prompts.last.size());
-  for (const std::string& prompt : prompts.interval)  // an empty one is an end of text
+  for (const std::string& prompt : prompts.interval)  // an empty prompt becomes one end-of-text token
     bytes = std::max({bytes, int64_t{1}, static_cast<int64_t>(prompt.size())});
   const auto most = config.model.attention.most_positions();
   return most ? std::min(bytes, *most - 1) : bytes;
@@ -35,7 +35,7 @@ int64_t micro_batches_of_a_rank(const RunConfig& config) {
 
 MetaRank::MetaRank(const ResolvedConfig& config, const Layout& layout, int rank, Run run)
     : config_(config),
-      pool_(static_cast<int>(config->parallel.threads)),  // kernels size their scratch by it
+      pool_(static_cast<int>(config->parallel.threads)),  // kernels size their scratch memory by the number of threads
       stream_({Device::Kind::meta, rank, device_of(config, rank).kind}, Arena::meta(), pool_),
       groups_(make_meta_groups(layout, rank, peers_of(config->parallel, layout, rank),
                                tensor_peers_of(config->parallel, layout, rank),
@@ -58,8 +58,8 @@ void MetaRank::step(int64_t micro_batches, int64_t iteration) {
 void MetaRank::overflow(int64_t micro_batches, int64_t iteration) {
   auto* const bounded = engine_.feature<BoundedExperts>();
   if (bounded == nullptr) return;
-  for (const int64_t waves : bounded->wave_counts()) {
-    bounded->divide(waves);
+  for (const int64_t passes : bounded->wave_counts()) {
+    bounded->divide(passes);
     engine_.step_again(batches_of(config_, micro_batches), iteration, iteration - 1);
     bounded->restore();
   }

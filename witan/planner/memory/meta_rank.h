@@ -1,5 +1,5 @@
-// One rank of a run on the meta device, where nothing is computed: allocator, kernels' costs and groups' accounting are
-// the real ones.
+// One rank of a run on the meta device: nothing is computed, but the allocator, the kernels' costs and the groups'
+// accounting are the real ones.
 #pragma once
 
 #include <cstdint>
@@ -15,41 +15,41 @@
 namespace witan {
 
 Layout layout_of(const RunConfig& config);
-int64_t micro_batches_of_a_rank(const RunConfig& config);  // in a step
-// Of the longest sample's prompt, with sft of the conversation that begins with it, before a tokenizer says how many it
-// has: one for each byte, with room for a new one where positions are learned.
+int64_t micro_batches_of_a_rank(const RunConfig& config);  // per step
+// The most tokens that the longest sample prompt may have before a tokenizer exists: one per byte, and at most one
+// fewer than the learned positions. With sft the prompt is that of the conversation.
 int64_t most_prompt_tokens(const RunConfig& config);
 std::vector<Batch> batches_of(const RunConfig& config,
-                              int64_t count);  // micro-batches, of which a meta device needs sizes
+                              int64_t count);  // micro-batches without data, as the meta device needs only their sizes
 class MetaRank {
  public:
-  // all: every micro-batch is run. some: those of steps and of a pipeline's evaluations that take what others took are
-  // counted alone.
+  // all: runs every micro-batch. some: micro-batches of steps, and of a pipeline's evaluations, that repeat what others
+  // did are counted but not run.
   enum class Run : uint8_t { all, some };
   MetaRank(const ResolvedConfig& config, const Layout& layout, int rank, Run run = Run::all);
 
-  // The first step of a run whose global batch grows: what a step leaves behind lies beside its smaller buffers then.
+  // The first step of a run with a batch size ramp: what it leaves behind lies beside its smaller buffers.
   void begin_ramp();
   void step(int64_t micro_batches, int64_t iteration);
-  // The step again, as it is made where a rank's experts get more rows than they have room for, in every number of
-  // waves that it may take.
+  // Repeats the step as a run does when an expert's tokens overflow its receive buffer, once for each number of passes
+  // that it may take.
   void overflow(int64_t micro_batches, int64_t iteration);
-  // What Engine::evaluate() runs over and over: micro-batches, of which it returns the number.
+  // Runs one unit of Engine::evaluate() and returns its number of micro-batches.
   int64_t evaluate();
-  void log();  // the collectives of logging, which are not part of every step
+  void log();  // the collectives of logging, which not every step makes
   void sample(int64_t prompt_tokens);
-  void gather_values() { engine_.gather_values(); }  // which are of a step, not of what reads them after it
+  void gather_values() { engine_.gather_values(); }  // counted as part of the step, not of the reader that triggers it
 
-  // Whether memory came to repeat wherever some were left out; if not, all must be run.
+  // Whether memory repeated wherever micro-batches were skipped; if not, all must be run.
   bool repeats() const { return repetition_.found_all(); }
 
-  // Micro-batches that were left out, of all steps and evaluations since reset_costs().
+  // Micro-batches skipped in all steps and evaluations since reset_costs().
   int64_t micro_batches_left_out() const { return repetition_.micro_batches_left_out(); }
 
   void reset_costs();
-  RankCosts costs() const { return repetition_.costs(); }  // since then
+  RankCosts costs() const { return repetition_.costs(); }  // since reset_costs()
   Arena& arena() { return stream_.arena(); }
-  // What a checkpoint has of the rank: names of tensors, and bytes.
+  // Names and bytes of the tensors that the rank contributes to a checkpoint.
   std::map<std::string, int64_t> saved_tensors();
   std::string why_eager() const { return engine_.why_eager(); }
 

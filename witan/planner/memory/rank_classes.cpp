@@ -17,9 +17,9 @@
 namespace witan {
 namespace {
 
-using Key = std::vector<int64_t>;  // equal for ranks that are alike
+using Key = std::vector<int64_t>;  // equal for ranks of the same class
 
-// The model as ranks of one place hold it, before owners divide anything.
+// The model as the ranks of one pipeline, tensor and expert tensor coordinate hold it, before data-parallel sharding.
 class Held {
  public:
   Held(const RunConfig& config, const Layout& layout, int rank)
@@ -40,9 +40,9 @@ class Held {
 
   const Key& shapes() const { return shapes_; }
 
-  // What owner `dense` of most parameters and `expert` of experts owns. Chunks of the gradient norm begin anew with
-  // each expert. Where nothing but the optimizer is divided, it is all one which of the parameters are owned, unless
-  // the update is of matrices, whose rows and columns matter then.
+  // Describes the shards owned by rank `dense` of the sharding axes and, for experts, rank `expert` of theirs. Chunks
+  // of the gradient norm restart with each expert. If only the optimizer is sharded, it does not matter which
+  // parameters are owned, unless the optimizer updates matrices, whose rows and columns matter then.
   Key owned(int dense, int expert) const {
     Key key;
     for (size_t i = 0; i < shard_plan_.parameters().size(); ++i) {
@@ -59,7 +59,7 @@ class Held {
     return key;
   }
 
-  // With the optimizer's state of them.
+  // Elements of the owned shards, including their optimizer state.
   int64_t owned_elements(int dense, int expert) const {
     int64_t sum = 0;
     for (size_t i = 0; i < shard_plan_.parameters().size(); ++i) {
@@ -85,7 +85,7 @@ class Held {
   const Transformer model_;
   const ParamGroups groups_of_parameters_;
   const ShardPlan shard_plan_;
-  bool names_owned_;  // it matters which parameters are owned, not only how much of how many
+  bool names_owned_;  // which parameters are owned matters, not only how many elements of how many
   Key shapes_;
 };
 
@@ -98,7 +98,7 @@ class Classifier {
   std::vector<RankClass> classes(By by) {
     std::vector<RankClass> classes;
     std::map<Key, size_t> known;
-    std::vector<int64_t> most;  // elements that a class's planned rank owns
+    std::vector<int64_t> most;  // elements owned by the planned rank of each class
     for (int rank = 0; rank < layout_.world_size(); ++rank) {
       Held& held = held_by(rank);
       const int dense = layout_.sharding_rank(false, rank), expert = layout_.sharding_rank(true, rank);
@@ -126,7 +126,7 @@ class Classifier {
  private:
   int at(int rank, Axis axis) const { return layout_.mesh().coordinate(rank, axis); }
 
-  // The work of context-parallel ranks is as unequal as that of the layer where it is the most unequal.
+  // The work of context-parallel ranks is as uneven as in the layer where it is most uneven.
   static ContextWork context_work(const RunConfig& config) {
     const ParallelConfig& parallel = config.parallel;
     ContextWork work = ContextWork::all;
@@ -138,8 +138,9 @@ class Classifier {
     return work;
   }
 
-  // The first of a tensor axis keeps what the others replace by zeros; of neighbours on a ring of attention one sends
-  // first, and a window hides more pairs from some than from others; GPUs need not all reach each other.
+  // The first rank of a tensor axis keeps what the others replace by zeros. On an attention ring neighbours alternate
+  // in who sends first, and a sliding window masks more pairs for some ranks than for others. Not all GPUs need to
+  // reach each other's memory.
   Key place_of(int rank) const {
     const int64_t context = at(rank, Axis::context);
     return {at(rank, Axis::pipeline),

@@ -1,4 +1,5 @@
-// Which ranks of a layout do the same: a step of one of them, on the meta device, tells of all.
+// Groups the ranks of a layout into classes that do the same work, so that a step of one rank on the meta device stands
+// for its whole class.
 #pragma once
 
 #include <cstddef>
@@ -11,17 +12,19 @@ namespace witan {
 
 struct RankClass {
   std::vector<int> ranks;  // ascending
-  int planned = 0;         // the one of them that is planned for all
-  bool exact = true;       // all do the same; else all hold the same of the model, and `planned` owns the most of it
+  int planned = 0;         // the rank that is planned for all
+  bool exact =
+      true;  // all do the same; false: all hold the same part of the model, of which `planned` owns the largest shard
 };
 
-// Every rank in one class, in the order of their first ranks. What ranks do differs by
-//   - their stage of the pipeline, and the shapes of what they hold of it,
-//   - the place on an axis where it decides what is kept, who sends first or how much a sliding window hides (tensor,
+// Puts every rank into one class; classes are ordered by their first ranks. Ranks differ only by
+//   - their pipeline stage, and the shapes of the parameters that they hold,
+//   - their coordinate on an axis, if it decides what is kept, who sends first or how much a sliding window masks
+//   (tensor,
 //     expert tensor, context),
-//   - the elements of parameters that they own, where the optimizer, gradients or values are divided,
-// and by nothing else: ranks with samples or experts of their own have as many as any other. More than `most` classes
-// are made fewer by leaving out what is owned. A pure function; the config must be valid.
+//   - the elements that they own, if optimizer state, gradients or values are sharded.
+// Ranks with different samples or experts have equally many of them. If there are more than `most` classes, what ranks
+// own is ignored, which merges classes. A pure function; the config must be valid.
 std::vector<RankClass> rank_classes(const RunConfig& config, const Layout& layout, size_t most);
 
 }  // namespace witan

@@ -11,7 +11,7 @@
 namespace witan {
 namespace {
 
-// The size itself first, then its smaller divisors; of 0, which is automatic, 0 alone.
+// All divisors in descending order, beginning with the size itself; 0 (automatic) gives 0 alone.
 std::vector<int64_t> divisors_down(int64_t size) {
   if (size == 0) return {0};
   std::vector<int64_t> divisors;
@@ -27,8 +27,8 @@ struct ModelAxes {
   int64_t ranks() const { return tensor * pipeline * context; }
 };
 
-// Those of the run first. Of equal products the one comes first that keeps tensor, then pipeline: without them a rank
-// holds more of the model.
+// Larger products first, beginning with the run's own sizes. Of equal products those that keep tensor, then pipeline
+// come first, because without these a rank holds more of the model.
 std::vector<ModelAxes> model_axes(const ParallelConfig& parallel) {
   std::vector<ModelAxes> all;
   for (const int64_t tensor : divisors_down(parallel.tensor_model_parallel_size))
@@ -44,7 +44,8 @@ void set_axes(ParallelConfig& parallel, const ModelAxes& axes) {
   parallel.sequence_parallel = parallel.sequence_parallel && axes.tensor > 1;
   parallel.context_parallel_size = axes.context;
   if (axes.pipeline == parallel.pipeline_model_parallel_size) return;
-  parallel.pipeline_model_parallel_size = axes.pipeline;  // how its stages were cut does not fit other numbers of them
+  parallel.pipeline_model_parallel_size =
+      axes.pipeline;  // the old split into stages does not suit another number of them
   parallel.num_layers_per_virtual_pipeline_stage = parallel.num_virtual_stages_per_pipeline_rank = 0;
   parallel.decoder_first_pipeline_num_layers = parallel.decoder_last_pipeline_num_layers = 0;
 }
@@ -97,7 +98,7 @@ class ElasticSearch {
   const Facts& facts_;
   const RankLimits limits_;
   const LayoutCheck& check_;
-  std::string why_;  // the last one did not work
+  std::string why_;  // the error of the last layout tried
 };
 
 }  // namespace

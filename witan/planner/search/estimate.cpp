@@ -25,7 +25,8 @@ namespace {
 
 using Phase = TraceContext::Phase;
 
-// Sizes of the model and of one rank's share of it, in elements and tokens.
+// Sizes of the model and of one rank's part of it, in elements and tokens. Means over the pipeline's stages stand for
+// every stage.
 class Estimator {
  public:
   explicit Estimator(const RunConfig& config)
@@ -46,7 +47,7 @@ class Estimator {
         layers_(static_cast<double>(specs_.size()) / stages_),
         heads_(1 + static_cast<double>(config.model.mtp_num_layers)) {}
 
-  // Of the pipeline's first stage and of its last, which has the head.
+  // Plans of a rank of the pipeline's first stage, and of its last stage, which has the head.
   std::vector<RankPlan> ranks() const {
     std::vector<RankPlan> plans;
     const auto stages = static_cast<int>(stages_);
@@ -70,7 +71,7 @@ class Estimator {
     return sum;
   }
 
-  // The first stage has the most micro-batches in flight, the last one the logits; whole units are of one block.
+  // The first stage has the most micro-batches in flight, the last one the logits. An FSDP unit is one block.
   double bytes() const {
     const Pipeline pipeline{static_cast<int>(stages_), chunks(), micro_batches_of_a_rank(config_)};
     const double in_flight = static_cast<double>(most_in_flight(pipeline, 0)) / chunks();
@@ -106,7 +107,7 @@ class Estimator {
     return plan;
   }
 
-  // Of a kind, with so many FLOPs forward; twice as many backward in twice as many calls.
+  // Adds calls of a kind with the given forward cost; the backward has twice the FLOPs in twice as many calls.
   static void add(CallCosts& calls, CallKind kind, const Cost& forward) {
     kind.phase = Phase::forward;
     calls[kind] += forward;
@@ -114,9 +115,9 @@ class Estimator {
     calls[kind] += scaled(forward, 2);
   }
 
-  // A layer's products are taken to be of one shape, its other kernels to be as many as its parts.
+  // Assumes that all matrix products of a layer have one shape, and a fixed number of other kernels.
   void add_products(CallCosts& calls) const {
-    constexpr double kProducts = 4, kOthers = 8;  // of a layer's forward
+    constexpr double kProducts = 4, kOthers = 8;  // calls in a layer's forward
     const double passes = layers_ * micro_batches_, feature_columns = of_stage(features) / layers_ / tensor_;
     const CallShape shape{static_cast<int64_t>(tokens_), static_cast<int64_t>(std::max(feature_columns, 1.0)),
                           static_cast<int64_t>(width_), 1};
@@ -125,7 +126,7 @@ class Estimator {
                  ranks = static_cast<double>(parallel_.ranks);
     add(calls, {.part = "kernels", .name = "elementwise"},
         {recomputed() * tokens * mixing_flops(false) / ranks, moved() / 3, 0, kOthers * passes});
-    const double parts = attends_by_heads() ? 1 : context_;  // of a sequence, each of which is attended to by itself
+    const double parts = attends_by_heads() ? 1 : context_;  // parts of a sequence, each with its own attention call
     const CallShape seen{0, static_cast<int64_t>(static_cast<double>(config_.data.seq_length) / parts), 0, 0};
     const double forward = recomputed() * tokens * mixing_flops(true) / ranks;
     for (const auto& [phase, name, times] :
@@ -142,7 +143,7 @@ class Estimator {
     calls[{.phase = Phase::forward, .part = "head", .name = "loss"}] = {0, 2 * uses * logits, 0, uses};
   }
 
-  // Of what a micro-batch's passes exchange, half each way.
+  // Splits the bytes that all passes exchange evenly over forward and backward.
   void add_exchange(CallCosts& calls, const std::string& group, const std::string& operation, double bytes) const {
     const bool ring = group == name_of(Axis::context) && operation == "send";
     const double messages = group == name_of(Axis::pipeline) ? 2.0 * chunks() : 4 * layers_ * (ring ? context_ - 1 : 1);
@@ -152,7 +153,7 @@ class Estimator {
           {0, bytes / 2, 0, messages * micro_batches_ / 2};
   }
 
-  // The call that a layer makes for it: in peers' memory, where its ranks reach that, another one.
+  // The call by which a layer does the exchange: another one through peers' memory where ranks reach it.
   std::string call_of(const std::string& group, const std::string& operation) const {
     if (group == name_of(Axis::tensor) && tensor_peers_of(parallel_, layout_, 0) == PeerAccess::wanted) {
       if (operation == "all_gather") return "gather_parts";
@@ -162,7 +163,7 @@ class Estimator {
     return heads && context_peers_of(parallel_, layout_, 0) == PeerAccess::wanted ? "exchange_pieces" : operation;
   }
 
-  // Sums a token's forward over the mixers whose work is done by kernels of attention, or by others.
+  // Forward FLOPs per token of the mixers that run attention kernels, or of the others.
   double mixing_flops(bool attends) const {
     double sum = 0;
     for (const LayerSpec& layer : specs_)
@@ -175,7 +176,7 @@ class Estimator {
     return of_stage([&](const LayerSpec& layer) { return exchanged_bytes(layer); }) > 0;
   }
 
-  // Of gradients and values, a bucket for each layer.
+  // Adds the exchange of gradients or values, one bucket per layer.
   void add_state_exchange(CallCosts& calls, const std::string& group, const std::string& operation,
                           double bytes) const {
     const bool gathers = operation.starts_with("all_gather");
@@ -196,7 +197,7 @@ class Estimator {
   double size(Axis axis) const { return layout_.mesh().size(axis); }
   int chunks() const { return static_cast<int>(std::max<int64_t>(parallel_.num_virtual_stages_per_pipeline_rank, 1)); }
 
-  // The sum over the layers of a stage, on average over the stages.
+  // Sums over the layers of a stage, averaged over the stages.
   template <class OfLayer>
   double of_stage(OfLayer&& of_layer) const {
     double sum = 0;
@@ -211,11 +212,10 @@ class Estimator {
   double shared_features(const LayerSpec& layer) const {
     return layer.moe ? static_cast<double>(shared_experts_mlp(model_.moe, layer.mlp).ffn_hidden_size) : 0;
   }
-  // Of the rows that are dispatched.
+  // The width of dispatched tokens.
   double row_width() const { return static_cast<double>(expert_width(model_.moe, model_.hidden_size)); }
-  // What the optimizer keeps of an element beside its value: its state, and what the master of a 16-bit value
-  // has beyond it. Of parameter groups those of the lightest, and of state only what is kept for every element: no rank
-  // needs less.
+  // Bytes that the optimizer keeps for an element beside its value: its state, and the remainder of a 16-bit value's
+  // master. A lower bound: the lightest parameter group, and only state that is kept for every element.
   double optimizer_bytes() const {
     size_t least = SIZE_MAX;
     const ParamGroups groups(config_.optimizer);
@@ -232,19 +232,19 @@ class Estimator {
     const DType value = config_.model.compute_dtype();
     return is_split(value) ? static_cast<double>(size_of(remainder_dtype(value))) : 0;
   }
-  // That its update of an element reads and writes.
+  // Bytes that the update of an element reads and writes.
   double update_bytes() const {
     return static_cast<double>(size_of(config_.gradient_dtype())) + 2 * (value_ + optimizer_bytes());
   }
 
-  // Parameters of a rank, and those that it owns, on average over the stages.
+  // Parameters that a rank holds, and those of its own shard, averaged over the stages.
   double held(bool experts) const {
     return experts ? static_cast<double>(counts_.experts) / (stages_ * size(Axis::expert) * size(Axis::expert_tensor))
                    : static_cast<double>(counts_.exact - counts_.experts) / (stages_ * tensor_);
   }
   double owned(bool experts) const { return held(experts) / layout_.sharding_ranks(experts); }
 
-  // Of the parameters that are not experts, and of experts, the share that is not frozen.
+  // The trainable share of dense parameters and of experts.
   struct Shares {
     double dense = 1, experts = 1;
   };
@@ -259,14 +259,14 @@ class Estimator {
   }
   double trained(bool experts) const { return experts ? trained_.experts : trained_.dense; }
 
-  // Experts of a layer on a rank, and those of others that it may compute too.
+  // Experts of a layer on a rank, and slots for replicas of other ranks' experts.
   double own_experts() const { return static_cast<double>(model_.moe.num_experts) / size(Axis::expert); }
   double replicas() const { return static_cast<double>(replica_slots(model_.moe, layout_.mesh().size(Axis::expert))); }
 
-  // Of the expert axis, ranks that share a host where rows travel by hosts, else all.
+  // Expert-parallel ranks that share a host if tokens travel by hosts; else all of them.
   double host_ranks() const { return static_cast<double>(layout_.expert_ranks_of_host(0).size()); }
 
-  // Rows of the pool that a rank's experts have for a micro-batch: bounds, not what an even load fills.
+  // Rows of a rank's receive buffer for a micro-batch: the bound, not what balanced routing fills.
   double pool_rows() const {
     const double here = tokens_ / tensor_, each = own_experts() + replicas();
     const auto chosen = static_cast<double>(model_.moe.moe_router_topk);
@@ -277,15 +277,15 @@ class Estimator {
     return pool > 0 ? std::min(sent, std::max(pool * chosen, size(Axis::expert)) * here) : sent;
   }
 
-  // Of the even load, what ranks send each other where that is bounded (moe/expert_pools.h); 0: rows go as they come.
+  // The send capacity per rank pair relative to a balanced load (moe/expert_pools.h); 0: exact counts.
   double part_factor() const {
     if (peers_of(parallel_, layout_, 0) == PeerAccess::wanted) return 0;
     const auto chosen = static_cast<double>(model_.moe.moe_router_topk);
     return std::min(model_.moe.moe_exchange_factor, std::min(chosen, own_experts()) * size(Axis::expert) / chosen);
   }
 
-  // Two for a weight and a token, four backward, two where it is frozen; and once more where blocks are computed again.
-  // Of products of blocks, without attention's, on average over the stages.
+  // FLOPs of the blocks' matrix products without attention, averaged over the stages: per weight and token two forward
+  // and four backward, or two if it is frozen, plus the recomputed forward.
   double flops_of_blocks() const {
     const double tokens = static_cast<double>(config_.train.global_batch_size * config_.data.seq_length);
     const double table = static_cast<double>(model_.padded_vocab_size()) * width_;
@@ -296,7 +296,7 @@ class Estimator {
     return recomputed() * tokens * (4 + 2 * share) * weights / static_cast<double>(parallel_.ranks);
   }
   double recomputed() const { return model_.recompute() == Recompute::full ? 4.0 / 3 : 1; }
-  // By what is not a product: norms, activations, rotations, sums, dispatch.
+  // Bytes moved by kernels other than matrix products: norms, activations, rotary, sums, dispatch.
   double moved() const {
     const auto moved = [&](const LayerSpec& layer) {
       return 20 * width_ + 6 * (chosen(layer) * features(layer) + shared_features(layer));
@@ -304,7 +304,7 @@ class Estimator {
     return micro_batches_ * tokens_ / tensor_ * value_ * of_stage(moved);
   }
 
-  // What a block keeps of a micro-batch.
+  // Bytes of activations that a block stores for a micro-batch.
   double block_bytes(const LayerSpec& layer, Recompute recompute) const {
     const bool none = recompute == Recompute::none;
     const double stream = (none ? 4 : 2) * width_, mixer = mixer_kind(layer.mixer).kept_channels();
@@ -321,8 +321,8 @@ class Estimator {
         .context_use(parallel_.context_exchange(), parallel_.tensor_model_parallel_size,
                      parallel_.context_parallel_size);
   }
-  // Bytes that a layer's mixer sends to one context-parallel rank for each token, forward and backward: channels around
-  // a ring, such as keys and values, with their gradients; or channels that ranks exchange, such as heads.
+  // Bytes per token that a layer's mixer sends to one context-parallel rank, forward and backward: channels that travel
+  // around a ring, such as keys and values, with their gradients; or exchanged channels, such as heads.
   double ring_bytes(const LayerSpec& layer) const { return context_use(layer).ring_channels * (2 * value_ + 4); }
   double exchanged_bytes(const LayerSpec& layer) const { return 2 * value_ * context_use(layer).exchanged_channels; }
 
@@ -333,10 +333,10 @@ class Estimator {
     };
     const double others = (tensor_ - 1) / tensor_;
     const double gathers =
-        config_.overlaps_tensor_exchanges() ? 4 : 6;  // else the backward makes those of inputs again
+        config_.overlaps_tensor_exchanges() ? 4 : 6;  // otherwise the backward repeats the gathers of inputs
     add(Axis::tensor, "all_gather", gathers * passes * stream * others);
     add(Axis::tensor, "reduce_scatter", 4 * passes * stream * others);
-    constexpr double kSums = 4 * 4;  // of queries and of keys a number per token, forward and backward
+    constexpr double kSums = 4 * 4;  // one sum per token for queries and one for keys, forward and backward
     const auto summed = [](const LayerSpec& layer) {
       return mixer_kind(layer.mixer).sums_over_tensor_ranks() ? 1.0 : 0.0;
     };
@@ -358,7 +358,7 @@ class Estimator {
     } else {
       add_rows(sent, 4 * moe_passes * rows);
       const double gradient = static_cast<double>(size_of(config_.gradient_dtype())) * trained(true);
-      const double of_expert = held(true) / own_experts() * (2 * value_ + gradient);  // in all layers
+      const double of_expert = held(true) / own_experts() * (2 * value_ + gradient);  // summed over all layers
       if (replicas() > 0)
         add(Axis::expert, "all_to_all", micro_batches_ * replicas() * of_expert * (experts - 1) / experts);
     }
@@ -366,8 +366,8 @@ class Estimator {
     add(Axis::expert_tensor, "reduce_scatter", 2 * moe_passes * pool_rows() * row_width() * value_ * (cut - 1));
   }
 
-  // Rows of experts, there and back, forward and backward: `tokens` bytes of tokens. Between hosts each goes to those
-  // that it visits, and within them to every rank that it visits.
+  // Adds the dispatch and combine of tokens in forward and backward; `tokens` is the bytes of the tokens, each counted
+  // once. Between hosts a token goes to each host that it visits, within a host to each rank that it visits.
   void add_rows(SentBytes& sent, double tokens) const {
     const MoeConfig& moe = model_.moe;
     const auto chosen = static_cast<double>(moe.moe_router_topk);
@@ -411,18 +411,24 @@ class Estimator {
   const ParameterCounts counts_;
   const Shares trained_;
   double tensor_, context_, stages_;
-  double micro_batches_;  // of a rank in a step
-  double tokens_;         // of a micro-batch, of this rank's part of sequences
-  double value_;          // bytes of one
+  double micro_batches_;  // per rank and step
+  double tokens_;         // per micro-batch, in this rank's part of the sequences
+  double value_;          // bytes of one value
   double width_;
   std::vector<LayerSpec> specs_;
-  double layers_;  // of a stage, on average
-  double heads_;   // how often the head is used: by the model and by each MTP module
+  double layers_;  // per stage, averaged
+  double heads_;   // uses of the head: by the model and by each MTP module
 };
 
 }  // namespace
 
-// Thousands of layouts are estimated: pipelines are not played, but wait as long as even stages like the first would.
+// A search estimates thousands of layouts. So pipelines are not simulated: they wait as long as if all stages were like
+// the first.
+//
+// This second model of a step stays beside the meta device because it is some thousand times cheaper. A search for
+// Mixtral 8x7B on 64 GPUs considers 15,600 layouts and plans 64 of them, in 13 s of processor time
+// (docs/performance-log.md): a quick plan takes above 0.1 s of that, so that quick plans of all layouts would take
+// minutes of all cores.
 LayoutEstimate estimate_layout(const ResolvedConfig& config, const Cluster& cluster, const Ceilings& ceilings) {
   const Estimator estimator(config);
   Plan plan = plan_outline(config);

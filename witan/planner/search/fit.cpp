@@ -15,23 +15,24 @@
 namespace witan {
 namespace {
 
-constexpr int64_t kShortestSequence = 128;  // below it a language model learns little
+constexpr int64_t kShortestSequence = 128;  // below this length a language model learns little
 
-// A way to divide the work over ranks.
+// One way to distribute the work over ranks.
 struct Division {
   int64_t ranks, expert, threads;
   Sharding sharding;
 };
 
-// Ranks that the config could have: no more than its own where they are threads of this machine's cores, as many as
-// there are GPUs where each has one, and any number where the GPUs are others than these.
+// The most ranks that the config could have: its own number if they are threads that share this machine's cores, the
+// number of GPUs if each has one, and any number if the GPUs are others than this machine's.
 int64_t most_ranks(const RunConfig& config) {
   const auto& own = config.parallel;
   if (!own.on_gpu() || own.ranks_per_process > 0) return own.ranks;
   return own.ranks > cuda::devices() ? config.micro_batches() * own.model_ranks() : cuda::devices();
 }
 
-// More ranks to a set of experts, on `ranks` ranks; all sets where the config has another number of them.
+// Adds divisions on `ranks` ranks with larger expert parallelism than the config's; with every one if the config has
+// another number of ranks.
 void divide_experts(const RunConfig& config, int64_t ranks, std::vector<Division>& all) {
   const auto& own = config.parallel;
   const int64_t threads = own.threads * own.ranks / ranks;
@@ -43,12 +44,12 @@ void divide_experts(const RunConfig& config, int64_t ranks, std::vector<Division
   }
 }
 
-// The config's own first, then more ranks to a set of experts, then what ranks that hold the same can divide, then
-// fewer ranks, then more.
+// The config's own first, then more expert parallelism, then sharding over ranks that hold the same state, then fewer
+// ranks, then more.
 std::vector<Division> divisions(const RunConfig& config, bool ranks_are_given) {
   const auto& own = config.parallel;
   std::vector<Division> all = {{own.ranks, own.expert_model_parallel_size, own.threads, own.sharding()}};
-  const int64_t shared = config.micro_batches() * own.model_ranks();  // by ranks, evenly
+  const int64_t shared = config.micro_batches() * own.model_ranks();  // what data-parallel ranks must divide evenly
   divide_experts(config, own.ranks, all);
   for (const Sharding more : {Sharding::optimizer, Sharding::parameters})
     for (size_t i = 0, divided = all.size(); more > own.sharding() && i < divided; ++i)
@@ -70,7 +71,7 @@ std::vector<std::string> recomputations(const RunConfig& config) {
   return {own, kAll.end()};
 }
 
-// Smaller batches: (micro_batch_size, seq_length), the config's own first.
+// Ever smaller (micro_batch_size, seq_length), beginning with the config's own.
 std::vector<std::pair<int64_t, int64_t>> batches(const RunConfig& config) {
   int64_t size = config.train.micro_batch_size, length = config.data.seq_length;
   std::vector<std::pair<int64_t, int64_t>> all = {{size, length}};
@@ -92,11 +93,11 @@ void change(RunConfig& config, std::pair<int64_t, int64_t> batch, const Division
     config.parallel.use_distributed_optimizer = config.parallel.use_distributed_optimizer || !parameters;
   }
   int64_t& optimizers = config.parallel.num_distributed_optimizer_instances;
-  optimizers = std::gcd(optimizers, division.ranks);  // as many as still divide them
+  optimizers = std::gcd(optimizers, division.ranks);  // as many as still divide the ranks
   config.model.recompute_granularity = recomputation;
 }
 
-// The config so changed; nothing where that is not valid.
+// The changed config, or nullopt if it is invalid.
 std::optional<ResolvedConfig> changed(const ResolvedConfig& config, std::pair<int64_t, int64_t> batch,
                                       const Division& division, const std::string& recomputation) try {
   return config.with([&](RunConfig& values) { change(values, batch, division, recomputation); });
@@ -127,7 +128,7 @@ std::optional<Alternative> nearest_fitting(const ResolvedConfig& config, int64_t
   const auto sizes = batches(config);
   const auto layouts = divisions(config, options.spread);
   const auto recomputing = recomputations(config);
-  // The smallest there is comes first: where it does not fit, nothing does.
+  // Try the smallest configuration first: if it does not fit, nothing does.
   if (std::none_of(layouts.begin(), layouts.end(), [&](const Division& division) {
         return may_fit(changed(config, sizes.back(), division, recomputing.back()), bytes, options.spread);
       }))
@@ -155,7 +156,7 @@ void require_fits(const ResolvedConfig& config, const Plan& plan, int64_t bytes,
                                         : "The nearest configuration that fits trains differently: ",
                    nearest->flags(), " (", bytes_text(nearest->needed_bytes), ")");
   else if (reserve >= bytes)
-    message += cat("The reserve is what the program itself takes: no model fits into less");
+    message += cat("The program itself takes the reserve, so that no model fits into less memory");
   else
     message +=
         cat("No layout, recomputation or smaller batch makes it fit: reduce num_layers, num_experts, hidden_size or "
@@ -168,7 +169,7 @@ Changes changed_keys(RunConfig before, RunConfig now) {
   const Fields was = before.fields(), is = now.fields();
   for (size_t i = 0; i < was.size(); ++i) {
     if (was[i].text() == is[i].text()) continue;
-    std::string plain = is[i].text();  // texts carry TOML's quotes
+    std::string plain = is[i].text();  // Field::text() has TOML's quotes
     std::erase(plain, '"');
     changes.emplace_back(is[i].name, std::move(plain));
   }

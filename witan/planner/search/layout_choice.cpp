@@ -70,7 +70,7 @@ class Choices {
 
  private:
   bool holds(const char* key) const { return limits_.held.contains(key); }
-  // What is held; else the divisors. A held size that divides nothing is a choice too, for validation to refuse.
+  // The held value, else the divisors. A held size that divides nothing is still a choice, which validation refuses.
   std::vector<int64_t> sizes(const char* key, int64_t value, int64_t of, int64_t most) const {
     if (holds(key)) return {value};
     return divisors(std::max<int64_t>(of, 1), most);
@@ -96,7 +96,7 @@ class Choices {
     }
   }
 
-  // Ranks that hold the same divide it, if there are any.
+  // State can be sharded only if several ranks hold the same.
   std::vector<Sharding> shardings(const LayoutChoice& choice) const {
     if (holds(kStrategy) || holds(kDistributedOptimizer)) return {config_.parallel.sharding()};
     const int64_t of_experts = limits_.gpus / (choice.pipeline * choice.expert * choice.expert_tensor);
@@ -115,13 +115,13 @@ class Choices {
     if (choice.sharding != Sharding::parameters || limits_.axes_alone || holds(kInstances)) return;
     const int64_t hosts = limits_.gpus / limits_.gpus_per_host, of_data = data_ranks(choice);
     if (hosts <= 1 || limits_.gpus % limits_.gpus_per_host != 0) return;
-    // One rank of each host has nobody to divide with.
+    // With one such rank per host there is nobody to shard with.
     if (of_data % hosts != 0 || of_data * choice.context == hosts) return;
     choice.instances = hosts;
     add_stages(choice);
   }
 
-  // Of the held layers of a virtual stage or the held number of these; 0: neither is held.
+  // The number of virtual stages that follows from held keys; 0 if none is held.
   int64_t held_chunks(int64_t pipeline) const {
     const auto& parallel = config_.parallel;
     if (holds(kVirtualLayers) && parallel.num_layers_per_virtual_pipeline_stage > 0)
@@ -130,7 +130,7 @@ class Choices {
     return std::max<int64_t>(parallel.num_virtual_stages_per_pipeline_rank, 1);
   }
 
-  // Held layers of a virtual stage must divide those of a stage.
+  // A held number of layers per virtual stage must divide those of a stage.
   bool takes_held_layers(int64_t pipeline) const {
     const int64_t held = holds(kVirtualLayers) ? config_.parallel.num_layers_per_virtual_pipeline_stage : 0;
     return held == 0 || config_.model.num_layers % (pipeline * held) == 0;
@@ -198,7 +198,7 @@ RunConfig with_layout(RunConfig config, const LayoutChoice& choice) {
     parallel.hierarchical_expert_parallel_size = 0;
   parallel.expert_tensor_parallel_size = config.model.moe.num_experts > 0 ? choice.expert_tensor : 0;
   const bool more = choice.sharding > Sharding::optimizer;
-  if (parallel.sharding() != choice.sharding) {  // what says so already stays as it was said
+  if (parallel.sharding() != choice.sharding) {  // keys that already mean this sharding stay as the user wrote them
     parallel.data_parallel_sharding_strategy = more ? name_of(choice.sharding) : "auto";
     if (!more) parallel.use_distributed_optimizer = choice.sharding == Sharding::optimizer;
   }

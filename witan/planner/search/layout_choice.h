@@ -1,4 +1,4 @@
-// The layouts that a number of GPUs allows: what a search goes through.
+// The layouts that a number of GPUs allows, which a search goes through.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace witan {
 
-// One way to run a model: the sizes of axes, what is divided further, what is computed again, and how much at a time.
+// One layout: sizes of axes, sharding, recomputation, and micro-batch size.
 struct LayoutChoice {
   int64_t tensor = 1, context = 1, pipeline = 1, virtual_stages = 1;
   int64_t expert = 1, expert_tensor = 1;
   Sharding sharding = Sharding::none;
-  int64_t instances = 1;  // groups of ranks that each divide what sharding says
+  int64_t instances = 1;  // number of groups that each shard the state (num_distributed_optimizer_instances)
   Recompute recompute = Recompute::none;
   int64_t micro_batch_size = 1;
 };
@@ -24,29 +24,28 @@ struct LayoutChoice {
 struct ChoiceLimits {
   int64_t gpus = 1, gpus_per_host = 8;
   bool keep_micro_batch_size = false;
-  bool axes_alone = false;  // nothing divided further, no virtual stages, no more recomputation than is asked for
-  std::set<std::string> held = {};  // of searched_keys(): every layout has what the config says of these
+  bool axes_alone = false;          // no sharding, no virtual stages, no more recomputation than configured
+  std::set<std::string> held = {};  // keys of searched_keys() that keep the config's value
 };
 
-// The keys of a configuration that a search sets, but for recompute_granularity, of which it tries more.
+// The configuration keys that a search sets, without recompute_granularity, which it only increases.
 std::span<const char* const> searched_keys();
 
-// Every combination of
-//   tensor          divisors of the GPUs up to a host's: its exchanges are waited for
-//   context         divisors, up to 16, of what is left; pipeline: divisors, up to the layers
+// All combinations that a run of the config could try:
+//   tensor          divisors of the GPUs within a host, since its collectives are not overlapped
+//   context         divisors of the rest, up to 16; pipeline: divisors up to the number of layers
 //   virtual stages  powers of two that divide a stage's layers evenly
-//   expert          divisors of a stage's ranks and the experts; expert tensor: 1, or as tensor
-//   sharding        none, the optimizer, gradients, parameters; of parameters also once in each host (HSDP)
-//   micro-batches   the config's size and its halves; or its own alone
-//   recomputation   what the config asks for, and more
-// that a run of the config could try; what is held has its one value, whether it can be or not. RunConfig::validate()
-// refuses some still.
+//   expert          common divisors of a stage's ranks and the experts; expert tensor: 1, or equal to tensor
+//   sharding        none, optimizer, gradients, parameters; parameters also within each host only (HSDP)
+//   micro-batch     the config's size and its halves, or that size alone
+//   recomputation   the config's, and more
+// Keys in limits.held keep their one value, even if it cannot work. RunConfig::validate() still refuses some of these.
 std::vector<LayoutChoice> layout_choices(const RunConfig& config, const ChoiceLimits& limits);
 
-// The config so laid out on as many ranks; not resolved.
+// The config with this layout on the same number of ranks; not resolved.
 RunConfig with_layout(RunConfig config, const LayoutChoice& choice);
 
-// "replicate=2,shard=8,tensor=4", the --mesh of a resolved config; and whether parameters are divided and the like:
+// mesh_text: "replicate=2,shard=8,tensor=4", the --mesh of a resolved config. rest_text: sharding and the rest, as in
 // "optim_grads_params, 2 virtual stages, micro-batch 4, recompute full".
 std::string mesh_text(const RunConfig& config);
 std::string rest_text(const RunConfig& config);

@@ -24,7 +24,7 @@ struct Candidate {
   LayoutEstimate estimate;
 };
 
-// The key that a refusal begins with.
+// The key with which an error message of validation begins.
 std::string reason_of(const std::string& text) {
   return text.substr(0, text.find_first_of(" ,:"));
 }
@@ -57,19 +57,19 @@ class LayoutSearch {
 
  private:
   FoundLayout found(const LayoutChoice& choice) const { return found(choice, options_.limits.gpus); }
-  // On so many GPUs.
+  // The layout on another number of GPUs.
   FoundLayout found(const LayoutChoice& choice, int64_t gpus) const {
     RunConfig asked = with_layout(config_, choice);
     asked.parallel.ranks = gpus;
     RunConfig planned = asked;
-    planned.parallel.threads = 1;  // a GPU's host computes nothing
+    planned.parallel.threads = 1;  // hosts of GPUs compute nothing
     return {resolve(planned, {.vocabulary = options_.vocab_size}), std::move(asked)};
   }
 
-  // What became of a choice: an estimate, or why it is impossible.
+  // The estimate of a choice, or why validation refuses it.
   struct Outcome {
     LayoutEstimate estimate = {};
-    bool large = false;  // its state does not fit
+    bool large = false;  // even its state does not fit
     std::string why;
   };
   Outcome outcome_of(const LayoutChoice& choice) const {
@@ -82,7 +82,7 @@ class LayoutSearch {
     }
   }
 
-  // All that can be run and whose state fits.
+  // Returns the choices that are valid and whose state fits.
   std::vector<Candidate> estimate_all() {
     const std::vector<LayoutChoice> choices = layout_choices(config_, options_.limits);
     std::vector<Outcome> outcomes(choices.size());
@@ -104,7 +104,8 @@ class LayoutSearch {
     return candidates;
   }
 
-  // Whether so many could run the model: what is divided beyond the axes, and computed again, makes nothing possible.
+  // Whether the model has a valid layout on so many GPUs. Sharding beyond the axes and recomputation need no trial:
+  // they make no layout valid.
   bool has_layout(int64_t gpus) const {
     ChoiceLimits limits = options_.limits;
     limits.gpus = gpus;
@@ -130,7 +131,7 @@ class LayoutSearch {
       }
   }
 
-  // What comes nearest where the state of none fits.
+  // The layouts that come nearest to fitting if not even the state of any fits.
   std::vector<LayoutChoice> least_of_the_large() {
     std::ranges::stable_sort(large_, {}, [](const Candidate& one) { return one.estimate.bytes; });
     std::vector<LayoutChoice> choices;
@@ -138,8 +139,8 @@ class LayoutSearch {
     return choices;
   }
 
-  // Those that fit by the estimate, the fastest first; then those that come nearest to it. Of equal ones the first:
-  // fewer ranks to an axis, larger micro-batches, less that is divided or computed again.
+  // First the layouts that fit by the estimate, fastest first, then those that nearly fit. Ties keep the order of
+  // layout_choices(): fewer ranks per axis, larger micro-batches, less sharding and recomputation first.
   std::vector<LayoutChoice> worth_a_plan(std::vector<Candidate> candidates) {
     const auto fits = [&](const Candidate& one) { return one.estimate.bytes <= options_.memory; };
     const auto first_large = std::ranges::stable_partition(candidates, fits).begin();
@@ -172,24 +173,25 @@ class LayoutSearch {
     return all;
   }
 
-  // Calls work(i) for each i below `count`, on all cores.
+  // Calls work(i) for each i below `count`, in parallel on all cores.
   void for_all(const char* what, size_t count, const std::function<void(size_t)>& work) const {
-    tell(what, 0, count);
+    report(what, 0, count);
     Mutex mutex;
     size_t done = 0;
     ThreadPool pool(std::max(usable_cores(), 1));
     pool.run(static_cast<int64_t>(count), [&](int64_t i) {
       work(static_cast<size_t>(i));
       const MutexLock lock(mutex);
-      tell(what, ++done, count);
+      report(what, ++done, count);
     });
   }
 
-  void tell(const char* what, size_t done, size_t of) const {
+  void report(const char* what, size_t done, size_t of) const {
     if (options_.watch && of > 0) options_.watch(what, static_cast<int64_t>(done), static_cast<int64_t>(of));
   }
 
-  // To the byte, until as many fit as are shown: at once as many as are lacking, none of which is planned in vain.
+  // Plans exactly until as many fit as are shown, in batches of as many as are still missing, so that no plan is
+  // wasted.
   void plan_fastest(std::vector<FoundLayout> fit) {
     auto begin = fit.begin();
     while (begin != fit.end() && result_.best.size() < options_.shown) {
@@ -215,7 +217,7 @@ class LayoutSearch {
   const Cluster& cluster_;
   const SearchOptions options_;
   const Ceilings ceilings_;
-  std::vector<Candidate> large_;  // whose state does not fit
+  std::vector<Candidate> large_;  // choices whose state does not fit
   SearchResult result_;
 };
 
