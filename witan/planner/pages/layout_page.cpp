@@ -21,7 +21,7 @@
 namespace witan {
 namespace {
 
-// A module, or with a line a parameter. Children are in the order of the model.
+// A module, or a parameter if `line` is set. Children are in the model's order.
 struct Node {
   std::string name, line;
   std::vector<Node> children;
@@ -41,7 +41,7 @@ void add(Node& root, std::string_view path, const std::string& line) {
 
 std::string text_of(const std::vector<Node>& nodes, int depth);
 
-// The module after the last of those that hold the same as `first`, which come one after the other.
+// The index after the last of the consecutive modules that hold the same as `first`.
 size_t end_of_alike(const std::vector<Node>& nodes, size_t first, const std::string& below, int depth) {
   size_t end = first + 1;
   if (!nodes[first].line.empty()) return end;
@@ -129,7 +129,7 @@ std::string sizes_of(const Mesh& mesh, std::span<const Axis> axes) {
   return text.empty() ? "one rank" : text;
 }
 
-// The ranks of rank's group over the axes as nested lists, the innermost axis in the innermost.
+// The ranks of the rank's group over these axes as nested lists; the innermost axis is the innermost list.
 nlohmann::ordered_json nested_ranks(const Mesh& mesh, int rank, const Axes& axes) {
   const std::vector<int> ranks = mesh.ranks(rank, axes);
   nlohmann::ordered_json level(ranks);
@@ -174,8 +174,8 @@ std::string coordinates_of(const Mesh& mesh, int rank, const Axes& dims) {
 
 constexpr int kMostRanksShown = 64;
 
-// The whole mesh of each view and, rank by rank, the coordinates and the sub-meshes, in the notation of torch's
-// DeviceMesh. Empty for one rank.
+// The whole mesh of each view, then the coordinates and sub-meshes of each rank, in the notation of torch's DeviceMesh.
+// Empty for one rank.
 std::string device_meshes(const Layout& layout, bool experts) {
   const Mesh& mesh = layout.mesh();
   const int ranks = layout.world_size();
@@ -198,7 +198,7 @@ std::string device_meshes(const Layout& layout, bool experts) {
   return text;
 }
 
-// Every group over the axes, each once.
+// All groups over the axes, each listed once.
 nlohmann::ordered_json groups_over(const Mesh& mesh, const Axes& axes) {
   nlohmann::ordered_json groups = nlohmann::ordered_json::array();
   const auto is_first = [&](int rank) {
@@ -298,7 +298,7 @@ std::string layout_json(const ResolvedConfig& config, std::optional<int64_t> ass
 
 namespace {
 
-// The name by which the field knows it, and the value of data_parallel_sharding_strategy.
+// The usual name of the sharding, with the value of data_parallel_sharding_strategy.
 std::string name_of(const Layout& layout) {
   const bool replicas = layout.mesh().size(Axis::replicate) > 1;
   switch (layout.sharding()) {

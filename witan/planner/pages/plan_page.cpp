@@ -34,9 +34,9 @@ std::string kind_of(const LayerSpec& layer) {
              layer.mlp.ffn_hidden_size);
 }
 
-// Which layers are of which kind, where not all are of one.
+// Lists the layers of each kind if there are several kinds.
 std::string layers_section(const Plan& plan) {
-  std::vector<std::pair<std::string, std::string>> kinds;  // and their layers: "0, 2-4"
+  std::vector<std::pair<std::string, std::string>> kinds;  // kind, and its layers: "0, 2-4"
   for (size_t first = 0, next = 0; first < plan.layers.size(); first = next) {
     const std::string kind = kind_of(plan.layers[first]);
     for (next = first; next < plan.layers.size() && kind_of(plan.layers[next]) == kind;) ++next;
@@ -84,13 +84,13 @@ std::string flops_section(const Plan& plan) {
   return out;
 }
 
-// The worst case is a large part of the activations where an even spread takes three quarters of them or less.
+// Whether the worst case is a large part of the activations: balanced experts would take three quarters or less.
 bool worth_a_note(const Plan& plan) {
   return plan.balanced_activations && 4 * *plan.balanced_activations <= 3 * plan.ranks.front().tags.at("activations");
 }
 
-// The ranks of a pipeline's ends send less than those between them, and the owners of a buffer's last part less than
-// the others: of each operation the one that sends most, and all together.
+// Shows the busiest rank and the sum over all ranks for each operation: the ends of a pipeline send less than the
+// stages between them, and owners of a buffer's last part less than the others.
 std::string sent_section(const Plan& plan) {
   struct Sent {
     double most = 0, all = 0;
@@ -217,7 +217,7 @@ std::string format_exchange(const Plan& plan) {
 
 namespace {
 
-// "0-3, 8-11"; of many such runs the first ones, and how many ranks they are: "0, 8, 16, … (128)".
+// "0-3, 8-11"; if there are many such runs, the first ones and the number of ranks: "0, 8, 16, … (128)".
 std::string ranks_text(std::vector<int> ranks) {
   constexpr size_t kRuns = 3;
   std::ranges::sort(ranks);
@@ -231,7 +231,7 @@ std::string ranks_text(std::vector<int> ranks) {
   return runs.size() <= kRuns ? text : cat(text, ", … (", ranks.size(), ")");
 }
 
-// Ranks of equal needs share a line.
+// Ranks that need equally much memory share a row.
 struct Row {
   std::string label;
   const RankPlan* rank;
@@ -347,7 +347,7 @@ std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timi
 namespace {
 
 std::string line(const char* what, double with, double without) {
-  constexpr double kMegabyte = 1 << 20;  // as Megatron-LM writes MB
+  constexpr double kMegabyte = 1 << 20;  // Megatron-LM's MB
   return fmt::format("  {:<34} {:>13.2f} MB {:>13.2f} MB\n", what, with / kMegabyte, without / kMegabyte);
 }
 

@@ -14,7 +14,7 @@
 namespace witan {
 namespace {
 
-// By axis, of the rank that sends most along it.
+// Bytes that the busiest rank sends, by axis.
 std::map<std::string, double> sent_by_axis(const Plan& plan) {
   std::map<std::string, double> most;
   for (const RankPlan& rank : plan.ranks)
@@ -26,7 +26,7 @@ std::map<std::string, double> sent_by_axis(const Plan& plan) {
   return most;
 }
 
-// The axes that carry most: "tensor 12.3 GiB, shard 1.50 GiB".
+// The busiest axes: "tensor 12.3 GiB, shard 1.50 GiB".
 std::string sent_text(const Plan& plan) {
   constexpr size_t kShown = 4;
   constexpr double kLeast = 1 << 20;
@@ -39,14 +39,14 @@ std::string sent_text(const Plan& plan) {
   return text.empty() ? "almost nothing" : text;
 }
 
-// Of keys that every layout has, bound to `base`.
+// The fields of held keys, bound to `base`.
 Fields held_fields(RunConfig& base, const SearchOptions& options) {
   Fields fields = base.fields();
   std::erase_if(fields, [&](const Field& field) { return !options.limits.held.contains(field.name); });
   return fields;
 }
 
-// Keys of a layout are booleans, whole numbers and words.
+// Values of layout keys are booleans, integers or words.
 nlohmann::ordered_json json_of(const Field& field) {
   if (auto* const* flag = std::get_if<bool*>(&field.value)) return **flag;
   if (auto* const* number = std::get_if<int64_t*>(&field.value)) return **number;
@@ -103,7 +103,7 @@ std::string flags_for(const RunConfig& base, const FoundLayout& one) {
   return flags_of(changed_keys(base, one.asked));
 }
 
-// What makes all layouts impossible, most of them first.
+// Why all layouts are impossible, the most frequent reasons first.
 std::string impossible(const SearchResult& result, const RunConfig& base, const SearchOptions& options) {
   constexpr size_t kShown = 5;
   std::vector<std::pair<std::string, int64_t>> reasons(result.refused.begin(), result.refused.end());
@@ -140,7 +140,7 @@ std::string held_text(const RunConfig& base, const SearchOptions& options) {
   RunConfig config = base;  // whose fields can be listed
   std::string text;
   for (const Field& field : held_fields(config, options)) {
-    std::string value = field.text();  // texts carry TOML's quotes
+    std::string value = field.text();  // Field::text() has TOML's quotes
     std::erase(value, '"');
     text += cat(text.empty() ? "" : ", ", field.name, " = ", value);
   }

@@ -25,13 +25,13 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// A model whose steps are timed.
+// A small model whose steps are timed.
 struct Probe {
   ResolvedConfig config;
-  bool usual;     // the rates of all of its kernels are those of the machine
-  bool small;     // it tells what calls cost beside their work
-  int64_t steps;  // the first warms up
-  double weight;  // of what it says of a call
+  bool usual;     // its kernels' rates are the machine's
+  bool small;     // it shows the fixed cost of calls
+  int64_t steps;  // the first one warms up
+  double weight;  // weight of its measurements in the fit
 };
 
 RunConfig narrow(RunConfig config, int64_t width, int64_t sequences, int64_t length) {
@@ -43,8 +43,8 @@ RunConfig narrow(RunConfig config, int64_t width, int64_t sequences, int64_t len
   return config;
 }
 
-// Two models that call every kernel between them, the default recipe's choices in small, and the others in smaller; and
-// both narrower, with many tokens and with few.
+// Two models that call every kernel between them: `usual` with the default recipe's choices and `other` with the
+// alternatives. Then narrower versions of both, with many tokens and with few.
 std::vector<Probe> probes(const Load& load) {
   RunConfig usual;
   usual.model.dtype = load.dtype;
@@ -66,7 +66,7 @@ std::vector<Probe> probes(const Load& load) {
   other.optimizer.optimizer = "sgd";
   other.parallel.expert_model_parallel_size = 1;
   constexpr int64_t kSteps = 4, kShortSteps = 8;
-  constexpr double kLarge = 3;  // most runs are large, so that large calls must be right
+  constexpr double kLarge = 3;  // most runs have large calls, which must be predicted well
   std::vector<Probe> all = {{resolve(usual, {}), true, false, kSteps, kLarge},
                             {resolve(other, {}), false, false, kSteps, kLarge}};
   for (const RunConfig& config : {usual, other})
@@ -75,10 +75,10 @@ std::vector<Probe> probes(const Load& load) {
   return all;
 }
 
-// What one rank measured.
+// The measurements of one rank.
 struct Measured {
   std::map<std::string, Cost> kernels;                      // the fastest of several steps
-  std::map<std::pair<std::string, CallShape>, Cost> calls;  // likewise, by shape
+  std::map<std::pair<std::string, CallShape>, Cost> calls;  // the same by shape
   double between = std::numeric_limits<double>::infinity();
   double between_call = std::numeric_limits<double>::infinity();
 };
@@ -105,7 +105,7 @@ std::map<std::pair<std::string, CallShape>, Cost> by_shape(const CallCosts& call
   return sums;
 }
 
-// Exchanges have a measurement of their own, without the waiting.
+// Exchanges are measured separately, without the time spent waiting for peers.
 bool is_exchange(const Cost& cost) {
   return cost.flops == 0 && cost.bytes == 0;
 }
@@ -145,7 +145,7 @@ Measured step_a_few_times(const Probe& probe, const Groups& groups, int64_t aren
   return measured;
 }
 
-// Bytes/s that this rank sends in the two ways that thread ranks move bytes: sums, and copies.
+// Bytes/s that this rank sends in the two ways that thread ranks move bytes: reductions and copies.
 std::map<std::string, double> measure_exchange(const Load& load, Group& group) {
   if (group.size() == 1) return {};
   constexpr int64_t kBytes = 4 << 20;
@@ -171,7 +171,7 @@ std::map<std::string, double> measure_exchange(const Load& load, Group& group) {
   return rates;
 }
 
-// Seconds of an exchange of next to nothing, on this rank; the median of many, since peers may not be there yet.
+// Seconds of a tiny exchange on this rank: the median of many, since peers may arrive late.
 double measure_exchange_call(const Load& load, Group& group) {
   if (group.size() == 1) return 0;
   constexpr int kAttempts = 64;
@@ -188,7 +188,7 @@ double measure_exchange_call(const Load& load, Group& group) {
   return seconds[kAttempts / 2];
 }
 
-// Whether a kernel was faster than what was measured as the most that is possible.
+// Whether a kernel was faster than the measured peak.
 bool beats_peak(const Ceilings& ceilings) {
   return std::ranges::any_of(ceilings.kernels, [&](const auto& kernel) {
     const Cost& cost = kernel.second;
@@ -196,13 +196,13 @@ bool beats_peak(const Ceilings& ceilings) {
   });
 }
 
-// What the ranks of a probe measured together.
+// The combined measurements of a probe's ranks.
 struct Probed {
   std::map<std::string, Cost> kernels;
   std::map<std::string, std::vector<TimedCalls>> calls;  // by kernel
   std::map<std::string, double> exchange;
   double exchange_call = 0;
-  double between = 0, between_call = 0;  // the ranks' mean
+  double between = 0, between_call = 0;  // mean over the ranks
 };
 
 void merge(Probed& into, const Measured& measured, const Probe& probe) {
@@ -241,9 +241,9 @@ Probed run_probe(const Load& load, const Probe& probe) {
   return probed;
 }
 
-// The peaks of GPU 0, on random numbers, since zeros would flatter it. fma_flops: products of 8192^3 in the load's
-// dtype (2048^3 in float64), as the model's own are made, times the ranks; copy_bytes: a copy of 1 GiB within the GPU,
-// read plus written. Medians. Needs 3 GiB of the GPU. Throws DeviceError, OutOfMemoryError.
+// Measures the peaks of GPU 0 on random numbers, since zeros would flatter it. fma_flops: matrix products of 8192^3 in
+// the load's dtype (2048^3 in float64), as the model's own are made, times the ranks; copy_bytes: a copy of 1 GiB
+// within the GPU, read plus written. Both are medians. Needs 3 GiB of the GPU. Throws DeviceError, OutOfMemoryError.
 Ceilings measure_gpu_ceilings(const Load& load) {
   Ceilings ceilings;
   ceilings.load = load;
@@ -275,7 +275,7 @@ bool machine_is_busy(const Load& load) {
 
 Ceilings fastest_of(const Ceilings& first, Ceilings second) {
   const auto rate = [](const Cost& cost) { return std::max(cost.flops, cost.bytes) / cost.seconds; };
-  double saved = 0;  // by the first, of the seconds that its kernels take at the second's rates
+  double saved = 0;  // seconds saved by the first measurement, relative to its kernels at the second's rates
   for (const auto& [name, cost] : first.kernels) {
     const auto [at, fresh] = second.kernels.try_emplace(name, cost);
     if (!fresh) saved += std::max(cost.flops, cost.bytes) / rate(at->second) - cost.seconds;
@@ -298,7 +298,7 @@ Ceilings measure_ceilings(const Load& load) {
   if (!load.gpu.empty()) return measure_gpu_ceilings(load);
   Ceilings ceilings;
   ceilings.load = load;
-  double cores = 0;  // the shares that the threads had of them, summed over the looks at them
+  double cores = 0;  // the threads' shares of core time, summed over the looks
   int looks = 0;
   const auto measure_peaks = [&] {
     ThreadPool all(load.ranks * load.threads);
@@ -318,7 +318,7 @@ Ceilings measure_ceilings(const Load& load) {
       continue;
     }
     measure_peaks();
-    ceilings.kernels.merge(probed.kernels);  // the usual probe's figures are the ones kept
+    ceilings.kernels.merge(probed.kernels);  // where both probes have a kernel, the usual one's figures stay
     if (!probe.usual) continue;
     ceilings.exchange = probed.exchange;
     ceilings.calls.exchange_call = probed.exchange_call;

@@ -77,7 +77,7 @@ CpuSpeeds calls_from_json(const Json& json) {
   return speeds;
 }
 
-// Throws nlohmann's exceptions for what is no such object, DataError for what is no such CPU or GPU.
+// Throws nlohmann's exceptions for malformed entries, and DataError for impossible speeds.
 Ceilings from_json(const Json& json) {
   Ceilings c;
   c.load = {json.at("dtype").get<std::string>(), json.at("ranks").get<int>(), json.at("threads").get<int>(),
@@ -95,7 +95,7 @@ Ceilings from_json(const Json& json) {
   return c;
 }
 
-// All that the file holds for this machine; none where it is absent, damaged or another's.
+// All entries for this machine; empty if the file is absent, damaged or another machine's.
 std::vector<Ceilings> read(const fs::path& path, const std::string& machine) {
   constexpr uint64_t kMost = 1 << 20;
   try {
@@ -136,7 +136,7 @@ void CeilingsFile::keep(const Ceilings& ceilings) const {
   try {
     fs::create_directories(path_.parent_path());
     write_file_atomically(path_, Json{{"machine", machine_}, {"ceilings", list}}.dump(1));
-  } catch (const Error&) {  // a cache: the next call measures again
+  } catch (const Error&) {  // this is only a cache: the next call measures again
   } catch (const fs::filesystem_error&) {
   }
 }

@@ -1,4 +1,4 @@
-// Stores measured ceilings: measuring takes a second, and a machine seldom changes.
+// Caches measured ceilings in a file, since measuring takes a second and machines seldom change.
 #pragma once
 
 #include <functional>
@@ -10,12 +10,12 @@
 
 namespace witan {
 
-// $XDG_CACHE_HOME/witan/ceilings.json, or the same below ~/.cache (the XDG base directory specification); empty if
+// $XDG_CACHE_HOME/witan/ceilings.json, or below ~/.cache by default (XDG base directory specification); empty if
 // neither variable names a folder.
 fs::path ceilings_path();
 
-// JSON: {"machine": …, "ceilings": [one object for each load]}. Measurements of another machine or program are ignored:
-// `machine` names both.
+// JSON: {"machine": …, "ceilings": [one object per load]}. Measurements by another machine or another build are
+// ignored: `machine` names both.
 class CeilingsFile {
  public:
   struct Probe {
@@ -26,16 +26,15 @@ class CeilingsFile {
   CeilingsFile(fs::path path, std::string machine, Probe probe)
       : path_(std::move(path)), machine_(std::move(machine)), probe_(std::move(probe)) {}
 
-  // Nothing if the file is absent, damaged, of another machine, or has none for this load.
+  // nullopt if the file is absent, damaged or another machine's, or has no entry for this load.
   std::optional<Ceilings> find(const Load& load) const;
-  // Stores them next to those of other loads; does nothing if the folder is not writable.
+  // Stores them beside those of other loads; does nothing if the folder is not writable.
   void keep(const Ceilings& ceilings) const;
-  // find(), otherwise renew(). A measurement of a busy machine is repeated once it is idle.
+  // find(), or else renew(). A measurement of a busy machine is repeated once it is idle.
   Ceilings get(const Load& load) const;
-  // Measures and stores. If the machine was busy, now or at the earlier measurement, the faster values of both are
-  // kept.
+  // Measures and stores. If the machine was busy now or at the earlier measurement, keeps the faster values of both.
   Ceilings renew(const Load& load) const;
-  // Reports the FLOP/s of a run: if they exceed the ceiling, the ceiling was measured on a busy machine.
+  // Raises the ceiling to the FLOP/s of a run that exceeds it: the ceiling was then measured on a busy machine.
   void raise(const Load& load, double flops) const;
 
   const fs::path& path() const { return path_; }

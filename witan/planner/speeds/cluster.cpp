@@ -13,10 +13,10 @@
 namespace witan {
 namespace {
 
-// Of a data sheet's figure: a product of 8192^3 in bfloat16 reaches 788 of an H200's 989 TFLOP/s, a copy 4.3 of 4.8
-// TB/s.
+// Shares of the data sheet's figures that are reached: a matrix product of 8192^3 in bfloat16 reaches 788 of an H200's
+// 989 TFLOP/s, a copy 4.3 of 4.8 TB/s.
 constexpr double kReachedFlops = 0.8, kReachedBytes = 0.9;
-constexpr double kReachedLink = 0.75;  // likewise: NCCL moves 285 to 340 of 450 GB/s
+constexpr double kReachedLink = 0.75;  // NCCL moves 285 to 340 of 450 GB/s
 
 bool exchanges_pairs(const std::string& operation) {
   return operation.starts_with("all_to_all") || operation.ends_with("_rows") || operation == "exchange_pieces";
@@ -55,7 +55,7 @@ const GpuModel& find_gpu(std::string_view name) {
 }
 
 const GpuModel* model_of_device(std::string_view name) {
-  // Whole words: a GH200 is no H200.
+  // Compare whole words: a GH200 is not an H200.
   std::set<std::string> words;
   std::string word;
   for (const char c : name)
@@ -136,7 +136,7 @@ Cluster host_of(const Ceilings& ceilings) {
   }
   host.gpus_per_host = ceilings.load.ranks;
   host.link_bytes_s = host.gpu.link_bytes_s;
-  host.network_bytes_s = host.gpu.link_bytes_s;  // there is no other host
+  host.network_bytes_s = host.gpu.link_bytes_s;  // never used, as there is no other host
   return host;
 }
 

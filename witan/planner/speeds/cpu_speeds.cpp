@@ -12,14 +12,14 @@ namespace {
 constexpr size_t kTerms = 3;
 using Terms = std::array<double, kTerms>;
 
-// What one call's seconds are summed of: itself, its FLOPs, what it moves.
+// The terms of a call's time: the call itself, its FLOPs, and what it moves.
 Terms terms_of(const TimedCalls& timed) {
   const double calls = std::max(timed.cost.calls, 1.0);
   return {1, timed.cost.flops / calls, timed.moved / calls};
 }
 
-// The least squares of rows of `terms` against ones, by elimination in the normal equations of the terms in `chosen`;
-// nothing is said of the others, which stay 0. False where the rows do not tell the terms apart.
+// Solves the least squares of rows of `terms` against ones for the terms in `chosen`, by elimination in the normal
+// equations; the others stay 0. Returns false if the rows do not determine the chosen terms.
 bool solve(const std::vector<Terms>& rows, const std::vector<double>& weights, const std::vector<size_t>& chosen,
            Terms& solution) {
   const size_t n = chosen.size();
@@ -52,7 +52,7 @@ bool is_time(double value) {
 
 double moved_by(const std::string& kernel, const CallShape& shape, const Cost& cost) {
   if (shape.m == 0 || shape.n == 0 || shape.k == 0) return cost.bytes;
-  const bool grouped = kernel.starts_with("grouped_");  // whose m is the rows of all groups
+  const bool grouped = kernel.starts_with("grouped_");  // m counts the rows of all groups
   const int64_t rows = std::max<int64_t>(grouped ? shape.m / std::max<int64_t>(shape.batch, 1) : shape.m, 1);
   return cost.flops / static_cast<double>(std::min({rows, shape.n, shape.k}));
 }
@@ -73,7 +73,7 @@ CallSpeed fit_speed(const std::vector<TimedCalls>& calls) {
   for (Terms& row : rows)
     for (size_t i = 0; i < kTerms; ++i)
       if (scale[i] > 0) row[i] /= scale[i];
-  // Three terms have seven choices: the best one that needs no negative time is the solution.
+  // Three terms have seven non-empty subsets: the solution is the best one without a negative time.
   Terms best{};
   double least = std::numeric_limits<double>::infinity();
   for (unsigned set = 1; set < 1U << kTerms; ++set) {
@@ -109,9 +109,12 @@ std::optional<double> CpuSpeeds::kernel_seconds(const CallKind& kind, const Cost
 }
 
 CpuSpeeds typical_cpu_speeds(double flops, double copy_bytes, int threads) {
-  constexpr double kProducts = 0.8, kAttention = 0.66;    // of the FLOP/s
-  constexpr double kMoved = 0.6, kAttentionMoved = 0.25;  // of the bytes/s: values of products, bytes of others
-  constexpr double kAlone = 1e-6, kTogether = 1e-5;       // of a call: by one thread, by several that are woken
+  constexpr double kProducts = 0.8, kAttention = 0.66;  // shares of the peak FLOP/s
+  constexpr double kMoved = 0.6,
+                   kAttentionMoved =
+                       0.25;  // shares of the copy bytes/s: for values moved by products, and by other kernels
+  constexpr double kAlone = 1e-6,
+                   kTogether = 1e-5;  // seconds per call: on one thread, and on several that must be woken
   constexpr double kExchange = 1e-5, kBetween = 2e-6;
   const double call = threads > 1 ? kTogether : kAlone;
   CpuSpeeds speeds;

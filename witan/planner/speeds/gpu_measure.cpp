@@ -30,7 +30,7 @@ class Meter {
   }
 
  private:
-  // The median of a call, and the kinds of calls that it makes.
+  // The median time of a call, and the kind and cost that it records.
   struct Timed {
     double seconds = 0;
     CallKind kind;
@@ -39,9 +39,9 @@ class Meter {
   Timed time(const std::function<void()>& work) const {
     CallCosts calls;
     stream_.record_calls(&calls);
-    work();  // what libraries do at first is not recorded
+    work();  // warms up libraries outside the recording
     stream_.record_calls(nullptr);
-    constexpr int kCalls = 8;  // of a graph, whose launch costs as much as a small kernel
+    constexpr int kCalls = 8;  // calls per graph, whose launch costs as much as a small kernel
     const auto several = [&] {
       for (int i = 0; i < kCalls; ++i) work();
     };
@@ -51,7 +51,7 @@ class Meter {
     return {seconds / kCalls, calls.begin()->first, calls.begin()->second};
   }
 
-  // Operands of all calls, drawn once: of the largest product, of the norms, of the groups.
+  // Draws the operands of all calls once: enough for the largest product, the norms and the groups.
   void draw_values() {
     const int64_t side = sizes_.sides.back(), width = group_width();
     const int64_t most =
@@ -59,7 +59,7 @@ class Meter {
     values_ = stream_.empty({most}, dtype_);
     fill_normal(stream_, values_, 1, 1);
   }
-  // Some of them. Calls only read them, so that it does no harm where two overlap.
+  // Takes some of the drawn values. Calls only read them, so that overlaps do no harm.
   Tensor normal(const Shape& shape) {
     constexpr int64_t kAligned = 256;
     const int64_t elements = shape.elements();
@@ -70,8 +70,7 @@ class Meter {
   }
   int64_t group_width() const { return std::min(kWidth, sizes_.tokens); }
 
-  // FLOP/s beside the fixed cost of such a call; of one that is nearly all fixed cost at least what a call takes in
-  // all.
+  // FLOP/s without the fixed cost of such a call, which is taken as at most half of the measured time.
   double rate(const Timed& timed) const {
     const auto found = speeds_.kernels.find(timed.kind.name);
     const double fixed = found == speeds_.kernels.end() ? 0 : std::min(found->second.call, timed.seconds / 2);
@@ -80,7 +79,7 @@ class Meter {
 
   static std::vector<double> axis(const std::vector<int64_t>& sizes) { return {sizes.begin(), sizes.end()}; }
 
-  // What a call costs beside its FLOPs and bytes is no more than half of what the smallest product takes.
+  // Assumes that the fixed cost of a call is at most half of the time of the smallest product.
   void measure_products() {
     const auto product = [&](int64_t m, int64_t n, int64_t k) {
       const Tensor a = normal({m, k}), b = normal({n, k}), c = stream_.empty({m, n}, dtype_);
@@ -149,7 +148,8 @@ class Meter {
     speeds_.grouped = table;
   }
 
-  // Of a kernel that moves memory, at a size beyond caches and at one that hardly takes time: two sizes, two unknowns.
+  // Measures a memory-bound kernel at a size larger than the caches and at one that takes hardly any time: two sizes
+  // for two unknowns.
   void measure_memory() {
     const auto norm = [&](int64_t rows) {
       const Tensor x = normal({rows, kWidth}), y = stream_.empty({rows, kWidth}, dtype_), w = normal({kWidth}),
@@ -160,7 +160,8 @@ class Meter {
     const double rate = (large.cost.bytes - small.cost.bytes) / std::max(large.seconds - small.seconds, 1e-9);
     const double before = speeds_.kernels[""].bytes, call = small.seconds - small.cost.bytes / rate;
     for (auto& [name, speed] : speeds_.kernels)
-      if (before > 0) speed.bytes *= rate / before;  // others move memory as well as this one, as they usually do
+      if (before > 0)
+        speed.bytes *= rate / before;  // others are assumed to move memory as well as this one, as they usually do
     speeds_.kernels[""] = {std::max(call, 0.0), 0, rate};
   }
 
@@ -171,7 +172,7 @@ class Meter {
   const DType dtype_;
   const MeasuredSizes sizes_;
   Tensor values_;
-  int64_t taken_ = 0;  // of them, so far
+  int64_t taken_ = 0;  // values taken so far
 };
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace witan {
 namespace {
 
-// Its own, or that of all others; free where there is none.
+// The speed of this name, else the default, else zero cost.
 template <class Speed>
 const Speed& speed_of(const std::map<std::string, Speed>& speeds, const std::string& name) {
   static const Speed kFree;
@@ -20,13 +20,15 @@ const Speed& speed_of(const std::map<std::string, Speed>& speeds, const std::str
   return found == speeds.end() ? kFree : found->second;
 }
 
-// What moves rows between ranks is charged as a kernel and as an exchange, which is what bounds it.
+// Kernels that move tokens between ranks are recorded as a kernel and as an exchange; only the exchange, which limits
+// them, is charged.
 bool is_exchange(std::string_view name) {
   return name == "push_rows" || name == "pull_rows" || name == "place_rows";
 }
 
 // The share of cuDNN's rate that our own kernels reach on their slow path (kernels/attention/attention_path.h).
-// Attention within documents has fewer pairs than a call is charged for, which about makes up for the slower kernels.
+// Attention within documents has fewer pairs than a call is charged for, which roughly compensates for the slower
+// kernels.
 double share_of_own_attention(std::string_view name) {
   if (name.find(':') == name.npos || name.ends_with(":documents")) return 1;
   return name.starts_with("attention_forward") ? 0.18 : 0.14;
@@ -44,8 +46,8 @@ bool is_rate(double value) {
 
 double tiled_rate(const CallShape& shape, double multiprocessors, double flops) {
   constexpr double kRows = 128, kColumns = 256;
-  constexpr double kSteps = 64;   // that filling a tile's buffers and storing its sums last as long as
-  constexpr double kLong = 1024;  // steps that are worth a multiprocessor of their own
+  constexpr double kSteps = 64;   // filling a tile's buffers and storing its sums takes as long as this many steps
+  constexpr double kLong = 1024;  // the number of steps that justifies a multiprocessor of its own
   const double K = at_least_one(shape.k), all = 2 * at_least_one(shape.m) * at_least_one(shape.n) * K;
   const double tiles = std::ceil(at_least_one(shape.m) / kRows) * std::ceil(at_least_one(shape.n) / kColumns);
   const double divided = std::clamp(std::floor(multiprocessors / tiles), 1.0, std::max(std::floor(K / kLong), 1.0));
@@ -65,7 +67,7 @@ double GpuSpeeds::kernel_seconds(const CallKind& kind, const Cost& cost) const {
   double bytes = speed.bytes;
   if (kind.name == "gemm" && shape.m > 0 && !products.empty()) {
     flops = products.of({at_least_one(shape.m), at_least_one(shape.n), at_least_one(shape.k)});
-    bytes = 0;  // what was measured includes them
+    bytes = 0;  // the measured rate includes them
   } else if (kind.name == "gemm" && shape.m > 0 && product_flops > 0) {
     flops = tiled_rate(shape, multiprocessors, product_flops);
   } else if (kind.name.starts_with("grouped_") && shape.m > 0 && !grouped.empty()) {
@@ -101,14 +103,13 @@ bool GpuSpeeds::valid() const {
          is_rate(multiprocessors) && is_rate(product_flops) && is_rate(beside);
 }
 
-// Fitted to the steps that tests/planner/time/reference_layouts_test.cpp marks as such, from starting points that
-// docs/performance-log.md has of single kernels:
-//   products of a dense step at 668 to 739 TFLOP/s of 989; attention's forward at 430 and its backward in 279 us at
-//   2048 positions, calls of 256 to 512 positions in context parallelism; groups of 256, 1024 and 4096 rows; AdamW
-//   at 3.97 of 4.8 TB/s; the router's wide products in 20 to 27 us; exchanges through peers' memory in 42 us of 16 MB,
-//   gathers of 8.4 MB at 270 and sums at 300 GB/s; NCCL at 285 to 340 of 450 GB/s.
+// Fitted to the steps that tests/planner/time/reference_layouts_test.cpp marks as such, starting from measurements of
+// single kernels in docs/performance-log.md: products of a dense step at 668 to 739 TFLOP/s of 989; attention's forward
+// at 430 TFLOP/s and its backward in 279 us at 2048 positions, and calls of 256 to 512 positions in context parallelism;
+// groups of 256, 1024 and 4096 rows; AdamW at 3.97 of 4.8 TB/s; the router's wide products in 20 to 27 us; exchanges of
+// 16 MB through peers' memory in 42 us, gathers of 8.4 MB at 270 and sums at 300 GB/s; NCCL at 285 to 340 of 450 GB/s.
 GpuSpeeds typical_speeds(const GpuModel& gpu, int64_t value_bytes) {
-  constexpr double kMicro = 1e-6, kTera = 1e12, kBf16 = 989 * kTera;  // of the GPUs that were measured
+  constexpr double kMicro = 1e-6, kTera = 1e12, kBf16 = 989 * kTera;  // of the measured GPUs
   const double sheet = value_bytes == 2 ? gpu.bf16_flops : gpu.f32_flops, scale = sheet / kBf16;
   const auto rates = [&](const std::vector<double>& sizes, std::vector<double> tera) {
     for (double& rate : tera) rate *= scale * kTera;
@@ -128,14 +129,14 @@ GpuSpeeds typical_speeds(const GpuModel& gpu, int64_t value_bytes) {
                     {"square_sums_all", memory(3, 0.86)},
                     {"block_square_sums", memory(3, 0.86)},
                     {"cross_entropy_fused", memory(3, 0.86)}};
-  // Three products of 16 bits each.
+  // Each wide product is three 16-bit products.
   for (const char* wide : {"wide_linear", "wide_linear_backward_input", "wide_linear_backward_weight"})
     speeds.kernels[wide] = {18 * kMicro, 0.69 / 3 * sheet, 0.82 * gpu.memory_bytes_s};
   for (const char* grouped : {"grouped_gemm_forward", "grouped_swiglu_forward", "grouped_gemm_backward_input",
                               "grouped_swiglu_backward", "grouped_gemm_backward_weight"})
     speeds.kernels[grouped] = memory(6, 0.82);
-  // Products of other kinds, by FLOP/s alone: 8 bits at 1,118 and 875 TFLOP/s, Muon's iterations as its
-  // step of the MoE reference has them.
+  // Other products have a rate alone: 8-bit ones at 1,118 and 875 TFLOP/s, Muon's iterations at the rates of its step
+  // of the MoE reference.
   for (const auto& [product, share] : {std::pair("fp8_product", 1.13),
                                        {"fp8_weight_gradient", 0.88},
                                        {"block_columns_product", 0.5},
@@ -169,7 +170,7 @@ bool is_size(double value) {
   return std::isfinite(value) && value > 0;
 }
 
-// Where a size lies on an axis: after its index-th point, by a share of the way to the next one.
+// The position of a size on an axis: between point `index` and the next one, at a share of the distance.
 struct Place {
   size_t index = 0;
   double share = 0;
@@ -208,7 +209,7 @@ double RateTable::of(const std::vector<double>& at) const {
       const bool upper = (corner >> axis & 1) != 0;
       weight *= upper ? places[axis].share : 1 - places[axis].share;
       index = index * axes[axis].size() + places[axis].index + (upper ? 1 : 0);
-      if (weight == 0) break;  // it may lie beyond the axis
+      if (weight == 0) break;  // the point may lie beyond the axis
     }
     if (weight > 0) sum += weight * std::log(values[index]);
   }

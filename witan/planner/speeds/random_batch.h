@@ -1,4 +1,4 @@
-// A micro-batch of random tokens: every token as likely as any other, so that routing is nearly even.
+// A micro-batch of uniformly random tokens, so that routing is nearly balanced.
 #pragma once
 
 #include "witan/base/numbers/rng.h"

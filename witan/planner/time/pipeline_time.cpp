@@ -14,7 +14,8 @@ double seconds_of(const StagePassTimes& times, const Work& work) {
   return of_pass[static_cast<size_t>(work.chunk)];
 }
 
-// Every stage takes its steps in order; both ends of a transfer come to it before it begins.
+// Simulates all stages, each of which takes its steps in order. A transfer begins once both of its ends have reached
+// it.
 class Player {
  public:
   Player(const Pipeline& pipeline, const std::vector<StagePassTimes>& stages, double send_seconds)
@@ -51,7 +52,7 @@ class Player {
       ++next_[stage];
       return true;
     }
-    // Transfers stand in one sequence for both ends, so that the peer's next one is this one.
+    // Both ends follow one sequence of transfers, so that the peer's next transfer is this one.
     const auto peer = static_cast<size_t>(step.peer);
     if (next_[peer] == steps_[peer].size()) return false;
     const PipelineStep& other = steps_[peer][next_[peer]];
@@ -86,8 +87,8 @@ PipelineTime play_pipeline(const Pipeline& pipeline, const std::vector<StagePass
     shorter.micro_batches = micro_batches;
     return Player(shorter, stages, send_seconds).play();
   };
-  // A search plays thousands of pipelines. Groups of as many micro-batches as there are stages pass alike once the
-  // first have come through all stages.
+  // A search simulates thousands of pipelines. Once the first micro-batches have passed all stages, each group of as
+  // many micro-batches as stages takes equally long, so that the middle is extrapolated.
   constexpr int64_t kGroups = 6;
   const int64_t group = pipeline.stages, left_out = pipeline.micro_batches / group - kGroups;
   if (left_out <= 0) return play(pipeline.micro_batches);

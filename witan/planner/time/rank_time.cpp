@@ -10,10 +10,10 @@ namespace {
 
 using Phase = TraceContext::Phase;
 
-// Between hosts, beside what a call takes within one: two adapters and a switch.
+// Latency of a call between hosts, added to that within one: two adapters and a switch.
 constexpr double kNetworkCall = 1e-5;
 
-// Optimizers that multiply in float32 at least, whatever the model is computed in.
+// Whether an optimizer multiplies in float32 or wider, whatever the model's dtype.
 bool has_wide_products(const OptimizerConfig& config) {
   const ParamGroups groups(config);
   return std::ranges::any_of(groups.all(), [](const ParamGroup& group) {
@@ -77,7 +77,7 @@ RankTime GpuClock::time_of(const RankPlan& rank) const {
   return time;
 }
 
-// The first gather and the last reduction have nothing to hide behind.
+// The first gather and the last reduction have nothing to hide behind, so that one call's time is always waited for.
 void GpuClock::hide(const Beside& beside, double behind, std::vector<double>& passes, RankTime& time) const {
   if (beside.seconds == 0) return;
   const double waited = std::max(beside.seconds - behind, 0.0) + beside.seconds / beside.calls;
@@ -104,7 +104,7 @@ double GpuClock::seconds_of(const LinkClock& links, const CallKind& kind, const 
 }
 
 double GpuClock::exchange_seconds(const LinkClock& links, const CallKind& kind, const Cost& cost) const {
-  if (kind.name == "recv") return 0;  // its sender is charged
+  if (kind.name == "recv") return 0;  // the sender is charged
   const ExchangeSpeed& speed = speeds_.exchange(kind.name);
   const double fixed =
       cost.calls * (speed.call + speed.rank * static_cast<double>(std::max<int64_t>(kind.shape.n - 2, 0)));

@@ -10,10 +10,10 @@
 namespace witan {
 namespace {
 
-// Of a thread's multiply-adds that LAPACK reaches where it decomposes a matrix.
+// The share of a thread's multiply-adds that LAPACK reaches when it decomposes a matrix.
 constexpr double kLapackShare = 0.08;
 
-// How a run's optimizers decompose matrices.
+// Which kernels of the run's optimizers decompose matrices in LAPACK.
 struct MatrixWork {
   explicit MatrixWork(const RunConfig& config) {
     const ParamGroups groups(config.optimizer);
@@ -24,10 +24,10 @@ struct MatrixWork {
     return kernel == "renew_basis" || (kernel == "inverse_root" && eigen);
   }
 
-  bool eigen = false;  // Shampoo's roots are of eigenvectors
+  bool eigen = false;  // Shampoo computes its roots from eigenvectors
 };
 
-// Seconds of a rank's kernels and of its exchanges, on cores of its own, of a CPU.
+// The time of a rank's kernels and exchanges on a CPU, with cores of its own.
 class RankClock {
  public:
   RankClock(const Ceilings& ceilings, const RunConfig& config) : ceilings_(ceilings), work_(config) {
@@ -42,14 +42,14 @@ class RankClock {
     if (by_lapack(name)) return lapack(cost);
     const auto found = ceilings_.kernels.find(name);
     const Cost& measured = found != ceilings_.kernels.end() && found->second.seconds > 0 ? found->second : all_;
-    // Which of the two the kernel ran nearer to its ceiling in is what bounds it.
+    // The kernel is bound by the one of the two whose ceiling it came closer to.
     const double of_flops = measured.flops / measured.seconds / flops_;
     const double of_bytes = measured.bytes / measured.seconds / ceilings_.copy_bytes;
     return of_flops > of_bytes ? cost.flops * measured.seconds / measured.flops
                                : cost.bytes * measured.seconds / measured.bytes;
   }
 
-  // Of kernels, by part; `calls` say more than their sums do where calls were measured.
+  // Seconds of kernels, by part. `calls` are more precise than their sums if calls were measured.
   double parts(const KernelCosts& sums, const CallCosts& calls, std::map<std::string, double>& parts) const {
     double all = 0;
     const auto add = [&](const std::string& part, double seconds) {
@@ -75,7 +75,8 @@ class RankClock {
     return sum;
   }
 
-  // All of a step that is no pass of a pipeline's stage is rest: without a pipeline it does not matter which is which.
+  // Everything in a step outside the passes of a pipeline stage counts as rest; without a pipeline the distinction does
+  // not matter.
   RankTime time_of(const RankPlan& rank, int64_t micro_batches) const {
     RankTime time;
     time.rest = parts(rank.step, rank.calls, time.parts);
@@ -104,7 +105,7 @@ class RankClock {
  private:
   bool by_call(const CallCosts& calls) const { return !ceilings_.calls.kernels.empty() && !calls.empty(); }
 
-  // Kernels of a kind, and what is between them.
+  // Seconds of kernels of one kind, including the gaps between calls.
   double kernel_call(const CallKind& kind, const Cost& cost) const {
     const auto measured = by_lapack(kind.name) ? std::nullopt : ceilings_.calls.kernel_seconds(kind, cost);
     const double seconds = measured ? *measured : kernel(kind.name, cost);
@@ -121,7 +122,7 @@ class RankClock {
   Cost all_;
 };
 
-// What the ranks of a plan take, played together.
+// Combines the times of a plan's ranks.
 class StagesOfPlan {
  public:
   StagesOfPlan(const Plan& plan, const RunConfig& config)
@@ -131,7 +132,8 @@ class StagesOfPlan {
                   static_cast<int>(std::max<int64_t>(config.parallel.num_virtual_stages_per_pipeline_rank, 1)),
                   std::max<int64_t>(plan.micro_batches, 1)} {}
 
-  // Of the rank whose step is the longest on its own; with what it waits for. `times`: of the plan's ranks.
+  // The step of the rank that takes longest on its own, plus what it waits for. `times`: one for each of the plan's
+  // ranks.
   StepTime play(const std::vector<RankTime>& times) const {
     const auto micro_batches = static_cast<double>(pipeline_.micro_batches);
     const auto alone = [&](const RankTime& time) { return micro_batches * time.passes.of_all_chunks() + time.rest; };
@@ -145,7 +147,7 @@ class StagesOfPlan {
     StepTime step;
     step.parts = slowest->parts;
     step.seconds = alone(*slowest);
-    if (pipeline_.stages <= 1) {  // or stages that are not played, whose transfers are waited for
+    if (pipeline_.stages <= 1) {  // or stages that are not simulated, whose transfers are waited for
       step.seconds += slowest->transfers;
       if (slowest->transfers > 0) step.parts["exchange"] += slowest->transfers;
       return step;
@@ -156,7 +158,7 @@ class StagesOfPlan {
   }
 
  private:
-  // Of each stage the slowest rank's; one of which no rank was planned is like the first.
+  // The passes of each stage's slowest rank; a stage without a planned rank is assumed to be like the first.
   std::vector<StagePassTimes> passes_of_stages(const std::vector<RankTime>& times) const {
     std::vector<StagePassTimes> passes(static_cast<size_t>(pipeline_.stages));
     for (size_t i = 0; i < times.size(); ++i) {
@@ -174,7 +176,7 @@ class StagesOfPlan {
   const Pipeline pipeline_;
 };
 
-// Of a GPU's rank, whose calls say more than sums by kernel.
+// Predicts from calls, which are more precise than sums by kernel.
 StepTime predict_on_gpus(const Plan& plan, const RunConfig& config, const Ceilings& ceilings, const Cluster& cluster) {
   const GpuSpeeds speeds = speeds_of(ceilings);
   const GpuClock clock(plan, config, speeds, cluster, ceilings.f32_flops / ceilings.load.ranks);
@@ -219,7 +221,7 @@ double predict_run(const StepTime& step, const RunConfig& config, int64_t done, 
   const int64_t wanted = train.eval_iters * train.global_batch_size,
                 samples = std::min(wanted, held_out.value_or(wanted));
   const int64_t at_once = train.micro_batch_size * config.parallel.data_ranks();
-  const auto batches = static_cast<double>((samples + at_once - 1) / at_once);  // a rank's; the last may be padded
+  const auto batches = static_cast<double>((samples + at_once - 1) / at_once);  // per rank; the last one may be padded
   const BatchRamp ramp = config.batch_ramp();
   const int64_t left = ramp.consumed_by(train.train_iters) - ramp.consumed_by(std::min(done, train.train_iters));
   return static_cast<double>(left) / static_cast<double>(ramp.full()) * step.seconds +

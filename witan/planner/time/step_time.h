@@ -1,4 +1,4 @@
-// How long a step will take: what the plan counted, over what the machine was measured to do.
+// Predicts the time of a step: the work that the plan counted over the measured speeds of the machine.
 #pragma once
 
 #include <map>
@@ -12,30 +12,30 @@
 namespace witan {
 
 struct StepTime {
-  double seconds = 0;                   // of one step
-  std::map<std::string, double> parts;  // of it, by part of the model; "exchange": between ranks
-  double eval_seconds = 0;              // of evaluating one micro-batch on every rank
+  double seconds = 0;  // seconds per step
+  std::map<std::string, double>
+      parts;                // seconds per step, by part of the model; "exchange": communication between ranks
+  double eval_seconds = 0;  // seconds to evaluate one micro-batch on every rank
 };
 
-// Of the rank that takes longest, with an even load of the experts; of a pipeline, whose schedule is played with the
-// times of each stage's passes (planner/time/rank_time.h), of all stages together, and "bubble" is what the slowest
-// one waits.
+// The step time of the slowest rank, with balanced experts. Pipelines are simulated with their schedule and the times of
+// each stage's passes (planner/time/rank_time.h); "bubble" is then the time that the slowest stage waits.
 //
-// On a CPU a call of a kernel takes what Ceilings::calls say: a fixed time, and times of its FLOPs and of what it
-// moves. A kernel without such times takes its FLOPs or its bytes, whichever bound it when it was measured, over its
-// measured rate; one that was not measured at all goes at the mean rate of all. Exchanges take a fixed time, and their
-// bytes over the measured rate, without waiting for busier peers. More ranks than were measured at once, which is as
-// many as there are cores, take turns. Shampoo's eigenvectors and SOAP's bases take one thread of a rank, at 8 % of its
-// multiply-adds (LAPACK's own reference, sides of 128 to 1024), however fast products are.
+// On a CPU a kernel call takes what Ceilings::calls say: a fixed time, plus times for its FLOPs and for what it moves. A
+// kernel without such speeds takes its FLOPs or its bytes over its measured rate, whichever bound it when it was
+// measured; one that was not measured at all runs at the mean rate of all. Exchanges take a fixed time plus their bytes
+// over the measured rate, without waiting for busier peers. If there are more ranks than were measured at once, which
+// are as many as there are cores, they take turns. Shampoo's eigenvectors and SOAP's bases run on one thread of a rank
+// at 8 % of its multiply-adds (LAPACK's reference implementation, sides of 128 to 1024), however fast products are.
 //
-// On GPUs each kind of call takes what Ceilings::speeds says of it (planner/speeds/gpu_speeds.h), and what is beside
-// kernels hides behind them (planner/time/rank_time.h). `cluster`: GPUs that need not be here; null: those of the
-// ceilings' load.
+// On GPUs each kind of call takes the time that Ceilings::speeds gives (planner/speeds/gpu_speeds.h), and overlapped
+// exchanges hide behind kernels (planner/time/rank_time.h). `cluster`: GPUs that need not be in this machine; nullptr:
+// the GPUs of the ceilings' load.
 StepTime predict_step(const Plan& plan, const RunConfig& config, const Ceilings& ceilings,
                       const Cluster* cluster = nullptr);
 
-// The run's steps that are left after `done`, with its evaluations; without checkpoints. `held_out`: samples that the
-// held-out text has; nothing where it is not known, and taken to have as many as evaluations want.
+// Seconds of the steps that remain after `done`, with their evaluations but without checkpoints. `held_out`: samples of
+// the validation split; nullopt: assumed to be as many as evaluations want.
 double predict_run(const StepTime& step, const RunConfig& config, int64_t done,
                    std::optional<int64_t> held_out = std::nullopt);
 
