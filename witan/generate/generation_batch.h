@@ -19,6 +19,9 @@
 
 namespace witan {
 
+// Steps in which each text has one new token, as most steps of a generation have. They are short and have many kernels,
+// which on a GPU take longer to launch than to run. So for each number of texts the kernels are captured as one CUDA
+// graph. Tokens and positions are read from fixed addresses.
 class RecordedSteps {
  public:
   // For at most `texts` at a time, whose earlier tokens are in the states; these and the model must outlive it. Takes

@@ -129,7 +129,7 @@ StageSplit ParallelConfig::stage_split(int64_t num_layers) const {
           account_for_loss_in_pipeline_split};
 }
 
-// Axes that divide the work on one sample: their product divides the ranks.
+// The axes that divide the work on one sample: their product must divide the ranks.
 void ParallelConfig::validate_model_ranks(int world, int64_t num_experts) const {
   const std::pair<const char*, int64_t> axes[] = {{"tensor_model_parallel_size", tensor_model_parallel_size},
                                                   {"context_parallel_size", context_parallel_size},
@@ -170,7 +170,7 @@ bool ParallelConfig::sums_in_tree(int64_t num_experts) const {
          expert_tensor_ranks(num_experts) == 1;
 }
 
-// Said before ranks are counted: these are Megatron-LM's other values, and lists of a value for each layer.
+// Checked before ranks are counted: these are Megatron-LM's other values, and lists with one value per layer.
 void ParallelConfig::validate_comm_type() const {
   if (cp_comm_type == "auto" || cp_comm_type == "p2p" || cp_comm_type == "a2a") return;
   const std::string key = cat("cp_comm_type = ", cp_comm_type, ": ");
@@ -198,7 +198,7 @@ void ParallelConfig::validate(int world, int64_t num_experts) const {
   validate_hosts(world, num_experts);
 }
 
-// Of so many ranks with samples of their own.
+// `world`: ranks with different samples.
 void ParallelConfig::validate_optimizer(int world) const {
   const int64_t instances = num_distributed_optimizer_instances;
   require<ConfigError>(!use_distributed_optimizer || sharding() != Sharding::none,
@@ -219,7 +219,7 @@ void ParallelConfig::validate_optimizer(int world) const {
                        " data-parallel ranks; ", nearest_divisors(instances, world));
 }
 
-// Dealt out to so many ranks.
+// `world`: ranks over which experts are distributed.
 void ParallelConfig::validate_experts(int world, int64_t num_experts) const {
   const int64_t size = expert_model_parallel_size;
   if (size == 0) return;
@@ -250,7 +250,7 @@ void ParallelConfig::validate_experts(int world, int64_t num_experts) const {
                                        " of a pipeline stage"));
 }
 
-// A key without effect, as with one rank, is no error.
+// A key without effect, as on one rank, is not an error.
 void ParallelConfig::validate_hosts(int world, int64_t num_experts) const {
   const int64_t size = hierarchical_expert_parallel_size, of_experts = expert_ranks(world, num_experts);
   if (size == 0 || of_experts == 1) return;

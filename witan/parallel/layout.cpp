@@ -20,7 +20,7 @@ MeshSizes sizes_of(const ParallelConfig& config, int world, int64_t num_experts)
     const auto instances = static_cast<int>(config.num_distributed_optimizer_instances);
     sizes.shard = sizes.replicate / instances;
     sizes.replicate = instances;
-    // Fewer where experts have fewer replicas than there are instances.
+    // There are fewer if experts have fewer replicas than there are instances.
     const int of_experts = std::gcd(sizes.expert_replicate, instances);
     sizes.expert_shard = sizes.expert_replicate / of_experts;
     sizes.expert_replicate = of_experts;
@@ -38,7 +38,7 @@ Layout::Layout(const ParallelConfig& config, int world, int64_t num_experts)
 
 namespace {
 
-constexpr Placement replicas = Placement::replicate(Placement::Uses::own);  // each works on samples of its own
+constexpr Placement replicas = Placement::replicate(Placement::Uses::own);  // each has different samples
 
 }  // namespace
 
@@ -163,7 +163,7 @@ Axes Layout::gradient_axes(const ParameterSpec& spec) const {
   return partial_axes(placements(spec));
 }
 
-// What a rank adds is placed as the gradient of what it adds it to would be.
+// A rank's summand is placed like the gradient of the tensor that it is added to.
 Axes Layout::share_axes(const BufferSpec& spec) const {
   return partial_axes(placements(spec));
 }

@@ -18,6 +18,7 @@
 
 namespace witan {
 
+// The parameters that a parameter group of the optimizer takes, for people and programs.
 struct ParamGroupUse {
   std::string label;      // ParamGroup::label
   std::string optimizer;  // "adam"
@@ -122,9 +123,10 @@ RunPlan run_plan(const Plan& plan);
 // pipeline three micro-batches stand for all, since those between the first and the last need what the second needs.
 int64_t estimate_arena_bytes(const ResolvedConfig& config);
 
-// Memory, work and traffic of the decisive ranks: rank 0 and, in a pipeline, the first rank of the last stage. With p
-// stages 2 p micro-batches stand for all, without a pipeline 3, because no more are in flight at once; costs per
-// micro-batch are scaled to the real number. Evaluations and samples are left out.
+// A plan in a fraction of the time, for searches that look at many: memory, work and traffic of rank 0 and, in a
+// pipeline, of the first rank of the last stage, on which most depends. With p stages 2 p micro-batches stand for all,
+// without a pipeline 3, because no more are in flight at once; costs per micro-batch are scaled to the real number.
+// Evaluations and samples are left out.
 Plan quick_plan(const ResolvedConfig& config);
 
 }  // namespace witan

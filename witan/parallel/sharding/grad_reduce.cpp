@@ -8,19 +8,19 @@
 namespace witan {
 
 GradReduce::GradReduce(Stream& stream, const Groups& groups) : stream_(stream) {
-  constexpr int64_t kSideScratch = int64_t{64} << 20;  // of the pieces in which groups sum
+  constexpr int64_t kSideScratch = int64_t{64} << 20;  // for the pieces in which groups sum
   if (stream.plans_for_cuda() && groups.world().size() > 1) side_ = std::make_unique<Stream>(stream, kSideScratch);
 }
 
 Stream& GradReduce::stream_for(const GradBucket& bucket) {
   if (!side_ || bucket.group->size() == 1) return stream_;
-  if (bucket.sharded()) finish();  // what was reduced before gives its memory back
+  if (bucket.sharded()) finish();  // frees the memory of the previous bucket
   side_->follow(stream_);
   side_pending_ = true;
   return *side_;
 }
 
-// In a recorded step only what is part of it can be waited for.
+// A recorded step can only wait for work that is part of it.
 void GradReduce::wait_for_side() {
   if (std::exchange(side_pending_, false)) stream_.follow(*side_);
 }
@@ -35,7 +35,8 @@ void GradReduce::all_reduce(const GradBucket& bucket) {
   if (bucket.head_apart) reduce(stream_for(bucket), bucket, tied_gradients::head_buffer(bucket));
 }
 
-// Shards are summed over their group first, whose ranks are neighbours in the order of all: the same tree.
+// Sums shards over their group first, whose ranks are neighbours in the order of all ranks, so that the tree is the
+// same.
 void GradReduce::reduce(Stream& on, const GradBucket& bucket, const Tensor& buffer) {
   if (bucket.shard_group->size() == 1) return bucket.group->all_reduce(on, buffer);
   bucket.shard_group->reduce_scatter_uneven(on, buffer, bucket.begins);
@@ -43,7 +44,7 @@ void GradReduce::reduce(Stream& on, const GradBucket& bucket, const Tensor& buff
   if (count > 0) bucket.replicas->all_reduce(on, buffer.narrow(0, begin, count));
 }
 
-// Replicas of what was summed in place are summed once a step, those of a tree before its sources are.
+// Replicas are summed once a step after summing in place, but in a tree before its sources are.
 void GradReduce::reduce_into_shard(GradBucket& bucket, Into into) {
   Stream& on = stream_for(bucket);
   const auto [begin, count] = bucket.own_range();
@@ -67,7 +68,7 @@ void GradReduce::reduce_into_shard(GradBucket& bucket, Into into) {
 
 namespace tied_gradients {
 
-// The second source.
+// The head's gradient is the second source.
 Tensor head_buffer(const GradBucket& bucket) {
   const int64_t total = bucket.buffer.elements();
   return bucket.levels.reshape({bucket.levels.elements()}).narrow(0, total, total);
@@ -90,9 +91,9 @@ namespace grad_tree {
 
 namespace {
 
-// So many additions of one level to another, as kernels::add counts them.
+// Counts `times` additions of one level to another as kernels::add would.
 void count_additions(Stream& stream, const Tensor& level, double times) {
-  if (times == 0) return;  // Stream::count takes no calls for one
+  if (times == 0) return;  // Stream::count would count no calls as one
   stream.count(
       "add", {times * static_cast<double>(level.elements()), times * kernels::bytes_of(level, level, level), 0, times});
 }
@@ -107,7 +108,7 @@ int64_t level_count(int64_t micro_batches) {
   return std::bit_width(static_cast<uint64_t>(micro_batches));
 }
 
-// One addition for each bit that counting on carries: in total as many as there are micro-batches, less one.
+// One addition for each bit that carries, as when counting: in total one fewer than there are micro-batches.
 void sum_levels(Stream& stream, const Tensor& levels, int64_t index, int64_t micro_batches) {
   const int64_t end = micro_batches - 1;
   const auto level = [&](int64_t i) { return levels.narrow(0, i, 1); };
