@@ -41,7 +41,7 @@ uint64_t total_bytes(const Manifest& manifest) {
   return sum;
 }
 
-// Whole, as far as is cheap to tell, and of that step.
+// Whether the checkpoint is intact, as far as is cheap to verify, and has this step.
 Checkpoint open_whole(int64_t step, const fs::path& step_folder) {
   Checkpoint checkpoint = open_checkpoint(step_folder);
   require<CheckpointError>(checkpoint.step == step, step_folder.string(), " holds step ", checkpoint.step,
@@ -60,7 +60,8 @@ bool succeeds(const Open& open) try {
 
 // The steps of the intact checkpoints among `all`, newest first, that are kept for their scalar.
 std::set<int64_t> best_steps(const std::vector<std::pair<int64_t, fs::path>>& all, const Retention& keep) {
-  std::vector<std::pair<double, int64_t>> scores;  // with the step, negative, so that of equal ones the newer is less
+  std::vector<std::pair<double, int64_t>>
+      scores;  // scalar and negative step, so that of equal scalars the newer step sorts first
   if (keep.best <= 0) return {};
   for (const auto& [step, path] : all) {
     try {
@@ -68,7 +69,7 @@ std::set<int64_t> best_steps(const std::vector<std::pair<int64_t, fs::path>>& al
       const auto found = scalars.find(keep.by);
       if (found != scalars.end() && found->is_number()) scores.emplace_back(found->get<double>(), -step);
     } catch (const CheckpointError&) {
-      continue;  // damaged: it is not worth keeping
+      continue;  // damaged, so not worth keeping
     }
   }
   std::ranges::sort(scores);

@@ -11,12 +11,12 @@
 namespace witan {
 namespace {
 
-// What else transformers draws tokens by, beside the values with which it changes nothing (GenerationConfig of
-// transformers 5; null is one for all).
+// Further settings by which transformers draws tokens, with the values that change nothing (GenerationConfig of
+// transformers 5; null changes nothing for all of them).
 struct UnsupportedSetting {
   const char* key;
   const char* neutral;
-  bool sampling;  // nothing to a model that does not sample
+  bool sampling;  // has no effect without sampling
 };
 
 constexpr UnsupportedSetting kUnsupported[] = {
@@ -61,7 +61,7 @@ class Reader {
     const Json* value = find(key);
     return value && value->is_boolean() && !value->get<bool>();
   }
-  // One id or a list of them.
+  // Accepts one id or a list of ids.
   std::vector<int32_t> ids(const char* key) const {
     std::vector<int32_t> ids;
     const Json* value = find(key);
@@ -81,7 +81,7 @@ class Reader {
   }
 
  private:
-  // Null, as these files often say, is the same as nothing.
+  // Null, which these files often contain, counts as absent.
   const Json* find(const char* key) const {
     const auto at = json_.find(key);
     return at == json_.end() || at->is_null() ? nullptr : &*at;
