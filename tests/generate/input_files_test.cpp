@@ -27,7 +27,7 @@ class GenerationConfigFiles : public ::testing::Test {
   fs::path file_ = folder_ / "generation_config.json";
 };
 
-// As Qwen3's is.
+// Qwen3's file.
 TEST_F(GenerationConfigFiles, GiveWhatTheAuthorsSampleWith) {
   const GenerationConfig config = read(
       R"({"bos_token_id": 151643, "do_sample": true, "eos_token_id": [151645, 151643], "pad_token_id": 151643,
@@ -56,7 +56,7 @@ TEST_F(GenerationConfigFiles, WhatIsNotThereIsLeftOpen) {
   EXPECT_EQ(read_generation_config(folder_ / "none.json").top_p, std::nullopt);
 }
 
-// As transformers writes them where nobody set them, and otherwise.
+// As transformers writes them when they are not set, and otherwise.
 TEST_F(GenerationConfigFiles, WhatHasNoEffectHereIsNamed) {
   EXPECT_EQ(read(R"({"min_p": 0.05})").min_p, .05);
   EXPECT_THAT(read(R"({"typical_p": 1.0, "num_beams": 1, "no_repeat_ngram_size": 0, "min_length": 0, "top_h": null,
@@ -104,7 +104,7 @@ TEST_F(PromptFile, HasAPromptInEachLineThatIsNotEmpty) {
   EXPECT_THAT(read("p.txt", "\"quoted\"\n"), ElementsAre("\"quoted\"")) << "of text nothing is JSON";
 }
 
-// What a line of text cannot say: the empty prompt, which begins a new text.
+// A plain line cannot express the empty prompt, which begins a new text.
 TEST_F(PromptFile, OfJsonMayHaveTheEmptyPrompt) {
   EXPECT_THAT(read("p.jsonl", "\"a\\nb\"\n\n{\"prompt\": \"\", \"more\": 1}\n\"\"\n"), ElementsAre("a\nb", "", ""));
 }

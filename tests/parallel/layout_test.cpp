@@ -38,7 +38,7 @@ TEST(Layout, RowsCoverEveryExpertOncePerReplica) {
   }
 }
 
-// Ranks that divide a sequence hold the same parameters: they divide the optimizer too, the innermost of owners.
+// Context-parallel ranks hold the same parameters, so that they shard the optimizer too; they are the innermost owners.
 TEST(Layout, OwnersAreAlongSequencesToo) {
   ParallelConfig config = expert_ranks(2);
   config.context_parallel_size = 2;
@@ -55,7 +55,7 @@ TEST(Layout, OwnersAreAlongSequencesToo) {
   EXPECT_EQ(layout.data_rank(5), 2) << "samples are those of ranks that share a sequence";
 }
 
-// Two replicas of two hosts with two ranks each, whose experts are divided further among neighbours.
+// Two replicas of two hosts with two ranks each; experts are also sharded over neighbours.
 TEST(Layout, HostsOfExpertsAreNeighboursOnTheirAxis) {
   ParallelConfig config = expert_ranks(4);
   config.expert_tensor_parallel_size = 2;
@@ -101,7 +101,7 @@ TEST(ReplicaRing, CountsTheWholeCopiesOfAModel) {
   EXPECT_EQ(replicas(of(8, 1, 2, 1, 4)), 2) << "experts are divided by ranks of two samples";
 }
 
-// Who stands in for a rank holds the same parameters, and has samples of its own.
+// The rank that stands in for another one holds the same parameters and has different samples.
 TEST(ReplicaRing, RanksStandInForTheirLikes) {
   const ParameterSpec dense{.name = "proj", .shape = {32, 16}, .tensor_split = {.dim = 0}};
   const ParameterSpec experts{.name = "experts", .shape = {8, 32, 16}, .expert = true};

@@ -31,7 +31,7 @@ struct Four {
     config.num_distributed_optimizer_instances = 2;
     return {config, 4, 0};
   }
-  // Element i of what a rank has found is scale (i + 1) 10^rank.
+  // Element i of a rank's summand is scale (i + 1) 10^rank.
   void write(Stream& stream, int rank, double scale) {
     bucket.levels = stream.empty({1, 1, 7}, DType::f64);
     bucket.buffer = bucket.levels.reshape({7});
@@ -94,7 +94,7 @@ Layout sharded_layout(int world, const char* strategy) {
   return {config, world, 8};
 }
 
-// Every micro-batch is summed over ranks into the shard that a rank holds; between them there is nothing else.
+// Every micro-batch is summed over ranks into the rank's shard; between micro-batches there is no full gradient.
 TEST(ShardedGradients, AreSummedInShards) {
   for (const char* strategy : {"no_shard", "optim_grads"})
     for (const Summation summation : {Summation::in_place, Summation::tree})
@@ -106,7 +106,7 @@ TEST(ShardedGradients, AreSummedInShards) {
         for (int64_t index = 0; index < 2; ++index) {
           buckets.begin_micro_batch(index);
           for (Parameter* parameter : model.parameters) {
-            parameter->prepare_gradient();  // as the tape does
+            parameter->prepare_gradient();  // like the tape
             write_summand(*parameter, 2 * rank.rank + static_cast<int>(index));
             parameter->on_gradient_ready();
           }
@@ -135,7 +135,7 @@ namespace {
 
 using testing::Rank;
 
-// Of micro-batches [first, first + count): the first largest power of two of them, plus the rest.
+// The tree over micro-batches [first, first + count): the largest power of two of them, plus the rest.
 double tree(const std::vector<double>& found, int64_t first, int64_t count) {
   if (count == 1) return found[static_cast<size_t>(first)];
   int64_t half = 1;
@@ -143,7 +143,7 @@ double tree(const std::vector<double>& found, int64_t first, int64_t count) {
   return tree(found, first, half) + tree(found, first + half, count - half);
 }
 
-// Of very different sizes: another order of additions has other bits.
+// Summands of very different sizes: another order of additions gives other bits.
 std::vector<double> summands(int64_t count) {
   std::vector<double> all;
   for (int64_t i = 0; i < count; ++i) all.push_back(std::pow(-3.7, static_cast<double>(i * i % 11)) + 1e-3);
@@ -174,7 +174,7 @@ TEST(GradTree, SumsMicroBatchesInTheTreeOfTheirNumbers) {
   }
 }
 
-// The meta device may leave out all micro-batches between the first and the last.
+// The meta device may skip all micro-batches between the first and the last.
 TEST(GradTree, TheMetaDeviceCountsAllAdditionsAtTheFirstAndTheLast) {
   for (int64_t count = 1; count <= 17; ++count) {
     ThreadPool pool(1);
@@ -216,7 +216,7 @@ GradBucket bucket_of(const Groups& groups) {
   return bucket;
 }
 
-// Both on one rank: the second source is the head's.
+// Both gradients on one rank: the second source is the head's.
 TEST(TiedGradients, MeetInTheFirstOfTwoSources) {
   testing::Rank rank;
   const Groups groups = make_meta_groups(testing::layout_of(1, 1), 0);
@@ -230,7 +230,7 @@ TEST(TiedGradients, MeetInTheFirstOfTwoSources) {
   EXPECT_EQ(values(bucket.buffer), (std::vector<double>{11, 22, 33}));
 }
 
-// On the first and the last stage of a pipeline; the stage between them has none.
+// On the first and the last stage of a pipeline; the stage between them has no copy.
 TEST(TiedGradients, OfTwoStagesAreSummedBetweenThem) {
   ParallelConfig config;
   config.pipeline_model_parallel_size = 3;

@@ -27,7 +27,7 @@ Layout divided(int world, int64_t expert_ranks, int64_t instances) {
   return {config, world, 8};
 }
 
-// Some of several chunks, some of few elements.
+// Some parameters have several chunks, some few elements.
 std::vector<ParameterSpec> large_specs() {
   return {{.name = "a", .shape = {5, 60000}},
           {.name = "norm", .shape = {3}},
@@ -115,8 +115,8 @@ TEST(ShardPlan, IsAsEvenAsChunksAllow) {
                 40.0 / 3 * kernels::kChunkElements, kernels::kChunkElements);
 }
 
-// 65536 elements on one tensor rank, one chunk, and 65568 on the other, two: what both have alike is cut alike, and so
-// is what they divide, as far as there is any.
+// One tensor-parallel rank has 65536 elements, one chunk, the other 65568, two chunks: both use the same boundaries as
+// far as they have elements.
 TEST(ShardPlan, TensorRanksOfUnevenPartsCutAlike) {
   ParallelConfig config;
   config.tensor_model_parallel_size = 2;
@@ -151,7 +151,7 @@ TEST(ShardPlan, TensorRanksOfUnevenPartsCutAlike) {
   }
 }
 
-// What fills a bucket on one of them, and nearly fills it on the other.
+// Parameters that fill a bucket on one rank and nearly fill it on the other.
 TEST(ShardPlan, TensorRanksOfUnevenPartsHaveTheSameBuckets) {
   ParallelConfig config;
   config.tensor_model_parallel_size = 2;
@@ -170,7 +170,7 @@ TEST(ShardPlan, TensorRanksOfUnevenPartsHaveTheSameBuckets) {
   EXPECT_EQ(buckets[0], buckets[1]);
 }
 
-// Gradients are summed where they are owned, and values come back to everybody.
+// Gradients are summed on their owners, and values return to all ranks.
 TEST(ShardPlan, OwnersHaveTheSumsAndAllGetTheValues) {
   for (const auto& [world, experts, instances] :
        std::vector<std::array<int, 3>>{{2, 1, 1}, {4, 2, 1}, {4, 1, 2}, {8, 2, 2}, {4, 4, 1}})
@@ -267,7 +267,7 @@ TEST(ShardingPolicy, EachMatrixHasOneOwnerLongestFirst) {
   EXPECT_EQ(owners[3], none);
 }
 
-// SGD without momentum has less to do for a matrix than AdamW.
+// SGD without momentum does less work per matrix than AdamW.
 TEST(ShardingPolicy, CostsAreTheOptimizersOwn) {
   const ShardingPolicy policy(
       with_groups(R"([{match = "slow", shard_by = "matrices"}, {optimizer = "sgd", sgd_momentum = 0, match = "*"}])"));
@@ -279,7 +279,7 @@ TEST(ShardingPolicy, CostsAreTheOptimizersOwn) {
   EXPECT_EQ(policy.cost(stack), policy.cost(slow)) << "of one expert";
 }
 
-// Buckets hold parameters of one policy, owners' matrices side by side, and no matrix is cut.
+// Buckets hold parameters of one policy and keep each owner's matrices adjacent and whole.
 TEST(ShardingPolicy, BucketsCutBetweenMatrices) {
   Rank rank;
   for (const char* strategy : {"optim", "optim_grads", "optim_grads_params"})
@@ -333,7 +333,7 @@ TEST(ShardingPolicy, OwnersHaveWholeMatrices) {
   }
 }
 
-// The other pieces of a matrix that tensor-parallel ranks shard have the same owner, and a group to meet over.
+// All pieces of a matrix that tensor-parallel ranks shard have the same owner, and a group that connects them.
 TEST(ShardingPolicy, PiecesOfAMatrixHaveTheSameOwnerAndTheirGroup) {
   const Layout layout = sharded("auto", 4, 1, 2);
   std::vector<ParameterSpec> cut = {{.name = "uneven", .shape = {31, 30}, .tensor_split = {.dim = 0, .uneven = true}},
