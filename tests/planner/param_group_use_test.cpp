@@ -95,7 +95,7 @@ TEST(ParamGroupUse, MuonShowsWhatItLeavesToAdam) {
   EXPECT_EQ(uses[0].parameters + uses[1].parameters, count_parameters(config.model).exact);
 }
 
-// The half of a table that takes nothing is not shown; a table of which neither half takes anything is refused.
+// If one of a table's two groups takes nothing, it is not shown; if neither takes anything, the table is refused.
 TEST(ParamGroupUse, TablesThatInheritMuonMayTakeOneHalfOfIt) {
   RunConfig config = with_groups(R"([{match = "*.q_proj.*", lr_mult = 2}])");
   config.optimizer.optimizer = "muon";

@@ -19,7 +19,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// The bytes of tensors that a checkpoint of the run has, and those of all its files, in blocks.
+// The bytes of the tensors in a checkpoint of the run, and of all its files in whole blocks.
 struct Saved {
   int64_t tensors = 0, files = 0;
 };
@@ -33,7 +33,7 @@ Saved saved_in(const fs::path& folder) {
   return saved;
 }
 
-// A checkpoint, and an anomaly.
+// Sizes of a checkpoint and of an anomaly.
 std::pair<Saved, Saved> save(const RunConfig& config) {
   const test::TempFolder folder;
   const int ranks = static_cast<int>(config.parallel.ranks);
@@ -162,7 +162,7 @@ TEST(Disk, RefusesARunWhoseCheckpointsFindNoRoom) {
   EXPECT_THAT(refusal(1050), AllOf(HasSubstr("97.7 GiB"), HasSubstr("--keep-last 9)")));
 }
 
-// The number of checkpoints and of steps that go wrong, times their sizes, is what it says that it needs.
+// The space that the message says is needed: numbers of checkpoints and anomalies times their sizes.
 TEST(Disk, CountsOfAShortRunTheCheckpointsThatItSaves) {
   constexpr int64_t kMiB = 1 << 20;
   TrainConfig config;  // saved every 200 steps, two kept

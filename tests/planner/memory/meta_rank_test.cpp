@@ -14,9 +14,9 @@ namespace {
 
 using testing::LaidOut;
 
-constexpr int64_t kLevel = 2;  // the least has no times of an interval
+constexpr int64_t kLevel = 2;  // level 0 logs no times per interval
 
-// Bytes that a rank of two sends in what it logs.
+// Bytes that one of two ranks sends for logging.
 double logged(int64_t train_iters) {
   RunConfig config = testing::small_config();
   config.parallel = {2, 1, 1};
@@ -34,7 +34,7 @@ double logged(int64_t train_iters) {
   return bytes;
 }
 
-// Megatron-LM's log has times of the setup, two of them, and then of every interval that a run completes.
+// Megatron-LM's log has two times of the setup, and then times of every completed interval.
 TEST(MetaRank, LogsIntervalsThatARunCompletes) {
   const double setup = 2 * sizeof(double);
   const double interval = static_cast<double>(named({}, kLevel).size() * sizeof(double));
@@ -44,7 +44,7 @@ TEST(MetaRank, LogsIntervalsThatARunCompletes) {
   EXPECT_EQ(logged(11), setup + interval);
 }
 
-// Before a tokenizer says how many tokens it has.
+// The number of prompt tokens before there is a tokenizer.
 TEST(MetaRank, PromptWithSftIsTheConversationThatItBegins) {
   const test::TempFolder folder;
   RunConfig config = testing::small_config();
@@ -63,11 +63,11 @@ TEST(MetaRank, PromptWithSftIsTheConversationThatItBegins) {
 
 struct Steps {
   LaidOut layout;
-  std::vector<int64_t> micro_batches;  // of a rank
-  bool deterministic = false;          // sums in trees, of powers of two
+  std::vector<int64_t> micro_batches;  // per rank
+  bool deterministic = false;          // sums in trees, with powers of two
 };
 
-// Every schedule, from steps that are run whole to those of many times the micro-batches that are run.
+// Every schedule, from steps that are run completely to those with many times more micro-batches than are run.
 std::vector<Steps> many_steps() {
   std::vector<Steps> all = {{{""}, {1, 10, 23, 24, 100}},
                             {{"shard=2,expert=2", "optim_grads_params"}, {23, 60}},
@@ -133,8 +133,8 @@ TEST(MetaRank, MicroBatchesThatAreLeftOutChangeNoFigure) {
     }
 }
 
-// Else a plan is right, but takes as long as all micro-batches do: those run that fill and empty the pipeline, and a
-// few groups between them that show that memory repeats, however many there are.
+// Without repetition a plan is correct but as slow as all micro-batches. With it only those run that fill and drain the
+// pipeline, and a few groups between them that show that memory repeats, however many there are.
 TEST(MetaRank, AsManyMicroBatchesAreRunHoweverManyThereAre) {
   for (const Steps& steps : many_steps()) {
     const auto run = [&](int64_t micro_batches) {

@@ -28,7 +28,7 @@ std::string describe(const Case& c) {
              ", ", c.comm);
 }
 
-// Of matrices large enough for owners to have chunks of their own.
+// Matrices large enough for each owner to have chunks of its own.
 RunConfig config_of(const Case& c) {
   RunConfig config = small_config();
   config.model.num_layers = 4;
@@ -90,7 +90,7 @@ bool same_costs(const KernelCosts& a, const KernelCosts& b) {
   });
 }
 
-// What one rank of a class is planned to need and do, every rank of it does.
+// Every rank of a class needs and does what was planned for one of them.
 TEST(RankClasses, AgreeWithAPlanOfEveryRank) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(describe(c));
@@ -126,14 +126,15 @@ std::vector<std::vector<int>> ranks_of(const std::vector<RankClass>& classes) {
 TEST(RankClasses, AreAsFewAsRanksDiffer) {
   using Sets = std::vector<std::vector<int>>;
   EXPECT_EQ(ranks_of(classes_of(config_of({"replicate=8,expert=4"}))), (Sets{{0, 1, 2, 3, 4, 5, 6, 7}}));
-  // Stages of the pipeline; both ranks of one do the same.
+  // The stages of the pipeline; both ranks of a stage do the same.
   EXPECT_EQ(ranks_of(classes_of(config_of({"pipeline=4,replicate=2,expert=2"}))),
             (Sets{{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
   // The first rank of a tensor axis keeps what the others replace by zeros.
   EXPECT_EQ(ranks_of(classes_of(config_of({"tensor=4,replicate=2", "auto", 0}))), (Sets{{0, 4}, {1, 2, 3, 5, 6, 7}}));
 }
 
-// Every rank in one class; where they are too many, the one that owns most is planned for all that hold the same.
+// Every rank is in one class. If there are too many classes, the rank that owns most is planned for all that hold the
+// same.
 TEST(RankClasses, TooManyAreMadeFewerByWhatIsOwned) {
   for (const Case& c : {Case{"shard=8,expert=1"}, Case{"shard=8,expert=1", "optim_grads_params"}}) {
     SCOPED_TRACE(describe(c));
@@ -154,7 +155,7 @@ TEST(RankClasses, TooManyAreMadeFewerByWhatIsOwned) {
   }
 }
 
-// What a thousand ranks need is known from a few of them.
+// A few ranks suffice to plan a thousand.
 TEST(RankClasses, ServeWorldsFarLargerThanThisMachine) {
   Case wide = {"pipeline=4,shard=32,tensor=4,context=2,expert=8,expert_tensor=1"};
   RunConfig config = config_of({"replicate=1"});

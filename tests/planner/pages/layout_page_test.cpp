@@ -165,7 +165,7 @@ TEST(DivisionText, NamesWhatIsDividedOverWhichAxes) {
             "FSDP (optim_grads_params): nothing is sharded, since the shard axes have one rank each");
 }
 
-// All ranks are alike, so that a rank keeps its share of what it computes with, give or take the chunks of a cut.
+// All ranks are alike, so that a rank keeps an equal share of what it computes with, up to a chunk.
 TEST(HeldParameters, KeepWhatTheirRankOwns) {
   const RunConfig config = config_of({"optim_grads_params", 4});
   const Layout layout(config.parallel, 4, config.model.moe.num_experts);

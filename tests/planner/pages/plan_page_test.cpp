@@ -5,8 +5,7 @@
 namespace witan {
 namespace {
 
-// The reference models of public runs on 8 GPUs (docs/parity.md): what Megatron-LM printed, and the same counted
-// exactly.
+// The reference models of public runs on 8 GPUs (docs/parity.md): Megatron-LM's printed figures, and the exact count.
 RunConfig reference(int64_t experts, int64_t divided) {
   RunConfig config;
   config.model.num_layers = 24;

@@ -12,7 +12,7 @@ namespace {
 
 using testing::small_config;
 
-// 24 micro-batches of 8 experts, 8 layers; nothing is divided yet.
+// 24 micro-batches, 8 experts, 8 layers; nothing is sharded yet.
 RunConfig run_of(int64_t ranks) {
   RunConfig config = small_config();
   config.model.num_layers = 8;
@@ -60,7 +60,7 @@ TEST(ElasticLayout, DividesExpertsByWhatDividesTheRanksThatAreLeft) {
   EXPECT_EQ(found(config, 3), "3: replicate=3");
 }
 
-// What a rank can hold decides: where experts in one piece are too much, fewer ranks that divide them are taken.
+// A rank's memory decides: if unsharded experts do not fit, fewer ranks that shard them are taken.
 TEST(ElasticLayout, PassesOverLayoutsThatDoNotFit) {
   RunConfig config = run_of(4);
   config.parallel.expert_model_parallel_size = 4;
@@ -108,7 +108,7 @@ TEST(ElasticLayout, KeepsShardingAndItsInstances) {
   EXPECT_EQ(found(config, 3), "3: shard=3") << "two instances do not divide three ranks";
 }
 
-// A tree of sums has powers of two.
+// A tree of sums needs powers of two.
 TEST(ElasticLayout, OfADeterministicRunKeepsItsBits) {
   RunConfig config = run_of(4);
   config.train.global_batch_size = 12;

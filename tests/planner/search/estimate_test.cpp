@@ -9,7 +9,7 @@
 namespace witan {
 namespace {
 
-// Large enough for its weights and products to be most of what a step takes.
+// Large enough for weights and matrix products to dominate a step.
 RunConfig config_on(const std::string& mesh, const std::string& strategy, int64_t experts) {
   RunConfig config = testing::small_config();
   config.model.num_layers = 8;
@@ -34,7 +34,8 @@ RunConfig config_on(const std::string& mesh, const std::string& strategy, int64_
   return config;
 }
 
-// What is dropped because its state cannot fit would not have fitted; and what comes first is likely to be fast.
+// Layouts that are dropped because their state does not fit would not have fitted, and those ranked first are likely to
+// be fast.
 void expect_near_plan(const RunConfig& given) {
   const ResolvedConfig config = resolve(given, {});
   const Cluster cluster{find_gpu("h100"), 8, 450e9, 50e9};

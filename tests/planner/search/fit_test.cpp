@@ -13,7 +13,7 @@ namespace {
 using test::message_of;
 using testing::small_config;
 
-// Activations outweigh all else, so that every lever counts.
+// Activations outweigh everything else, so that every way to save memory counts.
 RunConfig long_config() {
   RunConfig config = small_config();
   config.model.num_layers = 4;
@@ -50,13 +50,13 @@ TEST(Fit, DividesExpertsFurtherBeforeItTakesFewerRanks) {
   RunConfig config = long_config();
   config.data.seq_length = 8;
   config.train.micro_batch_size = 1;
-  config.model.mlp.ffn_hidden_size = 4096;  // experts outweigh all else
+  config.model.mlp.ffn_hidden_size = 4096;  // experts outweigh everything else
   config.parallel = {4, 1, 1};
   const auto divided = nearest_fitting(resolve(config, {}), make_plan(resolve(config, {})).needed_bytes() / 2);
   ASSERT_TRUE(divided);
   EXPECT_EQ(divided->flags(), "--expert-model-parallel-size 4");
   EXPECT_TRUE(divided->same_result);
-  config.model.moe.num_experts = 0;  // nothing to divide
+  config.model.moe.num_experts = 0;  // no experts to shard
   const auto fewer = nearest_fitting(resolve(config, {}), needed(config, "full") * 2 / 3);
   ASSERT_TRUE(fewer);
   EXPECT_TRUE(fewer->same_result);
@@ -64,12 +64,12 @@ TEST(Fit, DividesExpertsFurtherBeforeItTakesFewerRanks) {
   EXPECT_EQ(fewer->config->parallel.ranks * fewer->config->parallel.threads, 4) << "the cores stay in use";
 }
 
-// Fewer ranks have fewer distributed optimizers, where they cannot have as many.
+// Fewer ranks get fewer optimizer instances if they cannot have as many.
 TEST(Fit, FewerRanksKeepAsManyOptimizersAsDivideThem) {
   RunConfig config = long_config();
   config.data.seq_length = 8;
   config.train.micro_batch_size = 1;
-  config.model.mlp.ffn_hidden_size = 4096;  // weights outweigh all else
+  config.model.mlp.ffn_hidden_size = 4096;  // weights outweigh everything else
   config.model.moe.num_experts = 0;
   config.parallel = {4, 1, 1};
   config.parallel.use_distributed_optimizer = true;
@@ -81,13 +81,13 @@ TEST(Fit, FewerRanksKeepAsManyOptimizersAsDivideThem) {
   EXPECT_EQ(fewer->config->parallel.num_distributed_optimizer_instances, fewer->config->parallel.ranks);
 }
 
-// GPUs that are not here may be any number.
+// The number of GPUs is not limited if they are others than this machine's.
 TEST(Fit, OffersMoreGpus) {
   RunConfig config = long_config();
   config.data.seq_length = 8;
   config.train.micro_batch_size = 1;
   config.train.global_batch_size = 8;
-  config.model.mlp.ffn_hidden_size = 65536;  // experts outweigh the buffers of communication too
+  config.model.mlp.ffn_hidden_size = 65536;  // experts outweigh communication buffers too
   config.parallel = {.ranks = 1, .expert_model_parallel_size = 1, .threads = 1, .device = "cuda"};
   if (cuda::devices() > 0) GTEST_SKIP() << "a GPU is here";
   const int64_t weights = needed(config, "full");
@@ -135,7 +135,7 @@ TEST(Fit, RefusesWithTheWayOut) {
   const RunConfig config = long_config();
   const Plan plan = make_plan(resolve(config, {}));
   require_fits(resolve(config, {}), plan, plan.needed_bytes());
-  require_fits(resolve(config, {}), plan, 0);  // a machine that does not say
+  require_fits(resolve(config, {}), plan, 0);  // a machine whose memory is unknown
   const std::string same =
       message_of<OutOfMemoryError>([&] { require_fits(resolve(config, {}), plan, plan.needed_bytes() - 1); });
   for (const char* words : {"the run does not fit: it needs", "arenas", "usable",

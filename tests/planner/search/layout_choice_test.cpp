@@ -28,8 +28,7 @@ RunConfig laid_out(const RunConfig& config, const LayoutChoice& choice, int64_t 
   return resolve(one, {});
 }
 
-// Two replicas, or two ranks of a ring, that divide nothing, the optimizer, gradients or parameters; two stages; two
-// tensor ranks.
+// Two replicas or two ranks of a ring, with each kind of sharding; two stages; two tensor-parallel ranks.
 TEST(LayoutChoices, OfTwoGpusAreTen) {
   std::multiset<std::string> found;
   for (const LayoutChoice& choice : layout_choices(dense_config(), {.gpus = 2})) {
@@ -44,7 +43,7 @@ TEST(LayoutChoices, OfTwoGpusAreTen) {
   EXPECT_EQ(found, expected);
 }
 
-// Whether it divides the GPUs or not: validation says why not.
+// A held size is kept even if it does not divide the GPUs: validation says why it fails.
 TEST(LayoutChoices, HaveWhatIsHeld) {
   RunConfig config = small_config();
   config.model.num_layers = 8;
@@ -70,7 +69,7 @@ TEST(LayoutChoices, HaveWhatIsHeld) {
     EXPECT_EQ(with_layout(config, c).parallel.data_parallel_sharding_strategy, "optim") << "as it was said";
 }
 
-// The axes always make up all GPUs, and no choice comes twice.
+// The axes always use all GPUs, and no choice is repeated.
 TEST(LayoutChoices, AreOfAllGpusAndEachOnce) {
   RunConfig config = small_config();
   config.model.num_layers = 8;

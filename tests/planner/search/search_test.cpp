@@ -24,7 +24,7 @@ RunConfig moe_config() {
   config.model.attention.num_attention_heads = config.model.attention.num_query_groups = 4;
   config.model.mlp.ffn_hidden_size = 2048;
   config.model.moe.num_experts = 4;
-  config.data.seq_length = 510;  // of which four parts cannot be made
+  config.data.seq_length = 510;  // not divisible by four
   config.train.micro_batch_size = 2;
   config.train.global_batch_size = 16;
   config.train.sample_tokens = 0;
@@ -109,7 +109,7 @@ TEST(Search, SaysHowFarItIs) {
   EXPECT_EQ(last, static_cast<int64_t>(result.best.size()));
 }
 
-// Layouts and times that were found when all micro-batches of all layouts were run, by virtual stages.
+// Layouts and times found by running all micro-batches of all layouts, by virtual stages.
 TEST(Search, RanksAsItDidWithoutShortcuts) {
   const std::map<int64_t, std::vector<std::string>> expected = {
       {0,
@@ -145,7 +145,7 @@ TEST(Search, RanksAsItDidWithoutShortcuts) {
   }
 }
 
-// Estimates and quick plans lose nothing: no layout of all that there are is faster.
+// Estimates and quick plans lose nothing: no possible layout is faster.
 TEST(Search, FindsTheFastestOfAll) {
   RunConfig config = moe_config();
   config.model.num_layers = 2;
@@ -194,7 +194,7 @@ TEST(Search, PageSaysWhatFitsAndHowToUseIt) {
   EXPECT_EQ(json["best"][0]["mesh"], mesh_text(result.best.front().config));
 }
 
-// Whatever a search can be told of a layout.
+// All keys that a search can hold fixed.
 TEST(Search, JsonHasNumbersAndBooleansOfWhatIsHeld) {
   RunConfig config = moe_config();
   config.parallel.tensor_model_parallel_size = 2;
@@ -215,7 +215,7 @@ TEST(Search, JsonHasNumbersAndBooleansOfWhatIsHeld) {
 }
 
 TEST(Search, SaysWhatComesNearestWhereNothingFits) {
-  const SearchOptions options = options_for(int64_t{1300} << 20);  // the reserve for all else takes most of it
+  const SearchOptions options = options_for(int64_t{1300} << 20);  // the reserve takes most of it
   const SearchResult result = search_layouts(moe_config(), cluster(), options);
   EXPECT_TRUE(result.best.empty());
   ASSERT_FALSE(result.near.empty());

@@ -87,7 +87,7 @@ TEST(CeilingsFile, KeepsSpeedsOfGpus) {
   EXPECT_FALSE(file.find(kLoad)->speeds) << "as in files that older programs wrote";
 }
 
-// Whatever stands there: what is no measurement is measured again.
+// Whatever the file contains: an invalid measurement is measured again.
 TEST(CeilingsFile, DamagedSpeedsCountForNothing) {
   const TempFolder folder;
   const fs::path path = folder / "ceilings.json";
@@ -138,11 +138,11 @@ TEST(CeilingsFile, WhatAnotherMachineOrDamageLeftCountsForNothing) {
   CeilingsFile(path, "this machine").keep(round_ceilings());
   EXPECT_TRUE(CeilingsFile(path, "this machine").find({"float32", 2, 1}));
   const CeilingsFile nowhere("/proc/witan/ceilings.json", "this machine");
-  nowhere.keep(round_ceilings());  // a cache that cannot be written to is no error
+  nowhere.keep(round_ceilings());  // an unwritable cache is not an error
   EXPECT_FALSE(nowhere.find({"float32", 2, 1}));
 }
 
-// A machine that can be made busy, and counts how often it is measured.
+// A fake machine that can be busy and counts its measurements.
 struct Machine {
   CeilingsFile file(const fs::path& path) {
     return {path,
@@ -214,7 +214,7 @@ TEST(CeilingsFile, RunsRaiseACeilingThatTheyExceed) {
 
 TEST(Ceilings, TheFasterOfTwoMeasurements) {
   Ceilings one = round_ceilings(), other = round_ceilings();
-  one.kernels["gemm"] = {25e9, 1e9, 0.25};  // of another amount, and twice as fast
+  one.kernels["gemm"] = {25e9, 1e9, 0.25};  // another amount of work, and twice as fast
   one.kernels["rope"] = {1e9, 1e9, 1};
   one.exchange["all_reduce"] = 3e9;
   one.copy_bytes = 5e9;

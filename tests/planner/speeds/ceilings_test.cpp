@@ -9,7 +9,7 @@
 namespace witan {
 namespace {
 
-// Two threads that have one core between them are as badly off as on a machine that does something else besides.
+// Two threads that share one core are like threads on a busy machine.
 TEST(Ceilings, AMachineIsBusyWhereThreadsWaitForCores) {
   cpu_set_t all, one;
   sched_getaffinity(0, sizeof all, &all);

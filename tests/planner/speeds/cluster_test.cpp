@@ -10,7 +10,7 @@ namespace {
 
 using test::message_of;
 
-// Hosts of 8 GPUs with links of 400 GB/s, of which exchanges reach three quarters, and adapters of 50.
+// Hosts of 8 GPUs with links of 400 GB/s, of which collectives reach three quarters, and adapters of 50 GB/s.
 constexpr double kLink = 300e9, kNetwork = 50e9, kBytes = 1e9;
 Cluster cluster() {
   return {find_gpu("h100"), 8, 400e9, kNetwork};
@@ -29,7 +29,7 @@ TEST(Cluster, ExchangesGoByTheLinksTheyCross) {
   parallel.sequence_parallel = parallel.use_distributed_optimizer = true;
   EXPECT_DOUBLE_EQ(seconds(parallel, "tensor", "all_gather"), kBytes / kLink) << "within a host";
   EXPECT_DOUBLE_EQ(seconds(parallel, "shard", "reduce_scatter_uneven"), kBytes / kNetwork) << "one rank of each host";
-  // Eight adapters of each host carry a ring of all together, which links then bound.
+  // A ring uses all eight adapters of each host, so that the links limit it.
   EXPECT_DOUBLE_EQ(seconds(parallel, "shard x tensor", "all_gather"), kBytes / kLink);
   // Of 15 others 8 are on the other host.
   EXPECT_DOUBLE_EQ(seconds(parallel, "expert", "all_to_all"), kBytes * 8 / 15 / kNetwork);
@@ -41,7 +41,7 @@ TEST(Cluster, ExchangesGoByTheLinksTheyCross) {
   EXPECT_DOUBLE_EQ(seconds(parallel, "pipeline", "send"), kBytes / kLink);
 }
 
-// An adapter for each of two ranks of a host is less than a link.
+// The adapters of two ranks on a host are slower than a link.
 TEST(Cluster, RingsUseTheAdaptersOfTheirRanks) {
   ParallelConfig parallel{16, 1, 1};
   parallel.tensor_model_parallel_size = 4;

@@ -28,7 +28,7 @@ TEST(CpuSpeeds, AFitFindsWhatCallsAreMadeOf) {
   }
 }
 
-// One size tells of one term alone: which of them is as good as another, as long as the time is the measured one.
+// One size determines only one term: any is right if the time is the measured one.
 TEST(CpuSpeeds, AFitOfOneSizeIsRightThere) {
   const TimedCalls one = timed({1e-6, 7e-12, 9e-11}, 4, 1e6, 1e5);
   const CallSpeed speed = fit_speed({one, one});
@@ -36,7 +36,7 @@ TEST(CpuSpeeds, AFitOfOneSizeIsRightThere) {
 }
 
 TEST(CpuSpeeds, NoPartOfAFitIsNegative) {
-  // A call of four times the work took half of the time, as on a busy machine.
+  // A call with four times the work took half of the time, as on a busy machine.
   const CallSpeed speed = fit_speed({{1e6, {0, 0, 1e-3, 1}}, {4e6, {0, 0, 0.5e-3, 1}}});
   EXPECT_GE(speed.call, 0);
   EXPECT_GE(speed.flop, 0);
@@ -82,7 +82,8 @@ TEST(CpuSpeeds, AFileMayClaimAnything) {
   EXPECT_FALSE(speeds.valid());
 }
 
-// A product of long sums is near the peak, one of short sums is bound by memory, and a small one by its call.
+// A product with long sums is near the peak, one with short sums is bound by memory, and a small one by the cost of a
+// call.
 TEST(CpuSpeeds, TypicalOnesAreSharesOfThePeaks) {
   const CpuSpeeds speeds = typical_cpu_speeds(100e9, 10e9, 1);
   const auto share = [&](int64_t m, int64_t n, int64_t k) {

@@ -8,7 +8,7 @@ namespace {
 
 using testing::Rank;
 
-// Small enough for a CPU, on which the same calls are measured as on a GPU.
+// Sizes small enough for a CPU, which can measure the same calls as a GPU.
 MeasuredSizes small_sizes() {
   MeasuredSizes sizes;
   sizes.sides = {16, 64, 256};

@@ -19,11 +19,11 @@ double seconds(int64_t m, int64_t n, int64_t k) {
 }
 
 TEST(GpuSpeeds, TilesFillWaves) {
-  // 128 tiles of 128 x 256: one wave, of whose steps 64 are what a tile costs beside them.
+  // 128 tiles of 128 x 256: one wave, of whose steps 64 are the fixed cost of a tile.
   EXPECT_NEAR(tiled_rate({2048, 2048, 4032, 1}, kProcessors, kFlops), kFlops * 4032 / 4096, 1);
   EXPECT_NEAR(seconds(2048, 2048 + 1, 4032), 2 * seconds(2048, 2048, 4032), 1e-9) << "one tile more is a second wave";
   EXPECT_NEAR(seconds(1, 1, 512), seconds(128, 256, 512), 1e-12) << "a tile is a tile";
-  // Four tiles with a long sum are divided among multiprocessors, as far as each gets 1024 steps.
+  // Four tiles with long sums are split over multiprocessors as long as each gets 1024 steps.
   EXPECT_NEAR(seconds(256, 512, 16384), seconds(2048, 2048, 1024), 1e-9);
 }
 
@@ -62,7 +62,7 @@ TEST(GpuSpeeds, ShapesDecideRates) {
               1e-9);
 }
 
-// A file may claim anything.
+// A file may contain any values.
 TEST(GpuSpeeds, KnowWhatIsNone) {
   const GpuSpeeds good = typical_speeds(find_gpu("h100"), 2);
   EXPECT_TRUE(good.valid());
@@ -82,7 +82,7 @@ TEST(GpuSpeeds, KnowWhatIsNone) {
   }
 }
 
-// What is not measured is taken from the model with the device's name, or from what was measured of it.
+// Values that were not measured come from the GPU model with the device's name, or are scaled from what was measured.
 TEST(GpuSpeeds, GpusAtHandAreOneHost) {
   Ceilings ceilings = Cluster{find_gpu("h200")}.ceilings({"bfloat16", 4, 1});
   ceilings.load.gpu = "NVIDIA H200";

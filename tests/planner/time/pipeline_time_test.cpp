@@ -25,7 +25,7 @@ TEST(PipelineTime, EvenStagesHaveTheKnownBubble) {
       }
 }
 
-// What the rendezvous of transfers costs against the closed form is some percent (parallel/schedule.h).
+// The rendezvous of transfers costs some percent compared with the closed form (parallel/schedule.h).
 TEST(PipelineTime, ChunksDivideTheBubble) {
   for (const int chunks : {2, 4}) {
     const Pipeline pipeline{4, chunks, 16};
@@ -37,7 +37,7 @@ TEST(PipelineTime, ChunksDivideTheBubble) {
   }
 }
 
-// The first micro-batch reaches the last stage, which then works without a pause, and the last one comes back.
+// The first micro-batch reaches the last stage, which then works without pausing, and the last micro-batch returns.
 TEST(PipelineTime, TheSlowestStageHoldsUpTheOthers) {
   const Pipeline pipeline{4, 1, 8};
   std::vector<StagePassTimes> stages = even(pipeline, 1, 2);
@@ -49,7 +49,7 @@ TEST(PipelineTime, TheSlowestStageHoldsUpTheOthers) {
 }
 
 TEST(PipelineTime, TransfersHoldUpBothEnds) {
-  // There: a forward, a transfer and a forward. Back: a backward, a transfer and a backward.
+  // Forward: a pass, a transfer and a pass. Backward: the same.
   const Pipeline pipeline{2, 1, 1};
   EXPECT_NEAR(play_pipeline(pipeline, even(pipeline, 1, 2), 0.25).seconds, 6.5, 1e-9);
 }

@@ -1,6 +1,5 @@
-// Steps that were measured on H100s and H200s, against what a plan for such GPUs says beforehand. The figures are those
-// of docs/performance.md and docs/performance-log.md; which of them the typical speeds were fitted to
-// is said of each.
+// Compares steps that were measured on H100s and H200s with their predictions for these GPUs. The figures are those of
+// docs/performance.md and docs/performance-log.md; each says whether the typical speeds were fitted to it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,13 +16,13 @@
 namespace witan {
 namespace {
 
-constexpr double kPromise = 0.10;  // of the measured time
+constexpr double kPromise = 0.10;  // largest error relative to the measured time
 
 enum class Use : uint8_t { fitted, held_out };
 
 struct Reference {
   const char* name;
-  const char* recipe;  // below recipes/
+  const char* recipe;  // path below recipes/
   const char* gpu;
   int64_t gpus;
   double milliseconds;
@@ -87,7 +86,7 @@ void wide_gradients(RunConfig& config) {
 void narrow_gradients(RunConfig& config) {
   config.parallel.gradient_dtype = "bfloat16";
 }
-// Where products sum up what the norm needs, as GPUs do today.
+// GEMMs compute the block sums for the norm, as on GPUs today.
 std::function<void(RunConfig&)> fused(std::function<void(RunConfig&)> change = {}) {
   return [=](RunConfig& config) {
     config.parallel.gradient_norm_fusion = "auto";
@@ -98,9 +97,8 @@ void narrow_moments(RunConfig& config) {
   config.optimizer.exp_avg_dtype = config.optimizer.exp_avg_sq_dtype = "bfloat16";
 }
 
-// Most steps were measured before products summed up gradients for the norm, and are predicted so.
-// Tensor-parallel steps of H200s were measured when NCCL carried their collectives, which WITAN_COMM_PEERS = 0 makes it
-// do today.
+// Most steps were measured before GEMMs computed block sums, and are predicted without them. Tensor-parallel steps on
+// H200s were measured when NCCL carried their collectives, as it does today with WITAN_COMM_PEERS=0.
 const std::vector<Reference>& references() {
   static const std::vector<Reference> all = {
       {"dense", kDense, "h200", 1, 41.1, Use::fitted},
@@ -184,13 +182,13 @@ TEST(ReferenceLayouts, ArePredictedWithinATenth) {
   }
 }
 
-// A fit to all that it is tested with would prove nothing.
+// A fit to all steps with which it is tested would prove nothing.
 TEST(ReferenceLayouts, HalfOfThemAreHeldOut) {
   const auto held_out = std::ranges::count(references(), Use::held_out, &Reference::use);
   EXPECT_GE(2 * held_out, std::ssize(references()));
 }
 
-// Of the layouts of four H200s, by the time that they were measured to take.
+// The layouts of four H200s are ordered by measured time.
 TEST(ReferenceLayouts, AreRankedAsTheyWereMeasured) {
   std::vector<std::pair<double, double>> times;  // measured, predicted
   for (const Reference& one : references())

@@ -10,7 +10,7 @@ namespace {
 
 using testing::small_config;
 
-// A machine of round figures: the product of matrices is bound by FLOPs, the norm by bytes.
+// A machine with round figures: matrix products are bound by FLOPs, norms by bytes.
 Ceilings round_ceilings() {
   Ceilings c;
   c.load = {"float32", 2, 1};
@@ -36,7 +36,7 @@ TEST(StepTime, TakesWhatBoundsAKernelOverItsRate) {
   RunConfig config = small_config();
   config.parallel = {2, 1, 1};
   const StepTime time = predict_step(plan_of_kernels(), config, round_ceilings());
-  EXPECT_DOUBLE_EQ(time.parts.at("attention"), 2.0);       // 100 GFLOP at 50 GFLOP/s, whatever its bytes
+  EXPECT_DOUBLE_EQ(time.parts.at("attention"), 2.0);       // 100 GFLOP at 50 GFLOP/s, regardless of its bytes
   EXPECT_DOUBLE_EQ(time.parts.at("head"), 2.0);            // 10 GB at 5 GB/s
   EXPECT_DOUBLE_EQ(time.parts.at("exchange"), 0.5 + 0.5);  // 1 GB at 2 GB/s, 2 GB at 4 GB/s
   EXPECT_DOUBLE_EQ(time.seconds, 5.0) << "the slower rank's";
@@ -53,7 +53,7 @@ TEST(StepTime, CountsWhatIsBetweenKernels) {
   EXPECT_DOUBLE_EQ(time.seconds, 6.0);
 }
 
-// Calls of kernels that take next to nothing beside their fixed cost: what a tiny model's step mostly consists of.
+// Kernel calls that are almost all fixed cost, which dominate a tiny model's step.
 TEST(StepTime, CallsCostWhateverTheyDoOnACpuToo) {
   using Phase = TraceContext::Phase;
   Plan plan;
@@ -77,7 +77,7 @@ TEST(StepTime, CallsCostWhateverTheyDoOnACpuToo) {
   ceilings.calls.exchange_call = 1e-4;
   ceilings.calls.between_call = 1e-6;
   const StepTime time = predict_step(plan, config, ceilings);
-  // 100 calls of 11 us, 200 MFLOP at 100 GFLOP/s, 25 M values of sums of 8.
+  // 100 calls of 11 us, 200 MFLOP at 100 GFLOP/s, 25 M values with sums of 8 terms.
   EXPECT_NEAR(time.parts.at("attention"), 100 * 11e-6 + 2e-3 + 2.5e-3, 1e-12);
   EXPECT_NEAR(time.parts.at("head"), 50 * 21e-6 + 1e-3, 1e-12);
   EXPECT_NEAR(time.parts.at("other"), 5e6 / 3e9 + 10e-6, 1e-12) << "not measured by call: at the mean rate";
@@ -86,25 +86,25 @@ TEST(StepTime, CallsCostWhateverTheyDoOnACpuToo) {
   double sum = 0;
   for (const auto& [part, seconds] : time.parts) sum += seconds;
   EXPECT_NEAR(time.seconds, sum, 1e-12);
-  ceilings.between = 0.5;  // of large kernels it is a share
+  ceilings.between = 0.5;  // with large kernels it is a share
   EXPECT_NEAR(predict_step(plan, config, ceilings).parts.at("head"), 1.5 * (50 * 20e-6 + 1e-3), 1e-12);
 }
 
-// QR and eigenvectors are LAPACK's on the CPU: by one thread, far below what products reach.
+// LAPACK computes QR and eigenvectors on one CPU thread, far more slowly than products.
 TEST(StepTime, LapackTakesAThreadAtAFewPercentOfItsMultiplyAdds) {
   Plan plan = plan_of_kernels();
   plan.ranks[0].step = {{"optimizer", {{"renew_basis", {6e9, 1e6}}, {"inverse_root", {3e9, 0}}}}};
   RunConfig config = small_config();
   config.parallel = {2, 1, 4};
   Ceilings ceilings = round_ceilings();
-  ceilings.load.threads = 4;  // of 25 GFLOP/s each
+  ceilings.load.threads = 4;  // 25 GFLOP/s each
   config.optimizer.optimizer = "soap";
   EXPECT_NEAR(predict_step(plan, config, ceilings).parts.at("optimizer"), 6 / (0.08 * 25), 1e-9);
   config.optimizer.optimizer = "shampoo";
   EXPECT_NEAR(predict_step(plan, config, ceilings).parts.at("optimizer"), 9 / (0.08 * 25), 1e-9);
   config.optimizer.shampoo_root = "newton";
   EXPECT_NEAR(predict_step(plan, config, ceilings).parts.at("optimizer"), 6 / (0.08 * 25), 1e-9);
-  ceilings.calls = typical_cpu_speeds(25e9, 1e9, 4);  // say nothing of it
+  ceilings.calls = typical_cpu_speeds(25e9, 1e9, 4);  // no measured speed for these kernels
   EXPECT_NEAR(predict_step(plan, config, ceilings).parts.at("optimizer"), 6 / (0.08 * 25), 1e-9);
 }
 
@@ -136,7 +136,7 @@ TEST(StepTime, KernelsThatWereNotMeasuredGoAtTheMeanRate) {
   plan.ranks[0].step = {{"attention", {{"unheard of", {0, 6e9}}}}};
   RunConfig config = small_config();
   config.parallel = {2, 1, 1};
-  // All kernels together: 51 GFLOP and 6 GB in 2 s, nearer to the ceiling of bytes (30 %) than of FLOPs (26 %).
+  // All kernels together: 51 GFLOP and 6 GB in 2 s, closer to the ceiling of bytes (30 %) than of FLOPs (26 %).
   EXPECT_DOUBLE_EQ(predict_step(plan, config, round_ceilings()).parts.at("attention"), 2.0);
 }
 
@@ -153,7 +153,7 @@ TEST(StepTime, RanksBeyondTheCoresTakeTurns) {
   EXPECT_EQ(load_of(config, 64), (Load{"float32", 2, 8}));
 }
 
-// 16 GPUs of two hosts, whose kernels take 0.3 s of one micro-batch, 0.2 s of them backward.
+// 16 GPUs on two hosts, whose kernels take 0.3 s per micro-batch, 0.2 s of them in the backward.
 class ClusterStepTest : public ::testing::Test {
  protected:
   using Phase = TraceContext::Phase;
@@ -168,7 +168,7 @@ class ClusterStepTest : public ::testing::Test {
     ceilings_.speeds->kernels = {{"", {1e-3, 1e12, 1e12}}, {"gemm", {0, 1e12, 0}}};
     ceilings_.speeds->exchanges = {{"", {0, 0, kRate}}};
   }
-  // Of exchanges that are waited for, where a rank sends what takes so long.
+  // Exchanges without overlap; `seconds` determines the bytes that a rank sends.
   double waited(CallKind kind, double seconds, double calls = 1e6) {
     plan_.ranks[0].calls = {{{.phase = Phase::forward, .part = "attention", .name = "gemm"}, {0.1e12, 0, 0, 1}},
                             {{.phase = Phase::backward, .part = "attention", .name = "gemm"}, {0.2e12, 0, 0, 1}}};
@@ -193,7 +193,7 @@ TEST_F(ClusterStepTest, ReductionsHideBehindTheLastBackward) {
   EXPECT_NEAR(waited(reduction(true), 0.5), 0.3, 1e-6);
   EXPECT_NEAR(waited(reduction(true), 0.15, 3), 0.05, 1e-9) << "the last one has nothing to hide behind";
   EXPECT_NEAR(waited(reduction(false), 0.15), 0.15, 1e-9);
-  plan_.micro_batches = 2;  // half of the backward is the last one's
+  plan_.micro_batches = 2;  // half of the backward belongs to the last micro-batch
   EXPECT_NEAR(waited(reduction(true), 0.15), 0.05, 1e-6);
   config_.parallel.data_parallel_sharding_strategy = "optim_grads_params";
   EXPECT_NEAR(waited(reduction(true), 0.15), 0, 1e-6) << "of sharded gradients each micro-batch's";
@@ -225,15 +225,15 @@ TEST_F(ClusterStepTest, CallsCostWhateverTheyDo) {
   EXPECT_NEAR(waited(kind, 0, 20), 20 * (1e-3 + 6e-4), 1e-9) << "six ranks beyond two";
 }
 
-// Groups that span hosts go at their adapters' rate, and each call crosses the network.
+// Groups that span hosts run at their adapters' rate, and each call has the network's latency.
 TEST_F(ClusterStepTest, ExchangesBetweenHostsGoByTheNetwork) {
   const Cluster small{find_gpu("h100"), 4, 450e9, 50e9};
   plan_.ranks[0].calls = {{{.phase = Phase::forward, .group = "expert", .name = "all_to_all"}, {0, 7e9, 0, 100}}};
-  // Of seven others of the group four are on the other host.
+  // Of seven others in the group four are on the other host.
   EXPECT_NEAR(predict_step(plan_, config_, ceilings_, &small).seconds, 4e9 / 50e9 + 100 * 1e-5, 1e-9);
 }
 
-// Two stages, of which the second has a head that takes as long as all of its layers.
+// Two stages, of which the second has a head that takes as long as all its layers.
 TEST_F(ClusterStepTest, StagesOfAPipelineArePlayed) {
   config_.parallel = {2, 1, 1};
   config_.parallel.pipeline_model_parallel_size = 2;
@@ -262,7 +262,7 @@ TEST(StepTime, ARunIsStepsAndLooks) {
   config.train.train_iters = 120;
   config.train.eval_interval = 10;
   config.train.eval_iters = 4;
-  config.train.global_batch_size = 16;  // of micro-batches of 2: 4 on a rank
+  config.train.global_batch_size = 16;  // micro-batches of 2: 4 per rank
   StepTime step;
   step.seconds = 2;
   step.eval_seconds = 0.5;
@@ -270,13 +270,13 @@ TEST(StepTime, ARunIsStepsAndLooks) {
   EXPECT_DOUBLE_EQ(predict_run(step, config, 500), 0);
   config.train.eval_interval = 0;
   EXPECT_DOUBLE_EQ(predict_run(step, config, 20), 100 * 2 + 4 * 4 * 0.5) << "one look, at the end";
-  // Never more than the held-out text has: 6 samples are two micro-batches of 2 on each rank, the last one padded.
+  // Never more than the validation split has: 6 samples are two micro-batches of 2 on each rank, the last one padded.
   EXPECT_DOUBLE_EQ(predict_run(step, config, 20, 6), 100 * 2 + 2 * 0.5);
   EXPECT_DOUBLE_EQ(predict_run(step, config, 20, 1), 100 * 2 + 0.5);
   EXPECT_DOUBLE_EQ(predict_run(step, config, 20, 1000), 100 * 2 + 4 * 4 * 0.5);
 }
 
-// What a plan counts, the probes have measured: a kernel that they miss would be guessed.
+// The probes measure every kernel that a plan counts: a kernel that they lacked would be guessed.
 TEST(Ceilings, MeasureEveryKernelOfAStep) {
   const Ceilings ceilings = measure_ceilings({"float32", 2, 1});
   EXPECT_GT(ceilings.fma_flops, 0);
