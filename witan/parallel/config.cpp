@@ -35,10 +35,9 @@ Fields ParallelConfig::fields() {
       Field{"expert_model_parallel_size", &expert_model_parallel_size,
             "Expert-parallel size (0: as large as ranks and experts allow)"}
           .between(0, 1 << 20),
-      Field{
-          "hierarchical_expert_parallel_size", &hierarchical_expert_parallel_size,
-          "Expert-parallel ranks that share a host: a token travels once to each host that has any of its experts, and "
-          "within the host to their ranks (0: from rank to rank)"}
+      Field{"hierarchical_expert_parallel_size", &hierarchical_expert_parallel_size,
+            "Expert-parallel ranks per host: a token is sent once to each host that has any of its experts, and from "
+            "there to their ranks (0: directly from rank to rank)"}
           .between(0, 1 << 20),
       Field{"expert_tensor_parallel_size", &expert_tensor_parallel_size,
             "Tensor-parallel size within an expert (0: same as tensor_model_parallel_size)"}
@@ -100,9 +99,10 @@ Fields ParallelConfig::fields() {
       Field{"deterministic", &deterministic,
             "Same bits in every layout, by summing gradients in a fixed tree; with tensor or context parallelism: in "
             "every run of one layout"},
-      Field{"batch_invariant_mode", &batch_invariant_mode,
-            "Same bits of a token's forward whatever is computed beside it, so that generation's log probabilities are "
-            "training's to the bit on GPUs too, which is slower (a CPU always does)"},
+      Field{
+          "batch_invariant_mode", &batch_invariant_mode,
+          "Same bits of a token's forward regardless of the rest of the batch, so that log probabilities of generation "
+          "equal training's to the bit on GPUs too, which is slower (a CPU always does this)"},
       Field{"device", &device, "Device of the ranks: one GPU each, or the CPU; auto: GPUs if there are any"}.one_of(
           {"auto", "cpu", "cuda"}),
       Field{"cuda_graph", &cuda_graph, "Capture the whole step as one CUDA graph where possible"},
@@ -111,9 +111,9 @@ Fields ParallelConfig::fields() {
           .one_of({"float32", "bfloat16"}),
       Field{
           "gradient_norm_fusion", &gradient_norm_fusion,
-          "Sum up the gradients of experts for the gradient norm in the products that write them, where no other rank "
-          "has a part of them; the norm is then the same to rounding, not to the bit; auto: on GPUs, but in "
-          "deterministic mode"}
+          "Sum the gradients of experts for the gradient norm in the GEMMs that write them, if no other rank has a "
+          "part of them; the norm is then the same to rounding, not to the bit; auto: on GPUs, except in deterministic "
+          "mode"}
           .one_of({"auto", "true", "false"}),
   };
 }
