@@ -108,9 +108,10 @@ void require_disk(const TrainConfig& config, const FolderBytes& bytes, const Dis
   const double needed = of_checkpoints + of_anomalies(config, bytes, state);
   if (have >= needed) return;
   throw DiskFullError(cat(folder.string(), ": ", checkpoints_text(config, state, each),
-                          anomalies > 0 ? cat(", and keeps ", anomalies, state.anomalies > 0 ? " more" : "",
-                                              " of the steps that go wrong, ", size(static_cast<double>(bytes.anomaly)), " each")
-                                        : "",
+                          anomalies > 0
+                              ? cat(", and keeps ", anomalies, state.anomalies > 0 ? " more" : "",
+                                    " of the steps that go wrong, ", size(static_cast<double>(bytes.anomaly)), " each")
+                              : "",
                           ": it needs ", size(needed), state.checkpoints > 0 ? " more" : "", ", and ", size(have),
                           " are free on that disk. Free ", size(needed - have),
                           what_to_give_up(config, bytes, state, have), ", or ", elsewhere));

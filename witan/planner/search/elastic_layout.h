@@ -17,9 +17,9 @@ struct RankLimits {
 // Throws Error if a layout fails for another reason than its sizes, such as too much memory.
 using LayoutCheck = std::function<void(const ResolvedConfig&)>;
 
-// Changes the layout of `given` as little as possible so that it has a number of ranks within the limits, each a process
-// of this host, and resolves it with `facts`, except for their `launched`. Model, global batch, micro-batches and the
-// order of samples stay. These are tried in order, and the first that is valid and passes `check` is returned:
+// Changes the layout of `given` as little as possible so that it has a number of ranks within the limits, each a
+// process of this host, and resolves it with `facts`, except for their `launched`. Model, global batch, micro-batches
+// and the order of samples stay. These are tried in order, and the first that is valid and passes `check` is returned:
 //   1. fewer data-parallel ranks: the most that divide the micro-batches
 //   2. for each such number smaller expert_model_parallel_size, expert_tensor_parallel_size and
 //      num_distributed_optimizer_instances, each a divisor of the given one

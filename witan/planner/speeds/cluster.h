@@ -43,8 +43,8 @@ struct Cluster {
 };
 
 // The time of one rank's collectives, without waiting for peers and without latency. Consecutive ranks share a host.
-//   rings (all others)    within a host at the link's rate; over several hosts at the total rate of the network adapters
-//                         of the group's ranks on one host, which NCCL uses in parallel, and never above the link's
+//   rings (all others)    within a host at the link's rate; over several hosts at the sum of the adapters of its
+//                         ranks on one host, which NCCL uses in parallel, and never above the link's rate
 //   all-to-all, rows      bytes that leave the host at the adapter's rate, and the others over links at the same time
 //   send                  to neighbours: at the adapter's rate if any of them is on another host
 class LinkClock {

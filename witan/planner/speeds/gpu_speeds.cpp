@@ -105,9 +105,10 @@ bool GpuSpeeds::valid() const {
 
 // Fitted to the steps that tests/planner/time/reference_layouts_test.cpp marks as such, starting from measurements of
 // single kernels in docs/performance-log.md: products of a dense step at 668 to 739 TFLOP/s of 989; attention's forward
-// at 430 TFLOP/s and its backward in 279 us at 2048 positions, and calls of 256 to 512 positions in context parallelism;
-// groups of 256, 1024 and 4096 rows; AdamW at 3.97 of 4.8 TB/s; the router's wide products in 20 to 27 us; exchanges of
-// 16 MB through peers' memory in 42 us, gathers of 8.4 MB at 270 and sums at 300 GB/s; NCCL at 285 to 340 of 450 GB/s.
+// at 430 TFLOP/s and its backward in 279 us at 2048 positions, and calls of 256 to 512 positions in context
+// parallelism; groups of 256, 1024 and 4096 rows; AdamW at 3.97 of 4.8 TB/s; the router's wide products in 20 to 27 us;
+// exchanges of 16 MB through peers' memory in 42 us, gathers of 8.4 MB at 270 and sums at 300 GB/s; NCCL at 285 to 340
+// of 450 GB/s.
 GpuSpeeds typical_speeds(const GpuModel& gpu, int64_t value_bytes) {
   constexpr double kMicro = 1e-6, kTera = 1e12, kBf16 = 989 * kTera;  // of the measured GPUs
   const double sheet = value_bytes == 2 ? gpu.bf16_flops : gpu.f32_flops, scale = sheet / kBf16;

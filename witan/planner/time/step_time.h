@@ -18,11 +18,11 @@ struct StepTime {
   double eval_seconds = 0;  // seconds to evaluate one micro-batch on every rank
 };
 
-// The step time of the slowest rank, with balanced experts. Pipelines are simulated with their schedule and the times of
-// each stage's passes (planner/time/rank_time.h); "bubble" is then the time that the slowest stage waits.
+// The step time of the slowest rank, with balanced experts. Pipelines are simulated with their schedule and the times
+// of each stage's passes (planner/time/rank_time.h); "bubble" is then the time that the slowest stage waits.
 //
-// On a CPU a kernel call takes what Ceilings::calls say: a fixed time, plus times for its FLOPs and for what it moves. A
-// kernel without such speeds takes its FLOPs or its bytes over its measured rate, whichever bound it when it was
+// On a CPU a kernel call takes what Ceilings::calls say: a fixed time, plus times for its FLOPs and for what it moves.
+// A kernel without such speeds takes its FLOPs or its bytes over its measured rate, whichever bound it when it was
 // measured; one that was not measured at all runs at the mean rate of all. Exchanges take a fixed time plus their bytes
 // over the measured rate, without waiting for busier peers. If there are more ranks than were measured at once, which
 // are as many as there are cores, they take turns. Shampoo's eigenvectors and SOAP's bases run on one thread of a rank
