@@ -109,7 +109,7 @@ TEST(Sampler, MinPKeepsWhatIsNearTheLikeliest) {
   expect_distribution(frequencies({.min_p = 0.6}, logits), {{1, 4 / 7.}, {3, 3 / 7.}});
   // Temperature comes first: at 0.5 the ratios are 1/16, 1, 1/4, 9/16.
   EXPECT_EQ(drawn({.temperature = 0.5, .min_p = 0.26}, logits), (std::set<int32_t>{1, 3}));
-  // Of what top-k and top-p leave.
+  // min-p applies to what top-k and top-p leave.
   EXPECT_EQ(drawn({.top_k = 3, .min_p = 0.01}, logits), (std::set<int32_t>{1, 2, 3}));
   EXPECT_EQ(drawn({.top_p = 0.5, .min_p = 0.01}, logits), (std::set<int32_t>{1, 3}));
   EXPECT_THROW(Sampler({.min_p = 1.5}), ConfigError);

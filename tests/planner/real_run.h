@@ -24,7 +24,7 @@ inline RankCounts counts_of(const RankPlan& plan) {
   return {plan.arena_bytes, plan.tags, plan.sent};
 }
 
-// What a run does around its steps that its configuration does not say.
+// Parts of a run besides its steps that its configuration does not determine.
 struct RealRun {
   int64_t prompt_tokens = 1;  // of the sample's prompt
   size_t evaluated = 1;       // micro-batches per rank in each evaluation

@@ -25,7 +25,7 @@ constexpr int kReportDepth = 8;
 // The tensors that this rank writes.
 struct LocalShard {
   std::vector<TensorInfo> infos;                                // under their names in the shard
-  std::unordered_map<std::string, const StateTensor*> tensors;  // likewise
+  std::unordered_map<std::string, const StateTensor*> tensors;  // by the name in the shard
   Json report = Json::object();                                 // for rank 0
 };
 

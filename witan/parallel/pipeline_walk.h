@@ -15,7 +15,7 @@ namespace witan {
 class Repetition {
  public:
   virtual ~Repetition() = default;
-  virtual void begin() = 0;  // of a walk
+  virtual void begin() = 0;  // called when a walk begins
   // Called after the last pass of a micro-batch while the following steps repeat the preceding ones. Returns the number
   // of micro-batches after which everything is as it was; 0: unknown.
   virtual int64_t period(int64_t micro_batch) = 0;

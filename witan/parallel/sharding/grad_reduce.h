@@ -53,8 +53,8 @@ class GradReduce {
   struct Into {
     bool tree;   // the gradients are summed over all of the rank's micro-batches; false: over one, and the shard
                  // accumulates them
-    bool first;  // of the step
-    bool last;   // of the step, when replicas of the accumulated shard are summed
+    bool first;  // first reduction of the step
+    bool last;   // last reduction of the step, when replicas of the accumulated shard are summed
   };
   // For sharded gradients: reduces the bucket's gradients into its shard. The full gradients are freed, on a GPU as
   // soon as they are reduced.

@@ -137,7 +137,7 @@ std::string ways_out(const SearchResult& result, const RunConfig& base, const Se
 }  // namespace
 
 std::string held_text(const RunConfig& base, const SearchOptions& options) {
-  RunConfig config = base;  // whose fields can be listed
+  RunConfig config = base;  // fields() needs a config that is not const
   std::string text;
   for (const Field& field : held_fields(config, options)) {
     std::string value = field.text();  // Field::text() has TOML's quotes
@@ -180,7 +180,7 @@ std::string search_json(const SearchResult& result, const RunConfig& base, const
   json["gpus"] = options.limits.gpus;
   json["memory_bytes"] = options.memory;
   json["held"] = nlohmann::ordered_json::object();
-  RunConfig config = base;  // whose fields can be listed
+  RunConfig config = base;  // fields() needs a config that is not const
   for (const Field& field : held_fields(config, options)) json["held"][field.name] = json_of(field);
   json["considered"] = result.considered;
   json["refused"] = result.refused;

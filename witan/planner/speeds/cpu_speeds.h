@@ -18,8 +18,8 @@ struct CallSpeed {
   bool operator==(const CallSpeed&) const = default;
 };
 
-// What calls of one kind move. For a kernel with a shape: its FLOPs over the smallest extent, since a product whose
-// sums have 16 terms writes a value for every 16 multiply-adds. For any other kernel: its bytes.
+// The values or bytes that calls of one kind move. For a kernel with a shape: its FLOPs over the smallest extent, since
+// a product whose sums have 16 terms writes a value for every 16 multiply-adds. For any other kernel: its bytes.
 double moved_by(const std::string& kernel, const CallShape& shape, const Cost& cost);
 
 // Timed calls of a kernel: cost.calls of them in cost.seconds.
