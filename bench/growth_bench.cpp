@@ -13,7 +13,7 @@
 #include "witan/base/threads/threads.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/planner/plan.h"
-#include "witan/planner/random_batch.h"
+#include "witan/planner/speeds/random_batch.h"
 #include "witan/train/step/engine.h"
 
 namespace witan {

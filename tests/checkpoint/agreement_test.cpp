@@ -1,9 +1,8 @@
-#include "witan/checkpoint/agreement.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "checkpoint/checkpoint_support.h"
+#include "witan/checkpoint/store.h"
 
 namespace witan {
 namespace {

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "checkpoint/checkpoint_support.h"
-#include "witan/checkpoint/agreement.h"
+#include "witan/checkpoint/store.h"
 
 namespace witan {
 namespace {
@@ -35,7 +35,7 @@ CheckpointContent content_of(Stream& stream, int rank, int size, int64_t step) {
   return {step, model_state(stream, rank, size, static_cast<int>(step)), {{"loss", 0.5}}, {{"config.toml", "x = 1\n"}}};
 }
 
-// Training's collectives go on meanwhile, and its arena is its own.
+// Training's collectives continue during the save, which has an arena of its own.
 TEST(BackgroundSave, SavesWhileTheRanksDoOtherThings) {
   const TempFolder folder;
   on_saving_ranks(4, [&](BackgroundSave& saving, Group& training, Stream& stream) {
@@ -84,14 +84,14 @@ TEST(BackgroundSave, ItsErrorIsEveryRanks) {
     saving.begin(folder / "file", content_of(stream, training.rank(), 3, 1), 1);
     EXPECT_THAT(message_of<CheckpointError>([&] { saving.finish(); }),
                 AllOf(HasSubstr((folder / "file").string()), HasSubstr("(rank 0)")));
-    // The next one is as if nothing had been.
+    // The next save works as if nothing had happened.
     saving.begin(folder / "elsewhere", content_of(stream, training.rank(), 3, 2), 1);
     EXPECT_TRUE(saving.finish().has_value());
   });
   EXPECT_THAT(names_in(folder / "elsewhere"), ElementsAre("step-2"));
 }
 
-// A step that fails must not take the save of the step before it along.
+// A failing step must not destroy the save of the previous step.
 TEST(BackgroundSave, IsCompleteBeforeARankThatFailedIsGone) {
   const TempFolder folder;
   const std::string message = message_of<DataError>([&] {
@@ -106,7 +106,7 @@ TEST(BackgroundSave, IsCompleteBeforeARankThatFailedIsGone) {
   verify_checkpoint(open_checkpoint(folder / "step-1"));
 }
 
-// What a rank does that is slow to write its part.
+// Simulates a rank that writes its part slowly.
 std::function<void()> slow(bool is, int milliseconds) {
   if (!is) return {};
   return [milliseconds] { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); };

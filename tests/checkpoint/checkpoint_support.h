@@ -45,13 +45,13 @@ StateTensor counted(Stream& stream, std::string name, const Shape& global, int64
   return {std::move(name), std::move(local), global, rows_of(global, first, rows), writes};
 }
 
-// The rows of `count` that `rank` of `size` holds: as even as whole rows allow, the first ranks more.
+// The rows of `count` that `rank` of `size` holds, split as evenly as whole rows allow; the first ranks hold more.
 inline std::pair<int64_t, int64_t> share(int64_t count, int rank, int size) {
   const int64_t least = count / size, more = count % size;
   return {rank * least + std::min<int64_t>(rank, more), least + (rank < more)};
 }
 
-// Replicated weights, experts shared over ranks (7 of them: uneven), an optimizer's state cut by rows, a scalar, and a
+// Replicated weights, experts sharded over ranks (7, so unevenly), optimizer state sharded by rows, a scalar, and a
 // tensor without rows.
 inline std::vector<StateTensor> model_state(Stream& stream, int rank, int size, int salt) {
   const bool first = rank == 0;
@@ -69,7 +69,7 @@ inline std::string bytes_of(const Tensor& tensor) {
   return {reinterpret_cast<const char*>(tensor.raw()), static_cast<size_t>(tensor.bytes())};
 }
 
-// The model's tensors with other values, for loading into.
+// The model's tensors with other values, to load into.
 inline std::vector<StateTensor> blank_state(Stream& stream, int rank, int size) {
   std::vector<StateTensor> state = model_state(stream, rank, size, 0);
   for (const StateTensor& tensor : state) std::fill_n(tensor.local.raw(), tensor.local.bytes(), std::byte{0x55});
@@ -82,7 +82,7 @@ inline void expect_equal(const std::vector<StateTensor>& found, const std::vecto
     EXPECT_EQ(bytes_of(found[i].local), bytes_of(expected[i].local)) << found[i].name;
 }
 
-// Saves the model's state by `size` ranks; values depend on the step.
+// Saves the model's state with `size` ranks; values depend on the step.
 inline fs::path save_model(const fs::path& folder, int64_t step, int size) {
   on_ranks(size, [&](Group& world, Stream& stream) {
     CheckpointContent content{step, model_state(stream, world.rank(), size, static_cast<int>(step)), {}, {}};
@@ -93,7 +93,8 @@ inline fs::path save_model(const fs::path& folder, int64_t step, int size) {
   return folder / step_folder_name(step);
 }
 
-// Replaces a file, not durably. (Emptying a file and writing it again would flush it on many file systems: slow.)
+// Replaces a file without flushing. (Emptying a file and rewriting it would flush it on many file systems, which is
+// slow.)
 inline void put(const fs::path& path, std::string_view bytes) {
   fs::remove(path);
   std::ofstream(path, std::ios::binary) << bytes;

@@ -1,4 +1,4 @@
-// Loading under other layouts than the one that saved.
+// Tests loading under other layouts than the one that saved.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -69,16 +69,16 @@ StateTensor part_of(Stream& stream, const Shape& global, const Region& region) {
   return {"w", local, global, region};
 }
 
-// Columns, halves of blocks of rows, and flat slices of them: what is saved in one way is loaded in every other, from
-// files in which it lies scattered, in pieces.
+// What is saved as columns, halves of blocks of rows, or flat slices of them can be loaded as any other of these, in
+// pieces, from files in which it is scattered.
 TEST(Load, PartsOfAnyCutComeFromPartsOfAnyOther) {
-  const Shape global = {600, 4000};  // several of the pieces that are put together on the host
+  const Shape global = {600, 4000};  // several of the pieces that are gathered on the host
   const int64_t all = global.elements();
   const std::vector<std::function<std::vector<Region>(int rank)>> cuts = {
       [&](int rank) { return std::vector{Region(0, all).divided(4000, 2, rank)}; },
       [&](int rank) { return std::vector{Region(0, all).divided(300 * 4000, 2, rank)}; },
       [&](int rank) { return std::vector{rows_of(global, rank * 300, 300)}; },
-      [&](int rank) {  // of columns, owner 0's and owner 1's part, which end within a row
+      [&](int rank) {  // the parts of owners 0 and 1 of columns, which end within a row
         const Region columns = Region(0, all).divided(4000, 2, rank);
         auto slices = columns.slice(0, 777'777);
         for (const Region& rest : columns.slice(777'777, columns.elements())) slices.push_back(rest);
@@ -136,7 +136,7 @@ TEST(Load, TensorsThatNobodyAsksForAreAnErrorUnlessAllowed) {
   on_ranks(2, [&](Group& world, Stream& stream) {
     const Checkpoint checkpoint = open_checkpoint(saved);
     auto state = blank_state(stream, world.rank(), 2);
-    auto half = state;  // rank 0 has the optimizer's rows of all, rank 1 the rest: together everything
+    auto half = state;  // rank 0 asks for the optimizer's rows of all, rank 1 for the rest: together for everything
     if (world.rank() == 0) half.erase(half.begin() + 3, half.end());
     if (world.rank() == 1) half.erase(half.begin(), half.begin() + 3);
     load_tensors(world, stream, checkpoint, half);
@@ -149,7 +149,7 @@ TEST(Load, TensorsThatNobodyAsksForAreAnErrorUnlessAllowed) {
   });
 }
 
-// A run may keep its moments in another dtype than the one that it resumes.
+// A resumed run may keep its moments in another dtype than the saved one.
 TEST(Load, WhatOptimizersKeepIsConvertedAndNothingElse) {
   const TempFolder folder;
   const auto moment = [&]<class T>(Stream& stream, int rank, int size, T, int salt) {
@@ -167,7 +167,7 @@ TEST(Load, WhatOptimizersKeepIsConvertedAndNothingElse) {
       if (world.rank() == 0) saved = path;
     });
   };
-  save(3, float(), 1);  // 1000 to 1014, of which bfloat16 has every fourth
+  save(3, float(), 1);  // 1000 to 1014, of which bfloat16 represents every fourth
   on_ranks(2, [&](Group& world, Stream& stream) {
     const StateTensor narrow = moment(stream, world.rank(), 2, bf16(0.0f), 0);
     load_tensors(world, stream, open_checkpoint(saved), {narrow});
@@ -187,7 +187,7 @@ TEST(Load, WhatOptimizersKeepIsConvertedAndNothingElse) {
   });
 }
 
-// Of a pipeline's stages, each of which has buffers of its own.
+// Pipeline stages that each have buffers of their own.
 StateTensor buffer_of(Stream& stream, int rank, int salt) {
   StateTensor buffer = counted<float>(stream, cat("layers.", rank, ".router.bias"), {4}, 0, 4, salt);
   buffer.kind = StateTensor::Kind::buffer;

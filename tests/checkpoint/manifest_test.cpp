@@ -110,7 +110,7 @@ TEST(ManifestTest, TextIsFrozen) {
 )");
 }
 
-// What programs before regions wrote: parts are rows of dim 0. The hash is theirs.
+// A manifest from before regions, whose parts are rows of dim 0. The hash is the old program's.
 TEST(ManifestTest, VersionOneIsStillRead) {
   const Manifest read = parse_manifest(R"({
  "files": [],
@@ -172,7 +172,7 @@ TEST(ManifestTest, NamesPartsByWhatTheyAre) {
   EXPECT_EQ(part_shape(global, {2, 2, 7, 4}), Shape{14});
 }
 
-// A global tensor cut in every way that layouts cut: experts, gate and up halves or columns, then flat slices.
+// Cuts a global tensor in every way that layouts do: experts, gate and up halves or columns, then flat slices.
 std::vector<Region> random_cut(std::mt19937& random, int64_t& elements) {
   const auto pick = [&](std::initializer_list<int64_t> from) {
     return *(from.begin() + std::uniform_int_distribution<size_t>(0, from.size() - 1)(random));

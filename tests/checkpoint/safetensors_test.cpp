@@ -188,7 +188,7 @@ TEST(StoredWriter, DtypesThatNoTensorHasComeBack) {
   const std::vector<StoredTensor> order = {{"a", "F16", {2, 3}, 12}, {"b", "F8_E4M3", {5}, 5}, {"c", "U8", {0}, 0}};
   const auto bytes = some_bytes(17);
   StoredWriter writer(folder / "x.safetensors", order, {{"made", "here"}});
-  writer.write(bytes.data(), 7);  // however they are cut
+  writer.write(bytes.data(), 7);  // chunks of any size
   writer.write(bytes.data() + 7, 10);
   const FileDigest digest = writer.finish();
   const MappedFile file(folder / "x.safetensors");

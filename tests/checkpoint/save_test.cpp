@@ -1,4 +1,4 @@
-// Saving: what is written, by whom, and what happens when it cannot be.
+// Tests saving: the files, which rank writes them, and failures.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
@@ -58,7 +58,7 @@ TEST(Save, FlushesTheFoldersOnceEverythingIsInPlace) {
               ElementsAre("config.toml", "manifest.json", "shard-00000.safetensors", "shard-00001.safetensors"));
 }
 
-// Each file's bytes once, and names once; but for those of other ranks' files, which may be on other hosts.
+// Flushes each file's bytes once, and names once, except those of other ranks' files, which may be on other hosts.
 TEST(Save, FlushesNothingTwice) {
   for (const int ranks : {1, 3}) {
     const TempFolder folder;
@@ -182,7 +182,7 @@ TEST(Save, SaysThatTheFolderIsNotWritable) {
               HasSubstr("Permission denied"));
 }
 
-// A small disk of its own; not every root may mount.
+// A small mounted disk; even root may not mount everywhere.
 class SmallDisk {
  public:
   explicit SmallDisk(const char* options) : mounted_(::mount("witan", path().c_str(), "tmpfs", 0, options) == 0) {}
@@ -217,7 +217,7 @@ TEST(Save, SaysBeforeItWritesThatThereIsNoRoom) {
 }
 
 TEST(Save, ADiskThatFillsUpWhileWritingLosesNothing) {
-  const SmallDisk disk("size=1m,nr_inodes=9");  // room by bytes, so that only the writing finds out
+  const SmallDisk disk("size=1m,nr_inodes=9");  // enough bytes, so that only writing finds out
   if (!disk.mounted()) GTEST_SKIP() << "needs the right to mount a tmpfs";
   const fs::path kept = save_model(disk.path(), 1, 1);  // with the root 5 inodes; the next needs 5 more
   EXPECT_THAT(save_error<DiskFullError>(disk.path(), 3, [](CheckpointContent&, int) {}), HasSubstr("the disk is full"));

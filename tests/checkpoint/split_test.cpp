@@ -1,4 +1,4 @@
-// Masters that are kept in halves: files hold the float32, and know nothing of halves.
+// Tests masters that are stored in halves: files hold plain float32.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -31,7 +31,7 @@ StateTensor halves(Stream& stream, int64_t first, int64_t rows) {
 
 using Make = StateTensor (*)(Stream&, int64_t first, int64_t rows);
 
-// The checkpoint that `size` ranks write.
+// Saves a checkpoint with `size` ranks.
 fs::path save(const fs::path& folder, int64_t step, int size, Make make) {
   on_ranks(size, [&](Group& world, Stream& stream) {
     const auto [first, rows] = share(kGlobal[0], world.rank(), size);
@@ -40,7 +40,7 @@ fs::path save(const fs::path& folder, int64_t step, int size, Make make) {
   return folder / step_folder_name(step);
 }
 
-// Every number comes back; the quiet NaN stands for all.
+// Every number is restored; the quiet NaN stands for all NaNs.
 TEST(Split, FilesAreThoseOfFloat32Masters) {
   const TempFolder folder;
   const fs::path one = save(folder.path(), 1, 2, whole), two = save(folder.path(), 2, 2, halves);
@@ -79,8 +79,7 @@ TEST(Split, HalvesComeFromFilesOfEitherKindInAnyLayout) {
   }
 }
 
-// Weights that were rounded to even, where that is not what halves say: the master, which comes later, has the last
-// word.
+// If a weight was rounded to even, which differs from the halves, the master that is loaded later decides.
 TEST(Split, AWeightIsThatOfItsMaster) {
   const TempFolder folder;
   const auto tie = std::bit_cast<float>(0x3F808000u);  // between 3F80, which is even, and 3F81
@@ -98,7 +97,7 @@ TEST(Split, AWeightIsThatOfItsMaster) {
   });
 }
 
-// As whole(), of numbers that float16 holds, most of them rounded, many to 0.
+// Like whole(), but with numbers in float16's range, most of them rounded and many to 0.
 StateTensor within_float16(Stream& stream, int64_t first, int64_t rows) {
   StateTensor all = whole(stream, first, rows);
   for (float& number : all.local.span<float>())

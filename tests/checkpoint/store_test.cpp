@@ -57,7 +57,7 @@ TEST_F(Store, SaysWhatIsMissing) {
               HasSubstr("shard-00001.safetensors: the manifest names this file, but: No such file"));
 }
 
-// Whoever opens it would wait for a writer.
+// Opening a pipe would wait for a writer.
 TEST_F(Store, APipeInPlaceOfTheManifestIsDamage) {
   save_model(folder_.path(), 20, 1);
   fs::create_directory(folder_ / "step-30");
@@ -77,7 +77,7 @@ TEST_F(Store, LatestIsTheNewestWholeOne) {
     fs::create_directory(folder_ / name);
   EXPECT_EQ(latest(), 100);
   EXPECT_THAT(warnings_, ElementsAre());
-  fs::create_directory(folder_ / "step-200");  // as a copy that was interrupted before the manifest
+  fs::create_directory(folder_ / "step-200");  // like a copy that was interrupted before the manifest
   EXPECT_EQ(latest(), 100);
   EXPECT_THAT(warnings_,
               ElementsAre(AllOf(HasSubstr("step 200 is damaged and is skipped"), HasSubstr("manifest.json"))));
@@ -132,7 +132,7 @@ TEST_F(Store, KeepLastDeletesTheOldOnes) {
               HasSubstr("keep_last must be at least 1"));
 }
 
-// Steps 1 to 6 with losses of their own; 5 has none.
+// Steps 1 to 6 with different losses; step 5 has none.
 TEST_F(Store, TheBestAreKeptBesideTheNewest) {
   const std::map<int64_t, double> losses = {{1, 3.0}, {2, 1.0}, {3, 2.0}, {4, 1.0}, {6, 4.0}};
   for (const int64_t step : {1, 2, 3, 4, 5, 6}) {

@@ -11,7 +11,6 @@
 #include "support/temp_folder.h"
 #include "witan/base/files/file.h"
 #include "witan/checkpoint/safetensors.h"
-#include "witan/checkpoint/safetensors_header.h"
 #include "witan/convert/hf/hf_folder.h"
 
 namespace witan::testing {

@@ -6,7 +6,6 @@
 #include "support/model_variants.h"
 #include "support/module.h"
 #include "support/running_mean_layers.h"
-#include "witan/generate/generator.h"
 
 namespace witan {
 namespace {
@@ -115,7 +114,7 @@ GenerationRequest request_of(const Tokens& prompt, int64_t max_tokens, double te
   return request;
 }
 
-// Shorter and longer than windows, and than a tile of keys.
+// Prompts shorter and longer than a window and than a tile of keys.
 std::vector<GenerationRequest> requests_of(int64_t max_tokens = 9) {
   std::vector<GenerationRequest> requests;
   uint64_t seed = 3;
@@ -127,7 +126,7 @@ std::vector<GenerationRequest> requests_of(int64_t max_tokens = 9) {
   return requests;
 }
 
-// What training computes of a text: for each token but the first, minus its loss.
+// The log probabilities that training computes for a text: the negative loss of each token but the first.
 std::vector<float> trained_logprobs(Rank& rank, Transformer& model, const Tokens& text) {
   const auto T = static_cast<int64_t>(text.size());
   Tokens positions, targets(text.begin() + 1, text.end());
@@ -204,7 +203,7 @@ class SmallBatch : public ::testing::Test {
   Transformer model_{rank_.stream, base_config("float32", 4), 8, alone_};
 };
 
-// Rows of the caches are used again, by texts that come while others are under way.
+// Rows of the states are reused by texts that arrive while others are running.
 TEST_F(SmallBatch, TextsComeAndGo) {
   const auto requests = requests_of(6);
   const auto expected = all(requests);
@@ -293,7 +292,7 @@ TEST_F(SmallBatch, FinishSaysWhyATextEnded) {
 
 TEST_F(SmallBatch, ARepetitionPenaltyOfPromptAndTextAvoidsWhatWasSaid) {
   GenerationRequest request = request_of({3, 4, 5}, 20, 0, 0);
-  request.options.sampler.repetition_penalty = 1e6;  // hardly anything is said twice
+  request.options.sampler.repetition_penalty = 1e6;  // hardly any token repeats
   const Tokens text = text_of(request, all({request})[0]);
   EXPECT_EQ(std::set<int32_t>(text.begin(), text.end()).size(), text.size());
   request.options.sampler.repetition_penalty = 1;
@@ -325,7 +324,7 @@ TEST_F(SmallBatch, PenaltiesAreOfWhatWasGeneratedAndNotOfThePrompt) {
   for (const GeneratedToken& token : sevens.tokens) EXPECT_EQ(token.token, 7);
 }
 
-// A conversation: each prompt is the text before and a little more.
+// A conversation: each prompt is the previous text and a little more.
 GenerationRequest next_question(const GenerationRequest& request, const witan::Generation& answer, int32_t more) {
   GenerationRequest next = request;
   next.prompt = text_of(request, answer);
@@ -342,7 +341,7 @@ witan::Generation finish(GenerationBatch& batch, const GenerationRequest& reques
   return std::move(finished.at(0).second);
 }
 
-// Texts are longer than windows and their rings.
+// Texts are longer than windows and their ring buffers.
 TEST(GenerationBatch, KeysAndValuesOfATextBeforeGiveTheBitsOfComputingThemAgain) {
   for (const auto& [name, config] : architectures("bfloat16")) {
     SCOPED_TRACE(name);
@@ -352,7 +351,7 @@ TEST(GenerationBatch, KeysAndValuesOfATextBeforeGiveTheBitsOfComputingThemAgain)
     GenerationBatch batch(rank.stream, model, {1, 90});
     GenerationRequest request = request_of({3, 17, 0, 40, 3}, 6, 1.5, 3);
     request.prompt_logprobs = false;
-    int64_t known = 0;  // tokens of the prompt that the text before had, but for the last one: it had not been read
+    int64_t known = 0;  // tokens of the prompt that the previous text had, except its last one, which was not read
     for (const int32_t more : {4, 11, 1, 20}) {
       const witan::Generation kept = finish(batch, request);
       const witan::Generation fresh = generate(rank.stream, model, std::span(&request, 1))[0];
@@ -388,7 +387,7 @@ TEST_F(SmallBatch, WhatIsFoundAgainIsTheLongestBeginningInAnyFreeRow) {
   EXPECT_EQ(finish(batch, scored).cached_prompt_tokens, 0);
 }
 
-// Rings of a window's keys have forgotten what a text far shorter would look back at.
+// A window's ring buffer no longer has the keys that a much shorter text would attend to.
 TEST(GenerationBatch, ATextThatIsTakenBackFarIsComputedAgain) {
   const ModelConfig config = gpt_oss_config("float32");
   Rank rank(2);
@@ -399,7 +398,7 @@ TEST(GenerationBatch, ATextThatIsTakenBackFarIsComputedAgain) {
   request.prompt_logprobs = false;
   for (int32_t i = 0; i < 60; ++i) request.prompt.push_back(i * i % 50);
   finish(batch, request);
-  request.options.max_tokens = 1;  // what is behind a shorter text is still that of the longer one
+  request.options.max_tokens = 1;  // what follows a shorter text in the row still belongs to the longer one
   std::vector<int64_t> cached;
   for (const size_t length : {60, 56, 53, 40}) {
     request.prompt.resize(length);
@@ -412,7 +411,7 @@ TEST(GenerationBatch, ATextThatIsTakenBackFarIsComputedAgain) {
   EXPECT_EQ(cached[3], 0);
 }
 
-// The state of a recurrence has no earlier one: a text goes on from its end alone.
+// A recurrent state cannot be rewound: a text continues only from its end.
 TEST(GenerationBatch, ATextBeforeIsCutNowhereWhereALayerCannot) {
   ModelConfig config = base_config("float32");
   testing::give_running_means(config, {1}, 20);
@@ -465,7 +464,8 @@ TEST(GenerationBatchOnMeta, NeedsTheMemoryOfTheLongestTexts) {
   }
 }
 
-// Beside the logits, or on the host, which reads them for the likeliest few or for another's sampling.
+// The likeliest tokens are found on the device, or on the host, which reads logits for the likeliest few or for another
+// text's sampling.
 TEST(GenerationBatch, TheLikeliestTokensAreTheSameWhereverTheyAreChosen) {
   for (const std::string dtype : {"bfloat16", "float64"}) {
     Rank rank(2);
@@ -488,7 +488,7 @@ TEST(GenerationBatch, TheLikeliestTokensAreTheSameWhereverTheyAreChosen) {
   }
 }
 
-// Of more tokens than are scored at once.
+// A prompt of more tokens than are scored at once.
 TEST(GenerationBatch, ALongPromptIsScoredAsInTraining) {
   Rank rank(2);
   Alone alone;

@@ -1,9 +1,8 @@
-#include "witan/generate/generator.h"
-
 #include "support/message_of.h"
 #include "support/model_variants.h"
 #include "support/module.h"
 #include "support/thread_world.h"
+#include "witan/generate/generation_batch.h"
 #include "witan/nn/attention/kv_cache.h"
 #include "witan/nn/lora.h"
 
@@ -18,7 +17,7 @@ using Tokens = std::vector<int32_t>;
 
 const Tokens kPrompt = {3, 17, 0, 40, 3};
 
-// Weights so large that the next token is far from a matter of rounding.
+// Weights so large that rounding cannot change the next token.
 ModelConfig small_config(int64_t experts, const std::string& dtype = "float64") {
   ModelConfig config;
   config.num_layers = 3;
@@ -31,7 +30,8 @@ ModelConfig small_config(int64_t experts, const std::string& dtype = "float64") 
   return config;
 }
 
-// A dense layer, then MoE layers, in windows of four tokens but for the second; values wider than queries and keys.
+// A dense layer, then MoE layers, with windows of four tokens in all but the second; values are wider than queries and
+// keys.
 ModelConfig mixed_config(const std::string& dtype = "float64") {
   ModelConfig config = small_config(4, dtype);
   config.moe.moe_layer_freq = "[0,1,1]";
@@ -57,7 +57,7 @@ GenerateOptions options_of(int64_t max_tokens, double temperature = 0, uint64_t 
   return options;
 }
 
-// Logits [T, V] of the whole text, computed at once.
+// Logits [T, V] of the whole text in one pass.
 std::vector<double> full_logits(Rank& rank, Transformer& model, const Tokens& text, Tape::Mode mode = Tape::Mode::off) {
   const auto S = static_cast<int64_t>(text.size());
   Tokens positions;
@@ -72,7 +72,7 @@ Tokens joined(Tokens a, const Tokens& b) {
   return a;
 }
 
-// The prompt and what follows, greedily, each token held to the largest logit of the whole text before it.
+// Continues the prompt greedily and compares each token with the largest logit of the whole preceding text.
 Tokens argmax_text(Rank& rank, Transformer& model, int64_t count) {
   Tokens text = kPrompt;
   for (const int32_t token : generate(rank.stream, model, kPrompt, options_of(count))) {
@@ -128,7 +128,7 @@ TEST(Generate, TextOfNormalisedQueriesAndSinksIsTheArgmaxOfRecomputedLogits) {
   expect_text_of_recomputed_logits(of_heads);
 }
 
-// Far beyond the states of layers with a window.
+// The text is much longer than the states of layers with a window.
 TEST(Generate, TextOfLayersThatDifferIsTheArgmaxOfRecomputedLogits) {
   Rank rank;
   Alone alone;
@@ -174,7 +174,7 @@ TEST(Decode, LogitsAreThoseOfTheWholeText) {
   }
 }
 
-// B of low rank is 0 at first: without weights of its own an adapter would change nothing.
+// An adapter's B is initially 0: without other weights it would change nothing.
 void fill_adapters(Transformer& model) {
   for (Parameter* parameter : model.parameters()) {
     if (!parameter->name().ends_with(kLoraB)) continue;
@@ -204,7 +204,7 @@ void expect_decoded_as_trained(const ModelConfig& config, const Tokens& text, do
   }
 }
 
-// Every matrix with an adapter, in attention of either kind, dense layers and experts.
+// Every matrix has an adapter, in both kinds of attention, dense layers and experts.
 TEST(Decode, AdaptersAreThoseOfTheTrainingForward) {
   const auto with_qk_norm = [](const std::string& dtype) {
     ModelConfig config = mixed_config(dtype);
@@ -297,7 +297,7 @@ TEST_F(Generation, BadPromptsAndOptionsAreRefused) {
 ModelConfig learned_config() {
   ModelConfig config = small_config(0);
   config.add_bias_linear = true;
-  config.hidden_dropout = config.attention.attention_dropout = 0.5;  // of training alone
+  config.hidden_dropout = config.attention.attention_dropout = 0.5;  // only used in training
   config.attention.position_embedding_type = "learned_absolute";
   config.attention.max_position_embeddings = 20;
   return config;
@@ -330,7 +330,7 @@ TEST(GenerateWithLearnedPositions, RefusesToGoBeyond) {
   EXPECT_EQ(tokens_that_fit(Transformer(rank.stream, small_config(0), 8, alone), 30, 3), 3) << "rotated ones never end";
 }
 
-// A padded model's last entries stand for no text, however likely they are.
+// The last entries of a padded vocabulary belong to no token, and are never chosen however likely they are.
 TEST_F(Generation, PaddedEntriesAreNeverChosen) {
   bool padded = false;
   for (const double temperature : {0.0, 5.0}) {
@@ -342,7 +342,8 @@ TEST_F(Generation, PaddedEntriesAreNeverChosen) {
   EXPECT_TRUE(padded) << "the check must have something to see";
 }
 
-// Nor are those that make the vocabulary divisible, whose logits are 0: more than those of any word, perhaps.
+// Entries that only make the vocabulary divisible are never chosen either; their logits are 0, perhaps more than those
+// of any token.
 TEST(Generate, EntriesThatPadTheVocabularyAreNeverChosen) {
   Rank rank;
   Alone alone;
@@ -365,7 +366,7 @@ TEST(GenerateOnMeta, NeedsTheMemoryOfTheLongestText) {
   Stream meta({Device::Kind::meta}, Arena::meta(), pool);
   Transformer planned(meta, config, 8, alone);
   GenerateOptions options = options_of(12);
-  options.end_of_text = 0;  // whatever id that is
+  options.end_of_text = 0;  // any id will do
   EXPECT_EQ(generate(meta, planned, kPrompt, options).size(), length);
   EXPECT_EQ(meta.arena().high_water(), rank.stream.arena().high_water());
 }

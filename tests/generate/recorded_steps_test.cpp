@@ -1,7 +1,7 @@
-// What a CPU can know of steps that only GPUs record; tests/cuda/runs holds them to the bits of eager ones.
-#include "witan/generate/recorded_steps.h"
-
+// Tests on a CPU what can be tested of steps that only GPUs record; tests/cuda/runs compares them with the bits of
+// eager ones.
 #include "support/module.h"
+#include "witan/generate/generation_batch.h"
 
 namespace witan {
 namespace {
@@ -33,7 +33,7 @@ TEST_F(RecordedStepsOnMeta, ArePossibleOnAGpuAlone) {
   EXPECT_FALSE(RecordedSteps::possible(gpu_, config())) << "kernels that are timed are waited for";
 }
 
-// Steps of fewer texts write to the same memory.
+// Steps with fewer texts write to the same memory.
 TEST_F(RecordedStepsOnMeta, KeepLogitsForAllTextsAndTakeNoMoreAsTheyGoOn) {
   Transformer model(gpu_, config(), 1, alone_);
   const auto states = model.make_states(gpu_, {4, 10});

@@ -25,7 +25,7 @@ std::vector<float> logits_of(const std::vector<double>& weights) {
   return logits;
 }
 
-// How often each token is drawn at positions 0 .. draws-1.
+// Counts how often each token is drawn at positions 0 to draws-1.
 std::map<int32_t, double> frequencies(const SamplerOptions& options, const std::vector<float>& logits,
                                       int64_t draws = 20000) {
   const Sampler sampler(options);
@@ -35,7 +35,7 @@ std::map<int32_t, double> frequencies(const SamplerOptions& options, const std::
   return out;
 }
 
-// Within five standard deviations of every expected probability, and nothing else drawn.
+// Expects each count within five standard deviations, and nothing else drawn.
 void expect_distribution(const std::map<int32_t, double>& got, const std::map<int32_t, double>& expected,
                          int64_t draws = 20000) {
   for (const auto& [id, p] : expected) {
@@ -109,7 +109,7 @@ TEST(Sampler, MinPKeepsWhatIsNearTheLikeliest) {
   expect_distribution(frequencies({.min_p = 0.6}, logits), {{1, 4 / 7.}, {3, 3 / 7.}});
   // Temperature comes first: at 0.5 the ratios are 1/16, 1, 1/4, 9/16.
   EXPECT_EQ(drawn({.temperature = 0.5, .min_p = 0.26}, logits), (std::set<int32_t>{1, 3}));
-  // Of what top-k and top-p leave.
+  // min-p applies to what top-k and top-p leave.
   EXPECT_EQ(drawn({.top_k = 3, .min_p = 0.01}, logits), (std::set<int32_t>{1, 2, 3}));
   EXPECT_EQ(drawn({.top_p = 0.5, .min_p = 0.01}, logits), (std::set<int32_t>{1, 3}));
   EXPECT_THROW(Sampler({.min_p = 1.5}), ConfigError);
@@ -176,7 +176,7 @@ TEST(Sampler, PenalisesWhatWasSeen) {
     EXPECT_THROW(Sampler({.repetition_penalty = penalty}), ConfigError) << penalty;
 }
 
-// OpenAI's: logit - count * frequency_penalty - (count > 0) * presence_penalty, of what was generated alone.
+// OpenAI's rule for generated tokens: logit - count * frequency_penalty - (count > 0) * presence_penalty.
 TEST(Sampler, PenalisesWhatWasGeneratedAndHowOften) {
   const std::vector<float> logits = {4, -4, 1, 2};
   const SeenTokens seen{{0, 1, 2, 3, 9}, {{1, 1}, {2, 3}, {9, 1}}};
@@ -205,7 +205,7 @@ TEST(Sampler, PenaltiesAndBiasesAreNumbers) {
   EXPECT_EQ(message({.logit_bias = {{3, HUGE_VAL}}}), "logit_bias of token 3 must be a number, got inf");
 }
 
-// More tokens than are sorted at first, in an order that says nothing.
+// More tokens than are sorted at first, in random order.
 TEST(Sampler, TopPOfALargeVocabularyKeepsTheSmallestSet) {
   std::vector<double> weights;
   for (int64_t id = 0; id < 5000; ++id) weights.push_back(1 + static_cast<double>(id * 7919 % 5000));

@@ -1,4 +1,4 @@
-// What TextStream must do: the same text wherever the borders of tokens lie, and nothing of a stop string.
+// TextStream must give the same text wherever token boundaries lie, and no part of a stop string.
 #include "witan/generate/text_stream.h"
 
 #include <gmock/gmock.h>
@@ -49,7 +49,7 @@ TEST(TextStream, ATextThatBeginsAgainWithinAStopStringIsNotMissed) {
   EXPECT_EQ(stream({"ab", "ab", "abc", "d"}, {"ababc"}).text, "ab");
 }
 
-// The same letters in every division into tokens give the same text.
+// Every division of the same letters into tokens gives the same text.
 TEST(TextStream, TheTextDoesNotDependOnTheBordersOfTokens) {
   const std::string text = "xabcaby";
   for (const std::vector<std::string>& stops :

@@ -71,7 +71,7 @@ add_executable(every every.cpp)
 target_link_libraries(every PRIVATE witan::witan)
 CMAKE
 cat >"$scratch/every/every.cpp" <<'CPP'
-#include "witan/planner/search.h"
+#include "witan/planner/search/search.h"
 auto* const used = &witan::search_layouts;
 int main() {}
 CPP

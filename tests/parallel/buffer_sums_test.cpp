@@ -10,7 +10,7 @@ namespace {
 using testing::ThreadRank;
 using Rule = BufferSpec::Rule;
 
-// Two modules' worth of buffers.
+// The buffers of two modules.
 struct Buffers {
   explicit Buffers(Stream& stream) {
     for (const BufferSpec& spec : specs()) {
@@ -31,7 +31,7 @@ struct Buffers {
   std::vector<Buffer*> all;
 };
 
-// Every axis on which ranks have tokens of their own, and one on which they do not.
+// Every axis along which ranks have different tokens, and one along which they do not.
 ParallelConfig every_axis() {
   ParallelConfig config;
   config.tensor_model_parallel_size = 2;
@@ -46,7 +46,7 @@ void expect_all(const Tensor& tensor, T value, const std::string& what) {
   for (const T element : tensor.span<T>()) EXPECT_EQ(element, value) << what;
 }
 
-// What a rank finds in a step.
+// A rank's shares in a step.
 void find(const Buffers& buffers, Stream& stream, int64_t count) {
   Tape tape(stream);
   const auto found = [&](const Shape& shape, DType dtype) {
@@ -69,7 +69,7 @@ TEST(BufferSums, AreOverTheRanksWithTokensOfTheirOwn) {
     const BufferSums sums(rank.stream, buffers.all, groups);
     const Mesh& mesh = layout.mesh();
     const int tensor = mesh.coordinate(rank.rank, Axis::tensor);
-    // The same on tensor ranks, but where each counts tokens of its own.
+    // Tensor-parallel ranks have the same shares, unless each counts different tokens.
     const int64_t share = int64_t{1} << (layout.data_rank(rank.rank) * 2 + mesh.coordinate(rank.rank, Axis::context));
     for (const int64_t step : {1, 10}) {
       sums.begin_step(rank.stream);
@@ -89,8 +89,8 @@ TEST(BufferSums, AreOverTheRanksWithTokensOfTheirOwn) {
   });
 }
 
-// Both loads travel together, as many bytes as all-reducing each would send; counts of tensor ranks' own tokens go
-// their own way, and so do other dtypes.
+// Both loads are reduced together, with as many bytes as separate all-reduces; counts of tensor-parallel ranks' own
+// tokens and other dtypes are reduced separately.
 TEST(BufferSums, TakeOneCallForBuffersThatTheSameRanksSum) {
   testing::Rank rank;
   Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);

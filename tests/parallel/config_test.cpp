@@ -80,7 +80,7 @@ TEST(ParallelConfig, HostsOfExpertsAreWholeAndLeaveTheBitsOfOneRank) {
             "each; the nearest that work are 2 and 4");
   EXPECT_EQ(config.hierarchical_expert_ranks(1, 8), 3);
   config.expert_model_parallel_size = 1;
-  config.validate(8, 8);  // without effect
+  config.validate(8, 8);  // has no effect
   EXPECT_EQ(config.hierarchical_expert_ranks(8, 8), 0);
   config.expert_model_parallel_size = 0;
   config.hierarchical_expert_parallel_size = 4;
@@ -92,7 +92,7 @@ TEST(ParallelConfig, HostsOfExpertsAreWholeAndLeaveTheBitsOfOneRank) {
   config.validate(4, 8);  // one host
   EXPECT_EQ(config.hierarchical_expert_ranks(4, 8), 0);
   config.tensor_model_parallel_size = 2;
-  config.validate(16, 8);  // whose bits are another layout's anyway
+  config.validate(16, 8);  // whose bits differ from other layouts' anyway
   EXPECT_EQ(config.hierarchical_expert_ranks(16, 8), 4);
 }
 
@@ -127,7 +127,7 @@ TEST(ParallelConfig, AutomaticTakesTheMostThatDivideBoth) {
 
 TEST(ParallelConfig, DeterministicAsksForRunsThatAreNodesOfATree) {
   ParallelConfig config;
-  config.validate_tree(6, 6, 3);  // not asked for
+  config.validate_tree(6, 6, 3);  // not deterministic
   config.deterministic = true;
   config.validate_tree(1, 8, 7);
   config.validate_tree(6, 0, 4);

@@ -17,7 +17,7 @@ using testing::on_ranks;
 using testing::SmallModel;
 using testing::ThreadRank;
 
-// Odd sizes, one of them of several chunks, between experts.
+// Odd sizes, one with several chunks, between experts.
 std::vector<ParameterSpec> uneven_specs() {
   return {{.name = "a", .shape = {331, 397}, .unit = 0},
           {.name = "experts", .shape = {8, 13, 17}, .expert = true, .unit = 2},
@@ -78,8 +78,8 @@ TEST(GlobalNorm, TheSameBitsOnEveryRankOfEveryLayout) {
   EXPECT_EQ(*zeros.begin(), none);
 }
 
-// Of a table of 4097 rows one tensor rank has a chunk of 65536 elements, the other a second chunk too: the sums that
-// the first has of nothing count nothing, whatever their memory held before.
+// Of a table with 4097 rows one tensor-parallel rank has one chunk of 65536 elements, the other also a second chunk:
+// the first rank's empty sum must count as zero, whatever its memory held before.
 TEST(GlobalNorm, CountsNothingWhereATensorRankHasLess) {
   const std::vector<ParameterSpec> specs = {
       {.name = "words", .shape = {4097, 32}, .tensor_split = {.dim = 0, .uneven = true}},
@@ -114,7 +114,7 @@ TEST(GlobalNorm, CountsNothingWhereATensorRankHasLess) {
     });
 }
 
-// What the product that wrote a gradient leaves, beside the gradient.
+// The block sums that a GEMM leaves beside a gradient.
 void fill_block_sums(ThreadRank& rank, Parameter& parameter) {
   if (const Tensor sums = parameter.gradient_block_sums(); sums.defined())
     kernels::block_square_sums(rank.stream, sums, parameter.gradient());
@@ -126,7 +126,7 @@ struct Norms {
   bool from_blocks;
 };
 
-// Of gradients of uneven_specs(), one of which is NaN where said.
+// The norm of gradients of uneven_specs(), one of which is NaN if asked for.
 Norms norms_of(ThreadRank& rank, const Groups& groups, bool can_sum_blocks, bool nan = false) {
   SmallModel model(rank.stream, uneven_specs(), groups);
   for (Parameter* parameter : model.parameters) parameter->can_sum_blocks = can_sum_blocks && parameter->spec().expert;
@@ -148,7 +148,7 @@ Norms norms_of(ThreadRank& rank, const Groups& groups, bool can_sum_blocks, bool
   return norms;
 }
 
-// Where no other rank has summands of experts' gradients, the sums of blocks stand for them, in float64 to rounding.
+// If no other rank has summands of experts' gradients, block sums replace them, equal to rounding in float64.
 TEST(GlobalNorm, SumsOfBlocksStandForGradients) {
   for (const auto& [world, expert_ranks] : std::vector<std::pair<int, int>>{{1, 1}, {2, 2}, {8, 8}, {2, 1}, {4, 2}})
     on_ranks(world, [&, world = world, expert_ranks = expert_ranks](ThreadRank& rank) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 namespace witan {
 namespace {
 
@@ -36,7 +38,7 @@ TEST(Layout, RowsCoverEveryExpertOncePerReplica) {
   }
 }
 
-// Ranks that divide a sequence hold the same parameters: they divide the optimizer too, the innermost of owners.
+// Context-parallel ranks hold the same parameters, so that they shard the optimizer too; they are the innermost owners.
 TEST(Layout, OwnersAreAlongSequencesToo) {
   ParallelConfig config = expert_ranks(2);
   config.context_parallel_size = 2;
@@ -53,7 +55,7 @@ TEST(Layout, OwnersAreAlongSequencesToo) {
   EXPECT_EQ(layout.data_rank(5), 2) << "samples are those of ranks that share a sequence";
 }
 
-// Two replicas of two hosts with two ranks each, whose experts are divided further among neighbours.
+// Two replicas of two hosts with two ranks each; experts are also sharded over neighbours.
 TEST(Layout, HostsOfExpertsAreNeighboursOnTheirAxis) {
   ParallelConfig config = expert_ranks(4);
   config.expert_tensor_parallel_size = 2;
@@ -74,4 +76,58 @@ TEST(Layout, RefusesAsTheConfigDoes) {
 }
 
 }  // namespace
+
+namespace {
+
+ParallelConfig of(int ranks, int tensor, int context, int pipeline, int expert) {
+  ParallelConfig config;
+  config.ranks = ranks;
+  config.tensor_model_parallel_size = tensor;
+  config.context_parallel_size = context;
+  config.pipeline_model_parallel_size = pipeline;
+  config.expert_model_parallel_size = expert;
+  return config;
+}
+
+TEST(ReplicaRing, CountsTheWholeCopiesOfAModel) {
+  const auto replicas = [](const ParallelConfig& config) {
+    return ReplicaRing(Layout(config, static_cast<int>(config.ranks), 8)).replicas();
+  };
+  EXPECT_EQ(replicas(of(1, 1, 1, 1, 1)), 1);
+  EXPECT_EQ(replicas(of(4, 1, 1, 1, 1)), 4);
+  EXPECT_EQ(replicas(of(4, 1, 1, 1, 2)), 2) << "two ranks have all experts between them";
+  EXPECT_EQ(replicas(of(4, 1, 1, 1, 4)), 1);
+  EXPECT_EQ(replicas(of(8, 2, 1, 2, 1)), 2);
+  EXPECT_EQ(replicas(of(8, 1, 2, 1, 4)), 2) << "experts are divided by ranks of two samples";
+}
+
+// The rank that stands in for another one holds the same parameters and has different samples.
+TEST(ReplicaRing, RanksStandInForTheirLikes) {
+  const ParameterSpec dense{.name = "proj", .shape = {32, 16}, .tensor_split = {.dim = 0}};
+  const ParameterSpec experts{.name = "experts", .shape = {8, 32, 16}, .expert = true};
+  for (const ParallelConfig& config :
+       {of(4, 1, 1, 1, 1), of(4, 1, 1, 1, 2), of(8, 2, 1, 2, 1), of(8, 1, 2, 1, 4), of(16, 2, 1, 2, 2)}) {
+    const int ranks = static_cast<int>(config.ranks);
+    const Layout layout(config, ranks, 8);
+    const ReplicaRing ring(layout);
+    ASSERT_GT(ring.replicas(), 1);
+    std::set<int> all;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const int next = ring.rank_after(rank, 1);
+      all.insert(next);
+      EXPECT_NE(layout.data_rank(next), layout.data_rank(rank));
+      for (const ParameterSpec& spec : {dense, experts})
+        EXPECT_EQ(layout.part(spec, next).region, layout.part(spec, rank).region) << rank;
+      for (const Axis axis : {Axis::pipeline, Axis::context, Axis::tensor, Axis::expert, Axis::expert_tensor})
+        EXPECT_EQ(layout.mesh().coordinate(next, axis), layout.mesh().coordinate(rank, axis)) << axis;
+      EXPECT_EQ(ring.rank_after(next, -1), rank);
+      EXPECT_EQ(ring.rank_after(next, 1), ring.rank_after(rank, 2));
+      EXPECT_EQ(ring.rank_after(rank, ring.replicas()), rank);
+    }
+    EXPECT_EQ(std::ssize(all), ranks) << "each computes as one other rank";
+  }
+}
+
+}  // namespace
+
 }  // namespace witan

@@ -36,7 +36,7 @@ TEST(MeshShorthand, SetsTheKeysOfEveryAxis) {
   EXPECT_EQ(config.expert_tensor_parallel_size, 1);
 }
 
-// What the mesh says is what the layout has.
+// The layout has the sizes of the mesh.
 TEST(MeshShorthand, IsTheMeshOfTheLayout) {
   for (const int replicate : {1, 2, 4})
     for (const int shard : {1, 2, 4}) {
@@ -55,7 +55,7 @@ TEST(MeshShorthand, BlanksSayNothing) {
   EXPECT_EQ(config.pipeline_model_parallel_size, 3);
 }
 
-// A run that goes on has the keys of its last layout.
+// A resumed run has the keys of its last layout.
 TEST(MeshShorthand, AxesThatAreNotNamedAreOne) {
   ParallelConfig before;
   before.tensor_model_parallel_size = 4;

@@ -1,4 +1,4 @@
-// A handful of parameters laid out over thread-ranks, without a model around them.
+// A few parameters laid out over thread ranks, without a model around them.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ inline Layout layout_of(int world, int64_t expert_ranks, int64_t num_experts = 8
   return {config, world, num_experts};
 }
 
-// What a block holds, in the order of a model; 8 experts.
+// The parameters of a block in model order, with 8 experts.
 inline std::vector<ParameterSpec> small_specs(DType dtype = DType::f32) {
   return {{.name = "embedding", .shape = {30, 7}, .dtype = dtype},
           {.name = "experts.up", .shape = {8, 5, 7}, .dtype = dtype, .expert = true},
@@ -33,7 +33,7 @@ struct SmallModel {
       parameters.push_back(owned.back().get());
     }
   }
-  // By ParameterSpec::unit: the first is the embedding's, the last one the head's, what is between them blocks'.
+  // By ParameterSpec::unit: the first unit is the embedding, the last one the head, and those between them are blocks.
   std::vector<Unit> units() const {
     std::vector<Unit> all;
     for (Parameter* parameter : parameters) {
@@ -56,7 +56,7 @@ struct SmallModel {
   std::vector<Parameter*> parameters;
 };
 
-// The summand that a rank of the world finds for element i of the global tensor.
+// A rank's summand for element i of the global tensor.
 inline double summand(const std::string& name, int rank, int64_t i) {
   return Philox(5, Philox::stream_of(name + std::to_string(rank))).normal(static_cast<uint64_t>(i));
 }

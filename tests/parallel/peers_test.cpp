@@ -43,7 +43,7 @@ TEST(Peers, AreGpusAndFew) {
   EXPECT_EQ(peers(config, 31), PeerAccess::wanted);
 }
 
-// Eight ranks of experts, of which four are taken for a host each.
+// Eight expert-parallel ranks, of which each four are assumed to be on one host.
 TEST(Peers, OfAnExpertHostThatIsSplitAreNamed) {
   ParallelConfig config = on_gpus(8, 8);
   config.ranks_per_process = 1;

@@ -1,4 +1,4 @@
-// Stages on threads and on processes, each a few linear layers, against the same layers on one rank.
+// Compares stages of a few linear layers on threads and processes with the same layers on one rank.
 #include "witan/parallel/pipeline_channel.h"
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ using testing::ThreadRank;
 
 const Shape kShape{2, 3, 4};  // [B, S, D]
 
-// Layer k of the model maps x to (k + 2) x + k: a chunk that is left out, taken twice or out of turn shows.
+// Layer k maps x to (k + 2) x + k, so that a chunk that is skipped, repeated or out of order shows.
 double forward_of(int layer, double x) {
   return (layer + 2) * x + layer;
 }
@@ -70,7 +70,7 @@ class Layers : public StageModel {
   }
 
   std::function<void(const Work&)> before = [](const Work&) {};
-  std::map<int64_t, double> losses, gradients;  // by micro-batch; of the last and the first layer
+  std::map<int64_t, double> losses, gradients;  // by micro-batch: losses of the last layer, gradients of the first
 
  private:
   int layer_of(int chunk) const { return chunk * pipeline_.stages + stage_; }
@@ -102,7 +102,7 @@ void expect_as_on_one_rank(const Pipeline& pipeline, int stage, const Layers& la
   }
 }
 
-// Sleeps up to so many microseconds before every work, each stage by its own dice.
+// Sleeps up to this many microseconds before every pass, each stage with its own random numbers.
 std::function<void(const Work&)> delays(int stage, int most) {
   return [random = std::mt19937(static_cast<unsigned>(stage)), most](const Work&) mutable {
     std::this_thread::sleep_for(std::chrono::microseconds(random() % static_cast<unsigned>(most)));
@@ -139,7 +139,7 @@ TEST(PipelineChannel, RunsForwardAlone) {
   });
 }
 
-// A model that only hands on: what a plan runs.
+// A model that only passes tensors on, as in a plan.
 class Tubes : public StageModel {
  public:
   Tubes(Stream& stream, const Pipeline& pipeline, int stage) : stream_(stream), pipeline_(pipeline), stage_(stage) {}
@@ -172,7 +172,7 @@ TEST(PipelineChannel, IsPlannedWithTheBytesAndTheMemoryOfARun) {
     Tubes planned(meta, pipeline, rank.rank);
     PipelineChannel(nobody, pipeline, kShape, DType::bf16).run(meta, planned);
 
-    // The first chunk's input and the last one's output do not travel, nor do their gradients.
+    // The first chunk's input, the last one's output and their gradients are not sent.
     const int sends = rank.rank == 0 || rank.rank == 3 ? 3 : 4;
     EXPECT_EQ(group->sent().at("send"), 6 * sends * bytes);
     EXPECT_EQ(nobody.sent(), group->sent());
@@ -205,7 +205,7 @@ TEST(PipelineChannel, EndsEverywhereWhenAStageFails) {
     });
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
     EXPECT_EQ(message, "rank 2: the loss is not finite");
-    // A stage whose work was done by then has nothing to wait for.
+    // A stage that had finished its work has nothing to wait for.
     for (const auto& words : told)
       EXPECT_THAT(words,
                   ::testing::AnyOf("", "the loss is not finite", "axis pipeline: stopped, as another rank failed"));
@@ -322,7 +322,7 @@ TEST(PipelineChannel, RefusesOutputsOfAnotherDtype) {
             "float64 [2, 3, 4]");
 }
 
-// What hangs while held-out text is looked at is said to be there.
+// An evaluation that hangs is reported as one.
 TEST(PipelineChannel, PassesOfALookAreThoseOfALook) {
   class Watched : public StageModel {
    public:

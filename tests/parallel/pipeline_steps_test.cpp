@@ -1,5 +1,3 @@
-#include "witan/parallel/pipeline_steps.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "parallel/pipeline_support.h"
+#include "witan/parallel/schedule.h"
 
 namespace witan {
 namespace {
@@ -30,8 +29,8 @@ std::string steps_text(const Pipeline& pipeline, int stage) {
   return text;
 }
 
-// Runs all stages, each on its own clock, with transfers in which whoever comes first waits for the other. Returns when
-// the last is done; -1 when stages wait for each other for ever.
+// Runs all stages, each on its own clock; the first end of a transfer waits for the other. Returns the time at which
+// the last stage is done; -1 for a deadlock.
 double run(const Pipeline& pipeline, const std::vector<std::vector<PipelineStep>>& steps,
            const std::function<double(const Work&)>& duration_of) {
   std::vector<size_t> next(steps.size());
@@ -97,7 +96,7 @@ TEST(PipelineSteps, ComputeInTheOrderOfTheScheduleWithInputsBeforeAndOutputsAfte
   });
 }
 
-// Against bubble_over_work(), which is that of the fastest transfers.
+// Compares with bubble_over_work(), which assumes the fastest transfers.
 TEST(PipelineSteps, LoseNoTimeToWaitingWithOneChunkAndLittleWithMore) {
   for_pipelines([](const Pipeline& pipeline) {
     const auto steps = pipeline_steps(pipeline);
@@ -121,7 +120,7 @@ TEST(PipelineSteps, DoNotWaitForEverAtAnySpeed) {
   for_pipelines([&](const Pipeline& pipeline) {
     if (pipeline.micro_batches % 5 != 0) return;
     const auto steps = pipeline_steps(pipeline);
-    std::exponential_distribution<double> some(1);  // stages that sprint, and stages that stall
+    std::exponential_distribution<double> some(1);  // some stages are much faster than others
     ASSERT_GT(run(pipeline, steps, [&](const Work&) { return some(random); }), 0);
   });
 }
@@ -139,7 +138,7 @@ TEST(PipelineSteps, HoldFewTensorsThatWait) {
         if (kind == Kind::recv) received.insert(work);
         if (kind == Kind::send) unsent.erase(work);
         if (kind != Kind::compute) continue;
-        outputs = std::max(outputs, static_cast<int>(unsent.size()));  // that wait while others are computed
+        outputs = std::max(outputs, static_cast<int>(unsent.size()));  // waiting while others are computed
         inputs = std::max(inputs, static_cast<int>(received.size()));
         received.erase(work);
         if (target_of(pipeline, {stage, work})) unsent.insert(work);

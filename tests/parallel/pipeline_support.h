@@ -1,4 +1,4 @@
-// Pipelines of many sizes, and how their work reads in a test's words.
+// Pipelines of many sizes, and a notation for their work.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace witan::testing {
 using Pass = Work::Pass;
 using Passes = Pipeline::Passes;
 
-// "F3" is the forward of micro-batch 3; "B3.1" the backward through chunk 1, where there are chunks.
+// "F3" is the forward of micro-batch 3; "B3.1" the backward through chunk 1, if there are several chunks.
 inline std::string text_of(const Pipeline& pipeline, const Work& work) {
   std::ostringstream text;
   text << (work.pass == Pass::forward ? 'F' : 'B') << work.micro_batch;
@@ -28,7 +28,7 @@ inline std::string text_of(const Pipeline& pipeline) {
   return text.str();
 }
 
-// Every size of interest, with what the test says about it when it fails.
+// Every size of interest, with the text that the test shows when it fails.
 inline void for_pipelines(const std::function<void(const Pipeline&)>& body) {
   for (int stages = 1; stages <= 8; ++stages)
     for (int chunks = 1; chunks <= (stages == 1 ? 1 : 4); ++chunks)
@@ -40,7 +40,7 @@ inline void for_pipelines(const std::function<void(const Pipeline&)>& body) {
         }
 }
 
-// How long forward and backward take when they take one and two units.
+// The time of a step whose forwards take one unit and backwards two.
 inline int64_t units_of(const Work& work) {
   return work.pass == Pass::forward ? 1 : 2;
 }

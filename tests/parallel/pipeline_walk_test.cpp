@@ -1,4 +1,4 @@
-// A walk that leaves micro-batches out takes the very steps that the whole pipeline takes before and after them.
+// A walk that skips micro-batches takes the same steps as the whole pipeline before and after them.
 #include "witan/parallel/pipeline_walk.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 using testing::Passes;
 using testing::text_of;
 
-// Finds a period at a certain one of the times when it is asked, or never.
+// Finds a period at the given query, or never.
 class Found : public Repetition {
  public:
   Found(int at, int units) : at_(at), units_(units) {}
@@ -56,8 +56,8 @@ std::vector<PipelineStep> walked(const Pipeline& pipeline, int stage, Repetition
   return taken;
 }
 
-// The stage's steps without those from the end of micro-batch `last` to that of micro-batch last + count. What is under
-// way at the latter has the numbers of what is at the former.
+// The stage's steps without those from the end of micro-batch `last` to that of micro-batch last + count. Work in
+// flight at the latter gets the numbers of what is in flight at the former.
 std::vector<PipelineStep> without(const Pipeline& pipeline, int stage, int64_t last, int64_t count) {
   const auto ends = [&](const PipelineStep& step, int64_t micro_batch) {
     return step.kind == PipelineStep::Kind::compute &&
@@ -121,7 +121,7 @@ TEST(PipelineWalk, StepsBeforeAndAfterWhatIsLeftOutAreThoseOfTheWholePipeline) {
       }
 }
 
-// However many micro-batches there are, as few are run.
+// However many micro-batches there are, equally few are run.
 TEST(PipelineWalk, StepsDoNotGrowWithMicroBatches) {
   const auto steps_of_many = [](int64_t micro_batches) {
     Found found(0, 1);

@@ -26,8 +26,8 @@ std::string schedule_text(const Pipeline& pipeline, int stage) {
   return text;
 }
 
-// What a step takes when outputs are at their targets as soon as they are made, and wait there: no other order of
-// communication can be faster. -1 when stages wait for each other for ever.
+// The time of a step if outputs reach their targets at once and wait there: no order of communication can be faster. -1
+// for a deadlock.
 int64_t fastest_step(const Pipeline& pipeline) {
   std::vector<std::vector<Work>> schedules;
   for (int stage = 0; stage < pipeline.stages; ++stage) schedules.push_back(schedule_of(pipeline, stage));
@@ -120,7 +120,7 @@ TEST(Schedule, BoundsWhatIsInFlightAsThePapersDo) {
 
 TEST(Schedule, FeedsEachChunkFromTheOneBefore) {
   for_pipelines([](const Pipeline& pipeline) {
-    const int last = pipeline.stages * pipeline.chunks - 1;  // of the model's chunks in order
+    const int last = pipeline.stages * pipeline.chunks - 1;  // among the model's chunks in order
     const auto at = [&](int position, Pass pass) {
       return StageWork{position % pipeline.stages, {pass, 1, position / pipeline.stages}};
     };

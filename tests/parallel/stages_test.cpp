@@ -14,7 +14,7 @@ namespace {
 
 using test::message_of;
 
-// The sizes of all chunks in the order of layers: "2 3 | 3 2" of two chunks of two stages.
+// The sizes of all chunks in layer order: "2 3 | 3 2" for two chunks of two stages.
 std::string sizes(const StageSplit& split) {
   const Stages stages(split);
   std::string text;
@@ -85,7 +85,7 @@ TEST(Stages, CountTheEmbeddingAndTheLoss) {
             "1");
 }
 
-// Each is what Megatron-LM's get_num_layers_to_build and get_transformer_layer_offset say.
+// Expected values are those of Megatron-LM's get_num_layers_to_build and get_transformer_layer_offset.
 TEST(Stages, AreMegatronsWhereTheEndsDiffer) {
   EXPECT_EQ(sizes({.num_layers = 14,
                    .pipeline_model_parallel_size = 4,
@@ -124,7 +124,7 @@ TEST(Stages, GiveWhatIsLeftOverToTheChunksBeforeTheLast) {
             "3 4 4 1");
 }
 
-// Layers [first, last) as Megatron-LM's formulas have it where they divide evenly.
+// Layers [first, last) by Megatron-LM's formulas for even splits.
 LayerRange megatrons(const StageSplit& split, int64_t chunks, int64_t stage, int64_t chunk) {
   const int64_t p = split.pipeline_model_parallel_size;
   const int64_t embedding = split.account_for_embedding_in_pipeline_split ? 1 : 0;
@@ -245,7 +245,7 @@ TEST(Stages, RefuseEndsThatDoNotFit) {
             "nearest that works is 3");
 }
 
-// The nearest that an error names works, and nothing nearer does.
+// The nearest size that an error names works, and no nearer one does.
 TEST(Stages, NameTheNearestEndThatWorks) {
   const auto works = [](const StageSplit& split) {
     try {
@@ -279,7 +279,7 @@ TEST(Stages, NameTheNearestEndThatWorks) {
         if (const std::string next = works(split); next.empty()) {
           EXPECT_EQ(named, nearest) << words;
         } else {
-          // Alone it would; the other end, which it names, is to blame too.
+          // It would work alone: the other end, which the error names, contributes.
           EXPECT_NE(next.find("with decoder_first_pipeline_num_layers"), std::string::npos) << words << "\n" << next;
         }
       }

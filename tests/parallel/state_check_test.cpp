@@ -14,7 +14,7 @@ using testing::small_specs;
 using testing::SmallModel;
 using testing::ThreadRank;
 
-// Everything a rank has when it trains, after one update from equal gradients.
+// The state of a training rank after one update from equal gradients.
 struct Trained {
   explicit Trained(ThreadRank& on)
       : rank(on),
@@ -49,7 +49,7 @@ void flip_bit(const Tensor& tensor, int64_t byte) {
   tensor.raw()[byte] ^= std::byte{0x10};
 }
 
-// The error of the world when the ranks' states were changed by `damage`.
+// The error of all ranks after `damage` changed the ranks' states.
 std::string complaint(const std::function<void(Trained&)>& damage) {
   return test::message_of<CommError>([&] {
     testing::on_ranks(4, [&](ThreadRank& rank) {
@@ -59,7 +59,7 @@ std::string complaint(const std::function<void(Trained&)>& damage) {
     });
   });
 }
-// Without "rank N: ", the rank whose error came first.
+// Removes "rank N: ", the rank whose error came first.
 std::string without_rank(const std::string& message) {
   EXPECT_EQ(message.rfind("rank ", 0), 0u) << message;
   return message.substr(message.find(": ") + 2);
@@ -130,7 +130,7 @@ TEST(StateCheck, FindsEqualExperts) {
             "different random numbers, or they learn the same");
 }
 
-// Two experts that are equal may be copies that a run began with.
+// Two equal experts may be copies with which a run began.
 TEST(StateCheck, FindsThatAllExpertsAreEqualAfterAnUpdate) {
   const auto check_with = [](int64_t equal) {  // of the four experts that each rank holds
     testing::on_ranks(4, [&](ThreadRank& rank) {
@@ -155,7 +155,7 @@ TEST(StateCheck, FindsExpertsInTheWrongPlace) {
             "check_states after init: rank 1 holds elements [0, 16) of experts, but the layout assigns it [16, 32)");
 }
 
-// The model cuts its experts itself; the layout must agree for every rank.
+// The model selects its experts itself; the layout must agree on every rank.
 TEST(StateCheck, TransformersHoldWhatTheLayoutSays) {
   ModelConfig config;
   config.vocab_size = 100;
@@ -180,7 +180,7 @@ TEST(StateCheck, CountsOnMeta) {
   EXPECT_EQ(groups.of(Axis::expert).sent().at("all_gather"), 2 * 4 * 8);  // two parameters, four experts held
 }
 
-// Values of bfloat16 are half of what is updated: their remainders to float32 must be alike too.
+// A bfloat16 value is half of what is updated: the remainders to float32 must agree too.
 TEST(StateCheck, NamesTheRankOfARemainderThatDiffers) {
   EXPECT_EQ(without_rank(complaint([](Trained& on) {
               if (on.rank.rank != 3) return;
@@ -194,7 +194,7 @@ TEST(StateCheck, NamesTheRankOfARemainderThatDiffers) {
             "on rank(s) 3");
 }
 
-// A tied embedding is held twice, by the ends of a pipeline, which no axis of replicas joins.
+// The ends of a pipeline both hold a tied embedding, though no replica axis connects them.
 TEST(StateCheck, FindsATiedEmbeddingWhoseCopiesDiffer) {
   ParallelConfig config;
   config.pipeline_model_parallel_size = 2;

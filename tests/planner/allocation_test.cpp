@@ -1,4 +1,4 @@
-// Nothing large is allocated outside the arenas while a run steps, looks at held-out text or saves. This program's C
+// Checks that nothing large is allocated outside the arenas while a run steps, evaluates or saves. This program's C
 // allocator is interposed: every call above 1 MiB between arm() and disarm() is a finding.
 #include <execinfo.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include "witan/checkpoint/store.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define WITAN_INTERPOSED 0  // the sanitizers' own allocators stand there
+#define WITAN_INTERPOSED 0  // the sanitizers interpose their own allocators
 #else
 #define WITAN_INTERPOSED 1
 #endif
@@ -26,7 +26,7 @@ constexpr size_t kMost = 1 << 20;
 
 std::atomic<bool> armed{false};
 std::atomic<size_t> findings{0}, largest{0};
-std::array<void*, 32> culprit;  // the first one's stack
+std::array<void*, 32> culprit;  // stack of the first finding
 std::atomic<int> culprit_depth{0};
 
 void note(size_t bytes) {
@@ -72,7 +72,7 @@ int posix_memalign(void** block, size_t alignment, size_t bytes) {
   return *block ? 0 : ENOMEM;
 }
 void* mmap(void* address, size_t bytes, int protection, int flags, int file, off_t offset) {
-  // A file's pages are the kernel's, which takes them back: they are no allocation.
+  // Mapping a file is not an allocation: the kernel can take its pages back.
   if ((flags & MAP_ANONYMOUS) != 0) note(bytes);
   return reinterpret_cast<void*>(::syscall(SYS_mmap, address, bytes, protection, flags, file, offset));
 }
@@ -86,7 +86,7 @@ using test::TempFolder;
 using testing::random_batch;
 using testing::small_config;
 
-// Large enough that a copy of logits, activations, a weight or a gradient would be found.
+// Large enough for a copy of logits, activations, a weight or a gradient to be found.
 RunConfig config_of_weight() {
   RunConfig config = small_config();
   config.model.hidden_size = 128;

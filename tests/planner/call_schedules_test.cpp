@@ -18,7 +18,7 @@
 #include "train/step/laid_out.h"
 #include "witan/base/files/file.h"
 #include "witan/parallel/layout.h"
-#include "witan/planner/meta_rank.h"
+#include "witan/planner/memory/meta_rank.h"
 #include "witan/train/loop/start_check.h"
 
 namespace witan {
@@ -27,11 +27,11 @@ namespace {
 using testing::LaidOut;
 
 const fs::path kFolder = fs::path(WITAN_SOURCE_DIR) / "tests/golden/call_schedules";
-constexpr size_t kCallColumn = 52;  // the width of what ranks agree about; where a call is made stands behind it
+constexpr size_t kCallColumn = 52;  // width of the calls, on which ranks agree; the place of the call follows
 constexpr const char* kPlaceMark = " | ";
 
 struct Case {
-  const char* name;  // of the file
+  const char* name;  // of the golden file
   LaidOut layout;
   std::function<void(RunConfig&)> change = [](RunConfig&) {};
   PeerAccess peers = PeerAccess::none;
@@ -46,7 +46,7 @@ void without_overlap(RunConfig& config) {
 void deterministic(RunConfig& config) {
   config.parallel.deterministic = true;
 }
-// Tensor-parallel ranks need sequence parallelism only for experts.
+// Tensor parallelism needs sequence parallelism only with experts.
 void dense_without_sequence_parallelism(RunConfig& config) {
   config.model.moe.num_experts = 0;
   config.parallel.expert_model_parallel_size = config.parallel.expert_tensor_parallel_size = 1;
@@ -104,7 +104,7 @@ const std::vector<Case> kCases = {
      without_overlap},
 };
 
-// A dense block and three of experts, with every loss of a router.
+// A dense block and three MoE blocks, with every router loss.
 RunConfig moe_config() {
   RunConfig config;
   config.model.num_layers = 4;
@@ -127,19 +127,19 @@ RunConfig moe_config() {
 RunConfig config_of(const Case& of) {
   RunConfig config = laid_out(moe_config(), of.layout);
   of.change(config);
-  // As many micro-batches as fill a pipeline, and more than one without.
+  // As many micro-batches as fill a pipeline, and several without one.
   const int64_t per_rank = 2 * config.parallel.pipeline_model_parallel_size;
   config.train.global_batch_size = per_rank * config.train.micro_batch_size * config.parallel.data_ranks();
   config.validate();
   return config;
 }
 
-// What all ranks of a lane call, and where each of them does: ranks of different stages do it in different places.
+// The calls that all ranks of a lane make, and the places where they make them, which differ between stages.
 struct GoldenLane {
   std::string name;
   std::vector<int> ranks;
   std::vector<std::string> calls;
-  std::vector<std::vector<std::string>> places;  // [calls], each once
+  std::vector<std::vector<std::string>> places;  // [calls]: the different places of each call
 };
 
 std::vector<GoldenLane> lanes_of(const Case& of) {
@@ -176,7 +176,7 @@ std::string line_of(std::string call, const std::string& place) {
   return call + kPlaceMark + place;
 }
 
-// The lane's calls, the same one after another at the same place once.
+// The lane's calls; consecutive equal calls at the same place are listed once.
 std::vector<std::string> lines_of(const GoldenLane& lane) {
   std::vector<std::string> lines;
   for (size_t i = 0, next = 0; i < lane.calls.size(); i = next) {
@@ -188,12 +188,12 @@ std::vector<std::string> lines_of(const GoldenLane& lane) {
   return lines;
 }
 
-// Lanes of one axis whose ranks call the same in the same places are written once, under the ranks of each. They stand
-// in the order of their ranks: that of names and of the program's lists may change.
+// Lanes of one axis with the same calls at the same places are written once, under their ranks. They are ordered by
+// rank, since the order of names and of the program's lists may change.
 std::string text_of(const Case& of) {
   std::vector<GoldenLane> lanes = lanes_of(of);
   std::ranges::stable_sort(lanes, {}, &GoldenLane::ranks);
-  std::vector<std::pair<std::string, std::vector<std::string>>> blocks;  // the name, and the lines
+  std::vector<std::pair<std::string, std::vector<std::string>>> blocks;  // name and lines
   std::vector<std::string> ranks;                                        // of each block
   for (const GoldenLane& lane : lanes) {
     std::string own = "ranks";
@@ -222,7 +222,7 @@ std::vector<std::string> split(const std::string& text) {
   return lines;
 }
 
-// Empty, or the first line that differs, in both versions.
+// The first line that differs, in both versions; empty if there is none.
 std::string difference(const std::string& golden, const std::string& now) {
   const std::vector<std::string> before = split(golden), after = split(now);
   const auto calls = [](const std::string& line) { return line.substr(0, line.find(kPlaceMark)); };

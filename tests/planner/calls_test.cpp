@@ -1,13 +1,12 @@
-// The calls of a plan are its costs and its communication once more, apart by kind.
+// The calls of a plan add up to its costs and communication.
 #include <gtest/gtest.h>
 
 #include "train/step/run_support.h"
 #include "witan/base/config/fields.h"
 #include "witan/parallel/mesh_shorthand.h"
-#include "witan/planner/cluster.h"
 #include "witan/planner/plan.h"
-#include "witan/planner/quick_plan.h"
-#include "witan/planner/step_time.h"
+#include "witan/planner/speeds/cluster.h"
+#include "witan/planner/time/step_time.h"
 
 namespace witan {
 namespace {
@@ -29,7 +28,7 @@ Plan plan_on(const std::string& mesh, int64_t ranks, bool cuda) {
   return make_plan(resolve(config, {}));
 }
 
-// The operation that a call counts as.
+// The operation under which a call is counted.
 std::string counted_as(const std::string& call) {
   if (call == "gather_parts") return "all_gather";
   if (call == "exchange_pieces") return "all_to_all_equal";
@@ -80,7 +79,7 @@ TEST(Calls, AreOfThePassesOfAllMicroBatches) {
   }
 }
 
-// With peer memory tensor-parallel ranks call other kernels and take the same memory.
+// With peer memory tensor-parallel ranks call other kernels, but use the same memory.
 TEST(Calls, OfTensorParallelRanksGoThroughPeersMemory) {
   const auto has = [](const Plan& plan, const char* name) {
     return std::ranges::any_of(plan.ranks[0].calls, [&](const auto& call) { return call.first.name == name; });
@@ -90,7 +89,7 @@ TEST(Calls, OfTensorParallelRanksGoThroughPeersMemory) {
   EXPECT_FALSE(has(plan_on("tensor=2", 2, false), "gather_parts"));
 }
 
-// A search ranks quick plans, of a few micro-batches.
+// A search orders layouts by quick plans of a few micro-batches.
 TEST(Calls, OfQuickPlansTakeTheTimeOfExactOnes) {
   for (const char* mesh : {"pipeline=2", "replicate=2", "tensor=2", "shard=2"}) {
     SCOPED_TRACE(mesh);

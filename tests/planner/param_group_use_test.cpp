@@ -1,12 +1,11 @@
-#include "witan/planner/param_group_use.h"
-
 #include <gmock/gmock.h>
 
 #include "support/message_of.h"
 #include "train/step/run_support.h"
 #include "witan/base/error.h"
 #include "witan/model/counts.h"
-#include "witan/planner/format.h"
+#include "witan/planner/pages/plan_page.h"
+#include "witan/planner/plan.h"
 #include "witan/train/config/trained_parameters.h"
 
 namespace witan {
@@ -96,7 +95,7 @@ TEST(ParamGroupUse, MuonShowsWhatItLeavesToAdam) {
   EXPECT_EQ(uses[0].parameters + uses[1].parameters, count_parameters(config.model).exact);
 }
 
-// The half of a table that takes nothing is not shown; a table of which neither half takes anything is refused.
+// If one of a table's two groups takes nothing, it is not shown; if neither takes anything, the table is refused.
 TEST(ParamGroupUse, TablesThatInheritMuonMayTakeOneHalfOfIt) {
   RunConfig config = with_groups(R"([{match = "*.q_proj.*", lr_mult = 2}])");
   config.optimizer.optimizer = "muon";

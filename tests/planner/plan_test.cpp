@@ -4,8 +4,8 @@
 
 #include "planner/real_run.h"
 #include "witan/base/error.h"
-#include "witan/planner/format.h"
-#include "witan/planner/reserve.h"
+#include "witan/planner/memory/reserve.h"
+#include "witan/planner/pages/plan_page.h"
 #include "witan/tensor/cuda.h"
 
 namespace witan {
@@ -50,7 +50,7 @@ TEST(Plan, PredictsTheArenaOfTheRunOnEveryRankAndTag) {
   }
 }
 
-// What a float16 model has beside a bfloat16 one, and what QK-clip keeps and computes.
+// State of a float16 model that a bfloat16 one lacks, and what QK-clip keeps and computes.
 TEST(Plan, PredictsTheArenaInFloat16AndWithQkClip) {
   for (const char* dtype : {"float16", "float32"})
     for (const auto& [ranks, expert] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {4, 2}})
@@ -66,7 +66,7 @@ TEST(Plan, PredictsTheArenaInFloat16AndWithQkClip) {
       }
 }
 
-// However many micro-batches an evaluation has, it takes what one takes, or through a pipeline those of a step.
+// However many micro-batches an evaluation has, it needs what one needs, or with a pipeline what those of a step need.
 TEST(Plan, PredictsTheArenaHoweverLongAnEvaluationIs) {
   RunConfig config = small_config();
   config.model.moe.num_experts = 0;
@@ -76,7 +76,7 @@ TEST(Plan, PredictsTheArenaHoweverLongAnEvaluationIs) {
   for (const size_t evaluated : {1, 2, 7, 8, 9}) expect_kept(config, evaluated);
 }
 
-// A second micro-batch finds what the first has left of the units of its model: nothing, or all of them.
+// A second micro-batch finds the units that the first one left gathered: none or all.
 TEST(Plan, PredictsTheArenaOfAnEvaluationWhereValuesAreDivided) {
   for (const bool reshard : {true, false})
     for (const size_t evaluated : {1, 2, 5}) {
@@ -109,7 +109,7 @@ TEST(Plan, PredictsTheArenaWhateverTheModelIsMadeOf) {
   varied([](RunConfig& c) { c.optimizer.optimizer = "sgd"; });
   varied([](RunConfig& c) { c.model.dtype = "float64"; });
   varied([](RunConfig& c) { c.train.check_states = true; });
-  varied([](RunConfig& c) { c.train.sample_tokens = 400; });  // the cache of keys and values is what takes most
+  varied([](RunConfig& c) { c.train.sample_tokens = 400; });  // the KV cache takes most of the memory
 }
 
 TEST(Plan, PredictsTheArenaOfEveryStageOfAPipeline) {
@@ -189,7 +189,7 @@ TEST(Plan, PredictsTheArenaWithDropoutBiasesAndLearnedPositions) {
       }
 }
 
-// A sample ends with the learned positions, however long the prompt and the wish.
+// A sample ends at the last learned position, however long the prompt and the requested text.
 TEST(Plan, SamplesEndWithTheLearnedPositions) {
   RunConfig config = testing::gpt_run_config();
   for (const std::string prompt : {"", "a prompt", "a prompt that has far more bytes than the model has positions"}) {
@@ -199,7 +199,7 @@ TEST(Plan, SamplesEndWithTheLearnedPositions) {
   }
 }
 
-// Masks are drawn again, not kept: what dropout needs is one tensor [B, S, D] for a moment, however deep the model.
+// Dropout masks are redrawn, not stored: dropout needs one temporary tensor [B, S, D], however deep the model.
 TEST(Plan, DropoutKeepsNoMasks) {
   for (const int64_t layers : {2, 6}) {
     RunConfig config = small_config();
@@ -236,8 +236,8 @@ RunConfig divided_on_gpus() {
   return config;
 }
 
-// Ranks of one host are taken to reach each other's GPUs where those are not here, be they threads or processes; those
-// of several never do.
+// Ranks of one host are assumed to reach each other's GPUs if those are not here, whether they are threads or
+// processes; ranks of several hosts never do.
 TEST(Plan, SaysHowGpusExchangeRowsAndWhetherAStepIsRecorded) {
   if (cuda::devices() > 0) GTEST_SKIP() << "GPUs that are here answer for themselves";
   RunConfig config = divided_on_gpus();
@@ -276,7 +276,7 @@ TEST(Plan, GoesByWhatWasTriedOut) {
   EXPECT_FALSE(plan(4, {0, 0, 0, 1}).peers);
   EXPECT_TRUE(plan(2, {0, 0, 1, 1}).peers) << "each group of experts is on a host of its own";
   EXPECT_FALSE(plan(2, {0, 1, 0, 1}).peers);
-  // One group reaches its GPUs, the other does not: its ranks are planned apart.
+  // One group reaches its GPUs and the other does not, so that their ranks are planned separately.
   const Plan mixed = plan(2, {0, 0, 1, 2});
   EXPECT_FALSE(mixed.peers);
   for (const RankPlan& rank : mixed.ranks)
@@ -297,8 +297,8 @@ TEST(Plan, SaysThatTheEnvironmentForbidsPeerMemory) {
   EXPECT_NE(page.find("are exchanged with NCCL, as WITAN_COMM_PEERS=0 asks for"), std::string::npos) << page;
 }
 
-// Parts of a bounded size need no counts on the host: steps are recorded without peer memory too. With it they
-// make no difference.
+// Fixed send capacities need no counts on the host, so that steps are recorded without peer memory too. With peer
+// memory they make no difference.
 TEST(Plan, RecordsStepsOfBoundedExchangesWithoutPeerMemory) {
   RunConfig config = divided_on_gpus();
   config.model.moe.moe_exchange_factor = 1.5;
@@ -320,7 +320,8 @@ TEST(Plan, RecordsStepsOfBoundedExchangesWithoutPeerMemory) {
             "moe_replicated_experts copies experts over NCCL, which needs the rows of each on the host");
 }
 
-// Two islands, of two GPUs each, are two hosts: within them rows go through memory, and between them in parts.
+// Two islands of two GPUs each are two hosts: tokens travel through peer memory within them, and with fixed capacities
+// between them.
 TEST(Plan, RowsThatGoByHostsNeedPeerMemoryWithinThemAlone) {
   RunConfig config = divided_on_gpus();
   config.parallel.ranks_per_process = 1;
@@ -344,7 +345,7 @@ TEST(Plan, RowsThatGoByHostsNeedPeerMemoryWithinThemAlone) {
   EXPECT_FALSE(make_plan(resolve(config, {})).peers) << "neighbours are not of one host";
 }
 
-// The pools of dropless routing hold what all ranks could send.
+// The receive buffers of dropless routing hold what all ranks could send.
 TEST(Plan, ShowsWhatAnEvenSpreadWouldTakeBesideTheWorstCase) {
   RunConfig config = divided_on_gpus();
   const Plan plan = make_plan(resolve(config, {}), {.prompt_tokens = {}, .balanced = true});
@@ -362,8 +363,8 @@ TEST(Plan, ShowsWhatAnEvenSpreadWouldTakeBesideTheWorstCase) {
   EXPECT_EQ(format_plan(severe, 0, std::nullopt).find("worst case"), std::string::npos);
 }
 
-// Qwen3-30B's shapes, of which a GPU of eight would hold 108 GiB of activations, most of them in pools for the worst
-// case.
+// Qwen3-30B's shapes on eight GPUs: each would hold 108 GiB of activations, most of them in receive buffers for the
+// worst case.
 TEST(Plan, BoundedPoolsTakeLittleMoreThanUndividedExperts) {
   RunConfig config;
   config.model.num_layers = 48;
@@ -386,7 +387,7 @@ TEST(Plan, BoundedPoolsTakeLittleMoreThanUndividedExperts) {
     const Plan plan = make_plan(resolve(config, {}), {.ranks = PlanOptions::Ranks::by_class, .most_classes = 1});
     return static_cast<double>(plan.ranks.front().tags.at("activations"));
   };
-  // Rows that travel are copies of tokens, 2 bytes an element in every layer, of which undivided experts make none.
+  // Dispatched rows are copies of tokens, 2 bytes per element in every layer, which unsharded experts do not make.
   constexpr double kCopies = 48.0 * 4096 * 8 * 2048 * 2;
   const double undivided = activations(1, 0), whole = undivided + kCopies;
   const double worst = activations(8, 0), bounded = activations(8, 1.5);
@@ -462,7 +463,7 @@ TEST(Plan, FlopsAreTheClosedFormulaOfTheReferenceModels) {
   }
 }
 
-// Ranks divide the work; only the update and the norm of the gradients are each one's own.
+// Ranks share the work; only the update and the gradient norm are done by each rank.
 TEST(Plan, FlopsDoNotDependOnTheLayout) {
   const auto flops = [](const ParallelConfig& parallel) {
     RunConfig config = small_config();

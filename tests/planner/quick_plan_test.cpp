@@ -1,15 +1,14 @@
-#include "witan/planner/quick_plan.h"
-
 #include <gtest/gtest.h>
 
 #include "train/step/run_support.h"
+#include "witan/planner/plan.h"
 
 namespace witan {
 namespace {
 
 using testing::small_config;
 
-// The search for a run that fits goes by it.
+// nearest_fitting() relies on this estimate.
 TEST(QuickPlan, EstimatesTheArenasAsItPlansThem) {
   RunConfig config = small_config();
   config.train.global_batch_size = 48;
@@ -35,7 +34,7 @@ double flops_of(const RankPlan& rank) {
   return sum;
 }
 
-// Few micro-batches stand for many: the plan of all of them is met within a twentieth, at the ends of a pipeline too.
+// Few micro-batches stand for many: quick plans agree with full plans to a twentieth, at the ends of a pipeline too.
 TEST(QuickPlan, ComesNearThePlan) {
   const auto expect_near = [](const char* what, auto change) {
     RunConfig config = small_config();

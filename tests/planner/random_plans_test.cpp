@@ -1,5 +1,4 @@
-// The plan is a promise of whole runs, whatever they are made of: random configurations take, to the byte and tag by
-// tag, what was planned, through steps, evaluations, saves and a sample.
+// Random configurations need exactly what was planned, tag by tag, through steps, evaluations, saves and a sample.
 #include <gtest/gtest.h>
 
 #include <initializer_list>
@@ -13,7 +12,7 @@
 namespace witan {
 namespace {
 
-// What is drawn for one configuration: the same for the same number.
+// The random choices of one configuration, determined by its number.
 class Draw {
  public:
   explicit Draw(uint64_t number) : rng_(2026, number) {}
@@ -22,7 +21,7 @@ class Draw {
   T one_of(std::initializer_list<T> values) {
     return *(values.begin() + rng_.below(values.size(), at_++));
   }
-  // One time in so many.
+  // True once in `times` calls on average.
   bool rarely(uint64_t times = 3) { return rng_.below(times, at_++) == 0; }
   int64_t between(int64_t least, int64_t most) {
     return least + static_cast<int64_t>(rng_.below(static_cast<uint64_t>(most - least + 1), at_++));
@@ -178,7 +177,8 @@ void draw_run(Draw& draw, RunConfig& config) {
   if (!config.parallel.deterministic && draw.rarely(2)) config.parallel.gradient_norm_fusion = "true";
 }
 
-// Parameter groups of the optimizer, in every second run. Kinds that every model has, but for norms without weights.
+// Parameter groups of the optimizer in every second run, for kinds that every model has except for norms without
+// weights.
 void draw_groups(Draw& draw, RunConfig& config) {
   std::string groups;
   for (const char* kind : {"embeddings", "norms", "matrices,experts"}) {
@@ -191,7 +191,8 @@ void draw_groups(Draw& draw, RunConfig& config) {
   if (draw.rarely(2)) set_field(config.fields(), "optimizer_groups", "[" + groups + "]", "drawn");
 }
 
-// Frozen parameters in every third run, adapters in every third. Those of experts are whole, and drop nothing.
+// Frozen parameters in every third run, adapters in every third. Adapters of experts are unsharded, and have no
+// dropout.
 void draw_trained(Draw& draw, RunConfig& config) {
   ModelConfig& model = config.model;
   if (draw.rarely())
@@ -205,7 +206,7 @@ void draw_trained(Draw& draw, RunConfig& config) {
   if (model.lora_target_modules == "q_proj,v_proj" && draw.rarely(2)) model.lora_dropout = 0.1;
 }
 
-// Nothing where what was drawn does not go together.
+// nullopt if the choices are incompatible.
 std::optional<RunConfig> drawn_config(Draw& draw, Draw& of_groups, Draw& of_trained) {
   constexpr int64_t kMostRanks = 8;
   RunConfig config;
@@ -243,7 +244,7 @@ TEST(RandomPlans, AreKeptToTheByteTagByTag) {
     } catch (const std::exception& error) {
       ADD_FAILURE() << error.what();
     }
-    if (HasFailure()) return;  // the others would fail of the same
+    if (HasFailure()) return;  // the others would fail for the same reason
   }
 }
 

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "train/step/run_support.h"
-#include "witan/generate/generator.h"
+#include "witan/generate/generation_batch.h"
 #include "witan/planner/plan.h"
 
 namespace witan::testing {
 
-// What a rank's arena and groups counted.
+// The counts of a rank's arena and groups.
 struct RankCounts {
   int64_t arena_bytes = 0;
   std::map<std::string, int64_t> tags;
@@ -24,14 +24,14 @@ inline RankCounts counts_of(const RankPlan& plan) {
   return {plan.arena_bytes, plan.tags, plan.sent};
 }
 
-// What a run does around its steps, apart from its configuration.
+// Parts of a run besides its steps that its configuration does not determine.
 struct RealRun {
-  int64_t prompt_tokens = 1;  // of the sample
-  size_t evaluated = 1;       // micro-batches of a rank in each evaluation
+  int64_t prompt_tokens = 1;  // of the sample's prompt
+  size_t evaluated = 1;       // micro-batches per rank in each evaluation
 };
 
-// The phases of a run in the order of the trainer, in arenas of the planned size: steps and evaluations, a save, and a
-// sample at the end. What is sent is counted in the second step.
+// Runs the phases of a run in the trainer's order, in arenas of the planned size: steps and evaluations, a save, and a
+// final sample. Bytes sent are counted in the second step.
 inline std::vector<RankCounts> count_real_run(const RunConfig& config, const Plan& plan, const RealRun& run = {}) {
   const int ranks = static_cast<int>(config.parallel.ranks);
   const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
@@ -75,7 +75,8 @@ inline std::vector<RankCounts> count_real_run(const RunConfig& config, const Pla
   return counts;
 }
 
-// Of a run without a sample: its memory ends at the planned byte on every rank, in all and of each tag.
+// Expects that the memory of a run without a sample is exactly the planned one on every rank, in total and for each
+// tag.
 inline void expect_planned_memory(RunConfig config) {
   config.train.sample_tokens = 0;
   const Plan plan = make_plan(resolve(config, {}), {.prompt_tokens = 0});
@@ -87,8 +88,8 @@ inline void expect_planned_memory(RunConfig config) {
   }
 }
 
-// The plan is a promise: on every rank the arena of a real run ends at the very byte, as does each of its tags, and
-// every group has sent what was counted.
+// Expects that on every rank the real run's arena and tags end at exactly the planned bytes, and every group has sent
+// the planned bytes.
 inline void expect_kept(const RunConfig& config, const RealRun& run) {
   const Plan plan = make_plan(resolve(config, {}), {run.prompt_tokens});
   const auto real = count_real_run(config, plan, run);

@@ -1,5 +1,5 @@
-// What a step sends, by axis and operation: what groups of real runs counted is what was planned, to the byte, and what
-// was planned is what the mathematics of each axis asks for.
+// The bytes that a step sends by axis and operation: real runs send exactly what was planned, and plans contain what
+// the mathematics of each axis requires.
 #include <gtest/gtest.h>
 
 #include "planner/real_run.h"
@@ -15,7 +15,7 @@ using testing::RankCounts;
 using testing::small_config;
 
 constexpr int64_t kLayers = 4, kWidth = 128, kFeatures = 256, kWords = 512, kLength = 16, kExperts = 8, kChosen = 2;
-constexpr int64_t kGroups = 2, kHeadDim = 32;  // of keys and values
+constexpr int64_t kGroups = 2, kHeadDim = 32;  // query groups
 
 // Every size of a parameter is a multiple of 512 bytes, so that no buffer is padded.
 RunConfig dense_config() {
@@ -67,7 +67,7 @@ double sent(const RunConfig& config, const std::string& axis, const std::string&
   return found == group->second.end() ? 0 : found->second;
 }
 
-// Losses, counts of tokens and experts, and sums of squares travel too.
+// Losses, counts of tokens and of expert assignments, and sums of squares are sent too.
 constexpr double kBookkeeping = 12e3;
 
 void expect_about(double found, double formula) {
@@ -76,7 +76,7 @@ void expect_about(double found, double formula) {
 }
 
 constexpr double kFloat = 4, kMicroBatches = 4;
-double stream_bytes() {  // of a micro-batch's residual stream
+double stream_bytes() {  // bytes of a micro-batch's residual stream
   return kFloat * kLength * kWidth;
 }
 double parameter_bytes(const RunConfig& config) {
@@ -156,8 +156,8 @@ TEST(SentBytes, OwnersScatterGradientsAndGatherValues) {
   expect_about(sent(config, "shard", "all_gather_uneven"), 3.0 / 4 * parameter_bytes(config));
 }
 
-// Of a rank's micro-batch gradients are scattered, and values gathered: given back after the forward, those of all
-// blocks but the last a second time. Where they are kept, once for all micro-batches.
+// Each micro-batch reduce-scatters gradients and gathers values; those of all blocks but the last are gathered a second
+// time after they were freed. Values that are kept are gathered once for all micro-batches.
 TEST(SentBytes, DividedParametersTravelForEveryPass) {
   RunConfig config = on_mesh(dense_config(), "shard=4", "optim_grads_params");
   config.train.global_batch_size = 12;
@@ -169,16 +169,16 @@ TEST(SentBytes, DividedParametersTravelForEveryPass) {
   expect_about(sent(config, "shard", "all_gather_uneven"), 3.0 / 4 * all);
 }
 
-// A block has two layers, each of which sums over the tensor axis in its forward and in its backward; so do the
-// embedding's forward and the head's backward.
+// A block has two tensor-parallel layers, each of which sums over the tensor axis in its forward and in its backward;
+// so do the embedding's forward and the head's backward.
 TEST(SentBytes, TensorRanksSumTheStreamTwiceABlockAndPass) {
   const RunConfig config = on_mesh(dense_config(), "tensor=2");
   const double sums = kMicroBatches * (4 * kLayers + 2);
   expect_about(sent(config, "tensor", "all_reduce"), 2 * 1.0 / 2 * sums * stream_bytes());
 }
 
-// Divided by tokens, a sum becomes a gather before the layer and a scatter behind it. The gathered tokens are not kept:
-// each layer of a block gathers them again for its backward.
+// With sequence parallelism each sum becomes a gather before the layer and a reduce-scatter behind it. The gathered
+// tokens are not stored: each layer of a block gathers them again for its backward.
 TEST(SentBytes, SequenceParallelRanksGatherAndScatterInstead) {
   const RunConfig config = with_sequence_parallel(on_mesh(dense_config(), "tensor=2"));
   const double scatters = kMicroBatches * (4 * kLayers + 2), gathers = scatters + kMicroBatches * 2 * kLayers;
@@ -186,18 +186,17 @@ TEST(SentBytes, SequenceParallelRanksGatherAndScatterInstead) {
   expect_about(sent(config, "tensor", "all_gather"), 1.0 / 2 * gathers * stream_bytes());
 }
 
-// Rows travel to their experts and back, and so do their gradients; with them their weights there, and the gradients of
-// those back.
+// Tokens are sent to their experts and back, and so are their gradients, along with routing weights on the way there
+// and their gradients on the way back.
 TEST(SentBytes, RowsOfExpertsTravelFourTimes) {
   const RunConfig config = on_mesh(moe_config(), "replicate=4,expert=4");
   const double rows = kMicroBatches / 4 * kLayers * kChosen * kLength;
   expect_about(sent(config, "expert", "all_to_all"), 3.0 / 4 * kFloat * rows * (4 * kWidth + 2));
 }
 
-// Of eight ranks of four hosts. A token that visits four of eight experts crosses the network once for each other host
-// that it visits, not for each expert there: in parts, four ways, of the tokens that visit a host if their experts are
-// drawn at random, and all of them at most. Beside them go the weights of its experts, there and back, and their
-// numbers.
+// Eight ranks on four hosts. A token with four of eight experts crosses the network once for each other host that it
+// visits, not once per expert: with fixed capacities four times, for the tokens that visit a host if experts are drawn
+// at random, and for all tokens at most. Routing weights go with them there and back, and their indices there.
 TEST(SentBytes, RowsOfExpertsGoToEachHostOnce) {
   RunConfig config = on_mesh(moe_config(), "replicate=8,expert=8");
   config.train.global_batch_size = 8;
@@ -213,7 +212,8 @@ TEST(SentBytes, RowsOfExpertsGoToEachHostOnce) {
       << "each rank is sent the rows of its experts";
 }
 
-// Beside a micro-batch's sums and counts those of each of its sequences: probabilities in float32, counts in int64.
+// In addition to a micro-batch's sums and counts those of each sequence are sent: probabilities in float32, counts in
+// int64.
 TEST(SentBytes, LoadsOfSequencesAreSummedOverTheRanksThatDivideThem) {
   constexpr double kSequences = 2, kBatches = 2, kLong = 8;
   RunConfig config = on_mesh(moe_config(), "context=4");
@@ -224,8 +224,7 @@ TEST(SentBytes, LoadsOfSequencesAreSummedOverTheRanksThatDivideThem) {
             kLayers * kBatches * 2 * 3.0 / 4 * kExperts * ((kSequences - 1) * kFloat + kSequences * kLong));
 }
 
-// Keys and values pass all other ranks in the forward and again in the backward, there with the sums of their
-// gradients.
+// Keys and values pass all other ranks in the forward and again in the backward, there with the accumulated gradients.
 TEST(SentBytes, KeysAndValuesGoAroundTheRing) {
   RunConfig config = on_mesh(dense_config(), "context=4");
   config.parallel.cp_comm_type = "p2p";
@@ -233,8 +232,8 @@ TEST(SentBytes, KeysAndValuesGoAroundTheRing) {
   EXPECT_EQ(sent(config, "context", "send"), kMicroBatches * kLayers * (3 + 3 + 3) * block);
 }
 
-// Each other rank gets the queries of its heads, and the keys and values that they meet, and gives what comes of them
-// back; in the backward the other way round.
+// Each other rank gets the queries of its heads with the keys and values that they attend to, and returns the outputs;
+// the backward goes the other way.
 TEST(SentBytes, HeadsGoToTheirRanksAndBack) {
   const RunConfig config = on_mesh(dense_config(), "context=4");
   const auto heads = static_cast<double>(config.model.attention.num_attention_heads);
@@ -243,7 +242,7 @@ TEST(SentBytes, HeadsGoToTheirRanksAndBack) {
             2 * kMicroBatches * kLayers * kFloat * kLength / 4 * 3 * of_rank);
 }
 
-// A stage sends its output on and its input's gradient back, but for the first and the last.
+// Every stage sends its output forward and its input's gradient back, except the last and the first.
 TEST(SentBytes, StagesSendTheStreamOnAndItsGradientBack) {
   const RunConfig config = on_mesh(dense_config(), "pipeline=4");
   for (const size_t stage : {0u, 1u, 2u, 3u})
@@ -252,7 +251,7 @@ TEST(SentBytes, StagesSendTheStreamOnAndItsGradientBack) {
         << "stage " << stage;
   RunConfig interleaved = on_mesh(dense_config(), "pipeline=2");
   interleaved.parallel.num_virtual_stages_per_pipeline_rank = 2;
-  for (const size_t stage : {0u, 1u})  // four chunks, three ways between them
+  for (const size_t stage : {0u, 1u})  // four chunks, three transfers between them
     EXPECT_EQ(sent(interleaved, "pipeline", "send", stage), kMicroBatches * stream_bytes() * 3) << "stage " << stage;
 }
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/module.h"
-#include "witan/generate/generator.h"
+#include "witan/generate/generation_batch.h"
 
 namespace witan {
 namespace {

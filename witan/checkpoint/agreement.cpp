@@ -1,5 +1,3 @@
-#include "witan/checkpoint/agreement.h"
-
 #include <algorithm>
 #include <exception>
 #include <system_error>
@@ -7,6 +5,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/files/file.h"
+#include "witan/checkpoint/store.h"
 #include "witan/comm/texts.h"
 
 namespace witan {

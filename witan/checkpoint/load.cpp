@@ -6,8 +6,6 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/checkpoint/agreement.h"
-#include "witan/checkpoint/shards.h"
 #include "witan/checkpoint/store.h"
 #include "witan/comm/texts.h"
 #include "witan/tensor/host.h"
@@ -22,7 +20,7 @@ bool lacks(const Checkpoint& checkpoint, const StateTensor& state) {
   return state.kind == StateTensor::Kind::buffer && !checkpoint.manifest.tensors.contains(state.name);
 }
 
-// Takes the buffers that the checkpoint lacks out of the tensors; returns their names.
+// Removes the buffers that the checkpoint lacks from the tensors; returns their names.
 std::vector<std::string> leave_out_lacking(const Checkpoint& checkpoint, std::vector<StateTensor>& into) {
   std::vector<std::string> lacking;
   for (const StateTensor& state : into)
@@ -31,13 +29,13 @@ std::vector<std::string> leave_out_lacking(const Checkpoint& checkpoint, std::ve
   return lacking;
 }
 
-// What an optimizer keeps may be saved in float32 and loaded into bfloat16, and the other way round.
+// Optimizer state may be saved in float32 and loaded as bfloat16, and vice versa.
 bool converts(DType saved, const StateTensor& state) {
   const auto fits = [](DType dtype) { return dtype == DType::f32 || dtype == DType::bf16; };
   return state.kind == StateTensor::Kind::optimizer && fits(saved) && fits(state.dtype());
 }
 
-// The manifest's entry for a tensor. Throws CheckpointError when there is none, or it is of another kind.
+// The manifest's entry for a tensor. Throws CheckpointError if there is none, or if its shape or dtype differs.
 const std::pair<const std::string, Manifest::Entry>& entry_of(const Checkpoint& checkpoint, const StateTensor& state) {
   check_state(state);
   const auto found = checkpoint.manifest.tensors.find(state.name);
@@ -61,7 +59,7 @@ std::vector<int32_t> asked_for(const Checkpoint& checkpoint, const std::vector<S
   return asked;
 }
 
-// Without its buffers a model is not what was trained.
+// Without its buffers a model differs from the trained one.
 void refuse_unknown_buffers(const Checkpoint& checkpoint, std::span<const int32_t> asked) {
   constexpr size_t kNamed = 16;
   std::vector<std::string> unknown;
@@ -87,18 +85,18 @@ void refuse_extra(const Checkpoint& checkpoint, std::span<const int32_t> asked, 
                             "\"): it belongs to another model or optimizer; ", kSameModel));
 }
 
-// A part of a file that a tensor has elements in.
+// A part of a file that contains elements of a tensor.
 struct Source {
   Region region;
   std::span<const std::byte> bytes;
 };
 struct Filling {
   const StateTensor* state;
-  DType saved;  // of the sources
+  DType saved;  // dtype of the sources
   std::vector<Source> sources;
 };
 
-// The parts that this rank's tensors meet, their shards opened and verified.
+// The parts that overlap this rank's tensors, with their shards opened and verified.
 std::vector<Filling> find_sources(const Checkpoint& checkpoint, const std::vector<StateTensor>& into, Shards& shards) {
   std::vector<Filling> fillings;
   for (const StateTensor& state : into) {
@@ -115,7 +113,7 @@ template <class To, class From>
 std::vector<std::byte> converted(const std::byte* from, int64_t count) {
   std::vector<std::byte> bytes(static_cast<size_t>(count) * sizeof(To));
   for (int64_t i = 0; i < count; ++i) {
-    From element;  // which files do not align
+    From element;  // copied, since files do not align elements
     std::memcpy(&element, from + i * static_cast<int64_t>(sizeof(From)), sizeof(From));
     const To to(static_cast<float>(element));
     std::memcpy(bytes.data() + i * static_cast<int64_t>(sizeof(To)), &to, sizeof(To));
@@ -123,7 +121,7 @@ std::vector<std::byte> converted(const std::byte* from, int64_t count) {
   return bytes;
 }
 
-// Elements [first, first + count) of the tensor, from the host, where they are of dtype `saved`.
+// Fills elements [first, first + count) of the tensor from host memory, where they have dtype `saved`.
 void put(const StateTensor& state, int64_t first, const std::byte* from, int64_t count, DType saved) {
   if (state.remainder.defined()) return split_from_host(state.local, state.remainder, first, from, count);
   const int64_t width = size_of(state.dtype());
@@ -133,7 +131,7 @@ void put(const StateTensor& state, int64_t first, const std::byte* from, int64_t
   copy_from_host(state.local, first * width, as_state.data(), count * width);
 }
 
-// A stretch of what is being filled, and where its elements are.
+// A run of elements of the piece being filled, and their source.
 struct Stretch {
   int64_t at, count;
   const std::byte* from;
@@ -142,7 +140,7 @@ struct Stretch {
 std::vector<Stretch> stretches_of(const Filling& filling, int64_t begin, int64_t end) {
   const int64_t width = size_of(filling.saved);
   std::vector<Stretch> stretches;
-  int64_t before = 0;  // elements of the pieces before
+  int64_t before = 0;  // elements of the previous pieces
   for (const Region& piece : filling.state->region.slice(begin, end)) {
     for (const Source& source : filling.sources)
       for_overlaps(piece, source.region, [&](int64_t here, int64_t there, int64_t count) {
@@ -153,7 +151,8 @@ std::vector<Stretch> stretches_of(const Filling& filling, int64_t begin, int64_t
   return stretches;
 }
 
-// In bounded pieces: what lies scattered in files is put together on the host, so that a GPU gets few copies.
+// Fills in bounded pieces: elements that are scattered in files are gathered on the host, so that a GPU gets few
+// copies.
 void fill(const Filling& filling) {
   constexpr int64_t kPieceBytes = int64_t{8} << 20;
   const StateTensor& state = *filling.state;
@@ -175,7 +174,7 @@ void fill(const Filling& filling) {
   for (const Source& source : filling.sources) release_pages(source.bytes);
 }
 
-// On rank 0, each name once, in the order of ranks.
+// On rank 0 returns each name once, in the order of ranks.
 std::vector<std::string> lacking_of_all(Group& world, Stream& stream, const std::vector<std::string>& own) {
   std::vector<std::string> all;
   for (const std::string& text : gather_texts(world, stream, Json(own).dump()))

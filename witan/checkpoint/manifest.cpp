@@ -14,13 +14,13 @@ namespace witan {
 namespace {
 
 constexpr const char* kFormat = "witan-checkpoint";
-constexpr int64_t kVersion = 2;      // frozen: a reader of a version must never meet another meaning under its number
-constexpr int64_t kRowsVersion = 1;  // in which parts were rows; still read
+constexpr int64_t kVersion = 2;      // frozen: the meaning of a version number must never change
+constexpr int64_t kRowsVersion = 1;  // parts were rows; still readable
 constexpr size_t kMostFileName = 255;
 constexpr size_t kMostTensorName = 1024;
 constexpr size_t kHashDigits = 32;
 constexpr std::string_view kHashKey = "xxh3_128";
-constexpr std::string_view kSealHead = ",\n \"xxh3_128\": \"";  // then the hash of all before the comma
+constexpr std::string_view kSealHead = ",\n \"xxh3_128\": \"";  // followed by the hash of everything before the comma
 constexpr std::string_view kSealTail = "\"\n}\n";
 
 constexpr std::string_view kMasterPrefix = "master/";  // "master/NAME" is the float32 master of parameter NAME
@@ -116,7 +116,7 @@ void check_parts(const Manifest::Entry& entry, size_t shards, const std::string&
   require<CheckpointError>(fault.empty(), where, ": ", fault);
 }
 
-// The text of a sealed object, its hash checked.
+// Returns the text of a sealed object after checking its hash.
 Json unseal(std::string_view text, std::string_view where) {
   const size_t seal_bytes = kSealHead.size() + kHashDigits + kSealTail.size();
   require<CheckpointError>(text.size() > seal_bytes, where, ": ", text.size(), " bytes are too few for a manifest");
@@ -152,7 +152,7 @@ Region region_member(const Json& part, int64_t elements, std::string_view where)
   const int64_t first = number("first", 0), length = number("length", 1);
   const bool one = !part.contains("runs");
   const int64_t runs = one ? 1 : number("runs", 1), distance = one ? 0 : number("distance", length);
-  // Neither sum nor product passes 63 bits.
+  // Neither the sum nor the product exceeds 63 bits.
   const bool fits = length <= elements - first && (runs == 1 || runs - 1 <= (elements - first - length) / distance);
   require<CheckpointError>(fits, where, ": a part of ", runs, " x ", length, " elements from ", first,
                            " on exceeds the tensor's end, ", elements);
@@ -179,7 +179,7 @@ Shape part_shape(const Shape& global, const Region& region) {
 std::string gap_or_overlap(std::vector<Region> regions, int64_t elements) {
   std::ranges::sort(regions, {},
                     [](const Region& r) { return std::tuple(r.contiguous(), r.distance(), r.runs(), r.first()); });
-  std::vector<Region> pieces;  // each of one run
+  std::vector<Region> pieces;  // each with a single run
   for (size_t i = 0; i < regions.size();) {
     const Region& one = regions[i++];
     if (one.contiguous()) {

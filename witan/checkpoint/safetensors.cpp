@@ -10,7 +10,6 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/checkpoint/safetensors_header.h"
 #include "witan/tensor/host.h"
 #include "witan/tensor/split.h"
 
@@ -35,7 +34,7 @@ std::vector<TensorInfo> file_order(std::vector<TensorInfo> tensors) {
   return tensors;
 }
 
-// As the format describes them, in the order of the file.
+// Describes the tensors as the format does, in file order.
 std::vector<StoredTensor> stored(const std::vector<TensorInfo>& order) {
   std::vector<StoredTensor> tensors;
   for (const TensorInfo& info : order)
@@ -70,7 +69,7 @@ SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<TensorInf
   file_.write(header);
 }
 
-// Throws unless the next tensor has the shape of this one, and the dtype.
+// Throws unless this tensor has the next tensor's shape and dtype.
 void SafetensorsWriter::take_turn(const Tensor& tensor, DType dtype) {
   require<ShapeError>(next_ < order_.size(), "safetensors: ", path_.string(), " has all of its ", order_.size(),
                       " tensors already");

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -14,10 +15,38 @@
 
 #include "witan/base/files/file.h"
 #include "witan/base/hash.h"
-#include "witan/checkpoint/safetensors_header.h"
+#include "witan/tensor/shape.h"
 #include "witan/tensor/tensor.h"
 
 namespace witan {
+
+// A tensor as the header describes it.
+struct StoredTensor {
+  std::string name;
+  std::string dtype;  // the format's name: "F32", "BF16", "F8_E4M3" …
+  Shape shape;
+  uint64_t bytes = 0;
+};
+struct PlacedTensor {
+  StoredTensor info;
+  std::span<const std::byte> bytes;  // within the file
+};
+
+// Bytes per element of this dtype; throws CheckpointError("WHERE: …") for an unsupported one.
+using ElementBytes = std::function<int64_t(std::string_view dtype, std::string_view where)>;
+// The ElementBytes that knows all dtypes of released models.
+int64_t stored_element_bytes(std::string_view dtype, std::string_view where);
+
+// The start of a file with these tensors in this order: the header's length, the JSON, and spaces that align the data.
+// {"format": "pt"} is added to the metadata. Throws CheckpointError for a duplicate name, or a header over 100 MB.
+std::string safetensors_header(const std::vector<StoredTensor>& order, std::map<std::string, std::string> metadata,
+                               std::string_view where);
+
+// Parses the header from untrusted bytes (docs/formats/safetensors.md). Returns the tensors in the order of their
+// bytes, which cover the data without holes or overlaps. Throws CheckpointError, which names the file, the tensor, the
+// expected and the found value.
+std::vector<PlacedTensor> parse_safetensors(std::span<const std::byte> file, std::string_view where,
+                                            const ElementBytes& bytes_of, std::map<std::string, std::string>& metadata);
 
 // "F32", "BF16", "F64", "I32", "I64"; these names never change.
 std::string_view safetensors_name(DType dtype);
@@ -44,20 +73,21 @@ class SafetensorsWriter {
  public:
   using Metadata = std::map<std::string, std::string>;
 
-  // Throws CheckpointError for a name that appears twice, or a header over 100 MB; IoError and DiskFullError here and
-  // below. {"format": "pt"} is added to the metadata.
+  // Throws CheckpointError for a duplicate name, or a header over 100 MB; IoError and DiskFullError here and below.
+  // {"format": "pt"} is added to the metadata.
   SafetensorsWriter(const fs::path& path, std::vector<TensorInfo> tensors, Metadata metadata = {});
 
-  // The order in the file and of write(): wide dtypes first, so that every tensor is aligned to its elements; the given
-  // order among dtypes of equal width.
+  // The order of tensors in the file and in calls of write(): wider dtypes first, so that every tensor is aligned to
+  // its elements; the given order within a width.
   const std::vector<TensorInfo>& order() const { return order_; }
-  uint64_t bytes() const { return file_bytes_; }  // of the whole file
+  uint64_t bytes() const { return file_bytes_; }  // size of the whole file
 
-  // The next tensor of order(): contiguous, with values. Throws ShapeError for any other shape or dtype.
+  // Writes the next tensor of order(), which must be contiguous and have values. Throws ShapeError for any other shape
+  // or dtype.
   void write(const Tensor& tensor);
-  // The same for a float32 tensor that is stored as two halves (tensor/split.h).
+  // Writes a float32 tensor that is stored as two halves (tensor/split.h).
   void write(const Tensor& upper, const Tensor& lower);
-  // Throws ShapeError when tensors are missing.
+  // Throws ShapeError if tensors are missing.
   FileDigest finish(NameFlush name = NameFlush::now);
 
  private:
@@ -72,7 +102,7 @@ class SafetensorsWriter {
   AtomicFile file_;
 };
 
-// The size such a file will have. Throws CheckpointError as the writer does.
+// The size of such a file. Throws CheckpointError as the writer does.
 uint64_t safetensors_bytes(const std::vector<TensorInfo>& tensors, const SafetensorsWriter::Metadata& metadata = {});
 
 // One file, mapped. Everything except the tensors' values is checked when it is opened: throws CheckpointError, which
@@ -81,14 +111,14 @@ class SafetensorsFile {
  public:
   struct Entry {
     TensorInfo info;
-    std::span<const std::byte> bytes;  // of the mapped file; not aligned if another program wrote it
+    std::span<const std::byte> bytes;  // within the mapped file; not aligned if another program wrote it
   };
 
   explicit SafetensorsFile(const fs::path& path);  // IoError when it cannot be read
   explicit SafetensorsFile(MappedFile mapped);
 
   const std::vector<Entry>& tensors() const { return tensors_; }  // in the order of their bytes
-  const Entry* find(const std::string& name) const;               // null when absent
+  const Entry* find(const std::string& name) const;               // nullptr if absent
   const SafetensorsWriter::Metadata& metadata() const { return metadata_; }
   std::span<const std::byte> bytes() const { return file_.bytes(); }  // the whole file
 
@@ -105,9 +135,9 @@ class StoredWriter {
   StoredWriter(const fs::path& path, const std::vector<StoredTensor>& order,
                std::map<std::string, std::string> metadata = {});
 
-  // The next bytes of the tensors, which follow each other in the header's order.
+  // Writes the next bytes of the tensors, which follow each other in the header's order.
   void write(const std::byte* bytes, size_t count);
-  // Makes the file appear under its name. Throws ShapeError when there were more or fewer bytes than the header says.
+  // Makes the file appear under its name. Throws ShapeError if there were more or fewer bytes than the header says.
   FileDigest finish();
 
  private:

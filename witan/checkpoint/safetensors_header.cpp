@@ -1,5 +1,3 @@
-#include "witan/checkpoint/safetensors_header.h"
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -9,16 +7,17 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/json_fields.h"
+#include "witan/checkpoint/safetensors.h"
 
 namespace witan {
 namespace {
 
-constexpr uint64_t kMostHeaderBytes = 100'000'000;  // the format's own limit
-constexpr uint64_t kAlignment = 8;                  // of the data's start in the file
-constexpr int kHeaderDepth = 4;                     // header, tensor, list; and one to spare
+constexpr uint64_t kMostHeaderBytes = 100'000'000;  // the format's limit
+constexpr uint64_t kAlignment = 8;                  // alignment of the data's start in the file
+constexpr int kHeaderDepth = 4;                     // header, tensor, list, and one spare level
 constexpr const char* kMetadata = "__metadata__";
 
-// A dtype of the format: bytes of an element, and what messages call it.
+// A dtype of the format: bytes per element, and its name in messages.
 struct StoredDType {
   std::string_view name;
   int64_t bytes;
@@ -45,7 +44,7 @@ std::string_view words_of(std::string_view dtype) {
   return found == kDTypes.end() ? dtype : found->words;
 }
 
-// One tensor of a header as it was read: offsets from the start of the data.
+// One tensor as the header has it: offsets are relative to the start of the data.
 struct Placed {
   StoredTensor info;
   uint64_t begin = 0, end = 0;
@@ -80,7 +79,7 @@ std::map<std::string, std::string> parse_metadata(const Json& value, std::string
   return metadata;
 }
 
-// The tensors must cover the data: each begins where the one before it ends.
+// Checks that the tensors cover the data: each must begin where the previous one ends.
 void check_cover(const std::vector<Placed>& placed, uint64_t data, std::string_view file) {
   uint64_t at = 0;
   for (const Placed& tensor : placed) {
@@ -106,7 +105,7 @@ std::string_view header_text(std::span<const std::byte> bytes, std::string_view 
   return {reinterpret_cast<const char*>(bytes.data()) + sizeof length, length};
 }
 
-// What a header of JSON is not says that the file is none of these.
+// A header that is not JSON means that the file is of another kind.
 Json header_object(std::string_view text, std::string_view file) {
   try {
     return parse_object(text, file, kHeaderDepth);
@@ -125,7 +124,7 @@ int64_t stored_element_bytes(std::string_view dtype, std::string_view where) {
   return found->bytes;
 }
 
-// Keys stand in the order of the file, as others write it.
+// Keys are in file order, as other programs write them.
 std::string safetensors_header(const std::vector<StoredTensor>& order, std::map<std::string, std::string> metadata,
                                std::string_view where) {
   metadata.emplace("format", "pt");
@@ -133,7 +132,8 @@ std::string safetensors_header(const std::vector<StoredTensor>& order, std::map<
   header[kMetadata] = metadata;
   std::set<std::string_view> names{kMetadata};
   std::string json = header.dump();
-  json.pop_back();  // the closing brace: entries follow one by one, as looking keys up in an ordered object is slow
+  json.pop_back();  // removes the closing brace: entries are appended one by one, since looking keys up in an ordered
+                    // object is slow
   uint64_t at = 0;
   for (const StoredTensor& info : order) {
     require<CheckpointError>(names.insert(info.name).second, where, ": two tensors are named \"", clipped(info.name),

@@ -11,7 +11,6 @@
 #include "witan/base/files/file.h"
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
-#include "witan/checkpoint/agreement.h"
 #include "witan/checkpoint/json_fields.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/checkpoint/store.h"
@@ -20,13 +19,13 @@
 namespace witan {
 namespace {
 
-constexpr uint64_t kBlockBytes = 4096;  // a file takes whole blocks
+constexpr uint64_t kBlockBytes = 4096;  // files occupy whole blocks
 constexpr int kReportDepth = 8;
 
-// What this rank writes.
+// The tensors that this rank writes.
 struct LocalShard {
-  std::vector<TensorInfo> infos;                                // by the name in the shard
-  std::unordered_map<std::string, const StateTensor*> tensors;  // likewise
+  std::vector<TensorInfo> infos;                                // under their names in the shard
+  std::unordered_map<std::string, const StateTensor*> tensors;  // by the name in the shard
   Json report = Json::object();                                 // for rank 0
 };
 
@@ -42,7 +41,7 @@ LocalShard local_shard(const std::vector<StateTensor>& tensors) {
   for (const StateTensor& state : tensors) {
     check_state(state);
     if (!state.writes) continue;
-    Json part = json_of(Manifest::Part{0, state.region});  // the shard's number is rank 0's to give
+    Json part = json_of(Manifest::Part{0, state.region});  // rank 0 numbers the shards
     part.update({{"name", state.name},
                  {"dtype", safetensors_name(state.dtype())},
                  {"shape", sizes_of(state)},
@@ -75,7 +74,7 @@ void add_part(Manifest& manifest, const Json& part, std::string_view where) {
     entry.parts.push_back({manifest.shards.size() - 1, region_member(part, shape.elements(), where)});
 }
 
-// The manifest as all ranks' reports make it; the shards have no hashes yet.
+// Builds the manifest from all ranks' reports; the shards have no hashes yet.
 Manifest draft_manifest(const CheckpointContent& content, const std::vector<std::string>& reports,
                         std::string_view where) {
   Manifest manifest;
@@ -97,13 +96,13 @@ Manifest draft_manifest(const CheckpointContent& content, const std::vector<std:
 
 uint64_t disk_bytes(const Manifest& manifest) {
   const auto blocks = [](uint64_t bytes) { return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes; };
-  uint64_t sum = blocks(manifest_text(manifest).size()) + kBlockBytes;  // hashes to come, and the folder
+  uint64_t sum = blocks(manifest_text(manifest).size()) + kBlockBytes;  // space for the hashes and the folder
   for (const auto* list : {&manifest.shards, &manifest.files})
     for (const auto& file : *list) sum += blocks(file.digest.bytes);
   return sum;
 }
 
-// What a run that could not save is told of the checkpoints that it has.
+// Describes the existing checkpoints to a run that could not save.
 std::string what_is_there(const fs::path& folder) {
   const auto steps = step_folders(folder);
   if (steps.empty()) return "no checkpoint was saved yet. Free some space; the same command then starts the run again";
@@ -114,7 +113,7 @@ std::string what_is_there(const fs::path& folder) {
              "; the same command then resumes from it");
 }
 
-// Makes FOLDER/.tmp-step-N.ID, after it removed what dead runs left and saw that there is room.
+// Creates FOLDER/.tmp-step-N.ID, after removing what dead runs left behind and checking the free space.
 fs::path prepare_folder(const fs::path& folder, const Manifest& manifest) {
   create_folders(folder);
   remove_left_overs(folder);
@@ -128,13 +127,13 @@ fs::path prepare_folder(const fs::path& folder, const Manifest& manifest) {
   return temporary;
 }
 
-// The folder that rank 0 writes to is flushed with the manifest, its last file, before it gets its name. What other
-// ranks write they flush with its name, as they may be on hosts that have the folder from a server.
+// Rank 0's folder is flushed with the manifest, its last file, before it is renamed. Other ranks flush their files with
+// their names, since they may be on hosts that access the folder through a file server.
 NameFlush flush_of(int rank) {
   return rank == 0 ? NameFlush::later : NameFlush::now;
 }
 
-// Writes this rank's shard; the digest of nothing when it has none.
+// Writes this rank's shard; returns an empty digest if it has none.
 FileDigest write_shard(const fs::path& temporary, int rank, const LocalShard& shard) {
   require<CheckpointError>(fs::is_directory(temporary), "cannot find the folder ", temporary.string(),
                            ", which rank 0 made: all hosts must share the run's folder");
@@ -151,7 +150,7 @@ FileDigest write_shard(const fs::path& temporary, int rank, const LocalShard& sh
   return writer.finish(flush_of(rank));
 }
 
-// The text of the manifest, now that every shard has its hash; proven to be read again as it was meant.
+// The text of the manifest, once every shard has its hash; checks that it parses back to the same manifest.
 std::string final_text(Manifest manifest, const std::vector<std::string>& hashes, std::string_view where) {
   auto shard = manifest.shards.begin();
   for (const std::string& hash : hashes)
@@ -162,7 +161,7 @@ std::string final_text(Manifest manifest, const std::vector<std::string>& hashes
   return text;
 }
 
-// Renames the folder to its name. Returns where an older one of that name went.
+// Renames the folder to its final name. Returns the new name of an older folder with that name.
 fs::path put_in_place(const fs::path& temporary, const fs::path& target) {
   if (!fs::exists(target)) {
     fs::rename(temporary, target);
@@ -171,7 +170,7 @@ fs::path put_in_place(const fs::path& temporary, const fs::path& target) {
   if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) return temporary;
   if (errno != EINVAL && errno != ENOSYS)
     throw_failed(cat("cannot replace ", target.string()), {errno, std::generic_category()});
-  fs::path hidden = rename_away(target);  // this file system cannot exchange
+  fs::path hidden = rename_away(target);  // this file system cannot exchange two names
   std::error_code error;
   fs::rename(temporary, target, error);
   if (error) {
@@ -181,11 +180,11 @@ fs::path put_in_place(const fs::path& temporary, const fs::path& target) {
   return hidden;
 }
 
-// Removes a folder when the save is over, whichever way.
+// Removes a folder at the end of the save, whether it succeeds or fails.
 class Removal {
  public:
   ~Removal() {
-    std::error_code ignored;  // what stays is removed by the next save
+    std::error_code ignored;  // the next save removes what stays
     if (!folder.empty()) fs::remove_all(folder, ignored);
   }
   fs::path folder;
@@ -200,8 +199,8 @@ fs::path save_checkpoint(Group& world, Stream& stream, const fs::path& folder, c
   run_collectively(world, stream, [&] { shard = local_shard(content.tensors); });
   const auto reports = gather_texts(world, stream, shard.report.dump());
 
-  Manifest manifest;  // of rank 0
-  Removal removal;    // likewise
+  Manifest manifest;  // rank 0 only
+  Removal removal;    // rank 0 only
   run_collectively(world, stream, [&] {
     if (!first) return;
     manifest = draft_manifest(content, reports, where);

@@ -1,5 +1,3 @@
-#include "witan/checkpoint/shards.h"
-
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -8,6 +6,7 @@
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
+#include "witan/checkpoint/store.h"
 
 namespace witan {
 namespace {

@@ -12,18 +12,18 @@ namespace witan {
 // A part of a global tensor: the rank's shard.
 struct StateTensor {
   enum class Kind : uint8_t {
-    value,      // of a parameter
-    buffer,     // nn/buffer.h; a checkpoint may lack it: it keeps the value that it begins with
-    master,     // the float32 that a parameter's value is the rounding of
-    optimizer,  // what an optimizer would begin again without
+    value,      // a parameter's value
+    buffer,     // nn/buffer.h; a checkpoint may lack it, and it then keeps its initial value
+    master,     // the float32 master of a parameter's value
+    optimizer,  // optimizer state, without which an optimizer would start anew
   };
 
   std::string name;  // "layers.0.attention.q_proj.weight", "adam.m/layers.0.attention.q_proj.weight"
-  Tensor local;      // contiguous, of any shape: the elements of the region, in its order
+  Tensor local;      // contiguous, of any shape: the region's elements in order
   Shape global_shape;
   Region region;
-  bool writes = true;     // exactly one rank of the world writes each element; the others hold replicas
-  Tensor remainder = {};  // of a float32 stored in two, of which `local` is the first (tensor/split.h)
+  bool writes = true;     // exactly one rank writes each element; the others hold replicas
+  Tensor remainder = {};  // the second half of a float32 stored in two, of which `local` is the first (tensor/split.h)
   Kind kind = Kind::value;
 
   // Whether tensors of this kind belong to the model; the others belong to its training alone.
@@ -33,8 +33,5 @@ struct StateTensor {
   // The dtype of the global tensor in files.
   DType dtype() const { return remainder.defined() ? DType::f32 : local.dtype(); }
 };
-
-// Throws ShapeError unless the tensor satisfies the comments of its members.
-void check_state(const StateTensor& state);
 
 }  // namespace witan

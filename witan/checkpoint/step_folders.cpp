@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "step-";
 
-// N of "step-N" as step_folder_name writes it: "step-007" is not ours.
+// Parses N of "step-N" as step_folder_name() writes it: "step-007" is not such a name.
 std::optional<int64_t> step_of(std::string_view name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   const std::string_view digits = name.substr(kPrefix.size());
@@ -23,7 +23,7 @@ std::optional<int64_t> step_of(std::string_view name) {
   return step;
 }
 
-// Nothing is called for a folder that does not exist.
+// Calls nothing for a folder that does not exist.
 template <class Action>
 void for_names(const fs::path& folder, const Action& action) try {
   if (!fs::exists(folder)) return;

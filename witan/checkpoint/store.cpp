@@ -10,8 +10,8 @@
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
-#include "witan/checkpoint/shards.h"
 #include "witan/checkpoint/step_folders.h"
+#include "witan/tensor/split.h"
 
 namespace witan {
 namespace {
@@ -41,7 +41,7 @@ uint64_t total_bytes(const Manifest& manifest) {
   return sum;
 }
 
-// Whole, as far as is cheap to tell, and of that step.
+// Whether the checkpoint is intact, as far as is cheap to verify, and has this step.
 Checkpoint open_whole(int64_t step, const fs::path& step_folder) {
   Checkpoint checkpoint = open_checkpoint(step_folder);
   require<CheckpointError>(checkpoint.step == step, step_folder.string(), " holds step ", checkpoint.step,
@@ -60,7 +60,8 @@ bool succeeds(const Open& open) try {
 
 // The steps of the intact checkpoints among `all`, newest first, that are kept for their scalar.
 std::set<int64_t> best_steps(const std::vector<std::pair<int64_t, fs::path>>& all, const Retention& keep) {
-  std::vector<std::pair<double, int64_t>> scores;  // with the step, negative, so that of equal ones the newer is less
+  std::vector<std::pair<double, int64_t>>
+      scores;  // scalar and negative step, so that of equal scalars the newer step sorts first
   if (keep.best <= 0) return {};
   for (const auto& [step, path] : all) {
     try {
@@ -68,7 +69,7 @@ std::set<int64_t> best_steps(const std::vector<std::pair<int64_t, fs::path>>& al
       const auto found = scalars.find(keep.by);
       if (found != scalars.end() && found->is_number()) scores.emplace_back(found->get<double>(), -step);
     } catch (const CheckpointError&) {
-      continue;  // damaged: it is not worth keeping
+      continue;  // damaged, so not worth keeping
     }
   }
   std::ranges::sort(scores);
@@ -140,6 +141,23 @@ std::vector<fs::path> keep_last(const fs::path& folder, const Retention& keep) {
     removed.push_back(path);
   }
   return removed;
+}
+
+void check_state(const StateTensor& state) {
+  const Tensor& local = state.local;
+  require<ShapeError>(local.defined() && local.contiguous() && !local.is_meta(), "checkpoint: \"", state.name,
+                      "\" must be a contiguous tensor with values");
+  const Tensor& rest = state.remainder;
+  require<ShapeError>(
+      !rest.defined() || (rest.contiguous() && rest.shape() == local.shape() && is_split(local.dtype()) &&
+                          rest.dtype() == remainder_dtype(local.dtype())),
+      "checkpoint: \"", state.name, "\" must be ",
+      local.dtype() == DType::f16 ? "a float16 tensor and its float32 remainder" : "two tensors of 16-bit halves",
+      " with one shape, got ", local.dtype(), " ", local.shape(), " and ", rest.dtype(), " ", rest.shape());
+  require<ShapeError>(
+      state.region.elements() == local.elements() && state.region.end() <= state.global_shape.elements(),
+      "checkpoint: \"", state.name, "\": ", local.shape(), " does not hold elements ", state.region, " of the global ",
+      state.global_shape);
 }
 
 }  // namespace witan

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "witan/checkpoint/safetensors_header.h"
+#include "witan/checkpoint/safetensors.h"
 #include "witan/convert/ledger.h"
 #include "witan/convert/links.h"
 #include "witan/convert/rounding_error.h"

@@ -10,7 +10,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/json_fields.h"
-#include "witan/checkpoint/safetensors_header.h"
+#include "witan/checkpoint/safetensors.h"
 #include "witan/formats/gguf.h"
 
 namespace witan {

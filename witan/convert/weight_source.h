@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "witan/checkpoint/shards.h"
 #include "witan/checkpoint/store.h"
 #include "witan/convert/adapters.h"
 #include "witan/convert/architecture.h"

@@ -13,14 +13,14 @@
 namespace witan {
 namespace {
 
-// Of a prompt whose tokens are scored: logits of a large vocabulary are many.
+// Rows of a prompt that are scored at a time, since logits of a large vocabulary need much memory.
 constexpr int64_t kScoredAtOnce = 256;
-// A token behind others is taken to cost so many of a whole prompt, which tensor cores compute.
+// The assumed cost of a token behind cached ones, in tokens of a whole prompt, which tensor cores compute.
 constexpr int64_t kCostBehindOthersOnGpu = 8;
 
-// Steps of few texts have kernels, and with them memory, that depend on their number; those of more take more memory
-// the more there are, so that some of all numbers stand for the rest, and the work grows with the batch, not its
-// square.
+// Numbers of texts to rehearse. Steps of few texts have kernels, and so memory, that depend on their number. Steps of
+// more texts take more memory the more there are, so that some numbers stand for the rest, and the work grows with the
+// batch, not with its square.
 int64_t next_rehearsed(int64_t texts) {
   return texts < kernels::FewRows::kMostWide ? texts + 1 : texts + texts / 8;
 }
@@ -40,22 +40,23 @@ GenerationBatch::GenerationBatch(Stream& stream, Transformer& model, StateSize s
   for (int64_t row = 0; row < size.rows; ++row) free_.push_back({row});
 }
 
-// The number of first tokens that the row and the prompt share, if the row's states can go on from there.
+// The number of leading tokens that the row and the prompt share, if the row's states can be continued from there.
 int64_t GenerationBatch::reusable(const Row& row, const GenerationRequest& request) const {
-  // Scores are of what is computed.
+  // Only computed tokens can be scored.
   if (request.prompt_logprobs || request.options.max_tokens == 0) return 0;
   const auto [in_prompt, in_row] = std::ranges::mismatch(request.prompt, row.tokens);
-  const auto most = static_cast<int64_t>(request.prompt.size()) - 1;  // the last token gives the first logits
+  const auto most =
+      static_cast<int64_t>(request.prompt.size()) - 1;  // the last token must be computed for the first logits
   const int64_t same = resumable(states_, std::min<int64_t>(most, in_prompt - request.prompt.begin()),
                                  static_cast<int64_t>(row.tokens.size()), row.reach);
-  // Attention computes whole prompts by tiles, and tokens behind others one by one: many of these take longer.
+  // Attention computes whole prompts in tiles, but tokens behind cached ones one by one: many of these take longer.
   const int64_t rest = static_cast<int64_t>(request.prompt.size()) - same;
   if (rest * (stream_.plans_for_cuda() ? kCostBehindOthersOnGpu : 1) > same) return 0;
   return same;
 }
 
-// That with the most tokens in common; else the one that has been free for the longest time. A dry run computes all
-// that could be asked for.
+// Takes the row with the most tokens in common; else the one that has been free for the longest time. A dry run
+// computes everything that could be needed.
 GenerationBatch::Place GenerationBatch::take_row(const GenerationRequest& request) {
   auto best = free_.begin();
   int64_t past = 0;
@@ -123,7 +124,7 @@ void GenerationBatch::step(const OnToken& on_token) {
   std::erase_if(running_, [](const Text& text) { return text.ended; });
 }
 
-// Of the last token of each text that goes on; undefined: none does.
+// The logits of the last token of each text that continues; undefined if none does.
 Tensor GenerationBatch::logits_of_step(const std::vector<kernels::CacheRun>& runs, std::span<const int32_t> tokens) {
   const bool single = tokens.size() == runs.size() && std::ranges::none_of(running_, [](const Text& text) {
                         return text.request.prompt_logprobs && text.past == 0;
@@ -164,7 +165,7 @@ void GenerationBatch::rehearse() {
   }
 }
 
-// Each token's from the logits of the one before; x[first] is of the first.
+// Scores each token from the logits of the previous one; x[first] belongs to the first.
 void GenerationBatch::score_prompt(Text& text, const Residual& x, int64_t first) {
   const std::vector<int32_t>& prompt = text.request.prompt;
   const auto scored = static_cast<int64_t>(prompt.size()) - 1;
@@ -205,8 +206,8 @@ std::vector<float> GenerationBatch::row_of(const Tensor& logits, int64_t row) co
   return out;
 }
 
-// Where every text has the likeliest token of the same words, and its logits are not asked for: these tokens. Empty
-// where it is otherwise, or where a row has none: what a sampler says of it is said from its logits.
+// If every text takes the likeliest token of the same vocabulary, and its logits are not asked for: these tokens. Empty
+// otherwise, and if a row has none, so that the sampler's error can be given from its logits.
 std::vector<int32_t> GenerationBatch::greedy_choices(const Tensor& logits, const std::vector<Text*>& texts) {
   const int64_t words = vocabulary(texts.front()->request.options);
   for (const Text* text : texts) {
@@ -255,7 +256,7 @@ void GenerationBatch::sample(const Tensor& logits, const OnToken& on_token) {
   for (size_t i = 0; i < texts.size(); ++i) accept(*texts[i], std::move(chosen[i]), on_token);
 }
 
-// A dry run goes the whole way.
+// A dry run always generates all tokens.
 void GenerationBatch::accept(Text& text, GeneratedToken token, const OnToken& on_token) {
   const GenerateOptions& options = text.request.options;
   if (!stream_.is_meta() && stops(options, token.token)) return end(text, Finish::stop);
@@ -275,7 +276,7 @@ void GenerationBatch::end(Text& text, Finish finish) {
   text.out.finish = finish;
   text.row.tokens = text.request.prompt;
   for (const GeneratedToken& token : text.out.tokens) text.row.tokens.push_back(token.token);
-  text.row.tokens.resize(static_cast<size_t>(text.past));  // the last one has not been read
+  text.row.tokens.resize(static_cast<size_t>(text.past));  // the last token has not been read
   text.row.reach = std::max(text.row.reach, text.past);
   free_.push_back(std::move(text.row));
   finished_.emplace_back(text.number, std::move(text.out));
@@ -284,6 +285,36 @@ void GenerationBatch::end(Text& text, Finish finish) {
 int64_t tokens_that_fit(const Transformer& model, int64_t prompt_tokens, int64_t wanted) {
   const auto most = model.most_positions();
   return most ? std::clamp<int64_t>(*most - prompt_tokens, 0, wanted) : wanted;
+}
+
+std::vector<Generation> generate(Stream& stream, Transformer& model, std::span<const GenerationRequest> requests,
+                                 const GenerationBatch::OnToken& on_token, GenerationMode mode) {
+  StateSize size{static_cast<int64_t>(requests.size()), 0};
+  for (const GenerationRequest& request : requests) {
+    check_request(model, request);  // before memory is allocated
+    size.positions = std::max(size.positions, static_cast<int64_t>(request.prompt.size()) + request.options.max_tokens);
+  }
+  GenerationBatch batch(stream, model, size, mode);
+  for (const GenerationRequest& request : requests) batch.admit(request);
+  while (!batch.idle()) batch.step(on_token);
+  if (stream.is_meta()) batch.rehearse();
+  std::vector<Generation> all(requests.size());
+  for (auto& [number, generation] : batch.take_finished()) all[number] = std::move(generation);
+  return all;
+}
+
+std::vector<int32_t> generate(Stream& stream, Transformer& model, std::span<const int32_t> prompt,
+                              const GenerateOptions& options, const std::function<void(int32_t)>& on_token,
+                              GenerationMode mode) {
+  const GenerationRequest request{{prompt.begin(), prompt.end()}, options};
+  const auto tell = [&](size_t, const GeneratedToken& token) {
+    if (on_token) on_token(token.token);
+    return true;
+  };
+  const std::vector<Generation> generations = generate(stream, model, std::span(&request, 1), tell, mode);
+  std::vector<int32_t> text;
+  for (const GeneratedToken& token : generations[0].tokens) text.push_back(token.token);
+  return text;
 }
 
 }  // namespace witan

@@ -1,4 +1,4 @@
-// Probabilities of tokens, from logits: the numbers that training computes.
+// Log probabilities of tokens from logits, as training computes them.
 #pragma once
 
 #include <span>
@@ -10,15 +10,16 @@
 namespace witan {
 
 struct RowScores {
-  std::vector<float> logprobs, lse;  // of each row: its target's, and log sum exp of its logits
+  std::vector<float> logprobs, lse;  // per row: the target's log probability, and the log-sum-exp of the logits
 };
 
-// logits [n, V], of which the first `words` columns count -> of n targets below `words`. `as_training`: by the very
-// kernel of the training step, whose bits differ on a GPU; it takes memory for a gradient. Throws ShapeError.
+// Scores n targets below `words` with logits [n, V], of which only the first `words` columns count. `as_training`: uses
+// the kernel of the training step, whose bits differ on a GPU, and which needs memory for a gradient. Throws
+// ShapeError.
 RowScores score_rows(Stream& stream, const Tensor& logits, std::span<const int32_t> targets, int64_t words,
                      bool as_training = false);
 
-// The `count` likeliest tokens of a row, equal ones by id, the lower first.
+// The `count` likeliest tokens of a row; equal ones are ordered by id.
 std::vector<TokenLogprob> likeliest(std::span<const float> logits, float lse, int64_t count);
 
 }  // namespace witan

@@ -1,8 +1,7 @@
-#include "witan/generate/recorded_steps.h"
-
 #include <numeric>
 #include <utility>
 
+#include "witan/generate/generation_batch.h"
 #include "witan/tensor/recording.h"
 
 namespace witan {

@@ -16,7 +16,7 @@ struct Candidate {
   int32_t id;
 };
 
-// Most likely first; the lower id where logits are equal.
+// Orders the most likely first, and the lower id first if logits are equal.
 bool ranks_before(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 }
@@ -53,7 +53,7 @@ int32_t likeliest_of(std::span<const float> logits) {
   return best.id;
 }
 
-// The `count` first by rank, in order.
+// Keeps the first `count` by rank, in order.
 void keep_first(std::vector<Candidate>& candidates, size_t count) {
   count = std::min(count, candidates.size());
   std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count), candidates.end(),
@@ -61,7 +61,7 @@ void keep_first(std::vector<Candidate>& candidates, size_t count) {
   candidates.resize(count);
 }
 
-// exp((logit - largest) / temperature): probabilities but for their sum.
+// exp((logit - largest) / temperature): unnormalized probabilities.
 std::vector<double> weights_of(const std::vector<Candidate>& candidates, double temperature) {
   const double top = std::ranges::max(candidates, {}, &Candidate::logit).logit;
   std::vector<double> weights;
@@ -76,8 +76,8 @@ double sum_of(const std::vector<double>& weights) {
   return sum;
 }
 
-// The first by rank with at least `share` of all weight. Large vocabularies are not sorted as a whole: few tokens have
-// most of it.
+// Keeps the first by rank that have at least `share` of the total weight. Large vocabularies are not sorted as a whole,
+// since few tokens have most of it.
 void keep_share(std::vector<Candidate>& candidates, double share, double temperature) {
   const double wanted = share * sum_of(weights_of(candidates, temperature));
   for (size_t sorted = std::min<size_t>(candidates.size(), 256);; sorted = std::min(candidates.size(), 8 * sorted)) {
@@ -93,14 +93,14 @@ void keep_share(std::vector<Candidate>& candidates, double share, double tempera
   }
 }
 
-// Those with at least `share` of the likeliest one's weight, which is among them.
+// Keeps those with at least `share` of the likeliest one's weight, including that one.
 void keep_near_top(std::vector<Candidate>& candidates, double share, double temperature) {
   const double top = std::ranges::max(candidates, {}, &Candidate::logit).logit;
   std::erase_if(candidates,
                 [&](const Candidate& candidate) { return std::exp((candidate.logit - top) / temperature) < share; });
 }
 
-// The first index at which the running sum passes `share` of the whole, and never an index of weight zero.
+// The first index at which the running sum exceeds `share` of the total, but never one of weight zero.
 size_t index_at(const std::vector<double>& weights, double share) {
   const double target = share * sum_of(weights);
   double sum = 0;
@@ -109,7 +109,7 @@ size_t index_at(const std::vector<double>& weights, double share) {
     if (weights[index] > 0) last = index;
     if ((sum += weights[index]) > target) return index;
   }
-  return last;  // rounding left the target at the whole sum
+  return last;  // rounding put the target at the total sum
 }
 
 }  // namespace

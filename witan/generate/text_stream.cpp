@@ -10,7 +10,8 @@ struct Found {
   size_t begin = std::string::npos, end = std::string::npos;
 };
 
-// What ends first does so wherever the text was cut into tokens; what begins first need not.
+// The stop string that ends first is the same however the text was cut into tokens; the one that begins first need not
+// be.
 Found find_stop(const std::string& text, const std::vector<std::string>& stops) {
   Found first;
   for (const std::string& stop : stops) {
@@ -22,7 +23,7 @@ Found find_stop(const std::string& text, const std::vector<std::string>& stops) 
   return first;
 }
 
-// The length of the longest end of `text` with which a stop string begins.
+// The length of the longest suffix of `text` that is a proper prefix of a stop string.
 size_t possible_beginning(std::string_view text, const std::vector<std::string>& stops) {
   size_t longest = 0;
   for (const std::string& stop : stops)

@@ -1,5 +1,5 @@
-// The text of one generation as it may be shown: decoded token by token, and ended before the first stop string,
-// wherever the borders of tokens lie.
+// The text of one generation as it can be shown: decoded token by token, and cut before the first stop string, wherever
+// token boundaries lie.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@ namespace witan {
 
 class TextStream {
  public:
-  // Of several stop strings the one that is complete first counts; of those, the longest. Empty ones are ignored.
+  // Of several stop strings the one that is complete first counts; of those the longest. Empty ones are ignored.
   TextStream(Tokenizer tokenizer, std::vector<std::string> stops);
 
-  // The text that is certain after this token: valid UTF-8 without what may be the beginning of a stop string. Nothing
-  // once a stop string was found. Throws DataError for an id outside the vocabulary.
+  // The text that is certain after this token: valid UTF-8 without a possible beginning of a stop string. Empty once a
+  // stop string was found. Throws DataError for an id outside the vocabulary.
   std::string push(int32_t id);
-  // The rest at the end of the tokens.
+  // The remaining text after the last token.
   std::string flush();
-  // Whether a stop string was found: neither it nor what follows it is part of the text.
+  // Whether a stop string was found; neither it nor what follows it is part of the text.
   bool stopped() const { return stopped_; }
-  // Characters (code points) that the tokens so far have completed, whether they were shown or not.
+  // Characters (code points) that the tokens so far have completed, shown or not.
   int64_t characters() const { return characters_; }
 
  private:
@@ -31,12 +31,12 @@ class TextStream {
 
   StreamingDecoder decoder_;
   std::vector<std::string> stops_;
-  std::string withheld_;  // the beginning of a stop string, perhaps
+  std::string withheld_;  // a possible beginning of a stop string
   bool stopped_ = false;
   int64_t characters_ = 0;
 };
 
-// Code points of valid UTF-8.
+// The number of code points in valid UTF-8.
 int64_t count_characters(std::string_view text);
 
 }  // namespace witan

@@ -1,6 +1,5 @@
-// Sums of summed buffers (nn/buffer.h), and the largest shares of largest ones, over the ranks that find shares of
-// them: one all-reduce a step for all buffers of one dtype and rule that the same ranks share, however many modules
-// have one.
+// Reduces summed and maximum buffers (nn/buffer.h) over the ranks that contribute to them: one all-reduce per step for
+// all buffers of the same dtype, rule and ranks, however many modules have one.
 #pragma once
 
 #include <vector>
@@ -11,22 +10,22 @@ namespace witan {
 
 class BufferSums {
  public:
-  // Whether a step may be taken back.
+  // Whether a step may be undone.
   enum class Undo : uint8_t { never, possible };
 
-  // Allocates the shares and binds them to those of these buffers that have them until it is destroyed. Buffers and
-  // groups must outlive it.
+  // Allocates the ranks' shares and binds them to the buffers until this is destroyed. Buffers and groups must outlive
+  // it.
   BufferSums(Stream& stream, const std::vector<Buffer*>& buffers, const Groups& groups, Undo undo = Undo::never);
   ~BufferSums();
   BufferSums(const BufferSums&) = delete;
   BufferSums& operator=(const BufferSums&) = delete;
 
-  // Before the first forward of a step: shares are zeros.
+  // Called before the first forward of a step; zeroes the shares.
   void begin_step(Stream& stream) const;
-  // After its last backward, a call of all ranks: the buffers' values are the sums, or the largest, of all ranks'
+  // Called by all ranks after the last backward: sets the buffers' values to the sum, or the maximum, of all ranks'
   // shares.
   void finish_step(Stream& stream) const;
-  // The values are those of before begin_step() again, if that may be.
+  // Restores the values from before begin_step() if undo is possible.
   void undo_step(Stream& stream) const;
 
  private:
@@ -35,10 +34,10 @@ class BufferSums {
     DType dtype;
     Reduce reduce;
     std::vector<Buffer*> buffers = {};
-    Tensor flat = {};    // their shares, one after the other
-    Tensor before = {};  // their values before the step, likewise; undefined: nobody will ask
+    Tensor flat = {};    // their shares, concatenated
+    Tensor before = {};  // their values before the step, concatenated; undefined: never needed
   };
-  // copy(value, its part of `before`) for every buffer whose value is kept.
+  // Calls copy(value, its part of `before`) for every buffer whose value is kept.
   template <class Copy>
   void for_kept(const Copy& copy) const;
 

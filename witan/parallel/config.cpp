@@ -35,10 +35,9 @@ Fields ParallelConfig::fields() {
       Field{"expert_model_parallel_size", &expert_model_parallel_size,
             "Expert-parallel size (0: as large as ranks and experts allow)"}
           .between(0, 1 << 20),
-      Field{
-          "hierarchical_expert_parallel_size", &hierarchical_expert_parallel_size,
-          "Expert-parallel ranks that share a host: a token travels once to each host that has any of its experts, and "
-          "within the host to their ranks (0: from rank to rank)"}
+      Field{"hierarchical_expert_parallel_size", &hierarchical_expert_parallel_size,
+            "Expert-parallel ranks per host: a token is sent once to each host that has any of its experts, and from "
+            "there to their ranks (0: directly from rank to rank)"}
           .between(0, 1 << 20),
       Field{"expert_tensor_parallel_size", &expert_tensor_parallel_size,
             "Tensor-parallel size within an expert (0: same as tensor_model_parallel_size)"}
@@ -100,9 +99,10 @@ Fields ParallelConfig::fields() {
       Field{"deterministic", &deterministic,
             "Same bits in every layout, by summing gradients in a fixed tree; with tensor or context parallelism: in "
             "every run of one layout"},
-      Field{"batch_invariant_mode", &batch_invariant_mode,
-            "Same bits of a token's forward whatever is computed beside it, so that generation's log probabilities are "
-            "training's to the bit on GPUs too, which is slower (a CPU always does)"},
+      Field{
+          "batch_invariant_mode", &batch_invariant_mode,
+          "Same bits of a token's forward regardless of the rest of the batch, so that log probabilities of generation "
+          "equal training's to the bit on GPUs too, which is slower (a CPU always does this)"},
       Field{"device", &device, "Device of the ranks: one GPU each, or the CPU; auto: GPUs if there are any"}.one_of(
           {"auto", "cpu", "cuda"}),
       Field{"cuda_graph", &cuda_graph, "Capture the whole step as one CUDA graph where possible"},
@@ -111,9 +111,9 @@ Fields ParallelConfig::fields() {
           .one_of({"float32", "bfloat16"}),
       Field{
           "gradient_norm_fusion", &gradient_norm_fusion,
-          "Sum up the gradients of experts for the gradient norm in the products that write them, where no other rank "
-          "has a part of them; the norm is then the same to rounding, not to the bit; auto: on GPUs, but in "
-          "deterministic mode"}
+          "Sum the gradients of experts for the gradient norm in the GEMMs that write them, if no other rank has a "
+          "part of them; the norm is then the same to rounding, not to the bit; auto: on GPUs, except in deterministic "
+          "mode"}
           .one_of({"auto", "true", "false"}),
   };
 }
@@ -129,7 +129,7 @@ StageSplit ParallelConfig::stage_split(int64_t num_layers) const {
           account_for_loss_in_pipeline_split};
 }
 
-// Axes that divide the work on one sample: their product divides the ranks.
+// The axes that divide the work on one sample: their product must divide the ranks.
 void ParallelConfig::validate_model_ranks(int world, int64_t num_experts) const {
   const std::pair<const char*, int64_t> axes[] = {{"tensor_model_parallel_size", tensor_model_parallel_size},
                                                   {"context_parallel_size", context_parallel_size},
@@ -170,7 +170,7 @@ bool ParallelConfig::sums_in_tree(int64_t num_experts) const {
          expert_tensor_ranks(num_experts) == 1;
 }
 
-// Said before ranks are counted: these are Megatron-LM's other values, and lists of a value for each layer.
+// Checked before ranks are counted: these are Megatron-LM's other values, and lists with one value per layer.
 void ParallelConfig::validate_comm_type() const {
   if (cp_comm_type == "auto" || cp_comm_type == "p2p" || cp_comm_type == "a2a") return;
   const std::string key = cat("cp_comm_type = ", cp_comm_type, ": ");
@@ -198,7 +198,7 @@ void ParallelConfig::validate(int world, int64_t num_experts) const {
   validate_hosts(world, num_experts);
 }
 
-// Of so many ranks with samples of their own.
+// `world`: ranks with different samples.
 void ParallelConfig::validate_optimizer(int world) const {
   const int64_t instances = num_distributed_optimizer_instances;
   require<ConfigError>(!use_distributed_optimizer || sharding() != Sharding::none,
@@ -219,7 +219,7 @@ void ParallelConfig::validate_optimizer(int world) const {
                        " data-parallel ranks; ", nearest_divisors(instances, world));
 }
 
-// Dealt out to so many ranks.
+// `world`: ranks over which experts are distributed.
 void ParallelConfig::validate_experts(int world, int64_t num_experts) const {
   const int64_t size = expert_model_parallel_size;
   if (size == 0) return;
@@ -250,7 +250,7 @@ void ParallelConfig::validate_experts(int world, int64_t num_experts) const {
                                        " of a pipeline stage"));
 }
 
-// A key without effect, as with one rank, is no error.
+// A key without effect, as on one rank, is not an error.
 void ParallelConfig::validate_hosts(int world, int64_t num_experts) const {
   const int64_t size = hierarchical_expert_parallel_size, of_experts = expert_ranks(world, num_experts);
   if (size == 0 || of_experts == 1) return;

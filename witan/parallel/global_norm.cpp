@@ -48,7 +48,7 @@ GlobalNorm::GlobalNorm(Stream& stream, const ShardPlan& shard_plan, const Groups
       blocks_(stream, std::ssize(items_of(Of::gradients, Of::values).blocks) * kernels::kAddBlocksColumns,
               MemoryTag::workspace) {
   const int64_t rows = stages_.back().end();
-  sums_ = stream.zeros({rows, 2}, DType::f64, MemoryTag::workspace);  // rows of nothing stay so
+  sums_ = stream.zeros({rows, 2}, DType::f64, MemoryTag::workspace);  // rows that sum nothing stay zero
   all_in_order_ = summation_order(stream, Of::values, unit_rows_);
   const bool some_frozen = std::ranges::any_of(
       stages_, [](const Stage& stage) { return std::ranges::any_of(stage.parameters, &NormRows::frozen); });
@@ -77,7 +77,7 @@ std::vector<GlobalNorm::Stage> GlobalNorm::place(std::vector<std::vector<NormRow
   return placed;
 }
 
-// Gradients have the shapes of values.
+// Gradients have the same shapes as values.
 int64_t GlobalNorm::table_words(Of what) const {
   return std::ssize(items_of(what, Of::values).tensors) * kernels::kSquareSumsColumns;
 }
@@ -87,11 +87,12 @@ void GlobalNorm::Order::add(int64_t first, int64_t more) {
   for (int64_t row = first; keeps && row < first + more; ++row) rows.push_back(row);
 }
 
-// Parameters as the model has them, through all stages; their parts by the rank that holds them; chunks of elements.
+// Orders rows by parameter, through all stages in the model's order; then by the rank that holds the part; then by
+// chunk of elements.
 Tensor GlobalNorm::summation_order(Stream& stream, Of what, std::vector<UnitRows>& units) const {
   Order order{!stream.is_meta()};
   units.clear();
-  std::vector<Stage> next = stages_;  // the next row of every rank
+  std::vector<Stage> next = stages_;  // the next row of each rank
   int chunks = 0;
   for (const Stage& stage : stages_)
     for (const NormRows& parameter : stage.parameters) chunks = std::max(chunks, parameter.chunk + 1);
@@ -124,7 +125,7 @@ void GlobalNorm::append_rows(Of what, int chunk, const Stage& stage, Stage& next
   }
 }
 
-// Of what this rank owns: of the gradients' parameters or of all, these tensors.
+// Lists the tensors that this rank owns, of trainable parameters or of all.
 GlobalNorm::Items GlobalNorm::items_of(Of what, Of tensors) const {
   Items items;
   for (size_t family = 0; family < kNormFamilies; ++family) {
@@ -150,7 +151,7 @@ GlobalNorm::Items GlobalNorm::items_of(Of what, Of tensors) const {
   return items;
 }
 
-// Of the ranks that divide a family of this stage's, then of the stages.
+// Gathers the sums of the ranks that shard each family in this stage, then those of the stages.
 void GlobalNorm::gather_sums(Stream& stream) const {
   const auto gather = [&](Group& group, const std::vector<int64_t>& begins) {
     std::vector<OwnedTensor> pieces;

@@ -12,16 +12,15 @@
 namespace witan {
 namespace {
 
-// Whether ranks of a group may send each other rows of experts through their memory.
+// Whether ranks of a group may send each other tokens for experts through peer memory.
 bool exchanges_rows(const Layout& layout, const std::string& name) {
   return name == (layout.has_expert_hosts() ? kExpertsOfHost : name_of(Axis::expert));
 }
 
-// Experts exchange rows as they were planned to. All else takes no other memory with peers than without, so that groups
-// have them wherever they can: within layers for every call, elsewhere, where gradients are summed and parameters
-// gathered, for those of recorded steps. Along the context axis heads and positions are exchanged, perhaps while
-// gradients are reduced beside it, which NCCL does. Stages of a pipeline send and receive, which it does, too.
-// Between hosts, where rows travel by them, there is no such memory.
+// Experts exchange tokens as planned. All other groups take the same memory with and without peers, so that they use
+// peer memory wherever they can: tensor-parallel groups for every call, others for the reductions and gathers of
+// recorded steps. Context-parallel groups exchange heads and positions, perhaps while NCCL reduces gradients. Pipeline
+// stages send and receive through NCCL. Between hosts there is no peer memory.
 GroupOptions options_of(const Layout& layout, const std::string& axis, Sums sums, PeerAccess of_experts) {
   if (exchanges_rows(layout, axis))
     return {.sums = sums, .peers = of_experts, .connect_now = of_experts == PeerAccess::none};

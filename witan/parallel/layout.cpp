@@ -20,7 +20,7 @@ MeshSizes sizes_of(const ParallelConfig& config, int world, int64_t num_experts)
     const auto instances = static_cast<int>(config.num_distributed_optimizer_instances);
     sizes.shard = sizes.replicate / instances;
     sizes.replicate = instances;
-    // Fewer where experts have fewer replicas than there are instances.
+    // There are fewer if experts have fewer replicas than there are instances.
     const int of_experts = std::gcd(sizes.expert_replicate, instances);
     sizes.expert_shard = sizes.expert_replicate / of_experts;
     sizes.expert_replicate = of_experts;
@@ -38,7 +38,7 @@ Layout::Layout(const ParallelConfig& config, int world, int64_t num_experts)
 
 namespace {
 
-constexpr Placement replicas = Placement::replicate(Placement::Uses::own);  // each works on samples of its own
+constexpr Placement replicas = Placement::replicate(Placement::Uses::own);  // each has different samples
 
 }  // namespace
 
@@ -163,7 +163,7 @@ Axes Layout::gradient_axes(const ParameterSpec& spec) const {
   return partial_axes(placements(spec));
 }
 
-// What a rank adds is placed as the gradient of what it adds it to would be.
+// A rank's summand is placed like the gradient of the tensor that it is added to.
 Axes Layout::share_axes(const BufferSpec& spec) const {
   return partial_axes(placements(spec));
 }
@@ -195,6 +195,21 @@ ParameterSpec::Part Layout::part(const ParameterSpec& spec, int rank) const {
   const Axis tensor = spec.expert ? Axis::expert_tensor : Axis::tensor;
   return spec.part(mesh_.size(Axis::expert), mesh_.coordinate(rank, Axis::expert), mesh_.size(tensor),
                    mesh_.coordinate(rank, tensor));
+}
+
+// Within a stage, the ranks of a sample and the ranks that have all experts are both consecutive (comm/mesh.h).
+ReplicaRing::ReplicaRing(const Layout& layout)
+    : layout_(layout), stage_ranks_(layout.world_size() / layout.mesh().size(Axis::pipeline)) {
+  const Mesh& mesh = layout.mesh();
+  copy_ranks_ = std::lcm(mesh.size(Axis::context) * mesh.size(Axis::tensor),
+                         mesh.size(Axis::expert) * mesh.size(Axis::expert_tensor));
+  replicas_ = stage_ranks_ / copy_ranks_;
+}
+
+int ReplicaRing::rank_after(int rank, int steps) const {
+  const int stage = rank / stage_ranks_ * stage_ranks_, place = rank - stage;
+  const int forward = (steps % replicas_ + replicas_) % replicas_;
+  return stage + (place + forward * copy_ranks_) % stage_ranks_;
 }
 
 }  // namespace witan

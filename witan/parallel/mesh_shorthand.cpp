@@ -46,7 +46,7 @@ int64_t size_of_axis(const std::string& text, Axis axis, const std::string& mesh
   return size;
 }
 
-// Blanks around a name or a number say nothing.
+// Blanks around a name or a number are ignored.
 std::string trimmed(const std::string& text) {
   const size_t first = text.find_first_not_of(" \t"), last = text.find_last_not_of(" \t");
   return first == std::string::npos ? "" : text.substr(first, last - first + 1);
@@ -84,7 +84,7 @@ class Expansion {
 
  private:
   static std::string value_of(const Field& field) {
-    std::string value = field.text();  // texts carry TOML's quotes
+    std::string value = field.text();  // Field::text() has TOML's quotes
     std::erase(value, '"');
     return value;
   }

@@ -11,18 +11,18 @@
 namespace witan {
 
 // Sets the keys that config.mesh stands for, empties it, and returns their names; without a mesh it does nothing.
-//   tensor, context, pipeline     their sizes, 1 where they are not named
+//   tensor, context, pipeline     their sizes, 1 if they are not named
 //   replicate, shard              the number of ranks; shard > 1: a distributed optimizer, in `replicate` instances;
 //                                 replicate > 1 alone: nothing is divided among them
-//   expert, expert_tensor         their sizes where they are named
-// `ranks` becomes the product of all but the last two. Throws ConfigError for what is no axis (with a suggestion), no
-// size or said twice, and where a key of `given` says otherwise than the mesh: then it names both. `given`: keys set
-// where the mesh is, in `file`, or by flags where that is empty. What was set elsewhere is beaten by the mesh, or beats
-// it by being set later.
+//   expert, expert_tensor         their sizes if they are named
+// `ranks` becomes the product of all but the last two. Throws ConfigError for an unknown axis (with a suggestion), an
+// invalid size, a duplicate, and a key of `given` that contradicts the mesh; then the error names both. `given`: keys
+// set in the same place as the mesh: in `file`, or by flags if that is empty. Keys set elsewhere are overridden by the
+// mesh, or override it if they are set later.
 std::set<std::string> expand_mesh(ParallelConfig& config, const std::set<std::string>& given,
                                   const std::string& file = "");
 
-// The axis of experts whose size the key is, which a mesh leaves alone unless it names it; "" for other keys.
+// The expert axis whose size this key gives, and which a mesh leaves alone unless it names it; "" for other keys.
 std::string_view expert_axis_of(std::string_view key);
 
 }  // namespace witan

@@ -1,4 +1,5 @@
-// Whether experts' rows, and what layers gather, go straight into the memory of other ranks' GPUs.
+// Decides whether tokens for experts, and what layers gather, are written straight into the memory of other ranks'
+// GPUs.
 #pragma once
 
 #include <string>
@@ -9,19 +10,19 @@
 
 namespace witan {
 
-// What the rank's group of experts will find: GPUs of one host may reach each other's memory, be their ranks threads or
-// processes. Those that are not here are taken to; what was tried out (peer_islands) is believed.
+// The access of the rank's expert group: GPUs of one host can reach each other's memory, whether their ranks are
+// threads or processes. GPUs that are not here are assumed to; tested access (peer_islands) takes precedence.
 PeerAccess peers_of(const ParallelConfig& config, const Layout& layout, int rank);
-// The same of tensor-parallel ranks, whose collectives within layers go the same way.
+// The same for tensor-parallel ranks, whose collectives within layers use peer memory.
 PeerAccess tensor_peers_of(const ParallelConfig& config, const Layout& layout, int rank);
-// Of context-parallel ranks, which exchange heads so.
+// The same for context-parallel ranks, which exchange heads through it.
 PeerAccess context_peers_of(const ParallelConfig& config, const Layout& layout, int rank);
 
-// Says where hierarchical_expert_parallel_size takes ranks for those of one host that are known to be on several, so
-// that rows cross the network more often than they need to; empty: nothing is known to be wrong.
+// A warning if hierarchical_expert_parallel_size treats ranks on different hosts as one host, so that tokens cross the
+// network more often than necessary; empty if no problem is known.
 std::string split_expert_host(const ParallelConfig& config, const Layout& layout);
 
-// Throws DeviceError where the groups do without, though the run was planned with it.
+// Throws DeviceError if the groups have no peer memory, though the run was planned with it.
 void require_peers(const Groups& groups, PeerAccess planned);
 
 }  // namespace witan

@@ -14,7 +14,7 @@ namespace {
 
 using Kind = PipelineStep::Kind;
 
-// Removes the tensor; an undefined one where there is none.
+// Removes and returns the tensor; an undefined one if there is none.
 Tensor taken_from(std::map<Work, Tensor>& tensors, const Work& work) {
   auto node = tensors.extract(work);
   return node.empty() ? Tensor() : std::move(node.mapped());
@@ -34,11 +34,11 @@ PipelineChannel::PipelineChannel(Group& group, const Pipeline& pipeline, const S
 
 void PipelineChannel::run(Stream& stream, StageModel& model) {
   std::map<Work, Tensor> received, unsent;
-  // With one micro-batch in flight at a time, best fit finds the holes that the last one left.
+  // With one micro-batch in flight at a time, best fit finds the holes left by the previous one.
   const bool pools = most_in_flight(pipeline_, group_.rank()) > 1;
   Arena::Pool pool(stream.arena());
-  std::map<std::tuple<Kind, Work::Pass, int>, Arena::Pool::Pass> known;  // passes, and what is received for them
-  const TraceContext::Phase outer = stream.trace_context().phase;        // an evaluation stays one
+  std::map<std::tuple<Kind, Work::Pass, int>, Arena::Pool::Pass> known;  // passes, and receives for them
+  const TraceContext::Phase outer = stream.trace_context().phase;        // keeps the phase of an evaluation
   const TraceContext::Phase passes = outer == TraceContext::Phase::none ? TraceContext::Phase::forward : outer;
   PipelineWalk walk(pipeline_, steps_, repetition_);
   while (const PipelineStep* step = walk.next()) {
@@ -72,7 +72,7 @@ Tensor PipelineChannel::compute(StageModel& model, const Work& work, Tensor inpu
   return output;
 }
 
-// A peer must not find out what this stage can.
+// Check here, so that the error names this stage and not a peer.
 void PipelineChannel::check_output(const Work& work, const Tensor& output) const {
   const bool wanted = target_of(pipeline_, {group_.rank(), work}).has_value();
   const bool fits =

@@ -1,10 +1,10 @@
-#include "witan/parallel/pipeline_steps.h"
-
 #include <algorithm>
 #include <cassert>
 #include <cstdint>
 #include <set>
 #include <utility>
+
+#include "witan/parallel/schedule.h"
 
 namespace witan {
 namespace {
@@ -34,17 +34,17 @@ class Simulation {
  private:
   struct Stage {
     std::vector<Work> schedule;
-    size_t begun = 0, done = 0;  // of the schedule
-    int64_t done_at = 0;         // the end of what is begun
-    std::vector<Work> unsent;    // work whose output is still here
-    std::set<Work> received;     // work whose input is here already
+    size_t begun = 0, done = 0;  // positions in the schedule
+    int64_t done_at = 0;         // end time of the work in progress
+    std::vector<Work> unsent;    // finished work whose output is not sent yet
+    std::set<Work> received;     // work whose input has arrived
     std::vector<PipelineStep> steps;
     bool computes() const { return done < begun; }
   };
 
   Stage& at(int stage) { return stages_[static_cast<size_t>(stage)]; }
 
-  // Whether the stage's next work has its input, if it needs one.
+  // Whether the stage's next work has its input, or needs none.
   bool is_ready(int s) {
     Stage& stage = at(s);
     if (stage.begun == stage.schedule.size()) return false;
@@ -60,7 +60,7 @@ class Simulation {
     stage.steps.push_back({Kind::compute, work});
   }
 
-  // Stages that can compute begin to. Whether any computes.
+  // Starts the next work of every stage that can compute; returns whether any stage computes.
   bool start() {
     bool any = false;
     for (int s = 0; s < pipeline_.stages; ++s) {
@@ -76,7 +76,7 @@ class Simulation {
     return any;
   }
 
-  // Time goes on to the next moment at which a stage is done with what it began.
+  // Advances time to the next moment at which a stage finishes its work.
   void finish() {
     now_ = INT64_MAX;
     for (const Stage& stage : stages_)
@@ -90,7 +90,7 @@ class Simulation {
     }
   }
 
-  // All that both ends have time for.
+  // Does all transfers for which both ends are free.
   void transfer() {
     for (int s = 0; s < pipeline_.stages; ++s) {
       if (at(s).computes()) continue;

@@ -6,27 +6,27 @@
 namespace witan {
 namespace {
 
-// Steps repeat from micro-batch to micro-batch; with several chunks, from group to group (schedule.h).
+// The period of the steps in micro-batches: 1, or with several chunks the size of a group (schedule.h).
 int64_t unit(const Pipeline& pipeline) {
   return pipeline.chunks == 1 ? 1 : pipeline.stages;
 }
 
-// The micro-batch after which they do: the last of the first group of as many as there are stages.
+// The micro-batch after which steps repeat: the last of the first group of as many as there are stages.
 int64_t first_repeated(const Pipeline& pipeline) {
   const int64_t stages = pipeline.stages;
   const int64_t in_larger_groups = pipeline.chunks == 1 ? 0 : pipeline.micro_batches % stages * (stages + 1);
   return in_larger_groups + stages - 1;
 }
 
-// Micro-batches at the end, of which the last has begun in no chunk before the one ahead of them is done, and in which
-// first stages come to have nothing left to begin. Behind a group that is done two are under way where there are
-// several chunks, and inputs of a third have come.
+// The number of micro-batches at the end during which steps no longer repeat: the first stages run out of new work
+// while those ahead are still in flight. With several chunks two groups are in flight behind a finished one, and inputs
+// of a third have arrived.
 int64_t emptying(const Pipeline& pipeline) {
   return (pipeline.chunks == 1 ? 1 : 3) * pipeline.stages;
 }
 
-// Micro-batches in which memory has to repeat, by what tests have seen with room to spare: it does once as many are
-// under way as there will be (tensor/arena.h, Pool).
+// Micro-batches within which memory must repeat, found by tests with a margin: it repeats once as many are in flight as
+// ever will be (tensor/arena.h, Pool).
 int64_t watched(const Pipeline& pipeline) {
   constexpr int64_t kRounds = 3, kMore = 8;
   return (kRounds * pipeline.stages + kMore * unit(pipeline)) / unit(pipeline) * unit(pipeline);
@@ -76,7 +76,7 @@ size_t PipelineWalk::place_after(int64_t micro_batch) const {
   return static_cast<size_t>(last - steps_.begin()) + 1;
 }
 
-// Where the walk has steps for all micro-batches it needs no period: it takes them all if it finds none.
+// If the walk has steps for all micro-batches it needs no period: it takes them all if it finds none.
 void PipelineWalk::look_back() {
   const int64_t micro_batch = steps_[at_ - 1].work.micro_batch, since = micro_batch - first_repeated(pipeline_);
   if (!ends(steps_[at_ - 1], micro_batch) || since < 0 || since % unit(pipeline_) != 0) return;
@@ -89,8 +89,8 @@ void PipelineWalk::look_back() {
   if (period > 0 || (since >= watched(pipeline_) && !has_all_steps)) leave_out(micro_batch, period);
 }
 
-// Goes on at the place from which the steps are as many micro-batches as are not left out. Those that are under way
-// keep their numbers, and those that begin later have the last ones of the pipeline.
+// Continues at the position from which the remaining steps have exactly the micro-batches that are not skipped. Those
+// in flight keep their numbers; those that begin later get the pipeline's last numbers.
 void PipelineWalk::leave_out(int64_t micro_batch, int64_t period) {
   const int64_t behind = pipeline_.micro_batches - 1 - micro_batch, no_steps = pipeline_.micro_batches - kept_;
   const int64_t count = period > 0 ? (behind - emptying(pipeline_)) / period * period : no_steps;

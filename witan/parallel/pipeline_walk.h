@@ -1,38 +1,40 @@
-// The steps of a pipeline's stage, one after another. A run on the meta device need not take all of them: between the
-// micro-batches that fill a pipeline and those that empty it, the steps of a stage repeat, and so does its memory after
-// some more of them. What is left out there would take what the micro-batches before it took.
+// Walks through the steps of a pipeline stage. A run on the meta device need not take all of them: between the
+// micro-batches that fill a pipeline and those that drain it, a stage's steps repeat, and soon so does its memory.
+// Micro-batches that are skipped there would need what the ones before them needed.
 #pragma once
 
 #include <map>
 #include <utility>
 #include <vector>
 
-#include "witan/parallel/pipeline_steps.h"
+#include "witan/parallel/schedule.h"
 
 namespace witan {
 
-// Decides what a walk leaves out.
+// Decides which micro-batches a walk skips.
 class Repetition {
  public:
   virtual ~Repetition() = default;
-  virtual void begin() = 0;  // a walk
-  // Called after the last pass of a micro-batch, as far as the steps that follow are those that followed before: the
-  // number of micro-batches since everything was as it is now. 0: not known.
+  virtual void begin() = 0;  // called when a walk begins
+  // Called after the last pass of a micro-batch while the following steps repeat the preceding ones. Returns the number
+  // of micro-batches after which everything is as it was; 0: unknown.
   virtual int64_t period(int64_t micro_batch) = 0;
-  // Called where so many are left out: as many periods as fit, or, of period 0, where none was found in time, all that
-  // the walk has no steps for. Then the walk says nothing about the pipeline, and all its micro-batches must be run.
+  // Called when micro-batches are skipped: as many periods as fit or, with period 0 if none was found in time, all for
+  // which the walk has no steps. In that case the walk says nothing about the pipeline, and all micro-batches must be
+  // run.
   virtual void leave_out(int64_t micro_batches, int64_t period) = 0;
 };
 
-// The pipeline, with no more micro-batches than show how it repeats.
+// The pipeline with only as many micro-batches as show how it repeats.
 Pipeline shortened(const Pipeline& pipeline);
 
 class PipelineWalk {
  public:
-  // `steps`: of the stage, in the shortened pipeline, or, where `repetition` is null, in the pipeline.
+  // `steps`: the stage's steps in the shortened pipeline or, if `repetition` is nullptr, in the whole pipeline.
   PipelineWalk(const Pipeline& pipeline, const std::vector<PipelineStep>& steps, Repetition* repetition);
 
-  // Null after the last. Micro-batches that are not left out have numbers of their own, from 0 to the pipeline's last.
+  // The next step; nullptr after the last. The micro-batches that are run are numbered so that they begin with 0 and
+  // end with the pipeline's last.
   const PipelineStep* next();
 
  private:
@@ -43,13 +45,13 @@ class PipelineWalk {
 
   const Pipeline pipeline_;
   const std::vector<PipelineStep>& steps_;
-  Repetition* repetition_;  // null: nothing is left out, or it was
+  Repetition* repetition_;  // nullptr: nothing is skipped, or it already was
   bool numbers_differ_ = false;
   int64_t kept_;
   size_t at_ = 0;
   PipelineStep step_{};
-  int64_t added_ = 0;                                        // to the numbers of micro-batches that begin from now on
-  std::map<std::pair<int64_t, int>, int64_t> numbers_ = {};  // by micro-batch of the steps, and chunk
+  int64_t added_ = 0;                                        // added to the numbers of micro-batches that begin later
+  std::map<std::pair<int64_t, int>, int64_t> numbers_ = {};  // numbers by micro-batch of the steps, and chunk
 };
 
 }  // namespace witan

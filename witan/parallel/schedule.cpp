@@ -10,7 +10,7 @@ namespace {
 
 using Pass = Work::Pass;
 
-// Of the first of all groups, none of which is larger.
+// Size of the first group, which is the largest.
 int64_t largest_group(const Pipeline& pipeline) {
   const int64_t groups = std::max<int64_t>(1, pipeline.micro_batches / pipeline.stages);
   return (pipeline.micro_batches + groups - 1) / groups;
@@ -23,7 +23,7 @@ int64_t warm_up(const Pipeline& pipeline, int stage) {
   return std::min(all, 2 * later_stages + (pipeline.chunks - 1) * largest_group(pipeline));
 }
 
-// Micro-batch and chunk of every forward, in order; backwards have the same order with chunks reversed.
+// Micro-batch and chunk of every forward, in order; backwards follow the same order with the chunks reversed.
 std::vector<std::pair<int64_t, int>> order_of(const Pipeline& pipeline) {
   std::vector<std::pair<int64_t, int>> order;
   const int64_t groups = std::max<int64_t>(1, pipeline.micro_batches / pipeline.stages);
@@ -82,7 +82,7 @@ std::optional<StageWork> source_of(const Pipeline& pipeline, const StageWork& wo
 }
 
 std::optional<StageWork> target_of(const Pipeline& pipeline, const StageWork& work) {
-  // Gradients go where activations came from.
+  // Gradients go to where the activations came from.
   StageWork turned = work;
   turned.work.pass = work.work.pass == Pass::forward ? Pass::backward : Pass::forward;
   auto target = source_of(pipeline, turned);

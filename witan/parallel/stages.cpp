@@ -10,7 +10,7 @@
 namespace witan {
 namespace {
 
-// With what counts as a layer.
+// Number of layers, including what counts as one.
 int64_t counted_layers(const StageSplit& split) {
   return split.num_layers + (split.account_for_embedding_in_pipeline_split ? 1 : 0) +
          (split.account_for_loss_in_pipeline_split ? 1 : 0);
@@ -40,7 +40,7 @@ bool is_uneven(const StageSplit& split) {
   return split.decoder_first_pipeline_num_layers > 0 || split.decoder_last_pipeline_num_layers > 0;
 }
 
-// Of the numbers that divide `whole`, the one nearest to `wanted`; the smaller of two.
+// The divisor of `whole` nearest to `wanted`; the smaller one of two.
 int64_t nearest_divisor(int64_t whole, int64_t wanted) {
   int64_t nearest = 1;
   for (int64_t number = 1; number <= whole; ++number)
@@ -104,7 +104,7 @@ void check_uneven(const StageSplit& split, int64_t chunks) {
               "; the nearest that works is ", layers - first - between * chunks);
 }
 
-// The layers of each of so many chunks.
+// The number of layers in each chunk.
 std::vector<int64_t> dealt(int64_t layers, int64_t chunks, bool last_has_head) {
   if (chunks == 0) return {};
   std::vector<int64_t> sizes(static_cast<size_t>(chunks), layers / chunks);
@@ -145,7 +145,7 @@ Stages::Stages(const StageSplit& split) {
       }
       begins_.push_back(begins_.back() + size);
     }
-  // What counted as a layer is none.
+  // Subtract what only counted as a layer.
   if (split.account_for_embedding_in_pipeline_split)
     std::for_each(begins_.begin() + 1, begins_.end(), [](int64_t& begin) { --begin; });
   if (split.account_for_loss_in_pipeline_split) --begins_.back();

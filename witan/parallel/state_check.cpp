@@ -38,12 +38,13 @@ void StateCheck::after_update(Stream& stream, const Optimizer& optimizer) const 
   for (const Parameter* parameter : parameters_) check_value(stream, *parameter, "the update");
   check_buffers(stream, "the update");
   optimizer.visit([&](const OptimizerTensor& state) {
-    const Tensor& own = state.remainder.defined() ? state.remainder : state.tensor;  // beyond the value
+    const Tensor& own =
+        state.remainder.defined() ? state.remainder : state.tensor;  // what the optimizer has beyond the value
     check_identical(stream, state.parameter, own, Among::shard_replicas, "the update: " + state.name);
   });
 }
 
-// Of a tied embedding, on the first and the last stage of a pipeline.
+// Compares the copies of a tied embedding on the first and the last pipeline stage.
 void StateCheck::check_copies(Stream& stream, const char* stage) const {
   for (const Parameter* parameter : parameters_)
     if (parameter->spec().tied && groups_.embedding().size() > 1)
@@ -86,7 +87,7 @@ void StateCheck::check_replicas(Stream& stream, const Layout::Placements& placem
   }
 }
 
-// Not that any two are: a run may begin with copies of experts, which few tokens have told apart as yet.
+// Two experts may be equal: a run may begin with copies of experts that few tokens have changed differently so far.
 void StateCheck::experts_after_update(Stream& stream, UnitAccess* units) const {
   for (const Parameter* parameter : parameters_) {
     if (!parameter->spec().expert || !parameter->spec().init.random() || parameter->frozen) continue;
@@ -98,7 +99,7 @@ void StateCheck::experts_after_update(Stream& stream, UnitAccess* units) const {
   }
 }
 
-// Of all experts, in their order; on the meta device none.
+// Hashes of all experts in order; empty on the meta device.
 std::vector<int64_t> StateCheck::hashes_of_experts(Stream& stream, const Parameter& parameter) const {
   Group& group = groups_.of(Axis::expert);
   const Tensor& value = parameter.value();

@@ -1,6 +1,5 @@
-// Verifies the layout at run time (--check-states): replicated tensors are equal to the bit, every expert is on the
-// rank that the layout assigns, no two experts were initialized alike, and none of their updates made all of them
-// equal.
+// Verifies the layout at run time (--check-states): replicated tensors are bitwise equal, every expert is on the rank
+// that the layout assigns, no two experts were initialized alike, and no update made all experts of a layer equal.
 #pragma once
 
 #include <string>
@@ -18,20 +17,20 @@ class StateCheck {
   StateCheck(std::vector<Parameter*> parameters, const Groups& groups, std::vector<Buffer*> buffers = {})
       : parameters_(std::move(parameters)), buffers_(std::move(buffers)), groups_(groups) {}
 
-  // Each is a call of all ranks. Throws CommError on all ranks of the axis where it finds a difference; it names the
-  // stage, the tensor, and the ranks of the world that differ from the others.
-  // values, places, and that no two experts are equal; `units`: which makes values available, null: they always are
+  // Each function is called by all ranks. If a check fails, throws CommError on all ranks of the axis; it names the
+  // stage, the tensor, and the ranks that differ from the others. after_init() checks values, placement, and that no
+  // two experts are equal. `units` makes values available; nullptr: they always are.
   void after_init(Stream& stream, UnitAccess* units = nullptr) const;
   void after_reduction(Stream& stream,
-                       const std::vector<ParameterShard>& shards) const;  // gradients of what this rank owns
-  // values, places and optimizer state
+                       const std::vector<ParameterShard>& shards) const;  // gradients that this rank owns
+  // values, placement and optimizer state
   void after_update(Stream& stream, const Optimizer& optimizer) const;
-  // that a parameter's experts are not all equal, after an update; `units` as in after_init()
+  // that a parameter's experts are not all equal after an update; `units` as in after_init()
   void experts_after_update(Stream& stream, UnitAccess* units = nullptr) const;
 
  private:
   void check_places(const char* stage) const;
-  // Which ranks hold the same: of values all replicas, of what is sharded those that own the same shard.
+  // The ranks that must agree: all replicas of a value, or those that own the same shard.
   enum class Among : uint8_t { replicas, shard_replicas };
   void check_identical(Stream& stream, const ParameterSpec& spec, const Tensor& tensor, Among among,
                        const std::string& what) const;

@@ -1,5 +1,3 @@
-#include "witan/planner/param_group_use.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -8,12 +6,13 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/optim/param_groups.h"
+#include "witan/planner/plan.h"
 #include "witan/train/config/trained_parameters.h"
 
 namespace witan {
 namespace {
 
-// Throws for the group, which took nothing.
+// Throws ConfigError for a group that takes no parameters.
 [[noreturn]] void refuse(int table, const ParamGroup& group, const std::vector<ParameterSpec>& specs) {
   const auto fitting = std::ranges::count_if(specs, [&](const ParameterSpec& spec) { return group.takes(spec); });
   if (fitting > 0)
@@ -34,7 +33,8 @@ std::vector<ParamGroupUse> use_of_param_groups(const RunConfig& config) {
   for (const ParamGroup& group : groups.all())
     uses.push_back({group.label, group.settings.optimizer, std::string(name_of(group.shard_by)), group.settings.lr,
                     group.settings.min_lr});
-  // By each table, which may be two groups: with frozen parameters, which it takes and does not train.
+  // Counts per [[optimizer.groups]] table, which may stand for two groups; frozen parameters count, since their group
+  // takes them without training them.
   std::vector<int64_t> taken(config.optimizer.groups.size() + 1);
   for (const ParameterSpec& spec : specs) {
     const size_t group = groups.index_of(spec);

@@ -11,9 +11,9 @@
 #include "witan/kernels/attention/attention_path.h"
 #include "witan/model/freeze.h"
 #include "witan/parallel/peers.h"
-#include "witan/planner/disk.h"
-#include "witan/planner/rank_classes.h"
-#include "witan/planner/reserve.h"
+#include "witan/planner/memory/disk.h"
+#include "witan/planner/memory/rank_classes.h"
+#include "witan/planner/memory/reserve.h"
 #include "witan/tensor/cuda.h"
 #include "witan/train/config/trained_parameters.h"
 
@@ -28,7 +28,7 @@ std::string describe_ramp(const RunConfig& config) {
                      sizes.front(), sizes.back(), sizes.size(), ramp.samples(), ramp.steps_below_full());
 }
 
-// Of so many alike, what one costs.
+// The costs of one of `count` equal passes.
 KernelCosts each(KernelCosts costs, double count) {
   for (auto& [part, kernels] : costs)
     for (auto& [kernel, cost] : kernels) cost = scaled(cost, 1 / count);
@@ -44,7 +44,7 @@ SentBytes each(SentBytes sent, double count) {
   return sent;
 }
 
-// Nothing where it has to run all micro-batches to know what they take.
+// Returns nullopt if skipping micro-batches did not work, because memory never repeated.
 std::optional<RankPlan> try_plan_rank(const ResolvedConfig& config, const Layout& layout, int rank,
                                       int64_t prompt_tokens, MetaRank::Run run) {
   MetaRank meta(config, layout, rank, run);
@@ -63,8 +63,8 @@ std::optional<RankPlan> try_plan_rank(const ResolvedConfig& config, const Layout
   meta.overflow(micro_batches_of_a_rank(config), 2);
   meta.gather_values();
   meta.log();
-  // A run also evaluates and writes a sample. Each begins with what a step leaves in the arena and leaves the same, so
-  // that one of each is all of them, in whatever order they come.
+  // A run also evaluates and writes samples. Each begins with what a step leaves in the arena and leaves the same
+  // behind, so that planning one of each covers all of them in any order.
   meta.reset_costs();
   const auto together = static_cast<double>(meta.evaluate());
   RankCosts evaluation = meta.costs();
@@ -103,19 +103,19 @@ int64_t prompt_tokens_of(const RunConfig& config, const PlanOptions& options) {
   return options.prompt_tokens.value_or(most_prompt_tokens(config));
 }
 
-// Of one rank of each class, on as many cores as there are.
+// Plans one rank of each class, in parallel on all cores.
 std::vector<RankPlan> plan_ranks(const ResolvedConfig& config, const Layout& layout, const PlanOptions& options) {
   std::vector<RankClass> classes = classes_of(config, layout, options);
   const int64_t prompt_tokens = prompt_tokens_of(config, options);
   std::vector<RankPlan> plans(classes.size());
   Mutex mutex;
   int64_t done = 0;
-  const auto tell = [&](int64_t more) {
+  const auto report = [&](int64_t more) {
     const MutexLock lock(mutex);
     done += more;
     if (options.watch) options.watch(done, std::ssize(classes));
   };
-  tell(0);
+  report(0);
   ThreadPool pool(static_cast<int>(std::min<size_t>(static_cast<size_t>(usable_cores()), classes.size())));
   pool.run(static_cast<int64_t>(classes.size()), [&](int64_t i) {
     RankClass& its = classes[static_cast<size_t>(i)];
@@ -123,12 +123,12 @@ std::vector<RankPlan> plan_ranks(const ResolvedConfig& config, const Layout& lay
     plan = plan_rank(config, layout, its.planned, prompt_tokens, options.every_micro_batch);
     plan.ranks = std::move(its.ranks);
     plan.exact = its.exact;
-    tell(1);
+    report(1);
   });
   return plans;
 }
 
-// The plans of classes, once for each of their ranks.
+// Repeats each class's plan for each of its ranks.
 std::vector<RankPlan> each_rank(const std::vector<RankPlan>& classes, int world) {
   std::vector<RankPlan> plans(static_cast<size_t>(world));
   for (const RankPlan& one : classes)
@@ -147,8 +147,8 @@ double flops_of(const KernelCosts& costs) {
   return flops;
 }
 
-// What pools of experts' rows cost beyond an even spread: the activations of rank 0 with a capacity factor of 1, of all
-// that the plan counts. Nothing where pools are no bound on what other ranks may send.
+// Rank 0's activations with perfectly balanced experts: with a capacity factor of 1, in which all else is the plan's
+// own. nullopt if pools do not bound what other ranks may send.
 std::optional<int64_t> balanced_activations(const ResolvedConfig& config, const Layout& layout, int64_t prompt_tokens) {
   const MoeConfig& moe = config->model.moe;
   const bool bounded = moe.moe_expert_capacity_factor > 0 || moe.moe_pool_factor > 0;

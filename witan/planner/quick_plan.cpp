@@ -1,15 +1,14 @@
-#include "witan/planner/quick_plan.h"
-
 #include <algorithm>
 #include <optional>
 #include <utility>
 
-#include "witan/planner/reserve.h"
+#include "witan/planner/memory/reserve.h"
+#include "witan/planner/plan.h"
 
 namespace witan {
 namespace {
 
-// What all micro-batches of a step have on the device at once: their tokens, and what they came to.
+// Bytes of the step's inputs and report, which hold all micro-batches at once.
 int64_t step_buffers_bytes(const RunConfig& config, int64_t micro_batches) {
   ThreadPool pool(1);
   Stream stream({Device::Kind::meta}, Arena::meta(), pool);
@@ -20,8 +19,8 @@ int64_t step_buffers_bytes(const RunConfig& config, int64_t micro_batches) {
   return stream.arena().high_water();
 }
 
-// As many micro-batches as show what all of them need. The tree of deterministic sums grows with them, so that there
-// all are needed, of which a walk leaves most out.
+// The number of micro-batches that shows what all of them need. The tree of deterministic sums grows with their number,
+// so that all are needed then; the walk still skips most of them.
 int64_t enough_micro_batches(const RunConfig& config) {
   const int64_t all = micro_batches_of_a_rank(config), stages = config.parallel.pipeline_model_parallel_size;
   return config.parallel.sums_in_tree(config.model.moe.num_experts) ? all : std::min(all, stages > 1 ? 2 * stages : 3);
@@ -34,7 +33,7 @@ ResolvedConfig with_micro_batches(const ResolvedConfig& config, int64_t of_a_ran
   });
 }
 
-// Whether a part's kernels come once for every micro-batch, not once a step; whether an axis's exchanges do.
+// Whether the kernels of a part, or the exchanges of an axis, run once per micro-batch rather than once per step.
 bool is_of_micro_batches(const RunConfig& config, const std::string& part) {
   const bool divided = config.parallel.sharding() >= Sharding::gradients;
   return part == "gradients" ? divided : part != "optimizer" && part != "other";
@@ -46,7 +45,7 @@ bool travels_with_micro_batches(const RunConfig& config, const std::string& axis
   return of_gradients ? divided && !kept : axis != "embedding";
 }
 
-// Nothing where it has to run all micro-batches to know.
+// Returns nullopt if skipping micro-batches did not work, because memory never repeated.
 std::optional<RankPlan> try_quick_plan_rank(const ResolvedConfig& config, int rank, MetaRank::Run run) {
   const int64_t all = micro_batches_of_a_rank(config), some = enough_micro_batches(config);
   const ResolvedConfig fewer = with_micro_batches(config, some);
@@ -54,7 +53,7 @@ std::optional<RankPlan> try_quick_plan_rank(const ResolvedConfig& config, int ra
   MetaRank meta(fewer, layout, rank, run);
   meta.step(some, 1);
   meta.reset_costs();
-  meta.step(some, 2);  // as any but the first: values that an update before it changed are gathered
+  meta.step(some, 2);  // like every step but the first, it gathers the values that the update before it changed
   if (!meta.repeats()) return std::nullopt;
   RankPlan plan;
   plan.rank = rank;
@@ -87,7 +86,7 @@ RankPlan quick_plan_rank(const ResolvedConfig& config, int rank) {
   return plan ? *std::move(plan) : *try_quick_plan_rank(config, rank, MetaRank::Run::all);
 }
 
-// Nothing where it has to run all micro-batches to know.
+// Returns nullopt if skipping micro-batches did not work, because memory never repeated.
 std::optional<int64_t> arena_bytes_of(const ResolvedConfig& config, int rank, MetaRank::Run run) {
   MetaRank meta(config, layout_of(config), rank, run);
   meta.begin_ramp();

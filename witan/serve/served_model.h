@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/generate/generation_config.h"
+#include "witan/generate/input_files.h"
 #include "witan/serve/generation_queue.h"
 #include "witan/serve/request.h"
 #include "witan/serve/tool_calls.h"

@@ -15,7 +15,7 @@
 #include "witan/convert/hf/hf_weights.h"
 #include "witan/convert/import.h"
 #include "witan/convert/model_function.h"
-#include "witan/generate/generator.h"
+#include "witan/generate/generation_batch.h"
 
 namespace witan {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "cuda/runs/engine_support.h"
 #include "witan/parallel/layout.h"
-#include "witan/planner/meta_rank.h"
+#include "witan/planner/memory/meta_rank.h"
 
 namespace witan::testing {
 

@@ -5,7 +5,7 @@
 #include "support/cuda_rank.h"
 #include "support/model_variants.h"
 #include "support/module.h"
-#include "witan/generate/generator.h"
+#include "witan/generate/generation_batch.h"
 #include "witan/kernels/gemm/product_scopes.h"
 
 namespace witan {

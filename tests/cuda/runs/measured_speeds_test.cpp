@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "support/cuda_rank.h"
-#include "witan/planner/cluster.h"
-#include "witan/planner/gpu_measure.h"
+#include "witan/planner/speeds/cluster.h"
+#include "witan/planner/speeds/gpu_speeds.h"
 
 namespace witan {
 namespace {

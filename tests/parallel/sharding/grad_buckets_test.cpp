@@ -42,7 +42,7 @@ TEST(GradientBuckets, OneBufferServesManyParameters) {
   EXPECT_FALSE(model.parameters[0]->gradient_ready);
 }
 
-// What the layout says the sum of every parameter's summands is.
+// The sum of every parameter's summands according to the layout.
 void expect_sums(const Groups& groups, SmallModel& model, int micro_batches) {
   for (Parameter* parameter : model.parameters) {
     const Axis axis = parameter->spec().expert ? Axis::expert_replicate : Axis::replicate;
@@ -76,7 +76,8 @@ TEST(GradientBuckets, SumOverExactlyTheAxesOnWhichTheyArePartial) {
     });
 }
 
-// Ready in another order, or never: the order of reductions is the same, so ranks may even differ in it.
+// Gradients may become ready in any order or never: the order of reductions stays the same, so that ranks may even
+// differ.
 TEST(GradientBuckets, TheOrderOfReadinessDoesNotMatter) {
   on_ranks(4, [&](ThreadRank& rank) {
     const Groups groups = make_groups(rank.world, layout_of(4, 2), rank.rank);
@@ -127,7 +128,8 @@ TEST(GradientBuckets, WhatNobodyWroteIsZero) {
   }
 }
 
-// Only gradients that are complete when a product has written them, and that products sum up as they write.
+// Block sums are kept only for gradients that are complete once a GEMM has written them, and that GEMMs can sum as they
+// write.
 TEST(GradientBuckets, KeepSumsOfBlocksWhereNobodyElseHasSummands) {
   struct Kept {
     int world;
@@ -173,7 +175,7 @@ TEST(GradientBuckets, SumsOfBlocksOfWhatNobodyWroteAreOfZeros) {
   EXPECT_EQ(values(up.gradient_block_sums()), of_zeros);
 }
 
-// What micro-batch `index` of the global batch finds for element i of a parameter's global tensor.
+// The summand of micro-batch `index` of the global batch for element i of a parameter's global tensor.
 float found(const Parameter& parameter, int64_t index, int64_t i) {
   return static_cast<float>(testing::summand(parameter.name(), static_cast<int>(index), i));
 }
@@ -185,7 +187,7 @@ float tree(const Parameter& parameter, int64_t first, int64_t count, int64_t i) 
   return tree(parameter, first, half, i) + tree(parameter, first + half, count - half, i);
 }
 
-// Writes what one micro-batch finds, in the parts that the gradient is kept in: part p of an expert is of the same
+// Writes one micro-batch's summands into the separate parts of the gradient: part p of an expert belongs to the same
 // micro-batch of the p-th rank that shares the experts.
 void write_found(Parameter& parameter, int64_t index, int64_t micro_batches, int first_source) {
   for (int64_t part = 0; part < parameter.gradient_parts(); ++part) {
@@ -214,7 +216,7 @@ void expect_tree(int world, int64_t expert_ranks, int64_t micro_batches) {
           } else {
             write_found(*parameter, rank.rank * micro_batches + index, micro_batches, 0);
           }
-          if (parameter->name() != "norm") parameter->on_gradient_ready();  // or nobody says so
+          if (parameter->name() != "norm") parameter->on_gradient_ready();  // "norm" is never announced
         }
       }
       buckets.finish_step();

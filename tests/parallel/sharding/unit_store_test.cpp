@@ -21,7 +21,7 @@ Layout layout_with(int world, int64_t expert_ranks, const char* strategy) {
   return {config, world, 8};
 }
 
-// Blocks with experts whose router is wider than the rest.
+// Blocks with experts whose router has a wider dtype than the rest.
 ModelConfig small_model() {
   ModelConfig config;
   config.num_layers = 3;
@@ -46,7 +46,7 @@ struct Sharded {
   UnitStore store;
 };
 
-// Every value of a whole model, and those of one whose ranks hold their shards alone, gathered when they are acquired.
+// Compares every value of a whole model with those of a sharded one, gathered when they are acquired.
 TEST(UnitStore, GathersWhatIsAcquired) {
   on_ranks(4, [](ThreadRank& rank) {
     Sharded sharded(rank, 2);
@@ -105,12 +105,12 @@ TEST(UnitStore, HoldsABlockWhileItIsUsed) {
         store.release(block, Use::forward);
       }
       EXPECT_EQ(live[1], (reshard ? 1 : 2) * live[0]);
-      EXPECT_EQ(gathered(), (reshard ? 1 : 3) * live[0]);  // the last one stays: the backward begins there
+      EXPECT_EQ(gathered(), (reshard ? 1 : 3) * live[0]);  // the last one stays, since the backward begins there
       store.begin_backward();
       for (const int block : {3, 2, 1}) {
         store.acquire(block, Use::backward);
         EXPECT_EQ(gathered(), (reshard ? 1 : 3) * live[0]);
-        store.acquire(block, Use::forward);  // as a recomputed one does
+        store.acquire(block, Use::forward);  // as recomputation does
         store.release(block, Use::forward);
         EXPECT_EQ(gathered(), (reshard ? 1 : 3) * live[0]);
         store.release(block, Use::backward);
@@ -123,7 +123,7 @@ TEST(UnitStore, HoldsABlockWhileItIsUsed) {
   });
 }
 
-// As an evaluation's: whatever was gathered before them, and by the pass before.
+// Passes of an evaluation, whatever was gathered before them or by the previous pass.
 TEST(UnitStore, PassesWithoutABackwardBeginAlike) {
   on_ranks(2, [](ThreadRank& rank) {
     const auto gathered = [&] { return rank.stream.arena().live(MemoryTag::communication); };
@@ -158,7 +158,7 @@ TEST(UnitStore, PassesWithoutABackwardBeginAlike) {
 
 constexpr int64_t kChunk = kernels::kChunkElements;
 
-// Two blocks between an embedding and a head. No rank updates all of a matrix of theirs.
+// Two blocks between an embedding and a head, no matrix of which one rank updates alone.
 std::vector<ParameterSpec> blocks() {
   return {{.name = "embedding", .shape = {2, kChunk}},
           {.name = "first.w", .shape = {8, kChunk}, .unit = 1},
@@ -167,7 +167,7 @@ std::vector<ParameterSpec> blocks() {
           {.name = "head", .shape = {8, kChunk}, .unit = 3}};
 }
 
-// As ranks leave values after an update of their own shards: elsewhere they are old.
+// Values after each rank has updated its own shards: the others are out of date.
 void update(const std::vector<Tensor>& values, const ShardPlan& shard_plan, float by) {
   for (const Tensor& value : values) std::ranges::fill(value.span<float>(), -1.0f);
   for (const auto& [parameter, first, elements, pieces] : shard_plan.local_shards())
@@ -182,7 +182,7 @@ bool is_new(const Parameter& parameter, const Tensor& value, float by) {
   return true;
 }
 
-// On a stream of their own the next unit comes beside the one that is used.
+// With a side stream the next unit is gathered while the current one is used.
 void expect_to_come_when_acquired(bool beside) {
   on_ranks(4, [beside](ThreadRank& rank) {
     const Groups groups = make_groups(rank.world, layout_with(4, 2, "optim"), rank.rank);
@@ -199,7 +199,7 @@ void expect_to_come_when_acquired(bool beside) {
       store.publish();
       EXPECT_FALSE(store.gathered());
       {
-        // The first block's, and what is before it; who updates all of a unit has it anyhow.
+        // The first block's unit and those before it, except on ranks that update all of a unit.
         const UnitReading first(&store, 1);
         EXPECT_TRUE(is_new(*model.parameters[1], model.parameters[1]->value(), by));
         for (const size_t i : {0, 2}) EXPECT_TRUE(is_new(*model.parameters[i], values[i], by)) << i;
@@ -227,7 +227,7 @@ TEST(UnitStore, GathersPublishedValuesWhenTheyAreFirstAcquired) {
   expect_to_come_when_acquired(true);
 }
 
-// Sharded values are gathered whenever they are used, and whole ones never.
+// Sharded values are gathered whenever they are used, unsharded ones never.
 TEST(UnitStore, HasNothingToPublishWithoutAShardedUpdateOfWholeValues) {
   for (const char* strategy : {"no_shard", "optim_grads_params"})
     on_ranks(2, [&](ThreadRank& rank) {

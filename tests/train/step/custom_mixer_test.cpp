@@ -9,7 +9,7 @@
 #include "train/step/laid_out.h"
 #include "train/step/run_support.h"
 #include "witan/checkpoint/background_save.h"
-#include "witan/planner/format.h"
+#include "witan/planner/pages/plan_page.h"
 
 namespace witan {
 namespace {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "train/step/run_support.h"
-#include "witan/generate/generator.h"
+#include "witan/generate/generation_batch.h"
 #include "witan/tensor/host.h"
 
 namespace witan {

@@ -7,7 +7,7 @@
 #include "support/temp_folder.h"
 #include "train/step/laid_out.h"
 #include "train/step/run_support.h"
-#include "witan/generate/generator.h"
+#include "witan/generate/generation_batch.h"
 #include "witan/train/loop/run_routes.h"
 
 namespace witan {

@@ -8,8 +8,8 @@
 
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/run_args.h"
-#include "witan/generate/generation_config.h"
-#include "witan/generate/generator.h"
+#include "witan/generate/generation_batch.h"
+#include "witan/generate/input_files.h"
 #include "witan/train/weights/load_run.h"
 
 namespace witan::cli {

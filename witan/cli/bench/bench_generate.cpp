@@ -13,7 +13,7 @@
 #include "witan/cli/args/run_config.h"
 #include "witan/cli/bench/bench.h"
 #include "witan/cli/train/planning.h"
-#include "witan/generate/generator.h"
+#include "witan/generate/generation_batch.h"
 #include "witan/model/counts.h"
 #include "witan/parallel/groups.h"
 #include "witan/train/config/resolve.h"

@@ -7,8 +7,8 @@
 #include "witan/cli/bench/bench_ranks.h"
 #include "witan/cli/train/planning.h"
 #include "witan/comm/peer_memory.h"
-#include "witan/planner/gpu_host.h"
-#include "witan/planner/gpu_measure.h"
+#include "witan/planner/speeds/cluster.h"
+#include "witan/planner/speeds/gpu_speeds.h"
 #include "witan/tensor/arena.h"
 #include "witan/tensor/cuda.h"
 

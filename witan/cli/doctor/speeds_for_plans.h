@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/planner/ceilings.h"
+#include "witan/planner/speeds/ceilings.h"
 
 namespace witan::cli {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/generate/generator.h"
+#include "witan/generate/generation_batch.h"
 #include "witan/tokenizer/chat/chat_template.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/train/weights/load_run.h"

@@ -3,7 +3,7 @@
 #include "witan/base/error.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/train/input.h"
-#include "witan/generate/prompt_file.h"
+#include "witan/generate/input_files.h"
 
 namespace witan::cli {
 

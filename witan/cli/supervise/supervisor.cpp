@@ -13,7 +13,7 @@
 #include "witan/cli/train/job.h"
 #include "witan/cli/train/planning.h"
 #include "witan/cli/train/supervised.h"
-#include "witan/planner/layout_choice.h"
+#include "witan/planner/search/layout_choice.h"
 
 namespace witan::cli {
 namespace {

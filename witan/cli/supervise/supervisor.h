@@ -12,7 +12,7 @@
 
 #include "witan/cli/args/run_config.h"
 #include "witan/cli/supervise/rank_processes.h"
-#include "witan/planner/elastic_layout.h"
+#include "witan/planner/search/elastic_layout.h"
 
 namespace witan::cli {
 

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "witan/kernels/gemm/ceiling.h"
-#include "witan/planner/ceilings.h"
+#include "witan/planner/speeds/ceilings.h"
 #include "witan/tensor/arena.h"
 
 namespace witan::cli {

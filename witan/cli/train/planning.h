@@ -4,9 +4,9 @@
 #include <optional>
 
 #include "witan/cli/train/job_ceilings.h"
-#include "witan/planner/ceilings_file.h"
-#include "witan/planner/cluster.h"
-#include "witan/planner/format.h"
+#include "witan/planner/pages/plan_page.h"
+#include "witan/planner/speeds/ceilings_file.h"
+#include "witan/planner/speeds/cluster.h"
 #include "witan/tokenizer/tokenizer.h"
 
 namespace witan::cli {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "witan/base/files/file.h"
-#include "witan/checkpoint/safetensors_header.h"
+#include "witan/checkpoint/safetensors.h"
 
 namespace witan {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "witan/base/threads/threads.h"
-#include "witan/checkpoint/safetensors_header.h"
+#include "witan/checkpoint/safetensors.h"
 #include "witan/convert/architecture.h"
 #include "witan/convert/elements.h"
 #include "witan/convert/links.h"

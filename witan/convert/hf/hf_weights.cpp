@@ -5,7 +5,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/checkpoint/shards.h"
+#include "witan/checkpoint/store.h"
 
 namespace witan {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "witan/checkpoint/safetensors_header.h"
+#include "witan/checkpoint/safetensors.h"
 #include "witan/convert/megatron/megatron_pickle.h"
 
 namespace witan {

@@ -6,8 +6,7 @@
 
 #include "witan/base/stopwatch.h"
 #include "witan/kernels/common/block_sums.h"
-#include "witan/parallel/sharding/grad_tree.h"
-#include "witan/parallel/sharding/tied_gradients.h"
+#include "witan/parallel/sharding/grad_reduce.h"
 #include "witan/tensor/trace_context.h"
 
 namespace witan {
@@ -16,7 +15,7 @@ GradientBuckets::GradientBuckets(Stream& stream, const std::vector<Parameter*>& 
     : stream_(stream), reduce_(stream, groups), options_(options), micro_batches_(options.micro_batches) {
   for (const BucketPlan& plan : plan_gradients(parameters, groups.layout(), options.bucket_elements, options.policy))
     if (!plan.frozen) buckets_.push_back(make_bucket(plan, parameters, groups));
-  for (const Parameter* parameter : parameters)  // chunks in which nothing is trained have a line too
+  for (const Parameter* parameter : parameters)  // chunks without trainable parameters have a line too
     lines_.resize(std::max(lines_.size(), static_cast<size_t>(parameter->spec().chunk) + 1));
   for (GradBucket& bucket : buckets_) {
     sharded_ = sharded_ || bucket.sharded();
@@ -66,8 +65,8 @@ GradBucket GradientBuckets::make_bucket(const BucketPlan& plan, const std::vecto
   return bucket;
 }
 
-// Products that add to float32 make them in a pass over the gradient, in every micro-batch, where the norm's own makes
-// one a step.
+// A GEMM that accumulates into float32 would sum blocks in an extra pass over the gradient in every micro-batch, while
+// the norm itself makes one pass per step.
 bool GradientBuckets::sums_blocks(const GradBucket& bucket, const Parameter& parameter) const {
   return options_.norm_fusion && parameter.can_sum_blocks && !tree() && !bucket.sharded() &&
          bucket.group->size() == 1 && (options_.dtype == DType::bf16 || options_.micro_batches == 1);
@@ -90,7 +89,7 @@ void GradientBuckets::make_whole(GradBucket& bucket, MemoryTag tag) const {
 void GradientBuckets::make_shard(GradBucket& bucket) const {
   const auto [begin, count] = bucket.own_range();
   bucket.shard = stream_.empty({count}, options_.dtype, MemoryTag::gradients);
-  int64_t at = 0;  // of the parameter in the bucket
+  int64_t at = 0;  // offset of the parameter in the bucket
   for (Parameter* parameter : bucket.parameters) {
     const int64_t end = at + parameter->elements();
     const int64_t first = std::clamp(begin, at, end), last = std::clamp(begin + count, at, end);
@@ -100,7 +99,7 @@ void GradientBuckets::make_shard(GradBucket& bucket) const {
   }
 }
 
-// Gradients are in this level from now on, apart by so many sources.
+// Binds gradients to this level, separately for each source.
 void GradientBuckets::bind(const GradBucket& bucket, int64_t level, int64_t sources) {
   const int64_t total = bucket.elements();
   const Tensor flat = bucket.levels.reshape({bucket.levels.elements()});
@@ -124,7 +123,7 @@ void GradientBuckets::expect(int64_t micro_batches) {
 
 void GradientBuckets::begin_micro_batch(int64_t index, int chunk) {
   assert(index >= 0 && index < micro_batches_);
-  if (under_way_ == nullptr) reduction_s_ = 0;  // a step begins
+  if (under_way_ == nullptr) reduction_s_ = 0;  // first backward of a step
   end_backward();
   under_way_ = &lines_.at(static_cast<size_t>(chunk));
   under_way_->next = 0;
@@ -132,7 +131,7 @@ void GradientBuckets::begin_micro_batch(int64_t index, int chunk) {
 }
 
 void GradientBuckets::begin_micro_batch(GradBucket& bucket, int64_t index) {
-  // It has parameters that the micro-batch before did not use.
+  // The bucket has parameters that the previous micro-batch did not use.
   if (!sharded_ && index > 0 && bucket.waiting > 0) finish_micro_batch(bucket);
   bucket.micro_batch = index;
   bucket.waiting = bucket.parameters.size();
@@ -140,7 +139,7 @@ void GradientBuckets::begin_micro_batch(GradBucket& bucket, int64_t index) {
   if (anew && bucket.levels.defined()) bind_for_micro_batch(bucket);
 }
 
-// Gradients of the bucket's micro-batch go where they belong; whole ones are made where there are none.
+// Binds gradients of the bucket's current micro-batch to their place; full ones are allocated if there are none.
 void GradientBuckets::bind_for_micro_batch(GradBucket& bucket) {
   if (!bucket.levels.defined()) make_whole(bucket, MemoryTag::communication);
   if (tree())
@@ -149,12 +148,12 @@ void GradientBuckets::bind_for_micro_batch(GradBucket& bucket) {
     bind(bucket, 0, 1);
 }
 
-// Those with parameters that the micro-batch did not use.
+// Finishes buckets with parameters that the micro-batch did not use.
 void GradientBuckets::finish_left(Line& line) {
   while (line.next < line.buckets.size()) finish_micro_batch(*line.buckets[line.next++]);
 }
 
-// What is left of it is reduced before another chunk's buckets are: every rank has the same order.
+// The rest of this chunk is reduced before another chunk's buckets, so that the order is the same on every rank.
 void GradientBuckets::end_backward() {
   if (under_way_ == nullptr || under_way_->buckets.empty() || !options_.overlap) return;
   if (sharded_ || in_last(*under_way_->buckets.front())) finish_left(*under_way_);
@@ -188,7 +187,8 @@ void GradientBuckets::on_ready(GradBucket& bucket) {
     finish_micro_batch(*line.buckets[line.next++]);
 }
 
-// All gradients of the bucket and the micro-batch are written: sums what is complete, over ranks where it is time.
+// Called when all gradients of the bucket and micro-batch are written: sums what is complete, over ranks too if it is
+// time.
 void GradientBuckets::finish_micro_batch(GradBucket& bucket) {
   if (tree() || reduces_now(bucket)) write_zeros(bucket);
   if (observer_) observer_(bucket);
@@ -204,7 +204,7 @@ void GradientBuckets::finish_micro_batch(GradBucket& bucket) {
   reduction_s_ += reduction.seconds();
 }
 
-// Over this rank's micro-batches; after the last one, over sources too.
+// Sums over this rank's micro-batches and, after the last one, over sources.
 void GradientBuckets::sum_tree(GradBucket& bucket) {
   grad_tree::sum_levels(stream_, bucket.levels, bucket.micro_batch, options_.micro_batches);
   if (!in_last(bucket)) return;

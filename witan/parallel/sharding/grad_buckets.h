@@ -1,26 +1,26 @@
-// Gradient buckets of a model: where gradients are written, and when they are reduced.
+// The gradient buckets of a model: they hold the gradients, and decide when they are reduced.
 //
-// Gradients of parameters that are reduced over the same ranks, of experts or of all others, lie in buckets
-// (shard_plan.h), each one allocation, so that one collective serves many parameters. Buckets take parameters in
+// Gradients of parameters that are reduced over the same ranks, those of experts or those of all others, lie in buckets
+// (shard_plan.h), each a single allocation, so that one collective serves many parameters. Buckets take parameters in
 // reverse order, as backward finishes them, and are reduced (grad_reduce.h) in one order that is fixed by the
 // parameters alone: every rank makes the same calls, whatever its backward does first.
 //
-// Where a pipeline stage has several chunks of layers, a bucket has parameters of one of them. Chunks come to their
+// If a pipeline stage has several chunks of layers, a bucket has parameters of one chunk. Chunks come to their
 // backwards one at a time; each reduces its own buckets, in their order.
 //
-// Where gradients are sharded (ZeRO stage 2), a bucket is a unit of the model (model/unit.h), of which a rank holds its
-// own shard only. The full bucket exists from the first gradient that a backward writes to the last one, when it is
-// reduced into the shard: after every micro-batch, so that shards accumulate them, or in a tree only after the last
-// one, since a tree sums a rank's micro-batches before ranks and holds the full bucket until then.
+// If gradients are sharded (ZeRO stage 2), a bucket is a unit of the model (model/unit.h), of which a rank keeps only
+// its own shard. The full bucket exists from the first gradient that a backward writes until it is reduced into the
+// shard. Shards accumulate the micro-batches, so that this happens after every one; a tree sums a rank's micro-batches
+// before ranks, so that it holds the full bucket until after the last one.
 //
-// A gradient that is complete once a product has written it, because no other rank has a summand of it, keeps sums of
-// its blocks (kernels/common/block_sums.h), which the product makes while it has the numbers: the norm reads these
-// instead. Not in a tree, whose sums of micro-batches no product sees, and which promises the norm's bits in every
+// A gradient that is complete once a GEMM has written it, because no other rank has a summand of it, keeps sums of its
+// blocks (kernels/common/block_sums.h), which the GEMM computes from values that it has at hand: the norm reads these
+// instead. A tree does without, as no GEMM sees its sums of micro-batches, and it promises the norm's bits in every
 // layout.
 //
-// Micro-batches are summed in place (Summation::in_place), or in a binary tree (Summation::tree, grad_tree.h), which
-// costs a buffer for each level of the rank's own tree; experts then have a separate gradient for each rank that rows
-// came from. A tied embedding is a bucket by itself where its two gradients are separate (tied_gradients.h).
+// Micro-batches are summed in place (Summation::in_place), or in a binary tree (Summation::tree, grad_tree), which
+// costs a buffer for each level of the rank's own tree; experts then have a separate gradient for each rank that tokens
+// came from. A tied embedding is a bucket by itself if its two gradients are separate (tied_gradients).
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,6 @@
 #include <utility>
 #include <vector>
 
-#include "witan/parallel/sharding/grad_bucket.h"
 #include "witan/parallel/sharding/grad_reduce.h"
 
 namespace witan {
@@ -36,18 +35,18 @@ namespace witan {
 enum class Summation : uint8_t { in_place, tree };
 
 struct GradientOptions {
-  DType dtype = DType::f32;  // of gradients: float32, or float64 for float64 values
+  DType dtype = DType::f32;  // dtype of gradients: float32, or float64 for float64 values
   Summation summation = Summation::in_place;
-  int64_t micro_batches = 1;  // of this rank in a step, at most
-  bool overlap = true;        // buckets are reduced during the last backward, not after it
-  bool norm_fusion = false;   // gradients that products may sum up keep sums of blocks
+  int64_t micro_batches = 1;  // at most this many per rank and step
+  bool overlap = true;        // reduce buckets during the last backward instead of after it
+  bool norm_fusion = false;   // keep block sums of gradients that GEMMs can sum up
   int64_t bucket_elements = BucketPlan::kElements;
   ShardingPolicy policy = {};
 };
 
 class GradientBuckets {
  public:
-  // Allocates the buffers and binds them to the parameters, whose gradient_ready it listens to until it is destroyed.
+  // Allocates the buffers and binds them to the parameters, to whose gradient_ready it listens until it is destroyed.
   // Stream, parameters and groups must outlive it.
   GradientBuckets(Stream& stream, const std::vector<Parameter*>& parameters, const Groups& groups,
                   const GradientOptions& options);
@@ -55,32 +54,32 @@ class GradientBuckets {
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
-  // Steps have so many micro-batches of this rank from the next one on: options.micro_batches until this is called.
+  // Sets the number of this rank's micro-batches for the following steps; initially options.micro_batches.
   void expect(int64_t micro_batches);
-  // Before the backward, through a chunk of layers, of each of a step's micro-batches, numbered from 0, which come to
-  // every chunk in this order; the backward before it is over. At the first, the chunk's gradients are
-  // forgotten; during the last, a bucket is reduced as soon as all its gradients are ready and all of the chunk's
-  // buckets before it are; of sharded gradients, during every one.
+  // Called before the backward of each of a step's micro-batches through a chunk of layers. Micro-batches are numbered
+  // from 0 and come to every chunk in this order, after the previous backward is over. The first one discards the
+  // chunk's old gradients. During the last one a bucket is reduced as soon as all its gradients are ready and all of
+  // the chunk's earlier buckets are reduced; sharded gradients are reduced during every one.
   void begin_micro_batch(int64_t index, int chunk = 0);
-  // After the last: reduces the buckets that are left. Gradients that nobody wrote are zeros then.
+  // Called after the last backward: reduces the remaining buckets. Gradients that were not written are zeros then.
   void finish_step();
-  // Told of each bucket whose gradients of a micro-batch are complete, before anything else is made of them: in place
-  // they are sums over the micro-batches so far. Empty: nobody is.
+  // Calls `observer` for each bucket whose gradients of a micro-batch are complete, before they are used: in place they
+  // are sums over the micro-batches so far. An empty function removes the observer.
   void observe(std::function<void(const GradBucket&)> observer) { observer_ = std::move(observer); }
-  // Where they are reduced beside the backward; null: on the main stream.
+  // The stream of reductions that overlap with the backward; nullptr: the main stream.
   Stream* side() const { return reduce_.side(); }
-  // That reductions of this step have taken, within the backward or after it, waiting for peers included.
+  // Seconds that this step's reductions took, during the backward or after it, including waits for peers.
   double reduction_seconds() const { return reduction_s_; }
 
   const std::vector<GradBucket>& buckets() const {
     return buckets_;
-  }  // those of a chunk in the order of their reduction
+  }  // buckets of a chunk are in the order of their reduction
 
  private:
-  // A chunk's buckets, which it finishes in their order.
+  // The buckets of a chunk, which are finished in order.
   struct Line {
     std::vector<GradBucket*> buckets;
-    size_t next = 0;  // the first that is not finished: in the last micro-batch, or in this one
+    size_t next = 0;  // the first bucket that is not finished: in the last micro-batch, or in this one if sharded
   };
 
   GradBucket make_bucket(const BucketPlan& plan, const std::vector<Parameter*>& parameters, const Groups& groups) const;
@@ -104,11 +103,11 @@ class GradientBuckets {
   Stream& stream_;
   GradReduce reduce_;
   GradientOptions options_;
-  int64_t micro_batches_;  // of a step
+  int64_t micro_batches_;  // per step
   std::vector<GradBucket> buckets_;
   std::vector<Line> lines_;    // by chunk
-  Line* under_way_ = nullptr;  // of the chunk whose backward it is
-  bool sharded_ = false;       // some buckets: all are finished in their order then, in every micro-batch
+  Line* under_way_ = nullptr;  // line of the chunk whose backward is running
+  bool sharded_ = false;       // some buckets are sharded, so that all are finished in order in every micro-batch
   double reduction_s_ = 0;
   std::function<void(const GradBucket&)> observer_;
 };

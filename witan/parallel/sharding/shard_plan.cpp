@@ -9,7 +9,7 @@
 namespace witan {
 namespace {
 
-// The boundary between two chunks that is nearest to element `at` of the largest flat local part.
+// The boundary between two chunks nearest to element `at` of the largest flat local part.
 int64_t nearest_cut(const Parameter& parameter, int64_t at) {
   const Shape& local = parameter.shape();
   const int64_t piece = parameter.spec().expert ? parameter.elements() / local[0] : parameter.most_elements();
@@ -19,7 +19,7 @@ int64_t nearest_cut(const Parameter& parameter, int64_t at) {
   return at - before <= after - at ? before : after;
 }
 
-// Of a buffer that holds these parameters one after the other.
+// Plans a buffer with these parameters side by side.
 void cut_at_chunks(BucketPlan& plan, const std::vector<const Parameter*>& parameters, int owners) {
   int64_t total = 0, most = 0;
   for (const Parameter* parameter : parameters) {
@@ -27,7 +27,7 @@ void cut_at_chunks(BucketPlan& plan, const std::vector<const Parameter*>& parame
     most += parameter->most_elements();
   }
   plan.begins = plan.most = {0};
-  int64_t begin = 0, most_begin = 0;  // of the parameter
+  int64_t begin = 0, most_begin = 0;  // where the parameter begins
   auto parameter = parameters.begin();
   for (int owner = 1; owner < owners; ++owner) {
     const int64_t even = most / owners * owner + most % owners * owner / owners;
@@ -43,7 +43,7 @@ void cut_at_chunks(BucketPlan& plan, const std::vector<const Parameter*>& parame
   plan.most.push_back(most);
 }
 
-// Of a buffer that holds these parameters one after the other, in the order of their owners.
+// Plans a buffer with these parameters side by side, ordered by owner.
 void cut_at_matrices(BucketPlan& plan, const std::vector<Parameter*>& parameters,
                      const std::vector<std::vector<int>>& matrix_owners, int owners) {
   int64_t at = 0, most_at = 0;
@@ -64,13 +64,13 @@ void cut_at_matrices(BucketPlan& plan, const std::vector<Parameter*>& parameters
   end_before(owners);
 }
 
-// Parameters of one kind that are reduced over the same axes, at the same time, and divided alike.
+// Parameters of one kind that are reduced over the same axes at the same time and sharded alike.
 struct Family {
   bool experts;
   Axes axes;
-  int chunk;         // of layers
-  bool tied;         // BucketPlan's
-  bool by_matrices;  // else by elements
+  int chunk;         // chunk of layers
+  bool tied;         // BucketPlan::tied
+  bool by_matrices;  // false: by elements
   bool frozen;
   std::vector<size_t> parameters = {};
   std::vector<int64_t> elements = {};
@@ -104,7 +104,8 @@ std::vector<Family> families_of(const std::vector<Parameter*>& parameters, const
 
 std::vector<std::vector<size_t>> plan_buckets(std::span<const int64_t> elements, int64_t bucket_elements) {
   std::vector<std::vector<size_t>> buckets;
-  int64_t held = bucket_elements;  // of the last bucket: closed, so the first parameter opens one
+  int64_t held =
+      bucket_elements;  // elements of the last bucket; initially closed, so that the first parameter opens one
   for (size_t i = elements.size(); i-- > 0;) {
     if (held >= bucket_elements) {
       buckets.emplace_back();
@@ -127,8 +128,8 @@ std::vector<std::vector<size_t>> plan_units(const std::vector<Parameter*>& param
 
 namespace {
 
-// Of each of the family's buckets, in the model's order: what lies side by side there is side by side in the bucket,
-// and can be written at once.
+// Orders the parameters of each of the family's buckets as in the model: what is adjacent there is adjacent in the
+// bucket and can be written at once.
 std::vector<std::vector<size_t>> members_of(const Family& family, const std::vector<Parameter*>& parameters,
                                             const Layout& layout, int64_t bucket_elements) {
   std::vector<std::vector<size_t>> members;
@@ -192,7 +193,7 @@ ShardPlan::ShardPlan(const std::vector<Parameter*>& parameters, const Layout& la
       expert_rank_(layout.sharding_rank(true, rank)),
       ranges_(parameters.size()),
       most_(parameters.size()) {
-  // What owners have of a parameter at [begin, begin + elements) of a buffer.
+  // The owners' ranges of a parameter at [begin, begin + elements) of a buffer.
   const auto ranges = [](const std::vector<int64_t>& begins, int64_t begin, int64_t elements) {
     std::vector<Range> of_owners;
     for (size_t owner = 0; owner + 1 < begins.size(); ++owner) {

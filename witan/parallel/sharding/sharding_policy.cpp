@@ -1,21 +1,21 @@
-#include "witan/parallel/sharding/sharding_policy.h"
-
 #include <algorithm>
 #include <functional>
 #include <utility>
 
 #include "witan/optim/optimizer.h"
+#include "witan/parallel/sharding/shard_plan.h"
 
 namespace witan {
 namespace {
 
-// What has one owner: an expert of a stack, or parameters that lie side by side.
+// Parameters with one owner: an expert of a stack, or adjacent parameters.
 struct Owned {
   std::vector<size_t> parameters;
   double cost = 0;
 };
 
-// Those that are divided by matrices, in the model's order. One parameter of a run that is takes the others along.
+// The parameters that are sharded by matrices, in the model's order. One such parameter of a fused run takes the whole
+// run along.
 std::vector<Owned> units_of(const std::vector<Parameter*>& parameters, bool experts, const ShardingPolicy& policy) {
   std::vector<Owned> units;
   const auto spec = [&](size_t i) -> const ParameterSpec& { return parameters[i]->spec(); };
@@ -61,7 +61,7 @@ std::vector<std::vector<int>> matrix_owners(const std::vector<Parameter*>& param
     });
     std::vector<double> loads(static_cast<size_t>(layout.sharding_ranks(experts)));
     for (const Owned& unit : units) {
-      const auto least = std::ranges::min_element(loads);  // the first of them
+      const auto least = std::ranges::min_element(loads);  // the first minimum
       *least += unit.cost;
       for (const size_t i : unit.parameters) owners[i].push_back(static_cast<int>(least - loads.begin()));
     }

@@ -12,7 +12,7 @@
 namespace witan {
 namespace {
 
-// The parameter that this one may be fused with: adapters of its matrix may stand in between.
+// The parameter with which this one may be fused: adapters of its matrix may lie in between.
 size_t previous_matrix(const std::vector<Parameter*>& parameters, size_t i) {
   size_t previous = i;
   while (previous > 0 && parameters[--previous]->spec().frozen != parameters[i]->spec().frozen) {
@@ -20,15 +20,15 @@ size_t previous_matrix(const std::vector<Parameter*>& parameters, size_t i) {
   return previous;
 }
 
-// Where the plan's parameters of this dtype lie in the whole, and where ranks' shards begin: at the same elements as in
-// the gradients, which are all of one dtype and lie close.
+// The offsets of the plan's parameters of this dtype in the whole, and of the ranks' shards, which begin at the same
+// elements as in the gradients. Gradients all have one dtype and lie close together.
 std::pair<std::vector<int64_t>, std::vector<int64_t>> places_of(const BucketPlan& plan,
                                                                 const std::vector<Parameter*>& parameters,
                                                                 DType dtype) {
   const int64_t grid = Arena::kAlignment / size_of(dtype);
   std::vector<int64_t> places, begins;
   int64_t end = 0, close = 0;
-  std::optional<size_t> neighbour;  // what a parameter that is fused with it would stand behind
+  std::optional<size_t> neighbour;  // the parameter behind which a fused one would lie
   for (const size_t i : plan.parameters) {
     const Parameter& parameter = *parameters[i];
     const bool here = parameter.spec().dtype == dtype;
@@ -60,8 +60,8 @@ UnitStore::UnitStore(Stream& stream, const std::vector<Unit>& units, const Shard
   const std::vector<BucketPlan> plans =
       sharded() ? plan_gradients(parameters_, groups.layout(), BucketPlan::kElements, options.policy)
                 : std::vector<BucketPlan>();
-  entries_.reserve(units.size());  // parameters point to their states
-  size_t first = 0;                // parameter of the unit
+  entries_.reserve(units.size());  // reserved because parameters point to the entries' states
+  size_t first = 0;                // the unit's first parameter
   for (const Unit& unit : units) {
     Entry& entry = entries_.emplace_back(Entry{{unit.name}, unit.is_block(), unit.number, unit.chunk});
     const size_t end = first + unit.parameters.size();
@@ -87,7 +87,7 @@ UnitStore::Entry& UnitStore::entry_of(int unit) {
   return *entry;
 }
 
-// One for each dtype of the plan's parameters: a router's are wider than what is around it.
+// Adds one whole for each dtype of the plan's parameters: a router's dtype is wider than that of its surroundings.
 void UnitStore::add_wholes(Entry& entry, const BucketPlan& plan) const {
   const Layout& layout = groups_.layout();
   Group* group = layout.shards_values(plan.experts) ? &groups_.over(layout.sharding_axes(plan.experts)) : nullptr;
@@ -106,7 +106,7 @@ void UnitStore::add_wholes(Entry& entry, const BucketPlan& plan) const {
   }
 }
 
-// In the order of construction, in which a generator of PyTorch's draws.
+// In the order of construction, in which PyTorch's generator draws.
 void UnitStore::begin_values(const Options& options) {
   const auto torch = options.torch ? std::make_unique<TorchRandom>(options.seed) : nullptr;
   std::map<std::string_view, std::pair<Whole*, size_t>> where;
@@ -126,7 +126,7 @@ void UnitStore::begin_values(const Options& options) {
     std::ranges::for_each(options.drawn, [&](const Parameter* parameter) { begin(*parameter); });
 }
 
-// This rank's elements of the whole's index-th parameter; all of them where no one shards it.
+// Initializes this rank's elements of the whole's index-th parameter: all of them if it is not sharded.
 void UnitStore::init_shard(Whole& whole, size_t index, uint64_t seed, TorchRandom* torch) const {
   Parameter& parameter = *parameters_[whole.parameters[index]];
   const auto [begin, count] = part_of(whole.begins, whole.group ? whole.group->rank() : 0);
@@ -144,8 +144,8 @@ void UnitStore::add_pieces(Entry& entry, size_t first_parameter, size_t paramete
     Pieces one{&groups_.over(groups_.layout().sharding_axes(experts)), {}};
     for (size_t i = first_parameter; i < first_parameter + parameters; ++i) {
       const Parameter& parameter = *parameters_[i];
-      if (parameter.spec().expert != experts || parameter.spec().frozen) continue;  // nobody updates it
-      const Tensor flat = parameter.value_shard();                                  // the whole: values are not sharded
+      if (parameter.spec().expert != experts || parameter.spec().frozen) continue;  // it is never updated
+      const Tensor flat = parameter.value_shard();  // all of it, as values are not sharded
       for (int owner = 0; owner < owners; ++owner)
         if (const ShardPlan::Range range = shard_plan.range(i, owner); range.elements > 0)
           one.pieces.push_back({flat.narrow(0, range.first, range.elements), owner});
@@ -175,7 +175,7 @@ void UnitStore::release(int unit, Use use) {
   --entry.state.guards;
   if (!sharded()) return;
   if (use == Use::read) return give_back(entry);
-  if (!entry.block || entry.state.guards > 0) return;  // a guard may stand within another one of the same unit
+  if (!entry.block || entry.state.guards > 0) return;  // guards of the same unit may be nested
   if (use == Use::forward)
     leave(static_cast<size_t>(&entry - entries_.data()));
   else if (reshard_after_forward_)
@@ -187,8 +187,8 @@ void UnitStore::end_backward() {
   in_backward_ = false;
 }
 
-// A block's forward begins, or its backward: the forward once more, where it is recomputed, or the gradients. The block
-// before it may still be in use, in lanes.
+// A block's forward or backward begins; a backward may first repeat the forward, if it is recomputed. The previous
+// block may still be in use, if lanes overlap.
 void UnitStore::enter(size_t unit) {
   for (size_t other = 0; other < entries_.size(); ++other) {
     Entry& entry = entries_[other];
@@ -202,7 +202,7 @@ void UnitStore::enter(size_t unit) {
     prefetch(unit - 1, entries_[unit].chunk);
 }
 
-// A block's forward is over. A backward begins with the last one of its chunk.
+// A block's forward is over. The last block of a chunk stays, since the backward begins with it.
 void UnitStore::leave(size_t unit) {
   const size_t next = unit + 1;
   const bool last = next == entries_.size() || !entries_[next].block || entries_[next].chunk != entries_[unit].chunk;
@@ -223,7 +223,7 @@ void UnitStore::prefetch(size_t unit, int chunk) {
 }
 
 void UnitStore::fetch(Entry& entry) {
-  if (side_) side_->follow(stream_);  // which may still use the memory
+  if (side_) side_->follow(stream_);  // the main stream may still use the memory
   gather(entry, side_ ? *side_ : stream_);
   entry.under_way = side_ != nullptr;
 }
@@ -243,7 +243,7 @@ void UnitStore::gather(Entry& entry, Stream& on) const {
   entry.gathered = true;
 }
 
-// Parameters have their values in the whole, or none.
+// Binds the parameters' values to the whole, or unbinds them.
 void UnitStore::bind(Entry& entry, bool whole) const {
   for (const Whole& one : entry.wholes) {
     if (!one.group) continue;
@@ -286,7 +286,7 @@ void UnitStore::gather() {
   if (!gathered()) catch_up(*published_.back());
 }
 
-// With all units before this one, so that every rank makes the same calls.
+// Gathers all units up to this one, so that every rank makes the same calls.
 void UnitStore::catch_up(const Entry& entry) {
   const auto unit = static_cast<size_t>(std::ranges::find(published_, &entry) - published_.begin());
   if (unit == published_.size() || unit < arrived_) return;
@@ -297,7 +297,7 @@ void UnitStore::catch_up(const Entry& entry) {
 }
 
 void UnitStore::fetch_published() {
-  if (side_ && fetched_ == 0) side_->follow(stream_);  // which updated them, and read the old ones
+  if (side_ && fetched_ == 0) side_->follow(stream_);  // the main stream updated them, and read the old values
   for (const Pieces& one : published_[fetched_++]->pieces)
     one.group->all_gather_uneven(side_ ? *side_ : stream_, one.pieces);
 }

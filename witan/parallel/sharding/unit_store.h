@@ -1,19 +1,19 @@
 // Gathers the values of a model's units (model/unit.h), which data-parallel ranks shard, while guards hold them.
 //
-// There are two strategies. Where parameters are sharded (ZeRO stage 3, FSDP: Zhao et al., 2023), a rank holds only its
-// shard of each unit, split where its gradients are (shard_plan.h): experts over expert_shard, all else over shard and
-// context. A gathered unit is one tensor for each of these two families and each dtype, in which parameters start at
-// multiples of 512 bytes or, where kernels use them as one matrix, right behind their neighbour. It stays gathered from
-// acquire() until it is resharded, with reshard_after_forward
-//   - after the forward of its block; the last block of a chunk of layers only when the next pass reaches another
+// There are two strategies. If parameters are sharded (ZeRO stage 3, FSDP: Zhao et al., 2023), a rank holds only its
+// shard of each unit, split where its gradients are (shard_plan.h): experts over expert_shard, all other parameters
+// over shard and context. A gathered unit is one tensor for each of these two families and each dtype, in which
+// parameters start at multiples of 512 bytes or, if kernels use them as one matrix, right behind their neighbour. It
+// stays gathered from acquire() until it is resharded. With reshard_after_forward that is
+//   - after the forward of its block; for the last block of a chunk of layers only when the next pass reaches another
 //     block, since a backward starts with it,
-//   - after the backward of its block; units outside blocks when a pass proceeds to the next block, or ends.
+//   - after the backward of its block; for units outside blocks when a pass proceeds to the next block, or ends.
 // In a pipeline that happens for every micro-batch; without reshard_after_forward units are gathered once per step.
 //
-// Where only the optimizer is sharded, or the optimizer and gradients (ZeRO stages 1 and 2: Rajbhandari et al., 2020),
-// every rank holds all of every unit, and after publish() the shards of other ranks are out of date. Units are gathered
-// in the model's order, each when it is first acquired: in the next step's forward, or by an earlier reader such as a
-// checkpoint.
+// If only the optimizer is sharded, or the optimizer and gradients (ZeRO stages 1 and 2: Rajbhandari et al., 2020),
+// every rank holds all of every unit, and after publish() its copies of other ranks' shards are out of date. Units are
+// gathered in the model's order, each when it is first acquired: in the next step's forward, or by an earlier reader
+// such as a checkpoint.
 //
 // On a GPU units are gathered on a side stream, the next one while the current one computes. All ranks that share units
 // must make the same calls in the same order.
@@ -32,20 +32,21 @@ class UnitStore final : public UnitAccess {
   struct Options {
     bool reshard_after_forward = true;
     uint64_t seed = 0;
-    bool torch = false;                        // initial values are PyTorch's, which are drawn
-    std::vector<const Parameter*> drawn = {};  // for all of these in turn: a pipeline's; none: the units' own
+    bool torch = false;  // draw PyTorch's initial values
+    std::vector<const Parameter*> drawn =
+        {};  // draw for all of these in turn, as for a whole pipeline; empty: for the units' own
     ShardingPolicy policy = {};
   };
-  // Takes the units of the parameters in `shard_plan`, in its order. Where parameters are sharded it also creates their
+  // Takes the units of the parameters in `shard_plan`, in its order. If parameters are sharded, it also creates their
   // initial values. Until it is destroyed, values may only be read under guards. Stream, parameters and groups must
   // outlive it.
   UnitStore(Stream& stream, const std::vector<Unit>& units, const ShardPlan& shard_plan, const Groups& groups,
             const Options& options);
   ~UnitStore() override;
 
-  // From now on units are gathered on this stream, which also reduces gradients over the same groups, and with
-  // `prefetch` the next unit is gathered while the current one computes. The stream must outlive the last use. Null:
-  // units are gathered on the main stream, when they are used.
+  // Gathers units on this stream from now on, which also reduces gradients over the same groups. With `prefetch` the
+  // next unit is gathered while the current one computes. The stream must outlive the last use. nullptr: units are
+  // gathered on the main stream when they are used.
   void gather_on(Stream* side, bool prefetch);
 
   void begin_forward() override { in_backward_ = false; }
@@ -55,29 +56,29 @@ class UnitStore final : public UnitAccess {
   void release(int unit, Use use) override;
 
   // These enclose forwards without a backward: begin_passes() before the first, end_pass() after each, give_back()
-  // after the last. Every pass then starts with the same units gathered: none, or all without reshard_after_forward.
+  // after the last. So every pass starts with the same units gathered: none, or all without reshard_after_forward.
   void begin_passes();
   void end_pass();
-  // Reshards gathered parameters: before values change, and where nothing reads them for a while.
+  // Reshards gathered parameters: before values change, and when they are not read for a while.
   void give_back();
 
-  // Every rank has updated its own shards: of the others' it has old values now.
+  // Called after every rank has updated its own shards: the rank's copies of other ranks' shards are out of date.
   void publish();
-  // Gathers what is published and not here yet, of all units; nothing of sharded parameters.
+  // Gathers everything published that has not arrived yet, of all units; does nothing for sharded parameters.
   void gather();
   bool gathered() const { return arrived_ == published_.size(); }
 
  private:
-  // What one group gathers of a unit with sharded parameters.
+  // The part of a unit with sharded parameters that one group gathers.
   struct Whole {
     std::vector<size_t> parameters;  // indices in the model
-    std::vector<int64_t> places;     // of each in the whole
-    std::vector<int64_t> begins;     // [ranks + 1]: elements of the whole
-    Group* group;                    // null: every rank holds the whole
+    std::vector<int64_t> places;     // offset of each in the whole
+    std::vector<int64_t> begins;     // [ranks + 1]: offsets of the ranks' shards in the whole
+    Group* group;                    // nullptr: every rank holds the whole
     Tensor shard;                    // [elements of this rank]
-    Tensor whole;                    // [begins.back()], while it is gathered
+    Tensor whole;                    // [begins.back()] while gathered
   };
-  // What one group gathers of a unit whose update is sharded.
+  // The part of a unit that one group gathers if only the update is sharded.
   struct Pieces {
     Group* group;
     std::vector<OwnedTensor> pieces;
@@ -87,14 +88,14 @@ class UnitStore final : public UnitAccess {
     bool block = false;
     int number = 0, chunk = 0;
     std::vector<Whole> wholes = {};
-    std::vector<Pieces> pieces = {};       // of experts, and of all else
-    bool gathered = false, bound = false;  // there; and known to the parameters
-    bool under_way = false;                // on the other stream, and not waited for
+    std::vector<Pieces> pieces = {};       // of experts, and of all other parameters
+    bool gathered = false, bound = false;  // gathered: the values are there; bound: the parameters use them
+    bool under_way = false;                // being gathered on the side stream, not yet waited for
   };
 
   bool sharded() const { return groups_.layout().shards_values(); }
   Entry& entry_of(int unit);
-  // Of sharded parameters:
+  // For sharded parameters:
   void add_wholes(Entry& entry, const BucketPlan& plan) const;
   void begin_values(const Options& options);
   void init_shard(Whole& whole, size_t index, uint64_t seed, TorchRandom* torch) const;
@@ -106,7 +107,7 @@ class UnitStore final : public UnitAccess {
   void gather(Entry& entry, Stream& on) const;
   void bind(Entry& entry, bool whole) const;
   void give_back(Entry& entry);
-  // Of a sharded update:
+  // For a sharded update:
   void add_pieces(Entry& entry, size_t first_parameter, size_t parameters, const ShardPlan& shard_plan) const;
   void catch_up(const Entry& entry);
   void fetch_published();
@@ -119,8 +120,8 @@ class UnitStore final : public UnitAccess {
   std::vector<Parameter*> parameters_;
   std::vector<Entry> entries_;  // in the model's order
   bool in_backward_ = false;
-  std::vector<const Entry*> published_;  // those of which publish() makes anything old, in the model's order
-  size_t fetched_ = 0, arrived_ = 0;     // of them, those that are under way or there, and those that are there
+  std::vector<const Entry*> published_;  // entries that publish() makes out of date, in the model's order
+  size_t fetched_ = 0, arrived_ = 0;  // how many of them are being gathered or have arrived, and how many have arrived
 };
 
 }  // namespace witan

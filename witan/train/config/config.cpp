@@ -12,7 +12,7 @@
 #include "witan/model/recompute_modules.h"
 #include "witan/moe/experts.h"
 #include "witan/parallel/context_heads.h"
-#include "witan/parallel/replica_ring.h"
+#include "witan/parallel/layout.h"
 
 namespace witan {
 

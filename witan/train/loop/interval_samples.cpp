@@ -4,7 +4,7 @@
 
 #include "witan/base/error.h"
 #include "witan/generate/generation_batch.h"
-#include "witan/generate/prompt_file.h"
+#include "witan/generate/input_files.h"
 #include "witan/train/data/run_conversations.h"
 
 namespace witan {

@@ -1,5 +1,5 @@
 // Finds ranks that compute wrong values (replay_interval). At an interval each rank also computes the micro-batches of
-// the rank before it in the ring of replicas (parallel/replica_ring.h), from the same weights and with the same random
+// the rank before it in the ring of replicas (parallel/layout.h), from the same weights and with the same random
 // numbers, and the two compare losses and gradients to the bit before the step's update. With three or more replicas a
 // third computation decides which of the two is wrong.
 #pragma once
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/parallel/replica_ring.h"
+#include "witan/parallel/layout.h"
 #include "witan/train/config/resolve.h"
 #include "witan/train/data/run_data.h"
 #include "witan/train/step/engine.h"

@@ -15,7 +15,7 @@
 #include "witan/comm/texts.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/data/batches/loader.h"
-#include "witan/generate/generator.h"
+#include "witan/generate/generation_batch.h"
 #include "witan/parallel/peers.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/trace_context.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "witan/nn/parameter.h"
-#include "witan/parallel/sharding/grad_bucket.h"
+#include "witan/parallel/sharding/grad_reduce.h"
 
 namespace witan {
 

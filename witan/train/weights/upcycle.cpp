@@ -12,7 +12,7 @@
 #include "witan/base/numbers/rng.h"
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
-#include "witan/checkpoint/shards.h"
+#include "witan/checkpoint/store.h"
 #include "witan/moe/moe.h"
 #include "witan/parallel/groups.h"
 #include "witan/tensor/host.h"
