@@ -2,8 +2,8 @@
 
 #include "support/message_of.h"
 #include "support/rank.h"
-#include "witan/moe/router.h"
-#include "witan/moe/topk.h"
+#include "witan/moe/routers/router.h"
+#include "witan/moe/routers/topk.h"
 
 namespace witan {
 namespace {

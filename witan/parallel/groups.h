@@ -34,8 +34,8 @@ class Groups {
   Group& world() const { return over(layout_.world_axes()); }  // all ranks
   // The first and the last stage of this rank's pipeline, which hold a tied embedding; any other stage is alone.
   Group& embedding() const { return *embedding_; }
-  // Where rows of experts travel by hosts (moe/host_dispatch.h): the ranks of the expert axis on this one's host, and
-  // those at its place on every host. Elsewhere the whole axis, and the rank alone.
+  // Where rows of experts travel by hosts (moe/dispatchers/host_dispatch.h): the ranks of the expert axis on this one's
+  // host, and those at its place on every host. Elsewhere the whole axis, and the rank alone.
   Group& experts_of_host() const { return of_host_ ? *of_host_ : of(Axis::expert); }
   Group& experts_between_hosts() const { return between_hosts_ ? *between_hosts_ : over({}); }
   Group& host() const { return *host_; }  // all ranks, for tensors on the CPU, whatever the others are for

@@ -41,8 +41,8 @@ class Layout {
   // The ranks that hold the same tied embedding, this one included: those of the first and the last pipeline stage. For
   // any other stage only the rank itself.
   std::vector<int> embedding_ranks(int rank) const;
-  // Of the expert axis, where rows of experts travel by hosts (moe/host_dispatch.h): the ranks that share a host with
-  // this one, and those at its place on every host. Elsewhere the whole axis is a host, and the rank alone.
+  // Of the expert axis, where rows of experts travel by hosts (moe/dispatchers/host_dispatch.h): the ranks that share a
+  // host with this one, and those at its place on every host. Elsewhere the whole axis is a host, and the rank alone.
   std::vector<int> expert_ranks_of_host(int rank) const;
   std::vector<int> expert_ranks_between_hosts(int rank) const;
   bool has_expert_hosts() const { return ranks_of_expert_host_ > 0; }

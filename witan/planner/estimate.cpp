@@ -8,10 +8,10 @@
 #include "witan/model/counts.h"
 #include "witan/model/freeze.h"
 #include "witan/model/mtp.h"
-#include "witan/moe/expert_pools.h"
-#include "witan/moe/experts.h"
-#include "witan/moe/replicas.h"
-#include "witan/moe/shared_experts.h"
+#include "witan/moe/dispatchers/expert_pools.h"
+#include "witan/moe/dispatchers/replicas.h"
+#include "witan/moe/layer/experts.h"
+#include "witan/moe/layer/shared_experts.h"
 #include "witan/optim/optimizer.h"
 #include "witan/parallel/groups.h"
 #include "witan/parallel/peers.h"
@@ -278,7 +278,8 @@ class Estimator {
     return pool > 0 ? std::min(sent, std::max(pool * chosen, size(Axis::expert)) * here) : sent;
   }
 
-  // Of the even load, what ranks send each other where that is bounded (moe/expert_pools.h); 0: rows go as they come.
+  // Of the even load, what ranks send each other where that is bounded (moe/dispatchers/expert_pools.h); 0: rows go as
+  // they come.
   double part_factor() const {
     if (peers_of(parallel_, layout_, 0) == PeerAccess::wanted) return 0;
     const auto chosen = static_cast<double>(model_.moe.moe_router_topk);

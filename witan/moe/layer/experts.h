@@ -1,0 +1,76 @@
+// The experts of one rank: E_local MLPs whose weights are stacked along dim 0.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "witan/kernels/grouped/block_sparse.h"
+#include "witan/moe/config.h"
+#include "witan/moe/dispatchers/dispatch.h"
+#include "witan/nn/mlp.h"
+#include "witan/ops/experts/expert_replicas.h"
+
+namespace witan {
+
+// How products of experts are computed; results agree but for the order of sums.
+enum class ExpertBackend : uint8_t {
+  grouped,       // one kernel for all experts
+  block_sparse,  // products with a block-sparse matrix of all experts' hidden units (kernels/grouped/block_sparse.h)
+  sequential,    // a matrix product after the other, whose sizes the host reads
+};
+ExpertBackend expert_backend(const MoeConfig& config);
+
+// The width of what experts read and write.
+inline int64_t expert_width(const MoeConfig& config, int64_t width) {
+  return config.moe_latent_size > 0 ? config.moe_latent_size : width;
+}
+
+class Experts : public Module {
+ public:
+  // gate_up_proj [E, 2F, D] (up_proj [E, F, D] without a gate), down_proj [E, D, F]; with moe_expert_add_bias also
+  // gate_up_proj_bias [E, 2F] and down_proj_bias [E, D]. Ranks of the expert tensor axis have a share of the F each,
+  // and of the D of the last: each adds its share of that bias, so that their sum has it once. Adapters (nn/lora.h) of
+  // builder.lora are gate_up_proj.lora_A [E, r, D] and .lora_B [E, 2F, r], one for gate and up together as they are one
+  // matrix, and down_proj.lora_A [E, r, F] and .lora_B [E, D, r].
+  Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width);
+
+  // rows [capacity, D], row_weights [capacity] -> [capacity, D], each row times its weight; where F is divided, a
+  // summand of that. Of tokens in place [T, D] the sums [T, D]: with products of groups that have neither adapters nor,
+  // for the second, a bias, no row of the width D is kept for the backward.
+  Var forward(Tape& tape, const Dispatched& in, const ExpertRows& rows, bool rematerialise);
+
+ private:
+  // Where the rows of each expert are.
+  struct Places {
+    const RowGroups& groups;
+    const ops::ExpertReplicas& replicas;
+    std::optional<kernels::BlockTopology> blocks;  // of these groups, where products go by it
+  };
+  // Of low rank, beside a stack of matrices.
+  struct Factors {
+    Parameter *a = nullptr, *b = nullptr;  // null: there are none
+    double scale = 0;
+  };
+  Factors add_factors(const Builder& builder, const char* name, int64_t in, int64_t out, int64_t experts);
+  void add_adapters(const Builder& builder, int64_t experts, int64_t width);
+  Var product(Tape& tape, const Var& rows, const Places& places, Parameter& weight, const Factors& beside) const;
+  Var activated(Tape& tape, const Dispatched& in, const Places& places, bool rematerialise);
+
+  MlpConfig mlp_;
+  ExpertBackend backend_;
+  bool fuses_activation_;  // with the products, where there are no adapters
+  Parameter &first_, &second_;
+  std::shared_ptr<const ops::Fp8Quantiser> first_fp8_, second_fp8_;  // of operands in 8 bits; null: they are not
+  Parameter *first_bias_ = nullptr, *second_bias_ = nullptr;
+  Factors first_factors_, second_factors_;
+  int64_t bias_begin_ = 0;  // the first column of D that second_bias_ is of
+};
+
+namespace ops {
+// The readable reference of grouped_linear: one expert after the other, each a plain matrix product over its rows. It
+// reads the counts on the host.
+Var sequential_linear(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w,
+                      const ExpertReplicas& replicas = {});
+}  // namespace ops
+
+}  // namespace witan
