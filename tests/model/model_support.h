@@ -9,7 +9,7 @@
 #include "support/nanogpt_variants.h"
 #include "witan/model/transformer.h"
 #include "witan/moe/routers/balance.h"
-#include "witan/moe/routers/topk.h"
+#include "witan/moe/routers/router.h"
 #include "witan/ops/pointwise/elementwise.h"
 #include "witan/ops/vocabulary/vocabulary.h"
 

@@ -3,7 +3,6 @@
 #include "support/message_of.h"
 #include "support/rank.h"
 #include "witan/moe/routers/router.h"
-#include "witan/moe/routers/topk.h"
 
 namespace witan {
 namespace {

@@ -5,7 +5,6 @@
 #include "witan/model/freeze.h"
 #include "witan/model/mtp.h"
 #include "witan/moe/layer/experts.h"
-#include "witan/moe/layer/shared_experts.h"
 
 namespace witan {
 namespace {

@@ -11,7 +11,6 @@
 #include "witan/moe/dispatchers/expert_pools.h"
 #include "witan/moe/dispatchers/replicas.h"
 #include "witan/moe/layer/experts.h"
-#include "witan/moe/layer/shared_experts.h"
 #include "witan/optim/optimizer.h"
 #include "witan/parallel/groups.h"
 #include "witan/parallel/peers.h"

@@ -1,8 +1,7 @@
-#include "witan/moe/dispatchers/gathered_tokens.h"
-
 #include "moe/moe_support.h"
 #include "support/message_of.h"
 #include "support/thread_world.h"
+#include "witan/moe/dispatchers/dispatch.h"
 
 namespace witan {
 namespace {

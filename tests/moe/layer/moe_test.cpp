@@ -9,7 +9,7 @@
 #include "support/thread_world.h"
 #include "witan/comm/meta.h"
 #include "witan/moe/routers/balance.h"
-#include "witan/moe/routers/topk.h"
+#include "witan/moe/routers/router.h"
 #include "witan/tensor/call_record.h"
 
 namespace witan {

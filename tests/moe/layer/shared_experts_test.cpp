@@ -1,6 +1,5 @@
-#include "witan/moe/layer/shared_experts.h"
-
 #include "moe/moe_support.h"
+#include "witan/moe/layer/experts.h"
 #include "witan/moe/layer/moe.h"
 
 namespace witan {

@@ -10,7 +10,7 @@
 #include "witan/base/files/file.h"
 #include "witan/kernels/common/step_value.h"
 #include "witan/kernels/moe/selection.h"
-#include "witan/moe/routers/topk.h"
+#include "witan/moe/routers/router.h"
 
 namespace witan {
 namespace {

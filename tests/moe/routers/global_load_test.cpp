@@ -1,6 +1,4 @@
 // The loss of the global batch's load against Megatron-LM's own code (tests/golden/moe/make_global_balance.py).
-#include "witan/moe/routers/global_load.h"
-
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +8,7 @@
 #include "support/thread_world.h"
 #include "witan/base/files/file.h"
 #include "witan/kernels/pointwise/elementwise.h"
+#include "witan/moe/routers/balance.h"
 #include "witan/moe/routers/route.h"
 #include "witan/moe/routers/router.h"
 

@@ -4,7 +4,6 @@
 #include "support/rank.h"
 #include "witan/moe/routers/capacity.h"
 #include "witan/moe/routers/router.h"
-#include "witan/moe/routers/topk.h"
 
 namespace witan {
 namespace {

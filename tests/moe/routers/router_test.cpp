@@ -12,7 +12,6 @@
 #include "witan/comm/context.h"
 #include "witan/moe/routers/balance.h"
 #include "witan/moe/routers/capacity.h"
-#include "witan/moe/routers/topk.h"
 
 namespace witan {
 namespace {

@@ -1,6 +1,4 @@
 // Routers that are given the experts of their tokens, and tell which they use.
-#include "witan/moe/routers/routes.h"
-
 #include <numeric>
 
 #include "support/gradcheck.h"
@@ -8,7 +6,6 @@
 #include "support/module.h"
 #include "witan/moe/routers/balance.h"
 #include "witan/moe/routers/router.h"
-#include "witan/moe/routers/topk.h"
 
 namespace witan {
 namespace {

@@ -15,7 +15,6 @@
 #include "witan/base/threads/threads.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/moe/routers/router.h"
-#include "witan/moe/routers/topk.h"
 #include "witan/parallel/peers.h"
 #include "witan/planner/plan.h"
 #include "witan/train/step/device.h"

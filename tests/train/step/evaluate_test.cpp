@@ -13,7 +13,7 @@
 #include "train/step/laid_out.h"
 #include "witan/data/datasets/indexed_dataset.h"
 #include "witan/moe/routers/capacity.h"
-#include "witan/moe/routers/topk.h"
+#include "witan/moe/routers/router.h"
 #include "witan/tokenizer/training/bpe_trainer.h"
 #include "witan/train/run/run_data.h"
 

@@ -18,7 +18,6 @@
 #include "witan/moe/layer/experts.h"
 #include "witan/moe/routers/balance.h"
 #include "witan/moe/routers/router.h"
-#include "witan/moe/routers/topk.h"
 #include "witan/ops/fp8/fp8_quantiser.h"
 #include "witan/ops/shape/shape.h"
 

@@ -19,7 +19,7 @@
 #include "witan/comm/peers/peer_place.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/moe/dispatchers/replicas.h"
-#include "witan/moe/routers/topk.h"
+#include "witan/moe/routers/router.h"
 #include "witan/parallel/peers.h"
 #include "witan/planner/fit.h"
 #include "witan/planner/random_batch.h"

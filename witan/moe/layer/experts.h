@@ -1,4 +1,4 @@
-// The experts of one rank: E_local MLPs whose weights are stacked along dim 0.
+// The experts of one rank, E_local MLPs whose weights are stacked along dim 0, and the shared experts beside them.
 #pragma once
 
 #include <memory>
@@ -72,5 +72,26 @@ namespace ops {
 Var sequential_linear(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w,
                       const ExpertReplicas& replicas = {});
 }  // namespace ops
+
+// Shared experts process every token beside the experts that it is routed to (Dai et al., "DeepSeekMoE", 2024): they
+// are an MLP of the residual stream, divided over the tensor axis as a dense block's, whose output is added.
+
+// The shared experts of an MoE layer as an MLP; `expert`: a routed one. Its ffn_hidden_size is 0 where there are none.
+MlpConfig shared_experts_mlp(const MoeConfig& moe, MlpConfig expert);
+
+class SharedExperts : public Mlp {
+ public:
+  // Several shared experts are one MLP of their inner sizes' sum, moe_shared_expert_intermediate_size. `mlp`: of a
+  // routed expert, whose activation it has. No biases, as Megatron-LM's.
+  // With moe_shared_expert_gate also gate.weight [1, D].
+  SharedExperts(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width);
+
+  // x [.., D] of the residual stream -> the same: y = mlp(x), times sigmoid(gate x) of each token where there is a gate
+  // (Qwen2-MoE, arXiv:2407.10671).
+  Var forward(Tape& tape, const Var& x, bool rematerialise, const Randomness& randomness = {});
+
+ private:
+  Parameter* gate_ = nullptr;
+};
 
 }  // namespace witan

@@ -10,7 +10,6 @@
 #include "witan/moe/dispatchers/dispatcher.h"
 #include "witan/moe/dispatchers/expert_pools.h"
 #include "witan/moe/layer/experts.h"
-#include "witan/moe/layer/shared_experts.h"
 #include "witan/moe/routers/router.h"
 #include "witan/nn/axes.h"
 

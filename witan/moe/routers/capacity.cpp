@@ -7,7 +7,7 @@
 #include "witan/comm/context.h"
 #include "witan/kernels/common/blocks.h"
 #include "witan/kernels/moe/dispatch.h"
-#include "witan/moe/routers/topk.h"
+#include "witan/moe/routers/router.h"
 
 namespace witan {
 

@@ -1,5 +1,5 @@
-// The op of a router whose tokens choose their K best experts: choice and weights of the experts, with the losses and
-// statistics that are made of them.
+// The op of a router whose tokens choose their K best experts: it chooses and weighs the experts, and forms the losses
+// and statistics.
 #pragma once
 
 #include <optional>
@@ -27,10 +27,10 @@ struct TopkSelection {
   kernels::Scoring scoring = kernels::Scores::softmax_of_chosen;
   std::optional<kernels::Selection> choice = {};  // none: the highest scores
   QuantileChoice quantile = {};                   // in place of `choice`
-  // [T, K] int32: the experts to take, whoever else would choose (moe/routers/routes.h); or undefined
+  // [T, K] int32: the experts to take, whoever else would choose (moe/routers/router.h); or undefined
   Tensor recorded = {};
-  Tensor sequence_ids =
-      {};  // [T] int32: a row is padding where it is negative (kernels/moe/router.h); undefined: none is
+  // [T] int32: a row is padding where it is negative (kernels/moe/router.h); undefined: none is
+  Tensor sequence_ids = {};
 };
 
 namespace ops {

@@ -1,20 +1,43 @@
 // Which experts a token visits, and with what weight: the interface of routers, and the one that a config asks for.
 //
-// A router is scores x selection (moe/routers/topk.h, moe/routers/selection.h), losses that balance it
+// A router is scores x selection (moe/routers/route.h, moe/routers/selection.h), losses that balance it
 // (moe/routers/balance.h) and a capacity (moe/routers/capacity.h), each of which declares the statistics that it
 // records (moe/statistics.h).
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "witan/comm/group.h"
 #include "witan/moe/config.h"
-#include "witan/moe/routers/global_load.h"
-#include "witan/moe/routers/routes.h"
+#include "witan/moe/routers/balance.h"
+#include "witan/moe/routers/route.h"
 #include "witan/moe/routing.h"
 #include "witan/nn/module.h"
 
 namespace witan {
+
+// Records and replays routes. Routers call it (Router::attach) for the tokens at hand, in the order of their logits.
+struct RouteAccess {
+  virtual ~RouteAccess() = default;
+  // ids [T, K] int32, each of a token's experts once: the experts to use instead of the router's own choice, whose
+  // weights the router still forms from its scores, so that it learns. Undefined: it chooses itself. A recomputed
+  // forward asks again.
+  virtual Tensor recorded(int64_t router) = 0;
+  // What it uses, before anything is dropped: ids [T, K] int32, weights [T, K] accumulator dtype. Not called by a
+  // forward that is recomputed.
+  virtual void record(Stream& stream, int64_t router, const Tensor& ids, const Tensor& weights) = 0;
+};
+
+// Names of the router's statistics, beside those of ops::route() (moe/routers/route.h).
+inline constexpr const char* kLoadMaxOverMean = "load_max_over_mean";  // the busiest expert's assignments over the mean
+inline constexpr const char* kDeadExperts = "dead_experts";            // experts without an assignment in a step
+inline constexpr const char* kExpertBias = "expert_bias";              // the bias that experts are chosen by, if any
+
+// The largest of the experts' assignments over their mean; 0 without any.
+double max_over_mean(std::span<const double> counts);
 
 class Router : public Module {
  public:
@@ -50,8 +73,9 @@ class Router : public Module {
   int64_t number_ = 0;
 };
 
-// `context`: the context-parallel ranks, over which losses and counts are summed and capacities hold, or null. Must
-// outlive it.
+// The router whose tokens choose their K best experts: weight [E, D], and bias [E] with moe_router_add_bias. It
+// computes in float32, or in float64 models in float64. `context`: the context-parallel ranks, over which losses and
+// counts are summed and capacities hold, or null; it must outlive the router.
 std::unique_ptr<Router> make_router(const Builder& builder, const MoeConfig& config, int64_t width,
                                     Group* context = nullptr);
 

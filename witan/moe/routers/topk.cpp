@@ -1,5 +1,3 @@
-#include "witan/moe/routers/topk.h"
-
 #include <algorithm>
 #include <numeric>
 #include <optional>
@@ -8,6 +6,7 @@
 #include "witan/kernels/moe/dispatch.h"
 #include "witan/kernels/moe/selection.h"
 #include "witan/moe/routers/capacity.h"
+#include "witan/moe/routers/router.h"
 #include "witan/moe/routers/selection.h"
 #include "witan/ops/linear/linear.h"
 #include "witan/ops/pointwise/dropout.h"
@@ -41,8 +40,6 @@ std::vector<RouterStatistic> declare_bias_statistics() {
           extreme("expert_bias_max", "expert-bias/max", std::ranges::max)};
 }
 
-}  // namespace
-
 std::vector<RouterStatistic> declare_topk_statistics(const MoeConfig& config) {
   using Derived = RouterStatistic::Derived;
   std::vector<RouterStatistic> all = {{.name = kRouterEntropy, .tag = "router-entropy"},
@@ -65,8 +62,6 @@ std::vector<RouterStatistic> declare_topk_statistics(const MoeConfig& config) {
     for (RouterStatistic& of_bias : declare_bias_statistics()) all.push_back(std::move(of_bias));
   return all;
 }
-
-namespace {
 
 class TopkRouter : public Router {
  public:
@@ -225,9 +220,22 @@ Routing TopkRouter::route_gathered(Tape& tape, const Var& logits, const Shape& x
 
 }  // namespace
 
-std::unique_ptr<Router> make_topk_router(const Builder& builder, const MoeConfig& config, int64_t width,
-                                         Group* context) {
+void Router::attach(const ModelServices& services) {
+  if (services.routes) routes_ = services.routes;
+  if (services.global_load) global_load_ = services.global_load;
+  number_ = services.router;
+  Module::attach(services);
+}
+
+std::unique_ptr<Router> make_router(const Builder& builder, const MoeConfig& config, int64_t width, Group* context) {
   return std::make_unique<TopkRouter>(builder, config, width, context);
+}
+
+std::vector<RouterStatistic> router_statistics(const MoeConfig& config) {
+  std::vector<RouterStatistic> all = declare_losses(config);
+  for (const auto& more : {declare_topk_statistics(config), declare_capacity_statistics(config)})
+    all.insert(all.end(), more.begin(), more.end());
+  return all;
 }
 
 }  // namespace witan

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "witan/model/transformer.h"
-#include "witan/moe/routers/routes.h"
+#include "witan/moe/routers/router.h"
 #include "witan/train/run/config.h"
 #include "witan/train/step/step_feature.h"
 
