@@ -1,6 +1,7 @@
 // Base class of optimizers of one parameter group: shards with their masters and state, and how checkpoints see them.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,5 +55,18 @@ class GroupOptimizer : public Optimizer {
   std::vector<Shard> shards_;
   int64_t rate_, update_number_ = 0;
 };
+
+// OptimizerTraits::make of a class whose constructor takes `first` before what all take.
+template <class Made, auto... first>
+std::unique_ptr<Optimizer> make_group_optimizer(const ParamGroup& group, size_t index, Stream& stream,
+                                                std::vector<ParameterShard> parameter_shards) {
+  return std::make_unique<Made>(first..., group, index, stream, std::move(parameter_shards));
+}
+
+// All optimizers; optimizer_traits() finds them by name.
+extern const OptimizerTraits kAdamWTraits, kSgdTraits, kLionTraits, kAdEMAMixTraits;  // elementwise.cpp
+extern const OptimizerTraits kMuonTraits, kNorMuonTraits;                             // muon.cpp
+extern const OptimizerTraits kShampooTraits;                                          // shampoo.cpp
+extern const OptimizerTraits kSoapTraits;                                             // soap.cpp
 
 }  // namespace witan

@@ -28,18 +28,14 @@ double muon_cost(const OptimizerSettings& settings, int64_t rows, int64_t column
 
 }  // namespace
 
-const OptimizerTraits Muon::kTraits = {
-    .name = "muon",
-    .needs = ShardBy::matrices,
-    .state = momentum_state,
-    .cost = muon_cost,
-    .make = [](const ParamGroup& group, size_t index, Stream& stream,
-               std::vector<ParameterShard> parameter_shards) -> std::unique_ptr<Optimizer> {
-      return std::make_unique<Muon>(Kind::muon, group, index, stream, std::move(parameter_shards));
-    },
-    .of_inner_matrices = true};
+const OptimizerTraits kMuonTraits = {.name = "muon",
+                                     .needs = ShardBy::matrices,
+                                     .state = momentum_state,
+                                     .cost = muon_cost,
+                                     .make = make_group_optimizer<Muon, Muon::Kind::muon>,
+                                     .of_inner_matrices = true};
 
-const OptimizerTraits Muon::kNorMuonTraits = {
+const OptimizerTraits kNorMuonTraits = {
     .name = "normuon",
     .needs = ShardBy::matrices,
     .state =
@@ -49,10 +45,7 @@ const OptimizerTraits Muon::kNorMuonTraits = {
           return state;
         },
     .cost = muon_cost,
-    .make = [](const ParamGroup& group, size_t index, Stream& stream,
-               std::vector<ParameterShard> parameter_shards) -> std::unique_ptr<Optimizer> {
-      return std::make_unique<Muon>(Kind::normuon, group, index, stream, std::move(parameter_shards));
-    },
+    .make = make_group_optimizer<Muon, Muon::Kind::normuon>,
     .of_inner_matrices = true};
 
 double muon_scale(const OptimizerSettings& settings, int64_t rows, int64_t columns) {

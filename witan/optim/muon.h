@@ -34,7 +34,6 @@ double muon_scale(const OptimizerSettings& settings, int64_t rows, int64_t colum
 
 class Muon final : public GroupOptimizer {
  public:
-  static const OptimizerTraits kTraits, kNorMuonTraits;
   enum class Kind : uint8_t { muon, normuon };
 
   // Throws ConfigError for a parameter that is no matrix, or whose rows tensor-parallel ranks divide unevenly.

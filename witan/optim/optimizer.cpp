@@ -4,19 +4,13 @@
 
 #include <array>
 
-#include "witan/optim/adamw.h"
-#include "witan/optim/ademamix.h"
-#include "witan/optim/lion.h"
-#include "witan/optim/muon.h"
-#include "witan/optim/sgd.h"
-#include "witan/optim/shampoo.h"
-#include "witan/optim/soap.h"
+#include "witan/optim/group_optimizer.h"
 
 namespace witan {
 namespace {
 
-constexpr std::array kAll = {&AdamW::kTraits, &Sgd::kTraits,         &Lion::kTraits,    &AdEMAMix::kTraits,
-                             &Muon::kTraits,  &Muon::kNorMuonTraits, &Shampoo::kTraits, &Soap::kTraits};
+constexpr std::array kAll = {&kAdamWTraits, &kSgdTraits,     &kLionTraits,    &kAdEMAMixTraits,
+                             &kMuonTraits,  &kNorMuonTraits, &kShampooTraits, &kSoapTraits};
 
 // One optimizer for each parameter group, over shards that no two of them share.
 class GroupedOptimizer final : public Optimizer {
