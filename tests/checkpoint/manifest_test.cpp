@@ -27,7 +27,7 @@ Manifest small() {
   manifest.tensors["s"] = {DType::f64, {}, {{1, {0, 1}}}};
   manifest.tensors["columns"] = {DType::f32, {3, 4}, {{0, {0, 1, 3, 4}}, {1, {1, 3, 3, 4}}}};
   manifest.tensors["none"] = {DType::i32, {0, 3}, {}};
-  manifest.tensors["buffer"] = {DType::f64, {}, {{1, {0, 1}}}, true};
+  manifest.tensors["buffer"] = {DType::f64, {}, {{1, {0, 1}}}, StateTensor::Kind::buffer};
   manifest.scalars = {{"loss", 0.1}, {"name", "é"}};
   return manifest;
 }
@@ -52,9 +52,25 @@ TEST(ManifestTest, SurvivesItsText) {
   EXPECT_EQ(read.tensors.at("w").parts[1].region, Region(16, 12));
   EXPECT_EQ(read.tensors.at("columns").parts[1].region, Region(1, 3, 3, 4));
   EXPECT_EQ(read.tensors.at("s").shape, Shape{});
-  EXPECT_FALSE(read.tensors.at("s").buffer);
-  EXPECT_TRUE(read.tensors.at("buffer").buffer);
+  EXPECT_EQ(read.tensors.at("s").kind, StateTensor::Kind::value);
+  EXPECT_EQ(read.tensors.at("buffer").kind, StateTensor::Kind::buffer);
   EXPECT_EQ(read.scalars, small().scalars);
+}
+
+// Of a tensor's kind, files hold only its name and whether it is a buffer.
+TEST(ManifestTest, ReadsKindsFromNames) {
+  using Kind = StateTensor::Kind;
+  Manifest manifest;
+  manifest.shards = {{"shard-00000.safetensors", {88, kHash}}};
+  const std::map<std::string, Kind> kinds = {
+      {"w", Kind::value}, {"count", Kind::buffer}, {"master/w", Kind::master}, {"adam.m/w", Kind::optimizer}};
+  for (const auto& [name, kind] : kinds) manifest.tensors[name] = {DType::f32, {}, {{0, {0, 1}}}, kind};
+  manifest.tensors["v"] = manifest.tensors["w"];
+  const Manifest read = parse_manifest(manifest_text(manifest), "m");
+  for (const auto& [name, kind] : kinds) EXPECT_EQ(read.tensors.at(name).kind, kind) << name;
+  EXPECT_EQ(read.master_or_value("w")->first, "master/w");
+  EXPECT_EQ(read.master_or_value("v")->first, "v");
+  EXPECT_EQ(read.master_or_value("x"), read.tensors.end());
 }
 
 // The hash was computed by another program (Python's xxhash).

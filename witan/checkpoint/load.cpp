@@ -67,7 +67,7 @@ void refuse_unknown_buffers(const Checkpoint& checkpoint, std::span<const int32_
   std::vector<std::string> unknown;
   auto is_asked = asked.begin();
   for (const auto& [name, entry] : checkpoint.manifest.tensors)
-    if (*is_asked++ == 0 && entry.buffer) unknown.push_back(cat('"', clipped(name), '"'));
+    if (*is_asked++ == 0 && entry.kind == StateTensor::Kind::buffer) unknown.push_back(cat('"', clipped(name), '"'));
   if (unknown.empty()) return;
   std::string names;
   for (size_t i = 0; i < std::min(unknown.size(), kNamed); ++i) names += (i == 0 ? "" : ", ") + unknown[i];

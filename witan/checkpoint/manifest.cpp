@@ -23,6 +23,15 @@ constexpr std::string_view kHashKey = "xxh3_128";
 constexpr std::string_view kSealHead = ",\n \"xxh3_128\": \"";  // then the hash of all before the comma
 constexpr std::string_view kSealTail = "\"\n}\n";
 
+constexpr std::string_view kMasterPrefix = "master/";  // "master/NAME" is the float32 master of parameter NAME
+
+// A manifest marks buffers alone, and distinguishes all else by name: an optimizer's state is STATE/NAME.
+StateTensor::Kind kind_of(std::string_view name, bool buffer) {
+  if (buffer) return StateTensor::Kind::buffer;
+  if (name.starts_with(kMasterPrefix)) return StateTensor::Kind::master;
+  return name.find('/') == std::string_view::npos ? StateTensor::Kind::value : StateTensor::Kind::optimizer;
+}
+
 bool is_hash(std::string_view text) {
   return text.size() == kHashDigits && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
@@ -45,7 +54,7 @@ Json json_of(const Manifest::Entry& entry) {
   for (int i = 0; i < entry.shape.dims(); ++i) shape.push_back(entry.shape[i]);
   for (const auto& part : entry.parts) parts.push_back(json_of(part));
   Json json = {{"dtype", safetensors_name(entry.dtype)}, {"shape", std::move(shape)}, {"parts", std::move(parts)}};
-  if (entry.buffer) json["buffer"] = true;
+  if (entry.kind == StateTensor::Kind::buffer) json["buffer"] = true;
   return json;
 }
 
@@ -67,7 +76,7 @@ Region region_of_rows(const Json& part, const Shape& shape, std::string_view whe
   return rows_of(shape, first, integer_member(part, "rows", where, 1, all - first));
 }
 
-Manifest::Entry parse_entry(const Json& value, int64_t version, std::string_view where) {
+Manifest::Entry parse_entry(std::string_view name, const Json& value, int64_t version, std::string_view where) {
   require<CheckpointError>(value.is_object(), where, ": expected an object, found ", value.type_name());
   Manifest::Entry entry;
   entry.dtype = dtype_from_safetensors(text_member(value, "dtype", where), where);
@@ -79,11 +88,9 @@ Manifest::Entry parse_entry(const Json& value, int64_t version, std::string_view
                                                   : region_member(part, entry.shape.elements(), where);
     if (region.elements() > 0) entry.parts.push_back({shard, region});
   }
-  if (const auto buffer = value.find("buffer"); buffer != value.end()) {
-    require<CheckpointError>(buffer->is_boolean(), where, ": buffer must be true or false, found ",
-                             buffer->type_name());
-    entry.buffer = buffer->get<bool>();
-  }
+  const Json buffer = value.value("buffer", Json(false));
+  require<CheckpointError>(buffer.is_boolean(), where, ": buffer must be true or false, found ", buffer.type_name());
+  entry.kind = kind_of(name, buffer.get<bool>());
   return entry;
 }
 
@@ -124,6 +131,11 @@ Json unseal(std::string_view text, std::string_view where) {
 }
 
 }  // namespace
+
+Manifest::Tensors::const_iterator Manifest::master_or_value(const std::string& parameter) const {
+  const auto master = tensors.find(cat(kMasterPrefix, parameter));
+  return master != tensors.end() ? master : tensors.find(parameter);
+}
 
 Json json_of(const Manifest::Part& part) {
   const Region& region = part.region;
@@ -231,7 +243,7 @@ Manifest parse_manifest(std::string_view text, std::string_view where) {
   manifest.shards = parse_files(array_member(content, "shards", where), where);
   manifest.files = parse_files(array_member(content, "files", where), where);
   for (const auto& [name, entry] : object_member(content, "tensors", where).items())
-    manifest.tensors.emplace(name, parse_entry(entry, version, cat(where, ": tensor \"", clipped(name), '"')));
+    manifest.tensors.emplace(name, parse_entry(name, entry, version, cat(where, ": tensor \"", clipped(name), '"')));
   manifest.scalars = object_member(content, "scalars", where);
   check_manifest(manifest, where);
   return manifest;

@@ -11,6 +11,7 @@
 
 #include "witan/base/json.h"
 #include "witan/checkpoint/safetensors.h"
+#include "witan/checkpoint/state.h"
 #include "witan/tensor/region.h"
 
 namespace witan {
@@ -30,14 +31,18 @@ struct Manifest {
     DType dtype = DType::f32;
     Shape shape;              // global
     std::vector<Part> parts;  // ordered by their first element; together they are exactly the elements of the tensor
-    bool buffer = false;      // StateTensor::Kind::buffer
+    StateTensor::Kind kind = StateTensor::Kind::value;
   };
 
   int64_t step = 0;
   std::vector<File> shards;  // safetensors
   std::vector<File> files;   // others
-  std::map<std::string, Entry> tensors;
+  using Tensors = std::map<std::string, Entry>;
+  Tensors tensors;
   Json scalars = Json::object();
+
+  // The most precise values of a parameter: its float32 master if there is one, else its value, else tensors.end().
+  Tensors::const_iterator master_or_value(const std::string& parameter) const;
 };
 
 // A part as written in the manifest, and in the reports from which the manifest is made.

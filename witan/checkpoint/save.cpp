@@ -46,7 +46,7 @@ LocalShard local_shard(const std::vector<StateTensor>& tensors) {
     part.update({{"name", state.name},
                  {"dtype", safetensors_name(state.dtype())},
                  {"shape", sizes_of(state)},
-                 {"buffer", state.kind == StateTensor::Kind::buffer}});
+                 {"kind", static_cast<int>(state.kind)}});
     parts.push_back(std::move(part));
     if (state.region.elements() == 0) continue;
     const std::string name = part_name(state.name, state.global_shape, state.region);
@@ -68,7 +68,7 @@ void add_part(Manifest& manifest, const Json& part, std::string_view where) {
   const DType dtype = dtype_from_safetensors(text_member(part, "dtype", where), where);
   const Shape shape = shape_member(part, "shape", dtype, where);
   auto& entry = manifest.tensors.try_emplace(name, Manifest::Entry{dtype, shape, {}}).first->second;
-  entry.buffer = part.at("buffer").get<bool>();
+  entry.kind = static_cast<StateTensor::Kind>(part.at("kind").get<int>());
   require<CheckpointError>(entry.dtype == dtype && entry.shape == shape, where, ": ranks disagree about \"", name,
                            "\": ", entry.dtype, " ", entry.shape, " and ", dtype, " ", shape);
   if (integer_member(part, "length", where) > 0)

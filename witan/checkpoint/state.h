@@ -26,6 +26,8 @@ struct StateTensor {
   Tensor remainder = {};  // of a float32 stored in two, of which `local` is the first (tensor/split.h)
   Kind kind = Kind::value;
 
+  // Whether tensors of this kind belong to the model; the others belong to its training alone.
+  static constexpr bool is_of_model(Kind kind) { return kind == Kind::value || kind == Kind::buffer; }
   // The dtype of the global tensor in files.
   DType dtype() const { return remainder.defined() ? DType::f32 : local.dtype(); }
 };

@@ -60,7 +60,7 @@ void ExportAccount::add_error(const Link& link, std::string_view type, int64_t b
 void ExportAccount::close() {
   for (const auto& [key, kind] : quantised_) ledger.quantised.push_back(kind);
   for (const auto& [name, entry] : weights_.checkpoint().manifest.tensors) {
-    if (name.find('/') != std::string::npos) continue;  // of the optimizer, or a float32 of which a value is rounded
+    if (!StateTensor::is_of_model(entry.kind)) continue;
     const auto merged = weights_.merged_into(name);
     const auto places = went_into_.find(merged.value_or(name));
     LedgerEntry source{name, std::string(safetensors_name(entry.dtype)),        entry.shape, "",
@@ -68,7 +68,7 @@ void ExportAccount::close() {
     if (weights_.leaves_out(name)) {
       source.note = "of multi-token prediction, left out as asked";
     } else if (places == went_into_.end()) {
-      require<CheckpointError>(entry.buffer, weights_.where(), " holds \"", clipped(name),
+      require<CheckpointError>(entry.kind == StateTensor::Kind::buffer, weights_.where(), " holds \"", clipped(name),
                                "\", which the exported model has no place for: it would be lost");
       source.note = "a counter of training, which these files have no place for";
     } else {

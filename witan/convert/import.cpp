@@ -156,7 +156,7 @@ class Importer {
     weights_.release(link);
     Manifest::Entry entry{dtype, link.shape, {}};
     for (const ModelTensor& tensor : weights_.tensors())
-      if (tensor.name == link.name) entry.buffer = tensor.buffer;
+      if (tensor.name == link.name && tensor.buffer) entry.kind = StateTensor::Kind::buffer;
     if (link.elements() > 0) entry.parts.push_back({manifest_.shards.size(), {0, link.elements()}});
     manifest_.tensors.emplace(link.name, std::move(entry));
     LedgerEntry& target = ledger_.target.emplace_back();

@@ -11,12 +11,6 @@
 #include "witan/parallel/groups.h"
 
 namespace witan {
-namespace {
-
-constexpr const char* kMasters = "master/";
-
-}  // namespace
-
 std::optional<Element> element_of(DType dtype) {
   const std::string_view name = safetensors_name(dtype);
   if (name.front() != 'F' && name.front() != 'B') return std::nullopt;
@@ -47,21 +41,24 @@ CheckpointWeights::CheckpointWeights(Checkpoint checkpoint, ModelConfig model)
 std::map<std::string, Shape> CheckpointWeights::weights() const {
   std::map<std::string, Shape> all;
   for (const auto& [name, entry] : checkpoint_.manifest.tensors)
-    if (name.find('/') == std::string::npos && element_of(entry.dtype) && !is_fp8_state(name))
+    if (StateTensor::is_of_model(entry.kind) && element_of(entry.dtype) && !is_fp8_state(name))
       all.emplace(name, entry.shape);
   return all;
 }
 
 const Manifest::Entry& CheckpointWeights::entry(const std::string& name) const {
-  const auto found = checkpoint_.manifest.tensors.find(name);
+  return known(checkpoint_.manifest.tensors.find(name), name).second;
+}
+
+const Manifest::Tensors::value_type& CheckpointWeights::known(Manifest::Tensors::const_iterator found,
+                                                              const std::string& name) const {
   require<CheckpointError>(found != checkpoint_.manifest.tensors.end(), where(), " holds no tensor \"", clipped(name),
                            "\": it is of another model");
-  return found->second;
+  return *found;
 }
 
 void CheckpointWeights::read(const std::string& name, int64_t first, int64_t count, double* out) {
-  const std::string key = has(kMasters + name) ? kMasters + name : name;
-  const Manifest::Entry& from = entry(key);
+  const auto& [key, from] = known(checkpoint_.manifest.master_or_value(name), name);
   const auto element = element_of(from.dtype);
   require<CheckpointError>(element.has_value(), where(), ": \"", clipped(key), "\" is ", from.dtype, ", no weight");
   const int64_t width = size_of(*element);

@@ -64,6 +64,8 @@ class CheckpointWeights : public WeightSource {
 
  private:
   const Manifest::Entry& entry(const std::string& name) const;
+  // *found. Throws CheckpointError if it is the end.
+  const Manifest::Tensors::value_type& known(Manifest::Tensors::const_iterator found, const std::string& name) const;
 
   Checkpoint checkpoint_;
   ModelConfig model_;

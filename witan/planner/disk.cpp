@@ -37,9 +37,10 @@ FolderBytes folder_bytes(const ResolvedConfig& config) {
   const auto in_headers = [parts = most_parts(config->parallel)](size_t name) {
     return parts * (kOfPart + 2 * static_cast<int64_t>(name));  // in a shard's header, in the manifest
   };
-  for (const auto& [name, size] : MetaRank(one, layout, 0).saved_tensors()) {
-    bytes.checkpoint += size + in_headers(name.size());
-    if (name.find('/') == std::string::npos) bytes.anomaly += size + in_headers(name.size());  // not the optimizer's
+  for (const auto& [name, tensor] : MetaRank(one, layout, 0).saved_tensors()) {
+    const int64_t needed = tensor.bytes + in_headers(name.size());
+    bytes.checkpoint += needed;
+    if (StateTensor::is_of_model(tensor.kind)) bytes.anomaly += needed;
   }
   const int64_t tokens = config->train.global_batch_size * config->data.seq_length;
   bytes.anomaly += kBatchArrays * (tokens * static_cast<int64_t>(sizeof(int32_t)) + in_headers(32));

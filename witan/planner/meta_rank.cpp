@@ -87,11 +87,13 @@ void MetaRank::sample(int64_t prompt_tokens) {
   generate(stream_, engine_.model(), std::vector<int32_t>(static_cast<size_t>(prompt_tokens)), options);
 }
 
-std::map<std::string, int64_t> MetaRank::saved_tensors() {
-  std::map<std::string, int64_t> bytes;
+std::map<std::string, MetaRank::SavedTensor> MetaRank::saved_tensors() {
+  std::map<std::string, SavedTensor> saved;
   for (const StateTensor& tensor : engine_.state())
-    if (tensor.writes) bytes[tensor.name] += tensor.local.elements() * static_cast<int64_t>(size_of(tensor.dtype()));
-  return bytes;
+    if (tensor.writes)
+      saved.try_emplace(tensor.name, SavedTensor{tensor.kind}).first->second.bytes +=
+          tensor.local.elements() * static_cast<int64_t>(size_of(tensor.dtype()));
+  return saved;
 }
 
 void MetaRank::reset_costs() {

@@ -49,8 +49,12 @@ class MetaRank {
   void reset_costs();
   RankCosts costs() const { return repetition_.costs(); }  // since then
   Arena& arena() { return stream_.arena(); }
-  // What a checkpoint has of the rank: names of tensors, and bytes.
-  std::map<std::string, int64_t> saved_tensors();
+  // A tensor of which the rank writes so many bytes into a checkpoint.
+  struct SavedTensor {
+    StateTensor::Kind kind;
+    int64_t bytes = 0;
+  };
+  std::map<std::string, SavedTensor> saved_tensors();  // by name
   std::string why_eager() const { return engine_.why_eager(); }
 
  private:

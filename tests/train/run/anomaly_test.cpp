@@ -99,7 +99,7 @@ TEST_F(Anomalies, ANanInTheDataIsSkippedAndNamed) {
     for (const auto& [name, entry] : checkpoint.manifest.tensors) {
       if (name.starts_with("batch.")) continue;
       tensors.push_back({name, stream.empty(entry.shape, entry.dtype), entry.shape, {0, entry.shape.elements()}});
-      if (entry.buffer) tensors.back().kind = StateTensor::Kind::buffer;
+      tensors.back().kind = entry.kind;
     }
     load_tensors(checkpoint, tensors, Extra::allow);
     for (const StateTensor& one : tensors)
