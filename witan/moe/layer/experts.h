@@ -39,6 +39,8 @@ class Experts : public Module {
   // for the second, a bias, no row of the width D is kept for the backward.
   Var forward(Tape& tape, const Dispatched& in, const ExpertRows& rows, bool rematerialise);
 
+  std::string_view cost_part() const override { return "experts"; }
+
  private:
   // Where the rows of each expert are.
   struct Places {

@@ -39,6 +39,7 @@ class Moe : public Module {
     return forward(tape, x, MoeRecompute{rematerialise, rematerialise}, dropping, source);
   }
   void attach(const ModelServices& services) override;
+  std::string_view cost_part() const override { return "dispatch"; }
   // The names of what forward() records.
   const RouterRecord& names() const { return names_; }
 

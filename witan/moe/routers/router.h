@@ -52,6 +52,7 @@ class Router : public Module {
   // From now on its choices are told to services.routes, and taken from there where these have some; the load of the
   // global batch is counted by services.global_load. services.router is its number there.
   void attach(const ModelServices& services) override;
+  std::string_view cost_part() const override { return "router"; }
 
  protected:
   // As Balance::global_load has it, of a micro-batch of training.
