@@ -241,7 +241,7 @@ TEST(Dispatch, AllTokensMayGoToOneRankAndNoneToOthers) {
   });
 }
 
-// What a rank sees of a layer's exchanges, forward and backward.
+// A rank's results of a layer's exchanges, forward and backward.
 struct Exchanged {
   std::vector<std::vector<int64_t>> groups;
   std::vector<double> rows, weights, sums, dx, dweights;
@@ -291,15 +291,15 @@ TEST(Dispatch, InPartsOfOneSizeGivesTheSameBits) {
              {2, 1, 4, 13}, {2, 3, 4, 13}, {2, 3, 4, 2}, {4, 2, 8, 13}, {4, 4, 4, 3}, {4, 1, 64, 13}, {2, 8, 8, 13}})
       on_ranks(ranks, [&, K = K, E = E, most = most](ThreadRank& rank) {
         const auto group = rank.everyone("expert");
-        const Exchanged as_they_come = exchange(rank, *group, dtype, K, E, most);
+        const Exchanged with_counts = exchange(rank, *group, dtype, K, E, most);
         Stream side(rank.stream, 512);
         const ops::Meanwhile meanwhile{&side, [](Tape&) {}};
         for (const int64_t part_rows : {13 * K, 20 * K}) {
-          EXPECT_EQ(exchange(rank, *group, dtype, K, E, most, nullptr, part_rows), as_they_come) << part_rows;
-          EXPECT_EQ(exchange(rank, *group, dtype, K, E, most, &meanwhile, part_rows), as_they_come) << part_rows;
+          EXPECT_EQ(exchange(rank, *group, dtype, K, E, most, nullptr, part_rows), with_counts) << part_rows;
+          EXPECT_EQ(exchange(rank, *group, dtype, K, E, most, &meanwhile, part_rows), with_counts) << part_rows;
         }
         testing::PeeredGroup peered(*group);
-        EXPECT_EQ(exchange(rank, peered, dtype, K, E, most, nullptr, 13 * K), as_they_come) << "needs no parts";
+        EXPECT_EQ(exchange(rank, peered, dtype, K, E, most, nullptr, 13 * K), with_counts) << "needs no parts";
       });
 }
 

@@ -1,4 +1,4 @@
-// Whole steps in waves: tests/train/step/expert_pools_test.cpp.
+// tests/train/step/expert_pools_test.cpp runs whole steps in several passes.
 #include "witan/moe/dispatchers/expert_pools.h"
 
 #include "moe/moe_support.h"
@@ -49,7 +49,7 @@ TEST(ExpertPools, PartsHoldAMultipleOfTheEvenLoad) {
   EXPECT_TRUE(without.bounds());
 }
 
-// What waves make of tokens is what one pass makes, to the bit, and so are the gradients' differences.
+// Several passes give the bits of a single pass, forward and backward.
 TEST(ExpertPools, WavesPassWhatOnePassDoes) {
   Rank rank;
   Alone alone;
@@ -72,7 +72,7 @@ TEST(ExpertPools, WavesPassWhatOnePassDoes) {
     Tape tape(rank.stream, Tape::Mode::off);
     const auto passed = values(run(tape, {tape.constant(x)})[0].value());
     const auto given = values(x);
-    for (size_t i = 0; i < given.size(); ++i) EXPECT_EQ(passed[i], given[i] + given[i]) << waves << " waves";
+    for (size_t i = 0; i < given.size(); ++i) EXPECT_EQ(passed[i], given[i] + given[i]) << waves << " passes";
   }
 }
 

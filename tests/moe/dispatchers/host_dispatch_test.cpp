@@ -37,7 +37,7 @@ struct Hosts {
 };
 
 // Two hosts of one rank each, with two experts: token 0 visits both, 1 the first, 2 the second, 3 has been dropped.
-// What arrives is in the order of sources, then tokens.
+// Received rows are in the order of sources, then tokens.
 TEST(HostMap, KnowsWhatArrives) {
   for (const int64_t copies : {0, 3, 4})
     on_ranks(2, [&](ThreadRank& rank) {

@@ -114,7 +114,7 @@ struct Layer {
   std::function<int32_t(int32_t id)> choose = [](int32_t id) { return id % 3 == 0 ? id : id % 2; };  // which is hot
 };
 
-// Of each rank: what tokens become, and all gradients, those of experts in parts.
+// Each rank's outputs and gradients; gradients of experts in parts.
 using Found = std::vector<std::vector<double>>;
 
 constexpr int64_t kWide = 6, kRows = 9;
@@ -234,13 +234,13 @@ TEST(ReplicatedLayer, HasThemWhateverExpertsDo) {
     expect_the_same({.biases = true, .peered = peered}, 2);
     expect_the_same({.grouped = false, .biases = true, .peered = peered}, 2);
     expect_the_same({.again = true, .peered = peered}, 2);
-    expect_the_same({.peered = peered, .pool_factor = 4}, 2);                                // in two waves
+    expect_the_same({.peered = peered, .pool_factor = 4}, 2);                                // in two passes
     expect_the_same({.peered = peered, .topk = 1, .choose = [](int32_t) { return 5; }}, 2);  // one expert has all
     expect_the_same({.peered = peered, .ranks = 8, .experts = 8}, 4);                        // one expert on each rank
   }
 }
 
-// One routing serves passes with replicas, in waves, and without either.
+// One routing serves dispatch with replicas, in several passes, and without either.
 TEST(ReplicatedLayer, LeavesTheRoutingAsItIs) {
   on_ranks(2, [](ThreadRank& rank) {
     const auto group = rank.everyone("expert");

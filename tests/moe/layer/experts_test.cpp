@@ -262,7 +262,7 @@ TEST(Experts, RowWeightsScaleTheOutputAndHaveAGradient) {
               std::inner_product(once.y.begin(), once.y.end(), dy.begin(), 0.0), 1e-10);
 }
 
-// What ranks of an expert tensor axis compute from their shares adds up to what one rank computes: each bias counts
+// The partial sums of ranks of an expert tensor axis add up to one rank's result: each bias counts
 // once.
 TEST(Experts, SharesOfFeaturesAndOfBiasesAddUp) {
   constexpr int64_t kRows = 6, kFeatures = 8;

@@ -34,7 +34,7 @@ using testing::dmoe::T;
 using testing::dmoe::tensor_of;
 using testing::dmoe::Variant;
 
-// What one rank saw: outputs and its parameters, before and after the step.
+// One rank's outputs, and its parameters before and after the step.
 struct Seen {
   std::vector<double> before, after, router, gate_up, down;
 };

@@ -46,7 +46,7 @@ struct Routed {
   std::vector<int32_t> ids;
 };
 
-// Of logits [T, E] of B sequences, by a router of the configuration at `path`.
+// The choice for logits [T, E] of B sequences by the configuration's router at `path`.
 Routed route(Rank& rank, const MoeConfig& config, const Tensor& logits, const Tensor& bias = {},
              const TokenSource& source = {}, int64_t B = 1, const std::string& path = "router") {
   config.validate(2);
@@ -478,7 +478,7 @@ TEST(Selection, ABiasOfTheLogitsIsLearnedAndNoiseIsOfTrainingAlone) {
   EXPECT_NE(of(randomness_of(rank)), of(randomness_of(rank, 8)));
 }
 
-// Of any number of experts: 4 times the mean, or as much as there can be.
+// For any number of experts the target is 4 times the mean, or the largest possible load.
 TEST(Selection, ZipfHasADefaultForAnyNumberOfExperts) {
   for (const auto& [E, K, imbalance] :
        std::vector<std::tuple<int64_t, int64_t, double>>{{4, 2, 2}, {4, 4, 1}, {6, 4, 1.5}, {8, 2, 4}, {64, 2, 4}}) {

@@ -26,12 +26,12 @@ Var sort_weights(Tape& tape, const Var& weights, const DispatchMap& map) {
                      });
 }
 
-// How rows get from one order to the other: rows as they arrived know their place in the pool, or rows of the pool
-// where they arrived. The first sum(counts) rows of the side that knows are there.
+// How rows move between arrival order and expert order. The index has, for each row of one side, its row of the other;
+// the first sum(counts) rows of the indexed side are valid.
 struct Reordering {
-  const Tensor& index;  // of the side that knows
+  const Tensor& index;
   const Tensor& counts;
-  bool to_pool_gathers;  // the pool's side knows
+  bool to_pool_gathers;  // the pool's rows are indexed
 };
 Reordering reordering(const DispatchMap& map) {
   if (map.part_rows > 0) return {map.arrival, map.groups.count, true};
@@ -123,9 +123,9 @@ Var pull_sums(Tape& tape, const Var& pool, const DispatchMap& map) {
                      });
 }
 
-// Send rows -> this rank's expert pool.
+// Send rows -> this rank's pool.
 Var send(Tape& tape, const Var& rows, const DispatchMap& map) {
-  return map.group ? to_expert_order(tape, exchange_there(tape, rows, map), map) : rows;
+  return map.group ? to_expert_order(tape, send_rows(tape, rows, map), map) : rows;
 }
 
 void check_dispatched(const Var& x, const Var& weights, const DispatchMap& map) {
@@ -135,7 +135,7 @@ void check_dispatched(const Var& x, const Var& weights, const DispatchMap& map) 
                       ", K=", map.topk, "], got ", weights.shape());
 }
 
-// The rest of a map whose rows travel in parts: kept [E], this rank's rows for each expert.
+// Completes a map whose rows travel in parts of fixed size: kept [E], this rank's rows for each expert.
 DispatchMap in_parts(Stream& stream, DispatchMap map, const Tensor& kept, Group& group, int64_t part_rows) {
   const int64_t R = group.size(), local = kept.elements() / R;
   const auto integers = [&](const Shape& shape) { return stream.empty(shape, DType::i64); };
@@ -208,7 +208,7 @@ Dispatched dispatch(Tape& tape, const Var& x, const Var& weights, const Dispatch
   if (map.peers) return push_assignments(tape, x, weights, map, meanwhile);
   if (meanwhile && map.group) {
     const Var sent = copy_to_assignments(tape, x, map), sent_weights = sort_weights(tape, weights, map);
-    const std::vector<Var> arrived = exchange_both(tape, sent, sent_weights, map, *meanwhile);
+    const std::vector<Var> arrived = send_rows_with_weights(tape, sent, sent_weights, map, *meanwhile);
     const Var grouped = to_expert_order(tape, arrived[0], map);
     return {grouped, ops::reshape(tape, to_expert_order(tape, arrived[1], map), {map.capacity})};
   }
@@ -232,7 +232,7 @@ Var combine(Tape& tape, const Var& rows, const DispatchMap& map) {
                       "combine: rows must be [capacity=", map.capacity, ", D], got ", rows.shape());
   if (map.peers) return pull_sums(tape, rows, map);
   if (!map.group) return sum_assignments(tape, rows, map);
-  return sum_assignments(tape, exchange_back(tape, to_arrival_order(tape, rows, map), map), map);
+  return sum_assignments(tape, return_rows(tape, to_arrival_order(tape, rows, map), map), map);
 }
 
 DispatchMap make_gathered_map(Stream& stream, const Routing& routing, Group& group) {
@@ -241,7 +241,7 @@ DispatchMap make_gathered_map(Stream& stream, const Routing& routing, Group& gro
   DispatchMap map;
   map.tokens = R * routing.ids.size(0);
   map.topk = routing.ids.size(1);
-  // What an all-to-all bounds the pool by: no rank has more than this for another.
+  // The pool's bound is that of an all-to-all: no rank has more rows for another.
   map.capacity = R * std::min(routing.ids.size(0) * std::min(map.topk, local), local * routing.capacity);
   const auto integers = [&](const Shape& shape) { return stream.empty(shape, DType::i64); };
   const Tensor all_ids = stream.empty({map.tokens, map.topk}, DType::i32), ids = stream.empty_like(all_ids);

@@ -11,7 +11,7 @@
 namespace witan {
 namespace {
 
-// Experts of which ranks of the expert tensor axis may have a share of the features each.
+// Runs experts, of whose features each rank of the expert tensor axis may have a share.
 class ExpertRunner {
  public:
   explicit ExpertRunner(const ModelAxes& axes)
@@ -36,8 +36,8 @@ class ExpertRunner {
   Group* expert_tensor_;  // null: experts' matrices are whole
 };
 
-// Rows go to the ranks that hold their experts: by an uneven all-to-all, or straight into those ranks' memory; and to
-// those of other hosts by way of one rank there, so that a token's goes to a host once.
+// Rows travel to the ranks that hold their experts: by an uneven all-to-all, or straight into those ranks' memory.
+// Those for another host travel by way of one rank there, so that a token travels to a host once.
 class RowDispatcher : public TokenDispatcher {
  public:
   explicit RowDispatcher(const ModelAxes& axes) : expert_(*axes.expert), hosts_(axes.expert_hosts), runner_(axes) {}
@@ -47,7 +47,7 @@ class RowDispatcher : public TokenDispatcher {
     const auto& [pools, slots] = limits;
     const Routing routing =
         slots > 0 ? place_replicas(tape.stream(), given, slots, expert_, runner_.expert_tensor()) : given;
-    // A wave is computed again in the backward, with nothing beside it.
+    // The backward recomputes each of several passes, with nothing beside it.
     const bool waves = pools && pools->waves() > 1;
     const auto pass = [this, experts, beside = waves ? nullptr : meanwhile](Tape& on, const Var& x, const Routing& of) {
       return hosts_.any() ? by_hosts(on, x, of, experts, beside) : once(on, x, of, experts, beside);
@@ -68,7 +68,7 @@ class RowDispatcher : public TokenDispatcher {
                const ops::Meanwhile* meanwhile) {
     const HostMap to_hosts = make_host_map(tape.stream(), routing, hosts_);
     DispatchMap map = make_dispatch_map(tape.stream(), to_hosts.arrived, *hosts_.within);
-    // However many tokens may arrive: as many assignments as leave, on average.
+    // On average as many assignments arrive as leave, however many tokens may arrive.
     map.groups.expected_rows = std::min(map.groups.expected_rows, routing.ids.elements());
     const HostArrivals in = copy_to_hosts(tape, tokens, routing.weights, to_hosts, meanwhile);
     return sum_over_hosts(tape, through(tape, in.tokens, in.weights, map, routing.replicas, experts, nullptr),
@@ -89,7 +89,7 @@ class RowDispatcher : public TokenDispatcher {
   const ExpertRunner runner_;
 };
 
-// Every rank gets all tokens, of which its experts take theirs; what they make of them is summed over the ranks.
+// Every rank gets all tokens, of which its experts take theirs; outputs are summed over the ranks.
 class AllGatherDispatcher : public TokenDispatcher {
  public:
   explicit AllGatherDispatcher(const ModelAxes& axes) : expert_(*axes.expert), runner_(axes) {}

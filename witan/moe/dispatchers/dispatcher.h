@@ -1,4 +1,5 @@
-// How tokens get to their experts and back: the interface of dispatchers, and the one that the axes ask for.
+// Dispatchers bring tokens to their experts and back: their interface, and the dispatcher that the configuration and
+// the axes ask for.
 #pragma once
 
 #include <functional>
@@ -12,10 +13,11 @@ namespace witan {
 
 class ExpertPools;
 
-// How a dispatcher may place rows and experts in training; by default rows travel as they come, to their own experts.
+// How a dispatcher may place rows and experts in training; by default rows travel with exact counts to their own
+// experts.
 struct DispatchLimits {
-  const ExpertPools* pools = nullptr;  // bounds the rows that come to a rank (expert_pools.h); null: nothing does
-  int64_t replica_slots = 0;           // of each rank, for replicas of other ranks' experts (replicas.h)
+  const ExpertPools* pools = nullptr;  // bounds the rows that a rank receives (expert_pools.h); null: unbounded
+  int64_t replica_slots = 0;           // each rank's, for replicas of other ranks' experts (replicas.h)
 };
 
 class TokenDispatcher {
@@ -25,9 +27,9 @@ class TokenDispatcher {
   using RunExperts = std::function<Var(Tape& tape, const Dispatched& in, const ExpertRows& rows)>;
 
   virtual ~TokenDispatcher() = default;
-  // tokens [T, D] -> [T, D]: for each token the sum of what its experts make of it. `experts` is kept for the backward
-  // where limits.pools makes it run them again. `meanwhile` is computed while rows travel to their experts, once, or
-  // not at all where they do not, or do so in waves.
+  // tokens [T, D] -> [T, D]: the sum of each token's expert outputs. `experts` is kept for the backward if limits.pools
+  // makes it run them again. `meanwhile` is computed once, while rows travel to their experts, and not at all if no row
+  // travels or if rows do so in several passes.
   virtual Var forward(Tape& tape, const Var& tokens, const Routing& routing, const RunExperts& experts,
                       const DispatchLimits& limits = {}, const ops::Meanwhile* meanwhile = nullptr) = 0;
 };

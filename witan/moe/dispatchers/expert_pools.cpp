@@ -44,8 +44,8 @@ Var sum_of_each(Tape& tape, const Var& rows, const Tensor& number, int64_t token
       });
 }
 
-// What a routing's ids, of this rank, and counts of all, for so many experts, leave in a wave. Its weights are the
-// caller's.
+// The part of a routing that fits into a pass, given this rank's ids and the counts of all ranks. The caller sets its
+// weights.
 Routing fitting(Stream& stream, const ExpertPools& pools, const Tensor& ids, const Tensor& counts, int64_t experts,
                 int64_t capacity, const kernels::PoolWave& wave) {
   Routing fits;
@@ -60,8 +60,8 @@ Routing fitting(Stream& stream, const ExpertPools& pools, const Tensor& ids, con
   return fits;
 }
 
-// Every assignment is passed as a token of its own, so that those of a token meet when all waves are done.
-Var pass_in_waves(Tape& tape, const Var& tokens, const Routing& routing, const ExpertPools& pools, const Tensor& counts,
+// Passes every assignment as a token of its own, so that a token's assignments are summed after the last pass.
+Var run_in_passes(Tape& tape, const Var& tokens, const Routing& routing, const ExpertPools& pools, const Tensor& counts,
                   const kernels::PoolWave& one, const ExpertPass& pass) {
   Stream& s = tape.stream();
   const int64_t assignments = routing.ids.elements(), waves = pools.waves();
@@ -145,7 +145,7 @@ HostBounds ExpertPools::host_bounds(int64_t T, int64_t K, int64_t hosts, int64_t
 
 void ExpertPools::divide(int64_t waves, Exchange exchange) {
   waves_ = waves;
-  exchange_ = bounds_exchanges() ? exchange : Exchange::as_they_come;
+  exchange_ = bounds_exchanges() ? exchange : Exchange::with_counts;
 }
 
 void ExpertPools::begin_step() const {
@@ -154,7 +154,7 @@ void ExpertPools::begin_step() const {
 
 namespace {
 
-// The bounds of a wave where rows travel by hosts.
+// Sets the bounds of a pass in which rows travel by hosts.
 void bound_by_hosts(kernels::PoolWave& wave, const ExpertPools& pools, const Routing& routing,
                     const ExpertHosts& hosts) {
   wave.hosts = hosts.between->size();
@@ -166,8 +166,8 @@ void bound_by_hosts(kernels::PoolWave& wave, const ExpertPools& pools, const Rou
   if (!rows_go_by_peers(*hosts.within, experts)) wave.part_rows = bounds.part_rows;
 }
 
-// What ranks know of each other, [R, E]: rows for each expert; and if a wave bounds them, [R, E + H], copies of tokens
-// for each host.
+// Gathers every rank's rows for each expert, [R, E]; if the pass bounds copies of tokens for hosts, those for each host
+// too, [R, E + H].
 Tensor gathered_counts(Stream& stream, const Routing& routing, Group& group, const kernels::PoolWave& wave) {
   const int64_t E = routing.kept.elements(), H = wave.copies > 0 ? wave.hosts : 0;
   const Tensor all = stream.empty({group.size(), E + H}, DType::i64);
@@ -194,7 +194,7 @@ Var ExpertPools::pass(Tape& tape, const Var& tokens, const Routing& routing, Gro
   else
     wave.part_rows = part_rows(T, K, R, E / R, routing.capacity);
   const Tensor counts = gathered_counts(s, routing, group, wave);
-  if (waves() > 1) return pass_in_waves(tape, tokens, routing, *this, counts, wave, pass);
+  if (waves() > 1) return run_in_passes(tape, tokens, routing, *this, counts, wave, pass);
   Routing fits = fitting(s, *this, routing.ids, counts, E, routing.capacity, wave);
   fits.weights = routing.weights;
   fits.replicas = routing.replicas;

@@ -8,7 +8,7 @@
 namespace witan {
 namespace {
 
-// pools [n capacity, D], one after the other -> by expert
+// pools [n capacity, D], in the order of ranks -> by expert
 Var to_merged_order(Tape& tape, const Var& pools, const MergedPools& merged) {
   Stream& s = tape.stream();
   const Tensor y = s.empty_like(pools.value());

@@ -7,7 +7,7 @@
 namespace witan {
 namespace {
 
-// The copies for hosts in the order of hosts, then tokens, and how they travel: visits counts them.
+// Orders the copies by host, then token, and says how they travel.
 RowExchange exchange_of(Stream& stream, const Routing& routing, const HostVisits& visits, const ExpertHosts& hosts) {
   const int64_t T = visits.hosts.size(0), C = visits.hosts.size(1), H = hosts.between->size();
   const auto integers = [&](const Shape& shape) { return stream.empty(shape, DType::i64); };
@@ -27,7 +27,7 @@ RowExchange exchange_of(Stream& stream, const Routing& routing, const HostVisits
     return copies;
   }
   copies.capacity = H * T;
-  // Whatever arrives has a row in some pool of this host.
+  // Every received copy has a row in some pool of this host.
   if (routing.pool_rows > 0) copies.capacity = std::min(copies.capacity, hosts.within->size() * routing.pool_rows);
   copies.send_counts = visits.counts;
   copies.recv_counts = integers({H});
@@ -35,7 +35,7 @@ RowExchange exchange_of(Stream& stream, const Routing& routing, const HostVisits
   return copies;
 }
 
-// The experts of what arrives, [N, K] int32, as numbers of this host's; -1: none.
+// The experts of received tokens, [N, K] int32, numbered within this host; -1: none.
 Tensor exchange_ids(Stream& stream, const Tensor& ids, const HostVisits& visits, const RowExchange& copies,
                     int64_t experts) {
   const int64_t K = ids.size(1);
@@ -45,7 +45,7 @@ Tensor exchange_ids(Stream& stream, const Tensor& ids, const HostVisits& visits,
   if (copies.part_rows > 0) {
     copies.group->all_to_all_equal(stream, arrived, sent);
   } else {
-    stream.zero(arrived);  // what nobody sends has no experts
+    stream.zero(arrived);  // rows that nobody sends have no experts
     copies.group->all_to_all(stream, arrived, copies.recv_counts, sent, copies.send_counts);
   }
   const Tensor local = stream.empty_like(arrived);
@@ -86,14 +86,14 @@ HostArrivals copy_to_hosts(Tape& tape, const Var& x, const Var& weights, const H
                            const ops::Meanwhile* meanwhile) {
   const Var rows = copy_to_assignments(tape, x, map.copies), of_rows = copy_to_assignments(tape, weights, map.copies);
   if (meanwhile) {
-    const std::vector<Var> arrived = exchange_both(tape, rows, of_rows, map.copies, *meanwhile);
+    const std::vector<Var> arrived = send_rows_with_weights(tape, rows, of_rows, map.copies, *meanwhile);
     return {arrived[0], arrived[1]};
   }
-  return {exchange_there(tape, rows, map.copies), exchange_there(tape, of_rows, map.copies)};
+  return {send_rows(tape, rows, map.copies), send_rows(tape, of_rows, map.copies)};
 }
 
 Var sum_over_hosts(Tape& tape, const Var& sums, const HostMap& map) {
-  return sum_assignments(tape, exchange_back(tape, sums, map.copies), map.copies);
+  return sum_assignments(tape, return_rows(tape, sums, map.copies), map.copies);
 }
 
 }  // namespace witan

@@ -1,13 +1,13 @@
-// Rows of experts that cross the network once for each host, where experts are divided over ranks of several hosts: as
-// in DeepEP's kernels between nodes and in HybridEP.
+// Dispatch by hosts, for experts that are divided over ranks of several hosts: a token crosses the network once for
+// each host, as in DeepEP's internode kernels and in HybridEP.
 //
-// A token is copied to each host that has any of its experts: to the rank there that has the place of the token's own
-// rank among its host's, with the numbers and the weights of its experts on that host. What has come to a rank is to
-// the ranks of its host what tokens are to those of an expert axis, and dispatched as such. Each token's rows are
-// summed within the host, the sum goes back to where the token came from, and there sums of hosts are added in their
-// order. Gradients of tokens and weights go the same ways.
+// A token is copied to each host that has any of its experts, with the numbers and weights of these experts: to the
+// rank with the same index there as the token's rank has on its own host. That rank dispatches the received tokens like
+// its own among the ranks of its host. Each token's rows are summed within the host, the sum travels back to the
+// token's rank, and there the sums of hosts are added in the order of hosts. Gradients of tokens and weights take the
+// same paths.
 //
-// Copies travel as they come, or in parts of one size (moe/dispatchers/expert_pools.h).
+// Copies travel with exact counts, or in parts of fixed size (moe/dispatchers/expert_pools.h).
 #pragma once
 
 #include "witan/moe/dispatchers/dispatch.h"
@@ -16,19 +16,19 @@
 
 namespace witan {
 
-// Of C = min(K, H) hosts at most that a token visits.
+// The hosts that tokens visit, C = min(K, H) each at most.
 struct HostVisits {
-  Tensor hosts;   // [T, C] int32: in their order; -1: no other
+  Tensor hosts;   // [T, C] int32, ascending; -1: no further host
   Tensor counts;  // [H] int64: tokens for each host
 };
-// ids [T, K] of `hosts` hosts with so many experts each
+// ids [T, K] of experts, of which each of `hosts` hosts has `experts`
 HostVisits visits_of_hosts(Stream& stream, const Tensor& ids, int64_t hosts, int64_t experts);
 
-// Where copies of tokens go, and what comes with them. Immutable, as DispatchMap is.
+// The copies of tokens that travel to other hosts, and their routing there. Immutable, as DispatchMap is.
 struct HostMap {
-  RowExchange copies;  // T tokens, C of each
-  // For what arrives, N tokens: ids [N, K] of the host's experts, -1 where a token has none, or there is no token; with
-  // the bounds of what a rank then sends within its host. Its weights arrive too.
+  RowExchange copies;  // T tokens, C copies of each
+  // The routing of the N received tokens, without weights, which arrive with the tokens: ids [N, K] of the host's
+  // experts, -1 for other experts and in rows without a token; with the bounds for sending within the host.
   Routing arrived;
 };
 HostMap make_host_map(Stream& stream, const Routing& routing, const ExpertHosts& hosts);
@@ -40,7 +40,7 @@ struct HostArrivals {
 // x [T, D], weights [T, K]. `meanwhile` is computed while copies travel.
 HostArrivals copy_to_hosts(Tape& tape, const Var& x, const Var& weights, const HostMap& map,
                            const ops::Meanwhile* meanwhile = nullptr);
-// sums [N, D], of what has arrived -> [T, D]: each token's sum over hosts.
+// sums [N, D] of received tokens -> [T, D]: each token's sum over hosts.
 Var sum_over_hosts(Tape& tape, const Var& sums, const HostMap& map);
 
 }  // namespace witan

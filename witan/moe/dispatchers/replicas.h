@@ -1,7 +1,7 @@
-// Hot experts computed on several ranks (moe_replicated_experts): in each layer and micro-batch, experts of ranks that
-// are sent more rows than others are copied to ranks that are sent fewer, which compute some ranks' assignments to them
-// and return the gradients. Every row is multiplied by the weights that it would have met, so that nothing changes but
-// where (kernels/moe/expert_replicas.h has the choice, ops/experts/expert_replicas.h the copies).
+// Hot experts are computed on several ranks (moe_replicated_experts): in each layer and micro-batch, experts of ranks
+// that receive more rows than others are copied to ranks that receive fewer. These compute some ranks' assignments to
+// the experts and return the gradients. Every row is multiplied by the same weights as without replicas, on another
+// rank (kernels/moe/expert_replicas.h makes the choice, ops/experts/expert_replicas.h the copies).
 #pragma once
 
 #include "witan/moe/config.h"
@@ -9,13 +9,13 @@
 
 namespace witan {
 
-// The slots of each of `ranks` ranks: as many as asked for, but no more than there are experts of other ranks, or than
-// ranks that reach each other's memory can tell apart (PeerMemory::kMostExperts). One rank has none.
+// The slots of each of `ranks` ranks: as many as configured, but no more than other ranks have experts, or than ranks
+// that reach each other's memory can address (PeerMemory::kMostExperts). A single rank has none.
 int64_t replica_slots(const MoeConfig& config, int64_t ranks);
 
-// The routing with experts' places for experts, chosen from what all ranks of the expert axis have for each expert in
-// this very micro-batch; `slots` > 0 on each rank. Ranks that have features of the same experts choose alike, by the
-// tokens of them all. A collective of `group`, the expert axis, and of `expert_tensor`, which may be null.
+// Returns the routing with places instead of experts, chosen by all ranks' assignments of this micro-batch to each
+// expert; `slots` > 0 on each rank. Ranks that share the features of experts choose alike, by all their tokens. A
+// collective of `group`, the expert axis, and of `expert_tensor`, which may be null.
 Routing place_replicas(Stream& stream, const Routing& routing, int64_t slots, Group& group, Group* expert_tensor);
 
 }  // namespace witan

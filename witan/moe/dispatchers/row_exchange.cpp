@@ -9,9 +9,9 @@
 namespace witan {
 namespace {
 
-// Rows in parts with their weights -> as they arrive.
-std::vector<Var> exchange_parts_of_both(Tape& tape, const Var& rows, const Var& weights, const RowExchange& map,
-                                        const ops::Meanwhile& meanwhile) {
+// Sends rows in parts of fixed size with their weights.
+std::vector<Var> send_parts_with_weights(Tape& tape, const Var& rows, const Var& weights, const RowExchange& map,
+                                         const ops::Meanwhile& meanwhile) {
   const std::array<Tensor, 2> sent = {rows.value(), weights.value()};
   const std::vector<Tensor> arrived = {tape.stream().empty_like(sent[0]), tape.stream().empty_like(sent[1])};
   const auto there = [sent, arrived, group = map.group](Stream& on) {
@@ -56,20 +56,21 @@ Var sum_assignments(Tape& tape, const Var& rows, const RowExchange& map) {
                      });
 }
 
-Var exchange_there(Tape& tape, const Var& rows, const RowExchange& map) {
+Var send_rows(Tape& tape, const Var& rows, const RowExchange& map) {
   if (map.part_rows > 0) return ops::exchange_parts(tape, rows, *map.group);
   return ops::exchange_rows(tape, rows, *map.group, map.send_counts, map.recv_counts, map.capacity);
 }
 
-Var exchange_back(Tape& tape, const Var& rows, const RowExchange& map) {
+Var return_rows(Tape& tape, const Var& rows, const RowExchange& map) {
   if (map.part_rows > 0) return ops::exchange_parts(tape, rows, *map.group);
   return ops::exchange_rows(tape, rows, *map.group, map.recv_counts, map.send_counts, map.source.size(0));
 }
 
-// The small one goes first: where the host has to know how many rows travel, it learns so before the large one begins.
-std::vector<Var> exchange_both(Tape& tape, const Var& rows, const Var& weights, const RowExchange& map,
-                               const ops::Meanwhile& meanwhile) {
-  if (map.part_rows > 0) return exchange_parts_of_both(tape, rows, weights, map, meanwhile);
+// Weights, the smaller tensor, travel first: a host that must know how many rows travel learns it before the larger
+// exchange begins.
+std::vector<Var> send_rows_with_weights(Tape& tape, const Var& rows, const Var& weights, const RowExchange& map,
+                                        const ops::Meanwhile& meanwhile) {
+  if (map.part_rows > 0) return send_parts_with_weights(tape, rows, weights, map, meanwhile);
   const std::array<Tensor, 2> sent = {rows.value(), weights.value()};
   std::vector<Tensor> arrived;
   for (const Tensor& one : sent) arrived.push_back(tape.stream().empty(one.shape().with(0, map.capacity), one.dtype()));

@@ -19,7 +19,7 @@ struct Segment {
   int64_t expert, begin, count;
 };
 
-// The groups as the host sees them, which waits for them; on the meta device an even load.
+// Reads the groups on the host, which waits for them; on the meta device the load is balanced.
 std::vector<Segment> segments(Stream& stream, const RowGroups& groups, int64_t capacity) {
   std::vector<Segment> out;
   const int64_t E = groups.experts(), rows = groups.rows_of(capacity);
@@ -104,7 +104,7 @@ Experts::Experts(const Builder& builder, const MoeConfig& moe, const MlpConfig& 
       second_(add_expert_parameter(builder, "down_proj", {moe.num_experts, width, mlp.ffn_hidden_size},
                                    builder.linear_init(builder.output_init_std, mlp.ffn_hidden_size), TensorSplit{2})) {
   first_fp8_ = add_fp8(builder, first_), second_fp8_ = add_fp8(builder, second_);
-  // Gradients of replicas are added to what the product wrote.
+  // With replicas, sums of blocks would miss the replicas' gradients, which are added later.
   first_.can_sum_blocks = second_.can_sum_blocks =
       backend_ == ExpertBackend::grouped && !first_fp8_ && moe.moe_replicated_experts == 0;
   if (builder.lora) add_adapters(builder, moe.num_experts, width);

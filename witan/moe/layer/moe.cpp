@@ -41,12 +41,12 @@ Var Moe::shared(Tape& tape, const Var& x, const MoeRecompute& again, const Rando
 MoeOutput Moe::forward(Tape& tape, const Var& x, MoeRecompute again, Dropping dropping, const TokenSource& source) {
   const ModuleScope scope(tape, *this);
   const Routing routing = router_->forward(tape, x, dropping, source);
-  // Behind the router, whose gradient is then added to the experts'.
+  // The tokens' view is made after the router ran, so that the backward adds the router's gradient to the experts'.
   const auto [T, D] = x.shape().as_rows();
   const Var tokens = ops::reshape(tape, x, {T, D});
   const DispatchLimits limits =
       dropping == Dropping::by_capacity ? DispatchLimits{pools_, replica_slots_} : DispatchLimits{};
-  // What is bounded is to be small: the activation, which costs little, is not kept either.
+  // With bounded pools memory matters most: activations, which are cheap, are recomputed too.
   const bool activations = again.activations || (limits.pools && limits.pools->bounds_pools());
   const auto run = [this, activations](Tape& on, const Dispatched& in, const ExpertRows& rows) {
     return experts_.forward(on, in, rows, activations);

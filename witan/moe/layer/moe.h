@@ -1,6 +1,6 @@
 // A Mixture-of-Experts layer (Shazeer et al., 2017): router, dispatcher, experts and, beside them, shared experts.
-// Latent experts work at a smaller width L than the residual stream's D: all experts of the layer share a map [L, D],
-// through which tokens go before they are dispatched, and one [D, L] for the sums of what comes back, so that rows of L
+// Latent experts work at a smaller width L than the residual stream's D: tokens are projected to L before dispatch and
+// the combined sums back to D, by maps [L, D] and [D, L] that all experts of the layer share, so that rows of width L
 // travel (Megatron-LM's fc1_latent_proj and fc2_latent_proj). Router and shared experts read the residual stream.
 #pragma once
 
@@ -17,11 +17,11 @@ namespace witan {
 
 struct MoeOutput {
   Var y;  // [.., D]
-  // Of all tokens of a micro-batch, those that other ranks of its tensor or context axis hold included.
+  // Covers all tokens of a micro-batch, including those of other tensor- and context-parallel ranks.
   RouterRecord record;
 };
 
-// What the backward pass computes again: activations, or the shared experts as a whole.
+// What the backward recomputes: activations, or the shared experts as a whole.
 struct MoeRecompute {
   bool activations = false, shared_activations = false, shared_experts = false;
 };
@@ -33,14 +33,14 @@ class Moe : public Module {
   // x [B, S, D] of the residual stream, or [T, D]
   MoeOutput forward(Tape& tape, const Var& x, MoeRecompute again, Dropping dropping = Dropping::by_capacity,
                     const TokenSource& source = {});
-  // With all activations computed again, or with nothing.
+  // Recomputes all activations, or nothing.
   MoeOutput forward(Tape& tape, const Var& x, bool rematerialise, Dropping dropping = Dropping::by_capacity,
                     const TokenSource& source = {}) {
     return forward(tape, x, MoeRecompute{rematerialise, rematerialise}, dropping, source);
   }
   void attach(const ModelServices& services) override;
   std::string_view cost_part() const override { return "dispatch"; }
-  // The names of what forward() records.
+  // The names of the values that forward() records.
   const RouterRecord& names() const { return names_; }
 
  private:
@@ -49,7 +49,7 @@ class Moe : public Module {
   RouterRecord names_;
   const ExpertPools* pools_ = nullptr;
   Stream* side_ = nullptr;
-  int64_t replica_slots_;  // in training
+  int64_t replica_slots_;  // used in training
   std::unique_ptr<Router> router_;
   std::unique_ptr<TokenDispatcher> dispatcher_;
   std::optional<Linear> to_latent_, from_latent_;  // around dispatch, experts and combine

@@ -13,27 +13,27 @@
 
 namespace witan {
 
-// Names of the losses that ops::route() records; mathematics in kernels/moe/router.h. Of several losses of balance the
-// first in the order of BalanceLoss::Over has this name, and each other that of its tag.
+// Names of the losses that ops::route() records; kernels/moe/router.h has the mathematics. If there are several balance
+// losses, the first in the order of BalanceLoss::Over has this name, and the others are named by their tags.
 inline constexpr const char* kBalanceLoss = "load_balancing_loss";  // unscaled: 1 when the load is even
 inline constexpr const char* kZLoss = "z_loss";                     // unscaled
 
-// All, with their coefficients. Without a loss of balance that over a micro-batch is recorded, with coefficient 0.
+// Declares all losses with their coefficients. If no balance loss is configured, the one over a micro-batch is recorded
+// with coefficient 0.
 std::vector<RouterStatistic> declare_losses(const MoeConfig& config);
 
-// What the load of a micro-batch's tokens is balanced over, in the order of the records.
+// The token sets over which a micro-batch's load is balanced, in the order in which losses are recorded.
 struct Balance {
   std::vector<BalanceLoss::Over> over = {BalanceLoss::Over::micro_batch};
-  int64_t sequences = 1;  // of as many tokens each, one after the other
-  // The load that a loss over the global batch balances, [E] int64, given a micro-batch's assignments [E]: of all its
-  // tokens, and of those of this part. None: that of all its tokens.
+  int64_t sequences = 1;  // equally long, one after the other
+  // Returns the load [E] int64 that a loss over the global batch balances, given the assignments [E] of all of a
+  // micro-batch's tokens and of this rank's part of them. Empty: the load of all its tokens.
   std::function<Tensor(const Tensor& of_all, const Tensor& of_part)> global_load = {};
 
-  bool is(BalanceLoss::Over loss) const;  // whether it is among them
-  bool by_sequence() const;               // whether one is over sequences, and there are several
-  std::string name_of(size_t i) const;    // of the loss over[i]
+  bool is(BalanceLoss::Over loss) const;  // whether `over` contains it
+  bool by_sequence() const;               // whether it does over sequences, and there are several
+  std::string name_of(size_t i) const;    // the name of the loss over[i]
 };
-// That of a micro-batch of so many sequences.
 Balance balance_of(const MoeConfig& config, int64_t sequences);
 
 // The load of experts over a step's global batch so far, which global_aux_loss balances with moe_global_load = "so_far"
@@ -45,16 +45,16 @@ Balance balance_of(const MoeConfig& config, int64_t sequences);
 // micro-batches, and on nothing else of the layout.
 class GlobalLoad {
  public:
-  // Of so many routers and experts, of at most `rounds` micro-batches of this rank in each step. `data`: the ranks that
-  // run other samples; it must outlive its use.
+  // `rounds`: the largest number of micro-batches that this rank runs in a step. `data`: the ranks that run other
+  // samples, which must outlive this object.
   GlobalLoad(Stream& stream, int64_t routers, int64_t experts, int64_t rounds, Group& data);
 
-  // Steps have so many micro-batches of this rank from the next one on: as many as there may be until this is called.
+  // Sets the number of micro-batches that this rank runs in each following step.
   void expect(int64_t rounds) { rounds_ = rounds; }
 
-  // counts [E] int64: a router's assignments of a micro-batch's tokens -> the load of its round, [E], which stays as it
-  // is to the end of the step. `micro_batch` is its number in the global batch, of which a rank has consecutive ones. A
-  // collective of `data` in the first forward of a pass; what is computed again finds what that found.
+  // counts [E] int64: a router's assignments of a micro-batch's tokens -> the load of its round, [E], which does not
+  // change until the end of the step. `micro_batch` is its number in the global batch; a rank has consecutive ones. A
+  // collective of `data` in the first forward of a pass; a recomputed forward gets the same load.
   Tensor add(Tape& tape, int64_t router, int64_t micro_batch, const Tensor& counts);
 
  private:

@@ -51,8 +51,8 @@ kernels::Assignments limited(Stream& stream, const kernels::Assignments& all, co
   return kept;
 }
 
-// The same of B sequences [B S, K], numbered as in Megatron-LM's stream [S, B, D]: the first token of each sequence,
-// then the second of each.
+// Limits B sequences [B S, K] in the order of Megatron-LM's stream [S, B, D]: the first token of each sequence, then
+// the second of each.
 kernels::Assignments limited_by_position(Stream& stream, const kernels::Assignments& all, const Tensor& weights,
                                          const kernels::Capacity& capacity, int64_t B) {
   const int64_t T = all.ids.size(0);

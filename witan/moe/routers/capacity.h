@@ -1,4 +1,4 @@
-// How many assignments an expert takes of a micro-batch, and which.
+// Expert capacity: how many of a micro-batch's assignments an expert keeps, and which ones.
 #pragma once
 
 #include "witan/comm/group.h"
@@ -8,20 +8,20 @@
 
 namespace witan {
 
-// Derived: assignments beyond their experts' capacity, as a share of all. None where experts take all that come.
+// Derived: the share of assignments that exceed their expert's capacity. Not declared for dropless experts.
 inline constexpr const char* kDroppedShare = "dropped_share";
 std::vector<RouterStatistic> declare_capacity_statistics(const MoeConfig& config);
 
-// Of a micro-batch of so many rows, of which `tokens` [1] int64 are not padding; undefined: all.
+// The capacity for a micro-batch of `rows` rows, of which `tokens` [1] int64 are not padding; undefined: all.
 kernels::Capacity capacity_of(const MoeConfig& config, int64_t rows, Tensor tokens = {});
 
 namespace ops {
-// Drops what is beyond the capacity (kernels/moe/capacity.h). Weights and losses stay: a dropped assignment has no row,
-// so that its weight has no effect and no gradient, and the balance loss counts it, as Megatron-LM's. Where `parts` is
-// a group of several ranks, the tokens are a micro-batch's on one of them, which hold a part of each of its `sequences`
-// (comm/context.h): what is dropped is decided over all its tokens. A collective then. The first token of each sequence
-// comes before the second of any, as in Megatron-LM, whose residual stream is [S, B, D]: that is the order of
-// DropPolicy::position, and of equal weights.
+// Drops assignments beyond the capacity (kernels/moe/capacity.h). Weights and losses stay: a dropped assignment has no
+// row, so that its weight has neither effect nor gradient, and the balance loss counts it, as in Megatron-LM. If
+// `parts` is a group of several ranks, each of them holds a part of each of the micro-batch's `sequences`
+// (comm/context.h); the decision is then made over all tokens, which is a collective. The first tokens of all sequences
+// precede all second tokens, as in Megatron-LM, whose residual stream is [S, B, D]: DropPolicy::position, and ties of
+// weights, follow this order.
 Routing limit_to_capacity(Stream& stream, Routing routing, const kernels::Capacity& capacity, Group* parts = nullptr,
                           int64_t sequences = 1);
 }  // namespace ops

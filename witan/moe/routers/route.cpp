@@ -12,22 +12,22 @@
 namespace witan::ops {
 namespace {
 
-// A loss of balance beside out.balance.
+// A balance loss beside out.balance.
 struct FurtherLoss {
-  size_t of = 0;  // its place in Balance::over
+  size_t of = 0;  // its index in Balance::over
   Tensor counts;  // [E] int64
   Tensor value;   // [1]
 };
 
-// What losses of balance are of.
+// The counts from which balance losses are formed.
 struct Balanced {
-  Tensor counts;               // of out.balance: [E], or of each of B sequences [B, E]
+  Tensor counts;               // for out.balance: [E], or [B, E] for B sequences
   kernels::TokenCount tokens;  // of all parts
   std::vector<FurtherLoss> further = {};
 };
 
-// Whether the router's kernels form the loss over[i], out.balance: the one over sequences where there is one, else that
-// over the micro-batch.
+// Whether the router's kernels form the loss over[i] as out.balance: the loss over sequences if there is one, else the
+// loss over the micro-batch.
 bool is_first(const Balance& balance, size_t i) {
   using Over = BalanceLoss::Over;
   return balance.over[i] == (balance.is(Over::sequence) ? Over::sequence : Over::micro_batch);
@@ -37,8 +37,8 @@ bool needs_further(const Balance& balance) {
   return balance.over.size() > 1 || balance.is(BalanceLoss::Over::global_batch);
 }
 
-// The losses and the entropy of all tokens of a micro-batch, of which `part` was formed from some; its counts become
-// those of all. `group`: the ranks with the other parts, or null.
+// Forms the losses and the entropy of all of a micro-batch's tokens, of which `part` covers some, and replaces its
+// counts by those of all tokens. `group`: the ranks with the other parts, or null.
 Balanced join_parts(Stream& s, kernels::RouterOutputs& part, const Balance& balance, Group* group) {
   const int64_t B = balance.by_sequence() ? balance.sequences : 1;
   const int64_t T = part.ids.size(0), K = part.ids.size(1), E = part.counts.size(0);
@@ -81,7 +81,8 @@ void choose_recorded(Stream& s, const kernels::RouterOutputs& out, const Tensor&
   kernels::weigh_chosen(s, out, logits, selection.scoring);
 }
 
-// Writes the choice by logits + bias, and its weights; what all parts' tokens tell of the bias is the same on each.
+// Writes the choice by logits + bias, and its weights. The sums for the bias cover all parts and are equal on all
+// ranks.
 void choose_by_quantiles(Stream& s, const kernels::RouterOutputs& out, const Tensor& logits,
                          const TopkSelection& selection, Group* parts) {
   const auto& [bias, sums] = selection.quantile;
@@ -100,7 +101,7 @@ bool chooses_otherwise(const TopkSelection& selection) {
   return selection.choice || selection.quantile.bias.defined();
 }
 
-// Writes the choice that is not that of the highest scores.
+// Writes a choice that is not by the highest scores.
 void choose(Stream& s, const kernels::RouterOutputs& out, const Tensor& logits, const TopkSelection& selection,
             Group* parts) {
   const bool replays = selection.recorded.defined();
@@ -120,7 +121,7 @@ void check(const Var& logits, int64_t topk, int64_t sequences) {
                       logits.dtype());
 }
 
-// The gradient of the further losses by the probabilities of each of the tokens, [E]; undefined where there is none.
+// The gradient [E] of the further losses with respect to every token's probabilities; undefined without such losses.
 Tensor further_gradient(Backward& b, std::span<const Tensor> gradients, const std::vector<Saved>& counts,
                         const kernels::TokenCount& tokens) {
   Tensor dprobs;
@@ -134,7 +135,7 @@ Tensor further_gradient(Backward& b, std::span<const Tensor> gradients, const st
   return dprobs;
 }
 
-// Records weights, balance and z-loss of `out`, and the further losses of balance.
+// Records the weights, balance loss and z-loss of `out`, and the further balance losses.
 std::vector<Var> record(Tape& tape, const Var& logits, const kernels::RouterOutputs& out, const Balanced& balanced,
                         const kernels::Scoring& scoring, int ranks) {
   const bool from_logits = kernels::scores_each_alone(scoring.scores);

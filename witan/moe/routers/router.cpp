@@ -1,3 +1,5 @@
+#include "witan/moe/routers/router.h"
+
 #include <algorithm>
 #include <numeric>
 #include <optional>
@@ -6,7 +8,6 @@
 #include "witan/kernels/moe/dispatch.h"
 #include "witan/kernels/moe/selection.h"
 #include "witan/moe/routers/capacity.h"
-#include "witan/moe/routers/router.h"
 #include "witan/moe/routers/selection.h"
 #include "witan/ops/linear/linear.h"
 #include "witan/ops/pointwise/dropout.h"
@@ -26,7 +27,7 @@ double dead_among(std::span<const double> counts) {
   return static_cast<double>(std::ranges::count(counts, 0.0));
 }
 
-// Of the bias by which experts are chosen, where they have one.
+// Declares the statistics of a bias by which experts are chosen.
 std::vector<RouterStatistic> declare_bias_statistics() {
   using Derived = RouterStatistic::Derived;
   const auto extreme = [](const char* name, const char* tag, auto of) {
@@ -71,7 +72,7 @@ class TopkRouter : public Router {
   void after_update(Stream& stream, const Tensor& step) override;
 
  private:
-  // What the tokens of x are routed as: they come with their source.
+  // How the tokens of x are routed.
   struct How {
     Dropping dropping;
     const TokenSource& source;
@@ -82,16 +83,16 @@ class TopkRouter : public Router {
   void count_chosen(Stream& stream, Routing& routing, Group* parts) const;
 
   MoeConfig config_;
-  std::vector<RouterStatistic> losses_;  // that are learnt from; others are statistics alone
+  std::vector<RouterStatistic> losses_;  // with a coefficient; others are statistics only
   ExpertSelection selection_;
-  std::optional<TensorAxis> axis_;  // none: the tokens are this rank's alone
+  std::optional<TensorAxis> axis_;  // none: tensor-parallel ranks do not divide the tokens
   Group* context_;                  // null: sequences are whole
   Parameter& weight_;
   Parameter* logit_bias_ = nullptr;  // [E]; null: none is learned
   Buffer* bias_ = nullptr;           // [E] float32; null: experts are chosen by their scores alone
   Buffer* load_ = nullptr;           // [E] int64: assignments of a step's tokens, dropped ones included
   Buffer* global_counts_ = nullptr;  // [E] int64: the last step's assignments by scores; null: no loss balances them
-  Buffer* quantile_sums_ = nullptr;  // [E + 1] int64: what a step's micro-batches tell of a bias from quantiles
+  Buffer* quantile_sums_ = nullptr;  // [E + 1] int64: a step's sums for the update of a bias from quantiles
 };
 
 TopkRouter::TopkRouter(const Builder& builder, const MoeConfig& config, int64_t width, Group* context)
@@ -123,7 +124,7 @@ TopkRouter::TopkRouter(const Builder& builder, const MoeConfig& config, int64_t 
     global_counts_ = &add_buffer(builder, "global_tokens_per_expert", experts, DType::i64, 1, BufferSpec::Rule::summed);
   if (!config.moe_router_enable_expert_bias) return;
   bias_ = &add_buffer(builder, "expert_bias", experts, DType::f32, 0, BufferSpec::Rule::replicated);
-  // Ranks of the tensor axis route the same tokens: all of theirs.
+  // Tensor-parallel ranks all count the same tokens, since each routes all of theirs.
   load_ = &add_buffer(builder, "tokens_per_expert", experts, DType::i64, 0, BufferSpec::Rule::summed);
 }
 
@@ -137,7 +138,7 @@ Routing TopkRouter::forward(Tape& tape, const Var& x, Dropping dropping, const T
   return routing;
 }
 
-// [T, E]. It reads x as it is, without a view of its own, so that its gradient is added to what is there already.
+// Returns [T, E]. x is read without a view of its own, so that its gradient accumulates in place.
 Var TopkRouter::logits_of(Tape& tape, const Var& x, const TokenSource& source) const {
   const kernels::Dropout noise = selection_.jitter(source, x.shape(), axis_ ? &*axis_ : nullptr);
   const Var in = noise.step.defined() ? ops::jitter(tape, x, noise, config_.moe_input_jitter_eps) : x;
@@ -147,10 +148,10 @@ Var TopkRouter::logits_of(Tape& tape, const Var& x, const TokenSource& source) c
   return ops::reshape(tape, logits, {T, E});
 }
 
-// logits [T, E], of so many sequences
+// logits [T, E]
 Routing TopkRouter::route(Tape& tape, const Var& logits, int64_t sequences, const How& how) const {
   const bool never = how.dropping != Dropping::by_capacity, alone = how.dropping == Dropping::never;
-  Group* const parts = alone ? nullptr : context_;  // what it decides without capacities needs no others
+  Group* const parts = alone ? nullptr : context_;  // without capacities no other rank's tokens matter
   Stream& stream = tape.stream();
   TopkSelection selection{selection_.per_token(how.dropping), config_.scoring()};
   if (config_.balances_by_quantiles()) {
@@ -183,13 +184,13 @@ Routing TopkRouter::route(Tape& tape, const Var& logits, int64_t sequences, cons
   return routing;
 }
 
-// What experts did not choose was never assigned to them.
+// Tokens that an expert did not choose were never assigned to it.
 void TopkRouter::count_chosen(Stream& stream, Routing& routing, Group* parts) const {
   routing.counts = ops::sum_over(stream, routing.kept, parts);
   std::ranges::find(routing.record.others, kExpertCounts, &RouterRecord::Other::name)->value = routing.counts;
 }
 
-// A router that is not trained chooses as it did, so that what is made of the model is its base and its adapters alone.
+// A frozen router keeps its biases, so that adapters are the only difference from the base model.
 void TopkRouter::after_update(Stream& stream, const Tensor& step) {
   if (weight_.frozen) return;
   if (quantile_sums_) return kernels::update_quantile_bias(stream, bias_->value(), quantile_sums_->value(), step);

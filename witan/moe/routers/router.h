@@ -1,4 +1,4 @@
-// Which experts a token visits, and with what weight: the interface of routers, and the one that a config asks for.
+// Routers choose the experts of each token and weigh them: their interface, and the router that a configuration names.
 //
 // A router is scores x selection (moe/routers/route.h, moe/routers/selection.h), losses that balance it
 // (moe/routers/balance.h) and a capacity (moe/routers/capacity.h), each of which declares the statistics that it
@@ -22,12 +22,12 @@ namespace witan {
 // Records and replays routes. Routers call it (Router::attach) for the tokens at hand, in the order of their logits.
 struct RouteAccess {
   virtual ~RouteAccess() = default;
-  // ids [T, K] int32, each of a token's experts once: the experts to use instead of the router's own choice, whose
-  // weights the router still forms from its scores, so that it learns. Undefined: it chooses itself. A recomputed
-  // forward asks again.
+  // ids [T, K] int32, each of a token's experts once: the experts to use instead of the router's own choice. The router
+  // still forms their weights from its scores, so that it learns. Undefined: it chooses itself. A recomputed forward
+  // asks again.
   virtual Tensor recorded(int64_t router) = 0;
-  // What it uses, before anything is dropped: ids [T, K] int32, weights [T, K] accumulator dtype. Not called by a
-  // forward that is recomputed.
+  // Receives the experts that are used, before any are dropped: ids [T, K] int32, weights [T, K] accumulator dtype. A
+  // recomputed forward does not call it.
   virtual void record(Stream& stream, int64_t router, const Tensor& ids, const Tensor& weights) = 0;
 };
 
@@ -43,34 +43,34 @@ class Router : public Module {
  public:
   using Module::Module;
 
-  // x [T, D], or [B, S, D] of the residual stream. Where ranks of the tensor axis each hold some of its tokens, all of
-  // them route all tokens, of which each takes its own: losses, counts and the capacity are those of one rank. Rows of
-  // B are the sequences that seq_aux_loss balances; [T, D] is one.
+  // x [T, D], or [B, S, D] of the residual stream. If tensor-parallel ranks each hold some of its tokens, every rank
+  // routes all tokens and keeps its own: losses, counts and the capacity are those of one rank. The B sequences are
+  // those that seq_aux_loss balances; [T, D] is one sequence.
   virtual Routing forward(Tape& tape, const Var& x, Dropping dropping = Dropping::by_capacity,
                           const TokenSource& source = {}) = 0;
 
-  // From now on its choices are told to services.routes, and taken from there where these have some; the load of the
-  // global batch is counted by services.global_load. services.router is its number there.
+  // Takes services.routes, which records the router's choices and may replace them, and services.global_load, which
+  // counts the load of the global batch. services.router is the router's number in both.
   void attach(const ModelServices& services) override;
   std::string_view cost_part() const override { return "router"; }
 
  protected:
-  // As Balance::global_load has it, of a micro-batch of training.
+  // Balance::global_load for a micro-batch of training.
   Tensor global_load(Tape& tape, int64_t micro_batch, const Tensor& counts) const {
     return global_load_ ? global_load_->add(tape, number_, micro_batch, counts) : counts;
   }
 
-  // The experts that tokens are to visit, or undefined.
+  // The experts that replace the router's choice, or undefined.
   Tensor recorded_routes() const { return routes_ ? routes_->recorded(number_) : Tensor(); }
-  // Tells what was chosen, once for each forward.
+  // Records the choice, once for each forward.
   void record_routes(Tape& tape, const Tensor& ids, const Tensor& weights) const {
     if (routes_ && (tape.training_forward() || !tape.recording()))
       routes_->record(tape.stream(), number_, ids, weights);
   }
 
  private:
-  RouteAccess* routes_ = nullptr;      // null: it chooses alone
-  GlobalLoad* global_load_ = nullptr;  // null: a micro-batch is all that there is
+  RouteAccess* routes_ = nullptr;      // null: nothing is recorded or replaced
+  GlobalLoad* global_load_ = nullptr;  // null: the load is the micro-batch's
   int64_t number_ = 0;
 };
 
@@ -80,7 +80,7 @@ class Router : public Module {
 std::unique_ptr<Router> make_router(const Builder& builder, const MoeConfig& config, int64_t width,
                                     Group* context = nullptr);
 
-// What the routers of this config record.
+// Declares the statistics that routers of this configuration record.
 std::vector<RouterStatistic> router_statistics(const MoeConfig& config);
 
 }  // namespace witan

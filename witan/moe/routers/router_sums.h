@@ -11,17 +11,16 @@ namespace witan {
 
 class RouterSums {
  public:
-  // Sums for `blocks` MoE blocks. Throws ShapeError for statistics that are the largest over micro-batches.
+  // Sums for `blocks` MoE blocks. Throws ShapeError for a statistic whose micro-batches are reduced by their maximum.
   RouterSums(StatisticsLayout layout, int64_t blocks);
 
-  // Adds a micro-batch's values of a block, packed as the layout has them. A micro-batch without tokens adds nothing.
+  // Adds a micro-batch's values of a block, as StatisticsLayout packs them. A micro-batch without tokens adds nothing.
   void add(int64_t block, std::span<const double> packed);
 
-  // Sums of all micro-batches so far: those of several ranks are the sums of theirs, element by element.
+  // The sums over all micro-batches so far. Element-wise sums over ranks are the sums over all their micro-batches.
   std::vector<double>& values() { return values_; }
 
-  // Means and sums over the micro-batches; empty where there was none. A function of the micro-batches alone, up to the
-  // order in which they were summed.
+  // Means and sums over the micro-batches; empty without any. Only the order of summation affects the result.
   StepStatistics statistics() const;
 
  private:

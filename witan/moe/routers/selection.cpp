@@ -9,7 +9,7 @@
 namespace witan {
 namespace {
 
-// What experts are compared by: Megatron-LM's scores, which are the logits where the softmax comes after the choice.
+// The scores by which experts are compared, as in Megatron-LM: the logits if the softmax comes after the choice.
 kernels::Scores keys_of(const MoeConfig& config) {
   const kernels::Scores scores = config.scoring().scores;
   if (kernels::scores_each_alone(scores)) return scores;
@@ -72,7 +72,7 @@ kernels::RandomKeys ExpertSelection::random_keys(const Tokens& tokens) const {
   return keys;
 }
 
-// As one rank with all tokens has it, to the bit: their logits come together first.
+// The logits of all ranks are gathered first, so that the bias has the bits of a single rank's.
 Tensor ExpertSelection::sinkhorn(Stream& stream, const Tokens& tokens) const {
   const int64_t T = tokens.logits.size(0), E = tokens.logits.size(1), B = tokens.sequences;
   Tensor logits = tokens.logits, ids = tokens.source.sequence_ids;
@@ -99,15 +99,15 @@ namespace {
 
 constexpr double kMostExponent = 16;
 
-// The probability that expert 0 is among the first K. With v the probability that it has not arrived by some time,
-// expert e has not with v^(its rate); of the others fewer than K may have.
+// The probability that expert 0 is among the first K to arrive. If v is the probability that it has not arrived by some
+// time, expert e has not arrived with probability v^rate; expert 0 is among the first K if fewer than K others have.
 double share_of_the_first(int64_t E, int64_t K, double exponent) {
   constexpr int kPoints = 64;
   std::vector<double> rates;
   for (int64_t e = 1; e < E; ++e) rates.push_back(std::pow(static_cast<double>(e + 1), -exponent));
   double share = 0;
   for (int point = 0; point < kPoints; ++point) {
-    // Closer to each other near v = 1, where the first of many experts arrive.
+    // Points are denser near v = 1, where the first of many experts arrive.
     const double y = (point + 0.5) / kPoints, v = 1 - y * y * y;
     std::vector<double> arrived(static_cast<size_t>(K));  // [n]: the probability that n of the others have
     arrived[0] = 1;

@@ -1,5 +1,5 @@
-// How a configuration's experts are chosen (moe_router_selection): the choice that ops::route() makes of the tokens at
-// hand. The kernels are those of kernels/moe/selection.h.
+// How experts are chosen (moe_router_selection): makes the kernels::Selection that ops::route() applies to the tokens
+// at hand.
 #pragma once
 
 #include <optional>
@@ -14,28 +14,28 @@ namespace witan {
 
 class ExpertSelection {
  public:
-  // `path` of the router: layers draw and hash differently.
+  // `path`: the router's; it makes layers draw and hash differently.
   ExpertSelection(const MoeConfig& config, const std::string& path);
 
-  // Experts that a token's routing names. Where experts choose tokens all of them do, by scores, and each keeps its
-  // capacity (moe/routers/capacity.h) of the highest: the choice of Zhou et al., "Mixture-of-Experts with Expert Choice
-  // Routing", arXiv:2202.09368.
+  // The number of experts in a token's routing. If experts choose tokens, it is all of them, and each expert keeps as
+  // many of the highest scores as its capacity allows (moe/routers/capacity.h): Zhou et al., "Mixture-of-Experts with
+  // Expert Choice Routing", arXiv:2202.09368.
   int64_t per_token(Dropping dropping) const;
 
-  // The tokens at hand: logits [T, E] of B sequences, which have as many positions each.
+  // The tokens at hand: logits [T, E] of equally long sequences.
   struct Tokens {
     const Tensor& logits;
     int64_t sequences;
     const TokenSource& source;
     Dropping dropping;
-    Group* parts;  // where they are some of a micro-batch's: the ranks with the others. Or null
+    Group* parts;  // the ranks that hold the micro-batch's other tokens, or null
   };
-  // None: the highest scores. A token's choice depends on no other token's in evaluation and generation, where none is
-  // forced and nothing is normalised over tokens. A collective of `parts` for Sinkhorn. `bias` [E] float32, added to
-  // scores, or undefined. Throws ShapeError where token ids are needed and there are none.
+  // None: the highest scores. In evaluation and generation no choice is forced and nothing is normalised over tokens,
+  // so that a token's choice depends on no other token. A collective of `parts` for Sinkhorn. `bias` [E] float32, added
+  // to scores, or undefined. Throws ShapeError if token ids are needed and missing.
   std::optional<kernels::Selection> choice(Stream& stream, const Tokens& tokens, const Tensor& bias) const;
 
-  // What noise on the router's input is drawn from: x [B, S, D], or [T, D]. Without a step there is none.
+  // The random numbers of the noise on the router's input x [B, S, D], or [T, D]. Without a step there is no noise.
   kernels::Dropout jitter(const TokenSource& source, const Shape& x, const TensorAxis* divides_tokens) const;
 
  private:
@@ -47,9 +47,9 @@ class ExpertSelection {
   double zipf_exponent_ = 0;
 };
 
-// The exponent s with which expert 0's load is `imbalance` times the mean, where each token's K of E experts arrive
-// first at rates (e + 1)^-s (kernels/moe/arrival.h). imbalance in [1, E / K]; an imbalance that only an exponent above
-// 16 would reach gets 16, which is as uneven as choices become.
+// The exponent s of a Zipf law under which expert 0's load is `imbalance` times the mean (moe_router_selection =
+// "zipf"): each token visits the K of E experts that arrive first at rates (e + 1)^-s (kernels/moe/arrival.h).
+// imbalance in [1, E / K]. s is at most 16, at which choices are as uneven as they get.
 double zipf_exponent(int64_t E, int64_t K, double imbalance);
 
 }  // namespace witan
