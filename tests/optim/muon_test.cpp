@@ -256,7 +256,7 @@ TEST(Muon, RefusesVectorsByNameBeforeAnythingRuns) {
   EXPECT_EQ(test::message_of<ConfigError>([&] {
               make_optimizer(config, rank.stream, {{norm.get(), 0, 4}});
             }),
-            "optimizer = muon: norm.weight [4] is no matrix; give its parameter group optimizer = \"adam\"");
+            "optimizer = muon: norm.weight [4] is not a matrix; give its parameter group optimizer = \"adam\"");
 }
 
 TEST(Muon, KeepsOneMomentumAndNorMuonAMomentOfEachRow) {

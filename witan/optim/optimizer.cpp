@@ -12,7 +12,7 @@ namespace {
 constexpr std::array kAll = {&kAdamWTraits, &kSgdTraits,     &kLionTraits,    &kAdEMAMixTraits,
                              &kMuonTraits,  &kNorMuonTraits, &kShampooTraits, &kSoapTraits};
 
-// One optimizer for each parameter group, over shards that no two of them share.
+// One optimizer for each parameter group, over disjoint shards.
 class GroupedOptimizer final : public Optimizer {
  public:
   explicit GroupedOptimizer(std::vector<std::unique_ptr<Optimizer>> optimizers) : optimizers_(std::move(optimizers)) {}

@@ -58,12 +58,12 @@ ShardBy shard_by_of(const std::string& optimizer, const std::string& asked) {
   return asked == "matrices" ? ShardBy::matrices : needed;
 }
 
-// Kinds whose matrices are inside of the model; a vector is of none of them.
+// The kinds of inner matrices; vectors are of other kinds.
 bool is_inner(ParameterKind kind) {
   return kind == ParameterKind::matrices || kind == ParameterKind::experts;
 }
 
-// Those of `kinds` (none: any) that are inner, or that are not.
+// The members of `kinds` (none: any) that are inner, or those that are not.
 std::vector<ParameterKind> kinds_that(const std::vector<ParameterKind>& kinds, bool inner) {
   std::vector<ParameterKind> chosen;
   for (int i = 0; i < kParameterKinds; ++i) {
@@ -95,7 +95,7 @@ ParamGroup read_group(const OptimizerConfig& config, const TableKeys& keys, int 
   return group;
 }
 
-// What a group leaves to AdamW that inherits an optimizer of inner matrices.
+// The group of the parameters that a group with an inherited optimizer of inner matrices leaves to AdamW.
 ParamGroup left_to_adam(ParamGroup group) {
   group.kinds = kinds_that(group.kinds, false);
   std::vector<std::string_view> names;
@@ -133,9 +133,9 @@ Fields ParamGroupConfig::fields() {
       Field{"lion_beta1", &settings.lion_beta1, "Lion's share of the momentum in the sign"}.between(0, 1),
       Field{"lion_beta2", &settings.lion_beta2, "Lion's decay rate of the momentum"}.between(0, 1),
       Field{"ademamix_beta3", &settings.ademamix_beta3, "AdEMAMix's decay rate of the slow average"}.between(0, 1),
-      Field{"ademamix_alpha", &settings.ademamix_alpha, "AdEMAMix's factor of the slow average"}.at_least(0),
-      Field{"ademamix_warmup_iters", &settings.ademamix_warmup_iters, "Updates in which alpha and beta3 rise"}.at_least(
-          0),
+      Field{"ademamix_alpha", &settings.ademamix_alpha, "AdEMAMix's coefficient of the slow average"}.at_least(0),
+      Field{"ademamix_warmup_iters", &settings.ademamix_warmup_iters, "Updates over which alpha and beta3 rise"}
+          .at_least(0),
       Field{"muon_momentum", &settings.muon_momentum, "Momentum of Muon and NorMuon"}.between(0, 1),
       Field{"muon_nesterov", &settings.muon_nesterov, "Use Nesterov momentum in Muon"},
       Field{"muon_num_ns_steps", &settings.muon_num_ns_steps, "Newton-Schulz iterations of Muon"}.between(1, 100),
@@ -147,25 +147,24 @@ Fields ParamGroupConfig::fields() {
           .above(0),
       Field{"normuon_beta2", &settings.normuon_beta2, "NorMuon's decay rate of the second moment"}.between(0, 1),
       Field{"precondition_frequency", &settings.precondition_frequency,
-            "Updates from one making of Shampoo's or SOAP's preconditioners to the next"}
+            "Updates between two computations of Shampoo's or SOAP's preconditioners"}
           .at_least(1),
       Field{"start_preconditioning_step", &settings.start_preconditioning_step,
-            "Update at which Shampoo makes preconditioners first (0: precondition_frequency)"}
+            "Update at which Shampoo first computes preconditioners (0: precondition_frequency)"}
           .at_least(0),
       Field{"max_preconditioner_dim", &settings.max_preconditioner_dim,
-            "Most rows and columns of a block of Shampoo; SOAP leaves longer dims alone"}
+            "Maximum rows and columns of Shampoo's blocks; SOAP does not precondition longer dims"}
           .at_least(1),
-      Field{"shampoo_beta", &settings.shampoo_beta,
-            "Decay rate of Shampoo's and SOAP's factors (1, of Shampoo: their sum)"}
+      Field{"shampoo_beta", &settings.shampoo_beta, "Decay rate of Shampoo's and SOAP's factors (1: Shampoo sums them)"}
           .between(0, 1),
       Field{"shampoo_eps", &settings.shampoo_eps, "Epsilon added to Shampoo's factors before their roots"}.above(0),
       Field{"shampoo_exponent", &settings.shampoo_exponent,
-            "Shampoo's factors are raised to minus this (0: 1/4 of a matrix, 1/2 of a vector)"}
+            "Shampoo raises factors to minus this power (0: 1/4 for matrices, 1/2 for vectors)"}
           .at_least(0),
-      Field{"shampoo_root", &settings.shampoo_root, "How Shampoo finds roots: eigen on the CPU, or newton"}.one_of(
+      Field{"shampoo_root", &settings.shampoo_root, "How Shampoo computes roots: eigen (CPU only) or newton"}.one_of(
           {"eigen", "newton"}),
-      Field{"shampoo_grafting", &settings.shampoo_grafting, "Whose norm Shampoo's updates of a block get"}.one_of(
-          {"adam", "sgd", "none"}),
+      Field{"shampoo_grafting", &settings.shampoo_grafting, "Update whose norm Shampoo gives to the update of a block"}
+          .one_of({"adam", "sgd", "none"}),
       Field{"shard_by", &shard_by, "Unit of sharding over ranks: elements or whole matrices"}.one_of(
           {"elements", "matrices"}),
   };

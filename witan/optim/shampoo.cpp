@@ -11,10 +11,10 @@
 //
 // The grafted update is Adam's (F / (sqrt(v^) + adam_eps)), or F (sgd); `none` takes P as it is, and F before `start`.
 // `start` is start_preconditioning_step, or the frequency where that is 0. An expert is a matrix, and so is a matrix
-// with gate and up in it; a vector has one factor, R, and is of order 1. Dims are not merged.
+// of gate and up; a vector has one factor, R, and is of order 1. Dims are not merged.
 //
-// Where tensor-parallel ranks divide a matrix, each of them gathers gradient, F and grafted update, does the whole
-// matrix's work, and takes its piece.
+// If tensor-parallel ranks divide a matrix, each of them gathers the gradient, F and the grafted update, computes the
+// whole matrix, and takes its piece.
 
 #include "witan/kernels/optimizer/shampoo.h"
 
@@ -33,13 +33,13 @@ namespace {
 
 using kernels::Transpose;
 
-constexpr size_t kFactors = 0, kRoots = 1;  // in Shard::state; then what is kept of elements
+constexpr size_t kFactors = 0, kRoots = 1;  // in Shard::state; then the moments of elements
 
-// Rows [row, row + rows) and columns [column, column + columns) of a matrix. A block has a factor for each of its dims
-// that is longer than 1: left [rows, rows], right [columns, columns]; a number has the right one.
+// Rows [row, row + rows) and columns [column, column + columns) of a matrix. A block has a factor for each dim that is
+// longer than 1: left [rows, rows], right [columns, columns]; a single number has the right one.
 struct ShampooBlock {
   int64_t row, rows, column, columns;
-  int64_t left_at, right_at;  // where its factors begin; -1: it has none
+  int64_t left_at, right_at;  // begins of its factors in the matrix's flat state; -1: none
 
   int order() const { return (left_at >= 0) + (right_at >= 0); }
 };
@@ -88,8 +88,7 @@ std::vector<OptimizerStateSpec> shampoo_state(const OptimizerSettings& settings)
   return state;
 }
 
-// Of a matrix: what elements take, and its products, of which a processor makes about five FLOP for a byte that it
-// moves.
+// The bytes of a matrix's elements, and its products at about five FLOPs for a byte that a processor moves.
 double shampoo_cost(const OptimizerSettings& settings, int64_t rows, int64_t columns) {
   const double elements = static_cast<double>(rows) * static_cast<double>(columns);
   double products = 0;
@@ -109,7 +108,7 @@ kernels::RootSchedule schedule_of(const OptimizerSettings& settings) {
   return {frequency, start == 0 ? frequency : start};
 }
 
-// A block's rows and columns of a matrix.
+// The block's part of a matrix.
 Tensor block_of(const Tensor& matrix, const ShampooBlock& block) {
   return matrix.narrow(0, block.row, block.rows).narrow(1, block.column, block.columns);
 }
@@ -120,13 +119,13 @@ Tensor square_at(const Tensor& flat, int64_t at, int64_t size) {
 
 class Shampoo final : public GroupOptimizer {
  public:
-  // Throws ConfigError where the stream's device does not have the root.
+  // Throws ConfigError if the stream's device does not support shampoo_root.
   Shampoo(const ParamGroup& group, size_t index, Stream& stream, std::vector<ParameterShard> parameter_shards);
 
  private:
   void update_shards(Stream& stream, const Tensor& step, int64_t rate) override;
   void update_shard(Stream& stream, const Shard& shard, const Tensor& step, int64_t rate) const;
-  // The direction of one matrix, [rows, columns], into `direction`.
+  // Writes the direction of one matrix, [rows, columns].
   struct Matrix {
     Tensor outer, filtered, grafted, factors, roots;
   };
@@ -202,7 +201,7 @@ void Shampoo::precondition(Stream& stream, const Matrix& matrix, const Tensor& d
   }
 }
 
-// The factor with this step's gradient, and its root when it is time.
+// Adds this step's gradient to the factor, and computes its root when it is due.
 void Shampoo::renew(Stream& stream, const Tensor& factor, const Tensor& root, const Tensor& outer, bool left, int order,
                     const Tensor& step) const {
   if (settings_.shampoo_beta < 1) kernels::decay_factor(stream, factor, step, settings_.shampoo_beta);

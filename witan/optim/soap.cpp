@@ -4,14 +4,14 @@
 //   M = b1 M + (1 - b1) G           rotated: g = Q_L G Q_R^T, m = Q_L M Q_R^T, whose rows are the basis vectors
 //   v = b2 v + (1 - b2) g^2         N = Q_L^T (m^ / (sqrt(v^) + adam_eps)) Q_R
 //   W = (W - lr N) (1 - lr weight_decay)
-//   L = b L + (1 - b) G G^T, R likewise (b = shampoo_beta); and every precondition_frequency updates the bases take a
-//   step of power iteration with them, by QR (kernels/optimizer/soap.h)
+//   L = b L + (1 - b) G G^T,  R = b R + (1 - b) G^T G  (b = shampoo_beta); every precondition_frequency updates the
+//   bases take a step of power iteration with them, by QR (kernels/optimizer/soap.h)
 //
 // The first update makes the bases from its gradient and changes nothing else; bias corrections count from the second.
-// A dim above max_preconditioner_dim has no factor and is not rotated, nor is a vector.
+// Vectors, and dims above max_preconditioner_dim, have no factors and are not rotated.
 //
-// v belongs to the bases: it is state of the whole matrix, as the factors are. Where tensor-parallel ranks divide a
-// matrix, each gathers G and M, does the whole matrix's work, and takes its piece of N.
+// v is relative to the bases: like the factors, it is state of the whole matrix. If tensor-parallel ranks divide a
+// matrix, each gathers G and M, computes the whole matrix, and takes its piece of N.
 
 #include "witan/kernels/optimizer/soap.h"
 
@@ -35,7 +35,7 @@ struct Sides {
     if (matrix && columns <= settings.max_preconditioner_dim) right = columns * columns;
   }
   int64_t elements() const { return left + right; }
-  // Of flat state the square matrix of a side; undefined where it has none.
+  // The square matrix of a side in flat state; undefined if the side has none.
   Tensor left_of(const Tensor& flat, int64_t rows) const {
     return left > 0 ? flat.narrow(0, 0, left).reshape({rows, rows}) : Tensor();
   }
@@ -58,7 +58,7 @@ std::vector<OptimizerStateSpec> soap_state(const OptimizerSettings&) {
           {"soap.bases", Shape::matrices, {}, sides}};
 }
 
-// As Shampoo's, with six products of a side and the gradient, and QR.
+// Like Shampoo's cost, with six products of a side and the gradient, and QR.
 double soap_cost(const OptimizerSettings& settings, int64_t rows, int64_t columns) {
   const Sides sides(settings, rows, columns);
   const double elements = static_cast<double>(rows) * static_cast<double>(columns);
@@ -76,7 +76,7 @@ class Soap final : public GroupOptimizer {
  private:
   void update_shards(Stream& stream, const Tensor& step, int64_t rate) override;
   void update_shard(Stream& stream, const Shard& shard, const Tensor& step, int64_t rate) const;
-  // x [R, C] rotated into the bases or, `back`, out of them; x itself where a matrix has none.
+  // x [R, C] rotated into the bases or, with `back`, out of them; x itself if the matrix has none.
   Tensor rotated(Stream& stream, const Tensor& x, const Tensor& left, const Tensor& right, bool back) const;
 
   OptimizerSettings settings_;
