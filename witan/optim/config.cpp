@@ -1,60 +1,33 @@
 #include "witan/optim/config.h"
 
+#include <algorithm>
+#include <cassert>
 #include <cmath>
+#include <iterator>
 
 #include "witan/base/error.h"
 #include "witan/optim/optimizer.h"
 
 namespace witan {
 
-Fields OptimizerConfig::fields() {
-  Field tables{"optimizer_groups", &groups,
-               "Parameter groups with their own settings, as [[optimizer.groups]] tables or [{kind = \"norms\", lr = "
-               "1e-3}, ...]; a parameter belongs to the first group whose match and kind fit it"};
-  tables.columns = ParamGroupConfig::columns();
+void insert_fields_after(Fields& fields, std::string_view key, Fields more) {
+  const auto found = std::ranges::find(fields, key, &Field::name);
+  assert(found != fields.end());
+  fields.insert(found + 1, std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
+Fields OptimizerSettings::fields() {
   return {
       Field{"optimizer", &optimizer,
             "Optimizer: adam is AdamW; muon and normuon update the model's inner matrices and experts, and leave all "
-            "other "
-            "parameters to adam; shampoo and soap precondition matrices"}
+            "other parameters to adam; shampoo and soap precondition matrices"}
           .one_of(optimizer_names()),
       Field{"lr", &lr, "Peak learning rate"}.at_least(0),
       Field{"min_lr", &min_lr,
             "Learning rate at the end of the decay; lr / 10 if it is not set and lr is below its default"}
           .at_least(0),
-      Field{"lr_decay_style", &lr_decay_style, "Learning rate decay after warmup"}.one_of(
-          {"constant", "linear", "cosine", "inverse-square-root", "WSD"}),
-      Field{"lr_warmup_iters", &lr_warmup_iters, "Iterations of linear learning rate warmup from lr_warmup_init"}
-          .at_least(0),
-      Field{"lr_warmup_samples", &lr_warmup_samples,
-            "Samples of linear learning rate warmup from lr_warmup_init, with train_samples"}
-          .at_least(0),
-      Field{"lr_warmup_init", &lr_warmup_init, "Learning rate at the start of the warmup"}.at_least(0),
-      Field{"lr_schedule_counter", &lr_schedule_counter,
-            "Counter of the learning rate's schedule: iterations, including the current one, or like Megatron-LM the "
-            "updates made before, so that a warmup from 0 begins with an update of 0"}
-          .one_of({"iterations", "updates"}),
-      Field{"lr_decay_iters", &lr_decay_iters, "Iteration at which the learning rate reaches min_lr (0: train_iters)"}
-          .at_least(0),
-      Field{"lr_decay_samples", &lr_decay_samples,
-            "Samples after which the learning rate reaches min_lr, with train_samples (0: train_samples)"}
-          .at_least(0),
-      Field{"lr_wsd_decay_style", &lr_wsd_decay_style, "Decay at the end of lr_decay_style = WSD"}.one_of(
-          {"linear", "cosine", "exponential", "minus_sqrt"}),
-      Field{"lr_wsd_decay_iters", &lr_wsd_decay_iters,
-            "Iterations of the decay of lr_decay_style = WSD, which ends with lr_decay_iters"}
-          .at_least(0),
-      Field{"lr_wsd_decay_samples", &lr_wsd_decay_samples,
-            "Samples of that decay, with train_samples; it ends with lr_decay_samples"}
-          .at_least(0),
       Field{"weight_decay", &weight_decay,
             "Weight decay of matrices and embeddings; norms and biases: see decay_norms_and_biases"}
-          .at_least(0),
-      Field{"weight_decay_incr_style", &weight_decay_incr_style,
-            "How weight decay changes from start_weight_decay to weight_decay over all iterations"}
-          .one_of({"constant", "linear", "cosine"}),
-      Field{"start_weight_decay", &start_weight_decay,
-            "Weight decay of the first update if weight_decay_incr_style is linear or cosine"}
           .at_least(0),
       Field{"decay_norms_and_biases", &decay_norms_and_biases, "Apply weight decay to norms and biases too"},
       Field{"adam_beta1", &adam_beta1, "Adam's decay rate of the first moment"}.between(0, 1),
@@ -104,6 +77,50 @@ Fields OptimizerConfig::fields() {
           {"eigen", "newton"}),
       Field{"shampoo_grafting", &shampoo_grafting, "Update whose norm Shampoo gives to the update of a block"}.one_of(
           {"adam", "sgd", "none"}),
+  };
+}
+
+Fields OptimizerConfig::fields() {
+  Field tables{"optimizer_groups", &groups,
+               "Parameter groups with their own settings, as [[optimizer.groups]] tables or [{kind = \"norms\", lr = "
+               "1e-3}, ...]; a parameter belongs to the first group whose match and kind fit it"};
+  tables.columns = ParamGroupConfig::columns();
+  const Fields schedule = {
+      Field{"lr_decay_style", &lr_decay_style, "Learning rate decay after warmup"}.one_of(
+          {"constant", "linear", "cosine", "inverse-square-root", "WSD"}),
+      Field{"lr_warmup_iters", &lr_warmup_iters, "Iterations of linear learning rate warmup from lr_warmup_init"}
+          .at_least(0),
+      Field{"lr_warmup_samples", &lr_warmup_samples,
+            "Samples of linear learning rate warmup from lr_warmup_init, with train_samples"}
+          .at_least(0),
+      Field{"lr_warmup_init", &lr_warmup_init, "Learning rate at the start of the warmup"}.at_least(0),
+      Field{"lr_schedule_counter", &lr_schedule_counter,
+            "Counter of the learning rate's schedule: iterations, including the current one, or like Megatron-LM the "
+            "updates made before, so that a warmup from 0 begins with an update of 0"}
+          .one_of({"iterations", "updates"}),
+      Field{"lr_decay_iters", &lr_decay_iters, "Iteration at which the learning rate reaches min_lr (0: train_iters)"}
+          .at_least(0),
+      Field{"lr_decay_samples", &lr_decay_samples,
+            "Samples after which the learning rate reaches min_lr, with train_samples (0: train_samples)"}
+          .at_least(0),
+      Field{"lr_wsd_decay_style", &lr_wsd_decay_style, "Decay at the end of lr_decay_style = WSD"}.one_of(
+          {"linear", "cosine", "exponential", "minus_sqrt"}),
+      Field{"lr_wsd_decay_iters", &lr_wsd_decay_iters,
+            "Iterations of the decay of lr_decay_style = WSD, which ends with lr_decay_iters"}
+          .at_least(0),
+      Field{"lr_wsd_decay_samples", &lr_wsd_decay_samples,
+            "Samples of the decay of lr_decay_style = WSD, with train_samples; it ends with lr_decay_samples"}
+          .at_least(0),
+  };
+  const Fields weight_decay_schedule = {
+      Field{"weight_decay_incr_style", &weight_decay_incr_style,
+            "How weight decay changes from start_weight_decay to weight_decay over all iterations"}
+          .one_of({"constant", "linear", "cosine"}),
+      Field{"start_weight_decay", &start_weight_decay,
+            "Weight decay of the first update if weight_decay_incr_style is linear or cosine"}
+          .at_least(0),
+  };
+  const Fields steps = {
       Field{"qk_clip", &qk_clip,
             "After an update, scale down the query and key projections of heads whose largest attention logit of the "
             "step exceeded qk_clip_threshold (MuonClip, with optimizer = muon)"},
@@ -123,13 +140,17 @@ Fields OptimizerConfig::fields() {
       Field{"clip_grad", &clip_grad, "Clip the global gradient norm to this value (0: no clipping)"}.at_least(0),
       Field{"skip_step_sigma", &skip_step_sigma,
             "Skip steps whose loss or gradient norm is more than this many standard deviations above the mean of the "
-            "last "
-            "skip_step_window steps (0: none)"}
+            "last skip_step_window steps (0: none)"}
           .at_least(0),
       Field{"skip_step_window", &skip_step_window, "Number of previous steps that skip_step_sigma compares with"}
           .at_least(2),
       std::move(tables),
   };
+  Fields fields = OptimizerSettings::fields();
+  insert_fields_after(fields, "min_lr", schedule);
+  insert_fields_after(fields, "weight_decay", weight_decay_schedule);
+  insert_fields_after(fields, "shampoo_grafting", steps);
+  return fields;
 }
 
 namespace {

@@ -2,9 +2,17 @@
 // that is trained for a few hundred steps of a few thousand tokens.
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "witan/base/config/fields.h"
 
 namespace witan {
+
+// Inserts fields after the one with this key.
+void insert_fields_after(Fields& fields, std::string_view key, Fields more);
 
 // How parameters are updated: those of a group, or those that no group takes.
 struct OptimizerSettings {
@@ -40,6 +48,7 @@ struct OptimizerSettings {
   std::string shampoo_root = "eigen";
   std::string shampoo_grafting = "adam";
 
+  Fields fields();
   void validate() const;  // throws ConfigError
 };
 
