@@ -4,8 +4,8 @@
 
 #include "witan/base/numbers/rng.h"
 #include "witan/base/threads/threads.h"
-#include "witan/moe/balance.h"
-#include "witan/moe/moe.h"
+#include "witan/moe/layer/moe.h"
+#include "witan/moe/routers/balance.h"
 #include "witan/nn/embedding.h"
 #include "witan/ops/norm/norm.h"
 #include "witan/ops/pointwise/activation.h"

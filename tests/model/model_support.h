@@ -8,8 +8,8 @@
 #include "support/module.h"
 #include "support/nanogpt_variants.h"
 #include "witan/model/transformer.h"
-#include "witan/moe/balance.h"
-#include "witan/moe/topk.h"
+#include "witan/moe/routers/balance.h"
+#include "witan/moe/routers/router.h"
 #include "witan/ops/pointwise/elementwise.h"
 #include "witan/ops/vocabulary/vocabulary.h"
 

@@ -91,9 +91,8 @@ TEST(MoeConfig, PoolsHoldAnEvenLoad) {
 TEST(MoeConfig, PartsHoldAnEvenLoad) {
   MoeConfig config;
   config.moe_exchange_factor = 0.5;
-  EXPECT_EQ(
-      message_of<ConfigError>([&] { config.validate(1); }),
-      "moe_exchange_factor = 0.5 has no room for an even load: set 1 or more, as 1.5, or 0 for rows as they come");
+  EXPECT_EQ(message_of<ConfigError>([&] { config.validate(1); }),
+            "moe_exchange_factor = 0.5 has no room for an even load: set 1 or more, as 1.5, or 0 for exact counts");
   config.moe_exchange_factor = 1;
   config.validate(1);
   config.moe_token_dispatcher_type = "allgather";
@@ -107,9 +106,10 @@ TEST(MoeConfig, ReplicasNeedRowsThatTravelAndProductsOfTwoStacks) {
   config.moe_replicated_experts = 2;
   config.validate(1);
   config.moe_token_dispatcher_type = "allgather";
-  EXPECT_EQ(message_of<ConfigError>([&] { config.validate(1); }),
-            "moe_replicated_experts = 2 says which ranks rows of hot experts go to, but moe_token_dispatcher_type = "
-            "\"allgather\" sends all tokens to all ranks: set \"alltoall\", or moe_replicated_experts = 0");
+  EXPECT_EQ(
+      message_of<ConfigError>([&] { config.validate(1); }),
+      "moe_replicated_experts = 2 replicates hot experts on ranks with fewer rows, but moe_token_dispatcher_type = "
+      "\"allgather\" sends all tokens to all ranks: set \"alltoall\", or moe_replicated_experts = 0");
   config.moe_token_dispatcher_type = "alltoall";
   config.moe_expert_backend = "block_sparse";
   EXPECT_EQ(message_of<ConfigError>([&] { config.validate(1); }),

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "support/module.h"
-#include "witan/moe/capacity.h"
-#include "witan/moe/moe.h"
+#include "witan/moe/layer/moe.h"
+#include "witan/moe/routers/capacity.h"
 
 namespace witan::testing {
 

@@ -2,8 +2,7 @@
 
 #include "support/message_of.h"
 #include "support/rank.h"
-#include "witan/moe/router.h"
-#include "witan/moe/topk.h"
+#include "witan/moe/routers/router.h"
 
 namespace witan {
 namespace {
@@ -17,7 +16,7 @@ RouterStatistic of_layer(std::string name, Reduce over_micro_batches, std::optio
   return {.name = std::move(name), .over_micro_batches = over_micro_batches, .over_layers = over_layers};
 }
 
-// What each statistic declares is what is done with its values: two micro-batches, two layers.
+// Values of two micro-batches and two layers are reduced as each statistic declares.
 TEST(StepStatistics, AreCombinedAsDeclared) {
   const auto twice = [](std::span<const double> counts) { return 2 * counts[0]; };
   const auto larger = [](std::span<const double> counts) { return std::max(counts[0] - 4, 0.0); };

@@ -23,7 +23,7 @@ using testing::parameter_with_gradient;
 using testing::Rank;
 using testing::values;
 
-// What the original implementations made (tests/golden/optim/make_muon.py), by name and rows.
+// Results of the original implementations (tests/golden/optim/make_muon.py), by name and rows.
 std::map<std::string, std::vector<double>> golden() {
   std::ifstream file(std::filesystem::path(WITAN_SOURCE_DIR) / "tests/golden/optim/muon.tsv");
   std::map<std::string, std::vector<double>> all;
@@ -139,7 +139,7 @@ TEST(Muon, EveryExpertAndGateAndUpAreMatricesOfTheirOwn) {
   }
 }
 
-// Of a parameter of which each of `ranks` tensor-parallel ranks holds a piece: values after three updates, put
+// For a parameter of which each of `ranks` tensor-parallel ranks holds a piece: values after three updates, put
 // together.
 std::vector<double> updated_in_pieces(const char* optimizer, const ParameterSpec& spec, int ranks) {
   std::vector<double> whole(static_cast<size_t>(spec.shape.elements()));
@@ -256,7 +256,7 @@ TEST(Muon, RefusesVectorsByNameBeforeAnythingRuns) {
   EXPECT_EQ(test::message_of<ConfigError>([&] {
               make_optimizer(config, rank.stream, {{norm.get(), 0, 4}});
             }),
-            "optimizer = muon: norm.weight [4] is no matrix; give its parameter group optimizer = \"adam\"");
+            "optimizer = muon: norm.weight [4] is not a matrix; give its parameter group optimizer = \"adam\"");
 }
 
 TEST(Muon, KeepsOneMomentumAndNorMuonAMomentOfEachRow) {

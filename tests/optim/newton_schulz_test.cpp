@@ -156,7 +156,7 @@ TEST(NewtonSchulz, StepsOnGramMatricesAreThoseOnTheMatrix) {
       }
 }
 
-// Of the MoE reference's experts: products in halves on tiles of 128, in two runs of 2 and 3 steps; sums in units of
+// For the MoE reference's experts: products in halves on tiles of 128, in two runs of 2 and 3 steps; sums in units of
 // 512 cubed: 2 of X X^T (7 each) and 14 of small matrices (2 each), ten tiles of 16, and 2 of Q X (7 each).
 TEST(NewtonSchulz, IteratesOnGramMatricesWhereThatTakesFewerOperations) {
   const NewtonSchulz quintic = NewtonSchulz::of("quintic", 5);

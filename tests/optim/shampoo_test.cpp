@@ -1,5 +1,4 @@
 // Against Distributed Shampoo itself (tests/golden/optim/make_shampoo.py), and what it says of itself.
-#include "witan/optim/shampoo.h"
 
 #include "optim/preconditioned_support.h"
 #include "support/message_of.h"

@@ -1,5 +1,4 @@
 // Against SOAP itself (tests/golden/optim/make_soap.py), and what it keeps.
-#include "witan/optim/soap.h"
 
 #include <algorithm>
 #include <cmath>

@@ -9,7 +9,7 @@
 #include <map>
 
 #include "support/thread_world.h"
-#include "witan/moe/moe.h"
+#include "witan/moe/layer/moe.h"
 #include "witan/optim/optimizer.h"
 #include "witan/parallel/mesh_shorthand.h"
 #include "witan/parallel/sharding/grad_buckets.h"

@@ -10,7 +10,7 @@
 #include "witan/model/config.h"
 #include "witan/model/recompute_modules.h"
 #include "witan/model/unit.h"
-#include "witan/moe/moe.h"
+#include "witan/moe/layer/moe.h"
 #include "witan/nn/mixer/token_mixer.h"
 
 namespace witan {

@@ -7,7 +7,7 @@
 #include "witan/base/numbers/torch_random.h"
 #include "witan/model/freeze.h"
 #include "witan/model/recompute_modules.h"
-#include "witan/moe/experts.h"
+#include "witan/moe/layer/experts.h"
 #include "witan/nn/lora.h"
 
 namespace witan {

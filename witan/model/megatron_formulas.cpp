@@ -4,8 +4,7 @@
 
 #include "witan/model/counts.h"
 #include "witan/model/mtp.h"
-#include "witan/moe/experts.h"
-#include "witan/moe/shared_experts.h"
+#include "witan/moe/layer/experts.h"
 
 namespace witan {
 namespace {

@@ -19,7 +19,7 @@ BalanceLoss::Over balanced_over(const std::string& type) {
   return type == "seq_aux_loss" ? BalanceLoss::Over::sequence : BalanceLoss::Over::micro_batch;
 }
 
-// The losses, alone and together in any order, and what is none.
+// All combinations of the losses in any order, and the values without a loss.
 std::vector<std::string> load_balancing_types() {
   const std::array<std::string, 3> losses = {"aux_loss", "seq_aux_loss", "global_aux_loss"};
   std::vector<std::string> types(losses.begin(), losses.end());
@@ -91,18 +91,17 @@ Fields MoeConfig::fields() {
             "FFN hidden size of each expert; 0: ffn_hidden_size, which dense layers have"}
           .between(0, 1 << 30),
       Field{"moe_router_topk", &moe_router_topk, "Number of experts per token"}.at_least(1),
-      Field{"moe_router_score_function", &moe_router_score_function,
-            "How logits of the router become scores of experts"}
+      Field{"moe_router_score_function", &moe_router_score_function, "How the router's logits become scores of experts"}
           .one_of({"softmax", "sigmoid", "sqrtsoftplus"}),
       Field{"moe_router_pre_softmax", &moe_router_pre_softmax, "Apply the softmax over all experts before top-k"},
       Field{"moe_router_norm_topk_prob", &moe_router_norm_topk_prob,
-            "Divide the weights of a token's experts by their sum; auto: but for softmax scores before top-k"}
+            "Divide the weights of a token's experts by their sum; auto: unless scores are a softmax before top-k"}
           .one_of({"auto", "true", "false"}),
       Field{"moe_router_topk_scaling_factor", &moe_router_topk_scaling_factor,
-            "What multiplies the weights of a token's experts"},
+            "Factor by which the weights of a token's experts are multiplied"},
       Field{"moe_router_add_bias", &moe_router_add_bias, "Add a learned bias to the logits of the router"},
       Field{"moe_input_jitter_eps", &moe_input_jitter_eps,
-            "Multiply what the router reads by noise from 1 - eps to 1 + eps in training (0: none)"}
+            "Multiply the router's input by noise from 1 - eps to 1 + eps in training (0: none)"}
           .at_least(0),
       Field{"moe_router_selection", &moe_router_selection,
             "How experts are chosen: by the highest scores, forced (evenly at random, or askew), by the token's id, "
@@ -117,22 +116,23 @@ Fields MoeConfig::fields() {
             "moe_router_topk where that is less)"}
           .at_least(0),
       Field{"moe_router_sinkhorn_iterations", &moe_router_sinkhorn_iterations,
-            "Most iterations of Sinkhorn's algorithm"}
+            "Maximum number of iterations of Sinkhorn's algorithm"}
           .between(1, 10000),
       Field{"moe_router_sinkhorn_tolerance", &moe_router_sinkhorn_tolerance,
             "Mean change of the experts' factors at which Sinkhorn's algorithm ends"}
           .at_least(0),
       Field{"moe_router_num_groups", &moe_router_num_groups,
-            "Groups of neighbouring experts, of which a token's experts come from a few (0: no groups)"}
+            "Groups of consecutive experts; a token's experts come from moe_router_group_topk of them (0: no groups)"}
           .at_least(0),
-      Field{"moe_router_group_topk", &moe_router_group_topk, "Groups that a token's experts come from"}.at_least(0),
+      Field{"moe_router_group_topk", &moe_router_group_topk, "Number of groups from which a token's experts come"}
+          .at_least(0),
       Field{"moe_router_group_score_topk", &moe_router_group_score_topk,
-            "Best scores of a group whose sum is the group's (0: moe_router_topk / moe_router_group_topk)"}
+            "How many of a group's best scores sum to its score (0: moe_router_topk / moe_router_group_topk)"}
           .at_least(0),
       Field{"moe_router_enable_expert_bias", &moe_router_enable_expert_bias,
             "Choose experts by score plus a bias, which each step moves towards an even load; needs sigmoid or "
             "sqrtsoftplus scores"},
-      Field{"moe_router_bias_update_rate", &moe_router_bias_update_rate, "How far a step moves a bias of an expert"}
+      Field{"moe_router_bias_update_rate", &moe_router_bias_update_rate, "How far a step moves an expert's bias"}
           .at_least(0),
       Field{
           "moe_router_load_balancing_type", &moe_router_load_balancing_type,
@@ -140,7 +140,7 @@ Fields MoeConfig::fields() {
           "quantiles of the logits, or none"}
           .one_of(load_balancing_types()),
       Field{"moe_aux_loss_coeff", &moe_aux_loss_coeff,
-            "Coefficient of the load-balancing loss; of several losses theirs, with commas between them"}
+            "Coefficient of the load-balancing loss; for several losses one each, with commas between them"}
           .at_least(0),
       Field{
           "moe_global_load", &moe_global_load,
@@ -169,31 +169,30 @@ Fields MoeConfig::fields() {
           "projections)"}
           .between(0, 1 << 20),
       Field{"moe_token_dispatcher_type", &moe_token_dispatcher_type,
-            "How tokens get to the ranks of their experts: each to its own, or all to all ranks"}
+            "How tokens travel to experts: each to the ranks of its experts, or all tokens to all ranks"}
           .one_of({"alltoall", "allgather"}),
-      Field{"moe_pool_factor", &moe_pool_factor,
-            "Rows that a rank's experts have room for, relative to an even load; more make a step run again in waves "
-            "(0: room for the worst case)"}
+      Field{
+          "moe_pool_factor", &moe_pool_factor,
+          "Rows for which a rank's experts have receive buffers, relative to a balanced load; steps that need more are "
+          "rerun in several passes (0: room for the worst case)"}
           .at_least(0),
       Field{"moe_exchange_factor", &moe_exchange_factor,
-            "Rows that a rank sends each other rank where they do not reach each other's memory, relative to an even "
-            "load, whatever there are, so that the host need not know; more make a step run again (0: as many as there "
-            "are)"}
+            "Fixed send capacity per pair of ranks that do not reach each other's memory, relative to a balanced load; "
+            "steps that overflow are rerun (0: exact counts, read by the host)"}
           .at_least(0),
-      Field{
-          "moe_replicated_experts", &moe_replicated_experts,
-          "Experts of other ranks that a rank may compute beside its own in a layer and micro-batch, copied from ranks "
-          "with more rows than others (0: none)"}
+      Field{"moe_replicated_experts", &moe_replicated_experts,
+            "Experts that a rank may copy from ranks with more rows and compute beside its own, in each layer and "
+            "micro-batch (0: none)"}
           .between(0, 1024),
       Field{"moe_shared_expert_intermediate_size", &moe_shared_expert_intermediate_size,
-            "FFN hidden size of the shared expert, which every token passes besides its routed experts (0: none)"}
+            "FFN hidden size of the shared expert, which processes every token beside its routed experts (0: none)"}
           .at_least(0),
       Field{"moe_shared_expert_gate", &moe_shared_expert_gate,
             "Multiply the shared expert's output by a sigmoid of a projection of each token"},
       Field{"moe_shared_expert_overlap", &moe_shared_expert_overlap,
             "Compute the shared expert while tokens travel to the ranks of their experts"},
       Field{"moe_per_layer_logging", &moe_per_layer_logging,
-            "Write what routers record of each layer to the metrics at every step, and to TensorBoard under "
+            "Write each layer's router statistics to the metrics at every step, and to TensorBoard under "
             "Megatron-LM's names"},
   };
 }
@@ -214,9 +213,9 @@ void validate_weights(const MoeConfig& moe) {
                        "chosen sums to 1 by itself");
   require<ConfigError>(std::isfinite(moe.moe_router_topk_scaling_factor) && moe.moe_router_topk_scaling_factor > 0,
                        "moe_router_topk_scaling_factor = ", moe.moe_router_topk_scaling_factor,
-                       " must be above 0: experts of weight 0 would not be heard, nor learn");
+                       " must be above 0: with weight 0 experts have no effect and learn nothing");
   require<ConfigError>(moe.moe_input_jitter_eps < 1, "moe_input_jitter_eps = ", moe.moe_input_jitter_eps,
-                       " must be below 1: noise must not turn an input around");
+                       " must be below 1: noise must not change the sign of an input");
 }
 
 void validate_groups(const MoeConfig& moe) {
@@ -240,7 +239,7 @@ void validate_groups(const MoeConfig& moe) {
                        size, " experts of a group");
 }
 
-// Where one expert is among those of every token.
+// The imbalance at which every token visits one and the same expert.
 double most_imbalance(const MoeConfig& moe) {
   return static_cast<double>(moe.num_experts) / static_cast<double>(moe.moe_router_topk);
 }
@@ -316,14 +315,14 @@ void MoeConfig::validate(int64_t num_layers) const {
                        moe_token_dispatcher_type, "\" gathers all tokens: set \"alltoall\", or moe_pool_factor = 0");
   require<ConfigError>(moe_exchange_factor == 0 || moe_exchange_factor >= 1,
                        "moe_exchange_factor = ", moe_exchange_factor,
-                       " has no room for an even load: set 1 or more, as 1.5, or 0 for rows as they come");
+                       " has no room for an even load: set 1 or more, as 1.5, or 0 for exact counts");
   require<ConfigError>(moe_exchange_factor == 0 || moe_token_dispatcher_type == "alltoall",
                        "moe_exchange_factor bounds what a rank sends to another, but moe_token_dispatcher_type = \"",
                        moe_token_dispatcher_type,
                        "\" gathers all tokens: set \"alltoall\", or moe_exchange_factor = 0");
   require<ConfigError>(moe_replicated_experts == 0 || moe_token_dispatcher_type == "alltoall",
                        "moe_replicated_experts = ", moe_replicated_experts,
-                       " says which ranks rows of hot experts go to, but moe_token_dispatcher_type = \"",
+                       " replicates hot experts on ranks with fewer rows, but moe_token_dispatcher_type = \"",
                        moe_token_dispatcher_type,
                        "\" sends all tokens to all ranks: set \"alltoall\", or moe_replicated_experts = 0");
   require<ConfigError>(moe_replicated_experts == 0 || moe_expert_backend != "block_sparse",
@@ -342,7 +341,7 @@ kernels::Scoring MoeConfig::scoring() const {
   const bool normalised = moe_router_norm_topk_prob != "false";
   if (moe_router_score_function == "sigmoid") return {Scores::sigmoid, normalised, scaling};
   if (moe_router_score_function == "sqrtsoftplus") return {Scores::sqrtsoftplus, normalised, scaling};
-  // Probabilities of all experts, divided by the sum of the chosen ones', are a softmax over the chosen logits.
+  // A softmax over all experts, divided by the sum over the chosen ones, is a softmax over the chosen logits.
   const bool before = moe_router_pre_softmax && moe_router_norm_topk_prob != "true";
   return {before ? Scores::softmax : Scores::softmax_of_chosen, true, scaling};
 }

@@ -17,7 +17,7 @@ double reduce(RouterStatistic::Reduce how, std::span<const double> values) {
   return how == RouterStatistic::Reduce::mean ? result / static_cast<double>(values.size()) : result;
 }
 
-// [micro-batches][layers] -> the value of each element of a layer over all micro-batches
+// [micro-batches][layers] -> the value of each of a layer's elements over all micro-batches
 using PerMicroBatch = std::vector<std::vector<std::vector<double>>>;
 std::vector<std::vector<double>> over_micro_batches(RouterStatistic::Reduce how, const PerMicroBatch& values) {
   std::vector<std::vector<double>> layers(values.front().size());

@@ -13,8 +13,8 @@
 
 namespace witan {
 
-// Declares a statistic. Its value tells of all tokens of a micro-batch: where tensor- or context-parallel ranks each
-// hold some of them, whoever computes it has combined the ranks' values, and they all have the same.
+// Declares a statistic. Its value covers all tokens of a micro-batch: if tensor- or context-parallel ranks each hold
+// some of them, the module that computes it has combined the ranks' values, and all ranks have the same.
 struct RouterStatistic {
   enum class Shape : uint8_t { layer, expert };  // a value of each MoE layer, or one of each of its experts
   enum class Reduce : uint8_t { mean, sum, max };
@@ -28,16 +28,16 @@ struct RouterStatistic {
   std::string name;  // key in metrics.jsonl
   Shape shape = Shape::layer;
   Reduce over_micro_batches = Reduce::mean;
-  std::optional<Reduce> over_layers = Reduce::mean;  // none: the model as a whole has no value
+  std::optional<Reduce> over_layers = Reduce::mean;  // none: there is no value for the whole model
   bool whole_numbers = false;
   std::string tag = {};                         // in TensorBoard and Megatron-LM's log; empty: the name
-  std::optional<double> loss_coefficient = {};  // of a loss: its weight in the step's
+  std::optional<double> loss_coefficient = {};  // of a loss: its weight in the step's loss
   std::optional<Derived> derived = {};
 
   const std::string& display_tag() const { return tag.empty() ? name : tag; }
 };
 
-// What a router found in a micro-batch: losses, which have gradients, and other statistics.
+// A router's values for a micro-batch: losses, which have gradients, and other statistics.
 struct RouterRecord {
   struct Loss {
     std::string name;
@@ -51,17 +51,17 @@ struct RouterRecord {
   std::vector<Other> others;
 
   bool empty() const { return losses.empty() && others.empty(); }
-  const Var& loss(std::string_view name) const;  // these two throw ShapeError where there is none
-  Tensor value(std::string_view name) const;     // of a loss too
+  const Var& loss(std::string_view name) const;  // throws ShapeError if there is none, as value() does
+  Tensor value(std::string_view name) const;     // of a loss or another statistic
 
-  // For what hands on lists of values (full recompute): a record of the declared names without values, the values of
-  // this one in the order of those names, and the same names with such values.
+  // For full recomputation, which passes lists of values: a record of the declared names without values; this record's
+  // values in the order of those names; those names with such values.
   static RouterRecord named(const std::vector<RouterStatistic>& declared);
   std::vector<Var> values(Tape& tape, const RouterRecord& names) const;
   RouterRecord with(std::span<const Var> values) const;
 };
 
-// The values of a layer and a micro-batch that are not derived, one after the other in the order of declaration.
+// Packs the values of a layer and a micro-batch that are not derived, in the order of declaration.
 class StatisticsLayout {
  public:
   StatisticsLayout(std::vector<RouterStatistic> declared, int64_t experts);
@@ -69,9 +69,9 @@ class StatisticsLayout {
   const std::vector<RouterStatistic>& declared() const { return declared_; }
   int64_t experts() const { return experts_; }
   int64_t values() const { return values_; }
-  // Throws ShapeError where the record lacks a declared statistic, or holds one of another size or undeclared.
+  // Throws ShapeError if the record lacks a declared statistic, or has an undeclared one or one of another size.
   std::vector<Tensor> pack(const RouterRecord& record) const;
-  // Of a declared one, which is not derived, in packed values.
+  // The packed values of a declared statistic that is not derived.
   std::span<const double> find(std::string_view name, std::span<const double> packed) const;
 
  private:
@@ -92,14 +92,14 @@ class StepStatistics {
 
   StepStatistics() = default;
   explicit StepStatistics(std::vector<Value> values) : values_(std::move(values)) {}
-  // Of packed values [micro-batches][MoE layers], which are combined in this order: the same bits in every layout.
+  // Combines packed values [micro-batches][MoE layers] in this order, so that every layout gets the same bits.
   StepStatistics(const StatisticsLayout& layout, const std::vector<std::vector<std::vector<double>>>& packed);
 
   const std::vector<Value>& values() const { return values_; }
   bool empty() const { return values_.empty(); }
-  const Value* find(std::string_view name) const;                         // null: there is none
-  std::optional<double> model(std::string_view name) const;               // none where that is so, too
-  std::vector<std::vector<int64_t>> counts(std::string_view name) const;  // of each expert; empty where there is none
+  const Value* find(std::string_view name) const;                         // null if there is none
+  std::optional<double> model(std::string_view name) const;               // nothing if there is none
+  std::vector<std::vector<int64_t>> counts(std::string_view name) const;  // [layers][E]; empty if there is none
 
  private:
   std::vector<Value> values_;

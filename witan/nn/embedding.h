@@ -27,6 +27,8 @@ class Embedding : public Module {
   // With the same weight (tied head), divided by entries: x [.., D] as to_sharded_layer() gives it -> [.., n]
   Var logits(Tape& tape, const Var& x);
 
+  std::string_view cost_part() const override { return "embedding"; }
+
  private:
   ops::VocabularyPart part_;
   Parameter& weight_;

@@ -44,6 +44,8 @@ class Mlp : public Module {
   Var summands(Tape& tape, const Var& x, bool rematerialise, const Randomness& randomness = {});
   Var total(Tape& tape, Var y) { return second_.total(tape, std::move(y)); }
 
+  std::string_view cost_part() const override { return "mlp"; }
+
  private:
   Var inner(Tape& tape, const Var& x, bool rematerialise, const Randomness& randomness);  // what the second map reads
 

@@ -6,11 +6,11 @@
 namespace witan {
 
 class ActivationAccess;  // model/activation_statistics.h
-class ExpertPools;       // moe/expert_pools.h
-class GlobalLoad;        // moe/global_load.h
+class ExpertPools;       // moe/dispatchers/expert_pools.h
+class GlobalLoad;        // moe/routers/balance.h
 class Stream;
 class UnitAccess;    // model/unit.h
-struct RouteAccess;  // moe/routes.h
+struct RouteAccess;  // moe/routers/router.h
 
 // A service that is null leaves a module with what it was given before, at first nothing.
 struct ModelServices {

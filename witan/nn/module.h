@@ -166,6 +166,9 @@ class Module {
   // This module, then its children, depth first.
   void visit(const std::function<void(Module&)>& visitor);
 
+  // The part of the model that this module's costs are charged to (model/parts.h); empty: that of the module around it.
+  virtual std::string_view cost_part() const { return {}; }
+
   // Takes what a module needs of the services of whoever runs the model. This one hands them to its children.
   virtual void attach(const ModelServices& services);
 

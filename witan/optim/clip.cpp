@@ -9,7 +9,7 @@
 namespace witan {
 namespace {
 
-// Elements of what is summed apart: an expert, or all that a rank may hold.
+// Elements that are cut into chunks together: an expert's, or the largest local part of any rank.
 int64_t piece_of(const Parameter& parameter) {
   const Shape& local = parameter.shape();
   if (!parameter.spec().expert) return parameter.most_elements();
@@ -26,7 +26,8 @@ int64_t chunks_before(const Parameter& parameter, int64_t element) {
 void add_square_sums(std::vector<kernels::SquareSumsItem>& items, const Parameter& parameter, const Tensor& tensor,
                      int64_t first, int64_t first_row) {
   const int64_t piece = piece_of(parameter);
-  for (int64_t done = 0, at = first; done < tensor.elements();) {  // what is left of a piece, whole ones, a beginning
+  for (int64_t done = 0, at = first;
+       done < tensor.elements();) {  // the rest of a piece, whole pieces, the start of one
     const int64_t begun = at % piece, left = tensor.elements() - done, whole = begun == 0 ? left / piece : 0;
     const Shape shape = whole > 0 ? Shape{whole, piece} : Shape{1, std::min(piece - begun, left)};
     items.push_back({tensor.narrow(0, done, shape.elements()).reshape(shape), first_row});

@@ -1,6 +1,8 @@
-// Base class of optimizers of one parameter group: shards with their masters and state, and how checkpoints see them.
+// Base class of the optimizers of one parameter group. It holds the shards with their masters and state, and shows them
+// to checkpoints.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,7 +23,7 @@ class GroupOptimizer : public Optimizer {
   }
 
  protected:
-  // A tensor that the traits describe; undefined where there is nothing to keep.
+  // A tensor that the traits describe; undefined if it has no elements.
   struct State {
     std::string prefix;  // "adam.m"
     Tensor tensor;
@@ -30,7 +32,7 @@ class GroupOptimizer : public Optimizer {
   // A shard's tensors, all of them flat.
   struct Shard {
     ParameterShard part;
-    Tensor remainder;          // of values of 16 bits: what their float32 masters have beyond
+    Tensor remainder;          // of 16-bit values: the float32 masters' remaining bits
     std::vector<State> state;  // in the order of the traits
     double weight_decay = 0;
 
@@ -39,20 +41,33 @@ class GroupOptimizer : public Optimizer {
   };
 
   const std::vector<Shard>& shards() const { return shards_; }
-  // Of this update, from 1, as the host knows it: an optimizer that asks makes a step that no graph can replay
+  // The number of this update, from 1 on, on the host: a step that depends on it cannot be replayed as a graph
   // (OptimizerTraits::eager).
   int64_t update_number() const { return update_number_; }
 
-  // The index-th of ParamGroups. State starts as zeros, a tensor for each shard and state of the optimizer's
+  // `index`: the group's, in ParamGroups. State starts as zeros, a tensor for each shard and state of the optimizer's
   // traits. Throws ShapeError for elements that a parameter does not have, and for matrices that a shard cuts.
   GroupOptimizer(const ParamGroup& group, size_t index, Stream& stream, std::vector<ParameterShard> parameter_shards);
 
  private:
-  // `rate`: where step has the group's learning rate.
+  // `rate`: the index of the group's learning rate in `step`.
   virtual void update_shards(Stream& stream, const Tensor& step, int64_t rate) = 0;
 
   std::vector<Shard> shards_;
   int64_t rate_, update_number_ = 0;
 };
+
+// OptimizerTraits::make for a class whose constructor takes `first` before the common arguments.
+template <class Made, auto... first>
+std::unique_ptr<Optimizer> make_group_optimizer(const ParamGroup& group, size_t index, Stream& stream,
+                                                std::vector<ParameterShard> parameter_shards) {
+  return std::make_unique<Made>(first..., group, index, stream, std::move(parameter_shards));
+}
+
+// All optimizers; optimizer_traits() finds them by name.
+extern const OptimizerTraits kAdamWTraits, kSgdTraits, kLionTraits, kAdEMAMixTraits;  // elementwise.cpp
+extern const OptimizerTraits kMuonTraits, kNorMuonTraits;                             // muon.cpp
+extern const OptimizerTraits kShampooTraits;                                          // shampoo.cpp
+extern const OptimizerTraits kSoapTraits;                                             // soap.cpp
 
 }  // namespace witan

@@ -1,5 +1,5 @@
-// The loss scale of float16 models: what losses are multiplied by before the backward, so that small gradients are not
-// rounded to 0, adapted on the device (kernels::adapt_loss_scale) as Megatron-LM's DynamicGradScaler does it.
+// The loss scale of float16 models multiplies losses before the backward, so that small gradients are not rounded to 0.
+// It is adapted on the device (kernels::adapt_loss_scale), like that of Megatron-LM's DynamicGradScaler.
 #pragma once
 
 #include "witan/optim/config.h"
@@ -9,20 +9,20 @@ namespace witan {
 
 class LossScaler {
  public:
-  // The stream must outlive it.
+  // The stream must outlive this object.
   LossScaler(Stream& stream, const OptimizerConfig& config);
 
   // [3] float64, as kernels::scale_losses reads it.
   const Tensor& tensor() const { return values_; }
 
-  // Before clip(): total is that of scaled gradients, and becomes that of the gradients.
+  // Call before clip(). total: of the scaled gradients; becomes that of the gradients.
   void unscale(const Tensor& total);
-  // After clip(), and before anything but an overflow skips the step. The same on every rank, as total is.
+  // Call after clip(), and before anything but an overflow may skip the step. Ranks get the same scale.
   void adapt(const StepState& step);
 
-  // For checkpoints, and to continue from it to the bit. A scale that the configuration gives stays as it says.
+  // For checkpoints; restore() continues to the bit. A scale that the configuration fixes stays fixed.
   struct State {
-    double scale = 0;  // of the next step; 0: there is none
+    double scale = 0;  // of the next step; 0: none is stored
     double growth = 0, hysteresis = 0;
   };
   State read() const;  // waits for the stream

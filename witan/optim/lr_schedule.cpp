@@ -7,7 +7,7 @@
 namespace witan {
 namespace {
 
-// What is left of the way from lr to min_lr when `done` of it, 0 … 1, is behind.
+// The remaining share of the decay from lr to min_lr once the share `done`, 0 … 1, of its time has passed.
 double left_of(const std::string& style, double done) {
   if (style == "linear") return 1 - done;
   if (style == "exponential") return 2 * std::pow(0.5, done) - 1;

@@ -6,7 +6,7 @@
 namespace witan {
 namespace {
 
-// A region of a matrix as columns of another view of it: [runs, distance between them].
+// A region of a matrix as columns of its view [runs, distance between runs].
 struct Strips {
   int64_t runs, distance, first, length;
 };

@@ -12,9 +12,9 @@
 namespace witan {
 namespace {
 
-// Elements of the matrices that are worked on at a time: enough to fill a GPU, few on a CPU, whose caches they fit.
+// Elements of a batch's matrices: enough to fill a GPU, and few enough for the caches of a CPU.
 constexpr int64_t kGpuBatch = int64_t{1} << 26, kCpuBatch = int64_t{1} << 20;
-constexpr double kFlopsPerByte = 150;  // that a GPU computes in the time in which it moves a byte
+constexpr double kFlopsPerByte = 150;  // FLOPs of a GPU in the time of moving a byte
 
 std::vector<OptimizerStateSpec> momentum_state(const OptimizerSettings&) {
   return {{"muon.momentum"}};
@@ -28,18 +28,14 @@ double muon_cost(const OptimizerSettings& settings, int64_t rows, int64_t column
 
 }  // namespace
 
-const OptimizerTraits Muon::kTraits = {
-    .name = "muon",
-    .needs = ShardBy::matrices,
-    .state = momentum_state,
-    .cost = muon_cost,
-    .make = [](const ParamGroup& group, size_t index, Stream& stream,
-               std::vector<ParameterShard> parameter_shards) -> std::unique_ptr<Optimizer> {
-      return std::make_unique<Muon>(Kind::muon, group, index, stream, std::move(parameter_shards));
-    },
-    .of_inner_matrices = true};
+const OptimizerTraits kMuonTraits = {.name = "muon",
+                                     .needs = ShardBy::matrices,
+                                     .state = momentum_state,
+                                     .cost = muon_cost,
+                                     .make = make_group_optimizer<Muon, Muon::Kind::muon>,
+                                     .of_inner_matrices = true};
 
-const OptimizerTraits Muon::kNorMuonTraits = {
+const OptimizerTraits kNorMuonTraits = {
     .name = "normuon",
     .needs = ShardBy::matrices,
     .state =
@@ -49,10 +45,7 @@ const OptimizerTraits Muon::kNorMuonTraits = {
           return state;
         },
     .cost = muon_cost,
-    .make = [](const ParamGroup& group, size_t index, Stream& stream,
-               std::vector<ParameterShard> parameter_shards) -> std::unique_ptr<Optimizer> {
-      return std::make_unique<Muon>(Kind::normuon, group, index, stream, std::move(parameter_shards));
-    },
+    .make = make_group_optimizer<Muon, Muon::Kind::normuon>,
     .of_inner_matrices = true};
 
 double muon_scale(const OptimizerSettings& settings, int64_t rows, int64_t columns) {
@@ -88,7 +81,7 @@ Muon::Form Muon::form_of(Stream& stream, const ParameterShard& part) const {
   const ParameterSpec& spec = part.parameter->spec();
   const int stack = spec.expert ? 1 : 0;
   require<ConfigError>(spec.shape.dims() == stack + 2, "optimizer = ", settings_.optimizer, ": ", spec.name, " ",
-                       spec.shape, " is no matrix; give its parameter group optimizer = \"adam\"");
+                       spec.shape, " is not a matrix; give its parameter group optimizer = \"adam\"");
   Form form;
   form.whole = matrix_size(spec);
   form.piece = matrices_of(*part.parameter, part.first, part.elements).piece;
@@ -106,7 +99,7 @@ Muon::Form Muon::form_of(Stream& stream, const ParameterShard& part) const {
   return form;
 }
 
-// Of `matrices` of a form, how many a batch has at most.
+// The largest batch of `matrices` matrices of a form.
 int64_t Muon::batch_size(Stream& stream, const Form& form, int64_t matrices) {
   const bool on_gpu = stream.plans_for_cuda();
   const int64_t fit = std::max<int64_t>((on_gpu ? kGpuBatch : kCpuBatch) / form.whole.elements(), 1);
@@ -115,9 +108,9 @@ int64_t Muon::batch_size(Stream& stream, const Form& form, int64_t matrices) {
   return kernels::hopper_gram_batch(std::min(form.whole.rows, form.whole.columns), own, fit) * form.ranks();
 }
 
-// In the order of the model, on all ranks that have pieces of the same matrices.
+// Batches follow the order of the model, the same on all ranks that have pieces of the same matrices.
 void Muon::plan_batches(Stream& stream) {
-  std::vector<std::pair<Form, int64_t>> forms;  // and how many matrices have each
+  std::vector<std::pair<Form, int64_t>> forms;  // with the number of matrices of each
   for (const Shard& shard : shards()) {
     const Form form = form_of(stream, shard.part);
     auto known = std::ranges::find(forms, form, &std::pair<Form, int64_t>::first);
@@ -196,8 +189,8 @@ void Muon::update_batch(Stream& stream, Batch& batch, const Tensor& step, int64_
   kernels::muon_update(stream, items, batch.update_table->holding(stream, kernels::muon_table(items)), step, args);
 }
 
-// Every rank has the second moments of the rows that it has pieces of; sums over what others have of them come from
-// there.
+// Every rank keeps the second moments of the rows of which it has pieces, and gets the sums over other ranks' pieces
+// from them.
 void Muon::normalize_rows(Stream& stream, const Batch& batch, const Tensor& orthogonal, const Tensor& step) const {
   const auto& [whole, piece, columns_divided, dtype, pieces] = batch.form;
   const Tensor x = orthogonal.narrow(0, 0, batch.matrices);

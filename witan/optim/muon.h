@@ -1,17 +1,15 @@
 // Muon (Jordan et al., 2024; Liu et al., Muon is Scalable for LLM Training, arXiv 2502.16982) and NorMuon (Li et al.,
-// arXiv 2510.05491), of the matrices inside of a model:
+// arXiv 2510.05491), for a model's inner matrices:
 //
 //   B <- momentum B + G,  U = NewtonSchulz(G + momentum B, or B)          (optim/newton_schulz.h)
 //   NorMuon:  v <- beta2 v + (1 - beta2) mean_k U[r,k]^2,  U <- ||U||_F V / ||V||_F,  V[r] = U[r] / (sqrt(v[r]) + 1e-8)
 //   W <- W - lr (scale U + weight_decay W)
 //
-// A matrix of a model, [out, in], is made orthogonal as a whole: q, k and v each by itself, every expert of a stack,
-// and the gate and up matrices that lie in one parameter each by itself (TensorSplit::blocks), whatever ranks hold of
-// them.
+// Each matrix [out, in] of a model is orthogonalized as a whole, however ranks divide it: q, k and v separately, every
+// expert of a stack, and the gate and up matrices of one parameter separately (TensorSplit::blocks).
 //
-// Matrices of one shape are worked on together, in batches. Where tensor-parallel ranks divide a matrix, all of a
-// batch's pieces are exchanged, so that each of the ranks has its share of the batch as whole matrices, and are
-// exchanged back: an all-to-all each way, and no work twice.
+// Matrices of one shape are processed in batches. If tensor-parallel ranks divide the matrices, an all-to-all gives
+// each rank its share of the batch as whole matrices, and another returns the pieces, so that no work is done twice.
 #pragma once
 
 #include <optional>
@@ -24,9 +22,9 @@
 
 namespace witan {
 
-// What multiplies an orthogonal matrix of so many rows (out) and columns (in), by muon_scale_mode:
-//   moonlight        muon_extra_scale_factor sqrt(max(rows, columns)): with 0.2 about the root mean square of AdamW's
-//                    updates, so that both take the same learning rate (Megatron-LM: spectral)
+// The factor of an orthogonal matrix with these rows (out) and columns (in), by muon_scale_mode:
+//   moonlight        muon_extra_scale_factor sqrt(max(rows, columns)): 0.2 gives about the root mean square of AdamW's
+//                    updates, so that both use the same learning rate (Megatron-LM: spectral)
 //   shape_scaling    sqrt(max(1, rows / columns)), as Jordan's Muon
 //   unit_rms_norm    sqrt(rows / columns), as Bernstein's Scion
 //   none             1
@@ -34,17 +32,16 @@ double muon_scale(const OptimizerSettings& settings, int64_t rows, int64_t colum
 
 class Muon final : public GroupOptimizer {
  public:
-  static const OptimizerTraits kTraits, kNorMuonTraits;
   enum class Kind : uint8_t { muon, normuon };
 
-  // Throws ConfigError for a parameter that is no matrix, or whose rows tensor-parallel ranks divide unevenly.
+  // Throws ConfigError for a parameter that is not a matrix, or whose rows tensor-parallel ranks divide unevenly.
   Muon(Kind kind, const ParamGroup& group, size_t index, Stream& stream, std::vector<ParameterShard> parameter_shards);
 
  private:
-  // How matrices look, and where ranks have pieces of them.
+  // The size and dtype of matrices, and how ranks divide them.
   struct Form {
     MatrixSize whole, piece;
-    bool columns_divided = false;  // else rows are, where pieces are not whole
+    bool columns_divided = false;  // else rows, if pieces are not whole
     DType dtype;
     Group* pieces = nullptr;
 
@@ -54,7 +51,7 @@ class Muon final : public GroupOptimizer {
   // Matrices of a shard, one after the other.
   struct Run {
     size_t shard;
-    int64_t first, matrices;  // of the shard's
+    int64_t first, matrices;  // within the shard
   };
   struct Batch {
     Form form;

@@ -4,21 +4,15 @@
 
 #include <array>
 
-#include "witan/optim/adamw.h"
-#include "witan/optim/ademamix.h"
-#include "witan/optim/lion.h"
-#include "witan/optim/muon.h"
-#include "witan/optim/sgd.h"
-#include "witan/optim/shampoo.h"
-#include "witan/optim/soap.h"
+#include "witan/optim/group_optimizer.h"
 
 namespace witan {
 namespace {
 
-constexpr std::array kAll = {&AdamW::kTraits, &Sgd::kTraits,         &Lion::kTraits,    &AdEMAMix::kTraits,
-                             &Muon::kTraits,  &Muon::kNorMuonTraits, &Shampoo::kTraits, &Soap::kTraits};
+constexpr std::array kAll = {&kAdamWTraits, &kSgdTraits,     &kLionTraits,    &kAdEMAMixTraits,
+                             &kMuonTraits,  &kNorMuonTraits, &kShampooTraits, &kSoapTraits};
 
-// One optimizer for each parameter group, over shards that no two of them share.
+// One optimizer for each parameter group, over disjoint shards.
 class GroupedOptimizer final : public Optimizer {
  public:
   explicit GroupedOptimizer(std::vector<std::unique_ptr<Optimizer>> optimizers) : optimizers_(std::move(optimizers)) {}

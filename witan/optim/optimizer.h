@@ -1,4 +1,4 @@
-// Optimizers update the shards they are handed (by parallel/sharding/shard_plan).
+// Optimizers update the parameter shards that this rank owns (parallel/sharding/shard_plan).
 #pragma once
 
 #include <functional>
@@ -15,24 +15,23 @@ namespace witan {
 
 class Group;
 
-// A shard that this rank updates: elements [first, first + elements) of the flat local part of a
-// parameter. An optimizer of whole matrices (ShardBy::matrices) is given whole parameters, and whole experts of a
-// stack.
+// A shard that this rank updates: elements [first, first + elements) of the flat local part of a parameter. Optimizers
+// of whole matrices (ShardBy::matrices) get whole parameters, and whole experts of a stack.
 struct ParameterShard {
   Parameter* parameter;
   int64_t first, elements;
-  // Of a matrix that tensor-parallel ranks shard (ParameterSpec::tensor_split): the ranks that update its other pieces,
-  // all of which own them in the same order, so that they may communicate over it. Null where the matrix is whole here.
+  // The ranks that update the other pieces of a matrix that tensor-parallel ranks shard (ParameterSpec::tensor_split).
+  // All of them own their pieces in the same order, so that they may communicate. Null if the matrix is whole here.
   Group* pieces = nullptr;
 };
 
 // A piece of optimizer state as checkpoints see it: a part of a global tensor.
 struct OptimizerTensor {
   std::string name;                // "adam.m/layers.0.attention.q_proj.weight"
-  Tensor tensor;                   // flat; of a master: the value itself, which it is rounded to
-  const ParameterSpec& parameter;  // of the global tensor's shape, and held by ranks as it is (ShardState::global)
-  Region region;                   // where the elements of the tensor stand in it
-  Tensor remainder = {};           // of a master: what it has beyond (tensor/split.h)
+  Tensor tensor;                   // flat; for a master, the value to which it is rounded
+  const ParameterSpec& parameter;  // describes the global tensor and how ranks hold it (ShardState::global)
+  Region region;                   // the elements of the tensor in the global tensor
+  Tensor remainder = {};           // for a master, its remaining bits (tensor/split.h)
 };
 
 class Optimizer {
@@ -42,40 +41,39 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // One update of every shard from its parameter's gradient, which must be bound and written. Nothing changes when the
-  // step is skipped.
+  // Updates every shard from its parameter's gradient, which must be bound and written. A skipped step changes nothing.
   virtual void update(Stream& stream, const StepState& step) = 0;
 
-  // Everything but the values that a resumed run needs, in a fixed order: of each shard the float32 master
-  // ("master/NAME", of values of 16 bits alone), then the algorithm's own state.
+  // Visits everything besides the values that a resumed run needs, in a fixed order: for each shard the float32 master
+  // of 16-bit values ("master/NAME"), then the algorithm's state.
   virtual void visit(const std::function<void(const OptimizerTensor&)>& visitor) const = 0;
 
-  // The shards, for who changes weights beside the gradient, with the remainders of their masters (tensor/split.h;
-  // undefined where values are as wide as their sums).
+  // Visits the shards with the remainders of their masters (tensor/split.h; undefined for values without a master), for
+  // changes of weights besides the update.
   virtual void visit_shards(
       const std::function<void(const ParameterShard&, const Tensor& remainder)>& visitor) const = 0;
 };
 
-// What an optimizer of this name is, before there is one: planning and sharding ask.
+// The properties of an optimizer that planning and sharding need before it is made.
 struct OptimizerTraits {
   const char* name;
   ShardBy needs;
-  // The tensors that it keeps of each parameter. State of other shapes than the parameter's needs ShardBy::matrices.
+  // The tensors that it keeps for each parameter. State of other shapes than the parameter's needs ShardBy::matrices.
   std::vector<OptimizerStateSpec> (*state)(const OptimizerSettings& settings);
-  // What updating a matrix takes, in bytes that a float32 update reads and writes: owners are balanced by it.
+  // The cost of updating a matrix, in bytes that a float32 update reads and writes, by which owners are balanced.
   double (*cost)(const OptimizerSettings& settings, int64_t rows, int64_t columns);
   std::unique_ptr<Optimizer> (*make)(const ParamGroup& group, size_t index, Stream& stream,
                                      std::vector<ParameterShard> parameter_shards);
-  // It is meant for matrices and experts alone. Named in [optimizer] it leaves all other kinds of parameters to AdamW
-  // (param_groups.h).
+  // The optimizer is meant for matrices and experts. If [optimizer] names it, AdamW updates all other kinds of
+  // parameters (param_groups.h).
   bool of_inner_matrices = false;
-  // Its calls differ from step to step, as the host decides: steps are not recorded in a CUDA graph.
+  // The host decides each step's calls, so that steps are not recorded in a CUDA graph.
   bool eager = false;
 };
 const OptimizerTraits& optimizer_traits(const std::string& name);  // throws ConfigError
 std::vector<std::string> optimizer_names();
 
-// The one that config.optimizer names, or with parameter groups one for each group that owns something here.
+// The optimizer that config.optimizer names, or with parameter groups one for each group that has shards here.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, Stream& stream,
                                           std::vector<ParameterShard> parameter_shards);
 

@@ -58,12 +58,12 @@ ShardBy shard_by_of(const std::string& optimizer, const std::string& asked) {
   return asked == "matrices" ? ShardBy::matrices : needed;
 }
 
-// Kinds whose matrices are inside of the model; a vector is of none of them.
+// The kinds of inner matrices; vectors are of other kinds.
 bool is_inner(ParameterKind kind) {
   return kind == ParameterKind::matrices || kind == ParameterKind::experts;
 }
 
-// Those of `kinds` (none: any) that are inner, or that are not.
+// The members of `kinds` (none: any) that are inner, or those that are not.
 std::vector<ParameterKind> kinds_that(const std::vector<ParameterKind>& kinds, bool inner) {
   std::vector<ParameterKind> chosen;
   for (int i = 0; i < kParameterKinds; ++i) {
@@ -95,7 +95,7 @@ ParamGroup read_group(const OptimizerConfig& config, const TableKeys& keys, int 
   return group;
 }
 
-// What a group leaves to AdamW that inherits an optimizer of inner matrices.
+// The group of the parameters that a group with an inherited optimizer of inner matrices leaves to AdamW.
 ParamGroup left_to_adam(ParamGroup group) {
   group.kinds = kinds_that(group.kinds, false);
   std::vector<std::string_view> names;
@@ -114,61 +114,12 @@ std::string_view name_of(ShardBy shard_by) {
 }
 
 Fields ParamGroupConfig::fields() {
-  return {
-      Field{"match", &match, "Globs on parameters' names"},
-      Field{"kind", &kind, "Kinds of parameters"},
-      Field{"optimizer", &settings.optimizer, "Optimizer"}.one_of(optimizer_names()),
-      Field{"lr", &settings.lr, "Peak learning rate"}.at_least(0),
-      Field{"min_lr", &settings.min_lr, "Learning rate at the end of the decay"}.at_least(0),
-      Field{"lr_mult", &lr_mult, "Factor of lr and min_lr"}.at_least(0),
-      Field{"weight_decay", &settings.weight_decay, "Weight decay"}.at_least(0),
-      Field{"decay_norms_and_biases", &settings.decay_norms_and_biases, "Apply weight decay to norms and biases too"},
-      Field{"adam_beta1", &settings.adam_beta1, "Adam's decay rate of the first moment"}.between(0, 1),
-      Field{"adam_beta2", &settings.adam_beta2, "Adam's decay rate of the second moment"}.between(0, 1),
-      Field{"adam_eps", &settings.adam_eps, "Epsilon added to Adam's denominator"}.above(0),
-      Field{"exp_avg_dtype", &settings.exp_avg_dtype, "Dtype of Adam's first moment"}.one_of({"float32", "bfloat16"}),
-      Field{"exp_avg_sq_dtype", &settings.exp_avg_sq_dtype, "Dtype of Adam's second moment"}.one_of(
-          {"float32", "bfloat16"}),
-      Field{"sgd_momentum", &settings.sgd_momentum, "Momentum of SGD"}.between(0, 1),
-      Field{"lion_beta1", &settings.lion_beta1, "Lion's share of the momentum in the sign"}.between(0, 1),
-      Field{"lion_beta2", &settings.lion_beta2, "Lion's decay rate of the momentum"}.between(0, 1),
-      Field{"ademamix_beta3", &settings.ademamix_beta3, "AdEMAMix's decay rate of the slow average"}.between(0, 1),
-      Field{"ademamix_alpha", &settings.ademamix_alpha, "AdEMAMix's factor of the slow average"}.at_least(0),
-      Field{"ademamix_warmup_iters", &settings.ademamix_warmup_iters, "Updates in which alpha and beta3 rise"}.at_least(
-          0),
-      Field{"muon_momentum", &settings.muon_momentum, "Momentum of Muon and NorMuon"}.between(0, 1),
-      Field{"muon_nesterov", &settings.muon_nesterov, "Use Nesterov momentum in Muon"},
-      Field{"muon_num_ns_steps", &settings.muon_num_ns_steps, "Newton-Schulz iterations of Muon"}.between(1, 100),
-      Field{"muon_coefficient_type", &settings.muon_coefficient_type, "Coefficients of Muon's iterations"}.one_of(
-          {"quintic", "polar_express", "cubic", "deepseek"}),
-      Field{"muon_scale_mode", &settings.muon_scale_mode, "Scale of Muon's updates"}.one_of(
-          {"moonlight", "shape_scaling", "unit_rms_norm", "none"}),
-      Field{"muon_extra_scale_factor", &settings.muon_extra_scale_factor, "Factor of muon_scale_mode = moonlight"}
-          .above(0),
-      Field{"normuon_beta2", &settings.normuon_beta2, "NorMuon's decay rate of the second moment"}.between(0, 1),
-      Field{"precondition_frequency", &settings.precondition_frequency,
-            "Updates from one making of Shampoo's or SOAP's preconditioners to the next"}
-          .at_least(1),
-      Field{"start_preconditioning_step", &settings.start_preconditioning_step,
-            "Update at which Shampoo makes preconditioners first (0: precondition_frequency)"}
-          .at_least(0),
-      Field{"max_preconditioner_dim", &settings.max_preconditioner_dim,
-            "Most rows and columns of a block of Shampoo; SOAP leaves longer dims alone"}
-          .at_least(1),
-      Field{"shampoo_beta", &settings.shampoo_beta,
-            "Decay rate of Shampoo's and SOAP's factors (1, of Shampoo: their sum)"}
-          .between(0, 1),
-      Field{"shampoo_eps", &settings.shampoo_eps, "Epsilon added to Shampoo's factors before their roots"}.above(0),
-      Field{"shampoo_exponent", &settings.shampoo_exponent,
-            "Shampoo's factors are raised to minus this (0: 1/4 of a matrix, 1/2 of a vector)"}
-          .at_least(0),
-      Field{"shampoo_root", &settings.shampoo_root, "How Shampoo finds roots: eigen on the CPU, or newton"}.one_of(
-          {"eigen", "newton"}),
-      Field{"shampoo_grafting", &settings.shampoo_grafting, "Whose norm Shampoo's updates of a block get"}.one_of(
-          {"adam", "sgd", "none"}),
-      Field{"shard_by", &shard_by, "Unit of sharding over ranks: elements or whole matrices"}.one_of(
-          {"elements", "matrices"}),
-  };
+  Fields fields = {Field{"match", &match, "Globs on parameters' names"}, Field{"kind", &kind, "Kinds of parameters"}};
+  for (Field& setting : settings.fields()) fields.push_back(std::move(setting));
+  insert_fields_after(fields, "min_lr", {Field{"lr_mult", &lr_mult, "Factor of lr and min_lr"}.at_least(0)});
+  fields.push_back(Field{"shard_by", &shard_by, "Unit of sharding over ranks: elements or whole matrices"}.one_of(
+      {"elements", "matrices"}));
+  return fields;
 }
 
 Fields ParamGroupConfig::columns() {

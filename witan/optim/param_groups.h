@@ -1,11 +1,11 @@
-// Parameter groups: several optimizers, or several settings of one, in a model.
+// Parameter groups: several optimizers, or several settings of one, for a model.
 //
 // [optimizer] updates all parameters. Tables [[optimizer.groups]] select parameters by name or kind and override
 // settings for them; what a table does not set it inherits from [optimizer].
 //
-// An optimizer of inner matrices (OptimizerTraits::of_inner_matrices) that [optimizer] names, for itself or for tables
-// that inherit it, updates matrices and experts; AdamW updates the other kinds, with the same settings, as a group of
-// its own. A table that names such an optimizer itself gives it all that it selects.
+// If [optimizer] names an optimizer of inner matrices (OptimizerTraits::of_inner_matrices), it updates the matrices and
+// experts, also those of tables that inherit it; AdamW updates the other kinds, with the same settings, as a separate
+// group. If a table names such an optimizer itself, the optimizer updates all parameters that the table selects.
 #pragma once
 
 #include <string>
@@ -16,10 +16,10 @@
 
 namespace witan {
 
-// How the data-parallel ranks that share an optimizer's work divide it (parallel/sharding/shard_plan.h).
+// How data-parallel ranks divide an optimizer's work (parallel/sharding/shard_plan.h).
 enum class ShardBy : uint8_t {
   elements,  // evenly, anywhere between two chunks of elements
-  matrices,  // by whole matrices, each of which one rank updates; an expert is a matrix, a vector is one too
+  matrices,  // by whole matrices, each updated by one rank; experts and vectors count as matrices
 };
 std::string_view name_of(ShardBy shard_by);
 
@@ -32,17 +32,17 @@ struct ParamGroupConfig {
   OptimizerSettings settings;
 
   Fields fields();
-  // The same for what only asks for names, types and limits.
+  // The fields of a default table, for callers that need only names, types and limits.
   static Fields columns();
 };
 
 struct ParamGroup {
-  std::string label;                 // "kind = norms, match = *.weight"; of [optimizer] itself "all others"
+  std::string label;                 // "kind = norms, match = *.weight"; "all others" for [optimizer] itself
   std::vector<std::string> match;    // globs, of which one fits; none: any
   std::vector<ParameterKind> kinds;  // none: any
-  OptimizerSettings settings;        // with what it inherits
+  OptimizerSettings settings;        // inherited ones included
   ShardBy shard_by = ShardBy::elements;
-  int table = 0;  // of [[optimizer.groups]], from 1 on; 0: of [optimizer]
+  int table = 0;  // number among [[optimizer.groups]], from 1 on; 0: [optimizer]
 
   bool takes(const ParameterSpec& spec) const;
   double weight_decay(const ParameterSpec& spec) const {
@@ -52,20 +52,20 @@ struct ParamGroup {
 
 class ParamGroups {
  public:
-  // Throws ConfigError, which names the group, for settings that do not go together.
+  // Throws ConfigError, which names the group, for conflicting settings.
   explicit ParamGroups(const OptimizerConfig& given);
 
-  // The first is [optimizer] itself, which takes what no other does; then the groups in their order, last of them what
-  // [optimizer] leaves to AdamW.
+  // The first is [optimizer] itself, which takes all parameters that no other group takes; then the tables in their
+  // order; last the parameters that [optimizer] leaves to AdamW.
   const std::vector<ParamGroup>& all() const { return groups_; }
   size_t size() const { return groups_.size(); }
   // The index of the group that takes the parameter.
   size_t index_of(const ParameterSpec& spec) const;
   const ParamGroup& of(const ParameterSpec& spec) const { return groups_[index_of(spec)]; }
 
-  // Of every group at this position of the schedule (lr_schedule.h).
+  // Every group's learning rate at this position of the schedule (lr_schedule.h).
   std::vector<double> learning_rates(int64_t length, int64_t position) const;
-  // What every group's weight decay is multiplied by there.
+  // The factor of every group's weight decay at this position.
   double weight_decay_share(int64_t length, int64_t position) const;
 
  private:

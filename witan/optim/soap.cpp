@@ -1,15 +1,31 @@
-#include "witan/optim/soap.h"
+// SOAP (Vyas et al., SOAP: Improving and Stabilizing Shampoo using Adam, arXiv 2409.11321), with the order of
+// operations of nikhilvyas/SOAP: Adam in the eigenbases of Shampoo's factors. Of a matrix [R, C]:
+//
+//   M = b1 M + (1 - b1) G           rotated: g = Q_L G Q_R^T, m = Q_L M Q_R^T, whose rows are the basis vectors
+//   v = b2 v + (1 - b2) g^2         N = Q_L^T (m^ / (sqrt(v^) + adam_eps)) Q_R
+//   W = (W - lr N) (1 - lr weight_decay)
+//   L = b L + (1 - b) G G^T,  R = b R + (1 - b) G^T G  (b = shampoo_beta); every precondition_frequency updates the
+//   bases take a step of power iteration with them, by QR (kernels/optimizer/soap.h)
+//
+// The first update makes the bases from its gradient and changes nothing else; bias corrections count from the second.
+// Vectors, and dims above max_preconditioner_dim, have no factors and are not rotated.
+//
+// v is relative to the bases: like the factors, it is state of the whole matrix. If tensor-parallel ranks divide a
+// matrix, each gathers G and M, computes the whole matrix, and takes its piece of N.
+
+#include "witan/kernels/optimizer/soap.h"
 
 #include "witan/kernels/gemm/gemm.h"
 #include "witan/kernels/optimizer/shampoo.h"
-#include "witan/kernels/optimizer/soap.h"
+#include "witan/optim/group_optimizer.h"
+#include "witan/optim/matrix_pieces.h"
 
 namespace witan {
 namespace {
 
 using kernels::Transpose;
 
-constexpr size_t kMean = 0, kSquares = 1, kFactors = 2, kBases = 3;  // in Shard::state
+constexpr size_t kMean = 0, kSquares = 1, kSoapFactors = 2, kBases = 3;  // in Shard::state
 
 // Which sides of a matrix are rotated, and the elements of their square matrices, left before right.
 struct Sides {
@@ -19,7 +35,7 @@ struct Sides {
     if (matrix && columns <= settings.max_preconditioner_dim) right = columns * columns;
   }
   int64_t elements() const { return left + right; }
-  // Of flat state the square matrix of a side; undefined where it has none.
+  // The square matrix of a side in flat state; undefined if the side has none.
   Tensor left_of(const Tensor& flat, int64_t rows) const {
     return left > 0 ? flat.narrow(0, 0, left).reshape({rows, rows}) : Tensor();
   }
@@ -30,7 +46,7 @@ struct Sides {
   int64_t left = 0, right = 0;
 };
 
-std::vector<OptimizerStateSpec> kept(const OptimizerSettings&) {
+std::vector<OptimizerStateSpec> soap_state(const OptimizerSettings&) {
   using Shape = OptimizerStateSpec::Shape;
   const auto all = [](const OptimizerSettings&, int64_t rows, int64_t columns) { return rows * columns; };
   const auto sides = [](const OptimizerSettings& of, int64_t rows, int64_t columns) {
@@ -42,7 +58,7 @@ std::vector<OptimizerStateSpec> kept(const OptimizerSettings&) {
           {"soap.bases", Shape::matrices, {}, sides}};
 }
 
-// As Shampoo's, with six products of a side and the gradient, and QR.
+// Like Shampoo's cost, with six products of a side and the gradient, and QR.
 double soap_cost(const OptimizerSettings& settings, int64_t rows, int64_t columns) {
   const Sides sides(settings, rows, columns);
   const double elements = static_cast<double>(rows) * static_cast<double>(columns);
@@ -53,18 +69,18 @@ double soap_cost(const OptimizerSettings& settings, int64_t rows, int64_t column
   return 60 * elements + (of_side(sides.left, rows) + of_side(sides.right, columns)) / 5;
 }
 
-}  // namespace
+class Soap final : public GroupOptimizer {
+ public:
+  Soap(const ParamGroup& group, size_t index, Stream& stream, std::vector<ParameterShard> parameter_shards);
 
-const OptimizerTraits Soap::kTraits = {
-    .name = "soap",
-    .needs = ShardBy::matrices,
-    .state = kept,
-    .cost = soap_cost,
-    .make = [](const ParamGroup& group, size_t index, Stream& stream,
-               std::vector<ParameterShard> parameter_shards) -> std::unique_ptr<Optimizer> {
-      return std::make_unique<Soap>(group, index, stream, std::move(parameter_shards));
-    },
-    .eager = true};
+ private:
+  void update_shards(Stream& stream, const Tensor& step, int64_t rate) override;
+  void update_shard(Stream& stream, const Shard& shard, const Tensor& step, int64_t rate) const;
+  // x [R, C] rotated into the bases or, with `back`, out of them; x itself if the matrix has none.
+  Tensor rotated(Stream& stream, const Tensor& x, const Tensor& left, const Tensor& right, bool back) const;
+
+  OptimizerSettings settings_;
+};
 
 Soap::Soap(const ParamGroup& group, size_t index, Stream& stream, std::vector<ParameterShard> parameter_shards)
     : GroupOptimizer(group, index, stream, std::move(parameter_shards)), settings_(group.settings) {}
@@ -88,7 +104,7 @@ void Soap::update_shard(Stream& stream, const Shard& shard, const Tensor& step, 
       return flat.defined() ? flat.narrow(0, i * each, each) : Tensor();
     };
     const Tensor v = part(shard.state[kSquares].tensor, rows * columns).reshape({rows, columns});
-    const Tensor factors = part(shard.state[kFactors].tensor, sides.elements());
+    const Tensor factors = part(shard.state[kSoapFactors].tensor, sides.elements());
     const Tensor bases = part(shard.state[kBases].tensor, sides.elements());
     const Tensor left = sides.left_of(bases, rows), right = sides.right_of(bases, columns);
     {
@@ -126,5 +142,14 @@ Tensor Soap::rotated(Stream& stream, const Tensor& x, const Tensor& left, const 
   if (right.defined()) product(turned, Transpose::no, right, back ? Transpose::no : Transpose::yes);
   return turned;
 }
+
+}  // namespace
+
+const OptimizerTraits kSoapTraits = {.name = "soap",
+                                     .needs = ShardBy::matrices,
+                                     .state = soap_state,
+                                     .cost = soap_cost,
+                                     .make = make_group_optimizer<Soap>,
+                                     .eager = true};
 
 }  // namespace witan

@@ -29,7 +29,7 @@ SpikeSkip::History SpikeSkip::read() const {
 void SpikeSkip::restore(const History& history) {
   std::vector<double> values(static_cast<size_t>(history_.elements()), 0.0);
   const auto known = static_cast<int64_t>(history.losses.size()), kept = std::min(known, window_);
-  // A step keeps its slot. Without all of a wider window there are fewer steps than were seen.
+  // A step keeps its slot. A history from a smaller window has fewer steps than were seen.
   const int64_t steps = kept == window_ ? history.steps : kept;
   values[0] = static_cast<double>(steps);
   for (int64_t i = 0; i < kept; ++i) {

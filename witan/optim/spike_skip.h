@@ -1,4 +1,4 @@
-// Skipping steps whose loss or gradient norm is a spike, decided on the device (kernels::skip_spikes).
+// Skips steps whose loss or gradient norm is a spike, which the device decides (kernels::skip_spikes).
 #pragma once
 
 #include <vector>
@@ -9,20 +9,20 @@ namespace witan {
 
 class SpikeSkip {
  public:
-  // `window`: steps that are remembered. The stream must outlive it.
+  // `window`: the number of steps that are remembered. The stream must outlive this object.
   SpikeSkip(Stream& stream, double sigma, int64_t window);
 
-  // After clip(), whose decision stays. total, losses and order are skip_spikes()'s, the same on every rank, and so is
-  // what becomes of the step.
+  // Call after clip(), whose decision to skip stays. total, losses and order are skip_spikes()'s and the same on every
+  // rank, so that ranks decide alike.
   void decide(const StepState& step, const Tensor& total, const Tensor& losses, const Tensor& order);
 
-  // The steps remembered, the oldest first: for checkpoints.
+  // The remembered steps for checkpoints, oldest first.
   struct History {
     std::vector<double> losses, norms;
-    int64_t steps = 0;  // seen
+    int64_t steps = 0;  // all that were seen
   };
   History read() const;  // waits for the stream; empty on the meta device
-  // Continues from it to the bit. Of one that remembers more than `window` steps the last are kept.
+  // Continues from it to the bit. If it has more than `window` steps, the last ones are kept.
   void restore(const History& history);
 
  private:

@@ -3,7 +3,7 @@
 namespace witan {
 namespace {
 
-// The rows of a region of whole rows.
+// Converts a region of whole rows from elements to rows.
 Region rows_of_region(const Region& region, int64_t columns) {
   return {region.first() / columns, region.length() / columns, region.runs(), region.distance() / columns};
 }

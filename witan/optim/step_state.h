@@ -1,4 +1,4 @@
-// The values that change from step to step, in device memory: kernels read them there, so that a captured step can be
+// The values that change from step to step, in device memory, where kernels read them so that a captured step can be
 // replayed.
 #pragma once
 
@@ -10,19 +10,19 @@ namespace witan {
 
 class StepState {
  public:
-  // For so many parameter groups. The stream must outlive it.
+  // `groups`: the number of parameter groups. The stream must outlive this object.
   explicit StepState(Stream& stream, size_t groups = 1);
 
-  // Before each step: the learning rate of every parameter group, and the share of their weight decay. `iteration`
-  // counts the steps made and `update` the updates, this one included: updates are fewer where steps were skipped.
-  // Gradients are neither scaled nor skipped until clip() says so.
+  // Call before each step with every parameter group's learning rate and the share of its weight decay. `iteration`
+  // counts steps and `update` counts updates, both including this one; skipped steps make no update. Gradients are
+  // neither scaled nor skipped until clip() decides so.
   void set(const std::vector<double>& learning_rates, int64_t iteration, int64_t update, double weight_decay_share = 1);
 
-  int64_t update() const { return update_; }  // as it was last set
+  int64_t update() const { return update_; }  // as set last
   double learning_rate() const { return read(kernels::step_value::learning_rate); }
   double gradient_scale() const { return read(kernels::step_value::gradient_scale); }
   bool skipped() const { return read(kernels::step_value::skip) != 0; }  // false on the meta device
-  // float64 [kStepValues + groups - 1], as kernels read it (step_value.h); and what is there for all groups alike,
+  // float64 [kStepValues + groups - 1], as kernels read it (step_value.h), and its part common to all groups,
   // [kStepValues].
   const Tensor& tensor() const { return values_; }
   const Tensor& common() const { return common_; }

@@ -35,7 +35,7 @@ class Groups {
   // The first and the last stage of this rank's pipeline, which hold a tied embedding; on any other stage the rank
   // alone.
   Group& embedding() const { return *embedding_; }
-  // If tokens for experts travel by hosts (moe/host_dispatch.h): the ranks of the expert axis on this host, and those
+  // If tokens for experts travel by hosts (moe/dispatchers/host_dispatch.h): the ranks of the expert axis on this host, and those
   // at the same position on every host. Otherwise the whole axis, and the rank alone.
   Group& experts_of_host() const { return of_host_ ? *of_host_ : of(Axis::expert); }
   Group& experts_between_hosts() const { return between_hosts_ ? *between_hosts_ : over({}); }

@@ -43,7 +43,7 @@ class Layout {
   // The ranks that hold the same tied embedding, including this one: those of the first and the last pipeline stage. On
   // any other stage only the rank itself.
   std::vector<int> embedding_ranks(int rank) const;
-  // If tokens for experts travel by hosts (moe/host_dispatch.h): the ranks of this rank's expert axis on the same host,
+  // If tokens for experts travel by hosts (moe/dispatchers/host_dispatch.h): the ranks of this rank's expert axis on the same host,
   // and those at the same position on every host. Otherwise the whole axis, and the rank alone.
   std::vector<int> expert_ranks_of_host(int rank) const;
   std::vector<int> expert_ranks_between_hosts(int rank) const;

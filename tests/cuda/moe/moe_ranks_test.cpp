@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "support/gpu_world.h"
-#include "witan/moe/moe.h"
+#include "witan/moe/layer/moe.h"
 
 namespace witan {
 namespace {

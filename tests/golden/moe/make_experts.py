@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes experts.tsv, which tests/moe/golden_experts_test.cpp reads: layers of transformers on random weights, their
-outputs and gradients of sum(y * dy), in float64. A line is a name and values in hexadecimal, of a row-major tensor.
+"""Writes experts.tsv, which tests/moe/layer/golden_experts_test.cpp reads: layers of transformers on random weights,
+their outputs and gradients of sum(y * dy), in float64. A line is a name and values in hexadecimal, of a row-major tensor.
 
 Made with torch 2.15.0 and transformers 5.23.0, on a CPU:  make_experts.py > experts.tsv
 """

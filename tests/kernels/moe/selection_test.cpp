@@ -1,4 +1,4 @@
-// Choices by keys against plain loops. What configurations make of them is in tests/moe/selection_test.cpp.
+// Choices by keys against plain loops. What configurations make of them is in tests/moe/routers/selection_test.cpp.
 #include "witan/kernels/moe/selection.h"
 
 #include <algorithm>

@@ -10,7 +10,7 @@
 #include "support/rank.h"
 #include "support/thread_world.h"
 #include "train/step/run_support.h"
-#include "witan/moe/balance.h"
+#include "witan/moe/routers/balance.h"
 #include "witan/ops/pointwise/elementwise.h"
 #include "witan/ops/vocabulary/vocabulary.h"
 

@@ -12,8 +12,8 @@
 #include "train/step/laid_out.h"
 #include "train/step/run_support.h"
 #include "witan/data/datasets/indexed_dataset.h"
-#include "witan/moe/capacity.h"
-#include "witan/moe/topk.h"
+#include "witan/moe/routers/capacity.h"
+#include "witan/moe/routers/router.h"
 #include "witan/tokenizer/training/bpe_trainer.h"
 #include "witan/train/data/run_data.h"
 

@@ -17,7 +17,7 @@
 #include "witan/checkpoint/background_save.h"
 #include "witan/kernels/common/step_value.h"
 #include "witan/kernels/moe/router.h"
-#include "witan/moe/balance.h"
+#include "witan/moe/routers/balance.h"
 
 namespace witan {
 namespace {

@@ -18,8 +18,8 @@
 #include "witan/cli/train/planning.h"
 #include "witan/comm/peers/peer_place.h"
 #include "witan/comm/threads/threads.h"
-#include "witan/moe/replicas.h"
-#include "witan/moe/topk.h"
+#include "witan/moe/dispatchers/replicas.h"
+#include "witan/moe/routers/router.h"
 #include "witan/parallel/peers.h"
 #include "witan/planner/search/fit.h"
 #include "witan/planner/speeds/random_batch.h"
@@ -48,7 +48,7 @@ struct Measured {
   double first_loss = 0, last_loss = 0;
   std::optional<double> load_max_over_mean;         // of the last step's worst layer; of a model with experts
   std::vector<std::vector<int64_t>> expert_counts;  // [layers][E] of the last step
-  int64_t again = 0;                                // timed steps that ran twice or more (moe/expert_pools.h)
+  int64_t again = 0;  // timed steps that ran twice or more (moe/dispatchers/expert_pools.h)
   int64_t arena_peak = 0;
   KernelCosts kernels;  // of one more step, each waited for; where it was asked for
 };

@@ -8,7 +8,7 @@
 #include "witan/base/threads/threads.h"
 #include "witan/cli/args/options.h"
 #include "witan/kernels/moe/expert_replicas.h"
-#include "witan/moe/topk.h"
+#include "witan/moe/routers/router.h"
 
 namespace witan::cli {
 namespace {

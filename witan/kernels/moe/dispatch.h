@@ -69,11 +69,11 @@ void sum_assignments(Stream& stream, const Tensor& y, const Tensor& x, const Ten
 WITAN_KERNEL_TWINS(sum_assignments)
 
 // Bounded exchange: each rank sends each other a part of one size, whatever the counts, of which only the first rows
-// are valid, so that the host need not know the counts (moe/dispatch.h). From the send order to parts of B rows for
-// each of R ranks.  source [N] int64: the assignment of each send row, by rank;  counts [R] int64: rows for each rank,
-// B at most  ->  parts [R B] int64: the assignment of each row, -1 where there is none;  slot [T K] int64, the send row
-// of each assignment, becomes its row of the parts, and stays -1 where it has none.  Throws ShapeError, on the CPU,
-// where a rank gets more than B.
+// are valid, so that the host need not know the counts (moe/dispatchers/dispatch.h). From the send order to parts of B
+// rows for each of R ranks.  source [N] int64: the assignment of each send row, by rank;  counts [R] int64: rows for
+// each rank, B at most  ->  parts [R B] int64: the assignment of each row, -1 where there is none;  slot [T K] int64,
+// the send row of each assignment, becomes its row of the parts, and stays -1 where it has none.  Throws ShapeError, on
+// the CPU, where a rank gets more than B.
 void spread_to_parts(Stream& stream, const Tensor& slot, const Tensor& parts, const Tensor& source,
                      const Tensor& counts);
 WITAN_KERNEL_TWINS(spread_to_parts)
@@ -85,7 +85,7 @@ void find_in_parts(Stream& stream, const Tensor& arrival, const RowGroups& group
 WITAN_KERNEL_TWINS(find_in_parts)
 
 // Exchange by hosts, each of which has E / H consecutive experts: a copy of a token goes to each host that has any of
-// its experts, with their numbers there (moe/host_dispatch.h).
+// its experts, with their numbers there (moe/dispatchers/host_dispatch.h).
 // ids [T, K] int32 in [0, E), or -1 -> hosts [T, C] int32: those that have a token's experts, `experts` each, every one
 // once and in their order; then -1.  C = min(K, H) is enough for all.
 void choose_hosts(Stream& stream, const Tensor& hosts, const Tensor& ids, int64_t experts);

@@ -1,4 +1,4 @@
-// Kernels of SOAP (optim/soap.h). A basis [n, n] has a vector in each row. What changes from step to
+// Kernels of SOAP (optim/soap.cpp). A basis [n, n] has a vector in each row. What changes from step to
 // step is read from `step` (step_value.h): the first update only makes the bases, and the others are counted from it.
 #pragma once
 

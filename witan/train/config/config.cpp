@@ -10,7 +10,7 @@
 #include "witan/data/megatron/blend.h"
 #include "witan/kernels/moe/scores.h"
 #include "witan/model/recompute_modules.h"
-#include "witan/moe/experts.h"
+#include "witan/moe/layer/experts.h"
 #include "witan/parallel/context_heads.h"
 #include "witan/parallel/layout.h"
 

@@ -8,7 +8,7 @@
 #include "witan/base/stopwatch.h"
 #include "witan/model/counts.h"
 #include "witan/model/megatron_formulas.h"
-#include "witan/moe/router.h"
+#include "witan/moe/routers/router.h"
 
 namespace witan {
 namespace {

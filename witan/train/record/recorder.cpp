@@ -14,7 +14,7 @@
 
 #include "witan/base/text.h"
 #include "witan/model/megatron_formulas.h"
-#include "witan/moe/topk.h"
+#include "witan/moe/routers/router.h"
 #include "witan/report/progress/train_line.h"
 #include "witan/train/signals/signals.h"
 

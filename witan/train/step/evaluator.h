@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "witan/data/batches/batch.h"
-#include "witan/moe/router_sums.h"
+#include "witan/moe/routers/router_sums.h"
 #include "witan/parallel/groups.h"
 #include "witan/parallel/sharding/unit_store.h"
 #include "witan/train/config/resolve.h"

@@ -1,6 +1,6 @@
-// When steps exchange experts' rows in parts of a bounded size (moe/expert_pools.h). One that overflows is made twice,
-// so that after it some steps exchange rows as they come: none after the first, then twice as many after each further
-// one, and half as many after each that had room. All ranks see the same steps, and so decide alike.
+// When steps exchange experts' rows in parts of a bounded size (moe/dispatchers/expert_pools.h). One that overflows is
+// made twice, so that after it some steps exchange rows as they come: none after the first, then twice as many after
+// each further one, and half as many after each that had room. All ranks see the same steps, and so decide alike.
 #pragma once
 
 #include <algorithm>

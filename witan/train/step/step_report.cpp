@@ -6,7 +6,7 @@
 #include "witan/kernels/common/step_report.h"
 #include "witan/kernels/common/step_value.h"
 #include "witan/kernels/pointwise/activation_moments.h"
-#include "witan/moe/router.h"
+#include "witan/moe/routers/router.h"
 
 namespace witan {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/moe/router_sums.h"
+#include "witan/moe/routers/router_sums.h"
 #include "witan/report/events/step_scalars.h"
 #include "witan/train/state/run_end.h"
 #include "witan/train/trace/times.h"
@@ -35,7 +35,7 @@ struct StepResult {
   // Statistics of activations by name, of each layer, those of MTP modules last; NaN where a layer has none. Empty
   // where the step did not measure them (log_activations).
   std::map<std::string, std::vector<double>> activations;
-  int64_t waves = 1;  // in which it ran again; 1: all rows had room in pools (moe/expert_pools.h)
+  int64_t waves = 1;  // in which it ran again; 1: all rows had room in pools (moe/dispatchers/expert_pools.h)
   // Of a step that ran again with rows exchanged as they come: what a rank had for another, over what parts have room
   // for. 0: it did not.
   double exchange_fill = 0;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "witan/model/transformer.h"
-#include "witan/moe/routes.h"
+#include "witan/moe/routers/router.h"
 #include "witan/train/config/config.h"
 #include "witan/train/step/step_feature.h"
 

@@ -1,7 +1,7 @@
 #include "witan/train/step/why_eager.h"
 
-#include "witan/moe/experts.h"
-#include "witan/moe/replicas.h"
+#include "witan/moe/dispatchers/replicas.h"
+#include "witan/moe/layer/experts.h"
 #include "witan/optim/optimizer.h"
 #include "witan/train/step/features/bounded_experts.h"
 

@@ -13,7 +13,7 @@
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
 #include "witan/checkpoint/store.h"
-#include "witan/moe/moe.h"
+#include "witan/moe/layer/moe.h"
 #include "witan/parallel/groups.h"
 #include "witan/tensor/host.h"
 #include "witan/tensor/split.h"

@@ -3,8 +3,8 @@
 #include "witan/base/error.h"
 #include "witan/kernels/common/step_value.h"
 #include "witan/kernels/moe/expert_pool.h"
-#include "witan/moe/dispatch.h"
-#include "witan/moe/replicas.h"
+#include "witan/moe/dispatchers/dispatch.h"
+#include "witan/moe/dispatchers/replicas.h"
 
 namespace witan {
 namespace {

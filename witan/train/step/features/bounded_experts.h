@@ -1,13 +1,13 @@
 // Steps in which rows of experts may have no room, in receive buffers or in what ranks send each other
-// (moe/expert_pools.h). Such a step updates nothing and is made again: with rows exchanged as they come, then in more
-// waves until each has room, as one of a single expert always has.
+// (moe/dispatchers/expert_pools.h). Such a step updates nothing and is made again: with rows exchanged as they come,
+// then in more waves until each has room, as one of a single expert always has.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <vector>
 
-#include "witan/moe/expert_pools.h"
+#include "witan/moe/dispatchers/expert_pools.h"
 #include "witan/optim/step_state.h"
 #include "witan/parallel/groups.h"
 #include "witan/train/step/exchange_backoff.h"

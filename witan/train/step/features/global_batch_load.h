@@ -1,10 +1,9 @@
-// The load of experts over the global batch so far, for losses that balance it (moe/global_load.h).
+// The load of experts over the global batch so far, for losses that balance it (moe/routers/balance.h).
 #pragma once
 
 #include <algorithm>
 
-#include "witan/moe/balance.h"
-#include "witan/moe/global_load.h"
+#include "witan/moe/routers/balance.h"
 #include "witan/parallel/groups.h"
 #include "witan/train/config/config.h"
 #include "witan/train/step/step_feature.h"
