@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "fuzz/support.h"
-#include "witan/convert/gguf/blocks/block_codec.h"
+#include "witan/convert/elements/block_codec.h"
 #include "witan/formats/gguf.h"
 #include "witan/tokenizer/files/tokenizer_files.h"
 #include "witan/tokenizer/tokenizer.h"

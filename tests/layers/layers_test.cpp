@@ -300,7 +300,7 @@ TEST(Layers, RoomsIncludeEachOtherAlongTheArrowsOfTheArchitecture) {
       EXPECT_TRUE(why.empty()) << source.name << ":" << i + 1 << ": " << source.lines[i] << ": " << why;
     }
   }
-  for (const std::string folder : {"base", "comm", "data", "kernels", "ops", "report"})
+  for (const std::string folder : {"base", "comm", "convert", "data", "kernels", "ops", "report"})
     EXPECT_GT(seen[folder], 0) << folder << " has no table, or no includes";
 }
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "witan/checkpoint/safetensors_header.h"
+#include "witan/convert/elements/rounding_error.h"
 #include "witan/convert/ledger.h"
 #include "witan/convert/links.h"
-#include "witan/convert/rounding_error.h"
 #include "witan/convert/weight_source.h"
 
 namespace witan {

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/convert/architecture.h"
-#include "witan/convert/rounding_error.h"
+#include "witan/convert/elements/rounding_error.h"
+#include "witan/convert/tensor_names.h"
 #include "witan/tensor/shape.h"
 
 namespace witan {

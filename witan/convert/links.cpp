@@ -7,7 +7,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/convert/gguf/blocks/block_codec.h"
+#include "witan/convert/elements/block_codec.h"
 
 namespace witan {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/convert/elements.h"
+#include "witan/convert/elements/elements.h"
 #include "witan/tensor/shape.h"
 
 namespace witan {

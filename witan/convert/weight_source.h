@@ -11,8 +11,8 @@
 #include "witan/checkpoint/shards.h"
 #include "witan/checkpoint/store.h"
 #include "witan/convert/adapters.h"
-#include "witan/convert/architecture.h"
 #include "witan/convert/links.h"
+#include "witan/convert/tensor_names.h"
 #include "witan/model/config.h"
 
 namespace witan {

@@ -11,7 +11,7 @@
 #include "convert/convert_support.h"
 #include "model/model_support.h"
 #include "witan/base/error.h"
-#include "witan/convert/export.h"
+#include "witan/convert/hf/hf_export.h"
 #include "witan/convert/hf/hf_weights.h"
 #include "witan/convert/import.h"
 #include "witan/convert/model_function.h"

@@ -3,7 +3,7 @@
 
 #include "convert/convert_support.h"
 #include "support/message_of.h"
-#include "witan/convert/export.h"
+#include "witan/convert/hf/hf_export.h"
 #include "witan/convert/hf/hf_weights.h"
 #include "witan/convert/import.h"
 

@@ -13,7 +13,7 @@
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 #include "witan/checkpoint/store.h"
-#include "witan/convert/export.h"
+#include "witan/convert/hf/hf_export.h"
 #include "witan/convert/hf/hf_weights.h"
 #include "witan/convert/import.h"
 

@@ -16,7 +16,7 @@
 #include "witan/checkpoint/store.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/convert/adapters.h"
-#include "witan/convert/export.h"
+#include "witan/convert/hf/hf_export.h"
 #include "witan/convert/hf/hf_weights.h"
 #include "witan/convert/import.h"
 #include "witan/nn/lora.h"

@@ -1,6 +1,4 @@
 // witan export: a run's weights as files that other programs read.
-#include "witan/convert/export.h"
-
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -16,6 +14,7 @@
 #include "witan/convert/adapters.h"
 #include "witan/convert/companions.h"
 #include "witan/convert/gguf/gguf_export.h"
+#include "witan/convert/hf/hf_export.h"
 #include "witan/convert/hf/peft.h"
 #include "witan/convert/megatron/megatron_export.h"
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "witan/convert/architecture.h"
 #include "witan/convert/links.h"
+#include "witan/convert/tensor_names.h"
 #include "witan/model/config.h"
 
 namespace witan {

@@ -2,7 +2,7 @@
 
 #include <charconv>
 
-#include "witan/convert/gguf/blocks/block_codec.h"
+#include "witan/convert/elements/block_codec.h"
 #include "witan/convert/gguf/gguf_links.h"
 
 namespace witan {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "witan/convert/elements.h"
+#include "witan/convert/elements/elements.h"
 #include "witan/tensor/shape.h"
 
 namespace witan {

@@ -7,11 +7,11 @@
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
-#include "witan/convert/hf/hf_activation.h"
+#include "witan/convert/config/hf_activation.h"
+#include "witan/convert/config/hf_keys.h"
+#include "witan/convert/config/hf_rope.h"
+#include "witan/convert/config/hf_settings.h"
 #include "witan/convert/hf/hf_defaults.h"
-#include "witan/convert/hf/hf_keys.h"
-#include "witan/convert/hf/hf_rope.h"
-#include "witan/convert/hf/hf_settings.h"
 
 namespace witan {
 namespace {

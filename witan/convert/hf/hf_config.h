@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/convert/architecture.h"
+#include "witan/convert/tensor_names.h"
 #include "witan/model/config.h"
 
 namespace witan {

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "witan/base/error.h"
-#include "witan/convert/hf/hf_activation.h"
+#include "witan/convert/config/hf_activation.h"
+#include "witan/convert/config/hf_rope.h"
 #include "witan/convert/hf/hf_config.h"
-#include "witan/convert/hf/hf_rope.h"
 #include "witan/convert/model_function.h"
 
 namespace witan {

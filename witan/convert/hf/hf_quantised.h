@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/convert/elements.h"
+#include "witan/convert/elements/elements.h"
 #include "witan/convert/hf/hf_config.h"
 #include "witan/convert/hf/hf_folder.h"
 

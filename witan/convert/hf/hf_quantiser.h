@@ -12,10 +12,10 @@
 
 #include "witan/base/threads/threads.h"
 #include "witan/checkpoint/safetensors_header.h"
-#include "witan/convert/architecture.h"
-#include "witan/convert/elements.h"
+#include "witan/convert/elements/elements.h"
+#include "witan/convert/elements/rounding_error.h"
 #include "witan/convert/links.h"
-#include "witan/convert/rounding_error.h"
+#include "witan/convert/tensor_names.h"
 
 namespace witan {
 

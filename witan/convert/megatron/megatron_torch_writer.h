@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "witan/base/files/file.h"
-#include "witan/convert/elements.h"
+#include "witan/convert/elements/elements.h"
 #include "witan/tensor/shape.h"
 
 namespace witan {
