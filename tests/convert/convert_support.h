@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <string>
@@ -13,11 +14,27 @@
 #include "witan/checkpoint/safetensors.h"
 #include "witan/checkpoint/safetensors_header.h"
 #include "witan/convert/hf/hf_folder.h"
+#include "witan/convert/models/architecture.h"
 
 namespace witan::testing {
 
 inline fs::path golden(const std::string& model) {
   return fs::path(WITAN_SOURCE_DIR) / "tests/golden/convert" / model;
+}
+
+// The golden folders, by name: a new one is tested without being listed.
+inline std::vector<std::string> golden_models() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(golden("")))
+    if (entry.is_directory()) names.push_back(entry.path().filename());
+  std::ranges::sort(names);
+  return names;
+}
+
+// The model types of all architectures, and these.
+inline std::vector<std::string> architecture_names(std::vector<std::string> more = {}) {
+  for (const Architecture& one : architectures()) more.emplace_back(one.model_type);
+  return more;
 }
 
 // A tensor with bytes of its own.

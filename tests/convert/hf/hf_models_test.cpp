@@ -228,13 +228,7 @@ TEST_P(HfModels, AreSaidByAConfigOfWitansOwn) {
   EXPECT_EQ(again.positions, hf.positions);
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, HfModels,
-                         ::testing::Values("mixtral", "llama", "mistral", "gpt2", "llama3", "qwen2", "qwen3",
-                                           "qwen3_moe", "olmoe", "olmo2", "olmo3", "olmo3_yarn", "gpt_oss",
-                                           "deepseek_v2", "deepseek_v3", "qwen3_moe_window", "llama_attention_bias",
-                                           "llama_mlp_bias", "olmoe_attention_bias", "llama_gelu", "mixtral_gelu",
-                                           "deepseek_v2_dense", "deepseek_v3_dense", "gpt2_scaled", "llama_relu2",
-                                           "gpt2_relu2", "llama_longrope", "llama_dynamic", "phi3", "phi3_longrope"),
+INSTANTIATE_TEST_SUITE_P(Golden, HfModels, ::testing::ValuesIn(testing::golden_models()),
                          [](const auto& model) { return model.param; });
 
 }  // namespace

@@ -119,9 +119,7 @@ TEST_P(HfMutations, AreTheModelOfTransformersOrRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, HfMutations,
-                         ::testing::Values("mixtral", "llama", "mistral", "gpt2", "llama3", "qwen2", "qwen3",
-                                           "qwen3_moe", "olmoe", "olmo2", "olmo3", "olmo3_yarn", "gpt_oss",
-                                           "deepseek_v2", "deepseek_v3", "phi3"),
+                         ::testing::ValuesIn(testing::architecture_names({"llama3", "olmo3_yarn"})),
                          [](const auto& model) { return model.param; });
 
 }  // namespace

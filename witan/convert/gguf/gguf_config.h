@@ -4,22 +4,13 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string_view>
 #include <vector>
 
+#include "witan/convert/config/gguf_model.h"
 #include "witan/convert/hf/hf_config.h"
-#include "witan/formats/gguf.h"
 
 namespace witan {
-
-// What only a file's tensors say of the model.
-struct GgufFacts {
-  int64_t vocab_size = 0;                // rows of token_embd.weight
-  bool tied = false;                     // there is no output.weight
-  std::vector<float> rope_factors = {};  // of rope_freqs.weight: what each frequency is divided by; empty: none
-  std::optional<int64_t> tensors = {};   // how many there are
-};
 
 // Reads the keys of the file's architecture, untrusted: as a config.json that says the same, whose errors it gives.
 // Throws ConfigError naming an architecture that Witan does not know, or a key with a value that it cannot represent,

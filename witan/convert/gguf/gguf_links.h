@@ -15,10 +15,6 @@
 
 namespace witan {
 
-// How a file holds the up-projection of latent keys and values: as the model does, or, as llama.cpp has it since 2025,
-// divided into keys, transposed, and values.
-enum class LatentStorage : bool { joined, divided };
-
 inline constexpr const char *kGgufEmbedding = "token_embd.weight", *kGgufHead = "output.weight";
 inline constexpr const char* kRopeFactors = "rope_freqs.weight";  // of Llama 3.1's positions, which are computed
 

@@ -2,24 +2,17 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "witan/convert/tensor_names.h"
-#include "witan/model/config.h"
+#include "witan/convert/config/hf_model.h"
+#include "witan/convert/models/architecture.h"
 
 namespace witan {
 
-struct HfModel {
-  const Architecture* architecture = nullptr;
-  ModelConfig model;       // dtype is float32, whatever the file says: weights tell
-  int64_t positions = 0;   // that it is meant for
-  int64_t mtp_layers = 0;  // that predict further tokens, which files may hold or lack: weights tell
-  int64_t fp8_block = 0;   // rows and columns of a block with one scale, of weights in float8; 0: there are none
-  int packed_bits = 0;     // of an element of weights that compressed-tensors packed, 4 or 8; 0: there are none
-};
+// Values of the keys that a config.json lacks: those that Witan reads and whose default is not null, by the
+// architecture's configuration class in transformers 5.24 (tests/golden/convert/defaults.json).
+Json hf_defaults(const Architecture& architecture);
 
 // Reads config.json, untrusted. Keys that change nothing of what a model computes are passed over. Throws ConfigError
 // for a model_type that Witan does not know, and naming key, value and reason for what Witan's keys cannot say, keys of

@@ -55,12 +55,13 @@ uint64_t elements_times(const Shape& shape, int64_t bytes) {
 void check_quantisation(HfQuantisation kind, const Architecture& architecture) {
   const std::string_view type = architecture.model_type;
   if (kind == HfQuantisation::mxfp4) {
-    require<ConfigError>(type == "gpt_oss", "--dtype mxfp4: of Hugging Face folders only gpt_oss's have weights in ",
+    require<ConfigError>(has_mxfp4(architecture),
+                         "--dtype mxfp4: of Hugging Face folders only gpt_oss's have weights in ",
                          "MXFP4, and this model is of type ", type, "; --dtype int4 has about as many bits");
   } else {
-    require<ConfigError>(type != "gpt_oss" && type != "gpt2", "a model of type ", type,
+    require<ConfigError>(!has_transposed(architecture), "a model of type ", type,
                          " has matrices that are [in, out], for which this quantisation is not defined",
-                         type == "gpt_oss" ? "; --dtype mxfp4 is gpt-oss's own" : "");
+                         has_mxfp4(architecture) ? "; --dtype mxfp4 is gpt-oss's own" : "");
   }
 }
 

@@ -110,8 +110,7 @@ void HfWeights::account_for(const std::string& name, const PlacedTensor& tensor,
     note(name, "equal to the tied embedding, which it is again");
   } else if (is_mtp_copy(name, tensor)) {
     change_style().mtp_copies = true;
-  } else if (mtp == MtpLayers::leave_out && layer_of(name) >= hf_.model.num_layers &&
-             hf_.architecture->model_type.starts_with("deepseek")) {
+  } else if (mtp == MtpLayers::leave_out && layer_of(name) >= hf_.model.num_layers && hf_.architecture->mtp_layers) {
     note(name, "of multi-token prediction, left out as asked (--without-mtp)");
   } else {
     left_over.push_back(name);

@@ -126,7 +126,7 @@ class PeftExporter {
         if (rule.witan != below || !storage || (!adapter.experts && rule.part != part)) continue;
         require<ConfigError>(!rule.transposed && !rule.interleaved && rule.joined.empty(), form);
         constexpr std::string_view kNumber = "{l}";
-        std::string other(rule.other);
+        std::string other = cat(architecture_.prefix, rule.other);
         const size_t at = other.find(kNumber);
         std::string in_layer = other.substr(at + kNumber.size() + 1);  // "mlp.experts.down_proj", "mlp.up_proj.weight"
         other.replace(at, kNumber.size(), layer);

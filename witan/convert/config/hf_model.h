@@ -1,0 +1,96 @@
+// The parts of config.json that several architectures share, read and written. A family (convert/models) composes its
+// own reading and writing of them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "witan/convert/config/hf_keys.h"
+#include "witan/convert/config/hf_settings.h"
+#include "witan/model/config.h"
+
+namespace witan {
+
+struct Architecture;
+
+struct HfModel {
+  const Architecture* architecture = nullptr;
+  ModelConfig model;       // dtype is float32, whatever the file says: weights tell
+  int64_t positions = 0;   // that it is meant for
+  int64_t mtp_layers = 0;  // that predict further tokens, which files may hold or lack: weights tell
+  int64_t fp8_block = 0;   // rows and columns of a block with one scale, of weights in float8; 0: there are none
+  int packed_bits = 0;     // of an element of weights that compressed-tensors packed, 4 or 8; 0: there are none
+};
+
+enum class HfHeads : bool { grouped, latent };
+
+// One config.json as Witan's keys. The functions read some keys each; a key that none of them read is refused at the
+// end. All throw ConfigError naming the key, its value and the reason. Keeps references to its arguments.
+struct HfReader {
+  HfReader(const Json& json, const std::string& where, const Json& defaults, HfModel& model);
+
+  // Layers, widths, heads, norm, tied embeddings and positions.
+  void sizes(HfHeads heads = HfHeads::grouped);
+  void activation();  // hidden_act
+  void rope(bool partial = false);
+  void llama_like();  // these three
+  void dense() { to.set("num_experts", int64_t{0}); }
+
+  // Architectures whose projections have biases if the file says so, and those that never have any, for this reason.
+  void attention_bias();
+  void no_attention_bias(
+      const char* why = "transformers' models of this type have no such biases, whatever this key says");
+  void no_mlp_bias();
+  // initializer_range, and dropout under the name that the architecture has for it.
+  void training_keys(const char* attention_dropout);
+
+  // Refuses layer_types that say something, for architectures in which transformers ignores them.
+  void full_attention();
+  // A window of W tokens, the querying one included, in these layers; none of them: no window.
+  void window(int64_t tokens, const std::vector<bool>& windowed);
+  // sliding_window in every layer; null is none.
+  void window_everywhere();
+  // The layers of sliding_attention by layer_types, or by `otherwise` if there is no such key.
+  std::vector<bool> windowed_layers(const std::function<bool(int64_t)>& otherwise);
+
+  void experts(int64_t count, int64_t chosen);
+  void experts();         // their number is num_local_experts or num_experts
+  void softmax_router();  // norm_topk_prob: the softmax is taken over the chosen experts, not over all
+  // The layers that have experts. Refuses, naming the key, that none has.
+  void moe_layers(const std::vector<bool>& moe, const char* key);
+
+  // The bound of a clamp: 0 turns it off in Witan, and makes all values 0 in transformers.
+  double bound(const char* key);
+
+  HfKeys keys;
+  HfSettings to;
+  HfModel& model;
+  int64_t layers = 0, hidden = 0;
+};
+
+// The same keys written. Keys stand in the file in the order in which they are written. What an architecture cannot say
+// is found by reading the result.
+struct HfWriter {
+  using Out = nlohmann::ordered_json;
+
+  HfWriter(const ModelConfig& model, int64_t positions);
+
+  void sizes(HfHeads heads = HfHeads::grouped);
+  void rope();
+  // The largest window of a layer, in tokens; null if there is none.
+  void sliding_window();
+  void layer_types();
+  // Their number under this key, how many a token has, and their width under `size`.
+  void experts(const char* count, const char* size);
+  bool has_attention_biases() const { return model.add_bias_linear || model.attention.add_attention_bias; }
+
+  const ModelConfig& model;
+  const std::vector<LayerSpec> layers;
+  const int64_t positions;
+  Out out = Out::object();
+};
+
+}  // namespace witan
