@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "witan/checkpoint/safetensors_header.h"
-#include "witan/convert/elements/rounding_error.h"
+#include "witan/convert/elements/elements.h"
 #include "witan/convert/ledger.h"
 #include "witan/convert/links.h"
 #include "witan/convert/weight_source.h"

@@ -1,4 +1,5 @@
-// The ledger of a conversion: every tensor of its source and of its target, with what became of it (docs/convert.md).
+// What a run keeps of a conversion: the ledger of every tensor of its source and of its target, with what became of it
+// (docs/convert.md), and the files beside the weights.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/convert/elements/rounding_error.h"
+#include "witan/base/files/file.h"
+#include "witan/convert/elements/elements.h"
 #include "witan/convert/tensor_names.h"
 #include "witan/tensor/shape.h"
 
@@ -14,6 +16,7 @@ namespace witan {
 
 inline constexpr const char* kLedgerName = "ledger.json";
 
+// A tensor of the source or of the target.
 struct LedgerEntry {
   std::string name, dtype;
   Shape shape;
@@ -49,5 +52,18 @@ struct Ledger {
 
 // Throws CheckpointError("WHERE: …") for what is no ledger.
 Ledger parse_ledger(std::string_view text, const std::string& where);
+
+// Files of a Hugging Face folder beside its weights (config.json, the tokenizer's, …), which a run keeps in RUN/hf and
+// an export gives back byte for byte.
+inline constexpr const char* kCompanionFolder = "hf";  // of a run
+
+// Copies regular files of these names from one folder to another, which is made if need be. Returns what was copied.
+// Throws IoError, DiskFullError.
+std::vector<LedgerFile> copy_companions(const fs::path& from, const std::vector<std::string>& names,
+                                        const fs::path& to);
+
+// Copies what a run keeps of the folder that its weights were imported from, and the ledger, to another run. A run
+// without is left alone. Throws as copy_companions() does.
+void inherit_companions(const fs::path& run, const fs::path& to);
 
 }  // namespace witan

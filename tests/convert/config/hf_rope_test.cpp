@@ -1,6 +1,4 @@
 // Rotary positions of config.json whose layers rotate in two ways (OLMo 3), in all spellings that transformers has had.
-#include "witan/convert/config/hf_rope.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +8,7 @@
 #include "convert/convert_support.h"
 #include "support/message_of.h"
 #include "witan/base/error.h"
+#include "witan/convert/config/hf_model.h"
 #include "witan/convert/hf/hf_config.h"
 #include "witan/convert/model_function.h"
 

@@ -1,9 +1,9 @@
-#include "witan/convert/elements/fp8_blocks.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
+
+#include "witan/convert/elements/scaled_formats.h"
 
 namespace witan {
 namespace {

@@ -1,4 +1,4 @@
-#include "witan/convert/elements/mxfp4.h"
+#include "witan/convert/elements/scaled_formats.h"
 
 #include <gtest/gtest.h>
 

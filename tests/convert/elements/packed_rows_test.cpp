@@ -1,5 +1,3 @@
-#include "witan/convert/elements/packed_rows.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <random>
 
 #include "convert/convert_support.h"
+#include "witan/convert/elements/scaled_formats.h"
 
 namespace witan {
 namespace {

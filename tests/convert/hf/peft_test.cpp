@@ -1,7 +1,5 @@
 // Adapters that PEFT made compute in Witan what they compute there, and leave as they came; merged they are one model
 // (tests/golden/lora/make_golden.py).
-#include "witan/convert/hf/peft.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>

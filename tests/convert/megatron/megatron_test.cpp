@@ -12,7 +12,7 @@
 #include "witan/base/error.h"
 #include "witan/convert/import.h"
 #include "witan/convert/megatron/megatron_export.h"
-#include "witan/convert/megatron/megatron_pickle_writer.h"
+#include "witan/convert/megatron/megatron_torch_writer.h"
 #include "witan/convert/megatron/megatron_weights.h"
 #include "witan/convert/model_function.h"
 

@@ -12,10 +12,9 @@
 #include "witan/cli/models/hf_companions.h"
 #include "witan/cli/train/unfinished.h"
 #include "witan/convert/adapters.h"
-#include "witan/convert/companions.h"
 #include "witan/convert/gguf/gguf_export.h"
 #include "witan/convert/hf/hf_export.h"
-#include "witan/convert/hf/peft.h"
+#include "witan/convert/ledger.h"
 #include "witan/convert/megatron/megatron_export.h"
 
 namespace witan::cli {

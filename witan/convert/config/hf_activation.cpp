@@ -1,10 +1,9 @@
-#include "witan/convert/config/hf_activation.h"
-
 #include <algorithm>
 #include <string_view>
 #include <utility>
 
 #include "witan/base/text.h"
+#include "witan/convert/config/hf_model.h"
 
 namespace witan {
 namespace {

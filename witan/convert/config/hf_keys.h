@@ -1,5 +1,5 @@
-// An object of a config.json, untrusted, of which what was read is known: a key that nobody asked for may say that the
-// model is another.
+// The keys of a config.json, untrusted, and the keys of Witan that they set. What was read is known, since a key that
+// nobody asked for may say that the model is another; what Witan's keys refuse is said in the words of the file.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <string>
 
 #include "witan/base/json.h"
+#include "witan/model/config.h"
 
 namespace witan {
 
@@ -49,6 +50,32 @@ class HfKeys {
   const Json* defaults_;
   std::string where_;
   std::set<std::string> asked_;
+};
+
+// Throws ConfigError for what Witan's keys refuse, `why`: with the keys of `config` that the ones in it were taken
+// from, and their values.
+[[noreturn]] void refuse_hf_model(const Json& config, const std::string& where, const std::string& why);
+
+// Sets keys one by one as a file would set them. Keeps references to the model and to the file. Throws ConfigError as
+// refuse_hf_model().
+class HfSettings {
+ public:
+  HfSettings(ModelConfig& model, const Json& config, std::string where);
+
+  void set(const char* key, const std::string& text) const;
+  void set(const char* key, const char* text) const { set(key, std::string(text)); }
+  void set(const char* key, int64_t value) const { set(key, std::to_string(value)); }
+  void set(const char* key, double value) const;
+  void set(const char* key, bool value) const { set(key, value ? "true" : "false"); }
+
+  const ModelConfig& model() const { return model_; }
+  HfSettings of(ModelConfig& other) const { return {other, config_, where_}; }  // the same file's
+
+ private:
+  ModelConfig& model_;
+  Fields fields_;
+  const Json& config_;
+  std::string where_;
 };
 
 }  // namespace witan

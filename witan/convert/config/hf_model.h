@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "witan/convert/config/hf_keys.h"
-#include "witan/convert/config/hf_settings.h"
 #include "witan/model/config.h"
+#include "witan/nn/attention/config.h"
+#include "witan/nn/mlp.h"
 
 namespace witan {
 
@@ -92,5 +93,31 @@ struct HfWriter {
   const int64_t positions;
   Out out = Out::object();
 };
+
+// Activations have their names in transformers (ACT2FN in activations.py): hidden_act of layers with a gate,
+// activation_function of GPT-2's, which have none.
+
+// Sets Witan's keys of the function that `key` names; `otherwise` where it is absent. Throws ConfigError for those that
+// Witan does not have.
+void read_hf_activation(HfKeys& keys, const HfSettings& to, const char* key, const char* otherwise, bool gated);
+// What read_hf_activation() reads as these keys; some other name where there is none.
+std::string hf_activation(const MlpConfig& mlp);
+
+// Rotary positions are rope_parameters, as transformers writes them since v5, or rope_theta and rope_scaling before.
+// Source: transformers' modeling_rope_utils.py.
+
+// The rotation of an architecture whose layers all rotate alike. `positions`: max_position_embeddings. `partial`:
+// whether its models rotate the share of a head's channels that partial_rotary_factor says; others refuse the key.
+// Throws ConfigError.
+void read_hf_rope(HfKeys& keys, const HfSettings& to, int64_t positions, bool partial = false);
+nlohmann::ordered_json hf_rope(const AttentionConfig& attention);
+
+// The rotations of an architecture such as OLMo 3, whose windowed layers (layer_types = sliding_attention) have their
+// own: rope_parameters holds an object for each of the two types. A rope_scaling applies to full_attention only, as in
+// transformers before v5, which wrote such files. Throws ConfigError, also if the two types stretch positions
+// differently, and for a rope_theta beside these objects, since versions of transformers disagree about its layers.
+void read_hf_rope_of_layer_types(HfKeys& keys, const HfSettings& to, int64_t positions,
+                                 const std::vector<bool>& windowed);
+nlohmann::ordered_json hf_rope_of_layer_types(const AttentionConfig& attention);
 
 }  // namespace witan

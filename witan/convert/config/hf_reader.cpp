@@ -1,9 +1,7 @@
 #include <algorithm>
 
 #include "witan/base/text.h"
-#include "witan/convert/config/hf_activation.h"
 #include "witan/convert/config/hf_model.h"
-#include "witan/convert/config/hf_rope.h"
 
 namespace witan {
 namespace {

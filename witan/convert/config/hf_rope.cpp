@@ -1,11 +1,10 @@
-#include "witan/convert/config/hf_rope.h"
-
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "witan/base/error.h"
+#include "witan/convert/config/hf_model.h"
 
 namespace witan {
 namespace {

@@ -1,5 +1,3 @@
-#include "witan/convert/config/hf_settings.h"
-
 #include <algorithm>
 #include <cctype>
 #include <nlohmann/json.hpp>
@@ -9,6 +7,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/convert/config/hf_keys.h"
 
 namespace witan {
 namespace {

@@ -1,8 +1,6 @@
 #include <algorithm>
 
-#include "witan/convert/config/hf_activation.h"
 #include "witan/convert/config/hf_model.h"
-#include "witan/convert/config/hf_rope.h"
 
 namespace witan {
 

@@ -10,7 +10,6 @@
 
 #include "witan/base/threads/threads.h"
 #include "witan/convert/elements/elements.h"
-#include "witan/convert/elements/rounding_error.h"
 
 namespace witan {
 
@@ -24,7 +23,7 @@ struct BlockCodec {
   void (*quantise)(const float* values, std::byte* to);
 };
 
-// The types, each in a file of its own.
+// The types.
 extern const BlockCodec kQ5_0Codec, kQ8_0Codec, kQ4KCodec, kQ5KCodec, kQ6KCodec, kMxfp4Codec;
 
 // Null for a type whose elements stand alone.

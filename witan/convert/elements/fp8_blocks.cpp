@@ -1,5 +1,3 @@
-#include "witan/convert/elements/fp8_blocks.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,6 +5,7 @@
 
 #include "witan/base/numbers/float8.h"
 #include "witan/base/numbers/half.h"
+#include "witan/convert/elements/scaled_formats.h"
 
 namespace witan {
 namespace {

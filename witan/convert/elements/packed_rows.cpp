@@ -1,8 +1,7 @@
-#include "witan/convert/elements/packed_rows.h"
-
 #include <algorithm>
 #include <cmath>
 
+#include "witan/convert/elements/scaled_formats.h"
 #include "witan/convert/elements/scale_search.h"
 
 namespace witan {

@@ -1,14 +1,21 @@
-// A model's configuration between the metadata of GGUF files (general.architecture, llama.*, qwen3moe.* …) and Witan's
-// keys. Source: gguf-py/gguf/constants.py, convert_hf_to_gguf.py and src/llama-model.cpp of
+// A model in a GGUF file: its configuration by the file's metadata (general.architecture, llama.*, qwen3moe.* …), and
+// its tensors by llama.cpp's names, blk.N.attn_q.weight and so on.
+// Source: gguf-py/gguf/constants.py, convert_hf_to_gguf.py and src/llama-model.cpp of
 // https://github.com/ggml-org/llama.cpp
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "witan/convert/config/gguf_model.h"
 #include "witan/convert/hf/hf_config.h"
+#include "witan/convert/links.h"
+#include "witan/convert/tensor_names.h"
+#include "witan/model/config.h"
 
 namespace witan {
 
@@ -31,5 +38,17 @@ std::string_view gguf_architecture(const Architecture& architecture);
 
 // By how much Llama 3.1 divides each frequency of its positions; empty for other models.
 std::vector<float> llama3_factors(const ModelConfig& model);
+
+inline constexpr const char *kGgufEmbedding = "token_embd.weight", *kGgufHead = "output.weight";
+inline constexpr const char* kRopeFactors = "rope_freqs.weight";  // of Llama 3.1's positions, which are computed
+
+// Both as in tensor_names.h. Throws ConfigError for a parameter that llama.cpp's architecture has no place for.
+std::vector<Link> gguf_links(const Architecture& architecture, const ModelConfig& model, LatentStorage latent,
+                             const std::vector<ModelTensor>& tensors);
+std::vector<std::pair<std::string, Shape>> gguf_tensors(const Architecture& architecture, const ModelConfig& model,
+                                                        LatentStorage latent, const std::vector<ModelTensor>& tensors);
+
+// Whether llama.cpp holds the tensor in float32 whatever type the file is of: vectors, norms, routers, positions.
+bool is_always_f32(std::string_view name, int dims);
 
 }  // namespace witan

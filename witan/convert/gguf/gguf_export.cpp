@@ -10,8 +10,6 @@
 #include "witan/convert/elements/block_codec.h"
 #include "witan/convert/export_account.h"
 #include "witan/convert/gguf/gguf_config.h"
-#include "witan/convert/gguf/gguf_links.h"
-#include "witan/convert/gguf/gguf_types.h"
 
 namespace witan {
 namespace {

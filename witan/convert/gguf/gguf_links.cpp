@@ -1,5 +1,3 @@
-#include "witan/convert/gguf/gguf_links.h"
-
 #include <algorithm>
 #include <charconv>
 #include <set>
@@ -7,6 +5,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/convert/gguf/gguf_config.h"
 
 namespace witan {
 namespace {

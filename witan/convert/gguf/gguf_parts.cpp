@@ -1,5 +1,3 @@
-#include "witan/convert/gguf/gguf_parts.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/convert/gguf/gguf_weights.h"
 
 namespace witan {
 namespace {

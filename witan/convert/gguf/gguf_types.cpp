@@ -1,9 +1,8 @@
-#include "witan/convert/gguf/gguf_types.h"
-
 #include <charconv>
 
 #include "witan/convert/elements/block_codec.h"
-#include "witan/convert/gguf/gguf_links.h"
+#include "witan/convert/gguf/gguf_config.h"
+#include "witan/convert/gguf/gguf_export.h"
 
 namespace witan {
 namespace {

@@ -1,14 +1,11 @@
-#include "witan/convert/hf/hf_quantised.h"
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/convert/elements/fp8_blocks.h"
-#include "witan/convert/elements/mxfp4.h"
-#include "witan/convert/elements/packed_rows.h"
+#include "witan/convert/elements/scaled_formats.h"
+#include "witan/convert/hf/hf_quantiser.h"
 
 namespace witan {
 namespace {

@@ -6,9 +6,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/convert/elements/fp8_blocks.h"
-#include "witan/convert/elements/mxfp4.h"
-#include "witan/convert/elements/packed_rows.h"
+#include "witan/convert/elements/scaled_formats.h"
 
 namespace witan {
 namespace {

@@ -10,7 +10,7 @@
 #include "witan/convert/foreign_weights.h"
 #include "witan/convert/hf/hf_config.h"
 #include "witan/convert/hf/hf_folder.h"
-#include "witan/convert/hf/hf_quantised.h"
+#include "witan/convert/hf/hf_quantiser.h"
 #include "witan/convert/ledger.h"
 #include "witan/convert/weight_source.h"
 

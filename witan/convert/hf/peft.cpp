@@ -1,5 +1,3 @@
-#include "witan/convert/hf/peft.h"
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -9,6 +7,7 @@
 #include "witan/base/hash.h"
 #include "witan/checkpoint/safetensors.h"
 #include "witan/convert/adapters.h"
+#include "witan/convert/hf/hf_export.h"
 
 namespace witan {
 namespace {
@@ -125,11 +124,12 @@ class PeftExporter {
         const bool storage = adapter.experts ? rule.storage == ExpertStorage::fused : true;
         if (rule.witan != below || !storage || (!adapter.experts && rule.part != part)) continue;
         require<ConfigError>(!rule.transposed && !rule.interleaved && rule.joined.empty(), form);
-        constexpr std::string_view kNumber = "{l}";
+        constexpr std::string_view kLayerNumber = "{l}";
         std::string other = cat(architecture_.prefix, rule.other);
-        const size_t at = other.find(kNumber);
-        std::string in_layer = other.substr(at + kNumber.size() + 1);  // "mlp.experts.down_proj", "mlp.up_proj.weight"
-        other.replace(at, kNumber.size(), layer);
+        const size_t at = other.find(kLayerNumber);
+        std::string in_layer =
+            other.substr(at + kLayerNumber.size() + 1);  // "mlp.experts.down_proj", "mlp.up_proj.weight"
+        other.replace(at, kLayerNumber.size(), layer);
         const std::string module = without_last(other), key = kPeftPrefix + module + ".lora_";
         if (names_parameter(adapter, in_layer)) return {std::move(in_layer), key, true};
         return {last_of(module), key, false};

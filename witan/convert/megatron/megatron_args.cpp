@@ -6,7 +6,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/convert/megatron/megatron_pickle_writer.h"
+#include "witan/convert/megatron/megatron_torch_writer.h"
 #include "witan/convert/model_function.h"
 
 namespace witan {

@@ -7,8 +7,6 @@
 #include "witan/base/text.h"
 #include "witan/convert/export_account.h"
 #include "witan/convert/megatron/megatron_args.h"
-#include "witan/convert/megatron/megatron_names.h"
-#include "witan/convert/megatron/megatron_pickle_writer.h"
 #include "witan/convert/megatron/megatron_torch_writer.h"
 
 namespace witan {

@@ -1,9 +1,8 @@
-#include "witan/convert/megatron/megatron_files.h"
-
 #include <algorithm>
 #include <vector>
 
 #include "witan/base/error.h"
+#include "witan/convert/megatron/megatron_folder.h"
 
 namespace witan {
 namespace {

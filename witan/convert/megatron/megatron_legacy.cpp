@@ -1,10 +1,9 @@
-#include "witan/convert/megatron/megatron_legacy.h"
-
 #include <algorithm>
 #include <cstdio>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/convert/megatron/megatron_folder.h"
 
 namespace witan {
 namespace {
@@ -12,10 +11,10 @@ namespace {
 // Of "mlp.experts.linear_fc1.weight3" or "mlp.experts.local_experts.3.linear_fc1.weight": 3, and the name of all
 // experts' tensor.
 std::optional<std::pair<std::string, int64_t>> one_expert(const std::string& name) {
-  constexpr std::string_view kLocal = "mlp.experts.local_experts.", kGrouped = "mlp.experts.linear_fc",
+  constexpr std::string_view kLocalExperts = "mlp.experts.local_experts.", kGrouped = "mlp.experts.linear_fc",
                              kAll = "mlp.experts.experts.";
-  if (const size_t at = name.find(kLocal); at != std::string::npos) {
-    const auto parsed = leading_number(std::string_view(name).substr(at + kLocal.size()));
+  if (const size_t at = name.find(kLocalExperts); at != std::string::npos) {
+    const auto parsed = leading_number(std::string_view(name).substr(at + kLocalExperts.size()));
     if (!parsed || !parsed->second.starts_with('.')) return std::nullopt;
     return std::pair(cat(name.substr(0, at), kAll, parsed->second.substr(1)), parsed->first);
   }

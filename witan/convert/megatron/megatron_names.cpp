@@ -1,5 +1,3 @@
-#include "witan/convert/megatron/megatron_names.h"
-
 #include <algorithm>
 #include <charconv>
 #include <functional>
@@ -7,6 +5,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/convert/megatron/megatron_args.h"
 
 namespace witan {
 namespace {

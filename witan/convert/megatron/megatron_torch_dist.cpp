@@ -1,7 +1,6 @@
-#include "witan/convert/megatron/megatron_torch_dist.h"
-
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/convert/megatron/megatron_folder.h"
 
 namespace witan {
 namespace {

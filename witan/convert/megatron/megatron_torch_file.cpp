@@ -1,11 +1,10 @@
-#include "witan/convert/megatron/megatron_torch_file.h"
-
 #include <algorithm>
 #include <array>
 #include <limits>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/convert/megatron/megatron_pickle.h"
 
 namespace witan {
 namespace {

@@ -6,7 +6,6 @@
 #include <cassert>
 
 #include "witan/base/text.h"
-#include "witan/convert/megatron/megatron_pickle_writer.h"
 
 namespace witan {
 namespace {

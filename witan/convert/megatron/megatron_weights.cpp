@@ -6,7 +6,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/shards.h"
-#include "witan/convert/megatron/megatron_names.h"
+#include "witan/convert/megatron/megatron_args.h"
 
 namespace witan {
 namespace {

@@ -1,6 +1,5 @@
 // GPT-2: learned positions, LayerNorm, biases, transposed matrices, queries, keys and values in one.
 #include "witan/convert/config/gguf_model.h"
-#include "witan/convert/config/hf_activation.h"
 #include "witan/convert/config/hf_model.h"
 #include "witan/convert/models/rules.h"
 

@@ -2,7 +2,6 @@
 #include "witan/base/error.h"
 #include "witan/convert/config/gguf_model.h"
 #include "witan/convert/config/hf_model.h"
-#include "witan/convert/config/hf_rope.h"
 #include "witan/convert/models/rules.h"
 
 namespace witan::models {
