@@ -1,6 +1,5 @@
-// What a rank sends once it has been met: frames in pieces of any size, the calls, failures, departures and data that
-// they carry.
-// The first byte: how many bytes come at a time, and whether data may have been dropped.
+// The bytes that a rank sends after the handshake: frames in pieces of any size, with calls, failures, departures and
+// data. The first byte says how many bytes arrive at a time, and whether data may have been dropped.
 #include <algorithm>
 #include <array>
 
@@ -74,7 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const bool dropped = data[0] >= 0x80;
   const size_t at_once = (data[0] & 0x7f) == 0 ? size : data[0] & 0x7f;
   auto left = std::as_bytes(std::span(data, size)).subspan(1);
-  // What is wanted has its own size to the byte: the address sanitizer sees what is written beside it.
+  // Every buffer has exactly its size, so that the address sanitizer sees writes beside it.
   std::array<Inbox::Bytes, 3> wanted = {Inbox::Bytes(5), Inbox::Bytes(2), Inbox::Bytes(20)};
   Inbox inbox;
   for (Inbox::Bytes& bytes : wanted) inbox.want(1, bytes.data(), static_cast<int64_t>(bytes.size()));

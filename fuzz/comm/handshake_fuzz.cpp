@@ -1,5 +1,5 @@
-// Both ends of a handshake, and whoever is between them. The first byte: bytes that come to who accepts, to who
-// connects, or to both from each other with changes; the second: how many come at a time.
+// Both ends of a handshake, and a party between them. The first byte selects whether the bytes go to the accepting end,
+// to the connecting end, or change what the two send each other; the second says how many bytes arrive at a time.
 #include <algorithm>
 #include <cstring>
 
@@ -17,7 +17,7 @@ Greeting numbered(uint8_t number) {
   return greeting;
 }
 
-// What the end does after the last of the bytes that it takes: none, once it is done or has refused.
+// Feeds the bytes to an end until it is done or has refused, and returns its last step.
 template <class End>
 HandshakeStep hear(End& end, std::span<const std::byte> words, size_t at_once) {
   HandshakeStep step;

@@ -15,19 +15,19 @@ namespace {
 
 using Storage = ExpertStorage;
 
-// What DeepSeek-V3's files hold a second time in each module of multi-token prediction.
+// The copies that mtp_copies() names.
 constexpr std::string_view kMtpEmbedding = "layers.{l}.embed_tokens.weight",
                            kMtpHead = "layers.{l}.shared_head.head.weight";
 
-// Frequencies, sines and cosines of a module "rotary_emb", which versions of transformers keep in each layer's
-// attention, in the model, or there by type of layers.
+// Frequencies, sines and cosines of a module "rotary_emb". Depending on its version, transformers keeps the module in
+// each layer's attention, in the model, or in the model for each type of layers.
 bool is_of_rotary_positions(std::string_view name) {
   const size_t at = name.find("rotary_emb");
   if (at == std::string_view::npos || (at > 0 && name[at - 1] != '.')) return false;
   return name.ends_with("inv_freq") || name.ends_with("cos_cached") || name.ends_with("sin_cached");
 }
 
-// "layers.12.mlp_norm.weight" as 12 and what follows "layers." and the number; -1 for what has no such prefix.
+// Splits "layers.12.mlp_norm.weight" into 12 and "mlp_norm.weight"; the number is -1 without this prefix.
 std::pair<int64_t, std::string_view> number_and_rest(std::string_view prefix, std::string_view name) {
   if (!name.starts_with(prefix)) return {-1, name};
   const std::string_view rest = name.substr(prefix.size());
@@ -44,8 +44,8 @@ int64_t count_layers(const std::vector<ModelTensor>& tensors) {
   return layers;
 }
 
-// The layer of the other program that has the tensor, in a model of so many layers, and the tensor's name below it; -1
-// for what no layer has.
+// The other program's layer that has the tensor, and the tensor's name below it; the layer is -1 outside of layers.
+// Modules of multi-token prediction are numbered after the model's own layers.
 std::pair<int64_t, std::string_view> layer_and_rest(std::string_view name, int64_t layers) {
   if (!name.starts_with(kMtp)) return number_and_rest(kLayers, name);
   auto [module, rest] = number_and_rest(kMtp, name);
@@ -83,7 +83,7 @@ bool has_storage(const Architecture& architecture, ExpertStorage storage) {
   return any_rule(architecture, [&](const TensorRule& rule) { return rule.storage == storage; });
 }
 
-// The sizes that a rule speaks of.
+// The sizes of the tensor that a rule applies to.
 struct Sizes {
   int64_t experts = 1, out = 1, in = 1;
   bool vector = false;
@@ -97,7 +97,7 @@ struct Sizes {
   }
 };
 
-// Rows of the tensors of a model, by name.
+// The number of rows of each tensor of a model.
 using RowsByName = std::map<std::string, int64_t>;
 
 RowsByName rows_by_name(const std::vector<ModelTensor>& tensors) {
@@ -106,7 +106,7 @@ RowsByName rows_by_name(const std::vector<ModelTensor>& tensors) {
   return rows;
 }
 
-// The outputs of the tensor that a rule joins `own` ones in, and where these begin.
+// The number of rows of the other tensor that a rule joins several of Witan's in, and the first row of this one.
 struct JoinedRows {
   int64_t first = 0, all = 0;
 
@@ -126,7 +126,7 @@ struct JoinedRows {
   }
 };
 
-// Visits each tensor of the other program that the rule takes something from: its name, its shape, and the piece.
+// Visits each of the other program's tensors that the rule uses: its name, its shape, and the piece.
 template <class Visit>
 void visit_rule(const TensorRule& rule, const ModelTensor& tensor, const Sizes& sizes, const JoinedRows& joined,
                 const std::string& other, const Visit& visit) {

@@ -1,4 +1,4 @@
-// The tensors of a Hugging Face folder that a model's are made of, by the rules of its architecture.
+// The mapping between a model's tensors and those of a Hugging Face folder, by the rules of its architecture.
 #pragma once
 
 #include <functional>
@@ -14,12 +14,12 @@
 
 namespace witan {
 
-// The names that a file has.
+// The variant of names that a folder uses.
 struct NameStyle {
   ExpertStorage storage = ExpertStorage::single;
   bool bare = false;        // without Architecture::prefix
-  bool tied_copy = false;   // a tied model has its embedding a second time, as kHeadName
-  bool mtp_copies = false;  // modules of multi-token prediction have embedding and head a second time (mtp_copies())
+  bool tied_copy = false;   // a tied model has a copy of its embedding, kHeadName
+  bool mtp_copies = false;  // modules of multi-token prediction have copies of embedding and head
 };
 
 // A parameter or a buffer of Witan's.
@@ -31,25 +31,24 @@ struct ModelTensor {
   bool buffer = false;
 };
 
-// The tensors of a model made of another program's; of embedding and head `vocabulary` rows, those beyond them are 0.
-// Buffers without a counterpart, such as the counters of a router, are left out; a parameter without one is a
+// Links a model's tensors to the other program's. Embedding and head have `vocabulary` rows there; further rows are
+// padding. Buffers without a counterpart, such as a router's counters, are left out; a parameter without one is a
 // ConfigError. The links are normalised and cover their tensors.
 std::vector<Link> link_model(const Architecture& architecture, NameStyle style, const std::vector<ModelTensor>& tensors,
                              int64_t vocabulary);
 
-// The other program's tensors that the links are made of, with the shapes that they must have, in the order of the
-// links.
+// The other program's tensors in the order of the links, with the shapes that they must have.
 std::vector<std::pair<std::string, Shape>> other_tensors(const Architecture& architecture, NameStyle style,
                                                          const std::vector<ModelTensor>& tensors, int64_t vocabulary);
 
-// The names that a folder has, by those that are there.
+// Finds the variant of names from the tensors that exist.
 NameStyle style_of(const Architecture& architecture, const std::function<bool(const std::string&)>& has,
                    const std::vector<ModelTensor>& tensors);
 
-// Whether the architecture's programs compute this tensor rather than learn it.
+// Whether the tensor is computed rather than learned.
 bool is_computed(const Architecture& architecture, std::string_view name);
 
-// How files of the architecture hold experts unless they say otherwise.
+// The storage of experts in a folder that has none yet.
 ExpertStorage default_storage(const Architecture& architecture);
 // Whether files of the architecture may hold weights in MXFP4, and whether they hold matrices as [in, out].
 bool has_mxfp4(const Architecture& architecture);
@@ -57,8 +56,8 @@ bool has_transposed(const Architecture& architecture);
 
 std::string embedding_name(const Architecture& architecture, NameStyle style);
 
-// What files of DeepSeek-V3 hold in each module of multi-token prediction beside what is its own: embedding and head,
-// which are the model's. Pairs of names: of the copy, and of what it is equal to.
+// The copies of the model's embedding and head that DeepSeek-V3's folders hold in each module of multi-token
+// prediction, as pairs of names: the copy, and the tensor that it equals.
 std::vector<std::pair<std::string, std::string>> mtp_copies(const Architecture& architecture, NameStyle style,
                                                             const ModelConfig& model);
 

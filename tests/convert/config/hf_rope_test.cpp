@@ -88,7 +88,7 @@ TEST(HfRope, LayersWithAWindowMayHaveAnotherBase) {
   EXPECT_EQ(one.window_rotary_base, 5e5) << "Olmo3Config's, where the file has none";
 }
 
-// Where all layers are of one type, it is that type's positions that count.
+// If all layers have one type, that type's positions apply.
 TEST(HfRope, TheTypeThatNoLayerHasSaysNothing) {
   const Json types = rope_of_types(stretched(), {{"rope_theta", 300.0}});
   const auto of_layers = [&](const char* type) {
@@ -212,7 +212,7 @@ TEST(HfRope, AnAttentionFactorIsAnMscale) {
               HasSubstr("attention_factor = 1.2: Witan computes this factor"));
 }
 
-// What transformers reads, and Witan reads again as the same.
+// The file is read by transformers, and by Witan as the same model.
 TEST(HfRope, IsWrittenForEachTypeOfLayers) {
   ModelConfig model = olmo3();
   model.attention.mscale = 0.707;

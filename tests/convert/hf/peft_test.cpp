@@ -203,7 +203,7 @@ TEST_P(Peft, AdaptersLeaveAsTheyCame) {
   EXPECT_EQ(words(written.value("target_parameters", nlohmann::json())), words(expected["target_parameters"]));
 }
 
-// What dropped inputs in training is told to PEFT, which may go on; a merged model drops nothing.
+// PEFT, which may continue the training, is told its dropout; a merged model has none.
 TEST_P(Peft, DropoutGoesOutWithTheAdapters) {
   if (config_.moe.num_experts > 0) GTEST_SKIP() << "adapters of experts drop nothing";
   config_.lora_dropout = 0.125;

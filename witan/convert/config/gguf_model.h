@@ -19,7 +19,7 @@ namespace witan {
 inline constexpr const char* kGgufArchitecture = "general.architecture";
 inline constexpr int64_t kSoftmaxGate = 1, kSigmoidGate = 2, kSoftmaxOfChosenGate = 3;  // expert_gating_func
 
-// What only a file's tensors say of the model.
+// The facts about a model that only the file's tensors tell.
 struct GgufFacts {
   int64_t vocab_size = 0;                // rows of token_embd.weight
   bool tied = false;                     // there is no output.weight

@@ -103,8 +103,8 @@ void GgufReader::rope() {
   out["rope_parameters"] = rope;
 }
 
-// Finds keys of Llama 3.1 that give these factors. Their product is all that the model computes with, so that any keys
-// with the same factors are as good.
+// Finds keys of Llama 3.1 that give these factors. The model computes with the factors alone, so that any such keys are
+// equivalent.
 void GgufReader::llama3(Json& rope, double base) {
   const auto& factors = facts_.rope_factors;
   Llama3Factors known{

@@ -12,7 +12,7 @@ enum class Function : uint8_t { silu, gelu, gelu_tanh, quick_gelu, squared_relu 
 
 constexpr double kQuickGelu = 1.702;  // x sigmoid(1.702 x)
 
-// Several are one function, computed in other steps. The first of each is written, in layers with a gate.
+// Several names are one function. The first of each is the one that is written for layers with a gate.
 constexpr std::pair<std::string_view, Function> kFunctions[] = {
     {"silu", Function::silu},
     {"swish", Function::silu},

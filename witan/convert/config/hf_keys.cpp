@@ -11,8 +11,8 @@
 namespace witan {
 namespace {
 
-// Keys that say nothing of what a model computes: how a file came about, what transformers' own programs do, settings
-// of training and of generation.
+// Keys that do not change what a model computes: the origin of a file, settings of transformers' programs, of training
+// and of generation.
 constexpr std::string_view kHarmless[] = {"architectures",
                                           "auto_map",
                                           "model_type",

@@ -1,5 +1,5 @@
-// The keys of a config.json, untrusted, and the keys of Witan that they set. What was read is known, since a key that
-// nobody asked for may say that the model is another; what Witan's keys refuse is said in the words of the file.
+// An untrusted object of a config.json, and the Witan keys that it sets. The reader records which keys were read, since
+// an unread key may change the model, and reports what Witan's keys refuse in the words of the file.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@
 
 namespace witan {
 
-// Every message begins with `where` and names the key and its value. A key that is absent or null has its value in
-// `defaults`, else `otherwise`, and is refused without either. Throws ConfigError.
+// Every message begins with `where` and names the key and its value. An absent or null key takes its value from
+// `defaults`, then `otherwise`; without either it is refused. Throws ConfigError.
 class HfKeys {
  public:
-  // Keeps both objects. Throws ConfigError unless they are objects.
+  // Keeps references. Throws ConfigError unless `object` is an object.
   HfKeys(const Json& object, std::string where, const Json* defaults = nullptr);
 
-  // Null where there is no value, not even by default.
+  // Null if there is no value, not even a default.
   const Json* find(const char* key);
-  bool has(const char* key) const;      // given, and not null; does not ask for it
+  bool has(const char* key) const;      // given and not null; does not count as read
   bool is_null(const char* key) const;  // given as null
   bool is_default(const char* key);     // or absent
 
@@ -31,14 +31,14 @@ class HfKeys {
   bool flag(const char* key, std::optional<bool> otherwise = {});
   std::string text(const char* key, std::optional<std::string> otherwise = {});
 
-  // Of keys whose null differs from their default, because Python's None is no number and not true.
+  // For keys that differ from their default if they are null, since Python's None is neither a number nor true.
   std::optional<int64_t> nullable_integer(const char* key);
   bool truthy(const char* key, std::optional<bool> otherwise = {});
 
-  // Refuses any value but this one, and takes an absent key for it.
+  // Refuses any other value; an absent key has this one.
   void only(const char* key, const Json& value, const char* why);
   [[noreturn]] void refuse(const char* key, const std::string& why) const;
-  // Refuses keys that nobody has asked for, unless they are known to be harmless or say nothing.
+  // Refuses keys that were not read, unless they are empty or known not to change what the model computes.
   void finish() const;
   const std::string& where() const { return where_; }
 
@@ -52,12 +52,12 @@ class HfKeys {
   std::set<std::string> asked_;
 };
 
-// Throws ConfigError for what Witan's keys refuse, `why`: with the keys of `config` that the ones in it were taken
-// from, and their values.
+// Throws ConfigError for what Witan's keys refuse (`why`), with the keys of `config` that they were taken from and
+// their values.
 [[noreturn]] void refuse_hf_model(const Json& config, const std::string& where, const std::string& why);
 
-// Sets keys one by one as a file would set them. Keeps references to the model and to the file. Throws ConfigError as
-// refuse_hf_model().
+// Sets Witan's keys one by one, as a configuration file would. Keeps references to the model and to `config`. Throws
+// ConfigError like refuse_hf_model().
 class HfSettings {
  public:
   HfSettings(ModelConfig& model, const Json& config, std::string where);
@@ -69,7 +69,7 @@ class HfSettings {
   void set(const char* key, bool value) const { set(key, value ? "true" : "false"); }
 
   const ModelConfig& model() const { return model_; }
-  HfSettings of(ModelConfig& other) const { return {other, config_, where_}; }  // the same file's
+  HfSettings of(ModelConfig& other) const { return {other, config_, where_}; }  // of the same file
 
  private:
   ModelConfig& model_;

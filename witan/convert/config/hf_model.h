@@ -19,11 +19,11 @@ struct Architecture;
 
 struct HfModel {
   const Architecture* architecture = nullptr;
-  ModelConfig model;       // dtype is float32, whatever the file says: weights tell
-  int64_t positions = 0;   // that it is meant for
-  int64_t mtp_layers = 0;  // that predict further tokens, which files may hold or lack: weights tell
-  int64_t fp8_block = 0;   // rows and columns of a block with one scale, of weights in float8; 0: there are none
-  int packed_bits = 0;     // of an element of weights that compressed-tensors packed, 4 or 8; 0: there are none
+  ModelConfig model;       // float32 whatever the file says; the weights decide the dtype
+  int64_t positions = 0;   // the length of context that it is meant for
+  int64_t mtp_layers = 0;  // layers of multi-token prediction, whose weights may be missing
+  int64_t fp8_block = 0;   // rows and columns of a float8 block with one scale; 0: no float8 weights
+  int packed_bits = 0;     // 4 or 8 bits of an element packed by compressed-tensors; 0: none
 };
 
 enum class HfHeads : bool { grouped, latent };
@@ -97,18 +97,18 @@ struct HfWriter {
 // Activations have their names in transformers (ACT2FN in activations.py): hidden_act of layers with a gate,
 // activation_function of GPT-2's, which have none.
 
-// Sets Witan's keys of the function that `key` names; `otherwise` where it is absent. Throws ConfigError for those that
-// Witan does not have.
+// Sets Witan's keys for the function that `key` names, or for `otherwise` if the key is absent. Throws ConfigError for
+// a function that Witan lacks.
 void read_hf_activation(HfKeys& keys, const HfSettings& to, const char* key, const char* otherwise, bool gated);
-// What read_hf_activation() reads as these keys; some other name where there is none.
+// The name that read_hf_activation() reads as these keys, or another function's if there is none.
 std::string hf_activation(const MlpConfig& mlp);
 
 // Rotary positions are rope_parameters, as transformers writes them since v5, or rope_theta and rope_scaling before.
 // Source: transformers' modeling_rope_utils.py.
 
-// The rotation of an architecture whose layers all rotate alike. `positions`: max_position_embeddings. `partial`:
-// whether its models rotate the share of a head's channels that partial_rotary_factor says; others refuse the key.
-// Throws ConfigError.
+// The rotation of an architecture whose layers all rotate alike. `positions` is max_position_embeddings. With `partial`
+// the model rotates the share of a head's channels given by partial_rotary_factor; otherwise the key is refused. Throws
+// ConfigError.
 void read_hf_rope(HfKeys& keys, const HfSettings& to, int64_t positions, bool partial = false);
 nlohmann::ordered_json hf_rope(const AttentionConfig& attention);
 

@@ -18,13 +18,13 @@ constexpr const char* kWholeHeads =
     "transformers' models of this type rotate every channel of a head whatever this key says, or fail; remove it if "
     "the model was trained like that";
 
-// What YaRN multiplies sines and cosines by grows with this number of the factor.
+// YaRN's multiplier of sines and cosines grows linearly in this.
 double yarn_logarithm(double factor) {
   return 0.1 * std::log(std::max(factor, 1.0));
 }
 
-// The mscale that makes Witan's factor of sines and cosines this one. Rounded to 12 digits, so that an mscale with
-// which the factor was computed comes back as it was.
+// The mscale for which Witan multiplies sines and cosines by this factor. It is rounded to 12 digits, so that the
+// mscale from which a file's factor was computed is recovered exactly.
 double mscale_of(HfKeys& scaling, double attention_factor) {
   const double per_mscale = yarn_logarithm(scaling.number("factor"));
   if (attention_factor < 1 || (per_mscale == 0 && attention_factor != 1))
@@ -48,7 +48,7 @@ void read_magnitude(HfKeys& scaling, const HfSettings& to) {
   }
 }
 
-// Returns Witan's name of its kind.
+// Returns Witan's name for this kind of YaRN.
 const char* read_yarn(HfKeys& scaling, const HfSettings& to) {
   to.set("beta_fast", scaling.number("beta_fast", 32.0));
   to.set("beta_slow", scaling.number("beta_slow", 1.0));
@@ -73,16 +73,16 @@ void read_longrope(HfKeys& scaling, const HfSettings& to, int64_t original, int6
   if (scaling.has("attention_factor")) to.set("rope_attention_factor", scaling.number("attention_factor"));
 }
 
-// What stands beside an object, for those that do not say it themselves.
+// Keys beside the object, which apply if the object lacks them.
 struct RopeBeside {
   double theta = 0;
   int64_t positions = 0;  // max_position_embeddings
-  int64_t original = 0;   // original_max_position_embeddings; 0: there is none
-  bool partial = false;   // whether the architecture rotates the share of a head's channels that the file says,
-  double share = 1;       // or this one
+  int64_t original = 0;   // original_max_position_embeddings; 0 if absent
+  bool partial = false;   // the architecture rotates the share of a head's channels that the file gives,
+  double share = 1;       // or else this one
 };
 
-// One object: a rope_parameters, a part of it, or a rope_scaling.
+// Reads one object: rope_parameters, a part of it, or rope_scaling.
 void read_object(HfKeys scaling, const HfSettings& to, const RopeBeside& defaults) {
   to.set("rotary_base", scaling.number("rope_theta", defaults.theta));
   if (defaults.partial)
@@ -91,10 +91,10 @@ void read_object(HfKeys scaling, const HfSettings& to, const RopeBeside& default
     scaling.only(kPartial, 1.0, kWholeHeads);
   std::string type = scaling.text("type", "default");
   type = scaling.text("rope_type", type);
-  if (type == "su") type = "longrope";  // of Phi-3's first files
+  if (type == "su") type = "longrope";  // in Phi-3's first files
   int64_t original = scaling.integer("original_max_position_embeddings", defaults.positions);
-  if (defaults.original > 0) original = defaults.original;  // which transformers prefers
-  if (type == "dynamic") original = defaults.positions;     // beyond which it begins to change frequencies
+  if (defaults.original > 0) original = defaults.original;  // transformers prefers it
+  if (type == "dynamic") original = defaults.positions;     // frequencies change beyond them
   if (type == "linear" || type == "llama3" || type == "yarn" || type == "dynamic") {
     to.set("rotary_scaling_factor", scaling.number("factor"));
   } else if (type == "longrope") {
@@ -113,9 +113,9 @@ void read_object(HfKeys scaling, const HfSettings& to, const RopeBeside& default
   scaling.finish();
 }
 
-// The object of one type of layers, with what stands beside it in the file.
+// The object of one type of layers, with the keys beside it.
 struct LayerTypeRope {
-  const Json* object;  // null: it is not given
+  const Json* object;  // null if absent
   std::string where;
   RopeBeside defaults;
 
@@ -123,7 +123,7 @@ struct LayerTypeRope {
     static const Json kPlain = Json::object();
     read_object({object ? *object : kPlain, where}, to, defaults);
   }
-  // Alone, in a model that is otherwise Witan's default.
+  // The settings of this object in a model with default settings.
   AttentionConfig alone(const HfSettings& of) const {
     ModelConfig model;
     read(of.of(model));
@@ -136,7 +136,7 @@ bool stretches_alike(AttentionConfig a, AttentionConfig b) {
   return std::ranges::equal(a.fields(), b.fields(), {}, &Field::text, &Field::text);
 }
 
-// What layers with a window have otherwise than the others, whose positions `to` has been told.
+// Sets how layers with a window differ from the others, whose settings have been read.
 void read_windowed(const LayerTypeRope& windowed, const LayerTypeRope& full, const HfSettings& to) {
   const AttentionConfig own = windowed.alone(to), others = full.alone(to);
   if (own.rotary_base != others.rotary_base) to.set("window_rotary_base", own.rotary_base);
@@ -161,7 +161,7 @@ void write_yarn(Out& rope, const AttentionConfig& attention) {
 
 }  // namespace
 
-// transformers takes rope_scaling, where it says something, before rope_parameters.
+// In transformers a rope_scaling that is not empty overrides rope_parameters.
 void read_hf_rope(HfKeys& keys, const HfSettings& to, int64_t positions, bool partial) {
   const Json *scaling = keys.find(kScaling), *joined = keys.find(kJoined);
   const bool scaled = scaling && !scaling->empty();

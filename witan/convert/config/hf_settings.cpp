@@ -12,10 +12,10 @@
 namespace witan {
 namespace {
 
-constexpr const char* kOrigin = "config";  // of messages, "config: KEY = VALUE: why", which become others
+constexpr const char* kOrigin = "config";  // begins messages of Witan's keys, which are reworded
 
-// Under which names config.json has what a key of Witan's says: those that are there of them, in any architecture. A
-// name behind a dot is one of rope_parameters or, before transformers v5, of rope_scaling.
+// Keys of Witan and their names in config.json, for all architectures. A leading dot marks a key of rope_parameters or,
+// before transformers v5, of rope_scaling.
 constexpr std::pair<std::string_view, std::string_view> kNames[] = {
     {"num_layers", "num_hidden_layers"},
     {"num_layers", "n_layer"},
@@ -84,14 +84,14 @@ constexpr std::pair<std::string_view, std::string_view> kNames[] = {
     {"glu_activation_scale", "swiglu_alpha"},
 };
 
-// Null where there is none.
+// Null if there is none.
 const Json* member(const Json* object, std::string_view name) {
   if (object == nullptr || !object->is_object()) return nullptr;
   const auto found = object->find(name);
   return found == object->end() || found->is_null() ? nullptr : &*found;
 }
 
-// The value of a name of kNames; null where the file has none.
+// The value of a name in kNames; null if the file has none.
 const Json* value_of(const Json& config, std::string_view name) {
   if (!name.starts_with('.')) return member(&config, name);
   const Json* joined = member(&config, "rope_parameters");
@@ -100,7 +100,7 @@ const Json* value_of(const Json& config, std::string_view name) {
   return nullptr;
 }
 
-// Whether the text has this word, with no letter, digit or underscore beside it.
+// Whether the text contains this whole word.
 bool has_word(std::string_view text, std::string_view word) {
   const auto in_word = [&](size_t at) {
     return at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) != 0 || text[at] == '_');

@@ -21,7 +21,7 @@ void HfWriter::sizes(HfHeads heads) {
   }
   out["rms_norm_eps"] = model.norm.norm_epsilon;
   out["hidden_act"] = hf_activation(model.mlp);
-  const bool dynamic = attention.rope_scaling_type == "dynamic";  // whose context ends where the model's does
+  const bool dynamic = attention.rope_scaling_type == "dynamic";  // its original context is the model's
   out["max_position_embeddings"] = dynamic ? attention.original_max_position_embeddings : positions;
   out["attention_dropout"] = attention.attention_dropout;
 }

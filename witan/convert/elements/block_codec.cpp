@@ -25,7 +25,7 @@ void copy_from_blocks(Element to_type, std::byte* to, Element from_type, const s
   const BlockCodec& codec = *block_codec(from_type);
   std::array<float, kDequantisedStretch> values;
   std::array<float, kLargestBlock> block;
-  int64_t held = -1;  // the block whose values these are
+  int64_t held = -1;  // the block that `block` holds
   for (int64_t done = 0; done < count;) {
     int64_t now = 0;
     while (now < kDequantisedStretch && done + now < count) {

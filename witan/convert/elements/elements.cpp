@@ -76,7 +76,7 @@ void copy_same(std::byte* to, int64_t width, const std::byte* from, int64_t step
   for (int64_t i = 0; i < count; ++i) std::memcpy(to + i * width, from + i * step, static_cast<size_t>(width));
 }
 
-// Those whose exponent is all ones, `mask`.
+// Counts the elements whose exponent bits, `mask`, are all ones.
 template <class Bits>
 int64_t count_with_all(Bits mask, std::span<const std::byte> elements) {
   int64_t count = 0;

@@ -16,13 +16,13 @@ float decoded(std::byte code) {
   return value;
 }
 
-// One block of `rows` rows, the first of whose elements are at `from`, of a matrix with rows of `columns`.
+// Quantises one block of `rows` rows that begins at `from`, in a matrix with rows of `columns`.
 float quantise_block(const float* from, int64_t rows, int64_t width, int64_t columns, std::byte* codes,
                      RoundingError& error) {
   float largest = 0;
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t i = 0; i < width; ++i) largest = std::max(largest, std::fabs(from[row * columns + i]));
-  constexpr float kZero = 1e-30F;  // below which the scale has no inverse
+  constexpr float kZero = 1e-30F;  // the scale of smaller values has no inverse
   const float scale = largest > kZero ? largest / e4m3::kLargest : 1, inverse = 1 / scale;
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t i = 0; i < width; ++i) {

@@ -17,8 +17,8 @@ namespace {
 constexpr int kBlock = 256, kGroup = 32, kGroups = 8, kMost = 63;  // kMost: the largest number of 6 bits
 constexpr int kScalesAt = 4, kScaleBytes = 12, kFifthAt = kScalesAt + kScaleBytes;
 
-// Scales and minima of the first four groups are the lower 6 bits of 8 bytes; of the others the lower 4 bits stand in
-// the last 4 bytes, and the upper 2 above those of the first four.
+// The scales and minima of the first four groups are the lower 6 bits of 8 bytes. The other groups have their lower 4
+// bits in the last 4 bytes, and their upper 2 bits above those of the first four groups.
 struct GroupScales {
   std::array<unsigned, kGroups> scales{}, minima{};
 
@@ -65,7 +65,7 @@ void dequantise(const std::byte* from, float* values) {
   }
 }
 
-// Scales in 6 bits, of which the neighbours of the nearest may fit the codes better.
+// Chooses scales in 6 bits; a neighbour of the nearest one may fit the codes better.
 struct SixBits {
   unsigned scale = 0, minimum = 0;
 };

@@ -1,15 +1,15 @@
 #include <algorithm>
 #include <cmath>
 
-#include "witan/convert/elements/scaled_formats.h"
 #include "witan/convert/elements/scale_search.h"
+#include "witan/convert/elements/scaled_formats.h"
 
 namespace witan {
 namespace {
 
 constexpr int64_t kRowsOfTask = 8;
 
-// The code of element `i` of a row, from -2^(bits - 1) on.
+// The signed code of element `i` of a row.
 int code_at(const std::byte* row, int64_t i, int bits) {
   if (bits == 8) return static_cast<int>(row[i]) - 128;
   return static_cast<int>(static_cast<unsigned>(row[i / 2]) >> i % 2 * 4 & 15U) - 8;

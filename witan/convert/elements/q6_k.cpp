@@ -43,7 +43,7 @@ void dequantise(const std::byte* from, float* values) {
   }
 }
 
-// The scale in 8 bits, of which the neighbours of the nearest may fit better.
+// Chooses a scale in 8 bits; a neighbour of the nearest one may fit better.
 int best_scale(std::span<const float> values, const float* weights, float wanted, float d) {
   const int first = d != 0 ? nearest(wanted / d, -128, 127) : 0;
   int best = first;

@@ -6,13 +6,13 @@
 namespace witan {
 namespace {
 
-// Candidates stretch the whole range by a tenth of a level each.
-constexpr int kCandidates = 10;  // to either side
+// Successive candidates change the range by a tenth of a level.
+constexpr int kCandidates = 10;  // on either side
 constexpr float kStep = 0.1F;
 
 using Codes = std::array<float, kLargestAffineGroup>;
 
-// A sum in eight parts, which compilers compute at once, in an order of its own.
+// A sum in eight lanes, which vectorises and has a fixed order.
 constexpr size_t kLanes = 8;
 struct LaneSum {
   std::array<float, kLanes> parts{};
@@ -21,7 +21,7 @@ struct LaneSum {
     return ((parts[0] + parts[4]) + (parts[2] + parts[6])) + ((parts[1] + parts[5]) + (parts[3] + parts[7]));
   }
 };
-// Calls add(i, lane) for every value of a group, whose size is a multiple of the lanes.
+// Calls add(i, lane) for every value of a group. The group's size is a multiple of the number of lanes.
 template <class Add>
 void for_lanes(size_t count, const Add& add) {
   for (size_t i = 0; i < count; i += kLanes)

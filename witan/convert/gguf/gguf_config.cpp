@@ -13,7 +13,7 @@
 namespace witan {
 namespace {
 
-// The first architecture of the file's name that it matches.
+// The first architecture that has the file's name and matches its keys.
 const Architecture& architecture_of(GgufReader& in) {
   std::set<std::string_view> known;
   for (const Architecture& one : architectures()) {

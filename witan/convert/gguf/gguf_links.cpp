@@ -10,7 +10,7 @@
 namespace witan {
 namespace {
 
-// "layers.12.mlp_norm.weight" as "blk.12." and what follows; a name that no layer has as "" and itself.
+// Splits "layers.12.mlp_norm.weight" into "blk.12." and "mlp_norm.weight"; a name outside of layers into "" and itself.
 std::pair<std::string, std::string_view> block_and_rest(std::string_view name) {
   constexpr std::string_view kLayerPrefix = "layers.";
   if (!name.starts_with(kLayerPrefix)) return {"", name};
@@ -23,7 +23,7 @@ bool has_vocabulary_rows(std::string_view name) {
   return name == "embedding.weight" || name == "head.weight";
 }
 
-// Visits the file's tensors that a rule takes something from: name, shape and piece.
+// Visits the file's tensors that a rule uses: name, shape and piece.
 class GgufLinker {
  public:
   GgufLinker(const Architecture& architecture, const ModelConfig& model, LatentStorage latent)
@@ -83,7 +83,7 @@ class GgufLinker {
     return shape;
   }
 
-  // Of kv_b_proj [heads * (nope + value), rank] the keys, as [heads, rank, nope], or the values, [heads, value, rank].
+  // The keys of kv_b_proj [heads * (nope + value), rank] as [heads, rank, nope], or its values as [heads, value, rank].
   Shape latent(GgufRows rows, SharedBox& piece) const {
     const AttentionConfig& attention = model_.attention;
     const int64_t heads = attention.num_attention_heads, nope = attention.latent_qk_head_dim,

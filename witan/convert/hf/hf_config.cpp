@@ -10,7 +10,7 @@
 namespace witan {
 namespace {
 
-// compressed-tensors: scales alone tell groups of which size there are.
+// Reads compressed-tensors' configuration. The size of groups follows from the scales.
 void read_packed_weights(HfKeys& of, HfModel& out) {
   of.only("format", "pack-quantized", "Witan reads compressed-tensors' weights in pack-quantized");
   of.only("kv_cache_scheme", nullptr, "Witan does not quantise keys and values");
@@ -53,8 +53,8 @@ void read_quantization(HfKeys& keys, HfModel& out) {
   out.fp8_block = (*block)[0].get<int64_t>();
 }
 
-// The keys that the architecture's family writes, and those that all have. What they cannot say is found by reading the
-// result.
+// Writes the keys of the family and those that all architectures share. A model that they cannot represent is found by
+// reading the result.
 std::string text_of(const Architecture& architecture, const ModelConfig& model, int64_t positions,
                     std::string_view dtype) {
   HfWriter to(model, positions);

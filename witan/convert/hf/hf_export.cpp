@@ -16,9 +16,9 @@
 namespace witan {
 namespace {
 
-constexpr int64_t kExportPiece = int64_t{8} << 20;  // bytes of a stretch
+constexpr int64_t kExportPiece = int64_t{8} << 20;  // bytes that are converted at a time
 
-// The folder's tensors and what they are made of.
+// The folder's tensors as links to the checkpoint's.
 std::vector<Link> folder_links(const CheckpointWeights& weights, const HfExport& how) {
   if (how.quantisation) check_quantisation(*how.quantisation, *how.architecture);
   const std::vector<ModelTensor> tensors = tensors_of(weights.model());
@@ -73,7 +73,7 @@ class HfExporter {
   }
 
  private:
-  // A tensor of a file, and the link that it is, or is a part of.
+  // A tensor of a file, and the link that it is made from; a quantised link gives several.
   enum class Role : uint8_t { plain, before, codes, scales };
   struct Item {
     StoredTensor info;
@@ -121,7 +121,7 @@ class HfExporter {
                            " are free on that disk");
   }
 
-  // Indices of links, by file.
+  // The links of each file, as indices.
   std::vector<std::vector<size_t>> division() const {
     std::vector<std::vector<size_t>> files(1);
     uint64_t bytes = 0;
@@ -144,8 +144,8 @@ class HfExporter {
     return name;
   }
 
-  // In the order of the model; of quantised ones wide elements first and scales after all codes, so that each tensor is
-  // aligned to its elements. Codes of float8 are as many as fill whole words.
+  // The tensors of a file in the order of the model. If any is quantised, wide elements come first and scales after all
+  // codes, so that each tensor is aligned to its elements; float8 codes always fill whole words.
   std::vector<Item> items_of_file(const std::vector<size_t>& links) const {
     std::vector<Item> items;
     for (const size_t i : links)
@@ -193,7 +193,7 @@ class HfExporter {
     account_.add(links_[item.link], item.info, hash_hex(bytes.data(), bytes.size()));
   }
 
-  // Scales wait until their turn comes.
+  // Scales are kept until their place in the file is reached.
   void write_codes(StoredWriter& writer, const Item& item) {
     const Link& link = links_[item.link];
     account_.hold(link);

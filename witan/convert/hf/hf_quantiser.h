@@ -1,4 +1,4 @@
-// Quantised tensors of a Hugging Face folder: those of a folder that is read, and the matrices that an export writes.
+// Quantised tensors of a Hugging Face folder, read and written.
 #pragma once
 
 #include <cstdint>
@@ -28,19 +28,20 @@ enum class HfQuantisation : uint8_t {
   mxfp4,  // experts of gpt-oss, a scale for each 32 elements of a row
 };
 
-// Throws ConfigError for an architecture whose readers do not know the quantisation.
+// Throws ConfigError for an architecture that cannot be read with this quantisation.
 void check_quantisation(HfQuantisation kind, const Architecture& architecture);
 
-// The matrices that are written quantised, the tensors that each becomes, and what config.json says of it.
+// Chooses the matrices to quantise, the tensors that each becomes, and the quantization_config.
 class HfQuantiser {
  public:
-  // For the tensors of a folder. `scales`: their dtype, of int8 and int4.
+  // `links` are the folder's tensors. `scales` is the dtype of scales for int8 and int4.
   HfQuantiser(HfQuantisation kind, Element scales, const std::vector<Link>& links);
 
-  // Projections of attention, MLPs and experts, as far as their sizes allow; never embeddings, heads, routers, norms.
+  // Whether the matrix is quantised: a projection of attention, MLPs or experts whose sizes allow it. Embeddings,
+  // heads, routers and norms never are.
   bool takes(const Link& link) const;
 
-  // The tensors that one matrix becomes: those before `codes` and those after it.
+  // The tensors that one matrix becomes, in this order.
   struct Parts {
     std::vector<StoredTensor> before;  // weight_shape of compressed-tensors
     StoredTensor codes, scales;
@@ -48,13 +49,13 @@ class HfQuantiser {
   Parts parts(const Link& link) const;
   std::vector<std::byte> bytes_before(const Link& link) const;
 
-  // Rows that are quantised at once: whole blocks, and some MiB.
+  // The number of rows to quantise at a time: whole blocks, a few MiB.
   int64_t rows_of_stretch(const Link& link) const;
-  // Appends to the bytes of parts(). Values are whole rows, in the order of the matrix.
+  // Appends the bytes of parts() for whole rows, which come in the order of the matrix.
   RoundingError quantise(const Link& link, std::span<const float> values, ThreadPool& pool,
                          std::vector<std::byte>& codes, std::vector<std::byte>& scales) const;
 
-  std::string_view name() const;  // "FP8", …, of a ledger
+  std::string_view name() const;  // "FP8", … in a ledger
   // quantization_config, as JSON.
   std::string config() const;
 
@@ -64,31 +65,31 @@ class HfQuantiser {
 
   const HfQuantisation kind_;
   const Element scales_;
-  int64_t group_ = 0;                  // of int4
+  int64_t group_ = 0;                  // elements with one int4 scale
   std::vector<std::string> left_out_;  // modules with matrices that are not quantised
 };
 
-// Quantised tensors of a folder that is read: which of its tensors make one, whether they fit each other, and their
-// values. All of it is untrusted.
+// Dequantises the tensors of a folder that is read. Everything in it is untrusted: the tensors that make up one
+// quantised tensor must fit each other.
 class HfQuantised {
  public:
-  // Keeps both.
+  // Keeps references.
   HfQuantised(const HfFolder& folder, const HfModel& hf) : folder_(folder), hf_(hf) {}
 
-  // The folder's name of a model's tensor: "X.weight_packed" of "X.weight" where it has that.
+  // The folder's name for a model's tensor: "X.weight_packed" for "X.weight" if the folder has it.
   std::string stored_name(const std::string& name) const;
-  // The stored tensor that this one is needed to dequantise, if it is the name of such a one: "X.weight" of
-  // "X.weight_scale_inv".
+  // The quantised tensor that a tensor of this name belongs to, such as "X.weight" for "X.weight_scale_inv"; nothing if
+  // it belongs to none.
   static std::optional<std::string> dequantised_by(const std::string& name);
 
-  // Whether what is stored can be a tensor of this shape.
+  // Whether the stored tensor can hold one of this shape.
   bool agrees(const PlacedTensor& stored, const Shape& shape) const;
-  // The dtype that a tensor of this shape is read as, after dequantising. Throws CheckpointError, naming the tensors,
-  // where its scales are missing, or of another shape or dtype, and for dtypes that are none of weights; ConfigError
-  // where config.json does not say how it is quantised.
+  // The dtype of the tensor after dequantising. Throws CheckpointError naming the tensors if scales are missing or have
+  // another shape or dtype, and for a dtype that weights cannot have; ConfigError if config.json does not say how the
+  // tensor is quantised.
   Element element_of(const PlacedTensor& stored, const Shape& shape) const;
   bool is_quantised(const PlacedTensor& stored) const;
-  // In that dtype.
+  // Returns the values in the dtype of element_of().
   std::vector<std::byte> dequantise(const PlacedTensor& stored, const Shape& shape) const;
 
  private:

@@ -31,17 +31,17 @@ class PickleWriter {
 
   void mark() { out_ += '('; }
   void empty_tuple() { out_ += ')'; }
-  void tuple() { out_ += 't'; }  // of all from the mark on
+  void tuple() { out_ += 't'; }  // of everything since the mark
   void empty_dict() { out_ += '}'; }
-  void set_items() { out_ += 'u'; }  // keys and values from the mark on, into the dict below it
+  void set_items() { out_ += 'u'; }  // puts the keys and values since the mark into the dict below it
   void empty_list() { out_ += ']'; }
-  void append_all() { out_ += 'e'; }  // what is from the mark on, to the list below it
-  void call() { out_ += 'R'; }        // a global with a tuple of arguments
+  void append_all() { out_ += 'e'; }  // appends everything since the mark to the list below it
+  void call() { out_ += 'R'; }        // calls a global with a tuple of arguments
   void persistent() { out_ += 'Q'; }
-  void begin_object(std::string_view module, std::string_view name);  // then its attributes: name, value …
+  void begin_object(std::string_view module, std::string_view name);  // followed by its attributes: name, value …
   void end_object() { out_ += "ub"; }
 
-  // An argparse.Namespace of these.
+  // Writes an argparse.Namespace of these.
   void arguments(const std::vector<std::pair<std::string, MegatronValue>>& all);
 
   std::string finish();
@@ -56,9 +56,10 @@ class TorchWriter {
   explicit TorchWriter(AtomicFile& to) : to_(to) {}
 
   using Put = std::function<void(const std::byte* bytes, size_t count)>;
-  // A file of one tensor, whose bytes `fill` puts one after the other: at most kMostTensorBytes. Returns its length.
+  // Writes a file with one tensor of at most kMostTensorBytes, whose bytes `fill` passes on in order. Returns its
+  // length.
   uint64_t tensor(Element type, const Shape& shape, const std::function<void(const Put&)>& fill);
-  // A file of this pickle, without tensors.
+  // Writes a file with this pickle and no tensors.
   uint64_t pickle(std::string_view pickle);
 
   static constexpr uint64_t kMostTensorBytes = uint64_t{1} << 31;  // so that no size needs 64 bits
@@ -76,7 +77,7 @@ class TorchWriter {
   void put(std::string_view bytes) { to_.write(bytes); }
 
   AtomicFile& to_;
-  uint64_t start_ = 0;  // of the zip
+  uint64_t start_ = 0;  // the zip's first byte in the file
   std::vector<Member> members_;
 };
 

@@ -11,7 +11,7 @@
 namespace witan {
 namespace {
 
-// The piece's runs of its last dim, to where the whole tensor has them.
+// Copies the piece, run by run of its last dim, to its place in the whole tensor.
 void copy_chunk(const MegatronChunk& chunk, const Shape& shape, int64_t width, std::byte* whole) {
   const int dims = shape.dims();
   const int64_t run = dims == 0 ? 1 : chunk.sizes.last(), rows = run == 0 ? 0 : chunk.sizes.elements() / run;
@@ -35,7 +35,7 @@ MegatronWeights::MegatronWeights(const fs::path& folder)
   require<CheckpointError>(embedding != found.end() && embedding->second.shape.dims() == 2, where(),
                            " has no tensor \"", kMegatronEmbedding,
                            "\" [words, hidden_size]: it holds no GPT model of Megatron-Core");
-  // Which rows are padding no checkpoint says, so all are words.
+  // A checkpoint does not say which rows are padding, so that all count as tokens.
   read_.model.vocab_size = embedding->second.shape[0];
   try {
     ModelConfig checked = read_.model;
@@ -73,7 +73,7 @@ void MegatronWeights::check_tensors() {
   }
 }
 
-// The last stage of a pipeline has the tied embedding as its head.
+// The last pipeline stage holds the tied embedding as its head.
 void MegatronWeights::check_tied_copy() {
   const std::string embedding(kMegatronEmbedding), head(kMegatronHead);
   const HeldTensor a = hold(embedding), b = hold(head);

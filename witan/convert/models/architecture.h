@@ -1,5 +1,5 @@
-// What Witan knows of another program's model: names of tensors, keys of config.json both ways, and llama.cpp's names
-// and keys. Each source of this folder holds one family of architectures.
+// The description of another program's architecture: names of tensors, keys of config.json both ways, and llama.cpp's
+// names and keys. Each source of this folder holds one family of architectures.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ enum class ExpertStorage : uint8_t {
   mxfp4,   // fused, in four bits with a scale for each 32
 };
 
-// Where a tensor of Witan lies in a Hugging Face folder. Witan's matrices are [O, I] or, of experts, [E, O, I]; its
+// The place of a tensor of Witan's in a Hugging Face folder. Witan's matrices are [O, I] or, of experts, [E, O, I]; its
 // vectors are [O] or [E, O].
 struct TensorRule {
   // The name below "layers.N.", "mtp.K." or "mtp.K.block.", else the whole name. Modules of multi-token prediction are
@@ -56,7 +56,7 @@ enum class GgufRows : uint8_t {
   latent_values,
 };
 
-// Where a tensor of Witan lies in a GGUF file; names are those below the layer.
+// The place of a tensor of Witan's in a GGUF file, by names below the layer.
 struct GgufRule {
   std::string_view witan, other;
   int part = 0, parts = 1;              // of Witan's tensor

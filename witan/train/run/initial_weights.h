@@ -24,7 +24,7 @@ std::unique_ptr<WeightSource> open_weights(const std::string& where, const fs::p
 
 // Its tokenizer.json, where it has one.
 std::optional<fs::path> tokenizer_of(const WeightSource& source);
-// Copies what an export gives back besides weights (convert/companions.h) to a run's folder.
+// Copies what an export gives back besides weights (convert/ledger.h) to a run's folder.
 void copy_companions_of(const WeightSource& source, const fs::path& run);
 
 // Throws ConfigError naming a key in which the model is another function than the source's weights are of.
