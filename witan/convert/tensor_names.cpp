@@ -248,6 +248,10 @@ bool has_transposed(const Architecture& architecture) {
   return any_rule(architecture, [](const TensorRule& rule) { return rule.transposed; });
 }
 
+bool has_mtp(const Architecture& architecture) {
+  return any_rule(architecture, [](const TensorRule& rule) { return rule.witan == "eh_proj.weight"; });
+}
+
 bool is_computed(const Architecture& architecture, std::string_view name) {
   return is_of_rotary_positions(name) || std::ranges::any_of(architecture.computed, [&](std::string_view pattern) {
            const size_t mark = pattern.find("{l}");

@@ -53,6 +53,8 @@ ExpertStorage default_storage(const Architecture& architecture);
 // Whether files of the architecture may hold weights in MXFP4, and whether they hold matrices as [in, out].
 bool has_mxfp4(const Architecture& architecture);
 bool has_transposed(const Architecture& architecture);
+// Whether its folders have a place for modules of multi-token prediction.
+bool has_mtp(const Architecture& architecture);
 
 std::string embedding_name(const Architecture& architecture, NameStyle style);
 
