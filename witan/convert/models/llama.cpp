@@ -4,6 +4,7 @@
 #include "witan/convert/models/rules.h"
 
 namespace witan::models {
+
 std::vector<Architecture> llama() {
   Architecture llama = llama_like("llama", "LlamaForCausalLM");
   llama.defaults = {kLlamaDefaults, R"({"vocab_size": 32000})"};
