@@ -1,4 +1,4 @@
-// Folders of tiny models that transformers made (tests/golden/convert/make_golden.py), and what tests do with them.
+// Helpers for the folders of tiny models that transformers made (tests/golden/convert/make_golden.py).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,13 +31,13 @@ inline std::vector<std::string> golden_models() {
   return names;
 }
 
-// The model types of all architectures, and these.
+// These names, and the model types of all architectures.
 inline std::vector<std::string> architecture_names(std::vector<std::string> more = {}) {
   for (const Architecture& one : architectures()) more.emplace_back(one.model_type);
   return more;
 }
 
-// A tensor with bytes of its own.
+// A tensor that owns its bytes.
 struct OwnTensor {
   StoredTensor info;
   std::vector<std::byte> bytes;
@@ -47,7 +47,7 @@ struct OwnTensor {
 };
 using OwnTensors = std::map<std::string, OwnTensor>;
 
-// Those of a folder, or of one file.
+// The tensors of a folder, or of one file.
 inline OwnTensors tensors_in(const fs::path& path) {
   OwnTensors all;
   const auto add = [&](const PlacedTensor& tensor) {

@@ -131,7 +131,7 @@ TEST(HfRope, WhatWitanCannotSayOfTwoTypesIsRefused) {
               HasSubstr("config.json: truncate = false: models of this type round YaRN's bounds"));
 }
 
-// transformers' models of these types pass over the key where frequencies are not stretched, and fail where they are.
+// transformers' models of these types ignore the key if frequencies are not stretched, and fail if they are.
 TEST(HfRope, AShareOfChannelsIsRefusedAsTransformersRotatesAll) {
   const Json partial = {{"rope_theta", 1e4}, {"partial_rotary_factor", 0.5}};
   const std::string why = "partial_rotary_factor = 0.5: transformers' models of this type rotate every channel";
@@ -155,7 +155,7 @@ TEST(HfRope, AShareOfChannelsIsRefusedAsTransformersRotatesAll) {
   }
 }
 
-// Phi-3's spelling: the name of its first files, the context before beside the object, and no factor.
+// Phi-3's spelling has the type "su", the original context beside the object, and no factor.
 TEST(HfRope, LongRopesFactorIsThatOfTheContexts) {
   const auto longrope = [](const Json& changes) {
     Json config = Json::parse(read_file(testing::golden("llama") / kHfConfig));
@@ -173,7 +173,7 @@ TEST(HfRope, LongRopesFactorIsThatOfTheContexts) {
   EXPECT_EQ(phi3.rope_attention_factor, 0);
 }
 
-// Its frequencies begin to change behind max_position_embeddings, whatever else the file says of a context before.
+// Dynamic frequencies change beyond max_position_embeddings, whatever the file gives as the original context.
 TEST(HfRope, DynamicScalingBeginsWhereTheContextEnds) {
   Json config = Json::parse(read_file(testing::golden("llama") / kHfConfig));
   const Json dynamic = {{"rope_type", "dynamic"}, {"factor", 2.0}};
@@ -186,7 +186,7 @@ TEST(HfRope, DynamicScalingBeginsWhereTheContextEnds) {
   EXPECT_EQ(written["max_position_embeddings"], 128) << "a model that was trained on more positions has no more";
 }
 
-// transformers takes the context before from beside the object, and other programs from within it.
+// transformers reads the original context beside the object, and other programs within it.
 TEST(HfRope, PhisContextBeforeIsWrittenInBothPlaces) {
   const HfModel hf = read_hf_config(read_file(testing::golden("phi3_longrope") / kHfConfig), "config.json");
   const Json written = Json::parse(write_hf_config(*hf.architecture, hf.model, hf.positions, "float32"));

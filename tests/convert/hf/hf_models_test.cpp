@@ -1,5 +1,4 @@
-// Models of transformers compute in Witan what they compute there, and come back as they were
-// (tests/golden/convert/make_golden.py).
+// Models of transformers compute the same in Witan, and are exported unchanged (tests/golden/convert/make_golden.py).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

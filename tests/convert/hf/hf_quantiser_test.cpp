@@ -1,4 +1,5 @@
-// Folders that are written quantised: every tensor in its place and in the ledger, and read back as what was written.
+// Quantised exports: every tensor is in its place and in the ledger, and is read back with the values that were
+// written.
 #include "witan/convert/hf/hf_quantiser.h"
 
 #include <gmock/gmock.h>

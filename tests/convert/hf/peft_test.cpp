@@ -1,4 +1,4 @@
-// Adapters that PEFT made compute in Witan what they compute there, and leave as they came; merged they are one model
+// Adapters made by PEFT compute the same in Witan, are exported unchanged, and can be merged into one model
 // (tests/golden/lora/make_golden.py).
 #include <gtest/gtest.h>
 
@@ -254,7 +254,7 @@ TEST_P(Peft, MergedWeightsAreThoseOfTheFormulaToTheBit) {
   EXPECT_EQ(merged, adapters.size());
 }
 
-// The merged folder is a model without adapters that computes what both compute.
+// The merged folder is a model without adapters that computes the same.
 TEST_P(Peft, TheMergedFolderComputesTheSame) {
   CheckpointWeights weights = saved();
   weights.merge_adapters();

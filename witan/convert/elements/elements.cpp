@@ -89,8 +89,8 @@ int64_t count_with_all(Bits mask, std::span<const std::byte> elements) {
 
 Element element_from_name(std::string_view name, std::string_view where) {
   const auto* found = std::ranges::find(kElementNames, name, &std::pair<Element, std::string_view>::second);
-  require<CheckpointError>(found != kElementNames.end(), where, ": dtype ", clipped(name),
-                           " is none of weights that this program reads: F64, F32, F16, BF16, and F8_E4M3 with scales");
+  require<CheckpointError>(found != kElementNames.end(), where, ": unsupported dtype ", clipped(name),
+                           ": Witan reads weights in F64, F32, F16, BF16, and F8_E4M3 with scales");
   return found->first;
 }
 

@@ -88,7 +88,7 @@ void HfWeights::check_tensors(MtpLayers mtp) {
     require<CheckpointError>(quantised_.agrees(*found, shape), (folder_.path() / folder_.shard_of(name)).string(),
                              ": \"", name, "\" is ", found->info.shape, ", but ", kHfConfig, " asks for ", shape,
                              ": one of the two is another model's");
-    element_of_source(name);  // refuses dtypes that are none of weights
+    element_of_source(name);  // refuses unsupported dtypes
   }
   std::vector<std::string> left_over;
   for (const auto& [name, tensor] : folder_.tensors()) account_for(name, tensor, mtp, left_over);

@@ -61,7 +61,7 @@ void MegatronWeights::check_tensors() {
                              ", which a model with its arguments has: files are missing");
     require<CheckpointError>(found->second.shape == shape, where(), ": \"", name, "\" is ", found->second.shape,
                              ", but its arguments ask for ", shape);
-    element_of_tensor(found->second);  // refuses dtypes that are none of weights
+    element_of_tensor(found->second);  // refuses unsupported dtypes
   }
   for (const auto& [name, tensor] : folder_.tensors()) {
     if (used.contains(name)) continue;
