@@ -1,5 +1,5 @@
-// What the fuzz targets share. Each is a function of hostile bytes that must end in a result or in an error of ours:
-// anything else (another exception, a signal, what a sanitizer finds, a failed assert) is a finding.
+// Helpers of the fuzz targets. A target is a function of hostile bytes that must end in a result or in one of Witan's
+// errors. Anything else is a finding: another exception, a signal, a sanitizer's report, a failed assert.
 #pragma once
 
 #include <unistd.h>

@@ -8,7 +8,7 @@ seconds=$1
 shift
 targets=("$@")
 if ((${#targets[@]} == 0)); then
-  for source in fuzz/*_fuzz.cpp; do targets+=("$(basename "$source" _fuzz.cpp)"); done
+  for source in fuzz/*/*_fuzz.cpp; do targets+=("$(basename "$source" _fuzz.cpp)"); done
 fi
 
 # Without a stack for every allocation and without heap for the stack's variables inputs go by some times faster; a

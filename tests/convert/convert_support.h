@@ -1,8 +1,9 @@
-// Folders of tiny models that transformers made (tests/golden/convert/make_golden.py), and what tests do with them.
+// Helpers for the folders of tiny models that transformers made (tests/golden/convert/make_golden.py).
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <string>
@@ -12,6 +13,7 @@
 #include "witan/base/files/file.h"
 #include "witan/checkpoint/safetensors.h"
 #include "witan/convert/hf/hf_folder.h"
+#include "witan/convert/models/architecture.h"
 
 namespace witan::testing {
 
@@ -19,7 +21,22 @@ inline fs::path golden(const std::string& model) {
   return fs::path(WITAN_SOURCE_DIR) / "tests/golden/convert" / model;
 }
 
-// A tensor with bytes of its own.
+// The golden folders, by name: a new one is tested without being listed.
+inline std::vector<std::string> golden_models() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(golden("")))
+    if (entry.is_directory()) names.push_back(entry.path().filename());
+  std::ranges::sort(names);
+  return names;
+}
+
+// These names, and the model types of all architectures.
+inline std::vector<std::string> architecture_names(std::vector<std::string> more = {}) {
+  for (const Architecture& one : architectures()) more.emplace_back(one.model_type);
+  return more;
+}
+
+// A tensor that owns its bytes.
 struct OwnTensor {
   StoredTensor info;
   std::vector<std::byte> bytes;
@@ -29,7 +46,7 @@ struct OwnTensor {
 };
 using OwnTensors = std::map<std::string, OwnTensor>;
 
-// Those of a folder, or of one file.
+// The tensors of a folder, or of one file.
 inline OwnTensors tensors_in(const fs::path& path) {
   OwnTensors all;
   const auto add = [&](const PlacedTensor& tensor) {

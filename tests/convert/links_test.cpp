@@ -7,7 +7,7 @@
 
 #include "support/message_of.h"
 #include "witan/base/error.h"
-#include "witan/convert/architecture.h"
+#include "witan/convert/tensor_names.h"
 
 namespace witan {
 namespace {

@@ -300,7 +300,7 @@ TEST(Layers, RoomsIncludeEachOtherAlongTheArrowsOfTheArchitecture) {
       EXPECT_TRUE(why.empty()) << source.name << ":" << i + 1 << ": " << source.lines[i] << ": " << why;
     }
   }
-  for (const std::string folder : {"base", "comm", "data", "kernels", "ops", "report", "train"})
+  for (const std::string folder : {"base", "comm", "convert", "data", "kernels", "moe", "ops", "planner", "report", "tokenizer", "train"})
     EXPECT_GT(seen[folder], 0) << folder << " has no table, or no includes";
 }
 

@@ -22,7 +22,7 @@ std::vector<T> widened(const HeldTensor& tensor) {
   return values;
 }
 
-// Rows [first_row, first_row + out) of each matrix.
+// Merges into rows [first_row, first_row + out) of each matrix.
 template <class T>
 void add_product(T* base, int64_t rows, const AdapterValues& adapter, T scale) {
   const AdapterTensors& of = adapter.of;
@@ -81,7 +81,7 @@ std::vector<AdapterTensors> adapters_of(const ModelConfig& model) {
     else if (find(path + ".weight") != tensors.end())
       one.base = path + ".weight";
     else
-      one.base = parent(path) + ".weight";  // of a half: "….gate_up_proj.up_proj"
+      one.base = parent(path) + ".weight";  // for a half: "….gate_up_proj.up_proj"
     if (path.ends_with(".gate_up_proj.up_proj")) one.first_row = one.out();
     adapters.push_back(std::move(one));
   }

@@ -1,4 +1,4 @@
-// What an export keeps account of, whatever it writes: the ledger, and which tensors of the checkpoint are held.
+// The accounting of an export in any format: the ledger, and the tensors of the checkpoint that are held in memory.
 #pragma once
 
 #include <map>
@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "witan/checkpoint/safetensors.h"
+#include "witan/convert/elements/elements.h"
 #include "witan/convert/ledger.h"
 #include "witan/convert/links.h"
-#include "witan/convert/rounding_error.h"
 #include "witan/convert/weight_source.h"
 
 namespace witan {
@@ -19,17 +19,16 @@ class ExportAccount {
  public:
   explicit ExportAccount(CheckpointWeights& weights) : weights_(weights) {}
 
-  // Gives back what the link before was made of, unless this one is made of the same, as it often is.
+  // Releases the tensors of the previous link, unless this link is made of the same ones, as is often the case.
   void hold(const Link& link);
-  // A tensor was written, of this type and with this hash.
+  // Accounts for a tensor that was written with this type and hash.
   void add(const Link& link, std::string_view type, std::string hash);
   // Accounts for one of several tensors that the link was written as.
   void add(const Link& link, const StoredTensor& as, std::string hash);
-  // The tensor was quantised to so many bytes: counts for its kind of matrix.
+  // Adds the error of a tensor that was quantised to `bytes` to its kind of matrix.
   void add_error(const Link& link, std::string_view type, int64_t bytes, const RoundingError& error);
-  // Lists what the checkpoint holds: of every tensor of the model its hash and where it went; of an adapter that is
-  // merged, its matrix did. Buffers of training may have no place. Throws CheckpointError for a parameter that has
-  // none.
+  // Lists every tensor of the model with its hash and its targets; a merged adapter's targets are its matrix's. Buffers
+  // of training may have none. Throws CheckpointError for a parameter without a target.
   void close();
 
   Ledger ledger;

@@ -1,5 +1,5 @@
-// Weights in another program's files under Witan's names, with all that an import keeps account of: nothing in the
-// files is passed over without a word.
+// The weights in another program's files, by Witan's names. Every tensor of the files is either linked to Witan's or
+// has a note that says why it is not needed.
 #pragma once
 
 #include <functional>
@@ -15,12 +15,12 @@ namespace witan {
 
 class ForeignWeights : public WeightSource {
  public:
-  // A tensor as it lies in the files.
+  // A tensor in the files.
   struct Source {
     std::string name, dtype;
     Shape shape;
     std::span<const std::byte> bytes;
-    std::vector<std::span<const std::byte>> more = {};  // of one that lies in several pieces
+    std::vector<std::span<const std::byte>> more = {};  // if it is stored in several pieces
   };
 
   std::map<std::string, Shape> weights() const override;
@@ -28,21 +28,21 @@ class ForeignWeights : public WeightSource {
 
   virtual std::string format() const = 0;  // "hf", "gguf", "megatron"
   virtual const Architecture& architecture() const = 0;
-  virtual int64_t positions() const = 0;            // that the model is meant for
-  virtual std::vector<Source> sources() const = 0;  // all of them, by name
+  virtual int64_t positions() const = 0;            // the length of context that the model is meant for
+  virtual std::vector<Source> sources() const = 0;  // sorted by name
 
-  const NameStyle& style() const { return style_; }          // of a Hugging Face folder; of others what one would have
-  const std::vector<Link>& links() const { return links_; }  // in the order of the model
-  const std::vector<ModelTensor>& tensors() const { return tensors_; }        // likewise
-  const std::map<std::string, std::string>& notes() const { return notes_; }  // of sources that no link needs: why
+  const NameStyle& style() const { return style_; }                           // of a folder, or the default of one
+  const std::vector<Link>& links() const { return links_; }                   // in the order of the model
+  const std::vector<ModelTensor>& tensors() const { return tensors_; }        // in the order of the model
+  const std::map<std::string, std::string>& notes() const { return notes_; }  // why no link needs a source, by its name
 
   // Elements [first, first + count) of a linked tensor as `type`.
   void gather_to(const Link& link, int64_t first, int64_t count, Element type, std::byte* out);
-  // Gives back the memory of what the link was made of.
+  // Releases the memory of the link's sources.
   virtual void release(const Link& link) = 0;
 
  protected:
-  // A source as it is read, valid until the release() of its link.
+  // Returns a source, dequantised if need be, which stays valid until release() of its link.
   virtual HeldTensor hold(const std::string& source) = 0;
 
   NameStyle& change_style() { return style_; }
@@ -50,8 +50,7 @@ class ForeignWeights : public WeightSource {
   void set_links(std::vector<Link> links);
   void note(const std::string& source, std::string why) { notes_[source] = std::move(why); }
 
-  // Makes the model, whose tensors are linked, of the narrowest dtype that holds every source of a link, as `held` says
-  // it of one of them.
+  // Sets the model's dtype to the narrowest one that can represent all linked sources, by `held` for each of them.
   void choose_dtype(ModelConfig& model, const std::function<bool(Element by, const std::string& source)>& held);
 
  private:

@@ -17,11 +17,11 @@
 namespace witan {
 namespace {
 
-constexpr int64_t kImportPiece = int64_t{8} << 20;   // bytes of a stretch
-constexpr uint64_t kShardBytes = uint64_t{4} << 30;  // a shard is closed when it has so many
+constexpr int64_t kImportPiece = int64_t{8} << 20;   // bytes that are converted at a time
+constexpr uint64_t kShardBytes = uint64_t{4} << 30;  // a shard is closed when it has this many
 constexpr size_t kHashPiece = size_t{16} << 20;
 
-// One shard of the checkpoint: indices of links, wide dtypes first, so that every tensor is aligned to its elements.
+// The links of one shard, as indices, sorted by descending size of an element so that every tensor is aligned.
 using ShardLinks = std::vector<size_t>;
 
 void hash_mapped(Hasher& hasher, std::span<const std::byte> bytes) {
@@ -39,7 +39,7 @@ std::string hash_of(const ForeignWeights::Source& tensor) {
   return hasher.hex();
 }
 
-// Removes the folder unless it was put in place.
+// Removes the folder on destruction unless it was put in place.
 class Unfinished {
  public:
   explicit Unfinished(fs::path path) : path_(std::move(path)) {}
@@ -184,7 +184,7 @@ class Importer {
     }
   }
 
-  // State of the model that no file of this kind holds: it begins as in a new model.
+  // Files of other programs lack Witan's own buffers, which begin as in a new model.
   void account_for_buffers() {
     for (const ModelTensor& tensor : weights_.tensors())
       if (tensor.buffer && !manifest_.tensors.contains(tensor.name))
@@ -198,7 +198,7 @@ class Importer {
 
   ForeignWeights& weights_;
   const fs::path checkpoints_;
-  std::map<std::string, DType> dtypes_;  // of Witan's tensors
+  std::map<std::string, DType> dtypes_;  // by Witan's tensor
   std::map<std::string, std::vector<std::string>> went_into_;
   Manifest manifest_;
   Ledger ledger_;

@@ -1,5 +1,5 @@
-// From another program's files to a checkpoint of weights alone, a stretch at a time: memory holds a few MiB and, of
-// quantised weights, one tensor.
+// Writes a checkpoint of weights from another program's files. Tensors are streamed: memory holds a few MiB and, if
+// weights are quantised, one dequantised tensor.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@
 
 namespace witan {
 
-// Values of weights that are NaN or infinite: they are copied as they are, and make whatever is computed of them NaN.
+// The weights that are NaN or infinite. They are copied unchanged, and results computed from them are NaN.
 struct NonFinite {
   int64_t values = 0, tensors = 0;
-  std::string first;  // tensor of the source, or of Witan's where that was made of several
+  std::string first;  // the first such tensor of the source, or of Witan if it was made of several
 };
-// "2 values of WHOSE are NaN or infinite, in 1 tensor, …", to be warned of; empty where there are none.
+// The warning "2 values of WHOSE are NaN or infinite, in 1 tensor, …"; empty if there are none.
 std::string describe(const NonFinite& found, const std::string& whose);
 
 struct Imported {
-  Ledger ledger;  // its files empty
+  Ledger ledger;  // without files
   NonFinite non_finite;
 };
 
-// Writes CHECKPOINTS/step-0, complete or not at all, with these small files (name, bytes) and scalars beside the
-// weights. The same files give the same bytes. Throws CheckpointError, IoError, DiskFullError.
+// Writes CHECKPOINTS/step-0 with the weights, these small files (name, bytes) and scalars; the folder appears complete
+// or not at all. Equal inputs give equal bytes. Throws CheckpointError, IoError, DiskFullError.
 Imported import_weights(ForeignWeights& weights, const fs::path& checkpoints,
                         const std::vector<std::pair<std::string, std::string>>& files, const Json& scalars);
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
+#include "witan/base/hash.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/json_fields.h"
 #include "witan/checkpoint/safetensors.h"
@@ -24,7 +25,7 @@ constexpr std::array<std::pair<ExpertStorage, std::string_view>, 4> kStorages{{{
                                                                                {ExpertStorage::fused, "fused"},
                                                                                {ExpertStorage::mxfp4, "mxfp4"}}};
 
-// Of elements that stand in blocks, of GGUF files, the bytes of a block; else of an element.
+// The bytes of a block and its number of elements; types without blocks have blocks of one element.
 std::pair<int64_t, int64_t> bytes_of_elements(std::string_view dtype, const std::string& where) {
   if (const GgmlType* type = ggml_type(dtype); type != nullptr && type->block > 1) return {type->bytes, type->block};
   return {stored_element_bytes(dtype, where), 1};
@@ -67,9 +68,9 @@ std::string side_summary(const char* what, const std::string& format, const std:
              format_bytes(static_cast<double>(bytes)), "\n");
 }
 
-// A line for each note, with the first tensor that has it; the file has them all.
+// One line for each note, with the first tensor that has it; the file lists all tensors.
 std::string notes_summary(const std::vector<LedgerEntry>& entries) {
-  std::vector<std::pair<const LedgerEntry*, int64_t>> notes;  // and how many more
+  std::vector<std::pair<const LedgerEntry*, int64_t>> notes;  // with the number of further tensors
   for (const LedgerEntry& entry : entries) {
     if (entry.note.empty()) continue;
     const auto known = std::ranges::find_if(notes, [&](const auto& one) { return one.first->note == entry.note; });
@@ -84,7 +85,7 @@ std::string notes_summary(const std::vector<LedgerEntry>& entries) {
   return text;
 }
 
-// A line for each kind of matrix: its type, its size, and the error.
+// One line for each kind of matrix: its type, its size, and the error.
 std::string quantised_summary(const std::vector<QuantisedKind>& quantised) {
   std::string text;
   for (const QuantisedKind& kind : quantised)
@@ -163,7 +164,7 @@ Ledger parse_ledger(std::string_view text, const std::string& where) {
     require<CheckpointError>(value.is_boolean(), where, ": \"", key, "\" must be true or false");
     *flag = value.get<bool>();
   }
-  if (const auto copies = json.find("mtp_copies"); copies != json.end())  // older ledgers know none
+  if (const auto copies = json.find("mtp_copies"); copies != json.end())  // absent in older ledgers
     ledger.style.mtp_copies = copies->is_boolean() && copies->get<bool>();
   for (const Json& entry : array_member(json, "source", where)) ledger.source.push_back(entry_from(entry, where));
   for (const Json& entry : array_member(json, "target", where)) ledger.target.push_back(entry_from(entry, where));
@@ -172,6 +173,28 @@ Ledger parse_ledger(std::string_view text, const std::string& where) {
                             static_cast<uint64_t>(integer_member(file, "bytes", where)),
                             text_member(file, "xxh3_128", where)});
   return ledger;
+}
+
+std::vector<LedgerFile> copy_companions(const fs::path& from, const std::vector<std::string>& names,
+                                        const fs::path& to) {
+  std::vector<LedgerFile> copied;
+  for (const std::string& name : names) {
+    const std::string bytes = read_file(from / name);
+    fs::create_directories(to);
+    write_file_atomically(to / name, bytes);
+    copied.push_back({name, bytes.size(), hash_hex(bytes.data(), bytes.size())});
+  }
+  return copied;
+}
+
+void inherit_companions(const fs::path& run, const fs::path& to) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(run / kCompanionFolder, error))
+    if (entry.is_regular_file(error)) names.push_back(entry.path().filename());
+  std::ranges::sort(names);
+  copy_companions(run / kCompanionFolder, names, to / kCompanionFolder);
+  if (fs::is_regular_file(run / kLedgerName, error)) copy_companions(run, {kLedgerName}, to);
 }
 
 }  // namespace witan

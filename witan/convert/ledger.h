@@ -1,4 +1,5 @@
-// The ledger of a conversion: every tensor of its source and of its target, with what became of it (docs/convert.md).
+// The record that a run keeps of a conversion: the ledger of all tensors of source and target and their relation
+// (docs/convert.md), and the files beside the weights.
 #pragma once
 
 #include <cstdint>
@@ -6,20 +7,22 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/convert/architecture.h"
-#include "witan/convert/rounding_error.h"
+#include "witan/base/files/file.h"
+#include "witan/convert/elements/elements.h"
+#include "witan/convert/tensor_names.h"
 #include "witan/tensor/shape.h"
 
 namespace witan {
 
 inline constexpr const char* kLedgerName = "ledger.json";
 
+// A tensor of the source or of the target.
 struct LedgerEntry {
   std::string name, dtype;
   Shape shape;
   std::string hash;                 // XXH3-128 of its bytes
-  std::vector<std::string> others;  // of a source: what it went into; of a target: what it was made of
-  std::string note;                 // where there are none: why
+  std::vector<std::string> others;  // the targets that a source went into, or the sources of a target
+  std::string note;                 // why there are none
 };
 struct LedgerFile {
   std::string name;
@@ -39,15 +42,27 @@ struct Ledger {
   std::string architecture;  // Architecture::model_type
   NameStyle style;
   std::vector<LedgerEntry> source, target;
-  std::vector<LedgerFile> files;              // carried along byte for byte
+  std::vector<LedgerFile> files;              // copied byte for byte
   std::vector<QuantisedKind> quantised = {};  // by an export; not read back
 
-  // A few lines for people: tensors, elements and bytes of both sides.
+  // A few readable lines: tensors, elements and bytes of both sides.
   std::string summary() const;
   std::string text() const;  // JSON; the same ledger gives the same text
 };
 
-// Throws CheckpointError("WHERE: …") for what is no ledger.
+// Throws CheckpointError("WHERE: …") for text that is not a ledger.
 Ledger parse_ledger(std::string_view text, const std::string& where);
+
+// Files of a Hugging Face folder beside its weights (config.json, the tokenizer's, …), which a run keeps in RUN/hf and
+// an export gives back byte for byte.
+inline constexpr const char* kCompanionFolder = "hf";  // of a run
+
+// Copies regular files of these names from one folder to another, which is created if needed. Returns the copies.
+// Throws IoError, DiskFullError.
+std::vector<LedgerFile> copy_companions(const fs::path& from, const std::vector<std::string>& names,
+                                        const fs::path& to);
+
+// Copies a run's companions and ledger, if it has them, to another run. Throws like copy_companions().
+void inherit_companions(const fs::path& run, const fs::path& to);
 
 }  // namespace witan

@@ -7,14 +7,14 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/convert/gguf/blocks/block_codec.h"
+#include "witan/convert/elements/block_codec.h"
 
 namespace witan {
 namespace {
 
 constexpr size_t kDims = 4;
 
-// Where row `row` of a normalised piece begins: a row is a run of its last dim.
+// The first element of a row of a normalised piece; a row is a run of its last dim.
 int64_t place_of(const SharedBox& piece, const SharedBox::Side& side, int64_t row) {
   int64_t at = side.first;
   for (size_t dim = kDims - 1; dim-- > 0;) {
@@ -24,7 +24,7 @@ int64_t place_of(const SharedBox& piece, const SharedBox::Side& side, int64_t ro
   return at;
 }
 
-// The rows of a normalised piece lie in the tensor in their order: the first that ends after `first`.
+// The first row that ends after `first`. The rows of a normalised piece are in the tensor's order.
 int64_t first_row(const SharedBox& piece, int64_t first, int64_t rows) {
   const int64_t last = (piece.sizes[3] - 1) * piece.to.strides[3];
   int64_t low = 0, high = rows;
@@ -38,7 +38,7 @@ int64_t first_row(const SharedBox& piece, int64_t first, int64_t rows) {
   return low;
 }
 
-// Those elements of a row that lie in [first, end): a range of indices.
+// The range of a row's elements that lie in [first, end).
 std::pair<int64_t, int64_t> within(const SharedBox& piece, int64_t begin, int64_t first, int64_t end) {
   const int64_t stride = std::max<int64_t>(piece.to.strides[3], 1);
   const auto up = [&](int64_t to) { return to <= begin ? 0 : (to - begin + stride - 1) / stride; };

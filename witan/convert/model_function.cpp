@@ -10,7 +10,7 @@
 namespace witan {
 namespace {
 
-// Keys of the model that training may choose anew.
+// Keys that training may change.
 constexpr std::string_view kOfTraining[] = {"dtype",
                                             "init_method",
                                             "init_method_std",
@@ -55,8 +55,8 @@ constexpr std::string_view kOfTraining[] = {"dtype",
                                             "mtp_num_layers",
                                             "mtp_loss_scaling_factor"};
 
-// Which projections have a bias, whatever key says so: of queries, keys and values, of attention's output, of dense
-// MLPs.
+// Whether there are biases in the projections of queries, keys and values, in attention's output and in dense MLPs,
+// whichever key asks for them.
 std::array<bool, 3> biases_of(const ModelConfig& model) {
   const AttentionConfig& attention = model.attention;
   const bool every = model.add_bias_linear, all_of_attention = every || attention.add_attention_bias;
@@ -64,7 +64,7 @@ std::array<bool, 3> biases_of(const ModelConfig& model) {
   return {all_of_attention || attention.add_qkv_bias, all_of_attention, dense && (every || model.add_mlp_bias)};
 }
 
-// Whether two texts of a key say the same of the layers that it chooses among.
+// Whether two patterns of layers select the same layers.
 bool same_value(const ModelConfig& a, const ModelConfig& b, const Field& of_a, const Field& of_b) {
   if (of_a.text() == of_b.text()) return true;
   const auto layers = [](const ModelConfig& config) { return config.layers(); };
@@ -107,9 +107,9 @@ bool same_value(const ModelConfig& a, const ModelConfig& b, const Field& of_a, c
   }
   if (of_a.name == "moe_router_group_score_topk" && a.moe.moe_router_group_topk > 0 && b.moe.moe_router_group_topk > 0)
     return a.moe.group_score_topk() == b.moe.group_score_topk();
-  // A model without adapters may get some; what has adapters is not without them (train/weights/initial_weights.h).
+  // Adapters may be added to a model, but not dropped (train/weights/initial_weights.h).
   if (of_a.name.starts_with("lora_")) return a.lora_rank == 0 || b.lora_rank == 0;
-  // Of models that learn none.
+  // It limits only learned positions.
   if (of_a.name == "max_position_embeddings") return !a.attention.learned_positions();
   return false;
 }

@@ -1,4 +1,4 @@
-// Which of a model's keys decide what its weights compute.
+// The keys of a model that determine the function which its weights compute.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace witan {
 
-// Whether the key decides which function the weights are of; others, such as dropout, the coefficients of losses, dtype
-// and recomputation, may differ between a source of weights and a run that starts from them.
+// Whether the key determines that function. Other keys, such as dropout, loss coefficients, dtype and recomputation,
+// may differ between a source of weights and a run that starts from them.
 bool shapes_function(const Field& field);
 
 // The keys of shapes_function() in which two models differ: "KEY = A, not B".

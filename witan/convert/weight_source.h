@@ -1,4 +1,4 @@
-// Weights of a model under Witan's names, wherever they are kept, read a stretch at a time.
+// A model's weights by Witan's names, read a stretch at a time from wherever they are stored.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 #include "witan/checkpoint/store.h"
 #include "witan/convert/adapters.h"
-#include "witan/convert/architecture.h"
 #include "witan/convert/links.h"
+#include "witan/convert/tensor_names.h"
 #include "witan/model/config.h"
 
 namespace witan {
 
-// The parameters and buffers of a model, in the order in which it has them. The configuration must be complete
-// (ModelConfig::validate). Nothing is computed.
+// Lists the parameters and buffers of a model in its order, by building it on the meta device. The configuration must
+// be complete (ModelConfig::validate).
 std::vector<ModelTensor> tensors_of(const ModelConfig& model);
 
 class WeightSource {
@@ -25,12 +25,12 @@ class WeightSource {
   virtual ~WeightSource() = default;
 
   virtual const ModelConfig& model() const = 0;
-  // What it is and where, for messages.
+  // Names the source in messages.
   virtual std::string where() const = 0;
   // Names and shapes of the weights, without optimizer state.
   virtual std::map<std::string, Shape> weights() const = 0;
-  // Elements [first, first + count) of the flat tensor; the float32 masters of narrower values, where there are some.
-  // Throws CheckpointError.
+  // Reads elements [first, first + count) of the flat tensor, from the float32 master weights if there are any. Throws
+  // CheckpointError.
   virtual void read(const std::string& name, int64_t first, int64_t count, double* out) = 0;
 };
 
@@ -46,19 +46,19 @@ class CheckpointWeights : public WeightSource {
 
   const Checkpoint& checkpoint() const { return checkpoint_; }
   bool has(const std::string& name) const { return checkpoint_.manifest.tensors.contains(name); }
-  // From now on whole() of a matrix that has adapters is that of both (convert/adapters.h), and model() has none.
+  // Makes whole() return matrices with their adapters merged (convert/adapters.h), and model() one without adapters.
   void merge_adapters();
-  // From now on model() has no modules of multi-token prediction, and their tensors no place.
+  // Removes the modules of multi-token prediction from model(), and their tensors from the weights.
   void leave_out_mtp();
   bool leaves_out(const std::string& name) const;
-  // Of an adapter's tensor the matrix that it is merged into; nothing of others.
+  // The matrix that an adapter's tensor is merged into; nothing for other tensors.
   std::optional<std::string> merged_into(const std::string& name) const;
-  // The whole value of a tensor, valid until release(); mapped, where the checkpoint has it in one piece, else put
-  // together in memory. Throws CheckpointError.
+  // The value of a tensor, valid until release(). It is mapped if the checkpoint has it in one piece, and assembled in
+  // memory otherwise. Throws CheckpointError.
   HeldTensor whole(const std::string& name);
-  // The same as the checkpoint has it.
+  // The value of a tensor without adapters.
   HeldTensor stored(const std::string& name);
-  // Gives the pages and the memory of whole() back.
+  // Releases the pages and the memory of whole().
   void release();
 
  private:
@@ -79,7 +79,7 @@ class CheckpointWeights : public WeightSource {
   bool without_mtp_ = false;
 };
 
-// "F32" of DType::f32; of integers nothing.
+// Element::f32 for DType::f32; nothing for integers.
 std::optional<Element> element_of(DType dtype);
 
 }  // namespace witan

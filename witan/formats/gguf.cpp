@@ -15,7 +15,7 @@ namespace witan {
 namespace {
 
 constexpr std::string_view kMagic = "GGUF";
-constexpr uint64_t kMostEntries = uint64_t{1} << 24;  // of an array; vocabularies stay far below
+constexpr uint64_t kMostEntries = uint64_t{1} << 24;  // in an array; vocabularies stay far below
 constexpr uint64_t kLongestKey = 65535, kLongestName = 1024;
 constexpr uint32_t kMostDims = 4;
 constexpr std::string_view kAlignmentKey = "general.alignment";
@@ -46,11 +46,11 @@ uint64_t width_of(GgufType type) {
     case GgufType::f32:
       return 4;
     default:
-      return 8;  // of a text the length that stands before it
+      return 8;  // the length before a text
   }
 }
 
-// Reads the header, front to back.
+// Reads the header from front to back.
 class GgufReader {
  public:
   GgufReader(std::span<const std::byte> file, std::string source) : file_(file), source_(std::move(source)) {}
@@ -230,12 +230,12 @@ void GgufMetadata::refuse(std::string_view key, const char* what) const {
   throw CorruptionError(cat(source_, ": ", clipped(key), " must be ", what));
 }
 
-// Whether an int64_t cannot hold one of its integers.
+// Whether one of the integers exceeds int64_t.
 static bool is_huge(const GgufValue& value) {
   return value.type == GgufType::u64 && std::ranges::any_of(value.integers, [](int64_t bits) { return bits < 0; });
 }
 
-// Where it is an array, all of its entries must be one.
+// The entries of an array must all be equal.
 const GgufValue* GgufMetadata::single(std::string_view key) const {
   const GgufValue* value = find(key);
   if (value == nullptr || !value->array) return value;

@@ -1,4 +1,4 @@
-// GGUF files, llama.cpp's: metadata, and the places of tensors (docs/formats/gguf.md). Versions 2 and 3, little-endian.
+// llama.cpp's GGUF files: metadata and the places of tensors (docs/formats/gguf.md). Versions 2 and 3, little-endian.
 // Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #pragma once
 
@@ -15,19 +15,19 @@
 
 namespace witan {
 
-// Types of metadata, by their numbers in the file.
+// The types of metadata, with their numbers in the file.
 enum class GgufType : uint32_t { u8, i8, u16, i16, u32, i32, f32, flag, text, array, u64, i64, f64 };
 
-// One value, or an array of values of one type. One of the three vectors holds it, by `type`.
+// A value, or an array of values of one type. Depending on the type, one of the three vectors holds it.
 struct GgufValue {
-  GgufType type = GgufType::u32;  // of an array its elements'
+  GgufType type = GgufType::u32;  // for an array, of its elements
   bool array = false;
-  std::vector<int64_t> integers = {};  // flags too; of a u64 above 2^63 - 1 its bits
+  std::vector<int64_t> integers = {};  // also flags; the bits of a u64 above 2^63 - 1
   std::vector<double> numbers = {};
-  std::vector<std::string> texts = {};  // any bytes
+  std::vector<std::string> texts = {};  // not necessarily UTF-8
 };
 
-// Values by key. What is asked for with another type than it has is a CorruptionError that names source and key.
+// Values by key. Asking for a value with another type throws CorruptionError, which names source and key.
 class GgufMetadata {
  public:
   explicit GgufMetadata(std::string source = "") : source_(std::move(source)) {}
@@ -36,12 +36,12 @@ class GgufMetadata {
   const std::map<std::string, GgufValue, std::less<>>& values() const { return values_; }
   const GgufValue* find(std::string_view key) const;
 
-  // Nothing where the key is absent. An array of equal values, such as one for each layer, counts as that value.
+  // Nothing if the key is absent. An array of equal values, such as one for each layer, counts as one value.
   std::optional<int64_t> integer(std::string_view key) const;
-  std::optional<double> number(std::string_view key) const;  // of a float32 the shortest decimal that gives it
+  std::optional<double> number(std::string_view key) const;  // for float32, the shortest decimal that rounds to it
   std::optional<bool> flag(std::string_view key) const;
   std::optional<std::string> text(std::string_view key) const;
-  // Empty where the key is absent.
+  // Empty if the key is absent.
   std::vector<int64_t> integers(std::string_view key) const;
   std::vector<double> numbers(std::string_view key) const;
   std::vector<std::string> texts(std::string_view key) const;
@@ -62,26 +62,26 @@ class GgufMetadata {
   std::map<std::string, GgufValue, std::less<>> values_;
 };
 
-// How a type of tensors stores elements: so many to a block of so many bytes.
+// A type of tensors: a block of `block` elements takes `bytes` bytes.
 struct GgmlType {
   uint32_t number;
   std::string_view name;  // "F32", "Q8_0"
   int64_t block, bytes;
 };
-// Null for a number, or a name, that is none of ggml's types.
+// Null for a number or a name that is not a type of ggml.
 const GgmlType* ggml_type(uint32_t number);
 const GgmlType* ggml_type(std::string_view name);
 
 struct GgufTensor {
   std::string name;
-  std::vector<int64_t> dims;  // the slowest first, the other way round than in the file
+  std::vector<int64_t> dims;  // the slowest first, the reverse of the file's order
   const GgmlType* type = nullptr;
 
   int64_t elements() const;
   uint64_t bytes() const { return static_cast<uint64_t>(elements() / type->block * type->bytes); }
 };
 
-// An opened file, every byte of it untrusted.
+// An opened, untrusted file.
 class GgufFile {
  public:
   struct Placed {
@@ -89,8 +89,8 @@ class GgufFile {
     std::span<const std::byte> bytes;
   };
 
-  // Maps the file. Throws IoError; CorruptionError naming the file, the byte and what is wrong there; DataError for
-  // versions and orders of bytes that Witan does not read.
+  // Maps the file. Throws IoError; CorruptionError naming the file, the byte and the fault; DataError for versions and
+  // byte orders that Witan does not read.
   explicit GgufFile(const fs::path& path);
 
   const fs::path& path() const { return path_; }
@@ -106,14 +106,14 @@ class GgufFile {
   std::map<std::string, size_t, std::less<>> index_;
 };
 
-// Whether the bytes begin as a GGUF file does, of whatever version.
+// Whether the bytes begin like a GGUF file of any version.
 bool looks_like_gguf(std::string_view bytes);
 bool is_gguf_file(const fs::path& path);
 
-inline constexpr uint64_t kGgufAlignment = 32;  // of what Witan writes
+inline constexpr uint64_t kGgufAlignment = 32;  // in files that Witan writes
 
-// The beginning of a file of version 3, padded, behind which the tensors' bytes stand in this order, each padded to
-// kGgufAlignment with zeros. Keys stand in their order, but general.architecture first.
+// Returns the padded beginning of a file of version 3. The tensors' bytes follow it in this order, each padded to
+// kGgufAlignment with zeros. Keys are sorted, except that general.architecture comes first.
 std::string gguf_header(const GgufMetadata& metadata, const std::vector<GgufTensor>& tensors);
 uint64_t gguf_padding(uint64_t bytes);
 

@@ -1,5 +1,5 @@
-// Models in GGUF files are the models that Hugging Face folders are: files that llama.cpp's converter wrote
-// (tests/golden/gguf/make_golden.py) are read to the bit and come back as they were.
+// A GGUF file gives the same model as the Hugging Face folder that llama.cpp's converter made it from
+// (tests/golden/gguf/make_golden.py): its weights are read to the bit and exported unchanged.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -143,7 +143,7 @@ TEST_F(GgufFiles, Llama3sFactorsAreTheConverters) {
   for (size_t i = 0; i < made.size(); ++i) EXPECT_NEAR(made[i], expected[i], 1e-6F * expected[i]);
 }
 
-// All architectures that llama.cpp has as the golden model is.
+// Golden models of all architectures that llama.cpp can hold.
 TEST_F(GgufFiles, FoldersGoOutAndComeBackTheSame) {
   for (const char* model : {"llama", "llama3", "gpt2", "qwen3", "olmo2", "olmo3_yarn", "deepseek_v3", "gpt_oss"}) {
     SCOPED_TRACE(model);
@@ -177,7 +177,7 @@ TEST_F(GgufFiles, WhatLlamaCppDoesNotComputeIsRefusedByKey) {
   EXPECT_THAT(refusal("deepseek_v2"), HasSubstr("q_lora_rank = 0"));
 }
 
-// llama.cpp's olmo2 is OLMo 3 where it has windows: of all layers but every fourth, or every N-th.
+// llama.cpp's olmo2 with a window is OLMo 3: all layers have it except every fourth, or every N-th.
 TEST_F(GgufFiles, Olmo3sWindowsAreThoseOfLlamaCpp) {
   const HfWeights hf(golden("olmo3_yarn"));
   GgufMetadata written = write_gguf_config(hf.architecture(), hf.model(), hf.positions());
@@ -347,7 +347,7 @@ TEST_F(DamagedGguf, IsRefusedByName) {
               HasSubstr("longrope"));
 }
 
-// As llama.cpp's converter has them, whatever the file is of.
+// llama.cpp's converter writes these in float32 in every file.
 TEST_F(GgufFiles, LearnedPositionsAreFloat32) {
   HfWeights hf(golden("gpt2"));
   CheckpointWeights weights = imported(hf);
@@ -363,7 +363,7 @@ const fs::path kSplit = fs::path(WITAN_SOURCE_DIR) / "tests/golden/gguf/split";
 constexpr const char* kParts[] = {"mixtral-00001-of-00003.gguf", "mixtral-00002-of-00003.gguf",
                                   "mixtral-00003-of-00003.gguf"};
 
-// Whatever part of it, or the folder, is given.
+// A split model is opened by any of its parts, or by its folder.
 TEST_F(GgufFiles, PartsAreTheModelThatTheWholeFileIs) {
   GgufWeights whole(golden_gguf("mixtral"));
   for (const fs::path& given : {kSplit, kSplit / kParts[0], kSplit / kParts[2]}) {

@@ -309,7 +309,7 @@ TEST(HfConfig, HeadsOfLatentAttentionAreAllWritten) {
       Json::parse(write_hf_config(*find_architecture("deepseek_v3"), model, 128, "float32"))["num_key_value_heads"], 4);
 }
 
-// Of latent attention 0 stands for as many channels as queries have that do not rotate.
+// In latent attention v_head_dim = 0 means the number of channels of queries that do not rotate.
 TEST(HfConfig, ValuesOfLatentAttentionAreWrittenWithTheirChannels) {
   ModelConfig model = read_hf_config(config_of("deepseek_v3").dump(), "config.json").model;
   const auto written = [&] {
@@ -320,7 +320,7 @@ TEST(HfConfig, ValuesOfLatentAttentionAreWrittenWithTheirChannels) {
   EXPECT_EQ(written(), 8);
 }
 
-// What a run of Witan's has is written as a config.json only where that says the same.
+// A run of Witan is written as a config.json only if the file gives the same model.
 TEST(HfConfig, IsWrittenOnlyWhereItSaysTheModel) {
   ModelConfig model = read_hf_config(config_of("mixtral").dump(), "config.json").model;
   const auto error = [&](const char* type) {

@@ -1,4 +1,4 @@
-// Folders that are damaged, incomplete or of another model: what is wrong, where, and what to do.
+// Errors about folders that are damaged, incomplete or of another model name the fault, the file and the way out.
 #include "witan/convert/hf/hf_folder.h"
 
 #include <gmock/gmock.h>
@@ -57,7 +57,7 @@ TEST_F(HfFolders, ShardsAreReadAsOneFileIs) {
   EXPECT_NO_THROW(HfWeights weights(folder_.path()));
 }
 
-// By a name of the hub a model may be fetched.
+// A name as on the hub is answered with the command that fetches it.
 TEST_F(HfFolders, NamesOfTheHubAreFetchedFirst) {
   EXPECT_THAT(test::message_of<CheckpointError>([] { HfFolder("Nobody/No-Such_model-0.6B"); }),
               HasSubstr("to fetch it: `witan data fetch --model Nobody/No-Such_model-0.6B`, then give "
@@ -156,10 +156,10 @@ TEST_F(HfFolders, ShapesAndDtypesAreChecked) {
   other[norm_] = all_[norm_];
   other[norm_].info.dtype = "I32";
   write_model(folder_.path(), "mixtral", other);
-  EXPECT_THAT(error(), HasSubstr("\"" + norm_ + "\": dtype I32 is none of weights"));
+  EXPECT_THAT(error(), HasSubstr("\"" + norm_ + "\": unsupported dtype I32"));
 }
 
-// lm_head of a tied model is the embedding again, or a mistake.
+// A tied model's lm_head is either a copy of the embedding or a mistake.
 TEST_F(HfFolders, ATiedHeadMayBeThereTwice) {
   OwnTensors llama = tensors_in(golden("llama"));
   llama["lm_head.weight"] = llama["model.embed_tokens.weight"];
@@ -172,7 +172,7 @@ TEST_F(HfFolders, ATiedHeadMayBeThereTwice) {
   EXPECT_THAT(error(), HasSubstr("\"lm_head.weight\" is not equal to \"model.embed_tokens.weight\""));
 }
 
-// As the first files of GPT-2 are: without the prefix, and with the masks.
+// The first files of GPT-2 have no prefix, and masks.
 TEST_F(HfFolders, BareNamesAndMasksAreKnown) {
   OwnTensors bare;
   for (const auto& [name, tensor] : tensors_in(golden("gpt2"))) bare[name.substr(std::strlen("transformer."))] = tensor;
@@ -183,8 +183,8 @@ TEST_F(HfFolders, BareNamesAndMasksAreKnown) {
   EXPECT_THAT(weights.notes().at("h.0.attn.bias"), HasSubstr("computed by the model"));
 }
 
-// Versions of transformers kept what rotary positions are computed with in each layer, in the model, or by type of
-// layers.
+// Depending on its version, transformers kept the frequencies of rotary positions in each layer, in the model, or by
+// type of layers.
 TEST_F(HfFolders, TensorsOfRotaryPositionsAreComputed) {
   OwnTensors with = all_;
   const std::vector<std::string> names = {
@@ -246,7 +246,7 @@ TEST_F(HfFolders, FusedExpertsAreTheSameWeights) {
   }
 }
 
-// The narrowest dtype that holds every weight exactly.
+// The run has the narrowest dtype that represents every weight exactly.
 TEST_F(HfFolders, TheModelsDtypeHoldsAllWeights) {
   EXPECT_EQ(HfWeights(golden("mixtral")).model().dtype, "float32");
   OwnTensors narrow;

@@ -1,5 +1,4 @@
-// Models of transformers compute in Witan what they compute there, and come back as they were
-// (tests/golden/convert/make_golden.py).
+// Models of transformers compute the same in Witan, and are exported unchanged (tests/golden/convert/make_golden.py).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +10,7 @@
 #include "convert/convert_support.h"
 #include "model/model_support.h"
 #include "witan/base/error.h"
-#include "witan/convert/export.h"
+#include "witan/convert/hf/hf_export.h"
 #include "witan/convert/hf/hf_weights.h"
 #include "witan/convert/import.h"
 #include "witan/convert/model_function.h"
@@ -228,13 +227,7 @@ TEST_P(HfModels, AreSaidByAConfigOfWitansOwn) {
   EXPECT_EQ(again.positions, hf.positions);
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, HfModels,
-                         ::testing::Values("mixtral", "llama", "mistral", "gpt2", "llama3", "qwen2", "qwen3",
-                                           "qwen3_moe", "olmoe", "olmo2", "olmo3", "olmo3_yarn", "gpt_oss",
-                                           "deepseek_v2", "deepseek_v3", "qwen3_moe_window", "llama_attention_bias",
-                                           "llama_mlp_bias", "olmoe_attention_bias", "llama_gelu", "mixtral_gelu",
-                                           "deepseek_v2_dense", "deepseek_v3_dense", "gpt2_scaled", "llama_relu2",
-                                           "gpt2_relu2", "llama_longrope", "llama_dynamic", "phi3", "phi3_longrope"),
+INSTANTIATE_TEST_SUITE_P(Golden, HfModels, ::testing::ValuesIn(testing::golden_models()),
                          [](const auto& model) { return model.param; });
 
 }  // namespace

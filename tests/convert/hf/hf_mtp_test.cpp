@@ -1,9 +1,9 @@
-// DeepSeek-V3's module of multi-token prediction, which is a layer behind its own, comes in and goes out unchanged.
+// DeepSeek-V3's module of multi-token prediction, a layer after the model's own, is imported and exported unchanged.
 #include <gtest/gtest.h>
 
 #include "convert/convert_support.h"
 #include "support/message_of.h"
-#include "witan/convert/export.h"
+#include "witan/convert/hf/hf_export.h"
 #include "witan/convert/hf/hf_weights.h"
 #include "witan/convert/import.h"
 

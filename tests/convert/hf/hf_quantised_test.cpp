@@ -1,5 +1,5 @@
-// Folders with quantised weights, as DeepSeek-V3 (float8 in blocks) and gpt-oss (MXFP4) are published: the values that
-// their scales make of them, and what is refused.
+// Folders with quantised weights, as DeepSeek-V3 (float8 in blocks) and gpt-oss (MXFP4) are published: dequantised
+// values, and folders that are refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -84,7 +84,7 @@ TEST_F(QuantisedFolders, Float8IsMultipliedByTheScaleOfItsBlock) {
   EXPECT_THAT(error<CheckpointError>(), HasSubstr("needs the scales \"" + scales + "\""));
 }
 
-// Rows of gate and up take turns; groups of 32 inputs share a scale; the lower four bits of a byte come first.
+// Rows of gate and up alternate; groups of 32 inputs share a scale; the lower four bits of a byte come first.
 TEST_F(QuantisedFolders, Mxfp4ExpertsAreMultipliedByTheScaleOfTheirGroup) {
   constexpr int64_t kExperts = 6, kWidth = 64, kHidden = 32;
   Json config = Json::parse(read_file(golden("gpt_oss") / kHfConfig));

@@ -1,4 +1,5 @@
-// Folders that are written quantised: every tensor in its place and in the ledger, and read back as what was written.
+// Quantised exports: every tensor is in its place and in the ledger, and is read back with the values that were
+// written.
 #include "witan/convert/hf/hf_quantiser.h"
 
 #include <gmock/gmock.h>
@@ -13,7 +14,7 @@
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 #include "witan/checkpoint/store.h"
-#include "witan/convert/export.h"
+#include "witan/convert/hf/hf_export.h"
 #include "witan/convert/hf/hf_weights.h"
 #include "witan/convert/import.h"
 

@@ -1,7 +1,5 @@
-// Adapters that PEFT made compute in Witan what they compute there, and leave as they came; merged they are one model
+// Adapters made by PEFT compute the same in Witan, are exported unchanged, and can be merged into one model
 // (tests/golden/lora/make_golden.py).
-#include "witan/convert/hf/peft.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +14,7 @@
 #include "witan/checkpoint/store.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/convert/adapters.h"
-#include "witan/convert/export.h"
+#include "witan/convert/hf/hf_export.h"
 #include "witan/convert/hf/hf_weights.h"
 #include "witan/convert/import.h"
 #include "witan/nn/lora.h"
@@ -205,7 +203,7 @@ TEST_P(Peft, AdaptersLeaveAsTheyCame) {
   EXPECT_EQ(words(written.value("target_parameters", nlohmann::json())), words(expected["target_parameters"]));
 }
 
-// What dropped inputs in training is told to PEFT, which may go on; a merged model drops nothing.
+// PEFT, which may continue the training, is told its dropout; a merged model has none.
 TEST_P(Peft, DropoutGoesOutWithTheAdapters) {
   if (config_.moe.num_experts > 0) GTEST_SKIP() << "adapters of experts drop nothing";
   config_.lora_dropout = 0.125;
@@ -256,7 +254,7 @@ TEST_P(Peft, MergedWeightsAreThoseOfTheFormulaToTheBit) {
   EXPECT_EQ(merged, adapters.size());
 }
 
-// The merged folder is a model without adapters that computes what both compute.
+// The merged folder is a model without adapters that computes the same.
 TEST_P(Peft, TheMergedFolderComputesTheSame) {
   CheckpointWeights weights = saved();
   weights.merge_adapters();

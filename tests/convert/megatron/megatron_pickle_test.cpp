@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "witan/base/error.h"
-#include "witan/convert/megatron/megatron_pickle_writer.h"
+#include "witan/convert/megatron/megatron_torch_writer.h"
 
 namespace witan {
 namespace {

@@ -1,4 +1,4 @@
-// Models of Megatron-Core compute in Witan what they compute there, and what is exported is what was imported
+// Models of Megatron-Core compute the same in Witan, and are exported unchanged
 // (tests/golden/convert_megatron/make_golden.py, which also loads exports into Megatron-Core).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include "witan/base/error.h"
 #include "witan/convert/import.h"
 #include "witan/convert/megatron/megatron_export.h"
-#include "witan/convert/megatron/megatron_pickle_writer.h"
+#include "witan/convert/megatron/megatron_torch_writer.h"
 #include "witan/convert/megatron/megatron_weights.h"
 #include "witan/convert/model_function.h"
 

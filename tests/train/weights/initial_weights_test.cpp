@@ -11,8 +11,8 @@
 #include "support/temp_folder.h"
 #include "train/step/laid_out.h"
 #include "train/step/run_support.h"
-#include "witan/convert/companions.h"
 #include "witan/convert/hf/hf_weights.h"
+#include "witan/convert/ledger.h"
 #include "witan/tensor/split.h"
 #include "witan/train/config/saved_config.h"
 

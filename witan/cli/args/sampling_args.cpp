@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "witan/base/error.h"
-#include "witan/convert/companions.h"
+#include "witan/convert/ledger.h"
 
 namespace witan::cli {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "witan/base/error.h"
-#include "witan/convert/companions.h"
+#include "witan/convert/ledger.h"
 #include "witan/data/corpus/conversations.h"
 
 namespace witan::cli {

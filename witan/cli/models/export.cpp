@@ -1,6 +1,4 @@
 // witan export: a run's weights as files that other programs read.
-#include "witan/convert/export.h"
-
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -14,9 +12,9 @@
 #include "witan/cli/models/hf_companions.h"
 #include "witan/cli/train/unfinished.h"
 #include "witan/convert/adapters.h"
-#include "witan/convert/companions.h"
 #include "witan/convert/gguf/gguf_export.h"
-#include "witan/convert/hf/peft.h"
+#include "witan/convert/hf/hf_export.h"
+#include "witan/convert/ledger.h"
 #include "witan/convert/megatron/megatron_export.h"
 
 namespace witan::cli {

@@ -79,7 +79,7 @@ Tried try_as(const ExportArgs& args, const Architecture& one, const RunConfig& c
                         (why.starts_with(type) ? why.substr(type.size()) : why));
     tried.possible = false;
   }
-  if (model.mtp_num_layers > 0 && (args.format == "gguf" || one.model_type != "deepseek_v3"))
+  if (model.mtp_num_layers > 0 && (args.format == "gguf" || !has_mtp(one)))
     different.insert(different.begin(), cat("mtp_num_layers = ", model.mtp_num_layers,
                                             ": it has no modules of multi-token prediction; --without-mtp leaves them "
                                             "out"));
@@ -113,8 +113,8 @@ ExportedRun open_exported(const ExportArgs& args, std::FILE* err) {
 const Architecture& architecture_of(const ExportedRun& run, const ExportArgs& args) {
   const std::string asked = !args.architecture.empty() ? args.architecture : run.ledger ? run.ledger->architecture : "";
   if (const Architecture* known = find_architecture(asked)) {  // null of one imported from Megatron-LM
-    const bool has_mtp = run.config.model.mtp_num_layers > 0 && !args.without_mtp;
-    require<ConfigError>(!has_mtp || (args.format != "gguf" && known->model_type == "deepseek_v3"), "a model of type ",
+    const bool exports_mtp = run.config.model.mtp_num_layers > 0 && !args.without_mtp;
+    require<ConfigError>(!exports_mtp || (args.format != "gguf" && has_mtp(*known)), "a model of type ",
                          known->model_type, args.format == "gguf" ? " in a GGUF file" : "",
                          " has no modules of multi-token prediction, and the run has mtp_num_layers = ",
                          run.config.model.mtp_num_layers, ": --without-mtp leaves them out");

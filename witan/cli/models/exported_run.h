@@ -6,8 +6,8 @@
 #include <string>
 
 #include "witan/checkpoint/store.h"
-#include "witan/convert/architecture.h"
 #include "witan/convert/ledger.h"
+#include "witan/convert/tensor_names.h"
 #include "witan/train/config/config.h"
 
 namespace witan::cli {

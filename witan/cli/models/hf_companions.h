@@ -2,7 +2,7 @@
 #pragma once
 
 #include "witan/cli/models/exported_run.h"
-#include "witan/convert/export.h"
+#include "witan/convert/hf/hf_export.h"
 
 namespace witan::cli {
 

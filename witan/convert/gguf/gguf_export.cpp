@@ -7,16 +7,14 @@
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
+#include "witan/convert/elements/block_codec.h"
 #include "witan/convert/export_account.h"
-#include "witan/convert/gguf/blocks/block_codec.h"
 #include "witan/convert/gguf/gguf_config.h"
-#include "witan/convert/gguf/gguf_links.h"
-#include "witan/convert/gguf/gguf_types.h"
 
 namespace witan {
 namespace {
 
-constexpr int64_t kGgufPiece = int64_t{2} << 20;  // elements of a stretch, a multiple of a block
+constexpr int64_t kGgufPiece = int64_t{2} << 20;  // elements that are converted at a time, a multiple of every block
 
 class GgufExporter {
  public:
@@ -67,8 +65,7 @@ class GgufExporter {
     links_.push_back(std::move(copy));
   }
 
-  // Where there was no file of this name and the last step fails, making the folder durable, there is none again: the
-  // same command can be given once more.
+  // If the last step fails, making the folder durable, a new file is removed, so that the same command can be repeated.
   void commit(AtomicFile& file) const {
     const bool is_new = !fs::exists(path_);
     try {
@@ -96,7 +93,7 @@ class GgufExporter {
   }
   bool has_head() const { return std::ranges::find(links_, kGgufHead, &Link::name) != links_.end(); }
 
-  // Values that were dequantised from Q8_0 become the same bytes again; of other blocks they would not.
+  // Quantising again gives the same bytes for Q8_0, but not for other blocks.
   static bool is_repeatable(Element type) { return type == Element::q8_0 || block_codec(type) == nullptr; }
   static Element plain_type_of(Element type) { return holds(Element::bf16, type) ? Element::bf16 : Element::f32; }
 
@@ -159,7 +156,7 @@ class GgufExporter {
   const std::vector<ModelTensor> model_tensors_;
   GgufMetadata metadata_;
   std::vector<Link> links_;
-  std::vector<float> factors_;  // of Llama 3.1's positions, the file's first tensor
+  std::vector<float> factors_;  // divisors of Llama 3.1's frequencies, the file's first tensor
   std::vector<GgufTensor> tensors_;
   ExportAccount account_{weights_};
   ThreadPool pool_{usable_cores()};

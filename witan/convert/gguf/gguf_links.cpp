@@ -1,5 +1,3 @@
-#include "witan/convert/gguf/gguf_links.h"
-
 #include <algorithm>
 #include <charconv>
 #include <set>
@@ -7,133 +5,12 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/convert/gguf/gguf_config.h"
 
 namespace witan {
 namespace {
 
-// How the rows of one tensor stand in the other.
-enum class GgufRows : uint8_t {
-  same,
-  rope_pairs,  // of each head the two channels that rotate together are neighbours
-  latent_keys,
-  latent_values,
-};
-
-// As TensorRule: names below the layer, and which rows of which tensor.
-struct GgufRule {
-  std::string_view witan, other;
-  int part = 0, parts = 1;              // of Witan's tensor
-  int other_part = 0, other_parts = 1;  // of the file's
-  GgufRows rows = GgufRows::same;
-};
-
-constexpr GgufRule kGgufCommon[] = {
-    {"embedding.weight", "token_embd.weight"},
-    {"final_norm.weight", "output_norm.weight"},
-    {"head.weight", "output.weight"},
-    {"attention.o_proj.weight", "attn_output.weight"},
-    {"mlp.gate_up_proj.weight", "ffn_gate.weight", 0, 2},
-    {"mlp.gate_up_proj.weight", "ffn_up.weight", 1, 2},
-    {"mlp.down_proj.weight", "ffn_down.weight"},
-    {"moe.router.weight", "ffn_gate_inp.weight"},
-    {"moe.router.expert_bias", "exp_probs_b.bias"},
-    {"moe.experts.gate_up_proj", "ffn_gate_exps.weight", 0, 2},
-    {"moe.experts.gate_up_proj", "ffn_up_exps.weight", 1, 2},
-    {"moe.experts.down_proj", "ffn_down_exps.weight"},
-    {"moe.shared_experts.gate_up_proj.weight", "ffn_gate_shexp.weight", 0, 2},
-    {"moe.shared_experts.gate_up_proj.weight", "ffn_up_shexp.weight", 1, 2},
-    {"moe.shared_experts.down_proj.weight", "ffn_down_shexp.weight"},
-};
-
-constexpr GgufRule kGgufNorms[] = {
-    {"attention_norm.weight", "attn_norm.weight"},
-    {"mlp_norm.weight", "ffn_norm.weight"},
-};
-constexpr GgufRule kGgufPostNorms[] = {
-    {"attention_norm.weight", "post_attention_norm.weight"},
-    {"mlp_norm.weight", "post_ffw_norm.weight"},
-};
-
-constexpr GgufRule kGgufAttention[] = {
-    {"attention.q_proj.weight", "attn_q.weight"},      {"attention.q_proj.bias", "attn_q.bias"},
-    {"attention.k_proj.weight", "attn_k.weight"},      {"attention.k_proj.bias", "attn_k.bias"},
-    {"attention.v_proj.weight", "attn_v.weight"},      {"attention.v_proj.bias", "attn_v.bias"},
-    {"attention.q_norm.weight", "attn_q_norm.weight"}, {"attention.k_norm.weight", "attn_k_norm.weight"},
-};
-constexpr GgufRule kGgufPairedAttention[] = {
-    {.witan = "attention.q_proj.weight", .other = "attn_q.weight", .rows = GgufRows::rope_pairs},
-    {.witan = "attention.k_proj.weight", .other = "attn_k.weight", .rows = GgufRows::rope_pairs},
-    {.witan = "attention.v_proj.weight", .other = "attn_v.weight"},
-};
-
-constexpr GgufRule kGgufLatent[] = {
-    {"attention.q_proj.weight", "attn_q.weight"},
-    {"attention.q_a_proj.weight", "attn_q_a.weight"},
-    {"attention.q_a_layernorm.weight", "attn_q_a_norm.weight"},
-    {"attention.q_b_proj.weight", "attn_q_b.weight"},
-    {"attention.kv_a_proj_with_mqa.weight", "attn_kv_a_mqa.weight"},
-    {"attention.kv_a_layernorm.weight", "attn_kv_a_norm.weight"},
-};
-constexpr GgufRule kGgufJoinedLatent[] = {{"attention.kv_b_proj.weight", "attn_kv_b.weight"}};
-constexpr GgufRule kGgufDividedLatent[] = {
-    {.witan = "attention.kv_b_proj.weight", .other = "attn_k_b.weight", .rows = GgufRows::latent_keys},
-    {.witan = "attention.kv_b_proj.weight", .other = "attn_v_b.weight", .rows = GgufRows::latent_values},
-};
-
-constexpr GgufRule kGgufOfGptOss[] = {
-    {"attention_norm.weight", "attn_norm.weight"},
-    {"mlp_norm.weight", "post_attention_norm.weight"},
-    {"attention.o_proj.bias", "attn_output.bias"},
-    {"attention.sinks", "attn_sinks.weight"},
-    {"moe.router.bias", "ffn_gate_inp.bias"},
-    {"moe.experts.gate_up_proj_bias", "ffn_gate_exps.bias", 0, 2},
-    {"moe.experts.gate_up_proj_bias", "ffn_up_exps.bias", 1, 2},
-    {"moe.experts.down_proj_bias", "ffn_down_exps.bias"},
-};
-
-constexpr GgufRule kGgufOfGpt2[] = {
-    {"position_embedding.weight", "position_embd.weight"},
-    {"final_norm.bias", "output_norm.bias"},
-    {"attention_norm.bias", "attn_norm.bias"},
-    {"mlp_norm.bias", "ffn_norm.bias"},
-    {"attention.q_proj.weight", "attn_qkv.weight", 0, 1, 0, 3},
-    {"attention.k_proj.weight", "attn_qkv.weight", 0, 1, 1, 3},
-    {"attention.v_proj.weight", "attn_qkv.weight", 0, 1, 2, 3},
-    {"attention.q_proj.bias", "attn_qkv.bias", 0, 1, 0, 3},
-    {"attention.k_proj.bias", "attn_qkv.bias", 0, 1, 1, 3},
-    {"attention.v_proj.bias", "attn_qkv.bias", 0, 1, 2, 3},
-    {"attention.o_proj.bias", "attn_output.bias"},
-    {"mlp.up_proj.weight", "ffn_up.weight"},
-    {"mlp.up_proj.bias", "ffn_up.bias"},
-    {"mlp.down_proj.bias", "ffn_down.bias"},
-};
-
-using GgufRules = std::vector<std::span<const GgufRule>>;
-
-GgufRules gguf_rules(const Architecture& architecture, LatentStorage latent) {
-  const std::string_view type = architecture.model_type;
-  GgufRules rules = {kGgufCommon};
-  if (type.starts_with("deepseek")) {
-    rules.insert(rules.end(), {kGgufNorms, kGgufLatent});
-    if (latent == LatentStorage::joined)
-      rules.emplace_back(kGgufJoinedLatent);
-    else
-      rules.emplace_back(kGgufDividedLatent);
-  } else if (type == "gpt2") {
-    rules.insert(rules.end(), {kGgufNorms, kGgufOfGpt2});
-  } else if (type == "gpt_oss") {
-    rules.insert(rules.end(), {kGgufAttention, kGgufOfGptOss});
-  } else if (type == "olmo2" || type == "olmo3") {
-    rules.insert(rules.end(), {kGgufPostNorms, kGgufAttention});
-  } else if (type == "llama" || type == "mistral" || type == "mixtral") {
-    rules.insert(rules.end(), {kGgufNorms, kGgufPairedAttention});
-  } else {
-    rules.insert(rules.end(), {kGgufNorms, kGgufAttention});
-  }
-  return rules;
-}
-
-// "layers.12.mlp_norm.weight" as "blk.12." and what follows; a name that no layer has as "" and itself.
+// Splits "layers.12.mlp_norm.weight" into "blk.12." and "mlp_norm.weight"; a name outside of layers into "" and itself.
 std::pair<std::string, std::string_view> block_and_rest(std::string_view name) {
   constexpr std::string_view kLayerPrefix = "layers.";
   if (!name.starts_with(kLayerPrefix)) return {"", name};
@@ -146,19 +23,19 @@ bool has_vocabulary_rows(std::string_view name) {
   return name == "embedding.weight" || name == "head.weight";
 }
 
-// Visits the file's tensors that a rule takes something from: name, shape and piece.
+// Visits the file's tensors that a rule uses: name, shape and piece.
 class GgufLinker {
  public:
   GgufLinker(const Architecture& architecture, const ModelConfig& model, LatentStorage latent)
-      : architecture_(architecture), model_(model), rules_(gguf_rules(architecture, latent)) {}
+      : architecture_(architecture), model_(model), latent_(latent) {}
 
   template <class Visit>
   void each(const ModelTensor& tensor, const Visit& visit) const {
     const auto [block, rest] = block_and_rest(tensor.name);
     bool found = tensor.buffer;
-    for (const auto& table : rules_)
+    for (const auto& table : architecture_.gguf.rules)
       for (const GgufRule& rule : table) {
-        if (rule.witan != rest) continue;
+        if (rule.witan != rest || (rule.latent != LatentStorage::any && rule.latent != latent_)) continue;
         found = true;
         apply(rule, tensor, block + std::string(rule.other), visit);
       }
@@ -206,7 +83,7 @@ class GgufLinker {
     return shape;
   }
 
-  // Of kv_b_proj [heads * (nope + value), rank] the keys, as [heads, rank, nope], or the values, [heads, value, rank].
+  // The keys of kv_b_proj [heads * (nope + value), rank] as [heads, rank, nope], or its values as [heads, value, rank].
   Shape latent(GgufRows rows, SharedBox& piece) const {
     const AttentionConfig& attention = model_.attention;
     const int64_t heads = attention.num_attention_heads, nope = attention.latent_qk_head_dim,
@@ -222,7 +99,7 @@ class GgufLinker {
 
   const Architecture& architecture_;
   const ModelConfig& model_;
-  const GgufRules rules_;
+  const LatentStorage latent_;
 };
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include "witan/convert/gguf/gguf_parts.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,13 +6,14 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/convert/gguf/gguf_weights.h"
 
 namespace witan {
 namespace {
 
 constexpr const char *kNumber = "split.no", *kCount = "split.count", *kTensors = "split.tensors.count";
 
-// Of model-00002-of-00003.gguf: "model", 2 and 3.
+// The fields of a name like model-00002-of-00003.gguf: "model", 2 and 3.
 struct PartName {
   fs::path folder;
   std::string model;
@@ -40,7 +39,7 @@ std::vector<fs::path> gguf_files_in(const fs::path& folder) {
   return files;
 }
 
-// The file of the only model in a folder: of a split one any part.
+// The file of the only model in a folder, or any part of it.
 fs::path only_model(const fs::path& folder) {
   std::set<std::string> models;
   const std::vector<fs::path> files = gguf_files_in(folder);

@@ -1,9 +1,8 @@
-#include "witan/convert/gguf/gguf_types.h"
-
 #include <charconv>
 
-#include "witan/convert/gguf/blocks/block_codec.h"
-#include "witan/convert/gguf/gguf_links.h"
+#include "witan/convert/elements/block_codec.h"
+#include "witan/convert/gguf/gguf_config.h"
+#include "witan/convert/gguf/gguf_export.h"
 
 namespace witan {
 namespace {
@@ -12,7 +11,7 @@ bool is_k_quant(Element type) {
   return type == Element::q4_k || type == Element::q5_k || type == Element::q6_k;
 }
 
-// "blk.12.ffn_down.weight" is of layer 12; 0 for what no layer has.
+// Returns 12 for "blk.12.ffn_down.weight", and 0 outside of layers.
 int64_t block_number(std::string_view name) {
   constexpr std::string_view kPrefix = "blk.";
   int64_t layer = 0;

@@ -84,7 +84,7 @@ void GgufWeights::check_tensors(const std::vector<std::pair<std::string, Shape>>
                            " with these keys has no place for: ", clipped(left_over, 600), ". They would be lost");
 }
 
-// What llama.cpp holds in float32 whatever the file is of counts by its values.
+// A tensor that every file holds in float32 is judged by its values instead of its dtype.
 bool GgufWeights::is_held_by(Element wide, const std::string& name) {
   const HeldTensor held = hold(name);
   if (holds(wide, held.type)) return true;

@@ -1,25 +1,53 @@
-// A GGUF file, in one part or several, as weights under Witan's names.
+// The weights of a GGUF file, in one part or several, by Witan's names.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "witan/convert/foreign_weights.h"
 #include "witan/convert/gguf/gguf_config.h"
-#include "witan/convert/gguf/gguf_links.h"
-#include "witan/convert/gguf/gguf_parts.h"
+#include "witan/formats/gguf.h"
 
 namespace witan {
 
+// A model's GGUF file, or all the parts of a split one: NAME-00001-of-00003.gguf and so on. The first part has the
+// keys of the model; each has its own tensors, with split.no, split.count and split.tensors.count.
+// Source: llama.cpp's tools/gguf-split
+class GgufParts {
+ public:
+  // Opens a file, all parts of a split model given one of them, or the only model in a folder. Throws what GgufFile
+  // throws; CheckpointError naming a missing part, and for a folder with several models or none; CorruptionError for
+  // parts that do not belong together.
+  explicit GgufParts(const fs::path& path);
+
+  const fs::path& path() const { return parts_.front().path(); }  // of the first part
+  const GgufMetadata& metadata() const { return parts_.front().metadata(); }
+  const std::vector<GgufFile::Placed>& tensors() const { return tensors_; }  // in the order of the parts
+  const GgufFile::Placed* find(std::string_view name) const;
+
+ private:
+  void check_part(const GgufFile& part, int64_t number, int64_t count) const;
+
+  std::deque<GgufFile> parts_;
+  std::vector<GgufFile::Placed> tensors_;
+  std::map<std::string, size_t, std::less<>> index_;
+};
+
+// Whether the path is a GGUF file, or a folder that has GGUF files and no config.json.
+bool is_gguf_model(const fs::path& path);
+
 class GgufWeights : public ForeignWeights {
  public:
-  // Opens a file, the parts of a split one, or a folder with one of these (GgufParts). Throws CorruptionError for a
-  // damaged one; ConfigError for a model that Witan cannot represent; CheckpointError where a tensor is missing, has
-  // another shape or a type that Witan does not read, or is left over.
+  // Opens what GgufParts opens. Throws CorruptionError for a damaged file; ConfigError for a model that Witan cannot
+  // represent; CheckpointError if a tensor is missing, unexpected, or has a shape or type that Witan does not read.
   explicit GgufWeights(const fs::path& path);
 
-  const ModelConfig& model() const override { return hf_.model; }  // in the narrowest dtype that holds all weights
+  const ModelConfig& model() const override {
+    return hf_.model;
+  }  // its dtype is the narrowest that can represent all weights
   std::string where() const override { return file_.path().string(); }
 
   std::string format() const override { return "gguf"; }

@@ -1,38 +1,31 @@
-// A model's configuration between Hugging Face's config.json and Witan's keys.
+// Reads and writes a model's configuration as Hugging Face's config.json.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "witan/convert/architecture.h"
-#include "witan/model/config.h"
+#include "witan/convert/config/hf_model.h"
+#include "witan/convert/models/architecture.h"
 
 namespace witan {
 
-struct HfModel {
-  const Architecture* architecture = nullptr;
-  ModelConfig model;       // dtype is float32, whatever the file says: weights tell
-  int64_t positions = 0;   // that it is meant for
-  int64_t mtp_layers = 0;  // that predict further tokens, which files may hold or lack: weights tell
-  int64_t fp8_block = 0;   // rows and columns of a block with one scale, of weights in float8; 0: there are none
-  int packed_bits = 0;     // of an element of weights that compressed-tensors packed, 4 or 8; 0: there are none
-};
+// Values of the keys that a config.json lacks: those that Witan reads and whose default is not null, by the
+// architecture's configuration class in transformers 5.24 (tests/golden/convert/defaults.json).
+Json hf_defaults(const Architecture& architecture);
 
-// Reads config.json, untrusted. Keys that change nothing of what a model computes are passed over. Throws ConfigError
-// for a model_type that Witan does not know, and naming key, value and reason for what Witan's keys cannot say, keys of
-// unknown meaning included; CorruptionError and CheckpointError for what is no configuration.
+// Reads an untrusted config.json, ignoring keys that do not change what a model computes. Throws ConfigError for an
+// unknown model_type, and for a key that Witan does not know or whose value it cannot represent, naming key, value and
+// reason; CorruptionError and CheckpointError for text that is not a configuration.
 HfModel read_hf_config(std::string_view text, const std::string& where);
 
-// The text of a config.json which reads as this model, meant for so many positions. Throws ConfigError naming the key
-// that the architecture cannot have as the model has it. `dtype`: of the weights, by its name in Python.
+// Returns the text of a config.json that reads as this model with a context of `positions`. Throws ConfigError naming
+// the key whose value the architecture cannot have. `dtype` is the weights' dtype by its name in Python.
 std::string write_hf_config(const Architecture& architecture, const ModelConfig& model, int64_t positions,
                             std::string_view dtype);
 
-// What a config.json of this architecture makes of the model: its like where write_hf_config() can write it, and else
-// another one. Throws ConfigError where there is no such model at all.
+// Returns the model that a config.json of this architecture gives: the same one if write_hf_config() can write it, and
+// otherwise a different one. Throws ConfigError if there is no such model.
 ModelConfig as_architecture(const Architecture& architecture, const ModelConfig& model, int64_t positions);
 
 }  // namespace witan

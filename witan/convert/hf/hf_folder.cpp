@@ -45,7 +45,7 @@ bool is_weights(const std::string& name) {
                             ": download the model's safetensors files into it"));
 }
 
-// A file's name that cannot leave the folder.
+// Whether the name is that of a file within the folder.
 bool is_plain(const std::string& name) {
   return !name.empty() && name.front() != '.' && name.find('/') == std::string::npos &&
          name.find('\0') == std::string::npos;

@@ -1,5 +1,5 @@
-// The weights of a Hugging Face folder: one model.safetensors, or several shards and the index that lists them. All of
-// it is untrusted.
+// The untrusted weights of a Hugging Face folder: one model.safetensors, or several shards and the index that lists
+// them.
 #pragma once
 
 #include <cstdint>
@@ -17,29 +17,29 @@ inline constexpr const char* kHfConfig = "config.json";
 inline constexpr const char* kHfWeights = "model.safetensors";
 inline constexpr const char* kHfIndex = "model.safetensors.index.json";
 
-// Whether this is a folder with a config.json of a model.
+// Whether this is a folder with a model's config.json.
 bool is_hf_folder(const fs::path& folder);
-// Whether it is one of PEFT's, with adapters and no model. HfFolder refuses it.
+// Whether this is a folder of PEFT's with adapters only, which HfFolder refuses.
 bool is_adapter_folder(const fs::path& folder);
 
-// How to fetch a model that is named as on the Hugging Face hub, OWNER/NAME, "; to fetch it: ..."; empty for other text
-// and for what lies there.
+// Returns "; to fetch it: ..." for a name as on the Hugging Face hub, OWNER/NAME; empty for other text and for a path
+// that exists.
 std::string way_to_fetch(const std::string& name);
 
 class HfFolder {
  public:
-  // Opens and maps every shard. Throws CheckpointError that names what is wrong, where and what to do: no weights
-  // (those in pickle's format are refused, as reading them runs code that they hold), a damaged index, a shard that is
-  // missing or damaged, a tensor that is in two shards, in none, or in another one than the index says.
+  // Opens and maps every shard. Throws CheckpointError naming the fault, the file and the way out: no weights (pickles
+  // are refused, as reading them runs the code that they hold), a damaged index, a missing or damaged shard, a tensor
+  // that is in two shards, in none, or not in the one that the index names.
   explicit HfFolder(fs::path folder);
 
   const fs::path& path() const { return folder_; }
-  // By name.
+  // Sorted by name.
   const std::map<std::string, PlacedTensor>& tensors() const { return tensors_; }
   const PlacedTensor* find(const std::string& name) const;
   std::string shard_of(const std::string& name) const { return shards_.at(name); }
-  // Files beside the weights, such as the tokenizer's: names of regular files, sorted. Weights in other formats are not
-  // among them.
+  // Names of the regular files beside the weights, such as the tokenizer's, sorted and without weights in other
+  // formats.
   std::vector<std::string> companions() const;
 
  private:

@@ -1,14 +1,11 @@
-#include "witan/convert/hf/hf_quantised.h"
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/convert/fp8_blocks.h"
-#include "witan/convert/mxfp4.h"
-#include "witan/convert/packed_rows.h"
+#include "witan/convert/elements/scaled_formats.h"
+#include "witan/convert/hf/hf_quantiser.h"
 
 namespace witan {
 namespace {
@@ -110,7 +107,7 @@ Element HfQuantised::element_of(const PlacedTensor& stored, const Shape& shape) 
   return Element::bf16;
 }
 
-// A row has as many groups as scales, all of one size.
+// All groups of a row have one size, and there is a scale for each.
 Element HfQuantised::element_of_packed(const PlacedTensor& stored, const Shape& shape) const {
   const std::string &name = stored.info.name, by = replaced(name, kPacked, kScale);
   const PlacedTensor* scales = folder_.find(by);

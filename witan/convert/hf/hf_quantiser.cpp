@@ -6,9 +6,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/convert/fp8_blocks.h"
-#include "witan/convert/mxfp4.h"
-#include "witan/convert/packed_rows.h"
+#include "witan/convert/elements/scaled_formats.h"
 
 namespace witan {
 namespace {
@@ -23,7 +21,7 @@ std::string without(std::string_view name, std::string_view suffix) {
   return std::string(name.substr(0, name.size() - suffix.size()));
 }
 
-// A projection of attention, an MLP or experts, by Witan's name.
+// Whether Witan's name is that of a projection of attention, an MLP or experts.
 bool is_projection(std::string_view name) {
   if (name.ends_with(kMatrixSuffix)) name.remove_suffix(kMatrixSuffix.size());
   return name.ends_with("_proj") && !name.ends_with(".eh_proj");
@@ -33,12 +31,12 @@ bool is_linear(const Link& link) {
   return link.shape.dims() == 2 && link.name.ends_with(kMatrixSuffix) && is_projection(link.pieces.front().from.name);
 }
 
-// Readers divide a matrix into equal blocks, some of them whatever the size of a block is meant to be.
+// Some readers divide a matrix into equal blocks even if its size is not a multiple of the block's.
 bool has_whole_blocks(int64_t size) {
   return size <= kFp8Block || size % kFp8Block == 0;
 }
 
-// "model.layers.0.mlp.experts" of one of its experts' matrices, which are one module there; else the tensor's own.
+// The module of a tensor. Experts of a layer are one module, "model.layers.0.mlp.experts".
 std::string skipped_module(const Link& link) {
   constexpr std::string_view kExperts = ".experts.";
   const std::string name = without(link.name, kMatrixSuffix);
@@ -55,12 +53,13 @@ uint64_t elements_times(const Shape& shape, int64_t bytes) {
 void check_quantisation(HfQuantisation kind, const Architecture& architecture) {
   const std::string_view type = architecture.model_type;
   if (kind == HfQuantisation::mxfp4) {
-    require<ConfigError>(type == "gpt_oss", "--dtype mxfp4: of Hugging Face folders only gpt_oss's have weights in ",
+    require<ConfigError>(has_mxfp4(architecture),
+                         "--dtype mxfp4: of Hugging Face folders only gpt_oss's have weights in ",
                          "MXFP4, and this model is of type ", type, "; --dtype int4 has about as many bits");
   } else {
-    require<ConfigError>(type != "gpt_oss" && type != "gpt2", "a model of type ", type,
+    require<ConfigError>(!has_transposed(architecture), "a model of type ", type,
                          " has matrices that are [in, out], for which this quantisation is not defined",
-                         type == "gpt_oss" ? "; --dtype mxfp4 is gpt-oss's own" : "");
+                         has_mxfp4(architecture) ? "; --dtype mxfp4 is gpt-oss's own" : "");
   }
 }
 

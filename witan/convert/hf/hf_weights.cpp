@@ -18,7 +18,7 @@ std::string read_config_text(const fs::path& folder) {
   return read_file(path, uint64_t{16} << 20);
 }
 
-// "model.layers.61.eh_proj.weight" is of layer 61; -1 for what no layer has.
+// Returns 61 for "model.layers.61.eh_proj.weight", and -1 outside of layers.
 int64_t layer_of(std::string_view name) {
   constexpr std::string_view kMark = "layers.";
   const size_t at = name.find(kMark);
@@ -63,7 +63,7 @@ HfWeights::HfWeights(const fs::path& folder, MtpLayers mtp)
   choose_dtype(hf_.model, [&](Element by, const std::string& source) { return holds(by, element_of_source(source)); });
 }
 
-// Before anything is listed: a number in a config.json would take time and memory that the folder's size does not
+// Checked before tensors are listed, since a large number in a config.json would otherwise take time and memory without
 // bound.
 void HfWeights::require_tensors_for(int64_t count, const char* of_what) const {
   require<CheckpointError>(count <= static_cast<int64_t>(folder_.tensors().size()), folder_.path().string(), " has ",
@@ -71,7 +71,7 @@ void HfWeights::require_tensors_for(int64_t count, const char* of_what) const {
                            kHfConfig, " asks for: files are missing, or ", kHfConfig, " is another model's");
 }
 
-// transformers writes num_nextn_predict_layers beside weights that it has left out.
+// transformers writes num_nextn_predict_layers even though it leaves the layers' weights out.
 bool HfWeights::holds_mtp_layers() const {
   return hf_.mtp_layers > 0 && std::ranges::any_of(folder_.tensors(), [&](const auto& tensor) {
            return layer_of(tensor.first) >= hf_.model.num_layers;
@@ -88,7 +88,7 @@ void HfWeights::check_tensors(MtpLayers mtp) {
     require<CheckpointError>(quantised_.agrees(*found, shape), (folder_.path() / folder_.shard_of(name)).string(),
                              ": \"", name, "\" is ", found->info.shape, ", but ", kHfConfig, " asks for ", shape,
                              ": one of the two is another model's");
-    element_of_source(name);  // refuses dtypes that are none of weights
+    element_of_source(name);  // refuses unsupported dtypes
   }
   std::vector<std::string> left_over;
   for (const auto& [name, tensor] : folder_.tensors()) account_for(name, tensor, mtp, left_over);
@@ -110,8 +110,7 @@ void HfWeights::account_for(const std::string& name, const PlacedTensor& tensor,
     note(name, "equal to the tied embedding, which it is again");
   } else if (is_mtp_copy(name, tensor)) {
     change_style().mtp_copies = true;
-  } else if (mtp == MtpLayers::leave_out && layer_of(name) >= hf_.model.num_layers &&
-             hf_.architecture->model_type.starts_with("deepseek")) {
+  } else if (mtp == MtpLayers::leave_out && layer_of(name) >= hf_.model.num_layers && hf_.architecture->mtp_layers) {
     note(name, "of multi-token prediction, left out as asked (--without-mtp)");
   } else {
     left_over.push_back(name);
@@ -134,7 +133,7 @@ bool HfWeights::is_mtp_copy(const std::string& name, const PlacedTensor& tensor)
   return false;
 }
 
-// All of them are there, or they could not be written again.
+// An export writes all copies or none, so that all must be there.
 void HfWeights::check_mtp_copies() const {
   for (const auto& [copy, of] : mtp_copies(*hf_.architecture, style(), hf_.model))
     require<CheckpointError>(folder_.find(copy) != nullptr, folder_.path().string(), " has no tensor \"", copy,
@@ -142,7 +141,7 @@ void HfWeights::check_mtp_copies() const {
                              "with --without-mtp");
 }
 
-// The scales of a tensor that links use, and the like.
+// Whether the tensor holds the scales or the shape of a linked tensor.
 bool HfWeights::is_companion(const std::string& name) {
   const auto of = HfQuantised::dequantised_by(name);
   if (!of || !used_.contains(*of)) return false;
@@ -159,7 +158,7 @@ void HfWeights::check_tied_copy(const PlacedTensor& head) {
                            "\": with tie_word_embeddings = false the two are kept apart");
 }
 
-// As it is read: of quantised tensors what they are dequantised to.
+// The dtype after dequantising.
 Element HfWeights::element_of_source(const std::string& name) const {
   return quantised_.element_of(*folder_.find(name), used_.at(name));
 }

@@ -1,4 +1,4 @@
-// A Hugging Face folder as weights under Witan's names.
+// The weights of a Hugging Face folder by Witan's names.
 #pragma once
 
 #include <map>
@@ -10,22 +10,24 @@
 #include "witan/convert/foreign_weights.h"
 #include "witan/convert/hf/hf_config.h"
 #include "witan/convert/hf/hf_folder.h"
-#include "witan/convert/hf/hf_quantised.h"
+#include "witan/convert/hf/hf_quantiser.h"
 #include "witan/convert/ledger.h"
 #include "witan/convert/weight_source.h"
 
 namespace witan {
 
-// What to do with the layers that predict further tokens (multi-token prediction), which come after the model's own.
+// Whether to import layers of multi-token prediction, which follow the model's own.
 enum class MtpLayers : bool { take, leave_out };
 
 class HfWeights : public ForeignWeights {
  public:
-  // Reads config.json and opens the weights. Throws ConfigError for a model that Witan cannot represent,
-  // CheckpointError where a tensor is missing, has another shape or a dtype of no weights, or is left over.
+  // Reads config.json and opens the weights. Throws ConfigError for a model that Witan cannot represent, and
+  // CheckpointError if a tensor is missing, unexpected, or has a shape or dtype that it cannot have.
   explicit HfWeights(const fs::path& folder, MtpLayers mtp = MtpLayers::take);
 
-  const ModelConfig& model() const override { return hf_.model; }  // in the narrowest dtype that holds all weights
+  const ModelConfig& model() const override {
+    return hf_.model;
+  }  // its dtype is the narrowest that can represent all weights
   std::string where() const override { return folder_.path().string(); }
 
   std::string format() const override { return "hf"; }
@@ -53,7 +55,7 @@ class HfWeights : public ForeignWeights {
   HfFolder folder_;
   HfModel hf_;
   const HfQuantised quantised_{folder_, hf_};
-  std::map<std::string, Shape> used_;  // tensors that links are made of, with their shapes when dequantised
+  std::map<std::string, Shape> used_;  // linked tensors, with their dequantised shapes
   std::map<std::string, std::vector<std::byte>> dequantised_;
 };
 

@@ -1,5 +1,3 @@
-#include "witan/convert/hf/peft.h"
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -9,15 +7,16 @@
 #include "witan/base/hash.h"
 #include "witan/checkpoint/safetensors.h"
 #include "witan/convert/adapters.h"
+#include "witan/convert/hf/hf_export.h"
 
 namespace witan {
 namespace {
 
 constexpr const char* kPeftPrefix = "base_model.model.";
 
-// Where PEFT has an adapter.
+// The place of an adapter in PEFT.
 struct PeftModule {
-  std::string target;      // of target_modules "q_proj", of target_parameters "mlp.experts.down_proj"
+  std::string target;      // "q_proj" in target_modules, "mlp.experts.down_proj" in target_parameters
   std::string key;         // "base_model.model.model.layers.0.self_attn.q_proj.lora_"
   bool parameter = false;  // in target_parameters
 };
@@ -48,7 +47,7 @@ class PeftExporter {
                          " has no adapters (lora_rank = 0): export it with --format "
                          "hf");
     for (const AdapterTensors& adapter : adapters_) modules_.push_back(module_of(adapter));
-    // Of a module with two adapted parameters PEFT wraps the second around the first.
+    // If a module has two adapted parameters, PEFT wraps the second around the first.
     for (size_t i = 0; i < modules_.size(); ++i)
       if (wrapped(i)) modules_[i].key.insert(modules_[i].key.rfind("lora_"), "base_layer.");
   }
@@ -98,7 +97,7 @@ class PeftExporter {
   static Shape shape_of_a(const AdapterTensors& of) { return {of.matrices() * of.rank(), of.in()}; }
   static Shape shape_of_b(const AdapterTensors& of) { return {of.out(), of.rank() * of.matrices()}; }
 
-  // [E, out, r] as [out, r, E]
+  // Transposes [E, out, r] to [out, r, E].
   static std::vector<std::byte> columns_by_rank(const AdapterTensors& of, const HeldTensor& held) {
     const auto E = static_cast<size_t>(of.matrices()), N = static_cast<size_t>(of.out()),
                r = static_cast<size_t>(of.rank()), width = static_cast<size_t>(size_of(held.type));
@@ -111,7 +110,7 @@ class PeftExporter {
     return bytes;
   }
 
-  // Of an adapter "layers.L.attention.q_proj.lora_A" by the rule of its matrix, or of that part of it.
+  // Finds the place of an adapter, such as "layers.L.attention.q_proj.lora_A", by the rule of its matrix.
   PeftModule module_of(const AdapterTensors& adapter) const {
     constexpr std::string_view kLayers = "layers.";
     const size_t dot = adapter.base.find('.', kLayers.size());
@@ -125,11 +124,12 @@ class PeftExporter {
         const bool storage = adapter.experts ? rule.storage == ExpertStorage::fused : true;
         if (rule.witan != below || !storage || (!adapter.experts && rule.part != part)) continue;
         require<ConfigError>(!rule.transposed && !rule.interleaved && rule.joined.empty(), form);
-        constexpr std::string_view kNumber = "{l}";
-        std::string other(rule.other);
-        const size_t at = other.find(kNumber);
-        std::string in_layer = other.substr(at + kNumber.size() + 1);  // "mlp.experts.down_proj", "mlp.up_proj.weight"
-        other.replace(at, kNumber.size(), layer);
+        constexpr std::string_view kLayerNumber = "{l}";
+        std::string other = cat(architecture_.prefix, rule.other);
+        const size_t at = other.find(kLayerNumber);
+        std::string in_layer =
+            other.substr(at + kLayerNumber.size() + 1);  // "mlp.experts.down_proj", "mlp.up_proj.weight"
+        other.replace(at, kLayerNumber.size(), layer);
         const std::string module = without_last(other), key = kPeftPrefix + module + ".lora_";
         if (names_parameter(adapter, in_layer)) return {std::move(in_layer), key, true};
         return {last_of(module), key, false};
@@ -137,8 +137,8 @@ class PeftExporter {
     throw ConfigError(form);
   }
 
-  // PEFT takes gate_proj, up_proj and down_proj among target_modules of a model with experts for those of experts, in
-  // files from before these were fused: of MLPs beside experts, too, it is the parameter that is named.
+  // In a model with experts PEFT takes gate_proj, up_proj and down_proj in target_modules for the experts', as in
+  // folders from before these were fused. MLPs beside experts are therefore named as parameters too.
   bool names_parameter(const AdapterTensors& adapter, std::string_view in_layer) const {
     return adapter.experts || (has_experts(architecture_) && in_layer.starts_with("mlp."));
   }

@@ -6,7 +6,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/convert/megatron/megatron_pickle_writer.h"
+#include "witan/convert/megatron/megatron_torch_writer.h"
 #include "witan/convert/model_function.h"
 
 namespace witan {
@@ -14,7 +14,7 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-// Arguments that are keys of Witan's by the same name and with the same meaning. None leaves the key's default.
+// Arguments with the name and meaning of Witan's key. None leaves the key's default.
 constexpr const char* kMegatronSame[] = {"num_layers",
                                          "hidden_size",
                                          "ffn_hidden_size",
@@ -50,7 +50,7 @@ constexpr const char* kMegatronSameOfExperts[] = {"moe_ffn_hidden_size",
 constexpr const char* kMegatronSameOfLatent[] = {"q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim",
                                                  "v_head_dim"};
 
-// Arguments that make a model another one, and the value with which they do not.
+// Arguments that change the model in ways that Witan lacks, with the reason for refusing them.
 struct MegatronOnly {
   const char* name;
   std::string_view why;
@@ -72,7 +72,7 @@ constexpr MegatronOnly kMegatronRefused[] = {
     {"transformer_impl_custom_spec", "the arguments define the model"},
     {"yaml_cfg", "the arguments define the model"}};
 
-constexpr double kLatentEpsilon = 1e-6;  // of Witan's norms of latents
+constexpr double kLatentEpsilon = 1e-6;  // in Witan's norms of latents
 
 std::string text_of_value(const PickleValue& value) {
   switch (value.kind) {
@@ -110,7 +110,7 @@ class MegatronReader {
   }
 
  private:
-  // Null where it is absent or None.
+  // Null if it is absent or None.
   const PickleValue* find(std::string_view name) const {
     const auto found = given_.find(name);
     return found == given_.end() || found->second->is(Kind::none) ? nullptr : found->second;
@@ -137,7 +137,7 @@ class MegatronReader {
     if (value->is(Kind::list) || value->is(Kind::object)) refuse(name, "must be one value");
     set(name, text_of_value(*value));
   }
-  // 0 and 1 of a pattern of layers, or a number.
+  // Reads a pattern of layers, a list of 0 and 1 or a number.
   void pattern(const char* name) const {
     const PickleValue* value = find(name);
     if (!value) return;
@@ -225,7 +225,7 @@ class MegatronReader {
   const Fields fields_;
 };
 
-// What Megatron-LM has None for is 0 here.
+// Megatron-LM's None is Witan's 0.
 MegatronValue megatron_value(const Field& field) {
   if (field.text() == "0" || field.name == "activation_func_clamp_value")
     if (std::stod(field.text()) == 0 && field.name != "attention_dropout" && field.name != "hidden_dropout") return {};

@@ -7,20 +7,18 @@
 #include "witan/base/text.h"
 #include "witan/convert/export_account.h"
 #include "witan/convert/megatron/megatron_args.h"
-#include "witan/convert/megatron/megatron_names.h"
-#include "witan/convert/megatron/megatron_pickle_writer.h"
 #include "witan/convert/megatron/megatron_torch_writer.h"
 
 namespace witan {
 namespace {
 
-constexpr int64_t kMegatronPiece = int64_t{8} << 20;    // bytes of a stretch
-constexpr uint64_t kMegatronChunk = uint64_t{1} << 30;  // bytes of a piece, unless one row has more
+constexpr int64_t kMegatronPiece = int64_t{8} << 20;    // bytes that are converted at a time
+constexpr uint64_t kMegatronChunk = uint64_t{1} << 30;  // bytes of a chunk, unless one row has more
 constexpr const char* kDataFile = "__0_0.distcp";
 constexpr std::string_view kDecoder = "decoder.layers.";
 constexpr std::string_view kOfMetadata = "torch.distributed.checkpoint.metadata";
 
-// As Transformer Engine's layers have it, which Megatron-LM builds: norms are part of the linear layers behind them.
+// Megatron-LM builds Transformer Engine's layers, in which norms are part of the linear layers after them.
 std::string with_norms_fused(std::string name, const ModelConfig& model, bool moe) {
   const bool latent = model.attention.multi_latent_attention;
   const auto fuse = [&](std::string_view apart, std::string_view fused) {
@@ -105,7 +103,7 @@ class MegatronExporter {
                            " are free on that disk");
   }
 
-  // The name in the checkpoint and, where all layers are alike and one tensor holds them, the layer; else -1.
+  // The name in the checkpoint, and the layer if all layers are alike and share one tensor; otherwise -1.
   std::pair<std::string, int64_t> stored_name(const Link& link) const {
     if (!link.name.starts_with(kDecoder)) return {link.name, -1};
     const size_t dot = link.name.find('.', kDecoder.size());
@@ -121,7 +119,7 @@ class MegatronExporter {
     const Element element = dtype_of(link);
     StoredName& stored = stored_[name];
     stored.element = element;
-    Shape lead, lead_at;  // of the dim of layers
+    Shape lead, lead_at;  // the sizes and offsets of the dim of layers
     if (layer >= 0) {
       lead.append(1);
       lead_at.append(layer);
@@ -164,7 +162,7 @@ class MegatronExporter {
     }
   }
 
-  // Layers of Transformer Engine ask for a state of their own, which only FP8 needs: [None], once for all.
+  // Transformer Engine's layers load an extra state, which only FP8 needs. All of them get [None].
   void write_state_of_layers(AtomicFile& data) {
     PickleWriter none;
     none.empty_list();
@@ -195,7 +193,7 @@ class MegatronExporter {
     }
   }
 
-  // torch.distributed.checkpoint's description of all of it.
+  // torch.distributed.checkpoint's description of the checkpoint.
   std::string metadata() const {
     PickleWriter out;
     out.global(kOfMetadata, "Metadata");
@@ -268,7 +266,7 @@ class MegatronExporter {
     out.call();
   }
 
-  // What Megatron-LM reads the model's arguments from (--use-checkpoint-args).
+  // The model's arguments, which Megatron-LM reads with --use-checkpoint-args.
   void write_common(const fs::path& to) const {
     PickleWriter out;
     out.empty_dict();

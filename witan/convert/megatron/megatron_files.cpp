@@ -1,14 +1,13 @@
-#include "witan/convert/megatron/megatron_files.h"
-
 #include <algorithm>
 #include <vector>
 
 #include "witan/base/error.h"
+#include "witan/convert/megatron/megatron_folder.h"
 
 namespace witan {
 namespace {
 
-// The arguments of what torch.distributed.checkpoint describes a checkpoint by, in their order.
+// The fields of the classes that torch.distributed.checkpoint describes a checkpoint with, in order.
 std::vector<std::string_view> arguments_of(std::string_view name) {
   if (name == "Metadata") return {"state_dict_metadata", "planner_data", "storage_data"};
   if (name == "MetadataIndex") return {"fqn", "offset", "index"};

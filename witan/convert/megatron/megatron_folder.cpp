@@ -2,8 +2,6 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/convert/megatron/megatron_legacy.h"
-#include "witan/convert/megatron/megatron_torch_dist.h"
 
 namespace witan {
 namespace {

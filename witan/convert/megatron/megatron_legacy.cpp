@@ -1,21 +1,20 @@
-#include "witan/convert/megatron/megatron_legacy.h"
-
 #include <algorithm>
 #include <cstdio>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/convert/megatron/megatron_folder.h"
 
 namespace witan {
 namespace {
 
-// Of "mlp.experts.linear_fc1.weight3" or "mlp.experts.local_experts.3.linear_fc1.weight": 3, and the name of all
-// experts' tensor.
+// Splits "mlp.experts.linear_fc1.weight3" or "mlp.experts.local_experts.3.linear_fc1.weight" into the name of the
+// tensor of all experts and 3.
 std::optional<std::pair<std::string, int64_t>> one_expert(const std::string& name) {
-  constexpr std::string_view kLocal = "mlp.experts.local_experts.", kGrouped = "mlp.experts.linear_fc",
+  constexpr std::string_view kLocalExperts = "mlp.experts.local_experts.", kGrouped = "mlp.experts.linear_fc",
                              kAll = "mlp.experts.experts.";
-  if (const size_t at = name.find(kLocal); at != std::string::npos) {
-    const auto parsed = leading_number(std::string_view(name).substr(at + kLocal.size()));
+  if (const size_t at = name.find(kLocalExperts); at != std::string::npos) {
+    const auto parsed = leading_number(std::string_view(name).substr(at + kLocalExperts.size()));
     if (!parsed || !parsed->second.starts_with('.')) return std::nullopt;
     return std::pair(cat(name.substr(0, at), kAll, parsed->second.substr(1)), parsed->first);
   }
@@ -46,7 +45,7 @@ std::string legacy_file(int64_t tensor, int64_t stage, int64_t expert, bool stag
   return cat(text, '/', kMegatronRankFile);
 }
 
-// A rank's part of a tensor that tensor parallelism divides: over which dim, or -1; gate and up are divided each.
+// The dim along which tensor parallelism divides a tensor, or -1; gate and up are divided separately.
 struct TensorPart {
   int dim = -1;
   bool two_blocks = false;
@@ -62,7 +61,7 @@ TensorPart tensor_part(const std::string& name, bool gated) {
   return {columns ? 1 : -1};
 }
 
-// What a legacy checkpoint says of the ranks that wrote it.
+// The layout of the ranks that wrote a legacy checkpoint.
 struct LegacyRanks {
   int64_t tensor = 1, stages = 1, expert = 1, experts = 0;
   bool gated = false;
@@ -117,7 +116,7 @@ class LegacyReader {
   }
 
  private:
-  // One file; its layers are those from `layers` on. Returns how many it has.
+  // Reads one file, whose first layer is number `layers`. Returns its number of layers.
   int64_t read_rank(int64_t rank, int64_t stage, int64_t expert, int64_t layers) {
     const std::string in = ranks_.file(rank, stage, expert);
     const TorchFile& held = files_.torch(in);
@@ -147,13 +146,14 @@ class LegacyReader {
     return found;
   }
 
-  // A rank's part of a tensor: of an expert [E, …] of all experts, of a divided one a box or, of gate and up, two.
+  // Adds a rank's part of a tensor. An expert is a box of [E, …]; of a divided tensor a rank has one box, and of gate
+  // and up two.
   void add(int64_t rank, int64_t expert, const std::string& name, const PlacedTensor& placed,
            const std::string& where) {
     const auto of_expert = one_expert(name);
     const TensorPart part = tensor_part(name, ranks_.gated);
-    if (!of_expert && expert > 0) return;  // the same as of the first of these ranks
-    if (part.dim < 0 && rank > 0) return;  // likewise
+    if (!of_expert && expert > 0) return;  // equal to the first of these ranks'
+    if (part.dim < 0 && rank > 0) return;  // replicated
     Shape shape = placed.info.shape, sizes = shape;
     const Shape zeros = no_offsets(shape);
     std::vector<MegatronChunk> chunks = {{zeros, shape, placed.bytes}};

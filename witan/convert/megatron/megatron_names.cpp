@@ -1,5 +1,3 @@
-#include "witan/convert/megatron/megatron_names.h"
-
 #include <algorithm>
 #include <charconv>
 #include <functional>
@@ -7,13 +5,14 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/convert/megatron/megatron_args.h"
 
 namespace witan {
 namespace {
 
-enum class HeadPart : uint8_t { none, query, key, value };  // of each query group
+enum class HeadPart : uint8_t { none, query, key, value };  // within each query group
 
-// What stands below "layers.N." here and below "decoder.layers.N." there; whole names where no layer has it.
+// Names below "layers.N." here and below "decoder.layers.N." there; outside of layers, whole names.
 struct MegatronName {
   std::string_view witan, megatron;
   HeadPart part = HeadPart::none;
@@ -72,7 +71,7 @@ constexpr MegatronName kMegatronLayer[] = {
     {"moe.fc2_latent_proj.weight", "mlp.fc2_latent_proj.weight"},
 };
 
-// Queries that one projection makes where no rank is between (q_lora_rank 0), of latent attention.
+// In latent attention without a query latent (q_lora_rank 0) one projection computes the queries.
 constexpr MegatronName kLatentQueries = {"attention.q_proj.weight", "self_attention.linear_q_proj.weight"};
 
 const MegatronName* find_name(const ModelConfig& model, std::string_view rest, bool of_layer) {
@@ -84,7 +83,7 @@ const MegatronName* find_name(const ModelConfig& model, std::string_view rest, b
   return of_layer ? in(kMegatronLayer) : in(kMegatronModel);
 }
 
-// A tensor's one counterpart: its name, its shape, and the piece that they share. Nothing for Witan's own buffers.
+// A tensor's counterpart: its name, its shape, and the piece that they share. Nothing for Witan's own buffers.
 using MegatronPiece = std::function<void(const std::string& name, const Shape& shape, const SharedBox& piece)>;
 
 void visit_megatron(const ModelConfig& model, const ModelTensor& tensor, int64_t vocabulary,

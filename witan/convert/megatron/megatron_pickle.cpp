@@ -27,7 +27,7 @@ std::map<std::string_view, const PickleValue*> PickleValue::members() const {
   return all;
 }
 
-// The stack machine that a pickle is a program of, in which calls only make values that say what would be called.
+// The stack machine that executes a pickle; a call only makes a value that records it.
 class PickleMachine {
  public:
   PickleMachine(std::string_view bytes, const std::string& where, Pickle& out)
@@ -89,7 +89,7 @@ class PickleMachine {
     if (stack_.size() <= bottom()) fail("reads a value from an empty stack");
     return *stack_.back();
   }
-  // What lies above the last mark, which goes with it.
+  // Pops the values above the last mark, and the mark.
   std::vector<const PickleValue*> pop_to_mark() {
     if (marks_.empty()) fail("looks for a mark that is not there");
     const std::vector<const PickleValue*> above(stack_.begin() + static_cast<ptrdiff_t>(marks_.back()), stack_.end());

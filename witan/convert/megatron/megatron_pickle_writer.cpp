@@ -1,7 +1,7 @@
-#include "witan/convert/megatron/megatron_pickle_writer.h"
-
 #include <bit>
 #include <limits>
+
+#include "witan/convert/megatron/megatron_torch_writer.h"
 
 namespace witan {
 

@@ -8,7 +8,7 @@
 namespace witan {
 namespace {
 
-// Transformer Engine fuses norms into the linear layers behind them.
+// Transformer Engine fuses norms into the linear layers after them.
 std::string with_norms_apart(std::string name) {
   constexpr std::pair<std::string_view, std::string_view> kFused[] = {
       {"self_attention.linear_qkv.layer_norm_", "input_layernorm."},

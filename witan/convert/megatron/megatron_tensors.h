@@ -1,4 +1,4 @@
-// The tensors of a checkpoint of Megatron-LM by one set of names, put together from the pieces that its files hold.
+// The tensors of a Megatron-LM checkpoint by one set of names, assembled from the pieces in its files.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ namespace witan {
 
 inline constexpr std::string_view kMegatronDecoderLayers = "decoder.layers.";
 
-// A box of a tensor, whose elements lie in a file one after the other.
+// A box of a tensor, contiguous in a file.
 struct MegatronChunk {
   Shape offsets, sizes;
   std::span<const std::byte> bytes;
 };
 
-// Named as Megatron-Core names a layer of its own: "decoder.layers.3.self_attention.linear_qkv.weight", experts of a
-// layer in one tensor [E, out, in], norms apart ("input_layernorm", "pre_mlp_layernorm").
+// A tensor by Megatron-Core's name for a single layer, "decoder.layers.3.self_attention.linear_qkv.weight". The experts
+// of a layer are one tensor [E, out, in], and norms have names of their own ("input_layernorm", "pre_mlp_layernorm").
 struct MegatronTensor {
   std::string name, dtype;
   Shape shape;
@@ -36,8 +36,8 @@ class MegatronTensors {
   // `where` names the checkpoint in messages.
   explicit MegatronTensors(std::string where) : where_(std::move(where)) {}
 
-  // A box of the tensor that the checkpoint calls so; [L, …] of all layers is taken apart. Throws CheckpointError for
-  // one that does not go with those before.
+  // Adds a box of the tensor with this name in the checkpoint; a tensor [L, …] of all layers is split by layer. Throws
+  // CheckpointError for a box that contradicts earlier ones.
   void add(const std::string& name, const std::string& dtype, const Shape& shape, MegatronChunk chunk);
   // Throws CheckpointError unless every element of each tensor is in exactly one of its pieces.
   void check() const;
@@ -51,16 +51,16 @@ class MegatronTensors {
   std::map<std::string, MegatronTensor> all_;
 };
 
-// What a checkpoint holds.
+// The contents of a checkpoint.
 struct MegatronContents {
   MegatronTensors tensors;
-  const PickleValue* arguments = nullptr;          // of the program that wrote it; null: there are none
-  std::map<std::string, std::string> others = {};  // beside weights, by name, and what it is
+  const PickleValue* arguments = nullptr;          // of the program that wrote it; null if there are none
+  std::map<std::string, std::string> others = {};  // notes on everything beside weights, by name
 };
 
-// Of something that is no weight: what it is.
+// A note on an entry that is not a weight.
 std::string megatron_note_of(std::string_view name);
-// "12.mlp.router.weight" as 12 and ".mlp.router.weight"; nothing when it begins with no number.
+// Splits "12.mlp.router.weight" into 12 and ".mlp.router.weight"; nothing if it does not begin with a number.
 std::optional<std::pair<int64_t, std::string_view>> leading_number(std::string_view text);
 
 }  // namespace witan

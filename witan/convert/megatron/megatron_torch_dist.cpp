@@ -1,7 +1,6 @@
-#include "witan/convert/megatron/megatron_torch_dist.h"
-
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/convert/megatron/megatron_folder.h"
 
 namespace witan {
 namespace {
@@ -90,7 +89,7 @@ class TorchDistReader {
   MegatronContents& contents_;
   const std::string where_;
   const Pickle metadata_;
-  // Where each piece lies, by its tensor and its first element.
+  // The place of each piece, by its tensor and its first element.
   std::map<std::pair<std::string_view, std::vector<int64_t>>, PickleMembers> places_;
 };
 

@@ -1,11 +1,10 @@
-#include "witan/convert/megatron/megatron_torch_file.h"
-
 #include <algorithm>
 #include <array>
 #include <limits>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/convert/megatron/megatron_pickle.h"
 
 namespace witan {
 namespace {
@@ -80,7 +79,7 @@ std::string_view TorchFile::member(const std::string& name) const {
   return found->second;
 }
 
-// The directory at the end says what there is; of the local headers only their length counts.
+// The directory at the end lists the members; local headers are read only for their length.
 void TorchFile::open_zip() {
   const auto damaged = [&](bool fine, const char* what) {
     require<CheckpointError>(fine, where_, " is no intact zip file as torch.save() writes it: ", what,
@@ -122,7 +121,7 @@ void TorchFile::open_member(std::string_view header) {
   while (extra.size() >= 4) {
     const size_t length = std::min<size_t>(zip_number(extra, 2, 2), extra.size() - 4);
     std::string_view field = extra.substr(4, length);
-    if (zip_number(extra, 0, 2) == 1)  // 64-bit sizes, of those that did not fit
+    if (zip_number(extra, 0, 2) == 1)  // 64-bit sizes that did not fit 32 bits
       for (uint64_t* value : {&size, &stored, &at})
         if (*value == kMost32 && field.size() >= 8) {
           *value = zip_number(field, 0, 8);

@@ -6,12 +6,11 @@
 #include <cassert>
 
 #include "witan/base/text.h"
-#include "witan/convert/megatron/megatron_pickle_writer.h"
 
 namespace witan {
 namespace {
 
-constexpr size_t kTorchAlignment = 64;  // of bytes in a zip, as torch has it
+constexpr size_t kTorchAlignment = 64;  // alignment of members' bytes in torch's zips
 constexpr size_t kLocalHeaderBytes = 30;
 constexpr uint16_t kSizesBehind = 0x0808;  // flags: a data descriptor follows; names are UTF-8
 
@@ -78,7 +77,7 @@ void TorchWriter::member(const std::string& name, uint64_t size, const std::func
                   {made.name.size(), 2},
                   {4 + padding, 2}}));
   put(made.name);
-  put(zip_fields({{0x4246, 2}, {padding, 2}}));  // a field that readers pass over
+  put(zip_fields({{0x4246, 2}, {padding, 2}}));  // an extra field that readers ignore
   put(std::string(padding, 'Z'));
   uint64_t written = 0;
   uint64_t crc = ::crc32(0, nullptr, 0);

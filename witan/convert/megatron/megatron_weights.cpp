@@ -6,12 +6,12 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/store.h"
-#include "witan/convert/megatron/megatron_names.h"
+#include "witan/convert/megatron/megatron_args.h"
 
 namespace witan {
 namespace {
 
-// The piece's runs of its last dim, to where the whole tensor has them.
+// Copies the piece, run by run of its last dim, to its place in the whole tensor.
 void copy_chunk(const MegatronChunk& chunk, const Shape& shape, int64_t width, std::byte* whole) {
   const int dims = shape.dims();
   const int64_t run = dims == 0 ? 1 : chunk.sizes.last(), rows = run == 0 ? 0 : chunk.sizes.elements() / run;
@@ -35,7 +35,7 @@ MegatronWeights::MegatronWeights(const fs::path& folder)
   require<CheckpointError>(embedding != found.end() && embedding->second.shape.dims() == 2, where(),
                            " has no tensor \"", kMegatronEmbedding,
                            "\" [words, hidden_size]: it holds no GPT model of Megatron-Core");
-  // Which rows are padding no checkpoint says, so all are words.
+  // A checkpoint does not say which rows are padding, so that all count as tokens.
   read_.model.vocab_size = embedding->second.shape[0];
   try {
     ModelConfig checked = read_.model;
@@ -61,7 +61,7 @@ void MegatronWeights::check_tensors() {
                              ", which a model with its arguments has: files are missing");
     require<CheckpointError>(found->second.shape == shape, where(), ": \"", name, "\" is ", found->second.shape,
                              ", but its arguments ask for ", shape);
-    element_of_tensor(found->second);  // refuses dtypes that are none of weights
+    element_of_tensor(found->second);  // refuses unsupported dtypes
   }
   for (const auto& [name, tensor] : folder_.tensors()) {
     if (used.contains(name)) continue;
@@ -73,7 +73,7 @@ void MegatronWeights::check_tensors() {
   }
 }
 
-// The last stage of a pipeline has the tied embedding as its head.
+// The last pipeline stage holds the tied embedding as its head.
 void MegatronWeights::check_tied_copy() {
   const std::string embedding(kMegatronEmbedding), head(kMegatronHead);
   const HeldTensor a = hold(embedding), b = hold(head);

@@ -1,4 +1,4 @@
-// A checkpoint of Megatron-LM as weights under Witan's names.
+// The weights of a Megatron-LM checkpoint by Witan's names.
 #pragma once
 
 #include <map>
@@ -13,11 +13,13 @@ namespace witan {
 
 class MegatronWeights : public ForeignWeights {
  public:
-  // Throws ConfigError for a model that Witan cannot represent, CheckpointError where a tensor is missing, has another
-  // shape or a dtype of no weights, or is left over.
+  // Throws ConfigError for a model that Witan cannot represent, and CheckpointError if a tensor is missing, unexpected,
+  // or has a shape or dtype that it cannot have.
   explicit MegatronWeights(const fs::path& folder);
 
-  const ModelConfig& model() const override { return read_.model; }  // in the narrowest dtype that holds all weights
+  const ModelConfig& model() const override {
+    return read_.model;
+  }  // its dtype is the narrowest that can represent all weights
   std::string where() const override { return folder_.path().string(); }
 
   std::string format() const override { return "megatron"; }

@@ -1,0 +1,111 @@
+// The parts of a GGUF file's keys that several architectures share, read as a config.json that says the same, and
+// written from one. A family (convert/models) composes its own reading and writing of them.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "witan/base/json.h"
+#include "witan/formats/gguf.h"
+#include "witan/model/config.h"
+
+namespace witan {
+
+inline constexpr const char* kGgufArchitecture = "general.architecture";
+inline constexpr int64_t kSoftmaxGate = 1, kSigmoidGate = 2, kSoftmaxOfChosenGate = 3;  // expert_gating_func
+
+// The facts about a model that only the file's tensors tell.
+struct GgufFacts {
+  int64_t vocab_size = 0;                // rows of token_embd.weight
+  bool tied = false;                     // there is no output.weight
+  std::vector<float> rope_factors = {};  // rope_freqs.weight: divisors of the frequencies; empty if there is none
+  std::optional<int64_t> tensors = {};   // how many there are
+};
+
+// The factors by which Llama 3.1 divides each frequency of its positions, [dims / 2].
+struct Llama3Factors {
+  double base = 0;
+  int64_t dims = 0;
+  double factor = 1, low = 1, high = 4, original = 8192;
+
+  std::vector<float> values() const;
+};
+
+// Names of keys are those below "ARCHITECTURE.". All functions throw ConfigError naming a key that is missing or says
+// what Witan cannot represent; CorruptionError for a value of another type.
+class GgufReader {
+ public:
+  // Throws ConfigError if the file does not name its architecture.
+  GgufReader(const GgufMetadata& metadata, const GgufFacts& facts);
+
+  const std::string& architecture() const { return name_; }
+  const std::string& source() const { return metadata_.source(); }
+  const GgufFacts& facts() const { return facts_; }
+
+  std::string key(std::string_view name) { return name_ + "." + *asked_.emplace(name).first; }
+  const GgufValue* find(std::string_view name) { return metadata_.find(key(name)); }
+  // Refused if it is absent and there is no `otherwise`.
+  int64_t integer(std::string_view name, std::optional<int64_t> otherwise = {});
+  double number(std::string_view name, std::optional<double> otherwise = {});
+  std::optional<bool> flag(std::string_view name) { return metadata_.flag(key(name)); }
+  // Refuses any other value; an absent key has this one.
+  void only(std::string_view name, double value, const char* why);
+
+  // Layers, widths, number of heads, norm and positions.
+  void sizes();
+  void grouped_heads();  // all channels rotate, and those of values are as many
+  void rope();
+  void llama_like();  // these three
+  void experts(const char* count);
+  // Keys of models without experts, and whether llama.cpp divides the weights of a token's experts by their sum.
+  void check_experts(bool weights_norm = true);
+  void no_experts_chosen();
+  // Refuses keys of the architecture that nobody has asked for, unless they say nothing.
+  void finish() const;
+
+  Json out = Json::object();
+
+ private:
+  template <class T>
+  T given(std::string_view name, std::optional<T> otherwise);
+  void llama3(Json& rope, double base);
+
+  const GgufMetadata& metadata_;
+  const GgufFacts& facts_;
+  std::string name_;
+  std::set<std::string, std::less<>> asked_;
+};
+
+// Keys of the model whose config.json is `hf`.
+class GgufWriter {
+ public:
+  GgufWriter(std::string_view architecture, const ModelConfig& model, const Json& hf);
+
+  std::string key(std::string_view name) const { return name_ + "." + std::string(name); }
+  void put(std::string_view name, int64_t value) { out.put_u32(key(name), value); }
+  void put(std::string_view name, const char* from) { put(name, hf.at(from).get<int64_t>()); }
+  void put_real(std::string_view name, double value) { out.put_f32(key(name), value); }
+
+  void sizes();
+  void grouped_heads();
+  void rope();
+  void llama_like();  // these three
+  void experts();     // how many there are, and how many a token has
+
+  const ModelConfig& model;
+  const Json& hf;
+  GgufMetadata out{"a GGUF file"};
+
+ private:
+  const std::string name_;
+};
+
+// llama.cpp's yarn_log_multiplier is this times mscale_all_dim.
+inline constexpr double kMscaleUnit = 0.1;
+
+}  // namespace witan

@@ -1,0 +1,55 @@
+#include "witan/convert/config/gguf_model.h"
+
+namespace witan {
+
+GgufWriter::GgufWriter(std::string_view architecture, const ModelConfig& config, const Json& config_json)
+    : model(config), hf(config_json), name_(architecture) {
+  out.put_text(kGgufArchitecture, name_);
+  out.put_text("general.type", "model");
+  out.put_u32("general.quantization_version", 2);
+  put("vocab_size", "vocab_size");
+}
+
+void GgufWriter::sizes() {
+  put("block_count", "num_hidden_layers");
+  put("embedding_length", "hidden_size");
+  put("feed_forward_length", "intermediate_size");
+  put("attention.head_count", "num_attention_heads");
+  put("context_length", "max_position_embeddings");
+  put_real("attention.layer_norm_rms_epsilon", hf.at("rms_norm_eps").get<double>());
+}
+
+void GgufWriter::grouped_heads() {
+  put("attention.head_count_kv", "num_key_value_heads");
+  for (const char* each : {"attention.key_length", "attention.value_length", "rope.dimension_count"})
+    put(each, "head_dim");
+}
+
+void GgufWriter::rope() {
+  const Json& of_all = hf.at("rope_parameters");
+  const Json& rope = of_all.contains("full_attention") ? of_all.at("full_attention") : of_all;
+  const auto& type = rope.at("rope_type").get_ref<const std::string&>();
+  put_real("rope.freq_base", rope.at("rope_theta").get<double>());
+  if (type != "linear" && type != "yarn") return;
+  out.put_text(key("rope.scaling.type"), type);
+  put_real("rope.scaling.factor", rope.at("factor").get<double>());
+  if (type == "linear") return;
+  put("rope.scaling.original_context_length", rope.at("original_max_position_embeddings").get<int64_t>());
+  put_real("rope.scaling.yarn_beta_fast", rope.at("beta_fast").get<double>());
+  put_real("rope.scaling.yarn_beta_slow", rope.at("beta_slow").get<double>());
+  if (rope.contains("mscale_all_dim"))
+    put_real("rope.scaling.yarn_log_multiplier", kMscaleUnit * rope.at("mscale_all_dim").get<double>());
+}
+
+void GgufWriter::llama_like() {
+  sizes();
+  grouped_heads();
+  rope();
+}
+
+void GgufWriter::experts() {
+  put("expert_count", model.moe.num_experts);
+  put("expert_used_count", model.moe.moe_router_topk);
+}
+
+}  // namespace witan

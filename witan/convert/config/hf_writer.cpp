@@ -1,0 +1,53 @@
+#include <algorithm>
+
+#include "witan/convert/config/hf_model.h"
+
+namespace witan {
+
+HfWriter::HfWriter(const ModelConfig& config, int64_t meant_for)
+    : model(config), layers(config.layers()), positions(meant_for) {}
+
+void HfWriter::sizes(HfHeads heads) {
+  const AttentionConfig& attention = model.attention;
+  out["hidden_size"] = model.hidden_size;
+  out["num_hidden_layers"] = model.num_layers;
+  out["intermediate_size"] = model.mlp.ffn_hidden_size;
+  out["num_attention_heads"] = attention.num_attention_heads;
+  if (heads == HfHeads::latent) {
+    out["num_key_value_heads"] = attention.num_attention_heads;
+  } else {
+    out["num_key_value_heads"] = attention.num_query_groups;
+    out["head_dim"] = attention.qk_head_dim(model.hidden_size);
+  }
+  out["rms_norm_eps"] = model.norm.norm_epsilon;
+  out["hidden_act"] = hf_activation(model.mlp);
+  const bool dynamic = attention.rope_scaling_type == "dynamic";  // its original context is the model's
+  out["max_position_embeddings"] = dynamic ? attention.original_max_position_embeddings : positions;
+  out["attention_dropout"] = attention.attention_dropout;
+}
+
+void HfWriter::rope() {
+  out["rope_parameters"] = hf_rope(model.attention);
+}
+
+void HfWriter::sliding_window() {
+  int64_t tokens = 0;
+  for (const LayerSpec& layer : layers) tokens = std::max(tokens, window_of(layer.mixer));
+  out["sliding_window"] = tokens > 0 ? Out(tokens) : Out();
+}
+
+void HfWriter::layer_types() {
+  Out types = Out::array();
+  for (const LayerSpec& layer : layers)
+    types.push_back(window_of(layer.mixer) > 0 ? "sliding_attention" : "full_attention");
+  out["layer_types"] = types;
+}
+
+void HfWriter::experts(const char* count, const char* size) {
+  const MoeConfig& moe = model.moe;
+  out[count] = moe.num_experts;
+  out["num_experts_per_tok"] = moe.moe_router_topk;
+  out[size] = moe.moe_ffn_hidden_size > 0 ? moe.moe_ffn_hidden_size : model.mlp.ffn_hidden_size;
+}
+
+}  // namespace witan

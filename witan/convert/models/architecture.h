@@ -1,0 +1,110 @@
+// The description of another program's architecture: names of tensors, keys of config.json both ways, and llama.cpp's
+// names and keys. Each source of this folder holds one family of architectures.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace witan {
+
+struct HfReader;
+struct HfWriter;
+class GgufReader;
+class GgufWriter;
+
+// How files hold the experts of a layer. A folder holds all of its experts in one way.
+enum class ExpertStorage : uint8_t {
+  any,     // for rules that do not depend on it
+  single,  // a tensor for each matrix of each expert
+  fused,   // a tensor for all experts, as transformers v5 has them in memory
+  mxfp4,   // fused, in four bits with a scale for each 32
+};
+
+// The place of a tensor of Witan's in a Hugging Face folder. Witan's matrices are [O, I] or, of experts, [E, O, I]; its
+// vectors are [O] or [E, O].
+struct TensorRule {
+  // The name below "layers.N.", "mtp.K." or "mtp.K.block.", else the whole name. Modules of multi-token prediction are
+  // numbered in the folder as layers behind the model's own.
+  std::string_view witan;
+  // The name below Architecture::prefix, with {l} for the layer and {e} for the expert; without {e} the tensor holds
+  // all experts.
+  std::string_view other;
+  // The rows of Witan's tensor: the part-th of `parts` equal blocks (gate and up are two).
+  int part = 0, parts = 1;
+  // Witan's tensors of the layer whose rows the other tensor holds one after another, this one among them, such as
+  // queries, keys and values. Empty if it holds this one only.
+  std::span<const std::string_view> joined = {};
+  bool transposed = false;   // the other tensor is [I, O]
+  bool interleaved = false;  // row 2 f + g of the other tensor is row f of Witan's block g: gate and up alternate
+  ExpertStorage storage = ExpertStorage::any;
+};
+
+// The head's matrix. It has no prefix; a tied model may hold it as a copy of the embedding.
+inline constexpr std::string_view kHeadName = "lm_head.weight";
+
+// How a GGUF file holds the up-projection of latent keys and values: as the model does, or, since 2025, divided into
+// keys, transposed, and values.
+enum class LatentStorage : uint8_t { any, joined, divided };
+
+// How the rows of a tensor of Witan are ordered in a GGUF file.
+enum class GgufRows : uint8_t {
+  same,
+  rope_pairs,  // the two channels of a head that rotate together are neighbours
+  latent_keys,
+  latent_values,
+};
+
+// The place of a tensor of Witan's in a GGUF file, by names below the layer.
+struct GgufRule {
+  std::string_view witan, other;
+  int part = 0, parts = 1;              // of Witan's tensor
+  int other_part = 0, other_parts = 1;  // of the file's
+  GgufRows rows = GgufRows::same;
+  LatentStorage latent = LatentStorage::any;
+};
+
+// An architecture in GGUF files.
+struct GgufArchitecture {
+  std::string_view name = {};  // general.architecture; empty if Witan reads and writes no such files
+  std::vector<std::span<const GgufRule>> rules = {};
+  // Whether a file with this name is of this architecture, if several share the name. Null: always.
+  bool (*matches)(GgufReader&) = nullptr;
+  void (*read)(GgufReader&) = nullptr;
+  void (*write)(GgufWriter&) = nullptr;
+  // llama.cpp needs an output matrix of its own: the file of a tied model holds the embedding twice.
+  bool untied = false;
+};
+
+struct Architecture {
+  std::string_view model_type;  // in config.json
+  std::string_view name;        // in "architectures" there
+  std::string_view prefix;      // of all names but the head's; files saved from a bare model lack it
+  std::vector<std::span<const TensorRule>> rules;
+  // Names, with {l}, of tensors that other programs save beside weights and compute again; those of rotary positions
+  // are known for every architecture.
+  std::vector<std::string_view> computed = {};
+  // JSON objects with the values of absent keys, those of transformers' configuration class; a later object overrides
+  // an earlier one.
+  std::vector<std::string_view> defaults = {};
+  void (*read)(HfReader&) = nullptr;
+  void (*write)(HfWriter&) = nullptr;
+  bool partial_rotation = false;  // partial_rotary_factor has an effect
+  bool mtp_layers = false;        // folders may hold layers of multi-token prediction behind the model's own
+  GgufArchitecture gguf = {};
+};
+
+// All architectures, in the order in which an export that is told none tries them.
+std::span<const Architecture> architectures();
+// By config.json's model_type; null if Witan does not know it.
+const Architecture* find_architecture(std::string_view model_type);
+
+namespace models {
+// The architectures of one source of this folder, which defines a function of its own name.
+using Family = std::vector<Architecture>();
+// All families; the build lists the sources (CMakeLists.txt).
+std::vector<Family*> families();
+}  // namespace models
+
+}  // namespace witan

@@ -1,0 +1,160 @@
+// Qwen 2, 2.5 and 3, and Qwen3's models with experts.
+#include <algorithm>
+
+#include "witan/convert/config/gguf_model.h"
+#include "witan/convert/config/hf_model.h"
+#include "witan/convert/models/rules.h"
+
+namespace witan::models {
+namespace {
+
+// Qwen3-MoE has its window in all layers or in none, whatever layer_types says; the others in the layers it names.
+void read_qwen_windows(HfReader& in, bool alike) {
+  const auto tokens = in.keys.nullable_integer("sliding_window");
+  const bool slides = in.keys.flag("use_sliding_window") && tokens;
+  const int64_t from = in.keys.integer("max_window_layers", 0);
+  std::vector<bool> windowed = in.windowed_layers([&](int64_t layer) { return slides && layer >= from; });
+  if (alike) windowed.assign(windowed.size(), slides);
+  if (!slides && std::ranges::find(windowed, true) != windowed.end())
+    in.keys.refuse("layer_types", "layers of sliding_attention need use_sliding_window = true and a sliding_window");
+  in.window(tokens.value_or(0), windowed);
+}
+
+void write_qwen_windows(HfWriter& to) {
+  to.sliding_window();
+  to.out["use_sliding_window"] = to.out["sliding_window"].is_number();
+}
+
+GgufArchitecture qwen_gguf(std::string_view name) {
+  return {
+      .name = name,
+      .rules = {kGgufCommon, kGgufNorms, kGgufAttention},
+      .read =
+          [](GgufReader& in) {
+            in.llama_like();
+            in.check_experts();
+          },
+      .write = [](GgufWriter& to) { to.llama_like(); },
+  };
+}
+
+Architecture qwen2_architecture() {
+  Architecture qwen2 = llama_like("qwen2", "Qwen2ForCausalLM");
+  qwen2.defaults = {kLlamaDefaults, R"({"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
+      "max_position_embeddings": 32768, "use_sliding_window": false, "sliding_window": 4096,
+      "max_window_layers": 28})"};
+  qwen2.read = [](HfReader& in) {
+    in.llama_like();
+    in.dense();
+    in.to.set("add_qkv_bias", true);
+    read_qwen_windows(in, false);
+    in.no_attention_bias();
+    in.no_mlp_bias();
+  };
+  qwen2.write = [](HfWriter& to) {
+    to.sizes();
+    to.out["attention_bias"] = false;
+    to.rope();
+    to.layer_types();
+    write_qwen_windows(to);
+  };
+  qwen2.gguf = qwen_gguf("qwen2");
+  return qwen2;
+}
+
+Architecture qwen3_architecture() {
+  Architecture qwen3 = llama_like("qwen3", "Qwen3ForCausalLM");
+  qwen3.defaults = {kLlamaDefaults, R"({"vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32,
+      "head_dim": 128, "max_position_embeddings": 32768, "use_sliding_window": false, "sliding_window": 4096,
+      "max_window_layers": 28})"};
+  qwen3.read = [](HfReader& in) {
+    in.llama_like();
+    in.dense();
+    in.to.set("qk_layernorm", true);
+    read_qwen_windows(in, false);
+    in.attention_bias();
+    in.no_mlp_bias();
+  };
+  qwen3.write = [](HfWriter& to) {
+    to.sizes();
+    to.out["attention_bias"] = to.has_attention_biases();
+    to.rope();
+    to.layer_types();
+    write_qwen_windows(to);
+  };
+  qwen3.gguf = qwen_gguf("qwen3");
+  return qwen3;
+}
+
+// The layers with experts by decoder_sparse_step and mlp_only_layers.
+void read_qwen3_moe_layers(HfReader& in) {
+  const int64_t step = in.keys.integer("decoder_sparse_step");
+  std::vector<bool> moe;
+  for (int64_t layer = 0; layer < in.layers; ++layer) moe.push_back(step > 0 && (layer + 1) % step == 0);
+  if (const Json* dense = in.keys.find("mlp_only_layers"))
+    for (const Json& layer : *dense) {
+      if (!layer.is_number_integer() || layer < 0 || layer >= in.layers)
+        in.keys.refuse("mlp_only_layers", "must list numbers of layers");
+      moe[layer.get<size_t>()] = false;
+    }
+  in.moe_layers(moe, "mlp_only_layers");
+}
+
+void read_qwen3_moe(HfReader& in) {
+  in.llama_like();
+  in.to.set("qk_layernorm", true);
+  read_qwen_windows(in, true);
+  in.experts();
+  in.keys.find("num_experts");  // also given beside num_local_experts
+  in.to.set("moe_ffn_hidden_size", in.keys.integer("moe_intermediate_size"));
+  in.softmax_router();
+  read_qwen3_moe_layers(in);
+  in.attention_bias();
+  in.no_mlp_bias();
+}
+
+void write_qwen3_moe(HfWriter& to) {
+  to.sizes();
+  to.out["attention_bias"] = to.has_attention_biases();
+  to.rope();
+  write_qwen_windows(to);
+  to.experts("num_experts", "moe_intermediate_size");
+  to.out["norm_topk_prob"] = to.model.moe.scoring().scores != kernels::Scores::softmax;
+  to.out["mlp_only_layers"] = HfWriter::Out::array();
+  for (size_t layer = 0; layer < to.layers.size(); ++layer)
+    if (!to.layers[layer].moe) to.out["mlp_only_layers"].push_back(layer);
+}
+
+Architecture qwen3_moe_architecture() {
+  Architecture moe = llama_like("qwen3_moe", "Qwen3MoeForCausalLM");
+  moe.rules.emplace_back(kMoeRules);
+  moe.defaults = {kLlamaDefaults, R"({"vocab_size": 151936, "hidden_size": 2048, "intermediate_size": 6144,
+      "num_hidden_layers": 24, "num_key_value_heads": 4, "max_position_embeddings": 32768, "use_sliding_window": false,
+      "sliding_window": 4096, "decoder_sparse_step": 1, "moe_intermediate_size": 768, "num_experts_per_tok": 8,
+      "num_experts": 128, "norm_topk_prob": false, "output_router_logits": false, "router_aux_loss_coef": 0.001})"};
+  moe.read = read_qwen3_moe;
+  moe.write = write_qwen3_moe;
+  moe.gguf = qwen_gguf("qwen3moe");
+  moe.gguf.read = [](GgufReader& in) {
+    in.llama_like();
+    in.experts("num_experts");
+    in.out["moe_intermediate_size"] = in.integer("expert_feed_forward_length");
+    in.out["norm_topk_prob"] = true;
+    in.only("expert_gating_func", static_cast<double>(kSoftmaxGate), "Qwen3's scores are a softmax");
+    in.check_experts();
+  };
+  moe.gguf.write = [](GgufWriter& to) {
+    to.llama_like();
+    to.experts();
+    to.put("expert_feed_forward_length", "moe_intermediate_size");
+  };
+  return moe;
+}
+
+}  // namespace
+
+std::vector<Architecture> qwen() {
+  return {qwen2_architecture(), qwen3_architecture(), qwen3_moe_architecture()};
+}
+
+}  // namespace witan::models

@@ -1,0 +1,119 @@
+// Tensor rules that several families share.
+#pragma once
+
+#include <string_view>
+
+#include "witan/convert/models/architecture.h"
+
+namespace witan {
+
+// ---- Hugging Face folders
+
+inline constexpr TensorRule kModelRules[] = {
+    {"embedding.weight", "embed_tokens.weight"},
+    {"final_norm.weight", "norm.weight"},
+    {"head.weight", kHeadName},
+};
+
+inline constexpr TensorRule kPreNormRules[] = {
+    {"attention_norm.weight", "layers.{l}.input_layernorm.weight"},
+    {"mlp_norm.weight", "layers.{l}.post_attention_layernorm.weight"},
+};
+
+inline constexpr TensorRule kAttentionRules[] = {
+    {"attention.q_proj.weight", "layers.{l}.self_attn.q_proj.weight"},
+    {"attention.k_proj.weight", "layers.{l}.self_attn.k_proj.weight"},
+    {"attention.v_proj.weight", "layers.{l}.self_attn.v_proj.weight"},
+    {"attention.o_proj.weight", "layers.{l}.self_attn.o_proj.weight"},
+    {"attention.q_proj.bias", "layers.{l}.self_attn.q_proj.bias"},
+    {"attention.k_proj.bias", "layers.{l}.self_attn.k_proj.bias"},
+    {"attention.v_proj.bias", "layers.{l}.self_attn.v_proj.bias"},
+    {"attention.o_proj.bias", "layers.{l}.self_attn.o_proj.bias"},
+    {"attention.q_norm.weight", "layers.{l}.self_attn.q_norm.weight"},
+    {"attention.k_norm.weight", "layers.{l}.self_attn.k_norm.weight"},
+    {"attention.sinks", "layers.{l}.self_attn.sinks"},
+};
+
+inline constexpr TensorRule kMlpRules[] = {
+    {"mlp.gate_up_proj.weight", "layers.{l}.mlp.gate_proj.weight", 0, 2},
+    {"mlp.gate_up_proj.weight", "layers.{l}.mlp.up_proj.weight", 1, 2},
+    {"mlp.down_proj.weight", "layers.{l}.mlp.down_proj.weight"},
+    {"mlp.gate_up_proj.bias", "layers.{l}.mlp.gate_proj.bias", 0, 2},
+    {"mlp.gate_up_proj.bias", "layers.{l}.mlp.up_proj.bias", 1, 2},
+    {"mlp.down_proj.bias", "layers.{l}.mlp.down_proj.bias"},
+};
+
+inline constexpr TensorRule kMoeRules[] = {
+    {"moe.router.weight", "layers.{l}.mlp.gate.weight"},
+    {.witan = "moe.experts.gate_up_proj",
+     .other = "layers.{l}.mlp.experts.{e}.gate_proj.weight",
+     .part = 0,
+     .parts = 2,
+     .storage = ExpertStorage::single},
+    {.witan = "moe.experts.gate_up_proj",
+     .other = "layers.{l}.mlp.experts.{e}.up_proj.weight",
+     .part = 1,
+     .parts = 2,
+     .storage = ExpertStorage::single},
+    {.witan = "moe.experts.down_proj",
+     .other = "layers.{l}.mlp.experts.{e}.down_proj.weight",
+     .storage = ExpertStorage::single},
+    {.witan = "moe.experts.gate_up_proj",
+     .other = "layers.{l}.mlp.experts.gate_up_proj",
+     .storage = ExpertStorage::fused},
+    {.witan = "moe.experts.down_proj", .other = "layers.{l}.mlp.experts.down_proj", .storage = ExpertStorage::fused},
+};
+
+// The tensors of most dense architectures; those with experts add a table.
+inline Architecture llama_like(std::string_view model_type, std::string_view name) {
+  return {model_type, name, "model.", {kModelRules, kPreNormRules, kAttentionRules, kMlpRules}};
+}
+
+// ---- Default values of configuration classes
+
+inline constexpr std::string_view kLlamaDefaults = R"({
+  "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
+  "hidden_act": "silu", "max_position_embeddings": 2048, "initializer_range": 0.02, "rms_norm_eps": 1e-6,
+  "tie_word_embeddings": false, "rope_theta": 10000.0, "attention_bias": false, "attention_dropout": 0.0,
+  "mlp_bias": false})";
+
+// ---- GGUF files
+
+inline constexpr GgufRule kGgufCommon[] = {
+    {"embedding.weight", "token_embd.weight"},
+    {"final_norm.weight", "output_norm.weight"},
+    {"head.weight", "output.weight"},
+    {"attention.o_proj.weight", "attn_output.weight"},
+    {"mlp.gate_up_proj.weight", "ffn_gate.weight", 0, 2},
+    {"mlp.gate_up_proj.weight", "ffn_up.weight", 1, 2},
+    {"mlp.down_proj.weight", "ffn_down.weight"},
+    {"moe.router.weight", "ffn_gate_inp.weight"},
+    {"moe.router.expert_bias", "exp_probs_b.bias"},
+    {"moe.experts.gate_up_proj", "ffn_gate_exps.weight", 0, 2},
+    {"moe.experts.gate_up_proj", "ffn_up_exps.weight", 1, 2},
+    {"moe.experts.down_proj", "ffn_down_exps.weight"},
+    {"moe.shared_experts.gate_up_proj.weight", "ffn_gate_shexp.weight", 0, 2},
+    {"moe.shared_experts.gate_up_proj.weight", "ffn_up_shexp.weight", 1, 2},
+    {"moe.shared_experts.down_proj.weight", "ffn_down_shexp.weight"},
+};
+
+inline constexpr GgufRule kGgufNorms[] = {
+    {"attention_norm.weight", "attn_norm.weight"},
+    {"mlp_norm.weight", "ffn_norm.weight"},
+};
+
+inline constexpr GgufRule kGgufAttention[] = {
+    {"attention.q_proj.weight", "attn_q.weight"},      {"attention.q_proj.bias", "attn_q.bias"},
+    {"attention.k_proj.weight", "attn_k.weight"},      {"attention.k_proj.bias", "attn_k.bias"},
+    {"attention.v_proj.weight", "attn_v.weight"},      {"attention.v_proj.bias", "attn_v.bias"},
+    {"attention.q_norm.weight", "attn_q_norm.weight"}, {"attention.k_norm.weight", "attn_k_norm.weight"},
+};
+
+// Rotation of neighbouring channels, as llama.cpp's "llama" computes it.
+inline constexpr GgufRule kGgufPairedAttention[] = {
+    {.witan = "attention.q_proj.weight", .other = "attn_q.weight", .rows = GgufRows::rope_pairs},
+    {.witan = "attention.k_proj.weight", .other = "attn_k.weight", .rows = GgufRows::rope_pairs},
+    {.witan = "attention.v_proj.weight", .other = "attn_v.weight"},
+};
+
+}  // namespace witan

@@ -1,0 +1,66 @@
+// The mapping between a model's tensors and those of a Hugging Face folder, by the rules of its architecture.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "witan/convert/links.h"
+#include "witan/convert/models/architecture.h"
+#include "witan/model/config.h"
+#include "witan/tensor/dtype.h"
+#include "witan/tensor/shape.h"
+
+namespace witan {
+
+// The variant of names that a folder uses.
+struct NameStyle {
+  ExpertStorage storage = ExpertStorage::single;
+  bool bare = false;        // without Architecture::prefix
+  bool tied_copy = false;   // a tied model has a copy of its embedding, kHeadName
+  bool mtp_copies = false;  // modules of multi-token prediction have copies of embedding and head
+};
+
+// A parameter or a buffer of Witan's.
+struct ModelTensor {
+  std::string name;
+  Shape shape;
+  DType dtype = DType::f32;
+  bool experts = false;  // dim 0 counts experts
+  bool buffer = false;
+};
+
+// Links a model's tensors to the other program's. Embedding and head have `vocabulary` rows there; further rows are
+// padding. Buffers without a counterpart, such as a router's counters, are left out; a parameter without one is a
+// ConfigError. The links are normalised and cover their tensors.
+std::vector<Link> link_model(const Architecture& architecture, NameStyle style, const std::vector<ModelTensor>& tensors,
+                             int64_t vocabulary);
+
+// The other program's tensors in the order of the links, with the shapes that they must have.
+std::vector<std::pair<std::string, Shape>> other_tensors(const Architecture& architecture, NameStyle style,
+                                                         const std::vector<ModelTensor>& tensors, int64_t vocabulary);
+
+// Finds the variant of names from the tensors that exist.
+NameStyle style_of(const Architecture& architecture, const std::function<bool(const std::string&)>& has,
+                   const std::vector<ModelTensor>& tensors);
+
+// Whether the tensor is computed rather than learned.
+bool is_computed(const Architecture& architecture, std::string_view name);
+
+// The storage of experts in a folder that has none yet.
+ExpertStorage default_storage(const Architecture& architecture);
+// Whether files of the architecture may hold weights in MXFP4, and whether they hold matrices as [in, out].
+bool has_mxfp4(const Architecture& architecture);
+bool has_transposed(const Architecture& architecture);
+// Whether its folders have a place for modules of multi-token prediction.
+bool has_mtp(const Architecture& architecture);
+
+std::string embedding_name(const Architecture& architecture, NameStyle style);
+
+// The copies of the model's embedding and head that DeepSeek-V3's folders hold in each module of multi-token
+// prediction, as pairs of names: the copy, and the tensor that it equals.
+std::vector<std::pair<std::string, std::string>> mtp_copies(const Architecture& architecture, NameStyle style,
+                                                            const ModelConfig& model);
+
+}  // namespace witan
