@@ -24,7 +24,7 @@ std::unique_ptr<WeightSource> open_weights(const std::string& where, const fs::p
 
 // The source's tokenizer, if it has one: a tokenizer.json, or a GGUF file.
 std::optional<fs::path> tokenizer_of(const WeightSource& source);
-// Copies the files that an export returns besides weights (convert/companions.h) to the run's folder.
+// Copies the files that an export returns besides weights (convert/ledger.h) to the run's folder.
 void copy_companions_of(const WeightSource& source, const fs::path& run);
 
 // Throws ConfigError naming a key by which the model computes another function than the source's.
