@@ -1,7 +1,9 @@
 // What `plan` and `train` share: the plan of a configuration on this machine.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <string>
 
 #include "witan/cli/train/job_ceilings.h"
 #include "witan/planner/ceilings_file.h"
@@ -35,17 +37,38 @@ std::optional<Timing> timing_of(const Plan& plan, const ResolvedConfig& config, 
 // How long the plan's run takes on a cluster that need not be here. Throws ConfigError as Cluster::ceilings() does.
 Timing timing_on(const Cluster& cluster, const Plan& plan, const ResolvedConfig& config);
 
-// timing_of() without holding up a start: ceilings of a busy machine are not measured again, but for the peak of
-// multiply-adds. Where no ceilings are kept it comes from that, from the rate of copying, and from the shares of both
-// that calls usually reach (typical_cpu_speeds()).
-// `held_out`: samples that the held-out text has. `job`: of several processes on the CPU, what they measured together;
-// kept ceilings say nothing about them, whose cores are not those of this process.
-Timing quick_timing_of(const Plan& plan, const ResolvedConfig& config, int64_t done, int64_t held_out,
-                       const std::optional<JobCeilings>& job);
+// The speeds that times of a start are predicted from.
+struct Speeds {
+  Ceilings ceilings;
+  std::string source;  // where they come from, in words
+};
 
-// The same of the only process; nothing where it would have to measure GPUs, whose ceilings are kept.
-std::optional<Timing> timing_without_writing(const Plan& plan, const ResolvedConfig& config, int64_t done,
-                                             int64_t held_out);
+// Speeds that do not hold up a start: those of a busy machine are not measured again, except for the peak of
+// multiply-adds. If no ceilings are kept, they come from that peak, from the rate of copying, and from the shares of
+// both that calls usually reach (typical_cpu_speeds()).
+// `job`: what several processes on the CPU measured together; kept ceilings say nothing about them, since their cores
+// are not those of this process.
+Speeds quick_speeds(const ResolvedConfig& config, const std::optional<JobCeilings>& job);
+
+// The same for a single process that must not write. Nothing if GPUs would have to be measured, since their ceilings
+// are kept.
+std::optional<Speeds> speeds_without_writing(const ResolvedConfig& config);
+
+// How long the plan's run takes from step `done` on, at these speeds. `held_out`: samples of the held-out text; if it
+// is not known, there are as many as evaluations ask for.
+Timing timing_at(const Speeds& speeds, const Plan& plan, const ResolvedConfig& config, int64_t done,
+                 std::optional<int64_t> held_out);
+
+// The run of `steps` iterations instead of train_iters: warm-up, decay, and the intervals of evaluations, checkpoints
+// and samples shrink in proportion, except for the keys that it `keeps`.
+using KeepsKey = std::function<bool(const std::string& key)>;
+RunConfig with_fewer_steps(RunConfig config, int64_t steps, const KeepsKey& keeps);
+
+// The largest round number of steps, at least kFewestSteps, that a new run shortened by with_fewer_steps() does in so
+// many seconds. Nothing if the run as it is takes no longer, or has no more than kFewestSteps.
+inline constexpr int64_t kFewestSteps = 100;
+std::optional<int64_t> steps_within(double seconds, const StepTime& step, const RunConfig& config,
+                                    const KeepsKey& keeps);
 
 // What a step takes by what is known without measuring anything: kept ceilings, or the typical speeds of GPUs that are
 // here; and where that comes from. Nothing where there is neither.

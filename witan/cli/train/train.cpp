@@ -21,6 +21,8 @@
 namespace witan::cli {
 namespace {
 
+constexpr double kMostMinutes = 1e6;
+
 struct TrainCommandArgs {
   RunConfig flags;  // which `args` set
   std::optional<ConfigArgs> args;
@@ -104,6 +106,12 @@ void add_train(CLI::App& app, Context& context) {
   add_flag(*command, "--dry-run", state->options.dry_run,
            "Do everything up to the first step but write nothing: check configuration, data, memory and disk, and "
            "predict the time; the exit code is that of what would fail");
+  add_option(*command, "--max-minutes", state->options.max_minutes,
+             "Give a new run that is predicted to take longer on this machine fewer steps, with a schedule to match; a "
+             "resumed run keeps its length (0: no limit)")
+      .range(0.0, kMostMinutes)
+      .show_default()
+      .type_name("N");
   add_option(*command, "--debug-rank", state->options.debug_ranks,
              "Let this rank (or several: 1,2) print how to attach gdb, and wait for it before it starts")
       .delimiter(',')

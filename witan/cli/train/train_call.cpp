@@ -151,6 +151,11 @@ class TrainCall {
   void meet();
   // What is known before text is read. `scheduling`: the configuration of the checkpoint whose schedule is kept.
   Facts gather_facts(const RunConfig& given, const std::optional<RunConfig>& scheduling);
+  // Refuses --max-minutes where it cannot decide how long the run is.
+  void check_time_limit() const;
+  bool begins_anew() const { return !given_.saved || options_.fresh; }
+  // A new run that would take longer than --max-minutes gets fewer steps, which is said.
+  RunConfig within_time_limit(RunConfig given, const ResolvedConfig& expected, Progress& progress);
   // Refuses what this machine, or these processes, cannot run.
   void check(const ResolvedConfig& config);
   // What those of a new run are taken from; refuses what cannot be taken.
@@ -182,6 +187,7 @@ class TrainCall {
   std::FILE* const loud_;
   std::optional<ProcessWorld> world_;  // before all that uses it
   std::optional<int64_t> gpu_memory_;  // of the process with least, where there are several
+  std::optional<Speeds> speeds_;       // measured once, so that all predictions of a call agree
   std::vector<std::string> told_;      // warnings until now
   std::optional<RunFolder> folder_;
   std::optional<RunStart> start_;
@@ -189,6 +195,7 @@ class TrainCall {
 };
 
 ExitCode TrainCall::run() {
+  check_time_limit();
   ProgressOptions lines = progress_options(context_.err);
   lines.data = context_.out;
   Progress progress(context_.err, lines);
@@ -203,7 +210,7 @@ ExitCode TrainCall::run() {
   if (world_ && leads()) progress.note("messages     " + format_engine(world_->engine()));
   const auto scheduling = options_.fresh ? std::nullopt : scheduling_checkpoint(given_.config);
   std::vector<std::string> notes;
-  const RunConfig given = options_.fresh ? given_.config : with_load_options(given_.config, scheduling, notes);
+  RunConfig given = options_.fresh ? given_.config : with_load_options(given_.config, scheduling, notes);
   for (const std::string& note : notes) warn(note, progress);
   Facts facts = gather_facts(given, scheduling);
   ResolvedConfig expected = resolve(given, facts);  // but for the vocabulary of a tokenizer that is yet to train
@@ -212,8 +219,9 @@ ExitCode TrainCall::run() {
     const cuda::PeerIslands peers = peers_of_job(*world_, expected);
     if (!peers.why.empty() && leads()) progress.note("GPU memory   " + peers.why);
     facts.launched->peer_islands = peers.of_rank;
-    expected = resolve(given, facts);
   }
+  given = within_time_limit(given, expected, progress);
+  expected = resolve(given, facts);
   for (const std::string& warning : config_warnings(given_, expected)) warn(warning, progress);
   if (options_.dry_run) return try_out(expected, std::move(facts), given, progress);
   const auto done = prepare_together(expected, progress);
@@ -243,6 +251,33 @@ Facts TrainCall::gather_facts(const RunConfig& given, const std::optional<RunCon
   if (leads()) facts.vocabulary = known_vocabulary(given, options_.fresh);  // other hosts need not have the file
   if (scheduling) facts.schedule_steps = scheduling->train.train_iters;
   return facts;
+}
+
+void TrainCall::check_time_limit() const {
+  if (options_.max_minutes == 0) return;
+  const std::string asked = fmt::format("--max-minutes {}: ", options_.max_minutes);
+  require<UsageError>(!launch_, asked,
+                      "each of the processes that a launcher started would measure a time of its own; ",
+                      "give the number of steps instead (--train-iters)");
+  const TrainConfig& train = given_.config.train;
+  require<UsageError>(!given_.said("train_iters"), asked, "it chooses train_iters, which is given too (",
+                      given_.place("train_iters"), ": ", train.train_iters, "); leave one of them out");
+  require<UsageError>(train.train_samples == 0, asked, "train_samples = ", train.train_samples, " (",
+                      given_.place("train_samples"), ") sets how long the run is; leave one of them out");
+  require<UsageError>(!begins_anew() || !train.branches(), asked, "with init_state = training the run continues ",
+                      train.init_from, " to the step that it was to reach; give another one with --train-iters");
+}
+
+RunConfig TrainCall::within_time_limit(RunConfig given, const ResolvedConfig& expected, Progress& progress) {
+  if (options_.max_minutes == 0 || !begins_anew()) return given;
+  speeds_ = options_.dry_run ? speeds_without_writing(expected) : quick_speeds(expected, std::nullopt);
+  if (!speeds_) return given;
+  const Timing whole = timing_at(*speeds_, plan_of(expected, nullptr), expected, 0, std::nullopt);
+  const auto keeps = [&](const std::string& key) { return given_.said(key); };
+  const auto steps = steps_within(60 * options_.max_minutes, whole.step, expected, keeps);
+  if (!steps) return given;
+  announce_shortened(context_, given_, *steps, whole, progress);
+  return with_fewer_steps(std::move(given), *steps, keeps);
 }
 
 void TrainCall::check(const ResolvedConfig& config) {
@@ -333,8 +368,9 @@ ExitCode TrainCall::try_out(const ResolvedConfig& expected, Facts facts, const R
   aids(config, done);
   for (const std::string& line : data.lines) progress.note(line);
   if (!options_.fresh) warn_of_schedule(config, done, progress);
-  if (const auto timing = timing_without_writing(plan, config, done, data.held_out))
-    announce(config, plan, *timing, done, progress);
+  if (!speeds_) speeds_ = speeds_without_writing(config);
+  if (speeds_)
+    announce(config, plan, timing_at(*speeds_, plan, config, done, data.held_out), done, progress);
   else
     progress.note("time         not predicted: `witan doctor` measures the speed of this machine's GPUs first");
   const BatchRamp ramp = config->batch_ramp();
@@ -431,7 +467,8 @@ ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progr
   if (leads()) {
     require_room(config, plan, disk_state(*folder_, done), progress);
     const int64_t held_out = data_->held_out ? data_->held_out->per_epoch() : 0;
-    const Timing timing = quick_timing_of(plan, config, done, held_out, job);
+    if (!speeds_) speeds_ = quick_speeds(config, job);
+    const Timing timing = timing_at(*speeds_, plan, config, done, held_out);
     promised = promise(config, plan, timing);
     announce(config, plan, timing, done, progress);
     if (auto threads = too_many_threads(config->parallel, usable_cores())) told_.push_back(std::move(*threads));

@@ -18,6 +18,7 @@ namespace witan::cli {
 struct TrainOptions {
   bool fresh = false;            // archives the run and starts anew
   bool dry_run = false;          // ends before anything is written
+  double max_minutes = 0;        // a new run that is predicted to take longer gets fewer steps; 0: no limit
   std::vector<int> debug_ranks;  // which wait for a debugger
   std::string trace_steps;       // "3:5"; empty: none
   std::optional<StepRange>

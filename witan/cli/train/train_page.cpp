@@ -250,6 +250,20 @@ void announce_run(const RunConfig& config, RunBegin begin, bool named, Progress&
   progress.note(line);
 }
 
+void announce_shortened(const Context& context, const GivenConfig& given, int64_t steps, const Timing& whole,
+                        Progress& progress) {
+  const auto says_more = [&](const auto& source) {
+    return given.said(source.first) && source.first != "run" && source.first != "runs_folder";
+  };
+  RunConfig other = given.config;
+  other.train.run = "whole";
+  progress.note(fmt::format(
+      "steps        {} of the recipe's {}, which would take this machine about {}; for all of them: {}", steps,
+      whole.steps, format_duration(whole.run_seconds),
+      std::ranges::any_of(given.sources, says_more) ? "the same call without --max-minutes, under another --run NAME"
+                                                    : command_for(context, other, "train")));
+}
+
 std::optional<std::string> schedule_warning(const RunConfig& saved, const RunConfig& now, int64_t done) {
   if (done == 0) return std::nullopt;
   const Schedule before = schedule_of(saved);

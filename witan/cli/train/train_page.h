@@ -6,6 +6,7 @@
 #include <string>
 
 #include "witan/base/files/file.h"
+#include "witan/cli/args/run_config.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/train/planning.h"
 #include "witan/report/events/metrics.h"
@@ -18,6 +19,11 @@ namespace witan::cli {
 // (`named`) hears of a later one.
 enum class RunBegin : uint8_t { anew, resumed, archived };
 void announce_run(const RunConfig& config, RunBegin begin, bool named, Progress& progress);
+
+// That a new run gets only so many steps (--max-minutes), since all of them would take as long as `whole` says; and how
+// to have all.
+void announce_shortened(const Context& context, const GivenConfig& given, int64_t steps, const Timing& whole,
+                        Progress& progress);
 
 // Of a run that is resumed after `done` steps with another schedule: a jump of the learning rate must not come as a
 // surprise. `saved`: the run's configuration until now.
