@@ -12,7 +12,7 @@
 #include "witan/base/files/output_file.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/args/run_args.h"
+#include "witan/cli/args/shared_args.h"
 #include "witan/cli/args/text_args.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/eval_tasks.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "witan/cli/args/options.h"
-#include "witan/cli/args/run_args.h"
+#include "witan/cli/args/shared_args.h"
 #include "witan/cli/command.h"
 #include "witan/tasks/task_scores.h"
 #include "witan/train/run/load_run.h"

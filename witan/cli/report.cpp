@@ -9,7 +9,7 @@
 #include "witan/base/text.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/args/run_args.h"
+#include "witan/cli/args/shared_args.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/models/imported_run.h"
 #include "witan/cli/runs/run_summary.h"

@@ -11,7 +11,7 @@
 #include "witan/base/json.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/args/run_args.h"
+#include "witan/cli/args/shared_args.h"
 #include "witan/cli/args/text_args.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/generate/line_input.h"

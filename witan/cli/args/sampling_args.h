@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "witan/cli/args/options.h"
-#include "witan/cli/args/run_args.h"
+#include "witan/cli/args/shared_args.h"
 #include "witan/generate/generation_config.h"
 #include "witan/generate/generator.h"
 #include "witan/train/run/load_run.h"

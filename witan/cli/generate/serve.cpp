@@ -6,8 +6,8 @@
 
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/args/run_args.h"
 #include "witan/cli/args/sampling_args.h"
+#include "witan/cli/args/shared_args.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/generate/chat_format.h"
 #include "witan/generate/generation_batch.h"

@@ -12,7 +12,7 @@
 #include "witan/cli/models/exported_run.h"
 #include "witan/cli/models/gguf.h"
 #include "witan/cli/models/hf_companions.h"
-#include "witan/cli/train/unfinished.h"
+#include "witan/cli/models/unfinished.h"
 #include "witan/convert/adapters.h"
 #include "witan/convert/companions.h"
 #include "witan/convert/gguf/gguf_export.h"

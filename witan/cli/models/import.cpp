@@ -12,7 +12,7 @@
 #include "witan/cli/args/options.h"
 #include "witan/cli/commands.h"
 #include "witan/cli/models/gguf.h"
-#include "witan/cli/train/unfinished.h"
+#include "witan/cli/models/unfinished.h"
 #include "witan/convert/companions.h"
 #include "witan/convert/gguf/gguf_weights.h"
 #include "witan/convert/hf/hf_weights.h"

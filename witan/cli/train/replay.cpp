@@ -8,7 +8,7 @@
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/args/run_args.h"
+#include "witan/cli/args/shared_args.h"
 #include "witan/cli/commands.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/planner/plan.h"

@@ -1,4 +1,4 @@
-#include "witan/cli/train/dry_run.h"
+#include "witan/cli/train/start_checks.h"
 
 #include <fmt/core.h>
 #include <unistd.h>

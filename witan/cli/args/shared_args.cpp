@@ -1,4 +1,4 @@
-#include "witan/cli/args/run_args.h"
+#include "witan/cli/args/shared_args.h"
 
 #include "witan/base/threads/threads.h"
 #include "witan/cli/args/options.h"

@@ -1,4 +1,4 @@
-#include "witan/cli/train/unfinished.h"
+#include "witan/cli/models/unfinished.h"
 
 #include <utility>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "witan/cli/runs/text_curves.h"
+#include "witan/cli/runs/text_figures.h"
 
 #include <gtest/gtest.h>
 
