@@ -3,15 +3,93 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <set>
+#include <sstream>
+#include <string>
+#include <string_view>
 
 #include "witan/base/text.h"
 #include "witan/cli/compat/megatron.h"
-#include "witan/cli/help/colours.h"
-#include "witan/cli/help/common_keys.h"
 #include "witan/report/progress/progress.h"
+#include "witan/train/run/config.h"
 
 namespace witan::cli {
 namespace {
+
+// "--moe-router-topk" and "--no-swiglu" of their keys.
+std::string key_of_flag(std::string flag) {
+  flag.erase(0, flag.find_first_not_of('-'));
+  std::ranges::replace(flag, '-', '_');
+  return flag;
+}
+
+std::set<std::string> sections_of_configuration() {
+  RunConfig config;
+  std::set<std::string> sections;
+  for (const Field& field : config.fields()) sections.insert(field.section);
+  return sections;
+}
+
+bool is_common_key(std::string_view key) {
+  static constexpr std::string_view kCommon[] = {
+      // the run
+      "run",
+      "runs_folder",
+      "train_iters",
+      "micro_batch_size",
+      "global_batch_size",
+      "seed",
+      "eval_interval",
+      "save_interval",
+      "keep_last",
+      "keep_best",
+      "early_stopping_patience",
+      "init_from",
+      // the model
+      "num_layers",
+      "hidden_size",
+      "ffn_hidden_size",
+      "num_attention_heads",
+      "num_query_groups",
+      "dtype",
+      "recompute_granularity",
+      "num_experts",
+      "moe_router_topk",
+      "moe_ffn_hidden_size",
+      "lora_rank",
+      // data
+      "data",
+      "data_path",
+      "tokenizer",
+      "tokenizer_vocab_size",
+      "seq_length",
+      "valid_data",
+      "sft",
+      // optimization
+      "optimizer",
+      "lr",
+      "min_lr",
+      "lr_warmup_iters",
+      "lr_decay_style",
+      "weight_decay",
+      "clip_grad",
+      // the machine
+      "mesh",
+      "ranks",
+      "device",
+      "threads",
+      "deterministic",
+  };
+  return std::ranges::find(kCommon, key) != std::end(kCommon);
+}
+
+// Whether the option of a command is left out of its short help: a flag of a configuration's key, in the group of the
+// key's section, that is not common.
+bool is_uncommon_flag(const std::string& flag, const std::string& group) {
+  static const std::set<std::string> sections = sections_of_configuration();
+  return sections.contains(group) && !is_common_key(key_of_flag(flag));
+}
 
 constexpr size_t kColumn = 34;  // where meanings begin
 
@@ -113,6 +191,19 @@ ExitCode show_help(const CLI::App& app, const Context& context, const std::vecto
   return ExitCode::done;
 }
 
+constexpr const char *kBold = "\x1b[1m", *kFlag = "\x1b[36m", *kPlain = "\x1b[0m";
+
+std::string coloured_line(const std::string& line) {
+  if (line.empty()) return line;
+  constexpr std::string_view kUsage = "usage:";
+  if (line.starts_with(kUsage)) return kBold + std::string(kUsage) + kPlain + line.substr(kUsage.size());
+  if (line.front() != ' ' && line.back() == ':' && line.find(' ') == std::string::npos) return kBold + line + kPlain;
+  if (!line.starts_with("  -")) return line;
+  const size_t end = std::min(line.find("   "), line.size());  // of the names and their type
+  const size_t names = std::min(line.find_first_of(" ", 2), end);
+  return "  " + (kFlag + line.substr(2, names - 2) + kPlain) + line.substr(names);
+}
+
 }  // namespace
 
 std::string path_of(const CLI::App& command) {
@@ -156,6 +247,14 @@ void add_help(CLI::App& app, Context& context) {
                   });
   command->add_option("command", args->path, "Name of the command");
   command->add_flag("--all", args->all, "Show every flag, as the command's --help-all does");
+}
+
+std::string coloured_help(const std::string& help, bool colour) {
+  if (!colour) return help;
+  std::istringstream lines(help);
+  std::string out;
+  for (std::string line; std::getline(lines, line);) out += coloured_line(line) + '\n';
+  return out;
 }
 
 }  // namespace witan::cli

@@ -43,5 +43,14 @@ TEST(TextCurves, OnePointAndNone) {
   EXPECT_NE(text_curves({{'a', {{7, 2.5}}}}, 5, 3).find("2.5 |a"), std::string::npos);
 }
 
+TEST(TextTable, ColumnsAreAsWideAsTheirWidestCell) {
+  EXPECT_EQ(text_table({{"run", "steps"}, {"first-light", "7"}}, {Align::left, Align::right}),
+            "run          steps\n"
+            "first-light      7\n");
+  EXPECT_EQ(text_table({{"ü", "x"}, {"ab", "\x1b[31my\x1b[0m"}, {"c"}}, {}), "ü   x\nab  \x1b[31my\x1b[0m\nc\n")
+      << "letters and colours";
+  EXPECT_EQ(text_table({}, {}), "");
+}
+
 }  // namespace
 }  // namespace witan::cli

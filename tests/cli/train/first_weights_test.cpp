@@ -1,12 +1,11 @@
 // Runs that start from the weights of other runs: by which names, from which checkpoints, and what is kept of it.
-#include "witan/cli/train/first_weights.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "cli/small_runs.h"
+#include "witan/cli/train/start_checks.h"
 
 namespace witan::test {
 namespace {

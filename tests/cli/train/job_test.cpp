@@ -1,8 +1,9 @@
+#include "witan/cli/train/job.h"
+
 #include <gtest/gtest.h>
 
 #include "support/free_port.h"
 #include "support/processes.h"
-#include "witan/cli/train/job_ceilings.h"
 
 namespace witan::cli {
 namespace {

@@ -68,4 +68,16 @@ std::vector<std::string> config_warnings(const GivenConfig& given, const RunConf
 // nor its flags, says so too, and by which flags this call could say others.
 ExitCode naming_sources(const GivenConfig& given, const std::function<ExitCode()>& body);
 
+// "# from preset gpt2-124m, mine.toml", with a line feed; empty where neither is named.
+std::string origin_line(const std::string& preset, const std::string& file);
+
+// "# from Hugging Face folder base": of any source in words.
+std::string origin_line(const std::string& source);
+
+// "preset gpt2-124m, mine.toml" of a config.toml; empty where it says nothing, or cannot be read.
+std::string read_origin(const fs::path& config_toml);
+
+// The line itself, with its line feed; likewise.
+std::string origin_line_of(const fs::path& config_toml);
+
 }  // namespace witan::cli

@@ -1,7 +1,10 @@
-// Flags that select the run that a command reads.
+// Flags that several commands share: those that select a run, a device and threads, and those of commands that read
+// text.
 #pragma once
 
 #include <string>
+
+#include "witan/data/corpus/corpus.h"
 
 namespace CLI {
 class App;
@@ -25,5 +28,8 @@ void add_threads(CLI::App& command, RunArgs& args);
 void add_device(CLI::App& command, RunArgs& args);
 // The number of threads for --threads on this machine.
 int resolved_threads(const RunArgs& args);
+
+// --json-key, --bad-row-share and --replace-invalid-utf8.
+void add_text_args(CLI::App& command, CorpusOptions& options);
 
 }  // namespace witan::cli

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "witan/base/text.h"
-#include "witan/cli/bench/bench_ranks.h"
+#include "witan/cli/bench/bench.h"
 
 namespace witan::cli {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "witan/base/numbers/rng.h"
 #include "witan/base/text.h"
-#include "witan/cli/bench/bench_ranks.h"
+#include "witan/cli/bench/bench.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/random.h"
 

@@ -10,7 +10,6 @@
 #include "witan/cli/args/config_args.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/bench/bench.h"
-#include "witan/cli/bench/skew.h"
 #include "witan/comm/meta.h"
 #include "witan/data/routes/route_file.h"
 #include "witan/kernels/pointwise/elementwise.h"

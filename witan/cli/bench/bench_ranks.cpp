@@ -1,11 +1,10 @@
-#include "witan/cli/bench/bench_ranks.h"
-
 #include <fmt/core.h>
 
 #include "witan/base/numbers/median.h"
 #include "witan/base/stopwatch.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
+#include "witan/cli/bench/bench.h"
 #include "witan/comm/peers/peer_place.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/tensor/arena.h"

@@ -8,10 +8,10 @@
 
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/args/text_args.h"
+#include "witan/cli/args/shared_args.h"
+#include "witan/cli/command.h"
 #include "witan/cli/data/row_args.h"
 #include "witan/cli/data/shards.h"
-#include "witan/cli/data/subcommands.h"
 #include "witan/data/prepare/shard_manifest.h"
 #include "witan/data/rows/made_record.h"
 #include "witan/data/rows/row_reader.h"

@@ -7,8 +7,8 @@
 
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
+#include "witan/cli/command.h"
 #include "witan/cli/data/interrupt.h"
-#include "witan/cli/data/subcommands.h"
 #include "witan/report/progress/progress.h"
 
 namespace witan::cli {

@@ -8,9 +8,9 @@
 
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/args/text_args.h"
+#include "witan/cli/args/shared_args.h"
+#include "witan/cli/command.h"
 #include "witan/cli/data/shards.h"
-#include "witan/cli/data/subcommands.h"
 #include "witan/data/corpus/corpus.h"
 #include "witan/data/datasets/indexed_dataset.h"
 #include "witan/data/datasets/npy_tokens.h"

@@ -1,10 +1,14 @@
-// What a command of `witan data` says when Ctrl-C, or a signal that asks it to end, stops its work half-way.
+// What a command of `witan data` prints about kept work when a signal or an error stops it halfway.
 #pragma once
 
 #include <csignal>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <string>
+
+#include "witan/data/prepare/prepare.h"
+#include "witan/report/progress/progress.h"
 
 namespace witan::cli {
 
@@ -37,5 +41,10 @@ class InterruptNote {
   const InterruptNote* const before_;
   struct sigaction actions_before_[std::size(kSignals)];
 };
+
+// Runs `work`, which calls prepare_dataset() for shards of this prefix. A signal that ends it, and an error, say what
+// is kept, and how to go on; the error is passed on.
+PreparedDataset saying_what_is_kept(Progress& progress, const fs::path& prefix,
+                                    const std::function<PreparedDataset()>& work);
 
 }  // namespace witan::cli

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "witan/base/text.h"
+#include "witan/cli/command.h"
 #include "witan/cli/data/row_args.h"
-#include "witan/cli/data/subcommands.h"
 #include "witan/data/rows/copy_rows.h"
 #include "witan/data/rows/merge_indexed.h"
 

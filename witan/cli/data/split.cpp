@@ -3,8 +3,8 @@
 #include <cstdlib>
 
 #include "witan/base/text.h"
+#include "witan/cli/command.h"
 #include "witan/cli/data/row_args.h"
-#include "witan/cli/data/subcommands.h"
 #include "witan/data/rows/copy_rows.h"
 
 namespace witan::cli {

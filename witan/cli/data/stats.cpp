@@ -8,11 +8,11 @@
 #include "witan/base/files/output_file.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/args/text_args.h"
+#include "witan/cli/args/shared_args.h"
+#include "witan/cli/command.h"
 #include "witan/cli/data/row_args.h"
 #include "witan/cli/data/shards.h"
 #include "witan/cli/data/stats_page.h"
-#include "witan/cli/data/subcommands.h"
 #include "witan/data/rows/work_folder.h"
 #include "witan/report/progress/progress.h"
 

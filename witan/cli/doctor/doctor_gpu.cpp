@@ -1,5 +1,3 @@
-#include "witan/cli/doctor/doctor_gpu.h"
-
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -9,8 +7,8 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
-#include "witan/cli/bench/bench_ranks.h"
-#include "witan/cli/doctor/speeds_for_plans.h"
+#include "witan/cli/bench/bench.h"
+#include "witan/cli/doctor/checks.h"
 #include "witan/cli/machine.h"
 #include "witan/kernels/gemm/ceiling.h"
 #include "witan/tensor/arena.h"

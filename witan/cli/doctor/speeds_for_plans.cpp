@@ -1,10 +1,9 @@
-#include "witan/cli/doctor/speeds_for_plans.h"
-
 #include <algorithm>
 #include <functional>
 
 #include "witan/base/stopwatch.h"
-#include "witan/cli/bench/bench_ranks.h"
+#include "witan/cli/bench/bench.h"
+#include "witan/cli/doctor/checks.h"
 #include "witan/cli/train/planning.h"
 #include "witan/comm/peer_memory.h"
 #include "witan/planner/gpu_host.h"

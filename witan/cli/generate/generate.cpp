@@ -4,20 +4,110 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
+#include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/sampling_args.h"
 #include "witan/cli/args/shared_args.h"
-#include "witan/cli/commands.h"
-#include "witan/cli/generate/generation_text.h"
-#include "witan/cli/generate/prompts.h"
+#include "witan/cli/command.h"
+#include "witan/cli/generate/line_input.h"
+#include "witan/generate/prompt_file.h"
+#include "witan/generate/request.h"
 #include "witan/generate/text_stream.h"
+#include "witan/tokenizer/tokenizer.h"
 #include "witan/train/run/load_run.h"
 #include "witan/train/run/run_routes.h"
 
 namespace witan::cli {
 namespace {
+
+// As in JSON: line breaks and quotes escaped.
+std::string quoted(const Tokenizer& tokenizer, int32_t id) {
+  return nlohmann::json(replace_invalid_utf8(tokenizer.token_bytes(id))).dump();
+}
+
+// One line: {"prompt", "text", "tokens", "logprobs", "top_logprobs", "finish_reason"}. The text is that behind the
+// prompt; the tokens are all that were generated, those of a stop string among them. Log probabilities are there if
+// they were asked for: of each token, and [[token, log probability], …] of the likeliest.
+std::string generation_json(const std::string& prompt, const std::string& text, const Generation& generation,
+                            bool stopped) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  json["prompt"] = replace_invalid_utf8(prompt);
+  json["text"] = text;
+  json["tokens"] = nlohmann::ordered_json::array();
+  for (const GeneratedToken& token : generation.tokens) {
+    json["tokens"].push_back(token.token);
+    if (!token.logprob) continue;
+    json["logprobs"].push_back(*token.logprob);
+    if (token.top.empty()) continue;
+    nlohmann::ordered_json likely = nlohmann::ordered_json::array();
+    for (const TokenLogprob& other : token.top) {
+      nlohmann::ordered_json pair = nlohmann::ordered_json::array();
+      pair.push_back(other.token);
+      pair.push_back(other.logprob);
+      likely.push_back(std::move(pair));
+    }
+    json["top_logprobs"].push_back(std::move(likely));
+  }
+  json["finish_reason"] = stopped || generation.finish == Finish::stop ? "stop" : "length";
+  return json.dump();
+}
+
+// A line for each token: its log probability, the token, and the likeliest in its place.
+std::string logprob_table(const Tokenizer& tokenizer, const std::vector<GeneratedToken>& tokens) {
+  std::string table;
+  for (const GeneratedToken& token : tokens) {
+    table += fmt::format("{:>9.4f}  {}", token.logprob.value_or(0), quoted(tokenizer, token.token));
+    for (const TokenLogprob& likely : token.top)
+      table += fmt::format("  {:.4f} {}", likely.logprob, quoted(tokenizer, likely.token));
+    table += "\n";
+  }
+  return table;
+}
+
+struct PromptArgs {
+  std::vector<std::string> texts;
+  std::string file;
+};
+
+void add_prompt_args(CLI::App& command, PromptArgs& args) {
+  add_option(command, "texts", args.texts,
+             "Texts to continue; `-` reads one from standard input; none: start a new text")
+      .type_name("TEXT");
+  add_option(command, "--prompts", args.file, "Continue each line of FILE; of a .jsonl file, each line's \"prompt\"")
+      .type_name("FILE");
+}
+
+// At least one; without any in `args`, the empty one. A file has a prompt in each line that is not empty; one that is
+// called .jsonl has JSON strings, or objects with a "prompt". Throws IoError, DataError, CorruptionError naming the
+// line.
+std::vector<std::string> read_prompts(const PromptArgs& args, std::FILE* in) {
+  std::vector<std::string> prompts = args.texts;
+  for (std::string& prompt : prompts)
+    if (prompt == "-") prompt = read_all(in);
+  if (!args.file.empty()) {
+    const auto more = read_prompt_file(args.file);
+    prompts.insert(prompts.end(), more.begin(), more.end());
+  }
+  if (prompts.empty()) prompts.emplace_back();
+  return prompts;
+}
+
+// An empty prompt is the end of a text: what follows it is the beginning of another. Throws UsageError where the
+// tokenizer has no such token.
+std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string& prompt) {
+  auto tokens = tokenizer.encode_prompt(prompt);
+  if (!tokens.empty()) return tokens;
+  const auto end_of_text = tokenizer.end_of_text();
+  require<UsageError>(end_of_text.has_value(),
+                      "witan generate: this run's tokenizer has no end-of-text token to start from: give a prompt");
+  return {*end_of_text};
+}
 
 struct GenerateArgs {
   RunArgs run;

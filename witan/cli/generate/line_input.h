@@ -1,4 +1,5 @@
-// Lines that a user types: edited and remembered on a terminal, by libedit; read as they are from anything else.
+// Reads standard input: all of it, or the lines that a user types. On a terminal libedit edits and remembers them; from
+// anything else they are read as they are.
 #pragma once
 
 #include <cstdio>
@@ -26,5 +27,8 @@ class LineInput {
   std::FILE* in_;
   std::unique_ptr<Editor> editor_;  // null: no terminal
 };
+
+// Everything until the end. Throws IoError, or DataError beyond 256 MiB.
+std::string read_all(std::FILE* in);
 
 }  // namespace witan::cli

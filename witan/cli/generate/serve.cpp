@@ -8,7 +8,7 @@
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/sampling_args.h"
 #include "witan/cli/args/shared_args.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/command.h"
 #include "witan/cli/generate/chat_format.h"
 #include "witan/generate/generation_batch.h"
 #include "witan/serve/service.h"

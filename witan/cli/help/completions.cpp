@@ -1,15 +1,16 @@
-#include "witan/cli/help/completions.h"
-
+// Scripts that complete witan's command lines in a shell: commands, flags, choices, presets, names of runs and files.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include <functional>
+#include <string>
 #include <utility>
 
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/recipes.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/command.h"
+#include "witan/cli/help/described_commands.h"
 
 namespace witan::cli {
 namespace {
@@ -151,6 +152,7 @@ std::string path_loop(const DescribedCommand& app, const char* path_name, const 
 
 }  // namespace
 
+// Names of runs are those of the folder runs/ where the shell stands.
 std::string bash_completions(const DescribedCommand& app) {
   const auto action = [](const DescribedOption& option) -> std::string {
     switch (option.values) {

@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "witan/cli/args/recipes.h"
-#include "witan/cli/presets.h"
 #include "witan/fetch/fetch.h"
 
 namespace witan::cli {

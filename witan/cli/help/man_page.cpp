@@ -1,16 +1,17 @@
-#include "witan/cli/help/man_page.h"
-
+// The manual page, witan(1), in the macros of man(7).
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
+#include <string>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/command.h"
+#include "witan/cli/help/described_commands.h"
 
 namespace witan::cli {
 namespace {
@@ -134,6 +135,8 @@ std::string date_of_page() {
 
 }  // namespace
 
+// Of the program with all of its commands, or of one command, `path` being "witan" or "witan bench moe-layer". `date`
+// is "2026-01-31"; `version` stands in the page's foot.
 std::string man_page(const DescribedCommand& command, const std::string& path, const std::string& date,
                      const std::string& version) {
   std::string title = path;

@@ -15,6 +15,8 @@
 #include "witan/convert/hf/hf_config.h"
 #include "witan/convert/import.h"
 #include "witan/convert/model_function.h"
+#include "witan/data/corpus/conversations.h"
+#include "witan/tokenizer/chat/chat_template.h"
 #include "witan/train/run/idle_keys.h"
 #include "witan/train/run/load_run.h"
 #include "witan/train/run/saved_config.h"
@@ -139,6 +141,12 @@ const Architecture& architecture_of(const ExportedRun& run, const ExportArgs& ar
   throw ConfigError(
       cat("no architecture that Witan exports is what this model is. What each would have instead, the nearest first:",
           why));
+}
+
+ChatTokens chat_tokens(const ExportedRun& run, const std::optional<Tokenizer>& tokenizer) {
+  const auto found = run.config.data.sft && tokenizer ? find_chat_template(run.folder) : std::nullopt;
+  if (!found) return {};
+  return {found->chat.source(), found->bos_token, found->eos_token, end_of_turn(*found, *tokenizer)};
 }
 
 }  // namespace witan::cli

@@ -8,7 +8,7 @@
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
-#include "witan/cli/models/chat_tokens.h"
+#include "witan/cli/models/exported_run.h"
 #include "witan/convert/companions.h"
 #include "witan/convert/hf/hf_config.h"
 #include "witan/convert/hf/hf_folder.h"

@@ -1,5 +1,3 @@
-#include "witan/cli/models/hf_companions.h"
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -7,7 +5,7 @@
 #include "witan/base/hash.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
-#include "witan/cli/models/chat_tokens.h"
+#include "witan/cli/models/exported_run.h"
 #include "witan/convert/adapters.h"
 #include "witan/convert/companions.h"
 #include "witan/convert/hf/hf_config.h"

@@ -8,9 +8,9 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/cli/args/config_origin.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/args/run_config.h"
+#include "witan/cli/command.h"
 #include "witan/cli/models/gguf.h"
 #include "witan/cli/models/unfinished.h"
 #include "witan/convert/companions.h"

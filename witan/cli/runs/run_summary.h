@@ -55,4 +55,13 @@ int64_t newest_checkpoint_step(const fs::path& run_folder);
 // followed.
 uint64_t disk_usage(const fs::path& path);
 
+// Whether `witan import` made the run.
+bool has_imported_weights(const fs::path& run);
+// Whether a run has weights of another program and nothing else: no text, no steps.
+bool is_imported_only(const fs::path& run);
+
+// What a start that failed has left in a folder without config.toml: "a lock", "a tokenizer and tokens", "a tokenizer,
+// tokens and records without a step". Empty where anything else lies there, or nothing that only a start makes.
+std::string left_over_of_start(const fs::path& folder);
+
 }  // namespace witan::cli

@@ -5,13 +5,16 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/command.h"
 #include "witan/cli/runs/run_summary.h"
-#include "witan/cli/runs/subcommands.h"
-#include "witan/cli/runs/table.h"
+#include "witan/cli/runs/text_figures.h"
 #include "witan/report/progress/progress.h"
+#include "witan/train/record/memory_request.h"
+#include "witan/train/run/load_run.h"
+#include "witan/train/run/run_lock.h"
 
 namespace witan::cli {
 namespace {
@@ -91,6 +94,34 @@ ExitCode list_all(Context& context, const RunsArgs& args) {
     fmt::print(context.err, "there is no run in {} yet: `witan train` makes one\n", args.runs_folder);
   if (!runs.empty()) fmt::print(context.out, "{}", runs_table(runs, progress_options(context.out).colour));
   return ExitCode::done;
+}
+
+struct SnapshotArgs {
+  std::string name;
+  std::string runs_folder = "runs";
+};
+
+ExitCode snapshot(Context& context, const SnapshotArgs& args) {
+  const fs::path folder = find_run(args.runs_folder, args.name);
+  require<UsageError>(is_training(folder), "the run ", clipped(args.name),
+                      " is not training, and has no memory to show: ask while it trains");
+  request_snapshot(folder);
+  fmt::print(context.err, "asked        each rank writes {} in its next step\n",
+             (folder / "memory" / "step-S-rank-N.json").string());
+  return ExitCode::done;
+}
+
+void add_runs_snapshot(CLI::App& runs, Context& context) {
+  const auto args = std::make_shared<SnapshotArgs>();
+  CLI::App* command = add_command(runs, context,
+                                  {"snapshot", "Have a run that is training write what its memory holds",
+                                   "In its next step each rank writes RUN/memory/step-S-rank-N.json: every live block "
+                                   "of its memory, with its bytes, "
+                                   "kind, dtype and shape, and the layer and op that allocated it. Training goes on.",
+                                   "witan runs snapshot my-run"},
+                                  [&context, args] { return snapshot(context, *args); });
+  add_option(*command, "name", args->name, "Name of the run").type_name("").required();
+  add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
 }
 
 }  // namespace

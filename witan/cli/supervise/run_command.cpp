@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "witan/cli/args/options.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/command.h"
 #include "witan/cli/run.h"
 #include "witan/cli/supervise/supervisor.h"
 #include "witan/cli/train/train_call.h"

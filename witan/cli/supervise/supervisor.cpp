@@ -12,7 +12,7 @@
 #include "witan/base/text.h"
 #include "witan/cli/train/job.h"
 #include "witan/cli/train/planning.h"
-#include "witan/cli/train/supervised.h"
+#include "witan/cli/train/train_call.h"
 #include "witan/planner/layout_choice.h"
 
 namespace witan::cli {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "witan/cli/train/job_ceilings.h"
+#include "witan/cli/train/job.h"
 #include "witan/planner/ceilings_file.h"
 #include "witan/planner/cluster.h"
 #include "witan/planner/format.h"

@@ -9,7 +9,7 @@
 #include "witan/base/threads/threads.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/shared_args.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/command.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/planner/plan.h"
 #include "witan/train/run/anomaly.h"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "witan/base/files/file.h"
+#include "witan/cli/args/run_config.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/train/run/resolve.h"
 
@@ -37,5 +38,14 @@ struct FirstWeights {
 // Throws what taking them would; hashes of a checkpoint are compared as far as that is cheap. Where the tokenizer is
 // yet to be trained, the size of the vocabulary is not compared.
 FirstWeights check_first_weights(const ResolvedConfig& config);
+
+// Of a call that is taken as the run's: a run that has saved has its first weights behind it, and to ask for others
+// (init_from, upcycle) would change no more than what config.toml says of where they came from. A file that leaves them
+// out asks for nothing. Throws ConfigError.
+void keep_first_weights(GivenConfig& given);
+
+// Of a call with --fresh: throws ConfigError where the first weights are to be those of the run that it archives, which
+// would have moved before they are read.
+void require_other_source(const GivenConfig& given);
 
 }  // namespace witan::cli

@@ -7,11 +7,10 @@
 
 #include "witan/base/error.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/command.h"
 #include "witan/cli/compat/megatron.h"
-#include "witan/cli/train/first_weights.h"
 #include "witan/cli/train/job.h"
-#include "witan/cli/train/supervised.h"
+#include "witan/cli/train/start_checks.h"
 #include "witan/cli/train/train_call.h"
 #include "witan/convert/ledger.h"
 #include "witan/train/run/check_datasets.h"

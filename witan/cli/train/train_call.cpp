@@ -5,18 +5,19 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <ctime>
 #include <exception>
+#include <set>
 #include <string>
+#include <string_view>
 
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
 #include "witan/checkpoint/step_folders.h"
-#include "witan/cli/args/config_origin.h"
+#include "witan/cli/args/run_config.h"
 #include "witan/cli/train/job.h"
-#include "witan/cli/train/job_ceilings.h"
-#include "witan/cli/train/live_report.h"
 #include "witan/cli/train/planning.h"
 #include "witan/cli/train/start_checks.h"
 #include "witan/cli/train/train_page.h"
@@ -497,6 +498,31 @@ ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progr
 ExitCode run_training(Context& context, const TrainOptions& options, const GivenConfig& given,
                       const std::optional<Launch>& launch, std::FILE* loud) {
   return TrainCall(context, options, given, launch, loud).run();
+}
+
+std::optional<Supervised> find_supervised() {
+  const char *layout = std::getenv(kLayoutVariable), *resumes = std::getenv(kResumeVariable),
+             *call = std::getenv(kCallVariable);
+  if (layout == nullptr) return std::nullopt;
+  return Supervised{layout, resumes != nullptr && std::string_view(resumes) == "1", call == nullptr ? "" : call};
+}
+
+TrainOptions options_of(TrainOptions options, const Supervised& supervised) {
+  if (!supervised.resumes) return options;
+  options.fresh = false;
+  options.trace_steps.clear();
+  return options;
+}
+
+void lay_out(GivenConfig& given, const Supervised& supervised) {
+  RunConfig before = given.config;
+  const std::set<std::string> keys = parse_toml(given.config.fields(), supervised.layout, kLayoutVariable);
+  const Fields was = before.fields(), is = given.config.fields();
+  for (size_t i = 0; i < is.size(); ++i) {
+    if (!keys.contains(is[i].name) || was[i].text() == is[i].text()) continue;
+    given.sources[is[i].name] = ValueSource::flag;
+    given.places[is[i].name] = "witan run";
+  }
 }
 
 }  // namespace witan::cli

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <optional>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "witan/planner/layout_choice.h"
 #include "witan/planner/sharding_text.h"
 #include "witan/report/events/figures.h"
+#include "witan/report/page/page.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/cuda_survey.h"
 #include "witan/train/run/named_checkpoint.h"
@@ -387,6 +389,26 @@ void say_done(const Context& context, const RunConfig& config, const RunFolder& 
   progress.note("continue     " + more);
   progress.note(fmt::format("start over   {} --fresh   (keeps this one as {})", train,
                             archive_path(config.train.runs_folder, config.train.run).string()));
+}
+
+using Clock = std::chrono::steady_clock;
+
+LiveReport::LiveReport(fs::path folder, double seconds)
+    : folder_(std::move(folder)),
+      seconds_(seconds),
+      recorded_(follow_for_report(folder_)),
+      due_(Clock::now()),
+      ticker_(seconds, [this] { write(); }) {}
+
+void LiveReport::write() {
+  const auto begin = Clock::now();
+  if (begin < due_) return;
+  try {
+    recorded_.read_more();
+    write_report(folder_, recorded_.metrics(), seconds_);
+  } catch (const std::exception&) {  // no step yet, or no room: nothing that the run should end for
+  }
+  due_ = begin + 100 * (Clock::now() - begin);
 }
 
 }  // namespace witan::cli

@@ -2,15 +2,18 @@
 // talk, for the standard error, but for what the model writes.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 
 #include "witan/base/files/file.h"
 #include "witan/cli/args/run_config.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/command.h"
 #include "witan/cli/train/planning.h"
 #include "witan/report/events/metrics.h"
+#include "witan/report/events/metrics_follower.h"
 #include "witan/report/progress/progress.h"
+#include "witan/report/progress/ticker.h"
 #include "witan/train/run/trainer.h"
 
 namespace witan::cli {
@@ -51,5 +54,25 @@ struct DoneRun {
 // `config`: what it was trained with.
 void say_done(const Context& context, const RunConfig& config, const RunFolder& folder, const DoneRun& run,
               Progress& progress);
+
+// Writes the report of the run in `folder` every so many seconds, from a thread of its own, as a page that loads itself
+// again as often. A report that takes longer is written less often, so that it takes a hundredth of the time at most.
+// Each reads what was recorded since the one before, and keeps as much of a long run as of a short one. What cannot be
+// written is left, as a later one may be, and the run's end writes its own.
+class LiveReport {
+ public:
+  static constexpr double kSeconds = 60;
+
+  explicit LiveReport(fs::path folder, double seconds = kSeconds);
+
+ private:
+  void write();
+
+  const fs::path folder_;
+  const double seconds_;
+  MetricsFollower recorded_;
+  std::chrono::steady_clock::time_point due_;
+  Ticker ticker_;  // the last member: its thread uses the others
+};
 
 }  // namespace witan::cli

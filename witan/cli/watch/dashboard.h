@@ -13,6 +13,7 @@
 #include "witan/report/events/metrics_follower.h"
 #include "witan/report/page/page.h"
 #include "witan/report/page/plot_history.h"
+#include "witan/serve/http_server.h"
 
 namespace witan::cli {
 
@@ -53,5 +54,20 @@ class Dashboard {
 
 // Whether the run has been silent for longer than its steps take: `age` is the time since something was recorded.
 bool is_silent(const Metrics& metrics, double age);
+
+class WatchService {
+ public:
+  // `secret` must stand in the query of each request, as token=SECRET.
+  WatchService(Dashboard& dashboard, std::string secret) : dashboard_(dashboard), secret_(std::move(secret)) {}
+
+  // GET / is the page, GET /update?known=VERSION what a page needs to be up to date (Dashboard::update). Requests of
+  // other sites' pages are refused with 403 (serve/access.h). Large answers are compressed for clients that take
+  // gzip. HEAD is answered as GET; the server leaves the body out.
+  serve::HttpResponse answer(const serve::HttpRequest& request);
+
+ private:
+  Dashboard& dashboard_;
+  std::string secret_;
+};
 
 }  // namespace witan::cli
