@@ -328,6 +328,11 @@ void add_megatron_flag(CLI::App& command) {
       .group("configuration");
 }
 
+void RunConfigArgs::add(CLI::App& command) {
+  add_megatron_flag(command);
+  args_.emplace(command, flags_.fields());
+}
+
 ValueSource GivenConfig::source(const std::string& key) const {
   const auto found = sources.find(key);
   return found == sources.end() ? ValueSource::witan_default : found->second;

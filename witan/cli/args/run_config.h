@@ -60,6 +60,22 @@ enum class OtherRun : uint8_t {
 GivenConfig read_given_config(const Context& context, RunConfig& config, const ConfigArgs& args,
                               OtherRun other = OtherRun::keep);
 
+// The flags that give a run's configuration, as commands take them that plan, train or measure a run: --preset,
+// --config,
+// --megatron and a flag for each key.
+class RunConfigArgs {
+ public:
+  void add(CLI::App& command);
+  // As read_given_config(), once the command line is parsed.
+  GivenConfig read(const Context& context, OtherRun other = OtherRun::keep) {
+    return read_given_config(context, flags_, *args_, other);
+  }
+
+ private:
+  RunConfig flags_;  // which `args_` set
+  std::optional<ConfigArgs> args_;
+};
+
 // A sentence for each reason why keys that this call's file or flags set have no effect in the configuration that it
 // was resolved to, or not the one they are for.
 std::vector<std::string> config_warnings(const GivenConfig& given, const RunConfig& resolved);

@@ -1,13 +1,22 @@
 #include "witan/cli/args/shared_args.h"
 
+#include <fmt/core.h>
+
 #include "witan/base/threads/threads.h"
 #include "witan/cli/args/options.h"
+#include "witan/train/run/load_run.h"
 
 namespace witan::cli {
 
 void add_run_args(CLI::App& command, RunArgs& args) {
   add_option(command, "--run", args.run, "Name of the run (default: the latest)").type_name("NAME");
   add_option(command, "--runs-folder", args.runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+}
+
+TrainedRun open_run(std::FILE* err, const RunArgs& args) {
+  TrainedRun run = witan::open_run(args.runs_folder, args.run);
+  for (const std::string& warning : run.warnings) fmt::print(err, "warning: {}\n", warning);
+  return run;
 }
 
 void add_threads(CLI::App& command, RunArgs& args) {

@@ -2,12 +2,17 @@
 // text.
 #pragma once
 
+#include <cstdio>
 #include <string>
 
 #include "witan/data/corpus/corpus.h"
 
 namespace CLI {
 class App;
+}
+
+namespace witan {
+struct TrainedRun;
 }
 
 namespace witan::cli {
@@ -22,6 +27,8 @@ struct RunArgs {
 
 // --run and --runs-folder.
 void add_run_args(CLI::App& command, RunArgs& args);
+// The run, opened; warnings about damaged checkpoints go to `err`. Throws as open_run() does.
+TrainedRun open_run(std::FILE* err, const RunArgs& args);
 // --threads, for commands that compute.
 void add_threads(CLI::App& command, RunArgs& args);
 // --device and --deterministic, for commands that generate.

@@ -23,8 +23,7 @@ namespace witan::cli {
 namespace {
 
 struct BenchGenerateArgs {
-  RunConfig flags;  // which `args` set
-  std::optional<ConfigArgs> args;
+  RunConfigArgs config;
   std::vector<int> texts = {1, 8, 32};  // at a time
   int64_t prompt = 512, tokens = 32;
   bool repeatable = false;
@@ -167,7 +166,7 @@ void add_bench_generate(CLI::App& bench, Context& context) {
        "witan bench generate --num-layers 2 --hidden-size 64 --device cpu --texts 1,4 --prompt 16 --tokens 8",
        Processes::one},
       [&context, args] {
-        const GivenConfig given = read_given_config(context, args->flags, *args->args);
+        const GivenConfig given = args->config.read(context);
         return naming_sources(given, [&] { return bench_generate(context, given.config, *args); });
       });
   add_option(*command, "--texts", args->texts, "Texts at a time, with commas between several")
@@ -185,8 +184,7 @@ void add_bench_generate(CLI::App& bench, Context& context) {
   add_flag(*command, "--repeatable", args->repeatable,
            "In the way whose logprobs are those of training with --batch-invariant-mode, to the bit");
   add_json_file(*command, args->json);
-  add_megatron_flag(*command);
-  args->args.emplace(*command, args->flags.fields());
+  args->config.add(*command);
 }
 
 }  // namespace witan::cli

@@ -33,8 +33,7 @@ namespace {
 constexpr int64_t kWarmUpSteps = 3;  // libraries choose, the step is recorded, and replayed once
 
 struct StepArgs {
-  RunConfig flags;  // which `args` set
-  std::optional<ConfigArgs> args;
+  RunConfigArgs config;
   int64_t steps = 10;
   bool kernels = false;
   std::string json, skew;
@@ -262,7 +261,7 @@ void add_bench_step(CLI::App& bench, Context& context) {
       [&context, state] {
         const auto launch = find_launch();
         return run_process(context, launch, [&](Context& own) {
-          const GivenConfig given = read_given_config(own, state->flags, *state->args);
+          const GivenConfig given = state->config.read(own);
           return naming_sources(given,
                                 [&] { return bench_step(own, measured_config(given.config, *state), *state, launch); });
         });
@@ -276,8 +275,7 @@ void add_bench_step(CLI::App& bench, Context& context) {
       "Also time each kernel of one more step, synchronizing after each (so they take longer than in a normal step)");
   add_skew(*command, state->skew);
   add_json_file(*command, state->json);
-  add_megatron_flag(*command);
-  state->args.emplace(*command, state->flags.fields());
+  state->config.add(*command);
 }
 
 }  // namespace witan::cli

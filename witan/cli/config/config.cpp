@@ -27,8 +27,7 @@ namespace witan::cli {
 namespace {
 
 struct ShowArgs {
-  RunConfig flags;  // which `args` set
-  std::optional<ConfigArgs> args;
+  RunConfigArgs config;
   bool changed = false, resolved = false, json = false;
 };
 
@@ -116,7 +115,7 @@ void add_config_show(CLI::App& config, Context& context) {
        "witan config show --run mine --lr 1e-3 --changed\n"
        "witan config show --config recipes/default.toml --resolved --json"},
       [state, &context] {
-        GivenConfig given = read_given_config(context, state->flags, *state->args, OtherRun::leave);
+        GivenConfig given = state->config.read(context, OtherRun::leave);
         keep_first_weights(given);
         return naming_sources(given, [&] { return show(context, *state, given); });
       });
@@ -124,8 +123,7 @@ void add_config_show(CLI::App& config, Context& context) {
   add_flag(*command, "--resolved", state->resolved,
            "What becomes of values that depend on this machine, the launcher or the data, with the reasons");
   add_flag(*command, "--json", state->json, "Print JSON: value and source of each key");
-  add_megatron_flag(*command);
-  state->args.emplace(*command, state->flags.fields());
+  state->config.add(*command);
 }
 
 struct DiffArgs {

@@ -42,8 +42,7 @@ struct Elsewhere {
 };
 
 struct PlanArgs {
-  RunConfig flags;  // which `args` set
-  std::optional<ConfigArgs> args;
+  RunConfigArgs config;
   std::string memory;  // of another machine; empty: of this one
   Elsewhere elsewhere;
   bool processes = false;
@@ -299,7 +298,7 @@ void add_plan(CLI::App& app, Context& context) {
        "witan plan --mesh replicate=2,shard=2,expert=4 --micro-batch-size 2 --print-layout\n"
        "witan plan @recipes/megatron/dmoe_ep4.args --gpus 8 --gpu h100"},
       [state, &context] {
-        GivenConfig given = read_given_config(context, state->flags, *state->args, OtherRun::leave);
+        GivenConfig given = state->config.read(context, OtherRun::leave);
         keep_first_weights(given);
         return naming_sources(given, [&] { return plan(context, *state, given); });
       });
@@ -348,8 +347,7 @@ void add_plan(CLI::App& app, Context& context) {
   add_flag(*command, "--keep-micro-batch-size", state->keep_micro_batch_size,
            "Search only with the given micro-batch size, not with smaller ones")
       .needs(search);
-  add_megatron_flag(*command);
-  state->args.emplace(*command, state->flags.fields());
+  state->config.add(*command);
 }
 
 }  // namespace witan::cli

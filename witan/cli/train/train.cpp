@@ -23,8 +23,7 @@ namespace {
 constexpr double kMostMinutes = 1e6;
 
 struct TrainCommandArgs {
-  RunConfig flags;  // which `args` set
-  std::optional<ConfigArgs> args;
+  RunConfigArgs config;
   TrainOptions options;
 };
 
@@ -39,8 +38,7 @@ void require_tokenizer(const RunConfig& config) {
 
 // What this call says over the run on disk, if there is one. What makes a run the same run must not change.
 GivenConfig read_given(const Context& context, TrainCommandArgs& state) {
-  GivenConfig given =
-      read_given_config(context, state.flags, *state.args, state.options.fresh ? OtherRun::replace : OtherRun::keep);
+  GivenConfig given = state.config.read(context, state.options.fresh ? OtherRun::replace : OtherRun::keep);
   if (context.megatron) state.options.profiled = context.megatron->profiled;
   state.options.fresh ? require_other_source(given) : keep_first_weights(given);
   check_datasets(given.config.data);
@@ -119,8 +117,7 @@ void add_train(CLI::App& app, Context& context) {
   add_option(*command, "--trace-steps", state->options.trace_steps,
              "Trace these steps, such as 3:5, into trace.json in the run's folder, for ui.perfetto.dev")
       .type_name("FIRST:LAST");
-  add_megatron_flag(*command);
-  state->args.emplace(*command, state->flags.fields());
+  state->config.add(*command);
 }
 
 }  // namespace witan::cli

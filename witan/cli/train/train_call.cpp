@@ -42,11 +42,6 @@
 namespace witan::cli {
 namespace {
 
-// What is there of a run that has done so many steps.
-DiskState disk_state(const RunFolder& folder, int64_t done) {
-  return {done, std::ssize(step_folders(folder.checkpoints())), std::ssize(step_folders(folder.anomalies()))};
-}
-
 // Entries of the vocabulary, as far as they are known before text is read.
 int64_t known_vocabulary(const RunConfig& given, bool fresh) {
   const auto tokenizer = fresh ? std::nullopt : run_tokenizer(given);
@@ -161,9 +156,13 @@ class TrainCall {
   void check(const ResolvedConfig& config);
   // What those of a new run are taken from; refuses what cannot be taken.
   void tell_first_weights(const ResolvedConfig& config, Progress& progress);
-  void warn_of_schedule(const RunConfig& now, int64_t done, Progress& progress);
-  // What would be done from here on, and what would fail of it.
+  // The checks of a start before text is read, which may take long: the same, in the same order, of a dry run. `done`:
+  // the step that the run begins from, of another run's checkpoint if it `branches`. False if nothing is left to train,
+  // which it says.
+  bool check_start(const ResolvedConfig& expected, int64_t done, bool branches, Progress& progress);
+  // A dry run: prints what the run would do, and throws what would end it.
   ExitCode try_out(const ResolvedConfig& expected, Facts facts, const RunConfig& given, Progress& progress);
+  void announce_dry_run(const ResolvedConfig& config, int64_t done, bool branches, Progress& progress) const;
   // All that is on the disk before a run begins. Returns the step that it begins from; nothing when all are done.
   std::optional<int64_t> prepare_together(const ResolvedConfig& expected, Progress& progress);
   std::optional<int64_t> prepare(const ResolvedConfig& expected, Progress& progress);  // of rank 0
@@ -174,6 +173,8 @@ class TrainCall {
   // A run that cannot fit must not be found out by the kernel's killer; checkpoints that there is no room for are no
   // less the end of a run.
   void require_room(const ResolvedConfig& config, const Plan& plan, const DiskState& disk, Progress& progress);
+  // The checkpoints of the run's folder, if there is one.
+  DiskState disk_state(int64_t done) const;
   RunAids aids(const ResolvedConfig& config, int64_t done) const;
   std::string origin_of_run() const;
   RunResult train_with_report(const ResolvedConfig& config, const Plan& plan, const RunPlan& promised,
@@ -294,11 +295,6 @@ void TrainCall::tell_first_weights(const ResolvedConfig& config, Progress& progr
   if (!weights.from.empty()) progress.note("weights      from " + weights.from);
 }
 
-void TrainCall::warn_of_schedule(const RunConfig& now, int64_t done, Progress& progress) {
-  if (!given_.saved) return;
-  if (const auto warning = schedule_warning(*given_.saved, now, done)) warn(*warning, progress);
-}
-
 std::optional<int64_t> TrainCall::prepare_together(const ResolvedConfig& expected, Progress& progress) {
   if (!world_) return prepare(expected, progress);
   // Rank 0 changes nothing before all have read what is there.
@@ -312,34 +308,36 @@ std::optional<int64_t> TrainCall::prepare_together(const ResolvedConfig& expecte
   return done;
 }
 
+bool TrainCall::check_start(const ResolvedConfig& expected, int64_t done, bool branches, Progress& progress) {
+  const TrainConfig& train = expected->train;
+  if (done >= train.train_iters || (start_ && has_stopped_early(*start_, train))) {
+    if (!options_.dry_run) complete_run(train, done, progress);
+    say_done(expected, done, progress);
+    return false;
+  }
+  require_room(expected, plan_of(expected, nullptr), disk_state(done), progress);
+  aids(expected, done);
+  if (done == 0 || branches) tell_first_weights(expected, progress);
+  open_replayed_routes(expected);
+  if (!begins_anew())
+    if (const auto warning = schedule_warning(*given_.saved, expected, done)) warn(*warning, progress);
+  return true;
+}
+
 std::optional<int64_t> TrainCall::prepare(const ResolvedConfig& expected, Progress& progress) {
   using Access = RunFolder::Access;
   const TrainConfig& train = expected->train;
-  std::optional<RunFolder> old;  // the run that this one replaces, once its own text is known to be good
+  std::optional<RunFolder> old;  // the run that this one replaces once its own text has been read
   if (options_.fresh) {
-    const Plan plan = plan_of(expected, nullptr);
-    require_room(expected, plan, {}, progress);
-    aids(expected, 0);  // refuses what it could not do
-    check_sources(expected->data);
     old.emplace(train.runs_folder, train.run);
     if (old->empty()) old.reset();
   }
   folder_.emplace(train.runs_folder, train.run, old ? Access::stage : Access::own);
   start_.emplace(find_start(*folder_, train));
-  const int64_t done = start_->step();
-  if (done >= train.train_iters || has_stopped_early(*start_, train)) {
-    complete_run(train, done, progress);
-    say_done(expected, done, progress);
-    return std::nullopt;
-  }
-  // Before text is read, which may take long.
-  if (!options_.fresh) require_room(expected, plan_of(expected, nullptr), disk_state(*folder_, done), progress);
-  if (done == 0 || start_->branches) tell_first_weights(expected, progress);
-  open_replayed_routes(expected);  // refuses what each rank would
-  warn_of_schedule(expected, done, progress);
+  if (!check_start(expected, start_->step(), start_->branches, progress)) return std::nullopt;
   data_.emplace(prepare_run_data(expected, *folder_, progress));
   if (old) progress.note("archived     " + folder_->replace(*old).string());
-  return done;
+  return start_->step();
 }
 
 ExitCode TrainCall::try_out(const ResolvedConfig& expected, Facts facts, const RunConfig& given, Progress& progress) {
@@ -355,36 +353,35 @@ ExitCode TrainCall::try_out(const ResolvedConfig& expected, Facts facts, const R
   std::vector<std::string> warnings;  // tell_first_weights() gives them
   const bool branches = start_ ? start_->branches : train.branches();
   const int64_t done = start_ ? start_->step() : branches ? find_branched(train, warnings).step : 0;
-  if (done >= train.train_iters || (start_ && has_stopped_early(*start_, train))) {
-    say_done(expected, done, progress);
-    return ExitCode::done;
-  }
-  if (done == 0 || branches) tell_first_weights(expected, progress);
-  open_replayed_routes(expected);
+  if (!check_start(expected, done, branches, progress)) return ExitCode::done;
   const FoundData data = find_data(expected, path, done > 0 && !branches);
   if (data.tokenizer) facts.vocabulary = data.tokenizer->vocab_size();
   const ResolvedConfig config = resolve(given, facts);
   const Plan plan = plan_of(config, data.tokenizer.get());
-  require_room(config, plan, folder_ ? disk_state(*folder_, done) : DiskState{}, progress);
-  aids(config, done);
+  require_room(config, plan, disk_state(done), progress);
   for (const std::string& line : data.lines) progress.note(line);
-  if (!options_.fresh) warn_of_schedule(config, done, progress);
   if (!speeds_) speeds_ = speeds_without_writing(config);
   if (speeds_)
     announce(config, plan, timing_at(*speeds_, plan, config, done, data.held_out), done, progress);
   else
     progress.note("time         not predicted: `witan doctor` measures the speed of this machine's GPUs first");
-  const BatchRamp ramp = config->batch_ramp();
-  progress.note(fmt::format(
-      "dry run      {} would {}{}; nothing was written", path.string(),
-      options_.fresh && fs::exists(path / "config.toml", none) ? "be archived, and a new run would start"
-      : branches ? fmt::format("continue from step {} of {}", done, train.init_from)
-      : done > 0 ? fmt::format("resume from step {}", done)
-                 : "start",
-      fmt::format(", to train for {} tokens",
-                  format_count(static_cast<double>((ramp.consumed_by(train.train_iters) - ramp.consumed_by(done)) *
-                                                   config->data.seq_length)))));
+  announce_dry_run(config, done, branches, progress);
   return ExitCode::done;
+}
+
+void TrainCall::announce_dry_run(const ResolvedConfig& config, int64_t done, bool branches, Progress& progress) const {
+  const TrainConfig& train = config->train;
+  const fs::path path = fs::path(train.runs_folder) / train.run;
+  const BatchRamp ramp = config->batch_ramp();
+  const int64_t samples = ramp.consumed_by(train.train_iters) - ramp.consumed_by(done);
+  std::error_code none;
+  progress.note(fmt::format("dry run      {} would {}, to train for {} tokens; nothing was written", path.string(),
+                            options_.fresh && fs::exists(path / "config.toml", none)
+                                ? "be archived, and a new run would start"
+                            : branches ? fmt::format("continue from step {} of {}", done, train.init_from)
+                            : done > 0 ? fmt::format("resume from step {}", done)
+                                       : "start",
+                            format_count(static_cast<double>(samples * config->data.seq_length))));
 }
 
 void TrainCall::join(const ResolvedConfig& expected, int64_t step) {
@@ -424,6 +421,11 @@ void TrainCall::require_room(const ResolvedConfig& config, const Plan& plan, con
   require_fits(config, here, usable);
   const fs::path folder = fs::path(config->train.runs_folder) / config->train.run;
   require_disk(config->train, {plan.checkpoint_bytes, plan.anomaly_bytes}, disk, folder, free_bytes_for(folder));
+}
+
+DiskState TrainCall::disk_state(int64_t done) const {
+  if (!folder_) return {done, 0, 0};
+  return {done, std::ssize(step_folders(folder_->checkpoints())), std::ssize(step_folders(folder_->anomalies()))};
 }
 
 RunAids TrainCall::aids(const ResolvedConfig& config, int64_t done) const {
@@ -466,7 +468,7 @@ ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progr
   std::optional<JobCeilings> job;
   if (world_ && !config->parallel.on_gpu()) job = measure_together(*world_, config);
   if (leads()) {
-    require_room(config, plan, disk_state(*folder_, done), progress);
+    require_room(config, plan, disk_state(done), progress);
     const int64_t held_out = data_->held_out ? data_->held_out->per_epoch() : 0;
     if (!speeds_) speeds_ = quick_speeds(config, job);
     const Timing timing = timing_at(*speeds_, plan, config, done, held_out);
