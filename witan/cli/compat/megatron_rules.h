@@ -1,10 +1,12 @@
 // Rules for flags of Megatron-LM that do more than set a key.
 #pragma once
 
+#include <charconv>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "witan/train/trace/step_range.h"
@@ -18,8 +20,18 @@ struct GivenFlag {
   std::string origin;  // where it was given
 
   const std::string& value() const { return values.front(); }
+  std::string list() const;                                // all values, with commas between them
   [[noreturn]] void refuse(const std::string& why) const;  // throws ConfigError: where, flag, values, why
 };
+
+// The number that `text` is as a whole; nothing for any other text.
+template <class Number>
+std::optional<Number> parse_number(std::string_view text) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
 
 // The keys that a Megatron-LM command line has set so far. A later value replaces an earlier one, as in argparse.
 class MegatronSettings {
