@@ -27,8 +27,8 @@ CLI::App* add(CLI::App& app, const CommandText& text) {
   return command;
 }
 
-// Whether this process is to run the command: the only one, one of several that work together, or their first. Where
-// the command is refused the first one says so.
+// Whether this process runs the command. It does unless a launcher started several processes and the command is not a
+// joint one: then only rank 0 does, or, if the command needs a single process, rank 0 refuses it.
 bool runs_here(Context& context, const CLI::App& command, Processes processes) {
   const auto process = processes == Processes::all ? std::nullopt : find_process();
   if (!process) return true;
@@ -80,7 +80,7 @@ constexpr NamedCommand kCommands[] = {{"doctor", add_doctor},
 CLI::App* add_command(CLI::App& app, Context& context, const CommandText& text, std::function<ExitCode()> action) {
   CLI::App* command = add(app, text);
   command->callback([&context, command, processes = text.processes, action = std::move(action)] {
-    if (!command->get_subcommands().empty()) return;  // it is the subcommand that was asked for
+    if (!command->get_subcommands().empty()) return;  // the subcommand's own action runs
     if (runs_here(context, *command, processes)) context.code = action();
   });
   return command;

@@ -29,10 +29,10 @@ struct Context {
   std::FILE* out = stdout;
   std::FILE* err = stderr;
   ExitCode code = ExitCode::done;  // what the command that ran returned
-  std::string program = "witan";   // as it was called, for commands that a message suggests
-  std::string supervised_by = {};  // what stands before `train` in these: "run --ranks 4 --", or nothing
+  std::string program = "witan";   // the name it was called by, for commands that messages suggest
+  std::string supervised_by = {};  // the words before `train` in such commands: "run --ranks 4 --", or none
   std::shared_ptr<const MegatronLine> megatron = nullptr;  // the Megatron-LM command line, if it is one
-  // Where a call of `train` is only read: takes what it says, and nothing is trained.
+  // If set, a call of `train` is only read and passed to this function; nothing is trained.
   std::function<void(const GivenConfig&, const TrainOptions&)> instead_of_training = nullptr;
 };
 
@@ -51,8 +51,8 @@ struct CommandText {
   Processes processes = Processes::first;
 };
 
-// Adds a command to `app`, or to another command. `action` runs after the whole command line is parsed, unless a
-// subcommand was given, whose own runs then; run() maps its errors to messages and exit codes.
+// Adds a command to `app`, or to another command. `action` runs after the whole command line is parsed; if a subcommand
+// was given, the subcommand's action runs instead. run() maps errors to messages and exit codes.
 CLI::App* add_command(CLI::App& app, Context& context, const CommandText& text, std::function<ExitCode()> action);
 // A command that only groups subcommands: `witan tokenizer train`. One of them must be given.
 CLI::App* add_group(CLI::App& app, const CommandText& text);

@@ -66,7 +66,7 @@ TextBatches held_out(const EvalArgs& args, const TrainedRun& run) {
   return text;
 }
 
-// As training evaluates on a set of valid_data.
+// Evaluates on a set of valid_data as training does.
 TextBatches of_set(const EvalArgs& args, const TrainedRun& run, const ValidationSet& set) {
   const TrainConfig& train = run.config->train;
   TextBatches text;
@@ -77,7 +77,7 @@ TextBatches of_set(const EvalArgs& args, const TrainedRun& run, const Validation
   return text;
 }
 
-// Conversations of the given files, all of them, as a run with sft reads them.
+// All conversations of the given files, read as a run with sft reads them.
 TextBatches given_conversations(EvalArgs args, const TrainedRun& run, Progress& progress) {
   DataConfig data = run.config->data;
   data.valid_data.clear();
@@ -132,7 +132,7 @@ std::string name_of(const EvalArgs& args) {
   return args.data.empty() ? "validation split" : fmt::format("{}", fmt::join(args.data, " "));
 }
 
-// The first parameter of the model that is not finite: ": embedding.weight: 32 NaN".
+// The first parameter of the model with values that are not finite: ": embedding.weight: 32 NaN".
 std::string bad_weights(Transformer& model) {
   for (const Parameter* parameter : model.parameters())
     if (const auto found = describe_non_finite(*parameter, parameter->value(), 0))
@@ -155,7 +155,7 @@ Score score(Context& context, const EvalArgs& args, const TrainedRun& run) {
     return std::ranges::find(batch.sequence_ids, kPadding) != batch.sequence_ids.end();
   });
   TrainedModel model(run, resolved_threads(args.run), [&](Stream& stream, Transformer& meta) {
-    // Where a batch's tensors lie depends on its shape alone, and a smaller one need not end below a larger one.
+    // The addresses of a batch's tensors depend only on its shape, and a smaller batch may need a higher address.
     std::set<std::pair<int64_t, int64_t>> shapes;
     for (const Batch& batch : text.batches)
       if (shapes.emplace(batch.sequences, batch.sequence_length).second) evaluate(stream, meta, batch, padded);

@@ -19,7 +19,7 @@ using OrderedJson = nlohmann::ordered_json;
 struct AskedTask {
   const TaskConfig* task;
   std::vector<Question> questions;
-  size_t first = 0;  // of its pairs among all
+  size_t first = 0;  // index of its first pair among all
 };
 
 std::vector<AskedTask> ask_questions(std::FILE* err, const EvalTasksArgs& args, const TaskSet& set) {

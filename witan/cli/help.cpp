@@ -17,7 +17,7 @@
 namespace witan::cli {
 namespace {
 
-// "--moe-router-topk" and "--no-swiglu" of their keys.
+// The key of a flag's name: "--moe-router-topk" is moe_router_topk.
 std::string key_of_flag(std::string flag) {
   flag.erase(0, flag.find_first_not_of('-'));
   std::ranges::replace(flag, '-', '_');
@@ -84,16 +84,15 @@ bool is_common_key(std::string_view key) {
   return std::ranges::find(kCommon, key) != std::end(kCommon);
 }
 
-// Whether the option of a command is left out of its short help: a flag of a configuration's key, in the group of the
-// key's section, that is not common.
+// Whether a command's short help leaves the option out: it sets a key of the configuration that is not a common one.
 bool is_uncommon_flag(const std::string& flag, const std::string& group) {
   static const std::set<std::string> sections = sections_of_configuration();
   return sections.contains(group) && !is_common_key(key_of_flag(flag));
 }
 
-constexpr size_t kColumn = 34;  // where meanings begin
+constexpr size_t kColumn = 34;  // the descriptions begin here
 
-// The text from `indent` on, its lines broken at blanks where they are longer than the page is wide.
+// The text, indented and wrapped at spaces to the width of the page.
 std::string wrapped(const std::string& text, size_t indent) {
   std::string out;
   size_t column = indent;
@@ -114,7 +113,7 @@ std::string wrapped(const std::string& text, size_t indent) {
   return out;
 }
 
-// "  left   meaning". A left part too wide for its column gets a line of its own.
+// One entry: "  left   description". If `left` is too wide for its column, it gets a line of its own.
 std::string entry(const std::string& left, const std::string& meaning) {
   std::string out = "  " + left;
   if (out.size() + 2 > kColumn)
@@ -143,7 +142,7 @@ class HelpFormatter : public CLI::Formatter {
     std::string left = make_option_name(option, is_positional);
     if (!option->get_type_name().empty()) left += " " + option->get_type_name();
     std::string meaning = option->get_description();
-    const std::string standard = option->get_default_str();  // of a list with brackets of its own
+    const std::string standard = option->get_default_str();  // a list has brackets already
     if (!standard.empty()) meaning += standard.starts_with('[') ? " " + standard : " [" + standard + "]";
     return entry(left, meaning);
   }
@@ -153,7 +152,7 @@ class HelpFormatter : public CLI::Formatter {
   }
 
  private:
-  // Of a configuration's keys only the common ones, unless all are asked for.
+  // Only the common keys of a configuration, unless all were asked for.
   std::string option_groups(const CLI::App& app, CLI::AppFormatMode mode) const {
     std::string out;
     size_t left_out = 0;
@@ -199,7 +198,7 @@ std::string coloured_line(const std::string& line) {
   if (line.starts_with(kUsage)) return kBold + std::string(kUsage) + kPlain + line.substr(kUsage.size());
   if (line.front() != ' ' && line.back() == ':' && line.find(' ') == std::string::npos) return kBold + line + kPlain;
   if (!line.starts_with("  -")) return line;
-  const size_t end = std::min(line.find("   "), line.size());  // of the names and their type
+  const size_t end = std::min(line.find("   "), line.size());  // end of the names and their type
   const size_t names = std::min(line.find_first_of(" ", 2), end);
   return "  " + (kFlag + line.substr(2, names - 2) + kPlain) + line.substr(names);
 }
@@ -224,7 +223,7 @@ std::shared_ptr<CLI::FormatterBase> help_formatter() {
   return formatter;
 }
 
-// Asked of the formatter: App::help() would show the help of the command that was parsed.
+// Uses the formatter directly, since App::help() would show the help of the command that was parsed.
 std::string help_of(const CLI::App& command, HelpLength length) {
   const auto mode = length == HelpLength::all ? CLI::AppFormatMode::All : CLI::AppFormatMode::Normal;
   return command.get_formatter()->make_help(&command, command.get_name(), mode);

@@ -1,4 +1,4 @@
-// witan tokenizer: train one, use one, look at one.
+// witan tokenizer: trains, uses and inspects tokenizers.
 #include "witan/tokenizer/tokenizer.h"
 
 #include <fmt/format.h>
@@ -67,9 +67,9 @@ void add_train_command(CLI::App& group, Context& context) {
   add_text_args(*command, args->corpus);
 }
 
-// What the commands that use a tokenizer have in common.
+// The arguments that commands which use a tokenizer share.
 struct UseArgs {
-  std::string file;  // empty: the latest run's
+  std::string file;  // empty: the tokenizer of the latest run
   RunArgs run;
   std::vector<std::string> words;
   bool special = false, whole = false;
@@ -184,7 +184,7 @@ ExitCode decode(Context& context, const UseArgs& args) {
   const std::string ids = args.words.empty() ? read_all(context.in) : fmt::format("{}", fmt::join(args.words, " "));
   const std::string text = tokenizer.decode(parse_ids(ids));
   std::fwrite(text.data(), 1, text.size(), context.out);
-  // A line feed for people; a file gets the text's bytes and no other.
+  // People get a final line feed; a file gets exactly the text's bytes.
   if (!text.ends_with('\n') && ::isatty(::fileno(context.out))) fmt::print(context.out, "\n");
   return ExitCode::done;
 }
