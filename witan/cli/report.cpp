@@ -68,7 +68,7 @@ struct ReportArgs : RunArgs {
   bool json = false;
 };
 
-// Adds what the run's folder shows beside its metrics: the run's state and its checkpoints.
+// The figures for programs, with the run's state and checkpoints as its folder shows them.
 nlohmann::ordered_json report_json(const RunSummary& run, const Metrics& metrics) {
   nlohmann::ordered_json json{
       {"name", replace_invalid_utf8(run.name)},

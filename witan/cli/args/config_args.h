@@ -62,7 +62,7 @@ class ConfigArgs {
   std::map<std::string, int64_t> file_lines() const;
 
   std::string preset() const;  // the value of --preset; empty: none
-  std::string file() const;    // that of --config, where it was found (args/recipes.h)
+  std::string file() const;    // the file of --config, as it was found (args/recipes.h); empty: none
 
  private:
   Fields fields_;

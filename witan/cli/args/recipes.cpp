@@ -9,7 +9,7 @@
 #include "witan/base/files/file.h"
 #include "witan/base/text.h"
 
-// As in report/page/assets.cpp: the assembler takes the files in as they are.
+// The assembler embeds the files unchanged, as in report/page/assets.cpp.
 #define WITAN_EMBED(symbol, file)                                            \
   asm(".section .rodata\n" #symbol "_begin:\n.incbin \"" file "\"\n" #symbol \
       "_end:\n.byte 0\n.previous\n"                                          \
@@ -48,7 +48,7 @@ namespace {
 constexpr std::string_view kRecipes = "recipes/";
 constexpr uint64_t kMostBytes = 1 << 20;
 
-// " (did you mean mixtral-8x22b or mixtral-8x7b?)" of a name that some begin with; of others the nearest one.
+// " (did you mean mixtral-8x22b or mixtral-8x7b?)" if names begin with `name`, otherwise the nearest one.
 std::string preset_meant(std::string_view name, const std::vector<std::string>& names) {
   std::string lower(name), begin_so;
   std::ranges::transform(lower, lower.begin(),

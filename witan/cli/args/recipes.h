@@ -17,25 +17,24 @@ struct Recipe {
 
 std::span<const Recipe> recipes();
 
-// The text of the file or, for a path below recipes/ where there is no file, that of the recipe of this name. Throws
-// ConfigError, naming similar recipes, if there is neither; `flag`: what stands before the path on the command line,
-// "--config ".
+// The text of the file or, if there is no such file, of the embedded recipe with this name. Throws ConfigError, naming
+// similar recipes, if there is neither. `flag`: the flag before the path, for the message: "--config ".
 std::string read_recipe(const std::string& path, const std::string& flag);
 
-// "recipes/default.toml" and all others whose names end so (".toml"), sorted.
+// The names of all recipes that end in `ending` (".toml"), sorted: "recipes/default.toml" …
 std::vector<std::string> recipe_names(std::string_view ending);
 
 struct Preset {
   std::string_view name;  // "gpt2-124m"
-  std::string_view toml;  // which begins with a comment of one line: what the model is
+  std::string_view toml;  // its first line is a comment that says what the model is
 
-  std::string_view summary() const;  // that line
+  std::string_view summary() const;  // the text of that comment
 };
 
 std::span<const Preset> presets();
-// Throws ConfigError with a suggestion for a name that there is none of.
+// Throws ConfigError with a suggestion for an unknown name.
 const Preset& find_preset(std::string_view name);
-// All names with their summaries, a line each, for a command's help.
+// All presets with their summaries, one per line, for a command's help.
 std::string describe_presets();
 
 }  // namespace witan::cli

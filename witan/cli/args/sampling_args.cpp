@@ -105,7 +105,7 @@ int64_t context_of(const TrainedRun& run) {
   return std::max(run.config->data.seq_length, run.config->model.attention.max_position_embeddings);
 }
 
-// A model has never seen positions beyond the samples that it learned from.
+// The model has never seen positions beyond the length of its training samples.
 void warn_of_length(std::FILE* err, const TrainedRun& run, const std::string& what, int64_t tokens) {
   const int64_t trained = run.config->data.seq_length;
   if (tokens > trained)
