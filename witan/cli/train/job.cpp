@@ -21,7 +21,7 @@
 namespace witan::cli {
 namespace {
 
-// A process of several, but for the first, is heard only if it fails.
+// Discards the output of processes other than the first, which print only if they fail.
 class Silence {
  public:
   Silence() : nowhere_(std::fopen("/dev/null", "w")) { require<IoError>(nowhere_ != nullptr, "cannot open /dev/null"); }
@@ -38,7 +38,7 @@ class Silence {
   std::FILE* nowhere_;
 };
 
-// The affinity mask; all cores where the system does not say.
+// The affinity mask; all cores if the system does not report it.
 std::bitset<1024> own_cores() {
   std::bitset<1024> cores;
   cpu_set_t set;
@@ -47,7 +47,7 @@ std::bitset<1024> own_cores() {
   return cores;
 }
 
-// As words that a collective carries; hosts are known to all.
+// Packs measurements into the words of a collective. All processes know the hosts already.
 constexpr size_t kMaskWords = 1024 / 64, kWords = kMaskWords + 5;
 
 void pack(const ProcessCeilings& process, int64_t* words) {
@@ -83,7 +83,7 @@ ExitCode run_process(Context& context, const std::optional<Launch>& launch,
   try {
     return body(quiet);
   } catch (const ConfigError& error) {
-    const std::string what = error.what();  // which may say of itself whose it is
+    const std::string what = error.what();  // it may name its rank already
     throw ConfigError(what.starts_with("rank ") ? what
                                                 : cat("process ", launch->rank, " of ", launch->size, ": ", what));
   }
@@ -98,7 +98,7 @@ int64_t ranks_of_process(const RunConfig& given, const Launch& launch) {
   const int64_t here = std::max<int64_t>(ranks / launch.size, 1);
   Facts facts = facts_of_machine();
   facts.launched = {.ranks = launch.size * here, .ranks_per_process = here};
-  resolve(given, facts);  // refuses what is not valid
+  resolve(given, facts);  // throws if the configuration is invalid
   require_devices(given, here);
   return here;
 }
@@ -158,7 +158,7 @@ int64_t least_gpu_memory(ProcessWorld& world, const RunConfig& config) {
 JobCeilings sum_of_processes(const std::vector<ProcessCeilings>& processes) {
   struct Host {
     std::bitset<1024> cores;
-    bool limited = false;  // by a quota, which is that of all its processes
+    bool limited = false;  // by a quota, which all processes of the host share
     int most_cores = 0;
     double threads = 0, had = 0;
     kernels::DeviceCeilings sum;
@@ -177,7 +177,7 @@ JobCeilings sum_of_processes(const std::vector<ProcessCeilings>& processes) {
   JobCeilings job;
   for (const auto& [name, host] : hosts) {
     const double cores = host.limited ? host.most_cores : static_cast<double>(host.cores.count());
-    const double running = std::min(host.threads, cores);  // at once
+    const double running = std::min(host.threads, cores);  // threads that run at the same time
     job.ceilings.flops += host.sum.flops * running / host.threads;
     job.ceilings.bytes += host.sum.bytes * running / host.threads;
     job.busy |= host.had < kUndisturbed * running;
@@ -188,7 +188,7 @@ JobCeilings sum_of_processes(const std::vector<ProcessCeilings>& processes) {
 JobCeilings measure_job(ProcessWorld& world, int64_t ranks_per_process, int64_t threads_per_rank,
                         const std::function<kernels::DeviceCeilings(ThreadPool&)>& measure) {
   const int each = static_cast<int>(ranks_per_process);
-  std::vector<int> firsts;  // a rank of each process
+  std::vector<int> firsts;  // the first rank of each process
   for (int rank = 0; rank < world.size(); rank += each) firsts.push_back(rank);
   std::vector<ProcessCeilings> all;
   world.run([&](int rank) {

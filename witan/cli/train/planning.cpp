@@ -18,10 +18,10 @@ namespace {
 
 // Iterations of warm-up that a shortened run keeps: the first updates of Adam are too large without any.
 constexpr int64_t kLeastWarmup = 10;
-// Of a peak, for each byte that is copied in the same time, at most: one short measurement of copying says far too
-// little where other programs take the cores meanwhile. Idle processors are at 5 to 10.
+// Peak FLOPs per byte copied in the same time are at most this: a short measurement of copying is far too low if other
+// programs use the cores meanwhile. Idle processors have 5 to 10.
 constexpr double kFlopsOfAByte = 16;
-constexpr int64_t kContextBytes = int64_t{400} << 20;  // that asking a GPU takes of it
+constexpr int64_t kContextBytes = int64_t{400} << 20;  // memory that a GPU's context takes
 
 int64_t steps_left(const RunConfig& config, int64_t done) {
   return std::max<int64_t>(config.train.train_iters - done, 0);
@@ -59,7 +59,7 @@ std::optional<int64_t> prompt_tokens(const RunConfig& config, const Tokenizer* t
 
 int64_t usable_memory(const ResolvedConfig& config) {
   if (!config->parallel.on_gpu()) return static_cast<int64_t>(read_memory().usable());
-  // More ranks than GPUs are planned for such GPUs as are here.
+  // A run with more ranks than GPUs is planned for GPUs like those that are here.
   const int ranks = static_cast<int>(std::min<int64_t>(config->parallel.ranks, cuda::devices()));
   int64_t least = std::numeric_limits<int64_t>::max();
   for (int device = 0; device < ranks; ++device) least = std::min(least, usable_memory_of_gpu(device));
@@ -67,7 +67,7 @@ int64_t usable_memory(const ResolvedConfig& config) {
 }
 
 int64_t usable_memory_of_gpu(int device) {
-  return cuda::free_memory(device) + kContextBytes;  // what this process has of it already is in the reserve
+  return cuda::free_memory(device) + kContextBytes;  // the plan's reserve includes this process's context
 }
 
 std::optional<std::string> too_many_threads(const ParallelConfig& parallel, int cores) {
@@ -201,7 +201,7 @@ void note_speed(const ResolvedConfig& config, double gflops) {
 
 std::optional<Tokenizer> run_tokenizer(const RunConfig& config) {
   const fs::path folder = fs::path(config.train.runs_folder) / config.train.run, path = folder / "tokenizer.json";
-  // Without these it is what a start has left that did not come to its first step.
+  // Without these the tokenizer is left over from a start that failed before its first step.
   const bool begun = fs::exists(folder / "config.toml") || fs::exists(folder / "checkpoints");
   return begun && fs::exists(path) ? std::optional(Tokenizer::load(path)) : std::nullopt;
 }

@@ -1,4 +1,4 @@
-// What `plan` and `train` share: the plan of a configuration on this machine.
+// The plan of a configuration on this machine, and the time that its run will take, for `plan` and `train`.
 #pragma once
 
 #include <functional>
@@ -13,25 +13,25 @@
 
 namespace witan::cli {
 
-// The ceilings that this machine and this program were measured to have.
+// The file of ceilings measured with this machine and this build.
 CeilingsFile ceilings_file();
 
-// The plan of a configuration, for every rank. A tokenizer tells how long prompts of samples are.
+// The plan of a configuration, for every rank. The tokenizer, if there is one, measures the prompts of samples.
 Plan plan_of(const ResolvedConfig& config, const Tokenizer* tokenizer);
-// Of the longest prompt of a sample; nothing without a tokenizer.
+// Tokens of the longest prompt of a sample; nothing without a tokenizer.
 std::optional<int64_t> prompt_tokens(const RunConfig& config, const Tokenizer* tokenizer);
 
-// Bytes that a run so configured may use: of the host, or of the GPU that has the least; 0: unknown.
+// Bytes of memory that a run may use: the host's, or those of the GPU with the least; 0: unknown.
 int64_t usable_memory(const ResolvedConfig& config);
-// The same of one GPU, in which this process opens a context.
+// The same for one GPU, on which this process opens a context.
 int64_t usable_memory_of_gpu(int device);
 
-// What is to be said of a run whose threads are more than the cores of this process's machine; nothing where they are
-// not, or where ranks are more than cores, which is how layouts are tried out.
+// A warning if the run has more threads than there are cores. None if it has one thread per rank, since layouts are
+// tried out with more ranks than cores.
 std::optional<std::string> too_many_threads(const ParallelConfig& parallel, int cores);
 
-// How long the plan's run takes from step `done` on; measures the ceilings where none are kept.
-// Nothing for GPUs that are not here.
+// How long the plan's run takes from step `done` on. Measures the ceilings if none are stored. Nothing for GPUs that
+// are not here.
 std::optional<Timing> timing_of(const Plan& plan, const ResolvedConfig& config, int64_t done);
 
 // How long the plan's run takes on a cluster that need not be here. Throws ConfigError as Cluster::ceilings() does.
@@ -70,23 +70,22 @@ inline constexpr int64_t kFewestSteps = 100;
 std::optional<int64_t> steps_within(double seconds, const StepTime& step, const RunConfig& config,
                                     const KeepsKey& keeps);
 
-// What a step takes by what is known without measuring anything: kept ceilings, or the typical speeds of GPUs that are
-// here; and where that comes from. Nothing where there is neither.
+// The time of a step as predicted without measuring: from stored ceilings, or from typical speeds of the GPUs that are
+// here. Nothing without either.
 struct Prediction {
   double seconds = 0;
   std::string source;
 };
 std::optional<Prediction> known_prediction(const Plan& plan, const ResolvedConfig& config);
 
-// A run of this config, in one process or on GPUs, had a step of so many GFLOP/s: kept ceilings that are below it are
-// raised.
+// Reports the fastest step of a run, in one process or on GPUs: stored ceilings below it are raised.
 void note_speed(const ResolvedConfig& config, double gflops);
 
-// The tokenizer of a run that has begun to train; nothing where there is none yet.
+// The tokenizer of a run that has begun to train; nothing if there is none yet.
 std::optional<Tokenizer> run_tokenizer(const RunConfig& config);
 
-// Entries of the vocabulary before there is a tokenizer: that of the file that the config names, or as many as a
-// trained one has at most.
+// Entries of the vocabulary before the run has a tokenizer: those of the tokenizer that the configuration names, or the
+// most that a trained one has.
 int64_t expected_vocabulary(const DataConfig& config);
 
 }  // namespace witan::cli

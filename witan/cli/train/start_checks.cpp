@@ -43,7 +43,7 @@ std::string describe_tokenizer(const ResolvedConfig& config, const Tokenizer* to
              config->data.tokenizer.empty() ? "" : ", " + config->data.tokenizer);
 }
 
-// How often the run reads samples of which there are so many.
+// How many samples there are, and how many epochs the run reads.
 std::string describe_samples(const ResolvedConfig& config, const RunData& data) {
   const int64_t taken = config->batch_ramp().consumed_by(config->train.train_iters);
   const std::vector<SourceUse> uses = data.train->use_of(taken);
@@ -59,7 +59,7 @@ std::string describe_samples(const ResolvedConfig& config, const RunData& data) 
   return line;
 }
 
-// Megatron-Core's samples are found by index files, which opening them may write.
+// Opening Megatron-Core's samples may write index files, so only the files of the shards are checked.
 std::string describe_megatron_shards(const DataConfig& data) {
   int64_t found = 0;
   for (const std::string* paths : {&data.data_path, &data.train_data_path, &data.valid_data_path, &data.test_data_path})
@@ -75,7 +75,7 @@ std::string describe_megatron_shards(const DataConfig& data) {
              "; samples in Megatron-Core's order are counted by the run itself");
 }
 
-// Text that is yet to be tokenized: what its size tells, and what only its tokens would.
+// Checks text that has not been tokenized as far as its size and bytes allow, and reports what only its tokens show.
 void check_text(const DataConfig& data, const Tokenizer* tokenizer, FoundData& found) {
   const Sources sources = find_sources(data.data.empty() ? default_corpus() : paths_of({data.data}));
   std::string line = cat("text         ", counted(static_cast<int64_t>(sources.files.size()), "file"), ", ",
@@ -109,7 +109,7 @@ void check_validation_sets(const ResolvedConfig& config, const Tokenizer* tokeni
     found.lines.push_back(cat("validation   ", set.name, ": ", counted(set.samples->per_epoch(), "sample")));
 }
 
-// "remove --init-from", "remove init_from (base.toml:3)": by what the call says it.
+// "remove --init-from", or "remove init_from (base.toml:3)" if the key comes from a file.
 std::string without(const GivenConfig& given, const std::string& key) {
   const std::string place = given.place(key);
   return cat("remove ", place.starts_with("--") ? place : cat(key, " (", place, ")"));

@@ -1,5 +1,5 @@
-// What `witan train --dry-run` looks at before a run, without writing anything: where it would write, and what it would
-// read.
+// Checks of a run's folder, data and first weights before the run starts. None of them writes anything, so that
+// `witan train --dry-run` makes them too.
 #pragma once
 
 #include <cstdint>
@@ -14,38 +14,37 @@
 
 namespace witan::cli {
 
-// Throws IoError unless the folder, or the nearest that is there above it, may be written to; ConfigError where another
-// process trains the run in it.
+// Throws IoError unless the folder, or its nearest existing parent, is writable; ConfigError if another process trains
+// the run in it.
 void require_usable_folder(const fs::path& run_folder);
 
 struct FoundData {
   std::vector<std::string> lines;              // about tokenizer and data, each with its label
   std::shared_ptr<const Tokenizer> tokenizer;  // null: the run would train one
-  int64_t held_out = 0;  // samples of the validation split; the most that an evaluation takes where
-                         // that is not known before text is tokenized
+  int64_t held_out = 0;  // samples of the validation split, or the most that an evaluation takes if
+                         // text has not been tokenized
 };
 
 // What the run would train on. `keeps`: it resumes, with the tokenizer and the tokens in its folder. Opens tokenizer,
-// shards and validation sets; of text it checks that it is there and is text. Throws what preparing would throw for
-// what it finds: ConfigError, DataError, CorruptionError, IoError.
+// shards and validation sets, and checks that text exists and is text. Throws as preparing the data would: ConfigError,
+// DataError, CorruptionError, IoError.
 FoundData find_data(const ResolvedConfig& config, const fs::path& run_folder, bool keeps);
 
-// What a new run takes its first weights from: of init_from or upcycle.
+// The source of a new run's first weights: init_from or upcycle.
 struct FirstWeights {
-  std::string from;                   // a folder or file; empty: they are drawn
-  std::vector<std::string> warnings;  // damaged checkpoints that are passed over
+  std::string from;                   // a folder or file; empty: random weights
+  std::vector<std::string> warnings;  // about damaged checkpoints that were skipped
 };
-// Throws what taking them would; hashes of a checkpoint are compared as far as that is cheap. Where the tokenizer is
-// yet to be trained, the size of the vocabulary is not compared.
+// Throws as loading them would. Verifies a checkpoint's hashes if that is cheap. The size of the vocabulary is not
+// compared if the tokenizer has not been trained yet.
 FirstWeights check_first_weights(const ResolvedConfig& config);
 
-// Of a call that is taken as the run's: a run that has saved has its first weights behind it, and to ask for others
-// (init_from, upcycle) would change no more than what config.toml says of where they came from. A file that leaves them
-// out asks for nothing. Throws ConfigError.
+// Keeps the source of first weights (init_from, upcycle) of a run that has saved: it resumes from its own checkpoint,
+// so that naming another source would only falsify its config.toml. Throws ConfigError if the call names another one.
 void keep_first_weights(GivenConfig& given);
 
-// Of a call with --fresh: throws ConfigError where the first weights are to be those of the run that it archives, which
-// would have moved before they are read.
+// For a call with --fresh: throws ConfigError if the first weights are in the run that it archives, since they would
+// have moved before they are read.
 void require_other_source(const GivenConfig& given);
 
 }  // namespace witan::cli

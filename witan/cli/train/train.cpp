@@ -1,4 +1,4 @@
-// witan train: from text to a trained model, or from where a run stopped.
+// witan train: trains a model from text, or resumes a run.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -27,7 +27,8 @@ struct TrainCommandArgs {
   TrainOptions options;
 };
 
-// Embeddings are of the tokens that they were trained with: a new run that takes them makes no tokenizer of its own.
+// Embeddings belong to the tokens that they were trained with, so a new run that takes weights cannot train a tokenizer
+// of its own.
 void require_tokenizer(const RunConfig& config) {
   const TrainConfig& train = config.train;
   for (const auto& [key, source] : {std::pair("init_from", train.init_from), std::pair("upcycle", train.upcycle)})
@@ -36,7 +37,7 @@ void require_tokenizer(const RunConfig& config) {
                          "--tokenizer FILE");
 }
 
-// What this call says over the run on disk, if there is one. What makes a run the same run must not change.
+// The configuration of this call and the run on disk, if there is one. Keys that identify a run must not change.
 GivenConfig read_given(const Context& context, TrainCommandArgs& state) {
   GivenConfig given = state.config.read(context, state.options.fresh ? OtherRun::replace : OtherRun::keep);
   if (context.megatron) state.options.profiled = context.megatron->profiled;
@@ -66,7 +67,7 @@ ExitCode train_command(Context& context, TrainCommandArgs& state) {
   require<UsageError>(!launch || !state.options.dry_run,
                       "--dry-run looks at the files of one process: run it without the launcher");
   const bool leads = !launch || launch->rank == 0;
-  // Until there is something to save, and after it is saved.
+  // Signals end the process before training has started and after it has ended.
   const StopSignals signals(StopSignals::Answer::end, leads ? Voice::loud : Voice::silent);
   return run_process(context, launch, [&](Context& own) {
     GivenConfig given = read_given(own, state);
