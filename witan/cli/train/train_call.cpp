@@ -42,30 +42,30 @@
 namespace witan::cli {
 namespace {
 
-// Entries of the vocabulary, as far as they are known before text is read.
+// Entries of the vocabulary, as known before text is read.
 int64_t known_vocabulary(const RunConfig& given, bool fresh) {
   const auto tokenizer = fresh ? std::nullopt : run_tokenizer(given);
   return tokenizer ? tokenizer->vocab_size() : expected_vocabulary(given.data);
 }
 
-// What the evaluations until the checkpoint that the run would resume from have found.
+// The results of evaluations up to the checkpoint that the run resumes from.
 ValidationRecord validation_of(const RunStart& start) {
   return start.from ? ValidationRecord::from_json(start.from->scalars) : ValidationRecord();
 }
 
-// Whether early stopping, as it is asked for now, has ended the run at the checkpoint that it would resume from.
+// Whether early stopping, with the present patience, has ended the run at the checkpoint that it would resume from.
 bool has_stopped_early(const RunStart& start, const TrainConfig& train) {
   return validation_of(start).stops(train);
 }
 
-// Ranks that are to wait for a debugger must be there.
+// Refuses ranks of --debug-rank that do not exist.
 void check_debug_ranks(const std::vector<int>& debug_ranks, int64_t ranks) {
   for (const int rank : debug_ranks)
     require<ConfigError>(rank >= 0 && rank < ranks, "--debug-rank ", rank, ": this run has ",
                          ranks == 1 ? cat("one rank, 0") : cat(ranks, " ranks, 0 to ", ranks - 1));
 }
 
-// The steps to trace, of a run that has done so many; nothing where none are.
+// The steps of --trace-steps, for a run that has done `done` steps; nothing without the flag.
 std::optional<StepRange> steps_to_trace(const std::string& text, const ResolvedConfig& config, int64_t done) {
   if (text.empty()) return std::nullopt;
   const StepRange range = parse_step_range(text);
@@ -75,13 +75,13 @@ std::optional<StepRange> steps_to_trace(const std::string& text, const ResolvedC
   return range;
 }
 
-// The steps of `asked` that are left to a run which has done so many; nothing if none are.
+// The steps of `asked` that a run which has done `done` of `steps` steps will still do; nothing if there are none.
 std::optional<StepRange> steps_to_come(const std::optional<StepRange>& asked, int64_t done, int64_t steps) {
   if (!asked || asked->last <= done || asked->first > steps) return std::nullopt;
   return StepRange{std::max(asked->first, done + 1), std::min(asked->last, steps)};
 }
 
-// What all processes of a job must have been told alike, whatever their hosts fill in.
+// The settings that all processes of a job must have been given alike. Values that each host fills in do not count.
 Settings settings_of_call(const RunConfig& given, const TrainOptions& options) {
   Settings settings = settings_of(given);
   settings.emplace_back("fresh", options.fresh ? "true" : "false");
@@ -92,14 +92,14 @@ Settings settings_of_call(const RunConfig& given, const TrainOptions& options) {
   return settings;
 }
 
-// How many multiply-adds the processes of a job do in a second: collective.
+// The multiply-adds per second of all processes of a job. Collective.
 JobCeilings measure_together(ProcessWorld& world, const ResolvedConfig& config) {
   return measure_job(world, config->parallel.ranks_per_process, config->parallel.threads, [](ThreadPool& pool) {
     return kernels::DeviceCeilings{.flops = 1e9 * kernels::measure_fma_gflops(pool)};
   });
 }
 
-// What the plan promises the process of rank 0.
+// What the plan promises for the process of rank 0.
 RunPlan promise(const ResolvedConfig& config, const Plan& plan, const Timing& timing) {
   RunPlan promised = run_plan(plan);
   promised.step_seconds = timing.step.seconds;
@@ -110,7 +110,7 @@ RunPlan promise(const ResolvedConfig& config, const Plan& plan, const Timing& ti
 }
 
 RunEvent run_event(const ResolvedConfig& config, const Plan& plan, const RunPlan& promised) {
-  RunConfig copy = config;  // whose fields can be listed
+  RunConfig copy = config;  // fields() needs one that can be changed
   const std::string toml = write_toml(copy.fields());
   RunEvent event;
   event.name = config->train.run;
@@ -126,12 +126,10 @@ RunEvent run_event(const ResolvedConfig& config, const Plan& plan, const RunPlan
   return event;
 }
 
-// One call of `witan train`, in the only process or in one of several: what is given and what is known are resolved
-// into a configuration, this is planned, and the plan is run.
+// One call of `witan train`, in a single process or in one of several.
 class TrainCall {
  public:
-  // `launch`: which process of a job this one is; nothing: the only one. `loud`: where a process that is otherwise
-  // silent is heard.
+  // As run_training().
   TrainCall(Context& context, const TrainOptions& options, const GivenConfig& given,
             const std::optional<Launch>& launch, std::FILE* loud)
       : context_(context), options_(options), given_(given), launch_(launch), loud_(loud) {}
@@ -139,39 +137,39 @@ class TrainCall {
   ExitCode run();
 
  private:
-  // Says it, and keeps it for train.log, which is not open yet. With "warning: " before it, or not.
+  // Prints the line, and keeps it for train.log, which is not open yet. "warning: " may precede it.
   void warn(const std::string& line, Progress& progress);
   bool leads() const { return !launch_ || launch_->rank == 0; }
   ProcessWorld* world() { return world_ ? &*world_ : nullptr; }
-  // Of a process among several: meets the others, unless it refuses for itself what it was asked for.
+  // Meets the other processes of the job. Each refuses an invalid call by itself, before it meets the others.
   void meet();
-  // What is known before text is read. `scheduling`: the configuration of the checkpoint whose schedule is kept.
+  // The facts that are known before text is read. `scheduling`: the configuration of the checkpoint whose schedule is
+  // kept.
   Facts gather_facts(const RunConfig& given, const std::optional<RunConfig>& scheduling);
-  // Refuses --max-minutes where it cannot decide how long the run is.
+  // Refuses --max-minutes if something else decides the length of the run.
   void check_time_limit() const;
   bool begins_anew() const { return !given_.saved || options_.fresh; }
-  // A new run that would take longer than --max-minutes gets fewer steps, which is said.
+  // Gives a new run that would take longer than --max-minutes fewer steps, and says so.
   RunConfig within_time_limit(RunConfig given, const ResolvedConfig& expected, Progress& progress);
-  // Refuses what this machine, or these processes, cannot run.
+  // Throws if this machine, or these processes, cannot run the configuration.
   void check(const ResolvedConfig& config);
-  // What those of a new run are taken from; refuses what cannot be taken.
+  // Prints the source of a new run's first weights. Throws if they cannot be loaded.
   void tell_first_weights(const ResolvedConfig& config, Progress& progress);
-  // The checks of a start before text is read, which may take long: the same, in the same order, of a dry run. `done`:
-  // the step that the run begins from, of another run's checkpoint if it `branches`. False if nothing is left to train,
-  // which it says.
+  // The checks of a start before text is read, which may take long; a dry run makes them too. `done`: the step that the
+  // run starts from, in another run's checkpoint if it `branches`. Prints the run's state and returns false if nothing
+  // is left to train.
   bool check_start(const ResolvedConfig& expected, int64_t done, bool branches, Progress& progress);
-  // A dry run: prints what the run would do, and throws what would end it.
+  // A dry run: prints what the run would do, and throws the error that would end it.
   ExitCode try_out(const ResolvedConfig& expected, Facts facts, const RunConfig& given, Progress& progress);
   void announce_dry_run(const ResolvedConfig& config, int64_t done, bool branches, Progress& progress) const;
-  // All that is on the disk before a run begins. Returns the step that it begins from; nothing when all are done.
+  // Prepares the run's folder and data. Returns the step that the run starts from; nothing if all steps are done.
   std::optional<int64_t> prepare_together(const ResolvedConfig& expected, Progress& progress);
-  std::optional<int64_t> prepare(const ResolvedConfig& expected, Progress& progress);  // of rank 0
-  void join(const ResolvedConfig& expected, int64_t step);                             // of others, when it is done
-  // Records that the run is finished, where the process that did its last step was killed before it could.
+  std::optional<int64_t> prepare(const ResolvedConfig& expected, Progress& progress);  // on rank 0
+  void join(const ResolvedConfig& expected, int64_t step);                             // on other ranks, afterwards
+  // Records that the run is finished, in case the process that did its last step was killed before it could.
   void complete_run(const TrainConfig& train, int64_t done, Progress& progress) const;
   void say_done(const ResolvedConfig& config, int64_t done, Progress& progress) const;
-  // A run that cannot fit must not be found out by the kernel's killer; checkpoints that there is no room for are no
-  // less the end of a run.
+  // Throws if memory, or the disk for checkpoints, is too small, rather than let the run be killed later.
   void require_room(const ResolvedConfig& config, const Plan& plan, const DiskState& disk, Progress& progress);
   // The checkpoints of the run's folder, if there is one.
   DiskState disk_state(int64_t done) const;
@@ -187,10 +185,10 @@ class TrainCall {
   const GivenConfig& given_;
   const std::optional<Launch> launch_;
   std::FILE* const loud_;
-  std::optional<ProcessWorld> world_;  // before all that uses it
-  std::optional<int64_t> gpu_memory_;  // of the process with least, where there are several
+  std::optional<ProcessWorld> world_;  // declared before the members that use it
+  std::optional<int64_t> gpu_memory_;  // usable bytes of the process with the least, in a job of several
   std::optional<Speeds> speeds_;       // measured once, so that all predictions of a call agree
-  std::vector<std::string> told_;      // warnings until now
+  std::vector<std::string> told_;      // warnings so far, for train.log
   std::optional<RunFolder> folder_;
   std::optional<RunStart> start_;
   std::optional<RunData> data_;
@@ -215,7 +213,7 @@ ExitCode TrainCall::run() {
   RunConfig given = options_.fresh ? given_.config : with_load_options(given_.config, scheduling, notes);
   for (const std::string& note : notes) warn(note, progress);
   Facts facts = gather_facts(given, scheduling);
-  ResolvedConfig expected = resolve(given, facts);  // but for the vocabulary of a tokenizer that is yet to train
+  ResolvedConfig expected = resolve(given, facts);  // final, except for the vocabulary of an untrained tokenizer
   check(expected);
   if (world_) {
     const cuda::PeerIslands peers = peers_of_job(*world_, expected);
@@ -233,7 +231,7 @@ ExitCode TrainCall::run() {
 }
 
 void TrainCall::warn(const std::string& line, Progress& progress) {
-  constexpr std::string_view kWarning = "warning: ";  // train.log says that of each line by itself
+  constexpr std::string_view kWarning = "warning: ";  // train.log adds it to each line
   progress.note(line);
   told_.push_back(line.starts_with(kWarning) ? line.substr(kWarning.size()) : line);
 }
@@ -297,7 +295,7 @@ void TrainCall::tell_first_weights(const ResolvedConfig& config, Progress& progr
 
 std::optional<int64_t> TrainCall::prepare_together(const ResolvedConfig& expected, Progress& progress) {
   if (!world_) return prepare(expected, progress);
-  // Rank 0 changes nothing before all have read what is there.
+  // Rank 0 changes nothing on disk before all processes have read their configuration.
   const std::string told = world_->first([&] {
     const auto done = prepare(expected, progress);
     return done ? std::to_string(*done) : "";
@@ -388,7 +386,7 @@ void TrainCall::join(const ResolvedConfig& expected, int64_t step) {
   folder_.emplace(expected->train.runs_folder, expected->train.run, RunFolder::Access::share);
   start_.emplace(RunStart{*folder_, {}, {}, {}});
   const fs::path own = folder_->checkpoints() / step_folder_name(step);
-  std::vector<std::string> warned;  // by rank 0
+  std::vector<std::string> warned;  // rank 0 has printed them
   if (step > 0 && (!expected->train.branches() || fs::exists(own)))
     start_->from = open_checkpoint(own);
   else if (step > 0)
@@ -398,11 +396,11 @@ void TrainCall::join(const ResolvedConfig& expected, int64_t step) {
 
 void TrainCall::complete_run(const TrainConfig& train, int64_t done, Progress& progress) const {
   const bool all = done >= (given_.saved ? given_.saved->train.train_iters : train.train_iters);
-  if (!all && !has_stopped_early(*start_, train)) return;  // this call asks for fewer steps than the run was to do
+  if (!all && !has_stopped_early(*start_, train)) return;  // only this call asks for fewer steps
   if (!complete_records(*folder_, done, all ? RunEnd::finished : RunEnd::stopped_early)) return;
   try {
     write_report(folder_->path());
-  } catch (const Error& error) {  // of a folder that takes no page, perhaps
+  } catch (const Error& error) {  // the folder may not be writable
     progress.note(cat("warning: there is no report: ", error.what()));
   }
 }
@@ -434,13 +432,13 @@ RunAids TrainCall::aids(const ResolvedConfig& config, int64_t done) const {
   return {options_.debug_ranks, loud_, traced};
 }
 
-// A call that resumes a run without naming a preset or file leaves what the run was started with.
+// A call that resumes a run without naming a preset or file keeps the origin that the run was started with.
 std::string TrainCall::origin_of_run() const {
   const std::string said = origin_line(given_.preset, given_.file);
   return said.empty() && given_.saved ? origin_line_of(folder_->config()) : said;
 }
 
-// The report is there while the run goes on, and behind a run that fails, whose error it tells.
+// Keeps the report up to date while the run trains, and writes it once more if the run fails, with its error.
 RunResult TrainCall::train_with_report(const ResolvedConfig& config, const Plan& plan, const RunPlan& promised,
                                        Progress& progress) {
   std::optional<LiveReport> report;
@@ -454,7 +452,7 @@ RunResult TrainCall::train_with_report(const ResolvedConfig& config, const Plan&
   }
 }
 
-// The run's own error is told in any case.
+// An error of the report must not replace the run's own.
 void TrainCall::report_failure() const {
   try {
     write_report(folder_->path());
