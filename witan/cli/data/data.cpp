@@ -1,4 +1,4 @@
-// witan data: text to token shards, and a look into shards.
+// witan data: turns text into token shards, and inspects shards.
 #include <fmt/format.h>
 
 #include "witan/base/text.h"
@@ -23,10 +23,10 @@ struct DataArgs {
   std::string output, tokenizer, inspect;
   BpeTrainerConfig bpe;
   PrepareOptions prepare;
-  RunConfig chat;  // of which data.sft and the keys beside it count
+  RunConfig chat;  // only data.sft and the keys of conversations are used
 };
 
-// Beside shards PREFIX.bin and PREFIX.idx: the tokenizer that was trained for them.
+// The path of a tokenizer that was trained for shards PREFIX.bin and PREFIX.idx.
 fs::path own_tokenizer(const std::string& prefix) {
   return prefix + ".tokenizer.json";
 }
@@ -59,7 +59,7 @@ void print_statistics(std::FILE* out, const PreparedDataset& data, const TextEnc
     fmt::print(out, "invalid UTF-8 {} replaced by U+FFFD\n", counted(corpus.replaced, "sequence"));
 }
 
-// PREFIX of PREFIX, PREFIX.bin or PREFIX.idx. Throws UsageError for what is no prefix.
+// Returns PREFIX for PREFIX, PREFIX.bin or PREFIX.idx. Throws UsageError if the result is not a prefix of files.
 std::string prefix_of_output(const DataArgs& args) {
   require<UsageError>(!args.output.empty(),
                       "witan data: give the prefix of the token shards to write: --output PREFIX");
@@ -97,7 +97,7 @@ ExitCode prepare(Context& context, DataArgs args) {
   RunConfig chat = args.chat;
   chat.data.tokenizer = args.tokenizer;
   options.corpus.conversations = find_conversation_format(chat, *tokenizer);
-  options.split = split_options(DataConfig());  // what `witan train --data-path` will hold out
+  options.split = split_options(DataConfig());  // the split of `witan train --data-path`
   options.threads = usable_cores();
   options.replacing = [&](const auto& changes) { progress.note(describe_replacing(args.output, changes)); };
   options.dropping = [&] { progress.note(describe_dropping(args.output)); };
@@ -111,7 +111,7 @@ ExitCode prepare(Context& context, DataArgs args) {
   std::string sft = args.chat.data.sft ? " --sft" : "";
   if (const std::string& chat_template = args.chat.data.chat_template; !chat_template.empty())
     sft += " --chat-template " + shell_word(chat_template);
-  if (args.chat.data.content_special_tokens) sft += " --content-special-tokens true";  // for chats with the run
+  if (args.chat.data.content_special_tokens) sft += " --content-special-tokens true";  // the run's chats need it too
   fmt::print(context.err, "to train on it: {} train --data-path {} --tokenizer {}{}\n", context.program,
              shell_word(args.output), shell_word(with), sft);
   return ExitCode::done;

@@ -1,4 +1,4 @@
-// witan data dedup: a corpus without its duplicates.
+// witan data dedup: removes duplicates from a corpus.
 #include "witan/data/dedup/dedup.h"
 
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ struct DedupArgs {
   DedupOptions options;
 };
 
-// The folder of a file that is to be written, as a path that can be opened.
+// The folder of an output file, as a path that can be opened.
 fs::path folder_of(const fs::path& file) {
   return file.has_parent_path() ? file.parent_path() : fs::path(".");
 }
@@ -123,7 +123,7 @@ nlohmann::ordered_json counts_of(const DedupResult& result) {
           {"spilled_bytes", result.spilled}};
 }
 
-// Of what counts_of() has made, in a record of an earlier call.
+// Reads the counts that counts_of() wrote, from an earlier call's record.
 DedupResult result_of(const nlohmann::json& counts) {
   DedupResult result;
   counts.at("documents").get_to(result.corpus.documents);
@@ -151,7 +151,7 @@ void print_dedup_json(std::FILE* out, const DedupResult& result, const DedupOpti
   fmt::print(out, "{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
-// Everything that the result depends on.
+// Identifies the call: everything that the result depends on.
 nlohmann::json dedup_key(const std::vector<Source>& sources, const DedupOptions& options, const DedupArgs& args) {
   const DuplicateOptions& duplicates = options.duplicates;
   nlohmann::json key = {
@@ -165,7 +165,7 @@ nlohmann::json dedup_key(const std::vector<Source>& sources, const DedupOptions&
   return key;
 }
 
-// One line of progress for each reading of the sources.
+// Prints one line of progress for each pass over the sources.
 class DedupPhases {
  public:
   explicit DedupPhases(Progress& progress) : progress_(progress) {}
@@ -201,7 +201,8 @@ MadeDedup make_dedup(const std::vector<Source>& sources, const DedupOptions& opt
   })};
 }
 
-// Nothing is done twice, and no file overwritten that is not its own.
+// Removes the duplicates, unless an earlier call has done the same work: then returns its result. Throws if an output
+// would overwrite a file of other content.
 MadeDedup find_or_make(const std::vector<Source>& sources, const DedupOptions& options, const DedupArgs& args,
                        Progress& progress) {
   const fs::path& output = options.kept.empty() ? options.removed : options.kept;
@@ -222,7 +223,7 @@ MadeDedup find_or_make(const std::vector<Source>& sources, const DedupOptions& o
     return made;
   } catch (const DataError&) {
     const bool listed = !beside.empty() && fs::exists(beside.front());
-    if (listed) record.write(nullptr, nullptr, {}, beside);  // unusable rows, which the message names
+    if (listed) record.write(nullptr, nullptr, {}, beside);  // keeps the list of unusable rows, which the message names
     throw;
   } catch (...) {
     for (const fs::path& list : beside) fs::remove(list);

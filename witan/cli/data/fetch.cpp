@@ -20,14 +20,14 @@ struct FetchArgs {
   bool model = false, list = false;
 };
 
-// The folder that it goes to where none is given.
+// The default output folder.
 fs::path usual_folder(const FetchArgs& args, const fetch::Repository& repository) {
   if (!args.preset.empty()) return fs::path("data") / args.preset;
   const std::string name = repository.name.substr(repository.name.rfind('/') + 1);
   return fs::path(repository.kind == fetch::RepositoryKind::model ? "models" : "data") / name;
 }
 
-// Throws UsageError for flags of which one says otherwise than another.
+// Throws UsageError for flags that contradict each other.
 void check_fetch_flags(const FetchArgs& args) {
   const auto refuse = [](bool both, const auto&... why) { require<UsageError>(!both, "witan data fetch: ", why...); };
   refuse(args.name.empty() && args.preset.empty(), "give the name of a dataset, as OWNER/NAME, or --preset NAME");
@@ -52,7 +52,7 @@ void check_against_preset(const FetchArgs& args, const fetch::FetchPreset& prese
                       by_name, " --include PATTERN`");
 }
 
-// The names of old repositories without an owner are not asked for: the hub answers them with another address.
+// Refuses names without an owner, which old repositories have: the hub redirects them to another address.
 void check_owner(const fetch::Repository& repository) {
   std::vector<std::string> presets;
   for (const fetch::FetchPreset& preset : fetch::fetch_presets()) presets.push_back(preset.name);

@@ -1,4 +1,4 @@
-// witan data prepare: the shards of Megatron-LM's preprocess_data.py, under its names.
+// witan data prepare: writes the shards that Megatron-LM's preprocess_data.py writes, with its flags.
 #include "witan/data/prepare/prepare.h"
 
 #include <fmt/format.h>
@@ -23,8 +23,8 @@
 namespace witan::cli {
 namespace {
 
-// On a terminal one line that is redrawn. Elsewhere a line after the first seconds and then every ten, or one for every
-// `log_interval` documents.
+// Prints the progress of tokenization: MB/s, tokens/s and time left. On a terminal it redraws one line; elsewhere it
+// prints a line after two seconds and then every ten, or one for every `log_interval` documents.
 class PrepareReport {
  public:
   // `log_interval`: 0 for lines by time.
@@ -41,7 +41,7 @@ class PrepareReport {
   int64_t log_interval_;
   RateEstimator source_, text_, tokens_;
   bool begun_ = false;
-  double said_at_;  // when the last line was printed, or this began
+  double said_at_;  // seconds; when the last line was printed, or this object was made
   double quiet_seconds_ = 2;
   int64_t said_documents_ = 0;
 };
@@ -52,7 +52,7 @@ PrepareReport::PrepareReport(Progress& progress, std::string label, int64_t log_
 void PrepareReport::update(const PrepareProgress& at) {
   const double now = progress_.now();
   if (at.text_bytes > 0 || !begun_) {
-    // Rates count from where this call began, not from what an earlier one had done.
+    // Rates start at this call, without the work of an earlier one.
     if (!begun_) {
       source_.update(now, 0);
       text_.update(now, 0);
@@ -94,7 +94,7 @@ std::string PrepareReport::line(const PrepareProgress& at) const {
   return text;
 }
 
-// Flags of preprocess_data.py that are refused, each with its reason and the way out.
+// Flags of preprocess_data.py that are refused, with the reason and an alternative.
 struct RefusedFlag {
   const char *name, *reason;
 };
@@ -134,7 +134,7 @@ struct MegatronPrepareArgs {
   int workers = 0, partitions = 1;
   int64_t log_interval = 0;
   bool keep_sequential = false, include_special = false;
-  std::vector<Option> of_types;  // flags that go with --tokenizer-type
+  std::vector<Option> of_types;  // flags that need --tokenizer-type
   std::array<std::vector<std::string>, kRefusedFlags.size()> refused;
   std::vector<Option> refused_options;
 };
@@ -154,7 +154,7 @@ void check_tokenizer(const MegatronPrepareArgs& args) {
                       "leave it out");
 }
 
-// Each key of --json-keys, whether blanks or commas stand between them.
+// The keys of --json-keys, separated by spaces or commas.
 std::vector<std::string> keys_of(const std::vector<std::string>& words) {
   std::vector<std::string> keys;
   for (const std::string& word : words)
@@ -195,7 +195,7 @@ void check(const MegatronPrepareArgs& args) {
   check_keys(args.json_keys);
 }
 
-// PREFIX_key_document, as Megatron-LM names what it writes.
+// PREFIX_key_document: Megatron-LM's name for the shards of a key.
 std::string prefix_of(const std::string& output_prefix, const std::string& key) {
   return cat(output_prefix, "_", key, "_document");
 }
@@ -214,18 +214,18 @@ void print_prepared(std::FILE* out, const PreparedDataset& data, const TextEncod
                data.prefix.string());
 }
 
-// How the text of a key is read: from rows that have all keys.
+// Options for reading the text of a key, from rows that have all keys.
 CorpusOptions corpus_of_key(const MegatronPrepareArgs& args, const std::string& key) {
   CorpusOptions corpus = args.prepare.corpus;
   corpus.json_key = key;
   corpus.key_option = "--json-keys";
   for (const std::string& other : args.json_keys)
     if (other != key) corpus.other_keys.push_back(other);
-  corpus.visit_empty = true;  // an empty document has its number, too
+  corpus.visit_empty = true;  // empty documents are numbered too
   return corpus;
 }
 
-// What can be known to fail, before hours of work.
+// Throws before hours of work for sources that would fail.
 void check_sources(const MegatronPrepareArgs& args, const std::vector<Source>& sources) {
   for (const Source& source : sources)
     require<DataError>(args.json_keys.size() == 1 || source.kind != SourceKind::text, source.path.string(),
@@ -332,7 +332,7 @@ void add_work(CLI::App& command, MegatronPrepareArgs& args) {
       .group(group);
 }
 
-// Known to the parser, so that their refusal has a reason.
+// Declares refused flags, so that their refusal names a reason.
 void add_refused(CLI::App& command, MegatronPrepareArgs& args) {
   for (size_t i = 0; i < kRefusedFlags.size(); ++i)
     args.refused_options.push_back(

@@ -18,7 +18,7 @@ const char* const kInputsHelp =
 namespace {
 
 constexpr uint64_t kLeastMemory = 1'000'000;  // bytes
-// Numbers beyond 64 bits are read as the largest one, and so that must be none.
+// Numbers beyond 64 bits are parsed as the largest one, which is therefore not accepted.
 constexpr int64_t kMostSeed = 1'000'000'000'000'000'000;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// witan data split: rows of a corpus distributed to several files.
+// witan data split: distributes the rows of a corpus over several files.
 #include <cmath>
 #include <cstdlib>
 
@@ -30,7 +30,7 @@ std::vector<double> parse_fractions(const std::string& text) {
   }
   double sum = 0;
   for (const double fraction : fractions) sum += fraction;
-  constexpr double kRounding = 1e-6;  // of shares that are written with a few digits
+  constexpr double kRounding = 1e-6;  // tolerance for shares written with a few digits
   require<UsageError>(fractions.empty() || std::abs(sum - 1) <= kRounding, "--fractions ", clipped(text),
                       ": the shares sum to ", sum, ", not to 1; to leave rows out, name a part for them, too");
   return fractions;

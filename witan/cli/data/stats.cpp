@@ -1,4 +1,4 @@
-// witan data stats: what is in a corpus or in token shards.
+// witan data stats: counts documents, lengths, scripts and duplicates of a corpus or of token shards.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ void print_lengths(std::FILE* out, const char* name, const LengthHistogram& leng
              lengths.quantile(0.99), lengths.most());
 }
 
-// The lengths that count most for a run: in tokens, or else in bytes.
+// The lengths of documents in tokens, if they are known, otherwise in bytes.
 void print_bars(std::FILE* out, const DatasetStatistics& found) {
   const LengthHistogram& lengths = found.has_tokens ? found.tokens : found.bytes;
   constexpr int kWidest = 50;
@@ -129,7 +129,7 @@ OutputFile page_of(const StatsArgs& args) {
           [](std::string_view bytes) { return bytes.find(kStatsTitle) != std::string_view::npos; }};
 }
 
-// Whatever can be found out is found before hours of counting.
+// Throws before hours of counting for arguments that would fail.
 void check_report(const StatsArgs& args) {
   if (args.report.empty()) return;
   const OutputFile page = page_of(args);

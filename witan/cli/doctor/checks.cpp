@@ -23,7 +23,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// A file without a name, or with one that is removed at once: nothing stays behind, however the process ends.
+// A file without a name, or whose name is removed at once, so that nothing is left behind however the process ends.
 class ScratchFile {
  public:
   explicit ScratchFile(const fs::path& folder) : folder_(folder) {
@@ -61,7 +61,7 @@ Tensor upload(Stream& stream, const std::vector<T>& values) {
   return tensor;
 }
 
-// What this rank receives. `splits` are the rows it has for each rank.
+// Exchanges rows and returns those that this rank receives. `splits`: the number of rows for each rank.
 std::vector<int32_t> exchange(Group& group, const std::vector<int32_t>& rows, const std::vector<int64_t>& splits) {
   ThreadPool pool(1);
   Stream stream({Device::Kind::cpu}, Arena::reserve(1 << 20), pool);

@@ -15,8 +15,8 @@ namespace witan::cli {
 
 struct DiskSpeed {
   uint64_t free = 0;             // bytes
-  double fsync_s = 0;            // median of a few: one small write made durable
-  double write_bytes_per_s = 0;  // of one larger file, made durable
+  double fsync_s = 0;            // seconds to make one small write durable; median of a few
+  double write_bytes_per_s = 0;  // for one larger file, made durable
 };
 
 // Writes about 64 MiB into a temporary file in `folder` (less on a nearly full disk) and removes it. Throws IoError, or
@@ -35,22 +35,25 @@ ExchangeCheck check_exchange();
 
 struct PackageSet {
   std::string purpose;               // "make test"
-  std::vector<std::string> missing;  // names
+  std::vector<std::string> missing;  // names of Debian packages
 };
 
-// Reads dpkg's records below `root`. Empty without dpkg.
+// The packages of scripts/setup.sh by purpose, beyond those that built this program, and which of them are missing by
+// dpkg's records below `root`. Empty without dpkg.
 std::vector<PackageSet> read_packages(const fs::path& root = "/");
 
-// Prints a page, or JSON. Returns ExitCode::device if no GPU is usable: the page shows the reason.
+// witan doctor --gpu: lists and measures the GPUs, as a page or JSON. Returns ExitCode::device if no GPU is usable; the
+// page says why.
 ExitCode doctor_gpu(const Context& context, bool json);
 
 struct SpeedsForPlans {
-  std::vector<Ceilings> ceilings;  // of 1, 2, 4, … ranks, in bfloat16
-  double seconds = 0;              // that measuring took
-  std::string kept_in;             // the file that `plan` and `train` read them from; empty: none is writable
+  std::vector<Ceilings> ceilings;  // for 1, 2, 4, … ranks, in bfloat16
+  double seconds = 0;              // duration of the measurements
+  std::string kept_in;             // the file in which `plan` and `train` find them; empty: none is writable
 };
 
-// Of so many GPUs, at least one. Takes some 10 s. Throws DeviceError, OutOfMemoryError, CommError.
+// Measures calls on the first GPU, and exchanges between `devices` GPUs (at least one). Takes some 10 s. Throws
+// DeviceError, OutOfMemoryError, CommError.
 SpeedsForPlans measure_for_plans(int devices);
 
 }  // namespace witan::cli

@@ -26,14 +26,14 @@
 namespace witan::cli {
 namespace {
 
-// As in JSON: line breaks and quotes escaped.
+// Quotes the text as in JSON, with line breaks and quotes escaped.
 std::string quoted(const Tokenizer& tokenizer, int32_t id) {
   return nlohmann::json(replace_invalid_utf8(tokenizer.token_bytes(id))).dump();
 }
 
-// One line: {"prompt", "text", "tokens", "logprobs", "top_logprobs", "finish_reason"}. The text is that behind the
-// prompt; the tokens are all that were generated, those of a stop string among them. Log probabilities are there if
-// they were asked for: of each token, and [[token, log probability], …] of the likeliest.
+// One line of JSON: {"prompt", "text", "tokens", "logprobs", "top_logprobs", "finish_reason"}. "text" follows the
+// prompt; "tokens" are all generated tokens, including those of a stop string. Log probabilities are present if they
+// were asked for: those of the tokens, and [[token, log probability], …] of the most likely ones.
 std::string generation_json(const std::string& prompt, const std::string& text, const Generation& generation,
                             bool stopped) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
@@ -58,7 +58,7 @@ std::string generation_json(const std::string& prompt, const std::string& text, 
   return json.dump();
 }
 
-// A line for each token: its log probability, the token, and the likeliest in its place.
+// A line for each token: its log probability, the token, and the most likely tokens in its place.
 std::string logprob_table(const Tokenizer& tokenizer, const std::vector<GeneratedToken>& tokens) {
   std::string table;
   for (const GeneratedToken& token : tokens) {
@@ -83,8 +83,8 @@ void add_prompt_args(CLI::App& command, PromptArgs& args) {
       .type_name("FILE");
 }
 
-// At least one; without any in `args`, the empty one. A file has a prompt in each line that is not empty; one that is
-// called .jsonl has JSON strings, or objects with a "prompt". Throws IoError, DataError, CorruptionError naming the
+// The prompts, at least one: the empty prompt if `args` has none. A file has a prompt in each line that is not empty; a
+// .jsonl file has JSON strings, or objects with a "prompt". Throws IoError, and DataError or CorruptionError naming the
 // line.
 std::vector<std::string> read_prompts(const PromptArgs& args, std::FILE* in) {
   std::vector<std::string> prompts = args.texts;
@@ -98,7 +98,7 @@ std::vector<std::string> read_prompts(const PromptArgs& args, std::FILE* in) {
   return prompts;
 }
 
-// An empty prompt is the end of a text: what follows it is the beginning of another. Throws UsageError where the
+// An empty prompt is encoded as the end-of-text token, after which a new text begins. Throws UsageError if the
 // tokenizer has no such token.
 std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string& prompt) {
   auto tokens = tokenizer.encode_prompt(prompt);
@@ -114,19 +114,18 @@ struct GenerateArgs {
   PromptArgs prompts;
   SamplingArgs sampling;
   std::string record_routes;  // a folder; empty: none
-  int64_t logprobs = -1;      // -1: none; else the likeliest tokens beside each
+  int64_t logprobs = -1;      // most likely tokens to print with each token; -1: no log probabilities
   bool json = false, verbose = false;
 };
 
-// Who records routes reads them after each layer.
+// Routes are read after each layer, so steps that record them cannot be CUDA graphs.
 GenerationMode mode_of(const GenerateArgs& args, const TrainedRun& run) {
   GenerationMode mode = generation_mode(args.run, run);
   mode.recorded = mode.recorded && args.record_routes.empty();
   return mode;
 }
 
-// The last token generated has been sampled, but not been read by the model: it has no route, unless an end of text
-// came after it.
+// The model has not read the last generated token, which therefore has no route, unless an end of text followed it.
 void write_generation(RouteLog& routes, const GenerateArgs& args, std::vector<int32_t> tokens,
                       const std::vector<GeneratedToken>& generated) {
   for (const GeneratedToken& token : generated) tokens.push_back(token.token);
@@ -144,7 +143,7 @@ std::vector<GenerationRequest> make_requests(std::FILE* err, const GenerateArgs&
   return requests;
 }
 
-// The texts in the order of their prompts; the first as it comes, where no more than that is printed of it.
+// Prints the texts in the order of their prompts; the first one token by token, unless JSON is printed.
 class Texts {
  public:
   Texts(Context& context, const GenerateArgs& args, const TrainedRun& run, const std::vector<std::string>& prompts)
@@ -153,7 +152,7 @@ class Texts {
     if (!args_.json) print(prompts_[0]);
   }
 
-  // Whether the text goes on.
+  // Adds a token. Returns whether the text continues.
   bool push(size_t index, const GeneratedToken& token) {
     add(index, streams_[index].push(token.token));
     return !streams_[index].stopped();
@@ -190,7 +189,7 @@ class Texts {
   std::vector<TextStream> streams_;
 };
 
-// Returns the number of tokens.
+// Generates and prints the texts. Returns the number of tokens.
 int64_t write_texts(Context& context, const GenerateArgs& args, const TrainedRun& run, TrainedModel& model,
                     const std::vector<std::string>& prompts, const std::vector<GenerationRequest>& requests) {
   Texts texts(context, args, run, prompts);

@@ -17,9 +17,10 @@ class LineInput {
   LineInput(const LineInput&) = delete;
   LineInput& operator=(const LineInput&) = delete;
 
-  // Whether somebody types.
+  // Whether input comes from a terminal.
   bool is_terminal() const { return editor_ != nullptr; }
-  // The next line without its end; nothing: Ctrl-D, or the end of the file. `prompt` is shown on a terminal alone.
+  // The next line without its line feed; nothing at Ctrl-D or the end of the file. `prompt` is shown only on a
+  // terminal.
   std::optional<std::string> next(const std::string& prompt);
 
  private:
@@ -28,7 +29,7 @@ class LineInput {
   std::unique_ptr<Editor> editor_;  // null: no terminal
 };
 
-// Everything until the end. Throws IoError, or DataError beyond 256 MiB.
+// Reads everything to the end. Throws IoError, or DataError beyond 256 MiB.
 std::string read_all(std::FILE* in);
 
 }  // namespace witan::cli

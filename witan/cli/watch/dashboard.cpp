@@ -20,8 +20,8 @@
 namespace witan::cli {
 namespace {
 
-// The mean of its steps of the last half minute, and of no fewer than 20, seconds; 0: there is none. A hiccup among 20
-// steps of milliseconds would stand for the whole rest of the run.
+// The mean time in seconds of the steps of the last half minute, at least 20; 0 without steps. Otherwise a hiccup among
+// 20 steps of milliseconds would dominate the predicted rest of the run.
 double recent_step_time(const Metrics& metrics) {
   constexpr size_t kLeast = 20;
   constexpr double kSeconds = 30;
@@ -35,7 +35,7 @@ double recent_step_time(const Metrics& metrics) {
   return count > 0 ? sum / static_cast<double>(count) : 0;
 }
 
-// Of what training stood still for: evaluations and its part of saves. Set against all steps, as they are rare.
+// Seconds per step for which training paused for evaluations and saves: a mean over all steps, since pauses are rare.
 double pauses_per_step(const Metrics& metrics) {
   double sum = 0;
   for (const EvalEvent& evaluation : metrics.evals) sum += evaluation.seconds.value_or(0);
@@ -74,7 +74,7 @@ struct Standing {
   std::string text;
 };
 
-// Of a run without a process and without a step.
+// Says why a run without a process has no step.
 std::string why_no_step(const fs::path& folder) {
   const std::string lost = lost_metrics(folder);
   if (lost.empty()) return "has not begun";
@@ -83,13 +83,13 @@ std::string why_no_step(const fs::path& folder) {
              saved > 0 ? cat("; its newest checkpoint is of step ", saved) : "");
 }
 
-// What was read before its files could no more be.
+// The last known progress of a run whose files can no longer be read.
 std::string known_last(const Metrics& metrics) {
   if (metrics.steps.empty()) return "";
   return cat(progress_of(metrics), metrics.end ? ", " + metrics.end->reason : "", "; ");
 }
 
-// The lock tells a run that is slow from one that died.
+// The state of a run. Its lock distinguishes a slow run from one that was killed.
 Standing standing_of(const fs::path& folder, const Metrics& metrics, const std::string& error) {
   std::error_code ignored;
   if (!fs::exists(folder, ignored))
@@ -112,7 +112,7 @@ std::string number_or_dash(const char* format, double value, bool known) {
   return known ? fmt::format(fmt::runtime(format), value) : "-";
 }
 
-// Of each run the last of everything.
+// The latest values of each run.
 ComparisonTable latest_table(const std::vector<ComparedRun>& runs) {
   ComparisonTable table{"Latest", {}};
   const auto add = [&](const char* what, const auto& value_of) {
@@ -149,7 +149,8 @@ serve::HttpResponse refusal(int status, const std::string& why) {
   return with_headers(status, why + "\n", "text/plain; charset=utf-8");
 }
 
-// The first value of that name; nothing: there is none. Neither secrets nor versions have characters that are escaped.
+// The first value of this name in a query, if there is one. Neither secrets nor versions have characters that need
+// escaping.
 std::optional<std::string_view> query_value(std::string_view query, std::string_view name) {
   while (!query.empty()) {
     const std::string_view pair = query.substr(0, query.find('&'));
@@ -160,7 +161,7 @@ std::optional<std::string_view> query_value(std::string_view query, std::string_
   return std::nullopt;
 }
 
-// -1, which no page has, where it is no number.
+// The page's version; -1, which no page has, if the text is not a number.
 int64_t known_version(std::string_view query) {
   const std::string_view text = query_value(query, "known").value_or("");
   int64_t version = -1;
@@ -168,7 +169,7 @@ int64_t known_version(std::string_view query) {
   return error == std::errc() && end == text.data() + text.size() ? version : -1;
 }
 
-// What is small is not worth it.
+// Smaller answers are not worth compressing.
 serve::HttpResponse compressed(serve::HttpResponse response, const serve::HttpRequest& request) {
   constexpr size_t kLeast = 4 << 10;
   if (response.body.size() < kLeast || !serve::accepts_gzip(request.accept_encoding)) return response;
@@ -180,7 +181,7 @@ serve::HttpResponse compressed(serve::HttpResponse response, const serve::HttpRe
 }  // namespace
 
 bool is_silent(const Metrics& metrics, double age) {
-  constexpr double kLeast = 60, kSteps = 20;  // an evaluation or a checkpoint takes as long as many steps
+  constexpr double kLeast = 60, kSteps = 20;  // seconds, steps: evaluations and checkpoints take as long as many steps
   return age > std::max(kLeast, kSteps * recent_step_time(metrics));
 }
 
@@ -190,7 +191,7 @@ Dashboard::Dashboard(const std::vector<fs::path>& run_folders, std::chrono::mill
   look();
 }
 
-// What was read before stays on the page while a file cannot be read.
+// While a file cannot be read, the page keeps what was read before.
 void Dashboard::look() {
   const auto now = std::chrono::steady_clock::now();
   if (plots_.version() > 0 && now - looked_ < least_gap_) return;

@@ -1,4 +1,4 @@
-// witan watch: the report of runs, live, in a browser.
+// witan watch: shows the report of runs in a browser while they train.
 #include <fmt/core.h>
 
 #include <memory>
@@ -29,7 +29,7 @@ struct WatchArgs {
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr int kFirstPort = 8030, kTries = 20;
 
-// Those that are named, or else those that train now, or else the latest.
+// The runs that are named; without names, those that are training, or else the latest.
 std::vector<fs::path> watched_folders(const WatchArgs& args) {
   std::vector<fs::path> folders;
   std::set<std::string> once;
@@ -48,7 +48,7 @@ std::vector<fs::path> watched_folders(const WatchArgs& args) {
   return folders;
 }
 
-// At the port that was asked for, or else at the first that is free from kFirstPort on.
+// Starts the server at the given port, or at the first free one from kFirstPort on.
 std::unique_ptr<serve::HttpServer> open_server(int port, WatchService& service) {
   const auto at = [&](int place) {
     return std::make_unique<serve::HttpServer>(
@@ -62,7 +62,7 @@ std::unique_ptr<serve::HttpServer> open_server(int port, WatchService& service) 
   for (int next = kFirstPort; next < kFirstPort + kTries; ++next) {
     try {
       return at(next);
-    } catch (const UsageError&) {  // taken
+    } catch (const UsageError&) {  // the port is in use
     }
   }
   return at(0);
