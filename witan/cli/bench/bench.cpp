@@ -1,4 +1,4 @@
-// witan bench: how long the parts of training take here, against what the device does at most.
+// witan bench: measures the parts of training against the peak of the device.
 #include "witan/cli/bench/bench.h"
 
 #include <fmt/core.h>
@@ -27,7 +27,7 @@
 namespace witan::cli {
 namespace {
 
-// All that was counted, of one call.
+// The FLOPs and bytes of one call, over all kernels.
 Cost counted(const Stream& stream) {
   Cost sum;
   for (const auto& [part, kernels] : stream.costs())
@@ -40,7 +40,7 @@ std::string time_text(double seconds) {
   return seconds < 1 ? fmt::format("{:.2f} ms", seconds * 1e3) : fmt::format("{:.2f} s", seconds);
 }
 
-// Three digits whatever the size.
+// Formats a number with three digits.
 std::string rate_text(double rate) {
   return rate == 0 ? "" : rate >= 100 ? fmt::format("{:.0f}", rate) : fmt::format("{:.3g}", rate);
 }
@@ -53,14 +53,14 @@ int64_t room_for_ceilings(Device device) {
   return device.kind == Device::Kind::cuda ? int64_t{3} << 30 : 0;
 }
 
-// Of the text as a whole.
+// The number that the whole text is, if it is one.
 std::optional<double> number_of(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 
-// Largest load over the mean of ranks that have `places` each; place [R, E] of counts [R, E].
+// The largest load of a rank over the mean; place [R, E] of counts [R, E].
 double fullest(const Tensor& counts, const Tensor& place, int64_t places) {
   std::vector<double> loads(static_cast<size_t>(counts.size(0)));
   for (int64_t i = 0; i < counts.elements(); ++i)
@@ -79,7 +79,7 @@ void Bench::measure(const std::string& name, const std::function<void()>& work) 
 }
 
 void Bench::measure_replayed(const std::string& name, const Cost& merit, const std::function<void()>& work) {
-  work();  // what libraries and arenas do at first is not recorded
+  work();  // warms up libraries and the arena before the recording
   if (stream_.is_meta()) return;
   std::unique_ptr<Graph> graph;
   if (stream_.queue()->records()) graph = record(*stream_.queue(), work);
@@ -154,7 +154,7 @@ void print_report(std::FILE* out, const BenchReport& report) {
   for (const BenchFigure& figure : report.figures) fmt::print(out, "{:<{}}  {}\n", figure.label, label, figure.text);
 }
 
-// null where it was not counted, or took no time that could be seen.
+// null if the work was not counted or took no measurable time.
 nlohmann::ordered_json rate_json(double work, double seconds) {
   if (work == 0 || seconds == 0) return nullptr;
   return work / seconds;
@@ -228,7 +228,7 @@ void require_json_file(const std::string& json) {
   const fs::path folder = fs::absolute(json).parent_path();
   std::error_code none;
   require<IoError>(fs::is_directory(folder, none), "--json ", json, ": there is no folder ", folder.string());
-  const AtomicFile trial(json);  // which leaves nothing
+  const AtomicFile trial(json);  // leaves nothing behind
 }
 
 void add_bench(CLI::App& app, Context& context) {

@@ -1,4 +1,4 @@
-// witan bench gemm: the three products of a linear layer.
+// witan bench gemm: measures the three products of a linear layer.
 #include <fmt/core.h>
 
 #include <cstdio>
@@ -21,7 +21,7 @@ struct GemmArgs {
   std::string dtype;
 };
 
-// [N, K] of a weight.
+// The sizes of a weight [out, in].
 struct Layer {
   int64_t in, out;
 };
@@ -41,7 +41,7 @@ std::vector<Layer> layers_of(const GemmArgs& state, bool on_gpu) {
   return layers;
 }
 
-// What one product reads and writes.
+// The operands and result of one product.
 struct Operands {
   Tensor a, b, c;
 };

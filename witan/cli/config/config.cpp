@@ -1,4 +1,4 @@
-// witan config: configurations as they are given, with the source of every value, and their differences.
+// witan config: shows a configuration with the source of every value, and the differences between two.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -34,10 +34,10 @@ struct ShowArgs {
 struct ShownKey {
   std::string section, key, value, source;
   nlohmann::ordered_json json;  // the value as json_value() has it
-  bool is_changed = false;      // from Witan's default
+  bool is_changed = false;      // differs from Witan's default
 };
 
-// As `witan train` would resolve it on this machine.
+// Resolves the configuration as `witan train` would on this machine.
 ResolvedConfig resolve_here(const GivenConfig& given) {
   const auto tokenizer = given.saved ? run_tokenizer(given.config) : std::nullopt;
   const bool of_weights = !given.config.train.init_from.empty() && given.config.data.tokenizer.empty();
@@ -67,10 +67,10 @@ std::vector<ShownKey> keys_to_show(const GivenConfig& given, bool resolved) {
   return keys;
 }
 
-// Sources are comments, so that the whole is a file for --config.
+// Prints sources as comments, so that the output is a file for --config.
 std::string toml_of(const std::vector<ShownKey>& keys) {
   size_t widest = 0;
-  constexpr size_t kMostAligned = 48;  // beyond which a comment stands where its value ends
+  constexpr size_t kMostAligned = 48;  // comments of longer lines are not aligned
   for (const ShownKey& one : keys)
     if (const size_t size = one.key.size() + one.value.size() + 3; size <= kMostAligned)
       widest = std::max(widest, size);
@@ -162,7 +162,8 @@ NamedConfig from_run(const fs::path& runs_folder, const std::string& name) {
   return {"run " + name, *saved};
 }
 
-// A path if it looks like one, else a run, else a preset; "run:", "preset:" and "file:" before it say which.
+// Reads the configuration that `name` means: a file if it looks like a path, else a run, else a preset. The prefixes
+// "run:", "preset:" and "file:" decide.
 NamedConfig named_config(const fs::path& runs_folder, const std::string& text) {
   const auto after = [&](const char* prefix) {
     return text.starts_with(prefix) ? std::optional(text.substr(std::string_view(prefix).size())) : std::nullopt;

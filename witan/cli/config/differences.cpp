@@ -14,10 +14,10 @@ using OrderedJson = nlohmann::ordered_json;
 
 OrderedJson json_of(double number) {
   if (std::isfinite(number)) return number;
-  return std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf";  // which JSON has no numbers for
+  return std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf";  // JSON has no such numbers
 }
 
-// What the text is where it is a number, true, false or an array; else nothing.
+// The text's value if it is a number, true, false or an array; otherwise nothing.
 std::optional<OrderedJson> parsed(const std::string& text) {
   OrderedJson json = OrderedJson::parse(text, nullptr, false);
   if (json.is_discarded() || !(json.is_number() || json.is_boolean() || json.is_array())) return std::nullopt;
@@ -36,7 +36,7 @@ OrderedJson paths_in(const std::string& text) {
 
 OrderedJson json_of(const Field& field, const std::string& text) {
   if (is_list(field)) return paths_in(text);
-  const bool numbers = std::isfinite(field.least);  // a text with a bound: one, or several with commas between them
+  const bool numbers = std::isfinite(field.least);  // a text with a bound is a number, or several separated by commas
   if (numbers || text.starts_with('[')) {
     if (auto json = parsed(text)) return *json;
     if (auto json = parsed("[" + text + "]"); json && numbers) return *json;

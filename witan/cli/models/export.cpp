@@ -1,4 +1,4 @@
-// witan export: a run's weights as files that other programs read.
+// witan export: writes a run's weights as files for other programs.
 #include "witan/convert/export.h"
 
 #include <fmt/core.h>
@@ -43,7 +43,7 @@ constexpr QuantisedType kQuantisedTypes[] = {{"q8_0", Element::q8_0},
                                              {"int8", {}, false, HfQuantisation::int8},
                                              {"int4", {}, false, HfQuantisation::int4}};
 
-// Null where --dtype is none of them.
+// Null if --dtype is not a quantised type.
 const QuantisedType* quantised_type(const ExportArgs& args) {
   const auto* found = std::ranges::find(kQuantisedTypes, args.dtype, &QuantisedType::name);
   return found == std::end(kQuantisedTypes) ? nullptr : found;
@@ -63,7 +63,7 @@ void write_ledger(const ExportedRun& run, const Ledger& ledger) {
   write_file_atomically(ledger_path(run), ledger.text());
 }
 
-// Writes with write(out) -> Ledger what must be new. The ledger first: a folder without one is not finished.
+// Writes a new folder with write(out), which returns the ledger of its tensors.
 template <class Write>
 Ledger write_folder(const ExportedRun& run, const fs::path& out, const Write& write) {
   UnfinishedFolder unfinished(out);

@@ -24,7 +24,7 @@ void UnfinishedFolder::clear() const {
   for (const auto& entry : fs::directory_iterator(folder_, none))
     if (entry.path().filename() != kept_ && entry.path() != mark_) left.push_back(entry.path());
   for (const fs::path& path : left) fs::remove_all(path, none);
-  fs::remove(mark_, none);  // last: who is killed here leaves the mark
+  fs::remove(mark_, none);  // last, so that the mark stays if this process is killed here
   if (made_) fs::remove(folder_, none);
 }
 

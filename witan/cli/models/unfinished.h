@@ -1,5 +1,5 @@
-// A folder that a command fills at once. While it does, a mark stands in the folder, so that what a killed command left
-// is told from what somebody wants to keep; where it fails, what it wrote is removed.
+// A folder that a command fills in one go. Meanwhile the folder contains a mark, by which the remains of a killed
+// command are told from files that somebody wants to keep. If the command fails, the files it wrote are removed.
 #pragma once
 
 #include "witan/base/files/file.h"
@@ -8,9 +8,9 @@ namespace witan::cli {
 
 class UnfinishedFolder {
  public:
-  // Removes what a killed command left in `folder`, all but `kept`; the folder may be missing.
+  // Removes the remains of a killed command from `folder`, except `kept`. The folder need not exist.
   explicit UnfinishedFolder(fs::path folder, std::string kept = "");
-  ~UnfinishedFolder();  // removes what was written since begin(), and a folder it made, unless finish() was called
+  ~UnfinishedFolder();  // unless finish() was called, removes the new files, and the folder if begin() created it
   UnfinishedFolder(const UnfinishedFolder&) = delete;
   UnfinishedFolder& operator=(const UnfinishedFolder&) = delete;
 
@@ -22,7 +22,7 @@ class UnfinishedFolder {
 
   fs::path folder_, mark_;
   std::string kept_;
-  bool unfinished_ = false, made_ = false;  // the folder, by begin()
+  bool unfinished_ = false, made_ = false;  // made_: begin() created the folder
 };
 
 }  // namespace witan::cli

@@ -1,4 +1,4 @@
-// witan runs compare: in what runs differ, and what came of it.
+// witan runs compare: shows how the configurations and results of runs differ.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace {
 struct CompareArgs {
   std::vector<std::string> names;
   std::string runs_folder = "runs";
-  std::string report;  // a file; empty: none is written
+  std::string report;  // a file; empty: none
   bool json = false;
 };
 
@@ -52,7 +52,7 @@ std::vector<Compared> read_runs(const CompareArgs& args, std::FILE* err) {
   return runs;
 }
 
-// Runs whose configuration cannot be read are compared by what came of them alone.
+// Runs whose configuration cannot be read are compared only by their results.
 std::vector<KeyDifference> differences_of(const std::vector<Compared>& runs) {
   std::vector<RunConfig> configs;
   for (const Compared& run : runs)
@@ -105,7 +105,7 @@ CompareRows key_rows(const std::vector<KeyDifference>& differences) {
 }
 
 void print_rows(std::FILE* out, const char* title, const std::vector<Compared>& runs, const CompareRows& rows) {
-  constexpr size_t kWidest = 40;  // of a value
+  constexpr size_t kWidest = 40;  // columns of a value
   std::vector<std::vector<std::string>> table = {{title}};
   for (const Compared& run : runs)
     table[0].push_back(fmt::format("{}: {}", run.letter, clipped(run.summary.name, kWidest)));
@@ -153,7 +153,7 @@ OutputFile page_of(const CompareArgs& args) {
 
 void write_page(const OutputFile& page, const std::vector<Compared>& runs,
                 const std::vector<KeyDifference>& differences) {
-  constexpr int64_t kMostSteps = 20'000;  // of a run: ten times as many as its curves keep
+  constexpr int64_t kMostSteps = 20'000;  // steps read of each run: ten times as many as its curves keep
   std::vector<ComparedRun> compared;
   for (const Compared& run : runs) {
     const fs::path metrics = run.summary.folder / "metrics.jsonl";

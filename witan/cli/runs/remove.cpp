@@ -1,4 +1,4 @@
-// witan runs remove: runs that nobody needs any more.
+// witan runs remove: removes runs that nothing uses.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -33,19 +33,19 @@ fs::path real_path(const fs::path& path) {
   return error ? path : real;
 }
 
-// Whether `path` is the folder or lies in it, both without links.
+// Whether `path` is the folder or is inside it; links are resolved in both.
 bool lies_in(const fs::path& path, const fs::path& folder) {
   const auto [folder_end, at] = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
   return folder_end == folder.end();
 }
 
-// What a run has copies of as soon as it has saved a checkpoint (train/run/run_data.h).
+// Keys whose files a run has copied once it has saved a checkpoint (train/run/run_data.h).
 bool is_read_once(const std::string& key) {
   static constexpr std::string_view kOnce[] = {"init_from", "upcycle", "tokenizer", "data", "chat_template"};
   return std::ranges::find(kOnce, key) != std::end(kOnce);
 }
 
-// "key = value" of each key that names something within the run. `has_begun`: the run of the configuration has a
+// "key = value" for each key that names something inside `run`. `has_begun`: the configuration's own run has a
 // checkpoint.
 std::vector<std::string> keys_that_name(RunConfig config, bool has_begun, const fs::path& run,
                                         const fs::path& real_run) {
@@ -58,10 +58,10 @@ std::vector<std::string> keys_that_name(RunConfig config, bool has_begun, const 
     bool named = false;
     if (field.name == "init_from" || field.name == "upcycle") {
       std::error_code error;
-      if (!fs::exists(value, error)) value.resize(std::min(value.rfind('@'), value.size()));  // a checkpoint of it
+      if (!fs::exists(value, error)) value.resize(std::min(value.rfind('@'), value.size()));  // RUN@CHECKPOINT
       named = **text == run.filename().string() || value == run.filename().string();
     }
-    for (size_t begin = 0; begin <= value.size() && !named;) {  // several paths stand between commas
+    for (size_t begin = 0; begin <= value.size() && !named;) {  // paths separated by commas
       const size_t end = std::min(value.find(',', begin), value.size());
       const std::string one = value.substr(begin, end - begin);
       named = one.find('/') != std::string::npos && lies_in(real_path(one.substr(one.find('=') + 1)), real_run);
@@ -72,7 +72,7 @@ std::vector<std::string> keys_that_name(RunConfig config, bool has_begun, const 
   return keys;
 }
 
-// The first file within `folder` that links in /proc/PID/fd or lines of /proc/PID/maps name.
+// The first file inside `folder` that the process has open or mapped, by /proc/PID/fd and /proc/PID/maps.
 std::string file_in_use(const fs::path& process, const fs::path& folder) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(process / "fd", error)) {
@@ -87,9 +87,8 @@ std::string file_in_use(const fs::path& process, const fs::path& folder) {
   return "";
 }
 
-// A sentence for each other run of the folder whose configuration names something within `run`, by its name or by a
-// path, which it reads when it is resumed: init_from, upcycle, a tokenizer, shards, routes. Runs in `leaving` do not
-// count.
+// A sentence for each other run in the folder that reads something inside `run` when it resumes, by the run's name or a
+// path: init_from, upcycle, a tokenizer, shards, routes. Runs in `leaving` do not count.
 std::vector<std::string> runs_that_need(const fs::path& run, const fs::path& runs_folder,
                                         const std::set<std::string>& leaving) {
   const fs::path real = real_path(run);
@@ -99,7 +98,7 @@ std::vector<std::string> runs_that_need(const fs::path& run, const fs::path& run
     std::optional<RunConfig> values;
     try {
       values = saved_config(runs_folder / name);
-    } catch (const Error&) {  // it cannot be resumed either
+    } catch (const Error&) {  // a run that cannot be read cannot be resumed either
     }
     if (!values) continue;
     const bool has_begun = !step_folders(runs_folder / name / "checkpoints").empty();
@@ -109,8 +108,8 @@ std::vector<std::string> runs_that_need(const fs::path& run, const fs::path& run
   return needed;
 }
 
-// Processes of this host, as far as they may be looked at, that have a file within `folder` open or mapped:
-// "process 4711 (witan) has .../shard-0.safetensors open". This process is none of them.
+// Other processes of this host that have a file inside `folder` open or mapped, as far as this user may see:
+// "process 4711 (witan) has .../shard-0.safetensors open".
 std::vector<std::string> processes_that_use(const fs::path& folder) {
   const fs::path real = real_path(folder);
   std::vector<std::string> users;
@@ -134,23 +133,23 @@ struct RemoveArgs {
   bool yes = false;
 };
 
-// What a removal that was killed has left is no run any more, and goes with the next one.
+// Removes what a killed removal has left, which is no run any more.
 constexpr const char* kRemoved = ".removed-";
 
-// A run that is to go, locked so that nobody begins to train it meanwhile.
+// A run to remove, locked so that no process starts to train it meanwhile.
 struct Doomed {
   fs::path folder;
   RunLock lock;
   uint64_t bytes = 0;
 };
 
-// Names reach nothing outside of the folder of runs.
+// Refuses names that reach outside the folder of runs.
 bool is_left_over(const fs::path& runs_folder, const std::string& name) {
   return fs::path(name).filename() == name && name != "." && name != ".." &&
          !left_over_of_start(runs_folder / name).empty();
 }
 
-// Throws UsageError where the run may not go.
+// Throws UsageError if the run must not be removed.
 Doomed claim(const fs::path& runs_folder, const std::string& name) {
   require<UsageError>(!name.empty(), "a run's name is empty");
   const fs::path folder = is_left_over(runs_folder, name) ? runs_folder / name : find_run(runs_folder, name);
@@ -186,7 +185,7 @@ std::string described(const Doomed& run) {
                      format_bytes(static_cast<double>(run.bytes)), contents_of(run));
 }
 
-// Whether the person at the terminal agrees.
+// Asks at the terminal for confirmation.
 bool agreed(Context& context) {
   std::fputs("remove? [y/N] ", context.err);
   std::fflush(context.err);
@@ -195,7 +194,7 @@ bool agreed(Context& context) {
   return answer[0] == 'y' || answer[0] == 'Y';
 }
 
-// Under a hidden name first: a removal that is cut short leaves no half run.
+// Renames the run to a hidden name first, so that an interrupted removal leaves no half of a run.
 void remove_whole(const fs::path& folder) {
   const fs::path hidden = folder.parent_path() / cat(kRemoved, folder.filename().string());
   std::error_code error;

@@ -1,4 +1,4 @@
-// witan runs: the runs of a folder, and where each of them stands.
+// witan runs: lists the runs of a folder with their states, and asks a run for a snapshot of its memory.
 #include <fmt/core.h>
 
 #include <memory>
@@ -61,7 +61,7 @@ std::string runs_table(const std::vector<RunSummary>& runs, bool colour) {
   return text_table(rows, {left, left, right, right, right, right, right, right, right, right, left});
 }
 
-// Every key is there in every run, and null where `witan report --json` has null.
+// Every run has every key; values are null where `witan report --json` has null.
 nlohmann::ordered_json json_of(const RunSummary& run) {
   const auto or_null = [](const auto& value) {
     return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);

@@ -24,7 +24,7 @@ struct Range {
   }
 };
 
-// Up to what 95 % of each curve's values stay below: its beginning may be far above the rest.
+// The highest 95th percentile of a curve, since the first values may be far above the rest.
 Range values_of(const std::vector<LetteredCurve>& curves) {
   Range all;
   for (const LetteredCurve& one : curves) {
