@@ -15,7 +15,7 @@
 namespace witan::cli::rules {
 namespace {
 
-// A blend under its key.
+// Sets a key to a blend, which is checked.
 void set_blend(const std::string& key, const std::string& list, const GivenFlag& given, MegatronSettings& settings) {
   try {
     megatron::parse_blend(list, given.name);
@@ -51,7 +51,7 @@ void test_data_path(const GivenFlag& given, MegatronSettings& settings) {
   set_blend("test_data_path", given.list(), given, settings);
 }
 
-// A file of the words of --data-path, with white space between them.
+// The file has the words of --data-path, separated by white space.
 void data_args_path(const GivenFlag& given, MegatronSettings& settings) {
   if (settings.has("--data-path")) given.refuse("contradicts --data-path; leave one of them out");
   std::istringstream words(read_blend_file(given));
@@ -60,7 +60,7 @@ void data_args_path(const GivenFlag& given, MegatronSettings& settings) {
   set_blend("data_path", list, given, settings);
 }
 
-// {"train": [words], "valid": [words], "test": [words]}, of which a value may be a text of words.
+// The file is {"train": [words], "valid": [words], "test": [words]}; a value may also be a string of words.
 void per_split_data_args_path(const GivenFlag& given, MegatronSettings& settings) {
   const std::string text = read_blend_file(given);
   try {
@@ -130,7 +130,7 @@ void tokenizer_model(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("tokenizer", (holds_json ? file / "tokenizer.json" : file).string(), given);
 }
 
-// Both are one tokenizer, by the file of its vocabulary.
+// --vocab-file and --merge-file are one tokenizer, which is named by the file of its vocabulary.
 void vocab_file(const GivenFlag& given, MegatronSettings& settings) {
   const std::string* merges = settings.value_of("--merge-file");
   if (!merges) given.refuse("needs --merge-file, the merges of this vocabulary");

@@ -21,7 +21,7 @@ int64_t count(const GivenFlag& given) {
   return *value;
 }
 
-// Samples as iterations; `exact`: only if they are whole ones.
+// Converts samples to iterations; `exact`: refuses a number that is not a multiple of the batch size.
 std::string iterations(const GivenFlag& given, const MegatronSettings& settings, bool exact) {
   const int64_t samples = count(given), batch = settings.count_of("--global-batch-size", given);
   if (exact && samples % batch != 0)
@@ -118,7 +118,7 @@ void cuda_graph_impl(const GivenFlag& given, MegatronSettings& settings) {
 
 namespace {
 
-// Megatron-LM's weights are then a softmax over all experts, or of one chosen expert a sigmoid, whatever else is given.
+// With sinkhorn, Megatron-LM's weights are a softmax over all experts, or a sigmoid for top-1, whatever else is given.
 void sinkhorn(const GivenFlag& given, MegatronSettings& settings) {
   const std::string* const topk = settings.value_of("--moe-router-topk");
   const bool one = topk != nullptr && *topk == "1";
@@ -175,8 +175,8 @@ void no_position_embedding(const GivenFlag& given, MegatronSettings& settings) {
     given.refuse("does not work with learned positions: use --position-embedding-type rope or none");
 }
 
-// Megatron-LM's latent attention takes YaRN unless --rope-type says otherwise, turns neighbouring channels as DeepSeek
-// does, and has defaults of its own (arguments.py: _add_mla_args).
+// Megatron-LM's latent attention uses YaRN unless --rope-type says otherwise, rotates neighbouring channels as DeepSeek
+// does, and has its own defaults (arguments.py: _add_mla_args).
 void multi_latent_attention(const GivenFlag& given, MegatronSettings& settings) {
   if (settings.has("--group-query-attention"))
     given.refuse("contradicts --group-query-attention: every head has keys and values of its own");
@@ -267,7 +267,7 @@ void token_dispatcher_type(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("moe_token_dispatcher_type", type == "allgather" ? type : "alltoall", given);
 }
 
-// One value, or one for each layer.
+// The flag has one value, or one for each layer.
 void cp_comm_type(const GivenFlag& given, MegatronSettings& settings) {
   const std::string& type = given.value();
   if (std::ranges::any_of(given.values, [&](const std::string& other) { return other != type; }))
@@ -294,7 +294,7 @@ void tp_comm_overlap(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("tp_comm_overlap", "true", given);
 }
 
-// Megatron-LM counts samples instead of iterations then.
+// With a ramp, Megatron-LM counts samples instead of iterations.
 void rampup_batch_size(const GivenFlag& given, MegatronSettings& settings) {
   if (given.values.size() != 3) given.refuse("takes three numbers: START INCREMENT SAMPLES");
   if (settings.has("--train-iters"))
@@ -316,7 +316,7 @@ void decrease_batch_size(const GivenFlag& given, MegatronSettings& settings) {
 
 namespace {
 
-// A number of samples is set as such in a run whose batch grows, and else as iterations.
+// Sets a number of samples: as samples in a run whose batch grows, otherwise as iterations.
 void set_samples(const GivenFlag& given, MegatronSettings& settings, const std::string& key, bool exact) {
   if (settings.has("--rampup-batch-size"))
     settings.set(key + "_samples", std::to_string(count(given)), given);
@@ -345,7 +345,7 @@ void lr_warmup_samples(const GivenFlag& given, MegatronSettings& settings) {
 void lr_warmup_fraction(const GivenFlag& given, MegatronSettings& settings) {
   const auto share = parse_number<double>(given.value());
   if (!share || !(*share >= 0 && *share <= 1)) given.refuse("must be a number from 0 to 1");
-  // Of the steps over which the learning rate decays; those are all steps unless something else is said.
+  // The share is relative to the steps of the decay, which are all steps by default.
   const bool samples = settings.has("--rampup-batch-size");
   const char* const unit = samples ? "samples" : "iters";
   double steps = 0;
@@ -398,7 +398,7 @@ void weight_decay_incr_style(const GivenFlag& given, MegatronSettings& settings)
   settings.set("weight_decay_incr_style", given.value(), given);
 }
 
-// Of the token embedding and the output layer; positions keep --lr, as with Megatron-LM.
+// The rate of the token embedding and the output layer; position embeddings keep --lr, as in Megatron-LM.
 void decoupled_lr(const GivenFlag& given, MegatronSettings& settings) {
   if (settings.has("--optimizer-groups"))
     given.refuse(
@@ -418,7 +418,7 @@ void decoupled_min_lr(const GivenFlag& given, MegatronSettings& settings) {
   if (!settings.has("--decoupled-lr")) given.refuse("needs --decoupled-lr beside it");
 }
 
-// Megatron-Core never came to support its own flag: an expert's capacity is what drops tokens.
+// Megatron-Core never implemented its own flag; tokens are dropped by an expert's capacity.
 void token_dropping(const GivenFlag& given, MegatronSettings& settings) {
   if (!settings.has("--moe-expert-capacity-factor") && !settings.has("--moe-token-capacity-factor"))
     given.refuse(
@@ -427,7 +427,7 @@ void token_dropping(const GivenFlag& given, MegatronSettings& settings) {
   settings.ignore(given, "experts drop the tokens beyond their capacity");
 }
 
-// The dropless layers of MegaBlocks' fork.
+// The flag of the dropless layers in MegaBlocks' fork of Megatron-LM.
 void megablocks(const GivenFlag& given, MegatronSettings& settings) {
   for (const char* other : {"--moe-expert-capacity-factor", "--moe-token-capacity-factor"})
     if (settings.has(other)) given.refuse(cat("contradicts ", other, ": dropless experts have no capacity"));

@@ -41,7 +41,7 @@ class MegatronSettings {
     std::string by;  // the flag
   };
 
-  // `flags`: all of the command line, each with its last values.
+  // `flags`: all flags of the command line, each with its last values.
   explicit MegatronSettings(std::map<std::string, GivenFlag> flags) : flags_(std::move(flags)) {}
 
   struct Ignored {
@@ -51,7 +51,7 @@ class MegatronSettings {
   void set(const std::string& key, const std::string& text, const GivenFlag& by);
   const std::vector<Setting>& all() const { return settings_; }
 
-  // Accepts a flag that has no effect beside the others of the line, as in Megatron-LM.
+  // Accepts a flag that has no effect together with the others, as in Megatron-LM.
   void ignore(const GivenFlag& given, const std::string& why) { ignored_.push_back({given.name, why}); }
   const std::vector<Ignored>& ignored() const { return ignored_; }
 
@@ -135,8 +135,8 @@ void ckpt_step(const GivenFlag& given, MegatronSettings& settings);
 void no_load_optim(const GivenFlag& given, MegatronSettings& settings);
 }  // namespace rules
 
-// A pattern of layers (base/config/layer_pattern.h), "([1]*3+[0])*2", as the plain list "[1,1,1,0,1,1,1,0]". Empty when
-// it is none.
+// Expands a pattern of layers (base/config/layer_pattern.h): "([1]*3+[0])*2" is "[1,1,1,0,1,1,1,0]". Empty if the text
+// is not a pattern.
 std::string expand_layer_pattern(const std::string& text);
 
 }  // namespace witan::cli

@@ -19,7 +19,7 @@ struct RunCommandArgs {
 constexpr const char* kTrainWords =
     "give `train` and its flags after --, as in `witan run --ranks 4 -- train --run mine`";
 
-// What can be asked of one process only.
+// Refuses options of `train` that only make sense without a supervisor.
 void check_options(const TrainOptions& options) {
   require<UsageError>(!options.dry_run, "--dry-run writes nothing that could be supervised: call `witan train` itself");
   require<UsageError>(options.debug_ranks.empty(),
@@ -27,7 +27,7 @@ void check_options(const TrainOptions& options) {
                       "`witan train --ranks N` itself, or use another launcher");
 }
 
-// Both say how many ranks the run has.
+// Refuses contradicting numbers of ranks of `run` and `train`.
 void check_ranks(const SuperviseOptions& options, const GivenConfig& given) {
   const int64_t ranks = given.config.parallel.ranks;
   require<UsageError>(options.ranks == 0 || ranks == 0 || ranks == options.ranks || !given.said("ranks"), "--ranks ",
@@ -35,8 +35,8 @@ void check_ranks(const SuperviseOptions& options, const GivenConfig& given) {
                       "): leave one of them out");
 }
 
-// Reads the call of `train` as the program itself would, which says what is wrong with it before any process starts.
-// Nothing where that has ended it: context.code is the reason.
+// Reads the call of `train` as `witan train` would, so that mistakes are reported before any process starts. Nothing if
+// the call ended there; context.code says why.
 std::optional<GivenConfig> read_call(Context& context, const RunCommandArgs& args) {
   std::optional<GivenConfig> read;
   char* text = nullptr;
@@ -54,7 +54,7 @@ std::optional<GivenConfig> read_call(Context& context, const RunCommandArgs& arg
   for (const std::string& word : args.words) argv.push_back(word.c_str());
   const int code = cli::run(static_cast<int>(argv.size()), argv.data(), inner);
   std::fclose(said);
-  // What it says of a call that is good, the ranks say again.
+  // Messages about a valid call are dropped, since the ranks print them again.
   if (!read || code != 0) std::fputs(text, context.err);
   std::free(text);
   context.code = static_cast<ExitCode>(code);
