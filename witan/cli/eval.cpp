@@ -263,9 +263,10 @@ void add_eval(CLI::App& app, Context& context) {
   add_flag(*command, "--all", args->all, "Evaluate on the whole validation split or set")
       .excludes(data)
       .excludes(tasks);
-  args->json_option = add_option(*command, "--json", args->json, "Print JSON, or write it to FILE beside the table")
-                          .type_name("[FILE]")
-                          .optional_value();
+  args->json_option =
+      add_option(*command, "--json", args->json, "Print JSON, or print the table and write JSON to FILE")
+          .type_name("[FILE]")
+          .optional_value();
   add_eval_tasks_args(*command, args->tasks, args->run, tasks);
   add_threads(*command, args->run);
 }

@@ -76,7 +76,7 @@ TEST(Megatron, TheEmbeddingAndTheHeadMayHaveARateOfTheirOwn) {
   EXPECT_EQ(groups.all()[0].settings.lr, 0.01);
   const RunConfig inherits = read_config({"--min-lr", "0.001", "--decoupled-lr", "0.005"});
   EXPECT_EQ(ParamGroups(inherits.optimizer).all()[1].settings.min_lr, 0.001);
-  EXPECT_TRUE(contains(config_refused({"--decoupled-min-lr", "1e-5"}), "needs --decoupled-lr beside it"));
+  EXPECT_TRUE(contains(config_refused({"--decoupled-min-lr", "1e-5"}), "needs --decoupled-lr as well"));
   EXPECT_TRUE(contains(config_refused({"--decoupled-lr", "fast"}), "must be a number from 0 on"));
   EXPECT_TRUE(contains(config_refused({"--decoupled-lr", "1e-5", "--optimizer-groups", "[]"}), "embedding.weight"));
 }

@@ -94,8 +94,8 @@ TEST_F(KeptWorkTest, AFailureSaysWhatGoesOn) {
   EXPECT_EQ(said_of_failure(), "") << "nothing is kept";
   test::write_text(folder_ / "web.partial.json", "{}");
   const std::string said = said_of_failure();
-  EXPECT_TRUE(test::contains(said, "kept: the tokens up to the last whole piece, in " + (folder_ / "web").string() +
-                                       ".partial.*; the same command continues behind it"))
+  EXPECT_TRUE(test::contains(said, "kept: the tokens up to the last complete piece, in " + (folder_ / "web").string() +
+                                       ".partial.*; the same command continues after it"))
       << said;
 }
 
@@ -108,7 +108,7 @@ TEST_F(KeptWorkTest, ASignalSaysWhatGoesOn) {
     });
   };
   EXPECT_EXIT(stop(), ::testing::ExitedWithCode(130),
-              "witan: stopped: whole pieces of the tokens are kept in .*web.partial.*the same command continues");
+              "witan: stopped: complete pieces of the tokens are kept in .*web.partial.*the same command continues");
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ TEST_F(FirstWeights, ARunIsNotBegunAnewFromItself) {
         const Said said = run(args);
         EXPECT_EQ(said.code, 3) << said.err;
         EXPECT_THAT(said.err, HasSubstr(cat(" = ", source, ": --fresh would archive the run ", folder.string(),
-                                            ", which these weights are of: give the new run a name of its own")));
+                                            ", which has these weights: give the new run another name")));
       }
   EXPECT_FALSE(fs::exists(folder_ / "runs/one.1"));
   EXPECT_EQ(file("runs/one/config.toml"), config);

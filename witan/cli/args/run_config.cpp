@@ -184,7 +184,7 @@ void require_same_vocabulary(const std::string& given, const WeightSource& sourc
                clipped(theirs->tokens[first]), "\" in the other");
   };
   require<ConfigError>(match.different == 0, asked, both, token(), ", and ", match.different, " of ", match.common,
-                       " differ: what the weights know of a token would be said of another one. Leave tokenizer out, "
+                       " differ: the weights would use a token's embedding for another token. Leave tokenizer out, "
                        "and the run takes the model's own; or leave init_from out");
   if (match.renamed > 0)
     say(err, cat("warning: ", asked, both, token(), ", and so do ", match.renamed,
@@ -411,7 +411,7 @@ std::vector<std::string> config_warnings(const GivenConfig& given, const RunConf
   const std::string unit = resolved.optimizer.counts_samples() ? "samples" : "iters";
   const int64_t warmup = resolved.optimizer.warmup(), length = resolved.schedule_length();
   if (warmup >= length && given.said("lr_warmup_" + unit))
-    warnings.push_back(cat("lr_warmup_", unit, " = ", warmup, " is no less than train_", unit, " = ", length,
+    warnings.push_back(cat("lr_warmup_", unit, " = ", warmup, " is not below train_", unit, " = ", length,
                            ": the learning rate will not reach lr"));
   const Layout layout(resolved.parallel, static_cast<int>(resolved.parallel.ranks), resolved.model.moe.num_experts);
   if (std::string split = split_expert_host(resolved.parallel, layout); !split.empty())

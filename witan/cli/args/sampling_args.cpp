@@ -45,7 +45,7 @@ void SamplingArgs::add(CLI::App& command) {
           .type_name("R")
           .show_default();
   add_option(command, "--presence-penalty", sampler.presence_penalty,
-             "Lower the logits of tokens that the text has behind its prompt by P (-2 to 2 are usual; OpenAI's)")
+             "Lower the logits of tokens that the text has after its prompt by P (-2 to 2 are usual; OpenAI's)")
       .type_name("P")
       .show_default();
   add_option(command, "--frequency-penalty", sampler.frequency_penalty,

@@ -33,7 +33,7 @@ void add_device(CLI::App& command, RunArgs& args) {
   add_flag(
       command, "--deterministic", args.deterministic,
       "On a GPU, give each token the log probability of training with --batch-invariant-mode to the bit, whatever else "
-      "is computed beside it; slower (a CPU always does; a run that was trained so needs no flag)");
+      "is in the batch; slower (a CPU always does; a run that was trained so needs no flag)");
 }
 
 int resolved_threads(const RunArgs& args) {

@@ -158,7 +158,7 @@ void add_bench_generate(CLI::App& bench, Context& context) {
   auto args = std::make_shared<BenchGenerateArgs>();
   CLI::App* command = add_command(
       bench, context,
-      {"generate", "Measure generation: tokens/s, beside the time of reading the weights once",
+      {"generate", "Measure generation: tokens/s, and the time to read the weights once",
        "Takes the flags of `witan train`, of which those of the model and the device count; weights are random. A "
        "token's time is the median of steps that give each text one, the logits read and the next token chosen. Its "
        "floor is the time of reading the weights that its experts and all else have, at the measured bandwidth.",
@@ -182,7 +182,7 @@ void add_bench_generate(CLI::App& bench, Context& context) {
       .range(int64_t{1}, int64_t{1} << 24)
       .show_default();
   add_flag(*command, "--repeatable", args->repeatable,
-           "In the way whose logprobs are those of training with --batch-invariant-mode, to the bit");
+           "Compute so that log probabilities equal those of training with --batch-invariant-mode to the bit");
   add_json_file(*command, args->json);
   args->config.add(*command);
 }

@@ -68,8 +68,7 @@ void begin_with(const GivenFlag& given, MegatronSettings& settings) {
         "Megatron-LM would begin again at step 0 over the checkpoints of --save: give --save a folder of its own, and "
         "--load this one");
   }
-  if (resumes && !names_its_own(settings))
-    settings.ignore(given, "the run in --save has checkpoints of its own, and resumes from them");
+  if (resumes && !names_its_own(settings)) settings.ignore(given, "the run in --save resumes from its own checkpoints");
   const Holds held = held_by(source->folder);
   if (!source->weights_alone && held != Holds::own_run && !resumes)
     given.refuse(cat(clipped(source->folder),

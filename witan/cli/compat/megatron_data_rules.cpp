@@ -116,7 +116,7 @@ void tokenizer_type(const GivenFlag& given, MegatronSettings& settings) {
   }
   given.refuse(
       "tokenizers of this type are not read under Megatron-LM's flags: remove the type and its files, and give "
-      "--tokenizer FILE, whose content tells its kind");
+      "--tokenizer FILE, which is recognised by its content");
 }
 
 void tokenizer_model(const GivenFlag& given, MegatronSettings& settings) {
@@ -138,7 +138,7 @@ void vocab_file(const GivenFlag& given, MegatronSettings& settings) {
   std::error_code none;
   if (!own || !fs::equivalent(*own, *merges, none))
     given.refuse(
-        cat("a vocabulary is read with the merges that lie beside it under the same name, as gpt2-vocab.json "
+        cat("a vocabulary is read with the merges beside it under the same name, as gpt2-vocab.json "
             "and gpt2-merges.txt do, and --merge-file is ",
             clipped(*merges), ": put both files, or links to them, into one folder"));
   settings.set("tokenizer", given.value(), given);

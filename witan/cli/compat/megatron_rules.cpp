@@ -179,7 +179,7 @@ void no_position_embedding(const GivenFlag& given, MegatronSettings& settings) {
 // does, and has its own defaults (arguments.py: _add_mla_args).
 void multi_latent_attention(const GivenFlag& given, MegatronSettings& settings) {
   if (settings.has("--group-query-attention"))
-    given.refuse("contradicts --group-query-attention: every head has keys and values of its own");
+    given.refuse("contradicts --group-query-attention: every head has its own keys and values");
   if (!settings.has("--qk-layernorm"))
     given.refuse("Megatron-LM then leaves latents as they are, which are always normalised here: add --qk-layernorm");
   settings.set("multi_latent_attention", "true", given);
@@ -415,7 +415,7 @@ void decoupled_lr(const GivenFlag& given, MegatronSettings& settings) {
 }
 
 void decoupled_min_lr(const GivenFlag& given, MegatronSettings& settings) {
-  if (!settings.has("--decoupled-lr")) given.refuse("needs --decoupled-lr beside it");
+  if (!settings.has("--decoupled-lr")) given.refuse("needs --decoupled-lr as well");
 }
 
 // Megatron-Core never implemented its own flag; tokens are dropped by an expert's capacity.

@@ -108,7 +108,7 @@ void add_config_show(CLI::App& config, Context& context) {
       config, context,
       {"show", "Show the configuration that these arguments come to, with the source of every value",
        cat("The same arguments as those of `witan train`, read in the same way: defaults, the run on disk, --preset, "
-           "--config, flags. The output is TOML for --config; where a value comes from is the comment behind it. ",
+           "--config, flags. The output is TOML for --config; comments show the source of each value. ",
            kListsHelp),
        "witan config show\n"
        "witan config show --preset gpt2-124m --changed\n"

@@ -33,7 +33,7 @@ fs::path own_tokenizer(const std::string& prefix) {
 
 std::shared_ptr<const Tokenizer> make_tokenizer(const DataArgs& args, const Sources& sources, Progress& progress) {
   if (!args.tokenizer.empty()) return std::make_shared<Tokenizer>(Tokenizer::load(args.tokenizer));
-  const InterruptNote note("nothing is kept of a tokenizer that is not whole; the same command begins anew");
+  const InterruptNote note("an unfinished tokenizer is not kept; the same command starts over");
   return std::make_shared<Tokenizer>(
       trained_tokenizer(own_tokenizer(args.output), args.bpe, sources.files, args.prepare.corpus, progress));
 }
@@ -132,7 +132,7 @@ void add_data(CLI::App& app, Context& context) {
       {"data", "Turn text into token shards (.bin/.idx), or inspect them",
        "Reads plain text and JSON Lines, also .gz and .zst, Parquet, Arrow, WebDataset's .tar, MosaicML's .mds, "
        "and folders of them. Writes Megatron-LM's format. Shards (and their tokenizer) that already exist for "
-       "the same text, tokenizer and options are reused, and made anew where those have changed. Files of "
+       "the same text, tokenizer and options are reused, and made again if those have changed. Files of "
        "another origin are not overwritten.",
        "witan data my.txt more/ --output data/my --vocab-size 8192\n"
        "witan data rows.jsonl.zst --json-key content --output data/rows --tokenizer tokenizer.json\n"

@@ -193,7 +193,7 @@ struct MadeDedup {
 MadeDedup make_dedup(const std::vector<Source>& sources, const DedupOptions& options, Progress& progress) {
   for (const fs::path& path : {options.kept, options.removed})
     if (!path.empty()) make_folder(folder_of(path));
-  const InterruptNote interrupt("nothing was written; the same command begins anew", InterruptNote::Ends::at_check);
+  const InterruptNote interrupt("nothing was written; the same command starts over", InterruptNote::Ends::at_check);
   DedupPhases phases(progress);
   return {dedup_corpus(sources, options, [&](const DedupProgress& at) {
     interrupt.check();

@@ -48,7 +48,7 @@ void check_against_preset(const FetchArgs& args, const fetch::FetchPreset& prese
                       ", and --subset is ", clipped(args.fetch.subset), ": leave one of them out, or give ", by_name,
                       " --subset ", shell_word(args.fetch.subset), "`");
   require<UsageError>(args.fetch.include.empty() || preset.include.empty(), "witan data fetch: --preset ", preset.name,
-                      " chooses files by patterns of its own, and --include by others: leave one of them out, or give ",
+                      " has its own patterns of files, and --include gives others: leave one of them out, or give ",
                       by_name, " --include PATTERN`");
 }
 
@@ -111,7 +111,7 @@ ExitCode fetch_named(Context& context, const FetchArgs& args) {
   Progress progress(context.err, progress_options(context.err));
   fetch::FetchOptions options = fetch_options(args);
   options.hub.note = [&](const std::string& text) { progress.note(text); };
-  const InterruptNote nothing("nothing has been fetched; the same command begins anew");
+  const InterruptNote nothing("nothing has been fetched; the same command starts over");
   const fetch::Listing listing = fetch::list_files(options);
   if (listing.left_out > 0)
     progress.note(cat("left out what Witan does not read of a model: ",
@@ -164,8 +164,7 @@ void add_data_fetch(CLI::App& data, Context& context) {
   fetch::FetchOptions& options = args->fetch;
   add_option(*command, "name", args->name, "The repository: OWNER/NAME").type_name("");
   add_flag(*command, "--model", args->model, "It is a model, not a dataset");
-  add_option(*command, "--preset", args->preset, "A corpus by a name of its own: " + names_of_presets())
-      .type_name("NAME");
+  add_option(*command, "--preset", args->preset, "A corpus by a short name: " + names_of_presets()).type_name("NAME");
   add_option(*command, "--subset", options.subset, "The files of this subset (config_name) of a dataset's card")
       .type_name("SUBSET");
   add_option(*command, "--include", options.include,

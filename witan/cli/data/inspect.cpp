@@ -158,7 +158,8 @@ void show_of_shards(Context& context, const InspectDocumentsArgs& args, const st
   if (last_of(ranges) >= data->documents()) refuse_number(data->name(), data->documents(), last_of(ranges));
   if (!tokenizer && !args.tokens)
     fmt::print(context.err,
-               "no tokenizer lies beside the shards or where it lay when they were made: give --tokenizer FILE to see "
+               "there is no tokenizer beside the shards or at the path where it was when they were made: give "
+               "--tokenizer FILE to see "
                "text instead of ids\n");
   for (const DocumentRange& range : ranges)
     for (int64_t number = range.first; number <= range.last; ++number) {

@@ -45,7 +45,7 @@ ExitCode merge_pairs(Context& context, const std::vector<fs::path>& pairs, const
                       output.string(), " is a folder: give the prefix of the pair to write, ",
                       (output / "merged").string());
   Progress progress(context.err, progress_options(context.err));
-  const InterruptNote interrupt("nothing was written; the same command begins anew", InterruptNote::Ends::at_check);
+  const InterruptNote interrupt("nothing was written; the same command starts over", InterruptNote::Ends::at_check);
   PhaseProgress phases(progress);
   const MergedIndexed merged = merge_indexed(pairs, output, [&](uint64_t done, uint64_t total) {
     interrupt.check();

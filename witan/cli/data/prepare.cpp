@@ -115,7 +115,7 @@ constexpr std::array kRefusedFlags = {
                 "and give --tokenizer-type HuggingFaceTokenizer"},
     RefusedFlag{"--tokenizer-special-tokens",
                 "tokens are not added to a tokenizer; put them into its tokenizer.json, and give that"},
-    RefusedFlag{"--tokenizer-metadata", "the kind of a tokenizer is told by --tokenizer-type, or by its content"},
+    RefusedFlag{"--tokenizer-metadata", "--tokenizer-type, or the content of its file, says what a tokenizer is"},
     RefusedFlag{"--tokenizer-prompt-format", "it belongs to MultimodalTokenizer, which is refused"},
     RefusedFlag{"--tiktoken-pattern",
                 "it belongs to TikTokenizer, which is refused; --tokenizer FILE#PATTERN names it"},
@@ -147,7 +147,7 @@ void check_tokenizer(const MegatronPrepareArgs& args) {
   for (size_t i = 0; i < args.of_types.size(); ++i)
     require<UsageError>(args.tokenizer.empty() || !args.of_types[i].given(), "witan data prepare: ", kFlagsOfTypes[i],
                         " goes with --tokenizer-type, and --tokenizer ", args.tokenizer,
-                        " is given, whose content tells its kind: leave one of them out");
+                        " is given, which is recognised by its content: leave one of them out");
   require<UsageError>(args.tokens.eod_token.empty() || args.tokens.append_eod, "witan data prepare: --eod-token ",
                       clipped(args.tokens.eod_token),
                       " says which token --append-eod adds, and without that none is added: add --append-eod, or "
@@ -269,7 +269,7 @@ ExitCode prepare_megatron(Context& context, MegatronPrepareArgs args) {
   if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
   check_sources(args, sources.files);
   if (!tokens.append_eod)
-    progress.note("no token stands between documents: --append-eod adds the tokenizer's end of text behind each");
+    progress.note("there is no token between documents: --append-eod adds the tokenizer's end of text after each");
   for (const std::string& key : args.json_keys) prepare_key(context, args, key, sources, encoder, progress);
   const std::string shards = prefix_of(args.output_prefix, args.json_keys.front());
   const std::string with = tokens.model.empty() ? args.vocab_file : tokens.model.string();
@@ -280,7 +280,7 @@ ExitCode prepare_megatron(Context& context, MegatronPrepareArgs args) {
 
 void add_tokenizer_names(CLI::App& command, MegatronPrepareArgs& args) {
   const std::string group = "tokens";
-  add_option(command, "--tokenizer", args.tokenizer, "Tokenizer of any kind, which its content tells")
+  add_option(command, "--tokenizer", args.tokenizer, "Tokenizer in any format, recognised by its content")
       .type_name("FILE")
       .group(group);
   add_option(command, "--tokenizer-type", args.tokens.type,
@@ -362,7 +362,7 @@ void add_data_prepare(CLI::App& data, Context& context) {
   add_option(*command, "--output-prefix", args->output_prefix, "Write to PREFIX_KEY_document.bin and .idx")
       .type_name("PREFIX");
   add_option(*command, "--json-keys", args->json_keys,
-             "Keys (or columns) of the text, separated by spaces or commas; each becomes a pair of files of its own")
+             "Keys (or columns) of the text, separated by spaces or commas; each becomes its own pair of files")
       .type_name("KEYS")
       .show_default();
   add_option(*command, "--bad-row-share", args->prepare.corpus.bad_row_share,

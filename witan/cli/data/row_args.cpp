@@ -58,9 +58,10 @@ Option add_seed(CLI::App& command, uint64_t& seed, const std::string& help) {
 }
 
 void add_selection_args(CLI::App& command, SourceSelection& selection) {
-  add_option(command, "--include", selection.include,
-             "Of folders only files whose path below the folder matches one of these patterns (repeatable); * also "
-             "matches /, and FOLDER/ stands for all in it")
+  add_option(
+      command, "--include", selection.include,
+      "Read only files of folders whose path below the folder matches one of these patterns (repeatable); * also "
+      "matches /, and FOLDER/ means everything in it")
       .type_name("PATTERN")
       .one_argument();
   add_option(command, "--exclude", selection.exclude, "No files of folders that match one of these (repeatable)")

@@ -159,7 +159,7 @@ ExitCode stats(Context& context, const StatsArgs& args) {
   }
   options.tokenizer = subject.tokenizer;
   Progress progress(context.err, progress_options(context.err));
-  const InterruptNote interrupt("nothing was written; the same command begins anew");
+  const InterruptNote interrupt("nothing was written; the same command starts over");
   const DatasetStatistics found = shards ? count_tokens(args, options, progress) : count_text(args, options, progress);
   progress.clear();
   for (const std::string& loss : describe_losses(found.corpus)) progress.note("warning: " + loss);

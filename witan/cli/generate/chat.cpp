@@ -30,7 +30,7 @@ constexpr int64_t kContext = 8192;
 constexpr std::string_view kEnd = "]}\n";  // the end of a saved conversation
 constexpr const char* kHelp =
     "/reset          forget the conversation\n"
-    "/system TEXT    begin anew with these instructions; without TEXT: with none\n"
+    "/system TEXT    start over with these instructions; without TEXT: with none\n"
     "/save FILE      write the conversation as a line of JSON, as fine-tuning reads it; to a new file or an "
     "earlier save\n"
     "/help           these commands\n"

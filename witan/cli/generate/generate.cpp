@@ -243,8 +243,8 @@ void add_generate(CLI::App& app, Context& context) {
       app, context,
       {"generate", "Continue prompts with a trained model",
        "Prints each prompt and its continuation, the first token by token. The same command gives the same text, and a "
-       "prompt the same text beside others as alone. Where flags say nothing, a model that was imported is sampled as "
-       "its generation_config.json says.",
+       "prompt the same text with others as alone. Unless flags say otherwise, an imported model is sampled as its "
+       "generation_config.json says.",
        "witan generate \"The \"\n"
        "witan generate \"Perl is\" --run default --max-tokens 400 --temperature 0.9 --top-p 0.95 --seed 7\n"
        "witan generate \"The king\" \"The ship\" --stop . --repetition-penalty 1.1\n"
@@ -256,7 +256,7 @@ void add_generate(CLI::App& app, Context& context) {
   add_run_args(*command, args->run);
   args->sampling.add(*command);
   add_option(*command, "--logprobs", args->logprobs,
-             "Print each token's log probability, and those of the N most likely ones (default: 0; a text behind it is "
+             "Print each token's log probability, and those of the N most likely ones (default: 0; a text after it is "
              "a prompt)")
       .type_name("[N]")
       .range(int64_t{0}, int64_t{1000})

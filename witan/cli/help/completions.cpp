@@ -376,7 +376,7 @@ void add_completions(CLI::App& app, Context& context) {
   CLI::App* command = add_command(
       app, context,
       {"completions", "Print a script that completes witan's commands and flags in a shell",
-       "For bash, zsh or fish: commands, flags, their choices, also behind a comma, presets, recipes for --config and "
+       "For bash, zsh or fish: commands, flags, their choices, also after a comma, presets, recipes for --config and "
        "@FILE, and the names of the runs in runs/.",
        "witan completions bash > completions.bash\nwitan completions zsh > _witan\nwitan completions fish > "
        "witan.fish"},

@@ -154,7 +154,7 @@ Doomed claim(const fs::path& runs_folder, const std::string& name) {
   require<UsageError>(!name.empty(), "a run's name is empty");
   const fs::path folder = is_left_over(runs_folder, name) ? runs_folder / name : find_run(runs_folder, name);
   require<UsageError>(!fs::is_symlink(folder), folder.string(),
-                      " is a link: remove the link itself, or the run where it lies");
+                      " is a link: remove the link itself, or the run at its own path");
   std::optional<RunLock> lock = RunLock::take(folder);
   require<UsageError>(lock.has_value(), "the run ", clipped(name),
                       " is training: stop it first (Ctrl-C saves it), nothing was removed");

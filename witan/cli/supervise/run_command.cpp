@@ -79,7 +79,7 @@ void add_run(CLI::App& app, Context& context) {
   const auto args = std::make_shared<RunCommandArgs>();
   CLI::App* command = add_command(
       app, context,
-      {"run", "Train with ranks as processes, and go on when some are lost",
+      {"run", "Train with ranks as processes, and continue when some are lost",
        "`witan run [--flags] -- train ...` starts the ranks of `witan train` as processes of this host, one each. When "
        "one of them is killed, hangs or "
        "fails, the others resume from the last checkpoint in a layout for fewer ranks: the same batches in the same "

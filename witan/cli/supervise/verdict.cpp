@@ -78,7 +78,7 @@ bool is_over(const RankEnd& first, const std::vector<int>& left_alone) {
 Verdict over(const std::vector<RankEnd>& ends, const std::vector<int>& hung) {
   const auto code = static_cast<ExitCode>(ends.front().code);
   std::string reason = cat("rank ", hung.front(), " did not end when the run was over, and was made to");
-  if (hung.size() > 1) reason += cat("; ", hung.size() - 1, " more likewise");
+  if (hung.size() > 1) reason += cat("; so did ", hung.size() - 1, " more");
   return {code == ExitCode::done ? Outcome::done : Outcome::stopped, code, {}, std::move(reason)};
 }
 

@@ -305,7 +305,7 @@ void add_plan(CLI::App& app, Context& context) {
              "Memory of the machine, or of each GPU, to plan for: 8GB, 8GiB, 800MB")
       .type_name("SIZE");
   add_flag(*command, "--processes", state->processes,
-           "Plan each rank as a process of its own, as started by a launcher, not as a thread");
+           "Plan each rank as a process, as started by a launcher, not as a thread");
   Elsewhere& elsewhere = state->elsewhere;
   const Option world =
       add_option(*command, "--world-size", elsewhere.ranks,
@@ -340,7 +340,7 @@ void add_plan(CLI::App& app, Context& context) {
                                  "Print only the layout: mesh, groups, sharding and the placement of each parameter");
   const Option search = add_flag(*command, "--search", state->search,
                                  "Rank the layouts of --gpus that fit by predicted step time [--gpu h100]; flags of a "
-                                 "layout given beside it are held fixed")
+                                 "layout given with it are held fixed")
                             .needs(gpus)
                             .excludes(layout);
   add_flag(*command, "--keep-micro-batch-size", state->keep_micro_batch_size,

@@ -192,7 +192,7 @@ void require_other_source(const GivenConfig& given) {
   for (const auto& [key, source] : {std::pair("init_from", train.init_from), std::pair("upcycle", train.upcycle)})
     require<ConfigError>(source.empty() || !is_within(folder_of_weights(source, train.runs_folder), given.run), key,
                          " = ", source, ": --fresh would archive the run ", given.run.string(),
-                         ", which these weights are of: give the new run a name of its own (--run NAME)");
+                         ", which has these weights: give the new run another name (--run NAME)");
 }
 
 void keep_first_weights(GivenConfig& given) {
@@ -207,7 +207,7 @@ void keep_first_weights(GivenConfig& given) {
     const std::string &then = begun.*key, name = key == &TrainConfig::upcycle ? "upcycle" : "init_from";
     require<ConfigError>(now.empty() || now == then, name, " = ", now, ": the run ", given.run.string(), " was begun ",
                          from, ", and is resumed from its own checkpoint: ", without(given, name),
-                         ", give the new run a name of its own (--run NAME), or start over with `witan train --fresh`");
+                         ", give the new run another name (--run NAME), or start over with `witan train --fresh`");
     now = then;
   }
   given.config.train.init_state = begun.init_state;

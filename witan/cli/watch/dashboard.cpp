@@ -105,7 +105,8 @@ Standing standing_of(const fs::path& folder, const Metrics& metrics, const std::
   }
   if (metrics.end) return {"ended", fmt::format("{}, {}", progress, metrics.end->reason)};
   if (metrics.steps.empty()) return {"stopped", why_no_step(folder)};
-  return {"stopped", fmt::format("{}, ended unexpectedly {} ago: it was killed, or train.log says why", progress, ago)};
+  return {"stopped",
+          fmt::format("{}, ended unexpectedly {} ago: it was killed, or train.log has the reason", progress, ago)};
 }
 
 std::string number_or_dash(const char* format, double value, bool known) {

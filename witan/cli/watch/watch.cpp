@@ -88,7 +88,7 @@ void add_watch(CLI::App& app, Context& context) {
   const auto args = std::make_shared<WatchArgs>();
   CLI::App* command = add_command(
       app, context,
-      {"watch", "Show runs in a browser while they go on",
+      {"watch", "Show runs in a browser while they train",
        "Serves the report's page, which keeps itself up to date; several runs are drawn over each other. It only reads "
        "the runs' files. Only this machine can reach the server, and only with the token in the address that is "
        "printed: to look from another machine, forward the port (ssh -L 8030:127.0.0.1:8030 HOST).",
