@@ -172,7 +172,7 @@ bool Supervisor::goes_on(const Verdict& verdict) {
   try {
     if (left < options_.min_ranks) throw ConfigError(cat("--min-ranks ", options_.min_ranks));
     choose_layout(options_.min_ranks, left);
-    how = "going on with " + counted((*layout_)->parallel.ranks, "rank");
+    how = "continuing with " + counted((*layout_)->parallel.ranks, "rank");
   } catch (const ConfigError& error) {
     take_all_back();
     choose_layout(ranks_, ranks_);
