@@ -77,7 +77,7 @@ TEST_F(TimeLimitTest, AResumedRunKeepsItsLength) {
   set_speed(1);
   const Said ended = train_within("0.001");
   EXPECT_EQ(ended.code, 0) << ended.err;
-  EXPECT_TRUE(contains(ended.err, "20 more steps")) << ended.err;
+  EXPECT_TRUE(contains(ended.err, "work         20 steps more of ")) << ended.err;
   EXPECT_FALSE(contains(resumed.err + ended.err, "of the recipe's"));
 }
 
@@ -137,8 +137,7 @@ TEST_F(TimeLimitTest, RefusesALaunchersProcesses) {
 TEST_F(TimeLimitTest, RefusesToShortenTheTrainingThatARunContinues) {
   set_speed(1e12);
   ASSERT_EQ(train({"--run", "base", "--train-iters", "3", "--save-interval", "2"}).code, 0);
-  const Said said =
-      train_within("6", {"--run", "more", "--init-from", (own_ / "runs/base@2").string(), "--init-state", "training"});
+  const Said said = train_within("6", {"--run", "more", "--init-from", "base@2", "--init-state", "training"});
   EXPECT_EQ(said.code, 2) << said.err;
   EXPECT_TRUE(contains(said.err, "--max-minutes 6: with init_state = training the run continues ")) << said.err;
 }
