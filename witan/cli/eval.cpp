@@ -209,7 +209,7 @@ ExitCode act(Context& context, const EvalArgs& args) {
                       "witan eval: --device cuda and --deterministic are for --tasks: losses are computed on the CPU");
   const bool json = args.json_option->given();
   if (json && !args.json.empty()) json_file(args).require_free();
-  const TrainedRun run = open_run(context.err, args.run);
+  const TrainedRun run = open_selected_run(context.err, args.run);
   std::string found;
   if (!args.tasks.files.empty()) {
     const EvalTasksResult result = evaluate_tasks(context, args.tasks, args.run, run);

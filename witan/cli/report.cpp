@@ -179,7 +179,7 @@ void add_report(CLI::App& app, Context& context) {
                                    "witan report my-run --json"},
                                   [&context, args] { return write(context, *args); });
   add_option(*command, "run,--run", args->run, "Name of the run (default: the latest)").type_name("NAME");
-  add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_runs_folder(*command, args->runs_folder);
   add_option(*command, "--output", args->output,
              "Write the page to this file, which is new or an earlier page (default: report.html of the run)")
       .type_name("FILE");

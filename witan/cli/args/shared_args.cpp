@@ -10,11 +10,15 @@ namespace witan::cli {
 
 void add_run_args(CLI::App& command, RunArgs& args) {
   add_option(command, "--run", args.run, "Name of the run (default: the latest)").type_name("NAME");
-  add_option(command, "--runs-folder", args.runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_runs_folder(command, args.runs_folder);
 }
 
-TrainedRun open_run(std::FILE* err, const RunArgs& args) {
-  TrainedRun run = witan::open_run(args.runs_folder, args.run);
+void add_runs_folder(CLI::App& command, std::string& folder) {
+  add_option(command, "--runs-folder", folder, "Folder of all runs").type_name("FOLDER").show_default();
+}
+
+TrainedRun open_selected_run(std::FILE* err, const RunArgs& args) {
+  TrainedRun run = open_run(args.runs_folder, args.run);
   for (const std::string& warning : run.warnings) fmt::print(err, "warning: {}\n", warning);
   return run;
 }

@@ -27,8 +27,10 @@ struct RunArgs {
 
 // --run and --runs-folder.
 void add_run_args(CLI::App& command, RunArgs& args);
-// The run, opened; warnings about damaged checkpoints go to `err`. Throws as open_run() does.
-TrainedRun open_run(std::FILE* err, const RunArgs& args);
+// --runs-folder alone.
+void add_runs_folder(CLI::App& command, std::string& folder);
+// Opens the run; prints warnings about damaged checkpoints to `err`. Throws as open_run() does.
+TrainedRun open_selected_run(std::FILE* err, const RunArgs& args);
 // --threads, for commands that compute.
 void add_threads(CLI::App& command, RunArgs& args);
 // --device and --deterministic, for commands that generate.

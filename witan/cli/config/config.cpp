@@ -13,6 +13,7 @@
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/recipes.h"
 #include "witan/cli/args/run_config.h"
+#include "witan/cli/args/shared_args.h"
 #include "witan/cli/command.h"
 #include "witan/cli/config/differences.h"
 #include "witan/cli/runs/text_figures.h"
@@ -218,7 +219,7 @@ void add_config_diff(CLI::App& config, Context& context) {
       [&context, args] { return diff(context, *args); });
   add_option(*command, "a", args->a, "The one").type_name("");
   add_option(*command, "b", args->b, "The other").type_name("");
-  add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_runs_folder(*command, args->runs_folder);
   add_flag(*command, "--json", args->json, "Print JSON: of each key both values");
 }
 

@@ -169,7 +169,7 @@ void plan_for(Stream& stream, Transformer& meta, int64_t most_tokens, Generation
 
 ExitCode chat(Context& context, const ChatArgs& args) {
   args.sampling.check();
-  const TrainedRun run = open_run(context.err, args.run);
+  const TrainedRun run = open_selected_run(context.err, args.run);
   const auto format = ChatFormat::open(run, args.chat_template, args.content_special_tokens);
   if (!format) throw UsageError(ChatFormat::missing(run));
   const int64_t most_tokens = resolve_context(context.err, run, args.context, kContext);

@@ -217,7 +217,7 @@ ExitCode generate_text(Context& context, const GenerateArgs& args) {
   const auto prompts = read_prompts(args.prompts, context.in);
   require<UsageError>(args.record_routes.empty() || prompts.size() == 1, "witan generate: --record-routes takes one ",
                       "prompt, not ", prompts.size());
-  const TrainedRun run = open_run(context.err, args.run);
+  const TrainedRun run = open_selected_run(context.err, args.run);
   const auto requests = make_requests(context.err, args, run, prompts);
   warn_of_length(context.err, run, "the output", longest_text(requests));
   const auto dry_run = [&](Stream& stream, Transformer& meta) {

@@ -129,7 +129,7 @@ void serve_until_stopped(Context& context, const ServeArgs& args, serve::Service
 
 ExitCode serve_model(Context& context, const ServeArgs& args) {
   const std::string key = api_key(args);  // before the work of loading
-  const TrainedRun run = open_run(context.err, args.run);
+  const TrainedRun run = open_selected_run(context.err, args.run);
   const auto format = ChatFormat::open(run, args.chat_template, args.content_special_tokens);
   const StateSize size{args.batch, resolve_context(context.err, run, args.context, kServedContext)};
   const GenerationMode mode = generation_mode(args.run, run);

@@ -8,6 +8,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
+#include "witan/cli/args/shared_args.h"
 #include "witan/cli/command.h"
 #include "witan/cli/models/exported_run.h"
 #include "witan/cli/models/gguf.h"
@@ -204,7 +205,7 @@ void add_export(CLI::App& app, Context& context) {
   add_option(*command, "--run", args->run,
              "Name of the run (default: the latest), or of one of its checkpoints: NAME@best, NAME@STEP")
       .type_name("NAME");
-  add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_runs_folder(*command, args->runs_folder);
   add_option(*command, "--format", args->format,
              "hf: Hugging Face's safetensors; gguf: llama.cpp's file; megatron: Megatron-Core's torch_dist; peft: "
              "the adapters alone")

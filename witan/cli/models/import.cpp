@@ -10,6 +10,7 @@
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/run_config.h"
+#include "witan/cli/args/shared_args.h"
 #include "witan/cli/command.h"
 #include "witan/cli/models/gguf.h"
 #include "witan/cli/models/unfinished.h"
@@ -146,7 +147,7 @@ void add_import(CLI::App& app, Context& context) {
       .type_name("FOLDER|FILE")
       .required();
   add_option(*command, "--run", args->run, "Name of the new run").type_name("NAME").required();
-  add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_runs_folder(*command, args->runs_folder);
   add_option(
       *command, "--tokenizer", args->tokenizer,
       "Tokenizer of the run, instead of the model's own: a tokenizer.json, tekken.json, .model, .tiktoken or .gguf "

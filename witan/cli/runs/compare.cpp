@@ -9,6 +9,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
+#include "witan/cli/args/shared_args.h"
 #include "witan/cli/command.h"
 #include "witan/cli/config/differences.h"
 #include "witan/cli/runs/run_summary.h"
@@ -193,7 +194,7 @@ void add_runs_compare(CLI::App& runs, Context& context) {
        "witan runs compare base tuned\nwitan runs compare base tuned mine --report comparison.html"},
       [&context, args] { return compare(context, *args); });
   add_option(*command, "names", args->names, "Names of the runs, 2 to 8").type_name("").required();
-  add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_runs_folder(*command, args->runs_folder);
   add_option(*command, "--report", args->report,
              "Write the charts of all of them to this HTML file, which is new or an earlier page")
       .type_name("FILE");

@@ -17,6 +17,7 @@
 #include "witan/base/text.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/cli/args/options.h"
+#include "witan/cli/args/shared_args.h"
 #include "witan/cli/command.h"
 #include "witan/cli/runs/run_summary.h"
 #include "witan/train/run/config.h"
@@ -246,7 +247,7 @@ void add_runs_remove(CLI::App& runs, Context& context) {
        "witan runs remove old --yes"},
       [&context, args] { return remove(context, *args); });
   add_option(*command, "names", args->names, "Names of the runs").type_name("").required();
-  add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_runs_folder(*command, args->runs_folder);
   add_flag(*command, "--yes", args->yes, "Do not ask");
 }
 

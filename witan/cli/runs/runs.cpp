@@ -8,6 +8,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
+#include "witan/cli/args/shared_args.h"
 #include "witan/cli/command.h"
 #include "witan/cli/runs/run_summary.h"
 #include "witan/cli/runs/text_figures.h"
@@ -121,7 +122,7 @@ void add_runs_snapshot(CLI::App& runs, Context& context) {
                                    "witan runs snapshot my-run"},
                                   [&context, args] { return snapshot(context, *args); });
   add_option(*command, "name", args->name, "Name of the run").type_name("").required();
-  add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_runs_folder(*command, args->runs_folder);
 }
 
 }  // namespace
@@ -136,7 +137,7 @@ void add_runs(CLI::App& app, Context& context) {
        "it (train.log says which). Nothing is written, and runs are listed while they train.",
        "witan runs\nwitan runs --json\nwitan runs compare base tuned"},
       [&context, args] { return list_all(context, *args); });
-  add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_runs_folder(*command, args->runs_folder);
   add_flag(*command, "--json", args->json, "Print JSON");
   add_runs_compare(*command, context);
   add_runs_remove(*command, context);

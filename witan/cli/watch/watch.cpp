@@ -8,6 +8,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
+#include "witan/cli/args/shared_args.h"
 #include "witan/cli/command.h"
 #include "witan/cli/watch/dashboard.h"
 #include "witan/serve/access.h"
@@ -96,7 +97,7 @@ void add_watch(CLI::App& app, Context& context) {
       [&context, args] { return watch(context, *args); });
   add_option(*command, "names", args->names, "Names of the runs, at most 8 (default: those that train, or the latest)")
       .type_name("");
-  add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_runs_folder(*command, args->runs_folder);
   add_option(*command, "--port", args->port, "Port to listen at (0: a free one; default: the first free from 8030)")
       .type_name("N")
       .range(0, 65535);
