@@ -232,7 +232,7 @@ void add_eval(CLI::App& app, Context& context) {
   CLI::App* command =
       add_command(app, context,
                   {"eval", "Measure a trained model's loss, perplexity and bits per byte, or its scores in benchmarks",
-                   "Without --data, --set and --tasks: on the part of the run's validation split that training "
+                   "Without --data, --set and --tasks it measures the part of the run's validation split that training "
                    "evaluates on. --tasks asks multiple-choice questions from local files in the format of "
                    "lm-evaluation-harness and gives its metrics. Runs on the CPU; benchmarks on a GPU, too.",
                    "witan eval\n"

@@ -181,7 +181,7 @@ void add_report(CLI::App& app, Context& context) {
   add_option(*command, "run,--run", args->run, "Name of the run (default: the latest)").type_name("NAME");
   add_runs_folder(*command, args->runs_folder);
   add_option(*command, "--output", args->output,
-             "Write the page to this file, which is new or an earlier page (default: report.html of the run)")
+             "Write the page to this file, which is new or an earlier page (default: the run's report.html)")
       .type_name("FILE");
   add_flag(*command, "--json", args->json, "Print the figures as JSON, and write no page without --output");
 }

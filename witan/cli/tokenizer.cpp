@@ -135,13 +135,13 @@ void add_tokenizer_encode(CLI::App& group, Context& context) {
                                    "witan tokenizer encode --tokenizer tokenizer.json --jsonl < texts.jsonl"},
                                   [&context, args] { return encode(context, *args); });
   add_option(*command, "text", args->words,
-             "Text to encode (default: standard input); after -- also one that begins with -")
+             "Text to encode (default: standard input); put -- before a text that begins with -")
       .type_name("");
   add_use_args(*command, *args);
   add_flag(*command, "--special", args->special,
            "Encode the text of special tokens, such as <|endoftext|>, as these tokens");
   add_flag(*command, "--add-special-tokens", args->whole,
-           "Put the tokens around the text that the tokenizer puts around every text, such as <s>");
+           "Add the tokens that the tokenizer puts around every text, such as <s>");
   add_flag(*command, "--jsonl", args->jsonl,
            "Each line of standard input is a text in JSON (\"Hello\\n\"); print its ids on a line");
 }
@@ -252,7 +252,7 @@ void add_tokenizer_inspect(CLI::App& group, Context& context) {
   const auto args = std::make_shared<InspectArgs>();
   CLI::App* command = add_command(group, context,
                                   {"inspect", "Show sizes, special tokens and split pattern of a tokenizer",
-                                   "With --text also its compression: bytes per token.",
+                                   "With --text it also prints the compression: bytes per token.",
                                    "witan tokenizer inspect tokenizer.json\n"
                                    "witan tokenizer inspect tokenizer.json --text my.txt"},
                                   [&context, args] { return inspect(context, *args); });

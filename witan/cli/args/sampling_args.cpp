@@ -41,7 +41,7 @@ void SamplingArgs::add(CLI::App& command) {
                .show_default();
   repetition_penalty_ =
       add_option(command, "--repetition-penalty", sampler.repetition_penalty,
-                 "Make tokens of the text so far less likely: divide their logits by R where above 0, else multiply")
+                 "Make tokens of the text so far less likely: divide their logits by R if positive, otherwise multiply")
           .type_name("R")
           .show_default();
   add_option(command, "--presence-penalty", sampler.presence_penalty,
@@ -49,7 +49,7 @@ void SamplingArgs::add(CLI::App& command) {
       .type_name("P")
       .show_default();
   add_option(command, "--frequency-penalty", sampler.frequency_penalty,
-             "Likewise, by F for each time that the text has them")
+             "Lower them by F for each time that such a token occurs in the text")
       .type_name("F")
       .show_default();
   add_option(command, "--seed", sampler.seed, "Random seed of sampling").type_name("N").show_default();

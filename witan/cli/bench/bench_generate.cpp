@@ -159,7 +159,7 @@ void add_bench_generate(CLI::App& bench, Context& context) {
   CLI::App* command = add_command(
       bench, context,
       {"generate", "Measure generation: tokens/s, and the time to read the weights once",
-       "Takes the flags of `witan train`, of which those of the model and the device count; weights are random. A "
+       "Takes the flags of `witan train`, and uses those of the model and the device; weights are random. A "
        "token's time is the median of steps that give each text one, the logits read and the next token chosen. Its "
        "floor is the time of reading the weights that its experts and all else have, at the measured bandwidth.",
        "witan bench generate --preset qwen3-30b-a3b --num-layers 12\n"

@@ -401,7 +401,7 @@ void add_bench_moe_layer(CLI::App& bench, Context& context) {
       .group("shapes");
   add_skew(*command, state->skew);
   add_option(*command, "--routes", state->routes,
-             "Route tokens as this file of recorded routes (--record-routes) says, in the lines whose routing is given")
+             "Use the routes of this file (--record-routes) in the lines with given routing")
       .type_name("FILE")
       .group("router");
   add_option(*command, "--layer", state->layer, "Layer of --routes (-1: its first)")

@@ -122,7 +122,7 @@ void add_config_show(CLI::App& config, Context& context) {
       });
   add_flag(*command, "--changed", state->changed, "Only keys whose values are not the defaults");
   add_flag(*command, "--resolved", state->resolved,
-           "What becomes of values that depend on this machine, the launcher or the data, with the reasons");
+           "Resolve values that depend on this machine, the launcher or the data, and print the reasons");
   add_flag(*command, "--json", state->json, "Print JSON: value and source of each key");
   state->config.add(*command);
 }

@@ -270,10 +270,10 @@ void add_minhash_args(CLI::App& command, DedupArgs& args) {
   minhash(add_option(command, "--bands", duplicates.bands.bands, "Bands of a signature: more of them find more pairs")
               .type_name("N")
               .show_default());
-  minhash(add_option(command, "--rows", duplicates.bands.rows,
-                     "Rows of a band: more of them find pairs of a higher similarity")
-              .type_name("N")
-              .show_default());
+  minhash(
+      add_option(command, "--rows", duplicates.bands.rows, "Rows of a band: more rows find pairs of higher similarity")
+          .type_name("N")
+          .show_default());
   minhash(add_seed(command, duplicates.bands.seed, "Seed of the hash functions"));
   minhash(add_option(command, "--verify", args.verify,
                      "Compare the shingles of candidates, and remove those with at least this Jaccard similarity "
@@ -308,13 +308,14 @@ void add_data_dedup(CLI::App& data, Context& context) {
   add_option(*command, "--method", args->method, "minhash finds near duplicates and exact ones, exact only the latter")
       .one_of({"minhash", "exact"})
       .show_default();
-  add_option(*command, "--normalize", args->normalize,
-             "What exact copies may differ in: nothing (none), white space (space), or all but the letters and digits "
-             "of their words (words)")
+  add_option(
+      *command, "--normalize", args->normalize,
+      "What exact copies may differ in: nothing (none), white space (space), or everything except letters and digits "
+      "of their words (words)")
       .one_of({"none", "space", "words"})
       .show_default();
   add_work_args(*command, args->work, "Memory for hashes; more of them are sorted on disk",
-                "Folder for what does not fit (default: that of the output)");
+                "Folder for data that does not fit into memory (default: that of the output)");
   add_flag(*command, "--json", args->json, "Print the counts as JSON");
   add_minhash_args(*command, *args);
   add_text_args(*command, args->options.corpus);

@@ -289,10 +289,10 @@ void add_tokenizer_names(CLI::App& command, MegatronPrepareArgs& args) {
       .type_name("NAME")
       .group(group);
   add_flag(command, "--tokenizer-hf-include-special-tokens", args.include_special,
-           "Taken without any effect: what a tokenizer puts around texts is there without it")
+           "Accepted without effect: the tokens that a tokenizer puts around texts are added anyway")
       .group(group);
   add_flag(command, "--no-special-tokens", args.tokens.bare,
-           "Leave out what the tokenizer puts around texts, as Megatron-LM does without "
+           "Leave out the tokens that the tokenizer puts around texts, as Megatron-LM does without "
            "--tokenizer-hf-include-special-tokens")
       .group(group);
   const std::array names = {&args.model, &args.vocab_file, &args.merge_file};
@@ -315,12 +315,12 @@ void add_work(CLI::App& command, MegatronPrepareArgs& args) {
       .range(1, 4096)
       .group(group);
   add_option(command, "--log-interval", args.log_interval,
-             "In a log file, a line of progress for so many documents (default: every ten seconds)")
+             "Documents between lines of progress in a log file (default: a line every ten seconds)")
       .type_name("N")
       .range(int64_t{1}, int64_t{1} << 60)
       .group(group);
   add_option(command, "--piece-bytes", args.prepare.piece_bytes,
-             "Text that is tokenized again after a kill, at most, in bytes")
+             "The most bytes of text that are tokenized again after a kill")
       .type_name("N")
       .show_default()
       .group(group);

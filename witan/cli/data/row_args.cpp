@@ -85,7 +85,7 @@ void add_row_args(CLI::App& command, RowArgs& args, const std::string& output_he
   add_option(command, "inputs", args.inputs, kInputsHelp).type_name("");
   add_option(command, "--output", args.output, output_help).type_name("FILE");
   add_option(command, "--json-key", args.rows.text_key,
-             "Rows must hold text under this key, or path with dots; without it every JSON object is a row. It is also "
+             "Rows must have text under this key, or path with dots; without it every JSON object is a row. It is also "
              "the key that plain text gets (text)")
       .type_name("KEY");
   add_option(command, "--bad-row-share", args.rows.bad_row_share, "Fail when more than this share of rows is unusable")
@@ -98,11 +98,11 @@ void add_row_args(CLI::App& command, RowArgs& args, const std::string& output_he
 
 void add_chunk_args(CLI::App& command, PartOptions& parts) {
   add_option(command, "--chunks", parts.chunks,
-             "Deal the rows out in turn to FILE.chunk.00.jsonl, FILE.chunk.01.jsonl and so on (at most 256)")
+             "Distribute rows in turn to FILE.chunk.00.jsonl, FILE.chunk.01.jsonl and so on (at most 256)")
       .type_name("N")
       .range(int64_t{1}, int64_t{256});
   add_option(command, "--valid", parts.valid,
-             "Take the first N rows of each chunk (without --chunks: of all) out for FILE.val.jsonl")
+             "Move the first N rows of each chunk (without --chunks: of all rows) to FILE.val.jsonl")
       .type_name("N")
       .range(int64_t{1}, int64_t{1} << 40);
 }

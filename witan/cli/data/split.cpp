@@ -55,7 +55,7 @@ void add_data_split(CLI::App& data, Context& context) {
   const auto args = std::make_shared<SplitArgs>();
   CLI::App* command = add_command(data, context,
                                   {"split", "Deal the rows of a corpus out to several files",
-                                   "Rows keep their order within each file; shuffle them before. Those of tables "
+                                   "Rows keep their order within each file; shuffle them before. Rows of tables "
                                    "become JSON with all their columns."
                                    " After a kill the same command continues.",
                                    "witan data split rows.jsonl.gz --output parts/rows --chunks 4 --valid 2\n"
@@ -65,7 +65,7 @@ void add_data_split(CLI::App& data, Context& context) {
   add_row_args(*command, args->rows, "Name the files after this one: FILE.chunk.00.jsonl, FILE.val.jsonl");
   add_chunk_args(*command, args->options.parts);
   add_option(*command, "--fractions", args->fractions,
-             "Draw a part for each row, with these shares, which sum to 1: two are FILE.train.jsonl and "
+             "Assign each row to a random part, with these shares, which sum to 1: two are FILE.train.jsonl and "
              "FILE.val.jsonl, three have "
              "FILE.test.jsonl too, more are chunks")
       .type_name("LIST");

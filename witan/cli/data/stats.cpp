@@ -184,7 +184,7 @@ void add_data_stats(CLI::App& data, Context& context) {
   CLI::App* command =
       add_command(data, context,
                   {"stats", "Count documents, lengths, scripts, duplicates and tokens of text or token shards",
-                   "Words are runs of letters and digits; of scripts without blanks between words each character is "
+                   "Words are runs of letters and digits; in scripts without spaces between words each character is "
                    "one. Duplicates are documents that are equal but for white space; `witan data dedup` finds near "
                    "ones, too. Quantiles of lengths from 256 on are rounded down by less than 1 %.",
                    "witan data stats rows.jsonl.zst\n"
@@ -202,7 +202,7 @@ void add_data_stats(CLI::App& data, Context& context) {
       .type_name("FILE");
   add_flag(*command, "--json", args->json, "Print JSON");
   add_work_args(*command, args->work, "Memory for hashes of documents; more of them are sorted on disk",
-                "Folder for what does not fit (default: $TMPDIR or /tmp)");
+                "Folder for data that does not fit into memory (default: $TMPDIR or /tmp)");
   add_text_args(*command, args->options.corpus);
 }
 

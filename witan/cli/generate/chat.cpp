@@ -210,7 +210,7 @@ void add_chat(CLI::App& app, Context& context) {
       .type_name("FILE");
   add_flag(*command, "--content-special-tokens", args->content_special_tokens, kContentSpecialTokensHelp);
   add_option(*command, "--context", args->context,
-             "Tokens of the conversation that there is room for (0: the model's, at most 8192)")
+             "Longest conversation in tokens (0: the model's context, at most 8192)")
       .type_name("N")
       .range(int64_t{0}, int64_t{1} << 24)
       .show_default();

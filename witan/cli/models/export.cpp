@@ -212,9 +212,9 @@ void add_export(CLI::App& app, Context& context) {
       .one_of({"hf", "gguf", "megatron", "peft"})
       .show_default();
   add_flag(*command, "--merge-lora", args->merge_lora,
-           "Merge LoRA adapters, as every format but peft does anyway; an error where there are none");
+           "Merge LoRA adapters, which all formats except peft do anyway; an error if there are none");
   add_flag(*command, "--without-mtp", args->without_mtp,
-           "Leave out the modules of multi-token prediction; an error where there are none");
+           "Leave out the modules of multi-token prediction; an error if there are none");
   add_option(*command, "out", args->out, "Folder, or file, to write").type_name("OUT").required();
   add_option(*command, "--architecture", args->architecture,
              "model_type of the folder (default: as imported, else the first that can be this model)")

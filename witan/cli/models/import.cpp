@@ -154,7 +154,7 @@ void add_import(CLI::App& app, Context& context) {
       "file, or a folder with one")
       .type_name("FILE");
   add_flag(*command, "--without-mtp", args->without_mtp,
-           "Leave out layers that predict further tokens (multi-token prediction), which become MTP modules otherwise");
+           "Leave out the layers of multi-token prediction, which otherwise become MTP modules");
 }
 
 }  // namespace witan::cli

@@ -196,7 +196,7 @@ void add_runs_compare(CLI::App& runs, Context& context) {
   add_option(*command, "names", args->names, "Names of the runs, 2 to 8").type_name("").required();
   add_runs_folder(*command, args->runs_folder);
   add_option(*command, "--report", args->report,
-             "Write the charts of all of them to this HTML file, which is new or an earlier page")
+             "Write the charts of all runs to this HTML file, which is new or an earlier page")
       .type_name("FILE");
   add_flag(*command, "--json", args->json, "Print JSON");
 }

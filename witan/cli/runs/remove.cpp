@@ -242,7 +242,7 @@ void add_runs_remove(CLI::App& runs, Context& context) {
   CLI::App* command = add_command(
       runs, context,
       {"remove", "Remove runs with their checkpoints",
-       "Says what would be freed, and asks. A run that trains, that another run's configuration names, or whose files "
+       "Shows what would be freed, and asks. A run that trains, that another run's configuration names, or whose files "
        "a process of this machine has open is refused, and then nothing is removed.",
        "witan runs remove old --yes"},
       [&context, args] { return remove(context, *args); });

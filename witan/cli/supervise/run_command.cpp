@@ -92,24 +92,25 @@ void add_run(CLI::App& app, Context& context) {
       [&context, args] { return run_command(context, *args); });
   SuperviseOptions& options = args->options;
   add_option(*command, "train", args->words, "`train` and its flags, after --").required().type_name("");
-  add_option(*command, "--ranks", options.ranks, "Ranks, a process each (default: those of the configuration)")
+  add_option(*command, "--ranks", options.ranks, "Ranks, one process each (default: as configured)")
       .type_name("N")
       .range(1, 4096);
-  add_option(*command, "--min-ranks", options.min_ranks, "With fewer ranks left, all are started again")
+  add_option(*command, "--min-ranks", options.min_ranks, "If fewer ranks are left, restart all of them")
       .type_name("N")
       .range(1, 4096)
       .show_default();
-  add_option(*command, "--max-restarts", options.max_restarts, "Restarts after failures, within --restart-window")
+  add_option(*command, "--max-restarts", options.max_restarts, "Most restarts after failures, within --restart-window")
       .type_name("N")
       .range(0, 1'000'000)
       .show_default();
   add_option(*command, "--restart-window", options.window_minutes,
-             "Minutes after which a restart counts no more (0: all count)")
+             "Minutes after which a restart no longer counts (0: all count)")
       .type_name("MINUTES")
       .range(0.0, 1e6)
       .show_default();
   add_option(*command, "--regrow", options.regrow_minutes,
-             "Minutes after which lost ranks are tried again: the run is saved and starts with all (0: on SIGHUP only)")
+             "Minutes after which lost ranks are tried again: the run is saved and restarted with all ranks (0: only "
+             "on SIGHUP)")
       .type_name("MINUTES")
       .range(0.0, 1e6)
       .show_default();

@@ -318,8 +318,7 @@ void add_plan(CLI::App& app, Context& context) {
           .type_name("N")
           .range(1, 1 << 16)
           .excludes(world);
-  add_option(*command, "--gpu", elsewhere.gpu,
-             "GPU model, which sets memory and speed by its data sheet: " + gpu_names())
+  add_option(*command, "--gpu", elsewhere.gpu, "GPU model, whose data sheet sets memory and speed: " + gpu_names())
       .type_name("NAME")
       .needs(gpus);
   add_option(*command, "--gpus-per-host", elsewhere.gpus_per_host, "GPUs per host [8]")

@@ -91,8 +91,8 @@ void add_replay(CLI::App& app, Context& context) {
   auto args = std::make_shared<ReplayArgs>();
   CLI::App* command = add_command(
       app, context,
-      {"replay", "Compute a step again that was not finite, or a spike",
-       "Reads a folder that `witan train` wrote of such a step, RUN/anomalies/step-N, with its batch and the "
+      {"replay", "Recompute a step that was not finite, or a spike",
+       "Reads the folder that `witan train` wrote for such a step, RUN/anomalies/step-N, with its batch and the "
        "weights before it, computes the step on one CPU rank, and prints where the first value that is not "
        "finite comes up: in the forward or the backward of which module. Nothing is written.",
        "witan replay runs/default/anomalies/step-300"},

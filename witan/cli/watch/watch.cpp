@@ -27,7 +27,7 @@ struct WatchArgs {
   int port = kAnyPort;
 };
 
-constexpr const char* kLoopback = "127.0.0.1";
+constexpr const char* kThisHost = "127.0.0.1";
 constexpr int kFirstPort = 8030, kTries = 20;
 
 // The runs that are named; without names, those that are training, or else the latest.
@@ -53,7 +53,7 @@ std::vector<fs::path> watched_folders(const WatchArgs& args) {
 std::unique_ptr<serve::HttpServer> open_server(int port, WatchService& service) {
   const auto at = [&](int place) {
     return std::make_unique<serve::HttpServer>(
-        kLoopback, place, serve::HttpLimits{.body_bytes = 1 << 10, .connections = 64},
+        kThisHost, place, serve::HttpLimits{.body_bytes = 1 << 10, .connections = 64},
         [&service](const serve::HttpRequest& request, const std::shared_ptr<serve::Reply>& reply) {
           reply->send(service.answer(request));
         },
@@ -77,7 +77,7 @@ ExitCode watch(Context& context, const WatchArgs& args) {
   const auto server = open_server(args.port, service);
   const StopSignals signals(StopSignals::Answer::stop, StopSignals::Voice::silent);
   for (const fs::path& folder : folders) fmt::print(context.err, "run          {}\n", folder.string());
-  fmt::print(context.err, "listening at http://{}:{}/?token={} (Ctrl-C stops)\n", kLoopback, server->port(), secret);
+  fmt::print(context.err, "listening at http://{}:{}/?token={} (Ctrl-C stops)\n", kThisHost, server->port(), secret);
   std::fflush(context.err);
   while (!StopSignals::requested()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   return ExitCode::done;
@@ -90,7 +90,7 @@ void add_watch(CLI::App& app, Context& context) {
   CLI::App* command = add_command(
       app, context,
       {"watch", "Show runs in a browser while they train",
-       "Serves the report's page, which keeps itself up to date; several runs are drawn over each other. It only reads "
+       "Serves the report's page, which updates itself; several runs are overlaid. It only reads "
        "the runs' files. Only this machine can reach the server, and only with the token in the address that is "
        "printed: to look from another machine, forward the port (ssh -L 8030:127.0.0.1:8030 HOST).",
        "witan watch\nwitan watch base tuned\nwitan watch my-run --port 9000"},
