@@ -5,8 +5,12 @@
 help:  ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-train: build  ## Train a small MoE on this machine (make train ARGS="--data my.txt")
-	@scripts/train.sh build/release/witan train $(ARGS)
+# A new run that would take this machine longer gets fewer steps; 0: all of the recipe's. A call with arguments of its
+# own gets what it asks for.
+MINUTES = $(if $(ARGS),0,6)
+
+train: build  ## Train a small MoE on this machine (make train ARGS="--data my.txt"; MINUTES=0: however long it takes)
+	@scripts/train.sh build/release/witan train $(if $(filter-out 0,$(MINUTES)),--max-minutes $(MINUTES)) $(ARGS)
 
 build:  ## Build the witan binary: build/release/witan
 	@scripts/setup.sh run

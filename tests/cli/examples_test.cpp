@@ -14,7 +14,7 @@
 #include "data/compress.h"
 #include "support/hub_server.h"
 #include "support/program.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/command.h"
 #include "witan/cli/help.h"
 
 namespace witan::test {

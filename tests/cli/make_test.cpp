@@ -56,6 +56,38 @@ TEST_F(MakeTest, ASignalToMakeAloneReachesTheProgram) {
   EXPECT_FALSE(fs::is_empty(own_ / "runs/default/checkpoints"));
 }
 
+// The recipe is bounded for a first run: a call with arguments of its own gets what it asks for.
+TEST(MakeTrain, LimitsTheDefaultRunToMinutes) {
+  const TempFolder own;
+  fs::create_directory_symlink(fs::path(WITAN_SOURCE_DIR) / "scripts", own / "scripts");
+  write_text(own / "build/release/witan", "#!/bin/sh\necho \"called: $*\"\n");
+  fs::permissions(own / "build/release/witan", fs::perms::owner_all);
+  const auto call = [&](const std::vector<std::string>& variables) {
+    std::vector<std::string> words = {"/usr/bin/env",
+                                      "-u",
+                                      "MINUTES",
+                                      "-u",
+                                      "ARGS",
+                                      "make",
+                                      "--no-print-directory",
+                                      "-C",
+                                      own.path(),
+                                      "-f",
+                                      fs::path(WITAN_SOURCE_DIR) / "Makefile",
+                                      "-o",
+                                      "build",
+                                      "train"};
+    words.insert(words.end(), variables.begin(), variables.end());
+    Program make(words, own / "log");
+    EXPECT_EQ(make.wait(), 0);
+    return read_text(own / "log");
+  };
+  EXPECT_EQ(call({}), "called: train --max-minutes 6\n");
+  EXPECT_EQ(call({"MINUTES=0"}), "called: train\n");
+  EXPECT_EQ(call({"ARGS=--data my.txt"}), "called: train --data my.txt\n");
+  EXPECT_EQ(call({"MINUTES=20", "ARGS=--data my.txt"}), "called: train --max-minutes 20 --data my.txt\n");
+}
+
 TEST(MakeTrain, KeepsTheStatusOfAProgramThatFails) {
   const TempFolder own;
   for (const int code : {0, 1, 4, 75, 130}) {

@@ -19,7 +19,7 @@ RunConfig recipe() {
 
 TEST(NanogptParity, AnEighthOfTheExpertsIsOnEachRank) {
   const ParameterCounts counts = count_parameters(recipe().model);
-  constexpr int64_t kUnread = 17;  // of the 64 factors that the example holds (tests/cli/presets_test.cpp)
+  constexpr int64_t kUnread = 17;  // of the 64 factors that the example holds (tests/cli/args/recipes_test.cpp)
   EXPECT_EQ(counts.exact - counts.experts + kUnread, 699'859'008);
   EXPECT_EQ(counts.experts / recipe().parallel.expert_model_parallel_size, 402'653'184);
   EXPECT_EQ(recipe().model.moe.expert_capacity(4096), 563) << "int(1.1 * (4096 / 8))";

@@ -27,8 +27,8 @@ CLI::App* add(CLI::App& app, const CommandText& text) {
   return command;
 }
 
-// Whether this process is to run the command: the only one, one of several that work together, or their first. Where
-// the command is refused the first one says so.
+// Whether this process runs the command. It does unless a launcher started several processes and the command is not a
+// joint one: then only rank 0 does, or, if the command needs a single process, rank 0 refuses it.
 bool runs_here(Context& context, const CLI::App& command, Processes processes) {
   const auto process = processes == Processes::all ? std::nullopt : find_process();
   if (!process) return true;
@@ -48,12 +48,39 @@ bool runs_here(Context& context, const CLI::App& command, Processes processes) {
   return false;
 }
 
+struct NamedCommand {
+  std::string_view name;
+  void (*add)(CLI::App& app, Context& context);
+  bool shows_others = false;
+};
+
+constexpr NamedCommand kCommands[] = {{"doctor", add_doctor},
+                                      {"data", add_data},
+                                      {"tokenizer", add_tokenizer},
+                                      {"import", add_import},
+                                      {"config", add_config},
+                                      {"plan", add_plan},
+                                      {"train", add_train},
+                                      {"run", add_run},
+                                      {"eval", add_eval},
+                                      {"generate", add_generate},
+                                      {"chat", add_chat},
+                                      {"serve", add_serve},
+                                      {"export", add_export},
+                                      {"report", add_report},
+                                      {"runs", add_runs},
+                                      {"watch", add_watch},
+                                      {"replay", add_replay},
+                                      {"bench", add_bench},
+                                      {"completions", add_completions, true},
+                                      {"man", add_man, true}};
+
 }  // namespace
 
 CLI::App* add_command(CLI::App& app, Context& context, const CommandText& text, std::function<ExitCode()> action) {
   CLI::App* command = add(app, text);
   command->callback([&context, command, processes = text.processes, action = std::move(action)] {
-    if (!command->get_subcommands().empty()) return;  // it is the subcommand that was asked for
+    if (!command->get_subcommands().empty()) return;  // the subcommand's own action runs
     if (runs_here(context, *command, processes)) context.code = action();
   });
   return command;
@@ -68,6 +95,18 @@ CLI::App* add_group(CLI::App& app, const CommandText& text) {
         fmt::format("witan {}: give a subcommand: {}", group->get_name(), fmt::join(names_of_commands(*group), ", ")));
   });
   return group;
+}
+
+void add_all(CLI::App& app, Context& context) {
+  for (const NamedCommand& command : kCommands) command.add(app, context);
+}
+
+void add_what_runs(CLI::App& app, Context& context, std::string_view name) {
+  const auto* const command = std::ranges::find(kCommands, name, &NamedCommand::name);
+  if (command == std::end(kCommands) || command->shows_others)
+    add_all(app, context);
+  else
+    command->add(app, context);
 }
 
 }  // namespace witan::cli

@@ -14,7 +14,7 @@ constexpr std::string_view kPrefix = "WITAN_";
 constexpr std::string_view kUser[] = {"WITAN_JOB_SECRET", "WITAN_COMM_ENGINE", "WITAN_COMM_PEERS", "WITAN_LIBRARY_PATH",
                                       "WITAN_API_KEY"};
 constexpr std::string_view kSupervisor[] = {"WITAN_RUN_LAYOUT", "WITAN_RUN_RESUMES", "WITAN_RUN_CALL"};
-// Of tests and scripts, from which the program inherits them; and all that begin with WITAN_TEST_.
+// Variables of tests and scripts, which the program inherits. So are all that begin with WITAN_TEST_.
 constexpr std::string_view kDevelopers[] = {"WITAN_LONG_TESTS",      "WITAN_UPDATE_GOLDEN", "WITAN_RELIABILITY",
                                             "WITAN_CHAT_TEMPLATES",  "WITAN_CHAT_GOLDEN",   "WITAN_CMAKE",
                                             "WITAN_SANITIZE_SECONDS"};

@@ -1,4 +1,4 @@
-// Environment variables that Witan reads by names of its own.
+// The environment variables that belong to Witan.
 #pragma once
 
 #include <span>
@@ -8,14 +8,14 @@
 
 namespace witan::cli {
 
-// Those for users: the tables of docs/cli.md.
+// The variables for users, which docs/cli.md lists.
 std::span<const std::string_view> user_variables();
-// Those that `witan run` sets for the ranks that it starts.
+// The variables that `witan run` sets for the ranks that it starts.
 std::span<const std::string_view> supervisor_variables();
 
-// Warnings of variables that begin with WITAN_ and nobody reads, each with the one that may have been meant.
-// `environment` is that of a process, "NAME=VALUE" each, null behind the last. Empty in a process that another one of
-// Witan has started, which has given them: a rank but the first, and a rank of `witan run`.
+// Warnings about variables that begin with WITAN_ but that nothing reads, each with the nearest known name.
+// `environment` is a process's environment: strings "NAME=VALUE", ended by a null. Empty for processes that another
+// Witan process has started and warned for: ranks other than 0, and the ranks of `witan run`.
 std::vector<std::string> environment_warnings(const char* const* environment);
 
 }  // namespace witan::cli

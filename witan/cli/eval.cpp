@@ -12,11 +12,10 @@
 #include "witan/base/files/output_file.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/args/run_args.h"
-#include "witan/cli/args/text_args.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/args/shared_args.h"
+#include "witan/cli/command.h"
 #include "witan/cli/eval_tasks.h"
-#include "witan/cli/models/imported_run.h"
+#include "witan/cli/runs/run_summary.h"
 #include "witan/cli/text_batches.h"
 #include "witan/report/progress/progress.h"
 #include "witan/train/data/run_conversations.h"
@@ -67,7 +66,7 @@ TextBatches held_out(const EvalArgs& args, const TrainedRun& run) {
   return text;
 }
 
-// As training evaluates on a set of valid_data.
+// Evaluates on a set of valid_data as training does.
 TextBatches of_set(const EvalArgs& args, const TrainedRun& run, const ValidationSet& set) {
   const TrainConfig& train = run.config->train;
   TextBatches text;
@@ -78,7 +77,7 @@ TextBatches of_set(const EvalArgs& args, const TrainedRun& run, const Validation
   return text;
 }
 
-// Conversations of the given files, all of them, as a run with sft reads them.
+// All conversations of the given files, read as a run with sft reads them.
 TextBatches given_conversations(EvalArgs args, const TrainedRun& run, Progress& progress) {
   DataConfig data = run.config->data;
   data.valid_data.clear();
@@ -133,7 +132,7 @@ std::string name_of(const EvalArgs& args) {
   return args.data.empty() ? "validation split" : fmt::format("{}", fmt::join(args.data, " "));
 }
 
-// The first parameter of the model that is not finite: ": embedding.weight: 32 NaN".
+// The first parameter of the model with values that are not finite: ": embedding.weight: 32 NaN".
 std::string bad_weights(Transformer& model) {
   for (const Parameter* parameter : model.parameters())
     if (const auto found = describe_non_finite(*parameter, parameter->value(), 0))
@@ -156,7 +155,7 @@ Score score(Context& context, const EvalArgs& args, const TrainedRun& run) {
     return std::ranges::find(batch.sequence_ids, kPadding) != batch.sequence_ids.end();
   });
   TrainedModel model(run, resolved_threads(args.run), [&](Stream& stream, Transformer& meta) {
-    // Where a batch's tensors lie depends on its shape alone, and a smaller one need not end below a larger one.
+    // The addresses of a batch's tensors depend only on its shape, and a smaller batch may need a higher address.
     std::set<std::pair<int64_t, int64_t>> shapes;
     for (const Batch& batch : text.batches)
       if (shapes.emplace(batch.sequences, batch.sequence_length).second) evaluate(stream, meta, batch, padded);
@@ -210,8 +209,7 @@ ExitCode act(Context& context, const EvalArgs& args) {
                       "witan eval: --device cuda and --deterministic are for --tasks: losses are computed on the CPU");
   const bool json = args.json_option->given();
   if (json && !args.json.empty()) json_file(args).require_free();
-  const TrainedRun run = open_run(args.run.runs_folder, args.run.run);
-  for (const std::string& warning : run.warnings) fmt::print(context.err, "warning: {}\n", warning);
+  const TrainedRun run = open_selected_run(context.err, args.run);
   std::string found;
   if (!args.tasks.files.empty()) {
     const EvalTasksResult result = evaluate_tasks(context, args.tasks, args.run, run);
@@ -234,7 +232,7 @@ void add_eval(CLI::App& app, Context& context) {
   CLI::App* command =
       add_command(app, context,
                   {"eval", "Measure a trained model's loss, perplexity and bits per byte, or its scores in benchmarks",
-                   "Without --data, --set and --tasks: on the part of the run's validation split that training "
+                   "Without --data, --set and --tasks it measures the part of the run's validation split that training "
                    "evaluates on. --tasks asks multiple-choice questions from local files in the format of "
                    "lm-evaluation-harness and gives its metrics. Runs on the CPU; benchmarks on a GPU, too.",
                    "witan eval\n"
@@ -265,9 +263,10 @@ void add_eval(CLI::App& app, Context& context) {
   add_flag(*command, "--all", args->all, "Evaluate on the whole validation split or set")
       .excludes(data)
       .excludes(tasks);
-  args->json_option = add_option(*command, "--json", args->json, "Print JSON, or write it to FILE beside the table")
-                          .type_name("[FILE]")
-                          .optional_value();
+  args->json_option =
+      add_option(*command, "--json", args->json, "Print JSON, or print the table and write JSON to FILE")
+          .type_name("[FILE]")
+          .optional_value();
   add_eval_tasks_args(*command, args->tasks, args->run, tasks);
   add_threads(*command, args->run);
 }

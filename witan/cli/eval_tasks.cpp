@@ -19,7 +19,7 @@ using OrderedJson = nlohmann::ordered_json;
 struct AskedTask {
   const TaskConfig* task;
   std::vector<Question> questions;
-  size_t first = 0;  // of its pairs among all
+  size_t first = 0;  // index of its first pair among all
 };
 
 std::vector<AskedTask> ask_questions(std::FILE* err, const EvalTasksArgs& args, const TaskSet& set) {
@@ -136,20 +136,21 @@ void add_eval_tasks_args(CLI::App& command, EvalTasksArgs& args, RunArgs& run, O
       .range(int64_t{0}, int64_t{1} << 40)
       .needs(tasks);
   add_option(command, "--batch-size", args.batch_size,
-             "Compute N answers of --tasks at a time; more memory and speed, the same results (on a GPU with "
+             "Batch N answers of --tasks: more memory and speed, the same results (on a GPU with "
              "--deterministic)")
       .type_name("N")
       .range(int64_t{1}, int64_t{65536})
       .show_default()
       .needs(tasks);
-  add_option(command, "--max-length", args.max_length,
-             "Tokens that the model reads at most; longer questions of --tasks lose their beginning (default: what the "
-             "model was trained on)")
+  add_option(
+      command, "--max-length", args.max_length,
+      "The most tokens that the model reads; longer questions of --tasks lose their beginning (default: what the "
+      "model was trained on)")
       .type_name("N")
       .range(int64_t{1}, int64_t{1} << 40)
       .needs(tasks);
   add_option(command, "--log-samples", args.log_samples,
-             "Write each question of --tasks with the log-likelihoods of its answers to FILE, a line of JSON each")
+             "Write each question of --tasks with the log-likelihoods of its answers to FILE, as a line of JSON")
       .type_name("FILE")
       .needs(tasks);
   add_device(command, run);

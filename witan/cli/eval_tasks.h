@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "witan/cli/args/options.h"
-#include "witan/cli/args/run_args.h"
+#include "witan/cli/args/shared_args.h"
 #include "witan/cli/command.h"
 #include "witan/tasks/task_scores.h"
 #include "witan/train/weights/load_run.h"
@@ -14,15 +14,15 @@
 namespace witan::cli {
 
 struct EvalTasksArgs {
-  std::vector<std::string> files;  // and folders; empty: no benchmarks
-  int64_t fewshot = -1;            // -1: each task's own
-  int64_t limit = 0;               // of rows of each task; 0: all
+  std::vector<std::string> files;  // files and folders of tasks; empty: no benchmarks
+  int64_t fewshot = -1;            // examples before each question; -1: as many as the task says
+  int64_t limit = 0;               // questions of each task; 0: all
   int64_t batch_size = 8;
-  int64_t max_length = 0;   // 0: the longest text that the model has learned from or was made for
+  int64_t max_length = 0;   // tokens; 0: the longest text that the model was trained on or made for
   std::string log_samples;  // a file; empty: none
 };
 
-// The flags beside `tasks`, which is --tasks, and without which they are refused.
+// Adds the flags that are allowed only together with --tasks (`tasks`).
 void add_eval_tasks_args(CLI::App& command, EvalTasksArgs& args, RunArgs& run, Option tasks);
 
 struct EvalTasksResult {

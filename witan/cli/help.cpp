@@ -3,19 +3,96 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <set>
+#include <sstream>
+#include <string>
+#include <string_view>
 
 #include "witan/base/text.h"
 #include "witan/cli/compat/megatron.h"
-#include "witan/cli/help/colours.h"
-#include "witan/cli/help/common_keys.h"
 #include "witan/report/progress/progress.h"
+#include "witan/train/config/config.h"
 
 namespace witan::cli {
 namespace {
 
-constexpr size_t kColumn = 34;  // where meanings begin
+// The key of a flag's name: "--moe-router-topk" is moe_router_topk.
+std::string key_of_flag(std::string flag) {
+  flag.erase(0, flag.find_first_not_of('-'));
+  std::ranges::replace(flag, '-', '_');
+  return flag;
+}
 
-// The text from `indent` on, its lines broken at blanks where they are longer than the page is wide.
+std::set<std::string> sections_of_configuration() {
+  RunConfig config;
+  std::set<std::string> sections;
+  for (const Field& field : config.fields()) sections.insert(field.section);
+  return sections;
+}
+
+bool is_common_key(std::string_view key) {
+  static constexpr std::string_view kCommon[] = {
+      // the run
+      "run",
+      "runs_folder",
+      "train_iters",
+      "micro_batch_size",
+      "global_batch_size",
+      "seed",
+      "eval_interval",
+      "save_interval",
+      "keep_last",
+      "keep_best",
+      "early_stopping_patience",
+      "init_from",
+      // the model
+      "num_layers",
+      "hidden_size",
+      "ffn_hidden_size",
+      "num_attention_heads",
+      "num_query_groups",
+      "dtype",
+      "recompute_granularity",
+      "num_experts",
+      "moe_router_topk",
+      "moe_ffn_hidden_size",
+      "lora_rank",
+      // data
+      "data",
+      "data_path",
+      "tokenizer",
+      "tokenizer_vocab_size",
+      "seq_length",
+      "valid_data",
+      "sft",
+      // optimization
+      "optimizer",
+      "lr",
+      "min_lr",
+      "lr_warmup_iters",
+      "lr_decay_style",
+      "weight_decay",
+      "clip_grad",
+      // the machine
+      "mesh",
+      "ranks",
+      "device",
+      "threads",
+      "deterministic",
+  };
+  return std::ranges::find(kCommon, key) != std::end(kCommon);
+}
+
+// Whether a command's short help leaves the option out: it sets a key of the configuration that is not a common one.
+bool is_uncommon_flag(const std::string& flag, const std::string& group) {
+  static const std::set<std::string> sections = sections_of_configuration();
+  return sections.contains(group) && !is_common_key(key_of_flag(flag));
+}
+
+constexpr size_t kColumn = 34;  // the descriptions begin here
+
+// The text, indented and wrapped at spaces to the width of the page.
 std::string wrapped(const std::string& text, size_t indent) {
   std::string out;
   size_t column = indent;
@@ -36,7 +113,7 @@ std::string wrapped(const std::string& text, size_t indent) {
   return out;
 }
 
-// "  left   meaning". A left part too wide for its column gets a line of its own.
+// One entry: "  left   description". If `left` is too wide for its column, it gets a line of its own.
 std::string entry(const std::string& left, const std::string& meaning) {
   std::string out = "  " + left;
   if (out.size() + 2 > kColumn)
@@ -65,7 +142,7 @@ class HelpFormatter : public CLI::Formatter {
     std::string left = make_option_name(option, is_positional);
     if (!option->get_type_name().empty()) left += " " + option->get_type_name();
     std::string meaning = option->get_description();
-    const std::string standard = option->get_default_str();  // of a list with brackets of its own
+    const std::string standard = option->get_default_str();  // a list has brackets already
     if (!standard.empty()) meaning += standard.starts_with('[') ? " " + standard : " [" + standard + "]";
     return entry(left, meaning);
   }
@@ -75,7 +152,7 @@ class HelpFormatter : public CLI::Formatter {
   }
 
  private:
-  // Of a configuration's keys only the common ones, unless all are asked for.
+  // Only the common keys of a configuration, unless all were asked for.
   std::string option_groups(const CLI::App& app, CLI::AppFormatMode mode) const {
     std::string out;
     size_t left_out = 0;
@@ -113,6 +190,19 @@ ExitCode show_help(const CLI::App& app, const Context& context, const std::vecto
   return ExitCode::done;
 }
 
+constexpr const char *kBold = "\x1b[1m", *kFlag = "\x1b[36m", *kPlain = "\x1b[0m";
+
+std::string coloured_line(const std::string& line) {
+  if (line.empty()) return line;
+  constexpr std::string_view kUsage = "usage:";
+  if (line.starts_with(kUsage)) return kBold + std::string(kUsage) + kPlain + line.substr(kUsage.size());
+  if (line.front() != ' ' && line.back() == ':' && line.find(' ') == std::string::npos) return kBold + line + kPlain;
+  if (!line.starts_with("  -")) return line;
+  const size_t end = std::min(line.find("   "), line.size());  // end of the names and their type
+  const size_t names = std::min(line.find_first_of(" ", 2), end);
+  return "  " + (kFlag + line.substr(2, names - 2) + kPlain) + line.substr(names);
+}
+
 }  // namespace
 
 std::string path_of(const CLI::App& command) {
@@ -133,7 +223,7 @@ std::shared_ptr<CLI::FormatterBase> help_formatter() {
   return formatter;
 }
 
-// Asked of the formatter: App::help() would show the help of the command that was parsed.
+// Uses the formatter directly, since App::help() would show the help of the command that was parsed.
 std::string help_of(const CLI::App& command, HelpLength length) {
   const auto mode = length == HelpLength::all ? CLI::AppFormatMode::All : CLI::AppFormatMode::Normal;
   return command.get_formatter()->make_help(&command, command.get_name(), mode);
@@ -156,6 +246,14 @@ void add_help(CLI::App& app, Context& context) {
                   });
   command->add_option("command", args->path, "Name of the command");
   command->add_flag("--all", args->all, "Show every flag, as the command's --help-all does");
+}
+
+std::string coloured_help(const std::string& help, bool colour) {
+  if (!colour) return help;
+  std::istringstream lines(help);
+  std::string out;
+  for (std::string line; std::getline(lines, line);) out += coloured_line(line) + '\n';
+  return out;
 }
 
 }  // namespace witan::cli

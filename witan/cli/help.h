@@ -28,4 +28,7 @@ std::string help_of(const CLI::App& command, HelpLength length);
 
 void add_help(CLI::App& app, Context& context);
 
+// A help page with control sequences that colour its headings and flags; unchanged if `colour` is false.
+std::string coloured_help(const std::string& help, bool colour);
+
 }  // namespace witan::cli

@@ -12,7 +12,7 @@
 namespace witan::cli {
 namespace {
 
-// Files of /proc and /sys have no size: streams read them. Empty when there is no such file.
+// Files of /proc and /sys report no size, so a stream reads them. Empty if there is no such file.
 std::string read_text(const fs::path& path) {
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
@@ -60,7 +60,7 @@ constexpr Instruction kInstructions[] = {
     {"sve", "SVE"},
 };
 
-// The limit in bytes that a control group's folder sets, in either version's file. A number near 2^63 means none.
+// The limit in bytes that a control group's folder sets, in the file of version 1 or 2. A number near 2^63 means none.
 std::optional<uint64_t> group_limit(const fs::path& folder) {
   constexpr uint64_t kNone = uint64_t{1} << 60;
   for (const char* name : {"memory.max", "memory.limit_in_bytes"}) {

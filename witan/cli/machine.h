@@ -13,12 +13,12 @@ namespace witan::cli {
 struct Processor {
   std::string model;                      // "AMD EPYC 9655 96-Core Processor"; "unknown" if not reported
   int threads = 0;                        // hardware threads of the machine
-  std::vector<std::string> instructions;  // those that matter here: "AVX2", "AVX-512 BF16" …
+  std::vector<std::string> instructions;  // the instruction sets that Witan uses: "AVX2", "AVX-512 BF16" …
 };
 
 struct Memory {
   uint64_t total = 0, available = 0;  // bytes; available: without swapping
-  std::optional<uint64_t> limit;      // of this process's control group, the smallest on the way up
+  std::optional<uint64_t> limit;      // the smallest limit of this process's control group and those above it
   // The memory that a run may use: the smallest of the available and the allowed memory.
   uint64_t usable() const;
 };

@@ -1,4 +1,4 @@
-// What other programs that train language models call flags and commands of ours, for users who type their names here.
+// The names that other training programs have for Witan's flags and commands, to help users who type them.
 #pragma once
 
 #include <string>
@@ -8,13 +8,14 @@
 
 namespace witan::cli {
 
-// "a run is resumed by its name: …" of a flag of training that has no equal here, with - or _; empty for others.
+// For a training flag of another program that Witan lacks, how to do the same: "a run is resumed by its name: …". Empty
+// for other flags. - and _ are equivalent.
 std::string way_instead(std::string_view flag);
 
-// The one of these flags that the flag is a slip of; empty: of none.
+// The flag with such an answer that `flag` is probably a misspelling of; empty: none.
 std::string nearest_way(std::string_view flag);
 
-// What other programs call commands of ours, each with that.
+// Names of commands in other programs, each with Witan's name.
 OtherNames other_commands();
 
 }  // namespace witan::cli

@@ -1,4 +1,4 @@
-// witan report: a run's report.html, written again, and its key figures.
+// witan report: rewrites a run's report.html and prints its key figures.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>
@@ -9,9 +9,8 @@
 #include "witan/base/text.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/args/run_args.h"
-#include "witan/cli/commands.h"
-#include "witan/cli/models/imported_run.h"
+#include "witan/cli/args/shared_args.h"
+#include "witan/cli/command.h"
 #include "witan/cli/runs/run_summary.h"
 #include "witan/report/events/figures.h"
 #include "witan/report/events/metrics.h"
@@ -22,7 +21,7 @@
 namespace witan::cli {
 namespace {
 
-// The standing of a run, a line per figure; figures that a young run does not have yet are left out.
+// The key figures of a run, one per line, without those that it does not have yet.
 void print_figures(std::FILE* out, const Metrics& metrics, RunState state) {
   if (metrics.run)
     fmt::print(out, "model         {} parameters, {} active per token\n",
@@ -65,11 +64,11 @@ void print_figures(std::FILE* out, const Metrics& metrics, RunState state) {
 }
 
 struct ReportArgs : RunArgs {
-  std::string output;  // empty: report.html of the run
+  std::string output;  // empty: the run's report.html
   bool json = false;
 };
 
-// What the folder says beside its metrics: where the run stands, and which checkpoints of it lie there.
+// The figures for programs, with the run's state and checkpoints as its folder shows them.
 nlohmann::ordered_json report_json(const RunSummary& run, const Metrics& metrics) {
   nlohmann::ordered_json json{
       {"name", replace_invalid_utf8(run.name)},
@@ -84,7 +83,7 @@ nlohmann::ordered_json report_json(const RunSummary& run, const Metrics& metrics
   return json;
 }
 
-// Whether this user may make files in it, on a file system that takes them.
+// Whether this user can create files in the folder.
 bool is_writable(const fs::path& folder) {
   return ::faccessat(AT_FDCWD, folder.c_str(), W_OK | X_OK, AT_EACCESS) == 0;
 }
@@ -98,7 +97,7 @@ void require_trained(const fs::path& run) {
                      flags, "`");
 }
 
-// Of a run without a step, whose metrics.jsonl is missing or holds none.
+// Refuses a run whose metrics.jsonl is missing or has no step.
 [[noreturn]] void throw_nothing_recorded(const fs::path& run) {
   const fs::path recorded = run / "metrics.jsonl";
   const std::string lost = lost_metrics(run), flags = flags_of_run(run);
@@ -119,7 +118,7 @@ OutputFile page_of(const ReportArgs& args) {
   return report_page(args.output, "witan report: --output");
 }
 
-// No page is written unless it is asked for by name: a program that watches a run reads only.
+// With --json the page is written only if --output names it: a program that polls a run should not write.
 ExitCode print_report_json(Context& context, const ReportArgs& args, const RunSummary& summary,
                            const Metrics& metrics) {
   fmt::print(context.out, "{}\n", report_json(summary, metrics).dump(2));
@@ -128,7 +127,8 @@ ExitCode print_report_json(Context& context, const ReportArgs& args, const RunSu
   return ExitCode::done;
 }
 
-// A run of somebody else shows its figures all the same; a page that was asked for by name must come to be.
+// If another user's run cannot take the page, its figures are shown all the same; a page named by --output must be
+// written.
 ExitCode write(Context& context, const ReportArgs& args) {
   require<UsageError>(args.output != "-",
                       "witan report: --output is a file, and the page is not printed; --json prints the figures");
@@ -148,7 +148,7 @@ ExitCode write(Context& context, const ReportArgs& args) {
   if (metrics.steps.empty() && metrics.evals.empty()) throw_nothing_recorded(run);
   const std::string html = render_report(run, metrics);
   print_figures(context.out, metrics, summary.state);
-  std::fflush(context.out);  // they come before what is wrong with the page
+  std::fflush(context.out);  // so that the figures precede an error of the page
   try {
     if (args.output.empty())
       write_file_atomically(page, html);
@@ -179,9 +179,9 @@ void add_report(CLI::App& app, Context& context) {
                                    "witan report my-run --json"},
                                   [&context, args] { return write(context, *args); });
   add_option(*command, "run,--run", args->run, "Name of the run (default: the latest)").type_name("NAME");
-  add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_runs_folder(*command, args->runs_folder);
   add_option(*command, "--output", args->output,
-             "Write the page to this file, which is new or an earlier page (default: report.html of the run)")
+             "Write the page to this file, which is new or an earlier page (default: the run's report.html)")
       .type_name("FILE");
   add_flag(*command, "--json", args->json, "Print the figures as JSON, and write no page without --output");
 }

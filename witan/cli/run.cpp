@@ -8,17 +8,18 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <new>
 #include <string_view>
+#include <system_error>
 
+#include "witan/base/error.h"
 #include "witan/base/files/file.h"
 #include "witan/base/text.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/command.h"
 #include "witan/cli/compat/megatron.h"
 #include "witan/cli/compat/megatron_flags.h"
 #include "witan/cli/environment.h"
-#include "witan/cli/errors.h"
 #include "witan/cli/help.h"
-#include "witan/cli/help/colours.h"
 #include "witan/cli/other_names.h"
 #include "witan/report/progress/progress.h"
 
@@ -36,7 +37,7 @@ bool takes_megatron_flags(const std::string& path) {
   return path == "witan plan" || path == "witan train" || path == "witan bench step" || path == "witan config show";
 }
 
-// The words as CLI11 shall see them: lists read, Megatron-LM's flags in Witan's words.
+// The words for CLI11: response files are read, and Megatron-LM's flags translated into Witan's.
 std::vector<std::string> words_of(int argc, const char* const* argv, Context& context) {
   std::vector<std::string> words(argv, argv + argc);
   const bool has_subcommands = words.size() > 1 && (words[1] == "bench" || words[1] == "config");
@@ -61,7 +62,7 @@ std::vector<std::string> flag_names_of(const CLI::App& command) {
   return flags;
 }
 
-// A flag that stands twice, or without its value.
+// Explains a flag that is given twice, or without its value.
 std::string explain_count(const CLI::App& command, const CLI::ArgumentMismatch& error) {
   for (const CLI::Option* option : command.get_options()) {
     if (option->get_items_expected_max() != 1 || option->results().size() < 2) continue;
@@ -73,7 +74,7 @@ std::string explain_count(const CLI::App& command, const CLI::ArgumentMismatch& 
   return name.starts_with('-') ? cat(name, " needs a value") : what;
 }
 
-// What is missing. CLI11 calls words by a name that nobody would give: "names is required".
+// Explains what is missing. CLI11 uses internal names of arguments: "names is required".
 std::string explain_missing(const std::string& path, const CLI::RequiredError& error) {
   if (path == "witan runs remove") return "name the runs to remove: witan runs remove NAME...";
   if (path == "witan runs compare") return "name the runs to compare: witan runs compare NAME NAME...";
@@ -81,7 +82,7 @@ std::string explain_missing(const std::string& path, const CLI::RequiredError& e
   return error.what();
 }
 
-// " (did you mean --seq-length?)", or what does here what such a flag does elsewhere. - and _ are equivalent.
+// " (did you mean --seq-length?)", or Witan's way to do what another program's flag does. - and _ are equivalent.
 std::string advice_on_flag(const std::string& flag, const CLI::App& command) {
   std::string spelt = flag;
   std::ranges::replace(spelt, '_', '-');
@@ -92,14 +93,14 @@ std::string advice_on_flag(const std::string& flag, const CLI::App& command) {
   return near.empty() && !slip.empty() ? cat(" (did you mean ", slip, "? ", way_instead(slip), ")") : near;
 }
 
-// Words that the command does not take. The -- before words that are no flags is none of them.
+// Words that the command does not take, without the -- that separates flags from other words.
 std::vector<std::string> unknown_words(const CLI::App& command) {
   std::vector<std::string> words = command.remaining();
   std::erase(words, "--");
   return words;
 }
 
-// What is wrong with a command line that CLI11 refused. An unknown word is a better reason than what is missing for it.
+// Explains why CLI11 refused a command line. An unknown word comes first: it often is why something else is missing.
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& command = reached(app);
   const std::string path = path_of(command), more = cat("; `", path, " --help` lists commands and flags");
@@ -133,7 +134,7 @@ bool takes_number_or_nothing(const CLI::Option& option) {
   return option.get_type_name() == "[N]" && option.get_expected_min() == 0;
 }
 
-// Where a number is left out, as in --logprobs "the king", CLI11 would take the next word for it.
+// CLI11 would take the next word for an optional number that is left out, as in --logprobs "the king".
 void give_numbers_left_out(const CLI::App& app, std::vector<std::string>& words) {
   const auto commands = app.get_subcommands([&](const CLI::App* one) { return one->get_name() == words.at(1); });
   if (commands.empty()) return;
@@ -144,8 +145,7 @@ void give_numbers_left_out(const CLI::App& app, std::vector<std::string>& words)
   }
 }
 
-// A word where a subcommand may stand that is neither one nor a file, but nearly a subcommand: `witan data shufle`
-// would take it for text.
+// Refuses a misspelled subcommand that is not a file: `witan data shufle` would read it as text.
 void refuse_mistyped_command(const CLI::App& app, const std::vector<std::string>& words) {
   const CLI::App* at = &app;
   for (size_t i = 1; i < words.size(); ++i) {
@@ -163,7 +163,7 @@ void refuse_mistyped_command(const CLI::App& app, const std::vector<std::string>
   }
 }
 
-// Of the command that was reached.
+// The help of the command that the arguments reached.
 void print_help(const CLI::App& app, HelpLength length, const Context& context) {
   fmt::print(context.out, "{}", coloured_help(help_of(reached(app), length), progress_options(context.out).colour));
 }
@@ -188,11 +188,30 @@ void parse(CLI::App& app, int argc, const char* const* argv, Context& context) {
   }
 }
 
-// A full disk or a closed pipe must not look like success.
+// Flushes the output, so that a full disk or a closed pipe does not look like success.
 void finish_output(const Context& context) {
   if (std::fflush(context.out) == 0 && !std::ferror(context.out)) return;
   throw IoError(cat("cannot write to the standard output: ", std::strerror(errno)),
                 errno == ENOSPC ? ExitCode::disk_full : ExitCode::data);
+}
+
+// "`witan train`" as "`build/witan train`".
+std::string with_program(std::string message, std::string_view program) {
+  constexpr std::string_view kCommand = "`witan ";
+  for (size_t at = message.find(kCommand); at != std::string::npos;
+       at = message.find(kCommand, at + program.size() + 2))
+    message.replace(at + 1, kCommand.size() - 2, program);
+  return message;
+}
+
+ExitCode say(std::FILE* err, ExitCode code, const std::string& message) {
+  const bool colour = progress_options(err).colour;
+  const char *const red = colour ? "\x1b[1;31m" : "", *const plain = colour ? "\x1b[0m" : "";
+  // Unlike fmt::print, fputs does not throw.
+  std::fputs(fmt::format("{}witan: error: {}{}\n", red, plain, printable(message)).c_str(), err);
+  if (code == ExitCode::internal)
+    std::fputs("witan: this is a bug in Witan: please report the command and this message\n", err);
+  return code;
 }
 
 }  // namespace
@@ -218,6 +237,24 @@ int run(int argc, const char* const* argv, Context& context) {
   };
   const ExitCode code = report_errors(context.err, body, context.program);
   return static_cast<int>(code);
+}
+
+ExitCode report_errors(std::FILE* err, const std::function<ExitCode()>& body, std::string_view program) {
+  try {
+    return body();
+  } catch (const Error& e) {
+    return say(err, e.code(), with_program(e.what(), program));
+  } catch (const std::system_error& e) {  // a failure of the file system or of standard output
+    const bool full = e.code() == std::errc::no_space_on_device;
+    return say(err, full ? ExitCode::disk_full : ExitCode::data, e.what());
+  } catch (const std::bad_alloc&) {
+    return say(err, ExitCode::out_of_memory,
+               "out of memory: close other programs, or make the model, the batch or the text smaller");
+  } catch (const std::exception& e) {
+    return say(err, ExitCode::internal, e.what());
+  } catch (...) {
+    return say(err, ExitCode::internal, "unknown error");
+  }
 }
 
 }  // namespace witan::cli

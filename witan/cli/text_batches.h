@@ -10,14 +10,14 @@
 namespace witan::cli {
 
 struct TextBatches {
-  std::vector<Batch> batches;  // of one sequence each here; the last may be shorter
-  double bytes = 0;            // of text that the targets encode
+  std::vector<Batch> batches;  // one sequence each; the last may be shorter
+  double bytes = 0;            // length of the text that the targets encode
   CorpusStatistics corpus = {};
 };
 
-// All documents concatenated, each followed by an end-of-text token, if the tokenizer has one, which is also put before
-// the first; split into sequences of `sequence_length` targets, with `batching` options at ends of text. Throws what
-// read_corpus() throws, and DataError for text of fewer than two tokens.
+// Concatenates all documents, with an end-of-text token (if the tokenizer has one) before the first and after each, and
+// splits them into sequences of `sequence_length` targets; `batching` says how ends of text are treated. Throws as
+// read_corpus() does, and DataError for text of fewer than two tokens.
 TextBatches batch_text(const std::vector<Source>& sources, const CorpusOptions& options, const Tokenizer& tokenizer,
                        int64_t sequence_length, const BatchOptions& batching);
 

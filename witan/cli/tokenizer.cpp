@@ -1,4 +1,4 @@
-// witan tokenizer: train one, use one, look at one.
+// witan tokenizer: trains, uses and inspects tokenizers.
 #include "witan/tokenizer/tokenizer.h"
 
 #include <fmt/format.h>
@@ -11,11 +11,9 @@
 #include "witan/base/json.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/args/run_args.h"
-#include "witan/cli/args/text_args.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/args/shared_args.h"
+#include "witan/cli/command.h"
 #include "witan/cli/generate/line_input.h"
-#include "witan/cli/train/input.h"
 #include "witan/tokenizer/streaming_decoder.h"
 #include "witan/train/data/run_tokenizer.h"
 #include "witan/train/weights/load_run.h"
@@ -69,9 +67,9 @@ void add_train_command(CLI::App& group, Context& context) {
   add_text_args(*command, args->corpus);
 }
 
-// What the commands that use a tokenizer have in common.
+// The arguments that commands which use a tokenizer share.
 struct UseArgs {
-  std::string file;  // empty: the latest run's
+  std::string file;  // empty: the tokenizer of the latest run
   RunArgs run;
   std::vector<std::string> words;
   bool special = false, whole = false;
@@ -137,13 +135,13 @@ void add_tokenizer_encode(CLI::App& group, Context& context) {
                                    "witan tokenizer encode --tokenizer tokenizer.json --jsonl < texts.jsonl"},
                                   [&context, args] { return encode(context, *args); });
   add_option(*command, "text", args->words,
-             "Text to encode (default: standard input); after -- also one that begins with -")
+             "Text to encode (default: standard input); put -- before a text that begins with -")
       .type_name("");
   add_use_args(*command, *args);
   add_flag(*command, "--special", args->special,
            "Encode the text of special tokens, such as <|endoftext|>, as these tokens");
   add_flag(*command, "--add-special-tokens", args->whole,
-           "Put the tokens around the text that the tokenizer puts around every text, such as <s>");
+           "Add the tokens that the tokenizer puts around every text, such as <s>");
   add_flag(*command, "--jsonl", args->jsonl,
            "Each line of standard input is a text in JSON (\"Hello\\n\"); print its ids on a line");
 }
@@ -186,7 +184,7 @@ ExitCode decode(Context& context, const UseArgs& args) {
   const std::string ids = args.words.empty() ? read_all(context.in) : fmt::format("{}", fmt::join(args.words, " "));
   const std::string text = tokenizer.decode(parse_ids(ids));
   std::fwrite(text.data(), 1, text.size(), context.out);
-  // A line feed for people; a file gets the text's bytes and no other.
+  // People get a final line feed; a file gets exactly the text's bytes.
   if (!text.ends_with('\n') && ::isatty(::fileno(context.out))) fmt::print(context.out, "\n");
   return ExitCode::done;
 }
@@ -254,7 +252,7 @@ void add_tokenizer_inspect(CLI::App& group, Context& context) {
   const auto args = std::make_shared<InspectArgs>();
   CLI::App* command = add_command(group, context,
                                   {"inspect", "Show sizes, special tokens and split pattern of a tokenizer",
-                                   "With --text also its compression: bytes per token.",
+                                   "With --text it also prints the compression: bytes per token.",
                                    "witan tokenizer inspect tokenizer.json\n"
                                    "witan tokenizer inspect tokenizer.json --text my.txt"},
                                   [&context, args] { return inspect(context, *args); });

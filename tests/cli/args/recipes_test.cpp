@@ -3,12 +3,15 @@
 
 #include <gmock/gmock.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 
 #include "cli/cli_support.h"
 #include "support/program.h"
 #include "witan/base/error.h"
+#include "witan/cli/args/run_config.h"
+#include "witan/model/counts.h"
 
 namespace witan::test {
 namespace {
@@ -75,6 +78,150 @@ TEST_F(CopiedProgram, AFileOfTheWorkingFolderComesFirst) {
   write_text(folder_ / "elsewhere/recipes/reference/dense.toml", "num_layers = 6\n");
   EXPECT_THAT(said("config show --config recipes/reference/dense.toml --changed"),
               AllOf(HasSubstr("num_layers = 6"), HasSubstr("# recipes/reference/dense.toml:1")));
+}
+
+RunConfig config_of(const std::string& name) {
+  RunConfig config;
+  parse_toml(config.fields(), cli::find_preset(name).toml, name);
+  return config;
+}
+
+TEST(Presets, HaveThePublishedNumbersOfParameters) {
+  struct Figures {
+    std::string name;
+    int64_t all, active;
+  };
+  // GPT-2: transformers' GPT2LMHeadModel, and the rows that pad its vocabulary to 50304. The MoE reference:
+  // docs/parity.md. Mixtral 8x7B: transformers' MixtralForCausalLM; active: less 6 of 8 experts, 3 x 4096 x 14336 each,
+  // in 32 layers. The others: transformers' DeepseekV2ForCausalLM, DeepseekV3ForCausalLM (of Moonlight too),
+  // GptOssForCausalLM (whose authors' 3.61 B active parameters are without the embedding), LlamaForCausalLM,
+  // MixtralForCausalLM, Olmo2ForCausalLM, Olmo3ForCausalLM, OlmoeForCausalLM, Qwen3ForCausalLM and Qwen3MoeForCausalLM
+  // on the meta device; active likewise, with the embeddings.
+  const std::vector<Figures> published = {{"deepseek-v2-lite", 15'706'484'224, 2'661'150'208},
+                                          {"deepseek-v3", 671'026'404'352, 37'552'282'624},
+                                          {"gpt-oss-120b", 116'829'156'672, 5'711'982'912},
+                                          {"gpt-oss-20b", 20'914'757'184, 4'187'440'704},
+                                          {"gpt2-124m", 124'439'808 + 47 * 768, 124'439'808 + 47 * 768},
+                                          {"llama2-7b", 6'738'415'616, 6'738'415'616},
+                                          {"llama3-8b", 8'030'261'248, 8'030'261'248},
+                                          {"megatron-moe-4b", 4'375'732'736, 213'934'592},
+                                          {"mixtral-8x22b", 140'620'634'112, 39'152'031'744},
+                                          {"mixtral-8x7b", 46'702'792'704, 12'879'925'248},
+                                          {"moonlight-16b-a3b", 15'960'108'544, 2'914'774'528},
+                                          {"nanogpt-dense", 1'102'315'567, 1'102'315'567},
+                                          {"nanogpt-moe", 3'921'084'463, 1'102'512'175},
+                                          {"olmo2-7b", 7'298'617'344, 7'298'617'344},
+                                          {"olmo3-7b", 7'298'011'136, 7'298'011'136},
+                                          {"olmoe-1b-7b", 6'919'161'856, 1'282'017'280},
+                                          {"qwen3-235b-a22b", 235'093'634'560, 22'190'763'520},
+                                          {"qwen3-30b-a3b", 30'532'122'624, 3'353'032'704},
+                                          {"qwen3-8b", 8'190'735'360, 8'190'735'360}};
+  EXPECT_EQ(published.size(), cli::presets().size());
+  for (const Figures& figures : published) {
+    const ParameterCounts counts = count_parameters(config_of(figures.name).model);
+    EXPECT_EQ(counts.exact, figures.all) << figures.name;
+    EXPECT_EQ(counts.active, figures.active) << figures.name;
+  }
+}
+
+// 685 B in the published files, which hold embedding and head a second time.
+TEST(Presets, DeepseekV3HasAModuleOfMultiTokenPrediction) {
+  ModelConfig model = config_of("deepseek-v3").model;
+  const ParameterCounts without = count_parameters(model);
+  model.mtp_num_layers = 1;
+  const ParameterCounts with = count_parameters(model);
+  constexpr int64_t kExperts = 256 * 3 * 7168 * int64_t{2048};
+  EXPECT_EQ(with.experts - without.experts, kExperts);
+  EXPECT_EQ(with.exact, 682'636'472'320);
+  EXPECT_EQ(with.exact + 2 * int64_t{129280} * 7168, 684'489'830'400);
+}
+
+// Tutel's example holds 64 factors of sums in one tensor, of which its 12 layers read 47: 6 of 12 for skips, 24 for the
+// embedding, and of two for each layer's values one or both, none in layer 7; 4 fill the tensor up to 8 ranks.
+TEST(Presets, NanogptHasTheParametersOfTutelsExample) {
+  constexpr int64_t kUnread = 64 - (6 + 24 + 11 + 6);
+  const ParameterCounts counts = count_parameters(config_of("nanogpt-moe").model);
+  EXPECT_EQ(counts.exact - counts.experts + kUnread, 699'859'008) << "shared";
+  EXPECT_EQ(counts.experts / 8, 402'653'184) << "one of 8 sets of experts";
+  EXPECT_EQ(counts.exact + kUnread, 3'921'084'480);
+  EXPECT_EQ(config_of("nanogpt-moe").model.padded_vocab_size(), 50304);
+}
+
+TEST(Presets, AreValidConfigurationsOfOneRank) {
+  for (const cli::Preset& preset : cli::presets()) {
+    RunConfig config = config_of(std::string(preset.name));
+    config.parallel.ranks = config.parallel.expert_model_parallel_size = 1;
+    config.parallel.expert_tensor_parallel_size = 1;
+    EXPECT_NO_THROW(config.validate()) << preset.name;
+    EXPECT_GT(preset.summary().size(), 20U) << preset.name;
+    EXPECT_NE(preset.summary().front(), '#') << preset.name;
+  }
+}
+
+class PresetFlagTest : public ::testing::Test {
+ protected:
+  cli::GivenConfig given(const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"--runs-folder", own_ / "runs"};
+    words.insert(words.end(), more.begin(), more.end());
+    cli::Context context;
+    CLI::App app("test", "test");
+    RunConfig flags;
+    const cli::ConfigArgs args(app, flags.fields());
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+    return cli::read_given_config(context, flags, args);
+  }
+
+  TempFolder own_;
+};
+
+TEST_F(PresetFlagTest, APresetBeatsTheRunAndIsBeatenByFilesAndFlags) {
+  using cli::ValueSource;
+  write_text(own_ / "runs/default/config.toml", "weight_decay = 0.3\nlr_warmup_iters = 7\nclip_grad = 2.0\n");
+  write_text(own_ / "mine.toml", "num_layers = 3\nhidden_size = 24\n");
+  const cli::GivenConfig all = given({"--preset", "gpt2-124m", "--config", own_ / "mine.toml", "--hidden-size", "48"});
+  EXPECT_EQ(all.preset, "gpt2-124m");
+  EXPECT_EQ(all.config.model.num_layers, 3);
+  EXPECT_EQ(all.config.model.hidden_size, 48);
+  EXPECT_EQ(all.config.model.attention.num_attention_heads, 12);
+  EXPECT_EQ(all.config.optimizer.weight_decay, 0.1);
+  EXPECT_EQ(all.config.optimizer.clip_grad, 2.0);
+  EXPECT_EQ(all.source("num_layers"), ValueSource::file);
+  EXPECT_EQ(all.source("hidden_size"), ValueSource::flag);
+  EXPECT_EQ(all.source("num_attention_heads"), ValueSource::preset);
+  EXPECT_EQ(all.source("weight_decay"), ValueSource::preset);
+  EXPECT_EQ(all.source("clip_grad"), ValueSource::saved_run);
+  EXPECT_TRUE(all.said("num_attention_heads"));
+}
+
+TEST_F(PresetFlagTest, AValueThatDoesNotFitIsSaidToBeThePresets) {
+  expect_refusal(
+      {"plan", "--preset", "gpt2-124m", "--hidden-size", "32", "--device", "cpu", "--runs-folder", own_ / "runs"}, 3,
+      {"num_attention_heads = 12",
+       "num_attention_heads = 12 is from the preset gpt2-124m: give "
+       "--num-attention-heads to change it"});
+}
+
+TEST_F(PresetFlagTest, AnUnknownNameIsRefusedWithASuggestion) {
+  for (const char* command : {"plan", "train"})
+    expect_refusal({command, "--preset", "gpt2-142m"}, 3,
+                   {"--preset gpt2-142m: there is no such preset (did you mean gpt2-124m?); there are "
+                    "deepseek-v2-lite, deepseek-v3, gpt-oss-120b, gpt-oss-20b, gpt2-124m, llama2-7b, llama3-8b, "
+                    "megatron-moe-4b, mixtral-8x22b, mixtral-8x7b, moonlight-16b-a3b, nanogpt-dense, nanogpt-moe, "
+                    "olmo2-7b, olmo3-7b, olmoe-1b-7b, qwen3-235b-a22b, qwen3-30b-a3b, qwen3-8b"});
+  expect_refusal({"bench", "step", "--preset", "mixtral"}, 3,
+                 {"--preset mixtral: there is no such preset (did you mean mixtral-8x22b or mixtral-8x7b?)"});
+  expect_refusal({"plan", "--preset", "GPT2"}, 3, {"(did you mean gpt2-124m?)"});
+  expect_refusal({"plan", "--preset", "gpt-oss"}, 3, {"(did you mean gpt-oss-120b or gpt-oss-20b?)"});
+}
+
+TEST_F(PresetFlagTest, TheHelpListsThemWithOneLineEach) {
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"help", "train"}, {"help", "plan"}, {"bench", "step", "--help"}}) {
+    const std::string help = witan(command).out;
+    EXPECT_TRUE(contains(help, "--preset")) << help;
+    for (const cli::Preset& preset : cli::presets())
+      EXPECT_TRUE(contains(help, " " + std::string(preset.name) + ": " + std::string(preset.summary()) + "\n")) << help;
+  }
 }
 
 }  // namespace

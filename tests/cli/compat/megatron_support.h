@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/cli_support.h"
+#include "support/message_of.h"
 #include "witan/cli/args/run_config.h"
 #include "witan/cli/compat/megatron.h"
 
@@ -47,6 +48,14 @@ inline std::vector<std::string> small(const std::vector<std::string>& more) {
       "--train-iters", "8", "--lr",          "1e-3", "--micro-batch-size", "2",  "--max-position-embeddings", "32"};
   words.insert(words.end(), more.begin(), more.end());
   return words;
+}
+
+inline RunConfig read_config(const std::vector<std::string>& more) {
+  return read_words(small(more)).config;
+}
+
+inline std::string config_refused(const std::vector<std::string>& more) {
+  return message_of<ConfigError>([&] { read_words(small(more)); });
 }
 
 inline std::string list(const std::string& name) {

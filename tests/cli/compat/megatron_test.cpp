@@ -1,22 +1,12 @@
 #include "witan/cli/compat/megatron.h"
 
 #include "cli/compat/megatron_support.h"
-#include "support/message_of.h"
 #include "witan/cli/compat/megatron_flags.h"
-#include "witan/optim/param_groups.h"
 
 namespace witan::test {
 namespace {
 
 using Words = std::vector<std::string>;
-
-std::string config_refused(const Words& more) {
-  return message_of<ConfigError>([&] { read_words(small(more)); });
-}
-
-RunConfig config_of(const Words& more) {
-  return read_words(small(more)).config;
-}
 
 // With flags that published recipes of models with latent attention have.
 TEST(Megatron, RecipesOfLatentAttentionPlan) {
@@ -63,7 +53,7 @@ TEST(Megatron, AListOrItsOwnFlagsMakeItOne) {
 
 // The defaults of megatron/training/arguments.py.
 TEST(Megatron, ItsDefaultsHoldWhereNothingIsSaid) {
-  const RunConfig config = config_of({"--megatron"});
+  const RunConfig config = read_config({"--megatron"});
   EXPECT_EQ(config.model.norm.normalization, "LayerNorm");
   EXPECT_TRUE(config.model.norm.norm_bias);
   EXPECT_TRUE(config.model.add_bias_linear);
@@ -89,25 +79,25 @@ TEST(Megatron, ItsDefaultsHoldWhereNothingIsSaid) {
 }
 
 TEST(Megatron, SomeDefaultsFollowFromWhatIsSaid) {
-  EXPECT_EQ(config_of({"--megatron", "--swiglu", "--hidden-size", "512"}).model.mlp.ffn_hidden_size,
+  EXPECT_EQ(read_config({"--megatron", "--swiglu", "--hidden-size", "512"}).model.mlp.ffn_hidden_size,
             1344);  // int(512*8/3/64)*64
-  EXPECT_FALSE(config_of({"--disable-bias-linear"}).model.mlp.gelu_tanh);
-  EXPECT_FALSE(config_of({"--no-bias-gelu-fusion"}).model.mlp.gelu_tanh);
-  EXPECT_FALSE(config_of({"--megatron", "--normalization", "RMSNorm"}).model.norm.norm_bias);
-  EXPECT_EQ(config_of({"--group-query-attention"}).model.attention.num_query_groups, 1);
-  EXPECT_EQ(config_of({"--group-query-attention", "--num-query-groups", "2"}).model.attention.num_query_groups, 2);
-  EXPECT_EQ(config_of({"--megatron", "--ranks", "4"}).train.global_batch_size, 8);
+  EXPECT_FALSE(read_config({"--disable-bias-linear"}).model.mlp.gelu_tanh);
+  EXPECT_FALSE(read_config({"--no-bias-gelu-fusion"}).model.mlp.gelu_tanh);
+  EXPECT_FALSE(read_config({"--megatron", "--normalization", "RMSNorm"}).model.norm.norm_bias);
+  EXPECT_EQ(read_config({"--group-query-attention"}).model.attention.num_query_groups, 1);
+  EXPECT_EQ(read_config({"--group-query-attention", "--num-query-groups", "2"}).model.attention.num_query_groups, 2);
+  EXPECT_EQ(read_config({"--megatron", "--ranks", "4"}).train.global_batch_size, 8);
   const Words experts = {"--num-experts", "8", "--moe-router-load-balancing-type", "none", "--disable-bias-linear"};
-  EXPECT_EQ(config_of(experts).model.moe.moe_router_topk, 2);
-  EXPECT_EQ(config_of(experts).model.moe.moe_router_load_balancing_type, "none");
-  EXPECT_EQ(config_of({"--num-experts", "8", "--moe-router-load-balancing-type", "seq_aux_loss",
-                       "--disable-bias-linear", "--moe-aux-loss-coeff", "1e-4"})
+  EXPECT_EQ(read_config(experts).model.moe.moe_router_topk, 2);
+  EXPECT_EQ(read_config(experts).model.moe.moe_router_load_balancing_type, "none");
+  EXPECT_EQ(read_config({"--num-experts", "8", "--moe-router-load-balancing-type", "seq_aux_loss",
+                         "--disable-bias-linear", "--moe-aux-loss-coeff", "1e-4"})
                 .model.moe.moe_router_load_balancing_type,
             "seq_aux_loss");
 }
 
 TEST(Megatron, WitansDefaultsStayWhenAskedFor) {
-  const RunConfig config = config_of({"--bf16", "--no-megatron"});
+  const RunConfig config = read_config({"--bf16", "--no-megatron"});
   EXPECT_EQ(config.model.dtype, "bfloat16");
   EXPECT_EQ(config.optimizer.adam_beta2, 0.95);
   EXPECT_EQ(config.train.run, "default");
@@ -138,10 +128,10 @@ TEST(Megatron, AFileBeatsTheDefaults) {
 }
 
 TEST(Megatron, LaterBeatsEarlier) {
-  EXPECT_EQ(config_of({"--bf16", "--seed", "1", "--seed", "2"}).train.seed, 2);
-  EXPECT_EQ(config_of({"--bf16", "--dtype", "float32"}).model.dtype, "float32");
-  EXPECT_EQ(config_of({"--dtype=float32", "--bf16"}).model.dtype, "bfloat16");
-  EXPECT_FALSE(config_of({"--bf16", "--swiglu", "--no-swiglu"}).model.mlp.swiglu);
+  EXPECT_EQ(read_config({"--bf16", "--seed", "1", "--seed", "2"}).train.seed, 2);
+  EXPECT_EQ(read_config({"--bf16", "--dtype", "float32"}).model.dtype, "float32");
+  EXPECT_EQ(read_config({"--dtype=float32", "--bf16"}).model.dtype, "bfloat16");
+  EXPECT_FALSE(read_config({"--bf16", "--swiglu", "--no-swiglu"}).model.mlp.swiglu);
 }
 
 TEST(Megatron, FlagsOfEveryKind) {
@@ -156,19 +146,19 @@ TEST(Megatron, FlagsOfEveryKind) {
   EXPECT_EQ(config_refused({"--fp8-param-gather"}),
             "command line: --fp8-param-gather: weights are gathered in bfloat16, with their masters beside them; leave "
             "it out");
-  const ModelConfig blocks = config_of({"--bf16", "--fp8-format", "e4m3", "--fp8-recipe", "blockwise"}).model;
+  const ModelConfig blocks = read_config({"--bf16", "--fp8-format", "e4m3", "--fp8-recipe", "blockwise"}).model;
   EXPECT_EQ(blocks.fp8_format, "e4m3");
   EXPECT_EQ(blocks.fp8_recipe, "blockwise");
-  const ModelConfig delayed = config_of({"--bf16", "--fp8", "hybrid", "--fp8-margin", "1", "--fp8-interval", "1",
-                                         "--fp8-amax-history-len", "1024", "--fp8-amax-compute-algo", "max"})
+  const ModelConfig delayed = read_config({"--bf16", "--fp8", "hybrid", "--fp8-margin", "1", "--fp8-interval", "1",
+                                           "--fp8-amax-history-len", "1024", "--fp8-amax-compute-algo", "max"})
                                   .model;
   EXPECT_EQ(delayed.fp8_format, "hybrid");
   EXPECT_EQ(delayed.fp8_recipe, "delayed");
   EXPECT_EQ(delayed.fp8_margin, 1);
   EXPECT_EQ(delayed.fp8_amax_history_len, 1024);
   EXPECT_EQ(delayed.fp8_amax_compute_algo, "max");
-  const ModelConfig ends = config_of({"--bf16", "--fp8-format", "hybrid", "--fp8-recipe", "tensorwise",
-                                      "--first-last-layers-bf16", "--num-layers-at-end-in-bf16", "2"})
+  const ModelConfig ends = read_config({"--bf16", "--fp8-format", "hybrid", "--fp8-recipe", "tensorwise",
+                                        "--first-last-layers-bf16", "--num-layers-at-end-in-bf16", "2"})
                                .model;
   EXPECT_EQ(ends.fp8_recipe, "tensorwise");
   EXPECT_TRUE(ends.first_last_layers_bf16);
@@ -177,11 +167,11 @@ TEST(Megatron, FlagsOfEveryKind) {
   EXPECT_EQ(config_refused({"--bf16", "--fp8-format", "e4m3", "--fp8-recipe", "mxfp8"}),
             "command line: --fp8-recipe mxfp8: scales blocks of 32 numbers, which only Blackwell's tensor cores "
             "multiply; give --fp8-recipe blockwise");
-  EXPECT_EQ(config_of({"--fp16", "--loss-scale-window", "7"}).model.dtype, "float16");
-  EXPECT_EQ(config_of({"--fp16", "--loss-scale-window", "7"}).optimizer.loss_scale_window, 7);
-  EXPECT_EQ(config_of({"--tensor-model-parallel-size", "2"}).parallel.tensor_model_parallel_size, 2);
-  EXPECT_EQ(config_of({"--bf16", "--recompute-granularity", "selective", "--recompute-modules", "core_attn", "moe_act",
-                       "mlp"})
+  EXPECT_EQ(read_config({"--fp16", "--loss-scale-window", "7"}).model.dtype, "float16");
+  EXPECT_EQ(read_config({"--fp16", "--loss-scale-window", "7"}).optimizer.loss_scale_window, 7);
+  EXPECT_EQ(read_config({"--tensor-model-parallel-size", "2"}).parallel.tensor_model_parallel_size, 2);
+  EXPECT_EQ(read_config({"--bf16", "--recompute-granularity", "selective", "--recompute-modules", "core_attn",
+                         "moe_act", "mlp"})
                 .model.recompute_modules,
             "core_attn,moe_act,mlp");
   EXPECT_TRUE(contains(config_refused({"--bf16", "--recompute-modules", "core_attn", "attn_proj"}),
@@ -191,11 +181,11 @@ TEST(Megatron, FlagsOfEveryKind) {
 }
 
 TEST(Megatron, FlagsOfActivationsAndExperts) {
-  const ModelConfig squared = config_of({"--bf16", "--squared-relu"}).model;
+  const ModelConfig squared = read_config({"--bf16", "--squared-relu"}).model;
   EXPECT_TRUE(squared.mlp.squared_relu);
   EXPECT_FALSE(squared.mlp.gelu_tanh);
-  const ModelConfig gpt_oss = config_of({"--quick-geglu", "--activation-func-clamp-value", "7", "--glu-linear-offset",
-                                         "1", "--num-experts", "4"})
+  const ModelConfig gpt_oss = read_config({"--quick-geglu", "--activation-func-clamp-value", "7", "--glu-linear-offset",
+                                           "1", "--num-experts", "4"})
                                   .model;
   EXPECT_TRUE(gpt_oss.mlp.swiglu);
   EXPECT_EQ(gpt_oss.mlp.glu_activation_scale, 1.702);
@@ -204,19 +194,20 @@ TEST(Megatron, FlagsOfActivationsAndExperts) {
   EXPECT_EQ(gpt_oss.mlp.ffn_hidden_size, 4 * gpt_oss.hidden_size);
   EXPECT_TRUE(gpt_oss.moe.moe_expert_add_bias) << "unless --disable-bias-linear says otherwise";
   const ModelConfig experts =
-      config_of({"--swiglu", "--disable-bias-linear", "--num-experts", "4", "--moe-token-dispatcher-type", "allgather",
-                 "--moe-shared-expert-intermediate-size", "8", "--moe-shared-expert-gate", "--moe-latent-size", "16"})
+      read_config({"--swiglu", "--disable-bias-linear", "--num-experts", "4", "--moe-token-dispatcher-type",
+                   "allgather", "--moe-shared-expert-intermediate-size", "8", "--moe-shared-expert-gate",
+                   "--moe-latent-size", "16"})
           .model;
   EXPECT_FALSE(experts.moe.moe_expert_add_bias);
   EXPECT_EQ(experts.moe.moe_token_dispatcher_type, "allgather");
   EXPECT_TRUE(experts.moe.moe_shared_expert_gate);
   EXPECT_EQ(experts.moe.moe_latent_size, 16);
   const ModelConfig overlapping =
-      config_of({"--swiglu", "--disable-bias-linear", "--num-experts", "4", "--moe-token-dispatcher-type", "alltoall",
-                 "--moe-shared-expert-intermediate-size", "8", "--moe-shared-expert-overlap"})
+      read_config({"--swiglu", "--disable-bias-linear", "--num-experts", "4", "--moe-token-dispatcher-type", "alltoall",
+                   "--moe-shared-expert-intermediate-size", "8", "--moe-shared-expert-overlap"})
           .model;
   EXPECT_TRUE(overlapping.moe.moe_shared_expert_overlap);
-  EXPECT_EQ(config_of({"--bf16", "--moe-token-dispatcher-type", "flex"}).model.moe.moe_token_dispatcher_type,
+  EXPECT_EQ(read_config({"--bf16", "--moe-token-dispatcher-type", "flex"}).model.moe.moe_token_dispatcher_type,
             "alltoall");
 }
 
@@ -225,14 +216,14 @@ TEST(Megatron, WaysOfContextParallelismAreThoseOfAllLayers) {
   const auto type = [](const Words& values) {
     Words words = {"--bf16", "--cp-comm-type"};
     words.insert(words.end(), values.begin(), values.end());
-    return config_of(words).parallel.cp_comm_type;
+    return read_config(words).parallel.cp_comm_type;
   };
   const auto refused = [](const Words& values) {
     Words words = {"--bf16", "--cp-comm-type"};
     words.insert(words.end(), values.begin(), values.end());
     return config_refused(words);
   };
-  EXPECT_EQ(config_of({"--bf16"}).parallel.cp_comm_type, "auto");
+  EXPECT_EQ(read_config({"--bf16"}).parallel.cp_comm_type, "auto");
   EXPECT_EQ(type({"a2a"}), "a2a");
   EXPECT_EQ(type({"p2p"}), "p2p");
   EXPECT_EQ(type({"a2a", "a2a", "a2a"}), "a2a");
@@ -251,80 +242,6 @@ TEST(Megatron, EveryRefusedFlagSaysWhy) {
     }
 }
 
-TEST(Megatron, SamplesBecomeIterations) {
-  const Words samples = {"--megatron", "--global-batch-size", "4", "--train-samples", "4003", "--lr-decay-samples",
-                         "4000",       "--lr-warmup-samples", "40"};
-  const RunConfig config = config_of(samples);
-  EXPECT_EQ(config.train.train_iters, 1000);  // Megatron-LM: train_samples // global_batch_size
-  EXPECT_EQ(config.optimizer.lr_decay_iters, 1000);
-  EXPECT_EQ(config.optimizer.lr_warmup_iters, 10);
-  EXPECT_TRUE(contains(config_refused({"--megatron", "--global-batch-size", "4", "--lr-warmup-samples", "42"}),
-                       "--lr-warmup-samples 42: is not a multiple of --global-batch-size 4, and schedules count whole "
-                       "iterations: use 40 or 44"));
-  EXPECT_TRUE(contains(config_refused({"--megatron", "--train-samples", "42"}), "needs --global-batch-size as well"));
-  EXPECT_TRUE(contains(config_refused({"--megatron", "--global-batch-size", "0", "--train-samples", "42"}),
-                       "from 1 on, not 0"));
-  EXPECT_TRUE(
-      contains(config_refused({"--megatron", "--global-batch-size", "4", "--train-samples", "-4"}), "a whole number"));
-}
-
-// Samples stay samples where the batch grows: iterations are not all of one size.
-TEST(Megatron, ARampCountsSamples) {
-  const Words ramp = {"--megatron", "--global-batch-size", "8",  "--rampup-batch-size", "2", "2",
-                      "10",         "--train-samples",     "60", "--lr-decay-samples",  "50"};
-  const auto with = [&](const Words& more) {
-    Words words = small(ramp);
-    const auto iterations = std::ranges::find(words, "--train-iters");
-    words.erase(iterations, iterations + 2);
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  };
-  const RunConfig config = read_words(with({"--lr-warmup-samples", "7", "--lr-wsd-decay-samples", "9"})).config;
-  EXPECT_EQ(config.train.rampup_batch_size, "2,2,10");
-  EXPECT_EQ(config.train.train_samples, 60);
-  EXPECT_EQ(config.optimizer.lr_decay_samples, 50);
-  EXPECT_EQ(config.optimizer.lr_warmup_samples, 7);
-  EXPECT_EQ(config.optimizer.lr_wsd_decay_samples, 9);
-  EXPECT_FALSE(config.train.decrease_batch_size_if_needed);
-  EXPECT_TRUE(read_words(with({"--decrease-batch-size-if-needed"})).config.train.decrease_batch_size_if_needed);
-  EXPECT_EQ(read_words(with({"--lr-warmup-fraction", "0.1"})).config.optimizer.lr_warmup_samples, 5);
-  EXPECT_TRUE(contains(message_of<ConfigError>([&] {
-                         read_words(with({"--lr-warmup-fraction", "0.11"}));
-                       }),
-                       "is 5.5 of 50 samples"));
-  EXPECT_TRUE(contains(config_refused({"--megatron", "--rampup-batch-size", "2", "2", "--train-samples", "60"}),
-                       "takes three numbers: START INCREMENT SAMPLES"));
-  EXPECT_TRUE(contains(config_refused({"--megatron", "--rampup-batch-size", "2", "2", "10", "--train-iters", "60"}),
-                       "give --train-samples instead of --train-iters"));
-}
-
-TEST(Megatron, WarmUpMayBeAShare) {
-  EXPECT_EQ(config_of({"--lr-decay-iters", "430000", "--lr-warmup-fraction", ".001"}).optimizer.lr_warmup_iters, 430);
-  EXPECT_EQ(config_of({"--lr-warmup-fraction", "0.25"}).optimizer.lr_warmup_iters, 2);
-  EXPECT_TRUE(contains(config_refused({"--lr-warmup-fraction", "0.3"}), "is 2.4 of 8 iterations"));
-  EXPECT_TRUE(contains(config_refused({"--lr-warmup-fraction", "2"}), "from 0 to 1"));
-}
-
-// Of the input and output layers alone, tied or not.
-TEST(Megatron, TheEmbeddingAndTheHeadMayHaveARateOfTheirOwn) {
-  RunConfig config =
-      config_of({"--lr", "0.01", "--min-lr", "0.001", "--decoupled-lr", "5e-3", "--decoupled-min-lr", "0"});
-  const ParamGroups groups(config.optimizer);
-  ASSERT_EQ(groups.size(), 2U);
-  for (const char* name : {"embedding.weight", "head.weight"})
-    EXPECT_EQ(groups.index_of({.name = name, .shape = {2, 2}}), 1U) << name;
-  for (const char* name : {"position_embedding.weight", "layers.0.moe.router.weight"})
-    EXPECT_EQ(groups.index_of({.name = name, .shape = {2, 2}}), 0U) << name;
-  EXPECT_EQ(groups.all()[1].settings.lr, 5e-3);
-  EXPECT_EQ(groups.all()[1].settings.min_lr, 0);
-  EXPECT_EQ(groups.all()[0].settings.lr, 0.01);
-  const RunConfig inherits = config_of({"--min-lr", "0.001", "--decoupled-lr", "0.005"});
-  EXPECT_EQ(ParamGroups(inherits.optimizer).all()[1].settings.min_lr, 0.001);
-  EXPECT_TRUE(contains(config_refused({"--decoupled-min-lr", "1e-5"}), "needs --decoupled-lr beside it"));
-  EXPECT_TRUE(contains(config_refused({"--decoupled-lr", "fast"}), "must be a number from 0 on"));
-  EXPECT_TRUE(contains(config_refused({"--decoupled-lr", "1e-5", "--optimizer-groups", "[]"}), "embedding.weight"));
-}
-
 TEST(Megatron, LayersWithExpertsMayBeAPattern) {
   EXPECT_EQ(cli::expand_layer_pattern("([1]*3+[0]*1)*2"), "[1,1,1,0,1,1,1,0]");
   EXPECT_EQ(cli::expand_layer_pattern("[0] + [1]*2"), "[0,1,1]");
@@ -339,22 +256,22 @@ TEST(Megatron, LayersWithExpertsMayBeAPattern) {
     words.push_back(pattern);
     return words;
   };
-  EXPECT_EQ(config_of(with("([0]+[1])")).model.moe.moe_layer_freq, "[0,1]");
-  EXPECT_EQ(config_of(with("2")).model.moe.moe_layer_freq, "2");
+  EXPECT_EQ(read_config(with("([0]+[1])")).model.moe.moe_layer_freq, "[0,1]");
+  EXPECT_EQ(read_config(with("2")).model.moe.moe_layer_freq, "2");
   EXPECT_TRUE(contains(config_refused(with("[3]")), "--moe-layer-freq [3]: must be a whole number, or a list"));
 }
 
 TEST(Megatron, ExpertsMayHaveAnInnerSizeOfTheirOwn) {
   const Words all = {"--num-experts",     "2",  "--disable-bias-linear", "--moe-ffn-hidden-size", "96",
                      "--ffn-hidden-size", "512"};
-  EXPECT_EQ(config_of(all).model.mlp.ffn_hidden_size, 512);
-  EXPECT_EQ(config_of(all).model.moe.moe_ffn_hidden_size, 96);
+  EXPECT_EQ(read_config(all).model.mlp.ffn_hidden_size, 512);
+  EXPECT_EQ(read_config(all).model.moe.moe_ffn_hidden_size, 96);
   Words some = all;
   some.insert(some.end(), {"--moe-layer-freq", "[0,1]"});
-  const std::vector<LayerSpec> layers = config_of(some).model.layers();
+  const std::vector<LayerSpec> layers = read_config(some).model.layers();
   EXPECT_EQ(layers[0].mlp.ffn_hidden_size, 512);
   EXPECT_EQ(layers[1].mlp.ffn_hidden_size, 96);
-  EXPECT_EQ(config_of({"--num-experts", "2", "--disable-bias-linear"}).model.moe.moe_ffn_hidden_size, 0);
+  EXPECT_EQ(read_config({"--num-experts", "2", "--disable-bias-linear"}).model.moe.moe_ffn_hidden_size, 0);
 }
 
 TEST(Megatron, LayersMayHaveWindows) {
@@ -364,16 +281,16 @@ TEST(Megatron, LayersMayHaveWindows) {
     for (const LayerSpec& layer : config.model.layers()) sizes.push_back(window_of(layer.mixer));
     return sizes;
   };
-  EXPECT_EQ(windows(config_of(window)), std::vector<int64_t>({128, 128}));
+  EXPECT_EQ(windows(read_config(window)), std::vector<int64_t>({128, 128}));
   Words some = window;
   some.insert(some.end(), {"--window-attn-skip-freq", "([1]+[0])"});
-  EXPECT_EQ(windows(config_of(some)), std::vector<int64_t>({128, 0}));
-  EXPECT_EQ(config_of(some).model.attention.window_attn_skip_freq, "[1,0]");
+  EXPECT_EQ(windows(read_config(some)), std::vector<int64_t>({128, 0}));
+  EXPECT_EQ(read_config(some).model.attention.window_attn_skip_freq, "[1,0]");
   some.back() = "2";
-  EXPECT_EQ(windows(config_of(some)), std::vector<int64_t>({128, 0}));
+  EXPECT_EQ(windows(read_config(some)), std::vector<int64_t>({128, 0}));
   some.back() = "[2]";
   EXPECT_TRUE(contains(config_refused(some), "--window-attn-skip-freq [2]: must be a whole number, or a list"));
-  EXPECT_EQ(config_of({"--bf16", "--position-embedding-type", "rope", "--no-rope-freq", "[0]+[1]"})
+  EXPECT_EQ(read_config({"--bf16", "--position-embedding-type", "rope", "--no-rope-freq", "[0]+[1]"})
                 .model.attention.no_rope_freq,
             "[0,1]");
 }
@@ -382,7 +299,7 @@ TEST(Megatron, FlagsThatGoTogether) {
   EXPECT_TRUE(contains(config_refused({"--bf16", "--num-query-groups", "2"}),
                        "Megatron-LM ignores it without --group-query-attention"));
   EXPECT_TRUE(contains(config_refused({"--no-position-embedding"}), "use --position-embedding-type rope"));
-  EXPECT_EQ(config_of({"--no-position-embedding", "--use-rotary-position-embeddings"})
+  EXPECT_EQ(read_config({"--no-position-embedding", "--use-rotary-position-embeddings"})
                 .model.attention.position_embedding_type,
             "rope");
   const auto balanced_by = [](const Words& types) {
@@ -394,15 +311,15 @@ TEST(Megatron, FlagsThatGoTogether) {
       contains(balanced_by({"hash"}), "the types are aux_loss, seq_aux_loss, global_aux_loss, several of them"));
   EXPECT_TRUE(contains(balanced_by({"aux_loss", "none"}), "the types are"));
   EXPECT_TRUE(contains(balanced_by({"aux_loss", "aux_loss"}), "the types are"));
-  const MoeConfig both = config_of({"--num-experts", "8", "--moe-router-load-balancing-type", "aux_loss",
-                                    "seq_aux_loss", "--moe-aux-loss-coeff", "1e-2", "1e-3", "--disable-bias-linear"})
+  const MoeConfig both = read_config({"--num-experts", "8", "--moe-router-load-balancing-type", "aux_loss",
+                                      "seq_aux_loss", "--moe-aux-loss-coeff", "1e-2", "1e-3", "--disable-bias-linear"})
                              .model.moe;
   ASSERT_EQ(both.balance_losses().size(), 2u);
   EXPECT_EQ(both.balance_losses()[0].coefficient, 1e-2);
   EXPECT_EQ(both.balance_losses()[1].coefficient, 1e-3);
-  const MoeConfig global =
-      config_of({"--num-experts", "8", "--moe-router-load-balancing-type", "global_aux_loss", "--disable-bias-linear"})
-          .model.moe;
+  const MoeConfig global = read_config({"--num-experts", "8", "--moe-router-load-balancing-type", "global_aux_loss",
+                                        "--disable-bias-linear"})
+                               .model.moe;
   EXPECT_EQ(global.balance_losses().at(0).over, BalanceLoss::Over::global_batch);
   EXPECT_TRUE(contains(config_refused({"--recompute-method", "block"}), "one by one"));
 }
@@ -410,7 +327,7 @@ TEST(Megatron, FlagsThatGoTogether) {
 TEST(Megatron, RotaryFrequenciesAreScaled) {
   const auto attention_of = [](Words flags) {
     flags.insert(flags.begin(), {"--position-embedding-type", "rope"});
-    return config_of(flags).model.attention;
+    return read_config(flags).model.attention;
   };
   const AttentionConfig llama = attention_of({"--use-rope-scaling"});
   EXPECT_EQ(llama.rope_scaling_type, "llama3");
@@ -442,7 +359,7 @@ TEST(Megatron, AttentionMayBeLatent) {
   const auto attention_of = [&](const Words& more) {
     Words words = flags;
     words.insert(words.end(), more.begin(), more.end());
-    return config_of(words).model.attention;
+    return read_config(words).model.attention;
   };
   const AttentionConfig defaults = attention_of({});
   EXPECT_TRUE(defaults.multi_latent_attention);
@@ -472,16 +389,16 @@ TEST(Megatron, AttentionMayBeLatent) {
   Words channels = flags;
   channels.insert(channels.end(), {"--kv-channels", "64"});
   const MegatronRead beside = read_words(small(channels));
-  EXPECT_EQ(toml_of(beside.config), toml_of(config_of(flags))) << "as in Megatron-LM";
+  EXPECT_EQ(toml_of(beside.config), toml_of(read_config(flags))) << "as in Megatron-LM";
   EXPECT_TRUE(contains(beside.said, "--kv-channels (heads of latent attention")) << beside.said;
-  EXPECT_EQ(config_of({"--bf16", "--kv-channels", "8"}).model.attention.kv_channels, 8);
+  EXPECT_EQ(read_config({"--bf16", "--kv-channels", "8"}).model.attention.kv_channels, 8);
 }
 
 TEST(Megatron, RoutersAreMegatrons) {
   const auto moe_of = [](const Words& flags) {
     Words words = {"--num-experts", "8", "--disable-bias-linear"};
     words.insert(words.end(), flags.begin(), flags.end());
-    return config_of(words).model.moe;
+    return read_config(words).model.moe;
   };
   const MoeConfig groups = moe_of({"--moe-router-topk", "4", "--moe-router-num-groups", "4", "--moe-router-group-topk",
                                    "2", "--moe-router-topk-scaling-factor", "2.5", "--moe-router-score-function",
@@ -502,17 +419,17 @@ TEST(Megatron, RoutersAreMegatrons) {
 }
 
 TEST(Megatron, GraphsAndTheDtypeOfGradientsAreHonoured) {
-  EXPECT_TRUE(config_of({"--bf16"}).parallel.cuda_graph);
-  EXPECT_FALSE(config_of({"--bf16", "--cuda-graph-impl", "none"}).parallel.cuda_graph);
-  EXPECT_TRUE(config_of({"--bf16", "--cuda-graph-impl", "local"}).parallel.cuda_graph);
-  EXPECT_EQ(config_of({"--bf16", "--grad-reduce-in-bf16"}).parallel.gradient_dtype, "bfloat16");
-  EXPECT_EQ(config_of({"--bf16", "--main-grads-dtype", "bf16"}).parallel.gradient_dtype, "bfloat16");
-  EXPECT_EQ(config_of({"--bf16", "--main-grads-dtype", "fp32"}).parallel.gradient_dtype, "float32");
-  EXPECT_EQ(config_of({"--bf16", "--accumulate-allreduce-grads-in-fp32"}).parallel.gradient_dtype, "float32");
+  EXPECT_TRUE(read_config({"--bf16"}).parallel.cuda_graph);
+  EXPECT_FALSE(read_config({"--bf16", "--cuda-graph-impl", "none"}).parallel.cuda_graph);
+  EXPECT_TRUE(read_config({"--bf16", "--cuda-graph-impl", "local"}).parallel.cuda_graph);
+  EXPECT_EQ(read_config({"--bf16", "--grad-reduce-in-bf16"}).parallel.gradient_dtype, "bfloat16");
+  EXPECT_EQ(read_config({"--bf16", "--main-grads-dtype", "bf16"}).parallel.gradient_dtype, "bfloat16");
+  EXPECT_EQ(read_config({"--bf16", "--main-grads-dtype", "fp32"}).parallel.gradient_dtype, "float32");
+  EXPECT_EQ(read_config({"--bf16", "--accumulate-allreduce-grads-in-fp32"}).parallel.gradient_dtype, "float32");
   EXPECT_TRUE(contains(config_refused({"--bf16", "--main-grads-dtype", "fp16"}), "gradients are fp32 or bf16"));
-  const OptimizerConfig moments =
-      config_of({"--bf16", "--use-precision-aware-optimizer", "--exp-avg-dtype", "bf16", "--exp-avg-sq-dtype", "fp32"})
-          .optimizer;
+  const OptimizerConfig moments = read_config({"--bf16", "--use-precision-aware-optimizer", "--exp-avg-dtype", "bf16",
+                                               "--exp-avg-sq-dtype", "fp32"})
+                                      .optimizer;
   EXPECT_EQ(moments.exp_avg_dtype, "bfloat16");
   EXPECT_EQ(moments.exp_avg_sq_dtype, "float32");
   EXPECT_TRUE(contains(config_refused({"--bf16", "--exp-avg-dtype", "fp8"}), "Adam's moments are fp32 or bf16"));
@@ -525,136 +442,32 @@ TEST(Megatron, GraphsAndTheDtypeOfGradientsAreHonoured) {
                "contradicts --gradient-dtype bfloat16"));
 }
 
-TEST(Megatron, DataIsABlendInMegatronsOrder) {
-  const DataConfig one = config_of({"--bf16", "--data-path", "data/my", "--tokenizer", "t"}).data;
-  EXPECT_EQ(one.data_path, "data/my");
-  EXPECT_EQ(one.data_samples, "megatron");
-  EXPECT_EQ(one.split, "969,30,1");
-  const Words blend = {"--bf16", "--tokenizer", "t", "--data-path", "0.7", "a", "0.3", "b"};
-  EXPECT_EQ(config_of(blend).data.data_path, "0.7,a,0.3,b");
-  const DataConfig ours = config_of({"--bf16", "--data-path", "a", "--tokenizer", "t", "--data-samples", "witan",
-                                     "--data-cache-path", "cache"})
-                              .data;
-  EXPECT_EQ(ours.data_samples, "witan");
-  EXPECT_EQ(config_of({"--bf16", "--sft", "--data-path", "a", "--tokenizer", "t"}).data.data_samples, "witan");
-  EXPECT_EQ(ours.data_cache_path, "cache");
-  const DataConfig parts = config_of({"--bf16", "--tokenizer", "t", "--train-data-path", "1", "a", "2", "b",
-                                      "--valid-data-path", "c", "--test-data-path", "d"})
-                               .data;
-  EXPECT_EQ(parts.train_data_path, "1,a,2,b");
-  EXPECT_EQ(parts.valid_data_path, "c");
-  EXPECT_EQ(parts.test_data_path, "d");
-  EXPECT_EQ(parts.data_samples, "megatron");
-  EXPECT_TRUE(contains(config_refused({"--bf16", "--data-path", "0.7", "a", "x", "b"}),
-                       "some datasets have a weight and some have none"));
-}
-
-TEST(Megatron, BlendsAreReadFromFiles) {
-  const TempFolder folder;
-  write_text(folder / "blend", "0.3 a\n0.7\tb\n");
-  write_text(folder / "parts", R"({"train": ["1", "a", "2", "b"], "valid": "c", "test": null})");
-  const auto read = [&](const char* flag, const char* file) {
-    return config_of({"--bf16", "--tokenizer", "t", flag, (folder / file).string()}).data;
-  };
-  EXPECT_EQ(read("--data-args-path", "blend").data_path, "0.3,a,0.7,b");
-  const DataConfig parts = read("--per-split-data-args-path", "parts");
-  EXPECT_EQ(parts.train_data_path, "1,a,2,b");
-  EXPECT_EQ(parts.valid_data_path, "c");
-  EXPECT_EQ(parts.test_data_path, "");
-  const auto refused = [&](const char* flag, const char* file) {
-    return config_refused({"--bf16", flag, (folder / file).string()});
-  };
-  EXPECT_TRUE(contains(refused("--data-args-path", "none"), "none"));
-  EXPECT_TRUE(contains(refused("--per-split-data-args-path", "blend"), "blend: byte"));
-}
-
-TEST(Megatron, SharesOfTheSplitsAreKept) {
-  EXPECT_EQ(config_of({"--bf16", "--data-path", "data/my"}).data.held_out_fraction, 0.031);
-  EXPECT_EQ(config_of({"--bf16", "--data-path", "data/my", "--split", "99990,8,2"}).data.held_out_fraction, 1e-4);
-  EXPECT_EQ(config_of({"--bf16", "--split", "90, 10"}).data.held_out_fraction, 0.1);
-  EXPECT_EQ(config_of({"--bf16", "--split", "90, 10"}).data.split, "90, 10");
-  EXPECT_EQ(config_of({"--bf16", "--data-path", "data/my", "--split", "100,0,0", "--eval-iters", "0"}).data.split,
-            "100,0,0");
-  EXPECT_TRUE(contains(config_refused({"--bf16", "--split", "100,1e-9,0"}), "from a millionth"));
-  for (const char* bad : {"", "a", "1,2,3,4", "1,-2", "0,0,0", "nan,1", "1,,2"})
-    EXPECT_TRUE(contains(config_refused({"--bf16", "--split", bad}), "--split")) << bad;
-}
-
-TEST(Megatron, TokenizersAreFilesOfAnyKind) {
-  TempFolder folder;
-  write_text(folder / "llama/tokenizer.json", "{}");
-  const std::string file = folder / "llama/tokenizer.json";
-  const Words type = {"--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model"};
-  const auto with = [&](const std::string& model) {
-    Words words = type;
-    words.push_back(model);
-    return words;
-  };
-  EXPECT_EQ(config_of(with(file)).data.tokenizer, file);
-  EXPECT_EQ(config_of(with(folder / "llama")).data.tokenizer, file);
-  EXPECT_TRUE(contains(config_refused(with("meta-llama/Llama-3.1-8B")), "hub are not looked up"));
-  write_text(folder / "x.model", "");
-  for (const char* kind : {"Llama2Tokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer"})
-    EXPECT_EQ(config_of({"--tokenizer-type", kind, "--tokenizer-model", folder / "x.model"}).data.tokenizer,
-              std::string(folder / "x.model"));
-  EXPECT_EQ(config_of({"--tokenizer-model", folder / "x.model"}).data.tokenizer, std::string(folder / "x.model"));
-  EXPECT_TRUE(contains(config_refused({"--tokenizer-type", "TikTokenizer"}), "--tokenizer FILE"));
-  for (const char* name : {"vocab.json", "merges.txt", "gpt2-vocab.json", "gpt2-merges.txt"})
-    write_text(folder / name, "");
-  const auto of_gpt2 = [&](const std::string& vocabulary, const std::string& merges) {
-    return Words{"--tokenizer-type",  "GPT2BPETokenizer", "--vocab-file",
-                 folder / vocabulary, "--merge-file",     folder / merges};
-  };
-  EXPECT_EQ(config_of(of_gpt2("vocab.json", "merges.txt")).data.tokenizer, std::string(folder / "vocab.json"));
-  EXPECT_EQ(config_of(of_gpt2("gpt2-vocab.json", "gpt2-merges.txt")).data.tokenizer,
-            std::string(folder / "gpt2-vocab.json"));
-  EXPECT_TRUE(contains(config_refused(of_gpt2("gpt2-vocab.json", "merges.txt")), "into one folder"));
-  EXPECT_TRUE(contains(config_refused({"--vocab-file", "v.json"}), "needs --merge-file"));
-  EXPECT_TRUE(contains(config_refused({"--merge-file", "m.txt"}), "needs --vocab-file"));
-  EXPECT_TRUE(
-      contains(config_refused({"--tokenizer-type", "GPT2BPETokenizer"}), "needs --vocab-file and --merge-file"));
-}
-
 TEST(Megatron, FlagsOfOlderDroppingAndDroplessLayersMeanWhatTheyMeant) {
   const Words experts = {"--num-experts", "4"};
   const auto with = [&](Words more) {
     more.insert(more.end(), experts.begin(), experts.end());
     return more;
   };
-  EXPECT_EQ(config_of(with({"--moe-token-dropping", "--moe-expert-capacity-factor", "1.5"}))
+  EXPECT_EQ(read_config(with({"--moe-token-dropping", "--moe-expert-capacity-factor", "1.5"}))
                 .model.moe.moe_expert_capacity_factor,
             1.5);
   EXPECT_TRUE(contains(config_refused(with({"--moe-token-dropping"})), "--moe-expert-capacity-factor"));
-  EXPECT_EQ(config_of(with({"--moe-use-megablocks-dmoe"})).model.moe.moe_expert_capacity_factor, 0);
+  EXPECT_EQ(read_config(with({"--moe-use-megablocks-dmoe"})).model.moe.moe_expert_capacity_factor, 0);
   EXPECT_TRUE(contains(config_refused(with({"--moe-use-megablocks-dmoe", "--moe-expert-capacity-factor", "1"})),
                        "dropless experts have no capacity"));
-  EXPECT_EQ(
-      config_of(with({"--bf16", "--moe-router-load-balancing-type", "None"})).model.moe.moe_router_load_balancing_type,
-      "none");
+  EXPECT_EQ(read_config(with({"--bf16", "--moe-router-load-balancing-type", "None"}))
+                .model.moe.moe_router_load_balancing_type,
+            "none");
 }
 
 TEST(Megatron, TensorExchangesOverlapWhereThatPays) {
   const auto overlaps = [](const char* sequences) {
-    return config_of({"--bf16", "--tp-comm-overlap", "--micro-batch-size", sequences, "--seq-length", "2048",
-                      "--max-position-embeddings", "2048"})
+    return read_config({"--bf16", "--tp-comm-overlap", "--micro-batch-size", sequences, "--seq-length", "2048",
+                        "--max-position-embeddings", "2048"})
         .parallel.tp_comm_overlap;
   };
   EXPECT_TRUE(overlaps("16"));
   EXPECT_FALSE(overlaps("15"));
-}
-
-TEST(Megatron, WeightDecayThatChangesHasTwoEnds) {
-  for (const Words& decay : {Words{"--weight-decay", "0.5", "--end-weight-decay", "0.2"},
-                             {"--end-weight-decay", "0.2", "--weight-decay", "0.5"}}) {
-    Words words = {"--bf16", "--weight-decay-incr-style", "linear", "--start-weight-decay", "0.1"};
-    words.insert(words.end(), decay.begin(), decay.end());
-    const OptimizerConfig optimizer = config_of(words).optimizer;
-    EXPECT_EQ(optimizer.start_weight_decay, 0.1);
-    EXPECT_EQ(optimizer.weight_decay, 0.2) << "the end's, whatever the constant one would be";
-  }
-  for (const char* end : {"--start-weight-decay", "--end-weight-decay"})
-    EXPECT_TRUE(contains(config_refused({"--bf16", "--weight-decay-incr-style", "cosine", end, "0.2"}),
-                         "needs --start-weight-decay and --end-weight-decay"));
 }
 
 // Megatron-LM counts steps from 0, starts its profiler after the first of the two, and stops it after the second.

@@ -110,7 +110,7 @@ TEST_F(FetchCommandTest, RefusesContradictionsByName) {
                  {"--preset fineweb-edu-10bt is the subset sample-10BT, and --subset is default",
                   "witan data fetch HuggingFaceFW/fineweb-edu --subset default"});
   expect_refusal({"data", "fetch", "--preset", "dclm-baseline", "--include", "*"}, 2,
-                 {"--preset dclm-baseline chooses files by patterns of its own, and --include by others"});
+                 {"--preset dclm-baseline has its own patterns of files, and --include gives others"});
   expect_refusal({"data", "fetch", "a/b", "--list", "--verify"}, 2, {"--list only lists, and --verify"});
   EXPECT_TRUE(server_.requests().empty());
 }

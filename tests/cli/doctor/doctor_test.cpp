@@ -4,8 +4,7 @@
 
 #include "cli/cli_support.h"
 #include "support/message_of.h"
-#include "witan/cli/doctor/disk_speed.h"
-#include "witan/cli/doctor/exchange_check.h"
+#include "witan/cli/doctor/checks.h"
 #include "witan/comm/processes/message_engine.h"
 #include "witan/tensor/cuda.h"
 
@@ -124,6 +123,22 @@ TEST(DoctorTest, AFolderThatCannotBeWrittenIsAFinding) {
   EXPECT_EQ(said.code, 0) << said.err;
   EXPECT_TRUE(contains(said.out, "problem       /proc is not writable")) << said.out;
   EXPECT_TRUE(contains(said.out, "not ready")) << said.out;
+}
+
+TEST(PackagesTest, NamesWhatIsMissing) {
+  const TempFolder root;
+  for (const char* file : {"perl-doc.list", "libgtest-dev:amd64.list", "clang-tidy.md5sums"})
+    write_text(root / (std::string("var/lib/dpkg/info/") + file), "");
+  const auto sets = cli::read_packages(root.path());
+  ASSERT_EQ(sets.size(), 4u);
+  EXPECT_EQ(sets[0].purpose, "the default text");
+  EXPECT_TRUE(sets[0].missing.empty());
+  EXPECT_EQ(sets[1].missing, std::vector<std::string>{"libgmock-dev"});
+  EXPECT_EQ(sets[3].missing, (std::vector<std::string>{"clang-format", "clang-tidy", "shellcheck"}));
+}
+
+TEST(PackagesTest, WithoutDpkgNothingIsSaid) {
+  EXPECT_TRUE(cli::read_packages(TempFolder().path()).empty());
 }
 
 }  // namespace

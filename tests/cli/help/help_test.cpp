@@ -10,8 +10,7 @@
 
 #include "cli/cli_support.h"
 #include "support/program.h"
-#include "witan/cli/commands.h"
-#include "witan/cli/help/colours.h"
+#include "witan/cli/command.h"
 #include "witan/cli/help/described_commands.h"
 #include "witan/train/config/config.h"
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/runs/runs_support.h"
-#include "witan/cli/args/config_origin.h"
+#include "witan/cli/args/run_config.h"
 #include "witan/cli/runs/run_summary.h"
 #include "witan/train/state/run_folder.h"
 
@@ -171,6 +171,28 @@ TEST(DiskUsage, CountsAFileOfTwoNamesOnce) {
   EXPECT_EQ(cli::disk_usage(folder / "a"), one);
   EXPECT_GE(one, uint64_t{1} << 20);
   EXPECT_EQ(cli::disk_usage(folder / "nowhere"), 0u);
+}
+
+namespace fs = std::filesystem;
+
+class SnapshotTest : public MadeUpRuns {};
+
+TEST_F(SnapshotTest, AsksARunThatTrains) {
+  make("a", 3);
+  const Said idle = runs({"snapshot", "a"}, "");
+  EXPECT_EQ(idle.code, 2);
+  EXPECT_TRUE(contains(idle.err, "the run a is not training, and has no memory to show: ask while it trains"))
+      << idle.err;
+  EXPECT_FALSE(fs::exists(runs_ / "a/memory"));
+  const auto lock = RunLock::take(runs_ / "a");
+  const Said asked = runs({"snapshot", "a"}, "");
+  EXPECT_EQ(asked.code, 0) << asked.err;
+  EXPECT_TRUE(contains(asked.err, "a/memory/step-S-rank-N.json in its next step")) << asked.err;
+  const std::string first = read_text(runs_ / "a/memory/request");
+  EXPECT_FALSE(first.empty());
+  runs({"snapshot", "a"}, "");
+  EXPECT_NE(read_text(runs_ / "a/memory/request"), first) << "each is another request";
+  EXPECT_EQ(runs({"snapshot", "nowhere"}, "").code, 2);
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <thread>
 
+#include "witan/cli/supervise/supervisor.h"
+
 namespace witan::cli {
 namespace {
 
@@ -40,6 +42,18 @@ TEST(RankProcesses, ARankThatHangsBehindTheLastToLeaveIsKilled) {
   EXPECT_EQ(ends[1].signal, SIGKILL) << "a stopped process does not hear SIGTERM";
   EXPECT_TRUE(ends[1].made_to_end);
   EXPECT_EQ(ends[2].code, 0);
+}
+
+TEST(VisibleDevices, AreThoseOfTheRanksThatAreLeft) {
+  EXPECT_EQ(visible_devices({0, 2, 3}, nullptr), "0,2,3");
+  EXPECT_EQ(visible_devices({0, 2}, "4,GPU-8932f937,7"), "4,7");
+  EXPECT_EQ(visible_devices({1}, "4,GPU-8932f937,7"), "GPU-8932f937");
+}
+
+TEST(SuperviseOptions, AreTheWordsThatSetThem) {
+  EXPECT_EQ(SuperviseOptions().words(), "run --");
+  EXPECT_EQ((SuperviseOptions{4, 2, 5, 0, 0.5}.words()),
+            "run --ranks 4 --min-ranks 2 --max-restarts 5 --restart-window 0 --regrow 0.5 --");
 }
 
 }  // namespace

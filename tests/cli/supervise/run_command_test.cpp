@@ -126,10 +126,10 @@ TEST_F(RunCommandTest, GoesOnWithTheRanksThatAreLeftToTheSameBits) {
   ASSERT_TRUE(program.ends_within(kPatience)) << log();
   EXPECT_EQ(program.wait(), 0) << log();
   EXPECT_TRUE(contains(log(),
-                       "rank 2 was killed by signal 9 (Killed); 3 of 4 are left: going on with 2 ranks "
+                       "rank 2 was killed by signal 9 (Killed); 3 of 4 are left: continuing with 2 ranks "
                        "(replicate=2,expert=2), restart 1 of 3"))
       << log();
-  EXPECT_TRUE(contains(log(), "rank 0 was killed by signal 9 (Killed); 2 of 4 are left: going on with 2 ranks"))
+  EXPECT_TRUE(contains(log(), "rank 0 was killed by signal 9 (Killed); 2 of 4 are left: continuing with 2 ranks"))
       << log();
 
   train_undisturbed("whole", deterministic());
@@ -148,7 +148,7 @@ TEST_F(RunCommandTest, GoesOnWithThreeRanksToTheSameLosses) {
   EXPECT_LT(goes_on_after_kill(program, "lost", 3, 12, 1), 30);
   ASSERT_TRUE(program.ends_within(kPatience)) << log();
   EXPECT_EQ(program.wait(), 0) << log();
-  EXPECT_TRUE(contains(log(), "going on with 3 ranks (replicate=3), restart 1 of 3")) << log();
+  EXPECT_TRUE(contains(log(), "continuing with 3 ranks (replicate=3), restart 1 of 3")) << log();
   train_undisturbed("whole", more);
   const auto lost = steps("lost"), whole = steps("whole");
   ASSERT_EQ(lost.size(), 40u);
@@ -219,7 +219,7 @@ TEST_F(RunCommandTest, ARankThatIsStoppedIsEndedAndLeftOut) {
   EXPECT_TRUE(program.reaches(
       [&] {
         return contains(log(),
-                        "rank 1 did not end when others had failed; 1 of 2 are left: going on with 1 rank "
+                        "rank 1 did not end when others had failed; 1 of 2 are left: continuing with 1 rank "
                         "(one rank), restart 1 of 3");
       },
       kPatience))

@@ -1,6 +1,4 @@
 // witan train --dry-run: says what would be done, fails as the run would, and writes nothing.
-#include "witan/cli/train/dry_run.h"
-
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +9,7 @@
 
 #include "cli/small_runs.h"
 #include "witan/base/error.h"
+#include "witan/cli/train/start_checks.h"
 #include "witan/train/state/run_folder.h"
 
 namespace witan::test {

@@ -1,12 +1,11 @@
 // Runs that start from the weights of other runs: by which names, from which checkpoints, and what is kept of it.
-#include "witan/cli/train/first_weights.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "cli/small_runs.h"
+#include "witan/cli/train/start_checks.h"
 
 namespace witan::test {
 namespace {
@@ -79,7 +78,7 @@ TEST_F(FirstWeights, ARunIsNotBegunAnewFromItself) {
         const Said said = run(args);
         EXPECT_EQ(said.code, 3) << said.err;
         EXPECT_THAT(said.err, HasSubstr(cat(" = ", source, ": --fresh would archive the run ", folder.string(),
-                                            ", which these weights are of: give the new run a name of its own")));
+                                            ", which has these weights: give the new run another name")));
       }
   EXPECT_FALSE(fs::exists(folder_ / "runs/one.1"));
   EXPECT_EQ(file("runs/one/config.toml"), config);

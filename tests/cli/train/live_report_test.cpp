@@ -1,6 +1,4 @@
 // The report of a run that goes on.
-#include "witan/cli/train/live_report.h"
-
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -9,6 +7,7 @@
 
 #include "cli/small_runs.h"
 #include "support/temp_folder.h"
+#include "witan/cli/train/train_page.h"
 #include "witan/report/events/metrics.h"
 
 namespace witan::cli {

@@ -216,7 +216,7 @@ TEST_F(TrainCommandTest, TheFirstAndTheLastStepAreSaid) {
 // Also what was said before the log could be opened.
 TEST_F(TrainCommandTest, WarningsAreInTheLogToo) {
   const std::vector<std::string> warnings = {"kv_lora_rank = 64 has no effect: it needs multi_latent_attention = true",
-                                             "lr_warmup_iters = 3 is no less than train_iters = 3",
+                                             "lr_warmup_iters = 3 is not below train_iters = 3",
                                              "no_load_rng has no effect"};
   const Said said = train({"--train-iters", "3", "--kv-lora-rank", "64", "--lr-warmup-iters", "3", "--no-load-rng"});
   ASSERT_EQ(said.code, 0) << said.err;

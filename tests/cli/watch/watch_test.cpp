@@ -9,7 +9,7 @@
 #include "serve/http_client.h"
 #include "support/program.h"
 #include "witan/base/error.h"
-#include "witan/cli/watch/watch_service.h"
+#include "witan/cli/watch/dashboard.h"
 
 namespace witan::test {
 namespace {

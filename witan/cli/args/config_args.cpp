@@ -13,7 +13,6 @@
 #include "witan/base/files/file.h"
 #include "witan/cli/args/recipes.h"
 #include "witan/cli/args/response_file.h"
-#include "witan/cli/presets.h"
 
 namespace witan::cli {
 namespace {

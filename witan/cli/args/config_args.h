@@ -43,14 +43,11 @@ class FieldFlags {
   std::vector<Flag> flags_;
 };
 
-// Give one to a command, and apply it when it runs:
-//   struct State { RunConfig config; std::optional<ConfigArgs> args; };
-//   auto state = std::make_shared<State>();
-//   CLI::App* command = add_command(app, context, text, [state] { state->args->apply_file(); ... });
-//   state->args.emplace(*command, state->config.fields());
+// The flags of a configuration's fields, and the preset and the file that set them too. RunConfigArgs
+// (args/run_config.h) gives one to a command, and applies it when the command runs.
 class ConfigArgs {
  public:
-  // Adds --preset NAME (cli/presets.h), --config FILE.toml and the fields' flags.
+  // Adds --preset NAME (args/recipes.h), --config FILE.toml and the fields' flags.
   ConfigArgs(CLI::App& command, Fields fields);
 
   // Set the fields from the preset, then from the file and then from the flags: each overrides those before it. Fields
@@ -65,7 +62,7 @@ class ConfigArgs {
   std::map<std::string, int64_t> file_lines() const;
 
   std::string preset() const;  // the value of --preset; empty: none
-  std::string file() const;    // that of --config, where it was found (args/recipes.h)
+  std::string file() const;    // the file of --config, as it was found (args/recipes.h); empty: none
 
  private:
   Fields fields_;

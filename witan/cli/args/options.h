@@ -1,5 +1,5 @@
-// Options of a command, over CLI11: whose headers, which take seconds to compile, only options.cpp and the few files
-// that parse a whole command line or print its help include.
+// Options of a command, on top of CLI11. CLI11's headers take seconds to compile, so only options.cpp and the few files
+// that parse a whole command line or print its help include them.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@ class Option;
 
 namespace witan::cli {
 
-// Names an option of a command, which owns it.
+// Refers to an option, which its command owns.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
 
-  // What the help shows behind the option's name: "N", "FILE".
+  // The word after the option's name in the help: "N", "FILE".
   Option type_name(const std::string& name) const;
-  // The heading under which the help lists it; without one it is among the "options".
+  // The heading under which the help lists the option; by default "options".
   Option group(const std::string& name) const;
-  // The help shows the present value as the default.
+  // Shows the current value as the default in the help.
   Option show_default() const;
   Option required() const;
   // Values outside [least, most] are refused.
@@ -31,22 +31,22 @@ class Option {
   Option range(double least, double most) const;
   // Other values are refused. The help and completions show them in place of a type's name.
   Option one_of(const std::vector<std::string>& values) const;
-  // Given without the other one, or together with it, it is refused.
+  // Refuses the option if the other one is missing (needs), or present (excludes).
   Option needs(Option other) const;
   Option excludes(Option other) const;
   // A list is one argument, its values separated by this letter, rather than several arguments.
   Option delimiter(char letter) const;
   Option one_argument() const;
-  // May be given without a value.
+  // The option may be given without a value.
   Option optional_value() const;
-  // Whether the command line that was parsed has it.
+  // Whether the parsed command line has the option.
   bool given() const;
 
  private:
   CLI::Option* option_;
 };
 
-// `name`: "--steps", "--text,--data", or "files" for arguments without a name. What is parsed goes to `value`, which
+// `name`: "--steps", "--text,--data", or "files" for positional arguments. The parsed value is stored in `value`, which
 // must outlive the command.
 Option add_option(CLI::App& command, const std::string& name, std::string& value, const std::string& help);
 Option add_option(CLI::App& command, const std::string& name, int& value, const std::string& help);
@@ -56,7 +56,7 @@ Option add_option(CLI::App& command, const std::string& name, double& value, con
 Option add_option(CLI::App& command, const std::string& name, std::vector<int>& value, const std::string& help);
 Option add_option(CLI::App& command, const std::string& name, std::vector<std::string>& value, const std::string& help);
 Option add_flag(CLI::App& command, const std::string& name, bool& value, const std::string& help);
-// One that is looked for before the line is parsed, and is here so that the parser and the help know it.
+// A flag that is evaluated before the command line is parsed, and declared so that the parser and the help know it.
 Option add_flag(CLI::App& command, const std::string& name, const std::string& help);
 
 }  // namespace witan::cli

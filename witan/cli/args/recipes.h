@@ -1,5 +1,6 @@
-// Recipes: the files of recipes/, embedded into the binary when it is built, so that the names that the documentation has
-// for them, recipes/reference/dense.toml, work from any folder and wherever the binary is.
+// Recipes: the files of recipes/, which are embedded into the binary when it is built. The names that the documentation
+// uses for them, such as recipes/reference/dense.toml, therefore work from any folder. Presets are recipes of known
+// models under short names: --preset NAME is the same as --config with the file.
 #pragma once
 
 #include <span>
@@ -16,12 +17,24 @@ struct Recipe {
 
 std::span<const Recipe> recipes();
 
-// The text of the file or, for a path below recipes/ where there is no file, that of the recipe of this name. Throws
-// ConfigError, naming similar recipes, if there is neither; `flag`: what stands before the path on the command line,
-// "--config ".
+// The text of the file or, if there is no such file, of the embedded recipe with this name. Throws ConfigError, naming
+// similar recipes, if there is neither. `flag`: the flag before the path, for the message: "--config ".
 std::string read_recipe(const std::string& path, const std::string& flag);
 
-// "recipes/default.toml" and all others whose names end so (".toml"), sorted.
+// The names of all recipes that end in `ending` (".toml"), sorted: "recipes/default.toml" …
 std::vector<std::string> recipe_names(std::string_view ending);
+
+struct Preset {
+  std::string_view name;  // "gpt2-124m"
+  std::string_view toml;  // its first line is a comment that says what the model is
+
+  std::string_view summary() const;  // the text of that comment
+};
+
+std::span<const Preset> presets();
+// Throws ConfigError with a suggestion for an unknown name.
+const Preset& find_preset(std::string_view name);
+// All presets with their summaries, one per line, for a command's help.
+std::string describe_presets();
 
 }  // namespace witan::cli

@@ -39,7 +39,7 @@ class Splitter {
     word_ += c;
   }
 
-  // What a shell would put in place of `$NAME` is not known here, and running it would be wrong.
+  // Only a shell could expand `$NAME`, and running a shell would be wrong.
   void refuse_expansion(char c) const {
     refuse_if(
         c == '$' || c == '`',

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <fstream>
 #include <limits>
 #include <set>
 #include <string_view>
@@ -31,12 +32,12 @@
 namespace witan::cli {
 namespace {
 
-// Unlike fmt::print it does not throw: talk that cannot be heard ends nothing.
+// Does not throw, unlike fmt::print: a message that cannot be written must not end the command.
 void say(std::FILE* err, const std::string& line) {
   std::fputs((line + "\n").c_str(), err);
 }
 
-// Each flag once; those that share a reason stand together, those that need none first.
+// Lists each flag once, grouped by reason; flags that need no reason come first.
 void say_harmless(std::FILE* err, const MegatronLine& line) {
   std::vector<std::pair<std::string, std::string>> reasons = {{"", ""}};
   for (const auto& [flag, why] : line.harmless) {
@@ -56,7 +57,7 @@ void say_defaults(std::FILE* err, const MegatronLine& line, const std::vector<st
                        changed.empty() ? "they are Witan's here" : fmt::format("{}", fmt::join(changed, ", "))));
 }
 
-// `place_of` says of a key which place within the source it is.
+// `place_of` returns the place of a key within the source.
 void record(GivenConfig& given, const std::set<std::string>& keys, ValueSource source,
             const std::function<std::string(const std::string&)>& place_of) {
   for (const std::string& key : keys) {
@@ -65,7 +66,7 @@ void record(GivenConfig& given, const std::set<std::string>& keys, ValueSource s
   }
 }
 
-// "SOURCE:LINE" of a key; of one that the mesh of the source stands for, the mesh's.
+// Returns "SOURCE:LINE" for a key. A key that the source's mesh stands for has the line of the mesh.
 std::function<std::string(const std::string&)> place_in(std::string source, std::map<std::string, int64_t> lines) {
   return [source = std::move(source), lines = std::move(lines)](const std::string& key) {
     const auto own = lines.find(key), mesh = lines.find("mesh");
@@ -74,8 +75,8 @@ std::function<std::string(const std::string&)> place_in(std::string source, std:
   };
 }
 
-// Experts need sequence parallelism beside tensor parallelism (RunConfig::validate). It is switched on where the call
-// asks for tensor-parallel ranks and does not set sequence_parallel in the same place or in one that beats it.
+// Experts need sequence parallelism with tensor parallelism (RunConfig::validate). It is switched on if the call asks
+// for tensor-parallel ranks and does not set sequence_parallel in the same source or in one that overrides it.
 void follow_tensor_ranks(GivenConfig& given) {
   const ValueSource source = given.source("tensor_model_parallel_size");
   if (!given.said("tensor_model_parallel_size") || given.source("sequence_parallel") >= source) return;
@@ -86,8 +87,8 @@ void follow_tensor_ranks(GivenConfig& given) {
   given.places["sequence_parallel"] = given.place("tensor_model_parallel_size");
 }
 
-// Where the call asks for a learning rate below the default of min_lr, and nothing sets min_lr, the rate falls to a
-// tenth of it, as from the default rate to that default.
+// If the call sets lr below the default of min_lr, and nothing sets min_lr, min_lr becomes a tenth of lr, which is the
+// ratio of the defaults.
 void follow_lr(GivenConfig& given) {
   OptimizerConfig& optimizer = given.config.optimizer;
   if (!given.said("lr") || given.source("min_lr") != ValueSource::witan_default || optimizer.min_lr <= optimizer.lr)
@@ -97,7 +98,7 @@ void follow_lr(GivenConfig& given) {
   given.places["min_lr"] = given.place("lr");
 }
 
-// Sets what neither the file nor the flags say, and says so.
+// Sets Megatron-LM's defaults for keys that neither the file nor the flags set, and prints them.
 void apply_megatron_defaults(const MegatronLine& line, GivenConfig& given, std::FILE* err) {
   std::set<std::string> said;
   for (const auto& [key, source] : given.sources)
@@ -110,7 +111,7 @@ void apply_megatron_defaults(const MegatronLine& line, GivenConfig& given, std::
     if (was[i].text() != is[i].text()) given.sources[is[i].name] = ValueSource::megatron_default;
 }
 
-// Sets what the preset, the file and the flags say, each with the keys that its mesh stands for.
+// Applies the preset, the file and the flags, each with the keys that its mesh stands for.
 void apply(GivenConfig& given, RunConfig& config, const ConfigArgs& args) {
   given.preset = args.preset();
   given.file = args.file();
@@ -128,7 +129,7 @@ void apply(GivenConfig& given, RunConfig& config, const ConfigArgs& args) {
          [&](const std::string& key) { return own.contains(key) ? flag_name(key) : "--mesh"; });
 }
 
-// The lines of the run's config.toml; nothing where that is lost, and the configuration is a checkpoint's.
+// The lines of keys in the run's config.toml; none if the file is lost and the configuration comes from a checkpoint.
 std::map<std::string, int64_t> lines_of_run(const fs::path& config_toml) {
   std::error_code none;
   if (!fs::is_regular_file(config_toml, none) || fs::file_size(config_toml, none) == 0) return {};
@@ -136,7 +137,7 @@ std::map<std::string, int64_t> lines_of_run(const fs::path& config_toml) {
   return lines_of_keys(config.fields(), read_file(config_toml), config_toml.string());
 }
 
-// Sets what the run on disk says, and the call over it.
+// Starts from the configuration of the run on disk, and applies the call over it.
 void resume(GivenConfig& given, RunConfig& config, const ConfigArgs& args) {
   config = *given.saved;
   RunConfig defaults;
@@ -150,7 +151,7 @@ void resume(GivenConfig& given, RunConfig& config, const ConfigArgs& args) {
   given.changes = changed_identity(*given.saved, config);
 }
 
-// Whether the files are one, byte for byte; not where one cannot be read.
+// Whether the files are equal byte for byte; false if one cannot be read.
 bool equal_files(const fs::path& a, const fs::path& b) {
   std::error_code error;
   if (fs::equivalent(a, b, error)) return true;
@@ -159,15 +160,15 @@ bool equal_files(const fs::path& a, const fs::path& b) {
   return std::ranges::equal(MappedFile(a).bytes(), MappedFile(b).bytes());
 }
 
-// Nothing where there is none that can be read: who uses it says why.
+// Nothing if the file cannot be read; the code that uses the tokenizer reports the reason.
 std::optional<TokenizerSpec> readable(const fs::path& tokenizer) try {
   return read_tokenizer(tokenizer);
 } catch (const Error&) {
   return std::nullopt;
 }
 
-// Weights know tokens by their numbers: refuses a tokenizer that gives these to other tokens than the one that the
-// weights were trained with, and says where it differs without harm.
+// Weights know tokens by their ids. Refuses a tokenizer that assigns ids to other tokens than the tokenizer that the
+// weights were trained with, and warns of harmless differences.
 void require_same_vocabulary(const std::string& given, const WeightSource& source, const std::string& asked,
                              std::FILE* err) {
   const fs::path own = tokenizer_of(source).value_or(source.where());
@@ -182,7 +183,7 @@ void require_same_vocabulary(const std::string& given, const WeightSource& sourc
                clipped(theirs->tokens[first]), "\" in the other");
   };
   require<ConfigError>(match.different == 0, asked, both, token(), ", and ", match.different, " of ", match.common,
-                       " differ: what the weights know of a token would be said of another one. Leave tokenizer out, "
+                       " differ: the weights would use a token's embedding for another token. Leave tokenizer out, "
                        "and the run takes the model's own; or leave init_from out");
   if (match.renamed > 0)
     say(err, cat("warning: ", asked, both, token(), ", and so do ", match.renamed,
@@ -191,8 +192,8 @@ void require_same_vocabulary(const std::string& given, const WeightSource& sourc
     say(err, cat("warning: ", asked, both, "both have the same tokens, but do not divide every text into them alike"));
 }
 
-// Takes what the call does not say of the model from the source, but for keys that are the run's own: adapters where
-// the source has none, and `own`.
+// Takes the keys of the model that the call does not set from the source, except `own` and, if the source has no
+// adapters, the keys of adapters.
 void take_keys(GivenConfig& given, ModelConfig model, const std::set<std::string>& own = {}) {
   const Fields theirs = model.fields(), ours = given.config.model.fields();
   for (size_t i = 0; i < ours.size(); ++i) {
@@ -210,9 +211,9 @@ void take_tokenizer(GivenConfig& given, const fs::path& tokenizer) {
   given.sources["tokenizer"] = ValueSource::first_weights;
 }
 
-// A new run that starts from a model's weights takes the keys that say which model it is, and its tokenizer, from
-// there; so does a run that is begun anew from another model than before. What the call says otherwise must leave the
-// function that the weights are of.
+// A new run that starts from a model's weights takes the model's keys and its tokenizer from there, and so does a run
+// that starts over from another model than before. Keys that the call sets differently must not change the function
+// that the weights compute.
 void take_model(GivenConfig& given, std::FILE* err) {
   TrainConfig& train = given.config.train;
   if (train.init_from.empty()) return;
@@ -229,8 +230,8 @@ void take_model(GivenConfig& given, std::FILE* err) {
   if (const auto tokenizer = tokenizer_of(*source)) take_tokenizer(given, *tokenizer);
 }
 
-// Keys that a run which continues the training of another does not take from it: its place, its origin, its layout, and
-// what it writes beside checkpoints.
+// Whether a run that continues another run's training keeps its own value of the key: its name and folder, its origin,
+// its layout, and its logs.
 bool is_of_one_run(const Field& field) {
   constexpr std::array<std::string_view, 7> kKeys = {"run",     "runs_folder",   "init_from",    "init_state",
                                                      "upcycle", "record_routes", "replay_routes"};
@@ -239,11 +240,11 @@ bool is_of_one_run(const Field& field) {
          std::ranges::find(kSections, field.section) != kSections.end();
 }
 
-// A new run that continues the training of another (init_state = training) takes all that the call does not say.
+// A new run that continues another run's training (init_state = training) takes all keys that the call does not set.
 void take_training(GivenConfig& given) {
   TrainConfig train = given.config.train;
   if (!train.branches() || train.init_from.empty() || given.saved) return;
-  train.train_iters = std::numeric_limits<int64_t>::max();  // how many there are is yet to be taken
+  train.train_iters = std::numeric_limits<int64_t>::max();  // the other run's number is not known yet
   std::vector<std::string> warnings;                        // said when the run is about to start from it (find_start)
   RunConfig before = config_of(find_branched(train, warnings));
   const Fields theirs = before.fields(), ours = given.config.fields();
@@ -256,7 +257,7 @@ void take_training(GivenConfig& given) {
   }
 }
 
-// So does one whose experts are made of a dense model, but for all that says how its tokens are routed.
+// A new run that is upcycled takes the keys of the dense model and its tokenizer, but none of routing.
 void take_dense_model(GivenConfig& given) {
   const TrainConfig& train = given.config.train;
   if (train.upcycle.empty() || (given.saved && given.saved->train.upcycle == train.upcycle)) return;
@@ -270,7 +271,7 @@ void take_dense_model(GivenConfig& given) {
   if (has_extra_file(dense, "tokenizer.json")) take_tokenizer(given, dense.folder / "tokenizer.json");
 }
 
-// Whether the message names the key with this value: "KEY = VALUE", and no longer word or number.
+// Whether the message contains "KEY = VALUE", and not as part of a longer word or number.
 bool names(const std::string& message, const std::string& key, const std::string& value) {
   const auto is_word = [&](size_t at) {
     return at < message.size() && (std::isalnum(static_cast<unsigned char>(message[at])) != 0 || message[at] == '_');
@@ -281,8 +282,8 @@ bool names(const std::string& message, const std::string& key, const std::string
   return false;
 }
 
-// Of the values that the message names, those that `source` has said and this call may say otherwise; or nothing.
-// `where` that is.
+// A sentence about the values in the message that come from `source`, described as `where`, and the flags that change
+// them; empty if there are none.
 std::string values_from(const GivenConfig& given, ValueSource source, const std::string& where,
                         const std::string& message) {
   RunConfig said = given.config;
@@ -303,8 +304,8 @@ std::string values_from(const GivenConfig& given, ValueSource source, const std:
                      fmt::join(flags, " and "), one ? "it" : "them");
 }
 
-// Whether the call asks for something by this key: by a value that is not the default, which files spell out as well,
-// or by a number on the command line. A number of 0 and a switch that is off ask for nothing.
+// Whether the call asks for something by setting this key: with a value that is not the default (which files may spell
+// out), or with a number on the command line. 0 and false ask for nothing.
 bool asks(const GivenConfig& given, const Field& field, const Field& usual) {
   const ValueSource source = given.source(field.name);
   if (source != ValueSource::file && source != ValueSource::flag) return false;
@@ -317,11 +318,18 @@ bool asks(const GivenConfig& given, const Field& field, const Field& usual) {
   return field.text() != usual.text() || (number && source == ValueSource::flag);
 }
 
+constexpr const char* kHead = "# from ";
+
 }  // namespace
 
 void add_megatron_flag(CLI::App& command) {
   add_flag(command, "--megatron,--no-megatron", "Megatron-LM's defaults [where its flags or an @FILE are given]")
       .group("configuration");
+}
+
+void RunConfigArgs::add(CLI::App& command) {
+  add_megatron_flag(command);
+  args_.emplace(command, flags_.fields());
 }
 
 ValueSource GivenConfig::source(const std::string& key) const {
@@ -357,7 +365,7 @@ GivenConfig read_given_config(const Context& context, RunConfig& config, const C
   given.config = config;
   const GivenConfig alone = given;
   if (given.saved) {
-    given.saved->train.runs_folder = config.train.runs_folder;  // where it was found, should it have been moved
+    given.saved->train.runs_folder = config.train.runs_folder;  // the run may have been moved
     given.saved->train.run = config.train.run;
     resume(given, config, args);
     given.config = config;
@@ -391,7 +399,7 @@ GivenConfig read_given_config(const Context& context, RunConfig& config, const C
 }
 
 std::vector<std::string> config_warnings(const GivenConfig& given, const RunConfig& resolved) {
-  RunConfig values = given.config, defaults;  // in the words of the call, whatever was made of them
+  RunConfig values = given.config, defaults;  // as the call gave them, not as they were resolved
   const Fields fields = values.fields(), usual = defaults.fields();
   std::vector<IdleKey> idle = idle_keys(resolved);
   std::erase_if(idle, [&](const IdleKey& one) {
@@ -402,7 +410,7 @@ std::vector<std::string> config_warnings(const GivenConfig& given, const RunConf
   const std::string unit = resolved.optimizer.counts_samples() ? "samples" : "iters";
   const int64_t warmup = resolved.optimizer.warmup(), length = resolved.schedule_length();
   if (warmup >= length && given.said("lr_warmup_" + unit))
-    warnings.push_back(cat("lr_warmup_", unit, " = ", warmup, " is no less than train_", unit, " = ", length,
+    warnings.push_back(cat("lr_warmup_", unit, " = ", warmup, " is not below train_", unit, " = ", length,
                            ": the learning rate will not reach lr"));
   const Layout layout(resolved.parallel, static_cast<int>(resolved.parallel.ranks), resolved.model.moe.num_experts);
   if (std::string split = split_expert_host(resolved.parallel, layout); !split.empty())
@@ -425,6 +433,31 @@ ExitCode naming_sources(const GivenConfig& given, const std::function<ExitCode()
     if (remembered.empty()) throw;
     throw ConfigError(error.what() + remembered);
   }
+}
+
+std::string origin_line(const std::string& preset, const std::string& file) {
+  if (preset.empty() && file.empty()) return "";
+  const std::string from = preset.empty() ? "" : "preset " + preset;
+  return origin_line(cat(from, from.empty() || file.empty() ? "" : ", ", clipped(file, 200)));
+}
+
+std::string origin_line(const std::string& source) {
+  return kHead + source + '\n';
+}
+
+std::string origin_line_of(const fs::path& config_toml) {
+  std::error_code none;
+  if (!fs::is_regular_file(config_toml, none)) return "";  // a FIFO would wait for a writer
+  std::ifstream file(config_toml);
+  std::string line;
+  return std::getline(file, line) && line.starts_with(kHead) ? line + '\n' : "";
+}
+
+std::string read_origin(const fs::path& config_toml) {
+  std::string line = origin_line_of(config_toml);
+  if (line.empty()) return "";
+  line.pop_back();
+  return clipped(line.substr(std::string_view(kHead).size()), 300);
 }
 
 }  // namespace witan::cli

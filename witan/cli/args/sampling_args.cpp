@@ -41,15 +41,15 @@ void SamplingArgs::add(CLI::App& command) {
                .show_default();
   repetition_penalty_ =
       add_option(command, "--repetition-penalty", sampler.repetition_penalty,
-                 "Make tokens of the text so far less likely: divide their logits by R where above 0, else multiply")
+                 "Make tokens of the text so far less likely: divide their logits by R if positive, otherwise multiply")
           .type_name("R")
           .show_default();
   add_option(command, "--presence-penalty", sampler.presence_penalty,
-             "Lower the logits of tokens that the text has behind its prompt by P (-2 to 2 are usual; OpenAI's)")
+             "Lower the logits of tokens that the text has after its prompt by P (-2 to 2 are usual; OpenAI's)")
       .type_name("P")
       .show_default();
   add_option(command, "--frequency-penalty", sampler.frequency_penalty,
-             "Likewise, by F for each time that the text has them")
+             "Lower them by F for each time that such a token occurs in the text")
       .type_name("F")
       .show_default();
   add_option(command, "--seed", sampler.seed, "Random seed of sampling").type_name("N").show_default();
@@ -105,7 +105,7 @@ int64_t context_of(const TrainedRun& run) {
   return std::max(run.config->data.seq_length, run.config->model.attention.max_position_embeddings);
 }
 
-// A model has never seen positions beyond the samples that it learned from.
+// The model has never seen positions beyond the length of its training samples.
 void warn_of_length(std::FILE* err, const TrainedRun& run, const std::string& what, int64_t tokens) {
   const int64_t trained = run.config->data.seq_length;
   if (tokens > trained)

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "witan/cli/args/options.h"
-#include "witan/cli/args/run_args.h"
+#include "witan/cli/args/shared_args.h"
 #include "witan/generate/generation_batch.h"
 #include "witan/generate/input_files.h"
 #include "witan/train/weights/load_run.h"
@@ -21,10 +21,10 @@ class SamplingArgs {
   // --frequency-penalty, --seed, --stop.
   void add(CLI::App& command);
 
-  // What the flags say and, where they say nothing, the model's authors; of a text by this tokenizer. Throws
-  // ConfigError for values that cannot be.
+  // The options that the flags set, otherwise those of the model's authors. The tokenizer encodes stop strings. Throws
+  // ConfigError for invalid values.
   GenerateOptions resolve(const GenerationConfig& authors, const Tokenizer& tokenizer) const;
-  // Throws ConfigError or UsageError for flags that cannot be, before there is a model.
+  // Throws ConfigError or UsageError for invalid flags, before a model is loaded.
   void check() const;
 
   std::vector<std::string> stops;
@@ -37,20 +37,20 @@ class SamplingArgs {
   std::optional<Option> max_tokens_, temperature_, top_k_, top_p_, min_p_, repetition_penalty_;
 };
 
-// What the authors of a run's model sample with: of the folder that it was imported from. Warns on `err` of what they
-// do that Witan does not.
+// The sampling options of the model's authors, from the folder that the run was imported from. Warns on `err` about
+// options that Witan lacks.
 GenerationConfig generation_config_of(std::FILE* err, const TrainedRun& run);
 
-// How its texts are computed: with the bits of training where that is asked for, or was deterministic.
+// How texts are computed: with the bits of training if --deterministic is given or the run was trained so.
 GenerationMode generation_mode(const RunArgs& args, const TrainedRun& run);
 
-// The longest text that the run's model has learned from or was made for.
+// The longest text, in tokens, that the run's model was trained on or made for.
 int64_t context_of(const TrainedRun& run);
 
-// Says so where texts may have more tokens than those that the model was trained on; `what` may have them.
+// Warns if texts may have more tokens than those that the model was trained on; `what` is the subject: "the output".
 void warn_of_length(std::FILE* err, const TrainedRun& run, const std::string& what, int64_t tokens);
-// --context: tokens of a text for which there is to be room, or of 0 what context_of() says, up to `most`. Warns as
-// above. Throws UsageError for more than the positions that the model has learned.
+// Resolves --context, the tokens of a text that memory is reserved for; 0 means context_of(), but at most `most`. Warns
+// as above. Throws UsageError if the model has fewer learned positions.
 int64_t resolve_context(std::FILE* err, const TrainedRun& run, int64_t context, int64_t most);
 
 }  // namespace witan::cli

@@ -1,16 +1,22 @@
-// witan bench: how long the parts of training take here, against what the device does at most.
+// witan bench: measures the parts of training against the peak of the device.
 #include "witan/cli/bench/bench.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
 
 #include "witan/base/files/file.h"
 #include "witan/base/files/output_file.h"
+#include "witan/base/threads/threads.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/command.h"
 #include "witan/cli/machine.h"
+#include "witan/kernels/moe/expert_replicas.h"
+#include "witan/moe/routers/router.h"
 #include "witan/tensor/arena.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/random.h"
@@ -21,7 +27,7 @@
 namespace witan::cli {
 namespace {
 
-// All that was counted, of one call.
+// The FLOPs and bytes of one call, over all kernels.
 Cost counted(const Stream& stream) {
   Cost sum;
   for (const auto& [part, kernels] : stream.costs())
@@ -34,7 +40,7 @@ std::string time_text(double seconds) {
   return seconds < 1 ? fmt::format("{:.2f} ms", seconds * 1e3) : fmt::format("{:.2f} s", seconds);
 }
 
-// Three digits whatever the size.
+// Formats a number with three digits.
 std::string rate_text(double rate) {
   return rate == 0 ? "" : rate >= 100 ? fmt::format("{:.0f}", rate) : fmt::format("{:.3g}", rate);
 }
@@ -45,6 +51,21 @@ std::string share_text(double rate, double ceiling) {
 
 int64_t room_for_ceilings(Device device) {
   return device.kind == Device::Kind::cuda ? int64_t{3} << 30 : 0;
+}
+
+// The number that the whole text is, if it is one.
+std::optional<double> number_of(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+}
+
+// The largest load of a rank over the mean; place [R, E] of counts [R, E].
+double fullest(const Tensor& counts, const Tensor& place, int64_t places) {
+  std::vector<double> loads(static_cast<size_t>(counts.size(0)));
+  for (int64_t i = 0; i < counts.elements(); ++i)
+    loads[static_cast<size_t>(place.data<int64_t>()[i] / places)] += static_cast<double>(counts.data<int64_t>()[i]);
+  return max_over_mean(loads);
 }
 
 }  // namespace
@@ -58,7 +79,7 @@ void Bench::measure(const std::string& name, const std::function<void()>& work) 
 }
 
 void Bench::measure_replayed(const std::string& name, const Cost& merit, const std::function<void()>& work) {
-  work();  // what libraries and arenas do at first is not recorded
+  work();  // warms up libraries and the arena before the recording
   if (stream_.is_meta()) return;
   std::unique_ptr<Graph> graph;
   if (stream_.queue()->records()) graph = record(*stream_.queue(), work);
@@ -133,7 +154,7 @@ void print_report(std::FILE* out, const BenchReport& report) {
   for (const BenchFigure& figure : report.figures) fmt::print(out, "{:<{}}  {}\n", figure.label, label, figure.text);
 }
 
-// null where it was not counted, or took no time that could be seen.
+// null if the work was not counted or took no measurable time.
 nlohmann::ordered_json rate_json(double work, double seconds) {
   if (work == 0 || seconds == 0) return nullptr;
   return work / seconds;
@@ -207,7 +228,7 @@ void require_json_file(const std::string& json) {
   const fs::path folder = fs::absolute(json).parent_path();
   std::error_code none;
   require<IoError>(fs::is_directory(folder, none), "--json ", json, ": there is no folder ", folder.string());
-  const AtomicFile trial(json);  // which leaves nothing
+  const AtomicFile trial(json);  // leaves nothing behind
 }
 
 void add_bench(CLI::App& app, Context& context) {
@@ -225,6 +246,52 @@ void add_bench(CLI::App& app, Context& context) {
   add_bench_gemm(*group, context);
   add_bench_collectives(*group, context);
   add_bench_exchange(*group, context);
+}
+
+RankLoad rank_load(const std::vector<std::vector<int64_t>>& counts, int64_t ranks, int64_t slots) {
+  ThreadPool pool(1);
+  Stream stream({Device::Kind::cpu}, Arena::reserve(int64_t{1} << 26), pool);
+  RankLoad worst;
+  for (const std::vector<int64_t>& layer : counts) {
+    const auto E = static_cast<int64_t>(layer.size());
+    const Tensor each = stream.empty({ranks, E}, DType::i64);
+    for (int64_t i = 0; i < ranks * E; ++i) {
+      const int64_t all = layer[static_cast<size_t>(i % E)], rank = i / E;
+      each.data<int64_t>()[i] = all * (rank + 1) / ranks - all * rank / ranks;
+    }
+    const auto with = [&](int64_t of_each) {
+      const kernels::ReplicaChoice choice{stream.empty({ranks, of_each}, DType::i64),
+                                          stream.empty({ranks, E}, DType::i64)};
+      kernels::choose_replicas(stream, choice, each);
+      return fullest(each, choice.place, E / ranks + of_each);
+    };
+    worst.at_home = std::max(worst.at_home, with(0));
+    worst.balanced = std::max(worst.balanced, with(slots));
+  }
+  return worst;
+}
+
+void add_skew(CLI::App& command, std::string& skew) {
+  add_option(command, "--skew", skew,
+             "Load experts unevenly: 0.5 sends that share of tokens to the first K experts, 4x draws experts by a Zipf "
+             "law whose largest load is 4 times the mean, hot sends every token to expert 0")
+      .type_name("SHARE|RATIOx|hot")
+      .group("router");
+}
+
+void apply_skew(MoeConfig& moe, const std::string& skew) {
+  if (skew.empty()) return;
+  require<UsageError>(moe.num_experts > 0, "--skew ", skew, " loads experts unevenly, and the model has none");
+  if (skew == "hot") {
+    moe.moe_router_selection = "hot";
+    return;
+  }
+  const bool ratio = skew.ends_with('x');
+  const auto value = number_of(std::string_view(skew).substr(0, skew.size() - (ratio ? 1 : 0)));
+  require<UsageError>(value && (ratio ? *value >= 1 : *value >= 0 && *value <= 1), "--skew ", skew,
+                      ": give a share of tokens from 0 to 1 (0.5), the largest load over the mean (4x), or hot");
+  moe.moe_router_selection = ratio ? "zipf" : "skew";
+  (ratio ? moe.moe_router_imbalance : moe.moe_router_skew) = *value;
 }
 
 }  // namespace witan::cli

@@ -1,6 +1,8 @@
-// Shared by the subcommands of `witan bench`: the device to measure, its peaks, the table and the JSON.
+// Shared by the subcommands of `witan bench`: the device to measure, its peaks, the table and the JSON, ranks and
+// skewed loads of experts.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -10,6 +12,8 @@
 #include "witan/base/threads/threads.h"
 #include "witan/cli/command.h"
 #include "witan/kernels/gemm/ceiling.h"
+#include "witan/moe/config.h"
+#include "witan/parallel/groups.h"
 #include "witan/tensor/tensor.h"
 
 namespace witan::cli {
@@ -23,8 +27,8 @@ struct BenchArgs {
 };
 void add_bench_args(CLI::App& command, BenchArgs& args);
 void add_json_file(CLI::App& command, std::string& json);
-// Before what it would hold is measured. Throws UsageError if something else lies there, IoError unless a file can be
-// written, DiskFullError; empty: none.
+// Checks the file of --json (empty: none) before anything is measured. Throws UsageError if another file is there, and
+// IoError or DiskFullError if it cannot be written.
 void require_json_file(const std::string& json);
 // A size of the measured work, at least `least`.
 void add_size(CLI::App& command, const std::string& flag, int64_t& size, const std::string& help, int64_t least);
@@ -99,5 +103,44 @@ void add_bench_gemm(CLI::App& bench, Context& context);
 void add_bench_generate(CLI::App& bench, Context& context);
 void add_bench_moe_layer(CLI::App& bench, Context& context);
 void add_bench_step(CLI::App& bench, Context& context);
+
+// Adds --skew, which sets loads of experts that differ by a given measure. Empty: even loads.
+void add_skew(CLI::App& command, std::string& skew);
+
+// Forces the choice of experts that `skew` names: "0.5", the share of tokens that choose the first K experts; "4x",
+// loads of a Zipf law whose largest is 4 times the mean; "hot", where every token chooses expert 0. Throws UsageError
+// for anything else, and where the model has no experts.
+void apply_skew(MoeConfig& moe, const std::string& skew);
+
+// Rows that the fullest rank computes over the mean, in the worst layer.
+struct RankLoad {
+  double at_home = 0;   // if every expert is computed on its own rank
+  double balanced = 0;  // with the replicas that balance these loads
+};
+// counts [layers][E]: assignments of all `ranks` expert-parallel ranks, each of which is taken to have an equal share.
+RankLoad rank_load(const std::vector<std::vector<int64_t>>& counts, int64_t ranks, int64_t slots);
+
+// Adds --ranks; 0: one per GPU, or two on a CPU.
+void add_ranks(CLI::App& command, int& ranks);
+
+// A rank's groups: all ranks share one set of experts, so that both axes are groups of all ranks.
+using RankBody = std::function<std::vector<BenchLine>(const Groups&, Stream&)>;
+
+// Runs `body` on every rank, each on a stream with the given memory: on its own GPU or with the given threads. Returns
+// rank 0's lines.
+std::vector<BenchLine> on_ranks(Device::Kind kind, int ranks, int threads, int64_t arena_bytes, const RankBody& body);
+
+// Runs on_ranks() and makes a report. The peak of bytes is that of one-way copies between two GPUs, or of copies on a
+// CPU. Throws DeviceError, UsageError.
+BenchReport bench_ranks(const std::string& title, const BenchArgs& args, int ranks, int64_t arena_bytes,
+                        const RankBody& body);
+
+// The median of calls that all ranks make equally often, on GPUs replayed as a CUDA graph. Bytes are those that the
+// group counts as sent.
+BenchLine measure_exchange(Group& group, Stream& stream, const std::string& name, const std::function<void()>& call);
+
+// A subcommand's --sizes in bytes.
+std::vector<int64_t> parse_sizes(const std::vector<std::string>& sizes);
+void add_sizes(CLI::App& command, std::vector<std::string>& sizes, const std::string& help);
 
 }  // namespace witan::cli

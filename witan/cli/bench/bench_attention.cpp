@@ -1,4 +1,4 @@
-// witan bench attention: the core of attention, forward and backward.
+// witan bench attention: measures attention without its projections, forward and backward.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -18,7 +18,7 @@ struct AttentionArgs {
   std::string dtype;
 };
 
-// Documents of equal length, numbered along each row.
+// Numbers of documents of equal length along each row [B, S].
 Tensor sequence_ids(Stream& stream, int64_t batch, int64_t sequence, int64_t documents) {
   if (documents == 1) return {};
   std::vector<int32_t> ids(static_cast<size_t>(batch * sequence));

@@ -1,11 +1,11 @@
-// witan bench collectives: what ranks exchange when they train, one operation at a time.
+// witan bench collectives: measures the collective operations of training.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <memory>
 
 #include "witan/base/text.h"
-#include "witan/cli/bench/bench_ranks.h"
+#include "witan/cli/bench/bench.h"
 
 namespace witan::cli {
 namespace {
@@ -18,7 +18,7 @@ struct CollectivesArgs {
 
 using Operation = std::function<void(Group&, Stream&, const Tensor& all, const Tensor& part, const Tensor& other)>;
 
-// all, other [n R, ..]; part [R, ..]: this rank's.
+// all, other [n R, ..]: of all n ranks; part [R, ..]: of this rank.
 const std::vector<std::pair<const char*, Operation>>& operations() {
   static const std::vector<std::pair<const char*, Operation>> list = {
       {"all-reduce",

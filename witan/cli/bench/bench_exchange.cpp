@@ -1,4 +1,4 @@
-// witan bench exchange: rows of tokens on their way to experts of other ranks and back.
+// witan bench exchange: measures the exchange of token rows with experts on other ranks.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 #include "witan/base/numbers/rng.h"
 #include "witan/base/text.h"
-#include "witan/cli/bench/bench_ranks.h"
+#include "witan/cli/bench/bench.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/random.h"
 
@@ -21,7 +21,7 @@ struct ExchangeArgs {
   std::vector<std::string> sizes = {"4MiB", "16MiB", "64MiB"};
 };
 
-// A permutation of 0 … n-1.
+// A random permutation of 0 … n-1.
 std::vector<int64_t> shuffled(int64_t n, uint64_t number) {
   std::vector<int64_t> order(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), 0);
@@ -31,8 +31,8 @@ std::vector<int64_t> shuffled(int64_t n, uint64_t number) {
   return order;
 }
 
-// Where the rows of a rank go: equally many to each rank, in random order, to random places of the part of its pool
-// that is this rank's.
+// The destinations of a rank's rows: equally many on each rank, in random order, at random places in this rank's part
+// of the receive buffer.
 std::vector<int64_t> random_places(int ranks, int rank, int64_t rows) {
   const int64_t part = rows / ranks;
   std::vector<int64_t> places(static_cast<size_t>(rows));

@@ -1,4 +1,4 @@
-// witan bench gemm: the three products of a linear layer.
+// witan bench gemm: measures the three products of a linear layer.
 #include <fmt/core.h>
 
 #include <cstdio>
@@ -21,7 +21,7 @@ struct GemmArgs {
   std::string dtype;
 };
 
-// [N, K] of a weight.
+// The sizes of a weight [out, in].
 struct Layer {
   int64_t in, out;
 };
@@ -41,7 +41,7 @@ std::vector<Layer> layers_of(const GemmArgs& state, bool on_gpu) {
   return layers;
 }
 
-// What one product reads and writes.
+// The operands and result of one product.
 struct Operands {
   Tensor a, b, c;
 };
@@ -51,6 +51,7 @@ struct Product {
   Shape a, b, c;
   Transpose transpose_a, transpose_b;
   DType out;
+  Write write = Write::overwrite;
 };
 
 // Calls rotate through more operands than a GPU's L2 cache holds, as in a step.
@@ -66,7 +67,7 @@ void measure(Bench& bench, const Product& p, DType in) {
   size_t turn = 0;
   bench.measure(p.name, [&] {
     const Operands& set = sets[turn++ % sets.size()];
-    kernels::gemm(bench.stream(), set.c, Write::overwrite, set.a, p.transpose_a, set.b, p.transpose_b);
+    kernels::gemm(bench.stream(), set.c, p.write, set.a, p.transpose_a, set.b, p.transpose_b);
   });
 }
 
@@ -78,7 +79,10 @@ void measure_layer(Bench& bench, const Layer& layer, int64_t T, DType dtype) {
   measure(bench, {name("forward"), x, w, y, no, yes, dtype}, dtype);
   measure(bench, {name("input gradient"), y, w, x, no, no, dtype}, dtype);
   measure(bench, {name("weight gradient"), y, x, w, yes, no, dtype}, dtype);
-  if (size_of(dtype) == 2) measure(bench, {name("weight gradient, float32"), y, x, w, yes, no, DType::f32}, dtype);
+  // The gradient of a step's other micro-batches is added to that of the first.
+  const DType sums = size_of(dtype) == 2 ? DType::f32 : dtype;
+  if (sums != dtype) measure(bench, {name("weight gradient, float32"), y, x, w, yes, no, sums}, dtype);
+  measure(bench, {name("weight gradient, added"), y, x, w, yes, no, sums, Write::accumulate}, dtype);
 }
 
 ExitCode bench_gemm(Context& context, const GemmArgs& state) {

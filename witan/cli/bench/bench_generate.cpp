@@ -1,4 +1,4 @@
-// witan bench generate: tokens of a model with random weights, one after the other, for several texts at a time.
+// witan bench generate: measures generation with random weights, for several texts at a time.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,21 +23,20 @@ namespace witan::cli {
 namespace {
 
 struct BenchGenerateArgs {
-  RunConfig flags;  // which `args` set
-  std::optional<ConfigArgs> args;
+  RunConfigArgs config;
   std::vector<int> texts = {1, 8, 32};  // at a time
   int64_t prompt = 512, tokens = 32;
   bool repeatable = false;
   std::string json;
 };
 
-// What was seen with so many texts at a time.
+// The measurements for one number of texts.
 struct Speed {
   int64_t texts = 0;
-  double prompt_s = 0, token_s = 0;  // of reading all prompts; of a token for each text
+  double prompt_s = 0, token_s = 0;  // seconds to read all prompts, and to generate a token for each text
 };
 
-// The model on one rank, whatever layout it would train in.
+// The configuration on one rank, whatever layout the model would train in.
 ResolvedConfig resolved(RunConfig given) {
   ParallelConfig alone;
   alone.ranks = alone.expert_model_parallel_size = 1;
@@ -57,7 +56,7 @@ std::vector<GenerationRequest> requests_of(const BenchGenerateArgs& args, int64_
   for (GenerationRequest& request : requests) {
     for (int64_t i = 0; i < args.prompt; ++i)
       request.prompt.push_back(static_cast<int32_t>((number * 7919 + i * 104729) % vocabulary));
-    request.options.max_tokens = args.tokens + 1;  // the first comes with the prompt
+    request.options.max_tokens = args.tokens + 1;  // reading the prompt gives the first
     request.options.sampler.temperature = 0;
     ++number;
   }
@@ -72,7 +71,7 @@ Speed measure(Stream& stream, Transformer& model, const BenchGenerateArgs& args,
   Speed speed{texts};
   std::vector<double> steps;
   while (!batch.idle()) {
-    const Stopwatch step;  // a token is on the host when its step returns
+    const Stopwatch step;  // the tokens are on the host when step() returns
     batch.step();
     (speed.prompt_s == 0 ? speed.prompt_s : steps.emplace_back()) = step.seconds();
   }
@@ -80,8 +79,8 @@ Speed measure(Stream& stream, Transformer& model, const BenchGenerateArgs& args,
   return speed;
 }
 
-// Bytes of weights that a step reads: of experts those that so many tokens are expected to visit between them, by a
-// router that takes all alike.
+// Bytes of weights that a step reads. Of the experts, only those that the tokens are expected to visit with uniform
+// routing.
 double weight_bytes(const ModelConfig& config, int64_t tokens) {
   const ParameterCounts counts = count_parameters(config);
   const MoeConfig& moe = config.moe;
@@ -90,7 +89,7 @@ double weight_bytes(const ModelConfig& config, int64_t tokens) {
     const double share = static_cast<double>(moe.moe_router_topk) / static_cast<double>(moe.num_experts);
     visited = 1 - std::pow(1 - share, static_cast<double>(tokens));
   }
-  // An embedding that is no head is read by rows.
+  // An embedding that is not the head too is read row by row.
   const int64_t rows = config.untie_embeddings_and_output_weights ? config.vocab_size * config.hidden_size : 0;
   const auto dense = static_cast<double>(counts.exact - counts.experts - counts.value_embeddings - rows);
   return (dense + visited * static_cast<double>(counts.experts)) * static_cast<double>(size_of(config.compute_dtype()));
@@ -135,7 +134,7 @@ ExitCode bench_generate(Context& context, const RunConfig& given, const BenchGen
     std::vector<Speed> speeds;
     for (const int texts : args.texts) {
       require<UsageError>(texts > 0, "witan bench generate: --texts ", texts, ": at least one text at a time");
-      if (!stream.is_meta()) measure(stream, model, args, texts, config->parallel.cuda_graph);  // libraries choose
+      if (!stream.is_meta()) measure(stream, model, args, texts, config->parallel.cuda_graph);  // warms up libraries
       speeds.push_back(measure(stream, model, args, texts, config->parallel.cuda_graph));
     }
     return speeds;
@@ -147,7 +146,7 @@ ExitCode bench_generate(Context& context, const RunConfig& given, const BenchGen
   {
     Stream stream(device, reserve_arena(device, bytes), pool);
     speeds = run(stream);
-  }  // the device's ceilings need room
+  }  // frees the arena, since measuring the device's ceilings needs memory
   finish_report(context, args.json,
                 report_of(config, device, static_cast<int>(config->parallel.threads), args, speeds, bytes));
   return ExitCode::done;
@@ -159,15 +158,15 @@ void add_bench_generate(CLI::App& bench, Context& context) {
   auto args = std::make_shared<BenchGenerateArgs>();
   CLI::App* command = add_command(
       bench, context,
-      {"generate", "Measure generation: tokens/s, beside the time of reading the weights once",
-       "Takes the flags of `witan train`, of which those of the model and the device count; weights are random. A "
+      {"generate", "Measure generation: tokens/s, and the time to read the weights once",
+       "Takes the flags of `witan train`, and uses those of the model and the device; weights are random. A "
        "token's time is the median of steps that give each text one, the logits read and the next token chosen. Its "
        "floor is the time of reading the weights that its experts and all else have, at the measured bandwidth.",
        "witan bench generate --preset qwen3-30b-a3b --num-layers 12\n"
        "witan bench generate --num-layers 2 --hidden-size 64 --device cpu --texts 1,4 --prompt 16 --tokens 8",
        Processes::one},
       [&context, args] {
-        const GivenConfig given = read_given_config(context, args->flags, *args->args);
+        const GivenConfig given = args->config.read(context);
         return naming_sources(given, [&] { return bench_generate(context, given.config, *args); });
       });
   add_option(*command, "--texts", args->texts, "Texts at a time, with commas between several")
@@ -183,10 +182,9 @@ void add_bench_generate(CLI::App& bench, Context& context) {
       .range(int64_t{1}, int64_t{1} << 24)
       .show_default();
   add_flag(*command, "--repeatable", args->repeatable,
-           "In the way whose logprobs are those of training with --batch-invariant-mode, to the bit");
+           "Compute so that log probabilities equal those of training with --batch-invariant-mode to the bit");
   add_json_file(*command, args->json);
-  add_megatron_flag(*command);
-  args->args.emplace(*command, args->flags.fields());
+  args->config.add(*command);
 }
 
 }  // namespace witan::cli

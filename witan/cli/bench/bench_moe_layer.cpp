@@ -1,4 +1,4 @@
-// witan bench moe-layer: a Mixture-of-Experts layer, with its routing given and with its router.
+// witan bench moe-layer: measures a Mixture-of-Experts layer with given routing, and with a router.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -10,7 +10,6 @@
 #include "witan/cli/args/config_args.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/bench/bench.h"
-#include "witan/cli/bench/skew.h"
 #include "witan/comm/meta.h"
 #include "witan/data/routes/route_file.h"
 #include "witan/kernels/pointwise/elementwise.h"
@@ -28,15 +27,15 @@ struct MoeLayerArgs {
   BenchArgs args;
   int64_t tokens = 0, sequence = 0, hidden = 0, ffn = 0, experts = 0, topk = 0;
   std::string dtype, gradient_dtype = "float32", fp8_format = "none";
-  std::string skew;    // empty: none is asked for
-  std::string routes;  // a file of recorded routes; empty: the first line draws them
-  int64_t layer = -1;  // of that file; -1: its first
+  std::string skew;    // empty: even loads
+  std::string routes;  // a file of recorded routes; empty: random ones
+  int64_t layer = -1;  // a layer of that file; -1: its first
   MoeConfig moe;
   std::vector<int32_t> recorded;    // [tokens, topk] of `routes`
-  std::optional<FieldFlags> flags;  // of `moe`
+  std::optional<FieldFlags> flags;  // the flags of `moe`
 };
 
-// The keys of a configuration that say how tokens are routed.
+// The keys of a configuration that determine how tokens are routed.
 Fields router_fields(MoeConfig& moe) {
   Fields fields;
   for (Field& field : moe.fields()) {
@@ -64,7 +63,7 @@ void set_defaults(MoeLayerArgs& s, bool on_gpu) {
                       " are not sequences of --sequence ", s.sequence);
 }
 
-// The router that is asked for.
+// The configuration of the router.
 MoeConfig asked(const MoeLayerArgs& s) {
   MoeConfig moe = s.moe;
   moe.num_experts = s.experts;
@@ -75,7 +74,7 @@ MoeConfig asked(const MoeLayerArgs& s) {
   return moe;
 }
 
-// The cheapest one: a forced even choice, and nothing that balances it.
+// The cheapest router: a forced even choice without balancing.
 MoeConfig uniform(const MoeLayerArgs& s) {
   MoeConfig moe{.num_experts = s.experts, .moe_router_topk = s.topk};
   moe.moe_router_pre_softmax = s.topk == 1;
@@ -93,7 +92,7 @@ const RouteFile::Layer& recorded_layer(const MoeLayerArgs& s, const RouteFile& f
   return *layer;
 }
 
-// Sizes that --routes has and the call leaves out are the file's, and its experts are those of `recorded`.
+// Takes sizes that the call does not give from the file of --routes, and its experts into `recorded`.
 void read_recorded(MoeLayerArgs& s) {
   require<UsageError>(s.layer < 0 || !s.routes.empty(), "witan bench moe-layer: --layer ", s.layer,
                       " is a layer of --routes, which is not given");
@@ -116,7 +115,7 @@ void read_recorded(MoeLayerArgs& s) {
   s.recorded.assign(ids.begin(), ids.begin() + s.tokens * s.topk);
 }
 
-// K different experts for each token, drawn evenly.
+// Draws K different experts for each token, uniformly.
 std::vector<int32_t> drawn_experts(const MoeLayerArgs& s) {
   std::vector<int32_t> ids, deck(static_cast<size_t>(s.experts));
   std::iota(deck.begin(), deck.end(), 0);
@@ -136,7 +135,7 @@ std::vector<int64_t> counts_of(const std::vector<int32_t>& ids, int64_t experts)
   return counts;
 }
 
-// The recorded experts of each token, or drawn ones, with random weights.
+// The recorded or random experts of each token, with random weights.
 Routing given_routing(Bench& bench, Tape& tape, const MoeLayerArgs& s, DType dtype) {
   const std::vector<int32_t> ids = s.routes.empty() ? drawn_experts(s) : s.recorded;
   const std::vector<int64_t> counts = counts_of(ids, s.experts);
@@ -157,7 +156,7 @@ void bind_gradients(Stream& stream, const Module& module, DType dtype) {
     parameter->bind_gradient(stream.empty(parameter->value().shape(), dtype, MemoryTag::gradients));
 }
 
-// A router with all that a step of training does for it: its losses, and what follows the update.
+// A router with everything that a training step does for it: its losses, and the work after an update.
 class BenchRouter {
  public:
   BenchRouter(Bench& bench, const Builder& builder, const MoeConfig& moe, const MoeLayerArgs& s)
@@ -188,7 +187,7 @@ class BenchRouter {
       if (buffer->share().defined()) stream_.zero(buffer->share());
     return router_->forward(tape, x, Dropping::by_capacity, source_);
   }
-  // Adds the losses that a step has of this routing to the roots of its backward.
+  // Adds the losses of this routing to the roots of the backward, as a step does.
   void add_losses(const Routing& routing, std::vector<std::pair<Var, Tensor>>& roots) const {
     for (const auto& [name, gradient] : losses_) roots.emplace_back(routing.record.loss(name), gradient);
   }
@@ -204,7 +203,7 @@ class BenchRouter {
  private:
   struct Loss {
     std::string name;
-    Tensor gradient;  // [1]: its coefficient
+    Tensor gradient;  // [1], the loss's coefficient
   };
 
   Stream& stream_;
@@ -213,7 +212,7 @@ class BenchRouter {
   TokenSource source_;
 };
 
-// Blockwise, whose scales need nothing of earlier steps.
+// Blockwise scales, which do not depend on earlier steps.
 std::shared_ptr<const ops::Fp8Recipe> fp8_recipe(const MoeLayerArgs& s) {
   return s.fp8_format == "none" ? nullptr : std::make_shared<const ops::Fp8Recipe>();
 }
@@ -243,7 +242,7 @@ class BenchLayer {
     return (backward ? 18.0 : 6.0) * static_cast<double>(s.tokens * s.topk) * static_cast<double>(s.hidden * s.ffn);
   }
 
-  // What a router decides, on no tape.
+  // The router's decision, without a tape.
   Routing route(BenchRouter& router) {
     Tape tape(bench_.stream(), Tape::Mode::off);
     Routing routing = router.forward(tape, tape.constant(x_));
@@ -253,7 +252,7 @@ class BenchLayer {
   void run(const Routing& given, bool backward) {
     Tape tape(bench_.stream());
     Routing routing = given;
-    routing.weights = tape.input(given.weights.value());  // so that its gradient is wanted, as in training
+    routing.weights = tape.input(given.weights.value());  // an input, so that it gets a gradient as in training
     const Var y = experts(tape, tape.input(x_), routing);
     if (backward) finish(tape, {{y, dy_}});
   }
@@ -291,12 +290,12 @@ class BenchLayer {
   Tensor x_, dy_;
 };
 
-// Busiest expert over the mean.
+// The load of the busiest expert over the mean.
 struct Loads {
   double given = 0, routed = 0;
 };
 
-// `counts` [E]: of each expert's tokens.
+// `counts` [E]: tokens of each expert.
 double load_of(Stream& stream, const Tensor& counts) {
   std::vector<int64_t> read(static_cast<size_t>(counts.elements()));
   stream.read(read.data(), counts);
@@ -314,14 +313,14 @@ Loads measure(Bench& bench, const MoeLayerArgs& s, DType dtype) {
   };
   lines("routing given", {false, true}, given);
   lines("with the router", {false, true}, layer.asked_router());
-  // What the router takes of that: the same experts get the same rows, which a bias has moved by now.
+  // The layer with the routing that the router has now, which its bias has changed, but without the router's own work.
   const Routing own = layer.route(layer.asked_router());
   lines("the router's own routing given", {true}, own);
   lines("with a uniform router", {true}, layer.uniform_router());
   return {load_of(bench.stream(), given.counts), load_of(bench.stream(), own.counts)};
 }
 
-// Shares of the layer with the router, forward and backward, of these lines, and how uneven its experts' loads were.
+// The router's share of the layer's time, forward and backward, from these lines, and how uneven experts' loads were.
 std::vector<BenchFigure> figures_of(const std::vector<BenchLine>& lines, const Loads& loads) {
   const auto seconds = [&](const std::string& name) {
     return std::ranges::find(lines, cat(name, ", forward and backward"), &BenchLine::name)->seconds;
@@ -337,7 +336,7 @@ std::vector<BenchFigure> figures_of(const std::vector<BenchLine>& lines, const L
            fmt::format("{:.2f} by the router, {:.2f} given", loads.routed, loads.given)}};
 }
 
-// What a configuration of such a model is refused for too.
+// Throws as a configuration of such a model would.
 void check_fp8(const MoeLayerArgs& s, DType dtype, bool on_gpu) {
   if (s.fp8_format == "none") return;
   require<ConfigError>(dtype == DType::bf16 || (dtype == DType::f32 && !on_gpu), "--fp8-format ", s.fp8_format,
@@ -401,7 +400,7 @@ void add_bench_moe_layer(CLI::App& bench, Context& context) {
       .group("shapes");
   add_skew(*command, state->skew);
   add_option(*command, "--routes", state->routes,
-             "Route tokens as this file of recorded routes (--record-routes) says, in the lines whose routing is given")
+             "Use the routes of this file (--record-routes) in the lines with given routing")
       .type_name("FILE")
       .group("router");
   add_option(*command, "--layer", state->layer, "Layer of --routes (-1: its first)")

@@ -1,11 +1,10 @@
-#include "witan/cli/bench/bench_ranks.h"
-
 #include <fmt/core.h>
 
 #include "witan/base/numbers/median.h"
 #include "witan/base/stopwatch.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
+#include "witan/cli/bench/bench.h"
 #include "witan/comm/peers/peer_place.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/tensor/arena.h"
@@ -29,7 +28,7 @@ int resolved(int ranks, bool on_gpu) {
   return ranks;
 }
 
-// Of each sample; by the wall where there is no device's clock, as a rank waits for its peers.
+// The seconds of each sample, by the device's clock, or by the wall clock on CPUs, where ranks wait for their peers.
 std::vector<double> samples(Stream& stream, const std::function<void()>& sample) {
   if (stream.is_cuda()) return time_calls(stream, kSamples, sample);
   std::vector<double> seconds;
@@ -88,7 +87,7 @@ BenchLine measure_exchange(Group& group, Stream& stream, const std::string& name
   std::unique_ptr<Graph> graph;
   if (stream.queue()->records()) graph = record(*stream.queue(), calls);
   const double seconds = median(samples(stream, [&] { graph ? graph->launch() : calls(); })) / kCalls;
-  double sent = 0;  // of one sample if it was recorded, else of all
+  double sent = 0;  // bytes of one sample if it was recorded, otherwise of all
   for (const auto& [operation, bytes] : group.sent()) sent += bytes;
   return {name, seconds, 0, sent / kCalls / (graph ? 1 : kSamples)};
 }

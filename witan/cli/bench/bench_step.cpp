@@ -1,4 +1,4 @@
-// witan bench step: whole training steps of a configuration, on random tokens.
+// witan bench step: measures whole training steps of a configuration on random tokens.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -12,9 +12,7 @@
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/run_config.h"
 #include "witan/cli/bench/bench.h"
-#include "witan/cli/bench/skew.h"
 #include "witan/cli/train/job.h"
-#include "witan/cli/train/job_ceilings.h"
 #include "witan/cli/train/planning.h"
 #include "witan/comm/peers/peer_place.h"
 #include "witan/comm/threads/threads.h"
@@ -32,28 +30,27 @@
 namespace witan::cli {
 namespace {
 
-constexpr int64_t kWarmUpSteps = 3;  // libraries choose, the step is recorded, and replayed once
+constexpr int64_t kWarmUpSteps = 3;  // libraries choose kernels, the step is recorded, and replayed once
 
 struct StepArgs {
-  RunConfig flags;  // which `args` set
-  std::optional<ConfigArgs> args;
+  RunConfigArgs config;
   int64_t steps = 10;
   bool kernels = false;
   std::string json, skew;
 };
 
-// What rank 0 saw.
+// What rank 0 measured.
 struct Measured {
   std::vector<double> seconds;
   double first_loss = 0, last_loss = 0;
-  std::optional<double> load_max_over_mean;         // of the last step's worst layer; of a model with experts
+  std::optional<double> load_max_over_mean;         // in the last step's worst layer, if there are experts
   std::vector<std::vector<int64_t>> expert_counts;  // [layers][E] of the last step
   int64_t again = 0;  // timed steps that ran twice or more (moe/dispatchers/expert_pools.h)
   int64_t arena_peak = 0;
-  KernelCosts kernels;  // of one more step, each waited for; where it was asked for
+  KernelCosts kernels;  // of one more step that waits for each kernel; with --kernels
 };
 
-// This rank's micro-batches of a step: tokens that no step has seen.
+// This rank's micro-batches of a step, with new random tokens.
 std::vector<Batch> fresh_batches(const RunConfig& config, int64_t step, int data_rank) {
   const int64_t mine = config.micro_batches() / config.parallel.data_ranks();
   std::vector<Batch> batches;
@@ -98,7 +95,7 @@ Measured run_rank(const ResolvedConfig& config, World& world, int rank, int64_t 
   return measured;
 }
 
-// In the process that runs rank 0; elsewhere nothing was measured.
+// Prints the result, in the process of rank 0; the others have measured nothing.
 Measured run_ranks(const ResolvedConfig& config, World& world, const Plan& plan, const StepArgs& state) {
   Measured measured;
   world.run([&](int rank) {
@@ -108,7 +105,7 @@ Measured run_ranks(const ResolvedConfig& config, World& world, const Plan& plan,
   return measured;
 }
 
-// What several processes on the CPU do at most together, which none of them can measure alone; nothing of others.
+// The ceilings of several processes on the CPU, which none can measure alone; nothing in other cases.
 std::optional<kernels::DeviceCeilings> ceilings_of_job(const ResolvedConfig& config, ProcessWorld* world) {
   if (world == nullptr || config->parallel.on_gpu()) return std::nullopt;
   const auto measure = [](ThreadPool& pool) {
@@ -118,14 +115,14 @@ std::optional<kernels::DeviceCeilings> ceilings_of_job(const ResolvedConfig& con
   return measure_job(*world, config->parallel.ranks_per_process, config->parallel.threads, measure).ceilings;
 }
 
-// Beside the measured time, how far off it was.
+// Adds the predicted time and its deviation from the measured one.
 BenchFigure figure_of(const Prediction& predicted, double measured) {
   const double off = 100 * (predicted.seconds / measured - 1);
   return {"predicted_s", predicted.seconds, "predicted",
           fmt::format("{:.1f} ms ({:+.0f} %) by {}", 1e3 * predicted.seconds, off, predicted.source)};
 }
 
-// `local_ranks`: of this host. `job`: the ceilings of all processes; nothing: those of this device are measured.
+// `local_ranks`: ranks of this host. `job`: the ceilings of all processes; nothing: this device's are measured.
 BenchReport report_of(const ResolvedConfig& config, const Plan& plan, const Measured& measured, int64_t local_ranks,
                       const std::optional<kernels::DeviceCeilings>& job) {
   const int64_t ranks = config->parallel.ranks;
@@ -172,7 +169,7 @@ BenchReport report_of(const ResolvedConfig& config, const Plan& plan, const Meas
   return report;
 }
 
-// What all processes of a job must have been told alike.
+// The settings that all processes of a job must have been given alike.
 Settings settings_of_call(const RunConfig& given, const StepArgs& state) {
   Settings settings = settings_of(given);
   settings.emplace_back("steps", std::to_string(state.steps));
@@ -182,7 +179,7 @@ Settings settings_of_call(const RunConfig& given, const StepArgs& state) {
   return settings;
 }
 
-// One that is met, and told the same; nothing for the only process.
+// The processes of the job, once they have met and compared settings; nothing for a single process.
 std::unique_ptr<ProcessWorld> meet(const RunConfig& given, const StepArgs& state, const std::optional<Launch>& launch) {
   if (!launch) return nullptr;
   const int64_t here = ranks_of_process(given, *launch);
@@ -193,7 +190,7 @@ std::unique_ptr<ProcessWorld> meet(const RunConfig& given, const StepArgs& state
   return world;
 }
 
-// The configuration of a run of so many steps, which reads no text.
+// The configuration of a run with the measured steps, which reads no text.
 RunConfig measured_config(RunConfig given, const StepArgs& state) {
   given.train.train_iters = kWarmUpSteps + state.steps;
   given.train.sample_tokens = given.train.sample_interval = 0;
@@ -233,10 +230,10 @@ ExitCode bench_step(Context& context, const RunConfig& given, const StepArgs& st
       crowded && (!launch || launch->rank == 0))
     fmt::print(context.err, "warning: {}\n", *crowded);
   if (const std::string warning = binding_warning(processes.get(), launch); !warning.empty())
-    fmt::print(context.err, "{}\n", warning);  // of rank 0: others are not heard
+    fmt::print(context.err, "{}\n", warning);  // on rank 0; the output of others is discarded
   const Measured measured = run_ranks(config, world, plan, state);
   const auto job = ceilings_of_job(config, processes.get());
-  processes.reset();  // before a GPU's ceilings are measured the others have ended
+  processes.reset();  // lets other processes end before a GPU's ceilings are measured
   if (!launch || launch->rank == 0)
     finish_report(context, state.json, report_of(config, plan, measured, local_ranks, job));
   return ExitCode::done;
@@ -264,7 +261,7 @@ void add_bench_step(CLI::App& bench, Context& context) {
       [&context, state] {
         const auto launch = find_launch();
         return run_process(context, launch, [&](Context& own) {
-          const GivenConfig given = read_given_config(own, state->flags, *state->args);
+          const GivenConfig given = state->config.read(own);
           return naming_sources(given,
                                 [&] { return bench_step(own, measured_config(given.config, *state), *state, launch); });
         });
@@ -278,8 +275,7 @@ void add_bench_step(CLI::App& bench, Context& context) {
       "Also time each kernel of one more step, synchronizing after each (so they take longer than in a normal step)");
   add_skew(*command, state->skew);
   add_json_file(*command, state->json);
-  add_megatron_flag(*command);
-  state->args.emplace(*command, state->flags.fields());
+  state->config.add(*command);
 }
 
 }  // namespace witan::cli

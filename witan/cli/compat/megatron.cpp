@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kOn = "--megatron";
 constexpr const char* kOff = "--no-megatron";
 
-// Negative numbers are values.
+// Whether the word is a flag; negative numbers are values.
 bool is_flag(const std::string& word) {
   if (word.size() < 2 || word[0] != '-') return false;
   return !std::isdigit(static_cast<unsigned char>(word[1])) && word[1] != '.';
@@ -32,21 +32,21 @@ const Field* find_key(const Fields& fields, const std::string& flag) {
   return nullptr;
 }
 
-// --no-KEY of a true|false key.
+// Whether the word is --no-KEY for a true|false key.
 const Field* find_negated(const Fields& fields, const std::string& flag) {
   if (!flag.starts_with("--no-")) return nullptr;
   const Field* field = find_key(fields, "--" + flag.substr(5));
   return field && std::holds_alternative<bool*>(field->value) ? field : nullptr;
 }
 
-// "--lr=3" is "--lr" and "3".
+// Splits "--lr=3" into "--lr" and "3".
 std::pair<std::string, std::optional<std::string>> cut(const std::string& word) {
   const size_t equals = word.find('=');
   if (equals == std::string::npos) return {word, std::nullopt};
   return {word.substr(0, equals), word.substr(equals + 1)};
 }
 
-// What makes the words those of Megatron-LM, each once; none: they are ordinary arguments of Witan.
+// The words by which a line is recognised as Megatron-LM's, each once; none for ordinary arguments of Witan.
 std::vector<std::string> signs_of_megatron(const std::vector<Argument>& words, const std::vector<std::string>& lists,
                                            const Fields& fields) {
   std::vector<std::string> signs;
@@ -60,7 +60,7 @@ std::vector<std::string> signs_of_megatron(const std::vector<Argument>& words, c
   return signs;
 }
 
-// What a flag that only Megatron-LM spells so is among Witan's: "did you mean --dtype bfloat16?"; empty: nothing.
+// Witan's spelling of a flag that only Megatron-LM has: "did you mean --dtype bfloat16?"; empty: none.
 std::string witan_way(const std::string& flag, const Fields& fields) {
   const MegatronFlag* const theirs = find_megatron_flag(flag);
   if (!theirs) return "";
@@ -70,8 +70,8 @@ std::string witan_way(const std::string& flag, const Fields& fields) {
   return cat("did you mean ", flag_name(theirs->key), theirs->value.empty() ? "" : " ", theirs->value, "?");
 }
 
-// The same of the only flag that Megatron-LM alone has, which sets several keys or computes their values:
-// "did you mean --lr-warmup-iters 6?"; empty: it has set nothing.
+// The same if the only such flag sets several keys or computes their values: "did you mean --lr-warmup-iters 6?"; empty
+// if it has set nothing.
 std::string witan_way(const GivenFlag& flag, const MegatronSettings& settings) {
   std::string instead;
   for (const auto& setting : settings.all())
@@ -79,13 +79,13 @@ std::string witan_way(const GivenFlag& flag, const MegatronSettings& settings) {
   return instead.empty() ? "" : cat("did you mean", instead, "?");
 }
 
-// Reads the words of a line: which flags stand there, with which values.
+// Reads the flags of a line with their values.
 class LineReader {
  public:
   LineReader(const std::vector<Argument>& words, const Fields& fields) : words_(words), fields_(fields) {}
 
   struct Given {
-    const MegatronFlag* flag;  // null: a key of Witan's, by its own flag
+    const MegatronFlag* flag;  // null: Witan's own flag of a key
     const Field* field;
     bool negated;  // --no-KEY
     GivenFlag as;
@@ -96,7 +96,7 @@ class LineReader {
   bool defaults = true;
 
   void read() {
-    bool ours = false;  // the last flag is one of the command's own, which may take a value
+    bool ours = false;  // whether the last flag is the command's own, which may take a value
     while (at_ < words_.size()) {
       const Argument& word = words_[at_++];
       const auto [name, value] = cut(word.text);
@@ -189,7 +189,7 @@ void apply(const LineReader::Given& one, MegatronSettings& settings, MegatronLin
   }
 }
 
-// Likewise; where `line.instead` says what the flag is among Witan's, a refusal says so first.
+// Applies the flags. If `line.instead` has Witan's spelling, a refusal begins with it.
 void apply_as_mistake(const LineReader::Given& one, MegatronSettings& settings, MegatronLine& line) {
   try {
     apply(one, settings, line);
@@ -223,7 +223,7 @@ std::shared_ptr<const MegatronLine> read_megatron_line(const std::vector<std::st
   reader.read();
   line.defaults = reader.defaults;
   line.rest = std::move(reader.rest);
-  // Of a flag given several times the last counts, in its place: `@dense.args --num-layers 2` has two layers.
+  // The last value of a repeated flag counts: `@dense.args --num-layers 2` has two layers.
   std::map<std::string, size_t> last;
   std::map<std::string, GivenFlag> flags;
   for (size_t i = 0; i < reader.given.size(); ++i) {
@@ -309,13 +309,15 @@ const Defaults& megatron_defaults() {
 
 namespace {
 
-// Defaults that follow from what else is said: validate_args() of megatron/training/arguments.py, and mlp.py.
+// Defaults that follow from other values: validate_args() of megatron/training/arguments.py, and mlp.py.
 Defaults derived_defaults(const RunConfig& config) {
   const ModelConfig& model = config.model;
   const int64_t hidden = model.hidden_size;
   const int64_t ranks = std::max({config.parallel.ranks, config.parallel.expert_model_parallel_size, int64_t{1}});
   Defaults defaults = {
-      // SwiGLU has a third matrix: as many weights as without it, to a multiple of 64. Not so --quick-geglu's.
+      // SwiGLU has a third matrix, so its size is chosen for as many weights as without it, rounded to a multiple
+      // of 64.
+      // --quick-geglu keeps the size.
       {"ffn_hidden_size",
        std::to_string(model.mlp.swiglu && model.mlp.glu_activation_scale == 1 ? hidden * 8 / 192 * 64 : hidden * 4)},
       {"num_query_groups", std::to_string(model.attention.num_attention_heads)},

@@ -1,6 +1,7 @@
-// Rules for where a run writes, and what it begins with: --save, --load, --pretrained-checkpoint, --finetune and their
-// like, which mean what they mean in Megatron-LM (megatron/training/checkpointing.py), but for one thing: the same
-// command given again resumes the run in --save, where Megatron-LM would begin again with what --load names.
+// Rules for flags that say where a run writes and what it starts from: --save, --load, --pretrained-checkpoint,
+// --finetune and others. They mean what they mean in Megatron-LM (megatron/training/checkpointing.py), with one
+// exception: the same command given again resumes the run in --save, where Megatron-LM would start again from the
+// folder of --load.
 #include <fmt/format.h>
 
 #include <optional>
@@ -29,7 +30,7 @@ fs::path plain(const std::string& path) {
   return (fs::path(path) / "").lexically_normal();
 }
 
-// The folder with the checkpoints that a run begins with, and how.
+// The folder of checkpoints that a run starts from, and how it uses them.
 struct Source {
   std::string folder;
   bool weights_alone = false;
@@ -40,7 +41,7 @@ bool names_its_own(const MegatronSettings& settings) {
   return save && load && plain(*save) == plain(*load);
 }
 
-// Refuses what Megatron-LM would not find, or quietly train without.
+// Refuses folders that Megatron-LM would not find, or would silently train without.
 std::optional<Source> source_of(const GivenFlag& given, const MegatronSettings& settings) {
   const std::string *load = settings.value_of("--load"), *before = settings.value_of("--pretrained-checkpoint");
   if (before && held_by(*before) == Holds::nothing)
@@ -55,7 +56,7 @@ std::optional<Source> source_of(const GivenFlag& given, const MegatronSettings& 
   return std::nullopt;
 }
 
-// Each flag that says where a run begins leads here, since they decide it together.
+// Decides what a run starts from, for each of the flags, since they do so together.
 void begin_with(const GivenFlag& given, MegatronSettings& settings) {
   const std::string* save = settings.value_of("--save");
   const bool resumes = save && held_by(*save) == Holds::own_run;
@@ -67,8 +68,7 @@ void begin_with(const GivenFlag& given, MegatronSettings& settings) {
         "Megatron-LM would begin again at step 0 over the checkpoints of --save: give --save a folder of its own, and "
         "--load this one");
   }
-  if (resumes && !names_its_own(settings))
-    settings.ignore(given, "the run in --save has checkpoints of its own, and resumes from them");
+  if (resumes && !names_its_own(settings)) settings.ignore(given, "the run in --save resumes from its own checkpoints");
   const Holds held = held_by(source->folder);
   if (!source->weights_alone && held != Holds::own_run && !resumes)
     given.refuse(cat(clipped(source->folder),
@@ -122,7 +122,7 @@ void ckpt_step(const GivenFlag& given, MegatronSettings& settings) {
   settings.count_of("--ckpt-step", given);
 }
 
-// The flag is about the checkpoint that --load names: a run that resumes from its own keeps its optimizer.
+// The flag concerns the checkpoint of --load; a run that resumes from its own checkpoint keeps its optimizer state.
 void no_load_optim(const GivenFlag& given, MegatronSettings& settings) {
   const std::string* save = settings.value_of("--save");
   const auto source = source_of(given, settings);

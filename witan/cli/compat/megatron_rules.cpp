@@ -4,40 +4,24 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 
 #include "witan/base/config/layer_pattern.h"
 #include "witan/base/error.h"
-#include "witan/base/files/file.h"
-#include "witan/base/json.h"
 #include "witan/base/text.h"
-#include "witan/data/megatron/blend.h"
 #include "witan/model/config.h"
-#include "witan/tokenizer/files/tokenizer_files.h"
 
 namespace witan::cli {
 namespace {
 
-// The number that all of `text` is, if it is one.
-template <class Number>
-std::optional<Number> number(std::string_view text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 int64_t count(const GivenFlag& given) {
-  const auto value = number<int64_t>(given.value());
+  const auto value = parse_number<int64_t>(given.value());
   if (!value || *value < 0) given.refuse("must be a whole number");
   return *value;
 }
 
-// Samples as iterations; `exact`: only if they are whole ones.
+// Converts samples to iterations; `exact`: refuses a number that is not a multiple of the batch size.
 std::string iterations(const GivenFlag& given, const MegatronSettings& settings, bool exact) {
   const int64_t samples = count(given), batch = settings.count_of("--global-batch-size", given);
   if (exact && samples % batch != 0)
@@ -60,6 +44,12 @@ void GivenFlag::refuse(const std::string& why) const {
   throw ConfigError(cat(origin, ": ", clipped(all, 200), ": ", why));
 }
 
+std::string GivenFlag::list() const {
+  std::string list;
+  for (const std::string& value : values) list += (list.empty() ? "" : ",") + value;
+  return list;
+}
+
 void MegatronSettings::set(const std::string& key, const std::string& text, const GivenFlag& by) {
   std::erase_if(settings_, [&](const Setting& setting) { return setting.key == key; });
   settings_.push_back({key, text, cat(by.origin, ": ", by.name), by.name});
@@ -78,7 +68,7 @@ const std::string* MegatronSettings::value_of(const std::string& flag) const {
 int64_t MegatronSettings::count_of(const std::string& flag, const GivenFlag& user) const {
   const std::string* text = value_of(flag);
   if (!text) user.refuse(cat("needs ", flag, " as well"));
-  const auto value = number<int64_t>(*text);
+  const auto value = parse_number<int64_t>(*text);
   if (!value || *value < 1) user.refuse(cat("needs ", flag, " to be a whole number from 1 on, not ", clipped(*text)));
   return *value;
 }
@@ -88,17 +78,6 @@ std::string expand_layer_pattern(const std::string& text) {
   for (const bool layer : read_layer_list(text)) list += cat(list.empty() ? "[" : ",", layer ? '1' : '0');
   return list.empty() ? "" : list + "]";
 }
-
-namespace {
-
-// All values of a flag, with commas between them.
-std::string listed(const GivenFlag& given) {
-  std::string list;
-  for (const std::string& value : given.values) list += (list.empty() ? "" : ",") + value;
-  return list;
-}
-
-}  // namespace
 
 namespace rules {
 
@@ -139,7 +118,7 @@ void cuda_graph_impl(const GivenFlag& given, MegatronSettings& settings) {
 
 namespace {
 
-// Megatron-LM's weights are then a softmax over all experts, or of one chosen expert a sigmoid, whatever else is given.
+// With sinkhorn, Megatron-LM's weights are a softmax over all experts, or a sigmoid for top-1, whatever else is given.
 void sinkhorn(const GivenFlag& given, MegatronSettings& settings) {
   const std::string* const topk = settings.value_of("--moe-router-topk");
   const bool one = topk != nullptr && *topk == "1";
@@ -163,15 +142,15 @@ void load_balancing_type(const GivenFlag& given, MegatronSettings& settings) {
     const bool twice = std::ranges::count(given.values, type) > 1;
     if ((!alone && !loss) || (alone && given.values.size() > 1) || twice) given.refuse(ways);
   }
-  settings.set("moe_router_load_balancing_type", listed(given), given);
+  settings.set("moe_router_load_balancing_type", given.list(), given);
 }
 
 void aux_loss_coeff(const GivenFlag& given, MegatronSettings& settings) {
-  settings.set("moe_aux_loss_coeff", listed(given), given);
+  settings.set("moe_aux_loss_coeff", given.list(), given);
 }
 
 void layer_pattern(const GivenFlag& given, MegatronSettings& settings) {
-  const bool period = number<int64_t>(given.value()).has_value();
+  const bool period = parse_number<int64_t>(given.value()).has_value();
   const std::string pattern = period ? given.value() : expand_layer_pattern(given.value());
   if (pattern.empty()) given.refuse("must be a whole number, or a list of 0 and 1 as in ([1]*3+[0]*1)*3");
   std::string key = given.name.substr(2);
@@ -196,11 +175,11 @@ void no_position_embedding(const GivenFlag& given, MegatronSettings& settings) {
     given.refuse("does not work with learned positions: use --position-embedding-type rope or none");
 }
 
-// Megatron-LM's latent attention takes YaRN unless --rope-type says otherwise, turns neighbouring channels as DeepSeek
-// does, and has defaults of its own (arguments.py: _add_mla_args).
+// Megatron-LM's latent attention uses YaRN unless --rope-type says otherwise, rotates neighbouring channels as DeepSeek
+// does, and has its own defaults (arguments.py: _add_mla_args).
 void multi_latent_attention(const GivenFlag& given, MegatronSettings& settings) {
   if (settings.has("--group-query-attention"))
-    given.refuse("contradicts --group-query-attention: every head has keys and values of its own");
+    given.refuse("contradicts --group-query-attention: every head has its own keys and values");
   if (!settings.has("--qk-layernorm"))
     given.refuse("Megatron-LM then leaves latents as they are, which are always normalised here: add --qk-layernorm");
   settings.set("multi_latent_attention", "true", given);
@@ -288,7 +267,7 @@ void token_dispatcher_type(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("moe_token_dispatcher_type", type == "allgather" ? type : "alltoall", given);
 }
 
-// One value, or one for each layer.
+// The flag has one value, or one for each layer.
 void cp_comm_type(const GivenFlag& given, MegatronSettings& settings) {
   const std::string& type = given.value();
   if (std::ranges::any_of(given.values, [&](const std::string& other) { return other != type; }))
@@ -305,7 +284,7 @@ void tp_comm_overlap(const GivenFlag& given, MegatronSettings& settings) {
   constexpr int64_t kWorthHalving = 32768;  // tokens of a micro-batch
   const auto size = [&](const char* flag) {
     const std::string* text = settings.value_of(flag);
-    return text ? number<int64_t>(*text).value_or(0) : 0;
+    return text ? parse_number<int64_t>(*text).value_or(0) : 0;
   };
   if (size("--micro-batch-size") * size("--seq-length") < kWorthHalving)
     return settings.ignore(
@@ -315,7 +294,7 @@ void tp_comm_overlap(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("tp_comm_overlap", "true", given);
 }
 
-// Megatron-LM counts samples instead of iterations then.
+// With a ramp, Megatron-LM counts samples instead of iterations.
 void rampup_batch_size(const GivenFlag& given, MegatronSettings& settings) {
   if (given.values.size() != 3) given.refuse("takes three numbers: START INCREMENT SAMPLES");
   if (settings.has("--train-iters"))
@@ -337,7 +316,7 @@ void decrease_batch_size(const GivenFlag& given, MegatronSettings& settings) {
 
 namespace {
 
-// A number of samples is set as such in a run whose batch grows, and else as iterations.
+// Sets a number of samples: as samples in a run whose batch grows, otherwise as iterations.
 void set_samples(const GivenFlag& given, MegatronSettings& settings, const std::string& key, bool exact) {
   if (settings.has("--rampup-batch-size"))
     settings.set(key + "_samples", std::to_string(count(given)), given);
@@ -364,9 +343,9 @@ void lr_warmup_samples(const GivenFlag& given, MegatronSettings& settings) {
 }
 
 void lr_warmup_fraction(const GivenFlag& given, MegatronSettings& settings) {
-  const auto share = number<double>(given.value());
+  const auto share = parse_number<double>(given.value());
   if (!share || !(*share >= 0 && *share <= 1)) given.refuse("must be a number from 0 to 1");
-  // Of the steps over which the learning rate decays; those are all steps unless something else is said.
+  // The share is relative to the steps of the decay, which are all steps by default.
   const bool samples = settings.has("--rampup-batch-size");
   const char* const unit = samples ? "samples" : "iters";
   double steps = 0;
@@ -419,14 +398,14 @@ void weight_decay_incr_style(const GivenFlag& given, MegatronSettings& settings)
   settings.set("weight_decay_incr_style", given.value(), given);
 }
 
-// Of the token embedding and the output layer; positions keep --lr, as with Megatron-LM.
+// The rate of the token embedding and the output layer; position embeddings keep --lr, as in Megatron-LM.
 void decoupled_lr(const GivenFlag& given, MegatronSettings& settings) {
   if (settings.has("--optimizer-groups"))
     given.refuse(
         "--optimizer-groups says how groups learn: give lr in a group with match = \"embedding.weight,head.weight\" "
         "there");
   const auto rate = [&](const std::string& text) {
-    const auto value = number<double>(text);
+    const auto value = parse_number<double>(text);
     if (!value || !(*value >= 0)) given.refuse("must be a number from 0 on");
     return fmt::format("{}", *value);
   };
@@ -436,145 +415,10 @@ void decoupled_lr(const GivenFlag& given, MegatronSettings& settings) {
 }
 
 void decoupled_min_lr(const GivenFlag& given, MegatronSettings& settings) {
-  if (!settings.has("--decoupled-lr")) given.refuse("needs --decoupled-lr beside it");
+  if (!settings.has("--decoupled-lr")) given.refuse("needs --decoupled-lr as well");
 }
 
-namespace {
-
-// A blend under its key.
-void set_blend(const std::string& key, const std::string& list, const GivenFlag& given, MegatronSettings& settings) {
-  try {
-    megatron::parse_blend(list, given.name);
-  } catch (const ConfigError& wrong) {
-    given.refuse(wrong.what());
-  }
-  settings.set(key, list, given);
-}
-
-std::string read_blend_file(const GivenFlag& given) {
-  try {
-    return read_file(given.value(), uint64_t{64} << 20);
-  } catch (const IoError& unread) {
-    given.refuse(unread.what());
-  }
-}
-
-}  // namespace
-
-void data_path(const GivenFlag& given, MegatronSettings& settings) {
-  set_blend("data_path", listed(given), given, settings);
-}
-
-void train_data_path(const GivenFlag& given, MegatronSettings& settings) {
-  set_blend("train_data_path", listed(given), given, settings);
-}
-
-void valid_data_path(const GivenFlag& given, MegatronSettings& settings) {
-  set_blend("valid_data_path", listed(given), given, settings);
-}
-
-void test_data_path(const GivenFlag& given, MegatronSettings& settings) {
-  set_blend("test_data_path", listed(given), given, settings);
-}
-
-// A file of the words of --data-path, with white space between them.
-void data_args_path(const GivenFlag& given, MegatronSettings& settings) {
-  if (settings.has("--data-path")) given.refuse("contradicts --data-path; leave one of them out");
-  std::istringstream words(read_blend_file(given));
-  std::string list;
-  for (std::string word; words >> word;) list += (list.empty() ? "" : ",") + word;
-  set_blend("data_path", list, given, settings);
-}
-
-// {"train": [words], "valid": [words], "test": [words]}, of which a value may be a text of words.
-void per_split_data_args_path(const GivenFlag& given, MegatronSettings& settings) {
-  const std::string text = read_blend_file(given);
-  try {
-    const Json splits = parse_json(text, given.value());
-    for (const char* split : {"train", "valid", "test"}) {
-      const auto found = splits.find(split);
-      if (found == splits.end() || found->is_null()) continue;
-      std::string list;
-      std::istringstream spaced(found->is_string() ? found->get<std::string>() : "");
-      if (found->is_array())
-        for (const Json& word : *found) list += (list.empty() ? "" : ",") + word.get<std::string>();
-      for (std::string word; spaced >> word;) list += (list.empty() ? "" : ",") + word;
-      if (!list.empty()) set_blend(std::string(split) + "_data_path", list, given, settings);
-    }
-  } catch (const Json::exception&) {
-    given.refuse("must be JSON of the form {\"train\": [words], \"valid\": [words], \"test\": [words]}");
-  } catch (const CorruptionError& wrong) {
-    given.refuse(wrong.what());
-  }
-}
-
-void split(const GivenFlag& given, MegatronSettings& settings) {
-  std::vector<double> shares;
-  const std::string& text = given.value();
-  for (size_t begin = 0; begin <= text.size() && shares.size() < 4;) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    std::string_view piece = std::string_view(text).substr(begin, end - begin);
-    while (piece.starts_with(' ')) piece.remove_prefix(1);
-    while (piece.ends_with(' ')) piece.remove_suffix(1);
-    const auto share = number<double>(piece);
-    if (!share || !(*share >= 0 && *share <= 1e15))
-      given.refuse("must be up to three shares, of training, validation and test, as 969,30,1");
-    shares.push_back(*share);
-    begin = end + 1;
-  }
-  if (shares.size() > 3) given.refuse("must be up to three shares, of training, validation and test, as 969,30,1");
-  shares.resize(3);
-  const double all = shares[0] + shares[1] + shares[2], held_out = (shares[1] + shares[2]) / all;
-  if (all == 0 || (held_out != 0 && !(held_out >= 1e-6 && held_out <= 0.5)))
-    given.refuse("validation and test together must be nothing, or from a millionth to half of the data");
-  if (held_out != 0) settings.set("held_out_fraction", fmt::format("{}", held_out), given);
-  settings.set("split", text, given);
-}
-
-void tokenizer_type(const GivenFlag& given, MegatronSettings& settings) {
-  for (const char* type : {"HuggingFaceTokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer",
-                           "Llama2Tokenizer", "NullTokenizer"})
-    if (given.value() == type) return;
-  if (given.value() == "GPT2BPETokenizer") {
-    if (!settings.value_of("--vocab-file") || !settings.value_of("--merge-file"))
-      given.refuse("needs --vocab-file and --merge-file, the files of the tokenizer");
-    return;
-  }
-  given.refuse(
-      "tokenizers of this type are not read under Megatron-LM's flags: remove the type and its files, and give "
-      "--tokenizer FILE, whose content tells its kind");
-}
-
-void tokenizer_model(const GivenFlag& given, MegatronSettings& settings) {
-  const fs::path file = given.value();
-  std::error_code unreadable;
-  if (!fs::exists(file, unreadable))
-    given.refuse(
-        "there is no such file or folder; names of the Hugging Face hub are not looked up: fetch the tokenizer's files "
-        "and give their folder");
-  const bool holds_json = fs::is_regular_file(file / "tokenizer.json", unreadable);
-  settings.set("tokenizer", (holds_json ? file / "tokenizer.json" : file).string(), given);
-}
-
-// Both are one tokenizer, by the file of its vocabulary.
-void vocab_file(const GivenFlag& given, MegatronSettings& settings) {
-  const std::string* merges = settings.value_of("--merge-file");
-  if (!merges) given.refuse("needs --merge-file, the merges of this vocabulary");
-  const auto own = merges_beside(given.value());
-  std::error_code none;
-  if (!own || !fs::equivalent(*own, *merges, none))
-    given.refuse(
-        cat("a vocabulary is read with the merges that lie beside it under the same name, as gpt2-vocab.json "
-            "and gpt2-merges.txt do, and --merge-file is ",
-            clipped(*merges), ": put both files, or links to them, into one folder"));
-  settings.set("tokenizer", given.value(), given);
-}
-
-void merge_file(const GivenFlag& given, MegatronSettings& settings) {
-  if (!settings.value_of("--vocab-file")) given.refuse("needs --vocab-file, the vocabulary that they merge");
-}
-
-// Megatron-Core never came to support its own flag: an expert's capacity is what drops tokens.
+// Megatron-Core never implemented its own flag; tokens are dropped by an expert's capacity.
 void token_dropping(const GivenFlag& given, MegatronSettings& settings) {
   if (!settings.has("--moe-expert-capacity-factor") && !settings.has("--moe-token-capacity-factor"))
     given.refuse(
@@ -583,7 +427,7 @@ void token_dropping(const GivenFlag& given, MegatronSettings& settings) {
   settings.ignore(given, "experts drop the tokens beyond their capacity");
 }
 
-// The dropless layers of MegaBlocks' fork.
+// The flag of the dropless layers in MegaBlocks' fork of Megatron-LM.
 void megablocks(const GivenFlag& given, MegatronSettings& settings) {
   for (const char* other : {"--moe-expert-capacity-factor", "--moe-token-capacity-factor"})
     if (settings.has(other)) given.refuse(cat("contradicts ", other, ": dropless experts have no capacity"));
@@ -595,7 +439,7 @@ void profile(const GivenFlag& given, MegatronSettings& settings) {
   const auto step = [&](const char* flag, int64_t otherwise) {
     const std::string* text = settings.value_of(flag);
     if (!text) return otherwise;
-    const auto value = number<int64_t>(*text);
+    const auto value = parse_number<int64_t>(*text);
     if (!value || *value < 0)
       given.refuse(cat("needs ", flag, " to be a whole number from 0 on, not ", clipped(*text)));
     return *value;

@@ -1,10 +1,12 @@
 // Rules for flags of Megatron-LM that do more than set a key.
 #pragma once
 
+#include <charconv>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "witan/train/config/config.h"
@@ -18,8 +20,18 @@ struct GivenFlag {
   std::string origin;  // where it was given
 
   const std::string& value() const { return values.front(); }
+  std::string list() const;                                // all values, with commas between them
   [[noreturn]] void refuse(const std::string& why) const;  // throws ConfigError: where, flag, values, why
 };
+
+// The number that `text` is as a whole; nothing for any other text.
+template <class Number>
+std::optional<Number> parse_number(std::string_view text) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
 
 // The keys that a Megatron-LM command line has set so far. A later value replaces an earlier one, as in argparse.
 class MegatronSettings {
@@ -29,7 +41,7 @@ class MegatronSettings {
     std::string by;  // the flag
   };
 
-  // `flags`: all of the command line, each with its last values.
+  // `flags`: all flags of the command line, each with its last values.
   explicit MegatronSettings(std::map<std::string, GivenFlag> flags) : flags_(std::move(flags)) {}
 
   struct Ignored {
@@ -39,7 +51,7 @@ class MegatronSettings {
   void set(const std::string& key, const std::string& text, const GivenFlag& by);
   const std::vector<Setting>& all() const { return settings_; }
 
-  // Accepts a flag that has no effect beside the others of the line, as in Megatron-LM.
+  // Accepts a flag that has no effect together with the others, as in Megatron-LM.
   void ignore(const GivenFlag& given, const std::string& why) { ignored_.push_back({given.name, why}); }
   const std::vector<Ignored>& ignored() const { return ignored_; }
 
@@ -123,8 +135,8 @@ void ckpt_step(const GivenFlag& given, MegatronSettings& settings);
 void no_load_optim(const GivenFlag& given, MegatronSettings& settings);
 }  // namespace rules
 
-// A pattern of layers (base/config/layer_pattern.h), "([1]*3+[0])*2", as the plain list "[1,1,1,0,1,1,1,0]". Empty when
-// it is none.
+// Expands a pattern of layers (base/config/layer_pattern.h): "([1]*3+[0])*2" is "[1,1,1,0,1,1,1,0]". Empty if the text
+// is not a pattern.
 std::string expand_layer_pattern(const std::string& text);
 
 }  // namespace witan::cli

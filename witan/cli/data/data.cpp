@@ -1,16 +1,14 @@
-// witan data: text to token shards, and a look into shards.
+// witan data: turns text into token shards, and inspects shards.
 #include <fmt/format.h>
 
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/args/text_args.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/args/shared_args.h"
+#include "witan/cli/command.h"
 #include "witan/cli/data/interrupt.h"
-#include "witan/cli/data/kept_work.h"
 #include "witan/cli/data/row_args.h"
 #include "witan/cli/data/shards.h"
-#include "witan/cli/data/subcommands.h"
 #include "witan/data/prepare/prepare.h"
 #include "witan/data/prepare/shard_manifest.h"
 #include "witan/train/data/run_conversations.h"
@@ -25,17 +23,17 @@ struct DataArgs {
   std::string output, tokenizer, inspect;
   BpeTrainerConfig bpe;
   PrepareOptions prepare;
-  RunConfig chat;  // of which data.sft and the keys beside it count
+  RunConfig chat;  // only data.sft and the keys of conversations are used
 };
 
-// Beside shards PREFIX.bin and PREFIX.idx: the tokenizer that was trained for them.
+// The path of a tokenizer that was trained for shards PREFIX.bin and PREFIX.idx.
 fs::path own_tokenizer(const std::string& prefix) {
   return prefix + ".tokenizer.json";
 }
 
 std::shared_ptr<const Tokenizer> make_tokenizer(const DataArgs& args, const Sources& sources, Progress& progress) {
   if (!args.tokenizer.empty()) return std::make_shared<Tokenizer>(Tokenizer::load(args.tokenizer));
-  const InterruptNote note("nothing is kept of a tokenizer that is not whole; the same command begins anew");
+  const InterruptNote note("an unfinished tokenizer is not kept; the same command starts over");
   return std::make_shared<Tokenizer>(
       trained_tokenizer(own_tokenizer(args.output), args.bpe, sources.files, args.prepare.corpus, progress));
 }
@@ -61,7 +59,7 @@ void print_statistics(std::FILE* out, const PreparedDataset& data, const TextEnc
     fmt::print(out, "invalid UTF-8 {} replaced by U+FFFD\n", counted(corpus.replaced, "sequence"));
 }
 
-// PREFIX of PREFIX, PREFIX.bin or PREFIX.idx. Throws UsageError for what is no prefix.
+// Returns PREFIX for PREFIX, PREFIX.bin or PREFIX.idx. Throws UsageError if the result is not a prefix of files.
 std::string prefix_of_output(const DataArgs& args) {
   require<UsageError>(!args.output.empty(),
                       "witan data: give the prefix of the token shards to write: --output PREFIX");
@@ -99,7 +97,7 @@ ExitCode prepare(Context& context, DataArgs args) {
   RunConfig chat = args.chat;
   chat.data.tokenizer = args.tokenizer;
   options.corpus.conversations = find_conversation_format(chat, *tokenizer);
-  options.split = split_options(DataConfig());  // what `witan train --data-path` will hold out
+  options.split = split_options(DataConfig());  // the split of `witan train --data-path`
   options.threads = usable_cores();
   options.replacing = [&](const auto& changes) { progress.note(describe_replacing(args.output, changes)); };
   options.dropping = [&] { progress.note(describe_dropping(args.output)); };
@@ -113,7 +111,7 @@ ExitCode prepare(Context& context, DataArgs args) {
   std::string sft = args.chat.data.sft ? " --sft" : "";
   if (const std::string& chat_template = args.chat.data.chat_template; !chat_template.empty())
     sft += " --chat-template " + shell_word(chat_template);
-  if (args.chat.data.content_special_tokens) sft += " --content-special-tokens true";  // for chats with the run
+  if (args.chat.data.content_special_tokens) sft += " --content-special-tokens true";  // the run's chats need it too
   fmt::print(context.err, "to train on it: {} train --data-path {} --tokenizer {}{}\n", context.program,
              shell_word(args.output), shell_word(with), sft);
   return ExitCode::done;
@@ -134,7 +132,7 @@ void add_data(CLI::App& app, Context& context) {
       {"data", "Turn text into token shards (.bin/.idx), or inspect them",
        "Reads plain text and JSON Lines, also .gz and .zst, Parquet, Arrow, WebDataset's .tar, MosaicML's .mds, "
        "and folders of them. Writes Megatron-LM's format. Shards (and their tokenizer) that already exist for "
-       "the same text, tokenizer and options are reused, and made anew where those have changed. Files of "
+       "the same text, tokenizer and options are reused, and made again if those have changed. Files of "
        "another origin are not overwritten.",
        "witan data my.txt more/ --output data/my --vocab-size 8192\n"
        "witan data rows.jsonl.zst --json-key content --output data/rows --tokenizer tokenizer.json\n"

@@ -1,4 +1,4 @@
-// witan data dedup: a corpus without its duplicates.
+// witan data dedup: removes duplicates from a corpus.
 #include "witan/data/dedup/dedup.h"
 
 #include <fmt/format.h>
@@ -8,10 +8,10 @@
 
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/args/text_args.h"
+#include "witan/cli/args/shared_args.h"
+#include "witan/cli/command.h"
 #include "witan/cli/data/row_args.h"
 #include "witan/cli/data/shards.h"
-#include "witan/cli/data/subcommands.h"
 #include "witan/data/prepare/shard_manifest.h"
 #include "witan/data/rows/made_record.h"
 #include "witan/data/rows/row_reader.h"
@@ -30,7 +30,7 @@ struct DedupArgs {
   DedupOptions options;
 };
 
-// The folder of a file that is to be written, as a path that can be opened.
+// The folder of an output file, as a path that can be opened.
 fs::path folder_of(const fs::path& file) {
   return file.has_parent_path() ? file.parent_path() : fs::path(".");
 }
@@ -123,7 +123,7 @@ nlohmann::ordered_json counts_of(const DedupResult& result) {
           {"spilled_bytes", result.spilled}};
 }
 
-// Of what counts_of() has made, in a record of an earlier call.
+// Reads the counts that counts_of() wrote, from an earlier call's record.
 DedupResult result_of(const nlohmann::json& counts) {
   DedupResult result;
   counts.at("documents").get_to(result.corpus.documents);
@@ -151,7 +151,7 @@ void print_dedup_json(std::FILE* out, const DedupResult& result, const DedupOpti
   fmt::print(out, "{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
-// Everything that the result depends on.
+// Identifies the call: everything that the result depends on.
 nlohmann::json dedup_key(const std::vector<Source>& sources, const DedupOptions& options, const DedupArgs& args) {
   const DuplicateOptions& duplicates = options.duplicates;
   nlohmann::json key = {
@@ -165,7 +165,7 @@ nlohmann::json dedup_key(const std::vector<Source>& sources, const DedupOptions&
   return key;
 }
 
-// One line of progress for each reading of the sources.
+// Prints one line of progress for each pass over the sources.
 class DedupPhases {
  public:
   explicit DedupPhases(Progress& progress) : progress_(progress) {}
@@ -193,7 +193,7 @@ struct MadeDedup {
 MadeDedup make_dedup(const std::vector<Source>& sources, const DedupOptions& options, Progress& progress) {
   for (const fs::path& path : {options.kept, options.removed})
     if (!path.empty()) make_folder(folder_of(path));
-  const InterruptNote interrupt("nothing was written; the same command begins anew", InterruptNote::Ends::at_check);
+  const InterruptNote interrupt("nothing was written; the same command starts over", InterruptNote::Ends::at_check);
   DedupPhases phases(progress);
   return {dedup_corpus(sources, options, [&](const DedupProgress& at) {
     interrupt.check();
@@ -201,7 +201,8 @@ MadeDedup make_dedup(const std::vector<Source>& sources, const DedupOptions& opt
   })};
 }
 
-// Nothing is done twice, and no file overwritten that is not its own.
+// Removes the duplicates, unless an earlier call has done the same work: then returns its result. Throws if an output
+// would overwrite a file of other content.
 MadeDedup find_or_make(const std::vector<Source>& sources, const DedupOptions& options, const DedupArgs& args,
                        Progress& progress) {
   const fs::path& output = options.kept.empty() ? options.removed : options.kept;
@@ -222,7 +223,7 @@ MadeDedup find_or_make(const std::vector<Source>& sources, const DedupOptions& o
     return made;
   } catch (const DataError&) {
     const bool listed = !beside.empty() && fs::exists(beside.front());
-    if (listed) record.write(nullptr, nullptr, {}, beside);  // unusable rows, which the message names
+    if (listed) record.write(nullptr, nullptr, {}, beside);  // keeps the list of unusable rows, which the message names
     throw;
   } catch (...) {
     for (const fs::path& list : beside) fs::remove(list);
@@ -269,10 +270,10 @@ void add_minhash_args(CLI::App& command, DedupArgs& args) {
   minhash(add_option(command, "--bands", duplicates.bands.bands, "Bands of a signature: more of them find more pairs")
               .type_name("N")
               .show_default());
-  minhash(add_option(command, "--rows", duplicates.bands.rows,
-                     "Rows of a band: more of them find pairs of a higher similarity")
-              .type_name("N")
-              .show_default());
+  minhash(
+      add_option(command, "--rows", duplicates.bands.rows, "Rows of a band: more rows find pairs of higher similarity")
+          .type_name("N")
+          .show_default());
   minhash(add_seed(command, duplicates.bands.seed, "Seed of the hash functions"));
   minhash(add_option(command, "--verify", args.verify,
                      "Compare the shingles of candidates, and remove those with at least this Jaccard similarity "
@@ -307,13 +308,14 @@ void add_data_dedup(CLI::App& data, Context& context) {
   add_option(*command, "--method", args->method, "minhash finds near duplicates and exact ones, exact only the latter")
       .one_of({"minhash", "exact"})
       .show_default();
-  add_option(*command, "--normalize", args->normalize,
-             "What exact copies may differ in: nothing (none), white space (space), or all but the letters and digits "
-             "of their words (words)")
+  add_option(
+      *command, "--normalize", args->normalize,
+      "What exact copies may differ in: nothing (none), white space (space), or everything except letters and digits "
+      "of their words (words)")
       .one_of({"none", "space", "words"})
       .show_default();
   add_work_args(*command, args->work, "Memory for hashes; more of them are sorted on disk",
-                "Folder for what does not fit (default: that of the output)");
+                "Folder for data that does not fit into memory (default: that of the output)");
   add_flag(*command, "--json", args->json, "Print the counts as JSON");
   add_minhash_args(*command, *args);
   add_text_args(*command, args->options.corpus);

@@ -7,8 +7,8 @@
 
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
+#include "witan/cli/command.h"
 #include "witan/cli/data/interrupt.h"
-#include "witan/cli/data/subcommands.h"
 #include "witan/report/progress/progress.h"
 
 namespace witan::cli {
@@ -20,14 +20,14 @@ struct FetchArgs {
   bool model = false, list = false;
 };
 
-// The folder that it goes to where none is given.
+// The default output folder.
 fs::path usual_folder(const FetchArgs& args, const fetch::Repository& repository) {
   if (!args.preset.empty()) return fs::path("data") / args.preset;
   const std::string name = repository.name.substr(repository.name.rfind('/') + 1);
   return fs::path(repository.kind == fetch::RepositoryKind::model ? "models" : "data") / name;
 }
 
-// Throws UsageError for flags of which one says otherwise than another.
+// Throws UsageError for flags that contradict each other.
 void check_fetch_flags(const FetchArgs& args) {
   const auto refuse = [](bool both, const auto&... why) { require<UsageError>(!both, "witan data fetch: ", why...); };
   refuse(args.name.empty() && args.preset.empty(), "give the name of a dataset, as OWNER/NAME, or --preset NAME");
@@ -48,11 +48,11 @@ void check_against_preset(const FetchArgs& args, const fetch::FetchPreset& prese
                       ", and --subset is ", clipped(args.fetch.subset), ": leave one of them out, or give ", by_name,
                       " --subset ", shell_word(args.fetch.subset), "`");
   require<UsageError>(args.fetch.include.empty() || preset.include.empty(), "witan data fetch: --preset ", preset.name,
-                      " chooses files by patterns of its own, and --include by others: leave one of them out, or give ",
+                      " has its own patterns of files, and --include gives others: leave one of them out, or give ",
                       by_name, " --include PATTERN`");
 }
 
-// The names of old repositories without an owner are not asked for: the hub answers them with another address.
+// Refuses names without an owner, which old repositories have: the hub redirects them to another address.
 void check_owner(const fetch::Repository& repository) {
   std::vector<std::string> presets;
   for (const fetch::FetchPreset& preset : fetch::fetch_presets()) presets.push_back(preset.name);
@@ -111,7 +111,7 @@ ExitCode fetch_named(Context& context, const FetchArgs& args) {
   Progress progress(context.err, progress_options(context.err));
   fetch::FetchOptions options = fetch_options(args);
   options.hub.note = [&](const std::string& text) { progress.note(text); };
-  const InterruptNote nothing("nothing has been fetched; the same command begins anew");
+  const InterruptNote nothing("nothing has been fetched; the same command starts over");
   const fetch::Listing listing = fetch::list_files(options);
   if (listing.left_out > 0)
     progress.note(cat("left out what Witan does not read of a model: ",
@@ -164,8 +164,7 @@ void add_data_fetch(CLI::App& data, Context& context) {
   fetch::FetchOptions& options = args->fetch;
   add_option(*command, "name", args->name, "The repository: OWNER/NAME").type_name("");
   add_flag(*command, "--model", args->model, "It is a model, not a dataset");
-  add_option(*command, "--preset", args->preset, "A corpus by a name of its own: " + names_of_presets())
-      .type_name("NAME");
+  add_option(*command, "--preset", args->preset, "A corpus by a short name: " + names_of_presets()).type_name("NAME");
   add_option(*command, "--subset", options.subset, "The files of this subset (config_name) of a dataset's card")
       .type_name("SUBSET");
   add_option(*command, "--include", options.include,

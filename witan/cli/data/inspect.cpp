@@ -1,4 +1,4 @@
-// witan data inspect: documents by number, and what token shards hold.
+// witan data inspect: shows documents by number, and describes token shards.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,9 +8,9 @@
 
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/args/text_args.h"
+#include "witan/cli/args/shared_args.h"
+#include "witan/cli/command.h"
 #include "witan/cli/data/shards.h"
-#include "witan/cli/data/subcommands.h"
 #include "witan/data/corpus/corpus.h"
 #include "witan/data/datasets/indexed_dataset.h"
 #include "witan/data/datasets/npy_tokens.h"
@@ -25,7 +25,7 @@ std::string prefix_of_shards(const std::string& path) {
 
 std::optional<Tokenizer> tokenizer_of_shards(const std::string& path, const std::string& name, std::FILE* err) {
   fs::path used = name.empty() ? fs::path(prefix_of_shards(path) + ".tokenizer.json") : fs::path(name);
-  if (name.empty() && !fs::exists(used)) {  // the one that they were made with, where it was
+  if (name.empty() && !fs::exists(used)) {  // the shards' tokenizer may still be at its original path
     const auto made_with = tokenizer_of_manifest(prefix_of_shards(path));
     if (!made_with || made_with->file.empty()) return std::nullopt;
     used = made_with->file;
@@ -46,7 +46,7 @@ bool names_shards(const std::string& path) {
 
 namespace {
 
-// The beginning of the first document that has tokens.
+// Prints the beginning of the first document that has tokens.
 void print_first_tokens(std::FILE* out, const TokenDataset& data, const std::optional<Tokenizer>& tokenizer) {
   constexpr int64_t kShown = 48;
   int64_t document = 0;
@@ -72,7 +72,7 @@ struct InspectDocumentsArgs {
   CorpusOptions corpus;
 };
 
-// Documents [first, last] by number.
+// A range of document numbers, [first, last].
 struct DocumentRange {
   int64_t first = 0, last = 0;
 };
@@ -86,7 +86,7 @@ int64_t parse_document_number(std::string_view word, std::string_view whole) {
   return number;
 }
 
-// Ascending, as files are read.
+// The ranges in ascending order, in which files are read.
 std::vector<DocumentRange> parse_ranges(const std::string& text) {
   std::vector<DocumentRange> ranges;
   for (size_t begin = 0; begin <= text.size();) {
@@ -118,13 +118,13 @@ int64_t last_of(const std::vector<DocumentRange>& ranges) {
 
 struct ShownDocument {
   int64_t number = 0;
-  std::string place;                // where it stands, for people
+  std::string place;                // file and position, for people
   nlohmann::ordered_json where;     // the same for programs
-  std::optional<std::string> text;  // nothing: tokens without a tokenizer
+  std::optional<std::string> text;  // nothing for tokens without a tokenizer
   std::optional<std::vector<int32_t>> tokens;
 };
 
-// The text goes to the output, what it is to the messages: `> FILE` writes the text alone.
+// Prints the text to standard output and its place to standard error, so that `> FILE` writes only the text.
 void show_document(Context& context, const InspectDocumentsArgs& args, const ShownDocument& document) {
   const bool ids = document.tokens && (args.tokens || !document.text);
   if (args.json) {
@@ -158,7 +158,8 @@ void show_of_shards(Context& context, const InspectDocumentsArgs& args, const st
   if (last_of(ranges) >= data->documents()) refuse_number(data->name(), data->documents(), last_of(ranges));
   if (!tokenizer && !args.tokens)
     fmt::print(context.err,
-               "no tokenizer lies beside the shards or where it lay when they were made: give --tokenizer FILE to see "
+               "there is no tokenizer beside the shards or at the path where it was when they were made: give "
+               "--tokenizer FILE to see "
                "text instead of ids\n");
   for (const DocumentRange& range : ranges)
     for (int64_t number = range.first; number <= range.last; ++number) {
@@ -171,7 +172,7 @@ void show_of_shards(Context& context, const InspectDocumentsArgs& args, const st
     }
 }
 
-// Ends the reading of a corpus whose other documents nobody asked for.
+// Thrown to stop reading a corpus after the last document that was asked for.
 struct Enough {};
 
 void show_of_text(Context& context, const InspectDocumentsArgs& args, const std::vector<DocumentRange>& ranges) {

@@ -9,7 +9,7 @@
 namespace witan::cli {
 namespace {
 
-// Touched by handlers on any thread, and so lock-free.
+// Lock-free, since signal handlers on any thread use them.
 std::atomic<const InterruptNote*> current_note = nullptr;
 std::atomic<int> signal_of_note = 0;
 static_assert(std::atomic<const InterruptNote*>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
@@ -39,7 +39,7 @@ InterruptNote::~InterruptNote() {
   current_note = before_;
 }
 
-// Only what a handler may call: write() and _exit().
+// Calls only functions that are safe in a signal handler: write() and _exit().
 void InterruptNote::on_signal(int signal) {
   const InterruptNote* note = current_note;
   const bool first = signal_of_note.exchange(signal) == 0;
@@ -51,6 +51,21 @@ void InterruptNote::on_signal(int signal) {
 
 void InterruptNote::check() const {
   if (const int signal = signal_of_note; signal != 0) throw Error(code_of_signal(signal), "stopped: " + kept_);
+}
+
+PreparedDataset saying_what_is_kept(Progress& progress, const fs::path& prefix,
+                                    const std::function<PreparedDataset()>& work) {
+  const std::string partial = prefix.string() + ".partial";
+  const InterruptNote note(
+      cat("complete pieces of the tokens are kept in ", partial, ".*; the same command continues after them"));
+  try {
+    return work();
+  } catch (const std::exception&) {
+    if (fs::exists(partial + ".json"))
+      progress.note(cat("kept: the tokens up to the last complete piece, in ", partial,
+                        ".*; the same command continues after it, and without these files starts over"));
+    throw;
+  }
 }
 
 }  // namespace witan::cli

@@ -1,11 +1,11 @@
-// witan data merge: several files of rows as one, or several token shards as one.
+// witan data merge: joins several files of rows, or several token shards, into one.
 #include <fmt/core.h>
 
 #include <algorithm>
 
 #include "witan/base/text.h"
+#include "witan/cli/command.h"
 #include "witan/cli/data/row_args.h"
-#include "witan/cli/data/subcommands.h"
 #include "witan/data/rows/copy_rows.h"
 #include "witan/data/rows/merge_indexed.h"
 
@@ -16,8 +16,8 @@ struct MergeArgs {
   RowArgs rows;
 };
 
-// The pairs of .bin and .idx that the arguments name, in their order; none where they name rows. Throws UsageError for
-// some of each.
+// The token shards (.bin and .idx) that the arguments name, in their order; none if they name rows. Throws UsageError
+// if they name both.
 std::vector<fs::path> pairs_of(const std::vector<fs::path>& inputs) {
   std::vector<fs::path> pairs;
   const fs::path *other = nullptr, *last = nullptr;
@@ -27,7 +27,8 @@ std::vector<fs::path> pairs_of(const std::vector<fs::path>& inputs) {
                        ", and no pair ", input.string(), ".bin and .idx");
     const auto inside = fs::is_directory(input) ? indexed_prefixes_in(input) : std::vector<fs::path>();
     if (prefix.empty() && inside.empty()) other = &input;
-    // PREFIX.bin and PREFIX.idx, as a shell expands PREFIX.*, are one pair; the same name twice is twice the pair.
+    // PREFIX.bin and PREFIX.idx, to which a shell expands PREFIX.*, are one pair; a name given twice means the pair
+    // twice.
     const bool same = last && !pairs.empty() && pairs.back() == prefix && *last != input;
     if (!prefix.empty() && !same) pairs.push_back(prefix);
     pairs.insert(pairs.end(), inside.begin(), inside.end());
@@ -44,7 +45,7 @@ ExitCode merge_pairs(Context& context, const std::vector<fs::path>& pairs, const
                       output.string(), " is a folder: give the prefix of the pair to write, ",
                       (output / "merged").string());
   Progress progress(context.err, progress_options(context.err));
-  const InterruptNote interrupt("nothing was written; the same command begins anew", InterruptNote::Ends::at_check);
+  const InterruptNote interrupt("nothing was written; the same command starts over", InterruptNote::Ends::at_check);
   PhaseProgress phases(progress);
   const MergedIndexed merged = merge_indexed(pairs, output, [&](uint64_t done, uint64_t total) {
     interrupt.check();

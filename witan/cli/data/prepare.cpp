@@ -1,25 +1,100 @@
-// witan data prepare: the shards of Megatron-LM's preprocess_data.py, under its names.
+// witan data prepare: writes the shards that Megatron-LM's preprocess_data.py writes, with its flags.
 #include "witan/data/prepare/prepare.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <string>
+#include <utility>
 
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/data/kept_work.h"
-#include "witan/cli/data/prepare_report.h"
+#include "witan/cli/command.h"
+#include "witan/cli/data/interrupt.h"
 #include "witan/cli/data/row_args.h"
-#include "witan/cli/data/subcommands.h"
 #include "witan/data/prepare/megatron_encoder.h"
 #include "witan/data/prepare/shard_manifest.h"
+#include "witan/report/progress/eta.h"
+#include "witan/report/progress/progress.h"
 
 namespace witan::cli {
 namespace {
 
-// Flags of preprocess_data.py that are refused, each with its reason and the way out.
+// Prints the progress of tokenization: MB/s, tokens/s and time left. On a terminal it redraws one line; elsewhere it
+// prints a line after two seconds and then every ten, or one for every `log_interval` documents.
+class PrepareReport {
+ public:
+  // `log_interval`: 0 for lines by time.
+  PrepareReport(Progress& progress, std::string label, int64_t log_interval);
+
+  void update(const PrepareProgress& at);
+
+ private:
+  bool is_due(double now, int64_t documents);
+  std::string line(const PrepareProgress& at) const;
+
+  Progress& progress_;
+  std::string label_;
+  int64_t log_interval_;
+  RateEstimator source_, text_, tokens_;
+  bool begun_ = false;
+  double said_at_;  // seconds; when the last line was printed, or this object was made
+  double quiet_seconds_ = 2;
+  int64_t said_documents_ = 0;
+};
+
+PrepareReport::PrepareReport(Progress& progress, std::string label, int64_t log_interval)
+    : progress_(progress), label_(std::move(label)), log_interval_(log_interval), said_at_(progress.now()) {}
+
+void PrepareReport::update(const PrepareProgress& at) {
+  const double now = progress_.now();
+  if (at.text_bytes > 0 || !begun_) {
+    // Rates start at this call, without the work of an earlier one.
+    if (!begun_) {
+      source_.update(now, 0);
+      text_.update(now, 0);
+      tokens_.update(now, 0);
+      begun_ = true;
+      said_documents_ = at.documents;
+    }
+    source_.update(now, static_cast<double>(at.source_bytes - std::min(at.resumed_bytes, at.source_bytes)));
+    text_.update(now, static_cast<double>(at.text_bytes));
+    tokens_.update(now, static_cast<double>(at.tokens - at.resumed_tokens));
+  }
+  const double total = static_cast<double>(std::max<uint64_t>(at.total_source_bytes, 1));
+  if (progress_.is_terminal())
+    progress_.update(static_cast<double>(at.source_bytes) / total, [&](int) { return line(at); });
+  else if (is_due(now, at.documents))
+    progress_.note(line(at));
+}
+
+bool PrepareReport::is_due(double now, int64_t documents) {
+  if (log_interval_ > 0) {
+    if (documents / log_interval_ == said_documents_ / log_interval_) return false;
+    said_documents_ = documents;
+    return true;
+  }
+  if (now - said_at_ < quiet_seconds_) return false;
+  said_at_ = now;
+  quiet_seconds_ = 10;
+  return true;
+}
+
+std::string PrepareReport::line(const PrepareProgress& at) const {
+  const double total = static_cast<double>(std::max<uint64_t>(at.total_source_bytes, 1));
+  std::string text = fmt::format("{} {:3.0f} %  {} documents", label_,
+                                 100 * std::min(1.0, static_cast<double>(at.source_bytes) / total), at.documents);
+  if (const auto rate = text_.rate()) text += fmt::format("  {}/s", format_bytes(*rate));
+  if (const auto rate = tokens_.rate()) text += fmt::format("  {} tokens/s", format_count(*rate));
+  const auto left = source_.remaining(total - static_cast<double>(std::min(at.resumed_bytes, at.total_source_bytes)));
+  if (left && *left > 0) text += "  ETA " + format_duration(*left);
+  return text;
+}
+
+// Flags of preprocess_data.py that are refused, with the reason and an alternative.
 struct RefusedFlag {
   const char *name, *reason;
 };
@@ -40,7 +115,7 @@ constexpr std::array kRefusedFlags = {
                 "and give --tokenizer-type HuggingFaceTokenizer"},
     RefusedFlag{"--tokenizer-special-tokens",
                 "tokens are not added to a tokenizer; put them into its tokenizer.json, and give that"},
-    RefusedFlag{"--tokenizer-metadata", "the kind of a tokenizer is told by --tokenizer-type, or by its content"},
+    RefusedFlag{"--tokenizer-metadata", "--tokenizer-type, or the content of its file, says what a tokenizer is"},
     RefusedFlag{"--tokenizer-prompt-format", "it belongs to MultimodalTokenizer, which is refused"},
     RefusedFlag{"--tiktoken-pattern",
                 "it belongs to TikTokenizer, which is refused; --tokenizer FILE#PATTERN names it"},
@@ -59,7 +134,7 @@ struct MegatronPrepareArgs {
   int workers = 0, partitions = 1;
   int64_t log_interval = 0;
   bool keep_sequential = false, include_special = false;
-  std::vector<Option> of_types;  // flags that go with --tokenizer-type
+  std::vector<Option> of_types;  // flags that need --tokenizer-type
   std::array<std::vector<std::string>, kRefusedFlags.size()> refused;
   std::vector<Option> refused_options;
 };
@@ -72,14 +147,14 @@ void check_tokenizer(const MegatronPrepareArgs& args) {
   for (size_t i = 0; i < args.of_types.size(); ++i)
     require<UsageError>(args.tokenizer.empty() || !args.of_types[i].given(), "witan data prepare: ", kFlagsOfTypes[i],
                         " goes with --tokenizer-type, and --tokenizer ", args.tokenizer,
-                        " is given, whose content tells its kind: leave one of them out");
+                        " is given, which is recognised by its content: leave one of them out");
   require<UsageError>(args.tokens.eod_token.empty() || args.tokens.append_eod, "witan data prepare: --eod-token ",
                       clipped(args.tokens.eod_token),
                       " says which token --append-eod adds, and without that none is added: add --append-eod, or "
                       "leave it out");
 }
 
-// Each key of --json-keys, whether blanks or commas stand between them.
+// The keys of --json-keys, separated by spaces or commas.
 std::vector<std::string> keys_of(const std::vector<std::string>& words) {
   std::vector<std::string> keys;
   for (const std::string& word : words)
@@ -120,7 +195,7 @@ void check(const MegatronPrepareArgs& args) {
   check_keys(args.json_keys);
 }
 
-// PREFIX_key_document, as Megatron-LM names what it writes.
+// PREFIX_key_document: Megatron-LM's name for the shards of a key.
 std::string prefix_of(const std::string& output_prefix, const std::string& key) {
   return cat(output_prefix, "_", key, "_document");
 }
@@ -139,18 +214,18 @@ void print_prepared(std::FILE* out, const PreparedDataset& data, const TextEncod
                data.prefix.string());
 }
 
-// How the text of a key is read: from rows that have all keys.
+// Options for reading the text of a key, from rows that have all keys.
 CorpusOptions corpus_of_key(const MegatronPrepareArgs& args, const std::string& key) {
   CorpusOptions corpus = args.prepare.corpus;
   corpus.json_key = key;
   corpus.key_option = "--json-keys";
   for (const std::string& other : args.json_keys)
     if (other != key) corpus.other_keys.push_back(other);
-  corpus.visit_empty = true;  // an empty document has its number, too
+  corpus.visit_empty = true;  // empty documents are numbered too
   return corpus;
 }
 
-// What can be known to fail, before hours of work.
+// Throws before hours of work for sources that would fail.
 void check_sources(const MegatronPrepareArgs& args, const std::vector<Source>& sources) {
   for (const Source& source : sources)
     require<DataError>(args.json_keys.size() == 1 || source.kind != SourceKind::text, source.path.string(),
@@ -194,7 +269,7 @@ ExitCode prepare_megatron(Context& context, MegatronPrepareArgs args) {
   if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
   check_sources(args, sources.files);
   if (!tokens.append_eod)
-    progress.note("no token stands between documents: --append-eod adds the tokenizer's end of text behind each");
+    progress.note("there is no token between documents: --append-eod adds the tokenizer's end of text after each");
   for (const std::string& key : args.json_keys) prepare_key(context, args, key, sources, encoder, progress);
   const std::string shards = prefix_of(args.output_prefix, args.json_keys.front());
   const std::string with = tokens.model.empty() ? args.vocab_file : tokens.model.string();
@@ -205,7 +280,7 @@ ExitCode prepare_megatron(Context& context, MegatronPrepareArgs args) {
 
 void add_tokenizer_names(CLI::App& command, MegatronPrepareArgs& args) {
   const std::string group = "tokens";
-  add_option(command, "--tokenizer", args.tokenizer, "Tokenizer of any kind, which its content tells")
+  add_option(command, "--tokenizer", args.tokenizer, "Tokenizer in any format, recognised by its content")
       .type_name("FILE")
       .group(group);
   add_option(command, "--tokenizer-type", args.tokens.type,
@@ -214,10 +289,10 @@ void add_tokenizer_names(CLI::App& command, MegatronPrepareArgs& args) {
       .type_name("NAME")
       .group(group);
   add_flag(command, "--tokenizer-hf-include-special-tokens", args.include_special,
-           "Taken without any effect: what a tokenizer puts around texts is there without it")
+           "Accepted without effect: the tokens that a tokenizer puts around texts are added anyway")
       .group(group);
   add_flag(command, "--no-special-tokens", args.tokens.bare,
-           "Leave out what the tokenizer puts around texts, as Megatron-LM does without "
+           "Leave out the tokens that the tokenizer puts around texts, as Megatron-LM does without "
            "--tokenizer-hf-include-special-tokens")
       .group(group);
   const std::array names = {&args.model, &args.vocab_file, &args.merge_file};
@@ -240,12 +315,12 @@ void add_work(CLI::App& command, MegatronPrepareArgs& args) {
       .range(1, 4096)
       .group(group);
   add_option(command, "--log-interval", args.log_interval,
-             "In a log file, a line of progress for so many documents (default: every ten seconds)")
+             "Documents between lines of progress in a log file (default: a line every ten seconds)")
       .type_name("N")
       .range(int64_t{1}, int64_t{1} << 60)
       .group(group);
   add_option(command, "--piece-bytes", args.prepare.piece_bytes,
-             "Text that is tokenized again after a kill, at most, in bytes")
+             "The most bytes of text that are tokenized again after a kill")
       .type_name("N")
       .show_default()
       .group(group);
@@ -257,7 +332,7 @@ void add_work(CLI::App& command, MegatronPrepareArgs& args) {
       .group(group);
 }
 
-// Known to the parser, so that their refusal has a reason.
+// Declares refused flags, so that their refusal names a reason.
 void add_refused(CLI::App& command, MegatronPrepareArgs& args) {
   for (size_t i = 0; i < kRefusedFlags.size(); ++i)
     args.refused_options.push_back(
@@ -287,7 +362,7 @@ void add_data_prepare(CLI::App& data, Context& context) {
   add_option(*command, "--output-prefix", args->output_prefix, "Write to PREFIX_KEY_document.bin and .idx")
       .type_name("PREFIX");
   add_option(*command, "--json-keys", args->json_keys,
-             "Keys (or columns) of the text, separated by spaces or commas; each becomes a pair of files of its own")
+             "Keys (or columns) of the text, separated by spaces or commas; each becomes its own pair of files")
       .type_name("KEYS")
       .show_default();
   add_option(*command, "--bad-row-share", args->prepare.corpus.bad_row_share,

@@ -18,7 +18,7 @@ const char* const kInputsHelp =
 namespace {
 
 constexpr uint64_t kLeastMemory = 1'000'000;  // bytes
-// Numbers beyond 64 bits are read as the largest one, and so that must be none.
+// Numbers beyond 64 bits are parsed as the largest one, which is therefore not accepted.
 constexpr int64_t kMostSeed = 1'000'000'000'000'000'000;
 
 }  // namespace
@@ -58,9 +58,10 @@ Option add_seed(CLI::App& command, uint64_t& seed, const std::string& help) {
 }
 
 void add_selection_args(CLI::App& command, SourceSelection& selection) {
-  add_option(command, "--include", selection.include,
-             "Of folders only files whose path below the folder matches one of these patterns (repeatable); * also "
-             "matches /, and FOLDER/ stands for all in it")
+  add_option(
+      command, "--include", selection.include,
+      "Read only files of folders whose path below the folder matches one of these patterns (repeatable); * also "
+      "matches /, and FOLDER/ means everything in it")
       .type_name("PATTERN")
       .one_argument();
   add_option(command, "--exclude", selection.exclude, "No files of folders that match one of these (repeatable)")
@@ -84,7 +85,7 @@ void add_row_args(CLI::App& command, RowArgs& args, const std::string& output_he
   add_option(command, "inputs", args.inputs, kInputsHelp).type_name("");
   add_option(command, "--output", args.output, output_help).type_name("FILE");
   add_option(command, "--json-key", args.rows.text_key,
-             "Rows must hold text under this key, or path with dots; without it every JSON object is a row. It is also "
+             "Rows must have text under this key, or path with dots; without it every JSON object is a row. It is also "
              "the key that plain text gets (text)")
       .type_name("KEY");
   add_option(command, "--bad-row-share", args.rows.bad_row_share, "Fail when more than this share of rows is unusable")
@@ -97,11 +98,11 @@ void add_row_args(CLI::App& command, RowArgs& args, const std::string& output_he
 
 void add_chunk_args(CLI::App& command, PartOptions& parts) {
   add_option(command, "--chunks", parts.chunks,
-             "Deal the rows out in turn to FILE.chunk.00.jsonl, FILE.chunk.01.jsonl and so on (at most 256)")
+             "Distribute rows in turn to FILE.chunk.00.jsonl, FILE.chunk.01.jsonl and so on (at most 256)")
       .type_name("N")
       .range(int64_t{1}, int64_t{256});
   add_option(command, "--valid", parts.valid,
-             "Take the first N rows of each chunk (without --chunks: of all) out for FILE.val.jsonl")
+             "Move the first N rows of each chunk (without --chunks: of all rows) to FILE.val.jsonl")
       .type_name("N")
       .range(int64_t{1}, int64_t{1} << 40);
 }

@@ -1,4 +1,4 @@
-// What the commands of `witan data` that read rows or documents share: their flags, the progress line, the result.
+// Flags, progress and results of the commands of `witan data` that read rows or documents.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace witan::cli {
 
-// What the help says of files to read.
+// Help text about input files.
 extern const char* const kInputsHelp;
 
 // --workers, --memory and --temporary, each with one rule for all commands.
@@ -24,48 +24,48 @@ struct WorkArgs {
   int workers = 0;  // 0: as many as there are cores
   std::string memory, temporary;
 
-  // Of the machine, where none were given.
+  // The given number, or as many as the machine has cores.
   int threads() const;
-  // Throws UsageError for less than 1 MB, `command`: "witan data shuffle"; ConfigError for no size.
+  // Throws UsageError for less than 1 MB, and ConfigError for text that is not a size. `command`: "witan data shuffle".
   uint64_t memory_bytes(const std::string& command) const;
-  // `otherwise` where none was given. Throws UsageError for what is no folder.
+  // The given folder, or `otherwise`. Throws UsageError if it is not a folder.
   fs::path folder(const std::string& command, const fs::path& otherwise) const;
 };
 void add_work_args(CLI::App& command, WorkArgs& args, const std::string& memory_help,
                    const std::string& temporary_help);
 
-// --seed of what is drawn: `help` says what.
+// Adds --seed; `help` says what is drawn with it.
 Option add_seed(CLI::App& command, uint64_t& seed, const std::string& help);
 
 // --include and --exclude: which files of a folder are read.
 void add_selection_args(CLI::App& command, SourceSelection& selection);
 
-// The path to write rows to: NAME is NAME.jsonl. Throws UsageError for folders, devices and compressed files; `option`:
-// "witan data split: --output".
+// The path of an output of rows; NAME means NAME.jsonl. Throws UsageError for folders, devices and compressed files.
+// `option`: "witan data split: --output".
 fs::path output_of_rows(const std::string& output, const std::string& option);
 
 // The files and folders to read, --output, --json-key, --bad-row-share and --replace-invalid-utf8.
 struct RowArgs {
   std::vector<std::string> inputs;
-  SourceSelection selection;  // of commands that have add_selection_args()
+  SourceSelection selection;  // for commands with add_selection_args()
   std::string output;
   RowOptions rows;
 };
-// `output_help`: what --output names.
+// `output_help`: the help of --output.
 void add_row_args(CLI::App& command, RowArgs& args, const std::string& output_help);
 
 // --chunks and --valid.
 void add_chunk_args(CLI::App& command, PartOptions& parts);
 
-// Throws UsageError unless it is said what to read and what to write.
+// Throws UsageError unless inputs and --output are given.
 void require_files(const RowArgs& args, const std::string& command);
 
-// The sources that the arguments name, all together sorted by path; skipped files are named, and columns that cannot be
-// written; text in another encoding is found before any work. Throws UsageError where there are none or --output is
-// missing or no file; `command`: "witan data split"; and as check_row_sources().
+// The sources that the arguments name, sorted by path. Prints skipped files and columns that cannot be written, and
+// finds text in another encoding before any work. Throws UsageError if there are no sources, or if --output is missing
+// or not a file, and as check_row_sources() does. `command`: "witan data split".
 std::vector<Source> sources_of(const RowArgs& args, const std::string& command, Progress& progress);
 
-// A progress line for each phase.
+// Prints a line of progress for each phase.
 class PhaseProgress {
  public:
   explicit PhaseProgress(Progress& progress) : progress_(progress) {}
@@ -78,14 +78,14 @@ class PhaseProgress {
   std::optional<TaskProgress> task_;
 };
 
-// Answers signals while rows are written: the unfinished work is kept beside the output.
+// The answer to signals while rows are written: unfinished work is kept beside the output.
 InterruptNote note_of_rows(const fs::path& output);
 
-// Copies rows as copy_rows(), with a line of progress, and prints the files that were made.
+// Copies rows with copy_rows(), with a line of progress, and prints the files that were written.
 void copy_and_print(Context& context, Progress& progress, const std::vector<Source>& sources, const std::string& output,
                     const CopyOptions& options);
 
-// The files that were made.
+// Prints the files that were written.
 void print_rows(std::FILE* out, const MadeRows& made);
 
 }  // namespace witan::cli

@@ -1,4 +1,4 @@
-// What the commands that look into token shards share.
+// Token shards, as several commands of `witan data` read them.
 #pragma once
 
 #include <optional>
@@ -9,13 +9,13 @@
 
 namespace witan::cli {
 
-// `witan data inspect PREFIX`, and `witan data --inspect PREFIX`: what token shards hold. Without the name of a
-// tokenizer, that of the shards themselves is used if there is one.
+// Describes token shards, for `witan data inspect PREFIX` and `witan data --inspect PREFIX`. `tokenizer`: a file;
+// empty: the shards' own tokenizer, if there is one.
 ExitCode describe_shards(Context& context, const std::string& path, const std::string& tokenizer);
 
-// PREFIX of PREFIX, PREFIX.bin or PREFIX.idx.
+// Returns PREFIX for PREFIX, PREFIX.bin or PREFIX.idx.
 std::string prefix_of_shards(const std::string& path);
-// The tokenizer of this name, or the one that lies beside the shards. Warns on `err` where they were made with another.
+// The tokenizer of this name, or the one beside the shards. Warns on `err` if the shards were made with another one.
 std::optional<Tokenizer> tokenizer_of_shards(const std::string& path, const std::string& name, std::FILE* err);
 // Whether the path names token shards rather than text.
 bool names_shards(const std::string& path);

@@ -1,7 +1,7 @@
-// witan data shuffle: rows of corpora in a random order, whatever their size.
+// witan data shuffle: shuffles the rows of a corpus of any size.
 #include "witan/base/text.h"
+#include "witan/cli/command.h"
 #include "witan/cli/data/row_args.h"
-#include "witan/cli/data/subcommands.h"
 #include "witan/data/rows/shuffle_rows.h"
 
 namespace witan::cli {

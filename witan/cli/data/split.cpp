@@ -1,10 +1,10 @@
-// witan data split: rows of a corpus distributed to several files.
+// witan data split: distributes the rows of a corpus over several files.
 #include <cmath>
 #include <cstdlib>
 
 #include "witan/base/text.h"
+#include "witan/cli/command.h"
 #include "witan/cli/data/row_args.h"
-#include "witan/cli/data/subcommands.h"
 #include "witan/data/rows/copy_rows.h"
 
 namespace witan::cli {
@@ -30,7 +30,7 @@ std::vector<double> parse_fractions(const std::string& text) {
   }
   double sum = 0;
   for (const double fraction : fractions) sum += fraction;
-  constexpr double kRounding = 1e-6;  // of shares that are written with a few digits
+  constexpr double kRounding = 1e-6;  // tolerance for shares written with a few digits
   require<UsageError>(fractions.empty() || std::abs(sum - 1) <= kRounding, "--fractions ", clipped(text),
                       ": the shares sum to ", sum, ", not to 1; to leave rows out, name a part for them, too");
   return fractions;
@@ -55,7 +55,7 @@ void add_data_split(CLI::App& data, Context& context) {
   const auto args = std::make_shared<SplitArgs>();
   CLI::App* command = add_command(data, context,
                                   {"split", "Deal the rows of a corpus out to several files",
-                                   "Rows keep their order within each file; shuffle them before. Those of tables "
+                                   "Rows keep their order within each file; shuffle them before. Rows of tables "
                                    "become JSON with all their columns."
                                    " After a kill the same command continues.",
                                    "witan data split rows.jsonl.gz --output parts/rows --chunks 4 --valid 2\n"
@@ -65,7 +65,7 @@ void add_data_split(CLI::App& data, Context& context) {
   add_row_args(*command, args->rows, "Name the files after this one: FILE.chunk.00.jsonl, FILE.val.jsonl");
   add_chunk_args(*command, args->options.parts);
   add_option(*command, "--fractions", args->fractions,
-             "Draw a part for each row, with these shares, which sum to 1: two are FILE.train.jsonl and "
+             "Assign each row to a random part, with these shares, which sum to 1: two are FILE.train.jsonl and "
              "FILE.val.jsonl, three have "
              "FILE.test.jsonl too, more are chunks")
       .type_name("LIST");

@@ -1,4 +1,4 @@
-// witan data stats: what is in a corpus or in token shards.
+// witan data stats: counts documents, lengths, scripts and duplicates of a corpus or of token shards.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,11 +8,11 @@
 #include "witan/base/files/output_file.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/args/text_args.h"
+#include "witan/cli/args/shared_args.h"
+#include "witan/cli/command.h"
 #include "witan/cli/data/row_args.h"
 #include "witan/cli/data/shards.h"
 #include "witan/cli/data/stats_page.h"
-#include "witan/cli/data/subcommands.h"
 #include "witan/data/rows/work_folder.h"
 #include "witan/report/progress/progress.h"
 
@@ -35,7 +35,7 @@ void print_lengths(std::FILE* out, const char* name, const LengthHistogram& leng
              lengths.quantile(0.99), lengths.most());
 }
 
-// The lengths that count most for a run: in tokens, or else in bytes.
+// The lengths of documents in tokens, if they are known, otherwise in bytes.
 void print_bars(std::FILE* out, const DatasetStatistics& found) {
   const LengthHistogram& lengths = found.has_tokens ? found.tokens : found.bytes;
   constexpr int kWidest = 50;
@@ -129,7 +129,7 @@ OutputFile page_of(const StatsArgs& args) {
           [](std::string_view bytes) { return bytes.find(kStatsTitle) != std::string_view::npos; }};
 }
 
-// Whatever can be found out is found before hours of counting.
+// Throws before hours of counting for arguments that would fail.
 void check_report(const StatsArgs& args) {
   if (args.report.empty()) return;
   const OutputFile page = page_of(args);
@@ -159,7 +159,7 @@ ExitCode stats(Context& context, const StatsArgs& args) {
   }
   options.tokenizer = subject.tokenizer;
   Progress progress(context.err, progress_options(context.err));
-  const InterruptNote interrupt("nothing was written; the same command begins anew");
+  const InterruptNote interrupt("nothing was written; the same command starts over");
   const DatasetStatistics found = shards ? count_tokens(args, options, progress) : count_text(args, options, progress);
   progress.clear();
   for (const std::string& loss : describe_losses(found.corpus)) progress.note("warning: " + loss);
@@ -184,7 +184,7 @@ void add_data_stats(CLI::App& data, Context& context) {
   CLI::App* command =
       add_command(data, context,
                   {"stats", "Count documents, lengths, scripts, duplicates and tokens of text or token shards",
-                   "Words are runs of letters and digits; of scripts without blanks between words each character is "
+                   "Words are runs of letters and digits; in scripts without spaces between words each character is "
                    "one. Duplicates are documents that are equal but for white space; `witan data dedup` finds near "
                    "ones, too. Quantiles of lengths from 256 on are rounded down by less than 1 %.",
                    "witan data stats rows.jsonl.zst\n"
@@ -202,7 +202,7 @@ void add_data_stats(CLI::App& data, Context& context) {
       .type_name("FILE");
   add_flag(*command, "--json", args->json, "Print JSON");
   add_work_args(*command, args->work, "Memory for hashes of documents; more of them are sorted on disk",
-                "Folder for what does not fit (default: $TMPDIR or /tmp)");
+                "Folder for data that does not fit into memory (default: $TMPDIR or /tmp)");
   add_text_args(*command, args->options.corpus);
 }
 

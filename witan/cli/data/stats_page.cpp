@@ -119,7 +119,7 @@ std::string scripts_section(const DatasetStatistics& found) {
          "</div>\n</section>\n";
 }
 
-// At most a few hundred ranks, evenly spaced on the logarithmic axis.
+// At most a few hundred points, evenly spaced on the logarithmic axis of ranks.
 Curve rank_curve(const std::vector<TokenShare>& tokens) {
   Curve curve;
   for (double rank = 1; static_cast<size_t>(rank) <= tokens.size(); rank = std::max(rank + 1, std::floor(rank * 1.04)))

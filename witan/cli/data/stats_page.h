@@ -1,4 +1,4 @@
-// The report of `witan data stats`: one offline file with pictures, without scripts.
+// The report of `witan data stats`: one file with pictures, which needs neither scripts nor a network.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,24 +10,24 @@
 namespace witan::cli {
 
 struct StatsSubject {
-  std::string name;                            // of what was counted
-  std::shared_ptr<const Tokenizer> tokenizer;  // null: none was used
+  std::string name;                            // the corpus or shards that were counted
+  std::shared_ptr<const Tokenizer> tokenizer;  // null: none
   std::string tokenizer_name;
 };
 
-// What each of these pages has in its head, and no other.
+// The title of these pages, by which they are recognised.
 inline constexpr const char* kStatsTitle = "Witan dataset report";
 std::string stats_page(const DatasetStatistics& found, const StatsSubject& subject);
 // The same figures for programs.
 nlohmann::ordered_json stats_json(const DatasetStatistics& found, const StatsSubject& subject);
 
-// "12.3 %"; of nothing, 0.
+// "12.3 %"; "0 %" if `all` is 0.
 std::string share_of(double part, double all);
 struct ScriptShare {
   std::string name;
   int64_t letters = 0, documents = 0;
 };
-// Scripts that occur, by their letters, the largest first.
+// Scripts that occur, sorted by their number of letters, the largest first.
 std::vector<ScriptShare> scripts_by_size(const DatasetStatistics& found);
 struct TokenShare {
   int32_t id = 0;

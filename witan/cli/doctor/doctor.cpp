@@ -1,4 +1,4 @@
-// witan doctor: what this machine is, what it reaches, and what is missing.
+// witan doctor: describes this machine, measures it, and names what is missing.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,11 +9,8 @@
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/commands.h"
-#include "witan/cli/doctor/disk_speed.h"
-#include "witan/cli/doctor/doctor_gpu.h"
-#include "witan/cli/doctor/exchange_check.h"
-#include "witan/cli/doctor/packages.h"
+#include "witan/cli/command.h"
+#include "witan/cli/doctor/checks.h"
 #include "witan/cli/machine.h"
 #include "witan/cli/train/planning.h"
 #include "witan/comm/processes/message_engine.h"
@@ -25,25 +22,25 @@
 namespace witan::cli {
 namespace {
 
-// The default run's ranks, data and program, with room to spare.
+// The memory of the default run, with room to spare.
 constexpr uint64_t kMemoryOfADefaultRun = uint64_t{1} << 30;
-constexpr uint64_t kLeastDisk = uint64_t{1} << 30;  // its shards and checkpoints
+constexpr uint64_t kLeastDisk = uint64_t{1} << 30;  // for its shards and checkpoints
 
 struct Findings {
   Processor processor;
-  int cores = 0;  // that this process may use
+  int cores = 0;  // cores that this process may use
   Memory memory;
-  std::optional<DiskSpeed> disk;  // absent where nothing can be written
+  std::optional<DiskSpeed> disk;  // nothing if the folder is not writable
   std::string folder;
   double fma_one = 0, fma_all = 0, copy = 0;  // GFLOP/s, GFLOP/s, GB/s
-  std::vector<Ceilings> kernels;              // in a step: one rank of one thread, a rank a core, one rank of all cores
-  std::string kept_in;                        // the file that `plan` and `train` read them from; empty: none
+  std::vector<Ceilings> kernels;              // of one rank with one thread, a rank per core, one rank with all cores
+  std::string kept_in;                        // the file in which `plan` and `train` find them; empty: none
   size_t corpus_files = 0;                    // of the default corpus; 0: not installed
   std::vector<PackageSet> packages;
   std::vector<std::string> gpus;
-  std::string no_ucx;  // why messages between processes do not travel by UCX; empty: they do
+  std::string no_ucx;  // why processes do not communicate through UCX; empty: they do
   ExchangeCheck exchange;
-  std::vector<std::string> problems;  // each with its way out
+  std::vector<std::string> problems;  // each with its remedy
 };
 
 size_t count_corpus() {
@@ -60,7 +57,7 @@ std::optional<DiskSpeed> try_disk(const fs::path& folder) {
   } catch (const IoError&) {
     return std::nullopt;  // as above
   } catch (const DiskFullError&) {
-    return DiskSpeed{};  // nothing free
+    return DiskSpeed{};  // a full disk
   }
 }
 
@@ -71,7 +68,7 @@ void measure_machine(Findings& found) {
   found.copy = kernels::measure_copy_gbytes(all);
 }
 
-// Measured anew, whatever was kept. Says how far it is.
+// Measures again, whatever is stored, with a line of progress.
 void measure_kernels(Findings& found, Progress& progress) {
   const CeilingsFile file = ceilings_file();
   std::vector<Load> loads = {{"float32", 1, 1}};
@@ -137,7 +134,7 @@ void print_exchange(std::FILE* out, const ExchangeCheck& check) {
   fmt::print(out, "              {}\n", check.ok() ? "ok" : "WRONG");
 }
 
-// What a rank's kernels of these names do in a second, together.
+// The combined rate of a rank's kernels with these names.
 Cost rate_of(const Ceilings& ceilings, std::initializer_list<const char*> names) {
   Cost sum;
   for (const char* name : names)
@@ -278,7 +275,7 @@ void add_doctor(CLI::App& app, Context& context) {
       [&context, state] {
         if (state->gpu) return doctor_gpu(context, state->json);
         ProgressOptions options = progress_options(context.err);
-        // Only a terminal is told how far it is.
+        // Progress is shown only on a terminal.
         options.quiet_seconds = options.longest_silence = std::numeric_limits<double>::infinity();
         Progress progress(context.err, options);
         const Findings found = examine(progress);

@@ -1,5 +1,3 @@
-#include "witan/cli/doctor/doctor_gpu.h"
-
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -9,8 +7,8 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
-#include "witan/cli/bench/bench_ranks.h"
-#include "witan/cli/doctor/speeds_for_plans.h"
+#include "witan/cli/bench/bench.h"
+#include "witan/cli/doctor/checks.h"
 #include "witan/cli/machine.h"
 #include "witan/kernels/gemm/ceiling.h"
 #include "witan/tensor/arena.h"
@@ -25,21 +23,21 @@ using Json = nlohmann::ordered_json;
 struct Gpu {
   cuda::Properties properties;
   int64_t free = 0;                                 // bytes
-  std::optional<kernels::DeviceCeilings> ceilings;  // absent where they could not be measured
+  std::optional<kernels::DeviceCeilings> ceilings;  // nothing if measuring failed
 };
 
 struct GpuFindings {
-  std::vector<std::string> driver_sees;  // names, whether this build can use them or not
+  std::vector<std::string> driver_sees;  // names of all GPUs, whether or not this build can use them
   cuda::Software software;
   std::vector<Gpu> gpus;
   std::vector<cuda::Link> links;
   std::vector<BenchLine> collectives;  // between all GPUs
   std::optional<SpeedsForPlans> speeds;
   std::vector<cuda::LibraryState> libraries;
-  std::vector<std::string> problems;  // each with its way out
+  std::vector<std::string> problems;  // each with its remedy
 };
 
-// What goes wrong with a device is a finding, not an error.
+// Reports an error of a device as a problem on the page.
 Gpu examine(int device, std::vector<std::string>& problems) {
   constexpr int64_t kRoom = int64_t{3} << 30;
   Gpu gpu;
@@ -64,7 +62,7 @@ cuda::Link examine_link(int from, int to, std::vector<std::string>& problems) {
   }
 }
 
-// What training on all GPUs exchanges most: sums of gradients, and rows of experts.
+// The main exchanges of training on all GPUs: sums of gradients, and rows of experts.
 std::vector<BenchLine> measure_collectives(int devices) {
   constexpr int64_t kBytes = int64_t{64} << 20;
   return on_ranks(Device::Kind::cuda, devices, 1, 4 * kBytes, [](const Groups& groups, Stream& stream) {
@@ -124,11 +122,11 @@ void print_gpus(std::FILE* out, const std::vector<Gpu>& gpus) {
 }
 
 std::string rate_of(const cuda::Link& link) {
-  if (link.bytes_per_second == 0) return "?";  // it failed: a problem says how
+  if (link.bytes_per_second == 0) return "?";  // measuring failed; a problem says why
   return fmt::format("{:.0f}{}", link.bytes_per_second * 1e-9, link.peer ? "" : "*");
 }
 
-// One row per GPU that copies, one column per GPU that is copied to.
+// A row for each source GPU, a column for each destination.
 void print_links(std::FILE* out, const GpuFindings& found) {
   if (found.links.empty()) return;
   const size_t devices = found.gpus.size();
@@ -229,7 +227,7 @@ void print_gpu_text(std::FILE* out, const GpuFindings& found) {
   fmt::print(out, "\n{}\n", gpu_verdict(found));
 }
 
-Json measured(double value) {  // 0: it was not
+Json measured(double value) {  // 0: not measured
   return value > 0 ? Json(value) : Json(nullptr);
 }
 

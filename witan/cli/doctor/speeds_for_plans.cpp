@@ -1,10 +1,9 @@
-#include "witan/cli/doctor/speeds_for_plans.h"
-
 #include <algorithm>
 #include <functional>
 
 #include "witan/base/stopwatch.h"
-#include "witan/cli/bench/bench_ranks.h"
+#include "witan/cli/bench/bench.h"
+#include "witan/cli/doctor/checks.h"
 #include "witan/cli/train/planning.h"
 #include "witan/comm/peer_memory.h"
 #include "witan/planner/speeds/cluster.h"
@@ -23,7 +22,7 @@ GpuSpeeds measure_first_gpu(const Ceilings& ceilings) {
   return measure_speeds(stream, speeds_of(ceilings), DType::bf16);
 }
 
-// An operation between all ranks on so many bytes: each line is one, small and large in turn.
+// Measures operations between all ranks; each has a line for small and one for large tensors.
 std::vector<BenchLine> exchanges_of_rank(const Groups& groups, Stream& stream) {
   std::vector<BenchLine> lines;
   for (const int64_t bytes : {kSmall, kLarge}) {
@@ -54,7 +53,7 @@ std::vector<BenchLine> exchanges_of_rank(const Groups& groups, Stream& stream) {
   return lines;
 }
 
-// Two sizes, two unknowns: what a call costs, and its rate.
+// Finds the fixed cost of a call and its rate from the times of two sizes.
 void use(GpuSpeeds& speeds, const std::vector<BenchLine>& lines, int ranks) {
   const size_t operations = lines.size() / 2;
   const auto set = [&](const std::string& name, double call, double rate) {
@@ -64,12 +63,12 @@ void use(GpuSpeeds& speeds, const std::vector<BenchLine>& lines, int ranks) {
   for (size_t i = 0; i < operations; ++i) {
     const BenchLine &small = lines[i], &large = lines[operations + i];
     const double seconds = large.seconds - small.seconds;
-    if (seconds <= 0 || large.bytes <= small.bytes) continue;  // nothing to learn of it
+    if (seconds <= 0 || large.bytes <= small.bytes) continue;  // the times say nothing about the rate
     const double rate = (large.bytes - small.bytes) / seconds, call = small.seconds - small.bytes / rate;
     set(small.name, call, rate);
     if (small.name == "reduce_scatter" || small.name == "all_gather") set(small.name + "_uneven", call, rate);
     if (small.name == "all_to_all_equal") set("all_to_all", call, rate);
-    if (small.name == "gather_parts")  // rows and pieces go the same way, and wait for each other as often
+    if (small.name == "gather_parts")  // experts' rows take the same path with the same number of waits
       for (const char* alike : {"push_rows", "pull_rows", "exchange_pieces"})
         speeds.exchanges[alike] = {speeds.exchange(alike).call, 0, rate};
   }

@@ -7,9 +7,9 @@
 #include "witan/base/files/output_file.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/args/run_args.h"
 #include "witan/cli/args/sampling_args.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/args/shared_args.h"
+#include "witan/cli/command.h"
 #include "witan/cli/generate/chat_format.h"
 #include "witan/cli/generate/line_input.h"
 #include "witan/generate/text_stream.h"
@@ -27,10 +27,10 @@ struct ChatArgs {
 };
 
 constexpr int64_t kContext = 8192;
-constexpr std::string_view kEnd = "]}\n";  // of a saved conversation
+constexpr std::string_view kEnd = "]}\n";  // the end of a saved conversation
 constexpr const char* kHelp =
     "/reset          forget the conversation\n"
-    "/system TEXT    begin anew with these instructions; without TEXT: with none\n"
+    "/system TEXT    start over with these instructions; without TEXT: with none\n"
     "/save FILE      write the conversation as a line of JSON, as fine-tuning reads it; to a new file or an "
     "earlier save\n"
     "/help           these commands\n"
@@ -53,7 +53,7 @@ class Conversation {
   // Whether there was a question without an answer.
   bool unanswered() const { return unanswered_; }
 
-  // False: the end.
+  // Handles a line of input. False if it ends the conversation.
   bool take(const std::string& line) {
     if (line.starts_with('/')) return command(line);
     if (line.find_first_not_of(" \t") != std::string::npos) ask(line);
@@ -84,7 +84,7 @@ class Conversation {
     return true;
   }
 
-  // Errors do not end the conversation.
+  // Saves the conversation; prints errors, which do not end it.
   void save(const std::string& file) const {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (const ChatMessage& message : messages_) {
@@ -93,10 +93,10 @@ class Conversation {
       entry["content"] = replace_invalid_utf8(message.content);
       list.push_back(std::move(entry));
     }
-    const std::string text = cat("{\"messages\":", list.dump(), "}\n");  // which ends with kEnd
+    const std::string text = cat("{\"messages\":", list.dump(), "}\n");  // ends with kEnd
     try {
       require<UsageError>(!file.empty(), "/save needs the name of a file");
-      // The file is an earlier save of this conversation, which the new one contains.
+      // The file may be replaced if it is an earlier save of this conversation.
       const auto is_beginning = [&](std::string_view saved) {
         return saved.ends_with(kEnd) && text.starts_with(saved.substr(0, saved.size() - kEnd.size()));
       };
@@ -107,7 +107,7 @@ class Conversation {
     }
   }
 
-  // A question that the template refuses, or that there is no room for, is forgotten.
+  // Answers a question. It is dropped if the template refuses it or the context is full.
   void ask(const std::string& question) {
     messages_.push_back({"user", replace_invalid_utf8(question)});
     try {
@@ -153,15 +153,15 @@ class Conversation {
   std::vector<std::string> stops_;
   const Tokenizer& tokenizer_;
   int64_t most_tokens_;
-  GenerationBatch batch_;  // of one text: the next question finds the conversation's keys and values there
+  GenerationBatch batch_;  // of one text, so that the next question reuses the conversation's keys and values
   bool unanswered_ = false;
   std::string system_;
   std::vector<ChatMessage> messages_;
 };
 
-// The longest prompt, and the longest text.
+// A dry run of the longest prompt and the longest text, which need the most memory.
 void plan_for(Stream& stream, Transformer& meta, int64_t most_tokens, GenerationMode mode) {
-  const int64_t prompt = std::max<int64_t>(1, most_tokens - 2);  // then a step of one token
+  const int64_t prompt = std::max<int64_t>(1, most_tokens - 2);  // a step of one token follows
   GenerationRequest longest{std::vector<int32_t>(static_cast<size_t>(prompt), 0), {}};
   longest.options.max_tokens = most_tokens - prompt;
   generate(stream, meta, std::span(&longest, 1), {}, mode);
@@ -169,8 +169,7 @@ void plan_for(Stream& stream, Transformer& meta, int64_t most_tokens, Generation
 
 ExitCode chat(Context& context, const ChatArgs& args) {
   args.sampling.check();
-  const TrainedRun run = open_run(args.run.runs_folder, args.run.run);
-  for (const std::string& warning : run.warnings) fmt::print(context.err, "warning: {}\n", warning);
+  const TrainedRun run = open_selected_run(context.err, args.run);
   const auto format = ChatFormat::open(run, args.chat_template, args.content_special_tokens);
   if (!format) throw UsageError(ChatFormat::missing(run));
   const int64_t most_tokens = resolve_context(context.err, run, args.context, kContext);
@@ -186,7 +185,7 @@ ExitCode chat(Context& context, const ChatArgs& args) {
                run.checkpoint.step);
   while (const auto line = lines.next("> "))
     if (!conversation.take(*line)) break;
-  // Whoever types sees what happened; a script asks for the exit code.
+  // A user at a terminal has seen the error; a script needs the exit code.
   return conversation.unanswered() && !lines.is_terminal() ? ExitCode::data : ExitCode::done;
 }
 
@@ -211,7 +210,7 @@ void add_chat(CLI::App& app, Context& context) {
       .type_name("FILE");
   add_flag(*command, "--content-special-tokens", args->content_special_tokens, kContentSpecialTokensHelp);
   add_option(*command, "--context", args->context,
-             "Tokens of the conversation that there is room for (0: the model's, at most 8192)")
+             "Longest conversation in tokens (0: the model's context, at most 8192)")
       .type_name("N")
       .range(int64_t{0}, int64_t{1} << 24)
       .show_default();

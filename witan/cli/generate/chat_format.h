@@ -1,4 +1,4 @@
-// How a run's model is talked to: its chat template, which makes tokens of a conversation.
+// The chat template of a run's model, which turns a conversation into tokens.
 #pragma once
 
 #include <optional>
@@ -18,23 +18,23 @@ inline constexpr const char* kContentSpecialTokensHelp =
 
 class ChatFormat {
  public:
-  // The template of `file` or, without one, the run's. Special tokens that messages spell are text unless
-  // `content_special_tokens`, or unless the run was trained with it. Throws DataError, CorruptionError, IoError.
+  // The template of `file`, or the run's if `file` is empty. Special tokens spelled in messages are plain text unless
+  // `content_special_tokens` is set or the run was trained with it. Throws DataError, CorruptionError, IoError.
   static std::optional<ChatFormat> open(const TrainedRun& run, const std::string& file, bool content_special_tokens);
-  // Why there is none, and the way out.
+  // Says why there is no template, and what to do.
   static std::string missing(const TrainedRun& run);
 
-  // Up to where the model's answer begins. `tools` and `variables` are those of ChatTemplateOptions. Throw DataError
-  // for what the template refuses, and encode() if it writes nothing.
+  // The prompt, up to where the model's answer begins. `tools` and `variables` are as in ChatTemplateOptions. Throw
+  // DataError if the template refuses the messages; encode() also if the template writes nothing.
   std::string render(std::span<const ChatMessage> messages, const std::string& tools = {},
                      const std::string& variables = {}) const;
   std::vector<int32_t> encode(std::span<const ChatMessage> messages, const std::string& tools = {},
                               const std::string& variables = {}) const;
-  // Nothing if there are surely more than `most_tokens`, which is found without encoding them all.
+  // Nothing if there are certainly more than `most_tokens`, which is decided without encoding the whole prompt.
   std::optional<std::vector<int32_t>> encode_within(int64_t most_tokens, std::span<const ChatMessage> messages,
                                                     const std::string& tools = {},
                                                     const std::string& variables = {}) const;
-  // Adds the tokens that end an answer: the one that the model's folder names, and what the template writes behind one.
+  // Adds the tokens that end an answer: the one that the model's folder names, and those the template writes after one.
   void add_stop_tokens(std::vector<int32_t>& tokens) const;
 
  private:

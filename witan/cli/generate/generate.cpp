@@ -4,39 +4,128 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
+#include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/args/run_args.h"
 #include "witan/cli/args/sampling_args.h"
-#include "witan/cli/commands.h"
-#include "witan/cli/generate/generation_text.h"
-#include "witan/cli/generate/prompts.h"
+#include "witan/cli/args/shared_args.h"
+#include "witan/cli/command.h"
+#include "witan/cli/generate/line_input.h"
+#include "witan/generate/input_files.h"
+#include "witan/generate/request.h"
 #include "witan/generate/text_stream.h"
+#include "witan/tokenizer/tokenizer.h"
 #include "witan/train/loop/run_routes.h"
 #include "witan/train/weights/load_run.h"
 
 namespace witan::cli {
 namespace {
 
+// Quotes the text as in JSON, with line breaks and quotes escaped.
+std::string quoted(const Tokenizer& tokenizer, int32_t id) {
+  return nlohmann::json(replace_invalid_utf8(tokenizer.token_bytes(id))).dump();
+}
+
+// One line of JSON: {"prompt", "text", "tokens", "logprobs", "top_logprobs", "finish_reason"}. "text" follows the
+// prompt; "tokens" are all generated tokens, including those of a stop string. Log probabilities are present if they
+// were asked for: those of the tokens, and [[token, log probability], …] of the most likely ones.
+std::string generation_json(const std::string& prompt, const std::string& text, const Generation& generation,
+                            bool stopped) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  json["prompt"] = replace_invalid_utf8(prompt);
+  json["text"] = text;
+  json["tokens"] = nlohmann::ordered_json::array();
+  for (const GeneratedToken& token : generation.tokens) {
+    json["tokens"].push_back(token.token);
+    if (!token.logprob) continue;
+    json["logprobs"].push_back(*token.logprob);
+    if (token.top.empty()) continue;
+    nlohmann::ordered_json likely = nlohmann::ordered_json::array();
+    for (const TokenLogprob& other : token.top) {
+      nlohmann::ordered_json pair = nlohmann::ordered_json::array();
+      pair.push_back(other.token);
+      pair.push_back(other.logprob);
+      likely.push_back(std::move(pair));
+    }
+    json["top_logprobs"].push_back(std::move(likely));
+  }
+  json["finish_reason"] = stopped || generation.finish == Finish::stop ? "stop" : "length";
+  return json.dump();
+}
+
+// A line for each token: its log probability, the token, and the most likely tokens in its place.
+std::string logprob_table(const Tokenizer& tokenizer, const std::vector<GeneratedToken>& tokens) {
+  std::string table;
+  for (const GeneratedToken& token : tokens) {
+    table += fmt::format("{:>9.4f}  {}", token.logprob.value_or(0), quoted(tokenizer, token.token));
+    for (const TokenLogprob& likely : token.top)
+      table += fmt::format("  {:.4f} {}", likely.logprob, quoted(tokenizer, likely.token));
+    table += "\n";
+  }
+  return table;
+}
+
+struct PromptArgs {
+  std::vector<std::string> texts;
+  std::string file;
+};
+
+void add_prompt_args(CLI::App& command, PromptArgs& args) {
+  add_option(command, "texts", args.texts,
+             "Texts to continue; `-` reads one from standard input; none: start a new text")
+      .type_name("TEXT");
+  add_option(command, "--prompts", args.file, "Continue each line of FILE; of a .jsonl file, each line's \"prompt\"")
+      .type_name("FILE");
+}
+
+// The prompts, at least one: the empty prompt if `args` has none. A file has a prompt in each line that is not empty; a
+// .jsonl file has JSON strings, or objects with a "prompt". Throws IoError, and DataError or CorruptionError naming the
+// line.
+std::vector<std::string> read_prompts(const PromptArgs& args, std::FILE* in) {
+  std::vector<std::string> prompts = args.texts;
+  for (std::string& prompt : prompts)
+    if (prompt == "-") prompt = read_all(in);
+  if (!args.file.empty()) {
+    const auto more = read_prompt_file(args.file);
+    prompts.insert(prompts.end(), more.begin(), more.end());
+  }
+  if (prompts.empty()) prompts.emplace_back();
+  return prompts;
+}
+
+// An empty prompt is encoded as the end-of-text token, after which a new text begins. Throws UsageError if the
+// tokenizer has no such token.
+std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string& prompt) {
+  auto tokens = tokenizer.encode_prompt(prompt);
+  if (!tokens.empty()) return tokens;
+  const auto end_of_text = tokenizer.end_of_text();
+  require<UsageError>(end_of_text.has_value(),
+                      "witan generate: this run's tokenizer has no end-of-text token to start from: give a prompt");
+  return {*end_of_text};
+}
+
 struct GenerateArgs {
   RunArgs run;
   PromptArgs prompts;
   SamplingArgs sampling;
   std::string record_routes;  // a folder; empty: none
-  int64_t logprobs = -1;      // -1: none; else the likeliest tokens beside each
+  int64_t logprobs = -1;      // most likely tokens to print with each token; -1: no log probabilities
   bool json = false, verbose = false;
 };
 
-// Who records routes reads them after each layer.
+// Routes are read after each layer, so steps that record them cannot be CUDA graphs.
 GenerationMode mode_of(const GenerateArgs& args, const TrainedRun& run) {
   GenerationMode mode = generation_mode(args.run, run);
   mode.recorded = mode.recorded && args.record_routes.empty();
   return mode;
 }
 
-// The last token generated has been sampled, but not been read by the model: it has no route, unless an end of text
-// came after it.
+// The model has not read the last generated token, which therefore has no route, unless an end of text followed it.
 void write_generation(RouteLog& routes, const GenerateArgs& args, std::vector<int32_t> tokens,
                       const std::vector<GeneratedToken>& generated) {
   for (const GeneratedToken& token : generated) tokens.push_back(token.token);
@@ -54,7 +143,7 @@ std::vector<GenerationRequest> make_requests(std::FILE* err, const GenerateArgs&
   return requests;
 }
 
-// The texts in the order of their prompts; the first as it comes, where no more than that is printed of it.
+// Prints the texts in the order of their prompts; the first one token by token, unless JSON is printed.
 class Texts {
  public:
   Texts(Context& context, const GenerateArgs& args, const TrainedRun& run, const std::vector<std::string>& prompts)
@@ -63,7 +152,7 @@ class Texts {
     if (!args_.json) print(prompts_[0]);
   }
 
-  // Whether the text goes on.
+  // Adds a token. Returns whether the text continues.
   bool push(size_t index, const GeneratedToken& token) {
     add(index, streams_[index].push(token.token));
     return !streams_[index].stopped();
@@ -100,7 +189,7 @@ class Texts {
   std::vector<TextStream> streams_;
 };
 
-// Returns the number of tokens.
+// Generates and prints the texts. Returns the number of tokens.
 int64_t write_texts(Context& context, const GenerateArgs& args, const TrainedRun& run, TrainedModel& model,
                     const std::vector<std::string>& prompts, const std::vector<GenerationRequest>& requests) {
   Texts texts(context, args, run, prompts);
@@ -128,8 +217,7 @@ ExitCode generate_text(Context& context, const GenerateArgs& args) {
   const auto prompts = read_prompts(args.prompts, context.in);
   require<UsageError>(args.record_routes.empty() || prompts.size() == 1, "witan generate: --record-routes takes one ",
                       "prompt, not ", prompts.size());
-  const TrainedRun run = open_run(args.run.runs_folder, args.run.run);
-  for (const std::string& warning : run.warnings) fmt::print(context.err, "warning: {}\n", warning);
+  const TrainedRun run = open_selected_run(context.err, args.run);
   const auto requests = make_requests(context.err, args, run, prompts);
   warn_of_length(context.err, run, "the output", longest_text(requests));
   const auto dry_run = [&](Stream& stream, Transformer& meta) {
@@ -155,8 +243,8 @@ void add_generate(CLI::App& app, Context& context) {
       app, context,
       {"generate", "Continue prompts with a trained model",
        "Prints each prompt and its continuation, the first token by token. The same command gives the same text, and a "
-       "prompt the same text beside others as alone. Where flags say nothing, a model that was imported is sampled as "
-       "its generation_config.json says.",
+       "prompt the same text with others as alone. Unless flags say otherwise, an imported model is sampled as its "
+       "generation_config.json says.",
        "witan generate \"The \"\n"
        "witan generate \"Perl is\" --run default --max-tokens 400 --temperature 0.9 --top-p 0.95 --seed 7\n"
        "witan generate \"The king\" \"The ship\" --stop . --repetition-penalty 1.1\n"
@@ -168,7 +256,7 @@ void add_generate(CLI::App& app, Context& context) {
   add_run_args(*command, args->run);
   args->sampling.add(*command);
   add_option(*command, "--logprobs", args->logprobs,
-             "Print each token's log probability, and those of the N most likely ones (default: 0; a text behind it is "
+             "Print each token's log probability, and those of the N most likely ones (default: 0; a text after it is "
              "a prompt)")
       .type_name("[N]")
       .range(int64_t{0}, int64_t{1000})

@@ -1,4 +1,5 @@
-// Lines that a user types: edited and remembered on a terminal, by libedit; read as they are from anything else.
+// Reads standard input: all of it, or the lines that a user types. On a terminal libedit edits and remembers them; from
+// anything else they are read as they are.
 #pragma once
 
 #include <cstdio>
@@ -16,9 +17,10 @@ class LineInput {
   LineInput(const LineInput&) = delete;
   LineInput& operator=(const LineInput&) = delete;
 
-  // Whether somebody types.
+  // Whether input comes from a terminal.
   bool is_terminal() const { return editor_ != nullptr; }
-  // The next line without its end; nothing: Ctrl-D, or the end of the file. `prompt` is shown on a terminal alone.
+  // The next line without its line feed; nothing at Ctrl-D or the end of the file. `prompt` is shown only on a
+  // terminal.
   std::optional<std::string> next(const std::string& prompt);
 
  private:
@@ -26,5 +28,8 @@ class LineInput {
   std::FILE* in_;
   std::unique_ptr<Editor> editor_;  // null: no terminal
 };
+
+// Reads everything to the end. Throws IoError, or DataError beyond 256 MiB.
+std::string read_all(std::FILE* in);
 
 }  // namespace witan::cli

@@ -6,9 +6,9 @@
 
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/args/run_args.h"
 #include "witan/cli/args/sampling_args.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/args/shared_args.h"
+#include "witan/cli/command.h"
 #include "witan/cli/generate/chat_format.h"
 #include "witan/generate/generation_batch.h"
 #include "witan/serve/service.h"
@@ -27,10 +27,10 @@ struct ServeArgs {
 };
 
 constexpr int64_t kServedContext = 4096;
-constexpr int64_t kMostTexts = 4096;  // at a time: the dry run before the start has a step with all of them
+constexpr int64_t kMostTexts = 4096;  // the dry run before the start has a step with all of them
 constexpr const char* kKeyVariable = "WITAN_API_KEY";
 
-// The model as the queue computes with it.
+// The model as the service's queue uses it.
 class ServedBatch : public serve::BatchEngine {
  public:
   ServedBatch(Stream& stream, Transformer& model, StateSize size, GenerationMode mode)
@@ -55,14 +55,14 @@ std::string api_key(const ServeArgs& args) {
   return "";
 }
 
-// What takes the most memory: one prompt of full length beside texts that go on; all rooms taken at once by prompts
-// that are as long together, which is what the queue admits in one step; with all log probabilities.
+// A dry run of the steps that need the most memory, with all log probabilities: one prompt of full length beside texts
+// that continue, and new prompts for all texts at once, together as long as the queue admits in one step.
 void plan_batches(Stream& stream, Transformer& meta, StateSize size, GenerationMode mode) {
   for (const int64_t prompts : {int64_t{1}, size.rows}) {
     GenerationBatch batch(stream, meta, size, mode);
     GenerationRequest request;
     request.prompt.assign(static_cast<size_t>(std::max<int64_t>(1, (size.positions - 2) / prompts)), 0);
-    request.options.max_tokens = std::min<int64_t>(2, size.positions - 1);  // the second of all together
+    request.options.max_tokens = std::min<int64_t>(2, size.positions - 1);  // the second tokens are one step
     request.top_logprobs = 1;
     request.prompt_logprobs = true;
     GenerationRequest short_one = request;
@@ -110,7 +110,7 @@ void wait_while(const std::function<bool()>& condition) {
   while (condition()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
-// Until a signal; then until what was asked for is answered, or the time for that is over.
+// Serves until a signal arrives, then until all requests are answered or --stop-timeout has passed.
 void serve_until_stopped(Context& context, const ServeArgs& args, serve::Service& service,
                          const serve::HttpServer& server) {
   const StopSignals signals(StopSignals::Answer::stop, StopSignals::Voice::silent);
@@ -129,8 +129,7 @@ void serve_until_stopped(Context& context, const ServeArgs& args, serve::Service
 
 ExitCode serve_model(Context& context, const ServeArgs& args) {
   const std::string key = api_key(args);  // before the work of loading
-  const TrainedRun run = open_run(args.run.runs_folder, args.run.run);
-  for (const std::string& warning : run.warnings) fmt::print(context.err, "warning: {}\n", warning);
+  const TrainedRun run = open_selected_run(context.err, args.run);
   const auto format = ChatFormat::open(run, args.chat_template, args.content_special_tokens);
   const StateSize size{args.batch, resolve_context(context.err, run, args.context, kServedContext)};
   const GenerationMode mode = generation_mode(args.run, run);
@@ -154,7 +153,7 @@ ExitCode serve_model(Context& context, const ServeArgs& args) {
       [](int status, const std::string& message) { return serve::ApiError(status, message).body(); },
       [&](const serve::HttpRequest& head) { return service.answer_head(head); });
   serve_until_stopped(context, args, service, server);
-  service.stop();  // before the server: answers that are left speak to it
+  service.stop();  // before the server, which the remaining answers still use
   return ExitCode::done;
 }
 

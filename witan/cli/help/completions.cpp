@@ -1,15 +1,16 @@
-#include "witan/cli/help/completions.h"
-
+// Scripts that complete witan's command lines in a shell: commands, flags, choices, presets, names of runs and files.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include <functional>
+#include <string>
 #include <utility>
 
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/recipes.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/command.h"
+#include "witan/cli/help/described_commands.h"
 
 namespace witan::cli {
 namespace {
@@ -39,7 +40,7 @@ std::string joined_words(const std::vector<std::string>& words) {
   return fmt::format("{}", fmt::join(words, " "));
 }
 
-// As one word of a shell.
+// Quotes the text as one word of a shell.
 std::string quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) {
@@ -59,12 +60,12 @@ std::string first_sentence(const std::string& meaning) {
   return line;
 }
 
-// Those that come with the program, for @FILE.
+// The response files that come with the program, for @FILE.
 std::string response_files() {
   return joined_words(recipe_names(".args"));
 }
 
-// The cases of a shell's `case "$path:$flag"` by what they do, each with all patterns that do it.
+// The cases of a shell's `case "$path:$flag"`, by action, each with all patterns that have this action.
 using Cases = std::vector<std::pair<std::string, std::vector<std::string>>>;
 
 void add_case(Cases& cases, const std::string& action, std::string pattern) {
@@ -73,8 +74,8 @@ void add_case(Cases& cases, const std::string& action, std::string pattern) {
   cases.push_back({action, {std::move(pattern)}});
 }
 
-// `action` of what may stand behind a flag; empty: nothing is known. Behind one whose value may be left out the next
-// flag may stand too.
+// The cases for values of flags. `action` returns the action for a flag's value, or nothing if it is unknown. After a
+// flag whose value is optional the next flag may follow too.
 template <class Action>
 Cases value_cases(const DescribedCommand& app, const Action& action) {
   Cases cases;
@@ -96,7 +97,7 @@ std::string text_of_cases(const Cases& cases) {
   return out;
 }
 
-// `action` of what may stand where a command's arguments do, by the command's path; files where nothing is known.
+// The cases for positional arguments, by the command's path; files if nothing else is known.
 template <class Action>
 Cases argument_cases(const DescribedCommand& app, const Action& action) {
   Cases cases;
@@ -109,7 +110,7 @@ Cases argument_cases(const DescribedCommand& app, const Action& action) {
   return cases;
 }
 
-// The pattern of the commands whose arguments are names of commands.
+// The pattern of commands whose arguments are names of commands.
 std::string commands_of_commands(const DescribedCommand& app) {
   std::string pattern;
   for_each_command(app, "", [&](const std::string& path, const DescribedCommand& command) {
@@ -119,7 +120,7 @@ std::string commands_of_commands(const DescribedCommand& app) {
   return pattern.empty() ? "\"-\"" : pattern;
 }
 
-// `start` is the first of the words that is this program's: behind the -- of `witan run … -- train …` the command's.
+// Sets `start`, the first word of this program's command line: in `witan run … -- train …` the one after --.
 std::string start_loop(const char* words, int first, const char* end) {
   return fmt::format(
       "  start={1}\n"
@@ -131,8 +132,8 @@ std::string start_loop(const char* words, int first, const char* end) {
       words, first, end, first + 1);
 }
 
-// The variable `path` is what of the words before the cursor are commands, from the word `begin` on; the first one that
-// is none of the command before it ends it.
+// Sets the variable `path` to the commands among the words before the cursor, from word `begin` on, up to the first
+// word that is not a subcommand of the one before.
 std::string path_loop(const DescribedCommand& app, const char* path_name, const char* words, const char* begin,
                       const char* end) {
   std::string commands;
@@ -151,6 +152,7 @@ std::string path_loop(const DescribedCommand& app, const char* path_name, const 
 
 }  // namespace
 
+// Names of runs are those in the folder runs/ of the shell's working directory.
 std::string bash_completions(const DescribedCommand& app) {
   const auto action = [](const DescribedOption& option) -> std::string {
     switch (option.values) {
@@ -191,9 +193,9 @@ std::string bash_completions(const DescribedCommand& app) {
       "_witan() {{\n"
       "  local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} path= about= names= flags= start i\n"
       "  COMPREPLY=()\n"
-      // As COMP_WORDBREAKS has it unless it was changed, --flag=value is three words.
+      // With the default COMP_WORDBREAKS, --flag=value is three words.
       "  if [[ $cur == = ]]; then cur=; elif [[ $prev == = ]]; then prev=${{COMP_WORDS[COMP_CWORD-2]}}; fi\n"
-      // Likewise @FILE is two, though what stands for it begins with the @.
+      // @FILE is two words as well, although the completion begins with the @.
       "  if [[ $cur == @* || $prev == @ ]]; then\n"
       "    cur=${{cur#@}}\n"
       "    COMPREPLY=($(compgen -P @ -f -- \"$cur\") $(compgen -P @ -W {} -- \"$cur\"))\n"
@@ -293,7 +295,7 @@ std::string fish_completions(const DescribedCommand& app) {
   std::string out =
       "# Completion of witan for fish: put it into ~/.config/fish/completions/witan.fish. Made by `witan completions "
       "fish`.\n"
-      // Behind the -- of `witan run … -- train …` the words are the command's. fish itself completes no flags there.
+      // After the -- of `witan run … -- train …` the words are the command's. fish itself completes no flags there.
       "function __witan_words\n"
       "  set -l words (commandline -opc)[2..]\n"
       "  if test \"$words[1]\" = run; and set -l dashes (contains -i -- -- $words)\n"
@@ -310,7 +312,7 @@ std::string fish_completions(const DescribedCommand& app) {
       "  end\n"
       "  test \"$path\" = \"$argv[1]\"\n"
       "end\n"
-      // Of `witan help data`: whether the words behind `help` lead to this command.
+      // For `witan help data`: whether the words after `help` lead to this command.
       "function __witan_about\n"
       "  set -l words (commandline -opc)[2..]\n"
       "  contains -- \"$words[1]\" $argv[2..]; or return 1\n"
@@ -321,7 +323,7 @@ std::string fish_completions(const DescribedCommand& app) {
       "    basename (dirname $config)\n"
       "  end\n"
       "end\n"
-      // Of a list, what stands before its last comma stays.
+      // In a list, the text before the last comma stays.
       "function __witan_list\n"
       "  set -l before (commandline -ct | string replace -r '^-[^=]*=' '' | string match -r '^.*,')\n"
       "  for word in $argv\n"
@@ -374,7 +376,7 @@ void add_completions(CLI::App& app, Context& context) {
   CLI::App* command = add_command(
       app, context,
       {"completions", "Print a script that completes witan's commands and flags in a shell",
-       "For bash, zsh or fish: commands, flags, their choices, also behind a comma, presets, recipes for --config and "
+       "For bash, zsh or fish: commands, flags, their choices, also after a comma, presets, recipes for --config and "
        "@FILE, and the names of the runs in runs/.",
        "witan completions bash > completions.bash\nwitan completions zsh > _witan\nwitan completions fish > "
        "witan.fish"},

@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "witan/cli/args/recipes.h"
-#include "witan/cli/presets.h"
 #include "witan/fetch/fetch.h"
 
 namespace witan::cli {
@@ -28,8 +27,8 @@ bool has_name(const DescribedOption& option, const std::string& name) {
 
 constexpr std::string_view kListEnding = ",...";
 
-// The words of a type such as "adam|sgd", or "q_proj|k_proj,..." of a list. Some types have names of kinds of values
-// among them: "SHARE|RATIOx|hot".
+// The words of a type such as "adam|sgd", or "q_proj|k_proj,..." for a list. Some types also contain kinds of values:
+// "SHARE|RATIOx|hot".
 std::vector<std::string> choices_of(std::string type) {
   if (type.ends_with(kListEnding)) type.resize(type.size() - kListEnding.size());
   if (type.find('|') == std::string::npos) return {};
@@ -48,7 +47,7 @@ std::vector<std::string> names_of_presets(const std::string& command) {
   return names;
 }
 
-// Choices stand in the type, "adam|sgd"; everything else is told by what an option is called.
+// Derives the kind of values: choices are in the type ("adam|sgd"), everything else follows from the option's name.
 void find_values(DescribedOption& option, const std::string& command) {
   option.words = has_name(option, "--preset") ? names_of_presets(command) : choices_of(option.type);
   if (!option.words.empty()) {
@@ -98,7 +97,7 @@ DescribedCommand describe(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     const bool is_negation =
         !option->get_lnames().empty() && option->get_lnames().front().starts_with("no-") && option->get_group().empty();
-    if (is_negation) continue;  // of a flag that is listed
+    if (is_negation) continue;  // its flag is listed
     (option->get_positional() ? command.arguments : command.options).push_back(describe(*option, command.name));
   }
   for (const CLI::App* one : app.get_subcommands([](const CLI::App*) { return true; }))

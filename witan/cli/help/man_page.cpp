@@ -1,22 +1,23 @@
-#include "witan/cli/help/man_page.h"
-
+// The manual page, witan(1), in the macros of man(7).
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
+#include <string>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/command.h"
+#include "witan/cli/help/described_commands.h"
 
 namespace witan::cli {
 namespace {
 
-// Text for roff: a backslash is not an escape, a hyphen is the one of ASCII, a point or quote begins no request, and a
-// list of choices may be broken behind each.
+// Escapes text for roff: backslashes are no escapes, hyphens are ASCII's, points and quotes begin no request, and a
+// list of choices may be broken after each.
 std::string escape_roff(const std::string& text) {
   std::string out;
   bool begins = true;
@@ -40,11 +41,11 @@ std::string upper(std::string text) {
   return text;
 }
 
-// A paragraph with a term that hangs over it; lines of the meaning stay lines.
+// A paragraph with a hanging term; lines of the description stay lines.
 std::string term(const std::string& left, std::string meaning) {
   for (size_t at = 0; (at = meaning.find('\n', at)) != std::string::npos; at += 5) meaning.replace(at, 1, "\n.br\n");
   std::string escaped;
-  for (size_t begin = 0; begin <= meaning.size();) {  // the requests of this function are none of the text's
+  for (size_t begin = 0; begin <= meaning.size();) {  // escapes each line, but not the requests between them
     const size_t end = std::min(meaning.find('\n', begin), meaning.size());
     const std::string line = meaning.substr(begin, end - begin);
     escaped += (line == ".br" ? line : escape_roff(line)) + "\n";
@@ -67,7 +68,7 @@ std::string option_term(const DescribedOption& option) {
   return term(left, option.default_text.empty() ? option.meaning : option.meaning + " [" + option.default_text + "]");
 }
 
-// In the groups of the help.
+// Prints the options in the groups of the help.
 std::string options_of(const DescribedCommand& command) {
   std::vector<std::string> groups;
   for (const DescribedOption& option : command.options)
@@ -103,7 +104,7 @@ std::string command_sections(const DescribedCommand& command, const std::string&
   return out;
 }
 
-// docs/cli.md has the same table.
+// The exit codes, as in the table of docs/cli.md.
 std::string exit_codes() {
   static constexpr std::pair<ExitCode, const char*> kCodes[] = {
       {ExitCode::done, "done"},
@@ -125,7 +126,7 @@ std::string exit_codes() {
   return out;
 }
 
-// Today, or what reproducible-builds.org/specs/source-date-epoch says, in seconds since 1970.
+// Today, or the date of SOURCE_DATE_EPOCH (reproducible-builds.org/specs/source-date-epoch).
 std::string date_of_page() {
   std::time_t seconds = std::time(nullptr);
   if (const char* epoch = std::getenv("SOURCE_DATE_EPOCH")) seconds = std::strtoll(epoch, nullptr, 10);
@@ -134,6 +135,8 @@ std::string date_of_page() {
 
 }  // namespace
 
+// The page of the program with all its commands, or of one command. `path`: "witan" or "witan bench moe-layer"; `date`:
+// "2026-01-31"; `version`: shown in the page's footer.
 std::string man_page(const DescribedCommand& command, const std::string& path, const std::string& date,
                      const std::string& version) {
   std::string title = path;

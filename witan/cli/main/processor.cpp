@@ -1,5 +1,5 @@
-// Where the processor lacks instructions that this program was compiled to use, says so before any of them would end it
-// as an illegal instruction: so before main, and before what other sources initialise.
+// Reports a processor that lacks instructions which this program was compiled to use. This must happen before one of
+// them ends the program as illegal, so before main() and before the static initialisers of other sources.
 #include <unistd.h>
 
 #include <cstring>
@@ -10,7 +10,7 @@ namespace witan::cli {
 namespace {
 
 #if defined(__x86_64__) && defined(__AVX2__)
-// Itself compiled without the instructions, and so are the functions it calls: the C library's.
+// Compiled without these instructions, and so are the functions of the C library that it calls.
 [[gnu::constructor(101), gnu::target("no-avx")]] void check_processor() {
   __builtin_cpu_init();
   const char* missing = nullptr;

@@ -1,4 +1,4 @@
-// witan export: a run's weights as files that other programs read.
+// witan export: writes a run's weights as files for other programs.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -6,11 +6,11 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/args/shared_args.h"
+#include "witan/cli/command.h"
 #include "witan/cli/models/exported_run.h"
 #include "witan/cli/models/gguf.h"
-#include "witan/cli/models/hf_companions.h"
-#include "witan/cli/train/unfinished.h"
+#include "witan/cli/models/unfinished.h"
 #include "witan/convert/adapters.h"
 #include "witan/convert/gguf/gguf_export.h"
 #include "witan/convert/hf/hf_export.h"
@@ -42,7 +42,7 @@ constexpr QuantisedType kQuantisedTypes[] = {{"q8_0", Element::q8_0},
                                              {"int8", {}, false, HfQuantisation::int8},
                                              {"int4", {}, false, HfQuantisation::int4}};
 
-// Null where --dtype is none of them.
+// Null if --dtype is not a quantised type.
 const QuantisedType* quantised_type(const ExportArgs& args) {
   const auto* found = std::ranges::find(kQuantisedTypes, args.dtype, &QuantisedType::name);
   return found == std::end(kQuantisedTypes) ? nullptr : found;
@@ -62,7 +62,7 @@ void write_ledger(const ExportedRun& run, const Ledger& ledger) {
   write_file_atomically(ledger_path(run), ledger.text());
 }
 
-// Writes with write(out) -> Ledger what must be new. The ledger first: a folder without one is not finished.
+// Writes a new folder with write(out), which returns the ledger of its tensors.
 template <class Write>
 Ledger write_folder(const ExportedRun& run, const fs::path& out, const Write& write) {
   UnfinishedFolder unfinished(out);
@@ -203,16 +203,16 @@ void add_export(CLI::App& app, Context& context) {
   add_option(*command, "--run", args->run,
              "Name of the run (default: the latest), or of one of its checkpoints: NAME@best, NAME@STEP")
       .type_name("NAME");
-  add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_runs_folder(*command, args->runs_folder);
   add_option(*command, "--format", args->format,
              "hf: Hugging Face's safetensors; gguf: llama.cpp's file; megatron: Megatron-Core's torch_dist; peft: "
              "the adapters alone")
       .one_of({"hf", "gguf", "megatron", "peft"})
       .show_default();
   add_flag(*command, "--merge-lora", args->merge_lora,
-           "Merge LoRA adapters, as every format but peft does anyway; an error where there are none");
+           "Merge LoRA adapters, which all formats except peft do anyway; an error if there are none");
   add_flag(*command, "--without-mtp", args->without_mtp,
-           "Leave out the modules of multi-token prediction; an error where there are none");
+           "Leave out the modules of multi-token prediction; an error if there are none");
   add_option(*command, "out", args->out, "Folder, or file, to write").type_name("OUT").required();
   add_option(*command, "--architecture", args->architecture,
              "model_type of the folder (default: as imported, else the first that can be this model)")

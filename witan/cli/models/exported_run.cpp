@@ -15,6 +15,8 @@
 #include "witan/convert/hf/hf_config.h"
 #include "witan/convert/import.h"
 #include "witan/convert/model_function.h"
+#include "witan/data/corpus/conversations.h"
+#include "witan/tokenizer/chat/chat_template.h"
 #include "witan/train/config/idle_keys.h"
 #include "witan/train/config/saved_config.h"
 #include "witan/train/weights/load_run.h"
@@ -22,7 +24,7 @@
 namespace witan::cli {
 namespace {
 
-// Keys that say which kind of model it is. One of these is named before those that only give sizes.
+// Keys that determine the kind of model. Messages name them before keys that only give sizes.
 constexpr std::string_view kKinds[] = {"multi_latent_attention",
                                        "num_experts",
                                        "position_embedding_type",
@@ -35,13 +37,13 @@ constexpr std::string_view kKinds[] = {"multi_latent_attention",
                                        "qk_layernorm_full_width",
                                        "moe_router_score_function"};
 
-// "hidden_size" of "hidden_size = 16, not 32"; as it is what has no such beginning.
+// Returns "hidden_size" for "hidden_size = 16, not 32"; other text unchanged.
 std::string_view key_of(std::string_view difference) {
   return difference.substr(0, difference.find(' '));
 }
 
-// Of differences between two models those that are not the consequence of another: a key that has no effect in one of
-// them differs because of the key that decides this. The one that matters most comes first.
+// The differences between two models that do not follow from others: a key that has no effect in one of them differs
+// because of the key that decides this. The most important one comes first.
 std::vector<std::string> essential(const ModelConfig& a, const ModelConfig& b) {
   std::set<std::string, std::less<>> idle;
   for (const ModelConfig* model : {&a, &b}) {
@@ -59,10 +61,10 @@ std::vector<std::string> essential(const ModelConfig& a, const ModelConfig& b) {
   return kept;
 }
 
-// What the model has otherwise than an architecture's files can say, the most important first; none: it is one.
+// The keys of the model that an architecture's files cannot express, the most important first; none if it fits.
 struct Tried {
   std::string_view model_type;
-  bool possible = true;  // there is a model of this architecture that has its sizes
+  bool possible = true;  // whether a model of this architecture can have these sizes
   std::vector<std::string> different;
 };
 
@@ -112,7 +114,7 @@ ExportedRun open_exported(const ExportArgs& args, std::FILE* err) {
 
 const Architecture& architecture_of(const ExportedRun& run, const ExportArgs& args) {
   const std::string asked = !args.architecture.empty() ? args.architecture : run.ledger ? run.ledger->architecture : "";
-  if (const Architecture* known = find_architecture(asked)) {  // null of one imported from Megatron-LM
+  if (const Architecture* known = find_architecture(asked)) {  // null for imports from Megatron-LM
     const bool exports_mtp = run.config.model.mtp_num_layers > 0 && !args.without_mtp;
     require<ConfigError>(!exports_mtp || (args.format != "gguf" && has_mtp(*known)), "a model of type ",
                          known->model_type, args.format == "gguf" ? " in a GGUF file" : "",
@@ -139,6 +141,12 @@ const Architecture& architecture_of(const ExportedRun& run, const ExportArgs& ar
   throw ConfigError(
       cat("no architecture that Witan exports is what this model is. What each would have instead, the nearest first:",
           why));
+}
+
+ChatTokens chat_tokens(const ExportedRun& run, const std::optional<Tokenizer>& tokenizer) {
+  const auto found = run.config.data.sft && tokenizer ? find_chat_template(run.folder) : std::nullopt;
+  if (!found) return {};
+  return {found->chat.source(), found->bos_token, found->eos_token, end_of_turn(*found, *tokenizer)};
 }
 
 }  // namespace witan::cli

@@ -8,7 +8,7 @@
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
-#include "witan/cli/models/chat_tokens.h"
+#include "witan/cli/models/exported_run.h"
 #include "witan/convert/hf/hf_config.h"
 #include "witan/convert/hf/hf_folder.h"
 #include "witan/convert/ledger.h"
@@ -24,7 +24,7 @@ constexpr const char* kChatTemplateFile = "chat_template.jinja";
 constexpr const char* kSentencePieceFile = "tokenizer.model";
 constexpr const char* kChatTemplate = "tokenizer.chat_template";
 
-// The tokens with a part, by the key that names each in a GGUF file and in tokenizer_config.json.
+// Special tokens, by their keys in a GGUF file and in tokenizer_config.json.
 struct NamedToken {
   const char* gguf;
   const char* hf;
@@ -34,7 +34,7 @@ constexpr NamedToken kNamedTokens[] = {{"tokenizer.ggml.bos_token_id", "bos_toke
                                        {"tokenizer.ggml.eot_token_id", "eot_token"},
                                        {"tokenizer.ggml.padding_token_id", "pad_token"},
                                        {"tokenizer.ggml.unknown_token_id", "unk_token"}};
-constexpr NamedToken kBeginAndEnd[] = {{"tokenizer.ggml.bos_token_id", "bos_token_id"},  // of config.json
+constexpr NamedToken kBeginAndEnd[] = {{"tokenizer.ggml.bos_token_id", "bos_token_id"},  // in config.json
                                        {"tokenizer.ggml.eos_token_id", "eos_token_id"}};
 constexpr NamedToken kAddedAround[] = {{"tokenizer.ggml.add_bos_token", "add_bos_token"},
                                        {"tokenizer.ggml.add_eos_token", "add_eos_token"}};
@@ -46,7 +46,7 @@ Json json_file(const fs::path& path) {
   return json.is_object() ? json : Json::object();
 }
 
-// A token is a text, or an object with its content.
+// The text of a token, which is given as a string or as an object with its content.
 std::optional<std::string> token_text(const Json& config, const char* key) {
   const auto found = config.find(key);
   if (found == config.end()) return std::nullopt;
@@ -64,7 +64,7 @@ std::optional<std::string> chat_template(const Json& config, const fs::path& com
   return std::nullopt;
 }
 
-// Of an imported SentencePiece model its own file says more than the tokenizer.json made of it.
+// The file of an imported SentencePiece model has more information than the tokenizer.json made from it.
 TokenizerSpec exact_spec(const std::string& tokenizer, const fs::path& companions) {
   TokenizerSpec spec = parse_tokenizer_json(tokenizer, "tokenizer.json");
   std::error_code none;
@@ -91,8 +91,8 @@ void put_named_tokens(const Json& config, const Tokenizer& tokenizer, GgufMetada
   }
 }
 
-// A reader ends an answer at the one token that ends texts, or turns: those that know only the former must stop at the
-// end of a turn, too.
+// Readers end an answer at the token that ends texts, or at the one that ends turns. Those that know only the former
+// must also stop at the end of a turn.
 void name_chat_tokens(const ChatTokens& chat, const Tokenizer& tokenizer, Json& config) {
   if (!chat.bos_token.empty()) config["bos_token"] = chat.bos_token;
   if (!chat.end_of_turn) return;
@@ -119,7 +119,7 @@ void write_companions_of_gguf(const GgufWeights& weights, const fs::path& folder
       write_hf_config(weights.architecture(), weights.model(), weights.positions(), weights.model().dtype));
   for (const NamedToken& token : kBeginAndEnd) {
     const auto id = metadata.integer(token.gguf);
-    model[token.hf] = id ? nlohmann::ordered_json(*id) : nlohmann::ordered_json();  // null: not the architecture's
+    model[token.hf] = id ? nlohmann::ordered_json(*id) : nlohmann::ordered_json();  // null, not the default token
   }
   write_file_atomically(folder / kHfConfig, model.dump(2) + "\n");
   nlohmann::ordered_json config = nlohmann::ordered_json::object();

@@ -1,5 +1,3 @@
-#include "witan/cli/models/hf_companions.h"
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -7,7 +5,7 @@
 #include "witan/base/hash.h"
 #include "witan/base/json.h"
 #include "witan/base/text.h"
-#include "witan/cli/models/chat_tokens.h"
+#include "witan/cli/models/exported_run.h"
 #include "witan/convert/adapters.h"
 #include "witan/convert/hf/hf_config.h"
 #include "witan/convert/hf/hf_folder.h"
@@ -35,8 +33,8 @@ std::string name_in_python(Element element) {
   }
 }
 
-// Where it still says what the model is. Weights that were quantised are written in
-// the dtype that they were read as, so that what says how they were goes.
+// The imported config.json, if it still describes the model. Weights that were quantised are written in the dtype that
+// they were read as, so its quantization_config is removed.
 std::optional<std::string> kept_config(const ExportedRun& run, const Architecture& architecture) {
   const fs::path path = run.folder / kCompanionFolder / kHfConfig;
   std::error_code none;
@@ -49,16 +47,17 @@ std::optional<std::string> kept_config(const ExportedRun& run, const Architectur
   return json.erase("quantization_config") > 0 ? json.dump(2) + "\n" : text;
 }
 
-// Of a run that was fine-tuned by another chat template than its model had: where transformers looks first.
+// Writes the chat template of a run that was fine-tuned with another one than its model's, where transformers looks
+// first.
 void write_chat_template(const fs::path& run, const fs::path& out) {
   const auto own = find_chat_template(run), known = find_chat_template(out);
   if (own && (!known || own->chat.source() != known->chat.source()))
     write_file_atomically(out / "chat_template.jinja", own->chat.source());
 }
 
-// The tokens that begin and end a text, as config.json names them: those of the folder that the run was imported from,
-// or else the tokenizer's. Null is said, too: a reader takes its architecture's defaults for what is not there, and
-// would end texts at a token of another vocabulary.
+// The tokens that begin and end a text, under config.json's names: from the folder that the run was imported from, or
+// else from the tokenizer. A missing token is written as null, since readers replace missing keys by the architecture's
+// defaults and would end texts at a token of another vocabulary.
 OrderedJson named_tokens(const ExportedRun& run, const std::optional<Tokenizer>& tokenizer) {
   OrderedJson tokens = {{"bos_token_id", nullptr}, {"eos_token_id", nullptr}};
   if (const auto end = tokenizer ? tokenizer->end_of_text() : std::nullopt) tokens["eos_token_id"] = *end;
@@ -71,7 +70,7 @@ OrderedJson named_tokens(const ExportedRun& run, const std::optional<Tokenizer>&
   return tokens;
 }
 
-// eos_token_id as published chat models have it: an answer ends at the first of the end of a turn and what ends texts.
+// eos_token_id as in published chat models: an answer ends at the end of a turn or of a text.
 void end_turns(OrderedJson& tokens, int32_t end_of_turn) {
   OrderedJson ends = OrderedJson::array({end_of_turn});
   const OrderedJson known = tokens.value("eos_token_id", OrderedJson());
@@ -82,13 +81,13 @@ void end_turns(OrderedJson& tokens, int32_t end_of_turn) {
   tokens["eos_token_id"] = ends.size() == 1 ? ends.front() : ends;
 }
 
-// Of an imported folder, whose own settings may end texts alone.
+// Extends the generation settings of an imported folder, which may only end texts and not turns.
 void end_turns_in_folder(const fs::path& out, int32_t end_of_turn, const OrderedJson& tokens, Ledger& ledger) {
   const fs::path path = out / "generation_config.json";
   std::error_code none;
   const bool known = fs::is_regular_file(path, none);
   OrderedJson settings = known ? OrderedJson::parse(read_file(path), nullptr, false) : tokens;
-  if (!settings.is_object()) return;  // no settings, which only a reader of the folder can judge
+  if (!settings.is_object()) return;  // not settings; left to the folder's readers
   const OrderedJson before = settings;
   end_turns(settings, end_of_turn);
   if (known && settings == before) return;
@@ -96,7 +95,7 @@ void end_turns_in_folder(const fs::path& out, int32_t end_of_turn, const Ordered
   std::erase_if(ledger.files, [&](const LedgerFile& file) { return file.name == path.filename(); });
 }
 
-// What transformers needs to read the tokenizer and to write texts of as many tokens.
+// tokenizer_config.json: what transformers needs to read the tokenizer, and the longest text.
 OrderedJson tokenizer_config(const Tokenizer& tokenizer, const ChatTokens& chat, int64_t positions) {
   OrderedJson config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                         {"clean_up_tokenization_spaces", false},
@@ -110,7 +109,7 @@ OrderedJson tokenizer_config(const Tokenizer& tokenizer, const ChatTokens& chat,
   return config;
 }
 
-// Files beside a config.json that was not imported as it is: those of the import, or else what the run says itself.
+// Writes the files beside a new config.json: those of the import, or else the run's own.
 void write_settings(const ExportedRun& run, const OrderedJson& tokens, const std::optional<Tokenizer>& tokenizer,
                     const ChatTokens& chat, const fs::path& out, Ledger& ledger) {
   const auto settle = [&](const char* name, const OrderedJson& own) {

@@ -1,4 +1,4 @@
-// witan import: a run made of a model that another program has trained.
+// witan import: makes a run from a model that another program has trained.
 #include "witan/convert/import.h"
 
 #include <fmt/core.h>
@@ -8,11 +8,12 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/cli/args/config_origin.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/args/run_config.h"
+#include "witan/cli/args/shared_args.h"
+#include "witan/cli/command.h"
 #include "witan/cli/models/gguf.h"
-#include "witan/cli/train/unfinished.h"
+#include "witan/cli/models/unfinished.h"
 #include "witan/convert/gguf/gguf_weights.h"
 #include "witan/convert/hf/hf_weights.h"
 #include "witan/convert/ledger.h"
@@ -33,7 +34,7 @@ struct ImportArgs {
   bool without_mtp = false;
 };
 
-// The configuration of a run that only says which model it is.
+// The configuration of an imported run, which describes only the model.
 RunConfig imported_config(const ImportArgs& args, const ForeignWeights& weights) {
   RunConfig config;
   config.model = weights.model();
@@ -44,7 +45,7 @@ RunConfig imported_config(const ImportArgs& args, const ForeignWeights& weights)
   return resolve(config, {});
 }
 
-// The tokenizer.json of the folder, if Witan can read it; says so if it cannot.
+// The folder's tokenizer.json; nothing, with a message, if Witan cannot read it.
 std::optional<std::string> readable_tokenizer(const fs::path& folder, const ModelConfig& model, std::FILE* err) {
   const fs::path path = folder / "tokenizer.json";
   std::error_code none;
@@ -64,7 +65,7 @@ std::optional<std::string> readable_tokenizer(const fs::path& folder, const Mode
   return std::nullopt;
 }
 
-// Of --tokenizer, of any kind that Witan reads.
+// The file of --tokenizer, in any format that Witan reads, as a tokenizer.json.
 std::string given_tokenizer(const fs::path& path, const ModelConfig& model) {
   const TokenizerSpec spec = read_tokenizer(path);
   const int64_t entries = Tokenizer(spec).vocab_size();
@@ -79,14 +80,14 @@ std::unique_ptr<ForeignWeights> open_foreign(const ImportArgs& args) {
   return std::make_unique<HfWeights>(args.folder, args.without_mtp ? MtpLayers::leave_out : MtpLayers::take);
 }
 
-// The files beside the weights, for other programs.
+// Copies the files beside the weights, which exports need.
 void keep_companions(const ForeignWeights& weights, const fs::path& folder, Ledger& ledger) {
   if (const auto* hf = dynamic_cast<const HfWeights*>(&weights))
     ledger.files = copy_companions(hf->folder().path(), hf->folder().companions(), folder);
   if (const auto* gguf = dynamic_cast<const GgufWeights*>(&weights)) write_companions_of_gguf(*gguf, folder);
 }
 
-// What `witan runs` says the run is from.
+// The origin of the run, which `witan runs` shows.
 std::string origin_of(const ImportArgs& args, const Ledger& ledger) {
   const char* const kind = ledger.from == "gguf"       ? "GGUF model "
                            : ledger.from == "megatron" ? "Megatron-LM checkpoint "
@@ -146,14 +147,14 @@ void add_import(CLI::App& app, Context& context) {
       .type_name("FOLDER|FILE")
       .required();
   add_option(*command, "--run", args->run, "Name of the new run").type_name("NAME").required();
-  add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_runs_folder(*command, args->runs_folder);
   add_option(
       *command, "--tokenizer", args->tokenizer,
       "Tokenizer of the run, instead of the model's own: a tokenizer.json, tekken.json, .model, .tiktoken or .gguf "
       "file, or a folder with one")
       .type_name("FILE");
   add_flag(*command, "--without-mtp", args->without_mtp,
-           "Leave out layers that predict further tokens (multi-token prediction), which become MTP modules otherwise");
+           "Leave out the layers of multi-token prediction, which otherwise become MTP modules");
 }
 
 }  // namespace witan::cli

@@ -1,4 +1,4 @@
-// witan runs compare: in what runs differ, and what came of it.
+// witan runs compare: shows how the configurations and results of runs differ.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -9,11 +9,11 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
+#include "witan/cli/args/shared_args.h"
+#include "witan/cli/command.h"
 #include "witan/cli/config/differences.h"
 #include "witan/cli/runs/run_summary.h"
-#include "witan/cli/runs/subcommands.h"
-#include "witan/cli/runs/table.h"
-#include "witan/cli/runs/text_curves.h"
+#include "witan/cli/runs/text_figures.h"
 #include "witan/report/events/metrics_scan.h"
 #include "witan/report/page/charts.h"
 #include "witan/report/page/page.h"
@@ -24,7 +24,7 @@ namespace {
 struct CompareArgs {
   std::vector<std::string> names;
   std::string runs_folder = "runs";
-  std::string report;  // a file; empty: none is written
+  std::string report;  // a file; empty: none
   bool json = false;
 };
 
@@ -53,7 +53,7 @@ std::vector<Compared> read_runs(const CompareArgs& args, std::FILE* err) {
   return runs;
 }
 
-// Runs whose configuration cannot be read are compared by what came of them alone.
+// Runs whose configuration cannot be read are compared only by their results.
 std::vector<KeyDifference> differences_of(const std::vector<Compared>& runs) {
   std::vector<RunConfig> configs;
   for (const Compared& run : runs)
@@ -106,7 +106,7 @@ CompareRows key_rows(const std::vector<KeyDifference>& differences) {
 }
 
 void print_rows(std::FILE* out, const char* title, const std::vector<Compared>& runs, const CompareRows& rows) {
-  constexpr size_t kWidest = 40;  // of a value
+  constexpr size_t kWidest = 40;  // columns of a value
   std::vector<std::vector<std::string>> table = {{title}};
   for (const Compared& run : runs)
     table[0].push_back(fmt::format("{}: {}", run.letter, clipped(run.summary.name, kWidest)));
@@ -154,7 +154,7 @@ OutputFile page_of(const CompareArgs& args) {
 
 void write_page(const OutputFile& page, const std::vector<Compared>& runs,
                 const std::vector<KeyDifference>& differences) {
-  constexpr int64_t kMostSteps = 20'000;  // of a run: ten times as many as its curves keep
+  constexpr int64_t kMostSteps = 20'000;  // steps read of each run: ten times as many as its curves keep
   std::vector<ComparedRun> compared;
   for (const Compared& run : runs) {
     const fs::path metrics = run.summary.folder / "metrics.jsonl";
@@ -194,9 +194,9 @@ void add_runs_compare(CLI::App& runs, Context& context) {
        "witan runs compare base tuned\nwitan runs compare base tuned mine --report comparison.html"},
       [&context, args] { return compare(context, *args); });
   add_option(*command, "names", args->names, "Names of the runs, 2 to 8").type_name("").required();
-  add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_runs_folder(*command, args->runs_folder);
   add_option(*command, "--report", args->report,
-             "Write the charts of all of them to this HTML file, which is new or an earlier page")
+             "Write the charts of all runs to this HTML file, which is new or an earlier page")
       .type_name("FILE");
   add_flag(*command, "--json", args->json, "Print JSON");
 }

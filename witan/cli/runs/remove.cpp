@@ -1,24 +1,132 @@
-// witan runs remove: runs that nobody needs any more.
+// witan runs remove: removes runs that nothing uses.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "witan/base/error.h"
+#include "witan/base/files/file.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/runs/left_over.h"
+#include "witan/cli/args/shared_args.h"
+#include "witan/cli/command.h"
 #include "witan/cli/runs/run_summary.h"
-#include "witan/cli/runs/subcommands.h"
-#include "witan/cli/runs/usage.h"
+#include "witan/train/config/config.h"
+#include "witan/train/config/saved_config.h"
 #include "witan/train/state/run_folder.h"
 #include "witan/train/weights/load_run.h"
 
 namespace witan::cli {
 namespace {
+
+fs::path real_path(const fs::path& path) {
+  std::error_code error;
+  const fs::path real = fs::weakly_canonical(path, error);
+  return error ? path : real;
+}
+
+// Whether `path` is the folder or is inside it; links are resolved in both.
+bool lies_in(const fs::path& path, const fs::path& folder) {
+  const auto [folder_end, at] = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
+  return folder_end == folder.end();
+}
+
+// Keys whose files a run has copied once it has saved a checkpoint (train/data/run_data.h).
+bool is_read_once(const std::string& key) {
+  static constexpr std::string_view kOnce[] = {"init_from", "upcycle", "tokenizer", "data", "chat_template"};
+  return std::ranges::find(kOnce, key) != std::end(kOnce);
+}
+
+// "key = value" for each key that names something inside `run`. `has_begun`: the configuration's own run has a
+// checkpoint.
+std::vector<std::string> keys_that_name(RunConfig config, bool has_begun, const fs::path& run,
+                                        const fs::path& real_run) {
+  std::vector<std::string> keys;
+  for (const Field& field : config.fields()) {
+    const auto* const text = std::get_if<std::string*>(&field.value);
+    if (!text || (*text)->empty() || field.name == "run" || field.name == "runs_folder") continue;
+    if (has_begun && is_read_once(field.name)) continue;
+    std::string value = **text;
+    bool named = false;
+    if (field.name == "init_from" || field.name == "upcycle") {
+      std::error_code error;
+      if (!fs::exists(value, error)) value.resize(std::min(value.rfind('@'), value.size()));  // RUN@CHECKPOINT
+      named = **text == run.filename().string() || value == run.filename().string();
+    }
+    for (size_t begin = 0; begin <= value.size() && !named;) {  // paths separated by commas
+      const size_t end = std::min(value.find(',', begin), value.size());
+      const std::string one = value.substr(begin, end - begin);
+      named = one.find('/') != std::string::npos && lies_in(real_path(one.substr(one.find('=') + 1)), real_run);
+      begin = end + 1;
+    }
+    if (named) keys.push_back(cat(field.name, " = ", clipped(**text)));
+  }
+  return keys;
+}
+
+// The first file inside `folder` that the process has open or mapped, by /proc/PID/fd and /proc/PID/maps.
+std::string file_in_use(const fs::path& process, const fs::path& folder) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(process / "fd", error)) {
+    std::error_code unreadable;
+    const fs::path open = fs::read_symlink(entry.path(), unreadable);
+    if (!unreadable && lies_in(open, folder)) return open.string();
+  }
+  std::ifstream maps(process / "maps");
+  for (std::string line; std::getline(maps, line);)
+    if (const size_t slash = line.find('/'); slash != std::string::npos && lies_in(line.substr(slash), folder))
+      return line.substr(slash);
+  return "";
+}
+
+// A sentence for each other run in the folder that reads something inside `run` when it resumes, by the run's name or a
+// path: init_from, upcycle, a tokenizer, shards, routes. Runs in `leaving` do not count.
+std::vector<std::string> runs_that_need(const fs::path& run, const fs::path& runs_folder,
+                                        const std::set<std::string>& leaving) {
+  const fs::path real = real_path(run);
+  std::vector<std::string> needed;
+  for (const std::string& name : list_runs(runs_folder)) {
+    if (leaving.contains(name)) continue;
+    std::optional<RunConfig> values;
+    try {
+      values = saved_config(runs_folder / name);
+    } catch (const Error&) {  // a run that cannot be read cannot be resumed either
+    }
+    if (!values) continue;
+    const bool has_begun = !step_folders(runs_folder / name / "checkpoints").empty();
+    for (const std::string& key : keys_that_name(*values, has_begun, run, real))
+      needed.push_back(cat("the run ", clipped(name), " was given ", key));
+  }
+  return needed;
+}
+
+// Other processes of this host that have a file inside `folder` open or mapped, as far as this user may see:
+// "process 4711 (witan) has .../shard-0.safetensors open".
+std::vector<std::string> processes_that_use(const fs::path& folder) {
+  const fs::path real = real_path(folder);
+  std::vector<std::string> users;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("/proc", error)) {
+    const std::string id = entry.path().filename().string();
+    if (id.find_first_not_of("0123456789") != std::string::npos || id == std::to_string(::getpid())) continue;
+    const std::string file = file_in_use(entry.path(), real);
+    if (file.empty()) continue;
+    std::string name;
+    std::ifstream comm(entry.path() / "comm");
+    std::getline(comm, name);
+    users.push_back(cat("process ", id, " (", clipped(name), ") has ", clipped(file, 200), " open"));
+  }
+  return users;
+}
 
 struct RemoveArgs {
   std::vector<std::string> names;
@@ -26,28 +134,28 @@ struct RemoveArgs {
   bool yes = false;
 };
 
-// What a removal that was killed has left is no run any more, and goes with the next one.
+// Removes what a killed removal has left, which is no run any more.
 constexpr const char* kRemoved = ".removed-";
 
-// A run that is to go, locked so that nobody begins to train it meanwhile.
+// A run to remove, locked so that no process starts to train it meanwhile.
 struct Doomed {
   fs::path folder;
   RunLock lock;
   uint64_t bytes = 0;
 };
 
-// Names reach nothing outside of the folder of runs.
+// Refuses names that reach outside the folder of runs.
 bool is_left_over(const fs::path& runs_folder, const std::string& name) {
   return fs::path(name).filename() == name && name != "." && name != ".." &&
          !left_over_of_start(runs_folder / name).empty();
 }
 
-// Throws UsageError where the run may not go.
+// Throws UsageError if the run must not be removed.
 Doomed claim(const fs::path& runs_folder, const std::string& name) {
   require<UsageError>(!name.empty(), "a run's name is empty");
   const fs::path folder = is_left_over(runs_folder, name) ? runs_folder / name : find_run(runs_folder, name);
   require<UsageError>(!fs::is_symlink(folder), folder.string(),
-                      " is a link: remove the link itself, or the run where it lies");
+                      " is a link: remove the link itself, or the run at its own path");
   std::optional<RunLock> lock = RunLock::take(folder);
   require<UsageError>(lock.has_value(), "the run ", clipped(name),
                       " is training: stop it first (Ctrl-C saves it), nothing was removed");
@@ -78,7 +186,7 @@ std::string described(const Doomed& run) {
                      format_bytes(static_cast<double>(run.bytes)), contents_of(run));
 }
 
-// Whether the person at the terminal agrees.
+// Asks at the terminal for confirmation.
 bool agreed(Context& context) {
   std::fputs("remove? [y/N] ", context.err);
   std::fflush(context.err);
@@ -87,7 +195,7 @@ bool agreed(Context& context) {
   return answer[0] == 'y' || answer[0] == 'Y';
 }
 
-// Under a hidden name first: a removal that is cut short leaves no half run.
+// Renames the run to a hidden name first, so that an interrupted removal leaves no half of a run.
 void remove_whole(const fs::path& folder) {
   const fs::path hidden = folder.parent_path() / cat(kRemoved, folder.filename().string());
   std::error_code error;
@@ -134,12 +242,12 @@ void add_runs_remove(CLI::App& runs, Context& context) {
   CLI::App* command = add_command(
       runs, context,
       {"remove", "Remove runs with their checkpoints",
-       "Says what would be freed, and asks. A run that trains, that another run's configuration names, or whose files "
+       "Shows what would be freed, and asks. A run that trains, that another run's configuration names, or whose files "
        "a process of this machine has open is refused, and then nothing is removed.",
        "witan runs remove old --yes"},
       [&context, args] { return remove(context, *args); });
   add_option(*command, "names", args->names, "Names of the runs").type_name("").required();
-  add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_runs_folder(*command, args->runs_folder);
   add_flag(*command, "--yes", args->yes, "Do not ask");
 }
 

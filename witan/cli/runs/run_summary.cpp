@@ -1,17 +1,20 @@
 #include "witan/cli/runs/run_summary.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <string_view>
+#include <vector>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/step_folders.h"
-#include "witan/cli/args/config_origin.h"
-#include "witan/cli/models/imported_run.h"
-#include "witan/cli/runs/left_over.h"
+#include "witan/cli/args/run_config.h"
+#include "witan/convert/ledger.h"
 #include "witan/report/events/metrics_scan.h"
 #include "witan/train/config/saved_config.h"
 #include "witan/train/state/run_folder.h"
@@ -20,7 +23,7 @@
 namespace witan::cli {
 namespace {
 
-// Whether it is a file that can be read to its end: a pipe of that name would be waited for.
+// Whether the path is a regular file; opening a pipe would block.
 bool is_file(const fs::path& path) {
   std::error_code error;
   return fs::is_regular_file(path, error);
@@ -44,7 +47,7 @@ void take_standing(RunSummary& run, const MetricsStanding& standing) {
     if (!run.steps) run.steps = standing.run->total_steps;
   }
   if (standing.eval) run.validation_loss = finite(standing.eval->loss);
-  if (!standing.step) {  // its metrics are lost, perhaps, but not its steps
+  if (!standing.step) {  // metrics may be lost although steps were done
     run.step = newest_checkpoint_step(run.folder);
     return;
   }
@@ -53,13 +56,13 @@ void take_standing(RunSummary& run, const MetricsStanding& standing) {
   if (standing.run) run.tokens = standing.step->tokens.value_or(standing.run->tokens_per_step * run.step);
 }
 
-// "init_from base", of a run that was started from the weights of another one or of a folder; else empty.
+// "init_from base" for a run that was started from other weights; otherwise empty.
 std::string source_of_weights(const TrainConfig& train) {
   if (!train.init_from.empty()) return "init_from " + clipped(train.init_from, 200);
   return train.upcycle.empty() ? "" : "upcycle " + clipped(train.upcycle, 200);
 }
 
-// `damaged` receives what cannot be read of it.
+// `damaged` receives a line for each file that cannot be read.
 RunSummary summary_of(const fs::path& folder, std::vector<std::string>& damaged) {
   RunSummary run;
   run.folder = folder;
@@ -84,7 +87,7 @@ RunSummary summary_of(const fs::path& folder, std::vector<std::string>& damaged)
   if (!standing.damage.empty()) damaged.push_back(cat(clipped(run.name), ": ", standing.damage));
   take_standing(run, standing);
   run.state = state_of(run, standing);
-  if (run.state == RunState::imported) run.steps.reset();  // its configuration has those that a run has by default
+  if (run.state == RunState::imported) run.steps.reset();  // its configuration has only the default
   std::error_code error;
   const auto written = fs::last_write_time(is_file(metrics) ? metrics : config, error);
   if (!error) run.age = std::chrono::duration_cast<std::chrono::seconds>(fs::file_time_type::clock::now() - written);
@@ -92,7 +95,7 @@ RunSummary summary_of(const fs::path& folder, std::vector<std::string>& damaged)
   return run;
 }
 
-// Why the entry is no run; empty: it is one. Hidden ones are a run's that is being made or removed.
+// Why the entry is not a run; empty if it is one. Hidden folders are runs that are being created or removed.
 std::string why_no_run(const fs::directory_entry& entry) {
   std::error_code error;
   if (!entry.is_directory(error)) return error ? error.message() : "not a folder";
@@ -107,6 +110,59 @@ std::string why_no_run(const fs::directory_entry& entry) {
   }
   if (error) return error.message();
   return config.type() == fs::file_type::regular ? "" : "its config.toml is not a file";
+}
+
+struct LeftOver {
+  bool lock = false, tokenizer = false, tokens = false, record = false, other = false;
+};
+
+bool is_plain(const fs::directory_entry& entry) {
+  return !entry.is_symlink() && entry.is_regular_file();
+}
+
+// Adds what the folder of text has: tokens, whole or cut short by an interruption.
+void look_at_tokens(const fs::path& data, LeftOver& found) {
+  for (const auto& entry : fs::directory_iterator(data)) {
+    const std::string name = entry.path().filename().string();
+    const bool ours = name.starts_with("tokens.") || name.starts_with("tokens-") || name.starts_with(".tmp-tokens");
+    (ours && is_plain(entry) ? found.tokens : found.other) = true;
+  }
+}
+
+// Adds a folder of records, in which a failed start leaves only files with this prefix.
+void look_at_records(const fs::path& folder, std::string_view prefix, LeftOver& found) {
+  found.record = true;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (!is_plain(entry) || !entry.path().filename().string().starts_with(prefix)) found.other = true;
+}
+
+// A file with steps or evaluations belongs to a run that has lost its configuration, since no start fails so late.
+bool records_no_step(const fs::path& metrics) try {
+  const MetricsStanding standing = read_standing(metrics);
+  return standing.damage.empty() && !standing.step && !standing.eval;
+} catch (const Error&) {
+  return false;
+}
+
+void look_at(const fs::directory_entry& entry, LeftOver& found) {
+  const std::string name = entry.path().filename().string();
+  const bool is_folder = entry.is_directory() && !entry.is_symlink();
+  if (name == "data" && is_folder) return look_at_tokens(entry.path(), found);
+  if (name == "tensorboard" && is_folder) return look_at_records(entry.path(), "events.out.tfevents.", found);
+  if (name == "memory" && is_folder) return look_at_records(entry.path(), "rank-", found);  // memory ran out
+  if (!is_plain(entry))
+    found.other = true;
+  else if (name == "metrics.jsonl")
+    (records_no_step(entry.path()) ? found.record : found.other) = true;
+  else if (name == "train.log" || name == "progress.txt")
+    found.record = true;
+  else if (name == ".lock")
+    found.lock = true;
+  else if (name == "tokenizer.json" || name == "tokenizer.record.json" || name == "tokenizer_config.json" ||
+           name.starts_with(".tmp-tokenizer"))
+    found.tokenizer = true;
+  else
+    found.other = true;
 }
 
 }  // namespace
@@ -156,7 +212,7 @@ std::string lost_metrics(const fs::path& run_folder) {
 }
 
 uint64_t disk_usage(const fs::path& path) {
-  constexpr uint64_t kBlock = 512;  // of st_blocks, whatever the file system's own
+  constexpr uint64_t kBlock = 512;  // bytes in the unit of st_blocks, on every file system
   uint64_t bytes = 0;
   std::set<std::pair<dev_t, ino_t>> seen;
   const auto add = [&](const fs::path& one) {
@@ -171,6 +227,33 @@ uint64_t disk_usage(const fs::path& path) {
   for (fs::recursive_directory_iterator at(path, options, error), end; !error && at != end; at.increment(error))
     add(at->path());
   return bytes;
+}
+
+bool has_imported_weights(const fs::path& run) {
+  std::error_code error;
+  return fs::is_regular_file(run / kLedgerName, error) && fs::exists(run / "checkpoints", error);
+}
+
+bool is_imported_only(const fs::path& run) {
+  std::error_code error;
+  return has_imported_weights(run) && !fs::exists(run / "metrics.jsonl", error);
+}
+
+std::string left_over_of_start(const fs::path& folder) try {
+  if (fs::is_symlink(folder)) return "";
+  LeftOver found;
+  for (const auto& entry : fs::directory_iterator(folder)) look_at(entry, found);
+  if (found.other || !found.lock) return "";
+  std::vector<std::string> parts;
+  if (found.tokenizer) parts.emplace_back("a tokenizer");
+  if (found.tokens) parts.emplace_back("tokens");
+  if (found.record) parts.emplace_back("records without a step");
+  if (parts.empty()) return "a lock";
+  const std::string last = parts.back();
+  parts.pop_back();
+  return parts.empty() ? last : fmt::format("{} and {}", fmt::join(parts, ", "), last);
+} catch (const fs::filesystem_error&) {
+  return "";
 }
 
 }  // namespace witan::cli

@@ -1,17 +1,21 @@
-// witan runs: the runs of a folder, and where each of them stands.
+// witan runs: lists the runs of a folder with their states, and asks a run for a snapshot of its memory.
 #include <fmt/core.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/args/shared_args.h"
+#include "witan/cli/command.h"
 #include "witan/cli/runs/run_summary.h"
-#include "witan/cli/runs/subcommands.h"
-#include "witan/cli/runs/table.h"
+#include "witan/cli/runs/text_figures.h"
 #include "witan/report/progress/progress.h"
+#include "witan/train/record/memory.h"
+#include "witan/train/state/run_folder.h"
+#include "witan/train/weights/load_run.h"
 
 namespace witan::cli {
 namespace {
@@ -58,7 +62,7 @@ std::string runs_table(const std::vector<RunSummary>& runs, bool colour) {
   return text_table(rows, {left, left, right, right, right, right, right, right, right, right, left});
 }
 
-// Every key is there in every run, and null where `witan report --json` has null.
+// Every run has every key; values are null where `witan report --json` has null.
 nlohmann::ordered_json json_of(const RunSummary& run) {
   const auto or_null = [](const auto& value) {
     return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
@@ -93,6 +97,34 @@ ExitCode list_all(Context& context, const RunsArgs& args) {
   return ExitCode::done;
 }
 
+struct SnapshotArgs {
+  std::string name;
+  std::string runs_folder = "runs";
+};
+
+ExitCode snapshot(Context& context, const SnapshotArgs& args) {
+  const fs::path folder = find_run(args.runs_folder, args.name);
+  require<UsageError>(is_training(folder), "the run ", clipped(args.name),
+                      " is not training, and has no memory to show: ask while it trains");
+  request_snapshot(folder);
+  fmt::print(context.err, "asked        each rank writes {} in its next step\n",
+             (folder / "memory" / "step-S-rank-N.json").string());
+  return ExitCode::done;
+}
+
+void add_runs_snapshot(CLI::App& runs, Context& context) {
+  const auto args = std::make_shared<SnapshotArgs>();
+  CLI::App* command = add_command(runs, context,
+                                  {"snapshot", "Have a run that is training write what its memory holds",
+                                   "In its next step each rank writes RUN/memory/step-S-rank-N.json: every live block "
+                                   "of its memory, with its bytes, "
+                                   "kind, dtype and shape, and the layer and op that allocated it. Training goes on.",
+                                   "witan runs snapshot my-run"},
+                                  [&context, args] { return snapshot(context, *args); });
+  add_option(*command, "name", args->name, "Name of the run").type_name("").required();
+  add_runs_folder(*command, args->runs_folder);
+}
+
 }  // namespace
 
 void add_runs(CLI::App& app, Context& context) {
@@ -105,7 +137,7 @@ void add_runs(CLI::App& app, Context& context) {
        "it (train.log says which). Nothing is written, and runs are listed while they train.",
        "witan runs\nwitan runs --json\nwitan runs compare base tuned"},
       [&context, args] { return list_all(context, *args); });
-  add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_runs_folder(*command, args->runs_folder);
   add_flag(*command, "--json", args->json, "Print JSON");
   add_runs_compare(*command, context);
   add_runs_remove(*command, context);

@@ -23,11 +23,11 @@
 namespace witan::cli {
 namespace {
 
-constexpr const char* kThisProgram = "/proc/self/exe";  // also where its file has been replaced since
+constexpr const char* kThisProgram = "/proc/self/exe";  // valid even if the program's file has been replaced
 constexpr const char* kLoopback = "127.0.0.1";
 
-// A socket at a free port, which the system then gives to nobody else: rank 0 may listen there (SO_REUSEADDR) as long
-// as this socket does not.
+// A socket at a free port, which reserves the port: the system gives it to no other program, and rank 0 can listen
+// there (SO_REUSEADDR) since this socket does not.
 Socket reserve_port() {
   Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
@@ -40,7 +40,7 @@ Socket reserve_port() {
   return socket;
 }
 
-// This process's variables, but for those that say what `own` say, and for what another launcher's would say.
+// This process's environment with the variables `own` added, without those of other launchers.
 std::vector<std::string> environment_with(std::vector<std::string> own) {
   constexpr std::string_view kLaunchers[] = {"LOCAL_WORLD_SIZE=", "TORCHELASTIC_USE_AGENT_STORE="};
   std::vector<std::string> all = std::move(own);
@@ -61,11 +61,11 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// In the new process, where only calls that are safe in a signal's handler are allowed. Does not return.
+// Runs in the new process, where only calls that are safe in a signal handler are allowed. Does not return.
 [[noreturn]] void become(char* const* argv, char* const* variables, int nothing, int log, pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (::getppid() != parent) ::_exit(static_cast<int>(ExitCode::preempted));  // it died before
+  if (::getppid() != parent) ::_exit(static_cast<int>(ExitCode::preempted));  // the supervisor has died already
   ::dup2(nothing, STDIN_FILENO);
   if (log >= 0) {
     ::dup2(log, STDOUT_FILENO);

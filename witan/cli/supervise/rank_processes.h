@@ -1,4 +1,4 @@
-// Processes of one job on this host, a rank each, as a launcher starts them.
+// The processes of one job on this host, one per rank, started as by a launcher.
 #pragma once
 
 #include <sys/types.h>
@@ -13,43 +13,44 @@
 
 namespace witan::cli {
 
-// What a process is started with.
+// The command line and environment of the processes.
 struct JobCall {
-  std::vector<std::string> words;      // of this very program's command line, its name first
-  std::vector<std::string> variables;  // "NAME=VALUE" for all ranks, besides those that tell them of each other
+  std::vector<std::string> words;      // the command line of this program, its name first
+  std::vector<std::string> variables;  // "NAME=VALUE" for all ranks, besides those of the job itself
   int ranks = 1;
 };
 
-// Rank 0 writes to this process's outputs, and what the others write is kept. Each is in a process group of its own, so
-// that a terminal's Ctrl-C reaches them only through send(), and is told to stop (SIGTERM) if the supervisor dies.
+// Rank 0 writes to this process's outputs; the output of other ranks is kept. Each process is in its own process group,
+// so that a terminal's Ctrl-C reaches it only through send(), and gets SIGTERM if the supervisor dies.
 class RankProcesses {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // They meet at a free port of this host, with a secret that only they know. Throws IoError.
+  // Starts the processes, which meet at a free port of this host with a secret of their own. Throws IoError.
   explicit RankProcesses(const JobCall& call);
-  ~RankProcesses();  // kills those that are left
+  ~RankProcesses();  // kills the remaining processes
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
 
-  void send(int signal) const;  // to all that have not ended
-  void send_restart() const;    // likewise: they save and end, to be started again
-  // Takes note of those that have ended. Where one has failed, or rank 0 has ended, which is the last to leave a job,
-  // the others are given time to end by themselves, then told to, then killed.
+  void send(int signal) const;  // to all processes that have not ended
+  void send_restart() const;    // asks them to save and end, in order to be restarted
+  // Collects processes that have ended. After one has failed, or after rank 0, the last to leave a job, has ended, the
+  // others are given time to end by themselves, then get a signal, and then are killed.
   void poll();
   bool ended() const;
-  bool has_failed() const;  // one that ended by itself, as far as poll() knows
+  bool has_failed() const;  // whether a process failed by itself, as of the last poll()
   std::vector<RankEnd> ends() const;
-  // The end of what a rank but the first has written, each line with the rank's number before it.
+  // The end of the output of a rank other than 0, with the rank's number before each line.
   std::string said(int rank) const;
 
-  // Within which ranks find out that another has failed: where its connections close, fractions of a second.
+  // The time that ranks get to notice another's failure (its connections close within fractions of a second), and to
+  // end after a signal.
   static constexpr std::chrono::seconds kAlone{8}, kTold{4};
 
  private:
   struct Process {
     pid_t pid = -1;
-    int log = -1;  // a file in memory; -1: of rank 0
+    int log = -1;  // a file in memory; -1 for rank 0
     bool runs = true;
     RankEnd end;
   };
@@ -59,8 +60,8 @@ class RankProcesses {
 
   Socket reserved_;  // the port at which rank 0 listens
   std::vector<Process> processes_;
-  std::optional<Clock::time_point> over_;  // since when a rank has failed, or rank 0 has ended
-  int pressed_ = 0;                        // signals that the others were sent for it
+  std::optional<Clock::time_point> over_;  // when a rank failed, or rank 0 ended
+  int pressed_ = 0;                        // signals sent to the others since then
 };
 
 }  // namespace witan::cli

@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "witan/cli/args/options.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/command.h"
 #include "witan/cli/run.h"
 #include "witan/cli/supervise/supervisor.h"
 #include "witan/cli/train/train_call.h"
@@ -19,7 +19,7 @@ struct RunCommandArgs {
 constexpr const char* kTrainWords =
     "give `train` and its flags after --, as in `witan run --ranks 4 -- train --run mine`";
 
-// What can be asked of one process only.
+// Refuses options of `train` that only make sense without a supervisor.
 void check_options(const TrainOptions& options) {
   require<UsageError>(!options.dry_run, "--dry-run writes nothing that could be supervised: call `witan train` itself");
   require<UsageError>(options.debug_ranks.empty(),
@@ -27,7 +27,7 @@ void check_options(const TrainOptions& options) {
                       "`witan train --ranks N` itself, or use another launcher");
 }
 
-// Both say how many ranks the run has.
+// Refuses contradicting numbers of ranks of `run` and `train`.
 void check_ranks(const SuperviseOptions& options, const GivenConfig& given) {
   const int64_t ranks = given.config.parallel.ranks;
   require<UsageError>(options.ranks == 0 || ranks == 0 || ranks == options.ranks || !given.said("ranks"), "--ranks ",
@@ -35,8 +35,8 @@ void check_ranks(const SuperviseOptions& options, const GivenConfig& given) {
                       "): leave one of them out");
 }
 
-// Reads the call of `train` as the program itself would, which says what is wrong with it before any process starts.
-// Nothing where that has ended it: context.code is the reason.
+// Reads the call of `train` as `witan train` would, so that mistakes are reported before any process starts. Nothing if
+// the call ended there; context.code says why.
 std::optional<GivenConfig> read_call(Context& context, const RunCommandArgs& args) {
   std::optional<GivenConfig> read;
   char* text = nullptr;
@@ -54,7 +54,7 @@ std::optional<GivenConfig> read_call(Context& context, const RunCommandArgs& arg
   for (const std::string& word : args.words) argv.push_back(word.c_str());
   const int code = cli::run(static_cast<int>(argv.size()), argv.data(), inner);
   std::fclose(said);
-  // What it says of a call that is good, the ranks say again.
+  // Messages about a valid call are dropped, since the ranks print them again.
   if (!read || code != 0) std::fputs(text, context.err);
   std::free(text);
   context.code = static_cast<ExitCode>(code);
@@ -79,7 +79,7 @@ void add_run(CLI::App& app, Context& context) {
   const auto args = std::make_shared<RunCommandArgs>();
   CLI::App* command = add_command(
       app, context,
-      {"run", "Train with ranks as processes, and go on when some are lost",
+      {"run", "Train with ranks as processes, and continue when some are lost",
        "`witan run [--flags] -- train ...` starts the ranks of `witan train` as processes of this host, one each. When "
        "one of them is killed, hangs or "
        "fails, the others resume from the last checkpoint in a layout for fewer ranks: the same batches in the same "
@@ -92,24 +92,25 @@ void add_run(CLI::App& app, Context& context) {
       [&context, args] { return run_command(context, *args); });
   SuperviseOptions& options = args->options;
   add_option(*command, "train", args->words, "`train` and its flags, after --").required().type_name("");
-  add_option(*command, "--ranks", options.ranks, "Ranks, a process each (default: those of the configuration)")
+  add_option(*command, "--ranks", options.ranks, "Ranks, one process each (default: as configured)")
       .type_name("N")
       .range(1, 4096);
-  add_option(*command, "--min-ranks", options.min_ranks, "With fewer ranks left, all are started again")
+  add_option(*command, "--min-ranks", options.min_ranks, "If fewer ranks are left, restart all of them")
       .type_name("N")
       .range(1, 4096)
       .show_default();
-  add_option(*command, "--max-restarts", options.max_restarts, "Restarts after failures, within --restart-window")
+  add_option(*command, "--max-restarts", options.max_restarts, "Most restarts after failures, within --restart-window")
       .type_name("N")
       .range(0, 1'000'000)
       .show_default();
   add_option(*command, "--restart-window", options.window_minutes,
-             "Minutes after which a restart counts no more (0: all count)")
+             "Minutes after which a restart no longer counts (0: all count)")
       .type_name("MINUTES")
       .range(0.0, 1e6)
       .show_default();
   add_option(*command, "--regrow", options.regrow_minutes,
-             "Minutes after which lost ranks are tried again: the run is saved and starts with all (0: on SIGHUP only)")
+             "Minutes after which lost ranks are tried again: the run is saved and restarted with all ranks (0: only "
+             "on SIGHUP)")
       .type_name("MINUTES")
       .range(0.0, 1e6)
       .show_default();

@@ -12,13 +12,13 @@
 #include "witan/base/text.h"
 #include "witan/cli/train/job.h"
 #include "witan/cli/train/planning.h"
-#include "witan/cli/train/supervised.h"
+#include "witan/cli/train/train_call.h"
 #include "witan/planner/search/layout_choice.h"
 
 namespace witan::cli {
 namespace {
 
-// Those that end a run, and those that are for the supervisor itself.
+// The signals that end a run, and those for the supervisor itself.
 constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 constexpr int kOwn[] = {SIGHUP, SIGCHLD};
 constexpr timespec kPoll = {0, 200'000'000};
@@ -31,7 +31,7 @@ sigset_t set_of_signals() {
   return set;
 }
 
-// Where ranks take the host's memory. A GPU's is not asked for, which would take some of it: ranks find out themselves.
+// The host's memory, for ranks on the CPU. Asking for a GPU's would take some of it, so ranks check that themselves.
 void require_room(const ResolvedConfig& config) {
   if (config->parallel.on_gpu()) return;
   const int64_t ranks = config->parallel.ranks, usable = usable_memory(config);
@@ -78,13 +78,13 @@ Supervisor::Supervisor(const SuperviseOptions& options, std::vector<std::string>
   require<ConfigError>(options_.min_ranks <= ranks_, "--min-ranks ", options_.min_ranks, " is more than the ",
                        counted(ranks_, "rank"), " of the run: give fewer, or more --ranks");
   take_all_back();
-  std::signal(SIGCHLD, SIG_DFL);  // where it was ignored, ends would be lost
+  std::signal(SIGCHLD, SIG_DFL);  // exit codes would be lost if it were ignored
   ::pthread_sigmask(SIG_BLOCK, &signals_, &before_);
 }
 
 Supervisor::~Supervisor() {
   constexpr timespec kAtOnce = {0, 0};
-  while (::sigtimedwait(&signals_, nullptr, &kAtOnce) > 0) continue;  // what came too late ends nothing else
+  while (::sigtimedwait(&signals_, nullptr, &kAtOnce) > 0) continue;  // drops signals that arrived too late
   ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
@@ -109,7 +109,7 @@ Verdict Supervisor::run_once() {
   ++starts_;
   while (!job.ended()) {
     const int signal = ::sigtimedwait(&signals_, nullptr, &kPoll);
-    job.poll();  // first: what a signal asks for depends on which ranks have failed
+    job.poll();  // first, since the meaning of a signal depends on which ranks have failed
     if (signal > 0) answer(signal, job);
     const bool due = options_.regrow_minutes > 0 && shrunk_ && !growing_ && !stopping_;
     if (due && Clock::now() - *shrunk_ >= minutes(options_.regrow_minutes)) regrow(job);
@@ -119,7 +119,7 @@ Verdict Supervisor::run_once() {
     if (!verdict.reason.empty()) say(verdict.reason);
   for (const int rank : verdict.lost) {
     std::fputs(job.said(rank).c_str(), err_);
-    if (verdict.outcome == Outcome::refused) break;  // all say the same
+    if (verdict.outcome == Outcome::refused) break;  // all ranks print the same
   }
   return verdict;
 }
@@ -138,7 +138,7 @@ void Supervisor::answer(int signal, RankProcesses& job) {
 
 void Supervisor::regrow(RankProcesses& job) {
   growing_ = true;
-  // Where a rank has failed, the others end anyway, and there is nothing to save that they could agree on.
+  // If a rank has failed, the others end anyway, and cannot save together.
   const bool ending = job.has_failed();
   say(cat(ending ? "a rank has failed: when the others have ended, the run" : "the run is saved, and",
           " starts again with all ", ranks_, " ranks"));
@@ -159,7 +159,7 @@ bool Supervisor::goes_on(const Verdict& verdict) {
     return false;
   }
   const std::string restart = cat("restart ", restarts_.size(), " of ", options_.max_restarts);
-  if (growing_) {  // asked for while ranks ended, or before one failed
+  if (growing_) {  // SIGHUP arrived while ranks ended, or before one failed
     take_all_back();
     choose_layout(ranks_, ranks_);
     say(cat(verdict.reason, ": all ", ranks_, " ranks start again (", mesh_text(*layout_), "), ", restart));
@@ -172,7 +172,7 @@ bool Supervisor::goes_on(const Verdict& verdict) {
   try {
     if (left < options_.min_ranks) throw ConfigError(cat("--min-ranks ", options_.min_ranks));
     choose_layout(options_.min_ranks, left);
-    how = "going on with " + counted((*layout_)->parallel.ranks, "rank");
+    how = "continuing with " + counted((*layout_)->parallel.ranks, "rank");
   } catch (const ConfigError& error) {
     take_all_back();
     choose_layout(ranks_, ranks_);

@@ -15,7 +15,7 @@ bool stopped(const RankEnd& end) {
   return has_code(end, ExitCode::preempted) || has_code(end, ExitCode::interrupted);
 }
 
-// What a rank that is alone in it ends with because another one is lost.
+// The exit code of a rank that ends because another one is lost.
 bool lost_another(const RankEnd& end) {
   return has_code(end, ExitCode::rank_lost);
 }
@@ -24,19 +24,19 @@ bool done(const RankEnd& end) {
   return has_code(end, ExitCode::done);
 }
 
-// The cause is in the process: it was killed, or it found something wrong.
+// Whether the process itself is the cause: it was killed, or found an error.
 bool failed_by_itself(const RankEnd& end) {
   return !end.made_to_end && is_failure(end) && !lost_another(end);
 }
 
-// What a process says once more if it is started once more.
+// Whether a process would end with the same error again after a restart.
 bool is_final(const RankEnd& end) {
   constexpr ExitCode kFinal[] = {ExitCode::usage,    ExitCode::config,        ExitCode::data,     ExitCode::checkpoint,
                                  ExitCode::diverged, ExitCode::out_of_memory, ExitCode::disk_full};
   return std::ranges::any_of(kFinal, [&](ExitCode code) { return has_code(end, code); });
 }
 
-// A process that was asked to stop before it could hear it is ended by the signal itself.
+// Whether a request to stop ended the process before it could handle the signal.
 void take_for_stopped(RankEnd& end) {
   const bool asked_to = end.signal == SIGTERM || end.signal == SIGUSR1 || end.signal == SIGUSR2;
   if (end.made_to_end || !(asked_to || end.signal == SIGINT)) return;
@@ -68,17 +68,17 @@ Verdict verdict(Outcome outcome, const std::vector<RankEnd>& ends, const std::ve
   return {outcome, code, to_blame, std::move(reason)};
 }
 
-// Whether rank 0, which is the last to leave, says that the run is finished or saved. One that stops before there is
-// anything to save leaves the others alone.
+// Whether the exit of rank 0, the last to leave, means that the run is finished or saved. A rank 0 that stops before
+// there is anything to save leaves the others behind.
 bool is_over(const RankEnd& first, const std::vector<int>& left_alone) {
   return !first.made_to_end && (done(first) || (stopped(first) && left_alone.empty()));
 }
 
-// What rank 0 says, of a run after which these ranks did not end.
+// The verdict of rank 0's exit, with a note on ranks that did not end after the run.
 Verdict over(const std::vector<RankEnd>& ends, const std::vector<int>& hung) {
   const auto code = static_cast<ExitCode>(ends.front().code);
   std::string reason = cat("rank ", hung.front(), " did not end when the run was over, and was made to");
-  if (hung.size() > 1) reason += cat("; ", hung.size() - 1, " more likewise");
+  if (hung.size() > 1) reason += cat("; so did ", hung.size() - 1, " more");
   return {code == ExitCode::done ? Outcome::done : Outcome::stopped, code, {}, std::move(reason)};
 }
 
@@ -94,14 +94,14 @@ Verdict judge(const std::vector<RankEnd>& given, bool asked) {
   const auto killed = ranks_that(ends, [](const RankEnd& e) { return e.signal != 0 && failed_by_itself(e); });
   const auto final = ranks_that(ends, [](const RankEnd& e) { return failed_by_itself(e) && is_final(e); });
   const auto failed = ranks_that(ends, failed_by_itself);
-  // A rank that was killed may have others end with anything: what they then say is not for ever.
+  // After a rank was killed others may end with any error, which need not recur after a restart.
   if (killed.empty() && !final.empty()) return verdict(Outcome::refused, ends, final);
   if (!failed.empty()) return verdict(Outcome::failed, ends, killed.empty() ? failed : killed);
   const auto hung = ranks_that(ends, [](const RankEnd& e) { return e.made_to_end; });
   const auto left_alone = ranks_that(ends, lost_another);
   if (!hung.empty()) return is_over(ends.front(), left_alone) ? over(ends, hung) : verdict(Outcome::failed, ends, hung);
   const auto stopping = ranks_that(ends, stopped);
-  // One that stops by itself, before there is anything to save, leaves the others alone.
+  // A rank that stops by itself before there is anything to save leaves the others behind.
   if (!left_alone.empty() && !(asked && !stopping.empty())) {
     if (!stopping.empty()) return verdict(Outcome::failed, ends, stopping);
     return {Outcome::failed, ExitCode::rank_lost, {}, "the ranks lost the connections to each other"};

@@ -1,4 +1,4 @@
-// witan plan: what a run would need, before it runs.
+// witan plan: the memory, time and communication of a run, before it starts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/response_file.h"
 #include "witan/cli/args/run_config.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/command.h"
 #include "witan/cli/compat/megatron.h"
-#include "witan/cli/train/first_weights.h"
 #include "witan/cli/train/planning.h"
+#include "witan/cli/train/start_checks.h"
 #include "witan/planner/pages/layout_page.h"
 #include "witan/planner/pages/plan_page.h"
 #include "witan/planner/pages/search_page.h"
@@ -28,22 +28,21 @@
 namespace witan::cli {
 namespace {
 
-constexpr uint64_t kLeastToPlanFor = 1'000'000;  // less is a number without its unit
+constexpr uint64_t kLeastToPlanFor = 1'000'000;  // fewer bytes: probably a number without its unit
 
-// A world that need not be here.
+// Flags that plan for other machines.
 struct Elsewhere {
-  int64_t ranks = 0, gpus = 0;  // of it; 0: those of this machine
-  std::string gpu;              // which; empty: any
+  int64_t ranks = 0, gpus = 0;  // --world-size, --gpus; 0: those of this machine
+  std::string gpu;              // the GPU's name; empty: any
   int gpus_per_host = 8;
-  double link = 0, network = 50;  // GB/s; 0: as the GPU's data sheet has it
+  double link = 0, network = 50;  // GB/s; 0: from the GPU's data sheet
 
   bool asked() const { return ranks > 0 || gpus > 0; }
 };
 
 struct PlanArgs {
-  RunConfig flags;  // which `args` set
-  std::optional<ConfigArgs> args;
-  std::string memory;  // of another machine; empty: of this one
+  RunConfigArgs config;
+  std::string memory;  // the limit, "8GB"; empty: this machine's
   Elsewhere elsewhere;
   bool processes = false;
   bool search = false;
@@ -62,7 +61,7 @@ std::optional<Cluster> cluster_of(const Elsewhere& elsewhere, bool search) {
   return cluster;
 }
 
-// Refuses a --mesh of other than so many ranks, and says what it lacks.
+// Refuses a --mesh with another number of ranks, and says which factor is missing.
 [[noreturn]] void refuse_mesh(const std::string& mesh, int64_t has, const char* flag, int64_t ranks) {
   const auto names = [&](const char* axis) { return mesh.find(axis) != std::string::npos; };
   const bool whole = ranks % has == 0, sharded = names("replicate") || names("shard");
@@ -73,8 +72,8 @@ std::optional<Cluster> cluster_of(const Elsewhere& elsewhere, bool search) {
                                   : cat("add replicate=", more, " or shard=", more)));
 }
 
-// The configuration given, as --processes, --world-size and --gpus have it: as many ranks as were asked for, on hosts
-// of so many GPUs, whatever a file or the run on disk says. Flags must say the same.
+// The given configuration with the ranks that --processes, --world-size or --gpus ask for, which override a file and
+// the run on disk. Flags that say otherwise are refused.
 RunConfig moved(const GivenConfig& given, const PlanArgs& state) {
   const Elsewhere& elsewhere = state.elsewhere;
   RunConfig config = given.config;
@@ -93,7 +92,7 @@ RunConfig moved(const GivenConfig& given, const PlanArgs& state) {
                        " plans for GPUs, but device = cpu is set: use --world-size to plan CPU ranks");
   parallel.ranks = ranks;
   if (gpus) parallel.device = "cuda";
-  for (int64_t rank = 0; gpus && rank < ranks; ++rank)  // a host is all that is reached
+  for (int64_t rank = 0; gpus && rank < ranks; ++rank)  // GPUs reach each other's memory within a host
     parallel.peer_islands.push_back(static_cast<int>(rank / elsewhere.gpus_per_host));
   if (parallel.ranks_per_process > 0) return config;
   if (!gpus) parallel.ranks_per_process = 1;
@@ -102,7 +101,7 @@ RunConfig moved(const GivenConfig& given, const PlanArgs& state) {
   return config;
 }
 
-// What --memory or the GPU's data sheet says, of a run or of a GPU; nothing where neither does.
+// The memory limit in bytes, of the run or of each GPU, from --memory or the GPU's data sheet; nothing without either.
 std::optional<int64_t> memory_elsewhere(const PlanArgs& state, const std::optional<Cluster>& cluster) {
   if (!state.memory.empty()) {
     const uint64_t asked = parse_bytes(state.memory);
@@ -114,14 +113,14 @@ std::optional<int64_t> memory_elsewhere(const PlanArgs& state, const std::option
   return cluster ? std::optional(static_cast<int64_t>(cluster->gpu.memory_bytes)) : std::nullopt;
 }
 
-// The same, or else of this machine; 0: unknown.
+// The same, with this machine's memory as the default; 0: unknown.
 int64_t memory_of(const ResolvedConfig& config, const PlanArgs& state, const std::optional<Cluster>& cluster) {
   if (const auto known = memory_elsewhere(state, cluster)) return *known;
   return state.elsewhere.asked() ? 0 : usable_memory(config);
 }
 
 PlanOptions options_of(const ResolvedConfig& config, const PlanArgs& state, const Tokenizer* tokenizer) {
-  constexpr int64_t kFew = 16;  // ranks that a page can show one by one
+  constexpr int64_t kFew = 16;  // up to this number the page lists ranks one by one
   PlanOptions options;
   options.balanced = true;
   options.prompt_tokens = prompt_tokens(config, tokenizer);
@@ -130,15 +129,14 @@ PlanOptions options_of(const ResolvedConfig& config, const PlanArgs& state, cons
   return options;
 }
 
-// A call that comes to this configuration, with Witan's defaults for what it leaves out. How a checkpoint is loaded is
-// no part of it.
+// The flags that give this configuration when added to Witan's defaults. How a checkpoint is loaded is left out.
 std::string full_command(const Context& context, RunConfig config) {
   config.load = {};
   return cat(context.program, " train ", flags_of(changed_keys(RunConfig(), config)));
 }
 
-// What a person typed of a layout, which a search leaves as it is. A preset, a file and an @FILE describe the model and
-// some machine that it was trained on: their layouts are searched over.
+// The layout flags on the command line, which a search holds fixed. A preset, a file and an @FILE describe the model
+// and the machine that it was trained on, so their layouts are searched over.
 std::set<std::string> held_keys(const Context& context, const GivenConfig& given) {
   std::set<std::string> listed;
   if (context.megatron)
@@ -192,7 +190,7 @@ ExitCode search(Context& context, const PlanArgs& state, const GivenConfig& from
   return ExitCode::done;
 }
 
-// What the configuration left to Witan, and why it is what it is.
+// Prints the values that the configuration left to Witan, with reasons.
 std::string format_decisions(const ResolvedConfig& config) {
   std::string out;
   for (const Decision& one : config.decisions())
@@ -200,7 +198,7 @@ std::string format_decisions(const ResolvedConfig& config) {
   return out.empty() ? out : "\nChosen automatically\n" + out;
 }
 
-// What a person may have meant who plans without a word on a machine without GPUs.
+// A hint about planning for GPUs, for a plain `witan plan` on a machine without any.
 void hint_at_gpus(const Context& context, const PlanArgs& state, const GivenConfig& given,
                   const ResolvedConfig& config) {
   if (state.elsewhere.asked() || config->parallel.on_gpu() || given.config.parallel.device != "auto") return;
@@ -255,7 +253,7 @@ ExitCode plan(Context& context, const PlanArgs& state, const GivenConfig& given)
                        ": the kernels of products in 8 bits are made for h100 and h200, not for ",
                        cluster ? cluster->gpu.name : "", "; set fp8_format = \"none\", or plan for one of those");
   Facts facts = facts_of_machine();
-  // Weights that come without a tokenizer have one that fits them.
+  // The tokenizer of imported weights is unknown, but fits their vocabulary.
   const bool of_weights = !asked.train.init_from.empty() && asked.data.tokenizer.empty();
   facts.vocabulary = tokenizer    ? tokenizer->vocab_size()
                      : of_weights ? asked.model.vocab_size
@@ -266,7 +264,7 @@ ExitCode plan(Context& context, const PlanArgs& state, const GivenConfig& given)
   const ResolvedConfig config = resolve(asked, facts);
   for (const std::string& warning : config_warnings(given, config)) std::fputs((warning + "\n").c_str(), context.err);
   hint_at_gpus(context, state, given, config);
-  if (!state.elsewhere.asked() && state.memory.empty())  // else it is planned for another machine
+  if (!state.elsewhere.asked() && state.memory.empty())  // otherwise the plan is for another machine
     if (const auto threads = too_many_threads(config->parallel, usable_cores()))
       fmt::print(context.err, "warning: {}\n", *threads);
   if (state.layout) {
@@ -298,7 +296,7 @@ void add_plan(CLI::App& app, Context& context) {
        "witan plan --mesh replicate=2,shard=2,expert=4 --micro-batch-size 2 --print-layout\n"
        "witan plan @recipes/megatron/dmoe_ep4.args --gpus 8 --gpu h100"},
       [state, &context] {
-        GivenConfig given = read_given_config(context, state->flags, *state->args, OtherRun::leave);
+        GivenConfig given = state->config.read(context, OtherRun::leave);
         keep_first_weights(given);
         return naming_sources(given, [&] { return plan(context, *state, given); });
       });
@@ -306,7 +304,7 @@ void add_plan(CLI::App& app, Context& context) {
              "Memory of the machine, or of each GPU, to plan for: 8GB, 8GiB, 800MB")
       .type_name("SIZE");
   add_flag(*command, "--processes", state->processes,
-           "Plan each rank as a process of its own, as started by a launcher, not as a thread");
+           "Plan each rank as a process, as started by a launcher, not as a thread");
   Elsewhere& elsewhere = state->elsewhere;
   const Option world =
       add_option(*command, "--world-size", elsewhere.ranks,
@@ -319,8 +317,7 @@ void add_plan(CLI::App& app, Context& context) {
           .type_name("N")
           .range(1, 1 << 16)
           .excludes(world);
-  add_option(*command, "--gpu", elsewhere.gpu,
-             "GPU model, which sets memory and speed by its data sheet: " + gpu_names())
+  add_option(*command, "--gpu", elsewhere.gpu, "GPU model, whose data sheet sets memory and speed: " + gpu_names())
       .type_name("NAME")
       .needs(gpus);
   add_option(*command, "--gpus-per-host", elsewhere.gpus_per_host, "GPUs per host [8]")
@@ -341,14 +338,13 @@ void add_plan(CLI::App& app, Context& context) {
                                  "Print only the layout: mesh, groups, sharding and the placement of each parameter");
   const Option search = add_flag(*command, "--search", state->search,
                                  "Rank the layouts of --gpus that fit by predicted step time [--gpu h100]; flags of a "
-                                 "layout given beside it are held fixed")
+                                 "layout given with it are held fixed")
                             .needs(gpus)
                             .excludes(layout);
   add_flag(*command, "--keep-micro-batch-size", state->keep_micro_batch_size,
            "Search only with the given micro-batch size, not with smaller ones")
       .needs(search);
-  add_megatron_flag(*command);
-  state->args.emplace(*command, state->flags.fields());
+  state->config.add(*command);
 }
 
 }  // namespace witan::cli

@@ -1,4 +1,4 @@
-// witan replay: computes a step again that was not finite, or a spike, from what the run wrote of it.
+// witan replay: recomputes a step that was not finite, or a spike, from the batch and weights that the run saved.
 #include <fmt/format.h>
 
 #include <memory>
@@ -8,8 +8,8 @@
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/args/run_args.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/args/shared_args.h"
+#include "witan/cli/command.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/planner/plan.h"
 #include "witan/train/loop/anomaly.h"
@@ -21,10 +21,10 @@ namespace {
 
 struct ReplayArgs {
   std::string folder;
-  RunArgs run;  // of which threads are read
+  RunArgs run;  // only its threads are used
 };
 
-// What the run knew of its step.
+// Prints what the run recorded about the step.
 void print_recorded(std::FILE* out, const RecordedAnomaly& recorded) {
   fmt::print(out, "step         {} ({}), {} micro-batches\n", recorded.step,
              recorded.about.value("what", std::string("?")), recorded.batches.size());
@@ -38,7 +38,7 @@ void print_list(std::FILE* out, const char* title, const std::vector<std::string
   for (size_t i = 0; i < lines.size(); ++i) fmt::print(out, "{:<13}{}\n", i == 0 ? title : "", lines[i]);
 }
 
-// The step on one rank, which then holds the weights of all.
+// Recomputes the step on one rank, which holds all weights.
 void replay_on(std::FILE* out, const RecordedAnomaly& recorded, Stream& stream, const Groups& groups) {
   Engine engine(stream, groups, recorded.config);
   std::vector<StateTensor> weights = engine.state();
@@ -71,7 +71,7 @@ void replay_on(std::FILE* out, const RecordedAnomaly& recorded, Stream& stream, 
 ExitCode replay_command(Context& context, const ReplayArgs& args) {
   RecordedAnomaly recorded = open_anomaly(args.folder);
   print_recorded(context.out, recorded);
-  const int threads = resolved_threads(args.run);  // by which kernels size their scratch
+  const int threads = resolved_threads(args.run);  // the size of kernels' scratch depends on it
   recorded.config = recorded.config.with([&](RunConfig& config) { config.parallel.threads = threads; });
   const int64_t bytes = make_plan(recorded.config).arena_bytes();
   ThreadWorld world(1);
@@ -91,8 +91,8 @@ void add_replay(CLI::App& app, Context& context) {
   auto args = std::make_shared<ReplayArgs>();
   CLI::App* command = add_command(
       app, context,
-      {"replay", "Compute a step again that was not finite, or a spike",
-       "Reads a folder that `witan train` wrote of such a step, RUN/anomalies/step-N, with its batch and the "
+      {"replay", "Recompute a step that was not finite, or a spike",
+       "Reads the folder that `witan train` wrote for such a step, RUN/anomalies/step-N, with its batch and the "
        "weights before it, computes the step on one CPU rank, and prints where the first value that is not "
        "finite comes up: in the forward or the backward of which module. Nothing is written.",
        "witan replay runs/default/anomalies/step-300"},

@@ -1,4 +1,4 @@
-// witan train: from text to a trained model, or from where a run stopped.
+// witan train: trains a model from text, or resumes a run.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -7,11 +7,10 @@
 
 #include "witan/base/error.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/commands.h"
+#include "witan/cli/command.h"
 #include "witan/cli/compat/megatron.h"
-#include "witan/cli/train/first_weights.h"
 #include "witan/cli/train/job.h"
-#include "witan/cli/train/supervised.h"
+#include "witan/cli/train/start_checks.h"
 #include "witan/cli/train/train_call.h"
 #include "witan/convert/ledger.h"
 #include "witan/train/data/mixture_data.h"
@@ -21,13 +20,15 @@
 namespace witan::cli {
 namespace {
 
+constexpr double kMostMinutes = 1e6;
+
 struct TrainCommandArgs {
-  RunConfig flags;  // which `args` set
-  std::optional<ConfigArgs> args;
+  RunConfigArgs config;
   TrainOptions options;
 };
 
-// Embeddings are of the tokens that they were trained with: a new run that takes them makes no tokenizer of its own.
+// Embeddings belong to the tokens that they were trained with, so a new run that takes weights cannot train a tokenizer
+// of its own.
 void require_tokenizer(const RunConfig& config) {
   const TrainConfig& train = config.train;
   for (const auto& [key, source] : {std::pair("init_from", train.init_from), std::pair("upcycle", train.upcycle)})
@@ -36,10 +37,9 @@ void require_tokenizer(const RunConfig& config) {
                          "--tokenizer FILE");
 }
 
-// What this call says over the run on disk, if there is one. What makes a run the same run must not change.
+// The configuration of this call and the run on disk, if there is one. Keys that identify a run must not change.
 GivenConfig read_given(const Context& context, TrainCommandArgs& state) {
-  GivenConfig given =
-      read_given_config(context, state.flags, *state.args, state.options.fresh ? OtherRun::replace : OtherRun::keep);
+  GivenConfig given = state.config.read(context, state.options.fresh ? OtherRun::replace : OtherRun::keep);
   if (context.megatron) state.options.profiled = context.megatron->profiled;
   state.options.fresh ? require_other_source(given) : keep_first_weights(given);
   check_datasets(given.config.data);
@@ -67,7 +67,7 @@ ExitCode train_command(Context& context, TrainCommandArgs& state) {
   require<UsageError>(!launch || !state.options.dry_run,
                       "--dry-run looks at the files of one process: run it without the launcher");
   const bool leads = !launch || launch->rank == 0;
-  // Until there is something to save, and after it is saved.
+  // Signals end the process before training has started and after it has ended.
   const StopSignals signals(StopSignals::Answer::end, leads ? Voice::loud : Voice::silent);
   return run_process(context, launch, [&](Context& own) {
     GivenConfig given = read_given(own, state);
@@ -104,6 +104,12 @@ void add_train(CLI::App& app, Context& context) {
   add_flag(*command, "--dry-run", state->options.dry_run,
            "Do everything up to the first step but write nothing: check configuration, data, memory and disk, and "
            "predict the time; the exit code is that of what would fail");
+  add_option(*command, "--max-minutes", state->options.max_minutes,
+             "Give a new run that is predicted to take longer on this machine fewer steps, with a schedule to match; a "
+             "resumed run keeps its length (0: no limit)")
+      .range(0.0, kMostMinutes)
+      .show_default()
+      .type_name("N");
   add_option(*command, "--debug-rank", state->options.debug_ranks,
              "Let this rank (or several: 1,2) print how to attach gdb, and wait for it before it starts")
       .delimiter(',')
@@ -112,8 +118,7 @@ void add_train(CLI::App& app, Context& context) {
   add_option(*command, "--trace-steps", state->options.trace_steps,
              "Trace these steps, such as 3:5, into trace.json in the run's folder, for ui.perfetto.dev")
       .type_name("FIRST:LAST");
-  add_megatron_flag(*command);
-  state->args.emplace(*command, state->flags.fields());
+  state->config.add(*command);
 }
 
 }  // namespace witan::cli

@@ -5,20 +5,21 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <ctime>
 #include <exception>
+#include <set>
 #include <string>
+#include <string_view>
 
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
 #include "witan/checkpoint/step_folders.h"
-#include "witan/cli/args/config_origin.h"
-#include "witan/cli/train/dry_run.h"
+#include "witan/cli/args/run_config.h"
 #include "witan/cli/train/job.h"
-#include "witan/cli/train/job_ceilings.h"
-#include "witan/cli/train/live_report.h"
 #include "witan/cli/train/planning.h"
+#include "witan/cli/train/start_checks.h"
 #include "witan/cli/train/train_page.h"
 #include "witan/comm/peers/peer_place.h"
 #include "witan/comm/processes/process_world.h"
@@ -40,35 +41,30 @@
 namespace witan::cli {
 namespace {
 
-// What is there of a run that has done so many steps.
-DiskState disk_state(const RunFolder& folder, int64_t done) {
-  return {done, std::ssize(step_folders(folder.checkpoints())), std::ssize(step_folders(folder.anomalies()))};
-}
-
-// Entries of the vocabulary, as far as they are known before text is read.
+// Entries of the vocabulary, as known before text is read.
 int64_t known_vocabulary(const RunConfig& given, bool fresh) {
   const auto tokenizer = fresh ? std::nullopt : run_tokenizer(given);
   return tokenizer ? tokenizer->vocab_size() : expected_vocabulary(given.data);
 }
 
-// What the evaluations until the checkpoint that the run would resume from have found.
+// The results of evaluations up to the checkpoint that the run resumes from.
 ValidationRecord validation_of(const RunStart& start) {
   return start.from ? ValidationRecord::from_json(start.from->scalars) : ValidationRecord();
 }
 
-// Whether early stopping, as it is asked for now, has ended the run at the checkpoint that it would resume from.
+// Whether early stopping, with the present patience, has ended the run at the checkpoint that it would resume from.
 bool has_stopped_early(const RunStart& start, const TrainConfig& train) {
   return validation_of(start).stops(train);
 }
 
-// Ranks that are to wait for a debugger must be there.
+// Refuses ranks of --debug-rank that do not exist.
 void check_debug_ranks(const std::vector<int>& debug_ranks, int64_t ranks) {
   for (const int rank : debug_ranks)
     require<ConfigError>(rank >= 0 && rank < ranks, "--debug-rank ", rank, ": this run has ",
                          ranks == 1 ? cat("one rank, 0") : cat(ranks, " ranks, 0 to ", ranks - 1));
 }
 
-// The steps to trace, of a run that has done so many; nothing where none are.
+// The steps of --trace-steps, for a run that has done `done` steps; nothing without the flag.
 std::optional<StepRange> steps_to_trace(const std::string& text, const ResolvedConfig& config, int64_t done) {
   if (text.empty()) return std::nullopt;
   const StepRange range = parse_step_range(text);
@@ -78,13 +74,13 @@ std::optional<StepRange> steps_to_trace(const std::string& text, const ResolvedC
   return range;
 }
 
-// The steps of `asked` that are left to a run which has done so many; nothing if none are.
+// The steps of `asked` that a run which has done `done` of `steps` steps will still do; nothing if there are none.
 std::optional<StepRange> steps_to_come(const std::optional<StepRange>& asked, int64_t done, int64_t steps) {
   if (!asked || asked->last <= done || asked->first > steps) return std::nullopt;
   return StepRange{std::max(asked->first, done + 1), std::min(asked->last, steps)};
 }
 
-// What all processes of a job must have been told alike, whatever their hosts fill in.
+// The settings that all processes of a job must have been given alike. Values that each host fills in do not count.
 Settings settings_of_call(const RunConfig& given, const TrainOptions& options) {
   Settings settings = settings_of(given);
   settings.emplace_back("fresh", options.fresh ? "true" : "false");
@@ -95,14 +91,14 @@ Settings settings_of_call(const RunConfig& given, const TrainOptions& options) {
   return settings;
 }
 
-// How many multiply-adds the processes of a job do in a second: collective.
+// The multiply-adds per second of all processes of a job. Collective.
 JobCeilings measure_together(ProcessWorld& world, const ResolvedConfig& config) {
   return measure_job(world, config->parallel.ranks_per_process, config->parallel.threads, [](ThreadPool& pool) {
     return kernels::DeviceCeilings{.flops = 1e9 * kernels::measure_fma_gflops(pool)};
   });
 }
 
-// What the plan promises the process of rank 0.
+// What the plan promises for the process of rank 0.
 RunPlan promise(const ResolvedConfig& config, const Plan& plan, const Timing& timing) {
   RunPlan promised = run_plan(plan);
   promised.step_seconds = timing.step.seconds;
@@ -113,7 +109,7 @@ RunPlan promise(const ResolvedConfig& config, const Plan& plan, const Timing& ti
 }
 
 RunEvent run_event(const ResolvedConfig& config, const Plan& plan, const RunPlan& promised) {
-  RunConfig copy = config;  // whose fields can be listed
+  RunConfig copy = config;  // fields() needs one that can be changed
   const std::string toml = write_toml(copy.fields());
   RunEvent event;
   event.name = config->train.run;
@@ -129,12 +125,10 @@ RunEvent run_event(const ResolvedConfig& config, const Plan& plan, const RunPlan
   return event;
 }
 
-// One call of `witan train`, in the only process or in one of several: what is given and what is known are resolved
-// into a configuration, this is planned, and the plan is run.
+// One call of `witan train`, in a single process or in one of several.
 class TrainCall {
  public:
-  // `launch`: which process of a job this one is; nothing: the only one. `loud`: where a process that is otherwise
-  // silent is heard.
+  // As run_training().
   TrainCall(Context& context, const TrainOptions& options, const GivenConfig& given,
             const std::optional<Launch>& launch, std::FILE* loud)
       : context_(context), options_(options), given_(given), launch_(launch), loud_(loud) {}
@@ -142,31 +136,42 @@ class TrainCall {
   ExitCode run();
 
  private:
-  // Says it, and keeps it for train.log, which is not open yet. With "warning: " before it, or not.
+  // Prints the line, and keeps it for train.log, which is not open yet. "warning: " may precede it.
   void warn(const std::string& line, Progress& progress);
   bool leads() const { return !launch_ || launch_->rank == 0; }
   ProcessWorld* world() { return world_ ? &*world_ : nullptr; }
-  // Of a process among several: meets the others, unless it refuses for itself what it was asked for.
+  // Meets the other processes of the job. Each refuses an invalid call by itself, before it meets the others.
   void meet();
-  // What is known before text is read. `scheduling`: the configuration of the checkpoint whose schedule is kept.
+  // The facts that are known before text is read. `scheduling`: the configuration of the checkpoint whose schedule is
+  // kept.
   Facts gather_facts(const RunConfig& given, const std::optional<RunConfig>& scheduling);
-  // Refuses what this machine, or these processes, cannot run.
+  // Refuses --max-minutes if something else decides the length of the run.
+  void check_time_limit() const;
+  bool begins_anew() const { return !given_.saved || options_.fresh; }
+  // Gives a new run that would take longer than --max-minutes fewer steps, and says so.
+  RunConfig within_time_limit(RunConfig given, const ResolvedConfig& expected, Progress& progress);
+  // Throws if this machine, or these processes, cannot run the configuration.
   void check(const ResolvedConfig& config);
-  // What those of a new run are taken from; refuses what cannot be taken.
+  // Prints the source of a new run's first weights. Throws if they cannot be loaded.
   void tell_first_weights(const ResolvedConfig& config, Progress& progress);
-  void warn_of_schedule(const RunConfig& now, int64_t done, Progress& progress);
-  // What would be done from here on, and what would fail of it.
+  // The checks of a start before text is read, which may take long; a dry run makes them too. `done`: the step that the
+  // run starts from, in another run's checkpoint if it `branches`. Prints the run's state and returns false if nothing
+  // is left to train.
+  bool check_start(const ResolvedConfig& expected, int64_t done, bool branches, Progress& progress);
+  // A dry run: prints what the run would do, and throws the error that would end it.
   ExitCode try_out(const ResolvedConfig& expected, Facts facts, const RunConfig& given, Progress& progress);
-  // All that is on the disk before a run begins. Returns the step that it begins from; nothing when all are done.
+  void announce_dry_run(const ResolvedConfig& config, int64_t done, bool branches, Progress& progress) const;
+  // Prepares the run's folder and data. Returns the step that the run starts from; nothing if all steps are done.
   std::optional<int64_t> prepare_together(const ResolvedConfig& expected, Progress& progress);
-  std::optional<int64_t> prepare(const ResolvedConfig& expected, Progress& progress);  // of rank 0
-  void join(const ResolvedConfig& expected, int64_t step);                             // of others, when it is done
-  // Records that the run is finished, where the process that did its last step was killed before it could.
+  std::optional<int64_t> prepare(const ResolvedConfig& expected, Progress& progress);  // on rank 0
+  void join(const ResolvedConfig& expected, int64_t step);                             // on other ranks, afterwards
+  // Records that the run is finished, in case the process that did its last step was killed before it could.
   void complete_run(const TrainConfig& train, int64_t done, Progress& progress) const;
   void say_done(const ResolvedConfig& config, int64_t done, Progress& progress) const;
-  // A run that cannot fit must not be found out by the kernel's killer; checkpoints that there is no room for are no
-  // less the end of a run.
+  // Throws if memory, or the disk for checkpoints, is too small, rather than let the run be killed later.
   void require_room(const ResolvedConfig& config, const Plan& plan, const DiskState& disk, Progress& progress);
+  // The checkpoints of the run's folder, if there is one.
+  DiskState disk_state(int64_t done) const;
   RunAids aids(const ResolvedConfig& config, int64_t done) const;
   std::string origin_of_run() const;
   RunResult train_with_report(const ResolvedConfig& config, const Plan& plan, const RunPlan& promised,
@@ -179,15 +184,17 @@ class TrainCall {
   const GivenConfig& given_;
   const std::optional<Launch> launch_;
   std::FILE* const loud_;
-  std::optional<ProcessWorld> world_;  // before all that uses it
-  std::optional<int64_t> gpu_memory_;  // of the process with least, where there are several
-  std::vector<std::string> told_;      // warnings until now
+  std::optional<ProcessWorld> world_;  // declared before the members that use it
+  std::optional<int64_t> gpu_memory_;  // usable bytes of the process with the least, in a job of several
+  std::optional<Speeds> speeds_;       // measured once, so that all predictions of a call agree
+  std::vector<std::string> told_;      // warnings so far, for train.log
   std::optional<RunFolder> folder_;
   std::optional<RunStart> start_;
   std::optional<RunData> data_;
 };
 
 ExitCode TrainCall::run() {
+  check_time_limit();
   ProgressOptions lines = progress_options(context_.err);
   lines.data = context_.out;
   Progress progress(context_.err, lines);
@@ -202,17 +209,18 @@ ExitCode TrainCall::run() {
   if (world_ && leads()) progress.note("messages     " + format_engine(world_->engine()));
   const auto scheduling = options_.fresh ? std::nullopt : scheduling_checkpoint(given_.config);
   std::vector<std::string> notes;
-  const RunConfig given = options_.fresh ? given_.config : with_load_options(given_.config, scheduling, notes);
+  RunConfig given = options_.fresh ? given_.config : with_load_options(given_.config, scheduling, notes);
   for (const std::string& note : notes) warn(note, progress);
   Facts facts = gather_facts(given, scheduling);
-  ResolvedConfig expected = resolve(given, facts);  // but for the vocabulary of a tokenizer that is yet to train
+  ResolvedConfig expected = resolve(given, facts);  // final, except for the vocabulary of an untrained tokenizer
   check(expected);
   if (world_) {
     const cuda::PeerIslands peers = peers_of_job(*world_, expected);
     if (!peers.why.empty() && leads()) progress.note("GPU memory   " + peers.why);
     facts.launched->peer_islands = peers.of_rank;
-    expected = resolve(given, facts);
   }
+  given = within_time_limit(given, expected, progress);
+  expected = resolve(given, facts);
   for (const std::string& warning : config_warnings(given_, expected)) warn(warning, progress);
   if (options_.dry_run) return try_out(expected, std::move(facts), given, progress);
   const auto done = prepare_together(expected, progress);
@@ -222,7 +230,7 @@ ExitCode TrainCall::run() {
 }
 
 void TrainCall::warn(const std::string& line, Progress& progress) {
-  constexpr std::string_view kWarning = "warning: ";  // train.log says that of each line by itself
+  constexpr std::string_view kWarning = "warning: ";  // train.log adds it to each line
   progress.note(line);
   told_.push_back(line.starts_with(kWarning) ? line.substr(kWarning.size()) : line);
 }
@@ -244,6 +252,33 @@ Facts TrainCall::gather_facts(const RunConfig& given, const std::optional<RunCon
   return facts;
 }
 
+void TrainCall::check_time_limit() const {
+  if (options_.max_minutes == 0) return;
+  const std::string asked = fmt::format("--max-minutes {}: ", options_.max_minutes);
+  require<UsageError>(!launch_, asked,
+                      "each of the processes that a launcher started would measure a time of its own; ",
+                      "give the number of steps instead (--train-iters)");
+  const TrainConfig& train = given_.config.train;
+  require<UsageError>(!given_.said("train_iters"), asked, "it chooses train_iters, which is given too (",
+                      given_.place("train_iters"), ": ", train.train_iters, "); leave one of them out");
+  require<UsageError>(train.train_samples == 0, asked, "train_samples = ", train.train_samples, " (",
+                      given_.place("train_samples"), ") sets how long the run is; leave one of them out");
+  require<UsageError>(!begins_anew() || !train.branches(), asked, "with init_state = training the run continues ",
+                      train.init_from, " to the step that it was to reach; give another one with --train-iters");
+}
+
+RunConfig TrainCall::within_time_limit(RunConfig given, const ResolvedConfig& expected, Progress& progress) {
+  if (options_.max_minutes == 0 || !begins_anew()) return given;
+  speeds_ = options_.dry_run ? speeds_without_writing(expected) : quick_speeds(expected, std::nullopt);
+  if (!speeds_) return given;
+  const Timing whole = timing_at(*speeds_, plan_of(expected, nullptr), expected, 0, std::nullopt);
+  const auto keeps = [&](const std::string& key) { return given_.said(key); };
+  const auto steps = steps_within(60 * options_.max_minutes, whole.step, expected, keeps);
+  if (!steps) return given;
+  announce_shortened(context_, given_, *steps, whole, progress);
+  return with_fewer_steps(std::move(given), *steps, keeps);
+}
+
 void TrainCall::check(const ResolvedConfig& config) {
   check_debug_ranks(options_.debug_ranks, config->parallel.ranks);
   steps_to_trace(options_.trace_steps, config, 0);
@@ -257,14 +292,9 @@ void TrainCall::tell_first_weights(const ResolvedConfig& config, Progress& progr
   if (!weights.from.empty()) progress.note("weights      from " + weights.from);
 }
 
-void TrainCall::warn_of_schedule(const RunConfig& now, int64_t done, Progress& progress) {
-  if (!given_.saved) return;
-  if (const auto warning = schedule_warning(*given_.saved, now, done)) warn(*warning, progress);
-}
-
 std::optional<int64_t> TrainCall::prepare_together(const ResolvedConfig& expected, Progress& progress) {
   if (!world_) return prepare(expected, progress);
-  // Rank 0 changes nothing before all have read what is there.
+  // Rank 0 changes nothing on disk before all processes have read their configuration.
   const std::string told = world_->first([&] {
     const auto done = prepare(expected, progress);
     return done ? std::to_string(*done) : "";
@@ -275,34 +305,36 @@ std::optional<int64_t> TrainCall::prepare_together(const ResolvedConfig& expecte
   return done;
 }
 
+bool TrainCall::check_start(const ResolvedConfig& expected, int64_t done, bool branches, Progress& progress) {
+  const TrainConfig& train = expected->train;
+  if (done >= train.train_iters || (start_ && has_stopped_early(*start_, train))) {
+    if (!options_.dry_run) complete_run(train, done, progress);
+    say_done(expected, done, progress);
+    return false;
+  }
+  require_room(expected, plan_of(expected, nullptr), disk_state(done), progress);
+  aids(expected, done);
+  if (done == 0 || branches) tell_first_weights(expected, progress);
+  open_replayed_routes(expected);
+  if (!begins_anew())
+    if (const auto warning = schedule_warning(*given_.saved, expected, done)) warn(*warning, progress);
+  return true;
+}
+
 std::optional<int64_t> TrainCall::prepare(const ResolvedConfig& expected, Progress& progress) {
   using Access = RunFolder::Access;
   const TrainConfig& train = expected->train;
-  std::optional<RunFolder> old;  // the run that this one replaces, once its own text is known to be good
+  std::optional<RunFolder> old;  // the run that this one replaces once its own text has been read
   if (options_.fresh) {
-    const Plan plan = plan_of(expected, nullptr);
-    require_room(expected, plan, {}, progress);
-    aids(expected, 0);  // refuses what it could not do
-    check_sources(expected->data);
     old.emplace(train.runs_folder, train.run);
     if (old->empty()) old.reset();
   }
   folder_.emplace(train.runs_folder, train.run, old ? Access::stage : Access::own);
   start_.emplace(find_start(*folder_, train));
-  const int64_t done = start_->step();
-  if (done >= train.train_iters || has_stopped_early(*start_, train)) {
-    complete_run(train, done, progress);
-    say_done(expected, done, progress);
-    return std::nullopt;
-  }
-  // Before text is read, which may take long.
-  if (!options_.fresh) require_room(expected, plan_of(expected, nullptr), disk_state(*folder_, done), progress);
-  if (done == 0 || start_->branches) tell_first_weights(expected, progress);
-  open_replayed_routes(expected);  // refuses what each rank would
-  warn_of_schedule(expected, done, progress);
+  if (!check_start(expected, start_->step(), start_->branches, progress)) return std::nullopt;
   data_.emplace(prepare_run_data(expected, *folder_, progress));
   if (old) progress.note("archived     " + folder_->replace(*old).string());
-  return done;
+  return start_->step();
 }
 
 ExitCode TrainCall::try_out(const ResolvedConfig& expected, Facts facts, const RunConfig& given, Progress& progress) {
@@ -318,42 +350,42 @@ ExitCode TrainCall::try_out(const ResolvedConfig& expected, Facts facts, const R
   std::vector<std::string> warnings;  // tell_first_weights() gives them
   const bool branches = start_ ? start_->branches : train.branches();
   const int64_t done = start_ ? start_->step() : branches ? find_branched(train, warnings).step : 0;
-  if (done >= train.train_iters || (start_ && has_stopped_early(*start_, train))) {
-    say_done(expected, done, progress);
-    return ExitCode::done;
-  }
-  if (done == 0 || branches) tell_first_weights(expected, progress);
-  open_replayed_routes(expected);
+  if (!check_start(expected, done, branches, progress)) return ExitCode::done;
   const FoundData data = find_data(expected, path, done > 0 && !branches);
   if (data.tokenizer) facts.vocabulary = data.tokenizer->vocab_size();
   const ResolvedConfig config = resolve(given, facts);
   const Plan plan = plan_of(config, data.tokenizer.get());
-  require_room(config, plan, folder_ ? disk_state(*folder_, done) : DiskState{}, progress);
-  aids(config, done);
+  require_room(config, plan, disk_state(done), progress);
   for (const std::string& line : data.lines) progress.note(line);
-  if (!options_.fresh) warn_of_schedule(config, done, progress);
-  if (const auto timing = timing_without_writing(plan, config, done, data.held_out))
-    announce(config, plan, *timing, done, progress);
+  if (!speeds_) speeds_ = speeds_without_writing(config);
+  if (speeds_)
+    announce(config, plan, timing_at(*speeds_, plan, config, done, data.held_out), done, progress);
   else
     progress.note("time         not predicted: `witan doctor` measures the speed of this machine's GPUs first");
-  const BatchRamp ramp = config->batch_ramp();
-  progress.note(fmt::format(
-      "dry run      {} would {}{}; nothing was written", path.string(),
-      options_.fresh && fs::exists(path / "config.toml", none) ? "be archived, and a new run would start"
-      : branches ? fmt::format("continue from step {} of {}", done, train.init_from)
-      : done > 0 ? fmt::format("resume from step {}", done)
-                 : "start",
-      fmt::format(", to train for {} tokens",
-                  format_count(static_cast<double>((ramp.consumed_by(train.train_iters) - ramp.consumed_by(done)) *
-                                                   config->data.seq_length)))));
+  announce_dry_run(config, done, branches, progress);
   return ExitCode::done;
+}
+
+void TrainCall::announce_dry_run(const ResolvedConfig& config, int64_t done, bool branches, Progress& progress) const {
+  const TrainConfig& train = config->train;
+  const fs::path path = fs::path(train.runs_folder) / train.run;
+  const BatchRamp ramp = config->batch_ramp();
+  const int64_t samples = ramp.consumed_by(train.train_iters) - ramp.consumed_by(done);
+  std::error_code none;
+  progress.note(fmt::format("dry run      {} would {}, to train for {} tokens; nothing was written", path.string(),
+                            options_.fresh && fs::exists(path / "config.toml", none)
+                                ? "be archived, and a new run would start"
+                            : branches ? fmt::format("continue from step {} of {}", done, train.init_from)
+                            : done > 0 ? fmt::format("resume from step {}", done)
+                                       : "start",
+                            format_count(static_cast<double>(samples * config->data.seq_length))));
 }
 
 void TrainCall::join(const ResolvedConfig& expected, int64_t step) {
   folder_.emplace(expected->train.runs_folder, expected->train.run, RunFolder::Access::share);
   start_.emplace(RunStart{*folder_, {}, {}, {}});
   const fs::path own = folder_->checkpoints() / step_folder_name(step);
-  std::vector<std::string> warned;  // by rank 0
+  std::vector<std::string> warned;  // rank 0 has printed them
   if (step > 0 && (!expected->train.branches() || fs::exists(own)))
     start_->from = open_checkpoint(own);
   else if (step > 0)
@@ -363,11 +395,11 @@ void TrainCall::join(const ResolvedConfig& expected, int64_t step) {
 
 void TrainCall::complete_run(const TrainConfig& train, int64_t done, Progress& progress) const {
   const bool all = done >= (given_.saved ? given_.saved->train.train_iters : train.train_iters);
-  if (!all && !has_stopped_early(*start_, train)) return;  // this call asks for fewer steps than the run was to do
+  if (!all && !has_stopped_early(*start_, train)) return;  // only this call asks for fewer steps
   if (!complete_records(*folder_, done, all ? RunEnd::finished : RunEnd::stopped_early)) return;
   try {
     write_report(folder_->path());
-  } catch (const Error& error) {  // of a folder that takes no page, perhaps
+  } catch (const Error& error) {  // the folder may not be writable
     progress.note(cat("warning: there is no report: ", error.what()));
   }
 }
@@ -388,19 +420,24 @@ void TrainCall::require_room(const ResolvedConfig& config, const Plan& plan, con
   require_disk(config->train, {plan.checkpoint_bytes, plan.anomaly_bytes}, disk, folder, free_bytes_for(folder));
 }
 
+DiskState TrainCall::disk_state(int64_t done) const {
+  if (!folder_) return {done, 0, 0};
+  return {done, std::ssize(step_folders(folder_->checkpoints())), std::ssize(step_folders(folder_->anomalies()))};
+}
+
 RunAids TrainCall::aids(const ResolvedConfig& config, int64_t done) const {
   auto traced = steps_to_trace(options_.trace_steps, config, done);
   if (!traced) traced = steps_to_come(options_.profiled, done, config->train.train_iters);
   return {options_.debug_ranks, loud_, traced};
 }
 
-// A call that resumes a run without naming a preset or file leaves what the run was started with.
+// A call that resumes a run without naming a preset or file keeps the origin that the run was started with.
 std::string TrainCall::origin_of_run() const {
   const std::string said = origin_line(given_.preset, given_.file);
   return said.empty() && given_.saved ? origin_line_of(folder_->config()) : said;
 }
 
-// The report is there while the run goes on, and behind a run that fails, whose error it tells.
+// Keeps the report up to date while the run trains, and writes it once more if the run fails, with its error.
 RunResult TrainCall::train_with_report(const ResolvedConfig& config, const Plan& plan, const RunPlan& promised,
                                        Progress& progress) {
   std::optional<LiveReport> report;
@@ -414,7 +451,7 @@ RunResult TrainCall::train_with_report(const ResolvedConfig& config, const Plan&
   }
 }
 
-// The run's own error is told in any case.
+// An error of the report must not replace the run's own.
 void TrainCall::report_failure() const {
   try {
     write_report(folder_->path());
@@ -428,9 +465,10 @@ ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progr
   std::optional<JobCeilings> job;
   if (world_ && !config->parallel.on_gpu()) job = measure_together(*world_, config);
   if (leads()) {
-    require_room(config, plan, disk_state(*folder_, done), progress);
+    require_room(config, plan, disk_state(done), progress);
     const int64_t held_out = data_->held_out ? data_->held_out->per_epoch() : 0;
-    const Timing timing = quick_timing_of(plan, config, done, held_out, job);
+    if (!speeds_) speeds_ = quick_speeds(config, job);
+    const Timing timing = timing_at(*speeds_, plan, config, done, held_out);
     promised = promise(config, plan, timing);
     announce(config, plan, timing, done, progress);
     if (auto threads = too_many_threads(config->parallel, usable_cores())) told_.push_back(std::move(*threads));
@@ -459,6 +497,31 @@ ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progr
 ExitCode run_training(Context& context, const TrainOptions& options, const GivenConfig& given,
                       const std::optional<Launch>& launch, std::FILE* loud) {
   return TrainCall(context, options, given, launch, loud).run();
+}
+
+std::optional<Supervised> find_supervised() {
+  const char *layout = std::getenv(kLayoutVariable), *resumes = std::getenv(kResumeVariable),
+             *call = std::getenv(kCallVariable);
+  if (layout == nullptr) return std::nullopt;
+  return Supervised{layout, resumes != nullptr && std::string_view(resumes) == "1", call == nullptr ? "" : call};
+}
+
+TrainOptions options_of(TrainOptions options, const Supervised& supervised) {
+  if (!supervised.resumes) return options;
+  options.fresh = false;
+  options.trace_steps.clear();
+  return options;
+}
+
+void lay_out(GivenConfig& given, const Supervised& supervised) {
+  RunConfig before = given.config;
+  const std::set<std::string> keys = parse_toml(given.config.fields(), supervised.layout, kLayoutVariable);
+  const Fields was = before.fields(), is = given.config.fields();
+  for (size_t i = 0; i < is.size(); ++i) {
+    if (!keys.contains(is[i].name) || was[i].text() == is[i].text()) continue;
+    given.sources[is[i].name] = ValueSource::flag;
+    given.places[is[i].name] = "witan run";
+  }
 }
 
 }  // namespace witan::cli

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <optional>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "witan/planner/pages/layout_page.h"
 #include "witan/planner/search/layout_choice.h"
 #include "witan/report/events/figures.h"
+#include "witan/report/page/page.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/cuda_survey.h"
 #include "witan/train/state/named_checkpoint.h"
@@ -21,8 +23,8 @@
 namespace witan::cli {
 namespace {
 
-// The command, for a run that is not the default one with its name. With `anywhere` it names the folder of runs in
-// full: a resume command must not begin another run where it is given in another folder.
+// The command with the flags that name the run, if it is not the default one. With `anywhere` it has the absolute path
+// of the runs' folder: a resume command that is given in another folder must not start another run.
 enum class Given : uint8_t { here, anywhere };
 std::string command_for(const Context& context, const RunConfig& config, std::string_view command,
                         Given given = Given::here) {
@@ -37,10 +39,10 @@ std::string command_for(const Context& context, const RunConfig& config, std::st
   return line;
 }
 
-// On GPUs: what a step is, and whose kernels it runs.
+// On GPUs: how a step is captured and experts' rows are exchanged, and the versions of the libraries.
 void announce_gpus(const Plan& plan, Progress& progress) {
   if (!plan.on_gpu) return;
-  // An eager step whose rows go over NCCL has said so: that is why it is eager.
+  // If rows that go over NCCL are why the step is eager, format_capture() has said so.
   const bool says_how = plan.exchanges_rows && (plan.peers || plan.why_eager().empty());
   progress.note(
       cat("step         ", format_capture(plan), says_how ? "; rows of experts " + format_exchange(plan) : ""));
@@ -53,7 +55,7 @@ void announce_gpus(const Plan& plan, Progress& progress) {
   progress.note("libraries    " + libraries);
 }
 
-// Of several ranks: the mesh, as --mesh takes it, and what is divided along it.
+// For several ranks: the mesh, as --mesh takes it, and what is sharded over it.
 void announce_layout(const RunConfig& config, Progress& progress) {
   if (config.parallel.ranks == 1) return;
   progress.note("layout       " + mesh_text(config));
@@ -62,8 +64,8 @@ void announce_layout(const RunConfig& config, Progress& progress) {
     progress.note("sharded      " + divided);
 }
 
-// What of the machine's ceiling the predicted step is; nothing can be above it. Processes of a launcher measure it at
-// every start: `witan doctor` would change nothing for them.
+// The predicted step's share of the machine's ceiling, which nothing can exceed. Processes of a launcher measure the
+// ceiling at every start, so `witan doctor` would not help them.
 std::string share_of_machine(const ParallelConfig& parallel, const Plan& plan, const Timing& timing) {
   const double ceiling = timing.ceilings.fma_flops;
   const double share = plan.step_flops / timing.step.seconds / ceiling;
@@ -77,7 +79,7 @@ std::string share_of_machine(const ParallelConfig& parallel, const Plan& plan, c
                          : ", measured while it was busy (`witan doctor` measures again)");
 }
 
-// Of each rank, what took another number of bytes than planned: "rank 1: communication 380416 of 249344 bytes planned".
+// The deviations from planned memory: "rank 1: communication 380416 of 249344 bytes planned".
 std::vector<std::string> off_plan(const RunPlan& promised, const RunResult& result) {
   std::vector<std::string> off;
   for (const MemoryEvent& found : result.memory) {
@@ -91,14 +93,14 @@ std::vector<std::string> off_plan(const RunPlan& promised, const RunResult& resu
   return off;
 }
 
-// Which process speaks, where there are several: it knows its own memory alone, but the arenas of all ranks.
+// The process that prints, in a job of several. It knows the arenas of all ranks, but only its own total memory.
 std::string name_process(const ParallelConfig& parallel) {
   const int64_t ranks = parallel.ranks_per_process;
   if (ranks == 0 || ranks == parallel.ranks) return "the process";
   return ranks == 1 ? "the process of rank 0" : fmt::format("the process of ranks 0 to {}", ranks - 1);
 }
 
-// What the plan promised about memory, beside what came of it.
+// The memory that was used, beside the memory that was planned.
 void summarise_memory(const ParallelConfig& parallel, const RunPlan& promised, const RunResult& result,
                       Progress& progress) {
   int64_t arenas = 0, planned = 0;
@@ -116,7 +118,7 @@ void summarise_memory(const ParallelConfig& parallel, const RunPlan& promised, c
     line += fmt::format("; {} {} at most, of {} planned", name_process(parallel), bytes(*result.peak_resident),
                         bytes(promised.resident_bytes));
   progress.note(line);
-  if (!is_finished(result.end)) return;  // it need not have come to what takes most
+  if (!is_finished(result.end)) return;  // it may not have reached its peak
   constexpr size_t kShown = 8;
   for (size_t i = 0; i < std::min(off.size(), kShown); ++i) progress.note("             " + off[i]);
   if (off.size() > kShown) progress.note(cat("             and ", off.size() - kShown, " more, in metrics.jsonl"));
@@ -126,7 +128,7 @@ bool differs(double a, double b) {
   return std::abs(a - b) > 0.1 * std::max(a, b);
 }
 
-// The learning rate of a run of so many steps, or samples.
+// The learning rate of a run of `run_length` steps or samples.
 struct Schedule {
   OptimizerConfig optimizer;
   int64_t run_length;
@@ -138,7 +140,7 @@ struct Schedule {
     return learning_rate(optimizer, run_length, position);
   }
   int64_t length() const { return optimizer.decay_end() > 0 ? optimizer.decay_end() : run_length; }
-  // The flag of the key that ends it.
+  // The flag that sets the end of the decay.
   std::string flag() const { return by_samples ? "--lr-decay-samples" : "--lr-decay-iters"; }
   void end_at(int64_t end) { (by_samples ? optimizer.lr_decay_samples : optimizer.lr_decay_iters) = end; }
 };
@@ -150,29 +152,29 @@ Schedule schedule_of(const RunConfig& config) {
   return schedule;
 }
 
-// The learning rates of step `done` + 1: with the schedule that trained until then, and with the one of now. Nothing
-// where they are about the same, or where the one of now follows upon step `done`: a warm-up that continues is no jump.
+// The learning rates of step `done` + 1 with the schedule so far and with the present one. Nothing if they are about
+// the same, or if the present one continues from the rate of step `done`, as a warm-up does.
 std::optional<std::pair<double, double>> jump(const Schedule& before, const Schedule& now, int64_t done) {
   const double was = before.rate(done + 1), is = now.rate(done + 1);
   if (!differs(was, is) || !differs(before.rate(done), is)) return std::nullopt;
   return std::pair(was, is);
 }
 
-// The command that trains a run on after early stopping has ended it.
+// The command that continues a run after early stopping has ended it.
 std::string past_early_stopping(const Context& context, const RunConfig& config) {
   return command_for(context, config, "train") + " --early-stopping-patience 0";
 }
 
-// The command that trains a finished run for as long again. A schedule that is as long as the run would be stretched,
-// and its learning rate would jump back to where it was long ago: it stays at its end instead. Where early stopping has
-// had enough at the same step, it must not end what goes on.
+// The command that trains a finished run for as many steps again. A schedule as long as the run would stretch with it,
+// and the learning rate would jump back up, so the command keeps the schedule's end. If early stopping would end the
+// run at once, the command switches it off.
 std::string longer(const Context& context, const RunConfig& config, const ValidationRecord& validation, int64_t done) {
   const Schedule now = schedule_of(config);
   const bool samples = config.train.train_samples > 0;
   const int64_t twice = 2 * (samples ? config.train.train_samples : done);
   Schedule more = now;
   more.run_length = twice;
-  if (samples && config.optimizer.lr_decay_samples == config.train.train_samples) more.end_at(twice);  // as by itself
+  if (samples && config.optimizer.lr_decay_samples == config.train.train_samples) more.end_at(twice);  // as resolve()
   const std::string train =
       validation.stops(config.train) ? past_early_stopping(context, config) : command_for(context, config, "train");
   std::string line = fmt::format("{} --train-{} {}", train, samples ? "samples" : "iters", twice);
@@ -183,8 +185,8 @@ std::string longer(const Context& context, const RunConfig& config, const Valida
   return line;
 }
 
-// Where the weights of the best evaluation are lost: why, and what keeps them. keep_best chooses among checkpoints, and
-// saves none for an evaluation between two of them.
+// If the weights of the best evaluation are lost, why, and which keys keep them. keep_best chooses among checkpoints;
+// it does not save one for an evaluation between two of them.
 std::string loss_of_best(const TrainConfig& train, const fs::path& run, int64_t step) {
   if (fs::exists(run / "checkpoints" / step_folder_name(step))) return "";
   const std::string kept = train.keep_best == 0 ? "keep_best = 1" : "";
@@ -194,15 +196,15 @@ std::string loss_of_best(const TrainConfig& train, const fs::path& run, int64_t 
              kept.empty() ? " saves them" : cat(" with ", kept, " saves and keeps them"));
 }
 
-// The checkpoint that NAME@best is, where keep_best keeps one.
+// The checkpoint that NAME@best means, if keep_best keeps one.
 std::optional<Checkpoint> kept_best(const TrainConfig& train, const fs::path& run) try {
   if (train.keep_best == 0) return std::nullopt;
   return find_checkpoint(run / "checkpoints", "best");
-} catch (const CheckpointError&) {  // none was evaluated
+} catch (const CheckpointError&) {  // no checkpoint was evaluated
   return std::nullopt;
 }
 
-// What is kept, and which evaluation found a lower loss whose weights are not.
+// The checkpoint that is kept, and the evaluation with a lower loss whose weights are lost, if there is one.
 std::string describe_best(const TrainConfig& train, const ValidationRecord& found, const fs::path& run,
                           const std::optional<Checkpoint>& kept) {
   const double loss = kept ? validation_loss(*kept) : INFINITY;
@@ -215,7 +217,7 @@ std::string describe_best(const TrainConfig& train, const ValidationRecord& foun
   return line;
 }
 
-// The commands that read the run's weights: of the best checkpoint, where keep_best keeps another one than the last.
+// Suggests commands that read the run's weights: the best checkpoint's, if it is not the last one.
 void suggest_commands(const Context& context, RunConfig config, bool best, Given given, Progress& progress) {
   const std::string report = command_for(context, config, "report", given);
   if (best) config.train.run += "@best";
@@ -250,13 +252,27 @@ void announce_run(const RunConfig& config, RunBegin begin, bool named, Progress&
   progress.note(line);
 }
 
+void announce_shortened(const Context& context, const GivenConfig& given, int64_t steps, const Timing& whole,
+                        Progress& progress) {
+  const auto says_more = [&](const auto& source) {
+    return given.said(source.first) && source.first != "run" && source.first != "runs_folder";
+  };
+  RunConfig other = given.config;
+  other.train.run = "whole";
+  progress.note(fmt::format(
+      "steps        {} of the recipe's {}, which would take this machine about {}; for all of them: {}", steps,
+      whole.steps, format_duration(whole.run_seconds),
+      std::ranges::any_of(given.sources, says_more) ? "the same call without --max-minutes, under another --run NAME"
+                                                    : command_for(context, other, "train")));
+}
+
 std::optional<std::string> schedule_warning(const RunConfig& saved, const RunConfig& now, int64_t done) {
   if (done == 0) return std::nullopt;
   const Schedule before = schedule_of(saved);
   Schedule after = schedule_of(now);
   const auto jumps = jump(before, after, done);
   if (!jumps) return std::nullopt;
-  after.end_at(before.length());  // as the flag would have it
+  after.end_at(before.length());  // as the suggested flag would
   const std::string flag = jump(before, after, done) ? "--use-checkpoint-opt-param-scheduler"
                                                      : fmt::format("{} {}", after.flag(), before.length());
   return fmt::format(
@@ -373,6 +389,26 @@ void say_done(const Context& context, const RunConfig& config, const RunFolder& 
   progress.note("continue     " + more);
   progress.note(fmt::format("start over   {} --fresh   (keeps this one as {})", train,
                             archive_path(config.train.runs_folder, config.train.run).string()));
+}
+
+using Clock = std::chrono::steady_clock;
+
+LiveReport::LiveReport(fs::path folder, double seconds)
+    : folder_(std::move(folder)),
+      seconds_(seconds),
+      recorded_(follow_for_report(folder_)),
+      due_(Clock::now()),
+      ticker_(seconds, [this] { write(); }) {}
+
+void LiveReport::write() {
+  const auto begin = Clock::now();
+  if (begin < due_) return;
+  try {
+    recorded_.read_more();
+    write_report(folder_, recorded_.metrics(), seconds_);
+  } catch (const std::exception&) {  // no step yet, or a full disk, which must not end the run
+  }
+  due_ = begin + 100 * (Clock::now() - begin);
 }
 
 }  // namespace witan::cli

@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "witan/base/error.h"
@@ -11,13 +13,15 @@
 #include "witan/cli/runs/run_summary.h"
 #include "witan/report/events/figures.h"
 #include "witan/report/page/markup.h"
+#include "witan/serve/access.h"
+#include "witan/serve/gzip.h"
 #include "witan/train/state/run_folder.h"
 
 namespace witan::cli {
 namespace {
 
-// The mean of its steps of the last half minute, and of no fewer than 20, seconds; 0: there is none. A hiccup among 20
-// steps of milliseconds would stand for the whole rest of the run.
+// The mean time in seconds of the steps of the last half minute, at least 20; 0 without steps. Otherwise a hiccup among
+// 20 steps of milliseconds would dominate the predicted rest of the run.
 double recent_step_time(const Metrics& metrics) {
   constexpr size_t kLeast = 20;
   constexpr double kSeconds = 30;
@@ -31,7 +35,7 @@ double recent_step_time(const Metrics& metrics) {
   return count > 0 ? sum / static_cast<double>(count) : 0;
 }
 
-// Of what training stood still for: evaluations and its part of saves. Set against all steps, as they are rare.
+// Seconds per step for which training paused for evaluations and saves: a mean over all steps, since pauses are rare.
 double pauses_per_step(const Metrics& metrics) {
   double sum = 0;
   for (const EvalEvent& evaluation : metrics.evals) sum += evaluation.seconds.value_or(0);
@@ -70,7 +74,7 @@ struct Standing {
   std::string text;
 };
 
-// Of a run without a process and without a step.
+// Says why a run without a process has no step.
 std::string why_no_step(const fs::path& folder) {
   const std::string lost = lost_metrics(folder);
   if (lost.empty()) return "has not begun";
@@ -79,13 +83,13 @@ std::string why_no_step(const fs::path& folder) {
              saved > 0 ? cat("; its newest checkpoint is of step ", saved) : "");
 }
 
-// What was read before its files could no more be.
+// The last known progress of a run whose files can no longer be read.
 std::string known_last(const Metrics& metrics) {
   if (metrics.steps.empty()) return "";
   return cat(progress_of(metrics), metrics.end ? ", " + metrics.end->reason : "", "; ");
 }
 
-// The lock tells a run that is slow from one that died.
+// The state of a run. Its lock distinguishes a slow run from one that was killed.
 Standing standing_of(const fs::path& folder, const Metrics& metrics, const std::string& error) {
   std::error_code ignored;
   if (!fs::exists(folder, ignored))
@@ -101,14 +105,15 @@ Standing standing_of(const fs::path& folder, const Metrics& metrics, const std::
   }
   if (metrics.end) return {"ended", fmt::format("{}, {}", progress, metrics.end->reason)};
   if (metrics.steps.empty()) return {"stopped", why_no_step(folder)};
-  return {"stopped", fmt::format("{}, ended unexpectedly {} ago: it was killed, or train.log says why", progress, ago)};
+  return {"stopped",
+          fmt::format("{}, ended unexpectedly {} ago: it was killed, or train.log has the reason", progress, ago)};
 }
 
 std::string number_or_dash(const char* format, double value, bool known) {
   return known ? fmt::format(fmt::runtime(format), value) : "-";
 }
 
-// Of each run the last of everything.
+// The latest values of each run.
 ComparisonTable latest_table(const std::vector<ComparedRun>& runs) {
   ComparisonTable table{"Latest", {}};
   const auto add = [&](const char* what, const auto& value_of) {
@@ -130,10 +135,54 @@ ComparisonTable latest_table(const std::vector<ComparedRun>& runs) {
   return table;
 }
 
+serve::HttpResponse with_headers(int status, std::string body, const char* type) {
+  return {.status = status,
+          .body = std::move(body),
+          .content_type = type,
+          .headers = {{"Cache-Control", "no-store"},
+                      {"X-Content-Type-Options", "nosniff"},
+                      {"X-Frame-Options", "DENY"},
+                      {"Referrer-Policy", "no-referrer"},
+                      {"Cross-Origin-Resource-Policy", "same-origin"}}};
+}
+
+serve::HttpResponse refusal(int status, const std::string& why) {
+  return with_headers(status, why + "\n", "text/plain; charset=utf-8");
+}
+
+// The first value of this name in a query, if there is one. Neither secrets nor versions have characters that need
+// escaping.
+std::optional<std::string_view> query_value(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const std::string_view pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(pair.size() + 1, query.size()));
+    if (pair.size() > name.size() && pair.starts_with(name) && pair[name.size()] == '=')
+      return pair.substr(name.size() + 1);
+  }
+  return std::nullopt;
+}
+
+// The page's version; -1, which no page has, if the text is not a number.
+int64_t known_version(std::string_view query) {
+  const std::string_view text = query_value(query, "known").value_or("");
+  int64_t version = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), version);
+  return error == std::errc() && end == text.data() + text.size() ? version : -1;
+}
+
+// Smaller answers are not worth compressing.
+serve::HttpResponse compressed(serve::HttpResponse response, const serve::HttpRequest& request) {
+  constexpr size_t kLeast = 4 << 10;
+  if (response.body.size() < kLeast || !serve::accepts_gzip(request.accept_encoding)) return response;
+  response.body = serve::gzip(response.body);
+  response.headers.emplace_back("Content-Encoding", "gzip");
+  return response;
+}
+
 }  // namespace
 
 bool is_silent(const Metrics& metrics, double age) {
-  constexpr double kLeast = 60, kSteps = 20;  // an evaluation or a checkpoint takes as long as many steps
+  constexpr double kLeast = 60, kSteps = 20;  // seconds, steps: evaluations and checkpoints take as long as many steps
   return age > std::max(kLeast, kSteps * recent_step_time(metrics));
 }
 
@@ -143,7 +192,7 @@ Dashboard::Dashboard(const std::vector<fs::path>& run_folders, std::chrono::mill
   look();
 }
 
-// What was read before stays on the page while a file cannot be read.
+// While a file cannot be read, the page keeps what was read before.
 void Dashboard::look() {
   const auto now = std::chrono::steady_clock::now();
   if (plots_.version() > 0 && now - looked_ < least_gap_) return;
@@ -217,6 +266,24 @@ std::string Dashboard::update(int64_t known) {
     json["changes"] = plots_.since(known);
   }
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+serve::HttpResponse WatchService::answer(const serve::HttpRequest& request) {
+  if (const auto why = serve::foreign_request(request)) return refusal(403, *why);
+  if (!serve::same_secret(query_value(request.query, "token").value_or(""), secret_))
+    return refusal(403, "the address needs its token, as `witan watch` printed it: http://127.0.0.1:PORT/?token=...");
+  if (request.path != "/" && request.path != "/update")
+    return refusal(404, cat("there is no ", clipped(request.path), ": this server has / and /update"));
+  if (request.method != "GET" && request.method != "HEAD") {
+    serve::HttpResponse response =
+        refusal(405, cat(request.path, " takes GET and HEAD, not ", clipped(request.method)));
+    response.allow = "GET, HEAD";
+    return response;
+  }
+  return compressed(request.path == "/"
+                        ? with_headers(200, dashboard_.page(), "text/html; charset=utf-8")
+                        : with_headers(200, dashboard_.update(known_version(request.query)), "application/json"),
+                    request);
 }
 
 }  // namespace witan::cli

@@ -1,4 +1,4 @@
-// witan watch: the report of runs, live, in a browser.
+// witan watch: shows the report of runs in a browser while they train.
 #include <fmt/core.h>
 
 #include <memory>
@@ -8,8 +8,9 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
-#include "witan/cli/commands.h"
-#include "witan/cli/watch/watch_service.h"
+#include "witan/cli/args/shared_args.h"
+#include "witan/cli/command.h"
+#include "witan/cli/watch/dashboard.h"
 #include "witan/serve/access.h"
 #include "witan/train/signals/signals.h"
 #include "witan/train/state/run_folder.h"
@@ -26,10 +27,10 @@ struct WatchArgs {
   int port = kAnyPort;
 };
 
-constexpr const char* kLoopback = "127.0.0.1";
+constexpr const char* kThisHost = "127.0.0.1";
 constexpr int kFirstPort = 8030, kTries = 20;
 
-// Those that are named, or else those that train now, or else the latest.
+// The runs that are named; without names, those that are training, or else the latest.
 std::vector<fs::path> watched_folders(const WatchArgs& args) {
   std::vector<fs::path> folders;
   std::set<std::string> once;
@@ -48,11 +49,11 @@ std::vector<fs::path> watched_folders(const WatchArgs& args) {
   return folders;
 }
 
-// At the port that was asked for, or else at the first that is free from kFirstPort on.
+// Starts the server at the given port, or at the first free one from kFirstPort on.
 std::unique_ptr<serve::HttpServer> open_server(int port, WatchService& service) {
   const auto at = [&](int place) {
     return std::make_unique<serve::HttpServer>(
-        kLoopback, place, serve::HttpLimits{.body_bytes = 1 << 10, .connections = 64},
+        kThisHost, place, serve::HttpLimits{.body_bytes = 1 << 10, .connections = 64},
         [&service](const serve::HttpRequest& request, const std::shared_ptr<serve::Reply>& reply) {
           reply->send(service.answer(request));
         },
@@ -62,7 +63,7 @@ std::unique_ptr<serve::HttpServer> open_server(int port, WatchService& service) 
   for (int next = kFirstPort; next < kFirstPort + kTries; ++next) {
     try {
       return at(next);
-    } catch (const UsageError&) {  // taken
+    } catch (const UsageError&) {  // the port is in use
     }
   }
   return at(0);
@@ -76,7 +77,7 @@ ExitCode watch(Context& context, const WatchArgs& args) {
   const auto server = open_server(args.port, service);
   const StopSignals signals(StopSignals::Answer::stop, StopSignals::Voice::silent);
   for (const fs::path& folder : folders) fmt::print(context.err, "run          {}\n", folder.string());
-  fmt::print(context.err, "listening at http://{}:{}/?token={} (Ctrl-C stops)\n", kLoopback, server->port(), secret);
+  fmt::print(context.err, "listening at http://{}:{}/?token={} (Ctrl-C stops)\n", kThisHost, server->port(), secret);
   std::fflush(context.err);
   while (!StopSignals::requested()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   return ExitCode::done;
@@ -88,15 +89,15 @@ void add_watch(CLI::App& app, Context& context) {
   const auto args = std::make_shared<WatchArgs>();
   CLI::App* command = add_command(
       app, context,
-      {"watch", "Show runs in a browser while they go on",
-       "Serves the report's page, which keeps itself up to date; several runs are drawn over each other. It only reads "
+      {"watch", "Show runs in a browser while they train",
+       "Serves the report's page, which updates itself; several runs are overlaid. It only reads "
        "the runs' files. Only this machine can reach the server, and only with the token in the address that is "
        "printed: to look from another machine, forward the port (ssh -L 8030:127.0.0.1:8030 HOST).",
        "witan watch\nwitan watch base tuned\nwitan watch my-run --port 9000"},
       [&context, args] { return watch(context, *args); });
   add_option(*command, "names", args->names, "Names of the runs, at most 8 (default: those that train, or the latest)")
       .type_name("");
-  add_option(*command, "--runs-folder", args->runs_folder, "Folder of all runs").type_name("FOLDER").show_default();
+  add_runs_folder(*command, args->runs_folder);
   add_option(*command, "--port", args->port, "Port to listen at (0: a free one; default: the first free from 8030)")
       .type_name("N")
       .range(0, 65535);
