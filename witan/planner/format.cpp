@@ -8,7 +8,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/comm/peers/peer_place.h"
+#include "witan/comm/peers/host_identity.h"
 
 namespace witan {
 namespace {

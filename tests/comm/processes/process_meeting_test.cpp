@@ -12,7 +12,7 @@
 
 #include "support/processes.h"
 #include "witan/base/stopwatch.h"
-#include "witan/comm/processes/guests.h"
+#include "witan/comm/processes/pending_connections.h"
 #include "witan/comm/processes/process_world.h"
 
 namespace witan {

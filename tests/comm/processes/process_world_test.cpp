@@ -9,7 +9,7 @@
 
 #include "support/processes.h"
 #include "witan/comm/checks/fingerprint.h"
-#include "witan/comm/processes/guests.h"
+#include "witan/comm/processes/pending_connections.h"
 
 namespace witan {
 namespace {

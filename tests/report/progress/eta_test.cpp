@@ -58,17 +58,17 @@ TEST(RateEstimator, AStopIsNoWork) {
 
 TEST(StopClock, KnowsLooksThatDidNotComeFromLateOnes) {
   StopClock clock(0.25);
-  EXPECT_EQ(clock.look(1000), 0) << "the first look";
-  EXPECT_EQ(clock.look(1000.25), 0);
-  EXPECT_EQ(clock.look(1003), 0) << "late";
-  EXPECT_EQ(clock.look(1003.25 + 600), 600);
-  EXPECT_EQ(clock.look(1604), 0);
-  EXPECT_EQ(clock.look(1604.25 + 50), 50);
+  EXPECT_EQ(clock.poll(1000), 0) << "the first look";
+  EXPECT_EQ(clock.poll(1000.25), 0);
+  EXPECT_EQ(clock.poll(1003), 0) << "late";
+  EXPECT_EQ(clock.poll(1003.25 + 600), 600);
+  EXPECT_EQ(clock.poll(1604), 0);
+  EXPECT_EQ(clock.poll(1604.25 + 50), 50);
   EXPECT_EQ(clock.take(), 650);
   EXPECT_EQ(clock.take(), 0);
   StopClock irregular(0);
-  irregular.look(0);
-  EXPECT_EQ(irregular.look(1000), 0);
+  irregular.poll(0);
+  EXPECT_EQ(irregular.poll(1000), 0);
 }
 
 }  // namespace

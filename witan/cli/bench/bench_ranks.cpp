@@ -6,7 +6,7 @@
 #include "witan/base/stopwatch.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
-#include "witan/comm/peers/peer_place.h"
+#include "witan/comm/peers/host_identity.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/tensor/arena.h"
 #include "witan/tensor/cuda.h"

@@ -16,7 +16,7 @@
 #include "witan/cli/train/job.h"
 #include "witan/cli/train/job_ceilings.h"
 #include "witan/cli/train/planning.h"
-#include "witan/comm/peers/peer_place.h"
+#include "witan/comm/peers/host_identity.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/moe/replicas.h"
 #include "witan/moe/topk.h"

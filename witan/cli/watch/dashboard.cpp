@@ -140,11 +140,11 @@ bool is_silent(const Metrics& metrics, double age) {
 Dashboard::Dashboard(const std::vector<fs::path>& run_folders, std::chrono::milliseconds least_gap)
     : least_gap_(least_gap), looked_(std::chrono::steady_clock::now() - least_gap) {
   for (const fs::path& folder : run_folders) runs_.push_back({folder, MetricsFollower(folder / "metrics.jsonl")});
-  look();
+  poll();
 }
 
 // What was read before stays on the page while a file cannot be read.
-void Dashboard::look() {
+void Dashboard::poll() {
   const auto now = std::chrono::steady_clock::now();
   if (plots_.version() > 0 && now - looked_ < least_gap_) return;
   looked_ = now;
@@ -199,7 +199,7 @@ nlohmann::ordered_json Dashboard::changed_parts(int64_t known) const {
 
 std::string Dashboard::page() {
   const MutexLock lock(mutex_);
-  look();
+  poll();
   PageParts whole = parts_;
   whole.data = plots_.data();
   return live_page(whole, script_json({{"version", plots_.version()}, {"runs", standing()}}));
@@ -207,7 +207,7 @@ std::string Dashboard::page() {
 
 std::string Dashboard::update(int64_t known) {
   const MutexLock lock(mutex_);
-  look();
+  poll();
   nlohmann::ordered_json json{{"version", plots_.version()}, {"runs", standing()}};
   if (!plots_.remembers(known)) {
     json["parts"] = parts_json(parts_);

@@ -151,7 +151,7 @@ void NcclGroup::connect_pairs(Stream& stream) {
 void NcclGroup::perform(Stream& stream, const Collective& call) {
   require<CommError>(stream.device().index == device_, "axis ", name(), ": its communicator is on GPU ", device_,
                      ", the stream on ", stream.device());
-  watch_->look(0);
+  watch_->poll(0);
   require<AbortedError>(communicator_ != nullptr, "axis ", name(), ": stopped, as another rank failed");
   if (call.kind == Kind::all_to_all) return exchange(stream, call);
   // Ranks come together for a call that is captured, which begins again and again with nobody asking. For any other

@@ -10,19 +10,19 @@
 namespace witan::cuda {
 namespace {
 
-std::vector<PeerPlace> gather_places(HostLink& link, const PeerPlace& own) {
+std::vector<HostIdentity> gather_identities(HostLink& link, const HostIdentity& own) {
   const std::vector<int64_t> words = link.all_gather({own.host, own.process, own.gpu});
-  std::vector<PeerPlace> places;
-  for (size_t at = 0; at < words.size(); at += 3) places.push_back({words[at], words[at + 1], words[at + 2]});
-  return places;
+  std::vector<HostIdentity> identities;
+  for (size_t at = 0; at < words.size(); at += 3) identities.push_back({words[at], words[at + 1], words[at + 2]});
+  return identities;
 }
 
-bool all_reach(HostLink& link, const std::vector<PeerPlace>& places, int device) {
+bool all_reach(HostLink& link, const std::vector<HostIdentity>& identities, int device) {
   const std::vector<int64_t> devices = link.all_gather({device});
-  const PeerPlace& own = places[static_cast<size_t>(link.group().rank())];
+  const HostIdentity& own = identities[static_cast<size_t>(link.group().rank())];
   int64_t mine = link.group().size() <= kMostPeers;
-  for (size_t rank = 0; rank < places.size(); ++rank)
-    if (mine != 0) mine = may_reach(device, own, places[rank], static_cast<int>(devices[rank]));
+  for (size_t rank = 0; rank < identities.size(); ++rank)
+    if (mine != 0) mine = may_reach(device, own, identities[rank], static_cast<int>(devices[rank]));
   return std::ranges::all_of(link.all_gather({mine}), [](int64_t answer) { return answer != 0; });
 }
 
@@ -44,17 +44,17 @@ int64_t number_of(const std::byte* address) {
 
 }  // namespace
 
-PeerPlace place_of(int device) {
+HostIdentity identity_of(int device) {
   int domain = 0, bus = 0, slot = 0;
   check(cudaDeviceGetAttribute(&domain, cudaDevAttrPciDomainId, device), "asking where a GPU is");
   check(cudaDeviceGetAttribute(&bus, cudaDevAttrPciBusId, device), "asking where a GPU is");
   check(cudaDeviceGetAttribute(&slot, cudaDevAttrPciDeviceId, device), "asking where a GPU is");
-  PeerPlace place = place_of_process();
-  place.gpu = pci_address(domain, bus, slot);
-  return place;
+  HostIdentity identity = identity_of_process();
+  identity.gpu = pci_address(domain, bus, slot);
+  return identity;
 }
 
-bool may_reach(int here, const PeerPlace& own, const PeerPlace& there, int device_there) {
+bool may_reach(int here, const HostIdentity& own, const HostIdentity& there, int device_there) {
   switch (path_between(own, there)) {
     case PeerPath::none:
       return false;
@@ -64,16 +64,16 @@ bool may_reach(int here, const PeerPlace& own, const PeerPlace& there, int devic
       break;
   }
   for (int device = 0; device < devices(); ++device)
-    if (place_of(device).gpu == there.gpu) return can_access_peer(here, device);
+    if (identity_of(device).gpu == there.gpu) return can_access_peer(here, device);
   return true;
 }
 
 std::unique_ptr<PeerExchange> PeerExchange::make(Group& group, HostLink& link, Stream& stream, DeviceWatch& watch) {
   const int device = stream.device().index;
-  const std::vector<PeerPlace> places = gather_places(link, place_of(device));
-  if (!all_reach(link, places, device)) return nullptr;
+  const std::vector<HostIdentity> identities = gather_identities(link, identity_of(device));
+  if (!all_reach(link, identities, device)) return nullptr;
   std::unique_ptr<PeerExchange> made(new PeerExchange(group, link, stream, watch));
-  const int64_t mine = made->connect(places);
+  const int64_t mine = made->connect(identities);
   const std::vector<int64_t> answers = link.all_gather({mine});
   return std::ranges::count(answers, 0) == 0 ? std::move(made) : nullptr;
 }
@@ -141,10 +141,10 @@ void PeerExchange::open(int rank, const Told& theirs) {
   peers_.windows[rank] = window;
 }
 
-bool PeerExchange::connect(const std::vector<PeerPlace>& places) {
+bool PeerExchange::connect(const std::vector<HostIdentity>& identities) {
   const OnDevice on(device_);
-  const PeerPlace& here = places[static_cast<size_t>(group().rank())];
-  const auto is_thread = [&](size_t rank) { return path_between(here, places[rank]) == PeerPath::address; };
+  const HostIdentity& here = identities[static_cast<size_t>(group().rank())];
+  const auto is_thread = [&](size_t rank) { return path_between(here, identities[rank]) == PeerPath::address; };
   exports_ = !link_.group().one_process();
   const Told own = told(exports_);
   constexpr size_t kWords = sizeof(Told) / sizeof(int64_t);
@@ -154,7 +154,7 @@ bool PeerExchange::connect(const std::vector<PeerPlace>& places) {
   words = link_.all_gather(words);
 
   bool reached = true;
-  for (size_t rank = 0; rank < places.size(); ++rank) {
+  for (size_t rank = 0; rank < identities.size(); ++rank) {
     Told theirs{};
     std::memcpy(&theirs, words.data() + rank * kWords, sizeof theirs);
     if (is_thread(rank)) {

@@ -17,15 +17,15 @@
 #include "witan/comm/cuda/peer_mapping.h"
 #include "witan/comm/cuda/watch.h"
 #include "witan/comm/peer_memory.h"
-#include "witan/comm/peers/peer_place.h"
+#include "witan/comm/peers/host_identity.h"
 
 namespace witan::cuda {
 
 // Of this process's GPU.
-PeerPlace place_of(int device);
+HostIdentity identity_of(int device);
 // Whether GPU `here` reaches the memory of another rank's, as far as can be said without trying: one that this process
 // does not see is tried out.
-bool may_reach(int here, const PeerPlace& own, const PeerPlace& there, int device_there);
+bool may_reach(int here, const HostIdentity& own, const HostIdentity& there, int device_there);
 
 class PeerExchange : public PeerMemory {
  public:
@@ -65,7 +65,7 @@ class PeerExchange : public PeerMemory {
 
   PeerExchange(Group& group, HostLink& link, Stream& stream, DeviceWatch& watch);
   // Whether this rank has found all others' memory.
-  bool connect(const std::vector<PeerPlace>& places);
+  bool connect(const std::vector<HostIdentity>& identities);
   Told told(bool to_processes);
   void open(int rank, const Told& theirs);
 

@@ -30,7 +30,7 @@ struct Sample {
 
 // What a rank tells of itself and its sample.
 struct Told {
-  PeerPlace place;
+  HostIdentity identity;
   int64_t device, number, exported;
   MemoryHandle handle;
 };
@@ -49,9 +49,9 @@ std::vector<Told> gather(HostGroup& host, const Told& own) {
 
 // Empty: this rank's GPU reads that of `there`.
 std::string why_apart(const Sample& own, const Told& here, const Told& there) {
-  if (!may_reach(own.device, here.place, there.place, static_cast<int>(there.device)))
+  if (!may_reach(own.device, here.identity, there.identity, static_cast<int>(there.device)))
     return "their GPUs have no way to each other's memory";
-  if (path_between(here.place, there.place) == PeerPath::address) return "";
+  if (path_between(here.identity, there.identity) == PeerPath::address) return "";
   if (there.exported == 0) return "its memory cannot be exported to other processes";
   try {
     const MappedMemory opened(own.device, there.handle);
@@ -77,7 +77,7 @@ std::string first_of(HostGroup& host, const std::string& text) {
 PeerIslands find_peers(HostGroup& host, int device) {
   const OnDevice on(device);
   const Sample sample(device);
-  Told own{place_of(device), device, sample.number, 0, {}};
+  Told own{identity_of(device), device, sample.number, 0, {}};
   std::string why;
   try {
     own.handle = export_memory(device, sample.memory);
@@ -90,7 +90,7 @@ PeerIslands find_peers(HostGroup& host, int device) {
   std::vector<int64_t> reached(static_cast<size_t>(host.size() / kBits + 1));
   for (int rank = 0; rank < host.size(); ++rank) {
     const Told& there = all[static_cast<size_t>(rank)];
-    if (path_between(own.place, there.place) == PeerPath::none) continue;
+    if (path_between(own.identity, there.identity) == PeerPath::none) continue;
     const std::string apart = rank == host.rank() ? "" : why_apart(sample, own, there);
     if (apart.empty())
       reached[static_cast<size_t>(rank / kBits)] |= int64_t{1} << rank % kBits;

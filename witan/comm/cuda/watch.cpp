@@ -49,11 +49,11 @@ DeviceWatch::DeviceWatch(Stream& stream, std::shared_ptr<Failure> failure, doubl
       deadline_(deadline_seconds),
       hold_(std::move(hold)),
       parting_(std::move(parting)) {
-  stream_.queue()->set_look([this](double waited) { look(waited); });
+  stream_.queue()->set_poll([this](double waited) { poll(waited); });
 }
 
 DeviceWatch::~DeviceWatch() {
-  stream_.queue()->set_look({});
+  stream_.queue()->set_poll({});
   join_aborts();
   part();
   for (std::byte* shared : kept_) release(stream_.device().index, shared);
@@ -73,7 +73,7 @@ void DeviceWatch::part() noexcept {
   }
 }
 
-void DeviceWatch::look(double waited_seconds) {
+void DeviceWatch::poll(double waited_seconds) {
   if (aborted_ || failure_->raised()) {
     abort_all();
     throw AbortedError(cat(stream_.device(), ": stopped, as another rank failed"));

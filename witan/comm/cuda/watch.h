@@ -56,7 +56,7 @@ class DeviceWatch {
 
   // Begins to abort what is watched and throws: AbortedError when another rank has failed, CommError for a complaint,
   // or a wait beyond the deadline, in which time does not count while this process is stopped.
-  void look(double waited_seconds);
+  void poll(double waited_seconds);
   // For destructors, where graphs are gone: true when all work of the stream is done and nothing went wrong. Otherwise
   // everything has been aborted.
   bool settled() noexcept;

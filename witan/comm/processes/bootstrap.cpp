@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "witan/base/error.h"
-#include "witan/comm/processes/guests.h"
+#include "witan/comm/processes/pending_connections.h"
 #include "witan/comm/processes/process_failure.h"
 #include "witan/comm/processes/rank_table.h"
 
@@ -46,7 +46,7 @@ std::set<int> ranks_from(int first, int size) {
 }
 
 // Connects to rank 0, which may not be there yet.
-Guest find_first(const Endpoint& at, const Member& self, double seconds) {
+ConnectedPeer find_first(const Endpoint& at, const Member& self, double seconds) {
   constexpr double kTrySeconds = 2;
   const Deadline deadline = deadline_in(seconds);
   std::string why = "it did not answer";
@@ -54,7 +54,7 @@ Guest find_first(const Endpoint& at, const Member& self, double seconds) {
   while (std::chrono::steady_clock::now() < deadline) {
     auto socket = connect_to(at, std::min(deadline, deadline_in(kTrySeconds)), why);
     if (socket)
-      if (auto guest = introduce(std::move(*socket), at, self, 0, deadline, why)) return std::move(*guest);
+      if (auto peer = introduce(std::move(*socket), at, self, 0, deadline, why)) return std::move(*peer);
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, std::chrono::milliseconds(500));
   }
@@ -64,23 +64,24 @@ Guest find_first(const Endpoint& at, const Member& self, double seconds) {
 
 // Rank 0's table. Ranks of its own host may have come over the loopback, where others cannot find them: they are where
 // rank 0 is.
-RankTable make_table(const Member& self, const std::vector<Guest>& guests) {
+RankTable make_table(const Member& self, const std::vector<ConnectedPeer>& peers) {
   RankTable table{std::vector<RankPlace>(static_cast<size_t>(self.size)), ""};
   table.places[0].host = self.host;
   std::string own;
-  for (const Guest& guest : guests)
-    if (!is_loopback(remote_end(guest.socket).address)) own = local_end(guest.socket).address;
-  for (const Guest& guest : guests) {
-    std::string address = remote_end(guest.socket).address;
+  for (const ConnectedPeer& peer : peers)
+    if (!is_loopback(remote_end(peer.socket).address)) own = local_end(peer.socket).address;
+  for (const ConnectedPeer& peer : peers) {
+    std::string address = remote_end(peer.socket).address;
     if (is_loopback(address) && !own.empty()) address = own;
-    table.places[static_cast<size_t>(guest.rank)] = {guest.host, address, guest.port};
+    table.places[static_cast<size_t>(peer.rank)] = {peer.host, address, peer.port};
   }
   return table;
 }
 
-void tell(const std::vector<Guest>& guests, const RankTable& table, Deadline deadline) {
+void tell(const std::vector<ConnectedPeer>& peers, const RankTable& table, Deadline deadline) {
   const std::vector<std::byte> bytes = pack_table(table);
-  for (const Guest& guest : guests) send_all(guest.socket, bytes, deadline);  // who is gone by now is found out later
+  for (const ConnectedPeer& peer : peers)
+    send_all(peer.socket, bytes, deadline);  // who is gone by now is found out later
 }
 
 RankTable hear(const Socket& from, int size, Deadline deadline, double seconds) {
@@ -97,28 +98,28 @@ RankTable hear(const Socket& from, int size, Deadline deadline, double seconds) 
 }
 
 // Of rank 0: waits until all have come, and answers.
-RankTable receive_all(const Socket& listener, const Member& self, double seconds, std::vector<Guest>& guests) {
+RankTable receive_all(const Socket& listener, const Member& self, double seconds, std::vector<ConnectedPeer>& peers) {
   const Deadline deadline = deadline_in(seconds);
   try {
-    receive_guests(listener, self, ranks_from(1, self.size), deadline, guests);
+    accept_peers(listener, self, ranks_from(1, self.size), deadline, peers);
   } catch (const CommError& error) {
     const bool lost = dynamic_cast<const LostError*>(&error) != nullptr;
     const std::string trouble = lost ? error.what() : cat(error.what(), " (waited ", seconds, " s)");
-    tell(guests, {{}, trouble}, deadline_in(1));
+    tell(peers, {{}, trouble}, deadline_in(1));
     throw CommError(trouble);
   }
-  RankTable table = make_table(self, guests);
-  tell(guests, table, deadline);
+  RankTable table = make_table(self, peers);
+  tell(peers, table, deadline);
   return table;
 }
 
 // Of the others.
-RankTable come_to_first(const Endpoint& at, const Member& self, double seconds, std::vector<Guest>& guests) {
+RankTable come_to_first(const Endpoint& at, const Member& self, double seconds, std::vector<ConnectedPeer>& peers) {
   const double patience = seconds + kLongerSeconds;
   const Deadline deadline = deadline_in(patience);
-  guests.push_back(find_first(at, self, seconds));
-  keep_alive(guests[0].socket);
-  return hear(guests[0].socket, self.size, deadline, patience);
+  peers.push_back(find_first(at, self, seconds));
+  keep_alive(peers[0].socket);
+  return hear(peers[0].socket, self.size, deadline, patience);
 }
 
 }  // namespace
@@ -131,17 +132,17 @@ Met meet_peers(const Launch& launch, double seconds, int beside) {
   allow_descriptors(met.self, beside);
   met.listener = listen_at({open_to_all ? "" : launch.master.address, first ? launch.master.port : 0});
   if (!first) met.self.port = local_end(met.listener).port;
-  std::vector<Guest> guests;
-  RankTable table = first ? receive_all(met.listener, met.self, seconds, guests)
-                          : come_to_first(launch.master, met.self, seconds, guests);
+  std::vector<ConnectedPeer> peers;
+  RankTable table = first ? receive_all(met.listener, met.self, seconds, peers)
+                          : come_to_first(launch.master, met.self, seconds, peers);
   for (size_t rank = 0; rank < met.peers.size(); ++rank) {
     RankPlace& place = table.places[rank];
     met.peers[rank].host = std::move(place.host);
     met.peers[rank].at = {open_to_all ? place.address : launch.master.address, place.port};
   }
-  for (Guest& guest : guests) {
-    keep_alive(guest.socket);
-    met.peers[static_cast<size_t>(guest.rank)].socket = std::move(guest.socket);
+  for (ConnectedPeer& peer : peers) {
+    keep_alive(peer.socket);
+    met.peers[static_cast<size_t>(peer.rank)].socket = std::move(peer.socket);
   }
   if (first) met.listener.close();
   return met;

@@ -10,7 +10,8 @@
 // What follows on the connection is neither encrypted nor proven. All messages have a fixed size; numbers are
 // little-endian.
 //
-// Both ends are state machines over bytes, which neither wait nor send: guests.h gives them their connections.
+// Both ends are state machines over bytes, which neither wait nor send: pending_connections.h gives them their
+// connections.
 #pragma once
 
 #include <array>

@@ -54,7 +54,7 @@ Links::Links(Met met, double silence_seconds, std::shared_ptr<DebugHold> hold)
     else if (other != rank())
       roster_.expected.insert(other);
   }
-  if (listener_.open()) reception_.emplace(listener_, self_, roster_);
+  if (listener_.open()) pending_connections_.emplace(listener_, self_, roster_);
   reader_ = std::thread([this] { read_all(); });
 }
 

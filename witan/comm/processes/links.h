@@ -41,9 +41,9 @@
 #include "witan/comm/failure.h"
 #include "witan/comm/processes/bootstrap.h"
 #include "witan/comm/processes/departures.h"
-#include "witan/comm/processes/guests.h"
 #include "witan/comm/processes/inbox.h"
 #include "witan/comm/processes/message_engine.h"
+#include "witan/comm/processes/pending_connections.h"
 #include "witan/comm/processes/process_failure.h"
 
 namespace witan {
@@ -212,7 +212,7 @@ class Links {
   void hear_frame(int rank) WITAN_REQUIRES(mutex_);
   void hear_failure(const Bytes& words) WITAN_REQUIRES(mutex_);
   void hear_heartbeat(int rank, const Heartbeat& said) WITAN_REQUIRES(mutex_);
-  bool hear_departures(int rank, const Bytes& words) WITAN_REQUIRES(mutex_);  // false: malformed
+  bool on_peer_left(int rank, const Bytes& words) WITAN_REQUIRES(mutex_);  // false: malformed
   void lose(int rank, const std::string& why) WITAN_REQUIRES(mutex_);
   bool record(const ProcessFailure& failure) WITAN_REQUIRES(mutex_);   // whether it is the first
   bool is_news(const ProcessFailure& failure) WITAN_REQUIRES(mutex_);  // which the others are to hear
@@ -232,7 +232,7 @@ class Links {
   Socket no_failure_end_ WITAN_GUARDED_BY(mutex_);
   Socket listener_ WITAN_GUARDED_BY(mutex_);  // closed on rank 0, to which all are connected
   Roster roster_ WITAN_GUARDED_BY(mutex_);    // who may connect
-  std::optional<Reception> reception_ WITAN_GUARDED_BY(mutex_);
+  std::optional<PendingConnections> pending_connections_ WITAN_GUARDED_BY(mutex_);
   std::vector<Incoming> incoming_ WITAN_GUARDED_BY(mutex_);  // by rank
   std::optional<ProcessFailure> recorded_ WITAN_GUARDED_BY(mutex_);
   std::optional<ProcessFailure> untold_ WITAN_GUARDED_BY(mutex_);  // found out or heard by the reading thread

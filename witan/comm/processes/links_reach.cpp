@@ -31,11 +31,11 @@ void Links::attach(int rank, Socket socket) {
 void Links::let_in(std::span<const pollfd> polled) {
   const MutexLock lock(mutex_);
   if (closing_) {
-    reception_.reset();
+    pending_connections_.reset();
     listener_.close();
   }
-  if (!reception_) return;
-  for (Guest& guest : reception_->attend(polled)) attach(guest.rank, std::move(guest.socket));
+  if (!pending_connections_) return;
+  for (ConnectedPeer& peer : pending_connections_->attend(polled)) attach(peer.rank, std::move(peer.socket));
 }
 
 bool Links::may_reach(int rank) const {
@@ -48,9 +48,9 @@ bool Links::connect_once(int rank, Deadline until, std::string& why) {
   auto socket = connect_to(to.at, std::min(until, deadline_in(kTrySeconds)), why);
   if (!socket) return true;
   try {
-    auto guest = introduce(std::move(*socket), to.at, self_, rank, until, why, &no_failure_);
+    auto peer = introduce(std::move(*socket), to.at, self_, rank, until, why, &no_failure_);
     const MutexLock lock(mutex_);
-    if (guest && !connected(rank)) attach(rank, std::move(guest->socket));
+    if (peer && !connected(rank)) attach(rank, std::move(peer->socket));
     return true;
   } catch (const CommError& error) {
     // It may be that rank's own connection which made this one superfluous.

@@ -32,9 +32,9 @@ void Links::read_all() {
       if (closed_) return;
       for (int other = 0; other < size(); ++other)
         fds.push_back({connected(other) && !incoming(other).ended ? link(other).socket.fd() : -1, POLLIN, 0});
-      if (reception_) {
-        reception_->add_to(fds);
-        pause = std::min(pause, reception_->seconds_to_next_try());
+      if (pending_connections_) {
+        pending_connections_->add_to(fds);
+        pause = std::min(pause, pending_connections_->seconds_to_next_try());
       }
     }
     ::poll(fds.data(), fds.size(), std::max(static_cast<int>(std::ceil(pause * 1e3)), 0));
@@ -161,7 +161,7 @@ void Links::hear_frame(int rank) {
     from.shut_down = true;
     from.engine_messages = header.channel;
   }
-  if (header.kind == kDepartures && !hear_departures(rank, from.inbox.payload())) lose(rank, kNoMessage);
+  if (header.kind == kDepartures && !on_peer_left(rank, from.inbox.payload())) lose(rank, kNoMessage);
   if (header.kind == kHeartbeat) hear_heartbeat(rank, Heartbeat::of(header.channel));
   stir();
 }

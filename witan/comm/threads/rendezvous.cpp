@@ -51,7 +51,7 @@ void Rendezvous::wake() {
 void Rendezvous::fail(const std::string& message) {
   {
     const MutexLock lock(mutex_);
-    break_now(message);
+    abort(message);
   }
   changed_.notify_all();
 }
@@ -60,7 +60,7 @@ void Rendezvous::abort() {
   fail("");
 }
 
-void Rendezvous::break_now(const std::string& message) {
+void Rendezvous::abort(const std::string& message) {
   if (!broken()) failure_ = message;
   word_.fetch_or(kBroken);
 }
@@ -175,7 +175,7 @@ void Rendezvous::send(int rank, const Collective& call, const CallDeadline& dead
          Stage offered = Stage::offered;
          if (!to.stage.compare_exchange_strong(offered, Stage::empty)) return false;  // it is being taken
          mutex_.assert_held();
-         break_now(reason);
+         abort(reason);
          changed_.notify_all();
          return true;
        },
@@ -200,7 +200,7 @@ void Rendezvous::recv(int rank, const Collective& call, const CallDeadline& dead
       [&] { return why_peer_is_lost(rank, call); },
       [&](const std::string& reason) {
         mutex_.assert_held();
-        break_now(reason);
+        abort(reason);
         changed_.notify_all();
         return true;
       },

@@ -92,7 +92,7 @@ class Rendezvous {
   [[noreturn]] void throw_failure() const WITAN_REQUIRES(mutex_);
   // Breaks the group unless so many arrived. True when it is broken and they did not.
   bool break_before(uint64_t arrivals, const std::string& message) WITAN_REQUIRES(mutex_);
-  void break_now(const std::string& message) WITAN_REQUIRES(mutex_);
+  void abort(const std::string& message) WITAN_REQUIRES(mutex_);
 
   template <class Done>
   bool spin(const Done& done) const;

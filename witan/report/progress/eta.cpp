@@ -29,7 +29,7 @@ std::optional<double> RateEstimator::remaining(double total) const {
   return (total - done_) / *per_second;
 }
 
-double StopClock::look(double now) {
+double StopClock::poll(double now) {
   const double since = now - std::exchange(looked_at_, now).value_or(now);
   if (interval_ <= 0 || since <= interval_ + kLate) return 0;
   stopped_ += since - interval_;

@@ -37,7 +37,7 @@ class StopClock {
   explicit StopClock(double interval) : interval_(interval) {}
 
   // Returns the seconds for which the process was stopped since the last look; 0 where it was merely late.
-  double look(double now);
+  double poll(double now);
   // The sum of what looks returned since the last call.
   double take() { return std::exchange(stopped_, 0); }
 

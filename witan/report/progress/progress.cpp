@@ -190,7 +190,7 @@ TaskProgress::TaskProgress(Progress& progress, std::string label, double total, 
 
 double TaskProgress::note_stop() {
   const double now = progress_.now();
-  rate_.skip(stop_clock_.look(now));
+  rate_.skip(stop_clock_.poll(now));
   return now;
 }
 

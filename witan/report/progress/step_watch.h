@@ -19,7 +19,7 @@ struct StepWatchOptions {
   int64_t total_steps = 0;
   double step_seconds = 0;              // predicted; 0: unknown
   std::function<bool()> stopping = {};  // whether the run was asked to stop after the current step
-  double refresh_seconds = 0.25;        // of its own thread; 0: no thread, others call look()
+  double refresh_seconds = 0.25;        // of its own thread; 0: no thread, others call poll()
 };
 
 // Thread-safe.
@@ -44,7 +44,7 @@ class StepWatch {
   void finished(TrainStatus line);
 
   // Redraws the line if the terminal has not changed for a while, or prints one into the log if it is due.
-  void look();
+  void poll();
   // Seconds for which the process was stopped since the last call, as the thread of the watch missed them.
   double stopped();
 

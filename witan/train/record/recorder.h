@@ -77,7 +77,7 @@ class Recorder {
   // The run went back to the checkpoint of `step`: the records of later steps are forgotten.
   void rewound(int64_t step);
   // The run is asked to end now. `saves`: its steps are saved; else it stands at a checkpoint.
-  void ends(RunEnd why, bool saves);
+  void record_end(RunEnd why, bool saves);
   // What the model wrote behind the prompt, at the end.
   void last_sample(int64_t step, uint64_t seed, const std::string& prompt, const std::string& text);
   // What it wrote behind prompts, one or more, after a step of sample_interval.

@@ -78,7 +78,7 @@ TrainState StateLoader::resume(const Checkpoint& from) {
                                            "weights (init_state = weights)"
                                          : "Restore the text, train the new one under another name (--run NAME), or "
                                            "start over (--fresh)");
-  take_up_rewinds(run_.start.folder, state, leads());
+  take_up_rewinds(run_.start.folder, state, is_rank_zero());
   return state;
 }
 
@@ -91,7 +91,7 @@ TrainState StateLoader::load(const Checkpoint& from) {
   const DeadlineScope patience(saving_.world(), saving_.deadline(cat("load ", from.folder.string())));
   const std::vector<std::string> lacking =
       load_tensors(saving_.world(), saving_.stream(), from, tensors, anew ? Extra::allow : Extra::refuse);
-  if (leads() && !lacking.empty())
+  if (is_rank_zero() && !lacking.empty())
     run_.recorder->warn(fmt::format("{} has no buffers {}: they start with their initial values", from.folder.string(),
                                     fmt::join(lacking, ", ")));
   TrainState state = TrainState::from_json(from.scalars);
@@ -110,9 +110,9 @@ void StateLoader::upcycle() {
   await_weights(config.train.upcycle);
   warn_of_lost_best(config.train.upcycle);
   warn_of_non_finite(upcycling.non_finite(), Counted::whole_tensors, upcycling.dense().folder.string());
-  if (leads()) run_.recorder->note("weights from " + upcycling.dense().folder.string());
+  if (is_rank_zero()) run_.recorder->note("weights from " + upcycling.dense().folder.string());
   const bool known = has_extra_file(upcycling.dense(), "tokenizer.json");  // not of some that were imported
-  if (leads() && known &&
+  if (is_rank_zero() && known &&
       has_other_tokens(
           [&] { return parse_tokenizer_json(read_extra_file(upcycling.dense(), "tokenizer.json"), "tokenizer.json"); },
           run_.tokenizer))
@@ -129,7 +129,7 @@ void StateLoader::take_weights() {
   await_weights(config.train.init_from);
   warn_of_lost_best(config.train.init_from);
   warn_of_non_finite(weights.non_finite(), Counted::own_parts, weights.source().where());
-  if (!leads()) return;
+  if (!is_rank_zero()) return;
   run_.recorder->note("weights from " + weights.source().where());
   copy_companions_of(weights.source(), run_.start.folder.path());
   const auto tokenizer = tokenizer_of(weights.source());
@@ -140,7 +140,7 @@ void StateLoader::take_weights() {
 }
 
 void StateLoader::warn_of_lost_best(const std::string& source) {
-  if (!leads()) return;
+  if (!is_rank_zero()) return;
   if (const auto lost = lost_best_of_name(source, run_.config->train.runs_folder))
     run_.recorder->warn(cat(source, ": ", *lost));
 }

@@ -39,7 +39,7 @@ class StateLoader {
   TrainState load(const Checkpoint& from);
 
  private:
-  bool leads() const { return run_.recorder != nullptr; }
+  bool is_rank_zero() const { return run_.recorder != nullptr; }
   TrainState resume(const Checkpoint& from);
   std::string written_since(const Checkpoint& from) const;
   void upcycle();

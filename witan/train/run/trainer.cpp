@@ -88,12 +88,12 @@ class RankTrainer {
         engine_(stream_, groups_, run.config),
         saving_(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint"),  // for saving alone
                 run.config->parallel.checkpoint_deadline_seconds()),
-        state_loader_({run.config, run.data, run.start, run.tokenizer, leads() ? &run.recorder() : nullptr}, engine_,
-                      stream_, saving_),
+        state_loader_({run.config, run.data, run.start, run.tokenizer, is_rank_zero() ? &run.recorder() : nullptr},
+                      engine_, stream_, saving_),
         tracer_(world, run.start.folder, groups_, stream_, run.start.aids.trace),
         held_out_(held_out_batches(run.data, evaluation_samples(run.data, run.config->train),
                                    run.config->train.micro_batch_size, layout.data_rank(rank), layout.data_ranks())),
-        anomalies_(run.config, run.start.folder, run.tokenizer, saving_, leads() ? &run.recorder() : nullptr) {
+        anomalies_(run.config, run.start.folder, run.tokenizer, saving_, is_rank_zero() ? &run.recorder() : nullptr) {
     for (const ValidationSet& set : run.data.sets)
       sets_.push_back(evaluation_batches(*set.samples, run.data.batch, evaluation_samples(set, run.config->train),
                                          run.config->train.micro_batch_size, layout.data_rank(rank),
@@ -113,7 +113,7 @@ class RankTrainer {
     if (stream_.is_cuda()) tracer_.note_launches([this](LaunchTrace* launches) { engine_.note_launches(launches); });
     engine_.after_pass([this](double share) {
       answer_memory_request();
-      if (leads()) run_.recorder().done(share);
+      if (is_rank_zero()) run_.recorder().done(share);
     });
   }
 
@@ -122,12 +122,13 @@ class RankTrainer {
     state_ = state_loader_.begin();
     if (run_.start.from) newest_ = run_.start.from->step;
     // Not before: what cannot train or be resumed must not change what the run is, nor its record.
-    if (leads()) run_.records->begin();
-    if (leads() && !run_.start.config.empty()) write_file_atomically(run_.start.folder.config(), run_.start.config);
+    if (is_rank_zero()) run_.records->begin();
+    if (is_rank_zero() && !run_.start.config.empty())
+      write_file_atomically(run_.start.folder.config(), run_.start.config);
     const double set_up_s = since_.seconds();
     loader_.emplace(run_.data.train, loader_options(), state_.consumed_samples);
-    if (run_.config->log.megatron()) tell_setup(set_up_s);
-    if (leads() && run_.config->train.check_states) run_.recorder().states_checked(0);
+    if (run_.config->log.megatron()) report_setup(set_up_s);
+    if (is_rank_zero() && run_.config->train.check_states) run_.recorder().states_checked(0);
     RunEnd end = end_of_steps(RunEnd::none);
     while (end == RunEnd::none) {
       const int64_t before = state_.step;
@@ -136,7 +137,7 @@ class RankTrainer {
       if (!rewound) after_step();
       end = end_of_steps(asked);
       // Said here, since an evaluation may have stopped the run early, which is then why it ends.
-      if (leads() && end == asked && end != RunEnd::none) run_.recorder().ends(end, !rewound);
+      if (is_rank_zero() && end == asked && end != RunEnd::none) run_.recorder().record_end(end, !rewound);
       if (!rewound && (saves() || end != RunEnd::none)) begin_save();
     }
     begins(StepWatch::Doing::saving, state_.step);
@@ -162,7 +163,7 @@ class RankTrainer {
     const TraceContextScope trace_context(stream_, TraceContext::Phase::sample);
     const auto tokens = generate(stream_, engine_.model(), prompt, options);
     const std::string text = run_.data.tokenizer->decode(tokens);
-    if (leads()) run_.recorder().last_sample(state_.step, options.sampler.seed, prompts_.last, text);
+    if (is_rank_zero()) run_.recorder().last_sample(state_.step, options.sampler.seed, prompts_.last, text);
     return text;
   }
 
@@ -190,7 +191,7 @@ class RankTrainer {
     const bool chats = run_.config->data.sft && run_.config->writes_sample();
     if (train.sample_interval == 0 && !chats) return;
     Json read = Json::object();
-    if (leads()) {
+    if (is_rank_zero()) {
       const SamplePrompts own = sample_prompts(*run_.config, *run_.data.tokenizer);
       read = {{"last", own.last}, {"interval", own.interval}, {"ends", own.ends}, {"chat", own.chat}};
     }
@@ -208,15 +209,15 @@ class RankTrainer {
     const uint64_t seed = sample_seed(run_.config->train, state_.step);
     const auto texts =
         generate_samples(stream_, engine_.model(), *run_.data.tokenizer, run_.config->train, prompts_, seed);
-    if (leads()) run_.recorder().samples(state_.step, seed, prompts_.interval, texts);
+    if (is_rank_zero()) run_.recorder().samples(state_.step, seed, prompts_.interval, texts);
   }
 
-  bool leads() const { return groups_.rank() == 0; }
+  bool is_rank_zero() const { return groups_.rank() == 0; }
 
   // After the first pass of a step, when its activations are live; where passes are not seen, before its update.
   void answer_memory_request() {
     const auto file = memory_request_.answer();
-    if (file && leads())
+    if (file && is_rank_zero())
       run_.recorder().note(cat("step ", state_.step + 1, ": the memory of each rank is shown in ",
                                run_.start.folder.memory().string(), ", that of rank 0 in ", file->filename().string()));
   }
@@ -301,7 +302,7 @@ class RankTrainer {
     if (routes_.records()) routes_.write(state_.step + 1, batches, engine_.feature<StepRoutes>()->read());
     const RunConfig& config = run_.config;
     const bool logs = config.train.closes_interval(state_.step + 1) || result.end != RunEnd::none;
-    if (leads() && logs) result.layer_norms = engine_.layer_norms(result);
+    if (is_rank_zero() && logs) result.layer_norms = engine_.layer_norms(result);
     if (config.log.log_params_norm && logs) result.scalars.set(kParamsNorm, engine_.params_norm());
     const double seconds = seconds_since(start);
     if (rank_watch_) rank_watch_->end_step(seconds);
@@ -318,18 +319,18 @@ class RankTrainer {
     else if (!lowers_loss_scale(result))
       ++state_.skipped_in_a_row;
     state_.elapsed_s += seconds;
-    if (leads())
+    if (is_rank_zero())
       run_.recorder().step(state_, result, seconds, result.times.batch,
                            evaluates() ? Recorder::Line::with_evaluation : Recorder::Line::now);
     if (rank_watch_)
       for (const AnomalyEvent& event : rank_watch_->judge(state_.step, saving_.world(), saving_.stream()))
-        if (leads()) run_.recorder().anomaly(event);
-    if (leads() && config.train.check_states) run_.recorder().states_checked(state_.step);
-    if (leads() && logs && config.log.log_memory_to_tensorboard)
+        if (is_rank_zero()) run_.recorder().anomaly(event);
+    if (is_rank_zero() && config.train.check_states) run_.recorder().states_checked(state_.step);
+    if (is_rank_zero() && logs && config.log.log_memory_to_tensorboard)
       run_.recorder().memory_in_use(state_.step, memory_in_use(), blocks_in_use());
     if (config.log.megatron()) tell_interval(result.times);
     if (result.skipped && lowers_loss_scale(result)) {
-      if (leads()) run_.recorder().overflowed(state_.step, *result.scalars.get(kLossScale));
+      if (is_rank_zero()) run_.recorder().overflowed(state_.step, *result.scalars.get(kLossScale));
     } else if (result.skipped) {
       if (auto back = anomalies_.meet({engine_, groups_.layout(), batches, state_.step, updates, result}, state_))
         rewind(back->checkpoint, std::move(back->event));
@@ -355,7 +356,7 @@ class RankTrainer {
   }
 
   void begins(StepWatch::Doing what, int64_t step) {
-    if (leads()) run_.recorder().begins(what, step);
+    if (is_rank_zero()) run_.recorder().begins(what, step);
   }
 
   std::vector<Batch> next_batches() {
@@ -376,7 +377,7 @@ class RankTrainer {
     state_.rewinds = std::move(rewinds);
     state_.elapsed_s = elapsed_s;
     loader_.emplace(run_.data.train, loader_options(), state_.consumed_samples);
-    if (!leads()) return;
+    if (!is_rank_zero()) return;
     record_rewind(run_.start.folder, state_.rewinds);
     event.at = now.at;
     event.step = back.step;
@@ -405,7 +406,7 @@ class RankTrainer {
       of_sets.push_back(ends || !run_.data.sets[i].at_end ? timed_evaluation(sets_[i]) : Evaluation{});
     std::vector<megatron_log::RankTimes> times;
     if (run_.config->log.megatron()) times = gather_times(stream_, world(), {{"evaluate", evaluating.seconds()}});
-    if (!leads()) return;
+    if (!is_rank_zero()) return;
     std::vector<SetEvaluation> sets;
     for (size_t i = 0; i < of_sets.size(); ++i)
       if (ends || !run_.data.sets[i].at_end)
@@ -414,12 +415,12 @@ class RankTrainer {
   }
 
   // Of Megatron-LM's log; calls of all ranks.
-  void tell_setup(double set_up_s) {
+  void report_setup(double set_up_s) {
     SetupReport report;
     report.times = gather_times(stream_, world(),
                                 {{"model-and-optimizer-setup", set_up_s},
                                  {"train/valid/test-data-iterators-setup", since_.seconds() - set_up_s}});
-    if (!leads()) return;
+    if (!is_rank_zero()) return;
     for (const Parameter* parameter : engine_.model().parameters()) report.parameters += parameter->elements();
     report.buckets = describe_buckets(engine_.gradients());
     run_.recorder().setup(report, *run_.data.train);
@@ -430,7 +431,7 @@ class RankTrainer {
     if (state_.step % run_.config->train.log_interval != 0) return;
     const auto gathered =
         gather_times(stream_, world(), named(interval_times_, run_.config->log.timing_log_level), interval_steps_);
-    if (leads()) run_.recorder().interval(state_, memory_in_use(), gathered);
+    if (is_rank_zero()) run_.recorder().interval(state_, memory_in_use(), gathered);
     interval_times_ = {};
     interval_steps_ = 0;
   }
@@ -455,7 +456,7 @@ class RankTrainer {
     engine_.features().save(state_);
     state_.sources = run_.data.train->use_of(state_.consumed_samples);
     content.scalars = state_.to_json();
-    if (leads()) {
+    if (is_rank_zero()) {
       content.files = {{"config.toml", config_to_save(run_.config)}, {"tokenizer.json", run_.tokenizer}};
       content.records = {run_.start.folder.metrics()};
       if (!prompts_.interval.empty()) content.records.push_back(run_.start.folder.samples());
@@ -474,7 +475,7 @@ class RankTrainer {
     const StepTracer::Wait wait(tracer_, "save");
     const auto saved = saving_.finish();
     if (saved) newest_ = saved->step;
-    if (saved && leads()) run_.recorder().saved(state_, *saved, paused_s_ + seconds_since(start));
+    if (saved && is_rank_zero()) run_.recorder().saved(state_, *saved, paused_s_ + seconds_since(start));
   }
 
   const Stopwatch since_;

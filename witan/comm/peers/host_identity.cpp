@@ -1,4 +1,4 @@
-#include "witan/comm/peers/peer_place.h"
+#include "witan/comm/peers/host_identity.h"
 
 #include <unistd.h>
 
@@ -53,7 +53,7 @@ int64_t random_number() {
   return static_cast<int64_t>(uint64_t{random()} << 32 | random());
 }
 
-PeerPlace place_of_process() {
+HostIdentity identity_of_process() {
   // Process numbers come again, and hosts that were started from one image may count alike. Children that are forked
   // have this number too, but another process number.
   static const int64_t nonce = random_number();
@@ -64,8 +64,8 @@ int64_t pci_address(int domain, int bus, int device) {
   return int64_t{domain} << 16 | int64_t{bus} << 8 | device;
 }
 
-PeerPath path_between(const PeerPlace& from, const PeerPlace& to) {
-  if (from.gpu == PeerPlace::kNoGpu || to.gpu == PeerPlace::kNoGpu || from.host != to.host) return PeerPath::none;
+PeerPath path_between(const HostIdentity& from, const HostIdentity& to) {
+  if (from.gpu == HostIdentity::kNoGpu || to.gpu == HostIdentity::kNoGpu || from.host != to.host) return PeerPath::none;
   return from.process == to.process ? PeerPath::address : PeerPath::handle;
 }
 

@@ -28,7 +28,7 @@ namespace witan {
 inline constexpr int kMostStrangers = 256;  // heard at a time, beyond the ranks that are expected; a descriptor each
 
 // Who has been met, and the connection.
-struct Guest {
+struct ConnectedPeer {
   int rank = 0;
   std::string host;  // printable
   int port = 0;
@@ -38,17 +38,17 @@ struct Guest {
 // Introduces this process to rank `to` on a fresh connection to `at`. Nothing, with the reason in `why`, when the
 // connection ends, nobody answers for some seconds or the deadline passes, or `lifeline` ends, another connection; or
 // when that rank is connecting to this one at the same time. Throws CommError when the other one is not of this job.
-std::optional<Guest> introduce(Socket socket, const Endpoint& at, const Member& self, int to, Deadline deadline,
-                               std::string& why, const Socket* lifeline = nullptr);
+std::optional<ConnectedPeer> introduce(Socket socket, const Endpoint& at, const Member& self, int to, Deadline deadline,
+                                       std::string& why, const Socket* lifeline = nullptr);
 
 // Hears the connections that come to a listener, as long as it lives: a step at a time, none of which waits.
-class Reception {
+class PendingConnections {
  public:
   // All of which must outlive it.
-  Reception(const Socket& listener, const Member& self, Roster& roster);
-  ~Reception();
-  Reception(const Reception&) = delete;
-  Reception& operator=(const Reception&) = delete;
+  PendingConnections(const Socket& listener, const Member& self, Roster& roster);
+  ~PendingConnections();
+  PendingConnections(const PendingConnections&) = delete;
+  PendingConnections& operator=(const PendingConnections&) = delete;
 
   // Appends what is to be polled.
   void add_to(std::vector<pollfd>& fds) const;
@@ -57,17 +57,17 @@ class Reception {
   double seconds_to_next_try() const;
   // Reads what has come, and lets others in. `polled`: what add_to() appended, behind poll(). Returns those who
   // have introduced themselves.
-  std::vector<Guest> attend(std::span<const pollfd> polled);
+  std::vector<ConnectedPeer> attend(std::span<const pollfd> polled);
   // The last connection that was refused or could not be accepted, and why; empty: there was none.
   const std::string& last_refusal() const { return last_refusal_; }
 
  private:
   struct Pending;
-  void let_in(std::vector<Guest>& guests);
+  void let_in(std::vector<ConnectedPeer>& peers);
   std::optional<Socket> accept();
   void make_room();
   // Whether the connection stays.
-  bool attend(Pending& connection, std::vector<Guest>& guests);
+  bool attend(Pending& connection, std::vector<ConnectedPeer>& peers);
   bool refuse_connection(const Pending& connection, const std::string& why);
   size_t most_pending() const;
 
@@ -81,9 +81,9 @@ class Reception {
 
 // Hears connections until all of `expected` ranks have introduced themselves. Throws CommError after the deadline, and
 // names the ranks that did not come, and why the last connection was refused; LostError once one that has come is gone.
-// `guests`: those who came, also after an error.
-void receive_guests(const Socket& listener, const Member& self, std::set<int> expected, Deadline deadline,
-                    std::vector<Guest>& guests);
+// `peers`: those who came, also after an error.
+void accept_peers(const Socket& listener, const Member& self, std::set<int> expected, Deadline deadline,
+                  std::vector<ConnectedPeer>& peers);
 
 // The user that the other end's socket belongs to, as the kernel's socket monitoring says (sock_diag(7)). Nothing where
 // the other end is on another machine or gone, or the kernel does not say. What has connected may be asked at once; who

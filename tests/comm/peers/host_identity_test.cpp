@@ -1,4 +1,4 @@
-#include "witan/comm/peers/peer_place.h"
+#include "witan/comm/peers/host_identity.h"
 
 #include <gtest/gtest.h>
 
@@ -16,39 +16,39 @@ namespace {
 using testing::Ended;
 using testing::in_processes;
 
-PeerPlace place(int64_t host, int64_t process, int64_t gpu) {
+HostIdentity identity(int64_t host, int64_t process, int64_t gpu) {
   return {host, process, gpu};
 }
 
-TEST(PeerPlace, ThreadsGoByAddressProcessesOfAHostByHandleAndHostsNotAtAll) {
-  EXPECT_EQ(path_between(place(1, 1, 7), place(1, 1, 8)), PeerPath::address);
-  EXPECT_EQ(path_between(place(1, 1, 7), place(1, 1, 7)), PeerPath::address) << "ranks that share a GPU";
-  EXPECT_EQ(path_between(place(1, 1, 7), place(1, 2, 8)), PeerPath::handle);
-  EXPECT_EQ(path_between(place(1, 1, 7), place(1, 2, 7)), PeerPath::handle) << "processes that share a GPU";
-  EXPECT_EQ(path_between(place(1, 1, 7), place(2, 2, 8)), PeerPath::none);
-  EXPECT_EQ(path_between(place(1, 1, 7), place(2, 1, 7)), PeerPath::none) << "numbers that only look alike";
-  EXPECT_EQ(path_between(place(1, 1, 7), place(1, 2, PeerPlace::kNoGpu)), PeerPath::none);
-  EXPECT_EQ(path_between(place(1, 1, PeerPlace::kNoGpu), place(1, 1, 7)), PeerPath::none);
+TEST(HostIdentity, ThreadsGoByAddressProcessesOfAHostByHandleAndHostsNotAtAll) {
+  EXPECT_EQ(path_between(identity(1, 1, 7), identity(1, 1, 8)), PeerPath::address);
+  EXPECT_EQ(path_between(identity(1, 1, 7), identity(1, 1, 7)), PeerPath::address) << "ranks that share a GPU";
+  EXPECT_EQ(path_between(identity(1, 1, 7), identity(1, 2, 8)), PeerPath::handle);
+  EXPECT_EQ(path_between(identity(1, 1, 7), identity(1, 2, 7)), PeerPath::handle) << "processes that share a GPU";
+  EXPECT_EQ(path_between(identity(1, 1, 7), identity(2, 2, 8)), PeerPath::none);
+  EXPECT_EQ(path_between(identity(1, 1, 7), identity(2, 1, 7)), PeerPath::none) << "numbers that only look alike";
+  EXPECT_EQ(path_between(identity(1, 1, 7), identity(1, 2, HostIdentity::kNoGpu)), PeerPath::none);
+  EXPECT_EQ(path_between(identity(1, 1, HostIdentity::kNoGpu), identity(1, 1, 7)), PeerPath::none);
 }
 
-TEST(PeerPlace, AddressesOfGpusDiffer) {
+TEST(HostIdentity, AddressesOfGpusDiffer) {
   std::set<int64_t> addresses;
   for (const int domain : {0, 1, 0xffff})
     for (const int bus : {0, 1, 0x1b, 0xff})
       for (const int device : {0, 1, 31}) addresses.insert(pci_address(domain, bus, device));
   EXPECT_EQ(addresses.size(), 36u);
-  EXPECT_EQ(addresses.count(PeerPlace::kNoGpu), 0u);
+  EXPECT_EQ(addresses.count(HostIdentity::kNoGpu), 0u);
 }
 
 // The threads of a process are in one, its children in others on the same host; even those that were forked after this
 // process had been asked.
-TEST(PeerPlace, OfAProcessIsItsOwnAndSharesItsHost) {
-  const PeerPlace here = place_of_process();
-  EXPECT_EQ(here.gpu, PeerPlace::kNoGpu);
+TEST(HostIdentity, OfAProcessIsItsOwnAndSharesItsHost) {
+  const HostIdentity here = identity_of_process();
+  EXPECT_EQ(here.gpu, HostIdentity::kNoGpu);
   const auto ended = in_processes(3, [&](int) {
-    const PeerPlace there = place_of_process();
-    PeerPlace of_thread;
-    std::thread([&] { of_thread = place_of_process(); }).join();
+    const HostIdentity there = identity_of_process();
+    HostIdentity of_thread;
+    std::thread([&] { of_thread = identity_of_process(); }).join();
     EXPECT_EQ(of_thread, there);
     EXPECT_EQ(there.host, here.host);
     EXPECT_NE(there.process, here.process);
@@ -60,7 +60,7 @@ TEST(PeerPlace, OfAProcessIsItsOwnAndSharesItsHost) {
   EXPECT_EQ(processes.size(), 3u);
 }
 
-TEST(PeerPlace, IslandsAreRanksThatAllReachEachOther) {
+TEST(HostIdentity, IslandsAreRanksThatAllReachEachOther) {
   const auto islands = [](int ranks, const std::set<std::pair<int, int>>& cut) {
     return islands_of(ranks, [&](int from, int to) { return cut.count({from, to}) == 0; });
   };
@@ -75,7 +75,7 @@ TEST(PeerPlace, IslandsAreRanksThatAllReachEachOther) {
   EXPECT_EQ(islands(3, {{0, 2}}), Islands({0, 0, 1})) << "who reaches only one of two is not of them";
 }
 
-TEST(PeerPlace, TheVariableTurnsPeersOff) {
+TEST(HostIdentity, TheVariableTurnsPeersOff) {
   EXPECT_TRUE(peers_allowed(nullptr));
   EXPECT_TRUE(peers_allowed("1"));
   EXPECT_FALSE(peers_allowed("0"));

@@ -14,25 +14,25 @@ inline constexpr const char* kPeersVariable = "WITAN_COMM_PEERS";
 bool peers_allowed();
 bool peers_allowed(const char* value);  // null: unset
 
-struct PeerPlace {
+struct HostIdentity {
   static constexpr int64_t kNoGpu = -1;
   int64_t host = 0;      // of the kernel that runs and its PID namespace: handles mean nothing in another
   int64_t process = 0;   // within that
   int64_t gpu = kNoGpu;  // its PCI address, which is the same in every process, whichever GPUs each may see
 
-  bool operator==(const PeerPlace&) const = default;
+  bool operator==(const HostIdentity&) const = default;
 };
 
 // By which ranks know that they see the memory that is meant.
 int64_t random_number();
 
 // Of this process, without a GPU.
-PeerPlace place_of_process();
+HostIdentity identity_of_process();
 int64_t pci_address(int domain, int bus, int device);
 
 // How a rank may come to another one's memory; whether it can is found out by trying.
 enum class PeerPath : uint8_t { none, address, handle };
-PeerPath path_between(const PeerPlace& from, const PeerPlace& to);
+PeerPath path_between(const HostIdentity& from, const HostIdentity& to);
 
 // A number for each rank, from 0 on: ranks with the same number all reach each other. A rank joins the first ranks that
 // it gets along with; one that reaches nobody is alone.

@@ -1,4 +1,4 @@
-#include "witan/comm/processes/guests.h"
+#include "witan/comm/processes/pending_connections.h"
 
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
@@ -48,18 +48,17 @@ bool of_another_user(const Member& self, const Socket& socket) {
 }
 
 // "rank 3 of 4 did not connect to rank 0 on node1; a connection from 10.0.0.7 was refused: ...".
-std::string complaint(const Member& self, const Roster& roster, const Reception& reception) {
+std::string complaint(const Member& self, const Roster& roster, const PendingConnections& pending) {
   const std::vector<int> missing(roster.expected.begin(), roster.expected.end());
-  const std::string& refusal = reception.last_refusal();
+  const std::string& refusal = pending.last_refusal();
   return cat(rank_list(missing), " of ", self.size, " did not connect to rank ", self.rank, " on ", self.host,
              refusal.empty() ? "" : "; ", refusal);
 }
 
 // Whoever has come and is gone will not come again: nobody else need be waited for.
-void require_present(const std::vector<Guest>& guests) {
-  for (const Guest& guest : guests)
-    require<LostError>(!hung_up(guest.socket), "rank ", guest.rank, " on ", guest.host,
-                       " is lost: its connection ended");
+void require_present(const std::vector<ConnectedPeer>& peers) {
+  for (const ConnectedPeer& peer : peers)
+    require<LostError>(!hung_up(peer.socket), "rank ", peer.rank, " on ", peer.host, " is lost: its connection ended");
 }
 
 struct DiagRequest {
@@ -106,7 +105,7 @@ std::optional<DiagRequest> request_for_peer(const Socket& socket) {
 }  // namespace
 
 // A connection of which it is not known yet whose it is.
-struct Reception::Pending {
+struct PendingConnections::Pending {
   Pending(Socket from, const Member& self, Roster& roster)
       : socket(std::move(from)), address(address_of(socket)), end(self, roster, fresh_greeting()) {}
 
@@ -116,40 +115,40 @@ struct Reception::Pending {
   AcceptingEnd end;
 };
 
-Reception::Reception(const Socket& listener, const Member& self, Roster& roster)
+PendingConnections::PendingConnections(const Socket& listener, const Member& self, Roster& roster)
     : listener_(listener), self_(self), roster_(roster) {}
 
-Reception::~Reception() = default;
+PendingConnections::~PendingConnections() = default;
 
-size_t Reception::most_pending() const {
+size_t PendingConnections::most_pending() const {
   return roster_.expected.size() + kMostStrangers;
 }
 
-double Reception::seconds_to_next_try() const {
+double PendingConnections::seconds_to_next_try() const {
   return next_try_ ? -seconds_since(*next_try_) : std::numeric_limits<double>::infinity();
 }
 
 // A listener whose connections cannot be accepted stays readable, and poll() would return at once.
-void Reception::add_to(std::vector<pollfd>& fds) const {
+void PendingConnections::add_to(std::vector<pollfd>& fds) const {
   fds.push_back({next_try_ ? -1 : listener_.fd(), POLLIN, 0});
   for (const Pending& connection : pending_) fds.push_back({connection.socket.fd(), POLLIN, 0});
 }
 
-std::vector<Guest> Reception::attend(std::span<const pollfd> polled) {
-  std::vector<Guest> guests;
+std::vector<ConnectedPeer> PendingConnections::attend(std::span<const pollfd> polled) {
+  std::vector<ConnectedPeer> peers;
   size_t next = 0;  // the listener's; those of the pending follow in their order
   pending_.remove_if([&](Pending& connection) {
-    return ++next < polled.size() && polled[next].revents != 0 && !attend(connection, guests);
+    return ++next < polled.size() && polled[next].revents != 0 && !attend(connection, peers);
   });
-  let_in(guests);
+  let_in(peers);
   pending_.remove_if([&, now = std::chrono::steady_clock::now()](const Pending& connection) {
     return now > connection.until && !refuse_connection(connection, "it did not complete the handshake in time");
   });
-  return guests;
+  return peers;
 }
 
 // As many at a time as there is room for, so that those who are there are heard in between.
-void Reception::let_in(std::vector<Guest>& guests) {
+void PendingConnections::let_in(std::vector<ConnectedPeer>& peers) {
   if (next_try_ && seconds_to_next_try() > 0) return;
   next_try_.reset();
   const size_t most = most_pending();
@@ -166,12 +165,12 @@ void Reception::let_in(std::vector<Guest>& guests) {
       return;
     }
     pending_.emplace_back(std::move(*socket), self_, roster_);
-    const bool may_stay = foreign ? refuse_connection(pending_.back(), kAnotherUser) : attend(pending_.back(), guests);
+    const bool may_stay = foreign ? refuse_connection(pending_.back(), kAnotherUser) : attend(pending_.back(), peers);
     if (!may_stay) pending_.pop_back();
   }
 }
 
-std::optional<Socket> Reception::accept() {
+std::optional<Socket> PendingConnections::accept() {
   auto socket = accept_from(listener_);
   if (!socket && lacks_descriptors(errno) && !pending_.empty()) {
     make_room();
@@ -184,7 +183,7 @@ std::optional<Socket> Reception::accept() {
   return socket;
 }
 
-void Reception::make_room() {
+void PendingConnections::make_room() {
   std::map<std::string_view, int> of_address;
   for (const Pending& connection : pending_) ++of_address[connection.address];
   const auto crowd = std::ranges::max_element(of_address, {}, [](const auto& entry) { return entry.second; });
@@ -193,7 +192,7 @@ void Reception::make_room() {
   pending_.erase(oldest);
 }
 
-bool Reception::attend(Pending& connection, std::vector<Guest>& guests) {
+bool PendingConnections::attend(Pending& connection, std::vector<ConnectedPeer>& peers) {
   for (;;) {
     const auto into = connection.end.room();
     const ssize_t got = ::recv(connection.socket.fd(), into.data(), into.size(), 0);
@@ -206,19 +205,19 @@ bool Reception::attend(Pending& connection, std::vector<Guest>& guests) {
     if (step.state == State::waits) continue;
     if (step.state != State::done) return refuse_connection(connection, step.why);
     const AcceptingEnd& end = connection.end;
-    guests.push_back({end.rank(), end.host(), end.port(), std::move(connection.socket)});
+    peers.push_back({end.rank(), end.host(), end.port(), std::move(connection.socket)});
     return false;
   }
 }
 
-bool Reception::refuse_connection(const Pending& connection, const std::string& why) {
+bool PendingConnections::refuse_connection(const Pending& connection, const std::string& why) {
   last_refusal_ =
       cat("a connection ", connection.address.empty() ? "" : "from " + connection.address + " ", "was refused: ", why);
   return false;
 }
 
-std::optional<Guest> introduce(Socket socket, const Endpoint& at, const Member& self, int to, Deadline deadline,
-                               std::string& why, const Socket* lifeline) {
+std::optional<ConnectedPeer> introduce(Socket socket, const Endpoint& at, const Member& self, int to, Deadline deadline,
+                                       std::string& why, const Socket* lifeline) {
   const auto failed = [&](Transfer transfer) {
     why = cat("rank ", to, transfer == Transfer::late ? " did not answer" : " ended the connection");
     return transfer != Transfer::done;
@@ -240,7 +239,7 @@ std::optional<Guest> introduce(Socket socket, const Endpoint& at, const Member& 
     }
     require<CommError>(step.state != State::refused, "the process at ", at.address, ":", at.port, " is not rank ", to,
                        " of this job: ", step.why);
-    if (step.state == State::done) return Guest{to, "", at.port, std::move(socket)};
+    if (step.state == State::done) return ConnectedPeer{to, "", at.port, std::move(socket)};
     if (step.state == State::crossed) {
       why = step.why;
       return std::nullopt;
@@ -250,23 +249,23 @@ std::optional<Guest> introduce(Socket socket, const Endpoint& at, const Member& 
   }
 }
 
-void receive_guests(const Socket& listener, const Member& self, std::set<int> expected, Deadline deadline,
-                    std::vector<Guest>& guests) {
+void accept_peers(const Socket& listener, const Member& self, std::set<int> expected, Deadline deadline,
+                  std::vector<ConnectedPeer>& peers) {
   constexpr int kMostMilliseconds = 200;  // connections and the deadline are looked at so often
   constexpr double kLookSeconds = 0.2;
   Roster roster{std::move(expected), {}};
-  Reception reception(listener, self, roster);
+  PendingConnections pending(listener, self, roster);
   for (Deadline next_look{}; !roster.expected.empty();) {
-    require<CommError>(std::chrono::steady_clock::now() < deadline, complaint(self, roster, reception));
+    require<CommError>(std::chrono::steady_clock::now() < deadline, complaint(self, roster, pending));
     std::vector<pollfd> fds;
-    reception.add_to(fds);
+    pending.add_to(fds);
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     ::poll(fds.data(), fds.size(), static_cast<int>(std::clamp<int64_t>(left.count(), 0, kMostMilliseconds)));
-    for (Guest& guest : reception.attend(fds)) guests.push_back(std::move(guest));
+    for (ConnectedPeer& peer : pending.attend(fds)) peers.push_back(std::move(peer));
     if (roster.expected.empty() || seconds_since(next_look) < 0) continue;
     next_look = deadline_in(kLookSeconds);
-    require_present(guests);
+    require_present(peers);
   }
 }
 

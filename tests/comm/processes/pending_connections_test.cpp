@@ -1,5 +1,5 @@
 // Which of those that connect are heard, where more come than there is room or descriptors for.
-#include "witan/comm/processes/guests.h"
+#include "witan/comm/processes/pending_connections.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -31,30 +31,30 @@ Socket stranger_from(const char* address, int port) {
   return socket;
 }
 
-void attend(Reception& reception) {
+void attend(PendingConnections& pending) {
   std::vector<pollfd> fds;
-  reception.add_to(fds);
+  pending.add_to(fds);
   ::poll(fds.data(), fds.size(), 0);
-  EXPECT_TRUE(reception.attend(fds).empty());
+  EXPECT_TRUE(pending.attend(fds).empty());
 }
 
-TEST(Guests, OfACrowdTheOldestMakeRoomForTheNewest) {
+TEST(PendingConnections, OfACrowdTheOldestMakeRoomForTheNewest) {
   constexpr size_t kMost = kMostStrangers + 1, kMore = 10;  // of a job that expects one rank
   const Socket listener = listen_at({"127.0.0.1", 0});
   const int port = local_end(listener).port;
   const Member zero{0, 2, "secret", "here", 0};
   Roster roster{{1}, {}};
-  Reception reception(listener, zero, roster);
+  PendingConnections pending(listener, zero, roster);
   const Socket alone = stranger_from("127.0.0.2", port);  // the oldest, but not of the crowd
   std::vector<Socket> crowd;
   while (crowd.size() < kMost - 1 + kMore) {
     crowd.push_back(stranger_from("127.0.0.1", port));
-    if (crowd.size() % 64 == 0) attend(reception);
+    if (crowd.size() % 64 == 0) attend(pending);
   }
-  attend(reception);
+  attend(pending);
   EXPECT_FALSE(hung_up(alone));
   for (size_t i = 0; i < crowd.size(); ++i) EXPECT_EQ(hung_up(crowd[i]), i < kMore) << i;
-  EXPECT_THAT(reception.last_refusal(), ::testing::HasSubstr("too many others connected from there"));
+  EXPECT_THAT(pending.last_refusal(), ::testing::HasSubstr("too many others connected from there"));
 }
 
 // Rank 0 of a job of two, which waits for the other.
@@ -63,45 +63,44 @@ struct ReceptionOfTwo {
   const Socket listener = listen_at({"127.0.0.1", 0});
   const Member zero;
   Roster roster{{1}, {}};
-  Reception reception{listener, zero, roster};
+  PendingConnections pending{listener, zero, roster};
 };
 
-TEST(Guests, AConnectionWithoutADescriptorWaitsForOneAndWakesNobody) {
+TEST(PendingConnections, AConnectionWithoutADescriptorWaitsForOneAndWakesNobody) {
   ReceptionOfTwo at("secret");
   const Socket stranger = stranger_from("127.0.0.1", local_end(at.listener).port);
-  EXPECT_TRUE(std::isinf(at.reception.seconds_to_next_try()));
+  EXPECT_TRUE(std::isinf(at.pending.seconds_to_next_try()));
   {
     const testing::NoFreeDescriptors none;
-    attend(at.reception);
+    attend(at.pending);
     std::vector<pollfd> fds;
-    at.reception.add_to(fds);
+    at.pending.add_to(fds);
     EXPECT_EQ(::poll(fds.data(), fds.size(), 0), 0);
-    EXPECT_THAT(at.reception.last_refusal(), ::testing::HasSubstr("could not be accepted: Too many open files"));
+    EXPECT_THAT(at.pending.last_refusal(), ::testing::HasSubstr("could not be accepted: Too many open files"));
   }
-  ASSERT_LE(at.reception.seconds_to_next_try(), 1);
-  std::this_thread::sleep_for(std::chrono::duration<double>(at.reception.seconds_to_next_try()));
-  attend(at.reception);
+  ASSERT_LE(at.pending.seconds_to_next_try(), 1);
+  std::this_thread::sleep_for(std::chrono::duration<double>(at.pending.seconds_to_next_try()));
+  attend(at.pending);
   EXPECT_FALSE(hung_up(stranger));
   std::vector<pollfd> fds;
-  at.reception.add_to(fds);
+  at.pending.add_to(fds);
   ASSERT_EQ(fds.size(), 2U) << "the stranger is heard";
   EXPECT_EQ(fds[0].fd, at.listener.fd());
-  EXPECT_TRUE(std::isinf(at.reception.seconds_to_next_try()));
+  EXPECT_TRUE(std::isinf(at.pending.seconds_to_next_try()));
 }
 
 // Without a secret another user's program is told apart by asking the kernel, which takes a descriptor: where accepting
 // took the last one, nobody is let in unasked.
-TEST(Guests, AConnectionOfWhichNobodyCanTellTheUserIsClosed) {
+TEST(PendingConnections, AConnectionOfWhichNobodyCanTellTheUserIsClosed) {
   ReceptionOfTwo at("");
   const Socket stranger = stranger_from("127.0.0.1", local_end(at.listener).port);
   {
     const testing::NoFreeDescriptors none(1);
-    attend(at.reception);
+    attend(at.pending);
   }
   EXPECT_TRUE(hung_up(stranger));
-  EXPECT_THAT(at.reception.last_refusal(),
-              ::testing::HasSubstr("cannot ask whose a connection is: Too many open files"));
-  EXPECT_LE(at.reception.seconds_to_next_try(), 1);
+  EXPECT_THAT(at.pending.last_refusal(), ::testing::HasSubstr("cannot ask whose a connection is: Too many open files"));
+  EXPECT_LE(at.pending.seconds_to_next_try(), 1);
 }
 
 TEST(PeerUser, IsTheUserOfTheOtherEnd) {
