@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "support/temp_folder.h"
-#include "witan/report/progress/megatron_log.h"
+#include "witan/report/progress/log_lines.h"
 
 namespace witan {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "witan/data/prepare/prepare.h"
-#include "witan/report/progress/eta.h"
 #include "witan/report/progress/progress.h"
+#include "witan/report/progress/timing.h"
 
 namespace witan::cli {
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "witan/comm/cuda/host_link.h"
+#include "witan/comm/cuda/kernels.h"
 #include "witan/comm/cuda/peer_collectives.h"
-#include "witan/comm/cuda/peer_kernels.h"
 #include "witan/comm/cuda/peer_mapping.h"
 #include "witan/comm/cuda/watch.h"
 #include "witan/comm/peer_memory.h"

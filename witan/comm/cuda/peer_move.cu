@@ -1,6 +1,6 @@
 // Rows pushed into the memory of peers, and pulled from it: a warp per row, 16 bytes per access.
+#include "witan/comm/cuda/kernels.h"
 #include "witan/comm/cuda/peer_device.cuh"
-#include "witan/comm/cuda/peer_kernels.h"
 #include "witan/kernels/common/cuda/common.cuh"
 
 namespace witan::cuda {

@@ -1,6 +1,6 @@
 // Counts told to all ranks, and from them the place of every row.
+#include "witan/comm/cuda/kernels.h"
 #include "witan/comm/cuda/peer_device.cuh"
-#include "witan/comm/cuda/peer_kernels.h"
 #include "witan/kernels/common/cuda/common.cuh"
 
 namespace witan::cuda {

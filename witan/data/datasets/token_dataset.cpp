@@ -10,8 +10,8 @@
 #include "witan/base/threads/threads.h"
 #include "witan/data/datasets/conversation_dataset.h"
 #include "witan/data/datasets/indexed_dataset.h"
-#include "witan/data/datasets/npy_tokens.h"
 #include "witan/data/datasets/token_bin.h"
+#include "witan/data/datasets/token_files.h"
 
 namespace witan {
 

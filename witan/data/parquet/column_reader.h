@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "witan/data/parquet/levels.h"
 #include "witan/data/parquet/metadata.h"
+#include "witan/data/parquet/packed_integers.h"
 #include "witan/data/parquet/schema.h"
 #include "witan/data/parquet/values.h"
 #include "witan/data/tables/codecs.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "witan/data/parquet/levels.h"
+#include "witan/data/parquet/packed_integers.h"
 
 namespace witan::parquet {
 

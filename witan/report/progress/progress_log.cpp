@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/report/progress/megatron_log.h"
+#include "witan/report/progress/log_lines.h"
 
 namespace witan {
 namespace {

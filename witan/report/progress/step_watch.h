@@ -8,9 +8,9 @@
 #include <string>
 
 #include "witan/base/threads/mutex.h"
-#include "witan/report/progress/eta.h"
 #include "witan/report/progress/progress.h"
 #include "witan/report/progress/ticker.h"
+#include "witan/report/progress/timing.h"
 #include "witan/report/progress/train_line.h"
 
 namespace witan {

@@ -1,8 +1,7 @@
-#include "witan/data/corpus/aligned_rows.h"
-
 #include "data/data_support.h"
 #include "data/tables/golden_tables.h"
 #include "witan/base/error.h"
+#include "witan/data/corpus/aligned_rows.h"
 #include "witan/data/corpus/open_table.h"
 
 namespace witan::tables {

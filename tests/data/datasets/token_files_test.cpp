@@ -1,4 +1,4 @@
-#include "witan/data/datasets/npy_tokens.h"
+#include "witan/data/datasets/token_files.h"
 
 #include "data/data_support.h"
 #include "witan/base/error.h"

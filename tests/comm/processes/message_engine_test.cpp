@@ -1,6 +1,4 @@
 // Which engine ranks agree on, and what they are told when they cannot.
-#include "witan/comm/processes/engine_choice.h"
-
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +6,7 @@
 #include <cstdlib>
 
 #include "support/processes.h"
+#include "witan/comm/processes/engine_choice.h"
 
 namespace witan {
 namespace {

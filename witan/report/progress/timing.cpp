@@ -1,4 +1,4 @@
-#include "witan/report/progress/eta.h"
+#include "witan/report/progress/timing.h"
 
 #include <algorithm>
 #include <cmath>

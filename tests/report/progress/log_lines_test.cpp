@@ -1,4 +1,4 @@
-#include "witan/report/progress/megatron_log.h"
+#include "witan/report/progress/log_lines.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "witan/data/parquet/levels.h"
+#include "witan/data/parquet/packed_integers.h"
 
 #include <algorithm>
 #include <cstring>

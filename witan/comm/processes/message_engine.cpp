@@ -1,5 +1,3 @@
-#include "witan/comm/processes/engine_choice.h"
-
 #include <sched.h>
 
 #include <algorithm>
@@ -14,6 +12,7 @@
 
 #include "witan/base/error.h"
 #include "witan/comm/host_group.h"
+#include "witan/comm/processes/engine_choice.h"
 
 namespace witan {
 namespace {

@@ -1,4 +1,4 @@
-#include "witan/comm/checks/call_schedule.h"
+#include "witan/comm/checks/preflight.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
