@@ -1,7 +1,6 @@
-#include "witan/data/parquet/parquet_reader.h"
-
 #include "data/tables/golden_tables.h"
 #include "witan/base/error.h"
+#include "witan/data/parquet/parquet_file.h"
 
 namespace witan {
 namespace {

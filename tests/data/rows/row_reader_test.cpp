@@ -1,6 +1,6 @@
 #include "witan/data/rows/row_reader.h"
 
-#include "data/compress.h"
+#include "data/data_support.h"
 #include "data/rows/row_support.h"
 #include "data/tables/golden_tables.h"
 #include "witan/base/error.h"

@@ -7,11 +7,11 @@
 #include <csignal>
 #include <numeric>
 
-#include "data/compress.h"
+#include "data/data_support.h"
 #include "data/rows/row_support.h"
 #include "data/tables/golden_tables.h"
 #include "witan/base/error.h"
-#include "witan/data/rows/copy_rows.h"
+#include "witan/data/rows/row_job.h"
 
 namespace witan {
 namespace {

@@ -1,8 +1,9 @@
+#include "witan/data/tables/table_reader.h"
+
 #include "data/data_support.h"
 #include "data/tables/golden_tables.h"
 #include "witan/base/error.h"
-#include "witan/data/corpus/aligned_rows.h"
-#include "witan/data/corpus/open_table.h"
+#include "witan/data/corpus/sources.h"
 
 namespace witan::tables {
 namespace {

@@ -1,6 +1,6 @@
 #include "witan/data/tar/webdataset.h"
 
-#include "data/compress.h"
+#include "data/data_support.h"
 #include "data/tables/golden_tables.h"
 #include "support/bytes_in_memory.h"
 #include "witan/base/error.h"

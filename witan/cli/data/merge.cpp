@@ -6,8 +6,8 @@
 #include "witan/base/text.h"
 #include "witan/cli/data/row_args.h"
 #include "witan/cli/data/subcommands.h"
-#include "witan/data/rows/copy_rows.h"
 #include "witan/data/rows/merge_indexed.h"
+#include "witan/data/rows/row_job.h"
 
 namespace witan::cli {
 namespace {

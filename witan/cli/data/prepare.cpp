@@ -13,8 +13,8 @@
 #include "witan/cli/data/prepare_report.h"
 #include "witan/cli/data/row_args.h"
 #include "witan/cli/data/subcommands.h"
-#include "witan/data/prepare/megatron_encoder.h"
 #include "witan/data/prepare/shard_manifest.h"
+#include "witan/data/prepare/text_encoder.h"
 
 namespace witan::cli {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/data/corpus/aligned_rows.h"
-#include "witan/data/corpus/open_table.h"
+#include "witan/data/corpus/sources.h"
+#include "witan/data/tables/table_reader.h"
 #include "witan/data/text/decompress.h"
 #include "witan/data/text/encoding.h"
 #include "witan/data/text/jsonl.h"

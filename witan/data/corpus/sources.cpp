@@ -18,6 +18,9 @@
 #include "witan/base/error.h"
 #include "witan/base/files/glob.h"
 #include "witan/base/text.h"
+#include "witan/data/arrow/arrow_reader.h"
+#include "witan/data/mds/mds_reader.h"
+#include "witan/data/parquet/parquet_file.h"
 #include "witan/data/tables/damage.h"
 #include "witan/data/tar/tar_reader.h"
 #include "witan/data/tar/webdataset.h"
@@ -454,6 +457,23 @@ std::vector<fs::path> default_corpus(const fs::path& root) {
       root.string(), "/*/pod, wanted ", kLeastPodFiles,
       " or more; pass --data FILE_OR_FOLDER, or install the Debian package perl-doc (apt-get install perl-doc)");
   return {pods.begin(), pods.end()};
+}
+
+std::unique_ptr<TableReader> open_table(const fs::path& path, SourceKind kind, const TableColumns& columns) {
+  switch (kind) {
+    case SourceKind::parquet:
+      return open_parquet(path, columns);
+    case SourceKind::arrow:
+      return open_arrow(path, columns);
+    case SourceKind::webdataset:
+      return open_webdataset(path, columns);
+    case SourceKind::mds:
+      return open_mds(path, columns);
+    case SourceKind::text:
+    case SourceKind::jsonl:
+      break;
+  }
+  throw DataError(cat(path.string(), ": ", name_of(kind), " is no table"));
 }
 
 }  // namespace witan

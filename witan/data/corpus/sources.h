@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "witan/base/files/file.h"
+#include "witan/data/tables/table_reader.h"
 
 namespace witan {
 
@@ -86,5 +88,10 @@ std::vector<fs::path> paths_of(const std::vector<std::string>& words);
 // English text that Debian ships: the .pod files of the package perl-doc, below `root`/*/pod. Throws DataError, naming
 // the fixes, if there are fewer than 150 (perl-doc has 206; perl itself has a handful).
 std::vector<fs::path> default_corpus(const fs::path& root = "/usr/share/perl");
+
+// Opens a table of any kind that a source may have.
+
+// `kind` is one of is_table(). Throws what the readers of these throw.
+std::unique_ptr<TableReader> open_table(const fs::path& path, SourceKind kind, const TableColumns& columns);
 
 }  // namespace witan

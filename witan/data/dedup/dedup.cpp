@@ -6,8 +6,8 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/data/corpus/open_table.h"
 #include "witan/data/corpus/parallel_documents.h"
+#include "witan/data/corpus/sources.h"
 #include "witan/data/rows/row_reader.h"
 #include "witan/data/text/jsonl.h"
 

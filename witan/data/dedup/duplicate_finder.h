@@ -11,7 +11,6 @@
 
 #include "witan/data/dedup/key_sorter.h"
 #include "witan/data/dedup/minhash.h"
-#include "witan/data/dedup/shingles.h"
 
 namespace witan {
 

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <string>
 
-#include "witan/data/parquet/delta.h"
 #include "witan/data/parquet/packed_integers.h"
 #include "witan/data/tables/damage.h"
 

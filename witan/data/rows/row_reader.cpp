@@ -9,7 +9,7 @@
 #include "witan/base/json.h"
 #include "witan/base/text.h"
 #include "witan/data/corpus/corpus.h"
-#include "witan/data/corpus/open_table.h"
+#include "witan/data/corpus/sources.h"
 #include "witan/data/text/decompress.h"
 #include "witan/data/text/encoding.h"
 

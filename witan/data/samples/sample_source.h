@@ -1,6 +1,7 @@
 // Where training samples come from: the interface between datasets and batches.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -58,7 +59,15 @@ class SampleSource {
   virtual std::vector<ColumnSpec> columns() const { return packed() ? dataset().columns() : std::vector<ColumnSpec>(); }
   // Fills `out` with sample `index`'s values of one of them: [sequence_length] per token, 0 where there is padding, or
   // [1] per sample. Throws as read() and pieces_of() do. A source that is not packed and has columns overrides it.
-  virtual void read_column(int64_t index, const ColumnSpec& column, std::span<float> out) const;
+  virtual void read_column(int64_t index, const ColumnSpec& column, std::span<float> out) const {
+    for (const Piece& piece : pieces_of(index)) {
+      const auto places = static_cast<size_t>(piece.places);
+      // A place of the input has the value of the next token, which is its target.
+      dataset().read_column(column, piece.document, piece.begin + 1, out.first(places));
+      out = out.subspan(places);
+    }
+    std::ranges::fill(out, 0.0f);
+  }
 
   // Asks the system to bring all that sample `index` is made of into memory, and does not wait. Throws as read() and
   // pieces_of() do. A source that is not packed overrides it.

@@ -12,7 +12,7 @@
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
 #include "witan/data/corpus/parallel_documents.h"
-#include "witan/data/dedup/shingles.h"
+#include "witan/data/dedup/minhash.h"
 #include "witan/data/dedup/words.h"
 #include "witan/tokenizer/text/unicode.h"
 

@@ -17,7 +17,28 @@ namespace witan::tables {
 enum class ColumnKind : uint8_t { text, integer, natural, real, boolean, structure, list, null, other };
 
 // "integers": what a column of the kind holds.
-const char* describe(ColumnKind kind);
+inline const char* describe(ColumnKind kind) {
+  switch (kind) {
+    case ColumnKind::text:
+      return "text";
+    case ColumnKind::integer:
+    case ColumnKind::natural:
+      return "integers";
+    case ColumnKind::real:
+      return "real numbers";
+    case ColumnKind::boolean:
+      return "booleans";
+    case ColumnKind::structure:
+      return "structs (name a field of them, COLUMN.FIELD)";
+    case ColumnKind::list:
+      return "lists";
+    case ColumnKind::null:
+      return "nulls";
+    case ColumnKind::other:
+      break;
+  }
+  return "values of another type";
+}
 
 // The column at the end of the path below `column`: names of fields with dots between them, which may themselves have
 // dots; lists need not be named. Null if there is none.

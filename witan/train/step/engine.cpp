@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "witan/base/stopwatch.h"
-#include "witan/data/batches/ahead.h"
+#include "witan/data/batches/batch.h"
 #include "witan/kernels/common/step_value.h"
 #include "witan/model/parts.h"
 #include "witan/ops/fp8/fp8_kept.h"
