@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "gpu_ranks.h"
-#include "witan/base/stopwatch.h"
+#include "witan/base/process.h"
 
 namespace witan::bench {
 namespace {

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 
@@ -28,5 +29,19 @@ std::optional<Resident> read_resident();
 // From here on the peak is that of what follows: freed memory that the C allocator still holds, such as of text that
 // was tokenized, is given back first. Where the system refuses, the peak stays that of the whole process.
 void restart_resident_peak();
+
+// Seconds by the steady clock, since it was made or since the process began.
+
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start_ = Clock::now();
+};
+
+// Since the program was loaded.
+double process_seconds();
 
 }  // namespace witan

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/base/files/append_file.h"
 #include "witan/base/files/file.h"
+#include "witan/base/files/growing_file.h"
 #include "witan/base/threads/mutex.h"
 #include "witan/fetch/http.h"
 

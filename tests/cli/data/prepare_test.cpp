@@ -3,7 +3,7 @@
 
 #include "cli/cli_support.h"
 #include "witan/base/files/file.h"
-#include "witan/base/hmac.h"
+#include "witan/base/hash.h"
 
 namespace witan::test {
 namespace {

@@ -1,11 +1,12 @@
 // The table of addresses that rank 0 sends: read as it was written, from pieces of any size; refused when it is
 // damaged.
+#include "witan/comm/processes/bootstrap.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/message_of.h"
 #include "witan/base/error.h"
-#include "witan/comm/processes/rank_table.h"
 
 namespace witan {
 namespace {

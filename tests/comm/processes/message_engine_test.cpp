@@ -1,4 +1,6 @@
 // Which engine ranks agree on, and what they are told when they cannot.
+#include "witan/comm/processes/message_engine.h"
+
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +8,6 @@
 #include <cstdlib>
 
 #include "support/processes.h"
-#include "witan/comm/processes/engine_choice.h"
 
 namespace witan {
 namespace {

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "support/processes.h"
-#include "witan/base/stopwatch.h"
+#include "witan/base/process.h"
 #include "witan/comm/processes/pending_connections.h"
 #include "witan/comm/processes/process_world.h"
 

@@ -5,7 +5,7 @@
 #include <chrono>
 
 #include "witan/base/error.h"
-#include "witan/base/files/append_file.h"
+#include "witan/base/files/growing_file.h"
 #include "witan/base/threads/mutex.h"
 
 namespace witan {

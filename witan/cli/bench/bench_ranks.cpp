@@ -3,7 +3,7 @@
 #include <fmt/core.h>
 
 #include "witan/base/numbers/median.h"
-#include "witan/base/stopwatch.h"
+#include "witan/base/process.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
 #include "witan/comm/peers/host_identity.h"

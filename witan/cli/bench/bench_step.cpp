@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "witan/base/numbers/median.h"
-#include "witan/base/stopwatch.h"
+#include "witan/base/process.h"
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
 #include "witan/cli/args/options.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "witan/base/stopwatch.h"
+#include "witan/base/process.h"
 #include "witan/cli/bench/bench_ranks.h"
 #include "witan/cli/train/planning.h"
 #include "witan/comm/peer_memory.h"

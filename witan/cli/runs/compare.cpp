@@ -14,7 +14,7 @@
 #include "witan/cli/runs/subcommands.h"
 #include "witan/cli/runs/table.h"
 #include "witan/cli/runs/text_curves.h"
-#include "witan/report/events/metrics_scan.h"
+#include "witan/report/events/metrics.h"
 #include "witan/report/page/charts.h"
 #include "witan/report/page/page.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "witan/base/error.h"
-#include "witan/report/events/metrics_scan.h"
+#include "witan/report/events/metrics.h"
 
 namespace witan::cli {
 namespace {

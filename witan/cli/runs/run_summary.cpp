@@ -12,7 +12,7 @@
 #include "witan/cli/args/config_origin.h"
 #include "witan/cli/models/imported_run.h"
 #include "witan/cli/runs/left_over.h"
-#include "witan/report/events/metrics_scan.h"
+#include "witan/report/events/metrics.h"
 #include "witan/train/run/load_run.h"
 #include "witan/train/run/run_folder.h"
 #include "witan/train/run/run_lock.h"

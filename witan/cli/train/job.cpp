@@ -7,7 +7,7 @@
 
 #include "witan/base/threads/threads.h"
 #include "witan/cli/train/planning.h"
-#include "witan/comm/processes/core_binding.h"
+#include "witan/comm/processes/launch.h"
 #include "witan/planner/meta_rank.h"
 #include "witan/tensor/arena.h"
 #include "witan/train/step/device.h"

@@ -5,7 +5,7 @@
 
 #include "witan/base/files/file.h"
 #include "witan/report/events/metrics_follower.h"
-#include "witan/report/progress/ticker.h"
+#include "witan/report/progress/timing.h"
 
 namespace witan::cli {
 

@@ -13,8 +13,7 @@
 
 #include "witan/comm/cuda/host_link.h"
 #include "witan/comm/cuda/kernels.h"
-#include "witan/comm/cuda/peer_collectives.h"
-#include "witan/comm/cuda/peer_mapping.h"
+#include "witan/comm/cuda/peer_window.h"
 #include "witan/comm/cuda/watch.h"
 #include "witan/comm/peer_memory.h"
 #include "witan/comm/peers/host_identity.h"

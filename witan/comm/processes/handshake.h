@@ -23,7 +23,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/hmac.h"
+#include "witan/base/hash.h"
 
 namespace witan {
 

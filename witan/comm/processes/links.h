@@ -40,7 +40,6 @@
 #include "witan/comm/deadline.h"
 #include "witan/comm/failure.h"
 #include "witan/comm/processes/bootstrap.h"
-#include "witan/comm/processes/departures.h"
 #include "witan/comm/processes/inbox.h"
 #include "witan/comm/processes/message_engine.h"
 #include "witan/comm/processes/pending_connections.h"

@@ -1,3 +1,5 @@
+#include "witan/comm/processes/message_engine.h"
+
 #include <sched.h>
 
 #include <algorithm>
@@ -12,7 +14,7 @@
 
 #include "witan/base/error.h"
 #include "witan/comm/host_group.h"
-#include "witan/comm/processes/engine_choice.h"
+#include "witan/comm/processes/links.h"
 
 namespace witan {
 namespace {

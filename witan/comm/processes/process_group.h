@@ -27,7 +27,6 @@
 #include <string>
 #include <vector>
 
-#include "witan/comm/checks/call_log.h"
 #include "witan/comm/checks/call_terms.h"
 #include "witan/comm/host_group.h"
 #include "witan/comm/processes/links.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/comm/checks/same_settings.h"
+#include "witan/comm/checks/preflight.h"
 #include "witan/comm/failure.h"
 #include "witan/comm/processes/process_group.h"
 

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "witan/comm/host_group.h"
-#include "witan/comm/processes/engine_choice.h"
 #include "witan/comm/processes/launch.h"
 #include "witan/comm/processes/links.h"
+#include "witan/comm/processes/message_engine.h"
 #include "witan/comm/threads/threads.h"
 
 namespace witan {

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/base/numbers/permutation.h"
 #include "witan/base/numbers/rng.h"
 
 namespace witan {

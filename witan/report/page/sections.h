@@ -7,10 +7,37 @@
 #include <string_view>
 #include <vector>
 
+#include "witan/report/events/curve.h"
 #include "witan/report/events/metrics.h"
 #include "witan/report/page/charts.h"
 
 namespace witan {
+
+// Figures as SVG inside HTML, which need no scripts: bars, shares and curves on logarithmic axes. Colours are those of
+// assets/style.css, light and dark.
+
+struct FigureBar {
+  std::string label;  // below the bar, or before it
+  double value = 0;   // >= 0
+  std::string hint;   // shown when the pointer rests on it, or behind it
+};
+
+struct FigureText {
+  std::string title, unit, readout;  // the readout stands at the right of the title
+};
+
+// Upright bars side by side, in this order. As many labels are shown as there is room for, and every other
+// one of them on a narrow screen.
+std::string bar_figure(const FigureText& text, const std::vector<FigureBar>& bars);
+
+// Lying bars below each other, relative to the longest, with their hints behind them.
+std::string share_figure(const FigureText& text, const std::vector<FigureBar>& bars);
+
+// A curve whose x and y are above 0, on logarithmic axes.
+std::string log_curve_figure(const FigureText& text, const Curve& curve);
+
+// A page without scripts. `body` is HTML; `source` says in the footer what the page was made from.
+std::string still_page(std::string_view title, std::string_view body, std::string_view source);
 
 std::string header_section(const Metrics& metrics, std::string_view name);
 std::string key_figures(const Metrics& metrics);

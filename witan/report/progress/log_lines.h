@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "witan/base/files/growing_file.h"
 #include "witan/report/events/step_scalars.h"
 
 namespace witan::megatron_log {
@@ -66,3 +67,67 @@ std::string format_validation(int64_t iteration, double loss);
 std::string format_datetime(const std::string& event, std::time_t time);
 
 }  // namespace witan::megatron_log
+
+namespace witan::nanogpt_log {
+
+// Formats the log lines of modded-nanogpt (Jordan et al., 2024), and those of Tutel's example of it with experts, so
+// that scripts that read their logs read Witan's. docs/formats/nanogpt_log.md shows the lines. Functions return lines
+// without the last line feed.
+
+// How far a run is, and how long its steps took: all of them, in seconds, evaluations left out.
+struct Progress {
+  int64_t step = 0, train_steps = 0;  // counted from 1
+  double seconds = 0;
+};
+// "step:50/1750 train_time:7012ms step_avg:140.24ms"
+std::string format_step(const Progress& progress);
+// "step:50/1750 val_loss:7.6209 train_time:7012ms step_avg:140.24ms" of a dense model, and as Tutel's example has it,
+// "step:50/1750 val_loss:7.6209 val_balance_loss:1.0234 step_time:140.24ms", of one with experts. The time of a step is
+// the mean of all so far.
+std::string format_validation(const Progress& progress, double loss, std::optional<double> balance_loss);
+
+// Two lines of a check of states: "weights-init", "gradients" or "weights-upd" passed.
+std::string format_check(const std::string& stage);
+
+}  // namespace witan::nanogpt_log
+
+namespace witan {
+
+// progress.txt: Megatron-LM's record of a run over all its jobs, a line at every start and every checkpoint, fields
+// separated by tabs (docs/formats/megatron_log.md).
+
+class ProgressLog {
+ public:
+  // Opens or creates the file. `ranks` and the FLOPs of an iteration, by Megatron-LM's formula, are those of this job.
+  // Throws IoError, DiskFullError.
+  ProgressLog(const fs::path& path, int64_t ranks, double iteration_flops);
+
+  // What the run has done. `batches`: iterations in words of `iteration_flops`; fewer where its first ones were
+  // smaller.
+  struct Done {
+    int64_t iteration = 0;
+    double batches = 0;
+    int64_t tokens = 0;
+  };
+
+  // "Starting job", after so many batches. Once, before saved().
+  void start(std::time_t now, double batches);
+  // "Saved checkpoint", with the throughput of this job, and of all jobs since the first one with this number of ranks.
+  void saved(std::time_t now, const Done& done);
+
+  // The start of the period over which throughput is computed.
+  struct Since {
+    std::time_t time = 0;
+    double flops = 0;  // done before that
+  };
+
+ private:
+  void append(std::time_t now, const std::string& text);
+
+  AppendFile file_;
+  int64_t ranks_;
+  double iteration_flops_;
+  Since job_, series_;
+};
+
+}  // namespace witan

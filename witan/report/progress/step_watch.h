@@ -9,7 +9,6 @@
 
 #include "witan/base/threads/mutex.h"
 #include "witan/report/progress/progress.h"
-#include "witan/report/progress/ticker.h"
 #include "witan/report/progress/timing.h"
 #include "witan/report/progress/train_line.h"
 

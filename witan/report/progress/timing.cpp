@@ -1,7 +1,9 @@
 #include "witan/report/progress/timing.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <utility>
 
 namespace witan {
 
@@ -34,6 +36,30 @@ double StopClock::poll(double now) {
   if (interval_ <= 0 || since <= interval_ + kLate) return 0;
   stopped_ += since - interval_;
   return since - interval_;
+}
+
+Ticker::Ticker(double seconds, std::function<void()> tick) : tick_(std::move(tick)) {
+  if (seconds > 0) thread_ = std::thread([this, seconds] { run(seconds); });
+}
+
+Ticker::~Ticker() {
+  {
+    const MutexLock lock(mutex_);
+    ended_ = true;
+  }
+  end_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Ticker::run(double seconds) {
+  const auto pause = std::chrono::duration_cast<CondVar::Time::duration>(std::chrono::duration<double>(seconds));
+  MutexLock lock(mutex_);
+  while (!ended_) {
+    const CondVar::Time next = std::chrono::steady_clock::now() + pause;
+    while (!ended_ && end_.wait_until(lock, next)) {
+    }
+    if (!ended_) tick_();
+  }
 }
 
 }  // namespace witan

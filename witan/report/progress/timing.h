@@ -2,8 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <thread>
 #include <utility>
+
+#include "witan/base/threads/mutex.h"
 
 namespace witan {
 
@@ -47,6 +51,26 @@ class StopClock {
   double interval_;
   std::optional<double> looked_at_;
   double stopped_ = 0;
+};
+
+// Does something at regular intervals, from a thread of its own.
+
+class Ticker {
+ public:
+  // Calls tick() every `seconds` as long as it lives; 0: never, and without a thread.
+  Ticker(double seconds, std::function<void()> tick);
+  ~Ticker();
+  Ticker(const Ticker&) = delete;
+  Ticker& operator=(const Ticker&) = delete;
+
+ private:
+  void run(double seconds);
+
+  const std::function<void()> tick_;
+  Mutex mutex_;
+  bool ended_ WITAN_GUARDED_BY(mutex_) = false;
+  CondVar end_;
+  std::thread thread_;
 };
 
 }  // namespace witan

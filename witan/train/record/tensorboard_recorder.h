@@ -9,7 +9,6 @@
 #include "witan/report/events/events.h"
 #include "witan/report/progress/log_lines.h"
 #include "witan/report/tensorboard/tfevents.h"
-#include "witan/report/tensorboard/tfevents_hparams.h"
 #include "witan/train/run/config.h"
 #include "witan/train/run/train_state.h"
 

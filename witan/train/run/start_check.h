@@ -3,7 +3,6 @@
 #pragma once
 
 #include "witan/comm/checks/preflight.h"
-#include "witan/comm/checks/same_settings.h"
 #include "witan/comm/host_group.h"
 #include "witan/comm/peer_memory.h"
 #include "witan/parallel/layout.h"

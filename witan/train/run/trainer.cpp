@@ -8,7 +8,6 @@
 
 #include "witan/base/json.h"
 #include "witan/base/process.h"
-#include "witan/base/stopwatch.h"
 #include "witan/base/threads/threads.h"
 #include "witan/checkpoint/background_save.h"
 #include "witan/checkpoint/step_folders.h"

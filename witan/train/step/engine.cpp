@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "witan/base/stopwatch.h"
+#include "witan/base/process.h"
 #include "witan/data/batches/batch.h"
 #include "witan/kernels/common/step_value.h"
 #include "witan/model/parts.h"

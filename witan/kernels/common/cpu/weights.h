@@ -5,7 +5,7 @@
 #include <cassert>
 #include <type_traits>
 
-#include "witan/base/numbers/split_float.h"
+#include "witan/base/numbers/half.h"
 #include "witan/tensor/dtype.h"
 #include "witan/tensor/tensor.h"
 

@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "witan/base/numbers/split_float.h"
+#include "witan/base/numbers/half.h"
 #include "witan/kernels/common/cuda/common.cuh"
 
 namespace witan::kernels::cuda {

@@ -1,4 +1,4 @@
-#include "witan/comm/cuda/peer_mapping.h"
+#include "witan/comm/cuda/peer_window.h"
 
 #include <cstring>
 

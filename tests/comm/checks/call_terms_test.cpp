@@ -1,4 +1,4 @@
-#include "witan/comm/checks/call_log.h"
+#include "witan/comm/checks/call_terms.h"
 
 #include <gtest/gtest.h>
 
