@@ -17,10 +17,10 @@ std::vector<HostIdentity> gather_identities(HostLink& link, const HostIdentity& 
   return identities;
 }
 
-bool all_reach(HostLink& link, const std::vector<HostIdentity>& identities, int device) {
+bool all_reach(HostLink& link, const std::vector<HostIdentity>& identities, int device, const DeviceWatch& watch) {
   const std::vector<int64_t> devices = link.all_gather({device});
   const HostIdentity& own = identities[static_cast<size_t>(link.group().rank())];
-  int64_t mine = link.group().size() <= kMostPeers;
+  int64_t mine = link.group().size() <= kMostPeers && watch.ranks_can_part();
   for (size_t rank = 0; rank < identities.size(); ++rank)
     if (mine != 0) mine = may_reach(device, own, identities[rank], static_cast<int>(devices[rank]));
   return std::ranges::all_of(link.all_gather({mine}), [](int64_t answer) { return answer != 0; });
@@ -71,7 +71,7 @@ bool may_reach(int here, const HostIdentity& own, const HostIdentity& there, int
 std::unique_ptr<PeerExchange> PeerExchange::make(Group& group, HostLink& link, Stream& stream, DeviceWatch& watch) {
   const int device = stream.device().index;
   const std::vector<HostIdentity> identities = gather_identities(link, identity_of(device));
-  if (!all_reach(link, identities, device)) return nullptr;
+  if (!all_reach(link, identities, device, watch)) return nullptr;
   std::unique_ptr<PeerExchange> made(new PeerExchange(group, link, stream, watch));
   const int64_t mine = made->connect(identities);
   const std::vector<int64_t> answers = link.all_gather({mine});

@@ -9,6 +9,7 @@
 #include "witan/base/threads/threads.h"
 #include "witan/comm/cuda.h"
 #include "witan/comm/cuda/peer_exchange.h"
+#include "witan/comm/peers/host_words.h"
 #include "witan/comm/texts.h"
 
 namespace witan::cuda {
@@ -86,12 +87,16 @@ PeerIslands find_peers(HostGroup& host, int device) {
     why = error.what();
   }
   const std::vector<Told> all = gather(host, own);
-  constexpr int kBits = 62;  // of a word
+  const auto words = HostWords::make(host);  // by which ranks say that they have stopped (watch.h)
+  constexpr int kBits = 62;                  // of a word
   std::vector<int64_t> reached(static_cast<size_t>(host.size() / kBits + 1));
   for (int rank = 0; rank < host.size(); ++rank) {
     const Told& there = all[static_cast<size_t>(rank)];
     if (path_between(own.identity, there.identity) == PeerPath::none) continue;
-    const std::string apart = rank == host.rank() ? "" : why_apart(sample, own, there);
+    const std::string apart = rank == host.rank() ? ""
+                              : words == nullptr
+                                  ? "the ranks of the host cannot share a page of memory (memfd_create(2))"
+                                  : why_apart(sample, own, there);
     if (apart.empty())
       reached[static_cast<size_t>(rank / kBits)] |= int64_t{1} << rank % kBits;
     else if (why.empty())

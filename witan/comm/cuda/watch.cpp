@@ -64,13 +64,9 @@ void DeviceWatch::part() noexcept {
   // closing what they opened.
   const bool waits = aborted_ || !kept_.empty();
   if (waits) done_within(native(stream_), kPartingSeconds);
-  if (parting_) {
-    parting_->set();
-    if (waits) parting_->await_all(kPartingSeconds);
-  } else if (aborted_) {
-    constexpr auto kUsually = std::chrono::milliseconds(100);  // what others' kernels take at most, as a rule
-    std::this_thread::sleep_for(kUsually);
-  }
+  if (!parting_) return;  // then no other rank reaches this one's memory
+  parting_->set();
+  if (waits) parting_->await_all(kPartingSeconds);
 }
 
 void DeviceWatch::poll(double waited_seconds) {

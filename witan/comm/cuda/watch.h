@@ -51,6 +51,9 @@ class DeviceWatch {
 
   void add(Watched& watched) { watched_.push_back(&watched); }
   void remove(Watched& watched) { std::erase(watched_, &watched); }
+  // Whether the ranks of this host can tell each other when they have stopped. Otherwise nobody knows when memory that
+  // others reach may be released, so that none is given to them. The same on all ranks of a host.
+  bool ranks_can_part() const { return parting_ != nullptr; }
   // Memory of the rank's device that others reach: it is released when they are done.
   void keep(std::byte* shared) { kept_.push_back(shared); }
 
