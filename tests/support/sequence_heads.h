@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "support/attention_blocks.h"
+#include "support/attention.h"
 #include "support/rank.h"
 
 namespace witan::testing {

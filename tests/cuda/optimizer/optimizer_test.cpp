@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "support/cuda_rank.h"
-#include "support/split_weights.h"
+#include "support/optimizer.h"
 #include "support/updates.h"
 
 namespace witan {

@@ -11,8 +11,8 @@
 #include <thread>
 #include <utility>
 
-#include "support/event_files.h"
 #include "support/rank.h"
+#include "support/run_files.h"
 #include "support/temp_folder.h"
 #include "train/run/run_support.h"
 #include "witan/base/files/file.h"
