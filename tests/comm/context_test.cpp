@@ -5,9 +5,9 @@
 
 #include <set>
 
+#include "support/attention.h"
 #include "support/message_of.h"
 #include "support/processes.h"
-#include "support/sequence_heads.h"
 #include "support/thread_peers.h"
 #include "support/thread_world.h"
 #include "witan/comm/meta.h"

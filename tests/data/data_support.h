@@ -1,4 +1,4 @@
-// What the data tests share: files and datasets in memory.
+// Shared by tests of data: files, archives and datasets in memory.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -15,6 +15,7 @@
 #include "support/temp_folder.h"
 #include "witan/base/files/file.h"
 #include "witan/data/datasets/token_dataset.h"
+#include "witan/data/text/decompress.h"
 
 namespace witan {
 
@@ -85,8 +86,7 @@ inline std::vector<std::vector<int32_t>> read_all(const TokenDataset& dataset) {
   return all;
 }
 
-// Archives for the tests, made by the libraries themselves.
-
+// Compress with the libraries themselves.
 inline std::string gzip(const std::string& text) {
   z_stream stream{};
   deflateInit2(&stream, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY);
@@ -108,3 +108,24 @@ inline std::string zstd(const std::string& text) {
 }
 
 }  // namespace witan
+
+namespace witan::test {
+
+// A file that is read from memory.
+class BytesInMemory final : public ByteReader {
+ public:
+  explicit BytesInMemory(std::string bytes) : bytes_(std::move(bytes)) {}
+
+  size_t read(char* out, size_t bytes) override {
+    const size_t n = bytes_.copy(out, bytes, at_);
+    at_ += n;
+    return n;
+  }
+  uint64_t offset() const override { return at_; }
+
+ private:
+  std::string bytes_;
+  size_t at_ = 0;
+};
+
+}  // namespace witan::test

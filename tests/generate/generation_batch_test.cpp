@@ -5,7 +5,6 @@
 #include "support/message_of.h"
 #include "support/model_variants.h"
 #include "support/module.h"
-#include "support/running_mean_layers.h"
 #include "witan/generate/generator.h"
 
 namespace witan {

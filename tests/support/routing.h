@@ -1,15 +1,29 @@
-// Tokens in the rows of their experts, for ops that read them where they lie.
+// Outputs of routers, and tokens in the rows of their experts.
 #pragma once
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
 #include "support/rank.h"
 #include "witan/kernels/moe/dispatch.h"
+#include "witan/kernels/moe/router.h"
 #include "witan/ops/experts/grouped_linear.h"
 
 namespace witan::testing {
 
+// Buffers for a router's kernels to write, for T tokens and K of E experts each, in the accumulator dtype A. Floating
+// outputs are poisoned, integers are -7.
+inline kernels::RouterOutputs poisoned_outputs(Rank& rank, int64_t T, int64_t E, int64_t K, DType A) {
+  const kernels::RouterOutputs out{
+      rank.stream.empty({T, K}, DType::i32), rank.poisoned({T, K}, A), rank.poisoned({T, E}, A), rank.poisoned({T}, A),
+      rank.stream.empty({E}, DType::i64),    rank.poisoned({1}, A),    rank.poisoned({1}, A),    rank.poisoned({1}, A)};
+  std::ranges::fill(out.ids.span<int32_t>(), -7);
+  std::ranges::fill(out.counts.span<int64_t>(), -7);
+  return out;
+}
+
+// Tokens in the rows of a pool, for ops that read them there.
 struct RoutedRows {
   ops::TokenRows rows;
   RowGroups groups;

@@ -12,7 +12,7 @@
 #include <cmath>
 #include <thread>
 
-#include "support/no_free_descriptors.h"
+#include "support/process_state.h"
 #include "witan/base/error.h"
 
 namespace witan {

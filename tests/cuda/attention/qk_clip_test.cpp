@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "support/attention.h"
-#include "support/attention_sizes.h"
 #include "support/cuda_rank.h"
 #include "support/optimizer.h"
 #include "witan/kernels/common/step_value.h"

@@ -3,9 +3,9 @@
 
 #include <cstring>
 
+#include "support/attention.h"
 #include "support/gpu_world.h"
 #include "support/message_of.h"
-#include "support/sequence_heads.h"
 #include "witan/comm/context.h"
 #include "witan/kernels/attention/sequence_pieces.h"
 

@@ -5,7 +5,6 @@
 
 #include "support/cuda_rank.h"
 #include "support/optimizer.h"
-#include "support/updates.h"
 
 namespace witan {
 namespace {

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "support/attention.h"
-#include "support/attention_sizes.h"
 #include "support/optimizer.h"
 #include "witan/kernels/common/step_value.h"
 

@@ -6,7 +6,6 @@
 
 #include "support/optimizer.h"
 #include "support/rank.h"
-#include "support/updates.h"
 
 namespace witan {
 namespace {

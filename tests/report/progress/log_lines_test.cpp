@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <limits>
 
-#include "support/megatron_runs.h"
+#include "support/golden.h"
 #include "support/temp_folder.h"
 
 namespace witan::megatron_log {

@@ -6,8 +6,8 @@
 
 #include "support/message_of.h"
 #include "support/rank.h"
+#include "support/run_files.h"
 #include "support/temp_folder.h"
-#include "support/trace_events.h"
 #include "train/run/run_support.h"
 
 namespace witan {
