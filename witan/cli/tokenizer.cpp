@@ -16,7 +16,6 @@
 #include "witan/cli/commands.h"
 #include "witan/cli/generate/line_input.h"
 #include "witan/cli/train/input.h"
-#include "witan/tokenizer/streaming_decoder.h"
 #include "witan/train/run/load_run.h"
 #include "witan/train/run/train_tokenizer.h"
 

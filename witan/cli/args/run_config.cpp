@@ -19,7 +19,7 @@
 #include "witan/parallel/mesh_shorthand.h"
 #include "witan/parallel/peers.h"
 #include "witan/tokenizer/files/tokenizer_files.h"
-#include "witan/tokenizer/models/vocabulary_match.h"
+#include "witan/tokenizer/models/tokenizer_spec.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/train/run/identity.h"
 #include "witan/train/run/idle_keys.h"

@@ -6,7 +6,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/serve/access.h"
-#include "witan/serve/gzip.h"
+#include "witan/serve/http_framing.h"
 
 namespace witan::cli {
 namespace {

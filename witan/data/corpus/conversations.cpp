@@ -7,7 +7,7 @@
 
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
-#include "witan/tokenizer/chat/messages.h"
+#include "witan/tokenizer/chat/chat_template.h"
 #include "witan/tokenizer/tokenizer.h"
 
 namespace witan {

@@ -9,7 +9,7 @@
 #include "witan/base/error.h"
 #include "witan/base/numbers/rng.h"
 #include "witan/data/dedup/words.h"
-#include "witan/tokenizer/text/characters.h"
+#include "witan/tokenizer/text/unicode.h"
 
 namespace witan {
 namespace {

@@ -14,7 +14,7 @@
 #include "witan/base/json.h"
 #include "witan/base/text.h"
 #include "witan/data/datasets/conversation_dataset.h"
-#include "witan/tokenizer/models/vocabulary_match.h"
+#include "witan/tokenizer/models/tokenizer_spec.h"
 
 namespace witan {
 namespace {

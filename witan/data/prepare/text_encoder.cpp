@@ -8,7 +8,7 @@
 #include "witan/base/json.h"
 #include "witan/base/text.h"
 #include "witan/tokenizer/files/tokenizer_files.h"
-#include "witan/tokenizer/models/vocabulary_match.h"
+#include "witan/tokenizer/models/tokenizer_spec.h"
 #include "witan/tokenizer/tokenizer.h"
 
 namespace witan {

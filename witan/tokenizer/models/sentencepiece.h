@@ -13,7 +13,7 @@
 #include "witan/tokenizer/models/byte_trie.h"
 #include "witan/tokenizer/models/tokenizer_spec.h"
 #include "witan/tokenizer/models/unigram.h"
-#include "witan/tokenizer/text/charsmap.h"
+#include "witan/tokenizer/text/normalizer.h"
 
 namespace witan {
 

@@ -14,7 +14,7 @@
 #include "witan/convert/import.h"
 #include "witan/tensor/trace_context.h"
 #include "witan/tokenizer/files/tokenizer_files.h"
-#include "witan/tokenizer/models/vocabulary_match.h"
+#include "witan/tokenizer/models/tokenizer_spec.h"
 #include "witan/train/run/data_fingerprint.h"
 #include "witan/train/run/initial_weights.h"
 #include "witan/train/run/named_checkpoint.h"

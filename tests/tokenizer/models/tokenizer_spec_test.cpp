@@ -1,4 +1,4 @@
-#include "witan/tokenizer/models/vocabulary_match.h"
+#include "witan/tokenizer/models/tokenizer_spec.h"
 
 #include <gtest/gtest.h>
 

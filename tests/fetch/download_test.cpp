@@ -1,4 +1,4 @@
-#include "witan/fetch/part_file.h"
+#include "witan/fetch/download.h"
 
 #include <gtest/gtest.h>
 
