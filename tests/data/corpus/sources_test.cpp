@@ -415,7 +415,7 @@ class CorpusOfTables : public ::testing::Test {
 
 // Nulls are unusable rows, as they are in JSON Lines.
 TEST_F(CorpusOfTables, ReadsTextsAndCountsNulls) {
-  take("zstd_dictionary_v2.parquet", "b.parquet");
+  take("encodings/zstd_dictionary_v2.parquet", "b.parquet");
   take("stream_lz4.arrow", "c.arrow");
   put(folder_ / "a.jsonl", "{\"text\": \"a row\"}\n");
   options_.bad_row_share = 0.5;
@@ -472,8 +472,8 @@ TEST_F(CorpusOfTables, ChecksColumnsAndCodecsBeforeAnyWork) {
 
 // All columns and nulls, in every format that has them.
 TEST_F(CorpusOfTables, WholeRowsAreThoseOfPyarrow) {
-  const std::pair<const char*, SourceKind> files[] = {{"zstd_dictionary_v2.parquet", SourceKind::parquet},
-                                                      {"none_plain_v1.parquet", SourceKind::parquet},
+  const std::pair<const char*, SourceKind> files[] = {{"encodings/zstd_dictionary_v2.parquet", SourceKind::parquet},
+                                                      {"encodings/none_plain_v1.parquet", SourceKind::parquet},
                                                       {"pages.parquet", SourceKind::parquet},
                                                       {"older.parquet", SourceKind::parquet},
                                                       {"duckdb_zstd_V2.parquet", SourceKind::parquet},

@@ -43,7 +43,7 @@ TEST(ParquetReader, ReadsAnEmptyTable) {
 }
 
 TEST(ParquetReader, TellsHowFarItIs) {
-  const fs::path path = golden_table("zstd_plain_v1.parquet");
+  const fs::path path = golden_table("encodings/zstd_plain_v1.parquet");
   const auto reader = open_parquet(path, {});
   TableCell cell;
   uint64_t last = 0;
@@ -81,7 +81,7 @@ TEST(ParquetReader, ColumnsOfTheNullTypeHoldNulls) {
 }
 
 TEST(ParquetReader, RefusesColumnsByName) {
-  const fs::path path = golden_table("zstd_plain_v1.parquet");
+  const fs::path path = golden_table("encodings/zstd_plain_v1.parquet");
   const auto refusal = [&](const TableColumns& columns) {
     return message_of<DataError>([&] { open_parquet(path, columns); });
   };
@@ -103,7 +103,7 @@ TEST(ParquetReader, RefusesACodecByNameBeforeAnyRow) {
 }
 
 TEST(ParquetReader, LongTextsAndRowsAreUnusable) {
-  const fs::path path = golden_table("none_delta_v2.parquet");
+  const fs::path path = golden_table("encodings/none_delta_v2.parquet");
   const Json expected = expected_column("text");
   const auto reader = open_parquet(path, {.text = "text", .row_bytes = 16});
   int64_t too_long = 0;
@@ -131,7 +131,7 @@ TEST(ParquetReader, LongTextsAndRowsAreUnusable) {
 }
 
 TEST(ParquetReader, NamesThePlaceOfDamage) {
-  std::string bytes = read_file(golden_table("none_plain_v1.parquet"));
+  std::string bytes = read_file(golden_table("encodings/none_plain_v1.parquet"));
   const size_t at = bytes.find("router");
   ASSERT_NE(at, std::string::npos);
   bytes[at] ^= 1;
@@ -163,7 +163,8 @@ void read_damaged_parquet(const std::string& bytes) {
 }
 
 TEST(ParquetReader, SurvivesTruncationAtEveryByteAndFlippedBits) {
-  for (const char* name : {"none_delta_v2.parquet", "snappy_dictionary_v1.parquet", "zstd_delta_length_v2.parquet"}) {
+  for (const char* name : {"encodings/none_delta_v2.parquet", "encodings/snappy_dictionary_v1.parquet",
+                           "encodings/zstd_delta_length_v2.parquet"}) {
     const std::string whole = read_file(golden_table(name));
     uint32_t footer = 0;
     std::memcpy(&footer, whole.data() + whole.size() - 8, sizeof footer);

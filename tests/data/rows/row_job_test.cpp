@@ -224,7 +224,7 @@ TEST_F(CopyRowsTest, KeepsWhatItHasBegunOnlyIfThatIsOfUse) {
 }
 
 TEST_F(CopyRowsTest, EveryRowOfATableIsCounted) {
-  fs::copy_file(golden_table("zstd_plain_v1.parquet"), folder_ / "a.parquet");
+  fs::copy_file(golden_table("encodings/zstd_plain_v1.parquet"), folder_ / "a.parquet");
   EXPECT_EQ(copy(find("a.parquet"), "all").rows, 40);
   options_.rows.text_key = "text";
   options_.rows.bad_row_share = 0.5;

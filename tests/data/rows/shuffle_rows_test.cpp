@@ -306,7 +306,7 @@ TEST_F(ShuffleRowsTest, AFailureLeavesNothingBehind) {
 
 TEST_F(ShuffleRowsTest, KeepsAllColumnsOfTables) {
   fs::create_directory(folder_ / "in");
-  fs::copy_file(golden_table("gzip_plain_v2.parquet"), folder_ / "in/a.parquet");
+  fs::copy_file(golden_table("encodings/gzip_plain_v2.parquet"), folder_ / "in/a.parquet");
   EXPECT_EQ(shuffle("mixed.jsonl").rows, 40);
   Json rows = Json::array();
   for (const std::string& line : lines_in(folder_ / "mixed.jsonl")) rows.push_back(parse_json(line, "row"));

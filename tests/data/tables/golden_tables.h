@@ -12,14 +12,15 @@
 
 namespace witan {
 
+// `name` is below the folder of the tables: "pages.parquet", "encodings/zstd_plain_v1.parquet".
 inline fs::path golden_table(const std::string& name) {
   return golden("tables/" + name);
 }
 
-// All files of the golden table whose names end with `suffix`.
+// All files of the golden table whose names end with `suffix`, in every encoding.
 inline std::vector<fs::path> golden_tables(const std::string& suffix) {
   std::vector<fs::path> found;
-  for (const auto& entry : fs::directory_iterator(golden("tables"))) {
+  for (const auto& entry : fs::recursive_directory_iterator(golden("tables"))) {
     const std::string name = entry.path().filename().string();
     const std::string kind = name.substr(0, name.find_first_of("_."));
     const bool is_other = kind == "refused" || kind == "empty" || kind == "other" || kind == "seed";

@@ -50,8 +50,8 @@ struct ConversationRow {
 
 // A row {"messages": [{"role", "content", ...}, ...], "tools": [...]}, or {"conversations": [{"from", "value"}]} where
 // it has no messages (human and user are the user, gpt, chatgpt and assistant the assistant). Messages and tools are
-// read as those of requests are (chat/messages.h). An assistant's message with a "weight" of 0, or with false as its
-// "train", "trainable", "training" or "loss", is not learnt from; with another weight each of its tokens has that.
+// read as those of requests are (chat/chat_template.h). An assistant's message with a "weight" of 0, or with false as
+// its "train", "trainable", "training" or "loss", is not learnt from; with another weight each of its tokens has that.
 //
 // Answers are what the template's {% generation %} blocks write, if it has some. Else they are found by rendering: an
 // answer is what the conversation up to it has beyond the conversation before it with a generation prompt, or beyond
