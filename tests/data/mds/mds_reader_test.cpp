@@ -109,18 +109,14 @@ TEST(MdsReader, NamesThePlaceOfDamage) {
   EXPECT_THAT(message_of<CorruptionError>([&] { read_all_texts("some text, no shard"); }), HasSubstr("a.mds: head: "));
 }
 
-TEST(MdsReader, SurvivesTruncationAtEveryByteAndFlippedBits) {
-  const std::string whole = read_file(golden_table("text.mds"));
-  for (size_t at = 0; at < whole.size(); ++at)
-    for (const bool flip : {false, true}) {
-      std::string damaged = flip ? whole : whole.substr(0, at);
-      if (flip) damaged[at] = static_cast<char>(damaged[at] ^ (1 << at % 8));
-      try {
-        read_all_texts(damaged);
-      } catch (const Error& error) {
-        EXPECT_THAT(error.what(), HasSubstr("a.mds: "));
-      }
+TEST(MdsReader, SurvivesTruncationAtEveryByteAndEveryFlippedBit) {
+  for_damaged(read_file(golden_table("text.mds")), 1, [](const std::string& damaged) {
+    try {
+      read_all_texts(damaged);
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("a.mds: "));
     }
+  });
 }
 
 }  // namespace

@@ -113,10 +113,12 @@ TEST(Webdataset, NamesThePlaceOfDamage) {
   EXPECT_THAT(message_of<CorruptionError>([&] { read_all_samples(""); }), HasSubstr("ends without its end mark"));
 }
 
-TEST(Webdataset, SurvivesTruncationAtEveryByteAndFlippedBits) {
+TEST(Webdataset, SurvivesTruncationAndAFlippedBitAtEveryByte) {
   for (const char* name : {"webdataset.tar", "names_pax.tar", "names_gnu.tar"}) {
-    const std::string whole = read_file(golden_table(name));
-    for (size_t at = 0; at < whole.size(); at += 13) {
+    constexpr size_t kBlock = 512, kEndMark = 2 * kBlock;
+    std::string whole = read_file(golden_table(name));
+    whole.resize(whole.find_last_not_of('\0') / kBlock * kBlock + kBlock + kEndMark);  // without what nobody reads
+    for (size_t at = 0; at < whole.size(); ++at) {
       for (const bool flip : {false, true}) {
         std::string damaged = flip ? whole : whole.substr(0, at);
         if (flip) damaged[at] = static_cast<char>(damaged[at] ^ (1 << at % 8));

@@ -196,8 +196,8 @@ def write_seeds():
             delta = "DELTA_BINARY_PACKED" if name == "numbers" else "DELTA_BYTE_ARRAY"
             paths = {"text": ["text"], "numbers": ["n"],
                      "rows": ["messages.list.element.role", "messages.list.element.content"]}[name]
-            pq.write_table(table, HERE / "seeds" / f"seed_{name}_{codec}_{version[0]}.parquet", compression=codec, version="1.0",
-                           data_page_version=version, store_schema=False, write_statistics=False,
+            pq.write_table(table, HERE / "seeds" / f"seed_{name}_{codec}_{version[0]}.parquet", compression=codec,
+                           version="1.0", data_page_version=version, store_schema=False, write_statistics=False,
                            use_dictionary=encoding is None,
                            column_encoding={path: delta if encoding == "DELTA" else encoding for path in paths} if encoding else None)
         for codec in (None, "zstd", "lz4"):

@@ -1,6 +1,9 @@
+#include "witan/data/parquet/parquet_file.h"
+
+#include <cstring>
+
 #include "data/tables/golden_tables.h"
 #include "witan/base/error.h"
-#include "witan/data/parquet/parquet_file.h"
 
 namespace witan {
 namespace {
@@ -151,7 +154,7 @@ TEST(ParquetReader, RefusesEncryptedFiles) {
 // What can be read of damaged bytes is read, the rest is an error of ours; nothing else happens.
 void read_damaged_parquet(const std::string& bytes) {
   for (const TableColumns& columns : {TableColumns{.text = "text", .row_bytes = 1 << 12},
-                                      TableColumns{.json = {"messages", "meta", "u64"}, .row_bytes = 1 << 12}}) {
+                                      TableColumns{.json = {"messages", "meta", "u64", "n"}, .row_bytes = 1 << 12}}) {
     try {
       const auto reader = parquet_of(bytes, columns);
       int64_t rows = 0;
@@ -162,21 +165,30 @@ void read_damaged_parquet(const std::string& bytes) {
   }
 }
 
-TEST(ParquetReader, SurvivesTruncationAtEveryByteAndFlippedBits) {
+// The file without the byte at `at` and all after it, but with its footer, so that what is missing is in the columns.
+void read_without_the_end_of_columns(const std::string& whole, size_t step) {
+  uint32_t footer = 0;
+  std::memcpy(&footer, whole.data() + whole.size() - 8, sizeof footer);
+  const std::string tail = whole.substr(whole.size() - 8 - footer);
+  for (size_t at = 4; at + tail.size() < whole.size(); at += step) read_damaged_parquet(whole.substr(0, at) + tail);
+}
+
+TEST(ParquetReader, SurvivesTruncationAtEveryByteAndEveryFlippedBit) {
+  const std::vector<fs::path> seeds = seed_tables(".parquet");
+  ASSERT_EQ(seeds.size(), 18u);
+  for (const fs::path& path : seeds) {
+    const std::string whole = read_file(path);
+    for_damaged(whole, 1, read_damaged_parquet);
+    read_without_the_end_of_columns(whole, 1);
+  }
+}
+
+TEST(ParquetReader, SurvivesDamageAmongManyPages) {
   for (const char* name : {"encodings/none_delta_v2.parquet", "encodings/snappy_dictionary_v1.parquet",
                            "encodings/zstd_delta_length_v2.parquet"}) {
     const std::string whole = read_file(golden_table(name));
-    uint32_t footer = 0;
-    std::memcpy(&footer, whole.data() + whole.size() - 8, sizeof footer);
-    const std::string tail = whole.substr(whole.size() - 8 - footer);
-    for (size_t at = 0; at < whole.size(); at += 97) read_damaged_parquet(whole.substr(0, at));
-    // The same with the footer behind it, so that what is missing is within the columns.
-    for (size_t at = 4; at + tail.size() < whole.size(); at += 97) read_damaged_parquet(whole.substr(0, at) + tail);
-    for (size_t at = 0; at < whole.size(); at += 11) {
-      std::string flipped = whole;
-      flipped[at] = static_cast<char>(flipped[at] ^ (1 << at % 8));
-      read_damaged_parquet(flipped);
-    }
+    for_damaged(whole, 13, read_damaged_parquet);
+    read_without_the_end_of_columns(whole, 97);
   }
 }
 
