@@ -57,10 +57,6 @@ TEST(Hash, Moves) {
   EXPECT_EQ(second.hex(), hash_of("abc"));
 }
 
-}  // namespace
-
-namespace {
-
 std::span<const uint8_t> bytes_of(const std::string& text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }

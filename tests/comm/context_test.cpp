@@ -81,10 +81,6 @@ TEST(Context, LengthsThatDoNotDivideAreRefusedWithTheNearest) {
             "nearest length that can is 6");
 }
 
-}  // namespace
-
-namespace {
-
 using test::message_of;
 using ::testing::HasSubstr;
 using testing::heads_of;

@@ -254,10 +254,6 @@ TEST(Urls, AreEncoded) {
   EXPECT_EQ(percent_encoded("refs/pr/1", false), "refs%2Fpr%2F1");
 }
 
-}  // namespace
-
-namespace {
-
 HttpResult answered(int status, const std::map<std::string, std::string>& headers = {}) {
   HttpResult result;
   result.status = status;

@@ -63,10 +63,6 @@ TEST(PythonRandom, RefillsItsState) {
   EXPECT_EQ(last, (Numbers{11, 10, 4, 1, 6}));
 }
 
-}  // namespace
-
-namespace {
-
 using ::testing::HasSubstr;
 using testing::put;
 

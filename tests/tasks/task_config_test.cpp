@@ -99,10 +99,6 @@ TEST_F(TaskConfigTest, WhatIsMissingIsNamed) {
   EXPECT_THAT(refusal("num_fewshot: many\n"), HasSubstr("num_fewshot: expected an integer, found a string"));
 }
 
-}  // namespace
-
-namespace {
-
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::put;

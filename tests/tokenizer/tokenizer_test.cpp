@@ -241,10 +241,6 @@ TEST(Tokenizer, ThreadsShareOne) {
   EXPECT_EQ(same, 200);
 }
 
-}  // namespace
-
-namespace {
-
 Tokenizer bytes_only() {
   BpeTrainerConfig config;
   config.vocab_size = 257;

@@ -56,10 +56,6 @@ TEST(AppendFile, FollowsNoLinkAndWaitsForNoReader) {
             std::string::npos);
 }
 
-}  // namespace
-
-namespace {
-
 using test::message_of;
 using test::TempFolder;
 

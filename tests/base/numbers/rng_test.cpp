@@ -108,10 +108,6 @@ TEST(Philox, BelowIsUniform) {
   for (const int count : bins) EXPECT_NEAR(count, kDraws / 7.0, 5 * std::sqrt(kDraws / 7.0));
 }
 
-}  // namespace
-
-namespace {
-
 TEST(Permutation, IsAPermutation) {
   for (const int64_t size : {1, 2, 3, 7, 8, 255, 256, 257, 1000, 65536, 100003}) {
     const Permutation order(size, 1, 2);

@@ -138,10 +138,6 @@ TEST(CallSchedule, ProcessesAreComparedToo) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 using ::testing::HasSubstr;
 using testing::on_processes;
 using testing::on_ranks;

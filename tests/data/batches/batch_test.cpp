@@ -84,10 +84,6 @@ TEST(Batch, RefusesIdsOutsideTheVocabulary) {
               AllOf(HasSubstr("99"), HasSubstr("tokenizer")));
 }
 
-}  // namespace
-
-namespace {
-
 using Ids = std::vector<int32_t>;
 using Mask = std::vector<float>;
 

@@ -74,10 +74,6 @@ TEST(NpyTokens, RefusesIdsThatDoNotFit) {
               HasSubstr("byte 156: token id 4278190091 is above 2^31 - 1"));
 }
 
-}  // namespace
-
-namespace {
-
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Documents = std::vector<std::vector<int32_t>>;

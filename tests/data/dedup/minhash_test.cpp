@@ -71,10 +71,6 @@ TEST(Jaccard, IsTheShareOfCommonElements) {
   EXPECT_EQ(jaccard({}, {}), 1);
 }
 
-}  // namespace
-
-namespace {
-
 // Two sets of `size` values each, of which `common` are in both; what they hold depends on the seed.
 std::pair<std::vector<uint64_t>, std::vector<uint64_t>> sets_with(int64_t size, int64_t common, uint64_t seed) {
   const Philox random(seed, 3);

@@ -56,10 +56,6 @@ TEST(NumpyRandom, DrawsWideNumbersHighWordFirst) {
   EXPECT_EQ(NumpyRandom(9).interval((uint64_t{1} << 40) - 1), 542731227484u);
 }
 
-}  // namespace
-
-namespace {
-
 using nlohmann::json;
 using ::testing::HasSubstr;
 

@@ -70,10 +70,6 @@ TEST(Levels, RefusesEmptyRunsAndWideValues) {
   EXPECT_THROW(decoded_hybrid({}, 0, 1, 1), Damaged);
 }
 
-}  // namespace
-
-namespace {
-
 using tables::Damaged;
 
 std::vector<int64_t> decoded_delta(const std::string& bytes) {

@@ -72,10 +72,6 @@ TEST(TextEncoder, TokensStandForTheirBytesAndTheEndOfTextForNone) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 using ::testing::HasSubstr;
 
 fs::path gpt2() {

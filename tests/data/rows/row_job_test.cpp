@@ -56,10 +56,6 @@ TEST(UnusableRows, AreNotAllThatThereIs) {
               HasSubstr("1 of 1 rows are unusable"));
 }
 
-}  // namespace
-
-namespace {
-
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;

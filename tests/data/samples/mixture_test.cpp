@@ -118,10 +118,6 @@ TEST(Mixture, RefusesWhatAreNoWeights) {
   EXPECT_THAT(refused({{0, {1, 1}}, {5, {1, 0}}, {5, {0, 1}}}), HasSubstr("rising steps"));
 }
 
-}  // namespace
-
-namespace {
-
 MixedSamples::Source source_of(const std::string& name, const std::vector<int64_t>& lengths) {
   const PackedSamplesOptions options{.sequence_length = 8};
   return {name, std::make_shared<const PackedSamples>(MemoryDataset::counting(lengths), options)};

@@ -363,10 +363,6 @@ TEST(Metrics, AWriteThatFailsHalfwayLeavesWholeLines) {
   EXPECT_EQ(read_file(folder / "m.jsonl"), line + line);
 }
 
-}  // namespace
-
-namespace {
-
 using synthetic::TempFolder;
 
 class MetricsScanTest : public ::testing::Test {

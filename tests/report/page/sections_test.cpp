@@ -86,10 +86,6 @@ TEST(Samples, TheNewestComeFirstAndAreEscaped) {
   EXPECT_FALSE(contains(section, "<b>"));
 }
 
-}  // namespace
-
-namespace {
-
 std::vector<double> numbers(const std::string& html, const std::string& pattern) {
   std::vector<double> found;
   const std::regex regex(pattern);

@@ -76,10 +76,6 @@ TEST(StopClock, KnowsLooksThatDidNotComeFromLateOnes) {
   EXPECT_EQ(irregular.poll(1000), 0);
 }
 
-}  // namespace
-
-namespace {
-
 TEST(Ticker, TicksUntilItEnds) {
   std::promise<void> third;
   std::atomic<int> ticks = 0;

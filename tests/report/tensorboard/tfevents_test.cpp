@@ -99,10 +99,6 @@ TEST(TfEvents, AFolderThatCannotBe) {
             std::string::npos);
 }
 
-}  // namespace
-
-namespace {
-
 using test::message_of;
 using test::TempFolder;
 

@@ -158,10 +158,6 @@ TEST(MatchingBpe, RefusesWhatIsNoConcatenation) {
   EXPECT_FALSE(MatchingBpe::make(spec, MergeTable({}, {}), incomplete));
 }
 
-}  // namespace
-
-namespace {
-
 TEST(PairRanks, AreThoseThatWerePutLast) {
   std::mt19937 random(3);
   const int32_t tokens = 300;
@@ -190,10 +186,6 @@ TEST(PairRanks, SayWhatHasNoRoom) {
   EXPECT_FALSE(ranks.has_room_for((1 << 24) - 1));
   EXPECT_EQ(PairRanks().find(1, 2), PairRanks::kNone);
 }
-
-}  // namespace
-
-namespace {
 
 TEST(TokenTrie, FindsTheLongestBeginning) {
   std::mt19937 random(5);

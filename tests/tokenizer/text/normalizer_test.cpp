@@ -75,10 +75,6 @@ TEST(Normalizer, LongRunsOfMarksTakeNoTime) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 // The rules of make_kinds.py.
 std::string charsmap_bytes() {
   const fs::path path = fs::path(WITAN_SOURCE_DIR) / "tests/golden/tokenizer/kinds/unigram.model";
