@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kNpyMagic = "\x93NUMPY";
 
-// What stands behind 'KEY': in the description, a Python literal that NumPy writes in one way.
+// The text after 'KEY': in the description, a Python literal that NumPy always writes the same way.
 std::string_view behind_key(std::string_view description, std::string_view key) {
   const std::string quoted = cat("'", key, "': ");
   const size_t at = description.find(quoted);

@@ -47,7 +47,7 @@ std::u32string joined_words(std::string_view text) {
   return out;
 }
 
-// What shingles are runs of: a number for each word or character.
+// The units that shingles are runs of, a number for each word or character.
 std::vector<uint64_t> units_of(std::string_view text, ShingleUnit unit) {
   std::vector<uint64_t> units;
   if (unit == ShingleUnit::words) {

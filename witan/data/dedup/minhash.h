@@ -12,8 +12,8 @@
 
 namespace witan {
 
-// What of a text counts when documents are compared: its normalised form, and its shingles (Broder, "On the resemblance
-// and containment of documents", 1997): all runs of n successive words or characters.
+// Documents are compared by their normalised text, or by its shingles (Broder, "On the resemblance and containment of
+// documents", 1997): all runs of n successive words or characters.
 
 // none: every byte counts. space: runs of white space are one blank, and none at the ends. words: only words count
 // (words.h), in lower case.

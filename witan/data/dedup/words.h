@@ -13,7 +13,7 @@ enum class CharacterRole : uint8_t {
   joins,      // a letter, mark, digit or connector (Unicode's \w): words are runs of these
   alone       // of a script that puts no blanks between words (Han, kana, Thai, Lao, Khmer, Burmese): a word of its own
 };
-// By character, kCodePoints of them; made once.
+// The roles of all kCodePoints characters, computed once.
 const std::vector<CharacterRole>& character_roles();
 int32_t lower_case(int32_t character);  // Unicode's simple mapping
 

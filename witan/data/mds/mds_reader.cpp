@@ -175,7 +175,7 @@ class MdsRows final : public TableReader {
     return take_number(bytes);
   }
 
-  // In pieces: what a size claims may not be there.
+  // Reads in pieces, since a damaged size may claim more than there is.
   void read(std::string& out, uint64_t bytes) {
     constexpr uint64_t kPiece = 1 << 20;
     out.clear();

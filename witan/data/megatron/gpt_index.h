@@ -21,7 +21,6 @@ namespace witan::megatron {
 // (Matsumoto and Nishimura, ACM TOMACS 1998) from an integer seed, and the legacy shuffle of NumPy, whose stream its
 // developers froze (NEP 19). Source: numpy/random/mtrand.pyx, and random_interval() of
 // numpy/random/src/distributions/distributions.c.
-
 class NumpyRandom {
  public:
   // RandomState(seed). The standard's engine is seeded as NumPy's, by init_genrand().
@@ -40,17 +39,17 @@ class NumpyRandom {
   std::mt19937 engine_;
 };
 
-// How often a dataset is read for the samples that are asked of it.
+// How often a dataset is read to give the samples that are wanted.
 struct Epochs {
-  int64_t tokens = 0;             // of one
-  int64_t count = 1;              // whole ones, laid end to end
-  int64_t samples = 0;            // in all of them
+  int64_t tokens = 0;             // per epoch
+  int64_t count = 1;              // whole epochs, laid end to end
+  int64_t samples = 0;            // in all epochs
   std::optional<int64_t> before;  // samples before the last epoch, if that is shuffled apart from the others
 
   bool operator==(const Epochs&) const = default;
 };
 
-// `wanted`: samples; none: those of one epoch. The last epoch is apart if fewer than 80 % of its samples are wanted.
+// `wanted`: samples; nothing: one epoch. The last epoch is shuffled apart if fewer than 80 % of its samples are wanted.
 // Throws DataError if there is no token.
 Epochs plan_epochs(int64_t tokens, std::optional<int64_t> wanted, int64_t sequence_length);
 

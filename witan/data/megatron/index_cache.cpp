@@ -21,7 +21,7 @@ size_t aligned(size_t bytes) {
   return (bytes + kAlign - 1) / kAlign * kAlign;
 }
 
-// What follows the header, in front of the arrays: the key, and the bytes of each array.
+// The table between the header and the arrays: the key, and the size of each array in bytes.
 std::string table_of(const std::string& key, const IndexFile::Arrays& arrays) {
   std::string table = key;
   table.resize(aligned(table.size()), '\0');

@@ -55,7 +55,7 @@ namespace witan {
 // no text, and for codecs that are not read; CorruptionError, IoError.
 std::unique_ptr<TableReader> open_parquet(const fs::path& path, const TableColumns& columns);
 
-// The same of any bytes; `name` is for messages.
+// Reads the same from any bytes; `name` is for messages.
 std::unique_ptr<TableReader> read_parquet(std::string name, std::unique_ptr<tables::RandomAccess> bytes,
                                           const TableColumns& columns);
 

@@ -1,6 +1,6 @@
-// The schema of a Parquet file as the tree that people mean: lists and structs, without the groups in between that hold
-// them together (LogicalTypes.md of the Parquet format, with its rules for lists of older writers), and the levels at
-// which a value is there (Dremel, Melnik et al. 2010).
+// The schema of a Parquet file as its logical tree of lists and structs, without the groups that encode them
+// (LogicalTypes.md of the Parquet format, with its rules for lists of older writers), and the levels at which a value
+// is present (Dremel, Melnik et al. 2010).
 #pragma once
 
 #include <string>
@@ -39,8 +39,8 @@ struct Schema {
 // Throws tables::Damaged.
 Schema read_schema(const std::vector<SchemaElement>& elements);
 
-// The same tree with only those fields that can be written as JSON: text, numbers, booleans, and structs and lists of
-// them. Dates, decimals, bytes and maps are left out, and what has nothing else.
+// Keeps only the fields that can be written as JSON: text, numbers, booleans, and structs and lists of them. Drops
+// dates, decimals, bytes and maps, and structs and lists that have nothing else.
 Node writable_as_json(const Node& node);
 
 }  // namespace witan::parquet

@@ -15,7 +15,7 @@ namespace witan {
 
 struct PrepareOptions {
   CorpusOptions corpus;  // without a quarantine file: PREFIX.quarantine.jsonl
-  // By which the sources were found: recorded with the shards, which are made anew when it changes.
+  // How the sources were found. It is recorded with the shards, which are made again when it changes.
   SourceSelection selection;
   SplitOptions split;
   int threads = 1;                  // threads that tokenize; the result does not depend on it

@@ -45,8 +45,8 @@ class ShardManifest {
   // Why shards that lie there are not of this key, as far as their manifest says: options by their names, "rows.jsonl
   // has changed". Empty where nothing is known of shards that lie there.
   std::vector<std::string> changes() const;
-  // What the tokens do not depend on, the vocabulary and the file of `encoder`, is not compared when shards are found
-  // again.
+  // The vocabulary and the file of `encoder` are not compared when shards are found again, since the tokens do not
+  // depend on them.
   void write(const SplitOptions& split, const PreparedDataset& prepared, const TextEncoder& encoder) const;
   void remove() const;
 

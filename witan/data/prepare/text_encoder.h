@@ -33,13 +33,12 @@ struct TextEncoder {
   std::string file = {};        // where the tokenizer lies; empty: beside the shards, or not known
 };
 
-// What the tokens of whole texts depend on besides Tokenizer::hash(): what the tokenizer puts around them, if anything.
+// Tokenizer::hash(), and the tokens that the tokenizer puts around whole texts, if any.
 std::string hash_of_whole_texts(const Tokenizer& tokenizer);
 
 TextEncoder text_encoder(std::shared_ptr<const Tokenizer> tokenizer);
 
-// Tokenizers as Megatron-LM's preprocess_data.py uses them, by its names (--tokenizer-type ...).
-
+// A tokenizer as Megatron-LM's preprocess_data.py names it (--tokenizer-type ...).
 struct MegatronTokenizerOptions {
   std::string type = {};                      // HuggingFaceTokenizer, GPT2BPETokenizer, ...; empty: what the file is
   fs::path model = {};                        // a file or a folder

@@ -135,7 +135,7 @@ Sizes read_header(Reader& in, RouteFile& file) {
   return {file.sequences * file.positions_each(), layers};
 }
 
-// That the rest has the size that the header asks for.
+// Checks that the rest has the size that the header implies.
 void check_size(const Reader& in, const RouteFile& file, const Sizes& sizes) {
   const auto each = static_cast<uint64_t>(file.topk * (id_bytes(file.experts) + weight_bytes(file.stored_as)));
   uint64_t of_token = 4, all = 0;

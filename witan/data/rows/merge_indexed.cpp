@@ -200,7 +200,7 @@ MergedIndexed merge_indexed(const std::vector<fs::path>& prefixes, const fs::pat
   require<DiskFullError>(copied.total <= free_disk_bytes(folder), "the merged .bin takes ", copied.total,
                          " bytes, and ", folder.string(), " has room for ", free_disk_bytes(folder),
                          ": free some space, or give another --output");
-  // What says that these are conversations comes first: without it the tokens would pass for plain text.
+  // The loss weights come first: without them the tokens would pass for plain text.
   if (!losses.empty()) merge_pairs(losses, suffixed(output, kLossSuffix), copied);
   return merge_pairs(prefixes, output, copied);
 }

@@ -130,7 +130,7 @@ int64_t Mixture::counts_at(const Phase& phase, double time, std::vector<int64_t>
 Mixture::Cursor Mixture::seek(const Phase& phase, int64_t samples) const {
   const size_t sources = phase.weights.size();
   std::vector<int64_t> counts(sources, 0), tried(sources, 0);
-  // Without limits, as many samples as the time says have a time up to it, give or take one of each source.
+  // Without limits, about `time` samples come before a time, give or take one per source.
   double low = 0, high = static_cast<double>(samples) + static_cast<double>(sources);
   while (counts_at(phase, high, tried) < samples && has_more(phase, tried)) high *= 2;
   double middle = static_cast<double>(samples) - static_cast<double>(sources);

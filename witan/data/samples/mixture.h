@@ -1,4 +1,4 @@
-// In which order samples are taken from several sources, so that each gives its share.
+// Mixes samples of several sources so that each gives its share: the order of the mixture, and the samples in it.
 #pragma once
 
 #include <array>
@@ -46,7 +46,7 @@ class Mixture {
   };
   // Throws DataError beyond size().
   Place at(int64_t index) const;
-  // Of the first `samples` samples, how many each source gives.
+  // How many of the first `samples` samples each source gives.
   std::vector<int64_t> taken(int64_t samples) const;
   // None: any number.
   std::optional<int64_t> size() const { return size_; }
@@ -76,12 +76,11 @@ class Mixture {
 };
 
 // Samples of several sources in Witan's own order: each source is shuffled by itself, epoch by epoch, and a Mixture
-// says whose sample is next.
-
+// chooses the source of the next sample.
 class MixedSamples final : public SampleSource {
  public:
   struct Source {
-    std::string name;  // sources of one name are told of together
+    std::string name;  // sources of the same name are reported together
     std::shared_ptr<const SampleSource> samples;
   };
   // Sources of text or of conversations, all packed or none, of one sequence length. Throws as Mixture.

@@ -20,7 +20,7 @@ struct PackedSamples::Window {
   int64_t samples() const { return pieces.back() + ends.samples(); }
 };
 
-// In which order windows are read.
+// The order in which an epoch reads windows.
 struct PackedSamples::Epoch {
   int64_t number = 0;
   std::vector<int64_t> windows;

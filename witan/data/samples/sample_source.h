@@ -1,4 +1,4 @@
-// Where training samples come from: the interface between datasets and batches.
+// A source of training samples, the interface between datasets and batches.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace witan {
 
-// What the samples of a run have taken from one dataset so far.
+// How much the samples of a run have taken from one dataset so far.
 struct SourceUse {
   std::string name;
   int64_t samples = 0;
@@ -34,7 +34,7 @@ class SampleSource {
   virtual std::optional<int64_t> size() const { return {}; }
   // The documents that samples are cut from.
   virtual const TokenDataset& dataset() const = 0;
-  // What the first `samples` samples take from each dataset.
+  // How much the first `samples` samples take from each dataset.
   virtual std::vector<SourceUse> use_of(int64_t samples) const = 0;
 
   // Fills out [sequence_length + 1] with sample `index` >= 0, unless samples are packed. Throws DataError beyond
@@ -52,7 +52,7 @@ class SampleSource {
 
     bool operator==(const Piece&) const = default;
   };
-  // In a sample, from its first place on; places behind them are padding.
+  // The pieces of documents in a sample, from its first place on; the places after them are padding.
   virtual std::vector<Piece> pieces_of(int64_t) const { return {}; }
 
   // The columns that samples have beside their tokens: of packed ones those of their documents.

@@ -58,7 +58,7 @@ class Summary {
     if (all.has_text) add_text(document.text);
     if (all.has_text) add_repetition(document);
     if (all.has_tokens) add_tokens(document.tokens);
-    // In place of its number the document's size: then the sizes need no memory of their own.
+    // The key carries the document's size instead of its number, so that sizes need no memory of their own.
     keys_.add({document.key, all.has_text ? document.text.bytes : std::ssize(document.tokens)});
   }
 

@@ -20,7 +20,7 @@ struct FrequentNgram {
 // Not thread-safe. What it finds depends on the order of what is added.
 class FrequentNgrams {
  public:
-  // At most so many counters, a power of two; each takes about 100 bytes.
+  // `counters` is the most that it keeps, a power of two; each takes about 100 bytes.
   explicit FrequentNgrams(size_t counters = size_t{1} << 18);
 
   void add(uint64_t hash, std::string_view text);

@@ -86,7 +86,7 @@ class AlignedRows final : public TableReader {
     return true;
   }
 
-  // Those of the row, at least one.
+  // Takes the cells of the row, at least one.
   template <class Take>
   void take_cells(Column& column, const Take& take) {
     check(column, column.more && column.ahead.row == row_);

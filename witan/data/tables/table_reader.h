@@ -61,10 +61,7 @@ class TableReader {
 
 namespace witan::tables {
 
-// A column of a table whose rows count only where other columns have a text, too: what is read of one and of another
-// has the same documents at the same numbers.
-
-// Readers of one table, each of one column.
+// A reader of one column of a table. Columns that are aligned have the same documents at the same numbers.
 struct AlignedColumn {
   std::string name;
   std::unique_ptr<TableReader> cells;
