@@ -1,4 +1,4 @@
-// Content hashes of files and states: XXH3-128 (xxHash 0.8).
+// Content hashes of files and states, XXH3-128 (xxHash 0.8), and proofs of a shared secret, HMAC-SHA-256.
 #pragma once
 
 #include <array>
@@ -28,12 +28,11 @@ class Hasher {
 
 std::string hash_hex(const void* data, size_t bytes);
 
-// XXH3-64, at once.
+// XXH3-64 of the bytes.
 uint64_t hash64(const void* data, size_t bytes);
 
-// Proof of a shared secret: HMAC-SHA-256 (RFC 2104, FIPS 180-4) and random numbers for it, all from OpenSSL's
-// libcrypto. For files and states there is hash.h, which is faster and proves nothing against an adversary.
-
+// HMAC-SHA-256 (RFC 2104, FIPS 180-4) and random numbers for it come from OpenSSL's libcrypto. Hasher is faster but
+// proves nothing against an adversary.
 using Digest256 = std::array<uint8_t, 32>;
 
 // Throws DeviceError when the library fails, as one does that is configured to refuse the algorithm.

@@ -1,4 +1,5 @@
-// Facts about this process from the Linux kernel: its resident memory, and a debugger that traces it (ptrace).
+// Facts about this process: its age, and from the Linux kernel its resident memory and the debugger that traces it
+// (ptrace).
 #pragma once
 
 #include <sys/types.h>
@@ -9,10 +10,11 @@
 
 namespace witan {
 
-// The process that traces this process's main thread, or any other that is asked for; 0: none does.
+// The process that traces this process's main thread, or the given thread; 0: none.
 pid_t tracer();
 pid_t tracer_of_thread(pid_t thread);
-pid_t this_thread();  // its number among all threads of the machine, which debuggers know it by
+// The thread's number among all threads of the machine, by which debuggers know it.
+pid_t this_thread();
 
 // Lets any process of the same user attach a debugger from now on, where the system (Yama) leaves that to the process.
 void allow_debugger();
@@ -24,14 +26,13 @@ struct Resident {
   uint64_t files = 0;  // of `now`: pages of files, which the kernel may take back
 };
 
-// Nothing where the system does not say (/proc/self/status).
+// Nothing if the system does not tell (/proc/self/status).
 std::optional<Resident> read_resident();
-// From here on the peak is that of what follows: freed memory that the C allocator still holds, such as of text that
-// was tokenized, is given back first. Where the system refuses, the peak stays that of the whole process.
+// Restarts the measurement of the peak. Freed memory that the C allocator still holds, such as that of tokenized text,
+// is returned first. If the system refuses, the peak remains that of the whole process.
 void restart_resident_peak();
 
-// Seconds by the steady clock, since it was made or since the process began.
-
+// Measures seconds by the steady clock since its construction.
 class Stopwatch {
  public:
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
@@ -41,7 +42,7 @@ class Stopwatch {
   Clock::time_point start_ = Clock::now();
 };
 
-// Since the program was loaded.
+// Seconds since the program was loaded.
 double process_seconds();
 
 }  // namespace witan

@@ -14,7 +14,7 @@ namespace witan {
 // longer than 100000 layers.
 std::vector<bool> read_layer_list(std::string_view text);
 
-// The same with numbers from 0 to `most` for entries.
+// Reads such an expression with entries from 0 to `most`.
 std::vector<int64_t> read_layer_numbers(std::string_view text, int64_t most);
 
 // Which layer of each N an integer singles out.

@@ -1,4 +1,4 @@
-// A file that grows by appending and can be cut back to where it was known to be whole.
+// Files that grow by appending: record by record, or buffered and cut back after a failure.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,16 @@
 
 namespace witan {
 
-// A file that grows by whole records: a process that dies while it writes leaves at most one torn record at the end.
-
+// A file that grows by whole records. A process that dies while it writes leaves at most one torn record at the end.
 // One writer per file at a time; not thread-safe. Throws IoError, or DiskFullError when there is no room.
 class AppendFile {
  public:
-  explicit AppendFile(fs::path path);  // opened, or created where it is missing
+  explicit AppendFile(fs::path path);  // opens the file, or creates it
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
-  // One write, so that readers see whole records. Where it fails, the file is as it was before.
+  // Appends by a single write, so that readers see whole records. If it fails, the file is as it was before.
   void append(std::string_view record);
   // Shortens the file to `size` bytes, on the disk too.
   void cut(uint64_t size);
@@ -33,12 +32,13 @@ class AppendFile {
   uint64_t size_ = 0;
 };
 
-// Not thread-safe. Throws IoError, or DiskFullError when there is no room.
+// A file that grows by buffered appends and can be cut back to where it was known to be whole. Not thread-safe. Throws
+// IoError, or DiskFullError when there is no room.
 class GrowingFile {
  public:
-  // Opens the file as it is, or creates it. Throws IoError or DiskFullError, as all of these.
+  // Opens the file as it is, or creates it.
   explicit GrowingFile(fs::path path);
-  // And keeps its first `size` bytes, as cut().
+  // Opens the file and cuts it to its first `size` bytes, like cut().
   GrowingFile(fs::path path, uint64_t size);
   ~GrowingFile();  // what was not flushed is dropped
   GrowingFile(GrowingFile&& other) noexcept;

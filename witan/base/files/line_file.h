@@ -49,7 +49,7 @@ class LinesForward {
   uint64_t offset_ = 0;
 };
 
-// The same from the last line to the first.
+// Reads lines from the last to the first.
 class LinesBackward {
  public:
   explicit LinesBackward(const fs::path& path, size_t piece_bytes = kLinePieceBytes);

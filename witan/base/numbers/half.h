@@ -23,7 +23,7 @@ struct bf16 {
 };
 static_assert(sizeof(bf16) == 2);
 
-// Without branches, so that loops of conversions are vectorised.
+// Converts without branches, so that loops of conversions vectorise.
 struct f16 {
   uint16_t bits = 0;
 
@@ -62,29 +62,29 @@ struct AccumulatorOf<double> {
 template <class T>
 using Accumulator = typename AccumulatorOf<T>::type;
 
-// A float32 as a number of 16 bits and what it has beyond it. A master weight is kept so: the first is the weight
-// itself, with which the model computes; the other is the optimizer's alone.
+// Splits a float32 master weight into a 16-bit number and a remainder. The model computes with the 16-bit number; only
+// the optimizer reads the remainder.
 //
-// Beside a bfloat16 the rest has 16 bits: the two are halves of the float32, the upper one its nearest bfloat16.
+// With bfloat16 the remainder has 16 bits: the two are halves of the float32, and the upper one is the nearest
+// bfloat16.
 //
 //   upper = (bits + 2^15) >> 16     lower = bits mod 2^16     bits = 2^16 upper + lower, lower taken as a signed number
 //
-// Ties are rounded away from zero, not to even: half of the even ones would leave a rest of 2^15, which 16 signed bits
-// do not hold. Joined halves are the float32 to the bit, with one exception: every NaN becomes the quiet NaN 7FC00000,
-// or some would round to zero. Finite numbers from 2^128 - 2^119 round to infinity, as they do to nearest even, and
-// come back all the same.
+// Ties round away from zero, not to even: rounding to even would leave a remainder of 2^15 for half of the ties, which
+// 16 signed bits cannot hold. Joining restores the float32 to the bit, except that every NaN becomes the quiet NaN
+// 7FC00000; otherwise some NaNs would round to zero. Finite numbers from 2^128 - 2^119 round to infinity, as they do to
+// nearest even, and are restored nevertheless.
 //
-// A float16 has fewer bits of exponent, so that 16 bits do not hold the rest: it is a float32, which is exact.
+// A float16 has fewer exponent bits, so that 16 bits cannot hold the remainder. It is a float32, which is exact.
 //
 //   narrow = the nearest float16, ties to even     rest = master - narrow     master = narrow + rest
 //
-// From 65520 on the nearest float16 is infinite, the rest is 0, and what is joined is that infinity, as it is for NaN.
-
+// From 65520 on the nearest float16 is infinite and the remainder is 0. Joining gives that infinity, and NaN for NaN.
 struct SplitFloat {
   uint16_t upper, lower;
 };
 
-// On the host and in kernels of GPUs.
+// Callable on the host and in GPU kernels.
 constexpr SplitFloat split(float value) {
   const uint32_t bits = value != value ? 0x7FC00000u : std::bit_cast<uint32_t>(value);
   return {static_cast<uint16_t>((bits + 0x8000u) >> 16), static_cast<uint16_t>(bits)};

@@ -34,8 +34,8 @@ class Philox {
 };
 
 // A random permutation of [0, n) without a table: a Feistel network over the smallest power of two that holds it,
-// walked until the value falls below n (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002).
-
+// iterated until the value falls below n (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", CT-RSA 2002).
+//
 // Immutable, so safe to share between threads. A pure function of (seed, stream, size); its values never change, since
 // checkpoints identify samples by their position in it.
 class Permutation {

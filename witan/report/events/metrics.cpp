@@ -49,7 +49,7 @@ std::optional<int64_t> step_of(const Event& event) {
       event);
 }
 
-// What stands behind the last step of a run.
+// Whether the event comes after the last step of a run.
 bool ends_run(const Event& event) {
   return std::holds_alternative<EndEvent>(event) || std::holds_alternative<MeasuredMemoryEvent>(event);
 }
@@ -110,9 +110,9 @@ void MetricsWriter::append(const Event& event) {
 
 namespace {
 
-// Where to begin to look for what comes after `step`: at the last step's line of it or of a step before. All that
-// stands before such a line was written earlier, and so of no later step. What comes after it need not be of a later
-// one: a save is recorded when it is complete, some steps on.
+// Where to start searching for events after `step`: at the last line of that step, or of an earlier one. Everything
+// before such a line was written earlier, so that it belongs to no later step. Lines after it may belong to earlier
+// steps: a save is recorded when it is complete, some steps later.
 uint64_t last_step_line(const fs::path& path, int64_t step) {
   for (LinesBackward lines(path); lines.next();) {
     if (kind_of(lines.line()) != kIndexOf<StepEvent>) continue;
@@ -151,14 +151,14 @@ Metrics read_metrics(const fs::path& path) {
 
 Metrics read_thinned_metrics(const fs::path& path, int64_t most) {
   const MappedFile file(path);
-  // Of a line that another program wrote in another way none is left out.
+  // Lines that another program wrote differently are all kept.
   int64_t lines[kEventKinds] = {}, seen[kEventKinds] = {};
   if (most < INT64_MAX)
     for_each_line(file.text(), [&](std::string_view line, size_t, int64_t) {
       if (const auto kind = kind_of(line)) ++lines[*kind];
       return true;
     });
-  // Behind the first lines of its kind one in every `stride` is kept, counted from the last.
+  // After the first lines of a kind, one in every `stride` lines is kept, counted from the last.
   const auto is_left_out = [&](std::string_view line) {
     const auto kind = kind_of(line);
     if (!kind || !is_frequent(*kind)) return false;
@@ -208,7 +208,7 @@ class StepOrder {
     if (const auto step = step_of(event))
       take(eval && eval->set ? sets_[*eval->set] : last_[event.index()], *step, least_gap(event.index()), where);
   }
-  // The same of a line of which the kind and the step alone are known; it is not of an evaluation.
+  // Takes a line of which only kind and step are known, and which is no evaluation.
   template <class Where>
   void take(size_t kind, int64_t step, Where where) {
     take(last_[kind], step, least_gap(kind), where);
@@ -243,8 +243,8 @@ bool has_control_bytes(std::string_view text) {
          std::any_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; });
 }
 
-// Whether there are no bytes that format_event() never writes, such as zeros in place of what was lost, and neither is
-// the end missing nor another line joined to what is left of this one.
+// Whether the line is whole: it has no bytes that format_event() never writes, such as zeros in place of lost data, its
+// end is not missing, and no other line is joined to its beginning.
 bool is_whole_object(std::string_view line) {
   return line.ends_with('}') && line.find(R"({"kind":)", 1) == std::string_view::npos && !has_control_bytes(line);
 }
@@ -310,7 +310,7 @@ DamagedLines repair_metrics(const fs::path& path, int64_t step) {
 
 namespace {
 
-// Without a torn last line.
+// The text without a torn last line.
 std::string_view whole_lines_of(std::string_view text) {
   return text.substr(0, text.rfind('\n') + 1);
 }
@@ -321,7 +321,8 @@ struct Line {
   const fs::path& path;
   size_t offset = 0;
 
-  // Its event, of a kind that is known. Of a line that cannot be read nothing, and `damage` is set unless it has been.
+  // The event of the line, whose kind is known. Nothing for a line that cannot be read, which sets `damage` unless it
+  // is set already.
   std::optional<Event> event(std::string& damage) const {
     try {
       return parse_event(text, cat(path.string(), ": byte ", offset));

@@ -42,7 +42,7 @@ class MetricsFollower {
   const DamagedLines& damaged() const { return damaged_; }  // of the lines that were not passed over
 
  private:
-  // Of one kind of event: the first `most` / kHeadShare lines are kept, of those behind them one in every `stride`, and
+  // How lines of one kind of event are thinned: the first `most` / kHeadShare are kept, then one in every `stride`, and
   // the last.
   struct Thinning {
     int64_t most = 0, stride = 1;

@@ -14,7 +14,7 @@
 namespace witan {
 namespace {
 
-// In the units of the view box, which is stretched to the figure's width.
+// Sizes in units of the view box, which is stretched to the figure's width.
 constexpr double kWidth = 520, kHeight = 230, kLeft = 52, kRight = 12, kTop = 10, kBottom = 28;
 constexpr double kPlotWidth = kWidth - kLeft - kRight, kPlotHeight = kHeight - kTop - kBottom;
 

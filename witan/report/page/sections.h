@@ -1,5 +1,5 @@
-// The parts of the report without scripts: figures, memory, samples, configuration. Each returns HTML, or "" without
-// data.
+// The parts of the report that need no scripts: figures, memory, samples, configuration. Each function returns HTML, or
+// "" without data.
 #pragma once
 
 #include <optional>
@@ -13,13 +13,12 @@
 
 namespace witan {
 
-// Figures as SVG inside HTML, which need no scripts: bars, shares and curves on logarithmic axes. Colours are those of
+// Figures are SVG inside HTML: bars, shares and curves on logarithmic axes. Their colours are those of
 // assets/style.css, light and dark.
-
 struct FigureBar {
   std::string label;  // below the bar, or before it
   double value = 0;   // >= 0
-  std::string hint;   // shown when the pointer rests on it, or behind it
+  std::string hint;   // shown when the pointer rests on the bar, or after it
 };
 
 struct FigureText {

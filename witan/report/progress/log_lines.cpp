@@ -16,7 +16,7 @@
 namespace witan::megatron_log {
 namespace {
 
-// As Python writes a float: the shortest digits that read back as the same number, and always a point.
+// Formats a float like Python: the shortest digits that read back as the same number, and always a point.
 std::string python_float(double value) {
   std::string text = fmt::format("{}", value);
   if (text.find_first_of(".en") == std::string::npos) text += ".0";
@@ -150,7 +150,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return parts;
 }
 
-// What stands behind "NAME: ", as a number; nothing where the line is not like that.
+// The number after "NAME: "; nothing if the field is not of this form.
 std::optional<double> number_behind(std::string_view field, std::string_view name) {
   if (!field.starts_with(name) || !field.substr(name.size()).starts_with(": ")) return std::nullopt;
   const std::string digits(field.substr(name.size() + 2));

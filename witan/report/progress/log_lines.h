@@ -70,14 +70,12 @@ std::string format_datetime(const std::string& event, std::time_t time);
 
 namespace witan::nanogpt_log {
 
-// Formats the log lines of modded-nanogpt (Jordan et al., 2024), and those of Tutel's example of it with experts, so
-// that scripts that read their logs read Witan's. docs/formats/nanogpt_log.md shows the lines. Functions return lines
-// without the last line feed.
-
-// How far a run is, and how long its steps took: all of them, in seconds, evaluations left out.
+// Formats the log lines of modded-nanogpt (Jordan et al., 2024) and of Tutel's variant of it with experts, so that
+// scripts for their logs can read Witan's. docs/formats/nanogpt_log.md shows the lines. Functions return lines without
+// the last line feed.
 struct Progress {
   int64_t step = 0, train_steps = 0;  // counted from 1
-  double seconds = 0;
+  double seconds = 0;                 // all steps together, without evaluations
 };
 // "step:50/1750 train_time:7012ms step_avg:140.24ms"
 std::string format_step(const Progress& progress);
@@ -95,15 +93,14 @@ namespace witan {
 
 // progress.txt: Megatron-LM's record of a run over all its jobs, a line at every start and every checkpoint, fields
 // separated by tabs (docs/formats/megatron_log.md).
-
 class ProgressLog {
  public:
   // Opens or creates the file. `ranks` and the FLOPs of an iteration, by Megatron-LM's formula, are those of this job.
   // Throws IoError, DiskFullError.
   ProgressLog(const fs::path& path, int64_t ranks, double iteration_flops);
 
-  // What the run has done. `batches`: iterations in words of `iteration_flops`; fewer where its first ones were
-  // smaller.
+  // The progress of the run. `batches`: iterations in units of `iteration_flops`, fewer than iterations if the first
+  // ones were smaller.
   struct Done {
     int64_t iteration = 0;
     double batches = 0;

@@ -15,7 +15,7 @@
 namespace witan {
 namespace {
 
-// What cannot be said (a log on a full disk, a terminal that is gone) is no reason to end what is told of.
+// Ignores failures: a log on a full disk or a lost terminal must not end the work that is reported.
 void say(std::FILE* out, std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), out);
 }

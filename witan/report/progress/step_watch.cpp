@@ -52,7 +52,7 @@ double StepWatch::stopped() {
   return stop_clock_.take();
 }
 
-// What goes on has not gone on for as long.
+// The time for which the process was stopped does not count for the current activity.
 void StepWatch::note_stop() {
   begun_ += stop_clock_.poll(progress_.now());
 }

@@ -50,7 +50,7 @@ class StepWatch {
  private:
   void note_stop() WITAN_REQUIRES(mutex_);
   void look_locked() WITAN_REQUIRES(mutex_);
-  // Of what goes on: "step 3 at 40 %".
+  // The current activity: "step 3 at 40 %".
   std::string current_activity(double elapsed) const WITAN_REQUIRES(mutex_);
   std::string first_line(double elapsed) const WITAN_REQUIRES(mutex_);
   std::optional<double> step_seconds(double elapsed) const WITAN_REQUIRES(mutex_);

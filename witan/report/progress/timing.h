@@ -1,4 +1,5 @@
-// Estimates the rate of work and the time left, without the time for which the process was stopped.
+// Time in progress reports: the rate of work and the time left, the time for which the process was stopped, and regular
+// updates.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ class RateEstimator {
 
   // `done` must not decrease; the first call sets the start.
   void update(double now, double done);
-  // So many seconds since the last update were no work's: they count for nothing.
+  // Leaves out `seconds` since the last update, in which no work was done.
   void skip(double seconds) { now_ += seconds; }
   // Units per second; nothing before two updates or without progress.
   std::optional<double> rate() const;
@@ -33,31 +34,30 @@ class RateEstimator {
   double seconds_ = 0, units_ = 0;  // sums over the past; older intervals have less weight
 };
 
-// How long the process was stopped (SIGSTOP, Ctrl-Z, a virtual machine that was paused), told from looks at the clock
-// that were due every `interval` seconds and did not come.
+// Measures how long the process was stopped (SIGSTOP, Ctrl-Z, a paused virtual machine) from polls of the clock that
+// are due every `interval` seconds and did not come.
 class StopClock {
  public:
-  // 0: looks are not regular, and tell nothing.
+  // 0: polls are irregular, and nothing can be measured.
   explicit StopClock(double interval) : interval_(interval) {}
 
-  // Returns the seconds for which the process was stopped since the last look; 0 where it was merely late.
+  // Returns the seconds for which the process was stopped since the last poll; 0 if the poll was merely late.
   double poll(double now);
-  // The sum of what looks returned since the last call.
+  // The sum of what polls returned since the last call.
   double take() { return std::exchange(stopped_, 0); }
 
  private:
-  static constexpr double kLate = 3;  // seconds that a look may be late on a busy machine
+  static constexpr double kLate = 3;  // seconds that a poll may be late on a busy machine
 
   double interval_;
   std::optional<double> looked_at_;
   double stopped_ = 0;
 };
 
-// Does something at regular intervals, from a thread of its own.
-
+// Calls a function at regular intervals from a thread of its own.
 class Ticker {
  public:
-  // Calls tick() every `seconds` as long as it lives; 0: never, and without a thread.
+  // Calls tick() every `seconds` until it is destroyed; 0: never, without a thread.
   Ticker(double seconds, std::function<void()> tick);
   ~Ticker();
   Ticker(const Ticker&) = delete;

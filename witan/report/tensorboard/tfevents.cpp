@@ -193,8 +193,8 @@ Message entry(const Hyperparameter& parameter) {
   return Message().chosen_text(1, parameter.name).message(2, encode(parameter.value));
 }
 
-// Whether a session file is one of the run that has this name. One that cannot be read, or was replaced meanwhile, is
-// another's.
+// Whether a session file belongs to the run of this name. A file that cannot be read, or was replaced meanwhile, does
+// not.
 bool is_of_run(const fs::path& file, const std::string& run) {
   try {
     return read_file(file).find(Message().message(1, entry({"run", run})).bytes()) != std::string::npos;

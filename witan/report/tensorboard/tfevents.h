@@ -63,14 +63,13 @@ class Writer {
   AppendFile file_;
 };
 
-// What TensorBoard's HPARAMS tab shows of a run: its hyperparameters, the metrics to compare runs by, and how it ended
-// (docs/formats/tensorboard.md). Only the parts of tensorboard/plugins/hparams/{plugin_data,api}.proto that this needs
-// are encoded.
-
+// Events of TensorBoard's HPARAMS tab: a run's hyperparameters, the metrics to compare runs by, and how it ended
+// (docs/formats/tensorboard.md). Only the needed parts of tensorboard/plugins/hparams/{plugin_data,api}.proto are
+// encoded.
 struct Hyperparameter {
   std::string name;
   std::variant<bool, double, std::string> value;
-  std::vector<std::string> choices = {};  // texts: what else it may be; empty: anything
+  std::vector<std::string> choices = {};  // for texts the allowed values; empty: any
   bool differs = false;                   // from its default: such columns come first
 };
 
