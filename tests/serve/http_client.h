@@ -132,9 +132,7 @@ class HttpClient {
   std::string received_;
 };
 
-// What a client makes of a compressed answer.
-
-// Throws std::runtime_error where it is not one gzip member, whole and undamaged.
+// Decompresses an answer. Throws std::runtime_error unless it is one gzip member, whole and undamaged.
 inline std::string gunzip(const std::string& bytes) {
   z_stream stream{};
   if (inflateInit2(&stream, MAX_WBITS + 16) != Z_OK) throw std::runtime_error("no memory");

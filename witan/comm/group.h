@@ -112,7 +112,7 @@ class Group {
   // all_to_all_equal before) and checked against the peers'. Rows of out after the last received one are not written.
   void all_to_all(Stream& stream, const Tensor& out, const Tensor& recv_counts, const Tensor& in,
                   const Tensor& send_counts);
-  // The same with n equal parts: in and out [n R, ..].
+  // all_to_all with n equal parts: in and out [n R, ..].
   void all_to_all_equal(Stream& stream, const Tensor& out, const Tensor& in);
   void broadcast(Stream& stream, const Tensor& inout, int root);
   // A rendezvous: send is done when its peer has received. Two ranks that both send first would wait for each other,
@@ -127,9 +127,9 @@ class Group {
   // The way to move rows straight between the ranks' memories, where they reach each other's; null elsewhere.
   virtual PeerMemory* peers() { return nullptr; }
 
-  // From now on, on all ranks alike: what ranks send each other on the host carries a checksum, and a message that
-  // arrives with other bits is a CommError that names its sender and its receiver. A call in which sums travel back
-  // waits for its peers once more between threads. Nothing in groups whose data do not pass through the host.
+  // Adds a checksum to every message that ranks send each other on the host, and throws a CommError naming sender and
+  // receiver if a message arrives with other bits. Call it on all ranks alike. Between threads a call that returns sums
+  // waits for its peers once more. Has no effect in groups whose data does not pass through the host.
   virtual void check_messages() {}
 
   // Told of each call between two ranks or more from now on, on the meta device too; null: nobody is.

@@ -35,7 +35,7 @@ class PeerMemory {
   struct Rows {
     Tensor rows, weights;
   };
-  // Where a send row goes, as an int64: rank * kRank + row of its pool; -1: nowhere.
+  // The destination of a send row as an int64: rank * kRank + row of that rank's pool; -1: none.
   static constexpr int kRankBits = 40;
   static constexpr int64_t kRank = int64_t{1} << kRankBits;
 

@@ -103,7 +103,7 @@ void reduce_range(const std::vector<const T*>& inputs, const std::vector<T*>& ou
   }
 }
 
-// The same for all elements, by the threads of a pool.
+// Reduces all elements on the threads of a pool.
 template <class T>
 void reduce_elements(ThreadPool& pool, Reduce reduce, const std::vector<const T*>& inputs,
                      const std::vector<T*>& outputs, int64_t elements) {

@@ -99,9 +99,6 @@ TEST(F16, RoundsAsTheCompiler) {
   EXPECT_EQ(float(f16(0x1.01p-25f)), 0x1p-24f);
 }
 
-float float_of(uint32_t bits) {
-  return std::bit_cast<float>(bits);
-}
 float upper_of(float value) {
   return float_of(uint32_t{split(value).upper} << 16);
 }

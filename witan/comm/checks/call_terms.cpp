@@ -53,7 +53,7 @@ std::string counts_disagreement(const GroupNames& names, std::span<const CallTer
   return "";
 }
 
-// What stands before the counts.
+// The part of packed terms before the counts.
 struct PackedHead {
   uint32_t kind, reduce, dtype, moves;
   int32_t peer, dims;
@@ -109,7 +109,7 @@ uint64_t hash_of(const CallTerms& terms) {
 }
 
 bool counts_fit(const CallTerms& terms) {
-  // By what is left, so that no sum overflows.
+  // Subtracts from what is left, so that no sum overflows.
   const auto fit = [](std::span<const int64_t> counts, int64_t rows) {
     return std::ranges::all_of(counts, [&](int64_t count) { return count >= 0 && (rows -= count) >= 0; });
   };

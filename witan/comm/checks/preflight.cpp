@@ -25,7 +25,7 @@ std::string packed(const Settings& settings) {
   return text;
 }
 
-// Of what packed() made.
+// Restores settings from the text of packed().
 Settings unpacked(const std::string& text) {
   Settings settings;
   for (size_t at = 0; at < text.size();) {
@@ -37,7 +37,7 @@ Settings unpacked(const std::string& text) {
   return settings;
 }
 
-// Of one key: the values, and who has each. A rank that does not know the key has none.
+// The values of one key and the ranks that have each. A rank that does not know the key has no value.
 std::string values_of(const std::string& key, const std::vector<Settings>& settings) {
   std::map<std::string, std::vector<int>> holders;
   for (size_t rank = 0; rank < settings.size(); ++rank) {
@@ -100,7 +100,7 @@ bool is_between_two(const Collective& call) {
 
 constexpr std::string_view kPartsMark = " #";  // before a hash of parts, which is compared but not shown
 
-// Without what may differ from rank to rank: the rows of an uneven exchange, and which end of a pair it is.
+// Describes a call without what may differ between ranks: the rows of an uneven exchange, and the end of a pair.
 std::string words_of(const Collective& call) {
   CallTerms terms = terms_without_counts(call);
   if (is_between_two(call)) return cat(terms.dtype, " ", terms.shape);
@@ -195,7 +195,7 @@ std::string words_of(const Lane& a, int rank, const Lane& b, int other) {
              in_parts ? "; " + parts_disagreement(rank, a.sizes[i], other, b.sizes[i]) : "");
 }
 
-// Of a lane that no other rank knows.
+// Describes a lane that no other rank knows.
 std::string words_of(const Lane& lane, int rank) {
   const size_t calls = lane.calls.size();
   return cat(lane.name, ": rank ", rank, " would make ", calls, calls == 1 ? " call" : " calls",

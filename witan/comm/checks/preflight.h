@@ -1,5 +1,5 @@
-// Lists the collectives that a rank will call in a step, found by a step on the meta device, and compares them with
-// those of the ranks that must call the same: a program that differs on one host is refused before it hangs the others.
+// Checks before training that all ranks were started with the same settings and will call the same collectives. A step
+// on the meta device lists the calls, so that a program that differs on one host is refused before it hangs the others.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,6 @@
 #include "witan/comm/group.h"
 
 namespace witan {
-
-// Verifies before training that all ranks were started with the same settings.
 
 using Settings = std::vector<std::pair<std::string, std::string>>;  // keys, each once, and values
 
@@ -32,10 +30,12 @@ class SettingsDifferError : public ConfigError {
 // is on the CPU.
 void require_same_settings(Stream& stream, Group& world, const Settings& own);
 
-// Listens to groups, which it must outlive or be taken from (Group::observe).
+// Lists the collectives that a rank calls. It observes groups, which must not outlive it unless they are given another
+// observer (Group::observe).
 class CallSchedule : public CallObserver {
  public:
-  // What some ranks must agree about: the collectives of a group, or what one of it sends to another.
+  // A sequence of calls that some ranks must agree on: the collectives of a group, or the messages from one of its
+  // ranks to another.
   struct Lane {
     std::string name;                      // "axis expert", "axis pipeline, from rank 0 to rank 4"
     std::vector<int> ranks;                // of the world
@@ -47,7 +47,7 @@ class CallSchedule : public CallObserver {
     uint64_t hash() const;  // of the calls
   };
 
-  // From now on the calls of the group, whose ranks in the world these are, are written down.
+  // Starts recording the calls of the group; `ranks` are its ranks in the world.
   void follow(Group& group, const std::vector<int>& ranks);
   void begins(const Group& group, const Collective& call, double bytes_sent) override;
 

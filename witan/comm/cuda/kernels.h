@@ -27,15 +27,15 @@ struct Pools {
 
 void launch_place(Stream& stream, const Peers& peers, const RowGroups& groups, const Tensor& remote,
                   const Tensor& counts, int64_t capacity);
-// In at most so many blocks, up to kMostBlocks.
+// Launch at most `most_blocks` blocks, up to kMostBlocks.
 void launch_push(Stream& stream, const Peers& peers, const Pools& to, const PeerMemory::Rows& from,
                  const Tensor& source, int64_t topk, const Tensor& remote, unsigned most_blocks);
 void launch_pull(Stream& stream, const Peers& peers, const PeerMemory::Rows& to, const Pools& from, const Tensor& slot,
                  const Tensor& remote, unsigned most_blocks);
-// Nothing but coming together.
+// Only synchronizes the ranks.
 void launch_barrier(Stream& stream, const Peers& peers);
 
-// The same array on each rank, as this GPU reaches it: blocks of `block` bytes, `apart` bytes from each other.
+// An array on each rank, as this GPU addresses it: blocks of `block` bytes whose beginnings are `apart` bytes apart.
 struct PeerArrays {
   std::byte* of[kMostPeers];
   int64_t block, apart;
@@ -51,7 +51,7 @@ void launch_peer_reduce(Stream& stream, const Peers& peers, std::byte* out, cons
 void launch_peer_publish(Stream& stream, const Peers& peers, const PeerArrays& to, const std::byte* from, int64_t bytes,
                          unsigned most_blocks);
 
-// The tensors that pieces of each copy go to, of each rank, as this GPU reaches them.
+// The destinations of each copy's pieces on each rank, as this GPU addresses them.
 struct PeerPieces {
   std::byte* of[kernels::kMostPieceCopies][kMostPeers];
 };

@@ -345,7 +345,7 @@ void NcclGroup::exchange(Stream& stream, const Collective& call) {
                        ": all_to_all through NCCL reads its counts on the host and cannot be part of a graph; ranks "
                        "that reach each other's memory exchange rows without it");
   std::vector<int64_t> sends(static_cast<size_t>(size())), receives(sends);
-  // By the main stream: one beside it must have no pinned memory (tensor/cuda/queue).
+  // Goes through the main stream, since side streams must have no pinned memory (tensor/cuda/queue).
   Stream& main = link_.main();
   if (&main != &stream) main.follow(stream);
   main.read(sends.data(), call.send_counts);

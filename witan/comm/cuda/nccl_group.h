@@ -13,12 +13,10 @@
 
 namespace witan::cuda {
 
-// NCCL, loaded when it is first needed, and a rank's communicator.
+// The functions of NCCL that are used. The library is loaded when it is first needed.
 //
 // NVLink multicast stays off unless NCCL_NVLS_ENABLE asks for it: a program that dies while it uses it can leave a host
 // without its GPUs.
-
-// The functions of the library that are used.
 struct Nccl {
   Nccl();
   decltype(&ncclGetVersion) get_version;

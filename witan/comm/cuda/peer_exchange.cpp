@@ -35,7 +35,7 @@ void enable_access(int device, int there) {
     check(status, "opening a GPU's memory to another");
 }
 
-// Of one call: their addresses fit the link's messages.
+// The most pieces of one call, whose addresses fit into the link's messages.
 constexpr size_t kMostPieces = 4096;
 
 int64_t number_of(const std::byte* address) {
@@ -98,7 +98,7 @@ PeerExchange::PeerExchange(Group& group, HostLink& link, Stream& stream, DeviceW
 }
 
 PeerExchange::~PeerExchange() {
-  // What still runs would meet memory that is gone: it is closed by the end of the process then.
+  // Work that still runs would access memory that is gone. Then the memory stays open until the process ends.
   const bool done = done_within(native(link_.main()), kPartingSeconds) && done_within(beside_, kPartingSeconds);
   for (auto& one : opened_)
     if (!done) [[maybe_unused]]
@@ -312,9 +312,9 @@ void copy_blocks(cudaStream_t stream, std::byte* to, const std::byte* from, int6
 
 }  // namespace
 
-// What is published beside the main stream goes by copy engines, as in copy(): tokens that tensor-parallel ranks gather
-// beside products, and what data-parallel ranks have summed of gradients. After a failure it is written all the same,
-// and read by nobody: the step ends on every rank.
+// Side streams publish by copy engines, as copy() does: tokens that tensor-parallel ranks gather during products, and
+// gradients that data-parallel ranks have summed. After a failure the data is still written, but nobody reads it, since
+// the step ends on every rank.
 void PeerExchange::copy_to_all(Stream& stream, const PeerArrays& to, const std::byte* from, int64_t bytes) {
   begin_call(stream);
   launch_barrier(stream, peers_);
@@ -352,7 +352,7 @@ void PeerExchange::perform(Stream& stream, const Collective& call) {
   const PeerArrays in = arrays(Call::reduce, call.in);
   if (call.kind == Kind::reduce_scatter)
     return reduce(stream, call.out.raw(), in, me * call.out.elements(), call.out.elements(), dtype, call.reduce);
-  // In place: nobody else reads this rank's slice of its own array.
+  // Reduces in place, since nobody else reads this rank's slice of its own array.
   constexpr int64_t kLine = 64;  // elements: slices stay aligned
   const int64_t total = call.in.elements(),
                 slice = ((total + group().size() - 1) / group().size() + kLine - 1) / kLine * kLine;
@@ -365,9 +365,9 @@ void PeerExchange::perform(Stream& stream, const Collective& call) {
   if (call.kind == Kind::all_reduce) publish(stream, in, own, begin * item, count * item);
 }
 
-// By the GPUs' copy engines: parameters are gathered beside products, whose multiprocessors copies leave alone. Ranks
-// begin with different peers, so that all links are busy at any time. Where the world has failed, copies run all the
-// same, unlike the kernels of other calls: parameters that they write belong to a step that no rank finishes.
+// Uses the GPUs' copy engines, since parameters are gathered during products, which need the multiprocessors. Ranks
+// begin with different peers, so that all links are busy. Unlike the kernels of other calls, copies also run after the
+// world has failed: the parameters that they write belong to a step that no rank finishes.
 void PeerExchange::copy(Stream& stream, std::span<const OwnedTensor> pieces) {
   std::vector<int64_t> own;
   for (const OwnedTensor& piece : pieces) own.push_back(piece.tensor.bytes() > 0 ? address(piece.tensor) : 0);
@@ -437,7 +437,7 @@ void PeerExchange::begin_call(Stream& stream) {
   cuda::check(cudaStreamWaitEvent(on, last_, 0), "waiting for the call before");
 }
 
-// In a graph, calls beside the main stream are joined to it.
+// In a graph, calls on side streams are joined to the main stream.
 void PeerExchange::end_call(Stream& stream) {
   const cudaStream_t on = native(stream);
   last_graph_ = captured_graph(on);

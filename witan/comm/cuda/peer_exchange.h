@@ -20,7 +20,7 @@
 
 namespace witan::cuda {
 
-// Of this process's GPU.
+// The identity of this process with its GPU.
 HostIdentity identity_of(int device);
 // Whether GPU `here` reaches the memory of another rank's, as far as can be said without trying: one that this process
 // does not see is tried out.
@@ -49,12 +49,12 @@ class PeerExchange : public PeerMemory {
   void stop() noexcept;
 
  private:
-  // On the host, seen by the device.
+  // Words on the host that the device reads and writes.
   struct Words {
     std::atomic<uint32_t> abort{0}, trouble{0};
   };
   enum class Call : int64_t { place, push, pull, reduce, gather, exchange };
-  // What a rank tells the others of itself and of its memory.
+  // What a rank tells the others about itself and its memory.
   struct Told {
     int64_t window, device, proof;
     int64_t arena, arena_bytes;

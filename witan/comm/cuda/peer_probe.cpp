@@ -15,7 +15,7 @@
 namespace witan::cuda {
 namespace {
 
-// Memory that others are to find, with a number in it by which they know that they have.
+// Memory that others try to reach, with a number in it that proves that they have.
 struct Sample {
   explicit Sample(int of) : device(of), memory(allocate(of, kSharedBlock)) {
     copy_in(device, memory, &number, sizeof number);
@@ -29,7 +29,7 @@ struct Sample {
   int64_t number = random_number();
 };
 
-// What a rank tells of itself and its sample.
+// What a rank tells the others about itself and its sample.
 struct Told {
   HostIdentity identity;
   int64_t device, number, exported;

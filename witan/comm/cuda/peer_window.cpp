@@ -9,7 +9,7 @@ namespace {
 
 static_assert(sizeof(MemoryHandle) == sizeof(cudaIpcMemHandle_t));
 
-// What failed here is not to be found by a later check.
+// Clears the error, so that a later check does not report it again.
 void check_alone(cudaError_t status, const char* what) {
   if (status != cudaSuccess) cudaGetLastError();
   check(status, what);

@@ -11,8 +11,8 @@ namespace witan::cuda {
 
 inline constexpr int kMostPeers = PeerMemory::kMostRanks;
 inline constexpr unsigned kMostBlocks = 320;  // of a call that moves rows
-// Of one on a side stream. A product's blocks take all registers of their multiprocessors, so that what computes
-// meanwhile runs on those where no block of the call waits; these few fill the links too.
+// The blocks of a call on a side stream. A product's blocks take all registers of their multiprocessors, so that
+// concurrent products run on multiprocessors where no block of the call waits. These few blocks still fill the links.
 inline constexpr unsigned kMostBlocksBeside = 32;
 
 // Why a rank gave up, with the peer it waited for: a word that the host reads.
@@ -20,7 +20,8 @@ enum class Trouble : uint32_t { counts, coming, leaving, capacity };
 inline constexpr uint32_t kTroubled = 1u << 31;
 inline constexpr int kTroubleBits = 16;
 
-// What peers know of one rank. Peers write came, left, counted and counts at their rank; the rest is the rank's own.
+// The memory of one rank that its peers access. Peers write came, left, counted and counts at their rank; the rank
+// itself writes the rest.
 struct Window {
   uint32_t came[kMostPeers], counted[kMostPeers];
   uint32_t left[kMostPeers][kMostBlocks];  // a word of each block of the peer
@@ -42,18 +43,18 @@ struct Peers {
   uint64_t deadline;      // of one wait, ns
 };
 
-// Memory of a GPU that several processes of a host use: the one that allocated it exports a handle, others open it.
+// Several processes of a host may use the memory of a GPU: the one that allocated it exports a handle, others open it.
 //
-// These are CUDA's IPC handles: 64 bytes that any message carries, which are opened for GPUs that the opening process
-// does not see too (CUDA_VISIBLE_DEVICES). The driver's newer handles of virtual memory are file descriptors, which
-// only Unix sockets carry, and would have every arena made of mapped pieces; they would give nothing more here.
-
-// CUDA shares whole blocks of this size with a handle: what is exported has its blocks for itself.
+// These are CUDA's IPC handles: 64 bytes that fit into any message, and that can be opened for GPUs that the opening
+// process does not see (CUDA_VISIBLE_DEVICES). The driver's newer handles of virtual memory are file descriptors, which
+// only Unix sockets carry, and would require every arena to consist of mapped pieces, without a benefit here.
+//
+// CUDA shares whole blocks of this size with a handle, so that exported memory must not share its blocks.
 inline constexpr int64_t kSharedBlock = int64_t{2} << 20;
 
 using MemoryHandle = std::array<int64_t, 8>;
 
-// Of all of an allocation, which begins at `base`. It must stay until all have closed what they opened of it. Throws
+// Exports the whole allocation that begins at `base`. It must stay until all processes have closed it. Throws
 // DeviceError.
 MemoryHandle export_memory(int device, std::byte* base);
 

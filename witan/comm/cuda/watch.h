@@ -24,8 +24,8 @@ class Watched {
   virtual void abort() noexcept = 0;
 };
 
-// How long a rank that ends waits for what others still do in its memory. A kernel that moves rows takes milliseconds;
-// a process that was killed never says that it is done.
+// How long an ending rank waits for others' accesses to its memory. A kernel that moves rows takes milliseconds, but a
+// process that was killed never reports that it is done.
 inline constexpr double kPartingSeconds = 2;
 // Whether all work of a stream is done before so many seconds are over; also where the device has failed.
 bool done_within(cudaStream_t stream, double seconds) noexcept;
@@ -66,7 +66,8 @@ class DeviceWatch {
 
   const std::shared_ptr<Failure>& failure() const { return failure_; }
   double deadline_seconds() const { return deadline_; }
-  // Of what waits on the device, where nobody sees a debugger: for ever if one may come. The host watches over it.
+  // The deadline of waits on the device, which cannot see a debugger: infinite if one may attach. The host watches the
+  // actual deadline.
   double device_deadline_seconds() const;
 
  private:

@@ -226,7 +226,7 @@ RankTable hear(const Socket& from, int size, Deadline deadline, double seconds) 
   return reader.table();
 }
 
-// Of rank 0: waits until all have come, and answers.
+// Rank 0 waits until all have come, and answers.
 RankTable receive_all(const Socket& listener, const Member& self, double seconds, std::vector<ConnectedPeer>& peers) {
   const Deadline deadline = deadline_in(seconds);
   try {
@@ -242,7 +242,7 @@ RankTable receive_all(const Socket& listener, const Member& self, double seconds
   return table;
 }
 
-// Of the others.
+// The other ranks come to rank 0 and receive its answer.
 RankTable come_to_first(const Endpoint& at, const Member& self, double seconds, std::vector<ConnectedPeer>& peers) {
   const double patience = seconds + kLongerSeconds;
   const Deadline deadline = deadline_in(patience);

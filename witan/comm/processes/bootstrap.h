@@ -1,7 +1,7 @@
-// Lets the processes of a job meet: all come to rank 0, which answers with a table of where each of them is heard.
+// Lets the processes of a job meet: all connect to rank 0, which answers with a table of the addresses of all.
 //
-// N ranks take N - 1 connections for that, of rank 0 with each: four messages (handshake.h) and a table on each, 256
-// bytes and some ten for each rank. Other ranks connect to each other when they first send each other something
+// N ranks need N - 1 connections, one from each to rank 0, with four messages (handshake.h) and a table on each: 256
+// bytes and about ten for each rank. Other ranks connect to each other when one first sends the other something
 // (links.h).
 #pragma once
 
@@ -17,15 +17,15 @@
 
 namespace witan {
 
-// What rank 0 tells every other rank once all have come: where each of them is heard; or why not all have come.
+// The table that rank 0 sends to every other rank once all have come: the address of each, or why not all have come.
 //
-// A head of 8 bytes (0: places, 1: trouble; bytes of what follows), and then
-//   places    the number of different hosts; of each its name and its address, with a byte of length before either;
-//             of each rank the number of its host (4 bytes) and its port (2)
-//   trouble   words
-// little-endian: some 10 KB for 1,024 ranks on 128 hosts, which a connection takes at once, read or not.
+// It has a head of 8 bytes (0: places, 1: trouble; the number of bytes that follow), and then
+//   places    the number of different hosts; for each its name and its address, each after a byte of length;
+//             for each rank the number of its host (4 bytes) and its port (2)
+//   trouble   text
+// in little-endian: about 10 KB for 1,024 ranks on 128 hosts, which a connection buffers at once, read or not.
 
-// Where others find a rank.
+// The address of a rank.
 struct RankPlace {
   std::string host;  // its name
   std::string address;
@@ -40,14 +40,14 @@ struct RankTable {
 // Texts that are too long for the table are cut.
 std::vector<std::byte> pack_table(const RankTable& table);
 
-// Takes a table of `size` ranks apart as its bytes arrive; nothing is allocated that such a table cannot need.
+// Parses a table of `size` ranks as its bytes arrive. Allocates nothing that such a table cannot need.
 class RankTableReader {
  public:
   explicit RankTableReader(int size) : size_(size), bytes_(kHeadBytes) {}
 
-  // Where the next bytes are to be put; empty once the table is whole.
+  // The buffer for the next bytes; empty once the table is whole.
   std::span<std::byte> room() { return std::span(bytes_).subspan(got_); }
-  // Throws CommError where they are no such table.
+  // Takes `bytes` bytes that were put into room(). Throws CommError if they are no such table.
   void advance(size_t bytes);
   const RankTable& table() const { return table_; }
 
@@ -65,15 +65,15 @@ class RankTableReader {
 // A rank of the job, as this process knows it.
 struct Peer {
   std::string host;  // its name
-  Endpoint at;       // where it is heard; rank 0, to which all are connected: nowhere
-  Socket socket;     // open where this process is connected to it
+  Endpoint at;       // where it listens; nowhere for rank 0, to which all are connected
+  Socket socket;     // open if this process is connected to it
 };
 
-// A process, once all ranks have met.
+// The state of a process once all ranks have met.
 struct Met {
   Member self;
   std::vector<Peer> peers;  // by rank
-  Socket listener;          // where the others connect to this process; closed on rank 0
+  Socket listener;          // for connections of the others; closed on rank 0
 };
 
 // `beside`: so many ranks of this process meet, each by a call of its own. Without a secret ranks of this machine and

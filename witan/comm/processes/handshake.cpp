@@ -33,7 +33,7 @@ HandshakeStep refused(const std::string& why, std::vector<std::byte> send = {}) 
   return {State::refused, std::move(send), why};
 }
 
-// Of all of the message that stands before its proof.
+// The proof of a message, computed from everything before the proof.
 template <class Message>
 Digest256 proof_of(const std::string& secret, std::string_view role, const Greeting& connecting,
                    const Greeting& accepting, const Message& message) {

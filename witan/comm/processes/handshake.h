@@ -7,7 +7,7 @@
 //
 // A proof is HMAC-SHA-256, keyed with the secret, of both greetings, of the side that speaks and of the message: the
 // secret does not travel, nothing recorded can be used again, and nothing that one side said can be said back to it.
-// What follows on the connection is neither encrypted nor proven. All messages have a fixed size; numbers are
+// Later bytes on the connection are neither encrypted nor authenticated. All messages have a fixed size; numbers are
 // little-endian.
 //
 // Both ends are state machines over bytes, which neither wait nor send: pending_connections.h gives them their
@@ -56,7 +56,7 @@ struct Answer {
 };
 static_assert(sizeof(Greeting) == 48 && sizeof(Introduction) == 112 && sizeof(Answer) == 48);
 
-// With a random number of this moment.
+// A greeting with a new random number.
 Greeting fresh_greeting();
 
 // This process, as it stands in its job.
@@ -67,13 +67,14 @@ struct Member {
   int port = 0;  // where it hears connections; 0: nowhere
 };
 
-// Who is to come to this process, who has, and to whom it is connecting itself and will not have come.
+// The ranks that are expected to connect to this process, those that have, and those that it connects to itself and
+// thus refuses.
 struct Roster {
   std::set<int> expected, met;
   std::set<int> connecting = {};
 };
 
-// What an end does after bytes have come.
+// The next action of an end after it has received bytes.
 struct HandshakeStep {
   enum class State : uint8_t { waits, done, refused, crossed };
   State state = State::waits;
@@ -81,14 +82,14 @@ struct HandshakeStep {
   std::string why = "";              // it refuses, or leaves it to a connection that crosses this one
 };
 
-// What an end hears: a greeting, then a message, byte by byte.
+// Receives a greeting and then a message, byte by byte.
 template <class Message>
 class TwoMessages {
  public:
-  // Where the next bytes are to be put; empty once both are there, or nothing more is to be heard.
+  // The buffer for the next bytes; empty once both messages are there, or no more are expected.
   std::span<std::byte> room();
-  // So many have come. Calls the one of the two that is now complete, if one is; nothing more is heard once that no
-  // longer waits.
+  // Takes bytes that were put into room(). Calls the handler of a message that is now complete. Once a handler no
+  // longer waits, no more bytes are taken.
   template <class Greeted, class Told>
   HandshakeStep advance(size_t bytes, const Greeted& greeted, const Told& told);
 
@@ -108,7 +109,7 @@ class AcceptingEnd {
   // Which must both outlive it. `mine`: of this connection alone.
   AcceptingEnd(const Member& self, Roster& roster, const Greeting& mine);
 
-  // Where the next bytes are to be put; empty once it is done or has refused.
+  // The buffer for the next bytes; empty once it is done or has refused.
   std::span<std::byte> room() { return heard_.room(); }
   HandshakeStep advance(size_t bytes);
 

@@ -100,7 +100,7 @@ void Inbox::count(size_t bytes) {
   if (target.bytes == 0) targets.pop_front();
 }
 
-// Nothing is believed, and nothing allocated, before it is known to be within its bounds.
+// Checks the bounds of every number before using it or allocating memory.
 bool Inbox::begin_frame(bool dropped) {
   if (header_.kind > kDepartures || header_.unused != 0 || header_.bytes > most_bytes(header_.kind)) return false;
   const Channel* known = channel(header_.channel);

@@ -47,7 +47,7 @@ constexpr Names kOpenMpi = {"OMPI_COMM_WORLD_RANK",
 constexpr Names kHydra = {"PMI_RANK",        "PMI_SIZE", "MPI_LOCALRANKID",
                           "MPI_LOCALNRANKS", nullptr,    nullptr,
                           nullptr,           nullptr,    "start with mpirun -bind-to none (Intel MPI: I_MPI_PIN=off)"};
-// Of the step: those of the job (SLURM_NTASKS, SLURM_NNODES) are set in a shell of `salloc` too.
+// Variables of the step, since those of the job (SLURM_NTASKS, SLURM_NNODES) are set in a shell of `salloc` too.
 constexpr Names kSlurm = {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
                           nullptr,        "SLURM_STEP_NUM_NODES", "SLURM_STEP_NODELIST",
                           "SLURM_JOB_ID", "SLURM_STEP_ID",        "start with srun --cpu-bind=none"};
@@ -216,7 +216,7 @@ std::optional<ProcessNumber> find_process() {
 
 namespace {
 
-// Of the mask of this process, on hosts with any number of cores; 0 where the system does not say.
+// The cores in the affinity mask of this process, on hosts of any size; 0 if the system does not tell.
 int cores_of_mask() {
   for (int most = 1024; most <= 1 << 16; most *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(CPU_ALLOC(static_cast<size_t>(most)),

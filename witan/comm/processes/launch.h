@@ -12,7 +12,7 @@
 
 namespace witan {
 
-// What carries the messages of CPU ranks between processes.
+// The engine that carries the messages of CPU ranks between processes.
 enum class CommEngine : uint32_t {
   automatic,  // UCX where all ranks have it, else the ranks' own connections
   ucx,
@@ -34,7 +34,7 @@ struct Launch {
 // A variable's value; null where it is unset.
 using Environment = std::function<const char*(const char* name)>;
 
-// Nothing unless this process is one of several ranks:
+// Reads the variables of launchers. Nothing unless this process is one of several ranks:
 //   RANK, WORLD_SIZE, LOCAL_RANK                                       torchrun and most scripts
 //   OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, …_LOCAL_RANK           Open MPI's mpirun
 //   PMI_RANK, PMI_SIZE, MPI_LOCALRANKID                                Hydra: mpirun of MPICH and Intel MPI
@@ -44,36 +44,34 @@ using Environment = std::function<const char*(const char* name)>;
 // job's number under Slurm and Open MPI, else 29500). The secret is WITAN_JOB_SECRET, and
 // the engine WITAN_COMM_ENGINE (auto, ucx or sockets). Throws ConfigError.
 std::optional<Launch> find_launch(const Environment& environment);
-// Of this process. It takes the secret out of the environment, which other programs of this user can read
-// (/proc/PID/environ) and programs that this one starts inherit; later calls know it still. Not for two threads at
-// once.
+// Reads the environment of this process and removes the secret from it, since other programs of this user can read it
+// (/proc/PID/environ) and child processes inherit it. Later calls still know the secret. Must not be called by two
+// threads at once.
 std::optional<Launch> find_launch();
 
 // Which of several processes this one is, for what one of them does alone.
 struct ProcessNumber {
   int rank = 0, size = 1;
 };
-// By the same variables, of which no more than these two numbers must be there; nothing where they say nothing that
-// makes sense.
+// Reads only these two numbers from the same variables; nothing if they make no sense.
 std::optional<ProcessNumber> find_process(const Environment& environment);
 std::optional<ProcessNumber> find_process();  // of this process
 
-// Notices launchers that bind each process to fewer cores than are its share of the host: Open MPI's mpirun, for one,
-// gives each of two processes one core, on which the threads of a rank, those that carry its messages and those of its
-// GPU take turns.
-
+// The cores to which a launcher has bound this process. Some bind each process to fewer cores than its share of the
+// host: Open MPI's mpirun gives each of two processes one core, which the threads of a rank, of its messages and of its
+// GPU then share.
 struct CoreBinding {
   int own = 0;        // cores that this process may run on
-  int host = 0;       // cores that it might: those of the host, or of the container or job that it is in
+  int host = 0;       // cores of the host, or of the container or job that the process is in
   int processes = 1;  // of the job, on this host
 };
 
-// Of this process. `cgroups`: where the kernel shows which cores a group of processes has; `group`: the file that names
-// this process's.
+// The binding of this process. `cgroups`: the folder in which the kernel shows the cores of control groups; `group`:
+// the file that names this process's group.
 CoreBinding core_binding(int processes, const fs::path& cgroups = "/sys/fs/cgroup",
                          const fs::path& group = "/proc/self/cgroup");
 
-// A warning with the way out, where a process has less than its share; else empty.
+// A warning with the way out if a process has less than its share; else empty.
 std::string binding_warning(const CoreBinding& binding, const Launch& launch);
 
 }  // namespace witan

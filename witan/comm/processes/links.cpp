@@ -367,7 +367,7 @@ void Links::wait_for(const std::function<bool(View&)>& done, const std::function
     }
     if (sleeps) sleep(next_look());
   }
-  // Whoever was first is right: another rank may have said the same meanwhile.
+  // The first failure counts: another rank may have reported the same meanwhile.
   failure = fail(std::move(failure));
   throw_failure(failure, host(failure.rank));
 }

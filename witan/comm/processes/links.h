@@ -67,8 +67,8 @@ class Links {
   const std::shared_ptr<Failure>& failure() const { return failure_; }
   const std::shared_ptr<DebugHold>& hold() const { return hold_; }
 
-  // From now on the engine carries what is sent, on all ranks: before any group is used. `looks`: a thread that waits
-  // may keep its core for a moment, as no other rank needs it.
+  // Makes the engine carry all messages. Call it on all ranks before any group is used. `looks`: a waiting thread may
+  // spin for a moment, since no other rank needs its core.
   void use(std::unique_ptr<MessageEngine> engine, bool looks);
   // Whether data may be sent only once their receiver has asked for them; an engine keeps what comes early.
   bool data_are_asked_for() const { return engine_ == nullptr; }
@@ -88,10 +88,10 @@ class Links {
   // The next `bytes` of data of that rank on the channel, after those of earlier calls, go to `to`, which must stay
   // alive until arrived() or drop(). An engine also carries messages of no bytes; the connections have none.
   void take(int from, uint64_t channel, uint64_t tag, std::byte* to, int64_t bytes);
-  // Nothing that take() was given is written any more, nor is what send_data() was given read.
+  // Stops writing to buffers that take() was given, and reading those that send_data() was given.
   void drop(uint64_t channel);
 
-  // What the conditions of a wait may read.
+  // The state that the conditions of a wait may read.
   class View {
    public:
     explicit View(Links& links) : links_(links) {}
@@ -109,7 +109,7 @@ class Links {
   // `seconds`, or that a rank is silent, if one is: then all ranks fail.
   void wait(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost,
             const std::function<std::string(View&)>& late, double seconds);
-  // The same, but whoever is late is no failure: then it returns false.
+  // Like wait(), but returns false after `seconds` instead of failing.
   bool wait_some(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost, double seconds);
   // The next control message of that rank, once there is one. Throws as wait() does: `lost` if the rank has left
   // without it, `late` after `seconds`.
@@ -121,7 +121,7 @@ class Links {
   static constexpr double kTellSeconds = 1;       // for whoever is told, all together
   static constexpr const char* kNoMessage = "it sent a malformed message";
 
-  // What a heartbeat says, in its channel: of the rank that sends it, or, from rank 0, of another one.
+  // The contents of a heartbeat, which its channel carries: about its sender or, from rank 0, about another rank.
   struct Heartbeat {
     int about = -1;  // -1: who sends it
     bool held = false;
@@ -140,13 +140,13 @@ class Links {
     TimedMutex sending;                           // held for a whole frame
     bool torn WITAN_GUARDED_BY(sending) = false;  // a frame was left unfinished
   };
-  // What came from a rank.
+  // What has arrived from a rank.
   struct Incoming {
     bool ended = false;  // its connection: nothing more comes
     bool shut_down = false;
     uint64_t engine_messages = 0;  // that it had sent by an engine when it shut down
     Deadline heard;                // when its last bytes came
-    // Of a rank without a connection: what rank 0 said last, and when.
+    // For a rank without a connection, what rank 0 reported last, and when.
     double silent_seconds = 0;
     Deadline told{};
     Inbox inbox;
@@ -168,28 +168,28 @@ class Links {
   enum class Sent : uint8_t { whole, ended, late, stopped };
   Sent send_frame(Link& to, const FrameHeader& header, std::span<const std::byte> bytes, PatientDeadline deadline,
                   bool last_words) WITAN_REQUIRES(to.sending);
-  // To all to whom there is a connection, within a second; whoever does not take it is left.
+  // Sends to all connected ranks within a second; ranks that do not read are skipped.
   void tell_all(const std::function<FrameHeader(int rank)>& header, std::span<const std::byte> bytes);
   void tell_one(int rank, const FrameHeader& header, std::span<const std::byte> bytes, Deadline deadline);
   void tell(const ProcessFailure& failure);
-  // Of a rank that leaves, to rank 0; and of rank 0, about those that have left.
+  // A leaving rank reports its messages to rank 0; rank 0 reports the ranks that have left.
   void tell_messages();
   void tell_departures(const std::vector<int>& departed);
   void send_departures(int to, std::span<const Departure> departures, Deadline deadline);
   void throw_if_failed() const;
   ProcessFailure not_reading(int rank, double seconds) const;
-  // Of the rank that has been silent for longest, if one has missed several heartbeats.
+  // The failure of the rank that has been silent for longest, if one has missed several heartbeats.
   std::optional<ProcessFailure> silence() const WITAN_REQUIRES(mutex_);
   double silent_seconds(int rank) const WITAN_REQUIRES(mutex_);  // 0: it is not, or has left
   // How long whoever gives up waits for what rank 0 may know of ranks without a connection.
   double grace_seconds() const;
 
-  // As wait(), with any failure for those who are late.
+  // Like wait(), but `late` returns any failure.
   void wait_for(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost,
                 const std::function<ProcessFailure(View&)>& late, double seconds);
   // Makes whoever waits look again.
   void stir() WITAN_REQUIRES(mutex_);
-  // Of waits where there is an engine.
+  // Waits that use an engine.
   bool progress() WITAN_REQUIRES(mutex_);  // whether anything has moved
   std::optional<ProcessFailure> trouble() const WITAN_REQUIRES(mutex_);
   void sleep(Deadline until);  // until the engine, or somebody by stir(), has something
@@ -199,7 +199,7 @@ class Links {
   void await_departures();                       // of all others
   void wake_reader();
 
-  // Of the reading thread.
+  // Functions of the reading thread.
   void read_all();
   void pass_on();  // what was found out or heard, to those who may not know it
   void let_in(std::span<const pollfd> polled);
@@ -235,7 +235,7 @@ class Links {
   std::vector<Incoming> incoming_ WITAN_GUARDED_BY(mutex_);  // by rank
   std::optional<ProcessFailure> recorded_ WITAN_GUARDED_BY(mutex_);
   std::optional<ProcessFailure> untold_ WITAN_GUARDED_BY(mutex_);  // found out or heard by the reading thread
-  // Of rank 0: who has left and was not told of, and what they sent by an engine, by receiver.
+  // On rank 0: ranks whose leaving is not reported yet, and the messages that they sent by an engine, by receiver.
   std::vector<int> departed_ WITAN_GUARDED_BY(mutex_);
   std::map<int, std::map<int, uint64_t>> sent_by_ WITAN_GUARDED_BY(mutex_);
   bool closing_ WITAN_GUARDED_BY(mutex_) = false;

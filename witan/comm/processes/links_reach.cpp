@@ -27,7 +27,7 @@ void Links::attach(int rank, Socket socket) {
   wake_reader();
 }
 
-// Whoever wants to connect to a rank that leaves hears from rank 0 that it has left.
+// A rank that tries to connect to a leaving rank learns from rank 0 that it has left.
 void Links::let_in(std::span<const pollfd> polled) {
   const MutexLock lock(mutex_);
   if (closing_) {

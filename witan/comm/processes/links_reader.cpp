@@ -15,8 +15,8 @@ namespace witan {
 namespace {
 
 constexpr size_t kMostAtOnce = size_t{1} << 18;  // bytes read while others wait for the mutex
-// Of a heartbeat's channel: whether it is held in the lowest bit, tenths of a second in the next, and above whom it is
-// about.
+// Layout of a heartbeat's channel: the lowest bit is set if the rank is held, then come tenths of a second of silence,
+// and in the upper half the rank that it is about.
 constexpr int kAboutShift = 32;
 constexpr uint64_t kMostTenths = (uint64_t{1} << 24) - 1;
 
@@ -99,7 +99,7 @@ void Links::send_heartbeats() {
   for (const auto& one : links_) {
     if (!one->connected.load() || !one->sending.try_lock()) continue;
     const TimedMutexLock sending(one->sending, std::adopt_lock);
-    // What is still on its way says the same, and behind it there may be no room for a whole frame.
+    // A frame that is still on its way serves the same purpose, and there may be no room for another one after it.
     int unsent = 0;
     if (::ioctl(one->socket.fd(), SIOCOUTQ, &unsent) != 0 || unsent > 0) continue;
     for (const Heartbeat& heartbeat : all)
@@ -166,7 +166,7 @@ void Links::hear_frame(int rank) {
   stir();
 }
 
-// Who is connected speaks for itself.
+// A connected rank sends its own heartbeats.
 void Links::hear_heartbeat(int rank, const Heartbeat& said) {
   const int about = said.about < 0 ? rank : said.about;
   if (about >= size() || about == this->rank() || (about != rank && (rank != 0 || connected(about)))) return;

@@ -24,11 +24,11 @@ constexpr const char* kConnections = "TCP connections";
 constexpr size_t kMostAddressBytes = size_t{1} << 16;
 constexpr auto kNote = Links::Control::call, kDecision = Links::Control::answer, kReady = Links::Control::ready;
 
-// Those that a process may use: a bit each, of the first 1024.
+// The cores that a process may use, a bit for each of the first 1024.
 using Cores = std::array<uint64_t, 16>;
 
-// What a rank tells rank 0, before the address of its engine. A rank that is told to use its connections says so by an
-// empty message, and asks nobody.
+// The note of a rank to rank 0, before the address of its engine. A rank that must use its connections sends an empty
+// message.
 struct NoteHead {
   uint32_t wanted = 0;
   uint32_t has_engine = 0;
@@ -137,8 +137,8 @@ std::string why_not_ucx(const Links& links, const std::vector<Note>& notes) {
   return "";
 }
 
-// What rank 0 answers, before the reason why it is not UCX, or of how many bytes each rank's address has. It is empty
-// where rank 0 is told to use its connections.
+// The answer of rank 0, before the reason why it is not UCX, or the size of each rank's address. The answer is empty if
+// rank 0 must use its connections.
 struct DecisionHead {
   uint32_t ucx = 0;
   uint32_t looks = 0;  // the ranks of that host have a core each
@@ -172,7 +172,7 @@ void use(Links& links, std::unique_ptr<MessageEngine> engine, const Addresses& a
   links.use(std::move(engine), looks);
 }
 
-// Of rank 0: hears all, and tells each what it decides.
+// Rank 0 receives the notes of all ranks and sends each its decision.
 EngineChoice decide(Links& links, const Note& own, std::unique_ptr<MessageEngine> engine, double seconds) {
   std::vector<Note> notes = {own};
   for (int rank = 1; rank < links.size(); ++rank)
@@ -205,7 +205,7 @@ EngineChoice decide(Links& links, const Note& own, std::unique_ptr<MessageEngine
   return {cat("UCX ", own.version)};
 }
 
-// Of the others.
+// The other ranks send their notes and follow the decision.
 EngineChoice follow(Links& links, const Note& own, std::unique_ptr<MessageEngine> engine, double seconds) {
   links.send_control(0, kChannel, kNote, bytes_of(own), seconds);
   if (own.wanted == CommEngine::sockets) return {kConnections};

@@ -1,10 +1,10 @@
 // An engine that carries the messages of a rank's groups to ranks of other processes, in place of the connections of
-// links.h, which stay for meeting, heartbeats, failures and shutdown.
+// links.h, which stay for meeting, heartbeats, failures and shutdown; and the choice of the engine, which must be the
+// same on all ranks of a job.
 //
 // Control messages between two ranks, on one channel and of one kind, arrive in the order in which they were sent, and
-// so do data with one tag. The thread
-// that calls is the one that moves them: an engine has none of its own, and nothing moves between calls. An engine
-// does not find out by itself that a rank is gone.
+// so does data with one tag. Messages move only during calls, in the calling thread, since an engine has no thread of
+// its own. An engine does not find out by itself that a rank is gone.
 #pragma once
 
 #include <cstddef>

@@ -41,8 +41,8 @@ std::string address_of(const Socket& socket) {
 constexpr const char* kAnotherUser =
     "it belongs to another user of this machine, and the job has no WITAN_JOB_SECRET by which to know its ranks";
 
-// Without a secret, all that tells the ranks of a job from other programs of their machine. Throws CommError where it
-// cannot be known.
+// Without a secret, only the user distinguishes the ranks of a job from other programs of their machine. Throws
+// CommError if the user cannot be determined.
 bool of_another_user(const Member& self, const Socket& socket) {
   return self.secret.empty() && user_of_peer(socket).value_or(::geteuid()) != ::geteuid();
 }
@@ -55,7 +55,7 @@ std::string complaint(const Member& self, const Roster& roster, const PendingCon
              refusal.empty() ? "" : "; ", refusal);
 }
 
-// Whoever has come and is gone will not come again: nobody else need be waited for.
+// A rank that has come and is gone will not come again, so that waiting for the others is pointless.
 void require_present(const std::vector<ConnectedPeer>& peers) {
   for (const ConnectedPeer& peer : peers)
     require<LostError>(!hung_up(peer.socket), "rank ", peer.rank, " on ", peer.host, " is lost: its connection ended");
@@ -147,7 +147,7 @@ std::vector<ConnectedPeer> PendingConnections::attend(std::span<const pollfd> po
   return peers;
 }
 
-// As many at a time as there is room for, so that those who are there are heard in between.
+// Accepts as many at a time as there is room for, and serves the pending ones in between.
 void PendingConnections::let_in(std::vector<ConnectedPeer>& peers) {
   if (next_try_ && seconds_to_next_try() > 0) return;
   next_try_.reset();
@@ -200,7 +200,7 @@ bool PendingConnections::attend(Pending& connection, std::vector<ConnectedPeer>&
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
     if (got <= 0) return refuse_connection(connection, "it disconnected during the handshake");
     const HandshakeStep step = connection.end.advance(static_cast<size_t>(got));
-    // What a connection is sent before it is proven fits into any socket's memory.
+    // Messages before the proof fit into any socket's buffer.
     if (!step.send.empty()) ::send(connection.socket.fd(), step.send.data(), step.send.size(), MSG_NOSIGNAL);
     if (step.state == State::waits) continue;
     if (step.state != State::done) return refuse_connection(connection, step.why);
@@ -230,7 +230,7 @@ std::optional<ConnectedPeer> introduce(Socket socket, const Endpoint& at, const 
     const auto room = end.room();
     if (failed(recv_all(socket, room, patience, lifeline))) return std::nullopt;
     HandshakeStep step = end.advance(room.size());
-    // Whoever has answered has accepted, which makes the socket its own.
+    // A process that has answered has accepted the connection, so that the socket belongs to its user.
     try {
       if (of_another_user(self, socket)) step = {State::refused, {}, kAnotherUser};
     } catch (const CommError& error) {

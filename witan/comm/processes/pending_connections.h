@@ -1,13 +1,13 @@
-// Shakes hands (handshake.h) over connections: with one process that this one connects to, or with those that connect
-// to it.
+// Connections during the handshake (handshake.h): to one process that this one connects to, and from processes that
+// connect to it.
 //
-// Whoever else connects is held to a few seconds and refused. As many strangers as like may come, and say nothing or
-// little: so many at most are heard at a time, and the next one takes the place of the one that has waited longest,
-// among those of the address that has most. Ranks need a few round trips, and try again where they lose their place.
-// Where the process has no file descriptor for a connection, it waits in the listener's queue.
+// Connections from strangers are refused within a few seconds. Any number of strangers may connect and send little or
+// nothing: only a limited number is pending at a time, and a new one replaces the one that has waited longest among
+// those of the address with the most. Ranks need a few round trips, and try again if they lose their place. If the
+// process has no free file descriptor, a connection waits in the listener's queue.
 //
-// A job without a secret is one of a single machine, where every program can prove that it knows none: ends that belong
-// to another user are refused, where the kernel tells.
+// A job without a secret runs on a single machine, where every program can prove that it knows no secret. There,
+// sockets that belong to another user are refused, if the kernel tells the user.
 #pragma once
 
 #include <poll.h>
@@ -25,9 +25,9 @@
 
 namespace witan {
 
-inline constexpr int kMostStrangers = 256;  // heard at a time, beyond the ranks that are expected; a descriptor each
+inline constexpr int kMostStrangers = 256;  // pending at a time, besides the expected ranks; a descriptor each
 
-// Who has been met, and the connection.
+// A rank that has introduced itself, and the connection to it.
 struct ConnectedPeer {
   int rank = 0;
   std::string host;  // printable
@@ -35,30 +35,30 @@ struct ConnectedPeer {
   Socket socket;
 };
 
-// Introduces this process to rank `to` on a fresh connection to `at`. Nothing, with the reason in `why`, when the
-// connection ends, nobody answers for some seconds or the deadline passes, or `lifeline` ends, another connection; or
-// when that rank is connecting to this one at the same time. Throws CommError when the other one is not of this job.
+// Introduces this process to rank `to` on a new connection to `at`. Nothing, with the reason in `why`, if the
+// connection ends, nobody answers for some seconds, the deadline passes, `lifeline` (another connection) ends, or that
+// rank is connecting to this one at the same time. Throws CommError if the other process is not of this job.
 std::optional<ConnectedPeer> introduce(Socket socket, const Endpoint& at, const Member& self, int to, Deadline deadline,
                                        std::string& why, const Socket* lifeline = nullptr);
 
-// Hears the connections that come to a listener, as long as it lives: a step at a time, none of which waits.
+// Accepts connections of a listener and shakes hands with them, in steps that never wait.
 class PendingConnections {
  public:
-  // All of which must outlive it.
+  // All arguments must outlive it.
   PendingConnections(const Socket& listener, const Member& self, Roster& roster);
   ~PendingConnections();
   PendingConnections(const PendingConnections&) = delete;
   PendingConnections& operator=(const PendingConnections&) = delete;
 
-  // Appends what is to be polled.
+  // Appends the descriptors to poll.
   void add_to(std::vector<pollfd>& fds) const;
-  // Seconds after which attend() is to be called though nothing has come; infinite but where a connection could not be
+  // Seconds after which attend() must be called even if nothing has arrived; infinite unless a connection could not be
   // accepted.
   double seconds_to_next_try() const;
-  // Reads what has come, and lets others in. `polled`: what add_to() appended, behind poll(). Returns those who
-  // have introduced themselves.
+  // Reads what has arrived and accepts new connections. `polled`: what add_to() appended, after poll(). Returns the
+  // ranks that have introduced themselves.
   std::vector<ConnectedPeer> attend(std::span<const pollfd> polled);
-  // The last connection that was refused or could not be accepted, and why; empty: there was none.
+  // The last connection that was refused or could not be accepted, and why; empty: none.
   const std::string& last_refusal() const { return last_refusal_; }
 
  private:
@@ -79,15 +79,15 @@ class PendingConnections {
   std::string last_refusal_;
 };
 
-// Hears connections until all of `expected` ranks have introduced themselves. Throws CommError after the deadline, and
-// names the ranks that did not come, and why the last connection was refused; LostError once one that has come is gone.
-// `peers`: those who came, also after an error.
+// Accepts connections until all `expected` ranks have introduced themselves. Throws CommError after the deadline,
+// naming the missing ranks and why the last connection was refused; LostError if a rank that has come is gone. `peers`
+// receives the ranks that came, also after an error.
 void accept_peers(const Socket& listener, const Member& self, std::set<int> expected, Deadline deadline,
                   std::vector<ConnectedPeer>& peers);
 
-// The user that the other end's socket belongs to, as the kernel's socket monitoring says (sock_diag(7)). Nothing where
-// the other end is on another machine or gone, or the kernel does not say. What has connected may be asked at once; who
-// accepts is known once it has accepted. Throws CommError where there is no file descriptor to ask the kernel by.
+// The user that the other end's socket belongs to, according to the kernel's socket monitoring (sock_diag(7)). Nothing
+// if the other end is on another machine or gone, or the kernel does not tell. The user of a connecting end is known at
+// once, that of an accepting end only after it has accepted. Throws CommError if there is no free file descriptor.
 std::optional<uid_t> user_of_peer(const Socket& socket);
 
 }  // namespace witan

@@ -71,7 +71,7 @@ class ProcessGroup : public HostGroup {
   void forget_calls_before(uint64_t number, Links::View& view) const;
   void require_alike(const Collective& call, const Told& told);
   void compare_with_senders(const Collective& call, uint64_t channel);
-  // Of logs.
+  // Exchange of call logs.
   void tell_log();
   bool hear_logs(Links::View& view);
   std::string log_disagreement() const;
@@ -96,7 +96,7 @@ class ProcessGroup : public HostGroup {
   // One part on its way, followed by its checksum where messages are checked; empty ones have none.
   void take(const Part& part, uint64_t channel, uint64_t tag);
   void send_data(const Part& part, uint64_t channel, uint64_t tag);
-  // Of what await_data() has waited for: throws CommError on all ranks where a checksum is not that of what has come.
+  // Checks what await_data() has waited for: throws CommError on all ranks if a checksum does not match.
   void verify(const Collective& call, uint64_t channel);
 
   void send_control(int peer, Links::Control kind, std::span<const std::byte> bytes = {});
@@ -107,7 +107,7 @@ class ProcessGroup : public HostGroup {
   void undisturbed(const Collective& call, const Body& body);
   std::string busy_with(const Collective& call) const;
 
-  // In others' order: the next rank first, so that not all send to one.
+  // Visits the other ranks, the next one first, so that not all send to the same rank.
   template <class Body>
   void for_others(const Body& body) const {
     for (int step = 1; step < size(); ++step) body((rank() + step) % size());
@@ -115,7 +115,7 @@ class ProcessGroup : public HostGroup {
   using There = std::function<bool(Links::View&, int peer)>;
   There data_there(uint64_t channel) const;
   std::string missing(Links::View& view, const There& there, bool only_left) const;
-  // What is to be said where the ranks that are not there() have returned, or came too late.
+  // The messages for ranks that are not there() because they have returned, or are too late.
   std::function<std::string(Links::View&)> returned(const Collective& call, const There& there) const;
   std::function<std::string(Links::View&)> late(const Collective& call, const There& there) const;
   std::string lost_peer(Links::View& view, const Collective& call) const;
@@ -136,7 +136,8 @@ class ProcessGroup : public HostGroup {
     Part part;
     uint64_t sum;
   };
-  // Where messages are checked, until verify(). Deques, whose elements stay where they are while others are added.
+  // Checksums until verify(), if messages are checked. Deques, since their elements stay in place while others are
+  // added.
   std::map<uint64_t, std::deque<Taken>> taken_;  // by channel: parts, with the checksums that come behind them
   std::deque<uint64_t> sent_sums_;               // of what this rank sent
 };

@@ -41,7 +41,7 @@ void ProcessGroup::meet(const Collective& call) {
   forget_logs();
 }
 
-// At most twice until ranks come together: a rank that does not read keeps few messages.
+// Sends the log at most twice until ranks meet, since a rank that does not read keeps few messages.
 void ProcessGroup::tell_log() {
   constexpr int kMostTold = 2;
   if (logs_told_ == kMostTold) return;

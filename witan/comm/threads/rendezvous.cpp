@@ -43,7 +43,7 @@ Rendezvous::Rendezvous(const WorldStatus& world, std::vector<int> ranks, std::st
 
 void Rendezvous::wake() {
   if (sleepers_.load() == 0) return;
-  // Whoever checked before the change is asleep once the mutex is free.
+  // A thread that checked before the change is asleep once the mutex is free.
   { const MutexLock lock(mutex_); }
   changed_.notify_all();
 }
@@ -214,7 +214,7 @@ void Rendezvous::recv(int rank, const Collective& call, const CallDeadline& dead
   throw CommError(verdict);
 }
 
-// Those that have not come to this rank's meeting.
+// The ranks that have not come to this rank's meeting.
 std::string Rendezvous::missing_ranks(int rank, bool only_returned) const {
   const uint64_t mine = at(rank).arrivals.load();
   std::vector<int> missing;

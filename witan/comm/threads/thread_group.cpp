@@ -46,8 +46,8 @@ void ThreadGroup::perform(Stream& stream, const Collective& call) {
   }
 }
 
-// By receiver; of what all get, once; of pieces, by piece. An all_reduce has one more: of the sums of this rank's
-// slice.
+// Checksums by receiver; one for data that all ranks get; for pieces one each. An all_reduce has another one for the
+// sums of this rank's slice.
 Collective ThreadGroup::with_sums(const Collective& call) {
   Collective with = call;
   if (!checks_messages()) return with;

@@ -209,7 +209,7 @@ ucp_ep_h UcxEngine::endpoint(int rank) {
   params.field_mask =
       UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.address = reinterpret_cast<const ucp_address_t*>(to.address.data());
-  // With it UCX 1.13 does without shared memory, which does not break.
+  // With PEER, UCX 1.13 uses no shared memory, which cannot break.
   params.err_mode = to.same_host ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.arg = &to;
   params.err_handler.cb = [](void* peer, ucp_ep_h, ucs_status_t status) { static_cast<Peer*>(peer)->breaks(status); };
@@ -255,7 +255,7 @@ void UcxEngine::start(Transfer transfer, const Start& start) {
   end(kept, UCS_PTR_STATUS(status), kept.bytes);
 }
 
-// What has not arrived whole stays under way: a failure ends whoever waits for it.
+// A transfer that has not arrived whole stays pending; a failure ends waits for it.
 void UcxEngine::end(Transfer& transfer, ucs_status_t status, size_t got) {
   any_ended_ = transfer.ended = true;
   if (status == UCS_ERR_MESSAGE_TRUNCATED || (status == UCS_OK && got != transfer.bytes))

@@ -89,9 +89,7 @@ std::vector<fs::path> paths_of(const std::vector<std::string>& words);
 // the fixes, if there are fewer than 150 (perl-doc has 206; perl itself has a handful).
 std::vector<fs::path> default_corpus(const fs::path& root = "/usr/share/perl");
 
-// Opens a table of any kind that a source may have.
-
-// `kind` is one of is_table(). Throws what the readers of these throw.
+// Opens a table. `kind` is one of is_table(). Throws what the readers of these kinds throw.
 std::unique_ptr<TableReader> open_table(const fs::path& path, SourceKind kind, const TableColumns& columns);
 
 }  // namespace witan

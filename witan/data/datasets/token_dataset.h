@@ -63,7 +63,6 @@ void expect_random_reads(std::span<const std::byte> mapped);
 void read_ahead(std::span<const std::byte> mapped);
 
 // Joins several datasets to one that has all their documents, one dataset after another.
-
 class JoinedDataset final : public TokenDataset {
  public:
   explicit JoinedDataset(std::vector<std::shared_ptr<const TokenDataset>> parts);

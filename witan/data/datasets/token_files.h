@@ -1,5 +1,5 @@
-// Tokens in .npy files: OLMo's, which are integers without a header, and those that NumPy saved.
-// docs/formats/indexed_dataset.md.
+// Token files without an index: .npy files of OLMo (integers without a header) and of NumPy, and those of llm.c and
+// modded-nanogpt. docs/formats/indexed_dataset.md.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace witan {
 
-// u16 or u32, mapped read-only. A file without NumPy's header does not say which: 32 bits where the upper halves of the
-// first 65,536 are so small that they can be nothing else.
+// Tokens in a .npy file, u16 or u32, mapped read-only. A file without NumPy's header does not tell which: it has 32
+// bits if the upper halves of the first 65,536 numbers are so small that they cannot be tokens.
 class NpyTokens final : public TokenDataset {
  public:
   // Documents end with `end_of_text` (one pass over the file, 8 bytes of memory per document); without it, the file is
@@ -37,9 +37,8 @@ class NpyTokens final : public TokenDataset {
   std::vector<int64_t> begins_;     // [documents + 1], in tokens
 };
 
-// Token files of llm.c and modded-nanogpt: 256 int32 of header, then the tokens. docs/formats/indexed_dataset.md.
-
-// Reads both versions: 20240520 (u16) and 20240801 (u32). Mapped read-only.
+// A token file of llm.c or modded-nanogpt: 256 int32 of header, then the tokens, in both versions: 20240520 (u16) and
+// 20240801 (u32). Mapped read-only.
 class TokenBin final : public TokenDataset {
  public:
   // These files mark documents by a token at their *start*: with `end_of_text`, a document starts at each such token

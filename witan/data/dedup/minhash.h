@@ -1,6 +1,6 @@
-// MinHash signatures (Broder, 1997) and locality-sensitive hashing by bands (Indyk and Motwani, 1998; Leskovec,
-// Rajaraman and Ullman, Mining of Massive Datasets, chapter 3): documents that agree in all rows of a band are
-// candidates. The defaults are those of FineWeb (arXiv:2406.17557): 14 bands of 8 rows, shingles of 5 words.
+// Shingles, MinHash signatures (Broder, 1997) and locality-sensitive hashing by bands (Indyk and Motwani, 1998;
+// Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, chapter 3): documents that agree in all rows of a band
+// are candidates. The defaults are those of FineWeb (arXiv:2406.17557): 14 bands of 8 rows, shingles of 5 words.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Parquet's hybrid of run lengths and packed bits (Encodings.md, "RLE"): levels, dictionary indices, booleans.
+// Packed integers of Parquet's Encodings.md: its hybrid of run lengths and packed bits ("RLE") for levels, dictionary
+// indices and booleans, and differences (DELTA_BINARY_PACKED).
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 
 namespace witan::parquet {
 
-// Values of a fixed number of bits, the first in the lowest bits, from byte 0 of `bytes` on. Of 64 bits at most.
+// Values of a fixed number of bits, at most 64, from byte 0 of `bytes` on, the first value in the lowest bits.
 class PackedBits {
  public:
   PackedBits() = default;
@@ -43,8 +44,7 @@ class HybridReader {
   uint64_t index_ = 0;  // within bits_
 };
 
-// DELTA_BINARY_PACKED of Parquet's Encodings.md: integers as differences, packed block by block.
-
+// DELTA_BINARY_PACKED: integers as differences, packed block by block.
 class DeltaReader {
  public:
   // `bytes` begins with the encoded integers, may go on behind them, and must outlive the reader. Throws

@@ -1,4 +1,4 @@
-// An opened Parquet file: its metadata and schema, checked, and the places of its errors.
+// Parquet files as rows: docs/formats/parquet.md says what is read and what is not.
 #pragma once
 
 #include <memory>
@@ -49,10 +49,8 @@ std::unique_ptr<TableReader> text_rows(std::unique_ptr<const ParquetFile> file, 
 
 namespace witan {
 
-// Parquet files as rows: docs/formats/parquet.md says what is read and what is not.
-
-// Only the wanted columns are read, page by page. Throws DataError for a column that the file does not have or that is
-// no text, and for codecs that are not read; CorruptionError, IoError.
+// Opens a file as rows. Only the wanted columns are read, page by page. Throws DataError for a column that the file
+// does not have or that is no text, and for codecs that are not read; CorruptionError, IoError.
 std::unique_ptr<TableReader> open_parquet(const fs::path& path, const TableColumns& columns);
 
 // Reads the same from any bytes; `name` is for messages.
