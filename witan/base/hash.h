@@ -18,6 +18,7 @@ class Hasher {
   ~Hasher();
   Hasher(Hasher&&) noexcept;
   void update(const void* data, size_t bytes);
+  // The digest of all bytes so far, whole or its lower half.
   std::string hex() const;
   uint64_t low64() const;
 
@@ -26,6 +27,7 @@ class Hasher {
   std::unique_ptr<State> state_;
 };
 
+// Hasher::hex() of the bytes.
 std::string hash_hex(const void* data, size_t bytes);
 
 // XXH3-64 of the bytes.
@@ -38,7 +40,7 @@ using Digest256 = std::array<uint8_t, 32>;
 // Throws DeviceError when the library fails, as one does that is configured to refuse the algorithm.
 Digest256 hmac_sha256(std::string_view key, std::span<const uint8_t> message);
 
-// Compares in a time that does not tell where they differ.
+// Compares in a time that does not depend on where the digests differ.
 bool same_digest(const Digest256& a, const Digest256& b);
 
 // Fills `bytes` with cryptographically secure random numbers. Throws DeviceError when there are none to be had.

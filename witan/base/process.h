@@ -1,5 +1,5 @@
 // Facts about this process: its age, and from the Linux kernel its resident memory and the debugger that traces it
-// (ptrace).
+// (ptrace). Thread-safe, except for restart_resident_peak().
 #pragma once
 
 #include <sys/types.h>
@@ -16,10 +16,12 @@ pid_t tracer_of_thread(pid_t thread);
 // The thread's number among all threads of the machine, by which debuggers know it.
 pid_t this_thread();
 
-// Lets any process of the same user attach a debugger from now on, where the system (Yama) leaves that to the process.
+// Lets any process of the same user attach a debugger from now on, if the system (Yama) leaves that to the process.
+// Otherwise only ancestors of this process may attach.
 void allow_debugger();
 
 // Bytes of memory that are in use rather than only reserved: arenas, heap, stacks, code, and pages of mapped files.
+// GPU memory is not included.
 struct Resident {
   uint64_t now = 0;
   uint64_t peak = 0;   // the most so far, or since restart_resident_peak() (VmHWM)

@@ -1,6 +1,5 @@
 // A word for each rank of a group, in memory that the group's ranks on one host share, whether they are threads or
 // processes. Ranks can still signal each other by it when groups are broken and connections closed.
-
 #pragma once
 
 #include <atomic>
