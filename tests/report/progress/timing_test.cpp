@@ -2,10 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
 #include <future>
-#include <thread>
 
 namespace witan {
 namespace {
@@ -78,16 +76,14 @@ TEST(StopClock, KnowsLooksThatDidNotComeFromLateOnes) {
 
 TEST(Ticker, TicksUntilItEnds) {
   std::promise<void> third;
-  std::atomic<int> ticks = 0;
+  int ticks = 0;  // not atomic: the destructor waits for the thread, which thread sanitizers check
   {
     const Ticker ticker(0.001, [&] {
       if (++ticks == 3) third.set_value();
     });
     EXPECT_EQ(third.get_future().wait_for(std::chrono::seconds(60)), std::future_status::ready);
   }
-  const int all = ticks;
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(ticks, all);
+  EXPECT_GE(ticks, 3);
 }
 
 TEST(Ticker, EndsAtOnceHoweverLongItsInterval) {
