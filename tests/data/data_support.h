@@ -15,7 +15,6 @@
 #include "support/temp_folder.h"
 #include "witan/base/files/file.h"
 #include "witan/data/datasets/token_dataset.h"
-#include "witan/data/text/decompress.h"
 
 namespace witan {
 
@@ -108,24 +107,3 @@ inline std::string zstd(const std::string& text) {
 }
 
 }  // namespace witan
-
-namespace witan::test {
-
-// A file that is read from memory.
-class BytesInMemory final : public ByteReader {
- public:
-  explicit BytesInMemory(std::string bytes) : bytes_(std::move(bytes)) {}
-
-  size_t read(char* out, size_t bytes) override {
-    const size_t n = bytes_.copy(out, bytes, at_);
-    at_ += n;
-    return n;
-  }
-  uint64_t offset() const override { return at_; }
-
- private:
-  std::string bytes_;
-  size_t at_ = 0;
-};
-
-}  // namespace witan::test

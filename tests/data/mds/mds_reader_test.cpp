@@ -4,6 +4,7 @@
 
 #include "data/data_support.h"
 #include "data/tables/golden_tables.h"
+#include "support/bytes_in_memory.h"
 #include "witan/base/error.h"
 
 namespace witan {

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "data/data_support.h"
+#include "support/bytes_in_memory.h"
 #include "witan/data/tables/damage.h"
 
 namespace witan::tar {

@@ -2,6 +2,7 @@
 
 #include "data/data_support.h"
 #include "data/tables/golden_tables.h"
+#include "support/bytes_in_memory.h"
 #include "witan/base/error.h"
 #include "witan/data/tar/tar_reader.h"
 

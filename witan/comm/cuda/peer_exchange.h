@@ -1,5 +1,5 @@
 // Peer memory between ranks of one host. Threads of a process use each other's addresses, which are valid on all of its
-// GPUs; what is another process's is opened by handles (peer_mapping.h): its window, and its arena, where pools lie.
+// GPUs; what is another process's is opened by handles (peer_window.h): its window, and its arena, where pools lie.
 //
 // The end: each rank closes what it has opened once its own device is done, and its watch releases the window when the
 // others have closed theirs (watch.h). A rank that fails, in whichever process, raises the failure of its world, which
