@@ -37,7 +37,7 @@ int64_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// Which of several names a word comes nearest to.
+// Finds the name that is nearest to a word.
 class Slips {
  public:
   explicit Slips(std::string_view word) : word_(word) {

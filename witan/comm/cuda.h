@@ -40,7 +40,7 @@ class DeviceWatch;
 // must the arena of the stream. All ranks of `host` together.
 std::shared_ptr<DeviceWatch> watch(Stream& stream, HostGroup& host);
 
-// Which ranks of a world reach each other's memory, be they threads or processes, as trying it out has shown.
+// The ranks of a world, threads or processes, that reach each other's memory, as found by trying.
 struct PeerIslands {
   std::vector<int> of_rank;  // those with the same number all reach each other
   std::string why;           // on rank 0: what kept processes of one host apart, if anything did

@@ -97,7 +97,7 @@ TEST(MdsReader, SizesMayBeFixed) {
 
 TEST(MdsReader, SamplesAreWhatTheirOffsetsSay) {
   EXPECT_THAT(message_of<CorruptionError>([] { made_texts(shard_of({text_sample("a") + "b"})); }),
-              HasSubstr("it has 1 bytes behind its last value"));
+              HasSubstr("it has 1 bytes after its last value"));
   std::string falling = shard_of({text_sample("a"), text_sample("b")});
   falling.replace(8, 4, u32(5));
   EXPECT_THAT(message_of<CorruptionError>([&] { made_texts(falling); }), HasSubstr("sample 0 ends before it begins"));

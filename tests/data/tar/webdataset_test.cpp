@@ -110,7 +110,7 @@ TEST(Webdataset, NamesThePlaceOfDamage) {
       message_of<CorruptionError>([&] { read_all_samples("some text" + std::string(600, 'a')); }),
       AllOf(HasSubstr("a.tar: its beginning: a number in its header is not octal"), HasSubstr("copy or download")));
   EXPECT_THAT(message_of<CorruptionError>([&] { read_all_samples(whole.substr(0, 2048)); }),
-              AllOf(HasSubstr("a.tar: at or behind 000/one"), HasSubstr("ends without its end mark")));
+              AllOf(HasSubstr("a.tar: at or after 000/one"), HasSubstr("ends without its end mark")));
   EXPECT_THAT(message_of<CorruptionError>([&] { read_all_samples(""); }), HasSubstr("ends without its end mark"));
 }
 

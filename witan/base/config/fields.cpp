@@ -273,7 +273,7 @@ toml::table parsed(std::string_view text, std::string_view source, const Where& 
   } catch (const toml::parse_error& e) {
     throw ConfigError(cat(where(e.source().begin.line), ": not valid TOML: ", e.description()));
   } catch (const ParserAssertion&) {
-    throw ConfigError(cat(source, ": not valid TOML: a table's name, or a key, is none"));
+    throw ConfigError(cat(source, ": not valid TOML: the name of a table or key is invalid"));
   }
 }
 
@@ -470,7 +470,7 @@ std::set<std::string> read_toml(const Fields& fields, const std::string& path) {
 }
 
 std::string write_toml(const Fields& fields, bool with_help) {
-  std::string out, section, tables;  // tables of the section, which stand behind its keys
+  std::string out, section, tables;  // tables of the section, which stand after its keys
   const auto end_section = [&] { out += std::exchange(tables, {}); };
   for (const auto& field : fields) {
     if (field.section != section) {

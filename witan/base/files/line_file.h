@@ -65,7 +65,7 @@ class LinesBackward {
   size_t piece_bytes_;
   std::string piece_;
   uint64_t piece_at_ = 0;
-  size_t end_ = 0;  // of the piece: behind the line feed of the next line
+  size_t end_ = 0;  // of the piece: after the line feed of the next line
   std::string_view line_;
   uint64_t offset_ = 0;
 };

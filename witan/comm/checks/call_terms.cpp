@@ -62,7 +62,7 @@ struct PackedHead {
   std::array<int64_t, Shape::kMostDims> sizes;
   int64_t step, micro_batch;
   uint32_t phase;
-  uint16_t module_chars, op_chars;  // of the trace context's words, which stand behind the counts
+  uint16_t module_chars, op_chars;  // of the trace context's words, which stand after the counts
 };
 constexpr size_t kMostWord = 512;
 

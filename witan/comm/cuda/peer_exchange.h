@@ -106,10 +106,10 @@ class PeerExchange : public PeerMemory {
   bool exports_ = false;                               // some ranks are other processes
   std::vector<std::unique_ptr<MappedMemory>> opened_;  // of other processes
   int64_t shift_[kMostPeers] = {};                     // from a rank's own addresses to those that it has here
-  cudaEvent_t last_ = nullptr;                         // behind the last call
+  cudaEvent_t last_ = nullptr;                         // after the last call
   cudaStream_t last_stream_ = nullptr;                 // which it is on
   unsigned long long last_graph_ = 0;                  // in which it is captured; 0: in none
-  cudaEvent_t beside_ = nullptr;                       // behind the last call that ran beside the main stream
+  cudaEvent_t beside_ = nullptr;                       // after the last call that ran beside the main stream
 };
 
 }  // namespace witan::cuda

@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__
 
 constexpr int kRowThreads = 256;
 
-// remote[i] of send row i: its expert is the last whose first row is not behind i.
+// remote[i] of send row i: its expert is the last whose first row is not after i.
 __global__ void __launch_bounds__(kRowThreads)
     remote_kernel(int64_t* remote, int64_t count, const Window* own, int experts, int64_t capacity) {
   const int64_t sent = own->first[experts];

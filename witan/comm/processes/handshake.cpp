@@ -55,7 +55,7 @@ std::array<char, kHostBytes> host_field(const std::string& name) {
   return field;
 }
 
-// Why whoever greets so is not of this job; empty: it may be.
+// Why a process with this greeting cannot be of this job; empty: it may be.
 std::string stranger(const Greeting& theirs) {
   if (theirs.magic != kMagic) return "it does not speak Witan's protocol";
   if (theirs.version != kProtocol)

@@ -103,10 +103,10 @@ class TwoMessages {
   bool over_ = false;
 };
 
-// The accepting end. Bytes of whoever has connected are believed once they are proven.
+// The accepting end. It trusts the bytes of a connected process only once they are proven.
 class AcceptingEnd {
  public:
-  // Which must both outlive it. `mine`: of this connection alone.
+  // Both must outlive it. `mine` is of this connection alone.
   AcceptingEnd(const Member& self, Roster& roster, const Greeting& mine);
 
   // The buffer for the next bytes; empty once it is done or has refused.

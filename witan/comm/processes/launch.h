@@ -49,7 +49,7 @@ std::optional<Launch> find_launch(const Environment& environment);
 // threads at once.
 std::optional<Launch> find_launch();
 
-// Which of several processes this one is, for what one of them does alone.
+// The number of this process among several, for work that only one of them does.
 struct ProcessNumber {
   int rank = 0, size = 1;
 };

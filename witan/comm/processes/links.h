@@ -130,7 +130,7 @@ class Links {
     static Heartbeat of(uint64_t channel);
   };
 
-  // The connection to a rank, for whoever sends.
+  // The connection to a rank, for senders.
   struct Link {
     std::string host;
     Endpoint at;
@@ -181,13 +181,13 @@ class Links {
   // The failure of the rank that has been silent for longest, if one has missed several heartbeats.
   std::optional<ProcessFailure> silence() const WITAN_REQUIRES(mutex_);
   double silent_seconds(int rank) const WITAN_REQUIRES(mutex_);  // 0: it is not, or has left
-  // How long whoever gives up waits for what rank 0 may know of ranks without a connection.
+  // How long a rank that gives up waits for reports of rank 0 about ranks without a connection.
   double grace_seconds() const;
 
   // Like wait(), but `late` returns any failure.
   void wait_for(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost,
                 const std::function<ProcessFailure(View&)>& late, double seconds);
-  // Makes whoever waits look again.
+  // Wakes all waiting threads to check their conditions.
   void stir() WITAN_REQUIRES(mutex_);
   // Waits that use an engine.
   bool progress() WITAN_REQUIRES(mutex_);  // whether anything has moved

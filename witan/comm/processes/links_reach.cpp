@@ -18,7 +18,7 @@ void Links::attach(int rank, Socket socket) {
   Link& to = link(rank);
   to.socket = std::move(socket);
   incoming(rank).heard = deadline_in(0);
-  incoming(rank).shut_down = false;  // should rank 0 have said so: it says so itself, behind all that it sends
+  incoming(rank).shut_down = false;  // should rank 0 have said so: it says so itself, after all that it sends
   roster_.expected.erase(rank);
   roster_.connecting.erase(rank);
   roster_.met.insert(rank);

@@ -155,7 +155,7 @@ Links::Bytes next_control(Links& links, int from, Links::Control kind, double se
   throw_failure(failure, links.host(failure.rank));
 }
 
-// The addresses of all ranks' engines, one behind the other, and how many bytes each has.
+// The addresses of all ranks' engines, one after the other, and how many bytes each has.
 struct Addresses {
   std::vector<uint32_t> sizes;
   Links::Bytes bytes;

@@ -138,7 +138,7 @@ class ProcessGroup : public HostGroup {
   };
   // Checksums until verify(), if messages are checked. Deques, since their elements stay in place while others are
   // added.
-  std::map<uint64_t, std::deque<Taken>> taken_;  // by channel: parts, with the checksums that come behind them
+  std::map<uint64_t, std::deque<Taken>> taken_;  // by channel: parts, with the checksums that come after them
   std::deque<uint64_t> sent_sums_;               // of what this rank sent
 };
 

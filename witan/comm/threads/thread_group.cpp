@@ -172,7 +172,7 @@ std::string ThreadGroup::disagreement() const {
   return witan::disagreement({name(), meeting_->ranks()}, calls);
 }
 
-// Which elements a rank sums: (first, count).
+// The elements that a rank sums: (first, count).
 std::pair<int64_t, int64_t> ThreadGroup::reduced_by(const Collective& call, int rank) const {
   if (call.kind == Kind::reduce_scatter_uneven) return part_of(call.begins, rank);
   constexpr int64_t kLine = 64;  // elements: slices do not share cache lines

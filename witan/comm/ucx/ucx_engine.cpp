@@ -135,7 +135,7 @@ UcxEngine::UcxEngine(int rank, int size) : rank_(rank), peers_(static_cast<size_
   require<CommError>(size <= kMostRanks, "UCX carries ", kMostRanks, " ranks at most, not ", size);
   ucp_config_t* config = nullptr;
   check_status(ucx().config_read(nullptr, nullptr, &config), "reading its settings");
-  // A peer then reads this rank's memory and does not write to it: nothing comes behind a call that has failed.
+  // A peer then reads this rank's memory and does not write to it: nothing comes after a call that has failed.
   if (std::getenv("UCX_RNDV_SCHEME") == nullptr) ucx().config_modify(config, "RNDV_SCHEME", "get_zcopy");
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;

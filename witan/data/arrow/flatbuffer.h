@@ -14,7 +14,7 @@ namespace witan::arrow {
 
 class FlatTable;
 
-// Elements of one size, one behind the other.
+// Elements of one size, one after the other.
 class FlatVector {
  public:
   FlatVector() = default;

@@ -57,7 +57,7 @@ void check_tokens(std::span<const int32_t> tokens, const SampleSource& samples, 
                      ": was it made with another tokenizer?");
 }
 
-// One row of pieces of documents, apart from each other, and of padding behind them.
+// One row of pieces of documents, apart from each other, and of padding after them.
 void fill_with_pieces(const SampleSource& samples, int64_t index, size_t row, const BatchOptions& options,
                       Batch& batch) {
   const auto length = static_cast<size_t>(batch.sequence_length);

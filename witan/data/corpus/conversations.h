@@ -29,7 +29,7 @@ struct ConversationFormat {
 
 ConversationFormat conversation_format(FoundChatTemplate found, const Tokenizer& tokenizer);
 
-// The token with which the template ends an answer: the first special one behind it, <|im_end|> of ChatML. Nothing
+// The token with which the template ends an answer: the first special one after it, <|im_end|> of ChatML. Nothing
 // where it writes none, or does not take a question and its answer.
 std::optional<int32_t> end_of_turn(const FoundChatTemplate& found, const Tokenizer& tokenizer);
 
@@ -55,7 +55,7 @@ struct ConversationRow {
 //
 // Answers are what the template's {% generation %} blocks write, if it has some. Else they are found by rendering: an
 // answer is what the conversation up to it has beyond the conversation before it with a generation prompt, or beyond
-// what the two have in common before a tag, where the template does not continue its prompt. White space behind the
+// what the two have in common before a tag, where the template does not continue its prompt. White space after the
 // special token that ends an answer is not part of it. Where a template writes a turn differently once others follow
 // (Qwen 3 leaves earlier thoughts out), every answer becomes a conversation of its own, that ends with it, as in
 // generation.

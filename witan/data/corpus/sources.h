@@ -51,9 +51,9 @@ struct Sources {
   std::vector<SkippedFile> skipped;  // sorted by path
 };
 
-// Which files of a folder are read. Patterns are matched against a file's path below the folder, as by `witan data
-// fetch` (base/files/glob.h: * also matches /, and "drafts/" stands for all in that folder). A file that is named
-// itself is read whatever they say.
+// Selects the files of a folder that are read. Patterns are matched against a file's path below the folder, as by
+// `witan data fetch` (base/files/glob.h: * also matches /, and "drafts/" stands for all in that folder). A file that is
+// named itself is read whatever they say.
 struct SourceSelection {
   std::vector<std::string> include;  // none: every file
   std::vector<std::string> exclude;  // leaves out what is included otherwise

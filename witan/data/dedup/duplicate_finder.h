@@ -1,4 +1,4 @@
-// Which documents of a corpus are duplicates of earlier ones: exact by a hash of the normalised text, near by MinHash.
+// Finds documents of a corpus that duplicate earlier ones: exactly by a hash of the normalised text, nearly by MinHash.
 #pragma once
 
 #include <cstdint>

@@ -138,7 +138,7 @@ class MdsRows final : public TableReader {
       if (columns_[c].wanted) take_value(columns_[c], rest.substr(0, sizes_[c]), cell);
       rest.remove_prefix(sizes_[c]);
     }
-    intact(rest.empty(), "it has ", rest.size(), " bytes behind its last value");
+    intact(rest.empty(), "it has ", rest.size(), " bytes after its last value");
     row_.end_object();
     if (wanted_.as_json()) cell.text = row_.line();
     if (cell.text.size() > wanted_.row_bytes || row_.too_long())

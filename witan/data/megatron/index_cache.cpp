@@ -72,7 +72,8 @@ IndexFile::IndexFile(const fs::path& folder, const std::string& name, const std:
                       ": the indices of the data are kept there; give a folder that can be written with ",
                       "--data-cache-path"));
   }
-  require<CorruptionError>(open(key), path_.string(), ": it does not read as it was written");
+  require<CorruptionError>(open(key), path_.string(),
+                           ": the cache is corrupt right after it was written; delete it, and check the disk");
 }
 
 bool IndexFile::open(const std::string& key) {

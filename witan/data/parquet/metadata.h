@@ -68,7 +68,7 @@ struct FileMetadata {
 struct PageHeader {
   PageType type = PageType::data;
   uint64_t length = 0;                        // of the header itself
-  uint32_t compressed = 0, uncompressed = 0;  // bytes of the page behind it
+  uint32_t compressed = 0, uncompressed = 0;  // bytes of the page after it
   std::optional<uint32_t> crc;                // of the page's bytes as they stand in the file
   uint32_t values = 0;                        // nulls included
   int32_t encoding = 0;                       // the format's number

@@ -35,7 +35,7 @@ class HybridReader {
   void begin_run();
   uint64_t varint();
 
-  std::string_view bytes_;  // behind the current run
+  std::string_view bytes_;  // after the current run
   int width_ = 0;
   uint64_t left_ = 0;  // of the run
   bool packed_ = false;
@@ -47,7 +47,7 @@ class HybridReader {
 // DELTA_BINARY_PACKED: integers as differences, packed block by block.
 class DeltaReader {
  public:
-  // `bytes` begins with the encoded integers, may go on behind them, and must outlive the reader. Throws
+  // `bytes` begins with the encoded integers, may go on after them, and must outlive the reader. Throws
   // tables::Damaged, as all do.
   explicit DeltaReader(std::string_view bytes);
 

@@ -26,7 +26,7 @@ std::optional<std::vector<std::string>> sources_of_shards(const fs::path& prefix
 
 // The tokenizer that the shards of this prefix were made with, under the same conditions.
 struct ShardTokenizer {
-  std::string hash;  // of Tokenizer::hash(), and what else the tokens depend on behind it
+  std::string hash;  // of Tokenizer::hash(), and what else the tokens depend on after it
   int64_t vocab_size = 0;
   std::string vocabulary;  // TextEncoder::vocabulary; empty in manifests of older versions
   std::string file;        // TextEncoder::file; likewise

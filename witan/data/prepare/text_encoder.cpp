@@ -139,7 +139,7 @@ TextEncoder megatron_encoder(const MegatronTokenizerOptions& options) {
   const bool special = library != Library::sentencepiece;
   if (options.bare) encoder.hash = tokenizer->hash();
   if (special) encoder.hash += " with special tokens";
-  // Megatron-LM puts an end of text behind the one that the tokenizer may have put there.
+  // Megatron-LM puts an end of text after the one that the tokenizer may have put there.
   encoder.encode = [tokenizer, special, bare = options.bare](std::string_view text, std::vector<int32_t>& out) {
     const auto tokens = bare ? tokenizer->encode(text, special) : tokenizer->encode_whole(text, special);
     out.insert(out.end(), tokens.begin(), tokens.end());

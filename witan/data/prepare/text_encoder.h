@@ -43,7 +43,7 @@ struct MegatronTokenizerOptions {
   std::string type = {};                      // HuggingFaceTokenizer, GPT2BPETokenizer, ...; empty: what the file is
   fs::path model = {};                        // a file or a folder
   fs::path vocab_file = {}, merge_file = {};  // of GPT2BPETokenizer
-  bool append_eod = false;                    // behind each document with tokens
+  bool append_eod = false;                    // after each document with tokens
   bool bare = false;                          // without what the tokenizer puts around texts
   std::string eod_token = {};                 // what --append-eod adds; empty: what megatron_eod() finds
 };

@@ -144,8 +144,8 @@ void check_size(const Reader& in, const RouteFile& file, const Sizes& sizes) {
                         __builtin_mul_overflow(of_token, static_cast<uint64_t>(sizes.tokens), &all) ||
                         __builtin_add_overflow(all, static_cast<uint64_t>(kHashBytes), &all);
   if (overflow || all != static_cast<uint64_t>(in.left()))
-    in.fail("the header asks for ", sizes.tokens, " tokens in ", sizes.layers, " layers, which the ", in.left(),
-            " bytes behind it are not");
+    in.fail("the header asks for ", sizes.tokens, " tokens in ", sizes.layers, " layers, but ", in.left(),
+            " bytes follow, which do not hold them");
 }
 
 // K experts of one token, each another one.

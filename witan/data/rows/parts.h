@@ -1,4 +1,4 @@
-// Which of several files each row goes to.
+// Distributes rows to several files.
 #pragma once
 
 #include <cstdint>

@@ -125,7 +125,7 @@ int64_t Mixture::counts_at(const Phase& phase, double time, std::vector<int64_t>
   return all;
 }
 
-// The cursor behind so many samples of the phase, or behind the last one if there are fewer: a time somewhat before is
+// The cursor after so many samples of the phase, or after the last one if there are fewer: a time somewhat before is
 // found by bisection, and the rest is stepped through.
 Mixture::Cursor Mixture::seek(const Phase& phase, int64_t samples) const {
   const size_t sources = phase.weights.size();

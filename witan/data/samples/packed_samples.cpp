@@ -14,7 +14,7 @@ namespace witan {
 struct PackedSamples::Window {
   int64_t number = 0, first = 0;
   std::vector<int64_t> pieces;  // [documents + 1]: of S places, in the documents before each
-  PackedDocuments ends;         // what lies behind them
+  PackedDocuments ends;         // what lies after them
   PackedSize size;
 
   int64_t samples() const { return pieces.back() + ends.samples(); }

@@ -43,7 +43,7 @@ class JsonRow {
 
   uint64_t most_bytes_;
   std::string line_;
-  bool first_ = true;  // of its object or list, or behind a key
+  bool first_ = true;  // of its object or list, or after a key
   bool too_long_ = false;
 };
 

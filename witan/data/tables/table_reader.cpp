@@ -106,7 +106,7 @@ class AlignedRows final : public TableReader {
   std::vector<Column> columns_;
   int64_t row_ = 0;
   std::string reason_;              // why the row is unusable
-  std::vector<std::string> texts_;  // of the row; copied, since its end is known only behind it
+  std::vector<std::string> texts_;  // of the row; copied, since its end is known only after it
   size_t next_ = 0;
 };
 

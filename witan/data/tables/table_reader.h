@@ -43,7 +43,7 @@ class TableReader {
   // read, with the way out.
   virtual bool next(TableCell& cell) = 0;
 
-  // Bytes of the file behind which the last row lies, the measure of progress.
+  // Bytes of the file after which the last row lies, the measure of progress.
   virtual uint64_t offset() const = 0;
 
   // Columns and fields of them, as paths with dots, that whole rows are written without: JSON has no type for them.

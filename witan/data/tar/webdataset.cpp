@@ -44,7 +44,7 @@ class WebdatasetRows final : public TableReader {
     return tables::named([&] { return find_next(cell); },
                          [&] {
                            return cat(name_, ": ",
-                                      member_.name.empty() ? "its beginning" : "at or behind " + clipped(member_.name));
+                                      member_.name.empty() ? "its beginning" : "at or after " + clipped(member_.name));
                          });
   }
 

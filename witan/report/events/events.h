@@ -126,7 +126,7 @@ struct SaveEvent {
 
 // A step that was not finite or a spike, or a rank that is slow.
 struct AnomalyEvent {
-  int64_t step = 0;                        // behind which it stands: of a rewind that of the checkpoint
+  int64_t step = 0;                        // after which it stands: of a rewind that of the checkpoint
   std::string what;                        // "nan", "spike", "straggler"
   std::optional<std::string> action = {};  // "skip", "rewind", "stop"
   std::optional<int64_t> at = {};          // of a rewind: the step that it follows

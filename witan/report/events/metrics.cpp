@@ -294,7 +294,7 @@ DamagedLines repair_metrics(const fs::path& path, int64_t step) {
     const std::string where = place_of(path, ++damaged.of);
     try {
       const std::optional<Event> event = parse_event(lines.line(), where);
-      if (event && step_of(*event).value_or(0) > step) continue;  // or those behind it would come too early
+      if (event && step_of(*event).value_or(0) > step) continue;  // or those after it would come too early
       if (event) order.take(*event, [&] { return where; });
       repaired.write(lines.line());
       repaired.write("\n");

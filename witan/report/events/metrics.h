@@ -27,7 +27,7 @@ class MetricsWriter {
   // Restores the file to its state when `step` was its last step: truncates it at the first event of a later step, or
   // at the end of a run ("measured_memory", "end"). A run resumed from that step's checkpoint then makes it equal to
   // the file of an undisturbed run, provided that a step's events are appended, and flushed, before its checkpoint is
-  // complete. Zero bytes behind an event of `step` stand where lines were not flushed when the power failed: the file
+  // complete. Zero bytes after an event of `step` stand where lines were not flushed when the power failed: the file
   // is truncated there, too. It is read from its end to the last line of a step that stays, so that it takes as long
   // as what is cut off is long. Throws CorruptionError naming the byte of a line of that part, IoError.
   void truncate_after(int64_t step);

@@ -46,7 +46,7 @@ class MetricsFollower {
   // the last.
   struct Thinning {
     int64_t most = 0, stride = 1;
-    int64_t head = 0, seen = 0;  // the first ones that were kept, and lines behind them
+    int64_t head = 0, seen = 0;  // the first ones that were kept, and lines after them
     bool last_is_extra = false;  // it goes when the next one comes
     std::string skipped = {};    // the last line, if it was passed over
     uint64_t skipped_at = 0;     // its byte in the file
@@ -71,7 +71,7 @@ class MetricsFollower {
   uint64_t offset_ = 0;                // everything before it was read
   std::pair<dev_t, ino_t> file_ = {};  // which file that was
   std::string tail_;                   // its last bytes before offset_
-  bool failed_ = false;                // lines behind offset_ were taken before one that cannot be read
+  bool failed_ = false;                // lines after offset_ were taken before one that cannot be read
 };
 
 }  // namespace witan

@@ -202,8 +202,8 @@ void add_activations(Charts& charts, const Metrics& m) {
     std::string name, title, unit;
   };
   std::vector<Words> shown = {
-      {"residual_rms", "Residual stream, RMS", "behind each layer"},
-      {"residual_max", "Residual stream, largest", "magnitude behind each layer"},
+      {"residual_rms", "Residual stream, RMS", "after each layer"},
+      {"residual_max", "Residual stream, largest", "magnitude after each layer"},
       {"attention_rms", "Attention output, RMS", "before it is added to the residual stream"},
       {"attention_max", "Attention output, largest", "magnitude before it is added"},
       {"mlp_rms", "MLP output, RMS", "or the experts', before it is added"},

@@ -337,9 +337,9 @@ std::string memory_section(const std::vector<MemoryEvent>& memory) {
   for (const MemoryEvent& rank : memory) longest = std::max(longest, tag_total(rank));
   // Both may be the larger one, which would look like an error to who adds up.
   std::string out =
-      "<section>\n<h2>Memory</h2>\n<p class=\"note\">The most that tensors of each kind held, and behind each bar the "
-      "arena that holds all of them: the highest address in use. Kinds that peak at different times share it, so that "
-      "it may be smaller than their sum; gaps between tensors may make it larger.</p>\n"
+      "<section>\n<h2>Memory</h2>\n<p class=\"note\">The peak memory of each kind of tensor and, after each bar, of "
+      "the arena that holds all of them: the highest address in use. Kinds that peak at different times share it, so "
+      "that it may be smaller than their sum; gaps between tensors may make it larger.</p>\n"
       "<div class=\"card\">\n<div class=\"stack\">\n";
   for (const MemoryEvent& rank : memory) out += memory_bar(rank, names, longest);
   return out + "</div>\n" + memory_table(memory, names) + "</div>\n</section>\n";

@@ -29,7 +29,7 @@ struct FigureText {
 // one of them on a narrow screen.
 std::string bar_figure(const FigureText& text, const std::vector<FigureBar>& bars);
 
-// Lying bars below each other, relative to the longest, with their hints behind them.
+// Lying bars below each other, relative to the longest, with their hints after them.
 std::string share_figure(const FigureText& text, const std::vector<FigureBar>& bars);
 
 // A curve whose x and y are above 0, on logarithmic axes.
