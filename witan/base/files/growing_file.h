@@ -45,9 +45,9 @@ class GrowingFile {
   GrowingFile& operator=(GrowingFile&&) = delete;
 
   void append(std::string_view bytes);
-  // Drops what is beyond. Throws CorruptionError if the file has fewer bytes.
+  // Drops the bytes beyond `size`. Throws CorruptionError if the file has fewer.
   void cut(uint64_t size);
-  // Hands everything to the disk, its name included: what was appended survives a kill, and a loss of power.
+  // Flushes the file and its name to the disk, so that all appended bytes survive a kill and a loss of power.
   void sync();
 
   uint64_t size() const { return size_ + buffer_.size(); }

@@ -163,7 +163,7 @@ class Renderer {
     float weight;
   };
 
-  // A conversation of which these answers, in order, are learnt from and, with loss_on = all, what is around them.
+  // A conversation that learns from these answers, which are in order, and with loss_on = all from all other text.
   Conversation learning_from(const std::vector<Answer>& answers, RenderedChat chat) const {
     Conversation made{std::move(chat.text), {}, std::move(chat.given)};
     const auto add = [&](size_t begin, size_t end, float weight) {

@@ -64,7 +64,7 @@ struct Removal {
   bool exact = false;
 };
 
-// Near duplicates are clusters: what is connected by pairs of candidates, equal texts included. Keeps 8 bytes and a bit
+// Near duplicates form clusters: documents connected by candidate pairs or equal texts. Keeps 8 bytes and a bit
 // for each document in memory, beside the keys; where only exact duplicates are looked for, it does not. Results depend
 // on the texts, their order and the options alone. Not thread-safe but for keys_of().
 class DuplicateFinder {

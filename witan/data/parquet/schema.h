@@ -11,7 +11,7 @@
 
 namespace witan::parquet {
 
-// A column of the file: what is stored of one leaf.
+// A column of the file, which stores one leaf.
 struct Leaf {
   int index = 0;     // among the columns of a row group
   std::string path;  // "messages.list.element.role", as other tools show it

@@ -21,7 +21,7 @@ struct PrepareOptions {
   int threads = 1;                  // threads that tokenize; the result does not depend on it
   uint64_t piece_bytes = 32 << 20;  // of text: at most so much is tokenized again after a kill
   bool measure_split = true;        // else `train` and `held_out` stay empty: a pass over the tokens less
-  // Called before shards are made in the place of others, with what was otherwise when those were made: "append_eod",
+  // Called before existing shards are replaced, with the settings that differed when those were made: "append_eod",
   // "rows.jsonl has changed", ... (ShardManifest::changes()).
   std::function<void(const std::vector<std::string>& changes)> replacing = {};
   // Called before what an interrupted call has left (PREFIX.partial.*) is dropped, since it was made otherwise or is
@@ -51,7 +51,7 @@ struct PrepareProgress {
   int64_t resumed_tokens = 0;  // of tokens: likewise
 };
 
-// "d/rows.bin was made otherwise (append_eod): made anew", of what `replacing` is told.
+// "d/rows.bin was made otherwise (append_eod): made anew", for the arguments of `replacing`.
 std::string describe_replacing(const fs::path& prefix, const std::vector<std::string>& changes);
 
 // "d/rows.partial.*, which an interrupted call left, ...: dropped, and tokenized anew", when `dropping` is called.

@@ -26,7 +26,7 @@ struct TextEncoder {
   int64_t vocab_size = 0;
   std::optional<int32_t> end_of_text = {};
   std::string hash;  // changes whenever the tokens would change
-  // The tokens of a text alone, with the special tokens that it spells, but for what is literal (Tokenizer::encode_to).
+  // The tokens of a text alone, with the special tokens that it spells outside of literal spans (Tokenizer::encode_to).
   std::function<void(std::string_view text, std::span<const TextSpan> literal, std::vector<int32_t>& out)> encode_chat =
       {};
   std::string vocabulary = {};  // what ids stand for (vocabulary_digest()); empty: not known

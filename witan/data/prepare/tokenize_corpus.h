@@ -36,7 +36,7 @@ struct TokenizeProgress {
 // Tokenizes a corpus to one output. Once constructed, it knows whether an earlier process has begun the same.
 class CorpusTokenizer {
  public:
-  // `key` says of what the shards are made: what was begun with another one is dropped. Throws IoError, also when
+  // `key` identifies what the shards are made from. Work begun with another key is dropped. Throws IoError, also when
   // another process prepares the same output.
   CorpusTokenizer(fs::path prefix, const nlohmann::json& key, TokenizeOptions options);
   ~CorpusTokenizer();  // of work that ended before its first piece nothing is left

@@ -140,7 +140,7 @@ void write_merged_index(AtomicFile& idx, const IndexedParts& parts, const Merged
     if (part.has_modes) idx.write(part.modes().data(), part.modes().size());
 }
 
-// Counts what `progress` is told over several pairs.
+// Sums the progress over several pairs.
 struct CopyProgress {
   const std::function<void(uint64_t, uint64_t)>& report;
   uint64_t done = 0, total = 0;

@@ -53,7 +53,7 @@ class TooManyUnusableRows : public DataError {
 class UnusableRows {
  public:
   void add(size_t source, const UnusableRow& row);
-  // Adds those of a journal's entry. Throws nlohmann::json::exception for what is none.
+  // Adds the rows of a journal's entry. Throws nlohmann::json::exception if it is malformed.
   void restore(const nlohmann::json& entry);
   // The rows since the last call, for the next entry.
   nlohmann::json take();

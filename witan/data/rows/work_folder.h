@@ -19,7 +19,7 @@ void make_folder(const fs::path& path);
 // One process at a time has it. Not thread-safe.
 class WorkFolder {
  public:
-  // Creates the folder, or takes up what an earlier process left there for the same `key`; what is there for another
+  // Creates the folder, or continues the work of an earlier process with the same `key`; work with another
   // key is removed. Throws DataError if another process is at work there; CorruptionError for a journal that is
   // damaged; IoError.
   WorkFolder(fs::path path, const nlohmann::json& key);

@@ -38,7 +38,7 @@ std::string_view repetition_part(std::string_view text) {
   return text.substr(0, end);
 }
 
-// `text` must outlive what is measured.
+// `text` must outlive the measurements.
 void measure_words(std::string_view text, MeasuredDocument& measured) {
   measured.text = measure_text(text);
   measured.key = text_key(text, Normalization::space);

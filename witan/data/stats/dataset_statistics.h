@@ -17,7 +17,7 @@
 
 namespace witan {
 
-// Unicode's names of the scripts that are told apart; the last one stands for all others.
+// Unicode's names of the scripts that are distinguished; the last one stands for all others.
 inline constexpr std::array<std::string_view, 27> kScripts = {
     "Latin",    "Han",      "Cyrillic", "Arabic", "Hangul", "Hiragana", "Katakana",  "Devanagari", "Bengali",
     "Greek",    "Hebrew",   "Thai",     "Tamil",  "Telugu", "Kannada",  "Malayalam", "Gujarati",   "Gurmukhi",

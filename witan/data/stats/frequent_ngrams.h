@@ -17,7 +17,7 @@ struct FrequentNgram {
   bool operator==(const FrequentNgram&) const = default;
 };
 
-// Not thread-safe. What it finds depends on the order of what is added.
+// Not thread-safe. The result depends on the order of the calls.
 class FrequentNgrams {
  public:
   // `counters` is the most that it keeps, a power of two; each takes about 100 bytes.

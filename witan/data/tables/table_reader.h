@@ -14,11 +14,11 @@ struct TableColumns {
   // The column of the texts: its name, or a path through structs and lists with dots ("meta.pages.text"). A list holds
   // one text after the other.
   std::string text = "text";
-  // Not empty: rows are lines of JSON with those of these columns that the file has, and without what is null.
+  // Not empty: rows are lines of JSON with those of these columns that the file has, without nulls.
   std::vector<std::string> json = {};
   // Longer texts and lines are unusable.
   uint64_t row_bytes = 64 << 20;
-  // Rows are lines of JSON with all columns that JSON has a type for, and null for what is null.
+  // Rows are lines of JSON with all columns that JSON has a type for, nulls included.
   bool whole = false;
   // The flag that names the column, for messages.
   std::string option = "--json-key";
@@ -38,7 +38,7 @@ class TableReader {
  public:
   virtual ~TableReader() = default;
 
-  // The next cell; false at the end. A null is unusable, an empty list and a null within a list an empty text. Throws
+  // The next cell; false at the end. A null is unusable; an empty list and a null in a list are empty texts. Throws
   // IoError, CorruptionError naming file, place and reason, and DataError for what the format has and Witan does not
   // read, with the way out.
   virtual bool next(TableCell& cell) = 0;

@@ -1,4 +1,4 @@
-// The events of a metrics.jsonl that grows: each look reads what was appended since the last one, so that a run of 1e6
+// Follows a growing metrics.jsonl: each poll reads what was appended since the last one, so that a run of 1e6
 // steps can be followed. The file is only read, never mapped or locked: a run that resumes may cut it at any time.
 #pragma once
 

@@ -335,7 +335,7 @@ std::string memory_section(const std::vector<MemoryEvent>& memory) {
   const std::vector<std::string> names = tag_names(memory);
   double longest = 1;
   for (const MemoryEvent& rank : memory) longest = std::max(longest, tag_total(rank));
-  // Both may be the larger one, which would look like an error to who adds up.
+  // Either may be larger, which would look like an error to a reader who adds up the bars.
   std::string out =
       "<section>\n<h2>Memory</h2>\n<p class=\"note\">The peak memory of each kind of tensor and, after each bar, of "
       "the arena that holds all of them: the highest address in use. Kinds that peak at different times share it, so "

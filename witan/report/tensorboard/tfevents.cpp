@@ -84,7 +84,7 @@ std::string frame(std::string_view data) {
 Histogram histogram_of_counts(std::string tag, const std::vector<int64_t>& counts) {
   Histogram histogram;
   histogram.tag = std::move(tag);
-  // Readers drop empty buckets at both ends, and stretch what is left to min and max.
+  // Readers drop empty buckets at both ends, and stretch the others to min and max.
   const auto first = std::ranges::find_if(counts, [](int64_t count) { return count > 0; });
   const auto last = std::find_if(counts.rbegin(), counts.rend(), [](int64_t count) { return count > 0; });
   histogram.min = static_cast<double>(first - counts.begin()) - 0.5;

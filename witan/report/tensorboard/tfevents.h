@@ -51,7 +51,7 @@ fs::path new_file(const fs::path& folder, int64_t seconds);
 // DiskFullError.
 class Writer {
  public:
-  // `first_step`: the first that this process will tell of.
+  // `first_step`: the first step that this process will write.
   Writer(const fs::path& folder, int64_t first_step);
 
   void add(int64_t step, const std::vector<Scalar>& scalars, const std::vector<Histogram>& histograms = {});
