@@ -1,7 +1,8 @@
 // A communicator: the ranks that communicate along an axis, and their collectives.
 //
-// Calls are ordered by their stream, and tensors are contiguous, on the stream's device and untouched by others until
-// the call is done there. Every rank of the group makes the same calls in the same order. A group belongs to one rank.
+// Calls are ordered by their stream. Tensors are contiguous, on the stream's device, and must not be accessed by others
+// until the call is done there. Every rank of the group makes the same calls in the same order. A group belongs to one
+// rank.
 //
 // Sums run over ranks 0 … n-1 in that order, in float32 for bfloat16: every rank gets the same bits, on every run.
 // A group of one rank never waits: its calls are copies, or nothing.

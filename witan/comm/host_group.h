@@ -23,8 +23,8 @@ class HostGroup : public Group {
   // compare several calls at once. Ranks that disagree get the error from a later agree_later() or from
   // compare_calls(), at the latest from agree().
   virtual void agree_later(const Collective& call) { agree(call); }
-  // For a rank that waits for what its calls do: empty, or how they differ from those that peers which wait too have
-  // made. Waits for nobody.
+  // For a rank that waits for its calls to be done: empty, or how they differ from the calls of peers that wait as
+  // well. Does not wait.
   virtual std::string compare_calls() { return ""; }
 
   virtual int world_rank(int rank) const = 0;

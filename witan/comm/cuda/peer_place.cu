@@ -1,4 +1,4 @@
-// Counts told to all ranks, and from them the place of every row.
+// Exchanges counts between all ranks, and computes the place of every row from them.
 #include "witan/comm/cuda/kernels.h"
 #include "witan/comm/cuda/peer_device.cuh"
 #include "witan/kernels/common/cuda/common.cuh"

@@ -76,9 +76,10 @@ struct Met {
   Socket listener;          // for connections of the others; closed on rank 0
 };
 
-// `beside`: so many ranks of this process meet, each by a call of its own. Without a secret ranks of this machine and
-// user alone are heard. Throws ConfigError when rank 0 cannot listen, or may not open enough files; CommError when a
-// rank does not come within `seconds` (it is named, on all ranks that came), is lost meanwhile, or is of another job.
+// `beside`: the number of ranks of this process, each of which meets by a call of its own. Without a secret, only ranks
+// of this machine and user are accepted. Throws ConfigError when rank 0 cannot listen, or may not open enough files;
+// CommError when a rank does not come within `seconds` (it is named, on all ranks that came), is lost meanwhile, or is
+// of another job.
 Met meet_peers(const Launch& launch, double seconds, int beside = 1);
 
 }  // namespace witan

@@ -42,7 +42,7 @@ struct Greeting {
 struct Introduction {
   int32_t rank = 0, size = 0;
   int32_t to = 0;    // the rank that is meant
-  int32_t port = 0;  // where this process hears connections
+  int32_t port = 0;  // on which this process accepts connections
   std::array<char, kHostBytes> host{};
   Digest256 proof{};
 };

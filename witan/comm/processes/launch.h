@@ -1,4 +1,4 @@
-// Reads from the environment what a launcher (mpirun, srun, torchrun ...) tells a process about its job.
+// Reads the variables by which a launcher (mpirun, srun, torchrun ...) describes a job to its processes.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kShutdownSeconds = 2;
-constexpr double kToldHeartbeats = 2.5;     // for so many rank 0 knows of a rank what it said last
+constexpr double kToldHeartbeats = 2.5;     // heartbeats for which rank 0's last report about a rank is valid
 constexpr double kLeastSilenceSeconds = 2;  // a busy machine may let a thread wait
 constexpr double kLeastHeartbeatSeconds = 0.25, kMostHeartbeatSeconds = 5;  // a tenth of the silence in between
 

@@ -1,27 +1,26 @@
 // The connections of a process to other ranks of its job, shared by its groups and their threads.
 //
-// Every rank is connected to rank 0 from the beginning (bootstrap.h), and two others once one of them sends the other
-// something: so many connections as ranks that talk, not as there are pairs. Of two that connect to each other at the
-// same time the connection of the higher rank counts. What a rank finds out, that another one is lost, has failed, is
-// silent, is held by a debugger or has left, reaches those that are not connected to it through rank 0, which is the
-// last to leave; failures are also passed on by everybody who hears of them.
+// Every rank is connected to rank 0 from the beginning (bootstrap.h). Two other ranks connect when one first sends the
+// other something, so that only ranks that communicate have a connection. If two connect to each other at the same
+// time, the connection of the higher rank counts. News about a rank (it is lost, has failed, is silent, is held by a
+// debugger, or has left) reaches ranks without a connection to it through rank 0, which is the last to leave. Every
+// rank that learns of a failure passes it on.
 //
-// Each group has a channel. On it, a rank receives control messages, which wait until they are read, and
-// data, which goes straight into the memory given to take(): a rank sends data only to a peer that has asked for it by
-// a control message. One thread reads all connections, and lets in those who connect; senders write from their own
-// threads. Data have a tag, that of take(): an engine finds them by it, while the connections bring them in the order
-// in which they were sent.
+// Each group has a channel, on which a rank receives control messages and data. Control messages wait until they are
+// read. Data goes straight into the memory given to take(), since a rank sends data only to a peer that has asked for
+// it by a control message. One thread reads all connections and accepts new ones; senders write from their own threads.
+// Data has the tag of its take(). An engine finds data by the tag; connections deliver it in the order in which it was
+// sent.
 //
-// Bytes are frames (inbox.h). A frame that breaks the rules, a connection that ends without a shutdown message, or
-// silence mean that a rank is lost: every wait of this process ends, and all other ranks are told.
-// The reading thread sends heartbeats on idle connections, so that silence is a failure: a process that is
-// stopped, and one behind a network that drops packets, are silent; one that computes is not. A heartbeat also says
-// whether a debugger holds the process; one that may be held is not lost by its silence. All members may be called by
-// any thread.
+// Connections carry frames (inbox.h). A rank is lost if a frame of it breaks the rules, if its connection ends without
+// a shutdown message, or if it is silent. Then every wait of this process ends, and all other ranks are notified. The
+// reading thread sends heartbeats on idle connections, so that a rank that computes is never silent, but a stopped
+// process is, and so is one whose network drops packets. A heartbeat also says whether a debugger holds the process; a
+// process that may be held is not lost by its silence. All members may be called by any thread.
 //
-// An engine (message_engine.h) may take over what groups send each other, data and control messages; the connections
-// are then for heartbeats, failures and shutdown alone. A thread that waits moves what the engine carries: it may
-// look for a moment, and then sleeps until the engine has something for it.
+// An engine (message_engine.h) may carry the data and control messages of groups; the connections then carry only
+// heartbeats, failures and shutdown messages. A waiting thread drives the engine: it may poll for a moment, and then
+// sleeps until the engine has something for it.
 #pragma once
 
 #include <atomic>
@@ -53,10 +52,10 @@ class Links {
   using Control = witan::Control;
   static constexpr double kForEver = 1e8;  // s, for waits: years; a clock holds it
 
-  // A rank that is silent for so many seconds is lost, unless a debugger may hold it.
+  // A rank that is silent for `silence_seconds` is lost, unless a debugger may hold it.
   Links(Met met, double silence_seconds, std::shared_ptr<DebugHold> hold = nullptr);
-  // Tells all that this rank is done, and waits some seconds at most until they have heard it; rank 0 waits until all
-  // others are done too, or lost.
+  // Notifies all ranks that this one is done, and waits a few seconds at most until they know. Rank 0 waits until all
+  // others are done, or lost.
   ~Links();
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
@@ -118,7 +117,7 @@ class Links {
 
  private:
   static constexpr double kMissedHeartbeats = 3;  // of a rank that is silent
-  static constexpr double kTellSeconds = 1;       // for whoever is told, all together
+  static constexpr double kTellSeconds = 1;       // for notifying all ranks together
   static constexpr const char* kNoMessage = "it sent a malformed message";
 
   // The contents of a heartbeat, which its channel carries: about its sender or, from rank 0, about another rank.
@@ -193,7 +192,7 @@ class Links {
   bool progress() WITAN_REQUIRES(mutex_);  // whether anything has moved
   std::optional<ProcessFailure> trouble() const WITAN_REQUIRES(mutex_);
   void sleep(Deadline until);  // until the engine, or somebody by stir(), has something
-  // Progresses until done(), or for so many seconds.
+  // Progresses until done(), or for `seconds`.
   void linger(double seconds, const std::function<bool()>& done);
   bool all_left() const WITAN_REQUIRES(mutex_);  // or their connections have ended
   void await_departures();                       // of all others
@@ -201,7 +200,7 @@ class Links {
 
   // Functions of the reading thread.
   void read_all();
-  void pass_on();  // what was found out or heard, to those who may not know it
+  void pass_on();  // passes news on to ranks that may not know them
   void let_in(std::span<const pollfd> polled);
   void send_heartbeats();
   std::vector<Heartbeat> heartbeats();
@@ -234,7 +233,7 @@ class Links {
   std::optional<PendingConnections> pending_connections_ WITAN_GUARDED_BY(mutex_);
   std::vector<Incoming> incoming_ WITAN_GUARDED_BY(mutex_);  // by rank
   std::optional<ProcessFailure> recorded_ WITAN_GUARDED_BY(mutex_);
-  std::optional<ProcessFailure> untold_ WITAN_GUARDED_BY(mutex_);  // found out or heard by the reading thread
+  std::optional<ProcessFailure> untold_ WITAN_GUARDED_BY(mutex_);  // to be passed on by the reading thread
   // On rank 0: ranks whose leaving is not reported yet, and the messages that they sent by an engine, by receiver.
   std::vector<int> departed_ WITAN_GUARDED_BY(mutex_);
   std::map<int, std::map<int, uint64_t>> sent_by_ WITAN_GUARDED_BY(mutex_);

@@ -80,7 +80,7 @@ Links::Heartbeat Links::Heartbeat::of(uint64_t channel) {
           static_cast<double>(channel >> 1 & kMostTenths) / 10};
 }
 
-// Rank 0's are also about others: those that a debugger holds or no longer does, and those that are silent.
+// Rank 0's heartbeats also report other ranks: those that a debugger holds or has released, and those that are silent.
 std::vector<Links::Heartbeat> Links::heartbeats() {
   std::vector<Heartbeat> all = {{-1, hold_ && hold_->held_here(), 0}};
   if (rank() != 0) return all;
@@ -109,7 +109,7 @@ void Links::send_heartbeats() {
 
 void Links::notice_silence(Deadline due) {
   const MutexLock lock(mutex_);
-  // It is this process that was stopped, perhaps with all others: they are heard from now on.
+  // This process itself was stopped, perhaps with all others, so that their silence counts from now on.
   if (seconds_since(due) > kMissedHeartbeats * heartbeat_seconds_)
     for (Incoming& one : incoming_) {
       one.heard = deadline_in(0);

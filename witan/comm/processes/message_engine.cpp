@@ -118,7 +118,7 @@ std::string words_of(CommEngine first, CommEngine other, int rank) {
              " on rank ", rank, "; set it to the same for all of them");
 }
 
-// Why ranks that were told differently cannot go on; empty: they were told the same.
+// Why ranks with different settings cannot go on; empty: the settings agree.
 std::string disagreement(const std::vector<Note>& notes) {
   for (size_t rank = 1; rank < notes.size(); ++rank)
     if (notes[rank].wanted != notes[0].wanted)

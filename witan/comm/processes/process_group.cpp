@@ -210,7 +210,7 @@ void ProcessGroup::forget_calls_before(uint64_t number, Links::View& view) const
   });
 }
 
-// Whether this call of every other rank is in `told`, where those that have come are put.
+// Receives calls into `told`. Whether those of every other rank are there.
 bool ProcessGroup::hear_calls(Links::View& view, Told& told) const {
   forget_calls_before(calls_, view);
   bool all = true;
@@ -225,7 +225,7 @@ bool ProcessGroup::hear_calls(Links::View& view, Told& told) const {
   return all;
 }
 
-// Compares this rank's call with those that have been told.
+// Compares this rank's call with those that have arrived.
 void ProcessGroup::require_alike(const Collective& call, const Told& told) {
   const Links::Bytes own = pack(terms_of(call));
   std::vector<std::span<const std::byte>> terms;

@@ -1,19 +1,19 @@
-// A group whose ranks are processes: bytes travel as links.h carries them.
+// A group whose ranks are processes, which communicate over links.h.
 //
-// Ranks must make the same calls. Over the connections, and for calls that bring no data from every rank to every other
+// Ranks must make the same calls. Without an engine, and for calls that do not send data from every rank to every other
 // one, a collective starts as between threads: every rank sends its call to all others and waits for theirs, so that
-// all detect calls that differ, with the same message. Data follows, once its receiver has said, by a control message,
-// that there is room for it.
+// all detect calls that differ, with the same message. Data follows once its receiver has announced, by a control
+// message, that there is room for it.
 //
-// An engine finds data by a tag, which is made of the call's number and of what ranks must agree on: data of another
-// call never arrive, so that ranks whose calls are alike need not say so, and data go out at once. A rank that has
-// waited for data for a moment sends its call to all others after all; ranks whose calls differ have all waited, and
-// then find the same message as above.
+// An engine finds data by a tag made from the call's number and the terms that ranks must agree on. Data of another
+// call never arrives, so that ranks need not compare their calls first, and data goes out at once. A rank that has
+// waited for data for a moment sends its call to all others. If calls differ, all ranks have waited, and then find the
+// same message as above.
 //
-// Calls that another back end carries out (agree_later) are compared kMostLater at a time, by a hash that the last of
-// them, for which ranks come together, brings along. Where hashes differ all send their logs of these calls, and find
-// the same message as above. A rank that waits for a moment, here or for its device, sends its log then: whoever waits
-// too compares it with its own.
+// Calls that another back end carries out (agree_later) are compared kMostLater at a time, by a hash that ranks
+// exchange at the last of them. If hashes differ, all ranks send their logs of these calls and find the same message as
+// above. A rank that waits for a moment, here or for its device, sends its log early, and other waiting ranks compare
+// it with theirs.
 //
 // Reductions proceed slice by slice: a rank collects the values of its
 // slice from all ranks, sums them in the tree of reduce.h, and sends the sums, so that they have the same bits as

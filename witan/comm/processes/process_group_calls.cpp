@@ -14,7 +14,7 @@ void ProcessGroup::agree_later(const Collective& call) {
   if (size() > 1) log_.add(++calls_, terms_of(call));
 }
 
-// Every rank tells its call to all others and waits for theirs.
+// Every rank sends its call to all others and waits for theirs.
 void ProcessGroup::meet(const Collective& call) {
   tell_call(call);
   Told told(static_cast<size_t>(size()));
