@@ -14,11 +14,10 @@
 #include <thread>
 #include <vector>
 
-#include "witan/base/stopwatch.h"
+#include "witan/base/process.h"
 #include "witan/comm/processes/bootstrap.h"
-#include "witan/comm/processes/engine_choice.h"
 #include "witan/comm/processes/links.h"
-#include "witan/comm/processes/rank_table.h"
+#include "witan/comm/processes/message_engine.h"
 
 namespace witan {
 namespace {

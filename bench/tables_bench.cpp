@@ -7,7 +7,6 @@
 #include <string>
 
 #include "witan/base/error.h"
-#include "witan/data/corpus/open_table.h"
 #include "witan/data/corpus/sources.h"
 
 namespace witan {

@@ -168,7 +168,7 @@ def put_routes():
 
 
 def put_tables():
-    for path in sorted((GOLDEN / "data" / "tables").glob("seed_*")):
+    for path in sorted((GOLDEN / "data" / "tables" / "seeds").glob("seed_*")):
         for mode in (0, 1):
             put(path.suffix[1:], f"{path.stem[5:]}_{mode}", bytes([mode]) + path.read_bytes())
     put("parquet", "values_delta", bytes.fromhex("020205080105020200"))

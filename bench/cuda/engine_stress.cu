@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/stopwatch.h"
+#include "witan/base/process.h"
 #include "witan/base/threads/threads.h"
 #include "witan/comm/cuda.h"
 #include "witan/comm/cuda/peer_exchange.h"

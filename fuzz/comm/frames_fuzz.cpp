@@ -4,9 +4,7 @@
 #include <array>
 
 #include "fuzz/support.h"
-#include "witan/comm/checks/call_log.h"
 #include "witan/comm/checks/call_terms.h"
-#include "witan/comm/processes/departures.h"
 #include "witan/comm/processes/inbox.h"
 #include "witan/comm/processes/process_failure.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "fuzz/support.h"
-#include "witan/comm/processes/rank_table.h"
+#include "witan/comm/processes/bootstrap.h"
 
 namespace {
 

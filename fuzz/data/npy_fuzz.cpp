@@ -1,6 +1,6 @@
 // Token files of OLMo and NumPy.
 #include "fuzz/support.h"
-#include "witan/data/datasets/npy_tokens.h"
+#include "witan/data/datasets/token_files.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace witan;

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "fuzz/support.h"
-#include "witan/data/parquet/parquet_reader.h"
+#include "witan/data/parquet/parquet_file.h"
 #include "witan/data/parquet/values.h"
 #include "witan/data/tables/damage.h"
 

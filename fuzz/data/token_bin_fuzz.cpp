@@ -3,7 +3,7 @@
 #include <string>
 
 #include "fuzz/support.h"
-#include "witan/data/datasets/token_bin.h"
+#include "witan/data/datasets/token_files.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace witan;

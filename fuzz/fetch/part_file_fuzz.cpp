@@ -1,7 +1,7 @@
 // The journal of a file that is fetched in parts. What it says is there lies within the file, and what is missing is
 // the rest.
 #include "fuzz/support.h"
-#include "witan/fetch/part_file.h"
+#include "witan/fetch/download.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace witan;

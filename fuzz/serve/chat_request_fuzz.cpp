@@ -1,7 +1,7 @@
 // A conversation is read, and each message has a role and a text, or it is refused as 400 with a reason.
 #include "fuzz/support.h"
-#include "witan/serve/api_error.h"
 #include "witan/serve/request.h"
+#include "witan/serve/request_members.h"
 #include "witan/tokenizer/chat/value.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

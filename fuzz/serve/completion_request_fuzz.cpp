@@ -1,7 +1,7 @@
 // A request is read, and is what it may be, or it is refused as 400 with a reason.
 #include "fuzz/support.h"
-#include "witan/serve/api_error.h"
 #include "witan/serve/request.h"
+#include "witan/serve/request_members.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace witan;

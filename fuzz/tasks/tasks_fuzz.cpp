@@ -2,7 +2,6 @@
 #include "fuzz/support.h"
 #include "witan/tasks/python.h"
 #include "witan/tasks/task_config.h"
-#include "witan/tasks/yaml_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace witan;

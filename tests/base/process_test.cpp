@@ -10,7 +10,7 @@
 #include <csignal>
 #include <cstring>
 
-#include "support/freed_memory.h"
+#include "support/process_state.h"
 
 namespace witan {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "checkpoint/checkpoint_support.h"
-#include "support/split_weights.h"
+#include "support/optimizer.h"
 
 namespace witan {
 namespace {

@@ -11,7 +11,7 @@
 #include <regex>
 
 #include "cli/cli_support.h"
-#include "data/compress.h"
+#include "data/data_support.h"
 #include "support/hub_server.h"
 #include "support/program.h"
 #include "witan/cli/command.h"

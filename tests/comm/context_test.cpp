@@ -1,11 +1,16 @@
 #include "witan/comm/context.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
 
+#include "support/attention.h"
 #include "support/message_of.h"
+#include "support/processes.h"
+#include "support/thread_peers.h"
 #include "support/thread_world.h"
+#include "witan/comm/meta.h"
 
 namespace witan {
 namespace {
@@ -74,6 +79,117 @@ TEST(Context, LengthsThatDoNotDivideAreRefusedWithTheNearest) {
   EXPECT_EQ(message(5),
             "a sequence of 5 tokens cannot be split into two equal chunks for each of 3 context-parallel ranks; the "
             "nearest length that can is 6");
+}
+
+using test::message_of;
+using ::testing::HasSubstr;
+using testing::heads_of;
+using testing::on_ranks;
+using testing::own_heads_of;
+using testing::Rank;
+using testing::share_of;
+using testing::ThreadRank;
+using testing::values;
+
+struct Case {
+  int n;
+  int64_t B, S, P, G, w;  // heads of queries, and of keys
+};
+const std::vector<Case> kCases = {{2, 2, 8, 4, 2, 5},  {2, 1, 4, 2, 1, 3},  {3, 2, 12, 3, 3, 4},
+                                  {4, 1, 16, 8, 4, 2}, {4, 2, 16, 4, 2, 3}, {4, 3, 24, 4, 1, 1},
+                                  {2, 0, 8, 2, 2, 4},  {2, 2, 0, 2, 2, 4},  {1, 2, 6, 3, 1, 2}};
+
+// x of all positions and heads -> this rank's positions of all heads, and all positions of its heads.
+void expect_exchanged(Rank& rank, Group& group, const Case& c, DType dtype) {
+  SCOPED_TRACE(cat(c.n, " ranks, P=", c.P, " G=", c.G, " ", dtype));
+  const Tensor q = rank.normal({c.B, c.S, c.P, c.w}, dtype, "q"), k = rank.normal({c.B, c.S, c.G, c.w + 1}, dtype, "k"),
+               v = rank.normal({c.B, c.S, c.G, 2 * c.w}, dtype, "v");
+  std::vector<Tensor> parts;
+  for (const Tensor& x : {q, k, v}) parts.push_back(share_of(rank, x, c.n, group.rank()));
+  const std::vector<Tensor> wholes = exchange_to_heads(rank.stream, parts, group);
+  const Tensor all[] = {q, k, v};
+  for (size_t i = 0; i < 3; ++i) {
+    const Tensor expected = own_heads_of(rank, all[i], c.n, group.rank());
+    EXPECT_EQ(wholes[i].shape(), expected.shape());
+    EXPECT_EQ(values(wholes[i]), values(expected)) << i;
+  }
+  const std::vector<Tensor> back = exchange_to_positions(rank.stream, wholes, group);
+  for (size_t i = 0; i < 3; ++i) {
+    const int64_t P = all[i].size(2), Q = wholes[i].size(2);
+    ASSERT_EQ(back[i].shape(), parts[i].shape().with(2, c.n * Q));
+    for (int r = 0; r < c.n; ++r)
+      EXPECT_EQ(values(heads_of(rank, back[i], r * Q, Q)), values(heads_of(rank, parts[i], r * P / c.n, Q))) << i;
+  }
+}
+
+TEST(HeadExchange, RanksGetTheirHeadsOfAllPositions) {
+  for (const Case& c : kCases)
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
+      on_ranks(c.n, [&](ThreadRank& rank) {
+        const auto group = rank.everyone("context");
+        expect_exchanged(rank, *group, c, dtype);
+      });
+}
+
+// Stored straight where it belongs; and counted as what it stands for.
+TEST(HeadExchange, PeersMemoryGivesTheSame) {
+  for (const Case& c : kCases)
+    on_ranks(c.n, [&](ThreadRank& rank) {
+      const auto through = rank.everyone("context"), packed = rank.everyone("packed");
+      testing::PeeredGroup peered(*through);
+      expect_exchanged(rank, peered, c, DType::bf16);
+      expect_exchanged(rank, *packed, c, DType::bf16);
+      EXPECT_EQ(peered.sent(), packed->sent());
+    });
+}
+
+TEST(HeadExchange, ProcessesDoAsThreads) {
+  const Case c{3, 2, 12, 3, 3, 4};
+  const auto ended = testing::on_processes(c.n, [&](testing::ProcessRank& rank) {
+    const auto group = rank.everyone("context");
+    expect_exchanged(rank, *group, c, DType::bf16);
+    return std::string(HasFailure() ? "other elements" : "all elements");
+  });
+  for (const testing::Ended& one : ended) EXPECT_EQ(one.said, "all elements");
+}
+
+// What a plan counts, and takes, with peers and without.
+TEST(HeadExchange, PlansCountWhatItSendsAndTakes) {
+  for (const auto& [n, B, S, P, G, w] : kCases) {
+    if (n == 1) continue;
+    std::vector<int64_t> bytes;
+    for (const PeerAccess access : {PeerAccess::none, PeerAccess::wanted}) {
+      ThreadPool pool(1);
+      Stream meta({Device::Kind::meta}, Arena::meta(), pool);
+      MetaGroup group(n, 1, "context", access);
+      const auto part = [&](int64_t heads) { return meta.empty({B, S / n, heads, w}, DType::bf16); };
+      const std::vector<Tensor> wholes = exchange_to_heads(meta, {part(P), part(G), part(G)}, group);
+      const double heads = static_cast<double>(std::max<int64_t>(P / n, 1) + 2 * std::max<int64_t>(G / n, 1));
+      const double piece = static_cast<double>(B * S / n * w) * heads * 2;
+      EXPECT_EQ(group.sent().at("all_to_all_equal"), piece * (n - 1));
+      EXPECT_EQ(wholes[1].shape(), Shape({B, S, std::max<int64_t>(G / n, 1), w}));
+      exchange_to_positions(meta, wholes, group);
+      EXPECT_EQ(group.sent().at("all_to_all_equal"), 2 * piece * (n - 1));
+      bytes.push_back(meta.arena().high_water());
+    }
+    EXPECT_EQ(bytes[0], bytes[1]);
+  }
+}
+
+TEST(HeadExchange, HeadsThatDoNotDivideAreRefused) {
+  Rank rank;
+  MetaGroup group(4, 1, "context");
+  const auto message = [&](const Shape& shape) {
+    return message_of<ShapeError>(
+        [&] { exchange_to_heads(rank.stream, {rank.stream.empty(shape, DType::f32)}, group); });
+  };
+  EXPECT_THAT(message({1, 4, 6, 2}), HasSubstr("axis context"));
+  EXPECT_THAT(message({1, 4, 3, 2}), HasSubstr("heads that its 4 ranks divide, or that divide them"));
+  EXPECT_THAT(message({1, 3, 4, 2}), HasSubstr("two equal chunks"));
+  EXPECT_THAT(message_of<ShapeError>([&] {
+                exchange_to_positions(rank.stream, {rank.stream.empty({1, 12, 4, 2}, DType::f32)}, group);
+              }),
+              HasSubstr("two equal chunks for each of its 4 ranks"));
 }
 
 }  // namespace

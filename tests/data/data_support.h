@@ -1,8 +1,10 @@
-// What the data tests share: files and datasets in memory.
+// Shared by tests of data: files, archives and datasets in memory.
 #pragma once
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <zlib.h>
+#include <zstd.h>
 
 #include <fstream>
 #include <string>
@@ -81,6 +83,27 @@ inline std::vector<std::vector<int32_t>> read_all(const TokenDataset& dataset) {
   std::vector<std::vector<int32_t>> all;
   for (int64_t d = 0; d < dataset.documents(); ++d) all.push_back(read_document(dataset, d));
   return all;
+}
+
+// Compress with the libraries themselves.
+inline std::string gzip(const std::string& text) {
+  z_stream stream{};
+  deflateInit2(&stream, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY);
+  std::string out(deflateBound(&stream, text.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  deflate(&stream, Z_FINISH);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+inline std::string zstd(const std::string& text) {
+  std::string out(ZSTD_compressBound(text.size()), '\0');
+  out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 3));
+  return out;
 }
 
 }  // namespace witan

@@ -5,7 +5,7 @@
 #include "support/message_of.h"
 #include "support/model_variants.h"
 #include "support/module.h"
-#include "support/running_mean_layers.h"
+
 
 namespace witan {
 namespace {

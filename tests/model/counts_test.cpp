@@ -2,7 +2,7 @@
 #include "witan/model/counts.h"
 
 #include "model/model_support.h"
-#include "support/running_mean_layers.h"
+#include "support/model_variants.h"
 
 namespace witan {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "model/model_support.h"
-#include "support/megatron_runs.h"
+#include "support/golden.h"
 
 namespace witan {
 namespace {

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "support/model_variants.h"
 #include "support/module.h"
-#include "support/nanogpt_variants.h"
 #include "witan/model/transformer.h"
 #include "witan/moe/routers/balance.h"
 #include "witan/moe/routers/router.h"

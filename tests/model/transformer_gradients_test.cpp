@@ -1,6 +1,6 @@
 // Gradients of whole models, against central differences of the loss.
 #include "model/model_support.h"
-#include "support/running_mean_layers.h"
+#include "support/model_variants.h"
 #include "witan/model/transformer.h"
 
 namespace witan {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "witan/base/numbers/rng.h"
@@ -114,3 +115,27 @@ inline Metrics run(int64_t total, int64_t layers, int64_t experts_count, int64_t
 }
 
 }  // namespace witan::synthetic
+
+namespace witan::test {
+
+// Applies the changes that PlotHistory::since() gives to a page's data, as the page's script does.
+inline nlohmann::ordered_json changed_data(const nlohmann::ordered_json& old, const nlohmann::ordered_json& changes) {
+  using nlohmann::ordered_json;
+  if (!changes.is_structured()) return changes;
+  ordered_json out = changes.is_array() ? ordered_json::array() : ordered_json::object();
+  if (changes.contains("keep")) {
+    out = ordered_json::array();
+    for (size_t i = 0; i < changes["keep"]; ++i) out.push_back(old.at(i));  // there must be so many
+    for (const ordered_json& one : changes["then"]) out.push_back(one);
+    return out;
+  }
+  if (changes.is_array())
+    for (size_t i = 0; i < changes.size(); ++i)
+      out.push_back(changed_data(old.is_array() && i < old.size() ? old[i] : nullptr, changes[i]));
+  else
+    for (const auto& [key, one] : changes.items())
+      out[key] = changed_data(old.is_object() && old.contains(key) ? old[key] : nullptr, one);
+  return out;
+}
+
+}  // namespace witan::test

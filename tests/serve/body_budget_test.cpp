@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "support/freed_memory.h"
+#include "support/process_state.h"
 
 namespace witan::serve {
 namespace {

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -130,5 +131,26 @@ class HttpClient {
   int socket_;
   std::string received_;
 };
+
+// Decompresses an answer. Throws std::runtime_error unless it is one gzip member, whole and undamaged.
+inline std::string gunzip(const std::string& bytes) {
+  z_stream stream{};
+  if (inflateInit2(&stream, MAX_WBITS + 16) != Z_OK) throw std::runtime_error("no memory");
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+  stream.avail_in = static_cast<uInt>(bytes.size());
+  std::string text;
+  int state = Z_OK;
+  while (state == Z_OK) {
+    char piece[4096];
+    stream.next_out = reinterpret_cast<Bytef*>(piece);
+    stream.avail_out = sizeof piece;
+    state = inflate(&stream, Z_NO_FLUSH);
+    text.append(piece, sizeof piece - stream.avail_out);
+  }
+  const bool whole = state == Z_STREAM_END && stream.avail_in == 0;
+  inflateEnd(&stream);
+  if (!whole) throw std::runtime_error("this is no gzip");
+  return text;
+}
 
 }  // namespace witan::test

@@ -7,7 +7,7 @@
 
 #include "support/message_of.h"
 #include "witan/base/error.h"
-#include "witan/serve/api_error.h"
+#include "witan/serve/request_members.h"
 
 namespace witan {
 namespace {

@@ -1,5 +1,10 @@
 // The endpoints refuse requests that they cannot honour, and clients without a right to ask.
+#include <gtest/gtest.h>
+
+#include <set>
+
 #include "serve/service_support.h"
+#include "witan/serve/access.h"
 
 namespace witan::test {
 namespace {
@@ -163,3 +168,26 @@ TEST_F(ServiceTest, TokensBehindTheVocabularyAreRefused) {
 
 }  // namespace
 }  // namespace witan::test
+
+namespace witan::serve {
+namespace {
+
+TEST(Secret, IsEqualToItselfAlone) {
+  EXPECT_TRUE(same_secret("abc", "abc"));
+  EXPECT_TRUE(same_secret("", ""));
+  for (const char* other : {"", "ab", "abd", "abcd", "ABC"}) EXPECT_FALSE(same_secret("abc", other)) << other;
+}
+
+TEST(Secret, EachIsNew) {
+  std::set<std::string> secrets;
+  for (int i = 0; i < 100; ++i) {
+    const std::string secret = new_secret();
+    EXPECT_EQ(secret.size(), 32u);
+    EXPECT_EQ(secret.find_first_not_of("0123456789abcdef"), std::string::npos) << secret;
+    secrets.insert(secret);
+  }
+  EXPECT_EQ(secrets.size(), 100u);
+}
+
+}  // namespace
+}  // namespace witan::serve

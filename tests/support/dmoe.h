@@ -19,7 +19,7 @@
 namespace witan::testing::dmoe {
 
 inline constexpr int64_t D = 256, F = 256, E = 8, K = 2, T = 6;  // tokens of one rank: x [2, 3, 256]
-inline constexpr size_t kSequences = 2;  // of T / 2 tokens
+inline constexpr size_t kSequences = 2;                          // of T / 2 tokens
 inline constexpr double kRate = 0.1;
 
 struct Variant {

@@ -14,7 +14,7 @@
 #include "support/fresh_processes.h"
 #include "support/rank.h"
 #include "witan/comm/cuda.h"
-#include "witan/comm/cuda/nccl.h"
+#include "witan/comm/cuda/nccl_group.h"
 #include "witan/comm/cuda/peer_exchange.h"
 #include "witan/tensor/cuda.h"
 

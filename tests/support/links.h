@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "support/processes.h"
-#include "witan/comm/processes/guests.h"
 #include "witan/comm/processes/links.h"
+#include "witan/comm/processes/pending_connections.h"
 
 namespace witan::testing {
 
@@ -71,8 +71,8 @@ inline std::optional<Socket> introduced_to(const Met& met, int rank) {
   std::string why;
   auto socket = connect_to(at, deadline_in(5), why);
   if (!socket) return std::nullopt;
-  auto guest = introduce(std::move(*socket), at, met.self, rank, deadline_in(5), why);
-  return guest ? std::optional(std::move(guest->socket)) : std::nullopt;
+  auto peer = introduce(std::move(*socket), at, met.self, rank, deadline_in(5), why);
+  return peer ? std::optional(std::move(peer->socket)) : std::nullopt;
 }
 
 // Returns once the other end has closed the connection.

@@ -1,13 +1,16 @@
-// What models that people use have and plain ones have not, for small configurations that tests generate with.
+// Turns small configurations into variants with the features of published models.
 #pragma once
 
+#include <memory>
 #include <string>
+#include <vector>
 
+#include "support/running_mean.h"
 #include "witan/model/config.h"
 
 namespace witan::testing {
 
-// Positions stretched beyond the eight of a model that learned no more (YaRN).
+// YaRN, from the eight positions that the model was trained with.
 inline void add_stretched_positions(ModelConfig& config) {
   config.attention.rope_scaling_type = "yarn";
   config.attention.rotary_scaling_factor = 4;
@@ -18,7 +21,7 @@ struct LatentSizes {
   int64_t q_rank, kv_rank, head, rotated_head, value_head;
 };
 
-// DeepSeek's attention.
+// DeepSeek's multi-head latent attention.
 inline void add_latent_attention(ModelConfig& config, const LatentSizes& sizes) {
   config.attention.multi_latent_attention = true;
   config.attention.q_lora_rank = sizes.q_rank;
@@ -28,7 +31,7 @@ inline void add_latent_attention(ModelConfig& config, const LatentSizes& sizes) 
   config.attention.v_head_dim = sizes.value_head;
 }
 
-// DeepSeek-V3's choice of experts, behind dense layers, beside a shared expert.
+// DeepSeek-V3's group-limited routing, after dense layers and beside a shared expert.
 inline void add_grouped_router(ModelConfig& config, const std::string& layers, int64_t shared_size) {
   config.moe.moe_layer_freq = layers;
   config.moe.moe_router_score_function = "sigmoid";
@@ -47,6 +50,30 @@ inline void add_gpt_oss_features(ModelConfig& config, const std::string& window)
   config.moe.moe_router_add_bias = config.moe.moe_expert_add_bias = true;
   config.mlp.activation_func_clamp_value = 2;
   config.mlp.glu_linear_offset = 1;
+}
+
+// The variants of modded-nanogpt (Jordan et al., 2024) in a model of four layers: norms without weights, also behind
+// the embedding and of queries and keys; rotation of half the pairs; value embeddings, of which two layers share one; a
+// layer without attention; skips and the embedding in every layer; SiLU; scaled logits.
+inline void add_nanogpt_variants(ModelConfig& config) {
+  config.num_layers = 4;
+  config.untie_embeddings_and_output_weights = true;
+  config.init_method = "fan_in";
+  config.attention.rotary_half_truncated = config.attention.qk_l2_norm = true;
+  config.attention.no_attention_freq = "[0,0,1,0]";
+  config.value_embedding_freq = "[1,2,0,1]";
+  config.skip_connections = config.embedding_residual = config.embedding_norm = true;
+  config.logit_scale = 0.25;
+  config.norm.norm_weight = false;
+  config.mlp.swiglu = false;
+  config.mlp.silu = true;
+  config.moe.moe_router_topk = 1;
+  config.moe.moe_router_pre_softmax = true;
+}
+
+// Replaces the attention of these layers by a running mean (support/running_mean.h).
+inline void give_running_means(ModelConfig& config, const std::vector<int64_t>& layers, int64_t channels) {
+  for (const int64_t layer : layers) config.mixers[layer] = CustomMixer{std::make_shared<RunningMeanKind>(channels)};
 }
 
 }  // namespace witan::testing

@@ -19,6 +19,7 @@
 #include "support/free_port.h"
 #include "support/rank.h"
 #include "support/temp_folder.h"
+#include "support/thread_world.h"
 #include "witan/base/error.h"
 #include "witan/comm/processes/process_world.h"
 

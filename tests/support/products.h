@@ -1,16 +1,19 @@
-// What a matrix product of standard normal values may differ from the exact one. The exact one is the CPU's in float64,
-// of the very operands.
+// How far a matrix product of standard normal values may be from the exact one, which the CPU computes in float64 from
+// the same operands; and cases of grouped products.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "support/rank.h"
+#include "witan/tensor/dtype.h"
 
 namespace witan::testing {
 
-// The same numbers in float64.
+// The numbers of a tensor in float64.
 inline Tensor widened(Rank& rank, const Tensor& tensor) {
   return rank.tensor(tensor.shape(), values(tensor));
 }
@@ -55,5 +58,17 @@ inline ::testing::AssertionResult close(const Tensor& found, const ExactProduct&
   }
   return ::testing::AssertionSuccess();
 }
+
+// A grouped product: rows of a pool [capacity, K], of which group e has [begin[e], begin[e] + count[e]), times matrices
+// [N, K].
+struct GroupedCase {
+  int64_t capacity, K, N;
+  std::vector<int64_t> begin, count;
+};
+
+// Dtypes of the operands and of the gradient of a weight.
+inline constexpr std::pair<DType, DType> kGroupedTypes[] = {{DType::f64, DType::f64},   {DType::f32, DType::f32},
+                                                            {DType::bf16, DType::bf16}, {DType::bf16, DType::f32},
+                                                            {DType::f16, DType::f16},   {DType::f16, DType::f32}};
 
 }  // namespace witan::testing

@@ -8,7 +8,7 @@
 #include "support/message_of.h"
 #include "support/temp_folder.h"
 #include "witan/base/error.h"
-#include "witan/tasks/task_set.h"
+#include "witan/tasks/task_config.h"
 
 namespace witan::testing {
 

@@ -17,7 +17,7 @@ void append_number(std::string& to, Format... number) {
 
 }  // namespace
 
-// A stream costs more than all else here, so that only what has no other way is written to one.
+// Streams are slow compared to the rest, so that only types without another conversion are written to one.
 std::string join_message(std::initializer_list<MessagePiece> pieces) {
   std::string joined;
   for (const MessagePiece& piece : pieces) {

@@ -12,7 +12,7 @@
 
 namespace witan {
 
-// What the process returns. The numbers are part of the command line's contract (docs/cli.md): never reuse one.
+// The exit code of the process. The numbers are part of the command line's contract (docs/cli.md): never reuse one.
 enum class ExitCode : int {
   done = 0,
   internal = 1,

@@ -60,4 +60,14 @@ void restart_resident_peak() {
   std::ofstream("/proc/self/clear_refs") << "5";  // proc(5)
 }
 
+namespace {
+
+const Stopwatch since_loaded;
+
+}  // namespace
+
+double process_seconds() {
+  return since_loaded.seconds();
+}
+
 }  // namespace witan

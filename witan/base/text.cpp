@@ -37,14 +37,14 @@ int64_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// Which of several names a word comes nearest to.
+// Finds the name that is nearest to a word.
 class Slips {
  public:
   explicit Slips(std::string_view word) : word_(word) {
     const auto letters = static_cast<int64_t>(word.size() - std::min(word.find_first_not_of('-'), word.size()));
     least_ = std::max<int64_t>(letters / 3, 1) + 1;  // so far away is another word
   }
-  // Whether it is nearer to this name than to all before.
+  // Whether the word is nearer to this name than to all names before.
   bool fewer_to(std::string_view name) {
     const auto longer = std::max(word_.size(), name.size()), shorter = std::min(word_.size(), name.size());
     if (static_cast<int64_t>(longer - shorter) >= least_) return false;  // also bounds the work on a hostile word

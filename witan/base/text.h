@@ -21,9 +21,9 @@ uint64_t parse_bytes(std::string_view text);
 // The candidate nearest to `word` by slips of a finger, or "" when none is near enough to be meant: one slip, or one
 // for three letters.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
-// What others call a candidate, and the candidate.
+// The name that other programs give to a candidate, and the candidate.
 using OtherNames = std::span<const std::pair<std::string_view, std::string_view>>;
-// " (did you mean X?)" or "": the candidate that others call so, or the nearest.
+// " (did you mean X?)" or "": the candidate that other programs call so, or else the nearest one.
 std::string suggestion(std::string_view word, const std::vector<std::string>& candidates, OtherNames others = {});
 
 // `text` as a message shows it: at most `most` bytes and then "...", control characters and invalid UTF-8 as \xNN.

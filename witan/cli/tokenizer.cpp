@@ -14,7 +14,6 @@
 #include "witan/cli/args/shared_args.h"
 #include "witan/cli/command.h"
 #include "witan/cli/generate/line_input.h"
-#include "witan/tokenizer/streaming_decoder.h"
 #include "witan/train/data/run_tokenizer.h"
 #include "witan/train/weights/load_run.h"
 

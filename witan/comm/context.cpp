@@ -1,8 +1,11 @@
 #include "witan/comm/context.h"
 
+#include <algorithm>
 #include <cassert>
 
 #include "witan/base/error.h"
+#include "witan/comm/peer_memory.h"
+#include "witan/kernels/attention/sequence_pieces.h"
 #include "witan/kernels/common/blocks.h"
 
 namespace witan {
@@ -48,6 +51,113 @@ Tensor own_positions(Stream& stream, const Tensor& whole, const Group& context) 
   kernels::take_part(stream, both.narrow(0, 0, 1).reshape({B, elements}), chunks, rank);
   kernels::take_part(stream, both.narrow(0, 1, 1).reshape({B, elements}), chunks, 2 * n - 1 - rank);
   return swapped(stream, both).reshape({B, S, whole.size(2)});
+}
+
+namespace {
+
+using kernels::PieceCopy;
+using kernels::PieceLayout;
+using kernels::PieceSize;
+
+// A tensor with the pieces in it.
+struct End {
+  Tensor tensor;
+  PieceLayout layout;
+};
+using Ends = std::vector<End>;
+
+// A tensor whose pieces leave, and what they become.
+struct Exchange {
+  Tensor from;
+  Shape to;
+  PieceSize size;
+};
+
+// How the pieces of `ranks` ranks lie in a tensor.
+using LayoutOf = PieceLayout (*)(const Tensor& x, int64_t ranks);
+
+class HeadExchange {
+ public:
+  HeadExchange(Stream& stream, Group& context, const std::vector<Exchange>& all)
+      : stream_(stream), context_(context), n_(context.size()), all_(all) {
+    for (const Exchange& one : all) elements_ += one.size.elements();
+  }
+
+  std::vector<Tensor> run(LayoutOf before, LayoutOf after) {
+    Ends sources, targets;
+    for (const Exchange& one : all_) sources.push_back({one.from, before(one.from, n_)});
+    PeerMemory* const peers = context_.peers();
+    Tensor sent = message();
+    const Tensor received = message();
+    if (peers == nullptr) {
+      kernels::copy_pieces(stream_, copies(within(sent), sources), n_);
+      context_.all_to_all_equal(stream_, received, sent);
+    }
+    sent = Tensor();
+    std::vector<Tensor> out;
+    for (const Exchange& one : all_) {
+      out.push_back(stream_.empty(one.to, one.from.dtype()));
+      targets.push_back({out.back(), after(out.back(), n_)});
+    }
+    if (peers != nullptr)
+      peers->exchange_pieces(stream_, copies(targets, sources));
+    else
+      kernels::copy_pieces(stream_, copies(targets, within(received)), n_);
+    return out;
+  }
+
+ private:
+  Tensor message() { return stream_.empty({n_ * elements_}, all_.front().from.dtype(), MemoryTag::communication); }
+  // All tensors' pieces of a rank side by side in a message.
+  Ends within(const Tensor& message) const {
+    Ends ends;
+    int64_t before = 0;
+    for (const Exchange& one : all_) {
+      ends.push_back({message, kernels::pieces_of_message(one.size, elements_, before)});
+      before += one.size.elements();
+    }
+    return ends;
+  }
+  std::vector<PieceCopy> copies(const Ends& to, const Ends& from) const {
+    std::vector<PieceCopy> copies;
+    for (size_t i = 0; i < all_.size(); ++i)
+      copies.push_back({to[i].tensor, from[i].tensor, to[i].layout, from[i].layout, all_[i].size});
+    return copies;
+  }
+
+  Stream& stream_;
+  Group& context_;
+  const int64_t n_;
+  const std::vector<Exchange>& all_;
+  int64_t elements_ = 0;  // of all tensors' pieces of a rank
+};
+
+}  // namespace
+
+std::vector<Tensor> exchange_to_heads(Stream& stream, const std::vector<Tensor>& parts, Group& context) {
+  const int64_t n = context.size();
+  std::vector<Exchange> all;
+  for (const Tensor& part : parts) {
+    const int64_t B = part.size(0), tokens = part.size(1), P = part.size(2), w = part.size(3);
+    require<ShapeError>(part.contiguous() && tokens % 2 == 0 && (P % n == 0 || n % P == 0),
+                        "exchange_to_heads over axis ", context.name(), ": [B, S / n, P, w] must be two equal chunks ",
+                        "of heads that its ", n, " ranks divide, or that divide them, got ", part.shape());
+    const int64_t Q = std::max<int64_t>(P / n, 1);
+    all.push_back({part, {B, tokens * n, Q, w}, {B, tokens / 2, Q * w}});
+  }
+  return HeadExchange(stream, context, all).run(kernels::pieces_by_heads, kernels::pieces_by_positions);
+}
+
+std::vector<Tensor> exchange_to_positions(Stream& stream, const std::vector<Tensor>& wholes, Group& context) {
+  const int64_t n = context.size();
+  std::vector<Exchange> all;
+  for (const Tensor& whole : wholes) {
+    const int64_t B = whole.size(0), S = whole.size(1), Q = whole.size(2), w = whole.size(3);
+    require<ShapeError>(whole.contiguous() && S % (2 * n) == 0, "exchange_to_positions over axis ", context.name(),
+                        ": [B, S, Q, w] must be two equal chunks for each of its ", n, " ranks, got ", whole.shape());
+    all.push_back({whole, {B, S / n, n * Q, w}, {B, S / (2 * n), Q * w}});
+  }
+  return HeadExchange(stream, context, all).run(kernels::pieces_by_positions, kernels::pieces_by_heads);
 }
 
 }  // namespace witan

@@ -1,11 +1,11 @@
 // Groups whose tensors are on GPUs, one GPU per rank: host groups agree on every call, NCCL executes it.
 //
-// Calls are ordered by their stream, run behind the host, and may be captured into a graph; not all_to_all, which reads
-// its counts on the host (DeviceError during a capture; waits elsewhere). Ranks agree about a captured call when it is
-// captured: replays must be started alike by all of them, and graphs die before their groups.
+// Calls are ordered by their stream, run asynchronously, and may be captured into a graph, except for all_to_all, which
+// reads its counts on the host (DeviceError during a capture; it waits otherwise). Ranks agree on a captured call when
+// it is captured: all must start its replays alike, and graphs must be destroyed before their groups.
 //
-// When a rank fails, those that wait for their GPU are stopped by an AbortedError: their communicators are aborted and
-// device-side waits end. A wait that outlasts the world's deadline is a CommError.
+// When a rank fails, an AbortedError stops ranks that wait for their GPU: their communicators are aborted and
+// device-side waits end. A wait beyond the world's deadline throws a CommError.
 #pragma once
 
 #include <memory>
@@ -40,7 +40,7 @@ class DeviceWatch;
 // must the arena of the stream. All ranks of `host` together.
 std::shared_ptr<DeviceWatch> watch(Stream& stream, HostGroup& host);
 
-// Which ranks of a world reach each other's memory, be they threads or processes, as trying it out has shown.
+// The ranks of a world, threads or processes, that reach each other's memory, as found by trying.
 struct PeerIslands {
   std::vector<int> of_rank;  // those with the same number all reach each other
   std::string why;           // on rank 0: what kept processes of one host apart, if anything did

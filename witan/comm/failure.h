@@ -24,7 +24,7 @@ class AbortedError : public CommError {
 // Thread-safe.
 class Failure {
  public:
-  // The first raise() calls `told`.
+  // `told` is called by the first raise().
   explicit Failure(std::function<void()> told = {}) : told_(std::move(told)) {}
   bool raised() const { return raised_.load(); }
   void raise();

@@ -29,7 +29,7 @@ void check_counts(const Stream& stream, const char* name, const Tensor& counts, 
                       " must be int64 [", n, "], got ", counts.dtype(), " ", counts.shape());
 }
 
-// What is left of a call when nobody else takes part.
+// Performs a call in a group of one rank.
 void perform_alone(Stream& stream, const Collective& call, const std::string& name) {
   int64_t bytes = call.out.defined() ? call.out.bytes() : 0;
   if (call.kind == Kind::all_to_all && stream.is_cuda()) {

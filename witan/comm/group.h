@@ -1,7 +1,8 @@
 // A communicator: the ranks that communicate along an axis, and their collectives.
 //
-// Calls are ordered by their stream, and tensors are contiguous, on the stream's device and untouched by others until
-// the call is done there. Every rank of the group makes the same calls in the same order. A group belongs to one rank.
+// Calls are ordered by their stream. Tensors are contiguous, on the stream's device, and must not be accessed by others
+// until the call is done there. Every rank of the group makes the same calls in the same order. A group belongs to one
+// rank.
 //
 // Sums run over ranks 0 … n-1 in that order, in float32 for bfloat16: every rank gets the same bits, on every run.
 // A group of one rank never waits: its calls are copies, or nothing.
@@ -112,7 +113,7 @@ class Group {
   // all_to_all_equal before) and checked against the peers'. Rows of out after the last received one are not written.
   void all_to_all(Stream& stream, const Tensor& out, const Tensor& recv_counts, const Tensor& in,
                   const Tensor& send_counts);
-  // The same with n equal parts: in and out [n R, ..].
+  // all_to_all with n equal parts: in and out [n R, ..].
   void all_to_all_equal(Stream& stream, const Tensor& out, const Tensor& in);
   void broadcast(Stream& stream, const Tensor& inout, int root);
   // A rendezvous: send is done when its peer has received. Two ranks that both send first would wait for each other,
@@ -127,9 +128,9 @@ class Group {
   // The way to move rows straight between the ranks' memories, where they reach each other's; null elsewhere.
   virtual PeerMemory* peers() { return nullptr; }
 
-  // From now on, on all ranks alike: what ranks send each other on the host carries a checksum, and a message that
-  // arrives with other bits is a CommError that names its sender and its receiver. A call in which sums travel back
-  // waits for its peers once more between threads. Nothing in groups whose data do not pass through the host.
+  // Adds a checksum to every message that ranks send each other on the host, and throws a CommError naming sender and
+  // receiver if a message arrives with other bits. Call it on all ranks alike. Between threads a call that returns sums
+  // waits for its peers once more. Has no effect in groups whose data does not pass through the host.
   virtual void check_messages() {}
 
   // Told of each call between two ranks or more from now on, on the meta device too; null: nobody is.

@@ -19,12 +19,12 @@ class HostGroup : public Group {
   // Returns when every rank (for send and recv: the peer) is about to make this call, which another back end carries
   // out; throws CommError where they disagree. Nothing is moved: in and out may live anywhere, counts on the CPU.
   virtual void agree(const Collective& call) = 0;
-  // The same for a call that ranks may begin one after the other: it need not wait for the peers, and may compare some
-  // calls at once. Ranks that disagree get the error from a later call of it, or from compare_calls(); by agree() at
-  // the latest.
+  // Like agree(), but for calls that ranks may begin one after the other: it need not wait for the peers and may
+  // compare several calls at once. Ranks that disagree get the error from a later agree_later() or from
+  // compare_calls(), at the latest from agree().
   virtual void agree_later(const Collective& call) { agree(call); }
-  // For a rank that waits for what its calls do: empty, or how they differ from those that peers which wait too have
-  // made. Waits for nobody.
+  // For a rank that waits for its calls to be done: empty, or how they differ from the calls of peers that wait as
+  // well. Does not wait.
   virtual std::string compare_calls() { return ""; }
 
   virtual int world_rank(int rank) const = 0;
@@ -78,7 +78,7 @@ class World {
   // Ranks that a debugger may hold; null: there are none.
   virtual DebugHold* hold() = 0;
   virtual const std::shared_ptr<Failure>& failure(int rank) const = 0;  // as a rank of this process knows it
-  // Where a rank of this process stands among the ranks of its host, and how many those are.
+  // The number of a rank of this process among the ranks of its host, and the number of those ranks.
   virtual int local_rank(int rank) const = 0;
   virtual int local_size() const = 0;
   virtual bool runs(int rank) const = 0;  // whether it is a rank of this process
@@ -87,7 +87,7 @@ class World {
   virtual std::string first(const std::function<std::string()>& body) = 0;
 };
 
-// Where `rank` stands in a group; throws what World::group() does.
+// The number of `rank` within a group. Throws as World::group() does.
 int rank_in_group(int rank, const std::vector<int>& ranks, int world_size, const std::string& name);
 
 // "rank 3", "ranks 1, 2, 5"; a list of more than 16 is cut: "ranks 0, 1, ..., 15 and 48 more".

@@ -55,10 +55,10 @@ class Mesh {
 
   // The ranks that share all other coordinates of the axis's view with `rank`, in the order of their coordinate.
   std::vector<int> ranks(int rank, Axis axis) const { return ranks(rank, Axes{axis}); }
-  // The same over several axes of one view, flattened: the order is that of the view, its innermost axis fastest,
-  // whatever the order of `axes`. No axis: the rank alone. Throws ConfigError for axes of different views.
+  // The ranks along several axes of one view, flattened in the order of the view, its innermost axis fastest, whatever
+  // the order of `axes`. No axis: the rank alone. Throws ConfigError for axes of different views.
   std::vector<int> ranks(int rank, const Axes& axes) const;
-  // In the order of their view, those with one rank left out. Throws ConfigError for axes of different views.
+  // The axes with more than one rank, in the order of their view. Throws ConfigError for axes of different views.
   Axes effective(const Axes& axes) const;
 
  private:

@@ -12,7 +12,7 @@ namespace {
 using kernels::bytes_of;
 using Rows = PeerMemory::Rows;
 
-// Of one row with its weight.
+// The bytes of one row with its weight.
 double bytes_per_row(const Rows& pool) {
   const auto width = [](const Tensor& of) { return of.defined() ? static_cast<double>(row_bytes(of)) : 0.0; };
   return width(pool.rows) + width(pool.weights);

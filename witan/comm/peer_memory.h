@@ -1,6 +1,6 @@
-// Rows that go straight into the memory of the group's other ranks, and come from there: the exchange of experts
-// without the host, so that it can be captured into a graph. Parts of an inner dim travel likewise (gather_parts,
-// sum_parts), and pieces of sequences (exchange_pieces).
+// Direct access to the memory of the group's other ranks. Experts exchange rows through it without the host, so that
+// the exchange can be captured into a graph; so do parts of an inner dim (gather_parts, sum_parts) and pieces of
+// sequences (exchange_pieces).
 //
 // Dispatch pushes each row into the pool of the rank that holds its expert, where the row stays: by expert, then source
 // rank, then in the source's order, as kernels::receive_order has it. Combine pulls the rows of each token and sums
@@ -19,7 +19,7 @@
 
 namespace witan {
 
-// Whether a group is to offer Group::peers(), where its ranks reach each other's memory.
+// Whether a group offers Group::peers() if its ranks reach each other's memory.
 enum class PeerAccess : uint8_t {
   none,
   moves,   // for rows and pieces alone: its collectives, which may be on several streams at once, are made without
@@ -35,7 +35,7 @@ class PeerMemory {
   struct Rows {
     Tensor rows, weights;
   };
-  // Where a send row goes, as an int64: rank * kRank + row of its pool; -1: nowhere.
+  // The destination of a send row as an int64: rank * kRank + row of that rank's pool; -1: none.
   static constexpr int kRankBits = 40;
   static constexpr int64_t kRank = int64_t{1} << kRankBits;
 

@@ -61,7 +61,7 @@ void store(T& to, A value) {
 
 constexpr int64_t kBlock = 1024;  // elements: a block of every level of the tree stays in the L1 or L2 cache
 
-// sums[0 … count-1] = the tree over count elements of `inputs` from `start` on; what lies behind is scratch: a block
+// sums[0 … count-1] = the tree over count elements of `inputs` from `start` on; what lies after is scratch: a block
 // for each level.
 template <class T, class Op, class A>
 void reduce_block(std::span<const T* const> inputs, int64_t start, int64_t count, A* sums) {
@@ -103,7 +103,7 @@ void reduce_range(const std::vector<const T*>& inputs, const std::vector<T*>& ou
   }
 }
 
-// The same for all elements, by the threads of a pool.
+// Reduces all elements on the threads of a pool.
 template <class T>
 void reduce_elements(ThreadPool& pool, Reduce reduce, const std::vector<const T*>& inputs,
                      const std::vector<T*>& outputs, int64_t elements) {

@@ -13,8 +13,8 @@
 #include "witan/base/files/glob.h"
 #include "witan/base/text.h"
 #include "witan/base/threads/mutex.h"
+#include "witan/fetch/download.h"
 #include "witan/fetch/manifest.h"
-#include "witan/fetch/part_file.h"
 
 namespace witan::fetch {
 namespace {

@@ -7,7 +7,6 @@
 
 #include "witan/fetch/digest.h"
 #include "witan/fetch/http.h"
-#include "witan/fetch/retry.h"
 
 namespace witan::fetch {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/files/append_file.h"
+#include "witan/base/files/growing_file.h"
 #include "witan/base/threads/mutex.h"
 #include "witan/fetch/hub.h"
 

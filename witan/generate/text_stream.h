@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/tokenizer/streaming_decoder.h"
+#include "witan/tokenizer/tokenizer.h"
 
 namespace witan {
 

@@ -20,7 +20,7 @@
 namespace witan {
 
 // The tokens that follow those of a micro-batch, and their positions, for a module of multi-token prediction
-// (data/batches/ahead.h). [B, S] int32 each.
+// (data/batches/batch.h). [B, S] int32 each.
 struct AheadInput {
   Tensor tokens, positions;
 };

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "witan/comm/meta.h"
-#include "witan/comm/peers/peer_place.h"
+#include "witan/comm/peers/host_identity.h"
 
 namespace witan {
 namespace {

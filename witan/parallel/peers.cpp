@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "witan/comm/peers/peer_place.h"
+#include "witan/comm/peers/host_identity.h"
 #include "witan/tensor/cuda.h"
 
 namespace witan {

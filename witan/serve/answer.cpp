@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "witan/base/text.h"
-#include "witan/serve/api_error.h"
+#include "witan/serve/request_members.h"
 
 namespace witan::serve {
 namespace {

@@ -1,6 +1,6 @@
 // Determines where a request ends and the next one begins, by the rules of RFC 9112 on which servers and proxies must
 // agree. Violations are refused, never repaired: a request that two programs divide differently lets one client act for
-// another (request smuggling). Independent of sockets.
+// another (request smuggling). Also the compression of answers. Independent of sockets.
 #pragma once
 
 #include <cstddef>
@@ -57,5 +57,12 @@ struct RequestTarget {
   std::optional<std::string_view> host;  // of a target that is a whole URL; replaces the Host line
 };
 std::optional<RequestTarget> split_target(std::string_view target);
+
+// Whether this Accept-Encoding accepts gzip (RFC 9110, sections 8.4.1.3 and 12.5.3): it lists gzip, or else `*`, with a
+// quality above 0.
+bool accepts_gzip(std::string_view accept_encoding);
+
+// The text as one gzip member (RFC 1952), compressed fast rather than well.
+std::string gzip(std::string_view text);
 
 }  // namespace witan::serve

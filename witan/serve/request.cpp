@@ -6,9 +6,8 @@
 
 #include "witan/base/error.h"
 #include "witan/base/json.h"
-#include "witan/serve/api_error.h"
 #include "witan/serve/request_members.h"
-#include "witan/tokenizer/chat/messages.h"
+#include "witan/tokenizer/chat/chat_template.h"
 
 namespace witan::serve {
 namespace {

@@ -1,18 +1,36 @@
-// Reads the members of a request's JSON object by name and type, and refuses members that nobody read.
+// Reads the members of a request's JSON object by name and type, refuses members that nobody read, and describes the
+// errors of refused requests.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "witan/serve/api_error.h"
 #include "witan/tokenizer/chat/value.h"
 
 namespace witan::serve {
+
+// The error of a refused request in the form of OpenAI's API: an HTTP status and a JSON object with message, type,
+// param and code (platform.openai.com/docs/guides/error-codes).
+class ApiError : public std::runtime_error {
+ public:
+  // `param` names the offending member of the request, `code` is a machine-readable word; either may be empty.
+  ApiError(int status, const std::string& message, std::string param = {}, std::string code = {})
+      : std::runtime_error(message), status_(status), param_(std::move(param)), code_(std::move(code)) {}
+
+  int status() const { return status_; }
+  // {"error": {"message": …, "type": …, "param": …, "code": …}}
+  std::string body() const;
+
+ private:
+  int status_;
+  std::string param_, code_;
+};
 
 class RequestMembers {
  public:

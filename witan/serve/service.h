@@ -7,10 +7,10 @@
 #include <optional>
 #include <string>
 
-#include "witan/serve/api_error.h"
 #include "witan/serve/generation_queue.h"
 #include "witan/serve/http_server.h"
 #include "witan/serve/request.h"
+#include "witan/serve/request_members.h"
 #include "witan/serve/served_model.h"
 
 namespace witan::serve {

@@ -1,4 +1,5 @@
-// What lm-evaluation-harness takes from Python: literals as repr() writes them, and the draws of random.Random.
+// What lm-evaluation-harness takes from Python: literals as repr() writes them, the draws of random.Random, and YAML as
+// yaml.safe_load() reads it, except that the words yes, no, on and off stay text.
 #pragma once
 
 #include <array>
@@ -8,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "witan/base/files/file.h"
 #include "witan/tokenizer/chat/value.h"
 
 namespace witan {
@@ -38,5 +40,13 @@ class PythonRandom {
   std::array<uint32_t, kWords> state_{};
   size_t at_ = kWords;
 };
+
+// The mapping in the file, with the keys of the files that it includes (`include: FILE`, or a list of files in the same
+// folder); its own keys take precedence. A tagged value becomes {"!tag": text}: `!function f` is {"!function": "f"}.
+// Throws DataError naming the file, and the line if it is not YAML.
+jinja::Value read_yaml_file(const fs::path& file);
+
+// The mapping in a text, without resolving includes; `name` identifies it in messages. Throws DataError.
+jinja::Value parse_yaml(const std::string& text, const std::string& name);
 
 }  // namespace witan

@@ -1,6 +1,7 @@
-// The configuration of a benchmark and the rows of its dataset, in the format of lm-evaluation-harness's tasks
-// (docs/formats/tasks.md; https://github.com/EleutherAI/lm-evaluation-harness/blob/main/docs/task_guide.md, version
-// 0.4.13). Keys that Witan does not support are refused by name.
+// The configurations of benchmarks and groups of them, and the rows of their datasets, in the format of
+// lm-evaluation-harness's tasks (docs/formats/tasks.md;
+// https://github.com/EleutherAI/lm-evaluation-harness/blob/main/docs/task_guide.md, version 0.4.13). Keys that Witan
+// does not support are refused by name.
 #pragma once
 
 #include <cstdint>
@@ -60,5 +61,26 @@ using TaskRow = jinja::Entries;
 // the task's file or to the current folder. Throws DataError naming the task's file and the way out, also for a row
 // that cannot be read; CorruptionError, IoError.
 std::vector<TaskRow> read_split(const TaskConfig& task, const std::string& split);
+
+struct GroupMetric {
+  std::string metric;
+  bool weight_by_size = true;  // by rows; else all tasks count the same
+};
+
+struct GroupConfig {
+  std::string name;
+  std::vector<std::string> tasks;    // names of all tasks in it, including those of nested groups
+  std::vector<GroupMetric> metrics;  // of the group as a whole; empty: the group is only a list of tasks
+};
+
+struct TaskSet {
+  std::vector<TaskConfig> tasks;  // with unique names
+  std::vector<GroupConfig> groups;
+};
+
+// Reads tasks from files and folders; of a folder all .yaml and .yml files except those whose names start with "_",
+// which others include. The members of a group (tasks, groups, tags of tasks) are searched in the folder of the group's
+// file. Throws DataError naming the file and the way out; IoError.
+TaskSet read_tasks(const std::vector<fs::path>& paths);
 
 }  // namespace witan

@@ -10,7 +10,7 @@
 
 #include "witan/tasks/loglikelihood.h"
 #include "witan/tasks/questions.h"
-#include "witan/tasks/task_set.h"
+#include "witan/tasks/task_config.h"
 
 namespace witan {
 

@@ -43,12 +43,12 @@ class Queue {
   virtual void begin_recording() {}
   virtual std::unique_ptr<Graph> end_recording() { return nullptr; }
 
-  // While the queue waits, it calls look(seconds waited so far), and look(0) when the wait is over; an exception from
+  // While the queue waits, it calls poll(seconds waited so far), and poll(0) when the wait is over; an exception from
   // it ends the wait. For a stream with work that depends on other ranks and may never finish.
-  void set_look(std::function<void(double seconds)> look) { look_ = std::move(look); }
+  void set_poll(std::function<void(double seconds)> poll) { poll_ = std::move(poll); }
 
  protected:
-  std::function<void(double seconds)> look_;
+  std::function<void(double seconds)> poll_;
 };
 
 }  // namespace witan

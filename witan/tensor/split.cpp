@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "witan/base/numbers/split_float.h"
+#include "witan/base/numbers/half.h"
 #include "witan/tensor/host.h"
 
 namespace witan {

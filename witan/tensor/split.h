@@ -1,4 +1,4 @@
-// Float32 tensors that are stored in two (base/numbers/split_float.h): the upper one holds values of 16 bits, the lower
+// Float32 tensors that are stored in two (base/numbers/half.h): the upper one holds values of 16 bits, the lower
 // one what the float32 have beyond them, its remainder. These functions convert to and from the float32 values in
 // files, in chunks, so that the whole tensor is never in memory; rules and devices as in tensor/host.h.
 #pragma once

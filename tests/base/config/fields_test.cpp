@@ -275,7 +275,7 @@ TEST(Toml, ErrorsNameFileAndLine) {
   for (const char* letters :
        {"lr = 1\nnum_layers = 2 \u00e9", "\nlr = 1\ufef7", "\nnum_layers = 4\"[\u03db\"", "\n\u3042 = 1"})
     EXPECT_THAT(c.refused_toml(letters), StartsWith("c.toml:2: not valid TOML: ")) << letters;
-  EXPECT_EQ(c.refused_toml("lr = 1\n[(m]\n"), "c.toml: not valid TOML: a table's name, or a key, is none");
+  EXPECT_EQ(c.refused_toml("lr = 1\n[(m]\n"), "c.toml: not valid TOML: the name of a table or key is invalid");
   EXPECT_EQ(c.refused_toml("learning_rate = 2"), "c.toml:1: there is no key learning_rate (did you mean lr?)")
       << "as other programs call it";
   EXPECT_EQ(c.refused_toml("\nnum_layer = 2"), "c.toml:2: there is no key num_layer (did you mean num_layers?)");

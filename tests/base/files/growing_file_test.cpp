@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
 
 #include "support/message_of.h"
 #include "support/temp_folder.h"
@@ -10,6 +13,48 @@
 
 namespace witan {
 namespace {
+
+using test::message_of;
+using test::TempFolder;
+
+TEST(AppendFile, GrowsAndGoesOn) {
+  const TempFolder folder;
+  const fs::path path = folder / "records";
+  {
+    AppendFile file(path);
+    file.append("one\n");
+    EXPECT_EQ(read_file(path), "one\n");  // nothing is held back
+    file.append("");
+    EXPECT_EQ(file.size(), 4u);
+  }
+  AppendFile again(path);
+  EXPECT_EQ(again.size(), 4u);
+  again.append("two\n");
+  EXPECT_EQ(read_file(path), "one\ntwo\n");
+}
+
+TEST(AppendFile, SaysWhyItCannot) {
+  const TempFolder folder;
+  EXPECT_NE(message_of<IoError>([&] { AppendFile(folder / "nowhere" / "x"); }).find("cannot open"), std::string::npos);
+  AppendFile full("/dev/full");
+  EXPECT_EQ(message_of<DiskFullError>([&] { full.append("x"); }),
+            "cannot append to /dev/full: the disk is full; free some space and run the same command again");
+}
+
+TEST(AppendFile, FollowsNoLinkAndWaitsForNoReader) {
+  const TempFolder folder;
+  std::ofstream(folder / "outside") << "kept";
+  fs::create_symlink(folder / "outside", folder / "link");
+  EXPECT_NE(message_of<IoError>([&] { AppendFile file(folder / "link"); }).find("link: it is a link"),
+            std::string::npos);
+  fs::create_symlink(folder / "absent", folder / "dangling");
+  EXPECT_NE(message_of<IoError>([&] { AppendFile file(folder / "dangling"); }).find("it is a link"), std::string::npos);
+  EXPECT_FALSE(fs::exists(folder / "absent"));
+  EXPECT_EQ(read_file(folder / "outside"), "kept");
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_NE(message_of<IoError>([&] { AppendFile file(folder / "pipe"); }).find("pipe: it is a pipe"),
+            std::string::npos);
+}
 
 using test::message_of;
 using test::TempFolder;

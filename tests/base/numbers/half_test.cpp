@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -96,6 +97,75 @@ TEST(F16, RoundsAsTheCompiler) {
   EXPECT_EQ(float(f16(65520.0f)), HUGE_VALF);
   EXPECT_EQ(float(f16(0x1p-25f)), 0) << "the middle to the even one";
   EXPECT_EQ(float(f16(0x1.01p-25f)), 0x1p-24f);
+}
+
+float upper_of(float value) {
+  return float_of(uint32_t{split(value).upper} << 16);
+}
+
+// Every lower half under upper halves of every kind: zero, denormals, ones around powers of two, the largest, infinity.
+TEST(SplitFloat, EveryNumberComesBackToTheBit) {
+  constexpr std::array<uint32_t, 13> kUpper = {0x0000, 0x0001, 0x007F, 0x0080, 0x0100, 0x3F7F, 0x3F80,
+                                               0x3F81, 0x4049, 0x7EFF, 0x7F00, 0x7F7E, 0x7F7F};
+  for (const uint32_t upper : kUpper)
+    for (const uint32_t sign : {0u, 0x8000u})
+      for (uint32_t lower = 0; lower < 0x10000; ++lower) {
+        const uint32_t bits = (upper | sign) << 16 | lower;
+        ASSERT_EQ(std::bit_cast<uint32_t>(join(split(float_of(bits)))), bits);
+      }
+  for (const float infinity : {HUGE_VALF, -HUGE_VALF}) {
+    EXPECT_EQ(join(split(infinity)), infinity);
+    EXPECT_EQ(split(infinity).lower, 0);
+  }
+}
+
+// Every pair of neighbours of one sign: as bfloat16 rounds, but for the middle.
+TEST(SplitFloat, TheUpperHalfIsTheNearestBf16AndTiesGoAwayFromZero) {
+  for (uint32_t bits = 0; bits < 0x7F80; ++bits)
+    for (const uint32_t sign : {0u, 0x8000u}) {
+      const uint32_t low = bits | sign;
+      for (const uint32_t rest : {0x0000u, 0x0001u, 0x7FFFu, 0x8001u, 0xFFFFu}) {
+        const float value = float_of(low << 16 | rest);
+        ASSERT_EQ(split(value).upper, bf16(value).bits) << value;
+      }
+      ASSERT_EQ(split(float_of(low << 16 | 0x8000)).upper, low + 1);
+    }
+}
+
+TEST(SplitFloat, EveryBf16IsItsOwnUpperHalfWithoutARest) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const float value = float_of(bits << 16);
+    if (std::isnan(value)) continue;
+    ASSERT_EQ(split(value).upper, bits);
+    ASSERT_EQ(split(value).lower, 0);
+  }
+}
+
+// No payload may carry into the sign, or end as infinity.
+TEST(SplitFloat, ANaNStaysOne) {
+  for (const uint32_t nan :
+       {0x7F800001u, 0xFF800001u, 0x7F807FFFu, 0x7FC00000u, 0x7FFF8000u, 0x7FFFFFFFu, 0xFFFFFFFFu}) {
+    EXPECT_TRUE(std::isnan(upper_of(float_of(nan)))) << nan;
+    EXPECT_EQ(std::bit_cast<uint32_t>(join(split(float_of(nan)))), 0x7FC00000u) << nan;
+  }
+}
+
+// Numbers of every exponent that a float16 does not overflow from.
+TEST(SplitFloat, AFloat16AndItsRestAreTheNumberToTheBit) {
+  for (uint32_t upper = 0; upper < 0x10000; ++upper)
+    for (const uint32_t lower : {0x0000u, 0x0001u, 0x0FFFu, 0x1000u, 0x1001u, 0x7A5Bu, 0xFFFFu}) {
+      const float value = float_of(upper << 16 | lower);
+      if (!(std::abs(value) < 65520)) continue;
+      const f16 narrow(value);
+      ASSERT_EQ(std::bit_cast<uint32_t>(join(narrow, rest_of(value, narrow)) + 0.0f),
+                std::bit_cast<uint32_t>(value + 0.0f))  // a zero's sign aside
+          << upper << " " << lower;
+    }
+  for (const float value : {HUGE_VALF, -HUGE_VALF, 1e6f, -65520.0f, std::nanf("")}) {
+    const f16 narrow(value);
+    EXPECT_EQ(rest_of(value, narrow), 0);
+    EXPECT_FALSE(std::isfinite(join(narrow, 0)));
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -40,17 +41,21 @@ TEST(TimedMutex, IsNotWaitedForLongerThanSaid) {
 
 TEST(TimedMutex, WakesWhoeverWaitsWhenItIsFree) {
   TimedMutex mutex;
-  mutex.lock();
-  bool got = false;
-  std::thread waits([&] {
-    if (!mutex.try_lock_until(steady_clock::now() + std::chrono::minutes(1))) return;
-    const TimedMutexLock held(mutex, std::adopt_lock);
-    got = true;
-  });
-  std::this_thread::sleep_for(milliseconds(20));
-  mutex.unlock();
-  waits.join();
-  EXPECT_TRUE(got);
+  for (int round = 0; round < 500; ++round) {  // in some of them the thread waits already when the mutex becomes free
+    std::promise<void> begun;
+    bool got = false;
+    mutex.lock();
+    std::thread waits([&] {
+      begun.set_value();
+      if (!mutex.try_lock_until(steady_clock::now() + std::chrono::minutes(1))) return;
+      const TimedMutexLock held(mutex, std::adopt_lock);
+      got = true;
+    });
+    begun.get_future().wait();
+    mutex.unlock();
+    waits.join();
+    ASSERT_TRUE(got);
+  }
   const bool free = mutex.try_lock();
   EXPECT_TRUE(free);
   if (free) mutex.unlock();

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/cli_support.h"
-#include "support/variable.h"
+#include "support/process_state.h"
 #include "witan/cli/train/planning.h"
 #include "witan/data/routes/route_file.h"
 #include "witan/tensor/cuda.h"

@@ -237,7 +237,8 @@ TEST_F(CorpusCommandsTest, TextThatIsNotThereIsToldFromTextThatIsEmpty) {
 
 // Texts are read first, and the damage is found when rows are written.
 TEST_F(CorpusCommandsTest, DedupOfADamagedTableLeavesNothingBehind) {
-  std::string table = read_text(std::string(WITAN_SOURCE_DIR) + "/tests/golden/data/tables/zstd_plain_v1.parquet");
+  std::string table =
+      read_text(std::string(WITAN_SOURCE_DIR) + "/tests/golden/data/tables/encodings/zstd_plain_v1.parquet");
   for (size_t at = 2000; at < 2040; ++at) table[at] ^= 0x55;
   write_text(at("in/bad.parquet"), table);
   expect_refusal({"data", "dedup", at("in"), "--output", at("out/a"), "--bad-row-share", "0.5"}, 4,
@@ -264,8 +265,8 @@ TEST_F(CorpusCommandsTest, StatsWritesItsOwnPageAnew) {
 // A row whose text is one of several in a list has no row of its own.
 TEST_F(CorpusCommandsTest, DedupKeepsAllColumnsOfTables) {
   const std::string tables = std::string(WITAN_SOURCE_DIR) + "/tests/golden/data/tables/";
-  const Said said = witan({"data", "dedup", tables + "zstd_plain_v1.parquet", "--output", at("clean"), "--method",
-                           "exact", "--bad-row-share", "0.5"});
+  const Said said = witan({"data", "dedup", tables + "encodings/zstd_plain_v1.parquet", "--output", at("clean"),
+                           "--method", "exact", "--bad-row-share", "0.5"});
   ASSERT_EQ(said.code, 0) << said.err;
   EXPECT_TRUE(contains(said.err, "day, price, seen")) << said.err;
   std::istringstream lines(read_text(at("clean.jsonl"))), expected(read_text(tables + "whole.jsonl"));

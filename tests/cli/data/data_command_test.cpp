@@ -120,7 +120,7 @@ TEST_F(DataCommandTest, TakesColumnsOfTables) {
     EXPECT_EQ(said.code, 0) << said.err;
     return read_text(at(to + ".bin"));
   };
-  const std::string expected = shards("zstd_plain_v1.parquet", "a", "");
+  const std::string expected = shards("encodings/zstd_plain_v1.parquet", "a", "");
   EXPECT_GT(expected.size(), 100u);
   for (const char* table : {"duckdb_snappy_V1.parquet", "stream_lz4.arrow"})
     EXPECT_EQ(shards(table, table, at("a.tokenizer.json")), expected) << table;

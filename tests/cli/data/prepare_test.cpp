@@ -3,7 +3,7 @@
 
 #include "cli/cli_support.h"
 #include "witan/base/files/file.h"
-#include "witan/base/hmac.h"
+#include "witan/base/hash.h"
 
 namespace witan::test {
 namespace {
@@ -167,7 +167,7 @@ TEST_F(PrepareCommandTest, KeysAreColumnsOfTables) {
   };
   const auto expected = prepare(at("rows.jsonl"), "rows", {"text", "meta.title"});
   EXPECT_GT(std::filesystem::file_size(at("rows_meta.title_document.bin")), 20u);
-  const Words tables = {"zstd_plain_v1.parquet", "pages.parquet", "stream_lz4.arrow"};
+  const Words tables = {"encodings/zstd_plain_v1.parquet", "pages.parquet", "stream_lz4.arrow"};
   for (size_t i = 0; i < tables.size(); ++i) {
     const std::string table = source("data/tables/" + tables[i]), to = "t" + std::to_string(i);
     EXPECT_EQ(prepare(table, to, {"text,meta.title", "--workers", "1"}), expected) << tables[i];

@@ -174,7 +174,7 @@ TEST_F(RowsCommandTest, AMissingInputIsNamedBesideShards) {
 }
 
 TEST_F(RowsCommandTest, WritesAllColumnsOfTablesAndNamesThoseLeftOut) {
-  const std::string table = std::string(WITAN_SOURCE_DIR) + "/tests/golden/data/tables/zstd_plain_v1.parquet";
+  const std::string table = std::string(WITAN_SOURCE_DIR) + "/tests/golden/data/tables/encodings/zstd_plain_v1.parquet";
   const Said said = witan({"data", "merge", table, "--output", at("all")});
   ASSERT_EQ(said.code, 0) << said.err;
   EXPECT_TRUE(contains(said.out, "rows          40 in 1 file")) << said.out;

@@ -10,8 +10,8 @@
 #include <latch>
 #include <thread>
 
+#include "support/process_state.h"
 #include "support/temp_folder.h"
-#include "support/variable.h"
 #include "train/step/run_support.h"
 #include "witan/base/threads/threads.h"
 

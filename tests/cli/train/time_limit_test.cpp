@@ -1,6 +1,6 @@
 // witan train --max-minutes, on machines that are as slow or fast as their ceilings say.
 #include "cli/train/train_command.h"
-#include "support/variable.h"
+#include "support/process_state.h"
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
 #include "witan/cli/train/planning.h"

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "cli/cli_support.h"
-#include "support/event_files.h"
+#include "support/run_files.h"
 #include "witan/base/files/file.h"
 #include "witan/base/threads/threads.h"
 #include "witan/checkpoint/store.h"

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/runs/runs_support.h"
-#include "report/page/changed_data.h"
+#include "report/synthetic.h"
 #include "witan/base/error.h"
 #include "witan/train/state/run_folder.h"
 

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/runs/runs_support.h"
-#include "serve/gunzip.h"
 #include "serve/http_client.h"
 #include "support/program.h"
 #include "witan/base/error.h"

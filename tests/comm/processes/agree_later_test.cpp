@@ -21,6 +21,7 @@ using testing::expect_whole;
 using ::testing::HasSubstr;
 using testing::on_processes;
 using testing::ProcessRank;
+using testing::until_failed;
 using Kind = Collective::Kind;
 
 Collective call_of(const Tensor& x, Reduce reduce = Reduce::sum) {
@@ -153,8 +154,7 @@ TEST(ProcessAgreeLater, ARankThatStaysAwayIsNamed) {
                                   [](ProcessRank& rank) {
                                     const auto group = rank.everyone();
                                     for (int i = 0; i < 40; ++i) {
-                                      if (rank.rank == 1 && i == 20)
-                                        std::this_thread::sleep_for(std::chrono::seconds(6));
+                                      if (rank.rank == 1 && i == 20) until_failed(*group);
                                       group->agree_later(call_of(rank.stream.zeros({3}, DType::f32)));
                                     }
                                     return "it was not told";

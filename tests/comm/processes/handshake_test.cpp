@@ -12,7 +12,7 @@
 
 #include "support/message_of.h"
 #include "witan/base/error.h"
-#include "witan/comm/processes/guests.h"
+#include "witan/comm/processes/pending_connections.h"
 
 namespace witan {
 namespace {
@@ -42,15 +42,15 @@ class Accepting {
     EXPECT_TRUE(socket) << why;
     return std::move(*socket);
   }
-  std::vector<Guest> guests() {
+  std::vector<ConnectedPeer> peers() {
     thread_.join();
-    return std::move(guests_);
+    return std::move(peers_);
   }
 
  private:
   const Socket listener_ = listen_at({"127.0.0.1", 0});
-  std::vector<Guest> guests_;
-  std::thread thread_{[this] { receive_guests(listener_, kZero, {1}, deadline_in(20), guests_); }};
+  std::vector<ConnectedPeer> peers_;
+  std::thread thread_{[this] { accept_peers(listener_, kZero, {1}, deadline_in(20), peers_); }};
 };
 
 // Rank 1, which introduces itself on a thread of its own to whoever holds the other end.
@@ -60,17 +60,17 @@ class Introducing {
     int ends[2] = {};
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
     other = Socket(ends[1]);
-    guest_ = std::async(std::launch::async, [own = Socket(ends[0])]() mutable {
+    peer_ = std::async(std::launch::async, [own = Socket(ends[0])]() mutable {
       std::string why;
       return introduce(std::move(own), {"127.0.0.1", 1}, kOne, 0, deadline_in(5), why);
     });
   }
-  std::optional<Guest> guest() { return guest_.get(); }
+  std::optional<ConnectedPeer> peer() { return peer_.get(); }
 
   Socket other;
 
  private:
-  std::future<std::optional<Guest>> guest_;
+  std::future<std::optional<ConnectedPeer>> peer_;
 };
 
 // All that goes from one to the other while they meet.
@@ -101,12 +101,12 @@ TEST(Handshake, WhatIsSaidIsUnderstood) {
   Accepting zero;
   Introducing one;
   meet(zero, one);
-  EXPECT_EQ(one.guest()->rank, 0);
-  const std::vector<Guest> guests = zero.guests();
-  ASSERT_EQ(guests.size(), 1u);
-  EXPECT_EQ(guests[0].rank, 1);
-  EXPECT_EQ(guests[0].host, "there");
-  EXPECT_EQ(guests[0].port, 1234);
+  EXPECT_EQ(one.peer()->rank, 0);
+  const std::vector<ConnectedPeer> peers = zero.peers();
+  ASSERT_EQ(peers.size(), 1u);
+  EXPECT_EQ(peers[0].rank, 1);
+  EXPECT_EQ(peers[0].host, "there");
+  EXPECT_EQ(peers[0].port, 1234);
 }
 
 // Its proof covers where a rank is heard, which the others believe.
@@ -115,13 +115,13 @@ TEST(Handshake, AnIntroductionThatIsChangedOnItsWayIsTurnedAway) {
   for (size_t byte = 0; byte < sizeof(Introduction); ++byte) {
     Introducing one;
     meet(zero, one, flipped(byte));
-    EXPECT_THAT(test::message_of<CommError>([&] { one.guest(); }), HasSubstr("its WITAN_JOB_SECRET differs"));
+    EXPECT_THAT(test::message_of<CommError>([&] { one.peer(); }), HasSubstr("its WITAN_JOB_SECRET differs"));
     ASSERT_FALSE(HasFailure()) << "byte " << byte;
   }
   Introducing one;
   meet(zero, one);
-  EXPECT_TRUE(one.guest());
-  EXPECT_EQ(zero.guests().size(), 1u);
+  EXPECT_TRUE(one.peer());
+  EXPECT_EQ(zero.peers().size(), 1u);
 }
 
 TEST(Handshake, AnAnswerThatIsChangedOnItsWayIsNotBelieved) {
@@ -129,7 +129,7 @@ TEST(Handshake, AnAnswerThatIsChangedOnItsWayIsNotBelieved) {
     Accepting zero;
     Introducing one;
     meet(zero, one, {}, flipped(byte));
-    EXPECT_THAT(test::message_of<CommError>([&] { one.guest(); }), HasSubstr("is not rank 0 of this job"));
+    EXPECT_THAT(test::message_of<CommError>([&] { one.peer(); }), HasSubstr("is not rank 0 of this job"));
     ASSERT_FALSE(HasFailure()) << "byte " << byte;
   }
 }
@@ -143,7 +143,7 @@ TEST(Handshake, WhoDoesNotKnowTheSecretCannotAnswer) {
   sent(one.other, {reinterpret_cast<const char*>(&greeting), sizeof greeting});
   received(one.other, sizeof(Introduction));
   sent(one.other, {reinterpret_cast<const char*>(&answer), sizeof answer});
-  EXPECT_THAT(test::message_of<CommError>([&] { one.guest(); }), HasSubstr("it does not know WITAN_JOB_SECRET"));
+  EXPECT_THAT(test::message_of<CommError>([&] { one.peer(); }), HasSubstr("it does not know WITAN_JOB_SECRET"));
 }
 
 // Each side proves that it speaks now: what was heard of another meeting opens no door.
@@ -153,7 +153,7 @@ TEST(Handshake, WhatWasHeardOnceIsOfNoUseAgain) {
     Accepting zero;
     Introducing one;
     heard = meet(zero, one);
-    EXPECT_TRUE(one.guest());
+    EXPECT_TRUE(one.peer());
   }
   Accepting zero;
   {
@@ -172,11 +172,11 @@ TEST(Handshake, WhatWasHeardOnceIsOfNoUseAgain) {
     sent(one.other, heard.accepting);
     received(one.other, sizeof(Introduction));
     sent(one.other, heard.answer);
-    EXPECT_THAT(test::message_of<CommError>([&] { one.guest(); }), HasSubstr("it does not know WITAN_JOB_SECRET"));
+    EXPECT_THAT(test::message_of<CommError>([&] { one.peer(); }), HasSubstr("it does not know WITAN_JOB_SECRET"));
   }
   Introducing one;
   meet(zero, one);
-  EXPECT_TRUE(one.guest());
+  EXPECT_TRUE(one.peer());
 }
 
 // The ends by themselves, between which somebody carries what they say.

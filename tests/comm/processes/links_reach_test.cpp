@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "support/links.h"
-#include "support/no_free_descriptors.h"
+#include "support/process_state.h"
 
 namespace witan {
 namespace {

@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "support/processes.h"
-#include "witan/base/stopwatch.h"
-#include "witan/comm/processes/guests.h"
+#include "witan/base/process.h"
+#include "witan/comm/processes/pending_connections.h"
 #include "witan/comm/processes/process_world.h"
 
 namespace witan {

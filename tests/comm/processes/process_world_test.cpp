@@ -9,7 +9,7 @@
 
 #include "support/processes.h"
 #include "witan/comm/checks/fingerprint.h"
-#include "witan/comm/processes/guests.h"
+#include "witan/comm/processes/pending_connections.h"
 
 namespace witan {
 namespace {
@@ -25,6 +25,7 @@ using ::testing::MatchesRegex;
 using testing::on_processes;
 using testing::ProcessRank;
 using testing::stop_for;
+using testing::until_failed;
 using Kind = Collective::Kind;
 
 TEST(ProcessWorld, GroupsOfPartsOfItWorkSideBySide) {
@@ -78,7 +79,7 @@ TEST(ProcessWorld, ARankThatIsKilledEndsTheOthers) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));  // all have left the barrier
       ::raise(SIGKILL);
     }
-    if (rank.rank == 3) std::this_thread::sleep_for(std::chrono::milliseconds(500));  // it is told meanwhile
+    if (rank.rank == 3) until_failed(*group);
     rank.stream.trace_context() = {5, TraceContext::Phase::backward, 1, "layers.3.moe", "combine"};
     group->all_reduce(rank.stream, rank.stream.zeros({10}, DType::f32));
     return "";
@@ -165,7 +166,7 @@ TEST(ProcessWorld, AnotherDeadlineOfAGroupEndsItsCallsWithItsWords) {
     const auto group = rank.everyone();
     group->barrier(rank.stream);
     const DeadlineScope patience(*group, {1, [](const std::string& who) { return "no news of " + who; }});
-    if (rank.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    if (rank.rank == 1) until_failed(*group);
     const Tensor all = rank.stream.zeros({3}, DType::i64);
     group->all_gather(rank.stream, all, rank.tensor<int64_t>({1}, {rank.rank}));
     return "";
@@ -437,7 +438,7 @@ TEST(ProcessWorld, CallsAreNamedWithTheirPlaces) {
                 2,
                 [&](ProcessRank& rank, HostGroup& group) {
                   go_to(rank);
-                  if (rank.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+                  if (rank.rank == 1) until_failed(group);
                   group.barrier(rank.stream);
                 },
                 0.3),
@@ -466,8 +467,7 @@ TEST(ProcessWorld, ARankThatADebuggerHoldsIsWaitedFor) {
                                       rank.world.hold()->wait_for_debugger(1, true);
                                       std::this_thread::sleep_for(std::chrono::milliseconds(1500));
                                       rank.world.hold()->wait_for_debugger(1, false);
-                                      for (int i = 0; i < 1500 && !group->failure()->raised(); ++i)
-                                        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+                                      until_failed(*group);
                                     }
                                     group->barrier(rank.stream);
                                     return "";
@@ -481,7 +481,7 @@ TEST(ProcessWorld, LateRanksAndThoseThatReturnedAreNamed) {
   EXPECT_EQ(words_of(
                 2,
                 [](ProcessRank& rank, HostGroup& group) {
-                  if (rank.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+                  if (rank.rank == 1) until_failed(group);
                   group.barrier(rank.stream);
                 },
                 0.3),

@@ -19,6 +19,7 @@ namespace {
 using test::message_of;
 using testing::on_ranks;
 using testing::ThreadRank;
+using testing::until_failed;
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
@@ -163,7 +164,7 @@ TEST(ThreadWorld, AnErrorOfARanksOwnBeatsLostPeers) {
                 [](ThreadRank& rank) {
                   const auto group = rank.everyone();
                   if (rank.rank == 1) {
-                    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+                    until_failed(*group);
                     throw DataError("the disk is slow, and broken");
                   }
                   group->barrier(rank.stream);
@@ -178,7 +179,7 @@ TEST(ThreadWorld, ALateRankIsNamed) {
       3,
       [](ThreadRank& rank) {
         const auto group = rank.everyone();
-        if (rank.rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+        if (rank.rank == 1) until_failed(*group);
         group->all_reduce(rank.stream, rank.stream.zeros({2, 4}, DType::f32));
       },
       &told, 0.1);
@@ -194,7 +195,7 @@ TEST(ThreadWorld, ALatePeerIsNamed) {
                   const auto group = rank.everyone();
                   const Tensor x = rank.stream.zeros({4}, DType::bf16);
                   if (rank.rank == 0) return group->send(rank.stream, x, 1);
-                  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+                  until_failed(*group);
                 },
                 nullptr, 0.1),
             "rank 0: axis data: rank 1 did not answer send bfloat16 [4] of rank 0 within 0.1 s");
@@ -212,16 +213,15 @@ TEST(ThreadWorld, CallsAreNamedWithTheirPlaces) {
         },
         nullptr, 0.3);
   };
-  const auto sleep = [] { std::this_thread::sleep_for(std::chrono::milliseconds(800)); };
   EXPECT_EQ(error([&](ThreadRank& rank, HostGroup& group) {
-              if (rank.rank == 1) sleep();
+              if (rank.rank == 1) until_failed(group);
               group.barrier(rank.stream);
             }),
             "rank 0: axis data: rank 1 did not reach barrier within 0.3 s; rank 0 waited in step 3, forward, "
             "layers.1.moe");
   EXPECT_EQ(error([&](ThreadRank& rank, HostGroup& group) {
               if (rank.rank == 1)
-                sleep();
+                until_failed(group);
               else
                 group.recv(rank.stream, rank.stream.zeros({4}, DType::bf16), 1);
             }),

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "support/attention_sizes.h"
+#include "support/attention.h"
 #include "support/cuda_rank.h"
 #include "support/dropout.h"
 #include "witan/kernels/attention/attention_path.h"

@@ -1,6 +1,6 @@
 #include "witan/kernels/attention/kv_cache.h"
 
-#include "support/cache_tokens.h"
+#include "support/attention.h"
 #include "support/cuda_rank.h"
 
 namespace witan {

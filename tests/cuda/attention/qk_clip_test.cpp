@@ -2,10 +2,9 @@
 
 #include <limits>
 
-#include "support/attention_blocks.h"
-#include "support/attention_sizes.h"
+#include "support/attention.h"
 #include "support/cuda_rank.h"
-#include "support/split_weights.h"
+#include "support/optimizer.h"
 #include "witan/kernels/common/step_value.h"
 #include "witan/kernels/pointwise/elementwise.h"
 

@@ -1,5 +1,5 @@
 // The ring over NCCL, a rank with a GPU, against attention of the whole sequence on the CPU.
-#include "support/attention_blocks.h"
+#include "support/attention.h"
 #include "support/attention_pass.h"
 #include "support/dropout.h"
 #include "support/gpu_world.h"

@@ -1,6 +1,6 @@
 // Attention by heads of sequences that GPUs divide, through NCCL and through peers' memory, against attention of the
 // whole sequence on the CPU.
-#include "support/attention_blocks.h"
+#include "support/attention.h"
 #include "support/attention_pass.h"
 #include "support/dropout.h"
 #include "support/gpu_world.h"

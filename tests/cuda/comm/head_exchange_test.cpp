@@ -1,13 +1,12 @@
 // Heads and positions exchanged by kernels that store into peers' memory, and by NCCL, against plain loops on the CPU.
-#include "witan/comm/head_exchange.h"
-
 #include <gmock/gmock.h>
 
 #include <cstring>
 
+#include "support/attention.h"
 #include "support/gpu_world.h"
 #include "support/message_of.h"
-#include "support/sequence_heads.h"
+#include "witan/comm/context.h"
 #include "witan/kernels/attention/sequence_pieces.h"
 
 namespace witan {

@@ -1,11 +1,10 @@
-#include "witan/comm/cuda/nccl.h"
-
 #include <array>
 #include <chrono>
 
 #include "support/gpu_world.h"
 #include "support/message_of.h"
 #include "witan/comm/cuda.h"
+#include "witan/comm/cuda/nccl_group.h"
 #include "witan/parallel/groups.h"
 #include "witan/tensor/recording.h"
 

@@ -1,7 +1,7 @@
 #include "witan/kernels/common/block_sums.h"
 
-#include "support/block_sums.h"
 #include "support/cuda_rank.h"
+#include "support/optimizer.h"
 #include "witan/kernels/common/device_table.h"
 
 namespace witan {

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "support/cuda_rank.h"
-#include "support/grouped_cases.h"
 #include "support/products.h"
 
 namespace witan {

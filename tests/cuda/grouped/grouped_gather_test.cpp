@@ -2,9 +2,8 @@
 #include <cstring>
 #include <limits>
 
-#include "support/block_sums.h"
 #include "support/cuda_rank.h"
-#include "support/grouped_cases.h"
+#include "support/optimizer.h"
 #include "support/products.h"
 #include "witan/kernels/gemm/product_scopes.h"
 #include "witan/kernels/grouped/cuda/grouped_few_rows.h"

@@ -3,9 +3,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "support/block_sums.h"
 #include "support/cuda_rank.h"
-#include "support/grouped_cases.h"
+#include "support/optimizer.h"
 #include "support/products.h"
 #include "witan/kernels/pointwise/activation.h"
 

@@ -3,7 +3,6 @@
 #include <limits>
 
 #include "support/cuda_rank.h"
-#include "support/grouped_cases.h"
 #include "support/products.h"
 #include "witan/kernels/grouped/grouped_gemm.h"
 #include "witan/kernels/pointwise/activation.h"

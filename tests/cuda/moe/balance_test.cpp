@@ -1,5 +1,5 @@
 #include "support/cuda_rank.h"
-#include "support/router_outputs.h"
+#include "support/routing.h"
 #include "witan/kernels/moe/router.h"
 
 namespace witan {

@@ -3,7 +3,7 @@
 
 #include "support/cuda_rank.h"
 #include "support/dropout.h"
-#include "support/router_outputs.h"
+#include "support/routing.h"
 #include "witan/kernels/moe/capacity.h"
 #include "witan/kernels/moe/dispatch.h"
 #include "witan/kernels/moe/router.h"

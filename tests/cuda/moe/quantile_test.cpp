@@ -1,7 +1,7 @@
 #include <limits>
 
 #include "support/cuda_rank.h"
-#include "support/router_outputs.h"
+#include "support/routing.h"
 #include "witan/kernels/common/step_value.h"
 #include "witan/kernels/moe/selection.h"
 

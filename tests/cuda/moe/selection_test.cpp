@@ -2,7 +2,7 @@
 
 #include "support/cuda_rank.h"
 #include "support/dropout.h"
-#include "support/router_outputs.h"
+#include "support/routing.h"
 #include "witan/kernels/pointwise/dropout.h"
 
 namespace witan {

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "support/cuda_rank.h"
-#include "support/split_weights.h"
+#include "support/optimizer.h"
 #include "witan/kernels/common/device_table.h"
 #include "witan/kernels/optimizer/optimizer.h"
 

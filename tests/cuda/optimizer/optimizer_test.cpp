@@ -4,8 +4,7 @@
 #include <limits>
 
 #include "support/cuda_rank.h"
-#include "support/split_weights.h"
-#include "support/updates.h"
+#include "support/optimizer.h"
 
 namespace witan {
 namespace {

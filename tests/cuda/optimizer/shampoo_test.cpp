@@ -1,7 +1,7 @@
 #include "witan/kernels/optimizer/shampoo.h"
 
 #include "support/cuda_rank.h"
-#include "support/split_weights.h"
+#include "support/optimizer.h"
 #include "witan/kernels/gemm/gemm.h"
 #include "witan/kernels/optimizer/inverse_root.h"
 

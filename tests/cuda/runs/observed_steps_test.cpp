@@ -6,8 +6,8 @@
 #include <set>
 
 #include "cuda/runs/engine_support.h"
+#include "support/run_files.h"
 #include "support/temp_folder.h"
-#include "support/trace_events.h"
 #include "witan/train/trace/step_tracer.h"
 
 namespace witan::testing {

@@ -5,10 +5,10 @@
 
 #include "data/data_support.h"
 #include "witan/base/error.h"
-#include "witan/data/batches/ahead.h"
+#include "witan/data/batches/batch.h"
 #include "witan/data/batches/loader.h"
 #include "witan/data/datasets/split.h"
-#include "witan/data/samples/mixed_samples.h"
+#include "witan/data/samples/mixture.h"
 #include "witan/data/samples/packed_samples.h"
 #include "witan/data/samples/samples.h"
 

@@ -111,7 +111,7 @@ TEST(Loader, GlobalBatchesMayGrow) {
               HasSubstr("global_batch_size 4 must be a multiple of micro_batch_size 3"));
 }
 
-// Takes `milliseconds` a read, and fails at one of them.
+// Takes `milliseconds` a read, like a slow disk, and fails at one of them.
 class Troubled final : public TokenDataset {
  public:
   Troubled(int milliseconds, int fails_at) : milliseconds_(milliseconds), fails_at_(fails_at) {}
@@ -120,24 +120,28 @@ class Troubled final : public TokenDataset {
   int64_t length(int64_t) const override { return 1001; }
   void read(int64_t, int64_t, std::span<int32_t> out) const override {
     std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds_));
-    if (++reads_ == fails_at_) throw CorruptionError("shard 7 is damaged");
+    const int reads = ++reads_;
+    reads_.notify_all();
+    if (reads == fails_at_) throw CorruptionError("shard 7 is damaged");
     std::fill(out.begin(), out.end(), 1);
   }
   std::string name() const override { return "troubled"; }
-  int reads() const { return reads_; }  // that have ended
+  // Waits until so many have ended.
+  void await_reads(int count) const {
+    for (int ended = reads_; ended < count; ended = reads_) reads_.wait(ended);
+  }
 
  private:
   int milliseconds_, fails_at_;
   mutable std::atomic<int> reads_{0};
 };
 
-std::shared_ptr<const Samples> troubled(int milliseconds, int fails_at) {
-  return std::make_shared<const Samples>(std::make_shared<const Troubled>(milliseconds, fails_at),
-                                         SamplesOptions{.sequence_length = 10});
+std::shared_ptr<const Samples> samples_of(std::shared_ptr<const Troubled> dataset) {
+  return std::make_shared<const Samples>(std::move(dataset), SamplesOptions{.sequence_length = 10});
 }
 
 TEST(Loader, BringsTheThreadsErrorToTheCallerAfterWhatWasReady) {
-  Loader loader(troubled(0, 3), {});
+  Loader loader(samples_of(std::make_shared<const Troubled>(0, 3)), {});
   EXPECT_EQ(loader.next().size(), 1u);
   EXPECT_EQ(loader.next().size(), 1u);
   EXPECT_THAT(message_of<CorruptionError>([&] { loader.next(); }), HasSubstr("shard 7"));
@@ -146,10 +150,11 @@ TEST(Loader, BringsTheThreadsErrorToTheCallerAfterWhatWasReady) {
 }
 
 TEST(Loader, StopsPromptly) {
+  const auto slow = std::make_shared<const Troubled>(20, 0);
   const auto start = std::chrono::steady_clock::now();
   {
-    Loader loader(troubled(20, 0), {.global_batch_size = 1000});  // a global batch takes 20 s
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    Loader loader(samples_of(slow), {.global_batch_size = 1000});  // a global batch takes 20 s
+    slow->await_reads(1);
   }
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
@@ -213,7 +218,7 @@ TEST(Loader, MeasuresItsWaits) {
     loader.next();
     const double before = loader.waited_seconds();
     longest = std::max(longest, before);
-    while (dataset->reads() < 3) std::this_thread::yield();  // once the third batch is read, the second is ready
+    dataset->await_reads(3);  // once the third batch is read, the second is ready
     loader.next();
     shortest = std::min(shortest, loader.waited_seconds() - before);
     if (longest > 0.01 && shortest < 0.01) break;

@@ -16,7 +16,7 @@
 #include "witan/data/datasets/indexed_dataset.h"
 #include "witan/data/datasets/split.h"
 #include "witan/data/datasets/token_dataset.h"
-#include "witan/data/samples/mixed_samples.h"
+#include "witan/data/samples/mixture.h"
 #include "witan/data/samples/samples.h"
 
 namespace witan {

@@ -1,6 +1,5 @@
 #include "witan/data/corpus/corpus.h"
 
-#include "data/compress.h"
 #include "data/data_support.h"
 #include "witan/base/error.h"
 #include "witan/base/text.h"

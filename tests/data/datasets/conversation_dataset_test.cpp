@@ -5,7 +5,6 @@
 #include <set>
 
 #include "data/data_support.h"
-#include "witan/data/batches/ahead.h"
 #include "witan/data/batches/batch.h"
 #include "witan/data/datasets/indexed_dataset.h"
 #include "witan/data/datasets/split.h"

@@ -6,7 +6,6 @@
 #include <set>
 #include <sstream>
 
-#include "data/compress.h"
 #include "data/data_support.h"
 #include "witan/base/numbers/rng.h"
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "data/data_support.h"
 #include "data/tables/golden_tables.h"
 #include "support/bytes_in_memory.h"
 #include "witan/base/error.h"
@@ -96,7 +97,7 @@ TEST(MdsReader, SizesMayBeFixed) {
 
 TEST(MdsReader, SamplesAreWhatTheirOffsetsSay) {
   EXPECT_THAT(message_of<CorruptionError>([] { made_texts(shard_of({text_sample("a") + "b"})); }),
-              HasSubstr("it has 1 bytes behind its last value"));
+              HasSubstr("it has 1 bytes after its last value"));
   std::string falling = shard_of({text_sample("a"), text_sample("b")});
   falling.replace(8, 4, u32(5));
   EXPECT_THAT(message_of<CorruptionError>([&] { made_texts(falling); }), HasSubstr("sample 0 ends before it begins"));
@@ -109,18 +110,14 @@ TEST(MdsReader, NamesThePlaceOfDamage) {
   EXPECT_THAT(message_of<CorruptionError>([&] { read_all_texts("some text, no shard"); }), HasSubstr("a.mds: head: "));
 }
 
-TEST(MdsReader, SurvivesTruncationAtEveryByteAndFlippedBits) {
-  const std::string whole = read_file(golden_table("text.mds"));
-  for (size_t at = 0; at < whole.size(); ++at)
-    for (const bool flip : {false, true}) {
-      std::string damaged = flip ? whole : whole.substr(0, at);
-      if (flip) damaged[at] = static_cast<char>(damaged[at] ^ (1 << at % 8));
-      try {
-        read_all_texts(damaged);
-      } catch (const Error& error) {
-        EXPECT_THAT(error.what(), HasSubstr("a.mds: "));
-      }
+TEST(MdsReader, SurvivesTruncationAtEveryByteAndEveryFlippedBit) {
+  for_damaged(read_file(golden_table("text.mds")), 1, [](const std::string& damaged) {
+    try {
+      read_all_texts(damaged);
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("a.mds: "));
     }
+  });
 }
 
 }  // namespace

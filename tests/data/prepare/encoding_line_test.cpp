@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -18,14 +18,19 @@ TextBatch batch_of(int number) {
   return batch;
 }
 
-EncodingLine counting_line(int batches, std::vector<int>& taken) {
+// With `overtaken`, others encode a later batch while one of the threads is at every seventh.
+EncodingLine counting_line(int batches, std::vector<int>& taken, bool overtaken = false) {
   EncodingLine line;
   line.read = [batches](const PutBatch& put) {
     for (int i = 0; i < batches; ++i) put(batch_of(i));
   };
-  line.encode = [](const Conversation& document) {
+  line.encode = [overtaken, last = std::make_shared<std::atomic<int>>(-1)](const Conversation& document) {
     const int number = std::stoi(document.text);
-    if (number % 7 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));  // others overtake it
+    if (overtaken && number % 7 == 0)
+      for (int latest = *last; latest <= number; latest = *last) last->wait(latest);
+    for (int latest = *last; latest < number && !last->compare_exchange_weak(latest, number);) {
+    }
+    last->notify_all();
     return EncodedConversation{{number}, {}};
   };
   line.take = [&taken](const EncodedBatch& batch) { taken.push_back(batch.documents.at(0).tokens.at(0)); };
@@ -35,7 +40,7 @@ EncodingLine counting_line(int batches, std::vector<int>& taken) {
 TEST(EncodingLineTest, GivesBatchesInTheOrderOfTheText) {
   for (const int threads : {1, 2, 5}) {
     std::vector<int> taken;
-    run_encoding_line(counting_line(300, taken), threads);
+    run_encoding_line(counting_line(300, taken, /*overtaken=*/threads > 1), threads);
     ASSERT_EQ(taken.size(), 300u);
     for (int i = 0; i < 300; ++i) ASSERT_EQ(taken[static_cast<size_t>(i)], i) << threads;
   }

@@ -131,7 +131,7 @@ TEST_F(TokenizeCorpus, ContinuesAfterKills) {
 // A column of tables whose rows count where another column has a text, too.
 TEST_F(TokenizeCorpus, ContinuesWithSeveralColumns) {
   sources_.clear();
-  for (const char* table : {"pages.parquet", "stream_zstd.arrow", "zstd_plain_v2.parquet"})
+  for (const char* table : {"pages.parquet", "stream_zstd.arrow", "encodings/zstd_plain_v2.parquet"})
     for (const Source& source : find_sources({golden("tables") / table}).files) sources_.push_back(source);
   options_.piece_bytes = 1;
   options_.corpus.bad_row_share = 0.9;

@@ -1,6 +1,6 @@
 #include "witan/data/rows/row_reader.h"
 
-#include "data/compress.h"
+#include "data/data_support.h"
 #include "data/rows/row_support.h"
 #include "data/tables/golden_tables.h"
 #include "witan/base/error.h"
@@ -94,7 +94,7 @@ TEST_F(RowReaderTest, EstimatesWhatArchivesHold) {
 }
 
 TEST_F(RowReaderTest, RowsOfTablesHaveAllColumns) {
-  write("a.parquet", read_file(golden_table("snappy_delta_v2.parquet")));
+  write("a.parquet", read_file(golden_table("encodings/snappy_delta_v2.parquet")));
   read();
   Json rows = Json::array();
   for (const std::string& row : rows_) rows.push_back(parse_json(row, "row"));
@@ -140,7 +140,7 @@ TEST_F(RowReaderTest, AKeyWithDotsMakesNestedObjects) {
 }
 
 TEST_F(RowReaderTest, SaysWhichColumnsAreLeftOut) {
-  write("a.parquet", read_file(golden_table("snappy_delta_v2.parquet")));
+  write("a.parquet", read_file(golden_table("encodings/snappy_delta_v2.parquet")));
   write("b.arrow", read_file(golden_table("stream_none.arrow")));
   write("c.jsonl", "{}\n");
   EXPECT_THAT(

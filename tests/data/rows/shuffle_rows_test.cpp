@@ -7,11 +7,11 @@
 #include <csignal>
 #include <numeric>
 
-#include "data/compress.h"
+#include "data/data_support.h"
 #include "data/rows/row_support.h"
 #include "data/tables/golden_tables.h"
 #include "witan/base/error.h"
-#include "witan/data/rows/copy_rows.h"
+#include "witan/data/rows/row_job.h"
 
 namespace witan {
 namespace {
@@ -306,7 +306,7 @@ TEST_F(ShuffleRowsTest, AFailureLeavesNothingBehind) {
 
 TEST_F(ShuffleRowsTest, KeepsAllColumnsOfTables) {
   fs::create_directory(folder_ / "in");
-  fs::copy_file(golden_table("gzip_plain_v2.parquet"), folder_ / "in/a.parquet");
+  fs::copy_file(golden_table("encodings/gzip_plain_v2.parquet"), folder_ / "in/a.parquet");
   EXPECT_EQ(shuffle("mixed.jsonl").rows, 40);
   Json rows = Json::array();
   for (const std::string& line : lines_in(folder_ / "mixed.jsonl")) rows.push_back(parse_json(line, "row"));

@@ -10,7 +10,7 @@
 #include "witan/base/numbers/rng.h"
 #include "witan/data/batches/batch.h"
 #include "witan/data/batches/loader.h"
-#include "witan/data/samples/mixed_samples.h"
+#include "witan/data/samples/mixture.h"
 
 namespace witan {
 namespace {

@@ -4,7 +4,6 @@
 #include <lz4frame.h>
 #include <snappy-c.h>
 
-#include "data/compress.h"
 #include "data/data_support.h"
 #include "witan/data/tables/damage.h"
 

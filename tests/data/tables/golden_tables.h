@@ -1,6 +1,7 @@
 // The golden tables (tests/golden/data/tables/make_golden.py): one table in many files, and what is read from them.
 #pragma once
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -12,14 +13,15 @@
 
 namespace witan {
 
+// `name` is below the folder of the tables: "pages.parquet", "encodings/zstd_plain_v1.parquet".
 inline fs::path golden_table(const std::string& name) {
   return golden("tables/" + name);
 }
 
-// All files of the golden table whose names end with `suffix`.
+// All files of the golden table whose names end with `suffix`, in every encoding.
 inline std::vector<fs::path> golden_tables(const std::string& suffix) {
   std::vector<fs::path> found;
-  for (const auto& entry : fs::directory_iterator(golden("tables"))) {
+  for (const auto& entry : fs::recursive_directory_iterator(golden("tables"))) {
     const std::string name = entry.path().filename().string();
     const std::string kind = name.substr(0, name.find_first_of("_."));
     const bool is_other = kind == "refused" || kind == "empty" || kind == "other" || kind == "seed";
@@ -27,6 +29,30 @@ inline std::vector<fs::path> golden_tables(const std::string& suffix) {
   }
   std::sort(found.begin(), found.end());
   return found;
+}
+
+// The small files of a few rows each, under a kilobyte, whose names end with `suffix`.
+inline std::vector<fs::path> seed_tables(const std::string& suffix) {
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(golden("tables/seeds")))
+    if (entry.path().filename().string().ends_with(suffix)) found.push_back(entry.path());
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+// Calls read(damaged) with the bytes cut off at every `step`-th byte, and with a bit flipped in every `step`-th byte; a
+// step of 1 flips every bit.
+template <class Read>
+void for_damaged(const std::string& whole, size_t step, const Read& read) {
+  for (size_t at = 0; at < whole.size(); at += step) {
+    read(whole.substr(0, at));
+    for (int bit = 0; bit < 8; ++bit) {
+      if (step > 1 && bit != static_cast<int>(at % 8)) continue;
+      std::string flipped = whole;
+      flipped[at] = static_cast<char>(flipped[at] ^ (1 << bit));
+      read(flipped);
+    }
+  }
 }
 
 // The rows of a golden file of JSON Lines.

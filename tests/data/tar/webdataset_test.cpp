@@ -1,6 +1,6 @@
 #include "witan/data/tar/webdataset.h"
 
-#include "data/compress.h"
+#include "data/data_support.h"
 #include "data/tables/golden_tables.h"
 #include "support/bytes_in_memory.h"
 #include "witan/base/error.h"
@@ -110,14 +110,16 @@ TEST(Webdataset, NamesThePlaceOfDamage) {
       message_of<CorruptionError>([&] { read_all_samples("some text" + std::string(600, 'a')); }),
       AllOf(HasSubstr("a.tar: its beginning: a number in its header is not octal"), HasSubstr("copy or download")));
   EXPECT_THAT(message_of<CorruptionError>([&] { read_all_samples(whole.substr(0, 2048)); }),
-              AllOf(HasSubstr("a.tar: at or behind 000/one"), HasSubstr("ends without its end mark")));
+              AllOf(HasSubstr("a.tar: at or after 000/one"), HasSubstr("ends without its end mark")));
   EXPECT_THAT(message_of<CorruptionError>([&] { read_all_samples(""); }), HasSubstr("ends without its end mark"));
 }
 
-TEST(Webdataset, SurvivesTruncationAtEveryByteAndFlippedBits) {
+TEST(Webdataset, SurvivesTruncationAndAFlippedBitAtEveryByte) {
   for (const char* name : {"webdataset.tar", "names_pax.tar", "names_gnu.tar"}) {
-    const std::string whole = read_file(golden_table(name));
-    for (size_t at = 0; at < whole.size(); at += 13) {
+    constexpr size_t kBlock = 512, kEndMark = 2 * kBlock;
+    std::string whole = read_file(golden_table(name));
+    whole.resize(whole.find_last_not_of('\0') / kBlock * kBlock + kBlock + kEndMark);  // without what nobody reads
+    for (size_t at = 0; at < whole.size(); ++at) {
       for (const bool flip : {false, true}) {
         std::string damaged = flip ? whole : whole.substr(0, at);
         if (flip) damaged[at] = static_cast<char>(damaged[at] ^ (1 << at % 8));

@@ -6,7 +6,6 @@
 
 #include <cstring>
 
-#include "data/compress.h"
 #include "data/data_support.h"
 #include "witan/base/error.h"
 

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "support/attention_blocks.h"
+#include "support/attention.h"
 #include "support/dropout.h"
 #include "witan/kernels/attention/attention.h"
 #include "witan/kernels/pointwise/elementwise.h"

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <limits>
 
-#include "support/attention_sizes.h"
+#include "support/attention.h"
 #include "support/dropout.h"
 
 namespace witan {

@@ -7,9 +7,8 @@
 #include <sstream>
 #include <string>
 
-#include "support/attention_blocks.h"
-#include "support/attention_sizes.h"
-#include "support/split_weights.h"
+#include "support/attention.h"
+#include "support/optimizer.h"
 #include "witan/kernels/common/step_value.h"
 
 namespace witan {

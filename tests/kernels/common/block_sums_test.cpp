@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "support/block_sums.h"
+#include "support/optimizer.h"
 
 namespace witan {
 namespace {

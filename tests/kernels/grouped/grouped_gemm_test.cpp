@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "support/block_sums.h"
+#include "support/optimizer.h"
 #include "support/rank.h"
 #include "witan/kernels/gemm/gemm.h"
 #include "witan/kernels/pointwise/activation.h"

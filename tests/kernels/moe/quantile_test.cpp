@@ -2,7 +2,7 @@
 #include <numeric>
 
 #include "support/rank.h"
-#include "support/router_outputs.h"
+#include "support/routing.h"
 #include "witan/kernels/common/step_value.h"
 #include "witan/kernels/moe/selection.h"
 

@@ -1,7 +1,7 @@
 #include <numeric>
 
 #include "support/rank.h"
-#include "support/router_outputs.h"
+#include "support/routing.h"
 #include "witan/kernels/moe/dispatch.h"
 #include "witan/kernels/moe/selection.h"
 #include "witan/kernels/pointwise/elementwise.h"

@@ -7,7 +7,7 @@
 
 #include "support/dropout.h"
 #include "support/rank.h"
-#include "support/router_outputs.h"
+#include "support/routing.h"
 
 namespace witan {
 namespace {

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "support/optimizer.h"
 #include "support/rank.h"
-#include "support/split_weights.h"
 #include "witan/base/error.h"
 #include "witan/kernels/optimizer/optimizer.h"
 

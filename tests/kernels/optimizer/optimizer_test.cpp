@@ -4,9 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "support/optimizer.h"
 #include "support/rank.h"
-#include "support/split_weights.h"
-#include "support/updates.h"
 
 namespace witan {
 namespace {

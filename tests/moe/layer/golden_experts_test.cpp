@@ -1,6 +1,6 @@
 // Experts and shared experts against those of transformers (tests/golden/moe/experts.tsv), forward and backward.
 #include "moe/moe_support.h"
-#include "support/golden_values.h"
+#include "support/golden.h"
 #include "witan/moe/layer/experts.h"
 #include "witan/moe/layer/moe.h"
 

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "nn/attention/attention_support.h"
+#include "support/attention.h"
 #include "support/message_of.h"
-#include "support/sequence_heads.h"
 #include "support/thread_world.h"
 #include "witan/comm/meta.h"
 #include "witan/nn/attention/grouped_query.h"

@@ -1,6 +1,6 @@
 // Attention layers against those of transformers (tests/golden/attention/attention.tsv), forward, backward and decoded.
 #include "nn/attention/attention_support.h"
-#include "support/golden_values.h"
+#include "support/golden.h"
 #include "witan/nn/attention/grouped_query.h"
 
 namespace witan {

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "nn/attention/attention_support.h"
-#include "support/cache_tokens.h"
+#include "support/attention.h"
 #include "support/message_of.h"
 
 namespace witan {

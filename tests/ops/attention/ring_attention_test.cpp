@@ -2,7 +2,7 @@
 
 #include <mutex>
 
-#include "support/attention_blocks.h"
+#include "support/attention.h"
 #include "support/attention_pass.h"
 #include "support/dropout.h"
 #include "support/gradcheck.h"

@@ -1,8 +1,7 @@
-#include "support/sequence_heads.h"
-
 #include <gmock/gmock.h>
 
 #include "support/adjoint.h"
+#include "support/attention.h"
 #include "support/attention_pass.h"
 #include "support/dropout.h"
 #include "support/message_of.h"

@@ -1,6 +1,6 @@
 #include "support/gradcheck.h"
 #include "support/message_of.h"
-#include "support/routed_rows.h"
+#include "support/routing.h"
 #include "witan/kernels/moe/dispatch.h"
 #include "witan/ops/experts/grouped_linear.h"
 #include "witan/ops/pointwise/activation.h"

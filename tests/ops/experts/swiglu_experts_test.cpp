@@ -2,7 +2,7 @@
 
 #include "support/gradcheck.h"
 #include "support/message_of.h"
-#include "support/routed_rows.h"
+#include "support/routing.h"
 #include "witan/ops/experts/grouped_linear.h"
 #include "witan/ops/pointwise/activation.h"
 

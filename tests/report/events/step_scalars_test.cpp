@@ -9,7 +9,7 @@
 #include "witan/base/error.h"
 #include "witan/report/events/events.h"
 #include "witan/report/page/charts.h"
-#include "witan/report/progress/megatron_log.h"
+#include "witan/report/progress/log_lines.h"
 #include "witan/report/progress/train_line.h"
 
 namespace witan {

@@ -5,7 +5,6 @@
 #include <climits>
 #include <vector>
 
-#include "report/page/changed_data.h"
 #include "report/synthetic.h"
 #include "witan/report/page/charts.h"
 

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
-#include <thread>
 
 #include "report/progress/screen.h"
 
@@ -182,13 +181,15 @@ TEST(TaskProgress, ALongTimeWithoutAnUpdateIsWork) {
   ProgressOptions options = screen.options(true, 80);
   options.now = [&] {
     ++looks;
+    looks.notify_all();
     return now.load();
   };
   Progress progress(screen.out, options);
   TaskProgress task(progress, "tokenizing", 4000, "tokens", /*look_seconds=*/0.001);
   for (int second = 0; second < 100; ++second) {
     now = now + 1;
-    for (const int before = looks; looks < before + 2;) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    const int before = looks;
+    for (int count = before; count < before + 2; count = looks) looks.wait(count);
   }
   task.update(1000);
   EXPECT_EQ(screen.line(), "tokenizing [######..................]  25 %  10 tokens/s  ETA 5 min 0 s");

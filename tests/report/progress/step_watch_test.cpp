@@ -24,15 +24,15 @@ TEST(StepWatch, ATerminalSeesTheFirstStepBeforeItsEnd) {
   StepWatch watch(progress, by_hand(40));
   watch.begin(Doing::set_up, 1);
   screen.now += 2;
-  watch.look();
+  watch.poll();
   EXPECT_EQ(screen.line(), "step 1/10  setting up for 2 s");
   watch.begin(Doing::step, 1);
   screen.now += 10;
-  watch.look();
+  watch.poll();
   EXPECT_EQ(screen.line(), "step 1/10  running for 10 s of 40 s expected  ETA 6 min 30 s") << "as planned";
   watch.done(0.25);
   screen.now += 10;
-  watch.look();
+  watch.poll();
   EXPECT_EQ(screen.line(), "step 1/10  running for 20 s of 40 s expected  25 % done  ETA 13 min 0 s")
       << "10 steps of 80 s, less 20";
 }
@@ -43,7 +43,7 @@ TEST(StepWatch, WithoutAPredictionItSaysHowLongAStepRuns) {
   StepWatch watch(progress, by_hand(0));
   watch.begin(Doing::step, 1);
   screen.now += 3;
-  watch.look();
+  watch.poll();
   EXPECT_EQ(screen.line(), "step 1/10  running for 3 s");
 }
 
@@ -54,27 +54,27 @@ TEST(StepWatch, TheLineGoesOnWithinALongStep) {
   watch.begin(Doing::step, 1);
   watch.finished({.step = 1, .total_steps = 10, .loss = 5, .tokens_per_s = 100, .gflops = 3, .eta_s = 360});
   screen.now += 5;
-  watch.look();
+  watch.poll();
   EXPECT_EQ(screen.shown(), "") << "between steps there is nothing to say";
   watch.begin(Doing::step, 2);
   screen.now += 0.5;
-  watch.look();
+  watch.poll();
   EXPECT_EQ(screen.shown(), "") << "nor while the line is fresh";
   screen.now += 9.5;
-  watch.look();
+  watch.poll();
   EXPECT_TRUE(screen.line().starts_with("step 1/10  (step 2 for 10 s)  loss 5.000  ")) << screen.line();
   EXPECT_TRUE(screen.line().ends_with("  ETA 5 min 50 s")) << screen.line();
   watch.done(0.999);
   screen.now += 1;
-  watch.look();
+  watch.poll();
   EXPECT_TRUE(screen.line().starts_with("step 1/10  (step 2 at 99 %)  loss ")) << screen.line();
   watch.begin(Doing::evaluation, 2);
   screen.now += 2;
-  watch.look();
+  watch.poll();
   EXPECT_TRUE(screen.line().starts_with("step 1/10  (validation for 2 s)  loss ")) << screen.line();
   watch.begin(Doing::step, 3);
   screen.now += 4;
-  watch.look();
+  watch.poll();
   EXPECT_TRUE(screen.line().starts_with("step 1/10  (step 3 for 4 s)  loss ")) << screen.line();
 }
 
@@ -88,12 +88,12 @@ TEST(StepWatch, SaysThatTheRunStopsThen) {
   watch.begin(Doing::step, 1);
   stopping = true;
   screen.now += 10;
-  watch.look();
+  watch.poll();
   EXPECT_EQ(screen.line(), "step 1/10  running for 10 s of 40 s expected  then exits");
   watch.finished({.step = 1, .total_steps = 10});
   watch.begin(Doing::saving, 1);
   screen.now += 2;
-  watch.look();
+  watch.poll();
   EXPECT_TRUE(screen.line().starts_with("step 1/10  (saving for 2 s, then exits)  ")) << screen.line();
 }
 
@@ -106,7 +106,7 @@ TEST(StepWatch, ALogIsNeverSilentForMoreThanHalfAMinute) {
   const auto pass = [&](int seconds) {
     for (int second = 0; second < seconds; ++second) {
       screen.now += 1;
-      watch.look();
+      watch.poll();
     }
   };
   watch.begin(Doing::set_up, 1);
@@ -143,9 +143,9 @@ TEST(StepWatch, AStopOfTheProcessIsNoTimeOfAStep) {
   StepWatch watch(progress, options);
   watch.begin(Doing::step, 1);
   screen.now += 3600;
-  watch.look();
+  watch.poll();
   screen.now += 3600 + 5000;
-  watch.look();
+  watch.poll();
   EXPECT_EQ(screen.line(), "step 1/10  running for 2 h 0 min") << "without the 5000 s";
   EXPECT_EQ(watch.stopped(), 5000);
   EXPECT_EQ(watch.stopped(), 0);

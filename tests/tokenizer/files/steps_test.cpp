@@ -9,7 +9,6 @@
 #include "witan/base/json.h"
 #include "witan/base/text.h"
 #include "witan/tokenizer/files/tokenizer_files.h"
-#include "witan/tokenizer/streaming_decoder.h"
 #include "witan/tokenizer/text/normalizer.h"
 #include "witan/tokenizer/text/pretokenizer.h"
 #include "witan/tokenizer/tokenizer.h"

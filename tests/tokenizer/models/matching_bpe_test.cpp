@@ -3,10 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <map>
 #include <numeric>
 #include <random>
 #include <set>
 #include <string>
+
+#include "witan/tokenizer/models/pair_ranks.h"
+#include "witan/tokenizer/models/token_trie.h"
 
 namespace witan {
 namespace {
@@ -152,6 +156,70 @@ TEST(MatchingBpe, RefusesWhatIsNoConcatenation) {
   std::array<int32_t, 256> incomplete = bytes();
   incomplete[7] = -1;
   EXPECT_FALSE(MatchingBpe::make(spec, MergeTable({}, {}), incomplete));
+}
+
+TEST(PairRanks, AreThoseThatWerePutLast) {
+  std::mt19937 random(3);
+  const int32_t tokens = 300;
+  const auto token = [&] { return static_cast<int32_t>(random() % tokens); };
+  std::map<std::pair<int32_t, int32_t>, uint64_t> expected;
+  PairRanks ranks(2000, tokens);
+  for (int i = 0; i < 2000; ++i) {
+    const int32_t left = token(), right = token();
+    const uint64_t rank = random() % 100'000;
+    expected[{left, right}] = rank;
+    ranks.put(left, right, rank);
+  }
+  for (int32_t left = 0; left < tokens; ++left)
+    for (int32_t right = 0; right < tokens; ++right) {
+      const auto found = expected.find({left, right});
+      ASSERT_EQ(ranks.find(left, right), found == expected.end() ? PairRanks::kNone : found->second);
+      if (found != expected.end()) {
+        ASSERT_TRUE(ranks.may_have(left, right));
+      }
+    }
+}
+
+TEST(PairRanks, SayWhatHasNoRoom) {
+  const PairRanks ranks(10, (1 << 20) - 1);  // 24 bits are left
+  EXPECT_TRUE(ranks.has_room_for((1 << 24) - 2));
+  EXPECT_FALSE(ranks.has_room_for((1 << 24) - 1));
+  EXPECT_EQ(PairRanks().find(1, 2), PairRanks::kNone);
+}
+
+TEST(TokenTrie, FindsTheLongestBeginning) {
+  std::mt19937 random(5);
+  const auto text = [&](size_t most, unsigned letters) {
+    std::string made;
+    for (size_t left = 1 + random() % most; left > 0; --left) made += static_cast<char>(random() % letters * 85);
+    return made;
+  };
+  std::set<std::string> all;
+  while (all.size() < 600) all.insert(text(7, 4));
+  for (int byte = 0; byte < 256; byte += 3) all.insert(std::string("\0x", 2) + static_cast<char>(byte));
+  all.insert(std::string(70'000, 'l'));
+  const std::vector<std::string> tokens(all.begin(), all.end());
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < tokens.size(); ++i)
+    if (i % 5 != 0) ids.push_back(static_cast<int32_t>(i));
+  TokenTrie trie;
+  ASSERT_TRUE(trie.build(tokens, ids));
+  for (int i = 0; i < 20'000; ++i) {
+    const std::string given = i < static_cast<int>(tokens.size()) ? tokens[static_cast<size_t>(i)] : text(12, 5);
+    int32_t longest = -1;
+    for (const int32_t id : ids)
+      if (const std::string& token = tokens[static_cast<size_t>(id)]; given.starts_with(token))
+        if (longest < 0 || token.size() > tokens[static_cast<size_t>(longest)].size()) longest = id;
+    ASSERT_EQ(trie.longest_prefix(given), longest) << i;
+  }
+  EXPECT_EQ(trie.longest_prefix(""), -1);
+  EXPECT_EQ(TokenTrie().longest_prefix(std::string_view("\0", 1)), -1);
+}
+
+TEST(TokenTrie, RefusesTooManyNodes) {
+  TokenTrie trie;
+  EXPECT_FALSE(trie.build({std::string(1 << 24, 'a'), "b"}, {0, 1}));
+  EXPECT_EQ(trie.longest_prefix("b"), -1);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "support/variable.h"
+#include "support/process_state.h"
 
 namespace witan {
 namespace {

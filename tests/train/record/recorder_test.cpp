@@ -11,8 +11,8 @@
 #include <thread>
 #include <utility>
 
-#include "support/event_files.h"
 #include "support/rank.h"
+#include "support/run_files.h"
 #include "support/temp_folder.h"
 #include "train/step/run_support.h"
 #include "witan/base/files/file.h"
@@ -334,7 +334,7 @@ TEST(Recorder, ASignalToAnotherProcessIsTold) {
   log.recorder().begin({}, 1, 0);
   log.step(1, 0.5);
   EXPECT_EQ(log.line("Another process"), "");
-  log.recorder().ends(RunEnd::preempted, true);
+  log.recorder().record_end(RunEnd::preempted, true);
   EXPECT_EQ(log.line("Another process"), "Another process was asked to stop: saving");
 }
 
@@ -346,12 +346,12 @@ TEST(Recorder, WhatIsNotSavedIsNotSaidToBe) {
   log.step(3, 0.5);
   log.recorder().rewound(2);
   const std::string why = ": nothing to save, as the run went back to step 2, whose checkpoint it resumes from";
-  log.recorder().ends(RunEnd::exit_interval, false);
+  log.recorder().record_end(RunEnd::exit_interval, false);
   EXPECT_EQ(log.line("exit_interval"), "exit_interval" + why);
-  log.recorder().ends(RunEnd::interrupted, false);
+  log.recorder().record_end(RunEnd::interrupted, false);
   EXPECT_EQ(log.line("Another process"), "Another process was asked to stop" + why);
   std::raise(SIGINT);  // which the handler has reported
-  log.recorder().ends(RunEnd::interrupted, false);
+  log.recorder().record_end(RunEnd::interrupted, false);
   EXPECT_EQ(log.line("stopping"), "stopping" + why);
 }
 

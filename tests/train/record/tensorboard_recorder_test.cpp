@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "support/event_files.h"
+#include "support/run_files.h"
 #include "support/temp_folder.h"
 #include "train/step/run_support.h"
 

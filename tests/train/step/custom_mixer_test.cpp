@@ -4,7 +4,7 @@
 
 #include "planner/real_run.h"
 #include "support/message_of.h"
-#include "support/running_mean_layers.h"
+#include "support/model_variants.h"
 #include "support/temp_folder.h"
 #include "train/step/laid_out.h"
 #include "train/step/run_support.h"

@@ -6,7 +6,7 @@
 
 #include "support/long_form.h"
 #include "support/message_of.h"
-#include "support/nanogpt_variants.h"
+#include "support/model_variants.h"
 #include "train/step/laid_out.h"
 #include "train/step/run_support.h"
 

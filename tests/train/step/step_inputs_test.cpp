@@ -5,7 +5,7 @@
 #include "support/message_of.h"
 #include "support/rank.h"
 #include "witan/base/error.h"
-#include "witan/data/batches/ahead.h"
+#include "witan/data/batches/batch.h"
 
 namespace witan {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "support/message_of.h"
 #include "support/rank.h"
+#include "support/run_files.h"
 #include "support/temp_folder.h"
 #include "support/thread_world.h"
-#include "support/trace_events.h"
 #include "train/step/run_support.h"
 
 namespace witan {

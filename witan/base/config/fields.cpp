@@ -130,7 +130,7 @@ std::string shown(const toml::node& node) {
   return node.is_table() ? "a table" : "a date or time";
 }
 
-// What a field is set from; the node's type must be the field's.
+// The text that a field is set from. The node must have the field's type.
 std::string text_of(const toml::node& node, const Field& field, const std::string& origin) {
   const bool is_text = std::holds_alternative<std::string*>(field.value);
   if (const auto* array = node.as_array()) {
@@ -273,11 +273,11 @@ toml::table parsed(std::string_view text, std::string_view source, const Where& 
   } catch (const toml::parse_error& e) {
     throw ConfigError(cat(where(e.source().begin.line), ": not valid TOML: ", e.description()));
   } catch (const ParserAssertion&) {
-    throw ConfigError(cat(source, ": not valid TOML: a table's name, or a key, is none"));
+    throw ConfigError(cat(source, ": not valid TOML: the name of a table or key is invalid"));
   }
 }
 
-// From one line: [{kind = "norms"}, {..}], or one table without the brackets; nothing: no tables.
+// Sets tables from one line: [{kind = "norms"}, {..}], or one table without the brackets; an empty line: no tables.
 void set_tables(const Field& field, std::string_view line, std::string_view origin) {
   std::string text(line);
   if (text.empty()) text = "[]";
@@ -308,7 +308,7 @@ Field Field::between(double low, double high) && {
 }
 namespace {
 
-// Of choices that may be lists of others, with commas: those that are none.
+// The choices that are not lists of others, with commas.
 std::vector<std::string> single_choices(std::vector<std::string> choices) {
   std::erase_if(choices, [](const std::string& choice) { return choice.find(',') != std::string::npos; });
   return choices;
@@ -470,7 +470,7 @@ std::set<std::string> read_toml(const Fields& fields, const std::string& path) {
 }
 
 std::string write_toml(const Fields& fields, bool with_help) {
-  std::string out, section, tables;  // tables of the section, which stand behind its keys
+  std::string out, section, tables;  // tables of the section, which stand after its keys
   const auto end_section = [&] { out += std::exchange(tables, {}); };
   for (const auto& field : fields) {
     if (field.section != section) {

@@ -79,7 +79,7 @@ class LayerListReader {
     return layers;
   }
 
-  // Of decimal digits alone, as Python writes it.
+  // Parses decimal digits only, as Python writes them.
   int64_t number() {
     int64_t value = 0;
     const char *const from = text_.data() + at_, *const end = text_.data() + text_.size();

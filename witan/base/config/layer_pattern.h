@@ -10,14 +10,13 @@
 
 namespace witan {
 
-// The entries of such an expression, read from text that nobody has checked. Empty when it is none, or when it is
-// longer than 100000 layers.
+// Reads the entries of such an expression from unchecked text. Empty if it is invalid or longer than 100000 layers.
 std::vector<bool> read_layer_list(std::string_view text);
 
-// The same with numbers from 0 to `most` for entries.
+// Reads such an expression with entries from 0 to `most`.
 std::vector<int64_t> read_layer_numbers(std::string_view text, int64_t most);
 
-// Which layer of each N an integer singles out.
+// The layer of each N that an integer selects.
 enum class OfPeriod : uint8_t {
   first,  // layers 0, N, 2 N ...
   last,   // layers N - 1, 2 N - 1 ...

@@ -6,7 +6,7 @@
 namespace witan {
 namespace {
 
-// From transformers and its configurations, nanoGPT, lit-gpt, DeepSpeed, vLLM, torchtitan and torchrun.
+// Flags of transformers and its configurations, nanoGPT, lit-gpt, DeepSpeed, vLLM, torchtitan and torchrun.
 constexpr std::pair<std::string_view, std::string_view> kOtherFlags[] = {
     {"--tp", "--tensor-model-parallel-size"},
     {"--tensor-parallel-size", "--tensor-model-parallel-size"},

@@ -1,4 +1,5 @@
-// What other programs that train language models call settings of ours, for users who write their names here.
+// The names that other programs for training language models give to our settings, for users who write those names
+// here.
 #pragma once
 
 #include <string>
@@ -11,7 +12,7 @@ namespace witan {
 // Flags of other programs, each with ours of the same meaning: --learning-rate and --lr.
 OtherNames other_flags();
 
-// The same for a key of a configuration file: lr for learning_rate; empty if no other program has such a key.
+// Our key for a key of another program's configuration file: lr for learning_rate; empty if no program has it.
 std::string other_key(std::string_view key);
 
 }  // namespace witan

@@ -105,8 +105,8 @@ class Rewriter {
     }
   }
 
-  // In a multi-line string: one or two quotes are text, three end it, and so do up to five, of which the first ones are
-  // text.
+  // In a multi-line string, one or two quotes are text. Three end the string, and so do four or five, of which the
+  // first are text.
   void quotes(char mark) {
     constexpr size_t kMost = 5;
     const std::string_view rest = toml_.substr(at_);

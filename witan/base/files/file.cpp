@@ -32,7 +32,7 @@ void write_all(int fd, const char* data, size_t bytes, const fs::path& path) {
   }
 }
 
-// Where programs and shells pass a pipe on purpose: /dev/stdin, or /dev/fd/63 for <(...).
+// Whether the path is one by which programs and shells pass a pipe on purpose: /dev/stdin, or /dev/fd/63 for <(...).
 bool is_meant_as_pipe(const fs::path& path) {
   return path.native().starts_with("/dev/") || path.native().starts_with("/proc/");
 }

@@ -46,7 +46,7 @@ bool LinesForward::next() {
       next_ = feed + 1;
       return true;
     }
-    // What is left of the piece, a line without its end, is read again with what follows.
+    // The rest of the piece is a line without its end; it is read again with what follows.
     if (piece_at_ + piece_.size() >= file_.size()) return false;
     const size_t left = piece_.size() - next_;
     piece_at_ += std::exchange(next_, 0);

@@ -49,7 +49,7 @@ class LinesForward {
   uint64_t offset_ = 0;
 };
 
-// The same from the last line to the first.
+// Reads lines from the last to the first.
 class LinesBackward {
  public:
   explicit LinesBackward(const fs::path& path, size_t piece_bytes = kLinePieceBytes);
@@ -65,7 +65,7 @@ class LinesBackward {
   size_t piece_bytes_;
   std::string piece_;
   uint64_t piece_at_ = 0;
-  size_t end_ = 0;  // of the piece: behind the line feed of the next line
+  size_t end_ = 0;  // of the piece: after the line feed of the next line
   std::string_view line_;
   uint64_t offset_ = 0;
 };

@@ -5,7 +5,7 @@
 #include <chrono>
 
 #include "witan/base/error.h"
-#include "witan/base/files/append_file.h"
+#include "witan/base/files/growing_file.h"
 #include "witan/base/threads/mutex.h"
 
 namespace witan {
@@ -34,7 +34,7 @@ void Log::write(std::string_view level, std::string_view line) const {
   try {
     sink_->file.append(record);
   } catch (const IoError&) {
-    // A run does not end for its log's sake; where the disk is full, what has to be written says so.
+    // A failing log does not end the run. If the disk is full, files that must be written report it.
   } catch (const DiskFullError&) {
   }
 }

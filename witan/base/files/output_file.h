@@ -1,4 +1,4 @@
-// Files that a command writes where its user says: it destroys none but those that it makes itself.
+// Files that a command writes to a path of the user's choice. It overwrites no files but its own.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace witan {
 // is written over another file, through a link, or into a pipe or device.
 struct OutputFile {
   fs::path path;
-  std::string flag;                                    // what errors call it: "witan eval: --json"
+  std::string flag;                                    // its name in errors: "witan eval: --json"
   std::string kind;                                    // "page", "file of figures"
   std::function<bool(std::string_view bytes)> is_own;  // whether an existing file is of this kind
 
@@ -26,7 +26,7 @@ struct OutputFile {
 
 // Whether the bytes are a JSON object with all of these keys.
 bool is_json_with(std::string_view bytes, std::initializer_list<const char*> keys);
-// Whether the first line of the bytes is one.
+// Whether the first line of the bytes is such an object.
 bool begins_with_json(std::string_view bytes, std::initializer_list<const char*> keys);
 
 // Throws ConfigError, with the way out, if there is anything at `path`, which is to be made. `flag` names the output.

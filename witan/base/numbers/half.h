@@ -23,7 +23,7 @@ struct bf16 {
 };
 static_assert(sizeof(bf16) == 2);
 
-// Without branches, so that loops of conversions are vectorised.
+// Converts without branches, so that loops of conversions vectorise.
 struct f16 {
   uint16_t bits = 0;
 
@@ -61,5 +61,44 @@ struct AccumulatorOf<double> {
 };
 template <class T>
 using Accumulator = typename AccumulatorOf<T>::type;
+
+// Splits a float32 master weight into a 16-bit number and a remainder. The model computes with the 16-bit number; only
+// the optimizer reads the remainder.
+//
+// With bfloat16 the remainder has 16 bits: the two are halves of the float32, and the upper one is the nearest
+// bfloat16.
+//
+//   upper = (bits + 2^15) >> 16     lower = bits mod 2^16     bits = 2^16 upper + lower, lower taken as a signed number
+//
+// Ties round away from zero, not to even: rounding to even would leave a remainder of 2^15 for half of the ties, which
+// 16 signed bits cannot hold. Joining restores the float32 to the bit, except that every NaN becomes the quiet NaN
+// 7FC00000; otherwise some NaNs would round to zero. Finite numbers from 2^128 - 2^119 round to infinity, as they do to
+// nearest even, and are restored nevertheless.
+//
+// A float16 has fewer exponent bits, so that 16 bits cannot hold the remainder. It is a float32, which is exact.
+//
+//   narrow = the nearest float16, ties to even     rest = master - narrow     master = narrow + rest
+//
+// From 65520 on the nearest float16 is infinite and the remainder is 0. Joining gives that infinity, and NaN for NaN.
+struct SplitFloat {
+  uint16_t upper, lower;
+};
+
+// Callable on the host and in GPU kernels.
+constexpr SplitFloat split(float value) {
+  const uint32_t bits = value != value ? 0x7FC00000u : std::bit_cast<uint32_t>(value);
+  return {static_cast<uint16_t>((bits + 0x8000u) >> 16), static_cast<uint16_t>(bits)};
+}
+constexpr float join(SplitFloat halves) {
+  const auto lower = static_cast<uint32_t>(int32_t{static_cast<int16_t>(halves.lower)});
+  return std::bit_cast<float>((uint32_t{halves.upper} << 16) + lower);
+}
+
+inline float rest_of(float master, f16 narrow) {
+  return (narrow.bits & 0x7C00u) == 0x7C00u ? 0.0f : master - float(narrow);
+}
+inline float join(f16 narrow, float rest) {
+  return float(narrow) + rest;
+}
 
 }  // namespace witan

@@ -7,7 +7,7 @@
 
 namespace witan {
 
-static_assert(std::endian::native == std::endian::little, "token files are mapped as they are");
+static_assert(std::endian::native == std::endian::little, "token files are mapped without conversion");
 
 template <class T>
 T load(const std::byte* at) {

@@ -50,7 +50,7 @@ void TorchRandom::normal(int64_t n, const Sink& sink) {
     sink(first, values);
   }
   if (n % kGroup == 0) return;
-  // What is left over is not a group: the last 16 values are made anew, of draws of their own.
+  // The rest is no whole group: the last 16 values are computed again from draws of their own.
   const auto last = std::span(chunk).first<kGroup>();
   fill(last);
   to_normal(last);

@@ -22,12 +22,12 @@
 #else
 #define WITAN_THREAD_ANNOTATION(...)
 #endif
-// Of a class: its objects are locks, and are held as long as they live.
+// Mark a class whose objects are locks, or hold a lock during their lifetime.
 #define WITAN_CAPABILITY(name) WITAN_THREAD_ANNOTATION(capability(name))
 #define WITAN_SCOPED_CAPABILITY WITAN_THREAD_ANNOTATION(scoped_lockable)
-// Of data: touched only while the mutex is held.
+// Marks data that is accessed only while the mutex is held.
 #define WITAN_GUARDED_BY(mutex) WITAN_THREAD_ANNOTATION(guarded_by(mutex))
-// Of a function: called only while the mutex is held; or acquires it, or releases it, or asserts that it is held.
+// Mark a function that is called only while the mutex is held, or acquires it, releases it, or asserts that it is held.
 #define WITAN_REQUIRES(...) WITAN_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
 #define WITAN_ACQUIRE(...) WITAN_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
 #define WITAN_TRY_ACQUIRE(...) WITAN_THREAD_ANNOTATION(try_acquire_capability(__VA_ARGS__))

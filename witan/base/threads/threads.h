@@ -36,7 +36,7 @@ class ThreadPool {
 int usable_cores();
 
 // Runs work(0) ... work(count - 1), each once, in any order, on up to 32 threads whatever the cores, and returns when
-// all are done. Of what they throw, the error of the lowest number is rethrown then.
+// all are done. Then the exception of the lowest number is rethrown, if any.
 void side_by_side(size_t count, const std::function<void(size_t i)>& work);
 
 }  // namespace witan

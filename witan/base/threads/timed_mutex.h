@@ -35,7 +35,7 @@ class WITAN_CAPABILITY("mutex") TimedMutex {
     freed_.notify_one();
   }
 
-  // As Mutex::assert_held().
+  // Tells the thread-safety analysis that the mutex is held, like Mutex::assert_held().
   void assert_held() const WITAN_ASSERT_HELD(this) {}
 
  private:

@@ -20,7 +20,7 @@
 #include "witan/parallel/mesh_shorthand.h"
 #include "witan/parallel/peers.h"
 #include "witan/tokenizer/files/tokenizer_files.h"
-#include "witan/tokenizer/models/vocabulary_match.h"
+#include "witan/tokenizer/models/tokenizer_spec.h"
 #include "witan/tokenizer/tokenizer.h"
 #include "witan/train/config/idle_keys.h"
 #include "witan/train/config/saved_config.h"

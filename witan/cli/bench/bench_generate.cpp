@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "witan/base/numbers/median.h"
-#include "witan/base/stopwatch.h"
+#include "witan/base/process.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/run_config.h"

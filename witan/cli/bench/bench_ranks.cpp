@@ -1,11 +1,11 @@
 #include <fmt/core.h>
 
 #include "witan/base/numbers/median.h"
-#include "witan/base/stopwatch.h"
+#include "witan/base/process.h"
 #include "witan/base/text.h"
 #include "witan/cli/args/options.h"
 #include "witan/cli/bench/bench.h"
-#include "witan/comm/peers/peer_place.h"
+#include "witan/comm/peers/host_identity.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/tensor/arena.h"
 #include "witan/tensor/cuda.h"

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "witan/base/numbers/median.h"
-#include "witan/base/stopwatch.h"
+#include "witan/base/process.h"
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
 #include "witan/cli/args/options.h"
@@ -14,7 +14,7 @@
 #include "witan/cli/bench/bench.h"
 #include "witan/cli/train/job.h"
 #include "witan/cli/train/planning.h"
-#include "witan/comm/peers/peer_place.h"
+#include "witan/comm/peers/host_identity.h"
 #include "witan/comm/threads/threads.h"
 #include "witan/moe/dispatchers/replicas.h"
 #include "witan/moe/routers/router.h"

@@ -13,7 +13,7 @@
 #include "witan/cli/data/shards.h"
 #include "witan/data/corpus/corpus.h"
 #include "witan/data/datasets/indexed_dataset.h"
-#include "witan/data/datasets/npy_tokens.h"
+#include "witan/data/datasets/token_files.h"
 #include "witan/data/prepare/shard_manifest.h"
 
 namespace witan::cli {

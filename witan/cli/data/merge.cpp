@@ -6,8 +6,9 @@
 #include "witan/base/text.h"
 #include "witan/cli/command.h"
 #include "witan/cli/data/row_args.h"
-#include "witan/data/rows/copy_rows.h"
+
 #include "witan/data/rows/merge_indexed.h"
+#include "witan/data/rows/row_job.h"
 
 namespace witan::cli {
 namespace {

@@ -15,10 +15,11 @@
 #include "witan/cli/command.h"
 #include "witan/cli/data/interrupt.h"
 #include "witan/cli/data/row_args.h"
-#include "witan/data/prepare/megatron_encoder.h"
+
 #include "witan/data/prepare/shard_manifest.h"
-#include "witan/report/progress/eta.h"
+#include "witan/data/prepare/text_encoder.h"
 #include "witan/report/progress/progress.h"
+#include "witan/report/progress/timing.h"
 
 namespace witan::cli {
 namespace {

@@ -10,7 +10,6 @@
 #include "witan/cli/args/options.h"
 #include "witan/cli/command.h"
 #include "witan/cli/data/interrupt.h"
-#include "witan/data/rows/copy_rows.h"
 #include "witan/data/rows/row_job.h"
 #include "witan/report/progress/progress.h"
 

@@ -8,7 +8,7 @@
 
 #include "witan/base/text.h"
 #include "witan/report/page/markup.h"
-#include "witan/report/page/still_figures.h"
+#include "witan/report/page/sections.h"
 
 namespace witan::cli {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "witan/base/stopwatch.h"
+#include "witan/base/process.h"
 #include "witan/cli/bench/bench.h"
 #include "witan/cli/doctor/checks.h"
 #include "witan/cli/train/planning.h"

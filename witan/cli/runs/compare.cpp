@@ -14,7 +14,7 @@
 #include "witan/cli/config/differences.h"
 #include "witan/cli/runs/run_summary.h"
 #include "witan/cli/runs/text_figures.h"
-#include "witan/report/events/metrics_scan.h"
+#include "witan/report/events/metrics.h"
 #include "witan/report/page/charts.h"
 #include "witan/report/page/page.h"
 

@@ -15,7 +15,7 @@
 #include "witan/checkpoint/step_folders.h"
 #include "witan/cli/args/run_config.h"
 #include "witan/convert/ledger.h"
-#include "witan/report/events/metrics_scan.h"
+#include "witan/report/events/metrics.h"
 #include "witan/train/config/saved_config.h"
 #include "witan/train/state/run_folder.h"
 #include "witan/train/weights/load_run.h"

@@ -11,7 +11,7 @@
 
 #include "witan/base/threads/threads.h"
 #include "witan/cli/train/planning.h"
-#include "witan/comm/processes/core_binding.h"
+#include "witan/comm/processes/launch.h"
 #include "witan/kernels/gemm/ceiling.h"
 #include "witan/planner/memory/meta_rank.h"
 #include "witan/planner/speeds/ceilings.h"

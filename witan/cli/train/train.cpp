@@ -66,9 +66,9 @@ ExitCode train_command(Context& context, TrainCommandArgs& state) {
   const auto launch = find_launch();
   require<UsageError>(!launch || !state.options.dry_run,
                       "--dry-run looks at the files of one process: run it without the launcher");
-  const bool leads = !launch || launch->rank == 0;
+  const bool is_rank_zero = !launch || launch->rank == 0;
   // Signals end the process before training has started and after it has ended.
-  const StopSignals signals(StopSignals::Answer::end, leads ? Voice::loud : Voice::silent);
+  const StopSignals signals(StopSignals::Answer::end, is_rank_zero ? Voice::loud : Voice::silent);
   return run_process(context, launch, [&](Context& own) {
     GivenConfig given = read_given(own, state);
     if (supervised) lay_out(given, *supervised);

@@ -21,7 +21,7 @@
 #include "witan/cli/train/planning.h"
 #include "witan/cli/train/start_checks.h"
 #include "witan/cli/train/train_page.h"
-#include "witan/comm/peers/peer_place.h"
+#include "witan/comm/peers/host_identity.h"
 #include "witan/comm/processes/process_world.h"
 #include "witan/kernels/gemm/ceiling.h"
 #include "witan/planner/memory/disk.h"
@@ -138,7 +138,7 @@ class TrainCall {
  private:
   // Prints the line, and keeps it for train.log, which is not open yet. "warning: " may precede it.
   void warn(const std::string& line, Progress& progress);
-  bool leads() const { return !launch_ || launch_->rank == 0; }
+  bool is_rank_zero() const { return !launch_ || launch_->rank == 0; }
   ProcessWorld* world() { return world_ ? &*world_ : nullptr; }
   // Meets the other processes of the job. Each refuses an invalid call by itself, before it meets the others.
   void meet();
@@ -198,7 +198,7 @@ ExitCode TrainCall::run() {
   ProgressOptions lines = progress_options(context_.err);
   lines.data = context_.out;
   Progress progress(context_.err, lines);
-  if (leads())
+  if (is_rank_zero())
     announce_run(given_.config,
                  !given_.saved    ? RunBegin::anew
                  : options_.fresh ? RunBegin::archived
@@ -206,7 +206,7 @@ ExitCode TrainCall::run() {
                  given_.said("run") || given_.config.train.run != RunConfig().train.run, progress);
   meet();
   if (const std::string warning = binding_warning(world(), launch_); !warning.empty()) warn(warning, progress);
-  if (world_ && leads()) progress.note("messages     " + format_engine(world_->engine()));
+  if (world_ && is_rank_zero()) progress.note("messages     " + format_engine(world_->engine()));
   const auto scheduling = options_.fresh ? std::nullopt : scheduling_checkpoint(given_.config);
   std::vector<std::string> notes;
   RunConfig given = options_.fresh ? given_.config : with_load_options(given_.config, scheduling, notes);
@@ -216,7 +216,7 @@ ExitCode TrainCall::run() {
   check(expected);
   if (world_) {
     const cuda::PeerIslands peers = peers_of_job(*world_, expected);
-    if (!peers.why.empty() && leads()) progress.note("GPU memory   " + peers.why);
+    if (!peers.why.empty() && is_rank_zero()) progress.note("GPU memory   " + peers.why);
     facts.launched->peer_islands = peers.of_rank;
   }
   given = within_time_limit(given, expected, progress);
@@ -247,7 +247,7 @@ void TrainCall::meet() {
 Facts TrainCall::gather_facts(const RunConfig& given, const std::optional<RunConfig>& scheduling) {
   Facts facts = facts_of_machine();
   facts.launched = launched_ranks(world(), launch_);
-  if (leads()) facts.vocabulary = known_vocabulary(given, options_.fresh);  // other hosts need not have the file
+  if (is_rank_zero()) facts.vocabulary = known_vocabulary(given, options_.fresh);  // other hosts need not have the file
   if (scheduling) facts.schedule_steps = scheduling->train.train_iters;
   return facts;
 }
@@ -301,7 +301,7 @@ std::optional<int64_t> TrainCall::prepare_together(const ResolvedConfig& expecte
   });
   if (told.empty()) return std::nullopt;
   const int64_t done = std::stoll(told);
-  if (!leads()) join(expected, done);
+  if (!is_rank_zero()) join(expected, done);
   return done;
 }
 
@@ -441,12 +441,12 @@ std::string TrainCall::origin_of_run() const {
 RunResult TrainCall::train_with_report(const ResolvedConfig& config, const Plan& plan, const RunPlan& promised,
                                        Progress& progress) {
   std::optional<LiveReport> report;
-  if (leads()) report.emplace(folder_->path());
+  if (is_rank_zero()) report.emplace(folder_->path());
   try {
     return train(config, promised, *data_, *start_, run_event(config, plan, promised), progress, world());
   } catch (...) {
     report.reset();
-    if (leads()) report_failure();
+    if (is_rank_zero()) report_failure();
     throw;
   }
 }
@@ -464,7 +464,7 @@ ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progr
   RunPlan promised = run_plan(plan);
   std::optional<JobCeilings> job;
   if (world_ && !config->parallel.on_gpu()) job = measure_together(*world_, config);
-  if (leads()) {
+  if (is_rank_zero()) {
     require_room(config, plan, disk_state(done), progress);
     const int64_t held_out = data_->held_out ? data_->held_out->per_epoch() : 0;
     if (!speeds_) speeds_ = quick_speeds(config, job);
@@ -478,7 +478,7 @@ ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progr
   start_->told = std::move(told_);
   const RunResult result = train_with_report(config, plan, promised, progress);
   progress.clear();
-  if (leads()) {
+  if (is_rank_zero()) {
     if (!job) note_speed(config, result.best_gflops);
     MetricsFollower recorded = follow_for_report(folder_->path());
     recorded.read_more();

@@ -13,7 +13,7 @@
 #include "witan/report/events/metrics.h"
 #include "witan/report/events/metrics_follower.h"
 #include "witan/report/progress/progress.h"
-#include "witan/report/progress/ticker.h"
+#include "witan/report/progress/timing.h"
 #include "witan/train/loop/trainer.h"
 
 namespace witan::cli {

@@ -14,7 +14,7 @@
 #include "witan/report/events/figures.h"
 #include "witan/report/page/markup.h"
 #include "witan/serve/access.h"
-#include "witan/serve/gzip.h"
+#include "witan/serve/http_framing.h"
 #include "witan/train/state/run_folder.h"
 
 namespace witan::cli {
@@ -189,11 +189,11 @@ bool is_silent(const Metrics& metrics, double age) {
 Dashboard::Dashboard(const std::vector<fs::path>& run_folders, std::chrono::milliseconds least_gap)
     : least_gap_(least_gap), looked_(std::chrono::steady_clock::now() - least_gap) {
   for (const fs::path& folder : run_folders) runs_.push_back({folder, MetricsFollower(folder / "metrics.jsonl")});
-  look();
+  poll();
 }
 
 // While a file cannot be read, the page keeps what was read before.
-void Dashboard::look() {
+void Dashboard::poll() {
   const auto now = std::chrono::steady_clock::now();
   if (plots_.version() > 0 && now - looked_ < least_gap_) return;
   looked_ = now;
@@ -248,7 +248,7 @@ nlohmann::ordered_json Dashboard::changed_parts(int64_t known) const {
 
 std::string Dashboard::page() {
   const MutexLock lock(mutex_);
-  look();
+  poll();
   PageParts whole = parts_;
   whole.data = plots_.data();
   return live_page(whole, script_json({{"version", plots_.version()}, {"runs", standing()}}));
@@ -256,7 +256,7 @@ std::string Dashboard::page() {
 
 std::string Dashboard::update(int64_t known) {
   const MutexLock lock(mutex_);
-  look();
+  poll();
   nlohmann::ordered_json json{{"version", plots_.version()}, {"runs", standing()}};
   if (!plots_.remembers(known)) {
     json["parts"] = parts_json(parts_);

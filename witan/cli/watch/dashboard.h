@@ -38,7 +38,7 @@ class Dashboard {
     std::string error = {};  // why its metrics could not be read at the last attempt
   };
 
-  void look() WITAN_REQUIRES(mutex_);
+  void poll() WITAN_REQUIRES(mutex_);
   PageParts parts() const WITAN_REQUIRES(mutex_);
   nlohmann::ordered_json changed_parts(int64_t known) const WITAN_REQUIRES(mutex_);
   nlohmann::ordered_json standing() const WITAN_REQUIRES(mutex_);

@@ -24,7 +24,7 @@ class HostLink {
     std::ranges::copy(values, out.data<int64_t>());
     return out;
   }
-  // What every rank says, in rank order: [n * mine.size()].
+  // The integers of every rank, in rank order: [n * mine.size()].
   std::vector<int64_t> all_gather(const std::vector<int64_t>& mine) {
     const Tensor own = integers(mine);
     const Tensor all = stream_.empty({own.elements() * group_->size()}, DType::i64, MemoryTag::communication);

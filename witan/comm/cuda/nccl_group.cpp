@@ -1,13 +1,50 @@
 #include "witan/comm/cuda/nccl_group.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "witan/base/error.h"
-#include "witan/comm/cuda/reduce.h"
+#include "witan/comm/cuda/kernels.h"
 #include "witan/comm/failure.h"
+#include "witan/tensor/cuda/library.h"
 
 namespace witan::cuda {
+
+Nccl::Nccl() {
+  constexpr int kOldest = 21800;
+  ::setenv("NCCL_NVLS_ENABLE", "0", /*overwrite=*/0);
+  const Library& library = nccl();
+  const auto find = [&]<class Function>(Function*& function, const char* name) {
+    function = library.symbol<Function>(name);
+  };
+  find(get_version, "ncclGetVersion");
+  find(get_unique_id, "ncclGetUniqueId");
+  find(init_rank, "ncclCommInitRank");
+  find(destroy, "ncclCommDestroy");
+  find(abort, "ncclCommAbort");
+  find(async_error, "ncclCommGetAsyncError");
+  find(error_string, "ncclGetErrorString");
+  find(last_error, "ncclGetLastError");
+  find(group_start, "ncclGroupStart");
+  find(group_end, "ncclGroupEnd");
+  find(all_reduce, "ncclAllReduce");
+  find(reduce_scatter, "ncclReduceScatter");
+  find(reduce, "ncclReduce");
+  find(all_gather, "ncclAllGather");
+  find(broadcast, "ncclBroadcast");
+  find(send, "ncclSend");
+  find(recv, "ncclRecv");
+  path = library.path();
+  require<DeviceError>(get_version(&version) == ncclSuccess && version >= kOldest, "NCCL at ", path, " is version ",
+                       version, "; ", kOldest, " (2.18) or newer is needed");
+}
+
+const Nccl& nccl_calls() {
+  static const Nccl loaded;
+  return loaded;
+}
+
 namespace {
 
 using Kind = Collective::Kind;
@@ -151,7 +188,7 @@ void NcclGroup::connect_pairs(Stream& stream) {
 void NcclGroup::perform(Stream& stream, const Collective& call) {
   require<CommError>(stream.device().index == device_, "axis ", name(), ": its communicator is on GPU ", device_,
                      ", the stream on ", stream.device());
-  watch_->look(0);
+  watch_->poll(0);
   require<AbortedError>(communicator_ != nullptr, "axis ", name(), ": stopped, as another rank failed");
   if (call.kind == Kind::all_to_all) return exchange(stream, call);
   // Ranks come together for a call that is captured, which begins again and again with nobody asking. For any other
@@ -308,7 +345,7 @@ void NcclGroup::exchange(Stream& stream, const Collective& call) {
                        ": all_to_all through NCCL reads its counts on the host and cannot be part of a graph; ranks "
                        "that reach each other's memory exchange rows without it");
   std::vector<int64_t> sends(static_cast<size_t>(size())), receives(sends);
-  // By the main stream: one beside it must have no pinned memory (tensor/cuda/queue).
+  // Goes through the main stream, since side streams must have no pinned memory (tensor/cuda/queue).
   Stream& main = link_.main();
   if (&main != &stream) main.follow(stream);
   main.read(sends.data(), call.send_counts);

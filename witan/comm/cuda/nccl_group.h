@@ -1,16 +1,46 @@
 // A group whose ranks have a GPU each, connected by NCCL.
 #pragma once
 
+#include <nccl.h>
+
 #include <memory>
 #include <string>
 
 #include "witan/comm/cuda.h"
 #include "witan/comm/cuda/host_link.h"
-#include "witan/comm/cuda/nccl.h"
 #include "witan/comm/cuda/peer_exchange.h"
 #include "witan/comm/cuda/watch.h"
 
 namespace witan::cuda {
+
+// The functions of NCCL that are used. The library is loaded when it is first needed.
+//
+// NVLink multicast stays off unless NCCL_NVLS_ENABLE asks for it: a program that dies while it uses it can leave a host
+// without its GPUs.
+struct Nccl {
+  Nccl();
+  decltype(&ncclGetVersion) get_version;
+  decltype(&ncclGetUniqueId) get_unique_id;
+  decltype(&ncclCommInitRank) init_rank;
+  decltype(&ncclCommDestroy) destroy;
+  decltype(&ncclCommAbort) abort;
+  decltype(&ncclCommGetAsyncError) async_error;
+  decltype(&ncclGetErrorString) error_string;
+  decltype(&ncclGetLastError) last_error;
+  decltype(&ncclGroupStart) group_start;
+  decltype(&ncclGroupEnd) group_end;
+  decltype(&ncclAllReduce) all_reduce;
+  decltype(&ncclReduceScatter) reduce_scatter;
+  decltype(&ncclReduce) reduce;
+  decltype(&ncclAllGather) all_gather;
+  decltype(&ncclBroadcast) broadcast;
+  decltype(&ncclSend) send;
+  decltype(&ncclRecv) recv;
+  std::string path;  // where it was found
+  int version = 0;   // 22809 is 2.28.9
+};
+// Throws DeviceError when it cannot be loaded or is too old.
+const Nccl& nccl_calls();
 
 class NcclGroup : public Group, public Watched {
  public:

@@ -1,4 +1,4 @@
-#include "witan/comm/cuda/peer_collectives.h"
+#include "witan/comm/cuda/kernels.h"
 #include "witan/comm/cuda/peer_device.cuh"
 #include "witan/comm/cuda/reduce_tree.cuh"
 
@@ -10,7 +10,7 @@ using kernels::cuda::Pack;
 constexpr int kThreads = 512;
 constexpr int kFlight = 2;  // packs of a thread on their way
 
-// Where unit i of an array begins, in units.
+// The beginning of unit i of an array, in units.
 struct Blocks {
   uint32_t block;  // units of a block; 0: there is one
   int64_t apart;
@@ -97,14 +97,14 @@ __global__ void __launch_bounds__(kThreads)
   leave(peers, epoch, came);
 }
 
-// What must be a multiple of 16 where 16 bytes are moved at a time.
+// Has a bit set below 16 unless all addresses and sizes are multiples of 16, as moving 16 bytes at a time requires.
 uintptr_t bits_of(const PeerArrays& arrays, int ranks) {
   uintptr_t bits = static_cast<uintptr_t>(arrays.block) | static_cast<uintptr_t>(arrays.apart);
   for (int rank = 0; rank < ranks; ++rank) bits |= reinterpret_cast<uintptr_t>(arrays.of[rank]);
   return bits;
 }
 
-// Of units of so many bytes; `bytes`: of all blocks.
+// The blocks in units of `unit` bytes; `bytes` is the size of all blocks.
 Blocks blocks_of(const PeerArrays& arrays, int64_t unit, int64_t bytes) {
   if (arrays.block >= bytes) return {0, 0};
   require<ShapeError>(bytes / unit < int64_t{1} << 32,

@@ -82,10 +82,10 @@ __device__ inline bool all_came(const Peers& peers, uint32_t epoch) {
   return __syncthreads_and(all) != 0;
 }
 
-// Every block tells all ranks that its rows have been moved, and the first waits for those of all: after the kernel all
-// rows have arrived and all pools have been read. No count is kept of blocks, which would be one more way through
-// memory before the first word leaves; a block of a smaller grid answers for several of the largest. Called by all
-// threads of all blocks with what all_came() said: a rank that has failed says nothing.
+// Every block signals all ranks that its rows have been moved, and the first block waits for all signals: after the
+// kernel all rows have arrived and all pools have been read. No count is kept of blocks, which would be one more way
+// through memory before the first word leaves; a block of a smaller grid answers for several of the largest. Called by
+// all threads of all blocks with what all_came() said: a rank that has failed says nothing.
 __device__ inline void leave(const Peers& peers, uint32_t epoch, bool came) {
   Window* own = peers.windows[peers.rank];
   const auto size = static_cast<unsigned>(peers.size);

@@ -10,19 +10,19 @@
 namespace witan::cuda {
 namespace {
 
-std::vector<PeerPlace> gather_places(HostLink& link, const PeerPlace& own) {
+std::vector<HostIdentity> gather_identities(HostLink& link, const HostIdentity& own) {
   const std::vector<int64_t> words = link.all_gather({own.host, own.process, own.gpu});
-  std::vector<PeerPlace> places;
-  for (size_t at = 0; at < words.size(); at += 3) places.push_back({words[at], words[at + 1], words[at + 2]});
-  return places;
+  std::vector<HostIdentity> identities;
+  for (size_t at = 0; at < words.size(); at += 3) identities.push_back({words[at], words[at + 1], words[at + 2]});
+  return identities;
 }
 
-bool all_reach(HostLink& link, const std::vector<PeerPlace>& places, int device) {
+bool all_reach(HostLink& link, const std::vector<HostIdentity>& identities, int device, const DeviceWatch& watch) {
   const std::vector<int64_t> devices = link.all_gather({device});
-  const PeerPlace& own = places[static_cast<size_t>(link.group().rank())];
-  int64_t mine = link.group().size() <= kMostPeers;
-  for (size_t rank = 0; rank < places.size(); ++rank)
-    if (mine != 0) mine = may_reach(device, own, places[rank], static_cast<int>(devices[rank]));
+  const HostIdentity& own = identities[static_cast<size_t>(link.group().rank())];
+  int64_t mine = link.group().size() <= kMostPeers && watch.ranks_can_part();
+  for (size_t rank = 0; rank < identities.size(); ++rank)
+    if (mine != 0) mine = may_reach(device, own, identities[rank], static_cast<int>(devices[rank]));
   return std::ranges::all_of(link.all_gather({mine}), [](int64_t answer) { return answer != 0; });
 }
 
@@ -35,7 +35,7 @@ void enable_access(int device, int there) {
     check(status, "opening a GPU's memory to another");
 }
 
-// Of one call: their addresses fit the link's messages.
+// The most pieces of one call, whose addresses fit into the link's messages.
 constexpr size_t kMostPieces = 4096;
 
 int64_t number_of(const std::byte* address) {
@@ -44,17 +44,17 @@ int64_t number_of(const std::byte* address) {
 
 }  // namespace
 
-PeerPlace place_of(int device) {
+HostIdentity identity_of(int device) {
   int domain = 0, bus = 0, slot = 0;
   check(cudaDeviceGetAttribute(&domain, cudaDevAttrPciDomainId, device), "asking where a GPU is");
   check(cudaDeviceGetAttribute(&bus, cudaDevAttrPciBusId, device), "asking where a GPU is");
   check(cudaDeviceGetAttribute(&slot, cudaDevAttrPciDeviceId, device), "asking where a GPU is");
-  PeerPlace place = place_of_process();
-  place.gpu = pci_address(domain, bus, slot);
-  return place;
+  HostIdentity identity = identity_of_process();
+  identity.gpu = pci_address(domain, bus, slot);
+  return identity;
 }
 
-bool may_reach(int here, const PeerPlace& own, const PeerPlace& there, int device_there) {
+bool may_reach(int here, const HostIdentity& own, const HostIdentity& there, int device_there) {
   switch (path_between(own, there)) {
     case PeerPath::none:
       return false;
@@ -64,16 +64,16 @@ bool may_reach(int here, const PeerPlace& own, const PeerPlace& there, int devic
       break;
   }
   for (int device = 0; device < devices(); ++device)
-    if (place_of(device).gpu == there.gpu) return can_access_peer(here, device);
+    if (identity_of(device).gpu == there.gpu) return can_access_peer(here, device);
   return true;
 }
 
 std::unique_ptr<PeerExchange> PeerExchange::make(Group& group, HostLink& link, Stream& stream, DeviceWatch& watch) {
   const int device = stream.device().index;
-  const std::vector<PeerPlace> places = gather_places(link, place_of(device));
-  if (!all_reach(link, places, device)) return nullptr;
+  const std::vector<HostIdentity> identities = gather_identities(link, identity_of(device));
+  if (!all_reach(link, identities, device, watch)) return nullptr;
   std::unique_ptr<PeerExchange> made(new PeerExchange(group, link, stream, watch));
-  const int64_t mine = made->connect(places);
+  const int64_t mine = made->connect(identities);
   const std::vector<int64_t> answers = link.all_gather({mine});
   return std::ranges::count(answers, 0) == 0 ? std::move(made) : nullptr;
 }
@@ -98,7 +98,7 @@ PeerExchange::PeerExchange(Group& group, HostLink& link, Stream& stream, DeviceW
 }
 
 PeerExchange::~PeerExchange() {
-  // What still runs would meet memory that is gone: it is closed by the end of the process then.
+  // Work that still runs would access memory that is gone. Then the memory stays open until the process ends.
   const bool done = done_within(native(link_.main()), kPartingSeconds) && done_within(beside_, kPartingSeconds);
   for (auto& one : opened_)
     if (!done) [[maybe_unused]]
@@ -141,10 +141,10 @@ void PeerExchange::open(int rank, const Told& theirs) {
   peers_.windows[rank] = window;
 }
 
-bool PeerExchange::connect(const std::vector<PeerPlace>& places) {
+bool PeerExchange::connect(const std::vector<HostIdentity>& identities) {
   const OnDevice on(device_);
-  const PeerPlace& here = places[static_cast<size_t>(group().rank())];
-  const auto is_thread = [&](size_t rank) { return path_between(here, places[rank]) == PeerPath::address; };
+  const HostIdentity& here = identities[static_cast<size_t>(group().rank())];
+  const auto is_thread = [&](size_t rank) { return path_between(here, identities[rank]) == PeerPath::address; };
   exports_ = !link_.group().one_process();
   const Told own = told(exports_);
   constexpr size_t kWords = sizeof(Told) / sizeof(int64_t);
@@ -154,7 +154,7 @@ bool PeerExchange::connect(const std::vector<PeerPlace>& places) {
   words = link_.all_gather(words);
 
   bool reached = true;
-  for (size_t rank = 0; rank < places.size(); ++rank) {
+  for (size_t rank = 0; rank < identities.size(); ++rank) {
     Told theirs{};
     std::memcpy(&theirs, words.data() + rank * kWords, sizeof theirs);
     if (is_thread(rank)) {
@@ -312,9 +312,9 @@ void copy_blocks(cudaStream_t stream, std::byte* to, const std::byte* from, int6
 
 }  // namespace
 
-// What is published beside the main stream goes by copy engines, as in copy(): tokens that tensor-parallel ranks gather
-// beside products, and what data-parallel ranks have summed of gradients. After a failure it is written all the same,
-// and read by nobody: the step ends on every rank.
+// Side streams publish by copy engines, as copy() does: tokens that tensor-parallel ranks gather during products, and
+// gradients that data-parallel ranks have summed. After a failure the data is still written, but nobody reads it, since
+// the step ends on every rank.
 void PeerExchange::copy_to_all(Stream& stream, const PeerArrays& to, const std::byte* from, int64_t bytes) {
   begin_call(stream);
   launch_barrier(stream, peers_);
@@ -352,7 +352,7 @@ void PeerExchange::perform(Stream& stream, const Collective& call) {
   const PeerArrays in = arrays(Call::reduce, call.in);
   if (call.kind == Kind::reduce_scatter)
     return reduce(stream, call.out.raw(), in, me * call.out.elements(), call.out.elements(), dtype, call.reduce);
-  // In place: nobody else reads this rank's slice of its own array.
+  // Reduces in place, since nobody else reads this rank's slice of its own array.
   constexpr int64_t kLine = 64;  // elements: slices stay aligned
   const int64_t total = call.in.elements(),
                 slice = ((total + group().size() - 1) / group().size() + kLine - 1) / kLine * kLine;
@@ -365,9 +365,9 @@ void PeerExchange::perform(Stream& stream, const Collective& call) {
   if (call.kind == Kind::all_reduce) publish(stream, in, own, begin * item, count * item);
 }
 
-// By the GPUs' copy engines: parameters are gathered beside products, whose multiprocessors copies leave alone. Ranks
-// begin with different peers, so that all links are busy at any time. Where the world has failed, copies run all the
-// same, unlike the kernels of other calls: parameters that they write belong to a step that no rank finishes.
+// Uses the GPUs' copy engines, since parameters are gathered during products, which need the multiprocessors. Ranks
+// begin with different peers, so that all links are busy. Unlike the kernels of other calls, copies also run after the
+// world has failed: the parameters that they write belong to a step that no rank finishes.
 void PeerExchange::copy(Stream& stream, std::span<const OwnedTensor> pieces) {
   std::vector<int64_t> own;
   for (const OwnedTensor& piece : pieces) own.push_back(piece.tensor.bytes() > 0 ? address(piece.tensor) : 0);
@@ -437,7 +437,7 @@ void PeerExchange::begin_call(Stream& stream) {
   cuda::check(cudaStreamWaitEvent(on, last_, 0), "waiting for the call before");
 }
 
-// In a graph, calls beside the main stream are joined to it.
+// In a graph, calls on side streams are joined to the main stream.
 void PeerExchange::end_call(Stream& stream) {
   const cudaStream_t on = native(stream);
   last_graph_ = captured_graph(on);

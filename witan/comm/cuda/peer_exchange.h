@@ -1,5 +1,5 @@
 // Peer memory between ranks of one host. Threads of a process use each other's addresses, which are valid on all of its
-// GPUs; what is another process's is opened by handles (peer_mapping.h): its window, and its arena, where pools lie.
+// GPUs; what is another process's is opened by handles (peer_window.h): its window, and its arena, where pools lie.
 //
 // The end: each rank closes what it has opened once its own device is done, and its watch releases the window when the
 // others have closed theirs (watch.h). A rank that fails, in whichever process, raises the failure of its world, which
@@ -12,20 +12,19 @@
 #include <vector>
 
 #include "witan/comm/cuda/host_link.h"
-#include "witan/comm/cuda/peer_collectives.h"
-#include "witan/comm/cuda/peer_kernels.h"
-#include "witan/comm/cuda/peer_mapping.h"
+#include "witan/comm/cuda/kernels.h"
+#include "witan/comm/cuda/peer_window.h"
 #include "witan/comm/cuda/watch.h"
 #include "witan/comm/peer_memory.h"
-#include "witan/comm/peers/peer_place.h"
+#include "witan/comm/peers/host_identity.h"
 
 namespace witan::cuda {
 
-// Of this process's GPU.
-PeerPlace place_of(int device);
+// The identity of this process with its GPU.
+HostIdentity identity_of(int device);
 // Whether GPU `here` reaches the memory of another rank's, as far as can be said without trying: one that this process
 // does not see is tried out.
-bool may_reach(int here, const PeerPlace& own, const PeerPlace& there, int device_there);
+bool may_reach(int here, const HostIdentity& own, const HostIdentity& there, int device_there);
 
 class PeerExchange : public PeerMemory {
  public:
@@ -50,12 +49,12 @@ class PeerExchange : public PeerMemory {
   void stop() noexcept;
 
  private:
-  // On the host, seen by the device.
+  // Words on the host that the device reads and writes.
   struct Words {
     std::atomic<uint32_t> abort{0}, trouble{0};
   };
   enum class Call : int64_t { place, push, pull, reduce, gather, exchange };
-  // What a rank tells the others of itself and of its memory.
+  // What a rank tells the others about itself and its memory.
   struct Told {
     int64_t window, device, proof;
     int64_t arena, arena_bytes;
@@ -65,7 +64,7 @@ class PeerExchange : public PeerMemory {
 
   PeerExchange(Group& group, HostLink& link, Stream& stream, DeviceWatch& watch);
   // Whether this rank has found all others' memory.
-  bool connect(const std::vector<PeerPlace>& places);
+  bool connect(const std::vector<HostIdentity>& identities);
   Told told(bool to_processes);
   void open(int rank, const Told& theirs);
 
@@ -107,10 +106,10 @@ class PeerExchange : public PeerMemory {
   bool exports_ = false;                               // some ranks are other processes
   std::vector<std::unique_ptr<MappedMemory>> opened_;  // of other processes
   int64_t shift_[kMostPeers] = {};                     // from a rank's own addresses to those that it has here
-  cudaEvent_t last_ = nullptr;                         // behind the last call
+  cudaEvent_t last_ = nullptr;                         // after the last call
   cudaStream_t last_stream_ = nullptr;                 // which it is on
   unsigned long long last_graph_ = 0;                  // in which it is captured; 0: in none
-  cudaEvent_t beside_ = nullptr;                       // behind the last call that ran beside the main stream
+  cudaEvent_t beside_ = nullptr;                       // after the last call that ran beside the main stream
 };
 
 }  // namespace witan::cuda

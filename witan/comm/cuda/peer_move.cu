@@ -1,6 +1,6 @@
 // Rows pushed into the memory of peers, and pulled from it: a warp per row, 16 bytes per access.
+#include "witan/comm/cuda/kernels.h"
 #include "witan/comm/cuda/peer_device.cuh"
-#include "witan/comm/cuda/peer_kernels.h"
 #include "witan/kernels/common/cuda/common.cuh"
 
 namespace witan::cuda {
@@ -124,7 +124,7 @@ struct Pull {
   int topk;
 };
 
-// Where assignment k of token t is, for the lane's k; -1: nowhere.
+// The place of assignment k of token t, for the lane's k; -1: none.
 template <class T>
 __device__ __forceinline__ int64_t place_of(const Pull<T>& args, int64_t t, int k) {
   if (k >= args.topk) return -1;
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(kThreads)
   leave(peers, epoch, came);
 }
 
-// Whoever comes to a later call has done this one: nothing has to be left.
+// A rank that enters a later call has finished this one, so that no leaving is needed.
 __global__ void __launch_bounds__(32) barrier_kernel(const __grid_constant__ Peers peers) {
   const uint32_t epoch = epoch_of_move(peers);
   come(peers, epoch);

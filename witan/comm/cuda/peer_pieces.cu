@@ -1,4 +1,4 @@
-#include "witan/comm/cuda/peer_collectives.h"
+#include "witan/comm/cuda/kernels.h"
 #include "witan/comm/cuda/peer_device.cuh"
 #include "witan/kernels/attention/cuda/sequence_pieces.cuh"
 

@@ -1,6 +1,6 @@
-// Counts told to all ranks, and from them the place of every row.
+// Exchanges counts between all ranks, and computes the place of every row from them.
+#include "witan/comm/cuda/kernels.h"
 #include "witan/comm/cuda/peer_device.cuh"
-#include "witan/comm/cuda/peer_kernels.h"
 #include "witan/kernels/common/cuda/common.cuh"
 
 namespace witan::cuda {
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__
 
 constexpr int kRowThreads = 256;
 
-// remote[i] of send row i: its expert is the last whose first row is not behind i.
+// remote[i] of send row i: its expert is the last whose first row is not after i.
 __global__ void __launch_bounds__(kRowThreads)
     remote_kernel(int64_t* remote, int64_t count, const Window* own, int experts, int64_t capacity) {
   const int64_t sent = own->first[experts];

@@ -9,12 +9,13 @@
 #include "witan/base/threads/threads.h"
 #include "witan/comm/cuda.h"
 #include "witan/comm/cuda/peer_exchange.h"
+#include "witan/comm/peers/host_words.h"
 #include "witan/comm/texts.h"
 
 namespace witan::cuda {
 namespace {
 
-// Memory that others are to find, with a number in it by which they know that they have.
+// Memory that others try to reach, with a number in it that proves that they have.
 struct Sample {
   explicit Sample(int of) : device(of), memory(allocate(of, kSharedBlock)) {
     copy_in(device, memory, &number, sizeof number);
@@ -28,9 +29,9 @@ struct Sample {
   int64_t number = random_number();
 };
 
-// What a rank tells of itself and its sample.
+// What a rank tells the others about itself and its sample.
 struct Told {
-  PeerPlace place;
+  HostIdentity identity;
   int64_t device, number, exported;
   MemoryHandle handle;
 };
@@ -49,9 +50,9 @@ std::vector<Told> gather(HostGroup& host, const Told& own) {
 
 // Empty: this rank's GPU reads that of `there`.
 std::string why_apart(const Sample& own, const Told& here, const Told& there) {
-  if (!may_reach(own.device, here.place, there.place, static_cast<int>(there.device)))
+  if (!may_reach(own.device, here.identity, there.identity, static_cast<int>(there.device)))
     return "their GPUs have no way to each other's memory";
-  if (path_between(here.place, there.place) == PeerPath::address) return "";
+  if (path_between(here.identity, there.identity) == PeerPath::address) return "";
   if (there.exported == 0) return "its memory cannot be exported to other processes";
   try {
     const MappedMemory opened(own.device, there.handle);
@@ -77,7 +78,7 @@ std::string first_of(HostGroup& host, const std::string& text) {
 PeerIslands find_peers(HostGroup& host, int device) {
   const OnDevice on(device);
   const Sample sample(device);
-  Told own{place_of(device), device, sample.number, 0, {}};
+  Told own{identity_of(device), device, sample.number, 0, {}};
   std::string why;
   try {
     own.handle = export_memory(device, sample.memory);
@@ -86,12 +87,16 @@ PeerIslands find_peers(HostGroup& host, int device) {
     why = error.what();
   }
   const std::vector<Told> all = gather(host, own);
-  constexpr int kBits = 62;  // of a word
+  const auto words = HostWords::make(host);  // by which ranks say that they have stopped (watch.h)
+  constexpr int kBits = 62;                  // of a word
   std::vector<int64_t> reached(static_cast<size_t>(host.size() / kBits + 1));
   for (int rank = 0; rank < host.size(); ++rank) {
     const Told& there = all[static_cast<size_t>(rank)];
-    if (path_between(own.place, there.place) == PeerPath::none) continue;
-    const std::string apart = rank == host.rank() ? "" : why_apart(sample, own, there);
+    if (path_between(own.identity, there.identity) == PeerPath::none) continue;
+    const std::string apart = rank == host.rank() ? ""
+                              : words == nullptr
+                                  ? "the ranks of the host cannot share a page of memory (memfd_create(2))"
+                                  : why_apart(sample, own, there);
     if (apart.empty())
       reached[static_cast<size_t>(rank / kBits)] |= int64_t{1} << rank % kBits;
     else if (why.empty())

@@ -1,6 +1,8 @@
 // The memory that the GPUs of a group share: a window on each rank, which its peers write to.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "witan/comm/peer_memory.h"
@@ -9,8 +11,8 @@ namespace witan::cuda {
 
 inline constexpr int kMostPeers = PeerMemory::kMostRanks;
 inline constexpr unsigned kMostBlocks = 320;  // of a call that moves rows
-// Of one on a side stream. A product's blocks take all registers of their multiprocessors, so that what computes
-// meanwhile runs on those where no block of the call waits; these few fill the links too.
+// The blocks of a call on a side stream. A product's blocks take all registers of their multiprocessors, so that
+// concurrent products run on multiprocessors where no block of the call waits. These few blocks still fill the links.
 inline constexpr unsigned kMostBlocksBeside = 32;
 
 // Why a rank gave up, with the peer it waited for: a word that the host reads.
@@ -18,7 +20,8 @@ enum class Trouble : uint32_t { counts, coming, leaving, capacity };
 inline constexpr uint32_t kTroubled = 1u << 31;
 inline constexpr int kTroubleBits = 16;
 
-// What peers know of one rank. Peers write came, left, counted and counts at their rank; the rest is the rank's own.
+// The memory of one rank that its peers access. Peers write came, left, counted and counts at their rank; the rank
+// itself writes the rest.
 struct Window {
   uint32_t came[kMostPeers], counted[kMostPeers];
   uint32_t left[kMostPeers][kMostBlocks];  // a word of each block of the peer
@@ -38,6 +41,38 @@ struct Peers {
   const uint32_t* abort;  // on the host: becomes 1 when a rank fails
   uint32_t* trouble;      // on the host
   uint64_t deadline;      // of one wait, ns
+};
+
+// Several processes of a host may use the memory of a GPU: the one that allocated it exports a handle, others open it.
+//
+// These are CUDA's IPC handles: 64 bytes that fit into any message, and that can be opened for GPUs that the opening
+// process does not see (CUDA_VISIBLE_DEVICES). The driver's newer handles of virtual memory are file descriptors, which
+// only Unix sockets carry, and would require every arena to consist of mapped pieces, without a benefit here.
+//
+// CUDA shares whole blocks of this size with a handle, so that exported memory must not share its blocks.
+inline constexpr int64_t kSharedBlock = int64_t{2} << 20;
+
+using MemoryHandle = std::array<int64_t, 8>;
+
+// Exports the whole allocation that begins at `base`. It must stay until all processes have closed it. Throws
+// DeviceError.
+MemoryHandle export_memory(int device, std::byte* base);
+
+// Another process's allocation, as kernels on `device` reach it. Closed when it is destroyed, which work of the device
+// that uses it must not outlast.
+class MappedMemory {
+ public:
+  // Throws DeviceError where the device cannot reach it.
+  MappedMemory(int device, const MemoryHandle& handle);
+  ~MappedMemory();
+  MappedMemory(const MappedMemory&) = delete;
+  MappedMemory& operator=(const MappedMemory&) = delete;
+
+  std::byte* base() const { return base_; }
+
+ private:
+  int device_;
+  std::byte* base_ = nullptr;
 };
 
 }  // namespace witan::cuda

@@ -1,5 +1,5 @@
 #include "witan/base/error.h"
-#include "witan/comm/cuda/reduce.h"
+#include "witan/comm/cuda/kernels.h"
 #include "witan/comm/cuda/reduce_tree.cuh"
 
 namespace witan::cuda {

@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "witan/comm/cuda/reduce.h"
+#include "witan/comm/cuda/kernels.h"
 #include "witan/kernels/common/cuda/common.cuh"
 
 namespace witan::cuda {

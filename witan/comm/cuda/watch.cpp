@@ -49,11 +49,11 @@ DeviceWatch::DeviceWatch(Stream& stream, std::shared_ptr<Failure> failure, doubl
       deadline_(deadline_seconds),
       hold_(std::move(hold)),
       parting_(std::move(parting)) {
-  stream_.queue()->set_look([this](double waited) { look(waited); });
+  stream_.queue()->set_poll([this](double waited) { poll(waited); });
 }
 
 DeviceWatch::~DeviceWatch() {
-  stream_.queue()->set_look({});
+  stream_.queue()->set_poll({});
   join_aborts();
   part();
   for (std::byte* shared : kept_) release(stream_.device().index, shared);
@@ -64,16 +64,12 @@ void DeviceWatch::part() noexcept {
   // closing what they opened.
   const bool waits = aborted_ || !kept_.empty();
   if (waits) done_within(native(stream_), kPartingSeconds);
-  if (parting_) {
-    parting_->set();
-    if (waits) parting_->await_all(kPartingSeconds);
-  } else if (aborted_) {
-    constexpr auto kUsually = std::chrono::milliseconds(100);  // what others' kernels take at most, as a rule
-    std::this_thread::sleep_for(kUsually);
-  }
+  if (!parting_) return;  // then no other rank reaches this one's memory
+  parting_->set();
+  if (waits) parting_->await_all(kPartingSeconds);
 }
 
-void DeviceWatch::look(double waited_seconds) {
+void DeviceWatch::poll(double waited_seconds) {
   if (aborted_ || failure_->raised()) {
     abort_all();
     throw AbortedError(cat(stream_.device(), ": stopped, as another rank failed"));

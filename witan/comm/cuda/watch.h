@@ -24,21 +24,21 @@ class Watched {
   virtual void abort() noexcept = 0;
 };
 
-// How long a rank that ends waits for what others still do in its memory. A kernel that moves rows takes milliseconds;
-// a process that was killed never says that it is done.
+// How long an ending rank waits for others' accesses to its memory. A kernel that moves rows takes milliseconds, but a
+// process that was killed never reports that it is done.
 inline constexpr double kPartingSeconds = 2;
-// Whether all work of a stream is done before so many seconds are over; also where the device has failed.
+// Waits until all work of a stream is done, or the device has failed; false after `seconds`.
 bool done_within(cudaStream_t stream, double seconds) noexcept;
 bool done_within(cudaEvent_t event, double seconds) noexcept;
 
-// Used by the thread of its rank alone.
+// Ends the waits of a rank for its GPU when another rank fails or a deadline passes. Used only by the thread of its
+// rank.
 //
-// The end of a rank. Others' kernels may still be storing into its memory when it is stopped, be it by an error of its
-// own or by one of another rank: they poll the word that ends their waits, but are not ended in the middle of their
-// rows. So a rank says by a word of the host when its own device touches nobody's memory any more, and waits for those
-// of the host's other ranks before any of its memory is given back: the last thing that a watch does. The wait ends
-// after kPartingSeconds, since a process that was killed says nothing; its kernels end with it. Other hosts reach
-// nothing.
+// When a rank is stopped, by an error of its own or of another rank, kernels of other ranks may still be storing into
+// its memory: they poll the word that ends their waits, but finish the rows that they have begun. Therefore a rank sets
+// a word on the host once its own device accesses nobody's memory any more, and its watch, as the last thing it does,
+// waits for the words of the host's other ranks before any memory is released. The wait ends after kPartingSeconds,
+// since a process that was killed sets no word; its kernels end with it. Other hosts reach no memory.
 class DeviceWatch {
  public:
   // `hold`: ranks that a debugger may hold, while no deadline runs; null: there are none. `parting`: the words; null
@@ -51,19 +51,23 @@ class DeviceWatch {
 
   void add(Watched& watched) { watched_.push_back(&watched); }
   void remove(Watched& watched) { std::erase(watched_, &watched); }
-  // Memory of the rank's device that others reach: it is released when they are done.
+  // Whether the ranks of this host can tell each other when they have stopped. Otherwise nobody knows when memory that
+  // others reach may be released, so that none is given to them. The same on all ranks of a host.
+  bool ranks_can_part() const { return parting_ != nullptr; }
+  // Takes memory of the rank's device that others reach, and releases it once they are done.
   void keep(std::byte* shared) { kept_.push_back(shared); }
 
   // Begins to abort what is watched and throws: AbortedError when another rank has failed, CommError for a complaint,
   // or a wait beyond the deadline, in which time does not count while this process is stopped.
-  void look(double waited_seconds);
+  void poll(double waited_seconds);
   // For destructors, where graphs are gone: true when all work of the stream is done and nothing went wrong. Otherwise
   // everything has been aborted.
   bool settled() noexcept;
 
   const std::shared_ptr<Failure>& failure() const { return failure_; }
   double deadline_seconds() const { return deadline_; }
-  // Of what waits on the device, where nobody sees a debugger: for ever if one may come. The host watches over it.
+  // The deadline of waits on the device, which cannot see a debugger: infinite if one may attach. The host watches the
+  // actual deadline.
   double device_deadline_seconds() const;
 
  private:

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "witan/base/error.h"
-#include "witan/comm/peers/peer_place.h"
+#include "witan/comm/peers/host_identity.h"
 #include "witan/comm/texts.h"
 
 namespace witan {
@@ -60,14 +60,14 @@ void* map(int fd, int64_t bytes) {
 }  // namespace
 
 std::unique_ptr<HostWords> HostWords::make(HostGroup& group) {
-  const PeerPlace own = place_of_process();
-  const std::vector<int64_t> places = gather_words(group, {own.host, own.process});
+  const HostIdentity own = identity_of_process();
+  const std::vector<int64_t> identities = gather_words(group, {own.host, own.process});
   const auto at = [](const std::vector<int64_t>& all, int rank, size_t field, size_t fields) {
     return all[static_cast<size_t>(rank) * fields + field];
   };
   std::vector<int> ranks;
   for (int rank = 0; rank < group.size(); ++rank)
-    if (at(places, rank, 0, 2) == own.host) ranks.push_back(rank);
+    if (at(identities, rank, 0, 2) == own.host) ranks.push_back(rank);
   const int first = ranks.front();
 
   const auto bytes = static_cast<int64_t>(sizeof(Page) + static_cast<size_t>(group.size()) * sizeof(uint32_t));
@@ -77,7 +77,7 @@ std::unique_ptr<HostWords> HostWords::make(HostGroup& group) {
   if (memory != nullptr) (new (memory) Page)->number.store(number);
   const std::vector<int64_t> told = gather_words(group, {::getpid(), created.fd(), number});
   if (group.rank() != first && at(told, first, 1, 3) >= 0) {
-    if (at(places, first, 1, 2) == own.process) {
+    if (at(identities, first, 1, 2) == own.process) {
       memory = map(static_cast<int>(at(told, first, 1, 3)), bytes);
     } else {
       const File opened(open_of(at(told, first, 0, 3), at(told, first, 1, 3)));

@@ -1,5 +1,5 @@
 // A word for each rank of a group, in memory that the group's ranks on one host share, whether they are threads or
-// processes. It says what must still be said when groups are broken and connections closed.
+// processes. Ranks can still signal each other by it when groups are broken and connections closed.
 #pragma once
 
 #include <atomic>
@@ -13,18 +13,18 @@ namespace witan {
 
 class HostWords {
  public:
-  // All ranks of the group together. Null, on all ranks of a host, where one of them cannot reach the memory.
+  // A collective over the group. Null, on all ranks of a host, if one of them cannot reach the memory.
   static std::unique_ptr<HostWords> make(HostGroup& group);
   ~HostWords();
   HostWords(const HostWords&) = delete;
   HostWords& operator=(const HostWords&) = delete;
 
-  void set() noexcept;  // the word of this rank
-  // Whether all ranks of this host have set theirs before so many seconds are over; returns as soon as they have.
+  void set() noexcept;  // sets the word of this rank
+  // Waits until all ranks of this host have set their words; false after `seconds`.
   bool await_all(double seconds) const noexcept;
 
  private:
-  struct Page;  // the words, behind a number by which ranks know that it is theirs
+  struct Page;  // a number by which ranks recognize the page, and then the words
 
   HostWords(Page* page, int64_t bytes, int rank, std::vector<int> ranks)
       : page_(page), bytes_(bytes), rank_(rank), ranks_(std::move(ranks)) {}

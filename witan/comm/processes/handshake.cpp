@@ -33,7 +33,7 @@ HandshakeStep refused(const std::string& why, std::vector<std::byte> send = {}) 
   return {State::refused, std::move(send), why};
 }
 
-// Of all of the message that stands before its proof.
+// The proof of a message, computed from everything before the proof.
 template <class Message>
 Digest256 proof_of(const std::string& secret, std::string_view role, const Greeting& connecting,
                    const Greeting& accepting, const Message& message) {
@@ -55,7 +55,7 @@ std::array<char, kHostBytes> host_field(const std::string& name) {
   return field;
 }
 
-// Why whoever greets so is not of this job; empty: it may be.
+// Why a process with this greeting cannot be of this job; empty: it may be.
 std::string stranger(const Greeting& theirs) {
   if (theirs.magic != kMagic) return "it does not speak Witan's protocol";
   if (theirs.version != kProtocol)

@@ -7,10 +7,11 @@
 //
 // A proof is HMAC-SHA-256, keyed with the secret, of both greetings, of the side that speaks and of the message: the
 // secret does not travel, nothing recorded can be used again, and nothing that one side said can be said back to it.
-// What follows on the connection is neither encrypted nor proven. All messages have a fixed size; numbers are
+// Later bytes on the connection are neither encrypted nor authenticated. All messages have a fixed size; numbers are
 // little-endian.
 //
-// Both ends are state machines over bytes, which neither wait nor send: guests.h gives them their connections.
+// Both ends are state machines over bytes, which neither wait nor send: pending_connections.h gives them their
+// connections.
 #pragma once
 
 #include <array>
@@ -22,7 +23,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/base/hmac.h"
+#include "witan/base/hash.h"
 
 namespace witan {
 
@@ -41,7 +42,7 @@ struct Greeting {
 struct Introduction {
   int32_t rank = 0, size = 0;
   int32_t to = 0;    // the rank that is meant
-  int32_t port = 0;  // where this process hears connections
+  int32_t port = 0;  // on which this process accepts connections
   std::array<char, kHostBytes> host{};
   Digest256 proof{};
 };
@@ -55,7 +56,7 @@ struct Answer {
 };
 static_assert(sizeof(Greeting) == 48 && sizeof(Introduction) == 112 && sizeof(Answer) == 48);
 
-// With a random number of this moment.
+// A greeting with a new random number.
 Greeting fresh_greeting();
 
 // This process, as it stands in its job.
@@ -66,13 +67,14 @@ struct Member {
   int port = 0;  // where it hears connections; 0: nowhere
 };
 
-// Who is to come to this process, who has, and to whom it is connecting itself and will not have come.
+// The ranks that are expected to connect to this process, those that have, and those that it connects to itself and
+// thus refuses.
 struct Roster {
   std::set<int> expected, met;
   std::set<int> connecting = {};
 };
 
-// What an end does after bytes have come.
+// The next action of an end after it has received bytes.
 struct HandshakeStep {
   enum class State : uint8_t { waits, done, refused, crossed };
   State state = State::waits;
@@ -80,14 +82,14 @@ struct HandshakeStep {
   std::string why = "";              // it refuses, or leaves it to a connection that crosses this one
 };
 
-// What an end hears: a greeting, then a message, byte by byte.
+// Receives a greeting and then a message, byte by byte.
 template <class Message>
 class TwoMessages {
  public:
-  // Where the next bytes are to be put; empty once both are there, or nothing more is to be heard.
+  // The buffer for the next bytes; empty once both messages are there, or no more are expected.
   std::span<std::byte> room();
-  // So many have come. Calls the one of the two that is now complete, if one is; nothing more is heard once that no
-  // longer waits.
+  // Takes bytes that were put into room(). Calls the handler of a message that is now complete. Once a handler no
+  // longer waits, no more bytes are taken.
   template <class Greeted, class Told>
   HandshakeStep advance(size_t bytes, const Greeted& greeted, const Told& told);
 
@@ -101,13 +103,13 @@ class TwoMessages {
   bool over_ = false;
 };
 
-// The accepting end. Bytes of whoever has connected are believed once they are proven.
+// The accepting end. It trusts the bytes of a connected process only once they are proven.
 class AcceptingEnd {
  public:
-  // Which must both outlive it. `mine`: of this connection alone.
+  // Both must outlive it. `mine` is of this connection alone.
   AcceptingEnd(const Member& self, Roster& roster, const Greeting& mine);
 
-  // Where the next bytes are to be put; empty once it is done or has refused.
+  // The buffer for the next bytes; empty once it is done or has refused.
   std::span<std::byte> room() { return heard_.room(); }
   HandshakeStep advance(size_t bytes);
 

@@ -1,4 +1,4 @@
-// What one rank sends to this process, taken apart while its bytes arrive: frames, without sockets, locks or clocks.
+// Parses the frames that one rank sends to this process while their bytes arrive, without sockets, locks or clocks.
 //
 // A frame is a header of 24 bytes (kind, 0, channel, bytes; little-endian) and that many bytes of payload; the size is
 // checked against the limit of its kind before anything is allocated or read. A control message waits in its channel
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -47,7 +48,7 @@ class Inbox {
   const Bytes& first_control(uint64_t channel, Control kind) const;  // where there is one
   Bytes next_control(uint64_t channel, Control kind);                // the same, and it is gone
 
-  // Where the next bytes are to be put: never empty. `trash`, of kMostDataBytes, is for data that was dropped.
+  // The buffer for the next bytes, never empty. `trash`, of kMostDataBytes, takes data that was dropped.
   std::span<std::byte> room(std::span<std::byte> trash);
   // The first `bytes` of room() have come. A frame, when they end one; malformed, when they break the rules: then
   // nothing more may be read. `dropped`: data that nobody waits for any more may still come.
@@ -79,5 +80,21 @@ class Inbox {
   bool discards_ = false;    // nobody wants the data being read
   std::map<uint64_t, Channel> channels_;
 };
+
+// A notice that a rank has left the job, which ranks pass on through rank 0.
+//
+// A rank that leaves tells rank 0 how many messages it has sent to each other rank by an engine (message_engine.h).
+// Rank 0 then tells each of the others which ranks have left, and how many messages were sent to it. A receiver that
+// still lacks messages waits for them before it considers the rank gone. From rank 0, `rank` has left; to rank 0,
+// `rank` is the receiver of the messages.
+struct Departure {
+  int rank = 0;
+  uint64_t messages = 0;
+};
+
+// 16 bytes each: the rank, 0, the messages; little-endian. At most as many as a frame holds (kMostDeparturesBytes).
+std::vector<std::byte> pack_departures(std::span<const Departure> departures);
+// Nothing for bytes that are no such list for a job of `ranks` ranks.
+std::optional<std::vector<Departure>> parse_departures(std::span<const std::byte> bytes, int ranks);
 
 }  // namespace witan

@@ -1,4 +1,4 @@
-// Reads from the environment what a launcher (mpirun, srun, torchrun ...) tells a process about its job.
+// Reads the variables by which a launcher (mpirun, srun, torchrun ...) describes a job to its processes.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,12 @@
 #include <string>
 #include <string_view>
 
+#include "witan/base/files/file.h"
 #include "witan/comm/processes/socket.h"
 
 namespace witan {
 
-// What carries the messages of CPU ranks between processes.
+// The engine that carries the messages of CPU ranks between processes.
 enum class CommEngine : uint32_t {
   automatic,  // UCX where all ranks have it, else the ranks' own connections
   ucx,
@@ -33,7 +34,7 @@ struct Launch {
 // A variable's value; null where it is unset.
 using Environment = std::function<const char*(const char* name)>;
 
-// Nothing unless this process is one of several ranks:
+// Reads the variables of launchers. Nothing unless this process is one of several ranks:
 //   RANK, WORLD_SIZE, LOCAL_RANK                                       torchrun and most scripts
 //   OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, …_LOCAL_RANK           Open MPI's mpirun
 //   PMI_RANK, PMI_SIZE, MPI_LOCALRANKID                                Hydra: mpirun of MPICH and Intel MPI
@@ -43,18 +44,34 @@ using Environment = std::function<const char*(const char* name)>;
 // job's number under Slurm and Open MPI, else 29500). The secret is WITAN_JOB_SECRET, and
 // the engine WITAN_COMM_ENGINE (auto, ucx or sockets). Throws ConfigError.
 std::optional<Launch> find_launch(const Environment& environment);
-// Of this process. It takes the secret out of the environment, which other programs of this user can read
-// (/proc/PID/environ) and programs that this one starts inherit; later calls know it still. Not for two threads at
-// once.
+// Reads the environment of this process and removes the secret from it, since other programs of this user can read it
+// (/proc/PID/environ) and child processes inherit it. Later calls still know the secret. Must not be called by two
+// threads at once.
 std::optional<Launch> find_launch();
 
-// Which of several processes this one is, for what one of them does alone.
+// The number of this process among several, for work that only one of them does.
 struct ProcessNumber {
   int rank = 0, size = 1;
 };
-// By the same variables, of which no more than these two numbers must be there; nothing where they say nothing that
-// makes sense.
+// Reads only these two numbers from the same variables; nothing if they make no sense.
 std::optional<ProcessNumber> find_process(const Environment& environment);
 std::optional<ProcessNumber> find_process();  // of this process
+
+// The cores to which a launcher has bound this process. Some bind each process to fewer cores than its share of the
+// host: Open MPI's mpirun gives each of two processes one core, which the threads of a rank, of its messages and of its
+// GPU then share.
+struct CoreBinding {
+  int own = 0;        // cores that this process may run on
+  int host = 0;       // cores of the host, or of the container or job that the process is in
+  int processes = 1;  // of the job, on this host
+};
+
+// The binding of this process. `cgroups`: the folder in which the kernel shows the cores of control groups; `group`:
+// the file that names this process's group.
+CoreBinding core_binding(int processes, const fs::path& cgroups = "/sys/fs/cgroup",
+                         const fs::path& group = "/proc/self/cgroup");
+
+// A warning with the way out if a process has less than its share; else empty.
+std::string binding_warning(const CoreBinding& binding, const Launch& launch);
 
 }  // namespace witan

@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kShutdownSeconds = 2;
-constexpr double kToldHeartbeats = 2.5;     // for so many rank 0 knows of a rank what it said last
+constexpr double kToldHeartbeats = 2.5;     // heartbeats for which rank 0's last report about a rank is valid
 constexpr double kLeastSilenceSeconds = 2;  // a busy machine may let a thread wait
 constexpr double kLeastHeartbeatSeconds = 0.25, kMostHeartbeatSeconds = 5;  // a tenth of the silence in between
 
@@ -54,7 +54,7 @@ Links::Links(Met met, double silence_seconds, std::shared_ptr<DebugHold> hold)
     else if (other != rank())
       roster_.expected.insert(other);
   }
-  if (listener_.open()) reception_.emplace(listener_, self_, roster_);
+  if (listener_.open()) pending_connections_.emplace(listener_, self_, roster_);
   reader_ = std::thread([this] { read_all(); });
 }
 
@@ -367,7 +367,7 @@ void Links::wait_for(const std::function<bool(View&)>& done, const std::function
     }
     if (sleeps) sleep(next_look());
   }
-  // Whoever was first is right: another rank may have said the same meanwhile.
+  // The first failure counts: another rank may have reported the same meanwhile.
   failure = fail(std::move(failure));
   throw_failure(failure, host(failure.rank));
 }

@@ -1,27 +1,26 @@
 // The connections of a process to other ranks of its job, shared by its groups and their threads.
 //
-// Every rank is connected to rank 0 from the beginning (bootstrap.h), and two others once one of them sends the other
-// something: so many connections as ranks that talk, not as there are pairs. Of two that connect to each other at the
-// same time the connection of the higher rank counts. What a rank finds out, that another one is lost, has failed, is
-// silent, is held by a debugger or has left, reaches those that are not connected to it through rank 0, which is the
-// last to leave; failures are also passed on by everybody who hears of them.
+// Every rank is connected to rank 0 from the beginning (bootstrap.h). Two other ranks connect when one first sends the
+// other something, so that only ranks that communicate have a connection. If two connect to each other at the same
+// time, the connection of the higher rank counts. News about a rank (it is lost, has failed, is silent, is held by a
+// debugger, or has left) reaches ranks without a connection to it through rank 0, which is the last to leave. Every
+// rank that learns of a failure passes it on.
 //
-// Each group has a channel. On it, a rank receives control messages, which wait until they are read, and
-// data, which goes straight into the memory given to take(): a rank sends data only to a peer that has asked for it by
-// a control message. One thread reads all connections, and lets in those who connect; senders write from their own
-// threads. Data have a tag, that of take(): an engine finds them by it, while the connections bring them in the order
-// in which they were sent.
+// Each group has a channel, on which a rank receives control messages and data. Control messages wait until they are
+// read. Data goes straight into the memory given to take(), since a rank sends data only to a peer that has asked for
+// it by a control message. One thread reads all connections and accepts new ones; senders write from their own threads.
+// Data has the tag of its take(). An engine finds data by the tag; connections deliver it in the order in which it was
+// sent.
 //
-// Bytes are frames (inbox.h). A frame that breaks the rules, a connection that ends without a shutdown message, or
-// silence mean that a rank is lost: every wait of this process ends, and all other ranks are told.
-// The reading thread sends heartbeats on idle connections, so that silence is a failure: a process that is
-// stopped, and one behind a network that drops packets, are silent; one that computes is not. A heartbeat also says
-// whether a debugger holds the process; one that may be held is not lost by its silence. All members may be called by
-// any thread.
+// Connections carry frames (inbox.h). A rank is lost if a frame of it breaks the rules, if its connection ends without
+// a shutdown message, or if it is silent. Then every wait of this process ends, and all other ranks are notified. The
+// reading thread sends heartbeats on idle connections, so that a rank that computes is never silent, but a stopped
+// process is, and so is one whose network drops packets. A heartbeat also says whether a debugger holds the process; a
+// process that may be held is not lost by its silence. All members may be called by any thread.
 //
-// An engine (message_engine.h) may take over what groups send each other, data and control messages; the connections
-// are then for heartbeats, failures and shutdown alone. A thread that waits moves what the engine carries: it may
-// look for a moment, and then sleeps until the engine has something for it.
+// An engine (message_engine.h) may carry the data and control messages of groups; the connections then carry only
+// heartbeats, failures and shutdown messages. A waiting thread drives the engine: it may poll for a moment, and then
+// sleeps until the engine has something for it.
 #pragma once
 
 #include <atomic>
@@ -40,10 +39,9 @@
 #include "witan/comm/deadline.h"
 #include "witan/comm/failure.h"
 #include "witan/comm/processes/bootstrap.h"
-#include "witan/comm/processes/departures.h"
-#include "witan/comm/processes/guests.h"
 #include "witan/comm/processes/inbox.h"
 #include "witan/comm/processes/message_engine.h"
+#include "witan/comm/processes/pending_connections.h"
 #include "witan/comm/processes/process_failure.h"
 
 namespace witan {
@@ -54,10 +52,10 @@ class Links {
   using Control = witan::Control;
   static constexpr double kForEver = 1e8;  // s, for waits: years; a clock holds it
 
-  // A rank that is silent for so many seconds is lost, unless a debugger may hold it.
+  // A rank that is silent for `silence_seconds` is lost, unless a debugger may hold it.
   Links(Met met, double silence_seconds, std::shared_ptr<DebugHold> hold = nullptr);
-  // Tells all that this rank is done, and waits some seconds at most until they have heard it; rank 0 waits until all
-  // others are done too, or lost.
+  // Notifies all ranks that this one is done, and waits a few seconds at most until they know. Rank 0 waits until all
+  // others are done, or lost.
   ~Links();
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
@@ -68,8 +66,8 @@ class Links {
   const std::shared_ptr<Failure>& failure() const { return failure_; }
   const std::shared_ptr<DebugHold>& hold() const { return hold_; }
 
-  // From now on the engine carries what is sent, on all ranks: before any group is used. `looks`: a thread that waits
-  // may keep its core for a moment, as no other rank needs it.
+  // Makes the engine carry all messages. Call it on all ranks before any group is used. `looks`: a waiting thread may
+  // spin for a moment, since no other rank needs its core.
   void use(std::unique_ptr<MessageEngine> engine, bool looks);
   // Whether data may be sent only once their receiver has asked for them; an engine keeps what comes early.
   bool data_are_asked_for() const { return engine_ == nullptr; }
@@ -89,10 +87,10 @@ class Links {
   // The next `bytes` of data of that rank on the channel, after those of earlier calls, go to `to`, which must stay
   // alive until arrived() or drop(). An engine also carries messages of no bytes; the connections have none.
   void take(int from, uint64_t channel, uint64_t tag, std::byte* to, int64_t bytes);
-  // Nothing that take() was given is written any more, nor is what send_data() was given read.
+  // Stops writing to buffers that take() was given, and reading those that send_data() was given.
   void drop(uint64_t channel);
 
-  // What the conditions of a wait may read.
+  // The state that the conditions of a wait may read.
   class View {
    public:
     explicit View(Links& links) : links_(links) {}
@@ -110,7 +108,7 @@ class Links {
   // `seconds`, or that a rank is silent, if one is: then all ranks fail.
   void wait(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost,
             const std::function<std::string(View&)>& late, double seconds);
-  // The same, but whoever is late is no failure: then it returns false.
+  // Like wait(), but returns false after `seconds` instead of failing.
   bool wait_some(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost, double seconds);
   // The next control message of that rank, once there is one. Throws as wait() does: `lost` if the rank has left
   // without it, `late` after `seconds`.
@@ -119,10 +117,10 @@ class Links {
 
  private:
   static constexpr double kMissedHeartbeats = 3;  // of a rank that is silent
-  static constexpr double kTellSeconds = 1;       // for whoever is told, all together
+  static constexpr double kTellSeconds = 1;       // for notifying all ranks together
   static constexpr const char* kNoMessage = "it sent a malformed message";
 
-  // What a heartbeat says, in its channel: of the rank that sends it, or, from rank 0, of another one.
+  // The contents of a heartbeat, which its channel carries: about its sender or, from rank 0, about another rank.
   struct Heartbeat {
     int about = -1;  // -1: who sends it
     bool held = false;
@@ -131,7 +129,7 @@ class Links {
     static Heartbeat of(uint64_t channel);
   };
 
-  // The connection to a rank, for whoever sends.
+  // The connection to a rank, for senders.
   struct Link {
     std::string host;
     Endpoint at;
@@ -141,13 +139,13 @@ class Links {
     TimedMutex sending;                           // held for a whole frame
     bool torn WITAN_GUARDED_BY(sending) = false;  // a frame was left unfinished
   };
-  // What came from a rank.
+  // What has arrived from a rank.
   struct Incoming {
     bool ended = false;  // its connection: nothing more comes
     bool shut_down = false;
     uint64_t engine_messages = 0;  // that it had sent by an engine when it shut down
     Deadline heard;                // when its last bytes came
-    // Of a rank without a connection: what rank 0 said last, and when.
+    // For a rank without a connection, what rank 0 reported last, and when.
     double silent_seconds = 0;
     Deadline told{};
     Inbox inbox;
@@ -169,40 +167,40 @@ class Links {
   enum class Sent : uint8_t { whole, ended, late, stopped };
   Sent send_frame(Link& to, const FrameHeader& header, std::span<const std::byte> bytes, PatientDeadline deadline,
                   bool last_words) WITAN_REQUIRES(to.sending);
-  // To all to whom there is a connection, within a second; whoever does not take it is left.
+  // Sends to all connected ranks within a second; ranks that do not read are skipped.
   void tell_all(const std::function<FrameHeader(int rank)>& header, std::span<const std::byte> bytes);
   void tell_one(int rank, const FrameHeader& header, std::span<const std::byte> bytes, Deadline deadline);
   void tell(const ProcessFailure& failure);
-  // Of a rank that leaves, to rank 0; and of rank 0, about those that have left.
+  // A leaving rank reports its messages to rank 0; rank 0 reports the ranks that have left.
   void tell_messages();
   void tell_departures(const std::vector<int>& departed);
   void send_departures(int to, std::span<const Departure> departures, Deadline deadline);
   void throw_if_failed() const;
   ProcessFailure not_reading(int rank, double seconds) const;
-  // Of the rank that has been silent for longest, if one has missed several heartbeats.
+  // The failure of the rank that has been silent for longest, if one has missed several heartbeats.
   std::optional<ProcessFailure> silence() const WITAN_REQUIRES(mutex_);
   double silent_seconds(int rank) const WITAN_REQUIRES(mutex_);  // 0: it is not, or has left
-  // How long whoever gives up waits for what rank 0 may know of ranks without a connection.
+  // How long a rank that gives up waits for reports of rank 0 about ranks without a connection.
   double grace_seconds() const;
 
-  // As wait(), with any failure for those who are late.
+  // Like wait(), but `late` returns any failure.
   void wait_for(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost,
                 const std::function<ProcessFailure(View&)>& late, double seconds);
-  // Makes whoever waits look again.
+  // Wakes all waiting threads to check their conditions.
   void stir() WITAN_REQUIRES(mutex_);
-  // Of waits where there is an engine.
+  // Waits that use an engine.
   bool progress() WITAN_REQUIRES(mutex_);  // whether anything has moved
   std::optional<ProcessFailure> trouble() const WITAN_REQUIRES(mutex_);
   void sleep(Deadline until);  // until the engine, or somebody by stir(), has something
-  // Progresses until done(), or for so many seconds.
+  // Progresses until done(), or for `seconds`.
   void linger(double seconds, const std::function<bool()>& done);
   bool all_left() const WITAN_REQUIRES(mutex_);  // or their connections have ended
   void await_departures();                       // of all others
   void wake_reader();
 
-  // Of the reading thread.
+  // Functions of the reading thread.
   void read_all();
-  void pass_on();  // what was found out or heard, to those who may not know it
+  void pass_on();  // passes news on to ranks that may not know them
   void let_in(std::span<const pollfd> polled);
   void send_heartbeats();
   std::vector<Heartbeat> heartbeats();
@@ -212,7 +210,7 @@ class Links {
   void hear_frame(int rank) WITAN_REQUIRES(mutex_);
   void hear_failure(const Bytes& words) WITAN_REQUIRES(mutex_);
   void hear_heartbeat(int rank, const Heartbeat& said) WITAN_REQUIRES(mutex_);
-  bool hear_departures(int rank, const Bytes& words) WITAN_REQUIRES(mutex_);  // false: malformed
+  bool on_peer_left(int rank, const Bytes& words) WITAN_REQUIRES(mutex_);  // false: malformed
   void lose(int rank, const std::string& why) WITAN_REQUIRES(mutex_);
   bool record(const ProcessFailure& failure) WITAN_REQUIRES(mutex_);   // whether it is the first
   bool is_news(const ProcessFailure& failure) WITAN_REQUIRES(mutex_);  // which the others are to hear
@@ -232,11 +230,11 @@ class Links {
   Socket no_failure_end_ WITAN_GUARDED_BY(mutex_);
   Socket listener_ WITAN_GUARDED_BY(mutex_);  // closed on rank 0, to which all are connected
   Roster roster_ WITAN_GUARDED_BY(mutex_);    // who may connect
-  std::optional<Reception> reception_ WITAN_GUARDED_BY(mutex_);
+  std::optional<PendingConnections> pending_connections_ WITAN_GUARDED_BY(mutex_);
   std::vector<Incoming> incoming_ WITAN_GUARDED_BY(mutex_);  // by rank
   std::optional<ProcessFailure> recorded_ WITAN_GUARDED_BY(mutex_);
-  std::optional<ProcessFailure> untold_ WITAN_GUARDED_BY(mutex_);  // found out or heard by the reading thread
-  // Of rank 0: who has left and was not told of, and what they sent by an engine, by receiver.
+  std::optional<ProcessFailure> untold_ WITAN_GUARDED_BY(mutex_);  // to be passed on by the reading thread
+  // On rank 0: ranks whose leaving is not reported yet, and the messages that they sent by an engine, by receiver.
   std::vector<int> departed_ WITAN_GUARDED_BY(mutex_);
   std::map<int, std::map<int, uint64_t>> sent_by_ WITAN_GUARDED_BY(mutex_);
   bool closing_ WITAN_GUARDED_BY(mutex_) = false;

@@ -41,8 +41,8 @@ void Links::tell_departures(const std::vector<int>& departed) {
   }
 }
 
-// A rank with a connection says so itself, behind all that it sent.
-bool Links::hear_departures(int rank, const Bytes& words) {
+// A connected rank announces its leaving itself, after everything else that it sent.
+bool Links::on_peer_left(int rank, const Bytes& words) {
   const auto departures = parse_departures(words, size());
   if (!departures || (rank != 0 && this->rank() != 0)) return false;
   for (const auto& [other, messages] : *departures) {

@@ -1,4 +1,4 @@
-// What links.h does where an engine carries the messages of groups.
+// The functions of links.h for jobs whose messages an engine carries.
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>

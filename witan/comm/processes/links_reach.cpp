@@ -18,7 +18,7 @@ void Links::attach(int rank, Socket socket) {
   Link& to = link(rank);
   to.socket = std::move(socket);
   incoming(rank).heard = deadline_in(0);
-  incoming(rank).shut_down = false;  // should rank 0 have said so: it says so itself, behind all that it sends
+  incoming(rank).shut_down = false;  // should rank 0 have said so: it says so itself, after all that it sends
   roster_.expected.erase(rank);
   roster_.connecting.erase(rank);
   roster_.met.insert(rank);
@@ -27,15 +27,15 @@ void Links::attach(int rank, Socket socket) {
   wake_reader();
 }
 
-// Whoever wants to connect to a rank that leaves hears from rank 0 that it has left.
+// A rank that tries to connect to a leaving rank learns from rank 0 that it has left.
 void Links::let_in(std::span<const pollfd> polled) {
   const MutexLock lock(mutex_);
   if (closing_) {
-    reception_.reset();
+    pending_connections_.reset();
     listener_.close();
   }
-  if (!reception_) return;
-  for (Guest& guest : reception_->attend(polled)) attach(guest.rank, std::move(guest.socket));
+  if (!pending_connections_) return;
+  for (ConnectedPeer& peer : pending_connections_->attend(polled)) attach(peer.rank, std::move(peer.socket));
 }
 
 bool Links::may_reach(int rank) const {
@@ -48,9 +48,9 @@ bool Links::connect_once(int rank, Deadline until, std::string& why) {
   auto socket = connect_to(to.at, std::min(until, deadline_in(kTrySeconds)), why);
   if (!socket) return true;
   try {
-    auto guest = introduce(std::move(*socket), to.at, self_, rank, until, why, &no_failure_);
+    auto peer = introduce(std::move(*socket), to.at, self_, rank, until, why, &no_failure_);
     const MutexLock lock(mutex_);
-    if (guest && !connected(rank)) attach(rank, std::move(guest->socket));
+    if (peer && !connected(rank)) attach(rank, std::move(peer->socket));
     return true;
   } catch (const CommError& error) {
     // It may be that rank's own connection which made this one superfluous.

@@ -15,8 +15,8 @@ namespace witan {
 namespace {
 
 constexpr size_t kMostAtOnce = size_t{1} << 18;  // bytes read while others wait for the mutex
-// Of a heartbeat's channel: whether it is held in the lowest bit, tenths of a second in the next, and above whom it is
-// about.
+// Layout of a heartbeat's channel: the lowest bit is set if the rank is held, then come tenths of a second of silence,
+// and in the upper half the rank that it is about.
 constexpr int kAboutShift = 32;
 constexpr uint64_t kMostTenths = (uint64_t{1} << 24) - 1;
 
@@ -32,9 +32,9 @@ void Links::read_all() {
       if (closed_) return;
       for (int other = 0; other < size(); ++other)
         fds.push_back({connected(other) && !incoming(other).ended ? link(other).socket.fd() : -1, POLLIN, 0});
-      if (reception_) {
-        reception_->add_to(fds);
-        pause = std::min(pause, reception_->seconds_to_next_try());
+      if (pending_connections_) {
+        pending_connections_->add_to(fds);
+        pause = std::min(pause, pending_connections_->seconds_to_next_try());
       }
     }
     ::poll(fds.data(), fds.size(), std::max(static_cast<int>(std::ceil(pause * 1e3)), 0));
@@ -80,7 +80,7 @@ Links::Heartbeat Links::Heartbeat::of(uint64_t channel) {
           static_cast<double>(channel >> 1 & kMostTenths) / 10};
 }
 
-// Rank 0's are also about others: those that a debugger holds or no longer does, and those that are silent.
+// Rank 0's heartbeats also report other ranks: those that a debugger holds or has released, and those that are silent.
 std::vector<Links::Heartbeat> Links::heartbeats() {
   std::vector<Heartbeat> all = {{-1, hold_ && hold_->held_here(), 0}};
   if (rank() != 0) return all;
@@ -99,7 +99,7 @@ void Links::send_heartbeats() {
   for (const auto& one : links_) {
     if (!one->connected.load() || !one->sending.try_lock()) continue;
     const TimedMutexLock sending(one->sending, std::adopt_lock);
-    // What is still on its way says the same, and behind it there may be no room for a whole frame.
+    // A frame that is still on its way serves the same purpose, and there may be no room for another one after it.
     int unsent = 0;
     if (::ioctl(one->socket.fd(), SIOCOUTQ, &unsent) != 0 || unsent > 0) continue;
     for (const Heartbeat& heartbeat : all)
@@ -109,7 +109,7 @@ void Links::send_heartbeats() {
 
 void Links::notice_silence(Deadline due) {
   const MutexLock lock(mutex_);
-  // It is this process that was stopped, perhaps with all others: they are heard from now on.
+  // This process itself was stopped, perhaps with all others, so that their silence counts from now on.
   if (seconds_since(due) > kMissedHeartbeats * heartbeat_seconds_)
     for (Incoming& one : incoming_) {
       one.heard = deadline_in(0);
@@ -161,12 +161,12 @@ void Links::hear_frame(int rank) {
     from.shut_down = true;
     from.engine_messages = header.channel;
   }
-  if (header.kind == kDepartures && !hear_departures(rank, from.inbox.payload())) lose(rank, kNoMessage);
+  if (header.kind == kDepartures && !on_peer_left(rank, from.inbox.payload())) lose(rank, kNoMessage);
   if (header.kind == kHeartbeat) hear_heartbeat(rank, Heartbeat::of(header.channel));
   stir();
 }
 
-// Who is connected speaks for itself.
+// A connected rank sends its own heartbeats.
 void Links::hear_heartbeat(int rank, const Heartbeat& said) {
   const int about = said.about < 0 ? rank : said.about;
   if (about >= size() || about == this->rank() || (about != rank && (rank != 0 || connected(about)))) return;

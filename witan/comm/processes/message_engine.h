@@ -1,10 +1,10 @@
 // An engine that carries the messages of a rank's groups to ranks of other processes, in place of the connections of
-// links.h, which stay for meeting, heartbeats, failures and shutdown.
+// links.h, which stay for meeting, heartbeats, failures and shutdown; and the choice of the engine, which must be the
+// same on all ranks of a job.
 //
 // Control messages between two ranks, on one channel and of one kind, arrive in the order in which they were sent, and
-// so do data with one tag. The thread
-// that calls is the one that moves them: an engine has none of its own, and nothing moves between calls. An engine
-// does not find out by itself that a rank is gone.
+// so does data with one tag. Messages move only during calls, in the calling thread, since an engine has no thread of
+// its own. An engine does not find out by itself that a rank is gone.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "witan/comm/processes/launch.h"
 
 namespace witan {
 
@@ -78,5 +80,24 @@ const std::string& why_no_ucx();
 const std::string& ucx_version();
 // Throws CommError when it cannot be started. Only where there is one.
 std::unique_ptr<MessageEngine> make_ucx_engine(int rank, int size);
+
+class Links;
+
+struct EngineChoice {
+  std::string name;      // "UCX 1.13.1", "TCP connections"
+  std::string why = {};  // why it is not UCX, where any engine would do
+};
+
+// "between processes by UCX 1.13.1", or why it is not that.
+std::string format_engine(const EngineChoice& choice);
+
+// Loads what choose_engine() may use. Before this process has other threads: UCX rewrites the C library's mmap(),
+// munmap() and the like as it is loaded, and a thread that is in one of them may crash.
+void load_engine(CommEngine wanted);
+
+// All ranks together, before they make groups: they tell rank 0 what they were told and what they have, which answers
+// whether all use UCX, as they do where all have the same version of it, and with its addresses. Throws CommError when
+// they were told differently, ConfigError when UCX is asked for and this rank has none, and what Links::wait() throws.
+EngineChoice choose_engine(Links& links, CommEngine wanted, double seconds);
 
 }  // namespace witan

@@ -34,10 +34,10 @@ std::string words_of(const ProcessFailure& failure, const std::string& host);
 
 // A failure as bytes, for other processes: kMostFailureBytes (inbox.h) at most, for which a long text is cut.
 std::vector<std::byte> pack_failure(const ProcessFailure& failure);
-// Nothing for bytes that are no failure of one of `ranks` ranks.
+// Nothing for bytes that do not describe a failure of one of `ranks` ranks.
 std::optional<ProcessFailure> parse_failure(std::span<const std::byte> bytes, int ranks);
 
-// Throws what a rank is told: LostError, CommError, ConfigError, or AbortedError where another one has the error
+// Throws the failure on other ranks: LostError, CommError, ConfigError, or AbortedError if another rank has the error
 // itself.
 [[noreturn]] void throw_failure(const ProcessFailure& failure, const std::string& host);
 

@@ -16,7 +16,7 @@ namespace {
 using Kind = Collective::Kind;
 using Control = Links::Control;
 
-// The same for all ends of a group, and for no other: by its name and ranks.
+// A channel that is the same for all ends of a group and unique to it, from its name and ranks.
 uint64_t channel_of(const std::string& name, const std::vector<int>& ranks) {
   Hasher hasher;
   hasher.update(name.data(), name.size() + 1);
@@ -28,7 +28,7 @@ void move_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
   if (bytes > 0 && to != from) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-// What stands before the terms of a call, as ranks tell it to each other.
+// The head of a message with the terms of a call.
 struct MessageHead {
   uint64_t number, digest;  // of the log of calls before it
 };
@@ -86,7 +86,7 @@ void ProcessGroup::perform(Stream& stream, const Collective& call) {
   });
 }
 
-// What a rank was about when it learned that another one is gone, or has failed.
+// Describes the call in which a rank learned that another one is gone or has failed.
 std::string ProcessGroup::busy_with(const Collective& call) const {
   return cat("; rank ", world_rank(rank()), " was in ", describe(call), " over axis ", name(),
              call.trace_context == nullptr || describe(*call.trace_context).empty() ? "" : "," + in_words(call));
@@ -171,8 +171,8 @@ bool ProcessGroup::tags_data(const Collective& call) const {
   }
 }
 
-// The same on this rank and on the peer if their calls are alike, and as good as never otherwise. An uneven exchange
-// has its rows between the two in it, both ways.
+// A tag that is equal on this rank and on the peer if their calls agree, and practically never otherwise. For an uneven
+// exchange it includes the rows between the two, both ways.
 uint64_t ProcessGroup::data_tag(const Collective& call, uint64_t channel, int peer) const {
   Hasher hasher;
   const auto add = [&](auto number) { hasher.update(&number, sizeof number); };
@@ -210,7 +210,7 @@ void ProcessGroup::forget_calls_before(uint64_t number, Links::View& view) const
   });
 }
 
-// Whether this call of every other rank is in `told`, where those that have come are put.
+// Receives calls into `told`. Whether those of every other rank are there.
 bool ProcessGroup::hear_calls(Links::View& view, Told& told) const {
   forget_calls_before(calls_, view);
   bool all = true;
@@ -225,7 +225,7 @@ bool ProcessGroup::hear_calls(Links::View& view, Told& told) const {
   return all;
 }
 
-// Compares this rank's call with those that have been told.
+// Compares this rank's call with those that have arrived.
 void ProcessGroup::require_alike(const Collective& call, const Told& told) {
   const Links::Bytes own = pack(terms_of(call));
   std::vector<std::span<const std::byte>> terms;
@@ -253,8 +253,8 @@ void ProcessGroup::compare_with_senders(const Collective& call, uint64_t channel
     return hear_calls(view, told) || missing(view, heard, false).empty();
   };
   links_.wait(all_heard, returned(call, there), late(call, there), deadline().seconds);
-  // Where ranks disagree, those whose data came are about to tell their calls too, and all then find the same words;
-  // but for ranks of an exchange whose own rows fit each other, which have gone on.
+  // If ranks disagree, those whose data came will send their calls too, and then all find the same message; except for
+  // ranks of an exchange whose own rows match, which have gone on.
   const auto all_told = [&](Links::View& view) { return all_there(view) || hear_calls(view, told); };
   links_.wait_some(all_told, returned(call, there), kCompareAfterSeconds);
   require_alike(call, told);
@@ -365,8 +365,8 @@ void ProcessGroup::await_data(const Collective& call, uint64_t channel) {
   verify(call, channel);
 }
 
-// What a rank ends with of a reduction: (first element of in, elements). Of an all_reduce, of what is left from
-// `begin`.
+// The slice of a reduction that a rank ends with: (first element of in, elements). For an all_reduce, the slice of the
+// elements from `begin` on.
 std::pair<int64_t, int64_t> ProcessGroup::scattered_to(const Collective& call, int rank) const {
   if (call.kind == Kind::reduce_scatter_uneven) return part_of(call.begins, rank);
   return {rank * call.out.elements(), call.out.elements()};

@@ -1,19 +1,19 @@
-// A group whose ranks are processes: bytes travel as links.h carries them.
+// A group whose ranks are processes, which communicate over links.h.
 //
-// Ranks must make the same calls. Over the connections, and for calls that bring no data from every rank to every other
+// Ranks must make the same calls. Without an engine, and for calls that do not send data from every rank to every other
 // one, a collective starts as between threads: every rank sends its call to all others and waits for theirs, so that
-// all detect calls that differ, with the same message. Data follows, once its receiver has said, by a control message,
-// that there is room for it.
+// all detect calls that differ, with the same message. Data follows once its receiver has announced, by a control
+// message, that there is room for it.
 //
-// An engine finds data by a tag, which is made of the call's number and of what ranks must agree on: data of another
-// call never arrive, so that ranks whose calls are alike need not say so, and data go out at once. A rank that has
-// waited for data for a moment sends its call to all others after all; ranks whose calls differ have all waited, and
-// then find the same message as above.
+// An engine finds data by a tag made from the call's number and the terms that ranks must agree on. Data of another
+// call never arrives, so that ranks need not compare their calls first, and data goes out at once. A rank that has
+// waited for data for a moment sends its call to all others. If calls differ, all ranks have waited, and then find the
+// same message as above.
 //
-// Calls that another back end carries out (agree_later) are compared kMostLater at a time, by a hash that the last of
-// them, for which ranks come together, brings along. Where hashes differ all send their logs of these calls, and find
-// the same message as above. A rank that waits for a moment, here or for its device, sends its log then: whoever waits
-// too compares it with its own.
+// Calls that another back end carries out (agree_later) are compared kMostLater at a time, by a hash that ranks
+// exchange at the last of them. If hashes differ, all ranks send their logs of these calls and find the same message as
+// above. A rank that waits for a moment, here or for its device, sends its log early, and other waiting ranks compare
+// it with theirs.
 //
 // Reductions proceed slice by slice: a rank collects the values of its
 // slice from all ranks, sums them in the tree of reduce.h, and sends the sums, so that they have the same bits as
@@ -27,7 +27,6 @@
 #include <string>
 #include <vector>
 
-#include "witan/comm/checks/call_log.h"
 #include "witan/comm/checks/call_terms.h"
 #include "witan/comm/host_group.h"
 #include "witan/comm/processes/links.h"
@@ -72,7 +71,7 @@ class ProcessGroup : public HostGroup {
   void forget_calls_before(uint64_t number, Links::View& view) const;
   void require_alike(const Collective& call, const Told& told);
   void compare_with_senders(const Collective& call, uint64_t channel);
-  // Of logs.
+  // Exchange of call logs.
   void tell_log();
   bool hear_logs(Links::View& view);
   std::string log_disagreement() const;
@@ -97,7 +96,7 @@ class ProcessGroup : public HostGroup {
   // One part on its way, followed by its checksum where messages are checked; empty ones have none.
   void take(const Part& part, uint64_t channel, uint64_t tag);
   void send_data(const Part& part, uint64_t channel, uint64_t tag);
-  // Of what await_data() has waited for: throws CommError on all ranks where a checksum is not that of what has come.
+  // Checks what await_data() has waited for: throws CommError on all ranks if a checksum does not match.
   void verify(const Collective& call, uint64_t channel);
 
   void send_control(int peer, Links::Control kind, std::span<const std::byte> bytes = {});
@@ -108,7 +107,7 @@ class ProcessGroup : public HostGroup {
   void undisturbed(const Collective& call, const Body& body);
   std::string busy_with(const Collective& call) const;
 
-  // In others' order: the next rank first, so that not all send to one.
+  // Visits the other ranks, the next one first, so that not all send to the same rank.
   template <class Body>
   void for_others(const Body& body) const {
     for (int step = 1; step < size(); ++step) body((rank() + step) % size());
@@ -116,7 +115,7 @@ class ProcessGroup : public HostGroup {
   using There = std::function<bool(Links::View&, int peer)>;
   There data_there(uint64_t channel) const;
   std::string missing(Links::View& view, const There& there, bool only_left) const;
-  // What is to be said where the ranks that are not there() have returned, or came too late.
+  // The messages for ranks that are not there() because they have returned, or are too late.
   std::function<std::string(Links::View&)> returned(const Collective& call, const There& there) const;
   std::function<std::string(Links::View&)> late(const Collective& call, const There& there) const;
   std::string lost_peer(Links::View& view, const Collective& call) const;
@@ -137,8 +136,9 @@ class ProcessGroup : public HostGroup {
     Part part;
     uint64_t sum;
   };
-  // Where messages are checked, until verify(). Deques, whose elements stay where they are while others are added.
-  std::map<uint64_t, std::deque<Taken>> taken_;  // by channel: parts, with the checksums that come behind them
+  // Checksums until verify(), if messages are checked. Deques, since their elements stay in place while others are
+  // added.
+  std::map<uint64_t, std::deque<Taken>> taken_;  // by channel: parts, with the checksums that come after them
   std::deque<uint64_t> sent_sums_;               // of what this rank sent
 };
 

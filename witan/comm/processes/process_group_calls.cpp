@@ -14,7 +14,7 @@ void ProcessGroup::agree_later(const Collective& call) {
   if (size() > 1) log_.add(++calls_, terms_of(call));
 }
 
-// Every rank tells its call to all others and waits for theirs.
+// Every rank sends its call to all others and waits for theirs.
 void ProcessGroup::meet(const Collective& call) {
   tell_call(call);
   Told told(static_cast<size_t>(size()));
@@ -41,7 +41,7 @@ void ProcessGroup::meet(const Collective& call) {
   forget_logs();
 }
 
-// At most twice until ranks come together: a rank that does not read keeps few messages.
+// Sends the log at most twice until ranks meet, since a rank that does not read keeps few messages.
 void ProcessGroup::tell_log() {
   constexpr int kMostTold = 2;
   if (logs_told_ == kMostTold) return;

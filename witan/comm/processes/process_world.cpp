@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/comm/checks/same_settings.h"
+#include "witan/comm/checks/preflight.h"
 #include "witan/comm/failure.h"
 #include "witan/comm/processes/process_group.h"
 
@@ -38,7 +38,7 @@ ProcessFailure::Kind kind_of(const std::exception_ptr& error, Suspicion suspicio
   }
 }
 
-// What a debugger holds is a whole process: all of its ranks are silent then.
+// A debugger holds a whole process, so that all of its ranks are silent.
 std::shared_ptr<DebugHold> hold_of(const Launch& launch, const ProcessWorldOptions& options) {
   if (options.debug_ranks.empty()) return nullptr;
   const int each = options.ranks_per_process;
@@ -134,7 +134,7 @@ void ProcessWorld::run(const std::function<void(int rank)>& body) {
 
 void ProcessWorld::stop(int rank, const std::exception_ptr& error) {
   const Suspicion suspicion = suspicion_of(error);
-  // Whoever was merely stopped is told by whom; a thread of the same process that failed says so on its own connection.
+  // A rank that was merely stopped learns which rank failed. A thread of the same process that failed reports itself.
   const auto failed = links(rank).failed();
   const bool knows = failed && message_of(error).starts_with(words_of(*failed, links(rank).host(failed->rank)));
   if (suspicion == Suspicion::aborted && !knows)

@@ -1,10 +1,11 @@
-// A world of processes, on one host or many: started by a launcher (launch.h), met over TCP (bootstrap.h), connected
-// to rank 0 and to whom they talk to (links.h). A process runs one rank, or several of consecutive numbers as threads:
-// groups within it meet in memory, as ThreadWorld's do, and each of its ranks has connections of its own.
+// A world of processes on one host or many. A launcher starts them (launch.h), they meet over TCP (bootstrap.h), and
+// connect to rank 0 and to the ranks that they communicate with (links.h). A process runs one rank, or several of
+// consecutive numbers as threads. Groups within a process meet in memory, as ThreadWorld's do, and each of its ranks
+// has connections of its own.
 //
-// A rank whose process ends, whose host is gone or which is cut off ends all waits of all others within 5 s, one whose
-// process is stopped at the deadline; they are told which rank on which host. One that throws tells the others before
-// it ends. Errors name ranks and hosts.
+// If a rank's process ends, its host is gone or it is cut off, all waits of all other ranks end within 5 s; if its
+// process is stopped, they end at the deadline. A rank that throws notifies the others before it ends. Errors name
+// ranks and hosts.
 #pragma once
 
 #include <exception>
@@ -14,9 +15,9 @@
 #include <vector>
 
 #include "witan/comm/host_group.h"
-#include "witan/comm/processes/engine_choice.h"
 #include "witan/comm/processes/launch.h"
 #include "witan/comm/processes/links.h"
+#include "witan/comm/processes/message_engine.h"
 #include "witan/comm/threads/threads.h"
 
 namespace witan {

@@ -20,7 +20,7 @@ namespace {
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-// What the name stands for; nothing, with the reason, when it is unknown.
+// Resolves a name; nothing, with the reason in `why`, if it is unknown.
 AddressList resolve(const std::string& name, int port, std::string& why) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -65,7 +65,7 @@ void set(const Socket& socket, int level, int option, int value) {
   ::setsockopt(socket.fd(), level, option, &value, sizeof value);
 }
 
-// Whoever connects to a free port may happen to be given that very port.
+// A connection to a free port may be given that very port and connect to itself.
 bool is_its_own_peer(const Socket& socket) {
   sockaddr_storage here{}, there{};
   socklen_t length = sizeof here;
@@ -75,7 +75,7 @@ bool is_its_own_peer(const Socket& socket) {
   return std::memcmp(&here, &there, sizeof here) == 0;
 }
 
-// Nothing, with the reason in `error`.
+// Returns no socket, with the reason in `error`, on failure.
 Socket try_listen(const sockaddr* address, socklen_t length, int& error) {
   constexpr int kBacklog = 4096;
   Socket socket(::socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -88,7 +88,7 @@ Socket try_listen(const sockaddr* address, socklen_t length, int& error) {
   return {};
 }
 
-// On all of this machine's addresses: one socket of IPv6 hears IPv4 too; where there is no IPv6, IPv4 alone.
+// Listens on all addresses of this machine: an IPv6 socket also accepts IPv4. Without IPv6, IPv4 alone.
 Socket try_listen_everywhere(int port, int& error) {
   sockaddr_in6 v6{};
   v6.sin6_family = AF_INET6;

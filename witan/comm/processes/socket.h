@@ -38,7 +38,7 @@ struct Endpoint {
 Endpoint local_end(const Socket& socket);
 Endpoint remote_end(const Socket& socket);
 
-// Whether the name leads to this machine alone: 127.x, ::1, and names of them.
+// Whether the name stands for this machine only: 127.x, ::1, and names of them.
 bool is_loopback(const std::string& address);
 
 // Hears connections to this address of this machine ("": to all of them) and port (0: one that is free). Throws
@@ -48,12 +48,12 @@ Socket listen_at(const Endpoint& at);
 std::optional<Socket> accept_from(const Socket& listener);
 // Whether such an error of accept() or socket() says that this process, or the machine, can hold no more of them.
 bool lacks_descriptors(int error);
-// Nothing, with the reason in `why`, when nobody answers until the deadline.
+// Returns nothing, with the reason in `why`, if nobody answers until the deadline.
 std::optional<Socket> connect_to(const Endpoint& to, Deadline deadline, std::string& why);
 
 // Small messages are sent at once, and the system finds out within 4 s that the other host is gone.
 void keep_alive(const Socket& socket);
-// What the other process leaves unread for longer, as a debugger stops it, is no loss.
+// Keeps the connection although the other process reads nothing for long, as when a debugger stops it.
 void wait_for_reader(const Socket& socket);
 
 enum class Transfer : uint8_t { done, closed, late };

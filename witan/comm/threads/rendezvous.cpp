@@ -43,7 +43,7 @@ Rendezvous::Rendezvous(const WorldStatus& world, std::vector<int> ranks, std::st
 
 void Rendezvous::wake() {
   if (sleepers_.load() == 0) return;
-  // Whoever checked before the change is asleep once the mutex is free.
+  // A thread that checked before the change is asleep once the mutex is free.
   { const MutexLock lock(mutex_); }
   changed_.notify_all();
 }
@@ -51,7 +51,7 @@ void Rendezvous::wake() {
 void Rendezvous::fail(const std::string& message) {
   {
     const MutexLock lock(mutex_);
-    break_now(message);
+    abort(message);
   }
   changed_.notify_all();
 }
@@ -60,7 +60,7 @@ void Rendezvous::abort() {
   fail("");
 }
 
-void Rendezvous::break_now(const std::string& message) {
+void Rendezvous::abort(const std::string& message) {
   if (!broken()) failure_ = message;
   word_.fetch_or(kBroken);
 }
@@ -175,7 +175,7 @@ void Rendezvous::send(int rank, const Collective& call, const CallDeadline& dead
          Stage offered = Stage::offered;
          if (!to.stage.compare_exchange_strong(offered, Stage::empty)) return false;  // it is being taken
          mutex_.assert_held();
-         break_now(reason);
+         abort(reason);
          changed_.notify_all();
          return true;
        },
@@ -200,7 +200,7 @@ void Rendezvous::recv(int rank, const Collective& call, const CallDeadline& dead
       [&] { return why_peer_is_lost(rank, call); },
       [&](const std::string& reason) {
         mutex_.assert_held();
-        break_now(reason);
+        abort(reason);
         changed_.notify_all();
         return true;
       },
@@ -214,7 +214,7 @@ void Rendezvous::recv(int rank, const Collective& call, const CallDeadline& dead
   throw CommError(verdict);
 }
 
-// Those that have not come to this rank's meeting.
+// The ranks that have not come to this rank's meeting.
 std::string Rendezvous::missing_ranks(int rank, bool only_returned) const {
   const uint64_t mine = at(rank).arrivals.load();
   std::vector<int> missing;

@@ -22,7 +22,7 @@
 
 namespace witan {
 
-// What the ranks of a world know about each other.
+// The state of a world's ranks, which they share.
 struct WorldStatus {
   explicit WorldStatus(int ranks) : returned(static_cast<size_t>(ranks)) {}
   std::vector<std::atomic<bool>> returned;  // the rank's function has ended and will not come to any meeting
@@ -59,9 +59,9 @@ class Rendezvous {
 
   // Breaks the group: waits end, and every later call throws CommError(message). The first message stays.
   void fail(const std::string& message);
-  // The same with an AbortedError.
+  // Breaks the group with an AbortedError.
   void abort();
-  // Makes sleepers look again, after WorldStatus changed.
+  // Wakes sleepers after WorldStatus changed.
   void wake();
 
  private:
@@ -92,7 +92,7 @@ class Rendezvous {
   [[noreturn]] void throw_failure() const WITAN_REQUIRES(mutex_);
   // Breaks the group unless so many arrived. True when it is broken and they did not.
   bool break_before(uint64_t arrivals, const std::string& message) WITAN_REQUIRES(mutex_);
-  void break_now(const std::string& message) WITAN_REQUIRES(mutex_);
+  void abort(const std::string& message) WITAN_REQUIRES(mutex_);
 
   template <class Done>
   bool spin(const Done& done) const;

@@ -46,8 +46,8 @@ void ThreadGroup::perform(Stream& stream, const Collective& call) {
   }
 }
 
-// By receiver; of what all get, once; of pieces, by piece. An all_reduce has one more: of the sums of this rank's
-// slice.
+// Checksums by receiver; one for data that all ranks get; for pieces one each. An all_reduce has another one for the
+// sums of this rank's slice.
 Collective ThreadGroup::with_sums(const Collective& call) {
   Collective with = call;
   if (!checks_messages()) return with;
@@ -172,7 +172,7 @@ std::string ThreadGroup::disagreement() const {
   return witan::disagreement({name(), meeting_->ranks()}, calls);
 }
 
-// Which elements a rank sums: (first, count).
+// The elements that a rank sums: (first, count).
 std::pair<int64_t, int64_t> ThreadGroup::reduced_by(const Collective& call, int rank) const {
   if (call.kind == Kind::reduce_scatter_uneven) return part_of(call.begins, rank);
   constexpr int64_t kLine = 64;  // elements: slices do not share cache lines

@@ -33,7 +33,7 @@ class ThreadGroup : public HostGroup {
 
   std::string disagreement() const;  // empty, or how the calls of the ranks differ
 
-  // Where messages are checked: fills sums_ with the checksums of what the call sends, and returns it with them.
+  // If messages are checked, fills sums_ with the checksums of what the call sends, and returns the call with them.
   Collective with_sums(const Collective& call);
   // Notes it as corrupted unless what has come from the peer has the checksum that it published at `which`.
   void verify(const Collective& call, const Collective& from, int peer, size_t which, const std::byte* bytes,

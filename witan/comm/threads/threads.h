@@ -37,7 +37,7 @@ class ThreadWorld : public World {
   // again; after a failure the groups made before it stay unusable and new ones start afresh.
   void run(const std::function<void(int rank)>& body) override;
 
-  // In any order, on any thread.
+  // May be called in any order and on any thread.
   std::unique_ptr<HostGroup> group(int rank, const std::vector<int>& ranks, std::string name) override;
 
   DebugHold* hold() override;

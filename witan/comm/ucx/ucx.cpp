@@ -11,8 +11,8 @@ namespace {
 
 constexpr const char* kLibrary = "libucp.so.0";
 
-// What its constructors read. Signals are this program's, as is stdout; a rank that is lost is named by links.h, in
-// better words.
+// Sets variables that UCX's constructors read. UCX must leave signals and stdout to this program, whose links.h reports
+// lost ranks.
 void set_defaults() {
   ::setenv("UCX_HANDLE_ERRORS", "none", /*overwrite=*/0);
   ::setenv("UCX_DEBUG_SIGNO", "0", /*overwrite=*/0);

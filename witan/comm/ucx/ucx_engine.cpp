@@ -135,7 +135,7 @@ UcxEngine::UcxEngine(int rank, int size) : rank_(rank), peers_(static_cast<size_
   require<CommError>(size <= kMostRanks, "UCX carries ", kMostRanks, " ranks at most, not ", size);
   ucp_config_t* config = nullptr;
   check_status(ucx().config_read(nullptr, nullptr, &config), "reading its settings");
-  // A peer then reads this rank's memory and does not write to it: nothing comes behind a call that has failed.
+  // A peer then reads this rank's memory and does not write to it: nothing comes after a call that has failed.
   if (std::getenv("UCX_RNDV_SCHEME") == nullptr) ucx().config_modify(config, "RNDV_SCHEME", "get_zcopy");
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
@@ -209,7 +209,7 @@ ucp_ep_h UcxEngine::endpoint(int rank) {
   params.field_mask =
       UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.address = reinterpret_cast<const ucp_address_t*>(to.address.data());
-  // With it UCX 1.13 does without shared memory, which does not break.
+  // With PEER, UCX 1.13 uses no shared memory, which cannot break.
   params.err_mode = to.same_host ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.arg = &to;
   params.err_handler.cb = [](void* peer, ucp_ep_h, ucs_status_t status) { static_cast<Peer*>(peer)->breaks(status); };
@@ -255,7 +255,7 @@ void UcxEngine::start(Transfer transfer, const Start& start) {
   end(kept, UCS_PTR_STATUS(status), kept.bytes);
 }
 
-// What has not arrived whole stays under way: a failure ends whoever waits for it.
+// A transfer that has not arrived whole stays pending; a failure ends waits for it.
 void UcxEngine::end(Transfer& transfer, ucs_status_t status, size_t got) {
   any_ended_ = transfer.ended = true;
   if (status == UCS_ERR_MESSAGE_TRUNCATED || (status == UCS_OK && got != transfer.bytes))

@@ -22,7 +22,7 @@ class Array {
   const Field& field() const { return *field_; }
   bool is_null(int64_t i) const;
 
-  // By the kind of the field.
+  // The i-th value. Which of these may be called depends on the kind of the field.
   std::string_view text(int64_t i) const;
   int64_t integer(int64_t i) const;
   uint64_t natural(int64_t i) const;
@@ -32,10 +32,10 @@ class Array {
     int64_t begin = 0, end = 0;
   };
   Range items(int64_t i) const;  // of a list, in its child
-  // Of a struct, or the item of a list; those that are not wanted are empty.
+  // A field of a struct, or the items of a list. Children that nobody asked for are empty.
   const Array& child(size_t index) const { return children_[index]; }
 
-  // Where values lie in a dictionary: that, and the index of the i-th one in it. Null: they lie here.
+  // The dictionary that the values lie in, and the index of the i-th value in it. Null: the values lie here.
   const Array* dictionary() const { return dictionary_.get(); }
   int64_t index(int64_t i) const;
 
@@ -53,7 +53,7 @@ class Array {
   std::shared_ptr<const Array> dictionary_;
 };
 
-// By their ids.
+// Dictionaries by id.
 using Dictionaries = std::map<int64_t, std::shared_ptr<const Array>>;
 
 // Not thread-safe. Throws tables::Damaged, tables::Unsupported, IoError.

@@ -34,7 +34,7 @@ bool want_writable(Field& field) {
   return field.wanted;
 }
 
-// What is below the field and is not read.
+// Lists the columns below the field that are not read.
 void list_left_out(const Field& field, const std::string& path, std::vector<std::string>& out) {
   for (const Field& child : field.children) {
     const std::string name = field.kind == ColumnKind::list ? path : path + (path.empty() ? "" : ".") + child.name;

@@ -14,7 +14,7 @@ namespace witan {
 // does not have or that is no text; CorruptionError, IoError.
 std::unique_ptr<TableReader> open_arrow(const fs::path& path, const TableColumns& columns);
 
-// The same of any bytes; `name` is for messages.
+// Reads the same from any bytes; `name` is for messages.
 std::unique_ptr<TableReader> read_arrow(std::string name, std::unique_ptr<tables::RandomAccess> bytes,
                                         const TableColumns& columns);
 

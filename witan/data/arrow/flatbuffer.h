@@ -14,7 +14,7 @@ namespace witan::arrow {
 
 class FlatTable;
 
-// Elements of one size, one behind the other.
+// Elements of one size, one after the other.
 class FlatVector {
  public:
   FlatVector() = default;
@@ -29,7 +29,7 @@ class FlatVector {
     std::memcpy(&value, bytes_.data() + at_ + index * width_ + offset, sizeof value);
     return value;
   }
-  // Of a vector of tables. Throws tables::Damaged.
+  // An element of a vector of tables. Throws tables::Damaged.
   FlatTable table(uint32_t index) const;
 
  private:
@@ -58,9 +58,9 @@ class FlatTable {
   FlatVector vector(int field, size_t width) const;
 
  private:
-  // Where the field stands; nothing if it is missing.
+  // The position of the field; nothing if it is missing.
   std::optional<size_t> find(int field, size_t bytes) const;
-  // Where the offset in the field leads.
+  // The position that the offset in the field points to.
   std::optional<uint64_t> follow(int field) const;
 
   std::string_view bytes_;

@@ -68,7 +68,7 @@ struct Known {
   ColumnKind kind;
 };
 
-// Of the types whose members do not matter here.
+// The types whose members do not matter here.
 Known known_type(uint8_t type) {
   switch (type) {
     case kNull:

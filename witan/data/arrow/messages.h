@@ -77,7 +77,7 @@ struct Message {
 // file; not thread-safe.
 class MessageReader {
  public:
-  // Of a stream, or of a file between its first bytes and its footer.
+  // Reads a stream, or the part of a file between its first bytes and its footer.
   explicit MessageReader(const tables::RandomAccess& file);
 
   // False at the end.

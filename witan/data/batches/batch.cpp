@@ -57,7 +57,7 @@ void check_tokens(std::span<const int32_t> tokens, const SampleSource& samples, 
                      ": was it made with another tokenizer?");
 }
 
-// One row of pieces of documents, apart from each other, and of padding behind them.
+// One row of pieces of documents, apart from each other, and of padding after them.
 void fill_with_pieces(const SampleSource& samples, int64_t index, size_t row, const BatchOptions& options,
                       Batch& batch) {
   const auto length = static_cast<size_t>(batch.sequence_length);
@@ -149,6 +149,31 @@ Batch take_places(const Batch& batch, const std::vector<PlaceRange>& runs) {
   for (const auto& [spec, values] : batch.columns)
     taken.columns.push_back({spec, spec.per == ColumnSpec::Per::token ? places_of(values, batch, runs) : values});
   return taken;
+}
+
+Batch look_ahead(const Batch& batch, int64_t k) {
+  assert(k >= 1);
+  Batch ahead = batch;
+  if (batch.tokens.empty()) return ahead;
+  const auto length = static_cast<size_t>(batch.sequence_length), by = static_cast<size_t>(k);
+  const auto is_there = [&](size_t i) {
+    return i % length + by < length && batch.sequence_ids[i + by] == batch.sequence_ids[i];
+  };
+  for (size_t i = 0; i < batch.tokens.size(); ++i) {
+    const size_t from = i + by;
+    const bool there = is_there(i);
+    ahead.tokens[i] = there ? batch.tokens[from] : 0;
+    ahead.positions[i] = there ? batch.positions[from] : 0;
+    ahead.targets[i] = there ? batch.targets[from] : 0;
+    ahead.loss_mask[i] = there ? batch.loss_mask[from] : 0;
+  }
+  for (size_t c = 0; c < batch.columns.size(); ++c) {
+    if (batch.columns[c].spec.per != ColumnSpec::Per::token) continue;
+    for (size_t i = 0; i < batch.tokens.size(); ++i)
+      ahead.columns[c].values[i] = is_there(i) ? batch.columns[c].values[i + by] : 0;
+  }
+  ahead.count_loss_tokens();
+  return ahead;
 }
 
 }  // namespace witan

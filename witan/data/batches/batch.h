@@ -10,8 +10,8 @@
 
 namespace witan {
 
-// What stands for a document's number where there is padding, which is no token: no router counts it, no expert sees
-// it. A token whose loss is masked is a token.
+// The document number of padding. Padding is no token: no router counts it and no expert sees it. A token whose loss is
+// masked is still a token.
 inline constexpr int32_t kPadding = -1;
 
 // B sequences of S tokens; every array is [B, S], rows one after another.
@@ -57,5 +57,12 @@ struct PlaceRange {
   int64_t begin = 0, size = 0;
 };
 Batch take_places(const Batch& batch, const std::vector<PlaceRange>& runs);
+
+// Shifts a batch for the k-th module of multi-token prediction (DeepSeek-V3, arXiv:2412.19437, section 2.2; k >= 1):
+// place i of a row gets the token, position, target, loss mask and columns of place i + k. Where that is beyond the
+// row, or in another document (sequence_ids), these are 0, so that nothing is predicted across the end of either.
+// sequence_ids stay those of the batch: they say what attention sees. A batch with sizes only gives another one of the
+// same kind. (Megatron-LM's roll_tensor.)
+Batch look_ahead(const Batch& batch, int64_t k);
 
 }  // namespace witan

@@ -62,7 +62,7 @@ BatchRamp BatchRamp::in_units_of(int64_t unit) const {
   return rounded;
 }
 
-// In doubles, as Python divides.
+// Divides in float64, as Python does.
 int64_t BatchRamp::nominal(int64_t consumed) const {
   if (consumed > samples_ || !ramps()) return full_;
   const double of_increment = static_cast<double>(samples_) / static_cast<double>(increments_);
@@ -89,7 +89,7 @@ std::vector<int64_t> BatchRamp::sizes() const {
   return sizes;
 }
 
-// Those of one size are taken together.
+// Visits steps of one size together.
 template <class Visit>
 void BatchRamp::walk(Visit visit) const {
   for (int64_t consumed = 0;;) {

@@ -14,12 +14,12 @@ class BatchRamp {
  public:
   // Steps of `full` samples, always.
   explicit BatchRamp(int64_t full) : full_(full) {}
-  // From START samples to `full`, INCREMENT more at a time, over SAMPLES samples: `text` is "START,INCREMENT,SAMPLES",
-  // in brackets or not; empty: always `full`. Throws ConfigError, naming rampup_batch_size, where it is no such text or
-  // the increments do not lead from START to `full`.
+  // Ramps from START samples to `full`, INCREMENT more at a time, over SAMPLES samples: `text` is
+  // "START,INCREMENT,SAMPLES", in brackets or not; empty: always `full`. Throws ConfigError, naming rampup_batch_size,
+  // where it is no such text or the increments do not lead from START to `full`.
   static BatchRamp parse(std::string_view text, int64_t full);
 
-  // The same, with each size rounded down to a multiple of `unit` (decrease_batch_size_if_needed).
+  // This ramp with each size rounded down to a multiple of `unit` (decrease_batch_size_if_needed).
   BatchRamp in_units_of(int64_t unit) const;
 
   bool ramps() const { return increments_ > 0; }

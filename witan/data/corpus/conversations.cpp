@@ -7,7 +7,7 @@
 
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
-#include "witan/tokenizer/chat/messages.h"
+#include "witan/tokenizer/chat/chat_template.h"
 #include "witan/tokenizer/tokenizer.h"
 
 namespace witan {
@@ -33,7 +33,7 @@ const Value* member(const Value& object, std::string_view key) {
 // The keys with which rows say whether a message is learnt from: OpenAI's and Mistral's, axolotl's, ms-swift's.
 constexpr std::array<std::string_view, 5> kMarks = {"weight", "train", "trainable", "training", "loss"};
 
-// Of weights that are not 0: within these, float16 has three digits.
+// Bounds of weights other than 0, within which float16 has three digits.
 constexpr double kLeastWeight = 0.001, kMostWeight = 1000;
 
 // The weight in the loss that the message says it has; nothing: it says none.
@@ -157,13 +157,13 @@ class Renderer {
     }
   }
 
-  // What an assistant's message writes, and its weight.
+  // The text that an assistant's message writes, and its weight.
   struct Answer {
     TextSpan span;
     float weight;
   };
 
-  // A conversation of which these answers, in order, are learnt from and, with loss_on = all, what is around them.
+  // A conversation that learns from these answers, which are in order, and with loss_on = all from all other text.
   Conversation learning_from(const std::vector<Answer>& answers, RenderedChat chat) const {
     Conversation made{std::move(chat.text), {}, std::move(chat.given)};
     const auto add = [&](size_t begin, size_t end, float weight) {
@@ -181,8 +181,8 @@ class Renderer {
     return made;
   }
 
-  // What {% generation %} blocks wrote. With messages that have weights, rendering the messages before each tells whose
-  // a block is.
+  // Takes the text of {% generation %} blocks as answers. If messages have weights, the messages before each block are
+  // rendered to find the message that the block belongs to.
   std::vector<Conversation> by_blocks(RenderedChat whole) const {
     std::vector<Answer> answers;
     const auto add = [&](const TextSpan& block, float weight) {
@@ -227,7 +227,7 @@ class Renderer {
     return {learning_from(answers, std::move(whole))};
   }
 
-  // Of message `i`, which ends the text.
+  // The answer of message `i`, which ends the text.
   TextSpan answer_in(const RenderedChat& part, size_t i) const {
     const std::string_view text = part.text;
     const std::string prompt = render(i, true).text;
@@ -251,7 +251,7 @@ class Renderer {
     return at;
   }
 
-  // Behind the last special token, where only white space follows it. One that the message spells is text.
+  // The end of the last special token if only white space follows it. A token that the message spells out is text.
   size_t end_of_answer(const RenderedChat& part) const {
     const std::string_view text = part.text;
     const size_t last = text.find_last_not_of(" \t\r\n");

@@ -29,7 +29,7 @@ struct ConversationFormat {
 
 ConversationFormat conversation_format(FoundChatTemplate found, const Tokenizer& tokenizer);
 
-// The token with which the template ends an answer: the first special one behind it, <|im_end|> of ChatML. Nothing
+// The token with which the template ends an answer: the first special one after it, <|im_end|> of ChatML. Nothing
 // where it writes none, or does not take a question and its answer.
 std::optional<int32_t> end_of_turn(const FoundChatTemplate& found, const Tokenizer& tokenizer);
 
@@ -50,12 +50,12 @@ struct ConversationRow {
 
 // A row {"messages": [{"role", "content", ...}, ...], "tools": [...]}, or {"conversations": [{"from", "value"}]} where
 // it has no messages (human and user are the user, gpt, chatgpt and assistant the assistant). Messages and tools are
-// read as those of requests are (chat/messages.h). An assistant's message with a "weight" of 0, or with false as its
-// "train", "trainable", "training" or "loss", is not learnt from; with another weight each of its tokens has that.
+// read as those of requests are (chat/chat_template.h). An assistant's message with a "weight" of 0, or with false as
+// its "train", "trainable", "training" or "loss", is not learnt from; with another weight each of its tokens has that.
 //
 // Answers are what the template's {% generation %} blocks write, if it has some. Else they are found by rendering: an
 // answer is what the conversation up to it has beyond the conversation before it with a generation prompt, or beyond
-// what the two have in common before a tag, where the template does not continue its prompt. White space behind the
+// what the two have in common before a tag, where the template does not continue its prompt. White space after the
 // special token that ends an answer is not part of it. Where a template writes a turn differently once others follow
 // (Qwen 3 leaves earlier thoughts out), every answer becomes a conversation of its own, that ends with it, as in
 // generation.

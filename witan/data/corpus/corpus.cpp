@@ -6,8 +6,8 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/data/corpus/aligned_rows.h"
-#include "witan/data/corpus/open_table.h"
+#include "witan/data/corpus/sources.h"
+#include "witan/data/tables/table_reader.h"
 #include "witan/data/text/decompress.h"
 #include "witan/data/text/encoding.h"
 #include "witan/data/text/jsonl.h"
@@ -24,7 +24,7 @@ int64_t count_replacements(std::string_view text) {
   return count;
 }
 
-// Where to end a document that may hold `limit` bytes of `text`, which is longer.
+// The position at which to end a document of at most `limit` bytes of `text`, which is longer.
 size_t cut_point(std::string_view text, size_t limit) {
   const std::string_view window = text.substr(0, limit);
   const size_t blank = window.rfind("\n\n");
@@ -63,7 +63,7 @@ ReadRow read_row(JsonlParser& parser, const CorpusOptions& options, const fs::pa
   return {std::move(row), std::move(mended)};
 }
 
-// What read_conversations() looks for in a row.
+// The columns of a row that read_conversations() reads.
 TableColumns table_columns(const CorpusOptions& options) {
   const std::string key = options.conversations ? options.conversations->messages_key : options.messages_key;
   TableColumns columns{.text = options.json_key, .row_bytes = options.row_bytes, .option = options.key_option};

@@ -50,7 +50,7 @@ struct CorpusStatistics {
   int64_t replaced = 0;  // invalid UTF-8 sequences that were replaced by U+FFFD
 };
 
-// Where a document comes from.
+// The row that a document comes from.
 struct DocumentOrigin {
   const Source* source = nullptr;  // of those that are read
   int64_t row = 0;                 // from 1; 0 in plain text
@@ -80,15 +80,15 @@ struct Document {
 CorpusStatistics read_corpus(const std::vector<Source>& sources, const CorpusOptions& options,
                              const std::function<void(const Document&)>& visit);
 
-// Where the reading of a corpus stands: before source number `source`.
+// A position in the reading of a corpus: before source number `source`.
 struct CorpusStart {
   size_t source = 0;
   CorpusStatistics statistics = {};  // without bad_rows, which the quarantine counts
   QuarantineState quarantine = {};
 };
 
-// Likewise from `start` on. `at_source` is called before each source, with where the reading stands: begun again from
-// there, it visits the same documents and ends with the same statistics and quarantine.
+// Reads a corpus from `start` on. `at_source` is called before each source with the current position. Reading from that
+// position visits the same documents and ends with the same statistics and quarantine.
 CorpusStatistics read_corpus(const std::vector<Source>& sources, const CorpusOptions& options, const CorpusStart& start,
                              const std::function<void(const CorpusStart&)>& at_source,
                              const std::function<void(const Document&)>& visit);

@@ -18,6 +18,9 @@
 #include "witan/base/error.h"
 #include "witan/base/files/glob.h"
 #include "witan/base/text.h"
+#include "witan/data/arrow/arrow_reader.h"
+#include "witan/data/mds/mds_reader.h"
+#include "witan/data/parquet/parquet_file.h"
 #include "witan/data/tables/damage.h"
 #include "witan/data/tar/tar_reader.h"
 #include "witan/data/tar/webdataset.h"
@@ -65,7 +68,7 @@ std::string why_no_text(const fs::path& path, std::string_view head) {
   return head.find('\0') == std::string::npos ? "" : "a binary file (it has NUL bytes), not text";
 }
 
-// What a path may have been meant for that is not there.
+// Suggests what a path that does not exist may have been meant for.
 std::string why_missing(const fs::path& path) {
   const std::string name = path.string();
   std::error_code error;
@@ -158,7 +161,7 @@ bool has_files_of(const fs::path& folder, SourceKind kind) {
   return false;
 }
 
-// What others write beside their tables: descriptions, and copies of the same rows.
+// Whether a file is one that other programs write beside their tables: descriptions, and copies of the same rows.
 bool is_bookkeeping(const fs::path& path) {
   const std::string name = path.filename().string();
   if (name == "_metadata" || name == "_common_metadata" || name == "dataset_dict.json" || name == "dataset_infos.json")
@@ -168,7 +171,7 @@ bool is_bookkeeping(const fs::path& path) {
   return name.starts_with("cache-") && path.extension() == ".arrow";
 }
 
-// What a dataset's repository says of itself, beside its rows.
+// Whether a file of a dataset's repository describes the dataset rather than holding rows.
 bool is_paper(const fs::path& path) {
   const std::string name = ascii_lower_case(path.filename().string());
   return std::ranges::any_of(std::array{"readme", "license", "licence", "notice", "citation"},
@@ -290,7 +293,7 @@ class Finder {
 
   bool chooses() const { return !include_.empty() || !exclude_.empty(); }
 
-  // Of what is no folder, by its path below the one that was named.
+  // Whether to take a file, by its path below the folder that was named.
   bool is_wanted(const fs::directory_entry& entry, const std::string& path) {
     constexpr int64_t kExamples = 3;
     const bool included = include_.match(path), excluded = exclude_.match(path);
@@ -302,7 +305,7 @@ class Finder {
     return wanted;
   }
 
-  // Of a folder: where rows lie in it, its papers are not text to learn from.
+  // Adds the files of a folder. If some hold rows, files that describe the dataset are not text to learn from.
   void add_all(const std::vector<std::pair<fs::path, Source>>& found) {
     const bool rows = std::ranges::any_of(found, [](const auto& one) { return one.second.kind != SourceKind::text; });
     for (const auto& [path, source] : found)
@@ -454,6 +457,23 @@ std::vector<fs::path> default_corpus(const fs::path& root) {
       root.string(), "/*/pod, wanted ", kLeastPodFiles,
       " or more; pass --data FILE_OR_FOLDER, or install the Debian package perl-doc (apt-get install perl-doc)");
   return {pods.begin(), pods.end()};
+}
+
+std::unique_ptr<TableReader> open_table(const fs::path& path, SourceKind kind, const TableColumns& columns) {
+  switch (kind) {
+    case SourceKind::parquet:
+      return open_parquet(path, columns);
+    case SourceKind::arrow:
+      return open_arrow(path, columns);
+    case SourceKind::webdataset:
+      return open_webdataset(path, columns);
+    case SourceKind::mds:
+      return open_mds(path, columns);
+    case SourceKind::text:
+    case SourceKind::jsonl:
+      break;
+  }
+  throw DataError(cat(path.string(), ": ", name_of(kind), " is no table"));
 }
 
 }  // namespace witan

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "witan/base/files/file.h"
+#include "witan/data/tables/table_reader.h"
 
 namespace witan {
 
@@ -49,9 +51,9 @@ struct Sources {
   std::vector<SkippedFile> skipped;  // sorted by path
 };
 
-// Which files of a folder are read. Patterns are matched against a file's path below the folder, as by `witan data
-// fetch` (base/files/glob.h: * also matches /, and "drafts/" stands for all in that folder). A file that is named
-// itself is read whatever they say.
+// Selects the files of a folder that are read. Patterns are matched against a file's path below the folder, as by
+// `witan data fetch` (base/files/glob.h: * also matches /, and "drafts/" stands for all in that folder). A file that is
+// named itself is read whatever they say.
 struct SourceSelection {
   std::vector<std::string> include;  // none: every file
   std::vector<std::string> exclude;  // leaves out what is included otherwise
@@ -86,5 +88,8 @@ std::vector<fs::path> paths_of(const std::vector<std::string>& words);
 // English text that Debian ships: the .pod files of the package perl-doc, below `root`/*/pod. Throws DataError, naming
 // the fixes, if there are fewer than 150 (perl-doc has 206; perl itself has a handful).
 std::vector<fs::path> default_corpus(const fs::path& root = "/usr/share/perl");
+
+// Opens a table. `kind` is one of is_table(). Throws what the readers of these kinds throw.
+std::unique_ptr<TableReader> open_table(const fs::path& path, SourceKind kind, const TableColumns& columns);
 
 }  // namespace witan

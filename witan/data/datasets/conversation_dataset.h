@@ -29,7 +29,7 @@ class TokensInMemory final : public TokenDataset {
   explicit TokensInMemory(std::string name) : name_(std::move(name)) {}
 
   void add(std::vector<int32_t> tokens);
-  // Of a conversation: of all documents, or of none.
+  // Adds a document with the weights of its tokens in the loss, as a conversation has them: all documents, or none.
   void add(std::vector<int32_t> tokens, std::vector<float> loss);
 
   int64_t documents() const override { return static_cast<int64_t>(tokens_.size()); }

@@ -33,16 +33,16 @@ class IndexedDataset final : public TokenDataset {
 
   TokenType type() const { return type_; }
   int64_t sequences() const { return sequences_; }
-  // Of one of the sequences that documents consist of. 0 <= sequence < sequences().
+  // The length of one of the sequences that documents consist of. 0 <= sequence < sequences().
   int64_t sequence_length(int64_t sequence) const;
-  // As read().
+  // Reads tokens of a sequence, as read() does of a document.
   void read_sequence(int64_t sequence, int64_t begin, std::span<int32_t> out) const;
-  // As prefetch().
+  // Prefetches tokens of a sequence, as prefetch() does of a document.
   void prefetch_sequence(int64_t sequence, int64_t begin, int64_t tokens) const;
 
  private:
   void read_at(int64_t first, std::span<int32_t> out) const;
-  // Of the .bin; `first`: in tokens from its start.
+  // Bytes of the .bin; `first` counts tokens from its start.
   std::span<const std::byte> bytes_at(int64_t first, int64_t tokens) const;
   int64_t begin(int64_t document) const;  // in tokens from the start of the .bin; begin(documents()) = tokens()
   void check_header();

@@ -11,8 +11,8 @@
 namespace witan {
 namespace {
 
-// Where a part begins and ends along the random order; the document `cut` (an index into that order, or -1) counts only
-// with its tokens [cut_begin, cut_end).
+// The documents of a part, a range of the random order. Only the tokens [cut_begin, cut_end) of the document `cut` (an
+// index into that order, or -1) belong to the part.
 struct Range {
   int64_t first, last;
   int64_t cut, cut_begin, cut_end;

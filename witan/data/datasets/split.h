@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "witan/base/numbers/permutation.h"
+#include "witan/base/numbers/rng.h"
 #include "witan/data/datasets/token_dataset.h"
 
 namespace witan {

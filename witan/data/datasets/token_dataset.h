@@ -31,7 +31,7 @@ class TokenDataset {
   virtual void prefetch(int64_t /*document*/, int64_t /*begin*/, int64_t /*tokens*/) const {}
   // Whether documents are conversations: they are packed whole, and only some of their tokens are learnt from.
   virtual bool conversations() const { return false; }
-  // Likewise the weights of tokens in the loss: 0 for one that is not learnt from. Of other documents all are 1.
+  // Reads the weights of tokens in the loss: 0 for tokens that are not learnt from. Outside conversations all are 1.
   virtual void read_loss(int64_t document, int64_t begin, std::span<float> out) const;
   // The columns that documents have beside their tokens, each with a value per token.
   virtual std::vector<ColumnSpec> columns() const { return {}; }
@@ -47,7 +47,7 @@ class TokenDataset {
 // Throws DataError if there is no such file, CorruptionError if its bytes do not follow the format.
 std::shared_ptr<const TokenDataset> open_tokens(const fs::path& path, std::optional<int32_t> end_of_text = {});
 
-// Likewise of each path, in this order. Many are opened side by side, since each takes a remote file system a while.
+// Opens each path, in this order. Opens many at once, since each takes a while on a remote file system.
 std::vector<std::shared_ptr<const TokenDataset>> open_all_tokens(const std::vector<fs::path>& paths,
                                                                  std::optional<int32_t> end_of_text = {});
 
@@ -61,5 +61,33 @@ void expect_random_reads(std::span<const std::byte> mapped);
 // Asks for these bytes of a mapping, all at once, and does not wait for them where the file system can read in the
 // background, as those of disks, NFS and FUSE do. What is asked for is read, once; asking again costs a system call.
 void read_ahead(std::span<const std::byte> mapped);
+
+// Joins several datasets to one that has all their documents, one dataset after another.
+class JoinedDataset final : public TokenDataset {
+ public:
+  explicit JoinedDataset(std::vector<std::shared_ptr<const TokenDataset>> parts);
+
+  int64_t documents() const override { return begins_.back(); }
+  int64_t tokens() const override { return tokens_; }
+  int64_t length(int64_t document) const override;
+  void read(int64_t document, int64_t begin, std::span<int32_t> out) const override;
+  void prefetch(int64_t document, int64_t begin, int64_t tokens) const override;
+  bool conversations() const override { return !parts_.empty() && parts_.front()->conversations(); }
+  void read_loss(int64_t document, int64_t begin, std::span<float> out) const override;
+  std::vector<ColumnSpec> columns() const override;  // those that all parts have
+  void read_column(const ColumnSpec& column, int64_t document, int64_t begin, std::span<float> out) const override;
+  std::string name() const override;
+
+  // The number here of a part's first document.
+  int64_t first_of(size_t part) const { return begins_[part]; }
+
+ private:
+  // The part that a document belongs to; `document` becomes its number there.
+  const TokenDataset& part_of(int64_t& document) const;
+
+  std::vector<std::shared_ptr<const TokenDataset>> parts_;
+  std::vector<int64_t> begins_;  // [parts + 1]: the first document of each
+  int64_t tokens_ = 0;
+};
 
 }  // namespace witan

@@ -6,15 +6,15 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/data/corpus/open_table.h"
 #include "witan/data/corpus/parallel_documents.h"
+#include "witan/data/corpus/sources.h"
 #include "witan/data/rows/row_reader.h"
 #include "witan/data/text/jsonl.h"
 
 namespace witan {
 namespace {
 
-// Where a document stands, what it is known by when it is read again, and its size.
+// The place of a document, a hash to recognize it by when it is read again, and its size.
 struct Place {
   uint64_t source = 0, row = 0, check = 0, bytes = 0;
 };
@@ -44,7 +44,7 @@ class ShingleSets {
  public:
   explicit ShingleSets(const fs::path& folder) : file_(folder) {}
 
-  // In the order of the documents.
+  // Must be called in the order of the documents.
   void add(int64_t document, const std::vector<uint64_t>& shingles) {
     entries_.push_back({document, file_.size(), shingles.size()});
     file_.append(shingles.data(), shingles.size() * sizeof(uint64_t));

@@ -84,7 +84,7 @@ void DuplicateFinder::group_near() {
   if (!group.empty()) take_group(group, last.document % 2 == 0);
 }
 
-// Of documents with one key, ascending. Empties the group.
+// Handles the documents that share one key, which ascend. Empties the group.
 void DuplicateFinder::take_group(std::vector<int64_t>& group, bool exact) {
   const bool later = !exact && options_.least_similarity.has_value();
   for (size_t i = 1; i < group.size(); ++i) {

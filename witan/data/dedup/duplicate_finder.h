@@ -1,4 +1,4 @@
-// Which documents of a corpus are duplicates of earlier ones: exact by a hash of the normalised text, near by MinHash.
+// Finds documents of a corpus that duplicate earlier ones: exactly by a hash of the normalised text, nearly by MinHash.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,6 @@
 
 #include "witan/data/dedup/key_sorter.h"
 #include "witan/data/dedup/minhash.h"
-#include "witan/data/dedup/shingles.h"
 
 namespace witan {
 
@@ -65,7 +64,7 @@ struct Removal {
   bool exact = false;
 };
 
-// Near duplicates are clusters: what is connected by pairs of candidates, equal texts included. Keeps 8 bytes and a bit
+// Near duplicates form clusters: documents connected by candidate pairs or equal texts. Keeps 8 bytes and a bit
 // for each document in memory, beside the keys; where only exact duplicates are looked for, it does not. Results depend
 // on the texts, their order and the options alone. Not thread-safe but for keys_of().
 class DuplicateFinder {

@@ -57,7 +57,7 @@ KeySorter::~KeySorter() = default;
 
 void KeySorter::add(const KeyedDocument& item) {
   assert(!reading_);
-  // The last growth is to all of the memory, of which only what is used counts: doubling would hold up to twice as
+  // The last step grows to all of the memory, since untouched memory costs nothing: doubling would hold up to twice as
   // much.
   if (items_.size() == items_.capacity() && items_.size() >= kSmallItems) items_.reserve(most_);
   items_.push_back(item);

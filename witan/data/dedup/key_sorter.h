@@ -15,7 +15,7 @@ namespace witan {
 // Not thread-safe.
 class SpillFile {
  public:
-  // On the disk of `folder`. Throws IoError.
+  // Creates the file in `folder`. Throws IoError.
   explicit SpillFile(fs::path folder);
   ~SpillFile();
   SpillFile(const SpillFile&) = delete;
@@ -37,7 +37,7 @@ class SpillFile {
   std::string buffer_;
 };
 
-// What documents are compared by: a hash.
+// A hash by which documents are compared.
 struct DocumentKey {
   uint64_t high = 0, low = 0;
   auto operator<=>(const DocumentKey&) const = default;
@@ -53,7 +53,7 @@ struct KeyedDocument {
 // thread-safe.
 class KeySorter {
  public:
-  // At most `memory` bytes are held (at least 64 KiB are). The temporary file is made in `folder` when it is needed.
+  // Holds at most `memory` bytes, but at least 64 KiB. Makes its temporary file in `folder` when it needs one.
   KeySorter(fs::path folder, uint64_t memory);
   ~KeySorter();
 

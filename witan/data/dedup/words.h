@@ -13,11 +13,11 @@ enum class CharacterRole : uint8_t {
   joins,      // a letter, mark, digit or connector (Unicode's \w): words are runs of these
   alone       // of a script that puts no blanks between words (Han, kana, Thai, Lao, Khmer, Burmese): a word of its own
 };
-// By character, kCodePoints of them; made once.
+// The roles of all kCodePoints characters, computed once.
 const std::vector<CharacterRole>& character_roles();
 int32_t lower_case(int32_t character);  // Unicode's simple mapping
 
-// The character at `at`, which is moved behind it. The text must be valid UTF-8.
+// The character at `at`, which is moved after it. The text must be valid UTF-8.
 inline int32_t next_character(std::string_view text, size_t& at) {
   const auto byte = [&](size_t i) { return static_cast<int32_t>(static_cast<unsigned char>(text[at + i])); };
   const int32_t first = byte(0);

@@ -138,7 +138,7 @@ class MdsRows final : public TableReader {
       if (columns_[c].wanted) take_value(columns_[c], rest.substr(0, sizes_[c]), cell);
       rest.remove_prefix(sizes_[c]);
     }
-    intact(rest.empty(), "it has ", rest.size(), " bytes behind its last value");
+    intact(rest.empty(), "it has ", rest.size(), " bytes after its last value");
     row_.end_object();
     if (wanted_.as_json()) cell.text = row_.line();
     if (cell.text.size() > wanted_.row_bytes || row_.too_long())
@@ -175,7 +175,7 @@ class MdsRows final : public TableReader {
     return take_number(bytes);
   }
 
-  // In pieces: what a size claims may not be there.
+  // Reads in pieces, since a damaged size may claim more than there is.
   void read(std::string& out, uint64_t bytes) {
     constexpr uint64_t kPiece = 1 << 20;
     out.clear();

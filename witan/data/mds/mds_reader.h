@@ -15,7 +15,7 @@ namespace witan {
 // column that the shard does not have or that is no text; CorruptionError, IoError.
 std::unique_ptr<TableReader> open_mds(const fs::path& path, const TableColumns& columns);
 
-// The same of any bytes; `name` is for messages.
+// Reads the same from any bytes; `name` is for messages.
 std::unique_ptr<TableReader> read_mds(std::string name, std::unique_ptr<ByteReader> bytes, const TableColumns& columns);
 
 }  // namespace witan

@@ -68,8 +68,8 @@ double pairwise_sum(std::span<const double> values) {
   return a * b;
 }
 
-// So many samples, each from the first of the datasets that lag most behind their weights, of which none gives more
-// than its limit.
+// Takes `size` samples, each from the dataset that lags most behind its weight (the first of equal ones). No dataset
+// gives more than its limit.
 BlendIndex blended(std::span<const double> weights, std::span<const int64_t> limits, int64_t size) {
   BlendIndex index;
   index.dataset.reserve(static_cast<size_t>(size));

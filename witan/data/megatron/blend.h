@@ -1,4 +1,4 @@
-// What Megatron-LM's data flags say: blends of datasets, and the shares of the training, validation and test split.
+// The contents of Megatron-LM's data flags: blends of datasets, and shares of the training, validation and test splits.
 // Definitions: megatron/core/datasets/utils.py, blended_megatron_dataset_config.py and helpers.cpp of
 // github.com/NVIDIA/Megatron-LM. Every number equals Megatron-Core's to the bit, since samples follow from them.
 #pragma once
@@ -30,7 +30,7 @@ enum class Part : uint8_t { train, valid, test };
 inline constexpr std::array kParts = {Part::train, Part::valid, Part::test};
 inline constexpr std::array kPartNames = {"train", "valid", "test"};
 
-// Where a split begins and ends, as shares of the sequences; none: it is empty.
+// The beginning and end of a split, as shares of the sequences; equal for an empty split.
 struct Share {
   double begin = 0, end = 0;
 };
@@ -39,7 +39,7 @@ using Shares = std::array<std::optional<Share>, 3>;
 // "969,30,1": up to three numbers from 0 on, not all 0. Throws ConfigError.
 Shares parse_split(const std::string& split);
 
-// Of sample k: from which dataset it comes, and which of its samples it is.
+// The dataset that sample k comes from, and its number there.
 struct BlendIndex {
   std::vector<int16_t> dataset;
   std::vector<int64_t> sample;

@@ -55,7 +55,7 @@ class Builder {
     return std::make_shared<BlendedSamples>(std::move(parts), weights, size, cache_beside(blend.prefixes.front()));
   }
 
-  // Each dataset once, and of all together what is wanted; none: all.
+  // Takes each dataset once, and the wanted number of samples of all together; none: all.
   std::shared_ptr<const SampleSource> by_size(const Blend& blend, Share share, std::optional<int64_t> wanted) {
     std::vector<std::shared_ptr<const GptSamples>> parts;
     std::vector<double> weights;

@@ -23,7 +23,7 @@ struct GptDataOptions {
   fs::path cache;  // folder of index files; empty: "cache" beside the first dataset
 };
 
-// By Part; null where a split is empty.
+// Indexed by Part; null if a split is empty.
 using GptData = std::array<std::shared_ptr<const SampleSource>, 3>;
 
 // Throws ConfigError for weights of a split that is taken whole; DataError, CorruptionError, IoError.

@@ -1,13 +1,26 @@
 #include "witan/data/megatron/gpt_index.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <numeric>
 
 #include "witan/base/error.h"
-#include "witan/data/megatron/numpy_random.h"
 
 namespace witan::megatron {
+
+uint64_t NumpyRandom::interval(uint64_t most) {
+  if (most == 0) return 0;
+  const uint64_t mask = ~uint64_t{0} >> std::countl_zero(most);
+  uint64_t value = 0;
+  do {
+    value = engine_();
+    if (most > UINT32_MAX) value = value << 32 | engine_();
+    value &= mask;
+  } while (value > most);
+  return value;
+}
+
 namespace {
 
 constexpr double kWholeEpoch = 0.80;

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "witan/data/datasets/indexed_dataset.h"
@@ -15,17 +17,39 @@
 
 namespace witan::megatron {
 
-// How often a dataset is read for the samples that are asked of it.
+// The part of numpy.random.RandomState that Megatron-Core's datasets are shuffled with, number for number: MT19937
+// (Matsumoto and Nishimura, ACM TOMACS 1998) from an integer seed, and the legacy shuffle of NumPy, whose stream its
+// developers froze (NEP 19). Source: numpy/random/mtrand.pyx, and random_interval() of
+// numpy/random/src/distributions/distributions.c.
+class NumpyRandom {
+ public:
+  // RandomState(seed). The standard's engine is seeded as NumPy's, by init_genrand().
+  explicit NumpyRandom(uint32_t seed) : engine_(seed) {}
+
+  // Uniform in [0, most]: masked bits, drawn again while they are too large.
+  uint64_t interval(uint64_t most);
+
+  // RandomState.shuffle() of an array of one dimension.
+  template <class T>
+  void shuffle(std::span<T> values) {
+    for (size_t i = values.size(); i-- > 1;) std::swap(values[i], values[interval(i)]);
+  }
+
+ private:
+  std::mt19937 engine_;
+};
+
+// How often a dataset is read to give the samples that are wanted.
 struct Epochs {
-  int64_t tokens = 0;             // of one
-  int64_t count = 1;              // whole ones, laid end to end
-  int64_t samples = 0;            // in all of them
+  int64_t tokens = 0;             // per epoch
+  int64_t count = 1;              // whole epochs, laid end to end
+  int64_t samples = 0;            // in all epochs
   std::optional<int64_t> before;  // samples before the last epoch, if that is shuffled apart from the others
 
   bool operator==(const Epochs&) const = default;
 };
 
-// `wanted`: samples; none: those of one epoch. The last epoch is apart if fewer than 80 % of its samples are wanted.
+// `wanted`: samples; nothing: one epoch. The last epoch is shuffled apart if fewer than 80 % of its samples are wanted.
 // Throws DataError if there is no token.
 Epochs plan_epochs(int64_t tokens, std::optional<int64_t> wanted, int64_t sequence_length);
 

@@ -7,7 +7,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/hash.h"
-#include "witan/data/datasets/joined_dataset.h"
+#include "witan/data/datasets/token_dataset.h"
 
 namespace witan::megatron {
 namespace {

@@ -21,7 +21,7 @@ size_t aligned(size_t bytes) {
   return (bytes + kAlign - 1) / kAlign * kAlign;
 }
 
-// What follows the header, in front of the arrays: the key, and the bytes of each array.
+// The table between the header and the arrays: the key, and the size of each array in bytes.
 std::string table_of(const std::string& key, const IndexFile::Arrays& arrays) {
   std::string table = key;
   table.resize(aligned(table.size()), '\0');
@@ -72,7 +72,8 @@ IndexFile::IndexFile(const fs::path& folder, const std::string& name, const std:
                       ": the indices of the data are kept there; give a folder that can be written with ",
                       "--data-cache-path"));
   }
-  require<CorruptionError>(open(key), path_.string(), ": it does not read as it was written");
+  require<CorruptionError>(open(key), path_.string(),
+                           ": the cache is corrupt right after it was written; delete it, and check the disk");
 }
 
 bool IndexFile::open(const std::string& key) {

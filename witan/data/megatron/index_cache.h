@@ -1,4 +1,4 @@
-// Arrays that are computed once and kept in a file: mapped when they are there and whole, else made and written.
+// Caches arrays in a file: maps the file if it is there and whole, else computes and writes it.
 #pragma once
 
 #include <cstddef>

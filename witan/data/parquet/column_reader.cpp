@@ -121,7 +121,7 @@ void ColumnReader::read_page() {
     try {
       header = read_page_header(seen);
       break;
-    } catch (const Damaged&) {  // perhaps because it goes on behind the bytes
+    } catch (const Damaged&) {  // perhaps because it goes on after the bytes
       if (seen.size() < bytes || bytes >= kMostHeader) throw;
     }
   }
@@ -157,7 +157,7 @@ std::string_view ColumnReader::page_body(const PageHeader& header) {
 }
 
 void ColumnReader::open_dictionary(const PageHeader& header, std::string_view body) {
-  intact(page_ == 0, "a dictionary stands behind other pages");
+  intact(page_ == 0, "a dictionary page comes after other pages");
   dictionary_bytes_ = decompressor_.run(codec_, body, header.uncompressed);
   dictionary_ = read_dictionary(header.encoding, leaf_.physical, dictionary_bytes_, header.values);
 }

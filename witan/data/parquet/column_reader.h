@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "witan/data/parquet/levels.h"
 #include "witan/data/parquet/metadata.h"
+#include "witan/data/parquet/packed_integers.h"
 #include "witan/data/parquet/schema.h"
 #include "witan/data/parquet/values.h"
 #include "witan/data/tables/codecs.h"
@@ -27,7 +27,7 @@ class ColumnReader {
 
   // Whether all entries of the row group have been passed.
   bool at_end() const { return at_end_; }
-  // Of the current entry; at the end the repetition level is 0, as before the next row.
+  // The levels of the current entry. At the end the repetition level is 0, as at the start of a row.
   int repetition() const { return repetition_; }
   int definition() const { return definition_; }
   bool has_value() const { return !at_end_ && definition_ == leaf_.most_definition; }

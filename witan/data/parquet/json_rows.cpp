@@ -33,7 +33,7 @@ Node choose_columns(const Schema& schema, const TableColumns& wanted, const std:
   return chosen;
 }
 
-// What `kept`, a part of the tree, has no part of.
+// Lists the columns of the tree that `kept`, a part of it, lacks.
 void list_left_out(const Node& all, const Node& kept, const std::string& path, std::vector<std::string>& out) {
   for (const Node& child : all.children) {
     const std::string name = all.kind == Kind::list ? path : path + (path.empty() ? "" : ".") + child.name;

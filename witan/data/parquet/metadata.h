@@ -26,7 +26,7 @@ enum class Physical : int32_t {
 enum class Repetition : int32_t { required = 0, optional = 1, repeated = 2 };
 enum class PageType : int32_t { data = 0, index = 1, dictionary = 2, data_v2 = 3 };
 
-// What the values of a column mean, where that matters for reading them.
+// The meaning of a column's values, as far as it matters for reading them.
 enum class Meaning : uint8_t {
   plain,     // as the physical type says
   text,      // UTF-8, JSON or an enumeration
@@ -68,13 +68,13 @@ struct FileMetadata {
 struct PageHeader {
   PageType type = PageType::data;
   uint64_t length = 0;                        // of the header itself
-  uint32_t compressed = 0, uncompressed = 0;  // bytes of the page behind it
+  uint32_t compressed = 0, uncompressed = 0;  // bytes of the page after it
   std::optional<uint32_t> crc;                // of the page's bytes as they stand in the file
   uint32_t values = 0;                        // nulls included
   int32_t encoding = 0;                       // the format's number
-  // Of data pages of version 1:
+  // Data pages of version 1:
   int32_t definition_encoding = 0, repetition_encoding = 0;
-  // Of version 2, whose levels are not compressed:
+  // Data pages of version 2, whose levels are not compressed:
   uint32_t definition_bytes = 0, repetition_bytes = 0;
   bool is_compressed = true;
 };

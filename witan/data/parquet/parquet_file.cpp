@@ -37,3 +37,18 @@ std::string ParquetFile::place(size_t row_group, const Leaf& leaf, int64_t page)
 }
 
 }  // namespace witan::parquet
+
+namespace witan {
+
+std::unique_ptr<TableReader> open_parquet(const fs::path& path, const TableColumns& columns) {
+  return read_parquet(path.string(), tables::open_file(path), columns);
+}
+
+std::unique_ptr<TableReader> read_parquet(std::string name, std::unique_ptr<tables::RandomAccess> bytes,
+                                          const TableColumns& columns) {
+  auto file = std::make_unique<const parquet::ParquetFile>(std::move(name), std::move(bytes));
+  if (!columns.as_json()) return parquet::text_rows(std::move(file), columns);
+  return parquet::json_rows(std::move(file), columns);
+}
+
+}  // namespace witan

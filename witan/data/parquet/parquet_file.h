@@ -1,10 +1,11 @@
-// An opened Parquet file: its metadata and schema, checked, and the places of its errors.
+// Parquet files as rows: docs/formats/parquet.md says what is read and what is not.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "witan/base/files/file.h"
 #include "witan/data/parquet/column_reader.h"
 #include "witan/data/parquet/metadata.h"
 #include "witan/data/parquet/schema.h"
@@ -45,3 +46,15 @@ std::unique_ptr<TableReader> json_rows(std::unique_ptr<const ParquetFile> file, 
 std::unique_ptr<TableReader> text_rows(std::unique_ptr<const ParquetFile> file, const TableColumns& columns);
 
 }  // namespace witan::parquet
+
+namespace witan {
+
+// Opens a file as rows. Only the wanted columns are read, page by page. Throws DataError for a column that the file
+// does not have or that is no text, and for codecs that are not read; CorruptionError, IoError.
+std::unique_ptr<TableReader> open_parquet(const fs::path& path, const TableColumns& columns);
+
+// Reads the same from any bytes; `name` is for messages.
+std::unique_ptr<TableReader> read_parquet(std::string name, std::unique_ptr<tables::RandomAccess> bytes,
+                                          const TableColumns& columns);
+
+}  // namespace witan

@@ -53,7 +53,7 @@ class Builder {
   }
 
  private:
-  // Where an element stands.
+  // The place of an element in the tree.
   struct Level {
     int definition = 0, repetition = 0, depth = 0;
     std::string path;

@@ -1,6 +1,6 @@
-// The schema of a Parquet file as the tree that people mean: lists and structs, without the groups in between that hold
-// them together (LogicalTypes.md of the Parquet format, with its rules for lists of older writers), and the levels at
-// which a value is there (Dremel, Melnik et al. 2010).
+// The schema of a Parquet file as its logical tree of lists and structs, without the groups that encode them
+// (LogicalTypes.md of the Parquet format, with its rules for lists of older writers), and the levels at which a value
+// is present (Dremel, Melnik et al. 2010).
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace witan::parquet {
 
-// A column of the file: what is stored of one leaf.
+// A column of the file, which stores one leaf.
 struct Leaf {
   int index = 0;     // among the columns of a row group
   std::string path;  // "messages.list.element.role", as other tools show it
@@ -39,8 +39,8 @@ struct Schema {
 // Throws tables::Damaged.
 Schema read_schema(const std::vector<SchemaElement>& elements);
 
-// The same tree with only those fields that can be written as JSON: text, numbers, booleans, and structs and lists of
-// them. Dates, decimals, bytes and maps are left out, and what has nothing else.
+// Keeps only the fields that can be written as JSON: text, numbers, booleans, and structs and lists of them. Drops
+// dates, decimals, bytes and maps, and structs and lists that have nothing else.
 Node writable_as_json(const Node& node);
 
 }  // namespace witan::parquet

@@ -5,8 +5,7 @@
 #include <cstring>
 #include <string>
 
-#include "witan/data/parquet/delta.h"
-#include "witan/data/parquet/levels.h"
+#include "witan/data/parquet/packed_integers.h"
 #include "witan/data/tables/damage.h"
 
 namespace witan::parquet {

@@ -20,7 +20,7 @@ fs::path partial_lengths(const fs::path& prefix) {
   return prefix.string() + ".partial.lengths";
 }
 
-// What a killed process left between its last two steps goes back to where it came from.
+// Undoes the last step of a process that was killed before the step after it.
 const fs::path& ready(const fs::path& prefix, bool resume) {
   create_folders(prefix.parent_path());
   std::error_code error;

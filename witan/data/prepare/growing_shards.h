@@ -24,7 +24,7 @@ class GrowingShards {
 
   int64_t documents() const { return static_cast<int64_t>(lengths_.size() / sizeof(int32_t)); }
   int64_t tokens() const { return static_cast<int64_t>(bin_.size()) / token_width(type_); }
-  // Drops what is beyond. Throws CorruptionError when there is less.
+  // Drops everything beyond. Throws CorruptionError if there is less.
   void cut(int64_t documents, int64_t tokens);
   // Everything lies on the disk afterwards.
   void sync();
@@ -32,9 +32,9 @@ class GrowingShards {
   // Makes PREFIX.bin and PREFIX.idx, the latter last: a pair that has an .idx is complete. A document without tokens
   // has no sequence, only a boundary, as in what Megatron-LM's preprocess_data.py writes. Call once.
   void publish();
-  // Whether what is not published has as many documents and tokens at least.
+  // Whether the unpublished shards have at least this many documents and tokens.
   static bool hold(const fs::path& prefix, int64_t vocab_size, int64_t documents, int64_t tokens);
-  // Removes what is not published.
+  // Removes unpublished shards.
   static void discard(const fs::path& prefix);
 
  private:

@@ -80,7 +80,7 @@ PieceEnd piece_of(const nlohmann::json& record, const fs::path& rows_path) {
   return end;
 }
 
-// What killed processes left of files that were to appear whole.
+// Removes the temporary files that killed processes left.
 void remove_temporary_files(const fs::path& prefix) {
   static constexpr std::array<const char*, 8> kOurs = {
       ".partial.json", ".partial.quarantine.jsonl", ".json", ".quarantine.jsonl", ".idx", ".loss.idx", ".bin",

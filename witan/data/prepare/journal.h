@@ -17,24 +17,24 @@ struct PieceEnd {
   CorpusStart start;
   int64_t visited = 0;
   int64_t documents = 0, tokens = 0;  // of the shards
-  // Of a corpus that has been read to its end.
+  // Set once the corpus has been read to its end.
   std::optional<CorpusStatistics> statistics = {};
 };
 
 // Holds a lock on PREFIX as long as it lives.
 class PreparationJournal {
  public:
-  // `key`: of what the shards are made. Throws IoError, also when another process prepares the same shards.
+  // `key` identifies what the shards are made from. Throws IoError, also if another process prepares the same shards.
   PreparationJournal(const fs::path& prefix, const nlohmann::json& key);
   ~PreparationJournal();
   PreparationJournal(const PreparationJournal&) = delete;
   PreparationJournal& operator=(const PreparationJournal&) = delete;
 
-  // The last piece, if it was made of the same. A record that is damaged counts as none.
+  // The last piece, if it was made from the same. A damaged record counts as none.
   std::optional<PieceEnd> find();
   // Whether there is a record at all.
   bool exists() const;
-  // The shards must lie on the disk before. Throws IoError or DiskFullError.
+  // The shards must be on the disk before. Throws IoError or DiskFullError.
   void write(const PieceEnd& end);
   // Removes the record.
   void remove();

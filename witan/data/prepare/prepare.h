@@ -15,13 +15,13 @@ namespace witan {
 
 struct PrepareOptions {
   CorpusOptions corpus;  // without a quarantine file: PREFIX.quarantine.jsonl
-  // By which the sources were found: recorded with the shards, which are made anew when it changes.
+  // How the sources were found. It is recorded with the shards, which are made again when it changes.
   SourceSelection selection;
   SplitOptions split;
   int threads = 1;                  // threads that tokenize; the result does not depend on it
   uint64_t piece_bytes = 32 << 20;  // of text: at most so much is tokenized again after a kill
   bool measure_split = true;        // else `train` and `held_out` stay empty: a pass over the tokens less
-  // Called before shards are made in the place of others, with what was otherwise when those were made: "append_eod",
+  // Called before existing shards are replaced, with the settings that differed when those were made: "append_eod",
   // "rows.jsonl has changed", ... (ShardManifest::changes()).
   std::function<void(const std::vector<std::string>& changes)> replacing = {};
   // Called before what an interrupted call has left (PREFIX.partial.*) is dropped, since it was made otherwise or is
@@ -51,16 +51,16 @@ struct PrepareProgress {
   int64_t resumed_tokens = 0;  // of tokens: likewise
 };
 
-// "d/rows.bin was made otherwise (append_eod): made anew", of what `replacing` is told.
+// "d/rows.bin was made otherwise (append_eod): made anew", for the arguments of `replacing`.
 std::string describe_replacing(const fs::path& prefix, const std::vector<std::string>& changes);
 
 // "d/rows.partial.*, which an interrupted call left, ...: dropped, and tokenized anew", when `dropping` is called.
 std::string describe_dropping(const fs::path& prefix);
 
 // Tokenizes the sources, unless intact shards of the same sources (path, size, modification time), tokenizer and
-// options exist. What a call that was killed, or that threw, had completed (PREFIX.partial.*) the next one goes on
-// from, to the same bytes. `progress` is called every few MiB; if it throws, the work stops and leaves no shards
-// behind. Throws DataError, CorruptionError, IoError (also while another process prepares the same), DiskFullError.
+// options exist. A call continues where one that was killed or that threw had stopped (PREFIX.partial.*), and ends with
+// the same bytes. `progress` is called every few MiB; if it throws, the work stops and leaves no shards behind. Throws
+// DataError, CorruptionError, IoError (also while another process prepares the same), DiskFullError.
 PreparedDataset prepare_dataset(const std::vector<Source>& sources, const TextEncoder& encoder, const fs::path& prefix,
                                 PrepareOptions options,
                                 const std::function<void(const PrepareProgress&)>& progress = {});

@@ -14,7 +14,7 @@
 #include "witan/base/json.h"
 #include "witan/base/text.h"
 #include "witan/data/datasets/conversation_dataset.h"
-#include "witan/tokenizer/models/vocabulary_match.h"
+#include "witan/tokenizer/models/tokenizer_spec.h"
 
 namespace witan {
 namespace {
@@ -24,7 +24,7 @@ fs::path prefix_of(const fs::path& shards) {
   return extension == ".bin" || extension == ".idx" ? fs::path(shards).replace_extension() : shards;
 }
 
-// Something may stand behind the hash of the tokenizer (ShardTokenizer).
+// Something may stand after the hash of the tokenizer (ShardTokenizer).
 bool is_of(const ShardTokenizer& shards, const Tokenizer& tokenizer) {
   return shards.vocab_size == tokenizer.vocab_size() && shards.hash.starts_with(tokenizer.hash());
 }

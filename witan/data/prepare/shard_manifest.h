@@ -26,7 +26,7 @@ std::optional<std::vector<std::string>> sources_of_shards(const fs::path& prefix
 
 // The tokenizer that the shards of this prefix were made with, under the same conditions.
 struct ShardTokenizer {
-  std::string hash;  // of Tokenizer::hash(), and what else the tokens depend on behind it
+  std::string hash;  // of Tokenizer::hash(), and what else the tokens depend on after it
   int64_t vocab_size = 0;
   std::string vocabulary;  // TextEncoder::vocabulary; empty in manifests of older versions
   std::string file;        // TextEncoder::file; likewise
@@ -45,8 +45,8 @@ class ShardManifest {
   // Why shards that lie there are not of this key, as far as their manifest says: options by their names, "rows.jsonl
   // has changed". Empty where nothing is known of shards that lie there.
   std::vector<std::string> changes() const;
-  // What the tokens do not depend on, the vocabulary and the file of `encoder`, is not compared when shards are found
-  // again.
+  // The vocabulary and the file of `encoder` are not compared when shards are found again, since the tokens do not
+  // depend on them.
   void write(const SplitOptions& split, const PreparedDataset& prepared, const TextEncoder& encoder) const;
   void remove() const;
 

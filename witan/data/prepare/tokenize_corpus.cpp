@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kBatchBytes = 1 << 20;
 
-// Where a batch ends.
+// The position in the corpus at which a batch ends.
 struct BatchEnd {
   std::shared_ptr<const CorpusStart> start;
   int64_t visited = 0;  // documents since `start`
@@ -169,7 +169,7 @@ CorpusStatistics CorpusTokenizer::tokenize(const std::vector<Source>& sources,
     report();
   };
   run_encoding_line(line, options_.threads);
-  // Of little text, too: whose shards lie under their names, before their manifest does.
+  // Recorded for short texts too, since their shards get their names before the manifest does.
   PieceEnd end;
   end.start.source = sources.size();
   end.statistics = statistics;

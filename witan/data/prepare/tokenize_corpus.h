@@ -33,10 +33,10 @@ struct TokenizeProgress {
   int64_t resumed_tokens = 0;         // of those, how many an earlier process wrote
 };
 
-// Of one output. Created, it knows whether an earlier process has begun the same.
+// Tokenizes a corpus to one output. Once constructed, it knows whether an earlier process has begun the same.
 class CorpusTokenizer {
  public:
-  // `key` says of what the shards are made: what was begun with another one is dropped. Throws IoError, also when
+  // `key` identifies what the shards are made from. Work begun with another key is dropped. Throws IoError, also when
   // another process prepares the same output.
   CorpusTokenizer(fs::path prefix, const nlohmann::json& key, TokenizeOptions options);
   ~CorpusTokenizer();  // of work that ended before its first piece nothing is left
@@ -48,7 +48,7 @@ class CorpusTokenizer {
   // Once the shards are recorded elsewhere: forgets how they were made.
   void finish();
 
-  // Of complete shards: what a process left that was killed after it had recorded them.
+  // Removes the temporary files beside complete shards of a process that was killed after it had recorded them.
   static void remove_left_overs(const fs::path& prefix);
 
   int64_t tokens() const { return shards_->tokens(); }

@@ -135,7 +135,7 @@ Sizes read_header(Reader& in, RouteFile& file) {
   return {file.sequences * file.positions_each(), layers};
 }
 
-// That the rest has the size that the header asks for.
+// Checks that the rest has the size that the header implies.
 void check_size(const Reader& in, const RouteFile& file, const Sizes& sizes) {
   const auto each = static_cast<uint64_t>(file.topk * (id_bytes(file.experts) + weight_bytes(file.stored_as)));
   uint64_t of_token = 4, all = 0;
@@ -144,8 +144,8 @@ void check_size(const Reader& in, const RouteFile& file, const Sizes& sizes) {
                         __builtin_mul_overflow(of_token, static_cast<uint64_t>(sizes.tokens), &all) ||
                         __builtin_add_overflow(all, static_cast<uint64_t>(kHashBytes), &all);
   if (overflow || all != static_cast<uint64_t>(in.left()))
-    in.fail("the header asks for ", sizes.tokens, " tokens in ", sizes.layers, " layers, which the ", in.left(),
-            " bytes behind it are not");
+    in.fail("the header asks for ", sizes.tokens, " tokens in ", sizes.layers, " layers, but ", in.left(),
+            " bytes follow, which do not hold them");
 }
 
 // K experts of one token, each another one.

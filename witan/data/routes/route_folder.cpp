@@ -29,7 +29,7 @@ std::vector<fs::path> files_in(const fs::path& folder) {
   return files;
 }
 
-// Of each position of a sequence of S tokens its place among those of the ranges, or -1.
+// For each position of a sequence of S tokens its place within the ranges, or -1.
 std::vector<int64_t> places_of(const std::vector<PositionRange>& ranges, int64_t S) {
   std::vector<int64_t> places(static_cast<size_t>(S), -1);
   int64_t place = 0;

@@ -17,7 +17,7 @@ namespace witan {
 // of ranks wrote earlier are removed by rank 0. Throws IoError, DiskFullError.
 void write_routes(const fs::path& folder, const RouteFile& file, int rank, int ranks);
 
-// What a model needs to replay routes.
+// The sizes of a model that replays routes.
 struct RoutedModel {
   int64_t experts = 0, topk = 0;
   std::vector<int64_t> layers;  // those with experts
@@ -35,8 +35,8 @@ struct RouteQuery {
 
 class RecordedRoutes {
  public:
-  // Of sequences of S tokens. Throws DataError where there are no routes, ConfigError where they are of another model,
-  // CorruptionError, IoError.
+  // Opens routes of sequences of S tokens. Throws DataError if there are none, ConfigError if another model recorded
+  // them, CorruptionError, IoError.
   RecordedRoutes(fs::path folder, RoutedModel model, int64_t S);
 
   // ids [layers, sequences, P, K]. Routes of a training run are those of the step's sequences; those of evaluations and

@@ -65,7 +65,7 @@ void require_no_source(const std::vector<fs::path>& outputs, const std::vector<S
 MadeRecord::MadeRecord(const fs::path& output)
     : path_(hidden_beside(output, ".made.json")), record_(read_record(path_)) {}
 
-// Relative to the record, so that a folder may be moved with what is in it.
+// Paths are relative to the record, so that a folder may be moved with its contents.
 std::string MadeRecord::name_in_record(const fs::path& file) const {
   const fs::path folder = path_.parent_path().lexically_normal();
   return replace_invalid_utf8(fs::absolute(file).lexically_normal().lexically_proximate(folder).string());

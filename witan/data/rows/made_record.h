@@ -1,5 +1,5 @@
-// What a command has made, kept beside its output in `.NAME.made.json`: by it the same command knows that there is
-// nothing left to do, and every command which files it must not overwrite.
+// The record of a command's outputs, `.NAME.made.json` beside them. It tells the same command that nothing is left to
+// do, and every command which files it must not overwrite.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,11 +10,11 @@
 
 namespace witan {
 
-// `path` without an ending .jsonl: what names of files beside it begin with.
+// `path` without the ending .jsonl, with which the names of files beside it begin.
 std::string stem_of_rows(const fs::path& path);
 // The file of unusable rows, NAME.quarantine.jsonl.
 fs::path quarantine_beside(const fs::path& output);
-// `.NAME` and `what`, in the folder of the output: hidden, so that a folder of rows is read without it.
+// `.NAME` and `what` in the folder of the output. The file is hidden, so that reading a folder of rows skips it.
 fs::path hidden_beside(const fs::path& output, const std::string& what);
 
 // Throws UsageError if one of the outputs, of which some may be empty, is one of the sources.
@@ -26,7 +26,7 @@ class MadeRecord {
   // Reads what an earlier command has left; a damaged record counts as none.
   explicit MadeRecord(const fs::path& output);
 
-  // What the command of this key has said of its result, if its outputs are as large as it left them; else null.
+  // The result that the command of this key recorded, if its outputs still have their sizes; else null.
   nlohmann::json find(const nlohmann::json& key) const;
   // Throws ConfigError if one of the outputs exists, or one of the files beside them which no earlier command recorded
   // here: those are the user's.

@@ -140,7 +140,7 @@ void write_merged_index(AtomicFile& idx, const IndexedParts& parts, const Merged
     if (part.has_modes) idx.write(part.modes().data(), part.modes().size());
 }
 
-// Counts what `progress` is told over several pairs.
+// Sums the progress over several pairs.
 struct CopyProgress {
   const std::function<void(uint64_t, uint64_t)>& report;
   uint64_t done = 0, total = 0;
@@ -200,7 +200,7 @@ MergedIndexed merge_indexed(const std::vector<fs::path>& prefixes, const fs::pat
   require<DiskFullError>(copied.total <= free_disk_bytes(folder), "the merged .bin takes ", copied.total,
                          " bytes, and ", folder.string(), " has room for ", free_disk_bytes(folder),
                          ": free some space, or give another --output");
-  // What says that these are conversations comes first: without it the tokens would pass for plain text.
+  // The loss weights come first: without them the tokens would pass for plain text.
   if (!losses.empty()) merge_pairs(losses, suffixed(output, kLossSuffix), copied);
   return merge_pairs(prefixes, output, copied);
 }

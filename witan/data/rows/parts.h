@@ -1,4 +1,4 @@
-// Which of several files each row goes to.
+// Distributes rows to several files.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class Parts {
 
   // Files that grow side by side while rows arrive.
   int64_t streams() const;
-  // Of the row number `rank`, from 0.
+  // The stream of row number `rank`, counted from 0.
   int64_t stream_of(int64_t rank) const;
 
   // A file that is made, and the streams that are laid end to end in it.

@@ -37,7 +37,7 @@ struct RowProgress {
 };
 using ReportRowProgress = std::function<void(const RowProgress&)>;
 
-// What the rows depend on: the sources (path, size, time of the last change) and how they are read.
+// Identifies the rows: the sources (path, size, time of the last change) and how they are read.
 nlohmann::json rows_key(const std::vector<Source>& sources, const RowOptions& options);
 
 // The folder of unfinished work beside an output.
@@ -53,9 +53,9 @@ class TooManyUnusableRows : public DataError {
 class UnusableRows {
  public:
   void add(size_t source, const UnusableRow& row);
-  // Adds those of a journal's entry. Throws nlohmann::json::exception for what is none.
+  // Adds the rows of a journal's entry. Throws nlohmann::json::exception if it is malformed.
   void restore(const nlohmann::json& entry);
-  // What has come since the last call, for the next entry.
+  // The rows since the last call, for the next entry.
   nlohmann::json take();
 
   int64_t count() const { return count_; }
@@ -134,5 +134,18 @@ class RowJob {
   std::vector<int64_t> rows_;  // in each stream
   int64_t rank_ = 0;
 };
+
+// Copies the rows of a corpus in their order, into one file (merge) or distributed to several (split).
+struct CopyOptions {
+  RowOptions rows;
+  PartOptions parts;
+  uint64_t checkpoint_bytes = 256 << 20;  // at most this much is written again after a kill
+};
+
+// Unusable rows are counted and kept in OUTPUT.quarantine.jsonl. What a killed process has begun goes on where it was,
+// to the same bytes. Throws DataError for too many unusable rows or too few rows for the parts, ConfigError for files
+// that exist, CorruptionError, IoError, DiskFullError.
+MadeRows copy_rows(const std::vector<Source>& sources, const fs::path& output, const CopyOptions& options,
+                   const ReportRowProgress& progress = {});
 
 }  // namespace witan

@@ -9,7 +9,7 @@
 #include "witan/base/json.h"
 #include "witan/base/text.h"
 #include "witan/data/corpus/corpus.h"
-#include "witan/data/corpus/open_table.h"
+#include "witan/data/corpus/sources.h"
 #include "witan/data/text/decompress.h"
 #include "witan/data/text/encoding.h"
 
@@ -20,7 +20,7 @@ TableColumns whole_rows(const RowOptions& options) {
   return {.text = {}, .row_bytes = options.row_bytes, .whole = true};
 }
 
-// Of a row of a table whose encoding was mended: the column, for a message.
+// The column of a table's row whose encoding was mended, for a message.
 std::string mended_column(const std::string& mended) {
   const Json row = Json::parse(mended, nullptr, false);
   if (!row.is_object()) return "";

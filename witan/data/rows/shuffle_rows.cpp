@@ -197,7 +197,7 @@ class RowShuffle {
     }
   }
 
-  // Where the next slices end: one for each worker, each within its share of the memory unless one range is larger.
+  // The ends of the next slices: one for each worker, each within its share of the memory unless one range is larger.
   std::vector<uint32_t> next_slices(const std::vector<uint64_t>& bytes) const {
     std::vector<uint32_t> ends;
     uint32_t at = sorted_;
@@ -222,7 +222,7 @@ class RowShuffle {
   nlohmann::json outputs_;
   std::atomic<bool> failed_{false};
 
-  // Of what workers do side by side, guarded by the mutex until they have ended.
+  // The results of concurrent workers, guarded by the mutex until the workers have ended.
   Mutex mutex_;
   std::vector<fs::path> runs_;
   int64_t next_run_ = 0, rows_ = 0;

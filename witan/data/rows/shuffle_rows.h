@@ -1,9 +1,9 @@
-// A shuffle of corpora that are larger than memory, by an external sort on random keys.
+// Shuffles corpora that are larger than memory, by an external sort on random keys.
 //
 // The key of a row is 128 bits of Philox, whose counter is (file, position in it) and whose key is the seed: a
 // bijection, so that no two rows have the same one, and a pure function of the row's place, so that who reads it does
-// not matter. Rows sorted by it are a random permutation. Readers fill their share of the memory, sort it and write a
-// run; then ranges of keys are read from all runs, sorted and written one after another.
+// not matter. Rows sorted by key are in random order. Readers fill their share of the memory, sort it and write a run;
+// then ranges of keys are read from all runs, sorted and written one after another.
 #pragma once
 
 #include <functional>
@@ -30,7 +30,7 @@ struct ShuffleOptions {
   std::function<void(const ShuffleRoom&)> begins = {};  // told before anything is written
 };
 
-// Of the row at `position` of source number `source`.
+// The key of the row at `position` of source number `source`.
 RowKey shuffle_key(uint64_t seed, size_t source, int64_t position);
 
 // Unusable rows are counted and kept in OUTPUT.quarantine.jsonl. What a killed process has begun goes on where it was,

@@ -44,7 +44,7 @@ class RunFile {
   void read_table(uint64_t first, std::vector<TableRow>& out) const {
     read(out.data(), out.size() * sizeof(TableRow), kRunHeader + first * sizeof(TableRow));
   }
-  // Where the bytes of the rows before `row` end.
+  // The end of the bytes of the rows before `row`.
   uint64_t end_of(uint64_t row) const { return row == 0 ? 0 : at(row - 1)[2]; }
   // The first row whose key is in the range `first` or a later one.
   uint64_t lower_bound(uint32_t first) const {
@@ -90,7 +90,7 @@ class RunFile {
   uint64_t rows_ = 0;
 };
 
-// What a slice takes of one run.
+// The rows that a slice takes from one run.
 struct Piece {
   size_t run = 0;
   uint64_t first = 0, last = 0;  // rows

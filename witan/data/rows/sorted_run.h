@@ -35,7 +35,7 @@ class RunBuffer {
   explicit RunBuffer(uint64_t text_bytes = 0) { text_.reserve(text_bytes); }
 
   void add(RowKey key, std::string_view row);
-  // Of memory: rows and their keys.
+  // The memory of rows and their keys.
   uint64_t bytes() const { return text_.size() + rows_.size() * kRowOverhead; }
   size_t rows() const { return rows_.size(); }
   // Writes the file, whole or not at all, and empties the buffer. Throws IoError, DiskFullError.

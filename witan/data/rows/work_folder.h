@@ -1,5 +1,5 @@
-// Where a command keeps its unfinished work, so that the same command continues after a kill: a folder with what it was
-// asked to do, a journal of what is done, and its temporary files.
+// The folder of a command's unfinished work, from which the same command continues after a kill: its arguments, a
+// journal of what is done, and temporary files.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ void make_folder(const fs::path& path);
 // One process at a time has it. Not thread-safe.
 class WorkFolder {
  public:
-  // Creates the folder, or takes up what an earlier process left there for the same `key`; what is there for another
+  // Creates the folder, or continues the work of an earlier process with the same `key`; work with another
   // key is removed. Throws DataError if another process is at work there; CorruptionError for a journal that is
   // damaged; IoError.
   WorkFolder(fs::path path, const nlohmann::json& key);
@@ -29,13 +29,13 @@ class WorkFolder {
 
   fs::path operator/(const std::string& name) const { return path_ / name; }
   const fs::path& path() const { return path_; }
-  // What earlier processes have recorded, in order; then what this one does.
+  // The entries of earlier processes, in order, followed by those of this one.
   const std::vector<nlohmann::json>& journal() const { return journal_; }  // objects
-  // On the disk when it returns.
+  // Appends an entry, which is on the disk when this returns.
   void record(nlohmann::json entry);
   // The work is done. Call last.
   void remove();
-  // What the journal says cannot be. Throws CorruptionError, with the way out.
+  // Throws the CorruptionError of a journal that contradicts itself, with the way out.
   [[noreturn]] static void throw_damaged(const fs::path& folder, const std::string& what);
 
  private:

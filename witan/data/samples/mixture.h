@@ -1,13 +1,16 @@
-// In which order samples are taken from several sources, so that each gives its share.
+// Mixes samples of several sources so that each gives its share: the order of the mixture, and the samples in it.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "witan/base/threads/mutex.h"
+#include "witan/data/datasets/token_dataset.h"
+#include "witan/data/samples/sample_source.h"
 
 namespace witan {
 
@@ -43,7 +46,7 @@ class Mixture {
   };
   // Throws DataError beyond size().
   Place at(int64_t index) const;
-  // Of the first `samples` samples, how many each source gives.
+  // How many of the first `samples` samples each source gives.
   std::vector<int64_t> taken(int64_t samples) const;
   // None: any number.
   std::optional<int64_t> size() const { return size_; }
@@ -70,6 +73,38 @@ class Mixture {
   std::optional<int64_t> size_;
   mutable Mutex mutex_;
   mutable std::array<std::shared_ptr<const Block>, 4> recent_ WITAN_GUARDED_BY(mutex_);
+};
+
+// Samples of several sources in Witan's own order: each source is shuffled by itself, epoch by epoch, and a Mixture
+// chooses the source of the next sample.
+class MixedSamples final : public SampleSource {
+ public:
+  struct Source {
+    std::string name;  // sources of the same name are reported together
+    std::shared_ptr<const SampleSource> samples;
+  };
+  // Sources of text or of conversations, all packed or none, of one sequence length. Throws as Mixture.
+  MixedSamples(std::vector<Source> sources, std::vector<MixturePhase> phases, double max_epochs, uint64_t seed);
+
+  int64_t sequence_length() const override { return sources_.front().samples->sequence_length(); }
+  int64_t per_epoch() const override { return per_epoch_; }
+  std::optional<int64_t> size() const override { return mixture_->size(); }
+  const TokenDataset& dataset() const override { return *documents_; }
+  std::vector<SourceUse> use_of(int64_t samples) const override;
+  void read(int64_t index, std::span<int32_t> out) const override;
+  void prefetch(int64_t index) const override;
+
+  bool packed() const override { return sources_.front().samples->packed(); }
+  PackedSize packed_size() const override;
+  std::vector<Piece> pieces_of(int64_t index) const override;
+  std::vector<ColumnSpec> columns() const override;  // those that all sources have
+  void read_column(int64_t index, const ColumnSpec& column, std::span<float> out) const override;
+
+ private:
+  std::vector<Source> sources_;
+  std::shared_ptr<const JoinedDataset> documents_;
+  int64_t per_epoch_ = 0;
+  std::unique_ptr<const Mixture> mixture_;
 };
 
 }  // namespace witan

@@ -14,13 +14,13 @@ namespace witan {
 struct PackedSamples::Window {
   int64_t number = 0, first = 0;
   std::vector<int64_t> pieces;  // [documents + 1]: of S places, in the documents before each
-  PackedDocuments ends;         // what lies behind them
+  PackedDocuments ends;         // what lies after them
   PackedSize size;
 
   int64_t samples() const { return pieces.back() + ends.samples(); }
 };
 
-// In which order windows are read.
+// The order in which an epoch reads windows.
 struct PackedSamples::Epoch {
   int64_t number = 0;
   std::vector<int64_t> windows;

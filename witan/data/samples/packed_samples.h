@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "witan/base/numbers/permutation.h"
+#include "witan/base/numbers/rng.h"
 #include "witan/base/threads/mutex.h"
 #include "witan/data/samples/packing.h"
 #include "witan/data/samples/sample_source.h"

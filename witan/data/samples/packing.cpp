@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "witan/base/error.h"
-#include "witan/base/numbers/permutation.h"
 #include "witan/base/numbers/rng.h"
 
 namespace witan {
@@ -25,7 +24,7 @@ std::vector<int64_t> shuffled(const std::vector<int64_t>& sizes, uint64_t seed) 
   return order;
 }
 
-// Of each place of `order`, the sample that its document goes to.
+// The sample of each document, in the order of `order`.
 std::vector<int64_t> in_order(const std::vector<int64_t>& order, const std::vector<int64_t>& sizes, int64_t capacity) {
   std::vector<int64_t> sample_of;
   int64_t sample = -1, room = 0;

@@ -24,8 +24,8 @@ struct PackedDocuments {
   int64_t samples() const { return static_cast<int64_t>(begins.size()) - 1; }
 };
 
-// Of documents of these sizes; those of size 0 are left out, none is larger than `capacity`. A pure function of its
-// arguments. O(n), best_fit O(n log(capacity)) but for choosing among equally full samples: the one begun first.
+// Packs documents of these sizes, none larger than `capacity`; those of size 0 are left out. Of equally full samples
+// best_fit takes the one begun first. A pure function of its arguments, in O(n), for best_fit O(n log(capacity)).
 PackedDocuments pack_documents(const std::vector<int64_t>& sizes, int64_t capacity, Packing packing, uint64_t seed);
 
 }  // namespace witan

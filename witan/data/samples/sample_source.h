@@ -1,6 +1,7 @@
-// Where training samples come from: the interface between datasets and batches.
+// A source of training samples, the interface between datasets and batches.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -12,7 +13,7 @@
 
 namespace witan {
 
-// What the samples of a run have taken from one dataset so far.
+// How much the samples of a run have taken from one dataset so far.
 struct SourceUse {
   std::string name;
   int64_t samples = 0;
@@ -33,7 +34,7 @@ class SampleSource {
   virtual std::optional<int64_t> size() const { return {}; }
   // The documents that samples are cut from.
   virtual const TokenDataset& dataset() const = 0;
-  // What the first `samples` samples take from each dataset.
+  // How much the first `samples` samples take from each dataset.
   virtual std::vector<SourceUse> use_of(int64_t samples) const = 0;
 
   // Fills out [sequence_length + 1] with sample `index` >= 0, unless samples are packed. Throws DataError beyond
@@ -51,14 +52,22 @@ class SampleSource {
 
     bool operator==(const Piece&) const = default;
   };
-  // In a sample, from its first place on; places behind them are padding.
+  // The pieces of documents in a sample, from its first place on; the places after them are padding.
   virtual std::vector<Piece> pieces_of(int64_t) const { return {}; }
 
   // The columns that samples have beside their tokens: of packed ones those of their documents.
   virtual std::vector<ColumnSpec> columns() const { return packed() ? dataset().columns() : std::vector<ColumnSpec>(); }
   // Fills `out` with sample `index`'s values of one of them: [sequence_length] per token, 0 where there is padding, or
   // [1] per sample. Throws as read() and pieces_of() do. A source that is not packed and has columns overrides it.
-  virtual void read_column(int64_t index, const ColumnSpec& column, std::span<float> out) const;
+  virtual void read_column(int64_t index, const ColumnSpec& column, std::span<float> out) const {
+    for (const Piece& piece : pieces_of(index)) {
+      const auto places = static_cast<size_t>(piece.places);
+      // A place of the input has the value of the next token, which is its target.
+      dataset().read_column(column, piece.document, piece.begin + 1, out.first(places));
+      out = out.subspan(places);
+    }
+    std::ranges::fill(out, 0.0f);
+  }
 
   // Asks the system to bring all that sample `index` is made of into memory, and does not wait. Throws as read() and
   // pieces_of() do. A source that is not packed overrides it.

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "witan/base/numbers/permutation.h"
+#include "witan/base/numbers/rng.h"
 #include "witan/base/threads/mutex.h"
 #include "witan/data/samples/packing.h"
 #include "witan/data/samples/sample_source.h"

@@ -32,7 +32,7 @@ void visit_runs(const TokenDataset& dataset, std::optional<int32_t> end_of_text,
   const bool whole = dataset.tokens() <= most;
   const int64_t documents = dataset.documents();
   const int64_t piece_of_one = whole ? kPiece : std::max<int64_t>(most / kPlaces, 2);
-  // As many documents as would have the tokens if all were of the mean length, or were cut.
+  // The number of documents that have that many tokens if all are of the mean length, or are cut to it.
   const int64_t mean = std::max<int64_t>(dataset.tokens() / std::max<int64_t>(documents, 1), 1);
   const int64_t stride =
       whole ? 1 : std::max<int64_t>(documents / std::max<int64_t>(most / std::min(mean, piece_of_one), 1), 1);

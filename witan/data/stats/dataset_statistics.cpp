@@ -12,7 +12,7 @@
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
 #include "witan/data/corpus/parallel_documents.h"
-#include "witan/data/dedup/shingles.h"
+#include "witan/data/dedup/minhash.h"
 #include "witan/data/dedup/words.h"
 #include "witan/tokenizer/text/unicode.h"
 
@@ -38,7 +38,7 @@ std::string_view repetition_part(std::string_view text) {
   return text.substr(0, end);
 }
 
-// `text` must outlive what is measured.
+// `text` must outlive the measurements.
 void measure_words(std::string_view text, MeasuredDocument& measured) {
   measured.text = measure_text(text);
   measured.key = text_key(text, Normalization::space);
@@ -58,7 +58,7 @@ class Summary {
     if (all.has_text) add_text(document.text);
     if (all.has_text) add_repetition(document);
     if (all.has_tokens) add_tokens(document.tokens);
-    // In place of its number the document's size: then the sizes need no memory of their own.
+    // The key carries the document's size instead of its number, so that sizes need no memory of their own.
     keys_.add({document.key, all.has_text ? document.text.bytes : std::ssize(document.tokens)});
   }
 

@@ -1,5 +1,4 @@
-// What is in a corpus or in token shards: how many documents, how long, in which scripts, how many of them twice, and
-// which tokens.
+// Statistics of a corpus or of token shards: numbers and lengths of documents, scripts, duplicates, and tokens.
 #pragma once
 
 #include <array>
@@ -18,7 +17,7 @@
 
 namespace witan {
 
-// Unicode's names of the scripts that are told apart; the last one stands for all others.
+// Unicode's names of the scripts that are distinguished; the last one stands for all others.
 inline constexpr std::array<std::string_view, 27> kScripts = {
     "Latin",    "Han",      "Cyrillic", "Arabic", "Hangul", "Hiragana", "Katakana",  "Devanagari", "Bengali",
     "Greek",    "Hebrew",   "Thai",     "Tamil",  "Telugu", "Kannada",  "Malayalam", "Gujarati",   "Gurmukhi",
@@ -52,7 +51,7 @@ inline constexpr size_t kFrequentWords = 5;
 inline constexpr size_t kMostRepetitionBytes = size_t{1} << 20;
 
 struct DatasetStatistics {
-  // Of a source of text: its documents and their bytes.
+  // The documents and bytes of a source of text.
   struct Part {
     fs::path path;
     int64_t documents = 0, bytes = 0;
@@ -64,7 +63,7 @@ struct DatasetStatistics {
   std::array<int64_t, kScripts.size()> letters{};         // by script
   std::array<int64_t, kScripts.size()> main_documents{};  // by the script of most of their letters
   std::vector<int64_t> token_counts;                      // [vocabulary, or largest id + 1]
-  // By rule of Gopher's: documents above its limit, and the sum of all documents' shares.
+  // For each of Gopher's rules the documents above its limit, and the sum of all documents' shares.
   struct Repetition {
     int64_t documents = 0;
     double shares = 0;

@@ -32,7 +32,7 @@ void FrequentNgrams::add(uint64_t hash, std::string_view text) {
   if (++slots_[at].count == 2) texts_[at] = text;
 }
 
-// At least half of the counters become free.
+// Frees at least half of the counters.
 void FrequentNgrams::prune() {
   std::vector<int64_t> counts;
   counts.reserve(used_);

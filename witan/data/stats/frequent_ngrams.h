@@ -17,10 +17,10 @@ struct FrequentNgram {
   bool operator==(const FrequentNgram&) const = default;
 };
 
-// Not thread-safe. What it finds depends on the order of what is added.
+// Not thread-safe. The result depends on the order of the calls.
 class FrequentNgrams {
  public:
-  // At most so many counters, a power of two; each takes about 100 bytes.
+  // `counters` is the most that it keeps, a power of two; each takes about 100 bytes.
   explicit FrequentNgrams(size_t counters = size_t{1} << 18);
 
   void add(uint64_t hash, std::string_view text);

@@ -64,7 +64,7 @@ struct Repeated {
   double parts = 0, characters = 0;  // shares
 };
 
-// Of the parts between runs of at least `ends` line ends.
+// Repetition among the parts between runs of at least `ends` line ends.
 Repeated repeated_parts(std::string_view text, size_t ends, int64_t characters, HashCounts& counts) {
   counts.begin(static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) + 1);
   int64_t parts = 0, duplicates = 0, repeated = 0;

@@ -21,7 +21,7 @@ class HashedWords {
   uint64_t hash(size_t first, size_t count) const;
   // Counts the words' characters alone, without those between words.
   int64_t characters(size_t first, size_t count) const { return letters_[first + count] - letters_[first]; }
-  // From the first word to the end of the last.
+  // The text from the first word to the end of the last.
   std::string_view text(size_t first, size_t count) const {
     return text_.substr(begins_[first], ends_[first + count - 1] - begins_[first]);
   }

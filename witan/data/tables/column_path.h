@@ -1,5 +1,5 @@
-// Kinds of columns, and the column at the end of a path of names. What a tree of columns is made of has a `name`, a
-// `kind` and `children`: the fields of a struct, the one item of a list.
+// Kinds of columns, and finding a column by a path of names. A node of a tree of columns has a `name`, a `kind` and
+// `children`: the fields of a struct, or the one item of a list.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,29 @@ namespace witan::tables {
 // `null`: a type that has no values, as writers give a column in which they found none.
 enum class ColumnKind : uint8_t { text, integer, natural, real, boolean, structure, list, null, other };
 
-// "integers": what a column of the kind holds.
-const char* describe(ColumnKind kind);
+// Describes the values of a column of this kind: "integers".
+inline const char* describe(ColumnKind kind) {
+  switch (kind) {
+    case ColumnKind::text:
+      return "text";
+    case ColumnKind::integer:
+    case ColumnKind::natural:
+      return "integers";
+    case ColumnKind::real:
+      return "real numbers";
+    case ColumnKind::boolean:
+      return "booleans";
+    case ColumnKind::structure:
+      return "structs (name a field of them, COLUMN.FIELD)";
+    case ColumnKind::list:
+      return "lists";
+    case ColumnKind::null:
+      return "nulls";
+    case ColumnKind::other:
+      break;
+  }
+  return "values of another type";
+}
 
 // The column at the end of the path below `column`: names of fields with dots between them, which may themselves have
 // dots; lists need not be named. Null if there is none.
@@ -35,8 +56,8 @@ const Column* find_column(const Column& column, std::string_view path) {
   return nullptr;
 }
 
-// The same of the column of texts, all of which may be null. Throws DataError with the columns that there are, or that
-// it is not text; `file` is for messages.
+// Finds the column of texts, all of which may be null. Throws DataError naming the existing columns if there is none,
+// or saying that it is not text; `file` is for messages.
 template <class Column>
 const Column& find_text_column(const Column& root, const TableColumns& wanted, const std::string& file) {
   const std::string& path = wanted.text;

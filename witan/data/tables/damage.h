@@ -1,5 +1,5 @@
-// What decoders of columnar files throw. They know bytes and not where those lie: the reader that calls them knows, and
-// turns these into errors of the program that name file, row group, column and page.
+// The exceptions of decoders of columnar files. Decoders know bytes but not their place. Their readers do, and turn
+// these exceptions into errors that name file, row group, column and page.
 #pragma once
 
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace witan::tables {
 
-// Bytes that are not what the format asks for.
+// The bytes violate the format.
 struct Damaged {
   std::string reason;
 };
 
-// A valid file with something that is not read here.
+// The file is valid but uses a feature that is not supported.
 struct Unsupported {
   std::string reason;
 };

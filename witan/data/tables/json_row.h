@@ -18,8 +18,8 @@ class JsonRow {
   void end_object() { close('}'); }
   void begin_list() { open('['); }
   void end_list() { close(']'); }
-  // Of the value that follows. A field that is null is not written at all: a column of structs has every key in every
-  // row, and null for those that a message does not have.
+  // The key of the value that follows. A null field is not written at all, since a column of structs has every key in
+  // every row, with null for keys that a message lacks.
   void key(std::string_view name);
   // The bytes as they are, escaped where JSON asks for it: whether they are UTF-8 is the reader's question.
   void text(std::string_view value);
@@ -30,7 +30,7 @@ class JsonRow {
   void null() { word("null"); }
   void json(std::string_view value) { word(value); }  // as it is; the reader of the line will see what it is
 
-  // What has been written; once it is too long, no more is.
+  // The text so far; nothing is added once it is too long.
   const std::string& line() const { return line_; }
   bool too_long() const { return too_long_; }
 
@@ -43,7 +43,7 @@ class JsonRow {
 
   uint64_t most_bytes_;
   std::string line_;
-  bool first_ = true;  // of its object or list, or behind a key
+  bool first_ = true;  // of its object or list, or after a key
   bool too_long_ = false;
 };
 

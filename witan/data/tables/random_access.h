@@ -30,12 +30,12 @@ std::unique_ptr<RandomAccess> open_memory(std::string_view bytes);
 // Consecutive bytes, some of them in memory. Not thread-safe; keeps a reference to the file.
 class Window {
  public:
-  // Of the bytes [begin, end) of the file, which has as many.
+  // A window of the bytes [begin, end), which must lie in the file.
   Window(const RandomAccess& file, uint64_t begin, uint64_t end) : file_(file), at_(begin), end_(end) {}
 
   // The next `bytes` bytes, fewer only at the end; valid until the next peek().
   std::string_view peek(uint64_t bytes);
-  // At most left().
+  // `bytes` is at most left().
   void skip(uint64_t bytes);
 
   uint64_t position() const { return at_; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,11 +14,11 @@ struct TableColumns {
   // The column of the texts: its name, or a path through structs and lists with dots ("meta.pages.text"). A list holds
   // one text after the other.
   std::string text = "text";
-  // Not empty: rows are lines of JSON with those of these columns that the file has, and without what is null.
+  // Not empty: rows are lines of JSON with those of these columns that the file has, without nulls.
   std::vector<std::string> json = {};
   // Longer texts and lines are unusable.
   uint64_t row_bytes = 64 << 20;
-  // Rows are lines of JSON with all columns that JSON has a type for, and null for what is null.
+  // Rows are lines of JSON with all columns that JSON has a type for, nulls included.
   bool whole = false;
   // The flag that names the column, for messages.
   std::string option = "--json-key";
@@ -37,12 +38,12 @@ class TableReader {
  public:
   virtual ~TableReader() = default;
 
-  // The next cell; false at the end. A null is unusable, an empty list and a null within a list an empty text. Throws
+  // The next cell; false at the end. A null is unusable; an empty list and a null in a list are empty texts. Throws
   // IoError, CorruptionError naming file, place and reason, and DataError for what the format has and Witan does not
   // read, with the way out.
   virtual bool next(TableCell& cell) = 0;
 
-  // Bytes of the file behind which the last row lies, the measure of progress.
+  // Bytes of the file after which the last row lies, the measure of progress.
   virtual uint64_t offset() const = 0;
 
   // Columns and fields of them, as paths with dots, that whole rows are written without: JSON has no type for them.
@@ -57,3 +58,18 @@ class TableReader {
 [[noreturn]] void refuse_rows(const std::string& file, const std::vector<std::string>& columns);
 
 }  // namespace witan
+
+namespace witan::tables {
+
+// A reader of one column of a table. Columns that are aligned have the same documents at the same numbers.
+struct AlignedColumn {
+  std::string name;
+  std::unique_ptr<TableReader> cells;
+};
+
+// Gives the cells of the first column. A row is unusable as a whole, in one cell with the reason, if any of the columns
+// has an unusable text in it, or another number of texts (in a list) than the first. Throws what the readers throw, and
+// CorruptionError, naming `file`, if a column ends before another.
+std::unique_ptr<TableReader> align_rows(std::string file, std::vector<AlignedColumn> columns);
+
+}  // namespace witan::tables

@@ -38,7 +38,7 @@ uint64_t number_of(std::string_view field) {
   return value;
 }
 
-// What pax records say about the next member: lines "LENGTH KEY=VALUE\n", of which the length is part.
+// Values of pax records for the next member: lines "LENGTH KEY=VALUE\n", whose length includes itself.
 struct Said {
   std::optional<std::string> path;
   std::optional<uint64_t> size;
@@ -109,7 +109,7 @@ bool TarReader::read_header(Header& header) {
          "a header's checksum is not that of its bytes: this is no tar archive, "
          "or it is damaged");
   header.name = until_nul(text.substr(0, 100));
-  // In POSIX's archives the rest of a long name; GNU's have times there.
+  // POSIX archives have the rest of a long name here, GNU's have times.
   if (text.substr(257, 6) == std::string_view("ustar\0", 6) && text[345] != '\0')
     header.name = std::string(until_nul(text.substr(345, 155))) + "/" + header.name;
   header.bytes = number_of(text.substr(124, 12));
@@ -117,7 +117,7 @@ bool TarReader::read_header(Header& header) {
   return true;
 }
 
-// Behind a header that belongs to the next one.
+// Reads the contents of a header that extends the next one.
 std::string TarReader::read_extension(uint64_t bytes) {
   intact(bytes <= kMostExtension, "a name or pax record has ", bytes, " bytes");
   std::string contents(bytes, '\0');
@@ -155,7 +155,7 @@ bool TarReader::next(Member& member) {
 
 void TarReader::read(std::string& contents, uint64_t most) {
   contents.clear();
-  // In pieces: the size in a header is only a claim.
+  // Reads in pieces, since the size in a header is only a claim.
   constexpr uint64_t kPiece = 1 << 20;
   for (uint64_t wanted = std::min(in_member_, most); wanted > 0;) {
     const uint64_t some = std::min(wanted, kPiece);

@@ -22,7 +22,7 @@ class TarReader {
   explicit TarReader(ByteReader& bytes) : bytes_(bytes) {}
 
   // The next regular file; what else there is, links and folders, is passed over. False at the end mark, a block of
-  // zeros, and from then on: what stands behind it is no part of the archive.
+  // zeros, and from then on: what stands after it is no part of the archive.
   bool next(Member& member);
   // The current file's contents, as far as `most` bytes; once for each.
   void read(std::string& contents, uint64_t most);

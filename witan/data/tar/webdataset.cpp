@@ -44,7 +44,7 @@ class WebdatasetRows final : public TableReader {
     return tables::named([&] { return find_next(cell); },
                          [&] {
                            return cat(name_, ": ",
-                                      member_.name.empty() ? "its beginning" : "at or behind " + clipped(member_.name));
+                                      member_.name.empty() ? "its beginning" : "at or after " + clipped(member_.name));
                          });
   }
 
@@ -68,7 +68,7 @@ class WebdatasetRows final : public TableReader {
     return true;
   }
 
-  // To the next file of a sample. False at the end.
+  // Moves to the next file of a sample. False at the end.
   bool next_file() {
     do waiting_ = archive_.next(member_);
     while (waiting_ && split_name(member_.name).sample.empty());
@@ -120,7 +120,7 @@ class WebdatasetRows final : public TableReader {
     too_long(cell, whole_);
   }
 
-  // What follows the opening bracket of the .json. Why there is no such thing, or "".
+  // Sets `rest` to the text after the opening bracket of the .json. Returns why there is none, or "".
   std::string read_rest(std::string& rest, const std::string& sample) const try {
     Json object = parse_json(*json_, cat("sample ", clipped(sample)));
     if (!object.is_object()) return cat("sample ", clipped(sample), ": its .json is no object");

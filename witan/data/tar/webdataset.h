@@ -17,7 +17,7 @@ namespace witan {
 // "text". Throws CorruptionError, IoError.
 std::unique_ptr<TableReader> open_webdataset(const fs::path& path, const TableColumns& columns);
 
-// The same of any bytes; `name` is for messages.
+// Reads the same from any bytes; `name` is for messages.
 std::unique_ptr<TableReader> read_webdataset(std::string name, std::unique_ptr<ByteReader> bytes,
                                              const TableColumns& columns);
 

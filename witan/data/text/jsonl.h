@@ -30,7 +30,7 @@ class JsonlParser {
   // Never throws for the contents of a row. Rows are strict RFC 8259, valid UTF-8, at most 64 levels deep, and have the
   // key exactly once, with a string.
   JsonlRow parse(std::string_view line);
-  // The same for a row that is taken as a whole: any object is usable, whatever keys it has; `text` stays empty.
+  // Parses a row that is taken as a whole: any object is usable, whatever keys it has; `text` stays empty.
   JsonlRow parse_object(std::string_view line);
 
  private:

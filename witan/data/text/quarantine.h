@@ -16,7 +16,7 @@ struct QuarantineLimits {
   uint64_t row_bytes = 4 << 10;  // stored of one row
 };
 
-// What was collected so far: a quarantine that begins with it continues from there.
+// The rows collected so far. A quarantine constructed with a state continues from there.
 struct QuarantineState {
   int64_t count = 0, kept = 0;
   std::string first = {};

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "witan/comm/head_exchange.h"
+#include "witan/comm/context.h"
 #include "witan/kernels/attention/sequence_pieces.h"
 #include "witan/ops/attention/context_parallel.h"
 

@@ -4,7 +4,7 @@
 #include <cassert>
 #include <utility>
 
-#include "witan/base/stopwatch.h"
+#include "witan/base/process.h"
 #include "witan/kernels/common/block_sums.h"
 #include "witan/parallel/sharding/grad_reduce.h"
 #include "witan/tensor/trace_context.h"

@@ -9,7 +9,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/comm/peers/peer_place.h"
+#include "witan/comm/peers/host_identity.h"
 #include "witan/model/megatron_formulas.h"
 
 namespace witan {

@@ -17,14 +17,14 @@ using Curve = std::vector<Point>;  // x increasing, y finite
 // perhaps shorter. While a curve grows its stretches stay the same, until they are twice as long.
 size_t stretch_length(size_t count, size_t most);
 
-// At most `most` (>= 2) of the curve's own points: the first fifth of `most`, which a logarithmic x axis shows as wide
-// as all others, the last, and the lowest and the highest of each of equally long stretches between them
-// (stretch_length()), so that no spike is lost.
+// Keeps at most `most` (>= 2) of the curve's points: the first ones, a fifth of `most`, which take as much of a
+// logarithmic x axis as all others; the last one; and the lowest and highest of each of equally long stretches in
+// between (stretch_length()), so that no spike is lost.
 Curve downsample(const Curve& curve, size_t most);
 
 // Exponential moving average over about `span` (>= 1) points, corrected for its start at zero (Adam's correction).
-// Where the last 10 spans' points are equal it is their value: older ones would add less than the four digits that
-// charts show (e^-10), but leave a count that fell to 0 at 1e-12.
+// If all points of the last 10 spans are equal, the average is their value: older points would change less than the
+// four digits that charts show (e^-10), but would leave 1e-12 of a count that fell to 0.
 Curve smooth(const Curve& curve, double span);
 
 // The span at which a training curve with this many points is readable and still shows its turns, a round number that

@@ -150,7 +150,7 @@ void visit(Archive& a, EndEvent& e) {
   a("promised_resident", e.promised_resident);
 }
 
-// In the order of the variant; part of the format.
+// The kinds in the order of the variant, which is part of the format.
 constexpr std::string_view kKinds[] = {"run",      "memory", "step",   "experts", "eval",
                                        "baseline", "save",   "sample", "end",     "measured_memory",
                                        "anomaly",  "resume", "layers", "gpus",    "activations"};
@@ -326,7 +326,7 @@ void check(const ExpertsEvent& e, std::string_view where) {
                              " rows, \"load\" has ", e.load.size());
 }
 
-// Those that had keys of their own in a step before there were others.
+// Older values, which have keys of their own in a step.
 std::optional<double> StepEvent::*field_of(const std::string& name) {
   if (name == "load_balancing_loss") return &StepEvent::load_balancing_loss;
   if (name == "z_loss") return &StepEvent::z_loss;

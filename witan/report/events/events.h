@@ -35,7 +35,7 @@ struct MemoryEvent {
   int64_t peak = 0;  // of the arena that holds them: the highest address ever in use
 };
 
-// The same, as measured by the arena at the end of the run.
+// The memory as the arena measured it at the end of the run.
 struct MeasuredMemoryEvent : MemoryEvent {};
 
 // One optimizer step. The optional fields are only present in MoE models.
@@ -69,7 +69,7 @@ struct StepEvent {
 void set_router_statistic(StepEvent& event, const std::string& name, double value);
 std::optional<double> router_statistic(const StepEvent& event, const std::string& name);
 
-// What routers record of each layer: the share of its routed tokens that each expert received, and the rest by name.
+// The routers' records for each layer: the share of its routed tokens that each expert received, and others by name.
 struct ExpertsEvent {
   int64_t step = 0;
   std::vector<int64_t> layers;            // layer number of each row of load; empty: 0, 1, 2 …
@@ -77,7 +77,7 @@ struct ExpertsEvent {
   std::map<std::string, std::vector<std::vector<double>>> statistics = {};  // each [layers, 1 or experts]
 };
 
-// What the GPUs of rank 0's machine read, in the order of the driver. NaN where one does not tell.
+// Readings of the GPUs of rank 0's machine, in the driver's order. NaN where a GPU does not tell.
 struct GpusEvent {
   int64_t step = 0;
   std::vector<double> temperature;        // degrees Celsius
@@ -126,7 +126,7 @@ struct SaveEvent {
 
 // A step that was not finite or a spike, or a rank that is slow.
 struct AnomalyEvent {
-  int64_t step = 0;                        // behind which it stands: of a rewind that of the checkpoint
+  int64_t step = 0;                        // after which it stands: of a rewind that of the checkpoint
   std::string what;                        // "nan", "spike", "straggler"
   std::optional<std::string> action = {};  // "skip", "rewind", "stop"
   std::optional<int64_t> at = {};          // of a rewind: the step that it follows

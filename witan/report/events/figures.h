@@ -1,4 +1,4 @@
-// The figures of a whole run: one definition for the page, and for programs that read them.
+// The figures of a whole run, defined once for the page and for programs that read them.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace witan {
 
-// The end of the moving average that the loss chart shows; where a run is too short for one, the last step's loss.
+// The last value of the moving average in the loss chart; for runs too short for an average, the last step's loss.
 struct TrainingLoss {
   double value = 0;  // nats per token
   double span = 0;   // steps of the average; 1: none
@@ -18,23 +18,23 @@ struct TrainingLoss {
 };
 std::optional<TrainingLoss> training_loss(const Metrics& metrics);  // nothing without a step whose loss is finite
 
-// Peak GFLOP/s of the machine, which was measured too low where steps exceed it; 0: not measured.
+// The machine's peak GFLOP/s as measured, which is too low if steps exceed it; 0: not measured.
 double ceiling_gflops(const Metrics& metrics);
 
 int64_t skipped_steps(const Metrics& metrics);
-// Read until the last step; nothing where either is not known.
+// Tokens read until the last step; nothing if they are not known.
 std::optional<int64_t> tokens_seen(const Metrics& metrics);
 // Bytes of the arena of the rank with the largest; nothing without a rank.
 std::optional<int64_t> peak_memory(const std::vector<MemoryEvent>& memory);
 // The evaluation with the lowest loss, the newer one of equals; nothing without a finite one.
 std::optional<EvalEvent> best_eval(const std::vector<EvalEvent>& evals);
 
-// What the page shows but for curves, samples and configuration. Every key is there in every run, with null where a run
-// has nothing to say (docs/runs.md).
+// The contents of the page except for curves, samples and configuration. Every run has every key, with null for unknown
+// values (docs/runs.md).
 nlohmann::ordered_json figures_json(const Metrics& metrics);
 
-// Those of the median step, over all ranks: what most steps do, whatever the first one or a busy minute took. NaN where
-// no step recorded one.
+// The speed of the median step, over all ranks, which a slow first step or a busy minute does not change. NaN if no
+// step recorded it.
 struct RunSpeed {
   double tokens_per_s = 0;
   double gflops = 0;

@@ -1,7 +1,10 @@
 #include "witan/report/events/metrics.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstring>
+#include <string_view>
 
 #include "witan/base/error.h"
 #include "witan/base/files/line_file.h"
@@ -46,7 +49,7 @@ std::optional<int64_t> step_of(const Event& event) {
       event);
 }
 
-// What stands behind the last step of a run.
+// Whether the event comes after the last step of a run.
 bool ends_run(const Event& event) {
   return std::holds_alternative<EndEvent>(event) || std::holds_alternative<MeasuredMemoryEvent>(event);
 }
@@ -107,9 +110,9 @@ void MetricsWriter::append(const Event& event) {
 
 namespace {
 
-// Where to begin to look for what comes after `step`: at the last step's line of it or of a step before. All that
-// stands before such a line was written earlier, and so of no later step. What comes after it need not be of a later
-// one: a save is recorded when it is complete, some steps on.
+// Where to start searching for events after `step`: at the last line of that step, or of an earlier one. Everything
+// before such a line was written earlier, so that it belongs to no later step. Lines after it may belong to earlier
+// steps: a save is recorded when it is complete, some steps later.
 uint64_t last_step_line(const fs::path& path, int64_t step) {
   for (LinesBackward lines(path); lines.next();) {
     if (kind_of(lines.line()) != kIndexOf<StepEvent>) continue;
@@ -148,14 +151,14 @@ Metrics read_metrics(const fs::path& path) {
 
 Metrics read_thinned_metrics(const fs::path& path, int64_t most) {
   const MappedFile file(path);
-  // Of a line that another program wrote in another way none is left out.
+  // Lines that another program wrote differently are all kept.
   int64_t lines[kEventKinds] = {}, seen[kEventKinds] = {};
   if (most < INT64_MAX)
     for_each_line(file.text(), [&](std::string_view line, size_t, int64_t) {
       if (const auto kind = kind_of(line)) ++lines[*kind];
       return true;
     });
-  // Behind the first lines of its kind one in every `stride` is kept, counted from the last.
+  // After the first lines of a kind, one in every `stride` lines is kept, counted from the last.
   const auto is_left_out = [&](std::string_view line) {
     const auto kind = kind_of(line);
     if (!kind || !is_frequent(*kind)) return false;
@@ -205,7 +208,7 @@ class StepOrder {
     if (const auto step = step_of(event))
       take(eval && eval->set ? sets_[*eval->set] : last_[event.index()], *step, least_gap(event.index()), where);
   }
-  // The same of a line of which the kind and the step alone are known; it is not of an evaluation.
+  // Takes a line of which only kind and step are known, and which is no evaluation.
   template <class Where>
   void take(size_t kind, int64_t step, Where where) {
     take(last_[kind], step, least_gap(kind), where);
@@ -240,8 +243,8 @@ bool has_control_bytes(std::string_view text) {
          std::any_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; });
 }
 
-// Whether there are no bytes that format_event() never writes, such as zeros in place of what was lost, and neither is
-// the end missing nor another line joined to what is left of this one.
+// Whether the line is whole: it has no bytes that format_event() never writes, such as zeros in place of lost data, its
+// end is not missing, and no other line is joined to its beginning.
 bool is_whole_object(std::string_view line) {
   return line.ends_with('}') && line.find(R"({"kind":)", 1) == std::string_view::npos && !has_control_bytes(line);
 }
@@ -291,7 +294,7 @@ DamagedLines repair_metrics(const fs::path& path, int64_t step) {
     const std::string where = place_of(path, ++damaged.of);
     try {
       const std::optional<Event> event = parse_event(lines.line(), where);
-      if (event && step_of(*event).value_or(0) > step) continue;  // or those behind it would come too early
+      if (event && step_of(*event).value_or(0) > step) continue;  // or those after it would come too early
       if (event) order.take(*event, [&] { return where; });
       repaired.write(lines.line());
       repaired.write("\n");
@@ -303,6 +306,133 @@ DamagedLines repair_metrics(const fs::path& path, int64_t step) {
   repaired.commit();
   MetricsWriter(path).truncate_after(step);
   return damaged;
+}
+
+namespace {
+
+// The text without a torn last line.
+std::string_view whole_lines_of(std::string_view text) {
+  return text.substr(0, text.rfind('\n') + 1);
+}
+
+// A line of a file, and where it stands for an error that is seldom needed.
+struct Line {
+  std::string_view text;
+  const fs::path& path;
+  size_t offset = 0;
+
+  // The event of the line, whose kind is known. Nothing for a line that cannot be read, which sets `damage` unless it
+  // is set already.
+  std::optional<Event> event(std::string& damage) const {
+    try {
+      return parse_event(text, cat(path.string(), ": byte ", offset));
+    } catch (const CorruptionError& error) {
+      if (damage.empty()) damage = error.what();
+      return std::nullopt;
+    }
+  }
+};
+
+// The line whose newline is the last byte before `end`; the line before it ends at its offset.
+Line line_that_ends_at(size_t end, std::string_view all, const fs::path& path) {
+  const void* const feed = end > 1 ? ::memrchr(all.data(), '\n', end - 1) : nullptr;
+  const size_t begin = feed ? static_cast<size_t>(static_cast<const char*>(feed) - all.data()) + 1 : 0;
+  return {all.substr(begin, end - 1 - begin), path, begin};
+}
+
+// Sets the event of that kind, unless it is set, from a line that begins as such events do.
+template <class E>
+void take(std::optional<E>& event, const Line& line, std::string& damage) {
+  if (event || kind_of(line.text) != kIndexOf<E>) return;
+  if (auto parsed = line.event(damage)) event = std::get<E>(std::move(*parsed));
+}
+
+// Takes "WORDSnumber" from the front of the text; false where something else stands there.
+template <class T>
+bool take_number(std::string_view& text, std::string_view words, T& number) {
+  if (!text.starts_with(words)) return false;
+  const char* const begin = text.data() + words.size();
+  const auto [end, error] = std::from_chars(begin, text.data() + text.size(), number);
+  if (error != std::errc() || end == begin) return false;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  return true;
+}
+
+// {"kind":"step","step":7,"loss":2.5,...: both numbers, where the line is so written.
+std::optional<Point> quick_loss(std::string_view line) {
+  line.remove_prefix(line.find(',') + 1);
+  int64_t step = 0;
+  double loss = 0;
+  if (!take_number(line, R"("step":)", step) || !take_number(line, R"(,"loss":)", loss)) return std::nullopt;
+  if (!line.starts_with(',') && line != "}") return std::nullopt;
+  return Point{static_cast<double>(step), loss};
+}
+
+// The step and loss of a line of kind E. A set of one's own is no validation split.
+template <class E>
+void take_loss(Curve& curve, const Line& line, std::string& damage) {
+  std::optional<Point> point;
+  if constexpr (std::is_same_v<E, StepEvent>) point = quick_loss(line.text);
+  if (!point) {
+    const auto event = line.event(damage);
+    const E* const one = event ? std::get_if<E>(&*event) : nullptr;
+    if (!one) return;
+    if constexpr (std::is_same_v<E, EvalEvent>) {
+      if (one->set) return;
+    }
+    point = Point{static_cast<double>(one->step), one->loss};
+  }
+  if (std::isfinite(point->y)) curve.push_back(*point);
+}
+
+}  // namespace
+
+MetricsStanding read_standing(const fs::path& path) {
+  const MappedFile file(path);
+  const std::string_view all = whole_lines_of(file.text());
+  MetricsStanding standing;
+  for (size_t end = all.size(); end > 0 && all.size() - end < MetricsStanding::kTail;) {
+    const Line line = line_that_ends_at(end, all, path);
+    if (end == all.size()) take(standing.end, line, standing.damage);
+    take(standing.run, line, standing.damage);
+    take(standing.step, line, standing.damage);
+    take(standing.eval, line, standing.damage);
+    if (standing.eval && standing.eval->set) standing.eval.reset();
+    if (standing.run && standing.step && standing.eval) break;
+    end = line.offset;
+  }
+  if (!all.empty()) take(standing.run, Line{all.substr(0, all.find('\n')), path}, standing.damage);
+  return standing;
+}
+
+std::optional<SaveEvent> read_last_save(const fs::path& path) {
+  const MappedFile file(path);
+  const std::string_view all = whole_lines_of(file.text());
+  std::optional<SaveEvent> save;
+  std::string passed_over;
+  for (size_t end = all.size(); end > 0 && !save;) {
+    const Line line = line_that_ends_at(end, all, path);
+    take(save, line, passed_over);
+    end = line.offset;
+  }
+  return save;
+}
+
+LossCurves read_losses(const fs::path& path) {
+  const MappedFile file(path);
+  const std::string_view all = whole_lines_of(file.text());
+  LossCurves curves;
+  for (size_t begin = 0; begin < all.size();) {
+    const size_t end = all.find('\n', begin);
+    const Line line{all.substr(begin, end - begin), path, begin};
+    begin = end + 1;
+    const auto kind = kind_of(line.text);
+    if (kind == kIndexOf<StepEvent>)
+      take_loss<StepEvent>(curves.training, line, curves.damage);
+    else if (kind == kIndexOf<EvalEvent>)
+      take_loss<EvalEvent>(curves.validation, line, curves.damage);
+  }
+  return curves;
 }
 
 }  // namespace witan

@@ -7,7 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/base/files/append_file.h"
+#include "witan/base/files/file.h"
+#include "witan/base/files/growing_file.h"
+#include "witan/report/events/curve.h"
 #include "witan/report/events/events.h"
 
 namespace witan {
@@ -25,7 +27,7 @@ class MetricsWriter {
   // Restores the file to its state when `step` was its last step: truncates it at the first event of a later step, or
   // at the end of a run ("measured_memory", "end"). A run resumed from that step's checkpoint then makes it equal to
   // the file of an undisturbed run, provided that a step's events are appended, and flushed, before its checkpoint is
-  // complete. Zero bytes behind an event of `step` stand where lines were not flushed when the power failed: the file
+  // complete. Zero bytes after an event of `step` stand where lines were not flushed when the power failed: the file
   // is truncated there, too. It is read from its end to the last line of a step that stays, so that it takes as long
   // as what is cut off is long. Throws CorruptionError naming the byte of a line of that part, IoError.
   void truncate_after(int64_t step);
@@ -60,13 +62,13 @@ void add_event(Metrics& metrics, Event event, std::string_view where);
 // Throws IoError, and CorruptionError("FILE: line N: why").
 Metrics read_metrics(const fs::path& path);
 
-// Of `most` events that are kept of many, the first one in so many are kept as they are: a logarithmic x axis shows
-// them as wide as all others.
+// If at most `most` of many events are kept, the first most / kHeadShare are all kept, since they take as much of a
+// logarithmic x axis as all others.
 constexpr int64_t kHeadShare = 50;
 
-// The same with at most `most` (>= 1) of its step events: the first most / kHeadShare, and others behind them, evenly
-// spread and with the last one; and as many of its experts, layers, activations and gpus events. All others are whole.
-// Of a long file most lines are passed over unread, which damage in them survives.
+// Reads at most `most` (>= 1) step events: the first most / kHeadShare, and then others, evenly spread and with the
+// last one; and as many experts, layers, activations and gpus events. All other events are read. Most lines of a long
+// file are skipped without parsing, so that damage in them is not found.
 Metrics read_thinned_metrics(const fs::path& path, int64_t most);
 
 // Lines of a file that are no events, or stand where their step cannot be.
@@ -78,10 +80,10 @@ struct DamagedLines {
 // "2 of the 9 lines of FILE cannot be read and are left out; the first: FILE: line 3: why".
 std::string describe(const DamagedLines& damaged, const fs::path& path);
 
-// The same as read_metrics, of the lines that can be read. Throws IoError.
+// Like read_metrics(), but skips lines that cannot be read. Throws IoError.
 Metrics read_undamaged_metrics(const fs::path& path, DamagedLines& damaged);
 
-// Where MetricsWriter::truncate_after(step) would cut the file: its size, where nothing is to be cut. Throws likewise.
+// The size to which MetricsWriter::truncate_after(step) would cut the file. Throws as that does.
 uint64_t bytes_until(const fs::path& path, int64_t step);
 
 // Throws CorruptionError("FILE: byte N: why") where a line before `end` is damaged, as fast as a file is read and in a
@@ -89,12 +91,40 @@ uint64_t bytes_until(const fs::path& path, int64_t step);
 // lost or joined to others, and a step that comes too early, but not each byte that was changed.
 void check_metrics(const fs::path& path, uint64_t end = UINT64_MAX);
 
-// What read_metrics() has as `run`, of a file of any length in a few MiB of memory. Throws IoError, and CorruptionError
-// of such an event.
+// The `run` of read_metrics(), for a file of any length in a few MiB of memory. Throws IoError, and CorruptionError for
+// a damaged run event.
 std::optional<RunEvent> last_run_event(const fs::path& path);
 
 // Makes the file one of those lines, and of steps up to `step` as MetricsWriter::truncate_after has it. What it was is
 // kept as FILE.damaged. Throws IoError.
 DamagedLines repair_metrics(const fs::path& path, int64_t step);
+
+// The state of a run, read from the end of a long metrics.jsonl within milliseconds: the last event of each kind, for
+// evaluations the last one on the validation split. `run` is the file's first run event if the last one is further from
+// the end than kTail.
+struct MetricsStanding {
+  std::optional<RunEvent> run;
+  std::optional<StepEvent> step;
+  std::optional<EvalEvent> eval;  // nothing where it stands further from the end than kTail
+  std::optional<EndEvent> end;    // only where nothing comes after it
+  std::string damage;  // "FILE: byte N: why" of a line that cannot be read, of those looked at; it is passed over
+  static constexpr size_t kTail = size_t{64} << 20;  // bytes
+};
+
+// Throws IoError.
+MetricsStanding read_standing(const fs::path& path);
+
+// The last checkpoint that is recorded as complete; lines that cannot be read are passed over. Throws IoError.
+std::optional<SaveEvent> read_last_save(const fs::path& path);
+
+// Finite losses over steps, nats per token: each recorded step's, and each evaluation's on the validation split. They
+// are taken from lines as format_event() writes them, within a second or two for 1e6 steps.
+struct LossCurves {
+  Curve training, validation;
+  std::string damage;  // of the first line that cannot be read, as of MetricsStanding
+};
+
+// Throws IoError.
+LossCurves read_losses(const fs::path& path);
 
 }  // namespace witan

@@ -28,7 +28,7 @@ Descriptor opened(const fs::path& path) {
   return file;
 }
 
-// At most `bytes` of the file from `offset`; fewer where it ends before.
+// Reads at most `bytes` of the file from `offset`, fewer at its end.
 std::string read_at(int fd, uint64_t offset, size_t bytes) {
   std::string text(bytes, '\0');
   size_t got = 0;
@@ -57,8 +57,8 @@ MetricsFollower::MetricsFollower(fs::path path, Most most, OnDamage on_damage)
       activations_{.most = most.activations},
       gpus_{.most = most.gpus} {}
 
-// Whether the file still begins with what was read of it. One that was cut and has grown since beyond that place has
-// other bytes there.
+// Whether the file still begins with the bytes that were read. A file that was cut and has grown again has other bytes
+// there.
 bool MetricsFollower::goes_on(int fd, uint64_t size) const {
   return size >= offset_ && read_at(fd, offset_ - tail_.size(), tail_.size()) == tail_;
 }

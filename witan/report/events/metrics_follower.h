@@ -1,4 +1,4 @@
-// The events of a metrics.jsonl that grows: each look reads what was appended since the last one, so that a run of 1e6
+// Follows a growing metrics.jsonl: each poll reads what was appended since the last one, so that a run of 1e6
 // steps can be followed. The file is only read, never mapped or locked: a run that resumes may cut it at any time.
 #pragma once
 
@@ -42,11 +42,11 @@ class MetricsFollower {
   const DamagedLines& damaged() const { return damaged_; }  // of the lines that were not passed over
 
  private:
-  // Of one kind of event: the first `most` / kHeadShare lines are kept, of those behind them one in every `stride`, and
+  // How lines of one kind of event are thinned: the first `most` / kHeadShare are kept, then one in every `stride`, and
   // the last.
   struct Thinning {
     int64_t most = 0, stride = 1;
-    int64_t head = 0, seen = 0;  // the first ones that were kept, and lines behind them
+    int64_t head = 0, seen = 0;  // the first ones that were kept, and lines after them
     bool last_is_extra = false;  // it goes when the next one comes
     std::string skipped = {};    // the last line, if it was passed over
     uint64_t skipped_at = 0;     // its byte in the file
@@ -71,7 +71,7 @@ class MetricsFollower {
   uint64_t offset_ = 0;                // everything before it was read
   std::pair<dev_t, ino_t> file_ = {};  // which file that was
   std::string tail_;                   // its last bytes before offset_
-  bool failed_ = false;                // lines behind offset_ were taken before one that cannot be read
+  bool failed_ = false;                // lines after offset_ were taken before one that cannot be read
 };
 
 }  // namespace witan

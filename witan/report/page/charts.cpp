@@ -72,7 +72,8 @@ class Charts {
     add(name, Style::faint, colour, curve);
     add("smoothed", Style::line, colour, smooth(curve, span));
   }
-  // Its moving average alone, beside a curve that has one: both behind it would be too many. Unsmoothed it is `raw`.
+  // Adds only the moving average of a curve that stands beside a smoothed one, since two faint curves would be too
+  // many. An unsmoothed curve is `raw`.
   void add_average(const std::string& name, int colour, const Curve& curve) {
     const double span = smoothing_span(curve.size());
     add(name, Style::line, colour, span > 1 ? smooth(curve, span) : curve);
@@ -157,7 +158,7 @@ void add_learning(Charts& charts, const Metrics& m) {
   add_scalars(charts, m);
 }
 
-// Of the finite ones.
+// The largest of the finite values.
 std::optional<double> largest(const std::vector<double>& values) {
   std::optional<double> most;
   for (const double value : values)
@@ -201,8 +202,8 @@ void add_activations(Charts& charts, const Metrics& m) {
     std::string name, title, unit;
   };
   std::vector<Words> shown = {
-      {"residual_rms", "Residual stream, RMS", "behind each layer"},
-      {"residual_max", "Residual stream, largest", "magnitude behind each layer"},
+      {"residual_rms", "Residual stream, RMS", "after each layer"},
+      {"residual_max", "Residual stream, largest", "magnitude after each layer"},
       {"attention_rms", "Attention output, RMS", "before it is added to the residual stream"},
       {"attention_max", "Attention output, largest", "magnitude before it is added"},
       {"mlp_rms", "MLP output, RMS", "or the experts', before it is added"},
@@ -246,7 +247,7 @@ Curve curve_of_layers(const Metrics& m, const std::string& name, Extreme which) 
   });
 }
 
-// Whether there is more than one value of it at a time: the only layer would be the lowest and the highest too.
+// Whether several layers have this value. A single layer would be the lowest and the highest as well.
 bool has_several(const Metrics& m, const std::string& name) {
   return std::ranges::any_of(m.experts, [&](const ExpertsEvent& e) {
     const auto statistic = e.statistics.find(name);

@@ -60,7 +60,7 @@ struct Mark {
   std::string text;
 };
 
-// What turns a run's steps into tokens and time, so that a page can show its curves over either.
+// Maps a run's steps to tokens and time, so that a page can show its curves over either.
 struct RunAxis {
   int64_t first = 0, last = 0;  // steps
   int64_t tokens_per_step = 0;  // 0: not known, or not the same in all steps

@@ -56,8 +56,8 @@ std::string render_comparison(const std::vector<ComparedRun>& runs, const std::v
 // The page. It loads nothing from the network, and its content security policy forbids that to any text of the run.
 std::string render_report(const Metrics& metrics, std::string_view config, double refresh_seconds = 0);
 
-// The same with run_folder/config.toml, if it exists. Throws DataError for a run without a single step or evaluation,
-// and IoError.
+// Renders the report with run_folder/config.toml, if that exists. Throws DataError for a run without a single step or
+// evaluation, and IoError.
 std::string render_report(const fs::path& run_folder, const Metrics& metrics, double refresh_seconds = 0);
 
 // A page of a report or comparison, which `flag` of a command names. The flag follows its command.
@@ -70,8 +70,8 @@ MetricsFollower follow_for_report(const fs::path& run_folder);
 // Reads run_folder/metrics.jsonl so and, if it exists, config.toml; writes run_folder/report.html and returns its path.
 // Throws IoError, and DataError for a run without a single step or evaluation.
 fs::path write_report(const fs::path& run_folder);
-// The same of metrics that were read already. `refresh_seconds`: after which the page loads itself again, for a run
-// that goes on and whose report is written anew; 0: never.
+// Writes the report of metrics that were read already. `refresh_seconds`: the page reloads itself after this time, for
+// a run that goes on and rewrites its report; 0: never.
 fs::path write_report(const fs::path& run_folder, const Metrics& metrics, double refresh_seconds = 0);
 
 }  // namespace witan

@@ -11,12 +11,12 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Of numbers or points, not of objects, whose members are looked at one by one.
+// Whether this is a list of numbers or points rather than of objects, whose members are compared one by one.
 bool is_plain_list(const ordered_json& json) {
   return json.is_array() && (json.empty() || !json.front().is_object());
 }
 
-// What stands at a key or index of `parent`; nothing where there is none.
+// The value at a key or index of `parent`; null if there is none.
 template <class Key>
 const ordered_json* child(const ordered_json* parent, const Key& key) {
   if (parent == nullptr) return nullptr;

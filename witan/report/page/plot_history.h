@@ -1,5 +1,5 @@
-// The data of charts that grow (plot_data() in charts.h), in versions: what a page that has one of them lacks of the
-// newest. Since curves mostly go on at their ends, that is little.
+// Versions of the data of growing charts (plot_data() in charts.h). A page that has one version is sent only what it
+// lacks of the newest, which is little, since curves mostly grow at their ends.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class PlotHistory {
   int64_t version() const { return version_; }  // 0: there is none yet
   const nlohmann::ordered_json& data() const { return data_; }
 
-  // Whether `known`, which may be any number, is a version that since() can be told.
+  // Whether `known`, which may be any number, is a version that since() accepts.
   bool remembers(int64_t known) const;
   // The newest data for a page that has version `known`: as data(), but each list of numbers or points, wherever it
   // stands, is {"keep": N, "then": [...]}: the first N elements of the page's list of that place, and then these. With
@@ -30,8 +30,8 @@ class PlotHistory {
  private:
   int64_t version_ = 0;
   nlohmann::ordered_json data_ = nlohmann::ordered_json::object();
-  // Of each list, by its place in data_: how many first elements each of the last versions shares with the one before
-  // it, the newest last. The first of a list that is new shares none.
+  // For each list, by its place in data_, the number of first elements that each of the last versions shares with the
+  // version before it, the newest last. The first version of a new list shares none.
   std::map<std::string, std::deque<size_t>> shared_;
 };
 

@@ -15,7 +15,7 @@
 namespace witan {
 namespace {
 
-// What cannot be said (a log on a full disk, a terminal that is gone) is no reason to end what is told of.
+// Ignores failures: a log on a full disk or a lost terminal must not end the work that is reported.
 void say(std::FILE* out, std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), out);
 }
@@ -190,7 +190,7 @@ TaskProgress::TaskProgress(Progress& progress, std::string label, double total, 
 
 double TaskProgress::note_stop() {
   const double now = progress_.now();
-  rate_.skip(stop_clock_.look(now));
+  rate_.skip(stop_clock_.poll(now));
   return now;
 }
 

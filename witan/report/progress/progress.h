@@ -8,8 +8,7 @@
 #include <string_view>
 
 #include "witan/base/threads/mutex.h"
-#include "witan/report/progress/eta.h"
-#include "witan/report/progress/ticker.h"
+#include "witan/report/progress/timing.h"
 
 namespace witan {
 

@@ -19,7 +19,7 @@ StepWatch::StepWatch(Progress& progress, StepWatchOptions options)
     : progress_(progress),
       options_(std::move(options)),
       stop_clock_(options_.refresh_seconds),
-      ticker_(options_.refresh_seconds, [this] { look(); }) {}
+      ticker_(options_.refresh_seconds, [this] { poll(); }) {}
 
 void StepWatch::begin(Doing what, int64_t step) {
   const MutexLock lock(mutex_);
@@ -41,7 +41,7 @@ void StepWatch::finished(TrainStatus line) {
   line_ = std::move(line);
 }
 
-void StepWatch::look() {
+void StepWatch::poll() {
   const MutexLock lock(mutex_);
   look_locked();
 }
@@ -52,9 +52,9 @@ double StepWatch::stopped() {
   return stop_clock_.take();
 }
 
-// What goes on has not gone on for as long.
+// The time for which the process was stopped does not count for the current activity.
 void StepWatch::note_stop() {
-  begun_ += stop_clock_.look(progress_.now());
+  begun_ += stop_clock_.poll(progress_.now());
 }
 
 void StepWatch::look_locked() {

@@ -8,9 +8,8 @@
 #include <string>
 
 #include "witan/base/threads/mutex.h"
-#include "witan/report/progress/eta.h"
 #include "witan/report/progress/progress.h"
-#include "witan/report/progress/ticker.h"
+#include "witan/report/progress/timing.h"
 #include "witan/report/progress/train_line.h"
 
 namespace witan {
@@ -19,7 +18,7 @@ struct StepWatchOptions {
   int64_t total_steps = 0;
   double step_seconds = 0;              // predicted; 0: unknown
   std::function<bool()> stopping = {};  // whether the run was asked to stop after the current step
-  double refresh_seconds = 0.25;        // of its own thread; 0: no thread, others call look()
+  double refresh_seconds = 0.25;        // of its own thread; 0: no thread, others call poll()
 };
 
 // Thread-safe.
@@ -44,14 +43,14 @@ class StepWatch {
   void finished(TrainStatus line);
 
   // Redraws the line if the terminal has not changed for a while, or prints one into the log if it is due.
-  void look();
+  void poll();
   // Seconds for which the process was stopped since the last call, as the thread of the watch missed them.
   double stopped();
 
  private:
   void note_stop() WITAN_REQUIRES(mutex_);
   void look_locked() WITAN_REQUIRES(mutex_);
-  // Of what goes on: "step 3 at 40 %".
+  // The current activity: "step 3 at 40 %".
   std::string current_activity(double elapsed) const WITAN_REQUIRES(mutex_);
   std::string first_line(double elapsed) const WITAN_REQUIRES(mutex_);
   std::optional<double> step_seconds(double elapsed) const WITAN_REQUIRES(mutex_);

@@ -22,7 +22,7 @@ std::vector<Item> items_of(const TrainStatus& s) {
   items.push_back({0, "step ", fmt::format("{}/{}", s.step, s.total_steps), ""});
   if (!s.current_activity.empty()) items.push_back({1, "", "(" + s.current_activity + ")", ""});
   items.push_back({0, "loss ", fmt::format("{:.3f}", unsigned_nan(s.loss)), ""});
-  // Behind the item that stays longest.
+  // Follows the item that is dropped last.
   const std::string at = s.evaluated_at == s.step ? "" : fmt::format(" at step {}", s.evaluated_at);
   if (s.validation_loss)
     items.push_back({3, "validation ", fmt::format("{:.3f}", *s.validation_loss), s.bits_per_byte ? "" : at});

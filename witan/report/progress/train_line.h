@@ -11,7 +11,7 @@ namespace witan {
 
 struct TrainStatus {
   int64_t step = 0, total_steps = 0;
-  std::string current_activity = {};  // the current activity: "step 121 at 40 %"; empty: none that takes long
+  std::string current_activity = {};  // "step 121 at 40 %"; empty: nothing that takes long
   double loss = 0;
   std::optional<double> validation_loss = {}, bits_per_byte = {};  // of the last evaluation,
   int64_t evaluated_at = 0;                                        // at this step

@@ -90,9 +90,9 @@ class CudaQueue final : public Queue {
     cuda::check(cudaMemsetAsync(to, 0, static_cast<size_t>(bytes), stream_), "zeroing device memory");
   }
   void wait() override {
-    if (!look_ && !one_core_) return cuda::check(cudaStreamSynchronize(stream_), "waiting for the device");
+    if (!poll_ && !one_core_) return cuda::check(cudaStreamSynchronize(stream_), "waiting for the device");
     poll([this] { return cudaStreamQuery(stream_); });
-    if (look_) look_(0);
+    if (poll_) poll_(0);
   }
   void check(const char* what) override { cuda::check(cudaGetLastError(), what); }
   void* native() override { return stream_; }
@@ -109,7 +109,7 @@ class CudaQueue final : public Queue {
     // A launch waits for the one before where nobody can end the wait: one that depends on other ranks is waited for
     // here.
     return std::make_unique<CudaGraph>(graph, stream_, [this] {
-      if (look_) poll([this] { return cudaStreamQuery(stream_); });
+      if (poll_) poll([this] { return cudaStreamQuery(stream_); });
     });
   }
 
@@ -123,7 +123,7 @@ class CudaQueue final : public Queue {
       cuda::check(cudaHostAlloc(&pinned_, kSlots * kSlotBytes, cudaHostAllocDefault), "pinning host memory");
     return static_cast<std::byte*>(pinned_);
   }
-  // Until query() is done, or look_ throws.
+  // Until query() is done, or poll_ throws.
   template <class Query>
   void poll(const Query& query) {
     using Clock = std::chrono::steady_clock;
@@ -133,7 +133,7 @@ class CudaQueue final : public Queue {
       cudaGetLastError();  // "not ready" is no error to be found by the next check
       const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
       // Before an error of the device: memory of a process that has ended may be gone, and whose that was says more.
-      if (look_) look_(waited);
+      if (poll_) poll_(waited);
       if (status != cudaErrorNotReady) cuda::check(status, "waiting for the device");
       if (waited >= spin) std::this_thread::sleep_for(std::chrono::microseconds(20));
     }

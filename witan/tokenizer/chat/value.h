@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "witan/tokenizer/chat/marked_text.h"
+#include "witan/tokenizer/chat/strings.h"
 
 namespace witan::jinja {
 

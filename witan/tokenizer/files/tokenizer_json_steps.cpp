@@ -3,8 +3,8 @@
 
 #include "witan/tokenizer/files/base64.h"
 #include "witan/tokenizer/files/tokenizer_json_parts.h"
-#include "witan/tokenizer/text/characters.h"
 #include "witan/tokenizer/text/scanners.h"
+#include "witan/tokenizer/text/unicode.h"
 
 namespace witan {
 

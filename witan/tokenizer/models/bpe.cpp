@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "witan/base/error.h"
-#include "witan/tokenizer/text/characters.h"
+#include "witan/tokenizer/text/unicode.h"
 
 namespace witan {
 namespace {

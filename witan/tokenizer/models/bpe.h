@@ -16,7 +16,7 @@
 #include "witan/tokenizer/models/tokenizer_spec.h"
 #include "witan/tokenizer/models/word_batch.h"
 #include "witan/tokenizer/models/word_cache.h"
-#include "witan/tokenizer/text/pieces.h"
+#include "witan/tokenizer/text/scanners.h"
 
 namespace witan {
 

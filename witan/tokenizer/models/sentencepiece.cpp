@@ -9,7 +9,7 @@
 #include "witan/base/error.h"
 #include "witan/base/json.h"
 #include "witan/tokenizer/models/merge_table.h"
-#include "witan/tokenizer/text/characters.h"
+#include "witan/tokenizer/text/unicode.h"
 
 namespace witan {
 namespace {

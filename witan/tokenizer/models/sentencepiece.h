@@ -13,7 +13,7 @@
 #include "witan/tokenizer/models/byte_trie.h"
 #include "witan/tokenizer/models/tokenizer_spec.h"
 #include "witan/tokenizer/models/unigram.h"
-#include "witan/tokenizer/text/charsmap.h"
+#include "witan/tokenizer/text/normalizer.h"
 
 namespace witan {
 
@@ -35,7 +35,7 @@ struct SentencePieceModel {
   std::string unk_surface = " \u2047 ";  // the text it decodes to
   bool byte_fallback = false;
   bool whitespace_as_suffix = false;
-  std::string charsmap;  // compiled character map (charsmap.h), or empty
+  std::string charsmap;  // compiled character map (Charsmap), or empty
   bool add_dummy_prefix = true, remove_extra_whitespaces = true, escape_whitespaces = true;
 };
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "witan/tokenizer/models/word_cache.h"
-#include "witan/tokenizer/text/pieces.h"
+#include "witan/tokenizer/text/scanners.h"
 
 namespace witan {
 

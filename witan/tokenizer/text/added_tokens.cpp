@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "witan/tokenizer/text/characters.h"
+#include "witan/tokenizer/text/unicode.h"
 
 namespace witan {
 namespace {

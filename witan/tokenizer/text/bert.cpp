@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "witan/tokenizer/text/characters.h"
 #include "witan/tokenizer/text/unicode.h"
 
 namespace witan {

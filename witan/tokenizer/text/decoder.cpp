@@ -7,7 +7,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/tokenizer/text/characters.h"
+#include "witan/tokenizer/text/unicode.h"
 
 namespace witan {
 namespace {

@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "witan/tokenizer/text/characters.h"
+#include "witan/tokenizer/text/unicode.h"
 
 namespace witan {
 namespace {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "witan/tokenizer/text/bert.h"
-#include "witan/tokenizer/text/pieces.h"
 #include "witan/tokenizer/text/regex_splitter.h"
 #include "witan/tokenizer/text/scanners.h"
 

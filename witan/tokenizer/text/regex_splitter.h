@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "witan/tokenizer/text/pieces.h"
+#include "witan/tokenizer/text/scanners.h"
 
 namespace witan {
 

@@ -1,13 +1,34 @@
-// Linear-time scanners for the split patterns of published tokenizers. A scanner splits a text exactly where the
-// regular expression would (Unicode categories from unicode.h) but never backtracks: it takes linear time even for a
-// megabyte of spaces.
+// The pieces that a text is split into, and linear-time scanners for the split patterns of published tokenizers. A
+// scanner splits a text exactly where the regular expression would (Unicode categories from unicode.h) but never
+// backtracks: it takes linear time even for a megabyte of spaces.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 
 namespace witan {
+
+// Consecutive pieces: each starts where the previous one ends.
+struct Pieces {
+  const char* begin;                  // of the first piece
+  std::span<const char* const> ends;  // of each piece
+  const char* readable_end;           // bytes before this may be read
+
+  template <class Sink>
+  void each(Sink sink) const {
+    const char* from = begin;
+    for (const char* const end : ends) {
+      sink(std::string_view(from, static_cast<size_t>(end - from)));
+      from = end;
+    }
+  }
+};
+
+// Receive the pieces of a text in order, one or several at a time. Every byte of the text is in exactly one piece.
+using PieceSink = std::function<void(std::string_view piece)>;
+using PiecesSink = std::function<void(const Pieces& pieces)>;
 
 // Patterns as written in tokenizer.json.
 inline constexpr std::string_view kGpt2Pattern =

@@ -9,7 +9,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
-#include "witan/comm/peers/peer_place.h"
+#include "witan/comm/peers/host_identity.h"
 #include "witan/parallel/context_heads.h"
 #include "witan/tensor/cuda.h"
 #include "witan/train/config/idle_keys.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/data/samples/mixed_samples.h"
+#include "witan/data/samples/mixture.h"
 #include "witan/train/config/config.h"
 
 namespace witan {

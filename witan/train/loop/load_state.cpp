@@ -14,7 +14,7 @@
 #include "witan/convert/import.h"
 #include "witan/tensor/trace_context.h"
 #include "witan/tokenizer/files/tokenizer_files.h"
-#include "witan/tokenizer/models/vocabulary_match.h"
+#include "witan/tokenizer/models/tokenizer_spec.h"
 #include "witan/train/data/data_fingerprint.h"
 #include "witan/train/state/named_checkpoint.h"
 #include "witan/train/state/rewinds.h"

@@ -2,8 +2,7 @@
 // over all ranks of the world.
 #pragma once
 
-#include "witan/comm/checks/call_schedule.h"
-#include "witan/comm/checks/same_settings.h"
+#include "witan/comm/checks/preflight.h"
 #include "witan/comm/host_group.h"
 #include "witan/comm/peer_memory.h"
 #include "witan/parallel/layout.h"

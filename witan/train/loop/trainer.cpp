@@ -8,7 +8,6 @@
 
 #include "witan/base/json.h"
 #include "witan/base/process.h"
-#include "witan/base/stopwatch.h"
 #include "witan/base/threads/threads.h"
 #include "witan/checkpoint/background_save.h"
 #include "witan/checkpoint/step_folders.h"
@@ -135,7 +134,7 @@ class RankTrainer {
       if (!rewound) after_step();
       end = end_of_steps(asked);
       // Reported only now, since the evaluation may have stopped the run early instead.
-      if (is_rank_zero() && end == asked && end != RunEnd::none) run_.recorder().ends(end, !rewound);
+      if (is_rank_zero() && end == asked && end != RunEnd::none) run_.recorder().record_end(end, !rewound);
       if (!rewound && (saves() || end != RunEnd::none)) begin_save();
     }
     begins(StepWatch::Doing::saving, state_.step);

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <ctime>
 
-#include "witan/base/stopwatch.h"
+#include "witan/base/process.h"
 #include "witan/model/counts.h"
 #include "witan/model/megatron_formulas.h"
 #include "witan/moe/routers/router.h"

@@ -423,7 +423,7 @@ void Recorder::rewound(int64_t step) {
   if (tensorboard_) open_tensorboard(step + 1);
 }
 
-void Recorder::ends(RunEnd why, bool saves) {
+void Recorder::record_end(RunEnd why, bool saves) {
   const std::string key(key_of(why));
   const bool told = key.empty() && StopSignals::requested();  // by the signal's handler
   if (told && !StopSignals::restarts()) {

@@ -7,11 +7,10 @@
 #include "witan/checkpoint/background_save.h"
 #include "witan/report/events/events.h"
 #include "witan/report/events/metrics.h"
-#include "witan/report/progress/eta.h"
-#include "witan/report/progress/nanogpt_log.h"
+#include "witan/report/progress/log_lines.h"
 #include "witan/report/progress/progress.h"
-#include "witan/report/progress/progress_log.h"
 #include "witan/report/progress/step_watch.h"
+#include "witan/report/progress/timing.h"
 #include "witan/train/config/resolve.h"
 #include "witan/train/config/run_plan.h"
 #include "witan/train/record/gpu_monitor.h"
@@ -77,7 +76,7 @@ class Recorder {
   // The run returned to the checkpoint of `step`: removes the records of later steps.
   void rewound(int64_t step);
   // The run was asked to end. `saves`: whether a checkpoint is written for that; otherwise there is one of this step.
-  void ends(RunEnd why, bool saves);
+  void record_end(RunEnd why, bool saves);
   // The continuation of the prompt at the end of the run.
   void last_sample(int64_t step, uint64_t seed, const std::string& prompt, const std::string& text);
   // The continuations of the prompts at a step of sample_interval.

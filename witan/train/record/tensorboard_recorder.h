@@ -7,9 +7,8 @@
 
 #include "witan/moe/statistics.h"
 #include "witan/report/events/events.h"
-#include "witan/report/progress/megatron_log.h"
+#include "witan/report/progress/log_lines.h"
 #include "witan/report/tensorboard/tfevents.h"
-#include "witan/report/tensorboard/tfevents_hparams.h"
 #include "witan/train/config/config.h"
 #include "witan/train/state/train_state.h"
 

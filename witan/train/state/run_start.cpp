@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "witan/base/error.h"
-#include "witan/report/events/metrics_scan.h"
+#include "witan/report/events/metrics.h"
 #include "witan/train/state/named_checkpoint.h"
 
 namespace witan {

@@ -5,8 +5,8 @@
 #include <numeric>
 #include <utility>
 
-#include "witan/base/stopwatch.h"
-#include "witan/data/batches/ahead.h"
+#include "witan/base/process.h"
+#include "witan/data/batches/batch.h"
 #include "witan/kernels/common/step_value.h"
 #include "witan/model/parts.h"
 #include "witan/ops/fp8/fp8_kept.h"

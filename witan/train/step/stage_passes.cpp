@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "witan/base/stopwatch.h"
+#include "witan/base/process.h"
 #include "witan/comm/context.h"
 #include "witan/kernels/gemm/product_scopes.h"
 #include "witan/parallel/stages.h"

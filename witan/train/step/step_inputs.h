@@ -19,7 +19,7 @@ class StepInputs {
   // Whether these batches fit the buffers.
   bool fits(const std::vector<Batch>& batches) const;
   // On the meta device batches need only their sizes. `ahead`: the batches as each MTP module is given them
-  // (data/batches/ahead.h).
+  // (data/batches/batch.h).
   void upload(Stream& stream, const std::vector<Batch>& batches, const std::vector<std::vector<Batch>>& ahead = {});
 
   int64_t micro_batches() const { return static_cast<int64_t>(places_.front().size()); }

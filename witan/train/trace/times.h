@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "witan/comm/group.h"
-#include "witan/report/progress/megatron_log.h"
+#include "witan/report/progress/log_lines.h"
 
 namespace witan {
 

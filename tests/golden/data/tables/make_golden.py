@@ -113,7 +113,7 @@ def write_parquet(table):
     for codec in ("none", "snappy", "gzip", "zstd", "lz4"):
         for version in ("1.0", "2.0"):
             for name in ENCODINGS:
-                pq.write_table(table, HERE / f"{codec}_{name}_v{version[0]}.parquet", compression=codec,
+                pq.write_table(table, HERE / "encodings" / f"{codec}_{name}_v{version[0]}.parquet", compression=codec,
                                data_page_version=version, row_group_size=23, store_schema=False,
                                write_statistics=False, write_page_checksum=codec in ("zstd", "none"), **encodings(name))
     # Many pages: rows of lists continue from one to the next in version 1.
@@ -196,20 +196,20 @@ def write_seeds():
             delta = "DELTA_BINARY_PACKED" if name == "numbers" else "DELTA_BYTE_ARRAY"
             paths = {"text": ["text"], "numbers": ["n"],
                      "rows": ["messages.list.element.role", "messages.list.element.content"]}[name]
-            pq.write_table(table, HERE / f"seed_{name}_{codec}_{version[0]}.parquet", compression=codec, version="1.0",
-                           data_page_version=version, store_schema=False, write_statistics=False,
+            pq.write_table(table, HERE / "seeds" / f"seed_{name}_{codec}_{version[0]}.parquet", compression=codec,
+                           version="1.0", data_page_version=version, store_schema=False, write_statistics=False,
                            use_dictionary=encoding is None,
                            column_encoding={path: delta if encoding == "DELTA" else encoding for path in paths} if encoding else None)
         for codec in (None, "zstd", "lz4"):
-            with pa.OSFile(str(HERE / f"seed_{name}_{codec or 'none'}.arrow"), "wb") as sink:
+            with pa.OSFile(str(HERE / "seeds" / f"seed_{name}_{codec or 'none'}.arrow"), "wb") as sink:
                 with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
                     writer.write_table(table)
     for name, table in (("dictionary", text.set_column(0, "text", text["text"].dictionary_encode())),
                         ("view", text.cast(pa.schema([("text", pa.string_view())])))):
-        with pa.OSFile(str(HERE / f"seed_{name}.arrow"), "wb") as sink:
+        with pa.OSFile(str(HERE / "seeds" / f"seed_{name}.arrow"), "wb") as sink:
             with pa.ipc.new_stream(sink, table.schema) as writer:
                 writer.write_table(table)
-    with pa.OSFile(str(HERE / "seed_file.arrow"), "wb") as sink:
+    with pa.OSFile(str(HERE / "seeds" / "seed_file.arrow"), "wb") as sink:
         with pa.ipc.new_file(sink, numbers.schema) as writer:
             writer.write_table(numbers)
 

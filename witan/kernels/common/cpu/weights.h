@@ -5,7 +5,7 @@
 #include <cassert>
 #include <type_traits>
 
-#include "witan/base/numbers/split_float.h"
+#include "witan/base/numbers/half.h"
 #include "witan/tensor/dtype.h"
 #include "witan/tensor/tensor.h"
 
@@ -14,7 +14,7 @@ namespace witan::kernels::cpu {
 template <class T>
 inline constexpr bool kIsSplit = !std::is_same_v<T, Accumulator<T>>;
 
-// The elements of a remainder (base/numbers/split_float.h).
+// The elements of a remainder (base/numbers/half.h).
 template <class T>
 using Remainder = std::conditional_t<std::is_same_v<T, f16>, float, bf16>;
 

@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "witan/base/numbers/split_float.h"
+#include "witan/base/numbers/half.h"
 #include "witan/kernels/common/cuda/common.cuh"
 
 namespace witan::kernels::cuda {
@@ -127,7 +127,7 @@ void dispatch_update(DType value, DType gradient, const Body& body) {
   });
 }
 
-// The elements of a remainder (base/numbers/split_float.h): the lower halves beside bfloat16, float32 beside float16.
+// The elements of a remainder (base/numbers/half.h): the lower halves beside bfloat16, float32 beside float16.
 template <class T>
 using Remainder = std::conditional_t<std::is_same_v<T, __half>, float, uint16_t>;
 

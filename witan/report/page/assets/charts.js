@@ -53,7 +53,7 @@ const kAxes = {
   time: {name: "training time", of: (run, step) => secondsAt(run.clock, step), format: formatTime},
 };
 
-// What all plots share: the axes, the visible range of x and the x under the cursor.
+// State that all plots share: the axes, the visible range of x and the x under the cursor.
 const view = {
   axis: "step",
   logX: false,
@@ -83,7 +83,7 @@ const view = {
   },
 };
 
-// Where a run's step stands on the x axis; NaN where it has no place.
+// The place of a run's step on the x axis; NaN if it has none.
 function xOf(run, step) {
   const x = kAxes[view.axis].of(data.runs[run] || data.runs[0], step);
   if (!view.logX) return x;
@@ -94,7 +94,7 @@ function formatX(x) {
   return kAxes[view.axis].format(view.logX ? Math.pow(10, x) : x);
 }
 
-// From the first to the last place of all runs.
+// The range from the first to the last place of all runs.
 function fullRange() {
   let low = Infinity, high = -Infinity;
   data.runs.forEach((run, i) => {
@@ -142,7 +142,7 @@ function smoothingSpans() {
   return [10, 30, 100, 300, 1000, 3000, 10000].filter((span) => span === 10 || 10 * span <= steps);
 }
 
-// What a smoothed series is made of: its own raw points, or the faint series before it; null: it is none.
+// The points that a smoothed series averages: its own raw points, or the faint series before it; null: not smoothed.
 function rawPoints(chart, i) {
   const before = chart.series[i - 1];
   return chart.series[i].raw || (before && before.style === "faint" ? before.points : null);
@@ -418,7 +418,7 @@ class ChartPlot {
     context.restore();
   }
 
-  // What the marks near a place of the plot stand for.
+  // Explains the marks near a place of the plot.
   showTip(pixel) {
     const kNear = 6, kMost = 5;
     const near = this.marks.filter(({x}) => Math.abs(this.graph.toDomXCoord(x) - pixel) <= kNear);
@@ -456,7 +456,7 @@ class ChartPlot {
     });
   }
 
-  // At the cursor, or else the last values: the text keeps its width, so that nothing moves.
+  // Shows the values at the cursor, or else the last ones. The text keeps its width, so that nothing moves.
   showReadout(x) {
     const at = x === null ? view.range[1] : x;
     this.place.textContent = kAxes[view.axis].name + " " + formatX(at);
@@ -507,7 +507,7 @@ class ChartPlot {
     this.graph.updateOptions(options);
     view.changing = before;
   }
-  // Of a page that goes on: the same chart, further on, perhaps with a curve more.
+  // Takes newer data of the same chart, perhaps with another curve.
   take() {
     const names = (chart) => JSON.stringify(chart.series.map((s) => s.name));
     const before = names(this.chart);
@@ -532,7 +532,7 @@ function drawCharts() {
   drawHeatMaps();
 }
 
-// The axes have changed, or the data: what was shown whole stays whole.
+// Called when the axes or the data have changed. A range that was shown whole stays whole.
 function changeAxes(change) {
   const whole = !view.isZoomed();
   const oldAxis = view.axis, oldLog = view.logX;

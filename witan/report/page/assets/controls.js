@@ -108,7 +108,7 @@ function check(name, change) {
   return label;
 }
 
-// Those of a run that goes on become more.
+// The choices grow with a run that goes on.
 function listSpans() {
   const select = document.getElementById("smoothing");
   for (const span of select ? smoothingSpans() : []) {

@@ -49,7 +49,7 @@ class HeatMap {
     this.canvas.onmouseleave = () => view.setCursor(null);
   }
 
-  // Where the columns end on the x axis.
+  // Computes where the columns end on the x axis.
   place() { this.ends = this.heat.steps.map((step) => xOf(0, step)); }
 
   get width() { return this.canvas.clientWidth - kAxisLeft; }

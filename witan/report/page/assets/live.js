@@ -1,4 +1,4 @@
-// Keeps the page of `witan watch` up to date: asks for what has changed, and says how the runs stand.
+// Keeps the page of `witan watch` up to date: requests changes, and shows the state of the runs.
 "use strict";
 
 const live = JSON.parse(document.getElementById("live").textContent);
@@ -9,7 +9,7 @@ const shownParts = {};
 const runBar = element("div", "runs");
 document.getElementById("controls").prepend(runBar);
 
-// With several runs each is also the switch of its curves.
+// With several runs, each name also switches its curves on and off.
 function showRuns(runs) {
   runBar.textContent = "";
   runs.forEach((run, i) => {
@@ -46,12 +46,12 @@ function putPart(name, html) {
   return true;
 }
 
-// What places the page must have for its plots.
+// The places that the page must have for its plots.
 function placesOf(plots) {
   return JSON.stringify([plots.charts.map((chart) => chart.title), plots.heat ? plots.heat.panels.length : 0]);
 }
 
-// The data that `changes` makes of `old`: a list comes as what is kept of the old one in its place, and what follows.
+// Applies `changes` to `old`: a list comes as the number of elements to keep of the old one, and the elements after them.
 function changedData(old, changes) {
   if (Array.isArray(changes)) return changes.map((one, i) => changedData(old && old[i], one));
   if (changes === null || typeof changes !== "object") return changes;
@@ -59,7 +59,7 @@ function changedData(old, changes) {
   return Object.fromEntries(Object.entries(changes).map(([key, one]) => [key, changedData(old && old[key], one)]));
 }
 
-// The places of the plots stay while they are the same: what is zoomed or hidden stays so.
+// Keeps the places of unchanged plots, so that zoomed ranges and hidden curves stay.
 function putUpdate(update) {
   const fresh = update.data || changedData(data, update.changes);
   const hadCharts = data.charts.length > 0, samePlaces = placesOf(data) === placesOf(fresh);
