@@ -17,8 +17,7 @@
 #include "witan/kernels/grouped/grouped_gemm.h"
 #include "witan/kernels/moe/wide_linear.h"
 #include "witan/tensor/cuda.h"
-#include "witan/tensor/random.h"
-#include "witan/tensor/recording.h"
+#include "witan/tensor/queue.h"
 #include "witan/tensor/timing.h"
 
 namespace witan {

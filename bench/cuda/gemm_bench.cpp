@@ -11,7 +11,6 @@
 #include "witan/base/threads/threads.h"
 #include "witan/kernels/gemm/gemm.h"
 #include "witan/tensor/cuda.h"
-#include "witan/tensor/random.h"
 #include "witan/tensor/timing.h"
 
 namespace witan {

@@ -10,7 +10,7 @@
 #include "witan/comm/meta.h"
 #include "witan/moe/balance.h"
 #include "witan/moe/topk.h"
-#include "witan/tensor/call_record.h"
+#include "witan/tensor/trace_context.h"
 
 namespace witan {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "witan/tensor/device.h"
-#include "witan/tensor/split.h"
+#include "witan/tensor/host.h"
 
 namespace witan::testing {
 

@@ -12,7 +12,6 @@
 #include "witan/base/text.h"
 #include "witan/checkpoint/safetensors_header.h"
 #include "witan/tensor/host.h"
-#include "witan/tensor/split.h"
 
 namespace witan {
 namespace {

@@ -55,7 +55,7 @@ class SafetensorsWriter {
 
   // The next tensor of order(): contiguous, with values. Throws ShapeError for any other shape or dtype.
   void write(const Tensor& tensor);
-  // The same for a float32 tensor that is stored as two halves (tensor/split.h).
+  // The same for a float32 tensor that is stored as two halves (tensor/host.h).
   void write(const Tensor& upper, const Tensor& lower);
   // Throws ShapeError when tensors are missing.
   FileDigest finish(NameFlush name = NameFlush::now);

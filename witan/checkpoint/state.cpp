@@ -1,6 +1,6 @@
 #include "witan/checkpoint/state.h"
 
-#include "witan/tensor/split.h"
+#include "witan/tensor/host.h"
 
 namespace witan {
 

@@ -23,7 +23,7 @@ struct StateTensor {
   Shape global_shape;
   Region region;
   bool writes = true;     // exactly one rank of the world writes each element; the others hold replicas
-  Tensor remainder = {};  // of a float32 stored in two, of which `local` is the first (tensor/split.h)
+  Tensor remainder = {};  // of a float32 stored in two, of which `local` is the first (tensor/host.h)
   Kind kind = Kind::value;
 
   // The dtype of the global tensor in files.

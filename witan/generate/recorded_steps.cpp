@@ -3,7 +3,7 @@
 #include <numeric>
 #include <utility>
 
-#include "witan/tensor/recording.h"
+#include "witan/tensor/queue.h"
 
 namespace witan {
 

@@ -32,7 +32,7 @@ struct OptimizerTensor {
   Tensor tensor;                   // flat; of a master: the value itself, which it is rounded to
   const ParameterSpec& parameter;  // of the global tensor's shape, and held by ranks as it is (ShardState::global)
   Region region;                   // where the elements of the tensor stand in it
-  Tensor remainder = {};           // of a master: what it has beyond (tensor/split.h)
+  Tensor remainder = {};           // of a master: what it has beyond (tensor/host.h)
 };
 
 class Optimizer {
@@ -50,7 +50,7 @@ class Optimizer {
   // ("master/NAME", of values of 16 bits alone), then the algorithm's own state.
   virtual void visit(const std::function<void(const OptimizerTensor&)>& visitor) const = 0;
 
-  // The shards, for who changes weights beside the gradient, with the remainders of their masters (tensor/split.h;
+  // The shards, for who changes weights beside the gradient, with the remainders of their masters (tensor/host.h;
   // undefined where values are as wide as their sums).
   virtual void visit_shards(
       const std::function<void(const ParameterShard&, const Tensor& remainder)>& visitor) const = 0;

@@ -18,7 +18,7 @@
 #include "witan/parallel/schedule.h"
 #include "witan/planner/plan.h"
 #include "witan/planner/step_time.h"
-#include "witan/tensor/split.h"
+#include "witan/tensor/host.h"
 #include "witan/train/run/trained_parameters.h"
 
 namespace witan {

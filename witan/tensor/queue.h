@@ -51,4 +51,8 @@ class Queue {
   std::function<void(double seconds)> look_;
 };
 
+// Captures the work that `work` queues, without executing it, so that it can be replayed many times. The queue must
+// support capture. An exception from `work` ends the capture.
+std::unique_ptr<Graph> record(Queue& queue, const std::function<void()>& work);
+
 }  // namespace witan

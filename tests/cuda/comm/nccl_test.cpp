@@ -7,7 +7,7 @@
 #include "support/message_of.h"
 #include "witan/comm/cuda.h"
 #include "witan/parallel/groups.h"
-#include "witan/tensor/recording.h"
+#include "witan/tensor/queue.h"
 
 namespace witan {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "support/cuda_rank.h"
 #include "witan/kernels/common/cuda/fingerprint.h"
-#include "witan/tensor/recording.h"
+#include "witan/tensor/queue.h"
 
 namespace witan {
 namespace {

@@ -13,7 +13,7 @@
 #include "train/step/laid_out.h"
 #include "witan/convert/companions.h"
 #include "witan/convert/hf/hf_weights.h"
-#include "witan/tensor/split.h"
+#include "witan/tensor/host.h"
 #include "witan/train/run/saved_config.h"
 
 namespace witan {

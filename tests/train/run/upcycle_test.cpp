@@ -11,7 +11,7 @@
 #include "support/temp_folder.h"
 #include "train/run/run_support.h"
 #include "train/step/laid_out.h"
-#include "witan/tensor/split.h"
+#include "witan/tensor/host.h"
 #include "witan/train/run/saved_config.h"
 
 namespace witan {

@@ -10,7 +10,6 @@
 #include "train/step/laid_out.h"
 #include "witan/checkpoint/background_save.h"
 #include "witan/tensor/host.h"
-#include "witan/tensor/split.h"
 
 namespace witan {
 namespace {

@@ -13,8 +13,7 @@
 #include "witan/cli/machine.h"
 #include "witan/tensor/arena.h"
 #include "witan/tensor/cuda.h"
-#include "witan/tensor/random.h"
-#include "witan/tensor/recording.h"
+#include "witan/tensor/queue.h"
 #include "witan/tensor/timing.h"
 #include "witan/train/step/device.h"
 

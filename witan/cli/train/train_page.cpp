@@ -15,7 +15,6 @@
 #include "witan/planner/sharding_text.h"
 #include "witan/report/events/figures.h"
 #include "witan/tensor/cuda.h"
-#include "witan/tensor/cuda_survey.h"
 #include "witan/train/run/named_checkpoint.h"
 
 namespace witan::cli {

@@ -16,7 +16,7 @@ namespace witan::kernels {
 inline constexpr int kMostStates = 3;
 
 // A parameter's tensors. What is updated is a number p of value's accumulator dtype: value itself, or where value has
-// 16 bits the float32 master of which value is the rounding and remainder the rest (tensor/split.h); undefined
+// 16 bits the float32 master of which value is the rounding and remainder the rest (tensor/host.h); undefined
 // elsewhere. state is the algorithm's own, in the order of its formula, undefined behind its last: of that accumulator
 // dtype, or where said bfloat16, computed in the accumulator dtype and rounded to the nearest, ties to even. gradient
 // is of any floating dtype.

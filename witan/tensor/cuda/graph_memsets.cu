@@ -2,7 +2,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "witan/tensor/cuda/graph_memsets.h"
 #include "witan/tensor/cuda/stream.h"
 
 namespace witan::cuda {

@@ -6,7 +6,6 @@
 
 #include "witan/base/error.h"
 #include "witan/base/threads/threads.h"
-#include "witan/tensor/cuda/graph_memsets.h"
 #include "witan/tensor/cuda/stream.h"
 
 namespace witan::cuda {

@@ -16,7 +16,6 @@
 #include "witan/moe/moe.h"
 #include "witan/parallel/groups.h"
 #include "witan/tensor/host.h"
-#include "witan/tensor/split.h"
 #include "witan/train/run/named_checkpoint.h"
 #include "witan/train/run/saved_config.h"
 

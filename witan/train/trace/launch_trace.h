@@ -1,5 +1,5 @@
 // A step as the device runs it, without waiting for any part of it: what was queued, by name and place in the model,
-// with a moment on the device's clock (tensor/timestamps.h) before and after it. Of a step that is captured what was
+// with a moment on the device's clock (tensor/timing.h) before and after it. Of a step that is captured what was
 // queued is noted once, and its timestamps are read after each replay.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 #include "witan/tensor/arena.h"
 #include "witan/tensor/observer.h"
-#include "witan/tensor/timestamps.h"
+#include "witan/tensor/timing.h"
 #include "witan/tensor/trace_context.h"
 #include "witan/train/trace/rank_trace.h"
 
