@@ -1,4 +1,6 @@
 // Norm, Linear, Embedding and Mlp: shapes, names, choices, errors.
+#include "witan/nn/layers.h"
+
 #include "support/dropout.h"
 #include "support/gradcheck.h"
 #include "support/message_of.h"
@@ -8,7 +10,6 @@
 #include "witan/nn/linear.h"
 #include "witan/nn/lora.h"
 #include "witan/nn/mlp.h"
-#include "witan/nn/norm.h"
 #include "witan/ops/linear/linear.h"
 #include "witan/ops/norm/norm.h"
 #include "witan/ops/pointwise/activation.h"

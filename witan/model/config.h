@@ -8,7 +8,7 @@
 #include "witan/model/layer_spec.h"
 #include "witan/moe/config.h"
 #include "witan/nn/attention/config.h"
-#include "witan/nn/norm.h"
+#include "witan/nn/layers.h"
 #include "witan/tensor/dtype.h"
 
 namespace witan {

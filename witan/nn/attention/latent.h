@@ -8,7 +8,7 @@
 #include "witan/nn/attention/attention.h"
 #include "witan/nn/attention/context_attention.h"
 #include "witan/nn/attention/latent_spec.h"
-#include "witan/nn/norm.h"
+#include "witan/nn/layers.h"
 
 namespace witan {
 

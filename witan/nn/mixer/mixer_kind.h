@@ -12,9 +12,9 @@
 
 #include "witan/kernels/attention/rope.h"
 #include "witan/nn/axes.h"
+#include "witan/nn/layers.h"
 #include "witan/nn/linear.h"
 #include "witan/nn/mixer/sequence_state.h"
-#include "witan/nn/norm.h"
 
 namespace witan {
 

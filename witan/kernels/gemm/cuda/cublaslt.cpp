@@ -1,5 +1,3 @@
-#include "witan/kernels/gemm/cuda/cublaslt.h"
-
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 
 #include "witan/base/threads/mutex.h"
 #include "witan/kernels/common/cuda/fingerprint.h"
+#include "witan/kernels/gemm/cuda/gemm.h"
 #include "witan/kernels/gemm/product_scopes.h"
 #include "witan/tensor/cuda/library.h"
 #include "witan/tensor/cuda/stream.h"

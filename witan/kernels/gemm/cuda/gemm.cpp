@@ -1,7 +1,7 @@
 #include "witan/kernels/gemm/gemm.h"
 
-#include "witan/kernels/gemm/cuda/cublaslt.h"
 #include "witan/kernels/gemm/cuda/few_rows.h"
+#include "witan/kernels/gemm/cuda/gemm.h"
 #include "witan/kernels/gemm/cuda/plain_gemm.h"
 
 namespace witan::kernels::cuda {

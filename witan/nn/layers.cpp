@@ -1,4 +1,4 @@
-#include "witan/nn/norm.h"
+#include "witan/nn/layers.h"
 
 #include <cassert>
 

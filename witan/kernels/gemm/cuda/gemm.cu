@@ -1,5 +1,5 @@
 #include "witan/kernels/common/cuda/common.cuh"
-#include "witan/kernels/gemm/cuda/cublaslt.h"
+#include "witan/kernels/gemm/cuda/gemm.h"
 #include "witan/kernels/gemm/cuda/plain_gemm.h"
 #include "witan/kernels/gemm/gemm.h"
 
