@@ -6,7 +6,7 @@
 #include "witan/base/threads/threads.h"
 #include "witan/moe/balance.h"
 #include "witan/moe/moe.h"
-#include "witan/nn/embedding.h"
+#include "witan/nn/layers.h"
 #include "witan/ops/norm/norm.h"
 #include "witan/ops/pointwise/activation.h"
 #include "witan/ops/pointwise/elementwise.h"

@@ -4,7 +4,7 @@
 #include "support/model_variants.h"
 #include "support/module.h"
 #include "support/thread_world.h"
-#include "witan/nn/attention/kv_cache.h"
+#include "witan/nn/attention/attention.h"
 #include "witan/nn/lora.h"
 
 namespace witan {

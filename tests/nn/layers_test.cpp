@@ -5,8 +5,6 @@
 #include "support/gradcheck.h"
 #include "support/message_of.h"
 #include "support/module.h"
-#include "witan/nn/dropout.h"
-#include "witan/nn/embedding.h"
 #include "witan/nn/linear.h"
 #include "witan/nn/lora.h"
 #include "witan/nn/mlp.h"

@@ -14,7 +14,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/nn/attention/context_attention.h"
+#include "witan/nn/attention/attention.h"
 #include "witan/nn/lora.h"
 #include "witan/nn/mixer/mixer_kind.h"
 #include "witan/nn/mixer/token_mixer.h"

@@ -10,7 +10,7 @@
 #include "witan/kernels/vocabulary/vocabulary.h"
 #include "witan/model/freeze.h"
 #include "witan/model/lanes.h"
-#include "witan/nn/attention/context_attention.h"
+#include "witan/nn/attention/attention.h"
 #include "witan/nn/lora.h"
 #include "witan/ops/fp8/fp8_quantiser.h"
 #include "witan/ops/pointwise/elementwise.h"

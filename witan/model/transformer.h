@@ -14,7 +14,7 @@
 #include "witan/model/mtp.h"
 #include "witan/model/stage_layers.h"
 #include "witan/model/unit.h"
-#include "witan/nn/embedding.h"
+#include "witan/nn/layers.h"
 #include "witan/ops/vocabulary/vocabulary.h"
 
 namespace witan {

@@ -1,9 +1,14 @@
 #include "witan/nn/layers.h"
 
+#include <algorithm>
 #include <cassert>
 
 #include "witan/autograd/recompute.h"
+#include "witan/base/numbers/rng.h"
+#include "witan/ops/linear/linear.h"
+#include "witan/ops/pointwise/dropout.h"
 #include "witan/ops/pointwise/elementwise.h"
+#include "witan/ops/vocabulary/vocabulary.h"
 
 namespace witan {
 
@@ -66,6 +71,67 @@ ops::SumAndNorm Norm::forward_sum(Tape& tape, const Var& a, const Var& b, bool r
   }
   const Var sum = ops::add(tape, a, b);
   return {sum, forward(tape, sum, rematerialise)};
+}
+
+Dropout::Dropout(const Builder& builder, double p) : p_(p), site_(Philox::stream_of(builder.path)) {
+  if (builder.tensor && builder.tensor->residual.kind == Placement::Kind::shard)
+    divides_tokens_.emplace(*builder.tensor);
+}
+
+kernels::DroppedPart part_of(const Randomness& randomness, int64_t positions, int64_t token_elements,
+                             const TensorAxis* divides_tokens) {
+  const int64_t ranks = divides_tokens ? divides_tokens->group.size() : 1;
+  const int64_t here = divides_tokens ? divides_tokens->group.rank() * positions : 0;
+  const int64_t whole = std::max(randomness.sequence_length > 0 ? randomness.sequence_length : ranks * positions,
+                                 randomness.counted_positions);
+  if (whole <= positions) return {};
+  return {positions * token_elements, whole * token_elements,
+          randomness.positions.from(here).of_elements(token_elements)};
+}
+
+Var Dropout::forward(Tape& tape, const Var& x, const Randomness& randomness) const {
+  kernels::Dropout how = drawn_from(randomness);
+  const bool part = divides_tokens_ || randomness.sequence_length > 0 || randomness.counted_positions > 0;
+  if (how.on() && part) {  // x [B, S, D]
+    const int64_t own = x.size(1), of_token = x.shape().elements() / (x.size(0) * own);
+    Randomness here = randomness;
+    if (own * of_token % 4 != 0) here.counted_positions = 0;  // a row is not made of whole blocks of Philox's words
+    how.part = part_of(here, own, of_token, divides_tokens_ ? &*divides_tokens_ : nullptr);
+  }
+  return ops::dropout(tape, x, how);
+}
+
+kernels::Dropout Dropout::drawn_from(const Randomness& randomness) const {
+  if (p_ == 0 || !randomness.step.defined()) return {};
+  return {p_, randomness.seed, randomness.step, randomness.micro_batch, site_};
+}
+
+namespace {
+
+TensorSplit split_of_table(Embedding::Divided divided) {
+  return divided == Embedding::Divided::entries ? TensorSplit{.dim = 0, .uneven = true} : TensorSplit{.dim = 1};
+}
+
+}  // namespace
+
+Embedding::Embedding(const Builder& builder, int64_t size, int64_t width, int64_t padding, Divided divided)
+    : Module(builder.path),
+      part_{divided == Divided::channels
+                ? 0
+                : nearly_equal_piece(size + padding, builder.tensor_ranks(), builder.tensor_rank()).begin,
+            size, padding},
+      weight_(add_parameter(builder.of_kind(ParameterKind::embeddings), "weight", {size + padding, width},
+                            Initialization::padded(builder.embedding_init(), padding * width), true,
+                            split_of_table(divided))) {}
+
+Var Embedding::forward(Tape& tape, const Tensor& ids, Place place) {
+  const ModuleScope scope(tape, *this);
+  Leaf& leaf = place == Place::behind_layers ? weight_.as_head() : weight_;
+  return ops::embedding(tape, ids, tape.parameter(leaf), part_);
+}
+
+Var Embedding::logits(Tape& tape, const Var& x) {
+  return ops::linear(tape, x, tape.parameter(weight_.as_head()), {});
 }
 
 }  // namespace witan

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "witan/nn/dropout.h"
+#include "witan/nn/layers.h"
 #include "witan/nn/module.h"
 
 namespace witan {

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/nn/dropout.h"
+#include "witan/nn/layers.h"
 #include "witan/nn/linear.h"
 #include "witan/nn/module.h"
 

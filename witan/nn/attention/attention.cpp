@@ -1,10 +1,12 @@
-#include "witan/nn/attention/kv_cache.h"
+#include "witan/nn/attention/attention.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "witan/base/error.h"
-#include "witan/kernels/attention/attention.h"
-#include "witan/kernels/attention/kv_cache.h"
+#include "witan/comm/context.h"
+#include "witan/ops/attention/context_parallel.h"
+#include "witan/ops/shape/shape.h"
 
 namespace witan {
 namespace {
@@ -16,7 +18,7 @@ int64_t slots_of(const StateSize& size, int64_t window) {
   return window > 0 && !size.all_positions ? std::min(size.positions, 2 * window) : size.positions;
 }
 
-// A step's tokens [first, first + count), and what is read for them.
+// A part of a step's tokens, with their heads and their output.
 struct Part {
   CacheTokens tokens;
   Tensor q, k, v, y;  // [1, count, ..]
@@ -27,10 +29,11 @@ class CachedStep {
   CachedStep(Stream& stream, const CachedHeads& heads, const kernels::AttentionHints& hints, const KvCache& cache)
       : stream_(stream), heads_(heads), hints_(hints), cache_(cache) {}
 
-  // A sequence that begins: nothing is read from the cache.
+  // Attends within a sequence that begins, without reading the cache.
   void whole(const Part& part) {
     const Tensor lse = lse_of(part);
-    // Kernels of our own on a GPU too: a library prepares itself for each length, longer than it takes to attend.
+    // On a GPU too Witan's own kernels compute it: cuDNN prepares a plan for each length, which takes longer than the
+    // attention itself.
     const kernels::AttentionHints hints{.one_sequence_per_row = true, .batch_invariant = true};
     kernels::attention_forward(stream_, part.y, lse,
                                {part.q, part.k, part.v, {}, heads_.scale, {}, hints, {}, heads_.window});
@@ -38,7 +41,7 @@ class CachedStep {
     const int64_t count = part.q.size(1), kept = std::min(count, cache_.keys.size(1));
     append(part, count - kept, kept);
   }
-  // Tokens of sequences that are in the cache: in pieces, where a window's ring has no room for all of them.
+  // Attends from tokens of sequences that are in the cache, in pieces if a window's ring has no room for all of them.
   void continued(const Part& part) {
     const int64_t count = part.q.size(1), slots = cache_.keys.size(1);
     const bool ring = heads_.window > 0 && slots < cache_.limit && part.tokens.runs.size() == 1;
@@ -47,7 +50,7 @@ class CachedStep {
   }
 
  private:
-  // Tokens [first, first + count) of a part; fewer than all only of a single run.
+  // The tokens [first, first + count) of a part. A part of several runs can only be taken whole.
   Part narrowed(const Part& part, int64_t first, int64_t count) const {
     const auto of = [&](const Tensor& x) { return x.narrow(1, first, count); };
     CacheTokens tokens = part.tokens;
@@ -70,7 +73,7 @@ class CachedStep {
                               {q, cache_.keys, cache_.values, part.tokens, heads_.scale, heads_.window});
     add_sinks(y, lse);
   }
-  // By the kernel of the training forward, whose tiles of keys begin where they would for the whole sequence.
+  // Uses the kernel of the training forward, whose tiles of keys begin where they would for the whole sequence.
   void one_by_one(const Part& part) {
     int64_t token = 0;
     for (const CacheRun& run : part.tokens.runs)
@@ -134,7 +137,7 @@ Tensor attend_with_cache(Stream& stream, const CachedHeads& heads, const CacheTo
   int64_t token = 0;
   for (size_t i = 0, next = 0; i < tokens.runs.size(); i = next) {
     next = i + 1;
-    if (tokens.runs[i].count == 1)  // one after another: one call
+    if (tokens.runs[i].count == 1)  // consecutive runs of one token share a call
       while (next < tokens.runs.size() && tokens.runs[next].count == 1) ++next;
     const Part part = part_of(i, next - i, token);
     if (tokens.runs[i].count > 1 && tokens.runs[i].past == 0)
@@ -144,6 +147,44 @@ Tensor attend_with_cache(Stream& stream, const CachedHeads& heads, const CacheTo
     token += part.q.size(1);
   }
   return y;
+}
+
+Tensor gather_sequence_ids(Stream& stream, const Tensor& sequence_ids, Group& context) {
+  const int64_t B = sequence_ids.size(0), S = sequence_ids.size(1);
+  return gather_positions(stream, sequence_ids.reshape({B, S, 1}), context).reshape({B, S * context.size()});
+}
+
+ContextAttention::ContextAttention(const ContextAxis& context, const AttentionSpec& spec, int64_t tensor)
+    : group_(context.divides() ? context.group : nullptr) {
+  if (group_ == nullptr || !exchanges_heads(context.exchange, spec, tensor, group_->size())) return;
+  by_heads_ = true;
+  require<ConfigError>(ranks_divide_heads(spec, tensor, group_->size()), "cp_comm_type = a2a: ", group_->size(),
+                       " context-parallel ranks do not divide the ", spec.num_attention_heads / tensor,
+                       " heads that tensor parallelism leaves them, or their groups of ", spec.num_query_groups,
+                       "; set it to p2p");
+}
+
+Var ContextAttention::forward(Tape& tape, const Var& q, const Var& k, const Var& v, const Positions& where,
+                              const ops::AttentionArgs& args, const Var& sinks) const {
+  if (by_heads_) return of_own_heads(tape, q, k, v, where, args, sinks);
+  if (group_ == nullptr) return ops::attention(tape, q, k, v, where.sequence_ids, args, sinks);
+  return ops::ring_attention(tape, q, k, v, where.sequence_ids, *group_, args, nullptr, sinks);
+}
+
+Var ContextAttention::of_own_heads(Tape& tape, const Var& q, const Var& k, const Var& v, const Positions& where,
+                                   ops::AttentionArgs args, Var sinks) const {
+  const int64_t n = group_->size(), rank = group_->rank(), heads = q.size(2) / n;
+  args.dropout.first_head += rank * heads;
+  if (args.max_logits.defined()) args.max_logits = args.max_logits.narrow(0, rank * heads, heads);
+  if (sinks.defined())
+    sinks = ops::reshape(tape, ops::take_part(tape, ops::reshape(tape, sinks, {1, n, heads}), rank), {heads});
+  Tensor ids = where.whole_ids;
+  if (args.hints.one_sequence_per_row)
+    ids = Tensor();
+  else if (!ids.defined() && where.sequence_ids.defined())
+    ids = gather_sequence_ids(tape.stream(), where.sequence_ids, *group_);
+  const std::vector<Var> whole = ops::gather_sequence(tape, {q, k, v}, *group_);
+  return ops::scatter_sequence(tape, ops::attention(tape, whole[0], whole[1], whole[2], ids, args, sinks), *group_);
 }
 
 }  // namespace witan

@@ -12,8 +12,7 @@
 #include <optional>
 
 #include "witan/nn/attention/attention.h"
-#include "witan/nn/attention/context_attention.h"
-#include "witan/nn/attention/multi_head_spec.h"
+#include "witan/nn/attention/attention_spec.h"
 
 namespace witan {
 

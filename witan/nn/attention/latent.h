@@ -6,8 +6,7 @@
 #include <optional>
 
 #include "witan/nn/attention/attention.h"
-#include "witan/nn/attention/context_attention.h"
-#include "witan/nn/attention/latent_spec.h"
+#include "witan/nn/attention/attention_spec.h"
 #include "witan/nn/layers.h"
 
 namespace witan {

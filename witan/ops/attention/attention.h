@@ -11,7 +11,7 @@ struct AttentionArgs {
   kernels::Dropout dropout = {};  // of probabilities; backward draws the mask again
   kernels::AttentionHints hints = {};
   int64_t window = 0;  // sliding window: positions that a query sees, itself included; 0: all up to its own
-  // Positions of a row that dropout counts by (nn/dropout.h), where they are more than the sequence has.
+  // Positions of a row that dropout counts by (nn/layers.h), where they are more than the sequence has.
   int64_t counted_positions = 0;
   Tensor max_logits =
       {};  // [H] accumulator dtype: the forward raises it to the largest logits (kernels/attention/qk_clip.h)

@@ -3,7 +3,7 @@
 // All of it stays on the device, and nothing is left for the next step.
 #pragma once
 
-#include "witan/nn/attention/clipped_logits.h"
+#include "witan/nn/attention/attention.h"
 #include "witan/train/step/step_activations.h"
 #include "witan/train/step/step_features.h"
 
