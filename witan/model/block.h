@@ -8,7 +8,6 @@
 
 #include "witan/model/activation_statistics.h"
 #include "witan/model/config.h"
-#include "witan/model/recompute_modules.h"
 #include "witan/model/unit.h"
 #include "witan/moe/moe.h"
 #include "witan/nn/mixer/token_mixer.h"

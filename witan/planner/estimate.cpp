@@ -5,9 +5,8 @@
 #include <tuple>
 #include <vector>
 
+#include "witan/model/config.h"
 #include "witan/model/counts.h"
-#include "witan/model/freeze.h"
-#include "witan/model/mtp.h"
 #include "witan/moe/expert_pools.h"
 #include "witan/moe/experts.h"
 #include "witan/moe/replicas.h"

@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "witan/model/megatron_formulas.h"
+#include "witan/model/counts.h"
 
 namespace witan {
 namespace {

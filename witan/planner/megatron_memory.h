@@ -7,7 +7,7 @@
 
 namespace witan {
 
-// Weights, gradients and optimizer state of one rank by Megatron-LM's formula (model/megatron_formulas.h), as lines for
+// Weights, gradients and optimizer state of one rank by Megatron-LM's formula (model/counts.h), as lines for
 // people: over all parameters, as it prints them, and with experts divided over their ranks; with its distributed
 // optimizer and without. Nothing where ranks divide the model otherwise. The config must be resolved.
 std::string format_megatron_memory(const RunConfig& config);

@@ -7,7 +7,6 @@
 
 #include "witan/base/stopwatch.h"
 #include "witan/model/counts.h"
-#include "witan/model/megatron_formulas.h"
 #include "witan/moe/router.h"
 
 namespace witan {
