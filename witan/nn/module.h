@@ -171,7 +171,7 @@ class Module {
 
   // The end of a training step, behind the optimizer's update and the sums of summed buffers: where a module writes its
   // replicated buffers. Queued on the stream like all of a step, which may be recorded as a graph: no host read, no
-  // decision of the host's. `step` (kernels/common/step_value.h) says to kernels whether the step is skipped, in which
+  // decision of the host's. `step` (kernels/common/step_report.h) says to kernels whether the step is skipped, in which
   // case everything must stay as it is. Not called on modules of an evaluation or a generation. Of every module: its
   // delayed scales.
   virtual void after_update(Stream& stream, const Tensor& step);

@@ -6,7 +6,7 @@
 #include "support/attention_sizes.h"
 #include "support/cuda_rank.h"
 #include "support/split_weights.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 #include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan {

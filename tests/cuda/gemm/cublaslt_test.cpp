@@ -1,6 +1,5 @@
 // What is kept of the algorithms that the library offers for one product.
 #include "support/cuda_rank.h"
-#include "witan/kernels/common/cuda/fingerprint.h"
 #include "witan/kernels/gemm/cuda/gemm.h"
 #include "witan/tensor/queue.h"
 

@@ -10,7 +10,7 @@
 #include "support/attention_blocks.h"
 #include "support/attention_sizes.h"
 #include "support/split_weights.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 
 namespace witan {
 namespace {

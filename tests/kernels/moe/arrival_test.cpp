@@ -1,9 +1,9 @@
-#include "witan/kernels/moe/arrival.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <initializer_list>
+
+#include "witan/kernels/moe/selection.h"
 
 namespace witan::kernels {
 namespace {

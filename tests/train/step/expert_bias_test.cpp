@@ -15,7 +15,7 @@
 #include "train/run/run_support.h"
 #include "train/step/laid_out.h"
 #include "witan/checkpoint/background_save.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 #include "witan/kernels/moe/router.h"
 #include "witan/moe/balance.h"
 

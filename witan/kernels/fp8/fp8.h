@@ -98,7 +98,7 @@ WITAN_KERNEL_TWINS(fp8_delay)
 
 // After a step that is not skipped: what tensors are scaled by in the next one. history[(update - 1) % H] becomes amax,
 // and reference[i], where it then is above 0 and finite, factor times the largest of history[.., i]; without a history
-// of amax[i]. reference, amax [n] float32; history [H, n] float32, or undefined; step: kernels/common/step_value.h.
+// of amax[i]. reference, amax [n] float32; history [H, n] float32, or undefined; step: kernels/common/step_report.h.
 struct Fp8History {
   const Tensor &reference, &history, &amax;
 };

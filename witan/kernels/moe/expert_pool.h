@@ -7,7 +7,7 @@
 #pragma once
 
 #include "witan/kernels/common/launch.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 
 namespace witan::kernels {
 

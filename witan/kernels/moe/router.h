@@ -42,7 +42,7 @@ WITAN_KERNEL_TWINS(router_forward)
 void count_tokens(Stream& stream, const Tensor& tokens, const Tensor& counts, int64_t topk);
 WITAN_KERNEL_TWINS(count_tokens)
 
-// bias[e] += rate sign(mean(load) - load[e]), but for steps that are skipped (kernels/common/step_value.h): who gets
+// bias[e] += rate sign(mean(load) - load[e]), but for steps that are skipped (kernels/common/step_report.h): who gets
 // too many tokens is chosen less (Wang et al., "Auxiliary-Loss-Free Load Balancing Strategy", arXiv:2408.15664). load
 // [E] int64.
 void update_expert_bias(Stream& stream, const Tensor& bias, const Tensor& load, const Tensor& step, double rate);
@@ -106,5 +106,25 @@ WITAN_KERNEL_TWINS(balance_loss)
 void balance_backward(Stream& stream, const Tensor& dprobs, const Tensor& dloss, const Tensor& counts,
                       const TokenCount& tokens, Write write);
 WITAN_KERNEL_TWINS(balance_backward)
+
+// A router's logits: products of activations with a weight of a wider dtype. x [T, D], w [E, D] in the accumulator
+// dtype of x, all tensors contiguous. Sums are formed in that dtype from the values of x without rounding.
+//
+// Special CUDA kernels take bfloat16 x if D and E are multiples of 8. Only D and E decide which of them, so that a row
+// of y has the same bits whatever rows come with it. Otherwise, and on the CPU, x is cast into a workspace and gemm
+// multiplies, each with its own cost.
+
+// y [T, E] = x w^T, in w's dtype
+void wide_linear(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w);
+WITAN_CUDA_TWIN(wide_linear)
+
+// dx [T, D] (=|+=) dy w, in x's dtype, rounded once. The CUDA kernel multiplies the first 16 bits of dy and of w:
+// errors of 2^-16 of a term, beside the 2^-9 of the rounding.
+void wide_linear_backward_input(Stream& stream, const Tensor& dx, Write write, const Tensor& dy, const Tensor& w);
+WITAN_CUDA_TWIN(wide_linear_backward_input)
+
+// dw [E, D] (=|+=) dy^T x, in any floating dtype
+void wide_linear_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x);
+WITAN_CUDA_TWIN(wide_linear_backward_weight)
 
 }  // namespace witan::kernels

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "witan/kernels/common/launch.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 
 namespace witan::kernels {
 

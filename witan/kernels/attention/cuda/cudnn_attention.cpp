@@ -1,6 +1,4 @@
 // The one translation unit that knows cuDNN's frontend: its headers take long to compile.
-#include "witan/kernels/attention/cuda/cudnn_attention.h"
-
 #include <dlfcn.h>
 
 #include <compare>
@@ -12,6 +10,7 @@
 #include "witan/base/error.h"
 #include "witan/base/threads/mutex.h"
 #include "witan/kernels/attention/attention_path.h"
+#include "witan/kernels/attention/cuda/attention_backend.h"
 #include "witan/kernels/pointwise/elementwise.h"
 #include "witan/tensor/cuda/library.h"
 #include "witan/tensor/cuda/stream.h"

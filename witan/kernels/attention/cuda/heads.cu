@@ -1,4 +1,4 @@
-#include "witan/kernels/attention/cuda/rope_frequencies.cuh"
+#include "witan/kernels/attention/cuda/rope.cuh"
 #include "witan/kernels/attention/heads.h"
 #include "witan/kernels/common/cuda/common.cuh"
 

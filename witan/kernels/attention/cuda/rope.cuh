@@ -1,11 +1,15 @@
-// The pairs of channels that rotary positions turn, in packs: neighbours, or halves `pairs` apart.
+// Rotary positions in kernels: pairs of channels in packs, which are neighbours or `pairs` apart, and frequencies.
 #pragma once
 
+#include <algorithm>
+#include <vector>
+
+#include "witan/kernels/attention/rope.h"
 #include "witan/kernels/common/cuda/common.cuh"
 
 namespace witan::kernels::cuda {
 
-// Pairs first .. first + P - 1 of a row whose `pairs` pairs rotate. P = 1 needs no alignment.
+// Loads the pairs first .. first + P - 1 of a row whose `pairs` pairs rotate. P = 1 needs no alignment.
 template <class T, int P>
 __device__ __forceinline__ void load_pairs(T (&a)[P], T (&b)[P], const T* row, int first, int pairs, bool interleaved) {
   if constexpr (P == 1) {  // of any alignment
@@ -41,5 +45,17 @@ __device__ __forceinline__ void store_pairs(T* row, const T (&a)[P], const T (&b
     store_pack(row + first + pairs, high);
   }
 }
+
+// The frequencies of up to kMost pairs from `first` on, each times `unit`, as an argument of a kernel. The host
+// computes them for all devices.
+struct Frequencies {
+  static constexpr int kMost = 256;
+  double at[kMost] = {};
+
+  explicit Frequencies(const std::vector<double>& all, int first, double unit = 1) {
+    const int count = std::min(static_cast<int>(all.size()) - first, kMost);
+    for (int i = 0; i < count; ++i) at[i] = all[static_cast<size_t>(first + i)] * unit;
+  }
+};
 
 }  // namespace witan::kernels::cuda

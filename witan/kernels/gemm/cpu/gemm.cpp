@@ -1,10 +1,7 @@
-#include "witan/kernels/gemm/cpu/gemm.h"
-
 #include <algorithm>
 #include <vector>
 
 #include "witan/kernels/common/cpu/rows.h"
-#include "witan/kernels/common/cpu/store.h"
 #include "witan/kernels/gemm/cpu/gemm_blocks.h"
 
 namespace witan::kernels::cpu {

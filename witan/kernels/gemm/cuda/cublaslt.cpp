@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "witan/base/threads/mutex.h"
-#include "witan/kernels/common/cuda/fingerprint.h"
 #include "witan/kernels/gemm/cuda/gemm.h"
 #include "witan/kernels/gemm/product_scopes.h"
 #include "witan/tensor/cuda/library.h"

@@ -1,5 +1,5 @@
 #include "witan/kernels/gemm/cuda/few_rows.cuh"
-#include "witan/kernels/gemm/cuda/few_rows.h"
+#include "witan/kernels/gemm/cuda/gemm.h"
 #include "witan/kernels/gemm/product_scopes.h"
 
 namespace witan::kernels::cuda {

@@ -1,5 +1,5 @@
 #include "witan/kernels/common/cuda/common.cuh"
-#include "witan/kernels/common/cuda/fingerprint.h"
+#include "witan/kernels/gemm/cuda/gemm.h"
 
 namespace witan::kernels::cuda {
 namespace {

@@ -2,7 +2,7 @@
 // 128, whose place the topology names. Dtypes and sizes that they do not take go to the plain kernels.
 #include "witan/kernels/common/cuda/common.cuh"
 #include "witan/kernels/grouped/block_sparse.h"
-#include "witan/kernels/grouped/cuda/grouped_gemm_plain.h"
+#include "witan/kernels/grouped/cuda/grouped_gemm.h"
 #include "witan/kernels/grouped/cuda/warp_tiles.cuh"
 
 namespace witan::kernels::cuda {

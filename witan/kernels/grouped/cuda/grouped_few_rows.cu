@@ -1,6 +1,6 @@
 #include "witan/kernels/gemm/cuda/few_rows.cuh"
 #include "witan/kernels/gemm/product_scopes.h"
-#include "witan/kernels/grouped/cuda/grouped_few_rows.h"
+#include "witan/kernels/grouped/cuda/grouped_gemm.h"
 #include "witan/kernels/pointwise/cuda/activation.cuh"
 
 namespace witan::kernels::cuda {

@@ -1,9 +1,6 @@
 #include "witan/kernels/common/block_sums.h"
-#include "witan/kernels/grouped/cuda/grouped_few_rows.h"
 #include "witan/kernels/grouped/cuda/grouped_gemm.h"
 #include "witan/kernels/grouped/cuda/grouped_gemm_hopper.cuh"
-#include "witan/kernels/grouped/cuda/grouped_gemm_plain.h"
-#include "witan/kernels/grouped/cuda/grouped_gemm_warp.h"
 #include "witan/kernels/grouped/grouped_gemm.h"
 #include "witan/kernels/pointwise/activation.h"
 

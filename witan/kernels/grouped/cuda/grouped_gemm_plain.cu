@@ -1,5 +1,5 @@
 #include "witan/kernels/common/cuda/common.cuh"
-#include "witan/kernels/grouped/cuda/grouped_gemm_plain.h"
+#include "witan/kernels/grouped/cuda/grouped_gemm.h"
 #include "witan/kernels/grouped/cuda/grouped_tiles.cuh"
 
 namespace witan::kernels::cuda {

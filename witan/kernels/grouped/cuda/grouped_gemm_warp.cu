@@ -1,4 +1,4 @@
-#include "witan/kernels/grouped/cuda/grouped_gemm_warp.h"
+#include "witan/kernels/grouped/cuda/grouped_gemm.h"
 #include "witan/kernels/grouped/cuda/grouped_tiles.cuh"
 #include "witan/kernels/grouped/cuda/warp_tiles.cuh"
 

@@ -1,7 +1,10 @@
-// The epilogues of gradients of weights: by their dtype, by whether they are added to, and with the sums of blocks.
+// The gradients of experts' weights on Hopper: their epilogues, by dtype, Write and block sums, and the launches where
+// the rows of one operand are gathered.
 #pragma once
 
 #include "witan/kernels/grouped/cuda/grouped_block_sums.cuh"
+#include "witan/kernels/grouped/cuda/grouped_gemm.h"
+#include "witan/kernels/grouped/cuda/grouped_shapes.cuh"
 #include "witan/kernels/grouped/cuda/grouped_store.cuh"
 #include "witan/kernels/grouped/grouped_gemm.h"
 
@@ -12,8 +15,8 @@ using StoreFloat = BulkStore<false, 128, Sums>;
 template <class Sums>
 using StoreBf16 = Store<__nv_bfloat16, Sums>;
 
-// body.template operator()<element of the operands, epilogue>(). A kernel of its own for sums that nobody wants: with a
-// test for them in the epilogue, products of gathered rows took 6 % longer.
+// Calls body.template operator()<element of the operands, epilogue>(). Without block sums there is a kernel of its own:
+// with a test for them in the epilogue, products of gathered rows took 6 % longer.
 template <class Body>
 void with_weight_store(const WeightGradient& to, DType operands, const Body& body) {
   const auto with = [&]<class T, template <class> class Epilogue>() {
@@ -37,6 +40,36 @@ Epilogue weight_store(const WeightGradient& to) {
   Epilogue store{ptr<std::remove_pointer_t<decltype(Epilogue::out)>>(to.dw), to.dw.stride(0), to.dw.stride(1)};
   if constexpr (kSums) store.block_sums = block_sums_to(to);
   return store;
+}
+
+// The gradient of a weight with the rows of one operand gathered. A source for either operand instantiates it, since
+// each takes long to compile.
+template <class T, Gathered kGathered, class Epilogue>
+void launch_gathered_weight(Stream& stream, const WeightGradient& to, const Tensor& dy, const Tensor& x,
+                            const RowGroups& groups, const RowIndex& rows) {
+  const Tensor& dw = to.dw;
+  using Both = OperandLayout<Grouped::sum, Major::mn, Major::mn, Columns::adjacent, kElementFor<T>, kGathered>;
+  const auto store = weight_store<Epilogue>(to);
+  const auto launch = [&]<class Shape>() {
+    const GroupedProduct product =
+        product_of(groups, dw.size(1), dw.size(2), rows.capacity(kGathered == Gathered::a ? dy : x));
+    launch_grouped_gemm<Shape, Both>(stream, dy, x, product, store, rows);
+  };
+  // With gathered rows of dy, pairs of blocks gained nothing in whole layers (docs/performance-log.md, step 38).
+  if constexpr (kGathered == Gathered::a)
+    launch.template operator()<WideTile>();
+  else if (dw.size(2) < TallPair::kClusterN)
+    launch.template operator()<TallTile>();
+  else
+    launch.template operator()<TallPair>();
+}
+
+template <Gathered kGathered>
+void gathered_weight(Stream& stream, const WeightGradient& to, const Tensor& dy, const Tensor& x,
+                     const RowGroups& groups, const RowIndex& rows) {
+  with_weight_store(to, x.dtype(), [&]<class T, class Epilogue>() {
+    launch_gathered_weight<T, kGathered, Epilogue>(stream, to, dy, x, groups, rows);
+  });
 }
 
 }  // namespace witan::kernels::cuda

@@ -3,7 +3,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 #include "witan/kernels/moe/cuda/choice.cuh"
 #include "witan/kernels/moe/selection.h"
 

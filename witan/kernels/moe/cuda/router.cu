@@ -4,9 +4,9 @@
 #include <limits>
 #include <type_traits>
 
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 #include "witan/kernels/moe/cuda/choice.cuh"
-#include "witan/kernels/moe/cuda/scores.cuh"
+#include "witan/kernels/moe/cuda/router.cuh"
 #include "witan/kernels/moe/router.h"
 
 namespace witan::kernels::cuda {

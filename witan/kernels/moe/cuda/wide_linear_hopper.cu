@@ -4,7 +4,6 @@
 // two parts, is one plain product whose sum goes over all of them.
 #include "witan/kernels/grouped/cuda/batched_gemm_hopper.cuh"
 #include "witan/kernels/moe/cuda/wide_linear.cuh"
-#include "witan/kernels/moe/cuda/wide_linear_hopper.h"
 
 namespace witan::kernels::cuda {
 namespace {

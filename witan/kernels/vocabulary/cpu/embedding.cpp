@@ -3,7 +3,6 @@
 
 #include "witan/base/threads/threads.h"
 #include "witan/kernels/common/cpu/rows.h"
-#include "witan/kernels/common/cpu/store.h"
 #include "witan/kernels/vocabulary/vocabulary.h"
 
 namespace witan::kernels::cpu {
