@@ -11,7 +11,7 @@
 #include "witan/ops/linear/linear.h"
 #include "witan/ops/norm/norm.h"
 #include "witan/ops/pointwise/activation.h"
-#include "witan/ops/pointwise/dropout.h"
+#include "witan/ops/pointwise/elementwise.h"
 
 namespace witan {
 namespace {

@@ -18,7 +18,7 @@
 #include "witan/nn/lora.h"
 #include "witan/nn/mixer/mixer_kind.h"
 #include "witan/nn/mixer/token_mixer.h"
-#include "witan/ops/attention/context_parallel.h"
+#include "witan/ops/attention/attention.h"
 #include "witan/ops/pointwise/activation.h"
 #include "witan/ops/shape/shape.h"
 

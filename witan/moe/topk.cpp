@@ -10,7 +10,7 @@
 #include "witan/moe/capacity.h"
 #include "witan/moe/selection.h"
 #include "witan/ops/linear/linear.h"
-#include "witan/ops/pointwise/dropout.h"
+#include "witan/ops/pointwise/elementwise.h"
 #include "witan/ops/shape/redistribute.h"
 #include "witan/ops/shape/shape.h"
 

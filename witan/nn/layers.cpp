@@ -6,7 +6,6 @@
 #include "witan/autograd/recompute.h"
 #include "witan/base/numbers/rng.h"
 #include "witan/ops/linear/linear.h"
-#include "witan/ops/pointwise/dropout.h"
 #include "witan/ops/pointwise/elementwise.h"
 #include "witan/ops/vocabulary/vocabulary.h"
 

@@ -5,7 +5,7 @@
 
 #include "witan/base/error.h"
 #include "witan/comm/context.h"
-#include "witan/ops/attention/context_parallel.h"
+#include "witan/ops/attention/attention.h"
 #include "witan/ops/shape/shape.h"
 
 namespace witan {

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "witan/kernels/attention/attention.h"
-#include "witan/ops/attention/group_weights.h"
 #include "witan/ops/attention/heads.h"
 #include "witan/ops/pointwise/elementwise.h"
 #include "witan/ops/shape/redistribute.h"

@@ -1,5 +1,3 @@
-#include "witan/ops/experts/swiglu_experts.h"
-
 #include <cassert>
 #include <utility>
 
@@ -7,7 +5,7 @@
 #include "witan/kernels/moe/dispatch.h"
 #include "witan/kernels/pointwise/activation.h"
 #include "witan/ops/experts/grouped_linear.h"
-#include "witan/ops/shape/saved_groups.h"
+#include "witan/ops/shape/shape.h"
 
 namespace witan::ops {
 namespace {

@@ -4,7 +4,6 @@
 #include "witan/autograd/tape.h"
 #include "witan/kernels/fp8/fp8.h"
 #include "witan/ops/fp8/fp8_quantiser.h"
-#include "witan/ops/shape/saved_groups.h"
 #include "witan/ops/shape/shape.h"
 
 namespace witan::ops {

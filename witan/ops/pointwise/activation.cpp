@@ -1,6 +1,6 @@
 #include "witan/ops/pointwise/activation.h"
 
-#include "witan/ops/shape/saved_groups.h"
+#include "witan/ops/shape/shape.h"
 
 namespace witan::ops {
 namespace {

@@ -1,7 +1,8 @@
-// Views, parts and joins of tensors.
+// Views, parts and joins of tensors, and row groups that a backward needs.
 #pragma once
 
 #include "witan/autograd/tape.h"
+#include "witan/tensor/ragged.h"
 #include "witan/tensor/tensor.h"
 
 namespace witan::ops {
@@ -23,5 +24,26 @@ inline Tensor as_matrix(const Tensor& tensor) {
   const auto [rows, columns] = tensor.shape().as_rows();
   return tensor.reshape({rows, columns});
 }
+
+// Row groups saved for the backward.
+class SavedGroups {
+ public:
+  SavedGroups(Tape& tape, const RowGroups& groups)
+      : begin_(save(tape, groups.begin)),
+        count_(save(tape, groups.count)),
+        source_begin_(save(tape, groups.source_begin)),
+        source_count_(save(tape, groups.source_count)),
+        expected_rows_(groups.expected_rows) {}
+
+  RowGroups value(Backward& b) const {
+    return {b.value(begin_), b.value(count_), b.value(source_begin_), b.value(source_count_), expected_rows_};
+  }
+
+ private:
+  static Saved save(Tape& tape, const Tensor& tensor) { return tensor.defined() ? tape.save(tensor) : Saved(); }
+
+  Saved begin_, count_, source_begin_, source_count_;
+  int64_t expected_rows_;
+};
 
 }  // namespace witan::ops
