@@ -37,8 +37,8 @@ bool takes_rows(const Tensor& operand, const RowIndex& rows) {
 // The products that Hopper's kernels do not take.
 void other_lines(Stream& stream, const Tensor& to, const Tensor& from, const RowGroups& groups, const Tensor& w,
                  bool transposed, const RowIndex& rows) {
-  if (!warp_grouped_lines(stream, to, from, groups, w, transposed, rows))
-    plain_grouped_lines(stream, to, from, groups, w, transposed, rows);
+  if (!warp_grouped_rows(stream, to, from, groups, w, transposed, rows))
+    plain_grouped_rows(stream, to, from, groups, w, transposed, rows);
 }
 void other_sum(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
                const RowGroups& groups, const SumRows& rows) {

@@ -44,22 +44,20 @@ bool few_rows_grouped(Stream& stream, const Tensor& y, const Tensor& x, const Ro
 bool few_rows_grouped_swiglu(Stream& stream, const Tensor& y, const Tensor& h, const Tensor& x, const RowGroups& groups,
                              const Tensor& w, const Tensor& s, const RowIndex& x_rows = {});
 
-// The grouped products without tensor cores: for float32 and float64, and for rows that are not whole pieces of 16
-// bytes. An element of a result is one chain of multiply-adds in the order of the sum.
+// The grouped products without tensor cores: for float32 and float64, and for rows that are not multiples of 16 bytes.
+// An element of a result is one chain of multiply-adds in the order of the sum.
 
-// to[i,:] = op(w[e]) from[i,:]; `transposed`: w is [E, from's columns, to's].
-void plain_grouped_lines(Stream& stream, const Tensor& to, const Tensor& from, const RowGroups& groups, const Tensor& w,
-                         bool transposed, const RowIndex& from_rows = {});
+// to[i,:] = op(w[e]) from[i,:]; `transposed`: w is [E, columns of from, columns of to].
+void plain_grouped_rows(Stream& stream, const Tensor& to, const Tensor& from, const RowGroups& groups, const Tensor& w,
+                        bool transposed, const RowIndex& from_rows = {});
 void plain_grouped_sum(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
                        const RowGroups& groups, const SumRows& rows = {});
 
-// The grouped products of 16-bit numbers on the tensor cores of sm_80 and later, where Hopper's own kernels are not to
-// be had. An element of a result is summed in the order of the sum, wherever its row lies.
-
-// As their namesakes of grouped_gemm_plain.h. Both do nothing and return false for dtypes that the tensor cores do not
-// take, rows that are not whole pieces of 16 bytes, and more experts than the kernel's table has room for.
-bool warp_grouped_lines(Stream& stream, const Tensor& to, const Tensor& from, const RowGroups& groups, const Tensor& w,
-                        bool transposed, const RowIndex& from_rows);
+// The same of 16-bit numbers on the tensor cores of sm_80 and later, where Hopper's kernels are not available. An
+// element of a result is summed in the order of the sum, wherever its row lies. They return false, and do nothing, for
+// other dtypes, rows that are not multiples of 16 bytes, and more experts than their table has room for.
+bool warp_grouped_rows(Stream& stream, const Tensor& to, const Tensor& from, const RowGroups& groups, const Tensor& w,
+                       bool transposed, const RowIndex& from_rows);
 bool warp_grouped_sum(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
                       const RowGroups& groups, const SumRows& rows);
 
