@@ -53,7 +53,7 @@ std::unique_ptr<Queue> make_queue(int device);
 
 std::unique_ptr<Timestamps> make_timestamps(int device);
 
-// NVTX ranges of the calling thread, which nest; nothing where no profiler looks.
+// Nested NVTX ranges of the calling thread. They do nothing unless a profiler is attached.
 void push_range(const std::string& name);
 void pop_range();
 

@@ -166,7 +166,7 @@ std::unique_ptr<Graph> record(Queue& queue, const std::function<void()>& work) {
   } catch (...) {
     try {
       queue.end_recording();
-    } catch (const DeviceError&) {  // what broke the recording is on its way
+    } catch (const DeviceError&) {  // the exception that broke the recording is thrown below
     }
     throw;
   }

@@ -1,4 +1,4 @@
-// What CUDA code needs of a stream. Included by CUDA builds only.
+// CUDA's side of streams, for CUDA builds only.
 #pragma once
 
 #include <cuda_runtime_api.h>

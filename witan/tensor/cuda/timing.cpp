@@ -71,7 +71,7 @@ class CudaTimestamps final : public Timestamps {
   }
 
   void start(Queue& queue) override {
-    queue.wait();  // the event is then reached at once
+    queue.wait();  // the event is then recorded at once
     check(cudaEventRecord(base_, static_cast<cudaStream_t>(queue.native())), "recording an event");
     queue.wait();
     base_ns_ = steady_ns();
@@ -81,7 +81,7 @@ class CudaTimestamps final : public Timestamps {
     if (marks_ == events_.size()) check(cudaEventCreate(&events_.emplace_back()), "creating an event");
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     check(cudaStreamIsCapturing(stream, &status), "asking whether a CUDA graph is being captured");
-    // Captured as it is, an event would order work of the graph and tell no time.
+    // Without this flag a captured event would only order work of the graph, and have no time.
     const unsigned how = status == cudaStreamCaptureStatusNone ? cudaEventRecordDefault : cudaEventRecordExternal;
     check(cudaEventRecordWithFlags(events_[marks_], stream, how), "recording an event");
     return marks_++;
@@ -90,7 +90,8 @@ class CudaTimestamps final : public Timestamps {
     const OnDevice on(device_);
     std::vector<int64_t> timestamps;
     for (size_t i = 0; i < marks_; ++i) {
-      check(cudaEventSynchronize(events_[i]), "waiting for an event");  // beside the stream that was waited for
+      check(cudaEventSynchronize(events_[i]),
+            "waiting for an event");  // it may be on another stream than the one waited for
       float milliseconds = 0;
       check(cudaEventElapsedTime(&milliseconds, base_, events_[i]), "reading an event");
       timestamps.push_back(base_ns_ + std::llround(1e6 * static_cast<double>(milliseconds)));
@@ -103,7 +104,7 @@ class CudaTimestamps final : public Timestamps {
   int device_;
   cudaEvent_t base_ = nullptr;
   int64_t base_ns_ = 0;
-  std::vector<cudaEvent_t> events_;  // some of them for marks to come
+  std::vector<cudaEvent_t> events_;  // of marks, and spare ones for further marks
   size_t marks_ = 0;
 };
 
