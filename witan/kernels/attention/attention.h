@@ -10,7 +10,7 @@
 // With a sliding window of w positions (Beltagy et al., "Longformer", 2020, arXiv:2004.05150), causal, position i
 // attends to the positions i - w < j <= i alone, itself among them: `sliding_window` = w of Mistral and Hugging Face,
 // `window_size` = (w - 1, 0) of Megatron-LM and FlashAttention. Tiles outside of it cost nothing.
-// A position's results depend on its own row of the batch alone, bit for bit, and on no number of threads.
+// The bits of a position's results depend only on its own row of the batch, not on the number of threads.
 //
 // Where the keys of a sequence are too many for one place, they are met block by block: `block` says which queries and
 // which keys of the sequence a call is about, attention_merge joins the results of several, and attention_backward,
@@ -23,7 +23,7 @@
 
 namespace witan::kernels {
 
-// What the host knows and no tensor tells it.
+// Facts that only the host knows.
 struct AttentionHints {
   // The caller's promise that the ids of each row are all equal, so that they need not be read.
   bool one_sequence_per_row = false;

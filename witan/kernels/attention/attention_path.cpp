@@ -73,7 +73,7 @@ std::optional<AttentionPairs> library_pairs(const AttentionInputs& in) {
   // A window that hides no pair of the block is none; one by position is one by index where positions have no gap.
   const bool windowed = in.window > 0 && queries.at(Sq - 1) - keys.at(0) >= in.window;
   if (windowed && !(queries == keys && Sq == Sk && consecutive(keys, Sk))) return {};
-  // Where queries and keys stand at the same positions, which rise, causal by position is causal by index.
+  // If queries and keys have the same rising positions, causal by position is causal by index.
   if (queries == keys && Sq == Sk) return AttentionPairs{true, 0, Sk, windowed ? in.window : 0};
   const auto seen = [&queries = queries, &keys = keys, Sk](int64_t query) {
     return keys.before(queries.at(query) + 1, Sk);

@@ -25,7 +25,7 @@ struct ClipArgs {
   double exponent;    // queries alpha, keys 1 - alpha
   int64_t first;      // where the values begin in the projection of all heads, in elements
   int64_t per_group;  // elements of a group's rows there
-  // Of a group's elements those that `exponent` is of come first, so many; the others have exponent_behind.
+  // The number of a group's first elements that `exponent` applies to; the others have exponent_behind.
   int64_t leading = std::numeric_limits<int64_t>::max();
   double exponent_behind = 0;
 };

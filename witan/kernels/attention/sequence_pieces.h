@@ -40,13 +40,13 @@ inline PieceLayout pieces_by_heads(const Tensor& x, int64_t ranks) {
           .ranks = ranks,
           .step = x.size(3)};
 }
-// Of x [B, 2 n C, Q, w], all positions of this rank's Q heads.
+// The pieces of x [B, 2 n C, Q, w], all positions of this rank's Q heads.
 inline PieceLayout pieces_by_positions(const Tensor& x, int64_t ranks) {
   const int64_t row = x.size(2) * x.size(3), chunk = x.size(1) / (2 * ranks);
   return {
       .sequence = x.size(1) * row, .row = row, .early = chunk, .late = (2 * ranks - 1) * chunk, .late_step = -chunk};
 }
-// Of a message to or from all ranks, n pieces of `elements` each, in which this one lies behind `before` others.
+// The piece in a message to or from all ranks, n pieces of `elements` each, after `before` other elements.
 inline PieceLayout pieces_of_message(const PieceSize& size, int64_t elements, int64_t before) {
   return {.sequence = 2 * size.chunk * size.width,
           .row = size.width,
@@ -55,7 +55,7 @@ inline PieceLayout pieces_of_message(const PieceSize& size, int64_t elements, in
           .step = elements};
 }
 
-// The pieces of a tensor, for all ranks: those of `from` in their order go where those of `to` are.
+// A copy of the pieces of a tensor for all ranks: those of `from`, in order, to the places of those of `to`.
 struct PieceCopy {
   Tensor to, from;
   PieceLayout to_layout, from_layout;

@@ -44,7 +44,7 @@ struct Fp8RowBlocks {
   // Groups by source, expert by expert: group e R + r is expert e's of source r; 1 without groups.
   int64_t number() const { return groups.begin.defined() ? groups.experts() * groups.sources() : 1; }
 
-  // Of `groups` in a pool of so many rows; without groups, of all rows.
+  // The blocks of `groups` in a pool of this capacity; without groups, of all rows.
   static Fp8RowBlocks empty(Stream& stream, const RowGroups& groups, int64_t capacity);
 };
 
@@ -86,7 +86,7 @@ void fp8_amax(Stream& stream, const Tensor& amax, const Tensor& x, const Fp8RowB
               const RowIndex& x_rows = {});
 WITAN_KERNEL_TWINS(fp8_amax)
 
-// The same of w [E, N, K], matrix by matrix; amax [E].
+// The largest magnitude of each matrix of w [E, N, K]; amax [E].
 void fp8_weight_amax(Stream& stream, const Tensor& amax, const Tensor& w);
 WITAN_KERNEL_TWINS(fp8_weight_amax)
 

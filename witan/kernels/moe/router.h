@@ -65,7 +65,7 @@ inline constexpr int64_t kTokenSums = 2;  // behind the probabilities'
 void router_sums(Stream& stream, const Tensor& sums, const RouterOutputs& part);
 WITAN_KERNEL_TWINS(router_sums)
 
-// Of `tokens` rows in all, whose sums are `sums` and whose assignments `counts`, of topk each.
+// The sums and the assignments, topk for each, of `tokens` rows in all.
 struct RouterTotals {
   Tensor sums;    // [B E + kTokenSums]
   Tensor counts;  // [E], or [B, E], int64

@@ -39,7 +39,7 @@ void check(const Var& x, const TokenRows& tokens) {
                       " and ", tokens.slot.shape());
 }
 
-// Where rows of tokens are; nothing, where rows are given.
+// The rows of tokens; empty if rows are given.
 struct SavedTokens {
   SavedTokens(Tape& tape, const TokenRows* tokens)
       : gathers(tokens != nullptr),
@@ -61,7 +61,7 @@ Tensor summed_for_tokens(Stream& s, Tensor rows, const Tensor& slot, int64_t top
   return y;
 }
 
-// What backward needs.
+// The tensors saved for the backward.
 struct KeptFp8 {
   Slot rows;
   Saved first, second, h, row_weight;  // h [capacity, 2F]

@@ -7,7 +7,7 @@
 
 namespace witan::ops {
 
-// The same elements under another shape of equal size; no copy. Throws ShapeError.
+// A view of the elements under another shape of equal size. Throws ShapeError.
 Var reshape(Tape& tape, const Var& x, const Shape& shape);
 
 // One of N equal parts of a dim.

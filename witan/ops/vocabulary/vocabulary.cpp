@@ -27,11 +27,11 @@ void check_targets(const Tensor& targets, const Tensor& weights, int64_t V) {
   });
 }
 
-// Which columns the logits are.
+// The columns of the logits.
 struct Columns {
   VocabularyPart part;
   kernels::WordColumns ids;
-  Group* group;  // that holds the others; null: there are no others
+  Group* group;  // its ranks hold the other columns; null: there are none
 };
 
 void forward(Stream& s, const kernels::CrossEntropyOutputs& out, const Tensor& logits, const Tensor& targets,
@@ -53,7 +53,7 @@ void forward_and_backward(Stream& s, const kernels::CrossEntropyOutputs& out, co
   kernels::cross_entropy_backward(s, out.dlogits, {}, logits, out.lse, targets, weights, columns.ids);
 }
 
-// The backward has nothing left to do but to hand over what the forward computed.
+// The backward only returns the gradient that the forward computed.
 Var with_gradient(Tape& tape, const kernels::CrossEntropyOutputs& out, const Var& logits, const Tensor& targets,
                   const Tensor& weights, const Columns& columns) {
   forward_and_backward(tape.stream(), out, logits.value(), targets, weights, columns);

@@ -1,4 +1,4 @@
-// What the attention kernels of this device share: how queries are cut into tiles and which pairs a tile sees.
+// Shared by the attention kernels of GPUs: how queries are cut into tiles, and which pairs a tile sees.
 //
 // As in the CPU twins, the H / G query heads of a group read the same keys, so a group's queries form one list: row r
 // is position r / rep of head g * rep + r % rep, rep = H / G. A block works on a tile of rows or of keys of one group,

@@ -53,7 +53,7 @@ __device__ __forceinline__ Pack<T, kPack<T>> load_channels(const T* row, int d, 
   return pack;
 }
 
-// What a team knows of its heads after the keys it has met.
+// A team's state of its heads after the keys so far.
 template <class Shape>
 struct Running {
   using A = typename Shape::A;

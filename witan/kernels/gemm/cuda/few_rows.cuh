@@ -112,7 +112,7 @@ __device__ __forceinline__ void add_up(WarpSums<kTiles, kWarps>& shared, uint4* 
   }
 }
 
-// Of a multiprocessor, at least, whose shared memory they fill.
+// The least number of blocks on a multiprocessor, whose shared memory they fill.
 template <int kWarps>
 inline constexpr int kBlocks = 16 / kWarps;
 

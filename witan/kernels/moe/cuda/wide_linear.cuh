@@ -42,7 +42,7 @@ enum class Order : uint8_t {
   // Of each 32, so that the four pairs that a lane holds of a product 32 wide are adjacent columns.
   lanes_adjacent
 };
-// Where the pair of columns from `column` on lies: pair 4 t + j of 32 columns is lane t's of the j-th product.
+// The place of the pair of columns from `column` on: pair 4 t + j of 32 columns is lane t's of the j-th product.
 template <Order kOrder>
 __device__ __forceinline__ int place_of(int column) {
   if constexpr (kOrder == Order::as_they_are) return column;
@@ -153,16 +153,17 @@ inline unsigned tiles(int64_t size, int64_t tile) {
 
 }  // namespace witan::kernels::cuda::wide
 
-// The products of kernels/moe/router.h on Hopper's tensor cores by warpgroups, for more than 64 experts.
+// wide_linear() and its backward (kernels/moe/router.h) on Hopper's tensor cores by warpgroups, for more than 64
+// experts.
 
 namespace witan::kernels::cuda {
 
-// Whether the product below takes these shapes and addresses, whatever number of rows there are: a row of y has the
-// same bits in any company.
+// Whether the product below takes these shapes and addresses, for any number of rows, so that a row of y has the
+// same bits whatever rows come with it.
 bool takes_wide_hopper(Stream& stream, const Tensor& x, int64_t E);
 void wide_linear_hopper(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w);
 
-// Whether its gradients, of x or to it, fit into the stream's scratch memory besides.
+// Whether its backward also fits into the stream's scratch memory.
 bool takes_wide_backward_hopper(Stream& stream, const Tensor& x, int64_t E);
 void wide_linear_backward_input_hopper(Stream& stream, const Tensor& dx, Write write, const Tensor& dy,
                                        const Tensor& w);

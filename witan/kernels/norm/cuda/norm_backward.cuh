@@ -7,7 +7,7 @@
 
 namespace witan::kernels::cuda {
 
-// What one thread has of a sum over rows; with kSums false, nothing.
+// A thread's part of sums over rows; empty if kSums is false.
 template <bool kSums, class T, class Shape>
 struct ColumnSums {
   Acc<T> at[kSums ? Shape::P : 1][kSums ? Shape::N : 1] = {};

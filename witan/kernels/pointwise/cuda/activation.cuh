@@ -72,7 +72,7 @@ struct BlockRows {
   }
 };
 
-// Where one of a block's packs lies: its row, and the pack within it.
+// The place of one of a block's packs: its row, and the pack within the row.
 struct PackPlace {
   uint32_t row, pack;
   bool exists;
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(kActivationThreads)
   }
 }
 
-// The same with ds: a warp for each row, which sums its part of it.
+// The backward with ds: a warp for each row sums the row's part of ds.
 template <class Function, bool kGated, int N, class T>
 __global__ void __launch_bounds__(kActivationThreads)
     activation_backward_sums_kernel(Function of, T* dh, Acc<T>* ds, const T* dy, int64_t dy_stride, const T* h,

@@ -17,7 +17,7 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kBlock = 64;  // tokens summed together
 
-// What the kernels read: tokens in order of their rows, and where each row's begin.
+// The kernels' input: tokens sorted by their rows, and the first token of each row.
 struct Sorted {
   const uint32_t* rows;   // [T], ascending; V: none
   const int32_t* tokens;  // [T], ascending within a row
