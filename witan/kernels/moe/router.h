@@ -1,7 +1,7 @@
 // The top-k router: scores, choice, weights, the two auxiliary losses and the entropy, for T tokens and E experts.
 //
-// Rows may be padding, which is no token: it has no experts (its ids are -1), its weights, probabilities, lse and
-// gradient are 0, and it counts nowhere. n below is the number of rows that are tokens, T where no row is padding.
+// Rows may be padding, which has no experts (its ids are -1), whose weights, probabilities, lse and gradient are 0, and
+// which is not counted. n below is the number of rows that are tokens, T if no row is padding.
 //
 // Everything is in the accumulator dtype A (float32, or float64 for float64) except ids (int32) and counts (int64).
 // Sums over tokens are made in blocks of fixed size, in order.
@@ -33,18 +33,18 @@ struct RouterOutputs {
 };
 
 // p = scores of logits[t];  ids = the K largest;  weights as the scoring says. The balance is that of all T tokens
-// together. With padding balance, z and entropy are divided by T as if all rows were tokens: router_losses() makes
-// those of the tokens. Other choices: kernels/moe/selection.h.
+// together. With padding, balance, z and entropy are divided by T as if all rows were tokens; router_losses() computes
+// those of the tokens only. For other choices see kernels/moe/selection.h.
 void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring);
 WITAN_KERNEL_TWINS(router_forward)
 
-// tokens[0] = sum(counts) / K: how many tokens chose K experts each. counts [..], tokens [1], int64.
+// tokens[0] = sum(counts) / K, the number of tokens that chose K experts each. counts [..], tokens [1], int64.
 void count_tokens(Stream& stream, const Tensor& tokens, const Tensor& counts, int64_t topk);
 WITAN_KERNEL_TWINS(count_tokens)
 
-// bias[e] += rate sign(mean(load) - load[e]), but for steps that are skipped (kernels/common/step_report.h): who gets
-// too many tokens is chosen less (Wang et al., "Auxiliary-Loss-Free Load Balancing Strategy", arXiv:2408.15664). load
-// [E] int64.
+// bias[e] += rate sign(mean(load) - load[e]), except in skipped steps (kernels/common/step_report.h): experts with too
+// many tokens are chosen less (Wang et al., "Auxiliary-Loss-Free Load Balancing Strategy", arXiv:2408.15664). load [E]
+// int64.
 void update_expert_bias(Stream& stream, const Tensor& bias, const Tensor& load, const Tensor& step, double rate);
 WITAN_KERNEL_TWINS(update_expert_bias)
 
@@ -55,13 +55,13 @@ struct RouterGradients {
   Tensor probs = {};  // [E], or undefined: by each token's probs, of more losses of balance (kernels/moe/router.h)
 };
 
-// Where the tokens of a micro-batch are sharded, or its sequences balanced by themselves, losses and entropy are formed
-// from sums, over all parts, of the B sequences (1: of all tokens) that each part holds T / B tokens of, one after the
-// other:
+// If the tokens of a micro-batch are sharded, or each sequence is balanced by itself, losses and entropy are computed
+// from sums over all parts. Each part holds T / B tokens of each of B sequences (B = 1: of all tokens), one sequence
+// after the other:
 //   sums = (sum_{t in 0} probs[t,0], …, sum_{t in 0} probs[t,E-1], sum_{t in 1} probs[t,0], …, sum_t lse[t]^2,
 //           T entropy)
 // sums [B E + kTokenSums] of A;  probs, lse and entropy those of the part.
-inline constexpr int64_t kTokenSums = 2;  // behind the probabilities'
+inline constexpr int64_t kTokenSums = 2;  // the sums after those of probabilities
 void router_sums(Stream& stream, const Tensor& sums, const RouterOutputs& part);
 WITAN_KERNEL_TWINS(router_sums)
 
@@ -71,7 +71,7 @@ struct RouterTotals {
   Tensor counts;  // [E], or [B, E], int64
   int64_t tokens = 0, topk = 0;
 };
-// Writes balance, z and entropy of `out`, of no tokens 0.
+// Writes balance, z and entropy of `out`; 0 if there are no tokens.
 void router_losses(Stream& stream, const RouterOutputs& out, const RouterTotals& totals);
 WITAN_KERNEL_TWINS(router_losses)
 
