@@ -17,7 +17,7 @@ struct PieceSize {
   int64_t elements() const { return B * 2 * chunk * width; }
 };
 
-// Where rank r's piece lies in a tensor, in elements: that of sequence b, position s of the early chunk begins at
+// The place of rank r's piece in a tensor, in elements: sequence b, position s of its early chunk begins at
 //   offset + r heads / ranks step + b sequence + (r early + s) row,
 // and with late + r late_step in place of r early in the late chunk. r heads / ranks is rounded down.
 struct PieceLayout {
@@ -29,8 +29,8 @@ struct PieceLayout {
   int64_t first_row(int64_t rank, bool of_late) const { return of_late ? late + rank * late_step : rank * early; }
 };
 
-// Of x [B, 2 C, P, w], this rank's positions of all P heads: to each of n ranks go P / n heads in order, or where there
-// are fewer than ranks the one that it shares.
+// The pieces of x [B, 2 C, P, w], this rank's positions of all P heads: each of n ranks gets P / n heads in order, or
+// the head that it shares if there are fewer heads than ranks.
 inline PieceLayout pieces_by_heads(const Tensor& x, int64_t ranks) {
   const int64_t row = x.size(2) * x.size(3);
   return {.sequence = x.size(1) * row,

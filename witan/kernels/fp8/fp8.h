@@ -111,7 +111,7 @@ void fp8_quantise_swiglu(Stream& stream, const Fp8Rows& rows, const Fp8Columns& 
                          const Tensor& s, const RowGroups& groups, const Fp8RowBlocks& blocks);
 WITAN_CUDA_TWIN(fp8_quantise_swiglu)
 
-// The same of swiglu_backward(dy, h, s): rows and columns are of dh [M, 2F]. ds [M] float32, or undefined: not wanted.
+// Likewise swiglu_backward(dy, h, s): rows and columns are of dh [M, 2F]. ds [M] float32, or undefined if not wanted.
 struct Fp8SwigluGradient {
   const Tensor &ds, &dy, &h, &s;
 };
@@ -130,9 +130,9 @@ void fp8_quantise_swiglu_backward(Stream& stream, const Fp8Rows& rows, const Fp8
 void fp8_quantise_weights(Stream& stream, const Fp8Weights& to, const Tensor& w, const Tensor& largest = {});
 WITAN_KERNEL_TWINS(fp8_quantise_weights)
 
-// Of w: y[i,:] = w[e] x[i,:] for the rows i of group e, or of all rows where there are no groups (E = 1); with `turned`
-// dx[i,:] = w[e]^T dy[i,:].  y [M, N], x of [M, K] and w of [E, N, K]; turned: dx [M, K], dy of [M, N]. y is float32 or
-// bfloat16. Rows of no group stay as they are.
+// A product with w: y[i,:] = w[e] x[i,:] for the rows i of group e, or for all rows without groups (E = 1); with
+// `turned` dx[i,:] = w[e]^T dy[i,:].  y [M, N], x of [M, K] and w of [E, N, K]; turned: dx [M, K], dy of [M, N]. y is
+// float32 or bfloat16. Rows outside the groups are not written.
 struct Fp8Product {
   const Fp8Rows& rows;
   const Fp8Weights& weights;

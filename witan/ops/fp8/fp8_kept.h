@@ -9,8 +9,8 @@
 
 namespace witan::ops {
 
-// Of a model. While a round lasts, weights stay as they are; between rounds, in an evaluation too, nothing is known of
-// them, and nothing is kept.
+// The rounds of a model. While a round lasts, weights do not change; between rounds, also in an evaluation, they may,
+// and no copies are kept.
 class Fp8Rounds {
  public:
   // A round lasts as long as this object. Null rounds: it does nothing.

@@ -77,7 +77,7 @@ struct Group {
     return ((b * heads.S + r / heads.rep) * heads.H + head_of(r)) * width;
   }
   int64_t lse_offset(int64_t r) const { return (b * heads.H + head_of(r)) * heads.S + r / heads.rep; }
-  // The same in the lse of all heads and the whole sequence, which dropout numbers rows by.
+  // The place of row r in the lse of all heads and the whole sequence, by which dropout numbers rows.
   int64_t whole_offset(int64_t r, const Dropout& how) const {
     const int64_t H = how.heads > 0 ? how.heads : heads.H;
     return (b * H + how.first_head + head_of(r)) * heads.length + heads.queries.at(r / heads.rep);

@@ -52,7 +52,7 @@ struct FewPlain {
   static constexpr int kApart = few::kWeightRows;                     // rows of the weight from block to block
   static constexpr int kElements = few::kWeightRows * few::kColumns;  // of a tile
 
-  // Of the weight, the i-th that a lane with row `own` of each 8 reads; any, where there is none.
+  // The i-th row of the weight that a lane with row `own` of each 8 reads; any row if there is none.
   static __device__ __forceinline__ int weight_row_of(const FewGroupedCall<T>& call, int weight_row, int own, int i) {
     return min(weight_row + 8 * i + own, call.weight_rows - 1);
   }

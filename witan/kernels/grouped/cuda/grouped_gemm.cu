@@ -22,9 +22,10 @@ bool pays_to_activate(const RowGroups& groups, const Tensor& h) {
   return h.size(1) > 128 && groups.rows_of(h.size(0)) > 64 * groups.experts();
 }
 
-// The same of its backward. There the pass over memory takes five rows where the forward's takes two, of a product of
-// half the size: it pays for longer sums, but not where half of the one wide tile would have no columns. By shapes
-// alone, so that no number of rows changes in which order the gradient of a row's weight is summed.
+// Whether the product's epilogue in the backward computes the activation's gradient too. That saves a pass over five
+// rows of memory, where the forward saves two, beside a product of half the size: it pays even for longer sums, but not
+// if half of the wide tile would have no columns. Only shapes decide, so that the number of rows does not change the
+// order in which the gradient of a row's weight is summed.
 bool pays_to_differentiate(const Tensor& dy, const Tensor& w) {
   constexpr int64_t kLongSum = 4096;
   return dy.size(1) <= kLongSum && w.size(2) > kSwigluDotColumns / 2;

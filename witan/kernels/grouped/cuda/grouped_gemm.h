@@ -24,8 +24,7 @@ void hopper_grouped_swiglu_backward(Stream& stream, const SwigluGradient& to, co
                                     const RowGroups& groups, const Tensor& w, const SwigluRows& of,
                                     const RowIndex& dy_rows);
 
-// The same with the rows of one operand gathered by an index (can_gather): for the gradient of the weight those of dy
-// or of x.
+// These gather the rows of one operand by an index (can_gather): for the gradient of the weight those of dy or of x.
 void hopper_gathered_forward(Stream& stream, const Tensor& y, const Tensor& x, const RowGroups& groups, const Tensor& w,
                              const RowIndex& x_rows);
 void hopper_gathered_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,
@@ -53,7 +52,7 @@ void plain_grouped_rows(Stream& stream, const Tensor& to, const Tensor& from, co
 void plain_grouped_sum(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
                        const RowGroups& groups, const SumRows& rows = {});
 
-// The same of 16-bit numbers on the tensor cores of sm_80 and later, where Hopper's kernels are not available. An
+// Both for 16-bit numbers on the tensor cores of sm_80 and later, where Hopper's kernels are not available. An
 // element of a result is summed in the order of the sum, wherever its row lies. They return false, and do nothing, for
 // other dtypes, rows that are not multiples of 16 bytes, and more experts than their table has room for.
 bool warp_grouped_rows(Stream& stream, const Tensor& to, const Tensor& from, const RowGroups& groups, const Tensor& w,

@@ -34,8 +34,7 @@ void with_m_shape(int64_t M, int64_t experts, int64_t columns, const Body& body)
     body.template operator()<WidePair>();
 }
 
-// The same where half of a tile's columns are the partners of the other half, for more than 64 rows of each expert:
-// always a wide tile.
+// The tile for paired columns, and more than 64 rows of each expert: always a wide one.
 template <class Body>
 void with_paired_shape(int64_t M, int64_t experts, const Body& body) {
   if (M < WidePair::kClusterM * experts)

@@ -39,7 +39,7 @@ struct Matrix {
 // How the columns of a chunk lie in shared memory.
 enum class Order : uint8_t {
   as_they_are,
-  // Of each 32, so that the four pairs that a lane holds of a product 32 wide are adjacent columns.
+  // Within each 32, so that the four pairs that a lane holds of a product 32 wide are adjacent columns.
   lanes_adjacent
 };
 // The place of the pair of columns from `column` on: pair 4 t + j of 32 columns is lane t's of the j-th product.

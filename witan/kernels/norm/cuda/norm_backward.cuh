@@ -1,5 +1,5 @@
-// What the gradients of both norms share: sums over rows that threads form beside a row's gradient, and how it is added
-// to another.
+// Shared by the gradients of both norms: sums over rows that threads form beside a row's gradient, and the addition of
+// that gradient to another.
 #pragma once
 
 #include "witan/kernels/common/cuda/add_strips.cuh"

@@ -118,8 +118,8 @@ __global__ void __launch_bounds__(kActivationThreads)
   }
 }
 
-// Of dy: dgate = dy s up f'(gate) and dup = dy s f(gate), in place of gate and up, or dh = dy s f'(h) in place of h.
-// Returns the pack's part of ds, the sum of dy f(gate) up or of dy f(h).
+// Differentiates a pack: dgate = dy s up f'(gate) and dup = dy s f(gate), in place of gate and up, or dh = dy s f'(h)
+// in place of h. Returns the pack's part of ds, the sum of dy f(gate) up or of dy f(h).
 template <bool kGated, class Function, class T, int N, class A>
 __device__ __forceinline__ A differentiate(const Function& of, Pack<T, N>& gate, Pack<T, N>& up, const Pack<T, N>& dy,
                                            A weight, A dot) {
