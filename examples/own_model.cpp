@@ -6,7 +6,7 @@
 #include "witan/base/threads/threads.h"
 #include "witan/moe/layer/moe.h"
 #include "witan/moe/routers/balance.h"
-#include "witan/nn/embedding.h"
+#include "witan/nn/layers.h"
 #include "witan/ops/norm/norm.h"
 #include "witan/ops/pointwise/activation.h"
 #include "witan/ops/pointwise/elementwise.h"

@@ -13,7 +13,6 @@
 #include "witan/base/numbers/rng.h"
 #include "witan/base/threads/threads.h"
 #include "witan/kernels/attention/cuda/attention_backend.h"
-#include "witan/kernels/attention/cuda/cudnn_attention.h"
 #include "witan/kernels/attention/rope.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/timing.h"

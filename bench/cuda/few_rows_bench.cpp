@@ -15,10 +15,9 @@
 #include "witan/kernels/gemm/gemm.h"
 #include "witan/kernels/gemm/product_scopes.h"
 #include "witan/kernels/grouped/grouped_gemm.h"
-#include "witan/kernels/moe/wide_linear.h"
+#include "witan/kernels/moe/router.h"
 #include "witan/tensor/cuda.h"
-#include "witan/tensor/random.h"
-#include "witan/tensor/recording.h"
+#include "witan/tensor/queue.h"
 #include "witan/tensor/timing.h"
 
 namespace witan {

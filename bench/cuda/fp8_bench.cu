@@ -17,7 +17,7 @@
 #include "witan/kernels/gemm/gemm.h"
 #include "witan/kernels/grouped/grouped_gemm.h"
 #include "witan/tensor/cuda.h"
-#include "witan/tensor/random.h"
+#include "witan/tensor/timing.h"
 
 namespace witan {
 namespace {

@@ -12,7 +12,6 @@
 #include "witan/kernels/optimizer/cuda/gram_products.h"
 #include "witan/optim/newton_schulz.h"
 #include "witan/tensor/cuda.h"
-#include "witan/tensor/random.h"
 #include "witan/tensor/timing.h"
 
 namespace witan {

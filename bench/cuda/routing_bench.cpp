@@ -14,7 +14,6 @@
 #include "witan/kernels/moe/capacity.h"
 #include "witan/kernels/moe/dispatch.h"
 #include "witan/kernels/moe/router.h"
-#include "witan/kernels/moe/wide_linear.h"
 #include "witan/kernels/optimizer/optimizer.h"
 #include "witan/kernels/vocabulary/vocabulary.h"
 #include "witan/tensor/cuda.h"

@@ -3,7 +3,7 @@
 #include "support/module.h"
 #include "support/thread_world.h"
 #include "witan/generate/generation_batch.h"
-#include "witan/nn/attention/kv_cache.h"
+#include "witan/nn/attention/attention.h"
 #include "witan/nn/lora.h"
 
 namespace witan {

@@ -271,7 +271,7 @@ Arrows table_of_rooms() {
   return rooms;
 }
 
-// "witan/kernels/gemm/cpu/gemm.h" lies in the room "kernels/gemm", "witan/data/batch.h" in "data".
+// "witan/kernels/gemm/cpu/gemm_blocks.h" lies in the room "kernels/gemm", "witan/data/batch.h" in "data".
 std::string room_of(const std::string& path) {
   const fs::path inside = fs::path(path).parent_path().lexically_relative("witan");
   auto part = inside.begin();

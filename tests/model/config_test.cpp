@@ -4,7 +4,6 @@
 
 #include "support/message_of.h"
 #include "witan/base/error.h"
-#include "witan/model/freeze.h"
 
 namespace witan {
 namespace {
@@ -76,7 +75,7 @@ TEST(ModelConfig, ValidatesItsParts) {
         c.fp8_format = "e4m3";
         c.dtype = "float16";
       }),
-      "fp8_format = e4m3 with dtype = float16: products in 8 bits have results in bfloat16 or float32; set dtype = "
+      "fp8_format = e4m3 with dtype = float16: the results of 8-bit products are bfloat16 or float32; set dtype = "
       "\"bfloat16\"");
   EXPECT_NE(refused([](ModelConfig& c) {
               c.fp8_format = "e4m3";
@@ -167,7 +166,7 @@ TEST(ModelConfig, AProgramMayGiveLayersOtherMixers) {
   EXPECT_EQ(mixer_kind(config.layers()[1].mixer).describe(), "full attention");
   EXPECT_EQ(mixer_kind(config.layers()[2].mixer).describe(), "no attention");
   config.value_embedding_freq = "[1,0,0,1]";
-  EXPECT_THAT(message_of<ConfigError>([&] { config.validate(); }), ::testing::HasSubstr("set one of them only"));
+  EXPECT_THAT(message_of<ConfigError>([&] { config.validate(); }), ::testing::HasSubstr("set only one of them"));
   config.value_embedding_freq = "none";
   config.mixers[4] = NoMixer();
   EXPECT_EQ(message_of<ConfigError>([&] { config.validate(); }),
@@ -199,7 +198,7 @@ TEST(ModelConfig, JoinsThatCannotBeSayWhy) {
             }),
             "skip_connections = true joins two halves of a model; num_layers = 1 has none");
   EXPECT_EQ(refused([](ModelConfig& c) { c.init_method = "fan_in"; }),
-            "init_method = fan_in begins embeddings at a deviation of 1, which is too much for an output layer: set "
+            "init_method = fan_in draws embeddings with a standard deviation of 1, too large for an output layer: set "
             "untie_embeddings_and_output_weights = true, or init_method = normal");
   EXPECT_EQ(refused([](ModelConfig& c) { c.mlp.silu = true; }),
             "silu = true and swiglu = true are two activations; of these keys set one (SwiGLU is swiglu = true alone)");

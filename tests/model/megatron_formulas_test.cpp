@@ -1,10 +1,9 @@
 // Figures that public Megatron-LM runs printed, and their arithmetic.
-#include "witan/model/megatron_formulas.h"
-
 #include <gtest/gtest.h>
 
 #include "model/model_support.h"
 #include "support/golden.h"
+#include "witan/model/counts.h"
 
 namespace witan {
 namespace {

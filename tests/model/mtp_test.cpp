@@ -220,8 +220,8 @@ TEST(Mtp, RefusesWhatItsBlocksCannotRead) {
   config.mtp_num_layers = 1;
   config.embedding_residual = true;
   EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(); }),
-            "mtp_num_layers = 1: its blocks read nothing beside the residual stream, as value_embedding_freq, "
-            "skip_connections and embedding_residual have layers do; set mtp_num_layers = 0, or leave these out");
+            "mtp_num_layers = 1: MTP modules read the residual stream only, and cannot be combined with "
+            "value_embedding_freq, skip_connections or embedding_residual; set mtp_num_layers = 0, or leave these out");
 }
 
 }  // namespace

@@ -1,9 +1,8 @@
-#include "witan/model/recompute_modules.h"
-
 #include <gtest/gtest.h>
 
 #include "support/message_of.h"
 #include "witan/base/error.h"
+#include "witan/model/config.h"
 
 namespace witan {
 namespace {

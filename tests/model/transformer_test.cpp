@@ -274,7 +274,7 @@ TEST(Transformer, BadModelsAndInputsAreRefused) {
   MicroBatch batch = micro_batch(rank.stream, config, 2, 3);
   const auto states = model.make_states(rank.stream, {2, 3});
   EXPECT_EQ(test::message_of<ShapeError>([&] { model.decode(rank.stream, batch.input, states); }),
-            "transformer: the tokens of a step of generation must be [1, T] with a row of the cache for each");
+            "transformer: the tokens of a generation step must be [1, T], each with a row of the cache");
   batch.input.tokens.data<int32_t>()[4] = 23;
   EXPECT_THROW(testing::logits_of(rank.stream, model, batch.input), DataError);
 }

@@ -1,18 +1,17 @@
 // Norm, Linear, Embedding and Mlp: shapes, names, choices, errors.
+#include "witan/nn/layers.h"
+
 #include "support/dropout.h"
 #include "support/gradcheck.h"
 #include "support/message_of.h"
 #include "support/module.h"
-#include "witan/nn/dropout.h"
-#include "witan/nn/embedding.h"
 #include "witan/nn/linear.h"
 #include "witan/nn/lora.h"
 #include "witan/nn/mlp.h"
-#include "witan/nn/norm.h"
 #include "witan/ops/linear/linear.h"
 #include "witan/ops/norm/norm.h"
 #include "witan/ops/pointwise/activation.h"
-#include "witan/ops/pointwise/dropout.h"
+#include "witan/ops/pointwise/elementwise.h"
 
 namespace witan {
 namespace {

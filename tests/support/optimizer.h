@@ -9,7 +9,7 @@
 #include "witan/kernels/common/device_table.h"
 #include "witan/kernels/optimizer/optimizer.h"
 #include "witan/tensor/device.h"
-#include "witan/tensor/split.h"
+#include "witan/tensor/host.h"
 
 namespace witan::testing {
 

@@ -14,11 +14,11 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
-#include "witan/nn/attention/context_attention.h"
+#include "witan/nn/attention/attention.h"
 #include "witan/nn/lora.h"
 #include "witan/nn/mixer/mixer_kind.h"
 #include "witan/nn/mixer/token_mixer.h"
-#include "witan/ops/attention/context_parallel.h"
+#include "witan/ops/attention/attention.h"
 #include "witan/ops/pointwise/activation.h"
 #include "witan/ops/shape/shape.h"
 

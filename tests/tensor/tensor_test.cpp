@@ -2,7 +2,7 @@
 
 #include "support/message_of.h"
 #include "support/rank.h"
-#include "witan/tensor/call_record.h"
+#include "witan/tensor/trace_context.h"
 
 namespace witan {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "witan/kernels/pointwise/elementwise.h"
-#include "witan/tensor/tensor_observer.h"
+#include "witan/tensor/observer.h"
 #include "witan/tensor/trace_context.h"
 
 namespace witan {

@@ -9,7 +9,6 @@
 #include "witan/checkpoint/store.h"
 #include "witan/comm/texts.h"
 #include "witan/tensor/host.h"
-#include "witan/tensor/split.h"
 
 namespace witan {
 namespace {

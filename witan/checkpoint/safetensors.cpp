@@ -11,7 +11,6 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/tensor/host.h"
-#include "witan/tensor/split.h"
 
 namespace witan {
 namespace {

@@ -85,7 +85,7 @@ class SafetensorsWriter {
   // Writes the next tensor of order(), which must be contiguous and have values. Throws ShapeError for any other shape
   // or dtype.
   void write(const Tensor& tensor);
-  // Writes a float32 tensor that is stored as two halves (tensor/split.h).
+  // Writes a float32 tensor that is stored as two halves (tensor/host.h).
   void write(const Tensor& upper, const Tensor& lower);
   // Throws ShapeError if tensors are missing.
   FileDigest finish(NameFlush name = NameFlush::now);

@@ -23,7 +23,7 @@ struct StateTensor {
   Shape global_shape;
   Region region;
   bool writes = true;     // exactly one rank writes each element; the others hold replicas
-  Tensor remainder = {};  // the second half of a float32 stored in two, of which `local` is the first (tensor/split.h)
+  Tensor remainder = {};  // the second half of a float32 stored in two, of which `local` is the first (tensor/host.h)
   Kind kind = Kind::value;
 
   // Whether tensors of this kind belong to the model; the others belong to its training alone.

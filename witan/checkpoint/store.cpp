@@ -11,7 +11,7 @@
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/step_folders.h"
-#include "witan/tensor/split.h"
+#include "witan/tensor/host.h"
 
 namespace witan {
 namespace {

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "witan/generate/generation_batch.h"
-#include "witan/tensor/recording.h"
+#include "witan/tensor/queue.h"
 
 namespace witan {
 

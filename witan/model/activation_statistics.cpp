@@ -17,7 +17,7 @@ double zero_share(const ActivationMoments& moments) {
   return moments.zeros / moments.elements;
 }
 
-// Only an MLP's zeros tell something: tokens that every expert has dropped, and units that are all off.
+// Only the zeros of MLPs mean something: tokens dropped by every expert, and units that are all off.
 constexpr ActivationStatistic kStatistics[] = {
     {"residual_rms", Activation::residual, rms},
     {"residual_max", Activation::residual, largest},

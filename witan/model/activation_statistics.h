@@ -1,6 +1,6 @@
-// Statistics of activations (log_activations): what is measured of every layer, and the figures that are recorded of
-// it. A figure is an entry of activation_statistics(); what it is computed from are the moments of whole activations
-// (kernels/pointwise/activation_moments.h), which add up over micro-batches and ranks.
+// Statistics of the activations of every layer (log_activations). Each figure is an entry of activation_statistics(),
+// computed from the moments of whole activations (kernels/pointwise/activation_moments.h), which add up over
+// micro-batches and ranks.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@
 
 namespace witan {
 
-// Of a layer: the residual stream behind it, and what attention and what the MLP or the experts give, before dropout, a
-// norm placed behind them and the addition to the residual stream.
+// The activations measured in a layer: the residual stream after it, and the outputs of attention and of the MLP or the
+// experts, before dropout, a norm placed post and the addition to the residual stream.
 enum class Activation : uint8_t { residual, attention, mlp };
 inline constexpr int kActivations = 3;
 
-// Where a forward leaves the moments of what it computes.
+// Provides the memory in which a forward leaves the moments of its activations.
 class ActivationAccess {
  public:
   virtual ~ActivationAccess() = default;
-  // [kActivationMoments] float64, of this micro-batch and rank; undefined: nobody wants them. MTP modules follow the
-  // layers.
+  // [kActivationMoments] float64, for this micro-batch and rank; undefined if they are not measured. MTP modules are
+  // numbered after the layers.
   virtual Tensor moments(int64_t layer, Activation of) = 0;
 };
 
-// Of parts of an activation together: sums, and the largest. NaN is larger than any number.
+// The moments of parts of an activation together: sums, and the largest magnitude. NaN is larger than any number.
 struct ActivationMoments {
   double square_sum = 0, largest = 0, zeros = 0, elements = 0;
 

@@ -47,13 +47,13 @@ Var Residual::sum(Tape& tape) const {
   return added.defined() ? ops::add(tape, x, added) : x;
 }
 
-// A block that is computed again keeps one tensor, its input: sums are formed at once.
+// A block that is recomputed keeps only its input, so the sum x + added is formed first.
 BlockOutput Block::forward(Tape& tape, Residual x, const BlockInputs& beside, const Positions& where,
                            const TokenSource& source, Dropping dropping) {
   if (!recompute_all_) return compute(tape, std::move(x), beside, where, source, dropping);
   const RouterRecord names = moe_ ? moe_->names() : RouterRecord();
   std::vector<Var> inputs = {x.sum(tape)};
-  std::vector<Var BlockInputs::*> given;  // which of them the block has
+  std::vector<Var BlockInputs::*> given;  // the inputs that the block has
   for (Var BlockInputs::*const input : {&BlockInputs::embedding, &BlockInputs::skip, &BlockInputs::values}) {
     if (!(beside.*input).defined()) continue;
     given.push_back(input);
@@ -78,22 +78,22 @@ BlockOutput Block::compute(Tape& tape, Residual in, const BlockInputs& beside, c
   const UnitGuard unit(tape, units_, unit_);
   in = joined(tape, std::move(in), beside);
   if (!mixer_) return feed_forward(tape, in.x, in.added, source, dropping);
-  const auto [x, input] = read(tape, *mixer_norm_, in);
+  const auto [x, input] = read(tape, Half::mixer, in);
   in = {};
   Var attended = mixer_->forward(tape, input, where, source.randomness, beside.values);
   measure(tape, source, Activation::attention, attended);
-  const Var mixed = added(tape, *mixer_norm_, std::move(attended));
+  const Var mixed = added(tape, Half::mixer, std::move(attended));
   return feed_forward(tape, x, mixer_dropout_.forward(tape, mixed, source.randomness), source, dropping);
 }
 
-ops::SumAndNorm Block::read(Tape& tape, Norm& norm, const Residual& in) {
-  if (!post_norm_) return norm.forward_sum(tape, in.x, in.added, recompute_.layernorm);
+ops::SumAndNorm Block::read(Tape& tape, Half half, const Residual& in) {
+  if (!post_norm_) return norm_of(half).forward_sum(tape, in.x, in.added, recompute_.layernorm);
   const Var sum = in.sum(tape);
   return {sum, sum};
 }
 
-Var Block::added(Tape& tape, Norm& norm, Var y) {
-  return post_norm_ ? norm.forward(tape, y, recompute_.layernorm) : y;
+Var Block::added(Tape& tape, Half half, Var y) {
+  return post_norm_ ? norm_of(half).forward(tape, y, recompute_.layernorm) : y;
 }
 
 Residual Block::joined(Tape& tape, Residual x, const BlockInputs& beside) {
@@ -129,10 +129,10 @@ MoeOutput Block::moe_forward(Tape& tape, const Var& x, const TokenSource& source
 
 BlockOutput Block::feed_forward(Tape& tape, const Var& x, const Var& mixed, const TokenSource& source,
                                 Dropping dropping) {
-  const auto [sum, input] = read(tape, mlp_norm_, {x, mixed});
+  const auto [sum, input] = read(tape, Half::mlp, {x, mixed});
   const auto to_stream = [&, before = sum](const Var& y) {
     measure(tape, source, Activation::mlp, y);
-    const Var more = mlp_dropout_.forward(tape, added(tape, mlp_norm_, y), source.randomness);
+    const Var more = mlp_dropout_.forward(tape, added(tape, Half::mlp, y), source.randomness);
     measure(tape, source, Activation::residual, before, more);
     return Residual{before, more};
   };
@@ -146,40 +146,25 @@ std::vector<Var> Block::mixer_weights(Tape& tape) {
   return lanes().projection_weights(tape);
 }
 
-// What a part of the block reads, of all ranks' tokens.
-void Block::gather(Tape& tape, Lane& lane, Norm& norm) {
+void Block::gather(Tape& tape, Lane& lane, Half half) {
   const ModuleScope scope(tape, *this);
-  const auto [x, input] = read(tape, norm, std::exchange(lane.stream, {}));
+  const auto [x, input] = read(tape, half, std::exchange(lane.stream, {}));
   lane.stream = {x, {}};
   lane.tokens = to_sharded_layer(tape, input, *axis_);
 }
 
-void Block::gather_for_mixer(Tape& tape, Lane& lane) {
-  gather(tape, lane, *mixer_norm_);
-}
-
-void Block::gather_for_mlp(Tape& tape, Lane& lane) {
-  gather(tape, lane, mlp_norm_);
-}
-
-void Block::mix(Tape& tape, Lane& lane, const std::vector<Var>& weights) {
+void Block::apply(Tape& tape, Lane& lane, Half half, const std::vector<Var>& mixer_weights) {
   const ModuleScope scope(tape, *this);
-  lane.summands = lanes().summands(tape, std::exchange(lane.tokens, {}), lane.where, weights);
+  const Var tokens = std::exchange(lane.tokens, {});
+  lane.summands = half == Half::mixer ? lanes().summands(tape, tokens, lane.where, mixer_weights)
+                                      : mlp_->summands(tape, tokens, recompute_.mlp_act);
 }
 
-void Block::add_mixed(Tape& tape, Lane& lane) {
+void Block::add(Tape& tape, Lane& lane, Half half) {
   const ModuleScope scope(tape, *this);
-  lane.stream.added = added(tape, *mixer_norm_, lanes().total(tape, std::exchange(lane.summands, {})));
-}
-
-void Block::apply_mlp(Tape& tape, Lane& lane) {
-  const ModuleScope scope(tape, *this);
-  lane.summands = mlp_->summands(tape, std::exchange(lane.tokens, {}), recompute_.mlp_act);
-}
-
-void Block::add_mlp(Tape& tape, Lane& lane) {
-  const ModuleScope scope(tape, *this);
-  lane.stream.added = added(tape, mlp_norm_, mlp_->total(tape, std::exchange(lane.summands, {})));
+  Var summands = std::exchange(lane.summands, {});
+  Var sum = half == Half::mixer ? lanes().total(tape, std::move(summands)) : mlp_->total(tape, std::move(summands));
+  lane.stream.added = added(tape, half, std::move(sum));
 }
 
 BlockOutput Block::apply_moe(Tape& tape, const Residual& x, const TokenSource& source, Dropping dropping) {
@@ -192,7 +177,7 @@ void Block::measure(Tape& tape, const TokenSource& source, Activation of, const 
   const Tensor moments = activations_->moments(number_, of);
   if (!moments.defined()) return;
   Tensor ids = source.sequence_ids;
-  if (ids.defined() && x.size(1) < ids.size(1)) {  // this rank of the tensor axis has some of the tokens
+  if (ids.defined() && x.size(1) < ids.size(1)) {  // ranks of the tensor axis divide the tokens
     const int64_t B = x.size(0), own = x.size(1);
     ids = tape.stream().empty({B, own}, DType::i32);
     kernels::take_part(tape.stream(), ids, source.sequence_ids.reshape({B, axis_->group.size(), own}),
@@ -201,16 +186,16 @@ void Block::measure(Tape& tape, const TokenSource& source, Activation of, const 
   kernels::activation_moments(tape.stream(), moments, x.value(), added.defined() ? added.value() : Tensor(), ids);
 }
 
-// As compute(), so that the two round alike.
+// The order of ops is that of compute(), so that the two round alike.
 Residual Block::decode(Tape& tape, Residual in, const BlockInputs& beside, const Tensor& tokens, const Positions& where,
                        SequenceState* state) {
   const ModuleScope scope(tape, *this);
   const UnitGuard unit(tape, units_, unit_);
   in = joined(tape, std::move(in), beside);
   if (!mixer_) return feed_forward(tape, in.x, in.added, {tokens, {}}, Dropping::never).x;
-  const auto [x, input] = read(tape, *mixer_norm_, in);
+  const auto [x, input] = read(tape, Half::mixer, in);
   in = {};
-  const Var mixed = added(tape, *mixer_norm_, mixer_->decode(tape, input, where, *state, beside.values));
+  const Var mixed = added(tape, Half::mixer, mixer_->decode(tape, input, where, *state, beside.values));
   return feed_forward(tape, x, mixed, {tokens, {}}, Dropping::never).x;
 }
 

@@ -8,25 +8,24 @@
 
 #include "witan/model/activation_statistics.h"
 #include "witan/model/config.h"
-#include "witan/model/recompute_modules.h"
 #include "witan/model/unit.h"
 #include "witan/moe/layer/moe.h"
 #include "witan/nn/mixer/token_mixer.h"
 
 namespace witan {
 
-// The residual stream, whose latest addition is left to the norm that reads it next: x + added
+// The residual stream, x + added. The norm that reads it next computes the latest addition.
 struct Residual {
-  Var x, added;  // [.., D]; added may be undefined: nothing
+  Var x, added;  // [.., D]; added is undefined if there is nothing to add
 
   Var sum(Tape& tape) const;
 };
 
-// What earlier layers wrote beside the residual stream for this one; undefined: nothing.
+// Inputs of a block beside the residual stream; undefined if the block does not read them.
 struct BlockInputs {
-  Var embedding;  // [B, S, D] that the residual stream began with
-  Var skip;       // [B, S, D] that an earlier layer gave
-  Var values;     // rows of a value embedding, as attention takes them
+  Var embedding;  // [B, S, D], the beginning of the residual stream
+  Var skip;       // [B, S, D], the output of an earlier layer
+  Var values;     // rows of a value embedding, as TokenMixer::forward() takes them
 };
 
 struct BlockOutput {
@@ -34,11 +33,14 @@ struct BlockOutput {
   RouterRecord router;  // empty in a dense block
 };
 
-// A part of a micro-batch on its way through blocks in lanes (model/lanes.h); S / n of its tokens are each of n ranks'.
+// The halves of a block, which add to the residual stream one after the other.
+enum class Half : uint8_t { mixer, mlp };
+
+// A part of a micro-batch that goes through blocks in lanes (model/lanes.h). Each of n ranks has S / n of its tokens.
 struct Lane {
   Residual stream;    // [B, S / n, D]
-  Var tokens = {};    // [B, S, D]: what heads or inner features are computed from, of all ranks' tokens
-  Var summands = {};  // [B, S, D]: what they give, to be summed over the ranks
+  Var tokens = {};    // [B, S, D]: the input of a half, gathered from all ranks
+  Var summands = {};  // [B, S, D]: the half's output, to be summed over the ranks
   Positions where = {};
 };
 
@@ -46,52 +48,49 @@ class Block : public Module {
  public:
   Block(const Builder& builder, const ModelConfig& config, const LayerSpec& layer, const ModelAxes& axes);
 
-  // x [B, S, D] of the tokens of `source`
+  // x [B, S, D] of the tokens of `source` -> [B, S, D]
   BlockOutput forward(Tape& tape, Residual x, const BlockInputs& beside, const Positions& where,
                       const TokenSource& source, Dropping dropping);
 
-  // The same for a lane, in parts: those that exchange tokens over the tensor axis, with all that is done to a rank's
-  // own tokens, and those between them. Of blocks whose mixer is a LaneMixer, without dropout; the MLP's parts of
-  // dense ones. guard() lives from the first part to the last, and outlives no other block's.
+  // A forward in lanes, cut where ranks of the tensor axis exchange tokens: gather() and add() exchange, and work on
+  // the rank's own tokens; apply() computes. Only for blocks whose mixer is a LaneMixer, without dropout; Half::mlp
+  // only for dense blocks. guard() lives from the first call to the last, and outlives no other block's.
   std::unique_ptr<UnitGuard> guard(Tape& tape) { return std::make_unique<UnitGuard>(tape, units_, unit_); }
-  std::vector<Var> mixer_weights(Tape& tape);  // for all lanes; exchanges
-  void gather_for_mixer(Tape& tape, Lane& lane);
-  void mix(Tape& tape, Lane& lane, const std::vector<Var>& weights);
-  void add_mixed(Tape& tape, Lane& lane);
-  void gather_for_mlp(Tape& tape, Lane& lane);
-  void apply_mlp(Tape& tape, Lane& lane);
-  void add_mlp(Tape& tape, Lane& lane);
-  // The MoE half of the block, which takes the residual stream x + added after the mixer; x [B, S / n, D], of all
-  // lanes.
+  std::vector<Var> mixer_weights(Tape& tape);  // for both lanes; may exchange
+  void gather(Tape& tape, Lane& lane, Half half);
+  void apply(Tape& tape, Lane& lane, Half half, const std::vector<Var>& mixer_weights);
+  void add(Tape& tape, Lane& lane, Half half);
+  // The MoE half of the block, for both lanes together: takes the residual stream x + added after the mixer,
+  // [B, S / n, D].
   BlockOutput apply_moe(Tape& tape, const Residual& x, const TokenSource& source, Dropping dropping);
 
   // x [1, T, D], tokens [1, T] int32
   Residual decode(Tape& tape, Residual x, const BlockInputs& beside, const Tensor& tokens, const Positions& where,
                   SequenceState* state);
-  // The state that its mixer keeps of sequences; null where it has none.
+  // The state that the block's mixer keeps of sequences; null if it keeps none.
   std::unique_ptr<SequenceState> make_state(Stream& stream, const StateSize& size, DType dtype) const;
   void attach(const ModelServices& services) override;
-  TokenMixer* mixer() { return mixer_.get(); }  // null: the layer has none
+  TokenMixer* mixer() { return mixer_.get(); }  // null if the layer has none
   bool is_moe() const { return moe_.has_value(); }
 
  private:
   BlockOutput compute(Tape& tape, Residual x, const BlockInputs& beside, const Positions& where,
                       const TokenSource& source, Dropping dropping);
-  // x + skip_scale skip, and then residual_scale x + embedding_scale embedding
+  // x + skip_scale skip, then residual_scale x + embedding_scale embedding; each only if the layer has it.
   Residual joined(Tape& tape, Residual x, const BlockInputs& beside);
   MoeOutput moe_forward(Tape& tape, const Var& x, const TokenSource& source, Dropping dropping);
   Var mlp_forward(Tape& tape, const Var& x, const Randomness& randomness);
-  // The residual stream, and what a part of the block reads of it.
-  ops::SumAndNorm read(Tape& tape, Norm& norm, const Residual& in);
-  // What a part of the block adds to the residual stream, from what it gives.
-  Var added(Tape& tape, Norm& norm, Var y);
-  // Of the tokens' rows of x + added, of which the latter may be undefined.
+  Norm& norm_of(Half half) { return half == Half::mixer ? *mixer_norm_ : mlp_norm_; }
+  // The residual stream, and the input of a half of the block: its norm, unless norms are placed post.
+  ops::SumAndNorm read(Tape& tape, Half half, const Residual& in);
+  // The addition to the residual stream for the output y of a half: y, or its norm if norms are placed post.
+  Var added(Tape& tape, Half half, Var y);
+  // Measures x + added, where `added` may be undefined, for the statistics of activations.
   void measure(Tape& tape, const TokenSource& source, Activation of, const Var& x, const Var& added = {});
-  // Computes the block's second half from x + mixed, where the mixer adds `mixed`.
+  // The MLP or MoE half, on the residual stream x + mixed.
   BlockOutput feed_forward(Tape& tape, const Var& x, const Var& mixed, const TokenSource& source, Dropping dropping);
 
   LaneMixer& lanes() { return *mixer_->lanes(); }
-  void gather(Tape& tape, Lane& lane, Norm& norm);
 
   bool recompute_all_;
   bool post_norm_;
@@ -100,14 +99,14 @@ class Block : public Module {
   UnitAccess* units_ = nullptr;
   int unit_;
   ActivationAccess* activations_ = nullptr;
-  int64_t number_ = 0;  // of the layer, for activations_
+  int64_t number_ = 0;  // the layer's, for activations_
   Parameter *skip_scale_ = nullptr, *residual_scale_ = nullptr, *embedding_scale_ = nullptr;
-  std::optional<Norm> mixer_norm_;  // none, and the next null: the layer has no mixer
+  std::optional<Norm> mixer_norm_;  // none, and mixer_ null, if the layer has no mixer
   std::unique_ptr<TokenMixer> mixer_;
   Norm mlp_norm_;
   std::optional<Mlp> mlp_;
   std::optional<Moe> moe_;
-  Dropout mixer_dropout_, mlp_dropout_;  // of what each adds to x
+  Dropout mixer_dropout_, mlp_dropout_;  // of the halves' additions to the residual stream
 };
 
 }  // namespace witan

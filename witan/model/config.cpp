@@ -1,12 +1,17 @@
 #include "witan/model/config.h"
 
+#include <fmt/ranges.h>
+#include <fnmatch.h>
+
 #include <algorithm>
+#include <array>
+#include <sstream>
+#include <utility>
 
 #include "witan/base/config/layer_pattern.h"
 #include "witan/base/error.h"
 #include "witan/base/numbers/torch_random.h"
-#include "witan/model/freeze.h"
-#include "witan/model/recompute_modules.h"
+#include "witan/base/text.h"
 #include "witan/moe/layer/experts.h"
 #include "witan/nn/lora.h"
 
@@ -26,7 +31,7 @@ std::vector<MixerSpec> mixers_of_layers(const ModelConfig& model) {
   return all;
 }
 
-// Of what layers read beside the residual stream.
+// Checks the keys that let layers read more than the residual stream.
 void validate_joins(const ModelConfig& model) {
   const std::vector<MixerSpec> mixers = mixers_of_layers(model);
   const std::vector<int64_t> tables = model.value_embeddings();
@@ -40,17 +45,17 @@ void validate_joins(const ModelConfig& model) {
                          "; number tables from 1 on without a gap");
   require<ConfigError>(model.value_embedding_freq == kNoTables || !model.attention.multi_latent_attention,
                        "value_embedding_freq = ", model.value_embedding_freq,
-                       " needs values of their own, which multi_latent_attention = true does not project; set one of "
-                       "them only");
+                       " needs a projection of values, which multi_latent_attention = true does not have; set only one "
+                       "of them");
   require<ConfigError>(model.value_embedding_freq == kNoTables || model.mixers.empty(),
                        "value_embedding_freq = ", model.value_embedding_freq,
-                       " gives layers value embeddings, and `mixers` puts other mixers in their place; set one of them "
-                       "only");
+                       " gives layers value embeddings, and `mixers` replaces these layers' attention; set only one of "
+                       "them");
   require<ConfigError>(!model.skip_connections || model.num_layers > 1,
                        "skip_connections = true joins two halves of a model; num_layers = 1 has none");
   require<ConfigError>(
       model.init_method != "fan_in" || model.untie_embeddings_and_output_weights,
-      "init_method = fan_in begins embeddings at a deviation of 1, which is too much for an output layer: "
+      "init_method = fan_in draws embeddings with a standard deviation of 1, too large for an output layer: "
       "set untie_embeddings_and_output_weights = true, or init_method = normal");
 }
 
@@ -65,7 +70,7 @@ void validate_fp8(const ModelConfig& model) {
                        " in 8 bits; make them fewer, or set fp8_format = \"none\"");
   require<ConfigError>(model.dtype == "bfloat16" || model.dtype == "float32", "fp8_format = ", model.fp8_format,
                        " with dtype = ", model.dtype,
-                       ": products in 8 bits have results in bfloat16 or float32; set dtype = \"bfloat16\"");
+                       ": the results of 8-bit products are bfloat16 or float32; set dtype = \"bfloat16\"");
   require<ConfigError>(
       model.moe.num_experts == 0 || expert_backend(model.moe) == ExpertBackend::grouped,
       "fp8_format = ", model.fp8_format, " with moe_expert_backend = ", model.moe.moe_expert_backend,
@@ -74,7 +79,7 @@ void validate_fp8(const ModelConfig& model) {
   require<ConfigError>(model.moe.num_experts == 0 || model.moe.moe_replicated_experts == 0,
                        "fp8_format = ", model.fp8_format,
                        " with moe_replicated_experts = ", model.moe.moe_replicated_experts,
-                       ": copies of other ranks' experts are multiplied in the model's own dtype alone; set "
+                       ": replicas of other ranks' experts are multiplied in the model's dtype only; set "
                        "moe_replicated_experts = 0, or fp8_format = \"none\"");
 }
 
@@ -91,14 +96,13 @@ Fields ModelConfig::fields() {
             "Pad the embedding and the output layer with rows of zeros to a multiple of this; the loss ignores them"}
           .between(1, 1 << 20),
       Field{"hidden_dropout", &hidden_dropout,
-            "Dropout probability of the embedding and of what attention and MLP add to the residual stream"}
+            "Dropout probability of the embedding and of the outputs of attention and MLP"}
           .at_least(0),
       Field{"add_bias_linear", &add_bias_linear, "Give the linear layers of attention and MLP a bias"},
       Field{"add_mlp_bias", &add_mlp_bias,
-            "Give the linear layers of dense MLPs a bias, also where add_bias_linear = false"},
-      Field{
-          "norm_placement", &norm_placement,
-          "Where a layer normalizes: what attention and MLP read (pre), or what they add to the residual stream (post)"}
+            "Give the linear layers of dense MLPs a bias, even if add_bias_linear = false"},
+      Field{"norm_placement", &norm_placement,
+            "Placement of norms: on the inputs of attention and MLP (pre), or on their outputs (post)"}
           .one_of({"pre", "post"}),
       Field{"init_method", &init_method,
             "Weight initialization: Megatron-LM's, by the number of a matrix's inputs, or PyTorch's defaults, equal to "
@@ -119,58 +123,59 @@ Fields ModelConfig::fields() {
       Field{"embedding_residual", &embedding_residual,
             "Mix the embedding into each layer's input, by two learned factors"},
       Field{"embedding_norm", &embedding_norm, "Normalise the embedding"},
-      Field{"logit_scale", &logit_scale, "What logits are multiplied by"}.above(0),
+      Field{"logit_scale", &logit_scale, "Multiplier applied to the logits"}.above(0),
       Field{"logit_soft_cap", &logit_soft_cap,
             "Keep logits within this bound: cap tanh(logit / cap), after logit_scale; 0: no bound"}
           .at_least(0),
-      Field{"mtp_num_layers", &mtp_num_layers,
-            "Modules of multi-token prediction behind the last layer: the k-th is trained to predict k tokens more"}
+      Field{
+          "mtp_num_layers", &mtp_num_layers,
+          "Modules of multi-token prediction after the last layer: the k-th predicts the token k places after the next"}
           .between(0, 1000),
       Field{"mtp_loss_scaling_factor", &mtp_loss_scaling_factor,
-            "What the mean of their losses is multiplied by in the step's loss"}
+            "Coefficient of the mean of their losses in the step's loss"}
           .above(0),
       Field{"dtype", &dtype, "Dtype of weights and activations; sums and losses are float32 or wider"}.one_of(
           {"float32", "bfloat16", "float16", "float64"}),
-      Field{
-          "fp8_format", &fp8_format,
-          "8-bit format of the operands of products with weights: of experts, attention's projections, MLPs and "
-          "shared experts, forward and backward; hybrid: e4m3, and e5m2 for the gradients of outputs; none: they have "
-          "dtype"}
+      Field{"fp8_format", &fp8_format,
+            "8-bit format of the operands of products with weights: of experts, attention's projections, MLPs and "
+            "shared experts, forward and backward; hybrid: e4m3, and e5m2 for the gradients of outputs; none: operands "
+            "keep dtype"}
           .one_of({"none", "e4m3", "hybrid"}),
-      Field{
-          "fp8_recipe", &fp8_recipe,
-          "How they are scaled: blockwise has a float32 scale for each 128 numbers along the sum, of weights for each "
-          "128 by 128; tensorwise one for each tensor and expert, by its largest magnitude; delayed by the largest of "
-          "earlier steps"}
+      Field{"fp8_recipe", &fp8_recipe,
+            "Scales of the operands: blockwise has a float32 scale for each 128 numbers along the sum, of weights for "
+            "each "
+            "128 by 128; tensorwise has one for each tensor and expert, from its largest magnitude; delayed takes it "
+            "from "
+            "earlier steps"}
           .one_of({"blockwise", "tensorwise", "delayed"}),
       Field{"fp8_margin", &fp8_margin,
-            "Delayed scales leave room for magnitudes 2^fp8_margin times as large as those of earlier steps"}
+            "Headroom of delayed scales: 2^fp8_margin times the largest magnitude of earlier steps is representable"}
           .between(-64, 64),
       Field{"fp8_amax_history_len", &fp8_amax_history_len,
-            "Steps, the last one included, whose largest magnitudes delayed scales are made of by max"}
+            "Length in steps of the history of largest magnitudes that fp8_amax_compute_algo = max reads"}
           .between(1, 1 << 16),
       Field{"fp8_amax_compute_algo", &fp8_amax_compute_algo,
-            "What delayed scales are made of: the largest magnitude of the last step, or the largest of the history"}
+            "Source of delayed scales: the largest magnitude of the last step, or the largest of the history"}
           .one_of({"most_recent", "max"}),
       Field{"first_last_layers_bf16", &first_last_layers_bf16,
-            "Leave the first and the last layers out of fp8_format: their products have dtype"},
+            "Leave the first and the last layers out of fp8_format: their operands keep dtype"},
       Field{"num_layers_at_start_in_bf16", &num_layers_at_start_in_bf16,
-            "How many first layers first_last_layers_bf16 leaves out"}
+            "Number of first layers that first_last_layers_bf16 leaves out"}
           .between(0, 100000),
       Field{"num_layers_at_end_in_bf16", &num_layers_at_end_in_bf16,
-            "How many last layers first_last_layers_bf16 leaves out"}
+            "Number of last layers that first_last_layers_bf16 leaves out"}
           .between(0, 100000),
       Field{"fp8_keep_weights", &fp8_keep_weights,
-            "Convert weights to 8 bits once a step instead of once a micro-batch and pass; takes 2 bytes for each of "
-            "them"},
+            "Convert weights to 8 bits once a step instead of once a micro-batch and pass; takes 2 bytes for each "
+            "weight"},
       Field{"freeze", &freeze,
             "Parameters that are not trained, as globs on their names or as kinds (embeddings, head, norms, biases, "
             "routers, matrices, experts), separated by commas"},
       Field{"lora_rank", &lora_rank,
             "Rank of LoRA adapters: they are trained, and the model's own parameters are frozen; 0: no adapters"}
           .between(0, 1 << 16),
-      Field{"lora_alpha", &lora_alpha, "What adapters add is multiplied by lora_alpha / lora_rank"}.above(0),
-      Field{"lora_dropout", &lora_dropout, "Dropout probability of what adapters read"}.at_least(0),
+      Field{"lora_alpha", &lora_alpha, "The output of adapters is scaled by lora_alpha / lora_rank"}.above(0),
+      Field{"lora_dropout", &lora_dropout, "Dropout probability of the input of adapters"}.at_least(0),
       Field{
           "lora_target_modules", &lora_target_modules,
           "Matrices with adapters, separated by commas: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj "
@@ -178,10 +183,11 @@ Fields ModelConfig::fields() {
           "all of them"}
           .list_of(lora_target_names()),
       Field{"recompute_granularity", &recompute_granularity,
-            "What the backward pass recomputes instead of keeping it: nothing, norms and activations, or whole layers"}
+            "Results that the backward recomputes instead of keeping: none, norms and activations, or whole layers"}
           .one_of({"none", "selective", "full"}),
       Field{"recompute_modules", &recompute_modules,
-            "What selective recomputes, separated by commas: layernorm, mlp_act and moe_act (activations of dense MLPs "
+            "Modules that selective recomputes, separated by commas: layernorm, mlp_act and moe_act (activations of "
+            "dense MLPs "
             "with shared experts, and of experts), shared_experts, mlp, moe (whole ones), mla_up_proj (latent "
             "attention's queries, keys and values); empty: the first three"}
           .list_of({"layernorm", "mlp_act", "moe_act", "shared_experts", "mlp", "moe", "mla_up_proj"}),
@@ -202,8 +208,8 @@ void ModelConfig::validate() const {
   norm.validate();
   require<ConfigError>(!attention.qk_layernorm_full_width || norm.normalization == "RMSNorm",
                        "qk_layernorm_full_width = true with normalization = ", norm.normalization,
-                       ": ranks that share the heads of a token add up squares, which is RMSNorm; set normalization = "
-                       "\"RMSNorm\", or qk_layernorm_full_width = false");
+                       ": a norm over heads of several ranks must be RMSNorm; set normalization = \"RMSNorm\", or "
+                       "qk_layernorm_full_width = false");
   moe.validate(num_layers);
   require<ConfigError>(hidden_dropout < 1, "hidden_dropout = ", hidden_dropout,
                        " drops everything; use a probability below 1, such as 0.1");
@@ -217,9 +223,8 @@ void ModelConfig::validate() const {
   validate_joins(*this);
   validate_fp8(*this);
   require<ConfigError>(mtp_num_layers == 0 || !joins_layers(), "mtp_num_layers = ", mtp_num_layers,
-                       ": its blocks read nothing beside the residual stream, as value_embedding_freq, "
-                       "skip_connections and embedding_residual have layers do; set mtp_num_layers = 0, or leave these "
-                       "out");
+                       ": MTP modules read the residual stream only, and cannot be combined with value_embedding_freq, "
+                       "skip_connections or embedding_residual; set mtp_num_layers = 0, or leave these out");
   require<ConfigError>(mtp_num_layers == 0 || init_method != "torch", "mtp_num_layers = ", mtp_num_layers,
                        " with init_method = torch: no PyTorch program says in which order its weights are drawn; use "
                        "init_method = normal");
@@ -252,6 +257,13 @@ std::vector<LayerSpec> ModelConfig::layers() const {
   return layers;
 }
 
+std::vector<LayerSpec> layers_with_mtp(const ModelConfig& config) {
+  std::vector<LayerSpec> layers = config.layers();
+  const LayerSpec last = layers.back();
+  layers.insert(layers.end(), static_cast<size_t>(config.mtp_num_layers), last);
+  return layers;
+}
+
 MixerModel ModelConfig::around_mixers() const {
   return {hidden_size, linear_bias(), norm, lora_of(*this), read_recompute_modules(*this).mla_up_proj};
 }
@@ -277,6 +289,85 @@ int64_t ModelConfig::value_embedding_tables() const {
 Recompute ModelConfig::recompute() const {
   if (recompute_granularity == "none") return Recompute::none;
   return recompute_granularity == "selective" ? Recompute::selective : Recompute::full;
+}
+
+namespace {
+
+void add(RecomputeModules& all, const std::string& name) {
+  constexpr std::array<std::pair<const char*, bool RecomputeModules::*>, 7> kModules = {
+      {{"layernorm", &RecomputeModules::layernorm},
+       {"mlp_act", &RecomputeModules::mlp_act},
+       {"moe_act", &RecomputeModules::moe_act},
+       {"shared_experts", &RecomputeModules::shared_experts},
+       {"mlp", &RecomputeModules::mlp},
+       {"moe", &RecomputeModules::moe},
+       {"mla_up_proj", &RecomputeModules::mla_up_proj}}};
+  if (name == "core_attn") return;
+  const auto found = std::ranges::find(kModules, name, [](const auto& module) { return module.first; });
+  require<ConfigError>(
+      found != kModules.end(), "recompute_modules: \"", name,
+      "\" cannot be recomputed by itself; use some of layernorm, mlp_act, moe_act, shared_experts, mlp, moe, "
+      "mla_up_proj and core_attn, or recompute_granularity = full");
+  all.*found->second = true;
+}
+
+}  // namespace
+
+RecomputeModules read_recompute_modules(const ModelConfig& config) {
+  RecomputeModules all;
+  std::istringstream names(config.recompute_modules);
+  for (std::string name; std::getline(names, name, ',');) {
+    std::erase(name, ' ');
+    add(all, name);
+  }
+  require<ConfigError>(!all.mla_up_proj || config.attention.multi_latent_attention,
+                       "recompute_modules: mla_up_proj recomputes queries, keys and values that are made from latents: "
+                       "leave it out, or set multi_latent_attention = true");
+  if (config.recompute() != Recompute::selective) return {};
+  if (config.recompute_modules.empty()) all.layernorm = all.mlp_act = all.moe_act = true;
+  return all;
+}
+
+namespace {
+
+std::vector<std::string> listed(const std::string& list) {
+  std::vector<std::string> words;
+  std::istringstream in(list);
+  for (std::string word; std::getline(in, word, ',');) {
+    std::erase(word, ' ');
+    if (!word.empty()) words.push_back(std::move(word));
+  }
+  return words;
+}
+
+}  // namespace
+
+std::shared_ptr<const LoraConfig> lora_of(const ModelConfig& config) {
+  const std::vector<std::string>& names = lora_target_names();
+  std::vector<std::string> targets = listed(config.lora_target_modules);
+  for (const std::string& target : targets)
+    require<ConfigError>(target == "all" || std::ranges::find(names, target) != names.end(),
+                         "lora_target_modules: there is no ", clipped(target), suggestion(target, names),
+                         "; there are ", fmt::format("{}", fmt::join(names, ", ")), " and all");
+  require<ConfigError>(config.lora_dropout < 1, "lora_dropout = ", config.lora_dropout,
+                       " drops everything; use a probability below 1, such as 0.05");
+  require<ConfigError>(config.lora_rank > 0 || targets.empty(), "lora_target_modules = ", config.lora_target_modules,
+                       " without adapters: set lora_rank, as to 16");
+  if (config.lora_rank == 0) return nullptr;
+  if (targets.empty() || std::ranges::find(targets, "all") != targets.end()) targets = names;
+  return std::make_shared<const LoraConfig>(
+      LoraConfig{config.lora_rank, config.lora_alpha, config.lora_dropout, std::move(targets)});
+}
+
+Freeze::Freeze(const ModelConfig& config) : lora_(config.lora_rank > 0), patterns_(listed(config.freeze)) {}
+
+bool Freeze::fits(const std::string& pattern, const ParameterSpec& spec) {
+  return pattern == name_of(spec.kind) || fnmatch(pattern.c_str(), spec.name.c_str(), 0) == 0;
+}
+
+bool Freeze::takes(const ParameterSpec& spec) const {
+  if (lora_ && !is_adapter(spec.name)) return true;
+  return std::ranges::any_of(patterns_, [&](const std::string& pattern) { return fits(pattern, spec); });
 }
 
 }  // namespace witan

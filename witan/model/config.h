@@ -1,32 +1,49 @@
-// The configuration of a model: the parts' own configurations, and what only the whole knows.
+// The configuration of a model: the configurations of its parts, the keys of the whole, and what is resolved from them:
+// layers, pipeline stages, recomputed modules, adapters and frozen parameters.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "witan/base/config/fields.h"
-#include "witan/model/layer_spec.h"
 #include "witan/moe/config.h"
 #include "witan/nn/attention/config.h"
-#include "witan/nn/norm.h"
+#include "witan/nn/layers.h"
+#include "witan/nn/lora.h"
+#include "witan/nn/mixer/mixer_spec.h"
+#include "witan/nn/mlp.h"
+#include "witan/nn/parameter.h"
 #include "witan/tensor/dtype.h"
 
 namespace witan {
 
-// Why fp8_recipe = mxfp8 is refused.
+// The reason why fp8_recipe = mxfp8 is refused.
 inline constexpr const char* kNoMxfp8 = "scales blocks of 32 numbers, which only Blackwell's tensor cores multiply";
 
 enum class Recompute : uint8_t { none, selective, full };
 
+// One layer of a model, resolved once from the configuration: everything that builds, counts or plans layers reads it.
+struct LayerSpec {
+  MixerSpec mixer;
+  bool moe = false;                       // an MoE layer, else a dense one
+  MlpConfig mlp;                          // of the dense layer or of each expert, with its own ffn_hidden_size
+  std::optional<int64_t> skip_from = {};  // the earlier layer whose output is added to this one's input
+  bool embedding_residual = false;        // the embedding is mixed into its input
+};
+
 struct ModelConfig {
   int64_t num_layers = 4;
   int64_t hidden_size = 256;
-  int64_t vocab_size = 0;  // words that the loss knows; 0: the tokenizer's
+  int64_t vocab_size = 0;  // tokens; 0: the tokenizer's
   bool untie_embeddings_and_output_weights = false;
   int64_t make_vocab_size_divisible_by = 1;
-  double hidden_dropout = 0;     // of the embedding, and of what attention and MLP add to the residual stream
-  bool add_bias_linear = false;  // in the projections of attention and MLP
-  bool add_mlp_bias = false;     // in those of dense MLPs alone
+  double hidden_dropout = 0;     // of the embedding and of the outputs of attention and MLP
+  bool add_bias_linear = false;  // biases in the projections of attention and MLP
+  bool add_mlp_bias = false;     // biases in dense MLPs only
   std::string init_method = "normal";
   double init_method_std = 0.02;
   std::string dtype = "float32";
@@ -47,44 +64,101 @@ struct ModelConfig {
   bool embedding_norm = false;
   double logit_scale = 1;
   double logit_soft_cap = 0;
-  int64_t mtp_num_layers = 0;            // of multi-token prediction, behind the others
-  double mtp_loss_scaling_factor = 0.1;  // of the mean of their losses
-  int64_t lora_rank = 0;                 // of the adapters of low rank; 0: there are none
-  double lora_alpha = 32;                // their output is scaled by lora_alpha / lora_rank
-  double lora_dropout = 0;               // of their input
-  std::string lora_target_modules;       // which matrices have adapters, with commas between them; empty: all
-  std::string freeze;                    // patterns of parameters' names that are not trained, with commas between them
-  std::string recompute_modules;         // of "selective": with commas between them; empty: all of them
+  int64_t mtp_num_layers = 0;            // modules of multi-token prediction
+  double mtp_loss_scaling_factor = 0.1;  // coefficient of the mean of their losses
+  int64_t lora_rank = 0;                 // 0: no adapters
+  double lora_alpha = 32;                // the adapters' output is scaled by lora_alpha / lora_rank
+  double lora_dropout = 0;               // of the adapters' input
+  std::string lora_target_modules;       // matrices with adapters, separated by commas; empty: all
+  std::string freeze;                    // patterns of parameters that are not trained, separated by commas
+  std::string recompute_modules;         // of "selective", separated by commas; empty: norms and activations
 
   AttentionConfig attention;
   MlpConfig mlp;
   MoeConfig moe;
   NormConfig norm;
-  // The mixers that a program gives layers, by their number, in place of those of `attention`. No key sets them.
+  // Mixers that a program sets for layers, by number, instead of those of `attention`. No key sets them.
   std::map<int64_t, MixerSpec> mixers;
 
   Fields fields();
   void validate() const;  // throws ConfigError; vocab_size must be set
-  // All layers, from the first on. Throws ConfigError for patterns that do not fit.
+  // All layers, from the first on. Throws ConfigError for layer patterns that do not fit num_layers.
   std::vector<LayerSpec> layers() const;
-  // Rows of the embedding and of the head: words, then those that make their number a multiple of
-  // make_vocab_size_divisible_by, which no id names, no loss knows and no step changes from 0.
+  // Rows of the embedding and of the head: the vocabulary, padded to a multiple of make_vocab_size_divisible_by with
+  // rows of zeros that no id names, the loss ignores and no step changes.
   int64_t padded_vocab_size() const {
     return (vocab_size + make_vocab_size_divisible_by - 1) / make_vocab_size_divisible_by *
            make_vocab_size_divisible_by;
   }
-  // Of each layer the table of value embeddings that it reads, from 1 on; 0: none.
+  // The value embedding of each layer, numbered from 1 on; 0: none.
   std::vector<int64_t> value_embeddings() const;
-  int64_t value_embedding_tables() const;  // how many there are
-  // Layers read what earlier ones wrote beside the residual stream.
+  int64_t value_embedding_tables() const;  // their number
+  // Whether layers read more than the residual stream: value embeddings, outputs of earlier layers, the embedding.
   bool joins_layers() const { return value_embedding_freq != "none" || skip_connections || embedding_residual; }
   DType compute_dtype() const { return dtype_from_name(dtype); }
   MixerModel around_mixers() const;
   bool fp8() const { return fp8_format != "none"; }
-  bool fp8(int64_t layer) const;  // whether this layer's products are of 8 bits, from 0 on
+  bool fp8(int64_t layer) const;  // whether the products of this layer, counted from 0 on, have 8-bit operands
   Recompute recompute() const;
   Bias linear_bias() const { return add_bias_linear ? Bias::zeros : Bias::none; }
   Bias mlp_bias() const { return add_mlp_bias ? Bias::zeros : linear_bias(); }
+};
+
+// The layers of the model, followed by the blocks of its MTP modules, which are like the last layer.
+std::vector<LayerSpec> layers_with_mtp(const ModelConfig& config);
+
+struct LayerRange {
+  int64_t first, last;  // [first, last)
+  int64_t size() const { return last - first; }
+  bool contains(int64_t layer) const { return layer >= first && layer < last; }
+  bool operator==(const LayerRange&) const = default;
+};
+
+// The layers that a pipeline-parallel rank holds (parallel/stages.h): one or more chunks, its virtual stages, between
+// which the residual stream passes through those of other ranks.
+struct StageLayers {
+  std::vector<LayerRange> chunks;  // in the order of layers
+  bool first = true;               // the first chunk begins with the embedding
+  bool last = true;                // the last one ends with the norm and the head
+
+  static StageLayers all(int64_t num_layers) { return {{{0, num_layers}}}; }
+  int count() const { return static_cast<int>(chunks.size()); }
+};
+
+// The modules of a layer that selective recomputation recomputes, named as in Megatron-LM's --recompute-modules.
+struct RecomputeModules {
+  bool layernorm = false;       // norms: their inputs are kept instead of their outputs
+  bool mlp_act = false;         // activations of dense MLPs and of shared experts
+  bool moe_act = false;         // activations of experts
+  bool shared_experts = false;  // shared experts as a whole
+  bool mlp = false;             // dense MLPs as a whole, of which the input is kept
+  bool moe = false;             // MoE layers as a whole: router, dispatch, experts and combine
+  bool mla_up_proj = false;     // queries, keys and values of latent attention, of which the latents are kept
+};
+
+// The modules listed in recompute_modules, or norms and activations if the list is empty; none unless
+// recompute_granularity is selective. core_attn, Megatron-LM's default, is accepted and ignored, since attention keeps
+// no scores. Throws ConfigError for an unknown name, whatever the granularity, and for mla_up_proj without latent
+// attention.
+RecomputeModules read_recompute_modules(const ModelConfig& config);
+
+// The adapters of low rank; null: none. Throws ConfigError for a target that is not the name of a matrix.
+std::shared_ptr<const LoraConfig> lora_of(const ModelConfig& config);
+
+// The parameters that are not trained: those that `freeze` matches and, if there are adapters, all but the adapters.
+class Freeze {
+ public:
+  explicit Freeze(const ModelConfig& config);
+
+  bool any() const { return lora_ || !patterns_.empty(); }
+  bool takes(const ParameterSpec& spec) const;
+  // The patterns of config.freeze, in order: each is the name of a ParameterKind, or a glob on parameters' names.
+  const std::vector<std::string>& patterns() const { return patterns_; }
+  static bool fits(const std::string& pattern, const ParameterSpec& spec);
+
+ private:
+  bool lora_;
+  std::vector<std::string> patterns_;
 };
 
 }  // namespace witan

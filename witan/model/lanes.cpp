@@ -9,7 +9,7 @@
 namespace witan {
 namespace {
 
-// Rows [first, first + rows) of what is per sequence, or per token.
+// The positions of the sequences [first, first + rows).
 Positions rows_of(const Positions& where, int64_t first, int64_t rows) {
   Positions part = where;
   const auto narrow = [&](Tensor& x, int64_t per_row) {
@@ -33,71 +33,72 @@ class LanePass {
   Residual through(const std::vector<std::unique_ptr<Block>>& blocks, Residual x, const MoePass& moe) {
     split(std::move(x));
     guard_ = blocks.front()->guard(tape_);
-    blocks.front()->gather_for_mixer(tape_, a_);
+    blocks.front()->gather(tape_, a_, Half::mixer);
     for (size_t i = 0; i < blocks.size(); ++i) {
-      Block* const next = i + 1 < blocks.size() ? blocks[i + 1].get() : nullptr;
-      attention(*blocks[i]);
-      if (blocks[i]->is_moe())
+      const Part mlp{blocks[i].get(), Half::mlp}, next{i + 1 < blocks.size() ? blocks[i + 1].get() : nullptr};
+      const bool moe_block = blocks[i]->is_moe();
+      run({blocks[i].get(), Half::mixer}, moe_block ? Part() : mlp);
+      if (moe_block)
         experts(*blocks[i], next, moe);
       else
-        mlp(*blocks[i], next);
+        run(mlp, next);
     }
-    if (before_ != nullptr) before_->add_mlp(tape_, b_);
+    finish_b();
     guard_before_.reset();
     return joined();
   }
 
  private:
+  // A half of a block.
+  struct Part {
+    Block* block = nullptr;
+    Half half = Half::mixer;
+  };
+
   template <class Beside, class Meanwhile>
   void together(const Beside& beside, const Meanwhile& meanwhile) {
     concurrently(
         tape_, side_, [&](Tape&) { beside(); }, [&](Tape&) { meanwhile(); });
   }
 
-  // A's tokens are gathered; B's are not, nor has B the sums of the block before.
-  void attention(Block& block) {
-    const std::vector<Var> weights = block.mixer_weights(tape_);
+  // Computes a part for both lanes. A's tokens are gathered before, and those of `next` for A at the end; B's sums of
+  // the part before are added here, and its own are left to the next part. `next` is empty before experts and at the
+  // end.
+  void run(const Part& part, const Part& next) {
+    std::vector<Var> weights;
+    if (part.half == Half::mixer) weights = part.block->mixer_weights(tape_);
     together(
         [&] {
-          if (before_ != nullptr) before_->add_mlp(tape_, b_);
-          block.gather_for_mixer(tape_, b_);
+          finish_b();
+          part.block->gather(tape_, b_, part.half);
         },
-        [&] { block.mix(tape_, a_, weights); });
-    before_ = nullptr;
+        [&] { part.block->apply(tape_, a_, part.half, weights); });
     guard_before_.reset();
+    if (part.half == Half::mlp) {
+      guard_before_ = std::move(guard_);
+      if (next.block != nullptr) guard_ = next.block->guard(tape_);
+    }
     together(
         [&] {
-          block.add_mixed(tape_, a_);
-          if (!block.is_moe()) block.gather_for_mlp(tape_, a_);
+          part.block->add(tape_, a_, part.half);
+          if (next.block != nullptr) next.block->gather(tape_, a_, next.half);
         },
-        [&] { block.mix(tape_, b_, weights); });
+        [&] { part.block->apply(tape_, b_, part.half, weights); });
+    before_ = part;
   }
 
-  void mlp(Block& block, Block* next) {
-    together(
-        [&] {
-          block.add_mixed(tape_, b_);
-          block.gather_for_mlp(tape_, b_);
-        },
-        [&] { block.apply_mlp(tape_, a_); });
-    guard_before_ = std::move(guard_);
-    if (next != nullptr) guard_ = next->guard(tape_);
-    together(
-        [&] {
-          block.add_mlp(tape_, a_);
-          if (next != nullptr) next->gather_for_mixer(tape_, a_);
-        },
-        [&] { block.apply_mlp(tape_, b_); });
-    before_ = &block;
+  void finish_b() {
+    if (before_.block != nullptr) before_.block->add(tape_, b_, before_.half);
+    before_ = {};
   }
 
-  void experts(Block& block, Block* next, const MoePass& moe) {
-    block.add_mixed(tape_, b_);
+  void experts(Block& block, const Part& next, const MoePass& moe) {
+    finish_b();
     split(moe(block, joined()));
     guard_.reset();
-    if (next == nullptr) return;
-    guard_ = next->guard(tape_);
-    next->gather_for_mixer(tape_, a_);
+    if (next.block == nullptr) return;
+    guard_ = next.block->guard(tape_);
+    next.block->gather(tape_, a_, next.half);
   }
 
   void split(Residual x) {
@@ -117,7 +118,7 @@ class LanePass {
   Tape& tape_;
   Stream& side_;
   Lane a_, b_;
-  Block* before_ = nullptr;  // a dense block whose sums B has not been given yet
+  Part before_;  // its sums are still to be added to B; empty: none
   std::unique_ptr<UnitGuard> guard_before_, guard_;
 };
 

@@ -6,13 +6,6 @@
 
 namespace witan {
 
-std::vector<LayerSpec> layers_with_mtp(const ModelConfig& config) {
-  std::vector<LayerSpec> layers = config.layers();
-  const LayerSpec last = layers.back();
-  layers.insert(layers.end(), static_cast<size_t>(config.mtp_num_layers), last);
-  return layers;
-}
-
 MtpModule::MtpModule(const Builder& builder, const ModelConfig& config, const LayerSpec& layer, const ModelAxes& axes)
     : Module(builder.path),
       unit_(builder.unit),
@@ -29,7 +22,7 @@ MtpModule::MtpModule(const Builder& builder, const ModelConfig& config, const La
   add_child(norm_);
 }
 
-// No norm is computed again in the backward: who reads the result there has another unit.
+// Norms are not recomputed in the backward, since the modules that read their results belong to other units.
 MtpModule::Output MtpModule::forward(Tape& tape, const Var& embedding, const Var& h, const Positions& where,
                                      const TokenSource& source, Dropping dropping) {
   const ModuleScope scope(tape, *this);

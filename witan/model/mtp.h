@@ -1,7 +1,7 @@
-// Multi-token prediction (DeepSeek-V3, arXiv:2412.19437, section 2.2; Megatron-LM: multi_token_prediction.py): modules
-// behind the last layer, one after the other, the k-th of which predicts the token k places behind the next one.
+// Multi-token prediction (DeepSeek-V3, arXiv:2412.19437, section 2.2; Megatron-LM: multi_token_prediction.py): a chain
+// of modules after the last layer, the k-th of which predicts the token k places after the next one.
 //
-//   h_0 = what the model's last norm gives
+//   h_0 = the output of the model's last norm
 //   h_k = norm(block(W [enorm(embedding of the token k places ahead); hnorm(h_{k-1})])),  k = 1 … D
 //
 // The embedding and the head, which reads h_k, are the model's own.
@@ -13,18 +13,15 @@
 
 namespace witan {
 
-// The layers of the model, and behind them the blocks of its MTP modules, which are as the last layer.
-std::vector<LayerSpec> layers_with_mtp(const ModelConfig& config);
-
 class MtpModule : public Module {
  public:
   MtpModule(const Builder& builder, const ModelConfig& config, const LayerSpec& layer, const ModelAxes& axes);
 
   struct Output {
-    Var h;                // [B, S, D], normalised: what the head and the next module read
+    Var h;                // [B, S, D], normalised: read by the head and the next module
     RouterRecord router;  // empty in a dense block
   };
-  // embedding, h [B, S, D], as the residual stream is held: of the tokens ahead, and what the module before gave.
+  // embedding [B, S, D] of the tokens ahead, h [B, S, D] of the module before, both placed as the residual stream is.
   Output forward(Tape& tape, const Var& embedding, const Var& h, const Positions& where, const TokenSource& source,
                  Dropping dropping);
 

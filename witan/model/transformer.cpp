@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "witan/kernels/vocabulary/vocabulary.h"
-#include "witan/model/freeze.h"
+#include "witan/model/config.h"
 #include "witan/model/lanes.h"
-#include "witan/nn/attention/context_attention.h"
+#include "witan/nn/attention/attention.h"
 #include "witan/nn/lora.h"
 #include "witan/ops/fp8/fp8_quantiser.h"
 #include "witan/ops/pointwise/elementwise.h"
@@ -83,7 +83,7 @@ Transformer::Transformer(Stream& stream, const ModelConfig& config, uint64_t see
                          const StageLayers& stage)
     : Transformer(root_builder(stream, config, seed, axes), config, axes, stage) {}
 
-// Members are built in the order in which a PyTorch program draws them: init_method = torch relies on it.
+// Members are built in the order in which a PyTorch program draws them, on which init_method = torch relies.
 Transformer::Transformer(const Builder& builder, const ModelConfig& config, const ModelAxes& axes,
                          const StageLayers& stage)
     : Module(""),
@@ -107,9 +107,9 @@ Transformer::Transformer(const Builder& builder, const ModelConfig& config, cons
     columns_.push_back(nearly_equal_piece(config.padded_vocab_size(), builder.tensor_ranks(), rank).begin);
   const bool untied = config.untie_embeddings_and_output_weights;
   Builder in_last = builder.in_chunk(stage.count() - 1).in_unit(head_unit(config));
-  for (std::optional<TensorAxis>* axis : {&tensor_, &in_last.tensor})  // what is behind the layers is not lanes'
+  for (std::optional<TensorAxis>* axis : {&tensor_, &in_last.tensor})  // lanes end with the layers
     if (*axis) (*axis)->keeps = TensorAxis::Keeps::own;
-  // The last stage has a copy of it, which is a tied head, and of which MTP modules are given rows.
+  // The last stage has a copy of the embedding for a tied head and for MTP modules.
   const Builder of_embedding = (stage.first ? builder : in_last).in_unit(kEmbeddingUnit) / "embedding";
   const bool behind = !untied || config.mtp_num_layers > 0;
   embedding_ = build<Embedding>(stage.first || (stage.last && behind),
@@ -193,7 +193,8 @@ std::vector<std::pair<int64_t, TokenMixer*>> Transformer::mixers() {
   return all;
 }
 
-// A child that this stage holds; null: another's. PyTorch's numbers are drawn one after the other, those of others too.
+// A child of this stage; null if another stage holds it. With PyTorch's initialization it is built all the same, since
+// one generator draws the numbers of all children in order.
 template <class Part, class... Args>
 std::unique_ptr<Part> Transformer::build(bool held, const Builder& builder, const Args&... args) {
   if (!held && !builder.torch) return nullptr;
@@ -203,7 +204,7 @@ std::unique_ptr<Part> Transformer::build(bool held, const Builder& builder, cons
   return part;
 }
 
-// Tensor-parallel ranks divide their channels, as they do those of values.
+// Tensor-parallel ranks divide the channels of value embeddings, as they divide those of values.
 void Transformer::build_value_embeddings(const Builder& builder, const StageLayers& stage) {
   require<ConfigError>(
       !config_.joins_layers() || (stage.first && stage.last && stage.count() == 1),
@@ -278,7 +279,7 @@ Var Transformer::gathered(Tape& tape, Var logits) {
   return tensor_ && !loss_parallel_ ? ops::gather_columns(tape, logits, tensor_->group, columns_) : logits;
 }
 
-// Each module reads what the one before it gave, as in Megatron-LM: what its last norm made.
+// Each module reads the normalised output of the one before it, as in Megatron-LM.
 void Transformer::predict_ahead(Tape& tape, const ModelInput& input, const Positions& where, Var h, ModelOutput& out) {
   require<ShapeError>(input.ahead.size() == mtp_.size(), "transformer: ", mtp_.size(),
                       " modules of multi-token prediction, and tokens ahead for ", input.ahead.size());
@@ -302,7 +303,7 @@ Residual Transformer::through(Tape& tape, const Chunk& chunk, Residual x, std::v
     return x;
   }
   const Var embedding = config_.embedding_residual ? x.x : Var();
-  std::vector<Var> outputs(layers_.size());  // of layers that a later one skips back to, until it has
+  std::vector<Var> outputs(layers_.size());  // kept until the later layer that reads them
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     const LayerSpec& spec = layers_[layer];
     BlockInputs beside;
@@ -326,7 +327,8 @@ Positions Transformer::with_shared(Stream& stream, const Positions& where) const
   return with;
 }
 
-// One for each way in which layers rotate. With biases, heads are projected one by one, each with a table of its own.
+// One table for each kind of rotation among the layers. With biases, queries and keys are projected separately, and
+// make their own tables.
 std::vector<RotaryTable> Transformer::rotary_tables(Stream& stream, const Positions& where, bool generation) const {
   Positions known = where;
   if (config_.add_bias_linear) return known.tables;
@@ -351,12 +353,12 @@ Var Transformer::embedded(Tape& tape, Var rows, const Tensor& positions) {
   if (position_embedding_) rows = ops::add(tape, rows, position_embedding_->forward(tape, positions));
   Var x = tensor_ ? from_sharded_layer(tape, std::move(rows), *tensor_) : std::move(rows);
   if (!embedding_norm_) return x;
-  std::optional<UnitGuard> norm;  // whose backward reads its weight
+  std::optional<UnitGuard> norm;  // its backward reads the weight
   if (config_.norm.norm_weight) norm.emplace(tape, units_, kEmbeddingUnit);
-  return embedding_norm_->forward(tape, x, false);  // layers could not normalise again: they have other units
+  return embedding_norm_->forward(tape, x, false);  // layers belong to other units, and could not normalise again
 }
 
-// A row, its position and its norm, as the model's first layer is given them.
+// Embeds tokens for an MTP module as for the first layer: with learned positions and the norm, if there are any.
 Var Transformer::embed_ahead(Tape& tape, const AheadInput& input) {
   const UnitGuard unit(tape, units_, kEmbeddingUnit, UnitGuard::Backward::reads_nothing);
   return embedded(tape, embedding_->forward(tape, input.tokens, Embedding::Place::behind_layers), input.positions);
@@ -371,9 +373,10 @@ void Transformer::check_length(const ModelInput& input) const {
 }
 
 Var Transformer::head(Tape& tape, const Residual& x, Var* out) {
-  std::optional<UnitGuard> unit;  // of a tied head behind a norm without a weight there is none
+  std::optional<UnitGuard> unit;  // a tied head and a norm without a weight have no parameters in this unit
   if (head_ || config_.norm.norm_weight) unit.emplace(tape, units_, head_unit(config_));
-  const bool rematerialise = config_.recompute() != Recompute::none && out == nullptr;  // others have other units
+  // MTP modules, which read *out, belong to other units, and could not normalise again.
+  const bool rematerialise = config_.recompute() != Recompute::none && out == nullptr;
   const Var normed = final_norm_->forward_sum(tape, x.x, x.added, rematerialise).normed;
   if (out != nullptr) *out = normed;
   return logits(tape, normed);
@@ -421,12 +424,11 @@ ModelInput step_input(Stream& stream, std::vector<kernels::CacheRun> runs, std::
 }
 
 Residual Transformer::read(Stream& stream, const ModelInput& input, const SequenceStates& states) {
-  require<ShapeError>(
-      input.tokens.size(0) == 1 && input.where.cached.rows.elements() == input.tokens.elements(),
-      "transformer: the tokens of a step of generation must be [1, T] with a row of the cache for each");
+  require<ShapeError>(input.tokens.size(0) == 1 && input.where.cached.rows.elements() == input.tokens.elements(),
+                      "transformer: the tokens of a generation step must be [1, T], each with a row of the cache");
   Tape tape(stream, Tape::Mode::off);
   Positions where = input.where;
-  where.tables = rotary_tables(stream, where, true);  // small, and each kernel less counts
+  where.tables = rotary_tables(stream, where, true);  // tables are small, and each kernel that is saved counts
   auto state = states.begin();
   const auto run = [&](Block& block, const BlockInputs& beside, Residual in) {
     return block.decode(tape, std::move(in), beside, input.tokens, where, (state++)->get());
@@ -438,7 +440,7 @@ Residual Transformer::read(Stream& stream, const ModelInput& input, const Sequen
 Tensor Transformer::logits(Stream& stream, const Residual& x, std::span<const int32_t> tokens) {
   Tape tape(stream, Tape::Mode::off);
   const int64_t T = x.x.size(1), D = x.x.size(2), n = static_cast<int64_t>(tokens.size());
-  Tensor ids;  // undefined: the tokens stand side by side
+  Tensor ids;  // undefined if the tokens are adjacent
   if (!tokens.empty() && tokens.back() - tokens.front() != n - 1) {
     ids = stream.empty({n}, DType::i32);
     stream.write(ids, tokens.data());

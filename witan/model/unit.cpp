@@ -8,7 +8,7 @@ std::vector<Parameter*> parameters_of(const std::vector<Unit>& units) {
   return all;
 }
 
-// Backward leaves where forward entered, and enters where forward left.
+// The backward ends where the forward began, and begins where the forward ended.
 PassGuard::PassGuard(Tape& tape, UnitAccess* units) : tape_(tape), units_(units) {
   if (units_ == nullptr) return;
   units_->begin_forward();

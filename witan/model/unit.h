@@ -1,9 +1,10 @@
-// The units of a model: what is sharded, gathered, bucketed and recomputed together. They are declared by the model
-// (Transformer::units) and numbered alike on all pipeline stages; ParameterSpec::unit is a parameter's number.
+// The units of a model: parameters that are sharded, gathered, bucketed and recomputed together. The model declares
+// them (Transformer::units), numbered alike on all pipeline stages; ParameterSpec::unit is the number of a parameter's
+// unit.
 //
-// Values of a unit are there while a guard holds it. A guard stands in the code where the unit is used, and puts itself
-// on the tape: the backward acquires and releases the unit at the mirrored places, and so does a segment that is
-// recomputed. Reading a value never communicates; reading it without a guard is an error.
+// A unit's values are available while a guard holds it. A guard stands in the code that uses the unit, and records
+// itself on the tape: the backward, and a segment that is recomputed, acquire and release the unit at the mirrored
+// places. Reading a value never communicates; reading it without a guard is an error.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +17,15 @@ namespace witan {
 
 struct Unit {
   enum class Kind : uint8_t {
-    embedding,  // of tokens and of positions; on the last pipeline stage the head's copy of a tied one
+    embedding,  // of tokens and of positions; on the last pipeline stage the head's copy of a tied embedding
     block,
-    head,  // what is behind the blocks: the last norm and, unless it is tied to the embedding, the head
+    head,  // the last norm and, unless it is tied to the embedding, the head
   };
 
   Kind kind;
   int number;        // in the whole model
   std::string name;  // "embedding", "layers.3", "head"
-  int chunk;         // of the layers of its pipeline stage
+  int chunk;         // the chunk of its pipeline stage's layers
   std::vector<Module*> modules = {};
   std::vector<Parameter*> parameters = {};  // the modules', in the model's order
   std::vector<Buffer*> buffers = {};
@@ -32,16 +33,17 @@ struct Unit {
   bool is_block() const { return kind == Kind::block; }
 };
 
-// All units' parameters: the model's, in its order.
+// The parameters of all units, in the model's order.
 std::vector<Parameter*> parameters_of(const std::vector<Unit>& units);
 
-// Whoever has the values of units come and go (parallel/sharding/unit_store.h). A call of all ranks that share a unit.
+// Gathers and releases the values of units (parallel/sharding/unit_store.h). All ranks that share a unit make the same
+// calls.
 class UnitAccess {
  public:
   enum class Use : uint8_t {
     forward,
     backward,
-    read,  // outside of a pass: nothing else is gathered or given back for it
+    read,  // outside of a pass: no other unit is prefetched or released for it
   };
 
   UnitAccess() = default;
@@ -49,16 +51,16 @@ class UnitAccess {
   UnitAccess(const UnitAccess&) = delete;
   UnitAccess& operator=(const UnitAccess&) = delete;
 
-  // A pass through a chunk of layers: its forward begins, its backward begins, its backward is over.
+  // Mark the passes through a chunk of layers: its forward begins, its backward begins, its backward ends.
   virtual void begin_forward() = 0;
   virtual void begin_backward() = 0;
   virtual void end_backward() = 0;
-  // Units by their number; as often released as acquired.
+  // By the unit's number. Each acquire() is followed by one release().
   virtual void acquire(int unit, Use use) = 0;
   virtual void release(int unit, Use use) = 0;
 };
 
-// Stands at the top of a pass. Here and below `units` may be null: all values are always there.
+// Stands at the top of a pass. Here and below `units` may be null: then all values are always available.
 class PassGuard {
  public:
   PassGuard(Tape& tape, UnitAccess* units);
@@ -71,10 +73,10 @@ class PassGuard {
   UnitAccess* units_;
 };
 
-// Stands where a unit is used: acquires it from here to the end of the scope, forward and backward alike.
+// Acquires a unit from here to the end of the scope, and likewise in the backward.
 class UnitGuard {
  public:
-  // An embedding's backward writes gradients and reads no value: it needs the unit in the forward alone.
+  // An embedding's backward writes gradients but reads no value: it needs the unit in the forward only.
   enum class Backward : bool { reads_nothing, reads_values };
 
   UnitGuard(Tape& tape, UnitAccess* units, int unit, Backward backward = Backward::reads_values);
@@ -89,10 +91,10 @@ class UnitGuard {
   UnitAccess* units_;
   int unit_;
   Backward backward_;
-  size_t mark_ = 0;  // where the forward entered
+  size_t mark_ = 0;  // the tape's mark at which the forward acquired the unit
 };
 
-// Stands where values are looked at outside of a pass.
+// Makes a unit's values available outside of a pass.
 class UnitReading {
  public:
   UnitReading(UnitAccess* units, int unit);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "witan/moe/statistics.h"
-#include "witan/nn/dropout.h"
+#include "witan/nn/layers.h"
 #include "witan/ops/experts/expert_replicas.h"
 
 namespace witan {

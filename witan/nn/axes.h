@@ -1,4 +1,4 @@
-// Along which axes a rank shares the work of a model, with the groups that it meets the other ranks in.
+// The axes along which ranks share the work of a model, with the groups in which a rank meets the others.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,15 @@ namespace ops {
 class Fp8Rounds;  // ops/fp8/fp8_kept.h
 }
 
-// How the ranks of a context axis come to attend to whole sequences.
+// The exchange by which the ranks of a context axis attend to whole sequences.
 enum class ContextExchange : uint8_t {
-  automatic,  // heads, in layers whose heads they divide, else ring
-  ring,       // each keeps its queries and meets all keys and values, which travel (ops/attention/ring_attention)
-  heads,      // each is given some heads of all positions (ops/attention/sequence_heads)
+  automatic,  // heads in layers whose heads the ranks divide, else ring
+  ring,       // keys and values travel around a ring, queries stay (ops/attention/ring_attention)
+  heads,      // each rank gets some heads of all positions (ops/attention/sequence_heads)
 };
 
-// The ranks that divide sequences, with how they attend; no group, or one of a rank: each has its sequences whole.
+// The ranks that divide sequences, and their exchange. Without a group, or with one of a single rank, sequences are
+// whole.
 struct ContextAxis {
   ContextAxis() = default;
   ContextAxis(Group* ranks, ContextExchange way = ContextExchange::automatic)
@@ -31,16 +32,16 @@ struct ContextAxis {
   ContextExchange exchange = ContextExchange::automatic;
 };
 
-// The expert axis as hosts with as many of its ranks each, in their order; no groups: rows travel straight to the ranks
-// of their experts.
+// The expert axis as hosts with an equal number of its ranks each, in order. Without groups rows travel directly to the
+// ranks of their experts.
 struct ExpertHosts {
   bool any() const { return between != nullptr; }
 
-  Group* between = nullptr;  // the ranks at this one's place on every host
-  Group* within = nullptr;   // the ranks of its host
+  Group* between = nullptr;  // the ranks at the same position on every host
+  Group* within = nullptr;   // the ranks of this host
 };
 
-// Groups must outlive the model. A null group, or one of a single rank: that axis divides nothing.
+// Groups must outlive the model. An axis with a null group, or with one of a single rank, divides nothing.
 struct ModelAxes {
   ModelAxes(Group& expert_group) : expert(&expert_group) {}  // implicit: experts alone are divided, or nothing is
 
@@ -54,7 +55,7 @@ struct ModelAxes {
   bool tensor_overlap = false;     // exchanges over `tensor` beside computation (model/lanes.h)
   bool values_later = false;       // parameters begin without values (parallel/sharding/unit_store)
   bool loss_parallel = true;       // logits stay divided by vocabulary over `tensor`
-  std::shared_ptr<const ops::Fp8Rounds> fp8_rounds = {};  // of who trains: while which weights in 8 bits are kept
+  std::shared_ptr<const ops::Fp8Rounds> fp8_rounds = {};  // the rounds of training for which 8-bit weights are kept
 
   ContextAxis sequences() const { return {context, context_exchange}; }
 

@@ -1,6 +1,7 @@
-// State of a module that no gradient reaches: a router's bias, a running count. Every rank that holds the module holds
-// the whole buffer, with the same value; its rule says how ranks come to agree on it. Buffers are saved, restored and
-// compared (--check-states) like parameters, and counted in no number of parameters.
+// State of a module without a gradient, such as a router's bias or a running count. Every rank that holds the module
+// holds the whole buffer, with the same value; its rule says how ranks agree on it. Buffers are saved, restored and
+// compared
+// (--check-states) like parameters, but not counted as parameters.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +17,10 @@ struct BufferSpec {
   enum class Rule : uint8_t {
     // All ranks compute the same value from the same inputs, in Module::after_update().
     replicated,
-    // Each rank adds what it finds to a share of its own during a step. After the last backward the value becomes the
-    // sum of all ranks' shares; a step that is skipped is summed too.
+    // During a step each rank adds to its own share. After the last backward the value becomes the sum of all ranks'
+    // shares, also in a step that is skipped.
     summed,
-    // The same of the largest of all ranks' shares. Every rank of a pipeline stage may have another one.
+    // Likewise, with the largest of all ranks' shares.
     largest,
   };
 
@@ -27,13 +28,12 @@ struct BufferSpec {
       name;  // "layers.0.moe.router.bias": unique in the model, parameters included, and its name in checkpoints
   Shape shape;
   DType dtype = DType::f32;
-  double initial = 0;  // of every element, where no checkpoint says otherwise
+  double initial = 0;  // of every element, unless a checkpoint is loaded
   Rule rule = Rule::replicated;
-  // What tensor-parallel ranks add to a summed buffer: all the same, or each what it finds in tokens of its own; each
-  // its own to a largest one.
+  // Whether tensor-parallel ranks add the same to a summed buffer, or each the counts of its own tokens.
   Placement::Uses uses = Placement::Uses::same;
-  int chunk = 0;      // of the layers of its pipeline stage
-  bool copy = false;  // of a tied embedding on the last stage: it is not saved
+  int chunk = 0;      // the chunk of its pipeline stage's layers
+  bool copy = false;  // belongs to the last stage's copy of a tied embedding, and is not saved
 };
 
 class Buffer {
@@ -43,14 +43,14 @@ class Buffer {
 
   const std::string& name() const { return spec_.name; }
   const BufferSpec& spec() const { return spec_; }
-  // spec.shape; changes after a step's last backward alone.
+  // Has spec.shape, and changes only after a step's last backward.
   const Tensor& value() const { return value_; }
 
-  // Adds `found` (of the buffer's shape and dtype: int64 or floating) to this rank's share of a summed buffer. Nothing
-  // happens unless the tape is of a training forward (Tape::training_forward) and somebody sums shares.
+  // Adds `found` (of the buffer's shape and dtype: int64 or floating) to this rank's share of a summed buffer. Does
+  // nothing unless the tape records a training forward (Tape::training_forward) and a share is bound.
   void add(Tape& tape, const Tensor& found) const;
-  // Memory for the share of a summed or largest buffer, with the value's shape and dtype, owned by its reducer.
-  // Undefined: nobody does.
+  // Binds the memory for the share of a summed or largest buffer, with the value's shape and dtype, owned by its
+  // reducer. Undefined: shares are not reduced.
   void bind_share(Tensor share);
   const Tensor& share() const { return share_; }
 

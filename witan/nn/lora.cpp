@@ -9,7 +9,7 @@
 namespace witan {
 namespace {
 
-// For a factor that every rank has whole and uses with its own share of the other: its gradient is a summand then,
+// For a factor that every rank has whole and uses with its own share of the other factor: its gradient is a summand,
 // however the residual stream is placed.
 Builder of_own_share(const Builder& builder) {
   Builder own = builder;
@@ -17,7 +17,7 @@ Builder of_own_share(const Builder& builder) {
   return own;
 }
 
-// What A reads is whole on every rank, or where the matrix is not divided the residual stream's.
+// The input of A is whole on every rank or, if the matrix is not divided, part of the residual stream.
 Builder of_dropout(const Builder& builder, const Divided& divided) {
   Builder own = builder / "lora_dropout";
   if (divided.by != Divided::By::none) own.tensor.reset();

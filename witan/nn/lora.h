@@ -1,9 +1,9 @@
 // Adapters of low rank beside frozen matrices (Hu et al., "LoRA", 2021, arXiv:2106.09685): y = W x + (alpha / r) B A x.
 //
-// A begins as random numbers and B as zeros, so that an adapted model begins as what it adapts. Where tensor-parallel
-// ranks divide a matrix they divide its adapter along with it, as Megatron-LM and PEFT do: of a matrix that is divided
-// by its outputs, B is; of one that is divided by its inputs, A is. The other factor is whole on every rank, with a
-// gradient of which each finds a summand.
+// A is initialized with random numbers and B with zeros, so that an adapted model begins as the original.
+// Tensor-parallel ranks that divide a matrix divide its adapter too, as in Megatron-LM and PEFT: B if the matrix is
+// divided by outputs, A if it is divided by inputs. The other factor is whole on every rank, whose gradient of it is a
+// summand.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/nn/dropout.h"
+#include "witan/nn/layers.h"
 #include "witan/nn/linear.h"
 #include "witan/nn/module.h"
 
@@ -20,27 +20,27 @@ namespace witan {
 struct LoraConfig {
   int64_t rank = 0;
   double alpha = 0;
-  double dropout = 0;                // of what A reads
+  double dropout = 0;                // of A's input
   std::vector<std::string> targets;  // names of matrices: "q_proj", "gate_proj"
 
   double scale() const { return alpha / static_cast<double>(rank); }
   bool adapts(std::string_view name) const;
 };
-// All names that may be targets: of attention, of latent attention, of MLPs and experts.
+// All names that may be targets, in attention, latent attention, MLPs and experts.
 const std::vector<std::string>& lora_target_names();
 
-// The last names of an adapter's parameters, and whether a parameter of this name is one.
+// The last names of an adapter's parameters, and whether a parameter's name ends with one.
 inline constexpr const char* kLoraA = "lora_A";
 inline constexpr const char* kLoraB = "lora_B";
 bool is_adapter(std::string_view parameter);
 
-// Normal with the deviation of PyTorch's default for a matrix of so many inputs, with which PEFT begins A.
+// PEFT's initialization of A: the standard deviation of PyTorch's default for a matrix with `in` inputs.
 Initialization lora_init(int64_t in);
 
 class Adapter : public Module {
  public:
-  // lora_A [r, in], lora_B [out, r] of a matrix [out, in] that is divided like this. `first`: the column of y at which
-  // this rank's share of its outputs begins.
+  // lora_A [r, in], lora_B [out, r] of a matrix [out, in] that is `divided`. `first`: the column of y at which this
+  // rank's share of the outputs begins.
   Adapter(const Builder& builder, int64_t in, int64_t out, const Divided& divided, int64_t first);
 
   // y [.., N] += scale B A x in the columns of this rank's outputs, in place; x [.., in], or the rank's share of it

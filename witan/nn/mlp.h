@@ -28,8 +28,8 @@ struct MlpConfig {
   int64_t first_blocks() const { return gated() ? 2 : 1; }
 };
 
-// h [rows, first_rows] -> [rows, F]; row_weight [rows] and groups as in ops/pointwise/activation.h, or undefined and
-// null.
+// The activation: h [rows, first_rows] -> [rows, F]. row_weight [rows] and groups as in ops/pointwise/activation.h, or
+// undefined and null.
 Var activation(Tape& tape, const MlpConfig& config, const Var& h, const Var& row_weight, const RowGroups* groups,
                bool rematerialise);
 
@@ -37,17 +37,17 @@ class Mlp : public Module {
  public:
   Mlp(const Builder& builder, const MlpConfig& config, int64_t width, Bias bias = Bias::none);
 
-  // x [.., D] of the residual stream -> the same
+  // x [.., D] of the residual stream -> [.., D]
   Var forward(Tape& tape, const Var& x, bool rematerialise, const Randomness& randomness = {});
-  // The same without exchanges, between which it is: x of all ranks' tokens -> this rank's summands, of which total()
-  // makes their sum in the residual stream.
+  // The forward without its exchanges: x of all ranks' tokens -> this rank's summands, which total() adds up into the
+  // residual stream.
   Var summands(Tape& tape, const Var& x, bool rematerialise, const Randomness& randomness = {});
   Var total(Tape& tape, Var y) { return second_.total(tape, std::move(y)); }
 
   std::string_view cost_part() const override { return "mlp"; }
 
  private:
-  Var inner(Tape& tape, const Var& x, bool rematerialise, const Randomness& randomness);  // what the second map reads
+  Var inner(Tape& tape, const Var& x, bool rematerialise, const Randomness& randomness);  // the second map's input
 
   MlpConfig config_;
   std::optional<TensorAxis> axis_;

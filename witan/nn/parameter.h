@@ -1,10 +1,10 @@
-// A tensor that is trained, unless it is frozen: value, gradient, a unique dotted name, and which part of the global
-// tensor this rank computes with.
+// A tensor that is trained, unless it is frozen: value, gradient, a unique dotted name, and the part of the global
+// tensor that this rank computes with.
 //
-// Of that part a rank holds the value and the sum of gradients as a whole or, where data-parallel ranks shard them, its
-// own shard alone: then the whole is there while its unit of the model is acquired (model/unit.h). value() and
-// gradient() are what kernels read and write, and never communicate; what updates, sums up, saves or compares asks for
-// value_shard() and gradient_shard().
+// A rank holds the value and the gradient of that part as a whole or, if data-parallel ranks shard them, only its own
+// shard: the whole is then available while its unit of the model is acquired (model/unit.h). Kernels read and write
+// value() and gradient(), which never communicate; updates, reductions, checkpoints and comparisons use value_shard()
+// and gradient_shard().
 #pragma once
 
 #include <cstdint>
@@ -24,14 +24,14 @@
 
 namespace witan {
 
-// Initial values never depend on the layout. Witan's own depend on (seed, name, position in the global tensor) alone;
-// PyTorch's are drawn in the order of construction, the global tensor on every rank.
+// Initial values never depend on the layout. Witan's own depend on (seed, name, position in the global tensor) only;
+// PyTorch's are drawn in the order of construction, each rank drawing the global tensor.
 struct Initialization {
   enum class Kind : uint8_t { zeros, ones, constant, normal, torch_normal, torch_uniform };
   Kind kind = Kind::normal;
   double std = 0.02;   // of normal; torch_normal has 1
   int64_t fan_in = 0;  // torch_uniform lies in +-1/sqrt(fan_in)
-  // Elements at the end of the global tensor that begin at 0, and of which the generator knows nothing.
+  // Elements at the end of the global tensor that begin at 0, and are not drawn.
   int64_t padding = 0;
   double value = 0;  // of constant
 
@@ -48,18 +48,18 @@ struct Initialization {
   bool drawn() const { return kind == Kind::torch_normal || kind == Kind::torch_uniform; }  // by PyTorch's generator
 };
 
-// How tensor-parallel ranks shard a matrix: along `dim`, where each of `blocks` equal blocks of that dim is split by
-// itself (gate and up in one matrix are two blocks).
+// The tensor-parallel sharding of a matrix: along `dim`, of which each of `blocks` equal blocks is split by itself
+// (gate and up in one matrix are two blocks).
 struct TensorSplit {
   int dim = -1;  // -1: not sharded
   int64_t blocks = 1;
-  bool uneven = false;  // dim 0 need not be divisible by the ranks: nearly_equal_piece()
+  bool uneven = false;  // the ranks need not divide dim 0: nearly_equal_piece()
 
   bool any() const { return dim >= 0; }
   bool operator==(const TensorSplit&) const = default;
 };
 
-// Of `size` entries that ranks divide as evenly as whole entries can be, those of one of them.
+// A rank's part of `size` entries, which ranks divide as evenly as whole entries can be divided.
 struct Piece {
   int64_t begin, size;
 };
@@ -68,10 +68,10 @@ constexpr Piece nearly_equal_piece(int64_t size, int64_t ranks, int64_t rank) {
   return {begin, size * (rank + 1) / ranks - begin};
 }
 
-// What a parameter is for. Every parameter is of one kind.
+// The kind of a parameter, of which each has one.
 enum class ParameterKind : uint8_t {
-  embeddings,  // of tokens and of positions; a tied one, which is the head too, is of this kind
-  head,        // the output layer's matrix, where it is not tied
+  embeddings,  // of tokens and of positions, also if tied to the head
+  head,        // the output layer's matrix, if it is not tied
   norms,       // weights and biases of norms, and single learned factors
   biases,      // of matrices
   routers,     // matrices that score experts
@@ -81,7 +81,7 @@ enum class ParameterKind : uint8_t {
 inline constexpr int kParameterKinds = 7;
 std::string_view name_of(ParameterKind kind);
 
-// Of a unit of the model: its name, and how many guards hold its values ready to be read.
+// The state of a unit of the model: its name, and the number of guards that hold its values.
 struct UnitState {
   std::string name;
   int guards = 0;
@@ -95,18 +95,18 @@ struct ParameterSpec {
   bool weight_decay = true;       // Megatron's rule: matrices yes, norms and biases no
   bool expert = false;            // a stack of experts along dim 0, sharded over the expert axis
   TensorSplit tensor_split = {};  // over the tensor axis; for experts over the expert_tensor axis
-  // How tensor-parallel ranks use a parameter that is not split: all for the same tokens, or each for its own tokens.
+  // Whether tensor-parallel ranks apply a parameter that is not split to the same tokens, or each to its own.
   Placement::Uses uses = Placement::Uses::same;
-  int unit = 0;       // of the model (model/unit.h): what is sharded, gathered and bucketed together
-  int chunk = 0;      // of the layers of its stage of a pipeline, which it is used in
+  int unit = 0;       // unit of the model (model/unit.h), which is sharded, gathered and bucketed together
+  int chunk = 0;      // the chunk of its pipeline stage's layers
   bool tied = false;  // an embedding that is the head too: the first and the last stage hold it
-  bool copy = false;  // the last stage's, which is neither counted nor saved
+  bool copy = false;  // the last stage's copy, which is neither counted nor saved
   ParameterKind kind = ParameterKind::matrices;
-  bool fused_with_previous = false;  // side by side with the parameter before it: kernels use both as one matrix
+  bool fused_with_previous = false;  // adjacent to the parameter before it: kernels use both as one matrix
   bool frozen = false;               // not trained: without a gradient and without optimizer state
 
-  // The part that a rank holds, and its shape there: the expert_rank-th of `expert_ranks` shares of the experts, and of
-  // each the tensor_rank-th of `tensor_ranks` shards. Throws ShapeError when a dim is not divisible.
+  // The part that a rank holds, and its shape: the expert_rank-th of `expert_ranks` shares of the experts, and of each
+  // expert the tensor_rank-th of `tensor_ranks` shards. Throws ShapeError if a dim is not divisible.
   struct Part {
     Region region;
     Shape shape;
@@ -118,11 +118,11 @@ struct ParameterSpec {
 
 class Parameter final : public Leaf {
  public:
-  // This rank's part. Allocates and initialises the value. `torch` is needed by the kinds that draw from it.
-  // `place`: memory for the value, of its shape and dtype, where it is to lie beside others; undefined: anywhere.
+  // Allocates and initialises the value of this rank's part. Initializations drawn by PyTorch's generator need `torch`.
+  // `place`: memory for the value, of its shape and dtype, if it must be adjacent to others; undefined: anywhere.
   Parameter(Stream& stream, ParameterSpec spec, const ParameterSpec::Part& part, uint64_t seed,
             TorchRandom* torch = nullptr, Tensor place = {});
-  // Without a value: init_value_shard() gives it, once it is known how it is sharded.
+  // Has no value until init_value_shard(), once its sharding is known.
   Parameter(ParameterSpec spec, const ParameterSpec::Part& part);
 
   const std::string& name() const { return spec_.name; }
@@ -133,12 +133,12 @@ class Parameter final : public Leaf {
   const Shape& shape() override { return shape_; }
   DType dtype() override { return spec_.dtype; }
   int64_t elements() const { return shape_.elements(); }
-  // The most that any of the ranks which divide it holds: what they must decide alike depends on this, not on
-  // elements().
+  // The most elements that any of the ranks which divide it holds. Decisions on which ranks must agree depend on this,
+  // not on elements().
   int64_t most_elements() const { return most_; }
 
   const Tensor& value() override { return std::as_const(*this).value(); }
-  // Throws Error where values of the parameter's unit come and go and no guard has acquired it.
+  // Throws Error if the values of the parameter's unit are gathered on demand, and no guard has acquired it.
   const Tensor& value() const {
     if (unit_ != nullptr && unit_->guards == 0) throw_unacquired();
     return value_;
@@ -154,50 +154,49 @@ class Parameter final : public Leaf {
     if (gradient_ready) gradient_ready(*this);
   }
 
-  // The buffer that micro-batches accumulate into: the value's shape, contiguous, owned by whoever reduces gradients.
-  // Its dtype is a choice of the run, never of the layout. Throws ShapeError.
+  // The buffer that micro-batches accumulate into: of the value's shape, contiguous, owned by the gradients' reducer.
+  // Its dtype depends on the run, never on the layout. Throws ShapeError.
   void bind_gradient(Tensor gradient);
-  // The same for a gradient in parts by the rank that its rows came from: one for each rank of the expert axis.
+  // Binds a gradient in parts by the source rank of its rows, one for each rank of the expert axis.
   void bind_gradient_parts(std::vector<Tensor> gradients);
-  // Until it is wanted again there is none.
+  // Leaves the parameter without a gradient until one is bound again.
   void unbind_gradient();
-  // The sums of blocks (kernels/common/block_sums.h) of a gradient whose writers can fill them (can_sum_blocks).
+  // Binds the sums of blocks (kernels/common/block_sums.h) of a gradient whose writers can fill them (can_sum_blocks).
   void bind_gradient_block_sums(Tensor sums);
   // Forgets the gradient: the next writer overwrites it.
   void clear_gradient() { gradient_written = false; }
 
-  // Elements [first, first + elements) of the flat local part, flat; among those of this rank's shard.
+  // Elements [first, first + elements) of the flat local part, flat. They must be in this rank's shard.
   Tensor value_shard(int64_t first, int64_t elements) const { return part_of(value_shard_, value_, first, elements); }
   Tensor gradient_shard(int64_t first, int64_t elements) const {
     return part_of(gradient_shard_, gradients_.front(), first, elements);
   }
-  // All of this rank's shard, from shard_first() on; the whole where values are not sharded, in which elements that
-  // other ranks update may be old until the unit is acquired.
+  // All of this rank's shard, from shard_first() on. If values are not sharded it is the whole, whose elements that
+  // other ranks update may be outdated until the unit is acquired.
   Tensor value_shard() const { return value_shard_.flat.defined() ? value_shard_.flat : value_.reshape({elements()}); }
   int64_t shard_first() const { return value_shard_.first; }
-  // From now on this rank holds elements from `first` on alone, here: `flat` [n]. Values begin as the specification has
-  // them.
+  // Makes this rank hold only the n elements from `first` on, in `flat` [n], initialised as the specification says.
   void init_value_shard(Stream& stream, Tensor flat, int64_t first, uint64_t seed, TorchRandom* torch);
-  // Leaves the generator where it is once another rank has drawn this parameter's values.
+  // Advances the generator as if this rank had drawn the parameter's values.
   void draw_past(TorchRandom& random) const;
   void bind_gradient_shard(Tensor flat, int64_t first) { gradient_shard_ = {std::move(flat), first}; }
-  // The whole, while it is here; undefined: no more.
+  // Binds the gathered whole; undefined: it is gone.
   void bind_value(Tensor whole);
-  // From now on value() wants a guard; null: it does not. The state must outlive its use.
+  // Makes value() require a guard; null: it does not. The state must outlive its use.
   void want_guard(const UnitState* unit) { unit_ = unit; }
 
-  // What the head of a tied embedding uses it as: the parameter itself or, once the head's gradient is apart, a leaf
-  // with a gradient of its own, which is written before the parameter is ready.
+  // The leaf that the head of a tied embedding uses: the parameter itself or, once the head's gradient is apart, a leaf
+  // with its own gradient, which is written before the parameter is ready.
   Leaf& as_head() { return head_ ? static_cast<Leaf&>(*head_) : *this; }
-  // Sets it apart. `gradient` as for bind_gradient(), of which it is forgotten too.
+  // Gives the head its own gradient, bound as by bind_gradient() and forgotten with the parameter's.
   void bind_head_gradient(Tensor gradient);
-  void set_head_gradient_apart();  // from now on, though there is none yet
+  void set_head_gradient_apart();  // before that gradient is bound
 
-  // Nothing but products that can fill sums of blocks writes the gradient.
+  // Whether only products that can fill sums of blocks write the gradient.
   bool can_sum_blocks = false;
 
   std::function<void(Parameter&)> gradient_ready;
-  // Binds a gradient that is to be written and is not there.
+  // Binds a gradient that is wanted and not bound yet.
   std::function<void()> make_gradient;
 
  private:
@@ -215,7 +214,7 @@ class Parameter final : public Leaf {
     Tensor own_gradient;
   };
   struct Shard {
-    Tensor flat;  // undefined: all of it, where the whole is
+    Tensor flat;  // undefined: the shard is the whole
     int64_t first = 0;
   };
   [[noreturn]] void throw_unacquired() const;
@@ -224,7 +223,7 @@ class Parameter final : public Leaf {
   static Tensor part_of(const Shard& shard, const Tensor& whole, int64_t first, int64_t elements);
   void begin(Stream& stream, const Shard& shard, uint64_t seed, TorchRandom* torch);
   void initialize(Stream& stream, const Shard& shard, uint64_t seed);
-  // Of the region's elements from `local` on, as the recipe has them: padding is 0.
+  // The initial values of the region's elements from `local` on; padding is 0.
   void initial_values(const Philox& rng, int64_t local, std::span<double> values) const;
   void draw(Stream& stream, const Shard& shard, TorchRandom& random);
   void draw(TorchRandom& random, const TorchRandom::Sink& keep) const;
@@ -238,7 +237,7 @@ class Parameter final : public Leaf {
   // parts; one, undefined, until it is bound
   std::vector<Tensor> gradients_ = std::vector<Tensor>(1);
   Shard value_shard_, gradient_shard_;
-  Tensor block_sums_;  // of the gradient; undefined: nobody keeps them
+  Tensor block_sums_;  // of the gradient; undefined: they are not kept
   std::unique_ptr<Head> head_;
 };
 

@@ -1,6 +1,6 @@
 #include "witan/optim/group_optimizer.h"
 
-#include "witan/tensor/split.h"
+#include "witan/tensor/host.h"
 #include "witan/tensor/trace_context.h"
 
 namespace witan {

@@ -31,7 +31,7 @@ struct OptimizerTensor {
   Tensor tensor;                   // flat; for a master, the value to which it is rounded
   const ParameterSpec& parameter;  // describes the global tensor and how ranks hold it (ShardState::global)
   Region region;                   // the elements of the tensor in the global tensor
-  Tensor remainder = {};           // for a master, its remaining bits (tensor/split.h)
+  Tensor remainder = {};           // for a master, its remaining bits (tensor/host.h)
 };
 
 class Optimizer {
@@ -48,7 +48,7 @@ class Optimizer {
   // of 16-bit values ("master/NAME"), then the algorithm's state.
   virtual void visit(const std::function<void(const OptimizerTensor&)>& visitor) const = 0;
 
-  // Visits the shards with the remainders of their masters (tensor/split.h; undefined for values without a master), for
+  // Visits the shards with the remainders of their masters (tensor/host.h; undefined for values without a master), for
   // changes of weights besides the update.
   virtual void visit_shards(
       const std::function<void(const ParameterShard&, const Tensor& remainder)>& visitor) const = 0;

@@ -22,7 +22,7 @@ class StepState {
   double learning_rate() const { return read(kernels::step_value::learning_rate); }
   double gradient_scale() const { return read(kernels::step_value::gradient_scale); }
   bool skipped() const { return read(kernels::step_value::skip) != 0; }  // false on the meta device
-  // float64 [kStepValues + groups - 1], as kernels read it (step_value.h), and its part common to all groups,
+  // float64 [kStepValues + groups - 1], as kernels read it (step_report.h), and its part common to all groups,
   // [kStepValues].
   const Tensor& tensor() const { return values_; }
   const Tensor& common() const { return common_; }

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "witan/model/stage_layers.h"
+#include "witan/model/config.h"
 
 namespace witan {
 

@@ -100,7 +100,7 @@ bool Arena::Pool::take(int64_t& offset, int64_t bytes) {
   return true;
 }
 
-// Not what ends within the pass that allocated it.
+// Blocks that are freed within their pass do not return to the pool.
 bool Arena::Pool::take_back(int64_t offset, int64_t bytes) {
   of_pass_.erase(offset);
   if (live_.erase(offset) == 0) return false;
@@ -122,9 +122,9 @@ void Arena::Pool::end_pass() {
   of_pass_.clear();
 }
 
-// Where a block goes depends on the blocks that are live, and on nothing that was freed before, but for the pool of a
-// pipeline, which lives within a step: a step, an evaluation or a sample that begins with the same blocks takes the
-// same addresses, whatever ran before it and however often. That is why one of each in a plan stands for all of a run.
+// The address of a block depends on the live blocks only, not on blocks that were freed before, except with the pool of
+// a pipeline, which lives within a step. So a step, an evaluation or a sample that begins with the same blocks uses the
+// same addresses, whatever ran before it, and one of each in a plan stands for all of a run.
 int64_t Arena::allocate(int64_t bytes, MemoryTag tag) {
   const int64_t size = rounded(bytes);
   int64_t offset = 0;
@@ -139,7 +139,7 @@ int64_t Arena::allocate(int64_t bytes, MemoryTag tag) {
   return offset;
 }
 
-// The smallest free block that holds it, lowest address first; else above all others.
+// Takes the smallest free block that is large enough, at the lowest address; otherwise memory above all blocks.
 int64_t Arena::take_best_fit(int64_t bytes, int64_t size, MemoryTag tag) {
   const auto fit = free_by_size_.lower_bound({size, 0});
   if (fit == free_by_size_.end()) {
@@ -221,7 +221,7 @@ void Arena::refuse(int64_t bytes, MemoryTag tag) {
       table.empty() ? "" : ". Largest:\n", std::string_view(table).substr(0, table.size() - (table.empty() ? 0 : 1))));
 }
 
-// A plan counts each tag, and what a tag has beyond it is told once.
+// A plan has bytes for each tag; exceeding them is reported once.
 void Arena::tell_not_planned(int64_t bytes, MemoryTag tag) {
   planned_[static_cast<size_t>(tag)] = std::numeric_limits<int64_t>::max();
   if (listener_) listener_(snapshot(MemorySnapshot::Why::not_planned, bytes, tag));
@@ -262,7 +262,7 @@ void Arena::release_block(int64_t offset, int64_t bytes) {
       free_.erase(previous);
     }
   }
-  if (offset + bytes == top_) {  // no live block is behind it
+  if (offset + bytes == top_) {  // no live block is above it
     top_ = offset;
     return;
   }

@@ -30,13 +30,14 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // An offset, a multiple of kAlignment. Throws OutOfMemoryError naming tag, requested, used and reserved bytes.
+  // Returns an offset, a multiple of kAlignment. Throws OutOfMemoryError naming tag, requested, used and reserved
+  // bytes.
   int64_t allocate(int64_t bytes, MemoryTag tag);
   void free(int64_t offset, int64_t bytes, MemoryTag tag);
   std::byte* address(int64_t offset) const { return base_ ? base_ + offset : nullptr; }
 
-  // While one lives, what is freed is handed out to nobody: for work that is queued on streams which do not wait for
-  // each other, and so may use what the host has done with.
+  // While one lives, freed memory is not allocated again: for work queued on streams that do not wait for each other,
+  // and so may still use memory that the host has freed.
   class Hold {
    public:
     explicit Hold(Arena& arena) : arena_(&arena) { ++arena.holds_; }
@@ -50,22 +51,21 @@ class Arena {
     Arena* arena_;
   };
 
-  // Memory of passes that are done over and over, several of them under way at a time, as those of a pipeline are.
-  // Their blocks end in another order than they began in, so that best fit finds other holes after every pass, and
-  // holes grow. Here a block that outlives its pass comes back to the pool when it is freed, and a block that is
-  // expected to outlive its pass, since it did the last time, takes any of its size from the pool. How much memory
-  // there is then depends on how many blocks of each size are live together, not on where each lies, and repeats as the
-  // passes do.
+  // Memory for passes that are repeated, several of them under way at a time, as in a pipeline. Their blocks are freed
+  // in another order than they were allocated in, so that with best fit holes would differ after every pass, and grow.
+  // Here a block that outlives its pass returns to the pool when it is freed, and a block that is expected to outlive
+  // its pass, since it did the last time, takes any block of its size from the pool. The memory needed then depends on
+  // how many blocks of each size are live together, not on their addresses, and repeats as the passes do.
   class Pool {
    public:
-    explicit Pool(Arena& arena);  // which it serves as long as it lives; one at a time
-    ~Pool();                      // blocks that live on are like any others
+    explicit Pool(Arena& arena);  // an arena has one pool at a time
+    ~Pool();                      // blocks that are still live become ordinary ones
     Pool(const Pool&) = delete;
     Pool& operator=(const Pool&) = delete;
 
-    // Which blocks of a pass outlived it when it was last done, in the order in which they were asked for.
+    // Whether each block of a pass outlived it the last time, in the order of allocation.
     using Pass = std::vector<bool>;
-    // While one lives, what is allocated belongs to the pass.
+    // While one lives, allocated blocks belong to the pass.
     class Scope {
      public:
       Scope(Pool& pool, Pass* pass) : pool_(pool) { pool.pass_ = pass; }  // null: no pass
@@ -87,14 +87,14 @@ class Arena {
 
     Arena& arena_;
     Pass* pass_ = nullptr;
-    size_t asked_ = 0;                              // blocks of the pass, so far
-    std::map<int64_t, size_t> of_pass_;             // by offset: those that are live, by number
-    std::set<int64_t> live_;                        // offsets of blocks that come back
+    size_t asked_ = 0;                              // blocks of the pass so far
+    std::map<int64_t, size_t> of_pass_;             // offset -> number, of the pass's live blocks
+    std::set<int64_t> live_;                        // offsets of blocks that return to the pool
     std::map<int64_t, std::vector<int64_t>> free_;  // by bytes: offsets
   };
 
-  // The record of a block that was just allocated, until its owner forgets it before it is freed. Blocks without one
-  // are live too, but unknown.
+  // The record of an allocated block; its owner forgets it before the block is freed. Blocks without a record are live
+  // but not listed.
   struct Record {
     MemoryBlock block;
     int64_t number = 0;  // from 1, in the order of allocation
@@ -102,24 +102,24 @@ class Arena {
   };
   void note(Record& record);
   void forget(Record& record);
-  // What the rank does when it allocates, for records and errors; null: nobody knows. It must outlive its use.
+  // Sets the rank's trace context, for records and errors; null: unknown. It must outlive its use.
   void tell_place(const TraceContext* context) { context_ = context; }
   const TraceContext* place() const { return context_; }
 
   MemorySnapshot snapshot(MemorySnapshot::Why why, int64_t requested, MemoryTag tag) const;
-  // A list of live blocks, in order of allocation, and of free ones. Two moments with equal layouts give the same
-  // requests the same addresses. Blocks of a pool appear by size alone, since their addresses do not matter. Live
-  // blocks allocated before the first `after_records` records are left out: both moments must be later than those, and
-  // such a block that only one of them still has shows as free in the other.
+  // The live blocks, in order of allocation, and the free ones. After two moments with equal layouts, equal requests
+  // get equal addresses. Blocks of a pool appear by size only, since their addresses do not matter. Live blocks
+  // allocated before the first `after_records` records are left out: both moments must be later than those, and a block
+  // that was freed between them shows as free in the later one.
   std::vector<int64_t> layout(int64_t after_records = 0) const;
   int64_t records() const { return noted_; }  // so far
-  // Called when memory is refused, before the error is thrown, and when a tag first has more live bytes than `planned`,
-  // once for each; it must not allocate here.
+  // Called when memory is refused, before the error is thrown, and once for each tag when its live bytes first exceed
+  // `planned`. It must not allocate in this arena.
   using Listener = std::function<void(const MemorySnapshot&)>;
   void listen(Listener listener, const std::array<int64_t, kMemoryTags>& planned);
 
   int64_t reserved() const { return reserved_; }
-  // The highest address ever in use: what must be reserved. Live bytes would hide fragmentation.
+  // The highest address ever in use, which must be reserved. Live bytes would hide fragmentation.
   int64_t high_water() const { return high_water_; }
   int64_t live(MemoryTag tag) const { return live_[static_cast<size_t>(tag)]; }
   int64_t live() const;
@@ -139,14 +139,14 @@ class Arena {
   int gpu_ = -1;  // -1: host memory
   int64_t reserved_ = 0, top_ = 0, high_water_ = 0;
   std::array<int64_t, kMemoryTags> live_{}, peak_{};
-  std::array<int64_t, kMemoryTags> planned_;  // above which the listener is called
+  std::array<int64_t, kMemoryTags> planned_;  // the listener is called above these
   Listener listener_;
   Record* records_ = nullptr;  // the last one
   int64_t noted_ = 0;
   const TraceContext* context_ = nullptr;
   Pool* pool_ = nullptr;
   int holds_ = 0;
-  std::vector<std::pair<int64_t, int64_t>> held_;       // (offset, bytes) that are free once nothing holds them
+  std::vector<std::pair<int64_t, int64_t>> held_;       // (offset, bytes) to be freed with the last Hold
   std::map<int64_t, int64_t> free_;                     // offset → bytes, below top_, never adjacent
   std::set<std::pair<int64_t, int64_t>> free_by_size_;  // (bytes, offset)
 };

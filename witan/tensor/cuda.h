@@ -53,11 +53,36 @@ std::unique_ptr<Queue> make_queue(int device);
 
 std::unique_ptr<Timestamps> make_timestamps(int device);
 
-// NVTX ranges of the calling thread, which nest; nothing where no profiler looks.
+// Nested NVTX ranges of the calling thread. They do nothing unless a profiler is attached.
 void push_range(const std::string& name);
 void pop_range();
 
 // Seconds of each of several calls that queue work, measured on the device: all are queued before any is waited for.
 std::vector<double> time_calls(Queue& queue, int calls, const std::function<void()>& call);
+
+// The machine's driver, libraries and links between GPUs. They are displayed; no decision depends on them.
+struct Software {
+  std::string driver;       // "580.95.05"; empty: no driver is loaded
+  std::string driver_cuda;  // the newest CUDA version that the driver supports: "13.0"; empty likewise
+  std::string built_with;   // CUDA version of this program: "13.0"; empty without CUDA
+};
+Software software();
+
+// A library that is loaded at run time.
+struct LibraryState {
+  std::string name, purpose;  // "NCCL", "several GPUs"
+  std::string path, version;  // empty if it cannot be loaded
+  std::string missing;        // why it cannot be loaded, and the fix
+};
+std::vector<LibraryState> libraries();  // none in a build without CUDA
+
+// How GPU `from` accesses the memory of GPU `to`.
+struct Link {
+  int from = 0, to = 0;
+  bool peer = false;            // peer access: kernels and copies go directly; else through host memory
+  bool atomics = false;         // also atomic operations, as over NVLink
+  double bytes_per_second = 0;  // one way, measured with copies of 256 MiB
+};
+Link measure_link(int from, int to);
 
 }  // namespace witan::cuda

@@ -42,8 +42,8 @@ std::ostream& operator<<(std::ostream& out, Device device);  // "cpu", "cuda:1",
 struct Cost {
   double flops = 0;
   double bytes = 0;
-  double seconds = 0;  // its time; 0 unless its stream times kernels
-  double calls = 0;    // how many calls this is the sum of; 0: one that is not summed yet
+  double seconds = 0;  // measured time; 0 unless the stream times kernels
+  double calls = 0;    // the number of calls in this sum; 0: a single call, not summed yet
   Cost& operator+=(const Cost& other) {
     flops += other.flops;
     bytes += other.bytes;
@@ -64,8 +64,8 @@ class Stream {
   // A CUDA stream needs a device below cuda::devices(); throws DeviceError.
   Stream(Device device, std::shared_ptr<Arena> arena, ThreadPool& pool, int64_t scratch_bytes = kScratchBytes);
   // A side stream of a rank's main stream, which must outlive it, for work that needs less scratch. It shares the main
-  // stream's trace context and observer. Temporary tensors must only be used on the main stream, in whose order their
-  // memory is reused, but while an Arena::Hold lives (autograd/concurrent.h).
+  // stream's trace context and observer. Memory is reused in the order of the main stream, so temporary tensors must
+  // only be used there, unless an Arena::Hold lives (autograd/concurrent.h).
   Stream(Stream& main, int64_t scratch_bytes);
   ~Stream();
   Stream(const Stream&) = delete;
@@ -105,25 +105,25 @@ class Stream {
   // Costs are summed per (part, kernel). Parts have names that users know: "attention", "experts", "head" …
   void count(const char* kernel, const Cost& cost);
   void count(const char* kernel, const Cost& cost, const CallShape& shape);
-  // An exchange with others of a group, which the group counts, is part of this stream's work.
+  // Records an exchange of a group, whose costs the group counts, as part of this stream's work.
   void count_exchange(const std::string& group, std::string_view operation, double bytes, int ranks);
   std::string set_part(std::string part) { return std::exchange(part_, std::move(part)); }  // returns the previous one
   const std::map<std::string, std::map<std::string, Cost>>& costs() const { return costs_; }
   double flops() const;
   void reset_costs() { costs_.clear(); }
-  // From now on calls are recorded by kind, those on side streams too, but for kernels there, which are recorded when
-  // the main stream counts them; null: they are not.
+  // Records calls by kind into `calls`, also exchanges on side streams; kernels there are recorded when the main stream
+  // counts them. Null stops recording.
   void record_calls(std::map<CallKind, Cost>* calls) { calls_ = calls; }
-  // From now on costs include the time of each kernel: this costs two clock reads per kernel, and a synchronisation on
-  // an asynchronous device.
+  // Makes costs include the time of each kernel, at the price of two clock reads per kernel, and of a synchronisation
+  // on an asynchronous device.
   void time_kernels() { times_kernels_ = true; }
   bool times_kernels() const { return times_kernels_; }
-  // The rank's current position in its work (trace context.h).
+  // The rank's current position in its work (trace_context.h).
   TraceContext& trace_context() { return main_ == nullptr ? *trace_context_ : main_->trace_context(); }
-  // Notified of each kernel from now on; null: none. Kernels are then synchronised, as when they are timed.
+  // Notifies the observer of each kernel; null removes it. Kernels are then synchronised, as when they are timed.
   void observe(KernelObserver* observer) { observer_ = observer; }
   KernelObserver* observer() const { return main_ == nullptr ? observer_ : main_->observer(); }
-  // Told of what is queued from now on, here and on side streams; null: nobody.
+  // Notifies `launches` of work queued here and on side streams; null removes it.
   void watch_launches(LaunchObserver* launches) { launches_ = launches; }
   LaunchObserver* launches() const { return main_ == nullptr ? launches_ : main_->launches(); }
   bool is_side() const { return main_ != nullptr; }

@@ -28,8 +28,7 @@ constexpr int64_t size_of(DType dtype) {
       return 8;
   }
 }
-// Whether values, weights or gradients can be of this dtype: what kernels compute with. float8 is none of them, but
-// what operands of kernels/fp8/fp8.h are made of.
+// Whether values, weights or gradients can have this dtype. float8 is only a dtype of operands (kernels/fp8/fp8.h).
 constexpr bool is_floating(DType dtype) {
   return dtype <= DType::f64;
 }

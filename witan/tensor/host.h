@@ -3,6 +3,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
+#include <functional>
 #include <vector>
 
 #include "witan/tensor/tensor.h"
@@ -32,5 +34,26 @@ void for_host_bytes(const Tensor& tensor, const Body& body) {
     body(static_cast<const std::byte*>(piece.data()), here);
   }
 }
+
+// A split float32 tensor is stored as two (base/numbers/half.h): the upper one holds values of 16 bits, the
+// lower one the remainder of each float32. for_joined_bytes() and split_from_host() convert them to and from the
+// float32 values in files, chunk by chunk, so that the whole tensor is never in host memory.
+
+// Whether the float32 masters of weights of this dtype are stored as two tensors.
+constexpr bool is_split(DType value) {
+  return value == DType::bf16 || value == DType::f16;
+}
+// The dtype of the remainder: 16 bits that are never read as a number beside bfloat16, and float32 beside float16.
+inline constexpr DType kRemainder = DType::bf16;
+constexpr DType remainder_dtype(DType value) {
+  return value == DType::f16 ? DType::f32 : kRemainder;
+}
+
+// Calls body(pointer, bytes) with the bytes of all joined elements in order. The tensors are contiguous and have the
+// same shape.
+void for_joined_bytes(const Tensor& upper, const Tensor& lower,
+                      const std::function<void(const std::byte* bytes, int64_t count)>& body);
+// Splits `elements` float32 values, which may be unaligned, into the elements of both tensors from `first` on.
+void split_from_host(const Tensor& upper, const Tensor& lower, int64_t first, const std::byte* from, int64_t elements);
 
 }  // namespace witan

@@ -1,5 +1,5 @@
-// What is known of live memory: a small record of fixed size for each tensor's storage, written when it is allocated,
-// and read when memory runs out or is not as planned.
+// Records of live memory: one of fixed size for each tensor's storage, written when it is allocated, and read when
+// memory runs out or exceeds the plan.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@ std::string_view name_of(MemoryTag tag);
 
 struct TraceContext;
 
-// A trace context as it was. It holds the names themselves, cut to what fits: those that a trace context refers to may
-// be gone before the memory is.
+// A copy of a trace context at the time of an allocation. It holds the names themselves, truncated to fit, since the
+// strings that a trace context refers to may be gone before the memory is.
 class MemoryPlace {
  public:
   MemoryPlace() = default;
@@ -44,15 +44,15 @@ struct MemoryBlock {
   MemoryPlace place;
 };
 
-// An arena's live blocks at a moment, and what they left no room for, or were not planned to be.
+// An arena's live blocks at a moment, and the request that was refused or exceeded the plan.
 struct MemorySnapshot {
   enum class Why : uint8_t { refused, not_planned };
   Why why = Why::refused;
   int64_t requested = 0;  // bytes; 0: nothing
-  MemoryTag tag{};        // of that
-  MemoryPlace place;      // of whoever asked
+  MemoryTag tag{};        // of the request
+  MemoryPlace place;      // of the request
   int64_t reserved = 0, high_water = 0;
-  int64_t largest_free = 0;  // bytes in a row
+  int64_t largest_free = 0;  // contiguous bytes
   std::array<int64_t, kMemoryTags> live{}, peak{};
   std::vector<MemoryBlock> blocks;  // the largest first
 };

@@ -37,18 +37,22 @@ class Queue {
   virtual void check(const char* what) = 0;
   virtual void* native() = 0;  // cudaStream_t
 
-  // Whether work can be captured. Between begin and end queued work is not executed, and nothing may wait; both are
-  // called by one thread. The graph must be destroyed before the queue.
+  // Whether work can be captured. Between begin_recording() and end_recording(), which one thread calls, queued work is
+  // not executed, and nothing may wait. The graph must be destroyed before the queue.
   virtual bool records() const { return false; }
   virtual void begin_recording() {}
   virtual std::unique_ptr<Graph> end_recording() { return nullptr; }
 
-  // While the queue waits, it calls poll(seconds waited so far), and poll(0) when the wait is over; an exception from
-  // it ends the wait. For a stream with work that depends on other ranks and may never finish.
+  // While the queue waits, it calls poll(seconds waited so far), and poll(0) after the wait; an exception from it ends
+  // the wait. For a stream whose work depends on other ranks, and may never finish.
   void set_poll(std::function<void(double seconds)> poll) { poll_ = std::move(poll); }
 
  protected:
   std::function<void(double seconds)> poll_;
 };
+
+// Captures the work that `work` queues, without executing it, so that it can be replayed many times. The queue must
+// support capture. An exception from `work` ends the capture.
+std::unique_ptr<Graph> record(Queue& queue, const std::function<void()>& work);
 
 }  // namespace witan

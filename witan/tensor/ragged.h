@@ -23,7 +23,8 @@ struct RowGroups {
     const auto row = [&](const Tensor& of) { return of.narrow(0, rank, 1).reshape({experts()}); };
     return {row(source_begin), row(source_count), {}, {}, expected_rows < 0 ? -1 : expected_rows / sources()};
   }
-  // Those of `number` experts from `first` on, without their sources. The expected rows of neighbours add up to all.
+  // The groups of `number` experts from `first` on, without their sources. The expected rows of adjacent parts add up
+  // to those of all.
   RowGroups of_experts(int64_t first, int64_t number) const {
     const auto share = [&](int64_t end) { return expected_rows * end / experts(); };
     return {begin.narrow(0, first, number),

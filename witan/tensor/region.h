@@ -34,14 +34,14 @@ class Region {
     return runs_ <= 1 ? first_ + local : first_ + local / length_ * distance_ + local % length_;
   }
 
-  // How many elements from `local` on are neighbours in the global tensor, itself included.
+  // The number of elements from `local` on, itself included, that are adjacent in the global tensor.
   int64_t adjacent(int64_t local) const { return runs_ <= 1 ? length_ - local : length_ - local % length_; }
 
-  // Of every `block` elements of this region, the rank-th of `ranks` equal shards. Only a contiguous region can be
+  // The rank-th of `ranks` equal shards of every `block` elements of this region. Only a contiguous region can be
   // split. Throws ShapeError if it is not, or if block or shards do not divide evenly.
   Region divided(int64_t block, int64_t ranks, int64_t rank) const;
 
-  // Elements [begin, end) in this region's own order: at most three regions.
+  // The elements [begin, end), in this region's own order, as at most three regions.
   std::vector<Region> slice(int64_t begin, int64_t end) const;
 
   bool operator==(const Region&) const = default;
@@ -50,8 +50,8 @@ class Region {
   int64_t first_ = 0, length_ = 0, runs_ = 0, distance_ = 0;
 };
 
-// Rows [first_row, first_row + rows) of dim 0 of a global tensor; a scalar (no dims) is one row. Throws ShapeError for
-// rows that do not exist.
+// The rows [first_row, first_row + rows) of dim 0 of a global tensor; a scalar (no dims) is one row. Throws ShapeError
+// for rows that do not exist.
 Region rows_of(const Shape& global, int64_t first_row, int64_t rows);
 
 // [first, end) of one run; (first + i * distance, length) x runs of several

@@ -2,14 +2,14 @@
 #include <cstring>
 #include <ctime>
 
+#include "witan/base/error.h"
 #include "witan/base/threads/threads.h"
 #include "witan/tensor/arena.h"
-#include "witan/tensor/call_record.h"
 #include "witan/tensor/cuda.h"
 #include "witan/tensor/device.h"
 #include "witan/tensor/observer.h"
+#include "witan/tensor/queue.h"
 #include "witan/tensor/tensor.h"
-#include "witan/tensor/tensor_observer.h"
 #include "witan/tensor/trace_context.h"
 
 namespace witan {
@@ -157,6 +157,20 @@ double Stream::flops() const {
   for (const auto& [part, kernels] : costs_)
     for (const auto& [kernel, cost] : kernels) sum += cost.flops;
   return sum;
+}
+
+std::unique_ptr<Graph> record(Queue& queue, const std::function<void()>& work) {
+  queue.begin_recording();
+  try {
+    work();
+  } catch (...) {
+    try {
+      queue.end_recording();
+    } catch (const DeviceError&) {  // the exception that broke the recording is thrown below
+    }
+    throw;
+  }
+  return queue.end_recording();
 }
 
 }  // namespace witan

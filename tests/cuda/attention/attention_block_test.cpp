@@ -6,7 +6,6 @@
 #include "support/dropout.h"
 #include "witan/kernels/attention/attention.h"
 #include "witan/kernels/attention/cuda/attention_backend.h"
-#include "witan/kernels/attention/cuda/cudnn_attention.h"
 
 namespace witan {
 namespace {

@@ -7,7 +7,6 @@
 #include "support/dropout.h"
 #include "witan/kernels/attention/attention_path.h"
 #include "witan/kernels/attention/cuda/attention_backend.h"
-#include "witan/kernels/attention/cuda/cudnn_attention.h"
 #include "witan/tensor/cuda/stream.h"
 
 namespace witan {

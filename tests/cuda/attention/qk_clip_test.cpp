@@ -5,7 +5,7 @@
 #include "support/attention.h"
 #include "support/cuda_rank.h"
 #include "support/optimizer.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 #include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan {

@@ -6,7 +6,6 @@
 #include "support/gpu_world.h"
 #include "witan/autograd/tape.h"
 #include "witan/ops/attention/attention.h"
-#include "witan/ops/attention/context_parallel.h"
 
 namespace witan {
 namespace {

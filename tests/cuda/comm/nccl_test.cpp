@@ -6,7 +6,7 @@
 #include "witan/comm/cuda.h"
 #include "witan/comm/cuda/nccl_group.h"
 #include "witan/parallel/groups.h"
-#include "witan/tensor/recording.h"
+#include "witan/tensor/queue.h"
 
 namespace witan {
 namespace {

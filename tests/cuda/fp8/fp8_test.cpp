@@ -5,7 +5,7 @@
 
 #include "support/cuda_rank.h"
 #include "support/fp8.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 #include "witan/kernels/pointwise/activation.h"
 
 namespace witan {

@@ -1,7 +1,7 @@
 #include <tuple>
 
 #include "support/cuda_rank.h"
-#include "witan/kernels/gemm/cuda/cublaslt.h"
+#include "witan/kernels/gemm/cuda/gemm.h"
 #include "witan/kernels/gemm/gemm.h"
 
 namespace witan {

@@ -1,9 +1,7 @@
 // What is kept of the algorithms that the library offers for one product.
-#include "witan/kernels/gemm/cuda/cublaslt.h"
-
 #include "support/cuda_rank.h"
-#include "witan/kernels/common/cuda/fingerprint.h"
-#include "witan/tensor/recording.h"
+#include "witan/kernels/gemm/cuda/gemm.h"
+#include "witan/tensor/queue.h"
 
 namespace witan {
 namespace {

@@ -1,12 +1,11 @@
-#include "witan/kernels/gemm/cuda/few_rows.h"
-
 #include <cmath>
 #include <tuple>
 
 #include "support/cuda_rank.h"
 #include "support/products.h"
+#include "witan/kernels/gemm/cuda/gemm.h"
 #include "witan/kernels/gemm/product_scopes.h"
-#include "witan/kernels/moe/wide_linear.h"
+#include "witan/kernels/moe/router.h"
 
 namespace witan {
 namespace {

@@ -5,8 +5,7 @@
 
 #include "support/cuda_rank.h"
 #include "support/products.h"
-#include "witan/kernels/gemm/cuda/cublaslt.h"
-#include "witan/kernels/gemm/cuda/plain_gemm.h"
+#include "witan/kernels/gemm/cuda/gemm.h"
 #include "witan/tensor/cuda/stream.h"
 
 namespace witan {

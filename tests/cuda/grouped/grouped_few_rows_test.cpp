@@ -1,11 +1,10 @@
-#include "witan/kernels/grouped/cuda/grouped_few_rows.h"
-
 #include <cmath>
 #include <cstring>
 
 #include "support/cuda_rank.h"
 #include "support/products.h"
 #include "witan/kernels/gemm/product_scopes.h"
+#include "witan/kernels/grouped/cuda/grouped_gemm.h"
 #include "witan/kernels/pointwise/activation.h"
 
 namespace witan {

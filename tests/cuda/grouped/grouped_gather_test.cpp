@@ -6,7 +6,7 @@
 #include "support/optimizer.h"
 #include "support/products.h"
 #include "witan/kernels/gemm/product_scopes.h"
-#include "witan/kernels/grouped/cuda/grouped_few_rows.h"
+#include "witan/kernels/grouped/cuda/grouped_gemm.h"
 #include "witan/kernels/grouped/grouped_gemm.h"
 #include "witan/kernels/pointwise/activation.h"
 

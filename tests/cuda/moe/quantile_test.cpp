@@ -2,7 +2,7 @@
 
 #include "support/cuda_rank.h"
 #include "support/routing.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 #include "witan/kernels/moe/selection.h"
 
 namespace witan {

@@ -1,7 +1,7 @@
 #include <limits>
 
 #include "support/cuda_rank.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 #include "witan/kernels/moe/dispatch.h"
 #include "witan/kernels/moe/selection.h"
 #include "witan/kernels/pointwise/elementwise.h"

@@ -1,10 +1,9 @@
-#include "witan/kernels/moe/wide_linear.h"
-
 #include <bit>
 #include <cmath>
 #include <tuple>
 
 #include "support/cuda_rank.h"
+#include "witan/kernels/moe/router.h"
 
 namespace witan {
 namespace {

@@ -128,5 +128,99 @@ TEST_F(Elementwise, BroadcastAndFillWriteEveryElement) {
       }
 }
 
+class ClampOnGpu : public testing::CudaTest {};
+
+TEST_F(ClampOnGpu, AgreesWithTheCpuToTheBit) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
+    for (const int64_t elements : {0, 1, 37, 4096, 10001}) {
+      const Tensor x = host.normal({elements}, dtype, "x"), dy = host.normal({elements}, dtype, "dy"),
+                   y = host.poisoned({elements}, dtype), dx = host.poisoned({elements}, dtype);
+      const Tensor y_gpu = poisoned({elements}, dtype), dx_gpu = poisoned({elements}, dtype);
+      kernels::clamp_forward(host.stream, y, x, 0.75);
+      kernels::clamp_backward(host.stream, dx, dy, x, 0.75);
+      kernels::clamp_forward(gpu(), y_gpu, to_gpu(x), 0.75);
+      kernels::clamp_backward(gpu(), dx_gpu, to_gpu(dy), to_gpu(x), 0.75);
+      EXPECT_TRUE(agree(y_gpu, y, 0, 0)) << dtype << " " << elements;
+      EXPECT_TRUE(agree(dx_gpu, dx, 0, 0)) << dtype << " " << elements;
+    }
+}
+
+class RowGateOnGpu : public testing::CudaTest {};
+
+TEST_F(RowGateOnGpu, AgreesWithTheCpu) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
+    for (const auto& [T, D] : {std::pair<int64_t, int64_t>{0, 8}, {1, 1}, {10, 37}, {33, 264}, {13, 2048}}) {
+      SCOPED_TRACE(cat(dtype, " [", T, ", ", D, "]"));
+      const Tensor x = host.normal({T, D}, dtype, "x"), gate = host.normal({T}, dtype, "gate", 3),
+                   dy = host.normal({T, D}, dtype, "dy"), y = host.poisoned({T, D}, dtype),
+                   dx = host.poisoned({T, D}, dtype), dgate = host.poisoned({T}, dtype);
+      const Tensor y_gpu = poisoned({T, D}, dtype), dx_gpu = poisoned({T, D}, dtype), dgate_gpu = poisoned({T}, dtype);
+      kernels::row_gate_forward(host.stream, y, x, gate);
+      kernels::row_gate_backward(host.stream, dx, dgate, dy, x, gate);
+      kernels::row_gate_forward(gpu(), y_gpu, to_gpu(x), to_gpu(gate));
+      kernels::row_gate_backward(gpu(), dx_gpu, dgate_gpu, to_gpu(dy), to_gpu(x), to_gpu(gate));
+      const double allowed = tolerance(dtype);
+      EXPECT_TRUE(agree(y_gpu, y, allowed, allowed));
+      EXPECT_TRUE(agree(dx_gpu, dx, allowed, allowed));
+      EXPECT_TRUE(agree(dgate_gpu, dgate, 10 * allowed, 10 * allowed));
+    }
+}
+
+class ScaledSumOnGpu : public testing::CudaTest {};
+
+TEST_F(ScaledSumOnGpu, AgreesWithTheCpu) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
+    for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{37}, int64_t{8192}, int64_t{100003}}) {
+      SCOPED_TRACE(cat(dtype, " [", n, "]"));
+      const Tensor a = host.normal({n}, dtype, "a"), b = host.normal({n}, dtype, "b"),
+                   dy = host.normal({n}, dtype, "dy"), wa = host.normal({1}, dtype, "wa"),
+                   wb = host.normal({1}, dtype, "wb");
+      const double allowed = tolerance(dtype);
+      for (const bool both : {false, true}) {
+        const Tensor y = host.poisoned({n}, dtype), y_gpu = poisoned({n}, dtype);
+        kernels::scaled_sum(host.stream, y, a, wa, both ? b : Tensor(), both ? wb : Tensor());
+        kernels::scaled_sum(gpu(), y_gpu, to_gpu(a), to_gpu(wa), both ? to_gpu(b) : Tensor(),
+                            both ? to_gpu(wb) : Tensor());
+        EXPECT_TRUE(agree(y_gpu, y, allowed, allowed));
+      }
+      const int64_t blocks = (n + kernels::kSumBlock - 1) / kernels::kSumBlock;
+      const Tensor partials = host.stream.empty({blocks}, DType::f64), partials_gpu = poisoned({blocks}, DType::f64);
+      for (const Write write : {Write::overwrite, Write::accumulate}) {
+        const Tensor dx = host.poisoned({n}, dtype), dw = host.normal({1}, accumulator(dtype), "dw"),
+                     dx_gpu = poisoned({n}, dtype), dw_gpu = to_gpu(dw);
+        kernels::scaled_sum_backward(host.stream, dx, dw, write, partials, dy, a, wa);
+        kernels::scaled_sum_backward(gpu(), dx_gpu, dw_gpu, write, partials_gpu, to_gpu(dy), to_gpu(a), to_gpu(wa));
+        EXPECT_TRUE(agree(dx_gpu, dx, allowed, allowed));
+        const double of_sum = 10 * tolerance(dw.dtype()) * std::sqrt(static_cast<double>(n) + 1);
+        EXPECT_TRUE(agree(dw_gpu, dw, of_sum, of_sum));
+        kernels::scaled_sum_backward(gpu(), {}, dw_gpu, Write::overwrite, partials_gpu, to_gpu(dy), to_gpu(a),
+                                     to_gpu(wa));
+        if (write == Write::overwrite) {
+          EXPECT_TRUE(agree(dw_gpu, dw, of_sum, of_sum)) << "dx not wanted";
+        }
+      }
+    }
+}
+
+class SoftCapOnGpu : public testing::CudaTest {};
+
+TEST_F(SoftCapOnGpu, AgreesWithTheCpuAlsoInPlace) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
+    for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{37}, int64_t{100003}}) {
+      SCOPED_TRACE(cat(dtype, " [", n, "]"));
+      const Tensor x = host.normal({n}, dtype, "x", 20), dy = host.normal({n}, dtype, "dy"),
+                   y = host.poisoned({n}, dtype), dx = host.poisoned({n}, dtype);
+      const Tensor x_gpu = to_gpu(x), dy_gpu = to_gpu(dy);
+      kernels::soft_cap_forward(host.stream, y, x, 0.25, 15);
+      kernels::soft_cap_forward(gpu(), x_gpu, x_gpu, 0.25, 15);
+      const double allowed = tolerance(dtype);
+      EXPECT_TRUE(agree(x_gpu, y, 15 * allowed, allowed));
+      kernels::soft_cap_backward(host.stream, dx, dy, y, 0.25, 15);
+      kernels::soft_cap_backward(gpu(), dy_gpu, dy_gpu, to_gpu(y), 0.25, 15);
+      EXPECT_TRUE(agree(dy_gpu, dx, allowed, allowed));
+    }
+}
+
 }  // namespace
+
 }  // namespace witan

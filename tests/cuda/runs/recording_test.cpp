@@ -1,9 +1,8 @@
 // What a queue records and replays.
-#include "witan/tensor/recording.h"
-
 #include <vector>
 
 #include "support/cuda_rank.h"
+#include "witan/tensor/queue.h"
 
 namespace witan {
 namespace {

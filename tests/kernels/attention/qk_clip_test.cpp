@@ -9,7 +9,7 @@
 
 #include "support/attention.h"
 #include "support/optimizer.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 
 namespace witan {
 namespace {

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "support/fp8.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 #include "witan/kernels/moe/dispatch.h"
 
 namespace witan {

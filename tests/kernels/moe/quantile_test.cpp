@@ -3,7 +3,7 @@
 
 #include "support/rank.h"
 #include "support/routing.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 #include "witan/kernels/moe/selection.h"
 
 namespace witan {

@@ -1,6 +1,5 @@
-#include "witan/kernels/moe/wide_linear.h"
-
 #include "support/rank.h"
+#include "witan/kernels/moe/router.h"
 
 namespace witan {
 namespace {

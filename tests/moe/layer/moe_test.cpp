@@ -10,7 +10,7 @@
 #include "witan/comm/meta.h"
 #include "witan/moe/routers/balance.h"
 #include "witan/moe/routers/router.h"
-#include "witan/tensor/call_record.h"
+#include "witan/tensor/trace_context.h"
 
 namespace witan {
 namespace {

@@ -8,7 +8,7 @@
 #include "support/rank.h"
 #include "support/thread_world.h"
 #include "witan/base/files/file.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 #include "witan/kernels/moe/selection.h"
 #include "witan/moe/routers/router.h"
 

@@ -209,8 +209,8 @@ TEST(AttentionConfig, SomeLayersMayHaveNoAttention) {
     EXPECT_EQ(std::get<MultiHeadSpec>(layers[layer]).qk_norm, QkNorm::l2);
   }
   EXPECT_EQ(refused([](AttentionConfig& c) { c.no_attention_freq = "1"; }),
-            "no_attention_freq = 1 leaves no layer with attention, so that no token would see another; leave a layer "
-            "out");
+            "no_attention_freq = 1 leaves no layer with attention, so that no token would see another; keep it in "
+            "some layer");
 }
 
 TEST(AttentionConfig, HalfOfTheRotationMayBeLeftOut) {
@@ -379,9 +379,10 @@ TEST(AttentionConfig, ImpossibleLatentsSayWhy) {
       change(c);
     });
   };
-  EXPECT_NE(member([](AttentionConfig& c) { c.clip_qkv = 8; }).find("clip_qkv = 8 is of other"), std::string::npos);
+  EXPECT_NE(member([](AttentionConfig& c) { c.clip_qkv = 8; }).find("clip_qkv = 8 does not apply"), std::string::npos);
   EXPECT_NE(member([](AttentionConfig& c) { c.softmax_type = "learnable"; }).find("vanilla"), std::string::npos);
-  EXPECT_NE(member([](AttentionConfig& c) { c.no_attention_freq = "2"; }).find("layers without"), std::string::npos);
+  EXPECT_NE(member([](AttentionConfig& c) { c.no_attention_freq = "2"; }).find("no_attention_freq = 2 does not apply"),
+            std::string::npos);
   EXPECT_NE(member([](AttentionConfig& c) { c.add_qkv_bias = true; }).find("no biases"), std::string::npos);
   EXPECT_NE(member([](AttentionConfig& c) { c.add_attention_bias = true; }).find("no biases"), std::string::npos);
   EXPECT_NE(member([](AttentionConfig& c) { c.qk_layernorm = c.qk_layernorm_full_width = true; }).find("normalised"),
@@ -400,10 +401,10 @@ TEST(AttentionConfig, ImpossibleScalingsSayWhy) {
       "rope_scaling_type = linear changes rotary positions, and position_embedding_type = none has none: set it to "
       "rope, or rope_scaling_type to none");
   EXPECT_EQ(scaling("rope_scaling_type=yarn;beta_slow=40"),
-            "beta_fast = 32 must be above beta_slow = 40: pairs that turn faster than the first keep their frequency; "
-            "YaRN's are 32 and 1");
+            "beta_fast = 32 must be above beta_slow = 40: dimensions with more rotations than beta_fast keep their "
+            "frequency; YaRN uses 32 and 1");
   EXPECT_EQ(scaling("rope_scaling_type=llama3;rope_low_freq_factor=4"),
-            "rope_high_freq_factor = 4 must be above rope_low_freq_factor = 4; Llama 3.1's are 4 and 1");
+            "rope_high_freq_factor = 4 must be above rope_low_freq_factor = 4; Llama 3.1 uses 4 and 1");
   for (const auto& [key, text] :
        std::vector<std::pair<std::string, std::string>>{{"rope_scaling_type", "cubic"},
                                                         {"rotary_scaling_factor", "0.5"},

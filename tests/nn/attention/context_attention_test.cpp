@@ -1,5 +1,3 @@
-#include "witan/nn/attention/context_attention.h"
-
 #include <gmock/gmock.h>
 
 #include <limits>
@@ -9,6 +7,7 @@
 #include "support/message_of.h"
 #include "support/thread_world.h"
 #include "witan/comm/meta.h"
+#include "witan/nn/attention/attention.h"
 #include "witan/nn/attention/grouped_query.h"
 
 namespace witan {

@@ -1,10 +1,9 @@
-#include "witan/nn/attention/kv_cache.h"
-
 #include <map>
 
 #include "nn/attention/attention_support.h"
 #include "support/attention.h"
 #include "support/message_of.h"
+#include "witan/nn/attention/attention.h"
 
 namespace witan {
 namespace {

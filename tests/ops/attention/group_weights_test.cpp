@@ -1,11 +1,10 @@
-#include "witan/ops/attention/group_weights.h"
-
 #include <gmock/gmock.h>
 
 #include "support/gradcheck.h"
 #include "support/message_of.h"
 #include "support/thread_world.h"
 #include "witan/comm/meta.h"
+#include "witan/ops/attention/heads.h"
 
 namespace witan {
 namespace {

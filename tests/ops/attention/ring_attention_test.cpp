@@ -11,7 +11,6 @@
 #include "support/thread_world.h"
 #include "witan/comm/meta.h"
 #include "witan/ops/attention/attention.h"
-#include "witan/ops/attention/context_parallel.h"
 
 namespace witan {
 namespace {

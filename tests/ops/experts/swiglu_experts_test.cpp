@@ -1,5 +1,3 @@
-#include "witan/ops/experts/swiglu_experts.h"
-
 #include "support/gradcheck.h"
 #include "support/message_of.h"
 #include "support/routing.h"

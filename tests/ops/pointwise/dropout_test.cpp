@@ -1,8 +1,8 @@
-#include "witan/ops/pointwise/dropout.h"
-
 #include "support/dropout.h"
+
 #include "support/gradcheck.h"
 #include "support/message_of.h"
+#include "witan/ops/pointwise/elementwise.h"
 
 namespace witan {
 namespace {

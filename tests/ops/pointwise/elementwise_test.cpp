@@ -78,5 +78,83 @@ TEST(Elementwise, WrongShapesAreNamed) {
             "weighted_sum: every term must be [1] float32, got float32 [2]");
 }
 
+TEST(Clamp, GradientsMatchDifferences) {
+  Rank rank;
+  testing::gradcheck(rank, "clamp",
+                     [](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::clamp(tape, in[0], 0.5)}; },
+                     {rank.normal({3, 41}, DType::f64, "x")});
+}
+
+// As torch.clamp: a value on a bound passes its gradient on.
+TEST(Clamp, BoundsBelongToWhatIsKept) {
+  Rank rank;
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    const Tensor x = rank.stream.empty({5}, dtype), dy = rank.stream.empty({5}, dtype);
+    dispatch_floating(dtype, [&]<class T>() {
+      constexpr float kValues[] = {-3, -2, 0.5, 2, 2.5};
+      for (size_t i = 0; i < 5; ++i) x.data<T>()[i] = T(kValues[i]), dy.data<T>()[i] = T(float(i + 1));
+    });
+    Tape tape(rank.stream);
+    const Var in = tape.input(x), y = ops::clamp(tape, in, 2);
+    tape.backward({{y, dy}});
+    EXPECT_EQ(values(y.value()), (std::vector<double>{-2, -2, 0.5, 2, 2})) << dtype;
+    EXPECT_EQ(values(tape.gradient(in)), (std::vector<double>{0, 2, 3, 4, 0})) << dtype;
+  }
+}
+
+TEST(Clamp, WrongArgumentsAreNamed) {
+  Rank rank;
+  Tape tape(rank.stream);
+  const Var x = tape.input(rank.normal({2, 4}, DType::f32, "x"));
+  EXPECT_EQ(test::message_of<ShapeError>([&] { ops::clamp(tape, x, 0); }), "clamp: the bound must be above 0, got 0");
+}
+
+TEST(RowGate, GradientsMatchDifferences) {
+  Rank rank;
+  for (const Shape& shape : {Shape{3, 10}, Shape{1, 1}, Shape{2, 2, 7}})
+    gradcheck(rank, "row_gate",
+              [](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::row_gate(tape, in[0], in[1])}; },
+              {rank.normal(shape, DType::f64, "x"), rank.normal(shape.with(shape.dims() - 1, 1), DType::f64, "gate")});
+}
+
+TEST(RowGate, WrongShapesAreNamed) {
+  Rank rank;
+  Tape tape(rank.stream);
+  const Var x = tape.input(rank.normal({2, 3}, DType::f32, "x"));
+  EXPECT_EQ(message_of<ShapeError>([&] { ops::row_gate(tape, x, tape.input(rank.normal({2}, DType::f32, "g"))); }),
+            "row_gate: gate must be float32 [2, 1], got float32 [2]");
+  EXPECT_EQ(message_of<ShapeError>([&] {
+              ops::row_gate(tape, x, tape.input(rank.normal({2, 1}, DType::f64, "g")));
+            }),
+            "row_gate: gate must be float32 [2, 1], got float64 [2, 1]");
+}
+
+TEST(SoftCap, GradientsMatchDifferences) {
+  Rank rank;
+  gradcheck(rank, "soft_cap",
+            [](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::soft_cap(tape, in[0], 0.7, 1.5)}; },
+            {rank.normal({3, 7}, DType::f64, "x", 2)});
+}
+
+// Logits that nobody else holds are written over.
+TEST(SoftCap, TakesThePlaceOfWhatIsMovedIn) {
+  Rank rank;
+  Tape tape(rank.stream);
+  const Var x = tape.input(rank.normal({5}, DType::f64, "x"));
+  Var twice = ops::scale(tape, x, 2);
+  const std::byte* const place = twice.value().raw();
+  EXPECT_EQ(ops::soft_cap(tape, std::move(twice), 1, 3).value().raw(), place);
+  EXPECT_NE(ops::soft_cap(tape, x, 1, 3).value().raw(), x.value().raw());
+}
+
+TEST(SoftCap, WrongArgumentsAreNamed) {
+  Rank rank;
+  Tape tape(rank.stream);
+  const Var x = tape.input(rank.normal({5}, DType::f32, "x"));
+  EXPECT_EQ(message_of<ShapeError>([&] { ops::soft_cap(tape, x, 1, 0); }),
+            "soft_cap: the bound must be above 0, got 0");
+}
+
 }  // namespace
+
 }  // namespace witan

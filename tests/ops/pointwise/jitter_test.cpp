@@ -1,7 +1,7 @@
 #include "support/dropout.h"
 #include "support/gradcheck.h"
 #include "support/message_of.h"
-#include "witan/ops/pointwise/dropout.h"
+#include "witan/ops/pointwise/elementwise.h"
 
 namespace witan {
 namespace {

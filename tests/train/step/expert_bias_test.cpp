@@ -15,7 +15,7 @@
 #include "train/step/laid_out.h"
 #include "train/step/run_support.h"
 #include "witan/checkpoint/background_save.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 #include "witan/kernels/moe/router.h"
 #include "witan/moe/routers/balance.h"
 

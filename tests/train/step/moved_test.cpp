@@ -10,7 +10,6 @@
 #include "train/step/run_support.h"
 #include "witan/checkpoint/background_save.h"
 #include "witan/tensor/host.h"
-#include "witan/tensor/split.h"
 
 namespace witan {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "train/step/laid_out.h"
 #include "train/step/run_support.h"
-#include "witan/tensor/tensor_observer.h"
+#include "witan/tensor/observer.h"
 #include "witan/tensor/trace_context.h"
 
 namespace witan {

@@ -13,7 +13,7 @@
 #include "train/step/run_support.h"
 #include "witan/convert/hf/hf_weights.h"
 #include "witan/convert/ledger.h"
-#include "witan/tensor/split.h"
+#include "witan/tensor/host.h"
 #include "witan/train/config/saved_config.h"
 
 namespace witan {

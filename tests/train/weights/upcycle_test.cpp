@@ -11,7 +11,7 @@
 #include "support/temp_folder.h"
 #include "train/step/laid_out.h"
 #include "train/step/run_support.h"
-#include "witan/tensor/split.h"
+#include "witan/tensor/host.h"
 #include "witan/train/config/saved_config.h"
 
 namespace witan {

@@ -19,8 +19,7 @@
 #include "witan/moe/routers/router.h"
 #include "witan/tensor/arena.h"
 #include "witan/tensor/cuda.h"
-#include "witan/tensor/random.h"
-#include "witan/tensor/recording.h"
+#include "witan/tensor/queue.h"
 #include "witan/tensor/timing.h"
 #include "witan/train/step/device.h"
 

@@ -9,7 +9,7 @@
 #include "witan/base/text.h"
 #include "witan/cli/bench/bench.h"
 #include "witan/tensor/cuda.h"
-#include "witan/tensor/random.h"
+#include "witan/tensor/timing.h"
 
 namespace witan::cli {
 namespace {

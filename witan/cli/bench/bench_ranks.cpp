@@ -9,8 +9,7 @@
 #include "witan/comm/threads/threads.h"
 #include "witan/tensor/arena.h"
 #include "witan/tensor/cuda.h"
-#include "witan/tensor/cuda_survey.h"
-#include "witan/tensor/recording.h"
+#include "witan/tensor/queue.h"
 #include "witan/tensor/timing.h"
 #include "witan/train/step/device.h"
 

@@ -13,7 +13,6 @@
 #include "witan/kernels/gemm/ceiling.h"
 #include "witan/tensor/arena.h"
 #include "witan/tensor/cuda.h"
-#include "witan/tensor/cuda_survey.h"
 
 namespace witan::cli {
 namespace {

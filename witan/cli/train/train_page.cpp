@@ -17,7 +17,6 @@
 #include "witan/report/events/figures.h"
 #include "witan/report/page/page.h"
 #include "witan/tensor/cuda.h"
-#include "witan/tensor/cuda_survey.h"
 #include "witan/train/state/named_checkpoint.h"
 
 namespace witan::cli {

@@ -2,19 +2,19 @@
 // the heads of Ainslie et al., "GQA", 2023. Nothing of size [S, S] is ever stored.
 //
 // q, dq [B, S, H, hd]   k, dk [B, S, G, hd]   v, dv [B, S, G, hd_v]   y, dy [B, S, H, hd_v]
-// lse [B, H, S] accumulator dtype   H a multiple of G   hd_v usually is hd, and smaller in latent attention
+// lse [B, H, S] accumulator dtype   H a multiple of G   hd_v is usually hd, and smaller in latent attention
 // Query head h reads key/value head h / (H / G). All contiguous and of one floating dtype, except lse.
-// sequence_ids [B, S] int32, or undefined for "one sequence per row": position i attends to the positions j <= i with
-// ids[b,j] == ids[b,i]. Any ids are right; ids that never fall along a row (packed documents, numbered in order) are
-// fast, because tiles without a visible pair are skipped.
-// With a sliding window of w positions (Beltagy et al., "Longformer", 2020, arXiv:2004.05150), causal, position i
-// attends to the positions i - w < j <= i alone, itself among them: `sliding_window` = w of Mistral and Hugging Face,
-// `window_size` = (w - 1, 0) of Megatron-LM and FlashAttention. Tiles outside of it cost nothing.
-// A position's results depend on its own row of the batch alone, bit for bit, and on no number of threads.
+// sequence_ids [B, S] int32, or undefined for one sequence per row: position i attends to the positions j <= i with
+// ids[b,j] == ids[b,i]. Any ids are allowed; ids that never decrease along a row (packed documents, numbered in order)
+// are fast, because tiles without a visible pair are skipped. With a sliding window of w positions (Beltagy et al.,
+// "Longformer", 2020, arXiv:2004.05150), causal, position i attends to the positions i - w < j <= i alone, itself among
+// them: `sliding_window` = w of Mistral and Hugging Face, `window_size` = (w - 1, 0) of Megatron-LM and FlashAttention.
+// Tiles outside of it cost nothing. The bits of a position's results depend only on its own row of the batch, not on
+// the number of threads.
 //
-// Where the keys of a sequence are too many for one place, they are met block by block: `block` says which queries and
-// which keys of the sequence a call is about, attention_merge joins the results of several, and attention_backward,
-// given y and lse of them all, forms each block's share of the gradients.
+// If the keys of a sequence are spread over ranks, attention is computed block by block: `block` says which queries and
+// keys of the sequence a call covers, attention_merge joins the results of several calls, and attention_backward, given
+// the joined y and lse, computes each block's share of the gradients.
 #pragma once
 
 #include "witan/kernels/common/launch.h"
@@ -23,22 +23,22 @@
 
 namespace witan::kernels {
 
-// What the host knows and no tensor tells it.
+// Facts that only the host knows.
 struct AttentionHints {
-  // The caller's promise that the ids of each row are all equal, so that they need not be read.
+  // The caller promises that all ids of a row are equal, so that they need not be read.
   bool one_sequence_per_row = false;
-  // The backward must repeat to the bit: on a GPU a library's is then one whose sums have an order.
+  // The backward must repeat to the bit: on a GPU cuDNN then uses an algorithm with a fixed order of sums.
   bool repeatable = false;
-  // A token's forward must have the bits of a text that is read token by token: on a GPU it is then our own.
+  // A token's forward must have the bits of a text read token by token: on a GPU Witan's own kernel computes it.
   bool batch_invariant = false;
 };
 
-// Some queries of a sequence against some of its keys: then k, v, dk, dv hold Sk tokens of a row, and position i
-// attends to positions j <= i (and j > i - window) wherever in their tensors the two are. By default all against all.
+// Some queries of a sequence with some of its keys: k, v, dk, dv then hold Sk tokens of a row, and position i attends
+// to positions j <= i (and j > i - window), wherever the two are in their tensors. By default all queries and keys.
 struct AttentionBlock {
   PositionRuns queries = {}, keys = {};
   Tensor key_ids = {};          // [B, Sk] int32, with sequence_ids [B, S] those of the queries; undefined: these too
-  int64_t sequence_length = 0;  // of the whole sequence, which dropout counts by; 0: S
+  int64_t sequence_length = 0;  // of the whole sequence, by which dropout counts; 0: S
 };
 
 struct AttentionInputs {
@@ -49,7 +49,7 @@ struct AttentionInputs {
   AttentionHints hints = {};
   AttentionBlock block = {};
   int64_t window = 0;     // positions that a query sees, itself included; 0: all up to its own
-  Tensor workspace = {};  // of a library on a GPU, where Stream::scratch does not hold it (attention_path.h)
+  Tensor workspace = {};  // for cuDNN, if it needs more than Stream::scratch (attention_path.h)
 };
 
 // s[i,j] = scale * q[b,i,h,:] . k[b,j,g,:],  lse[b,h,i] = log sum_j exp s[i,j],  p = exp(s - lse)
@@ -64,8 +64,8 @@ WITAN_KERNEL_TWINS(attention_forward)
 // With delta[i] = dy[i,:] . y[i,:], which is sum_j m[i,j] p[i,j] (dy[i,:] . v[j,:]):
 //   ds = p * (m * dy v^T - delta),  dq = scale * ds k,  dk = scale * ds^T q,  dv = (m * p)^T dy
 // dk and dv sum the H / G query heads of their group. Overwrites dq, dk and dv.
-// Of a block: y and lse are of the whole sequence, and so of all keys that a query sees; dq is what these keys give, dk
-// and dv what these queries give.
+// For a block, y and lse are those of the whole sequence, over all keys that a query sees; dq is the share of these
+// keys, and dk and dv are the shares of these queries.
 struct AttentionGradients {
   Tensor dq, dk, dv;
 };
@@ -82,9 +82,9 @@ WITAN_KERNEL_TWINS(attention_merge)
 
 // For generation: q [B, Sq, H, hd] and y [B, Sq, H, hd_v] are positions past .. past + Sq - 1 of their rows; k_cache
 // [B, Smax, G, hd] and v_cache [B, Smax, G, hd_v] already hold the keys and values of positions 0 .. past + Sq - 1, and
-// what follows is not read (past + Sq <= Smax). Query i attends to the cache's positions 0 .. past + i, the last
-// `window` of them where that is not 0. The mathematics of attention_forward: the CPU twins agree to the bit, others to
-// a few roundings of the dtype. lse [B, H, Sq] as of attention_forward, or undefined: not wanted.
+// later positions are not read (past + Sq <= Smax). Query i attends to the cache's positions 0 .. past + i, or to the
+// last `window` of them if that is not 0. The mathematics is that of attention_forward: the CPU twins have its bits,
+// others agree to a few roundings of the dtype. lse [B, H, Sq] as in attention_forward, or undefined if not wanted.
 void attention_decode(Stream& stream, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
                       int64_t past, double scale, int64_t window = 0, const Tensor& lse = {});
 WITAN_KERNEL_TWINS(attention_decode)
@@ -100,7 +100,7 @@ WITAN_KERNEL_TWINS(attention_decode)
 void attention_sinks_forward(Stream& stream, const Tensor& y, const Tensor& lse, const Tensor& sinks);
 WITAN_KERNEL_TWINS(attention_sinks_forward)
 
-// With y and lse as forward left them:  dsinks[h] (=|+=) - sum_b,i exp(sinks[h] - lse[b,h,i]) dy[b,i,h,:] . y[b,i,h,:]
+// With y and lse of the forward:  dsinks[h] (=|+=) - sum_b,i exp(sinks[h] - lse[b,h,i]) dy[b,i,h,:] . y[b,i,h,:]
 // dsinks [H] in the gradient dtype
 void attention_sinks_backward(Stream& stream, const Tensor& dsinks, Write write, const Tensor& dy, const Tensor& y,
                               const Tensor& lse, const Tensor& sinks);

@@ -8,7 +8,7 @@ namespace witan::kernels {
 namespace {
 
 constexpr int64_t kLeastSequence = 64;  // shorter ones are not worth a plan of cuDNN's
-// What the gradient of scores may take, which a backward that repeats keeps for all pairs of a group's heads.
+// The most bytes for the gradient of scores, which a repeatable backward keeps for all pairs of a group's heads.
 constexpr int64_t kMostForPairs = int64_t{2} << 30;
 
 struct SlowAttention {
@@ -41,8 +41,8 @@ constexpr int64_t round_up(int64_t n, int64_t to) {
   return (n + to - 1) / to * to;
 }
 
-// What cuDNN's backward takes for one group of one row: dq in float32, or where it is to repeat the gradient of scores;
-// delta; and dk and dv of each query head, which are summed over a group's.
+// The workspace of cuDNN's backward for one group of one row: dq in float32, or the gradient of scores if it must be
+// repeatable; delta; and dk and dv of each query head, which are summed over a group.
 int64_t backward_workspace(const AttentionInputs& in, const AttentionPairs& pairs) {
   constexpr int64_t kFloat = 4, kTile = 128, kAligned = int64_t{1} << 20;
   const int64_t heads = in.q.size(2) / in.k.size(2), hd = in.q.size(3), hd_v = in.v.size(3);
@@ -73,12 +73,12 @@ std::optional<AttentionPairs> library_pairs(const AttentionInputs& in) {
   // A window that hides no pair of the block is none; one by position is one by index where positions have no gap.
   const bool windowed = in.window > 0 && queries.at(Sq - 1) - keys.at(0) >= in.window;
   if (windowed && !(queries == keys && Sq == Sk && consecutive(keys, Sk))) return {};
-  // Where queries and keys stand at the same positions, which rise, causal by position is causal by index.
+  // If queries and keys have the same rising positions, causal by position is causal by index.
   if (queries == keys && Sq == Sk) return AttentionPairs{true, 0, Sk, windowed ? in.window : 0};
   const auto seen = [&queries = queries, &keys = keys, Sk](int64_t query) {
     return keys.before(queries.at(query) + 1, Sk);
   };
-  // Of each run, which see more and more: all see the same if the first and the last do.
+  // The queries of a run see more and more keys: all see the same if the first and the last do.
   const int64_t split = std::clamp<int64_t>(queries.split, 0, Sq);
   const int64_t first = split > 0 ? seen(0) : seen(split), second = split < Sq ? seen(split) : first;
   if ((split > 0 && seen(split - 1) != first) || (split < Sq && seen(Sq - 1) != second)) return {};

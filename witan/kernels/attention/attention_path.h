@@ -10,7 +10,7 @@
 
 namespace witan::kernels {
 
-// The pairs of a block where cuDNN can be told of them: a square, causal by index, or a rectangle.
+// The pairs of a block in cuDNN's terms: a square, causal by index, or a rectangle.
 struct AttentionPairs {
   bool causal = false;
   int64_t first_query = 0, keys = 0;  // queries from that one on, and the first so many keys
@@ -18,10 +18,10 @@ struct AttentionPairs {
 };
 std::optional<AttentionPairs> library_pairs(const AttentionInputs& in);
 
-// What cuDNN may take of Stream::scratch.
+// The part of Stream::scratch that cuDNN may use.
 inline constexpr int64_t kLibraryScratch = Stream::kScratchBytes - (int64_t{1} << 20);
 
-// Why our own kernels compute a call. Only `suited` calls are no slower than cuDNN would be.
+// The reason why Witan's own kernels compute a call. Only for `suited` calls they are no slower than cuDNN.
 enum class OwnAttention : uint8_t { no, suited, dropout, documents, head_size, block, workspace };
 
 struct AttentionPath {
@@ -32,7 +32,7 @@ AttentionPath attention_path(const AttentionInputs& in, bool backward);
 
 // The name under which a call is counted: that of the kernel, and ":dropout" and so on if it takes a slow path.
 const char* counted_name(OwnAttention own, bool backward);
-// The sentence that says why calls counted under that name are slow; empty if they are not.
+// A sentence on why calls counted under that name are slow; empty if they are not.
 std::string slow_path(std::string_view counted);
 
 }  // namespace witan::kernels

@@ -16,7 +16,7 @@ struct CacheRun {
   int64_t row = 0, past = 0, count = 0;
 };
 
-// The tokens of a step of generation, run after run, and where each of them is.
+// The tokens of a generation step, run after run, with the row and position of each.
 struct CacheTokens {
   std::vector<CacheRun> runs;
   Tensor rows, positions;  // [T] int32
@@ -38,14 +38,14 @@ struct CacheTokens {
 void append_to_cache(Stream& stream, const Tensor& cache, const Tensor& x, const CacheTokens& tokens);
 WITAN_KERNEL_TWINS(append_to_cache)
 
-// Inputs of a step of generation: few tokens of many sequences, whose keys and values are in caches. Each token reads
-// the keys that it sees once, for all query heads of a group.
+// The inputs of attention in a generation step: few tokens of many sequences, whose keys and values are in caches. Each
+// token reads the keys that it sees once for all query heads of a group.
 //
 // q [T, 1, H, hd]   y [T, 1, H, hd_v]   keys [R, C, G, hd], values [R, C, G, hd_v]   lse [T, H, 1] accumulator dtype,
-// or undefined: not wanted. Token t of row rows[t] stands at position p = positions[t] and attends to positions 0 .. p
-// of its row, the last `window` of them where that is not 0, its own included: they must be in the cache. The
-// mathematics of attention_forward. The CPU twins agree to the bit, as keys are met in the same order; CUDA's to a few
-// roundings of the dtype.
+// or undefined if not wanted. Token t, at position p = positions[t] of row rows[t], attends to positions 0 .. p of its
+// row, or to the last `window` of them if that is not 0; all of these must be in the cache. The mathematics is that of
+// attention_forward. The CPU twin has its bits, since keys come in the same order; CUDA's agrees to a few roundings of
+// the dtype.
 struct CachedInputs {
   Tensor q, keys, values;
   CacheTokens tokens;

@@ -1,7 +1,7 @@
-// QK-clip (Kimi Team, "Kimi K2", 2025, arXiv:2507.20534, algorithm 1): attention logits that grow are bounded by the
-// weights that make them. With groups of heads, whose queries share keys, a group is clipped by its largest logit, as
-// Megatron-LM's --qk-clip does it. In latent attention (nn/attention/latent.h) the channels of keys that turn belong to
-// all heads: a head's queries for them are scaled by all of gamma.
+// QK-clip (Kimi Team, "Kimi K2", 2025, arXiv:2507.20534, algorithm 1) bounds attention logits by scaling the weights of
+// queries and keys. A group of heads that share keys is clipped by its largest logit, as in Megatron-LM's --qk-clip. In
+// latent attention (nn/attention/latent.h) all heads share the rotary channels of keys: a head's queries for them are
+// scaled by all of gamma.
 #pragma once
 
 #include <limits>
@@ -10,9 +10,9 @@
 
 namespace witan::kernels {
 
-// largest[h] = max(largest[h], max_(b, i, j) s[i,j]) over the pairs that attention_forward of the same inputs looks at,
-// s as there, without those whose query is padding, which has a negative sequence id (kernels/moe/router.h); v and
-// dropout are not read.  largest [H] accumulator dtype of q
+// largest[h] = max(largest[h], max_(b, i, j) s[i,j]) over the pairs of attention_forward with the same inputs, s as
+// there, except pairs whose query is padding, which has a negative sequence id (kernels/moe/router.h); v and dropout
+// are not read.  largest [H] accumulator dtype of q
 void attention_max_logits(Stream& stream, const Tensor& largest, const AttentionInputs& in);
 WITAN_KERNEL_TWINS(attention_max_logits)
 
@@ -23,9 +23,9 @@ struct ClippedTensors {
 struct ClipArgs {
   double threshold;   // of logits
   double exponent;    // queries alpha, keys 1 - alpha
-  int64_t first;      // where the values begin in the projection of all heads, in elements
+  int64_t first;      // the first value's index in the projection of all heads
   int64_t per_group;  // elements of a group's rows there
-  // Of a group's elements those that `exponent` is of come first, so many; the others have exponent_behind.
+  // The number of a group's first elements that `exponent` applies to; the others have exponent_behind.
   int64_t leading = std::numeric_limits<int64_t>::max();
   double exponent_behind = 0;
 };

@@ -8,7 +8,7 @@
 
 namespace witan::kernels {
 
-// How frequencies are changed for contexts longer than a model was trained with.
+// The change of frequencies for contexts longer than the training's.
 struct RopeScaling {
   enum class Type : uint8_t { none, linear, llama3, yarn, longrope };
   Type type = Type::none;
@@ -56,7 +56,7 @@ WITAN_KERNEL_TWINS(rope)
 //   longrope  f / factors[i]                (Ding et al., "LongRoPE", 2024, arXiv:2402.13753)
 std::vector<double> rope_frequencies(const RopeArgs& args);
 
-// The pair, seldom a whole one, that turns `turns` times within L positions; its inverse in `turns`.
+// The number of the pair, seldom whole, that turns `turns` times within L positions, and the inverse.
 double rope_pair_of(const RopeArgs& args, double turns);
 double rope_turns_of(const RopeArgs& args, double pair);
 

@@ -17,7 +17,7 @@ struct PieceSize {
   int64_t elements() const { return B * 2 * chunk * width; }
 };
 
-// Where rank r's piece lies in a tensor, in elements: that of sequence b, position s of the early chunk begins at
+// The place of rank r's piece in a tensor, in elements: sequence b, position s of its early chunk begins at
 //   offset + r heads / ranks step + b sequence + (r early + s) row,
 // and with late + r late_step in place of r early in the late chunk. r heads / ranks is rounded down.
 struct PieceLayout {
@@ -29,8 +29,8 @@ struct PieceLayout {
   int64_t first_row(int64_t rank, bool of_late) const { return of_late ? late + rank * late_step : rank * early; }
 };
 
-// Of x [B, 2 C, P, w], this rank's positions of all P heads: to each of n ranks go P / n heads in order, or where there
-// are fewer than ranks the one that it shares.
+// The pieces of x [B, 2 C, P, w], this rank's positions of all P heads: each of n ranks gets P / n heads in order, or
+// the head that it shares if there are fewer heads than ranks.
 inline PieceLayout pieces_by_heads(const Tensor& x, int64_t ranks) {
   const int64_t row = x.size(2) * x.size(3);
   return {.sequence = x.size(1) * row,
@@ -40,13 +40,13 @@ inline PieceLayout pieces_by_heads(const Tensor& x, int64_t ranks) {
           .ranks = ranks,
           .step = x.size(3)};
 }
-// Of x [B, 2 n C, Q, w], all positions of this rank's Q heads.
+// The pieces of x [B, 2 n C, Q, w], all positions of this rank's Q heads.
 inline PieceLayout pieces_by_positions(const Tensor& x, int64_t ranks) {
   const int64_t row = x.size(2) * x.size(3), chunk = x.size(1) / (2 * ranks);
   return {
       .sequence = x.size(1) * row, .row = row, .early = chunk, .late = (2 * ranks - 1) * chunk, .late_step = -chunk};
 }
-// Of a message to or from all ranks, n pieces of `elements` each, in which this one lies behind `before` others.
+// The piece in a message to or from all ranks, n pieces of `elements` each, after `before` other elements.
 inline PieceLayout pieces_of_message(const PieceSize& size, int64_t elements, int64_t before) {
   return {.sequence = 2 * size.chunk * size.width,
           .row = size.width,
@@ -55,7 +55,7 @@ inline PieceLayout pieces_of_message(const PieceSize& size, int64_t elements, in
           .step = elements};
 }
 
-// The pieces of a tensor, for all ranks: those of `from` in their order go where those of `to` are.
+// A copy of the pieces of a tensor for all ranks: those of `from`, in order, to the places of those of `to`.
 struct PieceCopy {
   Tensor to, from;
   PieceLayout to_layout, from_layout;

@@ -12,7 +12,7 @@ namespace witan::kernels {
 
 inline constexpr int64_t kSummedRows = 16, kSummedColumns = 128;
 
-// Of a matrix [N, K]. Block b begins at row b / across kSummedRows and column b % across kSummedColumns.
+// The blocks of a matrix [N, K]. Block b begins at row b / across kSummedRows and column b % across kSummedColumns.
 struct SummedBlocks {
   int64_t down, across;
   static constexpr SummedBlocks of(int64_t N, int64_t K) {
@@ -21,7 +21,7 @@ struct SummedBlocks {
   int64_t count() const { return down * across; }
 };
 
-// Of a stack [E, N, K]: [E, blocks, 2].
+// The shape of the sums of a stack [E, N, K]: [E, blocks, 2].
 inline Shape block_sums_shape(const Shape& stack) {
   return {stack[0], SummedBlocks::of(stack[1], stack[2]).count(), 2};
 }
@@ -45,7 +45,7 @@ std::vector<int64_t> add_blocks_table(std::span<const AddBlocksItem> items);
 void add_blocks_all(Stream& stream, const Tensor& sums, std::span<const AddBlocksItem> items, const Tensor& table);
 WITAN_KERNEL_TWINS(add_blocks_all)
 
-// A row of that table.
+// A row of the table of add_blocks_all().
 struct AddBlocksRow {
   int64_t blocks;       // address
   int64_t each, rows;   // blocks and rows of an expert

@@ -27,8 +27,8 @@ constexpr Fp8Scale fp8_scale(uint32_t largest, Fp8Format format) {
   return {magnitude / most, most / magnitude};
 }
 
-// The same where the magnitude is `given`, for all blocks of a tensor. A block with a number that is not finite is NaN,
-// as where it is scaled by its own largest.
+// The scale if the magnitude is `given`, for all blocks of a tensor. A block with a number that is not finite is NaN,
+// as if it were scaled by its own largest.
 constexpr Fp8Scale fp8_scale(uint32_t largest, uint32_t given, Fp8Format format) {
   return fp8_scale(largest >= 0x7F800000u ? largest : given, format);
 }

@@ -8,9 +8,9 @@
 
 #include <utility>
 
-#include "witan/tensor/call_record.h"
 #include "witan/tensor/observer.h"
 #include "witan/tensor/tensor.h"
+#include "witan/tensor/trace_context.h"
 
 namespace witan::kernels {
 

@@ -20,7 +20,7 @@ int64_t copies_of(const Fp8Rows& rows, const Fp8Columns& columns) {
   return (rows.values.defined() ? 1 : 0) + (columns.values.defined() ? 1 : 0);
 }
 
-// Of a product of so many rows with w [E, N, K]: 2 bytes of a result, 1 of an operand.
+// The cost of a product of this many rows with w [E, N, K]: 1 byte for an element of an operand.
 Cost product_cost(int64_t rows, const Tensor& matrices, int64_t out_bytes) {
   const double out = doubled(matrices.size(1)), in = doubled(matrices.size(2));
   return {2 * doubled(rows) * out * in, doubled(rows) * (in + out * doubled(out_bytes)) + bytes_of(matrices)};

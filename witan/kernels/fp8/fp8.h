@@ -1,13 +1,13 @@
-// Matrix products of operands in e4m3, gradients perhaps in e5m2 (base/numbers/float8.h), with float32 scales, as
-// DeepSeek-V3 trains (arXiv:2412.19437, section 3.3) and Megatron-LM's recipes do. Activations and gradients have a
-// scale for each 128 numbers along the sum, weights one for each 128 by 128. A product of 128 numbers is summed as the
-// hardware sums numbers of 8 bits, times both scales, in float32; these sums are added in float32.
+// Matrix products of operands in e4m3, gradients perhaps in e5m2 (base/numbers/float8.h), with float32 scales, as in
+// DeepSeek-V3 (arXiv:2412.19437, section 3.3) and Megatron-LM's recipes. Activations and gradients have a scale for
+// each 128 numbers along K, weights one for each 128 by 128. The hardware sums a product of 128 8-bit numbers; times
+// both scales, these sums are added in float32.
 //
-// Both operands of a product lie with the sum's dim last. So each of x, dy and w is quantised twice: x by rows for
-// y = x w^T and by columns for dw = dy^T x, dy by rows for dx = dy w and by columns for dw, w as it is and transposed.
-// The scale of a block is its largest magnitude / 448 (e5m2: 57344), of zeros 1; or all blocks of a tensor have the
-// scale of a magnitude that is given, beyond which numbers are the format's largest. A block with a number that is not
-// finite has the scale NaN, so that every sum over it is NaN.
+// Both operands of a product have K as their last dim. So each of x, dy and w is quantised twice: x by rows for
+// y = x w^T and by columns for dw = dy^T x, dy by rows for dx = dy w and by columns for dw, w plain and transposed. The
+// scale of a block is its largest magnitude / 448 (e5m2: 57344), or 1 for zeros. Alternatively all blocks of a tensor
+// have the scale of a given magnitude, beyond which numbers saturate. A block with a number that is not finite has the
+// scale NaN, so that every sum over it is NaN.
 #pragma once
 
 #include "witan/kernels/common/fp8_scale.h"
@@ -34,17 +34,17 @@ struct Fp8Rows {
   static Fp8Rows empty(Stream& stream, int64_t M, int64_t K, Fp8Format format = Fp8Format::e4m3);
 };
 
-// Where the blocks of rows are: each group begins with a block of its own, so that no scale depends on who shares the
-// pool. Groups of several source ranks have blocks for each source, expert by expert, for the same reason.
+// The blocks of rows. Each group begins with a new block, so that no scale depends on the other groups in the pool. For
+// the same reason groups of several source ranks have blocks for each source, expert by expert.
 struct Fp8RowBlocks {
   RowGroups groups;  // begin, count, source_begin, source_count: in blocks instead of rows. Undefined: one group
-  Tensor table;      // [most blocks, 2] int32: the first row of each, and how many it has (0: it is not used)
+  Tensor table;      // [most blocks, 2] int32: the first row of each, and its number of rows (0: unused)
   int64_t most = 0;  // blocks
 
   // Groups by source, expert by expert: group e R + r is expert e's of source r; 1 without groups.
   int64_t number() const { return groups.begin.defined() ? groups.experts() * groups.sources() : 1; }
 
-  // Of `groups` in a pool of so many rows; without groups, of all rows.
+  // The blocks of `groups` in a pool of this capacity; without groups, of all rows.
   static Fp8RowBlocks empty(Stream& stream, const RowGroups& groups, int64_t capacity);
 };
 
@@ -64,18 +64,18 @@ struct Fp8Weights {
   Tensor scales;      // [E, fp8_blocks(N), fp8_blocks(K)] float32, of both
 };
 
-// Fills in `blocks`, where there are groups.
+// Fills in `blocks` if there are groups.
 void fp8_row_blocks(Stream& stream, const Fp8RowBlocks& blocks, const RowGroups& groups);
 WITAN_KERNEL_TWINS(fp8_row_blocks)
 
-// Which rows of x are quantised, and what they are scaled by.
+// The rows of x that are quantised, and the magnitudes by which they are scaled.
 struct Fp8Given {
-  RowIndex rows = {};   // those of x that it names, which are read where they lie; undefined: all, as they are
+  RowIndex rows = {};   // gathers these rows of x; undefined: all rows
   Tensor largest = {};  // [blocks.number()] float32: the magnitude of each group; undefined: blocks have their own
 };
 
-// x [M, K] by rows or by columns or, in one pass, both: an undefined one is left out. Rows of no group are not written.
-// Both have one format.
+// Quantises x [M, K] by rows, by columns or, in one pass, both; an undefined result is left out. Rows outside the
+// groups are not written. Both results have one format.
 void fp8_quantise(Stream& stream, const Fp8Rows& rows, const Fp8Columns& columns, const Tensor& x,
                   const Fp8RowBlocks& blocks, const Fp8Given& given = {});
 WITAN_KERNEL_TWINS(fp8_quantise)
@@ -86,7 +86,7 @@ void fp8_amax(Stream& stream, const Tensor& amax, const Tensor& x, const Fp8RowB
               const RowIndex& x_rows = {});
 WITAN_KERNEL_TWINS(fp8_amax)
 
-// The same of w [E, N, K], matrix by matrix; amax [E].
+// The largest magnitude of each matrix of w [E, N, K]; amax [E].
 void fp8_weight_amax(Stream& stream, const Tensor& amax, const Tensor& w);
 WITAN_KERNEL_TWINS(fp8_weight_amax)
 
@@ -96,9 +96,9 @@ WITAN_KERNEL_TWINS(fp8_weight_amax)
 void fp8_delay(Stream& stream, const Tensor& amax, const Tensor& seen, const Tensor& reference);
 WITAN_KERNEL_TWINS(fp8_delay)
 
-// After a step that is not skipped: what tensors are scaled by in the next one. history[(update - 1) % H] becomes amax,
-// and reference[i], where it then is above 0 and finite, factor times the largest of history[.., i]; without a history
-// of amax[i]. reference, amax [n] float32; history [H, n] float32, or undefined; step: kernels/common/step_value.h.
+// The magnitudes for the next step, after a step that is not skipped: history[(update - 1) % H] becomes amax, and
+// reference[i] becomes factor times the largest of history[.., i] (of amax[i] without a history), if that is above 0
+// and finite. reference, amax [n] float32; history [H, n] float32, or undefined; step: kernels/common/step_report.h.
 struct Fp8History {
   const Tensor &reference, &history, &amax;
 };
@@ -111,7 +111,7 @@ void fp8_quantise_swiglu(Stream& stream, const Fp8Rows& rows, const Fp8Columns& 
                          const Tensor& s, const RowGroups& groups, const Fp8RowBlocks& blocks);
 WITAN_CUDA_TWIN(fp8_quantise_swiglu)
 
-// The same of swiglu_backward(dy, h, s): rows and columns are of dh [M, 2F]. ds [M] float32, or undefined: not wanted.
+// Likewise swiglu_backward(dy, h, s): rows and columns are of dh [M, 2F]. ds [M] float32, or undefined if not wanted.
 struct Fp8SwigluGradient {
   const Tensor &ds, &dy, &h, &s;
 };
@@ -125,20 +125,20 @@ void fp8_quantise_swiglu_backward(Stream& stream, const Fp8Rows& rows, const Fp8
 }  // namespace cuda
 #endif
 
-// w [E, N, K] as it is or transposed or, in one pass, both. largest [E] float32: the magnitude of each matrix, or
-// undefined, as Fp8Given has it.
+// Quantises w [E, N, K] plain, transposed or, in one pass, both. largest [E] float32: the magnitude of each matrix, or
+// undefined, as in Fp8Given.
 void fp8_quantise_weights(Stream& stream, const Fp8Weights& to, const Tensor& w, const Tensor& largest = {});
 WITAN_KERNEL_TWINS(fp8_quantise_weights)
 
-// Of w: y[i,:] = w[e] x[i,:] for the rows i of group e, or of all rows where there are no groups (E = 1); with `turned`
-// dx[i,:] = w[e]^T dy[i,:].  y [M, N], x of [M, K] and w of [E, N, K]; turned: dx [M, K], dy of [M, N]. y is float32 or
-// bfloat16. Rows of no group stay as they are.
+// A product with w: y[i,:] = w[e] x[i,:] for the rows i of group e, or for all rows without groups (E = 1); with
+// `turned` dx[i,:] = w[e]^T dy[i,:].  y [M, N], x of [M, K] and w of [E, N, K]; turned: dx [M, K], dy of [M, N]. y is
+// float32 or bfloat16. Rows outside the groups are not written.
 struct Fp8Product {
   const Fp8Rows& rows;
   const Fp8Weights& weights;
   bool turned = false;
 
-  const Tensor& matrices() const { return turned ? weights.transposed : weights.values; }  // [E, columns, steps]
+  const Tensor& matrices() const { return turned ? weights.transposed : weights.values; }  // [E, N, K] of the product
 };
 void fp8_product(Stream& stream, const Tensor& y, const Fp8Product& product, const RowGroups& groups);
 WITAN_KERNEL_TWINS(fp8_product)

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "witan/kernels/gemm/gemm.h"
-#include "witan/tensor/random.h"
 #include "witan/tensor/timing.h"
 
 namespace witan::kernels {

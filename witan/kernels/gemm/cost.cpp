@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cassert>
 
-#include "witan/kernels/gemm/cpu/gemm.h"
 #include "witan/kernels/gemm/cpu/gemm_blocks.h"
 #include "witan/kernels/gemm/gemm.h"
 

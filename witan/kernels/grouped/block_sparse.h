@@ -1,14 +1,18 @@
 // Products with MegaBlocks' block-sparse matrix (Gale et al., arXiv:2211.15841): the hidden units of all experts side
-// by side are a matrix [rows, E F] that is zero but for each row's F columns of its own expert. Its blocks are of 128
-// rows, all of one expert, so that an expert's last block is padded with rows of zeros; the topology says which blocks
-// are not zero. Those of a block row lie side by side, and are kept as the columns of a dense strip [128, F]; of zeros,
-// the padding included, nothing is stored, read or written. Any size is allowed, 0 included.
+// by side are a matrix [rows, E F] that is zero except for each row's F columns of its own expert. A block row has 128
+// rows of one expert, so that an expert's last one is padded with rows of zeros; the topology lists the blocks that are
+// not zero. Those of a block row are adjacent, and are stored as a dense strip [128, F]; zeros, the padding included,
+// are not stored, read or written. Any size is allowed, 0 included.
 //
-//   to = from op(w)   with the matrix as `to` (MegaBlocks' SDD) or as `from` (DSD): block_rows_product
-//   dw = dy^T x       with it as `x` or as `dy` (DSD of the transposed, and DDS): block_columns_product
+//   to = from op(w)   with the block-sparse matrix as `to` (MegaBlocks' SDD) or as `from` (DSD): block_rows_product
+//   dw = dy^T x       with it as `x` or as `dy` (DSD of the transpose, and DDS): block_columns_product
+//
+// These products stay beside the grouped ones because of GPUs other than Hopper: without Hopper's kernels an MoE step
+// takes 106.5 ms with them and 116.2 ms with the grouped products, whose gradients of weights look up gathered rows
+// while they copy them (docs/performance.md, "GPUs other than Hopper").
 //
 // x, dx [capacity, K]   y, dy [capacity, N]   w [E, N, K]   dw [E, N, K] in the gradient dtype. Rows outside the groups
-// are neither read nor written. Sums as in grouped_gemm.h: on a CPU of the same bits. Costs are those of
+// are neither read nor written. On a CPU results have the bits of grouped_gemm.h. Costs are computed for
 // groups.expected_rows rows.
 #pragma once
 
@@ -29,12 +33,12 @@ struct BlockTopology {
   int64_t experts() const { return first.size(0) - 1; }
 };
 
-// Block rows that groups in a pool of so many rows may need.
+// The most block rows that the groups in a pool of this capacity may need.
 constexpr int64_t most_block_rows(int64_t capacity, int64_t experts) {
   return (capacity + experts * (kBlockRows - 1)) / kBlockRows;
 }
 
-// Writes topology.blocks and topology.first of its groups.
+// Writes topology.blocks and topology.first for topology.groups.
 void block_topology(Stream& stream, const BlockTopology& topology);
 WITAN_KERNEL_TWINS(block_topology)
 
@@ -43,7 +47,7 @@ void block_rows_product(Stream& stream, const Tensor& to, const Tensor& from, co
                         const Tensor& w, Transpose transpose_w);
 WITAN_CUDA_TWIN(block_rows_product)
 
-// dw[e] (=|+=) sum over the block rows of expert e of dy[block,:]^T x[block,:]; without any zeros, or as it was
+// dw[e] (=|+=) sum over the block rows of expert e of dy[block,:]^T x[block,:]; 0, or unchanged, if it has none
 void block_columns_product(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
                            const BlockTopology& topology);
 WITAN_CUDA_TWIN(block_columns_product)

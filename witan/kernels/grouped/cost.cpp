@@ -16,21 +16,21 @@ struct Side {
   const RowIndex& at;
 
   int64_t capacity() const { return at.capacity(data); }
-  // Of so many rows. What is gathered comes from memory once, however often it is read.
+  // The bytes of this many rows. Gathered rows come from memory once, however often they are read.
   double bytes(double rows) const {
     const auto each = static_cast<double>(data.size(1) * size_of(data.dtype()));
     return at.defined() ? bytes_of(data) + rows * static_cast<double>(size_of(DType::i64)) : rows * each;
   }
 };
 
-// Of products between the groups' rows of `x` and of `y` and the weights.
+// The cost of products between the groups' rows of `x` and `y` and the weights.
 Cost cost_of(const RowGroups& groups, const Side& x, const Side& y, const Tensor& w) {
   const auto rows = static_cast<double>(groups.rows_of(x.capacity()));
   const auto K = static_cast<double>(w.size(2)), N = static_cast<double>(w.size(1));
   return {2 * rows * N * K, x.bytes(rows) + y.bytes(rows) + bytes_of(w)};
 }
 
-// Of products whose K and N are those of the forward one, whatever is computed of it.
+// The shape of a product, with the K and N of its forward.
 CallShape shape_of(const RowGroups& groups, const Side& x, const Tensor& w) {
   return {groups.rows_of(x.capacity()), w.size(1), w.size(2), w.size(0)};
 }
@@ -42,7 +42,7 @@ void check(const RowGroups& groups, const Side& x, const Side& y, const Tensor& 
   assert(x.data.stride(1) == 1 && y.data.stride(1) == 1 && w.stride(2) == 1);
 }
 
-// What a kernel of this device reads: a GPU's read rows where they lie, the CPU's one after the other.
+// The operand as a kernel of this device reads it: a GPU gathers rows while it reads them, a CPU needs a gathered copy.
 Tensor as_read(Stream& stream, const Side& side, const RowGroups& groups) {
   if (!side.at.defined() || stream.plans_for_cuda()) return side.data;
   const Tensor rows = stream.empty({side.capacity(), side.data.size(1)}, side.data.dtype());

@@ -19,7 +19,7 @@ struct Assignments {
 struct Capacity {
   int64_t per_expert;
   DropPolicy policy;
-  // Where some rows are padding, per_expert bounds what even_capacity() makes of the tokens.
+  // If some rows are padding, per_expert is an upper bound of even_capacity() of the tokens.
   double factor = 0;
   int64_t topk = 0;
   Tensor tokens = {};  // [1] int64: how many there are; undefined: all rows are tokens

@@ -7,7 +7,6 @@
 #include "witan/kernels/moe/expert_replicas.h"
 #include "witan/kernels/moe/router.h"
 #include "witan/kernels/moe/selection.h"
-#include "witan/kernels/moe/wide_linear.h"
 #include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan::kernels {

@@ -1,27 +1,26 @@
-// Pools of experts' rows that are smaller than the worst case: who may send how much, and what happens to a step in
-// which more would come.
+// Pools of experts' rows that are smaller than the worst case, with bounds on the rows that ranks send, and the
+// handling of steps that exceed them.
 //
-// The ranks of an expert axis all know how many rows each of them has for each expert, [R, E], and so decide alike.
-// What does not fit is not sent, so that nobody writes beyond a pool, and the step's updates are skipped. So it is with
-// what a rank may send to another at once, where that is bounded (bounded_exchange.h).
+// All ranks of an expert axis know the rows that each has for each expert, [R, E], and so decide alike. Rows that do
+// not fit are not sent, so that no rank writes beyond a pool, and the step's updates are skipped. The same holds for
+// the rows that a rank may send to another at once, if they are bounded (bounded_exchange.h).
 #pragma once
 
 #include "witan/kernels/common/launch.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 
 namespace witan::kernels {
 
-// A rank's share of a layer's work, in one of several waves: wave w takes local experts e of E with
+// A rank's share of a layer's work in one of several passes (waves): pass w takes the local experts e of E with
 // e waves / E = w, rounded down.
 struct PoolWave {
   int64_t rows;  // that a rank's pool has room for
   int64_t rank;  // this one, of R
   int64_t wave = 0, waves = 1;
   int64_t part_rows = 0;  // that a rank may send to a rank; 0: as many as there are
-  // Where rows travel by hosts, R / H consecutive ranks each (moe/dispatchers/host_dispatch.h): a rank then sends what
-  // has come to it from its place on every host, so that part_rows bounds the rows of those together, and send_rows
-  // what it has for all ranks of its host. `copies`: most tokens that a rank may send to a host. 0: as many as there
-  // are.
+  // If rows travel by hosts of R / H consecutive ranks each (moe/dispatchers/host_dispatch.h), a rank forwards the rows that came
+  // from its position on every host: part_rows bounds these together, and send_rows the rows for all ranks of its host.
+  // `copies`: the most tokens that a rank may send to a host. 0: no bound.
   int64_t hosts = 1, send_rows = 0, copies = 0;
 };
 
@@ -44,8 +43,8 @@ WITAN_KERNEL_TWINS(limit_to_pool)
 void number_rows(Stream& stream, const Tensor& index);
 WITAN_KERNEL_TWINS(number_rows)
 
-// Where fill [1] is above 1, step's skip (step_value.h) becomes fill: the step has left out what did not fit. Above 1
-// it is that, and 1 says that gradients were not finite.
+// If fill [1] is above 1, step.skip (step_report.h) becomes fill: the step has left out rows that did not fit. A skip
+// of exactly 1 means that gradients were not finite.
 void skip_overflow(Stream& stream, const Tensor& step, const Tensor& fill);
 WITAN_KERNEL_TWINS(skip_overflow)
 

@@ -41,7 +41,7 @@ struct ReplicaRound {
   int64_t part = -1;  // of the gradients, those from this rank's assignments alone; -1: of all
 };
 
-// Where ranks reach each other's memory. Rows are numbered rank * rank_stride + row; -1: none.
+// If ranks reach each other's memory, rows are numbered rank * rank_stride + row; -1: none.
 // sources [S N] int64: for each row of this rank's slots, that of the expert's own matrix among the E/R N of its rank.
 void replica_sources(Stream& stream, const Tensor& sources, const ReplicaChoice& choice, int64_t rank,
                      int64_t rank_stride);
@@ -52,7 +52,7 @@ void replica_homes(Stream& stream, const Tensor& homes, const ReplicaChoice& cho
                    int64_t rank_stride);
 WITAN_KERNEL_TWINS(replica_homes)
 
-// Where they do not: what to exchange in a round. All int64.
+// If they do not: the numbers of rows that a round exchanges. All int64.
 struct ReplicaCounts {
   Tensor own;     // [R] rows of this rank's own experts that each rank's slot is concerned with: N or 0
   Tensor hosted;  // [R] rows of this rank's slot, by the rank whose expert it holds

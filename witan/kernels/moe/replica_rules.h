@@ -24,7 +24,7 @@ struct ReplicaTables {
     if (expert < 0 || home(expert) != home_rank) return -1;
     return part < 0 || place[part * experts + expert] == slot_place(rank, slot) ? expert : -1;
   }
-  // The same, whoever's it is.
+  // Likewise for any owner.
   constexpr int64_t held(int64_t rank, int64_t slot, int64_t part) const {
     const int64_t expert = hosted[rank * slots + slot];
     return expert < 0 ? -1 : held(rank, slot, home(expert), part);
@@ -89,7 +89,7 @@ constexpr int64_t make_move(const ReplicaTables& tables, const int64_t* counts, 
   return moved;
 }
 
-// Where nothing gains this share of a rank's mean load, no expert is copied any more.
+// Copying stops when no expert's copy gains this share of a rank's mean load.
 inline constexpr int64_t kLeastReplicaGain = 32;
 
 // The next move between ranks of these loads, of which `used` slots each are taken; none where from = to.

@@ -1,7 +1,7 @@
 // The top-k router: scores, choice, weights, the two auxiliary losses and the entropy, for T tokens and E experts.
 //
-// Rows may be padding, which is no token: it has no experts (its ids are -1), its weights, probabilities, lse and
-// gradient are 0, and it counts nowhere. n below is the number of rows that are tokens, T where no row is padding.
+// Rows may be padding, which has no experts (its ids are -1), whose weights, probabilities, lse and gradient are 0, and
+// which is not counted. n below is the number of rows that are tokens, T if no row is padding.
 //
 // Everything is in the accumulator dtype A (float32, or float64 for float64) except ids (int32) and counts (int64).
 // Sums over tokens are made in blocks of fixed size, in order.
@@ -33,18 +33,18 @@ struct RouterOutputs {
 };
 
 // p = scores of logits[t];  ids = the K largest;  weights as the scoring says. The balance is that of all T tokens
-// together. With padding balance, z and entropy are divided by T as if all rows were tokens: router_losses() makes
-// those of the tokens. Other choices: kernels/moe/selection.h.
+// together. With padding, balance, z and entropy are divided by T as if all rows were tokens; router_losses() computes
+// those of the tokens only. For other choices see kernels/moe/selection.h.
 void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring);
 WITAN_KERNEL_TWINS(router_forward)
 
-// tokens[0] = sum(counts) / K: how many tokens chose K experts each. counts [..], tokens [1], int64.
+// tokens[0] = sum(counts) / K, the number of tokens that chose K experts each. counts [..], tokens [1], int64.
 void count_tokens(Stream& stream, const Tensor& tokens, const Tensor& counts, int64_t topk);
 WITAN_KERNEL_TWINS(count_tokens)
 
-// bias[e] += rate sign(mean(load) - load[e]), but for steps that are skipped (kernels/common/step_value.h): who gets
-// too many tokens is chosen less (Wang et al., "Auxiliary-Loss-Free Load Balancing Strategy", arXiv:2408.15664). load
-// [E] int64.
+// bias[e] += rate sign(mean(load) - load[e]), except in skipped steps (kernels/common/step_report.h): experts with too
+// many tokens are chosen less (Wang et al., "Auxiliary-Loss-Free Load Balancing Strategy", arXiv:2408.15664). load [E]
+// int64.
 void update_expert_bias(Stream& stream, const Tensor& bias, const Tensor& load, const Tensor& step, double rate);
 WITAN_KERNEL_TWINS(update_expert_bias)
 
@@ -55,23 +55,23 @@ struct RouterGradients {
   Tensor probs = {};  // [E], or undefined: by each token's probs, of more losses of balance (kernels/moe/router.h)
 };
 
-// Where the tokens of a micro-batch are sharded, or its sequences balanced by themselves, losses and entropy are formed
-// from sums, over all parts, of the B sequences (1: of all tokens) that each part holds T / B tokens of, one after the
-// other:
+// If the tokens of a micro-batch are sharded, or each sequence is balanced by itself, losses and entropy are computed
+// from sums over all parts. Each part holds T / B tokens of each of B sequences (B = 1: of all tokens), one sequence
+// after the other:
 //   sums = (sum_{t in 0} probs[t,0], …, sum_{t in 0} probs[t,E-1], sum_{t in 1} probs[t,0], …, sum_t lse[t]^2,
 //           T entropy)
 // sums [B E + kTokenSums] of A;  probs, lse and entropy those of the part.
-inline constexpr int64_t kTokenSums = 2;  // behind the probabilities'
+inline constexpr int64_t kTokenSums = 2;  // the sums after those of probabilities
 void router_sums(Stream& stream, const Tensor& sums, const RouterOutputs& part);
 WITAN_KERNEL_TWINS(router_sums)
 
-// Of `tokens` rows in all, whose sums are `sums` and whose assignments `counts`, of topk each.
+// The sums and the assignments, topk for each, of `tokens` rows in all.
 struct RouterTotals {
   Tensor sums;    // [B E + kTokenSums]
   Tensor counts;  // [E], or [B, E], int64
   int64_t tokens = 0, topk = 0;
 };
-// Writes balance, z and entropy of `out`, of no tokens 0.
+// Writes balance, z and entropy of `out`; 0 if there are no tokens.
 void router_losses(Stream& stream, const RouterOutputs& out, const RouterTotals& totals);
 WITAN_KERNEL_TWINS(router_losses)
 
@@ -106,5 +106,25 @@ WITAN_KERNEL_TWINS(balance_loss)
 void balance_backward(Stream& stream, const Tensor& dprobs, const Tensor& dloss, const Tensor& counts,
                       const TokenCount& tokens, Write write);
 WITAN_KERNEL_TWINS(balance_backward)
+
+// A router's logits: products of activations with a weight of a wider dtype. x [T, D], w [E, D] in the accumulator
+// dtype of x, all tensors contiguous. Sums are formed in that dtype from the values of x without rounding.
+//
+// Special CUDA kernels take bfloat16 x if D and E are multiples of 8. Only D and E decide which of them, so that a row
+// of y has the same bits whatever rows come with it. Otherwise, and on the CPU, x is cast into a workspace and gemm
+// multiplies, each with its own cost.
+
+// y [T, E] = x w^T, in w's dtype
+void wide_linear(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w);
+WITAN_CUDA_TWIN(wide_linear)
+
+// dx [T, D] (=|+=) dy w, in x's dtype, rounded once. The CUDA kernel multiplies the first 16 bits of dy and of w:
+// errors of 2^-16 of a term, beside the 2^-9 of the rounding.
+void wide_linear_backward_input(Stream& stream, const Tensor& dx, Write write, const Tensor& dy, const Tensor& w);
+WITAN_CUDA_TWIN(wide_linear_backward_input)
+
+// dw [E, D] (=|+=) dy^T x, in any floating dtype
+void wide_linear_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x);
+WITAN_CUDA_TWIN(wide_linear_backward_weight)
 
 }  // namespace witan::kernels

@@ -4,6 +4,9 @@
 // weights are always made of the token's scores.
 #pragma once
 
+#include <bit>
+#include <cstdint>
+
 #include "witan/kernels/common/launch.h"
 #include "witan/kernels/moe/router.h"
 #include "witan/kernels/pointwise/dropout.h"
@@ -15,7 +18,7 @@ namespace witan::kernels {
 //   where.part.element(t); where there are token ids   under key 0 and the stream where.site, with n = ids[t]: a
 //   function of the id alone;
 // block n (1 + ceil(E / 4)) + w / 4, word w % 4. The first 24 bits of word 4 + e are expert e's key, or where there is
-// a Zipf exponent what its key is made of (kernels/moe/arrival.h). A token whose word 0 is below skew 2^32 chooses
+// a Zipf exponent what its key is made of (kernels/moe/selection.h). A token whose word 0 is below skew 2^32 chooses
 // experts 0 … hot-1 before all others.
 struct RandomKeys {
   Dropout where = {};
@@ -85,10 +88,37 @@ void quantile_sums(Stream& stream, const Tensor& sums, const Tensor& margins, in
 WITAN_KERNEL_TWINS(quantile_sums)
 
 // bias[e] = mean_e'(q[e']) - q[e], with q[e] = sums[e] / (2^32 sums[E]) the mean over the step's micro-batches. A step
-// that is skipped (kernels/common/step_value.h), or of no micro-batches, leaves it as it is. bias [E] float32.
+// that is skipped (kernels/common/step_report.h), or of no micro-batches, leaves it as it is. bias [E] float32.
 void update_quantile_bias(Stream& stream, const Tensor& bias, const Tensor& sums, const Tensor& step);
 WITAN_KERNEL_TWINS(update_quantile_bias)
 
 inline constexpr double kQuantileUnit = 0x1p32, kMostQuantile = 0x1p16;
+
+// Times at which experts arrive at a token whose K earliest are its choice: expert e's is exponential with rate
+// (e + 1)^-s, so that expert loads follow a Zipf law of exponent s, and each token's K experts differ (sampling in the
+// order of exponential clocks: Efraimidis and Spirakis, "Weighted random sampling with a reservoir", 2006).
+//
+// Whole numbers alone, so that a CPU and a GPU choose the same experts.
+
+inline constexpr int kArrivalBits = 24;  // of the fraction of logarithms
+
+// log2 x in units of 2^-24, 0.009 off at most: f + 0.3466 f (1 - f) stands for log2(1 + f). x > 0.
+constexpr int64_t log2_whole(uint32_t x) {
+  constexpr uint64_t kOne = uint64_t{1} << kArrivalBits, kBend = 5815082;  // 0.346607 of kOne
+  const int exponent = 31 - std::countl_zero(x);
+  const uint64_t f = (static_cast<uint64_t>(x) << kArrivalBits >> exponent) - kOne;
+  const uint64_t bend = (f * (kOne - f) >> kArrivalBits) * kBend >> kArrivalBits;
+  return static_cast<int64_t>(exponent) * static_cast<int64_t>(kOne) + static_cast<int64_t>(f + bend);
+}
+
+// The key of expert e: minus the logarithm of its time, which is larger the earlier it arrives. `word`: 24 random bits,
+// of which the time is made; `exponent`: s in units of 2^-16, up to 16. Below 2^24 in size: float holds it exactly.
+constexpr int64_t arrival_key(uint32_t word, int64_t e, int64_t exponent) {
+  // -log2 u of u = (word + 1/2) 2^-24, at least one unit of the last place.
+  const int64_t waited = (int64_t{kArrivalBits + 1} << kArrivalBits) - log2_whole(2 * word + 1);
+  const int64_t time = log2_whole(static_cast<uint32_t>(waited > 0 ? waited : 1));
+  const int64_t rarity = exponent * log2_whole(static_cast<uint32_t>(e + 1)) >> 16;
+  return -(time + rarity) / 256;
+}
 
 }  // namespace witan::kernels

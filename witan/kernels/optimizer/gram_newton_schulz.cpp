@@ -37,8 +37,7 @@ double hopper_gram_share(int64_t m) {
 
 int64_t hopper_gram_batch(int64_t m, int64_t matrices, int64_t most) {
   const int64_t spans = (m + kSpan - 1) / kSpan, tiles = spans * (spans + 1) / 2;
-  // Of all batches: turns of the GPU's tiles, each batch's last one whole, and as much as one for what its launches
-  // cost.
+  // The cost of all batches in turns of the GPU's tiles. A batch's last turn counts as whole, and its launches as one.
   const auto turns = [&](int64_t n) { return n == 0 ? 0 : 1 + (n * tiles + kAtATime - 1) / kAtATime; };
   const auto cost = [&](int64_t each) { return matrices / each * turns(each) + turns(matrices % each); };
   int64_t best = std::min(matrices, most);

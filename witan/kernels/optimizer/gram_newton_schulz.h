@@ -94,8 +94,7 @@ struct GramArgs {
   std::span<const NewtonSchulzStep> steps;
   double margin, eps;  // x begins as x / (margin ||x||_F + eps)
 };
-// What part of a symmetric product it computes, and whether it is worth while and possible for matrices of these sizes,
-// as far as shapes tell.
+// The share of a symmetric product that it computes, and whether it is possible and pays for matrices of these shapes.
 double hopper_gram_share(int64_t m);
 bool suits_hopper_gram(DType dtype, int64_t rows, int64_t columns, std::span<const NewtonSchulzStep> steps);
 // How many of `matrices` to give it in a call, `most` at most: the number with which all are done soonest, as the tiles

@@ -1,12 +1,12 @@
-// What Muon does to matrices before and after they are made orthogonal (optim/newton_schulz.h), of many parameters at
-// once. What changes from step to step is read from `step`, as in kernels/optimizer/optimizer.h.
+// Muon's updates of matrices before and after their orthogonalization (optim/newton_schulz.h), for many parameters at
+// once. Values that change from step to step are read from `step`, as in kernels/optimizer/optimizer.h.
 #pragma once
 
 #include <span>
 #include <vector>
 
 #include "witan/kernels/common/launch.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 
 namespace witan::kernels {
 

@@ -1,7 +1,7 @@
 // Elementwise optimizer updates, and the sums that gradient clipping needs. Each is one pass over contiguous tensors of
 // equal shape.
-// What changes from step to step is read from `step`, float64 on the device (step_value.h), the learning rate from its
-// element `rate`.
+// Values that change from step to step are read from `step`, float64 on the device (step_report.h), the learning rate
+// from its element `rate`.
 #pragma once
 
 #include <array>
@@ -9,26 +9,26 @@
 #include <vector>
 
 #include "witan/kernels/common/launch.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 
 namespace witan::kernels {
 
 inline constexpr int kMostStates = 3;
 
-// A parameter's tensors. What is updated is a number p of value's accumulator dtype: value itself, or where value has
-// 16 bits the float32 master of which value is the rounding and remainder the rest (tensor/split.h); undefined
-// elsewhere. state is the algorithm's own, in the order of its formula, undefined behind its last: of that accumulator
-// dtype, or where said bfloat16, computed in the accumulator dtype and rounded to the nearest, ties to even. gradient
-// is of any floating dtype.
+// A parameter's tensors. The updates compute a number p of the accumulator dtype of value: value itself or, if value
+// has 16 bits, the float32 master, which value and remainder store as two parts (tensor/host.h); otherwise remainder is
+// undefined. state has the algorithm's tensors, in the order of its formula, and is undefined after the last: in the
+// accumulator dtype or, where the update allows it, bfloat16, rounded to the nearest, ties to even. gradient has any
+// floating dtype.
 struct UpdateTensors {
   Tensor value, remainder;                // written
   std::array<Tensor, kMostStates> state;  // written
   Tensor gradient;
 };
 
-// The updates below are of many parameters at once, each with its own weight decay. All have state of the same dtypes,
-// relative to their values'. A GPU finds them in a table of addresses, int64 [items, kUpdateColumns], which holds
-// update_table(items) and must be written before; undefined on the CPU.
+// The updates below update many parameters at once, each with its own weight decay. All have states of the same dtypes,
+// relative to those of their values. A GPU finds them in a table of addresses, int64 [items, kUpdateColumns], which
+// holds update_table(items) and must be written before; it is undefined on the CPU.
 struct UpdateItem {
   UpdateTensors tensors;
   double weight_decay = 0;
@@ -51,7 +51,7 @@ struct SgdArgs {
   double momentum;  // where it is 0 there is no state
   int64_t rate = step_value::learning_rate;
 };
-// As torch.optim.SGD; state b:
+// SGD as torch.optim.SGD computes it; state b:
 //   b = momentum b + scale * gradient + weight_decay p    p = p - lr b
 void sgd_all(Stream& stream, std::span<const UpdateItem> items, const Tensor& table, const Tensor& step,
              const SgdArgs& args);
@@ -82,8 +82,8 @@ void ademamix_all(Stream& stream, std::span<const UpdateItem> items, const Tenso
                   const AdEMAMixArgs& args);
 WITAN_KERNEL_TWINS(ademamix_all)
 
-// Sums of squares are formed in float64 within chunks of so many elements, which are cut from the start of a piece: the
-// sums of a piece do not depend on what else a rank holds, nor on threads.
+// Sums of squares are formed in float64 within chunks of this many elements, counted from the start of a piece: the
+// sums of a piece depend neither on the rank's other pieces nor on threads.
 inline constexpr int64_t kChunkElements = 1 << 16;
 constexpr int64_t chunks_of(int64_t elements) {
   return (elements + kChunkElements - 1) / kChunkElements;
@@ -117,8 +117,8 @@ void clip_by_norm(Stream& stream, const Tensor& step, const Tensor& total, doubl
 WITAN_KERNEL_TWINS(clip_by_norm)
 
 // The loss scale of float16 models (Micikevicius et al., "Mixed precision training", 2018, arXiv:1710.03740), adapted
-// as Megatron-LM's DynamicGradScaler does it. What losses are multiplied by before the backward is in `scaler` [3]
-// float64, with what decides how it changes, so that a step needs no host:
+// as in Megatron-LM's DynamicGradScaler. `scaler` [3] float64 holds the scale, which multiplies losses before the
+// backward, and the counts that decide how it changes, so that a step needs no host:
 namespace loss_scaler {
 inline constexpr int64_t scale = 0;
 inline constexpr int64_t growth = 1;      // steps without an overflow since the last one, or since the scale grew
@@ -128,12 +128,12 @@ inline constexpr int64_t kLossScalerValues = 3;
 
 struct LossScaleArgs {
   double least = 1;        // the scale falls no lower
-  int64_t window = 1000;   // steps without an overflow after which the scale doubles and hysteresis is as before
-  int64_t hysteresis = 2;  // overflows from which on each halves the scale
-  bool dynamic = true;     // false: the scale stays
+  int64_t window = 1000;   // steps without an overflow after which the scale doubles and hysteresis is reset
+  int64_t hysteresis = 2;  // the number of overflows from which on each one halves the scale
+  bool dynamic = true;     // false: the scale never changes
 };
 
-// scaled[i] = scale weights[i]: what backwards begin with;  scaled, weights [n] of one floating dtype
+// scaled[i] = scale weights[i], the gradients with which backwards begin;  scaled, weights [n] of one floating dtype
 void scale_losses(Stream& stream, const Tensor& scaled, const Tensor& weights, const Tensor& scaler);
 WITAN_KERNEL_TWINS(scale_losses)
 
@@ -141,20 +141,21 @@ WITAN_KERNEL_TWINS(scale_losses)
 void unscale_total(Stream& stream, const Tensor& total, const Tensor& scaler);
 WITAN_KERNEL_TWINS(unscale_total)
 
-// After clip_by_norm, whose skip says that gradients overflowed:  step.gradient_scale /= scale, then the scale and its
-// counts change. A step that will be made again (expert_pool.h) changes neither.
+// Called after clip_by_norm(), whose skip reports an overflow:  step.gradient_scale /= scale, then the scale and its
+// counts are adapted, except in a step that will be repeated (expert_pool.h).
 void adapt_loss_scale(Stream& stream, const Tensor& step, const Tensor& scaler, const LossScaleArgs& args);
 WITAN_KERNEL_TWINS(adapt_loss_scale)
 
-// What skip_spikes() remembers: how many steps it has seen, and of the last `window` of them the losses and the norms,
+// The history of skip_spikes(): the number of steps it has seen, and the losses and norms of the last `window` of them,
 // step s in slot s % window.
 constexpr int64_t spike_history_elements(int64_t window) {
   return 1 + 2 * window;
 }
-// As OLMo-core's SkipStepOptimizer: step.skip = 1 where the loss or the norm of the gradients is more than sigma
-// standard deviations (of a sample: n - 1) above its mean over the steps remembered, once these are window / 2 - 1 and
-// at least 2. Then the step is remembered, skipped or not, unless its loss or norm is not finite, which skips it too. A
-// step that will be made again (step.skip above 1, kernels/moe/expert_pool.h) is neither judged nor remembered.
+// Skips spikes as OLMo-core's SkipStepOptimizer does: step.skip = 1 if the loss or the norm of the gradients is more
+// than sigma standard deviations (of a sample: n - 1) above its mean over the history, once that has window / 2 - 1
+// steps, and at least 2. The step then joins the history, skipped or not, unless its loss or norm is not finite, which
+// skips it too. A step that will be repeated (step.skip above 1, kernels/moe/expert_pool.h) is neither judged nor
+// added.
 //   norm = sqrt(total[0]),  total [2] of total_sums   loss = sum_i losses[order[i]]   losses float64, order int64 [M]
 //   history [spike_history_elements(window)] float64, begins as zeros
 void skip_spikes(Stream& stream, const Tensor& step, const Tensor& history, const Tensor& total, const Tensor& losses,

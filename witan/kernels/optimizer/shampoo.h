@@ -1,10 +1,10 @@
 // Kernels of optimizers that precondition matrices (optim/shampoo.cpp). Matrices are row-major; views whose rows are
 // farther apart have unit stride inside a row. What changes from step to step is read from `step`, float64 on the
-// device (step_value.h). A is the accumulator dtype of the value: float32, or float64 of float64.
+// device (step_report.h). A is the accumulator dtype of the value: float32, or float64 of float64.
 #pragma once
 
 #include "witan/kernels/common/launch.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 
 namespace witan::kernels {
 

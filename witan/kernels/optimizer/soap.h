@@ -1,9 +1,9 @@
 // Kernels of SOAP (optim/soap.cpp). A basis [n, n] has a vector in each row. What changes from step to
-// step is read from `step` (step_value.h): the first update only makes the bases, and the others are counted from it.
+// step is read from `step` (step_report.h): the first update only makes the bases, and the others are counted from it.
 #pragma once
 
 #include "witan/kernels/common/launch.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 
 namespace witan::kernels {
 

@@ -1,5 +1,5 @@
-// What optimizers do to one element, whatever holds it: the same expressions on the CPU and on GPUs. Formulas and
-// sources are in kernels/optimizer/optimizer.h.
+// The optimizers' updates of one element, with the same expressions on the CPU and on GPUs. Formulas and sources are in
+// kernels/optimizer/optimizer.h.
 //
 // A rule is made from what the step and the configuration say, in float64, and then applied to numbers of the
 // accumulator type A: the gradient, what is updated, and kStates numbers of the algorithm's own.

@@ -1,5 +1,5 @@
-// What the elements of an activation come to, for statistics of training: a pass over it that leaves four numbers on
-// the device.
+// The moments of an activation's elements, for statistics of training: one pass over it leaves four numbers on the
+// device.
 #pragma once
 
 #include "witan/kernels/common/launch.h"

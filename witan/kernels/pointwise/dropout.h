@@ -11,7 +11,7 @@
 
 #include "witan/kernels/common/launch.h"
 #include "witan/kernels/common/position_runs.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 
 namespace witan::kernels {
 

@@ -5,11 +5,10 @@
 #include "witan/kernels/gemm/gemm.h"
 #include "witan/nn/lora.h"
 #include "witan/ops/experts/grouped_linear.h"
-#include "witan/ops/experts/swiglu_experts.h"
 #include "witan/ops/fp8/fp8_products.h"
 #include "witan/ops/linear/linear.h"
 #include "witan/ops/pointwise/elementwise.h"
-#include "witan/ops/shape/saved_groups.h"
+#include "witan/ops/shape/shape.h"
 
 namespace witan {
 namespace ops {

@@ -10,7 +10,7 @@
 #include "witan/moe/routers/capacity.h"
 #include "witan/moe/routers/selection.h"
 #include "witan/ops/linear/linear.h"
-#include "witan/ops/pointwise/dropout.h"
+#include "witan/ops/pointwise/elementwise.h"
 #include "witan/ops/shape/redistribute.h"
 #include "witan/ops/shape/shape.h"
 

@@ -48,7 +48,7 @@ class ExpertSelection {
 };
 
 // The exponent s of a Zipf law under which expert 0's load is `imbalance` times the mean (moe_router_selection =
-// "zipf"): each token visits the K of E experts that arrive first at rates (e + 1)^-s (kernels/moe/arrival.h).
+// "zipf"): each token visits the K of E experts that arrive first at rates (e + 1)^-s (kernels/moe/selection.h).
 // imbalance in [1, E / K]. s is at most 16, at which choices are as uneven as they get.
 double zipf_exponent(int64_t E, int64_t K, double imbalance);
 

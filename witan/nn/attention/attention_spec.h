@@ -1,16 +1,17 @@
-// The kinds of attention share this: heads of queries meet heads of keys, all up to their own position or those in a
-// window, and both are turned by rotary positions.
+// Attention as a kind of token mixer: its sizes, and how ranks divide it.
 #pragma once
 
 #include "witan/nn/mixer/mixer_kind.h"
 
 namespace witan {
 
+// The kinds of attention share this: query heads attend to key heads, at all positions up to their own or within a
+// window, and both may have rotary positions.
 struct AttentionSpec : public MixerKind {
   int64_t num_attention_heads = 0;  // H, of queries
   int64_t num_query_groups = 0;     // G, heads of keys and values; divides H
-  int64_t qk_head_dim = 0;          // hd, channels of a head of queries and keys
-  int64_t v_head_dim = 0;           // hd_v, channels of a head of values
+  int64_t qk_head_dim = 0;          // hd, channels of a query or key head
+  int64_t v_head_dim = 0;           // hd_v, channels of a value head
   int64_t window = 0;               // positions that a token sees, its own included; 0: all up to its own
   kernels::RopeArgs rope = {};      // dims 0: no rotary positions
   double dropout = 0;               // of attention probabilities
@@ -33,16 +34,67 @@ struct AttentionSpec : public MixerKind {
   int64_t logit_heads() const override { return num_attention_heads; }
 
  protected:
-  // Channels that a token has in queries and their results, and in keys and values.
+  // A token's channels in queries and the attention output, and in keys and values.
   int64_t query_channels() const { return num_attention_heads * (qk_head_dim + v_head_dim); }
   int64_t key_channels() const { return num_query_groups * (qk_head_dim + v_head_dim); }
   virtual std::string full_text() const = 0;  // "full attention"
 };
 
-// Whether `context` ranks, with the heads that `tensor` ranks leave them, can each attend with some of the heads: they
-// divide the query heads, and divide the groups or are a multiple of them.
+// Whether `context` ranks can divide the heads that `tensor` ranks leave them: their number divides the query heads,
+// and divides the groups or is a multiple of them.
 bool ranks_divide_heads(const AttentionSpec& spec, int64_t tensor, int64_t context);
-// Whether they do. False for one rank.
+// Whether context-parallel ranks exchange heads in this layer. False for one rank.
 bool exchanges_heads(ContextExchange exchange, const AttentionSpec& spec, int64_t tensor, int64_t context);
+
+enum class QkNorm : uint8_t { none, per_head, full_width, l2 };  // of queries and keys, before they rotate
+
+// Multi-head, grouped-query and multi-query attention (nn/attention/grouped_query.h).
+struct MultiHeadSpec : public AttentionSpec {
+  QkNorm qk_norm = QkNorm::none;
+  double clip_qkv = 0;                         // clamps queries, keys and values to [-clip_qkv, clip_qkv]; 0: off
+  bool sinks = false;                          // a learned logit of each head that takes probability and adds nothing
+  bool qkv_bias = false, output_bias = false;  // biases of projections, also if other linear layers have none
+  int64_t value_table = 0;   // number of the value embedding, from 1 on, that is added to values; 0: none
+  bool value_scale = false;  // values and the value embedding have a learned factor each
+
+  // Whether queries and keys are normalised or clamped before they rotate.
+  bool prepares_heads() const { return qk_norm != QkNorm::none || clip_qkv > 0; }
+
+  std::string describe() const override;
+  std::unique_ptr<TokenMixer> make(const Builder& builder, const MixerModel& model,
+                                   const ContextAxis& context) const override;
+  MixerCounts parameters(const MixerModel& model) const override;
+  double megatron_weights(const MixerModel& model, int64_t seq_length) const override;
+  double kept_channels() const override;
+  // Ranks shard the query groups, or several ranks share a group and shard its channels.
+  std::string tensor_refusal(int64_t ranks) const override;
+  bool sums_over_tensor_ranks() const override { return qk_norm == QkNorm::full_width; }
+  std::string_view key_against_lanes() const override { return ""; }
+  std::string context_parts(int64_t tensor) const override;
+  // Prepared heads make their own angles in training, and read shared ones in generation.
+  const kernels::RopeArgs* shared_rotation(bool generation) const override;
+  int64_t value_embedding() const override { return value_table; }
+
+ protected:
+  std::string full_text() const override { return "full attention"; }
+};
+
+// Multi-head latent attention (nn/attention/latent.h). Each head has its own keys: num_query_groups is
+// num_attention_heads.
+struct LatentSpec : public AttentionSpec {
+  int64_t q_rank = 0;  // 0: queries have no latent
+  int64_t kv_rank = 0;
+  int64_t nope_head_dim = 0,
+          rope_head_dim = 0;  // channels without and with rotary positions; they add up to qk_head_dim
+
+  std::unique_ptr<TokenMixer> make(const Builder& builder, const MixerModel& model,
+                                   const ContextAxis& context) const override;
+  MixerCounts parameters(const MixerModel& model) const override;
+  double megatron_weights(const MixerModel& model, int64_t seq_length) const override;
+  std::string_view key_against_lanes() const override { return "multi_latent_attention"; }
+
+ protected:
+  std::string full_text() const override { return "full latent attention"; }
+};
 
 }  // namespace witan

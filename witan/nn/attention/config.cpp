@@ -16,8 +16,8 @@ namespace {
 
 constexpr const char* kNone = "none";
 
-// "4096", "4096,0", "(4096, 0)" or "[4096,0]" as (left, right): how many tokens before and after its own a token sees,
-// -1 for all of them.
+// Reads "4096", "4096,0", "(4096, 0)" or "[4096,0]" as (left, right), the numbers of tokens that a token sees before
+// and after itself; -1: all of them.
 std::optional<std::pair<int64_t, int64_t>> read_window(const std::string& text) {
   std::string plain = text;
   std::erase(plain, ' ');
@@ -31,7 +31,7 @@ std::optional<std::pair<int64_t, int64_t>> read_window(const std::string& text) 
   return std::pair{left, right};
 }
 
-// As AttentionSpec::window.
+// The window as in AttentionSpec::window.
 int64_t window_of(const std::string& window_size) {
   if (window_size == kNone) return 0;
   const auto refuse = [&](const char* why) { throw ConfigError(cat("window_size = ", window_size, ": ", why)); };
@@ -45,7 +45,7 @@ int64_t window_of(const std::string& window_size) {
   return left + 1;
 }
 
-// Which layers an optional pattern singles out: those whose entry of a list is 1, or each N-th. None: none of them.
+// The layers that an optional pattern selects: those whose entry of a list is 1, or each N-th; none without a pattern.
 std::vector<bool> singled_out(const char* key, const std::string& pattern, int64_t num_layers) {
   if (pattern == kNone) return std::vector<bool>(static_cast<size_t>(num_layers), false);
   return choose_layers(key, pattern, num_layers, OfPeriod::last);
@@ -55,7 +55,7 @@ bool all(const std::vector<bool>& layers) {
   return std::ranges::find(layers, false) == layers.end();
 }
 
-// Of an integer, each N-th layer has full attention; of a list, those with a 0.
+// For an integer N, each N-th layer has full attention; for a list, those with a 0.
 std::vector<bool> windowed_layers(const AttentionConfig& config, int64_t num_layers) {
   const std::string& freq = config.window_attn_skip_freq;
   std::vector<bool> chosen = singled_out("window_attn_skip_freq", freq, num_layers);
@@ -72,12 +72,12 @@ bool is_yarn(const AttentionConfig& config) {
   return config.rope_scaling_type == kYarn || config.rope_scaling_type == kUnroundedYarn;
 }
 
-// What YaRN multiplies queries and keys by, as attention over a longer context is less sharp.
+// YaRN's multiplier of queries and keys, since attention over a longer context is less sharp.
 double yarn_magnitude(double factor, double mscale) {
   return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1;
 }
 
-// As DeepSeek, Megatron-LM and Hugging Face have it, unless told otherwise: the ramp begins and ends at whole pairs.
+// The ramp begins and ends at whole pairs, which is the default of DeepSeek, Megatron-LM and Hugging Face.
 void round_ramp(kernels::RopeArgs& rope) {
   rope.scaling.beta_fast = rope_turns_of(rope, std::floor(rope_pair_of(rope, rope.scaling.beta_fast)));
   rope.scaling.beta_slow = rope_turns_of(rope, std::ceil(rope_pair_of(rope, rope.scaling.beta_slow)));
@@ -95,7 +95,7 @@ void scale_longrope(kernels::RopeArgs& rope, const AttentionConfig& config) {
                                : std::sqrt(1 + std::log(config.rotary_scaling_factor) / std::log(original));
 }
 
-// Of heads of which `dims` channels rotate.
+// For heads of which `dims` channels rotate.
 kernels::RopeArgs rope_args(const AttentionConfig& config, int64_t dims) {
   kernels::RopeArgs rope{config.rotary_base, dims, config.rotary_interleaved, false};
   rope.half_truncated = config.rotary_half_truncated;
@@ -138,14 +138,14 @@ void validate_rope_scaling(const AttentionConfig& config) {
                        " has none: set it to rope, or rope_scaling_type to none");
   require<ConfigError>(!is_yarn(config) || config.beta_fast > config.beta_slow, "beta_fast = ", config.beta_fast,
                        " must be above beta_slow = ", config.beta_slow,
-                       ": pairs that turn faster than the first keep their frequency; YaRN's are 32 and 1");
+                       ": dimensions with more rotations than beta_fast keep their frequency; YaRN uses 32 and 1");
   require<ConfigError>(type != "llama3" || config.rope_high_freq_factor > config.rope_low_freq_factor,
                        "rope_high_freq_factor = ", config.rope_high_freq_factor,
                        " must be above rope_low_freq_factor = ", config.rope_low_freq_factor,
-                       "; Llama 3.1's are 4 and 1");
+                       "; Llama 3.1 uses 4 and 1");
 }
 
-// Of heads of which `dims` channels rotate.
+// For heads of which `dims` channels rotate.
 void validate_longrope(const AttentionConfig& config, double dims) {
   if (config.rope_scaling_type != kLongRope) return;
   require<ConfigError>(config.original_max_position_embeddings > 1,
@@ -158,7 +158,7 @@ void validate_longrope(const AttentionConfig& config, double dims) {
                          " pairs of channels, as in [1.0,1.5]");
 }
 
-// Gemma 3 (arXiv:2503.19786) and OLMo 3 give windowed layers positions of their own.
+// Gemma 3 (arXiv:2503.19786) and OLMo 3 give windowed layers other rotary positions.
 void validate_windowed_rope(const AttentionConfig& config) {
   const double base = config.window_rotary_base;
   require<ConfigError>(base == 0 || base > 1, "window_rotary_base = ", base,
@@ -177,16 +177,16 @@ void validate_latent(const AttentionConfig& config) {
        " must be even: rope rotates pairs of channels");
   need(!config.qk_layernorm_full_width, "latents are normalised, and no heads are; drop qk_layernorm_full_width");
   need(!config.qk_l2_norm, "latents are normalised, and no heads are; drop qk_l2_norm");
-  need(config.clip_qkv == 0, "clip_qkv = ", config.clip_qkv, " is of other attention; set it to 0");
+  need(config.clip_qkv == 0, "clip_qkv = ", config.clip_qkv, " does not apply to latent attention; set it to 0");
   need(config.softmax_type == "vanilla", "softmax_type = ", config.softmax_type,
-       " is of other attention; set it to vanilla");
+       " does not apply to latent attention; set it to vanilla");
   need(config.no_attention_freq == kNone, "no_attention_freq = ", config.no_attention_freq,
-       " leaves layers without attention, which is of other attention; set it to none");
+       " does not apply to latent attention; set it to none");
   need(!config.add_qkv_bias, "its projections have no biases; set add_qkv_bias = false");
   need(!config.add_attention_bias, "its projections have no biases; set add_attention_bias = false");
 }
 
-// Of one layer that rotates.
+// The spec of a layer with rotary positions.
 LatentSpec latent_layer(const AttentionConfig& config) {
   const int64_t still = config.latent_qk_head_dim, turning = config.qk_pos_emb_head_dim;
   LatentSpec spec;
@@ -211,7 +211,7 @@ QkNorm qk_norm_of(const AttentionConfig& config) {
   return config.qk_layernorm_full_width ? QkNorm::full_width : QkNorm::per_head;
 }
 
-// Of a head, before they are known to be a whole number.
+// The channels of a head that rotate, not yet known to be a whole number.
 double rotated_channels(const AttentionConfig& config, int64_t hidden_size) {
   if (config.multi_latent_attention) return static_cast<double>(config.qk_pos_emb_head_dim);
   return static_cast<double>(config.qk_head_dim(hidden_size)) * config.rotary_percent;
@@ -251,7 +251,7 @@ Spec with_rules(Spec spec, const AttentionConfig& config, const LayerRules& rule
   return spec;
 }
 
-// What heads of the layers that are not latent are made of.
+// Checks the heads of attention that is not latent.
 void validate_groups(const AttentionConfig& config, int64_t hidden_size) {
   const int64_t heads = config.num_attention_heads, groups = config.num_query_groups;
   require<ConfigError>(heads % groups == 0, "num_query_groups = ", groups,
@@ -266,14 +266,14 @@ void validate_groups(const AttentionConfig& config, int64_t hidden_size) {
                        " times rotary_percent ", config.rotary_percent, " must be even");
 }
 
-// Variants that modded-nanogpt (Jordan et al., 2024) brought together.
+// Checks the variants from modded-nanogpt (Jordan et al., 2024).
 void validate_variants(const AttentionConfig& config, int64_t hidden_size, int64_t num_layers) {
   const double rotated = rotated_channels(config, hidden_size);
   require<ConfigError>(!config.qk_l2_norm || !config.qk_layernorm,
                        "qk_l2_norm = true and qk_layernorm = true normalise queries and keys twice; set one of them");
   const std::string& absent = config.no_attention_freq;
   require<ConfigError>(!all(singled_out("no_attention_freq", absent, num_layers)), "no_attention_freq = ", absent,
-                       " leaves no layer with attention, so that no token would see another; leave a layer out");
+                       " leaves no layer with attention, so that no token would see another; keep it in some layer");
   require<ConfigError>(
       !config.rotary_half_truncated || (config.rotates() && std::fmod(rotated, 4) == 0 && rotated >= 8),
       "rotary_half_truncated = true rotates half of the pairs of channels, at least two: it needs "
@@ -281,8 +281,8 @@ void validate_variants(const AttentionConfig& config, int64_t hidden_size, int64
       "are ",
       config.rotates() ? rotated : 0);
   require<ConfigError>(!config.rotary_half_truncated || config.rope_scaling_type == kNone,
-                       "rotary_half_truncated = true has frequencies of its own, which rope_scaling_type = ",
-                       config.rope_scaling_type, " does not know how to stretch; set rope_scaling_type = none");
+                       "rotary_half_truncated = true has its own frequencies, which rope_scaling_type = ",
+                       config.rope_scaling_type, " cannot scale; set rope_scaling_type = none");
 }
 
 }  // namespace
@@ -296,7 +296,7 @@ Fields AttentionConfig::fields() {
       Field{"multi_latent_attention", &multi_latent_attention,
             "Multi-head latent attention: keys and values of all heads come from one latent; num_query_groups has no "
             "meaning then"},
-      Field{"q_lora_rank", &q_lora_rank, "Latent attention: size of the latent of queries; 0: none, they come at once"}
+      Field{"q_lora_rank", &q_lora_rank, "Latent attention: size of the latent of queries; 0: queries have no latent"}
           .between(0, 1 << 20),
       Field{"kv_lora_rank", &kv_lora_rank, "Latent attention: size of the latent of keys and values"}.between(1,
                                                                                                               1 << 20),
@@ -315,8 +315,7 @@ Fields AttentionConfig::fields() {
             "Sliding window attention: how many earlier tokens each token sees, as in 4095 or 4095,0; none: all of "
             "them"},
       Field{"window_attn_skip_freq", &window_attn_skip_freq,
-            "Which layers have full attention although window_size is set: N for every N-th layer, or a list, 1 for "
-            "windowed "
+            "Layers with full attention although window_size is set: N for every N-th layer, or a list, 1 for windowed "
             "and 0 for full, as in ([1]*3+[0])*2; none: no layer"},
       Field{"position_embedding_type", &position_embedding_type,
             "Positions: rotary (RoPE), learned and added to the token embedding, or none"}
@@ -328,82 +327,76 @@ Fields AttentionConfig::fields() {
             "Normalize each head of queries and of keys, as normalization says, before they rotate"},
       Field{"qk_layernorm_full_width", &qk_layernorm_full_width,
             "With qk_layernorm: normalize all heads of a token together, with a weight of their full width"},
-      Field{"clip_qkv", &clip_qkv, "Hold queries, keys and values between -clip_qkv and clip_qkv; 0: no bounds"}
-          .at_least(0),
-      Field{
-          "softmax_type", &softmax_type,
-          "Softmax of attention: over the keys, or with a learnable logit of each head beside them that stands for no "
-          "value (attention sinks)"}
+      Field{"clip_qkv", &clip_qkv, "Clamp queries, keys and values to [-clip_qkv, clip_qkv]; 0: no clamp"}.at_least(0),
+      Field{"softmax_type", &softmax_type,
+            "Softmax of attention: over the keys (vanilla), or with a learnable logit for each head that adds no value "
+            "(attention sinks)"}
           .one_of({"vanilla", "learnable"}),
       Field{"add_qkv_bias", &add_qkv_bias,
-            "Give the projections of queries, keys and values a bias, also where add_bias_linear = false"},
+            "Give the projections of queries, keys and values a bias, even if add_bias_linear = false"},
       Field{"add_attention_bias", &add_attention_bias,
-            "Give all projections of attention, the output's too, a bias, also where add_bias_linear = false"},
+            "Give all projections of attention, the output's too, a bias, even if add_bias_linear = false"},
       Field{"rotary_base", &rotary_base, "Base of the rotary frequencies"}.above(1),
       Field{"rotary_percent", &rotary_percent, "Fraction of the channels of a query or key head that rotate"}.above(0),
       Field{"rotary_interleaved", &rotary_interleaved, "Rotate pairs of neighbouring channels instead of halves"},
       Field{"no_rope_freq", &no_rope_freq,
-            "Which layers have no rotary positions: N for every N-th layer, or a list, 1 for a layer without, as in "
+            "Layers without rotary positions: N for every N-th layer, or a list, 1 for a layer without, as in "
             "([0]*3+[1])*2; none: all layers have them"},
       Field{"rope_scaling_type", &rope_scaling_type,
-            "How rotary frequencies are stretched to longer contexts: linear, as Llama 3.1, YaRN, YaRN with a ramp "
-            "whose ends are not rounded to whole pairs (gpt-oss), LongRoPE (Phi-3), or dynamic, which leaves the "
-            "context before as it was, and has no longer one"}
+            "Scaling of rotary frequencies to longer contexts: linear, as in Llama 3.1, YaRN, YaRN with a ramp whose "
+            "ends are not rounded to whole pairs (gpt-oss), LongRoPE (Phi-3), or dynamic, which changes nothing within "
+            "the original context and supports no longer one"}
           .one_of({kNone, "linear", "llama3", kYarn, kUnroundedYarn, kLongRope, kDynamic}),
       Field{"rotary_scaling_factor", &rotary_scaling_factor,
-            "How many times longer contexts are than the one before, for rope_scaling_type"}
+            "Ratio of the extended to the original context length, for rope_scaling_type"}
           .at_least(1),
       Field{"original_max_position_embeddings", &original_max_position_embeddings,
-            "Positions of the context before, of llama3, yarn, longrope and dynamic"}
+            "Length of the original context, for llama3, yarn, longrope and dynamic"}
           .between(1, int64_t{1} << 40),
       Field{"beta_fast", &beta_fast,
-            "yarn: pairs of channels that turn more often than this in the context before keep their frequency"}
+            "yarn: dimensions with more rotations than this in the original context are not interpolated"}
           .above(0),
       Field{"beta_slow", &beta_slow,
-            "yarn: pairs of channels that turn less often than this have theirs divided by the factor"}
+            "yarn: dimensions with fewer rotations than this in the original context are fully interpolated"}
           .above(0),
       Field{"mscale", &mscale,
-            "yarn: sines and cosines are multiplied by (0.1 mscale ln factor + 1) / (0.1 mscale_all_dim ln factor + 1)"}
+            "yarn: scales sines and cosines by (0.1 mscale ln factor + 1) / (0.1 mscale_all_dim ln factor + 1)"}
           .at_least(0),
       Field{"mscale_all_dim", &mscale_all_dim,
             "yarn: see mscale; multi-head latent attention multiplies logits by the square of the divisor"}
           .at_least(0),
       Field{"rope_low_freq_factor", &rope_low_freq_factor,
-            "llama3: pairs of channels that turn less often than this have theirs divided by the factor"}
+            "llama3: dimensions with fewer rotations than this in the original context are fully interpolated"}
           .above(0),
       Field{"rope_high_freq_factor", &rope_high_freq_factor,
-            "llama3: pairs of channels that turn more often than this in the context before keep their frequency"}
+            "llama3: dimensions with more rotations than this in the original context are not interpolated"}
           .above(0),
       Field{"rope_short_factors", &rope_short_factors,
-            "longrope: what each pair's frequency is divided by in sequences of the context before, as in [1.0,1.5]"},
+            "longrope: divisor of each pair's frequency within the original context, as in [1.0,1.5]"},
       Field{"rope_long_factors", &rope_long_factors,
-            "longrope: what each pair's frequency is divided by in longer sequences (rope_long_context)"},
+            "longrope: divisor of each pair's frequency in longer sequences (rope_long_context)"},
       Field{"rope_attention_factor", &rope_attention_factor,
-            "longrope: what sines and cosines are multiplied by; 0: sqrt(1 + ln rotary_scaling_factor / ln "
+            "longrope: multiplier of sines and cosines; 0: sqrt(1 + ln rotary_scaling_factor / ln "
             "original_max_position_embeddings)"}
           .at_least(0),
       Field{"rope_long_context", &rope_long_context,
-            "longrope: take rope_long_factors, for sequences longer than original_max_position_embeddings, which are "
+            "longrope: use rope_long_factors, for sequences longer than original_max_position_embeddings, which are "
             "refused otherwise"},
       Field{"window_rotary_base", &window_rotary_base,
             "Base of the rotary frequencies of layers with a sliding window; 0: rotary_base"}
           .at_least(0),
-      Field{"window_rope_scaling", &window_rope_scaling,
-            "Stretch rotary frequencies of layers with a sliding window, too, as rope_scaling_type says"},
-      Field{
-          "rotary_half_truncated", &rotary_half_truncated,
-          "Rotate half of the pairs of channels, by frequencies from 1 down to 1 / rotary_base, and leave the others"},
+      Field{"window_rope_scaling", &window_rope_scaling, "Apply rope_scaling_type to layers with a sliding window too"},
+      Field{"rotary_half_truncated", &rotary_half_truncated,
+            "Rotate only half of the pairs of channels, by frequencies from 1 down to 1 / rotary_base"},
       Field{"qk_l2_norm", &qk_l2_norm,
             "Divide each head's queries and keys by their root mean square, without a learned weight"},
-      Field{"softmax_scale", &softmax_scale,
-            "What attention multiplies the products of queries and keys by; 0: 1 / sqrt(kv_channels)"}
+      Field{"softmax_scale", &softmax_scale, "Multiplier of the products of queries and keys; 0: 1 / sqrt(kv_channels)"}
           .at_least(0),
       Field{"scale_attn_by_inverse_layer_idx", &scale_attn_by_inverse_layer_idx,
-            "Divide the products of queries and keys by the layer's number, too, from 1 on"},
-      Field{
-          "no_attention_freq", &no_attention_freq,
-          "Which layers have no attention: N for every N-th layer, or a list, 1 for a layer without; none: all layers "
-          "have it"},
+            "Also divide the products of queries and keys by the layer's number, counted from 1"},
+      Field{"no_attention_freq", &no_attention_freq,
+            "Layers without attention: N for every N-th layer, or a list, 1 for a layer without; none: all layers have "
+            "it"},
   };
 }
 
@@ -471,7 +464,7 @@ std::vector<double> read_rope_factors(const char* key, const std::string& list) 
   check(plain.size() > 2 && plain.front() == '[' && plain.back() == ']');
   std::vector<double> factors;
   const char *at = plain.data(), *const end = at + plain.size();
-  do {  // behind a bracket or a comma
+  do {  // after a bracket or a comma
     const auto read = std::from_chars(at + 1, end, factors.emplace_back());
     check(read.ec == std::errc() && factors.back() > 0 && std::isfinite(factors.back()));
     at = read.ptr;

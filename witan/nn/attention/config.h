@@ -1,4 +1,4 @@
-// What the attention of a model is made of, and what that comes to in each of its layers; keys as in Megatron-LM.
+// The configuration of a model's attention, with Megatron-LM's keys, and the mixers of its layers that follow from it.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace witan {
 
-// Of a key as "[1.0,1.5]"; none of "none". Throws ConfigError for what is no list of positive numbers.
+// Reads the value of a key, "[1.0,1.5]" or "none". Throws ConfigError unless it is a list of positive numbers.
 std::vector<double> read_rope_factors(const char* key, const std::string& list);
 
 struct AttentionConfig {
@@ -34,7 +34,7 @@ struct AttentionConfig {
   double mscale = 1, mscale_all_dim = 0;
   double rope_low_freq_factor = 1, rope_high_freq_factor = 4;
   std::string rope_short_factors = "none", rope_long_factors = "none";  // of longrope, as "[1.0,1.5]"
-  double rope_attention_factor = 0;                                     // of longrope; 0: of the factor
+  double rope_attention_factor = 0;                                     // of longrope; 0: from the scaling factor
   bool rope_long_context = false;
   double window_rotary_base = 0;  // of layers with a window; 0: rotary_base
   bool window_rope_scaling = true;
@@ -54,18 +54,18 @@ struct AttentionConfig {
 
   Fields fields();
   void validate(int64_t hidden_size, int64_t num_layers) const;  // throws ConfigError
-  // Layer by layer. Throws ConfigError for patterns that do not fit.
+  // The mixer of each layer. Throws ConfigError for layer patterns that do not fit num_layers.
   std::vector<MixerSpec> layers(int64_t hidden_size, int64_t num_layers) const;
-  // The same with rotary positions as layers with a window have them: its rotary_base and rope_scaling_type are theirs.
+  // This configuration with the rotary_base and rope_scaling_type of layers with a window.
   AttentionConfig of_windowed_layers() const;
 
   bool rotates() const { return position_embedding_type == "rope"; }
-  // The longest sequence that there are positions for; none: any.
+  // The longest sequence that has positions; none: no limit.
   std::optional<int64_t> most_positions() const;
   const char* most_positions_key() const {
     return learned_positions() ? "max_position_embeddings" : "original_max_position_embeddings";
   }
-  // Why there are no more, to stand behind their number.
+  // The reason for that limit, to follow the number in a message.
   const char* most_positions_reason() const;
   bool learned_positions() const { return position_embedding_type == "learned_absolute"; }
   int64_t qk_head_dim(int64_t hidden_size) const {

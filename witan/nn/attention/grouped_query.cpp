@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "witan/kernels/attention/attention.h"
-#include "witan/ops/attention/group_weights.h"
 #include "witan/ops/attention/heads.h"
 #include "witan/ops/pointwise/elementwise.h"
 #include "witan/ops/shape/redistribute.h"
@@ -16,22 +15,22 @@
 namespace witan {
 namespace {
 
-// For what every rank of the tensor axis has whole and applies to heads of its own: its gradient is a summand then,
-// however the residual stream is placed.
+// For parameters that every rank of the tensor axis has whole and applies to its own heads: their gradients are
+// summands, however the residual stream is placed.
 Builder of_own_heads(const Builder& builder) {
   Builder own = builder;
   if (builder.tensor_ranks() > 1) own.tensor.emplace(builder.tensor->group, Placement::shard(1), builder.tensor->keeps);
   return own;
 }
 
-// Of norms that divide by the root mean square alone.
+// For norms that divide by the root mean square only.
 NormConfig unweighted(NormConfig norm) {
   norm.normalization = "RMSNorm";
   norm.norm_weight = norm.norm_bias = false;
   return norm;
 }
 
-// Normal as a matrix, as Megatron-LM's and gpt-oss's; PyTorch has no default for a parameter that stands alone.
+// Sinks are drawn like a matrix, as in Megatron-LM and gpt-oss; PyTorch has no default for a single parameter.
 Initialization sinks_init(const Builder& builder) {
   return builder.torch ? Initialization{Initialization::Kind::zeros} : Initialization{.std = builder.init_std};
 }
@@ -146,8 +145,7 @@ GroupedQueryAttention::Heads GroupedQueryAttention::prepare(Tape& tape, Heads he
   return {rotated(heads.q), rotated(heads.k), heads.v};
 }
 
-// channels [B, S, G hd / n] of all groups -> [B S, hd] of the one that this rank's queries ask, all of them; of values
-// hd_v
+// channels [B, S, G hd / n] of all groups -> [B S, hd], all channels of this rank's group; hd_v for values
 Var GroupedQueryAttention::own_group(Tape& tape, Var channels) const {
   const int64_t tokens = channels.size(0) * channels.size(1), groups = spec_.num_query_groups;
   const Var all = ops::redistribute(tape, std::move(channels), axis_->group, Placement::shard(2),

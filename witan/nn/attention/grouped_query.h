@@ -2,26 +2,25 @@
 // arXiv:2104.09864), full or in a sliding window. With as many groups as heads it is multi-head attention, with one
 // group multi-query attention.
 //
-// On the way from their projections to the softmax, queries and keys are normalised (Henry et al., "Query-Key
-// Normalization", 2020, arXiv:2010.04245), each head by itself or all heads of a token together, then held between
-// bounds, as values are, then rotated: the order of transformers' OlmoeAttention and Qwen3MoeAttention. Values may be
-// mixed with rows of an embedding of their own (Zhou et al., 2024, arXiv:2410.17897; Jordan et al., modded-nanogpt,
-// 2024): v = value_scale v_proj x + embedded_scale row.
+// After their projections queries and keys are normalised (Henry et al., "Query-Key Normalization", 2020,
+// arXiv:2010.04245), each head by itself or all heads of a token together, then clamped, as values are, then rotated:
+// the order of transformers' OlmoeAttention and Qwen3MoeAttention. Values may be mixed with rows of a value embedding
+// (Zhou et al., 2024, arXiv:2410.17897; Jordan et al., modded-nanogpt, 2024): v = value_scale v_proj x + embedded_scale
+// row.
 #pragma once
 
 #include <optional>
 
 #include "witan/nn/attention/attention.h"
-#include "witan/nn/attention/context_attention.h"
-#include "witan/nn/attention/multi_head_spec.h"
+#include "witan/nn/attention/attention_spec.h"
 
 namespace witan {
 
 class GroupedQueryAttention : public Attention, public LaneMixer {
  public:
-  // The tensor axis shards the heads, and the number of groups is a multiple of its ranks, or divides it. Parameters:
-  // q_proj [H hd, D], k_proj [G hd, D], v_proj [G hd_v, D], o_proj [D, H hd_v]; as the spec has them q_norm and k_norm,
-  // [hd] or of the full width [H hd] and [G hd], sinks [H], value_scale and embedded_scale [1].
+  // The tensor axis shards the heads; the number of groups is a multiple of its ranks, or divides it. Parameters:
+  // q_proj [H hd, D], k_proj [G hd, D], v_proj [G hd_v, D], o_proj [D, H hd_v]; if the spec asks for them q_norm and
+  // k_norm, [hd] or of the full width [H hd] and [G hd], sinks [H], value_scale and embedded_scale [1].
   GroupedQueryAttention(const Builder& builder, const MultiHeadSpec& spec, int64_t width, Bias bias = Bias::none,
                         const ContextAxis& context = {}, const NormConfig& norm = {});
 
@@ -34,8 +33,8 @@ class GroupedQueryAttention : public Attention, public LaneMixer {
   Var summands(Tape& tape, const Var& x, const Positions& where, const std::vector<Var>& weights,
                const Randomness& randomness = {}, const Var& embedded = {}) override;
   Var total(Tape& tape, Var y) override { return o_proj_.total(tape, std::move(y)); }
-  // Returns the weights of q, k and v or, where ranks share groups and gather them, one matrix for this rank's heads
-  // and its group.
+  // Returns the weights of q, k and v or, if ranks share groups and gather them, one matrix for this rank's heads and
+  // its group.
   std::vector<Var> projection_weights(Tape& tape) override;
 
   std::vector<Projection> clipped() override;
@@ -46,27 +45,27 @@ class GroupedQueryAttention : public Attention, public LaneMixer {
   struct Heads {
     Var q, k, v;  // [B, S, H, hd], [B, S, G, hd], [B, S, G, hd_v]
   };
-  // What o_proj reads [B, S, H hd_v].
+  // The input of o_proj [B, S, H hd_v].
   Var attend(Tape& tape, const Var& x, const Positions& where, const std::vector<Var>& weights,
              const Randomness& randomness, const Var& embedded);
   Var mix(Tape& tape, const Heads& heads, const Positions& where, const Randomness& randomness);
-  // The heads of x for a forward and for decode() alike, by whichever of the two ways below the projections need.
+  // The heads of x, for a forward and for decode(), by one of the two ways below.
   Heads heads_of(Tape& tape, const Var& x, const Positions& where, const std::vector<Var>& weights,
                  const Randomness& randomness, const Var& embedded);
   Heads project(Tape& tape, const Var& x, const Positions& where, const Var& embedded, const Randomness& randomness);
-  // Whether each projection is a product of its own: some have a bias or an adapter, or operands in 8 bits.
+  // Whether each projection is a separate product, since some have a bias, an adapter or 8-bit operands.
   bool projects_separately() const;
   Var mix_values(Tape& tape, const Var& v, const Var& embedded);
   Heads project_together(Tape& tape, const Var& x, const Positions& where, const std::vector<Var>& weights,
                          const Var& embedded);
-  // q [B, S, H hd] and k [B, S, G hd] normalised over the full width, all ranks' channels; they may be heads too.
+  // Normalises q [B, S, H hd] and k [B, S, G hd], or their heads, over the full width, the channels of all ranks.
   void normalise_width(Tape& tape, Var& q, Var& k);
-  // What else is done to heads before the softmax: each normalised, held between bounds, rotated.
-  bool normalises_in_one_pass() const;  // with their rotation
+  // Prepares heads for the softmax: normalises each, clamps and rotates them.
+  bool normalises_in_one_pass() const;  // whether one kernel normalises and rotates heads
   Heads prepare(Tape& tape, Heads heads, const Positions& where);
-  // Where the tensor axis has more ranks than there are groups, several ask one group. Ranks shard the channels of keys
-  // and values then, of all groups, and gather either their weights or, where something is done to the channels first,
-  // the channels of all tokens: a rank's own is its group's, whose gradients are sums of theirs.
+  // If the tensor axis has more ranks than groups, several ranks attend to one group. They shard the channels of keys
+  // and values of all groups, and gather either the weights of their group or, if channels are changed before
+  // attention, the channels of all tokens. The gradients of a group are sums over its ranks.
   bool shares_groups() const { return axis_ && axis_->group.size() > spec_.num_query_groups; }
   bool gathers_channels() const {
     return shares_groups() && (projects_separately() || spec_.qk_norm == QkNorm::full_width || embedded_scale_);
@@ -77,7 +76,7 @@ class GroupedQueryAttention : public Attention, public LaneMixer {
   MultiHeadSpec spec_;  // of all ranks together
   std::optional<TensorAxis> axis_;
   int64_t heads_, groups_;                 // H and G of this rank
-  int64_t key_channels_, value_channels_;  // that this rank projects: G hd and G hd_v, or its share of all groups'
+  int64_t key_channels_, value_channels_;  // projected by this rank: G hd and G hd_v, or its share of all groups
   Dropout dropout_;
   ContextAttention context_;
   Tensor projections_;  // [H hd + G hd + G hd_v, D]: the weights of q, k and v

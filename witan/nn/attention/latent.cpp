@@ -7,7 +7,7 @@
 namespace witan {
 namespace {
 
-// Of latents: DeepSeek's, whatever the model's other norms have.
+// The norm of latents is DeepSeek's, whatever the model's other norms are.
 NormConfig latent_norm() {
   NormConfig norm;
   norm.norm_epsilon = 1e-6;
@@ -42,7 +42,7 @@ LatentAttention::LatentAttention(const Builder& builder, const LatentSpec& spec,
                             Divided::in()));
 }
 
-// x of the residual stream's tokens, for maps that the ranks divide.
+// Gathers x of the residual stream's tokens for layers that the ranks divide.
 Var LatentAttention::sharded(Tape& tape, const Var& x) const {
   return axis_ ? to_sharded_layer(tape, x, *axis_) : x;
 }
@@ -89,7 +89,7 @@ Var LatentAttention::forward(Tape& tape, const Var& x, const Positions& where, c
                           randomness);
 }
 
-// The keys that turn are all heads' at once, so that the queries which meet them bear all of a head's scaling.
+// All heads share the rotary keys, so the queries for them take all of a head's scaling.
 std::vector<ClippedLogits::Projection> LatentAttention::clipped() {
   using Of = Projection::Of;
   const int64_t still = spec_.nope_head_dim;

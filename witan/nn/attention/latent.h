@@ -1,39 +1,37 @@
-// Multi-head latent attention (DeepSeek-V2, 2024, arXiv:2405.04434; V3 has the same): keys and values of all heads are
-// made from one latent of each token, queries from another or at once, and each head's channels are those without
-// positions and those with, whose keys all heads share.
+// Multi-head latent attention (DeepSeek-V2, 2024, arXiv:2405.04434, and V3): keys and values of all heads are projected
+// from one latent of each token, and queries from another or directly. Each head has channels without positions, and
+// channels with positions, whose keys all heads share.
 #pragma once
 
 #include <optional>
 
 #include "witan/nn/attention/attention.h"
-#include "witan/nn/attention/context_attention.h"
-#include "witan/nn/attention/latent_spec.h"
-#include "witan/nn/norm.h"
+#include "witan/nn/attention/attention_spec.h"
+#include "witan/nn/layers.h"
 
 namespace witan {
 
 class LatentAttention : public Attention {
  public:
   // Parameters, by Hugging Face's names; n + R = hd, of LatentSpec, Q and K its ranks of queries, of keys and values:
-  //   q_proj [H hd, D], where Q is 0; else q_a_proj [Q, D], q_a_layernorm [Q], q_b_proj [H hd, Q]
+  //   q_proj [H hd, D] if Q is 0; else q_a_proj [Q, D], q_a_layernorm [Q], q_b_proj [H hd, Q]
   //   kv_a_proj_with_mqa [K + R, D], kv_a_layernorm [K], kv_b_proj [H (n + hd_v), K], o_proj [D, H hd_v]
-  // The tensor axis shards the heads. What makes the latents is whole on every rank and applied to the residual stream,
-  // to a rank's own tokens where that is divided by tokens: latents are gathered, which are narrower.
+  // The tensor axis shards the heads. The projections to latents are whole on every rank and applied to its part of the
+  // residual stream: if that is divided by tokens, the latents are gathered, since they are narrower.
   LatentAttention(const Builder& builder, const LatentSpec& spec, int64_t width, const ContextAxis& context = {});
 
   Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {},
               const Var& embedded = {}) override;
   Var decode(Tape& tape, const Var& x, const Positions& where, SequenceState& state, const Var& embedded = {}) override;
-  // From here on queries, keys and values that are made from latents are not kept for the backward, which makes them
-  // again. Where ranks divide sequences by heads (cp_comm_type = a2a), attention keeps what was exchanged, and so as
-  // much.
+  // Makes the backward recompute queries, keys and values from latents instead of keeping them. If ranks divide
+  // sequences by heads (cp_comm_type = a2a), attention keeps the exchanged tensors, and no memory is saved.
   void recompute_up_projections() { recompute_up_ = true; }
   std::vector<Projection> clipped() override;
   int64_t logit_heads() const override { return spec_.num_attention_heads; }
   int64_t key_groups() const override { return spec_.num_attention_heads; }
-  // Of the heads' keys and values: H (hd + hd_v) elements a position, where the latent would be K + R. The latent would
-  // have to be multiplied by kv_b_proj again for all earlier positions with every token, or attention be of heads of
-  // K + R channels, more than kernels take.
+  // The cache holds the heads' keys and values, H (hd + hd_v) elements a position instead of the latent's K + R. A
+  // cached latent would need another product with kv_b_proj for all earlier positions with every token, or attention
+  // with heads of K + R channels, more than the kernels take.
   std::unique_ptr<SequenceState> make_state(Stream& stream, const StateSize& size, DType dtype) const override;
 
  private:
@@ -41,7 +39,7 @@ class LatentAttention : public Attention {
     Var q, k, v;  // [B, S, H, hd], [B, S, H, hd], [B, S, H, hd_v]
   };
   Var sharded(Tape& tape, const Var& x) const;
-  Var query_input(Tape& tape, const Var& x, const Randomness& randomness);  // of the matrix that makes queries
+  Var query_input(Tape& tape, const Var& x, const Randomness& randomness);  // the input of q_proj or q_b_proj
   Heads project(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {});
 
   LatentSpec spec_;  // of all ranks together
@@ -50,7 +48,8 @@ class LatentAttention : public Attention {
   int64_t heads_;  // H of this rank
   Dropout dropout_;
   ContextAttention context_;
-  // Built in the order in which a PyTorch program draws them; those of queries as their rank says, the others always.
+  // Built in the order in which a PyTorch program draws them. Whether there is q_proj or q_b_proj depends on the rank
+  // of queries.
   std::optional<Linear> q_proj_, q_a_proj_, q_b_proj_, kv_a_proj_, kv_b_proj_, o_proj_;
   std::optional<Norm> q_a_layernorm_, kv_a_layernorm_;
 };

@@ -2,7 +2,7 @@
 
 #include "witan/kernels/attention/attention.h"
 #include "witan/kernels/attention/qk_clip.h"
-#include "witan/ops/pointwise/dropout.h"
+#include "witan/ops/pointwise/elementwise.h"
 
 namespace witan::ops {
 

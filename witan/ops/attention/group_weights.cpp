@@ -1,6 +1,5 @@
-#include "witan/ops/attention/group_weights.h"
-
 #include "witan/kernels/common/blocks.h"
+#include "witan/ops/attention/heads.h"
 
 namespace witan::ops {
 namespace {

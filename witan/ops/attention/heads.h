@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "witan/autograd/tape.h"
+#include "witan/comm/group.h"
 #include "witan/kernels/attention/heads.h"
 #include "witan/kernels/attention/rope.h"
 
@@ -13,7 +14,7 @@ namespace witan::ops {
 struct HeadSizes {
   int64_t queries, groups;
   int64_t head_dim, value_dim;  // hd of queries and keys, hd_v of values
-  kernels::RopeArgs rope;       // dims 0: nothing rotates
+  kernels::RopeArgs rope;       // dims 0: no rotary positions
 };
 
 struct ProjectedHeads {
@@ -56,5 +57,18 @@ ProjectedHeads latent_heads(Tape& tape, const Var& q, const Var& kv, const Var& 
 
 // x [.., N] -> its first `first` columns, and the others. Throws ShapeError.
 std::pair<Var, Var> split_columns(Tape& tape, const Var& x, int64_t first);
+
+// Weights of attention's projections if ranks of the tensor axis share groups of heads: grouped-query attention over
+// more ranks than groups (Ainslie et al., 2023, arXiv:2305.13245). Each rank holds a part of the weights of keys and
+// values, but computes with all of its group's weights, which are smaller than the keys of its tokens.
+struct SharedProjections {
+  Var q, k, v;     // [Hq, D] of this rank's heads; [G hd / n, D] and [G hd_v / n, D]: the n-th part of all G groups'
+  int64_t groups;  // G, which divides n
+};
+
+// -> [Hq + hd + hd_v, D]: the rows of q, and those of the keys and values of this rank's group, number rank G / n. The
+// gradient, in the accumulator dtype, goes to q unchanged, and to keys and values summed over the ranks of their group.
+// Collectives, forward and backward; the group must outlive the tape. Throws ShapeError.
+Var gather_group_weights(Tape& tape, const SharedProjections& parts, Group& group);
 
 }  // namespace witan::ops

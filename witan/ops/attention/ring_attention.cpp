@@ -4,7 +4,7 @@
 #include "witan/kernels/attention/attention.h"
 #include "witan/kernels/attention/qk_clip.h"
 #include "witan/kernels/pointwise/elementwise.h"
-#include "witan/ops/attention/context_parallel.h"
+#include "witan/ops/attention/attention.h"
 
 namespace witan::ops {
 namespace {

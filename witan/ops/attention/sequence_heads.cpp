@@ -2,7 +2,7 @@
 
 #include "witan/comm/context.h"
 #include "witan/kernels/attention/sequence_pieces.h"
-#include "witan/ops/attention/context_parallel.h"
+#include "witan/ops/attention/attention.h"
 
 namespace witan::ops {
 namespace {

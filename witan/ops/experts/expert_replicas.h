@@ -12,10 +12,10 @@
 
 namespace witan::ops {
 
-// Which experts are computed on other ranks than their own. Immutable; the same on all ranks of the expert axis. A
-// rank's groups of rows are those of its own experts and, behind them, of its slots.
+// The experts that other ranks than their own compute. Immutable; the same on all ranks of the expert axis. A
+// rank's groups of rows are those of its own experts, followed by those of its slots.
 struct ExpertReplicas {
-  Group* group = nullptr;  // the expert axis; null: experts are computed on their own ranks alone
+  Group* group = nullptr;  // the expert axis; null: experts are computed on their own ranks only
   kernels::ReplicaChoice choice;
 
   bool any() const { return group != nullptr; }
@@ -73,7 +73,7 @@ void write_stacks(Stream& stream, const ExpertReplicas& replicas, const RowGroup
   add_from_replicas(stream, replicas, dw, found, parts == 1 ? -1 : part);
 }
 
-// The same for a product that fills sums of blocks too, which replicas' gradients would be missing in:
+// Likewise for a product that also fills sums of blocks, which must not be wanted with replicas:
 // compute(groups, to).
 template <class Compute>
 void write_stacks(Stream& stream, const ExpertReplicas& replicas, const RowGroups& groups, const Backward::Part& dw,

@@ -2,7 +2,7 @@
 
 #include "witan/kernels/grouped/grouped_gemm.h"
 #include "witan/ops/experts/grouped_linear.h"
-#include "witan/ops/shape/saved_groups.h"
+#include "witan/ops/shape/shape.h"
 
 namespace witan::ops {
 namespace {

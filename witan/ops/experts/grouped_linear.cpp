@@ -4,7 +4,7 @@
 
 #include "witan/kernels/grouped/grouped_gemm.h"
 #include "witan/ops/experts/expert_replicas.h"
-#include "witan/ops/shape/saved_groups.h"
+#include "witan/ops/shape/shape.h"
 
 namespace witan::ops {
 namespace {

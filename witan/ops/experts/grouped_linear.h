@@ -1,4 +1,4 @@
-// Linear maps of experts over rows grouped by expert, and their biases. Throws ShapeError.
+// Linear maps of experts over rows grouped by expert, their biases, and whole SwiGLU experts. Throws ShapeError.
 #pragma once
 
 #include <functional>
@@ -20,9 +20,9 @@ Var grouped_linear(Tape& tape, const Var& rows, const RowGroups& groups, const V
 Var grouped_linear_computed_by(const std::function<void(const Tensor& y)>& forward, Tape& tape, const Var& rows,
                                const RowGroups& groups, const Var& w, const ExpertReplicas& replicas);
 
-// The next three read and sum tokens where they lie. The results have the bits of grouped_linear on a copy of every
-// token for each of its experts, without that copy, and the backward keeps no row of the residual stream's width for
-// each assignment.
+// The next three ops gather tokens and sum results without a copy of every token for each of its experts. They have the
+// bits of grouped_linear on such copies, and the backward keeps no row of the residual stream's width for each
+// assignment.
 
 // The tokens of rows. Assignment (t, k) is numbered t K + k.
 struct TokenRows {
@@ -50,12 +50,30 @@ Var summed_linear(Tape& tape, const Var& in, const TokenRows& rows, const RowGro
 Var grouped_bias(Tape& tape, Var y, const RowGroups& groups, const Var& bias, const Var& row_weight, int64_t first = 0,
                  const ExpertReplicas& replicas = {});
 
-// The topology of these groups in a pool of `capacity` rows, for block_sparse_linear; made once for all products with
-// them.
+// The topology of these groups in a pool of `capacity` rows, for all block_sparse_linear() with them.
 kernels::BlockTopology block_topology(Stream& stream, const RowGroups& groups, int64_t capacity);
 
 // grouped_linear() as a product with a block-sparse matrix (kernels/grouped/block_sparse.h): y[i,:] = w[e] rows[i,:]
 // for the rows i of group e;  rows [capacity, K], w [E, N, K] -> [capacity, N].
 Var block_sparse_linear(Tape& tape, const Var& rows, const kernels::BlockTopology& topology, const Var& w);
+
+// Whole SwiGLU experts: two linear maps per expert with the activation between them.
+struct SwigluExperts {
+  Var first, second;           // [E, 2F, D], [E, D, F]
+  bool rematerialise = false;  // the backward recomputes the activations
+};
+
+// grouped_linear(swiglu(grouped_linear(rows, groups, first), row_weight, &groups), groups, second), with the same bits
+// except for the order in which a GPU sums the gradient of row_weight. Where there are such kernels, the first product
+// also computes the activation, and the backward of the second its gradient; the gradient of the activations has no
+// memory of its own.
+// rows [capacity, D], row_weight [capacity] accumulator dtype, or undefined -> [capacity, D]
+Var swiglu_experts(Tape& tape, const Var& rows, const RowGroups& groups, const Var& row_weight,
+                   const SwigluExperts& experts, const ExpertReplicas& replicas = {});
+
+// The same with gathered_linear and summed_linear, whose rows are those of tokens.
+// x [T, D] -> [T, D]
+Var swiglu_experts(Tape& tape, const Var& x, const TokenRows& tokens, const RowGroups& groups, const Var& row_weight,
+                   const SwigluExperts& experts);
 
 }  // namespace witan::ops

@@ -1,5 +1,3 @@
-#include "witan/ops/experts/swiglu_experts.h"
-
 #include <cassert>
 #include <utility>
 
@@ -7,12 +5,12 @@
 #include "witan/kernels/moe/dispatch.h"
 #include "witan/kernels/pointwise/activation.h"
 #include "witan/ops/experts/grouped_linear.h"
-#include "witan/ops/shape/saved_groups.h"
+#include "witan/ops/shape/shape.h"
 
 namespace witan::ops {
 namespace {
 
-// What the first product, which checks the rest, cannot know.
+// Checks the arguments that the first product does not check.
 void check(int64_t capacity, const Var& row_weight, const SwigluExperts& experts) {
   const Var &first = experts.first, &second = experts.second;
   require<ShapeError>(first.shape().dims() == 3 && first.size(1) % 2 == 0,
@@ -28,7 +26,7 @@ void check(int64_t capacity, const Var& row_weight, const SwigluExperts& experts
                       ", got ", row_weight.dtype(), " ", row_weight.shape());
 }
 
-// What the second product is of.
+// The inputs of the second product.
 struct Activated {
   Var h, row_weight;  // [capacity, 2F]; [capacity] or undefined
   Tensor y;           // swiglu(h, row_weight) [capacity, F]
@@ -38,10 +36,10 @@ Tensor weights_of(const Var& row_weight) {
   return row_weight.defined() ? row_weight.value() : Tensor();
 }
 
-// What its backward needs, which goes past the activation to h.
+// The tensors saved for its backward, which continues through the activation to h.
 struct KeptSwiglu {
   Saved h, row_weight, second;
-  Saved y;       // empty where nobody wants it, or where it is computed from h again
+  Saved y;       // empty if it is not needed, or recomputed from h
   Saved source;  // of rows of tokens
   SavedGroups groups;
   SavedReplicas replicas;
@@ -65,7 +63,7 @@ struct KeptSwiglu {
   RowIndex dy_rows(Backward& b) const { return gathers ? RowIndex{b.value(source), topk} : RowIndex{}; }
 };
 
-// The activations, which nobody keeps any longer.
+// Takes the activations, which are not kept any longer, or recomputes them.
 Tensor take_activations(Backward& b, KeptSwiglu& kept, const SwigluRows& of, const RowGroups& groups) {
   if (!kept.rematerialise) return b.value(std::exchange(kept.y, Saved()));
   const Tensor y = b.stream().empty({of.h.size(0), of.h.size(1) / 2}, of.h.dtype());

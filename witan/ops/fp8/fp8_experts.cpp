@@ -39,7 +39,7 @@ void check(const Var& x, const TokenRows& tokens) {
                       " and ", tokens.slot.shape());
 }
 
-// Where rows of tokens are; nothing, where rows are given.
+// The rows of tokens; empty if rows are given.
 struct SavedTokens {
   SavedTokens(Tape& tape, const TokenRows* tokens)
       : gathers(tokens != nullptr),
@@ -61,7 +61,7 @@ Tensor summed_for_tokens(Stream& s, Tensor rows, const Tensor& slot, int64_t top
   return y;
 }
 
-// What backward needs.
+// The tensors saved for the backward.
 struct KeptFp8 {
   Slot rows;
   Saved first, second, h, row_weight;  // h [capacity, 2F]
@@ -87,7 +87,7 @@ void quantise_swiglu(Stream& s, const Fp8Quantiser& quantiser, Fp8Quantiser::Not
   quantiser.quantise(s, Fp8Operand::input, noted, rows, columns, y, blocks);
 }
 
-// The same of swiglu's gradient; ds on the way.
+// Likewise the gradient of swiglu, and ds.
 void quantise_swiglu_backward(Stream& s, const Fp8Quantiser& quantiser, const Fp8Rows& rows, const Fp8Columns& columns,
                               const kernels::Fp8SwigluGradient& of, const RowGroups& groups,
                               const Fp8RowBlocks& blocks) {

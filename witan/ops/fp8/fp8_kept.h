@@ -1,4 +1,4 @@
-// Weights in e4m3 that are quantised once for all micro-batches of a step, instead of wherever they are used.
+// Weights in e4m3 that are quantised once for all micro-batches of a step, instead of at every use.
 #pragma once
 
 #include <cassert>
@@ -9,11 +9,11 @@
 
 namespace witan::ops {
 
-// Of a model. While a round lasts, weights stay as they are; between rounds, in an evaluation too, nothing is known of
-// them, and nothing is kept.
+// The rounds of a model. While a round lasts, weights do not change; between rounds, also in an evaluation, they may,
+// and no copies are kept.
 class Fp8Rounds {
  public:
-  // One round, for as long as it exists. Without rounds, nothing.
+  // A round lasts as long as this object. Null rounds: it does nothing.
   class [[nodiscard]] Round {
    public:
     explicit Round(Fp8Rounds* rounds) : rounds_(rounds) {
@@ -40,7 +40,7 @@ class Fp8Rounds {
   int64_t number_ = 0;
 };
 
-// Of one weight, as it is and transposed, in memory of its own.
+// The 8-bit copies of one weight, plain and transposed, in their own memory.
 class Fp8KeptWeight {
  public:
   // w [E, N, K], or [N, K]

@@ -4,7 +4,6 @@
 #include "witan/autograd/tape.h"
 #include "witan/kernels/fp8/fp8.h"
 #include "witan/ops/fp8/fp8_quantiser.h"
-#include "witan/ops/shape/saved_groups.h"
 #include "witan/ops/shape/shape.h"
 
 namespace witan::ops {
@@ -29,7 +28,7 @@ inline void check_fp8_groups(const char* op, const RowGroups& groups, int64_t ex
                         bounds.defined() ? cat(", got ", bounds.dtype(), " ", bounds.shape()) : "");
 }
 
-// What a tape's forward shows counts for later steps where it is a training step's.
+// Magnitudes count for later steps if the tape records the forward of a training step.
 inline Fp8Quantiser::Noted noted_of(const Tape& tape) {
   return tape.training_forward() ? Fp8Quantiser::Noted::yes : Fp8Quantiser::Noted::no;
 }

@@ -13,17 +13,17 @@ namespace witan::ops {
 struct Fp8Experts {
   Var first, second;                                                  // [E, 2F, D], [E, D, F]
   std::shared_ptr<const Fp8Quantiser> of_first = {}, of_second = {};  // as fp8_grouped_linear() has it
-  bool rematerialise = false;                                         // backward computes the activations again
+  bool rematerialise = false;                                         // the backward recomputes the activations
 };
 
-// fp8_grouped_linear(swiglu(fp8_grouped_linear(rows, groups, first), row_weight, &groups), groups, second), to the bit
-// but for the order in which the gradient of row_weight is summed. Activations and their gradients go from one product
-// to the other in 8 bits alone, by rows and by columns: with scales of blocks neither is ever in memory as it was.
-// rows [capacity, D], row_weight [capacity] accumulator dtype, or undefined -> [capacity, D]
+// fp8_grouped_linear(swiglu(fp8_grouped_linear(rows, groups, first), row_weight, &groups), groups, second), with the
+// same bits except for the order in which the gradient of row_weight is summed. Activations and their gradients pass
+// between the products in 8 bits only, by rows and by columns: with block scales they are never in memory in wider
+// dtypes. rows [capacity, D], row_weight [capacity] accumulator dtype, or undefined -> [capacity, D]
 Var fp8_experts(Tape& tape, const Var& rows, const RowGroups& groups, const Var& row_weight, const Fp8Experts& experts);
 
-// The same of rows that are those of tokens, summed for each token in the order of k, to the bit of copies of them:
-// tokens and the gradient of the sum are quantised where they lie, without a row in bfloat16 for each assignment, and
+// The same with the rows of tokens, summed for each token in the order of k, with the bits of fp8_experts() on copies
+// of them. Tokens and the gradient of the sum are quantised in place, without a bfloat16 row for each assignment, and
 // nothing of the tokens' width is kept for each assignment.
 // x [T, D] -> [T, D]
 Var fp8_experts(Tape& tape, const Var& x, const TokenRows& tokens, const RowGroups& groups, const Var& row_weight,

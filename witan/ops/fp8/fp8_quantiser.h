@@ -1,4 +1,4 @@
-// How the operands of one weight's products in 8 bits are scaled: by blocks, by tensors as they are or by tensors as
+// The scaling of the operands of one weight's products in 8 bits: by blocks, by tensors now, or by tensors as
 // they were in earlier steps (docs/numerics.md).
 #pragma once
 
@@ -25,15 +25,15 @@ struct Fp8Recipe {
   double factor = 1;
 };
 
-// The three operands of a weight's products, as rows of what delayed scales are made of.
+// The three operands of a weight's products, which are the rows of Fp8Magnitudes.
 enum class Fp8Operand : uint8_t { input, weight, gradient };
 inline constexpr int64_t kFp8Operands = 3;
 
-// What delayed scales are made of: [kFp8Operands, E] float32 of all experts, of which this rank has some; a matrix is
-// E = 1.
+// The magnitudes for delayed scales: [kFp8Operands, E] float32 of all experts, of which this rank has some; a matrix
+// has E = 1.
 struct Fp8Magnitudes {
-  Tensor references;             // what tensors are scaled by; 0: nothing is known yet
-  std::function<Tensor()> seen;  // where the magnitudes of this step are noted; undefined: nowhere
+  Tensor references;             // the magnitudes by which tensors are scaled; 0: none yet
+  std::function<Tensor()> seen;  // records the magnitudes of this step; empty: they are not recorded
   int64_t first = 0, count = 1;  // experts
 
   Tensor of(const Tensor& all, Fp8Operand operand) const {
@@ -71,11 +71,11 @@ class Fp8Quantiser {
   void quantise(Stream& stream, Fp8Operand operand, Noted noted, const kernels::Fp8Rows& rows,
                 const kernels::Fp8Columns& columns, const Tensor& x, const kernels::Fp8RowBlocks& blocks,
                 const RowIndex& x_rows = {}) const;
-  // w [E, N, K], or its transpose; perhaps both, where they are kept.
+  // w [E, N, K] in 8 bits, or its transpose; both if they are kept.
   kernels::Fp8Weights weights(Stream& stream, Noted noted, const Tensor& w, bool transposed) const;
 
  private:
-  // amax becomes what the operand is scaled by.
+  // Replaces amax by the delayed magnitude of the operand.
   void delay(Stream& stream, Fp8Operand operand, Noted noted, const Tensor& amax) const;
 
   Fp8Recipe recipe_;

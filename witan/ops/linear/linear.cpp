@@ -1,7 +1,7 @@
 #include "witan/ops/linear/linear.h"
 
 #include "witan/kernels/gemm/gemm.h"
-#include "witan/kernels/moe/wide_linear.h"
+#include "witan/kernels/moe/router.h"
 #include "witan/kernels/norm/norm.h"
 #include "witan/kernels/pointwise/elementwise.h"
 #include "witan/ops/shape/shape.h"

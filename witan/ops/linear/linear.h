@@ -8,14 +8,15 @@ namespace witan::ops {
 // y = x w^T + bias;  x [.., K], w [N, K], bias [N] or undefined -> [.., N]
 Var linear(Tape& tape, const Var& x, const Var& w, const Var& bias);
 
-// y = x + bias;  x [.., N] contiguous, bias [N] -> [.., N]. For a bias that cannot come with its product.
+// y = x + bias;  x [.., N] contiguous, bias [N] -> [.., N]. For a bias that cannot be fused with its product.
 Var add_bias(Tape& tape, const Var& x, const Var& bias);
 
-// y = x w^T in the accumulator dtype of x, which w has;  x [.., K], w [N, K] -> [.., N]. Backward keeps x as it is.
+// y = x w^T in the accumulator dtype of x, which is w's dtype;  x [.., K], w [N, K] -> [.., N]. The backward keeps x in
+// its own dtype.
 Var wide_linear(Tape& tape, const Var& x, const Var& w);
 
 // Adds the product of two low-rank factors to a linear map's output (Hu et al., "LoRA", 2021, arXiv:2106.09685):
-// y[.., first + n] += scale (x a^T) b^T [.., n], in place: nobody else may need y as it was.
+// y[.., first + n] += scale (x a^T) b^T [.., n], in place: no other op may need the former y.
 // y [.., M] contiguous, x [.., K], a [r, K], b [N, r] of one dtype -> [.., M]. Backward keeps x and scale x a^T.
 Var add_low_rank(Tape& tape, Var y, const Var& x, const Var& a, const Var& b, double scale, int64_t first = 0);
 

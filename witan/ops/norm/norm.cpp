@@ -13,7 +13,7 @@ void check_weight(const char* op, const char* name, const Var& x, const Var& w) 
   require<ShapeError>(w.dtype() == x.dtype(), op, ": ", name, " is ", w.dtype(), " but x is ", x.dtype());
 }
 
-// What kernels multiply by where a norm has no weight.
+// The weight of ones that kernels multiply by if a norm has no weight.
 Var or_ones(Tape& tape, const Var& w, const Var& x) {
   if (w.defined() || x.shape().dims() == 0) return w;
   const Tensor ones = tape.stream().empty({x.shape().last()}, x.dtype());
@@ -46,7 +46,7 @@ struct LayerNormSaved {
   Saved mean, r;
 };
 
-// As rmsnorm_backward.
+// dx, as in rmsnorm_backward().
 void layernorm_backward(Backward& b, const Tensor& dx, const Tensor& dsum, const Tensor& dy, const Tensor& x,
                         const LayerNormSaved& saved) {
   const Tensor mean = b.value(saved.mean), r = b.value(saved.r);

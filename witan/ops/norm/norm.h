@@ -20,7 +20,7 @@ SumAndNorm add_rmsnorm(Tape& tape, const Var& a, const Var& b, const Var& w, dou
 Var sharded_rmsnorm(Tape& tape, const Var& x, const Var& w, double eps, Group& group);
 // b may be undefined: no bias
 Var layernorm(Tape& tape, const Var& x, const Var& w, const Var& b, double eps);
-// As add_rmsnorm
+// The residual stream and its LayerNorm, as in add_rmsnorm().
 SumAndNorm add_layernorm(Tape& tape, const Var& a, const Var& b, const Var& w, const Var& bias, double eps);
 
 }  // namespace witan::ops

@@ -1,6 +1,6 @@
 #include "witan/ops/pointwise/activation.h"
 
-#include "witan/ops/shape/saved_groups.h"
+#include "witan/ops/shape/shape.h"
 
 namespace witan::ops {
 namespace {
@@ -23,7 +23,7 @@ void check(const char* op, const Var& h, const Var& row_weight, const RowGroups*
                       groups->count.shape());
 }
 
-// What both backwards need, kept alike.
+// The tensors saved for both backwards.
 struct KeptActivation {
   Saved h, row_weight;
   SavedGroups groups;

@@ -8,11 +8,11 @@
 namespace witan::ops {
 
 // h [.., 2F] = [gate | up], row_weight [rows] in the accumulator dtype or undefined -> [.., F]
-// groups, if any, names the rows that exist: in the output and in the gradients of h and row_weight all other rows are
-// undefined (uninitialised memory, NaN perhaps), and whoever reads on must know the groups too.
+// groups, if given, are the rows that exist: all other rows of the output and of the gradients of h and row_weight are
+// undefined (uninitialised memory, perhaps NaN), so that later ops need the groups too.
 Var swiglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups = nullptr);
 
-// SwiGLU in another form;  the rest as for swiglu
+// SwiGLU with bounds and a sigmoid slope, as `form` says;  the rest as for swiglu
 Var clamped_swiglu(Tape& tape, const Var& h, const Var& row_weight, const RowGroups* groups, const SwigluForm& form);
 
 // h [.., F] -> [.., F];  the rest as for swiglu

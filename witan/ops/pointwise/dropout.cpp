@@ -1,4 +1,4 @@
-#include "witan/ops/pointwise/dropout.h"
+#include "witan/ops/pointwise/elementwise.h"
 
 namespace witan::ops {
 

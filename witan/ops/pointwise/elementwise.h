@@ -1,10 +1,11 @@
-// Elementwise ops: sums, scalings, conversions, bounds and gates. All throw ShapeError.
+// Elementwise ops: sums, scalings, conversions, bounds, gates, dropout and jitter. All throw ShapeError.
 #pragma once
 
 #include <utility>
 #include <vector>
 
 #include "witan/autograd/tape.h"
+#include "witan/kernels/pointwise/dropout.h"
 
 namespace witan::ops {
 
@@ -28,10 +29,21 @@ struct ScaledTerm {
   Var w;  // [1] of x's dtype; undefined: 1
 };
 
-// a.w a.x + b.w b.x;  both x of one shape and dtype. b.x may be undefined: nothing.
+// a.w a.x + b.w b.x;  both x of one shape and dtype. If b.x is undefined, its term is left out.
 Var scaled_sum(Tape& tape, const ScaledTerm& a, const ScaledTerm& b = {});
 
 // A gate for each row:  y = sigmoid(gate) x;  x [.., D], gate [.., 1] of x's dtype -> [.., D]
 Var row_gate(Tape& tape, const Var& x, const Var& gate);
+
+// x [..] floating, contiguous -> [..];  mathematics in kernels/pointwise/dropout.h. Nothing is saved: the backward
+// draws the mask again, and must find the same iteration in how.step. Returns x itself if how.p is 0.
+Var dropout(Tape& tape, const Var& x, const kernels::Dropout& how);
+
+// Throws ShapeError unless p is in [0, 1) and, for p above 0, the step is defined.
+void check_dropout(const char* op, const kernels::Dropout& how);
+
+// A router's input x [..], floating and contiguous, times noise in [1 - eps, 1 + eps) -> [..];  eps in [0, 1). Returns
+// x itself if eps is 0.
+Var jitter(Tape& tape, const Var& x, const kernels::Dropout& where, double eps);
 
 }  // namespace witan::ops

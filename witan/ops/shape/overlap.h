@@ -15,11 +15,10 @@
 
 namespace witan::ops {
 
-// An op in its two halves, which work on whatever stream they are given.
+// The forward and the backward of an op, which work on the stream that they are given.
 //
-// Memory is reused in the order of the main stream, so that what the other one reads must live until it is waited for:
-// both halves may read what `inputs` and their own captures hold, must capture all else that they read, and may
-// allocate nothing but what they return.
+// Memory is reused in the order of the main stream, so tensors that the side stream reads must live until the main
+// stream has waited for it: both may read only `inputs` and their own captures, and may allocate only their results.
 struct MovableOp {
   std::vector<Var> inputs;
   std::vector<Tensor> outputs;
@@ -30,18 +29,18 @@ struct MovableOp {
   std::function<std::vector<Tensor>(Backward& b, Stream& on, const std::vector<Tensor>& gradients)> backward;
 };
 
-// What is computed while an op is on `side`, a side stream of the tape's stream, which must outlive the tape.
+// The computation beside an op on `side`, a side stream of the tape's stream, which must outlive the tape.
 struct Meanwhile {
   Stream* side = nullptr;
   std::function<void(Tape& tape)> compute;
 };
 
-// The op on the side stream, which does nothing else until `meanwhile` is computed. Where both read a value, its
-// gradient is that of meanwhile's part plus that of the op, in this order.
+// Runs the op on the side stream, which does nothing else until `meanwhile` is computed. The gradient of a value that
+// both read is that of meanwhile's part plus that of the op, in this order.
 std::vector<Var> overlapped(Tape& tape, const MovableOp& op, const Meanwhile& meanwhile);
 
-// The two halves of a batch, so that one can be computed while the other travels between ranks.
-// x [B, ..], contiguous, of an even B -> its first and its last B / 2 rows, which are views of it. Throws ShapeError.
+// Splits a batch into halves, so that one can be computed while the other travels between ranks: x [B, ..], contiguous,
+// with an even B -> views of its first and its last B / 2 rows. Throws ShapeError.
 std::array<Var, 2> split_batch(Tape& tape, const Var& x);
 // Its inverse: [B / 2, ..] each, contiguous -> [B, ..]. Throws ShapeError.
 Var join_batch(Tape& tape, const std::array<Var, 2>& halves);

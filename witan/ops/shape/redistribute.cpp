@@ -34,7 +34,7 @@ class Mover {
     for (int i = 0; i < x.shape().dims(); ++i) (i < dim ? before : rest) *= x.size(i);
     return x.reshape({before, parts, rest / parts});
   }
-  // The same with the parts outermost: a row of one tensor for each rank.
+  // The parts outermost: a row of one tensor for each rank.
   Tensor parts_first(const Tensor& x, int dim) {
     const Tensor blocks = cut(x, dim, n_);
     Tensor y = stream_.empty({n_, blocks.size(0), blocks.size(2)}, x.dtype());

@@ -1,12 +1,13 @@
-// Views, parts and joins of tensors.
+// Views, parts and joins of tensors, and row groups that a backward needs.
 #pragma once
 
 #include "witan/autograd/tape.h"
+#include "witan/tensor/ragged.h"
 #include "witan/tensor/tensor.h"
 
 namespace witan::ops {
 
-// The same elements under another shape of equal size; no copy. Throws ShapeError.
+// A view of the elements under another shape of equal size. Throws ShapeError.
 Var reshape(Tape& tape, const Var& x, const Shape& shape);
 
 // One of N equal parts of a dim.
@@ -23,5 +24,26 @@ inline Tensor as_matrix(const Tensor& tensor) {
   const auto [rows, columns] = tensor.shape().as_rows();
   return tensor.reshape({rows, columns});
 }
+
+// Row groups saved for the backward.
+class SavedGroups {
+ public:
+  SavedGroups(Tape& tape, const RowGroups& groups)
+      : begin_(save(tape, groups.begin)),
+        count_(save(tape, groups.count)),
+        source_begin_(save(tape, groups.source_begin)),
+        source_count_(save(tape, groups.source_count)),
+        expected_rows_(groups.expected_rows) {}
+
+  RowGroups value(Backward& b) const {
+    return {b.value(begin_), b.value(count_), b.value(source_begin_), b.value(source_count_), expected_rows_};
+  }
+
+ private:
+  static Saved save(Tape& tape, const Tensor& tensor) { return tensor.defined() ? tape.save(tensor) : Saved(); }
+
+  Saved begin_, count_, source_begin_, source_count_;
+  int64_t expected_rows_;
+};
 
 }  // namespace witan::ops

@@ -27,8 +27,8 @@ struct CrossEntropy {
   Tensor token_losses;  // [T] accumulator dtype, for evaluation; 0 where the weight is 0. No gradient flows through it.
 };
 
-// What gradient the loss will get: `one`, where it is a root of the backward by itself, allows that of the logits to be
-// computed along with the loss.
+// The gradient that the loss will get. `one`, for a loss that is itself a root of the backward, allows the gradient of
+// the logits to be computed along with the loss.
 enum class LossGradient : uint8_t { any, one };
 
 // logits [T, V], targets [T] int32, weights [T] in the accumulator dtype (loss mask over denominator; constants).
@@ -42,11 +42,11 @@ enum class LossGradient : uint8_t { any, one };
 CrossEntropy cross_entropy(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
                            LossGradient gradient = LossGradient::any);
 
-// The same for logits [T, n] with padding in them or, where `group` is not null, loss parallel: they are this rank's
-// columns, part of the vocabulary that the group's ranks hold between them; targets are ids of the whole. What the
-// ranks know of each token, two numbers, goes round once (an all-gather of [2, T] in the accumulator dtype); loss,
-// token losses and the gradient of the loss are the same on every rank, the logits' gradient is the rank's own. A
-// collective forward only: all ranks make the call with equal targets and weights. A group of one rank is as none.
+// Likewise for logits [T, n] with padding or, if `group` is not null, for logits divided by vocabulary (loss parallel):
+// n are this rank's columns, and targets are ids of the whole vocabulary. The ranks exchange two numbers for each token
+// once (an all-gather of [2, T] in the accumulator dtype). Loss, token losses and the gradient of the loss are the same
+// on every rank; the gradient of the logits is the rank's own. A collective in the forward only: all ranks call it with
+// equal targets and weights. A group of one rank changes nothing.
 CrossEntropy cross_entropy(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
                            const VocabularyPart& part, Group* group, LossGradient gradient = LossGradient::any);
 
@@ -54,8 +54,8 @@ CrossEntropy cross_entropy(Tape& tape, Var logits, const Tensor& targets, const 
 // looking is cheap, DataError naming the first id outside [0, V) and its index.
 Var embedding(Tape& tape, const Tensor& ids, const Var& w);
 
-// The same with the table divided among ranks: w [n, D] is this rank's part of it. Rows of ids that others hold are 0,
-// so that y is Partial over the ranks' axis, and the gradient of w is the part's own. ids must be equal on all ranks.
+// Likewise with a table that ranks divide: w [n, D] is this rank's part. Rows of other ranks' ids are 0, so that y is
+// Partial over the ranks' axis; the gradient of w is that of the part. ids must be equal on all ranks.
 Var embedding(Tape& tape, const Tensor& ids, const Var& w, const VocabularyPart& part);
 
 }  // namespace witan::ops

@@ -10,8 +10,8 @@
 
 #include "witan/parallel/groups.h"
 #include "witan/parallel/pipeline_walk.h"
-#include "witan/tensor/call_record.h"
 #include "witan/tensor/device.h"
+#include "witan/tensor/trace_context.h"
 
 namespace witan {
 

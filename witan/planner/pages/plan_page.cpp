@@ -10,7 +10,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/comm/peers/host_identity.h"
-#include "witan/model/megatron_formulas.h"
+#include "witan/model/counts.h"
 
 namespace witan {
 namespace {

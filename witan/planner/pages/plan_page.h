@@ -44,7 +44,7 @@ std::string format_memory(const Plan& plan, int64_t usable);
 // timing step_seconds and run_seconds.
 std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timing>& timing);
 
-// Weights, gradients and optimizer state of one rank by Megatron-LM's formula (model/megatron_formulas.h), which its
+// Weights, gradients and optimizer state of one rank by Megatron-LM's formula (model/counts.h), which its
 // users know from its log, as lines for people: over all parameters, as Megatron-LM prints them, and with experts
 // sharded over their ranks; with its distributed optimizer and without. Empty if the model is divided in other ways.
 // The config must be resolved.

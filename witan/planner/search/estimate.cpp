@@ -3,9 +3,8 @@
 #include <tuple>
 #include <vector>
 
+#include "witan/model/config.h"
 #include "witan/model/counts.h"
-#include "witan/model/freeze.h"
-#include "witan/model/mtp.h"
 #include "witan/moe/dispatchers/expert_pools.h"
 #include "witan/moe/dispatchers/replicas.h"
 #include "witan/moe/layer/experts.h"
@@ -16,7 +15,7 @@
 #include "witan/planner/plan.h"
 #include "witan/planner/search/search.h"
 #include "witan/planner/time/step_time.h"
-#include "witan/tensor/split.h"
+#include "witan/tensor/host.h"
 #include "witan/train/config/trained_parameters.h"
 
 namespace witan {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "witan/tensor/call_record.h"
 #include "witan/tensor/device.h"
+#include "witan/tensor/trace_context.h"
 
 namespace witan {
 

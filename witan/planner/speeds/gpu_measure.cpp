@@ -8,8 +8,7 @@
 #include "witan/kernels/grouped/grouped_gemm.h"
 #include "witan/kernels/norm/norm.h"
 #include "witan/planner/speeds/gpu_speeds.h"
-#include "witan/tensor/random.h"
-#include "witan/tensor/recording.h"
+#include "witan/tensor/queue.h"
 #include "witan/tensor/timing.h"
 
 namespace witan {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "witan/tensor/call_record.h"
+#include "witan/tensor/trace_context.h"
 
 namespace witan {
 

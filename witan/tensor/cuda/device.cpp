@@ -48,7 +48,7 @@ int major_of(int device) {
 }
 
 int count_usable() {
-  // Kernels that are loaded when they are first launched would wait for other ranks' that are running.
+  // With lazy loading, the first launch of a kernel would wait for other ranks' running kernels.
   ::setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
   int count = 0, usable = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) return 0;
@@ -58,7 +58,7 @@ int count_usable() {
 
 std::string why_unusable() {
   int driver = 0, count = 0;
-  // Where there is no driver, the runtime calls it too old.
+  // Without a driver, the runtime reports that it is too old.
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) return "no NVIDIA driver is loaded";
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess) return cudaGetErrorString(status);
@@ -107,7 +107,7 @@ bool can_access_peer(int from, int to) {
 const Properties& properties(int device) {
   static Mutex mutex;
   static std::deque<Properties> known WITAN_GUARDED_BY(
-      mutex);  // what a device is does not change: read once, shared by all ranks
+      mutex);  // properties do not change: they are read once, and shared by all ranks
   const int count = devices();
   require<DeviceError>(device >= 0 && device < count, "there is no GPU ", device, ": ", count, " can be used. ",
                        why_none());
@@ -133,7 +133,7 @@ std::byte* allocate(int device, int64_t bytes) {
   void* memory = nullptr;
   const cudaError_t status = cudaMalloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1)));
   if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // this error is not sticky: the device goes on
+    cudaGetLastError();  // clears the error, which is not sticky: the device can still be used
     throw OutOfMemoryError(
         cat("GPU ", device, " has no room for ", format_bytes(static_cast<double>(bytes)), ": ",
             format_bytes(static_cast<double>(free_memory(device))), " are free of ",
@@ -147,7 +147,7 @@ std::byte* allocate(int device, int64_t bytes) {
 void copy_in(int device, std::byte* to, const void* from, int64_t bytes) {
   const OnDevice on(device);
   check(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice), "copying to the device");
-  // From pageable memory that returns when the host's bytes were read, not when the device has them.
+  // A copy from pageable memory returns when the host's bytes are read, not when the device has them.
   check(cudaStreamSynchronize(cudaStreamLegacy), "copying to the device");
 }
 

@@ -2,20 +2,19 @@
 #include <cstdint>
 #include <vector>
 
-#include "witan/tensor/cuda/graph_memsets.h"
 #include "witan/tensor/cuda/stream.h"
 
 namespace witan::cuda {
 namespace {
 
-constexpr size_t kMost = size_t{1} << 20;  // bytes; more are worth the copy engine's trouble
+constexpr size_t kMost = size_t{1} << 20;  // bytes; a larger memset is worth its latency
 constexpr unsigned kThreads = 256, kMostBlocks = 64;
 
 __global__ void __launch_bounds__(kThreads) fill_kernel(uint32_t* to, uint32_t word, uint32_t words) {
   for (uint32_t i = blockIdx.x * kThreads + threadIdx.x; i < words; i += gridDim.x * kThreads) to[i] = word;
 }
 
-// Whether a memset writes few whole words in a row.
+// Whether a memset writes few, whole and contiguous words.
 bool fits(const cudaMemsetParams& memset) {
   const size_t bytes = memset.width * memset.elementSize;
   return memset.height == 1 && bytes <= kMost && bytes % sizeof(uint32_t) == 0 &&
@@ -28,7 +27,7 @@ uint32_t word_of(const cudaMemsetParams& memset) {
   return memset.elementSize == 2 ? (memset.value & 0xffffu) * 0x00010001u : memset.value;
 }
 
-// get(nodes, edges, &count), which counts where there is no room.
+// Calls get(nodes, edges, &count) twice: without arrays it returns the count.
 template <class Get>
 std::vector<cudaGraphNode_t> neighbours(const Get& get) {
   size_t count = 0;

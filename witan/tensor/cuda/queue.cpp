@@ -6,7 +6,6 @@
 
 #include "witan/base/error.h"
 #include "witan/base/threads/threads.h"
-#include "witan/tensor/cuda/graph_memsets.h"
 #include "witan/tensor/cuda/stream.h"
 
 namespace witan::cuda {
@@ -33,10 +32,10 @@ class CudaGraph final : public Graph {
   cudaGraphExec_t executable_ = nullptr;
 };
 
-// A non-blocking stream. The rank's thread keeps its device current from here on: kernels are launched on it.
+// A non-blocking stream. The rank's thread keeps its device current, since kernels are launched on the current device.
 //
-// CUDA's own copies between the device and pageable memory wait for the stream where nobody can end the wait, so copies
-// go through pinned memory here.
+// CUDA's copies between the device and pageable memory wait for the stream, and nothing can interrupt that wait, so
+// copies go through pinned memory here.
 class CudaQueue final : public Queue {
  public:
   explicit CudaQueue(int device) {
@@ -76,7 +75,7 @@ class CudaQueue final : public Queue {
     constexpr int64_t kPart = kSlots * kSlotBytes;
     for (int64_t begin = 0; begin < bytes; begin += kPart) {
       const int64_t part = std::min(kPart, bytes - begin);
-      // Writes that still read these slots come before this in the stream.
+      // Earlier writes from these slots precede this copy in the stream.
       copy_async(pinned(), from + begin, part, cudaMemcpyDeviceToHost, "copying from the device");
       wait();
       std::memcpy(static_cast<std::byte*>(to) + begin, pinned(), static_cast<size_t>(part));
@@ -99,15 +98,15 @@ class CudaQueue final : public Queue {
 
   bool records() const override { return true; }
   void begin_recording() override {
-    // Of this thread alone: other ranks are threads, and go on allocating.
+    // Captures only this thread's work: other ranks are threads, and continue to allocate.
     cuda::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
                 "beginning the capture of a CUDA graph");
   }
   std::unique_ptr<Graph> end_recording() override {
     cudaGraph_t graph = nullptr;
     cuda::check(cudaStreamEndCapture(stream_, &graph), "ending the capture of a CUDA graph");
-    // A launch waits for the one before where nobody can end the wait: one that depends on other ranks is waited for
-    // here.
+    // A graph's launch waits for its previous one, and nothing can interrupt that wait. If the work depends on other
+    // ranks it is waited for here.
     return std::make_unique<CudaGraph>(graph, stream_, [this] {
       if (poll_) poll([this] { return cudaStreamQuery(stream_); });
     });
@@ -116,23 +115,24 @@ class CudaQueue final : public Queue {
  private:
   static constexpr int64_t kSlots = 4, kSlotBytes = int64_t{4} << 20;
 
-  // When it is first needed: giving pinned memory back waits for all of the device, where a rank that is stopped may
-  // still wait for others, so that a stream beside another, which moves nothing to the host or from it, must have none.
+  // Allocates pinned memory when it is first needed. Freeing it waits for the whole device, on which a stopped rank may
+  // still wait for others; so a side stream, which copies nothing to or from the host, must not have any.
   std::byte* pinned() {
     if (!pinned_)
       cuda::check(cudaHostAlloc(&pinned_, kSlots * kSlotBytes, cudaHostAllocDefault), "pinning host memory");
     return static_cast<std::byte*>(pinned_);
   }
-  // Until query() is done, or poll_ throws.
+  // Waits until query() reports completion, or poll_ throws.
   template <class Query>
   void poll(const Query& query) {
     using Clock = std::chrono::steady_clock;
-    const double spin = one_core_ ? 0 : 1e-3;  // seconds; a step that takes longer does not mind a late look
+    const double spin = one_core_ ? 0 : 1e-3;  // seconds; longer steps are not hurt by a late check
     const auto begin = Clock::now();
     for (cudaError_t status = query(); status != cudaSuccess; status = query()) {
-      cudaGetLastError();  // "not ready" is no error to be found by the next check
+      cudaGetLastError();  // clears "not ready", so that the next check does not report it
       const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
-      // Before an error of the device: memory of a process that has ended may be gone, and whose that was says more.
+      // poll_ comes before the device's error: that may be due to memory of a process that has ended, which poll_
+      // reports.
       if (poll_) poll_(waited);
       if (status != cudaErrorNotReady) cuda::check(status, "waiting for the device");
       if (waited >= spin) std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -149,13 +149,13 @@ class CudaQueue final : public Queue {
                          "would copy the bytes that the host had at the capture");
   }
 
-  // A launcher may have bound this process to one core (Open MPI's mpirun does with two processes). A thread that keeps
-  // it while it waits keeps it from those of CUDA, NCCL and the connections, whose work it may be waiting for.
+  // A launcher may have bound this process to one core (Open MPI's mpirun does with two processes). A thread that spins
+  // there takes the core from the threads of CUDA, NCCL and the connections, for whose work it may be waiting.
   const bool one_core_ = usable_cores() == 1;
   cudaStream_t stream_ = nullptr;
-  cudaEvent_t reached_ = nullptr;  // what the stream that is followed had come to
+  cudaEvent_t reached_ = nullptr;  // the position of the followed stream
   void* pinned_ = nullptr;
-  std::array<cudaEvent_t, kSlots> free_{};  // done when the device has read the slot
+  std::array<cudaEvent_t, kSlots> free_{};  // completes when the device has read the slot
   size_t next_ = 0;
 };
 

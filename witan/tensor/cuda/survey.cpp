@@ -4,9 +4,9 @@
 #include <regex>
 
 #include "witan/base/error.h"
+#include "witan/tensor/cuda.h"
 #include "witan/tensor/cuda/library.h"
 #include "witan/tensor/cuda/stream.h"
-#include "witan/tensor/cuda_survey.h"
 
 namespace witan::cuda {
 namespace {

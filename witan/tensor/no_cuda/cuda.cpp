@@ -1,7 +1,7 @@
 #include "witan/tensor/cuda.h"
 
 #include "witan/base/error.h"
-#include "witan/tensor/timestamps.h"
+#include "witan/tensor/timing.h"
 
 namespace witan::cuda {
 namespace {
@@ -50,6 +50,16 @@ void push_range(const std::string&) {}
 void pop_range() {}
 std::vector<double> time_calls(Queue&, int, const std::function<void()>&) {
   none();
+}
+
+Software software() {
+  return {};
+}
+std::vector<LibraryState> libraries() {
+  return {};
+}
+Link measure_link(int, int) {
+  throw DeviceError(why_none());
 }
 
 }  // namespace witan::cuda

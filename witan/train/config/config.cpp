@@ -9,7 +9,7 @@
 #include "witan/base/error.h"
 #include "witan/data/megatron/blend.h"
 #include "witan/kernels/moe/scores.h"
-#include "witan/model/recompute_modules.h"
+#include "witan/model/config.h"
 #include "witan/moe/layer/experts.h"
 #include "witan/parallel/context_heads.h"
 #include "witan/parallel/layout.h"

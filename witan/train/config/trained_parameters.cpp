@@ -10,7 +10,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
-#include "witan/model/freeze.h"
+#include "witan/model/config.h"
 #include "witan/model/transformer.h"
 #include "witan/parallel/groups.h"
 

@@ -6,7 +6,7 @@
 #include "witan/base/files/log.h"
 #include "witan/base/process.h"
 #include "witan/report/events/metrics.h"
-#include "witan/tensor/cuda_survey.h"
+#include "witan/tensor/cuda.h"
 #include "witan/train/record/memory.h"
 #include "witan/train/trace/step_tracer.h"
 

@@ -7,7 +7,6 @@
 
 #include "witan/base/process.h"
 #include "witan/model/counts.h"
-#include "witan/model/megatron_formulas.h"
 #include "witan/moe/routers/router.h"
 
 namespace witan {

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "witan/base/text.h"
-#include "witan/model/megatron_formulas.h"
+#include "witan/model/counts.h"
 #include "witan/moe/routers/router.h"
 #include "witan/report/progress/train_line.h"
 #include "witan/train/signals/signals.h"

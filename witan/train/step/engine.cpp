@@ -7,7 +7,7 @@
 
 #include "witan/base/process.h"
 #include "witan/data/batches/batch.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 #include "witan/model/parts.h"
 #include "witan/ops/fp8/fp8_kept.h"
 #include "witan/optim/lr_schedule.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "witan/nn/parameter.h"
-#include "witan/tensor/tensor_observer.h"
+#include "witan/tensor/observer.h"
 #include "witan/tensor/trace_context.h"
 
 namespace witan {

@@ -1,9 +1,9 @@
-// QK-clip in a step: the largest logits of the layers that have some (nn/attention/clipped_logits.h), over all
+// QK-clip in a step: the largest logits of the layers that have some (nn/attention/attention.h), over all
 // micro-batches and ranks, and the scaling of query and key projections after the update (kernels/attention/qk_clip.h).
 // All of it stays on the device, and nothing is left for the next step.
 #pragma once
 
-#include "witan/nn/attention/clipped_logits.h"
+#include "witan/nn/attention/attention.h"
 #include "witan/train/step/step_activations.h"
 #include "witan/train/step/step_features.h"
 

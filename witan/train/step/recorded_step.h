@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "witan/tensor/recording.h"
+#include "witan/tensor/queue.h"
 #include "witan/train/trace/launch_trace.h"
 #include "witan/train/trace/place_ranges.h"
 

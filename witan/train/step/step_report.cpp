@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "witan/kernels/common/step_report.h"
-#include "witan/kernels/common/step_value.h"
 #include "witan/kernels/pointwise/activation_moments.h"
 #include "witan/moe/routers/router.h"
 

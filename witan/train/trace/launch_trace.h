@@ -1,5 +1,5 @@
 // Traces a step as the device runs it, without waiting for any of its parts: each launch with its name, its place in
-// the model, and timestamps of the device (tensor/timestamps.h) before and after it. The launches of a captured step
+// the model, and timestamps of the device (tensor/timing.h) before and after it. The launches of a captured step
 // are recorded once, and their timestamps are read after each replay.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 #include "witan/tensor/arena.h"
 #include "witan/tensor/observer.h"
-#include "witan/tensor/timestamps.h"
+#include "witan/tensor/timing.h"
 #include "witan/tensor/trace_context.h"
 #include "witan/train/trace/rank_trace.h"
 

@@ -15,7 +15,6 @@
 #include "witan/convert/model_function.h"
 #include "witan/nn/lora.h"
 #include "witan/tensor/host.h"
-#include "witan/tensor/split.h"
 #include "witan/train/config/saved_config.h"
 #include "witan/train/state/named_checkpoint.h"
 

@@ -16,7 +16,6 @@
 #include "witan/moe/layer/moe.h"
 #include "witan/parallel/groups.h"
 #include "witan/tensor/host.h"
-#include "witan/tensor/split.h"
 #include "witan/train/config/saved_config.h"
 #include "witan/train/state/named_checkpoint.h"
 

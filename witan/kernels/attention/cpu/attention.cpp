@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kTilesPerTask = 4;
 
-// Where a query tile stands after the keys it has met.
+// The state of a query tile after the keys so far.
 template <class A>
 struct Running {
   QueryTile<A> tile;
@@ -131,7 +131,7 @@ void attend(const Forward& f, const Group& group, int64_t begin, int64_t end) {
   A* factors = f.mask ? scratch.take(kKeys * Q) : nullptr;
   std::vector<Running<A>> runs = start<T>(f, group, begin, end, scratch);
   const int64_t keys = runs.back().tile.keys;
-  // Of a ring the keys before the first are no longer there. They would add exactly 0.
+  // A ring no longer has the keys before the first. They would add exactly 0.
   int64_t key = f.heads.ring > 0 ? runs.front().tile.first_key : runs.front().tile.first_key_tile();
   for (int64_t end_of_tile = 0; key < keys; key = end_of_tile) {
     end_of_tile = (key / kKeys + 1) * kKeys;

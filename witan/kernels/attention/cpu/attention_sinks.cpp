@@ -3,7 +3,6 @@
 
 #include "witan/kernels/attention/attention.h"
 #include "witan/kernels/common/cpu/rows.h"
-#include "witan/kernels/common/cpu/store.h"
 
 namespace witan::kernels::cpu {
 

@@ -1,4 +1,4 @@
-// What the attention twins share: how queries and keys are cut into tiles, and which pairs of a tile are visible.
+// Shared by the attention twins: how queries and keys are cut into tiles, and which pairs of a tile are visible.
 //
 // The H / G query heads of a group read the same keys, so a group's queries form one list, position by position: row r
 // is position r / rep of head g * rep + r % rep. A query tile is kQueries rows; its scores are kept as s^T [keys,
@@ -77,7 +77,7 @@ struct Group {
     return ((b * heads.S + r / heads.rep) * heads.H + head_of(r)) * width;
   }
   int64_t lse_offset(int64_t r) const { return (b * heads.H + head_of(r)) * heads.S + r / heads.rep; }
-  // The same in the lse of all heads and the whole sequence, which dropout numbers rows by.
+  // The place of row r in the lse of all heads and the whole sequence, by which dropout numbers rows.
   int64_t whole_offset(int64_t r, const Dropout& how) const {
     const int64_t H = how.heads > 0 ? how.heads : heads.H;
     return (b * H + how.first_head + head_of(r)) * heads.length + heads.queries.at(r / heads.rep);
@@ -100,7 +100,7 @@ class Scratch {
       : memory_(std::make_unique_for_overwrite<Vector<A>[]>(static_cast<size_t>(elements / kLanes<A> + 1))),
         next_(reinterpret_cast<A*>(memory_.get())) {}
   A* take(int64_t elements) { return std::exchange(next_, next_ + elements); }
-  // What was taken is free again.
+  // Frees all memory that was taken.
   void reset() { next_ = reinterpret_cast<A*>(memory_.get()); }
 
  private:
@@ -162,7 +162,7 @@ inline void exponential(Vector<A>& x) {
 // How much of a tile of keys a tile of queries may see, their order aside.
 enum class Sight : uint8_t { none, some, all };
 
-// Who the lanes of a query tile are, and what they may see. Lanes past the last row repeat it.
+// The rows of a query tile's lanes, and the keys that they may see. Lanes past the last row repeat it.
 template <class A>
 struct QueryTile {
   int64_t first = 0, count = 0;  // rows
@@ -196,7 +196,7 @@ struct QueryTile {
     least_id = least, most_id = most;
   }
 
-  // Where the tile of keys begins that holds the first key that some lane may see.
+  // The beginning of the tile of keys with the first key that some lane may see.
   int64_t first_key_tile() const { return first_key / kKeys * kKeys; }
   // How many keys from `begin` on, below `end`, stand before the last lane's limit; 0 or less: none.
   int64_t keys_from(int64_t begin, int64_t end) const { return std::min(end, keys) - begin; }
@@ -226,7 +226,7 @@ struct QueryTile {
   }
 };
 
-// What dropout multiplies the probabilities of a query tile by.
+// Dropout's factors of the probabilities of a query tile.
 template <class A>
 class TileDropout {
  public:

@@ -8,7 +8,7 @@
 #include "witan/kernels/attention/cpu/attention_tile.h"
 #include "witan/kernels/common/cpu/rows.h"
 #include "witan/kernels/common/cpu/weights.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 
 namespace witan::kernels::cpu {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "witan/base/threads/threads.h"
 #include "witan/kernels/attention/rope.h"
-#include "witan/kernels/common/cpu/store.h"
+#include "witan/kernels/common/cpu/rows.h"
 
 namespace witan::kernels::cpu {
 

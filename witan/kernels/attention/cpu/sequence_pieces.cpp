@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "witan/kernels/common/cpu/rows.h"
-#include "witan/kernels/common/cpu/store.h"
 
 namespace witan::kernels::cpu {
 namespace {

@@ -20,7 +20,7 @@ struct Tile {
   static constexpr int kElements = R * kStride;
 };
 
-// What a thread holds of a [R, D] product: rows i + 16 a, packs j + 16 c.
+// A thread's part of a [R, D] product: rows i + 16 a, packs j + 16 c.
 template <class T, int D>
 using Product = T[Tile<T, D>::kPer][Tile<T, D>::kPacks][Tile<T, D>::V];
 
@@ -123,7 +123,7 @@ __device__ __forceinline__ void store_product(const Product<T, D>& out, int widt
   }
 }
 
-// What dropout multiplies probability (row, key) by; `row` is the first block of the row's probabilities.
+// Dropout's factor of probability (row, key); `row` is the first block of the row's probabilities.
 template <class T>
 __device__ __forceinline__ T dropout_factor(const DropoutMask& mask, int64_t row, int key) {
   const uint4 words = mask.block(static_cast<uint64_t>(row) + static_cast<uint64_t>(key / 4));
@@ -133,7 +133,7 @@ __device__ __forceinline__ T dropout_factor(const DropoutMask& mask, int64_t row
 
 // ---- forward --------------------------------------------------------------------------------------------------------
 
-// What a block keeps for its query rows.
+// A block's state of its query rows.
 template <class T, int R>
 struct RowState {
   T top[R], sum[R], rescale[R];

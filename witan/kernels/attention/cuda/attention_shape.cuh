@@ -1,4 +1,4 @@
-// What the attention kernels of this device share: how queries are cut into tiles and which pairs a tile sees.
+// Shared by the attention kernels of GPUs: how queries are cut into tiles, and which pairs a tile sees.
 //
 // As in the CPU twins, the H / G query heads of a group read the same keys, so a group's queries form one list: row r
 // is position r / rep of head g * rep + r % rep, rep = H / G. A block works on a tile of rows or of keys of one group,
@@ -74,12 +74,13 @@ struct Heads {
   __device__ __forceinline__ int rows_of(int j) const {
     return window > 0 ? queries.before(keys.at(j) + window, S) * rep : rows;
   }
-  // Of one group (b, g) = (group / G, group % G): row r in q, dq or y, dy [B, S, H, width], and in lse [B, H, S].
+  // The places of row r of one group (b, g) = (group / G, group % G): in q, dq or y, dy [B, S, H, width], and in lse
+  // [B, H, S].
   __device__ __forceinline__ int64_t query(int64_t group, int r, int width) const {
     return ((group / G * S + r / rep) * H + group % G * rep + r % rep) * width;
   }
   __device__ __forceinline__ int64_t lse(int64_t group, int r) const { return (group * rep + r % rep) * S + r / rep; }
-  // The same in the lse of the whole sequence: where row r's probabilities begin in dropout's count, in blocks of 4.
+  // The first of row r's probabilities in dropout's count over the whole sequence, in blocks of 4.
   __device__ __forceinline__ int64_t mask_row(int64_t group, int r) const {
     const int64_t head = group / G * all_heads + first_head + group % G * rep + r % rep;
     return (head * length + queries.at(token(r))) * ((length + 3) / 4);

@@ -131,7 +131,7 @@ __device__ __forceinline__ float row_max(float value) {
   return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
 }
 
-// What dropout multiplies probabilities (row, key) and (row, key + 1) by, key even; `row` is the first block of the
+// Dropout's factors of probabilities (row, key) and (row, key + 1), for an even key; `row` is the first block of the
 // row's probabilities.
 __device__ __forceinline__ float2 dropout_factors(const DropoutMask& mask, int64_t row, int key) {
   const uint4 words = mask.block(static_cast<uint64_t>(row) + static_cast<uint64_t>(key / 4));

@@ -2,6 +2,7 @@
 // again, so that no sum is shared between blocks.
 #pragma once
 
+#include "witan/kernels/attention/cuda/attention_launch.cuh"
 #include "witan/kernels/attention/cuda/attention_tensor.cuh"
 
 namespace witan::kernels::cuda::tensor {
@@ -226,6 +227,18 @@ __global__ void __launch_bounds__(DkvTile<D>::kThreads)
       store_row<F::kColumns>(call.dv + heads.key(group, key, heads.hd_v), dv, half, 1.f, column, heads.hd_v,
                              call.packed);
     }
+}
+
+template <class T>
+void launch_backward(Stream& stream, const AttentionCall<T>& call, int64_t groups) {
+  dispatch_tile(call, [&]<int D, bool kDropout>() {
+    using Q = DqTile<D>;
+    launch_tiles(stream, dq_kernel<T, D, kDropout>, call, groups, tiles_of(call.heads.rows, Q::kRows), Q::kThreads,
+                 Q::kBytes);
+    using K = DkvTile<D>;
+    launch_tiles(stream, dkv_kernel<T, D, kDropout>, call, groups, tiles_of(call.heads.capacity, K::kKeys), K::kThreads,
+                 K::kTileBytes);
+  });
 }
 
 }  // namespace witan::kernels::cuda::tensor

@@ -1,4 +1,5 @@
-#include "witan/kernels/attention/cuda/attention_tensor_launch.cuh"
+#include "witan/kernels/attention/cuda/attention_tensor_backward.cuh"
+#include "witan/kernels/attention/cuda/attention_tensor_forward.cuh"
 
 namespace witan::kernels::cuda {
 

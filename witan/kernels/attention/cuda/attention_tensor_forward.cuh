@@ -1,6 +1,7 @@
 // The forward of attention_tensor.cuh: FlashAttention-2 with 16 query rows to a warp.
 #pragma once
 
+#include "witan/kernels/attention/cuda/attention_launch.cuh"
 #include "witan/kernels/attention/cuda/attention_tensor.cuh"
 
 namespace witan::kernels::cuda::tensor {
@@ -102,6 +103,15 @@ __global__ void __launch_bounds__(ForwardTile<D>::kThreads)
     n = following;
   }
   finish<D>(call, group, rows, out, top, sum);
+}
+
+template <class T>
+void launch_forward(Stream& stream, const AttentionCall<T>& call) {
+  dispatch_tile(call, [&]<int D, bool kDropout>() {
+    using F = ForwardTile<D>;
+    launch_tiles(stream, forward_kernel<T, D, kDropout>, call, call.heads.groups(), tiles_of(call.heads.rows, F::kRows),
+                 F::kThreads, F::kBytes);
+  });
 }
 
 }  // namespace witan::kernels::cuda::tensor

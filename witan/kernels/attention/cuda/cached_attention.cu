@@ -1,9 +1,11 @@
 // Attention of single tokens is bound by reading their keys and values. Blocks divide the keys of a token ("split-K",
 // Dao et al., "Flash-Decoding", 2023); within a block, teams of lanes take a few keys at a time, each lane some
 // channels of them, for several query heads of the group. Teams are joined in shared memory, blocks by a second kernel.
+
 #include "witan/base/error.h"
 #include "witan/kernels/attention/kv_cache.h"
 #include "witan/kernels/common/cuda/common.cuh"
+#include "witan/kernels/common/cuda/copy.cuh"
 
 namespace witan::kernels::cuda {
 namespace {
@@ -51,7 +53,7 @@ __device__ __forceinline__ Pack<T, kPack<T>> load_channels(const T* row, int d, 
   return pack;
 }
 
-// What a team knows of its heads after the keys it has met.
+// A team's state of its heads after the keys so far.
 template <class Shape>
 struct Running {
   using A = typename Shape::A;
@@ -291,6 +293,36 @@ void cached_attention(Stream& stream, const Tensor& y, const Tensor& lse, const 
       launch_heads<E, 128>(stream, call);
     else
       launch_heads<E, kMostHeadSize>(stream, call);
+  });
+}
+
+namespace {
+
+constexpr int kAppendThreads = 256;
+
+// Copies unit i of a token to its slot.
+template <class Unit>
+__global__ void __launch_bounds__(kAppendThreads)
+    append_kernel(Unit* cache, const Unit* x, const int32_t* rows, const int32_t* positions, int64_t units, int width,
+                  int slots) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kAppendThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kAppendThreads + threadIdx.x; i < units; i += stride) {
+    const int64_t t = i / width;
+    cache[(static_cast<int64_t>(rows[t]) * slots + positions[t] % slots) * width + i % width] = x[i];
+  }
+}
+
+}  // namespace
+
+void append_to_cache(Stream& stream, const Tensor& cache, const Tensor& x, const CacheTokens& tokens) {
+  const int64_t T = tokens.rows.elements();
+  if (T == 0 || x.elements() == 0) return;
+  with_copy_unit(cache, x, x.bytes() / T, [&]<class Unit>(int64_t width) {
+    const int64_t units = T * width;
+    append_kernel<<<blocks_for(stream, (units + kAppendThreads - 1) / kAppendThreads), kAppendThreads, 0,
+                    native(stream)>>>(ptr<Unit>(cache), ptr<const Unit>(x), ptr<int32_t>(tokens.rows),
+                                      ptr<int32_t>(tokens.positions), units, static_cast<int>(width),
+                                      static_cast<int>(cache.size(1)));
   });
 }
 

@@ -1,6 +1,4 @@
 // The one translation unit that knows cuDNN's frontend: its headers take long to compile.
-#include "witan/kernels/attention/cuda/cudnn_attention.h"
-
 #include <dlfcn.h>
 
 #include <compare>
@@ -12,6 +10,7 @@
 #include "witan/base/error.h"
 #include "witan/base/threads/mutex.h"
 #include "witan/kernels/attention/attention_path.h"
+#include "witan/kernels/attention/cuda/attention_backend.h"
 #include "witan/kernels/pointwise/elementwise.h"
 #include "witan/tensor/cuda/library.h"
 #include "witan/tensor/cuda/stream.h"
@@ -214,7 +213,7 @@ class RelaxedCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-// What a device keeps. Its ranks take turns: a handle is one thread's at a time.
+// The state of a device. Its ranks take turns, since a handle serves one thread at a time.
 struct OfDevice {
   Mutex turn;
   cudnnHandle_t handle WITAN_GUARDED_BY(turn) = nullptr;
@@ -290,7 +289,7 @@ class Call {
   }
 
  private:
-  // What belongs to queries without keys, and to keys that nobody sees.
+  // Writes the results of queries without keys, and the gradients of keys that no query sees.
   void write_unseen() {
     for (const auto& [operand, tensor] : places_) {
       const bool keys = is_of_keys(operand), written = p_.backward ? operand >= kDq : operand == kY;
@@ -318,7 +317,7 @@ class Call {
     if (plan.lse_bytes > 0 && !p_.backward) copy_lse(plan, lse, p_.row_queries, scratch_, p_.Sq);
   }
 
-  // Where the part of a tensor begins: [B, tokens, heads, hd], or lse [B, H, tokens].
+  // The beginning of the part of a tensor: [B, tokens, heads, hd], or lse [B, H, tokens].
   std::byte* part(Operand operand, const Tensor& tensor, int64_t row, int64_t group) const {
     const int64_t heads = is_of_keys(operand) ? 1 : p_.rep();  // of a group
     const int64_t first = is_of_keys(operand) ? 0 : p_.first_query();

@@ -1,4 +1,4 @@
-#include "witan/kernels/attention/cuda/rope_frequencies.cuh"
+#include "witan/kernels/attention/cuda/rope.cuh"
 #include "witan/kernels/attention/heads.h"
 #include "witan/kernels/common/cuda/common.cuh"
 
@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Of `some` pairs from `first` on; `all` of a row.
+// The angles of `some` pairs from `first` on, of `all` pairs of a row.
 template <class A>
 __global__ void __launch_bounds__(kThreads)
     table_kernel(A* table, const int32_t* positions, int64_t tokens, int first, int some, int all, double magnitude,
@@ -32,7 +32,7 @@ struct Shape3 {
   bool interleaved;
 };
 
-// Where elements from channel c of a row's head `h` lie, among heads and in packed.
+// The places of the elements from channel c of a row's head `h`, among heads and in packed.
 template <class T>
 __device__ T* place(T* q, T* k, T* v, const Shape3& n, int64_t t, int h, int c) {
   if (h < n.queries) return q + (t * n.queries + h) * n.hd + c;

@@ -1,6 +1,6 @@
 // A thread moves one pack of one head, or turns one pack of pairs of it; backward, a thread sums a pack of pairs of the
 // shared key over all heads.
-#include "witan/kernels/attention/cuda/rope_pairs.cuh"
+#include "witan/kernels/attention/cuda/rope.cuh"
 #include "witan/kernels/attention/heads.h"
 
 namespace witan::kernels::cuda {

@@ -4,7 +4,7 @@
 #include "witan/kernels/attention/qk_clip.h"
 #include "witan/kernels/common/cuda/common.cuh"
 #include "witan/kernels/common/cuda/update.cuh"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 
 namespace witan::kernels::cuda {
 namespace {

@@ -1,7 +1,6 @@
 // A thread turns one pack of pairs of one token in every head, so that its sines are computed once and never stored:
 // the workspace of kernels/attention/rope.h stays unused.
-#include "witan/kernels/attention/cuda/rope_frequencies.cuh"
-#include "witan/kernels/attention/cuda/rope_pairs.cuh"
+#include "witan/kernels/attention/cuda/rope.cuh"
 #include "witan/kernels/common/cuda/common.cuh"
 
 namespace witan::kernels::cuda {

@@ -44,7 +44,7 @@ struct PieceUnits {
   }
 };
 
-// What all copies have in bytes, as one number: of what it is a multiple, they are.
+// The addresses and sizes of all copies in bytes, ORed together: their common alignment is that of this number.
 inline uintptr_t piece_bits(const std::vector<PieceCopy>& copies) {
   uintptr_t bits = 0;
   for (const PieceCopy& copy : copies) {

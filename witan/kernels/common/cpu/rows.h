@@ -1,11 +1,14 @@
-// Row-wise loops shared by the CPU twins: how work over [T, D] is cut into tasks.
+// Row-wise loops shared by the CPU twins: how work over [T, D] is cut into tasks, and how results are stored.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <vector>
 
+#include "witan/base/numbers/half.h"
 #include "witan/base/threads/threads.h"
+#include "witan/tensor/ragged.h"
 #include "witan/tensor/tensor.h"
 
 namespace witan::kernels::cpu {
@@ -17,7 +20,7 @@ inline bool is_padding(const Tensor& sequence_ids, int64_t t) {
   return sequence_ids.defined() && sequence_ids.data<int32_t>()[t] < 0;
 }
 
-// body(t) for each of the rows of x seen as [T, D].
+// Calls body(t) for each row of x seen as [T, D].
 template <class Body>
 void for_rows(Stream& stream, const Tensor& x, const Body& body) {
   const auto [T, D] = x.shape().as_rows();
@@ -26,8 +29,9 @@ void for_rows(Stream& stream, const Tensor& x, const Body& body) {
   });
 }
 
-// to[d] (=|+=) sum_t of what add(t, begin, end, sums) adds for the columns [begin, end). Rows are summed in order
-// within blocks of 64, and the blocks in order: neither threads nor the number of columns changes the result.
+// to[d] (=|+=) the sum over t of the terms that add(t, begin, end, sums) adds for the columns [begin, end). Rows are
+// summed in order within blocks of 64, and blocks in order: neither threads nor the number of columns changes the
+// result.
 template <class T, class A, class Add>
 void sum_over_rows(Stream& stream, const Tensor& to, Write write, const Shape& shape, const Add& add) {
   constexpr int64_t kColumns = 64, kRows = 64;
@@ -50,6 +54,45 @@ void sum_over_rows(Stream& stream, const Tensor& to, Write write, const Shape& s
       }
     });
   });
+}
+
+// Calls body(t, e) for each row t of x, seen as [T, D], that lies in group e. The groups are cut as if their rows lay
+// end to end, so that one large group keeps every thread busy.
+template <class Body>
+void for_rows_by_group(Stream& stream, const Tensor& x, const RowGroups& groups, const Body& body) {
+  const auto begins = groups.begin.span<int64_t>(), counts = groups.count.span<int64_t>();
+  std::vector<int64_t> before(begins.size() + 1, 0);  // rows in the groups before each
+  for (size_t e = 0; e < begins.size(); ++e) before[e + 1] = before[e] + counts[e];
+  const int64_t grain = kTaskElements / std::max<int64_t>(x.shape().last(), 1);
+  stream.pool().for_ranges(before.back(), grain, [&](int64_t begin, int64_t end) {
+    auto e = static_cast<size_t>(std::upper_bound(before.begin(), before.end(), begin) - before.begin()) - 1;
+    for (int64_t i = begin; i < end; ++i) {
+      while (i >= before[e + 1]) ++e;
+      body(begins[e] + i - before[e], static_cast<int64_t>(e));
+    }
+  });
+}
+
+// Calls body(t) for each row t of x that lies in a group, or for every row if groups.begin is undefined.
+template <class Body>
+void for_group_rows(Stream& stream, const Tensor& x, const RowGroups& groups, const Body& body) {
+  if (!groups.begin.defined()) return for_rows(stream, x, body);
+  for_rows_by_group(stream, x, groups, [&](int64_t t, int64_t) { body(t); });
+}
+
+// to = value, rounded, inside a `#pragma omp simd` loop. With `to = bf16(value)` g++ copies a struct, and does not
+// vectorise the loop, which is then 10 times slower.
+template <class T, class A>
+[[gnu::always_inline]] inline void store(T& to, A value) {
+  to = static_cast<T>(value);
+}
+template <class A>
+[[gnu::always_inline]] inline void store(bf16& to, A value) {
+  to.bits = bf16(value).bits;
+}
+template <class A>
+[[gnu::always_inline]] inline void store(f16& to, A value) {
+  to.bits = f16(value).bits;
 }
 
 }  // namespace witan::kernels::cpu

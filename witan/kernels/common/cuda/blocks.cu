@@ -4,7 +4,7 @@
 namespace witan::kernels::cuda {
 namespace {
 
-// Where a unit of y comes from; `row` units make a block of I elements.
+// The source of a unit of y; `row` units make a block of I elements.
 template <class Index>
 struct Swapped {  // y [N, A, I], x [A, N, I]
   Index row, A, N;

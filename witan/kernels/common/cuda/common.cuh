@@ -1,4 +1,4 @@
-// What the CUDA twins share: element types, 16-byte accesses, reductions in a fixed order, and launch shapes.
+// Shared by the CUDA twins: element types, 16-byte accesses, reductions in a fixed order, and launch shapes.
 //
 // Every twin: one stream, no host synchronisation, no allocation, capturable into a graph; sums in float32 or wider
 // (float64 for float64) in an order that shapes alone decide, without floating-point atomics, so that a repeated call
@@ -38,7 +38,7 @@ decltype(auto) dispatch_device(DType dtype, Body&& body) {
   }
 }
 
-// The same of numbers of 16 bits: __nv_bfloat16 or __half.
+// Likewise for 16-bit types: __nv_bfloat16 or __half.
 template <class Body>
 decltype(auto) dispatch_half(DType dtype, Body&& body) {
   if (dtype == DType::f16) return body.template operator()<__half>();
@@ -46,7 +46,7 @@ decltype(auto) dispatch_half(DType dtype, Body&& body) {
   return body.template operator()<__nv_bfloat16>();
 }
 
-// The same of what sums are kept in: float or double.
+// Likewise for accumulators: float or double.
 template <class Body>
 decltype(auto) dispatch_accumulator(DType dtype, Body&& body) {
   switch (dtype) {

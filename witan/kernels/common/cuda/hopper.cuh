@@ -65,7 +65,7 @@ __device__ __forceinline__ void load_box(void* to, const CUtensorMap& map, uint6
       "l"(&map), "r"(shared_address(barrier)), "r"(inner), "r"(outer), "r"(slice)
       : "memory");
 }
-// The same, to the same place in every block of the cluster that `blocks` has a bit for, each counted on its own.
+// Likewise to the same place in every block of the cluster whose bit in `blocks` is set; each counts its own bytes.
 __device__ __forceinline__ void load_box(void* to, const CUtensorMap& map, uint64_t* barrier, int inner, int outer,
                                          int slice, uint16_t blocks) {
   asm volatile(
@@ -136,7 +136,7 @@ __device__ __forceinline__ void store_matrices(void* row, uint32_t a, uint32_t b
                : "memory");
 }
 
-// The same of their transposes: lanes 8 m to 8 m + 7 name what matrix m's columns become.
+// Likewise for their transposes: lanes 8 m to 8 m + 7 name the destinations of matrix m's columns.
 __device__ __forceinline__ void store_transposed(void* column, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(column)),
                "r"(a), "r"(b), "r"(c), "r"(d)

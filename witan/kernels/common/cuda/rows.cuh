@@ -22,7 +22,7 @@ struct RowShape {
   static unsigned blocks(Stream& stream, int64_t rows, int per_sm) {
     return blocks_for(stream, (rows + kRows - 1) / kRows, per_sm);
   }
-  // Where rows are a warp's, some warps of the last block have none.
+  // If each warp has a row, some warps of the last block have none.
   __device__ static int64_t row() {
     return Lanes == 32 ? static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.x / 32 : blockIdx.x;
   }

@@ -10,7 +10,7 @@
 namespace witan::kernels::cuda {
 namespace {
 
-// Of the driver, which is not linked: programs start where there is none.
+// The driver's function. The driver is not linked, so that programs start without one.
 auto encoder() {
   static const auto function = [] {
     void* found = nullptr;
@@ -24,7 +24,7 @@ auto encoder() {
   return function;
 }
 
-// Of 16-bit numbers: sizes from the innermost dim on, and the strides of the others in bytes.
+// The map of 16-bit numbers: sizes from the innermost dim on, and the strides of the other dims in bytes.
 CUtensorMap encoded(const void* data, const std::array<cuuint64_t, 3>& sizes, const std::array<cuuint64_t, 2>& strides,
                     int rows) {
   assert(rows <= 256);

@@ -17,7 +17,7 @@ bool can_map(const Tensor& matrices);
 // float8 are one.
 CUtensorMap tensor_map(const Tensor& matrices, int rows);
 
-// The same of contiguous matrices [slices, rows, columns] of 16-bit numbers that are no tensor, as in scratch memory.
+// Contiguous matrices [slices, rows, columns] of 16-bit numbers outside of a tensor, as in scratch memory.
 struct MappedMatrices {
   const void* data;
   int64_t slices, rows, columns;

@@ -1,4 +1,4 @@
-// What elementwise updates share: full lines of every operand, whatever its width, read and written once.
+// Shared by elementwise updates: full lines of memory of every operand, whatever its width, read and written once.
 #pragma once
 
 #include <type_traits>
@@ -85,7 +85,7 @@ struct Local {
   }
 };
 
-// The same in the type A.
+// Loads the elements and converts them to A.
 template <class Access = Streamed, class A, int N, class T>
 __device__ __forceinline__ void take(A (&to)[N], const T* from) {
   const Pack<T, N> pack = Access::template in<N>(from);
@@ -131,7 +131,7 @@ void dispatch_update(DType value, DType gradient, const Body& body) {
 template <class T>
 using Remainder = std::conditional_t<std::is_same_v<T, __half>, float, uint16_t>;
 
-// What an update changes: values as wide as their sums, or float32 of which value and remainder are the parts.
+// The values that an update changes: as wide as their sums, or float32 split into value and remainder.
 template <class T>
 struct Weights {
   using A = Acc<T>;

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "witan/base/threads/threads.h"
-#include "witan/kernels/common/cpu/store.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/cpu/rows.h"
+#include "witan/kernels/common/step_report.h"
 
 namespace witan::kernels::cpu {
 namespace {

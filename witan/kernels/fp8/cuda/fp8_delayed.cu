@@ -1,5 +1,5 @@
 #include "witan/kernels/common/cuda/common.cuh"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 #include "witan/kernels/fp8/fp8.h"
 
 namespace witan::kernels::cuda {

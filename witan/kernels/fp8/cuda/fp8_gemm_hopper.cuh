@@ -30,7 +30,7 @@ struct Fp8Place {
   int m, n;  // in the tile; two columns of each 8
 };
 
-// Of rows by weights: a scale for each row and block, and one for the tile's columns and the block.
+// The scales of rows times weights: one for each row and block, and one for the tile's columns and the block.
 struct RowScales {
   static constexpr bool kStaged = false;
   const float* rows;  // [blocks of K, rows of the pool]
@@ -38,7 +38,7 @@ struct RowScales {
   const float* weights;
   int of_expert, of_column, of_step;  // strides, in blocks
 
-  // What one thread multiplies with, block by block; the next block's comes while this one's multiplies run.
+  // A thread's factors, block by block; those of the next block are loaded while this one's multiplies run.
   template <int kParts, int kApart>
   class Reader {
    public:
@@ -237,7 +237,7 @@ __device__ void consume_scaled(const SharedRing<Shape, kStaging>& shared, const 
   epilogue.finish();
 }
 
-// What the producer copies beside a stage's operands.
+// The data that the producer copies beside a stage's operands.
 template <class Shape>
 __device__ __forceinline__ NothingBeside beside(const RowScales&) {
   return {};

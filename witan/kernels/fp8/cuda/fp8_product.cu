@@ -6,8 +6,8 @@ void fp8_product(Stream& stream, const Tensor& y, const Fp8Product& product, con
   const int64_t experts = product.matrices().size(0);
   assert(y.dtype() == DType::bf16);
   require_fp8(stream, experts);
-  const int64_t lines = groups.begin.defined() ? groups.rows_of(y.size(0)) : y.size(0);
-  with_fp8_shape<RowScales>(product.rows.format, lines, experts, y.size(1),
+  const int64_t M = groups.begin.defined() ? groups.rows_of(y.size(0)) : y.size(0);
+  with_fp8_shape<RowScales>(product.rows.format, M, experts, y.size(1),
                             [&]<class Shape>() { launch_fp8_product<Shape>(stream, y, product, groups); });
 }
 

@@ -189,7 +189,7 @@ __device__ __forceinline__ void find_columns(const Part& part, Shared& shared, f
   __syncthreads();
 }
 
-// Where a tile's numbers come from.
+// The source of a tile's numbers.
 struct GivenNumbers {
   const __nv_bfloat16* x;
   int64_t stride;

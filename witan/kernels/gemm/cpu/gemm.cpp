@@ -1,10 +1,7 @@
-#include "witan/kernels/gemm/cpu/gemm.h"
-
 #include <algorithm>
 #include <vector>
 
 #include "witan/kernels/common/cpu/rows.h"
-#include "witan/kernels/common/cpu/store.h"
 #include "witan/kernels/gemm/cpu/gemm_blocks.h"
 
 namespace witan::kernels::cpu {
@@ -39,7 +36,7 @@ void add_identity(const Tensor& d, double value) {
     }
 }
 
-// What lies above the diagonal of matrices [m, m] becomes what lies below it, beyond strips of rows that are whole.
+// Copies the lower triangle of matrices [m, m] to the upper one, outside of strips of rows that are computed whole.
 template <class T>
 void mirror(Stream& stream, const Tensor& d) {
   const int64_t m = d.size(1), strips = (m + kSymmetricRows - 1) / kSymmetricRows;

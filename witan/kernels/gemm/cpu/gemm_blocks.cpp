@@ -149,8 +149,8 @@ void multiply_packed(const Product<S, C>& product, Range rows, Range columns, Ra
   }
 }
 
-// The same for few rows: B is read where it lies, but for the last columns that fill no tile. Every strip of A is
-// packed first.
+// Multiplies few rows: B is read in place, except for the last columns that fill no tile. Every strip of A is packed
+// first.
 template <class S, class C, class T = Accumulator<S>>
 void multiply_unpacked(const Product<S, C>& product, Range rows, Range columns, Range k, Write write,
                        const Scratch<T>& scratch) {

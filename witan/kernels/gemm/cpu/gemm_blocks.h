@@ -1,4 +1,4 @@
-// How matrix products are cut into tasks and blocks: the layer between the inner kernel and the twins.
+// The CPU twins of the matrix products, and how products are cut into tasks and blocks for the inner kernel.
 //
 // A task is a block of C: rows x columns of one product. It walks K in fixed steps, packs a block of B that stays in
 // the second-level cache (with few rows B is read where it lies) and, strip by strip, A. K is never divided between
@@ -42,5 +42,12 @@ void dispatch_product(DType a, DType c, Body&& body) {
   assert(a == c);
   dispatch_floating(a, [&]<class T>() { body.template operator()<T, T>(); });
 }
+
+// The twins' callers allocate their workspace with gemm_workspace(), so that the meta device counts it too.
+inline constexpr int64_t kSymmetricRows = 128;  // rows of a strip of a symmetric product
+
+void gemm(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpose transpose_a, const Tensor& b,
+          Transpose transpose_b, const Tensor& workspace);
+void batched_gemm(Stream& stream, const Tensor& d, const BatchedProduct& product, const Tensor& workspace);
 
 }  // namespace witan::kernels::cpu

@@ -1,5 +1,3 @@
-#include "witan/kernels/gemm/cuda/cublaslt.h"
-
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -11,7 +9,7 @@
 #include <vector>
 
 #include "witan/base/threads/mutex.h"
-#include "witan/kernels/common/cuda/fingerprint.h"
+#include "witan/kernels/gemm/cuda/gemm.h"
 #include "witan/kernels/gemm/product_scopes.h"
 #include "witan/tensor/cuda/library.h"
 #include "witan/tensor/cuda/stream.h"
@@ -64,7 +62,7 @@ const Api* find_api() {
   return api.get();
 }
 
-// What an algorithm depends on.
+// The properties of a problem that an algorithm depends on.
 struct Problem {
   int device;
   DType in, out;
@@ -250,7 +248,7 @@ void choose(const Api& api, const Problem& p, Plan& plan) {
       plan.algorithms.push_back(choices[i].algo);
 }
 
-// What is known of the library on this machine's devices, shared by all ranks; nothing is ever taken out.
+// The algorithms found for this machine's devices, shared by all ranks; entries are never removed.
 class Knowledge {
  public:
   explicit Knowledge(const Api& api) : api_(api) {}
@@ -272,7 +270,7 @@ class Knowledge {
     }
     return known;
   }
-  // From now on the problem is solved by this algorithm alone.
+  // Fixes the algorithm of the problem.
   void settle(const Problem& problem, const cublasLtMatmulAlgo_t& algorithm) {
     const MutexLock lock(mutex_);
     std::shared_ptr<Plan>& known = plans_.at(problem);

@@ -1,11 +1,11 @@
 #include "witan/kernels/gemm/cuda/few_rows.cuh"
-#include "witan/kernels/gemm/cuda/few_rows.h"
+#include "witan/kernels/gemm/cuda/gemm.h"
 #include "witan/kernels/gemm/product_scopes.h"
 
 namespace witan::kernels::cuda {
 namespace {
 
-// y [rows, lines] = x w^T + bias, where there is one.
+// y [rows, weight_rows] = x w^T, plus a bias if there is one.
 template <class X, class W, class Y>
 struct FewRowsCall {
   Y* y;
@@ -13,48 +13,49 @@ struct FewRowsCall {
   const W* w;
   const Y* bias;
   int64_t y_stride, x_stride, w_stride;
-  int rows, lines, steps;
+  int rows, weight_rows, K;
 };
 
-// Block i: 16 lines from 16 i on.
+// Block i: 16 rows of the weight from 16 i on.
 template <class T, int kTiles, int kWarps>
 __global__ void __launch_bounds__(kWarps * 32, few::kBlocks<kWarps>) few_rows_kernel(const FewRowsCall<T, T, T> call) {
   extern __shared__ uint4 ring[];
   __shared__ few::WarpSums<kTiles, kWarps> sums;
-  const int own = static_cast<int>(threadIdx.x) % 32 / 4, line = static_cast<int>(blockIdx.x) * few::kLines;
+  const int own = static_cast<int>(threadIdx.x) % 32 / 4, weight_row = static_cast<int>(blockIdx.x) * few::kWeightRows;
   few::Operands<T, kTiles> of;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) of.lines[i] = call.w + min(line + 8 * i + own, call.lines - 1) * call.w_stride;
+  for (int i = 0; i < 2; ++i)
+    of.weight_rows[i] = call.w + min(weight_row + 8 * i + own, call.weight_rows - 1) * call.w_stride;
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
     const int row = tile * few::kColumns + own;
     of.columns[tile] = row < call.rows ? call.x + row * call.x_stride : nullptr;
   }
-  few::add_up<T, kTiles, kWarps>(sums, ring, of, call.steps);
+  few::add_up<T, kTiles, kWarps>(sums, ring, of, call.K);
   __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < kTiles * few::kColumns * few::kLines; i += kWarps * 32) {
-    const int row = i / few::kLines, r = i % few::kLines;
-    if (row >= call.rows || line + r >= call.lines) continue;
+  for (int i = static_cast<int>(threadIdx.x); i < kTiles * few::kColumns * few::kWeightRows; i += kWarps * 32) {
+    const int row = i / few::kWeightRows, r = i % few::kWeightRows;
+    if (row >= call.rows || weight_row + r >= call.weight_rows) continue;
     float sum = sums.sum(r, row / few::kColumns, row % few::kColumns);
-    if (call.bias) sum += convert<float>(call.bias[line + r]);
-    call.y[row * call.y_stride + line + r] = convert<T>(sum);
+    if (call.bias) sum += convert<float>(call.bias[weight_row + r]);
+    call.y[row * call.y_stride + weight_row + r] = convert<T>(sum);
   }
 }
 
 // Many small blocks, of which some multiply while others wait; of few, each large enough to have as much under way.
 // The number of rows does not matter, so that it changes no bit.
 template <class Body>
-void with_warps(Stream& stream, int64_t steps, int64_t blocks, const Body& body) {
+void with_warps(Stream& stream, int64_t K, int64_t blocks, const Body& body) {
   const int64_t processors = multiprocessors(stream);
-  if (steps <= 1024 || blocks > 2 * processors) return body.template operator()<4>();
+  if (K <= 1024 || blocks > 2 * processors) return body.template operator()<4>();
   if (blocks > processors) return body.template operator()<8>();
   body.template operator()<16>();
 }
 
 template <class T>
 void launch_halves(Stream& stream, const FewRowsCall<T, T, T>& call) {
-  const auto blocks = static_cast<unsigned>((call.lines + few::kLines - 1) / few::kLines);
-  with_warps(stream, call.steps, blocks, [&]<int kWarps>() {
+  const auto blocks = static_cast<unsigned>((call.weight_rows + few::kWeightRows - 1) / few::kWeightRows);
+  with_warps(stream, call.K, blocks, [&]<int kWarps>() {
     if (call.rows <= few::kColumns)
       few::launch<1, kWarps>(stream, few_rows_kernel<T, 1, kWarps>, blocks, call);
     else
@@ -62,24 +63,26 @@ void launch_halves(Stream& stream, const FewRowsCall<T, T, T>& call) {
   });
 }
 
-constexpr int kThreads = 256, kWideLines = 2;  // of a block with a float32 weight
+constexpr int kThreads = 256, kWideRows = 2;  // of a block with a float32 weight
 constexpr int kMostWideRows = 16;
 
-// Block (i, j): two lines from 2 i on, and kRows rows from kRows j on. All threads share each sum, in float32 as it is.
+// Block (i, j): two rows of the weight from 2 i on, and kRows rows of x from kRows j on. All threads share each sum, in
+// float32.
 template <class X, int kRows>
 __global__ void __launch_bounds__(kThreads) few_wide_rows_kernel(const FewRowsCall<X, float, float> call) {
-  constexpr int N = kPack<float>, kSums = kWideLines * kRows, kWarps = kThreads / 32;
+  constexpr int N = kPack<float>, kSums = kWideRows * kRows, kWarps = kThreads / 32;
   __shared__ float shared[kWarps][kSums];
-  const int line = static_cast<int>(blockIdx.x) * kWideLines, first = static_cast<int>(blockIdx.y) * kRows;
+  const int weight_row = static_cast<int>(blockIdx.x) * kWideRows, first = static_cast<int>(blockIdx.y) * kRows;
   const int rows = call.rows - first;
   const X* const x_rows = call.x + first * call.x_stride;
-  float sums[kWideLines][kRows] = {};
-  for (int step = static_cast<int>(threadIdx.x) * N; step < call.steps; step += kThreads * N) {
-    Pack<float, N> w[kWideLines];
+  float sums[kWideRows][kRows] = {};
+  for (int step = static_cast<int>(threadIdx.x) * N; step < call.K; step += kThreads * N) {
+    Pack<float, N> w[kWideRows];
 #pragma unroll
-    for (int i = 0; i < kWideLines; ++i) {
+    for (int i = 0; i < kWideRows; ++i) {
       w[i] = {};
-      if (line + i < call.lines) w[i] = load_pack<float, N>(call.w + (line + i) * call.w_stride + step);
+      if (weight_row + i < call.weight_rows)
+        w[i] = load_pack<float, N>(call.w + (weight_row + i) * call.w_stride + step);
     }
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
@@ -88,30 +91,30 @@ __global__ void __launch_bounds__(kThreads) few_wide_rows_kernel(const FewRowsCa
 #pragma unroll
       for (int n = 0; n < N; ++n)
 #pragma unroll
-        for (int i = 0; i < kWideLines; ++i) sums[i][row] += convert<float>(x.at[n]) * w[i].at[n];
+        for (int i = 0; i < kWideRows; ++i) sums[i][row] += convert<float>(x.at[n]) * w[i].at[n];
     }
   }
 #pragma unroll
-  for (int i = 0; i < kWideLines; ++i)
+  for (int i = 0; i < kWideRows; ++i)
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
       const float sum = warp_sum(sums[i][row]);
-      if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32][row * kWideLines + i] = sum;
+      if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32][row * kWideRows + i] = sum;
     }
   __syncthreads();
   if (threadIdx.x >= kSums) return;
-  const int row = static_cast<int>(threadIdx.x) / kWideLines, i = static_cast<int>(threadIdx.x) % kWideLines;
-  if (row >= rows || line + i >= call.lines) return;
+  const int row = static_cast<int>(threadIdx.x) / kWideRows, i = static_cast<int>(threadIdx.x) % kWideRows;
+  if (row >= rows || weight_row + i >= call.weight_rows) return;
   float sum = 0;
 #pragma unroll
   for (int warp = 0; warp < kWarps; ++warp) sum += shared[warp][threadIdx.x];
-  if (call.bias) sum += call.bias[line + i];
-  call.y[(first + row) * call.y_stride + line + i] = sum;
+  if (call.bias) sum += call.bias[weight_row + i];
+  call.y[(first + row) * call.y_stride + weight_row + i] = sum;
 }
 
 template <class X>
 void launch_wide(Stream& stream, const FewRowsCall<X, float, float>& call) {
-  const auto across = static_cast<unsigned>((call.lines + kWideLines - 1) / kWideLines);
+  const auto across = static_cast<unsigned>((call.weight_rows + kWideRows - 1) / kWideRows);
   const auto with = [&]<int kRows>() {
     const dim3 blocks(across, static_cast<unsigned>((call.rows + kRows - 1) / kRows));
     few_wide_rows_kernel<X, kRows><<<blocks, kThreads, 0, native(stream)>>>(call);

@@ -1,7 +1,7 @@
-// Sums of few rows of x with 16 rows of a weight, both of 16-bit numbers, by one block. Nothing is shared but the sums:
-// each lane copies 16 bytes of two of the weight's rows at a time, and reads what it copied just as the tensor cores
-// take it. What they multiply as steps 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of a sum may be any four of it, as long as
-// both operands agree: here they are neighbours in memory. Warps divide the sum and are added up in order.
+// Products of few rows of x with 16 rows of a weight, both of 16-bit numbers, by one block. Lanes share only the sums:
+// each copies 16 bytes of two of the weight's rows at a time, and reads them in the layout of the tensor cores'
+// fragments. The elements that these multiply as 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of K may be any four of it, as long
+// as both operands agree: here they are adjacent in memory. Warps divide K, and their sums are added in order.
 #pragma once
 
 #include "witan/kernels/common/cuda/common.cuh"
@@ -9,16 +9,16 @@
 
 namespace witan::kernels::cuda::few {
 
-constexpr int kLines = 16;   // rows of the weight, of a block
-constexpr int kColumns = 8;  // rows of x, of a tile of sums
-constexpr int kStep = 64;    // of the sum, that a warp takes at a time: 128 bytes of a row
-constexpr int kPitch = 20;   // between columns of a tile in shared memory, so that lanes meet no bank twice
+constexpr int kWeightRows = 16;  // rows of the weight, of a block
+constexpr int kColumns = 8;      // rows of x, of a tile of sums
+constexpr int kStep = 64;        // of the sum, that a warp takes at a time: 128 bytes of a row
+constexpr int kPitch = 20;       // between columns of a tile in shared memory, so that lanes meet no bank twice
 
-// The rows that a lane reads. Numbers of a row that does not exist are never told from others, as neither lines nor
-// columns of a product know each other: there any line may stand, and null for a column.
+// The rows that a lane reads. The results of a row that does not exist are discarded: its pointer may be any row of the
+// weight, or null for a column.
 template <class T, int kTiles>
 struct Operands {
-  const T* lines[2];         // of the weight: rows lane / 4 of each 8 of the block's
+  const T* weight_rows[2];   // of the weight: rows lane / 4 of each 8 of the block's
   const T* columns[kTiles];  // rows lane / 4 of each tile's
 };
 
@@ -27,22 +27,23 @@ template <int kTiles, int kWarps>
 struct WarpSums {
   float at[kWarps][kTiles][kColumns * kPitch];
 
-  __device__ __forceinline__ float sum(int line, int tile, int column) const {
+  __device__ __forceinline__ float sum(int weight_row, int tile, int column) const {
     float total = 0;
 #pragma unroll
-    for (int warp = 0; warp < kWarps; ++warp) total += at[warp][tile][column * kPitch + line];
+    for (int warp = 0; warp < kWarps; ++warp) total += at[warp][tile][column * kPitch + weight_row];
     return total;
   }
 };
 
-// What is under way to a thread: the steps that its warp takes next, each in pieces of 16 bytes that nobody else reads.
+// A thread's ring of copies under way: the slices of K that its warp takes next, in pieces of 16 bytes that no other
+// thread reads.
 template <int kTiles, int kWarps>
 struct Ring {
-  static constexpr int kThreads = kWarps * 32, kPieces = 4 + 2 * kTiles;  // two halves of lines and columns
+  static constexpr int kThreads = kWarps * 32, kPieces = 4 + 2 * kTiles;  // two halves of weight rows and columns
   static constexpr int kStages = kTiles == 1 ? 4 : 3;
   static constexpr int kBytes = kStages * kPieces * kThreads * static_cast<int>(sizeof(uint4));
 
-  // The pieces of a half lie kThreads apart: lines, then columns.
+  // The pieces of a half lie kThreads apart: weight rows, then columns.
   __device__ static __forceinline__ uint4* half(uint4* ring, int step, int half) {
     return ring + (step % kStages * kPieces + half * (kPieces / 2)) * kThreads + threadIdx.x;
   }
@@ -56,24 +57,24 @@ __device__ __forceinline__ void copy_shared_async(void* to, const void* from, bo
       : "memory");
 }
 
-// The sums of `steps` products, a multiple of 8, by all threads of the block; a barrier before they are read, and one
-// before the next.
+// Adds up the products over K, a multiple of 8, by all threads of the block. A barrier must come before the sums are
+// read, and another before the next call.
 template <class T, int kTiles, int kWarps>
 __device__ __forceinline__ void add_up(WarpSums<kTiles, kWarps>& shared, uint4* ring, const Operands<T, kTiles>& of,
-                                       int steps) {
+                                       int K) {
   using Pieces = Ring<kTiles, kWarps>;
   constexpr int kThreads = Pieces::kThreads, kApart = kWarps * kStep;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int own_steps = max(steps - warp * kStep + kApart - 1, 0) / kApart;
+  const int own_steps = max(K - warp * kStep + kApart - 1, 0) / kApart;
   const auto begin_copy = [&](int own) {
     if (own < own_steps) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int step = warp * kStep + own * kApart + half * (kStep / 2) + lane % 4 * 8;
-        const bool inside = step < steps;  // else zeros
+        const bool inside = step < K;  // else zeros
         uint4* const to = Pieces::half(ring, own, half);
 #pragma unroll
-        for (int i = 0; i < 2; ++i) copy_async(to + i * kThreads, of.lines[i] + (inside ? step : 0), inside);
+        for (int i = 0; i < 2; ++i) copy_async(to + i * kThreads, of.weight_rows[i] + (inside ? step : 0), inside);
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile)
           if (of.columns[tile] != nullptr)
@@ -111,7 +112,7 @@ __device__ __forceinline__ void add_up(WarpSums<kTiles, kWarps>& shared, uint4* 
   }
 }
 
-// Of a multiprocessor, at least, whose shared memory they fill.
+// The least number of blocks on a multiprocessor, whose shared memory they fill.
 template <int kWarps>
 inline constexpr int kBlocks = 16 / kWarps;
 

@@ -1,5 +1,7 @@
 #include "witan/kernels/common/cuda/common.cuh"
-#include "witan/kernels/gemm/cuda/plain_gemm.h"
+#include "witan/kernels/common/cuda/copy.cuh"
+#include "witan/kernels/gemm/cuda/gemm.h"
+#include "witan/kernels/gemm/gemm.h"
 
 namespace witan::kernels::cuda {
 namespace {
@@ -86,6 +88,21 @@ void plain_gemm(Stream& stream, const Tensor& c, Write write, const Tensor& a, T
     return launch<__half, float>(stream, c, write, a, transpose_a, b, transpose_b);
   assert(a.dtype() == c.dtype());
   dispatch_device(a.dtype(), [&]<class T>() { launch<T, T>(stream, c, write, a, transpose_a, b, transpose_b); });
+}
+
+namespace {
+
+template <class Index>
+struct Repeated {
+  Index row;
+  __device__ int64_t operator()(Index i) const { return i % row; }
+};
+
+}  // namespace
+
+void repeat_row(Stream& stream, const Tensor& y, const Tensor& row) {
+  copy_rows(stream, y, row, row.bytes(),
+            [&]<class Index>(int64_t units) { return Repeated<Index>{static_cast<Index>(units)}; });
 }
 
 }  // namespace witan::kernels::cuda

@@ -1,5 +1,4 @@
-#include "witan/kernels/common/cpu/row_groups.h"
-#include "witan/kernels/common/cpu/store.h"
+#include "witan/kernels/common/cpu/rows.h"
 #include "witan/kernels/grouped/grouped_gemm.h"
 
 namespace witan::kernels::cpu {

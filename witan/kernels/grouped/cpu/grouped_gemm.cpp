@@ -3,7 +3,7 @@
 #include <cassert>
 #include <cstring>
 
-#include "witan/kernels/common/cpu/row_groups.h"
+#include "witan/kernels/common/cpu/rows.h"
 #include "witan/kernels/gemm/cpu/gemm_blocks.h"
 
 namespace witan::kernels::cpu {

@@ -197,7 +197,7 @@ void launch_batched_gemm(Stream& stream, const Tensor& a, const Tensor& b, const
                                      a_map, b_map, shape, product, epilogue);
 }
 
-// Of a symmetric product: small tiles leave out most of what is above the diagonal.
+// The tile of a symmetric product: small tiles leave out most of the elements above the diagonal.
 using SquareTile = TileShape<128, 128, Consumers::ping_pong, Multicast::none>;
 
 }  // namespace witan::kernels::cuda

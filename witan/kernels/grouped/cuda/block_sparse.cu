@@ -2,7 +2,7 @@
 // 128, whose place the topology names. Dtypes and sizes that they do not take go to the plain kernels.
 #include "witan/kernels/common/cuda/common.cuh"
 #include "witan/kernels/grouped/block_sparse.h"
-#include "witan/kernels/grouped/cuda/grouped_gemm_plain.h"
+#include "witan/kernels/grouped/cuda/grouped_gemm.h"
 #include "witan/kernels/grouped/cuda/warp_tiles.cuh"
 
 namespace witan::kernels::cuda {
@@ -49,16 +49,16 @@ __global__ void __launch_bounds__(kThreads, 2) rows_kernel(Result<T> to, Operand
   if (block.expert < 0) return;
   const int column = static_cast<int>(blockIdx.x % across) * kTile;
   from.data += block.begin * from.stride;
-  from.lines = block.rows;
+  from.M = block.rows;
   w.data += block.expert * expert_stride;
-  const Sums sums = sum_tiles<T, true, kForward>(shared, (from.steps + kDepth - 1) / kDepth, warp_line(), warp_column(),
+  const Sums sums = sum_tiles<T, true, kForward>(shared, (from.K + kDepth - 1) / kDepth, warp_m(), warp_n(),
                                                  [&](T* a, T* b, int number) {
                                                    load_tile<true>(a, from, 0, number * kDepth);
                                                    load_tile<kForward>(b, w, column, number * kDepth);
                                                  });
   to.data += block.begin * to.stride;
-  to.lines = block.rows;
-  store(to, sums, warp_line(), column + warp_column());
+  to.M = block.rows;
+  store(to, sums, warp_m(), column + warp_n());
 }
 
 // A tile of an expert's dw: the sum over its block rows, one after the other, of which the last may be short.
@@ -68,24 +68,24 @@ __global__ void __launch_bounds__(kThreads, 2)
                    const int32_t* first, int down, int across) {
   extern __shared__ __align__(16) unsigned char shared[];
   const int expert = static_cast<int>(blockIdx.x) / (down * across);
-  const int line = static_cast<int>(blockIdx.x) / across % down * kTile;
+  const int m = static_cast<int>(blockIdx.x) / across % down * kTile;
   const int column = static_cast<int>(blockIdx.x) % across * kTile;
   const int begin = first[expert], behind = first[expert + 1];
   if (begin == behind && dw.accumulate) return;
   constexpr int kOfBlock = kRows / kDepth;
   const int tiles =
       begin == behind ? 0 : (behind - begin - 1) * kOfBlock + (blocks[behind - 1].rows + kDepth - 1) / kDepth;
-  const Sums sums = sum_tiles<T, false, false>(shared, tiles, warp_line(), warp_column(), [&](T* a, T* b, int number) {
+  const Sums sums = sum_tiles<T, false, false>(shared, tiles, warp_m(), warp_n(), [&](T* a, T* b, int number) {
     const BlockRow block = blocks[begin + number / kOfBlock];
-    const int step = number % kOfBlock * kDepth;
+    const int k = number % kOfBlock * kDepth;
     const auto of_block = [&](const Operand<T>& all) {
-      return Operand<T>{all.data + block.begin * all.stride, all.stride, all.lines, block.rows};
+      return Operand<T>{all.data + block.begin * all.stride, all.stride, all.M, block.rows};
     };
-    load_tile<false>(a, of_block(dy), line, step);
-    load_tile<false>(b, of_block(x), column, step);
+    load_tile<false>(a, of_block(dy), m, k);
+    load_tile<false>(b, of_block(x), column, k);
   });
   dw.data += expert * expert_stride;
-  store(dw, sums, line + warp_line(), column + warp_column());
+  store(dw, sums, m + warp_m(), column + warp_n());
 }
 
 bool takes_blocks(const Tensor& out, const Tensor& a, const Tensor& b) {
@@ -105,7 +105,7 @@ void block_topology(Stream& stream, const BlockTopology& topology) {
 void block_rows_product(Stream& stream, const Tensor& to, const Tensor& from, const BlockTopology& topology,
                         const Tensor& w, Transpose transpose_w) {
   const bool forward = transpose_w == Transpose::yes;
-  if (!takes_blocks(to, from, w)) return plain_grouped_lines(stream, to, from, topology.groups, w, !forward);
+  if (!takes_blocks(to, from, w)) return plain_grouped_rows(stream, to, from, topology.groups, w, !forward);
   const int across = tiles_of(to.size(1));
   const int64_t blocks = topology.blocks.size(0) * across;
   if (blocks == 0) return;

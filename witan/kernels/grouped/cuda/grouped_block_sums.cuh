@@ -8,7 +8,7 @@
 
 namespace witan::kernels::cuda {
 
-// How many of some numbers are 0.
+// Counts zeros.
 template <class T>
 struct ZeroCount;
 template <>
@@ -29,7 +29,7 @@ struct ZeroCount<__nv_bfloat16> {
   }
 };
 
-// What a lane has of a block, of which it has 64 elements: two chains of float32.
+// A lane's sums over its 64 elements of a block, as two chains of float32.
 template <class T>
 struct LaneSums {
   float squares[2] = {};
@@ -58,7 +58,7 @@ struct BlockSums {
   double2* out = nullptr;  // [E, each]
   int across = 0, each = 0;
 
-  // What a lane has of its warp's blocks in so many columns.
+  // A lane's sums of its warp's blocks in kColumns columns.
   template <class T, int kColumns>
   using Of = LaneSums<T>[kColumns / kSummedColumns];
 

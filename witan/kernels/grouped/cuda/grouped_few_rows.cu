@@ -1,6 +1,6 @@
 #include "witan/kernels/gemm/cuda/few_rows.cuh"
 #include "witan/kernels/gemm/product_scopes.h"
-#include "witan/kernels/grouped/cuda/grouped_few_rows.h"
+#include "witan/kernels/grouped/cuda/grouped_gemm.h"
 #include "witan/kernels/pointwise/cuda/activation.cuh"
 
 namespace witan::kernels::cuda {
@@ -18,12 +18,12 @@ struct FewGroupedCall {
   const int64_t* index;  // [rows]: row i of x is row index[i] / divisor; or null
   const int64_t *begin, *count;
   int64_t divisor, h_stride, y_stride, x_stride, w_stride, expert_stride;
-  int experts, lines, steps;
+  int experts, weight_rows, K;
 
   __device__ __forceinline__ const T* row(int64_t i) const { return x + (index ? index[i] / divisor : i) * x_stride; }
 };
 
-// The `slot`-th of the experts that have rows, or -1; by each warp for itself.
+// The `slot`-th of the experts that have rows, or -1. Each warp computes it for itself.
 __device__ __forceinline__ int nth_visited(const int64_t* count, int experts, int slot) {
   constexpr int kAtOnce = 4;
   const unsigned lane = threadIdx.x % 32;
@@ -46,55 +46,56 @@ __device__ __forceinline__ int nth_visited(const int64_t* count, int experts, in
   return -1;
 }
 
-// What a block makes of its sums: 16 neighbouring lines of the weight, rounded.
+// A block's epilogue: the sums of 16 adjacent rows of the weight, rounded.
 template <class T>
-struct FewLines {
-  static constexpr int kApart = few::kLines;                     // lines from block to block
-  static constexpr int kElements = few::kLines * few::kColumns;  // of a tile
+struct FewPlain {
+  static constexpr int kApart = few::kWeightRows;                     // rows of the weight from block to block
+  static constexpr int kElements = few::kWeightRows * few::kColumns;  // of a tile
 
-  // Of the weight, the i-th that a lane with row `own` of each 8 reads; any, where there is none.
-  static __device__ __forceinline__ int line_of(const FewGroupedCall<T>& call, int line, int own, int i) {
-    return min(line + 8 * i + own, call.lines - 1);
+  // The i-th row of the weight that a lane with row `own` of each 8 reads; any row if there is none.
+  static __device__ __forceinline__ int weight_row_of(const FewGroupedCall<T>& call, int weight_row, int own, int i) {
+    return min(weight_row + 8 * i + own, call.weight_rows - 1);
   }
 
   // Element i of a tile, whose `rows` rows begin at `first` of the pool.
   template <class Sums>
   static __device__ __forceinline__ void store(const FewGroupedCall<T>& call, const Sums& sums, int tile, int i,
-                                               int line, int rows, int64_t first) {
-    const int column = i / few::kLines, r = i % few::kLines;
-    if (column >= rows || line + r >= call.lines) return;
-    call.h[(first + column) * call.h_stride + line + r] = convert<T>(sums.sum(r, tile, column));
+                                               int weight_row, int rows, int64_t first) {
+    const int column = i / few::kWeightRows, r = i % few::kWeightRows;
+    if (column >= rows || weight_row + r >= call.weight_rows) return;
+    call.h[(first + column) * call.h_stride + weight_row + r] = convert<T>(sums.sum(r, tile, column));
   }
 };
 
-// 8 lines of gates and the 8 of their ups: both rounded, and SwiGLU of what was rounded, as swiglu_forward computes it.
+// The epilogue of 8 rows of gates and the 8 of their ups: both rounded, and their SwiGLU from the rounded values, as in
+// swiglu_forward.
 template <class T>
 struct FewSwiglu {
-  static constexpr int kApart = few::kLines / 2, kElements = kApart * few::kColumns;
+  static constexpr int kApart = few::kWeightRows / 2, kElements = kApart * few::kColumns;
 
-  static __device__ __forceinline__ int line_of(const FewGroupedCall<T>& call, int line, int own, int i) {
-    const int F = call.lines / 2;
-    return min(line + own, F - 1) + i * F;
+  static __device__ __forceinline__ int weight_row_of(const FewGroupedCall<T>& call, int weight_row, int own, int i) {
+    const int F = call.weight_rows / 2;
+    return min(weight_row + own, F - 1) + i * F;
   }
 
   template <class Sums>
   static __device__ __forceinline__ void store(const FewGroupedCall<T>& call, const Sums& sums, int tile, int i,
-                                               int line, int rows, int64_t first) {
-    const int column = i / kApart, r = i % kApart, F = call.lines / 2;
-    if (column >= rows || line + r >= F) return;
+                                               int weight_row, int rows, int64_t first) {
+    const int column = i / kApart, r = i % kApart, F = call.weight_rows / 2;
+    if (column >= rows || weight_row + r >= F) return;
     const T gate = convert<T>(sums.sum(r, tile, column)), up = convert<T>(sums.sum(r + kApart, tile, column));
     const int64_t row = first + column;
     const float weight = call.s ? call.s[row] : 1.0f;
-    T* const to = call.h + row * call.h_stride + line + r;
+    T* const to = call.h + row * call.h_stride + weight_row + r;
     to[0] = gate;
     to[F] = up;
-    call.y[row * call.y_stride + line + r] =
+    call.y[row * call.y_stride + weight_row + r] =
         convert<T>(Silu::at(convert<float>(gate)).value * weight * convert<float>(up));
   }
 };
 
-// Block (i, j): the i-th lines of the weight of the j-th expert that has rows. Its rows are taken 8 or 16 at a time; a
-// weight is read again for the next.
+// Block (i, j): the i-th rows of the weight of the j-th expert that has rows. The expert's rows are taken 8 or 16 at a
+// time; the weight is read again for the next ones.
 template <class T, template <class> class Out, int kTiles>
 __global__ void __launch_bounds__(kWarps * 32, few::kBlocks<kWarps>)
     few_rows_grouped_kernel(const FewGroupedCall<T> call) {
@@ -105,11 +106,12 @@ __global__ void __launch_bounds__(kWarps * 32, few::kBlocks<kWarps>)
   if (expert < 0) return;
   const int64_t begin = call.begin[expert];
   const int rows = static_cast<int>(call.count[expert]), own = static_cast<int>(threadIdx.x) % 32 / 4;
-  const int line = static_cast<int>(blockIdx.x) * Store::kApart;
+  const int weight_row = static_cast<int>(blockIdx.x) * Store::kApart;
   few::Operands<T, kTiles> of;
 #pragma unroll
   for (int i = 0; i < 2; ++i)
-    of.lines[i] = call.w + expert * call.expert_stride + Store::line_of(call, line, own, i) * call.w_stride;
+    of.weight_rows[i] =
+        call.w + expert * call.expert_stride + Store::weight_row_of(call, weight_row, own, i) * call.w_stride;
   for (int first = 0; first < rows; first += kTiles * few::kColumns) {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
@@ -117,18 +119,18 @@ __global__ void __launch_bounds__(kWarps * 32, few::kBlocks<kWarps>)
       of.columns[tile] = row < rows ? call.row(begin + row) : nullptr;
     }
     if (first > 0) __syncthreads();
-    few::add_up<T, kTiles, kWarps>(sums, ring, of, call.steps);
+    few::add_up<T, kTiles, kWarps>(sums, ring, of, call.K);
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < kTiles * Store::kElements; i += kWarps * 32) {
       const int tile = i / Store::kElements, at = first + tile * few::kColumns;
-      Store::store(call, sums, tile, i % Store::kElements, line, rows - at, begin + at);
+      Store::store(call, sums, tile, i % Store::kElements, weight_row, rows - at, begin + at);
     }
   }
 }
 
 template <class T, template <class> class Out>
-void launch(Stream& stream, const FewGroupedCall<T>& call, int64_t capacity, int lines) {
-  const auto across = static_cast<unsigned>((lines + Out<T>::kApart - 1) / Out<T>::kApart);
+void launch(Stream& stream, const FewGroupedCall<T>& call, int64_t capacity, int weight_rows) {
+  const auto across = static_cast<unsigned>((weight_rows + Out<T>::kApart - 1) / Out<T>::kApart);
   const auto visited = static_cast<unsigned>(std::min<int64_t>(capacity, call.experts));
   const dim3 blocks(across, visited);
   if (capacity <= few::kColumns)
@@ -154,7 +156,7 @@ FewGroupedCall<T> call_of(const Tensor& h, const Tensor& x, const RowGroups& gro
   call.index = ptr<const int64_t>(x_rows.index), call.divisor = x_rows.divisor;
   call.h_stride = h.stride(0), call.x_stride = x.stride(0), call.w_stride = w.stride(1);
   call.expert_stride = w.stride(0), call.experts = static_cast<int>(groups.experts());
-  call.lines = static_cast<int>(w.size(1)), call.steps = static_cast<int>(w.size(2));
+  call.weight_rows = static_cast<int>(w.size(1)), call.K = static_cast<int>(w.size(2));
   return call;
 }
 
@@ -165,7 +167,7 @@ bool few_rows_grouped(Stream& stream, const Tensor& y, const Tensor& x, const Ro
   if (!takes(stream, y, x, groups, w)) return false;
   dispatch_half(x.dtype(), [&]<class T>() {
     const FewGroupedCall<T> call = call_of<T>(y, x, groups, w, x_rows);
-    launch<T, FewLines>(stream, call, y.size(0), call.lines);
+    launch<T, FewPlain>(stream, call, y.size(0), call.weight_rows);
   });
   return true;
 }
@@ -176,7 +178,7 @@ bool few_rows_grouped_swiglu(Stream& stream, const Tensor& y, const Tensor& h, c
   dispatch_half(x.dtype(), [&]<class T>() {
     FewGroupedCall<T> call = call_of<T>(h, x, groups, w, x_rows);
     call.y = ptr<T>(y), call.y_stride = y.stride(0), call.s = ptr<const float>(s);
-    launch<T, FewSwiglu>(stream, call, h.size(0), call.lines / 2);
+    launch<T, FewSwiglu>(stream, call, h.size(0), call.weight_rows / 2);
   });
   return true;
 }

@@ -1,9 +1,9 @@
-// Rows of an operand that lie where an index says, copied into a stage as the copy engine would write them from a pool.
-// The engine takes boxes of adjacent rows only; these are copied by all threads of the producers' warpgroup, 16 bytes
-// at a time (cp.async), which the stage's barrier counts by an arrival of each thread.
+// Gathers rows of an operand by an index, and writes them into a stage as the copy engine writes rows of a pool. The
+// engine copies boxes of adjacent rows only, so all threads of the producers' warpgroup copy gathered rows, 16 bytes at
+// a time (cp.async); each thread arrives at the stage's barrier.
 //
-// The copies are ordinary writes, which the tensor cores see after a fence of those who wait for them
-// (fence_shared_for_async). Rows outside the group are neither looked up nor copied.
+// The copies are ordinary writes, which the tensor cores see after a fence of the consumers (fence_shared_for_async).
+// Rows outside the group are neither looked up nor copied.
 #pragma once
 
 #include <cassert>
@@ -27,7 +27,7 @@ struct GatheredRows {
   int width;       // elements of a row, whole pieces
 };
 
-// Whether rows are whole pieces, and places of all pieces, and of all indices, fit 32 bits.
+// Whether rows are whole pieces, and the numbers of all pieces and indices fit 32 bits.
 inline bool can_gather(const Tensor& from, const RowIndex& rows) {
   constexpr int64_t kMost = UINT32_MAX - 1;
   const int64_t pitch = from.stride(0) / kPieceElements;
@@ -45,13 +45,12 @@ inline GatheredRows gathered_rows(const Tensor& from, const RowIndex& rows) {
 
 inline constexpr uint32_t kNoRow = 0xffffffffu;
 
-// The row's first piece, by what its index is.
+// The first piece of the row that the index names.
 __device__ __forceinline__ uint32_t first_piece(const GatheredRows& from, uint32_t index) {
   return index == kNoRow ? kNoRow : index / from.divisor * from.pitch;
 }
 
-// What a thread copies of several rows, each known by its first piece: the piece that begins with `element`, or zeros
-// behind a row's end.
+// The piece that a thread copies from each of several rows: it begins with `element`, and is zeros beyond a row's end.
 struct Piece {
   const uint8_t* data;  // of row 0
   bool exists;
@@ -63,18 +62,18 @@ struct Piece {
   }
 };
 
-// Gathered lines of a, 64 steps at a time.
-template <int kLines>
-struct GatherLines {
-  using Pieces = LinePieces<kLines>;
+// Gathers rows of M of a, 64 of K at a time.
+template <int kM>
+struct GatherM {
+  using Pieces = MPieces<kM>;
   uint32_t first[Pieces::kEach];  // pieces of this thread's rows
 
-  // Of the tile whose first line is `row` of the pool.
-  __device__ __forceinline__ void begin(const GatheredRows& from, int row, int lines, int) {
+  // Begins the tile whose first row of M is number `row` of the index.
+  __device__ __forceinline__ void begin(const GatheredRows& from, int row, int rows, int) {
 #pragma unroll
     for (int i = 0; i < Pieces::kEach; ++i) {
-      const int line = Pieces::line(static_cast<int>(threadIdx.x), i);
-      first[i] = first_piece(from, line < lines ? static_cast<uint32_t>(from.index[row + line]) : kNoRow);
+      const int m = Pieces::m(static_cast<int>(threadIdx.x), i);
+      first[i] = first_piece(from, m < rows ? static_cast<uint32_t>(from.index[row + m]) : kNoRow);
     }
   }
   __device__ __forceinline__ void copy(uint8_t* to, const GatheredRows& from, int block) {
@@ -87,20 +86,20 @@ struct GatherLines {
   }
 };
 
-// Gathered steps of a sum, of which the operand has kLines lines from `line` on. Indices are read for several blocks at
-// once, while those of the blocks before are used: one block is multiplied in less time than memory takes to answer.
-template <int kLines>
-struct GatherSteps {
-  using Pieces = StepPieces<kLines>;
-  static constexpr int kOfLane = 2, kBlocks = kOfLane * 32 / Pieces::kOfWarp;  // whose indices are read at once
-  int row, rows, line;     // of the pool, the group's first; rows of the group; the tile's first line
+// Gathers rows of K, kM of M (or N) from `m` on. Indices are read for several blocks of K at once, while those of the
+// blocks before are used: multiplying one block takes less time than the latency of memory.
+template <int kM>
+struct GatherK {
+  using Pieces = KPieces<kM>;
+  static constexpr int kOfLane = 2, kBlocks = kOfLane * 32 / Pieces::kOfWarp;  // blocks whose indices are read at once
+  int row, rows, m;        // of the pool, the group's first; rows of the group; the tile's first line
   uint32_t now[kOfLane];   // first pieces of the steps that this lane looks up
   uint32_t next[kOfLane];  // indices of those of the next blocks
 
-  __device__ __forceinline__ void begin(const GatheredRows& from, int first_row, int all_rows, int first_line) {
+  __device__ __forceinline__ void begin(const GatheredRows& from, int first_row, int all_rows, int first_m) {
     row = first_row;
     rows = all_rows;
-    line = first_line;
+    m = first_m;
     look_up(from, 0);
   }
   __device__ __forceinline__ void copy(uint8_t* to, const GatheredRows& from, int block) {
@@ -111,7 +110,7 @@ struct GatherSteps {
       for (int i = 0; i < kOfLane; ++i) now[i] = first_piece(from, next[i]);
       look_up(from, block + kBlocks);
     }
-    const Piece piece(from, line + Pieces::piece(thread) * kPieceElements);
+    const Piece piece(from, m + Pieces::piece(thread) * kPieceElements);
     const uint32_t base = shared_address(to), own = (block & 2) != 0 ? now[1] : now[0];
     const int lane = (block & 1) * Pieces::kOfWarp;
 #pragma unroll
@@ -122,15 +121,15 @@ struct GatherSteps {
   }
 
  private:
-  // Of kBlocks blocks from this one on: a lane has a step of every second one.
+  // Reads the indices of kBlocks blocks from this one on: a lane has a row of every second one.
   __device__ __forceinline__ void look_up(const GatheredRows& from, int block) {
     const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
     const int first =
         (block + lane / Pieces::kOfWarp) * kWgmmaUnit + thread / 32 * Pieces::kOfWarp + lane % Pieces::kOfWarp;
 #pragma unroll
     for (int i = 0; i < kOfLane; ++i) {
-      const int step = first + i * 2 * kWgmmaUnit;
-      next[i] = step < rows ? static_cast<uint32_t>(from.index[row + step]) : kNoRow;
+      const int k = first + i * 2 * kWgmmaUnit;
+      next[i] = k < rows ? static_cast<uint32_t>(from.index[row + k]) : kNoRow;
     }
   }
 };

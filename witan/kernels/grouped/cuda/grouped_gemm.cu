@@ -1,9 +1,6 @@
 #include "witan/kernels/common/block_sums.h"
-#include "witan/kernels/grouped/cuda/grouped_few_rows.h"
+#include "witan/kernels/grouped/cuda/grouped_gemm.h"
 #include "witan/kernels/grouped/cuda/grouped_gemm_hopper.cuh"
-#include "witan/kernels/grouped/cuda/grouped_gemm_plain.h"
-#include "witan/kernels/grouped/cuda/grouped_gemm_warp.h"
-#include "witan/kernels/grouped/cuda/hopper_grouped_gemm.h"
 #include "witan/kernels/grouped/grouped_gemm.h"
 #include "witan/kernels/pointwise/activation.h"
 
@@ -25,9 +22,10 @@ bool pays_to_activate(const RowGroups& groups, const Tensor& h) {
   return h.size(1) > 128 && groups.rows_of(h.size(0)) > 64 * groups.experts();
 }
 
-// The same of its backward. There the pass over memory takes five rows where the forward's takes two, of a product of
-// half the size: it pays for longer sums, but not where half of the one wide tile would have no columns. By shapes
-// alone, so that no number of rows changes in which order the gradient of a row's weight is summed.
+// Whether the product's epilogue in the backward computes the activation's gradient too. That saves a pass over five
+// rows of memory, where the forward saves two, beside a product of half the size: it pays even for longer sums, but not
+// if half of the wide tile would have no columns. Only shapes decide, so that the number of rows does not change the
+// order in which the gradient of a row's weight is summed.
 bool pays_to_differentiate(const Tensor& dy, const Tensor& w) {
   constexpr int64_t kLongSum = 4096;
   return dy.size(1) <= kLongSum && w.size(2) > kSwigluDotColumns / 2;
@@ -40,8 +38,8 @@ bool takes_rows(const Tensor& operand, const RowIndex& rows) {
 // The products that Hopper's kernels do not take.
 void other_lines(Stream& stream, const Tensor& to, const Tensor& from, const RowGroups& groups, const Tensor& w,
                  bool transposed, const RowIndex& rows) {
-  if (!warp_grouped_lines(stream, to, from, groups, w, transposed, rows))
-    plain_grouped_lines(stream, to, from, groups, w, transposed, rows);
+  if (!warp_grouped_rows(stream, to, from, groups, w, transposed, rows))
+    plain_grouped_rows(stream, to, from, groups, w, transposed, rows);
 }
 void other_sum(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
                const RowGroups& groups, const SumRows& rows) {

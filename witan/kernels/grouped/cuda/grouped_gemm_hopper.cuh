@@ -15,9 +15,9 @@
 namespace witan::kernels::cuda {
 
 inline constexpr int kWarpgroup = 128, kConsumers = 2, kGroupedThreads = kWarpgroup * (1 + kConsumers);
-inline constexpr int kClearBarrier = 1, kTurnBarrier = 3;  // of the block, one of each per consumer
-inline constexpr int kMostGroups = 1024;                   // whose table has room beside the ring
-inline constexpr int kSharedBytes = 227 << 10;             // that a block can have
+inline constexpr int kClearBarrier = 1, kTurnBarrier = 3;  // named barriers of the block, one of each per consumer
+inline constexpr int kMostGroups = 1024;                   // their table has room beside the ring
+inline constexpr int kSharedBytes = 227 << 10;             // the most shared memory of a block
 
 // The operand that the two blocks of a cluster share: each loads half of it for both.
 enum class Multicast : uint8_t { none, a, b };
@@ -33,15 +33,15 @@ struct TileShape {
   static constexpr int kCluster = kMulticast == Multicast::none ? 1 : 2;
   static constexpr int kClusterM = kTileM * (kMulticast == Multicast::b ? 2 : 1);
   static constexpr int kClusterN = kTileN * (kMulticast == Multicast::a ? 2 : 1);
-  static constexpr int kUnits = kTileM / kWgmmaUnit;              // of 64 rows, which the warpgroups take in turn
-  static constexpr int kPartsApart = kPingPong ? 1 : kConsumers;  // in units, of one warpgroup's parts
-  static constexpr int kParts = kUnits / kPartsApart;             // of 64 rows, that a warpgroup has
+  static constexpr int kUnits = kTileM / kWgmmaUnit;              // units of 64 rows, which the warpgroups take in turn
+  static constexpr int kPartsApart = kPingPong ? 1 : kConsumers;  // units from one part of a warpgroup to its next
+  static constexpr int kParts = kUnits / kPartsApart;             // parts of 64 rows that a warpgroup has
   static constexpr int kStageA = kTileM * kWgmmaUnit * 2, kStageB = kTileN * kWgmmaUnit * 2, kStage = kStageA + kStageB;
   static_assert(kTileM % (kWgmmaUnit * kPartsApart) == 0 && kParts <= 2 && kTileN % kWgmmaUnit == 0);
   static constexpr int kLoadB = kTileN / (kMulticast == Multicast::b ? 2 : 1);  // columns that one block copies
 };
 
-// The block's memory: as many stages as fit beside the table of groups and what the epilogue stages per warp.
+// The block's shared memory: as many stages as fit beside the table of groups and the epilogue's staging of each warp.
 template <class Shape, int kStaging>
 struct Memory {
   static constexpr int kAlign = 1024, kTable = (kMostGroups + 1) * static_cast<int>(sizeof(Group));
@@ -52,7 +52,8 @@ struct Memory {
   static_assert(kStages >= 3 && kStaging % 16 == 0);
 };
 
-// The columns of a tile: neighbours, or half of them from each half of all columns, as [gate | up] need each other.
+// The columns of a tile: adjacent, or paired, one half from each half of all columns, as gate and up of [gate | up]
+// are.
 enum class Columns : uint8_t { adjacent, paired };
 
 template <Grouped kGroupedOf, Major kMajorAOf, Major kMajorBOf, Columns kPairingOf = Columns::adjacent,
@@ -64,12 +65,12 @@ struct OperandLayout {
   static constexpr bool kPaired = kPairingOf == Columns::paired;
   static constexpr Gathered kGathered = kGatheredOf;
   static constexpr bool kGathersA = kGathered == Gathered::a, kGathersB = kGathered == Gathered::b;
-  // Threads that produce: one, which announces the copy engine's bytes to a stage's barrier, or all of a warpgroup,
-  // which arrive there with gathered pieces, besides.
+  // The producing threads: one, which announces the copy engine's bytes to a stage's barrier, or with gathered rows a
+  // whole warpgroup, which also arrives there itself.
   static constexpr uint32_t kProducers = kGathered == Gathered::none ? 1 : kWarpgroup;
   static constexpr uint32_t kArrivals = kGathered == Gathered::none ? 1 : 1 + kWarpgroup;
-  // Of each thread that produces, and that consumes: three warpgroups share those of the launch, 168 a thread. With
-  // fewer, threads that gather were seen to spill, and with fewer than 224 the epilogue of paired columns.
+  // Registers of a producing and of a consuming thread: three warpgroups share those of the launch, 168 a thread. With
+  // fewer, gathering threads spilled, and so did the epilogue of paired columns with fewer than 224.
   static constexpr int kProducerRegisters = kGathered == Gathered::none ? 40 : kPaired ? 56 : 72;
   static constexpr int kConsumerRegisters = (3 * 168 - kProducerRegisters) / 2;
   static_assert(!kPaired || kMajorB == Major::k);
@@ -82,14 +83,14 @@ struct OperandLayout {
                                                     : Shape::kLoadB;
 };
 
-// What an epilogue is given with its sums, by each warp of the warpgroup: 64 rows of one expert's result (of the pool,
-// or of the expert's own matrix), `rows` and `columns` of which exist. Where columns are paired, `column` is that of
-// the first half, and `columns` how many of each half exist.
+// The part of a result that each warp of a warpgroup passes to the epilogue: 64 rows of one expert's result (in the
+// pool, or in the expert's own matrix), of which `rows` and `columns` exist. With paired columns, `column` is that of
+// the first half, and `columns` the number of each half that exist.
 struct Part {
   int expert, row, rows, column, columns;
 };
 
-// An epilogue that reads memory asks for the first of it before the sums of a warpgroup's one part are made.
+// An epilogue that reads memory fetches the first of it before the sums of a warpgroup's only part are computed.
 template <class Epilogue>
 concept ReadsMemory = requires(const Epilogue& epilogue, const Part& part, uint8_t* staging) {
   epilogue.fetch(part, staging);
@@ -97,7 +98,7 @@ concept ReadsMemory = requires(const Epilogue& epilogue, const Part& part, uint8
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Place in the ring: the stage, and the parity of its present round.
+// A position in the ring: the stage, and the parity of its current round.
 template <int kStages>
 struct Ring {
   int stage = 0;
@@ -153,7 +154,7 @@ __device__ __forceinline__ void load_box_of(uint8_t* to, const CUtensorMap& map,
     load_box(to, map, barrier, inner, outer, slice);
 }
 
-// Loads the units of a that have any of the M rows; where blocks share them, every other unit.
+// Loads the units of a that have any of the M rows; if the blocks of a cluster share them, every other unit.
 template <class Shape, class Operands>
 __device__ __forceinline__ void load_a(uint8_t* to, const CUtensorMap& map, uint64_t* barrier, int m, int k, int M,
                                        int rank) {
@@ -166,7 +167,7 @@ __device__ __forceinline__ void load_a(uint8_t* to, const CUtensorMap& map, uint
   }
 }
 
-// Loads all columns of b; where blocks share them, this block's half. `half`: the number of gates in [gate | up].
+// Loads all columns of b; if the blocks of a cluster share them, this block's half. `half`: the gates in [gate | up].
 template <class Shape, class Operands>
 __device__ __forceinline__ void load_b(uint8_t* to, const CUtensorMap& map, uint64_t* barrier, int column, int half,
                                        int k, int slice, int rank) {
@@ -182,7 +183,7 @@ __device__ __forceinline__ void load_b(uint8_t* to, const CUtensorMap& map, uint
   }
 }
 
-// Blocks of K. An empty sum has one block without valid rows if its zeros must be written.
+// The number of blocks of K. An empty sum has one block without valid rows if its zeros must be written.
 template <Grouped kGrouped, bool kAccumulates>
 __device__ __forceinline__ int blocks_of_sum(const GroupedProduct& product, const Tile& tile) {
   if constexpr (kGrouped == Grouped::sum)
@@ -212,22 +213,21 @@ __device__ __forceinline__ int m_left(const GroupedProduct& product, const Tile&
   return Operands::kGrouped == Grouped::sum ? product.M - tile.m : tile.rows;
 }
 
-// How the producers gather rows, of the operand for which they do.
+// The gathering of the operand whose rows are gathered.
 template <class Shape, class Operands>
-using GatherFor =
-    std::conditional_t<Operands::kGathered == Gathered::none, GatherNothing,
-                       std::conditional_t<Operands::kGrouped == Grouped::m, GatherLines<Shape::kTileM>,
-                                          GatherSteps<Operands::kGathersA ? Shape::kTileM : Shape::kTileN>>>;
+using GatherFor = std::conditional_t<Operands::kGathered == Gathered::none, GatherNothing,
+                                     std::conditional_t<Operands::kGrouped == Grouped::m, GatherM<Shape::kTileM>,
+                                                        GatherK<Operands::kGathersA ? Shape::kTileM : Shape::kTileN>>>;
 
-// What a stage holds behind its operands: nothing.
+// A stage that holds nothing but its operands.
 struct NothingBeside {
   __device__ __forceinline__ uint32_t bytes(const Tile&, int) const { return 0; }
   __device__ __forceinline__ void load(uint8_t*, uint64_t*, const Tile&, int, int) const {}
 };
 
-// Runs on one thread, or on all of the warpgroup where rows are gathered, and fills stages with the tiles of every
-// cluster tile as they become empty. The first thread has the copy engine copy what is not gathered. `beside`: what
-// else it copies into each stage.
+// Runs on one thread, or on the whole warpgroup if rows are gathered, and fills stages with the tiles of every cluster
+// tile as they become empty. The first thread lets the copy engine copy the operands that are not gathered, and into
+// each stage the data of `beside`.
 template <class Shape, class Operands, bool kAccumulates, int kStaging, class AllTiles, class Beside = NothingBeside>
 __device__ void produce(const SharedRing<Shape, kStaging>& shared, const AllTiles& tiles, const GroupedProduct& product,
                         const CUtensorMap& a_map, const CUtensorMap& b_map, const GatheredRows& gathered, int rank,
@@ -274,8 +274,8 @@ __device__ void produce(const SharedRing<Shape, kStaging>& shared, const AllTile
   if constexpr (kGathers) wait_copied();
 }
 
-// Zeroes the rows from `valid` on, which belong to other groups or to none, by the threads that multiply them. Only
-// where K runs over rows, so that they are the last bytes of each unit.
+// Zeroes the rows from `valid` on, which belong to other groups or to none; the consuming threads do it. Used only if K
+// runs over rows, so that they are the last bytes of each unit.
 template <class Shape>
 __device__ __forceinline__ void clear_tail(uint8_t* stage, int valid, int consumer) {
   constexpr int kThreads = Shape::kPingPong ? kWarpgroup : kWarpgroup * kConsumers;
@@ -289,7 +289,7 @@ __device__ __forceinline__ void clear_tail(uint8_t* stage, int valid, int consum
   sync_threads(kClearBarrier + (Shape::kPingPong ? consumer : 0), kThreads);
 }
 
-// By a warp: this stage may be loaded again, as far as it is concerned; in both blocks, where they load for each other.
+// A warp releases a stage, to be loaded again; to both blocks of a cluster that load for each other.
 template <class Shape>
 __device__ __forceinline__ void release(uint64_t* empty) {
   const auto lane = threadIdx.x % 32;
@@ -300,8 +300,8 @@ __device__ __forceinline__ void release(uint64_t* empty) {
   }
 }
 
-// sums = a b^T over all blocks of the sum, for the first kParts of the warpgroup's parts, perhaps none; stages are
-// released one block late, when their multiplies have ended. Calls `issued` when all of them are under way.
+// sums = a b^T over all blocks of K, for the first kParts of the warpgroup's parts, perhaps none. Stages are released
+// one block late, when their multiplies have ended. Calls `issued` once all multiplies are issued.
 template <int kParts, class Shape, class Operands, int kStaging, class Issued>
 __device__ __forceinline__ void multiply(float (&sums)[Shape::kParts][Shape::kTileN / 2],
                                          const SharedRing<Shape, kStaging>& shared,

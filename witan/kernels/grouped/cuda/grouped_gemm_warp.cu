@@ -1,4 +1,4 @@
-#include "witan/kernels/grouped/cuda/grouped_gemm_warp.h"
+#include "witan/kernels/grouped/cuda/grouped_gemm.h"
 #include "witan/kernels/grouped/cuda/grouped_tiles.cuh"
 #include "witan/kernels/grouped/cuda/warp_tiles.cuh"
 
@@ -7,9 +7,9 @@ namespace {
 
 using namespace warp_tiles;
 
-constexpr int kMostExperts = 1024;  // whose table has room behind the tiles
+constexpr int kMostExperts = 1024;  // their table has room after the tiles
 
-// Rows of the pool, of which the operand has those of one group from a tile's first on.
+// The operand that begins at this row of the pool.
 template <class T>
 __device__ __forceinline__ Operand<T> from_row(Operand<T> pool, int row) {
   pool.first = row;
@@ -19,24 +19,24 @@ __device__ __forceinline__ Operand<T> from_row(Operand<T> pool, int row) {
 // to[i,:] = op(w[e]) from[i,:].
 template <bool kTransposed, class T>
 __global__ void __launch_bounds__(kThreads, 2)
-    lines_kernel(Result<T> to, Operand<T> from, Operand<T> w, int64_t expert_stride, GroupedProduct product) {
+    rows_kernel(Result<T> to, Operand<T> from, Operand<T> w, int64_t expert_stride, GroupedProduct product) {
   extern __shared__ __align__(16) unsigned char shared[];
   const Tiles<Grouped::m, kTile, kTile> tiles(product, reinterpret_cast<Group*>(shared + kTileBytes));
   for (int number = static_cast<int>(blockIdx.x); number < tiles.cluster_tiles();
        number += static_cast<int>(gridDim.x)) {
     const Tile tile = tiles.at(number);
     Operand<T> rows = from_row(from, tile.row), columns = w;
-    rows.lines = tile.rows;
+    rows.M = tile.rows;
     columns.data += tile.expert * expert_stride;
-    const Sums sums = sum_tiles<T, true, !kTransposed>(shared, divide_up(product.K, kDepth), warp_line(), warp_column(),
+    const Sums sums = sum_tiles<T, true, !kTransposed>(shared, divide_up(product.K, kDepth), warp_m(), warp_n(),
                                                        [&](T* a, T* b, int number) {
                                                          load_tile<true>(a, rows, 0, number * kDepth);
                                                          load_tile<!kTransposed>(b, columns, tile.n, number * kDepth);
                                                        });
     Result<T> out = to;
     out.data += tile.row * to.stride;
-    out.lines = tile.rows;
-    store(out, sums, warp_line(), tile.n + warp_column());
+    out.M = tile.rows;
+    store(out, sums, warp_m(), tile.n + warp_n());
   }
 }
 
@@ -50,16 +50,16 @@ __global__ void __launch_bounds__(kThreads, 2)
        number += static_cast<int>(gridDim.x)) {
     const Tile tile = tiles.at(number);
     if (dw.accumulate && tile.rows == 0) continue;
-    Operand<T> lines = from_row(dy, tile.row), columns = from_row(x, tile.row);
-    lines.steps = columns.steps = tile.rows;
-    const Sums sums = sum_tiles<T, false, false>(shared, divide_up(tile.rows, kDepth), warp_line(), warp_column(),
+    Operand<T> left = from_row(dy, tile.row), columns = from_row(x, tile.row);
+    left.K = columns.K = tile.rows;
+    const Sums sums = sum_tiles<T, false, false>(shared, divide_up(tile.rows, kDepth), warp_m(), warp_n(),
                                                  [&](T* a, T* b, int number) {
-                                                   load_tile<false>(a, lines, tile.m, number * kDepth);
+                                                   load_tile<false>(a, left, tile.m, number * kDepth);
                                                    load_tile<false>(b, columns, tile.n, number * kDepth);
                                                  });
     Result<C> out = dw;
     out.data += tile.expert * expert_stride;
-    store(out, sums, tile.m + warp_line(), tile.n + warp_column());
+    store(out, sums, tile.m + warp_m(), tile.n + warp_n());
   }
 }
 
@@ -74,29 +74,29 @@ bool takes_index(const Tensor& rows, const RowIndex& at) {
 }
 
 template <class T>
-Operand<T> pool_rows(const Tensor& data, const RowIndex& at, int64_t lines, int64_t steps) {
-  Operand<T> out = operand<T>(data, lines, steps);
+Operand<T> pool_rows(const Tensor& data, const RowIndex& at, int64_t M, int64_t K) {
+  Operand<T> out = operand<T>(data, M, K);
   out.index = ptr<const int64_t>(at.index);
   out.divisor = static_cast<uint32_t>(at.divisor);
   return out;
 }
 
 template <Grouped kGrouped, class Kernel, class... Args>
-void launch(Stream& stream, Kernel kernel, int64_t lines, const GroupedProduct& product, const Args&... args) {
-  const int64_t most = (lines / kTile + product.experts) * tiles_of(product.N);
+void launch(Stream& stream, Kernel kernel, int64_t M, const GroupedProduct& product, const Args&... args) {
+  const int64_t most = (M / kTile + product.experts) * tiles_of(product.N);
   launch_tiles(stream, kernel, blocks_for(stream, most, 2),
                Tiles<kGrouped, kTile, kTile>::shared_bytes(product.experts), args..., product);
 }
 
 }  // namespace
 
-bool warp_grouped_lines(Stream& stream, const Tensor& to, const Tensor& from, const RowGroups& groups, const Tensor& w,
-                        bool transposed, const RowIndex& from_rows) {
+bool warp_grouped_rows(Stream& stream, const Tensor& to, const Tensor& from, const RowGroups& groups, const Tensor& w,
+                       bool transposed, const RowIndex& from_rows) {
   if (!takes_tiles(groups, to, from, w) || to.dtype() != from.dtype() || !takes_index(from, from_rows)) return false;
   if (to.elements() == 0) return true;
   const int64_t N = to.size(1), K = from.size(1);
   dispatch_half(to.dtype(), [&]<class T>() {
-    launch<Grouped::m>(stream, transposed ? lines_kernel<true, T> : lines_kernel<false, T>, to.size(0),
+    launch<Grouped::m>(stream, transposed ? rows_kernel<true, T> : rows_kernel<false, T>, to.size(0),
                        product_of(groups, to.size(0), N, K), result<T>(to, false), pool_rows<T>(from, from_rows, 0, K),
                        operand<T>(w, N, K), w.stride(0));
   });

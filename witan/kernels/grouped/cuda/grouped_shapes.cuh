@@ -25,7 +25,7 @@ void with_unshared_shape(int64_t M, int64_t experts, int64_t columns, const Body
     body.template operator()<WideTile>();
 }
 
-// The same where M are experts' rows: if an expert has two tiles of them or more, pairs of blocks share its columns.
+// The tile if M runs over experts' rows: pairs of blocks share the columns of experts with two tiles or more.
 template <class Body>
 void with_m_shape(int64_t M, int64_t experts, int64_t columns, const Body& body) {
   if (columns <= 128 || M < WidePair::kClusterM * experts)
@@ -34,8 +34,7 @@ void with_m_shape(int64_t M, int64_t experts, int64_t columns, const Body& body)
     body.template operator()<WidePair>();
 }
 
-// The same where half of a tile's columns are the partners of the other half, for more than 64 rows of each expert:
-// always a wide tile.
+// The tile for paired columns, and more than 64 rows of each expert: always a wide one.
 template <class Body>
 void with_paired_shape(int64_t M, int64_t experts, const Body& body) {
   if (M < WidePair::kClusterM * experts)

@@ -1,5 +1,5 @@
 // The plain epilogues of the grouped products: sums in bfloat16, float16 or float32, stored or added to what is there.
-// What they store they may sum up besides (BlockSums, grouped_block_sums.cuh).
+// They may also sum up the stored values (BlockSums, grouped_block_sums.cuh).
 #pragma once
 
 #include "witan/kernels/common/block_sums.h"
@@ -9,7 +9,7 @@
 
 namespace witan::kernels::cuda {
 
-// Nothing is summed up.
+// An epilogue without block sums.
 struct NoSums {
   static constexpr bool kWanted = false;
   template <class T, int kColumns>

@@ -1,4 +1,4 @@
-#include "witan/kernels/grouped/cuda/hopper_gathered_weight.cuh"
+#include "witan/kernels/grouped/cuda/weight_gradient.cuh"
 
 namespace witan::kernels::cuda {
 

@@ -1,6 +1,6 @@
+#include "witan/kernels/grouped/cuda/grouped_gemm.h"
 #include "witan/kernels/grouped/cuda/grouped_shapes.cuh"
 #include "witan/kernels/grouped/cuda/grouped_store.cuh"
-#include "witan/kernels/grouped/cuda/hopper_grouped_gemm.h"
 #include "witan/kernels/pointwise/cuda/activation.cuh"
 
 namespace witan::kernels::cuda {

@@ -1,6 +1,6 @@
+#include "witan/kernels/grouped/cuda/grouped_gemm.h"
 #include "witan/kernels/grouped/cuda/grouped_shapes.cuh"
 #include "witan/kernels/grouped/cuda/grouped_store.cuh"
-#include "witan/kernels/grouped/cuda/hopper_grouped_gemm.h"
 #include "witan/kernels/pointwise/cuda/activation.cuh"
 
 namespace witan::kernels::cuda {
@@ -10,9 +10,9 @@ namespace {
 // dh = [dgate | dup], as swiglu_backward computes them from what was rounded, and of each row and tile its part of the
 // gradient of the row's weight.
 //
-// Of 64 columns at a time gates and ups come by asynchronous copies into the warp's staging memory and leave by way of
-// it, from and to whole lines of memory. There are two such places: while one is computed copies to the other are under
-// way, and to both while the sums are made.
+// Gates and ups are copied, 64 columns at a time, asynchronously into the warp's staging memory and back, as whole
+// lines of memory. There are two buffers: while one is computed, copies to the other are under way, and copies to both
+// while the sums are computed.
 template <class T>
 struct StoreSwigluBackward {
   static constexpr bool kAccumulates = false;
@@ -57,7 +57,7 @@ struct StoreSwigluBackward {
   __device__ __forceinline__ void finish() const {}
 
  private:
-  // Of the warp, within its part.
+  // The warp's first row within its part.
   static __device__ __forceinline__ int first_row() {
     return static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16;
   }

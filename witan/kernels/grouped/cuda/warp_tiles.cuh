@@ -1,6 +1,6 @@
-// Tiles of 128 x 128 results of 16-bit operands on the tensor cores of sm_80 and later, one for each block of threads:
-// the steps of its sum come to shared memory while those before them are multiplied. Rows of the operand that comes by
-// rows may be named by an index.
+// Tiles of 128 x 128 results of 16-bit operands on the tensor cores of sm_80 and later, one for each thread block:
+// slices of K are copied to shared memory while those before them are multiplied. The rows of an operand may be
+// gathered by an index.
 #pragma once
 
 #include "witan/kernels/common/cuda/common.cuh"
@@ -9,22 +9,22 @@
 namespace witan::kernels::cuda::warp_tiles {
 
 inline constexpr int kThreads = 256;            // 8 warps, 2 by 4 of them
-inline constexpr int kTile = 128, kDepth = 32;  // of the result, and of each step of the sum
-inline constexpr int kWarpLines = 64, kWarpColumns = 32;
-inline constexpr int kAlongSteps = kDepth + 8,
-                     kAlongLines = kTile + 8;              // strides in shared memory, free of bank conflicts
-inline constexpr int kTileElements = kTile * kAlongSteps;  // of either form: kDepth * kAlongLines is less
-static_assert(kDepth * kAlongLines <= kTileElements);
-inline constexpr int kStages = 3;  // steps in shared memory at a time, of which one is multiplied
+inline constexpr int kTile = 128, kDepth = 32;  // M and N of a tile, and K of a slice
+inline constexpr int kWarpM = 64, kWarpN = 32;
+inline constexpr int kPitchK = kDepth + 8,
+                     kPitchM = kTile + 8;              // strides in shared memory, free of bank conflicts
+inline constexpr int kTileElements = kTile * kPitchK;  // of either form: kDepth * kPitchM is less
+static_assert(kDepth * kPitchM <= kTileElements);
+inline constexpr int kStages = 3;  // slices in shared memory at a time, of which one is multiplied
 inline constexpr int kTileBytes = kStages * 2 * kTileElements * 2;
 
-// A matrix of `lines` by `steps`, of which one kind is adjacent and comes in pieces of 8, whole ones. The other kind
-// are the rows from `first` on, or those that the index names.
+// An operand of M (or N) by K. One of the two dims is adjacent in memory, in whole pieces of 8 elements; the other runs
+// over the rows from `first` on, or over those that the index names.
 template <class T>
 struct Operand {
   const T* data;
   int64_t stride;
-  int lines, steps;
+  int M, K;
   const int64_t* index = nullptr;
   uint32_t divisor = 1;
   int64_t first = 0;
@@ -35,69 +35,69 @@ struct Operand {
   }
 };
 
-// Lines from `line`, steps from `step` on to shared memory, zeros behind the bounds.
-template <bool kStepsAdjacent, class T>
-__device__ __forceinline__ void load_tile(T* to, const Operand<T>& from, int line, int step) {
-  constexpr int kPieces = (kStepsAdjacent ? kDepth : kTile) / 8;
+// Copies the slice from m and k on to shared memory, with zeros beyond the bounds.
+template <bool kKMajor, class T>
+__device__ __forceinline__ void load_tile(T* to, const Operand<T>& from, int m, int k) {
+  constexpr int kPieces = (kKMajor ? kDepth : kTile) / 8;
 #pragma unroll
   for (int at = static_cast<int>(threadIdx.x); at < kTile * kDepth / 8; at += kThreads) {
     const int slow = at / kPieces, fast = at % kPieces * 8;
-    const int l = line + (kStepsAdjacent ? slow : fast), s = step + (kStepsAdjacent ? fast : slow);
-    const bool inside = l < from.lines && s < from.steps;
-    const T* const source = inside ? from.row(kStepsAdjacent ? l : s) + (kStepsAdjacent ? s : l) : from.data;
-    copy_async(to + slow * (kStepsAdjacent ? kAlongSteps : kAlongLines) + fast, source, inside);
+    const int l = m + (kKMajor ? slow : fast), s = k + (kKMajor ? fast : slow);
+    const bool inside = l < from.M && s < from.K;
+    const T* const source = inside ? from.row(kKMajor ? l : s) + (kKMajor ? s : l) : from.data;
+    copy_async(to + slow * (kKMajor ? kPitchK : kPitchM) + fast, source, inside);
   }
 }
 
-template <bool kStepsAdjacent, class T>
-__device__ __forceinline__ FragmentA fragment_a(const T* tile, int line, int step) {
+template <bool kKMajor, class T>
+__device__ __forceinline__ FragmentA fragment_a(const T* tile, int m, int k) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   uint4 at;
-  if constexpr (kStepsAdjacent)
-    at = load_matrices(tile + (line + lane % 16) * kAlongSteps + step + lane / 16 * 8);
+  if constexpr (kKMajor)
+    at = load_matrices(tile + (m + lane % 16) * kPitchK + k + lane / 16 * 8);
   else
-    at = load_matrices_transposed(tile + (step + lane / 16 * 8 + lane % 8) * kAlongLines + line + lane / 8 % 2 * 8);
+    at = load_matrices_transposed(tile + (k + lane / 16 * 8 + lane % 8) * kPitchM + m + lane / 8 % 2 * 8);
   return {{at.x, at.y, at.z, at.w}};
 }
 
-// Of 16 columns, 8 each.
-template <bool kStepsAdjacent, class T>
-__device__ __forceinline__ void fragments_b(FragmentB* out, const T* tile, int line, int step) {
+// Two fragments of 8 columns each.
+template <bool kKMajor, class T>
+__device__ __forceinline__ void fragments_b(FragmentB* out, const T* tile, int m, int k) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   uint4 at;
-  if constexpr (kStepsAdjacent)
-    at = load_matrices(tile + (line + lane / 16 * 8 + lane % 8) * kAlongSteps + step + lane / 8 % 2 * 8);
+  if constexpr (kKMajor)
+    at = load_matrices(tile + (m + lane / 16 * 8 + lane % 8) * kPitchK + k + lane / 8 % 2 * 8);
   else
-    at = load_matrices_transposed(tile + (step + lane / 8 % 2 * 8 + lane % 8) * kAlongLines + line + lane / 16 * 8);
+    at = load_matrices_transposed(tile + (k + lane / 8 % 2 * 8 + lane % 8) * kPitchM + m + lane / 16 * 8);
   out[0] = {{at.x, at.y}};
   out[1] = {{at.z, at.w}};
 }
 
 struct Sums {
-  float at[kWarpLines / 16][kWarpColumns / 8][4] = {};
+  float at[kWarpM / 16][kWarpN / 8][4] = {};
 };
 
-template <bool kStepsAdjacentA, bool kStepsAdjacentB, class T>
-__device__ __forceinline__ void multiply_tile(Sums& sums, const T* a, const T* b, int line, int column) {
+template <bool kKMajorA, bool kKMajorB, class T>
+__device__ __forceinline__ void multiply_tile(Sums& sums, const T* a, const T* b, int m, int column) {
 #pragma unroll
-  for (int step = 0; step < kDepth; step += 16) {
-    FragmentA left[kWarpLines / 16];
-    FragmentB right[kWarpColumns / 8];
+  for (int k = 0; k < kDepth; k += 16) {
+    FragmentA left[kWarpM / 16];
+    FragmentB right[kWarpN / 8];
 #pragma unroll
-    for (int i = 0; i < kWarpLines / 16; ++i) left[i] = fragment_a<kStepsAdjacentA>(a, line + i * 16, step);
+    for (int i = 0; i < kWarpM / 16; ++i) left[i] = fragment_a<kKMajorA>(a, m + i * 16, k);
 #pragma unroll
-    for (int j = 0; j < kWarpColumns / 8; j += 2) fragments_b<kStepsAdjacentB>(right + j, b, column + j * 8, step);
+    for (int j = 0; j < kWarpN / 8; j += 2) fragments_b<kKMajorB>(right + j, b, column + j * 8, k);
 #pragma unroll
-    for (int i = 0; i < kWarpLines / 16; ++i)
+    for (int i = 0; i < kWarpM / 16; ++i)
 #pragma unroll
-      for (int j = 0; j < kWarpColumns / 8; ++j) multiply_add<T>(sums.at[i][j], left[i], right[j]);
+      for (int j = 0; j < kWarpN / 8; ++j) multiply_add<T>(sums.at[i][j], left[i], right[j]);
   }
 }
 
-// Sums of `tiles` steps, of which load(to a, to b, number) brings each while two before it are waited for or
-// multiplied. `memory` is kTileBytes of the block's shared memory, and free for the next sum on return.
-template <class T, bool kStepsAdjacentA, bool kStepsAdjacentB, class Load>
-__device__ __forceinline__ Sums sum_tiles(void* memory, int tiles, int line, int column, const Load& load) {
+// The sums over `tiles` slices of K, each of which load(to a, to b, number) copies while two before it are waited for
+// or multiplied. `memory`: kTileBytes of the block's shared memory, free for the next sum on return.
+template <class T, bool kKMajorA, bool kKMajorB, class Load>
+__device__ __forceinline__ Sums sum_tiles(void* memory, int tiles, int m, int column, const Load& load) {
   const auto a_of = [&](int tile) { return static_cast<T*>(memory) + tile % kStages * 2 * kTileElements; };
   const auto fetch = [&](int tile) {
     if (tile < tiles) load(a_of(tile), a_of(tile) + kTileElements, tile);
@@ -108,9 +108,9 @@ __device__ __forceinline__ Sums sum_tiles(void* memory, int tiles, int line, int
   for (int tile = 0; tile < kStages - 1; ++tile) fetch(tile);
   for (int tile = 0; tile < tiles; ++tile) {
     wait_copies<kStages - 2>();
-    __syncthreads();  // the tile is there for all, and all are done with the one before, whose place is next
+    __syncthreads();  // all threads see the slice, and have multiplied the one before, which the next copy overwrites
     fetch(tile + kStages - 1);
-    multiply_tile<kStepsAdjacentA, kStepsAdjacentB>(sums, a_of(tile), a_of(tile) + kTileElements, line, column);
+    multiply_tile<kKMajorA, kKMajorB>(sums, a_of(tile), a_of(tile) + kTileElements, m, column);
   }
   __syncthreads();
   return sums;
@@ -120,21 +120,21 @@ template <class C>
 struct Result {
   C* data;
   int64_t stride;
-  int lines, columns;  // columns in whole pieces of 8
+  int M, columns;  // columns in whole pieces of 8
   bool accumulate;
 };
 
 template <class C>
-__device__ __forceinline__ void store(const Result<C>& to, const Sums& sums, int line, int column) {
+__device__ __forceinline__ void store(const Result<C>& to, const Sums& sums, int m, int column) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-  for (int i = 0; i < kWarpLines / 16; ++i)
+  for (int i = 0; i < kWarpM / 16; ++i)
 #pragma unroll
-    for (int j = 0; j < kWarpColumns / 8; ++j)
+    for (int j = 0; j < kWarpN / 8; ++j)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int l = line + i * 16 + lane / 4 + half * 8, n = column + j * 8 + lane % 4 * 2;
-        if (l >= to.lines || n >= to.columns) continue;
+        const int l = m + i * 16 + lane / 4 + half * 8, n = column + j * 8 + lane % 4 * 2;
+        if (l >= to.M || n >= to.columns) continue;
         C* const at = to.data + l * to.stride + n;
         Pack<C, 2> out = {};
         if (to.accumulate) out = load_pack<C, 2>(at);
@@ -147,14 +147,14 @@ __device__ __forceinline__ void store(const Result<C>& to, const Sums& sums, int
       }
 }
 
-__device__ __forceinline__ int warp_line() {
-  return static_cast<int>(threadIdx.x) / 32 / (kTile / kWarpColumns) * kWarpLines;
+__device__ __forceinline__ int warp_m() {
+  return static_cast<int>(threadIdx.x) / 32 / (kTile / kWarpN) * kWarpM;
 }
-__device__ __forceinline__ int warp_column() {
-  return static_cast<int>(threadIdx.x) / 32 % (kTile / kWarpColumns) * kWarpColumns;
+__device__ __forceinline__ int warp_n() {
+  return static_cast<int>(threadIdx.x) / 32 % (kTile / kWarpN) * kWarpN;
 }
 
-// Whether rows are whole pieces of 16 bytes of 16-bit numbers, as the copies want them.
+// Whether rows of 16-bit numbers are aligned to, and multiples of, the 16 bytes that are copied at a time.
 inline bool in_pieces(const Tensor& tensor) {
   const int dims = tensor.shape().dims();
   bool whole = reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0 && tensor.size(dims - 1) % 8 == 0;
@@ -166,7 +166,7 @@ inline int tiles_of(int64_t size) {
   return static_cast<int>((size + kTile - 1) / kTile);
 }
 
-// Launches a kernel of kThreads with kTileBytes of shared memory, and `more` behind them.
+// Launches a kernel of kThreads with kTileBytes + `more` bytes of shared memory.
 template <class... Parameters, class... Args>
 void launch_tiles(Stream& stream, void (*kernel)(Parameters...), unsigned blocks, int more, const Args&... args) {
   witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kTileBytes + more),
@@ -175,9 +175,8 @@ void launch_tiles(Stream& stream, void (*kernel)(Parameters...), unsigned blocks
 }
 
 template <class T>
-Operand<T> operand(const Tensor& matrix, int64_t lines, int64_t steps) {
-  return {ptr<const T>(matrix), matrix.stride(matrix.shape().dims() - 2), static_cast<int>(lines),
-          static_cast<int>(steps)};
+Operand<T> operand(const Tensor& matrix, int64_t M, int64_t K) {
+  return {ptr<const T>(matrix), matrix.stride(matrix.shape().dims() - 2), static_cast<int>(M), static_cast<int>(K)};
 }
 
 template <class C>

@@ -18,14 +18,14 @@ inline constexpr int kWgmmaUnit = 64;                                // M (or N)
 inline constexpr int kWgmmaUnitBytes = kWgmmaUnit * kWgmmaUnit * 2;  // 8192
 inline constexpr int kWgmmaK = 16;                                   // of one instruction
 
-// What is adjacent in memory.
+// The dim that is adjacent in memory.
 enum class Major : uint8_t { k, mn };
-// What operands are made of, 16 bits each.
+// The element type of operands, 16 bits each.
 enum class Element : uint8_t { bfloat16, float16 };
 template <class T>
 inline constexpr Element kElementFor = std::is_same_v<T, __half> ? Element::float16 : Element::bfloat16;
 
-// The descriptor of the operand that begins at a unit, and what to add to it per kWgmmaSteps.
+// The descriptor of the operand that begins at a unit, and its advance per kWgmmaK.
 template <Major kMajor>
 __device__ __forceinline__ uint64_t wgmma_operand(const void* units) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
@@ -36,15 +36,15 @@ __device__ __forceinline__ uint64_t wgmma_operand(const void* units) {
 template <Major kMajor>
 inline constexpr uint64_t kWgmmaAdvance = (kMajor == Major::k ? kWgmmaK * 2 : kWgmmaK * 128) >> 4;
 
-// Before the first multiply after registers of `sums` were touched.
+// Called before the first multiply after registers of `sums` were accessed.
 __device__ __forceinline__ void wgmma_begin() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-// The multiplies since the last commit become a group.
+// Commits the multiplies since the last commit as a group.
 __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Until at most `kGroups` groups run.
+// Waits until at most `kGroups` groups are running.
 template <int kGroups>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
@@ -74,7 +74,7 @@ __device__ __forceinline__ void pin(float (&sums)[kSums]) {
   "%115, "                                                                                                         \
   "%116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-// The four numbers behind the sums' are those of a, b, add and the operands' transposes.
+// The four numbers after those of the sums are a, b, add and the operands' transposes.
 #define WITAN_WGMMA(columns, type, places, a_at, b_at, add_at, ta_at, tb_at, ...)                                    \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" add_at ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns         \
                "k16.f32." type "." type " {" places "}, %" a_at ", %" b_at ", p, 1, 1, %" ta_at ", %" tb_at ";\n}\n" \

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "witan/kernels/common/cpu/rows.h"
-#include "witan/kernels/common/cpu/store.h"
 
 namespace witan::kernels::cpu {
 namespace {

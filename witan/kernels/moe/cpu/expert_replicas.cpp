@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "witan/kernels/common/cpu/rows.h"
-#include "witan/kernels/common/cpu/store.h"
 #include "witan/kernels/moe/replica_rules.h"
 
 namespace witan::kernels::cpu {

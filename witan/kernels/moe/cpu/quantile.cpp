@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "witan/kernels/common/cpu/rows.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 #include "witan/kernels/moe/cpu/router_scores.h"
 #include "witan/kernels/moe/selection.h"
 

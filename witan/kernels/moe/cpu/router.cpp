@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "witan/kernels/common/cpu/rows.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 #include "witan/kernels/moe/cpu/router_scores.h"
 
 namespace witan::kernels::cpu {
@@ -36,7 +36,7 @@ std::vector<double> token_sums(const RouterOutputs& out, int64_t sequences) {
   return sums;
 }
 
-// Of all tokens, in their order.
+// The sum of all tokens' entropies, in order.
 template <class A, class Score>
 double entropy_sum(const RouterOutputs& out, const Tensor& logits) {
   const int64_t T = logits.size(0), E = logits.size(1);
@@ -49,7 +49,7 @@ double entropy_sum(const RouterOutputs& out, const Tensor& logits) {
   return sum;
 }
 
-// Of `rows` rows of all parts, padding included.
+// The tokens among `rows` rows of all parts, which may include padding.
 int64_t tokens_of(const RouterOutputs& out, int64_t rows) {
   return out.tokens.defined() ? out.tokens.data<int64_t>()[0] : rows;
 }
@@ -71,7 +71,7 @@ double balance_of_padded(const Sum* sums, const Tensor& counts, int64_t E, int64
   return balance;
 }
 
-// Of T rows of K choices. sums [B E + kTokenSums], counts [E] or [B, E].
+// Writes the losses of T rows with K choices each. sums [B E + kTokenSums], counts [E] or [B, E].
 template <class A, class Sum>
 void write_means(const RouterOutputs& out, const Sum* sums, const Tensor& counts, int64_t T, int64_t K) {
   const auto loads = static_cast<size_t>(counts.elements());
@@ -91,7 +91,7 @@ void write_means(const RouterOutputs& out, const Sum* sums, const Tensor& counts
   out.entropy.data<A>()[0] = static_cast<A>(static_cast<double>(sums[loads + 1]) / tokens);
 }
 
-// What token t chose, with weights before they are scaled, and their gradient, in `unscaled` where they differ.
+// The choice of token t with unscaled weights, and their gradient, held in `unscaled` if it differs.
 template <class A>
 Chosen<A> chosen_of(const RouterOutputs& out, const A* dweights, int64_t t, const Scoring& scoring,
                     std::vector<A>& unscaled) {
@@ -191,7 +191,7 @@ void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradient
       const A dbalance = gradients.balance.defined() ? gradients.balance.data<A>()[0] : A(0);
       const A dz = gradients.z.defined() ? gradients.z.data<A>()[0] : A(0);
       const A balance_scale = dbalance * A(loads) / (tokens * tokens * A(K));
-      // Of a sequence of so many assignments, where some of its rows are padding.
+      // The scale for a sequence with these assignments, if some of its rows are padding.
       const auto padded_scale = [&](const int64_t* counts) {
         const auto own = static_cast<A>(std::accumulate(counts, counts + E, int64_t{0})) / A(K);
         return own > 0 ? dbalance * A(E * E) / (A(loads) * own * own * A(K)) : A(0);

@@ -22,7 +22,7 @@ A softmax(A* out, const A* in, int64_t n, const Index& index) {
   return most + std::log(sum);
 }
 
-// What a token chose.
+// A token's choice.
 template <class A>
 struct Chosen {
   const int32_t* ids;  // [K]
@@ -31,7 +31,7 @@ struct Chosen {
   bool divides;  // Scoring's
 };
 
-// What the backward knows of a token.
+// A token's inputs of the backward.
 template <class A>
 struct Routed {
   const A *p, *logits;  // [E]: either, as the scores say
@@ -45,7 +45,7 @@ struct SoftmaxScores {
   static A forward(A* p, const A* logits, int64_t E) {
     return softmax(p, logits, E, [](int64_t e) { return e; });
   }
-  // What groups of experts are compared by.
+  // The score by which groups of experts are compared.
   template <class A>
   static A key(A p, A) {
     return p;

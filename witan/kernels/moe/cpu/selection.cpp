@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "witan/kernels/common/cpu/rows.h"
-#include "witan/kernels/moe/arrival.h"
 #include "witan/kernels/moe/cpu/router_scores.h"
 #include "witan/kernels/pointwise/cpu/dropout_mask.h"
 

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kThreads)
     hosted[rank] = mine >= 0 && tables.home(mine) == rank ? round.rows : 0;
   }
   const int64_t before = tables.held_before(rank, round.slot, round.rank, round.part);
-  // Of the ranks that hold none, the n-th fills the n-th place from the end.
+  // The n-th of the ranks that hold none fills the n-th place from the end.
   const int64_t at = expert >= 0 ? before : tables.ranks - 1 - (rank - before);
   const int64_t first = expert % tables.own() * round.rows;
   for (int64_t i = threadIdx.x; i < round.rows; i += kThreads) rows[at * round.rows + i] = expert >= 0 ? first + i : -1;

@@ -3,7 +3,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 #include "witan/kernels/moe/cuda/choice.cuh"
 #include "witan/kernels/moe/selection.h"
 
@@ -54,8 +54,8 @@ __global__ void __launch_bounds__(kChooseThreads)
 
 constexpr int kSelectThreads = 1024, kDigits = 256;
 
-// Where in the histogram the value of that rank, counted from the highest digit, is; `rank` becomes that among its
-// digit's. On one warp.
+// The digit of the value of this rank in the histogram, counted from the highest digit; `rank` becomes the rank among
+// the digit's values. Called by one warp.
 __device__ int find_digit(const unsigned* histogram, int64_t& rank) {
   const int lane = threadIdx.x % 32;
   unsigned own = 0;  // of digits 255 - 8 lane down to 248 - 8 lane

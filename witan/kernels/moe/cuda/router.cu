@@ -4,9 +4,9 @@
 #include <limits>
 #include <type_traits>
 
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 #include "witan/kernels/moe/cuda/choice.cuh"
-#include "witan/kernels/moe/cuda/scores.cuh"
+#include "witan/kernels/moe/cuda/router.cuh"
 #include "witan/kernels/moe/router.h"
 
 namespace witan::kernels::cuda {
@@ -25,7 +25,7 @@ struct Route {
   A scaling;
 };
 
-// Of each block's tokens. With blocks cut by shapes alone, their sums in order are reproducible.
+// Sums over each block's tokens. Blocks depend on shapes only, so that adding them in order is reproducible.
 template <class A>
 struct Partial {
   double* squares;  // [B] sum of lse^2

@@ -1,7 +1,8 @@
-// What the router's two kernels share: a warp for each token, lane l of which holds experts l, l + 32, …
+// Shared by the router's kernels: a warp for each token, of which lane l holds experts l, l + 32, …
 #pragma once
 
 #include "witan/kernels/common/cuda/common.cuh"
+#include "witan/kernels/moe/router.h"
 #include "witan/kernels/moe/scores.h"
 
 namespace witan::kernels::cuda {
@@ -14,7 +15,7 @@ __device__ __forceinline__ bool is_padding(const int32_t* sequence_ids, int64_t 
   return sequence_ids != nullptr && sequence_ids[t] < 0;
 }
 
-// body.operator()<kPer>() with the number of experts of a lane, a power of two.
+// Calls body.operator()<kPer>() with the number of experts of a lane, a power of two.
 template <class Body>
 void dispatch_experts(int64_t experts, int64_t chosen, const Body& body) {
   require<ShapeError>(experts <= kMostExperts && chosen <= kMostChosen, "the router on a GPU knows at most ",
@@ -25,6 +26,42 @@ void dispatch_experts(int64_t experts, int64_t chosen, const Body& body) {
   if (experts <= 256) return body.template operator()<8>();
   if (experts <= 512) return body.template operator()<16>();
   body.template operator()<32>();
+}
+
+// The score of an expert from its own logit.
+template <Scores kScores, class A>
+__device__ __forceinline__ A score_each(A logit) {
+  if constexpr (kScores == Scores::sqrtsoftplus)
+    return sqrt(max(logit, A(0)) + log1p(exp(-abs(logit))));
+  else
+    return 1 / (1 + exp(-logit));
+}
+
+// The derivative of the score s by the logit.
+template <Scores kScores, class A>
+__device__ __forceinline__ A slope_each(A logit, A s) {
+  if constexpr (kScores == Scores::sqrtsoftplus)
+    return s > 0 ? score_each<Scores::sigmoid>(logit) / (2 * s) : A(0);
+  else
+    return s * (1 - s);
+}
+
+// The factor from the scores of a token's chosen logits, of which lane l holds l, l + 32, to their unscaled weights.
+template <Scores kScores, class A, int kSlots>
+__device__ __forceinline__ A each_scale(const A (&chosen)[kSlots], int K, bool divides) {
+  A total = 0;
+#pragma unroll
+  for (int s = 0; s < kSlots; ++s)
+    total += static_cast<int>(threadIdx.x) % 32 + 32 * s < K ? score_each<kScores>(chosen[s]) : A(0);
+  return divides ? 1 / (warp_sum(total) + A(kNoScores)) : A(1);
+}
+
+// Calls body.template operator()<kScores>() with one of softmax, which stands for both kinds, and those of each alone.
+template <class Body>
+void dispatch_scores(Scores scores, const Body& body) {
+  if (scores == Scores::sigmoid) return body.template operator()<Scores::sigmoid>();
+  if (scores == Scores::sqrtsoftplus) return body.template operator()<Scores::sqrtsoftplus>();
+  body.template operator()<Scores::softmax>();
 }
 
 }  // namespace witan::kernels::cuda

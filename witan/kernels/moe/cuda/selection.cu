@@ -3,9 +3,8 @@
 
 #include <type_traits>
 
-#include "witan/kernels/moe/arrival.h"
 #include "witan/kernels/moe/cuda/choice.cuh"
-#include "witan/kernels/moe/cuda/scores.cuh"
+#include "witan/kernels/moe/cuda/router.cuh"
 #include "witan/kernels/moe/selection.h"
 #include "witan/kernels/pointwise/cuda/philox.cuh"
 

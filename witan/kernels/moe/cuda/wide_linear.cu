@@ -1,6 +1,5 @@
-#include "witan/kernels/gemm/cuda/few_rows.h"
+#include "witan/kernels/gemm/cuda/gemm.h"
 #include "witan/kernels/moe/cuda/wide_linear.cuh"
-#include "witan/kernels/moe/cuda/wide_linear_hopper.h"
 
 namespace witan::kernels::cuda {
 namespace {

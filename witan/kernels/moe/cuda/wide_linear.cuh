@@ -5,6 +5,7 @@
 
 #include "witan/kernels/common/cuda/common.cuh"
 #include "witan/kernels/common/cuda/mma.cuh"
+#include "witan/kernels/moe/router.h"
 
 namespace witan::kernels::cuda::wide {
 
@@ -38,10 +39,10 @@ struct Matrix {
 // How the columns of a chunk lie in shared memory.
 enum class Order : uint8_t {
   as_they_are,
-  // Of each 32, so that the four pairs that a lane holds of a product 32 wide are adjacent columns.
+  // Within each 32, so that the four pairs that a lane holds of a product 32 wide are adjacent columns.
   lanes_adjacent
 };
-// Where the pair of columns from `column` on lies: pair 4 t + j of 32 columns is lane t's of the j-th product.
+// The place of the pair of columns from `column` on: pair 4 t + j of 32 columns is lane t's of the j-th product.
 template <Order kOrder>
 __device__ __forceinline__ int place_of(int column) {
   if constexpr (kOrder == Order::as_they_are) return column;
@@ -151,3 +152,27 @@ inline unsigned tiles(int64_t size, int64_t tile) {
 }
 
 }  // namespace witan::kernels::cuda::wide
+
+// wide_linear() and its backward (kernels/moe/router.h) on Hopper's tensor cores by warpgroups, for more than 64
+// experts.
+
+namespace witan::kernels::cuda {
+
+// Whether the product below takes these shapes and addresses, for any number of rows, so that a row of y has the
+// same bits whatever rows come with it.
+bool takes_wide_hopper(Stream& stream, const Tensor& x, int64_t E);
+void wide_linear_hopper(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w);
+
+// Whether its backward also fits into the stream's scratch memory.
+bool takes_wide_backward_hopper(Stream& stream, const Tensor& x, int64_t E);
+void wide_linear_backward_input_hopper(Stream& stream, const Tensor& dx, Write write, const Tensor& dy,
+                                       const Tensor& w);
+
+// Sums over strips of tokens, [strips, E, D] in the stream's scratch memory.
+struct WideStrips {
+  const float* sums;
+  int64_t strips;
+};
+WideStrips wide_linear_strips_hopper(Stream& stream, const Tensor& dy, const Tensor& x);
+
+}  // namespace witan::kernels::cuda

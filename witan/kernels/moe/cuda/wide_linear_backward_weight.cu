@@ -1,7 +1,6 @@
 // dw = dy^T x: a few elements, each a sum over all tokens. Blocks sum strips of tokens, a second kernel the strips, in
 // order.
 #include "witan/kernels/moe/cuda/wide_linear.cuh"
-#include "witan/kernels/moe/cuda/wide_linear_hopper.h"
 
 namespace witan::kernels::cuda {
 namespace {

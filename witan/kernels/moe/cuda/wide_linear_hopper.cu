@@ -4,7 +4,6 @@
 // two parts, is one plain product whose sum goes over all of them.
 #include "witan/kernels/grouped/cuda/batched_gemm_hopper.cuh"
 #include "witan/kernels/moe/cuda/wide_linear.cuh"
-#include "witan/kernels/moe/cuda/wide_linear_hopper.h"
 
 namespace witan::kernels::cuda {
 namespace {
@@ -14,7 +13,7 @@ using wide::Bf16;
 constexpr int kParts = 3;
 constexpr int kSplitThreads = 256, kSplitColumns = 8;
 
-// Where parts of a float32 matrix go: `part[i]` to data[at[i] + row * row_stride + column].
+// The destination of the parts of a float32 matrix: `part[i]` to data[at[i] + row * row_stride + column].
 struct SplitTo {
   Bf16* data;
   int64_t row_stride;
@@ -98,7 +97,7 @@ __device__ __forceinline__ StripTile strip_tile(const WideProduct& product, int 
           first_step, divide_up(steps, kWgmmaUnit)};
 }
 
-// Where a sum is stored: out + strip * strip_stride + line * line_stride + column * column_stride.
+// The destination of a sum: out + strip * strip_stride + line * line_stride + column * column_stride.
 struct WideOut {
   float* out;
   int64_t strip_stride, line_stride, column_stride;

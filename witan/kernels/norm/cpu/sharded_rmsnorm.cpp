@@ -1,7 +1,6 @@
 #include <cmath>
 
 #include "witan/kernels/common/cpu/rows.h"
-#include "witan/kernels/common/cpu/store.h"
 #include "witan/kernels/norm/norm.h"
 
 namespace witan::kernels::cpu {

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 
-// What a row adds to a column: dy x r, dy (x - mean) r, dy.
+// The terms that a row adds to a column: dy x r, dy (x - mean) r, dy.
 template <class T>
 struct RmsTerm {
   static constexpr bool kReadsInput = true;

@@ -1,5 +1,5 @@
-// What the gradients of both norms share: sums over rows that threads form beside a row's gradient, and how it is added
-// to another.
+// Shared by the gradients of both norms: sums over rows that threads form beside a row's gradient, and the addition of
+// that gradient to another.
 #pragma once
 
 #include "witan/kernels/common/cuda/add_strips.cuh"
@@ -7,7 +7,7 @@
 
 namespace witan::kernels::cuda {
 
-// What one thread has of a sum over rows; with kSums false, nothing.
+// A thread's part of sums over rows; empty if kSums is false.
 template <bool kSums, class T, class Shape>
 struct ColumnSums {
   Acc<T> at[kSums ? Shape::P : 1][kSums ? Shape::N : 1] = {};

@@ -4,7 +4,6 @@
 #include <type_traits>
 
 #include "witan/kernels/common/cpu/rows.h"
-#include "witan/kernels/common/cpu/store.h"
 #include "witan/kernels/common/cpu/weights.h"
 #include "witan/kernels/optimizer/optimizer.h"
 

@@ -6,7 +6,7 @@
 
 #include "witan/kernels/common/cpu/rows.h"
 #include "witan/kernels/common/cpu/weights.h"
-#include "witan/kernels/gemm/cpu/gemm.h"
+#include "witan/kernels/gemm/cpu/gemm_blocks.h"
 #include "witan/kernels/optimizer/cpu/lapack.h"
 
 namespace witan::kernels::cpu {

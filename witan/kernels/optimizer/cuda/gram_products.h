@@ -1,5 +1,4 @@
 // The products of hopper_gram_newton_schulz(), in float16 with sums in float32, of tensors that are declared bfloat16.
-// One per file, since each takes long to compile.
 #pragma once
 
 #include "witan/tensor/tensor.h"

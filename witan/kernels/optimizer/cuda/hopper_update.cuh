@@ -33,7 +33,7 @@ struct alignas(128) Tile {
 template <class T, class G, class... S>
 inline constexpr int kStages = 2 * 3 * sizeof(Tile<T, G, S...>) <= 220 * 1024 ? 3 : 2;
 
-// What a stage holds, as the thread that fills it tells the others.
+// The content of a stage, written by the thread that fills it for the others.
 template <class T, class G, class... S>
 struct Turn {
   Operands<T, G, S...> home;

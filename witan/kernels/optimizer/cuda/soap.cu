@@ -226,7 +226,7 @@ __device__ double clear_row(A* row, const A* q, int64_t count, int64_t n, double
   return block_sum(square, of_warps);
 }
 
-// What takes the place of a row of which too little is left: rows of `former` in `order`, from its own on.
+// The replacements of rows of which too little is left: rows of `former` in `order`, from the row's own on.
 template <class A>
 struct Replacements {
   const A* former;

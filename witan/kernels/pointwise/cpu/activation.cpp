@@ -3,8 +3,7 @@
 #include "witan/kernels/pointwise/activation.h"
 
 #include "witan/kernels/common/cpu/math.h"
-#include "witan/kernels/common/cpu/row_groups.h"
-#include "witan/kernels/common/cpu/store.h"
+#include "witan/kernels/common/cpu/rows.h"
 #include "witan/kernels/pointwise/rules.h"
 
 namespace witan::kernels::cpu {

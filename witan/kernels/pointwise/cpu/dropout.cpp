@@ -4,7 +4,6 @@
 
 #include "witan/base/numbers/rng.h"
 #include "witan/kernels/common/cpu/rows.h"
-#include "witan/kernels/common/cpu/store.h"
 #include "witan/kernels/pointwise/cpu/dropout_mask.h"
 
 namespace witan::kernels::cpu {

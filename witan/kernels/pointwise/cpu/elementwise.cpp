@@ -5,7 +5,6 @@
 
 #include "witan/kernels/common/cpu/math.h"
 #include "witan/kernels/common/cpu/rows.h"
-#include "witan/kernels/common/cpu/store.h"
 #include "witan/kernels/pointwise/rules.h"
 
 namespace witan::kernels::cpu {

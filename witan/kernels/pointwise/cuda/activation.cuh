@@ -72,7 +72,7 @@ struct BlockRows {
   }
 };
 
-// Where one of a block's packs lies: its row, and the pack within it.
+// The place of one of a block's packs: its row, and the pack within the row.
 struct PackPlace {
   uint32_t row, pack;
   bool exists;
@@ -118,8 +118,8 @@ __global__ void __launch_bounds__(kActivationThreads)
   }
 }
 
-// Of dy: dgate = dy s up f'(gate) and dup = dy s f(gate), in place of gate and up, or dh = dy s f'(h) in place of h.
-// Returns the pack's part of ds, the sum of dy f(gate) up or of dy f(h).
+// Differentiates a pack: dgate = dy s up f'(gate) and dup = dy s f(gate), in place of gate and up, or dh = dy s f'(h)
+// in place of h. Returns the pack's part of ds, the sum of dy f(gate) up or of dy f(h).
 template <bool kGated, class Function, class T, int N, class A>
 __device__ __forceinline__ A differentiate(const Function& of, Pack<T, N>& gate, Pack<T, N>& up, const Pack<T, N>& dy,
                                            A weight, A dot) {
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(kActivationThreads)
   }
 }
 
-// The same with ds: a warp for each row, which sums its part of it.
+// The backward with ds: a warp for each row sums the row's part of ds.
 template <class Function, bool kGated, int N, class T>
 __global__ void __launch_bounds__(kActivationThreads)
     activation_backward_sums_kernel(Function of, T* dh, Acc<T>* ds, const T* dy, int64_t dy_stride, const T* h,

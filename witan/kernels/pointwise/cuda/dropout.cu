@@ -23,7 +23,7 @@ struct Part {
   }
 };
 
-// What multiplies element e, drawn alone.
+// The factor of element e, drawn by itself.
 template <class A>
 __device__ A factor_of(const DropoutMask& mask, int64_t e) {
   const uint4 words = mask.block(static_cast<uint64_t>(e) / 4);

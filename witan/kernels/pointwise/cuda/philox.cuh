@@ -26,7 +26,7 @@ __device__ __forceinline__ uint4 philox(uint64_t key, uint64_t stream, uint64_t 
   return c;
 }
 
-// What multiplies elements: a mask of one call, on the device.
+// The factors of elements: the mask of one call, on the device.
 struct DropoutMask {
   uint64_t key, site;
   uint32_t least;  // words below it drop their element

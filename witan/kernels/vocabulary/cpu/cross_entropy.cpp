@@ -2,7 +2,6 @@
 
 #include "witan/kernels/common/cpu/math.h"
 #include "witan/kernels/common/cpu/rows.h"
-#include "witan/kernels/common/cpu/store.h"
 #include "witan/kernels/vocabulary/vocabulary.h"
 
 namespace witan::kernels::cpu {

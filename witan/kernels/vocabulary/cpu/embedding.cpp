@@ -3,7 +3,6 @@
 
 #include "witan/base/threads/threads.h"
 #include "witan/kernels/common/cpu/rows.h"
-#include "witan/kernels/common/cpu/store.h"
 #include "witan/kernels/vocabulary/vocabulary.h"
 
 namespace witan::kernels::cpu {
@@ -13,7 +12,7 @@ namespace {
 struct Held {
   const int32_t* ids;
   int64_t begin, rows;
-  // Of token t, or -1.
+  // The row of token t, or -1.
   int64_t row(int64_t t) const {
     const int64_t row = ids[t] - begin;
     return row >= 0 && row < rows ? row : -1;

@@ -36,7 +36,7 @@ __device__ __forceinline__ void add_packs(LogSumExp<Acc<T>>& total, const T* row
   total.add(x);
 }
 
-// What a token's logits come to: its loss, or the target's logit, 0 where that is not among the columns' ids.
+// The result of a token's logits: its loss, or the target's logit, 0 if no column has the target's id.
 enum class Found { loss, at_target };
 
 template <Found kFound, class T>

@@ -1,4 +1,4 @@
-// What the kernels of cross entropy share.
+// Shared by the kernels of cross entropy.
 #pragma once
 
 #include <limits>
@@ -33,7 +33,7 @@ struct LogSumExp {
 #pragma unroll
     for (int n = 0; n < N; ++n) sum += quick_exp(x[n] - shift);
   }
-  // Of all threads of the block.
+  // Reduces over all threads of the block.
   __device__ __forceinline__ A over_block(A* shared) const {
     A all = block_max(most, shared);
     if (all == -std::numeric_limits<A>::infinity()) all = 0;  // from which -inf can be subtracted

@@ -1,7 +1,7 @@
 #include "witan/train/step/features/bounded_experts.h"
 
 #include "witan/base/error.h"
-#include "witan/kernels/common/step_value.h"
+#include "witan/kernels/common/step_report.h"
 #include "witan/kernels/moe/expert_pool.h"
 #include "witan/moe/dispatchers/dispatch.h"
 #include "witan/moe/dispatchers/replicas.h"

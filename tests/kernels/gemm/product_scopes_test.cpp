@@ -1,0 +1,47 @@
+#include "witan/kernels/gemm/product_scopes.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace witan {
+namespace {
+
+using kernels::FewRows;
+using kernels::RowProducts;
+
+TEST(RowProducts, AreOnWithinTheirScopeAndThread) {
+  EXPECT_FALSE(RowProducts::on());
+  {
+    const RowProducts off(false);
+    EXPECT_FALSE(RowProducts::on());
+    const RowProducts on;
+    EXPECT_TRUE(RowProducts::on());
+    const RowProducts within(false);
+    EXPECT_TRUE(RowProducts::on()) << "what surrounds it asked for them";
+    std::thread([] { EXPECT_FALSE(RowProducts::on()); }).join();
+  }
+  EXPECT_FALSE(RowProducts::on());
+}
+
+TEST(FewRows, AreOnWithinTheirScopeAndThreadButNotWhereBitsAreTrainings) {
+  EXPECT_FALSE(FewRows::on());
+  {
+    const FewRows off(false);
+    EXPECT_FALSE(FewRows::on());
+    const FewRows on;
+    EXPECT_TRUE(FewRows::on());
+    {
+      const kernels::RowProducts as_training;
+      EXPECT_FALSE(FewRows::on());
+    }
+    const FewRows within(false);
+    EXPECT_TRUE(FewRows::on()) << "what surrounds it asked for them";
+    std::thread([] { EXPECT_FALSE(FewRows::on()); }).join();
+  }
+  EXPECT_FALSE(FewRows::on());
+}
+
+}  // namespace
+
+}  // namespace witan

@@ -1,0 +1,83 @@
+#include "witan/ops/shape/shape.h"
+
+#include "support/gradcheck.h"
+#include "support/message_of.h"
+
+namespace witan {
+namespace {
+
+using testing::gradcheck;
+using testing::Rank;
+using testing::values;
+
+Var joined(Tape& tape, const std::vector<Var>& in) {
+  return ops::join_columns(tape, in[0], in[1]);
+}
+
+TEST(JoinColumns, GradientsMatchDifferences) {
+  Rank rank;
+  gradcheck(rank, "join_columns", [&](Tape& tape, const std::vector<Var>& in) { return std::vector{joined(tape, in)}; },
+            {rank.normal({2, 3, 4}, DType::f64, "a"), rank.normal({2, 3, 5}, DType::f64, "b")});
+}
+
+TEST(JoinColumns, PutsRowsSideBySide) {
+  Rank rank;
+  Tape tape(rank.stream);
+  const Tensor a = rank.normal({2, 3, 2}, DType::f32, "a"), b = rank.normal({2, 3, 1}, DType::f32, "b");
+  const Var y = joined(tape, {tape.input(a), tape.input(b)});
+  EXPECT_EQ(y.shape(), (Shape{2, 3, 3}));
+  const auto all = values(y.value()), of_a = values(a), of_b = values(b);
+  for (size_t t = 0; t < 6; ++t) {
+    EXPECT_EQ(all[t * 3], of_a[t * 2]);
+    EXPECT_EQ(all[t * 3 + 1], of_a[t * 2 + 1]);
+    EXPECT_EQ(all[t * 3 + 2], of_b[t]);
+  }
+}
+
+TEST(JoinColumns, RefusesRowsThatAreNotEquallyMany) {
+  Rank rank;
+  Tape tape(rank.stream);
+  const Var a = tape.input(rank.normal({2, 2}, DType::f32, "a")), b = tape.input(rank.normal({3, 2}, DType::f32, "b"));
+  EXPECT_EQ(test::message_of<ShapeError>([&] { ops::join_columns(tape, a, b); }),
+            "join_columns: a [2, 2] and b [3, 2] must have equal rows and one dtype");
+}
+
+TEST(TakePart, GradientsMatchDifferences) {
+  Rank rank;
+  for (const int64_t part : {0, 1, 2})
+    gradcheck(rank, "take_part",
+              [&](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::take_part(tape, in[0], part)}; },
+              {rank.normal({2, 3, 4}, DType::f64, "x")});
+}
+
+TEST(TakePart, IsThePart) {
+  Rank rank;
+  Tape tape(rank.stream);
+  const Tensor x = rank.normal({2, 3, 4}, DType::f32, "x");
+  const auto all = values(x), part = values(ops::take_part(tape, tape.input(x), 2).value());
+  for (size_t a = 0; a < 2; ++a)
+    for (size_t i = 0; i < 4; ++i) EXPECT_EQ(part[a * 4 + i], all[a * 12 + 8 + i]);
+  EXPECT_EQ(test::message_of<ShapeError>([&] { ops::take_part(tape, tape.input(x), 3); }),
+            "take_part: part 3 of x, which must be [A, N > 3, I], got [2, 3, 4]");
+}
+
+TEST(Reshape, GradientsMatchDifferences) {
+  Rank rank;
+  gradcheck(rank, "reshape",
+            [](Tape& tape, const std::vector<Var>& in) {
+              return std::vector{ops::reshape(tape, in[0], {3, 2, 2})};
+            },
+            {rank.normal({4, 3}, DType::f64, "x")});
+}
+
+TEST(Reshape, SharesTheElements) {
+  Rank rank;
+  Tape tape(rank.stream);
+  const Var x = tape.input(rank.normal({4, 3}, DType::f32, "x"));
+  EXPECT_EQ(ops::reshape(tape, x, {12}).value().raw(), x.value().raw());
+  EXPECT_THROW(ops::reshape(tape, x, {5}), ShapeError);
+}
+
+}  // namespace
+
+}  // namespace witan

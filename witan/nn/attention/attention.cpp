@@ -1,0 +1,190 @@
+#include "witan/nn/attention/attention.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "witan/base/error.h"
+#include "witan/comm/context.h"
+#include "witan/ops/attention/attention.h"
+#include "witan/ops/shape/shape.h"
+
+namespace witan {
+namespace {
+
+using kernels::CacheRun;
+using kernels::CacheTokens;
+
+int64_t slots_of(const StateSize& size, int64_t window) {
+  return window > 0 && !size.all_positions ? std::min(size.positions, 2 * window) : size.positions;
+}
+
+// A part of a step's tokens, with their heads and their output.
+struct Part {
+  CacheTokens tokens;
+  Tensor q, k, v, y;  // [1, count, ..]
+};
+
+class CachedStep {
+ public:
+  CachedStep(Stream& stream, const CachedHeads& heads, const kernels::AttentionHints& hints, const KvCache& cache)
+      : stream_(stream), heads_(heads), hints_(hints), cache_(cache) {}
+
+  // Attends within a sequence that begins, without reading the cache.
+  void whole(const Part& part) {
+    const Tensor lse = lse_of(part);
+    // On a GPU too Witan's own kernels compute it: cuDNN prepares a plan for each length, which takes longer than the
+    // attention itself.
+    const kernels::AttentionHints hints{.one_sequence_per_row = true, .batch_invariant = true};
+    kernels::attention_forward(stream_, part.y, lse,
+                               {part.q, part.k, part.v, {}, heads_.scale, {}, hints, {}, heads_.window});
+    add_sinks(part.y, lse);
+    const int64_t count = part.q.size(1), kept = std::min(count, cache_.keys.size(1));
+    append(part, count - kept, kept);
+  }
+  // Attends from tokens of sequences that are in the cache, in pieces if a window's ring has no room for all of them.
+  void continued(const Part& part) {
+    const int64_t count = part.q.size(1), slots = cache_.keys.size(1);
+    const bool ring = heads_.window > 0 && slots < cache_.limit && part.tokens.runs.size() == 1;
+    const int64_t piece = ring ? slots - heads_.window + 1 : count;
+    for (int64_t done = 0; done < count; done += piece) few(narrowed(part, done, std::min(piece, count - done)));
+  }
+
+ private:
+  // The tokens [first, first + count) of a part. A part of several runs can only be taken whole.
+  Part narrowed(const Part& part, int64_t first, int64_t count) const {
+    const auto of = [&](const Tensor& x) { return x.narrow(1, first, count); };
+    CacheTokens tokens = part.tokens;
+    if (count < part.q.size(1)) {
+      tokens.runs[0].past += first;
+      tokens.runs[0].count = count;
+      tokens.rows = tokens.rows.narrow(0, first, count);
+      tokens.positions = tokens.positions.narrow(0, first, count);
+    }
+    return {std::move(tokens), of(part.q), of(part.k), of(part.v), of(part.y)};
+  }
+  void few(const Part& part) {
+    append(part, 0, part.q.size(1));
+    if (hints_.batch_invariant && stream_.plans_for_cuda()) return one_by_one(part);
+    const int64_t T = part.q.size(1), H = part.q.size(2);
+    const Tensor y = part.y.reshape({T, 1, H, part.y.size(3)});
+    const Tensor lse = heads_.sinks.defined() ? stream_.empty({T, H, 1}, accumulator(y.dtype())) : Tensor();
+    const Tensor q = part.q.reshape({T, 1, H, part.q.size(3)});
+    kernels::cached_attention(stream_, y, lse,
+                              {q, cache_.keys, cache_.values, part.tokens, heads_.scale, heads_.window});
+    add_sinks(y, lse);
+  }
+  // Uses the kernel of the training forward, whose tiles of keys begin where they would for the whole sequence.
+  void one_by_one(const Part& part) {
+    int64_t token = 0;
+    for (const CacheRun& run : part.tokens.runs)
+      for (int64_t past = run.past; past < run.past + run.count; ++past, ++token) {
+        const Tensor q = part.q.narrow(1, token, 1), y = part.y.narrow(1, token, 1);
+        const Tensor lse = heads_.sinks.defined() ? stream_.empty({1, q.size(2), 1}, accumulator(y.dtype())) : Tensor();
+        kernels::attention_decode(stream_, y, q, cache_.keys.narrow(0, run.row, 1), cache_.values.narrow(0, run.row, 1),
+                                  past, heads_.scale, heads_.window, lse);
+        add_sinks(y, lse);
+      }
+  }
+  void append(const Part& part, int64_t first, int64_t count) {
+    const Part some = narrowed(part, first, count);
+    kernels::append_to_cache(stream_, cache_.keys, some.k, some.tokens);
+    kernels::append_to_cache(stream_, cache_.values, some.v, some.tokens);
+  }
+  Tensor lse_of(const Part& part) {
+    return stream_.empty({1, part.q.size(2), part.q.size(1)}, accumulator(part.q.dtype()));
+  }
+  void add_sinks(const Tensor& y, const Tensor& lse) {
+    if (heads_.sinks.defined()) kernels::attention_sinks_forward(stream_, y, lse, heads_.sinks);
+  }
+
+  Stream& stream_;
+  const CachedHeads& heads_;
+  const kernels::AttentionHints& hints_;
+  const KvCache& cache_;
+};
+
+}  // namespace
+
+KvCache::KvCache(Stream& stream, const StateSize& size, const CachedChannels& channels, DType dtype)
+    : keys(stream.empty({size.rows, slots_of(size, channels.window), channels.groups, channels.key_dim}, dtype)),
+      values(stream.empty({size.rows, slots_of(size, channels.window), channels.groups, channels.value_dim}, dtype)),
+      limit(size.positions) {}
+
+int64_t KvCache::resumable(int64_t wanted, int64_t /*held*/, int64_t reach) const {
+  const int64_t slots = keys.size(1), window = slots / 2;
+  return slots < limit && wanted < reach - window - 1 ? 0 : wanted;
+}
+
+void KvCache::copy_row(Stream& stream, int64_t from, int64_t to) {
+  for (const Tensor* cache : {&keys, &values}) stream.copy(cache->narrow(0, to, 1), cache->narrow(0, from, 1));
+}
+
+Tensor attend_with_cache(Stream& stream, const CachedHeads& heads, const CacheTokens& tokens,
+                         const kernels::AttentionHints& hints, const KvCache& cache) {
+  const int64_t T = heads.q.size(1);
+  const Tensor y = stream.empty({1, T, heads.q.size(2), heads.v.size(3)}, heads.q.dtype());
+  for (const CacheRun& run : tokens.runs)
+    require<ShapeError>(run.past + run.count <= cache.limit, "attention: ", run.past + run.count,
+                        " positions in a cache of ", cache.limit);
+  CachedStep step(stream, heads, hints, cache);
+  const auto part_of = [&](size_t first, size_t count, int64_t token) {
+    CacheTokens some = tokens.part(first, count, token);
+    const auto of = [&](const Tensor& x) { return x.narrow(1, token, some.rows.elements()); };
+    const Tensor q = of(heads.q), k = of(heads.k), v = of(heads.v);
+    const Tensor its_y = of(y);
+    return Part{std::move(some), q, k, v, its_y};
+  };
+  int64_t token = 0;
+  for (size_t i = 0, next = 0; i < tokens.runs.size(); i = next) {
+    next = i + 1;
+    if (tokens.runs[i].count == 1)  // consecutive runs of one token share a call
+      while (next < tokens.runs.size() && tokens.runs[next].count == 1) ++next;
+    const Part part = part_of(i, next - i, token);
+    if (tokens.runs[i].count > 1 && tokens.runs[i].past == 0)
+      step.whole(part);
+    else
+      step.continued(part);
+    token += part.q.size(1);
+  }
+  return y;
+}
+
+Tensor gather_sequence_ids(Stream& stream, const Tensor& sequence_ids, Group& context) {
+  const int64_t B = sequence_ids.size(0), S = sequence_ids.size(1);
+  return gather_positions(stream, sequence_ids.reshape({B, S, 1}), context).reshape({B, S * context.size()});
+}
+
+ContextAttention::ContextAttention(const ContextAxis& context, const AttentionSpec& spec, int64_t tensor)
+    : group_(context.divides() ? context.group : nullptr) {
+  if (group_ == nullptr || !exchanges_heads(context.exchange, spec, tensor, group_->size())) return;
+  by_heads_ = true;
+  require<ConfigError>(ranks_divide_heads(spec, tensor, group_->size()), "cp_comm_type = a2a: ", group_->size(),
+                       " context-parallel ranks do not divide the ", spec.num_attention_heads / tensor,
+                       " heads that tensor parallelism leaves them, or their groups of ", spec.num_query_groups,
+                       "; set it to p2p");
+}
+
+Var ContextAttention::forward(Tape& tape, const Var& q, const Var& k, const Var& v, const Positions& where,
+                              const ops::AttentionArgs& args, const Var& sinks) const {
+  if (by_heads_) return of_own_heads(tape, q, k, v, where, args, sinks);
+  if (group_ == nullptr) return ops::attention(tape, q, k, v, where.sequence_ids, args, sinks);
+  return ops::ring_attention(tape, q, k, v, where.sequence_ids, *group_, args, nullptr, sinks);
+}
+
+Var ContextAttention::of_own_heads(Tape& tape, const Var& q, const Var& k, const Var& v, const Positions& where,
+                                   ops::AttentionArgs args, Var sinks) const {
+  const int64_t n = group_->size(), rank = group_->rank(), heads = q.size(2) / n;
+  args.dropout.first_head += rank * heads;
+  if (args.max_logits.defined()) args.max_logits = args.max_logits.narrow(0, rank * heads, heads);
+  if (sinks.defined())
+    sinks = ops::reshape(tape, ops::take_part(tape, ops::reshape(tape, sinks, {1, n, heads}), rank), {heads});
+  Tensor ids = where.whole_ids;
+  if (args.hints.one_sequence_per_row)
+    ids = Tensor();
+  else if (!ids.defined() && where.sequence_ids.defined())
+    ids = gather_sequence_ids(tape.stream(), where.sequence_ids, *group_);
+  const std::vector<Var> whole = ops::gather_sequence(tape, {q, k, v}, *group_);
+  return ops::scatter_sequence(tape, ops::attention(tape, whole[0], whole[1], whole[2], ids, args, sinks), *group_);
+}
+
+}  // namespace witan
