@@ -57,11 +57,7 @@ std::vector<Var> RecomputedSegment::record(Tape& tape, const std::vector<Var>& i
   };
   std::vector<Var> vars = tape.record_with_leaves("recomputed", std::move(values), inputs, std::move(leaves), backward);
   const size_t count = vars.size() - first.losses().size();
-  for (size_t i = 0; i < first.losses().size(); ++i) {
-    LossRecord loss = first.losses()[i];
-    loss.value = vars[count + i];
-    tape.add_loss(std::move(loss));
-  }
+  for (size_t i = 0; i < first.losses().size(); ++i) tape.add_loss(first.losses()[i], vars[count + i]);
   vars.resize(count);
   for (size_t i = 0; i < vars.size() && outputs == Outputs::remade; ++i)
     vars[i] = tape.with_recipe(vars[i], [segment, i](Backward& b) {

@@ -144,9 +144,9 @@ void Tape::close_mark(size_t place, std::function<void()> on_backward) {
     mark(std::move(on_backward));
 }
 
-void Tape::add_loss(LossRecord loss) {
-  require<ShapeError>(loss.value.shape() == Shape{1}, "the loss ", loss.name, " must be [1], got ", loss.value.shape());
-  if (keeps_losses_) losses_.push_back(std::move(loss));
+void Tape::add_loss(LossSpec loss, Var value) {
+  require<ShapeError>(value.shape() == Shape{1}, "the loss ", loss.name, " must be [1], got ", value.shape());
+  if (keeps_losses_) losses_.push_back({std::move(loss), std::move(value)});
 }
 
 void Tape::backward(const std::vector<std::pair<Var, Tensor>>& roots) {

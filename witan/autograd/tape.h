@@ -82,16 +82,26 @@ class Var {
   friend class Slot;
 };
 
-// A loss that a module adds to the step's: coefficient x value, taken over the step's micro-batches.
-struct LossRecord {
+// A term of a step's loss: coefficient x value, reported under its name.
+struct LossSpec {
   enum class Over : uint8_t {
-    tokens,  // a share of a sum over the step's tokens, whose denominator is in it: micro-batches and ranks add up
-    micro_batches,  // a mean of the whole micro-batch, the same on all ranks that hold some of its tokens: averaged
+    // The value is a share of a sum over the step's tokens, and already divided by what the sum is divided by. Micro-
+    // batches and ranks with different tokens add up; tensor-parallel ranks all have the same value.
+    tokens,
+    // The value is a mean of the whole micro-batch, the same on all ranks that hold some of its tokens. The step's is
+    // the mean over micro-batches.
+    micro_batches,
   };
-  std::string name;
-  Var value;  // [1]
+  std::string name;  // also the key in metrics.jsonl
   double coefficient = 1;
   Over over = Over::tokens;
+
+  bool operator==(const LossSpec&) const = default;
+};
+
+// A loss as a pass computed it.
+struct LossRecord : LossSpec {
+  Var value;  // [1]
 };
 
 // Identifies an input of a node, to pass a gradient to it.
@@ -172,9 +182,9 @@ class Tape {
   // then both marks go.
   void close_mark(size_t place, std::function<void()> on_backward);
 
-  // Adds a loss to the step's. Modules call it in their forward, and need not know who runs them: the first run of a
-  // recomputed segment hands its losses on to the tape around it, and a forward without a backward records none.
-  void add_loss(LossRecord loss);
+  // Adds a loss [1] to the step's. Modules call it in their forward, and need not know who runs them: the first run of
+  // a recomputed segment hands its losses on to the tape around it, and a forward without a backward records none.
+  void add_loss(LossSpec loss, Var value);
   const std::vector<LossRecord>& losses() const { return losses_; }
 
   // Adds to the gradient of a value before backward(): for a root whose value is not kept until then.

@@ -166,6 +166,9 @@ class Module {
   // This module, then its children, depth first.
   void visit(const std::function<void(Module&)>& visitor);
 
+  // The losses that this module itself, not its children, records in its forward (Tape::add_loss).
+  virtual std::vector<LossSpec> losses() const { return {}; }
+
   // Takes what a module needs of the services of whoever runs the model. This one hands them to its children.
   virtual void attach(const ModelServices& services);
 

@@ -51,6 +51,7 @@ class MetaRank {
   Arena& arena() { return stream_.arena(); }
   // What a checkpoint has of the rank: names of tensors, and bytes.
   std::map<std::string, int64_t> saved_tensors();
+  ReportSizes report_sizes(int64_t micro_batches) const { return engine_.report_sizes(micro_batches); }
   std::string why_eager() const { return engine_.why_eager(); }
 
  private:

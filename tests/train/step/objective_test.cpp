@@ -30,6 +30,8 @@ class PolicyGradient : public Objective {
     return {{"advantages"}, {"group_weight", ColumnSpec::Per::sample}};
   }
 
+  std::vector<LossSpec> losses() const override { return {{kLanguageLoss}, {"anchor", kAnchor}}; }
+
   void record(const ObjectivePass& pass, ModelOutput& out) const override {
     const auto& [tape, model, inputs, micro_batch, scaled] = pass;
     const Tensor weights = target_weights(pass), plain = target_weights(pass);
@@ -40,8 +42,8 @@ class PolicyGradient : public Objective {
       weights.data<double>()[t] *=
           static_cast<double>(advantages.data<float>()[t]) * static_cast<double>(rows.data<float>()[t / length]);
     const Tensor& targets = inputs.targets(micro_batch);
-    tape.add_loss({kLanguageLoss, model.loss(tape, out.logits, targets, weights).loss});
-    tape.add_loss({"anchor", model.loss(tape, std::move(out.logits), targets, plain).loss, kAnchor});
+    tape.add_loss(losses()[0], model.loss(tape, out.logits, targets, weights).loss);
+    tape.add_loss(losses()[1], model.loss(tape, std::move(out.logits), targets, plain).loss);
   }
 };
 
@@ -79,7 +81,7 @@ int64_t planned_bytes(const ResolvedConfig& config, const Layout& layout, int ra
 }
 
 struct Figures {
-  std::vector<double> losses, norms, params_norms;
+  std::vector<double> losses, anchors, norms, params_norms;
 };
 
 // Steps on the config's ranks, each in exactly the memory that it takes on the meta device.
@@ -105,6 +107,8 @@ Figures steps_of(const RunConfig& given, int64_t steps) {
       const double norm = engine.params_norm();
       if (rank != 0) continue;
       figures.losses.push_back(result.loss);
+      EXPECT_EQ(result.other_losses.front().first, "anchor");
+      figures.anchors.push_back(result.other_losses.front().second);
       figures.norms.push_back(result.gradient_norm);
       figures.params_norms.push_back(norm);
     }
@@ -145,6 +149,7 @@ TEST(Objective, LossesAndColumnsOfEveryLayoutEqualOneRankInFloat64) {
       SCOPED_TRACE(cat(recompute, ", ", described(layout)));
       const Figures found = steps_of(laid_out(config, layout), 3);
       expect_each(found.losses, one.losses);
+      expect_each(found.anchors, one.anchors);
       expect_each(found.norms, one.norms);
       expect_each(found.params_norms, one.params_norms);
     }

@@ -22,6 +22,13 @@ const StepScalar* declaration_of(const std::string& key) {
   return place < std::size(kStepScalars) ? kStepScalars[place] : nullptr;
 }
 
+// It refers to the key.
+StepScalar undeclared(const std::string& key) {
+  return {.key = key.c_str(),
+          .tensorboard = StepScalar::Tag{key.c_str()},
+          .progress = StepScalar::Text{key.c_str(), " {:.4g}"}};
+}
+
 bool comes_before(const std::string& a, const std::string& b) {
   const std::ptrdiff_t place_a = place_of(a), place_b = place_of(b);
   return place_a != place_b ? place_a < place_b : a < b;
@@ -51,15 +58,19 @@ std::optional<double> StepScalars::get(std::string_view key) const {
 }
 
 template <class Where>
-std::vector<StepScalars::Entry> StepScalars::shown(std::optional<Where> StepScalar::*where) const {
-  std::vector<Entry> some;
-  for (const Entry& entry : entries_)
-    if (entry.declared && entry.declared->*where) some.push_back(entry);
-  std::ranges::stable_sort(some, {}, [&](const Entry& entry) { return (entry.declared->*where)->place; });
+std::vector<StepScalars::Shown<Where>> StepScalars::shown(std::optional<Where> StepScalar::*where) const {
+  std::vector<Shown<Where>> some;
+  for (const Entry& entry : entries_) {
+    const StepScalar scalar = entry.declared ? *entry.declared : undeclared(entry.key);
+    if (scalar.*where) some.push_back({entry.key, *(scalar.*where), entry.value});
+  }
+  std::ranges::stable_sort(some, {}, [](const Shown<Where>& one) { return one.where.place; });
   return some;
 }
-template std::vector<StepScalars::Entry> StepScalars::shown(std::optional<StepScalar::Tag> StepScalar::*) const;
-template std::vector<StepScalars::Entry> StepScalars::shown(std::optional<StepScalar::Text> StepScalar::*) const;
+template std::vector<StepScalars::Shown<StepScalar::Tag>> StepScalars::shown(
+    std::optional<StepScalar::Tag> StepScalar::*) const;
+template std::vector<StepScalars::Shown<StepScalar::Text>> StepScalars::shown(
+    std::optional<StepScalar::Text> StepScalar::*) const;
 
 bool StepScalars::operator==(const StepScalars& other) const {
   return std::ranges::equal(entries_, other.entries_,

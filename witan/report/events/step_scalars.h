@@ -1,7 +1,9 @@
-// Figures of a step, each declared once: its key in metrics.jsonl, and where else it is shown. Whoever finds a figure
-// sets its value among a step's scalars (StepResult::scalars); recorders and charts need not know it.
+// Figures of a step, each declared once: its key in metrics.jsonl, and where else it is shown. Whoever computes a
+// figure sets its value among a step's scalars (StepResult::scalars); recorders and charts need not know it.
 //
-// A new figure is a declaration here and the set() of its value. Steps that have no value leave it out everywhere.
+// A new figure is a declaration here and the set() of its value. Steps that have no value leave it out everywhere. A
+// figure may also have nothing but a key, such as a loss that a module records (LossSpec), or one that another version
+// wrote to a file: it then is shown under its key in TensorBoard, in a chart and in the progress line.
 #pragma once
 
 #include <climits>
@@ -83,12 +85,19 @@ class StepScalars {
   struct Entry {
     std::string key;
     double value;
-    const StepScalar* declared;  // null: it was read from a file, and this program does not declare it
+    const StepScalar* declared;  // null: it has nothing but its key
+  };
+  // A value that is shown somewhere. It refers to the scalars that it is one of.
+  template <class Where>
+  struct Shown {
+    std::string_view key;
+    Where where;
+    double value;
   };
 
   // The declaration must outlive it.
   void set(const StepScalar& declared, double value) { set(declared.key, &declared, value); }
-  // Of a key in a file.
+  // Of a figure that may have nothing but a key.
   void set(const std::string& key, double value);
   // All that `others` have replace those of the same keys.
   void update(const StepScalars& others);
@@ -97,9 +106,9 @@ class StepScalars {
 
   // In the order of kStepScalars, then others by their keys.
   const std::vector<Entry>& all() const { return entries_; }
-  // Those that are declared with a `Where` (StepScalar::tensorboard ...), by its place.
+  // Those that are shown there (StepScalar::tensorboard ...), by their places.
   template <class Where>
-  std::vector<Entry> shown(std::optional<Where> StepScalar::*where) const;
+  std::vector<Shown<Where>> shown(std::optional<Where> StepScalar::*where) const;
 
   bool operator==(const StepScalars& other) const;
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "witan/data/samples/sample_source.h"
@@ -43,6 +44,7 @@ class MegatronRecorder {
     double loss = 0;                       // this and the next of iterations that were not skipped
     std::vector<double> mtp;               // losses of each module of multi-token prediction
     std::map<std::string, double> router;  // losses of routers, by name
+    std::vector<std::pair<std::string, double>> others;
   };
   std::vector<std::pair<std::string, double>> mean_losses() const;
 

@@ -15,7 +15,6 @@
 #include "witan/tensor/trace_context.h"
 #include "witan/train/step/checkpoint_tensors.h"
 #include "witan/train/step/context_part.h"
-#include "witan/train/step/engine_parts.h"
 #include "witan/train/step/why_eager.h"
 
 namespace witan {
@@ -42,7 +41,8 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
                   .overlap = config->parallel.overlap_grad_reduce,
                   .norm_fusion = config->parallel.fuses_gradient_norm(),
                   .policy = policy_}),
-      norm_(stream, shard_plan_, groups, rows_of_stages(*config, stages_, groups, policy_)),
+      whole_(whole_model(*config, stages_, groups, policy_, model_)),
+      norm_(stream, shard_plan_, groups, whole_.rows),
       step_state_(stream, param_groups_.size()),
       optimizer_(make_optimizer(config->optimizer, stream, shard_plan_.local_shards(&groups))),
       features_(make_features()),
@@ -162,9 +162,7 @@ void Engine::prepare(const std::vector<Batch>& batches) {
   channel_.reset();
   inputs_ = std::make_unique<StepInputs>(stream_, batches, config_->model.mtp_num_layers);
   const auto count = static_cast<int64_t>(batches.size());
-  report_ =
-      std::make_unique<StepReport>(stream_, groups_.layout(), groups_.rank(),
-                                   ReportSizes(config_->model, stages_, count, ReportSizes::activations_of(*config_)));
+  report_ = std::make_unique<StepReport>(stream_, groups_.layout(), groups_.rank(), report_sizes(count));
   gradients_.expect(count);
   passes_.expect(count);
   const Batch& one = batches.front();
@@ -172,6 +170,14 @@ void Engine::prepare(const std::vector<Batch>& batches) {
   const Pipeline pipeline{stages_.stages(), stages_.chunks(), count, Pipeline::Passes::both};
   channel_ = std::make_unique<PipelineChannel>(groups_.of(Axis::pipeline), pipeline, residual_shape(*config_, one),
                                                config_->model.compute_dtype(), repetition_);
+}
+
+ReportSizes Engine::report_sizes(int64_t micro_batches) const {
+  return {config_->model,
+          stages_,
+          micro_batches,
+          {.objective = passes_.objective().losses(), .modules = whole_.losses},
+          ReportSizes::activations_of(*config_)};
 }
 
 std::string Engine::why_eager() const {
@@ -252,13 +258,14 @@ Tensor Engine::update() {
   return total;
 }
 
-// Losses are summed in the order of micro-batches, whoever ran them: the same bits in every layout.
 StepResult Engine::result_of(const StepReport::Result& report) const {
   StepResult result;
-  result.mtp_losses.resize(static_cast<size_t>(config_->model.mtp_num_layers));
-  for (const double loss : report.losses) result.loss += loss;
-  for (const std::vector<double>& losses : report.mtp_losses)
-    for (size_t module = 0; module < losses.size(); ++module) result.mtp_losses[module] += losses[module];
+  result.loss = report.losses.front();
+  for (size_t i = 1; i < report.losses.size(); ++i)
+    if (const LossSpec& loss = report_->sizes().losses()[i]; is_mtp_loss(loss.name))
+      result.mtp_losses.push_back(report.losses[i]);
+    else
+      result.other_losses.emplace_back(loss.name, report.losses[i]);
   result.router = StepStatistics(report_->sizes().statistics(), report.statistics);
   result.gradient_norm = std::sqrt(report.square_sum);
   result.zero_gradients = report.zeros;

@@ -24,6 +24,7 @@
 #include "witan/parallel/sharding/unit_store.h"
 #include "witan/parallel/stages.h"
 #include "witan/train/run/resolve.h"
+#include "witan/train/step/engine_parts.h"
 #include "witan/train/step/evaluator.h"
 #include "witan/train/step/non_finite.h"
 #include "witan/train/step/pass_digest.h"
@@ -124,6 +125,8 @@ class Engine {
 
   Transformer& model() { return model_; }
   const GradientBuckets& gradients() const { return gradients_; }
+  // Of steps of so many micro-batches of each rank.
+  ReportSizes report_sizes(int64_t micro_batches) const;
   Stream& stream() { return stream_; }
 
  private:
@@ -164,6 +167,7 @@ class Engine {
   ShardPlan shard_plan_;
   std::unique_ptr<UnitStore> units_;
   GradientBuckets gradients_;
+  const WholeModel whole_;
   GlobalNorm norm_;
   StepState step_state_;
   std::unique_ptr<Optimizer> optimizer_;

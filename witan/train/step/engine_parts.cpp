@@ -15,18 +15,22 @@ ModelAxes training_axes(const Groups& groups, const RunConfig& config,
   return axes;
 }
 
-std::vector<std::vector<NormRows>> rows_of_stages(const RunConfig& config, const Stages& stages, const Groups& groups,
-                                                  const ShardingPolicy& policy) {
-  if (stages.stages() == 1) return {};
-  ThreadPool pool(1);
-  Stream stream({Device::Kind::meta}, Arena::meta(), pool);
-  std::vector<std::vector<NormRows>> rows;
-  for (int stage = 0; stage < stages.stages(); ++stage) {
-    const Transformer model(stream, config.model, 0, groups.model_axes(config.parallel), stages.held_by(stage));
-    rows.push_back(norm_rows(
-        ShardPlan(model.parameters(), groups.layout(), groups.rank(), BucketPlan::kElements, policy), groups.layout()));
+WholeModel whole_model(const RunConfig& config, const Stages& stages, const Groups& groups,
+                       const ShardingPolicy& policy, Transformer& model) {
+  WholeModel whole;
+  if (stages.stages() == 1) {
+    add_losses(whole.losses, model);
+    return whole;
   }
-  return rows;
+  ThreadPool pool(1);
+  Stream meta({Device::Kind::meta}, Arena::meta(), pool);
+  for (int stage = 0; stage < stages.stages(); ++stage) {
+    Transformer other(meta, config.model, 0, groups.model_axes(config.parallel), stages.held_by(stage));
+    add_losses(whole.losses, other);
+    const ShardPlan shards(other.parameters(), groups.layout(), groups.rank(), BucketPlan::kElements, policy);
+    whole.rows.push_back(norm_rows(shards, groups.layout()));
+  }
+  return whole;
 }
 
 std::unique_ptr<UnitStore> make_unit_store(Stream& stream, Transformer& model, const ShardPlan& shard_plan,

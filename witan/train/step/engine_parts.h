@@ -11,6 +11,7 @@
 #include "witan/parallel/sharding/unit_store.h"
 #include "witan/parallel/stages.h"
 #include "witan/train/run/config.h"
+#include "witan/train/step/step_report.h"
 
 namespace witan {
 
@@ -18,10 +19,14 @@ namespace witan {
 ModelAxes training_axes(const Groups& groups, const RunConfig& config,
                         std::shared_ptr<const ops::Fp8Rounds> fp8_rounds);
 
-// The rows that every stage of the pipeline sums for a norm, found from models of the others' layers on the meta
-// device. Empty with one stage.
-std::vector<std::vector<NormRows>> rows_of_stages(const RunConfig& config, const Stages& stages, const Groups& groups,
-                                                  const ShardingPolicy& policy);
+// What a rank must know of all stages of the pipeline.
+struct WholeModel {
+  std::vector<std::vector<NormRows>> rows;  // that each stage sums for a norm; empty with one stage
+  std::vector<LossSpec> losses;             // that modules record
+};
+// `model`: this rank's stage; the others are built on the meta device.
+WholeModel whole_model(const RunConfig& config, const Stages& stages, const Groups& groups,
+                       const ShardingPolicy& policy, Transformer& model);
 
 // The store of the units of `model`, which is a stage of the whole one. What it is given must outlive it.
 std::unique_ptr<UnitStore> make_unit_store(Stream& stream, Transformer& model, const ShardPlan& shard_plan,

@@ -22,12 +22,12 @@ class LossGradients {
   // [1]: coefficient, over the number of micro-batches where the loss is averaged, times the loss scale. Losses of the
   // same coefficient share one. It keeps its address, and the first step makes all of them, so that a recorded step
   // finds them. Throws Error when a model has more than 64 different ones.
-  Tensor of(const LossRecord& loss);
+  Tensor of(const LossSpec& loss);
 
  private:
   struct Known {
     double coefficient;
-    LossRecord::Over over;
+    LossSpec::Over over;
 
     bool operator==(const Known&) const = default;
   };

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "witan/model/transformer.h"
@@ -28,6 +29,8 @@ class Objective {
 
   // The columns that batches must have besides tokens and targets.
   virtual std::vector<ColumnSpec> columns() const { return {}; }
+  // The losses that record() records, at least one. The first is reported as the step's loss (StepResult::loss).
+  virtual std::vector<LossSpec> losses() const = 0;
   // Records losses (Tape::add_loss) of out.logits and out.ahead, and takes these: logits are a step's largest tensors,
   // of which the backward alone is to hold one.
   virtual void record(const ObjectivePass& pass, ModelOutput& out) const = 0;
@@ -44,6 +47,7 @@ Batch sized_batch(const RunConfig& config);
 // prediction, counted from 1. Both are means over the targets of the global batch, in nats.
 inline constexpr const char* kLanguageLoss = "lm loss";
 std::string mtp_loss_name(int64_t module);
+bool is_mtp_loss(std::string_view name);
 
 // The share that each of the micro-batch's targets has in a mean over the global batch's, [T] in the accumulator dtype:
 // its mask over the number of targets. `ahead`: of the ahead-th module of multi-token prediction, 0 of the model.

@@ -1,8 +1,5 @@
 #include "witan/train/step/stage_passes.h"
 
-#include <algorithm>
-#include <string>
-
 #include "witan/base/stopwatch.h"
 #include "witan/comm/context.h"
 #include "witan/kernels/gemm/product_scopes.h"
@@ -85,21 +82,10 @@ Tensor StagePasses::forward(int64_t micro_batch, int chunk, Tensor x) {
   } else {
     objective_->record({pass.tape, model_, *inputs_, micro_batch, root_gradients_.scaled()}, out);
   }
-  report_->add(stream_, micro_batch, chunk, out, reported(pass.tape));
+  report_->add(stream_, micro_batch, chunk, out, pass.tape.losses());
   forward_s_ += forward.seconds();
   count(1);
   return y;
-}
-
-// The losses that have places in the report, in their order; statistics of routers have their own.
-std::vector<Tensor> StagePasses::reported(const Tape& tape) const {
-  std::vector<Tensor> values;
-  for (int64_t module = 0; module <= report_->sizes().mtp_modules(); ++module) {
-    const std::string name = module == 0 ? kLanguageLoss : mtp_loss_name(module);
-    const auto found = std::ranges::find(tape.losses(), name, &LossRecord::name);
-    if (found != tape.losses().end()) values.push_back(found->value.value());
-  }
-  return values;
 }
 
 Tensor StagePasses::backward(int64_t micro_batch, int chunk, Tensor dy) {

@@ -32,6 +32,7 @@ class StagePasses : public StageModel {
 
   // Another objective than the configuration's, from the next step on.
   void use_objective(std::unique_ptr<Objective> objective) { objective_ = std::move(objective); }
+  const Objective& objective() const { return *objective_; }
 
   // Whose routes are recorded or replayed, micro-batch by micro-batch; null: none are. It must outlive its use.
   void use_routes(StepRoutes* routes) { routes_ = routes; }
@@ -69,7 +70,6 @@ class StagePasses : public StageModel {
 
   void count(int forwards);
   ModelInput input_of(int64_t micro_batch) const;
-  std::vector<Tensor> reported(const Tape& tape) const;
 
   Stream& stream_;
   const RunConfig& config_;

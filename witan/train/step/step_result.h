@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "witan/moe/router_sums.h"
@@ -22,9 +23,12 @@ struct LayerNorms {
 };
 
 struct StepResult {
-  int64_t samples = 0;                    // of the global batch; 0: global_batch_size
-  double loss = 0;                        // cross entropy per target of the whole global batch, nats
-  std::vector<double> mtp_losses;         // likewise of each MTP module, of its own targets
+  int64_t samples = 0;             // of the global batch; 0: global_batch_size
+  double loss = 0;                 // cross entropy per target of the whole global batch, nats
+  std::vector<double> mtp_losses;  // likewise of each MTP module, of its own targets
+  // All other losses that modules and the objective record, but those of routers, by their names and without their
+  // coefficients. Those of several modules under one name are added up.
+  std::vector<std::pair<std::string, double>> other_losses;
   double learning_rate = 0;               // [optimizer]'s after the step; where iterations are counted: during it
   double gradient_norm = 0;               // before clipping
   double zero_gradients = 0;              // elements that are exactly 0, each parameter counted once
