@@ -104,6 +104,24 @@ TEST(StepFeatures, MayHaveAStepComputedAgain) {
   EXPECT_EQ(said, expected);
 }
 
+struct HearsPasses : StepFeature {
+  void begin_pass(Pass pass, int64_t micro_batch) override {
+    said.push_back(cat(pass == Pass::forward ? "forward " : "backward ", micro_batch));
+  }
+  void end_pass() override { said.emplace_back("end"); }
+  Said said;
+};
+
+TEST(StepFeatures, AreCalledAroundThePassesOfEachMicroBatch) {
+  OneRank run(testing::small_config());
+  const Said& said = run.engine.features().add<HearsPasses>().said;
+  run.step(1);
+  Said expected;
+  for (int64_t i = 0; i < run.config.micro_batches(); ++i)
+    expected.insert(expected.end(), {cat("forward ", i), "end", cat("backward ", i), "end"});
+  EXPECT_EQ(said, expected);
+}
+
 TEST(StepFeatures, AreThoseOfTheConfigurationAndFoundByTheirType) {
   RunConfig config = testing::small_config();
   OneRank plain(config);

@@ -49,7 +49,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
       buffer_sums_(stream, buffers_, groups,
                    features_.may_repeat() ? BufferSums::Undo::possible : BufferSums::Undo::never),
       part_observers_(charge_parts(model_, stream)),
-      passes_(make_stage_passes(parts(), features_)),
+      passes_(parts(), features_),
       evaluator_(stream, groups, *config_, stages_, model_, *units_),
       recorded_(stream) {
   ModelServices services{.units = units_.get()};

@@ -27,7 +27,6 @@
 #include "witan/train/step/engine_parts.h"
 #include "witan/train/step/evaluator.h"
 #include "witan/train/step/non_finite.h"
-#include "witan/train/step/pass_digest.h"
 #include "witan/train/step/recorded_step.h"
 #include "witan/train/step/stage_passes.h"
 #include "witan/train/step/step_features.h"
@@ -101,14 +100,13 @@ class Engine {
   // all finite, in words; all are read on the host.
   std::vector<std::string> non_finite_values();
   std::vector<std::string> non_finite_gradients();
-  // Collective: computes the passes of the last step again, given what step() was, in so many waves, and watches them;
-  // nothing is updated. Returns the first value of this rank that is not finite, if there is one this time.
+  // Collective: computes the passes of the last step again, from the arguments and the result of step(), and watches
+  // them; nothing is updated. Returns the first value of this rank that is not finite, if there is one this time.
   std::optional<NonFiniteSearch::Found> find_non_finite(const std::vector<Batch>& micro_batches, int64_t iteration,
-                                                        int64_t updates, int64_t waves);
-  // Collective: computes the passes that a step makes as this data-parallel rank, of these micro-batches, and notes
-  // them; nothing is updated. All ranks must compute as others, each as another one.
-  void replay_passes(const std::vector<Batch>& micro_batches, int data_rank, int64_t iteration, int64_t updates,
-                     PassDigest& digest);
+                                                        int64_t updates, const StepResult& result);
+  // Collective: computes the passes that a step makes as this data-parallel rank, of these micro-batches; nothing is
+  // updated. All ranks must compute as others, each as another one.
+  void replay_passes(const std::vector<Batch>& micro_batches, int data_rank, int64_t iteration, int64_t updates);
 
   // As RecordedStep has them.
   void note_launches(LaunchTrace* launches) { recorded_.note_launches(launches); }

@@ -1,8 +1,6 @@
-// What an engine computes again to find why a step went wrong: values that are not finite, and passes of other ranks.
+// Computations that are made again to find why a step went wrong: values that are not finite, passes of other ranks.
 #include "witan/tensor/trace_context.h"
 #include "witan/train/step/engine.h"
-#include "witan/train/step/features/bounded_experts.h"
-#include "witan/train/step/features/pass_notes.h"
 
 namespace witan {
 
@@ -25,12 +23,12 @@ std::vector<std::string> Engine::non_finite_gradients() {
 }
 
 std::optional<NonFiniteSearch::Found> Engine::find_non_finite(const std::vector<Batch>& micro_batches,
-                                                              int64_t iteration, int64_t updates, int64_t waves) {
+                                                              int64_t iteration, int64_t updates,
+                                                              const StepResult& result) {
   const TraceContextScope trace_context(stream_);
   trace_context->step = iteration;
   look_ahead_of(micro_batches);
-  auto* const bounded = feature<BoundedExperts>();
-  if (bounded) bounded->divide(waves);
+  features_.call(&StepFeature::begin_again, result);
   begin(own_part(micro_batches), {iteration, updates});
   KernelObserver* const before = stream_.observer();
   NonFiniteSearch search;
@@ -43,24 +41,20 @@ std::optional<NonFiniteSearch::Found> Engine::find_non_finite(const std::vector<
     throw;
   }
   stream_.observe(before);
-  if (bounded) bounded->restore();
+  features_.call(&StepFeature::end_again);
   return search.found();
 }
 
-void Engine::replay_passes(const std::vector<Batch>& micro_batches, int data_rank, int64_t iteration, int64_t updates,
-                           PassDigest& digest) {
+void Engine::replay_passes(const std::vector<Batch>& micro_batches, int data_rank, int64_t iteration, int64_t updates) {
   const TraceContextScope trace_context(stream_);
   trace_context->step = iteration;
   look_ahead_of(micro_batches);
   const std::vector<Batch>& own = own_part(micro_batches);
   prepare(own);
   begin(own, {iteration, updates});
-  auto& notes = *feature<PassNotes>();
-  notes.note(&digest);
   passes_.compute_as(data_rank);
   compute_passes(Mode::again);
   passes_.compute_as(groups_.layout().data_rank(groups_.rank()));
-  notes.note(nullptr);
 }
 
 }  // namespace witan

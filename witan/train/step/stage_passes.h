@@ -16,29 +16,21 @@
 #include "witan/train/run/config.h"
 #include "witan/train/step/loss_gradients.h"
 #include "witan/train/step/objective.h"
-#include "witan/train/step/step_activations.h"
+#include "witan/train/step/step_features.h"
 #include "witan/train/step/step_inputs.h"
 #include "witan/train/step/step_report.h"
-#include "witan/train/step/step_routes.h"
 
 namespace witan {
 
 class StagePasses : public StageModel {
  public:
-  // What it is given must outlive it. `scaler`: whose scale losses are multiplied by; null: they are not. The losses of
-  // a pass are those that its modules record on the tape, and on the last stage those of the configuration's objective.
-  StagePasses(Stream& stream, const RunConfig& config, const Groups& groups, Transformer& model,
-              GradientBuckets& gradients, const StepState& step, const LossScaler* scaler);
+  // All arguments must outlive it. The losses of a pass are those that its modules record on the tape, and on the last
+  // stage those of the configuration's objective.
+  StagePasses(const StepParts& parts, const StepFeatures& features);
 
   // Another objective than the configuration's, from the next step on.
   void use_objective(std::unique_ptr<Objective> objective) { objective_ = std::move(objective); }
   const Objective& objective() const { return *objective_; }
-
-  // Whose routes are recorded or replayed, micro-batch by micro-batch; null: none are. It must outlive its use.
-  void use_routes(StepRoutes* routes) { routes_ = routes; }
-
-  // What measures activations, likewise.
-  void use_activations(StepActivations* activations) { activations_ = activations; }
 
   // From now on the micro-batches are those of this data-parallel rank, which random numbers go by.
   void compute_as(int data_rank) { data_rank_ = data_rank; }
@@ -76,6 +68,7 @@ class StagePasses : public StageModel {
   Transformer& model_;
   GradientBuckets& gradients_;
   const StepState& step_;
+  const StepFeatures& features_;
   std::unique_ptr<Objective> objective_;
   LossGradients root_gradients_;
   int data_ranks_, data_rank_;       // whose micro-batches are consecutive in the global batch
@@ -83,8 +76,6 @@ class StagePasses : public StageModel {
   kernels::PositionRuns positions_;  // of this rank's tokens in their sequences
   const StepInputs* inputs_ = nullptr;
   const StepReport* report_ = nullptr;
-  StepRoutes* routes_ = nullptr;
-  StepActivations* activations_ = nullptr;
   std::map<std::pair<int64_t, int>, InFlight> in_flight_;  // by micro-batch and chunk
   double forward_s_ = 0, backward_s_ = 0;
   std::function<void(double share)> after_pass_;

@@ -25,23 +25,18 @@ class StepActivations : public StepFeature, public ActivationAccess {
   void set_launches_all(bool all) override { wanted_ = all; }
   void report(const StepReport::Result& read, StepResult& result) override;
 
-  // Between these two; outside of them nothing is measured.
-  void begin(const StepReport& report, int64_t micro_batch) {
-    now_ = &report;
-    micro_batch_ = micro_batch;
-  }
-  void end() { now_ = nullptr; }
+  void begin_pass(Pass pass, int64_t micro_batch) override { micro_batch_ = pass == Pass::forward ? micro_batch : -1; }
+  void end_pass() override { micro_batch_ = -1; }
 
   Tensor moments(int64_t layer, Activation of) override {
-    return wanted_ && now_ != nullptr ? now_->moments(micro_batch_, layer, of) : Tensor();
+    return wanted_ && micro_batch_ >= 0 ? report_->moments(micro_batch_, layer, of) : Tensor();
   }
 
  private:
   int64_t interval_;
   bool wanted_ = false;
   const StepReport* report_ = nullptr;  // of steps of this shape
-  const StepReport* now_ = nullptr;     // of the micro-batch under way; null: there is none
-  int64_t micro_batch_ = 0;
+  int64_t micro_batch_ = -1;            // in whose forward activations are measured; -1: there is none
 };
 
 }  // namespace witan

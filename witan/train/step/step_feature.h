@@ -5,6 +5,7 @@
 //
 //   host    before_step    outside of the recorded graph, in every step: decides what this step does, uploads for it
 //   stream  begin_step     before the first forward
+//   stream  begin_pass     before each forward and backward of a micro-batch; end_pass after it
 //   stream  after_passes   after the last backward, once the gradients are reduced
 //   stream  before_update  the gradients' norm is computed: scales or skips the update
 //   stream  after_update   before the updated values are published to other ranks
@@ -23,6 +24,7 @@
 
 namespace witan {
 
+class LossScaler;   // optim/loss_scaler.h
 struct TrainState;  // train/run/train_state.h
 
 // What steps have in common until the global batch grows (rampup_batch_size).
@@ -53,8 +55,16 @@ class StepFeature {
   virtual bool repeats(const StepReport::Result& /*read*/) { return false; }
   virtual void report(const StepReport::Result& /*read*/, StepResult& /*result*/) {}
 
+  // Around a computation of the step that gave this result once more, without an update: how it was computed is how it
+  // is computed again.
+  virtual void begin_again(const StepResult& /*of*/) {}
+  virtual void end_again() {}
+
   // Stream. `total` [2] float64: of the gradients, as GlobalNorm::compute() gives it.
   virtual void begin_step() {}
+  enum class Pass : uint8_t { forward, backward };
+  virtual void begin_pass(Pass /*pass*/, int64_t /*micro_batch*/) {}
+  virtual void end_pass() {}
   virtual void after_passes() {}
   virtual void before_update(const Tensor& /*total*/) {}
   virtual void after_update() {}
@@ -65,6 +75,9 @@ class StepFeature {
   virtual bool may_repeat() const { return false; }   // buffers then keep their values from before the step
   virtual bool launches_all() const { return true; }  // whether the next step has all kernels of this feature
   virtual void set_launches_all(bool /*all*/) {}      // overrides before_step(): a first step loads them all
+
+  // By whose scale the step's losses are multiplied; null: not by this feature's.
+  virtual const LossScaler* loss_scaler() const { return nullptr; }
 
   // What a checkpoint holds of it, besides tensors. `anew`: the optimizer begins anew.
   virtual void save(TrainState& /*state*/) const {}

@@ -16,6 +16,12 @@
 
 namespace witan {
 
+const LossScaler* StepFeatures::loss_scaler() const {
+  for (const auto& feature : all_)
+    if (const LossScaler* scaler = feature->loss_scaler()) return scaler;
+  return nullptr;
+}
+
 bool StepFeatures::recordable() const {
   return std::ranges::all_of(all_, [](const auto& feature) { return feature->recordable(); });
 }
@@ -61,15 +67,6 @@ StepFeatures make_step_features(const StepParts& parts) {
   if (!config.train.record_routes.empty() || !config.train.replay_routes.empty())
     features.add<StepRoutes>(stream, model, config);
   return features;
-}
-
-StagePasses make_stage_passes(const StepParts& parts, const StepFeatures& features) {
-  const auto* scaling = features.find<LossScaling>();
-  StagePasses passes(parts.stream, parts.config, parts.groups, parts.model, parts.gradients, parts.state,
-                     scaling ? &scaling->scaler() : nullptr);
-  passes.use_routes(features.find<StepRoutes>());
-  passes.use_activations(features.find<StepActivations>());
-  return passes;
 }
 
 }  // namespace witan

@@ -12,7 +12,6 @@
 #include "witan/parallel/sharding/grad_buckets.h"
 #include "witan/parallel/sharding/unit_store.h"
 #include "witan/train/run/resolve.h"
-#include "witan/train/step/stage_passes.h"
 #include "witan/train/step/step_feature.h"
 
 namespace witan {
@@ -44,6 +43,7 @@ class StepFeatures {
     for (const auto& feature : all_) feature->save(state);
   }
 
+  const LossScaler* loss_scaler() const;  // null: losses are not scaled
   bool recordable() const;
   bool may_repeat() const;
   bool repeats(const StepReport::Result& read) const;
@@ -72,8 +72,5 @@ struct StepParts {
 
 // Those that the configuration asks for.
 StepFeatures make_step_features(const StepParts& parts);
-
-// The passes of a step with the features that take part in each pass.
-StagePasses make_stage_passes(const StepParts& parts, const StepFeatures& features);
 
 }  // namespace witan

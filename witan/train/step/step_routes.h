@@ -25,9 +25,10 @@ class StepRoutes : public StepFeature, public RouteAccess {
   void release() override { replayed_ = ids_ = weights_ = {}; }
   void before_step(int64_t iteration) override;
 
-  // Between these two routers record and replay the micro-batch's routes; outside of them they choose alone.
-  void begin(int64_t micro_batch) { micro_batch_ = micro_batch; }
-  void end() { micro_batch_ = -1; }
+  // Routers record and replay the micro-batch's routes in its passes, and choose alone outside of them. A backward
+  // replays them too, where it computes a layer again.
+  void begin_pass(Pass /*pass*/, int64_t micro_batch) override { micro_batch_ = micro_batch; }
+  void end_pass() override { micro_batch_ = -1; }
 
   Tensor recorded(int64_t router) override;
   void record(Stream& stream, int64_t router, const Tensor& ids, const Tensor& weights) override;

@@ -33,6 +33,8 @@ class BoundedExperts : public StepFeature {
   void divide(int64_t waves) { waves_ = waves; }
   void restore();
 
+  void begin_again(const StepResult& of) override { divide(of.waves); }
+  void end_again() override { restore(); }
   void offer(ModelServices& services) override { services.pools = &pools_; }
   void before_step(int64_t iteration) override;
   void begin_step() override { pools_.begin_step(); }

@@ -36,7 +36,7 @@ class LossScaling : public StepFeature {
       : scaler_(stream, config), state_(state) {}
 
   LossScaler& scaler() { return scaler_; }
-  const LossScaler& scaler() const { return scaler_; }
+  const LossScaler* loss_scaler() const override { return &scaler_; }
 
   void before_update(const Tensor& /*total*/) override { scaler_.adapt(state_); }
   void report(const StepReport::Result& /*read*/, StepResult& result) override {
