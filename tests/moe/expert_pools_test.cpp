@@ -1,4 +1,4 @@
-// Whole steps in waves: tests/train/step/expert_pools_test.cpp.
+// Whole steps in waves: tests/train/step/features/expert_pools_test.cpp.
 #include "witan/moe/expert_pools.h"
 
 #include "moe/moe_support.h"

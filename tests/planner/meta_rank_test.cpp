@@ -4,7 +4,7 @@
 
 #include "support/temp_folder.h"
 #include "train/run/run_support.h"
-#include "train/step/laid_out.h"
+#include "train/step/layouts/laid_out.h"
 #include "witan/base/files/file.h"
 #include "witan/planner/plan.h"
 #include "witan/train/record/times.h"

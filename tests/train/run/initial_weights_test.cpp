@@ -10,7 +10,7 @@
 #include "support/message_of.h"
 #include "support/temp_folder.h"
 #include "train/run/run_support.h"
-#include "train/step/laid_out.h"
+#include "train/step/layouts/laid_out.h"
 #include "witan/convert/companions.h"
 #include "witan/convert/hf/hf_weights.h"
 #include "witan/tensor/split.h"

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "train/run/run_support.h"
-#include "train/step/laid_out.h"
+#include "train/step/layouts/laid_out.h"
 
 namespace witan {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "support/temp_folder.h"
 #include "train/run/run_support.h"
-#include "train/step/laid_out.h"
+#include "train/step/layouts/laid_out.h"
 #include "witan/data/datasets/indexed_dataset.h"
 #include "witan/moe/capacity.h"
 #include "witan/moe/topk.h"

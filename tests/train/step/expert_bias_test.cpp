@@ -13,7 +13,7 @@
 #include "support/module.h"
 #include "support/temp_folder.h"
 #include "train/run/run_support.h"
-#include "train/step/laid_out.h"
+#include "train/step/layouts/laid_out.h"
 #include "witan/checkpoint/background_save.h"
 #include "witan/kernels/common/step_value.h"
 #include "witan/kernels/moe/router.h"

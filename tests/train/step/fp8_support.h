@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "train/run/run_support.h"
-#include "train/step/laid_out.h"
+#include "train/step/layouts/laid_out.h"
 #include "witan/planner/plan.h"
 
 namespace witan::testing {

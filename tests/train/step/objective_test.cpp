@@ -9,7 +9,7 @@
 
 #include "support/rank.h"
 #include "train/run/run_support.h"
-#include "train/step/laid_out.h"
+#include "train/step/layouts/laid_out.h"
 
 namespace witan {
 namespace {

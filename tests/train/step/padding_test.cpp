@@ -5,8 +5,8 @@
 #include <functional>
 
 #include "support/long_form.h"
-#include "train/step/padded_rows.h"
-#include "train/step/router_variants.h"
+#include "train/step/layouts/padded_rows.h"
+#include "train/step/layouts/router_variants.h"
 
 namespace witan {
 namespace {

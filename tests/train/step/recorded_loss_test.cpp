@@ -12,7 +12,7 @@
 #include "support/running_mean.h"
 #include "support/temp_folder.h"
 #include "train/run/run_support.h"
-#include "train/step/laid_out.h"
+#include "train/step/layouts/laid_out.h"
 #include "witan/ops/shape/redistribute.h"
 #include "witan/report/events/metrics.h"
 #include "witan/report/page/charts.h"

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "train/step/balance_recipe.h"
-#include "train/step/laid_out.h"
-#include "train/step/recut.h"
+#include "train/step/layouts/laid_out.h"
+#include "train/step/layouts/recut.h"
 
 namespace witan {
 namespace {

@@ -8,10 +8,10 @@
 #include "witan/train/step/engine.h"
 #include "witan/train/step/features/bounded_experts.h"
 #include "witan/train/step/features/loss_scaling.h"
+#include "witan/train/step/features/qk_clip.h"
 #include "witan/train/step/features/spike_skipping.h"
 #include "witan/train/step/features/state_checks.h"
-#include "witan/train/step/qk_clip.h"
-#include "witan/train/step/step_routes.h"
+#include "witan/train/step/features/step_routes.h"
 
 namespace witan {
 namespace {

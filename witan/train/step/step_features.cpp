@@ -7,12 +7,12 @@
 #include "witan/train/step/features/global_batch_load.h"
 #include "witan/train/step/features/loss_scaling.h"
 #include "witan/train/step/features/pass_notes.h"
+#include "witan/train/step/features/qk_clip.h"
 #include "witan/train/step/features/side_streams.h"
 #include "witan/train/step/features/spike_skipping.h"
 #include "witan/train/step/features/state_checks.h"
-#include "witan/train/step/qk_clip.h"
-#include "witan/train/step/step_activations.h"
-#include "witan/train/step/step_routes.h"
+#include "witan/train/step/features/step_activations.h"
+#include "witan/train/step/features/step_routes.h"
 
 namespace witan {
 

@@ -10,7 +10,7 @@
 #include "witan/moe/expert_pools.h"
 #include "witan/optim/step_state.h"
 #include "witan/parallel/groups.h"
-#include "witan/train/step/exchange_backoff.h"
+#include "witan/train/step/features/exchange_backoff.h"
 #include "witan/train/step/step_feature.h"
 
 namespace witan {

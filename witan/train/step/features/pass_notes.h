@@ -2,7 +2,7 @@
 #pragma once
 
 #include "witan/parallel/sharding/grad_buckets.h"
-#include "witan/train/step/pass_digest.h"
+#include "witan/train/step/features/pass_digest.h"
 #include "witan/train/step/step_feature.h"
 
 namespace witan {

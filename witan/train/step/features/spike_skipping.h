@@ -5,7 +5,7 @@
 
 #include "witan/optim/spike_skip.h"
 #include "witan/train/run/train_state.h"
-#include "witan/train/step/loss_gather.h"
+#include "witan/train/step/features/loss_gather.h"
 #include "witan/train/step/step_feature.h"
 
 namespace witan {
