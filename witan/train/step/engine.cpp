@@ -14,8 +14,6 @@
 #include "witan/parallel/sharding/shard_plan.h"
 #include "witan/tensor/trace_context.h"
 #include "witan/train/step/checkpoint_tensors.h"
-#include "witan/train/step/context_part.h"
-#include "witan/train/step/why_eager.h"
 
 namespace witan {
 

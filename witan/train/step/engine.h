@@ -2,9 +2,9 @@
 // meta device.
 //
 // On a GPU a step does not involve the host: its inputs are uploaded before it, its results are read after it, and in
-// between it is one captured CUDA graph unless a part of it needs the host (why_eager.h). What a run may do in its
-// steps besides (loss scale, QK-clip, bounded experts ...) are features (step_feature.h), which the engine calls in
-// order.
+// between it is one captured CUDA graph unless a part of it needs the host (why_eager() in recorded_step.h). What a run
+// may do in its steps besides (loss scale, QK-clip, bounded experts ...) are features (step_feature.h), which the
+// engine calls in order.
 #pragma once
 
 #include <functional>
@@ -25,7 +25,7 @@
 #include "witan/parallel/stages.h"
 #include "witan/train/run/resolve.h"
 #include "witan/train/step/engine_parts.h"
-#include "witan/train/step/evaluator.h"
+#include "witan/train/step/evaluate.h"
 #include "witan/train/step/non_finite.h"
 #include "witan/train/step/recorded_step.h"
 #include "witan/train/step/stage_passes.h"

@@ -1,5 +1,5 @@
-// The loss of a model on one batch, without gradients. Nothing is dropped, neither by dropout nor beyond a capacity of
-// experts: the loss of a sequence depends on no other sequence.
+// Evaluates a model without gradients: on one batch, or, in every layout, the model that ranks train. Nothing is
+// dropped, neither by dropout nor beyond a capacity of experts: the loss of a sequence depends on no other sequence.
 #pragma once
 
 #include <span>
@@ -7,7 +7,11 @@
 
 #include "witan/data/batches/batch.h"
 #include "witan/model/transformer.h"
+#include "witan/moe/router_sums.h"
+#include "witan/parallel/groups.h"
 #include "witan/parallel/pipeline_channel.h"
+#include "witan/parallel/sharding/unit_store.h"
+#include "witan/train/run/resolve.h"
 #include "witan/train/step/step_report.h"
 
 namespace witan {
@@ -35,5 +39,31 @@ struct StageEvaluation {
 // A call of all stages. `sizes`: of a model whose MTP modules do not run. No statistics on the meta device.
 StageEvaluation evaluate(Stream& stream, Transformer& model, PipelineChannel& channel, std::span<const Batch> batches,
                          const ReportSizes& sizes, int stage);
+
+// Evaluates batches with the model that a rank trains.
+class Evaluator {
+ public:
+  // What it is given must outlive it. `stages`: of the pipeline.
+  Evaluator(Stream& stream, const Groups& groups, const RunConfig& config, const Stages& stages, Transformer& model,
+            UnitStore& units);
+
+  // Micro-batches that are on their way at once: a pipeline is filled as in a step.
+  int64_t together() const;
+  // Collective, as Engine::evaluate(). `repetition`: what leaves batches out on the meta device, or null.
+  Evaluation evaluate(const std::vector<Batch>& whole, Repetition* repetition);
+
+ private:
+  StageEvaluation evaluate_run(std::span<const Batch> run, const ReportSizes& sizes, Repetition* repetition);
+  std::vector<double> gather(const std::vector<double>& values);
+  void add_routers(RouterSums& sums, const ReportSizes& sizes, std::span<const double> found) const;
+  StepStatistics gather(RouterSums& sums);
+
+  Stream& stream_;
+  const Groups& groups_;
+  const RunConfig& config_;
+  const Stages& stages_;
+  Transformer& model_;
+  UnitStore& units_;
+};
 
 }  // namespace witan

@@ -4,13 +4,21 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "witan/optim/param_groups.h"
+#include "witan/parallel/groups.h"
 #include "witan/tensor/recording.h"
+#include "witan/train/run/config.h"
 #include "witan/train/trace/launch_trace.h"
 #include "witan/train/trace/place_ranges.h"
 
 namespace witan {
+
+// Why a run's steps on a GPU are launched kernel by kernel, as a sentence; empty where a step is one recorded graph. A
+// meta device answers for the one that it stands for.
+std::string why_eager(const RunConfig& config, const Groups& groups, const ParamGroups& param_groups);
 
 class RecordedStep {
  public:

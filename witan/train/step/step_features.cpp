@@ -4,11 +4,10 @@
 
 #include "witan/tensor/trace_context.h"
 #include "witan/train/step/features/bounded_experts.h"
-#include "witan/train/step/features/global_batch_load.h"
+#include "witan/train/step/features/lent_services.h"
 #include "witan/train/step/features/loss_scaling.h"
 #include "witan/train/step/features/pass_notes.h"
 #include "witan/train/step/features/qk_clip.h"
-#include "witan/train/step/features/side_streams.h"
 #include "witan/train/step/features/spike_skipping.h"
 #include "witan/train/step/features/state_checks.h"
 #include "witan/train/step/features/step_activations.h"

@@ -5,10 +5,15 @@
 #include <string_view>
 #include <vector>
 
+#include "witan/comm/group.h"
 #include "witan/data/batches/batch.h"
 #include "witan/model/transformer.h"
 
 namespace witan {
+
+// The part of the batches [B, S] that a context-parallel rank trains on: of each the places [B, S / n] at
+// context_positions() of this rank of the group. Throws ConfigError unless 2 n divides S.
+std::vector<Batch> context_part(const std::vector<Batch>& batches, const Group& context);
 
 class StepInputs {
  public:

@@ -1,4 +1,4 @@
-#include "witan/train/step/features/loss_gather.h"
+#include "witan/train/step/features/spike_skipping.h"
 
 #include "witan/kernels/common/step_report.h"
 

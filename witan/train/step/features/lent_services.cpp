@@ -1,4 +1,4 @@
-#include "witan/train/step/features/side_streams.h"
+#include "witan/train/step/features/lent_services.h"
 
 #include <algorithm>
 

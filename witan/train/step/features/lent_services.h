@@ -1,7 +1,8 @@
-// The load of experts over the global batch so far, for losses that balance it (moe/global_load.h).
+// Features that only lend modules of the model a service (nn/model_services.h).
 #pragma once
 
 #include <algorithm>
+#include <memory>
 
 #include "witan/moe/balance.h"
 #include "witan/moe/global_load.h"
@@ -11,6 +12,22 @@
 
 namespace witan {
 
+// Streams beside the main one, on which ranks exchange rows while they compute.
+class SideStreams : public StepFeature {
+ public:
+  // The stream and the groups must outlive it.
+  SideStreams(Stream& stream, const Groups& groups, const RunConfig& config);
+
+  void offer(ModelServices& services) override;
+
+ private:
+  Stream& main_;
+  const Groups& groups_;
+  std::unique_ptr<Stream> tensor_;  // null: nothing computes while tokens travel over the tensor axis
+  std::unique_ptr<Stream> expert_;  // null: nothing computes while tokens travel to experts
+};
+
+// The load of experts over the global batch so far, for losses that balance it (moe/global_load.h).
 class GlobalBatchLoad : public StepFeature {
  public:
   // Whether some loss balances it.
