@@ -9,7 +9,7 @@
 
 namespace witan {
 
-// A segment of a tape: its inputs, and once backward has reached it what its second run has recorded.
+// A segment of a tape: its inputs and, once backward has reached it, the tape of its second run.
 class RecomputedSegment {
  public:
   using Run = std::function<std::vector<Var>(Tape&, const std::vector<Var>&)>;
@@ -22,7 +22,7 @@ class RecomputedSegment {
   }
 
  private:
-  // The outputs of the segment, and behind them the losses that its modules recorded: the gradients of both come back.
+  // The segment's outputs, followed by the losses that its modules recorded: gradients of both come back.
   static std::vector<Var> with_losses(std::vector<Var> outputs, const Tape& tape) {
     for (const LossRecord& loss : tape.losses()) outputs.push_back(loss.value);
     return outputs;

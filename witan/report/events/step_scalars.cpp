@@ -10,7 +10,7 @@
 namespace witan {
 namespace {
 
-// Those that are not declared here follow all that are.
+// Undeclared ones follow all declared ones.
 std::ptrdiff_t place_of(const std::string& key) {
   const auto* const found =
       std::ranges::find_if(kStepScalars, [&](const StepScalar* declared) { return key == declared->key; });

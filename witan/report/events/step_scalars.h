@@ -19,13 +19,13 @@ struct StepScalar {
   // Among several the one with the lower place comes first; those without one come last, in the order of their keys.
   static constexpr int kLast = INT_MAX;
 
-  // Where in a line of metrics.jsonl it stands, among others in the order of kStepScalars.
+  // The place in a line of metrics.jsonl, among others in the order of kStepScalars.
   enum class Among : uint8_t { norms, overflows };
   struct Tag {
     const char* name;  // in TensorBoard
     int place = kLast;
   };
-  // "label value unit" in a line of text. `format`: fmt's, of a double; null: as "12.3 M".
+  // "label value unit" in a line of text. `format`: fmt's, for a double; null: "12.3 M".
   struct Text {
     const char *label, *format, *unit = "";
     int place = kLast;
@@ -56,22 +56,22 @@ inline constexpr StepScalar kNumZeros{.key = "num_zeros",
                                       .tensorboard = StepScalar::Tag{"num-zeros", 5},
                                       .progress = StepScalar::Text{"zero gradients ", nullptr, "", 2},
                                       .megatron = StepScalar::Text{"num zeros: ", "{:.1f}", "", 1}};
-// TFLOP/s of a rank by Megatron-LM's formula; with log_throughput. Megatron-LM's line has that of an interval.
+// TFLOP/s of a rank by Megatron-LM's formula; with log_throughput. Megatron-LM's line has the mean of an interval.
 inline constexpr StepScalar kMegatronTflops{.key = "megatron_tflops",
                                             .tensorboard = StepScalar::Tag{"throughput", 1},
                                             .progress = StepScalar::Text{"", "{:.3g}", " TFLOP/s/rank", 3}};
-// Of the next step; of float16 models. Megatron-LM's line has one of every model.
+// The next step's, in float16 models. Megatron-LM's line has one for every model.
 inline constexpr StepScalar kLossScale{
     .key = "loss_scale",
     .tensorboard = StepScalar::Tag{"loss-scale", 2},
     .chart = StepScalar::Curve{"Loss scale", "powers of two", "scale", 3, false, true, 2}};
-// Of the step before its update, over all heads; with qk_clip.
+// The largest over all heads, before the update; with qk_clip.
 inline constexpr StepScalar kMaxAttentionLogit{
     .key = "max_attention_logit",
     .tensorboard = StepScalar::Tag{"max_attention_logit", 3},
     .chart =
         StepScalar::Curve{"Largest attention logit", "over all heads, before QK-clip", "logit", 2, true, false, 1}};
-// Steps of this call so far that ran again in waves, and with rows exchanged as they come; where these are bounded.
+// Steps of this call so far that were rerun in waves, or with exact counts, where pools or exchanges are bounded.
 inline constexpr StepScalar kPoolOverflows{.key = "pool_overflows", .among = StepScalar::Among::overflows};
 inline constexpr StepScalar kExchangeOverflows{.key = "exchange_overflows", .among = StepScalar::Among::overflows};
 
@@ -97,7 +97,7 @@ class StepScalars {
 
   // The declaration must outlive it.
   void set(const StepScalar& declared, double value) { set(declared.key, &declared, value); }
-  // Of a figure that may have nothing but a key.
+  // For a figure that may have nothing but a key.
   void set(const std::string& key, double value);
   // All that `others` have replace those of the same keys.
   void update(const StepScalars& others);

@@ -10,8 +10,8 @@
 
 namespace witan {
 
-// Values, buffers, then optimizer state; of the ranks that hold the same, the first writes it. All values must be
-// there.
+// Values, buffers, then optimizer state. Of ranks that hold the same tensor, the first writes it. All values must have
+// been gathered.
 std::vector<StateTensor> checkpoint_tensors(const std::vector<Parameter*>& parameters,
                                             const std::vector<Buffer*>& buffers, Optimizer& optimizer,
                                             const Groups& groups);

@@ -55,7 +55,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
   model_.attach(services);
 }
 
-// A rank that fails tells the others before it gives back what a device may hold on to until theirs are done.
+// A rank that fails tells the others before it releases memory: a device may hold on to it until theirs are done.
 Engine::~Engine() {
   if (std::uncaught_exceptions() > 0) groups_.host().abandon();
 }
@@ -81,7 +81,7 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
   times_ = {};
   StepReport::Result read;
   if (recordable()) {
-    // Asked before the step, since nothing is asked within it: who is told to stop during it is heard after the next.
+    // Asked before the step, since the host has no part in it: a request to stop during the step is seen in the next.
     report_->write_end(stream_, asks_to_end ? asks_to_end() : RunEnd::none);
     if (before_update_) before_update_();  // its wait is no part of the step's time
     const Stopwatch whole;
@@ -112,7 +112,7 @@ StepReport::Result Engine::compute_again(const std::vector<Batch>& own, Count co
   return report_->read(stream_);
 }
 
-// What the step reads, on the device.
+// Uploads the step's inputs.
 void Engine::begin(const std::vector<Batch>& own, Count count) {
   const int64_t length = config_->schedule_length(), now = position(count, scheduled_samples_);
   step_state_.set(param_groups_.learning_rates(length, now), count.iteration, count.updates + 1,
@@ -131,7 +131,7 @@ int64_t Engine::position(Count count, int64_t samples) const {
                                              : schedule_position(config_->optimizer, count.iteration, count.updates);
 }
 
-// Of whole sequences, before ranks divide them: what is ahead of a rank's last place is another rank's.
+// Takes whole sequences: the tokens ahead of a context-parallel rank's last place are another rank's.
 void Engine::look_ahead_of(const std::vector<Batch>& batches) {
   const Group& context = groups_.of(Axis::context);
   ahead_.clear();
@@ -149,8 +149,8 @@ const std::vector<Batch>& Engine::own_part(const std::vector<Batch>& batches) {
   return parts_;
 }
 
-// All that depends on the number of micro-batches is made anew where it changes (rampup_batch_size), a recorded step
-// too.
+// Everything that depends on the number of micro-batches is made again when it changes (rampup_batch_size), recorded
+// steps too.
 void Engine::prepare(const std::vector<Batch>& batches) {
   if (inputs_ && inputs_->fits(batches)) return;
   recorded_.reset();
@@ -187,7 +187,7 @@ bool Engine::recordable() const {
          why_eager().empty();
 }
 
-// The first step runs as it comes, with all kernels that later ones may launch. Others are replayed.
+// The first step is launched kernel by kernel, with all kernels that later ones may launch. Others are replayed.
 void Engine::replay() {
   const auto step = [this] { compute(Mode::recorded); };
   const std::vector<bool> launches = features_.launches();
@@ -200,7 +200,7 @@ void Engine::replay() {
   if (config_->parallel.overlap_param_gather) units_->publish();
 }
 
-// All that a step does, from its inputs to its report.
+// The whole step, from its inputs to its report.
 void Engine::compute(Mode mode, const std::function<RunEnd()>& asks_to_end) {
   compute_passes(mode);
   if (mode == Mode::eager && before_update_) before_update_();
@@ -212,7 +212,7 @@ void Engine::compute(Mode mode, const std::function<RunEnd()>& asks_to_end) {
 
 // From the inputs to the gradients.
 void Engine::compute_passes(Mode mode) {
-  // A recorded step begins with what the one before it updated, whether or not it was gathered in between.
+  // A recorded step begins by gathering what the step before it updated, whether or not that happened in between.
   if (mode == Mode::recorded && config_->parallel.overlap_param_gather) units_->publish();
   groups_.over(groups_.layout().token_axes()).all_reduce(stream_, inputs_->target_counts());
   buffer_sums_.begin_step(stream_);
@@ -224,7 +224,7 @@ void Engine::compute_passes(Mode mode) {
     channel_->run(stream_, passes_);
   }
   units_->give_back();
-  units_->gather();  // what the step did not read
+  units_->gather();  // values that the step did not read
   {
     const TraceContextScope trace_context(stream_, TraceContext::Phase::gradients);
     stream_.set_part("gradients");
@@ -237,7 +237,7 @@ void Engine::compute_passes(Mode mode) {
   times_.reduction = gradients_.reduction_seconds();
 }
 
-// Returns what the gradients come to (GlobalNorm::compute).
+// Returns the total of GlobalNorm::compute().
 Tensor Engine::update() {
   const TraceContextScope trace_context(stream_, TraceContext::Phase::optimizer);
   stream_.set_part("optimizer");
@@ -308,7 +308,7 @@ LayerNorms Engine::layer_norms(const StepResult& result) {
 void Engine::gather_values() {
   if (units_->gathered()) return;
   units_->gather();
-  stream_.wait();  // for who reads them by other means than this stream
+  stream_.wait();  // the values may be read by other means than this stream
 }
 
 std::vector<StateTensor> Engine::state() {

@@ -42,7 +42,7 @@ std::unique_ptr<UnitStore> make_unit_store(Stream& stream, Transformer& model, c
                              ShardingPolicy(config.optimizer)};
   const auto make = [&] { return std::make_unique<UnitStore>(stream, model.units(), shard_plan, groups, options); };
   if (!groups.layout().shards_values() || !options.torch || stages.stages() == 1) return make();
-  ThreadPool pool(1);  // the whole model, on the meta device, says what is drawn before this stage's values
+  ThreadPool pool(1);  // the whole model on the meta device tells which values are drawn before this stage's
   Stream meta({Device::Kind::meta}, Arena::meta(), pool);
   Transformer whole(meta, config.model, 0, groups.model_axes(config.parallel));
   for (const Parameter* parameter : whole.parameters()) options.drawn.push_back(parameter);

@@ -1,4 +1,4 @@
-// The parts of an engine that the whole model decides, of which a rank holds a stage.
+// Parts of an engine that depend on the whole model, of which a rank holds one pipeline stage.
 #pragma once
 
 #include <memory>
@@ -15,11 +15,11 @@
 
 namespace witan {
 
-// The axes of a model that is trained; `fp8_rounds`: while which weights in 8 bits are kept, or null.
+// The axes of a model that is trained. `fp8_rounds`: the rounds during which 8-bit weights are kept, or null.
 ModelAxes training_axes(const Groups& groups, const RunConfig& config,
                         std::shared_ptr<const ops::Fp8Rounds> fp8_rounds);
 
-// What a rank must know of all stages of the pipeline.
+// Facts about all stages of the pipeline that a rank needs.
 struct WholeModel {
   std::vector<std::vector<NormRows>> rows;  // that each stage sums for a norm; empty with one stage
   std::vector<LossSpec> losses;             // that modules record
@@ -28,11 +28,11 @@ struct WholeModel {
 WholeModel whole_model(const RunConfig& config, const Stages& stages, const Groups& groups,
                        const ShardingPolicy& policy, Transformer& model);
 
-// The store of the units of `model`, which is a stage of the whole one. What it is given must outlive it.
+// The store of the units of `model`, which is a stage of the whole model. The arguments must outlive it.
 std::unique_ptr<UnitStore> make_unit_store(Stream& stream, Transformer& model, const ShardPlan& shard_plan,
                                            const Groups& groups, const RunConfig& config, const Stages& stages);
 
-// Of the residual stream that goes from stage to stage: [B, S, D].
+// The shape of the residual stream that goes from stage to stage: [B, S, D].
 Shape residual_shape(const RunConfig& config, const Batch& batch);
 
 }  // namespace witan

@@ -67,9 +67,10 @@ Evaluation evaluation_of(Tape& tape, Transformer& model, const Batch& batch, Var
   return {read_scalar(stream, entropy.loss.value()), static_cast<double>(batch.loss_tokens)};
 }
 
-class Looks : public StageModel {
+class EvaluationPasses : public StageModel {
  public:
-  Looks(Stream& stream, Transformer& model, std::span<const Batch> batches, const ReportSizes& sizes, int stage)
+  EvaluationPasses(Stream& stream, Transformer& model, std::span<const Batch> batches, const ReportSizes& sizes,
+                   int stage)
       : losses_(batches.size()), stream_(stream), model_(model), batches_(batches), sizes_(sizes), stage_(stage) {
     const int64_t all = static_cast<int64_t>(batches.size()) * values();
     if (all > 0) routers_ = stream.empty({all}, DType::f64, MemoryTag::communication);
@@ -79,7 +80,7 @@ class Looks : public StageModel {
     Tape tape(stream_, Tape::Mode::off);
     const auto i = static_cast<size_t>(micro_batch);
     Var in = x.defined() ? tape.constant(std::move(x)) : Var();
-    // Rows that fill a last batch up are padding, and experts do not compute them.
+    // Rows that fill up the last batch are padding, which experts do not compute.
     const ModelInput input = input_of(stream_, batches_[i], true, Dropping::measured);
     ModelOutput out = model_.forward(tape, input, chunk, std::move(in));
     collect(micro_batch, chunk, out);
@@ -134,9 +135,9 @@ Evaluation evaluate(Stream& stream, Transformer& model, const Batch& batch, bool
 
 StageEvaluation evaluate(Stream& stream, Transformer& model, PipelineChannel& channel, std::span<const Batch> batches,
                          const ReportSizes& sizes, int stage) {
-  Looks looks(stream, model, batches, sizes, stage);
-  channel.run(stream, looks);
-  return looks.found();
+  EvaluationPasses passes(stream, model, batches, sizes, stage);
+  channel.run(stream, passes);
+  return passes.found();
 }
 
 Evaluator::Evaluator(Stream& stream, const Groups& groups, const RunConfig& config, const Stages& stages,
@@ -155,8 +156,8 @@ StageEvaluation Evaluator::evaluate_run(std::span<const Batch> run, const Report
   return witan::evaluate(stream_, model_, channel, run, sizes, pipeline.rank());
 }
 
-// Runs of together() micro-batches, each of which begins with the memory that the one before it began with: however
-// many there are, they take what one takes. A last run that is short is filled up, and what fills it counts nothing.
+// Evaluates runs of together() micro-batches. Each begins with as much free memory as the one before it, so that any
+// number of runs takes the memory of one. A short last run is filled up with batches that are not counted.
 Evaluation Evaluator::evaluate(const std::vector<Batch>& whole, Repetition* repetition) {
   const TraceContextScope trace_context(stream_, TraceContext::Phase::evaluation);
   const Group& context = groups_.of(Axis::context);
@@ -165,7 +166,7 @@ Evaluation Evaluator::evaluate(const std::vector<Batch>& whole, Repetition* repe
   const std::string before = stream_.set_part("evaluation");
   const auto most = static_cast<size_t>(together());
   ModelConfig evaluated = config_.model;
-  evaluated.mtp_num_layers = 0;  // they predict what only training looks at
+  evaluated.mtp_num_layers = 0;  // only training uses their predictions
   const ReportSizes sizes(evaluated, stages_, static_cast<int64_t>(most));
   RouterSums routers(sizes.statistics(), sizes.blocks());
   units_.begin_passes();
@@ -186,7 +187,7 @@ Evaluation Evaluator::evaluate(const std::vector<Batch>& whole, Repetition* repe
   }
   units_.give_back();
   stream_.set_part(before);
-  // Batch by batch, so that this too takes what one takes. Summed rank by rank.
+  // Gathered batch by batch, so that this too takes the memory of one. Summed rank by rank.
   std::vector<std::vector<double>> all;
   for (size_t i = 0; i < own.size(); i += 2) all.push_back(gather({own[i], own[i + 1]}));
   Evaluation sum;
@@ -199,7 +200,7 @@ Evaluation Evaluator::evaluate(const std::vector<Batch>& whole, Repetition* repe
   return sum;
 }
 
-// The values of all ranks with tokens of their own, in all stages, in the order of ranks.
+// The values of all ranks that report losses, in the order of ranks.
 std::vector<double> Evaluator::gather(const std::vector<double>& values) {
   const auto count = static_cast<int64_t>(values.size());
   Group& ranks = groups_.over(groups_.layout().loss_reporting_axes());
@@ -213,8 +214,8 @@ std::vector<double> Evaluator::gather(const std::vector<double>& values) {
   return gathered;
 }
 
-// `found`: of a micro-batch that this stage looked at. Context-parallel ranks all know the same of it, and the first
-// counts.
+// `found`: a micro-batch's statistics on this stage. All context-parallel ranks have the same, and the first one's
+// count.
 void Evaluator::add_routers(RouterSums& sums, const ReportSizes& sizes, std::span<const double> found) const {
   if (groups_.of(Axis::context).rank() > 0) return;
   const auto values = static_cast<size_t>(sizes.statistics().values());
@@ -229,7 +230,7 @@ StepStatistics Evaluator::gather(RouterSums& sums) {
   const auto count = static_cast<int64_t>(sums.values().size());
   const Tensor all = stream_.empty({count}, DType::f64, MemoryTag::communication);
   stream_.write(all, sums.values().data());
-  if (stream_.is_meta()) return {};  // it comes once for an evaluation: a plan counts what each micro-batch takes
+  if (stream_.is_meta()) return {};  // once per evaluation: a plan counts what each micro-batch takes
   groups_.over(groups_.layout().loss_reporting_axes()).all_reduce(stream_, all);
   stream_.read(sums.values().data(), all);
   return sums.statistics();

@@ -10,7 +10,8 @@ namespace {
 
 constexpr const char *kMtp = "mtp_", *kMtpLoss = " loss";
 
-// The next token's, and with less weight that of the tokens that modules of multi-token prediction look ahead to.
+// The cross entropy of the next token, and with a smaller coefficient that of the tokens that modules of multi-token
+// prediction predict.
 class CrossEntropy : public Objective {
  public:
   explicit CrossEntropy(const ModelConfig& model) {

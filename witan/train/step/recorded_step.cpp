@@ -87,7 +87,7 @@ void RecordedStep::replay(const Parts& parts, const Compute& step) {
 
 void RecordedStep::replay_noted(const Parts& parts, const Compute& step) {
   if (!noted_graph_ || noted_parts_ != parts) {
-    noted_graph_.reset();  // before its moments go
+    noted_graph_.reset();  // before the timestamps that it writes
     launches_->clear(LaunchTrace::Work::captured);
     noted_parts_ = parts;
     const WatchedLaunches watched(stream_, launches_);

@@ -88,7 +88,7 @@ Tensor StagePasses::forward(int64_t micro_batch, int chunk, Tensor x) {
 
 Tensor StagePasses::backward(int64_t micro_batch, int chunk, Tensor dy) {
   const Stopwatch backward;
-  const kernels::RowProducts by_row(config_.parallel.batch_invariant_mode);  // what is computed again has the same bits
+  const kernels::RowProducts by_row(config_.parallel.batch_invariant_mode);  // recomputed layers have the same bits
   const TraceContextScope trace_context(stream_, TraceContext::Phase::backward, micro_batch);
   stream_.set_part("head and rest");
   const auto node = in_flight_.extract({micro_batch, chunk});

@@ -43,9 +43,9 @@ void StepFeatures::set_launches(const std::vector<bool>& all) const {
   for (size_t i = 0; i < all_.size(); ++i) all_[i]->set_launches_all(all[i]);
 }
 
-// The order matters where features scale or skip the same update: a step that is not finite is skipped first, then one
-// whose rows had no room, from neither of which the loss scale may learn anything but what it is told by clipping; and
-// a spike is judged last, as the loss scale must not take it for an overflow.
+// The order matters where features scale or skip the same update. Clipping skips steps that are not finite, bounded
+// experts those whose rows had no room; the loss scale adapts after both. A spike is skipped last, since the loss scale
+// must not take it for an overflow.
 StepFeatures make_step_features(const StepParts& parts) {
   const auto& [stream, groups, config, model, units, gradients, shards, optimizer, state] = parts;
   const TraceContextScope trace_context(stream, TraceContext::Phase::set_up);

@@ -57,7 +57,7 @@ class StepFeatures {
   std::map<std::type_index, StepFeature*> by_type_;
 };
 
-// What features are made of. All of it must outlive them.
+// The engine's parts that features work with. All must outlive them.
 struct StepParts {
   Stream& stream;
   const Groups& groups;
@@ -70,7 +70,7 @@ struct StepParts {
   const StepState& state;
 };
 
-// Those that the configuration asks for.
+// The features that the configuration asks for.
 StepFeatures make_step_features(const StepParts& parts);
 
 }  // namespace witan

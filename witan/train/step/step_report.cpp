@@ -178,7 +178,7 @@ std::vector<Tensor> StepReport::own_losses() const {
 // Losses over tokens are of the rank's tokens; those over micro-batches, and the blocks' values, are of all of them.
 void StepReport::read_micro_batch(const double* values, int rank, size_t which, Result& result, Losses& losses) const {
   const int stage = layout_.mesh().coordinate(rank, Axis::pipeline);
-  const bool first = layout_.mesh().coordinate(rank, Axis::context) == 0;  // of those that share the micro-batch
+  const bool first = layout_.mesh().coordinate(rank, Axis::context) == 0;  // of the ranks that share a micro-batch
   const auto add = [&](size_t loss, const LossSpec& declared, double value) {
     if (first || declared.over == LossSpec::Over::tokens) losses[loss][which] += value;
   };
@@ -195,8 +195,8 @@ void StepReport::read_micro_batch(const double* values, int rank, size_t which, 
   for (size_t i = 0; i < objective.size(); ++i) add(i, objective[i], *values++);
 }
 
-// Summed over a micro-batch's ranks, then micro-batch by micro-batch: where no axis divides one, the same sums in every
-// layout.
+// Summed over the ranks of a micro-batch, then over micro-batches, so that layouts that do not divide a micro-batch
+// have the same bits.
 std::vector<StepReport::LayerMoments> StepReport::activations(const Result& result) const {
   if (result.values.empty()) return {};
   const Mesh& mesh = layout_.mesh();

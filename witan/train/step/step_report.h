@@ -16,7 +16,7 @@ namespace witan {
 
 // The losses of a step that are reported by their names: all but those of routers, which are statistics.
 struct ReportedLosses {
-  std::vector<LossSpec> objective = {};  // recorded behind the head
+  std::vector<LossSpec> objective = {};  // recorded after the head
   std::vector<LossSpec> modules = {};    // recorded by modules of any stage
 
   size_t size() const { return objective.size() + modules.size(); }
@@ -28,7 +28,8 @@ struct ReportedLosses {
 // Adds the losses that the modules of a model, or of a stage of it, record: each name once.
 void add_losses(std::vector<LossSpec>& losses, Transformer& model);
 
-// Of a rank's values: those of its micro-batches, of the MoE blocks and the layers that its stage of a pipeline holds.
+// The number and the places of a rank's values: of its micro-batches, and of the MoE blocks and layers of its pipeline
+// stage.
 class ReportSizes {
  public:
   enum class Activations : uint8_t {
@@ -60,9 +61,9 @@ class ReportSizes {
   // The layers that a stage holds.
   const std::vector<int64_t>& held_layers(int stage) const { return held_layers_[static_cast<size_t>(stage)]; }
 
-  // Of a micro-batch: its blocks' values and the objective's losses, from module_losses_begin() on those of each
-  // chunk's modules, and from activations_begin() on the moments of its layers' activations. As many as the stage has
-  // that has most.
+  // The values of a micro-batch: those of blocks and the objective's losses; from module_losses_begin() on the losses
+  // of each chunk's modules; from activations_begin() on the moments of activations. Their number is the same on all
+  // stages: that of the stage with most.
   int64_t micro_batch_values() const {
     return activations_begin() + (activations_ == Activations::none ? 0 : most_layers_ * values_of_layer());
   }
@@ -91,15 +92,15 @@ class StepReport {
 
   const ReportSizes& sizes() const { return sizes_; }
 
-  // In the step. Of a micro-batch's way through a chunk of layers: what routers found, and the losses that were
-  // recorded. Of the step: the gradients' total [2] and the step's values; the reason to end the run was written
-  // before. Throws Error for a loss that nobody declares.
+  // Called in the step. add(): after a micro-batch's forward through a chunk, with router statistics and the losses
+  // that were recorded; throws Error for a loss that nobody declares. finish(): with the gradients' total [2] and the
+  // step's values. write_end(): before finish(), with the reason to end the run.
   void add(Stream& stream, int64_t micro_batch, int chunk, const ModelOutput& out,
            const std::vector<LossRecord>& losses) const;
   void finish(Stream& stream, Group& world, const Tensor& total, const Tensor& step) const;
   void write_end(Stream& stream, RunEnd asked) const;
 
-  // Where the moments of an activation go, [kActivationMoments]: of a micro-batch and a layer that this stage holds.
+  // The place for the moments [kActivationMoments] of an activation of a micro-batch, in a layer of this stage.
   Tensor moments(int64_t micro_batch, int64_t layer, Activation of) const;
 
   // The objective's first loss of each of this rank's micro-batches, [1], once they are added; none in a stage that
@@ -113,13 +114,13 @@ class StepReport {
         statistics;                    // [micro-batches of the global batch][MoE blocks]: packed
     double square_sum = 0, zeros = 0;  // of the gradients
     std::vector<double> step;          // kernels::step_value
-    RunEnd end = RunEnd::none;         // that ranks ask for: the last of its order
+    RunEnd end = RunEnd::none;         // the latest in the order of its values that a rank asks for
     std::vector<double> values;        // of all ranks, as they were gathered
   };
-  // Waits for the step. On the meta device zeros of the step, and no micro-batches: there may be millions of them,
-  // which a plan would spend most of its time on.
+  // Waits for the step. On the meta device all values are 0 and statistics are empty: a plan would spend most of its
+  // time on millions of micro-batches.
   Result read(Stream& stream) const;
-  // Of a step that measured them: the moments of each layer's activations, over all micro-batches. None on the meta
+  // The moments of each layer's activations over all micro-batches, of a step that measured them. Empty on the meta
   // device.
   std::vector<LayerMoments> activations(const Result& result) const;
 

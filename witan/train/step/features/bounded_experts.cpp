@@ -63,14 +63,14 @@ void BoundedExperts::before_update(const Tensor& /*total*/) {
 }
 
 bool BoundedExperts::repeats(const StepReport::Result& read) {
-  const double fill = read.step[kernels::step_value::skip];  // of what was computed last
+  const double fill = read.step[kernels::step_value::skip];  // of the last computation
   if (!first_) first_ = {pools_.in_parts(), fill};
   if (fill <= 1) return false;
   const std::vector<int64_t> counts = wave_counts();
   for (const int64_t more : counts) {
-    if (waves_ && more <= *waves_) continue;       // these were tried
-    if (more == 1 && !first_->in_parts) continue;  // the first computation was that
-    // Too few, whatever they divide. The fill of parts does not say what one wave does.
+    if (waves_ && more <= *waves_) continue;       // tried already
+    if (more == 1 && !first_->in_parts) continue;  // tried by the first computation
+    // Too few waves cannot have room, however rows are divided. The fill of parts says nothing about one wave.
     if (more > 1 && static_cast<double>(more) < fill && more < counts.back()) continue;
     waves_ = more;
     return true;

@@ -1,6 +1,6 @@
-// Steps in which rows of experts may have no room, in receive buffers or in what ranks send each other
-// (moe/expert_pools.h). Such a step updates nothing and is made again: with rows exchanged as they come, then in more
-// waves until each has room, as one of a single expert always has.
+// Steps in which experts' rows may overflow the receive buffers or the fixed send capacity (moe/expert_pools.h). Such a
+// step updates nothing and is rerun: with exact counts, then in more and more waves until each has room, as a wave of a
+// single expert always has.
 #pragma once
 
 #include <algorithm>
@@ -15,30 +15,31 @@
 
 namespace witan {
 
-// Whether experts' rows go straight to other ranks' memory, all the way.
+// Whether experts' rows go all the way straight to other ranks' memory.
 bool experts_go_by_peers(const Groups& groups, const MoeConfig& moe);
 
-// When steps exchange experts' rows in parts of a bounded size (moe/expert_pools.h). One that overflows is made twice,
-// so that after it some steps exchange rows as they come: none after the first, then twice as many after each further
-// one, and half as many after each that had room. All ranks see the same steps, and so decide alike.
+// Decides which steps exchange experts' rows with a fixed capacity (moe/expert_pools.h). A step that overflows is
+// computed twice, so that some steps after it use exact counts at once: none after the first overflow, twice as many
+// after each further one, and half as many after each step that had room. All ranks see the same steps and decide
+// alike.
 class ExchangeBackoff {
  public:
   static constexpr int64_t kMostWaits = 256;
 
-  // Whether the next step is not to try parts.
+  // Whether the next step uses exact counts at once.
   bool waits() const { return left_ > 0; }
 
-  // A step was made in parts.
+  // A step tried the fixed capacity.
   void tried(bool overflowed) {
     if (overflowed) left_ = waits_;
     waits_ = overflowed ? std::clamp<int64_t>(2 * waits_, 1, kMostWaits) : waits_ / 2;
   }
-  // A step was made without having tried.
+  // A step used exact counts at once.
   void waited() { left_ = std::max<int64_t>(left_ - 1, 0); }
 
  private:
   int64_t waits_ = 0;  // steps after the next overflow
-  int64_t left_ = 0;   // of them
+  int64_t left_ = 0;   // of these, still to come
 };
 
 class BoundedExperts : public StepFeature {
@@ -46,13 +47,13 @@ class BoundedExperts : public StepFeature {
   // Whether the configuration bounds anything.
   static bool bounds(const Groups& groups, const MoeConfig& moe);
 
-  // What it is given must outlive it.
+  // The arguments must outlive it.
   BoundedExperts(Stream& stream, const Groups& groups, const MoeConfig& moe, const StepState& state);
 
-  // The numbers of waves in which a step may run again, each at least twice the one before. The first is 1 where
-  // exchanges are bounded: all rows at once, as they come.
+  // The numbers of waves in which a step may be rerun, each at least twice the one before. The first is 1 where
+  // exchanges are bounded: all rows at once, with exact counts.
   std::vector<int64_t> wave_counts() const;
-  // What is computed until restore() or the next report is in so many waves, with rows exchanged as they come.
+  // Computes in so many waves, with exact counts, until restore() or the next report.
   void divide(int64_t waves) { waves_ = waves; }
   void restore();
 
@@ -69,7 +70,7 @@ class BoundedExperts : public StepFeature {
   bool recordable() const override { return !pools_.bounds_exchanges() || pools_.in_parts(); }
 
  private:
-  // The first computation of a step: how its rows travelled, and what the fullest pool or part had, over its room.
+  // The first computation of a step: how its rows travelled, and the rows of the fullest pool or part over its room.
   struct First {
     bool in_parts;
     double fill;
@@ -81,7 +82,7 @@ class BoundedExperts : public StepFeature {
   const StepState& state_;
   ExpertPools pools_;
   ExchangeBackoff backoff_;
-  std::optional<int64_t> waves_;  // none: a step is made for the first time
+  std::optional<int64_t> waves_;  // none: the step is computed for the first time
   std::optional<First> first_;
 };
 

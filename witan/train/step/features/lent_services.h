@@ -23,8 +23,8 @@ class SideStreams : public StepFeature {
  private:
   Stream& main_;
   const Groups& groups_;
-  std::unique_ptr<Stream> tensor_;  // null: nothing computes while tokens travel over the tensor axis
-  std::unique_ptr<Stream> expert_;  // null: nothing computes while tokens travel to experts
+  std::unique_ptr<Stream> tensor_;  // null: no computation overlaps with exchanges of the tensor axis
+  std::unique_ptr<Stream> expert_;  // null: no computation overlaps with the dispatch to experts
 };
 
 // The load of experts over the global batch so far, for losses that balance it (moe/global_load.h).
@@ -37,7 +37,7 @@ class GlobalBatchLoad : public StepFeature {
     return std::ranges::find(losses, BalanceLoss::Over::global_batch, &BalanceLoss::over) != losses.end();
   }
 
-  // Of so many routers of this rank. The groups must outlive it.
+  // `routers`: of this rank. The groups must outlive it.
   GlobalBatchLoad(Stream& stream, const Groups& groups, const RunConfig& config, int64_t routers)
       : load_(stream, routers, config.model.moe.num_experts, config.micro_batches() / groups.layout().data_ranks(),
               groups.over(groups.layout().data_axes())) {}

@@ -1,4 +1,4 @@
-// The loss scale of float16 models, and the clipping of gradients, which are scaled by it until then.
+// The loss scale of float16 models, and the clipping of gradients, which are multiplied by the scale until then.
 #pragma once
 
 #include "witan/optim/clip.h"
@@ -8,7 +8,7 @@
 
 namespace witan {
 
-// Scales the update down to a largest norm of the gradients, or skips it where the norm is not finite.
+// Limits the norm of the gradients, and skips the update if the norm is not finite.
 class GradientClipping : public StepFeature {
  public:
   // The stream and the state must outlive it.

@@ -13,7 +13,7 @@ void add_bytes(Hasher& hasher, const Tensor& tensor) {
                  [&](const std::byte* bytes, int64_t count) { hasher.update(bytes, static_cast<size_t>(count)); });
 }
 
-// Of what is written: memory that nobody has written yet holds anything.
+// Skips gradients that were not written yet, whose memory holds anything.
 uint64_t gradient_hash(Parameter& parameter, const GradBucket& bucket) {
   Hasher hasher;
   if (parameter.gradient_written)

@@ -1,4 +1,4 @@
-// Notes what the passes of a step come to on this rank, for runs that compare ranks with each other (replay_interval).
+// Notes the results of a step's passes on this rank, for runs that compare ranks with each other (replay_interval).
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace witan {
 
-// What the passes of a step come to on a rank, to the bit: hashes of the losses of its micro-batches, and of every
-// gradient after each micro-batch, before ranks sum them.
+// The bits of a step's passes on a rank: hashes of the losses of its micro-batches, and of every gradient after each
+// micro-batch, before ranks sum them.
 class PassDigest {
  public:
   struct Entry {
@@ -24,7 +24,7 @@ class PassDigest {
     uint64_t hash = 0;
   };
 
-  // Of a model with these parameters, in its order.
+  // `parameters`: the model's, in its order.
   explicit PassDigest(const std::vector<Parameter*>& parameters);
 
   void clear() { entries_.clear(); }
@@ -43,11 +43,10 @@ class PassDigest {
 
 class PassNotes : public StepFeature {
  public:
-  // What it is given must outlive it.
+  // The arguments must outlive it.
   PassNotes(Stream& stream, GradientBuckets& gradients) : stream_(stream), gradients_(gradients) {}
 
-  // From now on the passes of each step are noted there, before anything is updated by them; null: no longer. Waits for
-  // the stream in each step.
+  // Notes the passes of each step there, before its update; nullptr ends that. Waits for the stream in each step.
   void note(PassDigest* digest);
 
   void allocate(const StepShape& shape) override { report_ = &shape.report; }

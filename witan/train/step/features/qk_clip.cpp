@@ -107,7 +107,7 @@ std::vector<double> QkClip::largest_of_layers() const {
   std::vector<double> layers;
   for (auto layer = all.begin(); layer != all.end(); layer += heads) {
     const double most = *std::max_element(layer, layer + heads);
-    layers.push_back(std::isfinite(most) ? most : std::nan(""));  // what begin_step() began with
+    layers.push_back(std::isfinite(most) ? most : std::nan(""));  // begin_step() fills with -infinity
   }
   return layers;
 }

@@ -11,8 +11,8 @@ namespace witan {
 
 class QkClip : public StepFeature {
  public:
-  // From here on the model's mixers find their largest logits. `activations`: a step that measures them lists the
-  // logits of each layer beside them; null: none does.
+  // Lets the model's mixers record their largest logits. `activations`: steps that measure activations also report the
+  // logits of each layer; may be null.
   QkClip(const StepParts& parts, const StepActivations* activations);
 
   void begin_step() override;
@@ -20,9 +20,9 @@ class QkClip : public StepFeature {
   void after_update() override;
   void report(const StepReport::Result& read, StepResult& result) override;
 
-  // The largest logit of the step that was made last, over all heads. Waits for the stream; 0 on the meta device.
+  // The largest logit of the last step, over all heads. Waits for the stream; 0 on the meta device.
   double largest() const;
-  // Likewise, of each layer, MTP's last; NaN where it has no logits.
+  // The same for each layer, MTP's last; NaN for a layer without logits.
   std::vector<double> largest_of_layers() const;
 
  private:
@@ -38,7 +38,7 @@ class QkClip : public StepFeature {
     Tensor largest;  // [H]
     int64_t groups;  // of heads that share keys
   };
-  // What gamma is raised to for such rows.
+  // The power of gamma that such rows are multiplied by.
   double exponent(ClippedLogits::Projection::Of of) const;
   Tensor largest_;  // [layers, H] accumulator dtype: this rank's, and after the update all ranks'
   std::map<const Parameter*, Clipped> clipped_;

@@ -14,14 +14,14 @@ namespace witan {
 // The losses of a step's micro-batches on every rank, before the step ends.
 class LossGather {
  public:
-  // Of so many micro-batches of each rank. Groups must outlive it.
+  // `micro_batches`: of each rank. Groups must outlive it.
   LossGather(Stream& stream, const Groups& groups, int64_t micro_batches);
 
-  // Collective over all ranks. `own`: this rank's losses, [1] float64 each; none where it computes none.
+  // Collective over all ranks. `own`: this rank's losses, [1] float64 each; empty if it computes none.
   void gather(Stream& stream, const std::vector<Tensor>& own);
 
   const Tensor& losses() const { return all_; }  // [ranks * micro_batches] float64
-  // [M] int64: which of them make up the loss of the step, that of each token once, in the order of ranks.
+  // [M] int64: the places of those that make up the step's loss, in the order of ranks: each token counts once.
   const Tensor& order() const { return order_; }
 
  private:
@@ -31,7 +31,7 @@ class LossGather {
 
 class SpikeSkipping : public StepFeature {
  public:
-  // What it is given must outlive it.
+  // The arguments must outlive it.
   SpikeSkipping(Stream& stream, const Groups& groups, const OptimizerConfig& config, const StepState& state)
       : stream_(stream),
         groups_(groups),
@@ -56,7 +56,7 @@ class SpikeSkipping : public StepFeature {
   const StepState& state_;
   SpikeSkip skip_;
   const StepReport* report_ = nullptr;
-  std::optional<LossGather> losses_;  // of as many micro-batches as steps have
+  std::optional<LossGather> losses_;  // for the micro-batches of a step
 };
 
 }  // namespace witan

@@ -51,7 +51,7 @@ StepRoutes::Found StepRoutes::read() const {
     stream_.read(weights.data(), weights_);
     for (size_t i = 0; i < count; ++i) found.weights[i] = static_cast<float>(weights[i]);
   });
-  // A file names K experts of every token: padding, which has none, has the first ones, with weights of 0.
+  // A file names K experts for every token: padding, which has none, gets the first ones, with weights of 0.
   const auto K = static_cast<size_t>(ids_.shape()[2]);
   for (size_t i = 0; i < count; ++i)
     if (found.ids[i] < 0) found.ids[i] = static_cast<int32_t>(i % K);

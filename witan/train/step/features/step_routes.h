@@ -1,6 +1,6 @@
-// The routes of a step's micro-batches on the device, recorded or replayed. As with a step's inputs the buffers keep
-// their addresses, so that a captured step finds them: what is replayed is uploaded before the step, what was recorded
-// is read after it, and the host is in no step.
+// The routes of a step's micro-batches on the device, recorded or replayed. Like those of a step's inputs, the buffers
+// keep their addresses for captured steps: replayed routes are uploaded before the step, and recorded ones are read
+// after it.
 #pragma once
 
 #include <cstdint>
@@ -35,14 +35,14 @@ class StepRoutes : public StepFeature, public RouteAccess {
 
   bool records() const { return records_; }
   bool replays() const { return replays_; }
-  // ids [routers, micro-batches, T, K] of the next step, on the host. before_step() throws ShapeError for another
+  // The next step's ids [routers, micro-batches, T, K], on the host. before_step() throws ShapeError for another
   // number.
   void replay(std::vector<int32_t> ids) { to_replay_ = std::move(ids); }
   struct Found {
     std::vector<int32_t> ids;    // [routers, micro-batches, T, K]
     std::vector<float> weights;  // the same
   };
-  Found read() const;  // of the last step, which it waits for
+  Found read() const;  // the last step's, for which it waits
 
  private:
   Tensor part(const Tensor& of, int64_t router) const;  // [T, K], of the present micro-batch
