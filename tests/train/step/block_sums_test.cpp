@@ -48,6 +48,7 @@ struct Sums {
 // blocks stand for the gradients of experts.
 void expect_the_norm_of_the_gradients(RunConfig config, bool kept) {
   config.parallel.gradient_norm_fusion = "true";
+  config.log.log_num_zeros_in_grad = true;
   config.validate();
   const int ranks = static_cast<int>(config.parallel.ranks);
   const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
@@ -75,7 +76,7 @@ void expect_the_norm_of_the_gradients(RunConfig config, bool kept) {
   for (size_t step = 0; step < 2; ++step) {
     const double norm = std::sqrt(expected[step].squares);
     EXPECT_NEAR(results[step].gradient_norm, norm, 1e-12 * norm);
-    EXPECT_EQ(results[step].zero_gradients, expected[step].zeros);
+    EXPECT_EQ(results[step].scalars.get(kNumZeros), expected[step].zeros);
     EXPECT_FALSE(results[step].skipped);
   }
 }

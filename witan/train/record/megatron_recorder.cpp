@@ -95,7 +95,6 @@ void MegatronRecorder::step(const TrainState& state, const StepResult& result, d
   interval.loss_scale = result.scalars.get(kLossScale).value_or(1);
   interval.grad_norm = result.gradient_norm;
   interval.scalars = result.scalars;
-  if (config_->log.log_num_zeros_in_grad) interval.scalars.set(kNumZeros, result.zero_gradients);
   interval.skipped = sums_.skipped;
   interval.nan = sums_.nan;
   print_(megatron_log::format_interval(interval));

@@ -266,7 +266,7 @@ StepResult Engine::result_of(const StepReport::Result& report) const {
       result.other_losses.emplace_back(loss.name, report.losses[i]);
   result.router = StepStatistics(report_->sizes().statistics(), report.statistics);
   result.gradient_norm = std::sqrt(report.square_sum);
-  result.zero_gradients = report.zeros;
+  if (config_->log.log_num_zeros_in_grad) result.scalars.set(kNumZeros, report.zeros);
   result.skipped = report.step[kernels::step_value::skip] != 0;
   const auto iteration = static_cast<int64_t>(report.step[kernels::step_value::iteration]),
              update = static_cast<int64_t>(report.step[kernels::step_value::update]);

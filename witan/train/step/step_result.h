@@ -31,7 +31,6 @@ struct StepResult {
   std::vector<std::pair<std::string, double>> other_losses;
   double learning_rate = 0;               // [optimizer]'s after the step; where iterations are counted: during it
   double gradient_norm = 0;               // before clipping
-  double zero_gradients = 0;              // elements that are exactly 0, each parameter counted once
   std::optional<LayerNorms> layer_norms;  // of the gradients, if they were asked for
   bool skipped = false;                   // nothing was updated: gradients were not finite, or the step was a spike
   bool spike = false;                     // the step was skipped although all values were finite
