@@ -137,7 +137,7 @@ TEST(Recomputed, ReturnsWhatTheFirstRunTold) {
   EXPECT_EQ(out[1].value().to_vector<int32_t>(), std::vector<int32_t>{1});
 }
 
-// loss = (w x)^2, recorded within segments however deep; y = w x is what the segment returns.
+// loss = (w x)^2, recorded within nested segments, which return y = w x.
 TEST(Recomputed, HandsOnTheLossesOfItsModules) {
   Rank rank;
   const auto w = leaf(rank, {1}, "w");

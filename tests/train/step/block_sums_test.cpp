@@ -1,5 +1,5 @@
-// The norm of a step whose products sum up the gradients of experts as they write them: that of the gradients which the
-// step leaves, wherever such sums stand for gradients and wherever they do not.
+// With gradient_norm_fusion the products that write experts' gradients also sum their blocks: the norm must equal that
+// of the gradients themselves, both where these sums are used and where they are not.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -44,8 +44,8 @@ struct Sums {
   }
 };
 
-// Two steps with gradient_norm_fusion on the config's ranks, none of which holds a shard of a gradient. `kept`: sums of
-// blocks stand for the gradients of experts.
+// Makes two steps with gradient_norm_fusion on the config's ranks, none of which holds a shard of a gradient. `kept`:
+// sums of blocks are expected in place of experts' gradients.
 void expect_the_norm_of_the_gradients(RunConfig config, bool kept) {
   config.parallel.gradient_norm_fusion = "true";
   config.log.log_num_zeros_in_grad = true;

@@ -1,4 +1,4 @@
-// Small models whose products are of 8 bits.
+// Small models that multiply in 8 bits.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -48,8 +48,8 @@ std::vector<Batch> weighted_batches(const RunConfig& config, float weight) {
   return batches;
 }
 
-// What a step watches changes nothing of it, and finds nothing where all is well: memory of pools that no row reaches
-// is not looked at.
+// Watching does not change a step, and finds nothing if all values are finite: memory of pools that no row reaches is
+// not examined.
 TEST(NonFinite, AStepThatIsFiniteHasNone) {
   for (const std::string recompute : {"none", "full"}) {
     RunConfig config = testing::small_config();

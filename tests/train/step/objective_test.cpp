@@ -1,5 +1,4 @@
-// An objective of the test's own, with two losses and two columns, in every kind of layout: the seam through which
-// objectives come in.
+// The test's own objective, with two losses and two columns, in every kind of layout.
 #include "witan/train/step/objective.h"
 
 #include <gtest/gtest.h>
@@ -79,7 +78,7 @@ std::vector<Batch> sized_batches(const RunConfig& config, const Layout& layout, 
   return std::vector<Batch>(static_cast<size_t>(config.micro_batches() / layout.data_ranks()), batch);
 }
 
-// What an engine takes on the meta device.
+// The memory that an engine takes on the meta device.
 int64_t planned_bytes(const ResolvedConfig& config, const Layout& layout, int rank, PolicyGradient::Rows rows) {
   ThreadPool pool(1);
   Stream stream({Device::Kind::meta, rank}, Arena::meta(), pool);
@@ -232,7 +231,7 @@ TEST(Objective, ReadsColumnsOfFilesInEveryLayout) {
   }
 }
 
-// One micro-batch's pass, and all that its losses come to.
+// One micro-batch's pass and the total of its losses.
 struct Pass {
   Pass(Rank& rank, Transformer& model, const StepInputs& inputs) : tape(rank.stream) {
     ModelOutput out = model.forward(tape, inputs.input(0));

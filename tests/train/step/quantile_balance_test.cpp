@@ -1,4 +1,4 @@
-// Runs whose experts are chosen by a bias from quantiles: no layout, no recomputation changes the result.
+// Runs whose experts are chosen by a bias from quantiles: neither layout nor recomputation changes the result.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// A loss that a module of the test's own records: nothing else knows of it, yet every layout trains with it, and it is
-// reported under its name wherever losses are.
+// A loss that the test's own module records. No other code names it, yet every layout trains with it, and it is
+// reported wherever losses are.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ using testing::LaidOut;
 using testing::Rank;
 using testing::values;
 
-// sum of y^2 / count, [1]; of all tokens of `group`, or of this rank's.
+// loss [1] = sum of y^2 / count, over this rank's part y
 Var mean_square(Tape& tape, const Var& y, double count) {
   const int64_t n = y.value().elements();
   const Tensor loss = tape.stream().empty({1}, accumulator(y.dtype()));
@@ -51,11 +51,10 @@ Var mean_square(Tape& tape, const Var& y, double count) {
   });
 }
 
-// What is penalised: the mean square of what a mixer adds to the residual stream, over the step's tokens or over each
-// micro-batch's.
+// The loss is the mean square of a mixer's output, over the tokens of the step or of each micro-batch.
 struct Penalty {
   LossSpec loss;
-  int64_t tokens = 0;  // that the mean is over
+  int64_t tokens = 0;  // in the mean
   bool declared = true;
 };
 

@@ -1,4 +1,4 @@
-// The points of a step at which features are called, and what the engine does for one that a test adds.
+// The points of a step at which features are called, and the engine's services for a feature that a test adds.
 #include "witan/train/step/step_features.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ using testing::Rank;
 
 using Said = std::vector<std::string>;
 
-// Says where it is called, under a name; types differ by the number.
+// Lists the points at which it is called, under its name. The number makes different types.
 template <int kNumber>
 struct Heard : StepFeature {
   Heard(Said& heard, std::string under, int computations = 1)
@@ -90,7 +90,7 @@ TEST(StepFeatures, AreCalledPointByPointInTheirOrder) {
   EXPECT_EQ(said, step(2)) << "nothing is allocated again";
 }
 
-// All points come again but the report, and the step's inputs are uploaded again before.
+// All points except the report are called again, after the step's inputs were uploaded again.
 TEST(StepFeatures, MayHaveAStepComputedAgain) {
   OneRank run(testing::small_config());
   Said said;
@@ -145,7 +145,7 @@ TEST(StepFeatures, AreThoseOfTheConfigurationAndFoundByTheirType) {
   EXPECT_NE(full.engine.feature<StepRoutes>(), nullptr);
 }
 
-// What a checkpoint holds of features is what they go on with.
+// Features continue with the state that a checkpoint has of them.
 TEST(StepFeatures, SaveAndRestoreWhatStepsHaveFound) {
   RunConfig config = testing::small_config();
   config.model.dtype = "float16";

@@ -1,5 +1,5 @@
-// moe_exchange_factor: rows of experts travel in parts of one size, and a step in which a rank has more for another is
-// made again with rows as they come. Nobody can tell from its result.
+// moe_exchange_factor: experts' rows travel with a fixed capacity per pair of ranks. A step that overflows it is rerun
+// with exact counts, which does not change its result.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using testing::with_uneven_loads;
 
 const int64_t kExchangeSteps = testing::steps_of(4, 20);
 
-// More than any rank may have for another: parts hold what can come.
+// More than any rank can have for another, so that nothing overflows.
 constexpr double kRoomForAll = 100;
 
 enum class Overflows : uint8_t { never, in_some_step };
@@ -84,14 +84,14 @@ TEST(BoundedExchanges, GiveTheBitsOfRowsAsTheyComeWhateverExpertsDo) {
     check("more experts of a token", [&](RunConfig& c) { c.model.moe.moe_router_topk = topk; });
 }
 
-// Every expert of every rank is visited: parts of the even load are full.
+// All experts have equally many tokens: parts for a balanced load are full.
 TEST(BoundedExchanges, HoldAnEvenLoad) {
   RunConfig config = laid_out(with_uneven_loads("float32"), {"replicate=2,expert=2"});
   config.model.moe.moe_router_topk = 8;
   expect_the_bits_of_rows_as_they_come(config, 1, Overflows::never);
 }
 
-// All tokens of all ranks visit one expert: other ranks are sent nothing.
+// All tokens of all ranks go to one expert: other ranks receive nothing.
 TEST(BoundedExchanges, OverflowWhereAllTokensVisitOneExpert) {
   RunConfig config = laid_out(with_uneven_loads("float32"), {"replicate=4,expert=4"});
   config.model.vocab_size = 1;
@@ -102,7 +102,7 @@ TEST(BoundedExchanges, OverflowWhereAllTokensVisitOneExpert) {
   EXPECT_EQ(run_engine(config, 1).exchange_fills.front(), 4) << "all tokens for a rank, of which a quarter has room";
 }
 
-// Rank 2 alone has more for another than parts hold: rank 0, whose expert axis has room, makes the step again too.
+// Only rank 2 overflows: rank 0 reruns the step too, although its own expert axis has room.
 TEST(BoundedExchanges, OverflowOnAllRanksWhereOneHasNoRoom) {
   RunConfig config = laid_out(testing::small_config(), {"replicate=4,expert=2"});
   config.parallel.deterministic = true;
@@ -130,7 +130,7 @@ TEST(BoundedExchanges, OfMatricesThatAreDividedGiveTheBitsOfRowsAsTheyCome) {
   expect_the_bits_of_rows_as_they_come(laid_out(config, {"replicate=2,tensor=2,expert=2,expert_tensor=2"}));
 }
 
-// Pools and parts at once: a step that has no room in parts may have none in pools either.
+// With pools and exchanges bounded: a step that overflows parts may overflow pools too.
 TEST(BoundedExchanges, WithBoundedPoolsGiveTheBitsOfRowsAsTheyCome) {
   for (const double pool : {1.0, 1.5, 2.0})
     for (const double exchange : {1.0, kRoomForAll}) {
@@ -157,7 +157,7 @@ TEST(BoundedExchanges, RepeatOnAnyNumberOfThreads) {
   testing::expect_repeats(config, kExchangeSteps);
 }
 
-// Planned are the bytes of memory of steps that overflow, and the bytes that parts send.
+// The plan has the memory of steps that overflow, and the bytes that parts send.
 TEST(BoundedExchanges, TakeWhatIsPlanned) {
   for (const double pool : {0.0, 1.0})
     for (const char* granularity : {"none", "selective", "full"})
@@ -185,7 +185,7 @@ TEST(BoundedExchanges, SendPartsOfTheEvenLoad) {
   EXPECT_EQ(sent.at("all_to_all_equal"), parts + counts);
 }
 
-// Of so many steps those that were tried in parts, where each that overflows(step) does.
+// The steps of `steps` that were tried with the fixed capacity, where those overflow that overflows(step) names.
 std::vector<int64_t> tried_steps(int64_t steps, bool (*overflows)(int64_t step)) {
   ExchangeBackoff backoff;
   std::vector<int64_t> tried;
@@ -206,7 +206,7 @@ TEST(ExchangeBackoff, TriesEveryStepWhereAllHaveRoom) {
 
 TEST(ExchangeBackoff, WaitsTwiceAsLongAfterEachFurtherOverflow) {
   EXPECT_EQ(tried_steps(20, [](int64_t) { return true; }), (std::vector<int64_t>{0, 1, 3, 6, 11}));
-  // Nine tries and waits of 0, 1, 2 … 128 steps come before the tenth; from there on each 257th step is tried.
+  // The tenth try follows nine tries and waits of 0, 1, 2 … 128 steps; from then on every 257th step is a try.
   const std::vector<int64_t> tried = tried_steps(1000, [](int64_t) { return true; });
   ASSERT_EQ(tried.size(), 12u);
   EXPECT_EQ(tried[9], 264);

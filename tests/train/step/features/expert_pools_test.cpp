@@ -1,5 +1,5 @@
-// moe_pool_factor: a step whose experts have no room for their rows is made again in waves, and nobody can tell from
-// its result.
+// moe_pool_factor: a step whose experts have no room for their rows is rerun in waves, which does not change its
+// result.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ using testing::with_uneven_loads;
 
 const int64_t kSteps = testing::steps_of(3, 20);
 
-// Of a config in whose layout some step overflows.
+// The config must overflow in some step.
 void expect_the_bits_of_unbounded_pools(RunConfig config, double factor) {
   config.model.moe.moe_pool_factor = factor;
   const Trajectory bounded = run_engine(config, kSteps);
@@ -79,7 +79,7 @@ TEST(ExpertPools, OfMatricesThatAreDividedGiveTheBitsOfUnboundedOnes) {
   expect_the_bits_of_unbounded_pools(config, 1);
 }
 
-// What a process's steps come to, in the bits of numbers: losses and norms, which every weight has a part in.
+// The bits of a process's steps: losses and norms, which depend on every weight.
 std::string steps_of_process(const RunConfig& config, testing::ProcessRank& process) {
   const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
   ThreadPool pool(1);
@@ -110,7 +110,7 @@ TEST(ExpertPools, OfProcessesGiveTheBitsOfUnboundedOnes) {
   for (const size_t rank : {0, 1}) EXPECT_EQ(bounded[rank].said, unbounded[rank].said);
 }
 
-// Where all tokens of all ranks go to one expert, its rows are in the pool together.
+// If all tokens of all ranks go to one expert, one wave holds all of its rows.
 TEST(ExpertPools, HoldWhatOneExpertMayBeSent) {
   ThreadPool pool(1);
   Stream stream({Device::Kind::cpu}, Arena::reserve(1 << 16), pool);
@@ -122,7 +122,7 @@ TEST(ExpertPools, HoldWhatOneExpertMayBeSent) {
   EXPECT_EQ(ExpertPools(stream, 1e300).rows(24, 2, 4, 24), 4 * 24 * 2) << "no more can come";
 }
 
-// Planned are the bytes of steps that overflow, in whatever number of waves.
+// The plan has the bytes of steps that overflow, in any number of waves.
 TEST(ExpertPools, TakeWhatIsPlanned) {
   for (const char* granularity : {"none", "selective", "full"})
     for (const LaidOut& layout : std::vector<LaidOut>{

@@ -29,7 +29,7 @@ RunConfig recipe() {
   return laid_out(config, {});
 }
 
-// From a scale at which gradients overflow until it has fallen.
+// The run begins with a scale at which gradients overflow, until the scale has fallen.
 RunConfig overflowing() {
   RunConfig config = recipe();
   config.optimizer.initial_loss_scale = 0x1p26;
@@ -58,7 +58,7 @@ TEST(Float16, TrainsAsFloat32) {
   EXPECT_NE(narrow.losses, expected.losses);
 }
 
-// Powers of two scale without roundings as long as nothing leaves float16's range.
+// Powers of two scale without rounding as long as nothing leaves float16's range.
 TEST(Float16, TheScaleChangesNoMoreThanRoundings) {
   RunConfig other = recipe();
   other.optimizer.loss_scale = 4096;
@@ -133,7 +133,7 @@ TEST(Float16, EveryOptimizerTrains) {
   }
 }
 
-// With float32 remainders where bfloat16 has 16 bits, which the plan counts.
+// Float16 has float32 remainders where bfloat16 has 16 bits; the plan counts them.
 TEST(Float16, IsPlannedForGpus) {
   for (const char* optimizer : {"adam", "muon"}) {
     RunConfig config = recipe(), narrow = config;

@@ -1,5 +1,5 @@
-// The loss of the global batch's load: of the last step's in every layout the same; of the batch so far it depends on
-// how many data-parallel ranks run it, and on nothing else of a layout.
+// The loss that balances the global batch's load. Of the last step's load it is the same in every layout; of the batch
+// so far it depends only on the number of data-parallel ranks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -62,7 +62,7 @@ TEST(GlobalBalance, OfTheLastStepIsInvariantToAllLayouts) {
   expect_equal_layouts(beside, {{}, {"replicate=2"}, {"shard=2,context=2"}, {"replicate=2,expert=2"}});
 }
 
-// Before there is a last step the load counts as even; then the loss is another than a micro-batch's own load gives.
+// In the first step the load counts as even; later the loss differs from that of a micro-batch's own load.
 TEST(GlobalBalance, OfTheLastStepBeginsEven) {
   RunConfig config = balanced_by_the_last_step();
   const Trajectory last = run_engine(config, 2);
@@ -109,7 +109,7 @@ TEST(GlobalBalance, BesideOtherLossesIsInvariantToo) {
   expect_equal_layouts(config, {{"replicate=2"}, {"shard=2,context=2"}, {"replicate=2,expert=2"}});
 }
 
-// What is computed again is balanced by what was found before.
+// Recomputed layers are balanced by the load of the first run.
 TEST(GlobalBalance, RecomputedLayersChangeNoBit) {
   RunConfig config = laid_out(globally_balanced(), {"replicate=2,expert=2"});
   const Trajectory kept = run_engine(config, kSteps);
@@ -119,7 +119,7 @@ TEST(GlobalBalance, RecomputedLayersChangeNoBit) {
   EXPECT_EQ(kept.weights, again.weights);
 }
 
-// More ranks see more of the batch before their first losses are formed; a single micro-batch is its own batch.
+// More ranks see more of the batch before their first losses are computed; a single micro-batch is its own batch.
 TEST(GlobalBalance, IsThatOfTheBatchSoFar) {
   RunConfig config = globally_balanced();
   const Trajectory one = run_engine(config, 1), two = run_engine(laid_out(config, {"replicate=2"}), 1);

@@ -18,7 +18,7 @@ using testing::LaidOut;
 using testing::run_engine;
 using testing::Trajectory;
 
-// Logits of many heads are beyond the threshold, and not those of all.
+// The logits of many heads, but not of all, exceed the threshold.
 RunConfig recipe(const char* dtype, double threshold = 0.02) {
   RunConfig config = testing::small_config();
   config.model.dtype = dtype;
@@ -34,7 +34,7 @@ RunConfig recipe(const char* dtype, double threshold = 0.02) {
   return laid_out(config, {});
 }
 
-// With one group of heads in one layer the largest logit that is told is what both projections are clipped by.
+// With one group of heads in one layer both projections are clipped by the largest logit that is reported.
 TEST(QkClip, ScalesQueriesAndKeysByWhatIsTold) {
   for (const double alpha : {0.5, 0.25, 1.0}) {
     RunConfig off = recipe("float64");
@@ -69,13 +69,13 @@ TEST(QkClip, ScalesQueriesAndKeysByWhatIsTold) {
       else
         ADD_FAILURE() << "a tensor of " << a.size() << " changed otherwise";
     }
-    // Weights and biases; with one half each both have the same factor, with 1 keys stay.
+    // Weights and biases: with alpha 0.5 both have the same factor, with 1 keys stay as they are.
     EXPECT_EQ(queries + keys, alpha == 1 ? 2 : 4) << alpha;
     EXPECT_GT(same, 4);
   }
 }
 
-// DeepSeek's attention in small.
+// A small version of DeepSeek's attention.
 RunConfig latent(RunConfig config, int64_t q_lora_rank) {
   AttentionConfig& attention = config.model.attention;
   attention.multi_latent_attention = true;
@@ -89,8 +89,8 @@ RunConfig latent(RunConfig config, int64_t q_lora_rank) {
   return config;
 }
 
-// Clipping by what is told of one head: rows of queries by gamma^alpha and, where they meet the keys that all heads
-// share, by gamma; of keys and values together the keys alone, by gamma^(1 - alpha).
+// Clipping by the logits of one head: rows of queries by gamma^alpha or, where they meet the keys that all heads share,
+// by gamma; of the joint projection of keys and values only the keys, by gamma^(1 - alpha).
 TEST(QkClip, ScalesThePartsOfLatentAttention) {
   for (const int64_t q_lora_rank : {0, 8}) {
     RunConfig off = latent(recipe("float64"), q_lora_rank);
@@ -149,7 +149,7 @@ TEST(QkClip, LayoutsOfLatentAttentionEqualOneRankInFloat64) {
 TEST(QkClip, LogitsStayBelowTheThresholdThatTheyWouldPass) {
   RunConfig off = recipe("float32"), on = off;
   on.optimizer.qk_clip_threshold = 0.5;
-  off.optimizer.qk_clip_threshold = 1e6;  // finds logits, and clips nothing
+  off.optimizer.qk_clip_threshold = 1e6;  // records logits, but clips nothing
   on.optimizer.lr = off.optimizer.lr = 0.05;
   on.optimizer.lr_warmup_iters = off.optimizer.lr_warmup_iters = 0;
   const Trajectory free = run_engine(off, 12), bounded = run_engine(on, 12);
@@ -185,7 +185,7 @@ TEST(QkClip, LayoutsEqualOneRankInFloat64) {
   }
 }
 
-// Of float16 and bfloat16 values the masters are scaled; adam owns shards that begin anywhere in a head.
+// With float16 and bfloat16 values the masters are scaled; Adam's shards begin anywhere in a head.
 TEST(QkClip, LayoutsHaveTheBitsOfOneRankInDeterministicMode) {
   for (const char* optimizer : {"muon", "adam"})
     for (const char* dtype : {"bfloat16", "float16"}) {
@@ -205,7 +205,7 @@ TEST(QkClip, LayoutsHaveTheBitsOfOneRankInDeterministicMode) {
     }
 }
 
-// A recomputed forward finds the same logits, and a step in waves those of its last computation.
+// A recomputed forward records the same logits, and a step in waves those of its last computation.
 TEST(QkClip, RecomputationAndThreadsChangeNothing) {
   RunConfig config = laid_out(recipe("float32"), {"shard=2,expert=2"});
   const Trajectory plain = run_engine(config, 3);

@@ -1,4 +1,4 @@
-// moe_shared_expert_overlap: shared experts compute while rows travel to the routed ones, and nobody can tell from the
+// moe_shared_expert_overlap: shared experts compute while rows travel to the routed ones, which does not change the
 // result.
 #include <gtest/gtest.h>
 
@@ -89,7 +89,7 @@ TEST(SharedExpertOverlap, ChangesNoBitWhateverLayersDo) {
     });
 }
 
-// A step that overflows is made again in waves, in which nothing overlaps.
+// A step that overflows is rerun in waves, in which nothing overlaps.
 TEST(SharedExpertOverlap, ChangesNoBitOfBoundedPools) {
   RunConfig config = laid_out(with_shared_experts("float32"), {"replicate=2,expert=2"});
   config.model.vocab_size = 7;
@@ -101,7 +101,7 @@ TEST(SharedExpertOverlap, ChangesNoBitOfBoundedPools) {
   expect_the_bits_without_overlap(config);
 }
 
-// Where ranks do not share memory.
+// With ranks that do not share memory.
 TEST(SharedExpertOverlap, ChangesNoBitAcrossProcesses) {
   RunConfig config = laid_out(with_shared_experts("float32"), {"replicate=2,expert=2"});
   config.parallel.ranks_per_process = 1;
@@ -130,7 +130,7 @@ TEST(SharedExpertOverlap, TakesWhatIsPlanned) {
     }
 }
 
-// On a GPU the other stream has scratch memory, and is there only where rows travel.
+// On a GPU the side stream has scratch memory; it exists only if rows travel.
 TEST(SharedExpertOverlap, TakesMemoryOnlyWhereRowsTravel) {
   const auto workspace = [](const LaidOut& layout, bool overlaps) {
     RunConfig config = laid_out(with_shared_experts("bfloat16"), layout);

@@ -1,5 +1,5 @@
-// Statistics of activations: what a step measures, against the tensors themselves; and that neither recomputation nor
-// the layout nor measuring itself changes anything. The layouts of every axis are in every_layout_test.cpp.
+// Statistics of activations against the tensors themselves. Neither recomputation nor the layout changes them, and
+// measuring changes no step. The layouts of every axis are in layouts/every_layout_test.cpp.
 #include "witan/train/step/features/step_activations.h"
 
 #include <gtest/gtest.h>
@@ -33,8 +33,8 @@ struct Figures {
   double rms() const { return std::sqrt(squares / elements); }
 };
 
-// Watches the forwards of a pre-norm model: what a module's last op gave is its output, and the first output of the
-// norm behind a layer the residual stream there.
+// Watches the forwards of a pre-norm model: a module's output is that of its last op, and the first output of the norm
+// after a layer is the residual stream.
 class Watcher : public TensorObserver {
  public:
   void kernel(Stream&, const char*, const Cost&, int64_t, int64_t) override {}
@@ -54,7 +54,7 @@ class Watcher : public TensorObserver {
       if (key.second == module) all.add(tensor);
     return all;
   }
-  // Of the norm-th norm of each forward.
+  // The input of the norm-th norm of each forward.
   Figures of_norm(int norm) const {
     Figures all;
     for (const auto& [key, tensor] : sums_)

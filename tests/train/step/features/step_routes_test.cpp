@@ -62,7 +62,7 @@ void pad(std::vector<Batch>& batches) {
   }
 }
 
-// The steps of a run as the trainer takes them.
+// The steps of a run, made as the trainer makes them.
 Taken take_steps(const RunConfig& given) {
   const ResolvedConfig resolved = resolve(given, {});
   const RunConfig& config = *resolved;
@@ -101,7 +101,7 @@ void expect_equal(const Taken& a, const Taken& b, double tolerance, const std::s
   }
 }
 
-// Every token's experts moved on by one: no router chooses so.
+// Each token's experts with their numbers increased by one, which no router would choose.
 void shift_experts(const fs::path& folder) {
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     if (entry.path().extension() != ".routes") continue;
@@ -129,7 +129,7 @@ TEST(StepRoutes, OfARunItselfGiveItsBits) {
     }
 }
 
-// Padding has no routes of its own: files name experts for it, which replay passes over.
+// Padding has no routes: files name experts for it, which a replay ignores.
 TEST(StepRoutes, OfPaddedRowsGiveTheirBits) {
   const TempFolder folder;
   RunConfig config = recipe();
@@ -169,7 +169,7 @@ TEST(StepRoutes, RecordedUnderOneLayoutAreReplayedUnderAnother) {
       const LaidOut& next = layouts[(i + 1) % layouts.size()];
       expect_equal(free, take_steps(replaying(laid_out(config, next), routes)), 1e-9, testing::described(next));
     }
-    // Routes that no router of these would choose change what is computed, everywhere alike.
+    // Routes that these routers would not choose change the result, equally in all layouts.
     shift_experts(folder / "1");
     const Taken forced = take_steps(replaying(config, folder / "1"));
     EXPECT_GT(std::abs(forced.losses[0] - free.losses[0]), 1e-6 * free.losses[0]);
@@ -179,7 +179,7 @@ TEST(StepRoutes, RecordedUnderOneLayoutAreReplayedUnderAnother) {
   }
 }
 
-// A micro-batch's recomputation runs when others' forwards have been through.
+// A micro-batch is recomputed after the forwards of other micro-batches.
 TEST(StepRoutes, AreThoseOfTheMicroBatchThatIsComputedAgain) {
   const TempFolder folder;
   RunConfig config = recipe();
@@ -211,7 +211,7 @@ TEST(StepRoutes, OfOtherTokensOrAnotherModelAreRefused) {
             std::string::npos);
 }
 
-// A sampler's routes, token by token from caches, are what training then uses for the same tokens.
+// Training replays a sampler's routes, which were chosen token by token with a cache, for the same tokens.
 TEST(StepRoutes, OfAGenerationAreReplayedByTraining) {
   const TempFolder folder;
   RunConfig config = recipe();

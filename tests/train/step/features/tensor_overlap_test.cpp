@@ -1,5 +1,5 @@
-// Tensor-parallel ranks that exchange tokens of one half of a micro-batch beside the other half's computation
-// (tp_comm_overlap) find what one rank finds.
+// Tensor-parallel ranks that exchange tokens of one half of a micro-batch while they compute the other half
+// (tp_comm_overlap) have the results of one rank.
 #include <gtest/gtest.h>
 
 #include "train/run/run_support.h"

@@ -1,11 +1,11 @@
-// Small models whose experts have uneven loads, and what steps that are made again must not change.
+// Small models whose experts have uneven loads, and checks that rerun steps do not change results.
 #pragma once
 
 #include "train/run/run_support.h"
 
 namespace witan::testing {
 
-// A router that nothing balances, whose inputs are few different tokens.
+// A router without balancing losses, whose inputs are few different tokens.
 inline RunConfig with_uneven_loads(const char* dtype) {
   RunConfig config = small_config();
   config.model.dtype = dtype;
@@ -17,7 +17,7 @@ inline RunConfig with_uneven_loads(const char* dtype) {
   return config;
 }
 
-// By a bias that only choices see, with both losses beside it.
+// Balanced by a bias that affects only choices, and by both losses.
 inline void balance_by_bias(RunConfig& config) {
   config.model.moe.moe_router_score_function = "sigmoid";
   config.model.moe.moe_router_enable_expert_bias = true;

@@ -1,4 +1,4 @@
-// Sequences that are divided among ranks train as whole ones do.
+// Context-parallel ranks take the steps of one rank.
 #include <gmock/gmock.h>
 
 #include "planner/real_run.h"
@@ -19,7 +19,7 @@ using testing::Trajectory;
 
 constexpr int64_t kSteps = 5;
 
-// 32 tokens, of which four ranks hold two chunks of 4 each.
+// 32 tokens: each of four ranks holds two chunks of 4.
 RunConfig context_config(RunConfig config) {
   config.model.dtype = "float64";
   config.model.attention.num_attention_heads = 4;
@@ -37,7 +37,7 @@ struct Case {
   bool distributed = false;
   const char* comm = "auto";
 };
-// Of 2 and 4 ranks that divide sequences, alone and with others; experts are divided over ranks of both kinds.
+// 2 and 4 context-parallel ranks, alone and with other axes; experts are divided over ranks of both kinds.
 const std::vector<Case> kLayouts = {{"2", 2, 2, 1},
                                     {"2, which divide experts too", 2, 2, 2},
                                     {"4", 4, 4, 1},
@@ -53,8 +53,7 @@ void divide(RunConfig& config, const Case& layout) {
   config.parallel.cp_comm_type = layout.comm;
 }
 
-// The same layouts, each with keys and values that travel around a ring, and with heads that are exchanged where ranks
-// divide them.
+// The same layouts, each with ring attention (p2p) and, where the ranks divide the heads, with exchanged heads (a2a).
 std::vector<Case> in_both_ways(const std::vector<Case>& layouts, const RunConfig& config) {
   std::vector<Case> both;
   for (const Case& layout : layouts) {
@@ -90,7 +89,7 @@ TEST(ContextLayouts, DenseModelsEqualOneRankInFloat64) {
   expect_equals_one_rank(config, {kLayouts[0], kLayouts[2], kLayouts[6]});
 }
 
-// One layout of each kind serves for what blocks are made of.
+// Variants of blocks are tested in one layout of each kind.
 TEST(ContextLayouts, ModelVariantsEqualOneRankInFloat64) {
   const std::vector<std::pair<const char*, std::function<void(RunConfig&)>>> variants = {
       {"documents",
@@ -139,7 +138,7 @@ TEST(ContextLayouts, ModelVariantsEqualOneRankInFloat64) {
   }
 }
 
-// Which assignments an expert drops is decided over the whole micro-batch, wherever its tokens are.
+// Capacities are of the whole micro-batch, whichever ranks have its tokens.
 TEST(ContextLayouts, AnExpertsCapacityIsThatOfTheWholeMicroBatch) {
   for (const char* policy : {"probs", "position"}) {
     RunConfig config = context_config(small_config());
@@ -164,7 +163,7 @@ TEST(ContextLayouts, AnExpertsCapacityIsThatOfTheWholeMicroBatch) {
   }
 }
 
-// One layout's runs have the same bits, on any number of threads; one rank's are others.
+// Runs of one layout have the same bits on any number of threads; they differ from those of one rank.
 TEST(ContextLayouts, DeterministicRunsOfALayoutRepeatToTheBit) {
   for (const char* dtype : {"float32", "bfloat16"}) {
     RunConfig config = context_config(small_config());
@@ -210,8 +209,8 @@ TEST(ContextLayouts, APlanCoversWhatRanksUse) {
   }
 }
 
-// What sequences are divided for: a rank's activations shrink with its share of them. Where heads are exchanged it
-// keeps what comes of attention twice, by heads and by positions, and keys that ranks share on each of them.
+// The purpose of context parallelism: a rank's activations shrink with its share of the tokens. With exchanged heads a
+// rank keeps attention's output twice, by heads and by positions, and shared keys are kept on each rank.
 TEST(ContextLayouts, ActivationsShrinkWithTheShareOfASequence) {
   RunConfig config = context_config(small_config());
   config.model.moe.num_experts = 0;
@@ -268,7 +267,7 @@ TEST(ContextLayouts, HeadsThatRanksDoNotDivideAreRefusedOrTravelAroundTheRing) {
             "context_parallel_size = 4 with cp_comm_type = a2a: each rank attends with an equal share of the heads, "
             "and of the query groups or of one of them, which 6 heads in 2 query groups do not allow; set cp_comm_type "
             "= p2p, or change context_parallel_size: the nearest that work are 2 and 6");
-  config.model.attention.num_query_groups = 3;  // heads of a rank would be of two groups
+  config.model.attention.num_query_groups = 3;  // a rank's heads would belong to two groups
   config.parallel.context_parallel_size = config.parallel.ranks = 2;
   EXPECT_THAT(message_of<ConfigError>([&] { config.validate(); }),
               ::testing::HasSubstr("6 heads in 3 query groups do not allow"));

@@ -1,5 +1,5 @@
-// A token mixer that only tests have trains as attention does, without the rest knowing it: in every layout, from every
-// other layout's checkpoint, and in the memory that was planned.
+// A token mixer that exists only in tests trains as attention does, without a change elsewhere: in every layout, from
+// every other layout's checkpoint, and in the planned memory.
 #include <gmock/gmock.h>
 
 #include "planner/real_run.h"
@@ -20,7 +20,7 @@ using testing::LaidOut;
 using testing::run_engine;
 using testing::Trajectory;
 
-// Running means beside attention, in documents that are packed, so that a mean begins anew within a rank's chunk.
+// Running means beside attention, over packed documents, so that means restart within a rank's chunk.
 RunConfig recipe() {
   RunConfig config = testing::divisible_config();
   config.model.vocab_size = 64;

@@ -60,7 +60,7 @@ TEST_P(Deterministic, ReplicasAndDividedExpertsGiveTheBitsOfOneRank) {
                                                                  {"replicate=8,expert=8"}});
 }
 
-// With an embedding of two chunks of the norm, so that owners' parts are cut inside a matrix.
+// With an embedding of two 64Ki-element chunks, so that shards begin inside a matrix.
 RunConfig deep_config(const char* dtype) {
   RunConfig config = deterministic_config(dtype);
   config.model.num_layers = 4;
@@ -136,7 +136,7 @@ TEST_P(Deterministic, DropoutBiasesAndLearnedPositionsToo) {
   }
 }
 
-// What it is for: without it these layouts differ, as rounding has it.
+// Without it these layouts differ by rounding.
 TEST(Deterministic, WithoutItLayoutsDifferByRounding) {
   RunConfig config = deterministic_config("float32");
   config.parallel.deterministic = false;

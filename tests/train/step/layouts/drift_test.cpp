@@ -1,5 +1,5 @@
-// How far layouts that need not keep one rank's bits go from it in float32, beside how far float32 itself goes from
-// float64. The table of docs/numerics.md is what this prints:
+// Compares two distances: of layouts that need not keep one rank's bits from that rank in float32, and of float32 from
+// float64. It prints the table of docs/numerics.md:
 //     WITAN_LONG_TESTS=1 build/test/tests/test_train --gtest_filter='Drift.*'
 #include <gtest/gtest.h>
 
@@ -34,8 +34,8 @@ RunConfig recipe(int64_t experts) {
   return laid_out(config, {});
 }
 
-// Relative to the first: the largest difference of a step's loss, of the first steps and of all, the median of gradient
-// norms', and of the parameters at the end the largest, to the largest value of each.
+// Differences relative to the first run: the largest of the losses, of the first steps and of all; the median of the
+// gradient norms; and the largest of the final parameters, relative to the largest value of each.
 struct Drift {
   double early = 0, loss = 0, norm = 0, parameters = 0;
 };
@@ -59,8 +59,8 @@ void print(const std::string& what, const Drift& of) {
             << of.norm << " | " << of.parameters << " |\n";
 }
 
-// The first steps differ as roundings of one loss do: a mistake of a layout shows there. What training makes of it
-// later is float32's own doing, which one rank's distance from float64 shows.
+// The first steps differ by the rounding of one loss, so that a mistake of a layout shows there. Later differences grow
+// in training as those between float32 and float64 on one rank do.
 void expect_drift_of_rounding(const RunConfig& config, const std::vector<LaidOut>& layouts) {
   const Trajectory one = run_engine(config, kSteps);
   RunConfig wide = config;

@@ -18,11 +18,11 @@ using testing::LaidOut;
 using testing::run_engine;
 using testing::Trajectory;
 
-// The second step sees what an update makes, the third what the optimizer keeps.
+// The second step depends on an update, the third on the optimizer's state.
 const int64_t kSteps = testing::steps_of(3, 20);
 constexpr const char* kGradients = "optim_grads";
 
-// Experts fold over the ranks of the other axes: by themselves they divide replicas.
+// Expert parallelism reuses the ranks of the other axes: by itself it divides replicas.
 const std::vector<LaidOut> kOfOneAxis = {
     {"replicate=2"},
     {"replicate=4"},
@@ -135,7 +135,8 @@ RunConfig dense_twin() {
   return laid_out(config, {});
 }
 
-// What axes need not divide evenly divides nothing; what they divide has odd parts. Two rows of the table are padding.
+// Sizes that axes need not divide are divided by none; sizes that they divide have odd parts. Two rows of the table are
+// padding.
 RunConfig odd_sizes() {
   RunConfig config = recipe();
   config.model.num_layers = 5;
@@ -171,8 +172,8 @@ RunConfig mixed_layers() {
   return config;
 }
 
-// OLMoE's attention: norms of the full width, of which a rank of the tensor axis has a part, bounds that are reached,
-// and biases of all projections.
+// OLMoE's attention: norms of the full width, of which a tensor-parallel rank has a part, clamps that take effect, and
+// biases in all projections.
 RunConfig full_width_norms() {
   RunConfig config = recipe();
   config.model.attention.qk_layernorm = config.model.attention.qk_layernorm_full_width = true;
@@ -190,7 +191,7 @@ RunConfig head_norms_and_sinks() {
   return config;
 }
 
-// Without experts two layouts may be one.
+// Without experts two layouts may be the same.
 std::string keys_of(ParallelConfig parallel) {
   std::string keys;
   for (const Field& field : parallel.fields()) keys += field.text() + " ";
@@ -233,7 +234,7 @@ TEST_P(EveryLayout, OfEightRanksEqualsOneRankInFloat64) {
   expect_steps_of_one_rank(GetParam().config(), kOfEightRanks);
 }
 
-// Masks, documents and recomputation under three axes and experts.
+// Masks, documents and recomputation with three axes and experts.
 TEST(MixedLayouts, WhatDependsOnPositionsEqualsOneRankInFloat64) {
   for (const char* granularity : {"selective", "full"}) {
     RunConfig config = recipe();

@@ -1,5 +1,5 @@
-// hierarchical_expert_parallel_size: rows of experts that go to each host once give the steps of one rank, send each
-// token once to each host, and take the memory that is planned.
+// hierarchical_expert_parallel_size: steps equal those of one rank, each token is sent once to each host, and memory is
+// as planned.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ using testing::with_uneven_loads;
 
 const int64_t kHostSteps = testing::steps_of(3, 20);
 
-// More than any rank may have for a host: parts hold what can come.
+// More than any rank can have for a host, so that nothing overflows.
 constexpr double kRoomForAll = 100;
 
 RunConfig by_hosts(RunConfig config, const LaidOut& layout, int64_t of_host = 2) {
@@ -41,7 +41,7 @@ RunConfig recipe() {
   return config;
 }
 
-// As they come and in parts, of which some overflow.
+// With exact counts and with a fixed capacity, which some steps overflow.
 void expect_steps_of_one_rank(const RunConfig& config, const LaidOut& layout, int64_t of_host = 2) {
   const Trajectory one = run_engine(laid_out(config, {}), kHostSteps);
   RunConfig several = by_hosts(config, layout, of_host);
@@ -66,7 +66,7 @@ TEST(ExpertHosts, EqualOneRankInFloat64) {
     expect_steps_of_one_rank(recipe(), layout);
 }
 
-// Of one rank each a host has its rows where they arrive; of four there are two of eight ranks.
+// Hosts of one rank, where rows arrive at their expert's rank, and two hosts of four ranks.
 TEST(ExpertHosts, OfAnyNumberOfRanksEqualOneRankInFloat64) {
   expect_steps_of_one_rank(recipe(), {"replicate=4,expert=4"}, 1);
   expect_steps_of_one_rank(recipe(), {"replicate=8,expert=8"}, 4);
@@ -110,14 +110,14 @@ TEST(ExpertHosts, EqualOneRankWhateverExpertsDo) {
     check(granularity, [&](RunConfig& c) { c.model.recompute_granularity = granularity; });
 }
 
-// Copies of experts are of all ranks, rows of them within a host too.
+// Replicas may be of any rank's experts, and their rows may stay within a host.
 TEST(ExpertHosts, OfOneRankEachComputeCopiesOfExperts) {
   RunConfig config = recipe();
   config.model.moe.moe_replicated_experts = 2;
   expect_steps_of_one_rank(config, {"replicate=4,expert=4"}, 1);
 }
 
-// What a capacity drops depends on how many ranks share the tokens: the straight way is the reference.
+// The tokens that a capacity drops depend on the number of ranks, so that the plain all-to-all is the reference.
 TEST(ExpertHosts, WithCapacitiesEqualRowsThatGoFromRankToRank) {
   RunConfig config = recipe();
   config.model.moe.moe_expert_capacity_factor = 1.25;
@@ -130,7 +130,7 @@ TEST(ExpertHosts, WithCapacitiesEqualRowsThatGoFromRankToRank) {
   }
 }
 
-// All tokens of all ranks visit one expert of one host; the other host is sent nothing.
+// All tokens of all ranks go to one expert of one host; the other host receives nothing.
 TEST(ExpertHosts, EqualOneRankWhereAllTokensVisitOneHost) {
   RunConfig config = recipe();
   config.model.vocab_size = 1;
@@ -144,7 +144,7 @@ TEST(ExpertHosts, EqualOneRankWhereAllTokensVisitOneHost) {
   expect_steps_of_one_rank(config, {"replicate=4,expert=4"});
 }
 
-// In parts and as they come rows are the same, in the same order.
+// With a fixed capacity and with exact counts rows are the same, in the same order.
 TEST(ExpertHosts, InPartsGiveTheBitsOfRowsAsTheyCome) {
   for (const char* dtype : {"float32", "bfloat16"})
     for (const auto& [of_host, overflows] : {std::pair{1, true}, {2, true}, {2, false}}) {
@@ -170,7 +170,7 @@ TEST(ExpertHosts, RepeatOnAnyNumberOfThreads) {
   testing::expect_repeats(config, kHostSteps);
 }
 
-// Planned are the bytes of memory of steps that overflow.
+// The plan has the memory of steps that overflow.
 TEST(ExpertHosts, TakeWhatIsPlanned) {
   for (const double factor : {0.0, 1.0})
     for (const double pool : {0.0, 1.0})

@@ -1,5 +1,5 @@
-// No layout changes the result, whatever experts are made of: biases, activations, gated shared experts, a latent
-// width, the all-gather dispatcher, and the parts of layers that are recomputed.
+// No layout changes the result, for all kinds of experts: biases, activations, gated shared experts, a latent width,
+// the all-gather dispatcher, and recomputed parts of layers.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -108,7 +108,7 @@ TEST(ExpertLayouts, DeterministicModeGivesTheBitsOfOneRank) {
   }
 }
 
-// Whatever is recomputed, the bits stay.
+// Recomputation does not change a bit.
 TEST(ExpertLayouts, RecomputedModulesChangeNoBit) {
   for (const size_t which : {0U, 3U}) {
     RunConfig config = laid_out(config_of(kVariants[which]), kLayouts[0]);

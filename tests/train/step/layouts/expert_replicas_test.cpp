@@ -1,4 +1,4 @@
-// moe_replicated_experts: hot experts are computed on several ranks, and nobody can tell from the result.
+// moe_replicated_experts: hot experts are computed on several ranks, which does not change the result.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ using testing::Trajectory;
 
 const int64_t kReplicaSteps = testing::steps_of(3, 20);
 
-// A router that nothing balances, whose inputs are few different tokens: some experts are hot.
+// A router without balancing losses, whose inputs are few different tokens: some experts are hot.
 RunConfig hot(const char* dtype) {
   RunConfig config = small_config();
   config.model.dtype = dtype;
@@ -39,7 +39,7 @@ Trajectory replicated(RunConfig config, int64_t slots) {
   return run_engine(config, kReplicaSteps);
 }
 
-// Of a config in deterministic mode.
+// The config must be deterministic.
 void expect_the_bits_without_replicas(const RunConfig& config, int64_t slots = 2) {
   const Trajectory with = replicated(config, slots), without = replicated(config, 0);
   EXPECT_EQ(with.losses, without.losses);
@@ -53,8 +53,8 @@ void expect_the_bits_without_replicas(const RunConfig& config, int64_t slots = 2
     EXPECT_TRUE(with.weights[i] == without.weights[i]) << "parameter " << i;
 }
 
-// Pools that the hottest rank's rows do not fit are large enough where others compute some of them: without replicas
-// steps are made again in waves, with them none is. So they are at work in what the other tests here compare.
+// Pools that cannot hold the hottest rank's rows are large enough once other ranks compute some of them: steps are
+// rerun in waves only without replicas. This shows that replicas are used in the other tests here.
 TEST(ExpertReplicas, SpreadTheRows) {
   for (const char* mesh : {"replicate=2,expert=2", "replicate=4,expert=4"}) {
     RunConfig config = laid_out(hot("float32"), {mesh});
@@ -168,7 +168,7 @@ TEST(ExpertReplicas, ChangeNoBitWhateverRoutersDo) {
   expect_the_bits_without_replicas(config);
 }
 
-// Every token's first choice is expert 0, and its only one: other experts have no rows.
+// Every token chooses only expert 0: other experts have no rows.
 TEST(ExpertReplicas, ShareAnExpertThatHasAllTokens) {
   for (const char* mesh : {"replicate=2,expert=2", "replicate=4,expert=4"}) {
     RunConfig config = laid_out(hot("bfloat16"), {mesh});
@@ -191,7 +191,7 @@ TEST(ExpertReplicas, RepeatToTheBit) {
   testing::expect_equal(replicated(config, 2), replicated(config, 0), 1e-9, "without replicas, float64");
 }
 
-// Where ranks do not share memory.
+// With ranks that do not share memory.
 TEST(ExpertReplicas, ChangeNoBitAcrossProcesses) {
   RunConfig config = laid_out(hot("float32"), {"replicate=2,expert=2"});
   config.parallel.ranks_per_process = 1;
@@ -223,8 +223,8 @@ TEST(ExpertReplicas, TakeWhatIsPlanned) {
       }
 }
 
-// The step's products are what they were, wherever they are computed. What is sent besides is, for each slot, a copy of
-// an expert in forward and backward and a gradient of it, and counts.
+// The step's products are the same, wherever they are computed. For each slot, ranks also send a copy of an expert in
+// forward and backward, its gradient, and counts.
 TEST(ExpertReplicas, ArePlannedWithTheirTraffic) {
   RunConfig config = laid_out(hot("bfloat16"), {"replicate=2,expert=2"});
   config.parallel.deterministic = false;

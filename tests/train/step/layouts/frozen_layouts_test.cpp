@@ -1,5 +1,4 @@
-// Frozen parameters stay as they are, to the bit, in every layout; what is trained beside them takes the steps of one
-// rank.
+// Frozen parameters keep their bits in every layout, and trained parameters take the steps of one rank.
 #include <gtest/gtest.h>
 
 #include "support/long_form.h"
@@ -27,7 +26,7 @@ RunConfig frozen(const char* patterns, const char* dtype = "float64") {
   return laid_out(config, {});
 }
 
-// Every axis that divides something; stages of pipelines in which nothing is trained.
+// Every axis, and pipeline stages without a trained parameter.
 const std::vector<LaidOut> kFrozenLayouts = {
     {"replicate=2"},
     {"shard=2"},
@@ -105,7 +104,7 @@ TEST(Frozen, DeterministicLayoutsGiveTheSameBits) {
   }
 }
 
-// What is frozen has neither gradient nor state, and needs no product for a gradient.
+// Frozen parameters have neither gradients nor state, and no products are made for their gradients.
 TEST(Frozen, PlansAreSmallerByGradientsStateAndProducts) {
   const auto planned = [](const char* patterns) {
     return make_plan(resolve(frozen(patterns, "float32"), {})).ranks.front();
@@ -132,7 +131,7 @@ TEST(Frozen, PlansAreSmallerByGradientsStateAndProducts) {
   EXPECT_LT(low.tags.at("activations"), all.tags.at("activations"));
 }
 
-// Balancing buffers of a router that is not trained stay too.
+// The balancing buffers of a frozen router stay as they are too.
 TEST(Frozen, RoutersKeepTheirBias) {
   RunConfig config = frozen("routers", "float32");
   config.model.moe.moe_router_load_balancing_type = "none";

@@ -1,4 +1,4 @@
-// Gradients and values that ranks divide inside the stages of a pipeline change no result.
+// Sharded gradients and values within pipeline stages (ZeRO-2, FSDP) change no result.
 #include <gtest/gtest.h>
 
 #include "train/run/run_support.h"
@@ -18,7 +18,7 @@ struct Division {
   bool reshard = true;
 };
 
-// Four layers, eight micro-batches; owners of parts of the embedding, and of nothing.
+// Four layers, eight micro-batches; some ranks own parts of the embedding, others nothing.
 RunConfig layered_config() {
   RunConfig config = small_config();
   config.model.num_layers = 4;
@@ -119,7 +119,8 @@ TEST(FsdpPipeline, DeterministicBitsAreThoseOfOneRank) {
   }
 }
 
-// Given back between micro-batches or kept for all of a step: fewer bytes sent or fewer held, and the same bits.
+// Values are resharded after each forward, or kept for the whole step: fewer bytes held or fewer sent, and the same
+// bits.
 TEST(FsdpPipeline, WhatIsKeptForAllMicroBatchesIsGatheredOnce) {
   const Division division = {.ranks = 4, .stages = 2, .chunks = 2};
   RunConfig config = divided(layered_config(), division, "optim_grads_params");

@@ -1,4 +1,4 @@
-// Gradients and values that ranks divide change no result.
+// Sharded gradients and values (ZeRO-2, FSDP) change no result.
 #include <gtest/gtest.h>
 
 #include "train/run/run_support.h"
@@ -53,7 +53,7 @@ void expect_equal(const Trajectory& one, const Trajectory& several) {
       most = std::max(most, std::abs(one.weights[i][j]));
       apart = std::max(apart, std::abs(one.weights[i][j] - several.weights[i][j]));
     }
-    EXPECT_LE(apart, 1e-9 * most + 1e-12) << "parameter " << i;  // keys have biases whose gradient is rounding alone
+    EXPECT_LE(apart, 1e-9 * most + 1e-12) << "parameter " << i;  // biases of keys have gradients that are only rounding
   }
 }
 
@@ -123,7 +123,7 @@ TEST(Fsdp, ModelVariantsEqualOneRankInFloat64) {
   }
 }
 
-// What is divided along shard is divided along context too: each of four ranks holds a quarter.
+// State is sharded over both the shard and the context axis: each of four ranks holds a quarter.
 TEST(Fsdp, RanksThatShareSequencesDivideTooInFloat64) {
   const auto planned = [](const RunConfig& config, const char* tag) {
     int64_t most = 0;
@@ -147,7 +147,7 @@ TEST(Fsdp, RanksThatShareSequencesDivideTooInFloat64) {
     }
 }
 
-// Three chunks for two owners, groups that are no powers of two, owners of nothing.
+// Three chunks for two owners, group sizes that are no powers of two, and owners without a chunk.
 TEST(Fsdp, WhatIsKeptAfterForwardOrReducedLaterChangesNoBit) {
   RunConfig config = divided_config({3, 1, 1}, "optim_grads_params");
   config.train.global_batch_size = 12;
@@ -189,7 +189,7 @@ TEST(Fsdp, ThePlanIsKeptAndARankHoldsItsPartAlone) {
   }
 }
 
-// Of rank 0: what it finds on held-out text, and what it writes.
+// Rank 0's loss on held-out text, and the text that it generates.
 std::pair<double, std::vector<int32_t>> evaluated(const RunConfig& config) {
   const int ranks = static_cast<int>(config.parallel.ranks);
   const Layout layout(config.parallel, ranks, config.model.moe.num_experts);

@@ -1,5 +1,5 @@
-// No layout changes the result where layers read what earlier ones wrote beside the residual stream: value embeddings,
-// skips and the embedding; and where layers have no attention, norms no weights and logits a bound.
+// No layout changes the result of models whose layers read other inputs than the residual stream (value embeddings,
+// skips, the embedding), or have no attention, norms without weights, or bounded logits.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -53,7 +53,7 @@ TEST(JoinedLayers, OfEveryLayoutEqualOneRankInFloat64) {
     testing::expect_equal(one, run_engine(laid_out(nanogpt(8), layout), kSteps), 1e-9, described(layout));
 }
 
-// Tensor parallelism with a residual stream that every rank has whole; more ranks than key/value groups.
+// Tensor parallelism without sequence parallelism, and with more ranks than key/value groups.
 TEST(JoinedLayers, OfADenseModelEqualOneRankToo) {
   for (const int64_t groups : {4, 1})
     for (const bool sequence_parallel : {false, true}) {
@@ -92,7 +92,7 @@ TEST(JoinedLayers, RecomputationChangesNoBit) {
   }
 }
 
-// The bytes of a plan are those of its run, on every rank; a tied head behind a norm without a weight has no unit.
+// Planned bytes equal those of the run on every rank; a tied head after a norm without a weight has no unit.
 TEST(JoinedLayers, TakeThePlannedBytes) {
   for (const LaidOut& layout : {LaidOut{""}, kLayouts[1], kLayouts[3], kLayouts[5]})
     for (const char* granularity : {"none", "full"}) {

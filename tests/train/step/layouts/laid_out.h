@@ -1,4 +1,4 @@
-// Layouts of tests, each in the words of the key `mesh` and what a mesh does not say.
+// Layouts of tests: a mesh in the syntax of the key `mesh`, and settings that a mesh does not include.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ inline constexpr const char* kFsdp = "optim_grads_params";  // a data_parallel_s
 struct LaidOut {
   std::string mesh;               // empty: one rank
   std::string strategy = "auto";  // data_parallel_sharding_strategy
-  int64_t chunks = 0;             // of layers, of a rank of a pipeline; 0: one
+  int64_t chunks = 0;             // of layers on each pipeline rank; 0: one
   bool loss_parallel = true;
   bool reshard_after_forward = true;
   std::string comm = "auto";  // cp_comm_type
@@ -26,8 +26,7 @@ inline std::string described(const LaidOut& layout) {
              layout.comm == "auto" ? "" : ", " + layout.comm);
 }
 
-// The config on these ranks. Experts are divided as the mesh says or, where it does not, as other matrices are; a dense
-// model has none.
+// The config on these ranks. Experts are divided as the mesh says or, if it says nothing, like other matrices.
 inline RunConfig laid_out(RunConfig config, const LaidOut& layout) {
   ParallelConfig parallel{1, 1, 1, config.parallel.deterministic};
   parallel.mesh = layout.mesh;
@@ -43,7 +42,7 @@ inline RunConfig laid_out(RunConfig config, const LaidOut& layout) {
   return config;
 }
 
-// A model and a batch that every axis divides, in up to four ranks along each. Every step is clipped.
+// A model and a batch that every axis of up to four ranks divides. Every step is clipped.
 inline RunConfig divisible_config(const std::string& dtype = "float64") {
   RunConfig config;
   config.model.dtype = dtype;

@@ -1,4 +1,4 @@
-// Models with latent attention, as DeepSeek's are, train on every axis as on one rank, in the memory that was planned.
+// Models with DeepSeek's latent attention train on every axis as on one rank, in the planned memory.
 #include <gtest/gtest.h>
 
 #include "planner/real_run.h"
@@ -79,12 +79,12 @@ TEST(LatentLayouts, AxesTogetherEqualOneRankInFloat64) {
                               {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1", kFsdp, 2}});
 }
 
-// What makes the latents is used alike by all ranks then, and its gradient is not summed over them.
+// All ranks then compute the same latents, so that the gradients of their projections are not summed over ranks.
 TEST(LatentLayouts, TensorRanksWithoutSequenceParallelEqualOneRankInFloat64) {
   for (const int64_t q_lora_rank : {0, 12}) {
     RunConfig config = deepseek(q_lora_rank);
     config.model.moe = {};
-    config.model.moe.num_experts = 0;  // experts would need sequence parallel
+    config.model.moe.num_experts = 0;  // experts would need sequence parallelism
     RunConfig divided = laid_out(config, {"tensor=4"});
     divided.parallel.sequence_parallel = false;
     expect_equal(run_engine(config, 3), run_engine(divided, 3), 1e-9, "tensor=4");
@@ -116,7 +116,7 @@ TEST(LatentLayouts, DeterministicRunsRepeatToTheBit) {
   }
 }
 
-// Of arenas and of what every group sends, with a sample at the end where one rank has the whole model.
+// Compares arenas and the bytes that every group sends; if one rank has the whole model, also for a sample at the end.
 TEST(LatentLayouts, ThePlanIsKeptToTheByte) {
   for (const char* dtype : {"float32", "bfloat16"})
     for (const LaidOut& layout : std::vector<LaidOut>{
@@ -129,7 +129,7 @@ TEST(LatentLayouts, ThePlanIsKeptToTheByte) {
     }
 }
 
-// Queries, keys and values that are made again from latents have the same bits, in less memory, which is planned.
+// Recomputing queries, keys and values from latents gives the same bits in less memory, as planned.
 TEST(LatentLayouts, RecomputedUpProjectionsChangeNoBit) {
   for (const char* dtype : {"float32", "bfloat16"})
     for (const int64_t q_lora_rank : {12, 0})

@@ -19,7 +19,7 @@ const int64_t kSteps = testing::steps_of(2, 20);
 const std::vector<std::pair<int, int>> kLayouts =
     testing::long_form() ? std::vector<std::pair<int, int>>{{2, 2}, {4, 1}, {8, 4}} : std::vector{std::pair{4, 2}};
 
-// The default recipe at its own size, in float64, with shorter samples: every step. Every layout has a smaller one
+// The default recipe at its own size, in float64, with shorter samples. All layouts are tested with smaller models
 // (every_layout_test.cpp).
 TEST(Layouts, DefaultRecipeEqualsOneRankInFloat64) {
   RunConfig config;
@@ -38,7 +38,7 @@ TEST(Layouts, DefaultRecipeEqualsOneRankInFloat64) {
   }
 }
 
-// Who owns what changes no bit, unless instances sum apart.
+// Ownership of shards changes no bit, unless distributed-optimizer instances sum separately.
 TEST(Layouts, ADistributedOptimizerIsTheWholeOne) {
   for (const auto& [ranks, expert] : std::vector<std::pair<int, int>>{{2, 1}, {4, 2}, {3, 1}}) {
     SCOPED_TRACE(cat(ranks, " ranks, experts over ", expert));
@@ -175,7 +175,7 @@ TEST(Layouts, ModelVariantsEqualOneRankInFloat64) {
   }
 }
 
-// Every micro-batch has masks of its own, which follow its number, not the rank that runs it.
+// A micro-batch's dropout masks depend on its number, not on the rank that runs it.
 TEST(Layouts, DropoutIsThatOfOneRankInEveryLayout) {
   RunConfig config = small_config();
   config.model.dtype = "float64";
@@ -238,7 +238,7 @@ TEST(Layouts, PaddingToCapacityChangesNoBit) {
   EXPECT_EQ(ragged.weights, padded.weights);
 }
 
-// 24 tokens, of which an expert takes 23: routing with a capacity, and nothing to drop.
+// 24 tokens and a capacity of 23 per expert: routing with a capacity that drops nothing.
 TEST(Layouts, CapacityThatIsNotReachedChangesNoBit) {
   RunConfig config = small_config();
   for (const int ranks : {1, 2}) {
@@ -267,8 +267,8 @@ TEST(Layouts, RecomputeChangesNoBit) {
   }
 }
 
-// What is a sum over tokens does not know how many come at once: the loss, the z-loss, their gradients, clipping. The
-// load of experts is a micro-batch's own.
+// Sums over tokens do not depend on the size of a micro-batch: the loss, the z-loss, their gradients, clipping. The
+// load of experts does.
 TEST(Layouts, MicroBatchesChangeTheLoadBalancingLossAlone) {
   RunConfig config = small_config();
   config.model.dtype = "float64";

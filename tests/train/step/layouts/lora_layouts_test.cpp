@@ -1,5 +1,5 @@
-// Adapters in every layout: the base stays as it is, to the bit, the first step has the base's loss, and no layout
-// changes what adapters learn.
+// LoRA in every layout: the base keeps its bits, the first step has the base's loss, and no layout changes what
+// adapters learn.
 #include <gtest/gtest.h>
 
 #include "support/long_form.h"
@@ -90,7 +90,7 @@ TEST(LoraLayouts, WithBiasesAWholeStreamAndSharedGroupsEqualOneRankInFloat64) {
   testing::expect_equal(run_engine(laid_out(config, {}), 4), run_engine(whole_stream, 4), 1e-9, "a whole stream");
 }
 
-// Masks are those of positions, whichever rank has them.
+// Dropout masks depend on positions, not on the rank that has them.
 TEST(LoraLayouts, DropTheSameInEveryLayout) {
   RunConfig config = adapted("q_proj,k_proj,v_proj");
   config.model.lora_dropout = 0.3;

@@ -1,4 +1,4 @@
-// A checkpoint of any layout is loaded under any other, to the bit: weights, float32 masters and the optimizer's state.
+// A checkpoint of any layout loads bit for bit under any other: weights, float32 masters and optimizer state.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ std::vector<std::byte> bytes_of(const StateTensor& tensor) {
   return all;
 }
 
-// Where one step takes the engines, saved.
+// Saves the engines' state after one step.
 void save_after_a_step(const RunConfig& config, const fs::path& folder) {
   on_engines(config, [&](Engine& engine, BackgroundSave& saving, int rank) {
     const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
@@ -62,7 +62,7 @@ void save_after_a_step(const RunConfig& config, const fs::path& folder) {
 // Every global tensor's bytes, by name.
 using Bytes = std::map<std::string, std::vector<std::byte>>;
 
-// As one rank loads them.
+// The tensors as one rank loads them.
 Bytes loaded_whole(const RunConfig& config, const Checkpoint& saved) {
   Bytes whole;
   on_engines(laid_out(config, {}), [&](Engine& engine, BackgroundSave& saving, int) {
@@ -73,7 +73,7 @@ Bytes loaded_whole(const RunConfig& config, const Checkpoint& saved) {
   return whole;
 }
 
-// Every rank of the config's layout finds its elements of them.
+// Every rank of the config's layout must load its elements of them.
 void expect_loaded(const RunConfig& config, const Checkpoint& saved, const Bytes& whole) {
   on_engines(config, [&](Engine& engine, BackgroundSave& saving, int rank) {
     load_tensors(saving.world(), saving.stream(), saved, engine.state());
@@ -88,7 +88,7 @@ void expect_loaded(const RunConfig& config, const Checkpoint& saved, const Bytes
   });
 }
 
-// What each of `writers` saves after a step, all of `readers` load.
+// All of `readers` load what each of `writers` saved after a step.
 void expect_moves(const RunConfig& config, const std::vector<LaidOut>& writers, const std::vector<LaidOut>& readers) {
   for (const LaidOut& writer : writers) {
     const TempFolder folder;
@@ -130,7 +130,7 @@ TEST(Moved, OwnersOfPartsToo) {
                {{"shard=2"}, {"shard=4,expert=4"}, {"replicate=2,shard=4,expert=2"}});
 }
 
-// Ranks that divide matrices, columns, rows, gates and experts inside, and their owners' parts of those.
+// Tensor-parallel parts of matrices by columns and rows, of gates and of experts, and shards of those parts.
 TEST(Moved, MatricesThatAreCut) {
   RunConfig config = of_one_layer(small_config());
   config.model.attention.num_query_groups = 4;
@@ -139,7 +139,7 @@ TEST(Moved, MatricesThatAreCut) {
   expect_moves(config, layouts, layouts);
 }
 
-// Stages of a pipeline, and ranks that divide sequences.
+// Pipeline stages and context-parallel ranks.
 TEST(Moved, StagesOfAPipelineAndRanksOfASequenceToo) {
   RunConfig config = of_one_layer(small_config());
   config.model.num_layers = 4;
@@ -152,7 +152,7 @@ TEST(Moved, StagesOfAPipelineAndRanksOfASequenceToo) {
   expect_moves(config, layouts, layouts);
 }
 
-// Values that ranks divide, alone and beside other axes.
+// Sharded values (FSDP), alone and with other axes.
 TEST(Moved, DividedValuesToo) {
   RunConfig config = of_one_layer(testing::sharded_config(1, 1, 1));
   config.model.num_layers = 2;
@@ -169,7 +169,8 @@ TEST(Moved, DividedValuesToo) {
   }
 }
 
-// Groups of several optimizers, some of whose matrices ranks own whole: names of state do not depend on groups' layout.
+// Parameter groups with several optimizers, of which some own whole matrices: names of state do not depend on the
+// layout.
 TEST(Moved, ParameterGroupsToo) {
   RunConfig config = of_one_layer(testing::sharded_config(1, 1, 1));
   config.model.num_layers = 2;
@@ -195,7 +196,7 @@ TEST(Moved, StateOfElementwiseOptimizersToo) {
   for (size_t i = 0; i < layouts.size(); ++i) expect_moves(config, {layouts[i]}, {layouts[(i + 1) % layouts.size()]});
 }
 
-// Momentum of every element and moments of rows, of matrices that have owners and that ranks divide.
+// Momentum of elements and moments of rows, for matrices that have owners and that tensor-parallel ranks divide.
 TEST(Moved, StateOfNorMuonToo) {
   RunConfig config = of_one_layer(testing::sharded_config(1, 1, 1));
   config.model.num_layers = 2;
@@ -208,7 +209,7 @@ TEST(Moved, StateOfNorMuonToo) {
   for (size_t i = 0; i < layouts.size(); ++i) expect_moves(config, {layouts[i]}, {layouts[(i + 1) % layouts.size()]});
 }
 
-// State of whole matrices, which tensor-parallel ranks hold alike and owners of matrices alone.
+// State of whole matrices, which only their owners hold, the same on all tensor-parallel ranks.
 TEST(Moved, FactorsOfPreconditionersToo) {
   RunConfig config = of_one_layer(small_config());
   config.optimizer.optimizer = "shampoo";

@@ -1,4 +1,4 @@
-// No layout changes the result of multi-token prediction, nor takes other bytes than planned.
+// No layout changes the result of multi-token prediction, and each takes the planned bytes.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -34,7 +34,7 @@ const std::vector<LaidOut> kLayouts = {{"replicate=2,expert=2"},
                                        {"shard=2,pipeline=2,expert=2", kFsdp},
                                        {"context=2,tensor=2,pipeline=2,expert=2,expert_tensor=2"}};
 
-// Documents are kept apart: what is ahead ends with them.
+// Documents are kept apart: targets ahead end with their document.
 RunConfig two_modules(bool untied) {
   RunConfig config = testing::divisible_config();
   config.model.vocab_size = 64;
@@ -47,7 +47,7 @@ RunConfig two_modules(bool untied) {
   return laid_out(config, {});
 }
 
-// Of one step, by rank 0.
+// The losses of one step on rank 0.
 std::vector<double> mtp_losses(const RunConfig& given) {
   const ResolvedConfig resolved = resolve(given, {});
   const RunConfig& config = *resolved;

@@ -1,5 +1,4 @@
-// Muon and NorMuon update whole matrices, whoever owns them and however tensor-parallel ranks divide them: no layout
-// changes the result.
+// Muon and NorMuon update whole matrices: neither their owners nor tensor parallelism change the result.
 #include <gtest/gtest.h>
 
 #include "support/long_form.h"

@@ -1,4 +1,4 @@
-// Rows of packed samples: pieces of documents kept apart, tokens that are no targets, and padding.
+// Rows of packed samples: separate pieces of documents, tokens that are no targets, and padding.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@ inline void pad(Batch& batch, int64_t row, int64_t sample, int64_t length) {
   }
 }
 
-// The same rows for any seq_length from kPaddedLength on, and whatever the size of a micro-batch.
+// The rows do not depend on seq_length, from kPaddedLength on, nor on the size of a micro-batch.
 inline std::vector<Batch> padded_batches(const RunConfig& config, const Layout& layout, int rank, int64_t step) {
   RunConfig narrow = config;
   narrow.data.seq_length = kPaddedLength;

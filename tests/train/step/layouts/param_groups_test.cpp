@@ -1,5 +1,5 @@
-// AdamW and SGD in one model, by elements and by whole matrices, with rates and decays of their own: no layout changes
-// the result.
+// AdamW and SGD in one model, by elements and by whole matrices, with separate learning rates and decays: no layout
+// changes the result.
 #include <gtest/gtest.h>
 
 #include "support/long_form.h"
@@ -18,7 +18,8 @@ using testing::Trajectory;
 const int64_t kSteps = testing::steps_of(3, 20);
 constexpr const char* kGradients = "optim_grads";
 
-// Every kind in a group, both optimizers by both policies; q_proj takes k_proj and v_proj along, which lie beside it.
+// All kinds of parameters in groups, both optimizers with both policies; q_proj includes k_proj and v_proj, which lie
+// beside it.
 const char* const kGroups =
     R"([{match = "*.q_proj.*,*.o_proj.*", shard_by = "matrices", lr_mult = 2, weight_decay = 0.3},
   {kind = "experts", optimizer = "sgd", shard_by = "matrices", lr = 0.05, min_lr = 0.001},

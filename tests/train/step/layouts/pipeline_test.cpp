@@ -1,4 +1,4 @@
-// Stages of a pipeline are one model: the layout never changes the result.
+// Pipeline stages train as one model: the layout never changes the result.
 #include <gtest/gtest.h>
 
 #include "train/run/run_support.h"
@@ -30,7 +30,7 @@ void expect_equal(const Trajectory& a, const Trajectory& b, double tolerance) {
       ASSERT_NEAR(a.weights[i][j], b.weights[i][j], 10 * tolerance) << "parameter " << i << ", element " << j;
 }
 
-// Of a pipeline; keys that are left out keep what they are.
+// A pipeline's settings; keys that are left out keep their values.
 struct Cut {
   int64_t stages = 1, chunks = 0, first = 0, last = 0, ranks = 0, expert = 1;
 };
@@ -84,7 +84,7 @@ TEST(Pipeline, ExpertsAndTheirLossesEqualOneRankInFloat64) {
                                       {.stages = 2, .ranks = 8, .expert = 2}});
 }
 
-// As many micro-batches as stages do not divide, and fewer than there are stages.
+// Numbers of micro-batches that the stages do not divide, and fewer micro-batches than stages.
 TEST(Pipeline, AnyNumberOfMicroBatchesWillDo) {
   for (const int64_t micro_batches : {1, 3, 7}) {
     RunConfig config = layered_config(4);
@@ -121,7 +121,7 @@ TEST(Pipeline, ModelVariantsEqualOneRankInFloat64) {
   }
 }
 
-// Whose state, gradients and copies of the embedding are checked as the layout has them.
+// With check_states, which compares state, gradients and copies of the embedding.
 TEST(Pipeline, StateChecksPass) {
   RunConfig config = divided(layered_config(4), {.stages = 2, .ranks = 4, .expert = 2});
   config.train.check_states = true;

@@ -1,4 +1,5 @@
-// Optimizers that precondition whole matrices: no layout changes the result, though ranks own, divide and gather them.
+// Optimizers that precondition whole matrices: no layout changes the result, although ranks own, divide and gather
+// them.
 #include <gtest/gtest.h>
 
 #include "support/long_form.h"
@@ -55,8 +56,8 @@ TEST_P(PreconditionedLayouts, EqualOneRankInFloat64) {
   EXPECT_NE(run_engine(grafted, kSteps).weights, one.weights) << "preconditioners change nothing";
 }
 
-// Gradients of embeddings, routers and experts, and of keys that heads share, lack ranks: roundings, which differ from
-// layout to layout, must not choose the vectors of what is missing.
+// The gradients of embeddings, routers, experts and shared keys do not have full rank: rounding, which differs between
+// layouts, must not choose the vectors of the missing directions.
 TEST(PreconditionedRuns, WithSoapEqualOneRankInFloat64) {
   for (const int64_t frequency : {1, 2})
     for (const int64_t experts : {0, 4}) {

@@ -1,4 +1,4 @@
-// Values that ranks update for each other are whole for whoever uses them after a step.
+// Values that ranks update for each other are complete for every use after a step.
 #include <gtest/gtest.h>
 
 #include "train/run/run_support.h"
@@ -12,12 +12,12 @@ using testing::own_batches;
 using testing::random_batch;
 using testing::sharded_config;
 
-// What a rank reads between steps.
+// The values that a rank reads between steps.
 struct Seen {
   std::vector<double> figures;
   std::vector<int32_t> text;
   std::vector<std::byte> state;
-  double sent_to_look = 0;  // bytes of values, by the first look at held-out text
+  double sent_to_look = 0;  // bytes of values, in the first evaluation
   bool operator==(const Seen& other) const {
     return figures == other.figures && text == other.text && state == other.state;
   }

@@ -1,5 +1,5 @@
-// Routers of every choice, and what draws at random, in runs in which no layout and no recomputation changes the
-// result: with rows that are full, and with padded rows of packed documents.
+// All kinds of routers and their random draws: neither layout nor recomputation changes the result, with full rows and
+// with padded rows of packed documents.
 #include <gtest/gtest.h>
 
 #include "support/long_form.h"
@@ -59,7 +59,7 @@ TEST_P(RouterLayouts, GivePaddedRowsOfPackedDocumentsOneResult) {
   expect_one_result(config, padded_batches);
 }
 
-// All but the first, which is the recipe itself.
+// All except the first, which is the recipe itself.
 TEST(RouterVariants, ChangeARun) {
   const Trajectory plain = run_engine(router_recipe(), kSteps);
   const auto variants = testing::router_variants();

@@ -1,4 +1,4 @@
-// A small run with experts, and every kind of router, of loss and of random draw that it may have.
+// A small run with experts, and its variants with all kinds of routers, losses and random draws.
 #pragma once
 
 #include <functional>

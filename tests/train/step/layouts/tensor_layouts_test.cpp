@@ -1,4 +1,4 @@
-// Ranks that divide matrices find what one rank finds: losses and gradient norms of every step, parameters at the end.
+// Tensor-parallel ranks have the results of one rank: losses and gradient norms of every step, and final parameters.
 #include <gtest/gtest.h>
 
 #include "support/message_of.h"
@@ -10,7 +10,7 @@ namespace {
 using testing::run_engine;
 using testing::Trajectory;
 
-// Divides by 4 what a tensor axis divides evenly; words it does not.
+// All sizes that a tensor axis divides evenly are divisible by 4; the vocabulary is not.
 RunConfig dense_config() {
   RunConfig config = testing::small_config();
   config.model.dtype = "float64";
@@ -23,7 +23,7 @@ RunConfig dense_config() {
 struct Of {
   int64_t ranks, tensor;
   bool sequence_parallel = false, loss_parallel = true, distributed_optimizer = false;
-  int64_t expert = 1, expert_tensor = 0;  // of a model with experts
+  int64_t expert = 1, expert_tensor = 0;  // for models with experts
 };
 
 RunConfig divided(RunConfig config, const Of& of) {
@@ -86,7 +86,7 @@ TEST(TensorLayouts, BiasesLearnedPositionsAndLayerNorm) {
   expect_layouts(config, kEach);
 }
 
-// More ranks than groups of queries: several ask the same keys and values, whose channels they divide.
+// More ranks than query groups: several ranks share keys and values, whose channels they divide.
 TEST(TensorLayouts, RanksThatShareAGroupOfQueriesEqualOneRank) {
   for (const int64_t groups : {1, 2}) {
     SCOPED_TRACE(cat(groups, " groups"));
@@ -108,7 +108,7 @@ TEST(TensorLayouts, RanksThatShareAGroupOfQueriesEqualOneRank) {
   expect_equal(run_engine(one, 3), run_engine(divided(config, {4, 2, true}), 3));
 }
 
-// One layout's runs have the same bits, on any number of threads; one rank's are others.
+// Runs of one layout have the same bits on any number of threads; they differ from those of one rank.
 TEST(TensorLayouts, DeterministicRunsOfALayoutRepeatToTheBit) {
   for (const char* dtype : {"float32", "bfloat16"}) {
     RunConfig config = dense_config();
@@ -122,7 +122,7 @@ TEST(TensorLayouts, DeterministicRunsOfALayoutRepeatToTheBit) {
   }
 }
 
-// Words are divided as evenly as may be; neither that nor rows which pad the table change the model.
+// The vocabulary is divided as evenly as possible; neither that nor padding rows of the table change the model.
 TEST(TensorLayouts, AnyVocabularyEqualsThatOfOneRank) {
   for (const char* method : {"normal", "torch"})
     for (const bool untied : {false, true})
@@ -144,7 +144,7 @@ TEST(TensorLayouts, AnyVocabularyEqualsThatOfOneRank) {
       }
 }
 
-// 65536 elements, which are one chunk of the gradient norm and of what owners update, and 65568, which are two.
+// 65536 elements, which are one chunk of the gradient norm and of sharding, and 65568, which are two.
 TEST(TensorLayouts, RanksMayHaveMoreChunksOfWordsThanOthers) {
   RunConfig config = dense_config();
   config.model.vocab_size = 2 * 2048 + 1;
