@@ -102,7 +102,12 @@ void Engine::step_again(const std::vector<Batch>& micro_batches, int64_t iterati
   const TraceContextScope trace_context(stream_);
   trace_context->step = iteration;
   look_ahead_of(micro_batches);
-  compute_again(own_part(micro_batches), {iteration, updates});
+  const std::vector<Batch>& own = own_part(micro_batches);
+  for (const StepResult& way : features_.repetitions()) {
+    features_.call(&StepFeature::begin_again, way);
+    compute_again(own, {iteration, updates});
+    features_.call(&StepFeature::end_again);
+  }
 }
 
 StepReport::Result Engine::compute_again(const std::vector<Batch>& own, Count count) {

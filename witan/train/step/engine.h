@@ -56,8 +56,8 @@ class Engine {
   // host does not wait to find out.
   StepResult step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
                   const std::function<RunEnd()>& asks_to_end = {});
-  // Collective. Computes the last step again, as a feature may ask for (StepFeature::repeats). For plans: on the meta
-  // device no feature asks.
+  // Collective. Computes the last step again in all ways that features may ask for (StepFeature::repeats). For plans:
+  // on the meta device no feature asks.
   void step_again(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates);
 
   // The features of its steps. More may be added before the first step, the same on all ranks.

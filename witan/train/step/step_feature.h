@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "witan/nn/model_services.h"
 #include "witan/train/step/step_report.h"
@@ -55,10 +56,11 @@ class StepFeature {
   virtual bool repeats(const StepReport::Result& /*read*/) { return false; }
   virtual void report(const StepReport::Result& /*read*/, StepResult& /*result*/) {}
 
-  // Around a computation of the step that gave this result once more, without an update: how it was computed is how it
-  // is computed again.
+  // Around a computation of the step that gave this result once more, in the way in which it was computed.
   virtual void begin_again(const StepResult& /*of*/) {}
   virtual void end_again() {}
+  // The ways in which repeats() may have a step computed again, as results that begin_again() takes.
+  virtual std::vector<StepResult> repetitions() const { return {}; }
 
   // Stream. `total` [2] float64: of the gradients (GlobalNorm::compute()).
   virtual void begin_step() {}

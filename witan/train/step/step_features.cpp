@@ -33,6 +33,13 @@ bool StepFeatures::repeats(const StepReport::Result& read) const {
   return std::ranges::any_of(all_, [&](const auto& feature) { return feature->repeats(read); });
 }
 
+std::vector<StepResult> StepFeatures::repetitions() const {
+  std::vector<StepResult> all;
+  for (const auto& feature : all_)
+    for (StepResult& result : feature->repetitions()) all.push_back(std::move(result));
+  return all;
+}
+
 std::vector<bool> StepFeatures::launches() const {
   std::vector<bool> all;
   for (const auto& feature : all_) all.push_back(feature->launches_all());

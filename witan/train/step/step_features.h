@@ -47,6 +47,7 @@ class StepFeatures {
   bool recordable() const;
   bool may_repeat() const;
   bool repeats(const StepReport::Result& read) const;
+  std::vector<StepResult> repetitions() const;
 
   // Which of them launch all of their kernels in the next step.
   std::vector<bool> launches() const;

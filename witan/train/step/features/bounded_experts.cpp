@@ -42,7 +42,13 @@ std::vector<int64_t> BoundedExperts::wave_counts() const {
   return counts;
 }
 
-void BoundedExperts::restore() {
+std::vector<StepResult> BoundedExperts::repetitions() const {
+  std::vector<StepResult> ways;
+  for (const int64_t waves : wave_counts()) ways.emplace_back().waves = waves;
+  return ways;
+}
+
+void BoundedExperts::start_over() {
   waves_.reset();
   first_.reset();
   pools_.restore();
@@ -83,7 +89,7 @@ void BoundedExperts::report(const StepReport::Result& /*read*/, StepResult& resu
   const auto [in_parts, fill] = *first_;
   if (in_parts && fill > 1 && result.waves == 1) result.exchange_fill = fill;
   if (pools_.bounds_exchanges()) in_parts ? backoff_.tried(fill > 1) : backoff_.waited();
-  restore();
+  start_over();
 }
 
 }  // namespace witan

@@ -50,15 +50,9 @@ class BoundedExperts : public StepFeature {
   // The arguments must outlive it.
   BoundedExperts(Stream& stream, const Groups& groups, const MoeConfig& moe, const StepState& state);
 
-  // The numbers of waves in which a step may be rerun, each at least twice the one before. The first is 1 where
-  // exchanges are bounded: all rows at once, with exact counts.
-  std::vector<int64_t> wave_counts() const;
-  // Computes in so many waves, with exact counts, until restore() or the next report.
-  void divide(int64_t waves) { waves_ = waves; }
-  void restore();
-
-  void begin_again(const StepResult& of) override { divide(of.waves); }
-  void end_again() override { restore(); }
+  void begin_again(const StepResult& of) override { waves_ = of.waves; }
+  void end_again() override { start_over(); }
+  std::vector<StepResult> repetitions() const override;
   void offer(ModelServices& services) override { services.pools = &pools_; }
   void before_step(int64_t iteration) override;
   void begin_step() override { pools_.begin_step(); }
@@ -70,6 +64,11 @@ class BoundedExperts : public StepFeature {
   bool recordable() const override { return !pools_.bounds_exchanges() || pools_.in_parts(); }
 
  private:
+  // The numbers of waves in which a step may be rerun, each at least twice the one before. The first is 1 where
+  // exchanges are bounded: all rows at once, with exact counts.
+  std::vector<int64_t> wave_counts() const;
+  void start_over();
+
   // The first computation of a step: how its rows travelled, and the rows of the fullest pool or part over its room.
   struct First {
     bool in_parts;
