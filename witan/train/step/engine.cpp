@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <exception>
-#include <numeric>
 #include <utility>
 
 #include "witan/base/stopwatch.h"
@@ -11,62 +10,30 @@
 #include "witan/model/parts.h"
 #include "witan/ops/fp8/fp8_kept.h"
 #include "witan/optim/lr_schedule.h"
-#include "witan/parallel/sharding/shard_plan.h"
 #include "witan/tensor/trace_context.h"
-#include "witan/train/step/checkpoint_tensors.h"
 
 namespace witan {
 
 Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& config)
-    : stream_(stream),
+    : rank_(stream, groups, config),
+      stream_(stream),
       groups_(groups),
-      config_(config),
-      stages_(config->parallel.stage_split(config->model.num_layers)),
-      fp8_rounds_(config->model.fp8() && config->model.fp8_keep_weights ? std::make_shared<ops::Fp8Rounds>() : nullptr),
-      model_(stream, config->model, static_cast<uint64_t>(config->train.seed),
-             training_axes(groups, *config, fp8_rounds_), stages_.held_by(groups.of(Axis::pipeline).rank())),
-      parameters_(model_.parameters()),
-      buffers_(model_.buffers()),
-      param_groups_(config->optimizer),
-      policy_(config->optimizer),
-      shard_plan_(parameters_, groups.layout(), groups.rank(), BucketPlan::kElements, policy_),
-      units_(make_unit_store(stream, model_, shard_plan_, groups, *config, stages_)),
-      gradients_(stream, parameters_, groups,
-                 {.dtype = config->gradient_dtype(),
-                  .summation = config->parallel.sums_in_tree(config->model.moe.num_experts) ? Summation::tree
-                                                                                            : Summation::in_place,
-                  .micro_batches = config->micro_batches() / groups.layout().data_ranks(),
-                  .overlap = config->parallel.overlap_grad_reduce,
-                  .norm_fusion = config->parallel.fuses_gradient_norm(),
-                  .policy = policy_}),
-      whole_(whole_model(*config, stages_, groups, policy_, model_)),
-      norm_(stream, shard_plan_, groups, whole_.rows),
-      step_state_(stream, param_groups_.size()),
-      optimizer_(make_optimizer(config->optimizer, stream, shard_plan_.local_shards(&groups))),
-      features_(make_features()),
-      buffer_sums_(stream, buffers_, groups,
+      config_(rank_.config),
+      features_(make_step_features(rank_.parts())),
+      buffer_sums_(stream, rank_.buffers, groups,
                    features_.may_repeat() ? BufferSums::Undo::possible : BufferSums::Undo::never),
-      part_observers_(charge_parts(model_, stream)),
-      passes_(parts(), features_),
-      evaluator_(stream, groups, *config_, stages_, model_, *units_),
+      part_observers_(charge_parts(rank_.model, stream)),
+      passes_(rank_.parts(), features_),
+      evaluator_(stream, groups, *config_, rank_.stages, rank_.model, *rank_.units),
       recorded_(stream) {
-  ModelServices services{.units = units_.get()};
+  ModelServices services{.units = rank_.units.get()};
   features_.call(&StepFeature::offer, services);
-  model_.attach(services);
+  rank_.model.attach(services);
 }
 
 // A rank that fails tells the others before it releases memory: a device may hold on to it until theirs are done.
 Engine::~Engine() {
   if (std::uncaught_exceptions() > 0) groups_.host().abandon();
-}
-
-StepParts Engine::parts() {
-  return {stream_, groups_, *config_, model_, *units_, gradients_, shard_plan_, *optimizer_, step_state_};
-}
-
-StepFeatures Engine::make_features() {
-  units_->gather_on(gradients_.side(), config_->parallel.overlap_param_gather);
-  return make_step_features(parts());
 }
 
 StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
@@ -120,8 +87,8 @@ StepReport::Result Engine::compute_again(const std::vector<Batch>& own, Count co
 // Uploads the step's inputs.
 void Engine::begin(const std::vector<Batch>& own, Count count) {
   const int64_t length = config_->schedule_length(), now = position(count, scheduled_samples_);
-  step_state_.set(param_groups_.learning_rates(length, now), count.iteration, count.updates + 1,
-                  param_groups_.weight_decay_share(length, now));
+  rank_.step_state.set(rank_.param_groups.learning_rates(length, now), count.iteration, count.updates + 1,
+                       rank_.param_groups.weight_decay_share(length, now));
   inputs_->upload(stream_, own, ahead_);
   features_.call(&StepFeature::before_step, count.iteration);
 }
@@ -166,25 +133,25 @@ void Engine::prepare(const std::vector<Batch>& batches) {
   inputs_ = std::make_unique<StepInputs>(stream_, batches, config_->model.mtp_num_layers);
   const auto count = static_cast<int64_t>(batches.size());
   report_ = std::make_unique<StepReport>(stream_, groups_.layout(), groups_.rank(), report_sizes(count));
-  gradients_.expect(count);
+  rank_.gradients.expect(count);
   passes_.expect(count);
   const Batch& one = batches.front();
   features_.call(&StepFeature::allocate, StepShape{count, one.sequences * one.sequence_length, *report_});
-  const Pipeline pipeline{stages_.stages(), stages_.chunks(), count, Pipeline::Passes::both};
+  const Pipeline pipeline{rank_.stages.stages(), rank_.stages.chunks(), count, Pipeline::Passes::both};
   channel_ = std::make_unique<PipelineChannel>(groups_.of(Axis::pipeline), pipeline, residual_shape(*config_, one),
                                                config_->model.compute_dtype(), repetition_);
 }
 
 ReportSizes Engine::report_sizes(int64_t micro_batches) const {
   return {config_->model,
-          stages_,
+          rank_.stages,
           micro_batches,
-          {.objective = passes_.objective().losses(), .modules = whole_.losses},
+          {.objective = passes_.objective().losses(), .modules = rank_.whole.losses},
           ReportSizes::activations_of(*config_)};
 }
 
 std::string Engine::why_eager() const {
-  return witan::why_eager(*config_, groups_, param_groups_);
+  return witan::why_eager(*config_, groups_, rank_.param_groups);
 }
 
 bool Engine::recordable() const {
@@ -202,7 +169,7 @@ void Engine::replay() {
     return features_.set_launches(launches);
   }
   recorded_.replay(launches, step);
-  if (config_->parallel.overlap_param_gather) units_->publish();
+  if (config_->parallel.overlap_param_gather) rank_.units->publish();
 }
 
 // The whole step, from its inputs to its report.
@@ -212,34 +179,34 @@ void Engine::compute(Mode mode, const std::function<RunEnd()>& asks_to_end) {
   const Tensor total = update();
   stream_.set_part("other");
   if (mode == Mode::eager) report_->write_end(stream_, asks_to_end ? asks_to_end() : RunEnd::none);
-  report_->finish(stream_, groups_.world(), total, step_state_.common());
+  report_->finish(stream_, groups_.world(), total, rank_.step_state.common());
 }
 
 // From the inputs to the gradients.
 void Engine::compute_passes(Mode mode) {
   // A recorded step begins by gathering what the step before it updated, whether or not that happened in between.
-  if (mode == Mode::recorded && config_->parallel.overlap_param_gather) units_->publish();
+  if (mode == Mode::recorded && config_->parallel.overlap_param_gather) rank_.units->publish();
   groups_.over(groups_.layout().token_axes()).all_reduce(stream_, inputs_->target_counts());
   buffer_sums_.begin_step(stream_);
   features_.call(&StepFeature::begin_step);
   const Stopwatch forward_backward;
   passes_.begin_step(*inputs_, *report_);
   {
-    const ops::Fp8Rounds::Round fixed_weights(fp8_rounds_.get());
+    const ops::Fp8Rounds::Round fixed_weights(rank_.fp8_rounds.get());
     channel_->run(stream_, passes_);
   }
-  units_->give_back();
-  units_->gather();  // values that the step did not read
+  rank_.units->give_back();
+  rank_.units->gather();  // values that the step did not read
   {
     const TraceContextScope trace_context(stream_, TraceContext::Phase::gradients);
     stream_.set_part("gradients");
-    gradients_.finish_step();
+    rank_.gradients.finish_step();
     features_.call(&StepFeature::after_passes);
   }
   times_.forward_backward = forward_backward.seconds();
   times_.forward = passes_.forward_seconds();
   times_.backward = passes_.backward_seconds();
-  times_.reduction = gradients_.reduction_seconds();
+  times_.reduction = rank_.gradients.reduction_seconds();
 }
 
 // Returns the total of GlobalNorm::compute().
@@ -248,15 +215,15 @@ Tensor Engine::update() {
   stream_.set_part("optimizer");
   const Stopwatch optimizer;
   buffer_sums_.finish_step(stream_);
-  const Tensor total = norm_.compute(stream_, GlobalNorm::Of::gradients);
+  const Tensor total = rank_.norm.compute(stream_, GlobalNorm::Of::gradients);
   features_.call(&StepFeature::before_update, total);
   times_.clip = optimizer.seconds();
-  optimizer_->update(stream_, step_state_);
+  rank_.optimizer->update(stream_, rank_.step_state);
   features_.call(&StepFeature::after_update);
-  model_.visit([&](Module& module) { module.after_update(stream_, step_state_.tensor()); });
+  rank_.model.visit([&](Module& module) { module.after_update(stream_, rank_.step_state.tensor()); });
   times_.update = optimizer.seconds() - times_.clip;
-  units_->publish();
-  if (!config_->parallel.overlap_param_gather) units_->gather();
+  rank_.units->publish();
+  if (!config_->parallel.overlap_param_gather) rank_.units->gather();
   times_.optimizer = optimizer.seconds();
   return total;
 }
@@ -278,47 +245,46 @@ StepResult Engine::result_of(const StepReport::Result& report) const {
   result.samples = samples_of_step();
   const int64_t now = position({iteration, result.skipped ? update - 1 : update},
                                scheduled_samples_ + (result.skipped ? 0 : result.samples));
-  result.learning_rate = param_groups_.learning_rates(config_->schedule_length(), now).front();
+  result.learning_rate = rank_.param_groups.learning_rates(config_->schedule_length(), now).front();
   result.spike = result.skipped && std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
   result.end = report.end;
   result.times = times_;
   return result;
 }
 
-double Engine::params_norm() {
-  const TraceContextScope trace_context(stream_, TraceContext::Phase::logging);
-  const std::string before = stream_.set_part("logging");
-  const double norm = read_norm(stream_, norm_.compute(stream_, GlobalNorm::Of::values)).norm;
-  stream_.set_part(before);
-  return norm;
+std::optional<NonFiniteSearch::Found> Engine::find_non_finite(const std::vector<Batch>& micro_batches,
+                                                              int64_t iteration, int64_t updates,
+                                                              const StepResult& result) {
+  const TraceContextScope trace_context(stream_);
+  trace_context->step = iteration;
+  look_ahead_of(micro_batches);
+  features_.call(&StepFeature::begin_again, result);
+  begin(own_part(micro_batches), {iteration, updates});
+  KernelObserver* const before = stream_.observer();
+  NonFiniteSearch search;
+  stream_.observe(&search);
+  try {
+    compute_passes(Mode::again);
+    stream_.wait();
+  } catch (...) {
+    stream_.observe(before);
+    throw;
+  }
+  stream_.observe(before);
+  features_.call(&StepFeature::end_again);
+  return search.found();
 }
 
-// The gradients of float16 models are summed as they are, scaled, and the scale has changed since.
-LayerNorms Engine::layer_norms(const StepResult& result) {
-  const TraceContextScope trace_context(stream_, TraceContext::Phase::logging);
-  const std::string before = stream_.set_part("logging");
-  std::vector<double> sums = norm_.square_sums_of_units(stream_);
-  stream_.set_part(before);
-  double unscale = 1;
-  if (result.scalars.get(kLossScale))
-    unscale = result.gradient_norm / std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0));
-  sums.resize(static_cast<size_t>(config_->model.num_layers + config_->model.mtp_num_layers + 2));
-  for (double& sum : sums) sum = std::sqrt(sum) * unscale;
-  const auto head = sums.begin() + 1 + config_->model.num_layers;  // as Transformer numbers its units
-  LayerNorms norms{.embedding = sums.front(), .layers = {sums.begin() + 1, head}, .head = *head};
-  norms.layers.insert(norms.layers.end(), head + 1, sums.end());
-  return norms;
-}
-
-void Engine::gather_values() {
-  if (units_->gathered()) return;
-  units_->gather();
-  stream_.wait();  // the values may be read by other means than this stream
-}
-
-std::vector<StateTensor> Engine::state() {
-  gather_values();
-  return checkpoint_tensors(parameters_, buffers_, *optimizer_, groups_);
+void Engine::replay_passes(const std::vector<Batch>& micro_batches, int data_rank, int64_t iteration, int64_t updates) {
+  const TraceContextScope trace_context(stream_);
+  trace_context->step = iteration;
+  look_ahead_of(micro_batches);
+  const std::vector<Batch>& own = own_part(micro_batches);
+  prepare(own);
+  begin(own, {iteration, updates});
+  passes_.compute_as(data_rank);
+  compute_passes(Mode::again);
+  passes_.compute_as(groups_.layout().data_rank(groups_.rank()));
 }
 
 }  // namespace witan

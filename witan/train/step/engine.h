@@ -1,5 +1,4 @@
-// One rank's model, gradients and optimizer, and the step that trains them. The planner runs the very same code on the
-// meta device.
+// The step that trains a rank's model (rank_model.h). The planner runs the very same code on the meta device.
 //
 // On a GPU a step does not involve the host: its inputs are uploaded before it, its results are read after it, and in
 // between it is one captured CUDA graph unless a part of it needs the host (why_eager() in recorded_step.h). Optional
@@ -13,26 +12,14 @@
 #include <string>
 #include <vector>
 
-#include "witan/checkpoint/state.h"
 #include "witan/data/batches/batch.h"
-#include "witan/model/transformer.h"
-#include "witan/optim/optimizer.h"
 #include "witan/parallel/buffer_sums.h"
-#include "witan/parallel/global_norm.h"
-#include "witan/parallel/groups.h"
-#include "witan/parallel/sharding/grad_buckets.h"
-#include "witan/parallel/sharding/unit_store.h"
-#include "witan/parallel/stages.h"
-#include "witan/train/run/resolve.h"
-#include "witan/train/step/engine_parts.h"
 #include "witan/train/step/evaluate.h"
 #include "witan/train/step/non_finite.h"
+#include "witan/train/step/rank_model.h"
 #include "witan/train/step/recorded_step.h"
 #include "witan/train/step/stage_passes.h"
-#include "witan/train/step/step_features.h"
 #include "witan/train/step/step_inputs.h"
-#include "witan/train/step/step_report.h"
-#include "witan/train/step/step_result.h"
 
 namespace witan {
 
@@ -87,19 +74,13 @@ class Engine {
   // On the meta device, before the first step: leaves micro-batches out of steps and of a pipeline's evaluations.
   void leave_out(Repetition& repetition) { repetition_ = &repetition; }
 
-  // Collective: gathers the values that other ranks updated in the last step. The model does so anyway when it first
-  // acquires their units; a plan counts the bytes that are sent for them separately.
-  void gather_values();
-
-  // Collective. This rank's tensors of a checkpoint: values, buffers, then optimizer state. They change only in the
-  // update of a step. A 16-bit value is listed twice, alone and as a part of its master; the master comes later, so
-  // that it decides when both are loaded.
-  std::vector<StateTensor> state();
-
-  // Describe this rank's parameters with values, or with gradients of the last step, that are not finite; of gradients
-  // only the shards that this rank updates. All are read on the host.
-  std::vector<std::string> non_finite_values();
-  std::vector<std::string> non_finite_gradients();
+  // See RankModel.
+  void gather_values() { rank_.gather_values(); }
+  std::vector<StateTensor> state() { return rank_.state(); }
+  double params_norm() { return rank_.params_norm(); }
+  LayerNorms layer_norms(const StepResult& result) { return rank_.layer_norms(result); }
+  std::vector<std::string> non_finite_values() { return rank_.non_finite_values(); }
+  std::vector<std::string> non_finite_gradients() { return rank_.non_finite_gradients(); }
   // Collective: computes the passes of the last step again, from the arguments and the result of step(), and watches
   // them; nothing is updated. Returns the first value of this rank that is not finite, if there is one this time.
   std::optional<NonFiniteSearch::Found> find_non_finite(const std::vector<Batch>& micro_batches, int64_t iteration,
@@ -112,17 +93,11 @@ class Engine {
   void note_launches(LaunchTrace* launches) { recorded_.note_launches(launches); }
   void show_ranges(PlaceRanges* ranges) { recorded_.show_ranges(ranges); }
 
-  // Collective: the L2 norm of all parameters, each counted once. 0 on the meta device.
-  double params_norm();
-  // The norms of the last step's gradients, which gave `result`; call it before params_norm(). Not a collective. Waits
-  // for the stream. Zeros on the meta device.
-  LayerNorms layer_norms(const StepResult& result);
-
   // Why a step on a GPU is not one recorded graph; empty if it is.
   std::string why_eager() const;
 
-  Transformer& model() { return model_; }
-  const GradientBuckets& gradients() const { return gradients_; }
+  Transformer& model() { return rank_.model; }
+  const GradientBuckets& gradients() const { return rank_.gradients; }
   // The report's sizes for steps of this many micro-batches on each rank.
   ReportSizes report_sizes(int64_t micro_batches) const;
   Stream& stream() { return stream_; }
@@ -136,8 +111,6 @@ class Engine {
     int64_t iteration, updates;
   };
 
-  StepParts parts();
-  StepFeatures make_features();
   void look_ahead_of(const std::vector<Batch>& batches);
   const std::vector<Batch>& own_part(const std::vector<Batch>& batches);
   void prepare(const std::vector<Batch>& batches);
@@ -152,23 +125,10 @@ class Engine {
   int64_t position(Count count, int64_t samples) const;
   StepResult result_of(const StepReport::Result& report) const;
 
+  RankModel rank_;
   Stream& stream_;
   const Groups& groups_;
-  const ResolvedConfig config_;
-  Stages stages_;
-  std::shared_ptr<ops::Fp8Rounds> fp8_rounds_;  // null: weights in E4M3 are not kept
-  Transformer model_;
-  std::vector<Parameter*> parameters_;
-  std::vector<Buffer*> buffers_;
-  ParamGroups param_groups_;
-  ShardingPolicy policy_;
-  ShardPlan shard_plan_;
-  std::unique_ptr<UnitStore> units_;
-  GradientBuckets gradients_;
-  const WholeModel whole_;
-  GlobalNorm norm_;
-  StepState step_state_;
-  std::unique_ptr<Optimizer> optimizer_;
+  const ResolvedConfig& config_;
   StepFeatures features_;
   BufferSums buffer_sums_;
   std::vector<ModuleObserver> part_observers_;

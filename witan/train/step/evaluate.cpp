@@ -6,7 +6,7 @@
 #include "witan/base/error.h"
 #include "witan/kernels/common/step_report.h"
 #include "witan/tensor/trace_context.h"
-#include "witan/train/step/engine_parts.h"
+#include "witan/train/step/rank_model.h"
 #include "witan/train/step/step_inputs.h"
 
 namespace witan {
