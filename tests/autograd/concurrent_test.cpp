@@ -69,7 +69,7 @@ TEST(Concurrently, HasTheBitsOfOneAfterTheOther) {
   EXPECT_EQ(run(&rank.stream), apart) << "on one stream";
 }
 
-// The streams do not wait for each other: what one frees may still be used by the other.
+// The streams do not wait for each other, so that memory which one frees may still be used by the other.
 TEST(Concurrently, MemoryIsHandedOutAgainWhenBothPartsAreOver) {
   RankWithSide rank;
   Tape tape(rank.stream);
@@ -104,7 +104,7 @@ TEST(Concurrently, MemoryOfTheBackwardTooIsHeld) {
   EXPECT_NE(taken[1], taken[2]);
 }
 
-// A gradient that is complete within a part may still be on its way when the host has come past it.
+// A gradient that is complete within a part may still be computed when the host has queued everything.
 TEST(Concurrently, ReadyGradientsAreToldOfWhenBothPartsAreOver) {
   struct Told : TestLeaf {
     using TestLeaf::TestLeaf;

@@ -137,7 +137,7 @@ TEST(Recomputed, ReturnsWhatTheFirstRunTold) {
   EXPECT_EQ(out[1].value().to_vector<int32_t>(), std::vector<int32_t>{1});
 }
 
-// loss = (w x)^2, recorded within segments however deep; y = w x is what the segment returns.
+// loss = (w x)^2, recorded within nested segments, which return y = w x.
 TEST(Recomputed, HandsOnTheLossesOfItsModules) {
   Rank rank;
   const auto w = leaf(rank, {1}, "w");
@@ -146,7 +146,7 @@ TEST(Recomputed, HandsOnTheLossesOfItsModules) {
   const Segment segment = [&](Tape& t, const std::vector<Var>& in) {
     ++runs;
     const Var y = multiply(t, in[0], t.parameter(*w));
-    t.add_loss({"penalty", square(t, y), 0.5, LossRecord::Over::micro_batches});
+    t.add_loss({"penalty", 0.5, LossSpec::Over::micro_batches}, square(t, y));
     return std::vector{y};
   };
   const Segment nested = [&](Tape& t, const std::vector<Var>& in) { return recomputed(t, in, segment); };
@@ -167,7 +167,7 @@ TEST(Recomputed, HandsOnTheLossesOfItsModules) {
     const LossRecord& loss = tape.losses().front();
     EXPECT_EQ(loss.name, "penalty");
     EXPECT_EQ(loss.coefficient, 0.5);
-    EXPECT_EQ(loss.over, LossRecord::Over::micro_batches);
+    EXPECT_EQ(loss.over, LossSpec::Over::micro_batches);
     EXPECT_FLOAT_EQ(static_cast<float>(values(loss.value.value())[0]), static_cast<float>(9 * weight * weight));
     tape.backward({{out[0], {}}, {loss.value, {}}});
     EXPECT_EQ(runs, expected_runs);
@@ -181,7 +181,7 @@ TEST(Tape, KeepsNoLossesWithoutABackward) {
   Rank rank;
   Tape off(rank.stream, Tape::Mode::off), tape(rank.stream);
   const Segment segment = [&](Tape& t, const std::vector<Var>& in) {
-    t.add_loss({"penalty", square(t, in[0])});
+    t.add_loss({"penalty"}, square(t, in[0]));
     return in;
   };
   const Tensor three = rank.tensor<float>({1}, {3});
@@ -189,7 +189,7 @@ TEST(Tape, KeepsNoLossesWithoutABackward) {
   recomputed(off, {off.constant(three)}, segment);
   EXPECT_TRUE(off.losses().empty());
   EXPECT_EQ(message_of<ShapeError>([&] {
-              tape.add_loss({"wide", tape.constant(rank.tensor<float>({2}, {1, 2}))});
+              tape.add_loss({"wide"}, tape.constant(rank.tensor<float>({2}, {1, 2})));
             }),
             "the loss wide must be [1], got [2]");
 }

@@ -8,7 +8,7 @@ namespace {
 using namespace testing;
 using Values = std::vector<double>;
 
-constexpr int64_t kWide = 1 << 16;  // float32 elements of a tensor whose memory a test follows
+constexpr int64_t kWide = 1 << 16;  // float32 elements of a tensor whose memory a test watches
 constexpr int64_t kWideBytes = kWide * 4;
 
 TEST(Tape, SeveralRootsAddUp) {

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "train/step/laid_out.h"
+#include "train/step/layouts/laid_out.h"
 #include "witan/base/files/file.h"
 #include "witan/parallel/layout.h"
 #include "witan/planner/memory/meta_rank.h"

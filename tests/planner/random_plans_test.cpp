@@ -6,7 +6,7 @@
 
 #include "planner/real_run.h"
 #include "support/long_form.h"
-#include "train/step/laid_out.h"
+#include "train/step/layouts/laid_out.h"
 #include "witan/base/error.h"
 
 namespace witan {

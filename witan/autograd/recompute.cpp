@@ -9,7 +9,7 @@
 
 namespace witan {
 
-// A segment of a tape: its inputs, and once backward has reached it what its second run has recorded.
+// A segment of a tape: its inputs and, once backward has reached it, the tape of its second run.
 class RecomputedSegment {
  public:
   using Run = std::function<std::vector<Var>(Tape&, const std::vector<Var>&)>;
@@ -22,7 +22,7 @@ class RecomputedSegment {
   }
 
  private:
-  // The outputs of the segment, and behind them the losses that its modules recorded: the gradients of both come back.
+  // The segment's outputs, followed by the losses that its modules recorded: gradients of both come back.
   static std::vector<Var> with_losses(std::vector<Var> outputs, const Tape& tape) {
     for (const LossRecord& loss : tape.losses()) outputs.push_back(loss.value);
     return outputs;
@@ -57,11 +57,7 @@ std::vector<Var> RecomputedSegment::record(Tape& tape, const std::vector<Var>& i
   };
   std::vector<Var> vars = tape.record_with_leaves("recomputed", std::move(values), inputs, std::move(leaves), backward);
   const size_t count = vars.size() - first.losses().size();
-  for (size_t i = 0; i < first.losses().size(); ++i) {
-    LossRecord loss = first.losses()[i];
-    loss.value = vars[count + i];
-    tape.add_loss(std::move(loss));
-  }
+  for (size_t i = 0; i < first.losses().size(); ++i) tape.add_loss(first.losses()[i], vars[count + i]);
   vars.resize(count);
   for (size_t i = 0; i < vars.size() && outputs == Outputs::remade; ++i)
     vars[i] = tape.with_recipe(vars[i], [segment, i](Backward& b) {

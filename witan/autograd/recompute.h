@@ -16,10 +16,10 @@ namespace witan {
 std::vector<Var> recomputed(Tape& tape, const std::vector<Var>& inputs,
                             const std::function<std::vector<Var>(Tape&, const std::vector<Var>&)>& segment);
 
-// The same, and later ops keep none of what it returns either: the first backward that needs one of its values has the
-// segment run again, once, for all of them and for the segment's own backward, which comes later. For segments whose
-// inputs are small beside their outputs; other segments are not worth it, since this one's values and what its own
-// backward needs exist together from then on.
+// Like recomputed(), but later ops do not keep the segment's outputs either: the first backward that needs one of them
+// runs the segment again, once, for all of them and for the segment's own backward, which comes later. It pays for
+// segments whose inputs are small compared with their outputs, since from then on the outputs and the values that the
+// segment's backward needs are in memory together.
 std::vector<Var> recomputed_when_needed(Tape& tape, const std::vector<Var>& inputs,
                                         const std::function<std::vector<Var>(Tape&, const std::vector<Var>&)>& segment);
 

@@ -144,9 +144,9 @@ void Tape::close_mark(size_t place, std::function<void()> on_backward) {
     mark(std::move(on_backward));
 }
 
-void Tape::add_loss(LossRecord loss) {
-  require<ShapeError>(loss.value.shape() == Shape{1}, "the loss ", loss.name, " must be [1], got ", loss.value.shape());
-  if (keeps_losses_) losses_.push_back(std::move(loss));
+void Tape::add_loss(LossSpec loss, Var value) {
+  require<ShapeError>(value.shape() == Shape{1}, "the loss ", loss.name, " must be [1], got ", value.shape());
+  if (keeps_losses_) losses_.push_back({std::move(loss), std::move(value)});
 }
 
 void Tape::backward(const std::vector<std::pair<Var, Tensor>>& roots) {
@@ -227,7 +227,7 @@ void Tape::add(const Slot& to, Tensor gradient) {
     return;
   }
   if (sum.unique()) return add_into(*stream_, sum, gradient, Write::accumulate);
-  // Shared: an addition hands the same tensor to both its inputs.
+  // The tensor is shared, since the backward of an addition passes it to both inputs.
   assert(sum.dtype() == gradient.dtype());
   Tensor total = stream_->empty_like(sum);
   kernels::add(*stream_, total, sum, gradient);
@@ -263,7 +263,7 @@ void Backward::write_parts(const Slot& slot, const std::function<void(const Tens
 void Backward::write_with_sums(const Slot& slot, const std::function<void(const Part&)>& write) {
   if (!slot.wanted()) return;
   if (Leaf* leaf = slot.leaf_) {
-    leaf->prepare_gradient();  // first: a gradient that is made now is not written yet
+    leaf->prepare_gradient();  // before gradient_written is read: a gradient that is allocated now is not written yet
     const int64_t parts = leaf->gradient_parts();
     assert(parts == 1 || !leaf->gradient_block_sums().defined());
     const Write how = std::exchange(leaf->gradient_written, true) ? Write::accumulate : Write::overwrite;
@@ -271,8 +271,8 @@ void Backward::write_with_sums(const Slot& slot, const std::function<void(const 
       write({leaf->gradient_part(part), how, part, parts, leaf->gradient_block_sums()});
     return;
   }
-  // On a GPU a pass over memory of its own costs as much as many a writer: it adds to what is there. The CPU's bits are
-  // those of a sum of finished gradients.
+  // On a GPU adding a separate gradient in a pass of its own can cost as much as writing it, so the writer accumulates.
+  // The CPU adds finished gradients, which fixes its bits.
   const Tensor& sum = tape_.gradients_[static_cast<size_t>(slot.slot_)];
   if (stream().plans_for_cuda() && sum.defined() && sum.unique() && sum.dtype() == slot.dtype_)
     return write({sum, Write::accumulate});

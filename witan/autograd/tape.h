@@ -30,7 +30,7 @@ struct Leaf {
   virtual const Tensor& value() = 0;                        // in the compute dtype
   virtual const Shape& shape() { return value().shape(); }  // known without a value
   virtual DType dtype() { return value().dtype(); }
-  // The tape is about to write the gradient, and asks for nothing of it before: a buffer may be made now.
+  // Called before the tape first uses the gradient, so that its buffer can be allocated late.
   virtual void prepare_gradient() {}
   virtual Tensor& gradient() = 0;        // the accumulation buffer, in the gradient dtype
   virtual void on_gradient_ready() = 0;  // after the parameter's last use in one backward pass
@@ -38,12 +38,12 @@ struct Leaf {
   // order. gradient() is the first of them.
   virtual int64_t gradient_parts() const { return 1; }
   virtual Tensor& gradient_part(int64_t) { return gradient(); }
-  // Sums of blocks of the gradient (kernels/common/block_sums.h), which every writer leaves right, by
-  // Backward::write_with_sums(); undefined: none are kept. A gradient in parts has none.
+  // Sums of blocks of the gradient (kernels/common/block_sums.h), which every writer keeps up to date by
+  // Backward::write_with_sums(). Undefined if none are kept; a gradient in parts has none.
   virtual Tensor gradient_block_sums() const { return {}; }
 
   bool gradient_written = false;  // false: the next writer overwrites; true: it accumulates
-  bool frozen = false;            // not trained: the tape forms no gradient of it and never calls for one
+  bool frozen = false;            // not trained: the tape computes no gradient of it and never asks for one
   bool trained() const { return !frozen; }
 };
 
@@ -82,16 +82,26 @@ class Var {
   friend class Slot;
 };
 
-// A loss that a module adds to the step's: coefficient x value, taken over the step's micro-batches.
-struct LossRecord {
+// A term of a step's loss: coefficient x value, reported under its name.
+struct LossSpec {
   enum class Over : uint8_t {
-    tokens,  // a share of a sum over the step's tokens, whose denominator is in it: micro-batches and ranks add up
-    micro_batches,  // a mean of the whole micro-batch, the same on all ranks that hold some of its tokens: averaged
+    // The value is this micro-batch's and rank's share of a mean over the step's tokens: it is already divided by their
+    // number, and shares add up. Tensor-parallel ranks all have the same value.
+    tokens,
+    // The value is a mean of the whole micro-batch, the same on all ranks that hold some of its tokens. The step's is
+    // the mean over micro-batches.
+    micro_batches,
   };
-  std::string name;
-  Var value;  // [1]
+  std::string name;  // also the key in metrics.jsonl
   double coefficient = 1;
   Over over = Over::tokens;
+
+  bool operator==(const LossSpec&) const = default;
+};
+
+// A loss as a pass computed it.
+struct LossRecord : LossSpec {
+  Var value;  // [1]
 };
 
 // Identifies an input of a node, to pass a gradient to it.
@@ -130,11 +140,11 @@ class Tape {
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
-  // What ops are queued on: the stream it was made with, but within concurrently() (concurrent.h).
+  // The stream that ops are queued on: the one passed to the constructor, except within concurrently() (concurrent.h).
   Stream& stream() { return *stream_; }
   bool recording() const { return mode_ == Mode::record; }
-  // Whether this is the first forward of a pass whose backward follows: what a step counts is counted in it, neither in
-  // a forward without a backward nor in one that recomputes a segment.
+  // Whether this is the first forward of a pass whose backward follows. A step counts tokens and routes in it, not in a
+  // forward without a backward, nor in one that recomputes a segment.
   bool training_forward() const { return training_forward_; }
 
   Var constant(Tensor value);  // needs no gradient
@@ -145,7 +155,7 @@ class Tape {
   Saved save(const Var& var);
   Saved save(const Tensor& tensor);
   Slot slot(const Var& var) const;
-  // A value that backward needs for the gradient of `other` alone: empty where that needs none.
+  // Saves a value that backward needs only for the gradient of `other`; empty if that gradient is not needed.
   Saved save_for(const Var& other, const Var& var) { return other.needs_gradient() ? save(var) : Saved(); }
 
   // Called with the gradients of the outputs, in order; an output that nobody used has an undefined one. Not called
@@ -156,28 +166,28 @@ class Tape {
   std::vector<Var> record(const char* name, std::vector<Tensor> outputs, const std::vector<Var>& inputs,
                           BackwardFn backward);
 
-  // `var` as a value that later ops do not save: a saver keeps `compute` instead, which must return the same bits from
-  // what it captured by save(). The result is shared among its savers and freed after the last of them. See
+  // Returns `var` as a value that later ops do not save: a saver keeps `compute` instead, which must return the same
+  // bits from what it captured by save(). The result is shared among its savers and freed after the last of them. See
   // rematerialised() in recompute.h.
   Var with_recipe(const Var& var, std::function<Tensor(Backward&)> compute);
 
-  // `var` as a value whose gradient is summed in the accumulator dtype: for weights on their way from a parameter to
-  // products, which write a parameter's gradient in such a dtype too.
+  // Returns `var` as a value whose gradient is summed in the accumulator dtype. It is for values computed from
+  // parameters that products use as weights: they write a parameter's own gradient in that dtype too.
   Var with_wide_gradient(const Var& var);
 
   // A node that only calls back when backward reaches it; modules use it to detect where their backward begins and
   // ends. Returns its place.
   size_t mark(std::function<void()> on_backward);
-  // The mark where what began at `place` ends. If nothing was recorded in between, backward has nothing to do there:
-  // then both marks go.
+  // Ends the section that began at `place` with a second mark. Both are removed if nothing was recorded in between,
+  // since backward then has nothing to do there.
   void close_mark(size_t place, std::function<void()> on_backward);
 
-  // Adds a loss to the step's. Modules call it in their forward, and need not know who runs them: the first run of a
-  // recomputed segment hands its losses on to the tape around it, and a forward without a backward records none.
-  void add_loss(LossRecord loss);
+  // Adds a loss [1] to the step's. Modules call it in their forward, and need not know who runs them: the first run of
+  // a recomputed segment hands its losses on to the tape around it, and a forward without a backward records none.
+  void add_loss(LossSpec loss, Var value);
   const std::vector<LossRecord>& losses() const { return losses_; }
 
-  // Adds to the gradient of a value before backward(): for a root whose value is not kept until then.
+  // Adds to the gradient of a value before backward(), for a root whose value is not kept until then.
   void seed(const Slot& root, Tensor gradient) { add(root, std::move(gradient)); }
   // Runs the recorded nodes in reverse from several (output, gradient) roots. An undefined gradient means ones. Call
   // once.
@@ -219,7 +229,7 @@ class Tape {
   std::vector<Leaf*> leaves_;
   std::unordered_map<Leaf*, int> uses_;
   bool signals_ready_ = true;       // false inside a recomputed segment: its outer node signals instead
-  bool concurrent_ = false;         // the backward of parts that ran at the same time goes on
+  bool concurrent_ = false;         // within the backward of parts that ran at the same time
   std::vector<Leaf*> ready_after_;  // leaves whose gradients are complete once both parts are over
 };
 
@@ -239,10 +249,10 @@ class Backward {
   // overwritten, of the input's dtype. Not called if the input needs no gradient. For writers that support `how`;
   // others use add().
   void write(const Slot& slot, const std::function<void(const Tensor& to, Write how)>& write);
-  // The same for each buffer of a gradient that is stored per source rank (Leaf::gradient_parts).
+  // Like write(), once for each buffer of a gradient that is stored per source rank (Leaf::gradient_parts).
   void write_parts(const Slot& slot,
                    const std::function<void(const Tensor& to, Write how, int64_t part, int64_t parts)>& write);
-  // The same for writers that fill the sums of blocks too, where there are any.
+  // Like write_parts(), for writers that also fill the sums of blocks, where the gradient has some.
   struct Part {
     Tensor to;
     Write how;

@@ -1,4 +1,5 @@
-// What those who run a model lend its modules, once, after it is built (Module::attach). It must outlive its use.
+// Services that the engine, or another user of a model, lends its modules once, after it is built (Module::attach).
+// They must outlive their use.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +13,16 @@ class Stream;
 class UnitAccess;    // model/unit.h
 struct RouteAccess;  // moe/routers/router.h
 
-// A service that is null leaves a module with what it was given before, at first nothing.
+// A null service leaves a module with the one that it had before, if any.
 struct ModelServices {
   UnitAccess* units = nullptr;         // makes the values of units available; without it they always are
-  const ExpertPools* pools = nullptr;  // bounds the rows that come to a rank's experts in training
-  Stream* tensor_side = nullptr;       // on it tensor-parallel ranks exchange tokens while they compute (model/lanes.h)
-  // On it rows travel to their experts while the shared experts compute; without it these come after the routed ones.
+  const ExpertPools* pools = nullptr;  // limits the rows that a rank's experts receive in training
+  Stream* tensor_side = nullptr;       // tensor-parallel exchanges run on it beside computation (model/lanes.h)
+  // Rows travel to their experts on it while the shared experts compute; without it these run after the routed ones.
   Stream* expert_side = nullptr;
-  ActivationAccess* activations = nullptr;  // where training forwards leave the moments of their layers' activations
-  RouteAccess* routes = nullptr;            // records the routers' choices, or makes them
-  GlobalLoad* global_load = nullptr;        // counts the load of the global batch; without it a micro-batch is all
+  ActivationAccess* activations = nullptr;  // takes the moments of activations in training forwards
+  RouteAccess* routes = nullptr;            // records the routers' choices, or replays them
+  GlobalLoad* global_load = nullptr;  // counts the load of the global batch; without it a micro-batch counts alone
 
   // The model sets these for each of its blocks.
   int64_t layer = 0;   // number in the whole model; those of MTP modules follow the layers

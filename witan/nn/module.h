@@ -170,6 +170,9 @@ class Module {
   // The part of the model that this module's costs are charged to (model/parts.h); empty: that of the module around it.
   virtual std::string_view cost_part() const { return {}; }
 
+  // The losses that this module itself, not its children, records in its forward (Tape::add_loss).
+  virtual std::vector<LossSpec> losses() const { return {}; }
+
   // Keeps the services that the module needs. This implementation passes them to its children.
   virtual void attach(const ModelServices& services);
 

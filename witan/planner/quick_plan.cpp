@@ -9,13 +9,11 @@ namespace witan {
 namespace {
 
 // Bytes of the step's inputs and report, which hold all micro-batches at once.
-int64_t step_buffers_bytes(const RunConfig& config, int64_t micro_batches) {
+int64_t step_buffers_bytes(const RunConfig& config, int64_t micro_batches, ReportSizes report_sizes) {
   ThreadPool pool(1);
   Stream stream({Device::Kind::meta}, Arena::meta(), pool);
   const StepInputs inputs(stream, batches_of(config, micro_batches), config.model.mtp_num_layers);
-  const StepReport report(stream, layout_of(config), 0,
-                          ReportSizes(config.model, Stages(config.parallel.stage_split(config.model.num_layers)),
-                                      micro_batches, ReportSizes::activations_of(config)));
+  const StepReport report(stream, layout_of(config), 0, std::move(report_sizes));
   return stream.arena().high_water();
 }
 
@@ -75,7 +73,8 @@ std::optional<RankPlan> try_quick_plan_rank(const ResolvedConfig& config, int ra
                                        : travels_with_micro_batches(config, kind.group, kind.name)))
       cost = scaled(cost, times);
   }
-  plan.arena_bytes = meta.arena().high_water() + step_buffers_bytes(config, all) - step_buffers_bytes(config, some);
+  const auto buffers = [&](int64_t count) { return step_buffers_bytes(config, count, meta.report_sizes(count)); };
+  plan.arena_bytes = meta.arena().high_water() + buffers(all) - buffers(some);
   for (int tag = 0; tag < kMemoryTags; ++tag)
     plan.tags[std::string(name_of(static_cast<MemoryTag>(tag)))] = meta.arena().peak(static_cast<MemoryTag>(tag));
   return plan;

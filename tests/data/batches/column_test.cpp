@@ -1,4 +1,4 @@
-// Named columns from the documents to batches: whatever packs, mixes, shifts and cuts tokens does the same to them.
+// Named columns from documents to batches: they are packed, mixed, shifted and cut like the tokens.
 #include "witan/data/datasets/column.h"
 
 #include <map>

@@ -58,6 +58,32 @@ TEST_F(Indexed, JoinsTheSequencesOfADocument) {
   EXPECT_EQ(middle, (std::vector<int32_t>{5, 6}));
 }
 
+TEST_F(Indexed, ReadsColumnsBesideTheTokens) {
+  load("u16");
+  const fs::path prefix = store(idx_, bin_), folder = folder_ / "d.columns";
+  EXPECT_TRUE(IndexedDataset(prefix).columns().empty());
+  const std::vector<float> values = {0.5f, -1, 2, 3, 4.25f};
+  const std::string bytes(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  put(folder / "rewards.f32", bytes);
+  put(folder / "advantages.f32", bytes);
+  put(folder / "README", "what these are");
+  const IndexedDataset dataset(prefix);
+  EXPECT_EQ(dataset.columns(), (std::vector<ColumnSpec>{{"advantages"}, {"rewards"}}));
+  std::vector<float> read(2);
+  dataset.read_column({"rewards"}, 0, 1, read);
+  EXPECT_EQ(read, (std::vector<float>{-1, 2}));
+  dataset.read_column({"rewards"}, 2, 0, read);
+  EXPECT_EQ(read, (std::vector<float>{3, 4.25f}));
+  for (const size_t size : {size_t{0}, bytes.size() - 1, bytes.size() - 4, bytes.size() + 4}) {
+    std::string wrong = bytes;
+    wrong.resize(size);
+    put(folder / "rewards.f32", wrong);
+    EXPECT_THAT(
+        message_of<CorruptionError>([&] { IndexedDataset{prefix}; }),
+        AllOf(HasSubstr("rewards.f32: byte "), HasSubstr("the file must have 20 bytes, a float32 for each token of")));
+  }
+}
+
 TEST_F(Indexed, WritesTheGoldenBytes) {
   for (const auto& [name, vocab_size] : {std::pair{"u16", int64_t{65499}}, std::pair{"i32", int64_t{100001}}}) {
     const IndexedDataset from(golden(name));

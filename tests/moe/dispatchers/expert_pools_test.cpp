@@ -1,4 +1,4 @@
-// tests/train/step/expert_pools_test.cpp runs whole steps in several passes.
+// tests/train/step/features/expert_pools_test.cpp runs whole steps in several passes.
 #include "witan/moe/dispatchers/expert_pools.h"
 
 #include "moe/moe_support.h"

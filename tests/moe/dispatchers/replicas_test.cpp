@@ -1,4 +1,4 @@
-// Whole steps with replicas: tests/train/step/expert_replicas_test.cpp.
+// Whole steps with replicas: tests/train/step/layouts/expert_replicas_test.cpp.
 #include "witan/moe/dispatchers/replicas.h"
 
 #include <functional>

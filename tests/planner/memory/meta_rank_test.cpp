@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/temp_folder.h"
-#include "train/step/laid_out.h"
+#include "train/step/layouts/laid_out.h"
 #include "train/step/run_support.h"
 #include "witan/base/files/file.h"
 #include "witan/planner/plan.h"

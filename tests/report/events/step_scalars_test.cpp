@@ -21,9 +21,9 @@ constexpr StepScalar kTest{.key = "a_test",
                            .progress = StepScalar::Text{"test ", "{:.2f}", " units"},
                            .megatron = StepScalar::Text{"test: ", "{:.1f}"}};
 
-std::vector<std::string> keys_of(const std::vector<StepScalars::Entry>& entries) {
+std::vector<std::string> keys_of(const auto& values) {
   std::vector<std::string> keys;
-  for (const StepScalars::Entry& entry : entries) keys.push_back(entry.key);
+  for (const auto& value : values) keys.emplace_back(value.key);
   return keys;
 }
 
@@ -60,6 +60,22 @@ TEST(StepScalars, HaveTheLastValueThatWasSet) {
   EXPECT_EQ(scalars.get("a_test"), 3);
   EXPECT_EQ(scalars.get(kLossScale), 2);
   EXPECT_EQ(keys_of(scalars.all()), (Keys{"loss_scale", "a_test", "unheard_of"}));
+}
+
+// A loss of a module, for example. Megatron-LM's line has losses of its own.
+TEST(StepScalars, HaveTheirKeyWhereTheyAreNotDeclared) {
+  StepScalars scalars;
+  scalars.set("a_loss", 0.125);
+  scalars.set(kLossScale, 2);
+  EXPECT_EQ(keys_of(scalars.shown(&StepScalar::tensorboard)), (Keys{"loss_scale", "a_loss"}));
+  EXPECT_STREQ(scalars.shown(&StepScalar::tensorboard).back().where.name, "a_loss");
+  EXPECT_TRUE(scalars.shown(&StepScalar::megatron).empty());
+  TrainStatus status;
+  status.scalars = scalars;
+  EXPECT_NE(format_train_line(status, 0, false).find("  a_loss 0.125"), std::string::npos);
+  EXPECT_TRUE(is_step_figure("loss"));
+  EXPECT_TRUE(is_step_figure("loss_scale"));
+  EXPECT_FALSE(is_step_figure("a_loss"));
 }
 
 TEST(StepScalars, StandAmongTheFieldsOfALine) {

@@ -32,7 +32,6 @@ class MegatronRecorderTest : public ::testing::Test {
     result.router = testing::router_values(moe, {{"load_balancing_loss", loss / 2}, {"z_loss", loss / 4}});
     result.learning_rate = 0.25;
     result.gradient_norm = 1.5;
-    result.zero_gradients = 7;
     result.skipped = skipped;
     return result;
   }
@@ -88,6 +87,19 @@ TEST_F(MegatronRecorderTest, LossesOfMultiTokenPredictionFollowTheRouters) {
       << line(0);
 }
 
+TEST_F(MegatronRecorderTest, OtherLossesComeLastAndMayBeNegative) {
+  config_.train.log_interval = 2;
+  MegatronRecorder recorder = this->recorder();
+  for (const int64_t at_step : {1, 2}) {
+    StepResult result = step(3);
+    result.mtp_losses = {5};
+    result.other_losses = {{"policy_loss", static_cast<double>(-at_step)}, {"unused_loss", 0}};
+    recorder.step(at(at_step), result, 0.5);
+  }
+  EXPECT_NE(line(0).find(" | mtp_1 loss: 5.000000E+00 | policy_loss: -1.500000E+00 | loss scale"), std::string::npos)
+      << line(0);
+}
+
 TEST_F(MegatronRecorderTest, TheLossThatBalancesTheLoadHasMegatronsName) {
   config_.train.log_interval = 1;
   const auto line_of = [&](const char* type) {
@@ -110,9 +122,10 @@ TEST_F(MegatronRecorderTest, AnIntervalOfSkippedIterationsHasNoLoss) {
 TEST_F(MegatronRecorderTest, DenseModelsAndWhatWasAskedFor) {
   config_.train.log_interval = 1;
   config_.model.moe.num_experts = 0;
-  config_.log.log_num_zeros_in_grad = config_.log.log_throughput = true;
+  config_.log.log_throughput = true;
   StepResult result = step(5);
   result.scalars.set(kParamsNorm, 12.5);
+  result.scalars.set(kNumZeros, 7);
   MegatronRecorder recorder = this->recorder();
   // 12 B S L H^2 (1 + G/A + S/H + 1.5 F/H + V/(2 L H)) FLOPs on 2 ranks in this many seconds are 1 TFLOP/s.
   const double flops = 12.0 * 16 * 12 * 2 * 32 * 32 * (1 + 0.5 + 12.0 / 32 + 1.5 * 24 / 32 + 61.0 / (2 * 2 * 32));

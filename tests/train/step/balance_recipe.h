@@ -1,4 +1,4 @@
-// What tests of the balance of experts train: in float64, a few short steps, every one of which is clipped.
+// The config of tests of expert balance: a few short steps in float64, each of which is clipped.
 #pragma once
 
 #include <string>

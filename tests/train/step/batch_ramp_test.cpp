@@ -1,10 +1,10 @@
-// Steps of a run whose global batch grows (rampup_batch_size): each is the step that a run of that size makes, every
-// layout makes the same ones, and all fit in the memory that is planned.
+// A run whose global batch grows (rampup_batch_size): each step equals that of a run with this batch size, is the same
+// in every layout, and fits in the planned memory.
 #include "witan/data/batches/batch_ramp.h"
 
 #include <gtest/gtest.h>
 
-#include "train/step/laid_out.h"
+#include "train/step/layouts/laid_out.h"
 #include "train/step/run_support.h"
 
 namespace witan {
@@ -17,7 +17,7 @@ using testing::random_batch;
 using testing::run_engine;
 using testing::Trajectory;
 
-// The micro-batches of a step that are a rank's, one after the other through all steps.
+// A rank's micro-batches of a step, numbered through all steps.
 std::vector<Batch> ramped_batches(const RunConfig& config, const Layout& layout, int rank, int64_t step) {
   const BatchRamp ramp = config.batch_ramp();
   const int64_t size = config.train.micro_batch_size, consumed = ramp.consumed_by(step);
@@ -28,7 +28,7 @@ std::vector<Batch> ramped_batches(const RunConfig& config, const Layout& layout,
   return batches;
 }
 
-// Routers have losses, tokens are dropped, the load of the global batch counts, and spikes are looked for.
+// With router losses, dropped tokens, a loss of the global batch's load, and detection of spikes.
 RunConfig ramped(const std::string& ramp) {
   RunConfig config = testing::divisible_config();
   config.model.vocab_size = 64;
@@ -92,12 +92,12 @@ TEST(BatchRampSteps, TakeTheMemoryThatIsPlanned) {
   }
 }
 
-// Each step by an engine of its own, whose global batch has always been of that size, from the state that the one
+// Each step is made by an engine of its own that always had this global batch size, from the state that the engine
 // before it left.
 TEST(BatchRampSteps, AreThoseOfRunsOfTheirSizes) {
   RunConfig config = ramped(kRamp);
   config.parallel = {1, 1, 1};
-  config.optimizer.skip_step_sigma = 0;  // a history that engines do not hand on
+  config.optimizer.skip_step_sigma = 0;  // its history would not be handed on between engines
   testing::drop(config);
   std::vector<StepResult> expected;
   testing::with_rank_engines(config, [&](Stream&, const Groups& groups, Engine& engine, int rank) {

@@ -1,5 +1,5 @@
-// The norm of a step whose products sum up the gradients of experts as they write them: that of the gradients which the
-// step leaves, wherever such sums stand for gradients and wherever they do not.
+// With gradient_norm_fusion the products that write experts' gradients also sum their blocks: the norm must equal that
+// of the gradients themselves, both where these sums are used and where they are not.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "support/thread_world.h"
-#include "train/step/laid_out.h"
+#include "train/step/layouts/laid_out.h"
 #include "train/step/run_support.h"
 
 namespace witan {
@@ -44,10 +44,11 @@ struct Sums {
   }
 };
 
-// Two steps with gradient_norm_fusion on the config's ranks, none of which holds a shard of a gradient. `kept`: sums of
-// blocks stand for the gradients of experts.
+// Makes two steps with gradient_norm_fusion on the config's ranks, none of which holds a shard of a gradient. `kept`:
+// sums of blocks are expected in place of experts' gradients.
 void expect_the_norm_of_the_gradients(RunConfig config, bool kept) {
   config.parallel.gradient_norm_fusion = "true";
+  config.log.log_num_zeros_in_grad = true;
   config.validate();
   const int ranks = static_cast<int>(config.parallel.ranks);
   const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
@@ -75,7 +76,7 @@ void expect_the_norm_of_the_gradients(RunConfig config, bool kept) {
   for (size_t step = 0; step < 2; ++step) {
     const double norm = std::sqrt(expected[step].squares);
     EXPECT_NEAR(results[step].gradient_norm, norm, 1e-12 * norm);
-    EXPECT_EQ(results[step].zero_gradients, expected[step].zeros);
+    EXPECT_EQ(results[step].scalars.get(kNumZeros), expected[step].zeros);
     EXPECT_FALSE(results[step].skipped);
   }
 }

@@ -1,5 +1,5 @@
-// A step against its definition, in float64 and on one rank: gradients by tapes of the test's own, their sum, the
-// clipping and the update by hand. (What is the same in every layout, tests of layouts cannot see.)
+// A step against its definition, in float64 and on one rank: gradients by the test's own tapes, their sum, clipping and
+// update by hand. Tests of layouts cannot find a mistake that all layouts share.
 #include "witan/train/step/engine.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ RunConfig config_with(const char* optimizer) {
   return config;
 }
 
-// Whoever reads what a checkpoint holds may do so until the hook returns; what the hook throws leaves it as it was.
+// The tensors of a checkpoint may be read until the hook returns; an exception from the hook leaves them as they were.
 TEST(Engine, TellsBeforeItChangesWhatACheckpointHolds) {
   RunConfig config = config_with("adam");
   Rank rank(1);
@@ -63,7 +63,7 @@ TEST(Engine, TellsBeforeItChangesWhatACheckpointHolds) {
   EXPECT_EQ(calls, 1);
 }
 
-// By micro-batches: a backward takes about twice as long as a forward.
+// Progress counts micro-batches, and a backward as two forwards.
 TEST(Engine, TellsHowFarAStepIs) {
   const RunConfig config = config_with("adam");
   Rank rank(1);
@@ -196,14 +196,14 @@ TEST(Engine, StepsDrawTheirOwnMasksAndEvaluationNone) {
   Engine plain(rank.stream, groups, resolve(config, {}));
   EXPECT_EQ(plain.evaluate(batches).loss(), evaluated);
   EXPECT_NE(first, evaluated);
-  // Were there one mask for both of these equal micro-batches, one alone would have their loss.
+  // With the same mask, both of these equal micro-batches would have the loss of one alone.
   config = testing::gpt_run_config();
   config.train.global_batch_size = config.train.micro_batch_size;
   Engine small(rank.stream, groups, resolve(config, {}));
   EXPECT_GT(std::abs(small.step({batches[0]}, 1, 0).loss - first), 1e-3);
 }
 
-// A signal may reach one process of a run alone; of what several ask for, all take the same.
+// A signal may reach only one process of a run; if ranks have different reasons, all take the same one.
 TEST(Engine, EveryRankKnowsWhyOneWantsTheRunEnded) {
   RunConfig config = small_config();
   config.parallel = {4, 2, 1};

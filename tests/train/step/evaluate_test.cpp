@@ -1,5 +1,5 @@
-// The loss of held-out text is that of its sequences: of no grouping, no layout, and nothing that fills a batch. What
-// routers record is of its micro-batches: of no layout, and nothing that fills a batch.
+// The loss of held-out text depends on its sequences, not on their grouping, the layout, or what fills up a batch.
+// Router statistics depend on micro-batches, not on the layout or what fills up a batch.
 #include "witan/train/step/evaluate.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <map>
 
 #include "support/temp_folder.h"
-#include "train/step/laid_out.h"
+#include "train/step/layouts/laid_out.h"
 #include "train/step/run_support.h"
 #include "witan/data/datasets/indexed_dataset.h"
 #include "witan/moe/routers/capacity.h"
@@ -22,7 +22,7 @@ namespace {
 
 using testing::laid_out;
 
-// Tokens are bytes; experts would drop most of what they are sent.
+// Tokens are bytes; experts would drop most of their tokens.
 class EvaluateTest : public ::testing::Test {
  protected:
   EvaluateTest() : config_(testing::small_config()) {
@@ -41,7 +41,7 @@ class EvaluateTest : public ::testing::Test {
     config_.train.eval_iters = 3;
   }
 
-  // Of the held-out text, by an engine that has not trained.
+  // Evaluates the held-out text with an engine that has not trained.
   Evaluation evaluated(const RunConfig& config) {
     const RunData data = open(config);
     EXPECT_EQ(data.held_out->per_epoch(), kSamples);
@@ -136,7 +136,7 @@ TEST_F(EvaluateTest, RoutersCountEveryTokenAndNothingThatFillsABatch) {
   }
 }
 
-// A micro-batch weighs one, however many of its rows fill it up.
+// Each micro-batch has the same weight, however many of its rows are filling.
 TEST_F(EvaluateTest, TheBalanceOfSequencesIsTheirMean) {
   config_.train.micro_batch_size = 1;
   const Evaluation one = evaluated(config_);
@@ -170,7 +170,7 @@ TEST_F(EvaluateTest, SequencesAreGroupedAsOneLikes) {
     }
 }
 
-// Pieces of documents beside each other and padding are as each piece alone, in a row of its own.
+// Packed pieces of documents and padding give the results of each piece alone in a row.
 TEST_F(EvaluateTest, PackedDocumentsAndPaddingHaveNoSayInEachOther) {
   config_.data.data_packing = "best_fit";
   config_.data.reset_position_ids = config_.data.reset_attention_mask = true;
@@ -252,7 +252,7 @@ TEST_F(EvaluateTest, EveryLayoutFindsTheSame) {
     }
 }
 
-// Rows of experts go to each host once, as they come: what is read here is not trained with.
+// Experts' rows go to each host once and with exact counts, since an evaluation has no fixed capacity.
 TEST_F(EvaluateTest, HostsOfExpertsFindTheSame) {
   config_.train.micro_batch_size = 1;
   const Evaluation one = evaluated(config_);

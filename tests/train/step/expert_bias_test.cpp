@@ -1,5 +1,5 @@
-// A sigmoid router with a bias that balances the load: scores and choice against plain loops, and runs in which no
-// layout, no recomputation and no resuming changes the result.
+// A sigmoid router with a bias that balances the load: scores and choices against plain loops, and runs whose results
+// do not depend on layout, recomputation or resuming.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 #include "support/message_of.h"
 #include "support/module.h"
 #include "support/temp_folder.h"
-#include "train/step/laid_out.h"
+#include "train/step/layouts/laid_out.h"
 #include "train/step/run_support.h"
 #include "witan/checkpoint/background_save.h"
 #include "witan/kernels/common/step_report.h"
@@ -214,7 +214,7 @@ TEST(ExpertBias, NeedsSigmoidScores) {
             std::string::npos);
 }
 
-// Biases move by about what scores differ by, so that choices change from step to step.
+// Biases move by about the difference of scores, so that choices change from step to step.
 RunConfig recipe(const char* dtype) {
   RunConfig config = testing::divisible_config(dtype);
   config.model.moe.moe_router_score_function = "sigmoid";
@@ -255,7 +255,7 @@ TEST(ExpertBiasLayouts, EqualOneRankInFloat64) {
   EXPECT_NE(run_engine(fixed, kSteps).losses, run_engine(config, kSteps).losses) << "the bias changes nothing";
 }
 
-// What runs again in backward is counted once; what an expert drops is counted too.
+// Recomputed layers are counted once; dropped tokens are counted too.
 TEST(ExpertBiasLayouts, WithFullRecomputeCapacityAndBalancedSequencesEqualOneRankInFloat64) {
   RunConfig config = recipe("float64");
   const Trajectory without = run_engine(config, kSteps);
@@ -343,7 +343,7 @@ TEST(ExpertBias, FollowsTheLoadOfAllMicroBatchesOfEachStepAndOfNoEvaluation) {
   }
 }
 
-// Whatever layout saves, and whatever layout goes on.
+// One layout saves and another one resumes.
 TEST(ExpertBias, IsResumedOnAnotherLayout) {
   RunConfig config = recipe("float64");
   const auto train = [&](Engine& engine, const Layout& layout, int rank, const RunConfig& on, int64_t first) {

@@ -1,5 +1,5 @@
-// Training by the recipes with one scale for a tensor, and with gradients in e5m2: it learns as without, layouts agree,
-// the plan is kept, and delayed scales are of training steps alone.
+// Training with one scale per tensor, and with gradients in E5M2: it learns as in 16 bits, layouts agree, the plan
+// holds, and only training steps set delayed scales.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -54,8 +54,8 @@ TEST_P(Fp8RecipesInTraining, LosesNothingOverTwentySteps) {
   EXPECT_NE(narrow.losses, expected.losses);
 }
 
-// A tensor's scale is that of a micro-batch, or of a whole step, whoever runs it: weights with delayed scales and their
-// history included.
+// A tensor's scale is of a micro-batch or of a whole step, whichever rank computes it, also for weights with delayed
+// scales and their history.
 TEST_P(Fp8RecipesInTraining, DeterministicLayoutsGiveTheBitsOfOneRank) {
   RunConfig config = by(GetParam());
   config.parallel.deterministic = true;
@@ -90,8 +90,7 @@ TEST_P(Fp8RecipesInTraining, OtherLayoutsAgreeButForRoundings) {
   }
 }
 
-// Neither recomputation nor weights that are kept for a step change a bit, and everything takes the memory that is
-// planned.
+// Neither recomputation nor keeping weights for a step changes a bit, and all take the planned memory.
 TEST_P(Fp8RecipesInTraining, RecomputesAndKeepsTheSameBitsWithinThePlan) {
   RunConfig config = by(GetParam());
   config.train.global_batch_size = 8;
@@ -119,7 +118,7 @@ TEST_P(Fp8RecipesInTraining, EvaluationsChangeNothing) {
   for (const bool evaluates : {false, true})
     testing::with_rank_engines(config, [&](Stream&, const Groups& groups, Engine& engine, int rank) {
       for (int64_t step = 0; step < 4; ++step) {
-        // Batches of other steps, whose magnitudes are others.
+        // The batches of other steps have other magnitudes.
         if (evaluates) engine.evaluate(testing::own_batches(config, groups.layout(), rank, 100 + step));
         losses[evaluates].push_back(
             engine.step(testing::own_batches(config, groups.layout(), rank, step), step + 1, step).loss);
@@ -157,7 +156,7 @@ TEST_P(Fp8RecipesInTraining, GoesWithWhateverElseModelsHave) {
 INSTANTIATE_TEST_SUITE_P(All, Fp8RecipesInTraining, ::testing::ValuesIn(kRecipes),
                          [](const auto& of) { return of.param.name; });
 
-// Weights of a layer that have delayed scales: those of products in 8 bits.
+// The weights of a layer that have delayed scales, that is, those multiplied in 8 bits.
 std::set<std::string> narrow_weights(const RunConfig& config, const std::string& layer) {
   std::set<std::string> found;
   for (const ModelTensor& tensor : tensors_of(config.model))
@@ -190,8 +189,8 @@ TEST(Fp8Layers, FirstAndLastOnesStayWideWhereAsked) {
   expect({true, false, false, false});
 }
 
-// Every tensor that a step has seen is scaled by that step in the next one: the second step's losses are those of a
-// margin of nothing, not of a large one, under which numbers are lost.
+// The next step scales each tensor by its magnitude in this one: the second step's losses equal those without a margin,
+// not those with a large margin, under which numbers are lost.
 TEST(Fp8Delayed, AMarginLeavesRoomFromTheSecondStepOn) {
   RunConfig config = by({"", "e4m3", "delayed"});
   const Trajectory plain = run_engine(config, 3);

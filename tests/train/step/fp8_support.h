@@ -1,11 +1,11 @@
-// Small models whose products are of 8 bits.
+// Small models that multiply in 8 bits.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "train/step/laid_out.h"
+#include "train/step/layouts/laid_out.h"
 #include "train/step/run_support.h"
 #include "witan/planner/plan.h"
 

@@ -1,4 +1,5 @@
-// Training with operands in e4m3 by blocks: it learns as without them, every layout agrees, and the plan is kept.
+// Training with operands in E4M3 with a scale per block: it learns as in 16 bits, all layouts agree, and the plan
+// holds.
 #include <gtest/gtest.h>
 
 #include "support/message_of.h"
@@ -55,7 +56,7 @@ TEST(Fp8Training, DeterministicLayoutsGiveTheBitsOfOneRank) {
   }
 }
 
-// Where ranks divide matrices or sums, roundings fall elsewhere.
+// With divided matrices or sums, rounding differs.
 TEST(Fp8Training, OtherLayoutsAgreeButForRoundings) {
   const RunConfig config = fp8_config();
   const Trajectory one = run_engine(config, 4);
@@ -90,8 +91,8 @@ TEST(Fp8Training, RecomputesTheSameBitsWithinThePlan) {
   }
 }
 
-// Weights change between steps alone: copies that are kept for a step, over several micro-batches, are those that each
-// use would make. An evaluation between steps sees what was updated.
+// Weights change only between steps: copies kept for all micro-batches of a step equal those made for each use. An
+// evaluation between steps uses the updated weights.
 TEST(Fp8Training, KeptWeightsChangeNoBit) {
   for (const LaidOut& layout :
        std::vector<LaidOut>{{}, {"shard=2,expert=2"}, {"pipeline=2"}, {"replicate=2,tensor=2,expert=2"}}) {
@@ -120,7 +121,7 @@ TEST(Fp8Training, KeptWeightsAreQuantisedOnceAStep) {
       if (const auto found = kernels.find("fp8_quantise_weights"); found != kernels.end()) sum += found->second.bytes;
     return sum;
   };
-  // 2 + 1 bytes a number for each of two passes of four micro-batches, or 2 + 1 + 1 once; scales come on top.
+  // 2 + 1 bytes per element for each of two passes of four micro-batches, or 2 + 1 + 1 once, plus scales.
   EXPECT_NEAR(bytes(false) / bytes(true), 4 * 2 * 3.0 / 4, 0.1);
 }
 

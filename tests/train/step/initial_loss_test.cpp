@@ -1,6 +1,6 @@
-// What a model that knows nothing yet loses: published runs of width 512 begin at ln V + 0.10. Normed rows of width D
-// meet a head of N(0, std^2), so that logits are N(0, D std^2); their log-sum-exp is ln V + D std^2 / 2, and that of
-// the target is 0 on average.
+// The loss of an untrained model: published runs of width 512 begin at ln V + 0.10. Normed rows of width D are
+// multiplied by a head of N(0, std^2), so that logits are N(0, D std^2); their log-sum-exp is ln V + D std^2 / 2, and
+// the target's logit is 0 on average.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,7 +28,7 @@ TEST(InitialLoss, IsThatOfPublishedRuns) {
   Engine engine(rank.stream, groups, resolve(config, {}));
   const double expected = std::log(2000.0) + 512 * 0.02 * 0.02 / 2;
   EXPECT_NEAR(expected, std::log(2000.0) + 0.10, 0.005);
-  // 440 targets whose logit has a standard deviation of 0.45: three of the mean's are 0.064.
+  // 440 targets with logits of standard deviation 0.45: three standard errors of the mean are 0.064.
   EXPECT_NEAR(engine.evaluate({testing::random_batch(config, 0)}).loss(), expected, 0.06);
 }
 

@@ -12,7 +12,7 @@ namespace {
 using test::message_of;
 using testing::Rank;
 using testing::values;
-using Over = LossRecord::Over;
+using Over = LossSpec::Over;
 
 double read(const Tensor& gradient) {
   return values(gradient).front();
@@ -23,13 +23,13 @@ TEST(LossGradients, AreCoefficientsOverTheMicroBatchesOfMeans) {
   LossGradients gradients(rank.stream, DType::f64, nullptr);
   gradients.expect(8);
   gradients.begin_step();
-  const Tensor whole = gradients.of({"lm loss", {}, 1, Over::tokens}),
-               mean = gradients.of({"z_loss", {}, 0.5, Over::micro_batches});
+  const Tensor whole = gradients.of({"lm loss", 1, Over::tokens}),
+               mean = gradients.of({"z_loss", 0.5, Over::micro_batches});
   EXPECT_EQ(whole.shape(), Shape({1}));
   EXPECT_EQ(read(whole), 1);
   EXPECT_EQ(read(mean), 0.5 / 8);
-  EXPECT_EQ(read(gradients.of({"penalty", {}, 0.5, Over::tokens})), 0.5);
-  EXPECT_EQ(gradients.of({"another", {}, 0.5, Over::micro_batches}).raw(), mean.raw()) << "equal ones are one";
+  EXPECT_EQ(read(gradients.of({"penalty", 0.5, Over::tokens})), 0.5);
+  EXPECT_EQ(gradients.of({"another", 0.5, Over::micro_batches}).raw(), mean.raw()) << "equal ones are one";
   gradients.expect(3);
   EXPECT_EQ(read(mean), 0.5 / 3) << "at the same address";
   EXPECT_EQ(read(whole), 1);
@@ -44,7 +44,7 @@ TEST(LossGradients, AreMultipliedByTheScaleOfTheStep) {
   LossGradients gradients(rank.stream, DType::f32, &scaler);
   gradients.expect(4);
   gradients.begin_step();
-  const Tensor mean = gradients.of({"z_loss", {}, 0.5, Over::micro_batches});
+  const Tensor mean = gradients.of({"z_loss", 0.5, Over::micro_batches});
   EXPECT_EQ(read(mean), 128) << "in the step that records it first, too";
   scaler.restore({.scale = 64});
   gradients.begin_step();
@@ -55,13 +55,13 @@ TEST(LossGradients, AreMultipliedByTheScaleOfTheStep) {
 TEST(LossGradients, RefuseMoreThanThereIsRoomFor) {
   Rank rank(1);
   LossGradients gradients(rank.stream, DType::f32, nullptr);
-  for (int i = 0; i < 64; ++i) EXPECT_EQ(read(gradients.of({"loss", {}, static_cast<double>(i)})), i);
+  for (int i = 0; i < 64; ++i) EXPECT_EQ(read(gradients.of({"loss", static_cast<double>(i)})), i);
   EXPECT_EQ(message_of<Error>([&] {
-              gradients.of({"extra", {}, 64});
+              gradients.of({"extra", 64});
             }),
             "the loss extra has one more coefficient than the 64 that a step's losses may have: let losses share "
             "coefficients");
-  EXPECT_EQ(read(gradients.of({"again", {}, 63})), 63);
+  EXPECT_EQ(read(gradients.of({"again", 63})), 63);
 }
 
 }  // namespace

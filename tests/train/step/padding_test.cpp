@@ -1,12 +1,12 @@
-// Padding is no token: how far rows are padded changes no step, no evaluation and no figure that is told of them.
-// Layouts with padded rows are in router_layouts_test.cpp.
+// Padding is no token: the amount of padding changes no step, no evaluation and no figure that is reported. Layouts
+// with padded rows are in layouts/router_layouts_test.cpp.
 #include <gtest/gtest.h>
 
 #include <functional>
 
 #include "support/long_form.h"
-#include "train/step/padded_rows.h"
-#include "train/step/router_variants.h"
+#include "train/step/layouts/padded_rows.h"
+#include "train/step/layouts/router_variants.h"
 
 namespace witan {
 namespace {
@@ -63,7 +63,7 @@ TEST_P(Padding, OfAnyLengthTakesTheSameSteps) {
   EXPECT_EQ(narrow.dropped, wide.dropped);
 }
 
-// Of the first step, whose model is the same: what it measures of each token is summed in the order of tokens.
+// In the first step, whose weights are the same, measurements are summed in the order of tokens.
 TEST(PaddingOfFigures, ChangesNoBitOfThem) {
   const RunConfig config = measured();
   const Trajectory of_64 = run_engine(padded_to(config, 64), 1, padded_batches),
@@ -74,7 +74,7 @@ TEST(PaddingOfFigures, ChangesNoBitOfThem) {
   EXPECT_EQ(of_64.max_logits, of_512.max_logits);
 }
 
-// A logit or an activation of padding may be larger than any of the tokens', and is told of by nobody.
+// A logit or an activation of padding may be larger than any of the tokens', and must not be reported.
 TEST(PaddingOfFigures, KnowsNothingOfWhatPaddingHolds) {
   const RunConfig config = measured();
   const Trajectory zeros = run_engine(config, 1, padded_batches);
@@ -139,7 +139,7 @@ TEST(PaddingOfRouters, DeterministicLayoutsHaveTheSameBits) {
   EXPECT_EQ(one.weights, several.weights);
 }
 
-// What moves rows to experts, each in its way, moves none of padding.
+// No dispatcher sends rows of padding to experts.
 TEST(PaddingOfRouters, DispatchersAndBackendsTakeTheSameSteps) {
   const Trajectory one = run_engine(recipe(), kSteps, padded_batches);
   const auto expect_same = [&](const char* what, const std::function<void(MoeConfig&)>& change) {

@@ -1,4 +1,4 @@
-// Steps of ranks that are processes.
+// Steps on ranks in separate processes.
 #pragma once
 
 #include <bit>
@@ -9,7 +9,7 @@
 
 namespace witan::testing {
 
-// The losses and norms of this rank's first steps, to the bit.
+// The bits of the losses and norms of this rank's first steps.
 inline std::string bits_of_steps(const RunConfig& of, ProcessRank& process, int64_t steps) {
   const Layout layout(of.parallel, static_cast<int>(of.parallel.ranks), of.model.moe.num_experts);
   ThreadPool pool(1);
@@ -24,8 +24,8 @@ inline std::string bits_of_steps(const RunConfig& of, ProcessRank& process, int6
   return said;
 }
 
-// Ranks in processes of their own find the same bits whether experts' rows come as they are, in parts that overflow, or
-// in parts of `room` times the even load, which do not.
+// Ranks in separate processes must have the same bits with exact counts, with a fixed capacity that overflows, and with
+// one of `room` times the balanced load, which does not.
 inline void expect_bits_in_parts(RunConfig config, int64_t steps, double room) {
   config.parallel.ranks_per_process = 1;
   const auto run = [&](double factor) {

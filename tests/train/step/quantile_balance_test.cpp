@@ -1,10 +1,10 @@
-// Runs whose experts are chosen by a bias from quantiles: no layout, no recomputation changes the result.
+// Runs whose experts are chosen by a bias from quantiles: neither layout nor recomputation changes the result.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "train/step/balance_recipe.h"
-#include "train/step/laid_out.h"
+#include "train/step/layouts/laid_out.h"
 #include "train/step/run_support.h"
 
 namespace witan {

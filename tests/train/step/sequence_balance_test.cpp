@@ -1,11 +1,11 @@
-// A loss that balances each sequence by itself knows neither the layout nor how many sequences come at once.
+// A loss that balances each sequence by itself depends neither on the layout nor on the size of a micro-batch.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "train/step/balance_recipe.h"
-#include "train/step/laid_out.h"
-#include "train/step/recut.h"
+#include "train/step/layouts/laid_out.h"
+#include "train/step/layouts/recut.h"
 
 namespace witan {
 namespace {
@@ -53,7 +53,7 @@ TEST(SequenceBalance, IsInvariantToLayoutsAndMicroBatches) {
                                               {"context=2,tensor=2,pipeline=2,expert=2,expert_tensor=1"}});
 }
 
-// Documents do not end a sequence; what is computed twice is balanced once.
+// The end of a document does not end a sequence; recomputed layers are balanced once.
 TEST(SequenceBalance, OfDocumentsThatAreComputedAgainIsInvariantToo) {
   RunConfig config = balanced_config();
   config.data.reset_attention_mask = config.data.reset_position_ids = true;
@@ -63,7 +63,7 @@ TEST(SequenceBalance, OfDocumentsThatAreComputedAgainIsInvariantToo) {
   expect_equal_cut_anyhow(config, {{"context=2,tensor=2,expert_tensor=1"}});
 }
 
-// With two sequences in a micro-batch the loss of both together is another, and so is what it teaches.
+// With two sequences in a micro-batch, balancing both together gives another loss and other gradients.
 TEST(SequenceBalance, IsNotThatOfAMicroBatch) {
   RunConfig config = balanced_config();
   config.train.micro_batch_size = 2;
@@ -78,7 +78,7 @@ TEST(SequenceBalance, IsNotThatOfAMicroBatch) {
   EXPECT_NEAR(apart.balances[0], single.balances[0], 1e-12);
 }
 
-// The loss of a micro-batch beside that of its sequences.
+// With one loss for the micro-batch and another for its sequences.
 TEST(SequenceBalance, AndThatOfAMicroBatchAreInvariantToLayouts) {
   RunConfig config = balanced_config();
   config.train.micro_batch_size = 2;

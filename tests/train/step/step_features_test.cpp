@@ -1,4 +1,4 @@
-// The points of a step at which features are called, and what the engine does for one that a test adds.
+// The points of a step at which features are called, and the engine's services for a feature that a test adds.
 #include "witan/train/step/step_features.h"
 
 #include <gtest/gtest.h>
@@ -8,10 +8,10 @@
 #include "witan/train/step/engine.h"
 #include "witan/train/step/features/bounded_experts.h"
 #include "witan/train/step/features/loss_scaling.h"
+#include "witan/train/step/features/qk_clip.h"
 #include "witan/train/step/features/spike_skipping.h"
 #include "witan/train/step/features/state_checks.h"
-#include "witan/train/step/qk_clip.h"
-#include "witan/train/step/step_routes.h"
+#include "witan/train/step/features/step_routes.h"
 
 namespace witan {
 namespace {
@@ -20,7 +20,7 @@ using testing::Rank;
 
 using Said = std::vector<std::string>;
 
-// Says where it is called, under a name; types differ by the number.
+// Lists the points at which it is called, under its name. The number makes different types.
 template <int kNumber>
 struct Heard : StepFeature {
   Heard(Said& heard, std::string under, int computations = 1)
@@ -90,7 +90,7 @@ TEST(StepFeatures, AreCalledPointByPointInTheirOrder) {
   EXPECT_EQ(said, step(2)) << "nothing is allocated again";
 }
 
-// All points come again but the report, and the step's inputs are uploaded again before.
+// All points except the report are called again, after the step's inputs were uploaded again.
 TEST(StepFeatures, MayHaveAStepComputedAgain) {
   OneRank run(testing::small_config());
   Said said;
@@ -101,6 +101,24 @@ TEST(StepFeatures, MayHaveAStepComputedAgain) {
   Said expected;
   for (int i = 0; i < 3; ++i) expected.insert(expected.end(), once.begin(), once.end());
   expected.emplace_back("it report");
+  EXPECT_EQ(said, expected);
+}
+
+struct HearsPasses : StepFeature {
+  void begin_pass(Pass pass, int64_t micro_batch) override {
+    said.push_back(cat(pass == Pass::forward ? "forward " : "backward ", micro_batch));
+  }
+  void end_pass() override { said.emplace_back("end"); }
+  Said said;
+};
+
+TEST(StepFeatures, AreCalledAroundThePassesOfEachMicroBatch) {
+  OneRank run(testing::small_config());
+  const Said& said = run.engine.features().add<HearsPasses>().said;
+  run.step(1);
+  Said expected;
+  for (int64_t i = 0; i < run.config.micro_batches(); ++i)
+    expected.insert(expected.end(), {cat("forward ", i), "end", cat("backward ", i), "end"});
   EXPECT_EQ(said, expected);
 }
 
@@ -127,7 +145,7 @@ TEST(StepFeatures, AreThoseOfTheConfigurationAndFoundByTheirType) {
   EXPECT_NE(full.engine.feature<StepRoutes>(), nullptr);
 }
 
-// What a checkpoint holds of features is what they go on with.
+// Features continue with the state that a checkpoint has of them.
 TEST(StepFeatures, SaveAndRestoreWhatStepsHaveFound) {
   RunConfig config = testing::small_config();
   config.model.dtype = "float16";

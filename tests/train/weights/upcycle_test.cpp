@@ -9,7 +9,7 @@
 
 #include "support/message_of.h"
 #include "support/temp_folder.h"
-#include "train/step/laid_out.h"
+#include "train/step/layouts/laid_out.h"
 #include "train/step/run_support.h"
 #include "witan/tensor/host.h"
 #include "witan/train/config/saved_config.h"

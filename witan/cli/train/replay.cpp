@@ -61,7 +61,7 @@ void replay_on(std::FILE* out, const RecordedAnomaly& recorded, Stream& stream, 
     return;
   }
   print_list(out, "gradients", engine.non_finite_gradients());
-  const auto first = engine.find_non_finite(recorded.batches, recorded.step, recorded.updates, result.waves);
+  const auto first = engine.find_non_finite(recorded.batches, recorded.step, recorded.updates, result);
   if (first)
     fmt::print(out, "first        {} of micro-batch {}: {}\n", name_of(first->phase), first->micro_batch, first->what);
   else

@@ -1,5 +1,5 @@
-// Named columns: what a sample has beside its tokens, such as the advantages and old log-probabilities of policy
-// gradients. They go with the tokens from the sample source to the objective (train/step/objective.h).
+// Named columns: values of a sample besides its tokens, such as the advantages and old log-probabilities of policy
+// gradients. They follow the tokens from the sample source to the objective (train/step/objective.h).
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct ColumnSpec {
 // A column of a batch of B rows of S tokens.
 struct Column {
   ColumnSpec spec;
-  std::vector<float> values = {};  // [B, S], place i of a row has its target's value; or [B]
+  std::vector<float> values = {};  // [B, S], with the value of each place's target; or [B]
 };
 
 }  // namespace witan

@@ -45,6 +45,10 @@ class ConversationShards final : public TokenDataset {
                              " has a mark that is the weight of no token");
     std::ranges::transform(marks, out.begin(), weight_of_mark);
   }
+  std::vector<ColumnSpec> columns() const override { return tokens_.columns(); }
+  void read_column(const ColumnSpec& column, int64_t document, int64_t begin, std::span<float> out) const override {
+    tokens_.read_column(column, document, begin, out);
+  }
 
  private:
   IndexedDataset tokens_, loss_;

@@ -96,6 +96,33 @@ IndexedDataset::IndexedDataset(const fs::path& prefix)
   check_header();
   check_sequences();
   check_documents();
+  map_columns(with_suffix(prefix, ".columns"));
+}
+
+void IndexedDataset::map_columns(const fs::path& folder) {
+  if (!fs::is_directory(folder)) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() != ".f32") continue;
+    const MappedFile& file = columns_.emplace(entry.path().stem().string(), entry.path()).first->second;
+    const auto values = static_cast<int64_t>(file.bytes().size() / sizeof(float));
+    check(values == tokens_ && file.bytes().size() % sizeof(float) == 0, file, file.bytes().size(),
+          "the file must have ", tokens_ * static_cast<int64_t>(sizeof(float)), " bytes, a float32 for each token of ",
+          name());
+    expect_random_reads(file.bytes());
+  }
+}
+
+std::vector<ColumnSpec> IndexedDataset::columns() const {
+  std::vector<ColumnSpec> all;
+  for (const auto& [column, file] : columns_) all.push_back({column});
+  return all;
+}
+
+void IndexedDataset::read_column(const ColumnSpec& column, int64_t document, int64_t begin,
+                                 std::span<float> out) const {
+  assert(begin >= 0 && begin + static_cast<int64_t>(out.size()) <= length(document));
+  const std::byte* from = columns_.at(column.name).bytes().data() + (this->begin(document) + begin) * sizeof(float);
+  for (size_t i = 0; i < out.size(); ++i) out[i] = load<float>(from + i * sizeof(float));
 }
 
 void IndexedDataset::check_header() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@ int64_t token_width(TokenType type);
 // u16 if every id fits by Megatron-LM's rule (fewer than 65,500), else i32.
 TokenType token_type_for(int64_t vocab_size);
 
-// Both files mapped read-only; nothing is copied. Everything in the .idx is checked when it is opened (one pass).
+// All files mapped read-only; nothing is copied. Everything in the .idx is checked when it is opened (one pass).
 class IndexedDataset final : public TokenDataset {
  public:
   // Throws IoError or CorruptionError (file, offset, what was expected).
@@ -30,6 +31,9 @@ class IndexedDataset final : public TokenDataset {
   void read(int64_t document, int64_t begin, std::span<int32_t> out) const override;
   void prefetch(int64_t document, int64_t begin, int64_t tokens) const override;
   std::string name() const override { return bin_.path().string(); }
+  // Those in the folder PREFIX.columns, by their names: NAME.f32 has a float32 for each token of the .bin.
+  std::vector<ColumnSpec> columns() const override;
+  void read_column(const ColumnSpec& column, int64_t document, int64_t begin, std::span<float> out) const override;
 
   TokenType type() const { return type_; }
   int64_t sequences() const { return sequences_; }
@@ -48,8 +52,10 @@ class IndexedDataset final : public TokenDataset {
   void check_header();
   void check_sequences();
   void check_documents() const;
+  void map_columns(const fs::path& folder);
 
   MappedFile idx_, bin_;
+  std::map<std::string, MappedFile> columns_;  // by name
   TokenType type_{};
   int64_t width_ = 0, sequences_ = 0, documents_ = 0, tokens_ = 0;
   const std::byte *lengths_ = nullptr, *pointers_ = nullptr, *document_indices_ = nullptr;  // unaligned

@@ -134,7 +134,7 @@ Routing TopkRouter::forward(Tape& tape, const Var& x, Dropping dropping, const T
   Routing routing = axis_ ? route_gathered(tape, logits, x.shape(), {dropping, source})
                           : route(tape, logits, x.shape().dims() == 3 ? x.size(0) : 1, {dropping, source});
   for (const RouterStatistic& loss : losses_)
-    tape.add_loss({loss.name, routing.record.loss(loss.name), *loss.loss_coefficient, LossRecord::Over::micro_batches});
+    tape.add_loss({loss.name, *loss.loss_coefficient, LossSpec::Over::micro_batches}, routing.record.loss(loss.name));
   return routing;
 }
 

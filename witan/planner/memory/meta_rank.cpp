@@ -7,7 +7,6 @@
 #include "witan/parallel/peers.h"
 #include "witan/train/loop/interval_samples.h"
 #include "witan/train/step/device.h"
-#include "witan/train/step/features/bounded_experts.h"
 #include "witan/train/step/objective.h"
 
 namespace witan {
@@ -56,13 +55,7 @@ void MetaRank::step(int64_t micro_batches, int64_t iteration) {
 }
 
 void MetaRank::overflow(int64_t micro_batches, int64_t iteration) {
-  auto* const bounded = engine_.feature<BoundedExperts>();
-  if (bounded == nullptr) return;
-  for (const int64_t passes : bounded->wave_counts()) {
-    bounded->divide(passes);
-    engine_.step_again(batches_of(config_, micro_batches), iteration, iteration - 1);
-    bounded->restore();
-  }
+  engine_.step_again(batches_of(config_, micro_batches), iteration, iteration - 1);
 }
 
 int64_t MetaRank::evaluate() {

@@ -55,6 +55,7 @@ class MetaRank {
     int64_t bytes = 0;  // that the rank writes
   };
   std::map<std::string, SavedTensor> saved_tensors();  // by name
+  ReportSizes report_sizes(int64_t micro_batches) const { return engine_.report_sizes(micro_batches); }
   std::string why_eager() const { return engine_.why_eager(); }
 
  private:

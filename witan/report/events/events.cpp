@@ -311,11 +311,15 @@ class StepKeys {
   std::set<std::string> keys_;
 };
 
+const StepKeys& step_keys() {
+  static const StepKeys kFields;
+  return kFields;
+}
+
 // Numbers of a line that are no fields: scalars that this program does not declare.
 void add_undeclared(const Json& json, StepScalars& scalars) {
-  static const StepKeys kFields;
   for (const auto& [key, value] : json.items())
-    if (value.is_number() && !kFields.contains(key) && !scalars.get(key)) scalars.set(key, value.get<double>());
+    if (value.is_number() && !step_keys().contains(key) && !scalars.get(key)) scalars.set(key, value.get<double>());
 }
 
 void check(const ExpertsEvent& e, std::string_view where) {
@@ -356,6 +360,11 @@ std::optional<Event> parse_kind(std::string_view kind, const Json& json, std::st
 }
 
 }  // namespace
+
+bool is_step_figure(const std::string& key) {
+  return step_keys().contains(key) ||
+         std::ranges::any_of(kStepScalars, [&](const StepScalar* declared) { return key == declared->key; });
+}
 
 void set_router_statistic(StepEvent& event, const std::string& name, double value) {
   if (const auto field = field_of(name))

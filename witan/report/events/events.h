@@ -65,6 +65,9 @@ struct StepEvent {
   std::optional<int64_t> tokens = {};         // of all steps so far, where the global batch grows
 };
 
+// Whether a step has a field, or a declared scalar, under this key.
+bool is_step_figure(const std::string& key);
+
 // A statistic of routers by its name, wherever it stands: the first ones have keys of their own.
 void set_router_statistic(StepEvent& event, const std::string& name, double value);
 std::optional<double> router_statistic(const StepEvent& event, const std::string& name);

@@ -10,7 +10,7 @@
 namespace witan {
 namespace {
 
-// Those that are not declared here follow all that are.
+// Undeclared ones follow all declared ones.
 std::ptrdiff_t place_of(const std::string& key) {
   const auto* const found =
       std::ranges::find_if(kStepScalars, [&](const StepScalar* declared) { return key == declared->key; });
@@ -20,6 +20,13 @@ std::ptrdiff_t place_of(const std::string& key) {
 const StepScalar* declaration_of(const std::string& key) {
   const auto place = static_cast<size_t>(place_of(key));
   return place < std::size(kStepScalars) ? kStepScalars[place] : nullptr;
+}
+
+// It refers to the key.
+StepScalar undeclared(const std::string& key) {
+  return {.key = key.c_str(),
+          .tensorboard = StepScalar::Tag{key.c_str()},
+          .progress = StepScalar::Text{key.c_str(), " {:.4g}"}};
 }
 
 bool comes_before(const std::string& a, const std::string& b) {
@@ -51,15 +58,19 @@ std::optional<double> StepScalars::get(std::string_view key) const {
 }
 
 template <class Where>
-std::vector<StepScalars::Entry> StepScalars::shown(std::optional<Where> StepScalar::*where) const {
-  std::vector<Entry> some;
-  for (const Entry& entry : entries_)
-    if (entry.declared && entry.declared->*where) some.push_back(entry);
-  std::ranges::stable_sort(some, {}, [&](const Entry& entry) { return (entry.declared->*where)->place; });
+std::vector<StepScalars::Shown<Where>> StepScalars::shown(std::optional<Where> StepScalar::*where) const {
+  std::vector<Shown<Where>> some;
+  for (const Entry& entry : entries_) {
+    const StepScalar scalar = entry.declared ? *entry.declared : undeclared(entry.key);
+    if (scalar.*where) some.push_back({entry.key, *(scalar.*where), entry.value});
+  }
+  std::ranges::stable_sort(some, {}, [](const Shown<Where>& one) { return one.where.place; });
   return some;
 }
-template std::vector<StepScalars::Entry> StepScalars::shown(std::optional<StepScalar::Tag> StepScalar::*) const;
-template std::vector<StepScalars::Entry> StepScalars::shown(std::optional<StepScalar::Text> StepScalar::*) const;
+template std::vector<StepScalars::Shown<StepScalar::Tag>> StepScalars::shown(
+    std::optional<StepScalar::Tag> StepScalar::*) const;
+template std::vector<StepScalars::Shown<StepScalar::Text>> StepScalars::shown(
+    std::optional<StepScalar::Text> StepScalar::*) const;
 
 bool StepScalars::operator==(const StepScalars& other) const {
   return std::ranges::equal(entries_, other.entries_,

@@ -1,7 +1,9 @@
-// Figures of a step, each declared once: its key in metrics.jsonl, and where else it is shown. Whoever finds a figure
-// sets its value among a step's scalars (StepResult::scalars); recorders and charts need not know it.
+// Figures of a step, each declared once: its key in metrics.jsonl, and where else it is shown. Whoever computes a
+// figure sets its value among a step's scalars (StepResult::scalars); recorders and charts need not know it.
 //
-// A new figure is a declaration here and the set() of its value. Steps that have no value leave it out everywhere.
+// A new figure is a declaration here and the set() of its value. Steps that have no value leave it out everywhere. A
+// figure may also have nothing but a key, such as a loss that a module records (LossSpec), or one that another version
+// wrote to a file: it then is shown under its key in TensorBoard, in a chart and in the progress line.
 #pragma once
 
 #include <climits>
@@ -17,13 +19,13 @@ struct StepScalar {
   // Among several the one with the lower place comes first; those without one come last, in the order of their keys.
   static constexpr int kLast = INT_MAX;
 
-  // Where in a line of metrics.jsonl it stands, among others in the order of kStepScalars.
+  // The place in a line of metrics.jsonl, among others in the order of kStepScalars.
   enum class Among : uint8_t { norms, overflows };
   struct Tag {
     const char* name;  // in TensorBoard
     int place = kLast;
   };
-  // "label value unit" in a line of text. `format`: fmt's, of a double; null: as "12.3 M".
+  // "label value unit" in a line of text. `format`: fmt's, for a double; null: "12.3 M".
   struct Text {
     const char *label, *format, *unit = "";
     int place = kLast;
@@ -54,22 +56,22 @@ inline constexpr StepScalar kNumZeros{.key = "num_zeros",
                                       .tensorboard = StepScalar::Tag{"num-zeros", 5},
                                       .progress = StepScalar::Text{"zero gradients ", nullptr, "", 2},
                                       .megatron = StepScalar::Text{"num zeros: ", "{:.1f}", "", 1}};
-// TFLOP/s of a rank by Megatron-LM's formula; with log_throughput. Megatron-LM's line has that of an interval.
+// TFLOP/s of a rank by Megatron-LM's formula; with log_throughput. Megatron-LM's line has the mean of an interval.
 inline constexpr StepScalar kMegatronTflops{.key = "megatron_tflops",
                                             .tensorboard = StepScalar::Tag{"throughput", 1},
                                             .progress = StepScalar::Text{"", "{:.3g}", " TFLOP/s/rank", 3}};
-// Of the next step; of float16 models. Megatron-LM's line has one of every model.
+// The next step's, in float16 models. Megatron-LM's line has one for every model.
 inline constexpr StepScalar kLossScale{
     .key = "loss_scale",
     .tensorboard = StepScalar::Tag{"loss-scale", 2},
     .chart = StepScalar::Curve{"Loss scale", "powers of two", "scale", 3, false, true, 2}};
-// Of the step before its update, over all heads; with qk_clip.
+// The largest over all heads, before the update; with qk_clip.
 inline constexpr StepScalar kMaxAttentionLogit{
     .key = "max_attention_logit",
     .tensorboard = StepScalar::Tag{"max_attention_logit", 3},
     .chart =
         StepScalar::Curve{"Largest attention logit", "over all heads, before QK-clip", "logit", 2, true, false, 1}};
-// Steps of this call so far that ran again in waves, and with rows exchanged as they come; where these are bounded.
+// Steps of this call so far that were rerun in waves, or with exact counts, where pools or exchanges are bounded.
 inline constexpr StepScalar kPoolOverflows{.key = "pool_overflows", .among = StepScalar::Among::overflows};
 inline constexpr StepScalar kExchangeOverflows{.key = "exchange_overflows", .among = StepScalar::Among::overflows};
 
@@ -83,12 +85,19 @@ class StepScalars {
   struct Entry {
     std::string key;
     double value;
-    const StepScalar* declared;  // null: it was read from a file, and this program does not declare it
+    const StepScalar* declared;  // null: it has nothing but its key
+  };
+  // A value that is shown somewhere. It refers to the scalars that it is one of.
+  template <class Where>
+  struct Shown {
+    std::string_view key;
+    Where where;
+    double value;
   };
 
   // The declaration must outlive it.
   void set(const StepScalar& declared, double value) { set(declared.key, &declared, value); }
-  // Of a key in a file.
+  // For a figure that may have nothing but a key.
   void set(const std::string& key, double value);
   // All that `others` have replace those of the same keys.
   void update(const StepScalars& others);
@@ -97,9 +106,9 @@ class StepScalars {
 
   // In the order of kStepScalars, then others by their keys.
   const std::vector<Entry>& all() const { return entries_; }
-  // Those that are declared with a `Where` (StepScalar::tensorboard ...), by its place.
+  // Those that are shown there (StepScalar::tensorboard ...), by their places.
   template <class Where>
-  std::vector<Entry> shown(std::optional<Where> StepScalar::*where) const;
+  std::vector<Shown<Where>> shown(std::optional<Where> StepScalar::*where) const;
 
   bool operator==(const StepScalars& other) const;
 

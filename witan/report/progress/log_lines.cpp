@@ -41,13 +41,11 @@ std::string format_interval(const Interval& i) {
   line += fmt::format(" learning rate: {:.6E} |", i.learning_rate);
   line += fmt::format(" global batch size: {:5d} |", i.global_batch_size);
   for (const auto& [name, mean] : i.losses)
-    if (mean > 0) line += fmt::format(" {}: {:.6E} |", name, mean);
+    if (mean > 0 || mean < 0) line += fmt::format(" {}: {:.6E} |", name, mean);
   line += fmt::format(" loss scale: {:.1f} |", i.loss_scale);
   line += fmt::format(" grad norm: {:.3f} |", unsigned_nan(i.grad_norm));
-  for (const StepScalars::Entry& entry : i.scalars.shown(&StepScalar::megatron)) {
-    const StepScalar::Text& text = *entry.declared->megatron;
-    line += fmt::format(" {}{}{} |", text.label, format_value(text, unsigned_nan(entry.value)), text.unit);
-  }
+  for (const auto& [key, text, value] : i.scalars.shown(&StepScalar::megatron))
+    line += fmt::format(" {}{}{} |", text.label, format_value(text, unsigned_nan(value)), text.unit);
   line += fmt::format(" number of skipped iterations: {:3d} |", i.skipped);
   line += fmt::format(" number of nan iterations: {:3d} |", i.nan);
   return line;

@@ -32,7 +32,7 @@ struct Interval {
   StepScalars scalars = {};                            // of which those are printed that have StepScalar::megatron
   int64_t skipped = 0, nan = 0;  // iterations; `nan` are those among the skipped whose loss was not finite
 };
-// " [2024-10-24 21:02:27] iteration       40/   40000 | consumed samples: …". A loss that is not above 0 is omitted.
+// " [2024-10-24 21:02:27] iteration       40/   40000 | consumed samples: …". A loss of 0 is omitted.
 std::string format_interval(const Interval& interval);
 
 // "Number of parameters in transformer layers in billions:  0.08" and three more lines.

@@ -37,10 +37,8 @@ std::vector<Item> items_of(const TrainStatus& s) {
   if (s.dropped_share) items.push_back({4, "dropped ", fmt::format("{:.1f} %", 100 * *s.dropped_share), ""});
   if (s.epochs && *s.epochs > 1) items.push_back({4, "epoch ", fmt::format("{:.2f}", *s.epochs), ""});
   items.push_back({6, "data wait ", fmt::format("{:.0f} %", 100 * s.data_wait_share), ""});
-  for (const StepScalars::Entry& entry : s.scalars.shown(&StepScalar::progress)) {
-    const StepScalar::Text& text = *entry.declared->progress;
-    items.push_back({7, text.label, format_value(text, entry.value), text.unit});
-  }
+  for (const auto& [key, text, value] : s.scalars.shown(&StepScalar::progress))
+    items.push_back({7, text.label, format_value(text, value), text.unit});
   if (s.eta_s) items.push_back({1, "ETA ", format_duration(*s.eta_s), ""});
   return items;
 }

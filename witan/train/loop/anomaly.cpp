@@ -58,8 +58,7 @@ Json findings_of_rank(const AnomalousStep& anomaly, int rank) {
   Json own = {{"rank", rank},
               {"values", names_of(anomaly.engine.non_finite_values())},
               {"gradients", names_of(anomaly.engine.non_finite_gradients())}};
-  const auto first =
-      anomaly.engine.find_non_finite(anomaly.batches, anomaly.step, anomaly.updates, anomaly.result.waves);
+  const auto first = anomaly.engine.find_non_finite(anomaly.batches, anomaly.step, anomaly.updates, anomaly.result);
   if (!first) return own;
   const int64_t before = anomaly.layout.data_rank(rank) * static_cast<int64_t>(anomaly.batches.size());
   own["first"] = {{"pass", std::string(name_of(first->phase))},

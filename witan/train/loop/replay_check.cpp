@@ -7,7 +7,6 @@
 #include "witan/base/json.h"
 #include "witan/base/text.h"
 #include "witan/comm/texts.h"
-#include "witan/train/step/features/pass_notes.h"
 #include "witan/train/step/objective.h"
 
 namespace witan {
@@ -67,7 +66,10 @@ void ReplayCheck::replay(int steps_back, PassDigest& digest) {
   std::vector<Batch> batches;
   for (int64_t i = 0; i < count; ++i)
     batches.push_back(make_batch(*data_.train, step_.consumed_samples + (as * count + i) * size, size, options));
-  engine_.replay_passes(batches, as, step_.step, step_.updates, digest);
+  auto& notes = *engine_.feature<PassNotes>();
+  notes.note(&digest);
+  engine_.replay_passes(batches, as, step_.step, step_.updates);
+  notes.note(nullptr);
 }
 
 void ReplayCheck::before_update(Group& host, Stream& stream) {

@@ -11,7 +11,7 @@
 #include "witan/parallel/groups.h"
 #include "witan/parallel/stages.h"
 #include "witan/train/config/config.h"
-#include "witan/train/step/step_routes.h"
+#include "witan/train/step/features/step_routes.h"
 
 namespace witan {
 

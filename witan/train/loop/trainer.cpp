@@ -36,8 +36,8 @@
 #include "witan/train/step/device.h"
 #include "witan/train/step/engine.h"
 #include "witan/train/step/features/state_checks.h"
+#include "witan/train/step/features/step_routes.h"
 #include "witan/train/step/objective.h"
-#include "witan/train/step/step_routes.h"
 #include "witan/train/trace/step_tracer.h"
 
 namespace witan {

@@ -67,6 +67,11 @@ void MegatronRecorder::step(const TrainState& state, const StepResult& result, d
     sums_.loss += result.loss;
     sums_.mtp.resize(result.mtp_losses.size());
     for (size_t module = 0; module < sums_.mtp.size(); ++module) sums_.mtp[module] += result.mtp_losses[module];
+    sums_.others.resize(result.other_losses.size());
+    for (size_t i = 0; i < sums_.others.size(); ++i) {
+      sums_.others[i].first = result.other_losses[i].first;
+      sums_.others[i].second += result.other_losses[i].second;
+    }
     for (const StepStatistics::Value& value : result.router.values())
       if (value.declared.loss_coefficient) sums_.router[value.declared.name] += value.model.value_or(0);
   }
@@ -89,7 +94,6 @@ void MegatronRecorder::step(const TrainState& state, const StepResult& result, d
   interval.loss_scale = result.scalars.get(kLossScale).value_or(1);
   interval.grad_norm = result.gradient_norm;
   interval.scalars = result.scalars;
-  if (config_->log.log_num_zeros_in_grad) interval.scalars.set(kNumZeros, result.zero_gradients);
   interval.skipped = sums_.skipped;
   interval.nan = sums_.nan;
   print_(megatron_log::format_interval(interval));
@@ -108,6 +112,7 @@ std::vector<std::pair<std::string, double>> MegatronRecorder::mean_losses() cons
   }
   for (size_t module = 0; module < sums_.mtp.size(); ++module)
     losses.emplace_back(cat("mtp_", module + 1, " loss"), sums_.mtp[module] / advanced);
+  for (const auto& [name, sum] : sums_.others) losses.emplace_back(name, sum / advanced);
   return losses;
 }
 

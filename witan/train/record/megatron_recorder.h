@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "witan/data/samples/sample_source.h"
@@ -43,6 +44,7 @@ class MegatronRecorder {
     double loss = 0;                       // this and the losses below: over iterations that were not skipped
     std::vector<double> mtp;               // by module of multi-token prediction
     std::map<std::string, double> router;  // router losses by name
+    std::vector<std::pair<std::string, double>> others;  // losses that modules and objectives record, by name
   };
   std::vector<std::pair<std::string, double>> mean_losses() const;
 

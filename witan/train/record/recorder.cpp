@@ -246,7 +246,7 @@ StepEvent Recorder::step_event(const TrainState& state, const StepResult& result
   event.lr = result.learning_rate;
   event.grad_norm = result.gradient_norm;
   event.scalars = result.scalars;
-  if (config_->log.log_num_zeros_in_grad) event.scalars.set(kNumZeros, result.zero_gradients);
+  for (const auto& [name, loss] : result.other_losses) event.scalars.set(name, loss);
   if (config_->log.log_throughput)
     event.scalars.set(kMegatronTflops,
                       megatron_iteration_flops(config_->model, config_->data.seq_length, samples_of(result)) /

@@ -63,8 +63,8 @@ void TensorboardRecorder::step(const TrainState& state, const StepEvent& event, 
   };
   for (size_t module = 0; module < event.mtp_losses.size(); ++module)
     scalars.push_back({cat("mtp_", module + 1, " loss"), event.mtp_losses[module]});
-  for (const StepScalars::Entry& entry : event.scalars.shown(&StepScalar::tensorboard))
-    scalars.push_back({entry.declared->tensorboard->name, entry.value});
+  for (const auto& [key, tag, value] : event.scalars.shown(&StepScalar::tensorboard))
+    scalars.push_back({tag.name, value});
   std::vector<tfevents::Histogram> histograms;
   for (const StepStatistics::Value& value : router.values()) {
     const std::string& tag = value.declared.display_tag();

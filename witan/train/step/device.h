@@ -10,18 +10,18 @@
 
 namespace witan {
 
-// The GPU of the rank's number among the ranks of its host, or the only one that the process may see; or the CPU. The
-// config must be resolved.
+// The GPU numbered as the rank is on its host, or the only one that the process can see; or the CPU. The config must be
+// resolved.
 Device device_of(const RunConfig& config, int local_rank);
 
-// Throws unless each of so many ranks of this host has a GPU of its own: DeviceError where there is none, ConfigError
-// where they are too few. Nothing on the CPU.
+// Throws unless each of this host's ranks has a GPU of its own: DeviceError if there is no GPU, ConfigError if there
+// are too few. Checks nothing on the CPU.
 void require_devices(const RunConfig& config, int64_t ranks);
 
-// How its ranks' sums are formed.
+// How the run's ranks add up sums.
 Sums sums_of(const RunConfig& config);
 
-// Memory of that device. Throws OutOfMemoryError.
+// Reserves memory on that device. Throws OutOfMemoryError.
 std::shared_ptr<Arena> reserve_arena(Device device, int64_t bytes);
 
 }  // namespace witan

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <exception>
-#include <numeric>
 #include <utility>
 
 #include "witan/base/process.h"
@@ -11,64 +10,30 @@
 #include "witan/model/parts.h"
 #include "witan/ops/fp8/fp8_kept.h"
 #include "witan/optim/lr_schedule.h"
-#include "witan/parallel/sharding/shard_plan.h"
 #include "witan/tensor/trace_context.h"
-#include "witan/train/step/checkpoint_tensors.h"
-#include "witan/train/step/context_part.h"
-#include "witan/train/step/engine_parts.h"
-#include "witan/train/step/why_eager.h"
 
 namespace witan {
 
 Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& config)
-    : stream_(stream),
+    : rank_(stream, groups, config),
+      stream_(stream),
       groups_(groups),
-      config_(config),
-      stages_(config->parallel.stage_split(config->model.num_layers)),
-      fp8_rounds_(config->model.fp8() && config->model.fp8_keep_weights ? std::make_shared<ops::Fp8Rounds>() : nullptr),
-      model_(stream, config->model, static_cast<uint64_t>(config->train.seed),
-             training_axes(groups, *config, fp8_rounds_), stages_.held_by(groups.of(Axis::pipeline).rank())),
-      parameters_(model_.parameters()),
-      buffers_(model_.buffers()),
-      param_groups_(config->optimizer),
-      policy_(config->optimizer),
-      shard_plan_(parameters_, groups.layout(), groups.rank(), BucketPlan::kElements, policy_),
-      units_(make_unit_store(stream, model_, shard_plan_, groups, *config, stages_)),
-      gradients_(stream, parameters_, groups,
-                 {.dtype = config->gradient_dtype(),
-                  .summation = config->parallel.sums_in_tree(config->model.moe.num_experts) ? Summation::tree
-                                                                                            : Summation::in_place,
-                  .micro_batches = config->micro_batches() / groups.layout().data_ranks(),
-                  .overlap = config->parallel.overlap_grad_reduce,
-                  .norm_fusion = config->parallel.fuses_gradient_norm(),
-                  .policy = policy_}),
-      norm_(stream, shard_plan_, groups, rows_of_stages(*config, stages_, groups, policy_)),
-      step_state_(stream, param_groups_.size()),
-      optimizer_(make_optimizer(config->optimizer, stream, shard_plan_.local_shards(&groups))),
-      features_(make_features()),
-      buffer_sums_(stream, buffers_, groups,
+      config_(rank_.config),
+      features_(make_step_features(rank_.parts())),
+      buffer_sums_(stream, rank_.buffers, groups,
                    features_.may_repeat() ? BufferSums::Undo::possible : BufferSums::Undo::never),
-      part_observers_(charge_parts(model_, stream)),
-      passes_(make_stage_passes(parts(), features_)),
-      evaluator_(stream, groups, *config_, stages_, model_, *units_),
+      part_observers_(charge_parts(rank_.model, stream)),
+      passes_(rank_.parts(), features_),
+      evaluator_(stream, groups, *config_, rank_.stages, rank_.model, *rank_.units),
       recorded_(stream) {
-  ModelServices services{.units = units_.get()};
+  ModelServices services{.units = rank_.units.get()};
   features_.call(&StepFeature::offer, services);
-  model_.attach(services);
+  rank_.model.attach(services);
 }
 
-// A rank that fails tells the others before it gives back what a device may hold on to until theirs are done.
+// A rank that fails tells the others before it releases memory: a device may hold on to it until theirs are done.
 Engine::~Engine() {
   if (std::uncaught_exceptions() > 0) groups_.host().abandon();
-}
-
-StepParts Engine::parts() {
-  return {stream_, groups_, *config_, model_, *units_, gradients_, shard_plan_, *optimizer_, step_state_};
-}
-
-StepFeatures Engine::make_features() {
-  units_->gather_on(gradients_.side(), config_->parallel.overlap_param_gather);
-  return make_step_features(parts());
 }
 
 StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
@@ -83,7 +48,7 @@ StepResult Engine::step(const std::vector<Batch>& micro_batches, int64_t iterati
   times_ = {};
   StepReport::Result read;
   if (recordable()) {
-    // Asked before the step, since nothing is asked within it: who is told to stop during it is heard after the next.
+    // Asked before the step, since the host has no part in it: a request to stop during the step is seen in the next.
     report_->write_end(stream_, asks_to_end ? asks_to_end() : RunEnd::none);
     if (before_update_) before_update_();  // its wait is no part of the step's time
     const Stopwatch whole;
@@ -104,7 +69,12 @@ void Engine::step_again(const std::vector<Batch>& micro_batches, int64_t iterati
   const TraceContextScope trace_context(stream_);
   trace_context->step = iteration;
   look_ahead_of(micro_batches);
-  compute_again(own_part(micro_batches), {iteration, updates});
+  const std::vector<Batch>& own = own_part(micro_batches);
+  for (const StepResult& way : features_.repetitions()) {
+    features_.call(&StepFeature::begin_again, way);
+    compute_again(own, {iteration, updates});
+    features_.call(&StepFeature::end_again);
+  }
 }
 
 StepReport::Result Engine::compute_again(const std::vector<Batch>& own, Count count) {
@@ -114,11 +84,11 @@ StepReport::Result Engine::compute_again(const std::vector<Batch>& own, Count co
   return report_->read(stream_);
 }
 
-// What the step reads, on the device.
+// Uploads the step's inputs.
 void Engine::begin(const std::vector<Batch>& own, Count count) {
   const int64_t length = config_->schedule_length(), now = position(count, scheduled_samples_);
-  step_state_.set(param_groups_.learning_rates(length, now), count.iteration, count.updates + 1,
-                  param_groups_.weight_decay_share(length, now));
+  rank_.step_state.set(rank_.param_groups.learning_rates(length, now), count.iteration, count.updates + 1,
+                       rank_.param_groups.weight_decay_share(length, now));
   inputs_->upload(stream_, own, ahead_);
   features_.call(&StepFeature::before_step, count.iteration);
 }
@@ -133,7 +103,7 @@ int64_t Engine::position(Count count, int64_t samples) const {
                                              : schedule_position(config_->optimizer, count.iteration, count.updates);
 }
 
-// Of whole sequences, before ranks divide them: what is ahead of a rank's last place is another rank's.
+// Takes whole sequences: the tokens ahead of a context-parallel rank's last place are another rank's.
 void Engine::look_ahead_of(const std::vector<Batch>& batches) {
   const Group& context = groups_.of(Axis::context);
   ahead_.clear();
@@ -151,8 +121,8 @@ const std::vector<Batch>& Engine::own_part(const std::vector<Batch>& batches) {
   return parts_;
 }
 
-// All that depends on the number of micro-batches is made anew where it changes (rampup_batch_size), a recorded step
-// too.
+// Everything that depends on the number of micro-batches is made again when it changes (rampup_batch_size), recorded
+// steps too.
 void Engine::prepare(const std::vector<Batch>& batches) {
   if (inputs_ && inputs_->fits(batches)) return;
   recorded_.reset();
@@ -162,20 +132,26 @@ void Engine::prepare(const std::vector<Batch>& batches) {
   channel_.reset();
   inputs_ = std::make_unique<StepInputs>(stream_, batches, config_->model.mtp_num_layers);
   const auto count = static_cast<int64_t>(batches.size());
-  report_ =
-      std::make_unique<StepReport>(stream_, groups_.layout(), groups_.rank(),
-                                   ReportSizes(config_->model, stages_, count, ReportSizes::activations_of(*config_)));
-  gradients_.expect(count);
+  report_ = std::make_unique<StepReport>(stream_, groups_.layout(), groups_.rank(), report_sizes(count));
+  rank_.gradients.expect(count);
   passes_.expect(count);
   const Batch& one = batches.front();
   features_.call(&StepFeature::allocate, StepShape{count, one.sequences * one.sequence_length, *report_});
-  const Pipeline pipeline{stages_.stages(), stages_.chunks(), count, Pipeline::Passes::both};
+  const Pipeline pipeline{rank_.stages.stages(), rank_.stages.chunks(), count, Pipeline::Passes::both};
   channel_ = std::make_unique<PipelineChannel>(groups_.of(Axis::pipeline), pipeline, residual_shape(*config_, one),
                                                config_->model.compute_dtype(), repetition_);
 }
 
+ReportSizes Engine::report_sizes(int64_t micro_batches) const {
+  return {config_->model,
+          rank_.stages,
+          micro_batches,
+          {.objective = passes_.objective().losses(), .modules = rank_.whole.losses},
+          ReportSizes::activations_of(*config_)};
+}
+
 std::string Engine::why_eager() const {
-  return witan::why_eager(*config_, groups_, param_groups_);
+  return witan::why_eager(*config_, groups_, rank_.param_groups);
 }
 
 bool Engine::recordable() const {
@@ -183,7 +159,7 @@ bool Engine::recordable() const {
          why_eager().empty();
 }
 
-// The first step runs as it comes, with all kernels that later ones may launch. Others are replayed.
+// The first step is launched kernel by kernel, with all kernels that later ones may launch. Others are replayed.
 void Engine::replay() {
   const auto step = [this] { compute(Mode::recorded); };
   const std::vector<bool> launches = features_.launches();
@@ -193,122 +169,122 @@ void Engine::replay() {
     return features_.set_launches(launches);
   }
   recorded_.replay(launches, step);
-  if (config_->parallel.overlap_param_gather) units_->publish();
+  if (config_->parallel.overlap_param_gather) rank_.units->publish();
 }
 
-// All that a step does, from its inputs to its report.
+// The whole step, from its inputs to its report.
 void Engine::compute(Mode mode, const std::function<RunEnd()>& asks_to_end) {
   compute_passes(mode);
   if (mode == Mode::eager && before_update_) before_update_();
   const Tensor total = update();
   stream_.set_part("other");
   if (mode == Mode::eager) report_->write_end(stream_, asks_to_end ? asks_to_end() : RunEnd::none);
-  report_->finish(stream_, groups_.world(), total, step_state_.common());
+  report_->finish(stream_, groups_.world(), total, rank_.step_state.common());
 }
 
 // From the inputs to the gradients.
 void Engine::compute_passes(Mode mode) {
-  // A recorded step begins with what the one before it updated, whether or not it was gathered in between.
-  if (mode == Mode::recorded && config_->parallel.overlap_param_gather) units_->publish();
+  // A recorded step begins by gathering what the step before it updated, whether or not that happened in between.
+  if (mode == Mode::recorded && config_->parallel.overlap_param_gather) rank_.units->publish();
   groups_.over(groups_.layout().token_axes()).all_reduce(stream_, inputs_->target_counts());
   buffer_sums_.begin_step(stream_);
   features_.call(&StepFeature::begin_step);
   const Stopwatch forward_backward;
   passes_.begin_step(*inputs_, *report_);
   {
-    const ops::Fp8Rounds::Round fixed_weights(fp8_rounds_.get());
+    const ops::Fp8Rounds::Round fixed_weights(rank_.fp8_rounds.get());
     channel_->run(stream_, passes_);
   }
-  units_->give_back();
-  units_->gather();  // what the step did not read
+  rank_.units->give_back();
+  rank_.units->gather();  // values that the step did not read
   {
     const TraceContextScope trace_context(stream_, TraceContext::Phase::gradients);
     stream_.set_part("gradients");
-    gradients_.finish_step();
+    rank_.gradients.finish_step();
     features_.call(&StepFeature::after_passes);
   }
   times_.forward_backward = forward_backward.seconds();
   times_.forward = passes_.forward_seconds();
   times_.backward = passes_.backward_seconds();
-  times_.reduction = gradients_.reduction_seconds();
+  times_.reduction = rank_.gradients.reduction_seconds();
 }
 
-// Returns what the gradients come to (GlobalNorm::compute).
+// Returns the total of GlobalNorm::compute().
 Tensor Engine::update() {
   const TraceContextScope trace_context(stream_, TraceContext::Phase::optimizer);
   stream_.set_part("optimizer");
   const Stopwatch optimizer;
   buffer_sums_.finish_step(stream_);
-  const Tensor total = norm_.compute(stream_, GlobalNorm::Of::gradients);
+  const Tensor total = rank_.norm.compute(stream_, GlobalNorm::Of::gradients);
   features_.call(&StepFeature::before_update, total);
   times_.clip = optimizer.seconds();
-  optimizer_->update(stream_, step_state_);
+  rank_.optimizer->update(stream_, rank_.step_state);
   features_.call(&StepFeature::after_update);
-  model_.visit([&](Module& module) { module.after_update(stream_, step_state_.tensor()); });
+  rank_.model.visit([&](Module& module) { module.after_update(stream_, rank_.step_state.tensor()); });
   times_.update = optimizer.seconds() - times_.clip;
-  units_->publish();
-  if (!config_->parallel.overlap_param_gather) units_->gather();
+  rank_.units->publish();
+  if (!config_->parallel.overlap_param_gather) rank_.units->gather();
   times_.optimizer = optimizer.seconds();
   return total;
 }
 
-// Losses are summed in the order of micro-batches, whoever ran them: the same bits in every layout.
 StepResult Engine::result_of(const StepReport::Result& report) const {
   StepResult result;
-  result.mtp_losses.resize(static_cast<size_t>(config_->model.mtp_num_layers));
-  for (const double loss : report.losses) result.loss += loss;
-  for (const std::vector<double>& losses : report.mtp_losses)
-    for (size_t module = 0; module < losses.size(); ++module) result.mtp_losses[module] += losses[module];
+  result.loss = report.losses.front();
+  for (size_t i = 1; i < report.losses.size(); ++i)
+    if (const LossSpec& loss = report_->sizes().losses()[i]; is_mtp_loss(loss.name))
+      result.mtp_losses.push_back(report.losses[i]);
+    else
+      result.other_losses.emplace_back(loss.name, report.losses[i]);
   result.router = StepStatistics(report_->sizes().statistics(), report.statistics);
   result.gradient_norm = std::sqrt(report.square_sum);
-  result.zero_gradients = report.zeros;
+  if (config_->log.log_num_zeros_in_grad) result.scalars.set(kNumZeros, report.zeros);
   result.skipped = report.step[kernels::step_value::skip] != 0;
   const auto iteration = static_cast<int64_t>(report.step[kernels::step_value::iteration]),
              update = static_cast<int64_t>(report.step[kernels::step_value::update]);
   result.samples = samples_of_step();
   const int64_t now = position({iteration, result.skipped ? update - 1 : update},
                                scheduled_samples_ + (result.skipped ? 0 : result.samples));
-  result.learning_rate = param_groups_.learning_rates(config_->schedule_length(), now).front();
+  result.learning_rate = rank_.param_groups.learning_rates(config_->schedule_length(), now).front();
   result.spike = result.skipped && std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
   result.end = report.end;
   result.times = times_;
   return result;
 }
 
-double Engine::params_norm() {
-  const TraceContextScope trace_context(stream_, TraceContext::Phase::logging);
-  const std::string before = stream_.set_part("logging");
-  const double norm = read_norm(stream_, norm_.compute(stream_, GlobalNorm::Of::values)).norm;
-  stream_.set_part(before);
-  return norm;
+std::optional<NonFiniteSearch::Found> Engine::find_non_finite(const std::vector<Batch>& micro_batches,
+                                                              int64_t iteration, int64_t updates,
+                                                              const StepResult& result) {
+  const TraceContextScope trace_context(stream_);
+  trace_context->step = iteration;
+  look_ahead_of(micro_batches);
+  features_.call(&StepFeature::begin_again, result);
+  begin(own_part(micro_batches), {iteration, updates});
+  KernelObserver* const before = stream_.observer();
+  NonFiniteSearch search;
+  stream_.observe(&search);
+  try {
+    compute_passes(Mode::again);
+    stream_.wait();
+  } catch (...) {
+    stream_.observe(before);
+    throw;
+  }
+  stream_.observe(before);
+  features_.call(&StepFeature::end_again);
+  return search.found();
 }
 
-// The gradients of float16 models are summed as they are, scaled, and the scale has changed since.
-LayerNorms Engine::layer_norms(const StepResult& result) {
-  const TraceContextScope trace_context(stream_, TraceContext::Phase::logging);
-  const std::string before = stream_.set_part("logging");
-  std::vector<double> sums = norm_.square_sums_of_units(stream_);
-  stream_.set_part(before);
-  double unscale = 1;
-  if (result.scalars.get(kLossScale))
-    unscale = result.gradient_norm / std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0));
-  sums.resize(static_cast<size_t>(config_->model.num_layers + config_->model.mtp_num_layers + 2));
-  for (double& sum : sums) sum = std::sqrt(sum) * unscale;
-  const auto head = sums.begin() + 1 + config_->model.num_layers;  // as Transformer numbers its units
-  LayerNorms norms{.embedding = sums.front(), .layers = {sums.begin() + 1, head}, .head = *head};
-  norms.layers.insert(norms.layers.end(), head + 1, sums.end());
-  return norms;
-}
-
-void Engine::gather_values() {
-  if (units_->gathered()) return;
-  units_->gather();
-  stream_.wait();  // for who reads them by other means than this stream
-}
-
-std::vector<StateTensor> Engine::state() {
-  gather_values();
-  return checkpoint_tensors(parameters_, buffers_, *optimizer_, groups_);
+void Engine::replay_passes(const std::vector<Batch>& micro_batches, int data_rank, int64_t iteration, int64_t updates) {
+  const TraceContextScope trace_context(stream_);
+  trace_context->step = iteration;
+  look_ahead_of(micro_batches);
+  const std::vector<Batch>& own = own_part(micro_batches);
+  prepare(own);
+  begin(own, {iteration, updates});
+  passes_.compute_as(data_rank);
+  compute_passes(Mode::again);
+  passes_.compute_as(groups_.layout().data_rank(groups_.rank()));
 }
 
 }  // namespace witan

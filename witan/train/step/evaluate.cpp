@@ -1,14 +1,58 @@
 #include "witan/train/step/evaluate.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "witan/base/error.h"
 #include "witan/kernels/common/step_report.h"
-#include "witan/train/step/upload.h"
+#include "witan/tensor/trace_context.h"
+#include "witan/train/step/rank_model.h"
+#include "witan/train/step/step_inputs.h"
 
 namespace witan {
 
 namespace {
+
+template <class T>
+Tensor upload(Stream& stream, const std::vector<T>& values, const Shape& shape) {
+  Tensor out = stream.empty(shape, dtype_of<T>());
+  stream.write(out, values.data());
+  return out;
+}
+
+// tokens, positions and sequence ids [B, S]. On the meta device the batch needs only its sizes.
+ModelInput upload(Stream& stream, const Batch& batch, bool padded) {
+  const Shape shape{batch.sequences, batch.sequence_length};
+  ModelInput input{upload(stream, batch.tokens, shape),
+                   {upload(stream, batch.positions, shape), upload(stream, batch.sequence_ids, shape)}};
+  input.padded = padded;
+  return input;
+}
+
+// targets [T] int32, T = B S, and each one's weight in the loss, [T] of `dtype`.
+struct Targets {
+  Tensor targets, weights;
+};
+
+Targets upload_targets(Stream& stream, const Batch& batch, DType dtype) {
+  const Shape shape{batch.sequences * batch.sequence_length};
+  const Tensor weights = stream.empty(shape, dtype);
+  dispatch_floating(dtype, [&]<class A>() {
+    std::vector<A> values;
+    for (const float mask : batch.loss_mask) values.push_back(A(static_cast<double>(mask)));
+    stream.write(weights, values.data());
+  });
+  return {upload(stream, batch.targets, shape), weights};
+}
+
+// Waits for the stream; 0 on the meta device.
+double read_scalar(Stream& stream, const Tensor& tensor) {
+  return dispatch_floating(tensor.dtype(), [&]<class A>() {
+    A value = A(0.0f);
+    stream.read(&value, tensor);
+    return static_cast<double>(value);
+  });
+}
 
 ModelInput input_of(Stream& stream, const Batch& batch, bool padded, Dropping dropping) {
   ModelInput input = upload(stream, batch, padded);
@@ -18,14 +62,15 @@ ModelInput input_of(Stream& stream, const Batch& batch, bool padded, Dropping dr
 
 Evaluation evaluation_of(Tape& tape, Transformer& model, const Batch& batch, Var logits) {
   Stream& stream = tape.stream();
-  const auto [ids, weights] = upload_targets(stream, batch, accumulator(model.config().compute_dtype()), 1.0);
+  const auto [ids, weights] = upload_targets(stream, batch, accumulator(model.config().compute_dtype()));
   const ops::CrossEntropy entropy = model.loss(tape, std::move(logits), ids, weights);
   return {read_scalar(stream, entropy.loss.value()), static_cast<double>(batch.loss_tokens)};
 }
 
-class Looks : public StageModel {
+class EvaluationPasses : public StageModel {
  public:
-  Looks(Stream& stream, Transformer& model, std::span<const Batch> batches, const ReportSizes& sizes, int stage)
+  EvaluationPasses(Stream& stream, Transformer& model, std::span<const Batch> batches, const ReportSizes& sizes,
+                   int stage)
       : losses_(batches.size()), stream_(stream), model_(model), batches_(batches), sizes_(sizes), stage_(stage) {
     const int64_t all = static_cast<int64_t>(batches.size()) * values();
     if (all > 0) routers_ = stream.empty({all}, DType::f64, MemoryTag::communication);
@@ -35,7 +80,7 @@ class Looks : public StageModel {
     Tape tape(stream_, Tape::Mode::off);
     const auto i = static_cast<size_t>(micro_batch);
     Var in = x.defined() ? tape.constant(std::move(x)) : Var();
-    // Rows that fill a last batch up are padding, and experts do not compute them.
+    // Rows that fill up the last batch are padding, which experts do not compute.
     const ModelInput input = input_of(stream_, batches_[i], true, Dropping::measured);
     ModelOutput out = model_.forward(tape, input, chunk, std::move(in));
     collect(micro_batch, chunk, out);
@@ -90,9 +135,105 @@ Evaluation evaluate(Stream& stream, Transformer& model, const Batch& batch, bool
 
 StageEvaluation evaluate(Stream& stream, Transformer& model, PipelineChannel& channel, std::span<const Batch> batches,
                          const ReportSizes& sizes, int stage) {
-  Looks looks(stream, model, batches, sizes, stage);
-  channel.run(stream, looks);
-  return looks.found();
+  EvaluationPasses passes(stream, model, batches, sizes, stage);
+  channel.run(stream, passes);
+  return passes.found();
+}
+
+Evaluator::Evaluator(Stream& stream, const Groups& groups, const RunConfig& config, const Stages& stages,
+                     Transformer& model, UnitStore& units)
+    : stream_(stream), groups_(groups), config_(config), stages_(stages), model_(model), units_(units) {}
+
+int64_t Evaluator::together() const {
+  return stages_.stages() == 1 ? 1 : config_.micro_batches() / groups_.layout().data_ranks();
+}
+
+StageEvaluation Evaluator::evaluate_run(std::span<const Batch> run, const ReportSizes& sizes, Repetition* repetition) {
+  Group& pipeline = groups_.of(Axis::pipeline);
+  const Pipeline passes{stages_.stages(), stages_.chunks(), together(), Pipeline::Passes::forward};
+  PipelineChannel channel(pipeline, passes, residual_shape(config_, run.front()), config_.model.compute_dtype(),
+                          stages_.stages() == 1 ? nullptr : repetition);
+  return witan::evaluate(stream_, model_, channel, run, sizes, pipeline.rank());
+}
+
+// Evaluates runs of together() micro-batches. Each begins with as much free memory as the one before it, so that any
+// number of runs takes the memory of one. A short last run is filled up with batches that are not counted.
+Evaluation Evaluator::evaluate(const std::vector<Batch>& whole, Repetition* repetition) {
+  const TraceContextScope trace_context(stream_, TraceContext::Phase::evaluation);
+  const Group& context = groups_.of(Axis::context);
+  const std::vector<Batch> parts = context.size() > 1 ? context_part(whole, context) : std::vector<Batch>();
+  const std::span<const Batch> batches = context.size() > 1 ? parts : whole;
+  const std::string before = stream_.set_part("evaluation");
+  const auto most = static_cast<size_t>(together());
+  ModelConfig evaluated = config_.model;
+  evaluated.mtp_num_layers = 0;  // only training uses their predictions
+  const ReportSizes sizes(evaluated, stages_, static_cast<int64_t>(most));
+  RouterSums routers(sizes.statistics(), sizes.blocks());
+  units_.begin_passes();
+  std::vector<double> own;  // of each batch: nats, targets
+  for (size_t begin = 0; begin < batches.size(); begin += most) {
+    std::vector<Batch> filled;
+    std::span<const Batch> run = batches.subspan(begin, std::min(most, batches.size() - begin));
+    const size_t real = run.size();
+    if (real < most) {
+      filled.assign(run.begin(), run.end());
+      filled.resize(most, run.back());
+      run = filled;
+    }
+    const StageEvaluation found = evaluate_run(run, sizes, repetition);
+    for (size_t i = 0; i < real; ++i) own.insert(own.end(), {found.losses[i].nats, found.losses[i].targets});
+    for (size_t i = 0; i < std::min(real, found.routers.size()); ++i) add_routers(routers, sizes, found.routers[i]);
+    units_.end_pass();
+  }
+  units_.give_back();
+  stream_.set_part(before);
+  // Gathered batch by batch, so that this too takes the memory of one. Summed rank by rank.
+  std::vector<std::vector<double>> all;
+  for (size_t i = 0; i < own.size(); i += 2) all.push_back(gather({own[i], own[i + 1]}));
+  Evaluation sum;
+  for (size_t at = 0; !all.empty() && at < all.front().size(); at += 2)
+    for (const std::vector<double>& batch : all) {
+      sum.nats += batch[at];
+      sum.targets += batch[at + 1];
+    }
+  if (sizes.blocks() > 0) sum.router = gather(routers);
+  return sum;
+}
+
+// The values of all ranks that report losses, in the order of ranks.
+std::vector<double> Evaluator::gather(const std::vector<double>& values) {
+  const auto count = static_cast<int64_t>(values.size());
+  Group& ranks = groups_.over(groups_.layout().loss_reporting_axes());
+  const Tensor all = stream_.empty({ranks.size() * count}, DType::f64, MemoryTag::communication);
+  const Tensor own = all.narrow(0, ranks.rank() * count, count);
+  stream_.write(own, values.data());
+  ranks.all_gather(stream_, all, own);
+  if (stream_.is_meta()) return values;
+  std::vector<double> gathered(static_cast<size_t>(all.elements()));
+  stream_.read(gathered.data(), all);
+  return gathered;
+}
+
+// `found`: a micro-batch's statistics on this stage. All context-parallel ranks have the same, and the first one's
+// count.
+void Evaluator::add_routers(RouterSums& sums, const ReportSizes& sizes, std::span<const double> found) const {
+  if (groups_.of(Axis::context).rank() > 0) return;
+  const auto values = static_cast<size_t>(sizes.statistics().values());
+  size_t at = 0;
+  for (const int64_t block : sizes.held(groups_.of(Axis::pipeline).rank())) {
+    sums.add(block, found.subspan(at, values));
+    at += values;
+  }
+}
+
+StepStatistics Evaluator::gather(RouterSums& sums) {
+  const auto count = static_cast<int64_t>(sums.values().size());
+  const Tensor all = stream_.empty({count}, DType::f64, MemoryTag::communication);
+  stream_.write(all, sums.values().data());
+  if (stream_.is_meta()) return {};  // once per evaluation: a plan counts what each micro-batch takes
+  groups_.over(groups_.layout().loss_reporting_axes()).all_reduce(stream_, all);
+  stream_.read(sums.values().data(), all);
+  return sums.statistics();
 }
 
 }  // namespace witan

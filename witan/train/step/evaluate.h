@@ -1,5 +1,5 @@
-// The loss of a model on one batch, without gradients. Nothing is dropped, neither by dropout nor beyond a capacity of
-// experts: the loss of a sequence depends on no other sequence.
+// Evaluates a model without gradients: on one batch, or, in every layout, the model that ranks train. Nothing is
+// dropped, neither by dropout nor beyond a capacity of experts: the loss of a sequence depends on no other sequence.
 #pragma once
 
 #include <span>
@@ -7,7 +7,11 @@
 
 #include "witan/data/batches/batch.h"
 #include "witan/model/transformer.h"
+#include "witan/moe/routers/router_sums.h"
+#include "witan/parallel/groups.h"
 #include "witan/parallel/pipeline_channel.h"
+#include "witan/parallel/sharding/unit_store.h"
+#include "witan/train/config/resolve.h"
 #include "witan/train/step/step_report.h"
 
 namespace witan {
@@ -15,25 +19,51 @@ namespace witan {
 struct Evaluation {
   double nats = 0;  // summed over the targets that count
   double targets = 0;
-  double seconds = 0;  // that it took, where that was measured
-  // Of the tokens that are not padding, by micro-batches of the run's size: losses are means over these, loads are of
-  // all of them. dropped_share is what the capacity would drop; nothing is. Empty in a dense model, and where nobody
-  // measured it.
+  double seconds = 0;  // duration, where it was measured
+  // Router statistics over the tokens that are not padding: losses are means over micro-batches, loads are of all
+  // tokens. dropped_share is the share that the capacity would drop; nothing is dropped. Empty in a dense model, and
+  // where it was not measured.
   StepStatistics router = {};
   double loss() const { return targets > 0 ? nats / targets : 0; }
 };
 
-// The nats of the batch's targets that count; no expert computes padding. Where experts are divided among ranks, all of
-// them call it, each with a batch of its own. `padded`: rows may be padded, which takes some memory even where none is.
+// The nats of the batch's targets that count; experts do not compute padding. With expert parallelism all ranks call
+// it, each with a batch of its own. `padded`: rows may be padded, which takes some memory even if none is.
 Evaluation evaluate(Stream& stream, Transformer& model, const Batch& batch, bool padded);
 
 // A pipeline stage's sums over several batches.
 struct StageEvaluation {
-  std::vector<Evaluation> losses;            // of each batch; of the last stage alone
+  std::vector<Evaluation> losses;            // of each batch; only on the last stage
   std::vector<std::vector<double>> routers;  // of each batch: packed statistics of the blocks that the stage holds
 };
-// A call of all stages. `sizes`: of a model whose MTP modules do not run. No statistics on the meta device.
+// Called by all stages. `sizes`: those of a model whose MTP modules do not run. No statistics on the meta device.
 StageEvaluation evaluate(Stream& stream, Transformer& model, PipelineChannel& channel, std::span<const Batch> batches,
                          const ReportSizes& sizes, int stage);
+
+// Evaluates batches with the model that a rank trains.
+class Evaluator {
+ public:
+  // The arguments must outlive it.
+  Evaluator(Stream& stream, const Groups& groups, const RunConfig& config, const Stages& stages, Transformer& model,
+            UnitStore& units);
+
+  // Micro-batches in flight: a pipeline is filled as in a step.
+  int64_t together() const;
+  // Collective, see Engine::evaluate(). `repetition` leaves batches out on the meta device; may be null.
+  Evaluation evaluate(const std::vector<Batch>& whole, Repetition* repetition);
+
+ private:
+  StageEvaluation evaluate_run(std::span<const Batch> run, const ReportSizes& sizes, Repetition* repetition);
+  std::vector<double> gather(const std::vector<double>& values);
+  void add_routers(RouterSums& sums, const ReportSizes& sizes, std::span<const double> found) const;
+  StepStatistics gather(RouterSums& sums);
+
+  Stream& stream_;
+  const Groups& groups_;
+  const RunConfig& config_;
+  const Stages& stages_;
+  Transformer& model_;
+  UnitStore& units_;
+};
 
 }  // namespace witan

@@ -30,7 +30,7 @@ void LossGradients::begin_step() {
 
 void LossGradients::write(size_t which) {
   const Known& known = known_[which];
-  const double value = known.over == LossRecord::Over::micro_batches
+  const double value = known.over == LossSpec::Over::micro_batches
                            ? known.coefficient / static_cast<double>(micro_batches_)
                            : known.coefficient;
   const Tensor gradient = unscaled_.narrow(0, static_cast<int64_t>(which), 1);
@@ -40,7 +40,7 @@ void LossGradients::write(size_t which) {
   });
 }
 
-Tensor LossGradients::of(const LossRecord& loss) {
+Tensor LossGradients::of(const LossSpec& loss) {
   const Known wanted{loss.coefficient, loss.over};
   const auto which = std::ranges::find(known_, wanted) - known_.begin();
   if (which == std::ssize(known_)) {

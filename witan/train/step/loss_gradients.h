@@ -10,24 +10,25 @@ namespace witan {
 
 class LossGradients {
  public:
-  // `dtype`: the losses'. `scaler` multiplies all gradients by its scale; null: there is none. Both must outlive it.
+  // `dtype`: of the losses. All gradients are multiplied by the scale of `scaler`, which may be null. Stream and scaler
+  // must outlive it.
   LossGradients(Stream& stream, DType dtype, const LossScaler* scaler);
 
-  // From the next step on a global batch has so many micro-batches.
+  // Sets the number of micro-batches of the global batch, from the next step on.
   void expect(int64_t micro_batches);
   // Before the first pass of a step, which may have another loss scale.
   void begin_step();
 
   bool scaled() const { return scaler_ != nullptr; }
-  // [1]: coefficient, over the number of micro-batches where the loss is averaged, times the loss scale. Losses of the
-  // same coefficient share one. It keeps its address, and the first step makes all of them, so that a recorded step
-  // finds them. Throws Error when a model has more than 64 different ones.
-  Tensor of(const LossRecord& loss);
+  // [1]: the coefficient, divided by the number of micro-batches where the loss is averaged over them, times the loss
+  // scale. Losses of the same coefficient share a tensor, which keeps its address; the first step makes all of them, so
+  // that a recorded step finds them. Throws Error when a model has more than 64 different ones.
+  Tensor of(const LossSpec& loss);
 
  private:
   struct Known {
     double coefficient;
-    LossRecord::Over over;
+    LossSpec::Over over;
 
     bool operator==(const Known&) const = default;
   };

@@ -1,5 +1,5 @@
-// Where values that are not finite come from: which parameters, gradients and experts have them, and which op was the
-// first to compute one. Values are read on the host, which a step that went well never does.
+// Finds where values that are not finite come from: which parameters, gradients and experts have them, and which op was
+// the first to compute one. Values are read on the host, which never happens in a step that goes well.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace witan {
 
-// Of a contiguous tensor; nothing of one whose elements are integers. Its stream must have been waited for.
+// Counts in a contiguous tensor; 0 for integers. The stream must have been waited for.
 struct NonFiniteCount {
   int64_t nans = 0, infinities = 0;
   int64_t first = -1;  // position of the first of either; -1: all elements are finite
@@ -25,8 +25,8 @@ struct NonFiniteCount {
 NonFiniteCount count_non_finite(const Tensor& tensor);
 std::string describe(const NonFiniteCount& count);  // "3 NaN and 1 infinite"
 
-// "layers.2.moe.experts.down, expert 5: 3 NaN": of a parameter's elements [first, …) that `part` holds, flat, with
-// the number of the first expert that has some; nothing where all are finite.
+// "layers.2.moe.experts.down, expert 5: 3 NaN" for a flat part of a parameter that begins at its element `first`, with
+// the number of the first expert that has some; nothing if all are finite.
 std::optional<std::string> describe_non_finite(const Parameter& parameter, const Tensor& part, int64_t first);
 
 // Watches passes for the first value that is not finite.
@@ -40,7 +40,7 @@ class NonFiniteSearch final : public TensorObserver {
   const std::optional<Found>& found() const { return found_; }
 
   void kernel(Stream&, const char*, const Cost&, int64_t, int64_t) override {}
-  // Zeros: what is never written must not be taken for a result.
+  // Fills with zeros, so that memory that is never written is not taken for a result.
   void allocated(Stream& stream, const Tensor& memory) override;
   void computed(Stream& stream, std::string_view op, std::span<const Tensor> outputs) override;
   void gradients_of(Stream& stream, std::span<const Tensor> gradients) override;

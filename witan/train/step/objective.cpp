@@ -8,35 +8,35 @@
 namespace witan {
 namespace {
 
-// The next token's, and with less weight that of the tokens that modules of multi-token prediction look ahead to.
+constexpr const char *kMtp = "mtp_", *kMtpLoss = " loss";
+
+// The cross entropy of the next token, and with a smaller coefficient that of the tokens that modules of multi-token
+// prediction predict.
 class CrossEntropy : public Objective {
  public:
   explicit CrossEntropy(const ModelConfig& model) {
-    if (model.mtp_num_layers > 0)
-      mtp_coefficient_ = model.mtp_loss_scaling_factor / static_cast<double>(model.mtp_num_layers);
+    const double coefficient = model.mtp_loss_scaling_factor / static_cast<double>(model.mtp_num_layers);
+    for (int64_t module = 1; module <= model.mtp_num_layers; ++module)
+      losses_.push_back({mtp_loss_name(module), coefficient});
   }
+
+  std::vector<LossSpec> losses() const override { return losses_; }
 
   void record(const ObjectivePass& pass, ModelOutput& out) const override {
     // A loss without coefficient and scale lets the gradient of the logits be computed along with it.
-    add(pass, std::move(out.logits), {kLanguageLoss, {}},
-        pass.scaled_losses ? ops::LossGradient::any : ops::LossGradient::one);
-    for (size_t i = 0; i < out.ahead.size(); ++i) {
-      const auto module = static_cast<int64_t>(i) + 1;
-      add(pass, std::move(out.ahead[i]), {mtp_loss_name(module), {}, mtp_coefficient_}, ops::LossGradient::any, module);
-    }
+    add(pass, std::move(out.logits), 0, pass.scaled_losses ? ops::LossGradient::any : ops::LossGradient::one);
+    for (size_t i = 0; i < out.ahead.size(); ++i) add(pass, std::move(out.ahead[i]), i + 1, ops::LossGradient::any);
   }
 
  private:
-  static void add(const ObjectivePass& pass, Var logits, LossRecord loss, ops::LossGradient gradient,
-                  int64_t ahead = 0) {
+  void add(const ObjectivePass& pass, Var logits, size_t which, ops::LossGradient gradient) const {
+    const auto ahead = static_cast<int64_t>(which);
     const Tensor weights = target_weights(pass, ahead);
-    loss.value =
-        pass.model.loss(pass.tape, std::move(logits), pass.inputs.targets(pass.micro_batch, ahead), weights, gradient)
-            .loss;
-    pass.tape.add_loss(std::move(loss));
+    const Tensor& targets = pass.inputs.targets(pass.micro_batch, ahead);
+    pass.tape.add_loss(losses_[which], pass.model.loss(pass.tape, std::move(logits), targets, weights, gradient).loss);
   }
 
-  double mtp_coefficient_ = 0;
+  std::vector<LossSpec> losses_ = {{kLanguageLoss}};  // then those of MTP modules
 };
 
 }  // namespace
@@ -55,7 +55,11 @@ Batch sized_batch(const RunConfig& config) {
 }
 
 std::string mtp_loss_name(int64_t module) {
-  return cat("mtp_", module, " loss");
+  return cat(kMtp, module, kMtpLoss);
+}
+
+bool is_mtp_loss(std::string_view name) {
+  return name.starts_with(kMtp) && name.ends_with(kMtpLoss);
 }
 
 Tensor target_weights(const ObjectivePass& pass, int64_t ahead) {

@@ -1,8 +1,9 @@
-// What a step minimises, besides the losses that modules of the model record themselves.
+// The objective that a step minimises, besides the losses that modules of the model record themselves.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "witan/model/transformer.h"
@@ -11,13 +12,13 @@
 
 namespace witan {
 
-// A micro-batch whose forward has come to the logits.
+// A micro-batch whose forward has computed the logits.
 struct ObjectivePass {
   Tape& tape;
   Transformer& model;
   const StepInputs& inputs;
   int64_t micro_batch;
-  bool scaled_losses;  // gradients of losses are multiplied by a loss scale
+  bool scaled_losses;  // the gradients of losses are multiplied by a loss scale
 };
 
 // Turns the logits of the last stage and the batch's columns into losses. Every rank of a micro-batch calls it in the
@@ -28,25 +29,27 @@ class Objective {
 
   // The columns that batches must have besides tokens and targets.
   virtual std::vector<ColumnSpec> columns() const { return {}; }
-  // Records losses (Tape::add_loss) of out.logits and out.ahead, and takes these: logits are a step's largest tensors,
-  // of which the backward alone is to hold one.
+  // The losses that record() records, at least one. The first is reported as the step's loss (StepResult::loss).
+  virtual std::vector<LossSpec> losses() const = 0;
+  // Records losses (Tape::add_loss) of out.logits and out.ahead, and moves these out: logits are a step's largest
+  // tensors, and only the backward should hold them.
   virtual void record(const ObjectivePass& pass, ModelOutput& out) const = 0;
 };
 
 // The objective that the configuration asks for.
 std::unique_ptr<Objective> make_objective(const RunConfig& config);
 
-// The sizes of a micro-batch and the columns that the objective reads, without values: what a step on the meta device
-// is given.
+// A micro-batch with sizes and the columns that the objective reads, without values, for steps on the meta device.
 Batch sized_batch(const RunConfig& config);
 
 // Names of the losses that cross entropy records: the model's, and that of the module-th module of multi-token
 // prediction, counted from 1. Both are means over the targets of the global batch, in nats.
 inline constexpr const char* kLanguageLoss = "lm loss";
 std::string mtp_loss_name(int64_t module);
+bool is_mtp_loss(std::string_view name);
 
-// The share that each of the micro-batch's targets has in a mean over the global batch's, [T] in the accumulator dtype:
-// its mask over the number of targets. `ahead`: of the ahead-th module of multi-token prediction, 0 of the model.
+// The weight of each of the micro-batch's targets in a mean over the global batch's, [T] in the accumulator dtype: its
+// mask over the number of targets. `ahead`: the module of multi-token prediction, from 1, or 0 for the model itself.
 Tensor target_weights(const ObjectivePass& pass, int64_t ahead = 0);
 
 }  // namespace witan

@@ -1,8 +1,5 @@
 #include "witan/train/step/stage_passes.h"
 
-#include <algorithm>
-#include <string>
-
 #include "witan/base/process.h"
 #include "witan/comm/context.h"
 #include "witan/kernels/gemm/product_scopes.h"
@@ -11,20 +8,20 @@
 
 namespace witan {
 
-StagePasses::StagePasses(Stream& stream, const RunConfig& config, const Groups& groups, Transformer& model,
-                         GradientBuckets& gradients, const StepState& step, const LossScaler* scaler)
-    : stream_(stream),
-      config_(config),
-      model_(model),
-      gradients_(gradients),
-      step_(step),
-      objective_(make_objective(config)),
-      root_gradients_(stream, accumulator(config.model.compute_dtype()), scaler),
-      data_ranks_(groups.layout().data_ranks()),
-      data_rank_(groups.layout().data_rank(groups.rank())),
-      positions_(
-          context_positions(config.data.seq_length, groups.of(Axis::context).size(), groups.of(Axis::context).rank())) {
-  expect(config.micro_batches() / data_ranks_);
+StagePasses::StagePasses(const StepParts& parts, const StepFeatures& features)
+    : stream_(parts.stream),
+      config_(parts.config),
+      model_(parts.model),
+      gradients_(parts.gradients),
+      step_(parts.state),
+      features_(features),
+      objective_(make_objective(config_)),
+      root_gradients_(stream_, accumulator(config_.model.compute_dtype()), features.loss_scaler()),
+      data_ranks_(parts.groups.layout().data_ranks()),
+      data_rank_(parts.groups.layout().data_rank(parts.groups.rank())) {
+  const Group& context = parts.groups.of(Axis::context);
+  positions_ = context_positions(config_.data.seq_length, context.size(), context.rank());
+  expect(config_.micro_batches() / data_ranks_);
 }
 
 void StagePasses::expect(int64_t micro_batches) {
@@ -73,11 +70,9 @@ Tensor StagePasses::forward(int64_t micro_batch, int chunk, Tensor x) {
     pass.x = pass.tape.slot(in);
     pass.has_x = true;
   }
-  if (routes_) routes_->begin(micro_batch);
-  if (activations_) activations_->begin(*report_, micro_batch);
+  features_.call(&StepFeature::begin_pass, StepFeature::Pass::forward, micro_batch);
   ModelOutput out = model_.forward(pass.tape, input_of(micro_batch), chunk, std::move(in));
-  if (routes_) routes_->end();
-  if (activations_) activations_->end();
+  features_.call(&StepFeature::end_pass);
   Tensor y;
   if (out.x.defined()) {
     pass.y = pass.tape.slot(out.x);
@@ -85,37 +80,26 @@ Tensor StagePasses::forward(int64_t micro_batch, int chunk, Tensor x) {
   } else {
     objective_->record({pass.tape, model_, *inputs_, micro_batch, root_gradients_.scaled()}, out);
   }
-  report_->add(stream_, micro_batch, chunk, out, reported(pass.tape));
+  report_->add(stream_, micro_batch, chunk, out, pass.tape.losses());
   forward_s_ += forward.seconds();
   count(1);
   return y;
 }
 
-// The losses that have places in the report, in their order; statistics of routers have their own.
-std::vector<Tensor> StagePasses::reported(const Tape& tape) const {
-  std::vector<Tensor> values;
-  for (int64_t module = 0; module <= report_->sizes().mtp_modules(); ++module) {
-    const std::string name = module == 0 ? kLanguageLoss : mtp_loss_name(module);
-    const auto found = std::ranges::find(tape.losses(), name, &LossRecord::name);
-    if (found != tape.losses().end()) values.push_back(found->value.value());
-  }
-  return values;
-}
-
 Tensor StagePasses::backward(int64_t micro_batch, int chunk, Tensor dy) {
   const Stopwatch backward;
-  const kernels::RowProducts by_row(config_.parallel.batch_invariant_mode);  // what is computed again has the same bits
+  const kernels::RowProducts by_row(config_.parallel.batch_invariant_mode);  // recomputed layers have the same bits
   const TraceContextScope trace_context(stream_, TraceContext::Phase::backward, micro_batch);
   stream_.set_part("head and rest");
   const auto node = in_flight_.extract({micro_batch, chunk});
   InFlight& pass = node.mapped();
   gradients_.begin_micro_batch(micro_batch, chunk);
   if (dy.defined()) pass.tape.seed(pass.y, std::move(dy));
-  if (routes_) routes_->begin(micro_batch);  // for what is computed again
+  features_.call(&StepFeature::begin_pass, StepFeature::Pass::backward, micro_batch);
   std::vector<std::pair<Var, Tensor>> roots;
   for (const LossRecord& loss : pass.tape.losses()) roots.emplace_back(loss.value, root_gradients_.of(loss));
   pass.tape.backward(roots);
-  if (routes_) routes_->end();
+  features_.call(&StepFeature::end_pass);
   const Tensor dx = pass.has_x ? pass.tape.gradient(pass.x) : Tensor();
   backward_s_ += backward.seconds();
   count(2);

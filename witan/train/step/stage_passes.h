@@ -1,5 +1,5 @@
-// The passes of a step's micro-batches through this rank's layers. A forward's tape waits here for its backward: with
-// one stage that comes next, in a pipeline others come in between.
+// The passes of a step's micro-batches through this rank's layers. A forward's tape is kept here until its backward,
+// which comes next with one stage; in a pipeline other passes come in between.
 #pragma once
 
 #include <cstdint>
@@ -16,39 +16,32 @@
 #include "witan/train/config/config.h"
 #include "witan/train/step/loss_gradients.h"
 #include "witan/train/step/objective.h"
-#include "witan/train/step/step_activations.h"
+#include "witan/train/step/step_features.h"
 #include "witan/train/step/step_inputs.h"
 #include "witan/train/step/step_report.h"
-#include "witan/train/step/step_routes.h"
 
 namespace witan {
 
 class StagePasses : public StageModel {
  public:
-  // What it is given must outlive it. `scaler`: whose scale losses are multiplied by; null: they are not. The losses of
-  // a pass are those that its modules record on the tape, and on the last stage those of the configuration's objective.
-  StagePasses(Stream& stream, const RunConfig& config, const Groups& groups, Transformer& model,
-              GradientBuckets& gradients, const StepState& step, const LossScaler* scaler);
+  // All arguments must outlive it. The losses of a pass are those that its modules record on the tape, and on the last
+  // stage those of the configuration's objective.
+  StagePasses(const StepParts& parts, const StepFeatures& features);
 
   // Another objective than the configuration's, from the next step on.
   void use_objective(std::unique_ptr<Objective> objective) { objective_ = std::move(objective); }
+  const Objective& objective() const { return *objective_; }
 
-  // Whose routes are recorded or replayed, micro-batch by micro-batch; null: none are. It must outlive its use.
-  void use_routes(StepRoutes* routes) { routes_ = routes; }
-
-  // What measures activations, likewise.
-  void use_activations(StepActivations* activations) { activations_ = activations; }
-
-  // From now on the micro-batches are those of this data-parallel rank, which random numbers go by.
+  // Draws random numbers as this data-parallel rank does, for passes of another rank's micro-batches.
   void compute_as(int data_rank) { data_rank_ = data_rank; }
 
-  // Steps have so many micro-batches of each data-parallel rank from the next one on.
+  // Sets the number of micro-batches of each data-parallel rank, from the next step on.
   void expect(int64_t micro_batches);
 
-  // Before the first pass of a step, whose micro-batches these are; what they come to is added to the report.
+  // Called before the first pass of a step with its micro-batches, and the report that passes add to.
   void begin_step(const StepInputs& inputs, const StepReport& report);
 
-  // x, dy and what is returned: [B, S, D] in the compute dtype.
+  // x, dy and the results are [B, S, D] in the compute dtype.
   Tensor forward(int64_t micro_batch, int chunk, Tensor x) override;
   Tensor backward(int64_t micro_batch, int chunk, Tensor dy) override;
 
@@ -59,36 +52,34 @@ class StagePasses : public StageModel {
   double backward_seconds() const { return backward_s_; }
 
  private:
-  // A micro-batch in a chunk, between its passes.
+  // A micro-batch between its forward and its backward through a chunk.
   struct InFlight {
     explicit InFlight(Stream& stream) : tape(stream) {}
     Tape tape;
-    Slot x, y;  // of what came from the chunk before, and of what went to the next: its value is not kept
+    Slot x, y;  // the input from the chunk before, and the output to the next, whose value is not kept
     bool has_x = false;
   };
 
   void count(int forwards);
   ModelInput input_of(int64_t micro_batch) const;
-  std::vector<Tensor> reported(const Tape& tape) const;
 
   Stream& stream_;
   const RunConfig& config_;
   Transformer& model_;
   GradientBuckets& gradients_;
   const StepState& step_;
+  const StepFeatures& features_;
   std::unique_ptr<Objective> objective_;
   LossGradients root_gradients_;
-  int data_ranks_, data_rank_;       // whose micro-batches are consecutive in the global batch
+  int data_ranks_, data_rank_;       // a rank's micro-batches are consecutive in the global batch
   int64_t count_ = 0;                // micro-batches of each
   kernels::PositionRuns positions_;  // of this rank's tokens in their sequences
   const StepInputs* inputs_ = nullptr;
   const StepReport* report_ = nullptr;
-  StepRoutes* routes_ = nullptr;
-  StepActivations* activations_ = nullptr;
   std::map<std::pair<int64_t, int>, InFlight> in_flight_;  // by micro-batch and chunk
   double forward_s_ = 0, backward_s_ = 0;
   std::function<void(double share)> after_pass_;
-  int64_t forwards_done_ = 0;  // of the step, in forwards
+  int64_t forwards_done_ = 0;  // work of the step so far: a backward counts as two forwards
 };
 
 }  // namespace witan

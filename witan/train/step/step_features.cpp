@@ -4,17 +4,22 @@
 
 #include "witan/tensor/trace_context.h"
 #include "witan/train/step/features/bounded_experts.h"
-#include "witan/train/step/features/global_batch_load.h"
+#include "witan/train/step/features/lent_services.h"
 #include "witan/train/step/features/loss_scaling.h"
 #include "witan/train/step/features/pass_notes.h"
-#include "witan/train/step/features/side_streams.h"
+#include "witan/train/step/features/qk_clip.h"
 #include "witan/train/step/features/spike_skipping.h"
 #include "witan/train/step/features/state_checks.h"
-#include "witan/train/step/qk_clip.h"
-#include "witan/train/step/step_activations.h"
-#include "witan/train/step/step_routes.h"
+#include "witan/train/step/features/step_activations.h"
+#include "witan/train/step/features/step_routes.h"
 
 namespace witan {
+
+const LossScaler* StepFeatures::loss_scaler() const {
+  for (const auto& feature : all_)
+    if (const LossScaler* scaler = feature->loss_scaler()) return scaler;
+  return nullptr;
+}
 
 bool StepFeatures::recordable() const {
   return std::ranges::all_of(all_, [](const auto& feature) { return feature->recordable(); });
@@ -28,6 +33,13 @@ bool StepFeatures::repeats(const StepReport::Result& read) const {
   return std::ranges::any_of(all_, [&](const auto& feature) { return feature->repeats(read); });
 }
 
+std::vector<StepResult> StepFeatures::repetitions() const {
+  std::vector<StepResult> all;
+  for (const auto& feature : all_)
+    for (StepResult& result : feature->repetitions()) all.push_back(std::move(result));
+  return all;
+}
+
 std::vector<bool> StepFeatures::launches() const {
   std::vector<bool> all;
   for (const auto& feature : all_) all.push_back(feature->launches_all());
@@ -38,9 +50,9 @@ void StepFeatures::set_launches(const std::vector<bool>& all) const {
   for (size_t i = 0; i < all_.size(); ++i) all_[i]->set_launches_all(all[i]);
 }
 
-// The order matters where features scale or skip the same update: a step that is not finite is skipped first, then one
-// whose rows had no room, from neither of which the loss scale may learn anything but what it is told by clipping; and
-// a spike is judged last, as the loss scale must not take it for an overflow.
+// The order matters where features scale or skip the same update. Clipping skips steps that are not finite, bounded
+// experts those whose rows had no room; the loss scale adapts after both. A spike is skipped last, since the loss scale
+// must not take it for an overflow.
 StepFeatures make_step_features(const StepParts& parts) {
   const auto& [stream, groups, config, model, units, gradients, shards, optimizer, state] = parts;
   const TraceContextScope trace_context(stream, TraceContext::Phase::set_up);
@@ -61,15 +73,6 @@ StepFeatures make_step_features(const StepParts& parts) {
   if (!config.train.record_routes.empty() || !config.train.replay_routes.empty())
     features.add<StepRoutes>(stream, model, config);
   return features;
-}
-
-StagePasses make_stage_passes(const StepParts& parts, const StepFeatures& features) {
-  const auto* scaling = features.find<LossScaling>();
-  StagePasses passes(parts.stream, parts.config, parts.groups, parts.model, parts.gradients, parts.state,
-                     scaling ? &scaling->scaler() : nullptr);
-  passes.use_routes(features.find<StepRoutes>());
-  passes.use_activations(features.find<StepActivations>());
-  return passes;
 }
 
 }  // namespace witan

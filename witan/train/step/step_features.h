@@ -12,7 +12,6 @@
 #include "witan/parallel/sharding/grad_buckets.h"
 #include "witan/parallel/sharding/unit_store.h"
 #include "witan/train/config/resolve.h"
-#include "witan/train/step/stage_passes.h"
 #include "witan/train/step/step_feature.h"
 
 namespace witan {
@@ -44,9 +43,11 @@ class StepFeatures {
     for (const auto& feature : all_) feature->save(state);
   }
 
+  const LossScaler* loss_scaler() const;  // null: losses are not scaled
   bool recordable() const;
   bool may_repeat() const;
   bool repeats(const StepReport::Result& read) const;
+  std::vector<StepResult> repetitions() const;
 
   // Which of them launch all of their kernels in the next step.
   std::vector<bool> launches() const;
@@ -57,7 +58,7 @@ class StepFeatures {
   std::map<std::type_index, StepFeature*> by_type_;
 };
 
-// What features are made of. All of it must outlive them.
+// The engine's parts that features work with. All must outlive them.
 struct StepParts {
   Stream& stream;
   const Groups& groups;
@@ -70,10 +71,7 @@ struct StepParts {
   const StepState& state;
 };
 
-// Those that the configuration asks for.
+// The features that the configuration asks for.
 StepFeatures make_step_features(const StepParts& parts);
-
-// The passes of a step with the features that take part in each pass.
-StagePasses make_stage_passes(const StepParts& parts, const StepFeatures& features);
 
 }  // namespace witan

@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "witan/base/error.h"
+#include "witan/comm/context.h"
 
 namespace witan {
 
@@ -16,6 +17,16 @@ std::vector<ColumnSpec> columns_of(const Batch& batch) {
 }
 
 }  // namespace
+
+std::vector<Batch> context_part(const std::vector<Batch>& batches, const Group& context) {
+  std::vector<Batch> parts;
+  for (const Batch& batch : batches) {
+    const kernels::PositionRuns runs = context_positions(batch.sequence_length, context.size(), context.rank());
+    const int64_t length = batch.sequence_length / context.size(), early = std::min(runs.split, length);
+    parts.push_back(take_places(batch, {{runs.first, early}, {runs.second, length - early}}));
+  }
+  return parts;
+}
 
 StepInputs::StepInputs(Stream& stream, const std::vector<Batch>& batches, int64_t mtp_modules)
     : columns_(columns_of(batches.front())),

@@ -5,33 +5,37 @@
 #include <string_view>
 #include <vector>
 
+#include "witan/comm/group.h"
 #include "witan/data/batches/batch.h"
 #include "witan/model/transformer.h"
 
 namespace witan {
 
+// The part of the batches [B, S] that a context-parallel rank trains on: of each the places [B, S / n] at
+// context_positions() of this rank of the group. Throws ConfigError unless 2 n divides S.
+std::vector<Batch> context_part(const std::vector<Batch>& batches, const Group& context);
+
 class StepInputs {
  public:
-  // Takes buffers for batches of these sizes and columns from the stream's arena, and for so many MTP modules to look
-  // ahead in.
+  // Allocates buffers for batches of these sizes and columns, and for the shifted batches of MTP modules.
   StepInputs(Stream& stream, const std::vector<Batch>& batches, int64_t mtp_modules = 0);
 
   // Whether these batches fit the buffers.
   bool fits(const std::vector<Batch>& batches) const;
-  // On the meta device batches need only their sizes. `ahead`: the batches as each MTP module is given them
+  // On the meta device batches need only their sizes. `ahead`: the shifted batches of each MTP module
   // (data/batches/batch.h).
   void upload(Stream& stream, const std::vector<Batch>& batches, const std::vector<std::vector<Batch>>& ahead = {});
 
   int64_t micro_batches() const { return static_cast<int64_t>(places_.front().size()); }
   int64_t mtp_modules() const { return static_cast<int64_t>(places_.size()) - 1; }
-  ModelInput input(int64_t micro_batch) const;  // tokens, positions and sequence ids [B, S]; what is ahead
-  // Of the model, `ahead` = 0, or of the ahead-th MTP module: [B S] int32 and float32.
+  ModelInput input(int64_t micro_batch) const;  // tokens, positions and sequence ids [B, S], also of MTP modules
+  // Targets [B S] int32 and their mask [B S] float32, of the model (`ahead` = 0) or of an MTP module, from 1.
   const Tensor& targets(int64_t micro_batch, int64_t ahead = 0) const { return place(micro_batch, ahead).targets; }
   const Tensor& mask(int64_t micro_batch, int64_t ahead = 0) const { return place(micro_batch, ahead).mask; }
-  // The batches' column of this name, float32: [B S] per token, shifted as targets are, or [B] per sample. Throws Error
-  // where they have none.
+  // The batches' column of this name, float32: [B S] per token, shifted like the targets, or [B] per sample. Throws
+  // Error if there is none.
   const Tensor& column(int64_t micro_batch, std::string_view name, int64_t ahead = 0) const;
-  // [1] float64: of this rank's batches, until it is reduced.
+  // [1] float64: the targets that count in this rank's batches or, once reduced, in all.
   Tensor target_count(int64_t ahead = 0) const { return counts_.narrow(0, ahead, 1); }
   const Tensor& target_counts() const { return counts_; }  // [1 + MTP modules]: all of them
 

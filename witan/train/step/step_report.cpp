@@ -1,16 +1,28 @@
 #include "witan/train/step/step_report.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
+#include "witan/base/error.h"
 #include "witan/kernels/common/step_report.h"
 #include "witan/kernels/pointwise/activation_moments.h"
+#include "witan/kernels/pointwise/elementwise.h"
 #include "witan/moe/routers/router.h"
+#include "witan/report/events/events.h"
 
 namespace witan {
 namespace {
 
 constexpr int64_t kTotals = 2;
+
+void check_names(const ReportedLosses& losses) {
+  std::set<std::string> names;
+  for (size_t i = 0; i < losses.size(); ++i)
+    if (is_step_figure(losses[i].name) || !names.insert(losses[i].name).second)
+      throw Error(ExitCode::internal,
+                  cat("the loss ", losses[i].name, " has the name of another figure of a step: choose another name"));
+}
 
 }  // namespace
 
@@ -19,14 +31,26 @@ ReportSizes::Activations ReportSizes::activations_of(const RunConfig& config) {
   return config.parallel.sequence_parallel ? Activations::shared : Activations::same;
 }
 
-ReportSizes::ReportSizes(const ModelConfig& model, const Stages& stages, int64_t micro_batches, Activations activations)
+void add_losses(std::vector<LossSpec>& losses, Transformer& model) {
+  model.visit([&](const Module& module) {
+    for (const LossSpec& loss : module.losses()) {
+      const auto same = [&](const LossSpec& other) { return other.name == loss.name && other.over == loss.over; };
+      if (std::ranges::none_of(losses, same)) losses.push_back(loss);
+    }
+  });
+}
+
+ReportSizes::ReportSizes(const ModelConfig& model, const Stages& stages, int64_t micro_batches, ReportedLosses losses,
+                         Activations activations)
     : micro_batches_(micro_batches),
-      mtp_modules_(model.mtp_num_layers),
+      chunks_(stages.chunks()),
+      losses_(std::move(losses)),
       statistics_(router_statistics(model.moe), model.moe.num_experts),
       held_(static_cast<size_t>(stages.stages())),
       activations_(activations),
       layers_(model.num_layers + model.mtp_num_layers),
       held_layers_(held_.size()) {
+  check_names(losses_);
   std::vector<int64_t> numbers;  // by layer: of the block, among those with experts
   for (const LayerSpec& layer : layers_with_mtp(model)) numbers.push_back(layer.moe ? blocks_++ : -1);
   for (int stage = 0; stage < stages.stages(); ++stage) {
@@ -71,17 +95,55 @@ int64_t StepReport::values() const {
 }
 
 void StepReport::add(Stream& stream, int64_t micro_batch, int chunk, const ModelOutput& out,
-                     const std::vector<Tensor>& losses) const {
+                     const std::vector<LossRecord>& losses) const {
+  for (const LossRecord& loss : losses) check_declared(loss);
+  add_module_losses(stream, micro_batch, chunk, losses);
   std::vector<Tensor> sources;
   for (const RouterRecord& router : out.routers)
     for (const Tensor& value : sizes_.statistics().pack(router)) sources.push_back(value);
-  sources.insert(sources.end(), losses.begin(), losses.end());
+  for (const LossSpec& loss : sizes_.losses().objective)
+    if (const auto found = std::ranges::find(losses, loss.name, &LossRecord::name); found != losses.end())
+      sources.push_back(found->value.value());
   if (sources.empty()) return;
   int64_t begin = micro_batch * sizes_.micro_batch_values(), count = 0;
   for (int before = 0; before < chunk; ++before)
     begin += static_cast<int64_t>(sizes_.held(stage_, before).size()) * sizes_.statistics().values();
   for (const Tensor& source : sources) count += source.elements();
   kernels::collect(stream, own_.narrow(0, begin, count), sources);
+}
+
+void StepReport::check_declared(const LossRecord& loss) const {
+  const auto has = [&](const auto& declared, auto name) {
+    return std::ranges::find(declared, loss.name, name) != declared.end();
+  };
+  if (has(sizes_.losses().objective, &LossSpec::name) || has(sizes_.losses().modules, &LossSpec::name) ||
+      has(sizes_.statistics().declared(), &RouterStatistic::name))
+    return;
+  throw Error(ExitCode::internal, cat("the loss ", loss.name,
+                                      " was recorded, but is not declared: name it in "
+                                      "Module::losses(), or in Objective::losses()"));
+}
+
+// Each chunk has places of its own, since another one's pass may come later.
+void StepReport::add_module_losses(Stream& stream, int64_t micro_batch, int chunk,
+                                   const std::vector<LossRecord>& losses) const {
+  const std::vector<LossSpec>& declared = sizes_.losses().modules;
+  const int64_t begin = micro_batch * sizes_.micro_batch_values() + sizes_.module_losses_begin() +
+                        chunk * static_cast<int64_t>(declared.size());
+  for (size_t i = 0; i < declared.size(); ++i) {
+    Tensor sum;
+    for (const LossRecord& loss : losses) {
+      if (loss.name != declared[i].name) continue;
+      if (!sum.defined()) {
+        sum = loss.value.value();
+        continue;
+      }
+      const Tensor more = stream.empty_like(sum);
+      kernels::add(stream, more, sum, loss.value.value());
+      sum = more;
+    }
+    if (sum.defined()) kernels::collect(stream, own_.narrow(0, begin + static_cast<int64_t>(i), 1), {sum});
+  }
 }
 
 void StepReport::finish(Stream& stream, Group& world, const Tensor& total, const Tensor& step) const {
@@ -112,21 +174,28 @@ std::vector<Tensor> StepReport::own_losses() const {
   return losses;
 }
 
-// What a rank found. Losses are of the rank's tokens; the blocks' values are of all of them.
-void StepReport::read_micro_batch(const double* values, int rank, size_t which, Result& result) const {
+// Losses over tokens are of the rank's tokens; those over micro-batches, and the blocks' values, are of all of them.
+void StepReport::read_micro_batch(const double* values, int rank, size_t which, Result& result, Losses& losses) const {
   const int stage = layout_.mesh().coordinate(rank, Axis::pipeline);
+  const bool first = layout_.mesh().coordinate(rank, Axis::context) == 0;  // of the ranks that share a micro-batch
+  const auto add = [&](size_t loss, const LossSpec& declared, double value) {
+    if (first || declared.over == LossSpec::Over::tokens) losses[loss][which] += value;
+  };
+  const auto& [objective, modules] = sizes_.losses();
+  const double* next = values + sizes_.module_losses_begin();
+  for (int64_t chunk = 0; chunk < sizes_.chunks(); ++chunk)
+    for (size_t i = 0; i < modules.size(); ++i) add(objective.size() + i, modules[i], *next++);
   for (const int64_t number : sizes_.held(stage)) {
     const double* end = values + sizes_.statistics().values();
     result.statistics[which][static_cast<size_t>(number)].assign(values, end);
     values = end;
   }
   if (stage + 1 < sizes_.stages()) return;
-  result.losses[which] += *values++;
-  for (double& loss : result.mtp_losses[which]) loss += *values++;
+  for (size_t i = 0; i < objective.size(); ++i) add(i, objective[i], *values++);
 }
 
-// Summed over a micro-batch's ranks, then micro-batch by micro-batch: where no axis divides one, the same sums in every
-// layout.
+// Summed over the ranks of a micro-batch, then over micro-batches, so that layouts that do not divide a micro-batch
+// have the same bits.
 std::vector<StepReport::LayerMoments> StepReport::activations(const Result& result) const {
   if (result.values.empty()) return {};
   const Mesh& mesh = layout_.mesh();
@@ -156,6 +225,7 @@ std::vector<StepReport::LayerMoments> StepReport::activations(const Result& resu
 
 StepReport::Result StepReport::read(Stream& stream) const {
   Result result;
+  result.losses.resize(sizes_.losses().size());
   if (stream.is_meta()) {
     result.step.resize(kernels::kStepValues);
     return result;
@@ -164,15 +234,20 @@ StepReport::Result StepReport::read(Stream& stream) const {
   stream.read(result.values.data(), all_);
   const int64_t count = sizes_.micro_batches();
   const auto micro_batches = static_cast<size_t>(layout_.data_ranks() * count);
-  result.losses.resize(micro_batches);
-  result.mtp_losses.assign(micro_batches, std::vector<double>(static_cast<size_t>(sizes_.mtp_modules())));
+  Losses losses(result.losses.size(), std::vector<double>(micro_batches));
   result.statistics.assign(micro_batches, std::vector<std::vector<double>>(static_cast<size_t>(sizes_.blocks())));
   const auto of_rank = [&](int rank) { return result.values.data() + rank * values(); };
   for (const int rank : layout_.loss_reporting_ranks())
     for (int64_t i = 0; i < count; ++i) {
       const auto which = static_cast<size_t>(layout_.data_rank(rank) * count + i);
-      read_micro_batch(of_rank(rank) + i * sizes_.micro_batch_values(), rank, which, result);
+      read_micro_batch(of_rank(rank) + i * sizes_.micro_batch_values(), rank, which, result, losses);
     }
+  // In the order of micro-batches, whoever ran them: the same bits in every layout.
+  for (size_t i = 0; i < losses.size(); ++i)
+    for (const double loss : losses[i]) result.losses[i] += loss;
+  for (size_t i = 0; i < losses.size(); ++i)
+    if (sizes_.losses()[i].over == LossSpec::Over::micro_batches)
+      result.losses[i] /= static_cast<double>(micro_batches);
   for (int rank = 0; rank < layout_.world_size(); ++rank) {
     const double* next = of_rank(rank) + count * sizes_.micro_batch_values();
     result.square_sum = *next++;

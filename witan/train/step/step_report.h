@@ -14,7 +14,22 @@
 
 namespace witan {
 
-// Of a rank's values: those of its micro-batches, of the MoE blocks and the layers that its stage of a pipeline holds.
+// The losses of a step that are reported by their names: all but those of routers, which are statistics.
+struct ReportedLosses {
+  std::vector<LossSpec> objective = {};  // recorded after the head
+  std::vector<LossSpec> modules = {};    // recorded by modules of any stage
+
+  size_t size() const { return objective.size() + modules.size(); }
+  const LossSpec& operator[](size_t i) const {
+    return i < objective.size() ? objective[i] : modules[i - objective.size()];
+  }
+};
+
+// Adds the losses that the modules of a model, or of a stage of it, record: each name once.
+void add_losses(std::vector<LossSpec>& losses, Transformer& model);
+
+// The number and the places of a rank's values: of its micro-batches, and of the MoE blocks and layers of its pipeline
+// stage.
 class ReportSizes {
  public:
   enum class Activations : uint8_t {
@@ -24,10 +39,12 @@ class ReportSizes {
   };
   static Activations activations_of(const RunConfig& config);
 
-  ReportSizes(const ModelConfig& model, const Stages& stages, int64_t micro_batches,
+  // Throws Error where two losses have one name, or one has that of another figure of a step.
+  ReportSizes(const ModelConfig& model, const Stages& stages, int64_t micro_batches, ReportedLosses losses = {},
               Activations activations = Activations::none);
 
   int64_t micro_batches() const { return micro_batches_; }            // of each rank
+  int64_t chunks() const { return chunks_; }                          // of each stage
   const StatisticsLayout& statistics() const { return statistics_; }  // of a block
   int64_t blocks() const { return blocks_; }                          // with experts, of the whole model, MTP's last
   int stages() const { return static_cast<int>(held_.size()); }
@@ -37,23 +54,30 @@ class ReportSizes {
   }
   std::vector<int64_t> held(int stage) const;  // of all its chunks, one after the other
 
-  int64_t mtp_modules() const { return mtp_modules_; }
+  const ReportedLosses& losses() const { return losses_; }
 
   Activations activations() const { return activations_; }
   int64_t layers() const { return layers_; }  // of the whole model, MTP's last
   // The layers that a stage holds.
   const std::vector<int64_t>& held_layers(int stage) const { return held_layers_[static_cast<size_t>(stage)]; }
 
-  // Of a micro-batch: its blocks' values, the losses of the model and of its MTP modules, and from
-  // activations_begin() on the moments of its layers' activations. As many as the stage has that has most.
+  // The values of a micro-batch: those of blocks and the objective's losses; from module_losses_begin() on the losses
+  // of each chunk's modules; from activations_begin() on the moments of activations. Their number is the same on all
+  // stages: that of the stage with most.
   int64_t micro_batch_values() const {
     return activations_begin() + (activations_ == Activations::none ? 0 : most_layers_ * values_of_layer());
   }
-  int64_t activations_begin() const { return most_held_ * statistics_.values() + 1 + mtp_modules_; }
+  int64_t module_losses_begin() const {
+    return most_held_ * statistics_.values() + static_cast<int64_t>(losses_.objective.size());
+  }
+  int64_t activations_begin() const {
+    return module_losses_begin() + chunks_ * static_cast<int64_t>(losses_.modules.size());
+  }
   static int64_t values_of_layer();  // the moments of its activations
 
  private:
-  int64_t micro_batches_, mtp_modules_, blocks_ = 0, most_held_ = 0;
+  int64_t micro_batches_, chunks_, blocks_ = 0, most_held_ = 0;
+  ReportedLosses losses_;
   StatisticsLayout statistics_;
   std::vector<std::vector<std::vector<int64_t>>> held_;  // by stage, chunk
   Activations activations_;
@@ -68,41 +92,45 @@ class StepReport {
 
   const ReportSizes& sizes() const { return sizes_; }
 
-  // In the step. Of a micro-batch's way through a chunk of layers: what the chunk found, and, of the last one, the
-  // losses, [1] each, of the model and of its MTP modules. Of the step: the gradients' total [2] and the step's values;
-  // the reason to end the run was written before.
+  // Called in the step. add(): after a micro-batch's forward through a chunk, with router statistics and the losses
+  // that were recorded; throws Error for a loss that nobody declares. finish(): with the gradients' total [2] and the
+  // step's values. write_end(): before finish(), with the reason to end the run.
   void add(Stream& stream, int64_t micro_batch, int chunk, const ModelOutput& out,
-           const std::vector<Tensor>& losses) const;
+           const std::vector<LossRecord>& losses) const;
   void finish(Stream& stream, Group& world, const Tensor& total, const Tensor& step) const;
   void write_end(Stream& stream, RunEnd asked) const;
 
-  // Where the moments of an activation go, [kActivationMoments]: of a micro-batch and a layer that this stage holds.
+  // The place for the moments [kActivationMoments] of an activation of a micro-batch, in a layer of this stage.
   Tensor moments(int64_t micro_batch, int64_t layer, Activation of) const;
 
-  // The losses of this rank's micro-batches, [1] each, once they are added; none in a stage that computes no loss.
+  // The objective's first loss of each of this rank's micro-batches, [1], once they are added; none in a stage that
+  // does not compute it.
   std::vector<Tensor> own_losses() const;
 
   using LayerMoments = std::array<ActivationMoments, kActivations>;
   struct Result {
-    // Of each micro-batch, in the order of the global batch.
-    std::vector<double> losses;
-    std::vector<std::vector<double>> mtp_losses;               // likewise, of each MTP module
-    std::vector<std::vector<std::vector<double>>> statistics;  // [micro-batches][MoE blocks]: packed
-    double square_sum = 0, zeros = 0;                          // of the gradients
-    std::vector<double> step;                                  // kernels::step_value
-    RunEnd end = RunEnd::none;                                 // that ranks ask for: the last of its order
-    std::vector<double> values;                                // of all ranks, as they were gathered
+    std::vector<double> losses;  // the objective's, then those of modules
+    std::vector<std::vector<std::vector<double>>>
+        statistics;                    // [micro-batches of the global batch][MoE blocks]: packed
+    double square_sum = 0, zeros = 0;  // of the gradients
+    std::vector<double> step;          // kernels::step_value
+    RunEnd end = RunEnd::none;         // the latest in the order of its values that a rank asks for
+    std::vector<double> values;        // of all ranks, as they were gathered
   };
-  // Waits for the step. On the meta device zeros of the step, and no micro-batches: there may be millions of them,
-  // which a plan would spend most of its time on.
+  // Waits for the step. On the meta device all values are 0 and statistics are empty: a plan would spend most of its
+  // time on millions of micro-batches.
   Result read(Stream& stream) const;
-  // Of a step that measured them: the moments of each layer's activations, over all micro-batches. None on the meta
+  // The moments of each layer's activations over all micro-batches, of a step that measured them. Empty on the meta
   // device.
   std::vector<LayerMoments> activations(const Result& result) const;
 
  private:
   int64_t values() const;
-  void read_micro_batch(const double* values, int rank, size_t which, Result& result) const;
+  void check_declared(const LossRecord& loss) const;
+  void add_module_losses(Stream& stream, int64_t micro_batch, int chunk, const std::vector<LossRecord>& losses) const;
+  // losses [declared][micro-batches of the global batch]
+  using Losses = std::vector<std::vector<double>>;
+  void read_micro_batch(const double* values, int rank, size_t which, Result& result, Losses& losses) const;
 
   Layout layout_;
   int stage_;

@@ -1,10 +1,11 @@
-// What a step gives to whoever asked for it: the trainer, recorders, tests.
+// The result of a step, for the trainer, recorders and tests.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "witan/moe/routers/router_sums.h"
@@ -22,25 +23,27 @@ struct LayerNorms {
 };
 
 struct StepResult {
-  int64_t samples = 0;                    // of the global batch; 0: global_batch_size
-  double loss = 0;                        // cross entropy per target of the whole global batch, nats
-  std::vector<double> mtp_losses;         // likewise of each MTP module, of its own targets
+  int64_t samples = 0;             // of the global batch; 0: global_batch_size
+  double loss = 0;                 // the objective's first: cross entropy per target, in nats
+  std::vector<double> mtp_losses;  // of each MTP module, per target of its own, in nats
+  // All other losses that modules and the objective record, but those of routers, by their names and without their
+  // coefficients. Those of several modules under one name are added up.
+  std::vector<std::pair<std::string, double>> other_losses;
   double learning_rate = 0;               // [optimizer]'s after the step; where iterations are counted: during it
   double gradient_norm = 0;               // before clipping
-  double zero_gradients = 0;              // elements that are exactly 0, each parameter counted once
-  std::optional<LayerNorms> layer_norms;  // of the gradients, where they were asked for
+  std::optional<LayerNorms> layer_norms;  // of the gradients, if they were asked for
   bool skipped = false;                   // nothing was updated: gradients were not finite, or the step was a spike
-  bool spike = false;                     // of a skipped step: all was finite
-  StepScalars scalars;                    // figures that some steps have, as they are declared
+  bool spike = false;                     // the step was skipped although all values were finite
+  StepScalars scalars;                    // figures that some steps have
   // Statistics of activations by name, of each layer, those of MTP modules last; NaN where a layer has none. Empty
   // where the step did not measure them (log_activations).
   std::map<std::string, std::vector<double>> activations;
-  int64_t waves = 1;  // in which it ran again; 1: all rows had room in pools (moe/dispatchers/expert_pools.h)
-  // Of a step that ran again with rows exchanged as they come: what a rank had for another, over what parts have room
-  // for. 0: it did not.
+  int64_t waves = 1;  // of the experts' rows, when the step was rerun; 1: all had room (moe/dispatchers/expert_pools.h)
+  // The largest number of rows that a rank had for another over the fixed send capacity, in a step that was rerun with
+  // exact counts for that reason; else 0.
   double exchange_fill = 0;
   StepStatistics router;      // of all micro-batches; empty in a dense model
-  RunEnd end = RunEnd::none;  // why ranks ask for the run to end after this step, all told alike
+  RunEnd end = RunEnd::none;  // why ranks ask for the run to end after this step; the same on all ranks
   StepTimes times;            // of this rank
 };
 

@@ -42,7 +42,13 @@ std::vector<int64_t> BoundedExperts::wave_counts() const {
   return counts;
 }
 
-void BoundedExperts::restore() {
+std::vector<StepResult> BoundedExperts::repetitions() const {
+  std::vector<StepResult> ways;
+  for (const int64_t waves : wave_counts()) ways.emplace_back().waves = waves;
+  return ways;
+}
+
+void BoundedExperts::start_over() {
   waves_.reset();
   first_.reset();
   pools_.restore();
@@ -63,14 +69,14 @@ void BoundedExperts::before_update(const Tensor& /*total*/) {
 }
 
 bool BoundedExperts::repeats(const StepReport::Result& read) {
-  const double fill = read.step[kernels::step_value::skip];  // of what was computed last
+  const double fill = read.step[kernels::step_value::skip];  // of the last computation
   if (!first_) first_ = {pools_.in_parts(), fill};
   if (fill <= 1) return false;
   const std::vector<int64_t> counts = wave_counts();
   for (const int64_t more : counts) {
-    if (waves_ && more <= *waves_) continue;       // these were tried
-    if (more == 1 && !first_->in_parts) continue;  // the first computation was that
-    // Too few, whatever they divide. The fill of parts does not say what one wave does.
+    if (waves_ && more <= *waves_) continue;       // tried already
+    if (more == 1 && !first_->in_parts) continue;  // tried by the first computation
+    // Too few waves cannot have room, however rows are divided. The fill of parts says nothing about one wave.
     if (more > 1 && static_cast<double>(more) < fill && more < counts.back()) continue;
     waves_ = more;
     return true;
@@ -83,7 +89,7 @@ void BoundedExperts::report(const StepReport::Result& /*read*/, StepResult& resu
   const auto [in_parts, fill] = *first_;
   if (in_parts && fill > 1 && result.waves == 1) result.exchange_fill = fill;
   if (pools_.bounds_exchanges()) in_parts ? backoff_.tried(fill > 1) : backoff_.waited();
-  restore();
+  start_over();
 }
 
 }  // namespace witan

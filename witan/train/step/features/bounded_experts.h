@@ -1,8 +1,9 @@
-// Steps in which rows of experts may have no room, in receive buffers or in what ranks send each other
-// (moe/dispatchers/expert_pools.h). Such a step updates nothing and is made again: with rows exchanged as they come,
-// then in more waves until each has room, as one of a single expert always has.
+// Steps in which experts' rows may overflow the receive buffers or the fixed send capacity
+// (moe/dispatchers/expert_pools.h). Such a step updates nothing and is rerun: with exact counts, then in more and more
+// waves until each has room, as a wave of a single expert always has.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -10,29 +11,48 @@
 #include "witan/moe/dispatchers/expert_pools.h"
 #include "witan/optim/step_state.h"
 #include "witan/parallel/groups.h"
-#include "witan/train/step/exchange_backoff.h"
 #include "witan/train/step/step_feature.h"
 
 namespace witan {
 
-// Whether experts' rows go straight to other ranks' memory, all the way.
+// Whether experts' rows go all the way straight to other ranks' memory.
 bool experts_go_by_peers(const Groups& groups, const MoeConfig& moe);
+
+// Decides which steps exchange experts' rows with a fixed capacity (moe/dispatchers/expert_pools.h). A step that
+// overflows is computed twice, so that some steps after it use exact counts at once: none after the first overflow,
+// twice as many after each further one, and half as many after each step that had room. All ranks see the same steps
+// and decide alike.
+class ExchangeBackoff {
+ public:
+  static constexpr int64_t kMostWaits = 256;
+
+  // Whether the next step uses exact counts at once.
+  bool waits() const { return left_ > 0; }
+
+  // A step tried the fixed capacity.
+  void tried(bool overflowed) {
+    if (overflowed) left_ = waits_;
+    waits_ = overflowed ? std::clamp<int64_t>(2 * waits_, 1, kMostWaits) : waits_ / 2;
+  }
+  // A step used exact counts at once.
+  void waited() { left_ = std::max<int64_t>(left_ - 1, 0); }
+
+ private:
+  int64_t waits_ = 0;  // steps after the next overflow
+  int64_t left_ = 0;   // of these, still to come
+};
 
 class BoundedExperts : public StepFeature {
  public:
   // Whether the configuration bounds anything.
   static bool bounds(const Groups& groups, const MoeConfig& moe);
 
-  // What it is given must outlive it.
+  // The arguments must outlive it.
   BoundedExperts(Stream& stream, const Groups& groups, const MoeConfig& moe, const StepState& state);
 
-  // The numbers of waves in which a step may run again, each at least twice the one before. The first is 1 where
-  // exchanges are bounded: all rows at once, as they come.
-  std::vector<int64_t> wave_counts() const;
-  // What is computed until restore() or the next report is in so many waves, with rows exchanged as they come.
-  void divide(int64_t waves) { waves_ = waves; }
-  void restore();
-
+  void begin_again(const StepResult& of) override { waves_ = of.waves; }
+  void end_again() override { start_over(); }
+  std::vector<StepResult> repetitions() const override;
   void offer(ModelServices& services) override { services.pools = &pools_; }
   void before_step(int64_t iteration) override;
   void begin_step() override { pools_.begin_step(); }
@@ -44,7 +64,12 @@ class BoundedExperts : public StepFeature {
   bool recordable() const override { return !pools_.bounds_exchanges() || pools_.in_parts(); }
 
  private:
-  // The first computation of a step: how its rows travelled, and what the fullest pool or part had, over its room.
+  // The numbers of waves in which a step may be rerun, each at least twice the one before. The first is 1 where
+  // exchanges are bounded: all rows at once, with exact counts.
+  std::vector<int64_t> wave_counts() const;
+  void start_over();
+
+  // The first computation of a step: how its rows travelled, and the rows of the fullest pool or part over its room.
   struct First {
     bool in_parts;
     double fill;
@@ -56,7 +81,7 @@ class BoundedExperts : public StepFeature {
   const StepState& state_;
   ExpertPools pools_;
   ExchangeBackoff backoff_;
-  std::optional<int64_t> waves_;  // none: a step is made for the first time
+  std::optional<int64_t> waves_;  // none: the step is computed for the first time
   std::optional<First> first_;
 };
 

@@ -1,4 +1,4 @@
-// The loss scale of float16 models, and the clipping of gradients, which are scaled by it until then.
+// The loss scale of float16 models, and the clipping of gradients, which are multiplied by the scale until then.
 #pragma once
 
 #include "witan/optim/clip.h"
@@ -8,7 +8,7 @@
 
 namespace witan {
 
-// Scales the update down to a largest norm of the gradients, or skips it where the norm is not finite.
+// Limits the norm of the gradients, and skips the update if the norm is not finite.
 class GradientClipping : public StepFeature {
  public:
   // The stream and the state must outlive it.
@@ -36,7 +36,7 @@ class LossScaling : public StepFeature {
       : scaler_(stream, config), state_(state) {}
 
   LossScaler& scaler() { return scaler_; }
-  const LossScaler& scaler() const { return scaler_; }
+  const LossScaler* loss_scaler() const override { return &scaler_; }
 
   void before_update(const Tensor& /*total*/) override { scaler_.adapt(state_); }
   void report(const StepReport::Result& /*read*/, StepResult& result) override {

@@ -2,17 +2,36 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "witan/optim/spike_skip.h"
+#include "witan/parallel/groups.h"
 #include "witan/train/state/train_state.h"
-#include "witan/train/step/loss_gather.h"
 #include "witan/train/step/step_feature.h"
 
 namespace witan {
 
+// The losses of a step's micro-batches on every rank, before the step ends.
+class LossGather {
+ public:
+  // `micro_batches`: of each rank. Groups must outlive it.
+  LossGather(Stream& stream, const Groups& groups, int64_t micro_batches);
+
+  // Collective over all ranks. `own`: this rank's losses, [1] float64 each; empty if it computes none.
+  void gather(Stream& stream, const std::vector<Tensor>& own);
+
+  const Tensor& losses() const { return all_; }  // [ranks * micro_batches] float64
+  // [M] int64: the places of those that make up the step's loss, in the order of ranks: each token counts once.
+  const Tensor& order() const { return order_; }
+
+ private:
+  Group& world_;
+  Tensor all_, own_, order_;
+};
+
 class SpikeSkipping : public StepFeature {
  public:
-  // What it is given must outlive it.
+  // The arguments must outlive it.
   SpikeSkipping(Stream& stream, const Groups& groups, const OptimizerConfig& config, const StepState& state)
       : stream_(stream),
         groups_(groups),
@@ -37,7 +56,7 @@ class SpikeSkipping : public StepFeature {
   const StepState& state_;
   SpikeSkip skip_;
   const StepReport* report_ = nullptr;
-  std::optional<LossGather> losses_;  // of as many micro-batches as steps have
+  std::optional<LossGather> losses_;  // for the micro-batches of a step
 };
 
 }  // namespace witan

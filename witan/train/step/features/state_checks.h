@@ -1,5 +1,5 @@
-// Compares ranks that must hold the same (parallel/state_check.h): after initialization and in every step with
-// check_states, and when it is asked to (check_states_interval).
+// Compares ranks that must hold the same state (parallel/state_check.h): after initialization and in every step with
+// check_states, and on request (check_states_interval).
 #pragma once
 
 #include "witan/parallel/state_check.h"
@@ -9,11 +9,11 @@ namespace witan {
 
 class StateChecks : public StepFeature {
  public:
-  // With check_states a collective, which compares initial values.
+  // With check_states this is a collective that compares initial values.
   explicit StateChecks(const StepParts& parts);
 
-  // Collective, and not within a step: it waits for the stream. Throws CommError where ranks that hold the same values,
-  // buffers or optimizer state differ.
+  // Collective, not within a step, since it waits for the stream. Throws CommError if values, buffers or optimizer
+  // state differ between ranks that must hold the same.
   void check();
 
   void after_passes() override;

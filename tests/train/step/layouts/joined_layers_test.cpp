@@ -1,0 +1,129 @@
+// No layout changes the result of models whose layers read other inputs than the residual stream (value embeddings,
+// skips, the embedding), or have no attention, norms without weights, or bounded logits.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "support/long_form.h"
+#include "support/message_of.h"
+#include "support/model_variants.h"
+#include "train/step/layouts/laid_out.h"
+#include "train/step/run_support.h"
+
+namespace witan {
+namespace {
+
+using testing::kFsdp;
+using testing::laid_out;
+using testing::LaidOut;
+using testing::run_engine;
+using testing::small_config;
+using testing::Trajectory;
+
+const int64_t kSteps = testing::steps_of(3, 20);
+
+const std::vector<LaidOut> kLayouts = {{"replicate=2,expert=2"},
+                                       {"replicate=4,expert=4"},
+                                       {"shard=2,expert=2", "optim"},
+                                       {"shard=4,expert=2", kFsdp},
+                                       {"tensor=2,expert=2,expert_tensor=1"},
+                                       {"shard=2,tensor=2,expert_tensor=2", kFsdp},
+                                       {"tensor=4,expert=4,expert_tensor=1"},
+                                       {"context=2,expert=2"}};
+
+RunConfig nanogpt(int64_t experts) {
+  RunConfig config = small_config();
+  ModelConfig& model = config.model;
+  testing::add_nanogpt_variants(model);
+  model.vocab_size = 60;
+  model.make_vocab_size_divisible_by = 16;
+  model.dtype = "float64";
+  model.init_method_std = 0.5;
+  model.attention.num_attention_heads = model.attention.num_query_groups = 4;
+  model.attention.softmax_scale = 0.12;
+  model.logit_soft_cap = 15;
+  model.moe.num_experts = experts;
+  return config;
+}
+
+TEST(JoinedLayers, OfEveryLayoutEqualOneRankInFloat64) {
+  const Trajectory one = run_engine(nanogpt(8), kSteps);
+  EXPECT_LT(one.losses.back(), one.losses.front());
+  for (const LaidOut& layout : kLayouts)
+    testing::expect_equal(one, run_engine(laid_out(nanogpt(8), layout), kSteps), 1e-9, described(layout));
+}
+
+// Tensor parallelism without sequence parallelism, and with more ranks than key/value groups.
+TEST(JoinedLayers, OfADenseModelEqualOneRankToo) {
+  for (const int64_t groups : {4, 1})
+    for (const bool sequence_parallel : {false, true}) {
+      RunConfig config = nanogpt(0);
+      config.model.attention.num_query_groups = groups;
+      const Trajectory one = run_engine(laid_out(config, {""}), kSteps);
+      RunConfig divided = laid_out(config, {"tensor=2"});
+      divided.parallel.sequence_parallel = sequence_parallel;
+      testing::expect_equal(one, run_engine(divided, kSteps), 1e-9,
+                            cat(groups, " groups", sequence_parallel ? ", sequence parallel" : ""));
+    }
+}
+
+TEST(JoinedLayers, DeterministicModeGivesTheBitsOfOneRank) {
+  RunConfig config = nanogpt(8);
+  config.model.dtype = "float32";
+  config.parallel.deterministic = true;
+  config.train.global_batch_size = 8;
+  const Trajectory one = run_engine(laid_out(config, {""}), 3);
+  for (const LaidOut& layout : {kLayouts[0], kLayouts[1], kLayouts[3]}) {
+    const Trajectory several = run_engine(laid_out(config, layout), 3);
+    EXPECT_EQ(one.losses, several.losses) << described(layout);
+    EXPECT_EQ(one.weights, several.weights) << described(layout);
+  }
+}
+
+TEST(JoinedLayers, RecomputationChangesNoBit) {
+  RunConfig config = laid_out(nanogpt(8), {"shard=2,expert=2", kFsdp});
+  config.model.dtype = "float32";
+  const Trajectory kept = run_engine(config, 3);
+  for (const char* granularity : {"selective", "full"}) {
+    config.model.recompute_granularity = granularity;
+    const Trajectory again = run_engine(config, 3);
+    EXPECT_EQ(kept.losses, again.losses) << granularity;
+    EXPECT_EQ(kept.weights, again.weights) << granularity;
+  }
+}
+
+// Planned bytes equal those of the run on every rank; a tied head after a norm without a weight has no unit.
+TEST(JoinedLayers, TakeThePlannedBytes) {
+  for (const LaidOut& layout : {LaidOut{""}, kLayouts[1], kLayouts[3], kLayouts[5]})
+    for (const char* granularity : {"none", "full"}) {
+      RunConfig config = laid_out(nanogpt(8), layout);
+      config.model.dtype = "bfloat16";
+      config.model.recompute_granularity = granularity;
+      config.model.init_method = "normal";
+      config.model.untie_embeddings_and_output_weights = layout.mesh.empty();
+      EXPECT_EQ(run_engine(config, 2).arena_high_water, make_plan(resolve(config, {})).arena_bytes())
+          << described(layout) << ", " << granularity;
+    }
+}
+
+TEST(JoinedLayers, APipelineIsRefused) {
+  const auto why = [](auto&& change) {
+    RunConfig config = small_config();
+    config.parallel.ranks = config.parallel.pipeline_model_parallel_size = 2;
+    change(config.model);
+    return test::message_of<ConfigError>([&] { config.validate(); });
+  };
+  const std::string rest =
+      " has later layers read what earlier ones computed, and stages of a pipeline pass on the residual stream alone; "
+      "set pipeline_model_parallel_size = 1, and divide the model by data_parallel_sharding_strategy, expert or tensor "
+      "parallelism instead";
+  EXPECT_EQ(why([](ModelConfig& c) { c.skip_connections = true; }),
+            "pipeline_model_parallel_size = 2: skip_connections = true" + rest);
+  EXPECT_EQ(why([](ModelConfig& c) { c.embedding_residual = true; }),
+            "pipeline_model_parallel_size = 2: embedding_residual = true" + rest);
+  EXPECT_EQ(why([](ModelConfig& c) { c.value_embedding_freq = "[1,1]"; }),
+            "pipeline_model_parallel_size = 2: value_embedding_freq = [1,1]" + rest);
+}
+
+}  // namespace
+}  // namespace witan
