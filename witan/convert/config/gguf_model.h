@@ -95,7 +95,7 @@ class GgufWriter {
   void grouped_heads();
   void rope();
   void llama_like();  // these three
-  void experts();     // how many there are, and how many a token has
+  bool experts();     // how many there are, and how many a token has; false if there are none
 
   const ModelConfig& model;
   const Json& hf;

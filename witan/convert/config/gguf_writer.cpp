@@ -47,9 +47,11 @@ void GgufWriter::llama_like() {
   rope();
 }
 
-void GgufWriter::experts() {
+bool GgufWriter::experts() {
+  if (model.moe.num_experts == 0) return false;
   put("expert_count", model.moe.num_experts);
   put("expert_used_count", model.moe.moe_router_topk);
+  return true;
 }
 
 }  // namespace witan

@@ -48,15 +48,16 @@ bool gguf_copies_head(const Architecture& architecture, const ModelConfig& model
 }
 
 GgufMetadata write_gguf_config(const Architecture& architecture, const ModelConfig& model, int64_t positions) {
+  const std::string_view name = gguf_architecture(architecture);  // refuses what has no such file, before anything else
   ModelConfig written = model;
   if (gguf_copies_head(architecture, model)) written.untie_embeddings_and_output_weights = true;
   const Json hf = parse_json(write_hf_config(architecture, written, positions, "float32"), "config.json");
-  GgufWriter to(gguf_architecture(architecture), written, hf);
+  GgufWriter to(name, written, hf);
   architecture.gguf.write(to);
   const bool tied = !written.untie_embeddings_and_output_weights;
   const HfModel again = read_gguf_config(to.out, {model.vocab_size, tied, llama3_factors(model)});
   const auto different = differences(again.model, written);
-  require<ConfigError>(different.empty(), "llama.cpp's model of type ", gguf_architecture(architecture),
+  require<ConfigError>(different.empty(), "llama.cpp's model of type ", name,
                        " cannot be what this one is: ", different.empty() ? "" : different[0]);
   return std::move(to.out);
 }

@@ -82,7 +82,7 @@ void read_gguf_gpt_oss(GgufReader& in) {
 
 void write_gguf_gpt_oss(GgufWriter& to) {
   to.llama_like();
-  to.experts();
+  if (!to.experts()) return;
   to.put("expert_feed_forward_length", "intermediate_size");
   to.put("expert_gating_func", kSoftmaxOfChosenGate);
   if (to.hf.at("sliding_window").is_number()) to.put("attention.sliding_window", "sliding_window");

@@ -145,7 +145,7 @@ Architecture qwen3_moe_architecture() {
   };
   moe.gguf.write = [](GgufWriter& to) {
     to.llama_like();
-    to.experts();
+    if (!to.experts()) return;
     to.put("expert_feed_forward_length", "moe_intermediate_size");
   };
   return moe;
