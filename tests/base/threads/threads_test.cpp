@@ -22,8 +22,8 @@ namespace {
 
 using Ranges = std::vector<std::pair<int64_t, int64_t>>;
 
-class Threads : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Sizes, Threads, testing::Values(1, 2, 3, 8));
+class Threads : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, Threads, ::testing::Values(1, 2, 3, 8));
 
 Ranges cuts(ThreadPool& pool, int64_t count, int64_t grain) {
   Ranges ranges;

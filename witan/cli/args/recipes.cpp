@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <recipes.inc>
 #include <vector>
 
 #include "witan/base/error.h"
@@ -16,8 +15,10 @@
       ".global " #symbol "_begin\n.global " #symbol "_end\n");               \
   extern "C" const char symbol##_begin[];                                    \
   extern "C" const char symbol##_end[];
+
 // CMakeLists.txt lists the files: RECIPE(symbol, name below recipes/).
 #define RECIPE(symbol, name) WITAN_EMBED(symbol, WITAN_RECIPES name)
+#include <recipes.inc>
 #undef RECIPE
 
 namespace witan::cli {
@@ -62,7 +63,9 @@ std::string preset_meant(std::string_view name, const std::vector<std::string>& 
 
 std::span<const Recipe> recipes() {
 #define RECIPE(symbol, name) {"recipes/" name, {symbol##_begin, symbol##_end}},
-  static const auto all = std::to_array<Recipe>({});
+  static const auto all = std::to_array<Recipe>({
+#include <recipes.inc>
+  });
 #undef RECIPE
   return all;
 }

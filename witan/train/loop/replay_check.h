@@ -12,6 +12,7 @@
 #include "witan/train/config/resolve.h"
 #include "witan/train/data/run_data.h"
 #include "witan/train/step/engine.h"
+#include "witan/train/step/features/pass_notes.h"
 
 namespace witan {
 
