@@ -136,7 +136,7 @@ TEST_F(PrepareCommandTest, KeysStayTogether) {
   for (const char* key : {"a", "b"})
     EXPECT_TRUE(
         contains(witan({"data", "--inspect", at(std::string("out_") + key + "_document")}).out, "documents     2\n"));
-  EXPECT_TRUE(contains(said.err, "no token stands between documents: --append-eod")) << said.err;
+  EXPECT_TRUE(contains(said.err, "there is no token between documents: --append-eod")) << said.err;
 }
 
 // Several keys of a table are columns, and give the bytes of the same rows in JSON Lines, which are Megatron-LM's.

@@ -515,7 +515,7 @@ TEST_F(ConvertCommands, ARunWithoutATokenizerSaysHowToGetOne) {
   for (const auto& command : commands) {
     const Said said = run(command);
     EXPECT_EQ(said.code, 5) << command[0];
-    EXPECT_THAT(said.err, AllOf(HasSubstr("bare has no tokenizer"), HasSubstr("a checkpoint of Megatron-LM never does"),
+    EXPECT_THAT(said.err, AllOf(HasSubstr("bare has no tokenizer"), HasSubstr("as Megatron-LM's checkpoints never do"),
                                 HasSubstr("witan import SOURCE --run NEW --tokenizer FILE")));
   }
 }

@@ -225,7 +225,7 @@ TEST_F(FirstWeights, ABranchNeedsTrainingThatCanGoOn) {
     return said.err;
   };
   for (const bool dry : {false, true}) {
-    EXPECT_THAT(refusal({}, dry), HasSubstr("name that run by init_from"));
+    EXPECT_THAT(refusal({}, dry), HasSubstr("set init_from to that run"));
     EXPECT_THAT(refusal({"--init-from", "imported"}, dry), HasSubstr("has weights alone"));
     EXPECT_THAT(refusal({"--init-from", folder_ / "hf"}, dry), HasSubstr("there is none of that name"));
     EXPECT_THAT(refusal({"--init-from", "one"}, dry), HasSubstr("has done 2 steps, and train_iters = 2 leaves none"));

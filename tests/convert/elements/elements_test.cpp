@@ -85,9 +85,10 @@ TEST(Elements, WiderDtypesHoldNarrowerOnes) {
 }
 
 TEST(Elements, OthersAreRefused) {
-  EXPECT_NE(
-      test::message_of<CheckpointError>([] { element_from_name("I64", "file: \"x\""); }).find("file: \"x\": dtype I64"),
-      std::string::npos);
+  EXPECT_NE(test::message_of<CheckpointError>([] {
+              element_from_name("I64", "file: \"x\"");
+            }).find("file: \"x\": unsupported dtype I64"),
+            std::string::npos);
 }
 
 TEST(Elements, CountsWhatIsNotFinite) {

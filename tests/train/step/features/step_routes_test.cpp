@@ -207,7 +207,7 @@ TEST(StepRoutes, OfOtherTokensOrAnotherModelAreRefused) {
   other.model.moe.num_experts = 0;
   EXPECT_NE(message_of<ConfigError>([&] { take_steps(other); }).find("a dense model has no routes"), std::string::npos);
   other = replaying(recording(config, folder / "routes"), folder / "routes");
-  EXPECT_NE(message_of<ConfigError>([&] { take_steps(other); }).find("what is replayed would be overwritten"),
+  EXPECT_NE(message_of<ConfigError>([&] { take_steps(other); }).find("the replayed routes would be overwritten"),
             std::string::npos);
 }
 
