@@ -71,7 +71,8 @@ inline constexpr StepScalar kMaxAttentionLogit{
     .tensorboard = StepScalar::Tag{"max_attention_logit", 3},
     .chart =
         StepScalar::Curve{"Largest attention logit", "over all heads, before QK-clip", "logit", 2, true, false, 1}};
-// Steps of this call so far that were rerun in waves, or with exact counts, where pools or exchanges are bounded.
+// Steps of this call so far that were rerun in several passes, or with exact counts, where receive buffers or
+// exchanges are bounded.
 inline constexpr StepScalar kPoolOverflows{.key = "pool_overflows", .among = StepScalar::Among::overflows};
 inline constexpr StepScalar kExchangeOverflows{.key = "exchange_overflows", .among = StepScalar::Among::overflows};
 
