@@ -86,6 +86,7 @@ TEST(Planning, AShortenedRunHasTheMostRoundStepsThatFit) {
   second.seconds = 1;
   const auto within = [&](double seconds, int64_t whole) {
     RunConfig config;
+    config.parallel.ranks = 1;
     config.train.train_iters = whole;
     return steps_within(seconds, second, config, kKeepsNone);
   };
