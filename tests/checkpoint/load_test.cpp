@@ -69,8 +69,8 @@ StateTensor part_of(Stream& stream, const Shape& global, const Region& region) {
   return {"w", local, global, region};
 }
 
-// What is saved as columns, halves of blocks of rows, or flat slices of them can be loaded as any other of these, in
-// pieces, from files in which it is scattered.
+// Tensors are saved as columns, halves of blocks of rows, or flat slices of them. Each can be loaded as any other of
+// these, in pieces, from files over which it is scattered.
 TEST(Load, PartsOfAnyCutComeFromPartsOfAnyOther) {
   const Shape global = {600, 4000};  // several of the pieces that are gathered on the host
   const int64_t all = global.elements();

@@ -57,7 +57,7 @@ TEST(ManifestTest, SurvivesItsText) {
   EXPECT_EQ(read.scalars, small().scalars);
 }
 
-// Of a tensor's kind, files hold only its name and whether it is a buffer.
+// Files do not hold a tensor's kind: it follows from the name and from whether the tensor is a buffer.
 TEST(ManifestTest, ReadsKindsFromNames) {
   using Kind = StateTensor::Kind;
   Manifest manifest;

@@ -76,7 +76,7 @@ TEST_F(CommandTest, NeedsNoMoreOfTheEnvironmentThanItsPlace) {
 
 using Names = std::vector<std::string>;
 
-// What the program declares where `name` is its first word.
+// The names that the program declares when it is called as `witan name`.
 Names declared(const std::string& name) {
   cli::Context context;
   CLI::App app("Witan", "witan");

@@ -153,7 +153,7 @@ TEST(HeadExchange, ProcessesDoAsThreads) {
   for (const testing::Ended& one : ended) EXPECT_EQ(one.said, "all elements");
 }
 
-// What a plan counts, and takes, with peers and without.
+// A plan counts the bytes that ranks send, and the same memory with peers as without.
 TEST(HeadExchange, PlansCountWhatItSendsAndTakes) {
   for (const auto& [n, B, S, P, G, w] : kCases) {
     if (n == 1) continue;

@@ -78,8 +78,8 @@ TEST(GlobalNorm, TheSameBitsOnEveryRankOfEveryLayout) {
   EXPECT_EQ(*zeros.begin(), none);
 }
 
-// Of a table with 4097 rows one tensor-parallel rank has one chunk of 65536 elements, the other also a second chunk:
-// the first rank's empty sum must count as zero, whatever its memory held before.
+// Two tensor-parallel ranks divide a table with 4097 rows: one has a single chunk of 65536 elements, the other also a
+// second chunk. The first rank's empty sum must count as zero, whatever its memory held before.
 TEST(GlobalNorm, CountsNothingWhereATensorRankHasLess) {
   const std::vector<ParameterSpec> specs = {
       {.name = "words", .shape = {4097, 32}, .tensor_split = {.dim = 0, .uneven = true}},

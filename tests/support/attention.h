@@ -61,7 +61,7 @@ inline Tensor share_of(Rank& rank, const Tensor& x, int ranks, int of) {
   return out;
 }
 
-// The same for an lse [B, H, S].
+// A rank's share of an lse [B, H, S].
 inline Tensor lse_share_of(Rank& rank, const Tensor& lse, int ranks, int of) {
   const int64_t B = lse.size(0), H = lse.size(1), S = lse.size(2);
   const Tensor rows = share_of(rank, lse.reshape({B * H, S, 1}), ranks, of);

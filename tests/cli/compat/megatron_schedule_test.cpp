@@ -61,7 +61,7 @@ TEST(Megatron, WarmUpMayBeAShare) {
   EXPECT_TRUE(contains(config_refused({"--lr-warmup-fraction", "2"}), "from 0 to 1"));
 }
 
-// Of the input and output layers alone, tied or not.
+// --decoupled-lr applies to the input and output layers alone, tied or not.
 TEST(Megatron, TheEmbeddingAndTheHeadMayHaveARateOfTheirOwn) {
   RunConfig config =
       read_config({"--lr", "0.01", "--min-lr", "0.001", "--decoupled-lr", "5e-3", "--decoupled-min-lr", "0"});

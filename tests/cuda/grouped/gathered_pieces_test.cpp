@@ -8,8 +8,8 @@
 namespace witan::kernels::cuda {
 namespace {
 
-// Where the copy engine puts an element of an operand whose rows are `rows_are_m ? lines : steps`: units of 64 rows
-// of 128 bytes one after the other, and within them bits 4 to 6 of the place changed by bits 7 to 9.
+// The place at which the copy engine stores an element of an operand whose rows are M or K: boxes of 64 rows of 128
+// bytes follow each other, and within a box bits 4 to 6 of the place are changed by bits 7 to 9.
 int place_of(int m, int k, bool rows_are_m) {
   const int row = rows_are_m ? m % 64 : k, column = rows_are_m ? k : m % 64;
   const int plain = m / 64 * 8192 + row * 128 + column * 2;

@@ -86,8 +86,8 @@ TEST_F(CopyRowsTest, MergesInTheOrderOfTheSources) {
       << "somebody has changed it";
 }
 
-// What the usual pipeline of coreutils makes: lines distributed in turn, the first ones of each chunk moved to one
-// file.
+// The usual pipeline of coreutils makes the same chunks: it distributes lines in turn, and moves the first ones of each
+// chunk to one file.
 TEST_F(CopyRowsTest, ChunksAreThoseOfCoreutils) {
   put(folder_ / "rows.jsonl", numbered_rows(0, 501));
   const std::string shell = "cd '" + folder_.path().string() +

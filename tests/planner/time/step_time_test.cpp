@@ -229,7 +229,7 @@ TEST_F(ClusterStepTest, CallsCostWhateverTheyDo) {
 TEST_F(ClusterStepTest, ExchangesBetweenHostsGoByTheNetwork) {
   const Cluster small{find_gpu("h100"), 4, 450e9, 50e9};
   plan_.ranks[0].calls = {{{.phase = Phase::forward, .group = "expert", .name = "all_to_all"}, {0, 7e9, 0, 100}}};
-  // Of seven others in the group four are on the other host.
+  // Four of the group's seven other ranks are on the other host.
   EXPECT_NEAR(predict_step(plan_, config_, ceilings_, &small).seconds, 4e9 / 50e9 + 100 * 1e-5, 1e-9);
 }
 

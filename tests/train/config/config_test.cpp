@@ -1,5 +1,4 @@
-// Which configurations are refused because their parts contradict each other; and recipes/default.toml, which documents
-// the defaults.
+// Configurations whose parts contradict each other are refused, and recipes/default.toml documents the defaults.
 #include "witan/train/config/config.h"
 
 #include <gtest/gtest.h>

@@ -22,7 +22,7 @@ inline constexpr const char* kListsHelp =
 // Adds --megatron and --no-megatron to a command.
 void add_megatron_flag(CLI::App& command);
 
-// Where a value comes from. Later sources override earlier ones. Megatron-LM's defaults, and the model that a new run
+// The source of a value. Later sources override earlier ones. Megatron-LM's defaults, and the model that a new run
 // starts from, do not apply to a run that is on disk.
 enum class ValueSource : uint8_t { witan_default, megatron_default, first_weights, saved_run, preset, file, flag };
 

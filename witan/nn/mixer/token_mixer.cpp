@@ -53,7 +53,7 @@ Tensor rotary_angles(Stream& stream, const Positions& where, const kernels::Rope
   return angles;
 }
 
-// One layer may go on from fewer tokens only than another allows, so layers are asked again until all agree.
+// A layer may be able to resume from fewer tokens than another, so layers are asked again until all agree.
 int64_t resumable(const SequenceStates& states, int64_t wanted, int64_t held, int64_t reach) {
   for (int64_t before = -1; wanted > 0 && wanted != before;) {
     before = wanted;

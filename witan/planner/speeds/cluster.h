@@ -28,7 +28,7 @@ const std::vector<GpuModel>& gpu_models();
 std::string gpu_names();  // "a100, h100"
 // Ignores case. Throws ConfigError with a suggestion for an unknown name.
 const GpuModel& find_gpu(std::string_view name);
-// The model of a device with this name, such as "NVIDIA H200"; nullptr if it is none of these.
+// The model of a device with this name, such as "NVIDIA H200"; nullptr if no model has it.
 const GpuModel* model_of_device(std::string_view name);
 
 struct Cluster {
