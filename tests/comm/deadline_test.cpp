@@ -7,17 +7,20 @@
 
 #include <chrono>
 #include <csignal>
-#include <thread>
 
 #include "witan/base/process.h"
 
 namespace witan {
 namespace {
 
-constexpr double kSeconds = 0.4;  // of deadlines: a busy machine may take some of it
+Deadline now;  // the time by the tests' clock
 
-void sleep_for(double seconds) {
-  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+PatientDeadline deadline_of(double seconds, const DebugHold* hold) {
+  return {seconds, hold, [] { return now; }};
+}
+
+void let_pass(double seconds) {
+  now += std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
 }
 
 TEST(DebugHold, IsOfTheRanksThatMayBeHeldAlone) {
@@ -43,26 +46,36 @@ TEST(DebugHold, IsOfTheRanksThatMayBeHeldAlone) {
 
 TEST(PatientDeadline, ComesWhenItsTimeIsOver) {
   const DebugHold nobody({1}, {});
-  PatientDeadline plain(0.1, nullptr), patient(0.1, &nobody), later(100, nullptr), patient_later(100, &nobody);
-  sleep_for(0.15);
-  EXPECT_FALSE(later.expired());
-  EXPECT_FALSE(patient_later.expired());
-  EXPECT_TRUE(plain.expired());
-  EXPECT_TRUE(patient.expired());
+  for (const DebugHold* hold : {static_cast<const DebugHold*>(nullptr), &nobody}) {
+    PatientDeadline deadline = deadline_of(0.5, hold), later = deadline_of(0.75, hold);
+    let_pass(0.25);
+    EXPECT_FALSE(deadline.expired());
+    let_pass(0.25);
+    EXPECT_TRUE(deadline.expired());
+    EXPECT_FALSE(later.expired());
+  }
+}
+
+TEST(PatientDeadline, IsLookedAtMoreOftenWhereARankMayBeHeld) {
+  const DebugHold nobody({1}, {});
+  const auto seconds_to_look = [](const PatientDeadline& deadline) {
+    return std::chrono::duration<double>(deadline.next_look() - now).count();
+  };
+  EXPECT_DOUBLE_EQ(seconds_to_look(deadline_of(100, nullptr)), 1);
+  EXPECT_DOUBLE_EQ(seconds_to_look(deadline_of(100, &nobody)), 0.2);
+  EXPECT_DOUBLE_EQ(seconds_to_look(deadline_of(0.125, nullptr)), 0.125);
 }
 
 TEST(PatientDeadline, BeginsAnewWhileARankIsHeld) {
   DebugHold hold({1}, {});
-  PatientDeadline deadline(kSeconds, &hold);
+  PatientDeadline deadline = deadline_of(1, &hold);
   hold.hear(1, true);
-  sleep_for(1.1 * kSeconds);
-  const auto start = std::chrono::steady_clock::now();
+  let_pass(1.5);
   EXPECT_FALSE(deadline.expired());
   hold.hear(1, false);
-  const bool expired = deadline.expired();
-  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
-  EXPECT_TRUE(!expired || passed.count() >= kSeconds) << "a busy machine may take the whole time to look again";
-  sleep_for(1.1 * kSeconds);
+  let_pass(0.75);
+  EXPECT_FALSE(deadline.expired());
+  let_pass(0.25);
   EXPECT_TRUE(deadline.expired());
 }
 
@@ -70,12 +83,12 @@ TEST(PatientDeadline, BeginsAnewWhileARankIsHeld) {
 // time again.
 TEST(PatientDeadline, BeginsAnewAfterThisProcessWasStopped) {
   const DebugHold nobody({1}, {});
-  PatientDeadline plain(kSeconds, nullptr), patient(kSeconds, &nobody), busy(kSeconds, nullptr);
-  sleep_for(2.2);  // nobody looked for longer than a wait ever lets pass
+  PatientDeadline plain = deadline_of(1, nullptr), patient = deadline_of(1, &nobody), busy = deadline_of(1, nullptr);
+  let_pass(kStoppedSeconds + 0.25);  // nobody looked for longer than a wait ever lets pass
   EXPECT_FALSE(plain.expired());
   EXPECT_FALSE(patient.expired());
   EXPECT_TRUE(busy.expired(1)) << "it did something else for a second";
-  sleep_for(1.1 * kSeconds);
+  let_pass(1);
   EXPECT_TRUE(plain.expired());
   EXPECT_TRUE(patient.expired());
 }

@@ -8,14 +8,16 @@
 namespace witan {
 namespace {
 
-using Clock = Deadline::clock;
 constexpr double kLookSeconds = 1, kRefreshSeconds = 0.2;  // between looks, where no rank or one may be held
+
+Deadline after(Deadline start, double seconds) {
+  return start + std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
+}
 
 }  // namespace
 
 Deadline deadline_in(double seconds) {
-  return std::chrono::steady_clock::now() +
-         std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
+  return after(std::chrono::steady_clock::now(), seconds);
 }
 
 double seconds_since(Deadline then) {
@@ -59,18 +61,18 @@ bool DebugHold::held() const {
   return std::ranges::any_of(ranks_, [](const Rank& one) { return one.held.load(); }) || held_here();
 }
 
-PatientDeadline::PatientDeadline(double seconds, const DebugHold* hold)
-    : seconds_(seconds), hold_(hold), end_(deadline_in(seconds)), looked_(Clock::now()) {}
+PatientDeadline::PatientDeadline(double seconds, const DebugHold* hold, Clock now)
+    : seconds_(seconds), hold_(hold), now_(now), looked_(now()), end_(after(looked_, seconds)) {}
 
 Deadline PatientDeadline::next_look() const {
-  return std::min(end_, deadline_in(hold_ == nullptr ? kLookSeconds : kRefreshSeconds));
+  return std::min(end_, after(now_(), hold_ == nullptr ? kLookSeconds : kRefreshSeconds));
 }
 
 bool PatientDeadline::expired(double busy) {
-  const auto now = Clock::now();
+  const Deadline now = now_();
   const bool stopped = std::chrono::duration<double>(now - looked_).count() > kStoppedSeconds + busy;
   looked_ = now;
-  if (stopped || (hold_ != nullptr && hold_->held())) end_ = deadline_in(seconds_);
+  if (stopped || (hold_ != nullptr && hold_->held())) end_ = after(now, seconds_);
   return now >= end_;
 }
 

@@ -59,15 +59,19 @@ inline constexpr double kStoppedSeconds = 2;
 // Ctrl-Z, a debugger), because the peers may have been stopped with it.
 class PatientDeadline {
  public:
-  PatientDeadline(double seconds, const DebugHold* hold);  // null: no rank is ever held
-  Deadline next_look() const;                              // call expired() again by then
+  using Clock = Deadline (*)();
+
+  // Without `hold` no rank is ever held. Tests pass a clock of their own.
+  PatientDeadline(double seconds, const DebugHold* hold, Clock now = std::chrono::steady_clock::now);
+  Deadline next_look() const;  // call expired() again by then
   // `busy`: seconds since the last look that do not mean that this process was stopped.
   bool expired(double busy = 0);
 
  private:
   const double seconds_;
   const DebugHold* const hold_;
-  Deadline end_, looked_;
+  const Clock now_;
+  Deadline looked_, end_;
 };
 
 }  // namespace witan
