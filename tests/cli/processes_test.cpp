@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <csignal>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "cli/cli_support.h"
+#include "support/comes_true.h"
 #include "support/free_port.h"
 
 namespace witan::test {
@@ -176,14 +176,11 @@ TEST_F(ProcessesTest, KeepTheirSecret) {
   // It waits for rank 0 meanwhile.
   const pid_t one = begin(1, words("secret", {"--log-interval", "1"}));
   const fs::path process = fs::path("/proc") / std::to_string(one);
-  bool met = false;
-  for (int i = 0; i < 1000 && !met; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    met = contains(read_text(process / "cmdline"), "train") &&
-          contains(read_text(process / "environ"), "WITAN_JOB_SECRET=") &&
-          !contains(read_text(process / "environ"), secret);
-  }
-  EXPECT_TRUE(met) << "the kernel does not show it once the process has read it";
+  EXPECT_TRUE(comes_true([&] {
+    return contains(read_text(process / "cmdline"), "train") &&
+           contains(read_text(process / "environ"), "WITAN_JOB_SECRET=") &&
+           !contains(read_text(process / "environ"), secret);
+  })) << "the kernel does not show it once the process has read it";
   EXPECT_FALSE(contains(read_text(process / "cmdline"), secret));
   const pid_t zero = begin(0, words("secret", {"--log-interval", "1"}));
   EXPECT_EQ(end_of(zero), 0) << read_text(own_ / "rank-0.log");
@@ -214,8 +211,7 @@ TEST_F(ProcessesTest, EndWithTheSameCodeWhicheverOfThemIsAsked) {
   };
   const pid_t zero = begin(0), one = begin(1);
   const fs::path recorded = own_ / "asked/default/metrics.jsonl";
-  for (int i = 0; i < 6000 && !contains(read_text(recorded), "\"kind\":\"step\""); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(comes_true([&] { return contains(read_text(recorded), "\"kind\":\"step\""); }));
   ::kill(one, SIGINT);
   EXPECT_EQ(end_of(zero), 130) << read_text(own_ / "rank-0.log");
   EXPECT_EQ(end_of(one), 130) << read_text(own_ / "rank-1.log");

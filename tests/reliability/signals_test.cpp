@@ -1,26 +1,20 @@
 // Signals to the real program, wherever it is: it saves and says so by its exit code, or ends at once and loses nothing
 // that was saved.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <functional>
-#include <thread>
+#include <memory>
 
 #include "reliability/small_runs.h"
+#include "support/program.h"
 #include "support/temp_folder.h"
 #include "witan/base/text.h"
 #include "witan/checkpoint/step_folders.h"
 
 namespace witan::test {
 namespace {
-
-using Milliseconds = std::chrono::milliseconds;
 
 class Signals : public ::testing::Test {
  protected:
@@ -60,34 +54,13 @@ class Signals : public ::testing::Test {
                                      "--eval-iters",
                                      "1"};
     args.insert(args.end(), more.begin(), more.end());
-    std::vector<char*> argv;
-    for (std::string& arg : args) argv.push_back(arg.data());
-    argv.push_back(nullptr);
-    posix_spawn_file_actions_t files;
-    ::posix_spawn_file_actions_init(&files);
-    ::posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
-    ::posix_spawn_file_actions_addopen(&files, 2, (own_ / "said").c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    ASSERT_EQ(::posix_spawn(&process_, WITAN_BINARY, &files, nullptr, argv.data(), environ), 0);
-    ::posix_spawn_file_actions_destroy(&files);
+    program_ = std::make_unique<Program>(std::move(args), own_ / "said");
   }
   // Whether it came to that before the program ended, or a minute.
-  bool reaches(const std::function<bool()>& place) const {
-    for (int i = 0; i < 60'000; ++i) {
-      if (place()) return true;
-      siginfo_t ended{};
-      if (::waitid(P_PID, static_cast<id_t>(process_), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid != 0)
-        return false;
-      std::this_thread::sleep_for(Milliseconds(1));
-    }
-    return false;
-  }
+  bool reaches(const std::function<bool()>& place) const { return program_->reaches(place, 60); }
   bool said(const std::string& words) const { return read_file(own_ / "said").find(words) != std::string::npos; }
-  void send(int signal) const { ::kill(process_, signal); }
-  int exit_code() const {
-    int status = 0;
-    ::waitpid(process_, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  }
+  void send(int signal) const { program_->send(signal); }
+  int exit_code() const { return program_->wait(); }
   // The newest checkpoint's folder, whole or not.
   int64_t last_folder() const {
     const auto all = step_folders(run() / "checkpoints");
@@ -95,7 +68,7 @@ class Signals : public ::testing::Test {
   }
 
   TempFolder own_;
-  pid_t process_ = 0;
+  std::unique_ptr<Program> program_;
 };
 
 TEST_F(Signals, EachSavesAndSaysWhy) {

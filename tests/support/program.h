@@ -7,13 +7,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
+
+#include "support/comes_true.h"
 
 namespace witan::test {
 
@@ -63,12 +63,12 @@ class Program {
     return WIFEXITED(status_) ? WEXITSTATUS(status_) : -WTERMSIG(status_);
   }
   bool ends_within(double seconds) {
-    return polls(seconds, [this] { return ended(); });
+    return comes_true([this] { return ended(); }, seconds);
   }
   // Whether it comes to that before it ends, or a time is over.
   template <class Place>
   bool reaches(const Place& place, double seconds) {
-    return polls(seconds, [&] { return place() || ended(); }) && place();
+    return comes_true([&] { return place() || ended(); }, seconds) && place();
   }
 
  private:
@@ -76,15 +76,6 @@ class Program {
     if (process_ < 0) return true;
     if (!ended_) ended_ = ::waitpid(process_, &status_, WNOHANG) == process_;
     return ended_;
-  }
-  template <class Question>
-  static bool polls(double seconds, const Question& question) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-    while (std::chrono::steady_clock::now() < end) {
-      if (question()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-    return question();
   }
 
   pid_t process_ = -1;

@@ -1,14 +1,13 @@
 // Runs a test's body on N thread-ranks, each with an arena, a pool and a stream of its own.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <numeric>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "support/comes_true.h"
 #include "support/rank.h"
 #include "witan/comm/threads/threads.h"
 
@@ -16,9 +15,7 @@ namespace witan::testing {
 
 // Waits until a rank of the world has failed: what a rank does that comes later than the others wait for it.
 inline void until_failed(const HostGroup& group) {
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (!group.failure()->raised() && std::chrono::steady_clock::now() < give_up)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  test::comes_true([&] { return group.failure()->raised(); });
 }
 
 struct ThreadRank : Rank {

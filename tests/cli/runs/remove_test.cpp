@@ -146,7 +146,7 @@ TEST_F(RemoveTest, WhatAProcessHasOpenStays) {
   const fs::path file = runs_ / "a/metrics.jsonl";
   {
     Program reader({"/bin/sh", "-c", "exec 3<'" + file.string() + "'; echo; exec sleep 600"}, folder_ / "log");
-    while (read_text(folder_ / "log").empty()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    ASSERT_TRUE(reader.reaches([&] { return !read_text(folder_ / "log").empty(); }, 60));
     expect_kept(remove({"a", "--yes"}, ""), "a", "has " + file.string() + " open");
   }
   EXPECT_EQ(remove({"a", "--yes"}, "").code, 0);

@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <functional>
 #include <thread>
 
 #include "cli/small_runs.h"
+#include "support/comes_true.h"
 #include "support/temp_folder.h"
 #include "witan/cli/train/train_page.h"
 #include "witan/report/events/metrics.h"
@@ -14,11 +14,6 @@ namespace witan::cli {
 namespace {
 
 constexpr const char* kRefresh = "<meta http-equiv=\"refresh\" content=\"";
-
-bool comes_true(const std::function<bool()>& condition) {
-  for (int i = 0; i < 20'000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  return condition();
-}
 
 TEST(LiveReport, IsWrittenAsTheRunGoesOnAndLoadsItselfAgain) {
   const test::TempFolder folder;
@@ -33,11 +28,11 @@ TEST(LiveReport, IsWrittenAsTheRunGoesOnAndLoadsItselfAgain) {
   EXPECT_FALSE(fs::exists(page)) << "without a step there is nothing to show";
   step.step = 1, step.loss = 4.25;
   metrics.append(step);
-  ASSERT_TRUE(comes_true([&] { return fs::exists(page); }));
+  ASSERT_TRUE(test::comes_true([&] { return fs::exists(page); }));
   EXPECT_NE(read_file(page).find(kRefresh), std::string::npos);
   step.step = 2, step.loss = 3.125;
   metrics.append(step);
-  EXPECT_TRUE(comes_true([&] { return read_file(page).find("3.125") != std::string::npos; }));
+  EXPECT_TRUE(test::comes_true([&] { return read_file(page).find("3.125") != std::string::npos; }));
 }
 
 class ReportsOfFailures : public test::SmallRuns {};

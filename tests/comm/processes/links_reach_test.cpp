@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "support/comes_true.h"
 #include "support/links.h"
 #include "support/process_state.h"
 
@@ -118,7 +119,7 @@ TEST(ProcessLinks, ARankThatConnectsLateSpeaksForItself) {
     if (rank == 1) {
       EXPECT_TRUE(leaves(links, 2));
       EXPECT_EQ(::write(says.fd(), "1", 1), 1);
-      while (links.connections() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      EXPECT_TRUE(test::comes_true([&] { return links.connections() == 2; }));
       say(links, 2, "go on");
       EXPECT_EQ(hear(links, 2), "first");
       EXPECT_EQ(hear(links, 2), "second");

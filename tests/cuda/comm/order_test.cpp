@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 
+#include "support/comes_true.h"
 #include "support/cuda_rank.h"
 #include "witan/nn/parameter.h"
 #include "witan/optim/step_state.h"
@@ -53,8 +54,7 @@ TEST_F(OrderOnGpu, AStreamThatMovedNothingToTheHostGoesWithoutWaitingForTheDevic
   ASSERT_EQ(cudaLaunchHostFunc(cuda::native(gpu()), hold, &released), cudaSuccess);
   std::atomic<bool> gone = false;
   std::jthread timer([&] {
-    for (int i = 0; i < 500 && !gone; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    EXPECT_TRUE(gone) << "it waits for the device";
+    EXPECT_TRUE(test::comes_true([&] { return gone.load(); }, 5)) << "it waits for the device";
     released = true;
     released.notify_all();
   });

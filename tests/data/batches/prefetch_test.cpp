@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "data/data_support.h"
+#include "support/comes_true.h"
 #include "witan/data/batches/batch.h"
 #include "witan/data/batches/loader.h"
 #include "witan/data/datasets/conversation_dataset.h"
@@ -249,11 +250,8 @@ TEST(Prefetch, BringsWhatAFileLacksIntoMemory) {
   expect_random_reads(file.bytes());
   if (is_resident(file.bytes(), kAt)) GTEST_SKIP() << "this file system keeps files in memory";
   read_ahead(file.bytes().subspan(kAt, 100'000));
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  const auto is_there = [&] { return is_resident(file.bytes(), kAt) && is_resident(file.bytes(), kAt + 99'999); };
-  while (!is_there() && std::chrono::steady_clock::now() < give_up)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  EXPECT_TRUE(is_there());
+  EXPECT_TRUE(
+      test::comes_true([&] { return is_resident(file.bytes(), kAt) && is_resident(file.bytes(), kAt + 99'999); }));
   EXPECT_FALSE(is_resident(file.bytes(), 0));  // only what was asked for
 }
 

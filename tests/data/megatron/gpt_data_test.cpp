@@ -6,13 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <thread>
 #include <vector>
 
 #include "data/data_support.h"
+#include "support/comes_true.h"
 #include "witan/base/error.h"
 #include "witan/data/batches/batch.h"
 #include "witan/data/megatron/gpt_index.h"
@@ -360,11 +359,7 @@ TEST_F(GptDataTest, PrefetchAsksForTheTokensOfEachDataset) {
   const auto train = open_gpt_data(options_)[0];
   if (is_in_memory(files[0]) || is_in_memory(files[1])) GTEST_SKIP() << "this file system keeps files in memory";
   for (int64_t i = 0; i < 16; ++i) train->prefetch(i);  // a quarter of the first dataset
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  const auto are_there = [&] { return is_in_memory(files[0]) && is_in_memory(files[1]); };
-  while (!are_there() && std::chrono::steady_clock::now() < give_up)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  EXPECT_TRUE(are_there());
+  EXPECT_TRUE(test::comes_true([&] { return is_in_memory(files[0]) && is_in_memory(files[1]); }));
   EXPECT_THAT(message_of<DataError>([&] { train->prefetch(*train->size()); }), HasSubstr("is asked for"));
 }
 

@@ -2,8 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <thread>
-
+#include "support/comes_true.h"
 #include "support/message_of.h"
 #include "support/processes.h"
 #include "train/step/run_support.h"
@@ -25,7 +24,7 @@ class HangsAt : public CallObserver {
   void begins(const Group&, const Collective& call, double) override {
     const TraceContext& here = *call.trace_context;
     if (here.step != place_.step || here.phase != place_.phase || here.module != place_.module) return;
-    while (!failure_->raised()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    test::comes_true([&] { return failure_->raised(); });
     throw AbortedError("it was hanging");
   }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "support/comes_true.h"
 #include "support/process_state.h"
 
 namespace witan {
@@ -15,11 +16,9 @@ namespace {
 using test::Variable;
 
 std::optional<GpusEvent> wait_for_reading(GpuMonitor& monitor, int64_t step) {
-  for (int tries = 0; tries < 2000; ++tries) {
-    if (auto event = monitor.take(step)) return event;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return std::nullopt;
+  std::optional<GpusEvent> event;
+  test::comes_true([&] { return (event = monitor.take(step)).has_value(); });
+  return event;
 }
 
 TEST(GpuMonitor, ReadsEveryGpuAndKeepsReasonsUntilTheyAreTaken) {
