@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -11,11 +12,13 @@
 #include <fstream>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "support/comes_true.h"
 #include "support/free_port.h"
 #include "support/rank.h"
 #include "support/temp_folder.h"
@@ -94,6 +97,33 @@ inline std::vector<Ended> in_processes(int count, const std::function<std::strin
                    std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
   }
   return ended;
+}
+
+// What a process waits for that another one does; made before they are forked.
+class ProcessEvent {
+ public:
+  ProcessEvent() {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(::pipe(ends.data()), 0);
+    heard_ = Socket(ends[0]);
+    says_ = Socket(ends[1]);
+  }
+  void set() const { EXPECT_EQ(::write(says_.fd(), "1", 1), 1); }
+  bool wait(double seconds = 10) const { return wait_readable(heard_, seconds); }
+
+ private:
+  Socket heard_, says_;
+};
+
+// A connection by hand to rank 0, which may not listen yet.
+inline Socket connected_to_zero(int port) {
+  std::optional<Socket> socket;
+  std::string why;
+  test::comes_true([&] {
+    socket = connect_to({"127.0.0.1", port}, deadline_in(5), why);
+    return socket.has_value();
+  });
+  return std::move(socket.value());
 }
 
 // Stops this process, as ^Z does; another one, of its own, continues it after so many seconds, if ever.

@@ -4,7 +4,6 @@
 #include <sys/eventfd.h>
 
 #include <atomic>
-#include <thread>
 
 #include "support/links.h"
 
@@ -46,9 +45,10 @@ class CountingEngine : public MessageEngine {
   struct State {
     std::atomic<uint64_t> missing = 0;
     std::atomic<int> to_send = 0, looks = 0;
+    const testing::ProcessEvent* looked = nullptr;  // set at the eleventh look
   };
   CountingEngine(int rank, State& state)
-      : rank_(rank), missing_(state.missing), to_send_(state.to_send), looks_(state.looks) {}
+      : rank_(rank), missing_(state.missing), to_send_(state.to_send), looks_(state.looks), looked_(state.looked) {}
 
   Bytes address() const override { return {}; }
   void connect(int, std::span<const std::byte>, bool) override {}
@@ -61,7 +61,7 @@ class CountingEngine : public MessageEngine {
   uint64_t sent(int to) const override { return static_cast<uint64_t>(10 * rank_ + to); }
   uint64_t received(int from) const override { return static_cast<uint64_t>(10 * from + rank_) - missing_; }
   bool progress() override {
-    ++looks_;
+    if (++looks_ == 11 && looked_ != nullptr) looked_->set();
     return to_send_ > 0 && to_send_-- > 0;
   }
   std::optional<Control> next_control() override { return std::nullopt; }
@@ -74,6 +74,7 @@ class CountingEngine : public MessageEngine {
   const int rank_;
   const std::atomic<uint64_t>& missing_;
   std::atomic<int>&to_send_, &looks_;
+  const testing::ProcessEvent* const looked_;
   const Socket never_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 };
 
@@ -107,15 +108,16 @@ TEST(ProcessLinks, WhatAnEngineIsSendingIsSentBeforeARankLeaves) {
 
 // Its last messages may be on their way to a rank that is still at work.
 TEST(ProcessLinks, RankZeroThatIsDoneMovesWhatItsEngineCarries) {
+  const testing::ProcessEvent looked;
   expect_whole(in_processes(2, [&, port = free_port()](int rank) -> std::string {
     CountingEngine::State engine;
+    if (rank == 0) engine.looked = &looked;
     {
       Links links(meet_peers(launch_by_sockets(rank, 2, port), 20), 20);
       links.use(std::make_unique<CountingEngine>(rank, engine), false);
-      if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    }
-    if (rank == 0) {
-      EXPECT_GT(engine.looks, 10);
+      if (rank == 1) {
+        EXPECT_TRUE(looked.wait()) << "rank 0 no longer looks";
+      }
     }
     return "";
   }));
@@ -130,8 +132,7 @@ TEST(ProcessLinks, NobodyIsHeldUpByARankThatHasLeft) {
     meet_at_first(links);
     if (rank == 3) return "";
     EXPECT_TRUE(leaves(links, 3));
-    if (rank != 1) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
-    return rank == 1 ? hear(links, 2, 1) : "";
+    return rank == 1 ? hear(links, 2, 1) : hear(links, 1);
   });
   EXPECT_EQ(ended[1].said, "rank 2 is late");
 }

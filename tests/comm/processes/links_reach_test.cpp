@@ -35,6 +35,7 @@ using ::testing::MatchesRegex;
 using testing::meet_at_first;
 using testing::NoFreeDescriptors;
 using testing::on_links;
+using testing::ProcessEvent;
 using testing::say;
 using testing::send_frame;
 
@@ -89,10 +90,10 @@ TEST(ProcessLinks, WhoeverConnectsHearsOfAFailureMeanwhile) {
   const Socket silent = listen_at({"127.0.0.1", 0});
   const auto ended = where_two_is_elsewhere(
       4, [&](const Met&) { return local_end(silent); },
-      [](Links& links) -> std::string {
+      [&](Links& links) -> std::string {
         if (links.rank() == 1) say(links, 2, "hello");
         if (links.rank() != 3) return hear(links, 3);
-        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        EXPECT_TRUE(wait_readable(silent, kSoon));  // rank 1 connects
         links.fail({ProcessFailure::Kind::failed, 3, "no such shard"});
         return "";
       });
@@ -104,9 +105,7 @@ TEST(ProcessLinks, WhoeverConnectsHearsOfAFailureMeanwhile) {
 
 // Rank 0, by hand, says that rank 2 has left, which then connects to rank 1: what it sends counts.
 TEST(ProcessLinks, ARankThatConnectsLateSpeaksForItself) {
-  std::array<int, 2> ends{};
-  ASSERT_EQ(::pipe(ends.data()), 0);
-  const Socket heard(ends[0]), says(ends[1]);
+  const ProcessEvent left;
   const auto ended = in_processes(3, [&, port = free_port()](int rank) -> std::string {
     Met met = meet_peers(launch_by_sockets(rank, 3, port), 20);
     if (rank == 0) {
@@ -118,7 +117,7 @@ TEST(ProcessLinks, ARankThatConnectsLateSpeaksForItself) {
     Links links(std::move(met), 20);
     if (rank == 1) {
       EXPECT_TRUE(leaves(links, 2));
-      EXPECT_EQ(::write(says.fd(), "1", 1), 1);
+      left.set();
       EXPECT_TRUE(test::comes_true([&] { return links.connections() == 2; }));
       say(links, 2, "go on");
       EXPECT_EQ(hear(links, 2), "first");
@@ -126,7 +125,7 @@ TEST(ProcessLinks, ARankThatConnectsLateSpeaksForItself) {
       EXPECT_TRUE(leaves(links, 2));
       return "";
     }
-    EXPECT_TRUE(wait_readable(heard, 10));
+    EXPECT_TRUE(left.wait());
     say(links, 1, "first");
     EXPECT_EQ(hear(links, 1), "go on");
     std::this_thread::sleep_for(std::chrono::milliseconds(100));  // rank 1 waits for it
@@ -138,13 +137,11 @@ TEST(ProcessLinks, ARankThatConnectsLateSpeaksForItself) {
 
 // Rank 0, by hand, says that rank 2 has left: its own shutdown message would stand behind all that it sends.
 TEST(ProcessLinks, ARankThatIsConnectedSaysItselfThatItLeaves) {
-  std::array<int, 2> ends{};
-  ASSERT_EQ(::pipe(ends.data()), 0);
-  const Socket heard(ends[0]), says(ends[1]);
+  const ProcessEvent connected;
   expect_whole(in_processes(3, [&, port = free_port()](int rank) -> std::string {
     Met met = meet_peers(launch_by_sockets(rank, 3, port), 20);
     if (rank == 0) {
-      EXPECT_TRUE(wait_readable(heard, 10));
+      EXPECT_TRUE(connected.wait());
       send_frame(met.peers[1].socket, {kDepartures}, pack_departures(std::vector<Departure>{{2, 0}}));
       for (const int to : {1, 2}) send_frame(met.peers[static_cast<size_t>(to)].socket, {kShutdown});
       for (const int from : {1, 2}) drain(met.peers[static_cast<size_t>(from)].socket);
@@ -156,7 +153,7 @@ TEST(ProcessLinks, ARankThatIsConnectedSaysItselfThatItLeaves) {
       return hear(links, 1) == "leave" ? "" : "another word";
     }
     EXPECT_EQ(hear(links, 2), "connected");
-    EXPECT_EQ(::write(says.fd(), "1", 1), 1);
+    connected.set();
     EXPECT_TRUE(leaves(links, 0));
     EXPECT_FALSE(leaves(links, 2, 0.2));
     say(links, 2, "leave");

@@ -73,20 +73,16 @@ TEST(ProcessLinks, RankZeroThatIsDoneStillSaysWhoIsSilent) {
 
 // Rank 0, which does not wait itself, passes it on: before it leaves, and while it does.
 void expect_error_to_reach_all(bool zero_leaves) {
-  std::array<int, 2> ends{};
-  ASSERT_EQ(::pipe(ends.data()), 0);
-  const Socket heard(ends[0]), says(ends[1]);
+  const testing::ProcessEvent heard;
   const auto ended = on_links(4, [&](Links& links) -> std::string {
     meet_at_first(links);
     if (links.rank() == 3) links.fail({ProcessFailure::Kind::failed, 3, "no such shard"});
-    if (links.rank() == 0) return zero_leaves || wait_readable(heard, kSoon) ? "" : "nobody has heard of it";
+    if (links.rank() == 0) return zero_leaves || heard.wait(kSoon) ? "" : "nobody has heard of it";
     if (links.rank() == 3) return "";
     try {
       return hear(links, 3 - links.rank());
     } catch (...) {
-      if (links.rank() == 1) {
-        EXPECT_EQ(::write(says.fd(), "1", 1), 1);
-      }
+      if (links.rank() == 1) heard.set();
       throw;
     }
   });

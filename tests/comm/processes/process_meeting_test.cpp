@@ -10,7 +10,7 @@
 #include <cstring>
 #include <thread>
 
-#include "support/processes.h"
+#include "support/links.h"
 #include "witan/base/process.h"
 #include "witan/comm/processes/pending_connections.h"
 #include "witan/comm/processes/process_world.h"
@@ -18,6 +18,8 @@
 namespace witan {
 namespace {
 
+using testing::connected_to_zero;
+using testing::drain;
 using testing::Ended;
 using testing::expect_whole;
 using testing::free_port;
@@ -28,6 +30,7 @@ using testing::launch_by_sockets;
 using testing::launch_of;
 using ::testing::MatchesRegex;
 using testing::on_processes;
+using testing::ProcessEvent;
 using testing::ProcessRank;
 
 TEST(ProcessMeeting, AMissingRankIsNamedToAll) {
@@ -55,11 +58,21 @@ TEST(ProcessMeeting, RankZeroThatNeverComesIsNamed) {
 
 TEST(ProcessMeeting, AnotherSecretIsTurnedAwayAndDisturbsNobody) {
   const int port = free_port();
+  const ProcessEvent refused;
   const auto ended = in_processes(3, [&](int index) -> std::string {
-    const bool stranger = index == 2;
+    if (index == 2) {
+      try {
+        const ProcessWorld world(launch_of(1, 2, port, "guess"), {10, 10});
+      } catch (...) {
+        refused.set();
+        throw;
+      }
+    }
     // The one that belongs here comes after the stranger, who says that he is the same rank.
-    if (index == 1) std::this_thread::sleep_for(std::chrono::milliseconds(700));
-    ProcessWorld world(launch_of(stranger ? 1 : index, 2, port, stranger ? "guess" : "test"), {10, 10});
+    if (index == 1) {
+      EXPECT_TRUE(refused.wait());
+    }
+    ProcessWorld world(launch_of(index, 2, port), {10, 10});
     return world.first([] { return "met"; });
   });
   EXPECT_EQ(ended[0].said, "met");
@@ -79,27 +92,30 @@ TEST(ProcessMeeting, AnotherSizeAndASecondProcessOfARankAreTurnedAway) {
   EXPECT_THAT(ended[0].said, HasSubstr("rank 1 of 2 did not connect"));
   EXPECT_THAT(ended[0].said, HasSubstr("was refused: its world size is 3, not 2"));
   const auto twice = in_processes(3, [&, again = free_port()](int index) -> std::string {
-    if (index == 2) std::this_thread::sleep_for(std::chrono::milliseconds(300));
     ProcessWorld world(launch_of(index == 2 ? 1 : index, 3, again), {1, 10});
     return "";
   });
-  EXPECT_THAT(twice[2].said, HasSubstr("another process has already joined as rank 1"));
+  EXPECT_THAT(twice[1].said + twice[2].said, HasSubstr("another process has already joined as rank 1"));
 }
 
 // Bytes that a stranger sends to rank 0, whose job is then met as if nothing had been.
 void expect_unimpressed(const std::string& bytes, bool hangs_up) {
   const int port = free_port();
+  const ProcessEvent came, met;
   const auto ended = in_processes(3, [&](int index) -> std::string {
     if (index < 2) {
-      if (index == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      if (index == 1) {
+        EXPECT_TRUE(came.wait());
+      }
       ProcessWorld world(launch_of(index, 2, port), {10, 10});
+      if (index == 1) met.set();
       return world.first([] { return "met"; });
     }
-    std::string why;
-    std::optional<Socket> socket;
-    while (!socket) socket = connect_to({"127.0.0.1", port}, deadline_in(5), why);
-    send_all(*socket, std::as_bytes(std::span(bytes)), deadline_in(1));
-    if (!hangs_up) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    Socket socket = connected_to_zero(port);
+    send_all(socket, std::as_bytes(std::span(bytes)), deadline_in(1));
+    if (hangs_up) socket = Socket();
+    came.set();
+    if (!hangs_up) met.wait();
     return "";
   });
   EXPECT_EQ(ended[0].said, "met");
@@ -123,8 +139,9 @@ TEST(ProcessMeeting, GarbageAndSilenceDisturbNobody) {
 }
 
 // Connects as often as it may, and on each connection says a byte of a greeting now and then, but never the last one,
-// until nobody is there any more. How many connections it has lost before.
-int crowd(int port) {
+// until nobody is there any more. Returns how many connections it has lost before; sets `back` once these are
+// kMostStrangers.
+int crowd(int port, const ProcessEvent& back) {
   struct Connection {
     Socket socket;
     size_t said = 0;
@@ -134,9 +151,8 @@ int crowd(int port) {
   std::vector<Connection> connections;
   int lost = 0;
   std::string why;
-  while (!connect_to({"127.0.0.1", port}, deadline_in(1), why))
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  for (;;) {
+  connected_to_zero(port);
+  for (bool told = false;;) {
     while (connections.size() < kMany) {
       auto socket = connect_to({"127.0.0.1", port}, deadline_in(1), why);
       if (!socket) return lost;
@@ -147,15 +163,20 @@ int crowd(int port) {
       const auto* byte = reinterpret_cast<const std::byte*>(&greeting) + one.said++;
       return one.said < sizeof greeting && ::send(one.socket.fd(), byte, 1, MSG_NOSIGNAL) != 1;
     }));
+    if (!told && lost >= static_cast<int>(kMostStrangers)) {
+      back.set();
+      told = true;
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
 
 TEST(ProcessMeeting, ACrowdThatHoldsConnectionsOpenKeepsNobodyOut) {
   const int port = free_port();
+  const ProcessEvent back;
   const auto ended = in_processes(5, [&](int index) -> std::string {
-    if (index == 4) return std::to_string(crowd(port));
-    if (index > 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    if (index == 4) return std::to_string(crowd(port, back));
+    if (index > 0) back.wait();
     ProcessWorld world(launch_of(index, 4, port), {4, 20});  // less than the crowd is listened to
     return world.first([] { return "met"; });
   });
@@ -171,10 +192,8 @@ TEST(ProcessMeeting, ARankThatIsKilledBeforeAllHaveComeIsNamedAtOnce) {
       return "met";
     }
     std::string why;
-    std::optional<Socket> socket;
-    while (!socket) socket = connect_to({"127.0.0.1", port}, deadline_in(5), why);
     const Member self{1, 4, "test", "here", 1};
-    const auto first = introduce(std::move(*socket), {"127.0.0.1", port}, self, 0, deadline_in(5), why);
+    const auto first = introduce(connected_to_zero(port), {"127.0.0.1", port}, self, 0, deadline_in(5), why);
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     ::raise(SIGKILL);
     return "";
@@ -197,11 +216,9 @@ TEST(ProcessMeeting, ARankThatStopsOnceItHasComeIsNamedToAll) {
     }
     const Socket listener = listen_at({"127.0.0.1", 0});
     std::string why;
-    std::optional<Socket> socket;
-    while (!socket) socket = connect_to({"127.0.0.1", port}, deadline_in(5), why);
     const Member self{2, 4, "test", "here", local_end(listener).port};
-    const auto first = introduce(std::move(*socket), {"127.0.0.1", port}, self, 0, deadline_in(5), why);
-    std::this_thread::sleep_for(std::chrono::milliseconds(5000));
+    const auto first = introduce(connected_to_zero(port), {"127.0.0.1", port}, self, 0, deadline_in(5), why);
+    drain(first->socket);
     return "";
   });
   for (const size_t rank : {0, 1, 3}) {
@@ -216,16 +233,20 @@ TEST(ProcessMeeting, AnotherUserIsTurnedAwayWhereThereIsNoSecret) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
   constexpr uid_t kNobody = 65534;
   const int port = free_port();
+  const ProcessEvent refused;
   const auto ended = in_processes(3, [&](int index) -> std::string {
-    if (index == 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
     if (index == 2) {
       std::string why;
-      std::optional<Socket> socket;
       EXPECT_EQ(::seteuid(kNobody), 0);
-      while (!socket) socket = connect_to({"127.0.0.1", port}, deadline_in(5), why);
+      Socket socket = connected_to_zero(port);
       EXPECT_EQ(::seteuid(0), 0);
       const Member self{1, 2, "", "here", 1};
-      return introduce(std::move(*socket), {"127.0.0.1", port}, self, 0, deadline_in(5), why) ? "let in" : why;
+      const bool let_in = introduce(std::move(socket), {"127.0.0.1", port}, self, 0, deadline_in(5), why).has_value();
+      refused.set();
+      return let_in ? "let in" : why;
+    }
+    if (index == 1) {
+      EXPECT_TRUE(refused.wait());
     }
     ProcessWorld world(launch_of(index, 2, port, ""), {10, 10});
     return world.first([] { return "met"; });
@@ -268,8 +289,7 @@ TEST(ProcessMeeting, AnotherVersionIsNamed) {
     Greeting newer;
     newer.version = kProtocol + 1;
     send_all(*connection, std::as_bytes(std::span(&newer, 1)), deadline_in(1));
-    wait_readable(*connection, 1);
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    drain(*connection);
     return "";
   });
   EXPECT_EQ(ended[1].code, static_cast<int>(ExitCode::rank_lost));
@@ -284,13 +304,11 @@ TEST(ProcessMeeting, AnotherVersionThatConnectsIsRefused) {
       ProcessWorld world(launch_of(0, 2, port), {1, 5});
       return "";
     }
-    std::string why;
-    std::optional<Socket> socket;
-    while (!socket) socket = connect_to({"127.0.0.1", port}, deadline_in(5), why);
+    const Socket socket = connected_to_zero(port);
     Greeting newer, answer;
     newer.version = kProtocol + 1;
-    send_all(*socket, std::as_bytes(std::span(&newer, 1)), deadline_in(1));
-    EXPECT_EQ(recv_all(*socket, std::as_writable_bytes(std::span(&answer, 1)), deadline_in(1)), Transfer::done);
+    send_all(socket, std::as_bytes(std::span(&newer, 1)), deadline_in(1));
+    EXPECT_EQ(recv_all(socket, std::as_writable_bytes(std::span(&answer, 1)), deadline_in(1)), Transfer::done);
     EXPECT_EQ(answer.version, kProtocol) << "whoever comes can say what is wrong";
     return "";
   });
@@ -402,19 +420,17 @@ bool ask_for_data(const Socket& zero) {
 // Rank 1 asks for data that it then does not read; meanwhile rank 2 is lost.
 TEST(ProcessMeeting, ARankWhosePeerTakesNothingHearsOfALossElsewhere) {
   const int port = free_port();
-  std::array<int, 2> ends{};
-  ASSERT_EQ(::pipe(ends.data()), 0);
-  const Socket heard(ends[0]), says(ends[1]);
+  const ProcessEvent asked, over;
   const auto ended = in_processes(3, [&](int rank) -> std::string {
     if (rank > 0) {
       const auto peers = meet_peers(launch_of(rank, 3, port), 10).peers;
       if (rank == 1) {
         EXPECT_TRUE(ask_for_data(peers[0].socket));
         std::this_thread::sleep_for(std::chrono::milliseconds(300));  // rank 0 sends until nothing more fits
-        EXPECT_EQ(::write(says.fd(), "1", 1), 1);
-        std::this_thread::sleep_for(std::chrono::milliseconds(3500));
+        asked.set();
+        over.wait();
       } else {
-        wait_readable(heard, 10);
+        asked.wait();
       }
       return "";
     }
@@ -436,6 +452,7 @@ TEST(ProcessMeeting, ARankWhosePeerTakesNothingHearsOfALossElsewhere) {
     } catch (const CommError& error) {
       said = error.what();
     }
+    over.set();
     EXPECT_LT(seconds, 3);
     return said;
   });

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <csignal>
 #include <thread>
 
@@ -23,6 +24,7 @@ using testing::kSoon;
 using testing::launch_of;
 using ::testing::MatchesRegex;
 using testing::on_processes;
+using testing::ProcessEvent;
 using testing::ProcessRank;
 using testing::stop_for;
 using testing::until_failed;
@@ -72,11 +74,13 @@ TEST(ProcessWorld, RankZeroGoesFirst) {
 }
 
 TEST(ProcessWorld, ARankThatIsKilledEndsTheOthers) {
-  const auto ended = on_processes(4, [](ProcessRank& rank) {
+  const std::array<ProcessEvent, 4> left;  // the barrier
+  const auto ended = on_processes(4, [&](ProcessRank& rank) {
     const auto group = rank.everyone();
     group->barrier(rank.stream);
+    left[static_cast<size_t>(rank.rank)].set();
     if (rank.rank == 2) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // all have left the barrier
+      for (const ProcessEvent& one : left) EXPECT_TRUE(one.wait());
       ::raise(SIGKILL);
     }
     if (rank.rank == 3) until_failed(*group);
@@ -145,7 +149,7 @@ TEST(ProcessWorld, ALongerDeadlineOfAGroupIsForThoseThatAreWell) {
   };
   constexpr double kDeadline = 2;
   expect_whole(
-      on_processes(3, work([] { std::this_thread::sleep_for(std::chrono::milliseconds(3500)); }), {20, kDeadline}));
+      on_processes(3, work([] { std::this_thread::sleep_for(std::chrono::milliseconds(2500)); }), {20, kDeadline}));
   const auto killed = on_processes(3, work([] {
                                      std::this_thread::sleep_for(std::chrono::milliseconds(500));
                                      ::raise(SIGKILL);
@@ -225,10 +229,8 @@ TEST(ProcessWorld, ARankThatIsKilledOnceItHasComeIsNotWaitedForLong) {
     // It meets rank 0, and then says nothing more.
     const Socket listener = listen_at({"127.0.0.1", 0});
     std::string why;
-    std::optional<Socket> socket;
-    while (!socket) socket = connect_to({"127.0.0.1", port}, deadline_in(5), why);
     const Member self{2, 4, "test", "here", local_end(listener).port};
-    const auto first = introduce(std::move(*socket), {"127.0.0.1", port}, self, 0, deadline_in(5), why);
+    const auto first = introduce(testing::connected_to_zero(port), {"127.0.0.1", port}, self, 0, deadline_in(5), why);
     wait_readable(first->socket, 5);  // all have come
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     ::raise(SIGKILL);
