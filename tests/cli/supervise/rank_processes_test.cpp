@@ -5,37 +5,47 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
-#include <string_view>
-#include <thread>
 
+#include "support/comes_true.h"
+#include "support/temp_folder.h"
 #include "witan/cli/supervise/supervisor.h"
 
 namespace witan::cli {
 namespace {
 
-constexpr const char* kHangs = "RANK_THAT_HANGS";  // the process is a rank of this test, which is run in it
+constexpr const char* kFolder = "FOLDER_OF_RANKS";  // the process is a rank of this test, which is run in it
 
 // Nothing that a process that is stopped could say ends it, and no other rank waits for it any more.
 TEST(RankProcesses, ARankThatHangsBehindTheLastToLeaveIsKilled) {
-  if (const char* hangs = std::getenv(kHangs)) {
-    if (std::string_view(std::getenv("RANK")) == hangs) ::raise(SIGSTOP);
+  if (const char* given = std::getenv(kFolder)) {
+    const std::filesystem::path folder = given;
+    const std::string rank = std::getenv("RANK");
+    if (rank == "0") {
+      EXPECT_TRUE(test::comes_true([&] { return exists(folder / "1") && exists(folder / "2"); }));
+      return;
+    }
+    std::ofstream(folder / rank).put('\n');
+    if (rank == "1") ::raise(SIGSTOP);
     return;
   }
+  const test::TempFolder folder;
   JobCall call;
   call.words = {"witan", "--gtest_filter=RankProcesses.ARankThatHangsBehindTheLastToLeaveIsKilled"};
-  call.variables = {std::string(kHangs) + "=1"};
+  call.variables = {kFolder + ("=" + folder.path().string())};
   call.ranks = 3;
+  call.alone = std::chrono::seconds(3);
+  call.told = std::chrono::seconds(1);
   const auto start = RankProcesses::Clock::now();
   RankProcesses job(call);
-  const auto patience = 2 * (RankProcesses::kAlone + RankProcesses::kTold);
-  while (!job.ended() && RankProcesses::Clock::now() - start < patience) {
+  ASSERT_TRUE(test::comes_true([&] {
     job.poll();
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-  ASSERT_TRUE(job.ended());
+    return job.ended();
+  }));
   EXPECT_FALSE(job.has_failed()) << "what was made to end did not fail by itself";
-  EXPECT_GE(RankProcesses::Clock::now() - start, RankProcesses::kAlone) << "it is given time";
+  EXPECT_GE(RankProcesses::Clock::now() - start, call.alone) << "it is given time";
   const auto ends = job.ends();
   EXPECT_EQ(ends[0].code, 0);
   EXPECT_FALSE(ends[0].made_to_end);

@@ -18,6 +18,9 @@ struct JobCall {
   std::vector<std::string> words;      // the command line of this program, its name first
   std::vector<std::string> variables;  // "NAME=VALUE" for all ranks, besides those of the job itself
   int ranks = 1;
+  // The time that ranks get to notice another's failure (its connections close within fractions of a second), and to
+  // end after a signal.
+  std::chrono::seconds alone{8}, told{4};
 };
 
 // Rank 0 writes to this process's outputs; the output of other ranks is kept. Each process is in its own process group,
@@ -43,10 +46,6 @@ class RankProcesses {
   // The end of the output of a rank other than 0, with the rank's number before each line.
   std::string said(int rank) const;
 
-  // The time that ranks get to notice another's failure (its connections close within fractions of a second), and to
-  // end after a signal.
-  static constexpr std::chrono::seconds kAlone{8}, kTold{4};
-
  private:
   struct Process {
     pid_t pid = -1;
@@ -58,6 +57,7 @@ class RankProcesses {
   void start(const JobCall& call, int rank, int port, const std::string& secret);
   void end_the_others();
 
+  const std::chrono::seconds alone_, told_;
   Socket reserved_;  // the port at which rank 0 listens
   std::vector<Process> processes_;
   std::optional<Clock::time_point> over_;  // when a rank failed, or rank 0 ended
