@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "checkpoint/checkpoint_support.h"
+#include "support/thread_world.h"
 #include "witan/checkpoint/store.h"
 
 namespace witan {
@@ -106,22 +107,17 @@ TEST(BackgroundSave, IsCompleteBeforeARankThatFailedIsGone) {
   verify_checkpoint(open_checkpoint(folder / "step-1"));
 }
 
-// Simulates a rank that writes its part slowly.
-std::function<void()> slow(bool is, int milliseconds) {
-  if (!is) return {};
-  return [milliseconds] { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); };
-}
-
 TEST(BackgroundSave, WaitsForASlowPartLongerThanForACall) {
   const TempFolder folder;
+  const std::function<void()> slow = [] { std::this_thread::sleep_for(std::chrono::milliseconds(600)); };
   const auto body = [&](BackgroundSave& saving, Group& training, Stream& stream) {
     const int rank = training.rank();
-    saving.begin(folder.path(), content_of(stream, rank, 3, 1), 1, slow(rank == 1, 900));
+    saving.begin(folder.path(), content_of(stream, rank, 3, 1), 1, rank == 1 ? slow : nullptr);
     EXPECT_TRUE(saving.finish().has_value());
     EXPECT_EQ(saving.world().deadline().seconds, 0.3) << "once it is saved";
     const DeadlineScope patience(saving.world(), saving.deadline("load it"));
     run_collectively(saving.world(), saving.stream(), [&] {
-      if (rank == 2) slow(true, 900)();
+      if (rank == 2) slow();
     });
   };
   on_saving_ranks(3, body, 20, 0.3);
@@ -135,7 +131,9 @@ TEST(BackgroundSave, APartThatTakesTooLongIsNamedWithTheFolderAndTheWayOut) {
         3,
         [&](BackgroundSave& saving, Group& training, Stream& stream) {
           const int rank = training.rank();
-          saving.begin(folder.path(), content_of(stream, rank, 3, 7), 1, slow(rank == 1, 2500));
+          saving.begin(folder.path(), content_of(stream, rank, 3, 7), 1, [&saving, rank] {
+            if (rank == 1) testing::until_failed(saving.world());
+          });
           saving.finish();
         },
         0.6);

@@ -244,19 +244,18 @@ TEST(ThreadWorld, ARankThatWaitsForItsDebuggerIsWaitedFor) {
   ASSERT_NE(world.hold(), nullptr);
   EXPECT_EQ(ThreadWorld(2).hold(), nullptr);
   std::atomic<bool> late = false;
-  const auto sleep = [](int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); };
   const std::string said = message_of<CommError>([&] {
     on_ranks(world, [&](ThreadRank& rank) {
       const auto group = rank.everyone();
       if (rank.rank == 1) {
         world.hold()->wait_for_debugger(1, true);
-        sleep(1000);
+        std::this_thread::sleep_for(std::chrono::milliseconds(600));
         world.hold()->wait_for_debugger(1, false);
       }
       group->barrier(rank.stream);
       world.hold()->wait_for_debugger(2, true);  // which was not named: nothing waits for it
       late = true;
-      if (rank.rank == 1) sleep(1000);
+      if (rank.rank == 1) until_failed(*group);
       group->barrier(rank.stream);
     });
   });

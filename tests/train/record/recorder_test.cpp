@@ -3,14 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
 #include <optional>
-#include <thread>
 #include <utility>
 
+#include "support/comes_true.h"
 #include "support/rank.h"
 #include "support/run_files.h"
 #include "support/temp_folder.h"
@@ -143,12 +142,14 @@ TEST(Recorder, WritesWhatGpusReadBesideAStep) {
       Progress progress(quiet, progress_options(quiet));
       Recorder recorder(resolve(config, {}), {.on_gpu = on_gpu}, run, progress);
       recorder.begin({}, 0, 0);
-      for (int64_t step = 1; step <= (on_gpu ? 400 : 5) && read_metrics(run.metrics()).gpus.empty(); ++step) {
-        TrainState state;
-        state.step = step;
+      TrainState state;
+      const auto gpus_come = [&] {
+        ++state.step;
         recorder.step(state, {}, 0.5, 0.1);
-        std::this_thread::sleep_for(std::chrono::milliseconds(on_gpu ? 20 : 0));
-      }
+        return !read_metrics(run.metrics()).gpus.empty();
+      };
+      if (on_gpu) test::comes_true(gpus_come);
+      for (int i = 0; i < 5 && !on_gpu; ++i) gpus_come();
     }
     std::fclose(quiet);
     const Metrics metrics = read_metrics(run.metrics());

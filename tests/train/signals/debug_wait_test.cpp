@@ -26,7 +26,7 @@ TEST(DebugWait, GoesOnWhenItsFileIsGoneAndHoldsTheOthersUpUntilThen) {
     if (rank.rank == 1) {
       std::thread person([&] {
         while (!fs::exists(file)) std::this_thread::yield();
-        std::this_thread::sleep_for(std::chrono::milliseconds(900));
+        std::this_thread::sleep_for(std::chrono::milliseconds(600));
         EXPECT_THAT(read_file(file), HasSubstr("debug        rank 1 of 2 waits for a debugger: thread "));
         fs::remove(file);
       });
