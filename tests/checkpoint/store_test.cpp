@@ -102,7 +102,7 @@ TEST_F(Store, EveryTruncationIsFoundAndNamedAndThePreviousOneTaken) {
   EXPECT_EQ(latest(), 2);
 }
 
-TEST_F(Store, EveryFlippedBitIsFoundAndNamedAndThePreviousOneTaken) {
+TEST_F(Store, FlippedBitsAreFoundAndNamedAndThePreviousOneTaken) {
   save_model(folder_.path(), 1, 2);
   const fs::path saved = save_model(folder_.path(), 2, 2);
   std::mt19937 random(11);

@@ -116,7 +116,7 @@ TEST_F(HfFolders, ATensorInTwoShardsIsRefused) {
   EXPECT_THAT(error(), HasSubstr("the tensor \"" + norm_ + "\" is in two files, model-00001-of-00002.safetensors and"));
 }
 
-TEST_F(HfFolders, TruncatedShardsAreRefusedAtEveryLength) {
+TEST_F(HfFolders, TruncatedShardsAreRefused) {
   write_model(folder_.path(), "mixtral", all_);
   const std::string whole = read_file(folder_ / kHfWeights);
   for (size_t length = 0; length < whole.size(); length += 1 + whole.size() / 97) {
