@@ -234,7 +234,7 @@ TEST(HfConfig, WhatCannotBeSaidIsNamed) {
       {with(llama, {{"hidden_act", "relu"}}), "hidden_act = \"relu\": of such functions Witan has silu, swish, gelu"},
       {with(gpt2, {{"activation_function", "quick_gelu"}}), "activation_function = \"quick_gelu\": "},
       {with(mixtral, {{"attention_bias", true}}), "attention_bias = true: transformers' models of this type have no"},
-      {with(mixtral, {{"mlp_bias", true}}), "mlp_bias = true: of the types that Witan reads, llama alone has"},
+      {with(mixtral, {{"mlp_bias", true}}), "mlp_bias = true: models of this type have no biases in their MLPs"},
       {with(config_of("deepseek_v3"), {{"attention_bias", true}}), "attention_bias = true: Witan's latent attention"},
       {with(llama, {{"some_new_feature", 3}}), "some_new_feature = 3: Witan does not know what this key asks for"},
       {with(llama, {{"hidden_size", "16"}}), "hidden_size = \"16\": must be a whole number"},

@@ -6,7 +6,7 @@ the keys and values that older versions write into a config.json beside or inste
     make_defaults.py FOLDER ...    # folders made by pip install --target FOLDER transformers==VERSION
 
 Made with Python 3.11 and transformers 5.24.0; the folders were of 4.30.2, 4.36.2, 4.41.2, 4.46.3, 4.51.3, 4.57.6 and
-5.0.0. The file is committed; run this only to change it.
+5.0.0 (none for the classes in NEWEST). The file is committed; run this only to change it.
 """
 import json
 import os
@@ -14,9 +14,11 @@ import pathlib
 import subprocess
 import sys
 
+NEWEST = ["Glm4MoeLite", "Glm4Moe", "MiniMaxM2", "Dots1", "SolarOpen", "Qwen2Moe", "FlexOlmo", "SmolLM3", "SeedOss"]
 CLASSES = ["Llama", "Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen3Moe", "Olmoe", "Olmo2", "Olmo3", "GptOss", "DeepseekV2",
-           "DeepseekV3", "GPT2", "Phi3"]
-REQUIRED = {"deepseek_v2": {"num_experts_per_tok": 6}}
+           "DeepseekV3", "GPT2", "Phi3", *NEWEST]
+REQUIRED = {"deepseek_v2": {"num_experts_per_tok": 6},
+            "dots1": {"n_routed_experts": 128, "num_experts_per_tok": 6, "n_shared_experts": 2}}
 
 
 def dump():

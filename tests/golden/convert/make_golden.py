@@ -4,7 +4,7 @@ model.safetensors), what transformers computes with it (expected.safetensors: to
 [64]: the greedy continuation of the first 4 tokens of row 0) and the gradient of the mean cross entropy of tokens 1 to
 S - 1 as a model of its own (gradient/model.safetensors), so that gradients have the names of weights.
 
-Made with Python 3.11, torch 2.15.0 (CPU), transformers 5.23.0 (those of LATER: 5.24.0), safetensors 0.8.0, float32. The
+Made with Python 3.11, torch 2.15.0 (CPU), transformers 5.23.0 (those of LATER and NEWEST: 5.24.0), safetensors 0.8.0, float32. The
 bytes are committed; run this only to change them: `make_golden.py [NAME ...]`. `make_golden.py --check NAME FOLDER` loads
 a folder that Witan exported, compares its logits with expected.safetensors, and fails where they differ at all. It was
 run on the export of every model here.
@@ -97,6 +97,34 @@ LATER = {
 }
 MODELS |= LATER
 
+# Models of 2025 and 2026, made of parts that those above have.
+GLM = dict(COMMON, intermediate_size=24, moe_intermediate_size=8, n_routed_experts=8, num_experts_per_tok=3,
+           n_shared_experts=2, num_hidden_layers=3, routed_scaling_factor=1.5, n_group=4, topk_group=2,
+           norm_topk_prob=True)
+NEWEST = {
+    "glm4_moe_lite": ("Glm4MoeLite", dict(GLM, num_key_value_heads=4, kv_lora_rank=12, q_lora_rank=10,
+                                          qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=10,
+                                          mlp_layer_types=["dense", "sparse", "sparse"])),
+    # Half of each head rotates, and queries, keys and values alone have biases.
+    "glm4_moe": ("Glm4Moe", dict(GLM, head_dim=8, attention_bias=True, use_qk_norm=True, first_k_dense_replace=1)),
+    "minimax_m2": ("MiniMaxM2", dict(COMMON, intermediate_size=12, head_dim=8, num_local_experts=6,
+                                     num_experts_per_tok=3,
+                                     rope_parameters=dict(rope_type="default", rope_theta=5e6,
+                                                          partial_rotary_factor=0.5))),
+    "dots1": ("Dots1", dict(GLM, head_dim=8, first_k_dense_replace=1, sliding_window=6, max_window_layers=2)),
+    "solar_open": ("SolarOpen", dict(GLM, head_dim=8)),
+    "qwen2_moe": ("Qwen2Moe", dict(COMMON, intermediate_size=24, num_experts=6, num_experts_per_tok=3,
+                                   moe_intermediate_size=8, shared_expert_intermediate_size=12, mlp_only_layers=[0])),
+    "flex_olmo": ("FlexOlmo", dict(COMMON, intermediate_size=12, num_experts=6, num_experts_per_tok=3)),
+    "smollm3": ("SmolLM3", dict(COMMON, intermediate_size=24, num_hidden_layers=4, no_rope_layer_interval=2)),
+    "seed_oss": ("SeedOss", dict(COMMON, intermediate_size=24, head_dim=8)),
+}
+# DeepSeek-V3 under the model_type of its authors, which transformers does not know.
+NEWEST["kimi_k2"] = ("DeepseekV3", dict(DEEPSEEK, q_lora_rank=10, n_shared_experts=1, n_group=1, topk_group=1,
+                                        routed_scaling_factor=2.827,
+                                        rope_parameters=dict(YARN, mscale=1.0, mscale_all_dim=1.0)))
+MODELS |= NEWEST
+
 # Runs of Witan's, of a few steps so that norms and biases are not what they begin as.
 RUN = ("--seq-length 128 --num-layers 2 --hidden-size 16 --num-attention-heads 4 "
        "--ffn-hidden-size 24 --init-method-std 0.3 --train-iters 4 --micro-batch-size 1 --global-batch-size 2 --lr 0.05 "
@@ -178,6 +206,9 @@ def make(name):
     model.save_pretrained(folder / "gradient")
     for extra in ["config.json", "generation_config.json"]:
         (folder / "gradient" / extra).unlink(missing_ok=True)
+    if name == "kimi_k2":
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": name}, indent=2) + "\n")
     print(name, sum(p.numel() for p in model.parameters()), {str(p.dtype) for p in model.parameters()})
 
 

@@ -6,12 +6,15 @@ expected.safetensors, a list for each model that came about, the unchanged one f
 the outcome, by their numbers; null stands for files that transformers refuses, that lack tensors which it needs, or with
 which it computes infinite values or NaN.
 
+`make_mutations.py NAME ...` makes those of these models anew and keeps the others.
+
 Made with Python 3.11, torch 2.15.0 (CPU) and transformers 5.24.0, float32. The file is committed; run this only to change
 it.
 """
 import json
 import logging
 import pathlib
+import sys
 import tempfile
 import warnings
 
@@ -20,7 +23,8 @@ import transformers
 from safetensors.torch import load_file
 
 HERE = pathlib.Path(__file__).parent
-NAMES = sorted(path.parent.name for path in HERE.glob("*/config.json"))
+# All models but those of a model_type that transformers does not know.
+NAMES = sorted(path.parent.name for path in HERE.glob("*/config.json") if path.parent.name != "kimi_k2")
 LOGITS = 8
 DROP = object()
 # Keys that say nothing of what is computed, or that would only make other tensors necessary.
@@ -201,6 +205,14 @@ def write(models):
                                          ",\n".join(lines) + "\n}}\n")
 
 
+def known():
+    """The models in the file, as mutate() returns them."""
+    made = json.loads((HERE / "mutations.json").read_text())
+    return {name: {"outcomes": one["outcomes"],
+                   "mutations": [[which, *made["changes"][change]] for change, which in one["mutations"]]}
+            for name, one in made["models"].items()}
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
@@ -208,4 +220,6 @@ if __name__ == "__main__":
     transformers.logging.disable_progress_bar()
     torch.set_num_threads(1)
     assert torch.__version__.startswith("2.15") and transformers.__version__ == "5.24.0"
-    write({name: mutate(name) for name in NAMES})
+    wanted = sys.argv[1:]
+    models = known() if wanted else {}
+    write(dict(sorted((models | {name: mutate(name) for name in wanted or NAMES}).items())))

@@ -25,6 +25,8 @@ struct GgufFacts {
   bool tied = false;                     // there is no output.weight
   std::vector<float> rope_factors = {};  // rope_freqs.weight: divisors of the frequencies; empty if there is none
   std::optional<int64_t> tensors = {};   // how many there are
+  bool qkv_biases = false;               // there is blk.0.attn_q.bias
+  bool qk_norms = false;                 // there is blk.0.attn_q_norm.weight
 };
 
 // The factors by which Llama 3.1 divides each frequency of its positions, [dims / 2].
@@ -58,10 +60,13 @@ class GgufReader {
 
   // Layers, widths, number of heads, norm and positions.
   void sizes();
-  void grouped_heads();  // all channels rotate, and those of values are as many
+  // Heads of values have as many channels as those of keys, all of which rotate; with `partial` perhaps only some.
+  void grouped_heads(bool partial = false);
   void rope();
   void llama_like();  // these three
   void experts(const char* count);
+  // Routed and shared experts, as DeepSeek has them.
+  void routed_experts();
   // Keys of models without experts, and whether llama.cpp divides the weights of a token's experts by their sum.
   void check_experts(bool weights_norm = true);
   void no_experts_chosen();
@@ -94,8 +99,10 @@ class GgufWriter {
   void sizes();
   void grouped_heads();
   void rope();
-  void llama_like();  // these three
-  bool experts();     // how many there are, and how many a token has; false if there are none
+  void llama_like();      // these three
+  void routed_experts();  // and shared ones, as DeepSeek has them
+  void expert_groups();
+  bool experts();  // how many there are, and how many a token has; false if there are none
 
   const ModelConfig& model;
   const Json& hf;

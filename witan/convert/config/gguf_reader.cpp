@@ -72,13 +72,16 @@ void GgufReader::sizes() {
   out["max_position_embeddings"] = integer("context_length");
 }
 
-void GgufReader::grouped_heads() {
+void GgufReader::grouped_heads(bool partial) {
   const int64_t heads = out["num_attention_heads"].get<int64_t>(), hidden = out["hidden_size"].get<int64_t>();
   out["num_key_value_heads"] = integer("attention.head_count_kv", heads);
   const int64_t channels = integer("attention.key_length", heads > 0 ? hidden / heads : 0);
   only("attention.value_length", static_cast<double>(channels), "Witan reads heads of keys and values of one size");
-  only("rope.dimension_count", static_cast<double>(channels), "Witan rotates all channels of a head here");
   out["head_dim"] = channels;
+  if (!partial)
+    return only("rope.dimension_count", static_cast<double>(channels), "models of this type rotate whole heads");
+  const int64_t rotated = integer("rope.dimension_count", channels);
+  out["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(std::max<int64_t>(channels, 1));
 }
 
 void GgufReader::rope() {
@@ -136,6 +139,20 @@ void GgufReader::experts(const char* count) {
   out[count] = integer("expert_count");
   out["num_experts_per_tok"] = integer("expert_used_count");
   only("expert_shared_count", 0, "models of this architecture have no shared experts");
+}
+
+void GgufReader::routed_experts() {
+  out["n_routed_experts"] = integer("expert_count");
+  out["num_experts_per_tok"] = integer("expert_used_count");
+  out["n_shared_experts"] = integer("expert_shared_count", 0);
+  out["moe_intermediate_size"] = integer("expert_feed_forward_length");
+  out["first_k_dense_replace"] = integer("leading_dense_block_count", 0);
+  out["routed_scaling_factor"] = number("expert_weights_scale", 1.0);
+  out["norm_topk_prob"] = flag("expert_weights_norm").value_or(false);
+  out["n_group"] = std::max<int64_t>(integer("expert_group_count", 1), 1);
+  out["topk_group"] = std::max<int64_t>(integer("expert_group_used_count", 1), 1);
+  only("nextn_predict_layers", 0, "Witan reads no layers that predict further tokens from GGUF files");
+  no_experts_chosen();
 }
 
 void GgufReader::check_experts(bool weights_norm) {

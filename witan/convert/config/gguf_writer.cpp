@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "witan/convert/config/gguf_model.h"
 
 namespace witan {
@@ -21,8 +23,8 @@ void GgufWriter::sizes() {
 
 void GgufWriter::grouped_heads() {
   put("attention.head_count_kv", "num_key_value_heads");
-  for (const char* each : {"attention.key_length", "attention.value_length", "rope.dimension_count"})
-    put(each, "head_dim");
+  for (const char* each : {"attention.key_length", "attention.value_length"}) put(each, "head_dim");
+  put("rope.dimension_count", std::llround(hf.at("head_dim").get<double>() * model.attention.rotary_percent));
 }
 
 void GgufWriter::rope() {
@@ -45,6 +47,21 @@ void GgufWriter::llama_like() {
   sizes();
   grouped_heads();
   rope();
+}
+
+void GgufWriter::routed_experts() {
+  put("leading_dense_block_count", "first_k_dense_replace");
+  experts();
+  put("expert_feed_forward_length", "moe_intermediate_size");
+  put("expert_shared_count", "n_shared_experts");
+  put_real("expert_weights_scale", hf.at("routed_scaling_factor").get<double>());
+  out.put_flag(key("expert_weights_norm"), hf.value("norm_topk_prob", false));
+}
+
+void GgufWriter::expert_groups() {
+  if (hf.at("n_group").get<int64_t>() <= 1) return;
+  put("expert_group_count", "n_group");
+  put("expert_group_used_count", "topk_group");
 }
 
 bool GgufWriter::experts() {

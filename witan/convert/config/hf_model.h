@@ -60,6 +60,16 @@ struct HfReader {
   void experts(int64_t count, int64_t chosen);
   void experts();         // their number is num_local_experts or num_experts
   void softmax_router();  // norm_topk_prob: the softmax is taken over the chosen experts, not over all
+  // DeepSeek's keys of routed and shared experts in the layers `moe`, which follow from `key`. False if no layer has
+  // experts; these keys say nothing then.
+  bool routed_experts(const std::vector<bool>& moe, const char* key);
+  // The layers with experts by first_k_dense_replace and moe_layer_freq, and by mlp_layer_types, which overrides
+  // `otherwise`.
+  std::vector<bool> layers_after_dense();
+  std::vector<bool> sparse_layers(std::vector<bool> otherwise);
+  // n_group and topk_group. A group's score is the sum of so many of its best experts' scores.
+  void expert_groups(int64_t scores);
+  void sigmoid_router();  // DeepSeek-V3's
   // The layers that have experts. Refuses, naming the key, that none has.
   void moe_layers(const std::vector<bool>& moe, const char* key);
 
@@ -86,6 +96,10 @@ struct HfWriter {
   void layer_types();
   // Their number under this key, how many a token has, and their width under `size`.
   void experts(const char* count, const char* size);
+  void dense_layers_first();  // first_k_dense_replace
+  void mlp_layer_types();
+  bool routed_experts();  // DeepSeek's keys of routed and shared experts; false if no layer has experts
+  void sigmoid_router();  // DeepSeek-V3's
   bool has_attention_biases() const { return model.add_bias_linear || model.attention.add_attention_bias; }
 
   const ModelConfig& model;

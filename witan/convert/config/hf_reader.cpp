@@ -58,7 +58,7 @@ void HfReader::no_attention_bias(const char* why) {
 }
 
 void HfReader::no_mlp_bias() {
-  keys.only("mlp_bias", false, "of the types that Witan reads, llama alone has biases in its MLPs");
+  keys.only("mlp_bias", false, "models of this type have no biases in their MLPs, whatever this key says");
 }
 
 void HfReader::training_keys(const char* attention_dropout) {
@@ -115,6 +115,62 @@ void HfReader::experts() {
 
 void HfReader::softmax_router() {
   if (!keys.flag("norm_topk_prob")) to.set("moe_router_pre_softmax", true);
+}
+
+std::vector<bool> HfReader::layers_after_dense() {
+  const int64_t dense = keys.integer("first_k_dense_replace"), step = keys.integer("moe_layer_freq", 1);
+  std::vector<bool> moe;
+  for (int64_t layer = 0; layer < layers; ++layer) moe.push_back(layer >= dense && step > 0 && layer % step == 0);
+  return moe;
+}
+
+std::vector<bool> HfReader::sparse_layers(std::vector<bool> otherwise) {
+  const Json* types = keys.find("mlp_layer_types");
+  if (!types) return otherwise;
+  if (!types->is_array() || static_cast<int64_t>(types->size()) != layers)
+    keys.refuse("mlp_layer_types", "must have an entry for each of num_hidden_layers");
+  std::vector<bool> moe;
+  for (const Json& type : *types) {
+    if (type != "dense" && type != "sparse") keys.refuse("mlp_layer_types", "an entry must be dense or sparse");
+    moe.push_back(type == "sparse");
+  }
+  return moe;
+}
+
+bool HfReader::routed_experts(const std::vector<bool>& moe, const char* key) {
+  if (keys.is_null("n_routed_experts") || std::ranges::find(moe, true) == moe.end()) {
+    dense();
+    for (const char* one :
+         {"n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts",
+          "routed_scaling_factor", "scoring_func", "topk_method", "norm_topk_prob", "n_group", "topk_group"})
+      keys.find(one);
+    return false;
+  }
+  experts(keys.integer("n_routed_experts"), keys.integer("num_experts_per_tok"));
+  const int64_t size = keys.integer("moe_intermediate_size"), shared = keys.integer("n_shared_experts");
+  to.set("moe_ffn_hidden_size", size);
+  if (shared > 0) to.set("moe_shared_expert_intermediate_size", shared * size);
+  if (const double scale = keys.number("routed_scaling_factor"); scale != 1)
+    to.set("moe_router_topk_scaling_factor", scale);
+  moe_layers(moe, key);
+  return true;
+}
+
+void HfReader::expert_groups(int64_t scores) {
+  const int64_t count = keys.integer("n_group"), chosen = keys.integer("topk_group");
+  if (count <= 1) return;
+  to.set("moe_router_num_groups", count);
+  to.set("moe_router_group_topk", chosen);
+  to.set("moe_router_group_score_topk", scores);
+}
+
+void HfReader::sigmoid_router() {
+  keys.only("scoring_func", "sigmoid", "this architecture's scores are sigmoids");
+  keys.only("topk_method", "noaux_tc", "this architecture chooses by scores with a bias");
+  to.set("moe_router_score_function", "sigmoid");
+  to.set("moe_router_enable_expert_bias", true);
+  to.set("moe_router_norm_topk_prob", keys.truthy("norm_topk_prob") ? "true" : "false");
+  expert_groups(2);
 }
 
 void HfReader::moe_layers(const std::vector<bool>& moe, const char* key) {

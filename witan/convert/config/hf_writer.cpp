@@ -50,4 +50,28 @@ void HfWriter::experts(const char* count, const char* size) {
   out[size] = moe.moe_ffn_hidden_size > 0 ? moe.moe_ffn_hidden_size : model.mlp.ffn_hidden_size;
 }
 
+void HfWriter::dense_layers_first() {
+  out["first_k_dense_replace"] = std::ranges::find(layers, true, &LayerSpec::moe) - layers.begin();
+}
+
+void HfWriter::mlp_layer_types() {
+  out["mlp_layer_types"] = Out::array();
+  for (const LayerSpec& layer : layers) out["mlp_layer_types"].push_back(layer.moe ? "sparse" : "dense");
+}
+
+bool HfWriter::routed_experts() {
+  const MoeConfig& moe = model.moe;
+  if (moe.num_experts == 0) return false;
+  experts("n_routed_experts", "moe_intermediate_size");
+  out["n_shared_experts"] = moe.moe_shared_expert_intermediate_size / std::max<int64_t>(moe.moe_ffn_hidden_size, 1);
+  out["routed_scaling_factor"] = moe.moe_router_topk_scaling_factor;
+  out["n_group"] = std::max<int64_t>(moe.moe_router_num_groups, 1);
+  out["topk_group"] = std::max<int64_t>(moe.moe_router_group_topk, 1);
+  return true;
+}
+
+void HfWriter::sigmoid_router() {
+  out["norm_topk_prob"] = model.moe.moe_router_norm_topk_prob != "false";
+}
+
 }  // namespace witan

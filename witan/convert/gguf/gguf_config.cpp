@@ -55,7 +55,12 @@ GgufMetadata write_gguf_config(const Architecture& architecture, const ModelConf
   GgufWriter to(name, written, hf);
   architecture.gguf.write(to);
   const bool tied = !written.untie_embeddings_and_output_weights;
-  const HfModel again = read_gguf_config(to.out, {model.vocab_size, tied, llama3_factors(model)});
+  const AttentionConfig& attention = model.attention;
+  const HfModel again = read_gguf_config(to.out, {.vocab_size = model.vocab_size,
+                                                  .tied = tied,
+                                                  .rope_factors = llama3_factors(model),
+                                                  .qkv_biases = attention.add_qkv_bias || attention.add_attention_bias,
+                                                  .qk_norms = attention.qk_layernorm});
   const auto different = differences(again.model, written);
   require<ConfigError>(different.empty(), "llama.cpp's model of type ", name,
                        " cannot be what this one is: ", different.empty() ? "" : different[0]);

@@ -78,7 +78,7 @@ class GgufLinker {
     }
     Shape shape;
     if (tensor.experts) shape.append(experts);
-    shape.append(out);
+    if (!rule.vector) shape.append(out);
     if (!vector) shape.append(in);
     return shape;
   }

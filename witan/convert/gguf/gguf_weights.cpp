@@ -31,6 +31,8 @@ GgufFacts facts_in(const GgufParts& file) {
   facts.vocab_size = embedding->info.dims.front();
   facts.tied = file.find(kGgufHead) == nullptr;
   facts.tensors = static_cast<int64_t>(file.tensors().size());
+  facts.qkv_biases = file.find("blk.0.attn_q.bias") != nullptr;
+  facts.qk_norms = file.find("blk.0.attn_q_norm.weight") != nullptr;
   const auto* factors = file.find(kRopeFactors);
   if (factors == nullptr) return facts;
   require<CheckpointError>(factors->info.type->name == "F32", file.path().string(), ": \"", kRopeFactors, "\" is ",

@@ -63,6 +63,7 @@ struct GgufRule {
   int other_part = 0, other_parts = 1;  // of the file's
   GgufRows rows = GgufRows::same;
   LatentStorage latent = LatentStorage::any;
+  bool vector = false;  // the file's tensor lacks Witan's dim of one row
 };
 
 // An architecture in GGUF files.
@@ -91,13 +92,15 @@ struct Architecture {
   void (*read)(HfReader&) = nullptr;
   void (*write)(HfWriter&) = nullptr;
   bool partial_rotation = false;  // partial_rotary_factor has an effect
-  bool mtp_layers = false;        // folders may hold layers of multi-token prediction behind the model's own
+  // Other model_types of a config.json that says the same.
+  std::vector<std::string_view> other_types = {};
+  bool mtp_layers = false;  // folders may hold layers of multi-token prediction behind the model's own
   GgufArchitecture gguf = {};
 };
 
 // All architectures, in the order in which an export that is told none tries them.
 std::span<const Architecture> architectures();
-// By config.json's model_type; null if Witan does not know it.
+// By config.json's model_type, or one of other_types; null if Witan does not know it.
 const Architecture* find_architecture(std::string_view model_type);
 
 namespace models {

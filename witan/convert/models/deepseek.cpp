@@ -1,4 +1,5 @@
-// DeepSeek-V2 and V3: multi-head latent attention, shared experts, groups of experts, multi-token prediction.
+// DeepSeek-V2 and V3: multi-head latent attention, shared experts, groups of experts, multi-token prediction. Kimi K2
+// is a DeepSeek-V3, and GLM-4.7-Flash one with other keys.
 #include <algorithm>
 
 #include "witan/base/error.h"
@@ -18,21 +19,6 @@ constexpr TensorRule kLatentRules[] = {
     {"attention.kv_a_layernorm.weight", "layers.{l}.self_attn.kv_a_layernorm.weight"},
     {"attention.kv_b_proj.weight", "layers.{l}.self_attn.kv_b_proj.weight"},
     {"attention.o_proj.weight", "layers.{l}.self_attn.o_proj.weight"},
-};
-
-constexpr TensorRule kSharedExpertRules[] = {
-    {"moe.router.expert_bias", "layers.{l}.mlp.gate.e_score_correction_bias"},
-    {"moe.shared_experts.gate_up_proj.weight", "layers.{l}.mlp.shared_experts.gate_proj.weight", 0, 2},
-    {"moe.shared_experts.gate_up_proj.weight", "layers.{l}.mlp.shared_experts.up_proj.weight", 1, 2},
-    {"moe.shared_experts.down_proj.weight", "layers.{l}.mlp.shared_experts.down_proj.weight"},
-};
-
-// A module of multi-token prediction, beside its block.
-constexpr TensorRule kMtpRules[] = {
-    {"enorm.weight", "layers.{l}.enorm.weight"},
-    {"hnorm.weight", "layers.{l}.hnorm.weight"},
-    {"eh_proj.weight", "layers.{l}.eh_proj.weight"},
-    {"norm.weight", "layers.{l}.shared_head.norm.weight"},
 };
 
 constexpr GgufRule kGgufLatent[] = {
@@ -70,58 +56,17 @@ void read_latent(HfReader& in) {
   in.keys.only("head_dim", rotary, "must be qk_rope_head_dim, the channels that rotate");
 }
 
-// False if no layer has experts; the other keys of experts say nothing then.
-bool read_deepseek_experts(HfReader& in) {
-  const int64_t dense = in.keys.integer("first_k_dense_replace"), step = in.keys.integer("moe_layer_freq", 1);
-  std::vector<bool> moe;
-  for (int64_t layer = 0; layer < in.layers; ++layer) moe.push_back(layer >= dense && step > 0 && layer % step == 0);
-  if (in.keys.is_null("n_routed_experts") || std::ranges::count(moe, true) == 0) {
-    in.dense();
-    for (const char* key :
-         {"n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts",
-          "routed_scaling_factor", "scoring_func", "topk_method", "norm_topk_prob", "n_group", "topk_group"})
-      in.keys.find(key);
-    return false;
-  }
-  in.experts(in.keys.integer("n_routed_experts"), in.keys.integer("num_experts_per_tok"));
-  const int64_t size = in.keys.integer("moe_intermediate_size"), shared = in.keys.integer("n_shared_experts");
-  in.to.set("moe_ffn_hidden_size", size);
-  if (shared > 0) in.to.set("moe_shared_expert_intermediate_size", shared * size);
-  if (const double scale = in.keys.number("routed_scaling_factor"); scale != 1)
-    in.to.set("moe_router_topk_scaling_factor", scale);
-  in.moe_layers(moe, "first_k_dense_replace");
-  return true;
-}
-
-// A group's score is the sum of so many of its best experts' scores.
-void read_expert_groups(HfReader& in, int64_t scores) {
-  const int64_t count = in.keys.integer("n_group"), chosen = in.keys.integer("topk_group");
-  if (count <= 1) return;
-  in.to.set("moe_router_num_groups", count);
-  in.to.set("moe_router_group_topk", chosen);
-  in.to.set("moe_router_group_score_topk", scores);
-}
-
 void read_v2_router(HfReader& in) {
   in.keys.only("norm_topk_prob", false, "transformers' DeepSeek-V2 does not divide by the sum, whatever this says");
   in.keys.only("scoring_func", "softmax", "DeepSeek-V2's scores are a softmax");
   in.to.set("moe_router_pre_softmax", true);
   const std::string method = in.keys.text("topk_method");
   if (method == "group_limited_greedy")
-    read_expert_groups(in, 1);
+    in.expert_groups(1);
   else if (method != "greedy")
     in.keys.refuse("topk_method", "DeepSeek-V2 chooses by greedy or group_limited_greedy");
   in.keys.find("n_group");
   in.keys.find("topk_group");
-}
-
-void read_v3_router(HfReader& in) {
-  in.keys.only("scoring_func", "sigmoid", "DeepSeek-V3's scores are sigmoids");
-  in.keys.only("topk_method", "noaux_tc", "DeepSeek-V3 chooses by scores with a bias");
-  in.to.set("moe_router_score_function", "sigmoid");
-  in.to.set("moe_router_enable_expert_bias", true);
-  in.to.set("moe_router_norm_topk_prob", in.keys.truthy("norm_topk_prob") ? "true" : "false");
-  read_expert_groups(in, 2);
 }
 
 void read_deepseek_rest(HfReader& in) {
@@ -134,7 +79,7 @@ void read_deepseek_v2(HfReader& in) {
   read_latent(in);
   in.to.set("rotary_interleaved", true);
   in.keys.find("rope_interleave");  // it has no effect there
-  if (read_deepseek_experts(in)) read_v2_router(in);
+  if (in.routed_experts(in.layers_after_dense(), "first_k_dense_replace")) read_v2_router(in);
   read_deepseek_rest(in);
 }
 
@@ -142,7 +87,22 @@ void read_deepseek_v3(HfReader& in) {
   read_latent(in);
   if (in.keys.truthy("rope_interleave")) in.to.set("rotary_interleaved", true);
   in.model.mtp_layers = in.keys.integer("num_nextn_predict_layers");
-  if (read_deepseek_experts(in)) read_v3_router(in);
+  if (in.routed_experts(in.layers_after_dense(), "first_k_dense_replace")) in.sigmoid_router();
+  read_deepseek_rest(in);
+}
+
+// GLM-4.7-Flash says by mlp_layer_types which layers have experts.
+void read_glm4_moe_lite(HfReader& in) {
+  read_latent(in);
+  if (in.keys.truthy("rope_interleave")) in.to.set("rotary_interleaved", true);
+  in.model.mtp_layers = in.keys.integer("num_nextn_predict_layers", 0);
+  std::vector<bool> moe(static_cast<size_t>(in.layers), true);
+  if (!moe.empty()) moe.front() = false;
+  moe = in.sparse_layers(std::move(moe));
+  in.keys.only("first_k_dense_replace", std::ranges::find(moe, true) - moe.begin(),
+               "transformers makes the layers of mlp_layer_types sparse, or all but the first, whatever this key says");
+  in.keys.only("moe_layer_freq", 1, "transformers passes over this key in models of this type");
+  if (in.routed_experts(moe, "mlp_layer_types")) in.sigmoid_router();
   read_deepseek_rest(in);
 }
 
@@ -159,17 +119,9 @@ bool write_deepseek(HfWriter& to) {
   out["qk_rope_head_dim"] = attention.qk_pos_emb_head_dim;
   out["v_head_dim"] = attention.value_head_dim(to.model.hidden_size);
   out["rope_interleave"] = attention.rotary_interleaved;
-  const auto first = std::ranges::find(to.layers, true, &LayerSpec::moe);
-  out["first_k_dense_replace"] = first - to.layers.begin();
+  to.dense_layers_first();
   if (to.model.mtp_num_layers > 0) out["num_nextn_predict_layers"] = to.model.mtp_num_layers;
-  const MoeConfig& moe = to.model.moe;
-  if (moe.num_experts == 0) return false;
-  to.experts("n_routed_experts", "moe_intermediate_size");
-  out["n_shared_experts"] = moe.moe_shared_expert_intermediate_size / std::max<int64_t>(moe.moe_ffn_hidden_size, 1);
-  out["routed_scaling_factor"] = moe.moe_router_topk_scaling_factor;
-  out["n_group"] = std::max<int64_t>(moe.moe_router_num_groups, 1);
-  out["topk_group"] = std::max<int64_t>(moe.moe_router_group_topk, 1);
-  return true;
+  return to.routed_experts();
 }
 
 // ---- GGUF files
@@ -205,20 +157,9 @@ void read_gguf_deepseek(GgufReader& in, bool v3) {
   in.out["qk_rope_head_dim"] = rotary;
   in.out["qk_nope_head_dim"] = in.integer("attention.key_length_mla", joined) - rotary;
   in.out["v_head_dim"] = in.integer("attention.value_length_mla", values);
-  in.out["n_routed_experts"] = in.integer("expert_count");
-  in.out["num_experts_per_tok"] = in.integer("expert_used_count");
-  in.out["n_shared_experts"] = in.integer("expert_shared_count", 0);
-  in.out["moe_intermediate_size"] = in.integer("expert_feed_forward_length");
-  in.out["first_k_dense_replace"] = in.integer("leading_dense_block_count", 0);
-  in.out["routed_scaling_factor"] = in.number("expert_weights_scale", 1.0);
-  in.out["norm_topk_prob"] = in.flag("expert_weights_norm").value_or(false);
-  const int64_t groups = in.integer("expert_group_count", 1), chosen = in.integer("expert_group_used_count", 1);
-  require<ConfigError>(groups <= 1 || v3, in.source(), ": ", in.key("expert_group_count"), " = ", groups,
-                       ": llama.cpp scores groups of experts as DeepSeek-V3 does, not as V2");
-  in.out["n_group"] = std::max<int64_t>(groups, 1);
-  in.out["topk_group"] = std::max<int64_t>(chosen, 1);
-  in.only("nextn_predict_layers", 0, "Witan reads no layers that predict further tokens from GGUF files");
-  in.no_experts_chosen();
+  in.routed_experts();
+  require<ConfigError>(v3 || in.out["n_group"] == 1, in.source(), ": ", in.key("expert_group_count"), " = ",
+                       in.out["n_group"].dump(), ": llama.cpp scores groups of experts as DeepSeek-V3 does, not as V2");
 }
 
 // llama.cpp computes attention with one head of keys and values that is as wide as the latent.
@@ -240,27 +181,21 @@ void write_gguf_deepseek(GgufWriter& to) {
   to.put("attention.key_length_mla", hf.at("qk_nope_head_dim").get<int64_t>() + rotary);
   to.put("attention.value_length_mla", "v_head_dim");
   to.put("rope.dimension_count", rotary);
-  to.put("leading_dense_block_count", "first_k_dense_replace");
-  to.experts();
-  to.put("expert_feed_forward_length", "moe_intermediate_size");
-  to.put("expert_shared_count", "n_shared_experts");
-  to.put_real("expert_weights_scale", hf.at("routed_scaling_factor").get<double>());
-  to.out.put_flag(to.key("expert_weights_norm"), hf.value("norm_topk_prob", false));
+  to.routed_experts();
 }
 
 void write_gguf_deepseek_v3(GgufWriter& to) {
   write_gguf_deepseek(to);
   to.put("expert_gating_func", kSigmoidGate);
-  if (to.hf.at("n_group").get<int64_t>() <= 1) return;
-  to.put("expert_group_count", "n_group");
-  to.put("expert_group_used_count", "topk_group");
+  to.expert_groups();
 }
 
 Architecture deepseek_v2_architecture() {
-  Architecture v2{"deepseek_v2",
-                  "DeepseekV2ForCausalLM",
-                  "model.",
-                  {kModelRules, kPreNormRules, kLatentRules, kMlpRules, kMoeRules, kSharedExpertRules}};
+  Architecture v2{
+      "deepseek_v2",
+      "DeepseekV2ForCausalLM",
+      "model.",
+      {kModelRules, kPreNormRules, kLatentRules, kMlpRules, kMoeRules, kRouterBiasRules, kSharedExpertRules}};
   v2.mtp_layers = true;
   v2.defaults = {kLlamaDefaults, R"({"vocab_size": 102400, "kv_lora_rank": 512, "q_lora_rank": 1536,
       "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 64,
@@ -285,6 +220,7 @@ Architecture deepseek_v3_architecture() {
   Architecture v3 = deepseek_v2_architecture();
   v3.model_type = "deepseek_v3";
   v3.name = "DeepseekV3ForCausalLM";
+  v3.other_types = {"kimi_k2"};
   v3.rules.emplace_back(kMtpRules);
   v3.defaults = {kLlamaDefaults, R"({"vocab_size": 129280, "hidden_size": 7168, "intermediate_size": 18432,
       "num_hidden_layers": 61, "num_attention_heads": 128, "num_key_value_heads": 128,
@@ -295,7 +231,7 @@ Architecture deepseek_v3_architecture() {
       "output_router_logits": false, "num_nextn_predict_layers": 1})"};
   v3.read = read_deepseek_v3;
   v3.write = [](HfWriter& to) {
-    if (write_deepseek(to)) to.out["norm_topk_prob"] = to.model.moe.moe_router_norm_topk_prob != "false";
+    if (write_deepseek(to)) to.sigmoid_router();
   };
   v3.gguf.matches = [](GgufReader& in) { return in.integer("expert_gating_func", kSoftmaxGate) == kSigmoidGate; };
   v3.gguf.read = [](GgufReader& in) { read_gguf_deepseek(in, true); };
@@ -303,10 +239,31 @@ Architecture deepseek_v3_architecture() {
   return v3;
 }
 
+Architecture glm4_moe_lite_architecture() {
+  Architecture lite = deepseek_v3_architecture();
+  lite.model_type = "glm4_moe_lite";
+  lite.name = "Glm4MoeLiteForCausalLM";
+  lite.other_types = {};
+  lite.defaults = {kLlamaDefaults, R"({"vocab_size": 154880, "hidden_size": 2048, "intermediate_size": 10240,
+      "num_hidden_layers": 47, "num_attention_heads": 20, "num_key_value_heads": 20, "max_position_embeddings": 202752,
+      "rms_norm_eps": 1e-5, "kv_lora_rank": 512, "q_lora_rank": 768, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64,
+      "v_head_dim": 256, "rope_interleave": true, "n_routed_experts": 64, "n_shared_experts": 1,
+      "moe_intermediate_size": 1536, "num_experts_per_tok": 4, "routed_scaling_factor": 1.8, "n_group": 1,
+      "topk_group": 1, "norm_topk_prob": true, "output_router_logits": false})"};
+  lite.read = read_glm4_moe_lite;
+  lite.write = [](HfWriter& to) {
+    if (write_deepseek(to)) to.sigmoid_router();
+    to.mlp_layer_types();
+  };
+  lite.gguf.matches = [](GgufReader&) { return false; };  // llama.cpp's files of both are alike
+  lite.gguf.read = nullptr;
+  return lite;
+}
+
 }  // namespace
 
 std::vector<Architecture> deepseek() {
-  return {deepseek_v2_architecture(), deepseek_v3_architecture()};
+  return {deepseek_v2_architecture(), deepseek_v3_architecture(), glm4_moe_lite_architecture()};
 }
 
 }  // namespace witan::models

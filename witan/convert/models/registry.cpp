@@ -30,7 +30,9 @@ std::span<const Architecture> architectures() {
 
 const Architecture* find_architecture(std::string_view model_type) {
   const auto all = architectures();
-  const auto found = std::ranges::find(all, model_type, &Architecture::model_type);
+  const auto found = std::ranges::find_if(all, [&](const Architecture& one) {
+    return one.model_type == model_type || std::ranges::find(one.other_types, model_type) != one.other_types.end();
+  });
   return found == all.end() ? nullptr : &*found;
 }
 

@@ -64,6 +64,25 @@ inline constexpr TensorRule kMoeRules[] = {
     {.witan = "moe.experts.down_proj", .other = "layers.{l}.mlp.experts.down_proj", .storage = ExpertStorage::fused},
 };
 
+// DeepSeek-V3's bias, by which experts are chosen.
+inline constexpr TensorRule kRouterBiasRules[] = {
+    {"moe.router.expert_bias", "layers.{l}.mlp.gate.e_score_correction_bias"},
+};
+
+inline constexpr TensorRule kSharedExpertRules[] = {
+    {"moe.shared_experts.gate_up_proj.weight", "layers.{l}.mlp.shared_experts.gate_proj.weight", 0, 2},
+    {"moe.shared_experts.gate_up_proj.weight", "layers.{l}.mlp.shared_experts.up_proj.weight", 1, 2},
+    {"moe.shared_experts.down_proj.weight", "layers.{l}.mlp.shared_experts.down_proj.weight"},
+};
+
+// A module of multi-token prediction, beside its block.
+inline constexpr TensorRule kMtpRules[] = {
+    {"enorm.weight", "layers.{l}.enorm.weight"},
+    {"hnorm.weight", "layers.{l}.hnorm.weight"},
+    {"eh_proj.weight", "layers.{l}.eh_proj.weight"},
+    {"norm.weight", "layers.{l}.shared_head.norm.weight"},
+};
+
 // The tensors of most dense architectures; those with experts add a table.
 inline Architecture llama_like(std::string_view model_type, std::string_view name) {
   return {model_type, name, "model.", {kModelRules, kPreNormRules, kAttentionRules, kMlpRules}};
