@@ -1,4 +1,4 @@
-// OLMoE, OLMo 2, and OLMo 3, whose windowed layers rotate as they did before the context was stretched.
+// OLMoE, FlexOlmo, OLMo 2, and OLMo 3, whose windowed layers rotate as they did before the context was stretched.
 #include "witan/base/error.h"
 #include "witan/convert/config/gguf_model.h"
 #include "witan/convert/config/hf_model.h"
@@ -19,16 +19,20 @@ constexpr GgufRule kGgufPostNorms[] = {
 
 // ---- OLMoE
 
-void read_olmoe(HfReader& in) {
+void read_olmoe_layers(HfReader& in) {
   in.llama_like();
   in.experts();
   in.softmax_router();
   in.to.set("qk_layernorm", true);
   in.to.set("qk_layernorm_full_width", true);
-  if (in.keys.find("clip_qkv")) in.to.set("clip_qkv", in.bound("clip_qkv"));
   in.attention_bias();
   in.no_mlp_bias();
   in.full_attention();
+}
+
+void read_olmoe(HfReader& in) {
+  read_olmoe_layers(in);
+  if (in.keys.find("clip_qkv")) in.to.set("clip_qkv", in.bound("clip_qkv"));
 }
 
 void write_olmoe(HfWriter& to) {
@@ -63,6 +67,23 @@ Architecture olmoe_architecture() {
     to.experts();
   };
   return olmoe;
+}
+
+// FlexOlmo is an OLMoE with OLMo 2's norms.
+Architecture flex_olmo_architecture() {
+  Architecture flex = olmoe_architecture();
+  flex.model_type = "flex_olmo";
+  flex.name = "FlexOlmoForCausalLM";
+  flex.rules = {kModelRules, kPostNormRules, kAttentionRules, kMoeRules};
+  flex.defaults = {kLlamaDefaults, R"({"vocab_size": 100352, "rms_norm_eps": 1e-6, "max_position_embeddings": 4096,
+      "rope_theta": 500000.0, "num_experts_per_tok": 5, "num_experts": 7, "norm_topk_prob": false,
+      "output_router_logits": false, "router_aux_loss_coef": 0.01})"};
+  flex.read = [](HfReader& in) {
+    read_olmoe_layers(in);
+    in.to.set("norm_placement", "post");
+  };
+  flex.gguf = {};
+  return flex;
 }
 
 // ---- OLMo 2
@@ -181,7 +202,7 @@ Architecture olmo3_architecture() {
 }  // namespace
 
 std::vector<Architecture> olmo() {
-  return {olmoe_architecture(), olmo2_architecture(), olmo3_architecture()};
+  return {olmoe_architecture(), flex_olmo_architecture(), olmo2_architecture(), olmo3_architecture()};
 }
 
 }  // namespace witan::models

@@ -1,6 +1,7 @@
-// Qwen 2, 2.5 and 3, and Qwen3's models with experts.
+// Qwen 2, 2.5 and 3, and the models with experts of Qwen 1.5, 2 and 3.
 #include <algorithm>
 
+#include "witan/base/error.h"
 #include "witan/convert/config/gguf_model.h"
 #include "witan/convert/config/hf_model.h"
 #include "witan/convert/models/rules.h"
@@ -86,8 +87,10 @@ Architecture qwen3_architecture() {
   return qwen3;
 }
 
+// ---- Models with experts
+
 // The layers with experts by decoder_sparse_step and mlp_only_layers.
-void read_qwen3_moe_layers(HfReader& in) {
+void read_qwen_moe_layers(HfReader& in) {
   const int64_t step = in.keys.integer("decoder_sparse_step");
   std::vector<bool> moe;
   for (int64_t layer = 0; layer < in.layers; ++layer) moe.push_back(step > 0 && (layer + 1) % step == 0);
@@ -100,6 +103,98 @@ void read_qwen3_moe_layers(HfReader& in) {
   in.moe_layers(moe, "mlp_only_layers");
 }
 
+void write_qwen_moe_layers(HfWriter& to) {
+  to.out["norm_topk_prob"] = to.model.moe.scoring().scores != kernels::Scores::softmax;
+  to.out["mlp_only_layers"] = HfWriter::Out::array();
+  for (size_t layer = 0; layer < to.layers.size(); ++layer)
+    if (!to.layers[layer].moe) to.out["mlp_only_layers"].push_back(layer);
+}
+
+// The output of the shared expert is multiplied by sigmoid(shared_expert_gate x).
+constexpr TensorRule kGatedSharedExpertRules[] = {
+    {"moe.shared_experts.gate_up_proj.weight", "layers.{l}.mlp.shared_expert.gate_proj.weight", 0, 2},
+    {"moe.shared_experts.gate_up_proj.weight", "layers.{l}.mlp.shared_expert.up_proj.weight", 1, 2},
+    {"moe.shared_experts.down_proj.weight", "layers.{l}.mlp.shared_expert.down_proj.weight"},
+    {"moe.shared_experts.gate.weight", "layers.{l}.mlp.shared_expert_gate.weight"},
+};
+constexpr GgufRule kGgufSharedExpertGate[] = {
+    {.witan = "moe.shared_experts.gate.weight", .other = "ffn_gate_inp_shexp.weight", .vector = true},
+};
+
+void read_qwen2_moe(HfReader& in) {
+  in.llama_like();
+  const bool slides = in.keys.flag("use_sliding_window");
+  const int64_t tokens = in.keys.nullable_integer("sliding_window").value_or(0),
+                before = in.keys.integer("max_window_layers");
+  in.window(slides ? tokens : 0,
+            in.windowed_layers([&](int64_t layer) { return slides && layer % 2 == 0 && layer < before; }));
+  in.experts();
+  in.to.set("moe_ffn_hidden_size", in.keys.integer("moe_intermediate_size"));
+  const int64_t shared = in.keys.integer("shared_expert_intermediate_size");
+  if (shared == 0) in.keys.refuse("shared_expert_intermediate_size", "each layer has a shared expert");
+  in.to.set("moe_shared_expert_intermediate_size", shared);
+  in.to.set("moe_shared_expert_gate", true);
+  in.softmax_router();
+  read_qwen_moe_layers(in);
+  if (in.keys.flag("qkv_bias")) in.to.set("add_qkv_bias", true);
+  in.no_attention_bias();
+  in.no_mlp_bias();
+}
+
+void write_qwen2_moe(HfWriter& to) {
+  to.sizes();
+  to.out["qkv_bias"] = to.model.attention.add_qkv_bias;
+  to.rope();
+  to.layer_types();
+  write_qwen_windows(to);
+  to.experts("num_experts", "moe_intermediate_size");
+  to.out["shared_expert_intermediate_size"] = to.model.moe.moe_shared_expert_intermediate_size;
+  write_qwen_moe_layers(to);
+}
+
+void read_gguf_qwen2_moe(GgufReader& in) {
+  in.llama_like();
+  in.experts("num_experts");
+  in.out["moe_intermediate_size"] = in.integer("expert_feed_forward_length");
+  in.out["shared_expert_intermediate_size"] =
+      in.integer("expert_shared_feed_forward_length", in.out["intermediate_size"].get<int64_t>());
+  in.out["qkv_bias"] = in.facts().qkv_biases;
+  in.out["norm_topk_prob"] = false;
+  in.only("expert_gating_func", static_cast<double>(kSoftmaxGate), "Qwen2's scores are a softmax");
+  in.check_experts(false);
+}
+
+void write_gguf_qwen2_moe(GgufWriter& to) {
+  const AttentionConfig& attention = to.model.attention;
+  require<ConfigError>(
+      attention.num_attention_heads * attention.qk_head_dim(to.model.hidden_size) == to.model.hidden_size,
+      "kv_channels = ", attention.kv_channels,
+      ": the heads of llama.cpp's model of type qwen2moe are as wide together as the residual stream");
+  to.llama_like();
+  to.experts();
+  to.put("expert_feed_forward_length", "moe_intermediate_size");
+  to.put("expert_shared_feed_forward_length", "shared_expert_intermediate_size");
+}
+
+Architecture qwen2_moe_architecture() {
+  Architecture moe = llama_like("qwen2_moe", "Qwen2MoeForCausalLM");
+  moe.rules.insert(moe.rules.end(), {kMoeRules, kGatedSharedExpertRules});
+  moe.defaults = {kLlamaDefaults, R"({"vocab_size": 151936, "hidden_size": 2048, "intermediate_size": 5632,
+      "num_hidden_layers": 24, "num_attention_heads": 16, "num_key_value_heads": 16, "max_position_embeddings": 32768,
+      "use_sliding_window": false, "max_window_layers": 28, "decoder_sparse_step": 1,
+      "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632, "num_experts_per_tok": 4,
+      "num_experts": 60, "norm_topk_prob": false, "qkv_bias": true, "output_router_logits": false,
+      "router_aux_loss_coef": 0.001})"};
+  moe.read = read_qwen2_moe;
+  moe.write = write_qwen2_moe;
+  moe.gguf = qwen_gguf("qwen2moe");
+  moe.gguf.rules.emplace_back(kGgufSharedExpertGate);
+  moe.gguf.read = read_gguf_qwen2_moe;
+  moe.gguf.write = write_gguf_qwen2_moe;
+  moe.gguf.untied = true;
+  return moe;
+}
+
 void read_qwen3_moe(HfReader& in) {
   in.llama_like();
   in.to.set("qk_layernorm", true);
@@ -108,7 +203,7 @@ void read_qwen3_moe(HfReader& in) {
   in.keys.find("num_experts");  // also given beside num_local_experts
   in.to.set("moe_ffn_hidden_size", in.keys.integer("moe_intermediate_size"));
   in.softmax_router();
-  read_qwen3_moe_layers(in);
+  read_qwen_moe_layers(in);
   in.attention_bias();
   in.no_mlp_bias();
 }
@@ -119,10 +214,7 @@ void write_qwen3_moe(HfWriter& to) {
   to.rope();
   write_qwen_windows(to);
   to.experts("num_experts", "moe_intermediate_size");
-  to.out["norm_topk_prob"] = to.model.moe.scoring().scores != kernels::Scores::softmax;
-  to.out["mlp_only_layers"] = HfWriter::Out::array();
-  for (size_t layer = 0; layer < to.layers.size(); ++layer)
-    if (!to.layers[layer].moe) to.out["mlp_only_layers"].push_back(layer);
+  write_qwen_moe_layers(to);
 }
 
 Architecture qwen3_moe_architecture() {
@@ -154,7 +246,7 @@ Architecture qwen3_moe_architecture() {
 }  // namespace
 
 std::vector<Architecture> qwen() {
-  return {qwen2_architecture(), qwen3_architecture(), qwen3_moe_architecture()};
+  return {qwen2_architecture(), qwen2_moe_architecture(), qwen3_architecture(), qwen3_moe_architecture()};
 }
 
 }  // namespace witan::models
