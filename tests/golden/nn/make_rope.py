@@ -3,7 +3,7 @@
 
     make_rope.py > rope.tsv
 
-transformers 5.23.0 and PyTorch 2.15 on a CPU; what they form in float32 is float64 here. A line is: settings by Witan's
+transformers 5.23.0 (Kimi K2: 5.24.0) and PyTorch 2.15 on a CPU; what they form in float32 is float64 here. A line is: settings by Witan's
 keys, the factor of sines and cosines, and the frequencies of all pairs.
 """
 
@@ -31,6 +31,8 @@ CASES = [
     (128, 1000000.0, dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32768)),  # Qwen3
     (64, 150000.0, dict(rope_type="yarn", factor=32.0, beta_fast=32.0, beta_slow=1.0, truncate=False,
                         original_max_position_embeddings=4096)),  # gpt-oss
+    (64, 50000.0, dict(rope_type="yarn", factor=32.0, beta_fast=1.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0,
+                       original_max_position_embeddings=4096)),  # Kimi K2
     (16, 100.0, dict(rope_type="yarn", factor=2.0, original_max_position_embeddings=100)),  # the ramp is cut off
 ]
 

@@ -401,7 +401,7 @@ TEST(AttentionConfig, ImpossibleScalingsSayWhy) {
       "rope_scaling_type = linear changes rotary positions, and position_embedding_type = none has none: set it to "
       "rope, or rope_scaling_type to none");
   EXPECT_EQ(scaling("rope_scaling_type=yarn;beta_slow=40"),
-            "beta_fast = 32 must be above beta_slow = 40: dimensions with more rotations than beta_fast keep their "
+            "beta_fast = 32 must not be below beta_slow = 40: dimensions with more rotations than beta_fast keep their "
             "frequency; YaRN uses 32 and 1");
   EXPECT_EQ(scaling("rope_scaling_type=llama3;rope_low_freq_factor=4"),
             "rope_high_freq_factor = 4 must be above rope_low_freq_factor = 4; Llama 3.1 uses 4 and 1");

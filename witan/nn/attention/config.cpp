@@ -136,8 +136,8 @@ void validate_rope_scaling(const AttentionConfig& config) {
   require<ConfigError>(config.rotates(), "rope_scaling_type = ", type,
                        " changes rotary positions, and position_embedding_type = ", config.position_embedding_type,
                        " has none: set it to rope, or rope_scaling_type to none");
-  require<ConfigError>(!is_yarn(config) || config.beta_fast > config.beta_slow, "beta_fast = ", config.beta_fast,
-                       " must be above beta_slow = ", config.beta_slow,
+  require<ConfigError>(!is_yarn(config) || config.beta_fast >= config.beta_slow, "beta_fast = ", config.beta_fast,
+                       " must not be below beta_slow = ", config.beta_slow,
                        ": dimensions with more rotations than beta_fast keep their frequency; YaRN uses 32 and 1");
   require<ConfigError>(type != "llama3" || config.rope_high_freq_factor > config.rope_low_freq_factor,
                        "rope_high_freq_factor = ", config.rope_high_freq_factor,
