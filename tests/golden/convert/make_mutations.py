@@ -23,8 +23,9 @@ import transformers
 from safetensors.torch import load_file
 
 HERE = pathlib.Path(__file__).parent
-# All models but those of a model_type that transformers does not know.
-NAMES = sorted(path.parent.name for path in HERE.glob("*/config.json") if path.parent.name != "kimi_k2")
+# All models but one of a model_type that transformers does not know, and vision-language models.
+NAMES = sorted(path.parent.name for path in HERE.glob("*/config.json") 
+               if path.parent.name not in ("kimi_k2", "kimi_k25", "llava"))
 LOGITS = 8
 DROP = object()
 # Keys that say nothing of what is computed, or that would only make other tensors necessary.

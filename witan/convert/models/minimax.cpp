@@ -59,7 +59,10 @@ void read_minimax_m2(HfReader& in) {
   in.to.set("qk_layernorm_full_width", true);
   const int64_t chosen = in.keys.integer("num_experts_per_tok");
   if (chosen < 2) in.keys.refuse("num_experts_per_tok", "Witan divides the scores of two experts or more by their sum");
-  in.experts(in.keys.integer("num_local_experts"), chosen);
+  const int64_t experts = in.keys.integer("num_local_experts");
+  if (experts == 0) in.keys.refuse("num_local_experts", "each layer has experts");
+  in.keys.only("num_experts", experts, "it is num_local_experts by another name");
+  in.experts(experts, chosen);
   in.to.set("moe_router_score_function", "sigmoid");
   in.to.set("moe_router_enable_expert_bias", true);
   in.to.set("moe_router_norm_topk_prob", "true");
@@ -74,7 +77,6 @@ void read_minimax_m2(HfReader& in) {
   for (const char* key :
        {"attn_type_list", "layernorm_full_attention_beta", "layernorm_linear_attention_beta", "layernorm_mlp_beta"})
     in.keys.find(key);  // transformers passes over them
-  in.keys.only("num_experts", in.keys.integer("num_local_experts"), "it is num_local_experts by another name");
   in.no_attention_bias();
   in.no_mlp_bias();
   in.full_attention();

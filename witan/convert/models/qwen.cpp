@@ -129,6 +129,7 @@ void read_qwen2_moe(HfReader& in) {
   in.window(slides ? tokens : 0,
             in.windowed_layers([&](int64_t layer) { return slides && layer % 2 == 0 && layer < before; }));
   in.experts();
+  if (in.to.model().moe.num_experts == 0) in.keys.refuse("num_experts", "a model without experts is one of type qwen2");
   in.to.set("moe_ffn_hidden_size", in.keys.integer("moe_intermediate_size"));
   const int64_t shared = in.keys.integer("shared_expert_intermediate_size");
   if (shared == 0) in.keys.refuse("shared_expert_intermediate_size", "each layer has a shared expert");
