@@ -93,18 +93,23 @@ TEST(Presets, HaveThePublishedNumbersOfParameters) {
   };
   // GPT-2: transformers' GPT2LMHeadModel, and the rows that pad its vocabulary to 50304. The MoE reference:
   // docs/parity.md. Mixtral 8x7B: transformers' MixtralForCausalLM; active: less 6 of 8 experts, 3 x 4096 x 14336 each,
-  // in 32 layers. The others: transformers' DeepseekV2ForCausalLM, DeepseekV3ForCausalLM (of Moonlight too),
-  // GptOssForCausalLM (whose authors' 3.61 B active parameters are without the embedding), LlamaForCausalLM,
-  // MixtralForCausalLM, Olmo2ForCausalLM, Olmo3ForCausalLM, OlmoeForCausalLM, Qwen3ForCausalLM and Qwen3MoeForCausalLM
-  // on the meta device; active likewise, with the embeddings.
+  // in 32 layers. The others: transformers' DeepseekV2ForCausalLM, DeepseekV3ForCausalLM (of Kimi K2 and
+  // Moonlight too), Glm4MoeForCausalLM, Glm4MoeLiteForCausalLM, MiniMaxM2ForCausalLM, GptOssForCausalLM (whose
+  // authors' 3.61 B active parameters are without the embedding), LlamaForCausalLM, MixtralForCausalLM,
+  // Olmo2ForCausalLM, Olmo3ForCausalLM, OlmoeForCausalLM, Qwen3ForCausalLM and Qwen3MoeForCausalLM on the meta device;
+  // active likewise, with the embeddings.
   const std::vector<Figures> published = {{"deepseek-v2-lite", 15'706'484'224, 2'661'150'208},
                                           {"deepseek-v3", 671'026'404'352, 37'552'282'624},
+                                          {"glm-4.5-air", 106'852'245'504, 13'424'123'904},
+                                          {"glm-4.7-flash", 29'943'390'976, 3'896'763'136},
                                           {"gpt-oss-120b", 116'829'156'672, 5'711'982'912},
                                           {"gpt-oss-20b", 20'914'757'184, 4'187'440'704},
                                           {"gpt2-124m", 124'439'808 + 47 * 768, 124'439'808 + 47 * 768},
+                                          {"kimi-k2", 1'026'408'209'408, 32'861'477'888},
                                           {"llama2-7b", 6'738'415'616, 6'738'415'616},
                                           {"llama3-8b", 8'030'261'248, 8'030'261'248},
                                           {"megatron-moe-4b", 4'375'732'736, 213'934'592},
+                                          {"minimax-m2", 228'689'748'992, 11'030'537'216},
                                           {"mixtral-8x22b", 140'620'634'112, 39'152'031'744},
                                           {"mixtral-8x7b", 46'702'792'704, 12'879'925'248},
                                           {"moonlight-16b-a3b", 15'960'108'544, 2'914'774'528},
@@ -205,8 +210,9 @@ TEST_F(PresetFlagTest, AnUnknownNameIsRefusedWithASuggestion) {
   for (const char* command : {"plan", "train"})
     expect_refusal({command, "--preset", "gpt2-142m"}, 3,
                    {"--preset gpt2-142m: there is no such preset (did you mean gpt2-124m?); there are "
-                    "deepseek-v2-lite, deepseek-v3, gpt-oss-120b, gpt-oss-20b, gpt2-124m, llama2-7b, llama3-8b, "
-                    "megatron-moe-4b, mixtral-8x22b, mixtral-8x7b, moonlight-16b-a3b, nanogpt-dense, nanogpt-moe, "
+                    "deepseek-v2-lite, deepseek-v3, glm-4.5-air, glm-4.7-flash, gpt-oss-120b, gpt-oss-20b, gpt2-124m, "
+                    "kimi-k2, llama2-7b, llama3-8b, megatron-moe-4b, minimax-m2, mixtral-8x22b, mixtral-8x7b, "
+                    "moonlight-16b-a3b, nanogpt-dense, nanogpt-moe, "
                     "olmo2-7b, olmo3-7b, olmoe-1b-7b, qwen3-235b-a22b, qwen3-30b-a3b, qwen3-8b"});
   expect_refusal({"bench", "step", "--preset", "mixtral"}, 3,
                  {"--preset mixtral: there is no such preset (did you mean mixtral-8x22b or mixtral-8x7b?)"});
