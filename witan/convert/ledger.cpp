@@ -12,6 +12,7 @@
 #include "witan/base/text.h"
 #include "witan/checkpoint/json_fields.h"
 #include "witan/checkpoint/safetensors.h"
+#include "witan/convert/hf/hf_side.h"
 #include "witan/formats/gguf.h"
 
 namespace witan {
@@ -193,6 +194,10 @@ void inherit_companions(const fs::path& run, const fs::path& to) {
   for (const auto& entry : fs::directory_iterator(run / kCompanionFolder, error))
     if (entry.is_regular_file(error)) names.push_back(entry.path().filename());
   std::ranges::sort(names);
+  if (std::erase(names, kSideTensors) > 0) {
+    fs::create_directories(to / kCompanionFolder);
+    copy_side_tensors(run / kCompanionFolder / kSideTensors, to / kCompanionFolder / kSideTensors);
+  }
   copy_companions(run / kCompanionFolder, names, to / kCompanionFolder);
   if (fs::is_regular_file(run / kLedgerName, error)) copy_companions(run, {kLedgerName}, to);
 }

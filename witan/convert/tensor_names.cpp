@@ -61,8 +61,9 @@ std::string with_number(std::string text, std::string_view mark, int64_t number)
 // The other program's name that a rule gives with {l} and {e}.
 std::string other_name(const Architecture& architecture, const NameStyle& style, std::string_view pattern,
                        int64_t layer) {
-  const std::string_view prefix = style.bare || pattern == kHeadName ? "" : architecture.prefix;
-  return with_number(cat(prefix, pattern), "{l}", layer);
+  if (pattern == kHeadName) return head_name(style);
+  const std::string_view plain = style.bare ? "" : architecture.prefix;
+  return with_number(cat(style.prefix.empty() ? plain : style.prefix, pattern), "{l}", layer);
 }
 
 std::vector<const TensorRule*> rules_of(const Architecture& architecture, std::string_view rest,
@@ -178,7 +179,31 @@ void visit_tensor(const Architecture& architecture, const NameStyle& style, cons
   }
 }
 
+// The text decoder's prefixes in folders of vision-language models: as transformers has them in memory since v5, and as
+// most published folders do.
+constexpr std::string_view kTextDecoders[] = {"model.language_model.", "language_model.model."};
+constexpr std::string_view kNestedHead = "language_model.lm_head.weight";
+
 }  // namespace
+
+std::string head_name(const NameStyle& style) {
+  return style.head.empty() ? std::string(kHeadName) : style.head;
+}
+
+bool is_side_tensor(const NameStyle& style, std::string_view name) {
+  return !style.prefix.empty() && !name.starts_with(style.prefix) && name != head_name(style);
+}
+
+NameStyle text_decoder_style(const Architecture& architecture, const std::function<bool(const std::string&)>& has) {
+  NameStyle style;
+  for (const std::string_view prefix : kTextDecoders) {
+    style.prefix = prefix;
+    if (!has(embedding_name(architecture, style))) continue;
+    if (has(std::string(kNestedHead))) style.head = kNestedHead;
+    return style;
+  }
+  return {};
+}
 
 std::vector<Link> link_model(const Architecture& architecture, NameStyle style, const std::vector<ModelTensor>& tensors,
                              int64_t vocabulary) {
@@ -212,8 +237,8 @@ std::vector<std::pair<std::string, Shape>> other_tensors(const Architecture& arc
 }
 
 NameStyle style_of(const Architecture& architecture, const std::function<bool(const std::string&)>& has,
-                   const std::vector<ModelTensor>& tensors) {
-  NameStyle style;
+                   const std::vector<ModelTensor>& tensors, const NameStyle& known) {
+  NameStyle style = known;
   const int64_t layers = count_layers(tensors);
   const auto held = [&](NameStyle as, const ModelTensor& tensor) {
     const auto [layer, rest] = layer_and_rest(tensor.name, layers);
@@ -223,13 +248,14 @@ NameStyle style_of(const Architecture& architecture, const std::function<bool(co
     });
   };
   for (const bool bare : {true, false}) {
-    style.bare = bare;
+    style.bare = bare && known.prefix.empty();
     if (held(style, tensors.front())) break;
   }
   for (const ModelTensor& tensor : tensors)
     if (tensor.experts)
       for (const Storage storage : {Storage::mxfp4, Storage::fused, Storage::single}) {
-        const NameStyle as{storage, style.bare};
+        NameStyle as = style;
+        as.storage = storage;
         if (held(as, tensor)) return as;
       }
   if (std::ranges::any_of(tensors, &ModelTensor::experts)) style.storage = default_storage(architecture);
@@ -271,7 +297,7 @@ std::vector<std::pair<std::string, std::string>> mtp_copies(const Architecture& 
                                                             const ModelConfig& model) {
   std::vector<std::pair<std::string, std::string>> copies;
   const std::string embedding = embedding_name(architecture, style);
-  const std::string head = model.untie_embeddings_and_output_weights ? std::string(kHeadName) : embedding;
+  const std::string head = model.untie_embeddings_and_output_weights ? head_name(style) : embedding;
   for (int64_t module = 0; module < model.mtp_num_layers; ++module) {
     const int64_t layer = model.num_layers + module;
     copies.emplace_back(other_name(architecture, style, kMtpEmbedding, layer), embedding);

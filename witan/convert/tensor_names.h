@@ -20,7 +20,17 @@ struct NameStyle {
   bool bare = false;        // without Architecture::prefix
   bool tied_copy = false;   // a tied model has a copy of its embedding, kHeadName
   bool mtp_copies = false;  // modules of multi-token prediction have copies of embedding and head
+  // In the folder of a vision-language model the prefix of its text decoder's names, instead of Architecture::prefix,
+  // and the name of the head, instead of kHeadName; otherwise empty.
+  std::string prefix = {}, head = {};
 };
+
+std::string head_name(const NameStyle& style);
+// Whether the tensor is outside of the text decoder of a vision-language model.
+bool is_side_tensor(const NameStyle& style, std::string_view name);
+// The prefix and the head of the text decoder in a vision-language model's folder, from the tensors that exist; an
+// empty prefix if they have none of the names that Witan knows.
+NameStyle text_decoder_style(const Architecture& architecture, const std::function<bool(const std::string&)>& has);
 
 // A parameter or a buffer of Witan's.
 struct ModelTensor {
@@ -41,9 +51,9 @@ std::vector<Link> link_model(const Architecture& architecture, NameStyle style, 
 std::vector<std::pair<std::string, Shape>> other_tensors(const Architecture& architecture, NameStyle style,
                                                          const std::vector<ModelTensor>& tensors, int64_t vocabulary);
 
-// Finds the variant of names from the tensors that exist.
+// Finds the variant of names from the tensors that exist. A prefix and a head are those of `known`.
 NameStyle style_of(const Architecture& architecture, const std::function<bool(const std::string&)>& has,
-                   const std::vector<ModelTensor>& tensors);
+                   const std::vector<ModelTensor>& tensors, const NameStyle& known = {});
 
 // Whether the tensor is computed rather than learned.
 bool is_computed(const Architecture& architecture, std::string_view name);

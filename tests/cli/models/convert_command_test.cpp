@@ -323,6 +323,24 @@ TEST_F(ConvertCommands, LedgersAccountForEveryTensor) {
   }
 }
 
+TEST_F(ConvertCommands, VisionLanguageModelsComeBackWithTheirTowers) {
+  const Said imported = run({"import", kGolden / "llava", "--run", "llava"});
+  ASSERT_EQ(imported.code, 0) << imported.err;
+  EXPECT_THAT(imported.out, HasSubstr("more: not of the text decoder: kept as it is, and exported again\n"));
+  EXPECT_THAT(export_to("llava", "out"), HasSubstr("more: not of the text decoder: as it was imported\n"));
+  EXPECT_EQ(file("out/config.json"), read_text(kGolden / "llava/config.json"));
+  EXPECT_FALSE(fs::exists(folder_ / "out/side.safetensors"));
+  const Json index = Json::parse(file("out/model.safetensors.index.json"));
+  EXPECT_EQ(index["weight_map"].size(), 86U);
+  EXPECT_EQ(index["weight_map"]["vision_tower.post_layernorm.bias"], "model-00002-of-00002.safetensors");
+  done({"import", folder_ / "out", "--run", "again"});
+  export_to("again", "again");
+  for (const char* name : {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "config.json"})
+    EXPECT_EQ(file(cat("again/", name)), file(cat("out/", name))) << name;
+  const Said other = run({"export", "--run", "llava", "--architecture", "qwen3", folder_ / "other"});
+  EXPECT_EQ(other.code, 3);
+}
+
 TEST_F(ConvertCommands, FailuresLeaveNothingBehind) {
   const Said bad = run({"import", folder_.path(), "--run", "bad"});
   EXPECT_EQ(bad.code, 5);

@@ -11,6 +11,7 @@
 #include "model/model_support.h"
 #include "witan/base/error.h"
 #include "witan/convert/hf/hf_export.h"
+#include "witan/convert/hf/hf_side.h"
 #include "witan/convert/hf/hf_weights.h"
 #include "witan/convert/import.h"
 #include "witan/convert/model_function.h"
@@ -59,6 +60,14 @@ class HfModels : public ::testing::TestWithParam<std::string> {
                        .kind = StateTensor::Kind::buffer});
     load_tensors(checkpoint_, state);
     return *model_;
+  }
+
+  // An export in the folder's style, with its side tensors.
+  HfExport as_it_was() {
+    HfExport how{weights_.hf().architecture, weights_.style()};
+    keep_side_tensors(weights_, folder_ / "hf");
+    if (weights_.hf().text_decoder) how.side = folder_ / "hf" / kSideTensors;
+    return how;
   }
 
   // The logits of one sequence.
@@ -195,7 +204,7 @@ TEST_P(HfModels, GreedyTokensAreTransformers) {
 
 TEST_P(HfModels, ComeBackByteForByte) {
   CheckpointWeights weights(checkpoint_, weights_.model());
-  HfExport how{weights_.hf().architecture, weights_.style()};
+  HfExport how = as_it_was();
   fs::create_directories(folder_ / "out");
   const Ledger back = export_weights(weights, how, folder_ / "out");
   const OwnTensors before = tensors_in(golden(GetParam()));
@@ -211,7 +220,7 @@ TEST_P(HfModels, ComeBackByteForByte) {
 
 TEST_P(HfModels, SmallShardsHoldTheSameTensors) {
   CheckpointWeights weights(checkpoint_, weights_.model());
-  HfExport how{weights_.hf().architecture, weights_.style()};
+  HfExport how = as_it_was();
   how.shard_bytes = 5000;
   fs::create_directories(folder_ / "out");
   export_weights(weights, how, folder_ / "out");

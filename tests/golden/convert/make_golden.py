@@ -122,7 +122,22 @@ NEWEST = {
 # DeepSeek-V3 under the model_type of its authors, which transformers does not know.
 NEWEST["kimi_k2"] = ("DeepseekV3", dict(DEEPSEEK, q_lora_rank=10, n_shared_experts=1, n_group=1, topk_group=1,
                                         routed_scaling_factor=2.827,
-                                        rope_parameters=dict(YARN, mscale=1.0, mscale_all_dim=1.0)))
+                                        rope_parameters=dict(YARN, beta_fast=1.0, factor=32.0, mscale=1.0,
+                                                             mscale_all_dim=1.0)))
+# Vision-language models, of which only the text decoder computes here; the towers' tensors are side tensors.
+NEWEST |= {
+    "llava": ("Llava", dict(
+        text_config=dict(model_type="qwen2", **COMMON, intermediate_size=24),
+        vision_config=dict(model_type="clip_vision_model", hidden_size=8, intermediate_size=12, num_hidden_layers=3,
+                           num_attention_heads=2, image_size=8, patch_size=4, projection_dim=8),
+        image_token_index=63, image_seq_length=4, tie_word_embeddings=False)),
+    "kimi_k25": ("Kimi_K25", dict(
+        text_config=dict(model_type="deepseek_v3", **NEWEST["kimi_k2"][1]),
+        vision_config=dict(hidden_size=8, intermediate_size=12, num_hidden_layers=2, num_attention_heads=2,
+                           patch_size=4, init_pos_emb_height=4, init_pos_emb_width=4, init_pos_emb_time=2),
+        projection_hidden_size=12, image_token_id=62, video_token_id=63, vision_start_token_id=60,
+        vision_end_token_id=61, tie_word_embeddings=False)),
+}
 MODELS |= NEWEST
 
 # Runs of Witan's, of a few steps so that norms and biases are not what they begin as.
@@ -159,9 +174,13 @@ EXPORTS = {
 }
 
 
+def class_of(config):
+    return transformers.AutoModelForImageTextToText if hasattr(config, "text_config") else transformers.AutoModelForCausalLM
+
+
 def load(folder):
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
-                                                              experts_implementation="eager")
+    model = class_of(transformers.AutoConfig.from_pretrained(folder)).from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager")
     return model.eval()
 
 
@@ -180,12 +199,14 @@ def make(name):
     config = getattr(transformers, kind + "Config")(**settings)
     config._attn_implementation = "eager"
     config._experts_implementation = "eager"
-    model = transformers.AutoModelForCausalLM.from_config(config).float()
+    model = class_of(config).from_config(config).float()
     randomise(model)
     folder = HERE / name
     model.save_pretrained(folder)
     model = load(folder)
-    tokens = torch.randint(3, config.vocab_size, (2, 24), generator=torch.Generator().manual_seed(3))
+    # The last tokens of a vision-language model stand for images.
+    vocabulary = config.text_config.vocab_size - 4 if hasattr(config, "text_config") else config.vocab_size
+    tokens = torch.randint(3, vocabulary, (2, 24), generator=torch.Generator().manual_seed(3))
     logits = model(tokens).logits
     rows = logits[:, :-1].reshape(-1, logits.size(-1))
     torch.nn.functional.cross_entropy(rows, tokens[:, 1:].reshape(-1)).backward()

@@ -14,6 +14,7 @@
 #include "witan/convert/adapters.h"
 #include "witan/convert/gguf/gguf_export.h"
 #include "witan/convert/hf/hf_export.h"
+#include "witan/convert/hf/hf_side.h"
 #include "witan/convert/ledger.h"
 #include "witan/convert/megatron/megatron_export.h"
 
@@ -79,6 +80,7 @@ Ledger write_folder(const ExportedRun& run, const fs::path& out, const Write& wr
 Ledger export_as_hf(const ExportedRun& run, const ExportArgs& args, const Architecture& architecture,
                     CheckpointWeights& weights) {
   HfExport how{&architecture, style_for(run, architecture), {}, {}, {}, parse_bytes(args.max_shard_size)};
+  if (!how.style.prefix.empty()) how.side = run.folder / kCompanionFolder / kSideTensors;
   if (const QuantisedType* quantised = quantised_type(args)) {
     how.quantisation = quantised->hf;
     how.style.storage = quantised->hf == HfQuantisation::mxfp4 ? ExpertStorage::mxfp4 : default_storage(architecture);
@@ -120,6 +122,9 @@ Ledger export_as_peft(const ExportedRun& run, const ExportArgs& args, const Arch
                       "--merge-lora makes one model of the base and its adapters, and --format peft writes the "
                       "adapters alone: leave one of them out");
   require<UsageError>(args.dtype.empty(), "--dtype: adapters are written in the run's dtype, ", run.config.model.dtype);
+  require<ConfigError>(!side_style(run.folder / kCompanionFolder),
+                       "--format peft: PEFT's names of the modules of a vision-language model are not known: merge the "
+                       "adapters with --format hf --merge-lora");
   return write_folder(run, args.out, [&](const fs::path& out) {
     return export_peft(weights, architecture, run.config.train.init_from, out);
   });

@@ -9,6 +9,7 @@
 #include "witan/convert/adapters.h"
 #include "witan/convert/hf/hf_config.h"
 #include "witan/convert/hf/hf_folder.h"
+#include "witan/convert/hf/hf_side.h"
 #include "witan/convert/ledger.h"
 #include "witan/convert/model_function.h"
 #include "witan/tokenizer/chat/chat_template.h"
@@ -44,7 +45,9 @@ std::optional<std::string> kept_config(const ExportedRun& run, const Architectur
   if (hf.architecture != &architecture || !differences(without_adapters(run.config.model), hf.model).empty())
     return std::nullopt;
   auto json = OrderedJson::parse(text);
-  return json.erase("quantization_config") > 0 ? json.dump(2) + "\n" : text;
+  size_t erased = json.erase("quantization_config");
+  if (hf.text_decoder) erased += json[kTextConfig].erase("quantization_config");
+  return erased > 0 ? json.dump(2) + "\n" : text;
 }
 
 // Writes the chat template of a run that was fine-tuned with another one than its model's, where transformers looks
@@ -122,6 +125,16 @@ void write_settings(const ExportedRun& run, const OrderedJson& tokens, const std
   if (tokenizer) settle("tokenizer_config.json", tokenizer_config(*tokenizer, chat, run.config.data.seq_length));
 }
 
+// The imported config.json of a vision-language model, with another text decoder.
+OrderedJson around_text_decoder(const ExportedRun& run, OrderedJson text) {
+  auto json = OrderedJson::parse(read_file(run.folder / kCompanionFolder / kHfConfig));
+  json.erase("quantization_config");
+  json["tie_word_embeddings"] = text["tie_word_embeddings"];
+  text.erase("architectures");
+  json[kTextConfig] = std::move(text);
+  return json;
+}
+
 bool has_tokenizer(const fs::path& folder) {
   const auto has = [&](const char* name) { return fs::exists(folder / name); };
   return has("tokenizer.json") || has("tokenizer.model") || has("tekken.json") ||
@@ -134,6 +147,16 @@ NameStyle style_for(const ExportedRun& run, const Architecture& architecture) {
   NameStyle style{default_storage(architecture), false, false, run.config.model.mtp_num_layers > 0};
   if (run.ledger && run.ledger->architecture == architecture.model_type) style = run.ledger->style;
   if (style.storage == ExpertStorage::mxfp4) style.storage = ExpertStorage::fused;
+  const fs::path imported = run.folder / kCompanionFolder;
+  if (const auto side = side_style(imported)) {
+    const HfModel hf = read_hf_config(read_file(imported / kHfConfig), (imported / kHfConfig).string());
+    require<ConfigError>(hf.architecture == &architecture, "--architecture ", architecture.model_type,
+                         ": this run is the text decoder of a vision-language model, whose other tensors only a folder "
+                         "with a text decoder of type ",
+                         hf.architecture->model_type, " holds");
+    style.prefix = side->prefix;
+    style.head = side->head;
+  }
   return style;
 }
 
@@ -143,7 +166,8 @@ void write_companions(const ExportedRun& run, const Architecture& architecture, 
   if (config) {
     std::vector<std::string> names;
     for (const auto& entry : fs::directory_iterator(run.folder / kCompanionFolder))
-      if (entry.path().filename() != kHfConfig) names.push_back(entry.path().filename());
+      if (entry.path().filename() != kHfConfig && entry.path().filename() != kSideTensors)
+        names.push_back(entry.path().filename());
     std::ranges::sort(names);
     ledger.files = copy_companions(run.folder / kCompanionFolder, names, out);
   }
@@ -164,6 +188,7 @@ void write_companions(const ExportedRun& run, const Architecture& architecture, 
     auto json = OrderedJson::parse(write_hf_config(architecture, without_adapters(run.config.model),
                                                    run.config.data.seq_length, name_in_python(element)));
     json.update(tokens);
+    if (!how.style.prefix.empty()) json = around_text_decoder(run, std::move(json));
     text = json.dump(2) + "\n";
   }
   if (chat.end_of_turn) end_turns_in_folder(out, *chat.end_of_turn, tokens, ledger);

@@ -15,6 +15,7 @@
 #include "witan/cli/models/gguf.h"
 #include "witan/cli/models/unfinished.h"
 #include "witan/convert/gguf/gguf_weights.h"
+#include "witan/convert/hf/hf_side.h"
 #include "witan/convert/hf/hf_weights.h"
 #include "witan/convert/ledger.h"
 #include "witan/convert/megatron/megatron_weights.h"
@@ -82,8 +83,10 @@ std::unique_ptr<ForeignWeights> open_foreign(const ImportArgs& args) {
 
 // Copies the files beside the weights, which exports need.
 void keep_companions(const ForeignWeights& weights, const fs::path& folder, Ledger& ledger) {
-  if (const auto* hf = dynamic_cast<const HfWeights*>(&weights))
+  if (const auto* hf = dynamic_cast<const HfWeights*>(&weights)) {
     ledger.files = copy_companions(hf->folder().path(), hf->folder().companions(), folder);
+    keep_side_tensors(*hf, folder);
+  }
   if (const auto* gguf = dynamic_cast<const GgufWeights*>(&weights)) write_companions_of_gguf(*gguf, folder);
 }
 

@@ -17,13 +17,17 @@ namespace witan {
 
 struct Architecture;
 
+// The object of a vision-language model's config.json that describes its text decoder.
+inline constexpr const char* kTextConfig = "text_config";
+
 struct HfModel {
   const Architecture* architecture = nullptr;
-  ModelConfig model;       // float32 whatever the file says; the weights decide the dtype
-  int64_t positions = 0;   // the length of context that it is meant for
-  int64_t mtp_layers = 0;  // layers of multi-token prediction, whose weights may be missing
-  int64_t fp8_block = 0;   // rows and columns of a float8 block with one scale; 0: no float8 weights
-  int packed_bits = 0;     // 4 or 8 bits of an element packed by compressed-tensors; 0: none
+  ModelConfig model;          // float32 whatever the file says; the weights decide the dtype
+  int64_t positions = 0;      // the length of context that it is meant for
+  bool text_decoder = false;  // of a vision-language model, whose config.json describes it under kTextConfig
+  int64_t mtp_layers = 0;     // layers of multi-token prediction, whose weights may be missing
+  int64_t fp8_block = 0;      // rows and columns of a float8 block with one scale; 0: no float8 weights
+  int packed_bits = 0;        // 4 or 8 bits of an element packed by compressed-tensors; 0: none
 };
 
 enum class HfHeads : bool { grouped, latent };

@@ -53,6 +53,15 @@ void read_quantization(HfKeys& keys, HfModel& out) {
   out.fp8_block = (*block)[0].get<int64_t>();
 }
 
+// The object that describes the text decoder of a vision-language model, with the keys beside it that apply to it.
+Json text_decoder_in(const Json& whole) {
+  Json text = whole.at(kTextConfig);
+  if (whole.contains("tie_word_embeddings")) text["tie_word_embeddings"] = whole.at("tie_word_embeddings");
+  if (whole.contains("quantization_config") && !text.contains("quantization_config"))
+    text["quantization_config"] = whole.at("quantization_config");
+  return text;
+}
+
 // Writes the keys of the family and those that all architectures share. A model that they cannot represent is found by
 // reading the result.
 std::string text_of(const Architecture& architecture, const ModelConfig& model, int64_t positions,
@@ -80,13 +89,17 @@ Json hf_defaults(const Architecture& architecture) {
   return all;
 }
 
-HfModel read_hf_config(std::string_view text, const std::string& where) {
-  const Json json = parse_json(text, where);
-  require<ConfigError>(json.is_object(), where, ": a config.json is an object, found ", json.type_name());
+HfModel read_hf_config(std::string_view text, const std::string& file) {
+  const Json whole = parse_json(text, file);
+  require<ConfigError>(whole.is_object(), file, ": a config.json is an object, found ", whole.type_name());
+  const bool nested = whole.contains(kTextConfig) && whole.at(kTextConfig).is_object();
+  const Json json = nested ? text_decoder_in(whole) : whole;
+  const std::string where = nested ? cat(file, ": ", kTextConfig) : file;
   const auto type = json.find("model_type");
   require<ConfigError>(type != json.end() && type->is_string(), where, ": model_type is missing: it names the kind of ",
                        "model");
   HfModel model;
+  model.text_decoder = nested;
   model.architecture = find_architecture(type->get<std::string>());
   if (model.architecture == nullptr) {
     std::string known;

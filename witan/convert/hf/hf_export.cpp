@@ -12,6 +12,7 @@
 #include "witan/checkpoint/safetensors.h"
 #include "witan/convert/export_account.h"
 #include "witan/convert/hf/hf_folder.h"
+#include "witan/convert/hf/hf_side.h"
 
 namespace witan {
 namespace {
@@ -31,7 +32,7 @@ std::vector<Link> folder_links(const CheckpointWeights& weights, const HfExport&
     for (SharedBox& piece : copy.pieces) piece.to.name = copy.name;
     links.push_back(std::move(copy));
   };
-  if (how.style.tied_copy) add_copy(kHeadName, embedding_name(*how.architecture, how.style));
+  if (how.style.tied_copy) add_copy(head_name(how.style), embedding_name(*how.architecture, how.style));
   if (how.style.mtp_copies)
     for (const auto& [copy, of] : mtp_copies(*how.architecture, how.style, weights.model())) add_copy(copy, of);
   return links;
@@ -63,11 +64,13 @@ class HfExporter {
     require_disk_space();
     nlohmann::ordered_json index = {{"metadata", {{"total_size", total_bytes()}}},
                                     {"weight_map", nlohmann::ordered_json::object()}};
+    const size_t count = files.size() + (how_.side.empty() ? 0 : 1);
     for (size_t file = 0; file < files.size(); ++file) {
-      const std::string name = file_name(file, files.size());
+      const std::string name = file_name(file, count);
       for (const std::string& tensor : write_file(name, files[file])) index["weight_map"][tensor] = name;
     }
-    if (files.size() > 1) write_file_atomically(folder_ / kHfIndex, index.dump(2) + "\n");
+    if (!how_.side.empty()) write_side_tensors(file_name(files.size(), count), index);
+    if (count > 1) write_file_atomically(folder_ / kHfIndex, index.dump(2) + "\n");
     account_.close();
     return std::move(account_.ledger);
   }
@@ -80,6 +83,16 @@ class HfExporter {
     size_t link = 0;
     Role role = Role::plain;
   };
+
+  void write_side_tensors(const std::string& name, nlohmann::ordered_json& index) {
+    for (LedgerEntry& entry : copy_side_tensors(how_.side, folder_ / name)) {
+      index["weight_map"][entry.name] = name;
+      index["metadata"]["total_size"] =
+          index["metadata"]["total_size"].get<uint64_t>() +
+          static_cast<uint64_t>(entry.shape.elements() * stored_element_bytes(entry.dtype, entry.name));
+      account_.ledger.target.push_back(std::move(entry));
+    }
+  }
 
   bool quantises(const Link& link) const { return quantiser_ && quantiser_->takes(link); }
 

@@ -21,6 +21,7 @@ struct HfExport {
   std::optional<Element> dtype = {};                // of all tensors, overriding the others
   std::optional<HfQuantisation> quantisation = {};  // of projections; other tensors are not quantised
   uint64_t shard_bytes = 5'000'000'000;             // the largest size of a file, unless it holds one tensor only
+  fs::path side = {};                               // a file of kSideTensors, which is written as the last shard
 };
 
 // Writes model.safetensors, or shards with an index, into `folder`, which must exist. The bytes do not depend on the

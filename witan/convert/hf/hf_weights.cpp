@@ -44,13 +44,18 @@ HfWeights::HfWeights(const fs::path& folder, MtpLayers mtp)
     : folder_(folder), hf_(read_hf_config(read_config_text(folder), (folder / kHfConfig).string())) {
   if (hf_.model.attention.max_position_embeddings == 0 && hf_.model.attention.learned_positions())
     hf_.model.attention.max_position_embeddings = hf_.positions;
+  const auto has = [&](const std::string& name) { return folder_.find(quantised_.stored_name(name)) != nullptr; };
+  if (hf_.text_decoder) {
+    change_style() = text_decoder_style(*hf_.architecture, has);
+    require<CheckpointError>(!style().prefix.empty(), folder_.path().string(),
+                             " has no text decoder whose tensors Witan knows: a vision-language model has them under "
+                             "\"model.language_model.\" or \"language_model.model.\"");
+  }
   if (mtp == MtpLayers::take && holds_mtp_layers()) hf_.model.mtp_num_layers = hf_.mtp_layers;
   require_tensors_for(hf_.model.num_layers + hf_.model.mtp_num_layers, "layers");
   list_tensors(hf_.model);
   const Architecture& architecture = *hf_.architecture;
-  change_style() = style_of(
-      architecture, [&](const std::string& name) { return folder_.find(quantised_.stored_name(name)) != nullptr; },
-      tensors());
+  change_style() = style_of(architecture, has, tensors(), style());
   if (style().storage == ExpertStorage::single) require_tensors_for(hf_.model.moe.num_experts, "experts");
   const int64_t vocabulary = hf_.model.vocab_size;
   for (const auto& [name, shape] : other_tensors(architecture, style(), tensors(), vocabulary))
@@ -74,7 +79,7 @@ void HfWeights::require_tensors_for(int64_t count, const char* of_what) const {
 // transformers writes num_nextn_predict_layers even though it leaves the layers' weights out.
 bool HfWeights::holds_mtp_layers() const {
   return hf_.mtp_layers > 0 && std::ranges::any_of(folder_.tensors(), [&](const auto& tensor) {
-           return layer_of(tensor.first) >= hf_.model.num_layers;
+           return !is_side_tensor(style(), tensor.first) && layer_of(tensor.first) >= hf_.model.num_layers;
          });
 }
 
@@ -102,9 +107,11 @@ void HfWeights::check_tensors(MtpLayers mtp) {
 void HfWeights::account_for(const std::string& name, const PlacedTensor& tensor, MtpLayers mtp,
                             std::vector<std::string>& left_over) {
   if (used_.contains(name) || is_companion(name)) return;
-  if (is_computed(*hf_.architecture, name)) {
+  if (is_side_tensor(style(), name)) {
+    note(name, "not of the text decoder: kept as it is, and exported again");
+  } else if (is_computed(*hf_.architecture, name)) {
     note(name, "computed by the model: nothing to keep");
-  } else if (name == kHeadName && !hf_.model.untie_embeddings_and_output_weights) {
+  } else if (name == head_name(style()) && !hf_.model.untie_embeddings_and_output_weights) {
     check_tied_copy(tensor);
     change_style().tied_copy = true;
     note(name, "equal to the tied embedding, which it is again");
@@ -154,7 +161,7 @@ void HfWeights::check_tied_copy(const PlacedTensor& head) {
   const PlacedTensor& tied = *folder_.find(embedding);
   require<CheckpointError>(head.info.dtype == tied.info.dtype && std::ranges::equal(head.bytes, tied.bytes),
                            folder_.path().string(), ": ", kHfConfig, " ties the output layer to the embedding, but \"",
-                           kHeadName, "\" is not equal to \"", embedding,
+                           head_name(style()), "\" is not equal to \"", embedding,
                            "\": with tie_word_embeddings = false the two are kept apart");
 }
 
@@ -167,6 +174,13 @@ std::vector<ForeignWeights::Source> HfWeights::sources() const {
   std::vector<Source> all;
   for (const auto& [name, tensor] : folder_.tensors())
     all.push_back({name, tensor.info.dtype, tensor.info.shape, tensor.bytes});
+  return all;
+}
+
+std::vector<PlacedTensor> HfWeights::side_tensors() const {
+  std::vector<PlacedTensor> all;
+  for (const auto& [name, tensor] : folder_.tensors())
+    if (is_side_tensor(style(), name)) all.push_back(tensor);
   return all;
 }
 

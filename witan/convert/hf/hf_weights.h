@@ -38,6 +38,8 @@ class HfWeights : public ForeignWeights {
 
   const HfModel& hf() const { return hf_; }
   const HfFolder& folder() const { return folder_; }
+  // The tensors of a vision-language model that are not of its text decoder, sorted by name.
+  std::vector<PlacedTensor> side_tensors() const;
 
  private:
   Element element_of_source(const std::string& name) const;

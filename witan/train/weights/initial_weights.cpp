@@ -9,6 +9,7 @@
 #include "witan/base/text.h"
 #include "witan/checkpoint/store.h"
 #include "witan/convert/gguf/gguf_weights.h"
+#include "witan/convert/hf/hf_side.h"
 #include "witan/convert/hf/hf_weights.h"
 #include "witan/convert/ledger.h"
 #include "witan/convert/megatron/megatron_weights.h"
@@ -68,10 +69,12 @@ std::optional<fs::path> tokenizer_of(const WeightSource& source) {
 }
 
 void copy_companions_of(const WeightSource& source, const fs::path& run) {
-  if (const auto* hf = dynamic_cast<const HfWeights*>(&source))
+  if (const auto* hf = dynamic_cast<const HfWeights*>(&source)) {
     copy_companions(hf->folder().path(), hf->folder().companions(), run / kCompanionFolder);
-  else if (dynamic_cast<const CheckpointWeights*>(&source) != nullptr)
+    keep_side_tensors(*hf, run / kCompanionFolder);
+  } else if (dynamic_cast<const CheckpointWeights*>(&source) != nullptr) {
     inherit_companions(run_of(source.where()), run);
+  }
 }
 
 void require_same_function(const ModelConfig& model, const WeightSource& source, const std::string& asked) {

@@ -1,0 +1,28 @@
+// The tensors of a vision-language model beside its text decoder: towers and projectors. A run keeps them in one
+// safetensors file, and an export writes that file again, byte for byte.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "witan/base/files/file.h"
+#include "witan/convert/hf/hf_weights.h"
+#include "witan/convert/ledger.h"
+
+namespace witan {
+
+inline constexpr const char* kSideTensors = "side.safetensors";  // in a run's kCompanionFolder
+
+// Writes `folder`/kSideTensors, with the names of the text decoder in its metadata, if this is a vision-language model.
+// Creates the folder if needed. Throws IoError, DiskFullError.
+void keep_side_tensors(const HfWeights& weights, const fs::path& folder);
+
+// The prefix and the head of the text decoder whose side tensors are in this folder; nothing if there is no such file.
+// Throws CheckpointError for a damaged one.
+std::optional<NameStyle> side_style(const fs::path& folder);
+
+// Copies such a file. Returns its tensors as entries of an export's target, in the file's order. Throws CheckpointError
+// for a damaged file; IoError, DiskFullError.
+std::vector<LedgerEntry> copy_side_tensors(const fs::path& from, const fs::path& to);
+
+}  // namespace witan
