@@ -145,7 +145,8 @@ TEST_F(GgufFiles, Llama3sFactorsAreTheConverters) {
 
 // Golden models of all architectures that llama.cpp can hold.
 TEST_F(GgufFiles, FoldersGoOutAndComeBackTheSame) {
-  for (const char* model : {"llama", "llama3", "gpt2", "qwen3", "olmo2", "olmo3_yarn", "deepseek_v3", "gpt_oss"}) {
+  for (const char* model : {"llama", "llama3", "gpt2", "qwen3", "olmo2", "olmo3_yarn", "deepseek_v3", "gpt_oss",
+                            "glm4_moe", "glm4_moe_lite", "kimi_k2", "minimax_m2", "seed_oss"}) {
     SCOPED_TRACE(model);
     HfWeights hf(golden(model));
     CheckpointWeights weights = imported(hf);
@@ -175,6 +176,41 @@ TEST_F(GgufFiles, WhatLlamaCppDoesNotComputeIsRefusedByKey) {
               HasSubstr("llama.cpp's model of type olmo2 cannot be what this one is: window_rotary_base"));
   EXPECT_THAT(refusal("qwen3_moe"), HasSubstr("moe_layer_freq"));
   EXPECT_THAT(refusal("deepseek_v2"), HasSubstr("q_lora_rank = 0"));
+  EXPECT_THAT(refusal("dots1"), HasSubstr("window_size"));
+  EXPECT_THAT(refusal("qwen2_moe"), HasSubstr("moe_layer_freq"));
+  EXPECT_THAT(refusal("smollm3"), HasSubstr("no_rope_freq"));
+  EXPECT_THAT(refusal("solar_open"), HasSubstr("Witan writes no GGUF file of a model of type solar_open"));
+}
+
+// The golden models of these types in the form that llama.cpp has. A file that says another model is refused.
+TEST_F(GgufFiles, LayersThatLlamaCppHasGoOutAndComeBack) {
+  const auto write = [&](const std::string& type, const auto& change) {
+    const HfWeights hf(golden(type));
+    ModelConfig model = hf.model();
+    change(model);
+    return write_gguf_config(hf.architecture(), model, hf.positions());
+  };
+  const GgufMetadata dots = write("dots1", [](ModelConfig& model) {
+    model.attention.window_size = model.attention.window_attn_skip_freq = "none";
+  });
+  EXPECT_EQ(dots.integer("dots1.leading_dense_block_count"), 1);
+  EXPECT_EQ(dots.integer("dots1.expert_group_used_count"), 2);
+  const GgufMetadata qwen = write("qwen2_moe", [](ModelConfig& model) { model.moe.moe_layer_freq = "1"; });
+  EXPECT_EQ(qwen.integer("qwen2moe.expert_shared_feed_forward_length"), 12);
+  const GgufMetadata smollm = write("smollm3", [](ModelConfig& model) { model.attention.no_rope_freq = "[0,0,0,1]"; });
+  EXPECT_EQ(smollm.text("general.architecture"), "smollm3");
+}
+
+TEST_F(GgufFiles, PartsOfHeadsThatRotateAreCounted) {
+  for (const auto& [type, name] : {std::pair{"glm4_moe", "glm4moe"}, std::pair{"minimax_m2", "minimax-m2"}}) {
+    const HfWeights hf(golden(type));
+    GgufMetadata written = write_gguf_config(hf.architecture(), hf.model(), hf.positions());
+    const std::string key = cat(name, ".rope.dimension_count");
+    EXPECT_EQ(written.integer(key), 4);
+    written.put_u32(key, 6);
+    const GgufFacts facts{.vocab_size = 64, .qkv_biases = true, .qk_norms = true};
+    EXPECT_EQ(read_gguf_config(written, facts).model.attention.rotary_percent, 0.75) << type;
+  }
 }
 
 // llama.cpp's olmo2 with a window is OLMo 3: all layers have it except every fourth, or every N-th.

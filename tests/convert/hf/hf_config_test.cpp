@@ -224,9 +224,29 @@ TEST(HfConfig, AShareOfChannelsSaysNothingWhereNoneRotate) {
               ::testing::StrEq(write_hf_config(*hf.architecture, hf.model, hf.positions, "float32")));
 }
 
+// Kimi K2's files name DeepSeek-V3's configuration otherwise.
+TEST(HfConfig, OtherModelTypesSayTheSame) {
+  const Json kimi = config_of("kimi_k2");
+  EXPECT_EQ(kimi.at("model_type"), "kimi_k2");
+  const HfModel found = read_hf_config(kimi.dump(), "config.json"),
+                expected = read_hf_config(with(kimi, {{"model_type", "deepseek_v3"}}).dump(), "config.json");
+  EXPECT_EQ(found.architecture, find_architecture("deepseek_v3"));
+  EXPECT_THAT(differences(found.model, expected.model), ::testing::IsEmpty());
+}
+
+TEST(HfConfig, PublishedMinimaxSaysHowManyChannelsRotate) {
+  const Json config = config_of("minimax_m2");
+  EXPECT_EQ(read_hf_config(config.dump(), "config.json").model.attention.rotary_percent, 0.5);
+  Json published = with(config, {{"rope_parameters", nullptr}});
+  EXPECT_EQ(read_hf_config(published.dump(), "config.json").model.attention.rotary_percent, 1);
+  published["rotary_dim"] = 2;  // of 8
+  EXPECT_EQ(read_hf_config(published.dump(), "config.json").model.attention.rotary_percent, 0.25);
+}
+
 TEST(HfConfig, WhatCannotBeSaidIsNamed) {
   const Json mixtral = config_of("mixtral"), llama = config_of("llama"), gpt2 = config_of("gpt2"),
-             olmoe = config_of("olmoe"), gpt_oss = config_of("gpt_oss"), qwen2 = config_of("qwen2");
+             olmoe = config_of("olmoe"), gpt_oss = config_of("gpt_oss"), qwen2 = config_of("qwen2"),
+             lite = config_of("glm4_moe_lite"), minimax = config_of("minimax_m2");
   const auto rope = [&](const Json& value) { return with(llama, {{"rope_parameters", value}}); };
   const std::vector<std::pair<Json, std::string>> cases = {
       {with(llama, {{"model_type", "mamba"}}), "model_type = mamba: Witan cannot represent models of this type"},
@@ -258,6 +278,17 @@ TEST(HfConfig, WhatCannotBeSaidIsNamed) {
       {with(gpt2, {{"activation_function", "relu"}}), "activation_function = \"relu\": "},
       {with(gpt2, {{"embd_pdrop", 0.3}}), "embd_pdrop = 0.3: "},
       {with(llama, {{"quantization_config", {{"quant_method", "gptq"}}}}), "quant_method = \"gptq\": "},
+      {with(lite, {{"first_k_dense_replace", 2}}), "first_k_dense_replace = 2: transformers makes the layers of"},
+      {with(lite, {{"mlp_layer_types", {"dense"}}}), "must have an entry for each of num_hidden_layers"},
+      {with(lite, {{"mlp_layer_types", {"dense", "sparse", "moe"}}}), "an entry must be dense or sparse"},
+      {with(minimax, {{"num_experts_per_tok", 1}}), "num_experts_per_tok = 1: Witan divides the scores"},
+      {with(minimax, {{"rotary_dim", 6}}), "rotary_dim = 6: partial_rotary_factor in rope_parameters says otherwise"},
+      {with(config_of("seed_oss"), {{"attention_bias", false}, {"attention_out_bias", true}}),
+       "attention_out_bias = true: Witan has no bias of the output projection without"},
+      {with(config_of("exaone_moe"), {{"layer_types", nullptr}, {"sliding_window_pattern", "LG"}}),
+       "sliding_window_pattern = \"LG\": must be a whole number above 0"},
+      {with(config_of("smollm3"), {{"no_rope_layers", {1}}}), "no_rope_layers = [1]: must have an entry for each"},
+      {with(config_of("qwen2_moe"), {{"num_experts", 0}}), "num_experts = 0: a model without experts is one of type"},
       {Json::array(), "a config.json is an object, found array"},
   };
   for (const auto& [config, expected] : cases) EXPECT_THAT(refusal(config), HasSubstr(expected));

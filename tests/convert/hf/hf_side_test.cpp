@@ -89,6 +89,23 @@ TEST(HfSide, NamesOfTheOtherOrderAreKnown) {
   EXPECT_EQ(weights.side_tensors().size(), side_of(tensors_in(golden(kLlava))).size());
 }
 
+// transformers passes over K-EXAONE's layers of multi-token prediction.
+TEST(HfSide, ModulesBesideAModelOfTextAreKept) {
+  const TempFolder folder;
+  OwnTensors tensors = tensors_in(golden("exaone_moe"));
+  const auto one = tensors.at("model.norm.weight");
+  tensors["mtp.layers.9.norm.weight"] = one;
+  testing::write_model(folder / "in", "exaone_moe", tensors);
+  const HfWeights weights(folder / "in");
+  EXPECT_EQ(weights.side_tensors().size(), 1U);
+  keep_side_tensors(weights, folder / "hf");
+  EXPECT_EQ(tensors_in(folder / "hf" / kSideTensors), (OwnTensors{{"mtp.layers.9.norm.weight", one}}));
+  const auto style = side_style(folder / "hf");
+  ASSERT_TRUE(style);
+  EXPECT_EQ(style->prefix, "model.");
+  EXPECT_EQ(style->head, "");
+}
+
 TEST(HfSide, TensorsOfTheTextDecoderAreAllItsOwn) {
   const TempFolder folder;
   OwnTensors tensors = tensors_in(golden(kLlava));

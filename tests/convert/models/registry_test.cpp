@@ -25,6 +25,7 @@ TEST(Registry, ArchitecturesAreFoundByTheirModelType) {
     EXPECT_EQ(find_architecture(one.model_type), &one);
     EXPECT_TRUE(types.insert(one.model_type).second) << one.model_type;
   }
+  EXPECT_EQ(find_architecture("kimi_k2"), find_architecture("deepseek_v3"));
   EXPECT_EQ(find_architecture("llama2"), nullptr);
   EXPECT_EQ(find_architecture(""), nullptr);
 }

@@ -14,7 +14,8 @@ import pathlib
 import subprocess
 import sys
 
-NEWEST = ["Glm4MoeLite", "Glm4Moe", "MiniMaxM2", "Dots1", "SolarOpen", "Qwen2Moe", "FlexOlmo", "SmolLM3", "SeedOss"]
+NEWEST = ["Glm4MoeLite", "Glm4Moe", "MiniMaxM2", "Dots1", "SolarOpen", "Qwen2Moe", "FlexOlmo", "SmolLM3",
+          "SeedOss", "ExaoneMoe"]
 CLASSES = ["Llama", "Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen3Moe", "Olmoe", "Olmo2", "Olmo3", "GptOss", "DeepseekV2",
            "DeepseekV3", "GPT2", "Phi3", *NEWEST]
 REQUIRED = {"deepseek_v2": {"num_experts_per_tok": 6},

@@ -125,9 +125,10 @@ void write_settings(const ExportedRun& run, const OrderedJson& tokens, const std
   if (tokenizer) settle("tokenizer_config.json", tokenizer_config(*tokenizer, chat, run.config.data.seq_length));
 }
 
-// The imported config.json of a vision-language model, with another text decoder.
+// The imported config.json of a vision-language model with another text decoder, or `text` itself for other models.
 OrderedJson around_text_decoder(const ExportedRun& run, OrderedJson text) {
   auto json = OrderedJson::parse(read_file(run.folder / kCompanionFolder / kHfConfig));
+  if (!json.contains(kTextConfig)) return text;
   json.erase("quantization_config");
   json["tie_word_embeddings"] = text["tie_word_embeddings"];
   text.erase("architectures");
@@ -151,8 +152,7 @@ NameStyle style_for(const ExportedRun& run, const Architecture& architecture) {
   if (const auto side = side_style(imported)) {
     const HfModel hf = read_hf_config(read_file(imported / kHfConfig), (imported / kHfConfig).string());
     require<ConfigError>(hf.architecture == &architecture, "--architecture ", architecture.model_type,
-                         ": this run is the text decoder of a vision-language model, whose other tensors only a folder "
-                         "with a text decoder of type ",
+                         ": this run was imported with tensors beside its text decoder, which only a folder of type ",
                          hf.architecture->model_type, " holds");
     style.prefix = side->prefix;
     style.head = side->head;

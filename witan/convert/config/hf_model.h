@@ -58,6 +58,8 @@ struct HfReader {
   void window(int64_t tokens, const std::vector<bool>& windowed);
   // sliding_window in every layer; null is none.
   void window_everywhere();
+  // The layers without rotary positions.
+  void no_rope_layers(const std::vector<bool>& still);
   // The layers of sliding_attention by layer_types, or by `otherwise` if there is no such key.
   std::vector<bool> windowed_layers(const std::function<bool(int64_t)>& otherwise);
 
@@ -66,7 +68,8 @@ struct HfReader {
   void softmax_router();  // norm_topk_prob: the softmax is taken over the chosen experts, not over all
   // DeepSeek's keys of routed and shared experts in the layers `moe`, which follow from `key`. False if no layer has
   // experts; these keys say nothing then.
-  bool routed_experts(const std::vector<bool>& moe, const char* key);
+  bool routed_experts(const std::vector<bool>& moe, const char* key, const char* count = "n_routed_experts",
+                      const char* shared = "n_shared_experts");
   // The layers with experts by first_k_dense_replace and moe_layer_freq, and by mlp_layer_types, which overrides
   // `otherwise`.
   std::vector<bool> layers_after_dense();
@@ -102,7 +105,8 @@ struct HfWriter {
   void experts(const char* count, const char* size);
   void dense_layers_first();  // first_k_dense_replace
   void mlp_layer_types();
-  bool routed_experts();  // DeepSeek's keys of routed and shared experts; false if no layer has experts
+  // DeepSeek's keys of routed and shared experts; false if no layer has experts.
+  bool routed_experts(const char* count = "n_routed_experts", const char* shared = "n_shared_experts");
   void sigmoid_router();  // DeepSeek-V3's
   bool has_attention_biases() const { return model.add_bias_linear || model.attention.add_attention_bias; }
 

@@ -79,6 +79,10 @@ void HfReader::window(int64_t tokens, const std::vector<bool>& windowed) {
   if (std::ranges::find(windowed, false) != windowed.end()) to.set("window_attn_skip_freq", layer_list(windowed));
 }
 
+void HfReader::no_rope_layers(const std::vector<bool>& still) {
+  if (std::ranges::find(still, true) != still.end()) to.set("no_rope_freq", layer_list(still));
+}
+
 void HfReader::window_everywhere() {
   const auto tokens = keys.nullable_integer("sliding_window");
   window(tokens.value_or(0), std::vector<bool>(static_cast<size_t>(layers), tokens.has_value()));
@@ -137,19 +141,18 @@ std::vector<bool> HfReader::sparse_layers(std::vector<bool> otherwise) {
   return moe;
 }
 
-bool HfReader::routed_experts(const std::vector<bool>& moe, const char* key) {
-  if (keys.is_null("n_routed_experts") || std::ranges::find(moe, true) == moe.end()) {
+bool HfReader::routed_experts(const std::vector<bool>& moe, const char* key, const char* count, const char* shared) {
+  if (keys.is_null(count) || std::ranges::find(moe, true) == moe.end()) {
     dense();
-    for (const char* one :
-         {"n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts",
-          "routed_scaling_factor", "scoring_func", "topk_method", "norm_topk_prob", "n_group", "topk_group"})
+    for (const char* one : {count, "num_experts_per_tok", "moe_intermediate_size", shared, "routed_scaling_factor",
+                            "scoring_func", "topk_method", "norm_topk_prob", "n_group", "topk_group"})
       keys.find(one);
     return false;
   }
-  experts(keys.integer("n_routed_experts"), keys.integer("num_experts_per_tok"));
-  const int64_t size = keys.integer("moe_intermediate_size"), shared = keys.integer("n_shared_experts");
+  experts(keys.integer(count), keys.integer("num_experts_per_tok"));
+  const int64_t size = keys.integer("moe_intermediate_size"), beside = keys.integer(shared);
   to.set("moe_ffn_hidden_size", size);
-  if (shared > 0) to.set("moe_shared_expert_intermediate_size", shared * size);
+  if (beside > 0) to.set("moe_shared_expert_intermediate_size", beside * size);
   if (const double scale = keys.number("routed_scaling_factor"); scale != 1)
     to.set("moe_router_topk_scaling_factor", scale);
   moe_layers(moe, key);

@@ -59,11 +59,11 @@ void HfWriter::mlp_layer_types() {
   for (const LayerSpec& layer : layers) out["mlp_layer_types"].push_back(layer.moe ? "sparse" : "dense");
 }
 
-bool HfWriter::routed_experts() {
+bool HfWriter::routed_experts(const char* count, const char* shared) {
   const MoeConfig& moe = model.moe;
   if (moe.num_experts == 0) return false;
-  experts("n_routed_experts", "moe_intermediate_size");
-  out["n_shared_experts"] = moe.moe_shared_expert_intermediate_size / std::max<int64_t>(moe.moe_ffn_hidden_size, 1);
+  experts(count, "moe_intermediate_size");
+  out[shared] = moe.moe_shared_expert_intermediate_size / std::max<int64_t>(moe.moe_ffn_hidden_size, 1);
   out["routed_scaling_factor"] = moe.moe_router_topk_scaling_factor;
   out["n_group"] = std::max<int64_t>(moe.moe_router_num_groups, 1);
   out["topk_group"] = std::max<int64_t>(moe.moe_router_group_topk, 1);

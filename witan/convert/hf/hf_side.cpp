@@ -53,7 +53,7 @@ std::vector<std::string> write_side_file(const std::vector<PlacedTensor>& tensor
 }  // namespace
 
 void keep_side_tensors(const HfWeights& weights, const fs::path& folder) {
-  if (!weights.hf().text_decoder) return;
+  if (weights.style().prefix.empty()) return;
   std::vector<PlacedTensor> tensors = weights.side_tensors();
   // Wide elements come first, so that every tensor is aligned to its elements.
   std::ranges::stable_sort(tensors, {}, [](const PlacedTensor& tensor) {

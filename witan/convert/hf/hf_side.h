@@ -1,4 +1,5 @@
-// The tensors of a vision-language model beside its text decoder: towers and projectors. A run keeps them in one
+// The tensors of a folder beside its text decoder: towers and projectors of a vision-language model, or other modules
+// (Architecture::side). A run keeps them in one
 // safetensors file, and an export writes that file again, byte for byte.
 #pragma once
 
@@ -13,7 +14,7 @@ namespace witan {
 
 inline constexpr const char* kSideTensors = "side.safetensors";  // in a run's kCompanionFolder
 
-// Writes `folder`/kSideTensors, with the names of the text decoder in its metadata, if this is a vision-language model.
+// Writes `folder`/kSideTensors, with the names of the text decoder in its metadata, if there may be any.
 // Creates the folder if needed. Throws IoError, DiskFullError.
 void keep_side_tensors(const HfWeights& weights, const fs::path& folder);
 

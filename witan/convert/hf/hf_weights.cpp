@@ -51,6 +51,9 @@ HfWeights::HfWeights(const fs::path& folder, MtpLayers mtp)
                              " has no text decoder whose tensors Witan knows: a vision-language model has them under "
                              "\"model.language_model.\" or \"language_model.model.\"");
   }
+  const auto is_beside = [&](const auto& tensor) { return tensor.first.starts_with(hf_.architecture->side); };
+  if (!hf_.text_decoder && !hf_.architecture->side.empty() && std::ranges::any_of(folder_.tensors(), is_beside))
+    change_style().prefix = hf_.architecture->prefix;
   if (mtp == MtpLayers::take && holds_mtp_layers()) hf_.model.mtp_num_layers = hf_.mtp_layers;
   require_tensors_for(hf_.model.num_layers + hf_.model.mtp_num_layers, "layers");
   list_tensors(hf_.model);

@@ -92,6 +92,8 @@ struct Architecture {
   void (*read)(HfReader&) = nullptr;
   void (*write)(HfWriter&) = nullptr;
   bool partial_rotation = false;  // partial_rotary_factor has an effect
+  // Prefix of tensors of modules that the model does without. They are kept and exported again, as those of towers are.
+  std::string_view side = {};
   // Other model_types of a config.json that says the same.
   std::vector<std::string_view> other_types = {};
   bool mtp_layers = false;  // folders may hold layers of multi-token prediction behind the model's own

@@ -1,7 +1,4 @@
 // SmolLM3: a Llama in which every fourth layer, or others that no_rope_layers says, has no rotary positions.
-#include <algorithm>
-
-#include "witan/base/text.h"
 #include "witan/convert/config/gguf_model.h"
 #include "witan/convert/config/hf_model.h"
 #include "witan/convert/models/rules.h"
@@ -34,9 +31,9 @@ void read_smollm3(HfReader& in) {
   in.llama_like();
   in.dense();
   const std::vector<bool> rotating = rotating_layers(in);
-  std::string still;
-  for (const bool rotates : rotating) still += cat(still.empty() ? "[" : ",", rotates ? 0 : 1);
-  if (std::ranges::find(rotating, false) != rotating.end()) in.to.set("no_rope_freq", still + "]");
+  std::vector<bool> still = rotating;
+  still.flip();
+  in.no_rope_layers(still);
   const auto tokens = in.keys.nullable_integer("sliding_window");
   const bool slides = in.keys.flag("use_sliding_window") && tokens;
   in.window(tokens.value_or(0),
