@@ -12,7 +12,7 @@
 #include "witan/base/text.h"
 #include "witan/checkpoint/json_fields.h"
 #include "witan/checkpoint/safetensors.h"
-#include "witan/convert/hf/hf_side.h"
+#include "witan/checkpoint/step_folders.h"
 #include "witan/formats/gguf.h"
 
 namespace witan {
@@ -95,6 +95,13 @@ std::string quantised_summary(const std::vector<QuantisedKind>& quantised) {
                         8 * static_cast<double>(kind.bytes) / static_cast<double>(kind.elements),
                         100 * kind.error.relative());
   return text;
+}
+
+// Copies a file without holding it in memory.
+void copy_large_file(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  fs::copy_file(from, to, fs::copy_options::overwrite_existing, error);
+  if (error) throw_failed(cat("cannot copy ", from.string(), " to ", to.string()), error);
 }
 
 }  // namespace
@@ -196,7 +203,7 @@ void inherit_companions(const fs::path& run, const fs::path& to) {
   std::ranges::sort(names);
   if (std::erase(names, kSideTensors) > 0) {
     fs::create_directories(to / kCompanionFolder);
-    copy_side_tensors(run / kCompanionFolder / kSideTensors, to / kCompanionFolder / kSideTensors);
+    copy_large_file(run / kCompanionFolder / kSideTensors, to / kCompanionFolder / kSideTensors);
   }
   copy_companions(run / kCompanionFolder, names, to / kCompanionFolder);
   if (fs::is_regular_file(run / kLedgerName, error)) copy_companions(run, {kLedgerName}, to);

@@ -12,8 +12,6 @@
 
 namespace witan {
 
-inline constexpr const char* kSideTensors = "side.safetensors";  // in a run's kCompanionFolder
-
 // Writes `folder`/kSideTensors, with the names of the text decoder in its metadata, if there may be any.
 // Creates the folder if needed. Throws IoError, DiskFullError.
 void keep_side_tensors(const HfWeights& weights, const fs::path& folder);
