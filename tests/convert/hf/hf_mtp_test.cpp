@@ -1,4 +1,5 @@
-// DeepSeek-V3's module of multi-token prediction, a layer after the model's own, is imported and exported unchanged.
+// Modules of multi-token prediction of DeepSeek-V3 and GLM, layers after the model's own, are imported and exported
+// unchanged.
 #include <gtest/gtest.h>
 
 #include "convert/convert_support.h"
@@ -27,8 +28,8 @@ OwnTensor shaped(OwnTensor like, const Shape& shape) {
 }
 
 // The golden model of three layers, which transformers saved without it, with a fourth as DeepSeek has it.
-OwnTensors with_module() {
-  OwnTensors all = tensors_in(golden("deepseek_v3"));
+OwnTensors with_module(const char* model = "deepseek_v3") {
+  OwnTensors all = tensors_in(golden(model));
   const OwnTensors before = all;
   const std::string last = "model.layers.2.", next = "model.layers.3.";
   for (const auto& [name, tensor] : before)
@@ -42,10 +43,12 @@ OwnTensors with_module() {
   return all;
 }
 
-TEST(HfMtp, ComesBackByteForByte) {
+class HfMtpModels : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(HfMtpModels, ComeBackByteForByte) {
   const TempFolder folder;
-  const OwnTensors tensors = with_module();
-  testing::write_model(folder / "in", "deepseek_v3", tensors);
+  const OwnTensors tensors = with_module(GetParam());
+  testing::write_model(folder / "in", GetParam(), tensors);
   HfWeights weights(folder / "in");
   EXPECT_EQ(weights.model().mtp_num_layers, 1);
   EXPECT_TRUE(weights.weights().contains("mtp.0.eh_proj.weight"));
@@ -57,6 +60,9 @@ TEST(HfMtp, ComesBackByteForByte) {
   export_weights(checkpoint, how, folder / "out");
   EXPECT_EQ(tensors_in(folder / "out"), tensors);
 }
+
+INSTANTIATE_TEST_SUITE_P(Golden, HfMtpModels, ::testing::Values("deepseek_v3", "glm4_moe"),
+                         [](const auto& model) { return std::string(model.param); });
 
 TEST(HfMtp, SeveralModulesKeepTheirOrder) {
   const TempFolder folder;
