@@ -43,6 +43,11 @@ TEST(Registry, ArchitecturesAreWhole) {
   }
 }
 
+TEST(Registry, NoTypeIsBothKnownAndRefused) {
+  for (const Architecture& one : architectures()) EXPECT_EQ(lacking_part(one.model_type), "") << one.model_type;
+  EXPECT_NE(lacking_part("apertus"), "");
+}
+
 // A name of llama.cpp's stands for several architectures only if the file's keys tell them apart.
 TEST(Registry, SharedGgufNamesAreToldApart) {
   for (const Architecture& one : architectures())

@@ -102,6 +102,9 @@ HfModel read_hf_config(std::string_view text, const std::string& file) {
   model.text_decoder = nested;
   model.architecture = find_architecture(type->get<std::string>());
   if (model.architecture == nullptr) {
+    const std::string_view lacking = lacking_part(type->get_ref<const std::string&>());
+    require<ConfigError>(lacking.empty(), where, ": model_type = ", type->get_ref<const std::string&>(),
+                         ": Witan cannot represent models of this type: ", lacking);
     std::string known;
     for (const Architecture& one : architectures()) known += cat(known.empty() ? "" : ", ", one.model_type);
     throw ConfigError(cat(where, ": model_type = ", clipped(type->get<std::string>()),

@@ -104,6 +104,8 @@ struct Architecture {
 std::span<const Architecture> architectures();
 // By config.json's model_type, or one of other_types; null if Witan does not know it.
 const Architecture* find_architecture(std::string_view model_type);
+// The part that Witan lacks for models of this type, as "it has no …"; empty for types that it does not know.
+std::string_view lacking_part(std::string_view model_type);
 
 namespace models {
 // The architectures of one source of this folder, which defines a function of its own name.

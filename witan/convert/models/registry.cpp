@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "witan/convert/models/architecture.h"
 
@@ -11,6 +12,20 @@ namespace {
 constexpr std::string_view kTriedFirst[] = {"llama",       "qwen3",       "mistral", "qwen2", "mixtral",
                                             "qwen3_moe",   "olmoe",       "olmo2",   "olmo3", "gpt_oss",
                                             "deepseek_v2", "deepseek_v3", "phi3",    "gpt2"};
+
+// Types of which Witan lacks a part.
+constexpr std::pair<std::string_view, std::string_view> kLacking[] = {
+    {"apertus", "it has no xIELU, the activation of their MLPs"},
+    {"cohere2_moe", "it computes the MLP after attention, not beside it"},
+    {"ernie4_5_moe", "it chooses experts by scores with a bias only where the scores are sigmoids, not a softmax"},
+    {"granitemoe", "it has no multipliers of the embedding and of what is added to the residual stream"},
+    {"granitemoeshared", "it has no multipliers of the embedding and of what is added to the residual stream"},
+    {"hunyuan_v1_moe", "it normalises queries and keys before they rotate, not after"},
+    {"llama4_text", "it has no attention in chunks, and no temperatures that grow with positions"},
+    {"mimo_v2_flash", "its layers have heads of one size, whether they have a window or not"},
+    {"mistral4", "it has no temperatures that grow with positions"},
+    {"phimoe", "it has no SparseMixer, which routes their tokens"},
+};
 
 std::vector<Architecture> all_architectures() {
   std::vector<Architecture> all;
@@ -26,6 +41,11 @@ std::vector<Architecture> all_architectures() {
 std::span<const Architecture> architectures() {
   static const std::vector<Architecture> all = all_architectures();
   return all;
+}
+
+std::string_view lacking_part(std::string_view model_type) {
+  const auto* found = std::ranges::find(kLacking, model_type, &std::pair<std::string_view, std::string_view>::first);
+  return found == std::end(kLacking) ? std::string_view() : found->second;
 }
 
 const Architecture* find_architecture(std::string_view model_type) {
