@@ -196,6 +196,17 @@ def randomise(model):
         tensor.data = (1 + noise if "norm" in name or ".ln_" in name else noise).to(tensor.dtype)
 
 
+def save(model, folder):
+    """Names of layers of kimi_k25's text decoder are those of published folders: transformers 5.24.0 reads these, and
+    saves the decoder's layers under the name of the tower's."""
+    model.save_pretrained(folder)
+    if folder.name == "kimi_k25" or folder.parent.name == "kimi_k25":
+        path = folder / "model.safetensors"
+        tensors = {name.replace("language_model.model.blocks.", "language_model.model.layers."): tensor
+                   for name, tensor in load_file(path).items()}
+        save_file(tensors, path, {"format": "pt"})
+
+
 def make(name):
     kind, settings = MODELS[name]
     torch.manual_seed(1)
@@ -205,7 +216,7 @@ def make(name):
     model = class_of(config).from_config(config).float()
     randomise(model)
     folder = HERE / name
-    model.save_pretrained(folder)
+    save(model, folder)
     model = load(folder)
     # The last tokens of a vision-language model stand for images.
     vocabulary = config.text_config.vocab_size - 4 if hasattr(config, "text_config") else config.vocab_size
@@ -227,7 +238,7 @@ def make(name):
     save_file(expected, folder / "expected.safetensors", {"format": "pt"})
     for parameter in model.parameters():
         parameter.data = parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
-    model.save_pretrained(folder / "gradient")
+    save(model, folder / "gradient")
     for extra in ["config.json", "generation_config.json"]:
         (folder / "gradient" / extra).unlink(missing_ok=True)
     if name == "kimi_k2":
