@@ -150,5 +150,19 @@ TEST(Linear, WrongShapesAreNamed) {
   EXPECT_EQ(message(input({}), input({3, 4}), {}), "linear: x must have at least one dim");
 }
 
+// Weights apart, and rows of one matrix, which are multiplied at once.
+TEST(JoinedLinear, GradientsMatchDifferences) {
+  Rank rank;
+  const Tensor both = rank.normal({5, 4}, DType::f64, "w");
+  const std::vector<std::vector<Tensor>> pairs = {{both.narrow(0, 0, 2), both.narrow(0, 2, 3)},
+                                                  {rank.normal({2, 4}, DType::f64, "a"), both.narrow(0, 2, 3)}};
+  for (const auto& weights : pairs)
+    gradcheck(rank, "joined_linear",
+              [](Tape& tape, const std::vector<Var>& in) {
+                return std::vector{ops::joined_linear(tape, in[0], {in[1], in[2]})};
+              },
+              {rank.normal({2, 3, 4}, DType::f64, "x"), weights[0], weights[1]});
+}
+
 }  // namespace
 }  // namespace witan

@@ -37,6 +37,39 @@ void check_wide_linear(const Var& x, const Var& w) {
                       ", which is summed in ", accumulator(x.dtype()));
 }
 
+void check_joined(const Var& x, const std::vector<Var>& ws) {
+  require<ShapeError>(x.shape().dims() >= 1 && x.value().contiguous() && !ws.empty(),
+                      "joined_linear: x must be contiguous, with at least one weight, got ", x.shape());
+  const int64_t K = x.shape().last();
+  for (const Var& w : ws)
+    require<ShapeError>(w.shape().dims() == 2 && w.size(1) == K && w.dtype() == x.dtype(), "joined_linear: w must be ",
+                        x.dtype(), " [N, K=", K, "], got ", w.dtype(), " ", w.shape());
+}
+
+// y = x w^T
+void joined_product(Stream& stream, const Tensor& y, const Tensor& x, const std::vector<Tensor>& weights) {
+  if (const Tensor all = joined_rows(weights); all.defined())
+    return kernels::gemm(stream, y, Write::overwrite, x, Transpose::no, all, Transpose::yes);
+  int64_t first = 0;
+  for (const Tensor& w : weights) {
+    kernels::gemm(stream, y.narrow(1, first, w.size(0)), Write::overwrite, x, Transpose::no, w, Transpose::yes);
+    first += w.size(0);
+  }
+}
+
+// dx (=|+=) dy w
+void joined_product_back(Stream& stream, const Tensor& dx, Write how, const Tensor& dy,
+                         const std::vector<Tensor>& weights) {
+  if (const Tensor all = joined_rows(weights); all.defined())
+    return kernels::gemm(stream, dx, how, dy, Transpose::no, all, Transpose::no);
+  int64_t first = 0;
+  for (const Tensor& w : weights) {
+    kernels::gemm(stream, dx, first == 0 ? how : Write::accumulate, dy.narrow(1, first, w.size(0)), Transpose::no, w,
+                  Transpose::no);
+    first += w.size(0);
+  }
+}
+
 }  // namespace
 
 Var linear(Tape& tape, const Var& x, const Var& w, const Var& bias) {
@@ -65,6 +98,37 @@ Var linear(Tape& tape, const Var& x, const Var& w, const Var& bias) {
           kernels::gemm(b.stream(), as_matrix(dx), how, dy, Transpose::no, b.value(w), Transpose::no);
         });
       });
+}
+
+Var joined_linear(Tape& tape, const Var& x, const std::vector<Var>& ws) {
+  check_joined(x, ws);
+  Stream& s = tape.stream();
+  int64_t N = 0;
+  for (const Var& w : ws) N += w.size(0);
+  const Tensor y = s.empty(x.shape().with(x.shape().dims() - 1, N), x.dtype());
+  std::vector<Var> inputs = {x};
+  std::vector<Tensor> values;
+  std::vector<Saved> saved;
+  Saved in;
+  for (const Var& w : ws) {
+    inputs.push_back(w);
+    values.push_back(w.value());
+    saved.push_back(tape.save(w));
+    if (w.needs_gradient()) in = tape.save(x);
+  }
+  joined_product(s, as_matrix(y), as_matrix(x.value()), values);
+  return tape.record("joined_linear", y, inputs, [x = tape.slot(x), in, saved](Backward& b, const Tensor& gradient) {
+    const Tensor dy = as_matrix(gradient);
+    std::vector<Tensor> weights;
+    for (const Saved& w : saved) weights.push_back(b.value(w));
+    int64_t first = 0;
+    for (size_t i = 0; i < saved.size(); first += weights[i].size(0), ++i)
+      b.write(saved[i], [&](const Tensor& dw, Write how) {
+        kernels::gemm(b.stream(), dw, how, dy.narrow(1, first, weights[i].size(0)), Transpose::yes,
+                      as_matrix(b.value(in)), Transpose::no);
+      });
+    b.write(x, [&](const Tensor& dx, Write how) { joined_product_back(b.stream(), as_matrix(dx), how, dy, weights); });
+  });
 }
 
 Var add_bias(Tape& tape, const Var& x, const Var& bias) {

@@ -1,12 +1,18 @@
 // Affine maps of the last dim. Throws ShapeError.
 #pragma once
 
+#include <vector>
+
 #include "witan/autograd/tape.h"
 
 namespace witan::ops {
 
 // y = x w^T + bias;  x [.., K], w [N, K], bias [N] or undefined -> [.., N]
 Var linear(Tape& tape, const Var& x, const Var& w, const Var& bias);
+
+// y = x [w1; w2; …]^T, the weights one below the other;  x [.., K] contiguous, w [N, K] each -> [.., N1 + N2 + …].
+// Weights that lie side by side, and gradients that do, are used as one matrix.
+Var joined_linear(Tape& tape, const Var& x, const std::vector<Var>& ws);
 
 // y = x + bias;  x [.., N] contiguous, bias [N] -> [.., N]. For a bias that cannot be fused with its product.
 Var add_bias(Tape& tape, const Var& x, const Var& bias);

@@ -20,6 +20,15 @@ inline bool is_padding(const Tensor& sequence_ids, int64_t t) {
   return sequence_ids.defined() && sequence_ids.data<int32_t>()[t] < 0;
 }
 
+// The end of the run of equal ids in row b of ids [B, S] that `begin` lies in; S if ids are undefined.
+inline int64_t document_end(const Tensor& ids, int64_t b, int64_t begin, int64_t S) {
+  if (!ids.defined()) return S;
+  const int32_t* const row = ids.data<int32_t>() + b * S;
+  int64_t end = begin + 1;
+  while (end < S && row[end] == row[begin]) ++end;
+  return end;
+}
+
 // Calls body(t) for each row of x seen as [T, D].
 template <class Body>
 void for_rows(Stream& stream, const Tensor& x, const Body& body) {

@@ -1,0 +1,239 @@
+// Gated DeltaNet's twins agree, packing changes no bit of a document on a GPU either, and steps go on from forwards.
+#include "witan/kernels/linear_attention/gated_delta.h"
+
+#include <cmath>
+
+#include "support/cuda_rank.h"
+#include "witan/kernels/linear_attention/short_convolution.h"
+
+namespace witan {
+namespace {
+
+using kernels::CacheRun;
+using kernels::CacheTokens;
+using kernels::DeltaHeads;
+using testing::CudaTest;
+using testing::values;
+
+constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64};
+// Documents of one token, of whole chunks, and of chunks and a rest.
+const std::vector<int64_t> kLengths = {3, 1, 64, 150, 65, 37};
+constexpr int64_t kTokens = 320;
+// Slices of values that are not full, and several heads of values for one of keys; Qwen3-Next's sizes.
+constexpr DeltaHeads kHeads[] = {{.keys = 2, .values = 4, .key_dim = 24, .value_dim = 40},
+                                 {.keys = 1, .values = 2, .key_dim = 128, .value_dim = 128}};
+
+class GatedDeltaTwins : public CudaTest {
+ protected:
+  struct Pair {
+    Tensor cpu, gpu;
+  };
+  Pair values_of(const Shape& shape, DType dtype, std::string_view name, double scale = 1) {
+    const Tensor cpu = host.normal(shape, dtype, name, scale);
+    return {cpu, to_gpu(cpu)};
+  }
+  Pair output(const Shape& shape, DType dtype) { return {host.poisoned(shape, dtype), poisoned(shape, dtype)}; }
+  void expect_close(const Pair& pair, const char* what, double scale = 10) {
+    const double allowed = scale * tolerance(pair.cpu.dtype());
+    EXPECT_TRUE(agree(pair.gpu, pair.cpu, allowed, allowed)) << what << " " << pair.cpu.dtype() << pair.cpu.shape();
+  }
+  // kLengths in a row, B times.
+  Pair ids(int64_t B) {
+    std::vector<int32_t> all;
+    for (int64_t b = 0; b < B; ++b)
+      for (size_t i = 0; i < kLengths.size(); ++i)
+        all.insert(all.end(), static_cast<size_t>(kLengths[i]), static_cast<int32_t>(i));
+    const Tensor cpu = host.tensor<int32_t>({B, kTokens}, all);
+    return {cpu, to_gpu(cpu)};
+  }
+  // Logarithms of decays, or strengths.
+  Pair gates(const Shape& shape, DType dtype, std::string_view name, bool decays) {
+    const Tensor cpu = host.normal(shape, accumulator(dtype), name);
+    dispatch_floating(cpu.dtype(), [&]<class A>() {
+      for (A& x : cpu.span<A>()) {
+        const auto wide = static_cast<double>(x);
+        x = A(decays ? -std::log1p(std::exp(wide)) / 4 : 1 / (1 + std::exp(-wide)));
+      }
+    });
+    return {cpu, to_gpu(cpu)};
+  }
+  struct Inputs {
+    Pair qkv, g, beta, ids;
+    DeltaHeads heads;
+    kernels::DeltaInputs cpu() const { return {qkv.cpu, g.cpu, beta.cpu, ids.cpu, heads}; }
+    kernels::DeltaInputs gpu() const { return {qkv.gpu, g.gpu, beta.gpu, ids.gpu, heads}; }
+  };
+  Inputs inputs(int64_t B, const DeltaHeads& heads, DType dtype) {
+    return {values_of({B, kTokens, heads.channels()}, dtype, "qkv"),
+            gates({B, kTokens, heads.values}, dtype, "g", true),
+            gates({B, kTokens, heads.values}, dtype, "beta", false), ids(B), heads};
+  }
+  kernels::DeltaGradients gradients(const Inputs& in) {
+    const DType wide = in.g.gpu.dtype();
+    const int64_t B = in.qkv.gpu.size(0), S = in.qkv.gpu.size(1), H = in.heads.values;
+    return {
+        poisoned(in.qkv.gpu.shape(), in.qkv.gpu.dtype()), poisoned({B, S, H}, wide), poisoned({B, S, H}, wide),
+        poisoned({B, (S + kernels::kDeltaChunk - 1) / kernels::kDeltaChunk, H, in.heads.key_dim, in.heads.value_dim},
+                 wide),
+        poisoned({B, S, H, 2 * in.heads.key_dim}, wide)};
+  }
+  CacheTokens on_gpu(const CacheTokens& tokens) { return {tokens.runs, to_gpu(tokens.rows), to_gpu(tokens.positions)}; }
+  CacheTokens tokens_of(const std::vector<CacheRun>& runs) {
+    std::vector<int32_t> rows, positions;
+    for (const CacheRun& run : runs)
+      for (int64_t p = run.past; p < run.past + run.count; ++p) {
+        rows.push_back(static_cast<int32_t>(run.row));
+        positions.push_back(static_cast<int32_t>(p));
+      }
+    const auto T = static_cast<int64_t>(rows.size());
+    return {runs, host.tensor<int32_t>({T}, rows), host.tensor<int32_t>({T}, positions)};
+  }
+};
+
+// float64's backward keeps a chunk's keys in shared memory for heads of up to 64 channels.
+bool fits(const DeltaHeads& heads, DType dtype) {
+  return dtype != DType::f64 || heads.key_dim <= 64;
+}
+
+TEST_F(GatedDeltaTwins, Convolutions) {
+  for (const DType dtype : kDTypes) {
+    const Pair x = values_of({2, kTokens, 37}, dtype, "x"), w = values_of({37, 4}, dtype, "w"),
+               dy = values_of({2, kTokens, 37}, dtype, "dy"), documents = ids(2);
+    const Pair y = output(x.cpu.shape(), dtype), dx = output(x.cpu.shape(), dtype),
+               dw = output({37, 4}, accumulator(dtype));
+    kernels::short_convolution_forward(host.stream, y.cpu, x.cpu, w.cpu, documents.cpu);
+    kernels::short_convolution_forward(gpu(), y.gpu, x.gpu, w.gpu, documents.gpu);
+    expect_close(y, "y");
+    for (const Write write : {Write::overwrite, Write::accumulate}) {
+      kernels::short_convolution_backward(host.stream, dx.cpu, dw.cpu, write, dy.cpu, x.cpu, w.cpu, documents.cpu);
+      kernels::short_convolution_backward(gpu(), dx.gpu, dw.gpu, write, dy.gpu, x.gpu, w.gpu, documents.gpu);
+    }
+    expect_close(dx, "dx");
+    expect_close(dw, "dw", 1000);
+  }
+}
+
+TEST_F(GatedDeltaTwins, ConvolutionsOfSteps) {
+  for (const DType dtype : kDTypes) {
+    const Pair w = values_of({9, 4}, dtype, "w"), tails = output({3, 3, 9}, dtype);
+    for (const auto& runs : std::vector<std::vector<CacheRun>>{{{2, 0, 5}, {0, 0, 1}}, {{0, 1, 1}, {2, 5, 1}}}) {
+      const CacheTokens tokens = tokens_of(runs);
+      const Pair x = values_of({tokens.rows.elements(), 9}, dtype, "x"), y = output(x.cpu.shape(), dtype);
+      kernels::short_convolution_decode(host.stream, y.cpu, tails.cpu, x.cpu, w.cpu, tokens);
+      kernels::short_convolution_decode(gpu(), y.gpu, tails.gpu, x.gpu, w.gpu, on_gpu(tokens));
+      expect_close(y, "y");
+    }
+  }
+}
+
+TEST_F(GatedDeltaTwins, Gates) {
+  for (const DType dtype : kDTypes) {
+    const Shape shape = {777, 6};
+    const Pair a = values_of(shape, dtype, "a", 3), b = values_of(shape, dtype, "b"), A = values_of({6}, dtype, "A"),
+               bias = values_of({6}, dtype, "bias"), dg = values_of(shape, accumulator(dtype), "dg"),
+               dbeta = values_of(shape, accumulator(dtype), "dbeta");
+    const Pair g = output(shape, accumulator(dtype)), beta = output(shape, accumulator(dtype)),
+               da = output(shape, dtype), db = output(shape, dtype), dA = output({6}, accumulator(dtype)),
+               dbias = output({6}, accumulator(dtype));
+    kernels::delta_gates_forward(host.stream, g.cpu, beta.cpu, a.cpu, b.cpu, A.cpu, bias.cpu);
+    kernels::delta_gates_forward(gpu(), g.gpu, beta.gpu, a.gpu, b.gpu, A.gpu, bias.gpu);
+    kernels::delta_gates_backward(host.stream, {da.cpu, db.cpu, dA.cpu, dbias.cpu}, dg.cpu, dbeta.cpu, a.cpu, b.cpu,
+                                  A.cpu, bias.cpu);
+    kernels::delta_gates_backward(gpu(), {da.gpu, db.gpu, dA.gpu, dbias.gpu}, dg.gpu, dbeta.gpu, a.gpu, b.gpu, A.gpu,
+                                  bias.gpu);
+    expect_close(g, "g");
+    expect_close(beta, "beta");
+    expect_close(da, "da");
+    expect_close(db, "db");
+    expect_close(dA, "dA", 1000);
+    expect_close(dbias, "dbias", 1000);
+  }
+}
+
+TEST_F(GatedDeltaTwins, NormsWithAGate) {
+  for (const DType dtype : kDTypes)
+    for (const Shape& shape : {Shape{1, 1}, Shape{777, 40}, Shape{9, 128}}) {
+      const Pair x = values_of(shape, dtype, "x"), z = values_of(shape, dtype, "z"),
+                 w = values_of({shape.last()}, dtype, "w"), dy = values_of(shape, dtype, "dy");
+      const Pair y = output(shape, dtype), r = output({shape[0]}, accumulator(dtype)), dx = output(shape, dtype),
+                 dz = output(shape, dtype), dw = output({shape.last()}, accumulator(dtype));
+      kernels::gated_rmsnorm_forward(host.stream, y.cpu, r.cpu, x.cpu, z.cpu, w.cpu, 1e-6);
+      kernels::gated_rmsnorm_forward(gpu(), y.gpu, r.gpu, x.gpu, z.gpu, w.gpu, 1e-6);
+      expect_close(y, "y");
+      kernels::gated_rmsnorm_backward(host.stream, {dx.cpu, dz.cpu, dw.cpu}, dy.cpu, x.cpu, z.cpu, w.cpu, r.cpu);
+      kernels::gated_rmsnorm_backward(gpu(), {dx.gpu, dz.gpu, dw.gpu}, dy.gpu, x.gpu, z.gpu, w.gpu, r.gpu);
+      expect_close(dx, "dx");
+      expect_close(dz, "dz");
+      expect_close(dw, "dw", 1000);
+    }
+}
+
+TEST_F(GatedDeltaTwins, ForwardAndBackward) {
+  for (const DType dtype : kDTypes)
+    for (const DeltaHeads& heads : kHeads) {
+      if (!fits(heads, dtype)) continue;
+      const Inputs in = inputs(2, heads, dtype);
+      const Pair d_o = values_of({2, kTokens, heads.value_channels()}, dtype, "do");
+      const Pair o = output(d_o.cpu.shape(), dtype),
+                 last = output({2, heads.values, heads.key_dim, heads.value_dim}, accumulator(dtype));
+      kernels::gated_delta_forward(host.stream, o.cpu, last.cpu, in.cpu());
+      kernels::gated_delta_forward(gpu(), o.gpu, last.gpu, in.gpu());
+      expect_close(o, "o");
+      expect_close(last, "last", 100);
+      const Pair dqkv = output(in.qkv.cpu.shape(), dtype), dg = output(in.g.cpu.shape(), accumulator(dtype)),
+                 dbeta = output(in.g.cpu.shape(), accumulator(dtype));
+      kernels::gated_delta_backward(host.stream, {dqkv.cpu, dg.cpu, dbeta.cpu}, d_o.cpu, in.cpu());
+      const kernels::DeltaGradients to = gradients(in);
+      kernels::gated_delta_backward(gpu(), to, d_o.gpu, in.gpu());
+      expect_close({dqkv.cpu, to.dqkv}, "dqkv", 30);
+      expect_close({dg.cpu, to.dg}, "dg", 1000);
+      expect_close({dbeta.cpu, to.dbeta}, "dbeta", 1000);
+    }
+}
+
+TEST_F(GatedDeltaTwins, PackingChangesNoBitOfADocument) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const Inputs packed = inputs(1, kHeads[0], dtype);
+    const Pair d_o = values_of({1, kTokens, kHeads[0].value_channels()}, dtype, "do");
+    const auto run = [&](const Inputs& in, const Tensor& gradient) {
+      const Tensor o = poisoned(gradient.shape(), dtype);
+      kernels::gated_delta_forward(gpu(), o, {}, in.gpu());
+      const kernels::DeltaGradients to = gradients(in);
+      kernels::gated_delta_backward(gpu(), to, gradient, in.gpu());
+      return std::vector{to_host(o), to_host(to.dqkv), to_host(to.dg), to_host(to.dbeta)};
+    };
+    const std::vector<Tensor> together = run(packed, d_o.gpu);
+    int64_t begin = 0;
+    for (const int64_t count : kLengths) {
+      const auto part = [&](const Tensor& x) { return x.narrow(1, begin, count); };
+      Inputs alone = packed;
+      for (Pair* x : {&alone.qkv, &alone.g, &alone.beta}) x->gpu = part(x->gpu);
+      alone.ids = {};
+      const std::vector<Tensor> single = run(alone, part(d_o.gpu));
+      for (size_t i = 0; i < single.size(); ++i)
+        EXPECT_EQ(values(single[i]), values(part(together[i])))
+            << dtype << ", from token " << begin << ", tensor " << i;
+      begin += count;
+    }
+  }
+}
+
+TEST_F(GatedDeltaTwins, Steps) {
+  for (const DType dtype : kDTypes)
+    for (const DeltaHeads& heads : kHeads) {
+      const Pair states = output({3, heads.values, heads.key_dim, heads.value_dim}, accumulator(dtype));
+      for (const auto& runs : std::vector<std::vector<CacheRun>>{{{2, 0, 5}, {0, 0, 1}}, {{0, 1, 1}, {2, 5, 1}}}) {
+        const CacheTokens tokens = tokens_of(runs);
+        const int64_t T = tokens.rows.elements();
+        const Pair qkv = values_of({T, heads.channels()}, dtype, "qkv"), g = gates({T, heads.values}, dtype, "g", true),
+                   beta = gates({T, heads.values}, dtype, "beta", false);
+        const Pair o = output({T, heads.value_channels()}, dtype);
+        kernels::gated_delta_decode(host.stream, o.cpu, states.cpu, {qkv.cpu, g.cpu, beta.cpu, {}, heads}, tokens);
+        kernels::gated_delta_decode(gpu(), o.gpu, states.gpu, {qkv.gpu, g.gpu, beta.gpu, {}, heads}, on_gpu(tokens));
+        expect_close(o, "o");
+      }
+    }
+}
+
+}  // namespace
+}  // namespace witan

@@ -1,0 +1,91 @@
+#include "witan/kernels/linear_attention/gated_delta.h"
+#include "witan/kernels/linear_attention/short_convolution.h"
+
+namespace witan::kernels {
+namespace {
+
+double elements_of(const Tensor& x) {
+  return static_cast<double>(x.elements());
+}
+
+double bytes_of_inputs(const DeltaInputs& in) {
+  return bytes_of(in.qkv, in.g, in.beta, in.sequence_ids);
+}
+
+// FLOPs of a token and head: `states` products with the state, and triangles of a chunk with keys and with values,
+// which are counted as if every chunk were full.
+double chunk_flops(const DeltaHeads& heads, double states, double of_keys, double of_values) {
+  const auto dk = static_cast<double>(heads.key_dim), dv = static_cast<double>(heads.value_dim);
+  return 2 * states * dk * dv + static_cast<double>(kDeltaChunk) * (of_keys * dk + of_values * dv);
+}
+
+}  // namespace
+
+void short_convolution_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w,
+                               const Tensor& sequence_ids) {
+  const Cost cost{elements_of(x) * (2 * static_cast<double>(w.size(1)) + 4), bytes_of(y, x, w, sequence_ids)};
+  WITAN_LAUNCH(stream, short_convolution_forward, cost, y, x, w, sequence_ids);
+}
+
+void short_convolution_backward(Stream& stream, const Tensor& dx, const Tensor& dw, Write write, const Tensor& dy,
+                                const Tensor& x, const Tensor& w, const Tensor& sequence_ids) {
+  const Cost cost{elements_of(x) * (6 * static_cast<double>(w.size(1)) + 6), bytes_of(dx, dw, dy, x, w, sequence_ids)};
+  WITAN_LAUNCH(stream, short_convolution_backward, cost, dx, dw, write, dy, x, w, sequence_ids);
+}
+
+// A token reads and writes its row's tail.
+void short_convolution_decode(Stream& stream, const Tensor& y, const Tensor& tails, const Tensor& x, const Tensor& w,
+                              const CacheTokens& tokens) {
+  const double tail = bytes_of(x) * static_cast<double>(tails.size(1) + 1);
+  const Cost cost{elements_of(x) * (2 * static_cast<double>(w.size(1)) + 4), bytes_of(y, x, w) + tail};
+  WITAN_LAUNCH(stream, short_convolution_decode, cost, y, tails, x, w, tokens);
+}
+
+void delta_gates_forward(Stream& stream, const Tensor& g, const Tensor& beta, const Tensor& a, const Tensor& b,
+                         const Tensor& A, const Tensor& bias) {
+  const Cost cost{8 * elements_of(g), bytes_of(g, beta, a, b, A, bias)};
+  WITAN_LAUNCH(stream, delta_gates_forward, cost, g, beta, a, b, A, bias);
+}
+
+void delta_gates_backward(Stream& stream, const DeltaGateGradients& to, const Tensor& dg, const Tensor& dbeta,
+                          const Tensor& a, const Tensor& b, const Tensor& A, const Tensor& bias) {
+  const Cost cost{16 * elements_of(dg), bytes_of(to.da, to.db, to.dA, to.dbias, dg, dbeta, a, b, A, bias)};
+  WITAN_LAUNCH(stream, delta_gates_backward, cost, to, dg, dbeta, a, b, A, bias);
+}
+
+// With the state: K S, Q S and the sum of k uᵀ. Triangles: k k and q k of keys, the solution of U and P U of values.
+void gated_delta_forward(Stream& stream, const Tensor& o, const Tensor& last, const DeltaInputs& in) {
+  const Cost cost{elements_of(in.g) * chunk_flops(in.heads, 3, 2, 2), bytes_of(o, last) + bytes_of_inputs(in)};
+  WITAN_LAUNCH(stream, gated_delta_forward, cost, o, last, in);
+}
+
+// The states again (2 products, 1 triangle of each), then: of dU, dS, dq and dk 6 products with states; of dU, U, dA
+// and dP 5 triangles with values; of q k and the gradients of q and k 6 with keys.
+void gated_delta_backward(Stream& stream, const DeltaGradients& to, const Tensor& d_o, const DeltaInputs& in) {
+  const Cost cost{elements_of(in.g) * chunk_flops(in.heads, 8, 7, 6),
+                  bytes_of(to.dqkv, to.dg, to.dbeta, d_o) + bytes_of_inputs(in)};
+  WITAN_LAUNCH(stream, gated_delta_backward, cost, to, d_o, in);
+}
+
+// A run reads and writes its row's state once.
+void gated_delta_decode(Stream& stream, const Tensor& o, const Tensor& states, const DeltaInputs& in,
+                        const CacheTokens& tokens) {
+  const double state = 2 * bytes_of(states) / static_cast<double>(states.size(0));
+  const Cost cost{elements_of(in.g) * chunk_flops(in.heads, 3.5, 0, 0),
+                  bytes_of(o) + bytes_of_inputs(in) + state * static_cast<double>(tokens.runs.size())};
+  WITAN_LAUNCH(stream, gated_delta_decode, cost, o, states, in, tokens);
+}
+
+void gated_rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Tensor& x, const Tensor& z,
+                           const Tensor& w, double eps) {
+  const Cost cost{9 * elements_of(x), bytes_of(y, r, x, z, w)};
+  WITAN_LAUNCH(stream, gated_rmsnorm_forward, cost, y, r, x, z, w, eps);
+}
+
+void gated_rmsnorm_backward(Stream& stream, const GatedNormGradients& to, const Tensor& dy, const Tensor& x,
+                            const Tensor& z, const Tensor& w, const Tensor& r) {
+  const Cost cost{22 * elements_of(x), bytes_of(to.dx, to.dz, to.dw, dy, x, z, w, r)};
+  WITAN_LAUNCH(stream, gated_rmsnorm_backward, cost, to, dy, x, z, w, r);
+}
+
+}  // namespace witan::kernels

@@ -1,0 +1,430 @@
+// A task takes a head of a row, in the backward the heads that read one key, document by document and chunk by chunk.
+// Sums within a chunk are of at most kDeltaChunk terms and always in the same order, so that a document's bits depend
+// on nothing else.
+#include "witan/kernels/linear_attention/gated_delta.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "witan/kernels/common/cpu/rows.h"
+
+namespace witan::kernels::cpu {
+namespace {
+
+// y += a x
+template <class A>
+[[gnu::noinline]] void add_scaled(A* y, A a, const A* x, int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) y[i] += a * x[i];
+}
+
+template <class A>
+[[gnu::noinline]] A dot_of(const A* x, const A* y, int64_t n) {
+  A sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) sum += x[i] * y[i];
+  return sum;
+}
+
+template <class A>
+using ChunkNumbers = std::vector<A>;
+
+// A query or a key, and 1 / sqrt(|x|^2 + eps).
+template <class T, class A>
+A normalise(A* to, const T* x, int64_t n, A factor) {
+  for (int64_t i = 0; i < n; ++i) to[i] = A(x[i]);
+  const A r = A(1) / std::sqrt(dot_of(to, to, n) + A(kDeltaNormEps));
+  for (int64_t i = 0; i < n; ++i) to[i] *= r * factor;
+  return r;
+}
+
+// The gradient of x, given that of its normalised vector `unit` = x r factor.
+template <class T, class A>
+void denormalise(T* dx, const A* d, const A* unit, A r, A factor, int64_t n) {
+  const A along = dot_of(d, unit, n) / factor;
+  for (int64_t i = 0; i < n; ++i) dx[i] = T(r * (factor * d[i] - unit[i] * along));
+}
+
+// The queries and keys of one chunk, which the heads of a group share.
+template <class T>
+struct ChunkKeys {
+  using A = Accumulator<T>;
+
+  ChunkKeys(const DeltaInputs& in, int64_t group)
+      : heads(in.heads),
+        factor(A(1 / std::sqrt(static_cast<double>(heads.key_dim)))),
+        group_(group),
+        rows_(in.qkv.data<T>()),
+        q(static_cast<size_t>(kDeltaChunk * heads.key_dim)),
+        k(q.size()),
+        q_scale(static_cast<size_t>(kDeltaChunk)),
+        k_scale(q_scale.size()) {}
+
+  // Tokens [first, first + count) of all rows' tokens.
+  void load(int64_t first, int64_t count) {
+    L = count;
+    const int64_t dk = heads.key_dim;
+    for (int64_t i = 0; i < L; ++i) {
+      const T* const from = rows_ + (first + i) * heads.channels() + group_ * dk;
+      q_scale[static_cast<size_t>(i)] = normalise(query(i), from, dk, factor);
+      k_scale[static_cast<size_t>(i)] = normalise(key(i), from + heads.key_channels(), dk, A(1));
+    }
+  }
+  A* query(int64_t i) { return q.data() + i * heads.key_dim; }
+  A* key(int64_t i) { return k.data() + i * heads.key_dim; }
+
+  DeltaHeads heads;
+  A factor;  // of queries
+  int64_t L = 0;
+
+ private:
+  int64_t group_;
+  const T* rows_;
+
+ public:
+  ChunkNumbers<A> q, k;              // [L, dk]
+  ChunkNumbers<A> q_scale, k_scale;  // [L]
+};
+
+// A head of one chunk.
+template <class T>
+struct ChunkHead {
+  using A = Accumulator<T>;
+
+  ChunkHead(const DeltaInputs& in, int64_t head)
+      : in_(in),
+        h(head),
+        dk(in.heads.key_dim),
+        dv(in.heads.value_dim),
+        v(static_cast<size_t>(kDeltaChunk * dv)),
+        u(v.size()),
+        gamma(static_cast<size_t>(kDeltaChunk)),
+        beta(gamma.size()) {}
+
+  void load(ChunkKeys<T>& keys, int64_t first) {
+    L = keys.L;
+    A sum = 0;
+    for (int64_t i = 0; i < L; ++i) {
+      const int64_t at = (first + i) * in_.heads.values + h;
+      sum += in_.g.data<A>()[at];
+      gamma[static_cast<size_t>(i)] = sum;
+      beta[static_cast<size_t>(i)] = in_.beta.data<A>()[at];
+      const T* const from =
+          in_.qkv.data<T>() + (first + i) * in_.heads.channels() + 2 * in_.heads.key_channels() + h * dv;
+      for (int64_t e = 0; e < dv; ++e) value(i)[e] = A(from[e]);
+    }
+  }
+  // U of the chunk after the state S [dk, dv].
+  void solve(ChunkKeys<T>& keys, const A* S) {
+    for (int64_t i = 0; i < L; ++i) {
+      A* const to = written(i);
+      std::fill_n(to, dv, A(0));
+      for (int64_t d = 0; d < dk; ++d) add_scaled(to, -grown(i) * keys.key(i)[d], S + d * dv, dv);
+      for (int64_t e = 0; e < dv; ++e) to[e] = strength(i) * (value(i)[e] + to[e]);
+      for (int64_t j = 0; j < i; ++j) add_scaled(to, -strength(i) * link(keys.key(i), keys, i, j), written(j), dv);
+    }
+  }
+  // The state after the chunk.
+  void advance(ChunkKeys<T>& keys, A* S) {
+    const A last = grown(L - 1);
+    for (int64_t at = 0; at < dk * dv; ++at) S[at] *= last;
+    for (int64_t j = 0; j < L; ++j)
+      for (int64_t d = 0; d < dk; ++d) add_scaled(S + d * dv, left(j) * keys.key(j)[d], written(j), dv);
+  }
+
+  A* value(int64_t i) { return v.data() + i * dv; }
+  A* written(int64_t i) { return u.data() + i * dv; }
+  A strength(int64_t i) const { return beta[static_cast<size_t>(i)]; }
+  A grown(int64_t i) const { return std::exp(gamma[static_cast<size_t>(i)]); }  // since the chunk began
+  A left(int64_t j) const { return between(L - 1, j); }                         // at the chunk's end
+  A between(int64_t i, int64_t j) const {
+    return std::exp(gamma[static_cast<size_t>(i)] - gamma[static_cast<size_t>(j)]);
+  }
+  // e^(γ[i] - γ[j]) x.k̂[j], x the query or key of token i
+  A link(const A* x, ChunkKeys<T>& keys, int64_t i, int64_t j) const {
+    return between(i, j) * dot_of(x, keys.key(j), dk);
+  }
+
+ private:
+  const DeltaInputs& in_;
+
+ public:
+  int64_t h, dk, dv, L = 0;
+  ChunkNumbers<A> v, u;         // [L, dv]
+  ChunkNumbers<A> gamma, beta;  // [L]
+};
+
+// Calls each(first, count) for the chunks of tokens [begin, end).
+template <class Each>
+void for_chunks_of(int64_t begin, int64_t end, const Each& each) {
+  for (int64_t first = begin; first < end; first += kDeltaChunk) each(first, std::min(kDeltaChunk, end - first));
+}
+
+template <class T>
+void write_outputs(ChunkHead<T>& head, ChunkKeys<T>& keys, const Accumulator<T>* S, T* o, int64_t stride,
+                   ChunkNumbers<Accumulator<T>>& sum) {
+  using A = Accumulator<T>;
+  for (int64_t i = 0; i < head.L; ++i) {
+    std::ranges::fill(sum, A(0));
+    for (int64_t d = 0; d < head.dk; ++d)
+      add_scaled(sum.data(), head.grown(i) * keys.query(i)[d], S + d * head.dv, head.dv);
+    for (int64_t j = 0; j <= i; ++j)
+      add_scaled(sum.data(), head.link(keys.query(i), keys, i, j), head.written(j), head.dv);
+    for (int64_t e = 0; e < head.dv; ++e) o[i * stride + e] = T(sum[static_cast<size_t>(e)]);
+  }
+}
+
+// The backward of the heads of a group, for one document at a time.
+template <class T>
+class DeltaGroupBackward {
+ public:
+  using A = Accumulator<T>;
+
+  DeltaGroupBackward(const DeltaGradients& to, const Tensor& d_o, const DeltaInputs& in, int64_t group)
+      : to_(to),
+        d_o_(d_o),
+        in_(in),
+        group_(group),
+        keys_(in, group),
+        dk_(in.heads.key_dim),
+        dv_(in.heads.value_dim),
+        dq_(keys_.q.size()),
+        dkeys_(keys_.k.size()),
+        du_(static_cast<size_t>(kDeltaChunk * dv_)),
+        dout_(du_.size()),
+        dgamma_(static_cast<size_t>(kDeltaChunk)),
+        dbeta_(dgamma_.size()) {
+    const int64_t per_group = in.heads.values / in.heads.keys;
+    for (int64_t r = 0; r < per_group; ++r) heads_.emplace_back(in, group * per_group + r);
+    dS_.resize(heads_.size());
+  }
+
+  // Tokens [begin, end) of all rows' tokens.
+  void document(int64_t begin, int64_t end) {
+    find_states(begin, end);
+    for (auto& dS : dS_) dS.assign(static_cast<size_t>(dk_ * dv_), A(0));
+    for (int64_t chunk = static_cast<int64_t>(states_.front().size()) - 1; chunk >= 0; --chunk) {
+      const int64_t first = begin + chunk * kDeltaChunk;
+      keys_.load(first, std::min(kDeltaChunk, end - first));
+      std::ranges::fill(dq_, A(0));
+      std::ranges::fill(dkeys_, A(0));
+      for (size_t r = 0; r < heads_.size(); ++r) {
+        heads_[r].load(keys_, first);
+        head(heads_[r], states_[r][static_cast<size_t>(chunk)], dS_[r], first);
+      }
+      write_keys(first);
+    }
+  }
+
+ private:
+  void find_states(int64_t begin, int64_t end) {
+    states_.assign(heads_.size(), {});
+    std::vector<ChunkNumbers<A>> S(heads_.size(), ChunkNumbers<A>(static_cast<size_t>(dk_ * dv_), A(0)));
+    for_chunks_of(begin, end, [&](int64_t first, int64_t count) {
+      keys_.load(first, count);
+      for (size_t r = 0; r < heads_.size(); ++r) {
+        states_[r].push_back(S[r]);
+        if (first + count == end) continue;
+        heads_[r].load(keys_, first);
+        heads_[r].solve(keys_, S[r].data());
+        heads_[r].advance(keys_, S[r].data());
+      }
+    });
+  }
+
+  // Adds a head's share to the gradients of queries and keys, writes its own, and turns dS from the gradient of the
+  // state after the chunk into that of the state before it.
+  void head(ChunkHead<T>& of, const ChunkNumbers<A>& S, ChunkNumbers<A>& dS, int64_t first) {
+    of.solve(keys_, S.data());
+    std::ranges::fill(dgamma_, A(0));
+    load_output_gradient(of, first);
+    state_after(of, S, dS);
+    ChunkNumbers<A> before(S.size(), A(0));
+    outputs(of, S, before);
+    solution(of, S, before);
+    const A last = of.grown(of.L - 1);
+    for (size_t at = 0; at < dS.size(); ++at) dS[at] = before[at] + last * dS[at];
+    write_head(of, first);
+  }
+  void load_output_gradient(const ChunkHead<T>& of, int64_t first) {
+    const int64_t stride = in_.heads.value_channels();
+    for (int64_t i = 0; i < of.L; ++i)
+      for (int64_t e = 0; e < dv_; ++e)
+        dout_[static_cast<size_t>(i * dv_ + e)] = A(d_o_.data<T>()[(first + i) * stride + of.h * dv_ + e]);
+  }
+  // Of S' = e^γ[L-1] S + Σ left[j] k[j] u[j]ᵀ: sets dU, adds to dK and dγ.
+  void state_after(ChunkHead<T>& of, const ChunkNumbers<A>& S, const ChunkNumbers<A>& dS) {
+    A& of_end = dgamma_[static_cast<size_t>(of.L - 1)];
+    for (int64_t d = 0; d < dk_; ++d)
+      of_end += of.grown(of.L - 1) * dot_of(S.data() + d * dv_, dS.data() + d * dv_, dv_);
+    for (int64_t j = 0; j < of.L; ++j) {
+      A* const du = du_.data() + j * dv_;
+      std::fill_n(du, dv_, A(0));
+      A pull = 0;
+      for (int64_t d = 0; d < dk_; ++d) {
+        add_scaled(du, of.left(j) * keys_.key(j)[d], dS.data() + d * dv_, dv_);
+        const A of_key = of.left(j) * dot_of(dS.data() + d * dv_, of.written(j), dv_);
+        key_gradient(j)[d] += of_key;
+        pull += of_key * keys_.key(j)[d];
+      }
+      of_end += pull;
+      dgamma_[static_cast<size_t>(j)] -= pull;
+    }
+  }
+  // Of O = e^γ Q S + P U: adds to dU, dQ, dK, dγ and the gradient of S.
+  void outputs(ChunkHead<T>& of, const ChunkNumbers<A>& S, ChunkNumbers<A>& before) {
+    for (int64_t i = 0; i < of.L; ++i) {
+      const A* const d_o = dout_.data() + i * dv_;
+      A pull = 0;
+      for (int64_t d = 0; d < dk_; ++d) {
+        const A of_query = of.grown(i) * dot_of(S.data() + d * dv_, d_o, dv_);
+        query_gradient(i)[d] += of_query;
+        pull += of_query * keys_.query(i)[d];
+        add_scaled(before.data() + d * dv_, of.grown(i) * keys_.query(i)[d], d_o, dv_);
+      }
+      dgamma_[static_cast<size_t>(i)] += pull;
+      for (int64_t j = 0; j <= i; ++j) {
+        const A p = of.link(keys_.query(i), keys_, i, j);
+        add_scaled(du_.data() + j * dv_, p, d_o, dv_);
+        link_gradient(of, keys_.query(i), query_gradient(i), dot_of(d_o, of.written(j), dv_), p, i, j);
+      }
+    }
+  }
+  // Of (1 + A) U = R = β (V - e^γ K S): turns dU into dR, then adds to dK, dγ and the gradient of S, and sets dβ.
+  void solution(ChunkHead<T>& of, const ChunkNumbers<A>& S, ChunkNumbers<A>& before) {
+    for (int64_t i = of.L - 1; i >= 0; --i)
+      for (int64_t j = 0; j < i; ++j)
+        add_scaled(du_.data() + j * dv_, -of.strength(i) * of.link(keys_.key(i), keys_, i, j), du_.data() + i * dv_,
+                   dv_);
+    for (int64_t i = 0; i < of.L; ++i) {
+      const A* const dr = du_.data() + i * dv_;
+      A strength = dot_of(dr, of.value(i), dv_), pull = 0;
+      for (int64_t d = 0; d < dk_; ++d) {
+        const A of_key = of.grown(i) * dot_of(S.data() + d * dv_, dr, dv_);
+        key_gradient(i)[d] -= of.strength(i) * of_key;
+        pull += of_key * keys_.key(i)[d];
+        add_scaled(before.data() + d * dv_, -of.strength(i) * of.grown(i) * keys_.key(i)[d], dr, dv_);
+      }
+      strength -= pull;
+      dgamma_[static_cast<size_t>(i)] -= of.strength(i) * pull;
+      for (int64_t j = 0; j < i; ++j) {
+        const A a = of.link(keys_.key(i), keys_, i, j), da = -dot_of(dr, of.written(j), dv_);
+        strength += da * a;
+        link_gradient(of, keys_.key(i), key_gradient(i), of.strength(i) * da, a, i, j);
+      }
+      dbeta_[static_cast<size_t>(i)] = strength;
+    }
+  }
+  // The backward of link(x, i, j), whose value is `link`, with gradient d.
+  void link_gradient(const ChunkHead<T>& of, const A* x, A* dx, A d, A link, int64_t i, int64_t j) {
+    const A share = d * of.between(i, j);
+    add_scaled(dx, share, static_cast<const A*>(keys_.key(j)), dk_);
+    add_scaled(key_gradient(j), share, x, dk_);
+    dgamma_[static_cast<size_t>(i)] += d * link;
+    dgamma_[static_cast<size_t>(j)] -= d * link;
+  }
+  void write_head(const ChunkHead<T>& of, int64_t first) {
+    const DeltaHeads& heads = in_.heads;
+    A of_decay = 0;
+    for (int64_t i = of.L - 1; i >= 0; --i) {
+      const int64_t at = (first + i) * heads.values + of.h;
+      of_decay += dgamma_[static_cast<size_t>(i)];
+      to_.dg.data<A>()[at] = of_decay;
+      to_.dbeta.data<A>()[at] = dbeta_[static_cast<size_t>(i)];
+      T* const dvalue = to_.dqkv.data<T>() + (first + i) * heads.channels() + 2 * heads.key_channels() + of.h * dv_;
+      for (int64_t e = 0; e < dv_; ++e) dvalue[e] = T(of.strength(i) * du_[static_cast<size_t>(i * dv_ + e)]);
+    }
+  }
+  void write_keys(int64_t first) {
+    for (int64_t i = 0; i < keys_.L; ++i) {
+      T* const dq = to_.dqkv.data<T>() + (first + i) * in_.heads.channels() + group_ * dk_;
+      const auto at = static_cast<size_t>(i);
+      denormalise(dq, query_gradient(i), keys_.query(i), keys_.q_scale[at], keys_.factor, dk_);
+      denormalise(dq + in_.heads.key_channels(), key_gradient(i), keys_.key(i), keys_.k_scale[at], A(1), dk_);
+    }
+  }
+  A* query_gradient(int64_t i) { return dq_.data() + i * dk_; }
+  A* key_gradient(int64_t i) { return dkeys_.data() + i * dk_; }
+
+  const DeltaGradients& to_;
+  const Tensor& d_o_;
+  const DeltaInputs& in_;
+  int64_t group_;
+  ChunkKeys<T> keys_;
+  std::vector<ChunkHead<T>> heads_;
+  int64_t dk_, dv_;
+  std::vector<std::vector<ChunkNumbers<A>>> states_;  // of each head, before each chunk
+  std::vector<ChunkNumbers<A>> dS_;                   // of each head
+  ChunkNumbers<A> dq_, dkeys_, du_, dout_, dgamma_, dbeta_;
+};
+
+}  // namespace
+
+void gated_delta_forward(Stream& stream, const Tensor& o, const Tensor& last, const DeltaInputs& in) {
+  const int64_t B = in.qkv.size(0), S = in.qkv.size(1), H = in.heads.values, per_group = H / in.heads.keys;
+  const int64_t size = in.heads.key_dim * in.heads.value_dim, stride = in.heads.value_channels();
+  dispatch_floating(in.qkv.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    stream.pool().run(B * H, [&](int64_t task) {
+      const int64_t b = task / H, h = task % H;
+      ChunkKeys<T> keys(in, h / per_group);
+      ChunkHead<T> head(in, h);
+      ChunkNumbers<A> state(static_cast<size_t>(size), A(0)), sum(static_cast<size_t>(head.dv));
+      for (int64_t begin = 0, end = 0; begin < S; begin = end) {
+        end = document_end(in.sequence_ids, b, begin, S);
+        std::ranges::fill(state, A(0));
+        for_chunks_of(begin, end, [&](int64_t first, int64_t count) {
+          keys.load(b * S + first, count);
+          head.load(keys, b * S + first);
+          head.solve(keys, state.data());
+          write_outputs(head, keys, state.data(), o.data<T>() + (b * S + first) * stride + h * head.dv, stride, sum);
+          if (first + count < end || (last.defined() && end == S)) head.advance(keys, state.data());
+        });
+      }
+      if (last.defined()) std::ranges::copy(state, last.data<A>() + task * size);
+    });
+  });
+}
+
+void gated_delta_backward(Stream& stream, const DeltaGradients& to, const Tensor& d_o, const DeltaInputs& in) {
+  const int64_t B = in.qkv.size(0), S = in.qkv.size(1), G = in.heads.keys;
+  dispatch_floating(in.qkv.dtype(), [&]<class T>() {
+    stream.pool().run(B * G, [&](int64_t task) {
+      const int64_t b = task / G;
+      DeltaGroupBackward<T> group(to, d_o, in, task % G);
+      for (int64_t begin = 0, end = 0; begin < S; begin = end) {
+        end = document_end(in.sequence_ids, b, begin, S);
+        group.document(b * S + begin, b * S + end);
+      }
+    });
+  });
+}
+
+void gated_delta_decode(Stream& stream, const Tensor& o, const Tensor& states, const DeltaInputs& in,
+                        const CacheTokens& tokens) {
+  const DeltaHeads heads = in.heads;
+  const int64_t H = heads.values, per_group = H / heads.keys, dk = heads.key_dim, dv = heads.value_dim;
+  dispatch_floating(in.qkv.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    stream.pool().run(H, [&](int64_t h) {
+      ChunkKeys<T> keys(in, h / per_group);
+      ChunkHead<T> head(in, h);
+      ChunkNumbers<A> sum(static_cast<size_t>(dv));
+      int64_t token = 0;
+      for (const CacheRun& run : tokens.runs) {
+        A* const S = states.data<A>() + (run.row * H + h) * dk * dv;
+        if (run.past == 0) std::fill_n(S, dk * dv, A(0));
+        for (int64_t i = 0; i < run.count; ++i, ++token) {
+          keys.load(token, 1);
+          head.load(keys, token);
+          head.solve(keys, S);
+          write_outputs(head, keys, S, o.data<T>() + (token * H + h) * dv, H * dv, sum);
+          head.advance(keys, S);
+        }
+      }
+    });
+  });
+}
+
+}  // namespace witan::kernels::cpu

@@ -1,0 +1,123 @@
+// The pointwise work around the gated delta rule: its decay and writing strength, and the norm of its output.
+#include <cmath>
+
+#include "witan/kernels/common/cpu/math.h"
+#include "witan/kernels/common/cpu/rows.h"
+#include "witan/kernels/linear_attention/gated_delta.h"
+#include "witan/kernels/pointwise/rules.h"
+
+namespace witan::kernels::cpu {
+namespace {
+
+// ln(1 + e^x) without overflow
+template <class A>
+A softplus(A x) {
+  return x > A(20) ? x : std::log1p(std::exp(x));
+}
+
+template <class A>
+A plain_sigmoid(A x) {
+  return A(1) / (A(1) + std::exp(-x));
+}
+
+}  // namespace
+
+void delta_gates_forward(Stream& stream, const Tensor& g, const Tensor& beta, const Tensor& a, const Tensor& b,
+                         const Tensor& A, const Tensor& bias) {
+  dispatch_floating(a.dtype(), [&]<class T>() {
+    using Acc = Accumulator<T>;
+    for_rows(stream, a, [&, H = a.shape().last()](int64_t t) {
+      for (int64_t h = 0; h < H; ++h) {
+        const int64_t at = t * H + h;
+        const Acc x = Acc(a.data<T>()[at]) + Acc(bias.data<T>()[h]);
+        g.data<Acc>()[at] = -std::exp(Acc(A.data<T>()[h])) * softplus(x);
+        beta.data<Acc>()[at] = plain_sigmoid(Acc(b.data<T>()[at]));
+      }
+    });
+  });
+}
+
+void delta_gates_backward(Stream& stream, const DeltaGateGradients& to, const Tensor& dg, const Tensor& dbeta,
+                          const Tensor& a, const Tensor& b, const Tensor& A, const Tensor& bias) {
+  dispatch_floating(a.dtype(), [&]<class T>() {
+    using Acc = Accumulator<T>;
+    const int64_t H = a.shape().last();
+    const auto decay_input = [&](int64_t t, int64_t h) { return Acc(a.data<T>()[t * H + h]) + Acc(bias.data<T>()[h]); };
+    const auto of_input = [&](int64_t t, int64_t h) {
+      return dg.data<Acc>()[t * H + h] * -std::exp(Acc(A.data<T>()[h])) * plain_sigmoid(decay_input(t, h));
+    };
+    for_rows(stream, a, [&](int64_t t) {
+      for (int64_t h = 0; h < H; ++h) {
+        const int64_t at = t * H + h;
+        const Acc open = plain_sigmoid(Acc(b.data<T>()[at]));
+        to.da.data<T>()[at] = T(of_input(t, h));
+        to.db.data<T>()[at] = T(dbeta.data<Acc>()[at] * open * (Acc(1) - open));
+      }
+    });
+    const auto sum = [&](const Tensor& into, Write write, const auto& term) {
+      if (!into.defined()) return;
+      sum_over_rows<T, Acc>(stream, into, write, a.shape(), [&](int64_t t, int64_t begin, int64_t end, Acc* sums) {
+        for (int64_t h = begin; h < end; ++h) sums[h - begin] += term(t, h);
+      });
+    };
+    sum(to.dA, to.write_A, [&](int64_t t, int64_t h) {
+      return dg.data<Acc>()[t * H + h] * -std::exp(Acc(A.data<T>()[h])) * softplus(decay_input(t, h));
+    });
+    sum(to.dbias, to.write_bias, of_input);
+  });
+}
+
+void gated_rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Tensor& x, const Tensor& z,
+                           const Tensor& w, double eps) {
+  dispatch_floating(x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    const T* weight = w.data<T>();
+    for_rows(stream, x, [&, D = x.shape().last()](int64_t t) {
+      const T *in = x.data<T>() + t * D, *gate = z.data<T>() + t * D;
+      T* out = y.data<T>() + t * D;
+      A squares = 0;
+#pragma omp simd reduction(+ : squares)
+      for (int64_t d = 0; d < D; ++d) squares += A(in[d]) * A(in[d]);
+      const A s = r.data<A>()[t] = A(1) / std::sqrt(squares / A(D) + A(eps));
+#pragma omp simd
+      for (int64_t d = 0; d < D; ++d)
+        store(out[d], A(in[d]) * s * A(weight[d]) * rules::Silu<Math>::at(A(gate[d])).value);
+    });
+  });
+}
+
+void gated_rmsnorm_backward(Stream& stream, const GatedNormGradients& to, const Tensor& dy, const Tensor& x,
+                            const Tensor& z, const Tensor& w, const Tensor& r) {
+  dispatch_floating(x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    const T* weight = w.data<T>();
+    const A* scale = r.data<A>();
+    if (to.dw.defined())
+      sum_over_rows<T, A>(stream, to.dw, to.write, x.shape(), [&](int64_t t, int64_t begin, int64_t end, A* sums) {
+        const int64_t at = t * x.shape().last();
+        const T *in = x.data<T>() + at, *gate = z.data<T>() + at, *out = dy.data<T>() + at;
+#pragma omp simd
+        for (int64_t d = begin; d < end; ++d)
+          sums[d - begin] += A(out[d]) * rules::Silu<Math>::at(A(gate[d])).value * A(in[d]) * scale[t];
+      });
+    for_rows(stream, x, [&, D = x.shape().last()](int64_t t) {
+      const T *in = x.data<T>() + t * D, *gate = z.data<T>() + t * D, *out = dy.data<T>() + t * D;
+      T *dx = to.dx.data<T>() + t * D, *dz = to.dz.data<T>() + t * D;
+      const A s = scale[t];
+      A dot = 0;
+#pragma omp simd reduction(+ : dot)
+      for (int64_t d = 0; d < D; ++d)
+        dot += A(weight[d]) * A(out[d]) * rules::Silu<Math>::at(A(gate[d])).value * A(in[d]) * s;
+      const A pull = dot / A(D);
+#pragma omp simd
+      for (int64_t d = 0; d < D; ++d) {
+        const auto open = rules::Silu<Math>::at(A(gate[d]));
+        const A n = A(in[d]) * s, weighted = A(weight[d]) * A(out[d]);
+        store(dx[d], s * (weighted * open.value - n * pull));
+        store(dz[d], weighted * n * open.slope);
+      }
+    });
+  });
+}
+
+}  // namespace witan::kernels::cpu

@@ -1,0 +1,200 @@
+// A task takes some channels of a row, token by token. Channels are the inner, vectorised dimension.
+#include "witan/kernels/linear_attention/short_convolution.h"
+
+#include <algorithm>
+#include <cassert>
+#include <vector>
+
+#include "witan/kernels/common/cpu/math.h"
+#include "witan/kernels/common/cpu/rows.h"
+#include "witan/kernels/pointwise/rules.h"
+
+namespace witan::kernels::cpu {
+namespace {
+
+constexpr int64_t kTaskChannels = 64;
+
+// Taps by their order, each with its channels side by side: [W, columns] of channels [first, first + columns).
+template <class T>
+std::vector<Accumulator<T>> taps_of(const Tensor& w, int64_t first, int64_t columns) {
+  using A = Accumulator<T>;
+  const int64_t W = w.size(1);
+  std::vector<A> taps(static_cast<size_t>(W * columns));
+  for (int64_t c = 0; c < columns; ++c)
+    for (int64_t j = 0; j < W; ++j) taps[static_cast<size_t>(j * columns + c)] = A(w.data<T>()[(first + c) * W + j]);
+  return taps;
+}
+
+// sum[c] += tap[c] x[c]
+template <class T, class A>
+[[gnu::noinline]] void add_tap(A* sum, const A* tap, const T* x, int64_t columns) {
+#pragma omp simd
+  for (int64_t c = 0; c < columns; ++c) sum[c] += tap[c] * A(x[c]);
+}
+
+template <class T, class A>
+[[gnu::noinline]] void store_silu(T* y, const A* u, int64_t columns) {
+#pragma omp simd
+  for (int64_t c = 0; c < columns; ++c) store(y[c], u[c] * fast_sigmoid(u[c]));
+}
+
+// Calls body(b, first, columns) for tasks of some channels of each row.
+template <class Body>
+void for_channels(Stream& stream, int64_t B, int64_t C, const Body& body) {
+  const int64_t panels = (C + kTaskChannels - 1) / kTaskChannels;
+  stream.pool().run(B * panels, [&](int64_t task) {
+    const int64_t first = task % panels * kTaskChannels;
+    body(task / panels, first, std::min(kTaskChannels, C - first));
+  });
+}
+
+// u of token t of a document that begins at `begin`; x points at the row's first token and channel, and its tokens are
+// `stride` apart.
+template <class T, class A>
+void filter(A* u, const A* taps, const T* x, int64_t begin, int64_t t, int64_t W, int64_t stride, int64_t columns) {
+  std::fill_n(u, columns, A(0));
+  for (int64_t s = std::max(begin, t - W + 1); s <= t; ++s)
+    add_tap(u, taps + (W - 1 - (t - s)) * columns, x + s * stride, columns);
+}
+
+// The gradients of some channels, of all rows, so that the sums over tokens have one order.
+template <class T>
+class ConvolutionBackward {
+ public:
+  using A = Accumulator<T>;
+
+  ConvolutionBackward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& w, int64_t first,
+                      int64_t columns)
+      : S_(x.size(1)),
+        x_stride_(x.stride(1)),
+        dy_stride_(dy.stride(1)),
+        dx_stride_(dx.defined() ? dx.stride(1) : 0),
+        W_(w.size(1)),
+        columns_(columns),
+        dx_(dx.defined() ? dx.data<T>() + first : nullptr),
+        dy_(dy.data<T>() + first),
+        x_(x.data<T>() + first),
+        taps_(taps_of<T>(w, first, columns)),
+        dw(taps_.size()),
+        sums_(taps_.size()),
+        u_(static_cast<size_t>(columns)) {}
+
+  void document(int64_t b, int64_t begin, int64_t end) {
+    const int64_t row = b * S_;
+    du_.resize(static_cast<size_t>((end - begin) * columns_));
+    for (int64_t t = begin; t < end; ++t) {
+      filter(u_.data(), taps_.data(), x_ + row * x_stride_, begin, t, W_, x_stride_, columns_);
+      const T* g = dy_ + (row + t) * dy_stride_;
+      A* const to = du_.data() + (t - begin) * columns_;
+#pragma omp simd
+      for (int64_t c = 0; c < columns_; ++c) to[c] = A(g[c]) * rules::Silu<Math>::at(u_[static_cast<size_t>(c)]).slope;
+    }
+    std::ranges::fill(sums_, A(0));
+    for (int64_t t = begin; t < end; ++t) add_taps(row, begin, t);
+    for (size_t i = 0; i < dw.size(); ++i) dw[i] += sums_[i];
+    if (dx_ != nullptr)
+      for (int64_t s = begin; s < end; ++s) write_input(row, begin, s, end);
+  }
+
+ private:
+  void add_taps(int64_t row, int64_t begin, int64_t t) {
+    for (int64_t s = std::max(begin, t - W_ + 1); s <= t; ++s)
+      add_tap(sums_.data() + (W_ - 1 - (t - s)) * columns_, du_.data() + (t - begin) * columns_,
+              x_ + (row + s) * x_stride_, columns_);
+  }
+  void write_input(int64_t row, int64_t begin, int64_t s, int64_t end) {
+    std::ranges::fill(u_, A(0));
+    for (int64_t t = s; t < std::min(end, s + W_); ++t)
+      add_tap(u_.data(), taps_.data() + (W_ - 1 - (t - s)) * columns_, du_.data() + (t - begin) * columns_, columns_);
+    T* const out = dx_ + (row + s) * dx_stride_;
+#pragma omp simd
+    for (int64_t c = 0; c < columns_; ++c) store(out[c], u_[static_cast<size_t>(c)]);
+  }
+
+  int64_t S_, x_stride_, dy_stride_, dx_stride_, W_, columns_;
+  T* dx_;
+  const T *dy_, *x_;
+  std::vector<A> taps_;
+
+ public:
+  std::vector<A> dw;  // [W, columns]
+
+ private:
+  std::vector<A> sums_;  // of one document
+  std::vector<A> u_, du_;
+};
+
+}  // namespace
+
+void short_convolution_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w,
+                               const Tensor& sequence_ids) {
+  const int64_t B = x.size(0), S = x.size(1), C = x.size(2), W = w.size(1);
+  dispatch_floating(x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    for_channels(stream, B, C, [&](int64_t b, int64_t first, int64_t columns) {
+      const std::vector<A> taps = taps_of<T>(w, first, columns);
+      std::vector<A> u(static_cast<size_t>(columns));
+      const T* const in = x.data<T>() + b * S * x.stride(1) + first;
+      for (int64_t begin = 0, end = 0; begin < S; begin = end) {
+        end = document_end(sequence_ids, b, begin, S);
+        for (int64_t t = begin; t < end; ++t) {
+          filter(u.data(), taps.data(), in, begin, t, W, x.stride(1), columns);
+          store_silu(y.data<T>() + (b * S + t) * y.stride(1) + first, u.data(), columns);
+        }
+      }
+    });
+  });
+}
+
+void short_convolution_backward(Stream& stream, const Tensor& dx, const Tensor& dw, Write write, const Tensor& dy,
+                                const Tensor& x, const Tensor& w, const Tensor& sequence_ids) {
+  const int64_t B = x.size(0), S = x.size(1), C = x.size(2), W = w.size(1);
+  dispatch_floating(x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    for_channels(stream, 1, C, [&](int64_t, int64_t first, int64_t columns) {
+      ConvolutionBackward<T> channels(dx, dy, x, w, first, columns);
+      for (int64_t b = 0; b < B; ++b)
+        for (int64_t begin = 0, end = 0; begin < S; begin = end) {
+          end = document_end(sequence_ids, b, begin, S);
+          channels.document(b, begin, end);
+        }
+      if (!dw.defined()) return;
+      dispatch_floating(dw.dtype(), [&]<class G>() {
+        for (int64_t c = 0; c < columns; ++c)
+          for (int64_t j = 0; j < W; ++j) {
+            G& to = dw.data<G>()[(first + c) * W + j];
+            const A before = write == Write::accumulate ? A(to) : A(0);
+            to = G(before + channels.dw[static_cast<size_t>(j * columns + c)]);
+          }
+      });
+    });
+  });
+}
+
+void short_convolution_decode(Stream& stream, const Tensor& y, const Tensor& tails, const Tensor& x, const Tensor& w,
+                              const CacheTokens& tokens) {
+  const int64_t C = x.size(1), W = w.size(1), slots = W - 1;
+  assert(tails.size(1) == slots);
+  dispatch_floating(x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    for_channels(stream, 1, C, [&](int64_t, int64_t first, int64_t columns) {
+      const std::vector<A> taps = taps_of<T>(w, first, columns);
+      std::vector<A> u(static_cast<size_t>(columns));
+      int64_t token = 0;
+      for (const CacheRun& run : tokens.runs) {
+        T* const tail = tails.data<T>() + run.row * tails.stride(0) + first;
+        for (int64_t p = run.past; p < run.past + run.count; ++p, ++token) {
+          const T* const in = x.data<T>() + token * x.stride(0) + first;
+          std::ranges::fill(u, A(0));
+          for (int64_t s = std::max<int64_t>(0, p - slots); s <= p; ++s)
+            add_tap(u.data(), taps.data() + (slots - (p - s)) * columns,
+                    s == p ? in : tail + s % slots * tails.stride(1), columns);
+          store_silu(y.data<T>() + token * y.stride(0) + first, u.data(), columns);
+          std::copy_n(in, columns, tail + p % slots * tails.stride(1));
+        }
+      }
+    });
+  });
+}
+
+}  // namespace witan::kernels::cpu

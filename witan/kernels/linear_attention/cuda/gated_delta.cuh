@@ -1,0 +1,179 @@
+// A chunk of the gated delta rule in shared memory, for the forward and the backward.
+#pragma once
+
+#include "witan/kernels/linear_attention/cuda/documents.cuh"
+#include "witan/kernels/linear_attention/gated_delta.h"
+
+namespace witan::kernels::cuda {
+
+inline constexpr int kDeltaThreads = 256, kDeltaWarps = kDeltaThreads / 32;
+inline constexpr int kL = static_cast<int>(kDeltaChunk);
+inline constexpr int kSlice = 32;        // value channels that a block computes with at a time, a lane each
+inline constexpr int kSliceStride = 33;  // columns and rows without bank conflicts
+inline constexpr int kLinkStride = kL + 1;
+
+__device__ __forceinline__ float delta_exp(float x) {
+  return expf(x);
+}
+__device__ __forceinline__ double delta_exp(double x) {
+  return exp(x);
+}
+
+template <class T>
+struct DeltaRows {
+  const T* qkv;
+  const Acc<T>*g, *beta;
+  const int32_t* ids;  // null: each row is one document
+  int64_t S, channels, key_channels;
+  int G, H, dk, dv;
+  Acc<T> factor;  // of queries
+
+  __device__ const int32_t* ids_of(int64_t b) const { return ids == nullptr ? nullptr : ids + b * S; }
+  __device__ const T* query(int64_t t, int group) const { return qkv + t * channels + group * dk; }
+  __device__ const T* value(int64_t t, int head) const { return qkv + t * channels + 2 * key_channels + head * dv; }
+};
+
+template <class T>
+DeltaRows<T> delta_rows(const DeltaInputs& in) {
+  const DeltaHeads& n = in.heads;
+  const int64_t S = in.qkv.shape().dims() == 3 ? in.qkv.size(1) : in.qkv.size(0);
+  return {ptr<T>(in.qkv),
+          ptr<Acc<T>>(in.g),
+          ptr<Acc<T>>(in.beta),
+          ptr<int32_t>(in.sequence_ids),
+          S,
+          n.channels(),
+          n.key_channels(),
+          static_cast<int>(n.keys),
+          static_cast<int>(n.values),
+          static_cast<int>(n.key_dim),
+          static_cast<int>(n.value_dim),
+          static_cast<Acc<T>>(1 / std::sqrt(static_cast<double>(n.key_dim)))};
+}
+
+// The tokens from `begin` on of a chunk: at most kL, of one document. Called by all threads; `shared` is one int.
+template <class T>
+__device__ int chunk_length(const DeltaRows<T>& in, int64_t b, int64_t begin, int* shared) {
+  const int64_t left = in.S - begin;
+  const int most = left < kL ? static_cast<int>(left) : kL;
+  const int32_t* const ids = in.ids_of(b);
+  if (threadIdx.x == 0) *shared = most;
+  __syncthreads();
+  if (ids != nullptr && threadIdx.x < most && ids[begin + threadIdx.x] != ids[begin])
+    atomicMin(shared, static_cast<int>(threadIdx.x));
+  __syncthreads();
+  const int length = *shared;
+  __syncthreads();
+  return length;
+}
+
+// Whether token t begins a document.
+template <class T>
+__device__ __forceinline__ bool begins_document(const DeltaRows<T>& in, int64_t b, int64_t t) {
+  if (t == 0) return true;
+  const int32_t* const ids = in.ids_of(b);
+  return ids != nullptr && ids[t] != ids[t - 1];
+}
+
+// Queries and keys, normalised, and the gates of a chunk. Rows have a stride of dk + 1.
+template <class A>
+struct ChunkShared {
+  A *q, *k;         // [kL, dk + 1]
+  A *gamma, *beta;  // [kL]
+
+  static __host__ __device__ int64_t elements(int dk) { return 2 * kL * (dk + 1) + 2 * kL; }
+  __device__ ChunkShared(A* memory, int dk)
+      : q(memory), k(q + kL * (dk + 1)), gamma(k + kL * (dk + 1)), beta(gamma + kL) {}
+
+  // e^(γ[i] - γ[j])
+  __device__ A between(int i, int j) const { return delta_exp(gamma[i] - gamma[j]); }
+  __device__ A grown(int i) const { return delta_exp(gamma[i]); }
+};
+
+// Loads L tokens from token `first` of all rows' tokens on. Ends with a barrier.
+template <class T, class A>
+__device__ void load_chunk(const ChunkShared<A>& to, const DeltaRows<T>& in, int64_t first, int L, int head) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, stride = in.dk + 1, group = head / (in.H / in.G);
+  for (int i = warp; i < 2 * L; i += kDeltaWarps) {
+    const bool is_key = i >= L;
+    const int token = is_key ? i - L : i;
+    const T* const from = in.query(first + token, group) + (is_key ? in.key_channels : 0);
+    A* const row = (is_key ? to.k : to.q) + token * stride;
+    A squares = 0;
+    for (int d = lane; d < in.dk; d += 32) {
+      const A x = convert<A>(from[d]);
+      row[d] = x;
+      squares += x * x;
+    }
+    const A r = A(1) / sqrt(warp_sum(squares) + static_cast<A>(kDeltaNormEps)) * (is_key ? A(1) : in.factor);
+    for (int d = lane; d < in.dk; d += 32) row[d] *= r;
+  }
+  if (threadIdx.x == 0) {
+    A sum = 0;
+    for (int i = 0; i < L; ++i) {
+      sum += in.g[(first + i) * in.H + head];
+      to.gamma[i] = sum;
+      to.beta[i] = in.beta[(first + i) * in.H + head];
+    }
+  }
+  __syncthreads();
+}
+
+// links[i, j] = e^(γ[i] - γ[j]) x[i].k[j] for j < i, or j <= i if `own`; [kL, kLinkStride]
+template <class A>
+__device__ void find_links(A* links, const ChunkShared<A>& chunk, const A* x, int L, int dk, bool own) {
+  for (int at = threadIdx.x; at < L * kL; at += kDeltaThreads) {
+    const int i = at / kL, j = at % kL;
+    if (j > i || (j == i && !own)) continue;
+    const A *const left = x + i * (dk + 1), *const right = chunk.k + j * (dk + 1);
+    A sum = 0;
+    for (int d = 0; d < dk; ++d) sum += left[d] * right[d];
+    links[i * kLinkStride + j] = sum * chunk.between(i, j);
+  }
+}
+
+// x[i, e] = v[i, e] - e^γ[i] Σ_d k[i, d] S[d, e] of the slice's channels; 0 beyond them
+template <class T, class A>
+__device__ void find_residuals(A* x, const ChunkShared<A>& chunk, const DeltaRows<T>& in, const A* S, int64_t first,
+                               int L, int head, int slice) {
+  for (int at = threadIdx.x; at < L * kSlice; at += kDeltaThreads) {
+    const int i = at / kSlice, e = at % kSlice;
+    const A* const key = chunk.k + i * (in.dk + 1);
+    A held = 0;
+    for (int d = 0; d < in.dk; ++d) held += key[d] * S[d * kSliceStride + e];
+    const bool inside = slice + e < in.dv;
+    const A value = inside ? convert<A>(in.value(first + i, head)[slice + e]) : A(0);
+    x[i * kSliceStride + e] = value - chunk.grown(i) * held;
+  }
+}
+
+// u = (1 + A)^-1 β x by substitution; a lane of the first warp has a column. u may be x. Barriers around it are the
+// caller's.
+template <class A>
+__device__ void solve_chunk(A* u, const A* x, const A* links, const ChunkShared<A>& chunk, int L) {
+  if (threadIdx.x >= kSlice) return;
+  const int e = threadIdx.x;
+  for (int i = 0; i < L; ++i) {
+    A sum = x[i * kSliceStride + e];
+    for (int j = 0; j < i; ++j) sum -= links[i * kLinkStride + j] * u[j * kSliceStride + e];
+    u[i * kSliceStride + e] = chunk.beta[i] * sum;
+  }
+}
+
+// The bytes of so many numbers in shared memory, which the kernel may take from then on. Throws ShapeError if a block
+// of this device has less.
+template <class A, class Kernel>
+int delta_shared_bytes(const char* name, int64_t elements, Kernel* kernel) {
+  constexpr int64_t kMost = 227 * 1024;  // of Hopper
+  const int64_t bytes = elements * static_cast<int64_t>(sizeof(A));
+  require<ShapeError>(bytes <= kMost, name, ": keys of this size and dtype need ", bytes,
+                      " bytes of shared memory, of ", kMost, "; use a smaller linear_key_head_dim, or float32");
+  witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+                     name);
+  return static_cast<int>(bytes);
+}
+
+// The states before chunks that are not their document's first, DeltaGradients::states.
+void delta_chunk_states(Stream& stream, const Tensor& states, const DeltaInputs& in);
+
+}  // namespace witan::kernels::cuda

@@ -1,0 +1,358 @@
+// The backward of the gated delta rule. States before chunks come first, by the forward's kernel. Then a block has a
+// head of a row, and goes from its last chunk to its first, 32 value channels at a time; the gradient of the state that
+// passes between chunks takes the place of the state that was there. The names of gradients are those of the CPU's
+// twin.
+#include "witan/kernels/linear_attention/cuda/gated_delta.cuh"
+
+namespace witan::kernels::cuda {
+namespace {
+
+constexpr int kPairs = kL * kL / kDeltaThreads;  // of a thread: pair p is number threadIdx.x + p kDeltaThreads
+
+template <class T>
+struct BackwardOutputs {
+  T* dqkv;
+  Acc<T>*dg, *dbeta;
+  Acc<T>* states;  // [B, slots, H, dk, dv]
+  Acc<T>* shares;  // [B, S, H, 2 dk]
+};
+
+// The shared memory of a block beside the chunk.
+template <class A>
+struct BackwardShared {
+  A *of_keys, *of_queries;  // links [kL, kLinkStride]
+  A *u, *du, *dout, *x;     // [kL, kSliceStride]
+  A *S, *dS;                // [dk, kSliceStride]
+  A *dgamma, *dbeta;        // [kL]
+
+  static int64_t elements(int dk) {
+    return ChunkShared<A>::elements(dk) + 2 * kL * kLinkStride + (4 * kL + 2 * dk) * kSliceStride + 2 * kL;
+  }
+  __device__ BackwardShared(A* memory, int dk)
+      : of_keys(memory),
+        of_queries(of_keys + kL * kLinkStride),
+        u(of_queries + kL * kLinkStride),
+        du(u + kL * kSliceStride),
+        dout(du + kL * kSliceStride),
+        x(dout + kL * kSliceStride),
+        S(x + kL * kSliceStride),
+        dS(S + dk * kSliceStride),
+        dgamma(dS + dk * kSliceStride),
+        dbeta(dgamma + kL) {}
+};
+
+// A chunk of a head of a row.
+template <class T>
+struct Place {
+  int64_t b, begin;  // its first token in the row
+  int head, L;
+  bool begins, ends;  // its document
+  __device__ int64_t first(int64_t S) const { return b * S + begin; }
+};
+
+template <class T>
+class ChunkBackward {
+ public:
+  using A = Acc<T>;
+
+  __device__ ChunkBackward(const DeltaRows<T>& in, const BackwardOutputs<T>& to, const T* d_o, A* memory)
+      : in_(in), to_(to), d_o_(d_o), chunk_(memory, in.dk), at_(chunk_.beta + kL, in.dk) {}
+
+  __device__ void run(const Place<T>& place) {
+    load_chunk(chunk_, in_, place.first(in_.S), place.L, place.head);
+    find_links(at_.of_keys, chunk_, chunk_.k, place.L, in_.dk, false);
+    find_links(at_.of_queries, chunk_, chunk_.q, place.L, in_.dk, true);
+    if (threadIdx.x < kL) at_.dgamma[threadIdx.x] = at_.dbeta[threadIdx.x] = 0;
+#pragma unroll
+    for (int p = 0; p < kPairs; ++p) of_key_pairs_[p] = of_query_pairs_[p] = 0;
+    __syncthreads();
+    for (int slice = 0; slice < in_.dv; slice += kSlice) {
+      load_slice(place, slice);
+      add_gradients(place, slice);
+      write_slice(place, slice);
+    }
+    add_links(place);
+    write_gates(place);
+  }
+
+ private:
+  // The state's number (d, slice + e) in the slot of the chunk that begins with this token.
+  __device__ A& state(const Place<T>& place, int64_t begin, int d, int e) const {
+    const int64_t slot = place.b * ((in_.S + kL - 1) / kL) + begin / kL;
+    return to_.states[((slot * in_.H + place.head) * in_.dk + d) * in_.dv + e];
+  }
+  __device__ A* share(const Place<T>& place, int i) const {
+    return to_.shares + ((place.first(in_.S) + i) * in_.H + place.head) * 2 * in_.dk;
+  }
+
+  // S, dS, dO and the residuals of the slice; u, and dR in place of dU.
+  __device__ void load_slice(const Place<T>& place, int slice) {
+    const int64_t first = place.first(in_.S);
+    for (int at = threadIdx.x; at < in_.dk * kSlice; at += kDeltaThreads) {
+      const int d = at / kSlice, e = at % kSlice;
+      const bool inside = slice + e < in_.dv;
+      at_.S[d * kSliceStride + e] = inside && !place.begins ? state(place, place.begin, d, slice + e) : A(0);
+      at_.dS[d * kSliceStride + e] = inside && !place.ends ? state(place, place.begin + place.L, d, slice + e) : A(0);
+    }
+    for (int at = threadIdx.x; at < place.L * kSlice; at += kDeltaThreads) {
+      const int i = at / kSlice, e = at % kSlice;
+      at_.dout[i * kSliceStride + e] =
+          slice + e < in_.dv ? convert<A>(d_o_[((first + i) * in_.H + place.head) * in_.dv + slice + e]) : A(0);
+    }
+    __syncthreads();
+    find_residuals(at_.x, chunk_, in_, at_.S, first, place.L, place.head, slice);
+    for (int at = threadIdx.x; at < place.L * kSlice; at += kDeltaThreads) {
+      const int j = at / kSlice, e = at % kSlice;
+      A of_state = 0, of_outputs = 0;
+      for (int d = 0; d < in_.dk; ++d) of_state += chunk_.k[j * (in_.dk + 1) + d] * at_.dS[d * kSliceStride + e];
+      for (int i = j; i < place.L; ++i)
+        of_outputs += at_.of_queries[i * kLinkStride + j] * at_.dout[i * kSliceStride + e];
+      at_.du[j * kSliceStride + e] = chunk_.between(place.L - 1, j) * of_state + of_outputs;
+    }
+    __syncthreads();
+    solve_chunk(at_.u, at_.x, at_.of_keys, chunk_, place.L);
+    if (threadIdx.x >= kSlice && threadIdx.x < 2 * kSlice) {
+      const int e = threadIdx.x - kSlice;
+      for (int i = place.L - 1; i >= 0; --i) {
+        A sum = at_.du[i * kSliceStride + e];
+        for (int k = i + 1; k < place.L; ++k)
+          sum -= chunk_.beta[k] * at_.of_keys[k * kLinkStride + i] * at_.du[k * kSliceStride + e];
+        at_.du[i * kSliceStride + e] = sum;
+      }
+    }
+    __syncthreads();
+  }
+
+  // The slice's part of the gradients of links, β, γ, queries and keys. A warp has tokens, a lane channels of keys.
+  __device__ void add_gradients(const Place<T>& place, int slice) {
+#pragma unroll
+    for (int p = 0; p < kPairs; ++p) {
+      const int number = static_cast<int>(threadIdx.x) + p * kDeltaThreads, i = number / kL, j = number % kL;
+      if (i >= place.L || j > i) continue;
+      A of_query = 0, of_key = 0;
+      for (int e = 0; e < kSlice; ++e) {
+        of_query += at_.dout[i * kSliceStride + e] * at_.u[j * kSliceStride + e];
+        of_key -= at_.du[i * kSliceStride + e] * at_.u[j * kSliceStride + e];
+      }
+      of_query_pairs_[p] += of_query;
+      if (j < i) of_key_pairs_[p] += of_key;
+    }
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (int i = warp; i < place.L; i += kDeltaWarps) {
+      const A strength = warp_sum(at_.du[i * kSliceStride + lane] * at_.x[i * kSliceStride + lane]);
+      const A grown = chunk_.grown(i), left = chunk_.between(place.L - 1, i), beta = chunk_.beta[i];
+      A pull = 0, of_end = 0;
+      for (int d = lane; d < in_.dk; d += 32) {
+        A outputs = 0, residuals = 0, after = 0;
+        for (int e = 0; e < kSlice; ++e) {
+          outputs += at_.S[d * kSliceStride + e] * at_.dout[i * kSliceStride + e];
+          residuals += at_.S[d * kSliceStride + e] * at_.du[i * kSliceStride + e];
+          after += at_.dS[d * kSliceStride + e] * at_.u[i * kSliceStride + e];
+        }
+        const A key = chunk_.k[i * (in_.dk + 1) + d];
+        const A dq = grown * outputs, dk = left * after - beta * grown * residuals;
+        pull += dq * chunk_.q[i * (in_.dk + 1) + d] - beta * grown * residuals * key;
+        of_end += left * after * key;
+        A* const to = share(place, i);
+        to[d] = slice == 0 ? dq : to[d] + dq;
+        to[in_.dk + d] = slice == 0 ? dk : to[in_.dk + d] + dk;
+      }
+      pull = warp_sum(pull), of_end = warp_sum(of_end);
+      if (lane != 0) continue;
+      at_.dbeta[i] += strength;
+      at_.dgamma[i] += pull - of_end;
+      ends_[i / kDeltaWarps] = of_end;
+    }
+    add_to_end(place);
+  }
+  // What the state after the chunk adds to γ of the last token: Σ of_end of all tokens and e^γ[L-1] S.dS.
+  __device__ void add_to_end(const Place<T>& place) {
+    A sum = 0;
+    for (int at = threadIdx.x; at < in_.dk * kSlice; at += kDeltaThreads) {
+      const int d = at / kSlice, e = at % kSlice;
+      sum += at_.S[d * kSliceStride + e] * at_.dS[d * kSliceStride + e];
+    }
+    sum *= chunk_.grown(place.L - 1);
+    if (threadIdx.x % 32 == 0)
+      for (int i = threadIdx.x / 32; i < place.L; i += kDeltaWarps) sum += ends_[i / kDeltaWarps];
+    __shared__ A sums[kDeltaWarps];
+    sum = block_sum(sum, sums);
+    if (threadIdx.x == 0) at_.dgamma[place.L - 1] += sum;
+    __syncthreads();
+  }
+
+  // dV, and the gradient of the state before the chunk, where there is one.
+  __device__ void write_slice(const Place<T>& place, int slice) {
+    const int64_t first = place.first(in_.S);
+    for (int at = threadIdx.x; at < place.L * kSlice; at += kDeltaThreads) {
+      const int i = at / kSlice, e = at % kSlice;
+      if (slice + e < in_.dv)
+        to_.dqkv[(first + i) * in_.channels + 2 * in_.key_channels + place.head * in_.dv + slice + e] =
+            convert<T>(chunk_.beta[i] * at_.du[i * kSliceStride + e]);
+    }
+    if (!place.begins)
+      for (int at = threadIdx.x; at < in_.dk * kSlice; at += kDeltaThreads) {
+        const int d = at / kSlice, e = at % kSlice;
+        if (slice + e >= in_.dv) continue;
+        A sum = chunk_.grown(place.L - 1) * at_.dS[d * kSliceStride + e];
+        for (int i = 0; i < place.L; ++i)
+          sum += chunk_.grown(i) * (chunk_.q[i * (in_.dk + 1) + d] * at_.dout[i * kSliceStride + e] -
+                                    chunk_.beta[i] * chunk_.k[i * (in_.dk + 1) + d] * at_.du[i * kSliceStride + e]);
+        state(place, place.begin, d, slice + e) = sum;
+      }
+    __syncthreads();
+  }
+
+  // Turns links into their gradients times e^(γ[i] - γ[j]), and adds what they give β, γ, queries and keys.
+  __device__ void add_links(const Place<T>& place) {
+    A *const of_gamma = at_.u, *const of_beta = at_.u + kL * kLinkStride;  // over u, du, dout and x
+    static_assert(2 * kL * kLinkStride <= 4 * kL * kSliceStride);
+#pragma unroll
+    for (int p = 0; p < kPairs; ++p) {
+      const int number = static_cast<int>(threadIdx.x) + p * kDeltaThreads, i = number / kL, j = number % kL;
+      if (i >= place.L || j >= place.L) continue;
+      const int at = i * kLinkStride + j;
+      const bool below = j < i, own = j <= i;
+      const A key_link = below ? at_.of_keys[at] : A(0), query_link = own ? at_.of_queries[at] : A(0);
+      const A decay = own ? chunk_.between(i, j) : A(0), strength = chunk_.beta[i];
+      of_beta[at] = of_key_pairs_[p] * key_link;
+      of_gamma[at] = strength * of_key_pairs_[p] * key_link + of_query_pairs_[p] * query_link;
+      at_.of_keys[at] = strength * of_key_pairs_[p] * decay;
+      at_.of_queries[at] = of_query_pairs_[p] * decay;
+    }
+    __syncthreads();
+    if (threadIdx.x < place.L) {
+      const int i = threadIdx.x;
+      A strength = 0, decay = 0;
+      for (int j = 0; j < place.L; ++j) {
+        strength += of_beta[i * kLinkStride + j];
+        decay += of_gamma[i * kLinkStride + j] - of_gamma[j * kLinkStride + i];
+      }
+      at_.dbeta[i] += strength;
+      at_.dgamma[i] += decay;
+    }
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, stride = in_.dk + 1;
+    for (int i = warp; i < place.L; i += kDeltaWarps)
+      for (int d = lane; d < in_.dk; d += 32) {
+        A dq = 0, dk = 0;
+        for (int j = 0; j <= i; ++j) {
+          dq += at_.of_queries[i * kLinkStride + j] * chunk_.k[j * stride + d];
+          if (j < i) dk += at_.of_keys[i * kLinkStride + j] * chunk_.k[j * stride + d];
+        }
+        for (int k = i; k < place.L; ++k) {
+          dk += at_.of_queries[k * kLinkStride + i] * chunk_.q[k * stride + d];
+          if (k > i) dk += at_.of_keys[k * kLinkStride + i] * chunk_.k[k * stride + d];
+        }
+        share(place, i)[d] += dq;
+        share(place, i)[in_.dk + d] += dk;
+      }
+    __syncthreads();
+  }
+  __device__ void write_gates(const Place<T>& place) {
+    const int64_t first = place.first(in_.S);
+    if (threadIdx.x == 0) {
+      A sum = 0;
+      for (int i = place.L - 1; i >= 0; --i) {
+        sum += at_.dgamma[i];
+        to_.dg[(first + i) * in_.H + place.head] = sum;
+      }
+    }
+    if (threadIdx.x < place.L) to_.dbeta[(first + threadIdx.x) * in_.H + place.head] = at_.dbeta[threadIdx.x];
+    __syncthreads();
+  }
+
+  const DeltaRows<T>& in_;
+  const BackwardOutputs<T>& to_;
+  const T* d_o_;
+  ChunkShared<A> chunk_;
+  BackwardShared<A> at_;
+  A of_key_pairs_[kPairs], of_query_pairs_[kPairs];  // gradients of links, of keys without β
+  A ends_[kL / kDeltaWarps];                         // of the warp's tokens, on its first lane
+};
+
+// The first token of the document that token `end` - 1 lies in. Called by all threads.
+template <class T>
+__device__ int64_t document_begin(const DeltaRows<T>& in, int64_t b, int64_t end, int* shared) {
+  for (int64_t most = end; most > 0; most -= kDeltaThreads) {
+    if (threadIdx.x == 0) *shared = -1;
+    __syncthreads();
+    const int64_t t = most - 1 - threadIdx.x;
+    if (t >= 0 && begins_document(in, b, t)) atomicMax(shared, kDeltaThreads - static_cast<int>(threadIdx.x));
+    __syncthreads();
+    const int found = *shared;
+    __syncthreads();
+    if (found >= 0) return most - 1 - (kDeltaThreads - found);
+  }
+  return 0;
+}
+
+template <class T>
+__global__ void __launch_bounds__(kDeltaThreads)
+    gated_delta_backward_kernel(BackwardOutputs<T> to, const T* d_o, DeltaRows<T> in) {
+  extern __shared__ unsigned char memory[];
+  __shared__ int shared;
+  ChunkBackward<T> backward(in, to, d_o, reinterpret_cast<Acc<T>*>(memory));
+  const int64_t b = blockIdx.y;
+  for (int64_t end = in.S; end > 0;) {
+    const int64_t document = document_begin(in, b, end, &shared);
+    for (int64_t chunk = (end - document - 1) / kL; chunk >= 0; --chunk) {
+      const int64_t begin = document + chunk * kL;
+      const int L = static_cast<int>(end - begin < kL ? end - begin : kL);
+      backward.run({b, begin, static_cast<int>(blockIdx.x), L, chunk == 0, begin + L == end});
+    }
+    end = document;
+  }
+}
+
+// Sums the shares of the heads that read a query and a key, in their order, and takes them back through the norms. A
+// warp has the query or the key of a token.
+template <class T>
+__global__ void __launch_bounds__(kDeltaThreads)
+    delta_key_gradients_kernel(T* dqkv, const Acc<T>* shares, DeltaRows<T> in, int64_t tokens) {
+  using A = Acc<T>;
+  const int64_t number = static_cast<int64_t>(blockIdx.x) * kDeltaWarps + threadIdx.x / 32;
+  if (number >= tokens * in.G * 2) return;
+  const int lane = threadIdx.x % 32, is_key = static_cast<int>(number % 2), per_group = in.H / in.G;
+  const int64_t t = number / 2 / in.G;
+  const int group = static_cast<int>(number / 2 % in.G);
+  const T* const from = in.query(t, group) + is_key * in.key_channels;
+  T* const to = dqkv + (from - in.qkv);
+  const A factor = is_key ? A(1) : in.factor;
+  const auto sum_of = [&](int d) {
+    A sum = 0;
+    for (int r = 0; r < per_group; ++r) sum += shares[((t * in.H + group * per_group + r) * 2 + is_key) * in.dk + d];
+    return sum * factor;
+  };
+  A squares = 0, along = 0;
+  for (int d = lane; d < in.dk; d += 32) {
+    const A x = convert<A>(from[d]);
+    squares += x * x;
+    along += x * sum_of(d);
+  }
+  const A r = A(1) / sqrt(warp_sum(squares) + static_cast<A>(kDeltaNormEps));
+  const A pull = warp_sum(along) * r * r;
+  for (int d = lane; d < in.dk; d += 32) to[d] = convert<T>(r * (sum_of(d) - convert<A>(from[d]) * pull));
+}
+
+}  // namespace
+
+void gated_delta_backward(Stream& stream, const DeltaGradients& to, const Tensor& d_o, const DeltaInputs& in) {
+  if (d_o.elements() == 0) return;
+  delta_chunk_states(stream, to.states, in);
+  dispatch_device(in.qkv.dtype(), [&]<class T>() {
+    using A = Acc<T>;
+    const DeltaRows<T> rows = delta_rows<T>(in);
+    const BackwardOutputs<T> outputs{ptr<T>(to.dqkv), ptr<A>(to.dg), ptr<A>(to.dbeta), ptr<A>(to.states),
+                                     ptr<A>(to.shares)};
+    const int bytes = delta_shared_bytes<A>("gated_delta_backward", BackwardShared<A>::elements(rows.dk),
+                                            gated_delta_backward_kernel<T>);
+    const dim3 grid(static_cast<unsigned>(rows.H), static_cast<unsigned>(in.qkv.size(0)));
+    gated_delta_backward_kernel<T><<<grid, kDeltaThreads, bytes, native(stream)>>>(outputs, ptr<T>(d_o), rows);
+    const int64_t tokens = in.qkv.size(0) * in.qkv.size(1), warps = tokens * rows.G * 2;
+    delta_key_gradients_kernel<T>
+        <<<static_cast<unsigned>((warps + kDeltaWarps - 1) / kDeltaWarps), kDeltaThreads, 0, native(stream)>>>(
+            outputs.dqkv, outputs.shares, rows, tokens);
+  });
+}
+
+}  // namespace witan::kernels::cuda

@@ -1,0 +1,193 @@
+// A thread has a head of a token, or a warp a row.
+#include "witan/kernels/linear_attention/cuda/documents.cuh"
+#include "witan/kernels/linear_attention/gated_delta.h"
+#include "witan/kernels/pointwise/cuda/activation.cuh"
+
+namespace witan::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256, kRows = kThreads / 32;
+
+__device__ __forceinline__ float exact_exp(float x) {
+  return expf(x);
+}
+__device__ __forceinline__ double exact_exp(double x) {
+  return exp(x);
+}
+__device__ __forceinline__ float exact_log1p(float x) {
+  return log1pf(x);
+}
+__device__ __forceinline__ double exact_log1p(double x) {
+  return log1p(x);
+}
+template <class A>
+__device__ __forceinline__ A softplus(A x) {
+  return x > A(20) ? x : exact_log1p(exact_exp(x));
+}
+template <class A>
+__device__ __forceinline__ A exact_sigmoid(A x) {
+  return A(1) / (A(1) + exact_exp(-x));
+}
+
+template <class T>
+struct GateInputs {
+  const T *a, *b, *A, *bias;
+  int64_t H;
+
+  __device__ Acc<T> input(int64_t t, int64_t h) const {
+    return convert<Acc<T>>(a[t * H + h]) + convert<Acc<T>>(bias[h]);
+  }
+  __device__ Acc<T> rate(int64_t h) const { return -exact_exp(convert<Acc<T>>(A[h])); }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    delta_gates_forward_kernel(Acc<T>* g, Acc<T>* beta, GateInputs<T> in, int64_t elements) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= elements) return;
+  const int64_t t = i / in.H, h = i % in.H;
+  g[i] = in.rate(h) * softplus(in.input(t, h));
+  beta[i] = exact_sigmoid(convert<Acc<T>>(in.b[i]));
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    delta_gates_backward_kernel(T* da, T* db, const Acc<T>* dg, const Acc<T>* dbeta, GateInputs<T> in,
+                                int64_t elements) {
+  using A = Acc<T>;
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= elements) return;
+  const int64_t t = i / in.H, h = i % in.H;
+  const A open = exact_sigmoid(convert<A>(in.b[i]));
+  da[i] = convert<T>(dg[i] * in.rate(h) * exact_sigmoid(in.input(t, h)));
+  db[i] = convert<T>(dbeta[i] * open * (A(1) - open));
+}
+
+template <class T>
+struct RateTerm {
+  GateInputs<T> in;
+  const Acc<T>* dg;
+  __device__ Acc<T> operator()(int64_t t, int64_t h) const {
+    return dg[t * in.H + h] * in.rate(h) * softplus(in.input(t, h));
+  }
+};
+template <class T>
+struct BiasTerm {
+  GateInputs<T> in;
+  const Acc<T>* dg;
+  __device__ Acc<T> operator()(int64_t t, int64_t h) const {
+    return dg[t * in.H + h] * in.rate(h) * exact_sigmoid(in.input(t, h));
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    gated_rmsnorm_forward_kernel(T* y, Acc<T>* r, const T* x, const T* z, const T* w, int64_t rows, int64_t D,
+                                 Acc<T> eps) {
+  using A = Acc<T>;
+  const int64_t t = static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  if (t >= rows) return;
+  A squares = 0;
+  for (int64_t d = lane; d < D; d += 32) squares += convert<A>(x[t * D + d]) * convert<A>(x[t * D + d]);
+  const A scale = A(1) / sqrt(warp_sum(squares) / static_cast<A>(D) + eps);
+  if (lane == 0) r[t] = scale;
+  for (int64_t d = lane; d < D; d += 32)
+    y[t * D + d] =
+        convert<T>(convert<A>(x[t * D + d]) * scale * convert<A>(w[d]) * Silu::at(convert<A>(z[t * D + d])).value);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    gated_rmsnorm_backward_kernel(T* dx, T* dz, const T* dy, const T* x, const T* z, const T* w, const Acc<T>* r,
+                                  int64_t rows, int64_t D) {
+  using A = Acc<T>;
+  const int64_t t = static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  if (t >= rows) return;
+  const A scale = r[t];
+  A dot = 0;
+  for (int64_t d = lane; d < D; d += 32) {
+    const int64_t at = t * D + d;
+    dot += convert<A>(w[d]) * convert<A>(dy[at]) * Silu::at(convert<A>(z[at])).value * convert<A>(x[at]) * scale;
+  }
+  const A pull = warp_sum(dot) / static_cast<A>(D);
+  for (int64_t d = lane; d < D; d += 32) {
+    const int64_t at = t * D + d;
+    const auto open = Silu::at(convert<A>(z[at]));
+    const A n = convert<A>(x[at]) * scale, weighted = convert<A>(w[d]) * convert<A>(dy[at]);
+    dx[at] = convert<T>(scale * (weighted * open.value - n * pull));
+    dz[at] = convert<T>(weighted * n * open.slope);
+  }
+}
+
+template <class T>
+struct GatedWeightTerm {
+  const T *dy, *x, *z;
+  const Acc<T>* r;
+  int64_t D;
+  __device__ Acc<T> operator()(int64_t t, int64_t d) const {
+    using A = Acc<T>;
+    const int64_t at = t * D + d;
+    return convert<A>(dy[at]) * Silu::at(convert<A>(z[at])).value * convert<A>(x[at]) * r[t];
+  }
+};
+
+unsigned blocks_of_threads(int64_t threads) {
+  return static_cast<unsigned>((threads + kThreads - 1) / kThreads);
+}
+
+template <class T>
+GateInputs<T> gate_inputs(const Tensor& a, const Tensor& b, const Tensor& A, const Tensor& bias) {
+  return {ptr<T>(a), ptr<T>(b), ptr<T>(A), ptr<T>(bias), a.shape().last()};
+}
+
+}  // namespace
+
+void delta_gates_forward(Stream& stream, const Tensor& g, const Tensor& beta, const Tensor& a, const Tensor& b,
+                         const Tensor& A, const Tensor& bias) {
+  if (g.elements() == 0) return;
+  dispatch_device(a.dtype(), [&]<class T>() {
+    delta_gates_forward_kernel<T><<<blocks_of_threads(g.elements()), kThreads, 0, native(stream)>>>(
+        ptr<Acc<T>>(g), ptr<Acc<T>>(beta), gate_inputs<T>(a, b, A, bias), g.elements());
+  });
+}
+
+void delta_gates_backward(Stream& stream, const DeltaGateGradients& to, const Tensor& dg, const Tensor& dbeta,
+                          const Tensor& a, const Tensor& b, const Tensor& A, const Tensor& bias) {
+  const auto [rows, H] = a.shape().as_rows();
+  dispatch_device(a.dtype(), [&, T_ = rows, elements = rows * H]<class T>() {
+    const GateInputs<T> in = gate_inputs<T>(a, b, A, bias);
+    const Acc<T>* const of_g = ptr<Acc<T>>(dg);
+    if (elements > 0)
+      delta_gates_backward_kernel<T><<<blocks_of_threads(elements), kThreads, 0, native(stream)>>>(
+          ptr<T>(to.da), ptr<T>(to.db), of_g, ptr<Acc<T>>(dbeta), in, elements);
+    if (to.dA.defined()) sum_terms<Acc<T>>(stream, to.dA, to.write_A, T_, RateTerm<T>{in, of_g});
+    if (to.dbias.defined()) sum_terms<Acc<T>>(stream, to.dbias, to.write_bias, T_, BiasTerm<T>{in, of_g});
+  });
+}
+
+void gated_rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Tensor& x, const Tensor& z,
+                           const Tensor& w, double eps) {
+  const auto [rows, D] = x.shape().as_rows();
+  if (rows == 0) return;
+  dispatch_device(x.dtype(), [&, T_ = rows, D = D]<class T>() {
+    gated_rmsnorm_forward_kernel<T><<<blocks_of_threads(32 * T_), kThreads, 0, native(stream)>>>(
+        ptr<T>(y), ptr<Acc<T>>(r), ptr<T>(x), ptr<T>(z), ptr<T>(w), T_, D, static_cast<Acc<T>>(eps));
+  });
+}
+
+void gated_rmsnorm_backward(Stream& stream, const GatedNormGradients& to, const Tensor& dy, const Tensor& x,
+                            const Tensor& z, const Tensor& w, const Tensor& r) {
+  const auto [rows, D] = x.shape().as_rows();
+  dispatch_device(x.dtype(), [&, T_ = rows, D = D]<class T>() {
+    if (T_ > 0)
+      gated_rmsnorm_backward_kernel<T><<<blocks_of_threads(32 * T_), kThreads, 0, native(stream)>>>(
+          ptr<T>(to.dx), ptr<T>(to.dz), ptr<T>(dy), ptr<T>(x), ptr<T>(z), ptr<T>(w), ptr<Acc<T>>(r), T_, D);
+    if (to.dw.defined())
+      sum_terms<Acc<T>>(stream, to.dw, to.write, T_,
+                        GatedWeightTerm<T>{ptr<T>(dy), ptr<T>(x), ptr<T>(z), ptr<Acc<T>>(r), D});
+  });
+}
+
+}  // namespace witan::kernels::cuda

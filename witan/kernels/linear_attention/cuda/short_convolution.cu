@@ -1,0 +1,163 @@
+// A thread has a channel of a token.
+#include "witan/kernels/linear_attention/cuda/documents.cuh"
+#include "witan/kernels/linear_attention/short_convolution.h"
+#include "witan/kernels/pointwise/cuda/activation.cuh"
+
+namespace witan::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// A row-major tensor of tokens, or some channels of one.
+template <class T>
+struct Tokens {
+  T* at;
+  int64_t stride;
+  __device__ T& operator()(int64_t t, int64_t c) const { return at[t * stride + c]; }
+};
+template <class T>
+Tokens<T> tokens_of(const Tensor& x) {
+  return {ptr<T>(x), x.defined() ? x.stride(x.shape().dims() - 2) : 0};
+}
+
+template <class T>
+struct Filter {
+  Tokens<T> x;
+  const T* w;
+  const int32_t* ids;
+  int64_t S, W;
+
+  __device__ const int32_t* ids_of(int64_t row) const { return ids == nullptr ? nullptr : ids + row; }
+  // u of token t of the row that begins at token `row` of all rows
+  __device__ Acc<T> value(int64_t row, int64_t t, int64_t c) const {
+    const int64_t least = t - W + 1 > 0 ? t - W + 1 : 0;
+    Acc<T> u = 0;
+    for (int64_t s = run_begin(ids_of(row), t, least); s <= t; ++s)
+      u += convert<Acc<T>>(w[c * W + W - 1 - (t - s)]) * convert<Acc<T>>(x(row + s, c));
+    return u;
+  }
+};
+
+// The terms of dw[c,j], column c W + j.
+template <class T>
+struct TapTerm {
+  Filter<T> filter;
+  Tokens<T> dy;
+  __device__ Acc<T> operator()(int64_t at, int64_t column) const {
+    const int64_t c = column / filter.W, j = column % filter.W, row = at / filter.S * filter.S, t = at - row;
+    const int64_t s = t - filter.W + 1 + j;
+    if (s < 0 || run_begin(filter.ids_of(row), t, s) > s) return 0;
+    const Acc<T> du = convert<Acc<T>>(dy(at, c)) * Silu::at(filter.value(row, t, c)).slope;
+    return du * convert<Acc<T>>(filter.x(row + s, c));
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    short_convolution_forward_kernel(Tokens<T> y, Filter<T> filter, int64_t tokens, int64_t C) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= tokens * C) return;
+  const int64_t at = i / C, c = i % C, row = at / filter.S * filter.S;
+  y(at, c) = convert<T>(Silu::at(filter.value(row, at - row, c)).value);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    short_convolution_input_kernel(Tokens<T> dx, Tokens<T> dy, Filter<T> filter, int64_t tokens, int64_t C) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= tokens * C) return;
+  const int64_t at = i / C, c = i % C, row = at / filter.S * filter.S, s = at - row, W = filter.W;
+  const int64_t end = run_end(filter.ids_of(row), s, s + W < filter.S ? s + W : filter.S);
+  Acc<T> sum = 0;
+  for (int64_t t = s; t < end; ++t) {
+    const Acc<T> du = convert<Acc<T>>(dy(row + t, c)) * Silu::at(filter.value(row, t, c)).slope;
+    sum += convert<Acc<T>>(filter.w[c * W + W - 1 - (t - s)]) * du;
+  }
+  dx(at, c) = convert<T>(sum);
+}
+
+// The tails of rows: position p in slot p mod (W - 1).
+template <class T>
+struct Tails {
+  T* at;
+  int64_t of_row, of_slot;
+  const int32_t *rows, *positions;
+  __device__ T& slot(int64_t t, int64_t position, int64_t slots, int64_t c) const {
+    return at[rows[t] * of_row + position % slots * of_slot + c];
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    short_convolution_decode_kernel(Tokens<T> y, Tails<T> tails, Tokens<T> x, const T* w, int64_t tokens, int64_t C,
+                                    int64_t W) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= tokens * C) return;
+  const int64_t t = i / C, c = i % C, p = tails.positions[t];
+  Acc<T> u = 0;
+  for (int64_t back = p < W - 1 ? p : W - 1; back >= 0; --back) {
+    const bool here = t >= back && tails.rows[t - back] == tails.rows[t] && tails.positions[t - back] == p - back;
+    const T in = here ? x(t - back, c) : tails.slot(t, p - back, W - 1, c);
+    u += convert<Acc<T>>(w[c * W + W - 1 - back]) * convert<Acc<T>>(in);
+  }
+  y(t, c) = convert<T>(Silu::at(u).value);
+}
+
+// The last W - 1 tokens of each run are kept.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    keep_tails_kernel(Tails<T> tails, Tokens<T> x, int64_t tokens, int64_t C, int64_t slots) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= tokens * C) return;
+  const int64_t t = i / C, c = i % C;
+  if (t + slots < tokens && tails.rows[t + slots] == tails.rows[t]) return;
+  tails.slot(t, tails.positions[t], slots, c) = x(t, c);
+}
+
+unsigned blocks_of(int64_t elements) {
+  return static_cast<unsigned>((elements + kThreads - 1) / kThreads);
+}
+
+template <class T>
+Filter<T> filter_of(const Tensor& x, const Tensor& w, const Tensor& ids) {
+  return {tokens_of<T>(x), ptr<T>(w), ptr<int32_t>(ids), x.size(1), w.size(1)};
+}
+
+}  // namespace
+
+void short_convolution_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w,
+                               const Tensor& sequence_ids) {
+  if (x.elements() == 0) return;
+  dispatch_device(x.dtype(), [&]<class T>() {
+    short_convolution_forward_kernel<T><<<blocks_of(x.elements()), kThreads, 0, native(stream)>>>(
+        tokens_of<T>(y), filter_of<T>(x, w, sequence_ids), x.size(0) * x.size(1), x.size(2));
+  });
+}
+
+void short_convolution_backward(Stream& stream, const Tensor& dx, const Tensor& dw, Write write, const Tensor& dy,
+                                const Tensor& x, const Tensor& w, const Tensor& sequence_ids) {
+  const int64_t tokens = x.size(0) * x.size(1);
+  dispatch_device(x.dtype(), [&]<class T>() {
+    const Filter<T> filter = filter_of<T>(x, w, sequence_ids);
+    if (dx.defined() && tokens > 0)
+      short_convolution_input_kernel<T><<<blocks_of(x.elements()), kThreads, 0, native(stream)>>>(
+          tokens_of<T>(dx), tokens_of<T>(dy), filter, tokens, x.size(2));
+    if (dw.defined()) sum_terms<Acc<T>>(stream, dw, write, tokens, TapTerm<T>{filter, tokens_of<T>(dy)});
+  });
+}
+
+void short_convolution_decode(Stream& stream, const Tensor& y, const Tensor& tails, const Tensor& x, const Tensor& w,
+                              const CacheTokens& tokens) {
+  if (x.elements() == 0) return;
+  dispatch_device(x.dtype(), [&]<class T>() {
+    const Tails<T> to{ptr<T>(tails), tails.stride(0), tails.stride(1), ptr<int32_t>(tokens.rows),
+                      ptr<int32_t>(tokens.positions)};
+    const unsigned blocks = blocks_of(x.elements());
+    short_convolution_decode_kernel<T><<<blocks, kThreads, 0, native(stream)>>>(
+        tokens_of<T>(y), to, tokens_of<T>(x), ptr<T>(w), x.size(0), x.size(1), w.size(1));
+    keep_tails_kernel<T>
+        <<<blocks, kThreads, 0, native(stream)>>>(to, tokens_of<T>(x), x.size(0), x.size(1), w.size(1) - 1);
+  });
+}
+
+}  // namespace witan::kernels::cuda

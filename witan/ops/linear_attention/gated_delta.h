@@ -1,0 +1,31 @@
+// Gated DeltaNet (Yang, Kautz & Hatamizadeh, 2024, arXiv:2412.06464): a short convolution, gates, the gated delta rule,
+// and a norm with a gate. Mathematics in kernels/linear_attention. Throws ShapeError.
+#pragma once
+
+#include <vector>
+
+#include "witan/autograd/tape.h"
+#include "witan/kernels/linear_attention/gated_delta.h"
+
+namespace witan::ops {
+
+// x [B, S, C] contiguous -> silu of each channel's causal convolution, [B, S, C]. ws [C1, W], [C2, W] …, W at least 2:
+// the taps of the first C1 channels, of the C2 behind them, and so on up to C. sequence_ids [B, S] int32 keeps
+// documents apart; undefined: each row is one document. The backward keeps x.
+Var short_convolution(Tape& tape, const Var& x, const std::vector<Var>& ws, const Tensor& sequence_ids);
+
+// The decay (its logarithm) and the writing strength of each head, in the accumulator dtype.
+struct DeltaGates {
+  Var g, beta;
+};
+// a, b [.., H], A_log, dt_bias [H] -> [.., H]
+DeltaGates delta_gates(Tape& tape, const Var& a, const Var& b, const Var& A_log, const Var& dt_bias);
+
+// qkv [B, S, 2 G dk + H dv], gates [B, S, H] -> [B, S, H dv]. The backward keeps qkv and the gates.
+Var gated_delta_rule(Tape& tape, const Var& qkv, const DeltaGates& gates, const Tensor& sequence_ids,
+                     const kernels::DeltaHeads& heads);
+
+// x, z [.., D], w [D] -> rmsnorm(x) w silu(z), [.., D]
+Var gated_rmsnorm(Tape& tape, const Var& x, const Var& z, const Var& w, double eps);
+
+}  // namespace witan::ops
