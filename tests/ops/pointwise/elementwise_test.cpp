@@ -117,6 +117,22 @@ TEST(RowGate, GradientsMatchDifferences) {
               {rank.normal(shape, DType::f64, "x"), rank.normal(shape.with(shape.dims() - 1, 1), DType::f64, "gate")});
 }
 
+TEST(SigmoidGate, GradientsMatchDifferences) {
+  Rank rank;
+  for (const Shape& shape : {Shape{3, 10}, Shape{1, 1}, Shape{2, 2, 7}})
+    gradcheck(rank, "sigmoid_gate",
+              [](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::sigmoid_gate(tape, in[0], in[1])}; },
+              {rank.normal(shape, DType::f64, "x"), rank.normal(shape, DType::f64, "gate")});
+}
+
+TEST(SigmoidGate, WrongShapesAreNamed) {
+  Rank rank;
+  Tape tape(rank.stream);
+  const Var x = tape.input(rank.normal({2, 3}, DType::f32, "x"));
+  EXPECT_EQ(message_of<ShapeError>([&] { ops::sigmoid_gate(tape, x, tape.input(rank.normal({2}, DType::f32, "g"))); }),
+            "sigmoid_gate: gate must be contiguous and float32 [2, 3], got float32 [2]");
+}
+
 TEST(RowGate, WrongShapesAreNamed) {
   Rank rank;
   Tape tape(rank.stream);

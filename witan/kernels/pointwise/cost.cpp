@@ -161,6 +161,17 @@ void row_gate_backward(Stream& stream, const Tensor& dx, const Tensor& dgate, co
   WITAN_LAUNCH(stream, row_gate_backward, cost, dx, dgate, dy, x, gate);
 }
 
+void sigmoid_gate_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& gate) {
+  const Cost cost{4 * static_cast<double>(x.elements()), bytes_of(y, x, gate)};
+  WITAN_LAUNCH(stream, sigmoid_gate_forward, cost, y, x, gate);
+}
+
+void sigmoid_gate_backward(Stream& stream, const Tensor& dx, const Tensor& dgate, const Tensor& dy, const Tensor& x,
+                           const Tensor& gate) {
+  const Cost cost{8 * static_cast<double>(x.elements()), bytes_of(dx, dgate, dy, x, gate)};
+  WITAN_LAUNCH(stream, sigmoid_gate_backward, cost, dx, dgate, dy, x, gate);
+}
+
 void scaled_sum(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& wa, const Tensor& b, const Tensor& wb) {
   const double terms = b.defined() ? 3 : 1;
   WITAN_LAUNCH(stream, scaled_sum, (Cost{terms * static_cast<double>(y.elements()), bytes_of(y, a, wa, b, wb)}), y, a,

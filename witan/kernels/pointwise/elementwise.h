@@ -74,4 +74,14 @@ void row_gate_backward(Stream& stream, const Tensor& dx, const Tensor& dgate, co
                        const Tensor& gate);
 WITAN_KERNEL_TWINS(row_gate_backward)
 
+// A gate for each element; all of one floating dtype and shape, contiguous.
+// y = sigmoid(gate) x
+void sigmoid_gate_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& gate);
+WITAN_KERNEL_TWINS(sigmoid_gate_forward)
+
+// With p = sigmoid(gate):  dx = p dy   dgate = p (1 - p) dy x
+void sigmoid_gate_backward(Stream& stream, const Tensor& dx, const Tensor& dgate, const Tensor& dy, const Tensor& x,
+                           const Tensor& gate);
+WITAN_KERNEL_TWINS(sigmoid_gate_backward)
+
 }  // namespace witan::kernels

@@ -191,4 +191,22 @@ Var row_gate(Tape& tape, const Var& x, const Var& gate) {
                      });
 }
 
+Var sigmoid_gate(Tape& tape, const Var& x, const Var& gate) {
+  require<ShapeError>(x.shape().dims() >= 1 && is_floating(x.dtype()) && x.value().contiguous(),
+                      "sigmoid_gate: x must be floating and contiguous, got ", x.dtype(), " ", x.shape());
+  require<ShapeError>(gate.shape() == x.shape() && gate.dtype() == x.dtype() && gate.value().contiguous(),
+                      "sigmoid_gate: gate must be contiguous and ", x.dtype(), " ", x.shape(), ", got ", gate.dtype(),
+                      " ", gate.shape());
+  const Tensor y = tape.stream().empty_like(x.value());
+  kernels::sigmoid_gate_forward(tape.stream(), y, x.value(), gate.value());
+  return tape.record("sigmoid_gate", y, {x, gate},
+                     [x = tape.save(x), gate = tape.save(gate)](Backward& b, const Tensor& dy) {
+                       const Tensor in = b.value(x), of = b.value(gate);
+                       const Tensor dx = b.stream().empty_like(in), dgate = b.stream().empty_like(of);
+                       kernels::sigmoid_gate_backward(b.stream(), dx, dgate, dy, in, of);
+                       b.add(x, dx);
+                       b.add(gate, dgate);
+                     });
+}
+
 }  // namespace witan::ops

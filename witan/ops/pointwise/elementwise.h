@@ -35,6 +35,9 @@ Var scaled_sum(Tape& tape, const ScaledTerm& a, const ScaledTerm& b = {});
 // A gate for each row:  y = sigmoid(gate) x;  x [.., D], gate [.., 1] of x's dtype -> [.., D]
 Var row_gate(Tape& tape, const Var& x, const Var& gate);
 
+// A gate for each element:  y = sigmoid(gate) x;  x, gate [..] of one dtype -> [..]
+Var sigmoid_gate(Tape& tape, const Var& x, const Var& gate);
+
 // x [..] floating, contiguous -> [..];  mathematics in kernels/pointwise/dropout.h. Nothing is saved: the backward
 // draws the mask again, and must find the same iteration in how.step. Returns x itself if how.p is 0.
 Var dropout(Tape& tape, const Var& x, const kernels::Dropout& how);

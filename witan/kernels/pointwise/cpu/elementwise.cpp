@@ -242,4 +242,33 @@ void row_gate_backward(Stream& stream, const Tensor& dx, const Tensor& dgate, co
   });
 }
 
+void sigmoid_gate_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& gate) {
+  dispatch_floating(x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    for_rows(stream, x, [&, D = x.shape().last()](int64_t t) {
+      const T *in = x.data<T>() + t * D, *g = gate.data<T>() + t * D;
+      T* out = y.data<T>() + t * D;
+#pragma omp simd
+      for (int64_t d = 0; d < D; ++d) store(out[d], fast_sigmoid(A(g[d])) * A(in[d]));
+    });
+  });
+}
+
+void sigmoid_gate_backward(Stream& stream, const Tensor& dx, const Tensor& dgate, const Tensor& dy, const Tensor& x,
+                           const Tensor& gate) {
+  dispatch_floating(x.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    for_rows(stream, x, [&, D = x.shape().last()](int64_t t) {
+      const T *in = x.data<T>() + t * D, *of = gate.data<T>() + t * D, *g = dy.data<T>() + t * D;
+      T *to_x = dx.data<T>() + t * D, *to_gate = dgate.data<T>() + t * D;
+#pragma omp simd
+      for (int64_t d = 0; d < D; ++d) {
+        const A open = fast_sigmoid(A(of[d]));
+        store(to_x[d], open * A(g[d]));
+        store(to_gate[d], open * (A(1) - open) * A(g[d]) * A(in[d]));
+      }
+    });
+  });
+}
+
 }  // namespace witan::kernels::cpu

@@ -1,5 +1,5 @@
-// A warp has a row.
-#include "witan/kernels/common/cuda/common.cuh"
+// Gates of rows, of which a warp has one, and of elements.
+#include "witan/kernels/pointwise/cuda/map.cuh"
 #include "witan/kernels/pointwise/elementwise.h"
 
 namespace witan::kernels::cuda {
@@ -65,6 +65,30 @@ void with_packs(DType dtype, int64_t rows, int64_t D, const Body& body, const Te
   });
 }
 
+template <class T>
+struct Opened {
+  __device__ T operator()(T x, T gate) const { return convert<T>(open_of(convert<Acc<T>>(gate)) * convert<Acc<T>>(x)); }
+};
+
+// An element's gradients; a thread has kPack of them where addresses allow.
+template <int N, class T>
+__global__ void __launch_bounds__(kThreads)
+    sigmoid_gate_backward_kernel(T* dx, T* dgate, const T* dy, const T* x, const T* gate, int64_t elements) {
+  using A = Acc<T>;
+  const int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * N;
+  if (i >= elements) return;
+  const Pack<T, N> g = load_pack<T, N>(dy + i), in = load_pack<T, N>(x + i), of = load_pack<T, N>(gate + i);
+  Pack<T, N> to_x, to_gate;
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    const A open = open_of(convert<A>(of.at[j])), dout = convert<A>(g.at[j]);
+    to_x.at[j] = convert<T>(open * dout);
+    to_gate.at[j] = convert<T>(open * (A(1) - open) * dout * convert<A>(in.at[j]));
+  }
+  store_pack<T, N>(dx + i, to_x);
+  store_pack<T, N>(dgate + i, to_gate);
+}
+
 }  // namespace
 
 void row_gate_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& gate) {
@@ -88,6 +112,31 @@ void row_gate_backward(Stream& stream, const Tensor& dx, const Tensor& dgate, co
             ptr<T>(dx), ptr<T>(dgate), ptr<const T>(dy), ptr<const T>(x), ptr<const T>(gate), T_, D);
       },
       dx, dy, x);
+}
+
+void sigmoid_gate_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& gate) {
+  dispatch_device(x.dtype(), [&]<class T>() { map<T, T, T>(stream, y, x, gate, Opened<T>()); });
+}
+
+void sigmoid_gate_backward(Stream& stream, const Tensor& dx, const Tensor& dgate, const Tensor& dy, const Tensor& x,
+                           const Tensor& gate) {
+  const int64_t n = x.elements();
+  if (n == 0) return;
+  dispatch_device(x.dtype(), [&]<class T>() {
+    constexpr int N = kPack<T>;
+    const auto launch = [&]<int kWidth>() {
+      const int64_t threads = (n + kWidth - 1) / kWidth;
+      sigmoid_gate_backward_kernel<kWidth>
+          <<<static_cast<unsigned>((threads + kThreads - 1) / kThreads), kThreads, 0, native(stream)>>>(
+              ptr<T>(dx), ptr<T>(dgate), ptr<T>(dy), ptr<T>(x), ptr<T>(gate), n);
+    };
+    bool wide = n % N == 0;
+    for (const Tensor* of : {&dx, &dgate, &dy, &x, &gate}) wide = wide && packs<T>(of->raw(), N, N);
+    if (wide)
+      launch.template operator()<N>();
+    else
+      launch.template operator()<1>();
+  });
 }
 
 }  // namespace witan::kernels::cuda
