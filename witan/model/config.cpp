@@ -23,6 +23,9 @@ constexpr const char* kNoTables = "none";
 
 std::vector<MixerSpec> mixers_of_layers(const ModelConfig& model) {
   std::vector<MixerSpec> all = model.attention.layers(model.hidden_size, model.num_layers);
+  const std::vector<bool> linear = model.linear_attention.layers(model.num_layers);
+  for (size_t layer = 0; layer < linear.size(); ++layer)
+    if (linear[layer]) all[layer] = model.linear_attention.spec();
   for (const auto& [layer, mixer] : model.mixers) {
     require<ConfigError>(layer >= 0 && layer < model.num_layers, "mixers: layer ", layer,
                          " is not one of num_layers = ", model.num_layers, ", which are numbered from 0 on");
@@ -47,6 +50,10 @@ void validate_joins(const ModelConfig& model) {
                        "value_embedding_freq = ", model.value_embedding_freq,
                        " needs a projection of values, which multi_latent_attention = true does not have; set only one "
                        "of them");
+  require<ConfigError>(model.value_embedding_freq == kNoTables || !model.linear_attention.any(),
+                       "value_embedding_freq = ", model.value_embedding_freq,
+                       " gives layers value embeddings, which those with experimental_attention_variant = ",
+                       model.linear_attention.experimental_attention_variant, " do not read; set only one of them");
   require<ConfigError>(model.value_embedding_freq == kNoTables || model.mixers.empty(),
                        "value_embedding_freq = ", model.value_embedding_freq,
                        " gives layers value embeddings, and `mixers` replaces these layers' attention; set only one of "
@@ -194,6 +201,7 @@ Fields ModelConfig::fields() {
   };
   return join({{"model", std::move(own)},
                {"model", attention.fields()},
+               {"model", linear_attention.fields()},
                {"model", mlp.fields()},
                {"model", norm.fields()},
                {"moe", moe.fields()}});
@@ -202,6 +210,11 @@ Fields ModelConfig::fields() {
 void ModelConfig::validate() const {
   require<ConfigError>(vocab_size > 0, "vocab_size is not set, and there is no tokenizer to take it from");
   attention.validate(hidden_size, num_layers);
+  linear_attention.validate(num_layers);
+  require<ConfigError>(!linear_attention.any() || attention.no_attention_freq == "none",
+                       "no_attention_freq = ", attention.no_attention_freq,
+                       " and linear_attention_freq = ", linear_attention.linear_attention_freq,
+                       " choose the same layers' mixers; set one to none");
   require<ConfigError>(!attention.learned_positions() || attention.max_position_embeddings > 0,
                        "position_embedding_type = \"learned_absolute\" needs max_position_embeddings");
   mlp.validate();

@@ -12,6 +12,7 @@
 #include "witan/base/config/fields.h"
 #include "witan/moe/config.h"
 #include "witan/nn/attention/config.h"
+#include "witan/nn/gated_delta/config.h"
 #include "witan/nn/layers.h"
 #include "witan/nn/lora.h"
 #include "witan/nn/mixer/mixer_spec.h"
@@ -74,10 +75,11 @@ struct ModelConfig {
   std::string recompute_modules;         // of "selective", separated by commas; empty: norms and activations
 
   AttentionConfig attention;
+  LinearAttentionConfig linear_attention;  // of layers that have it instead
   MlpConfig mlp;
   MoeConfig moe;
   NormConfig norm;
-  // Mixers that a program sets for layers, by number, instead of those of `attention`. No key sets them.
+  // Mixers that a program sets for layers, by number, instead of those that follow from keys. No key sets them.
   std::map<int64_t, MixerSpec> mixers;
 
   Fields fields();

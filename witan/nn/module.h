@@ -103,6 +103,14 @@ struct Builder {
     return there;
   }
 
+  // For parameters that every rank of the tensor axis has whole and applies to its own heads: their gradients are
+  // summands, however the residual stream is placed.
+  Builder of_own_part() const {
+    Builder own = *this;
+    if (tensor_ranks() > 1) own.tensor.emplace(tensor->group, Placement::shard(1), tensor->keeps);
+    return own;
+  }
+
   Builder in_chunk(int of_stage) const {
     Builder there = *this;
     there.chunk = of_stage;

@@ -142,6 +142,10 @@ void Parameter::initial_values(const Philox& rng, int64_t local, std::span<doubl
     if (spec_.init.kind == Initialization::Kind::normal) {
       rng.normals(static_cast<uint64_t>(element), run);
       for (double& value : run) value *= spec_.init.std;
+    } else if (spec_.init.kind == Initialization::Kind::log_uniform) {
+      for (int64_t i = 0; i < count; ++i)
+        run[static_cast<size_t>(i)] =
+            std::log(std::lerp(spec_.init.least, spec_.init.most, rng.uniform(static_cast<uint64_t>(element + i))));
     } else {
       std::ranges::fill(run, spec_.init.kind == Initialization::Kind::ones ? 1.0 : spec_.init.value);
     }

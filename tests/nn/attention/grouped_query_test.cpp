@@ -49,6 +49,29 @@ TEST(Attention, ShapesAndNames) {
       Shape({2, 5, kWidth}));
 }
 
+// A gate whose logits are 0 halves what o_proj reads, and so the layer's output; decoding agrees with the forward.
+TEST(Attention, AGateMultipliesItsOutput) {
+  Rank rank;
+  AttentionConfig config = config_of(4, 2);
+  GroupedQueryAttention plain(attention_builder(rank, DType::f64), spec_of(config), kWidth);
+  config.attention_output_gate = true;
+  GroupedQueryAttention gated(attention_builder(rank, DType::f64), spec_of(config), kWidth);
+  Parameter& gate = *gated.parameters().back();
+  EXPECT_EQ(gate.name(), "attention.g_proj.weight");
+  EXPECT_EQ(gate.global_shape(), Shape({kWidth, kWidth}));
+  const Tensor x = rank.normal({2, 5, kWidth}, DType::f64, "x");
+  Tape off(rank.stream, Tape::Mode::off);
+  const auto forward = [&](GroupedQueryAttention& attention) {
+    return values(attention.forward(off, off.constant(x), positions_of(rank, 2, 5)).value());
+  };
+  for (const auto& steps : std::vector<std::vector<int64_t>>{{5}, {2, 1, 2}})
+    EXPECT_TRUE(close(decoded(rank, gated, x, steps), forward(gated), 1e-12, 1e-12));
+  std::ranges::fill(gate.value().span<double>(), 0);
+  auto half = forward(plain);
+  for (double& y : half) y /= 2;
+  EXPECT_TRUE(close(forward(gated), half, 1e-12, 1e-12));
+}
+
 TEST(Attention, RotaryPositionsAreRelative) {
   Rank rank;
   for (const bool interleaved : {false, true}) {

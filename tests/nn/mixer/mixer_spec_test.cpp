@@ -30,6 +30,16 @@ void make_latent(AttentionConfig& config) {
   config.qk_pos_emb_head_dim = 4;
 }
 
+GatedDeltaSpec gated_delta() {
+  GatedDeltaSpec spec;
+  spec.num_key_heads = 2;
+  spec.num_value_heads = 6;
+  spec.key_head_dim = 4;
+  spec.value_head_dim = 5;
+  spec.conv_kernel_dim = 3;
+  return spec;
+}
+
 struct Named {
   const char* name;
   MixerSpec spec;
@@ -52,12 +62,17 @@ std::vector<Named> kinds() {
              c.window_size = "2,0";
            })},
           {"value embedding", with_values},
+          {"gated output", spec_of([](AttentionConfig& c) {
+             c.attention_output_gate = true;
+             c.v_head_dim = 5;
+           })},
           {"latent", spec_of(make_latent)},
           {"latent queries", spec_of([](AttentionConfig& c) {
              make_latent(c);
              c.q_lora_rank = 7;
              c.v_head_dim = 3;
            })},
+          {"gated delta", gated_delta()},
           {"none", NoMixer()},
           {"a kind of a program's own", CustomMixer{std::make_shared<testing::RunningMeanKind>(10)}}};
 }
@@ -130,6 +145,7 @@ TEST(MixerSpec, KindsDescribeThemselves) {
   EXPECT_EQ(text([](AttentionConfig& c) { c.window_size = "3,0"; }), "sliding window of 4 tokens");
   EXPECT_EQ(text([](AttentionConfig& c) { c.position_embedding_type = "none"; }), "full attention, no RoPE");
   EXPECT_EQ(text(make_latent), "full latent attention");
+  EXPECT_EQ(mixer_kind(gated_delta()).describe(), "Gated DeltaNet");
   EXPECT_EQ(mixer_kind(NoMixer()).describe(), "no attention");
 }
 

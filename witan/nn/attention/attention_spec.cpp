@@ -102,10 +102,11 @@ std::unique_ptr<TokenMixer> MultiHeadSpec::make(const Builder& builder, const Mi
 MixerCounts MultiHeadSpec::parameters(const MixerModel& model) const {
   const int64_t D = model.width, q = num_attention_heads * qk_head_dim, k = num_query_groups * qk_head_dim,
                 v = num_query_groups * v_head_dim, y = num_attention_heads * v_head_dim;
-  MixerCounts counts{.weights = D * (q + k + v + y)};
+  MixerCounts counts{.weights = D * (q + k + v + y + (output_gate ? y : 0))};
   const bool biases = model.bias != Bias::none;
   if (biases || qkv_bias) counts.vectors += q + k + v;
   if (biases || output_bias) counts.vectors += D;
+  if (biases && output_gate) counts.vectors += y;
   if (sinks) counts.vectors += num_attention_heads;
   const int64_t vectors = (model.norm.norm_weight ? 1 : 0) + (model.norm.norm_bias ? 1 : 0);
   if (qk_norm == QkNorm::full_width) counts.vectors += (q + k) * vectors;
@@ -127,13 +128,15 @@ double MultiHeadSpec::megatron_weights(const MixerModel& model, int64_t seq_leng
   const auto H = static_cast<double>(model.width), S = static_cast<double>(seq_length),
              A = static_cast<double>(num_attention_heads), G = static_cast<double>(num_query_groups),
              channels = static_cast<double>(qk_head_dim + v_head_dim);
-  return H * (A + G) * channels + S * A * channels;
+  const double gate = output_gate ? H * A * static_cast<double>(v_head_dim) : 0;
+  return H * (A + G) * channels + gate + S * A * channels;
 }
 
-// Queries and keys are also kept as they were before their norms.
+// Queries and keys are also kept as they were before their norms; the gate, and what it multiplies.
 double MultiHeadSpec::kept_channels() const {
   const int64_t normed = qk_norm == QkNorm::none ? 0 : (num_attention_heads + num_query_groups) * qk_head_dim;
-  return AttentionSpec::kept_channels() + static_cast<double>(normed);
+  const int64_t gated = output_gate ? 2 * num_attention_heads * v_head_dim : 0;
+  return AttentionSpec::kept_channels() + static_cast<double>(normed + gated);
 }
 
 std::string MultiHeadSpec::tensor_refusal(int64_t ranks) const {

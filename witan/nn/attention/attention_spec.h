@@ -55,6 +55,7 @@ struct MultiHeadSpec : public AttentionSpec {
   bool sinks = false;                          // a learned logit of each head that takes probability and adds nothing
   bool qkv_bias = false, output_bias = false;  // biases of projections, also if other linear layers have none
   int64_t value_table = 0;   // number of the value embedding, from 1 on, that is added to values; 0: none
+  bool output_gate = false;  // sigmoid(g_proj x) multiplies what o_proj reads (Qiu et al., 2025, arXiv:2505.06708)
   bool value_scale = false;  // values and the value embedding have a learned factor each
 
   // Whether queries and keys are normalised or clamped before they rotate.

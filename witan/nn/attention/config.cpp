@@ -182,6 +182,7 @@ void validate_latent(const AttentionConfig& config) {
        " does not apply to latent attention; set it to vanilla");
   need(config.no_attention_freq == kNone, "no_attention_freq = ", config.no_attention_freq,
        " does not apply to latent attention; set it to none");
+  need(!config.attention_output_gate, "its output has no gate; set attention_output_gate = false");
   need(!config.add_qkv_bias, "its projections have no biases; set add_qkv_bias = false");
   need(!config.add_attention_bias, "its projections have no biases; set add_attention_bias = false");
 }
@@ -228,6 +229,7 @@ MultiHeadSpec multi_head_layer(const AttentionConfig& config, int64_t hidden_siz
   spec.qk_norm = qk_norm_of(config);
   spec.clip_qkv = config.clip_qkv;
   spec.sinks = config.softmax_type == "learnable";
+  spec.output_gate = config.attention_output_gate;
   spec.qkv_bias = config.add_qkv_bias || config.add_attention_bias;
   spec.output_bias = config.add_attention_bias;
   return spec;
@@ -332,6 +334,8 @@ Fields AttentionConfig::fields() {
             "Softmax of attention: over the keys (vanilla), or with a learnable logit for each head that adds no value "
             "(attention sinks)"}
           .one_of({"vanilla", "learnable"}),
+      Field{"attention_output_gate", &attention_output_gate,
+            "Multiply the output of attention by a gate, the sigmoid of a projection of the layer's input"},
       Field{"add_qkv_bias", &add_qkv_bias,
             "Give the projections of queries, keys and values a bias, even if add_bias_linear = false"},
       Field{"add_attention_bias", &add_attention_bias,

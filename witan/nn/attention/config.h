@@ -46,6 +46,7 @@ struct AttentionConfig {
   double softmax_scale = 0;
   bool scale_attn_by_inverse_layer_idx = false;
   std::string softmax_type = "vanilla";
+  bool attention_output_gate = false;
   bool add_qkv_bias = false, add_attention_bias = false;
   std::string no_attention_freq = "none";
   bool multi_latent_attention = false;

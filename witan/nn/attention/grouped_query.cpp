@@ -15,14 +15,6 @@
 namespace witan {
 namespace {
 
-// For parameters that every rank of the tensor axis has whole and applies to its own heads: their gradients are
-// summands, however the residual stream is placed.
-Builder of_own_heads(const Builder& builder) {
-  Builder own = builder;
-  if (builder.tensor_ranks() > 1) own.tensor.emplace(builder.tensor->group, Placement::shard(1), builder.tensor->keeps);
-  return own;
-}
-
 // For norms that divide by the root mean square only.
 NormConfig unweighted(NormConfig norm) {
   norm.normalization = "RMSNorm";
@@ -61,8 +53,11 @@ GroupedQueryAttention::GroupedQueryAttention(const Builder& builder, const Multi
       o_proj_(builder / "o_proj", spec.num_attention_heads * spec.v_head_dim, width, builder.output_init_std,
               spec.output_bias ? Bias::zeros : bias, Divided::in()) {
   for (Linear* child : {&q_proj_, &k_proj_, &v_proj_, &o_proj_}) add_child(*child);
+  if (spec.output_gate)
+    add_child(g_proj_.emplace(builder / "g_proj", width, spec.num_attention_heads * spec.v_head_dim, builder.init_std,
+                              bias, Divided::out()));
   const bool full_width = spec.qk_norm == QkNorm::full_width;
-  const Builder own_heads = of_own_heads(builder);
+  const Builder own_heads = builder.of_own_part();
   if (spec.qk_norm != QkNorm::none) {
     const Builder& of_norms = full_width ? builder : own_heads;
     const NormConfig of_heads = spec.qk_norm == QkNorm::l2 ? unweighted(norm) : norm;
@@ -206,7 +201,12 @@ Var GroupedQueryAttention::attend(Tape& tape, const Var& x, const Positions& whe
                                   const Randomness& randomness, const Var& embedded) {
   const Heads heads = heads_of(tape, x, where, weights, randomness, embedded);
   const Var mixed = mix(tape, heads, where, randomness);
-  return ops::reshape(tape, mixed, {mixed.size(0), mixed.size(1), heads_ * spec_.v_head_dim});
+  const Shape channels{mixed.size(0), mixed.size(1), heads_ * spec_.v_head_dim};
+  return gated(tape, ops::reshape(tape, mixed, channels), x, randomness);
+}
+
+Var GroupedQueryAttention::gated(Tape& tape, Var mixed, const Var& x, const Randomness& randomness) {
+  return g_proj_ ? ops::sigmoid_gate(tape, mixed, g_proj_->forward(tape, x, randomness)) : mixed;
 }
 
 Var GroupedQueryAttention::mix(Tape& tape, const Heads& heads, const Positions& where, const Randomness& randomness) {
@@ -239,7 +239,8 @@ Var GroupedQueryAttention::decode(Tape& tape, const Var& x, const Positions& whe
   const Tensor mixed = attend_with_cache(
       tape.stream(), {heads.q.value(), heads.k.value(), heads.v.value(), scale(), spec_.window, sinks}, where.cached,
       where.hints, dynamic_cast<const KvCache&>(state));
-  return o_proj_.forward(tape, tape.constant(mixed.reshape({1, mixed.size(1), heads_ * spec_.v_head_dim})));
+  const Var channels = tape.constant(mixed.reshape({1, mixed.size(1), heads_ * spec_.v_head_dim}));
+  return o_proj_.forward(tape, gated(tape, channels, x, {}));
 }
 
 std::unique_ptr<SequenceState> GroupedQueryAttention::make_state(Stream& stream, const StateSize& size,

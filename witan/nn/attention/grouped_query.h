@@ -6,7 +6,8 @@
 // arXiv:2010.04245), each head by itself or all heads of a token together, then clamped, as values are, then rotated:
 // the order of transformers' OlmoeAttention and Qwen3MoeAttention. Values may be mixed with rows of a value embedding
 // (Zhou et al., 2024, arXiv:2410.17897; Jordan et al., modded-nanogpt, 2024): v = value_scale v_proj x + embedded_scale
-// row.
+// row. A gate may multiply what o_proj reads by sigmoid(g_proj x) (Qiu et al., "Gated Attention for Large Language
+// Models", 2025, arXiv:2505.06708; Qwen3-Next).
 #pragma once
 
 #include <optional>
@@ -19,8 +20,9 @@ namespace witan {
 class GroupedQueryAttention : public Attention, public LaneMixer {
  public:
   // The tensor axis shards the heads; the number of groups is a multiple of its ranks, or divides it. Parameters:
-  // q_proj [H hd, D], k_proj [G hd, D], v_proj [G hd_v, D], o_proj [D, H hd_v]; if the spec asks for them q_norm and
-  // k_norm, [hd] or of the full width [H hd] and [G hd], sinks [H], value_scale and embedded_scale [1].
+  // q_proj [H hd, D], k_proj [G hd, D], v_proj [G hd_v, D], o_proj [D, H hd_v]; if the spec asks for them g_proj
+  // [H hd_v, D], q_norm and k_norm, [hd] or of the full width [H hd] and [G hd], sinks [H], value_scale and
+  // embedded_scale [1].
   GroupedQueryAttention(const Builder& builder, const MultiHeadSpec& spec, int64_t width, Bias bias = Bias::none,
                         const ContextAxis& context = {}, const NormConfig& norm = {});
 
@@ -71,6 +73,8 @@ class GroupedQueryAttention : public Attention, public LaneMixer {
     return shares_groups() && (projects_separately() || spec_.qk_norm == QkNorm::full_width || embedded_scale_);
   }
   Var own_group(Tape& tape, Var channels) const;
+  // mixed [B, S, H hd_v] of attention times the gate of x, if there is one.
+  Var gated(Tape& tape, Var mixed, const Var& x, const Randomness& randomness);
   double scale() const;
 
   MultiHeadSpec spec_;  // of all ranks together
@@ -81,6 +85,7 @@ class GroupedQueryAttention : public Attention, public LaneMixer {
   ContextAttention context_;
   Tensor projections_;  // [H hd + G hd + G hd_v, D]: the weights of q, k and v
   Linear q_proj_, k_proj_, v_proj_, o_proj_;
+  std::optional<Linear> g_proj_;
   std::optional<Norm> q_norm_, k_norm_;
   Parameter* sinks_ = nullptr;
   Parameter *value_scale_ = nullptr, *embedded_scale_ = nullptr;

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "witan/nn/attention/attention_spec.h"
+#include "witan/nn/gated_delta/gated_delta_spec.h"
 #include "witan/nn/mixer/mixer_kind.h"
 
 namespace witan {
@@ -31,7 +32,7 @@ struct CustomMixer {
   std::shared_ptr<const MixerKind> kind;  // never null
 };
 
-using MixerSpec = std::variant<MultiHeadSpec, LatentSpec, NoMixer, CustomMixer>;
+using MixerSpec = std::variant<MultiHeadSpec, LatentSpec, GatedDeltaSpec, NoMixer, CustomMixer>;
 
 const MixerKind& mixer_kind(const MixerSpec& spec);
 

@@ -109,6 +109,11 @@ std::vector<KeyUse> attention_uses() {
        "multi_latent_attention = true",
        "multi_latent_attention",
        [](Config c) { return c.model.attention.multi_latent_attention; }},
+      {{"linear_conv_kernel_dim", "linear_key_head_dim", "linear_value_head_dim", "linear_num_key_heads",
+        "linear_num_value_heads"},
+       "experimental_attention_variant = gated_delta_net",
+       "experimental_attention_variant",
+       [](Config c) { return c.model.linear_attention.any(); }},
       {{"rotary_base", "rotary_percent", "rotary_interleaved"},
        "position_embedding_type = rope",
        "position_embedding_type",
@@ -440,7 +445,8 @@ std::vector<KeyUse> tensor_overlap_uses() {
       {"embedding_residual", "embedding_residual = false"},
       {"log_activations", "log_activations = 0"},
       {"multi_latent_attention", "multi_latent_attention = false"},
-      {"no_attention_freq", "no_attention_freq = none, attention in every layer"}};
+      {"no_attention_freq", "no_attention_freq = none, attention in every layer"},
+      {"experimental_attention_variant", "experimental_attention_variant = none"}};
   std::vector<KeyUse> uses;
   for (const auto& [key, need] : needs)
     uses.push_back(

@@ -1,0 +1,169 @@
+// A layer of Gated DeltaNet gives what layers ask of any mixer: gradients, documents that do not see each other,
+// generation step by step, and a state that is copied and counted.
+#include "witan/nn/gated_delta/gated_delta.h"
+
+#include <numeric>
+
+#include "nn/attention/attention_support.h"
+#include "support/gradcheck.h"
+#include "support/module.h"
+
+namespace witan {
+namespace {
+
+using testing::attention_builder;
+using testing::positions_of;
+using testing::Rank;
+using testing::step_positions;
+using testing::values;
+
+constexpr int64_t kWidth = 12;
+
+GatedDeltaSpec small_spec() {
+  GatedDeltaSpec spec;
+  spec.num_key_heads = 2;
+  spec.num_value_heads = 4;
+  spec.key_head_dim = 5;
+  spec.value_head_dim = 3;
+  spec.conv_kernel_dim = 4;
+  return spec;
+}
+
+std::unique_ptr<TokenMixer> make_layer(Rank& rank, DType dtype = DType::f64) {
+  return small_spec().make(attention_builder(rank, dtype), {.width = kWidth}, {});
+}
+
+Positions packed(Rank& rank, const std::vector<int64_t>& lengths) {
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < lengths.size(); ++i)
+    ids.insert(ids.end(), static_cast<size_t>(lengths[i]), static_cast<int32_t>(i));
+  const auto S = static_cast<int64_t>(ids.size());
+  Positions where = positions_of(rank, 1, S);
+  where.sequence_ids = rank.tensor<int32_t>({1, S}, ids);
+  return where;
+}
+
+TEST(GatedDelta, GradientsMatchDifferences) {
+  Rank rank;
+  const auto layer = make_layer(rank);
+  testing::bind_gradients(rank.stream, *layer);
+  const Positions where = packed(rank, {3, 1, 4});
+  testing::gradcheck(
+      rank, "gated delta",
+      [&](Tape& tape, const std::vector<Var>& in) { return std::vector{layer->forward(tape, in[0], where)}; },
+      {rank.normal({1, 8, kWidth}, DType::f64, "x")});
+}
+
+// Each parameter's gradient against differences of its value.
+TEST(GatedDelta, GradientsOfParametersMatchDifferences) {
+  Rank rank;
+  const auto layer = make_layer(rank);
+  testing::bind_gradients(rank.stream, *layer);
+  const Positions where = packed(rank, {3, 1, 4});
+  const Tensor x = rank.normal({1, 8, kWidth}, DType::f64, "x"),
+               weights = rank.normal({1, 8, kWidth}, DType::f64, "dy");
+  {
+    Tape tape(rank.stream);
+    const Var y = layer->forward(tape, tape.constant(x), where);
+    tape.backward({{y, weights}});
+  }
+  const auto sum = [&] {
+    Tape off(rank.stream, Tape::Mode::off);
+    const auto y = values(layer->forward(off, off.constant(x), where).value()), w = values(weights);
+    return std::inner_product(y.begin(), y.end(), w.begin(), 0.0);
+  };
+  for (Parameter* parameter : layer->parameters()) {
+    SCOPED_TRACE(parameter->name());
+    constexpr double kStep = 1e-5;
+    const auto gradient = values(parameter->gradient());
+    const auto value = parameter->value().span<double>();
+    for (size_t i = 0; i < value.size(); i += 7) {
+      const double before = value[i];
+      value[i] = before + kStep;
+      const double above = sum();
+      value[i] = before - kStep;
+      const double below = sum();
+      value[i] = before;
+      EXPECT_NEAR(gradient[i], (above - below) / (2 * kStep), 1e-7 * std::max(1.0, std::abs(gradient[i])));
+    }
+  }
+}
+
+TEST(GatedDelta, PackingChangesNoBitOfADocument) {
+  Rank rank;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const auto layer = make_layer(rank, dtype);
+    const std::vector<int64_t> lengths = {3, 1, 70, 2};
+    const Tensor x = rank.normal({1, 76, kWidth}, dtype, "x");
+    Tape off(rank.stream, Tape::Mode::off);
+    const Tensor together = layer->forward(off, off.constant(x), packed(rank, lengths)).value();
+    int64_t begin = 0;
+    for (const int64_t count : lengths) {
+      const Tensor alone =
+          layer->forward(off, off.constant(x.narrow(1, begin, count)), positions_of(rank, 1, count)).value();
+      EXPECT_EQ(values(alone), values(together.narrow(1, begin, count))) << dtype << ", from token " << begin;
+      begin += count;
+    }
+  }
+}
+
+TEST(GatedDelta, DecodingEqualsTheFullForward) {
+  Rank rank;
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    const auto layer = make_layer(rank, dtype);
+    const Tensor x = rank.normal({2, 12, kWidth}, dtype, "x");
+    Tape off(rank.stream, Tape::Mode::off);
+    const auto full = values(layer->forward(off, off.constant(x), positions_of(rank, 2, 12)).value());
+    const double tolerance = dtype == DType::f64 ? 1e-12 : dtype == DType::f32 ? 1e-5 : 5e-2;
+    for (const auto& steps : std::vector<std::vector<int64_t>>{{12}, {7, 1, 1, 1, 1, 1}, {1, 4, 7}})
+      EXPECT_TRUE(testing::close(testing::decoded(rank, *layer, x, steps), full, tolerance, tolerance))
+          << dtype << ", " << steps.size() << " steps";
+  }
+}
+
+TEST(GatedDelta, RowsAreCopiedAndBeginAnew) {
+  Rank rank;
+  const auto layer = make_layer(rank);
+  const auto state = layer->make_state(rank.stream, {3, 9}, DType::f64);
+  EXPECT_EQ(state->bytes(), 3 * small_spec().state_bytes({3, 9}, DType::f64).of_row());
+  Tape off(rank.stream, Tape::Mode::off);
+  const auto step = [&](int64_t row, int64_t past, const char* tokens, int64_t count) {
+    Positions where = step_positions(rank, 1, count, past);
+    where.cached.runs[0].row = row;
+    return values(
+        layer->decode(off, off.constant(rank.normal({1, count, kWidth}, DType::f64, tokens)), where, *state).value());
+  };
+  const auto first = step(0, 0, "prompt", 4);
+  state->copy_row(rank.stream, 0, 2);
+  const auto a = step(0, 4, "a", 2);
+  EXPECT_EQ(step(2, 4, "a", 2), a);
+  EXPECT_NE(step(0, 6, "b", 1), step(2, 6, "c", 1));
+  EXPECT_EQ(step(0, 0, "prompt", 4), first);
+  EXPECT_EQ(state->resumable(4, 4, 7), 4);
+  EXPECT_EQ(state->resumable(3, 4, 7), 0) << "a state cannot be cut";
+}
+
+TEST(GatedDelta, DecaysBeginBetweenOneAndSixteen) {
+  Rank rank;
+  GatedDeltaSpec spec = small_spec();
+  spec.num_value_heads = 64;
+  const auto layer = spec.make(attention_builder(rank, DType::f64), {.width = kWidth}, {});
+  for (const Parameter* parameter : layer->parameters()) {
+    if (parameter->name() != "attention.A_log") continue;
+    const auto logs = values(parameter->value());
+    EXPECT_GE(std::ranges::min(logs), 0);
+    EXPECT_LT(std::ranges::min(logs), std::log(4));
+    EXPECT_GT(std::ranges::max(logs), std::log(12));
+    EXPECT_LE(std::ranges::max(logs), std::log(16));
+    return;
+  }
+  FAIL() << "no parameter A_log";
+}
+
+TEST(GatedDelta, RanksThatDivideSequencesAreRefused) {
+  EXPECT_EQ(small_spec().context_refusal(ContextExchange::automatic, 1, 1), "");
+  EXPECT_NE(small_spec().context_refusal(ContextExchange::automatic, 1, 2), "");
+}
+
+}  // namespace
+}  // namespace witan

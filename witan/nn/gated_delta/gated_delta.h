@@ -1,0 +1,69 @@
+// A layer of Gated DeltaNet (Yang, Kautz & Hatamizadeh, 2024, arXiv:2412.06464), as in Qwen3-Next and Qwen3.5: queries,
+// keys and values pass a short causal convolution with SiLU, then the gated delta rule; its output is normalised, head
+// by head, and gated.
+//
+//   [q k v] = silu(conv([W_q W_k W_v] x)),  z = W_z x,  β = sigmoid(W_b x),  g = -exp(A_log) softplus(W_a x + dt_bias)
+//   o = gated_delta_rule(q, k, v, g, β),    y = W_o (rmsnorm(o) norm.weight silu(z))
+//
+// Parameters, with G heads of queries and keys and H of values: q_proj, k_proj [G dk, D], v_proj, z_proj [H dv, D],
+// b_proj, a_proj [H, D], q_conv.weight, k_conv.weight [G dk, W], v_conv.weight [H dv, W], A_log, dt_bias [H],
+// norm.weight [dv], o_proj [D, H dv]. Projections have no biases. The tensor axis divides heads.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "witan/nn/gated_delta/gated_delta_spec.h"
+#include "witan/nn/linear.h"
+#include "witan/nn/mixer/token_mixer.h"
+
+namespace witan {
+
+// The state of each head after a sequence's last token, and the last inputs of its convolution.
+class DeltaState : public SequenceState {
+ public:
+  // `heads`: of this rank
+  DeltaState(Stream& stream, int64_t rows, const kernels::DeltaHeads& heads, int64_t taps, DType dtype);
+
+  int64_t bytes() const override { return states.bytes() + tails.bytes(); }
+  // A state cannot be cut.
+  int64_t resumable(int64_t wanted, int64_t held, int64_t /*reach*/) const override {
+    return wanted == held ? wanted : 0;
+  }
+  void copy_row(Stream& stream, int64_t from, int64_t to) override;
+
+  const Tensor states;  // [R, H, dk, dv], accumulator dtype
+  const Tensor tails;   // [R, W - 1, 2 G dk + H dv]
+};
+
+class GatedDelta : public TokenMixer {
+ public:
+  GatedDelta(const Builder& builder, const GatedDeltaSpec& spec, const MixerModel& model);
+
+  Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {},
+              const Var& embedded = {}) override;
+  // Sequences that begin are computed in chunks, as in a forward; later tokens by the recurrence, which agrees with it
+  // to roundings.
+  Var decode(Tape& tape, const Var& x, const Positions& where, SequenceState& state, const Var& embedded = {}) override;
+  std::unique_ptr<SequenceState> make_state(Stream& stream, const StateSize& size, DType dtype) const override;
+
+ private:
+  // x [B, S, D] -> queries, keys and values side by side, before their convolution, [B, S, 2 G dk + H dv].
+  Var project(Tape& tape, const Var& x, const Randomness& randomness);
+  std::vector<Var> taps(Tape& tape);
+  // o [B, S, H dv] of the rule -> the residual stream
+  Var output(Tape& tape, const Var& x, const Var& o, const Randomness& randomness);
+
+  std::optional<TensorAxis> axis_;
+  kernels::DeltaHeads heads_;  // of this rank
+  int64_t taps_;               // W
+  double epsilon_;             // of the norm
+  Tensor projections_;         // [2 G dk + H dv, D]: the weights of q, k and v
+  Linear q_proj_, k_proj_, v_proj_, z_proj_, b_proj_, a_proj_, o_proj_;
+  std::array<Parameter*, 3> convolutions_{};  // of q, k and v
+  Parameter *A_log_ = nullptr, *dt_bias_ = nullptr, *norm_ = nullptr;
+};
+
+}  // namespace witan

@@ -1,0 +1,62 @@
+#include "witan/nn/gated_delta/gated_delta_spec.h"
+
+#include "witan/nn/gated_delta/gated_delta.h"
+#include "witan/nn/lora.h"
+
+namespace witan {
+
+std::unique_ptr<TokenMixer> GatedDeltaSpec::make(const Builder& builder, const MixerModel& model,
+                                                 const ContextAxis& /*context*/) const {
+  return std::make_unique<GatedDelta>(builder, *this, model);
+}
+
+MixerCounts GatedDeltaSpec::parameters(const MixerModel& model) const {
+  const int64_t D = model.width, k = heads().key_channels(), v = heads().value_channels();
+  MixerCounts counts{.weights = D * (2 * k + 3 * v + 2 * num_value_heads),
+                     .vectors = heads().channels() * conv_kernel_dim + 2 * num_value_heads + value_head_dim};
+  if (!model.lora) return counts;
+  const auto add = [&](const char* matrix, int64_t in, int64_t out) {
+    if (model.lora->adapts(matrix)) counts.adapters += model.lora->rank * (in + out);
+  };
+  add("q_proj", D, k);
+  add("k_proj", D, k);
+  add("v_proj", D, v);
+  add("o_proj", v, D);
+  return counts;
+}
+
+// Of a head three products with the state, and of a chunk the halves below the diagonal of two products of keys and two
+// of values; then the convolution.
+double GatedDeltaSpec::mixing_flops(int64_t seq_length) const {
+  const auto dk = static_cast<double>(key_head_dim), dv = static_cast<double>(value_head_dim);
+  const auto chunk = static_cast<double>(std::min(seq_length, kernels::kDeltaChunk));
+  return static_cast<double>(num_value_heads) * (6 * dk * dv + 2 * chunk * (dk + dv)) +
+         2 * static_cast<double>(heads().channels() * conv_kernel_dim);
+}
+
+// Reading, writing and decaying the state: 7 FLOPs for each of its numbers.
+double GatedDeltaSpec::decoding_flops(int64_t /*position*/) const {
+  return 7 * static_cast<double>(num_value_heads * key_head_dim * value_head_dim) +
+         2 * static_cast<double>(heads().channels() * conv_kernel_dim);
+}
+
+// Queries, keys and values before and after their convolution; the output before and after its norm, and the gate; the
+// decay and the strength of each head, and what they are computed from.
+double GatedDeltaSpec::kept_channels() const {
+  return static_cast<double>(2 * heads().channels() + 3 * heads().value_channels() + 6 * num_value_heads);
+}
+
+StateBytes GatedDeltaSpec::state_bytes(const StateSize& /*size*/, DType dtype) const {
+  const int64_t numbers = num_value_heads * key_head_dim * value_head_dim,
+                tail = heads().channels() * (conv_kernel_dim - 1);
+  return {.fixed = numbers * static_cast<int64_t>(size_of(accumulator(dtype))) +
+                   tail * static_cast<int64_t>(size_of(dtype))};
+}
+
+std::string GatedDeltaSpec::context_refusal(ContextExchange /*exchange*/, int64_t /*tensor*/, int64_t context) const {
+  if (context == 1) return "";
+  return "layers of Gated DeltaNet need whole sequences, because their state passes from token to token; set "
+         "context_parallel_size = 1";
+}
+
+}  // namespace witan
