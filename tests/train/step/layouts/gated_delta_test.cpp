@@ -1,0 +1,81 @@
+// Layers of Gated DeltaNet beside gated attention train alike in every layout that divides them, over packed documents,
+// and take the planned memory.
+#include <gmock/gmock.h>
+
+#include "planner/real_run.h"
+#include "support/message_of.h"
+#include "support/model_variants.h"
+#include "train/step/layouts/laid_out.h"
+#include "train/step/run_support.h"
+
+namespace witan {
+namespace {
+
+using testing::kFsdp;
+using testing::laid_out;
+using testing::LaidOut;
+using testing::run_engine;
+using testing::Trajectory;
+
+RunConfig recipe() {
+  RunConfig config = testing::divisible_config();
+  config.model.vocab_size = 64;
+  config.train.global_batch_size = 4;
+  config.data.reset_attention_mask = config.data.reset_position_ids = true;
+  config.model.attention.attention_output_gate = true;
+  LinearAttentionConfig& linear = config.model.linear_attention;
+  linear.experimental_attention_variant = "gated_delta_net";
+  linear.linear_attention_freq = "2";
+  linear.linear_num_key_heads = 4;
+  linear.linear_num_value_heads = 8;
+  linear.linear_key_head_dim = 6;
+  linear.linear_value_head_dim = 4;
+  return laid_out(config, {});
+}
+
+TEST(GatedDeltaLayouts, EveryLayoutEqualsOneRankInFloat64) {
+  const RunConfig config = recipe();
+  const Trajectory one = run_engine(config, 3);
+  EXPECT_GT(std::ranges::min(one.norms), config.optimizer.clip_grad) << "nothing is clipped: nothing is shown";
+  for (const LaidOut& layout : std::vector<LaidOut>{
+           {"replicate=2"},
+           {"shard=2", kFsdp},
+           {"tensor=2,expert_tensor=1"},
+           {"tensor=4,expert_tensor=1"},
+           {"pipeline=2"},
+           {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1"},
+       })
+    testing::expect_equal(one, run_engine(laid_out(config, layout), 3), 1e-9, described(layout));
+}
+
+TEST(GatedDeltaLayouts, RecomputedLayersGiveTheSameBits) {
+  RunConfig config = recipe();
+  const Trajectory kept = run_engine(config, 2);
+  config.model.recompute_granularity = "full";
+  EXPECT_EQ(run_engine(config, 2).losses, kept.losses);
+}
+
+TEST(GatedDeltaLayouts, PlansAreKeptToTheByte) {
+  for (const LaidOut& layout : {LaidOut{}, LaidOut{"tensor=2,expert=2,expert_tensor=1"}, LaidOut{"shard=2", kFsdp}}) {
+    SCOPED_TRACE(described(layout));
+    RunConfig config = laid_out(recipe(), layout);
+    config.train.sample_tokens = config.parallel.model_ranks() == 1 ? 4 : 0;
+    testing::expect_kept(config, {.prompt_tokens = config.train.sample_tokens > 0 ? 3 : 0});
+  }
+}
+
+TEST(GatedDeltaLayouts, RanksThatDoNotDivideItAreRefused) {
+  const auto refusal = [](const LaidOut& layout, int64_t key_heads) {
+    RunConfig config = recipe();
+    config.model.linear_attention.linear_num_key_heads = key_heads;
+    return test::message_of<ConfigError>([&] { laid_out(config, layout).validate(); });
+  };
+  EXPECT_THAT(refusal({"tensor=4,expert_tensor=1"}, 2),
+              ::testing::HasSubstr("linear_num_key_heads = 2 is not divisible by tensor_model_parallel_size = 4"));
+  EXPECT_EQ(refusal({"context=2"}, 4),
+            "context_parallel_size = 2: layers of Gated DeltaNet need whole sequences, because their state passes from "
+            "token to token; set context_parallel_size = 1");
+}
+
+}  // namespace
+}  // namespace witan
