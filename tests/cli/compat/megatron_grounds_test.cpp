@@ -139,6 +139,7 @@ std::vector<Ruled> ruled_lines(const TempFolder& folder) {
       {"--rope-type", {"yarn"}, {"rope_scaling_type"}},
       {"--no-rope-freq", {"2"}, {"no_rope_freq"}},
       {"--window-attn-skip-freq", {"2"}, {"window_attn_skip_freq"}},
+      {"--linear-attention-freq", {"2"}, {"linear_attention_freq"}},
       {"--quick-geglu", {}, {"glu_activation_scale", "swiglu"}},
       {"--multi-latent-attention",
        {"--qk-layernorm"},

@@ -9,8 +9,8 @@ template <class A>
 __device__ void advance_state(A* S, const A* u, const ChunkShared<A>& chunk, int L, int dk) {
   for (int at = threadIdx.x; at < dk * kSlice; at += kDeltaThreads) {
     const int d = at / kSlice, e = at % kSlice;
-    A sum = chunk.grown(L - 1) * S[d * kSliceStride + e];
-    for (int j = 0; j < L; ++j) sum += chunk.k[j * (dk + 1) + d] * chunk.between(L - 1, j) * u[j * kSliceStride + e];
+    A sum = chunk.grown[L - 1] * S[d * kSliceStride + e];
+    for (int j = 0; j < L; ++j) sum += chunk.k[j * (dk + 1) + d] * chunk.left[j] * u[j * kSliceStride + e];
     S[d * kSliceStride + e] = sum;
   }
 }
@@ -25,7 +25,7 @@ __device__ void write_outputs(T* o, const A* S, const A* u, const A* links, cons
     A of_state = 0, of_chunk = 0;
     for (int d = 0; d < in.dk; ++d) of_state += query[d] * S[d * kSliceStride + e];
     for (int j = 0; j <= i; ++j) of_chunk += links[i * kLinkStride + j] * u[j * kSliceStride + e];
-    o[((first + i) * in.H + head) * in.dv + slice + e] = convert<T>(chunk.grown(i) * of_state + of_chunk);
+    o[((first + i) * in.H + head) * in.dv + slice + e] = convert<T>(chunk.grown[i] * of_state + of_chunk);
   }
 }
 
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kDeltaThreads)
   extern __shared__ unsigned char memory[];
   __shared__ int length;
   const ChunkShared<A> chunk(reinterpret_cast<A*>(memory), in.dk);
-  A *const links = chunk.beta + kL, *const S = links + kL * kLinkStride, *const u = S + in.dk * kSliceStride;
+  A *const links = chunk.left + kL, *const S = links + kL * kLinkStride, *const u = S + in.dk * kSliceStride;
   const int slice = blockIdx.x * kSlice, head = blockIdx.y;
   const int64_t b = blockIdx.z, slots = (in.S + kL - 1) / kL;
   const auto state_of = [&](A* of, int64_t number, int d, int e) -> A& {
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kDeltaThreads)
   A* const S = states + (static_cast<int64_t>(rows[t]) * in.H + head) * in.dk * in.dv;
   for (int64_t token = t; token < in.S && rows[token] == rows[t]; ++token) {
     load_chunk(chunk, in, token, 1, head);
-    const A decay = chunk.grown(0), strength = chunk.beta[0];
+    const A decay = chunk.grown[0], strength = chunk.beta[0];
     const bool begins = positions[token] == 0;
     for (int e = threadIdx.x; e < in.dv; e += kDeltaThreads) {
       A held = 0, out = 0;

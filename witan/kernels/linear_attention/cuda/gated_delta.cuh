@@ -80,14 +80,19 @@ template <class A>
 struct ChunkShared {
   A *q, *k;         // [kL, dk + 1]
   A *gamma, *beta;  // [kL]
+  A *grown, *left;  // [kL]: e^γ[i], and e^(γ[L - 1] - γ[i])
 
-  static __host__ __device__ int64_t elements(int dk) { return 2 * kL * (dk + 1) + 2 * kL; }
+  static __host__ __device__ int64_t elements(int dk) { return 2 * kL * (dk + 1) + 4 * kL; }
   __device__ ChunkShared(A* memory, int dk)
-      : q(memory), k(q + kL * (dk + 1)), gamma(k + kL * (dk + 1)), beta(gamma + kL) {}
+      : q(memory),
+        k(q + kL * (dk + 1)),
+        gamma(k + kL * (dk + 1)),
+        beta(gamma + kL),
+        grown(beta + kL),
+        left(grown + kL) {}
 
   // e^(γ[i] - γ[j])
   __device__ A between(int i, int j) const { return delta_exp(gamma[i] - gamma[j]); }
-  __device__ A grown(int i) const { return delta_exp(gamma[i]); }
 };
 
 // Loads L tokens from token `first` of all rows' tokens on. Ends with a barrier.
@@ -117,6 +122,11 @@ __device__ void load_chunk(const ChunkShared<A>& to, const DeltaRows<T>& in, int
     }
   }
   __syncthreads();
+  if (threadIdx.x < L) {
+    to.grown[threadIdx.x] = delta_exp(to.gamma[threadIdx.x]);
+    to.left[threadIdx.x] = to.between(L - 1, threadIdx.x);
+  }
+  __syncthreads();
 }
 
 // links[i, j] = e^(γ[i] - γ[j]) x[i].k[j] for j < i, or j <= i if `own`; [kL, kLinkStride]
@@ -143,7 +153,7 @@ __device__ void find_residuals(A* x, const ChunkShared<A>& chunk, const DeltaRow
     for (int d = 0; d < in.dk; ++d) held += key[d] * S[d * kSliceStride + e];
     const bool inside = slice + e < in.dv;
     const A value = inside ? convert<A>(in.value(first + i, head)[slice + e]) : A(0);
-    x[i * kSliceStride + e] = value - chunk.grown(i) * held;
+    x[i * kSliceStride + e] = value - chunk.grown[i] * held;
   }
 }
 

@@ -56,7 +56,7 @@ class ChunkBackward {
   using A = Acc<T>;
 
   __device__ ChunkBackward(const DeltaRows<T>& in, const BackwardOutputs<T>& to, const T* d_o, A* memory)
-      : in_(in), to_(to), d_o_(d_o), chunk_(memory, in.dk), at_(chunk_.beta + kL, in.dk) {}
+      : in_(in), to_(to), d_o_(d_o), chunk_(memory, in.dk), at_(chunk_.left + kL, in.dk) {}
 
   __device__ void run(const Place<T>& place) {
     load_chunk(chunk_, in_, place.first(in_.S), place.L, place.head);
@@ -107,7 +107,7 @@ class ChunkBackward {
       for (int d = 0; d < in_.dk; ++d) of_state += chunk_.k[j * (in_.dk + 1) + d] * at_.dS[d * kSliceStride + e];
       for (int i = j; i < place.L; ++i)
         of_outputs += at_.of_queries[i * kLinkStride + j] * at_.dout[i * kSliceStride + e];
-      at_.du[j * kSliceStride + e] = chunk_.between(place.L - 1, j) * of_state + of_outputs;
+      at_.du[j * kSliceStride + e] = chunk_.left[j] * of_state + of_outputs;
     }
     __syncthreads();
     solve_chunk(at_.u, at_.x, at_.of_keys, chunk_, place.L);
@@ -140,7 +140,7 @@ class ChunkBackward {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     for (int i = warp; i < place.L; i += kDeltaWarps) {
       const A strength = warp_sum(at_.du[i * kSliceStride + lane] * at_.x[i * kSliceStride + lane]);
-      const A grown = chunk_.grown(i), left = chunk_.between(place.L - 1, i), beta = chunk_.beta[i];
+      const A grown = chunk_.grown[i], left = chunk_.left[i], beta = chunk_.beta[i];
       A pull = 0, of_end = 0;
       for (int d = lane; d < in_.dk; d += 32) {
         A outputs = 0, residuals = 0, after = 0;
@@ -172,7 +172,7 @@ class ChunkBackward {
       const int d = at / kSlice, e = at % kSlice;
       sum += at_.S[d * kSliceStride + e] * at_.dS[d * kSliceStride + e];
     }
-    sum *= chunk_.grown(place.L - 1);
+    sum *= chunk_.grown[place.L - 1];
     if (threadIdx.x % 32 == 0)
       for (int i = threadIdx.x / 32; i < place.L; i += kDeltaWarps) sum += ends_[i / kDeltaWarps];
     __shared__ A sums[kDeltaWarps];
@@ -194,9 +194,9 @@ class ChunkBackward {
       for (int at = threadIdx.x; at < in_.dk * kSlice; at += kDeltaThreads) {
         const int d = at / kSlice, e = at % kSlice;
         if (slice + e >= in_.dv) continue;
-        A sum = chunk_.grown(place.L - 1) * at_.dS[d * kSliceStride + e];
+        A sum = chunk_.grown[place.L - 1] * at_.dS[d * kSliceStride + e];
         for (int i = 0; i < place.L; ++i)
-          sum += chunk_.grown(i) * (chunk_.q[i * (in_.dk + 1) + d] * at_.dout[i * kSliceStride + e] -
+          sum += chunk_.grown[i] * (chunk_.q[i * (in_.dk + 1) + d] * at_.dout[i * kSliceStride + e] -
                                     chunk_.beta[i] * chunk_.k[i * (in_.dk + 1) + d] * at_.du[i * kSliceStride + e]);
         state(place, place.begin, d, slice + e) = sum;
       }
