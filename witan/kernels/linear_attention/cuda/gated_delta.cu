@@ -7,26 +7,32 @@ namespace {
 // S <- e^γ[L-1] S + Σ_j e^(γ[L-1] - γ[j]) k[j] u[j]
 template <class A>
 __device__ void advance_state(A* S, const A* u, const ChunkShared<A>& chunk, int L, int dk) {
-  for (int at = threadIdx.x; at < dk * kSlice; at += kDeltaThreads) {
-    const int d = at / kSlice, e = at % kSlice;
-    A sum = chunk.grown[L - 1] * S[d * kSliceStride + e];
-    for (int j = 0; j < L; ++j) sum += chunk.k[j * (dk + 1) + d] * chunk.left[j] * u[j * kSliceStride + e];
-    S[d * kSliceStride + e] = sum;
+  for (int first = 0; first < dk; first += kL) {
+    SliceTile<A> added;
+    added.add(
+        min(kL, dk - first), L, [&](int d, int j) { return chunk.k[j * (dk + 1) + first + d] * chunk.left[j]; },
+        [&](int j, int e) { return u[j * kSliceStride + e]; });
+    added.each(min(kL, dk - first), [&](int d, int e, A sum) {
+      A& state = S[(first + d) * kSliceStride + e];
+      state = chunk.grown[L - 1] * state + sum;
+    });
   }
 }
 
 template <class T, class A>
 __device__ void write_outputs(T* o, const A* S, const A* u, const A* links, const ChunkShared<A>& chunk,
                               const DeltaRows<T>& in, int64_t first, int L, int head, int slice) {
-  for (int at = threadIdx.x; at < L * kSlice; at += kDeltaThreads) {
-    const int i = at / kSlice, e = at % kSlice;
-    if (slice + e >= in.dv) continue;
-    const A* const query = chunk.q + i * (in.dk + 1);
-    A of_state = 0, of_chunk = 0;
-    for (int d = 0; d < in.dk; ++d) of_state += query[d] * S[d * kSliceStride + e];
-    for (int j = 0; j <= i; ++j) of_chunk += links[i * kLinkStride + j] * u[j * kSliceStride + e];
-    o[((first + i) * in.H + head) * in.dv + slice + e] = convert<T>(chunk.grown[i] * of_state + of_chunk);
-  }
+  SliceTile<A> tile;
+  tile.add(
+      L, in.dk, [&](int i, int d) { return chunk.q[i * (in.dk + 1) + d]; },
+      [&](int d, int e) { return S[d * kSliceStride + e]; });
+  tile.each(L, [&](int i, int, A& sum) { sum *= chunk.grown[i]; });
+  tile.add(
+      L, L, [&](int i, int j) { return links[i * kLinkStride + j]; },
+      [&](int j, int e) { return u[j * kSliceStride + e]; });
+  tile.each(L, [&](int i, int e, A sum) {
+    if (slice + e < in.dv) o[((first + i) * in.H + head) * in.dv + slice + e] = convert<T>(sum);
+  });
 }
 
 // o, and the state after the last token; with kStates instead the states before chunks that are not their document's
@@ -61,7 +67,6 @@ __global__ void __launch_bounds__(kDeltaThreads)
     find_links(links, chunk, chunk.k, L, in.dk, false);
     __syncthreads();
     solve_chunk(u, u, links, chunk, L);
-    __syncthreads();
     if constexpr (!kStates) {
       find_links(links, chunk, chunk.q, L, in.dk, true);
       __syncthreads();

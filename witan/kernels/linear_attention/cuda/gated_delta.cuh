@@ -129,45 +129,131 @@ __device__ void load_chunk(const ChunkShared<A>& to, const DeltaRows<T>& in, int
   __syncthreads();
 }
 
-// links[i, j] = e^(γ[i] - γ[j]) x[i].k[j] for j < i, or j <= i if `own`; [kL, kLinkStride]
+// A block's product of up to 16 kRows x 16 kColumns sums; a thread has rows ty + 16 r and columns tx + 16 c. Terms are
+// added in their order.
+template <int kRows, int kColumns, class A>
+struct BlockTile {
+  A sum[kRows][kColumns] = {};
+
+  __device__ static int row(int r) { return static_cast<int>(threadIdx.x) / 16 + 16 * r; }
+  __device__ static int column(int c) { return static_cast<int>(threadIdx.x) % 16 + 16 * c; }
+
+  // sum[i, j] += Σ_k left(i, k) right(k, j), for k in [0, K). Rows from `rows` on are read as if they were the last.
+  template <class Left, class Right>
+  __device__ void add(int rows, int K, const Left& left, const Right& right) {
+    int at[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) at[r] = row(r) < rows ? row(r) : rows - 1;
+    for (int k = 0; k < K; ++k) {
+      A of_rows[kRows], of_columns[kColumns];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) of_rows[r] = left(at[r], k);
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) of_columns[c] = right(k, column(c));
+#pragma unroll
+      for (int r = 0; r < kRows; ++r)
+#pragma unroll
+        for (int c = 0; c < kColumns; ++c) sum[r][c] += of_rows[r] * of_columns[c];
+    }
+  }
+  // Calls body(i, j, sum) for the thread's sums in rows before `rows`.
+  template <class Body>
+  __device__ void each(int rows, const Body& body) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c)
+        if (row(r) < rows) body(row(r), column(c), sum[r][c]);
+  }
+};
+template <class A>
+using SliceTile = BlockTile<kL / 16, kSlice / 16, A>;  // [kL, kSlice]
+template <class A>
+using LinkTile = BlockTile<kL / 16, kL / 16, A>;  // [kL, kL]
+static_assert(kDeltaThreads == 16 * 16);
+
+// links[i, j] = e^(γ[i] - γ[j]) x[i].k[j] for j < i, or j <= i if `own`, and 0 for other j; [L, kLinkStride]
 template <class A>
 __device__ void find_links(A* links, const ChunkShared<A>& chunk, const A* x, int L, int dk, bool own) {
-  for (int at = threadIdx.x; at < L * kL; at += kDeltaThreads) {
-    const int i = at / kL, j = at % kL;
-    if (j > i || (j == i && !own)) continue;
-    const A *const left = x + i * (dk + 1), *const right = chunk.k + j * (dk + 1);
-    A sum = 0;
-    for (int d = 0; d < dk; ++d) sum += left[d] * right[d];
-    links[i * kLinkStride + j] = sum * chunk.between(i, j);
-  }
+  LinkTile<A> tile;
+  const auto clamped = [&](int j) { return j < L ? j : L - 1; };
+  tile.add(
+      L, dk, [&](int i, int d) { return x[i * (dk + 1) + d]; },
+      [&](int d, int j) { return chunk.k[clamped(j) * (dk + 1) + d]; });
+  tile.each(L, [&](int i, int j, A sum) {
+    const bool linked = j < i || (j == i && own);
+    links[i * kLinkStride + j] = linked ? sum * chunk.between(i, j) : A(0);
+  });
 }
 
 // x[i, e] = v[i, e] - e^γ[i] Σ_d k[i, d] S[d, e] of the slice's channels; 0 beyond them
 template <class T, class A>
 __device__ void find_residuals(A* x, const ChunkShared<A>& chunk, const DeltaRows<T>& in, const A* S, int64_t first,
                                int L, int head, int slice) {
-  for (int at = threadIdx.x; at < L * kSlice; at += kDeltaThreads) {
-    const int i = at / kSlice, e = at % kSlice;
-    const A* const key = chunk.k + i * (in.dk + 1);
-    A held = 0;
-    for (int d = 0; d < in.dk; ++d) held += key[d] * S[d * kSliceStride + e];
-    const bool inside = slice + e < in.dv;
-    const A value = inside ? convert<A>(in.value(first + i, head)[slice + e]) : A(0);
-    x[i * kSliceStride + e] = value - chunk.grown[i] * held;
-  }
+  SliceTile<A> held;
+  held.add(
+      L, in.dk, [&](int i, int d) { return chunk.k[i * (in.dk + 1) + d]; },
+      [&](int d, int e) { return S[d * kSliceStride + e]; });
+  held.each(L, [&](int i, int e, A sum) {
+    const A value = slice + e < in.dv ? convert<A>(in.value(first + i, head)[slice + e]) : A(0);
+    x[i * kSliceStride + e] = value - chunk.grown[i] * sum;
+  });
 }
 
-// u = (1 + A)^-1 β x by substitution; a lane of the first warp has a column. u may be x. Barriers around it are the
-// caller's.
+// A thread's column and rows in a substitution: a lane has a column, a warp every eighth row.
+template <class A>
+struct SolvedRows {
+  static constexpr int kRows = kL / kDeltaWarps;
+  A at[kRows];
+  __device__ static int row(int r) { return static_cast<int>(threadIdx.x) / 32 + kDeltaWarps * r; }
+  __device__ static int column() { return static_cast<int>(threadIdx.x) % 32; }
+  __device__ void load(const A* from, int L) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) at[r] = row(r) < L ? from[row(r) * kSliceStride + column()] : A(0);
+  }
+};
+
+// u = (1 + A)^-1 β x, with A = β links. x and u are [L, kSliceStride]. Called by all threads, with a barrier before it;
+// ends with one.
 template <class A>
 __device__ void solve_chunk(A* u, const A* x, const A* links, const ChunkShared<A>& chunk, int L) {
-  if (threadIdx.x >= kSlice) return;
-  const int e = threadIdx.x;
-  for (int i = 0; i < L; ++i) {
-    A sum = x[i * kSliceStride + e];
-    for (int j = 0; j < i; ++j) sum -= links[i * kLinkStride + j] * u[j * kSliceStride + e];
-    u[i * kSliceStride + e] = chunk.beta[i] * sum;
+  SolvedRows<A> rows;
+  rows.load(x, L);
+  const int e = SolvedRows<A>::column();
+  for (int j = 0; j < L; ++j) {
+#pragma unroll
+    for (int r = 0; r < SolvedRows<A>::kRows; ++r)
+      if (SolvedRows<A>::row(r) == j) u[j * kSliceStride + e] = chunk.beta[j] * rows.at[r];
+    __syncthreads();
+    const A solved = u[j * kSliceStride + e];
+#pragma unroll
+    for (int r = 0; r < SolvedRows<A>::kRows; ++r) {
+      const int i = SolvedRows<A>::row(r);
+      if (i > j && i < L) rows.at[r] -= links[i * kLinkStride + j] * solved;
+    }
   }
+  __syncthreads();
+}
+
+// du <- (1 + A)^-T du, in the same way.
+template <class A>
+__device__ void solve_chunk_transposed(A* du, const A* links, const ChunkShared<A>& chunk, int L) {
+  SolvedRows<A> rows;
+  rows.load(du, L);
+  const int e = SolvedRows<A>::column();
+  for (int k = L - 1; k >= 0; --k) {
+#pragma unroll
+    for (int r = 0; r < SolvedRows<A>::kRows; ++r)
+      if (SolvedRows<A>::row(r) == k) du[k * kSliceStride + e] = rows.at[r];
+    __syncthreads();
+    const A solved = chunk.beta[k] * du[k * kSliceStride + e];
+#pragma unroll
+    for (int r = 0; r < SolvedRows<A>::kRows; ++r) {
+      const int i = SolvedRows<A>::row(r);
+      if (i < k) rows.at[r] -= links[k * kLinkStride + i] * solved;
+    }
+  }
+  __syncthreads();
 }
 
 // The bytes of so many numbers in shared memory, which the kernel may take from then on. Throws ShapeError if a block

@@ -101,26 +101,18 @@ class ChunkBackward {
     }
     __syncthreads();
     find_residuals(at_.x, chunk_, in_, at_.S, first, place.L, place.head, slice);
-    for (int at = threadIdx.x; at < place.L * kSlice; at += kDeltaThreads) {
-      const int j = at / kSlice, e = at % kSlice;
-      A of_state = 0, of_outputs = 0;
-      for (int d = 0; d < in_.dk; ++d) of_state += chunk_.k[j * (in_.dk + 1) + d] * at_.dS[d * kSliceStride + e];
-      for (int i = j; i < place.L; ++i)
-        of_outputs += at_.of_queries[i * kLinkStride + j] * at_.dout[i * kSliceStride + e];
-      at_.du[j * kSliceStride + e] = chunk_.left[j] * of_state + of_outputs;
-    }
+    SliceTile<A> du;
+    du.add(
+        place.L, in_.dk, [&](int j, int d) { return chunk_.k[j * (in_.dk + 1) + d]; },
+        [&](int d, int e) { return at_.dS[d * kSliceStride + e]; });
+    du.each(place.L, [&](int j, int, A& sum) { sum *= chunk_.left[j]; });
+    du.add(
+        place.L, place.L, [&](int j, int i) { return at_.of_queries[i * kLinkStride + j]; },
+        [&](int i, int e) { return at_.dout[i * kSliceStride + e]; });
+    du.each(place.L, [&](int j, int e, A sum) { at_.du[j * kSliceStride + e] = sum; });
     __syncthreads();
     solve_chunk(at_.u, at_.x, at_.of_keys, chunk_, place.L);
-    if (threadIdx.x >= kSlice && threadIdx.x < 2 * kSlice) {
-      const int e = threadIdx.x - kSlice;
-      for (int i = place.L - 1; i >= 0; --i) {
-        A sum = at_.du[i * kSliceStride + e];
-        for (int k = i + 1; k < place.L; ++k)
-          sum -= chunk_.beta[k] * at_.of_keys[k * kLinkStride + i] * at_.du[k * kSliceStride + e];
-        at_.du[i * kSliceStride + e] = sum;
-      }
-    }
-    __syncthreads();
+    solve_chunk_transposed(at_.du, at_.of_keys, chunk_, place.L);
   }
 
   // The slice's part of the gradients of links, β, γ, queries and keys. A warp has tokens, a lane channels of keys.
