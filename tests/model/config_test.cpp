@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "support/message_of.h"
+#include "support/model_variants.h"
 #include "witan/base/error.h"
 
 namespace witan {
@@ -192,6 +193,18 @@ TEST(ModelConfig, JoinsThatCannotBeSayWhy) {
             }),
             "value_embedding_freq = [1,0,0,1] gives layer 0 a value embedding, and no_attention_freq takes its "
             "attention; put a 0 there");
+  EXPECT_EQ(refused([](ModelConfig& c) {
+              c.value_embedding_freq = "[1,0,0,1]";
+              testing::add_linear_attention(c);
+            }),
+            "value_embedding_freq = [1,0,0,1] gives layers value embeddings, which those with "
+            "experimental_attention_variant = gated_delta_net do not read; set only one of them");
+  EXPECT_EQ(refused([](ModelConfig& c) {
+              c.attention.no_attention_freq = "[1,0,0,0]";
+              testing::add_linear_attention(c);
+            }),
+            "no_attention_freq = [1,0,0,0] and linear_attention_freq = 2 choose the same layers' mixers; set one to "
+            "none");
   EXPECT_EQ(refused([](ModelConfig& c) {
               c.num_layers = 1;
               c.skip_connections = true;

@@ -23,8 +23,8 @@ double loss_without_tape(Rank& rank, Transformer& model, const MicroBatch& batch
   return loss_of(off, model, batch).value().data<double>()[0];
 }
 
-// A few elements of every parameter, against central differences of the whole model's loss.
-void expect_gradients_of_differences(const ModelConfig& config) {
+// A few elements of every parameter, against central differences of the whole model's loss. `h`: the differences' step.
+void expect_gradients_of_differences(const ModelConfig& config, double h = 1e-5) {
   Rank rank;
   Alone alone;
   Transformer model(rank.stream, config, 5, alone);
@@ -32,7 +32,6 @@ void expect_gradients_of_differences(const ModelConfig& config) {
   const MicroBatch batch = micro_batch(rank.stream, config, 2, 7, 3);
   Tape tape(rank.stream);
   tape.backward({{loss_of(tape, model, batch), {}}});
-  constexpr double h = 1e-5;
   double largest = 0;
   for (Parameter* parameter : model.parameters()) {
     const Philox rng(1, Philox::stream_of(parameter->name()));
@@ -119,6 +118,17 @@ TEST(Transformer, GradientsOfAnotherMixerMatchDifferences) {
   config.add_bias_linear = true;
   testing::give_running_means(config, {0, 1}, 10);
   expect_gradients_of_differences(config);
+}
+
+// Gated DeltaNet, then attention with a gate. Norms of small keys curve the loss, so that the step is a smaller one.
+TEST(Transformer, GradientsOfLinearAttentionMatchDifferences) {
+  for (const char* granularity : {"none", "selective", "full"}) {
+    SCOPED_TRACE(granularity);
+    ModelConfig config = tiny_config(0);
+    testing::add_linear_attention(config);
+    config.recompute_granularity = granularity;
+    expect_gradients_of_differences(config, 2e-6);
+  }
 }
 
 TEST(Transformer, GradientsOfJoinedLayersMatchDifferences) {

@@ -71,6 +71,18 @@ inline void add_nanogpt_variants(ModelConfig& config) {
   config.moe.moe_router_pre_softmax = true;
 }
 
+// Qwen3-Next's mixers: attention with a gate in every second layer, Gated DeltaNet in the others.
+inline void add_linear_attention(ModelConfig& config) {
+  config.attention.attention_output_gate = true;
+  LinearAttentionConfig& linear = config.linear_attention;
+  linear.experimental_attention_variant = "gated_delta_net";
+  linear.linear_attention_freq = "2";
+  linear.linear_num_key_heads = 4;
+  linear.linear_num_value_heads = 8;
+  linear.linear_key_head_dim = 6;
+  linear.linear_value_head_dim = 4;
+}
+
 // Replaces the attention of these layers by a running mean (support/running_mean.h).
 inline void give_running_means(ModelConfig& config, const std::vector<int64_t>& layers, int64_t channels) {
   for (const int64_t layer : layers) config.mixers[layer] = CustomMixer{std::make_shared<RunningMeanKind>(channels)};

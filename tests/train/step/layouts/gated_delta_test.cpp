@@ -22,14 +22,7 @@ RunConfig recipe() {
   config.model.vocab_size = 64;
   config.train.global_batch_size = 4;
   config.data.reset_attention_mask = config.data.reset_position_ids = true;
-  config.model.attention.attention_output_gate = true;
-  LinearAttentionConfig& linear = config.model.linear_attention;
-  linear.experimental_attention_variant = "gated_delta_net";
-  linear.linear_attention_freq = "2";
-  linear.linear_num_key_heads = 4;
-  linear.linear_num_value_heads = 8;
-  linear.linear_key_head_dim = 6;
-  linear.linear_value_head_dim = 4;
+  testing::add_linear_attention(config.model);
   return laid_out(config, {});
 }
 
