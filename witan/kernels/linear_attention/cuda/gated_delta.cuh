@@ -159,11 +159,21 @@ struct BlockTile {
   // Calls body(i, j, sum) for the thread's sums in rows before `rows`.
   template <class Body>
   __device__ void each(int rows, const Body& body) {
+    visit(*this, rows, body);
+  }
+  template <class Body>
+  __device__ void each(int rows, const Body& body) const {
+    visit(*this, rows, body);
+  }
+
+ private:
+  template <class Tile, class Body>
+  __device__ static void visit(Tile& tile, int rows, const Body& body) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
 #pragma unroll
       for (int c = 0; c < kColumns; ++c)
-        if (row(r) < rows) body(row(r), column(c), sum[r][c]);
+        if (row(r) < rows) body(row(r), column(c), tile.sum[r][c]);
   }
 };
 template <class A>

@@ -7,7 +7,15 @@
 namespace witan::kernels::cuda {
 namespace {
 
-constexpr int kPairs = kL * kL / kDeltaThreads;  // of a thread: pair p is number threadIdx.x + p kDeltaThreads
+constexpr int kTileRows = kL / 16;  // and columns, of a thread's tile of links
+
+// The sum over the lanes of each half of a warp, the same on all of them.
+template <class A>
+__device__ __forceinline__ A half_warp_sum(A value) {
+#pragma unroll
+  for (int apart = 8; apart > 0; apart /= 2) value += __shfl_xor_sync(0xffffffffu, value, apart);
+  return value;
+}
 
 template <class T>
 struct BackwardOutputs {
@@ -63,8 +71,7 @@ class ChunkBackward {
     find_links(at_.of_keys, chunk_, chunk_.k, place.L, in_.dk, false);
     find_links(at_.of_queries, chunk_, chunk_.q, place.L, in_.dk, true);
     if (threadIdx.x < kL) at_.dgamma[threadIdx.x] = at_.dbeta[threadIdx.x] = 0;
-#pragma unroll
-    for (int p = 0; p < kPairs; ++p) of_key_pairs_[p] = of_query_pairs_[p] = 0;
+    of_key_pairs_ = of_query_pairs_ = {};
     __syncthreads();
     for (int slice = 0; slice < in_.dv; slice += kSlice) {
       load_slice(place, slice);
@@ -115,60 +122,73 @@ class ChunkBackward {
     solve_chunk_transposed(at_.du, at_.of_keys, chunk_, place.L);
   }
 
-  // The slice's part of the gradients of links, β, γ, queries and keys. A warp has tokens, a lane channels of keys.
+  // The slice's part of the gradients of links, β, γ, queries and keys.
   __device__ void add_gradients(const Place<T>& place, int slice) {
-#pragma unroll
-    for (int p = 0; p < kPairs; ++p) {
-      const int number = static_cast<int>(threadIdx.x) + p * kDeltaThreads, i = number / kL, j = number % kL;
-      if (i >= place.L || j > i) continue;
-      A of_query = 0, of_key = 0;
-      for (int e = 0; e < kSlice; ++e) {
-        of_query += at_.dout[i * kSliceStride + e] * at_.u[j * kSliceStride + e];
-        of_key -= at_.du[i * kSliceStride + e] * at_.u[j * kSliceStride + e];
-      }
-      of_query_pairs_[p] += of_query;
-      if (j < i) of_key_pairs_[p] += of_key;
-    }
+    const auto solution = [&](int e, int j) { return at_.u[j * kSliceStride + e]; };
+    of_query_pairs_.add(
+        place.L, kSlice, [&](int i, int e) { return at_.dout[i * kSliceStride + e]; }, solution);
+    of_key_pairs_.add(
+        place.L, kSlice, [&](int i, int e) { return -at_.du[i * kSliceStride + e]; }, solution);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     for (int i = warp; i < place.L; i += kDeltaWarps) {
       const A strength = warp_sum(at_.du[i * kSliceStride + lane] * at_.x[i * kSliceStride + lane]);
-      const A grown = chunk_.grown[i], left = chunk_.left[i], beta = chunk_.beta[i];
-      A pull = 0, of_end = 0;
-      for (int d = lane; d < in_.dk; d += 32) {
-        A outputs = 0, residuals = 0, after = 0;
-        for (int e = 0; e < kSlice; ++e) {
-          outputs += at_.S[d * kSliceStride + e] * at_.dout[i * kSliceStride + e];
-          residuals += at_.S[d * kSliceStride + e] * at_.du[i * kSliceStride + e];
-          after += at_.dS[d * kSliceStride + e] * at_.u[i * kSliceStride + e];
-        }
-        const A key = chunk_.k[i * (in_.dk + 1) + d];
-        const A dq = grown * outputs, dk = left * after - beta * grown * residuals;
-        pull += dq * chunk_.q[i * (in_.dk + 1) + d] - beta * grown * residuals * key;
-        of_end += left * after * key;
-        A* const to = share(place, i);
-        to[d] = slice == 0 ? dq : to[d] + dq;
-        to[in_.dk + d] = slice == 0 ? dk : to[in_.dk + d] + dk;
-      }
-      pull = warp_sum(pull), of_end = warp_sum(of_end);
-      if (lane != 0) continue;
-      at_.dbeta[i] += strength;
-      at_.dgamma[i] += pull - of_end;
-      ends_[i / kDeltaWarps] = of_end;
+      if (lane == 0) at_.dbeta[i] += strength;
     }
-    add_to_end(place);
+    A pulls[kTileRows] = {}, ends[kTileRows] = {};  // of the thread's tokens and channels
+    for (int first = 0; first < in_.dk; first += kL) add_key_gradients(place, slice, first, pulls, ends);
+    A end = 0;
+#pragma unroll
+    for (int r = 0; r < kTileRows; ++r) {
+      const int i = LinkTile<A>::row(r);
+      const A pull = half_warp_sum(pulls[r] - ends[r]), of_end = half_warp_sum(ends[r]);
+      if (threadIdx.x % 16 != 0 || i >= place.L) continue;
+      at_.dgamma[i] += pull;
+      end += of_end;
+    }
+    add_to_end(place, end);
   }
-  // What the state after the chunk adds to γ of the last token: Σ of_end of all tokens and e^γ[L-1] S.dS.
-  __device__ void add_to_end(const Place<T>& place) {
+  // Channels [first, first + kL) of queries and keys.
+  __device__ void add_key_gradients(const Place<T>& place, int slice, int first, A (&pulls)[kTileRows],
+                                    A (&ends)[kTileRows]) {
+    LinkTile<A> outputs, residuals, after;
+    const auto clamped = [&](int d) { return min(first + d, in_.dk - 1) * kSliceStride; };
+    const auto state = [&](int e, int d) { return at_.S[clamped(d) + e]; };
+    outputs.add(
+        place.L, kSlice, [&](int i, int e) { return at_.dout[i * kSliceStride + e]; }, state);
+    residuals.add(
+        place.L, kSlice, [&](int i, int e) { return at_.du[i * kSliceStride + e]; }, state);
+    after.add(
+        place.L, kSlice, [&](int i, int e) { return at_.u[i * kSliceStride + e]; },
+        [&](int e, int d) { return at_.dS[clamped(d) + e]; });
+#pragma unroll
+    for (int r = 0; r < kTileRows; ++r) {
+      const int i = LinkTile<A>::row(r);
+      if (i >= place.L) continue;
+      const A grown = chunk_.grown[i], left = chunk_.left[i], back = chunk_.beta[i] * grown;
+#pragma unroll
+      for (int c = 0; c < kTileRows; ++c) {
+        const int d = first + LinkTile<A>::column(c);
+        if (d >= in_.dk) continue;
+        const A key = chunk_.k[i * (in_.dk + 1) + d];
+        const A dq = grown * outputs.sum[r][c], of_residual = back * residuals.sum[r][c],
+                of_state = left * after.sum[r][c];
+        pulls[r] += dq * chunk_.q[i * (in_.dk + 1) + d] - of_residual * key;
+        ends[r] += of_state * key;
+        A* const to = share(place, i) + d;
+        to[0] = dq + (slice == 0 ? A(0) : to[0]);
+        to[in_.dk] = of_state - of_residual + (slice == 0 ? A(0) : to[in_.dk]);
+      }
+    }
+  }
+  // What the state after the chunk adds to γ of the last token: `end` of all threads, and e^γ[L-1] S.dS.
+  __device__ void add_to_end(const Place<T>& place, A end) {
     A sum = 0;
     for (int at = threadIdx.x; at < in_.dk * kSlice; at += kDeltaThreads) {
       const int d = at / kSlice, e = at % kSlice;
       sum += at_.S[d * kSliceStride + e] * at_.dS[d * kSliceStride + e];
     }
-    sum *= chunk_.grown[place.L - 1];
-    if (threadIdx.x % 32 == 0)
-      for (int i = threadIdx.x / 32; i < place.L; i += kDeltaWarps) sum += ends_[i / kDeltaWarps];
     __shared__ A sums[kDeltaWarps];
-    sum = block_sum(sum, sums);
+    sum = block_sum(chunk_.grown[place.L - 1] * sum + end, sums);
     if (threadIdx.x == 0) at_.dgamma[place.L - 1] += sum;
     __syncthreads();
   }
@@ -182,16 +202,21 @@ class ChunkBackward {
         to_.dqkv[(first + i) * in_.channels + 2 * in_.key_channels + place.head * in_.dv + slice + e] =
             convert<T>(chunk_.beta[i] * at_.du[i * kSliceStride + e]);
     }
-    if (!place.begins)
-      for (int at = threadIdx.x; at < in_.dk * kSlice; at += kDeltaThreads) {
-        const int d = at / kSlice, e = at % kSlice;
-        if (slice + e >= in_.dv) continue;
-        A sum = chunk_.grown[place.L - 1] * at_.dS[d * kSliceStride + e];
-        for (int i = 0; i < place.L; ++i)
-          sum += chunk_.grown[i] * (chunk_.q[i * (in_.dk + 1) + d] * at_.dout[i * kSliceStride + e] -
-                                    chunk_.beta[i] * chunk_.k[i * (in_.dk + 1) + d] * at_.du[i * kSliceStride + e]);
-        state(place, place.begin, d, slice + e) = sum;
-      }
+    for (int begin = 0; begin < in_.dk && !place.begins; begin += kL) {
+      SliceTile<A> before;
+      before.add(
+          min(kL, in_.dk - begin), place.L,
+          [&](int d, int i) { return chunk_.grown[i] * chunk_.q[i * (in_.dk + 1) + begin + d]; },
+          [&](int i, int e) { return at_.dout[i * kSliceStride + e]; });
+      before.add(
+          min(kL, in_.dk - begin), place.L,
+          [&](int d, int i) { return -chunk_.grown[i] * chunk_.beta[i] * chunk_.k[i * (in_.dk + 1) + begin + d]; },
+          [&](int i, int e) { return at_.du[i * kSliceStride + e]; });
+      before.each(min(kL, in_.dk - begin), [&](int d, int e, A sum) {
+        const A after = chunk_.grown[place.L - 1] * at_.dS[(begin + d) * kSliceStride + e];
+        if (slice + e < in_.dv) state(place, place.begin, begin + d, slice + e) = after + sum;
+      });
+    }
     __syncthreads();
   }
 
@@ -200,18 +225,18 @@ class ChunkBackward {
     A *const of_gamma = at_.u, *const of_beta = at_.u + kL * kLinkStride;  // over u, du, dout and x
     static_assert(2 * kL * kLinkStride <= 4 * kL * kSliceStride);
 #pragma unroll
-    for (int p = 0; p < kPairs; ++p) {
-      const int number = static_cast<int>(threadIdx.x) + p * kDeltaThreads, i = number / kL, j = number % kL;
-      if (i >= place.L || j >= place.L) continue;
-      const int at = i * kLinkStride + j;
-      const bool below = j < i, own = j <= i;
-      const A key_link = below ? at_.of_keys[at] : A(0), query_link = own ? at_.of_queries[at] : A(0);
-      const A decay = own ? chunk_.between(i, j) : A(0), strength = chunk_.beta[i];
-      of_beta[at] = of_key_pairs_[p] * key_link;
-      of_gamma[at] = strength * of_key_pairs_[p] * key_link + of_query_pairs_[p] * query_link;
-      at_.of_keys[at] = strength * of_key_pairs_[p] * decay;
-      at_.of_queries[at] = of_query_pairs_[p] * decay;
-    }
+    for (int r = 0; r < kTileRows; ++r)
+#pragma unroll
+      for (int c = 0; c < kTileRows; ++c) {
+        const int i = LinkTile<A>::row(r), j = LinkTile<A>::column(c), at = i * kLinkStride + j;
+        if (i >= place.L || j >= place.L) continue;
+        const A of_key = j < i ? of_key_pairs_.sum[r][c] : A(0), of_query = j <= i ? of_query_pairs_.sum[r][c] : A(0);
+        const A decay = j <= i ? chunk_.between(i, j) : A(0), strength = chunk_.beta[i];
+        of_beta[at] = of_key * at_.of_keys[at];
+        of_gamma[at] = strength * of_beta[at] + of_query * at_.of_queries[at];
+        at_.of_keys[at] = strength * of_key * decay;
+        at_.of_queries[at] = of_query * decay;
+      }
     __syncthreads();
     if (threadIdx.x < place.L) {
       const int i = threadIdx.x;
@@ -223,21 +248,27 @@ class ChunkBackward {
       at_.dbeta[i] += strength;
       at_.dgamma[i] += decay;
     }
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, stride = in_.dk + 1;
-    for (int i = warp; i < place.L; i += kDeltaWarps)
-      for (int d = lane; d < in_.dk; d += 32) {
-        A dq = 0, dk = 0;
-        for (int j = 0; j <= i; ++j) {
-          dq += at_.of_queries[i * kLinkStride + j] * chunk_.k[j * stride + d];
-          if (j < i) dk += at_.of_keys[i * kLinkStride + j] * chunk_.k[j * stride + d];
-        }
-        for (int k = i; k < place.L; ++k) {
-          dk += at_.of_queries[k * kLinkStride + i] * chunk_.q[k * stride + d];
-          if (k > i) dk += at_.of_keys[k * kLinkStride + i] * chunk_.k[k * stride + d];
-        }
-        share(place, i)[d] += dq;
-        share(place, i)[in_.dk + d] += dk;
-      }
+    for (int begin = 0; begin < in_.dk; begin += kL) {
+      const int stride = in_.dk + 1;
+      const auto clamped = [&](int d) { return min(begin + d, in_.dk - 1); };
+      const auto key = [&](int j, int d) { return chunk_.k[j * stride + clamped(d)]; };
+      LinkTile<A> dq, dk;
+      dq.add(
+          place.L, place.L, [&](int i, int j) { return at_.of_queries[i * kLinkStride + j]; }, key);
+      dk.add(
+          place.L, place.L,
+          [&](int i, int j) { return at_.of_keys[i * kLinkStride + j] + at_.of_keys[j * kLinkStride + i]; }, key);
+      dk.add(
+          place.L, place.L, [&](int i, int j) { return at_.of_queries[j * kLinkStride + i]; },
+          [&](int j, int d) { return chunk_.q[j * stride + clamped(d)]; });
+      const auto add = [&](const LinkTile<A>& tile, int64_t behind) {
+        tile.each(place.L, [&](int i, int d, A sum) {
+          if (begin + d < in_.dk) share(place, i)[behind + begin + d] += sum;
+        });
+      };
+      add(dq, 0);
+      add(dk, in_.dk);
+    }
     __syncthreads();
   }
   __device__ void write_gates(const Place<T>& place) {
@@ -258,8 +289,7 @@ class ChunkBackward {
   const T* d_o_;
   ChunkShared<A> chunk_;
   BackwardShared<A> at_;
-  A of_key_pairs_[kPairs], of_query_pairs_[kPairs];  // gradients of links, of keys without β
-  A ends_[kL / kDeltaWarps];                         // of the warp's tokens, on its first lane
+  LinkTile<A> of_key_pairs_, of_query_pairs_;  // gradients of links, of keys without β
 };
 
 // The first token of the document that token `end` - 1 lies in. Called by all threads.
