@@ -59,6 +59,10 @@ std::vector<Case> cases() {
   add({"gelu_tanh"}, {}, {"swiglu = false"}, "; here swiglu = true");
   add({"ffn_hidden_size"}, {"moe_ffn_hidden_size = 64"},
       {"moe_ffn_hidden_size = 64", "moe_layer_freq = '[0,1,1,1]'", "num_layers = 4"}, "dense layers");
+  add({"linear_conv_kernel_dim", "linear_key_head_dim", "linear_value_head_dim", "linear_num_key_heads",
+       "linear_num_value_heads"},
+      {}, {"experimental_attention_variant = 'gated_delta_net'", "linear_attention_freq = '2'"},
+      "experimental_attention_variant = gated_delta_net; here experimental_attention_variant = none");
   add({"q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim"}, {}, {"multi_latent_attention = true"},
       "multi_latent_attention = true; here multi_latent_attention = false");
   add({"fp8_recipe", "fp8_keep_weights", "first_last_layers_bf16"}, {}, {"fp8_format = 'e4m3'"},
@@ -215,7 +219,9 @@ TEST(IdleKeys, OverlapOfTensorExchangesNamesWhatItLacks) {
            {"log_activations = 3", "log_activations = 0; here log_activations = 3"},
            {"multi_latent_attention = true", "multi_latent_attention = false; here multi_latent_attention = true"},
            {"no_attention_freq = '[0,1]'",
-            "no_attention_freq = none, attention in every layer; here no_attention_freq = [0,1]"}}) {
+            "no_attention_freq = none, attention in every layer; here no_attention_freq = [0,1]"},
+           {"experimental_attention_variant = 'gated_delta_net'\nlinear_attention_freq = '2'",
+            "experimental_attention_variant = none; here experimental_attention_variant = gated_delta_net"}}) {
     Keys changed = overlaps;
     std::erase_if(changed, [&, key = change.substr(0, change.find(' '))](const std::string& line) {
       return line.starts_with(key + " ");
