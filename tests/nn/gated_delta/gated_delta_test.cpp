@@ -2,11 +2,13 @@
 // generation step by step, and a state that is copied and counted.
 #include "witan/nn/gated_delta/gated_delta.h"
 
+#include <array>
 #include <numeric>
 
 #include "nn/attention/attention_support.h"
 #include "support/gradcheck.h"
 #include "support/module.h"
+#include "witan/comm/threads/threads.h"
 
 namespace witan {
 namespace {
@@ -158,6 +160,44 @@ TEST(GatedDelta, DecaysBeginBetweenOneAndSixteen) {
     return;
   }
   FAIL() << "no parameter A_log";
+}
+
+// Two ranks divide the heads: outputs and gradients of x are those of one rank, and their gradients of the norm's
+// weight, which each applies to its own heads, add up.
+TEST(GatedDelta, TensorRanksDivideTheHeads) {
+  const std::vector<int64_t> lengths = {3, 1, 4};
+  struct Found {
+    std::vector<double> y, dx, of_norm;
+  };
+  const auto run = [&](Rank& rank, const Builder& builder) {
+    const auto layer = small_spec().make(builder, {.width = kWidth}, {});
+    testing::bind_gradients(rank.stream, *layer);
+    Tape tape(rank.stream);
+    const Var x = tape.input(rank.normal({1, 8, kWidth}, DType::f64, "x"));
+    const Var y = layer->forward(tape, x, packed(rank, lengths));
+    tape.backward({{y, rank.normal({1, 8, kWidth}, DType::f64, "dy")}});
+    Found found{values(y.value()), values(tape.gradient(x)), {}};
+    for (Parameter* parameter : layer->parameters())
+      if (parameter->name() == "attention.norm.weight") found.of_norm = values(parameter->gradient());
+    return found;
+  };
+  Rank alone;
+  const Found one = run(alone, attention_builder(alone, DType::f64));
+  ASSERT_EQ(one.of_norm.size(), 3U);
+  std::array<Found, 2> parts;
+  ThreadWorld world(2);
+  world.run([&](int number) {
+    Rank rank(1);
+    const auto group = world.group(number, {0, 1}, "tensor");
+    Builder builder = attention_builder(rank, DType::f64);
+    builder.tensor.emplace(TensorAxis{*group});
+    parts[static_cast<size_t>(number)] = run(rank, builder);
+  });
+  for (const Found& part : parts) {
+    EXPECT_TRUE(testing::close(part.y, one.y, 1e-12, 1e-12));
+    EXPECT_TRUE(testing::close(part.dx, one.dx, 1e-12, 1e-12));
+  }
+  for (size_t d = 0; d < 3; ++d) EXPECT_NEAR(parts[0].of_norm[d] + parts[1].of_norm[d], one.of_norm[d], 1e-12);
 }
 
 TEST(GatedDelta, RanksThatDivideSequencesAreRefused) {
