@@ -51,7 +51,7 @@ void copy_columns(Stream& stream, const Tensor& y, const Tensor& x, const Column
   WITAN_LAUNCH(stream, copy_columns, (Cost{0, 2 * copied}), y, x, columns);
 }
 
-// Counted as nothing: the rows are few as a rule, and how many only the device knows.
+// // Costs nothing but reading the counts: there are few rows as a rule, and only the device knows how many.
 void zero_last_rows(Stream& stream, const Tensor& y, const Tensor& counts) {
   WITAN_LAUNCH(stream, zero_last_rows, (Cost{0, bytes_of(counts)}), y, counts);
 }

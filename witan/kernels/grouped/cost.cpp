@@ -10,7 +10,7 @@
 namespace witan::kernels {
 namespace {
 
-// One side of a product: its rows, which an index may name.
+// One operand of a product, whose rows an index may name.
 struct Side {
   const Tensor& data;
   const RowIndex& at;
@@ -42,7 +42,7 @@ void check(const RowGroups& groups, const Side& x, const Side& y, const Tensor& 
   assert(x.data.stride(1) == 1 && y.data.stride(1) == 1 && w.stride(2) == 1);
 }
 
-// The operand as a kernel of this device reads it: a GPU gathers rows while it reads them, a CPU needs a gathered copy.
+// The operand as this device's kernels read it: a GPU gathers rows while it reads them, a CPU needs a gathered copy.
 Tensor as_read(Stream& stream, const Side& side, const RowGroups& groups) {
   if (!side.at.defined() || stream.plans_for_cuda()) return side.data;
   const Tensor rows = stream.empty({side.capacity(), side.data.size(1)}, side.data.dtype());
@@ -52,18 +52,18 @@ Tensor as_read(Stream& stream, const Side& side, const RowGroups& groups) {
   return rows;
 }
 
-// Whether the product's kernel makes the sums of blocks. What is added to in float32 the copy engine adds to behind its
-// back.
+// Whether the product's kernel sums the blocks. It cannot where it adds to float32, because there the copy engine adds
+// in memory, and the warps do not see the sums.
 bool sums_in_product(Stream& stream, const WeightGradient& to) {
   return stream.plans_for_cuda() && (to.write == Write::overwrite || to.dw.dtype() == DType::bf16);
 }
 
-// The CPU kernels' workspace; a GPU's kernels have none but the stream's scratch.
+// The CPU kernels' workspace; GPU kernels use only the stream's scratch.
 Tensor workspace(Stream& stream, DType in, DType out, int64_t K) {
   return stream.plans_for_cuda() ? Tensor() : cpu::gemm_workspace(stream, in, out, K);
 }
 
-// The cost over the groups' rows, whose columns with a bias are moved `touched` times.
+// The cost of an operation on the biased columns of the groups' rows; `touched`: how often it moves each element.
 Cost cost_of(double flops, double touched, const Tensor& y, const RowGroups& groups, const Tensor& bias) {
   const double elements = static_cast<double>(groups.rows_of(y.size(0))) * static_cast<double>(bias.size(1));
   return {flops * elements, touched * elements * static_cast<double>(size_of(y.dtype())) + bytes_of(bias)};
@@ -145,7 +145,7 @@ void grouped_swiglu_backward(Stream& stream, const SwigluGradient& to, const Ten
   const int64_t capacity = to.dh.size(0), F = w.size(2);
   assert(to.dh.shape() == Shape({capacity, 2 * F}) && of.h.shape() == to.dh.shape() && to.dh.dtype() == of.h.dtype());
   assert(to.dh.contiguous() && of.h.contiguous());
-  const Tensor da = to.dh.narrow(1, F, F);  // where the ups' gradients will be
+  const Tensor da = to.dh.narrow(1, F, F);  // where the gradients of up will be
   if (!stream.plans_for_cuda()) {
     grouped_gemm_backward_input(stream, da, dy, groups, w, dy_rows);
     return swiglu_backward(stream, to.dh, to.ds, da, of.h, of.s, groups);

@@ -6,7 +6,7 @@
 
 namespace witan::kernels::cpu {
 
-// A task for each row of blocks.
+// Runs one task per row of blocks.
 void block_square_sums(Stream& stream, const Tensor& sums, const Tensor& x) {
   const int64_t N = x.size(1), K = x.size(2);
   const SummedBlocks blocks = SummedBlocks::of(N, K);

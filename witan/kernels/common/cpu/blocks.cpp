@@ -9,7 +9,7 @@
 namespace witan::kernels::cpu {
 namespace {
 
-// copy(i) for each of `count` blocks of `bytes` bytes.
+// Calls copy(i) for each of `count` blocks of `bytes` bytes.
 template <class Copy>
 void for_blocks(Stream& stream, int64_t count, int64_t bytes, const Copy& copy) {
   constexpr int64_t kTaskBytes = 4 * kTaskElements;

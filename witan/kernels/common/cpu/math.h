@@ -1,5 +1,6 @@
 // Elementary functions that the compiler can vectorise inside `#pragma omp simd` loops. The float versions are
-// branchless (with FMA, within 1 ulp of the exact value); the double versions, for tests alone, are the library's.
+// branchless and, with FMA, within 1 ulp of the exact value. The double versions, which only tests use, call the
+// library.
 #pragma once
 
 #include <bit>
@@ -24,7 +25,7 @@ namespace witan::kernels::cpu {
   p = p * r + 4.99999851e-1f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
-  // In two factors, since neither 2^128 nor 2^-150 is a normal float.
+  // The power is applied as two factors, since neither 2^128 nor 2^-150 is a normal float.
   const int32_t exponent = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kToInteger);
   const int32_t half = exponent >> 1;
   const auto power = [](int32_t e) { return std::bit_cast<float>(static_cast<uint32_t>(e + 127) << 23); };
@@ -39,7 +40,7 @@ template <class A>
   return A(1) / (A(1) + fast_exp(-x));
 }
 
-// A polynomial near 0, 1 - exp(polynomial) further out.
+// Uses a polynomial near 0, and 1 - exp(polynomial) further out.
 [[gnu::always_inline]] inline float fast_erf(float x) {
   const float t = std::fabs(x), s = x * x;
   float far = -1.72853470e-5f * t + 3.83197126e-4f;
@@ -62,7 +63,7 @@ inline double fast_erf(double x) {
   return std::erf(x);
 }
 
-// These functions as pointwise rules ask for them (pointwise/rules.h).
+// These functions in the form that pointwise rules expect (pointwise/rules.h).
 struct Math {
   template <class A>
   [[gnu::always_inline]] static A sigmoid(A x) {

@@ -1,4 +1,4 @@
-// Row-wise loops shared by the CPU twins: how work over [T, D] is cut into tasks, and how results are stored.
+// Row-wise loops shared by the CPU twins: how work on [T, D] is divided into tasks, and how results are stored.
 #pragma once
 
 #include <algorithm>
@@ -13,14 +13,14 @@
 
 namespace witan::kernels::cpu {
 
-inline constexpr int64_t kTaskElements = 1 << 14;  // about 10 µs of row-wise work: worth waking a thread for
+inline constexpr int64_t kTaskElements = 1 << 14;  // about 10 µs of row-wise work, enough to wake a thread for
 
-// Whether row t is padding: its sequence id is negative.
+// Whether row t is padding, that is, has a negative sequence id.
 inline bool is_padding(const Tensor& sequence_ids, int64_t t) {
   return sequence_ids.defined() && sequence_ids.data<int32_t>()[t] < 0;
 }
 
-// The end of the run of equal ids in row b of ids [B, S] that `begin` lies in; S if ids are undefined.
+// The end of the document that contains position `begin` of row b of ids [B, S]; S if ids are undefined.
 inline int64_t document_end(const Tensor& ids, int64_t b, int64_t begin, int64_t S) {
   if (!ids.defined()) return S;
   const int32_t* const row = ids.data<int32_t>() + b * S;
@@ -39,8 +39,8 @@ void for_rows(Stream& stream, const Tensor& x, const Body& body) {
 }
 
 // to[d] (=|+=) the sum over t of the terms that add(t, begin, end, sums) adds for the columns [begin, end). Rows are
-// summed in order within blocks of 64, and blocks in order: neither threads nor the number of columns changes the
-// result.
+// summed in order within blocks of 64, and the blocks in order, so the result depends neither on threads nor on the
+// number of columns.
 template <class T, class A, class Add>
 void sum_over_rows(Stream& stream, const Tensor& to, Write write, const Shape& shape, const Add& add) {
   constexpr int64_t kColumns = 64, kRows = 64;
@@ -65,8 +65,8 @@ void sum_over_rows(Stream& stream, const Tensor& to, Write write, const Shape& s
   });
 }
 
-// Calls body(t, e) for each row t of x, seen as [T, D], that lies in group e. The groups are cut as if their rows lay
-// end to end, so that one large group keeps every thread busy.
+// Calls body(t, e) for each row t of x, seen as [T, D], that lies in group e. Tasks divide the groups' concatenated
+// rows, so that even one large group keeps every thread busy.
 template <class Body>
 void for_rows_by_group(Stream& stream, const Tensor& x, const RowGroups& groups, const Body& body) {
   const auto begins = groups.begin.span<int64_t>(), counts = groups.count.span<int64_t>();
@@ -89,7 +89,7 @@ void for_group_rows(Stream& stream, const Tensor& x, const RowGroups& groups, co
   for_rows_by_group(stream, x, groups, [&](int64_t t, int64_t) { body(t); });
 }
 
-// to = value, rounded, inside a `#pragma omp simd` loop. With `to = bf16(value)` g++ copies a struct, and does not
+// Stores the rounded value inside a `#pragma omp simd` loop. With `to = bf16(value)`, g++ copies a struct and does not
 // vectorise the loop, which is then 10 times slower.
 template <class T, class A>
 [[gnu::always_inline]] inline void store(T& to, A value) {

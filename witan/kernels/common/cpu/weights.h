@@ -1,5 +1,5 @@
-// How an update reads and writes a weight (the value itself where it is as wide as its sums, otherwise the master that
-// value and remainder form) and dispatches over dtypes.
+// Reads and writes weights in updates, and dispatches over dtypes. A weight is the value itself if that is as wide as
+// its accumulator, otherwise the master weight that value and remainder form together.
 #pragma once
 
 #include <cassert>
@@ -48,8 +48,8 @@ Remainder<T>* remainder_of(const Tensor& value, const Tensor& remainder) {
   return kIsSplit<T> ? remainder.data<Remainder<T>>() : nullptr;
 }
 
-// body.operator()<T, G>() with the types of value and gradient. Gradients are not summed in float16, whose range is
-// small: those of float16 values are float32.
+// Calls body.operator()<T, G>() with the types of value and gradient. The gradients of float16 values are float32,
+// because float16's range is too small for sums.
 template <class Body>
 void dispatch_update(const Tensor& value, const Tensor& gradient, const Body& body) {
   assert(gradient.dtype() != DType::f16);
@@ -65,7 +65,7 @@ void dispatch_update(const Tensor& value, const Tensor& gradient, const Body& bo
   });
 }
 
-// body.operator()<A>() with float or double.
+// Calls body.operator()<A>() with float or double.
 template <class Body>
 void dispatch_accumulator(DType dtype, const Body& body) {
   assert(dtype == DType::f32 || dtype == DType::f64);

@@ -1,4 +1,4 @@
-// The second half of a sum over rows: blocks have summed strips of them, and a kernel of its own adds those up.
+// The second pass of a sum over rows: blocks have summed strips of rows, and a kernel of its own adds up their sums.
 #pragma once
 
 #include "witan/kernels/common/cuda/common.cuh"
@@ -17,7 +17,7 @@ struct Strips {
   int64_t count, D;
 };
 
-inline constexpr int kStripWarps = 32;  // of a block, each for every 32nd strip
+inline constexpr int kStripWarps = 32;  // per block; each adds every 32nd strip
 
 // to[d] (=|+=) sum over the strips of strips[strip, d]
 template <class G, class A>
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(32 * kStripWarps)
   }
   shared[warp][lane] = sum;
   __syncthreads();
-  // A warp adds up a column: the one of its own number.
+  // Each warp adds up the column of its own number.
   const A total = warp_sum(shared[lane][warp]);
   const int64_t column = static_cast<int64_t>(blockIdx.x) * 32 + warp;
   if (lane == 0 && column < D) to[column] = convert<G>((adds ? convert<A>(to[column]) : A(0)) + total);

@@ -14,7 +14,7 @@ unsigned blocks_of_warps(int64_t warps) {
   return static_cast<unsigned>((warps + kSummingWarps - 1) / kSummingWarps);
 }
 
-// By one lane of a warp whose lanes have these sums.
+// Stores the sums over the warp's lanes; called by the whole warp.
 __device__ __forceinline__ void put_sums(double2* to, double squares, double zeros) {
   squares = warp_sum(squares);
   zeros = warp_sum(zeros);
@@ -25,10 +25,10 @@ template <class T>
 struct SummedStack {
   const T* x;
   int64_t expert_stride, row_stride;
-  int rows, columns, across, each;  // blocks across a matrix, and of it
+  int rows, columns, across, each;  // blocks across a matrix, and in all of it
 };
 
-// A warp for each block.
+// One warp per block.
 template <class T>
 __global__ void __launch_bounds__(kSummingThreads)
     block_square_sums_kernel(double2* sums, SummedStack<T> of, int64_t blocks) {
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kSummingThreads)
   put_sums(sums + block, squares, zeros);
 }
 
-// A warp for each row of the sums.
+// One warp per row of the sums.
 __global__ void __launch_bounds__(kSummingThreads)
     add_blocks_kernel(double2* sums, const AddBlocksRow* table, int stacks, int64_t rows) {
   const int64_t chunk = warp_of_grid();

@@ -4,7 +4,7 @@
 namespace witan::kernels::cuda {
 namespace {
 
-// The source of a unit of y; `row` units make a block of I elements.
+// Function objects that map a unit of y to its source in x; `row` units make a block of I elements.
 template <class Index>
 struct Swapped {  // y [N, A, I], x [A, N, I]
   Index row, A, N;
@@ -33,7 +33,7 @@ struct Placed {  // y [A, N, I], x [A, I]
 
 constexpr int kThreads = 256;
 
-// Every block sums the counts for itself.
+// Every thread block sums the counts by itself.
 template <class Unit>
 __global__ void __launch_bounds__(kThreads)
     zero_last_rows_kernel(Unit* y, const int64_t* counts, int64_t groups, int64_t units, int64_t row) {

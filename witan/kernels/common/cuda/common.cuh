@@ -1,8 +1,8 @@
 // Shared by the CUDA twins: element types, 16-byte accesses, reductions in a fixed order, and launch shapes.
 //
-// Every twin: one stream, no host synchronisation, no allocation, capturable into a graph; sums in float32 or wider
-// (float64 for float64) in an order that shapes alone decide, without floating-point atomics, so that a repeated call
-// gives the same bits.
+// Every twin runs on one stream, without host synchronisation or allocation, and can be captured into a graph. Sums are
+// in float32 or wider (float64 for float64), in an order that only shapes decide, without floating-point atomics, so
+// that a repeated call gives the same bits.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -34,11 +34,11 @@ decltype(auto) dispatch_device(DType dtype, Body&& body) {
     case DType::f64:
       return body.template operator()<double>();
     default:
-      throw ShapeError(cat("a dtype of GPU kernels is needed, got ", name_of(dtype)));
+      throw ShapeError(cat("GPU kernels compute in float32, bfloat16, float16 or float64, not in ", name_of(dtype)));
   }
 }
 
-// Likewise for 16-bit types: __nv_bfloat16 or __half.
+// Calls body.template operator()<T>() with a 16-bit type: __nv_bfloat16 or __half.
 template <class Body>
 decltype(auto) dispatch_half(DType dtype, Body&& body) {
   if (dtype == DType::f16) return body.template operator()<__half>();
@@ -46,7 +46,7 @@ decltype(auto) dispatch_half(DType dtype, Body&& body) {
   return body.template operator()<__nv_bfloat16>();
 }
 
-// Likewise for accumulators: float or double.
+// Calls body.template operator()<A>() with an accumulator type: float or double.
 template <class Body>
 decltype(auto) dispatch_accumulator(DType dtype, Body&& body) {
   switch (dtype) {
@@ -55,12 +55,12 @@ decltype(auto) dispatch_accumulator(DType dtype, Body&& body) {
     case DType::f64:
       return body.template operator()<double>();
     default:
-      throw ShapeError(cat("an accumulator's dtype is needed, got ", name_of(dtype)));
+      throw ShapeError(cat("accumulators are float32 or float64, not ", name_of(dtype)));
   }
 }
 
-// Calls body.template operator()<T, G>() with the device types of values and of the gradients of their parameters.
-// Those of float16 are float, as parameters keep them, or __half where they go on to another op.
+// Calls body.template operator()<T, G>() with the device types of values and of their gradients. For float16 values G
+// is float for parameters' gradients, and __half for gradients that are passed to another op.
 template <class Body>
 void dispatch_with_gradient(DType value, DType gradient, Body&& body) {
   dispatch_device(value, [&]<class T>() {
@@ -74,13 +74,13 @@ void dispatch_with_gradient(DType value, DType gradient, Body&& body) {
   });
 }
 
-// The first element of a tensor, as its device type (unchecked: the caller has dispatched on the dtype).
+// The address of a tensor's first element, as its device type (unchecked: the caller has dispatched on the dtype).
 template <class T>
 T* ptr(const Tensor& tensor) {
   return tensor.defined() ? reinterpret_cast<T*>(tensor.raw()) : nullptr;
 }
 
-// The type in which sums over T are formed.
+// The type in which elements of type T are summed.
 template <class T>
 struct AccumulatorOf {
   using type = float;
@@ -108,7 +108,7 @@ __device__ __forceinline__ To convert(From value) {
     return static_cast<To>(value);
 }
 
-// Two numbers of 16 bits in one register, the first in the lower half.
+// Packs two 16-bit numbers into one register, the first in the lower half.
 template <class T>
 __device__ __forceinline__ uint32_t pack_pair(float first, float second) {
   if constexpr (std::is_same_v<T, __half>) {
@@ -128,7 +128,7 @@ __device__ __forceinline__ float2 unpack_pair(uint32_t pair) {
     return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
 }
 
-// N elements that move as one access of at most 16 bytes; addresses must be multiples of its size.
+// N elements that move in one access of at most 16 bytes; addresses must be multiples of its size.
 template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
   T at[N];
@@ -145,7 +145,7 @@ __device__ __forceinline__ void store_pack(T* to, const Pack<T, N>& pack) {
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
 
-// Whether a pointer and a row length allow packs of N elements of T.
+// Whether a pointer and a row length allow accesses in packs of N elements of T.
 template <class T>
 bool packs(const void* pointer, int64_t row, int N = kPack<T>) {
   return row % N == 0 && reinterpret_cast<uintptr_t>(pointer) % (sizeof(T) * static_cast<size_t>(N)) == 0;
@@ -164,8 +164,8 @@ __device__ __forceinline__ A warp_max(A value) {
   return value;
 }
 
-// The sum over a block of whole warps, the same on every thread. `shared` holds a value per warp; a barrier comes first
-// and last, so that it can be used again at once.
+// The sum over a block of whole warps, which all threads get. `shared` holds one value per warp. The function begins
+// and ends with a barrier, so that it can be called again at once.
 template <class A>
 __device__ __forceinline__ A block_sum(A value, A* shared) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = (blockDim.x + 31) / 32;
@@ -194,16 +194,16 @@ __device__ __forceinline__ A block_max(A value, A* shared) {
 inline int multiprocessors(Stream& stream) {
   return witan::cuda::properties(stream.device().index).multiprocessors;
 }
-// Whether Hopper's own kernels may be launched: in code for other GPUs their bodies are empty.
+// Whether kernels for Hopper may be launched: compiled for other GPUs, their bodies are empty.
 inline bool is_hopper(Stream& stream) {
   return witan::cuda::properties(stream.device().index).hopper_kernels;
 }
-// Blocks for `items` of work, at most `per_sm` waves of them: kernels stride over the rest.
+// The number of blocks for `items` units of work, at most `per_sm` per multiprocessor; kernels stride over the rest.
 inline unsigned blocks_for(Stream& stream, int64_t items, int per_sm = 8) {
   return static_cast<unsigned>(std::clamp<int64_t>(items, 1, static_cast<int64_t>(multiprocessors(stream)) * per_sm));
 }
 
-// write(i, sum of read(0) … read(i - 1)) for i < n, by the calling warp; returns the sum of all.
+// Calls write(i, read(0) + … + read(i - 1)) for i < n, with the calling warp; returns the sum of all.
 template <class Read, class Write>
 __device__ __forceinline__ int64_t warp_exclusive_scan(int n, const Read& read, const Write& write) {
   const int lane = threadIdx.x % 32;

@@ -1,4 +1,4 @@
-// Copies of rows and blocks whose places a function of the output index gives, in the widest units that rows and
+// Copies rows and blocks from the places that a function of the output index gives, in the widest units that rows and
 // addresses allow.
 #pragma once
 
@@ -7,7 +7,7 @@
 namespace witan::kernels::cuda {
 
 inline constexpr int kCopyThreads = 256;
-inline constexpr int kCopyUnits = 4;  // of a thread: all are loaded before the first is stored
+inline constexpr int kCopyUnits = 4;  // per thread; all are loaded before the first is stored
 
 // y[i] = x[source(i)], or zero where the source is negative. Index is wide enough for every i.
 template <class Unit, class Index, class Source>
@@ -28,8 +28,7 @@ __global__ void __launch_bounds__(kCopyThreads) copy_kernel(Unit* y, const Unit*
   }
 }
 
-// Calls body.template operator()<Unit>(units of a row): rows of so many bytes, both tensors beginning at a multiple of
-// the unit.
+// Calls body.template operator()<Unit>(units per row) with the widest unit that divides the row and both addresses.
 template <class Body>
 void with_copy_unit(const Tensor& y, const Tensor& x, int64_t row_bytes, const Body& body) {
   const auto together =
@@ -42,8 +41,8 @@ void with_copy_unit(const Tensor& y, const Tensor& x, int64_t row_bytes, const B
     body.template operator()<uint16_t>(row_bytes / 2);
 }
 
-// Fills y with rows of `row_bytes` from x; make_source(units of a row) is a function object with
-// int64_t operator()(Index unit of y).
+// Fills y with rows of `row_bytes` from x; make_source(units per row) returns a function object with int64_t
+// operator()(Index unit of y).
 template <class MakeSource>
 void copy_rows(Stream& stream, const Tensor& y, const Tensor& x, int64_t row_bytes, const MakeSource& make_source) {
   if (y.bytes() == 0) return;
@@ -54,7 +53,7 @@ void copy_rows(Stream& stream, const Tensor& y, const Tensor& x, int64_t row_byt
       copy_kernel<<<blocks, kCopyThreads, 0, native(stream)>>>(
           ptr<Unit>(y), ptr<const Unit>(x), static_cast<Index>(units), make_source.template operator()<Index>(row));
     };
-    // Indices are divided, which costs less in 32 bits.
+    // Indices are divided, which is cheaper in 32 bits.
     if (units <= int64_t{1} << 31)
       launch.template operator()<uint32_t>();
     else

@@ -1,5 +1,5 @@
-// The tensor cores of sm_80 and later, a warp at a time: bfloat16 or float16 products of 16 x 8 x 16 with float32 sums,
-// their operands from shared memory, and copies into it that pass by the registers.
+// Warp-level matrix multiplication on the tensor cores of sm_80 and later: bfloat16 or float16 products of 16 x 8 x 16
+// with float32 sums, loads of operands from shared memory, and asynchronous copies to it.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -25,7 +25,7 @@ struct FragmentB {
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])             \
       : "r"(a.at[0]), "r"(a.at[1]), "r"(a.at[2]), "r"(a.at[3]), "r"(b.at[0]), "r"(b.at[1]))
 
-// c += a b, of elements of T.
+// c += a b, for elements of type T.
 template <class T>
 __device__ __forceinline__ void multiply_add(float (&c)[4], const FragmentA& a, const FragmentB& b) {
   if constexpr (std::is_same_v<T, __half>) {
@@ -38,7 +38,7 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const FragmentA& a, 
 
 #undef WITAN_MULTIPLY_ADD
 
-// Four 8 x 8 matrices: lane i names row i % 8 of matrix i / 8.
+// Loads four 8 x 8 matrices: lane i gives the address of row i % 8 of matrix i / 8.
 __device__ __forceinline__ uint4 load_matrices(const void* row) {
   uint4 out;
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -56,7 +56,7 @@ __device__ __forceinline__ uint4 load_matrices_transposed(const void* row) {
   return out;
 }
 
-// 16 bytes to shared memory, or zeros where not `wanted`; seen after the wait and a barrier.
+// Copies 16 bytes to shared memory, or writes zeros unless `wanted`; visible after wait_copies() and a barrier.
 __device__ __forceinline__ void copy_async(void* to, const void* from, bool wanted) {
   asm volatile(
       "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
@@ -66,7 +66,7 @@ __device__ __forceinline__ void copy_async(void* to, const void* from, bool want
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-// All but the last `kLeft` groups of this thread's copies are there.
+// Waits until all but the last `kLeft` groups of this thread's copies have landed.
 template <int kLeft>
 __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");

@@ -1,4 +1,4 @@
-// RowGroups as kernels see them.
+// RowGroups as kernel arguments.
 #pragma once
 
 #include "witan/kernels/common/cuda/common.cuh"
@@ -16,19 +16,20 @@ struct DeviceRowGroups {
         count(ptr<const int64_t>(host.count)),
         groups(host.begin.defined() ? host.experts() : 0) {}
 
-  // Whether row t lies in a group. Asked by a whole warp for one row.
+  // Whether row t lies in a group. Called by a whole warp for the same row.
   __device__ __forceinline__ bool contain(int64_t t) const {
     if (!begin) return true;
     bool found = false;
 #pragma unroll 2
     for (int64_t e = threadIdx.x % 32; e < groups; e += 32) {
       const int64_t first = begin[e], rows = count[e];
-      found |= first <= t & t < first + rows;  // no branch: both loads are on their way at once
+      found |= first <= t & t < first + rows;  // no branch, so that both loads are issued at once
     }
     return __any_sync(0xffffffffu, found);
   }
 
-  // inside[i]: whether row first + i lies in a group, for i < rows. By all threads of a block, which meet.
+  // Sets inside[i] to whether row first + i lies in a group, for i < rows. Called by the whole block; contains
+  // barriers.
   __device__ __forceinline__ void mark(bool* inside, int64_t first, int rows) const {
     for (int i = static_cast<int>(threadIdx.x); i < rows; i += static_cast<int>(blockDim.x)) inside[i] = !begin;
     __syncthreads();
@@ -40,7 +41,7 @@ struct DeviceRowGroups {
     __syncthreads();
   }
 
-  // The group that row t lies in, or -1. Asked by a whole warp for one row; there must be groups.
+  // The group of row t, or -1. Called by a whole warp for the same row; there must be groups.
   __device__ __forceinline__ int of(int64_t t) const {
     int found = -1;
     for (int64_t e = threadIdx.x % 32; e < groups; e += 32) {

@@ -1,6 +1,6 @@
-// Rows of [T, D], each the business of some threads that hold it in registers: a warp for short rows, a block for long
-// ones. They go from row to row and ask for the next one before they begin with this one. A row longer than they hold
-// is read again in every pass.
+// Row-wise loops over [T, D] in which some threads hold each row in registers: a warp for short rows, a block for long
+// ones. They stride over the rows and load the next one before they process the current one. Rows longer than the
+// registers hold are read again in every pass.
 #pragma once
 
 #include <type_traits>
@@ -15,14 +15,14 @@ struct RowShape {
   static constexpr bool kWhole = Whole;
   static constexpr int kLanes = Lanes, N = N_, P = P_;
   static constexpr int kThreads = Lanes == 32 ? 256 : Lanes;
-  static constexpr int kRows = kThreads / Lanes;  // of a block
+  static constexpr int kRows = kThreads / Lanes;  // per block
   static constexpr int64_t kChunk = static_cast<int64_t>(Lanes) * N * P;
 
-  // For `rows`, at most `per_sm` on every multiprocessor.
+  // The number of blocks for `rows`, at most `per_sm` per multiprocessor.
   static unsigned blocks(Stream& stream, int64_t rows, int per_sm) {
     return blocks_for(stream, (rows + kRows - 1) / kRows, per_sm);
   }
-  // If each warp has a row, some warps of the last block have none.
+  // If each warp has a row, some warps of the last block may have none.
   __device__ static int64_t row() {
     return Lanes == 32 ? static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.x / 32 : blockIdx.x;
   }
@@ -32,8 +32,8 @@ struct RowShape {
     const int lane = Lanes == 32 ? threadIdx.x % 32 : threadIdx.x;
     return first + (p * Lanes + lane) * N;
   }
-  // Over the threads of a row, the same on all of them. One barrier suffices, for the sum after next is the first to
-  // use the same memory: `turn` alternates.
+  // The sum over the threads of a row, which all of them get. One barrier suffices, because `turn` alternates between
+  // two arrays: the first sum to write to the same memory is the one after the next.
   template <class A>
   __device__ static A sum(A value, int& turn) {
     value = warp_sum(value);
@@ -50,17 +50,17 @@ struct RowShape {
   }
 };
 
-// Blocks of a multiprocessor, at least, which bounds registers: with two rows in flight, few threads load enough.
+// The least number of resident blocks per SM, which bounds registers: with two rows loading, few threads suffice.
 template <class Shape>
 inline constexpr int kFewBlocks = 512 / Shape::kThreads;
-template <class Shape>  // of kernels that hold little of each row
+template <class Shape>  // for kernels that hold little of each row
 inline constexpr int kManyBlocks = (!Shape::kWhole        ? 512
                                     : Shape::kLanes == 32 ? 768
                                                           : 1024) /
                                    Shape::kThreads;
 
-// A thread's share of one chunk of a row; beyond the row's end there are zeros, which are not stored. Packs of 16-bit
-// numbers are kept in words of two elements: the compiler would give each a register of its own.
+// A thread's share of one chunk of a row; elements beyond the row's end are zeros, and are not stored. Packs of 16-bit
+// numbers are kept as words of two elements: otherwise the compiler uses a register for each.
 template <class T, class Shape>
 class RowChunk {
   static constexpr bool kPairs = sizeof(T) == 2 && Shape::N == kPack<T>;
@@ -107,7 +107,7 @@ class RowChunk {
       packs[p].at[j] = convert<T>(value);
     }
   }
-  // Keeps the compiler from holding on to elements that it has converted, which take twice the registers.
+  // Keeps the compiler from holding elements in converted form, which takes twice the registers.
   __device__ __forceinline__ void stay_packed() {
     if constexpr (kPairs)
 #pragma unroll
@@ -117,7 +117,7 @@ class RowChunk {
   }
 };
 
-// body(t, held) for every row of these threads. `load(t, held)` asks for what they hold of a row, one row ahead.
+// Calls body(t, held) for every row of these threads. `load(t, held)` loads their part of a row, one row ahead.
 template <class Shape, class Held, class Load, class Body>
 __device__ __forceinline__ void for_rows(int64_t rows, const Load& load, const Body& body) {
   int64_t t = Shape::row();
@@ -132,7 +132,7 @@ __device__ __forceinline__ void for_rows(int64_t rows, const Load& load, const B
   }
 }
 
-// body(first) for the first element of every chunk of a row.
+// Calls body(first) for the first element of every chunk of a row.
 template <class Shape, class Body>
 __device__ __forceinline__ void for_chunks(int64_t D, const Body& body) {
   if constexpr (Shape::kWhole)
@@ -141,7 +141,7 @@ __device__ __forceinline__ void for_chunks(int64_t D, const Body& body) {
     for (int64_t first = 0; first < D; first += Shape::kChunk) body(first);
 }
 
-// body(p, j) for every element of a thread's share of a chunk.
+// Calls body(p, j) for every element of a thread's share of a chunk.
 template <class Shape, class Body>
 __device__ __forceinline__ void for_chunk(const Body& body) {
 #pragma unroll

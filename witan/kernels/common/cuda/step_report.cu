@@ -5,7 +5,7 @@ namespace witan::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMostSources = 128;  // of one launch: they travel as its parameter
+constexpr int kMostSources = 128;  // per launch: they are passed as its parameter
 
 template <class A>
 __global__ void __launch_bounds__(kThreads)
@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(kThreads)
 struct Sources {
   const void* data[kMostSources];
   int elements[kMostSources];
-  int begin[kMostSources];  // in out
+  int begin[kMostSources];  // offsets in out
   DType dtype[kMostSources];
 };
 
@@ -39,7 +39,7 @@ __device__ double element(const void* data, DType dtype, int i) {
   }
 }
 
-// A block for each source.
+// One block per source.
 __global__ void __launch_bounds__(kThreads) collect_kernel(double* out, const __grid_constant__ Sources sources) {
   const int s = blockIdx.x;
   for (int i = threadIdx.x; i < sources.elements[s]; i += kThreads)

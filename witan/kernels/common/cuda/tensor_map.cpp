@@ -10,7 +10,7 @@
 namespace witan::kernels::cuda {
 namespace {
 
-// The driver's function. The driver is not linked, so that programs start without one.
+// Looks up the driver's function. The driver is not linked, so that programs start on machines without one.
 auto encoder() {
   static const auto function = [] {
     void* found = nullptr;
@@ -24,14 +24,14 @@ auto encoder() {
   return function;
 }
 
-// The map of 16-bit numbers: sizes from the innermost dim on, and the strides of the other dims in bytes.
+// Encodes a map of 16-bit numbers: sizes from the innermost dim on, and the strides of the other dims in bytes.
 CUtensorMap encoded(const void* data, const std::array<cuuint64_t, 3>& sizes, const std::array<cuuint64_t, 2>& strides,
                     int rows) {
   assert(rows <= 256);
   const cuuint32_t box[] = {64, static_cast<cuuint32_t>(rows), 1}, steps[] = {1, 1, 1};
   CUtensorMap map{};
-  // Bits are copied: float16 goes by the same name. The driver takes what is only read by a pointer to what it may
-  // write.
+  // Bits are copied, so bfloat16's type serves float16 too. The driver takes a pointer to non-const memory even for
+  // data that is only read.
   const CUresult status =
       encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<void*>(data), sizes.data(), strides.data(), box,
                 steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,

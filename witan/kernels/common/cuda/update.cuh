@@ -1,4 +1,4 @@
-// Shared by elementwise updates: full lines of memory of every operand, whatever its width, read and written once.
+// Shared by elementwise updates, which read and write whole cache lines of every operand once, whatever its dtype.
 #pragma once
 
 #include <type_traits>
@@ -8,7 +8,7 @@
 
 namespace witan::kernels::cuda {
 
-// Elements that a thread takes at once: 16 bytes of the accumulator dtype, fewer of narrower operands.
+// Elements that a thread processes at once: 16 bytes of the accumulator dtype, fewer bytes of narrower operands.
 template <class A>
 inline constexpr int kUnit = 16 / static_cast<int>(sizeof(A));
 
@@ -35,7 +35,7 @@ struct Words<32> {
   using type = uint4;
 };
 
-// N elements, each used once: caches need not keep them.
+// Loads N elements that are used once, so that caches need not keep them.
 template <int N, class T>
 __device__ __forceinline__ Pack<T, N> stream_in(const T* from) {
   using Word = typename Words<N * sizeof(T)>::type;
@@ -63,7 +63,7 @@ __device__ __forceinline__ void stream_out(T* to, const Pack<T, N>& from) {
   for (int i = 0; i < kWords; ++i) __stcs(reinterpret_cast<Word*>(to) + i, bits.words[i]);
 }
 
-// How an update's operands are reached: in global memory, once each, or in the block's own memory.
+// How an update accesses its operands: once each in global memory, or in the block's shared memory.
 struct Streamed {
   template <int N, class T>
   static __device__ __forceinline__ Pack<T, N> in(const T* from) {
@@ -100,21 +100,21 @@ __device__ __forceinline__ void put(T* to, const A (&from)[N]) {
   Access::template out<N>(to, pack);
 }
 
-// Whether units of A's can be moved as words from every address.
+// Whether this address is aligned for accesses of a whole unit of A.
 template <class A, class T>
 __device__ __forceinline__ bool unit_aligned(const T* address) {
   constexpr auto kBytes = sizeof(T) * kUnit<A>;
   return reinterpret_cast<uintptr_t>(address) % (kBytes < 16 ? kBytes : 16) == 0;
 }
 
-// Calls body.template operator()<G>() with the device type of parameters' gradients, which are not summed in float16,
-// whose range is small.
+// Calls body.template operator()<G>() with the device type of parameters' gradients. Float16 is not among them: its
+// range is too small for sums.
 template <class Body>
 void dispatch_gradient(DType dtype, const Body& body) {
   if (dtype == DType::bf16) return body.template operator()<__nv_bfloat16>();
   dispatch_accumulator(dtype, body);
 }
-// body.template operator()<T, G>() with the types of values and of their gradients; those of float16 are float.
+// Calls body.template operator()<T, G>() with the types of values and gradients; those of float16 are float.
 template <class Body>
 void dispatch_update(DType value, DType gradient, const Body& body) {
   dispatch_device(value, [&]<class T>() {
@@ -127,17 +127,17 @@ void dispatch_update(DType value, DType gradient, const Body& body) {
   });
 }
 
-// The elements of a remainder (base/numbers/half.h): the lower halves beside bfloat16, float32 beside float16.
+// The element type of remainders (base/numbers/half.h): lower halves beside bfloat16, float32 beside float16.
 template <class T>
 using Remainder = std::conditional_t<std::is_same_v<T, __half>, float, uint16_t>;
 
-// The values that an update changes: as wide as their sums, or float32 split into value and remainder.
+// The values that an update changes: as wide as their accumulators, or float32 split into value and remainder.
 template <class T>
 struct Weights {
   using A = Acc<T>;
   static constexpr bool kSplit = !std::is_same_v<T, A>;
   T* value;
-  Remainder<T>* remainder;  // null where nothing is split
+  Remainder<T>* remainder;  // null if nothing is split
 
   __device__ __forceinline__ bool aligned() const {
     return unit_aligned<A>(value) && (!kSplit || unit_aligned<A>(remainder));

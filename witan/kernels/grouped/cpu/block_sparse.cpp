@@ -54,7 +54,7 @@ void block_rows_product(Stream& stream, const Tensor& to, const Tensor& from, co
   });
 }
 
-// The block rows of an expert follow each other in the pool, which makes their sum one product.
+// An expert's block rows are adjacent in the pool, so their sum is one product.
 void block_columns_product(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x,
                            const BlockTopology& topology, const Tensor& workspace) {
   dispatch_product(x.dtype(), dw.dtype(), [&]<class S, class C>() {

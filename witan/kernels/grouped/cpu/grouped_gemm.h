@@ -1,5 +1,5 @@
-// CPU twins of the grouped and block-sparse products. Their callers give them scratch, gemm_workspace() of
-// gemm/cpu/gemm_blocks.h, because the meta device counts it too.
+// CPU twins of the grouped and block-sparse products. Callers pass their workspace, gemm_workspace() of
+// gemm/cpu/gemm_blocks.h, so that the meta device counts it too.
 #pragma once
 
 #include "witan/kernels/grouped/block_sparse.h"

@@ -1,8 +1,8 @@
-// Products of a batch of matrices on Hopper, in float16 with sums in float32, by the ring of the grouped products:
-// every matrix of the batch is a group of equal M (or K). Of a symmetric product only the
-// tiles on and below the diagonal are computed, and those below it are stored twice.
+// Products of a batch of matrices on Hopper, in float16 with float32 sums, computed by the pipeline of the grouped
+// products: every matrix of the batch is a group of equal M (or K). Of a symmetric product, only the tiles on and below
+// the diagonal are computed, and those below it are stored twice.
 //
-// Numbers of float16 stand in tensors of bfloat16, whose memory they are made in.
+// Float16 numbers are kept in tensors of bfloat16, whose memory they are computed in.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -11,8 +11,7 @@
 
 namespace witan::kernels::cuda {
 
-// The sizes of a batch. `a` has the M rows of all matrices one below the other or, where K are rows of memory, the K
-// rows.
+// The sizes of a batch. `a` stacks the M rows of all matrices or, if K runs over rows of memory, their K rows.
 struct BatchedShape {
   int matrices, M, N, K;
   bool lower;  // tiles above the diagonal are left out
@@ -31,7 +30,7 @@ class BatchedTiles {
   __device__ Tile at(int cluster_tile) const {
     const int matrix = cluster_tile / each_, rest = cluster_tile - matrix * each_;
     int down = rest / across_;
-    if (shape_.lower) {  // row after row of the triangle: the last that begins at or before
+    if (shape_.lower) {  // row by row of the triangle: the last row that begins at or before
       down = static_cast<int>((sqrtf(static_cast<float>(8 * rest + 1)) - 1) / 2);
       while (down * (down + 1) / 2 > rest) --down;
       while ((down + 1) * (down + 2) / 2 <= rest) ++down;
@@ -49,8 +48,8 @@ class BatchedTiles {
   int across_, each_;
 };
 
-// alpha sums + beta c + identity I, rounded to float16, of square matrices; c where it is not null, of the result's
-// shape, with rows and columns in whole packs. What lies below the diagonal's tiles is stored above it too.
+// Stores alpha sums + beta c + identity I for square matrices, rounded to float16; c, unless null, has the result's
+// shape, with rows and columns in whole packs. Tiles below the diagonal are stored above it too.
 template <Grouped kGrouped>
 struct SymmetricStore {
   static constexpr bool kAccumulates = false;
@@ -61,7 +60,8 @@ struct SymmetricStore {
   int size;
   float alpha, beta, identity;
 
-  // `sums` are the accumulators of running products: written to here, each of those would wait for the one before.
+  // `sums` are accumulators of running products: if they were written here, each product would wait for the previous
+  // one.
   template <int kTileN>
   __device__ __forceinline__ void operator()(const float (&sums)[kTileN / 2], const Part& part,
                                              uint8_t* staging) const {
@@ -69,11 +69,11 @@ struct SymmetricStore {
     const int warp_row = static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16;
     const int m = part.row - (kGrouped == Grouped::m ? part.expert * size : 0);
     const int row = m + warp_row, rows = part.rows - warp_row;
-    const bool mirrored = m >= part.column + kTileN;  // a tile of the diagonal is whole
+    const bool mirrored = m >= part.column + kTileN;  // a tile on the diagonal is computed whole
     __nv_bfloat16* const matrix = out + first_of_matrix;
 #pragma unroll
     for (int first = 0; first < kTileN; first += Rows64::kColumns) {
-      uint32_t pairs[Rows64::kColumns / 8][2];  // of columns 8 j and on, of either half of the rows
+      uint32_t pairs[Rows64::kColumns / 8][2];  // columns 8 j and 8 j + 1, in the lane's row of each half
       combine<kTileN>(pairs, sums, first, first_of_matrix, row, part.column);
       const auto pair = [&](int j, int half) { return pairs[j][half]; };
       Rows64::store(matrix + static_cast<int64_t>(row) * size + part.column + first, size, rows, part.columns - first,
@@ -85,8 +85,8 @@ struct SymmetricStore {
   __device__ __forceinline__ void finish() const {}
 
  private:
-  // 64 columns from `first` on. Lanes of a quad read 16 adjacent bytes of c each, and exchange them for those that go
-  // with their sums.
+  // Combines 64 columns from `first` on. The lanes of a quad read 16 adjacent bytes of c each, and exchange them for
+  // the elements that match their sums.
   template <int kTileN>
   __device__ __forceinline__ void combine(uint32_t (&pairs)[Rows64::kColumns / 8][2], const float (&sums)[kTileN / 2],
                                           int first, int64_t first_of_matrix, int row, int column) const {
@@ -123,8 +123,8 @@ struct SymmetricStore {
     }
   }
 
-  // 64 columns of a warp's 16 rows, as 64 rows of 16: each half a row of 32 bytes, which change places in every other
-  // four rows, so that neither side meets a bank twice.
+  // Stores 64 columns of a warp's 16 rows as 64 rows of 16. The halves of these rows of 32 bytes are swapped in every
+  // other four rows, so that neither reads nor writes have bank conflicts.
   template <class Pair>
   __device__ __forceinline__ void store_mirrored(__nv_bfloat16* to, int rows, uint8_t* staging,
                                                  const Pair& pair) const {
@@ -145,7 +145,7 @@ struct SymmetricStore {
   }
 };
 
-// scale times the sums, rounded to float16 or, `last`, to bfloat16.
+// Stores scale times the sums, rounded to float16 or, if `last`, to bfloat16.
 struct ScaledStore {
   static constexpr bool kAccumulates = false;
   template <int kTileN>
@@ -197,7 +197,7 @@ void launch_batched_gemm(Stream& stream, const Tensor& a, const Tensor& b, const
                                      a_map, b_map, shape, product, epilogue);
 }
 
-// The tile of a symmetric product: small tiles leave out most of the elements above the diagonal.
+// The tile of symmetric products: it is small, so that few elements above the diagonal are computed.
 using SquareTile = TileShape<128, 128, Consumers::ping_pong, Multicast::none>;
 
 }  // namespace witan::kernels::cuda

@@ -1,5 +1,5 @@
-// Products with a block-sparse matrix on the tensor cores of sm_80 and later: a block of threads has a tile of 128 x
-// 128, whose place the topology names. Dtypes and sizes that they do not take go to the plain kernels.
+// Products with a block-sparse matrix on the tensor cores of sm_80 and later: each thread block computes a 128 x 128
+// tile, whose place the topology gives. Dtypes and sizes that these kernels do not support go to the plain ones.
 #include "witan/kernels/common/cuda/common.cuh"
 #include "witan/kernels/grouped/block_sparse.h"
 #include "witan/kernels/grouped/cuda/grouped_gemm.h"
@@ -17,7 +17,7 @@ struct BlockRow {
   int expert, begin, rows;
 };
 
-// One block: block rows are numbered by a scan over the experts, of which each warp then writes some.
+// Runs as one block: a scan over the experts numbers the block rows, and then the warps write them, expert by expert.
 __global__ void __launch_bounds__(kTopologyThreads)
     topology_kernel(BlockRow* blocks, int32_t* first, const int64_t* begin, const int64_t* count, int experts,
                     int most) {
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kTopologyThreads)
 
 static_assert(kTile == kRows);
 
-// A tile of a block row: its 128 rows by 128 columns. `w` is that of expert 0.
+// Computes a tile of a block row: its 128 rows by 128 columns. `w` points to expert 0.
 template <bool kForward, class T>
 __global__ void __launch_bounds__(kThreads, 2) rows_kernel(Result<T> to, Operand<T> from, Operand<T> w,
                                                            int64_t expert_stride, const BlockRow* blocks, int across) {
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kThreads, 2) rows_kernel(Result<T> to, Operand
   store(to, sums, warp_m(), column + warp_n());
 }
 
-// A tile of an expert's dw: the sum over its block rows, one after the other, of which the last may be short.
+// Computes a tile of an expert's dw: the sum over its block rows in order, the last of which may be shorter.
 template <class C, class T>
 __global__ void __launch_bounds__(kThreads, 2)
     columns_kernel(Result<C> dw, int64_t expert_stride, Operand<T> dy, Operand<T> x, const BlockRow* blocks,

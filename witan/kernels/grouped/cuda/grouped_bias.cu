@@ -1,4 +1,5 @@
-// A warp has a row; sums over the rows of a group are a block's, whose warps take them in turn and add up in order.
+// Each row is processed by a warp. Each sum over a group's rows is formed by a block, whose warps take the rows in turn
+// and add up their sums in order.
 #include "witan/kernels/common/cuda/row_groups.cuh"
 #include "witan/kernels/grouped/grouped_gemm.h"
 
@@ -7,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 
-// Columns of y that have a bias.
+// The columns of y that have a bias.
 struct BiasColumns {
   int64_t N, first, M;
 };
@@ -52,13 +53,13 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x % 32 == 0) ds[t] = dot;
 }
 
-// A block for 32 packs of columns of an expert.
+// One block per 32 packs of an expert's columns.
 template <int N, class T, class G>
 __global__ void __launch_bounds__(kThreads)
     bias_gradient_kernel(G* dbias, bool accumulate, const T* dy, const Acc<T>* s, DeviceRowGroups groups,
                          BiasColumns columns) {
   using A = Acc<T>;
-  constexpr int kRows = 4;  // in flight
+  constexpr int kRows = 4;  // loaded at a time
   __shared__ A shared[kWarps][32 * N];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int64_t expert = blockIdx.y, panel = static_cast<int64_t>(blockIdx.x) * 32 * N, j = panel + lane * N;
@@ -69,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
       Pack<T, N> g[kRows];
       A weight[kRows];
 #pragma unroll
-      for (int k = 0; k < kRows; ++k) {  // without branches, so that all loads are on their way at once
+      for (int k = 0; k < kRows; ++k) {  // no branches, so that all loads are issued at once
         const int64_t t = min(from + k * kWarps, end - 1);
         g[k] = load_pack<T, N>(dy + t * columns.N + columns.first + j);
         weight[k] = s ? s[t] : A(1);

@@ -1,4 +1,4 @@
-// Sums of blocks (kernels/common/block_sums.h) of what an epilogue stores: each warp has whole blocks, of its 16 rows.
+// Block sums (kernels/common/block_sums.h) of the values that an epilogue stores: each warp's 16 rows are whole blocks.
 #pragma once
 
 #include "witan/kernels/common/block_sums.h"
@@ -17,7 +17,7 @@ struct ZeroCount<float> {
   __device__ __forceinline__ void add(float value) { zeros += value == 0; }
   __device__ __forceinline__ int count() const { return zeros; }
 };
-// Two at a time, of up to 256 pairs: so many ones bfloat16 counts exactly.
+// Counts two elements at a time, up to 256 pairs: bfloat16 counts exactly that far.
 template <>
 struct ZeroCount<__nv_bfloat16> {
   __nv_bfloat162 zeros = __float2bfloat162_rn(0);
@@ -29,7 +29,7 @@ struct ZeroCount<__nv_bfloat16> {
   }
 };
 
-// A lane's sums over its 64 elements of a block, as two chains of float32.
+// A lane's sums over its 64 elements of a block, in two independent float32 accumulators.
 template <class T>
 struct LaneSums {
   float squares[2] = {};
@@ -62,7 +62,7 @@ struct BlockSums {
   template <class T, int kColumns>
   using Of = LaneSums<T>[kColumns / kSummedColumns];
 
-  // By all lanes of a warp, whose first row of the part is `row`.
+  // Called by all lanes of a warp; `row` is the warp's first row in the part.
   template <class T, int kBlocks>
   __device__ __forceinline__ void store(const LaneSums<T> (&blocks)[kBlocks], const Part& part, int row) const {
     if (row >= part.rows) return;

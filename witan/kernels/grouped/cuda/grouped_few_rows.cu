@@ -7,9 +7,9 @@ namespace witan::kernels::cuda {
 namespace {
 
 constexpr unsigned kAll = 0xffffffffu;
-constexpr int kWarps = 4;  // of a block: there are many, of all experts
+constexpr int kWarps = 4;  // per block; few, since there are many blocks, of all experts
 
-// h[i,:] = w[e] x[i,:] for the rows i of group e; and where h is [gate | up], y[i,:] = silu(gate) up s[i].
+// h[i,:] = w[e] x[i,:] for the rows i of group e and, if h is [gate | up], y[i,:] = silu(gate) up s[i].
 template <class T>
 struct FewGroupedCall {
   T *h, *y;
@@ -23,7 +23,7 @@ struct FewGroupedCall {
   __device__ __forceinline__ const T* row(int64_t i) const { return x + (index ? index[i] / divisor : i) * x_stride; }
 };
 
-// The `slot`-th of the experts that have rows, or -1. Each warp computes it for itself.
+// The `slot`-th of the experts that have rows, or -1. Each warp computes it by itself.
 __device__ __forceinline__ int nth_visited(const int64_t* count, int experts, int slot) {
   constexpr int kAtOnce = 4;
   const unsigned lane = threadIdx.x % 32;
@@ -46,18 +46,18 @@ __device__ __forceinline__ int nth_visited(const int64_t* count, int experts, in
   return -1;
 }
 
-// A block's epilogue: the sums of 16 adjacent rows of the weight, rounded.
+// The plain epilogue of a block: stores the sums of 16 adjacent rows of the weight, rounded.
 template <class T>
 struct FewPlain {
-  static constexpr int kApart = few::kWeightRows;                     // rows of the weight from block to block
-  static constexpr int kElements = few::kWeightRows * few::kColumns;  // of a tile
+  static constexpr int kApart = few::kWeightRows;                     // rows of the weight from one block's first to the next's
+  static constexpr int kElements = few::kWeightRows * few::kColumns;  // per tile
 
-  // The i-th row of the weight that a lane with row `own` of each 8 reads; any row if there is none.
+  // The i-th row of the weight that a lane with row `own` of each 8 reads; any valid row beyond the last.
   static __device__ __forceinline__ int weight_row_of(const FewGroupedCall<T>& call, int weight_row, int own, int i) {
     return min(weight_row + 8 * i + own, call.weight_rows - 1);
   }
 
-  // Element i of a tile, whose `rows` rows begin at `first` of the pool.
+  // Stores element i of a tile, whose `rows` rows begin at row `first` of the pool.
   template <class Sums>
   static __device__ __forceinline__ void store(const FewGroupedCall<T>& call, const Sums& sums, int tile, int i,
                                                int weight_row, int rows, int64_t first) {
@@ -67,8 +67,8 @@ struct FewPlain {
   }
 };
 
-// The epilogue of 8 rows of gates and the 8 of their ups: both rounded, and their SwiGLU from the rounded values, as in
-// swiglu_forward.
+// The epilogue of 8 rows of gates and 8 rows of ups: stores both rounded, and SwiGLU of the rounded values, as
+// swiglu_forward does.
 template <class T>
 struct FewSwiglu {
   static constexpr int kApart = few::kWeightRows / 2, kElements = kApart * few::kColumns;
@@ -94,8 +94,8 @@ struct FewSwiglu {
   }
 };
 
-// Block (i, j): the i-th rows of the weight of the j-th expert that has rows. The expert's rows are taken 8 or 16 at a
-// time; the weight is read again for the next ones.
+// Block (i, j) multiplies the i-th rows of the weight of the j-th expert that has rows. The expert's rows are taken 8
+// or 16 at a time; the weight is read again for each further set.
 template <class T, template <class> class Out, int kTiles>
 __global__ void __launch_bounds__(kWarps * 32, few::kBlocks<kWarps>)
     few_rows_grouped_kernel(const FewGroupedCall<T> call) {
@@ -140,7 +140,7 @@ void launch(Stream& stream, const FewGroupedCall<T>& call, int64_t capacity, int
 }
 
 bool takes(Stream& stream, const Tensor& h, const Tensor& x, const RowGroups& groups, const Tensor& w) {
-  constexpr int64_t kMostVisited = 65535;  // of a launch's grid
+  constexpr int64_t kMostVisited = 65535;  // the limit of a grid's y
   const bool few = FewRows::on() && few::has_room(stream) && h.elements() > 0 && x.elements() > 0 &&
                    h.size(0) <= FewRows::kMostPerExpert * groups.experts() && groups.experts() <= kMostVisited;
   return few && size_of(x.dtype()) == 2 && std::max(w.size(1), w.size(2)) <= INT32_MAX && few::in_pieces(x) &&

@@ -1,9 +1,9 @@
-// Gathers rows of an operand by an index, and writes them into a stage as the copy engine writes rows of a pool. The
-// engine copies boxes of adjacent rows only, so all threads of the producers' warpgroup copy gathered rows, 16 bytes at
-// a time (cp.async); each thread arrives at the stage's barrier.
+// Gathers an operand's rows by an index, into a stage in the layout in which the copy engine writes rows of a pool. The
+// engine copies only boxes of adjacent rows, so all threads of the producers' warpgroup copy gathered rows, 16 bytes at
+// a time (cp.async), and each thread arrives at the stage's barrier.
 //
-// The copies are ordinary writes, which the tensor cores see after a fence of the consumers (fence_shared_for_async).
-// Rows outside the group are neither looked up nor copied.
+// The copies are ordinary writes, which the tensor cores see only after a fence by the consumers
+// (fence_shared_for_async). Rows outside the group are neither looked up nor copied.
 #pragma once
 
 #include <cassert>
@@ -23,11 +23,11 @@ struct GatheredRows {
   const uint8_t* data;
   const int64_t* index;
   uint32_t divisor;
-  uint32_t pitch;  // of rows, in pieces
-  int width;       // elements of a row, whole pieces
+  uint32_t pitch;  // between rows, in pieces
+  int width;       // elements in a row, in whole pieces
 };
 
-// Whether rows are whole pieces, and the numbers of all pieces and indices fit 32 bits.
+// Whether rows are whole pieces, and the numbers of all pieces and indices fit in 32 bits.
 inline bool can_gather(const Tensor& from, const RowIndex& rows) {
   constexpr int64_t kMost = UINT32_MAX - 1;
   const int64_t pitch = from.stride(0) / kPieceElements;
@@ -45,12 +45,12 @@ inline GatheredRows gathered_rows(const Tensor& from, const RowIndex& rows) {
 
 inline constexpr uint32_t kNoRow = 0xffffffffu;
 
-// The first piece of the row that the index names.
+// The number of the first piece of the row that the index names.
 __device__ __forceinline__ uint32_t first_piece(const GatheredRows& from, uint32_t index) {
   return index == kNoRow ? kNoRow : index / from.divisor * from.pitch;
 }
 
-// The piece that a thread copies from each of several rows: it begins with `element`, and is zeros beyond a row's end.
+// The piece that a thread copies from each of several rows: it begins at `element`, and is zeros beyond a row's end.
 struct Piece {
   const uint8_t* data;  // of row 0
   bool exists;
@@ -62,13 +62,13 @@ struct Piece {
   }
 };
 
-// Gathers rows of M of a, 64 of K at a time.
+// Gathers kM rows of the operand (M), in blocks of 64 of K.
 template <int kM>
 struct GatherM {
   using Pieces = MPieces<kM>;
   uint32_t first[Pieces::kEach];  // pieces of this thread's rows
 
-  // Begins the tile whose first row of M is number `row` of the index.
+  // Begins the tile whose first row is entry `row` of the index.
   __device__ __forceinline__ void begin(const GatheredRows& from, int row, int rows, int) {
 #pragma unroll
     for (int i = 0; i < Pieces::kEach; ++i) {
@@ -86,15 +86,15 @@ struct GatherM {
   }
 };
 
-// Gathers rows of K, kM of M (or N) from `m` on. Indices are read for several blocks of K at once, while those of the
-// blocks before are used: multiplying one block takes less time than the latency of memory.
+// Gathers rows of K, with kM of M (or N) from `m` on. Indices are read for several blocks of K at once, while the
+// previous blocks are used, because multiplying one block takes less time than a read from memory.
 template <int kM>
 struct GatherK {
   using Pieces = KPieces<kM>;
   static constexpr int kOfLane = 2, kBlocks = kOfLane * 32 / Pieces::kOfWarp;  // blocks whose indices are read at once
-  int row, rows, m;        // of the pool, the group's first; rows of the group; the tile's first line
-  uint32_t now[kOfLane];   // first pieces of the steps that this lane looks up
-  uint32_t next[kOfLane];  // indices of those of the next blocks
+  int row, rows, m;        // the group's first row in the pool; the group's rows; the tile's first m
+  uint32_t now[kOfLane];   // first pieces of the rows that this lane looks up
+  uint32_t next[kOfLane];  // the indices of those in the next blocks
 
   __device__ __forceinline__ void begin(const GatheredRows& from, int first_row, int all_rows, int first_m) {
     row = first_row;
@@ -121,7 +121,7 @@ struct GatherK {
   }
 
  private:
-  // Reads the indices of kBlocks blocks from this one on: a lane has a row of every second one.
+  // Reads the indices of kBlocks blocks from this one on: each lane reads a row of every second block.
   __device__ __forceinline__ void look_up(const GatheredRows& from, int block) {
     const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
     const int first =

@@ -7,7 +7,7 @@
 namespace witan::kernels::cuda {
 namespace {
 
-// Rows that can be stored 16 bytes at a time.
+// Whether rows can be stored 16 bytes at a time.
 bool stores_packs(const Tensor& out) {
   const int64_t pack = 16 / size_of(out.dtype());
   const int dims = out.shape().dims();
@@ -16,16 +16,16 @@ bool stores_packs(const Tensor& out) {
   return whole;
 }
 
-// Whether the product's epilogue computes the activation too, which saves a pass over the result. A few rows have tiles
-// of their own, and few columns would leave half of the wide one empty.
+// Whether the product's epilogue should also compute the activation, which saves a pass over the result. It should not
+// for few rows, which have tiles of their own, nor for few columns, which would leave half of the wide tile empty.
 bool pays_to_activate(const RowGroups& groups, const Tensor& h) {
   return h.size(1) > 128 && groups.rows_of(h.size(0)) > 64 * groups.experts();
 }
 
-// Whether the product's epilogue in the backward computes the activation's gradient too. That saves a pass over five
-// rows of memory, where the forward saves two, beside a product of half the size: it pays even for longer sums, but not
-// if half of the wide tile would have no columns. Only shapes decide, so that the number of rows does not change the
-// order in which the gradient of a row's weight is summed.
+// Whether the epilogue of the backward product should also compute the activation's gradient. This saves a pass over
+// five rows of memory, where the forward saves two, beside a product of half the size. So it pays even for longer sums,
+// but not if half of the wide tile would have no columns. Only shapes decide, so that the number of rows does not
+// change the order in which the gradient of a row's weight is summed.
 bool pays_to_differentiate(const Tensor& dy, const Tensor& w) {
   constexpr int64_t kLongSum = 4096;
   return dy.size(1) <= kLongSum && w.size(2) > kSwigluDotColumns / 2;
@@ -35,7 +35,7 @@ bool takes_rows(const Tensor& operand, const RowIndex& rows) {
   return !rows.defined() || can_gather(operand, rows);
 }
 
-// The products that Hopper's kernels do not take.
+// The products that Hopper's kernels do not support.
 void other_lines(Stream& stream, const Tensor& to, const Tensor& from, const RowGroups& groups, const Tensor& w,
                  bool transposed, const RowIndex& rows) {
   if (!warp_grouped_rows(stream, to, from, groups, w, transposed, rows))

@@ -1,8 +1,8 @@
 // The persistent kernel of the grouped products on Hopper: c [M, N] = a [M, K] b [N, K]^T for each expert, in bfloat16
 // or float16. A producer thread copies tiles of both operands into a ring of stages in shared memory; two warpgroups
-// multiply them and hand the sums, still in registers, to an epilogue. The producer runs ahead into the next tile, and
-// the two warpgroups drift apart by up to a ring, so that one multiplies while the other is in its epilogue. The rows
-// of one operand may be gathered by the producer's whole warpgroup (grouped_gather.cuh) instead of coming from a pool.
+// multiply them and pass the sums, still in registers, to an epilogue. The producer runs ahead into the next tile, and
+// the two warpgroups may be up to a ring apart, so that one multiplies while the other is in its epilogue. The rows of
+// one operand may be gathered by the producer's whole warpgroup (grouped_gather.cuh) instead of coming from a pool.
 #pragma once
 
 #include "witan/kernels/common/cuda/common.cuh"
@@ -15,14 +15,14 @@
 namespace witan::kernels::cuda {
 
 inline constexpr int kWarpgroup = 128, kConsumers = 2, kGroupedThreads = kWarpgroup * (1 + kConsumers);
-inline constexpr int kClearBarrier = 1, kTurnBarrier = 3;  // named barriers of the block, one of each per consumer
-inline constexpr int kMostGroups = 1024;                   // their table has room beside the ring
-inline constexpr int kSharedBytes = 227 << 10;             // the most shared memory of a block
+inline constexpr int kClearBarrier = 1, kTurnBarrier = 3;  // named barriers, one of each per consumer
+inline constexpr int kMostGroups = 1024;                   // as many as their table in shared memory holds
+inline constexpr int kSharedBytes = 227 << 10;             // the most shared memory that a block can have
 
-// The operand that the two blocks of a cluster share: each loads half of it for both.
+// The operand that the two blocks of a cluster share: each block loads half of it for both.
 enum class Multicast : uint8_t { none, a, b };
-// How the two consumer warpgroups share the work, by CUTLASS's names: each has half of every tile (cooperative), or
-// every other tile, so that one multiplies while the other is in its epilogue (ping-pong).
+// How the two consumer warpgroups share the work, in CUTLASS's terms: each computes half of every tile (cooperative),
+// or every other tile, so that one multiplies while the other is in its epilogue (ping-pong).
 enum class Consumers : uint8_t { cooperative, ping_pong };
 
 template <int kTileMOf, int kTileNOf, Consumers kConsumersOf, Multicast kMulticastOf>
@@ -33,9 +33,9 @@ struct TileShape {
   static constexpr int kCluster = kMulticast == Multicast::none ? 1 : 2;
   static constexpr int kClusterM = kTileM * (kMulticast == Multicast::b ? 2 : 1);
   static constexpr int kClusterN = kTileN * (kMulticast == Multicast::a ? 2 : 1);
-  static constexpr int kUnits = kTileM / kWgmmaUnit;              // units of 64 rows, which the warpgroups take in turn
-  static constexpr int kPartsApart = kPingPong ? 1 : kConsumers;  // units from one part of a warpgroup to its next
-  static constexpr int kParts = kUnits / kPartsApart;             // parts of 64 rows that a warpgroup has
+  static constexpr int kUnits = kTileM / kWgmmaUnit;              // subtiles of 64 rows, which alternate between warpgroups
+  static constexpr int kPartsApart = kPingPong ? 1 : kConsumers;  // subtiles from a warpgroup's part to its next
+  static constexpr int kParts = kUnits / kPartsApart;             // parts of 64 rows that a warpgroup computes
   static constexpr int kStageA = kTileM * kWgmmaUnit * 2, kStageB = kTileN * kWgmmaUnit * 2, kStage = kStageA + kStageB;
   static_assert(kTileM % (kWgmmaUnit * kPartsApart) == 0 && kParts <= 2 && kTileN % kWgmmaUnit == 0);
   static constexpr int kLoadB = kTileN / (kMulticast == Multicast::b ? 2 : 1);  // columns that one block copies
@@ -52,8 +52,7 @@ struct Memory {
   static_assert(kStages >= 3 && kStaging % 16 == 0);
 };
 
-// The columns of a tile: adjacent, or paired, one half from each half of all columns, as gate and up of [gate | up]
-// are.
+// The columns of a tile: adjacent, or paired, that is, half of them from each half of all columns, as in [gate | up].
 enum class Columns : uint8_t { adjacent, paired };
 
 template <Grouped kGroupedOf, Major kMajorAOf, Major kMajorBOf, Columns kPairingOf = Columns::adjacent,
@@ -65,11 +64,11 @@ struct OperandLayout {
   static constexpr bool kPaired = kPairingOf == Columns::paired;
   static constexpr Gathered kGathered = kGatheredOf;
   static constexpr bool kGathersA = kGathered == Gathered::a, kGathersB = kGathered == Gathered::b;
-  // The producing threads: one, which announces the copy engine's bytes to a stage's barrier, or with gathered rows a
-  // whole warpgroup, which also arrives there itself.
+  // The producing threads: one, which announces the copy engine's bytes to a stage's barrier, or, if rows are gathered,
+  // a whole warpgroup, each thread of which also arrives there.
   static constexpr uint32_t kProducers = kGathered == Gathered::none ? 1 : kWarpgroup;
   static constexpr uint32_t kArrivals = kGathered == Gathered::none ? 1 : 1 + kWarpgroup;
-  // Registers of a producing and of a consuming thread: three warpgroups share those of the launch, 168 a thread. With
+  // Registers per producing and consuming thread: the three warpgroups share those of the launch, 168 per thread. With
   // fewer, gathering threads spilled, and so did the epilogue of paired columns with fewer than 224.
   static constexpr int kProducerRegisters = kGathered == Gathered::none ? 40 : kPaired ? 56 : 72;
   static constexpr int kConsumerRegisters = (3 * 168 - kProducerRegisters) / 2;
@@ -84,13 +83,13 @@ struct OperandLayout {
 };
 
 // The part of a result that each warp of a warpgroup passes to the epilogue: 64 rows of one expert's result (in the
-// pool, or in the expert's own matrix), of which `rows` and `columns` exist. With paired columns, `column` is that of
-// the first half, and `columns` the number of each half that exist.
+// pool, or in the expert's own matrix), of which `rows` and `columns` exist. With paired columns, `column` is the first
+// column of the first half, and `columns` the number that exist in each half.
 struct Part {
   int expert, row, rows, column, columns;
 };
 
-// An epilogue that reads memory fetches the first of it before the sums of a warpgroup's only part are computed.
+// An epilogue that reads memory starts its first reads before the sums of a warpgroup's only part are computed.
 template <class Epilogue>
 concept ReadsMemory = requires(const Epilogue& epilogue, const Part& part, uint8_t* staging) {
   epilogue.fetch(part, staging);
@@ -154,7 +153,7 @@ __device__ __forceinline__ void load_box_of(uint8_t* to, const CUtensorMap& map,
     load_box(to, map, barrier, inner, outer, slice);
 }
 
-// Loads the units of a that have any of the M rows; if the blocks of a cluster share them, every other unit.
+// Loads the subtiles of a that contain rows below M; if the blocks of a cluster share them, every other subtile.
 template <class Shape, class Operands>
 __device__ __forceinline__ void load_a(uint8_t* to, const CUtensorMap& map, uint64_t* barrier, int m, int k, int M,
                                        int rank) {
@@ -167,7 +166,8 @@ __device__ __forceinline__ void load_a(uint8_t* to, const CUtensorMap& map, uint
   }
 }
 
-// Loads all columns of b; if the blocks of a cluster share them, this block's half. `half`: the gates in [gate | up].
+// Loads all columns of b or, if the blocks of a cluster share them, this block's half. `half`: the gates in [gate |
+// up].
 template <class Shape, class Operands>
 __device__ __forceinline__ void load_b(uint8_t* to, const CUtensorMap& map, uint64_t* barrier, int column, int half,
                                        int k, int slice, int rank) {
@@ -183,7 +183,7 @@ __device__ __forceinline__ void load_b(uint8_t* to, const CUtensorMap& map, uint
   }
 }
 
-// The number of blocks of K. An empty sum has one block without valid rows if its zeros must be written.
+// The number of blocks of K. An empty sum has one block without valid rows if zeros must be written.
 template <Grouped kGrouped, bool kAccumulates>
 __device__ __forceinline__ int blocks_of_sum(const GroupedProduct& product, const Tile& tile) {
   if constexpr (kGrouped == Grouped::sum)
@@ -207,27 +207,27 @@ __device__ __forceinline__ Tile tile_of(const AllTiles& tiles, int cluster_tile,
   return tile;
 }
 
-// The rows of M from the tile's first on. Units beyond them are neither loaded nor multiplied.
+// The rows of M from the tile's first on. Subtiles beyond them are neither loaded nor multiplied.
 template <class Operands>
 __device__ __forceinline__ int m_left(const GroupedProduct& product, const Tile& tile) {
   return Operands::kGrouped == Grouped::sum ? product.M - tile.m : tile.rows;
 }
 
-// The gathering of the operand whose rows are gathered.
+// How the operand with gathered rows is gathered.
 template <class Shape, class Operands>
 using GatherFor = std::conditional_t<Operands::kGathered == Gathered::none, GatherNothing,
                                      std::conditional_t<Operands::kGrouped == Grouped::m, GatherM<Shape::kTileM>,
                                                         GatherK<Operands::kGathersA ? Shape::kTileM : Shape::kTileN>>>;
 
-// A stage that holds nothing but its operands.
+// Nothing is loaded beside a stage's operands.
 struct NothingBeside {
   __device__ __forceinline__ uint32_t bytes(const Tile&, int) const { return 0; }
   __device__ __forceinline__ void load(uint8_t*, uint64_t*, const Tile&, int, int) const {}
 };
 
-// Runs on one thread, or on the whole warpgroup if rows are gathered, and fills stages with the tiles of every cluster
-// tile as they become empty. The first thread lets the copy engine copy the operands that are not gathered, and into
-// each stage the data of `beside`.
+// Fills stages with the tiles of every cluster tile as they become empty. Runs on one thread, or on the whole warpgroup
+// if rows are gathered. The first thread has the copy engine load the operands that are not gathered and, into each
+// stage, the data of `beside`.
 template <class Shape, class Operands, bool kAccumulates, int kStaging, class AllTiles, class Beside = NothingBeside>
 __device__ void produce(const SharedRing<Shape, kStaging>& shared, const AllTiles& tiles, const GroupedProduct& product,
                         const CUtensorMap& a_map, const CUtensorMap& b_map, const GatheredRows& gathered, int rank,
@@ -274,13 +274,13 @@ __device__ void produce(const SharedRing<Shape, kStaging>& shared, const AllTile
   if constexpr (kGathers) wait_copied();
 }
 
-// Zeroes the rows from `valid` on, which belong to other groups or to none; the consuming threads do it. Used only if K
-// runs over rows, so that they are the last bytes of each unit.
+// Zeroes the rows from `valid` on, which belong to other groups or to none; called by the consuming threads. Used only
+// if K runs over rows, which makes them the last bytes of each subtile.
 template <class Shape>
 __device__ __forceinline__ void clear_tail(uint8_t* stage, int valid, int consumer) {
   constexpr int kThreads = Shape::kPingPong ? kWarpgroup : kWarpgroup * kConsumers;
   const int thread = static_cast<int>(threadIdx.x) - kWarpgroup * (Shape::kPingPong ? 1 + consumer : 1);
-  const int each = (kWgmmaUnit - valid) * 8;  // 16-byte pieces of a unit
+  const int each = (kWgmmaUnit - valid) * 8;  // 16-byte pieces per subtile
   for (int i = thread; i < each * (Shape::kStage / kWgmmaUnitBytes); i += kThreads) {
     const int unit = i / each, piece = i - unit * each;
     *reinterpret_cast<uint4*>(stage + unit * kWgmmaUnitBytes + valid * 128 + piece * 16) = make_uint4(0, 0, 0, 0);
@@ -289,7 +289,7 @@ __device__ __forceinline__ void clear_tail(uint8_t* stage, int valid, int consum
   sync_threads(kClearBarrier + (Shape::kPingPong ? consumer : 0), kThreads);
 }
 
-// A warp releases a stage, to be loaded again; to both blocks of a cluster that load for each other.
+// A warp releases a stage to be loaded again: to its own block's producer, or to those of both blocks of a cluster.
 template <class Shape>
 __device__ __forceinline__ void release(uint64_t* empty) {
   const auto lane = threadIdx.x % 32;
@@ -300,8 +300,8 @@ __device__ __forceinline__ void release(uint64_t* empty) {
   }
 }
 
-// sums = a b^T over all blocks of K, for the first kParts of the warpgroup's parts, perhaps none. Stages are released
-// one block late, when their multiplies have ended. Calls `issued` once all multiplies are issued.
+// sums = a b^T over all blocks of K, for the first kParts (possibly none) of the warpgroup's parts. Each stage is
+// released one block late, when its multiplies have ended. Calls `issued` once all multiplies are issued.
 template <int kParts, class Shape, class Operands, int kStaging, class Issued>
 __device__ __forceinline__ void multiply(float (&sums)[Shape::kParts][Shape::kTileN / 2],
                                          const SharedRing<Shape, kStaging>& shared,
@@ -341,7 +341,7 @@ __device__ __forceinline__ void multiply(float (&sums)[Shape::kParts][Shape::kTi
   release<Shape>(shared.empty + before);
 }
 
-// One warpgroup computes every tile, or every other. The next is looked up while multiplies run.
+// One warpgroup computes every tile, or every other one. It looks up the next tile while multiplies run.
 template <class Shape, class Operands, int kStaging, class AllTiles, class Epilogue>
 __device__ void consume(const SharedRing<Shape, kStaging>& shared, const AllTiles& tiles, const GroupedProduct& product,
                         const Epilogue& epilogue, int rank, int consumer) {
@@ -364,8 +364,8 @@ __device__ void consume(const SharedRing<Shape, kStaging>& shared, const AllTile
       next = tile_at(cluster_tile + apart);
       continue;
     }
-    // In turns, each waits until the other has seen every stage before its own: a parity tells two rounds apart, no
-    // more.
+    // In ping-pong, a warpgroup waits until the other has waited for every stage before its own, because a parity
+    // distinguishes only two rounds.
     const auto pass = [&] {
       if (Shape::kPingPong && cluster_tile + apart < tiles.cluster_tiles())
         arrive_threads(kTurnBarrier + (consumer ^ 1), kWarpgroup * kConsumers);
@@ -387,7 +387,8 @@ __device__ void consume(const SharedRing<Shape, kStaging>& shared, const AllTile
       epilogue.fetch(part_at(0), staging);
     }
     float sums[Shape::kParts][Shape::kTileN / 2];
-    // By rows: of a number of parts clamped to kParts, nvcc 13.0 was seen to take the comparison the wrong way round.
+    // The branches compare rows rather than a number of parts clamped to kParts: nvcc 13.0 was seen to invert that
+    // comparison.
     if (M > (Shape::kParts - 1) * kApart)
       multiply<Shape::kParts, Shape, Operands>(sums, shared, ring, blocks, tile.rows, consumer, pass);
     else if (Shape::kParts > 1 && M > 0)
@@ -404,7 +405,7 @@ __device__ void consume(const SharedRing<Shape, kStaging>& shared, const AllTile
   epilogue.finish();
 }
 
-// The whole block: one warpgroup produces, two consume. All threads see the ring and the tiles set up.
+// Runs the whole block: one warpgroup produces, two consume. The ring and the tiles are visible to all threads.
 template <class Shape, class Operands, int kStaging, class AllTiles, class Epilogue>
 __device__ __forceinline__ void run_block(const SharedRing<Shape, kStaging>& shared, const AllTiles& tiles,
                                           const GroupedProduct& product, const CUtensorMap& a_map,
@@ -428,7 +429,7 @@ __device__ __forceinline__ void run_block(const SharedRing<Shape, kStaging>& sha
 
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
 
-// a [rows of the pool, K] or, where the sum is grouped, [rows of the pool, M]; b is the expert's, or the pool's.
+// a [rows of the pool, K] or, if K is grouped, [rows of the pool, M]; b is the expert's matrix, or in the pool.
 template <class Shape, class Operands, class Epilogue>
 __global__ void __launch_bounds__(kGroupedThreads, 1)
     grouped_gemm_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
@@ -443,7 +444,7 @@ __global__ void __launch_bounds__(kGroupedThreads, 1)
 #endif
 }
 
-// A block per multiprocessor, in clusters of the shape's.
+// Launches one block per multiprocessor, in clusters of the shape's size.
 template <class Shape, class Epilogue, class Kernel, class... Arguments>
 void launch_persistent(Stream& stream, const Kernel& kernel, const char* what, const Arguments&... arguments) {
   constexpr int kBytes = Memory<Shape, Epilogue::template kStaging<Shape::kTileN>>::kBytes;
@@ -462,11 +463,11 @@ void launch_persistent(Stream& stream, const Kernel& kernel, const char* what, c
   witan::cuda::check(cudaLaunchKernelEx(&config, kernel, arguments...), what);
 }
 
-// `rows`: where those of the operand lie that Operands says is gathered.
+// `rows`: the index of the operand that Operands says is gathered.
 template <class Shape, class Operands, class Epilogue>
 void launch_grouped_gemm(Stream& stream, const Tensor& a, const Tensor& b, GroupedProduct product,
                          const Epilogue& epilogue, const RowIndex& rows = {}) {
-  constexpr int kWalkedColumns = 2048;  // by as many rows: what all multiprocessors multiply at a time
+  constexpr int kWalkedColumns = 2048;  // by as many rows: the part of the result in flight
   product.walk = std::max(1, kWalkedColumns / Shape::kClusterN);
   CUtensorMap a_map{}, b_map{};
   GatheredRows gathered{};

@@ -5,12 +5,12 @@
 namespace witan::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256, kSide = 16;  // threads, 16 by 16 of them
+constexpr int kThreads = 256, kSide = 16;  // threads, in a square of 16 x 16
 constexpr int kTile = 64, kDepth = 16;     // M and N of a tile, and K of a slice
-constexpr int kEach = kTile / kSide;       // rows and columns that a thread has, kSide apart
+constexpr int kEach = kTile / kSide;       // rows and columns per thread, kSide apart
 
-// An operand whose K (k_major) or M (or N) is adjacent in memory; the other stride is `stride`. An index, if there is
-// one, names the rows.
+// An operand whose K (k_major) or M (or N) is adjacent in memory; the other stride is `stride`. An index, if given,
+// names the rows.
 template <class S>
 struct Operand {
   const S* data;
@@ -22,8 +22,8 @@ struct Operand {
   __device__ __forceinline__ const S* row(int64_t i) const { return data + (index ? index[i] / divisor : i) * stride; }
 };
 
-// to[k][i] = the element (first_m + i, first_k + k) of the operand, whose rows begin at `first`; zeros beyond the
-// bounds. Neighbouring threads read neighbouring elements.
+// to[k][i] = element (first_m + i, first_k + k) of the operand, whose rows begin at `first`; zeros beyond the bounds.
+// Neighbouring threads read neighbouring elements.
 template <class S, class A>
 __device__ __forceinline__ void fill(A (&to)[kDepth][kTile + 1], const Operand<S>& from, int64_t first, int first_m,
                                      int M, int first_k, int K) {
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int number = static_cast<int>(blockIdx.x); number < tiles.cluster_tiles();
        number += static_cast<int>(gridDim.x)) {
     const Tile tile = tiles.at(number);
-    // The group's rows in the pool run over M, or over the K of its sum.
+    // The group's rows in the pool run over M or, if K is grouped, over K.
     Operand<S> b = of_all;
     b.data += kSum ? 0 : tile.expert * b.expert_stride;
     const int first_m = kSum ? tile.m : 0, M = kSum ? product.M : tile.rows;
@@ -86,7 +86,7 @@ void launch(Stream& stream, const Tensor& c, bool accumulate, const Operand<S>& 
             const GroupedProduct& product) {
   const int dims = c.shape().dims();
   const int shared = Tiles<kGrouped, kTile, kTile>::shared_bytes(product.experts);
-  assert(shared <= 24 << 10);  // fits beside the operands without opting in to more shared memory: 2,000 experts
+  assert(shared <= 24 << 10);  // with the operands within the default limit: 2,000 experts
   const int64_t most = (c.elements() / product.N / kTile + product.experts) * divide_up(product.N, kTile);
   plain_kernel<kGrouped, S, C><<<blocks_for(stream, most, 4), kThreads, static_cast<size_t>(shared), native(stream)>>>(
       ptr<C>(c), c.stride(dims - 2), dims == 3 ? c.stride(0) : 0, accumulate, a, b, product);

@@ -7,9 +7,9 @@ namespace {
 
 using namespace warp_tiles;
 
-constexpr int kMostExperts = 1024;  // their table has room after the tiles
+constexpr int kMostExperts = 1024;  // as many as their table after the tiles holds
 
-// The operand that begins at this row of the pool.
+// The operand from this row of the pool on.
 template <class T>
 __device__ __forceinline__ Operand<T> from_row(Operand<T> pool, int row) {
   pool.first = row;
@@ -68,7 +68,7 @@ bool takes_tiles(const RowGroups& groups, const Tensor& out, const Tensor& a, co
          in_pieces(a) && in_pieces(b);
 }
 
-// Index entries are read as 32 bits.
+// Whether the numbers that the index names fit in 32 bits, in which the kernel reads them.
 bool takes_index(const Tensor& rows, const RowIndex& at) {
   return rows.size(0) * at.divisor <= INT32_MAX;
 }

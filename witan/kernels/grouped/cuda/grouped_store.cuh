@@ -1,5 +1,5 @@
-// The plain epilogues of the grouped products: sums in bfloat16, float16 or float32, stored or added to what is there.
-// They may also sum up the stored values (BlockSums, grouped_block_sums.cuh).
+// The plain epilogues of the grouped products: they store sums in bfloat16, float16 or float32, or add them to the
+// result, and may also sum the stored values (BlockSums, grouped_block_sums.cuh).
 #pragma once
 
 #include "witan/kernels/common/block_sums.h"
@@ -18,7 +18,7 @@ struct NoSums {
   __device__ __forceinline__ void store(const Found&, const Part&, int) const {}
 };
 
-// Lane q of each quad has value[i] of column i; afterwards value[i] is lane i's of column q.
+// Transposes within a quad: lane q has value[i] of column i before, and lane i's value of column q afterwards.
 template <class V>
 __device__ __forceinline__ void transpose_in_quad(V (&value)[4]) {
 #pragma unroll
@@ -34,9 +34,8 @@ __device__ __forceinline__ void transpose_in_quad(V (&value)[4]) {
   }
 }
 
-// 64 columns of a warp's 16 rows on their way to memory, or from it: laid out in the warp's own shared memory, where
-// pieces of 16 bytes change places within a row so that neither side meets a bank twice, and moved as whole rows of 128
-// bytes.
+// Moves 64 columns of a warp's 16 rows to or from memory through the warp's own shared memory, in whole rows of 128
+// bytes. Pieces of 16 bytes are permuted within each row, so that neither reads nor writes have bank conflicts.
 struct Rows64 {
   static constexpr int kColumns = 64, kBytes = 16 * kColumns * 2;
   struct Unseen {
@@ -44,9 +43,9 @@ struct Rows64 {
     __device__ __forceinline__ void operator()(const Pack8&) const {}
   };
 
-  // pair(j, half): the lane's two columns of the j-th 8, of its row or of the 8th after it. `to`, `rows` and `columns`
-  // are those of the warp's first row and the first column; what lies outside is not stored. `seen`: as send() calls
-  // it.
+  // Stores pair(j, half), the lane's two columns of the j-th 8, in its row or in the 8th after it. `to`, `rows` and
+  // `columns` are counted from the warp's first row and first column; elements outside are not stored. `seen`: see
+  // send().
   template <class T, class Pair, class Seen = Unseen>
   static __device__ __forceinline__ void store(T* to, int64_t row_stride, int rows, int columns, uint8_t* staging,
                                                const Pair& pair, const Seen& seen = {}) {
@@ -57,8 +56,8 @@ struct Rows64 {
     send(to, row_stride, rows, columns, staging, seen);
   }
 
-  // Begins to copy what lies inside, and zeros for the columns behind the last, to `staging`, which the warp has done
-  // with. It is there once each lane has waited for its copies and the warp has met.
+  // Begins to copy the elements inside, and zeros for the columns after the last, to `staging`, which the warp no
+  // longer reads. They have arrived once each lane has waited for its copies and the warp has synchronised.
   template <class T>
   static __device__ __forceinline__ void fetch(const T* from, int64_t row_stride, int rows, int columns,
                                                uint8_t* staging) {
@@ -71,7 +70,7 @@ struct Rows64 {
     }
   }
 
-  // The lane's pairs of the j-th 8 columns and of the next 8, each of its row and of the 8th after it.
+  // The lane's pairs of the j-th 8 columns and of the next 8, in its row and in the 8th after it.
   static __device__ __forceinline__ uint4 found(uint8_t* staging, int j) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     return load_matrices(at(staging, lane % 16, j + lane / 16));
@@ -80,7 +79,7 @@ struct Rows64 {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     store_matrices(at(staging, lane % 16, j + lane / 16), pairs.x, pairs.y, pairs.z, pairs.w);
   }
-  // Stores what was laid out. Calls seen(pack) with what the lane stores, 8 columns at a time.
+  // Stores the staged rows. Calls seen(pack) with the values that the lane stores, 8 columns at a time.
   template <class T, class Seen = Unseen>
   static __device__ __forceinline__ void send(T* to, int64_t row_stride, int rows, int columns, uint8_t* staging,
                                               const Seen& seen = {}) {
@@ -102,7 +101,7 @@ struct Rows64 {
   }
 };
 
-// Rounded to T, of 16 bits.
+// Stores sums rounded to T, a 16-bit type.
 template <class T, class Sums = NoSums>
 struct Store {
   static constexpr bool kAccumulates = false;
@@ -135,8 +134,8 @@ struct Store {
   __device__ __forceinline__ void finish() const {}
 };
 
-// Each sum is added in float32 to the former bfloat16 and rounded once. Lanes of a quad exchange sums first, so that
-// each has 16 adjacent bytes and a quad 64.
+// Adds each sum in float32 to the stored bfloat16, and rounds once. The lanes of a quad exchange sums first, so that
+// each lane has 16 adjacent bytes and a quad has 64.
 template <class Sums = NoSums>
 struct Add {
   static constexpr bool kAccumulates = true;
@@ -171,8 +170,8 @@ struct Add {
  private:
   static constexpr int kOfQuad = 32;  // columns of a quad's stores
 
-  // By all lanes; the lane's two values of each 8 columns are sums[at], sums[at + 1], sums[at + 4] … Calls seen(pack)
-  // with what the lane stores.
+  // Called by all lanes; the lane's two values of each 8 columns are sums[at], sums[at + 1], sums[at + 4] … Calls
+  // seen(pack) with the values that the lane stores.
   template <int kSums, class Seen>
   static __device__ __forceinline__ void add(__nv_bfloat16* to, bool inside, const float (&sums)[kSums], int at,
                                              const Seen& seen) {
@@ -193,15 +192,15 @@ struct Add {
   }
 };
 
-// In float32, by the copy engine, which adds behind the warps' backs: each warp lays pieces of its 16 rows out in its
-// own shared memory, and each of 16 lanes has one row copied. A call adds to each element once: no order to depend on.
-// `kPieceOf`: columns that are laid out at a time; fewer leave more of the block's memory to its ring.
+// Stores or adds float32 sums by the copy engine: each warp stages pieces of its 16 rows in its own shared memory, and
+// each of 16 lanes starts the copy of one row. Each call adds to an element once, so the order does not matter.
+// `kPieceOf`: columns that are staged at a time; with fewer, more shared memory is left for the ring.
 template <bool kAdd, int kPieceOf = 128, class Sums = NoSums>
 struct BulkStore {
-  static_assert(!kAdd || std::is_same_v<Sums, NoSums>, "the warps do not see what they are added to");
+  static_assert(!kAdd || std::is_same_v<Sums, NoSums>, "the copy engine adds in memory, where the warps do not see the sums");
   static constexpr bool kAccumulates = kAdd;
   static constexpr int kPiece = kPieceOf;
-  static constexpr int kPitch = kPiece * 4 + 32;  // rows apart: what a warp stores at a time lies in different banks
+  static constexpr int kPitch = kPiece * 4 + 32;  // between rows: avoids bank conflicts in a warp's stores
   template <int kColumns>
   static constexpr int kStaging = 16 * kPitch;
   float* out;
@@ -235,7 +234,7 @@ struct BulkStore {
     }
     block_sums.store(found, part, warp * 16);
   }
-  // The block's memory must outlive the copies from it.
+  // The block's shared memory must outlive the copies from it.
   __device__ __forceinline__ void finish() const {
     bulk_wait_read();
   }
@@ -251,7 +250,7 @@ struct BulkStore {
         *reinterpret_cast<float2*>(to + half * 8 * kPitch + column * 4) = make_float2(sums[at], sums[at + 1]);
       }
   }
-  // `row`: of the lane's rows the first, the other is the 8th after it.
+  // `row`: the first of the lane's two rows; the other is the 8th after it.
   template <class Found, int kSums>
   static __device__ __forceinline__ void sum_up(Found& found, const float (&sums)[kSums], int first, const Part& part,
                                                 int row) {

@@ -1,6 +1,7 @@
-// The tiles of a grouped matrix product, found on the device from the groups' counts: persistent blocks agree on a
-// numbering of all tiles and take every so many-th each. Neighbouring numbers share an expert, rows and columns, so
-// that what runs at a time reads little and finds it in the L2 cache.
+// The tiles of a grouped matrix product, computed on the device from the groups' counts. Persistent blocks number all
+// tiles in the same way, and each takes every n-th, where n is the number of blocks (or clusters). Neighbouring numbers
+// share an expert, rows and columns, so that tiles that run at the same time read little, and most of it from the L2
+// cache.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 
 namespace witan::kernels::cuda {
 
-// The dim of the product that runs over the group's rows: M (y = x w^T), or the sum's K (dw = dy^T x).
+// The dim of the product that runs over the group's rows: M (y = x w^T), or K, the sum's (dw = dy^T x).
 enum class Grouped : uint8_t { m, sum };
 
 struct GroupedProduct {
@@ -20,7 +21,7 @@ struct GroupedProduct {
   int experts;
   int M, N, K;   // of one expert's product; M or K is the group's own
   int walk = 8;  // cluster tiles of columns that are walked together over all of M
-  int unit = 1;  // what begin and count are multiples of
+  int unit = 1;  // rows per unit of begin and count
 };
 
 inline GroupedProduct product_of(const RowGroups& groups, int64_t M, int64_t columns, int64_t K) {
@@ -36,8 +37,8 @@ struct Group {
 
 struct Tile {
   int expert;
-  int row;   // in the pool: of the tile's first m, or of its first k
-  int rows;  // of the group from there on; 0 or less where a cluster tile's second tile has none
+  int row;   // in the pool: the row of the tile's first m, or of its first k
+  int rows;  // of the group from there on; 0 or less for a cluster tile's second tile without rows
   int m, n;  // of the expert's product
 };
 
@@ -45,13 +46,13 @@ __host__ __device__ constexpr int divide_up(int a, int b) {
   return (a + b - 1) / b;
 }
 
-// Numbers cluster tiles of kClusterM by kClusterN, each the tile of a block or the tiles of a cluster.
+// Numbers cluster tiles of kClusterM by kClusterN, each the tile of one block or the tiles of a cluster.
 template <Grouped kGrouped, int kClusterM, int kClusterN>
 class Tiles {
  public:
   static int shared_bytes(int experts) { return (experts + 1) * static_cast<int>(sizeof(Group)); }
 
-  // By all threads of the block, `shared` of shared_bytes().
+  // Called by all threads of the block; `shared` has shared_bytes().
   __device__ Tiles(const GroupedProduct& product, Group* shared)
       : product_(product), groups_(shared), across_(divide_up(product.N, kClusterN)) {
     for (int e = static_cast<int>(threadIdx.x); e < product.experts; e += static_cast<int>(blockDim.x)) {
@@ -90,7 +91,7 @@ class Tiles {
     int down, across;
   };
 
-  // A prefix sum over the experts, by one warp.
+  // A prefix sum over the experts, computed by one warp.
   __device__ void number_cluster_tiles(int lane) {
     int before = 0;
     for (int base = 0; base < product_.experts; base += 32) {
@@ -107,7 +108,7 @@ class Tiles {
     if (lane == 0) groups_[product_.experts].first_cluster_tile = before;
   }
 
-  // The last expert with first_cluster_tile <= cluster_row: it has rows, since a later one begins behind them.
+  // The last expert with first_cluster_tile <= cluster_row: it has rows, since a later expert begins after them.
   __device__ int expert_of(int cluster_row) const {
     int low = 0, high = product_.experts;
     while (high - low > 1) {
@@ -120,7 +121,7 @@ class Tiles {
     return low;
   }
 
-  // Bands of product_.walk cluster tiles across; row by row in each.
+  // Walks bands of product_.walk cluster tiles across, row by row in each.
   __device__ Place walk(int local, int down_all) const {
     const int band = local / (down_all * product_.walk), rest = local - band * down_all * product_.walk;
     const int width = min(product_.walk, across_ - band * product_.walk), down = rest / width;

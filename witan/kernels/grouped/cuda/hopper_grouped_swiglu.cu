@@ -5,8 +5,8 @@
 
 namespace witan::kernels::cuda {
 
-// Sums of paired columns, gates and then as many ups: both rounded and stored in h [rows, 2F], and
-// silu(gate) s up of what was rounded, as swiglu_forward computes it, in y [rows, F].
+// Stores sums of paired columns, gates and as many ups, rounded, in h [rows, 2F], and silu(gate) s up of the rounded
+// values, as swiglu_forward computes it, in y [rows, F].
 template <class T>
 struct StoreSwiglu {
   static constexpr bool kAccumulates = false;

@@ -6,13 +6,13 @@
 namespace witan::kernels::cuda {
 namespace {
 
-// Sums are gradients of activations, rounded to T as they would be stored; what is stored are those of gates and ups,
-// dh = [dgate | dup], as swiglu_backward computes them from what was rounded, and of each row and tile its part of the
-// gradient of the row's weight.
+// The sums are gradients of activations, rounded to T as they would be stored. From them the epilogue computes and
+// stores the gradients of gates and ups, dh = [dgate | dup], as swiglu_backward does, and each row's and tile's part of
+// the gradient of the row's weight.
 //
-// Gates and ups are copied, 64 columns at a time, asynchronously into the warp's staging memory and back, as whole
-// lines of memory. There are two buffers: while one is computed, copies to the other are under way, and copies to both
-// while the sums are computed.
+// Gates and ups are copied asynchronously, 64 columns at a time, into the warp's staging memory, and their gradients
+// back to memory in whole cache lines. There are two buffers: one is computed on while the other is copied, and both
+// are copied while the sums are computed.
 template <class T>
 struct StoreSwigluBackward {
   static constexpr bool kAccumulates = false;
@@ -45,7 +45,7 @@ struct StoreSwigluBackward {
 #pragma unroll
     for (int piece = 0; piece < kPieces; ++piece) {
       if (piece + 1 < kPieces)
-        wait_copies<1>();  // of the next piece
+        wait_copies<1>();  // for the next piece
       else
         wait_copies<0>();
       __syncwarp();
@@ -57,17 +57,17 @@ struct StoreSwigluBackward {
   __device__ __forceinline__ void finish() const {}
 
  private:
-  // The warp's first row within its part.
+  // The warp's first row in its part.
   static __device__ __forceinline__ int first_row() {
     return static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16;
   }
 
-  // One group of copies, be it empty, so that those under way can be counted.
+  // Each call commits one group of copies, possibly empty, so that groups in flight can be counted.
   __device__ __forceinline__ void fetch_piece(const Part& part, int piece, uint8_t* staging) const {
     const int first = piece * Rows64::kColumns, columns = part.columns - first;
     const T* const gates = h + static_cast<int64_t>(part.row + first_row()) * h_stride + part.column + first;
     uint8_t* const to = staging + piece % kPlaces * kPlace;
-    __syncwarp();  // all lanes have read what was there
+    __syncwarp();  // all lanes have read the previous piece
     if (columns > 0) {
       Rows64::fetch(gates, h_stride, part.rows - first_row(), columns, to);
       Rows64::fetch(gates + F, h_stride, part.rows - first_row(), columns, to + Rows64::kBytes);
@@ -81,7 +81,7 @@ struct StoreSwigluBackward {
     const int first = piece * Rows64::kColumns, rows = part.rows - first_row(), columns = part.columns - first;
     uint8_t* const at = staging + piece % kPlaces * kPlace;
 #pragma unroll
-    for (int j = 0; j < Rows64::kColumns / 8; j += 2) {  // in place, since sums leave no registers for more at a time
+    for (int j = 0; j < Rows64::kColumns / 8; j += 2) {  // in place: sums leave no registers for more at a time
       uint4 gates = Rows64::found(at, j), ups = Rows64::found(at + Rows64::kBytes, j);
       const int i = (first + j * 8) / 2;
       differentiate(gates.x, ups.x, pack_pair<T>(sums[i], sums[i + 1]), weight[0], dot[0]);
@@ -96,7 +96,7 @@ struct StoreSwigluBackward {
     Rows64::send(to + F, dh_stride, rows, columns, at + Rows64::kBytes);
   }
 
-  // Gates and ups become their gradients, of activations whose gradients are `douts`.
+  // Replaces gates and ups by their gradients, given the activations' gradients `douts`.
   static __device__ __forceinline__ void differentiate(uint32_t& gates, uint32_t& ups, uint32_t douts, float weight,
                                                        float& dot) {
     const float2 gate = unpack_pair<T>(gates), up = unpack_pair<T>(ups), dout = unpack_pair<T>(douts);
@@ -124,7 +124,7 @@ struct StoreSwigluBackward {
 
 constexpr int kDotThreads = 256;
 
-// ds[t] = sum of dots[.., t], in order, for the rows of expert blockIdx.x.
+// ds[t] = sum of dots[.., t], in order, for the rows t of expert blockIdx.x.
 __global__ void __launch_bounds__(kDotThreads)
     sum_swiglu_dots_kernel(float* ds, const float* dots, int64_t capacity, int tiles, const int64_t* begin,
                            const int64_t* count) {

@@ -1,6 +1,5 @@
-// Tiles of 128 x 128 results of 16-bit operands on the tensor cores of sm_80 and later, one for each thread block:
-// slices of K are copied to shared memory while those before them are multiplied. The rows of an operand may be
-// gathered by an index.
+// 128 x 128 tiles of products of 16-bit operands on the tensor cores of sm_80 and later, one per thread block: slices
+// of K are copied to shared memory while the previous ones are multiplied. An index may gather the rows of an operand.
 #pragma once
 
 #include "witan/kernels/common/cuda/common.cuh"
@@ -8,14 +7,14 @@
 
 namespace witan::kernels::cuda::warp_tiles {
 
-inline constexpr int kThreads = 256;            // 8 warps, 2 by 4 of them
+inline constexpr int kThreads = 256;            // 8 warps, 2 by 4
 inline constexpr int kTile = 128, kDepth = 32;  // M and N of a tile, and K of a slice
 inline constexpr int kWarpM = 64, kWarpN = 32;
 inline constexpr int kPitchK = kDepth + 8,
                      kPitchM = kTile + 8;              // strides in shared memory, free of bank conflicts
-inline constexpr int kTileElements = kTile * kPitchK;  // of either form: kDepth * kPitchM is less
+inline constexpr int kTileElements = kTile * kPitchK;  // for either layout: kDepth * kPitchM is smaller
 static_assert(kDepth * kPitchM <= kTileElements);
-inline constexpr int kStages = 3;  // slices in shared memory at a time, of which one is multiplied
+inline constexpr int kStages = 3;  // slices in shared memory, one of which is being multiplied
 inline constexpr int kTileBytes = kStages * 2 * kTileElements * 2;
 
 // An operand of M (or N) by K. One of the two dims is adjacent in memory, in whole pieces of 8 elements; the other runs
@@ -35,7 +34,7 @@ struct Operand {
   }
 };
 
-// Copies the slice from m and k on to shared memory, with zeros beyond the bounds.
+// Copies the slice at (m, k) to shared memory, with zeros beyond the bounds.
 template <bool kKMajor, class T>
 __device__ __forceinline__ void load_tile(T* to, const Operand<T>& from, int m, int k) {
   constexpr int kPieces = (kKMajor ? kDepth : kTile) / 8;
@@ -94,8 +93,8 @@ __device__ __forceinline__ void multiply_tile(Sums& sums, const T* a, const T* b
   }
 }
 
-// The sums over `tiles` slices of K, each of which load(to a, to b, number) copies while two before it are waited for
-// or multiplied. `memory`: kTileBytes of the block's shared memory, free for the next sum on return.
+// Sums over `tiles` slices of K. load(to a, to b, number) starts the copy of a slice while the two before it arrive or
+// are multiplied. `memory`: kTileBytes of shared memory, free for the next sum on return.
 template <class T, bool kKMajorA, bool kKMajorB, class Load>
 __device__ __forceinline__ Sums sum_tiles(void* memory, int tiles, int m, int column, const Load& load) {
   const auto a_of = [&](int tile) { return static_cast<T*>(memory) + tile % kStages * 2 * kTileElements; };
@@ -108,7 +107,7 @@ __device__ __forceinline__ Sums sum_tiles(void* memory, int tiles, int m, int co
   for (int tile = 0; tile < kStages - 1; ++tile) fetch(tile);
   for (int tile = 0; tile < tiles; ++tile) {
     wait_copies<kStages - 2>();
-    __syncthreads();  // all threads see the slice, and have multiplied the one before, which the next copy overwrites
+    __syncthreads();  // the slice is visible, and its predecessor is multiplied and may be overwritten
     fetch(tile + kStages - 1);
     multiply_tile<kKMajorA, kKMajorB>(sums, a_of(tile), a_of(tile) + kTileElements, m, column);
   }
@@ -120,7 +119,7 @@ template <class C>
 struct Result {
   C* data;
   int64_t stride;
-  int M, columns;  // columns in whole pieces of 8
+  int M, columns;  // a multiple of 8
   bool accumulate;
 };
 
@@ -154,7 +153,7 @@ __device__ __forceinline__ int warp_n() {
   return static_cast<int>(threadIdx.x) / 32 % (kTile / kWarpN) * kWarpN;
 }
 
-// Whether rows of 16-bit numbers are aligned to, and multiples of, the 16 bytes that are copied at a time.
+// Whether rows of 16-bit numbers are multiples of, and aligned to, 16 bytes, which is the size of a copy.
 inline bool in_pieces(const Tensor& tensor) {
   const int dims = tensor.shape().dims();
   bool whole = reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0 && tensor.size(dims - 1) % 8 == 0;

@@ -1,5 +1,5 @@
-// The gradients of experts' weights on Hopper: their epilogues, by dtype, Write and block sums, and the launches where
-// the rows of one operand are gathered.
+// The gradients of experts' weights on Hopper: their epilogues, by dtype, Write and block sums, and the launches with
+// gathered rows.
 #pragma once
 
 #include "witan/kernels/grouped/cuda/grouped_block_sums.cuh"
@@ -15,8 +15,8 @@ using StoreFloat = BulkStore<false, 128, Sums>;
 template <class Sums>
 using StoreBf16 = Store<__nv_bfloat16, Sums>;
 
-// Calls body.template operator()<element of the operands, epilogue>(). Without block sums there is a kernel of its own:
-// with a test for them in the epilogue, products of gathered rows took 6 % longer.
+// Calls body.template operator()<element of the operands, epilogue>(). There is a separate kernel without block sums:
+// with a run-time test in the epilogue, products of gathered rows took 6 % longer.
 template <class Body>
 void with_weight_store(const WeightGradient& to, DType operands, const Body& body) {
   const auto with = [&]<class T, template <class> class Epilogue>() {
@@ -42,8 +42,8 @@ Epilogue weight_store(const WeightGradient& to) {
   return store;
 }
 
-// The gradient of a weight with the rows of one operand gathered. A source for either operand instantiates it, since
-// each takes long to compile.
+// Launches the gradient of a weight with one operand's rows gathered. Each operand has a source file of its own that
+// instantiates it, since it takes long to compile.
 template <class T, Gathered kGathered, class Epilogue>
 void launch_gathered_weight(Stream& stream, const WeightGradient& to, const Tensor& dy, const Tensor& x,
                             const RowGroups& groups, const RowIndex& rows) {
@@ -55,7 +55,7 @@ void launch_gathered_weight(Stream& stream, const WeightGradient& to, const Tens
         product_of(groups, dw.size(1), dw.size(2), rows.capacity(kGathered == Gathered::a ? dy : x));
     launch_grouped_gemm<Shape, Both>(stream, dy, x, product, store, rows);
   };
-  // With gathered rows of dy, pairs of blocks gained nothing in whole layers (docs/performance-log.md, step 38).
+  // With gathered rows of dy, pairs of blocks made whole layers no faster (docs/performance-log.md, step 38).
   if constexpr (kGathered == Gathered::a)
     launch.template operator()<WideTile>();
   else if (dw.size(2) < TallPair::kClusterN)

@@ -1,10 +1,9 @@
-// Hopper's matrix multiply of a warpgroup: sums [64, N] += a [64, 16] b [N, 16]^T in bfloat16 or float16, summed in
-// float32, the operands in shared memory. It runs behind the warps that issue it.
+// Hopper's warpgroup matrix multiply: sums [64, N] += a [64, 16] b [N, 16]^T, of bfloat16 or float16 operands in shared
+// memory with float32 sums. It runs asynchronously to the warps that issue it.
 //
-// Operands lie in units of 64 of M (or N) by 64 of K, 8 KiB each, as the copy engine
-// writes them with its 128-byte swizzle: rows of 128 bytes, at multiples of 1024 bytes. With Major::k each
-// row of a unit is one m (or n), K running along it; with Major::mn it is the other way round. Units follow each other
-// along M (or N).
+// Operands are stored in subtiles of 64 of M (or N) by 64 of K, 8 KiB each, as the copy engine writes them with its
+// 128-byte swizzle: rows of 128 bytes, at multiples of 1024 bytes. With Major::k each row of a subtile is one m (or n),
+// and K runs along it; with Major::mn it is the other way round. Subtiles follow each other along M (or N).
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,7 @@
 
 namespace witan::kernels::cuda {
 
-inline constexpr int kWgmmaUnit = 64;                                // M (or N) and K of a unit
+inline constexpr int kWgmmaUnit = 64;                                // M (or N) and K of a subtile
 inline constexpr int kWgmmaUnitBytes = kWgmmaUnit * kWgmmaUnit * 2;  // 8192
 inline constexpr int kWgmmaK = 16;                                   // of one instruction
 
@@ -25,7 +24,7 @@ enum class Element : uint8_t { bfloat16, float16 };
 template <class T>
 inline constexpr Element kElementFor = std::is_same_v<T, __half> ? Element::float16 : Element::bfloat16;
 
-// The descriptor of the operand that begins at a unit, and its advance per kWgmmaK.
+// The descriptor of an operand that begins with this subtile; kWgmmaAdvance is its advance per kWgmmaK.
 template <Major kMajor>
 __device__ __forceinline__ uint64_t wgmma_operand(const void* units) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
@@ -36,7 +35,7 @@ __device__ __forceinline__ uint64_t wgmma_operand(const void* units) {
 template <Major kMajor>
 inline constexpr uint64_t kWgmmaAdvance = (kMajor == Major::k ? kWgmmaK * 2 : kWgmmaK * 128) >> 4;
 
-// Called before the first multiply after registers of `sums` were accessed.
+// Must be called before the first multiply after other accesses to the registers of `sums`.
 __device__ __forceinline__ void wgmma_begin() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -44,12 +43,12 @@ __device__ __forceinline__ void wgmma_begin() {
 __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Waits until at most `kGroups` groups are running.
+// Waits until at most `kGroups` groups are still running.
 template <int kGroups>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
 }
-// Keeps the compiler from moving accesses to the sums across this place.
+// Keeps the compiler from moving accesses to the sums across this point.
 template <int kSums>
 __device__ __forceinline__ void pin(float (&sums)[kSums]) {
 #pragma unroll
@@ -74,7 +73,7 @@ __device__ __forceinline__ void pin(float (&sums)[kSums]) {
   "%115, "                                                                                                         \
   "%116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-// The four numbers after those of the sums are a, b, add and the operands' transposes.
+// The four numbers after those of the sums are a, b, add, and whether the operands are transposed.
 #define WITAN_WGMMA(columns, type, places, a_at, b_at, add_at, ta_at, tb_at, ...)                                    \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" add_at ", 0;\nwgmma.mma_async.sync.aligned.m64n" columns         \
                "k16.f32." type "." type " {" places "}, %" a_at ", %" b_at ", p, 1, 1, %" ta_at ", %" tb_at ";\n}\n" \
@@ -96,8 +95,8 @@ __device__ __forceinline__ void pin(float (&sums)[kSums]) {
   else                            \
     WITAN_WGMMA_##columns("bf16")
 
-// Writes d = a b + (add ? d : 0). Thread t of the warpgroup holds, of row t / 32 * 16 + t % 32 / 4 (and of the 8th
-// after it), columns 8 j + t % 4 * 2 and the next: sums[4 j], sums[4 j + 1] (and sums[4 j + 2], sums[4 j + 3]).
+// Computes d = a b + (add ? d : 0). Thread t of the warpgroup has row t / 32 * 16 + t % 32 / 4, with columns 8 j + t %
+// 4 * 2 and the next in sums[4 j] and sums[4 j + 1], and the 8th row after it in sums[4 j + 2] and sums[4 j + 3].
 template <int kTileN, Major kMajorA, Major kMajorB, Element kElement = Element::bfloat16>
 __device__ __forceinline__ void wgmma(float (&sums)[kTileN / 2], uint64_t a, uint64_t b, int add) {
   static_assert(kTileN == 64 || kTileN == 128 || kTileN == 192 || kTileN == 256);
@@ -120,8 +119,8 @@ __device__ __forceinline__ void wgmma(float (&sums)[kTileN / 2], uint64_t a, uin
                : WITAN_SUMS_32(0), WITAN_SUMS_32(32)                                                         \
                : "l"(a), "l"(b), "r"(add))
 
-// wgmma of a in e4m3 or e5m2 and b in e4m3: sums [64, 128] += a [64, 32] b [128, 32]^T. Shared-memory tiles have 64
-// rows (M or N) of 128 bytes along K, as above; both operands are K-major, the only layout that 8-bit wgmma has.
+// wgmma with a in e4m3 or e5m2 and b in e4m3: sums [64, 128] += a [64, 32] b [128, 32]^T. Subtiles have 64 rows (M or
+// N) of 128 bytes along K, as above; both operands are K-major, the only layout of 8-bit wgmma.
 template <Fp8Format kFormatA>
 __device__ __forceinline__ void wgmma_fp8(float (&sums)[64], uint64_t a, uint64_t b, int add) {
   if constexpr (kFormatA == Fp8Format::e4m3)
