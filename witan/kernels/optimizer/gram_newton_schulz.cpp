@@ -8,9 +8,9 @@
 namespace witan::kernels {
 namespace {
 
-constexpr int64_t kSpan = 128;       // of the GPU's tiles of symmetric products, rows and columns
-constexpr double kScaledPasses = 4;  // bytes per element: what normalizing reads and writes
-constexpr int64_t kAtATime = 132;    // tiles of a Hopper GPU, one of each multiprocessor
+constexpr int64_t kTile = 128;          // rows and columns of the GPU's tiles of symmetric products
+constexpr double kScaledPasses = 4;     // bytes per element that normalizing reads and writes
+constexpr int64_t kTilesAtATime = 132;  // tiles that a Hopper GPU computes at a time, one per multiprocessor
 
 double plain_flops(double small, double large, std::span<const NewtonSchulzStep> steps) {
   return static_cast<double>(steps.size()) * small * small * (4 * large + 2 * small);
@@ -26,20 +26,22 @@ double gram_flops(const GramSizes& sizes, std::span<const NewtonSchulzStep> step
   const auto m = static_cast<double>(sizes.small), n = static_cast<double>(sizes.large);
   const auto count = static_cast<double>(steps.size());
   const auto runs = static_cast<double>((std::ssize(steps) + longest_run - 1) / longest_run);
-  const double symmetric = runs * n + count * m + 3 * (count - runs) * m;  // sums of all their products, in lengths
+  const double symmetric =
+      runs * n + count * m + 3 * (count - runs) * m;  // 2 m^2 times this: their FLOPs if not symmetric
   return 2 * m * m * (sizes.share * symmetric + runs * n);
 }
 
 double hopper_gram_share(int64_t m) {
-  const auto spans = static_cast<double>((m + kSpan - 1) / kSpan);
-  return (spans + 1) / (2 * spans);
+  const auto across = static_cast<double>((m + kTile - 1) / kTile);
+  return (across + 1) / (2 * across);
 }
 
 int64_t hopper_gram_batch(int64_t m, int64_t matrices, int64_t most) {
-  const int64_t spans = (m + kSpan - 1) / kSpan, tiles = spans * (spans + 1) / 2;
-  // The cost of all batches in turns of the GPU's tiles. A batch's last turn counts as whole, and its launches as one.
-  const auto turns = [&](int64_t n) { return n == 0 ? 0 : 1 + (n * tiles + kAtATime - 1) / kAtATime; };
-  const auto cost = [&](int64_t each) { return matrices / each * turns(each) + turns(matrices % each); };
+  const int64_t across = (m + kTile - 1) / kTile, tiles = across * (across + 1) / 2;
+  // The cost of all batches, in rounds of the GPU's tiles. A batch's last round counts in full, and its launches as
+  // one.
+  const auto rounds = [&](int64_t n) { return n == 0 ? 0 : 1 + (n * tiles + kTilesAtATime - 1) / kTilesAtATime; };
+  const auto cost = [&](int64_t each) { return matrices / each * rounds(each) + rounds(matrices % each); };
   int64_t best = std::min(matrices, most);
   for (int64_t each = best; each > most / 2 && each > 0; --each)
     if (cost(each) < cost(best)) best = each;
@@ -68,7 +70,7 @@ Tensor hopper_gram_newton_schulz(Stream& stream, const GramTensors& t, const Gra
   const int64_t longest = steps_of_gram_run(2);
   const auto runs = static_cast<double>((std::ssize(args.steps) + longest - 1) / longest);
   const auto count = static_cast<double>(args.steps.size());
-  // Beside X: each step reads R and writes P, and all but a run's last make three products more.
+  // Besides X: each step reads R and writes P, and all but a run's last make three more products.
   const Cost cost{
       static_cast<double>(n) * gram_flops({m, std::max(rows, columns), hopper_gram_share(m)}, args.steps, longest),
       static_cast<double>(t.x.elements()) * (kScaledPasses + 6 * runs) +

@@ -20,12 +20,12 @@ uint32_t magnitude_of(float value) {
   return std::bit_cast<uint32_t>(value) & 0x7FFFFFFFu;
 }
 
-// At most 128 rows by 128 columns of a matrix; those that do not exist are zeros.
+// At most 128 rows by 128 columns of a matrix; missing rows and columns are zeros.
 struct QuantisedTile {
   int64_t rows = 0, columns = 0;
   std::array<Numbers, kFp8Block> at;
 
-  // row(i): where the columns of its i-th row begin.
+  // row(i): the address of the first column of the tile's i-th row.
   template <class Row>
   void read(const Row& row, int64_t of_rows, int64_t of_columns) {
     rows = of_rows, columns = of_columns;
@@ -53,7 +53,7 @@ struct QuantisedTile {
   }
 };
 
-// The format of a tile, and its scale: from its own magnitudes, or from a given one.
+// The format of a tile, and its scale: from its own largest magnitude, or from a given one.
 struct Scaling {
   Fp8Format format = Fp8Format::e4m3;
   const float* given = nullptr;
@@ -85,7 +85,7 @@ RowRange rows_of_block(const Fp8RowBlocks& blocks, int64_t block, int64_t M) {
   return {entry[0], entry[1]};
 }
 
-// The group of each block, expert by expert.
+// The group of a block; blocks are ordered by expert.
 int64_t group_of(const Fp8RowBlocks& blocks, int64_t block) {
   const RowGroups& groups = blocks.groups;
   if (!groups.begin.defined()) return 0;
@@ -94,7 +94,7 @@ int64_t group_of(const Fp8RowBlocks& blocks, int64_t block) {
   return fp8_group_of(block, E * R, [&](int64_t g) { return begin[g % R * E + g / R]; });
 }
 
-// The rows of a block of x, wherever they lie.
+// The rows of a block of x, which an index may name.
 template <class T>
 auto rows_from(const Tensor& x, const RowIndex& x_rows, int64_t first, int64_t column) {
   const int64_t* const index = x_rows.defined() ? x_rows.index.data<int64_t>() : nullptr;
@@ -140,14 +140,14 @@ void write_weights(const Fp8Weights& to, const QuantisedTile& tile, int64_t expe
     }
 }
 
-// An operand of a product whose sum runs over the last dim: where each line of it begins.
-struct Lines {
+// An operand in which K is adjacent, with `stride` elements between its `count` rows (M or N).
+struct Operand {
   const uint8_t* first;
   int64_t stride, count;
   Fp8Format format = Fp8Format::e4m3;
 
-  Numbers numbers(int64_t line, int64_t from, int64_t size) const {
-    const uint8_t* const at = first + line * stride + from;
+  Numbers numbers(int64_t row, int64_t from, int64_t size) const {
+    const uint8_t* const at = first + row * stride + from;
     return format == Fp8Format::e4m3 ? numbers_of<e4m3>(at, size) : numbers_of<e5m2>(at, size);
   }
 
@@ -160,48 +160,47 @@ struct Lines {
   }
 };
 
-constexpr int64_t kTileLines = 16, kTileColumns = 64;
+constexpr int64_t kTileM = 16, kTileN = 64;
 
 // to[i, j] (=|+=) sum over blocks of scale_a(i, block) scale_b(j, block) sum_k a[i,k] b[j,k], for one tile.
 template <class T, class ScaleA, class ScaleB>
-void multiply_tile(T* to, int64_t stride, Write write, const Lines& a, const Lines& b, int64_t steps, int64_t line,
-                   int64_t column, const ScaleA& scale_a, const ScaleB& scale_b) {
-  const int64_t lines = std::min(kTileLines, a.count - line), columns = std::min(kTileColumns, b.count - column);
-  std::array<std::array<float, kTileColumns>, kTileLines> sums{};
-  std::array<Numbers, kTileLines> left;
-  for (int64_t block = 0; block < fp8_blocks(steps); ++block) {
-    const int64_t from = block * kFp8Block, size = std::min(kFp8Block, steps - from);
-    for (int64_t i = 0; i < lines; ++i) left[static_cast<size_t>(i)] = a.numbers(line + i, from, size);
+void multiply_tile(T* to, int64_t stride, Write write, const Operand& a, const Operand& b, int64_t K, int64_t m,
+                   int64_t n, const ScaleA& scale_a, const ScaleB& scale_b) {
+  const int64_t rows = std::min(kTileM, a.count - m), columns = std::min(kTileN, b.count - n);
+  std::array<std::array<float, kTileN>, kTileM> sums{};
+  std::array<Numbers, kTileM> left;
+  for (int64_t block = 0; block < fp8_blocks(K); ++block) {
+    const int64_t from = block * kFp8Block, size = std::min(kFp8Block, K - from);
+    for (int64_t i = 0; i < rows; ++i) left[static_cast<size_t>(i)] = a.numbers(m + i, from, size);
     for (int64_t j = 0; j < columns; ++j) {
-      const Numbers right = b.numbers(column + j, from, size);
-      const float of_column = scale_b(column + j, block);
-      for (int64_t i = 0; i < lines; ++i) {
+      const Numbers right = b.numbers(n + j, from, size);
+      const float scale = scale_b(n + j, block);
+      for (int64_t i = 0; i < rows; ++i) {
         float sum = 0;
 #pragma omp simd reduction(+ : sum)
         for (size_t k = 0; k < static_cast<size_t>(kFp8Block); ++k) sum += left[static_cast<size_t>(i)][k] * right[k];
-        sums[static_cast<size_t>(i)][static_cast<size_t>(j)] += sum * (scale_a(line + i, block) * of_column);
+        sums[static_cast<size_t>(i)][static_cast<size_t>(j)] += sum * (scale_a(m + i, block) * scale);
       }
     }
   }
-  for (int64_t i = 0; i < lines; ++i)
+  for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < columns; ++j) {
-      T& out = to[(line + i) * stride + column + j];
+      T& out = to[(m + i) * stride + n + j];
       const float before = write == Write::accumulate ? static_cast<float>(out) : 0.0F;
       store(out, before + sums[static_cast<size_t>(i)][static_cast<size_t>(j)]);
     }
 }
 
-// A task for each tile of each expert's result: body(expert, line, column).
+// Runs a task per tile of each expert's result: body(expert, m, n).
 template <class Body>
-void for_tiles(Stream& stream, const std::vector<int64_t>& lines, int64_t columns, const Body& body) {
-  std::vector<int64_t> before(lines.size() + 1, 0);
-  const int64_t across = (columns + kTileColumns - 1) / kTileColumns;
-  for (size_t e = 0; e < lines.size(); ++e)
-    before[e + 1] = before[e] + (lines[e] + kTileLines - 1) / kTileLines * across;
+void for_tiles(Stream& stream, const std::vector<int64_t>& rows, int64_t columns, const Body& body) {
+  std::vector<int64_t> before(rows.size() + 1, 0);
+  const int64_t across = (columns + kTileN - 1) / kTileN;
+  for (size_t e = 0; e < rows.size(); ++e) before[e + 1] = before[e] + (rows[e] + kTileM - 1) / kTileM * across;
   stream.pool().run(before.back(), [&](int64_t task) {
     const auto e = static_cast<size_t>(std::upper_bound(before.begin(), before.end(), task) - before.begin()) - 1;
     const int64_t local = task - before[e];
-    body(static_cast<int64_t>(e), local / across * kTileLines, local % across * kTileColumns);
+    body(static_cast<int64_t>(e), local / across * kTileM, local % across * kTileN);
   });
 }
 
@@ -264,7 +263,7 @@ void fp8_quantise(Stream& stream, const Fp8Rows& rows, const Fp8Columns& columns
 
 namespace {
 
-// amax[g] = the largest of itself and its tasks' magnitudes, as bits; group(task).
+// amax[g] = the larger of itself and the magnitudes, as bits, that the tasks of group g found; group(task) gives g.
 template <class Group>
 void raise(const Tensor& amax, const std::vector<uint32_t>& found, const Group& group) {
   auto* to = reinterpret_cast<uint32_t*>(amax.raw());
@@ -351,20 +350,21 @@ void fp8_quantise_weights(Stream& stream, const Fp8Weights& to, const Tensor& w,
 void fp8_product(Stream& stream, const Tensor& y, const Fp8Product& product, const RowGroups& groups) {
   const Tensor &x = product.rows.values, &w = product.matrices();
   const std::vector<int64_t> begin = host_values(groups.begin, 0), count = host_values(groups.count, y.size(0));
-  const int64_t M = x.size(0), steps = x.size(1), down = product.weights.scales.size(1),
+  const int64_t M = x.size(0), K = x.size(1), down = product.weights.scales.size(1),
                 across = product.weights.scales.size(2);
   const float *row_scales = product.rows.scales.data<float>(), *scales = product.weights.scales.data<float>();
   dispatch_result(y.dtype(), [&]<class T>() {
-    for_tiles(stream, count, y.size(1), [&](int64_t e, int64_t line, int64_t column) {
+    for_tiles(stream, count, y.size(1), [&](int64_t e, int64_t m, int64_t n) {
       const int64_t first = begin[static_cast<size_t>(e)];
-      const Lines a{codes_of(x) + first * steps, steps, count[static_cast<size_t>(e)], product.rows.format};
-      const Lines b{codes_of(w) + e * w.stride(0), steps, w.size(1)};
+      const Operand a{codes_of(x) + first * K, K, count[static_cast<size_t>(e)], product.rows.format};
+      const Operand b{codes_of(w) + e * w.stride(0), K, w.size(1)};
       multiply_tile(
-          y.data<T>() + first * y.stride(0), y.stride(0), Write::overwrite, a, b, steps, line, column,
+          y.data<T>() + first * y.stride(0), y.stride(0), Write::overwrite, a, b, K, m, n,
           [&](int64_t i, int64_t block) { return row_scales[block * M + first + i]; },
           [&](int64_t j, int64_t block) {
-            const int64_t n = product.turned ? block : j / kFp8Block, k = product.turned ? j / kFp8Block : block;
-            return scales[(e * down + n) * across + k];
+            const int64_t block_n = product.turned ? block : j / kFp8Block;
+            const int64_t block_k = product.turned ? j / kFp8Block : block;
+            return scales[(e * down + block_n) * across + block_k];
           });
     });
   });
@@ -375,16 +375,16 @@ void fp8_weight_gradient(Stream& stream, const Tensor& dw, Write write, const Fp
   const int64_t N = dw.size(1), K = dw.size(2), P = x.values.size(1);
   const std::vector<int64_t> begin = host_values(groups.begin, 0), count = host_values(groups.count, P / kFp8Block);
   const float *dy_scales = dy.scales.data<float>(), *x_scales = x.scales.data<float>();
-  std::vector<int64_t> lines(count.size(), N);
-  for (size_t e = 0; e < lines.size(); ++e)
-    if (write == Write::accumulate && count[e] == 0) lines[e] = 0;  // not even -0 becomes 0
+  std::vector<int64_t> rows(count.size(), N);
+  for (size_t e = 0; e < rows.size(); ++e)
+    if (write == Write::accumulate && count[e] == 0) rows[e] = 0;  // adding 0 would turn -0 into 0
   dispatch_result(dw.dtype(), [&]<class T>() {
-    for_tiles(stream, lines, K, [&](int64_t e, int64_t line, int64_t column) {
+    for_tiles(stream, rows, K, [&](int64_t e, int64_t m, int64_t n) {
       const int64_t first = begin[static_cast<size_t>(e)], blocks = count[static_cast<size_t>(e)];
       multiply_tile(
           dw.data<T>() + e * dw.stride(0), dw.stride(1), write,
-          Lines{codes_of(dy.values) + first * kFp8Block, P, N, dy.format},
-          Lines{codes_of(x.values) + first * kFp8Block, P, K, x.format}, blocks * kFp8Block, line, column,
+          Operand{codes_of(dy.values) + first * kFp8Block, P, N, dy.format},
+          Operand{codes_of(x.values) + first * kFp8Block, P, K, x.format}, blocks * kFp8Block, m, n,
           [&](int64_t i, int64_t block) { return dy_scales[(first + block) * N + i]; },
           [&](int64_t j, int64_t block) { return x_scales[(first + block) * K + j]; });
     });

@@ -1,9 +1,9 @@
-// Products in 8 bits on Hopper: the kernel of grouped/grouped_gemm_hopper.cuh, which sees pairs of them as numbers of
-// 16 bits while it moves them, with consumers of its own. A stage of the ring is one block of 128 of K. For each 64
-// rows of a warpgroup four multiplies begin a sum of their own, since the tensor cores keep few bits of a sum of e4m3
-// (arXiv:2412.19437, section 3.3.2); when they have ended, the sum times its scales is added to the tile's in float32.
-// One warpgroup does that while the other's multiplies run. Scales never keep either waiting: they are asked for a
-// block ahead, or come with the operands. Tiles of M = 256 take a third less through the L2 cache than those of 128.
+// 8-bit products on Hopper: the kernel of grouped/grouped_gemm_hopper.cuh, which moves pairs of 8-bit numbers as
+// numbers of 16 bits, with consumers of its own. A stage of the ring is one block of 128 of K. For each 64 rows of a
+// warpgroup, four multiplies form a sum of their own, since the tensor cores keep few bits of a sum of e4m3
+// (arXiv:2412.19437, section 3.3.2); that sum times its scales is then added to the tile's in float32. One warpgroup
+// does so while the other's multiplies run. Neither waits for scales, which are loaded a block ahead, or arrive with
+// the operands. Tiles of M = 256 read a third less through the L2 cache than those of 128.
 #pragma once
 
 #include "witan/kernels/fp8/fp8.h"
@@ -12,10 +12,10 @@
 
 namespace witan::kernels::cuda {
 
-inline constexpr int kFp8Columns = 128;  // of a tile: one scale of weights for all of them
-using Fp8Sums = float[kFp8Columns / 2];  // of a thread: 64 rows of a warpgroup's tile
+inline constexpr int kFp8Columns = 128;  // of a tile, all of which share one scale of the weights
+using Fp8Sums = float[kFp8Columns / 2];  // per thread, for 64 rows of a warpgroup's tile
 
-// The tile, with or without room after a stage's operands for the scales of all of its rows and columns.
+// The tile, optionally with room after a stage's operands for the scales of all of its rows and columns.
 template <int kTileMOf, Multicast kMulticastOf, bool kStagesScales, Fp8Format kFormatOf>
 struct Fp8Shape : TileShape<kTileMOf, kFp8Columns, Consumers::cooperative, kMulticastOf> {
   using Base = TileShape<kTileMOf, kFp8Columns, Consumers::cooperative, kMulticastOf>;
@@ -24,41 +24,41 @@ struct Fp8Shape : TileShape<kTileMOf, kFp8Columns, Consumers::cooperative, kMult
   static constexpr int kStage = Base::kStage + (kStagesScales ? divide_up(kScales, 1024) * 1024 : 0);
 };
 
-// A thread's place in a tile: row m and the 8th after it in the first part's 64 rows, and in each following part the
-// rows kApart further on.
+// A thread's place in a tile: row m and the 8th after it in the 64 rows of the first part; in each further part, the
+// rows kApart after those.
 struct Fp8Place {
   int m, n;  // in the tile; two columns of each 8
 };
 
-// The scales of rows times weights: one for each row and block, and one for the tile's columns and the block.
+// The scales of a product of rows and weights: one per row and block of K, and one per tile's columns and block of K.
 struct RowScales {
   static constexpr bool kStaged = false;
   const float* rows;  // [blocks of K, rows of the pool]
-  int pool;           // rows
+  int pool;           // its number of rows
   const float* weights;
-  int of_expert, of_column, of_step;  // strides, in blocks
+  int expert_stride, n_stride, k_stride;  // strides, in blocks
 
-  // A thread's factors, block by block; those of the next block are loaded while this one's multiplies run.
+  // A thread's factors, block by block; the next block's are loaded while the current block's multiplies run.
   template <int kParts, int kApart>
   class Reader {
    public:
-    // Asks for the first block's of a tile, any of the result's.
+    // Loads the scales of a tile's first block.
     __device__ __forceinline__ void begin_tile(const RowScales& scales, const Tile& tile, const Fp8Place& place) {
       rows_ = scales.rows;
-      weights_ = scales.weights + tile.expert * scales.of_expert + tile.n / kFp8Columns * scales.of_column;
-      // Rows behind a group's may lie outside; what is computed of them is not stored.
+      weights_ = scales.weights + tile.expert * scales.expert_stride + tile.n / kFp8Columns * scales.n_stride;
+      // Rows after the group's last may lie outside the pool; their results are not stored.
 #pragma unroll
       for (int i = 0; i < 2 * kParts; ++i)
         at_[i] = min(tile.row + place.m + i / 2 * kApart + i % 2 * 8, scales.pool - 1);
       ask();
     }
-    // While the block's multiplies run. `more`: there is another one.
+    // Called while the block's multiplies run. `more`: whether another block follows.
     __device__ __forceinline__ void begin_block(const RowScales& scales, bool more) {
 #pragma unroll
       for (int i = 0; i < 2 * kParts; ++i) factor_[i] = next_[i] * weight_;
       if (!more) return;
       rows_ += scales.pool;
-      weights_ += scales.of_step;
+      weights_ += scales.k_stride;
       ask();
     }
     template <int kPart>
@@ -79,33 +79,33 @@ struct RowScales {
   };
 };
 
-// For products of the columns of two matrices, summed over blocks of rows: a scale for each row m and block, and for
-// each column n and block. They come with the stage, those of m first.
+// The scales of a product of two matrices' columns, summed over blocks of rows: one per row m and block, and one per
+// column n and block. They arrive with the stage, those of m first.
 struct ColumnScales {
   static constexpr bool kStaged = true;
   const float *a, *b;  // [blocks, M], [blocks, N], at 16 bytes
-  int M, columns;      // multiples of 4
+  int M, N;            // multiples of 4
 
   template <int kTileM>
   struct Loader {
     const ColumnScales& of;
-    // Nothing of an empty sum: its block may lie behind all.
-    __device__ __forceinline__ int lines_of(const Tile& tile, int left) const {
+    // An empty sum loads nothing: its block may lie beyond the last.
+    __device__ __forceinline__ int rows_of(const Tile& tile, int left) const {
       return tile.rows > 0 ? max(0, min(kTileM, left)) : 0;
     }
     __device__ __forceinline__ int columns_of(const Tile& tile) const {
-      return tile.rows > 0 ? max(0, min(kFp8Columns, of.columns - tile.n)) : 0;
+      return tile.rows > 0 ? max(0, min(kFp8Columns, of.N - tile.n)) : 0;
     }
     __device__ __forceinline__ uint32_t bytes(const Tile& tile, int left) const {
-      return static_cast<uint32_t>((lines_of(tile, left) + columns_of(tile)) * static_cast<int>(sizeof(float)));
+      return static_cast<uint32_t>((rows_of(tile, left) + columns_of(tile)) * static_cast<int>(sizeof(float)));
     }
     __device__ __forceinline__ void load(uint8_t* to, uint64_t* barrier, const Tile& tile, int left, int block) const {
-      const int64_t at = tile.row / kWgmmaUnit + block;
-      const int some = lines_of(tile, left), across = columns_of(tile);
+      const int64_t at = tile.row / kSubtile + block;
+      const int some = rows_of(tile, left), across = columns_of(tile);
       constexpr uint32_t kEach = sizeof(float);
       if (some > 0) bulk_load(to, of.a + at * of.M + tile.m, static_cast<uint32_t>(some) * kEach, barrier);
       if (across > 0)
-        bulk_load(to + kTileM * kEach, of.b + at * of.columns + tile.n, static_cast<uint32_t>(across) * kEach, barrier);
+        bulk_load(to + kTileM * kEach, of.b + at * of.N + tile.n, static_cast<uint32_t>(across) * kEach, barrier);
     }
   };
 
@@ -116,7 +116,7 @@ struct ColumnScales {
       place_ = place;
     }
     __device__ __forceinline__ void begin_block(const ColumnScales&, bool) const {}
-    // Rows and columns beyond M and N have undefined scales, and undefined sums, which are not stored.
+    // Rows and columns beyond M and N have undefined scales and sums, which are not stored.
     template <int kPart>
     __device__ __forceinline__ void add(Fp8Sums& sums, const Fp8Sums& fresh, const uint8_t* staged) const {
       const float* const m = reinterpret_cast<const float*>(staged) + place_.m + kPart * kApart;
@@ -139,7 +139,7 @@ struct ColumnScales {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// The four multiplies of one part and block, into a sum of their own.
+// The four multiplies of one part and block, which form a sum of their own.
 template <Fp8Format kFormatA>
 __device__ __forceinline__ void multiply_block(Fp8Sums& fresh, uint64_t a, uint64_t b) {
   constexpr uint64_t kAdvance = kWgmmaAdvance<Major::k>;  // 32 bytes: 32 e4m3
@@ -149,8 +149,8 @@ __device__ __forceinline__ void multiply_block(Fp8Sums& fresh, uint64_t a, uint6
   wgmma_commit();
 }
 
-// sums of the first kSome of the warpgroup's parts, of 64 rows each, over all blocks; of none, stages are only passed
-// on. `reader` has begun the tile.
+// Sums all blocks for the first kSome of the warpgroup's parts, of 64 rows each; with none, stages are only released.
+// `reader` has begun the tile.
 template <int kSome, class Shape, class Scales, class Reader, int kStaging>
 __device__ __forceinline__ void multiply_blocks(Fp8Sums (&sums)[Shape::kParts],
                                                 const SharedRing<Shape, kStaging>& shared,
@@ -166,7 +166,7 @@ __device__ __forceinline__ void multiply_blocks(Fp8Sums (&sums)[Shape::kParts],
       release<Shape>(shared.empty + ring.stage);
     }
   } else {
-    const uint64_t first_a = wgmma_operand<Major::k>(shared.a(0) + consumer * kWgmmaUnitBytes),
+    const uint64_t first_a = wgmma_operand<Major::k>(shared.a(0) + consumer * kSubtileBytes),
                    first_b = wgmma_operand<Major::k>(shared.b(0));
     for (int block = 0; block < blocks; ++block, ring.advance()) {
       const uint64_t stage = static_cast<uint64_t>(ring.stage * (Shape::kStage >> 4));
@@ -174,7 +174,7 @@ __device__ __forceinline__ void multiply_blocks(Fp8Sums (&sums)[Shape::kParts],
       Fp8Sums fresh;
       barrier_wait(shared.full + ring.stage, ring.parity);
       const auto part = [&]<int kPart>() {
-        constexpr uint64_t kDown = kPart * (Shape::kPartsApart * kWgmmaUnitBytes >> 4);
+        constexpr uint64_t kDown = kPart * (Shape::kPartsApart * kSubtileBytes >> 4);
         multiply_block<Shape::kFormatA>(fresh, first_a + stage + kDown, first_b + stage);
         if (kPart == 0) reader.begin_block(scales, block + 1 < blocks);
         wgmma_wait<0>();
@@ -195,9 +195,9 @@ __device__ void consume_scaled(const SharedRing<Shape, kStaging>& shared, const 
                                const GroupedProduct& product, const Scales& scales, const Epilogue& epilogue, int rank,
                                int consumer) {
   constexpr bool kSum = Operands::kGrouped == Grouped::sum;
-  constexpr int kApart = Shape::kPartsApart * kWgmmaUnit;
+  constexpr int kApart = Shape::kPartsApart * kSubtile;
   uint8_t* const staging = shared.staging_of(static_cast<int>(threadIdx.x) / 32 - kWarpgroup / 32);
-  const int lane = static_cast<int>(threadIdx.x) % 32, down = consumer * kWgmmaUnit;
+  const int lane = static_cast<int>(threadIdx.x) % 32, down = consumer * kSubtile;
   const Fp8Place place{down + static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16 + lane / 4, lane % 4 * 2};
   Ring<SharedRing<Shape, kStaging>::kStages> ring;
   const int first = static_cast<int>(blockIdx.x) / Shape::kCluster;
@@ -212,7 +212,7 @@ __device__ void consume_scaled(const SharedRing<Shape, kStaging>& shared, const 
   Tile next = begin_tile(first);
   for (int cluster_tile = first; cluster_tile < tiles.cluster_tiles(); cluster_tile += apart) {
     const Tile tile = next;
-    const int blocks = blocks_of_sum<Operands::kGrouped, Epilogue::kAccumulates>(product, tile);
+    const int blocks = k_blocks<Operands::kGrouped, Epilogue::kAccumulates>(product, tile);
     // The second tile of a cluster tile may have no columns.
     const bool columns = tile.n < product.N;
     const int M = columns ? m_left<Operands>(product, tile) - down : 0;
@@ -224,7 +224,7 @@ __device__ void consume_scaled(const SharedRing<Shape, kStaging>& shared, const 
       multiply_blocks<1, Shape>(sums, shared, ring, scales, reader, blocks, consumer);
     else
       multiply_blocks<0, Shape>(sums, shared, ring, scales, reader, blocks, consumer);
-    next = begin_tile(cluster_tile + apart);  // whose scales come while results are stored
+    next = begin_tile(cluster_tile + apart);  // its scales are loaded while results are stored
 #pragma unroll
     for (int part = 0; part < Shape::kParts; ++part) {
       const int left = M - part * kApart;
@@ -237,7 +237,7 @@ __device__ void consume_scaled(const SharedRing<Shape, kStaging>& shared, const 
   epilogue.finish();
 }
 
-// The data that the producer copies beside a stage's operands.
+// The data that the producer copies into a stage beside the operands.
 template <class Shape>
 __device__ __forceinline__ NothingBeside beside(const RowScales&) {
   return {};
@@ -278,7 +278,7 @@ __global__ void __launch_bounds__(kGroupedThreads, 1)
 #endif
 }
 
-// Any place in memory, element by element: for gradients that do not begin at 16 bytes.
+// Stores to any address, element by element, for gradients that are not aligned to 16 bytes.
 template <class T, bool kAdd>
 struct StoreEach {
   static constexpr bool kAccumulates = kAdd;
@@ -307,7 +307,7 @@ void launch_fp8_gemm(Stream& stream, const Tensor& a, const Tensor& b, GroupedPr
                      const Epilogue& epilogue) {
   constexpr int kWalkedColumns = 2048;
   product.walk = std::max(1, kWalkedColumns / Shape::kClusterN);
-  const CUtensorMap a_map = tensor_map(a, kWgmmaUnit), b_map = tensor_map(b, Operands::template kBoxB<Shape>);
+  const CUtensorMap a_map = tensor_map(a, kSubtile), b_map = tensor_map(b, Operands::template kBoxB<Shape>);
   launch_persistent<Shape, Epilogue>(stream, fp8_gemm_kernel<Shape, Operands, Scales, Epilogue>, "a product in 8 bits",
                                      a_map, b_map, product, scales, epilogue);
 }
@@ -333,16 +333,17 @@ void with_fp8_shape(Fp8Format format_a, int64_t M, int64_t experts, int64_t colu
     with_fp8_shape_of<Scales, Fp8Format::e5m2>(M, experts, columns, body);
 }
 
-// fp8_product() (kernels/fp8/fp8.h) in tiles of one shape.
+// Launches fp8_product() (kernels/fp8/fp8.h) with tiles of one shape.
 template <class Shape>
 void launch_fp8_product(Stream& stream, const Tensor& y, const Fp8Product& product, const RowGroups& groups) {
   using Bf16 = __nv_bfloat16;
   using Both = OperandLayout<Grouped::m, Major::k, Major::k>;
   const Tensor &x = product.rows.values, &w = product.matrices(), &scales = product.weights.scales;
   const bool grouped = groups.begin.defined();
-  const int across = static_cast<int>(scales.size(2)), of_expert = static_cast<int>(scales.size(1)) * across;
-  const RowScales factors{ptr<float>(product.rows.scales), static_cast<int>(x.size(0)), ptr<float>(scales), of_expert,
-                          product.turned ? 1 : across,     product.turned ? across : 1};
+  const int across = static_cast<int>(scales.size(2)), expert_stride = static_cast<int>(scales.size(1)) * across;
+  const RowScales factors{
+      ptr<float>(product.rows.scales), static_cast<int>(x.size(0)), ptr<float>(scales), expert_stride,
+      product.turned ? 1 : across,     product.turned ? across : 1};
   const GroupedProduct of{grouped ? groups.begin.data<int64_t>() : nullptr,
                           grouped ? groups.count.data<int64_t>() : nullptr,
                           static_cast<int>(w.size(0)),
@@ -352,7 +353,7 @@ void launch_fp8_product(Stream& stream, const Tensor& y, const Fp8Product& produ
   launch_fp8_gemm<Shape, Both>(stream, x, w, of, factors, Store<Bf16>{ptr<Bf16>(y), 0, y.stride(0)});
 }
 
-// fp8_weight_gradient() (kernels/fp8/fp8.h) in tiles of one shape.
+// Launches fp8_weight_gradient() (kernels/fp8/fp8.h) with tiles of one shape.
 template <class Shape, class Epilogue>
 void launch_fp8_weight_gradient(Stream& stream, const Tensor& dw, const Fp8Columns& dy, const Fp8Columns& x,
                                 const RowGroups& groups) {
@@ -365,14 +366,14 @@ void launch_fp8_weight_gradient(Stream& stream, const Tensor& dw, const Fp8Colum
                          static_cast<int>(dw.size(1)),
                          static_cast<int>(dw.size(2)),
                          static_cast<int>(x.values.size(1) / 2)};
-  product.unit = kWgmmaUnit;  // pairs of a block
+  product.unit = kSubtile;  // pairs of rows per block
   const ColumnScales scales{ptr<float>(dy.scales), ptr<float>(x.scales), product.M, product.N};
   assert(reinterpret_cast<uintptr_t>(scales.a) % 16 == 0 && reinterpret_cast<uintptr_t>(scales.b) % 16 == 0);
   launch_fp8_gemm<Shape, Both>(stream, dy.values, x.values, product, scales, store);
 }
 
-// Throws DeviceError for GPUs, and programs, without Hopper's instructions, and for more groups than the kernel's table
-// has room for.
+// Throws DeviceError if the GPU or the program lacks Hopper's instructions, or if there are more groups than the
+// kernel's table holds.
 inline void require_fp8(Stream& stream, int64_t groups) {
   require<DeviceError>(is_hopper(stream),
                        "products in 8 bits need a GPU of compute capability 9.0 and a build for it "

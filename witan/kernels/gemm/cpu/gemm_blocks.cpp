@@ -12,12 +12,12 @@
 namespace witan::kernels::cpu {
 namespace {
 
-constexpr int64_t kDepth = 256;                // steps of K: a strip of A stays in the first-level cache
-constexpr int64_t kBlockBytes = 512 << 10;     // of packed B: half of a second-level cache
-constexpr int64_t kMostRows = 19 * kTileRows;  // of a block of C: enough to repay the packing of B
+constexpr int64_t kDepth = 256;                // block of K: a strip of A stays in the L1 cache
+constexpr int64_t kBlockBytes = 512 << 10;     // of packed B: half of an L2 cache
+constexpr int64_t kMostRows = 19 * kTileRows;  // rows of a block of C: enough to repay the packing of B
 constexpr int64_t kFewestRows = 4 * kTileRows;
-constexpr int64_t kFewRows = 2 * kTileRows;  // of a block that does not repay the packing of B
-constexpr int64_t kAheadElements = 1024;     // of B, in whole lines: about a memory's latency times its bandwidth
+constexpr int64_t kFewRows = 2 * kTileRows;  // rows of a block that does not repay the packing of B
+constexpr int64_t kAheadElements = 1024;     // of B, in whole cache lines: about memory latency times bandwidth
 
 template <class T>
 constexpr int64_t kMostColumns = kBlockBytes / kDepth / static_cast<int64_t>(sizeof(T));
@@ -31,7 +31,7 @@ template <class T>
 struct Scratch {
   T* b;      // [panels, depth, kPanelColumns]
   T* a;      // [strips of few rows, depth, kStripRows]
-  T* block;  // [kMostRows, kMostColumns]: sums of a C of 16 bits over several steps of K
+  T* block;  // [kMostRows, kMostColumns]: sums of a 16-bit C over several blocks of K
 
   static constexpr int64_t kStrip = kDepth * kStripRows;
   static constexpr int64_t kB = kDepth * kMostColumns<T>, kA = kFewRows / kTileRows * kStrip;
@@ -47,15 +47,15 @@ int64_t scratch_elements(DType c, int64_t depth) {
   return Scratch<T>::kB + Scratch<T>::kA + (sums_apart(c, depth) ? Scratch<T>::kBlock : 0);
 }
 
-// The columns of op(b), or the rows of op(a), from number `lane` and step k on.
+// The columns of op(b) from n = `lane` on, or the rows of op(a) from m = `lane` on, both from k on.
 template <class M>
-auto lines(const M& matrix, bool lanes_apart, int64_t k, int64_t lane) {
+auto pack_source(const M& matrix, bool k_adjacent, int64_t k, int64_t lane) {
   using S = std::remove_const_t<std::remove_pointer_t<decltype(matrix.data)>>;
-  return Lines<S>{matrix.data + (lanes_apart ? k + lane * matrix.stride : k * matrix.stride + lane), matrix.stride,
-                  lanes_apart};
+  return PackSource<S>{matrix.data + (k_adjacent ? k + lane * matrix.stride : k * matrix.stride + lane), matrix.stride,
+                       k_adjacent};
 }
 
-// g++ vectorises the store of the bits of a type of 16 bits, but not of the struct.
+// g++ vectorises stores of a 16-bit type's bits, but not of the struct.
 template <class C, class T>
 void put(C& to, T value) {
   if constexpr (std::is_same_v<C, Accumulator<C>>)
@@ -82,15 +82,15 @@ struct Range {
   int64_t begin, end;
   int64_t size() const { return end - begin; }
 };
-// Part i of `parts` even ones.
+// Part i of `parts` parts of nearly equal size.
 Range part(Range whole, int64_t i, int64_t parts) {
   return {whole.begin + whole.size() * i / parts, whole.begin + whole.size() * (i + 1) / parts};
 }
 
-// c [rows, columns] (=|+=) the tile that kernel(tile, stride) forms, whose rows have room for `width` columns.
+// c [rows, columns] (=|+=) the tile that kernel(tile, stride) computes, whose rows have room for `width` columns.
 template <class T, class C, class Kernel>
 void form_tile(C* c, int64_t stride, Write write, int64_t rows, int64_t columns, int64_t width, const Kernel& kernel) {
-  for (int64_t i = 0; i < rows; ++i)  // C arrives while the sums are formed
+  for (int64_t i = 0; i < rows; ++i)  // loads C while the sums are computed
     for (int64_t j = 0; j < columns; j += 64 / static_cast<int64_t>(sizeof(C)))
       __builtin_prefetch(c + i * stride + j, 1);
   if constexpr (std::is_same_v<C, T>)
@@ -100,35 +100,39 @@ void form_tile(C* c, int64_t stride, Write write, int64_t rows, int64_t columns,
   write_tile(c, stride, write, tile, width, rows, columns);
 }
 
-// Rows `strip` of op(a), steps k. The strip below is likely to be next.
+// Packs rows `strip` of op(a) in the range k, and prefetches the next strip, which is likely to be packed next.
 template <class S, class C, class T>
 void pack_strip(T* to, const Product<S, C>& product, Range strip, Range k) {
   const auto& [a, stride, transpose] = product.a;
-  const bool apart = transpose == Transpose::no;
-  pack<kStripRows>(to, lines(product.a, apart, k.begin, strip.begin), k.size(), strip.size(), product.M - strip.begin,
-                   apart ? Ahead<S>(a + strip.end * stride + k.begin, stride, strip.size(), k.size()) : Ahead<S>());
+  const bool k_adjacent = transpose == Transpose::no;
+  pack<kStripRows>(
+      to, pack_source(product.a, k_adjacent, k.begin, strip.begin), k.size(), strip.size(), product.M - strip.begin,
+      k_adjacent ? Ahead<S>(a + strip.end * stride + k.begin, stride, strip.size(), k.size()) : Ahead<S>());
 }
 
-// What is read after `width` columns of op(b) from n on, where the lanes of B lie apart: those to the right or, behind
-// the last, the first of the next steps. Behind the last of all, the next product's B may follow in memory.
+// The part of B that is read after `width` columns of op(b) from n on, if B's k is adjacent: the columns to the right
+// or, after the last column, the first columns of the next block of K. After the last block, the next product's B may
+// follow in memory.
 template <class S, class C>
 Ahead<S> after(const Product<S, C>& product, Range columns, int64_t n, int64_t width, Range k) {
   const bool last = n + width >= columns.end && k.end < product.K;
-  const int64_t line = last ? columns.begin : n + width, step = last ? k.end : k.begin;
-  return {product.b.data + line * product.b.stride + step, product.b.stride, width, std::min(kDepth, product.K - step)};
+  const int64_t next_n = last ? columns.begin : n + width, next_k = last ? k.end : k.begin;
+  return {product.b.data + next_n * product.b.stride + next_k, product.b.stride, width,
+          std::min(kDepth, product.K - next_k)};
 }
 
-// The panel of op(b) that begins at column n, steps k.
+// Packs the panel of op(b) that begins at column n, in the range k.
 template <class S, class C, class T>
 void pack_panel(T* to, const Product<S, C>& product, Range columns, int64_t n, Range k) {
-  const bool apart = product.b.transpose == Transpose::yes;
-  pack<kPanelColumns<T>>(to, lines(product.b, apart, k.begin, n), k.size(),
+  const bool k_adjacent = product.b.transpose == Transpose::yes;
+  pack<kPanelColumns<T>>(to, pack_source(product.b, k_adjacent, k.begin, n), k.size(),
                          std::min<int64_t>(kPanelColumns<T>, columns.end - n), product.N - n,
-                         apart ? after(product, columns, n, kPanelColumns<T>, k) : Ahead<S>());
+                         k_adjacent ? after(product, columns, n, kPanelColumns<T>, k) : Ahead<S>());
 }
 
-// Steps k of a block of C, which begins at product.c; rows and columns say which of op(a) and op(b). B is packed and
-// serves every strip of A; with one strip, a panel at a time, so that it stays in the first-level cache.
+// Adds the products over the range k to a block of C, which begins at product.c; rows and columns are those of op(a)
+// and op(b). B is packed once for all strips of A or, if there is one strip, a panel at a time, so that it stays in the
+// L1 cache.
 template <class S, class C, class T = Accumulator<S>>
 void multiply_packed(const Product<S, C>& product, Range rows, Range columns, Range k, Write write,
                      const Scratch<T>& scratch) {
@@ -149,18 +153,18 @@ void multiply_packed(const Product<S, C>& product, Range rows, Range columns, Ra
   }
 }
 
-// Multiplies few rows: B is read in place, except for the last columns that fill no tile. Every strip of A is packed
-// first.
+// Multiplies few rows: B is read in place, except for the last columns that do not fill a tile. All strips of A are
+// packed first.
 template <class S, class C, class T = Accumulator<S>>
 void multiply_unpacked(const Product<S, C>& product, Range rows, Range columns, Range k, Write write,
                        const Scratch<T>& scratch) {
   const S* b = product.b.data;
-  const bool apart = product.b.transpose == Transpose::yes;
+  const bool k_adjacent = product.b.transpose == Transpose::yes;
   const int64_t b_stride = product.b.stride, depth = k.size(), strips = ceil_div(rows.size(), kTileRows);
   for (int64_t i = 0; i < strips; ++i)
     pack_strip(scratch.a + i * Scratch<T>::kStrip, product, part(rows, i, strips), k);
-  const int64_t least = apart ? kLanes<T> : kPanelColumns<T>;
-  const int64_t widest = apart || strips > 1 ? least : few_rows<T, S>(rows.size()).wide_columns;
+  const int64_t least = k_adjacent ? kLanes<T> : kPanelColumns<T>;
+  const int64_t widest = k_adjacent || strips > 1 ? least : few_rows<T, S>(rows.size()).wide_columns;
   for (int64_t n = columns.begin, width = 0; n < columns.end; n += width) {
     const int64_t left = columns.end - n;
     width = left >= widest ? widest : std::min(left, least);
@@ -174,10 +178,10 @@ void multiply_unpacked(const Product<S, C>& product, Range rows, Range columns, 
         const FewRows<T, S>& kernels = few_rows<T, S>(strip.size());
         if (rest)
           tile_kernel<T>(strip.size())(tile, stride, a, scratch.b, depth);
-        else if (apart)
-          kernels.apart(tile, stride, a, b + n * b_stride + k.begin, b_stride, depth,
-                        after(product, columns, n, width, k).part(i, strips));
-        else  // the first strip asks for lines below, the next one for those to the right
+        else if (k_adjacent)
+          kernels.transposed(tile, stride, a, b + n * b_stride + k.begin, b_stride, depth,
+                             after(product, columns, n, width, k).part(i, strips));
+        else  // the first strip prefetches rows below, the next one columns to the right
           (width > least ? kernels.wide : kernels.narrow)(tile, stride, a, b + k.begin * b_stride + n, b_stride, depth,
                                                           i == 0 ? kAheadElements / width * b_stride : width);
       };
@@ -186,12 +190,12 @@ void multiply_unpacked(const Product<S, C>& product, Range rows, Range columns, 
   }
 }
 
-// One block of C, which begins at product.c; rows and columns say which of op(a) and op(b).
+// Computes one block of C, which begins at product.c; rows and columns are those of op(a) and op(b).
 template <class S, class C, class T = Accumulator<S>>
 void multiply_block(const Product<S, C>& product, Range rows, Range columns, Write write, const Scratch<T>& scratch) {
   const auto multiply_steps = rows.size() <= kFewRows ? multiply_unpacked<S, C, T> : multiply_packed<S, C, T>;
   Range k{0, 0};
-  do {  // once even if K is 0: the sum of nothing is written too
+  do {  // runs once even if K is 0, because an empty sum is written too
     k = {k.end, std::min(k.end + kDepth, product.K)};
     multiply_steps(product, rows, columns, k, write, scratch);
     write = Write::accumulate;
@@ -224,7 +228,8 @@ struct Task {
   }
 };
 
-// Blocks of at most kMostRows x kMostColumns; smaller ones where there would be too few to keep the threads busy.
+// Divides products into blocks of at most kMostRows x kMostColumns, and into smaller ones if there would be too few for
+// all threads.
 template <class S, class C>
 std::vector<Task<S, C>> cut(const std::vector<Product<S, C>>& products, int threads) {
   constexpr int64_t kColumns = kPanelColumns<Accumulator<S>>;
@@ -263,7 +268,7 @@ void multiply(Stream& stream, Write write, const std::vector<Product<S, C>>& pro
   const auto tasks = cut(products, stream.pool().threads());
   const auto count = static_cast<int64_t>(tasks.size());
   std::atomic<int64_t> next = 0;
-  // A thread takes tasks until none is left, so that its scratch is its own.
+  // Each thread takes tasks until none is left, and has scratch of its own.
   stream.pool().run(std::min<int64_t>(workspace.size(0), count), [&](int64_t thread) {
     T* own = workspace.data<T>() + thread * workspace.stride(0);
     const Scratch<T> scratch{own, own + Scratch<T>::kB, own + Scratch<T>::kB + Scratch<T>::kA};

@@ -1,5 +1,4 @@
-// Packing: operands are copied into the order in which the inner kernel reads them, converted to the type it computes
-// in.
+// Packing: copies operands into the order in which the inner kernel reads them, converted to the type it computes in.
 #pragma once
 
 #include <algorithm>
@@ -8,17 +7,17 @@
 
 namespace witan::kernels::cpu {
 
-// How packing sees an operand: lines of kWidth lanes, one line per step k of the sum. Lane j of line k is
-// data[k * stride + j] or, lanes_apart, data[k + j * stride].
+// An operand to be packed, in which lane j is a row m of op(a), or a column n of op(b): element (k, j) is data[k *
+// stride + j] or, if k_adjacent, data[k + j * stride].
 template <class S>
-struct Lines {
+struct PackSource {
   const S* data;
   int64_t stride;
-  bool lanes_apart;
+  bool k_adjacent;
 };
 
-// Memory that will be read later, asked for while other work is done: rows of `length` adjacent elements, in the order
-// in which they lie, which is what a memory's own prefetching follows best.
+// Memory that will be read later and is prefetched during other work: rows of `length` adjacent elements, in the order
+// of addresses, which hardware prefetchers follow best.
 template <class S>
 class Ahead {
  public:
@@ -26,13 +25,13 @@ class Ahead {
   Ahead(const S* data, int64_t stride, int64_t rows, int64_t length)
       : row_(data), stride_(stride), length_(length), rows_(rows) {}
 
-  // Part i of `parts` even ones.
+  // Part i of `parts` parts of nearly equal size.
   Ahead part(int64_t i, int64_t parts) const {
     const int64_t begin = rows_ * i / parts;
     return {row_ + begin * stride_, stride_, rows_ * (i + 1) / parts - begin, length_};
   }
 
-  // Asks for as much as a square block of lanes takes.
+  // Prefetches as many elements as a square block of lanes has.
   void fetch_block() {
     if (rows_ == 0) return;
 #pragma GCC unroll 16
@@ -51,16 +50,16 @@ class Ahead {
   int64_t stride_ = 0, length_ = 0, rows_ = 0, at_ = 0;
 };
 
-// to[k][j] = lane j of line k, for k < depth, j < lanes; further lanes are zeros.
+// to[k][j] = lane j at k, for k < depth, j < lanes; further lanes are zeros.
 template <int kWidth, class T, class S>
-void pack_slowly(T* to, const Lines<S>& from, int64_t depth, int64_t lanes) {
+void pack_by_element(T* to, const PackSource<S>& from, int64_t depth, int64_t lanes) {
   for (int64_t k = 0; k < depth; ++k)
     for (int64_t j = 0; j < kWidth; ++j)
       to[k * kWidth + j] =
-          j < lanes ? T(from.lanes_apart ? from.data[k + j * from.stride] : from.data[k * from.stride + j]) : T(0);
+          j < lanes ? T(from.k_adjacent ? from.data[k + j * from.stride] : from.data[k * from.stride + j]) : T(0);
 }
 
-// The lanes to the right are likely to be packed next.
+// Prefetches the lanes to the right, which are likely to be packed next.
 template <int kWidth, class T, class S>
 void pack_adjacent(T* to, const S* from, int64_t stride, int64_t depth) {
   for (int64_t k = 0; k < depth; ++k)
@@ -74,14 +73,15 @@ void pack_adjacent(T* to, const S* from, int64_t stride, int64_t depth) {
 // block[j] = the kLanes elements from row j on.
 template <class T, class S>
 inline void load_rows(Vector<T>* block, const S* row, int64_t stride) {
-  asm("" : "+r"(row), "+r"(stride));  // else g++ keeps an address per row, and has no registers for them
+  asm("" : "+r"(row), "+r"(stride));  // otherwise g++ keeps an address per row, and runs out of registers
 #pragma GCC unroll 16
   for (int j = 0; j < kLanes<T>; ++j, row += stride) load(block[j], row);
 }
 
-// Square blocks are transposed in registers; lines beyond the last whole block are left to the caller.
+// Transposes square blocks in registers, and leaves the k after the last whole block to the caller. Returns their
+// first.
 template <int kWidth, class T, class S>
-int64_t pack_apart(T* to, const S* from, int64_t stride, int64_t depth, int64_t lanes, Ahead<S> ahead) {
+int64_t pack_transposed(T* to, const S* from, int64_t stride, int64_t depth, int64_t lanes, Ahead<S> ahead) {
   constexpr int L = kLanes<T>;
   const int64_t whole = depth - depth % L;
   for (int64_t k = 0; k < whole; k += L)
@@ -103,17 +103,18 @@ int64_t pack_apart(T* to, const S* from, int64_t stride, int64_t depth, int64_t 
   return whole;
 }
 
-// `lanes` are wanted; `readable` of them exist in memory, so that whole vectors may be read where they are no fewer.
-// `ahead` says what is read next where lanes lie apart.
+// Packs `lanes` lanes, of which `readable` exist in memory: whole vectors may be read if they do not exceed those.
+// `ahead` is read next if k is adjacent.
 template <int kWidth, class T, class S>
-void pack(T* to, const Lines<S>& from, int64_t depth, int64_t lanes, int64_t readable, Ahead<S> ahead) {
-  if (from.lanes_apart) {
-    const int64_t done = pack_apart<kWidth>(to, from.data, from.stride, depth, lanes, ahead);
-    pack_slowly<kWidth>(to + done * kWidth, Lines<S>{from.data + done, from.stride, true}, depth - done, lanes);
+void pack(T* to, const PackSource<S>& from, int64_t depth, int64_t lanes, int64_t readable, Ahead<S> ahead) {
+  if (from.k_adjacent) {
+    const int64_t done = pack_transposed<kWidth>(to, from.data, from.stride, depth, lanes, ahead);
+    pack_by_element<kWidth>(to + done * kWidth, PackSource<S>{from.data + done, from.stride, true}, depth - done,
+                            lanes);
   } else if (readable >= kWidth) {
     pack_adjacent<kWidth>(to, from.data, from.stride, depth);
   } else {
-    pack_slowly<kWidth>(to, from, depth, lanes);
+    pack_by_element<kWidth>(to, from, depth, lanes);
   }
 }
 

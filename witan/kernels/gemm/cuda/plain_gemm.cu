@@ -6,28 +6,30 @@
 namespace witan::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256, kSide = 16;  // threads, 16 by 16 of them
-constexpr int kTile = 64, kDepth = 16;     // of c, and of each step of the sum
-constexpr int kEach = kTile / kSide;       // rows and columns of c that a thread has, kSide apart
+constexpr int kThreads = 256, kSide = 16;  // threads, in a square of 16 x 16
+constexpr int kTile = 64, kDepth = 16;     // M and N of a tile, and K of a slice
+constexpr int kEach = kTile / kSide;       // rows and columns of c per thread, kSide apart
 
-// An operand as the sum sees it: lines (rows of op(a), columns of op(b)) of `depth` steps.
+// An operand of M (or N) by K, one of which is adjacent in memory.
 template <class S>
-struct Lines {
+struct Operand {
   const S* data;
   int64_t stride;
-  int64_t lines, depth;
-  bool steps_adjacent;  // else the lines are
+  int64_t M, K;
+  bool k_major;  // otherwise M (or N) is adjacent
 };
 
-// to[k][i] = step `step` + k of line `line` + i; zeros beyond the operand. Threads read what is adjacent.
+// to[k][i] = element (first_m + i, first_k + k); zeros beyond the operand. Neighbouring threads read neighbouring
+// elements.
 template <class S, class A>
-__device__ __forceinline__ void fill(A (&to)[kDepth][kTile + 1], const Lines<S>& from, int64_t line, int64_t step) {
+__device__ __forceinline__ void fill(A (&to)[kDepth][kTile + 1], const Operand<S>& from, int64_t first_m,
+                                     int64_t first_k) {
 #pragma unroll
   for (int at = threadIdx.x; at < kDepth * kTile; at += kThreads) {
-    const int i = from.steps_adjacent ? at / kDepth : at % kTile, k = from.steps_adjacent ? at % kDepth : at / kTile;
-    const bool inside = line + i < from.lines && step + k < from.depth;
+    const int i = from.k_major ? at / kDepth : at % kTile, k = from.k_major ? at % kDepth : at / kTile;
+    const bool inside = first_m + i < from.M && first_k + k < from.K;
     const int64_t place =
-        from.steps_adjacent ? (line + i) * from.stride + step + k : (step + k) * from.stride + line + i;
+        from.k_major ? (first_m + i) * from.stride + first_k + k : (first_k + k) * from.stride + first_m + i;
     to[k][i] = inside ? convert<A>(from.data[place]) : A(0);
   }
 }
@@ -35,16 +37,16 @@ __device__ __forceinline__ void fill(A (&to)[kDepth][kTile + 1], const Lines<S>&
 // One block per tile of c, tiles counted along its rows.
 template <class S, class C>
 __global__ void __launch_bounds__(kThreads)
-    plain_kernel(C* c, int64_t c_stride, bool accumulate, Lines<S> a, Lines<S> b) {
+    plain_kernel(C* c, int64_t c_stride, bool accumulate, Operand<S> a, Operand<S> b) {
   using A = Acc<S>;
   __shared__ A left[kDepth][kTile + 1], right[kDepth][kTile + 1];
-  const int64_t across = (b.lines + kTile - 1) / kTile;
+  const int64_t across = (b.M + kTile - 1) / kTile;
   const int64_t row = blockIdx.x / across * kTile, column = blockIdx.x % across * kTile;
   const int y = threadIdx.x / kSide, x = threadIdx.x % kSide;
   A sums[kEach][kEach] = {};
-  for (int64_t step = 0; step < a.depth; step += kDepth) {
-    fill(left, a, row, step);
-    fill(right, b, column, step);
+  for (int64_t k = 0; k < a.K; k += kDepth) {
+    fill(left, a, row, k);
+    fill(right, b, column, k);
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < kDepth; ++k)
@@ -59,7 +61,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int j = 0; j < kEach; ++j) {
       const int64_t m = row + y + i * kSide, n = column + x + j * kSide;
-      if (m >= a.lines || n >= b.lines) continue;
+      if (m >= a.M || n >= b.M) continue;
       C& out = c[m * c_stride + n];
       out = convert<C>(accumulate ? convert<A>(out) + sums[i][j] : sums[i][j]);
     }
@@ -73,8 +75,8 @@ void launch(Stream& stream, const Tensor& c, Write write, const Tensor& a, Trans
   const int64_t tiles = (M + kTile - 1) / kTile * ((N + kTile - 1) / kTile);
   assert(tiles <= INT32_MAX);
   plain_kernel<S, C><<<static_cast<unsigned>(tiles), kThreads, 0, native(stream)>>>(
-      ptr<C>(c), c.stride(0), write == Write::accumulate, Lines<S>{ptr<S>(a), a.stride(0), M, K, !ta},
-      Lines<S>{ptr<S>(b), b.stride(0), N, K, tb});
+      ptr<C>(c), c.stride(0), write == Write::accumulate, Operand<S>{ptr<S>(a), a.stride(0), M, K, !ta},
+      Operand<S>{ptr<S>(b), b.stride(0), N, K, tb});
 }
 
 }  // namespace

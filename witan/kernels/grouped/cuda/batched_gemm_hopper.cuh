@@ -90,15 +90,15 @@ struct SymmetricStore {
   template <int kTileN>
   __device__ __forceinline__ void combine(uint32_t (&pairs)[Rows64::kColumns / 8][2], const float (&sums)[kTileN / 2],
                                           int first, int64_t first_of_matrix, int row, int column) const {
-    constexpr int kOfQuad = 32;
+    constexpr int kQuadColumns = 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    uint4 packs[2][Rows64::kColumns / kOfQuad] = {};
+    uint4 packs[2][Rows64::kColumns / kQuadColumns] = {};
     if (c != nullptr) {
 #pragma unroll
       for (int half = 0; half < 2; ++half)
 #pragma unroll
-        for (int part = 0; part < Rows64::kColumns / kOfQuad; ++part) {
-          const int own_row = row + lane / 4 + half * 8, read = column + first + part * kOfQuad + lane % 4 * 8;
+        for (int part = 0; part < Rows64::kColumns / kQuadColumns; ++part) {
+          const int own_row = row + lane / 4 + half * 8, read = column + first + part * kQuadColumns + lane % 4 * 8;
           if (own_row < size && read < size)
             packs[half][part] =
                 *reinterpret_cast<const uint4*>(c + first_of_matrix + static_cast<int64_t>(own_row) * size + read);
@@ -108,13 +108,14 @@ struct SymmetricStore {
     for (int half = 0; half < 2; ++half) {
       const int own_row = row + lane / 4 + half * 8;
 #pragma unroll
-      for (int part = 0; part < Rows64::kColumns / kOfQuad; ++part) {
+      for (int part = 0; part < Rows64::kColumns / kQuadColumns; ++part) {
         uint32_t words[4] = {packs[half][part].x, packs[half][part].y, packs[half][part].z, packs[half][part].w};
         if (c != nullptr) transpose_in_quad(words);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const float2 before = __half22float2(reinterpret_cast<const __half2&>(words[i]));
-          const int from = first + part * kOfQuad + i * 8, at = from / 2 + half * 2, own = column + from + lane % 4 * 2;
+          const int from = first + part * kQuadColumns + i * 8, at = from / 2 + half * 2,
+                    own = column + from + lane % 4 * 2;
           pairs[part * 4 + i][half] =
               pack_pair<__half>(alpha * sums[at] + beta * before.x + (own == own_row ? identity : 0),
                                 alpha * sums[at + 1] + beta * before.y + (own + 1 == own_row ? identity : 0));
@@ -191,7 +192,7 @@ void launch_batched_gemm(Stream& stream, const Tensor& a, const Tensor& b, const
                          const Epilogue& epilogue) {
   assert(!shape.lower || (Shape::kClusterM == Shape::kClusterN && shape.M == shape.N));
   assert(a.size(0) <= INT32_MAX);
-  const CUtensorMap a_map = tensor_map(a, kWgmmaUnit), b_map = tensor_map(b, Operands::template kBoxB<Shape>);
+  const CUtensorMap a_map = tensor_map(a, kSubtile), b_map = tensor_map(b, Operands::template kBoxB<Shape>);
   const GroupedProduct product{nullptr, nullptr, shape.matrices, shape.M, shape.N, shape.K};
   launch_persistent<Shape, Epilogue>(stream, batched_gemm_kernel<Shape, Operands, Epilogue>, "a product of a batch",
                                      a_map, b_map, shape, product, epilogue);

@@ -1,13 +1,14 @@
 // The pieces of gathered rows that each of the 128 threads of the producers' warpgroup copies, and their places in the
-// operand's stage. Operands lie in units of 64 by 64 elements of 16 bits (wgmma.cuh): rows of 128 bytes, whose 8 pieces
-// of 16 bytes are permuted as in the copy engine's 128-byte swizzle.
+// operand's stage. Operands lie in subtiles of 64 by 64 elements of 16 bits (wgmma.cuh): rows of 128 bytes, whose 8
+// pieces of 16 bytes are permuted as in the copy engine's 128-byte swizzle.
 #pragma once
 
 namespace witan::kernels::cuda {
 
 inline constexpr int kPieceBytes = 16, kPieceElements = 8;
 
-// The place of a piece of a row, in bytes from the beginning of the unit; the next unit's rows continue from there.
+// The place of a piece of a row, in bytes from the beginning of the subtile; the next subtile's rows continue from
+// there.
 constexpr int swizzled_place(int row, int piece) {
   return row * 128 + ((piece ^ row % 8) * kPieceBytes);
 }
@@ -31,16 +32,16 @@ struct MPieces {
 // 32 pieces.
 template <int kM>
 struct KPieces {
-  static constexpr int kOfWarp = 16, kOfRow = kM / kPieceElements;  // rows of a warp; pieces of a row
-  static constexpr int kAtOnce = 32 / kOfRow, kEach = kOfWarp / kAtOnce;
+  static constexpr int kRowsPerWarp = 16, kPiecesPerRow = kM / kPieceElements;  // rows of a warp; pieces of a row
+  static constexpr int kAtOnce = 32 / kPiecesPerRow, kEach = kRowsPerWarp / kAtOnce;
   static_assert(kM == 64 || kM == 128 || kM == 256);
 
-  static constexpr int of_warp(int thread, int i) { return i * kAtOnce + thread % 32 / kOfRow; }
-  static constexpr int k(int thread, int i) { return thread / 32 * kOfWarp + of_warp(thread, i); }
-  static constexpr int piece(int thread) { return thread % kOfRow; }
+  static constexpr int row_of_warp(int thread, int i) { return i * kAtOnce + thread % 32 / kPiecesPerRow; }
+  static constexpr int k(int thread, int i) { return thread / 32 * kRowsPerWarp + row_of_warp(thread, i); }
+  static constexpr int piece(int thread) { return thread % kPiecesPerRow; }
   static constexpr int place(int thread, int i) {
-    constexpr int kUnitBytes = 64 * 128, kOfUnit = 8;
-    return piece(thread) / kOfUnit * kUnitBytes + swizzled_place(k(thread, i), piece(thread) % kOfUnit);
+    constexpr int kBytes = 64 * 128, kPerRow = 8;
+    return piece(thread) / kPerRow * kBytes + swizzled_place(k(thread, i), piece(thread) % kPerRow);
   }
 };
 

@@ -78,7 +78,7 @@ struct GatherM {
   }
   __device__ __forceinline__ void copy(uint8_t* to, const GatheredRows& from, int block) {
     const int thread = static_cast<int>(threadIdx.x);
-    const Piece piece(from, block * kWgmmaUnit + Pieces::piece(thread) * kPieceElements);
+    const Piece piece(from, block * kSubtile + Pieces::piece(thread) * kPieceElements);
     const uint32_t base = shared_address(to);
 #pragma unroll
     for (int i = 0; i < Pieces::kEach; ++i)
@@ -91,10 +91,11 @@ struct GatherM {
 template <int kM>
 struct GatherK {
   using Pieces = KPieces<kM>;
-  static constexpr int kOfLane = 2, kBlocks = kOfLane * 32 / Pieces::kOfWarp;  // blocks whose indices are read at once
-  int row, rows, m;        // the group's first row in the pool; the group's rows; the tile's first m
-  uint32_t now[kOfLane];   // first pieces of the rows that this lane looks up
-  uint32_t next[kOfLane];  // the indices of those in the next blocks
+  static constexpr int kPerLane = 2,
+                       kBlocks = kPerLane * 32 / Pieces::kRowsPerWarp;  // blocks whose indices are read at once
+  int row, rows, m;         // the group's first row in the pool; the group's rows; the tile's first m
+  uint32_t now[kPerLane];   // first pieces of the rows that this lane looks up
+  uint32_t next[kPerLane];  // the indices of those in the next blocks
 
   __device__ __forceinline__ void begin(const GatheredRows& from, int first_row, int all_rows, int first_m) {
     row = first_row;
@@ -103,19 +104,19 @@ struct GatherK {
     look_up(from, 0);
   }
   __device__ __forceinline__ void copy(uint8_t* to, const GatheredRows& from, int block) {
-    static_assert(kBlocks == 4 && kOfLane == 2);
+    static_assert(kBlocks == 4 && kPerLane == 2);
     const int thread = static_cast<int>(threadIdx.x);
     if (block % kBlocks == 0) {
 #pragma unroll
-      for (int i = 0; i < kOfLane; ++i) now[i] = first_piece(from, next[i]);
+      for (int i = 0; i < kPerLane; ++i) now[i] = first_piece(from, next[i]);
       look_up(from, block + kBlocks);
     }
     const Piece piece(from, m + Pieces::piece(thread) * kPieceElements);
     const uint32_t base = shared_address(to), own = (block & 2) != 0 ? now[1] : now[0];
-    const int lane = (block & 1) * Pieces::kOfWarp;
+    const int lane = (block & 1) * Pieces::kRowsPerWarp;
 #pragma unroll
     for (int i = 0; i < Pieces::kEach; ++i) {
-      const uint32_t at = __shfl_sync(0xffffffffu, own, lane + Pieces::of_warp(thread, i));
+      const uint32_t at = __shfl_sync(0xffffffffu, own, lane + Pieces::row_of_warp(thread, i));
       if (at != kNoRow) piece.copy(base + static_cast<uint32_t>(Pieces::place(thread, i)), at);
     }
   }
@@ -124,11 +125,11 @@ struct GatherK {
   // Reads the indices of kBlocks blocks from this one on: each lane reads a row of every second block.
   __device__ __forceinline__ void look_up(const GatheredRows& from, int block) {
     const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
-    const int first =
-        (block + lane / Pieces::kOfWarp) * kWgmmaUnit + thread / 32 * Pieces::kOfWarp + lane % Pieces::kOfWarp;
+    const int first = (block + lane / Pieces::kRowsPerWarp) * kSubtile + thread / 32 * Pieces::kRowsPerWarp +
+                      lane % Pieces::kRowsPerWarp;
 #pragma unroll
-    for (int i = 0; i < kOfLane; ++i) {
-      const int k = first + i * 2 * kWgmmaUnit;
+    for (int i = 0; i < kPerLane; ++i) {
+      const int k = first + i * 2 * kSubtile;
       next[i] = k < rows ? static_cast<uint32_t>(from.index[row + k]) : kNoRow;
     }
   }

@@ -36,8 +36,8 @@ bool takes_rows(const Tensor& operand, const RowIndex& rows) {
 }
 
 // The products that Hopper's kernels do not support.
-void other_lines(Stream& stream, const Tensor& to, const Tensor& from, const RowGroups& groups, const Tensor& w,
-                 bool transposed, const RowIndex& rows) {
+void other_rows(Stream& stream, const Tensor& to, const Tensor& from, const RowGroups& groups, const Tensor& w,
+                bool transposed, const RowIndex& rows) {
   if (!warp_grouped_rows(stream, to, from, groups, w, transposed, rows))
     plain_grouped_rows(stream, to, from, groups, w, transposed, rows);
 }
@@ -57,7 +57,7 @@ void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, cons
                           const RowIndex& x_rows) {
   if (few_rows_grouped(stream, y, x, groups, w, x_rows)) return;
   if (!takes_grouped(stream, groups, y, x, w) || !takes_rows(x, x_rows))
-    return other_lines(stream, y, x, groups, w, false, x_rows);
+    return other_rows(stream, y, x, groups, w, false, x_rows);
   if (x_rows.defined())
     hopper_gathered_forward(stream, y, x, groups, w, x_rows);
   else
@@ -76,7 +76,7 @@ void grouped_swiglu_forward(Stream& stream, const Tensor& y, const Tensor& h, co
 void grouped_gemm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const RowGroups& groups,
                                  const Tensor& w, const RowIndex& dy_rows) {
   if (!takes_grouped(stream, groups, dx, dy, w) || !takes_rows(dy, dy_rows))
-    return other_lines(stream, dx, dy, groups, w, true, dy_rows);
+    return other_rows(stream, dx, dy, groups, w, true, dy_rows);
   if (dy_rows.defined())
     hopper_gathered_backward_input(stream, dx, dy, groups, w, dy_rows);
   else

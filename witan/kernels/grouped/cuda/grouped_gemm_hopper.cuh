@@ -33,11 +33,11 @@ struct TileShape {
   static constexpr int kCluster = kMulticast == Multicast::none ? 1 : 2;
   static constexpr int kClusterM = kTileM * (kMulticast == Multicast::b ? 2 : 1);
   static constexpr int kClusterN = kTileN * (kMulticast == Multicast::a ? 2 : 1);
-  static constexpr int kUnits = kTileM / kWgmmaUnit;              // subtiles of 64 rows, which alternate between warpgroups
+  static constexpr int kSubtiles = kTileM / kSubtile;  // subtiles of 64 rows, which alternate between warpgroups
   static constexpr int kPartsApart = kPingPong ? 1 : kConsumers;  // subtiles from a warpgroup's part to its next
-  static constexpr int kParts = kUnits / kPartsApart;             // parts of 64 rows that a warpgroup computes
-  static constexpr int kStageA = kTileM * kWgmmaUnit * 2, kStageB = kTileN * kWgmmaUnit * 2, kStage = kStageA + kStageB;
-  static_assert(kTileM % (kWgmmaUnit * kPartsApart) == 0 && kParts <= 2 && kTileN % kWgmmaUnit == 0);
+  static constexpr int kParts = kSubtiles / kPartsApart;          // parts of 64 rows that a warpgroup computes
+  static constexpr int kStageA = kTileM * kSubtile * 2, kStageB = kTileN * kSubtile * 2, kStage = kStageA + kStageB;
+  static_assert(kTileM % (kSubtile * kPartsApart) == 0 && kParts <= 2 && kTileN % kSubtile == 0);
   static constexpr int kLoadB = kTileN / (kMulticast == Multicast::b ? 2 : 1);  // columns that one block copies
 };
 
@@ -77,7 +77,7 @@ struct OperandLayout {
   static_assert(!kGathersA || (kGrouped == Grouped::sum) == (kMajorA == Major::mn));
   // Columns of one box of b.
   template <class Shape>
-  static constexpr int kBoxB = kMajorB == Major::mn ? kWgmmaUnit
+  static constexpr int kBoxB = kMajorB == Major::mn ? kSubtile
                                : kPaired            ? Shape::kTileN / 2
                                                     : Shape::kLoadB;
 };
@@ -159,10 +159,10 @@ __device__ __forceinline__ void load_a(uint8_t* to, const CUtensorMap& map, uint
                                        int rank) {
   constexpr bool kShared = Shape::kMulticast == Multicast::a;
 #pragma unroll
-  for (int i = 0; i < Shape::kUnits; i += kShared ? 2 : 1) {
-    const int unit = i + (kShared ? rank : 0);
-    if (unit * kWgmmaUnit < M)
-      load_box_of<Operands::kMajorA, kShared>(to + unit * kWgmmaUnitBytes, map, barrier, m + unit * kWgmmaUnit, k, 0);
+  for (int i = 0; i < Shape::kSubtiles; i += kShared ? 2 : 1) {
+    const int subtile = i + (kShared ? rank : 0);
+    if (subtile * kSubtile < M)
+      load_box_of<Operands::kMajorA, kShared>(to + subtile * kSubtileBytes, map, barrier, m + subtile * kSubtile, k, 0);
   }
 }
 
@@ -178,18 +178,18 @@ __device__ __forceinline__ void load_b(uint8_t* to, const CUtensorMap& map, uint
 #pragma unroll
   for (int i = 0; i < Shape::kLoadB; i += kBox) {
     const int at = first + i, paired = column / 2 + (at == 0 ? 0 : half);
-    load_box_of<Operands::kMajorB, kShared>(to + at * kWgmmaUnit * 2, map, barrier,
+    load_box_of<Operands::kMajorB, kShared>(to + at * kSubtile * 2, map, barrier,
                                             Operands::kPaired ? paired : column + at, k, slice);
   }
 }
 
 // The number of blocks of K. An empty sum has one block without valid rows if zeros must be written.
 template <Grouped kGrouped, bool kAccumulates>
-__device__ __forceinline__ int blocks_of_sum(const GroupedProduct& product, const Tile& tile) {
+__device__ __forceinline__ int k_blocks(const GroupedProduct& product, const Tile& tile) {
   if constexpr (kGrouped == Grouped::sum)
-    return max(divide_up(tile.rows, kWgmmaUnit), kAccumulates ? 0 : 1);
+    return max(divide_up(tile.rows, kSubtile), kAccumulates ? 0 : 1);
   else
-    return divide_up(product.K, kWgmmaUnit);
+    return divide_up(product.K, kSubtile);
 }
 
 // This block's tile of its cluster tile.
@@ -245,19 +245,19 @@ __device__ void produce(const SharedRing<Shape, kStaging>& shared, const AllTile
   for (int cluster_tile = static_cast<int>(blockIdx.x) / Shape::kCluster; cluster_tile < tiles.cluster_tiles();
        cluster_tile += apart) {
     const Tile tile = tile_of<Shape, Operands>(tiles, cluster_tile, rank);
-    const int blocks = blocks_of_sum<Operands::kGrouped, kAccumulates>(product, tile);
+    const int blocks = k_blocks<Operands::kGrouped, kAccumulates>(product, tile);
     const int M = m_left<Operands>(product, tile);
-    const int units = min(Shape::kUnits, max(0, divide_up(M, kWgmmaUnit)));
+    const int subtiles = min(Shape::kSubtiles, max(0, divide_up(M, kSubtile)));
     gather.begin(gathered, tile.row, tile.rows, Operands::kGathersA ? tile.m : tile.n);
     for (int block = 0; block < blocks; ++block, ring.advance()) {
       uint64_t* full = shared.full + ring.stage;
       barrier_wait(shared.empty + ring.stage, ring.parity ^ 1);
       if (loads) {
         barrier_arrive_and_expect(
-            full, static_cast<uint32_t>((kLoadsA ? units * kWgmmaUnitBytes : 0) + (kLoadsB ? Shape::kStageB : 0)) +
+            full, static_cast<uint32_t>((kLoadsA ? subtiles * kSubtileBytes : 0) + (kLoadsB ? Shape::kStageB : 0)) +
                       beside.bytes(tile, M));
         beside.load(shared.b(ring.stage) + Shape::kStageB, full, tile, M, block);
-        const int k = block * kWgmmaUnit + (kSum ? tile.row : 0);
+        const int k = block * kSubtile + (kSum ? tile.row : 0);
         if constexpr (kLoadsA)
           load_a<Shape, Operands>(shared.a(ring.stage), a_map, full, kSum ? tile.m : tile.row, k, M, rank);
         if constexpr (kLoadsB)
@@ -280,10 +280,10 @@ template <class Shape>
 __device__ __forceinline__ void clear_tail(uint8_t* stage, int valid, int consumer) {
   constexpr int kThreads = Shape::kPingPong ? kWarpgroup : kWarpgroup * kConsumers;
   const int thread = static_cast<int>(threadIdx.x) - kWarpgroup * (Shape::kPingPong ? 1 + consumer : 1);
-  const int each = (kWgmmaUnit - valid) * 8;  // 16-byte pieces per subtile
-  for (int i = thread; i < each * (Shape::kStage / kWgmmaUnitBytes); i += kThreads) {
-    const int unit = i / each, piece = i - unit * each;
-    *reinterpret_cast<uint4*>(stage + unit * kWgmmaUnitBytes + valid * 128 + piece * 16) = make_uint4(0, 0, 0, 0);
+  const int each = (kSubtile - valid) * 8;  // 16-byte pieces per subtile
+  for (int i = thread; i < each * (Shape::kStage / kSubtileBytes); i += kThreads) {
+    const int subtile = i / each, piece = i - subtile * each;
+    *reinterpret_cast<uint4*>(stage + subtile * kSubtileBytes + valid * 128 + piece * 16) = make_uint4(0, 0, 0, 0);
   }
   fence_shared_for_async();
   sync_threads(kClearBarrier + (Shape::kPingPong ? consumer : 0), kThreads);
@@ -312,18 +312,18 @@ __device__ __forceinline__ void multiply(float (&sums)[Shape::kParts][Shape::kTi
   for (int block = 0; block < blocks; ++block) {
     barrier_wait(shared.full + ring.stage, ring.parity);
     if constexpr (Operands::kGathered != Gathered::none) fence_shared_for_async();
-    if (Operands::kGrouped == Grouped::sum && rows - block * kWgmmaUnit < kWgmmaUnit)
-      clear_tail<Shape>(shared.a(ring.stage), rows - block * kWgmmaUnit, consumer);
+    if (Operands::kGrouped == Grouped::sum && rows - block * kSubtile < kSubtile)
+      clear_tail<Shape>(shared.a(ring.stage), rows - block * kSubtile, consumer);
     if constexpr (kParts > 0) {
-      const uint64_t a = wgmma_operand<kA>(shared.a(ring.stage) + (Shape::kPingPong ? 0 : consumer * kWgmmaUnitBytes));
+      const uint64_t a = wgmma_operand<kA>(shared.a(ring.stage) + (Shape::kPingPong ? 0 : consumer * kSubtileBytes));
       const uint64_t b = wgmma_operand<kB>(shared.b(ring.stage));
       wgmma_begin();
 #pragma unroll
-      for (int k = 0; k < kWgmmaUnit / kWgmmaK; ++k)
+      for (int k = 0; k < kSubtile / kWgmmaK; ++k)
 #pragma unroll
         for (int part = 0; part < kParts; ++part)
           wgmma<Shape::kTileN, kA, kB, Operands::kElement>(
-              sums[part], a + part * (Shape::kPartsApart * kWgmmaUnitBytes >> 4) + k * kWgmmaAdvance<kA>,
+              sums[part], a + part * (Shape::kPartsApart * kSubtileBytes >> 4) + k * kWgmmaAdvance<kA>,
               b + k * kWgmmaAdvance<kB>, block | k);
       wgmma_commit();
       wgmma_wait<1>();
@@ -346,7 +346,7 @@ template <class Shape, class Operands, int kStaging, class AllTiles, class Epilo
 __device__ void consume(const SharedRing<Shape, kStaging>& shared, const AllTiles& tiles, const GroupedProduct& product,
                         const Epilogue& epilogue, int rank, int consumer) {
   constexpr bool kSum = Operands::kGrouped == Grouped::sum;
-  constexpr int kApart = Shape::kPartsApart * kWgmmaUnit;
+  constexpr int kApart = Shape::kPartsApart * kSubtile;
   uint8_t* const staging = shared.staging_of(static_cast<int>(threadIdx.x) / 32 - kWarpgroup / 32);
   Ring<SharedRing<Shape, kStaging>::kStages> ring;
   const int first = static_cast<int>(blockIdx.x) / Shape::kCluster;
@@ -358,7 +358,7 @@ __device__ void consume(const SharedRing<Shape, kStaging>& shared, const AllTile
   int turn = 0;
   for (int cluster_tile = first; cluster_tile < tiles.cluster_tiles(); cluster_tile += apart, turn ^= 1) {
     const Tile tile = next;
-    const int blocks = blocks_of_sum<Operands::kGrouped, Epilogue::kAccumulates>(product, tile);
+    const int blocks = k_blocks<Operands::kGrouped, Epilogue::kAccumulates>(product, tile);
     if (Shape::kPingPong && turn != consumer) {
       ring.skip(blocks);
       next = tile_at(cluster_tile + apart);
@@ -376,7 +376,7 @@ __device__ void consume(const SharedRing<Shape, kStaging>& shared, const AllTile
       pass();
       continue;
     }
-    const int down = Shape::kPingPong ? 0 : consumer * kWgmmaUnit, M = m_left<Operands>(product, tile) - down;
+    const int down = Shape::kPingPong ? 0 : consumer * kSubtile, M = m_left<Operands>(product, tile) - down;
     constexpr int kHalves = Operands::kPaired ? 2 : 1;
     const auto part_at = [&](int part) -> Part {
       const int row = (kSum ? tile.m : tile.row) + down + part * kApart;
@@ -471,7 +471,7 @@ void launch_grouped_gemm(Stream& stream, const Tensor& a, const Tensor& b, Group
   product.walk = std::max(1, kWalkedColumns / Shape::kClusterN);
   CUtensorMap a_map{}, b_map{};
   GatheredRows gathered{};
-  if (!Operands::kGathersA) a_map = tensor_map(a, kWgmmaUnit);
+  if (!Operands::kGathersA) a_map = tensor_map(a, kSubtile);
   if (!Operands::kGathersB) b_map = tensor_map(b, Operands::template kBoxB<Shape>);
   if (Operands::kGathered != Gathered::none) gathered = gathered_rows(Operands::kGathersA ? a : b, rows);
   launch_persistent<Shape, Epilogue>(stream, grouped_gemm_kernel<Shape, Operands, Epilogue>, "a grouped product", a_map,

@@ -154,7 +154,7 @@ struct Add {
     for (int half = 0; half < 2; ++half) {
       const int row = warp * 16 + lane / 4 + half * 8;
 #pragma unroll
-      for (int first = 0; first < kColumns; first += kOfQuad) {
+      for (int first = 0; first < kColumns; first += kQuadColumns) {
         const int column = first + lane % 4 * 8;
         const bool inside = row < part.rows && column < part.columns;
         add(base + row * row_stride + column, inside, sums, first / 2 + half * 2,
@@ -168,7 +168,7 @@ struct Add {
   __device__ __forceinline__ void finish() const {}
 
  private:
-  static constexpr int kOfQuad = 32;  // columns of a quad's stores
+  static constexpr int kQuadColumns = 32;  // columns of a quad's stores
 
   // Called by all lanes; the lane's two values of each 8 columns are sums[at], sums[at + 1], sums[at + 4] … Calls
   // seen(pack) with the values that the lane stores.
@@ -197,7 +197,8 @@ struct Add {
 // `kPieceOf`: columns that are staged at a time; with fewer, more shared memory is left for the ring.
 template <bool kAdd, int kPieceOf = 128, class Sums = NoSums>
 struct BulkStore {
-  static_assert(!kAdd || std::is_same_v<Sums, NoSums>, "the copy engine adds in memory, where the warps do not see the sums");
+  static_assert(!kAdd || std::is_same_v<Sums, NoSums>,
+                "the copy engine adds in memory, where the warps do not see the sums");
   static constexpr bool kAccumulates = kAdd;
   static constexpr int kPiece = kPieceOf;
   static constexpr int kPitch = kPiece * 4 + 32;  // between rows: avoids bank conflicts in a warp's stores

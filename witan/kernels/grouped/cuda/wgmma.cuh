@@ -13,9 +13,9 @@
 
 namespace witan::kernels::cuda {
 
-inline constexpr int kWgmmaUnit = 64;                                // M (or N) and K of a subtile
-inline constexpr int kWgmmaUnitBytes = kWgmmaUnit * kWgmmaUnit * 2;  // 8192
-inline constexpr int kWgmmaK = 16;                                   // of one instruction
+inline constexpr int kSubtile = 64;                            // M (or N) and K of a subtile
+inline constexpr int kSubtileBytes = kSubtile * kSubtile * 2;  // 8192
+inline constexpr int kWgmmaK = 16;                             // of one instruction
 
 // The dim that is adjacent in memory.
 enum class Major : uint8_t { k, mn };
@@ -26,11 +26,11 @@ inline constexpr Element kElementFor = std::is_same_v<T, __half> ? Element::floa
 
 // The descriptor of an operand that begins with this subtile; kWgmmaAdvance is its advance per kWgmmaK.
 template <Major kMajor>
-__device__ __forceinline__ uint64_t wgmma_operand(const void* units) {
+__device__ __forceinline__ uint64_t wgmma_operand(const void* subtile) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
-  constexpr uint64_t kEightRows = 1024 >> 4;                                      // between groups of 8 rows
-  constexpr uint64_t kNextUnit = kMajor == Major::mn ? kWgmmaUnitBytes >> 4 : 1;  // unused with Major::k
-  return kSwizzle128 | kEightRows << 32 | kNextUnit << 16 | (shared_address(units) & 0x3ffff) >> 4;
+  constexpr uint64_t kEightRows = 1024 >> 4;                                       // between groups of 8 rows
+  constexpr uint64_t kNextSubtile = kMajor == Major::mn ? kSubtileBytes >> 4 : 1;  // unused with Major::k
+  return kSwizzle128 | kEightRows << 32 | kNextSubtile << 16 | (shared_address(subtile) & 0x3ffff) >> 4;
 }
 template <Major kMajor>
 inline constexpr uint64_t kWgmmaAdvance = (kMajor == Major::k ? kWgmmaK * 2 : kWgmmaK * 128) >> 4;

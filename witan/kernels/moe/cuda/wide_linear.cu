@@ -6,18 +6,18 @@ namespace {
 
 using namespace wide;
 
-constexpr int kRows = 128;  // of x that a block multiplies; its warps are 4 x 2 of 32 x 32
-constexpr int kStages = 4;  // of x: one is multiplied while three arrive
+constexpr int kRows = 128;  // rows of x per block; its warps are 4 x 2 of 32 x 32
+constexpr int kStages = 4;  // of x: one is multiplied while three are copied
 constexpr int kStageElements = kRows * kStride;
 constexpr int kParts = 3;
 constexpr int kForwardBytes = kStages * kStageElements * 2 + 2 * kParts * kPartBytes;
 
-// y [128, 64] of a block += x [128, 64] w [64, 64]^T. The large products and the small are summed apart: a sum far
-// larger than what is added to it would drop its last bits.
+// y [128, 64] of a block += x [128, 64] w [64, 64]^T. The large and the small products are summed separately: a sum
+// much larger than its addends would lose their last bits.
 __device__ __forceinline__ void add_forward(Sums& large, Sums& small, const Bf16* x, const Bf16* w) {
   const int warp = threadIdx.x / 32;
-  x += warp / 2 * 32 * kStride + place_in_a_of_lines<kStride>();
-  w += warp % 2 * 32 * kStride + place_in_b_of_lines<kStride>();
+  x += warp / 2 * 32 * kStride + k_major_place_in_a<kStride>();
+  w += warp % 2 * 32 * kStride + k_major_place_in_b<kStride>();
 #pragma unroll
   for (int k = 0; k < kSide; k += 16) {
     RowsA a;
@@ -34,7 +34,7 @@ __device__ __forceinline__ void add_forward(Sums& large, Sums& small, const Bf16
   }
 }
 
-// Block (i, j): y[128 i .., 64 j ..]
+// Block (i, j) computes y[128 i .., 64 j ..].
 __global__ void __launch_bounds__(kThreads, 1) forward_kernel(float* y, const Bf16* x, Matrix w, int64_t T) {
   extern __shared__ __align__(16) Bf16 shared[];
   Bf16 *const stages = shared, *const parts = shared + kStages * kStageElements;
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_kernel(float* y, const Bf
     Bf16* const own = parts + chunk % 2 * kParts * kPartElements;
     next.store<kParts, Order::as_they_are>(own);
     wait_copies<kStages - 2>();
-    __syncthreads();  // the chunk is there, and the one before is done with: its stage can be filled
+    __syncthreads();  // the chunk is visible, and the stage of the previous one is free
     begin_copy(chunk + kStages - 1);
     next.load(w, first_column, (chunk + 1) * kSide);
     add_forward(large, small, stages + chunk % kStages * kStageElements, own);
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_kernel(float* y, const Bf
 constexpr int kInputParts = 2;  // of dy and of w
 constexpr int kInputBytes = 2 * kInputParts * kPartBytes;
 
-// A warp's rows of dy [128, 64], as the instruction takes them.
+// A warp's rows of dy [128, 64] in the instruction's layout.
 using Gradients = RowsA[kInputParts][kSide / 16];
 
 __device__ __forceinline__ void load_gradients(Gradients& to, const Matrix& dy, int64_t first_row, int first_column) {
@@ -102,9 +102,9 @@ __device__ __forceinline__ void load_gradients(Gradients& to, const Matrix& dy, 
       }
 }
 
-// dx [128, 64] of a block += dy [128, 64] w [64, 64]; the product of the second parts is too small to be seen.
+// dx [128, 64] of a block += dy [128, 64] w [64, 64]; the product of the two second parts is too small to matter.
 __device__ __forceinline__ void add_input(Sums& sums, const Gradients& dy, const Bf16* w) {
-  w += threadIdx.x / 32 % 2 * 32 + place_in_b_of_steps<kStride>();
+  w += threadIdx.x / 32 % 2 * 32 + mn_major_place_in_b<kStride>();
 #pragma unroll
   for (int k = 0; k < kSide / 16; ++k)
 #pragma unroll
@@ -145,10 +145,10 @@ __device__ __forceinline__ void store_input(Bf16* dx, const Sums& sums, int64_t 
     }
 }
 
-constexpr int kMostHeld = 2;  // chunks of experts whose gradients fit into registers: 64 a thread for each
+constexpr int kMostHeld = 2;  // chunks of experts whose gradients fit in registers: 64 per thread and chunk
 
-// Block (i, j): dx[128 i .., :] of the j-th of gridDim.y ranges of columns. Gradients of up to kHeld x 64 experts stay
-// in registers; of more they are read again for every 64 columns.
+// Block (i, j) computes dx[128 i .., :] in the j-th of gridDim.y ranges of columns. Gradients of up to kHeld x 64
+// experts stay in registers; if there are more, they are read again for every 64 columns.
 template <bool kAdds, int kHeld>
 __global__ void __launch_bounds__(kThreads, 1) backward_input_kernel(Bf16* dx, Matrix dy, Matrix w) {
   extern __shared__ __align__(16) Bf16 shared[];
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_input_kernel(Bf16* dx, M
   const auto add = [&](const Gradients& of, int step, int column) {
     Bf16* const place = shared + chunk++ % 2 * kInputParts * kPartElements;
     next.store<kInputParts, Order::lanes_adjacent>(place);
-    __syncthreads();  // and all are done with the chunk before, whose place is filled next
+    __syncthreads();  // also frees the previous chunk's place, which is filled next
     const bool last = step + 1 == steps;
     next.load(w, last ? 0 : (step + 1) * kSide, last ? column + kSide : column);
     add_input(sums, of, place);
@@ -191,8 +191,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_input_kernel(Bf16* dx, M
   }
 }
 
-// Into how many ranges columns are divided: that with which blocks, of which a multiprocessor has one at a time, end
-// together best.
+// The number of ranges into which columns are divided: the one with which blocks finish most evenly, given one block
+// per multiprocessor at a time.
 int ranges_of_columns(int64_t blocks, int64_t multiprocessors, int64_t columns) {
   constexpr int64_t kMost = 8;
   int64_t best = 1;

@@ -1,6 +1,6 @@
-// Products of bfloat16 with float32 on the tensor cores. A float32 is the sum of three bfloat16s, each the nearest to
-// what those before it leave: 8 + 8 + 8 bits. The products with each of them are exact in float32, where they are
-// summed, so that nothing is lost that float32's own multiply-adds would keep. (An infinity's parts make a NaN.)
+// Products of bfloat16 with float32 on the tensor cores. A float32 is the sum of three bfloat16s of 8 + 8 + 8 bits,
+// each the nearest to the remainder of those before it. Products with each part are exact in float32, and are summed in
+// float32, so the result is as precise as with float32 multiply-adds. (The parts of an infinity make a NaN.)
 #pragma once
 
 #include "witan/kernels/common/cuda/common.cuh"
@@ -12,12 +12,12 @@ namespace witan::kernels::cuda::wide {
 using Bf16 = __nv_bfloat16;
 
 constexpr int kThreads = 256;
-constexpr int kSide = 64;                       // rows and columns of a chunk of a float32 matrix
-constexpr int kStride = kSide + 8;              // of its rows in shared memory: reads of 8 rows meet no bank twice
+constexpr int kSide = 64;           // rows and columns of a chunk of a float32 matrix
+constexpr int kStride = kSide + 8;  // between its rows in shared memory: reads of 8 rows have no bank conflicts
 constexpr int kPartElements = kSide * kStride;  // of one part of a chunk
 constexpr int kPartBytes = kPartElements * 2;
 
-// (low, high) = the sum of the parts, exactly where there are three of them.
+// Splits (low, high) into parts whose sum is exact if there are three of them.
 template <int kParts>
 __device__ __forceinline__ void split(uint32_t (&parts)[kParts], float low, float high) {
 #pragma unroll
@@ -36,13 +36,13 @@ struct Matrix {
   bool packed;  // begins at a multiple of 16 bytes
 };
 
-// How the columns of a chunk lie in shared memory.
+// The order of a chunk's columns in shared memory.
 enum class Order : uint8_t {
   as_they_are,
-  // Within each 32, so that the four pairs that a lane holds of a product 32 wide are adjacent columns.
+  // Within each 32 columns, the four pairs that a lane holds of a product 32 wide are adjacent columns.
   lanes_adjacent
 };
-// The place of the pair of columns from `column` on: pair 4 t + j of 32 columns is lane t's of the j-th product.
+// The place of the two columns from `column` on: pair 4 t + j of 32 columns is lane t's in the j-th product.
 template <Order kOrder>
 __device__ __forceinline__ int place_of(int column) {
   if constexpr (kOrder == Order::as_they_are) return column;
@@ -50,10 +50,10 @@ __device__ __forceinline__ int place_of(int column) {
   return column / 32 * 32 + pair % 4 * 8 + pair / 4 * 2;
 }
 
-// A chunk of a float32 matrix on its way to shared memory, 16 values on each thread.
+// A chunk of a float32 matrix on its way to shared memory, 16 values per thread.
 class Chunk {
  public:
-  // From (row, column) on; zeros beyond the matrix.
+  // Loads the chunk at (row, column), with zeros beyond the matrix.
   __device__ __forceinline__ void load(const Matrix& from, int64_t row, int column) {
     const int own_column = column + kColumn * (threadIdx.x % kLanes);
 #pragma unroll
@@ -65,7 +65,7 @@ class Chunk {
       at_[i] = from.packed ? load_pack<float, kColumn>(data) : Pack<float, kColumn>{data[0], data[1], data[2], data[3]};
     }
   }
-  // Its first kParts parts, one behind the other.
+  // Stores its first kParts parts, one after the other.
   template <int kParts, Order kOrder>
   __device__ __forceinline__ void store(Bf16* to) const {
     const int column = kColumn * (threadIdx.x % kLanes);
@@ -84,13 +84,13 @@ class Chunk {
   }
 
  private:
-  static constexpr int kColumn = 4;                                 // columns of one access
-  static constexpr int kLanes = kSide / kColumn;                    // threads of a row
-  static constexpr int kEach = kSide * kSide / kColumn / kThreads;  // accesses of a thread
+  static constexpr int kColumn = 4;                                 // columns per access
+  static constexpr int kLanes = kSide / kColumn;                    // threads per row
+  static constexpr int kEach = kSide * kSide / kColumn / kThreads;  // accesses per thread
   Pack<float, kColumn> at_[kEach];
 };
 
-// Copies kRows x kColumns of x [T, D] from (row, column) on, zeros beyond it, in the background.
+// Starts the copy of kRows x kColumns of x [T, D] at (row, column), with zeros beyond it.
 template <int kRows, int kColumns>
 __device__ __forceinline__ void copy_rows(Bf16* to, const Bf16* x, int64_t T, int D, int64_t row, int column) {
   constexpr int kPacks = kColumns / 8;
@@ -103,7 +103,7 @@ __device__ __forceinline__ void copy_rows(Bf16* to, const Bf16* x, int64_t T, in
   }
 }
 
-// A warp's 32 x 32 of a product, in 2 x 4 of the instruction's.
+// A warp's 32 x 32 of a product, as 2 x 4 of the instruction's tiles.
 using Sums = float[2][4][4];
 using RowsA = FragmentA[2];
 using ColumnsB = FragmentB[4];
@@ -122,26 +122,26 @@ __device__ __forceinline__ void set(FragmentB& first, FragmentB& second, const u
   second = {{from.z, from.w}};
 }
 
-// Which 16 x 16 a lane's row belongs to, of an operand in shared memory with rows of kRow elements: where the lines
-// (rows of a, columns of b) are its rows, and where the steps of the sum are.
+// The offset of a lane's row within 16 x 16 of an operand whose rows in shared memory are kRow elements apart: K-major,
+// if rows of memory are rows of a or columns of b, or MN-major, if they run over K.
 template <int kRow>
-__device__ __forceinline__ int place_in_b_of_lines() {
+__device__ __forceinline__ int k_major_place_in_b() {
   const int lane = threadIdx.x % 32;
   return (lane / 16 * 8 + lane % 8) * kRow + lane / 8 % 2 * 8;
 }
 template <int kRow>
-__device__ __forceinline__ int place_in_a_of_lines() {
+__device__ __forceinline__ int k_major_place_in_a() {
   const int lane = threadIdx.x % 32;
   return lane % 16 * kRow + lane / 16 * 8;
 }
-// Transposed, the two change places.
+// For an MN-major operand, a's and b's offsets are exchanged.
 template <int kRow>
-__device__ __forceinline__ int place_in_b_of_steps() {
-  return place_in_a_of_lines<kRow>();
+__device__ __forceinline__ int mn_major_place_in_b() {
+  return k_major_place_in_a<kRow>();
 }
 template <int kRow>
-__device__ __forceinline__ int place_in_a_of_steps() {
-  return place_in_b_of_lines<kRow>();
+__device__ __forceinline__ int mn_major_place_in_a() {
+  return k_major_place_in_b<kRow>();
 }
 
 inline Matrix matrix(const Tensor& tensor) {
@@ -153,17 +153,16 @@ inline unsigned tiles(int64_t size, int64_t tile) {
 
 }  // namespace witan::kernels::cuda::wide
 
-// wide_linear() and its backward (kernels/moe/router.h) on Hopper's tensor cores by warpgroups, for more than 64
-// experts.
+// wide_linear() and its backward (kernels/moe/router.h) with Hopper's warpgroup multiplies, for more than 64 experts.
 
 namespace witan::kernels::cuda {
 
-// Whether the product below takes these shapes and addresses, for any number of rows, so that a row of y has the
-// same bits whatever rows come with it.
+// Whether the product below supports these shapes and addresses. The answer does not depend on the number of rows, so
+// that a row of y has the same bits whichever other rows are computed with it.
 bool takes_wide_hopper(Stream& stream, const Tensor& x, int64_t E);
 void wide_linear_hopper(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w);
 
-// Whether its backward also fits into the stream's scratch memory.
+// Whether the backward's scratch also fits in the stream's scratch memory.
 bool takes_wide_backward_hopper(Stream& stream, const Tensor& x, int64_t E);
 void wide_linear_backward_input_hopper(Stream& stream, const Tensor& dx, Write write, const Tensor& dy,
                                        const Tensor& w);

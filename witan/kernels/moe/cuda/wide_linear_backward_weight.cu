@@ -1,5 +1,5 @@
-// dw = dy^T x: a few elements, each a sum over all tokens. Blocks sum strips of tokens, a second kernel the strips, in
-// order.
+// dw = dy^T x has few elements, each a sum over all tokens. Blocks sum strips of tokens, and a second kernel adds up
+// the strips in order.
 #include "witan/kernels/moe/cuda/wide_linear.cuh"
 
 namespace witan::kernels::cuda {
@@ -7,19 +7,19 @@ namespace {
 
 using namespace wide;
 
-constexpr int kColumns = 128;  // of x that a block multiplies by 64 of dy; its warps are 2 x 4 of 32 x 32
-constexpr int kStages = 3;     // of x: one is multiplied while two arrive
+constexpr int kColumns = 128;  // columns of x per block, by 64 of dy; its warps are 2 x 4 of 32 x 32
+constexpr int kStages = 3;     // of x: one is multiplied while two are copied
 constexpr int kStageStride = kColumns + 8;
 constexpr int kStageElements = kSide * kStageStride;
 constexpr int kParts = 3;
 constexpr int kSharedBytes = kStages * kStageElements * 2 + 2 * kParts * kPartBytes;
-constexpr int64_t kBlocks = 128;  // about one for each multiprocessor; more would write more partial sums
+constexpr int64_t kBlocks = 128;  // about one per multiprocessor; more would write more partial sums
 
-// dw [64, 128] of a block += dy [64, 64]^T x [64, 128]; `small` apart as in the forward.
+// dw [64, 128] of a block += dy [64, 64]^T x [64, 128]; small products are summed separately, as in the forward.
 __device__ __forceinline__ void add_strip(Sums& large, Sums& small, const Bf16* dy, const Bf16* x) {
   const int warp = threadIdx.x / 32;
-  dy += warp / 4 * 32 + place_in_a_of_steps<kStride>();
-  x += warp % 4 * 32 + place_in_b_of_steps<kStageStride>();
+  dy += warp / 4 * 32 + mn_major_place_in_a<kStride>();
+  x += warp % 4 * 32 + mn_major_place_in_b<kStageStride>();
 #pragma unroll
   for (int k = 0; k < kSide; k += 16) {
     ColumnsB b;
@@ -36,7 +36,8 @@ __device__ __forceinline__ void add_strip(Sums& large, Sums& small, const Bf16* 
   }
 }
 
-// Block (i, j, k): partials[i, 64 k .., 128 j ..] = the sum over tokens [i strip, (i + 1) strip); strip % 64 = 0.
+// Block (i, j, k) computes partials[i, 64 k .., 128 j ..], the sum over tokens [i strip, (i + 1) strip); strip % 64 =
+// 0.
 __global__ void __launch_bounds__(kThreads, 1)
     strip_kernel(float* partials, Matrix dy, const Bf16* x, int D, int64_t strip) {
   extern __shared__ __align__(16) Bf16 shared[];
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     Bf16* const own = parts + chunk % 2 * kParts * kPartElements;
     next.store<kParts, Order::as_they_are>(own);
     wait_copies<kStages - 2>();
-    __syncthreads();  // the chunk is there, and the one before is done with: its stage can be filled
+    __syncthreads();  // the chunk is visible, and the stage of the previous one is free
     begin_copy(chunk + kStages - 1);
     if (chunk + 1 < chunks) next.load(dy, first + static_cast<int64_t>(chunk + 1) * kSide, first_expert);
     add_strip(large, small, own, stages + chunk % kStages * kStageElements);
@@ -110,7 +111,7 @@ WideStrips sum_strips(Stream& stream, const Tensor& dy, const Tensor& x) {
 
 void wide_linear_backward_weight(Stream& stream, const Tensor& dw, Write write, const Tensor& dy, const Tensor& x) {
   assert(packs<Bf16>(x.raw(), x.size(1)) && packs<float>(dy.raw(), dy.size(1)));
-  WideStrips of{};  // of no tokens there are none
+  WideStrips of{};  // without tokens there are no strips
   if (x.size(0) > 0)
     of = takes_wide_backward_hopper(stream, x, dy.size(1)) ? wide_linear_strips_hopper(stream, dy, x)
                                                            : sum_strips(stream, dy, x);

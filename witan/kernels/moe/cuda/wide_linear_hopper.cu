@@ -1,7 +1,7 @@
-// A float32 operand is split into bfloat16 parts first (wide_linear.cuh says why), in scratch memory. The forward
-// product and the weight's gradient are one kernel, whose stages hold a tile of x and three of the parts: sums of the
-// first parts and of the others are kept apart. The gradient of the input, which needs three of the four products of
-// two parts, is one plain product whose sum goes over all of them.
+// The float32 operand is first split into bfloat16 parts in scratch memory (see wide_linear.cuh). One kernel computes
+// both the forward product and the weight's gradient: its stages hold a tile of x and three of the parts, and the
+// products with the first parts are summed separately from the others. The input's gradient needs three of the four
+// products of two parts each; it is a single plain product that sums over all of them.
 #include "witan/kernels/grouped/cuda/batched_gemm_hopper.cuh"
 #include "witan/kernels/moe/cuda/wide_linear.cuh"
 
@@ -13,7 +13,7 @@ using wide::Bf16;
 constexpr int kParts = 3;
 constexpr int kSplitThreads = 256, kSplitColumns = 8;
 
-// The destination of the parts of a float32 matrix: `part[i]` to data[at[i] + row * row_stride + column].
+// Where to store the parts of a float32 matrix: `part[i]` goes to data[at[i] + row * row_stride + column].
 struct SplitTo {
   Bf16* data;
   int64_t row_stride;
@@ -57,17 +57,17 @@ void split(Stream& stream, const SplitTo& to, const Tensor& from) {
   split_kernel<<<blocks_for(stream, blocks), kSplitThreads, 0, native(stream)>>>(to, wide::matrix(from));
 }
 
-// All parts of `from`, one matrix behind the other.
+// Stores all parts of `from`, one matrix after the other.
 void split_apart(Stream& stream, Bf16* to, const Tensor& from) {
   const int64_t each = from.elements();
   split(stream, {to, from.size(1), {0, each, 2 * each}, {0, 1, 2}}, from);
 }
 
-// A tile of 128 x 128: of x, and of the parts of the other operand.
+// A tile of 128 x 128, with x on one side and the parts of the other operand on the other.
 struct WideShape {
-  static constexpr int kTileM = 128, kTileN = 128, kUnits = kTileM / kWgmmaUnit, kCluster = 1;
+  static constexpr int kTileM = 128, kTileN = 128, kSubtiles = kTileM / kSubtile, kCluster = 1;
   static constexpr bool kPingPong = false;
-  static constexpr int kStageA = kTileM * kWgmmaUnit * 2, kPart = kTileN * kWgmmaUnit * 2,
+  static constexpr int kStageA = kTileM * kSubtile * 2, kPart = kTileN * kSubtile * 2,
                        kStage = kStageA + kParts * kPart;
 };
 struct NoStaging {
@@ -75,71 +75,71 @@ struct NoStaging {
   static constexpr int kStaging = 0;
 };
 
-// The product as the kernel sees it: lines of x, columns of parts, and strips of K.
+// The product of x [M, K] and parts [N, K] each, with K divided into strips.
 struct WideProduct {
-  int lines, columns, steps, strip_steps, strips;
+  int M, N, K, strip_k, strips;
 
-  __host__ __device__ int across() const { return divide_up(columns, WideShape::kTileN); }
-  __host__ __device__ int down() const { return divide_up(lines, WideShape::kTileM); }
+  __host__ __device__ int across() const { return divide_up(N, WideShape::kTileN); }
+  __host__ __device__ int down() const { return divide_up(M, WideShape::kTileM); }
   __device__ int tiles() const { return across() * down() * strips; }
 };
 
 struct StripTile {
-  int line, column, strip, first_step, blocks;
+  int m, n, strip, k, blocks;
 };
 
-// Tiles of the same lines follow each other.
+// Consecutive tiles share their rows of M.
 __device__ __forceinline__ StripTile strip_tile(const WideProduct& product, int number) {
   const int across = product.across(), row = number / across, strip = row / product.down();
-  const int first_step = strip * product.strip_steps;
-  const int steps = min(product.strip_steps, product.steps - first_step);
-  return {(row - strip * product.down()) * WideShape::kTileM, (number - row * across) * WideShape::kTileN, strip,
-          first_step, divide_up(steps, kWgmmaUnit)};
+  const int k = strip * product.strip_k;
+  const int left = min(product.strip_k, product.K - k);
+  return {(row - strip * product.down()) * WideShape::kTileM, (number - row * across) * WideShape::kTileN, strip, k,
+          divide_up(left, kSubtile)};
 }
 
-// The destination of a sum: out + strip * strip_stride + line * line_stride + column * column_stride.
+// The destination of a sum: out + strip * strip_stride + m * m_stride + n * n_stride.
 struct WideOut {
   float* out;
-  int64_t strip_stride, line_stride, column_stride;
+  int64_t strip_stride, m_stride, n_stride;
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 using WideRing = SharedRing<WideShape, 0>;
 
-// By one thread. What lies beyond either operand arrives as zeros.
+// Runs on one thread. Elements beyond either operand arrive as zeros.
 template <Major kMajor>
 __device__ void produce_wide(const WideRing& shared, const WideProduct& product, const CUtensorMap& x_map,
                              const CUtensorMap& parts_map) {
-  constexpr int kBox = kMajor == Major::k ? WideShape::kTileN : kWgmmaUnit;  // columns
+  constexpr int kBox = kMajor == Major::k ? WideShape::kTileN : kSubtile;  // columns of b
   prefetch_map(x_map);
   prefetch_map(parts_map);
   Ring<WideRing::kStages> ring;
   for (int number = static_cast<int>(blockIdx.x); number < product.tiles(); number += static_cast<int>(gridDim.x)) {
     const StripTile tile = strip_tile(product, number);
-    const int units = min(WideShape::kUnits, divide_up(product.lines - tile.line, kWgmmaUnit));
+    const int subtiles = min(WideShape::kSubtiles, divide_up(product.M - tile.m, kSubtile));
     for (int block = 0; block < tile.blocks; ++block, ring.advance()) {
       uint64_t* const full = shared.full + ring.stage;
-      const int step = tile.first_step + block * kWgmmaUnit;
+      const int k = tile.k + block * kSubtile;
       barrier_wait(shared.empty + ring.stage, ring.parity ^ 1);
-      barrier_arrive_and_expect(full, static_cast<uint32_t>(units * kWgmmaUnitBytes + kParts * WideShape::kPart));
-      for (int unit = 0; unit < units; ++unit)
-        load_box_of<kMajor, false>(shared.a(ring.stage) + unit * kWgmmaUnitBytes, x_map, full,
-                                   tile.line + unit * kWgmmaUnit, step, 0);
+      barrier_arrive_and_expect(full, static_cast<uint32_t>(subtiles * kSubtileBytes + kParts * WideShape::kPart));
+      for (int subtile = 0; subtile < subtiles; ++subtile)
+        load_box_of<kMajor, false>(shared.a(ring.stage) + subtile * kSubtileBytes, x_map, full,
+                                   tile.m + subtile * kSubtile, k, 0);
 #pragma unroll
       for (int part = 0; part < kParts; ++part)
 #pragma unroll
         for (int column = 0; column < WideShape::kTileN; column += kBox)
-          load_box_of<kMajor, false>(shared.b(ring.stage) + part * WideShape::kPart + column * kWgmmaUnit * 2,
-                                     parts_map, full, tile.column + column, step, part);
+          load_box_of<kMajor, false>(shared.b(ring.stage) + part * WideShape::kPart + column * kSubtile * 2, parts_map,
+                                     full, tile.n + column, k, part);
     }
   }
 }
 
 using WideSums = float[WideShape::kTileN / 2];
 
-// One warpgroup computes 64 lines of a tile. The large products and the small are summed apart: a sum far larger than
-// what is added to it would drop its last bits.
+// One warpgroup computes 64 rows of a tile. The large and the small products are summed separately: a sum much larger
+// than its addends would lose their last bits.
 template <Major kMajor>
 __device__ __forceinline__ void multiply_wide(WideSums& large, WideSums& small, const WideRing& shared,
                                               Ring<WideRing::kStages>& ring, int blocks, int consumer) {
@@ -148,11 +148,11 @@ __device__ __forceinline__ void multiply_wide(WideSums& large, WideSums& small, 
   int before = 0;
   for (int block = 0; block < blocks; ++block) {
     barrier_wait(shared.full + ring.stage, ring.parity);
-    const uint64_t x = wgmma_operand<kMajor>(shared.a(ring.stage) + consumer * kWgmmaUnitBytes);
+    const uint64_t x = wgmma_operand<kMajor>(shared.a(ring.stage) + consumer * kSubtileBytes);
     const uint64_t parts = wgmma_operand<kMajor>(shared.b(ring.stage));
     wgmma_begin();
 #pragma unroll
-    for (int k = 0; k < kWgmmaUnit / kWgmmaK; ++k) {
+    for (int k = 0; k < kSubtile / kWgmmaK; ++k) {
       const uint64_t a = x + k * kWgmmaAdvance<kMajor>, b = parts + k * kWgmmaAdvance<kMajor>;
       wgmma<kColumns, kMajor, kMajor>(large, a, b, block | k);
       wgmma<kColumns, kMajor, kMajor>(small, a, b + kNextPart, block | k);
@@ -170,28 +170,28 @@ __device__ __forceinline__ void multiply_wide(WideSums& large, WideSums& small, 
   release<WideShape>(shared.empty + before);
 }
 
-// Adjacent columns are stored together where they are adjacent in memory.
+// Two adjacent columns are stored together if they are adjacent in memory.
 template <Major kMajor>
 __device__ __forceinline__ void store_wide(const WideOut& to, const WideProduct& product, const StripTile& tile,
                                            const WideSums& large, const WideSums& small, int consumer) {
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup, lane = thread % 32;
-  const int first = tile.line + consumer * kWgmmaUnit + thread / 32 * 16 + lane / 4;
+  const int first = tile.m + consumer * kSubtile + thread / 32 * 16 + lane / 4;
   float* const out = to.out + tile.strip * to.strip_stride;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int line = first + half * 8;
-    if (line >= product.lines) continue;
+    const int m = first + half * 8;
+    if (m >= product.M) continue;
 #pragma unroll
     for (int j = 0; j < WideShape::kTileN / 8; ++j) {
-      const int column = tile.column + j * 8 + lane % 4 * 2, at = j * 4 + half * 2;
-      if (column >= product.columns) continue;
-      float* const place = out + line * to.line_stride + column * to.column_stride;
+      const int n = tile.n + j * 8 + lane % 4 * 2, at = j * 4 + half * 2;
+      if (n >= product.N) continue;
+      float* const place = out + m * to.m_stride + n * to.n_stride;
       const float sums[] = {large[at] + small[at], large[at + 1] + small[at + 1]};
       if constexpr (kMajor == Major::k) {
         store_pack<float, 2>(place, {sums[0], sums[1]});
       } else {
         place[0] = sums[0];
-        place[to.column_stride] = sums[1];
+        place[to.n_stride] = sums[1];
       }
     }
   }
@@ -199,7 +199,7 @@ __device__ __forceinline__ void store_wide(const WideOut& to, const WideProduct&
 
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
 
-// out = x parts^T: x [lines, steps] and parts [3, columns, steps], or, where lines are adjacent, both transposed.
+// out = x parts^T, with x [M, K] and parts [3, N, K], or both transposed (Major::mn).
 template <Major kMajor>
 __global__ void __launch_bounds__(kGroupedThreads, 1)
     wide_product_kernel(const __grid_constant__ CUtensorMap x_map, const __grid_constant__ CUtensorMap parts_map,
@@ -229,20 +229,20 @@ __global__ void __launch_bounds__(kGroupedThreads, 1)
 template <Major kMajor>
 void launch_wide_product(Stream& stream, const WideProduct& product, const Tensor& x, const MappedMatrices& parts,
                          const WideOut& to) {
-  const CUtensorMap x_map = tensor_map(x, kWgmmaUnit);
-  const CUtensorMap parts_map = tensor_map(parts, kMajor == Major::k ? WideShape::kTileN : kWgmmaUnit);
+  const CUtensorMap x_map = tensor_map(x, kSubtile);
+  const CUtensorMap parts_map = tensor_map(parts, kMajor == Major::k ? WideShape::kTileN : kSubtile);
   launch_persistent<WideShape, NoStaging>(stream, wide_product_kernel<kMajor>, "a router's product", x_map, parts_map,
                                           product, to);
 }
 
-// Strips of the sum over T tokens that fill the GPU, about: more would write more partial sums.
+// Divides the sum over T tokens into just enough strips to fill the GPU: more would write more partial sums.
 WideProduct strips_of(int64_t T, int64_t D, int64_t E) {
   constexpr int kBlocks = 128;
   WideProduct product{static_cast<int>(D), static_cast<int>(E), static_cast<int>(T), 0, 0};
-  const int chunks = divide_up(product.steps, kWgmmaUnit);
+  const int chunks = divide_up(product.K, kSubtile);
   const int most = std::max(1, kBlocks / (product.across() * product.down()));
-  product.strip_steps = divide_up(chunks, most) * kWgmmaUnit;
-  product.strips = divide_up(product.steps, product.strip_steps);
+  product.strip_k = divide_up(chunks, most) * kSubtile;
+  product.strips = divide_up(product.K, product.strip_k);
   return product;
 }
 
@@ -267,8 +267,8 @@ void wide_linear_hopper(Stream& stream, const Tensor& y, const Tensor& x, const 
   const int64_t E = w.size(0), D = w.size(1);
   auto* const parts = reinterpret_cast<Bf16*>(stream.scratch(split_bytes(D * E)));
   split_apart(stream, parts, w);
-  const int steps = static_cast<int>(D);
-  launch_wide_product<Major::k>(stream, {static_cast<int>(x.size(0)), static_cast<int>(E), steps, steps, 1}, x,
+  const int K = static_cast<int>(D);
+  launch_wide_product<Major::k>(stream, {static_cast<int>(x.size(0)), static_cast<int>(E), K, K, 1}, x,
                                 {parts, kParts, E, D}, {ptr<float>(y), 0, E, 1});
 }
 
@@ -285,17 +285,17 @@ WideStrips wide_linear_strips_hopper(Stream& stream, const Tensor& dy, const Ten
 
 void wide_linear_backward_input_hopper(Stream& stream, const Tensor& dx, Write write, const Tensor& dy,
                                        const Tensor& w) {
-  const int64_t T = dx.size(0), D = dx.size(1), E = w.size(0), steps = kParts * E;
+  const int64_t T = dx.size(0), D = dx.size(1), E = w.size(0), K = kParts * E;
   auto* const dy_parts = reinterpret_cast<Bf16*>(stream.scratch(split_bytes(T * E) + split_bytes(D * E)));
-  auto* const w_parts = dy_parts + T * steps;
-  // The small products first: dy's second part by w's first, the first by the second, the first by the first.
-  split(stream, {dy_parts, steps, {0, E, 2 * E}, {1, 0, 0}}, dy);
+  auto* const w_parts = dy_parts + T * K;
+  // The small products come first: dy's second part times w's first, then first times second, then first times first.
+  split(stream, {dy_parts, K, {0, E, 2 * E}, {1, 0, 0}}, dy);
   split(stream, {w_parts, D, {0, E * D, 2 * E * D}, {0, 1, 0}}, w);
   using Shape = TileShape<128, 256, Consumers::cooperative, Multicast::none>;
   using Operands = OperandLayout<Grouped::m, Major::k, Major::mn>;
-  const CUtensorMap dy_map = tensor_map({dy_parts, 1, T, steps}, kWgmmaUnit);
-  const CUtensorMap w_map = tensor_map({w_parts, 1, steps, D}, Operands::template kBoxB<Shape>);
-  const BatchedShape shape{1, static_cast<int>(T), static_cast<int>(D), static_cast<int>(steps), false};
+  const CUtensorMap dy_map = tensor_map({dy_parts, 1, T, K}, kSubtile);
+  const CUtensorMap w_map = tensor_map({w_parts, 1, K, D}, Operands::template kBoxB<Shape>);
+  const BatchedShape shape{1, static_cast<int>(T), static_cast<int>(D), static_cast<int>(K), false};
   const GroupedProduct product{nullptr, nullptr, 1, shape.M, shape.N, shape.K};
   const auto launch = [&]<class Epilogue>(const Epilogue& epilogue) {
     launch_persistent<Shape, Epilogue>(stream, batched_gemm_kernel<Shape, Operands, Epilogue>, "a router's gradient",
