@@ -29,7 +29,7 @@ TEST(SpreadToParts, NamesTheRankThatGetsMoreThanAPartHolds) {
   EXPECT_EQ(test::message_of<ShapeError>([&] {
               kernels::spread_to_parts(rank.stream, slot, parts, slot, rank.tensor<int64_t>({2}, {0, 3}));
             }),
-            "spread_to_parts: 3 rows for rank 1, in a part of 2");
+            "spread_to_parts: 3 rows for rank 1, whose part holds 2");
 }
 
 // Two ranks' rows for two experts here: 2 and 1 of the first, none and 3 of the second.

@@ -162,12 +162,12 @@ TEST(ReceiveOrder, SortsByExpertThenSourceThenArrival) {
 TEST(ReceiveOrder, MoreRowsThanThePoolHoldsAreRefused) {
   Rank rank;
   const RowGroups groups{unset(rank, {2}), unset(rank, {2}), unset(rank, {2, 2}), unset(rank, {2, 2})};
-  EXPECT_EQ(
-      test::message_of<ShapeError>([&] {
-        kernels::receive_order(rank.stream, groups, unset(rank, {2}), unset(rank, {8}),
-                               rank.tensor<int64_t>({2, 2}, {1, 2, 3, 3}));
-      }),
-      "receive_order: 9 rows arrive for a pool of 8: all expert-parallel ranks must have the same number of tokens");
+  EXPECT_EQ(test::message_of<ShapeError>([&] {
+              kernels::receive_order(rank.stream, groups, unset(rank, {2}), unset(rank, {8}),
+                                     rank.tensor<int64_t>({2, 2}, {1, 2, 3, 3}));
+            }),
+            "receive_order: 9 rows arrive for a receive buffer of 8: all expert-parallel ranks must have the same "
+            "number of tokens");
 }
 
 Tensor reversed(Rank& rank, int64_t n) {

@@ -382,7 +382,8 @@ TEST(Dispatch, RanksWithDifferentNumbersOfTokensAreRefused) {
       group->barrier(rank.stream);
     });
   });
-  EXPECT_NE(message.find("rank 0: receive_order: 10 rows arrive for a pool of 2"), std::string::npos) << message;
+  EXPECT_NE(message.find("rank 0: receive_order: 10 rows arrive for a receive buffer of 2"), std::string::npos)
+      << message;
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 namespace witan::kernels {
 namespace {
 
-constexpr int64_t kLeastSequence = 64;  // shorter ones are not worth a plan of cuDNN's
-// The most bytes for the gradient of scores, which a repeatable backward keeps for all pairs of a group's heads.
+constexpr int64_t kLeastSequence = 64;  // shorter sequences are not worth a cuDNN plan
+// The most bytes for the score gradients, which a deterministic backward keeps for all pairs of a group's heads.
 constexpr int64_t kMostForPairs = int64_t{2} << 30;
 
 struct SlowAttention {
@@ -27,7 +27,7 @@ constexpr std::array<SlowAttention, 5> kSlow = {
      {OwnAttention::workspace, "attention_forward:workspace", "attention_backward:workspace",
       "a backward that repeats to the bit (--deterministic) would need more than 2 GiB of workspace at this length"}}};
 
-// Whether `tokens` tokens stand at positions without a gap.
+// Whether the positions of `tokens` tokens have no gap.
 bool consecutive(const PositionRuns& positions, int64_t tokens) {
   return positions.at(tokens - 1) - positions.at(0) == tokens - 1;
 }
@@ -41,8 +41,8 @@ constexpr int64_t round_up(int64_t n, int64_t to) {
   return (n + to - 1) / to * to;
 }
 
-// The workspace of cuDNN's backward for one group of one row: dq in float32, or the gradient of scores if it must be
-// repeatable; delta; and dk and dv of each query head, which are summed over a group.
+// The workspace of cuDNN's backward for one group of one row: dq in float32 or, if the backward must be deterministic,
+// the score gradients; delta; and dk and dv of each query head, which are then summed over the group.
 int64_t backward_workspace(const AttentionInputs& in, const AttentionPairs& pairs) {
   constexpr int64_t kFloat = 4, kTile = 128, kAligned = int64_t{1} << 20;
   const int64_t heads = in.q.size(2) / in.k.size(2), hd = in.q.size(3), hd_v = in.v.size(3);
@@ -70,15 +70,16 @@ OwnAttention own_by_shape(const AttentionInputs& in, bool backward) {
 std::optional<AttentionPairs> library_pairs(const AttentionInputs& in) {
   const auto& [queries, keys, ids, length] = in.block;
   const int64_t Sq = in.q.size(1), Sk = in.k.size(1);
-  // A window that hides no pair of the block is none; one by position is one by index where positions have no gap.
+  // A window that hides no pair of the block is ignored. Windows by position and by index are the same if positions
+  // have no gap.
   const bool windowed = in.window > 0 && queries.at(Sq - 1) - keys.at(0) >= in.window;
   if (windowed && !(queries == keys && Sq == Sk && consecutive(keys, Sk))) return {};
-  // If queries and keys have the same rising positions, causal by position is causal by index.
+  // If queries and keys have the same increasing positions, causal by position equals causal by index.
   if (queries == keys && Sq == Sk) return AttentionPairs{true, 0, Sk, windowed ? in.window : 0};
   const auto seen = [&queries = queries, &keys = keys, Sk](int64_t query) {
     return keys.before(queries.at(query) + 1, Sk);
   };
-  // The queries of a run see more and more keys: all see the same if the first and the last do.
+  // The queries of a run see more and more keys, so all see the same keys if the first and the last do.
   const int64_t split = std::clamp<int64_t>(queries.split, 0, Sq);
   const int64_t first = split > 0 ? seen(0) : seen(split), second = split < Sq ? seen(split) : first;
   if ((split > 0 && seen(split - 1) != first) || (split < Sq && seen(Sq - 1) != second)) return {};

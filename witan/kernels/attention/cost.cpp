@@ -22,9 +22,9 @@ std::array<Run, 2> runs_of(const PositionRuns& positions, int64_t tokens) {
   return {Run{positions.first, in_first}, Run{positions.second, tokens - in_first}};
 }
 
-// Sum over a query's position in `queries` of the positions in `keys` that are not after it.
+// The sum over the positions in `queries` of the number of positions in `keys` that are not after it.
 double causal_pairs(const Run& queries, const Run& keys) {
-  const auto up_to = [&](int64_t queries_from_first_key) {  // of queries at keys.begin + 0, 1, ..
+  const auto up_to = [&](int64_t queries_from_first_key) {  // for queries at keys.begin + 0, 1, …
     const double all = static_cast<double>(std::max<int64_t>(queries_from_first_key, 0));
     const double size = static_cast<double>(keys.size), rising = std::min(all, size);
     return rising * (rising + 1) / 2 + (all - rising) * size;
@@ -32,7 +32,7 @@ double causal_pairs(const Run& queries, const Run& keys) {
   return up_to(queries.begin + queries.size - keys.begin) - up_to(queries.begin - keys.begin);
 }
 
-// Query-key pairs of all rows and heads. Documents make it fewer, which no shape tells.
+// Query-key pairs of all rows and heads. Documents reduce them, by a number that shapes do not tell.
 double visible_pairs(const Tensor& q, int64_t keys, const AttentionBlock& block, int64_t window) {
   double pairs = 0;
   for (const Run& of_queries : runs_of(block.queries, q.size(1)))
@@ -62,14 +62,14 @@ double rows_bytes(const LatentRows& rows) {
   return bytes_of(rows.q, rows.kv, rows.rope_key);
 }
 
-// Channels that rotate in all heads.
+// The channels that rotate, over all heads.
 double turned(const Heads& heads, const LatentRows& rows) {
   return static_cast<double>(heads.q.elements() / heads.q.shape().last() * rows.rope_key.shape().last());
 }
 
 }  // namespace
 
-// Two products: hd multiply-adds for each pair, and hd_v.
+// Two products: hd multiply-adds per pair for the scores, and hd_v for the output.
 void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in) {
   const Cost cost{2 * visible_pairs(in) * (head_size(in.q) + head_size(in.v)),
                   bytes_of(y, lse, in.q, in.k, in.v, in.sequence_ids, in.block.key_ids)};
@@ -77,7 +77,7 @@ void attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const
   WITAN_LAUNCH_NAMED(stream, attention_forward, counted_name(path.own, false), cost, shape_of(in), y, lse, in);
 }
 
-// Five products: s again, dy v^T, and one for each gradient; those of dy v^T and dv are of hd_v.
+// Five products: the scores again, dy v^T, and one per gradient; dy v^T and dv use hd_v, the others hd.
 void attention_backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, const Tensor& y,
                         const Tensor& lse, const AttentionInputs& in) {
   const Cost cost{2 * visible_pairs(in) * (3 * head_size(in.q) + 2 * head_size(in.v)),
@@ -90,7 +90,7 @@ void attention_backward(Stream& stream, const AttentionGradients& to, const Tens
                      given);
 }
 
-// Four operations an element, and a few a row.
+// Four operations per element, and a few per row.
 void attention_merge(Stream& stream, const Tensor& y, const Tensor& lse, const Tensor& y_part, const Tensor& lse_part) {
   const Cost cost{4 * static_cast<double>(y.elements()), 2 * bytes_of(y, lse) + bytes_of(y_part, lse_part)};
   WITAN_LAUNCH(stream, attention_merge, cost, y, lse, y_part, lse_part);
@@ -118,7 +118,7 @@ void attention_sinks_backward(Stream& stream, const Tensor& dsinks, Write write,
 }
 
 void cached_attention(Stream& stream, const Tensor& y, const Tensor& lse, const CachedInputs& in) {
-  double keys = 0;  // of all tokens
+  double keys = 0;  // over all tokens
   for (const CacheRun& run : in.tokens.runs)
     for (int64_t position = run.past; position < run.past + run.count; ++position)
       keys += static_cast<double>(in.window > 0 ? std::min(position + 1, in.window) : position + 1);
@@ -129,7 +129,7 @@ void cached_attention(Stream& stream, const Tensor& y, const Tensor& lse, const 
   WITAN_LAUNCH(stream, cached_attention, cost, y, lse, in);
 }
 
-// Sines are not counted: they are made once for all blocks.
+// Sines are not counted: they are computed once for all blocks.
 void rotary_table(Stream& stream, const Tensor& table, const Tensor& positions, const RopeArgs& args) {
   WITAN_LAUNCH(stream, rotary_table, (Cost{0, bytes_of(table, positions)}), table, positions, args);
 }
@@ -167,7 +167,7 @@ void latent_heads(Stream& stream, const Heads& heads, const LatentRows& rows, co
   WITAN_LAUNCH(stream, latent_heads, cost, heads, rows, table, args);
 }
 
-// A key's channels are added up, and turned once.
+// A key's channels are summed over heads, and rotated once.
 void latent_heads_backward(Stream& stream, const LatentRows& to, const Heads& gradients, const Tensor& table,
                            const RopeArgs& args) {
   const double key = static_cast<double>(to.rope_key.elements());

@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kTurn = 2 * std::numbers::pi;
 
-// Before any scaling.
+// The frequency before any scaling.
 double trained_frequency(const RopeArgs& args, int64_t pair) {
   const auto i = static_cast<double>(pair);
   if (!args.half_truncated) return std::pow(args.base, -2 * i / static_cast<double>(args.dims));
@@ -25,7 +25,7 @@ double llama3(const RopeScaling& scaling, double frequency) {
   return (1 - kept) * frequency / scaling.factor + kept * frequency;
 }
 
-// The share of pair i that is interpolated. A ramp of no length is a step.
+// The share of interpolation for a pair. A ramp of length 0 is a step.
 double yarn_ramp(const RopeArgs& args, int64_t pair) {
   const double first = std::max(rope_pair_of(args, args.scaling.beta_fast), 0.0),
                last = std::min(rope_pair_of(args, args.scaling.beta_slow), static_cast<double>(args.dims - 1));

@@ -11,7 +11,7 @@ double doubled(int64_t value) {
   return static_cast<double>(value);
 }
 
-// Rows of all groups together: what costs are counted with.
+// The rows of all groups together, for which costs are counted.
 int64_t rows_of(const Fp8RowBlocks& blocks, int64_t capacity) {
   return blocks.groups.begin.defined() ? blocks.groups.rows_of(capacity) : capacity;
 }
@@ -20,7 +20,7 @@ int64_t copies_of(const Fp8Rows& rows, const Fp8Columns& columns) {
   return (rows.values.defined() ? 1 : 0) + (columns.values.defined() ? 1 : 0);
 }
 
-// The cost of a product of this many rows with w [E, N, K]: 1 byte for an element of an operand.
+// The cost of a product of this many rows with w [E, N, K], whose operands have 1 byte per element.
 Cost product_cost(int64_t rows, const Tensor& matrices, int64_t out_bytes) {
   const double out = doubled(matrices.size(1)), in = doubled(matrices.size(2));
   return {2 * doubled(rows) * out * in, doubled(rows) * (in + out * doubled(out_bytes)) + bytes_of(matrices)};
@@ -35,7 +35,7 @@ Fp8Rows Fp8Rows::empty(Stream& stream, int64_t M, int64_t K, Fp8Format format) {
 Fp8RowBlocks Fp8RowBlocks::empty(Stream& stream, const RowGroups& groups, int64_t capacity) {
   if (!groups.begin.defined()) return {{}, {}, fp8_blocks(capacity)};
   const int64_t E = groups.experts(), R = groups.sources();
-  // Each group of at least a row may end with a block that is not full.
+  // Each non-empty group may end with a partly filled block.
   const int64_t most = capacity / kFp8Block + std::min(E * R, capacity);
   Fp8RowBlocks out{{stream.empty({E}, DType::i64), stream.empty({E}, DType::i64), {}, {}, groups.expected_rows},
                    stream.empty({most, 2}, DType::i32),
@@ -119,7 +119,7 @@ void fp8_quantise_swiglu_backward(Stream& stream, const Fp8Rows& rows, const Fp8
                                   const Fp8SwigluGradient& of, const RowGroups& groups, const Fp8RowBlocks& blocks) {
   const int64_t M = of.h.size(0), F = of.h.size(1) / 2, copies = copies_of(rows, columns);
   assert(copies > 0);
-  // A block of columns that gate and up shared would be of two tiles.
+  // A block of columns that contained both gate and up would belong to two tiles.
   if (!stream.plans_for_cuda() || F % kFp8Block != 0) {
     const Tensor dh = stream.empty(of.h.shape(), of.h.dtype());
     swiglu_backward(stream, dh, of.ds, of.dy, of.h, of.s, groups);

@@ -9,7 +9,7 @@
 namespace witan::kernels {
 namespace {
 
-constexpr double kBudget = 0.1;  // seconds for each figure
+constexpr double kBudget = 0.1;  // seconds per figure
 
 double copy_rate(Stream& stream) {
   constexpr int64_t kElements = int64_t{1} << 29;  // 1 GiB, beyond any cache
@@ -29,7 +29,7 @@ double product_rate(Stream& stream, DType dtype) {
   return 2.0 * std::pow(static_cast<double>(side), 3) / seconds;
 }
 
-// A processor's measurement may meet other work of the machine; a ceiling is the most that was seen.
+// Other work of the machine may disturb a measurement on the CPU, so the ceiling is the highest rate seen.
 template <class Measure>
 double most_of(const Measure& measure) {
   constexpr int kAttempts = 3;

@@ -12,20 +12,20 @@
 namespace witan::kernels {
 namespace {
 
-// Whether one kernel takes a product of `narrow` [T, D] and [E, D]. Shapes and the planned device alone decide: the
-// other way takes workspaces, which the meta device must take too.
+// Whether one kernel computes a product of `narrow` [T, D] and [E, D]. The decision depends only on shapes and the
+// planned device, because the other path takes workspaces, which the meta device must take too.
 bool is_fused(Stream& stream, const Tensor& narrow, int64_t E) {
   const int64_t D = narrow.size(1);
   return stream.plans_for_cuda() && narrow.dtype() == DType::bf16 && D % 8 == 0 && E % 8 == 0 && D * E > 0;
 }
 
-// Charges a fused kernel. A CUDA stream runs it; a meta stream that stands for one counts it.
+// Charges a fused kernel, which a CUDA stream runs, and a meta stream that plans for CUDA only counts.
 template <class Work>
 void charge_fused(Stream& stream, const char* name, const Tensor& x, int64_t E, double bytes, const Work& work) {
   charge(stream, name, {2.0 * static_cast<double>(x.elements()) * static_cast<double>(E), bytes}, work);
 }
 
-// x, in `dtype`.
+// x converted to `dtype`.
 Tensor in_dtype(Stream& stream, const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   const Tensor out = stream.empty(x.shape(), dtype, MemoryTag::workspace);
@@ -125,7 +125,7 @@ void weigh_chosen(Stream& stream, const RouterOutputs& out, const Tensor& logits
   WITAN_LAUNCH(stream, weigh_chosen, cost, out, logits, scoring);
 }
 
-// Costs are those of one iteration: how many there are is not known here.
+// The cost is that of one iteration, since the number of iterations is not known here.
 void sinkhorn_bias(Stream& stream, const Tensor& bias, const Tensor& logits, int64_t iterations, double tolerance,
                    const Tensor& sequence_ids) {
   const Cost cost{6.0 * static_cast<double>(logits.elements()), bytes_of(bias, logits, sequence_ids)};
@@ -284,7 +284,7 @@ void replica_experts(Stream& stream, const Tensor& experts, const ReplicaChoice&
   WITAN_LAUNCH(stream, replica_experts, (Cost{0, bytes_of(experts, choice.hosted)}), experts, choice, round);
 }
 
-// With an even load nothing is added; the bytes are those of a replica of each rank's.
+// With a balanced load nothing is added; the bytes assume one replica per rank.
 void add_to_experts(Stream& stream, const Tensor& w, const Tensor& found, const Tensor& experts) {
   const double matrix = bytes_of(found) / static_cast<double>(found.size(0));
   const Cost cost{matrix / static_cast<double>(size_of(w.dtype())), 3 * matrix};

@@ -9,7 +9,7 @@
 namespace witan::kernels {
 namespace {
 
-// `work`: FLOPs of an element.
+// `work`: FLOPs per element.
 Cost cost_of(std::span<const UpdateItem> items, double work) {
   Cost cost;
   for (const auto& [t, weight_decay] : items) {
@@ -21,7 +21,7 @@ Cost cost_of(std::span<const UpdateItem> items, double work) {
   return cost;
 }
 
-// Room for syevd, or for two matrices, v once more, and what blocks of rows and the order need.
+// Workspace for syevd or, for Gram-Schmidt, two matrices, v once more, and the blocks of rows and their order.
 int64_t basis_work(int64_t n, int64_t of_v) {
   return 4 * n * n + 96 * n + 1024 + of_v;
 }

@@ -8,14 +8,14 @@
 namespace witan::kernels {
 namespace {
 
-// Elements of the factor's dtype that a root needs beside it: of Newton's iteration four matrices and, on a GPU, some
-// numbers; of LAPACK's syevd the eigenvectors, its work and the eigenvalues, with room for its integers.
+// Elements of the factor's dtype that a root needs as workspace. Newton's iteration: four matrices and, on a GPU, some
+// scalars. LAPACK's syevd: the eigenvectors, its work and the eigenvalues, including its integers.
 int64_t work_elements(int64_t m, RootMethod method) {
   return method == RootMethod::newton ? 4 * m * m + 1024 : 4 * m * m + 16 * m + 64;
 }
 
 double flops(double m, const RootArgs& args) {
-  if (args.method == RootMethod::eigen) return 11 * m * m * m;  // a third of it for the product of the root
+  if (args.method == RootMethod::eigen) return 11 * m * m * m;  // a third of it for the root's product
   const auto p = std::llround(1 / args.exponent);
   return 2 * m * m * m * static_cast<double>((1 + PowerProducts(p).count()) * newton_iterations(DType::f32, p));
 }
@@ -26,7 +26,7 @@ double newton_ridge(DType dtype) {
   return dtype == DType::f64 ? 1e-12 : 1e-6;
 }
 
-// An eigenvalue that is small against 1 grows by (1 + 1/p)^p >= 2 each time, and then converges quadratically.
+// An eigenvalue much smaller than 1 grows by (1 + 1/p)^p >= 2 per iteration, and then converges quadratically.
 int64_t newton_iterations(DType dtype, int64_t p) {
   const double grows = std::pow(1 + 1 / static_cast<double>(p), static_cast<double>(p));
   return static_cast<int64_t>(std::ceil(std::log(1 / newton_ridge(dtype)) / std::log(grows))) + 6;

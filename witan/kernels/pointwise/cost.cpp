@@ -6,8 +6,8 @@
 namespace witan::kernels {
 namespace {
 
-// The cost over the groups' rows, or over all where there are no groups. An exponential or an error function counts as
-// 10. `bytes`: of all tensors' rows.
+// The cost over the groups' rows, or over all rows if there are no groups. An exponential or an error function counts
+// as 10 FLOPs. `bytes`: of all tensors' rows.
 Cost cost_of(double flops_per_output, const Tensor& y, const RowGroups& groups, double bytes) {
   const int64_t capacity = y.shape().as_rows().first;
   if (capacity == 0) return {};
@@ -109,7 +109,7 @@ void clamp_backward(Stream& stream, const Tensor& dx, const Tensor& dy, const Te
   WITAN_LAUNCH(stream, clamp_backward, cost, dx, dy, x, bound);
 }
 
-// Drawing is integer work and is not counted.
+// Drawing random numbers is integer work, and is not counted.
 void dropout(Stream& stream, const Tensor& y, const Tensor& x, const Dropout& how) {
   WITAN_LAUNCH(stream, dropout, (Cost{static_cast<double>(x.elements()), bytes_of(y, x)}), y, x, how);
 }
@@ -185,7 +185,7 @@ void scaled_sum_backward(Stream& stream, const Tensor& dx, const Tensor& dw, Wri
   WITAN_LAUNCH(stream, scaled_sum_backward, cost, dx, dw, write, partials, dy, x, w);
 }
 
-// A tangent counts as 12.
+// A tanh counts as 12 FLOPs.
 void soft_cap_forward(Stream& stream, const Tensor& y, const Tensor& x, double scale, double cap) {
   WITAN_LAUNCH(stream, soft_cap_forward, (Cost{14 * static_cast<double>(x.elements()), bytes_of(y, x)}), y, x, scale,
                cap);

@@ -4,7 +4,7 @@
 
 namespace witan::kernels {
 
-// An exponential counts as 10; the forward reads the logits once from memory (a row stays in cache).
+// An exponential counts as 10 FLOPs; the forward reads the logits from memory once, since a row stays in cache.
 void cross_entropy_forward(Stream& stream, const Tensor& loss, const Tensor& losses, const Tensor& lse,
                            const Tensor& logits, const Tensor& targets, const Tensor& weights, int64_t words) {
   const Cost cost{13.0 * static_cast<double>(logits.elements()), bytes_of(losses, lse, logits, targets, weights)};

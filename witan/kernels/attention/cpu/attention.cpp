@@ -1,8 +1,9 @@
-// Forward and decoding. A task is kTilesPerTask query tiles of one group: they share each tile of keys once it is
-// unpacked. Keys pass in order; a query keeps its largest score and its sum so far and rescales what it has when a
-// larger score comes (online softmax: Milakov & Gimelshein, 2018).#include <algorithm>
+// Forward and decoding. A task is kTilesPerTask query tiles of one group, which share each unpacked tile of keys. Keys
+// are processed in order: a query keeps its largest score and its sum so far, and rescales its sums when a larger
+// score comes (online softmax: Milakov & Gimelshein, 2018).
 #include "witan/kernels/attention/attention.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cmath>
 #include <cstring>
@@ -28,7 +29,7 @@ struct Running {
   bool begun = false;
 };
 
-// s^T [n, kQueries] becomes exp(s - top); top, sum and rescale follow.
+// Turns s^T [n, kQueries] into exp(s - top), and updates top, sum and rescale.
 template <class A>
 void softmax_step(Running<A>& run, A* s, int64_t n) {
   constexpr int64_t L = kLanes<A>, Q = kQueries<A>;
@@ -81,7 +82,7 @@ void add_values(Running<A>& run, const A* p, const A* v, int64_t n, int64_t colu
 
 struct Forward {
   Heads heads;
-  const Tensor &y, &lse;  // lse may be undefined: not wanted
+  const Tensor &y, &lse;  // lse may be undefined if it is not wanted
   const AttentionInputs& in;
   std::optional<DropoutMask> mask;
 };
@@ -95,7 +96,7 @@ void finish(const Forward& f, const Group& group, const Running<A>& run) {
     const A* from = run.y + lane * padded<A>(hd_v);
     T* to = f.y.data<T>() + group.query_offset(r, hd_v);
     if (f.lse.defined()) f.lse.data<A>()[group.lse_offset(r)] = run.top[static_cast<size_t>(lane)] + std::log(sum);
-    if (sum == 0) {  // no key was seen, and maybe none was met
+    if (sum == 0) {  // no key was seen
       std::fill_n(to, hd_v, T(A(0)));
       continue;
     }
@@ -104,7 +105,7 @@ void finish(const Forward& f, const Group& group, const Running<A>& run) {
   }
 }
 
-// The tiles of query rows [begin, end) before they have met a key.
+// The tiles of query rows [begin, end) before the first key.
 template <class T, class A>
 std::vector<Running<A>> start(const Forward& f, const Group& group, int64_t begin, int64_t end, Scratch<A>& scratch) {
   const int64_t P = padded<A>(f.heads.hd), room = std::max(P, padded<A>(f.heads.hd_v));
@@ -114,13 +115,13 @@ std::vector<Running<A>> start(const Forward& f, const Group& group, int64_t begi
     runs.push_back({QueryTile<A>(group, f.in, first), q_transposed, y});
     runs.back().top.fill(std::numeric_limits<A>::lowest());
     if (f.mask) runs.back().dropout.emplace(*f.mask, f.in.dropout, group, runs.back().tile);
-    unpack_queries<T>(y, group, f.in.q, A(f.in.scale), first);  // y's memory is free until the first key
+    unpack_queries<T>(y, group, f.in.q, A(f.in.scale), first);  // y's memory is unused until the first key
     transpose_tile(q_transposed, y, P);
   }
   return runs;
 }
 
-// Query rows [begin, end) of one group.
+// Computes query rows [begin, end) of one group.
 template <class T>
 void attend(const Forward& f, const Group& group, int64_t begin, int64_t end) {
   using A = Accumulator<T>;
@@ -131,7 +132,7 @@ void attend(const Forward& f, const Group& group, int64_t begin, int64_t end) {
   A* factors = f.mask ? scratch.take(kKeys * Q) : nullptr;
   std::vector<Running<A>> runs = start<T>(f, group, begin, end, scratch);
   const int64_t keys = runs.back().tile.keys;
-  // A ring no longer has the keys before the first. They would add exactly 0.
+  // A ring no longer holds the keys before the first, which would add exactly 0.
   int64_t key = f.heads.ring > 0 ? runs.front().tile.first_key : runs.front().tile.first_key_tile();
   for (int64_t end_of_tile = 0; key < keys; key = end_of_tile) {
     end_of_tile = (key / kKeys + 1) * kKeys;
@@ -147,7 +148,7 @@ void attend(const Forward& f, const Group& group, int64_t begin, int64_t end) {
       multiply<A>(n, run.tile.lanes, hd, {k, P, 1}, {run.q_transposed, Q}, {s, Q}, Write::overwrite);
       run.tile.hide(s, key, n, sight);
       softmax_step(run, s, n);
-      if (run.dropout) {  // after the sum: what is dropped still counts in the softmax
+      if (run.dropout) {  // after the sum: dropped probabilities still count in the softmax
         run.dropout->draw(factors, key, n);
         run.dropout->apply(s, factors, n);
       }
@@ -163,7 +164,7 @@ void run_forward(Stream& stream, const Forward& f) {
     constexpr int64_t kRows = kTilesPerTask * kQueries<Accumulator<T>>;
     const int64_t rows = f.heads.rows(), blocks = (rows + kRows - 1) / kRows;
     stream.pool().run(f.heads.groups() * blocks, [&](int64_t task) {
-      const int64_t block = blocks - 1 - task % blocks;  // the longest first
+      const int64_t block = blocks - 1 - task % blocks;  // the longest come first
       attend<T>(f, Group(f.heads, task / blocks), block * kRows, std::min((block + 1) * kRows, rows));
     });
   });

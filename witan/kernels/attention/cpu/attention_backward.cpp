@@ -1,7 +1,8 @@
-// Backward. The work of one group is a triangle of (query tile, key tile) pairs. A part of it is a range of either;
-// every gradient sums its pairs in the order of tiles, so however the triangle is cut, the bits are the same. Where
-// groups divide well among the threads, a task is a whole group and forms all three gradients in one pass over the
-// pairs; else dq is formed in parts by query, then dk and dv in parts by key, which computes the scores twice.
+// The work of one group's backward is a triangle of (query tile, key tile) pairs, and a part of it is a range of
+// either. Every gradient sums its pairs in the order of tiles, so its bits do not depend on how the triangle is
+// divided. If groups divide well among the threads, a task is a whole group and forms all three gradients in one pass
+// over the pairs; otherwise dq is formed in parts by query, then dk and dv in parts by key, which computes the scores
+// twice.
 #include <cmath>
 #include <optional>
 
@@ -12,7 +13,7 @@
 namespace witan::kernels::cpu {
 namespace {
 
-constexpr int64_t kTilesPerPart = 8;  // of queries
+constexpr int64_t kTilesPerPart = 8;  // query tiles
 constexpr int64_t kKeysPerPart = 2 * kKeys;
 
 struct BackwardCall {
@@ -23,14 +24,14 @@ struct BackwardCall {
   std::optional<DropoutMask> mask;
 };
 
-// Query rows and keys [begin, end); gradients of the one, the other or both are wanted.
+// Query rows and keys [begin, end), with the gradients of one of them or both.
 struct Part {
   Group group;
   int64_t first_row, last_row, first_key, last_key;
   bool queries, keys;
 };
 
-// One query tile's operands, in scratch memory that the tiles of a part take in turns.
+// One query tile's operands, in scratch memory that the tiles of a part use in turn.
 template <class T>
 class QueryOperands {
  public:
@@ -70,7 +71,7 @@ class QueryOperands {
   int64_t P_, PV_;
 };
 
-// s^T and dp^T [n, kQueries] become p = exp(s - lse) and ds = p (dp - delta), transposed.
+// Turns s^T and dp^T [n, kQueries] into p = exp(s - lse) and ds = p (dp - delta), both transposed.
 template <class A>
 void score_gradients(A* s, A* dp, int64_t n, int64_t lanes, const A* lse, const A* delta) {
   constexpr int64_t L = kLanes<A>;
@@ -98,7 +99,7 @@ void write_row(T* to, const A* from, A scale, int64_t hd) {
   for (int64_t d = 0; d < hd; ++d) to[d] = T(from[d] * scale);
 }
 
-// A part at work: its keys, unpacked once, and the sums of dk and dv in scratch memory.
+// A part being computed: its keys, unpacked once, and the sums of dk and dv in scratch memory.
 template <class T>
 class PartRun {
  public:
@@ -181,11 +182,11 @@ class PartRun {
   std::optional<TileDropout<A>> dropout_;
   A *s_, *dp_, *factors_ = nullptr;  // [kKeys, kQueries]
   A *k_, *v_;                        // [keys, P], [keys, PV]
-  A *dk_ = nullptr, *dv_ = nullptr;  // the same
+  A *dk_ = nullptr, *dv_ = nullptr;  // likewise [keys, P], [keys, PV]
 };
 
-// One pass forms five products a pair and keeps the threads busy but for the last round; two passes form seven and
-// always do.
+// One pass computes five products per pair, but may leave threads idle in the last round; two passes compute seven,
+// with all threads busy.
 bool whole_groups_pay(int64_t groups, int64_t threads) {
   const int64_t rounds = (groups + threads - 1) / threads;
   return 5 * rounds * threads <= 7 * groups;
@@ -204,7 +205,7 @@ void run_backward(Stream& stream, const BackwardCall& call) {
   }
   const int64_t rows = kTilesPerPart * Q, parts = (h.rows() + rows - 1) / rows;
   stream.pool().run(groups * parts, [&](int64_t task) {
-    const int64_t i = task / parts, first = (parts - 1 - task % parts) * rows;  // the longest first
+    const int64_t i = task / parts, first = (parts - 1 - task % parts) * rows;  // longest parts first
     const int64_t last = std::min(first + rows, h.rows());
     const int64_t first_key = h.first_key_of(first) / kKeys * kKeys, keys = std::max(first_key, h.keys_of(last - 1));
     PartRun<T>(call, {Group(h, i), first, last, first_key, keys, true, false}).run();

@@ -25,7 +25,7 @@ void attention_sinks_forward(Stream& stream, const Tensor& y, const Tensor& lse,
   });
 }
 
-// A head is one task's: its rows are summed in order.
+// Each head is one task, so that its rows are summed in order.
 void attention_sinks_backward(Stream& stream, const Tensor& dsinks, Write write, const Tensor& dy, const Tensor& y,
                               const Tensor& lse, const Tensor& sinks) {
   const int64_t B = y.size(0), S = y.size(1), H = y.size(2), hd = y.size(3);

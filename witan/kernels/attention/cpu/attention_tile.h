@@ -1,8 +1,10 @@
-// Shared by the attention twins: how queries and keys are cut into tiles, and which pairs of a tile are visible.
+// Shared by the CPU's attention kernels: how queries and keys are divided into tiles, and which pairs of a tile are
+// visible.
 //
 // The H / G query heads of a group read the same keys, so a group's queries form one list, position by position: row r
-// is position r / rep of head g * rep + r % rep. A query tile is kQueries rows; its scores are kept as s^T [keys,
-// kQueries], so that maxima and sums over keys are lane by lane, and a query's result knows nothing of its neighbours.
+// is position r / rep of head g * rep + r % rep. A query tile is kQueries rows. Its scores are stored as s^T [keys,
+// kQueries], so that maxima and sums over keys are computed lane by lane, and a query's result does not depend on its
+// neighbours.
 #pragma once
 
 #include <algorithm>
@@ -21,16 +23,16 @@ namespace witan::kernels::cpu {
 
 template <class A>
 inline constexpr int64_t kQueries = 2 * kLanes<A>;  // rows of a query tile
-inline constexpr int64_t kKeys = 64;  // keys of a tile; tiles begin at multiples of it, whatever a task covers
+inline constexpr int64_t kKeys = 64;  // keys per tile; tiles begin at multiples of it, whatever a task covers
 
 struct Heads {
-  int64_t B, S, H, G, hd, hd_v;  // S: queries of a row
+  int64_t B, S, H, G, hd, hd_v;  // S: queries per row
   int64_t capacity;              // keys that a row has memory for, or has had in a ring
   int64_t rep;                   // query heads per key head
   PositionRuns queries, keys;
   int64_t length;    // of the whole sequence
-  int64_t window;    // 0: none
-  int64_t ring = 0;  // key j is where key j mod `ring` would be; 0: each has a place of its own
+  int64_t window;    // 0: no window
+  int64_t ring = 0;  // key j is stored in place j mod `ring`; 0: each key has a place of its own
 
   explicit Heads(const AttentionInputs& in)
       : B(in.q.size(0)),
@@ -49,12 +51,12 @@ struct Heads {
   int64_t groups() const { return B * G; }
   int64_t rows() const { return S * rep; }
   bool empty() const { return B * (rows() + capacity) * hd * hd_v == 0; }
-  // By position row r may see keys [first_key_of(r), keys_of(r)); neither falls from row to row.
+  // By position, row r may see keys [first_key_of(r), keys_of(r)); both bounds never decrease as r grows.
   int64_t first_key_of(int64_t r) const {
     return window > 0 ? keys.before(queries.at(r / rep) + 1 - window, capacity) : 0;
   }
   int64_t keys_of(int64_t r) const { return keys.before(queries.at(r / rep) + 1, capacity); }
-  // By position rows [first_row_of(j), rows_of(j)) may see key j.
+  // By position, rows [first_row_of(j), rows_of(j)) may see key j.
   int64_t first_row_of(int64_t j) const { return queries.before(keys.at(j), S) * rep; }
   int64_t rows_of(int64_t j) const { return window > 0 ? queries.before(keys.at(j) + window, S) * rep : rows(); }
 };
@@ -65,7 +67,7 @@ int64_t padded(int64_t hd) {
   return (hd + kLanes<A> - 1) / kLanes<A> * kLanes<A>;
 }
 
-// One group of one batch row: where its rows and keys lie.
+// One group of one batch row, and the offsets of its rows and keys.
 struct Group {
   Heads heads;
   int64_t b, g;
@@ -77,7 +79,7 @@ struct Group {
     return ((b * heads.S + r / heads.rep) * heads.H + head_of(r)) * width;
   }
   int64_t lse_offset(int64_t r) const { return (b * heads.H + head_of(r)) * heads.S + r / heads.rep; }
-  // The place of row r in the lse of all heads and the whole sequence, by which dropout numbers rows.
+  // The number of row r in the lse of all heads and the whole sequence, by which dropout numbers rows.
   int64_t whole_offset(int64_t r, const Dropout& how) const {
     const int64_t H = how.heads > 0 ? how.heads : heads.H;
     return (b * H + how.first_head + head_of(r)) * heads.length + heads.queries.at(r / heads.rep);
@@ -92,7 +94,7 @@ struct Group {
   int64_t head_of(int64_t r) const { return g * heads.rep + r % heads.rep; }
 };
 
-// Scratch memory of one task, aligned for vectors. Not initialised.
+// Scratch memory of one task, aligned for vectors and not initialised.
 template <class A>
 class Scratch {
  public:
@@ -100,7 +102,7 @@ class Scratch {
       : memory_(std::make_unique_for_overwrite<Vector<A>[]>(static_cast<size_t>(elements / kLanes<A> + 1))),
         next_(reinterpret_cast<A*>(memory_.get())) {}
   A* take(int64_t elements) { return std::exchange(next_, next_ + elements); }
-  // Frees all memory that was taken.
+  // Frees all allocations at once.
   void reset() { next_ = reinterpret_cast<A*>(memory_.get()); }
 
  private:
@@ -159,19 +161,19 @@ inline void exponential(Vector<A>& x) {
   load(x, lanes);
 }
 
-// How much of a tile of keys a tile of queries may see, their order aside.
+// How many of the keys in a tile a tile of queries may see, apart from causal order.
 enum class Sight : uint8_t { none, some, all };
 
-// The rows of a query tile's lanes, and the keys that they may see. Lanes past the last row repeat it.
+// The rows of a query tile's lanes, and the keys that they may see. Lanes after the last row repeat it.
 template <class A>
 struct QueryTile {
   int64_t first = 0, count = 0;  // rows
-  int64_t lanes = 0;             // count rounded up to whole vectors; what is beyond is not computed
-  // By position a lane may see keys [from, limit), some lane [first_key, keys), and every lane [shared_from, shared).
+  int64_t lanes = 0;             // count rounded up to whole vectors; lanes beyond are not computed
+  // By position, a lane may see keys [from, limit), some lane [first_key, keys), and every lane [shared_from, shared).
   std::array<int32_t, kQueries<A>> from{}, limit{}, id{};
   int64_t first_key = 0, keys = 0, shared_from = 0, shared = 0;
   int32_t least_id = 0, most_id = 0;
-  const int32_t* key_ids = nullptr;  // of the batch row's keys; null: all equal
+  const int32_t* key_ids = nullptr;  // of the batch row's keys; null: all the same
 
   QueryTile(const Group& group, const AttentionInputs& in, int64_t first_row)
       : first(first_row), count(std::min(kQueries<A>, group.heads.rows() - first_row)) {
@@ -196,12 +198,12 @@ struct QueryTile {
     least_id = least, most_id = most;
   }
 
-  // The beginning of the tile of keys with the first key that some lane may see.
+  // The first key of the tile of keys that contains the first key that some lane may see.
   int64_t first_key_tile() const { return first_key / kKeys * kKeys; }
-  // How many keys from `begin` on, below `end`, stand before the last lane's limit; 0 or less: none.
+  // The number of keys from `begin` on, below `end`, that are before the last lane's limit; none if not positive.
   int64_t keys_from(int64_t begin, int64_t end) const { return std::min(end, keys) - begin; }
 
-  // By window and sequence: may lanes see keys [begin, begin + n)?
+  // How many of the keys [begin, begin + n) lanes may see, by window and sequence.
   Sight sight(int64_t begin, int64_t n) const {
     if (begin + n <= first_key) return Sight::none;
     if (!key_ids) return Sight::all;
@@ -211,7 +213,7 @@ struct QueryTile {
     return least == most && least_id == most_id ? Sight::all : Sight::some;
   }
 
-  // s^T [n, kQueries]: minus infinity where a lane may not see key begin + j.
+  // Sets s^T [n, kQueries] to minus infinity where a lane may not see key begin + j.
   void hide(A* s, int64_t begin, int64_t n, Sight sight) const {
     for (int64_t j = 0; j < n; ++j) {
       const auto key = static_cast<int32_t>(begin + j);
@@ -226,14 +228,14 @@ struct QueryTile {
   }
 };
 
-// Dropout's factors of the probabilities of a query tile.
+// Dropout's factors for the probabilities of a query tile.
 template <class A>
 class TileDropout {
  public:
   TileDropout(const DropoutMask& mask, const Dropout& how, const Group& group, const QueryTile<A>& tile)
       : mask_(&mask), lanes_(tile.lanes), keys_(group.heads.keys) {
     assert(keys_.first % 4 == 0 && (keys_.split >= group.heads.capacity || (keys_.split | keys_.second) % 4 == 0));
-    const int64_t blocks = (group.heads.length + 3) / 4;  // of a query's probabilities
+    const int64_t blocks = (group.heads.length + 3) / 4;  // blocks of a query's probabilities
     for (size_t lane = 0; lane < row_.size(); ++lane) {
       const int64_t r = tile.first + std::min(static_cast<int64_t>(lane), tile.count - 1);
       row_[lane] = static_cast<uint64_t>(group.whole_offset(r, how) * blocks);

@@ -9,7 +9,7 @@
 namespace witan::kernels::cpu {
 namespace {
 
-// to = from, heads [.., H, hd], turned by the angles of its token; `sign` -1 turns back.
+// to = from, with heads [.., H, hd] rotated by the angles of their tokens; `sign` -1 rotates back.
 void turn_heads(Stream& stream, const Tensor& to, const Tensor& from, const Tensor& table, const RopeArgs& args,
                 int sign) {
   const int64_t H = from.size(2), hd = from.size(3);

@@ -77,8 +77,8 @@ void rope(Stream& stream, const Tensor& y, const Tensor& table, const Tensor& x,
   if (x.elements() == 0) return;
   const int32_t* position = positions.data<int32_t>();
   const int64_t highest = *std::max_element(position, position + tokens);
-  // Sequences of a batch share positions, so the table has a row per position; or, where that would take more rows than
-  // there are tokens (a late position decoded alone), a row per token.
+  // Sequences of a batch share positions, so the table has a row per position. If that takes more rows than there are
+  // tokens (as for a single late position in decoding), it has a row per token instead.
   const bool by_position = highest < tokens;
   dispatch_floating(x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
@@ -91,7 +91,8 @@ void rope(Stream& stream, const Tensor& y, const Tensor& table, const Tensor& x,
       for (int64_t t = begin; t < end; ++t) {
         const A* turn = angles + (by_position ? position[t] : t) * args.dims;
         for (int64_t row = t * heads; row < (t + 1) * heads; ++row)
-          rotate_head(y.data<T>() + row * hd, x.data<T>() + row * hd, turn, hd, args, A(1));  // the table has the sign
+          rotate_head(y.data<T>() + row * hd, x.data<T>() + row * hd, turn, hd, args,
+                      A(1));  // the table holds the sign
       }
     });
   });

@@ -20,7 +20,7 @@ LatentSizes latent_sizes(const Heads& heads, const LatentRows& rows) {
   return {tokens, tokens == 0 ? 0 : heads.q.elements() / (tokens * hd), hd - turning, turning, value};
 }
 
-// Without a table nothing rotates.
+// Without a table, nothing is rotated.
 RopeArgs of_table(RopeArgs args, const Tensor& table) {
   if (!table.defined()) args.dims = 0;
   return args;

@@ -13,7 +13,7 @@
 namespace witan::kernels::cpu {
 namespace {
 
-// of_heads[r % rep] = the largest score of the rows of one query tile, or what was there. Padding has none.
+// Raises of_heads[r % rep] to the largest score of the rows of one query tile. Padding rows have no scores.
 template <class T, class A>
 void raise_by_tile(A* of_heads, const Group& group, const AttentionInputs& in, int64_t first, Scratch<A>& scratch) {
   constexpr int64_t Q = kQueries<A>;
@@ -50,7 +50,8 @@ void attention_max_logits(Stream& stream, const Tensor& largest, const Attention
     using A = Accumulator<T>;
     constexpr int64_t kRows = 4 * kQueries<A>;
     const int64_t rep = heads.rep, P = padded<A>(heads.hd), blocks = (heads.rows() + kRows - 1) / kRows;
-    // A task raises numbers of its own, so that none waits for another: the largest of them is the same in any order.
+    // Each task raises numbers of its own, so that no task waits for another. The maximum over tasks does not depend on
+    // their order.
     std::vector<A> found(static_cast<size_t>(heads.groups() * blocks * rep), -std::numeric_limits<A>::infinity());
     stream.pool().run(heads.groups() * blocks, [&](int64_t task) {
       const int64_t begin = task % blocks * kRows;

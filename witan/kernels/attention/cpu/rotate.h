@@ -1,4 +1,4 @@
-// The rotation of rotary positions, and its angles.
+// The rotation of rotary position embeddings, and its angles.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ void fill_table(Stream& stream, A* table, int64_t rows, const RopeArgs& args, co
   });
 }
 
-// One head. `sign` -1 turns back.
+// Rotates one head; `sign` -1 rotates back.
 template <class T, class A>
 void rotate_halves(T* __restrict out, const T* __restrict in, const A* __restrict cosine, const A* __restrict sine,
                    int64_t pairs, A sign) {
@@ -54,7 +54,7 @@ void rotate_interleaved(T* __restrict out, const T* __restrict in, const A* __re
   }
 }
 
-// The first args.dims channels of a head of `hd` turned by the table's row, the others copied.
+// Rotates the first args.dims channels of a head of `hd` by the table's row, and copies the others.
 template <class T, class A>
 void rotate_head(T* out, const T* in, const A* table_row, int64_t hd, const RopeArgs& args, A sign) {
   const int64_t pairs = args.dims / 2;

@@ -1,5 +1,5 @@
-// Products of matrices that are small enough to be in cache already: nothing is packed, and either side of A may be the
-// contiguous one. gemm_tile.h is for the large ones.
+// Products of matrices so small that they are in cache already: nothing is packed, and either dim of A may be
+// contiguous. gemm_tile.h is for large ones.
 #pragma once
 
 #include "witan/kernels/gemm/cpu/gemm_vector.h"
@@ -58,8 +58,8 @@ void multiply_columns(int64_t M, int64_t K, Strided<A> a, Rows<const A> b, Rows<
 
 }  // namespace small_product_detail
 
-// c[m,n] (=|+=) sum_k a(m,k) b[k,n];  N a multiple of kLanes. Every element is one chain of multiply-adds in the order
-// of k, the same for every M and N.
+// c[m,n] (=|+=) sum_k a(m,k) b[k,n], for N a multiple of kLanes. Each element is one chain of multiply-adds in the
+// order of k, so its bits do not depend on M and N.
 template <class A>
 void multiply(int64_t M, int64_t N, int64_t K, Strided<A> a, Rows<const A> b, Rows<A> c, Write how) {
   constexpr int64_t L = kLanes<A>;

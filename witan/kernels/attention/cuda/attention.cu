@@ -1,4 +1,4 @@
-// Which kernels attention runs on, and what the backward has ready before them.
+// Chooses the kernels that compute attention, and computes delta before the backward.
 
 #include "witan/base/error.h"
 #include "witan/kernels/attention/attention.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// delta[i] = dy[i, :] . y[i, :], a warp a row, for rows of the launch's groups in the order of lse.
+// delta[i] = dy[i, :] . y[i, :], one warp per row, for the rows of the launch's groups in the order of lse.
 template <class T>
 __global__ void __launch_bounds__(kThreads) delta_kernel(const AttentionCall<T> call, int64_t rows) {
   using A = Acc<T>;
@@ -69,7 +69,7 @@ void backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, co
     call.packed = call.packed && packs<T>(tensor, heads.hd);
   for (const T* tensor : {static_cast<const T*>(call.y), call.dy, static_cast<const T*>(call.dv)})
     call.packed = call.packed && packs<T>(tensor, heads.hd_v);
-  // Groups whose delta fits: all of them, but for batches of many millions of tokens.
+  // Groups whose delta fits in scratch: all of them, except in batches of many millions of tokens.
   const int64_t group_bytes = std::max(heads.rows, 1) * static_cast<int64_t>(sizeof(A));
   const int64_t at_once = std::min(heads.groups(), Stream::kScratchBytes / group_bytes);
   require<DeviceError>(at_once > 0, "attention: a sequence of ", heads.S, " tokens with ", heads.rep,
@@ -117,7 +117,7 @@ void attention_decode(Stream& stream, const Tensor& y, const Tensor& q, const Te
 
 namespace {
 
-// A warp for each row of y [B, S, H]; N elements at a time, 1 or those of 16 bytes of the accumulator.
+// One warp per row of y [B, S, H]. N elements at a time: 1, or 16 bytes of the accumulator dtype.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     merge_kernel(Acc<T>* y, Acc<T>* lse, const T* y_part, const Acc<T>* lse_part, int64_t rows, int S, int H, int hd) {

@@ -1,23 +1,23 @@
-// How attention's kernels are launched, which lie in translation units by dtype.
+// Launches attention's kernels, which are in one translation unit per dtype.
 #pragma once
 
 #include "witan/kernels/attention/cuda/attention_shape.cuh"
 
 namespace witan::kernels::cuda {
 
-// All groups of the call.
+// The forward of all groups of the call.
 void launch_forward(Stream& stream, const AttentionCall<float>& call);
 void launch_forward(Stream& stream, const AttentionCall<double>& call);
 void launch_forward(Stream& stream, const AttentionCall<__nv_bfloat16>& call);
 void launch_forward(Stream& stream, const AttentionCall<__half>& call);
 
-// dq, dk and dv of `groups` groups from call.first_group on, whose delta is there.
+// dq, dk and dv of `groups` groups from call.first_group on, whose delta has been computed.
 void launch_backward(Stream& stream, const AttentionCall<float>& call, int64_t groups);
 void launch_backward(Stream& stream, const AttentionCall<double>& call, int64_t groups);
 void launch_backward(Stream& stream, const AttentionCall<__nv_bfloat16>& call, int64_t groups);
 void launch_backward(Stream& stream, const AttentionCall<__half>& call, int64_t groups);
 
-// A block for each of `groups` groups and `tiles` tiles.
+// Launches a block per group and tile.
 template <class T>
 void launch_tiles(Stream& stream, void (*kernel)(AttentionCall<T>, int64_t, int), const AttentionCall<T>& call,
                   int64_t groups, int64_t tiles, int threads, int bytes) {
@@ -30,8 +30,8 @@ void launch_tiles(Stream& stream, void (*kernel)(AttentionCall<T>, int64_t, int)
 
 constexpr int kMostHeadSize = 256;
 
-// body.template operator()<D, kDropout>(): D is the larger head size rounded up to 64, 128 or 256, the columns of all
-// tiles; those that a smaller one leaves hold zeros.
+// Calls body.template operator()<D, kDropout>(). D is the larger head size rounded up to 64, 128 or 256, and the number
+// of columns of all tiles; columns beyond a smaller head size hold zeros.
 template <class T, class Body>
 void dispatch_tile(const AttentionCall<T>& call, const Body& body) {
   const auto by_dropout = [&]<int D>() {

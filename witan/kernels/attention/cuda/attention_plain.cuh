@@ -1,5 +1,6 @@
-// Attention for float32 and float64 on the ordinary cores, where tensor cores would round. Tiles of R rows by R keys in
-// shared memory; thread (i, j) of 16 x 16 forms the scores of rows and keys i, j mod 16, then columns of the products.
+// Attention for float32 and float64 on ordinary cores, since tensor cores would round their operands. Tiles of R rows
+// by R keys are in shared memory; thread (i, j) of 16 x 16 computes the scores of rows and keys i, j mod 16, and then
+// columns of the products.
 #pragma once
 
 #include "witan/kernels/attention/cuda/attention_shape.cuh"
@@ -8,15 +9,15 @@ namespace witan::kernels::cuda::plain {
 
 constexpr int kSide = 16, kThreads = kSide * kSide, kWarps = kThreads / 32;
 
-// D: the larger head size rounded up, the columns of a tile; those beyond a tensor's own hold zeros.
+// D: the larger head size rounded up, and the columns of a tile; columns beyond a tensor's own hold zeros.
 template <class T, int D>
 struct Tile {
   static constexpr int R = D * sizeof(T) >= 1024 ? 16 : 32;
   static constexpr int V = kPack<T>;
   static constexpr int kStride = D + V;  // rows start in different banks
   static constexpr int kScores = R * (R + 1);
-  static constexpr int kPer = R / kSide;          // rows or keys of a thread
-  static constexpr int kPacks = D / (kSide * V);  // of a thread in a row of the product
+  static constexpr int kPer = R / kSide;          // rows or keys per thread
+  static constexpr int kPacks = D / (kSide * V);  // per thread in a row of the product
   static constexpr int kElements = R * kStride;
 };
 
@@ -24,7 +25,7 @@ struct Tile {
 template <class T, int D>
 using Product = T[Tile<T, D>::kPer][Tile<T, D>::kPacks][Tile<T, D>::V];
 
-// Rows [0, R) of a tile, `width` columns each; row r is at `row(r)`, or null: zeros.
+// Loads rows [0, R) of a tile, `width` columns each, from `row(r)`; a row is zeros if that is null.
 template <class T, int D, class Row>
 __device__ __forceinline__ void load_tile(T* to, const AttentionCall<T>& call, int width, const Row& row) {
   using Q = Tile<T, D>;
@@ -102,7 +103,7 @@ __device__ __forceinline__ void add_product(Product<T, D>& out, const T* p, int 
     }
 }
 
-// Row i + 16 a of the product goes to `row(i + 16 a)`, unless null, times `factor(i + 16 a)`.
+// Stores row i + 16 a of the product, times `factor(i + 16 a)`, to `row(i + 16 a)`, unless that is null.
 template <class T, int D, class Row, class Factor>
 __device__ __forceinline__ void store_product(const Product<T, D>& out, int width, const Row& row,
                                               const Factor& factor) {
@@ -123,7 +124,7 @@ __device__ __forceinline__ void store_product(const Product<T, D>& out, int widt
   }
 }
 
-// Dropout's factor of probability (row, key); `row` is the first block of the row's probabilities.
+// Dropout's factor for probability (row, key); `row` is the first block of the row's probabilities.
 template <class T>
 __device__ __forceinline__ T dropout_factor(const DropoutMask& mask, int64_t row, int key) {
   const uint4 words = mask.block(static_cast<uint64_t>(row) + static_cast<uint64_t>(key / 4));
@@ -140,7 +141,7 @@ struct RowState {
   int from[R], keys[R], id[R];
 };
 
-// Row by row, a warp each: s [R, R] becomes p = exp(s - top), times the mask; top, sum and rescale follow.
+// Turns s [R, R], a warp per row, into p = exp(s - top) times the mask, and updates top, sum and rescale.
 template <class T, int R, bool kDropout>
 __device__ __forceinline__ void softmax_step(T* s, RowState<T, R>& state, const AttentionCall<T>& call,
                                              const DropoutMask& mask, int64_t group, int first_row, int first_key,
@@ -190,7 +191,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const AttentionCall<T
   Product<T, D> y = {};
   for (int n = next_key_tile(key_ids, queries, heads.first_key_of(first_row) / R, key_tiles, R, keys); n < key_tiles;
        n = next_key_tile(key_ids, queries, n + 1, key_tiles, R, keys)) {
-    __syncthreads();  // the last tile has been used
+    __syncthreads();  // the previous tile is no longer read
     load_keys<T, D>(k, call, call.k, heads.hd, group, n * R, keys);
     load_keys<T, D>(v, call, call.v, heads.hd_v, group, n * R, keys);
     __syncthreads();
@@ -212,7 +213,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const AttentionCall<T
         for (int e = 0; e < Q::V; ++e) y[a][c][e] *= state.rescale[i + kSide * a];
     add_product<T, D>(y, s, 1, R + 1, v);
   }
-  __syncthreads();  // where no key is seen, the rows' states are as they began
+  __syncthreads();  // makes the initial states visible if no key was seen
   store_product<T, D>(
       y, heads.hd_v,
       [&](int r) {
@@ -225,7 +226,8 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const AttentionCall<T
 
 // ---- backward -------------------------------------------------------------------------------------------------------
 
-// p and ds of a tile of rows and one of keys, into shared memory as [row, key]: p times the mask, ds without `scale`.
+// p and ds of a tile of rows and a tile of keys, written to shared memory as [row, key]: p times the mask, ds without
+// `scale`.
 template <class T, int R>
 struct PairState {
   T lse[R], delta[R];
@@ -242,7 +244,7 @@ __device__ __forceinline__ void load_pair_state(PairState<T, R>& state, const At
   const RowSight sight = row_sight(heads, ids, first_row + r);
   const int64_t at = heads.lse(group, min(first_row + r, heads.rows - 1));
   state.from[r] = sight.from;
-  state.keys[r] = first_row + r < heads.rows ? sight.keys : 0;  // rows past the last see nothing
+  state.keys[r] = first_row + r < heads.rows ? sight.keys : 0;  // rows after the last see no keys
   state.id[r] = sight.id;
   state.lse[r] = call.lse[at];
   state.delta[r] = call.delta[at - call.first_group * heads.rows];

@@ -1,8 +1,9 @@
-// Shared by the attention kernels of GPUs: how queries are cut into tiles, and which pairs a tile sees.
+// Shared by the GPU's attention kernels: how queries are divided into tiles, and which pairs of a tile are visible.
 //
-// As in the CPU twins, the H / G query heads of a group read the same keys, so a group's queries form one list: row r
-// is position r / rep of head g * rep + r % rep, rep = H / G. A block works on a tile of rows or of keys of one group,
-// so that dk and dv sum their heads in a block, in the order of rows, and keys are read once for all of them.
+// As in the CPU's kernels, the H / G query heads of a group read the same keys, so a group's queries form one list: row
+// r is position r / rep of head g * rep + r % rep, with rep = H / G. A block works on a tile of rows or of keys of one
+// group, so that dk and dv are summed over heads within a block, in the order of rows, and keys are read once for all
+// heads.
 #pragma once
 
 #include <algorithm>
@@ -31,16 +32,16 @@ struct Runs {
   }
 };
 
-constexpr int64_t kMostWindow = int64_t{1} << 30;  // more positions than a sequence has, and their sums are ints
+constexpr int64_t kMostWindow = int64_t{1} << 30;  // more positions than a sequence has; sums of two fit in an int
 
 struct Heads {
-  int B, S, H, G, hd, hd_v;  // S: queries of a row
+  int B, S, H, G, hd, hd_v;  // S: queries per row
   int capacity;              // keys that a row has memory for
-  int rep, rows;             // query heads per key head; query rows of a group
+  int rep, rows;             // query heads per key head; query rows per group
   Runs queries, keys;
   int length;      // of the whole sequence
-  int window;      // 0: none
-  int first_head;  // of all heads, which dropout counts by,
+  int window;      // 0: no window
+  int first_head;  // among all heads, by which dropout counts
   int all_heads;
 
   explicit Heads(const AttentionInputs& in)
@@ -64,23 +65,23 @@ struct Heads {
   bool empty() const { return groups() * (rows + capacity) * hd * hd_v == 0; }
 
   __device__ __forceinline__ int token(int r) const { return r / rep; }
-  // By position row r may see keys [first_key_of(r), keys_of(r)); neither falls from row to row.
+  // By position, row r may see keys [first_key_of(r), keys_of(r)); both bounds never decrease as r grows.
   __device__ __forceinline__ int first_key_of(int r) const {
     return window > 0 ? keys.before(queries.at(token(r)) + 1 - window, capacity) : 0;
   }
   __device__ __forceinline__ int keys_of(int r) const { return keys.before(queries.at(token(r)) + 1, capacity); }
-  // By position rows [first_row_of(j), rows_of(j)) may see key j.
+  // By position, rows [first_row_of(j), rows_of(j)) may see key j.
   __device__ __forceinline__ int first_row_of(int j) const { return queries.before(keys.at(j), S) * rep; }
   __device__ __forceinline__ int rows_of(int j) const {
     return window > 0 ? queries.before(keys.at(j) + window, S) * rep : rows;
   }
-  // The places of row r of one group (b, g) = (group / G, group % G): in q, dq or y, dy [B, S, H, width], and in lse
+  // The offsets of row r of one group (b, g) = (group / G, group % G): in q, dq or y, dy [B, S, H, width], and in lse
   // [B, H, S].
   __device__ __forceinline__ int64_t query(int64_t group, int r, int width) const {
     return ((group / G * S + r / rep) * H + group % G * rep + r % rep) * width;
   }
   __device__ __forceinline__ int64_t lse(int64_t group, int r) const { return (group * rep + r % rep) * S + r / rep; }
-  // The first of row r's probabilities in dropout's count over the whole sequence, in blocks of 4.
+  // The first block, of 4 each, of row r's probabilities in dropout's count over the whole sequence.
   __device__ __forceinline__ int64_t mask_row(int64_t group, int r) const {
     const int64_t head = group / G * all_heads + first_head + group % G * rep + r % rep;
     return (head * length + queries.at(token(r))) * ((length + 3) / 4);
@@ -130,7 +131,7 @@ struct AttentionCall {
   }
 };
 
-// Which group and tile a block has: tiles are handed out with the most work first, groups change fastest.
+// The group and tile of a block: tiles with the most work come first, and the group varies fastest.
 struct BlockTask {
   int64_t group;
   int tile;
@@ -153,7 +154,7 @@ struct IdRange {
   }
 };
 
-// By a whole warp, for tokens [begin, end); begin < end.
+// Called by a whole warp for tokens [begin, end), begin < end.
 __device__ __forceinline__ IdRange id_range(const int32_t* ids, int begin, int end) {
   if (!ids) return {0, 0};
   const int lane = threadIdx.x % 32;
@@ -162,7 +163,7 @@ __device__ __forceinline__ IdRange id_range(const int32_t* ids, int begin, int e
   return {__reduce_min_sync(0xffffffffu, least), __reduce_max_sync(0xffffffffu, most)};
 }
 
-// A query row as those who mask its scores know it. Rows past the last repeat it.
+// The keys that a query row may see. Rows after the last repeat it.
 struct RowSight {
   int from, keys, id;  // by position it may see keys [from, keys)
   __device__ __forceinline__ bool sees(int key, const int32_t* key_ids) const {
@@ -178,7 +179,8 @@ __device__ __forceinline__ IdRange row_ids(const Heads& heads, const int32_t* id
   return id_range(ids, heads.token(first), heads.token(last) + 1);
 }
 
-// The first tile of `size` keys from `tile` on whose ids meet `queries`, or `tiles`; the same for the whole block.
+// The first tile of `size` keys, from `tile` on, whose ids overlap with `queries`, or `tiles` if none does; the same
+// for the whole block.
 __device__ __forceinline__ int next_key_tile(const int32_t* key_ids, const IdRange& queries, int tile, int tiles,
                                              int size, int keys) {
   if (key_ids)

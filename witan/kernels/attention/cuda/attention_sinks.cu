@@ -1,4 +1,4 @@
-// A warp has a row of y [B, S, H].
+// Each row of y [B, S, H] is processed by a warp.
 #include <cmath>
 
 #include "witan/kernels/attention/attention.h"
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads)
   if (lane == 0) lse[at] = joined;
 }
 
-// strips[strip, h] = - sum over the strip's rows of exp(sink - lse) dy . y;  a block for each strip and head
+// strips[strip, h] = - sum over the strip's rows of exp(sink - lse) dy . y;  one block per strip and head
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     sinks_backward_kernel(Acc<T>* strips, const T* dy, const T* y, const Acc<T>* lse, const T* sinks, int64_t tokens,
@@ -75,7 +75,7 @@ void attention_sinks_forward(Stream& stream, const Tensor& y, const Tensor& lse,
 void attention_sinks_backward(Stream& stream, const Tensor& dsinks, Write write, const Tensor& dy, const Tensor& y,
                               const Tensor& lse, const Tensor& sinks) {
   const int64_t S = y.size(1), H = y.size(2), hd = y.size(3), tokens = y.size(0) * S;
-  constexpr int64_t kMostStrips = 64;  // of a head, on every device: their number is part of the order of summation
+  constexpr int64_t kMostStrips = 64;  // per head, on every device: the order of summation depends on their number
   dispatch_device(y.dtype(), [&]<class T>() {
     const Strips<Acc<T>> to(stream, std::min(kMostStrips, (tokens + kWarps - 1) / kWarps), H);
     const bool packed = packs<T>(ptr<T>(y), hd) && packs<T>(ptr<T>(dy), hd);

@@ -1,6 +1,6 @@
-// Attention for bfloat16 and float16 on the tensor cores. A warp owns 16 rows of a product from its scores to its end,
-// so that scores go from one product's sums to the next one's operand in registers; what a block reads again and again
-// comes through two buffers in shared memory, one copied into while the other is used.
+// Attention for bfloat16 and float16 on the tensor cores. A warp owns 16 rows from their scores to the result, so that
+// one product's sums become the next one's operand in registers. Operands that a block reads repeatedly come through
+// two buffers in shared memory: one is filled while the other is used.
 #pragma once
 
 #include "witan/kernels/attention/cuda/attention_shape.cuh"
@@ -10,7 +10,7 @@ namespace witan::kernels::cuda::tensor {
 
 constexpr float kLog2e = 1.44269504088896340736f, kLn2 = 0.69314718055994530942f;
 
-// Rows of a tile of D columns start 16 bytes past a multiple of 128: reads of 8 rows meet no bank twice.
+// Rows of a tile of D columns begin 16 bytes past a multiple of 128, so that reads of 8 rows have no bank conflicts.
 template <int D>
 inline constexpr int kStride = D + 8;
 
@@ -34,7 +34,8 @@ __device__ __forceinline__ void scale_scores(Sums<N>& s, float scale) {
     for (float& score : four) score *= scale;
 }
 
-// Rows [0, R) of a tile, `width` columns each, by kThreads threads; row r is at `row(r)`, or null: zeros.
+// Loads rows [0, R) of a tile, `width` columns each, with kThreads threads, from `row(r)`; a row is zeros if that is
+// null.
 template <int D, int R, int kThreads, class T, class Row>
 __device__ __forceinline__ void load_tile(T* to, const AttentionCall<T>& call, int width, const Row& row) {
   constexpr int kPacks = D / 8;
@@ -85,7 +86,7 @@ __device__ __forceinline__ void add_scores(Sums<N>& sums, const T* a, const T* b
   }
 }
 
-// sums [16, N] += p [16, K] b [K, columns of b], b in shared memory with rows of D, from its first column on.
+// sums [16, N] += p [16, K] b [K, columns of b], with b in shared memory, its rows D apart, from its first column on.
 template <int N, int K, int D, class T>
 __device__ __forceinline__ void add_product(Sums<N>& sums, const Sums<K>& p, const T* b) {
   const int lane = threadIdx.x % 32;
@@ -104,7 +105,7 @@ __device__ __forceinline__ void add_product(Sums<N>& sums, const Sums<K>& p, con
   }
 }
 
-// Row `half` (g or g + 8) of sums [16, N] times `factor` to to[0..end), columns from `column` on.
+// Stores row `half` (g or g + 8) of sums [16, N], times `factor`, to to[0..end), for the columns from `column` on.
 template <int N, class T>
 __device__ __forceinline__ void store_row(T* to, const Sums<N>& sums, int half, float factor, int column, int end,
                                           bool packed) {
@@ -131,7 +132,7 @@ __device__ __forceinline__ float row_max(float value) {
   return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
 }
 
-// Dropout's factors of probabilities (row, key) and (row, key + 1), for an even key; `row` is the first block of the
+// Dropout's factors for probabilities (row, key) and (row, key + 1), with key even; `row` is the first block of the
 // row's probabilities.
 __device__ __forceinline__ float2 dropout_factors(const DropoutMask& mask, int64_t row, int key) {
   const uint4 words = mask.block(static_cast<uint64_t>(row) + static_cast<uint64_t>(key / 4));
@@ -143,12 +144,12 @@ __device__ __forceinline__ float dropout_factor(const DropoutMask& mask, int64_t
   return key % 2 ? two.y : two.x;
 }
 
-// A block's query rows, where a warp owns 16 of them: rows g and g + 8 of each lane.
+// A block's query rows. A warp owns 16 of them, and each lane rows g and g + 8.
 struct WarpRows {
   int first_row, last_row;  // of the block
   int row[2];
   RowSight sight[2];
-  int shared_from, shared;  // by position every row of the warp sees keys [shared_from, shared),
+  int shared_from, shared;  // by position, every row of the warp sees keys [shared_from, shared),
   int first_key, keys;      // and some row of the block [first_key, keys)
   IdRange ids;              // of the block
 
@@ -170,7 +171,7 @@ struct WarpRows {
   }
 };
 
-// Minus infinity for keys from `first` on that their rows do not see.
+// Sets the scores of keys from `first` on to minus infinity for rows that do not see them.
 template <int N>
 __device__ __forceinline__ void hide(Sums<N>& s, const WarpRows& rows, const int32_t* key_ids, int first) {
   if (first >= rows.shared_from && first + N <= rows.shared &&
@@ -193,7 +194,7 @@ __device__ __forceinline__ void mask_rows(int64_t (&to)[2], const AttentionCall<
   for (int half = 0; half < 2; ++half) to[half] = call.heads.mask_row(group, min(rows.row[half], rows.last_row));
 }
 
-// x [16, N], of keys from `first` on, times the mask.
+// Multiplies x [16, N], of keys from `first` on, by the mask.
 template <int N>
 __device__ __forceinline__ void drop(Sums<N>& x, const DropoutMask& mask, const int64_t (&row)[2], const Runs& keys,
                                      int first) {
@@ -207,20 +208,20 @@ __device__ __forceinline__ void drop(Sums<N>& x, const DropoutMask& mask, const 
     }
 }
 
-// Two buffers in shared memory that the tiles of a list take in turns. Call next() for each: it waits for that tile's
-// copies and starts those of the one after it.
+// Two buffers in shared memory that tiles use alternately. Each next() waits for the copies of its tile and starts
+// those of the following one.
 template <class Load>
 class Pipeline {
  public:
   __device__ __forceinline__ Pipeline(const Load& load, int first, int end) : load_(load), end_(end) {
     if (first < end_) load_(first, 0);
     commit_copies();
-    if (first >= end_) wait_copies<0>();  // nobody else would, and a block outlives its copies
+    if (first >= end_) wait_copies<0>();  // a block must not end before its copies
   }
-  // The buffer that holds its tile. `following` is the tile after it, or the end.
+  // Returns the buffer with the current tile. `following` is the tile after it, or the end.
   __device__ __forceinline__ int next(int following) {
     wait_copies<0>();
-    __syncthreads();  // this tile is there for all, and all have used the one before it
+    __syncthreads();  // the tile is visible to all, and all have used the previous one
     const int buffer = turn_;
     turn_ ^= 1;
     if (following < end_) load_(following, turn_);

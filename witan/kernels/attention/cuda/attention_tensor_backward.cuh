@@ -1,5 +1,5 @@
-// The backward of attention_tensor.cuh: one pass by query rows for dq, one by keys for dk and dv. Each forms the scores
-// again, so that no sum is shared between blocks.
+// The backward of attention_tensor.cuh: one pass by query rows for dq, and one by keys for dk and dv. Each recomputes
+// the scores, so that blocks share no sums.
 #pragma once
 
 #include "witan/kernels/attention/cuda/attention_launch.cuh"
@@ -17,7 +17,7 @@ struct DqTile {
   static constexpr int kBytes = (2 * kQueryElements + 4 * kKeyElements) * static_cast<int>(sizeof(uint16_t));
 };
 
-// s and dp [16, N] -> ds in dp, without `scale`. s and lse are in units of log2.
+// Turns s and dp [16, N] into ds, stored in dp, without `scale`. s and lse are in units of log2.
 template <int N>
 __device__ __forceinline__ void score_gradients(Sums<N>& dp, const Sums<N>& s, const float (&lse)[2],
                                                 const float (&delta)[2]) {
@@ -94,8 +94,9 @@ __global__ void __launch_bounds__(DqTile<D>::kThreads)
 
 // ---- dk and dv ------------------------------------------------------------------------------------------------------
 
-// Blocks own 64 keys, a warp 16 of them, and take query rows 32 at a time, scores transposed: [keys, rows]. With heads
-// of more than 128, two warps share 16 keys and halve the columns of the sums, which would not fit one's registers.
+// A block owns 64 keys, 16 per warp, and takes query rows 32 at a time, with scores transposed: [keys, rows]. With head
+// sizes above 128, two warps share 16 keys, and each computes half of the columns, since all would not fit in a warp's
+// registers.
 template <int D>
 struct DkvTile {
   static constexpr int kParts = D <= 128 ? 1 : 2, kColumns = D / kParts;
@@ -110,7 +111,7 @@ template <int R>
 struct TileRows {
   int64_t mask_row[R];
   float lse[R], delta[R];  // lse in units of log2
-  int from[R], keys[R];    // by position a row may see keys [from, keys): none past the last row
+  int from[R], keys[R];    // by position, a row may see keys [from, keys): none after the last row
   int id[R];
 };
 
@@ -131,13 +132,13 @@ __device__ __forceinline__ void load_rows(TileRows<R>& to, const AttentionCall<T
   to.id[i] = sight.id;
 }
 
-// Two keys of a lane: g and g + 8 of its warp's.
+// A lane's two keys: g and g + 8 of its warp's.
 struct LaneKeys {
   int key[2], id[2];
   int mask_position[2];  // by which dropout counts
 };
 
-// s^T and dp^T [16 keys, R rows] -> m p and ds, transposed, ds without `scale`.
+// Turns s^T and dp^T [16 keys, R rows] into m p and ds, both transposed, ds without `scale`.
 template <int R, bool kDropout>
 __device__ __forceinline__ void pair_gradients(Sums<R>& s, Sums<R>& dp, const TileRows<R>& rows, const LaneKeys& keys,
                                                float scale, bool all_seen, const DropoutMask& mask) {
@@ -196,7 +197,7 @@ __global__ void __launch_bounds__(DkvTile<D>::kThreads)
   };
   load_keys<D, F::kKeys, F::kThreads>(k, call, call.k, heads.hd, group, first_key, end_key);
   load_keys<D, F::kKeys, F::kThreads>(v, call, call.v, heads.hd_v, group, first_key, end_key);
-  int n = next_tile(heads.first_row_of(first_key) / R);  // the first that may see a key
+  int n = next_tile(heads.first_row_of(first_key) / R);  // the first tile that may see a key
   Pipeline pipeline(load, n, row_tiles);
 
   Sums<F::kColumns> dk, dv;

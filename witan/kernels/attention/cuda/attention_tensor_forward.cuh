@@ -1,4 +1,4 @@
-// The forward of attention_tensor.cuh: FlashAttention-2 with 16 query rows to a warp.
+// The forward of attention_tensor.cuh: FlashAttention-2 with 16 query rows per warp.
 #pragma once
 
 #include "witan/kernels/attention/cuda/attention_launch.cuh"
@@ -6,7 +6,8 @@
 
 namespace witan::kernels::cuda::tensor {
 
-// Blocks of 4 warps, 64 query rows; keys of a tile by what two buffers of keys and values take of shared memory.
+// A block has 4 warps and 64 query rows. The keys per tile are limited by the shared memory of two buffers of keys and
+// values.
 template <int D>
 struct ForwardTile {
   static constexpr int kWarps = 4, kThreads = 32 * kWarps, kRows = 16 * kWarps;
@@ -15,7 +16,7 @@ struct ForwardTile {
   static constexpr int kBytes = (kQueryElements + 4 * kKeyElements) * static_cast<int>(sizeof(uint16_t));
 };
 
-// Scores become p = exp2(s - top); top and sum, in units of log2, follow; out is rescaled.
+// Turns scores into p = exp2(s - top), updates top and sum, in units of log2, and rescales out.
 template <int N, int D>
 __device__ __forceinline__ void softmax_step(Sums<N>& s, Sums<D>& out, float (&top)[2], float (&sum)[2]) {
 #pragma unroll
@@ -24,7 +25,7 @@ __device__ __forceinline__ void softmax_step(Sums<N>& s, Sums<D>& out, float (&t
 #pragma unroll
     for (const auto& score : s) largest = fmaxf(largest, fmaxf(score[2 * half], score[2 * half + 1]));
     largest = row_max(largest);
-    const float base = largest == -INFINITY ? 0.f : largest;  // nothing seen yet
+    const float base = largest == -INFINITY ? 0.f : largest;  // no key seen yet
     const float rescale = exp2_fast(top[half] - base);
     float added = 0;
 #pragma unroll
@@ -32,7 +33,7 @@ __device__ __forceinline__ void softmax_step(Sums<N>& s, Sums<D>& out, float (&t
 #pragma unroll
       for (int e = 2 * half; e < 2 * half + 2; ++e) added += score[e] = exp2_fast(score[e] - base);
     top[half] = largest;
-    sum[half] = sum[half] * rescale + added;  // of this lane's columns; lanes are summed at the end
+    sum[half] = sum[half] * rescale + added;  // over this lane's columns; lanes are summed at the end
 #pragma unroll
     for (auto& value : out) value[2 * half] *= rescale, value[2 * half + 1] *= rescale;
   }
@@ -45,7 +46,7 @@ __device__ __forceinline__ void finish(const AttentionCall<T>& call, int64_t gro
   for (int half = 0; half < 2; ++half) {
     const float total = row_sum(sum[half]);
     if (rows.row[half] > rows.last_row) continue;
-    const float factor = total == 0 ? 0.f : 1 / total;  // no key was seen
+    const float factor = total == 0 ? 0.f : 1 / total;  // 0: no key was seen
     store_row<D>(call.y + call.heads.query(group, rows.row[half], call.heads.hd_v), out, half, factor, 0,
                  call.heads.hd_v, call.packed);
     if (call.lse && threadIdx.x % 4 == 0)

@@ -1,6 +1,7 @@
 // Attention of single tokens is bound by reading their keys and values. Blocks divide the keys of a token ("split-K",
-// Dao et al., "Flash-Decoding", 2023); within a block, teams of lanes take a few keys at a time, each lane some
-// channels of them, for several query heads of the group. Teams are joined in shared memory, blocks by a second kernel.
+// Dao et al., "Flash-Decoding", 2023). Within a block, teams of lanes take a few keys at a time, and each lane some of
+// their channels, for several query heads of the group. Teams are merged in shared memory, and blocks by a second
+// kernel.
 
 #include "witan/base/error.h"
 #include "witan/kernels/attention/kv_cache.h"
@@ -11,9 +12,9 @@ namespace witan::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kKeys = 4;        // of a team at a time: their loads are under way together
-constexpr int kLeastKeys = 64;  // of a block, where it has fewer than all
-constexpr int kMostParts = 64;  // blocks of a token and group
+constexpr int kKeys = 4;        // per team at a time, all of whose loads are in flight together
+constexpr int kLeastKeys = 64;  // per block, unless it has all keys
+constexpr int kMostParts = 64;  // blocks per token and group
 constexpr int kBlocksPerProcessor = 4;
 constexpr int kMostHeadSize = 256;
 constexpr int kMergeThreads = 128;
@@ -28,8 +29,8 @@ struct CachedCall {
   int T_, H, G, rep, hd, hd_v, slots, window;
   A scale;
   bool packed;           // 16-byte loads are aligned
-  int parts, chunks;     // blocks of a token and group: by keys, by query heads
-  A *part_y, *part_lse;  // [T, H, parts, hd_v] and [T, H, parts], where there are several parts
+  int parts, chunks;     // blocks per token and group: by keys, by query heads
+  A *part_y, *part_lse;  // [T, H, parts, hd_v] and [T, H, parts], if there are several parts
 };
 
 // Head sizes up to D; R query heads at a time.
@@ -37,13 +38,13 @@ template <class T, int D, int R_>
 struct TokenShape {
   using A = Acc<T>;
   static constexpr int R = R_, N = kPack<T>;
-  static constexpr int kLanes = D / N < 32 ? D / N : 32, kPacks = D / N / kLanes;  // of a team, of a lane
+  static constexpr int kLanes = D / N < 32 ? D / N : 32, kPacks = D / N / kLanes;  // per team, per lane
   static constexpr int kTeams = kThreads / kLanes;
-  static constexpr int kRow = D + 2;  // of a head in shared memory: its sums, the largest score, the sum of weights
+  static constexpr int kRow = D + 2;  // per head in shared memory: its sums, the largest score, the sum of weights
   static constexpr int kBytes = kTeams * R * kRow * static_cast<int>(sizeof(A));
 };
 
-// N channels of a row of `size`, from channel d on; zeros beyond its end.
+// Loads N channels of a row of `size`, from channel d on, with zeros beyond its end.
 template <class T>
 __device__ __forceinline__ Pack<T, kPack<T>> load_channels(const T* row, int d, int size, bool packed) {
   Pack<T, kPack<T>> pack;
@@ -76,7 +77,7 @@ __device__ __forceinline__ void load_heads(typename Shape::A (&q)[Shape::R][Shap
     }
 }
 
-// kKeys keys from `first` on, those below `end`, each a multiple of `stride` after the one before.
+// Processes the kKeys keys first, first + stride, … that are below `end`.
 template <class Shape, class T>
 __device__ __forceinline__ void meet_keys(Running<Shape>& run,
                                           const typename Shape::A (&q)[Shape::R][Shape::kPacks * Shape::N],
@@ -142,7 +143,7 @@ __device__ __forceinline__ void share(const Running<Shape>& run, typename Shape:
   }
 }
 
-// The block's y and lse of a head, of its keys.
+// Stores the block's y and lse of a head, over the block's keys.
 template <class Shape, class T>
 __device__ __forceinline__ void finish(const CachedCall<T>& call, const typename Shape::A* shared, int64_t head_row,
                                        int r, int part) {
@@ -170,7 +171,7 @@ __device__ __forceinline__ void finish(const CachedCall<T>& call, const typename
     call.lse[head_row] = lse;
 }
 
-// Blocks (part, group and chunk of its heads, token).
+// Block (part, group and chunk of its heads, token).
 template <class T, int D, int R>
 __global__ void __launch_bounds__(kThreads) token_kernel(const CachedCall<T> call) {
   using Shape = TokenShape<T, D, R>;
@@ -194,7 +195,7 @@ __global__ void __launch_bounds__(kThreads) token_kernel(const CachedCall<T> cal
 #pragma unroll
     for (auto& value : run.y[r]) value = 0;
   }
-  // All teams of a warp go round equally often: they exchange lanes' sums together.
+  // All teams of a warp make the same number of rounds, because they exchange lanes' sums.
   const int team = threadIdx.x / Shape::kLanes;
   for (int first = begin; first < end; first += Shape::kTeams * kKeys)
     meet_keys<Shape>(run, q, call, call.rows[token], group, first + team, end);
@@ -203,7 +204,7 @@ __global__ void __launch_bounds__(kThreads) token_kernel(const CachedCall<T> cal
   for (int r = 0; r < heads; ++r) finish<Shape>(call, shared, token * call.H + head + r, r, part);
 }
 
-// A block for each head of each token. Parts without keys have a weight of 0, and zeros.
+// One block per head of each token. Parts without keys are zeros with a weight of 0.
 template <class T>
 __global__ void __launch_bounds__(kMergeThreads) merge_parts_kernel(const CachedCall<T> call) {
   using A = Acc<T>;
@@ -270,7 +271,7 @@ void launch_heads(Stream& stream, const CachedCall<T>& call) {
 
 void cached_attention(Stream& stream, const Tensor& y, const Tensor& lse, const CachedInputs& in) {
   if (y.elements() == 0) return;
-  constexpr int64_t kMostTokens = 65535;  // of a launch's grid
+  constexpr int64_t kMostTokens = 65535;  // the limit of a grid's z
   const int64_t T = in.q.size(0), H = in.q.size(2), G = in.keys.size(2), hd = in.q.size(3), hd_v = in.values.size(3);
   require<DeviceError>(std::max(hd, hd_v) <= kMostHeadSize, "attention: heads of ", hd, " for queries and keys and of ",
                        hd_v, " for values; a GPU's kernels take at most ", kMostHeadSize);

@@ -1,4 +1,4 @@
-// The one translation unit that knows cuDNN's frontend: its headers take long to compile.
+// The only translation unit that includes cuDNN's frontend, whose headers take long to compile.
 #include <dlfcn.h>
 
 #include <compare>
@@ -20,7 +20,7 @@
 #include <cudnn_frontend.h>
 
 namespace cudnn_frontend {
-void* cudnn_dlhandle = nullptr;  // where the frontend looks functions up
+void* cudnn_dlhandle = nullptr;  // the frontend looks functions up here
 }
 
 namespace witan::kernels::cuda::cudnn {
@@ -29,7 +29,8 @@ namespace {
 namespace fe = cudnn_frontend;
 using Attributes = std::shared_ptr<fe::graph::Tensor_attributes>;
 
-// cuDNN's library, and those that it and its frontend open by their bare names, which succeeds once they are loaded.
+// Loads cuDNN's library, and those that it and its frontend open by their bare names, which succeeds once they are
+// loaded.
 struct Loaded {
   std::string why_none, version;
 
@@ -42,7 +43,7 @@ struct Loaded {
       version = cat(number / 10000, ".", number / 100 % 100, ".", number % 100);
       witan::cuda::Library("NVRTC", {"libnvrtc.so.13", "libnvrtc.so.12"}, "the CUDA toolkit");
     } catch (const std::exception& error) {
-      if (version.empty()) why_none = error.what();  // NVRTC is wanted by few plans
+      if (version.empty()) why_none = error.what();  // few plans need NVRTC
     }
   }
 };
@@ -61,12 +62,12 @@ void check(cudnnStatus_t status, const char* what) {
 // Queries of a row from some token on, and its first keys.
 struct Problem {
   DType dtype;              // bfloat16 or float16
-  bool backward, causal;    // causal by index, or all pairs
-  bool repeatable;          // of a backward: the same bits from call to call
-  int64_t B, Sq, Sk, H, G;  // of them
+  bool backward, causal;    // causal by index; otherwise all pairs are visible
+  bool repeatable;          // deterministic backward: the same bits in every call
+  int64_t B, Sq, Sk, H, G;  // of queries and keys
   int64_t hd, hd_v;
-  int64_t window;                 // 0: none
-  int64_t row_queries, row_keys;  // tokens of a row in their tensors
+  int64_t window;                 // 0: no window
+  int64_t row_queries, row_keys;  // tokens per row in their tensors
   int64_t room;                   // bytes of workspace
   float scale;
   auto operator<=>(const Problem&) const = default;
@@ -83,20 +84,20 @@ bool is_of_keys(Operand operand) {
   return operand == kK || operand == kV || operand == kDk || operand == kDv;
 }
 
-bool is_of_values(Operand operand) {  // of hd_v columns
+bool is_of_values(Operand operand) {  // with hd_v columns
   return operand == kV || operand == kY || operand == kDy || operand == kDv;
 }
 
 // A graph for `rows` rows of the batch and `groups` groups of heads; a call runs it for each such part in turn. Parts
-// are smaller than the whole where its workspace would not fit.
+// are smaller than the whole only if its workspace would not fit.
 struct Plan {
-  std::shared_ptr<fe::graph::Graph> graph;  // null: cuDNN cannot
+  std::shared_ptr<fe::graph::Graph> graph;  // null: cuDNN cannot compute it
   int64_t rows = 0, groups = 0;
-  int64_t workspace = 0, lse_bytes = 0;  // lse_bytes: of a part's lse, where that of the queries has gaps
+  int64_t workspace = 0, lse_bytes = 0;  // lse_bytes: of a part's lse, if the queries' lse has gaps
   int64_t scratch() const { return lse_bytes + workspace; }
 };
 
-// Describes the tensors of a part to a graph: [rows, heads, tokens, hd] within [B, tokens of a row, heads of all, hd].
+// Describes the tensors of a part to a graph: [rows, heads, tokens, hd] within [B, tokens per row, all heads, hd].
 class Describe {
  public:
   Describe(const Problem& problem, const Plan& plan) : p_(problem), plan_(plan) {}
@@ -110,7 +111,7 @@ class Describe {
     tensor->set_output(true).set_uid(id);
     place(*tensor, id);
   }
-  // [rows, heads, Sq], without gaps: parts are whole rows, or of one row.
+  // [rows, heads, Sq], without gaps, since parts are whole rows or within one row.
   void lse(fe::graph::Tensor_attributes& tensor) const {
     const int64_t heads = plan_.groups * p_.rep();
     tensor.set_dim({plan_.rows, heads, p_.Sq, 1})
@@ -164,7 +165,7 @@ void add_backward(fe::graph::Graph& graph, const Problem& p, const Describe& des
   describe.output(dv, kDv);
 }
 
-// The plan for parts of such a size, whatever its workspace.
+// Builds the plan for parts of this size, whatever its workspace.
 Plan build(cudnnHandle_t handle, const Problem& p, int64_t rows, int64_t groups) {
   Plan plan{std::make_shared<fe::graph::Graph>(), rows, groups, 0, 0};
   plan.graph->set_io_data_type(type_of(p.dtype))
@@ -182,7 +183,7 @@ Plan build(cudnnHandle_t handle, const Problem& p, int64_t rows, int64_t groups)
   return plan;
 }
 
-// The largest divisor of n that is at most `most`, and 1 at least.
+// The largest divisor of n that is at most `most`, but at least 1.
 int64_t divisor(int64_t n, int64_t most) {
   int64_t d = std::clamp<int64_t>(most, 1, n);
   while (n % d != 0) --d;
@@ -201,7 +202,7 @@ Plan fitting_plan(cudnnHandle_t handle, const Problem& p) {
   }
 }
 
-// Building a plan loads code, which a capture in its strictest mode would not allow beside it.
+// Building a plan loads code, which is not allowed during a capture in the strictest mode.
 class RelaxedCapture {
  public:
   RelaxedCapture() { witan::cuda::check(cudaThreadExchangeStreamCaptureMode(&mode_), "the capture mode"); }
@@ -213,7 +214,7 @@ class RelaxedCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-// The state of a device. Its ranks take turns, since a handle serves one thread at a time.
+// A device's state. The device's ranks take turns, since a handle must be used by one thread at a time.
 struct OfDevice {
   Mutex turn;
   cudnnHandle_t handle WITAN_GUARDED_BY(turn) = nullptr;
@@ -228,7 +229,7 @@ struct OfDevice {
   }
 };
 
-// Never destroyed: at the end of the program the driver may have gone before.
+// Never destroyed, because the driver may already be gone at the end of the program.
 OfDevice& of_device(Stream& stream) {
   static Mutex mutex;
   static auto& devices = *new std::map<int, OfDevice>;
@@ -268,13 +269,13 @@ Problem problem_of(const AttentionInputs& in, const AttentionPath& path, bool ba
 
 using Places = std::map<Operand, Tensor>;
 
-// One call in its parts.
+// One call, divided into parts.
 class Call {
  public:
   Call(Stream& stream, const Problem& problem, Places places, const Tensor& workspace = {})
       : stream_(stream), p_(problem), places_(std::move(places)), workspace_(workspace) {}
 
-  // False where there is no plan.
+  // Returns false if there is no plan.
   bool run() {
     OfDevice& device = of_device(stream_);
     const MutexLock lock(device.turn);
@@ -317,9 +318,9 @@ class Call {
     if (plan.lse_bytes > 0 && !p_.backward) copy_lse(plan, lse, p_.row_queries, scratch_, p_.Sq);
   }
 
-  // The beginning of the part of a tensor: [B, tokens, heads, hd], or lse [B, H, tokens].
+  // The address of a part's first element in a tensor: [B, tokens, heads, hd], or lse [B, H, tokens].
   std::byte* part(Operand operand, const Tensor& tensor, int64_t row, int64_t group) const {
-    const int64_t heads = is_of_keys(operand) ? 1 : p_.rep();  // of a group
+    const int64_t heads = is_of_keys(operand) ? 1 : p_.rep();  // per group
     const int64_t first = is_of_keys(operand) ? 0 : p_.first_query();
     const int64_t width = is_of_values(operand) ? p_.hd_v : p_.hd;
     const int64_t elements =
@@ -327,7 +328,7 @@ class Call {
     return tensor.raw() + (row * (tensor.elements() / p_.B) + elements) * size_of(tensor.dtype());
   }
 
-  // Steps: elements from head to head.
+  // Steps: elements between heads.
   void copy_lse(const Plan& plan, std::byte* to, int64_t to_step, const std::byte* from, int64_t from_step) const {
     constexpr auto kItem = sizeof(float);
     witan::cuda::check(

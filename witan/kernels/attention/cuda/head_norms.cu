@@ -1,5 +1,5 @@
-// A warp has a head of a token: V channels a lane, of which the rotation's pairs meet in shared memory. Blocks of the
-// grid's second row have keys.
+// One warp per head of a token, with V channels per lane. The channels of a rotated pair meet in shared memory. Blocks
+// with blockIdx.y = 1 process keys, the others queries.
 #include "witan/kernels/attention/heads.h"
 #include "witan/kernels/common/cuda/add_strips.cuh"
 #include "witan/kernels/common/cuda/common.cuh"
@@ -14,7 +14,7 @@ struct Turn {
   bool interleaved;
 };
 
-// Channel d of a head, turned by its token's row of the table: [cos | sin] of dims / 2 pairs.
+// Channel d of a head, rotated by its token's row of the table: [cos | sin] of dims / 2 pairs.
 template <class A>
 __device__ __forceinline__ A turned(const A* head, const A* table, const Turn& n, int d, A sign) {
   const A own = head[d];
@@ -27,7 +27,7 @@ __device__ __forceinline__ A turned(const A* head, const A* table, const Turn& n
   return second ? other * sine + own * cosine : own * cosine - other * sine;
 }
 
-// A lane's V channels of a row; zeros beyond its end, which are not stored.
+// A lane's V channels of a row; channels beyond its end are zeros and are not stored.
 template <class T, int V>
 struct Channels {
   static constexpr bool kOnePack = V * sizeof(T) <= 16;
@@ -61,7 +61,7 @@ struct Channels {
   }
 };
 
-// The head of a warp turned; its lanes meet in `shared`.
+// Rotates the head of a warp, whose lanes exchange channels through `shared`.
 template <class T, int V>
 __device__ __forceinline__ void turn(Channels<T, V>& head, Acc<T>* shared, const Acc<T>* table, const Turn& n,
                                      Acc<T> sign) {
@@ -118,7 +118,7 @@ struct BackwardOf {
   int heads;
 };
 
-// strips[block of q or k, d] = sum over the block's rows of g x r, where g is dy turned back
+// strips[block of q or k, d] = sum over the block's rows of g x r, where g is dy rotated back
 template <class T, int V>
 __global__ void __launch_bounds__(kThreads)
     head_norms_backward_kernel(const __grid_constant__ BackwardOf<T> q, const __grid_constant__ BackwardOf<T> k,
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// launch.template operator()<V>(): the fewest channels a lane that hold a head.
+// Calls launch.template operator()<V>() with the fewest channels per lane that hold a head.
 template <class Launch>
 void by_channels(int64_t hd, const Launch& launch) {
   assert(hd <= kMostChannels);
@@ -174,7 +174,7 @@ void by_channels(int64_t hd, const Launch& launch) {
     launch.template operator()<8>();
 }
 
-// Every lane's channels of every row are a pack.
+// Whether every lane's channels of every row are an aligned pack.
 template <class T, int V>
 bool all_packed(int64_t hd, std::initializer_list<const Tensor*> tensors) {
   if (V * sizeof(T) > 16) return false;
@@ -189,7 +189,7 @@ int64_t rows_of(const Tensor& x) {
   return x.size(0) * x.size(1) * x.size(2);
 }
 
-// As many strips of either, at most, on every device: their number is part of the order of summation.
+// The most strips for q and k together, on every device: the order of summation depends on their number.
 constexpr int64_t kMostStrips = 2 * 132;
 
 }  // namespace

@@ -7,12 +7,13 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// The angles of `some` pairs from `first` on, of `all` pairs of a row.
+// The angles of `some` pairs from `first` on, of the `all` pairs of a row.
 template <class A>
 __global__ void __launch_bounds__(kThreads)
     table_kernel(A* table, const int32_t* positions, int64_t tokens, int first, int some, int all, double magnitude,
                  const __grid_constant__ Frequencies frequencies) {
-  __shared__ double frequency[Frequencies::kMost];  // lanes read different ones, which constant memory would serialise
+  __shared__ double frequency[Frequencies::kMost];  // in shared memory: lanes read different ones, which constant
+                                                    // memory would serialise
   for (int i = threadIdx.x; i < some; i += kThreads) frequency[i] = frequencies.at[i];
   __syncthreads();
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
@@ -32,7 +33,7 @@ struct Shape3 {
   bool interleaved;
 };
 
-// The places of the elements from channel c of a row's head `h`, among heads and in packed.
+// The address of channel c of a token's head `h`: among heads, and in packed.
 template <class T>
 __device__ T* place(T* q, T* k, T* v, const Shape3& n, int64_t t, int h, int c) {
   if (h < n.queries) return q + (t * n.queries + h) * n.hd + c;
@@ -46,14 +47,14 @@ __device__ T* place(T* packed, const Shape3& n, int64_t t, int h, int c) {
   return row + (h < turning ? h * n.hd : turning * n.hd + (h - turning) * n.hd_v) + c;
 }
 
-// to = from turned; one of them is packed, the other heads. N channels for each thread: a pair's halves are two packs
-// apart, neighbours lie in one pack.
+// to = from rotated; one of them is packed, the other heads. N channels per thread: the halves of a pair are in two
+// packs, and neighbours in one.
 template <class T, int N, bool kSplit>
 __global__ void __launch_bounds__(kThreads)
     heads_kernel(T* packed, T* q, T* k, T* v, const Acc<T>* table, const __grid_constant__ Shape3 n) {
   using A = Acc<T>;
   const int pairs = n.dims / 2;
-  // Work items of a head: packs of the first halves (each with its partner), then packs of what is not rotated.
+  // Work items of a head: packs of the first halves (each with its partner), then packs of channels that do not rotate.
   const int turned = n.interleaved ? n.dims / N : pairs / N, plain = (n.hd - n.dims) / N, still = n.hd_v / N;
   const int per_turned = turned + plain;
   const int64_t per_token =
@@ -87,7 +88,7 @@ __global__ void __launch_bounds__(kThreads)
     const A* sine = cosine + pairs;
     const A sign = kSplit ? A(1) : A(-1);
     Pack<T, N> out;
-    if (n.interleaved && N == 1) {  // a channel for each thread, which reads its neighbour too
+    if (n.interleaved && N == 1) {  // one channel per thread, which reads its neighbour too
       const bool second = c % 2 != 0;
       const A own = convert<A>(a.at[0]), other = convert<A>(second ? from[-1] : from[1]);
       const A cs = cosine[c / 2], sn = sign * sine[c / 2];
@@ -135,7 +136,7 @@ void run(Stream& stream, const Tensor& packed, const Heads& heads, const Tensor&
   dispatch_device(packed.dtype(), [&]<class T>() {
     constexpr int N = kPack<T>;
     T *p = ptr<T>(packed), *q = ptr<T>(heads.q), *k = ptr<T>(heads.k), *v = ptr<T>(heads.v);
-    // Every start of a pack must be a multiple of it: heads, their rotated part, and its half.
+    // Packs must be aligned wherever they begin: at heads, their rotated part, and its half.
     const int64_t unit = args.interleaved ? args.dims : args.dims / 2;
     const bool wide = packs<T>(p, hd) && packs<T>(q, hd) && packs<T>(k, hd) && packs<T>(v, hd_v) && unit % N == 0;
     const unsigned blocks = blocks_for(stream, (packed.elements() / (wide ? N : 1) + kThreads - 1) / kThreads, 16);

@@ -1,5 +1,5 @@
-// A thread moves one pack of one head, or turns one pack of pairs of it; backward, a thread sums a pack of pairs of the
-// shared key over all heads.
+// Each thread copies one pack of a head, or rotates one pack of pairs. In the backward, a thread also sums a pack of
+// pairs of the shared key over all heads.
 #include "witan/kernels/attention/cuda/rope.cuh"
 #include "witan/kernels/attention/heads.h"
 
@@ -12,7 +12,7 @@ template <class T>
 struct LatentCall {
   T *q, *kv, *rope_key;  // rows
   T *hq, *hk, *hv;       // heads
-  const Acc<T>* table;   // null: nothing rotates
+  const Acc<T>* table;   // null: nothing is rotated
   int64_t tokens;
   int heads, still, turning, value;  // H, n, R, hd_v
 
@@ -23,7 +23,7 @@ struct LatentCall {
   }
 };
 
-// Pairs first .. first + P - 1, in registers. Angles [cos | sin] of all pairs, or null.
+// Rotates pairs first .. first + P - 1, in registers. Angles [cos | sin] of all pairs, or null.
 template <class A, int P>
 __device__ __forceinline__ void turn(A (&a)[P], A (&b)[P], const A* angles, int first, int pairs, A sign) {
   if (angles == nullptr) return;
@@ -49,7 +49,7 @@ __device__ __forceinline__ void turn_row(T* to, const T* from, const Acc<T>* ang
   store_pairs(to, a, b, first, pairs, kInterleaved);
 }
 
-// C: elements of a pack; P: pairs of one.
+// C: elements per pack; P: pairs per pack.
 template <class T, int C, int P, bool kInterleaved>
 __global__ void __launch_bounds__(kThreads) split_kernel(const __grid_constant__ LatentCall<T> n) {
   const int turned = n.pairs() / P, of_head = turned + n.still / C, of_value = n.value / C, hd = n.hd();
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kThreads) merge_kernel(const __grid_constant__
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n.tokens * per_token; i += stride) {
     const int64_t t = i / per_token;
     int item = static_cast<int>(i - t * per_token);
-    if (item < turned) {  // the longest work first
+    if (item < turned) {  // the longest work comes first
       sum_key<T, P, kInterleaved>(n, t, item * P);
       continue;
     }

@@ -1,5 +1,5 @@
 // The largest score of each head: the first product of attention's forward, by its tiles, and nothing after it. Blocks
-// leave the largest scores of their rows, by head, in scratch memory, and a second kernel takes the largest of those.
+// write the largest scores of their rows, by head, to scratch memory, and a second kernel takes the largest of those.
 #include "witan/kernels/attention/cuda/attention_tensor_forward.cuh"
 #include "witan/kernels/attention/qk_clip.h"
 #include "witan/kernels/common/cuda/common.cuh"
@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kThreads = 128, kWarps = kThreads / 32;
 
-// row_max is of each row of a block's tile, in shared memory: found[task, head of the group] is the largest of a
-// head's.
+// row_max holds the maximum of each row of a block's tile, in shared memory; found[task, head of the group] becomes the
+// largest of a head's rows.
 template <class A>
 __device__ __forceinline__ void leave_largest(A* found, const A* row_max, int first_row, int rows, int rep) {
   __syncthreads();
@@ -23,12 +23,12 @@ __device__ __forceinline__ void leave_largest(A* found, const A* row_max, int fi
   }
 }
 
-// A row that is padding has no scores.
+// Whether a row is padding, which has no scores.
 __device__ __forceinline__ bool is_padding(const RowSight& row) {
   return row.id < 0;
 }
 
-// D: the head size rounded up. Numbers of 16 bits on tensor cores, 16 rows to a warp.
+// D: the head size rounded up. 16-bit numbers use tensor cores, with 16 rows per warp.
 template <int D, class T>
 __global__ void __launch_bounds__(kThreads)
     largest_by_tensor_cores(const AttentionCall<T> call, float* found, int64_t groups, int tiles) {
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kThreads)
 
 constexpr int kPlainRows = 32;
 
-// float32 and float64 on the ordinary cores: a warp takes every fourth row of a tile, a lane every 32nd key.
+// float32 and float64 use ordinary cores: a warp takes every fourth row of a tile, and a lane every 32nd key.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     largest_plain(const AttentionCall<T> call, Acc<T>* found, int64_t groups, int tiles) {
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kThreads)
   leave_largest(found + (task.group * tiles + task.tile) * heads.rep, row_largest, first_row, count, heads.rep);
 }
 
-// A warp for each head of largest [G rep]; found [B, G, tiles, rep].
+// One warp per head of largest [G rep]; found [B, G, tiles, rep].
 template <class A>
 __global__ void __launch_bounds__(32) raise_kernel(A* largest, const A* found, int B, int G, int tiles, int rep) {
   const int head = blockIdx.x, g = head / rep;
@@ -143,7 +143,7 @@ void launch_largest(Stream& stream, const AttentionCall<T>& call, Acc<T>* found,
   }
 }
 
-// p = factor p, of the elements from blockIdx.x * kClipped on.
+// Multiplies the elements from blockIdx.x * kClipped on by the factor.
 constexpr int kClipped = 1024;
 template <class T>
 __global__ void __launch_bounds__(256) clip_kernel(Weights<T> weights, int64_t elements, const Acc<T>* largest, int rep,

@@ -1,5 +1,5 @@
-// A thread turns one pack of pairs of one token in every head, so that its sines are computed once and never stored:
-// the workspace of kernels/attention/rope.h stays unused.
+// Each thread rotates one pack of pairs of one token in every head, so that sines are computed once and never stored.
+// The workspace of kernels/attention/rope.h is not used.
 #include "witan/kernels/attention/cuda/rope.cuh"
 #include "witan/kernels/common/cuda/common.cuh"
 
@@ -11,11 +11,11 @@ constexpr int kThreads = 256;
 struct RopeShape {
   int64_t tokens;
   int heads, hd, pairs;
-  int turning, copying;  // packs of a token and head that are turned, and that are copied
-  double cosine, sine;   // what they are multiplied by
+  int turning, copying;  // packs per token and head that are rotated, and that are copied
+  double cosine, sine;   // their multipliers
 };
 
-// Reduced to one turn in float64; what is left is exact enough for float32 sines.
+// Reduces the angle to one turn in float64; the remainder is exact enough for float32 sines.
 __device__ __forceinline__ void sine_cosine(double turns, float& sine, float& cosine) {
   sincospif(static_cast<float>(2 * (turns - rint(turns))), &sine, &cosine);
 }
@@ -23,7 +23,7 @@ __device__ __forceinline__ void sine_cosine(double turns, double& sine, double& 
   sincospi(2 * (turns - rint(turns)), &sine, &cosine);
 }
 
-// Pairs first .. first + P - 1 of one token.
+// Rotates pairs first .. first + P - 1 of one token.
 template <class T, int P, bool kInterleaved>
 __device__ __forceinline__ void turn(T* y, const T* x, double position, const double* frequency, int first,
                                      const RopeShape& s) {
@@ -48,12 +48,13 @@ __device__ __forceinline__ void turn(T* y, const T* x, double position, const do
   }
 }
 
-// x, y [tokens, heads, hd]. P: pairs of a pack; C: elements of a copied pack.
+// x, y [tokens, heads, hd]. P: pairs per pack; C: elements per copied pack.
 template <class T, int P, int C, bool kInterleaved>
 __global__ void __launch_bounds__(kThreads)
     rope_kernel(T* __restrict__ y, const T* __restrict__ x, const int32_t* __restrict__ positions, RopeShape s,
                 const __grid_constant__ Frequencies frequencies) {
-  __shared__ double frequency[Frequencies::kMost];  // lanes read different ones, which constant memory would serialise
+  __shared__ double frequency[Frequencies::kMost];  // in shared memory: lanes read different ones, which constant
+                                                    // memory would serialise
   for (int i = threadIdx.x; i < s.pairs; i += kThreads) frequency[i] = frequencies.at[i];
   __syncthreads();
   const int packs = s.turning + s.copying;

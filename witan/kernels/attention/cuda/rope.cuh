@@ -1,4 +1,4 @@
-// Rotary positions in kernels: pairs of channels in packs, which are neighbours or `pairs` apart, and frequencies.
+// Rotary position embeddings in kernels: packs of pairs, whose channels are adjacent or `pairs` apart, and frequencies.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace witan::kernels::cuda {
 // Loads the pairs first .. first + P - 1 of a row whose `pairs` pairs rotate. P = 1 needs no alignment.
 template <class T, int P>
 __device__ __forceinline__ void load_pairs(T (&a)[P], T (&b)[P], const T* row, int first, int pairs, bool interleaved) {
-  if constexpr (P == 1) {  // of any alignment
+  if constexpr (P == 1) {  // any alignment
     a[0] = row[interleaved ? 2 * first : first];
     b[0] = row[interleaved ? 2 * first + 1 : first + pairs];
   } else if (interleaved) {
@@ -46,8 +46,8 @@ __device__ __forceinline__ void store_pairs(T* row, const T (&a)[P], const T (&b
   }
 }
 
-// The frequencies of up to kMost pairs from `first` on, each times `unit`, as an argument of a kernel. The host
-// computes them for all devices.
+// The frequencies of up to kMost pairs from `first` on, each times `unit`, as a kernel argument. The host computes them
+// for all devices.
 struct Frequencies {
   static constexpr int kMost = 256;
   double at[kMost] = {};

@@ -4,7 +4,7 @@ namespace witan::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kFlight = 4;  // units of a thread: all are loaded before the first is stored
+constexpr int kFlight = 4;  // units per thread, all loaded before the first is stored
 
 struct PieceTargets {
   std::byte* to[kMostPieceCopies];

@@ -1,5 +1,5 @@
-// Pieces of sequences (kernels/attention/sequence_pieces.h) as kernels see them: in the widest units that they all
-// consist of, and numbered rank by rank, so that a kernel which begins elsewhere with each rank is a shift away.
+// Pieces of sequences (kernels/attention/sequence_pieces.h) as kernel arguments, in the widest units that divide all of
+// them. Units are numbered rank by rank, so a kernel can start with any rank by shifting the numbers.
 #pragma once
 
 #include "witan/kernels/attention/sequence_pieces.h"
@@ -8,7 +8,7 @@
 namespace witan::kernels::cuda {
 
 struct PieceUnit {
-  uint32_t copy, nth;        // of a call's copies; of the ranks
+  uint32_t copy, nth;        // among a call's copies; among the ranks
   uint32_t b, late, row, k;  // within the piece
 };
 
@@ -26,9 +26,9 @@ struct PieceEnd {
 struct PieceUnits {
   const std::byte* source[kMostPieceCopies];
   PieceEnd to[kMostPieceCopies], from[kMostPieceCopies];
-  uint32_t end[kMostPieceCopies];    // of a copy's units among those of a rank
-  uint32_t width[kMostPieceCopies];  // units of a position
-  uint32_t chunk, per_rank, all;     // positions of a chunk; units of a rank, and of all
+  uint32_t end[kMostPieceCopies];    // where a copy's units end among those of a rank
+  uint32_t width[kMostPieceCopies];  // units per position
+  uint32_t chunk, per_rank, all;     // positions per chunk; units per rank, and in all
 
   __device__ __forceinline__ PieceUnit find(uint32_t i) const {
     PieceUnit unit{.copy = 0, .nth = i / per_rank};
@@ -44,7 +44,7 @@ struct PieceUnits {
   }
 };
 
-// The addresses and sizes of all copies in bytes, ORed together: their common alignment is that of this number.
+// The addresses and sizes of all copies in bytes, ORed together, which has their common alignment.
 inline uintptr_t piece_bits(const std::vector<PieceCopy>& copies) {
   uintptr_t bits = 0;
   for (const PieceCopy& copy : copies) {
@@ -57,7 +57,7 @@ inline uintptr_t piece_bits(const std::vector<PieceCopy>& copies) {
   return bits;
 }
 
-// All copies have sequences of one number and length.
+// All copies must have the same number and length of sequences.
 template <class Unit>
 PieceUnits piece_units(const std::vector<PieceCopy>& copies, int64_t ranks) {
   assert(!copies.empty() && copies.size() <= kMostPieceCopies);
@@ -94,7 +94,7 @@ PieceUnits piece_units(const std::vector<PieceCopy>& copies, int64_t ranks) {
   return units;
 }
 
-// Calls body.template operator()<Unit>() with the widest unit that `bits` allow.
+// Calls body.template operator()<Unit>() with the widest unit that `bits` allows.
 template <class Body>
 void with_piece_unit(uintptr_t bits, const Body& body) {
   if (bits % 16 == 0)

@@ -14,7 +14,7 @@ __device__ __forceinline__ int thread() {
   return static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
 }
 
-// A thread for each expert. Parts of a pass that run at the same time may raise the same number; a maximum does not
+// One thread per expert. Parts of a pass that run concurrently may raise the same number, since a maximum does not
 // depend on their order.
 __global__ void delay_kernel(float* amax, float* seen, const float* reference, int experts, int sources) {
   const int e = thread();
@@ -29,7 +29,7 @@ __global__ void delay_kernel(float* amax, float* seen, const float* reference, i
   if (seen != nullptr && most > 0) atomicMax(reinterpret_cast<unsigned*>(seen) + e, most);
 }
 
-// A thread for each tensor.
+// One thread per tensor.
 __global__ void next_references_kernel(float* reference, float* history, const float* amax, const double* step,
                                        double factor, int numbers, int steps) {
   const int i = thread();

@@ -1,6 +1,6 @@
-// A block of threads turns 128 by 128 bfloat16 into e4m3 or e5m2, as they lie and transposed, in one pass. A thread has
-// 8 rows by 8 columns. Transposed, its numbers go through shared memory, so that whole 128 bytes of a column are
-// stored.
+// A thread block converts 128 by 128 bfloat16 numbers to e4m3 or e5m2, as they are and transposed, in one pass. Each
+// thread has 8 rows by 8 columns. For the transpose, numbers pass through shared memory, so that stores cover 128 bytes
+// of a column.
 #include <cuda_fp8.h>
 
 #include "witan/kernels/common/cuda/common.cuh"
@@ -13,16 +13,16 @@ namespace {
 
 constexpr int kBlock = static_cast<int>(kFp8Block);
 constexpr int kThreads = 256, kWarps = kThreads / 32;
-constexpr int kEach = 8, kPlaces = kBlock / kEach;  // rows and columns of a thread; threads across, and down
+constexpr int kEach = 8, kPlaces = kBlock / kEach;  // rows and columns per thread; threads across and down
 constexpr uint32_t kMagnitudes = 0x7fff7fffu, kAll = 0xffffffffu;
 
 struct Shared {
-  uint32_t largest[kWarps][kBlock / 2];  // of two columns each, or [warp][0] of everything
+  uint32_t largest[kWarps][kBlock / 2];  // of two columns each, or [warp][0]: of everything
   float inverse[kBlock];                 // of columns
   alignas(16) uint8_t turned[kBlock * kBlock];
 };
 
-// Two numbers, the first in the lower byte.
+// Converts two numbers, the first into the lower byte.
 template <Fp8Format kFormat>
 __device__ __forceinline__ uint32_t pair(float first, float second) {
   return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE,
@@ -38,7 +38,7 @@ __device__ __forceinline__ uint32_t larger_half(uint32_t pair) {
 // The scale of a block: from its own largest magnitude, passed as bfloat16 bits, or from a given magnitude.
 template <Fp8Format kFormat>
 struct Scaling {
-  const float* given;  // null: its own
+  const float* given;  // null: the block's own
 
   __device__ __forceinline__ Fp8Scale operator()(uint32_t largest) const {
     return given != nullptr ? fp8_scale(largest << 16, __float_as_uint(*given), kFormat)
@@ -49,7 +49,7 @@ struct Scaling {
 // A thread's part of a tile.
 struct Part {
   int across, down;         // its place: columns from 8 across on, rows from 8 down on
-  uint32_t word[kEach][4];  // of each row 8 numbers
+  uint32_t word[kEach][4];  // 8 numbers of each row
 
   __device__ __forceinline__ Part()
       : across(static_cast<int>(threadIdx.x) % kPlaces), down(static_cast<int>(threadIdx.x) / kPlaces) {}
@@ -57,8 +57,8 @@ struct Part {
   __device__ __forceinline__ int row(int i) const { return down * kEach + i; }
   __device__ __forceinline__ int column(int j) const { return across * kEach + j; }
 
-  // What does not exist is zeros. from(i): where the columns of the thread's i-th row begin. `columns` is a multiple of
-  // 8; `whole`: every 8 of a row lie at 16 bytes.
+  // Loads the part; missing rows and columns are zeros. from(i): the first column of the thread's i-th row. `columns`
+  // is a multiple of 8; `whole`: every 8 numbers of a row are aligned to 16 bytes.
   template <class From>
   __device__ __forceinline__ void load(const From& from, int rows, int columns, bool whole) {
 #pragma unroll
@@ -87,7 +87,7 @@ struct Part {
     return __uint_as_float(j % 2 == 0 ? both << 16 : both & 0xffff0000u);
   }
 
-  // Largest magnitudes of the thread's two columns 2 j and 2 j + 1, in the halves.
+  // The largest magnitudes of the thread's columns 2 j and 2 j + 1, in the two halves.
   __device__ __forceinline__ uint32_t largest_of_columns(int j) const {
     uint32_t largest = 0;
 #pragma unroll
@@ -95,7 +95,7 @@ struct Part {
     return largest;
   }
 
-  // Rows of codes, each number times inverse(i); `to`: the tile's first number.
+  // Stores rows of codes, each number times inverse(i); `to`: the tile's first number.
   template <Fp8Format kFormat, class Inverse>
   __device__ __forceinline__ void store_rows(uint8_t* to, int64_t stride, int rows, int columns,
                                              const Inverse& inverse) const {
@@ -108,8 +108,9 @@ struct Part {
     }
   }
 
-  // Columns of codes, each number times inverse(j), to `to` [columns, stride], of each the first `rows`, a multiple of
-  // 16. In shared memory pieces of 8 rows change places within their column, so that no bank is met twice.
+  // Stores columns of codes, each number times inverse(j), to `to` [columns, stride]: the first `rows` of each, a
+  // multiple of 16. In shared memory, pieces of 8 rows are permuted within their column, so that there are no bank
+  // conflicts.
   template <Fp8Format kFormat, class Inverse>
   __device__ __forceinline__ void store_columns(uint8_t* to, int64_t stride, int rows, int columns, uint8_t* turned,
                                                 const Inverse& inverse) const {
@@ -134,7 +135,7 @@ struct Part {
   }
 };
 
-// A scale for each row of the tile, whose 16 threads find it together; the inverse of the thread's i-th row.
+// Computes a scale for each row of the tile, each by the row's 16 threads; holds the inverses of the thread's rows.
 struct RowInverses {
   float own;  // of row (lane % 8)
 
@@ -165,7 +166,7 @@ struct RowInverses {
   }
 };
 
-// A scale for each column, to `scales`, and its inverse to shared memory.
+// Writes a scale for each column to `scales`, and its inverse to shared memory.
 template <Fp8Format kFormat>
 __device__ __forceinline__ void find_columns(const Part& part, Shared& shared, float* scales, int columns,
                                              const Scaling<kFormat>& scaling) {
@@ -189,18 +190,18 @@ __device__ __forceinline__ void find_columns(const Part& part, Shared& shared, f
   __syncthreads();
 }
 
-// The source of a tile's numbers.
+// A tile's numbers, read from a matrix.
 struct GivenNumbers {
   const __nv_bfloat16* x;
   int64_t stride;
-  bool whole;  // rows lie at 16 bytes
+  bool whole;  // rows are aligned to 16 bytes
 
   __device__ __forceinline__ void load(Part& part, int64_t row, int first, int rows, int columns) const {
     part.load([&](int i) { return x + (row + part.row(i)) * stride + first; }, rows, columns, whole);
   }
 };
 
-// Rows of x that an index names. A thread looks up one of its 8 rows, which 16 threads have in common.
+// Rows of x that an index names. Each thread looks up one of the 8 rows that it shares with 15 others.
 struct GatheredNumbers {
   GivenNumbers from;
   const int64_t* index;
@@ -217,7 +218,7 @@ struct GatheredNumbers {
   }
 };
 
-// Eight numbers of a row; zeros where there are none.
+// Eight numbers of a row; missing ones are zeros.
 struct Eight {
   float at[kEach];
   __device__ __forceinline__ Eight(const __nv_bfloat16* from, bool exists) {
@@ -230,7 +231,7 @@ struct Eight {
   }
 };
 
-// swiglu_forward()'s results, by the same expressions, rounded to bfloat16.
+// The results of swiglu_forward(), by the same expressions, rounded to bfloat16.
 struct SwigluNumbers {
   const __nv_bfloat16* h;  // [M, 2 F]
   const float* s;          // [M], or null
@@ -252,18 +253,18 @@ struct SwigluNumbers {
   }
 };
 
-// Blocks of rows and whose they are.
+// Blocks of rows, and the groups that they belong to.
 struct Blocks {
   int M;
   const int2* table;     // null: one group of all rows
   const int64_t* begin;  // of groups, [sources, experts]
   int experts, sources;
 
-  // The rows of a block: the first, and how many.
+  // The block's first row, and its number of rows.
   __device__ __forceinline__ int2 range(int block) const {
     return table ? table[block] : make_int2(block * kBlock, min(kBlock, M - block * kBlock));
   }
-  // Expert by expert.
+  // The group of a block; blocks are ordered by expert.
   __device__ __forceinline__ int64_t group(int block) const {
     if (table == nullptr) return 0;
     return fp8_group_of(block, static_cast<int64_t>(experts) * sources,
@@ -278,9 +279,9 @@ struct Quantised : Blocks {
   uint8_t* columns;  // null: not wanted
   float* column_scales;
   int64_t column_stride;
-  const float* given;  // of groups; null: blocks are scaled by their own largest
+  const float* given;  // per group; null: blocks are scaled by their own largest magnitude
 
-  // The tile of block `block` whose first column is `first`, a multiple of 128. By all threads.
+  // Stores the tile of block `block` whose first column is `first`, a multiple of 128. Called by all threads.
   template <Fp8Format kFormat>
   __device__ __forceinline__ void store(const Part& part, Shared& shared, int block, int2 range, int first) const {
     const int row = range.x, count = range.y, width = min(kBlock, K - first), across = first / kBlock;
@@ -308,8 +309,8 @@ __global__ void __launch_bounds__(kThreads)
   q.store<kFormat>(part, shared, block, range, first);
 }
 
-// to = the larger of itself and the part's largest of all threads. Bits of magnitudes are ordered as they are, and a
-// maximum does not depend on the order in which it is formed.
+// Raises `to` to the largest magnitude of all threads' parts. Bits of magnitudes have the order of their values, and a
+// maximum does not depend on the order of its operands.
 __device__ __forceinline__ void raise(float* to, const Part& part) {
   uint32_t largest = 0;
 #pragma unroll
@@ -335,8 +336,8 @@ struct SwigluGradient {
   float* dots;                  // [F / 128, M], or null
 };
 
-// Two tiles of dh = [dgate | dup], of the same rows and the same columns of each half; by swiglu_backward()'s
-// expressions, rounded to bfloat16.
+// Two tiles of dh = [dgate | dup], with the same rows and the same columns of each half, computed by
+// swiglu_backward()'s expressions and rounded to bfloat16.
 template <Fp8Format kFormat>
 __global__ void __launch_bounds__(kThreads)
     quantise_swiglu_backward_kernel(const __grid_constant__ SwigluGradient of, const __grid_constant__ Quantised q) {
@@ -371,7 +372,7 @@ __global__ void __launch_bounds__(kThreads)
   q.store<kFormat>(ups, shared, block, range, F + first);
 }
 
-// ds[t] = sum of dots[.., t], in order: a thread for each row of a block.
+// ds[t] = sum of dots[.., t], in order, with one thread per row of a block.
 __global__ void sum_dots_kernel(float* ds, const float* dots, int parts, const __grid_constant__ Quantised q) {
   const int2 range = q.range(static_cast<int>(blockIdx.x));
   if (static_cast<int>(threadIdx.x) >= range.y) return;
@@ -381,10 +382,10 @@ __global__ void sum_dots_kernel(float* ds, const float* dots, int parts, const _
   ds[t] = sum;
 }
 
-// Tile (x, y) of matrix z, in blocks.
+// Block (x, y) of matrix z.
 struct GivenWeights {
   const __nv_bfloat16* w;  // [E, N, K]
-  bool whole;              // its rows lie at 16 bytes
+  bool whole;              // its rows are aligned to 16 bytes
   int N, K;
 
   __device__ __forceinline__ int row() const { return static_cast<int>(blockIdx.y) * kBlock; }
@@ -408,7 +409,7 @@ __global__ void __launch_bounds__(kThreads)
 struct QuantisedWeights : GivenWeights {
   uint8_t *values, *transposed;  // null: not wanted
   float* scales;
-  const float* given;  // of matrices; null: blocks are scaled by their own largest
+  const float* given;  // per matrix; null: blocks are scaled by their own largest magnitude
 };
 
 __global__ void __launch_bounds__(kThreads) quantise_weights_kernel(const __grid_constant__ QuantisedWeights q) {
@@ -470,13 +471,13 @@ Fp8Format format_of(const Fp8Rows& rows, const Fp8Columns& columns) {
   return rows.values.defined() ? rows.format : columns.format;
 }
 
-// body(numbers) of x [.., K], where they lie or as an index names them.
+// Calls body(numbers) for x [.., K], read directly or through an index.
 template <class Body>
 void with_numbers(const Tensor& x, const RowIndex& x_rows, const Body& body) {
   assert(x.dtype() == DType::bf16);
   const GivenNumbers numbers{ptr<__nv_bfloat16>(x), x.stride(0), packs<__nv_bfloat16>(x.raw(), x.stride(0))};
   if (!x_rows.defined()) return body(numbers);
-  // Indices, and so rows, fit 32 bits.
+  // Indices, and therefore rows, fit in 32 bits.
   assert(x_rows.divisor > 0 && x.size(0) <= UINT32_MAX / x_rows.divisor);
   body(GatheredNumbers{numbers, ptr<int64_t>(x_rows.index), static_cast<uint32_t>(x_rows.divisor)});
 }

@@ -25,7 +25,7 @@ __device__ int warp_prefix(int value) {
   return value;
 }
 
-// By the whole block: the sum of the values of this thread and of all before it.
+// The sum of the values of this thread and of all before it; called by the whole block.
 __device__ int block_prefix(int value, int* warps) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int own = warp_prefix(value);
@@ -38,7 +38,7 @@ __device__ int block_prefix(int value, int* warps) {
   return sum;
 }
 
-// One block, which goes through the groups expert by expert.
+// Runs as one block, which goes through the groups expert by expert.
 __global__ void __launch_bounds__(kThreads) row_blocks_kernel(const __grid_constant__ Places p) {
   __shared__ int warps[kWarps], shared_total;
   const int groups = p.experts * p.sources, block = static_cast<int>(kFp8Block);

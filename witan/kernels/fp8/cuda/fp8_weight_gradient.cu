@@ -3,7 +3,7 @@
 namespace witan::kernels::cuda {
 namespace {
 
-constexpr int kPiece = 64;  // columns of float32 results that a warp lays out at a time, so that three stages fit
+constexpr int kPiece = 64;  // columns of float32 results that a warp stages at a time, so that three stages fit
 
 struct Problem {
   const Fp8Columns &dy, &x;

@@ -16,7 +16,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// As wide as the target's registers; enough independent chains to hide the latency of an FMA.
+// As wide as the target's registers, with enough independent chains to hide the latency of an FMA.
 #if defined(__AVX512F__)
 constexpr int kLanes = 16;
 #define WITAN_REGISTER(x) "+v"(x)
@@ -30,7 +30,7 @@ constexpr int kLanes = 4;
 constexpr int kChains = 16;
 typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
 
-// Returns a value that depends on every product, so that none is left out.
+// Returns a value that depends on every product, so that the compiler removes none.
 float multiply_add(int64_t rounds) {
   std::array<Lanes, kChains> sums{};
   Lanes a, b;
@@ -51,7 +51,8 @@ float multiply_add(int64_t rounds) {
 double measure_fma_gflops(ThreadPool& pool) {
   constexpr int64_t kRounds = 200'000;
   constexpr double kFlops = 2.0 * kLanes * kChains * kRounds;
-  constexpr double kSeconds = 0.1;  // an attempt takes a millisecond: one of them is left alone on a busy machine too
+  constexpr double kSeconds =
+      0.1;  // an attempt takes a millisecond, so that some are undisturbed even on a busy machine
   double best = 0;
   const auto begin = Clock::now();
   for (int attempt = 0; attempt < 5 || seconds_since(begin) < kSeconds; ++attempt) {
@@ -69,7 +70,7 @@ double measure_copy_gbytes(ThreadPool& pool) {
   constexpr int64_t kBytes = 64 << 20;  // larger than any cache
   const auto from = std::make_unique<char[]>(kBytes), to = std::make_unique<char[]>(kBytes);
   double best = 0;
-  for (int attempt = 0; attempt < 4; ++attempt) {  // the first touches the pages
+  for (int attempt = 0; attempt < 4; ++attempt) {  // the first attempt touches the pages
     const auto start = Clock::now();
     pool.run(pool.threads(), [&](int64_t i) {
       const int64_t begin = kBytes * i / pool.threads(), end = kBytes * (i + 1) / pool.threads();
@@ -89,7 +90,7 @@ double measure_core_share(ThreadPool& pool) {
   constexpr double kSeconds = 0.03;
   const auto start = Clock::now();
   const double before = process_seconds();
-  // A thread that gets no core leaves its turn to another, and all take the longer.
+  // A thread without a core of its own shares another's, and both take longer.
   pool.run(pool.threads(), [](int64_t) {
     const auto begin = Clock::now();
     while (seconds_since(begin) < kSeconds) {

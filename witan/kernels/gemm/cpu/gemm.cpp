@@ -24,7 +24,7 @@ void combine(Stream& stream, const Tensor& d, double alpha, const Tensor& c, dou
   });
 }
 
-// d + value I
+// d += value I
 template <class T>
 void add_identity(const Tensor& d, double value) {
   using A = Accumulator<T>;
@@ -36,7 +36,7 @@ void add_identity(const Tensor& d, double value) {
     }
 }
 
-// Copies the lower triangle of matrices [m, m] to the upper one, outside of strips of rows that are computed whole.
+// Copies the lower triangle of matrices [m, m] to the upper one, except inside strips of rows that are computed whole.
 template <class T>
 void mirror(Stream& stream, const Tensor& d) {
   const int64_t m = d.size(1), strips = (m + kSymmetricRows - 1) / kSymmetricRows;

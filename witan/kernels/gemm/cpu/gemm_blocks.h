@@ -1,9 +1,9 @@
-// The CPU twins of the matrix products, and how products are cut into tasks and blocks for the inner kernel.
+// The CPU twins of the matrix products, and their division into tasks and blocks for the inner kernel.
 //
-// A task is a block of C: rows x columns of one product. It walks K in fixed steps, packs a block of B that stays in
-// the second-level cache (with few rows B is read where it lies) and, strip by strip, A. K is never divided between
-// tasks, and where its steps begin depends on nothing else, so an element of C has the same bits for any number of
-// threads, rows, columns and products.
+// A task is a block of C: rows x columns of one product. It walks K in blocks of fixed size, packs a block of B that
+// stays in the L2 cache (with few rows, B is read in place) and, strip by strip, A. K is never divided between tasks,
+// and its blocks begin at fixed places, so an element of C has the same bits for any number of threads, rows, columns
+// and products.
 #pragma once
 
 #include <cassert>
@@ -43,8 +43,8 @@ void dispatch_product(DType a, DType c, Body&& body) {
   dispatch_floating(a, [&]<class T>() { body.template operator()<T, T>(); });
 }
 
-// The twins' callers allocate their workspace with gemm_workspace(), so that the meta device counts it too.
-inline constexpr int64_t kSymmetricRows = 128;  // rows of a strip of a symmetric product
+// Callers allocate the twins' workspace with gemm_workspace(), so that the meta device counts it too.
+inline constexpr int64_t kSymmetricRows = 128;  // rows per strip of a symmetric product
 
 void gemm(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpose transpose_a, const Tensor& b,
           Transpose transpose_b, const Tensor& workspace);

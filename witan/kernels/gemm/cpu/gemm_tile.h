@@ -8,14 +8,14 @@
 
 namespace witan::kernels::cpu {
 
-// The tile, two vectors of B and one broadcast element of A fill the registers: 32 of them with AVX-512, else 16.
+// The tile, two vectors of B and one broadcast element of A fill the registers: 32 with AVX-512, otherwise 16.
 inline constexpr int kTileRows = kVectorBytes == 64 ? 14 : 6;
 inline constexpr int kStripRows = kVectorBytes == 64 ? 16 : 8;  // kTileRows padded to whole vectors
 template <class T>
 inline constexpr int kPanelColumns = 2 * kLanes<T>;
 
-// tile [R, kPanelColumns] = sum_k a[k, :R]^T b[k, :];  a [depth, kStripRows], b [depth, kPanelColumns]; the tile's rows
-// are `stride` apart. Each element is one chain of multiply-adds in the order of k, the same for every R.
+// tile [R, kPanelColumns] = sum_k a[k, :R]^T b[k, :], with a [depth, kStripRows], b [depth, kPanelColumns], and the
+// tile's rows `stride` apart. Each element is one chain of multiply-adds in the order of k, the same for every R.
 template <class T, int R>
 void multiply_tile(T* __restrict tile, int64_t stride, const T* __restrict a, const T* __restrict b, int64_t depth) {
   constexpr int L = kLanes<T>;
@@ -40,7 +40,7 @@ void multiply_tile(T* __restrict tile, int64_t stride, const T* __restrict a, co
 template <class T>
 using TileKernel = void(T* __restrict, int64_t, const T* __restrict, const T* __restrict, int64_t);
 
-// tile_kernel<T>(R): the kernel for R rows, 1 <= R <= kTileRows.
+// The kernel for R rows, 1 <= R <= kTileRows.
 template <class T>
 TileKernel<T>* tile_kernel(int64_t rows) {
   static constexpr auto kernels = []<int... I>(std::integer_sequence<int, I...>) {

@@ -1,5 +1,5 @@
-// The machine's widest vectors, through the compiler's vector extensions: one source for AVX-512, AVX and everything
-// else.
+// The machine's widest vectors, through the compiler's vector extensions: the same source serves AVX-512, AVX and other
+// targets.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ template <class T>
 inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
 
 template <class T>
-requires std::is_arithmetic_v<T>  // not of types of 16 bits, which are stored alone
+requires std::is_arithmetic_v<T>  // 16-bit types are only stored
 struct VectorOf {
   typedef T type __attribute__((vector_size(kVectorBytes)));
 };
@@ -35,7 +35,7 @@ inline void store(T* to, const Vector<T>& from) {
   std::memcpy(to, &from, sizeof from);
 }
 
-// kLanes<T> elements as T, from unaligned memory.
+// Loads kLanes<T> elements, converted to T, from unaligned memory.
 template <class T>
 inline void load(Vector<T>& to, const T* from) {
   std::memcpy(&to, from, sizeof to);
@@ -54,11 +54,11 @@ inline void load(Vector<float>& to, const f16* from) {
   std::memcpy(&to, lanes, sizeof to);
 }
 
-// Vectors are made of granules of 16 bytes: what crosses none is the cheapest to move.
+// Vectors consist of granules of 16 bytes; moves within a granule are the cheapest.
 template <class T>
 inline constexpr int kGranule = 16 / static_cast<int>(sizeof(T));
 
-// The low (or high) halves of each granule of a and b, their lanes taking turns.
+// Interleaves the lanes of the low (or high) halves of each granule of a and b.
 template <class T, bool kHigh, int... I>
 inline Vector<T> interleaved(const Vector<T>& a, const Vector<T>& b, std::integer_sequence<int, I...>) {
   constexpr int L = kLanes<T>, G = kGranule<T>;
@@ -72,7 +72,7 @@ inline Vector<T> every_other(const Vector<T>& a, const Vector<T>& b, std::intege
   return __builtin_shufflevector(a, b, ((I / G * 2 + (kOdd ? 1 : 0)) * G + I % G)...);
 }
 
-// Transposes rows[kLanes][kLanes]: first G x G blocks inside the granules, G to a granule, then the granules.
+// Transposes rows[kLanes][kLanes]: first G x G blocks within granules of G elements, then the granules.
 template <class T>
 inline void transpose(Vector<T>* rows) {
   constexpr int L = kLanes<T>, G = kGranule<T>, Q = L / G;

@@ -17,16 +17,16 @@
 namespace witan::kernels::cuda {
 namespace {
 
-constexpr int64_t kWorkspace = int64_t{32} << 20;  // what NVIDIA recommends for Hopper
+constexpr int64_t kWorkspace = int64_t{32} << 20;  // NVIDIA's recommendation for Hopper
 static_assert(kWorkspace <= Stream::kScratchBytes);
-constexpr int kChoices = 8;              // algorithms asked for; the library knows few more for any problem
-constexpr double kWorthTrying = 2e9;     // FLOPs of a product whose algorithms are timed
+constexpr int kChoices = 8;              // algorithms requested; the library offers few more for any problem
+constexpr double kWorthTrying = 2e9;     // FLOPs of a product from which its algorithms are timed
 constexpr float kNearlyFull = 0.8f;      // of the multiprocessors
-constexpr int kCalls = 4, kSamples = 3;  // of a timing
-constexpr double kClearly = 0.98;        // of the first choice's time: what is as fast as it does not take its place
-constexpr uint32_t kAligned = 16;        // bytes: of the widest loads
-constexpr int64_t kTypicalBatch = 32;    // for which algorithms of batches are chosen, whatever their size
-constexpr int64_t kTypicalRows = 4096;   // and those of products whose rows must not know each other
+constexpr int kCalls = 4, kSamples = 3;  // per timing
+constexpr double kClearly = 0.98;        // of the first choice's time: only an algorithm clearly faster replaces it
+constexpr uint32_t kAligned = 16;        // bytes of the widest loads
+constexpr int64_t kTypicalBatch = 32;    // algorithms of batches are chosen for this size, whatever the actual one
+constexpr int64_t kTypicalRows = 4096;   // likewise for products whose rows must not depend on each other
 
 struct Api {
   const witan::cuda::Library& library = witan::cuda::cublaslt();
@@ -50,7 +50,7 @@ struct Api {
   }
 };
 
-// Null where the library cannot be loaded: looked for once.
+// Null if the library cannot be loaded, which is tried once.
 const Api* find_api() {
   static const std::unique_ptr<const Api> api = []() -> std::unique_ptr<const Api> {
     try {
@@ -70,23 +70,24 @@ struct Problem {
   int64_t M, N, K;
   int64_t a_stride, b_stride, c_stride;      // elements between rows
   uint32_t a_aligned, b_aligned, c_aligned;  // bytes
-  int64_t batch = 0;                         // matrices, one right after the other; 0: a single product
+  int64_t batch = 0;                         // adjacent matrices; 0: a single product
   bool biased = false;
-  bool by_row = false;  // kernels/gemm/product_scopes.h
+  bool by_row = false;  // see kernels/gemm/product_scopes.h
   auto operator<=>(const Problem&) const = default;
 };
 
-// The library's matrices are column-major: what is row-major here is a transpose there, and c^T = op(b)^T op(a)^T.
-// The library takes descriptors as pointers to what it does not write: a plan that is known never changes.
+// The library's matrices are column-major, so a row-major matrix is a transpose there, and c^T = op(b)^T op(a)^T. The
+// library takes pointers to non-const descriptors, though it does not write them: a known plan never changes.
 struct Plan {
   cublasLtHandle_t handle = nullptr;
   cublasLtMatmulDescOpaque_t product{};
-  cublasLtMatrixLayoutOpaque_t a{}, b{}, c{};    // our a, b, c
-  std::vector<cublasLtMatmulAlgo_t> algorithms;  // none: impossible. Taken is the first; the others are to be tried
+  cublasLtMatrixLayoutOpaque_t a{}, b{}, c{};  // our a, b, c
+  std::vector<cublasLtMatmulAlgo_t>
+      algorithms;  // empty: impossible. The first is used; the others are still to be tried
 };
 
-// The greatest power of two, 16 at most, that divides the address: no kernel asks for more, and the choice depends on
-// little of where a tensor happens to lie.
+// The largest power of two, at most 16, that divides the address: no kernel needs more, and the choice should depend
+// little on where a tensor is placed.
 uint32_t alignment(const Tensor& tensor, int64_t bytes_apart = 0) {
   const auto address = reinterpret_cast<uintptr_t>(tensor.raw()) | static_cast<uintptr_t>(bytes_apart) | kAligned;
   return static_cast<uint32_t>(address & -address);
@@ -148,7 +149,7 @@ void point_to_bias(const Api& api, cublasLtMatmulDescOpaque_t& product, const vo
             "adding a bias");
 }
 
-// `bias`: some bias of such a problem, or null: each call has its own.
+// `bias`: any bias of such a problem, or null if it has none; each call sets its own.
 void describe(const Api& api, const Problem& p, const void* bias, Plan& plan) {
   const bool wide = p.in == DType::f64;
   api.check(api.cublasLtMatmulDescInit_internal(&plan.product, sizeof plan.product,
@@ -162,7 +163,7 @@ void describe(const Api& api, const Problem& p, const void* bias, Plan& plan) {
   transpose(CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_b);  // their first operand is our second
   transpose(CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a);
   if (p.biased) {
-    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;  // of their rows, our columns
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;  // per row in the library's terms, per column in ours
     api.check(
         api.cublasLtMatmulDescSetAttribute(&plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue),
         "adding a bias");
@@ -188,7 +189,8 @@ void describe(const Api& api, const Problem& p, const void* bias, Plan& plan) {
   layout(plan.c, p.out, p.M, p.N, p.c_stride);
 }
 
-// Into how many parts an algorithm cuts the sum, and how it joins them: what a result's bits depend on.
+// The number of parts into which an algorithm divides the sum (split-K), and how it reduces them, which determine a
+// result's bits.
 std::pair<int32_t, uint32_t> parts_of(const Api& api, const cublasLtMatmulAlgo_t& algorithm) {
   const auto get = [&](cublasLtMatmulAlgoConfigAttributes_t which, auto value) {
     size_t written = 0;
@@ -199,7 +201,7 @@ std::pair<int32_t, uint32_t> parts_of(const Api& api, const cublasLtMatmulAlgo_t
   return {get(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, int32_t{}), get(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, uint32_t{})};
 }
 
-// Those of the library's choices that keep sums whole, the first of them alone.
+// The first of the library's choices that does not split sums, alone.
 std::vector<cublasLtMatmulAlgo_t> first_whole(const Api& api,
                                               std::span<const cublasLtMatmulHeuristicResult_t> choices) {
   for (const cublasLtMatmulHeuristicResult_t& choice : choices)
@@ -207,8 +209,8 @@ std::vector<cublasLtMatmulAlgo_t> first_whole(const Api& api,
   return {};
 }
 
-// The library's first choice; or its second, where only that one keeps sums whole and busies nearly all
-// multiprocessors: it saves the parts' way through memory, and a launch.
+// The library's first choice, or its second if only that one does not split sums and it keeps nearly all
+// multiprocessors busy, which saves writing the parts to memory, and a launch.
 size_t first_choice(const Api& api, std::span<const cublasLtMatmulHeuristicResult_t> choices) {
   const auto whole = [&](size_t i) { return parts_of(api, choices[i].algo).first <= 1; };
   const bool second = choices.size() > 1 && choices[1].state == CUBLAS_STATUS_SUCCESS && !whole(0) && whole(1) &&
@@ -248,7 +250,7 @@ void choose(const Api& api, const Problem& p, Plan& plan) {
       plan.algorithms.push_back(choices[i].algo);
 }
 
-// The algorithms found for this machine's devices, shared by all ranks; entries are never removed.
+// The algorithms found for this machine's devices, shared by all ranks. Entries are never removed.
 class Knowledge {
  public:
   explicit Knowledge(const Api& api) : api_(api) {}
@@ -279,7 +281,7 @@ class Knowledge {
   }
 
  private:
-  // Whether the algorithm that was chosen for other sizes takes these.
+  // Whether the algorithm that was chosen for other sizes supports these.
   bool applies(Plan& plan) const {
     cublasLtMatmulHeuristicResult_t result{};
     return api_.cublasLtMatmulAlgoCheck(plan.handle, &plan.product, &plan.b, &plan.a, &plan.c, &plan.c,
@@ -307,8 +309,9 @@ bool is_captured(Stream& stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-// The fastest algorithm of the plan that writes the bits of its first, which c holds in the end. multiply(algorithm)
-// overwrites c. Other ranks are not held up: nothing is locked while the device is waited for.
+// The fastest of the plan's algorithms that give the same bits as its first, whose result is left in c.
+// multiply(algorithm) overwrites c. No lock is held while the device is waited for, so that other ranks are not held
+// up.
 template <class Multiply>
 cublasLtMatmulAlgo_t fastest(Stream& stream, const Plan& plan, const Tensor& c, const Multiply& multiply) {
   const auto seconds = [&](const cublasLtMatmulAlgo_t& algorithm) {
@@ -333,14 +336,14 @@ cublasLtMatmulAlgo_t fastest(Stream& stream, const Plan& plan, const Tensor& c, 
   return best;
 }
 
-// Null where the library is missing.
+// Null if the library is missing.
 Knowledge* find_knowledge() {
   static const std::unique_ptr<Knowledge> knowledge =
       find_api() != nullptr ? std::make_unique<Knowledge>(*find_api()) : nullptr;
   return knowledge.get();
 }
 
-// d = alpha op(a) op(b) + beta c, where c may be d; and the bias in each row, unless it is null.
+// d = alpha op(a) op(b) + beta c, where c may be d; the bias, unless null, is added to each row.
 struct Operands {
   const Tensor &d, &a, &b, &c;
   double alpha, beta;
@@ -367,7 +370,7 @@ bool multiply(Stream& stream, const Problem& problem, const Operands& operands) 
     else
       call(static_cast<float>(operands.alpha), static_cast<float>(operands.beta));
   };
-  const bool again = operands.beta == 0 || operands.c.raw() != operands.d.raw();  // a second call writes the same
+  const bool again = operands.beta == 0 || operands.c.raw() != operands.d.raw();  // a second call would write the same
   const double flops = 2.0 * static_cast<double>(problem.M) * static_cast<double>(problem.N) *
                        static_cast<double>(problem.K) * static_cast<double>(std::max<int64_t>(problem.batch, 1));
   if (plan->algorithms.size() == 1 || !again || flops < kWorthTrying || is_captured(stream))

@@ -16,7 +16,7 @@ struct FewRowsCall {
   int rows, weight_rows, K;
 };
 
-// Block i: 16 rows of the weight from 16 i on.
+// Block i computes the 16 rows of the weight from 16 i on.
 template <class T, int kTiles, int kWarps>
 __global__ void __launch_bounds__(kWarps * 32, few::kBlocks<kWarps>) few_rows_kernel(const FewRowsCall<T, T, T> call) {
   extern __shared__ uint4 ring[];
@@ -42,8 +42,8 @@ __global__ void __launch_bounds__(kWarps * 32, few::kBlocks<kWarps>) few_rows_ke
   }
 }
 
-// Many small blocks, of which some multiply while others wait; of few, each large enough to have as much under way.
-// The number of rows does not matter, so that it changes no bit.
+// Many small blocks, some of which multiply while others wait, or few blocks, each large enough to have as many copies
+// in flight. The choice does not depend on the number of rows, so that it changes no bits.
 template <class Body>
 void with_warps(Stream& stream, int64_t K, int64_t blocks, const Body& body) {
   const int64_t processors = multiprocessors(stream);
@@ -63,11 +63,11 @@ void launch_halves(Stream& stream, const FewRowsCall<T, T, T>& call) {
   });
 }
 
-constexpr int kThreads = 256, kWideRows = 2;  // of a block with a float32 weight
+constexpr int kThreads = 256, kWideRows = 2;  // rows per block with a float32 weight
 constexpr int kMostWideRows = 16;
 
-// Block (i, j): two rows of the weight from 2 i on, and kRows rows of x from kRows j on. All threads share each sum, in
-// float32.
+// Block (i, j) computes two rows of the weight from 2 i on, and kRows rows of x from kRows j on. All threads share each
+// sum, in float32.
 template <class X, int kRows>
 __global__ void __launch_bounds__(kThreads) few_wide_rows_kernel(const FewRowsCall<X, float, float> call) {
   constexpr int N = kPack<float>, kSums = kWideRows * kRows, kWarps = kThreads / 32;
@@ -124,7 +124,7 @@ void launch_wide(Stream& stream, const FewRowsCall<X, float, float>& call) {
   with.template operator()<kMostWideRows>();
 }
 
-// Whether shapes and places suit the kernels, M, N, K > 0.
+// Whether shapes and addresses suit the kernels; M, N, K > 0.
 bool takes(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w, int64_t most) {
   const bool few = FewRows::on() && few::has_room(stream) && y.elements() > 0 && x.elements() > 0 && x.size(0) <= most;
   return few && std::max(w.size(0), w.size(1)) <= INT32_MAX && few::in_pieces(x) && few::in_pieces(w);

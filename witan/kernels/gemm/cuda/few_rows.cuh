@@ -1,7 +1,7 @@
-// Products of few rows of x with 16 rows of a weight, both of 16-bit numbers, by one block. Lanes share only the sums:
-// each copies 16 bytes of two of the weight's rows at a time, and reads them in the layout of the tensor cores'
-// fragments. The elements that these multiply as 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of K may be any four of it, as long
-// as both operands agree: here they are adjacent in memory. Warps divide K, and their sums are added in order.
+// A block multiplies few rows of x by 16 rows of a weight, both of 16-bit numbers. Lanes share only the sums: each
+// copies 16 bytes of two of the weight's rows at a time, and reads them in the layout of the tensor cores' fragments.
+// Elements 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of K in the instruction may be any four of K, provided that both operands
+// agree; here they are adjacent in memory. Warps divide K, and their sums are added in order.
 #pragma once
 
 #include "witan/kernels/common/cuda/common.cuh"
@@ -9,20 +9,20 @@
 
 namespace witan::kernels::cuda::few {
 
-constexpr int kWeightRows = 16;  // rows of the weight, of a block
-constexpr int kColumns = 8;      // rows of x, of a tile of sums
-constexpr int kStep = 64;        // of the sum, that a warp takes at a time: 128 bytes of a row
-constexpr int kPitch = 20;       // between columns of a tile in shared memory, so that lanes meet no bank twice
+constexpr int kWeightRows = 16;  // rows of the weight per block
+constexpr int kColumns = 8;      // rows of x per tile of sums
+constexpr int kStep = 64;        // of K, per warp at a time: 128 bytes of a row
+constexpr int kPitch = 20;       // between columns of a tile in shared memory: avoids bank conflicts
 
-// The rows that a lane reads. The results of a row that does not exist are discarded: its pointer may be any row of the
-// weight, or null for a column.
+// The rows that a lane reads. Results of rows beyond the last are discarded: the pointer may be to any row of the
+// weight, and null for a column.
 template <class T, int kTiles>
 struct Operands {
-  const T* weight_rows[2];   // of the weight: rows lane / 4 of each 8 of the block's
-  const T* columns[kTiles];  // rows lane / 4 of each tile's
+  const T* weight_rows[2];   // rows lane / 4 of each 8 of the block's rows of the weight
+  const T* columns[kTiles];  // rows lane / 4 of each tile's rows of x
 };
 
-// The block's sums by warp. Row r of the weight and row m of x: at[warp][m / 8][m % 8 * kPitch + r].
+// The block's sums per warp. Row r of the weight and row m of x: at[warp][m / 8][m % 8 * kPitch + r].
 template <int kTiles, int kWarps>
 struct WarpSums {
   float at[kWarps][kTiles][kColumns * kPitch];
@@ -35,21 +35,21 @@ struct WarpSums {
   }
 };
 
-// A thread's ring of copies under way: the slices of K that its warp takes next, in pieces of 16 bytes that no other
-// thread reads.
+// A thread's ring of copies in flight: the slices of K that its warp multiplies next, in pieces of 16 bytes that no
+// other thread reads.
 template <int kTiles, int kWarps>
 struct Ring {
   static constexpr int kThreads = kWarps * 32, kPieces = 4 + 2 * kTiles;  // two halves of weight rows and columns
   static constexpr int kStages = kTiles == 1 ? 4 : 3;
   static constexpr int kBytes = kStages * kPieces * kThreads * static_cast<int>(sizeof(uint4));
 
-  // The pieces of a half lie kThreads apart: weight rows, then columns.
+  // The pieces of a half are kThreads apart: weight rows, then columns.
   __device__ static __forceinline__ uint4* half(uint4* ring, int step, int half) {
     return ring + (step % kStages * kPieces + half * (kPieces / 2)) * kThreads + threadIdx.x;
   }
 };
 
-// As copy_async, of what other blocks read too.
+// Like copy_async, for data that other blocks read too.
 __device__ __forceinline__ void copy_shared_async(void* to, const void* from, bool wanted) {
   asm volatile(
       "cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
@@ -57,8 +57,8 @@ __device__ __forceinline__ void copy_shared_async(void* to, const void* from, bo
       : "memory");
 }
 
-// Adds up the products over K, a multiple of 8, by all threads of the block. A barrier must come before the sums are
-// read, and another before the next call.
+// Adds up the products over K, a multiple of 8; called by all threads of the block. A barrier must come before the sums
+// are read, and another before the next call.
 template <class T, int kTiles, int kWarps>
 __device__ __forceinline__ void add_up(WarpSums<kTiles, kWarps>& shared, uint4* ring, const Operands<T, kTiles>& of,
                                        int K) {
@@ -71,7 +71,7 @@ __device__ __forceinline__ void add_up(WarpSums<kTiles, kWarps>& shared, uint4* 
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int step = warp * kStep + own * kApart + half * (kStep / 2) + lane % 4 * 8;
-        const bool inside = step < K;  // else zeros
+        const bool inside = step < K;  // otherwise zeros
         uint4* const to = Pieces::half(ring, own, half);
 #pragma unroll
         for (int i = 0; i < 2; ++i) copy_async(to + i * kThreads, of.weight_rows[i] + (inside ? step : 0), inside);
@@ -112,7 +112,7 @@ __device__ __forceinline__ void add_up(WarpSums<kTiles, kWarps>& shared, uint4* 
   }
 }
 
-// The least number of blocks on a multiprocessor, whose shared memory they fill.
+// The number of blocks whose shared memory fills a multiprocessor.
 template <int kWarps>
 inline constexpr int kBlocks = 16 / kWarps;
 
@@ -124,13 +124,13 @@ void launch(Stream& stream, void (*kernel)(Call), const dim3& blocks, const Call
   kernel<<<blocks, kWarps * 32, kBytes, native(stream)>>>(call);
 }
 
-// Whether the largest blocks' memory is there, as it is from Hopper on.
+// Whether the device has enough shared memory for the largest blocks, as Hopper and later GPUs do.
 inline bool has_room(Stream& stream) {
   constexpr int64_t kMost = Ring<2, 16>::kBytes + static_cast<int64_t>(sizeof(WarpSums<2, 16>));
   return witan::cuda::properties(stream.device().index).shared_per_block >= kMost;
 }
 
-// Whether rows of a matrix, or of matrices one after the other, are whole pieces of 16 bytes.
+// Whether rows of a matrix, or of adjacent matrices, are whole pieces of 16 bytes.
 inline bool in_pieces(const Tensor& x) {
   const int64_t piece = 16 / size_of(x.dtype());
   const int dims = x.shape().dims();

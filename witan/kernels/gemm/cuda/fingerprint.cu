@@ -13,7 +13,7 @@ __device__ __forceinline__ unsigned long long mix(unsigned long long value) {
   return value ^ value >> 31;
 }
 
-// The sum of mixed elements, in integers: in any order the same.
+// The sum of the mixed elements. Sums of integers do not depend on their order.
 template <class Bits>
 __global__ void __launch_bounds__(kThreads)
     fingerprint_kernel(unsigned long long* out, const Bits* matrix, int64_t rows, int64_t columns, int64_t stride) {

@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// d + value I for each matrix [m, m] of d.
+// d += value I, for each matrix [m, m] of d.
 template <class T>
 __global__ void __launch_bounds__(kThreads) identity_kernel(T* d, int64_t rows, int64_t m, Acc<T> value) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
@@ -30,7 +30,7 @@ Tensor matrix_of(const Tensor& batch, int64_t i) {
   return batch.narrow(0, i, 1).reshape({batch.size(1), batch.size(2)});
 }
 
-// Without cuBLASLt, or where it has no algorithm. Products are rounded before they are scaled.
+// Used without cuBLASLt, or if it has no algorithm. Products are rounded before they are scaled.
 void one_by_one(Stream& stream, const Tensor& d, const BatchedProduct& p) {
   for (int64_t i = 0; i < d.size(0); ++i)
     plain_gemm(stream, matrix_of(d, i), Write::overwrite, matrix_of(p.a, i), p.transpose_a, matrix_of(p.b, i),

@@ -10,7 +10,7 @@
 namespace witan::kernels::cpu {
 namespace {
 
-// Brings the `most` best of the assignments to the front. The order is total, so that the choice is one and the same.
+// Moves the best `most` assignments to the front. The order is total, so that the choice is unique.
 template <class A>
 void best_first(int64_t* first, int64_t* last, int64_t most, const A* weights) {
   const auto rank = [&](int64_t i) { return std::isnan(weights[i]) ? -1.0F : static_cast<float>(weights[i]); };

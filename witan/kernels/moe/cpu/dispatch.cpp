@@ -16,7 +16,7 @@ int64_t sum_of(const Tensor& counts) {
   return std::accumulate(all.begin(), all.end(), int64_t{0});
 }
 
-// copy(i) for rows 0 … rows-1 of `bytes` each, cut into tasks.
+// Calls copy(i) for rows 0 … rows - 1 of `bytes` each, divided into tasks.
 template <class Copy>
 void for_row_copies(Stream& stream, int64_t rows, int64_t bytes, const Copy& copy) {
   stream.pool().for_ranges(rows, 4 * kTaskElements / std::max<int64_t>(bytes, 1), [&](int64_t begin, int64_t end) {
@@ -28,7 +28,7 @@ int64_t row_bytes(const Tensor& rows) {
   return rows.shape().last() * size_of(rows.dtype());
 }
 
-// Fills the groups of rows that are ordered by expert, then source rank; returns how many there are.
+// Fills the groups of rows that are ordered by expert, then source rank; returns the number of rows.
 int64_t group_by_source(const RowGroups& groups, const Tensor& received) {
   const int64_t R = received.size(0), E = received.size(1);
   const int64_t* rows = received.data<int64_t>();
@@ -98,7 +98,7 @@ void receive_order(Stream&, const RowGroups& groups, const Tensor& recv_counts, 
   const int64_t R = received.size(0), E = received.size(1);
   const int64_t *rows = received.data<int64_t>(), *start = groups.source_begin.data<int64_t>();  // [R, E]
   const int64_t total = group_by_source(groups, received);
-  require<ShapeError>(total <= place.elements(), "receive_order: ", total, " rows arrive for a pool of ",
+  require<ShapeError>(total <= place.elements(), "receive_order: ", total, " rows arrive for a receive buffer of ",
                       place.elements(), ": all expert-parallel ranks must have the same number of tokens");
   int64_t row = 0;
   for (int64_t r = 0; r < R; ++r) {
@@ -136,7 +136,7 @@ void gather_rows(Stream& stream, const Tensor& y, const Tensor& x, const Tensor&
   const int64_t* from = index.data<int64_t>();
   for_row_copies(stream, y.size(0), bytes, [&](int64_t i) {
     if (from[i] < 0)
-      std::memset(y.raw() + i * bytes, 0, static_cast<size_t>(bytes));  // zero in every dtype
+      std::memset(y.raw() + i * bytes, 0, static_cast<size_t>(bytes));  // zero bytes are zeros in every dtype
     else
       std::memcpy(y.raw() + i * bytes, x.raw() + from[i] / divisor * bytes, static_cast<size_t>(bytes));
   });
@@ -163,7 +163,7 @@ void sum_assignments(Stream& stream, const Tensor& y, const Tensor& x, const Ten
   const int64_t D = D_, K = T == 0 ? 0 : slot.elements() / T;
   dispatch_floating(y.dtype(), [&]<class E>() {
     using A = Accumulator<E>;
-    constexpr int64_t kColumns = 128;  // whose sums stay in registers or the first-level cache
+    constexpr int64_t kColumns = 128;  // their sums stay in registers or the L1 cache
     for_rows(stream, y, [&, from = x.data<E>(), slots = slot.data<int64_t>(), to = y.data<E>()](int64_t t) {
       for (int64_t begin = 0; begin < D; begin += kColumns) {
         const int64_t columns = std::min(kColumns, D - begin);
@@ -189,7 +189,7 @@ void spread_to_parts(Stream&, const Tensor& slot, const Tensor& parts, const Ten
   int64_t *row = parts.data<int64_t>(), *slots = slot.data<int64_t>();
   for (int64_t r = 0; r < R; ++r) {
     const int64_t count = counts.data<int64_t>()[r];
-    require<ShapeError>(count <= B, "spread_to_parts: ", count, " rows for rank ", r, ", in a part of ", B);
+    require<ShapeError>(count <= B, "spread_to_parts: ", count, " rows for rank ", r, ", whose part holds ", B);
     for (int64_t i = 0; i < B; ++i, ++row) {
       *row = i < count ? *from++ : -1;
       if (*row >= 0) slots[*row] = r * B + i;

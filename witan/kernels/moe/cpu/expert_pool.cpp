@@ -7,7 +7,7 @@
 namespace witan::kernels::cpu {
 namespace {
 
-// The largest share of a bound, where there is one.
+// The largest ratio of rows to their bound, over all bounds that are set.
 struct Largest {
   double fill = 0;
   void note(int64_t rows, int64_t bound) {
@@ -22,7 +22,7 @@ void limit_to_pool(Stream&, const PoolAssignments& sent, const Tensor& fill, con
   const int64_t R = counts.size(0), E = sent.counts.elements(), local = E / R, places = R / wave.hosts;
   const auto row_of = [&](int64_t rank) { return counts.data<int64_t>() + rank * counts.size(1); };
   const auto in_wave = [&](int64_t expert) { return expert % local * wave.waves / local == wave.wave; };
-  // The rows that the ranks at one position on every host have for a rank; with one host, those of a rank.
+  // The rows for a rank from the ranks at one position on every host; with one host, those from a single rank.
   const auto part_of = [&](int64_t place, int64_t to) {
     int64_t part = 0;
     for (int64_t from = place; from < R; from += places)

@@ -14,7 +14,7 @@
 namespace witan::kernels::cpu {
 namespace {
 
-// -inf in place of NaN, so that values have an order.
+// Replaces NaN by -inf, so that values have a total order.
 template <class A>
 A ordered(A value) {
   return std::isnan(value) ? -std::numeric_limits<A>::infinity() : value;

@@ -21,7 +21,7 @@ void count(const Tensor& counts, const Tensor& ids) {
     if (id >= 0) ++of[static_cast<size_t>(id)];
 }
 
-// The sums of kernels/moe/router.h but for the entropy's: one task, in token order.
+// The sums of kernels/moe/router.h except the entropy's, formed by one task in token order.
 template <class A>
 std::vector<double> token_sums(const RouterOutputs& out, int64_t sequences) {
   const int64_t T = out.probs.size(0), E = out.probs.size(1), length = T / sequences;
@@ -49,12 +49,12 @@ double entropy_sum(const RouterOutputs& out, const Tensor& logits) {
   return sum;
 }
 
-// The tokens among `rows` rows of all parts, which may include padding.
+// The number of tokens among the `rows` rows of all parts, some of which may be padding.
 int64_t tokens_of(const RouterOutputs& out, int64_t rows) {
   return out.tokens.defined() ? out.tokens.data<int64_t>()[0] : rows;
 }
 
-// sum_b 1 / n_b^2 sum_e sums[b,e] counts[b,e], with the n_b of each of B sequences, whose counts are E each.
+// sum_b 1 / n_b^2 sum_e sums[b,e] counts[b,e], where sequence b of B has n_b tokens and E counts.
 template <class Sum>
 double balance_of_padded(const Sum* sums, const Tensor& counts, int64_t E, int64_t K) {
   double balance = 0;
@@ -91,7 +91,7 @@ void write_means(const RouterOutputs& out, const Sum* sums, const Tensor& counts
   out.entropy.data<A>()[0] = static_cast<A>(static_cast<double>(sums[loads + 1]) / tokens);
 }
 
-// The choice of token t with unscaled weights, and their gradient, held in `unscaled` if it differs.
+// The choice of token t with its unscaled weights and their gradient, which `unscaled` holds if it differs.
 template <class A>
 Chosen<A> chosen_of(const RouterOutputs& out, const A* dweights, int64_t t, const Scoring& scoring,
                     std::vector<A>& unscaled) {
@@ -106,7 +106,7 @@ Chosen<A> chosen_of(const RouterOutputs& out, const A* dweights, int64_t t, cons
   return {out.ids.data<int32_t>() + t * K, w, dw, K, scoring.divides(K)};
 }
 
-// E / (tokens N); of no tokens 0.
+// E / (tokens N), or 0 without tokens.
 double scale_of(const Tensor& counts, const TokenCount& count) {
   const int64_t tokens = count.counted.defined() ? count.counted.data<int64_t>()[0] : count.rows;
   const auto of = counts.span<int64_t>();
@@ -141,7 +141,7 @@ void router_forward(Stream& stream, const RouterOutputs& out, const Tensor& logi
       std::vector<double> sums = token_sums<A>(out, 1);
       dispatch_scores(scoring.scores, [&]<class Score>() { sums.back() = entropy_sum<A, Score>(out, logits); });
       RouterOutputs of_rows = out;
-      of_rows.tokens = {};  // which count_tokens() has not counted yet
+      of_rows.tokens = {};  // count_tokens() has not counted them yet
       write_means<A>(of_rows, sums.data(), out.counts, T, K);
     }
   });
@@ -184,14 +184,14 @@ void router_losses(Stream&, const RouterOutputs& out, const RouterTotals& totals
 void router_backward(Stream& stream, const Tensor& dlogits, const RouterGradients& gradients, const RouterOutputs& out,
                      const Scoring& scoring, int parts) {
   const int64_t T = dlogits.size(0), E = dlogits.size(1), K = out.ids.size(1), loads = out.counts.elements();
-  const int64_t length = T / (loads / E);  // of a sequence that is balanced by itself
+  const int64_t length = T / (loads / E);  // of a sequence, if sequences are balanced separately
   dispatch_floating(dlogits.dtype(), [&]<class A>() {
     if constexpr (std::is_same_v<A, Accumulator<A>>) {
       const auto tokens = static_cast<A>(tokens_of(out, T * parts));
       const A dbalance = gradients.balance.defined() ? gradients.balance.data<A>()[0] : A(0);
       const A dz = gradients.z.defined() ? gradients.z.data<A>()[0] : A(0);
       const A balance_scale = dbalance * A(loads) / (tokens * tokens * A(K));
-      // The scale for a sequence with these assignments, if some of its rows are padding.
+      // The scale for a sequence with these assignments, some of whose rows are padding.
       const auto padded_scale = [&](const int64_t* counts) {
         const auto own = static_cast<A>(std::accumulate(counts, counts + E, int64_t{0})) / A(K);
         return own > 0 ? dbalance * A(E * E) / (A(loads) * own * own * A(K)) : A(0);

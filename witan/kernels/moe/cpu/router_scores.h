@@ -1,5 +1,5 @@
-// How a token's logits become scores and weights, and the choice of the largest: what the kernels of
-// kernels/moe/router.h and kernels/moe/selection.h have in common.
+// Computes scores and weights from a token's logits, and chooses the largest; shared by the kernels of
+// kernels/moe/router.h and kernels/moe/selection.h.
 #pragma once
 
 #include <algorithm>
@@ -28,19 +28,19 @@ struct Chosen {
   const int32_t* ids;  // [K]
   const A *w, *dw;     // [K]: weights before they are scaled, and their gradient or null
   int64_t K;
-  bool divides;  // Scoring's
+  bool divides;  // from Scoring
 };
 
-// A token's inputs of the backward.
+// A token's inputs to the backward.
 template <class A>
 struct Routed {
-  const A *p, *logits;  // [E]: either, as the scores say
+  const A *p, *logits;  // [E]: either, depending on the scores
   A lse;
 };
 
-// A struct for each of Scores.
+// Each of the following structs implements one value of Scores.
 struct SoftmaxScores {
-  // Sets the scores p[E]; returns what the z-loss squares.
+  // Sets the scores p[E]; returns the value whose square is the z-loss.
   template <class A>
   static A forward(A* p, const A* logits, int64_t E) {
     return softmax(p, logits, E, [](int64_t e) { return e; });
@@ -50,7 +50,7 @@ struct SoftmaxScores {
   static A key(A p, A) {
     return p;
   }
-  // Sets the weights w[K] of the chosen, which are not scaled yet.
+  // Sets the unscaled weights w[K] of the chosen experts.
   template <class A>
   static void weigh(A* w, const A* p, const A*, const int32_t* ids, int64_t K, bool) {
     for (int64_t k = 0; k < K; ++k) w[k] = p[ids[k]];
@@ -60,8 +60,8 @@ struct SoftmaxScores {
   static double surprisal(A, A logit, A lse) {
     return static_cast<double>(lse - logit);
   }
-  // d[E]: comes as the losses' gradient by p, leaves as all gradient by the logits. z_scale: that of the z-loss, by
-  // lse.
+  // d[E] is the gradient of the losses with respect to p on entry, and of everything with respect to the logits on
+  // return. z_scale is the gradient of the z-loss with respect to lse.
   template <class A>
   static void backward(A* d, const Routed<A>& token, int64_t E, const Chosen<A>& chosen, A z_scale) {
     const A* p = token.p;
@@ -100,7 +100,7 @@ struct SoftmaxOfChosenScores {
   }
 };
 
-// s(x), and its derivative where it is s.
+// s(x), and its derivative given the value s.
 struct Sigmoid {
   template <class A>
   static A score(A logit) {
@@ -117,7 +117,7 @@ struct SqrtSoftplus {
   static A score(A logit) {
     return std::sqrt(std::max(logit, A(0)) + std::log1p(std::exp(-std::abs(logit))));
   }
-  // sigmoid(x) / (2 s), which vanishes as s does
+  // sigmoid(x) / (2 s), which goes to 0 with s
   template <class A>
   static A slope(A logit, A s) {
     return s > 0 ? Sigmoid::score(logit) / (2 * s) : A(0);
@@ -170,7 +170,7 @@ struct ScoresEachAlone {
   }
 };
 
-// body.operator()<one of the structs above>()
+// Calls body.operator()<one of the structs above>().
 template <class Body>
 void dispatch_scores(Scores scores, const Body& body) {
   switch (scores) {
@@ -185,7 +185,7 @@ void dispatch_scores(Scores scores, const Body& body) {
   }
 }
 
-// The weights w[K] of the chosen, scaled.
+// Sets the scaled weights w[K] of the chosen experts.
 template <class Score, class A>
 void weigh(A* w, const A* p, const A* logits, const int32_t* ids, int64_t K, const Scoring& scoring) {
   Score::weigh(w, p, logits, ids, K, scoring.divides(K));
@@ -193,14 +193,14 @@ void weigh(A* w, const A* p, const A* logits, const int32_t* ids, int64_t K, con
   for (int64_t k = 0; k < K; ++k) w[k] *= A(scoring.scaling);
 }
 
-// Writes a choice of no experts: that of padding.
+// Writes a choice of no experts, as padding has.
 template <class A>
 void choose_none(int32_t* ids, A* w, int64_t K) {
   std::fill_n(ids, K, -1);
   std::fill_n(w, K, A(0));
 }
 
-// Writes the K largest of scores[E] to ids, best first, by K passes: E and K are small.
+// Writes the indices of the K largest of scores[E] to ids, best first. It makes K passes, since E and K are small.
 template <class A>
 void choose(const A* scores, int64_t E, int32_t* ids, int64_t K) {
   for (int64_t k = 0; k < K; ++k) {

@@ -11,13 +11,13 @@
 namespace witan::kernels::cpu {
 namespace {
 
-// Keys of RandomKeys.
+// Draws the keys of RandomKeys.
 class DrawnKeys {
  public:
   explicit DrawnKeys(const RandomKeys& random)
       : random_(random), words_(random.ids.defined() ? Philox(0, random.where.site) : words_of(random.where)) {}
 
-  // Sets keys[E] of token t, of which K will be taken.
+  // Sets keys[E] of token t, the largest K of which will be chosen.
   template <class A>
   void draw(A* keys, int64_t t, int64_t E, int64_t K) const {
     const int64_t token = random_.ids.defined() ? random_.ids.data<int32_t>()[t] : random_.where.part.element(t);
@@ -38,7 +38,7 @@ class DrawnKeys {
   Philox words_;
 };
 
-// Leaves the keys of all but the best groups -inf.
+// Sets the keys outside the best groups to -inf.
 template <class A>
 void limit_to_groups(std::vector<A>& keys, const Selection& selection) {
   const auto E = static_cast<int64_t>(keys.size()), size = E / selection.groups;
@@ -65,7 +65,7 @@ void add_bias(std::vector<A>& keys, const Tensor& bias) {
     keys[e] += bias.dtype() == DType::f32 ? A(bias.data<float>()[e]) : A(bias.data<double>()[e]);
 }
 
-// The keys[E] of token t, before groups limit them.
+// Sets keys[E] of token t, before the limit to the best groups.
 template <class A>
 void set_keys(std::vector<A>& keys, const RouterOutputs& out, const A* logits, const Selection& selection, int64_t t) {
   const auto E = static_cast<int64_t>(keys.size());
@@ -125,7 +125,7 @@ void sinkhorn_bias(Stream& stream, const Tensor& bias, const Tensor& logits, int
   dispatch_floating(logits.dtype(), [&]<class A>() {
     if constexpr (std::is_same_v<A, Accumulator<A>>) {
       std::vector<double> v(static_cast<size_t>(E), 1);
-      std::vector<A> shares(static_cast<size_t>(T * E));  // of each token: u c, of the iteration at hand; padding: 0
+      std::vector<A> shares(static_cast<size_t>(T * E));  // u c of each token in the current iteration; 0 for padding
       double change = std::numeric_limits<double>::infinity();
       for (int64_t i = 0; tokens > 0 && i < iterations && change > tolerance; ++i) {
         for_rows(stream, logits, [&](int64_t t) {

@@ -17,7 +17,7 @@ struct Tokens {
   __device__ int64_t count() const { return counted ? *counted : rows; }
 };
 
-// E / (tokens N) on all threads of a block; of no tokens 0. Sums of integers below 2^53 are exact in any order.
+// E / (tokens N), or 0 without tokens, on all threads of a block. Sums of integers below 2^53 are exact in any order.
 __device__ double scale_of(const int64_t* counts, int experts, const Tokens& of, double* of_warps) {
   const int64_t tokens = of.count();
   __shared__ double scale;

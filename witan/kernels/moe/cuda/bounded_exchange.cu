@@ -6,11 +6,11 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// blockIdx.y is a rank. Rows beyond its part or beyond the send order are left out, as none is where counts fit.
+// blockIdx.y is a rank. Rows beyond its part or beyond the send order are left out; there are none if the counts fit.
 __global__ void __launch_bounds__(kThreads)
     spread_to_parts_kernel(int64_t* slot, int64_t* parts, const int64_t* source, const int64_t* counts,
                            int64_t part_rows, int64_t sent) {
-  __shared__ int64_t first;  // send row of the rank
+  __shared__ int64_t first;  // the rank's first row in the send order
   const int rank = static_cast<int>(blockIdx.y);
   if (threadIdx.x < 32) {
     int64_t before = 0;
@@ -27,11 +27,11 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A block for each run of rows that one rank has for one expert.
+// One block per run of rows that one rank has for one expert.
 __global__ void __launch_bounds__(kThreads)
     find_in_parts_kernel(int64_t* arrival, const int64_t* source_begin, const int64_t* source_count, int64_t part_rows,
                          int64_t capacity, int experts) {
-  __shared__ int64_t first;  // row of the run within its part
+  __shared__ int64_t first;  // the run's first row in its part
   const int rank = static_cast<int>(blockIdx.x) / experts, expert = static_cast<int>(blockIdx.x) % experts;
   const int64_t* counts = source_count + static_cast<int64_t>(rank) * experts;
   if (threadIdx.x < 32) {

@@ -1,5 +1,5 @@
-// Assignments are sorted by expert; then a block for each expert finds the weight that decides, eight bits at a time,
-// and keeps what is above it and the first of its equals.
+// Assignments are sorted by expert. A block per expert then finds the threshold weight, eight bits at a time (a radix
+// select), and keeps the assignments above it and the first of those equal to it.
 #include <type_traits>
 
 #include "witan/kernels/moe/capacity.h"
@@ -10,7 +10,8 @@ namespace {
 
 constexpr int kThreads = 512, kWarps = kThreads / 32, kDigits = 256;
 
-// Weights in their order as unsigned integers. They compare as float32; NaN counts as -1, below all probabilities.
+// Maps weights to unsigned integers of the same order. They compare as float32; NaN counts as -1, below all
+// probabilities.
 __device__ __forceinline__ uint32_t key_of(float weight) {
   const uint32_t bits = __float_as_uint((weight != weight ? -1.0f : weight) + 0.0f);  // -0 equals 0
   return bits >> 31 ? ~bits : bits | 0x80000000u;
@@ -18,14 +19,14 @@ __device__ __forceinline__ uint32_t key_of(float weight) {
 
 struct Threshold {
   uint32_t key;
-  int64_t equals;  // how many of those that have it are kept
+  int64_t equals;  // how many of the assignments with this key are kept
 };
 
 struct DigitAbove {
-  uint32_t digit, above;  // and how many keys have a larger one
+  uint32_t digit, above;  // the digit, and the number of keys with a larger one
 };
 
-// The digit of the wanted-th key from above, by a warp: each lane looks at a run of digits.
+// The digit of the wanted-th largest key, found by a warp: each lane looks at a run of digits.
 __device__ DigitAbove digit_of(const uint32_t* counts, int64_t wanted) {
   constexpr int kRun = kDigits / 32;
   const int lane = threadIdx.x % 32, top = kDigits - 1 - lane * kRun;
@@ -79,7 +80,7 @@ struct Limit {
   const int64_t* counts;  // [E]
   int64_t per_expert;
   DropPolicy policy;
-  const int64_t* tokens;  // [1], or null: Capacity's, with the two below
+  const int64_t* tokens;  // [1], or null: from Capacity, as are the next two
   int64_t topk;
   double factor;
 };

@@ -1,4 +1,4 @@
-// A warp's choice of the largest of a token's scores, of which lane l holds those of experts l, l + 32, …
+// A warp's choice of the largest of a token's scores; lane l holds the scores of experts l, l + 32, …
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace witan::kernels::cuda {
 
-// Scores as unsigned integers of the same order, which the hardware reduces; 0, below all of them, is no score.
+// Scores as unsigned integers in the same order, which the hardware can reduce; 0, below all scores, means no score.
 template <class A>
 using Key = std::conditional_t<std::is_same_v<A, float>, uint32_t, uint64_t>;
 
@@ -37,7 +37,7 @@ __device__ __forceinline__ uint64_t warp_max_key(uint64_t key) {
   return static_cast<uint64_t>(most) << 32 | low;
 }
 
-// The scores of a token that are not chosen yet.
+// The scores of a token that have not been chosen yet.
 template <class A, int kPer>
 struct Candidates {
   Key<A> keys[kPer];
@@ -61,7 +61,8 @@ struct Candidates {
     for (int j = 1; j < kPer; ++j) key = max(key, keys[j]);
     return warp_max_key(key);
   }
-  // Takes the best, the lower of equals; a NaN is the best where it comes first, and else the worst.
+  // Takes the best score, and of equal ones that of the lower index. The first NaN counts as best if it comes first,
+  // otherwise as worst.
   __device__ __forceinline__ int take(A& score) {
     const int lane = threadIdx.x % 32;
     const Key<A> best = largest();

@@ -1,4 +1,4 @@
-// The map alone; dispatch_rows.cu moves the rows.
+// Computes the maps of rows; dispatch_rows.cu moves the rows.
 #include "witan/kernels/moe/cuda/expert_order.cuh"
 #include "witan/kernels/moe/dispatch.h"
 
@@ -6,14 +6,14 @@ namespace witan::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMostRuns = 2048;  // ranks times experts of one, whose starts fit shared memory
+constexpr int64_t kMostRuns = 2048;  // ranks times local experts, whose starts fit in shared memory
 
 __global__ void local_groups_kernel(int64_t* begin, int64_t* count, const int64_t* counts, int experts) {
   warp_exclusive_scan(
       experts, [&](int e) { return count[e] = counts[e]; }, [&](int e, int64_t row) { begin[e] = row; });
 }
 
-// A warp for each rank.
+// One warp per rank.
 __global__ void rank_counts_kernel(int64_t* send_counts, const int64_t* counts, int experts) {
   const int64_t* of_rank = counts + static_cast<int64_t>(blockIdx.x) * experts;
   int64_t sum = 0;
@@ -37,9 +37,9 @@ struct Arrivals {
   int ranks, experts;
 };
 
-// Every block scans the runs both ways, as they arrive and as they are kept, and then places its share of the rows.
+// Every block scans the runs in both orders, as they arrive and as they are kept, and then places its share of rows.
 __global__ void __launch_bounds__(kThreads) receive_order_kernel(Arrivals a) {
-  extern __shared__ int64_t arrives[];  // [R, E] the first row of each run on arrival; then where it is kept
+  extern __shared__ int64_t arrives[];  // [R, E]: each run's first row on arrival; then its first row as kept
   __shared__ int64_t total;
   const int R = a.ranks, E = a.experts, runs = R * E;
   int64_t* kept = arrives + runs;
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kThreads) receive_order_kernel(Arrivals a) {
         runs, [&](int i) { return a.received[i]; }, [&](int i, int64_t row) { arrives[i] = row; });
     if (threadIdx.x == 0) total = sum;
   } else if (threadIdx.x < 64) {
-    const auto run = [&](int i) { return i % R * E + i / R; };  // the i-th by expert, then rank
+    const auto run = [&](int i) { return i % R * E + i / R; };  // the i-th run by expert, then rank
     warp_exclusive_scan(
         runs, [&](int i) { return a.received[run(i)]; }, [&](int i, int64_t row) { kept[run(i)] = row; });
   }
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kThreads) receive_order_kernel(Arrivals a) {
 
   const int64_t rows = min(total, a.capacity), stride = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; row < rows; row += stride) {
-    int run = 0;  // the last that begins at or before the row, which no empty run is
+    int run = 0;  // the last run that begins at or before the row, which is never empty
     for (int behind = runs; behind - run > 1;) {
       const int middle = (run + behind) / 2;
       (arrives[middle] <= row ? run : behind) = middle;
@@ -100,8 +100,9 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Blocks for each run of so many assignments, blockIdx.y of it, with a count of each expert in shared memory. Of
-// several each adds its own to counts, which are 0 before; they are whole numbers, so that any order gives the same.
+// blockIdx.x selects a run of assignments and blockIdx.y a share of it; each block counts each expert's assignments in
+// shared memory. If a run has several blocks, each adds its integers to counts, which begin at 0, so that their order
+// does not matter.
 __global__ void count_assignments_kernel(int64_t* counts, const int32_t* ids, int64_t assignments, int64_t per_block,
                                          int experts) {
   extern __shared__ int found[];  // [E]
@@ -121,7 +122,7 @@ __global__ void count_assignments_kernel(int64_t* counts, const int32_t* ids, in
   }
 }
 
-// A block for each run of rows that one rank has for one expert.
+// One block per run of rows that one rank has for one expert.
 __global__ void __launch_bounds__(kThreads)
     merge_order_kernel(int64_t* begin, int64_t* count, int64_t* place, const int64_t* pools, int64_t capacity,
                        int ranks, int experts) {
@@ -189,8 +190,8 @@ void rank_counts(Stream& stream, const Tensor& send_counts, const Tensor& counts
 
 void receive_order(Stream& stream, const RowGroups& groups, const Tensor& recv_counts, const Tensor& place,
                    const Tensor& received) {
-  require<ShapeError>(received.elements() <= kMostRuns, "receive_order: ranks times experts of one may be ", kMostRuns,
-                      " on a GPU, got ", received.shape());
+  require<ShapeError>(received.elements() <= kMostRuns, "receive_order: ranks times local experts may be at most ",
+                      kMostRuns, " on a GPU, got ", received.shape());
   const Arrivals arrivals{.received = ptr<int64_t>(received),
                           .begin = ptr<int64_t>(groups.begin),
                           .count = ptr<int64_t>(groups.count),

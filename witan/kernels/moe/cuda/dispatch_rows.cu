@@ -1,4 +1,4 @@
-// Row copies: a warp for each row, in the widest accesses that rows and addresses allow.
+// Copies rows, one warp per row, in the widest accesses that rows and addresses allow.
 #include "witan/kernels/common/cuda/common.cuh"
 #include "witan/kernels/moe/dispatch.h"
 
@@ -14,7 +14,7 @@ __device__ __forceinline__ int64_t rows_at_once() {
   return static_cast<int64_t>(gridDim.x) * kWarps;
 }
 
-// Four accesses of each lane are in flight.
+// Each lane has four accesses in flight.
 template <class Unit>
 __device__ __forceinline__ void copy_row(Unit* to, const Unit* from, int units) {
   constexpr int kFlight = 4;
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Rows of which a warp would have few units: a thread for each unit.
+// For rows so short that a warp would have few units: one thread per unit.
 template <class Unit>
 __global__ void __launch_bounds__(kThreads)
     gather_narrow_kernel(Unit* y, const Unit* x, const int64_t* index, int64_t rows, int units, int64_t divisor) {
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// body.operator()<Unit>(units of a row)
+// Calls body.operator()<Unit>(units per row).
 template <class Body>
 void dispatch_units(const Tensor& y, const Tensor& x, const Body& body) {
   const int64_t bytes = y.shape().last() * size_of(y.dtype());
@@ -98,7 +98,7 @@ void move_first_rows(Stream& stream, const Tensor& y, const Tensor& x, const Ten
   });
 }
 
-// kColumns packs of N elements of kDepth rows are in flight in each lane.
+// Each lane has kColumns packs of N elements of kDepth rows in flight.
 template <class T, int N, int kDepth>
 __global__ void __launch_bounds__(kThreads)
     sum_assignments_kernel(T* y, const T* x, const int64_t* slot, int64_t tokens, int K, int D) {
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
           for (int c = 0; c < kColumns; ++c)
 #pragma unroll
-            for (int n = 0; n < N; ++n) sums[c][n] += convert<A>(held[i][c].at[n]);  // of nothing: + 0
+            for (int n = 0; n < N; ++n) sums[c][n] += convert<A>(held[i][c].at[n]);  // missing rows are held as zeros
       }
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {

@@ -5,7 +5,7 @@ namespace witan::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
-constexpr int kMostExperts = kMostExpertsOnGpu;  // whose counters fit shared memory
+constexpr int kMostExperts = kMostExpertsOnGpu;  // their counters fit in shared memory
 constexpr int64_t kLeastPerWarp = 64;
 
 // partial[b, e]: assignments to expert e in block b's run
@@ -22,8 +22,8 @@ __global__ void __launch_bounds__(kThreads)
     partial[static_cast<int64_t>(blockIdx.x) * experts + e] = counts[e];
 }
 
-// Each warp places a run of its own, behind the runs of earlier blocks and of earlier warps: the order is stable
-// however blocks are scheduled. Integer atomics only count.
+// Each warp places its own run of assignments after those of earlier blocks and earlier warps, so that the order is
+// stable however blocks are scheduled. Integer atomics only count.
 __global__ void __launch_bounds__(kThreads) place_kernel(ExpertOrder order, const int32_t* partial, int64_t per_warp) {
   extern __shared__ int32_t start[];  // [E], then the next row of each warp's assignments, [kWarps, E]
   __shared__ int64_t total;

@@ -1,4 +1,4 @@
-// The stable counting sort of assignments by expert, which the send order and expert capacity both start from.
+// The stable counting sort of assignments by expert, which both the send order and expert capacity begin with.
 #pragma once
 
 #include "witan/kernels/common/cuda/common.cuh"
@@ -9,11 +9,11 @@ struct ExpertOrder {
   const int32_t* ids;     // [assignments] in [0, experts), or -1: no row
   const int64_t* counts;  // [experts], their histogram
   int64_t* slot;          // [assignments] the row of each, or null
-  int64_t* source;        // [rows] the assignment in each row, -1 behind the last
+  int64_t* source;        // [rows] the assignment in each row, -1 after the last
   int64_t assignments, rows;
   int experts;
 };
-// Takes the stream's scratch memory.
+// Uses the stream's scratch memory.
 void order_by_expert(Stream& stream, const ExpertOrder& order);
 
 }  // namespace witan::kernels::cuda

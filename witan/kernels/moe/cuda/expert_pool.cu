@@ -7,7 +7,7 @@ namespace {
 constexpr int kThreads = 256, kLimitThreads = 1024;
 
 struct Limit {
-  const int64_t* counts;  // [R, columns], of which the first are of experts
+  const int64_t* counts;  // [R, columns], the first of which belong to experts
   int64_t* kept;          // [E]
   double* fill;
   int ranks, experts, columns;
@@ -18,12 +18,13 @@ __device__ double share_of(unsigned long long rows, int64_t bound) {
   return bound > 0 ? static_cast<double>(rows) / static_cast<double>(bound) : 0;
 }
 
-// One block: all ranks' counts are a few thousand numbers.
+// Runs as one block: all ranks' counts are a few thousand numbers.
 __global__ void __launch_bounds__(kLimitThreads) limit_counts_kernel(Limit l) {
-  // Whole numbers: any order gives the same.
-  extern __shared__ unsigned long long loads[];            // [R] rows for each rank
-  unsigned long long* sends = loads + l.ranks;             // [H, R / H] rows for each host from each place
-  __shared__ unsigned long long most_of_one, most_copies;  // rows that one rank has for one, tokens for a host
+  // The atomics add integers, so that their order does not matter.
+  extern __shared__ unsigned long long loads[];  // [R] rows for each rank
+  unsigned long long* sends = loads + l.ranks;   // [H, R / H] rows for each host from each position
+  __shared__ unsigned long long most_of_one,
+      most_copies;  // most rows from one rank for another, most tokens for a host
   __shared__ bool fits;
   const int local = l.experts / l.ranks, hosts = static_cast<int>(l.wave.hosts), places = l.ranks / hosts;
   const auto in_wave = [&](int expert) { return expert % local * l.wave.waves / local == l.wave.wave; };
@@ -32,7 +33,7 @@ __global__ void __launch_bounds__(kLimitThreads) limit_counts_kernel(Limit l) {
   __syncthreads();
   for (int pair = threadIdx.x; pair < places * l.ranks; pair += kLimitThreads) {
     const int place = pair / l.ranks, to = pair % l.ranks;
-    unsigned long long part = 0;  // of the ranks of this place on every host
+    unsigned long long part = 0;  // from the ranks at this position on every host
     for (int from = place; from < l.ranks; from += places)
       for (int expert = to * local; expert < (to + 1) * local; ++expert)
         if (in_wave(expert)) part += static_cast<unsigned long long>(l.counts[from * l.columns + expert]);
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(kLimitThreads) limit_counts_kernel(Limit l) {
     l.kept[expert] = fits && in_wave(expert) ? own[expert] : 0;
 }
 
-// An expert that this rank has nothing for has no assignment here either.
+// Assignments to experts for which this rank keeps no rows are left out.
 __global__ void limit_ids_kernel(int32_t* sent, const int32_t* ids, const int64_t* kept, int64_t n) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {

@@ -12,12 +12,12 @@ ReplicaTables tables_of(const ReplicaChoice& choice) {
           choice.place.size(1)};
 }
 
-// A move's expert, the first of those that gain most.
+// A move's expert: the first of those with the largest gain.
 struct Candidate {
-  int64_t gain, sources, expert;  // as of ReplicaGain
+  int64_t gain, sources, expert;  // as in ReplicaGain
 };
 
-// The best of all threads' candidates, in each[0].
+// Leaves the best of all threads' candidates in each[0].
 __device__ void find_best(Candidate* each) {
   for (int apart = kChooseThreads / 2; apart > 0; apart /= 2) {
     __syncthreads();
@@ -28,10 +28,10 @@ __device__ void find_best(Candidate* each) {
   __syncthreads();
 }
 
-// One block: a choice follows from those before it. All threads share global memory that one of them has written,
-// behind a barrier.
+// Runs as one block, because each choice depends on those before it. Global memory that one thread has written is read
+// by all threads after a barrier.
 __global__ void __launch_bounds__(kChooseThreads) choose_kernel(ReplicaTables tables, const int64_t* counts) {
-  extern __shared__ unsigned long long loads[];  // [R]; behind them how many slots each rank has taken, [R]
+  extern __shared__ unsigned long long loads[];  // [R], and then the slots that each rank has filled, [R]
   __shared__ Candidate each[kChooseThreads];
   const int64_t R = tables.ranks, E = tables.experts, all = R * E;
   int64_t* const used = reinterpret_cast<int64_t*>(loads + R);
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kChooseThreads) choose_kernel(ReplicaTables ta
   __syncthreads();
   for (int64_t i = threadIdx.x; i < all; i += kChooseThreads) {
     tables.place[i] = tables.home_place(i % E);
-    // Whole numbers: any order gives the same.
+    // The atomics add integers, so that their order does not matter.
     atomicAdd(&loads[tables.home(i % E)], static_cast<unsigned long long>(counts[i]));
   }
   __syncthreads();
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kChooseThreads) choose_kernel(ReplicaTables ta
 
   while (true) {
     const ReplicaMove move = next_move(reinterpret_cast<const int64_t*>(loads), used, total, R, tables.slots);
-    if (move.to == move.from) return;  // all threads alike, and below
+    if (move.to == move.from) return;  // all threads take the same branch, here and below
     Candidate best{0, 0, E};
     const int64_t end = (move.from + 1) * tables.own();
     for (int64_t e = move.from * tables.own() + threadIdx.x; e < end; e += kChooseThreads)
@@ -74,7 +74,7 @@ __global__ void place_ids_kernel(int32_t* placed, const int32_t* ids, const int6
     placed[i] = ids[i] < 0 ? -1 : static_cast<int32_t>(place[ids[i]]);
 }
 
-// One block.
+// Runs as one block.
 __global__ void __launch_bounds__(kThreads)
     place_counts_kernel(int64_t* placed, const int64_t* counts, const int64_t* place, int64_t places, int64_t experts) {
   for (int64_t i = threadIdx.x; i < places; i += kThreads) placed[i] = 0;
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t e = threadIdx.x; e < experts; e += kThreads) placed[place[e]] = counts[e];
 }
 
-// A block for each slot.
+// One block per slot.
 __global__ void __launch_bounds__(kThreads)
     sources_kernel(int64_t* sources, ReplicaTables tables, int64_t rank, int64_t rank_stride, int64_t rows) {
   const int64_t slot = blockIdx.x, expert = tables.held(rank, slot, -1);
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = threadIdx.x; i < rows; i += kThreads) sources[slot * rows + i] = expert < 0 ? -1 : first + i;
 }
 
-// One block.
+// Runs as one block.
 __global__ void __launch_bounds__(kThreads)
     homes_kernel(int64_t* homes, ReplicaTables tables, ReplicaRound round, int64_t rank_stride) {
   const int64_t expert = tables.held(round.rank, round.slot, round.part);
@@ -102,8 +102,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = threadIdx.x; i < round.rows; i += kThreads) homes[i] = expert < 0 ? -1 : first + i;
 }
 
-// A block for each rank that may hold one of this rank's experts: its matrix goes behind those of ranks before it. What
-// lies behind the last matrix is filled by the blocks of ranks that hold none.
+// One block per rank that may hold one of this rank's experts: its matrix is placed after those of lower ranks. The
+// blocks of ranks that hold none fill the places after the last matrix.
 __global__ void __launch_bounds__(kThreads)
     counts_kernel(int64_t* own, int64_t* hosted, int64_t* rows, ReplicaTables tables, ReplicaRound round) {
   const int64_t rank = blockIdx.x, expert = tables.held(rank, round.slot, round.rank, round.part);
@@ -127,14 +127,14 @@ __global__ void experts_kernel(int64_t* experts, ReplicaTables tables, ReplicaRo
   for (; next < tables.ranks; ++next) experts[next] = -1;
 }
 
-// A thread has the same elements of all matrices, so that those of one expert are added in their order.
+// Each thread handles the same elements of all matrices, so that an expert's matrices are added in order.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     add_kernel(T* w, const T* found, const int64_t* experts, int64_t matrices, int64_t packs) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = 0; i < matrices; ++i) {
     const int64_t expert = experts[i];
-    if (expert < 0) return;  // nor is there one behind it
+    if (expert < 0) return;  // nor does any later matrix have one
     T* const to = w + expert * packs * N;
     const T* const from = found + i * packs * N;
     for (int64_t j = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; j < packs; j += stride) {

@@ -7,7 +7,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kNone = 0x7fffffff;  // no host has this number
 
-// A thread for each token: its experts are few, and read from the nearest cache after the first time.
+// One thread per token: it has few experts, which come from the L1 cache after the first read.
 __global__ void __launch_bounds__(kThreads)
     choose_hosts_kernel(int32_t* hosts, const int32_t* ids, int64_t tokens, int topk, int copies, int experts) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A thread for each number.
+// One thread per number.
 __global__ void __launch_bounds__(kThreads)
     number_on_hosts_kernel(int32_t* numbers, const int32_t* ids, const int32_t* hosts, const int64_t* source, int64_t n,
                            int topk, int copies, int experts) {

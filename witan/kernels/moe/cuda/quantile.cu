@@ -1,5 +1,5 @@
-// The choice: a warp for each token. The quantiles: a block for each expert, which finds the bits of its value from the
-// highest down, 8 at a time, by counting how many margins share those found so far (a radix select).
+// The choice runs on a warp per token. The quantiles run on a block per expert, which finds the bits of the value from
+// the highest down, 8 at a time, by counting the margins that begin with the bits found so far (a radix select).
 #include <limits>
 #include <type_traits>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kChooseThreads = 256, kChooseWarps = kChooseThreads / 32;
 
-// -inf in place of NaN, so that values have an order.
+// Replaces NaN by -inf, so that values have a total order.
 template <class A>
 __device__ __forceinline__ A ordered(A value) {
   return value != value ? -std::numeric_limits<A>::infinity() : value;
@@ -54,11 +54,11 @@ __global__ void __launch_bounds__(kChooseThreads)
 
 constexpr int kSelectThreads = 1024, kDigits = 256;
 
-// The digit of the value of this rank in the histogram, counted from the highest digit; `rank` becomes the rank among
-// the digit's values. Called by one warp.
+// The digit, in a histogram, of the value with this rank counted from the largest; `rank` becomes the rank among the
+// values with that digit. Called by one warp.
 __device__ int find_digit(const unsigned* histogram, int64_t& rank) {
   const int lane = threadIdx.x % 32;
-  unsigned own = 0;  // of digits 255 - 8 lane down to 248 - 8 lane
+  unsigned own = 0;  // count of digits 255 - 8 lane down to 248 - 8 lane
   for (int i = 0; i < 8; ++i) own += histogram[kDigits - 1 - 8 * lane - i];
   unsigned before = own;
   for (int apart = 1; apart < 32; apart *= 2) {
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kSelectThreads)
 
 constexpr int kBiasThreads = 256;
 
-// One block. Sums of integers are exact in any order.
+// Runs as one block. Sums of integers are exact in any order.
 __global__ void __launch_bounds__(kBiasThreads)
     update_kernel(float* bias, const int64_t* sums, const double* step, int E) {
   __shared__ unsigned long long total;

@@ -1,5 +1,5 @@
-// Forward: one kernel routes tokens and leaves partial sums of fixed runs of tokens, a second adds those up.
-// Backward: one kernel, a warp for each token.
+// Forward: one kernel routes tokens and writes partial sums over fixed runs of tokens, and a second adds those up.
+// Backward: one kernel, with a warp per token.
 #include <cassert>
 #include <limits>
 #include <type_traits>
@@ -21,25 +21,25 @@ struct Route {
   int64_t tokens, per_block;
   int experts, chosen;
   Scores scores;
-  bool divides;  // Scoring's
+  bool divides;  // from Scoring
   A scaling;
 };
 
-// Sums over each block's tokens. Blocks depend on shapes only, so that adding them in order is reproducible.
+// Sums over each block's tokens. Blocks depend only on shapes, so that adding their sums in order is reproducible.
 template <class A>
 struct Partial {
   double* squares;  // [B] sum of lse^2
   double* entropy;  // [B] sum of the tokens' entropies
   A* mass;          // [B, E] sum of probs
   int32_t* counts;  // [B, E]
-  double* balance;  // [blocks of the second kernel] its sums over their experts
-  unsigned* done;   // of those blocks: how many have summed
+  double* balance;  // [blocks of the second kernel] their sums over experts
+  unsigned* done;   // the number of those blocks that have finished
 };
 
 template <int kPer>
 inline constexpr int kRouteWarps = kPer <= 4   ? 16
                                    : kPer <= 8 ? 8
-                                               : 4;  // whose masses fit 32 KiB of shared memory
+                                               : 4;  // their masses fit in 32 KiB of shared memory
 
 // Writes a token's outputs, adds its probs to `mass` and the lane's part of its entropy to `entropy`; returns its lse.
 template <class A, int kPer, Scores kScores>
@@ -81,7 +81,7 @@ __device__ __forceinline__ A route_token(const Route<A>& route, int64_t token, A
     if (lane + 32 * j < E) route.probs[token * E + lane + 32 * j] = p;
   }
 
-  constexpr int kSlots = kMostChosen / 32;  // lane l holds the choices l, l + 32
+  constexpr int kSlots = kMostChosen / 32;  // lane l holds choices l and l + 32
   A chosen[kSlots];
   int32_t ids[kSlots];
 #pragma unroll
@@ -121,7 +121,7 @@ __device__ __forceinline__ A route_token(const Route<A>& route, int64_t token, A
   return lse;
 }
 
-// Writes the outputs of a row that is padding, on a warp.
+// Writes the outputs of a padding row, with a warp.
 template <class A>
 __device__ __forceinline__ void route_padding(const Route<A>& route, int64_t row) {
   const int lane = threadIdx.x % 32, E = route.experts, K = route.chosen;
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kRouteWarps<kPer> * 32) route_kernel(Route<A> 
 
 constexpr int kFinishWarps = 32;
 
-// A block sums the partial sums of 32 experts; the last to come ends the losses.
+// Each block adds up the partial sums of 32 experts; the last block to finish computes the losses.
 template <class A>
 __global__ void __launch_bounds__(kFinishWarps * 32)
     finish_kernel(int64_t* counts, A* balance, A* z, A* entropy, Partial<A> partial, int blocks, int64_t tokens,
@@ -255,7 +255,7 @@ void route(Stream& stream, const RouterOutputs& out, Route<A> route) {
 
 constexpr int kBiasThreads = 256;
 
-// One block. Sums of integers are exact in any order.
+// Runs as one block. Sums of integers are exact in any order.
 __global__ void __launch_bounds__(kBiasThreads)
     update_expert_bias_kernel(float* bias, const int64_t* load, const double* step, int experts, float rate) {
   __shared__ unsigned long long total;
@@ -293,17 +293,17 @@ struct RouteBackward {
   const int32_t* ids;                 // [T, K]
   const int64_t* counts;              // [B, E]
   int64_t tokens;                     // of this part
-  int64_t tokens_of_all;              // that the losses are of, where no row is padding
-  const int64_t* counted;             // [1]: the same where some rows are, or null
+  int64_t tokens_of_all;              // over which the losses are means, if there is no padding
+  const int64_t* counted;             // [1]: the same number if there is padding, or null
   int64_t loads;                      // B E
-  uint32_t length;                    // of the part's tokens, of each of the B sequences
+  uint32_t length;                    // the part's tokens in each of the B sequences
   int experts, chosen;
   Scores scores;
-  bool divides;  // Scoring's
+  bool divides;  // from Scoring
   A scaling;
 };
 
-// Adds the value of each choice, of which lane l holds l, l + 32, to its expert's.
+// Adds each choice's value to that of its expert; lane l holds choices l, l + 32.
 template <class A, int kPer, int kSlots>
 __device__ __forceinline__ void add_chosen(A (&d)[kPer], const int32_t (&ids)[kSlots], const A (&values)[kSlots],
                                            int chosen) {
@@ -319,7 +319,7 @@ __device__ __forceinline__ void add_chosen(A (&d)[kPer], const int32_t (&ids)[kS
     }
 }
 
-// These two end a token's backward from d, the losses' gradient by its probs.
+// The two functions below finish a token's backward; d is the gradient of the losses with respect to its probs.
 template <class A, int kPer, int kSlots>
 __device__ __forceinline__ void softmax_backward(const RouteBackward<A>& route, int64_t token, const A (&p)[kPer],
                                                  A (&d)[kPer], const int32_t (&ids)[kSlots], const A (&weights)[kSlots],
@@ -399,7 +399,7 @@ __global__ void __launch_bounds__(kBackwardThreads) route_backward_kernel(RouteB
   A balance_scale = route.dbalance ? *route.dbalance * A(route.loads) / (tokens * tokens * A(K)) : A(0);
   const A z_scale = route.dz ? *route.dz * 2 * route.lse[token] / tokens : A(0);
   const int64_t* counts = route.counts + static_cast<int64_t>(static_cast<uint32_t>(token) / route.length) * E;
-  if (route.counted && route.dbalance) {  // by the tokens of its own sequence
+  if (route.counted && route.dbalance) {  // divided by the tokens of the row's own sequence
     A own = 0;
     for (int e = lane; e < E; e += 32) own += A(counts[e]);
     own = warp_sum(own) / A(K);

@@ -1,4 +1,4 @@
-// Shared by the router's kernels: a warp for each token, of which lane l holds experts l, l + 32, …
+// Shared by the router's kernels, which give each token to a warp; lane l holds experts l, l + 32, …
 #pragma once
 
 #include "witan/kernels/common/cuda/common.cuh"
@@ -15,10 +15,10 @@ __device__ __forceinline__ bool is_padding(const int32_t* sequence_ids, int64_t 
   return sequence_ids != nullptr && sequence_ids[t] < 0;
 }
 
-// Calls body.operator()<kPer>() with the number of experts of a lane, a power of two.
+// Calls body.operator()<kPer>() with the number of experts per lane, rounded up to a power of two.
 template <class Body>
 void dispatch_experts(int64_t experts, int64_t chosen, const Body& body) {
-  require<ShapeError>(experts <= kMostExperts && chosen <= kMostChosen, "the router on a GPU knows at most ",
+  require<ShapeError>(experts <= kMostExperts && chosen <= kMostChosen, "the router on a GPU supports at most ",
                       kMostExperts, " experts and a top-k of ", kMostChosen, ", got ", experts, " and ", chosen);
   if (experts <= 32) return body.template operator()<1>();
   if (experts <= 64) return body.template operator()<2>();
@@ -28,7 +28,7 @@ void dispatch_experts(int64_t experts, int64_t chosen, const Body& body) {
   body.template operator()<32>();
 }
 
-// The score of an expert from its own logit.
+// The score of an expert, computed from its logit alone.
 template <Scores kScores, class A>
 __device__ __forceinline__ A score_each(A logit) {
   if constexpr (kScores == Scores::sqrtsoftplus)
@@ -37,7 +37,7 @@ __device__ __forceinline__ A score_each(A logit) {
     return 1 / (1 + exp(-logit));
 }
 
-// The derivative of the score s by the logit.
+// The derivative of the score s with respect to the logit.
 template <Scores kScores, class A>
 __device__ __forceinline__ A slope_each(A logit, A s) {
   if constexpr (kScores == Scores::sqrtsoftplus)
@@ -46,7 +46,7 @@ __device__ __forceinline__ A slope_each(A logit, A s) {
     return s * (1 - s);
 }
 
-// The factor from the scores of a token's chosen logits, of which lane l holds l, l + 32, to their unscaled weights.
+// The factor from the scores of a token's chosen experts, of which lane l holds l, l + 32, to their unscaled weights.
 template <Scores kScores, class A, int kSlots>
 __device__ __forceinline__ A each_scale(const A (&chosen)[kSlots], int K, bool divides) {
   A total = 0;
@@ -56,7 +56,7 @@ __device__ __forceinline__ A each_scale(const A (&chosen)[kSlots], int K, bool d
   return divides ? 1 / (warp_sum(total) + A(kNoScores)) : A(1);
 }
 
-// Calls body.template operator()<kScores>() with one of softmax, which stands for both kinds, and those of each alone.
+// Calls body.template operator()<kScores>() with softmax, which stands for both softmax kinds, or an elementwise kind.
 template <class Body>
 void dispatch_scores(Scores scores, const Body& body) {
   if (scores == Scores::sigmoid) return body.template operator()<Scores::sigmoid>();

@@ -1,5 +1,5 @@
-// The router's losses of a micro-batch whose tokens are divided among ranks, or whose sequences are balanced by
-// themselves: sums of a part, and losses of all sums.
+// The router's losses if the micro-batch's tokens are divided among ranks, or its sequences are balanced separately:
+// the sums of a part, and the losses from the sums of all parts.
 #include <type_traits>
 
 #include "witan/kernels/moe/cuda/router.cuh"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kWarps = 32;
 
-// A block sums 32 experts of a sequence, a lane each, its warps taking turns with the tokens; the last block sums
+// Each block sums 32 experts of a sequence, one per lane, with its warps taking the tokens in turn. The last block sums
 // lse^2, and turns the tokens' mean entropy back into a sum.
 template <class A>
 __global__ void __launch_bounds__(kWarps * 32)
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kWarps * 32)
   }
 }
 
-// A thread's share of sum_b 1 / n_b^2 sum_e sums[b,e] counts[b,e], with the n_b tokens of each of B sequences.
+// A thread's share of sum_b 1 / n_b^2 sum_e sums[b,e] counts[b,e], where sequence b of B has n_b tokens.
 template <class A>
 __device__ double balance_of_padded(const A* sums, const int64_t* counts, int64_t sequences, int experts, int chosen) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -63,8 +63,8 @@ __device__ double balance_of_padded(const A* sums, const int64_t* counts, int64_
   return balance;
 }
 
-// `counted`: [1], how many tokens there are, or null: `tokens`. `loads`: experts, of each sequence that is balanced by
-// itself
+// `counted` [1]: the number of tokens, or null if it is `tokens`. `loads`: the experts, times the number of sequences
+// if they are balanced separately.
 template <class A>
 __global__ void __launch_bounds__(kWarps * 32)
     losses_kernel(A* balance, A* z, A* entropy, const A* sums, const int64_t* counts, const int64_t* counted,

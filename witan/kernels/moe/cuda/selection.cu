@@ -1,4 +1,4 @@
-// Choices by keys: a warp for each token. Sinkhorn's algorithm: one cooperative kernel for all of its iterations.
+// Choices by keys run on a warp per token. Sinkhorn's algorithm runs all iterations in one cooperative kernel.
 #include <cooperative_groups.h>
 
 #include <type_traits>
@@ -55,8 +55,8 @@ struct Select {
   int64_t tokens;
   int experts, chosen, groups, group_topk, group_score_topk;
   Scores keys, scores;
-  bool keys_are_scores;  // each logit's own
-  bool divides;          // Scoring's
+  bool keys_are_scores;  // computed from each logit alone
+  bool divides;          // from Scoring
   A scaling;
   Random random;
 };
@@ -100,7 +100,7 @@ __device__ __forceinline__ void score_keys(A (&keys)[kPer], const Select<A>& how
   }
 }
 
-// Leaves the keys of all but the best groups -inf. Lane l holds the sums of groups l, l + 32, …
+// Sets the keys outside the best groups to -inf. Lane l holds the sums of groups l, l + 32, …
 template <class A, int kPer>
 __device__ __forceinline__ void limit_to_groups(A (&keys)[kPer], const Select<A>& how) {
   const int lane = threadIdx.x % 32, E = how.experts, size = E / how.groups;
@@ -135,7 +135,7 @@ __device__ __forceinline__ void limit_to_groups(A (&keys)[kPer], const Select<A>
     if (!(allowed >> j & 1)) keys[j] = -std::numeric_limits<A>::infinity();
 }
 
-// Writes the weights of the experts that a token chose, of which lane l holds l, l + 32.
+// Writes the weights of the experts that a token chose; lane l holds choices l, l + 32.
 template <Scores kScores, class A>
 __device__ __forceinline__ void weigh(const Select<A>& how, int64_t token, const int32_t (&experts)[kSlots]) {
   const int lane = threadIdx.x % 32, K = how.chosen;
@@ -160,7 +160,7 @@ __device__ __forceinline__ void weigh(const Select<A>& how, int64_t token, const
     if (lane + 32 * s < K) how.weights[token * K + lane + 32 * s] = values[s] * scale;
 }
 
-// The choice of padding, on a warp.
+// Writes the choice of a padding row, with a warp.
 template <class A>
 __device__ __forceinline__ void choose_none(const Select<A>& how, int64_t token) {
   for (int k = threadIdx.x % 32; k < how.chosen; k += 32) {
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kThreads) select_kernel(Select<A> how) {
   weigh<kScores>(how, token, experts);
 }
 
-// The experts that stand in ids, in the lanes that select_kernel() has them in: the same sums, to the bit.
+// Reads the experts from ids into the same lanes as in select_kernel(), so that the sums have the same bits.
 template <Scores kScores, class A>
 __global__ void __launch_bounds__(kThreads) weigh_kernel(Select<A> how) {
   const int64_t token = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
@@ -210,21 +210,21 @@ __global__ void __launch_bounds__(kThreads) weigh_kernel(Select<A> how) {
   weigh<kScores>(how, token, experts);
 }
 
-constexpr int kMostSinkhornBlocks = 64;  // all of them run at once, on any GPU of today
+constexpr int kMostSinkhornBlocks = 64;  // all of them can be resident at once on any current GPU
 
 template <class A>
 struct Sinkhorn {
   A* bias;                      // [E]
   const A* logits;              // [T, E]
   const int32_t* sequence_ids;  // [T], or null
-  double* sums;                 // [2][blocks][E] of blocks' tokens: iterations take turns with the halves
+  double* sums;                 // [2][blocks][E] sums over blocks' tokens; iterations alternate between the halves
   int64_t tokens, per_block, iterations;
   double tolerance;
   int experts;
 };
 
-// Every block has the factors of all experts, and forms the next ones from all blocks' sums in the same order: a
-// barrier of the grid for each iteration, and every block comes to the same end.
+// Every block holds the factors of all experts, and computes the next ones from all blocks' sums in the same order. So
+// each iteration needs one barrier of the grid, and all blocks stop at the same iteration.
 template <class A, int kPer>
 __global__ void __launch_bounds__(kThreads) sinkhorn_kernel(Sinkhorn<A> how) {
   __shared__ double factors[kPer * 32], of_block[kPer * 32], of_warps[kWarps];
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(kThreads) sinkhorn_kernel(Sinkhorn<A> how) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, E = how.experts;
   for (int e = threadIdx.x; e < E; e += kThreads) factors[e] = 1;
   __syncthreads();
-  // Every block counts all tokens, in whole numbers.
+  // Every block counts all tokens; the counts are exact integers.
   int64_t real = how.tokens;
   if (how.sequence_ids) {
     double found = 0;
@@ -261,7 +261,7 @@ __global__ void __launch_bounds__(kThreads) sinkhorn_kernel(Sinkhorn<A> how) {
 #pragma unroll
       for (int j = 0; j < kPer; ++j) mass[j] += u * c[j];
     }
-    for (int w = 0; w < kWarps; ++w) {  // one after the other: always in the same order
+    for (int w = 0; w < kWarps; ++w) {  // in order, so that the sum is reproducible
 #pragma unroll
       for (int j = 0; warp == w && j < kPer; ++j)
         of_block[lane + 32 * j] = (w > 0 ? of_block[lane + 32 * j] : 0.0) + static_cast<double>(mass[j]);
@@ -369,7 +369,7 @@ void sinkhorn_bias(Stream& stream, const Tensor& bias, const Tensor& logits, int
           .experts = static_cast<int>(E)};
       void* arguments[] = {&how};
       const auto kernel = reinterpret_cast<const void*>(sinkhorn_kernel<A, kPer>);
-      // An error is the launch's, which the stream asks for as it does behind every kernel.
+      // The stream checks for launch errors, as it does after every kernel.
       (void)cudaLaunchCooperativeKernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), arguments, 0,
                                         native(stream));
     });

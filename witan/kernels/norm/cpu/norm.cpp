@@ -1,4 +1,4 @@
-// A row is one task's business; column sums (weight gradients) are cut by columns, so no two tasks meet.
+// Each row is one task. Column sums (weight gradients) are divided by columns, so that no two tasks write the same sum.
 #include "witan/kernels/norm/norm.h"
 
 #include <cmath>
@@ -10,7 +10,7 @@
 namespace witan::kernels::cpu {
 namespace {
 
-// Not inlined: kernels with a residual give the bits of those without.
+// Not inlined, so that kernels with and without a residual give the same bits.
 template <class T>
 [[gnu::noinline]] void rmsnorm_backward_row(T* dx, const T* dy, const T* x, const T* w, Accumulator<T> r, int64_t D) {
   using A = Accumulator<T>;
@@ -37,8 +37,8 @@ template <class T>
   for (int64_t d = 0; d < D; ++d) store(dx[d], r * (A(w[d]) * A(dy[d]) - shift - (A(x[d]) - mean) * r * pull));
 }
 
-// Calls normed(t, row) to write the norm's share of a row's gradient, and adds dsum's, where there is one, to what a
-// tensor of the share would hold.
+// Calls normed(t, row) to write the norm's share of a row's gradient, and adds dsum's row, if any, to the rounded
+// share.
 template <class T, class Normed>
 void write_input_gradient(Stream& stream, const Tensor& dx, const Tensor& dsum, const Normed& normed) {
   if (!dsum.defined())

@@ -1,5 +1,5 @@
-// Gradients of weights and biases of rows: sums over all rows. Blocks sum strips of rows into partials, a second kernel
-// adds those up. Where strips begin follows from the shape alone.
+// Gradients of row-wise weights and biases, which are sums over all rows. Blocks write sums over strips of rows, and a
+// second kernel adds those up. The shape alone determines the strips.
 #include "witan/kernels/common/cuda/add_strips.cuh"
 #include "witan/kernels/norm/norm.h"
 
@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 
-// The terms that a row adds to a column: dy x r, dy (x - mean) r, dy.
+// The term that a row adds to a column: dy x r, dy (x - mean) r, or dy.
 template <class T>
 struct RmsTerm {
   static constexpr bool kReadsInput = true;
@@ -45,7 +45,7 @@ template <int N, class T, class Term>
 __global__ void __launch_bounds__(kThreads, 3)
     strip_sums_kernel(Acc<T>* partials, const T* dy, Term term, int64_t rows, int64_t D, int64_t strip_rows) {
   using A = Acc<T>;
-  constexpr int kRows = 4;  // in flight
+  constexpr int kRows = 4;  // loaded at a time
   __shared__ A shared[kWarps][32 * N];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int64_t panel = static_cast<int64_t>(blockIdx.x) * 32 * N, d = panel + lane * N;
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kThreads, 3)
       Pack<T, N> g[kRows], in[kRows] = {};
       typename Term::Row row[kRows];
 #pragma unroll
-      for (int k = 0; k < kRows; ++k) {  // without branches, so that all loads are on their way at once
+      for (int k = 0; k < kRows; ++k) {  // no branches, so that all loads are issued at once
         const int64_t t = min(first + k * kWarps, end - 1);
         g[k] = load_pack<T, N>(dy + t * D + d);
         if constexpr (Term::kReadsInput) in[k] = load_pack<T, N>(term.x + t * D + d);

@@ -1,12 +1,12 @@
-// LayerNorm, with the addition in front of it or without: a row is read once and stays in registers between its sums
-// and its result.
+// LayerNorm, optionally with an addition before it: a row is read once, and stays in registers between its sums and its
+// result.
 #include "witan/kernels/common/cuda/rows.cuh"
 #include "witan/kernels/norm/norm.h"
 
 namespace witan::kernels::cuda {
 namespace {
 
-// With kAdds: sum = a + b; without, the sum is a. The variance is formed around the mean, in a pass of its own.
+// With kAdds, sum = a + b; otherwise the sum is a. The variance is computed around the mean, in a second pass.
 template <bool kAdds, class T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, kManyBlocks<Shape>)
     layernorm_forward_kernel(Shape, T* sum, T* y, Acc<T>* mean, Acc<T>* r, const T* a, const T* b, const T* w,

@@ -1,12 +1,12 @@
-// The gradient of LayerNorm's input, with those of its weight and bias or without: a row is read once for all of them.
+// The gradients of LayerNorm's input and, optionally, its weight and bias: a row is read once for all of them.
 #include "witan/kernels/norm/cuda/norm_backward.cuh"
 #include "witan/kernels/norm/norm.h"
 
 namespace witan::kernels::cuda {
 namespace {
 
-// dx = [dsum +] r (g - mean(g) - n mean(g n)),  g = w dy, n = (x - mean) r. Beyond the row's end g is zero. With kSums,
-// weight_strips[block, d] = sum over the block's rows of dy n, bias_strips that of dy.
+// dx = [dsum +] r (g - mean(g) - n mean(g n)), g = w dy, n = (x - mean) r; g is zero beyond the row's end. With kSums,
+// weight_strips[block, d] = sum over the block's rows of dy n, and bias_strips the sum of dy.
 template <class T>
 struct BackwardRows {
   T* dx;
@@ -118,7 +118,7 @@ void backward_input(Stream& stream, const Arguments& with) {
   });
 }
 
-// Not where rows do not fit into registers: false.
+// Returns false if rows do not fit in registers.
 template <bool kAdds>
 bool backward(Stream& stream, const Arguments& with, const NormGradients& to) {
   const auto [rows, D] = with.x.shape().as_rows();

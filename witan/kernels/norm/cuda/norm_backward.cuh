@@ -33,8 +33,8 @@ struct ColumnSums {
   }
 };
 
-// a b as a tensor of T would hold it: never fused with what is added to it. So a sum of gradients has the same bits
-// where the norm and the addition are one kernel as where they are two, as at the first block of a pipeline's stage.
+// a b, rounded as a tensor of T would store it, and never fused with a later addition. So a sum of gradients has the
+// same bits whether the norm and the addition are one kernel or two, as at the first block of a pipeline stage.
 template <class T>
 __device__ __forceinline__ Acc<T> rounded(Acc<T> a, Acc<T> b) {
   if constexpr (std::is_same_v<Acc<T>, double>)
@@ -43,7 +43,7 @@ __device__ __forceinline__ Acc<T> rounded(Acc<T> a, Acc<T> b) {
     return convert<Acc<T>>(convert<T>(__fmul_rn(a, b)));
 }
 
-// As many strips as fill the largest device in use, on every device: their number is part of the order of summation.
+// As many strips as fill the largest supported device, on every device: the order of summation depends on their number.
 inline constexpr int64_t kStripThreads = 132 * 512;
 
 }  // namespace witan::kernels::cuda

@@ -1,12 +1,12 @@
-// RMSNorm, with the addition in front of it or without: a row is read once and stays in registers between its sum of
-// squares and its result.
+// RMSNorm, optionally with an addition before it: a row is read once, and stays in registers between its sum of squares
+// and its result.
 #include "witan/kernels/common/cuda/rows.cuh"
 #include "witan/kernels/norm/norm.h"
 
 namespace witan::kernels::cuda {
 namespace {
 
-// With kAdds: sum = a + b; without, the sum is a.
+// With kAdds, sum = a + b; otherwise the sum is a.
 template <bool kAdds, class T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, kManyBlocks<Shape>)
     rmsnorm_forward_kernel(Shape, T* sum, T* y, Acc<T>* r, const T* a, const T* b, const T* w, int64_t rows, int64_t D,

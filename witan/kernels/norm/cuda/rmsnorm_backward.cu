@@ -1,5 +1,5 @@
-// The gradient of RMSNorm's input, with that of its weight or without: a row is read once for both. A thread sums its
-// columns of dw over all its rows in registers; a strip is what a block's threads have summed.
+// The gradient of RMSNorm's input and, optionally, its weight: a row is read once for both. A thread sums its columns
+// of dw over all its rows in registers; the sums of a block's threads are a strip.
 #include "witan/kernels/norm/cuda/norm_backward.cuh"
 #include "witan/kernels/norm/norm.h"
 
@@ -85,7 +85,7 @@ void backward_input(Stream& stream, const Arguments& with) {
   });
 }
 
-// Not where rows do not fit into registers: false.
+// Returns false if rows do not fit in registers.
 template <bool kAdds>
 bool backward(Stream& stream, const Arguments& with, const Tensor& dw, Write write) {
   const auto& [dx, dsum, dy, x, w, r] = with;

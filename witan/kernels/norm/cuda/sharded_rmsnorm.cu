@@ -1,4 +1,4 @@
-// A warp has a row.
+// Each row is processed by a warp.
 #include "witan/kernels/common/cuda/common.cuh"
 #include "witan/kernels/norm/norm.h"
 
@@ -11,7 +11,7 @@ __device__ __forceinline__ int64_t row_of_warp() {
   return static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.x / 32;
 }
 
-// sums[t] = sum of x^2, or with dy of w dy x
+// sums[t] = sum of x^2 or, if dy is given, of w dy x
 template <int N, class T>
 __global__ void __launch_bounds__(kThreads)
     sharded_sums_kernel(Acc<T>* sums, const T* dy, const T* x, const T* w, int64_t rows, int64_t D) {
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// launch.template operator()<T, N>(blocks, rows, D): N elements at a time, where all rows begin at a pack.
+// Calls launch.template operator()<T, N>(blocks, rows, D) with N elements at a time if all rows are aligned to packs.
 template <class Launch>
 void by_pack(const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& w, const Launch& launch) {
   const auto [rows, D] = x.shape().as_rows();

@@ -18,7 +18,7 @@ struct Products {
   }
 };
 
-// Into `result`; false where there is none.
+// Writes the root to `result`; returns false if there is none.
 template <class A>
 bool eigen_root(const Products& product, const Tensor& result, const Tensor& factor, WorkspaceParts parts,
                 double correction, const RootArgs& args) {

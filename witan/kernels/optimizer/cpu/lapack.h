@@ -1,5 +1,5 @@
-// The LAPACK routines that Witan calls, by type, and parts of the workspace for them. Columns of LAPACK's matrices are
-// contiguous: a symmetric matrix is the same in row-major order, and eigenvectors are rows.
+// The LAPACK routines that Witan calls, by type, and the division of their workspace. LAPACK's matrices have contiguous
+// columns: a symmetric matrix is the same in row-major order, and eigenvectors are rows.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,19 @@
 
 namespace witan::kernels::cpu {
 
-// Work that eigen_decompose needs, in elements; `integers` 32-bit numbers beside it.
+// The elements of workspace that eigen_decompose needs, beside eigen_integers(n) 32-bit integers.
 constexpr int64_t eigen_work(int64_t n) {
   return 1 + 6 * n + 2 * n * n;
 }
 constexpr int64_t eigen_integers(int64_t n) {
   return 3 + 5 * n;
 }
-// a [n, n], symmetric, becomes its eigenvectors, one in each row, of the eigenvalues l [n], ascending. Returns whether
-// it converged. (syevd: divide and conquer)
+// Replaces symmetric a [n, n] by its eigenvectors, one per row, for the eigenvalues l [n] in ascending order. Returns
+// whether it converged (syevd: divide and conquer).
 bool eigen_decompose(int64_t n, float* a, float* l, float* work, int* integers);
 bool eigen_decompose(int64_t n, double* a, double* l, double* work, int* integers);
 
-// Hands out a flat workspace part by part.
+// Divides a flat workspace into parts.
 class WorkspaceParts {
  public:
   explicit WorkspaceParts(const Tensor& work) : work_(work) {}

@@ -1,4 +1,4 @@
-// Updates are bound by memory: every element is read and written once, in ranges of the pool.
+// Updates are bound by memory bandwidth: every element is read and written once, in ranges divided among the threads.
 #include "witan/kernels/optimizer/optimizer.h"
 
 #include <cmath>
@@ -12,7 +12,7 @@
 namespace witan::kernels::cpu {
 namespace {
 
-// Element i. A function of its own, so that the loop around it has no arrays and is vectorised.
+// Updates element i. A separate function keeps arrays out of the loop around it, which is then vectorised.
 template <class Rule, class T, class G, class... S>
 [[gnu::always_inline]] inline void update_element(int64_t i, const Rule& rule, const G* gradient, T* value,
                                                   Remainder<T>* remainder, S*... state) {
@@ -24,7 +24,7 @@ template <class Rule, class T, class G, class... S>
   ((state[i] = S(own[n++])), ...);
 }
 
-// S: the types of the state.
+// S: the types of the state tensors.
 template <class Rule, class T, class G, class... S>
 void update_range(int64_t begin, int64_t end, const Rule rule, const G* __restrict gradient, T* __restrict value,
                   Remainder<T>* __restrict remainder, S* __restrict... state) {

@@ -22,11 +22,12 @@ struct Now {
   int64_t after_first;  // updates, this one included
 };
 
-// Orthonormal rows [k, n] become orthonormal rows that depend on their span alone: each is the projection of a unit
-// vector beside those before, turned there by a Householder reflection. `room` [2 n + k].
+// Replaces orthonormal rows [k, n] by orthonormal rows that depend only on their span. Each is the projection of a unit
+// vector onto the part of the span that is orthogonal to the previous rows, computed by a Householder reflection.
+// `room` [2 n + k].
 template <class A>
 void settle_rows(Stream& stream, A* rows, int64_t k, int64_t n, A* room) {
-  A *left = room, *dots = room + n, *v = room + 2 * n;  // of unit vectors: the square that is left of each
+  A *left = room, *dots = room + n, *v = room + 2 * n;  // left: squared length of each unit vector that remains
   for (int64_t c = 0; c < n; ++c) {
     left[c] = 0;
     for (int64_t r = 0; r < k; ++r) left[c] += rows[r * n + c] * rows[r * n + c];
@@ -53,7 +54,7 @@ void settle_rows(Stream& stream, A* rows, int64_t k, int64_t n, A* room) {
   }
 }
 
-// Eigenvectors come with their eigenvalues ascending.
+// Eigenvalues, and so their eigenvectors, come in ascending order.
 template <class A>
 void first_basis(Stream& stream, const Tensor& basis, const Tensor& factor, WorkspaceParts parts) {
   const int64_t n = factor.size(0);
@@ -74,7 +75,7 @@ void first_basis(Stream& stream, const Tensor& basis, const Tensor& factor, Work
   }
 }
 
-// Rows of x [rows, columns], or its columns, in this order.
+// Reorders the rows of x [rows, columns], or its columns.
 template <class A>
 void reorder(A* x, A* room, int64_t rows, int64_t columns, const int* order, bool by_rows) {
   std::copy_n(x, rows * columns, room);
@@ -85,14 +86,16 @@ void reorder(A* x, A* room, int64_t rows, int64_t columns, const int* order, boo
 
 constexpr int64_t kBlockRows = 32;
 
-// Rows of q [n, n] become orthonormal in their order. One of which no more than least[i] is left beside those before is
-// replaced by what is left of a row of `former`, the first in `order` from its own on that has enough.
+// Makes rows of q [n, n] orthonormal in order. A row with a squared length of at most least[i] after the projection is
+// replaced by the remainder of a row of `former`: the first in `order`, from its own on, whose remainder is long
+// enough.
 template <class A>
 struct GramSchmidt {
   void run(Stream& stream, const Tensor& packed) const {
     for (int64_t first = 0; first < n; first += kBlockRows) {
       const int64_t rows = std::min(kBlockRows, n - first);
-      for (const bool replaces : {true, false}) {  // twice: the first time takes most of a row away, and rounds
+      for (const bool replaces :
+           {true, false}) {  // twice, because the first pass removes most of some rows, and rounds
         if (first > 0) {
           const Tensor block = q.narrow(0, first, rows), before = q.narrow(0, 0, first);
           const Tensor its = dots.narrow(0, 0, rows * first).reshape({rows, first});

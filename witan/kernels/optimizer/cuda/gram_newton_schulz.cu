@@ -1,5 +1,5 @@
-// Newton-Schulz iterations on Gram matrices in float16, of which X is kept kScale times as large as it is: entries of X
-// are about 1 / sqrt(elements) at first, and those of its Gram matrix smaller yet, where float16 has fewer digits.
+// Newton-Schulz iterations on Gram matrices in float16. X is stored multiplied by kScale: its entries are about 1 /
+// sqrt(elements) at first, and those of its Gram matrix smaller still, where float16 has fewer digits.
 #include <cuda_fp16.h>
 
 #include <cmath>
@@ -16,8 +16,8 @@ namespace {
 constexpr int kThreads = 256, kPackOf = 8;
 constexpr double kScale = 32, kGramScale = kScale * kScale;
 
-// In place: x [n, elements] of bfloat16 becomes kScale x / (margin ||x||_F + eps) of float16, `elements` in whole
-// packs. A block for each chunk of each matrix.
+// In place: x [n, elements] of bfloat16 becomes kScale x / (margin ||x||_F + eps) of float16; `elements` is a multiple
+// of the pack. One block per chunk of each matrix.
 __global__ void __launch_bounds__(kThreads)
     scale_to_float16_kernel(__nv_bfloat16* x, const double* sums, int64_t elements, int64_t chunks, double margin,
                             double eps) {

@@ -1,5 +1,5 @@
-// Updates by Hopper's copy engine: whole chunks of every operand come into the block's memory and go back from there,
-// so that memory sees long runs of addresses instead of every warp's own.
+// Updates with Hopper's copy engine: whole chunks of every operand are copied to the block's shared memory and back, so
+// that memory is accessed in long runs of addresses.
 #pragma once
 
 #include "witan/kernels/common/cuda/hopper.cuh"
@@ -10,7 +10,7 @@ namespace witan::kernels::cuda {
 inline constexpr int kHopperThreads = 256, kHopperBlocksPerSm = 2;
 inline constexpr int kTile = static_cast<int>(kUpdateChunk);
 
-// A chunk of every operand; those of the state one after the other.
+// A chunk of every operand; those of the state tensors follow each other.
 template <class T, class G, class... S>
 struct alignas(128) Tile {
   static constexpr int kStateBytes = (0 + ... + static_cast<int>(sizeof(S))) * kTile;
@@ -29,17 +29,17 @@ struct alignas(128) Tile {
   }
 };
 
-// Stages of which two blocks fit into a multiprocessor: three, of the largest operands two.
+// The stages that fit in a multiprocessor's shared memory for two blocks: three, or two for the largest operands.
 template <class T, class G, class... S>
 inline constexpr int kStages = 2 * 3 * sizeof(Tile<T, G, S...>) <= 220 * 1024 ? 3 : 2;
 
-// The content of a stage, written by the thread that fills it for the others.
+// The content of a stage, written by the thread that fills it and read by the others.
 template <class T, class G, class... S>
 struct Turn {
   Operands<T, G, S...> home;
   Acc<T> decay;
-  int count;  // elements; 0: there are no more
-  bool here;  // in the tile, else where they are: the ends of tensors, and such as the copy engine does not take
+  int count;  // elements; 0: no more chunks
+  bool here;  // whether the operands are in the tile; the ends of tensors and unaligned ones stay in global memory
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -82,8 +82,8 @@ __device__ __forceinline__ void store_tile(const Operands<T, G, S...>& home, Til
 
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
 
-// Blocks stay and take every so many chunks. The first warp keeps all stages but one on their way; a stage is filled
-// again when what it held has been read on its way back.
+// Persistent blocks stride over the chunks. The first warp keeps all stages but one loading, and refills a stage once
+// its stores have been read from shared memory.
 template <class Rule, class Args, class T, class G, class... S>
 __global__ void __launch_bounds__(kHopperThreads, kHopperBlocksPerSm)
     hopper_update_kernel(const UpdateRow* table, int rows, int64_t chunks, const double* step, Args args) {
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kHopperThreads, kHopperBlocksPerSm)
 
   UpdateRow row{};
   int64_t chunk = blockIdx.x;
-  const auto fill = [&](int stage) {  // by the first warp
+  const auto fill = [&](int stage) {  // called by the first warp
     const bool some = chunk < chunks;
     if (some) find_row(row, table, rows, chunk);
     if (threadIdx.x == 0) {
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kHopperThreads, kHopperBlocksPerSm)
     if (threadIdx.x >= 32) continue;
     if (threadIdx.x == 0) {
       if (turn.here) store_tile(turn.home, tiles[stage]);
-      bulk_commit();  // of nothing too, so that the turn before is always the last group but one
+      bulk_commit();  // also an empty group, so that the previous turn is always the last group but one
       bulk_wait_read<1>();
     }
     __syncwarp();

@@ -1,5 +1,5 @@
-// Newton's iteration for inverse roots: products by cuBLASLt, and between them a pass over a matrix. How often it runs
-// is known before, so that nothing waits for a residual.
+// Newton's iteration for inverse roots: products by cuBLASLt, and one elementwise pass between them. The number of
+// iterations is fixed in advance, so that nothing waits for a residual.
 #include <cmath>
 #include <utility>
 
@@ -18,7 +18,7 @@ __device__ __forceinline__ double total(const double* partials) {
   return block_sum(partials[threadIdx.x], of_warps);
 }
 
-// partials[b] = sum of squares, or number of elements that are not finite, of block b's part of x
+// partials[b] = the sum of squares, or the number of non-finite elements, of block b's part of x.
 template <bool kSquares, class A>
 __global__ void __launch_bounds__(kThreads) partials_kernel(double* partials, const A* x, int64_t elements) {
   __shared__ double of_warps[kThreads / 32];

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 256, kBlocksPerSm = 6;
 
-// body.operator()<N>(i) for elements i of the chunk, N at once where addresses allow it.
+// Calls body.operator()<N>(i) for elements i of the chunk, with N > 1 elements at once if addresses allow it.
 template <int N, class Body>
 __device__ __forceinline__ void for_chunk(const MuonRow& row, int64_t chunk, bool aligned, const Body& body) {
   const int64_t first = (chunk - row.first_chunk) * kUpdateChunk;
@@ -21,7 +21,7 @@ __device__ __forceinline__ void for_chunk(const MuonRow& row, int64_t chunk, boo
   for (int64_t i = first + units * N + threadIdx.x; i < end; i += kThreads) body.template operator()<1>(i);
 }
 
-// T the value's type, G the gradient's, D the direction's.
+// T: the value's type; G: the gradient's; D: the direction's.
 template <class T, class G, class D>
 __global__ void __launch_bounds__(kThreads)
     momentum_kernel(const MuonRow* table, int rows, int64_t chunks, const double* step, MuonArgs args) {
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kThreads)
         }
         put(momentum + i, b);
       }
-      put<Local>(direction + i, u);  // is read again at once
+      put<Local>(direction + i, u);  // not streamed, because it is read again at once
     });
   }
 }
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// body.operator()<T, D>(), D the direction's type: T, or bfloat16 of float16, or the type of its sums.
+// Calls body.operator()<T, D>(). D is the direction's type: T, bfloat16 if T is float16, or T's accumulator type.
 template <class Body>
 void dispatch_direction(const Tensor& value, const Tensor& direction, const Body& body) {
   dispatch_device(value.dtype(), [&]<class T>() {
@@ -91,7 +91,7 @@ int64_t chunks_of_items(std::span<const MuonItem> items) {
   return chunks;
 }
 
-// A block for each chunk of each matrix.
+// One block per chunk of each matrix.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     normalize_kernel(T* x, const double* sums, int64_t elements, int64_t chunks, NormalizeArgs args) {
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = units * N + threadIdx.x; i < count; i += kThreads) out[i] = convert<T>(factor * convert<A>(out[i]));
 }
 
-// A block for each row.
+// One block per row.
 template <class T>
 __global__ void __launch_bounds__(kThreads) row_squares_kernel(double* squares, const T* x, int64_t columns) {
   __shared__ double of_warps[kThreads / 32];
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(kThreads) row_squares_kernel(double* squares, 
   if (threadIdx.x == 0) squares[blockIdx.x] = sum;
 }
 
-// A block for each matrix.
+// One block per matrix.
 template <class V>
 __global__ void __launch_bounds__(kThreads) moments_kernel(V* v, double* factors, double* totals, const double* squares,
                                                            int64_t rows, const double* step, NorMuonArgs args) {
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(kThreads) moments_kernel(V* v, double* factors
   totals[2 * blockIdx.x + 1] = after;
 }
 
-// A block for each row.
+// One block per row.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     scale_rows_kernel(T* x, const double* factors, const double* totals, int64_t rows, int64_t columns) {

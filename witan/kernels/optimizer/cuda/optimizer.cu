@@ -1,4 +1,4 @@
-// The sums and scalars of a step.
+// The sums and scalars of an optimizer step.
 #include "witan/kernels/common/cuda/table.cuh"
 #include "witan/kernels/optimizer/optimizer.h"
 #include "witan/kernels/optimizer/optimizer_table.h"
@@ -9,8 +9,8 @@ namespace {
 
 constexpr int kSumThreads = 512, kSumPack = 8;
 
-// (sum of squares, zeros) of a chunk. Thread t has the packs t, t + 512, … of eight elements, however they are read, so
-// that the order of the sum does not depend on the address.
+// (sum of squares, zeros) of a chunk. Thread t always sums the packs t, t + 512, … of eight elements, with whatever
+// accesses they are read, so that the order of the sum does not depend on the address.
 template <class T>
 __device__ __forceinline__ void sum_chunk(double* out, const T* x, int count) {
   constexpr int kWords = kSumPack / kPack<T>, kSums = 4;
@@ -45,7 +45,7 @@ __device__ __forceinline__ void sum_chunk(double* out, const T* x, int count) {
   out[1] = zeros;
 }
 
-// A block for each chunk of each piece of each row; `only` is the one row where there is no table.
+// One block per chunk of each piece of each row; `only` is the single row if there is no table.
 __global__ void __launch_bounds__(kSumThreads)
     square_sums_kernel(double* sums, const SquareSumsRow* table, SquareSumsRow only, int rows) {
   const int64_t chunk = blockIdx.x;
@@ -105,7 +105,7 @@ __global__ void scale_losses_kernel(A* scaled, const A* weights, const double* s
   for (int64_t i = threadIdx.x; i < count; i += blockDim.x) scaled[i] = weights[i] * scale;
 }
 
-// The sum of value(i) for i below count, by a warp, in an order that the count alone decides.
+// The sum of value(i) for i < count, computed by a warp in an order that only the count determines.
 template <class Value>
 __device__ __forceinline__ double sum_by_warp(int64_t count, const Value& value) {
   double sum = 0;
@@ -119,7 +119,7 @@ __device__ bool is_spike(const double* recent, int64_t known, double now, double
   return now - mean > sigma * sqrt(squares / static_cast<double>(known - 1));
 }
 
-// By one warp.
+// Runs as one warp.
 __global__ void skip_spikes_kernel(double* step, double* history, int64_t window, const double* total,
                                    const double* losses, const int64_t* order, int64_t terms, double sigma) {
   if (step[step_value::skip] > 1) return;

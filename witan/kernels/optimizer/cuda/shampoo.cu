@@ -1,4 +1,4 @@
-// Shampoo's elementwise work: moments, decayed factors, norms of grafts, and the update.
+// Shampoo's elementwise operations: moments, decayed factors, grafting norms, and the update.
 #include "witan/kernels/common/cuda/update.cuh"
 #include "witan/kernels/optimizer/shampoo.h"
 
@@ -59,7 +59,7 @@ struct GraftOperands {
   int64_t rows, columns, direction_stride, grafted_stride;
 };
 
-// A block for a row at a time: before `start` its copy, and then its sums of squares.
+// Each block takes one row at a time: in steps before `start` it copies the row, later it sums squares.
 template <class A>
 __global__ void __launch_bounds__(kThreads) graft_rows_kernel(GraftOperands<A> t, const double* step, GraftArgs args) {
   __shared__ double of_warps[kThreads / 32];
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kThreads) graft_rows_kernel(GraftOperands<A> t
   }
 }
 
-// Every block sums the rows, all in one order.
+// Every block sums the rows, all in the same order.
 template <class A>
 __global__ void __launch_bounds__(kThreads) graft_scale_kernel(GraftOperands<A> t, const double* step, GraftArgs args) {
   __shared__ double of_warps[kThreads / 32];

@@ -1,7 +1,7 @@
-// SOAP on a GPU, where nothing waits for the host: first bases by Jacobi's rotations, half as many at a time as a
-// matrix has rows, in a number of sweeps that is known before; later ones by Gram-Schmidt on blocks of rows, twice
-// each, so that all but the blocks' own work are products. Both give LAPACK's vectors, some with the other sign, which
-// changes nothing that SOAP computes.
+// SOAP on a GPU, without waiting for the host. First bases come from Jacobi rotations, half as many at a time as the
+// matrix has rows, in a number of sweeps that is fixed in advance. Later bases come from block Gram-Schmidt, run twice,
+// in which all work but that within blocks of rows is matrix products. Both give LAPACK's vectors, some of them
+// negated, which does not change anything that SOAP computes.
 #include <cmath>
 
 #include "witan/kernels/common/cuda/update.cuh"
@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Two rows and columns that a rotation mixes. In the `players` - 1 rounds of a sweep every two meet once: one stays,
-// the others go round. Where players are one more than rows, the last is nobody.
+// Two rows and columns that a rotation mixes. In the `players` - 1 rounds of a sweep, every two meet once (a
+// round-robin tournament: one stays, the others rotate). If `players` is one more than the rows, the last is a bye.
 struct Pair {
   int p, q;
 };
@@ -84,8 +84,8 @@ __global__ void __launch_bounds__(kThreads) angles_kernel(A* angles, const A* a,
   angles[2 * k + 1] = A(sine);
 }
 
-// A thread for the four elements of a [n, n] where two pairs meet, and, in blocks of z = 1, for two of a column of the
-// vectors: all rotations of a round at once, since no element belongs to two threads.
+// One thread per four elements of a [n, n] at which two pairs meet and, in blocks with z = 1, per two elements of a
+// column of the vectors. All rotations of a round are applied at once, since no element belongs to two threads.
 template <class A>
 __global__ void __launch_bounds__(kThreads)
     rotate_kernel(A* a, A* vectors, const A* angles, int n, int round, int players) {
@@ -143,8 +143,8 @@ __global__ void __launch_bounds__(kThreads) diagonal_kernel(double* values, cons
   if (i < n) values[i] = static_cast<double>(a[i * (n + 1)]);
 }
 
-// order[r] = the index of the r-th largest value, of which those below `resolved` of the largest are equal; of equal
-// ones the first comes first, as NaN does among them.
+// order[r] = the index of the r-th largest value. Values below `resolved` times the largest count as equal, as do NaNs;
+// of equal values the first comes first.
 __global__ void __launch_bounds__(kThreads) order_kernel(int* order, const double* values, int n, double resolved) {
   const int i = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
   if (i >= n) return;
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kThreads) order_kernel(int* order, const doubl
   order[before] = i;
 }
 
-// A block for each row i: values[i] = <basis[i], product[i]>, squares[i] = ||product[i]||^2
+// One block per row i: values[i] = <basis[i], product[i]>, squares[i] = ||product[i]||^2.
 template <class A>
 __global__ void __launch_bounds__(kThreads)
     estimate_kernel(double* values, double* squares, const A* basis, const A* product, int64_t n) {
@@ -175,8 +175,8 @@ __global__ void __launch_bounds__(kThreads)
   squares[blockIdx.x] = square;
 }
 
-// A block for each row: rows in order, made as long as 1. One that has no direction left (kResolved) keeps its former
-// one. least[row] = the length that must be left of it beside those before.
+// One block per row: writes the rows in order, scaled to length 1. A row with no direction left (kResolved) keeps its
+// former one. least[row] is the length that must remain after the projection onto the rows before.
 template <class A>
 __global__ void __launch_bounds__(kThreads) unit_rows_kernel(A* rows, double* least, const A* product, const A* basis,
                                                              const double* squares, const int* order, int64_t n) {
@@ -198,7 +198,8 @@ __global__ void __launch_bounds__(kThreads) unit_rows_kernel(A* rows, double* le
 
 constexpr int kOrthonormalThreads = 1024;
 
-// One block takes from a row what it has of orthonormal rows [0, count) of q, and returns the square that is left.
+// One block subtracts a row's projection onto the orthonormal rows [0, count) of q, and returns the squared length of
+// the remainder.
 template <class A>
 __device__ double clear_row(A* row, const A* q, int64_t count, int64_t n, double* dots, double* of_warps) {
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -226,7 +227,7 @@ __device__ double clear_row(A* row, const A* q, int64_t count, int64_t n, double
   return block_sum(square, of_warps);
 }
 
-// The replacements of rows of which too little is left: rows of `former` in `order`, from the row's own on.
+// The replacements of rows whose remainder is too short: rows of `former` in `order`, from the row's own on.
 template <class A>
 struct Replacements {
   const A* former;
@@ -234,8 +235,8 @@ struct Replacements {
   const double* least;  // null: no row is replaced
 };
 
-// One block: rows [first, first + count) of q [n, n] become orthonormal from those of `from`, each orthogonal to those
-// of them before it, twice. The rows before them are orthogonal to `from` already.
+// One block copies rows [first, first + count) from `from`, where they are orthogonal to the earlier rows of q [n, n],
+// and makes them orthonormal in two passes.
 template <class A>
 __global__ void __launch_bounds__(kOrthonormalThreads)
     orthonormal_kernel(A* q, const A* from, int64_t first, int count, int64_t n, Replacements<A> instead) {
@@ -265,7 +266,7 @@ __global__ void __launch_bounds__(kOrthonormalThreads)
   }
 }
 
-// ends[j] = the row after the last that row j is not told apart from (kResolved), of values in this order.
+// ends[j] = the row after the last one that cannot be told apart from row j (kResolved), with values in this order.
 __global__ void __launch_bounds__(kThreads) clusters_kernel(int* ends, const double* values, const int* order, int n) {
   const int j = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
   if (j >= n) return;
@@ -275,11 +276,13 @@ __global__ void __launch_bounds__(kThreads) clusters_kernel(int* ends, const dou
   ends[j] = end;
 }
 
-// What turns rows [j, ends[j]) so that row j becomes the projection of a unit vector onto their span: the first vector
-// of which enough is left beside the rows before (kFairShare). settle_kernels: one block finds it, all columns turn.
+// The reflection of rows [j, ends[j]) after which row j is the projection of a unit vector onto their span: of the
+// first unit vector whose remainder beside the previous rows is long enough (kFairShare). One block finds it
+// (pivot_kernel), and then all columns are reflected (reflect_kernel).
 struct Settling {
   const int* ends;
-  double *left, *v, *factor;  // of each unit vector's square [n]; the reflection: its vector [n], and 2 / its square
+  double *left, *v,
+      *factor;  // squared remainder of each unit vector [n]; the reflection's vector [n], and 2 / its square
 };
 template <class A>
 __global__ void __launch_bounds__(kThreads) pivot_kernel(Settling to, const A* rows, int j, int n) {
@@ -328,7 +331,7 @@ __global__ void __launch_bounds__(kThreads) reflect_kernel(A* rows, Settling by,
   by.left[c] -= own * own;
 }
 
-// partials[b] = number of elements of block b's part that are not finite
+// partials[b] = the number of non-finite elements in block b's part.
 template <class A>
 __global__ void __launch_bounds__(kThreads) not_finite_kernel(double* partials, const A* x, int64_t elements) {
   __shared__ double of_warps[kThreads / 32];
@@ -345,7 +348,8 @@ __device__ __forceinline__ bool refused(const double* partials, const double* st
   return block_sum(partials[threadIdx.x], of_warps) != 0 || step[step_value::skip] != 0;
 }
 
-// to [rows, columns] = from, rows in this order or, `of_columns`, columns; unless refused. order may be null.
+// Copies `from` to `to` [rows, columns] with its rows or, if `of_columns`, its columns in this order, unless refused.
+// order may be null.
 struct Reordered {
   int64_t rows, columns;
   const int* order;
@@ -364,7 +368,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Numbers in float64 come first, so that they are aligned in memory of any dtype.
+// The float64 arrays come first, so that they are aligned in memory of any dtype.
 template <class A>
 struct Room {
   Room(const Tensor& work, int64_t n) : work_(work) {
@@ -406,7 +410,7 @@ void first_basis(Stream& stream, const Tensor& basis, const Tensor& factor, Room
     }
   diagonal_kernel<<<across, kThreads, 0, queue>>>(room.values, a, n);
   order_kernel<<<across, kThreads, 0, queue>>>(room.order, room.values, n, 0);
-  // Rotations by angles that are not finite are left out, so the vectors are finite always.
+  // Rotations by non-finite angles are left out, so the vectors are always finite; only `a` need be checked.
   not_finite_kernel<<<kPartials, kThreads, 0, queue>>>(room.partials, a, factor.elements());
   keep_kernel<<<all, kThreads, 0, queue>>>(a, vectors, {n, n, room.order, false}, room.partials, step);
   int* const ends = reinterpret_cast<int*>(room.take(n).raw());
@@ -419,9 +423,9 @@ void first_basis(Stream& stream, const Tensor& basis, const Tensor& factor, Room
   keep_kernel<<<all, kThreads, 0, queue>>>(ptr<A>(basis), a, {n, n, nullptr, false}, room.partials, step);
 }
 
-// The rows of q, of length 1, made orthonormal in their order, some of them replaced. A block of them is made
-// orthogonal to those before it by two products, and in itself by a kernel; then once more, since the first time takes
-// away most of a row that is nearly a sum of others, and leaves roundings.
+// Makes the rows of q, of length 1, orthonormal in order, and replaces some of them. Each block of rows is made
+// orthogonal to the earlier rows by two products, and within itself by a kernel. Both are done twice, since the first
+// pass removes most of a row that is nearly a combination of others, and leaves rounding errors.
 template <class A>
 void orthonormalize(Stream& stream, const Tensor& q, Room<A> room, Replacements<A> instead) {
   const int64_t n = q.size(0);
@@ -467,7 +471,7 @@ void next_basis(Stream& stream, const Tensor& basis, const Tensor& v, const Tens
   unit_rows_kernel<<<rows, kThreads, 0, queue>>>(ptr<A>(q), room.least, ptr<A>(product), ptr<A>(basis), room.squares,
                                                  room.order, n);
   orthonormalize<A>(stream, q, room, {ptr<A>(basis), room.order, room.least});
-  // Of the product, since a row that is not finite has been replaced in q.
+  // Checks the product rather than q, in which a non-finite row has already been replaced.
   not_finite_kernel<<<kPartials, kThreads, 0, queue>>>(room.partials, ptr<A>(product), product.elements());
   keep_kernel<<<blocks_of(stream, q.elements()), kThreads, 0, queue>>>(ptr<A>(basis), ptr<A>(q), {n, n, nullptr, false},
                                                                        room.partials, step);

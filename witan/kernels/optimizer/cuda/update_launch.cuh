@@ -1,4 +1,4 @@
-// Launching an update: one kernel for each pair of dtypes of value and gradient among the items.
+// Launches an update: one kernel per pair of value and gradient dtypes among the items.
 #pragma once
 
 #include "witan/kernels/optimizer/cuda/hopper_update.cuh"
@@ -6,11 +6,11 @@
 namespace witan::kernels::cuda {
 
 inline constexpr int kUpdateThreads = 256, kUpdateBlocksPerSm = 3;
-// Units that a thread reads before it writes: as many as its registers hold.
+// The units that a thread reads before it writes: as many as fit in its registers.
 template <int kStates>
 inline constexpr int kUpdateFlight = kStates > 2 ? 1 : 2;
 
-// Blocks stay and take every so many chunks of all rows, so that what they all work on at a time lies close together.
+// Persistent blocks stride over the chunks of all rows, so that blocks work on neighbouring memory at any time.
 template <class Rule, class Args, class T, class G, class... S>
 __global__ void __launch_bounds__(kUpdateThreads, kUpdateBlocksPerSm)
     update_kernel(const UpdateRow* table, int rows, int64_t chunks, const double* step, Args args) {
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kUpdateThreads, kUpdateBlocksPerSm)
   }
 }
 
-// Which types the state may have.
+// The types that the state may have.
 enum class StateTypes : uint8_t { accumulator, accumulator_or_bf16 };
 
 // Calls body.template operator()<S…>() with the types of the state of `like`.

@@ -1,5 +1,5 @@
-// Elementwise updates on a GPU, wherever their operands lie: a rule (kernels/optimizer/update_rules.h) is applied to
-// every element of the rows of a table.
+// Elementwise updates on a GPU, in global or shared memory: a rule (kernels/optimizer/update_rules.h) is applied to
+// every element of a table's rows.
 #pragma once
 
 #include <type_traits>
@@ -12,7 +12,7 @@
 
 namespace witan::kernels::cuda {
 
-// S: the types of the state.
+// S: the types of the state tensors.
 template <class T, class G, class... S>
 struct Operands {
   using A = Acc<T>;
@@ -29,7 +29,7 @@ struct Operands {
     ((state[n] = reinterpret_cast<S*>(row.state[n]) + first, ++n), ...);
   }
 
-  // body(n, address) for each state.
+  // Calls body(n, address) for each state tensor.
   template <class Body>
   __device__ __forceinline__ void for_state(const Body& body) const {
     [[maybe_unused]] int n = 0;
@@ -70,7 +70,8 @@ __device__ __forceinline__ void update(Values<N, kStates, A>& values, const Oper
   to.for_state([&](int n, auto* address) { put<Access>(address + i, values.state[n]); });
 }
 
-// The first `count` elements by a block of kThreads. Units are read kFlight at a time before any is written.
+// Updates the first `count` elements with a block of kThreads threads, each of which reads kFlight units before it
+// writes any.
 template <class Access, int kThreads, int kFlight, class T, class G, class... S, class Rule>
 __device__ __forceinline__ void update_all(const Operands<T, G, S...>& operands, int count, const Rule& rule) {
   using A = Acc<T>;
@@ -92,7 +93,7 @@ __device__ __forceinline__ void update_all(const Operands<T, G, S...>& operands,
   }
 }
 
-// The row of the block's next chunk, which is looked up where it is not the row before.
+// Finds the row of the block's next chunk, and looks it up only if it is not the previous row.
 __device__ __forceinline__ void find_row(UpdateRow& row, const UpdateRow* table, int rows, int64_t chunk) {
   if (chunk >= row.first_chunk + update_chunks_of(row.elements)) row = row_of_chunk(table, rows, chunk);
 }

@@ -1,5 +1,5 @@
-// A row is one task's business. Backward reads an element's inputs before it writes over them, so dh may be h, and dy
-// the half of dh that has the gradients of the ups.
+// Each row is processed by one task. The backward reads an element's inputs before it overwrites them, so dh may be h,
+// and dy may be the half of dh that holds up's gradients.
 #include "witan/kernels/pointwise/activation.h"
 
 #include "witan/kernels/common/cpu/math.h"
@@ -50,7 +50,7 @@ void plain_rows_backward(Stream& stream, const Tensor& dh, const Tensor& ds, con
   });
 }
 
-// From row to row of what is seen as [T, F].
+// The stride between rows of a tensor seen as [T, F].
 int64_t row_stride(const Tensor& rows) {
   return rows.shape().dims() == 2 ? rows.stride(0) : rows.shape().last();
 }

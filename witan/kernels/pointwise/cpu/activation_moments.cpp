@@ -34,7 +34,7 @@ Moments moments_of(const T* x, const T* added, int64_t count) {
 
 void activation_moments(Stream& stream, const Tensor& out, const Tensor& x, const Tensor& added,
                         const Tensor& sequence_ids) {
-  // Rows that are padding add nothing, so that rows are summed one by one where there are any, and otherwise in tasks.
+  // Padding rows are left out, so rows are summed one by one if there can be any, and otherwise in tasks.
   const int64_t elements = x.elements(), width = sequence_ids.defined() ? x.shape().last() : kTaskElements;
   const int64_t runs = width == 0 ? 0 : (elements + width - 1) / width;
   std::vector<Moments> of_runs(static_cast<size_t>(runs));
@@ -58,7 +58,7 @@ void activation_moments(Stream& stream, const Tensor& out, const Tensor& x, cons
   }
   double* const to = out.data<double>();
   to[activation_moment::square_sum] = all.squares;
-  to[activation_moment::largest] = std::isnan(all.squares) ? all.squares : all.largest;  // a maximum leaves NaN out
+  to[activation_moment::largest] = std::isnan(all.squares) ? all.squares : all.largest;  // a maximum ignores NaN
   to[activation_moment::zeros] = static_cast<double>(all.zeros);
   to[activation_moment::elements] = static_cast<double>(all.elements);
 }

@@ -9,14 +9,14 @@
 namespace witan::kernels::cpu {
 namespace {
 
-constexpr int kBlocks = 32;  // drawn at once
+constexpr int kBlocks = 32;  // drawn at a time
 constexpr int64_t kElements = 4 * kBlocks;
 
 uint64_t key(const std::array<uint32_t, 4>& words) {
   return (uint64_t{words[1]} << 32) | words[0];
 }
 
-// Elements [begin, begin + kElements), of which `count` exist.
+// Drops elements [begin, begin + kElements), of which `count` exist.
 template <class T>
 void drop(T* y, const T* x, const DropoutMask& mask, const DroppedPart& part, int64_t begin, int64_t count) {
   using A = Accumulator<T>;

@@ -1,5 +1,5 @@
 // The random words of pointwise/dropout.h on the CPU. Masks are drawn many Philox blocks at a time, so that the
-// compiler vectorises the rounds, which are those of base/numbers/rng.cpp.
+// compiler vectorises the rounds, which are the same as in base/numbers/rng.cpp.
 #pragma once
 
 #include <algorithm>

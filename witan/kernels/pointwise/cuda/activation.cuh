@@ -1,7 +1,6 @@
-// Activations of rows. A block has several, whose elements its threads take in turn; where a sum over each row is
-// wanted, the gradient of its weight, a warp has a row of its own. Rows outside the groups are neither read nor
-// written.
-// A Function is a rule of pointwise/rules.h.
+// Row-wise activations. A block has several rows, whose elements its threads process in turn. If the gradient of the
+// row's weight is wanted, which is a sum over the row, each warp has a row of its own. Rows outside the groups are
+// neither read nor written. A Function is a rule of pointwise/rules.h.
 #pragma once
 
 #include "witan/kernels/common/cuda/row_groups.cuh"
@@ -10,9 +9,9 @@
 
 namespace witan::kernels::cuda {
 
-// A GPU's elementary functions for pointwise rules, in float32 to a few units in the last place.
+// The GPU's elementary functions for pointwise rules, in float32 accurate to a few ulps.
 struct Math {
-  // 1 / (1 + e^-x); at the ends 0 and 1.
+  // 1 / (1 + e^-x), which becomes 0 and 1 at the extremes.
   __device__ __forceinline__ static float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
   __device__ __forceinline__ static double sigmoid(double x) { return 1 / (1 + ::exp(-x)); }
   __device__ __forceinline__ static float exp(float x) { return __expf(x); }
@@ -24,9 +23,9 @@ using rules::ValueAndSlope;
 using Silu = rules::Silu<Math>;
 
 inline constexpr int kActivationThreads = 256, kActivationWarps = kActivationThreads / 32;
-inline constexpr int kForwardFlight = 4, kBackwardFlight = 2;  // packs of each input that a thread has under way
+inline constexpr int kForwardFlight = 4, kBackwardFlight = 2;  // packs of each input that a thread has in flight
 
-// A lane's packs of a row that are in flight at once: those from pack `first` on, 32 apart.
+// A lane's packs of a row that are in flight at once: 32 packs apart, from pack `first` on.
 template <class T, int N, int P>
 struct LanePacks {
   Pack<T, N> at[P];
@@ -49,12 +48,12 @@ struct LanePacks {
   }
 };
 
-// A block's rows, whose packs its threads take in turn, `flight` of them at once: as many rows as give each thread so
-// many, so that short rows leave as much under way as long ones.
+// A block's rows, whose packs its threads process in turn, `flight` at a time. A block has enough rows to give each
+// thread that many packs, so that short rows keep as many loads in flight as long ones.
 struct BlockRows {
   static constexpr int kMost = 64;
-  int64_t rows;  // of all blocks
-  int each;      // of a block
+  int64_t rows;  // over all blocks
+  int each;      // per block
   uint32_t row_packs;
 
   BlockRows(Stream& stream, int64_t all_rows, int64_t packs, int flight) : rows(all_rows) {
@@ -118,8 +117,8 @@ __global__ void __launch_bounds__(kActivationThreads)
   }
 }
 
-// Differentiates a pack: dgate = dy s up f'(gate) and dup = dy s f(gate), in place of gate and up, or dh = dy s f'(h)
-// in place of h. Returns the pack's part of ds, the sum of dy f(gate) up or of dy f(h).
+// Differentiates a pack: replaces gate and up by dgate = dy s up f'(gate) and dup = dy s f(gate), or h by dh = dy s
+// f'(h). Returns the pack's part of ds, the sum of dy f(gate) up or of dy f(h).
 template <bool kGated, class Function, class T, int N, class A>
 __device__ __forceinline__ A differentiate(const Function& of, Pack<T, N>& gate, Pack<T, N>& up, const Pack<T, N>& dy,
                                            A weight, A dot) {
@@ -140,8 +139,8 @@ __device__ __forceinline__ A differentiate(const Function& of, Pack<T, N>& gate,
   return dot;
 }
 
-// The gradient where no ds is wanted. dh may be h, and dy the half of dh that has the gradients of the ups: a thread
-// reads its elements before it writes them. Rows of dy are dy_stride apart.
+// The backward without ds. dh may be h, and dy the half of dh that holds up's gradients, because a thread reads its
+// elements before it writes them. Rows of dy are dy_stride apart.
 template <class Function, bool kGated, int N, class T>
 __global__ void __launch_bounds__(kActivationThreads)
     activation_backward_kernel(Function of, T* dh, const T* dy, int64_t dy_stride, const T* h, const Acc<T>* s,
@@ -176,7 +175,7 @@ __global__ void __launch_bounds__(kActivationThreads)
   }
 }
 
-// The backward with ds: a warp for each row sums the row's part of ds.
+// The backward with ds: a warp per row sums the row's part of ds.
 template <class Function, bool kGated, int N, class T>
 __global__ void __launch_bounds__(kActivationThreads)
     activation_backward_sums_kernel(Function of, T* dh, Acc<T>* ds, const T* dy, int64_t dy_stride, const T* h,
@@ -202,7 +201,7 @@ __global__ void __launch_bounds__(kActivationThreads)
   if (threadIdx.x % 32 == 0) ds[t] = dot;
 }
 
-// Calls body.template operator()<T, N>() for packs of N that rows of F elements at these addresses allow.
+// Calls body.template operator()<T, N>() with the packs of N that rows of F elements at these addresses allow.
 template <class Body, class... Tensors>
 void with_activation_packs(DType dtype, int64_t rows, int64_t F, const Body& body, const Tensors&... tensors) {
   if (rows == 0 || F == 0) return;

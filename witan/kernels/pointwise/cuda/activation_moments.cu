@@ -5,15 +5,16 @@ namespace witan::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kChunkElements = 1 << 14;  // of a block: enough blocks fill a GPU, few enough are summed by one
+constexpr int64_t kChunkElements =
+    1 << 14;  // per block: small enough for the blocks to fill a GPU, and large enough for one block to add them up
 
 struct Moments {
   double squares = 0, largest = 0, zeros = 0, elements = 0;
 };
 
-// Which elements are padding's, and no part of the moments.
+// Tells which elements belong to padding rows, which the moments leave out.
 struct Rows {
-  const int32_t* sequence_ids;  // of each row; null: none are
+  const int32_t* sequence_ids;  // per row; null: no padding
   int64_t width;
 
   __device__ __forceinline__ bool padding(int64_t element) const {
@@ -33,14 +34,14 @@ __device__ __forceinline__ double element(T x, T added) {
   return convert<double>(convert<T>(convert<Acc<T>>(x) + convert<Acc<T>>(added)));
 }
 
-// On thread 0: of all threads of the block.
+// The moments over all threads of the block, on thread 0.
 __device__ __forceinline__ Moments block_moments(const Moments& own) {
   __shared__ double of_warps[kThreads / 32];
   return {block_sum(own.squares, of_warps), block_max(own.largest, of_warps), block_sum(own.zeros, of_warps),
           block_sum(own.elements, of_warps)};
 }
 
-// A chunk for each block, in packs of N elements, of one row each, and the elements left after the last whole pack.
+// One chunk per block, in packs of N elements that each lie in one row, and the elements after the last whole pack.
 // `added` may be null.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
@@ -79,7 +80,7 @@ __global__ void __launch_bounds__(kThreads) total_moments_kernel(double* out, co
   const Moments all = block_moments(own);
   if (threadIdx.x != 0) return;
   out[activation_moment::square_sum] = all.squares;
-  out[activation_moment::largest] = isnan(all.squares) ? all.squares : all.largest;  // a maximum leaves NaN out
+  out[activation_moment::largest] = isnan(all.squares) ? all.squares : all.largest;  // a maximum ignores NaN
   out[activation_moment::zeros] = all.zeros;
   out[activation_moment::elements] = all.elements;
 }
@@ -98,7 +99,7 @@ void activation_moments(Stream& stream, const Tensor& out, const Tensor& x, cons
         chunk_moments_kernel<T, N><<<static_cast<unsigned>(count), kThreads, 0, native(stream)>>>(
             chunks, ptr<const T>(x), ptr<const T>(added), elements, rows);
       };
-      // Chunks are whole packs, so that the tensors' own addresses decide.
+      // Chunks are whole packs, so that alignment depends only on the tensors' own addresses.
       const bool of_one_row = !sequence_ids.defined() || rows.width % kPack<T> == 0;
       if (of_one_row && packs<T>(x.raw(), kPack<T>) && (!added.defined() || packs<T>(added.raw(), kPack<T>)))
         launch.template operator()<kPack<T>>();

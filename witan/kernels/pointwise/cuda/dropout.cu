@@ -23,7 +23,7 @@ struct Part {
   }
 };
 
-// The factor of element e, drawn by itself.
+// The factor of element e, drawn individually.
 template <class A>
 __device__ A factor_of(const DropoutMask& mask, int64_t e) {
   const uint4 words = mask.block(static_cast<uint64_t>(e) / 4);
@@ -76,9 +76,9 @@ __global__ void __launch_bounds__(kMapThreads)
   if (i < elements) y[i] = convert<T>(convert<A>(x[i]) * factor_of<A>(mask, part.element(i)));
 }
 
-constexpr int kThreads = 256, kElements = 4;  // of a thread
+constexpr int kThreads = 256, kElements = 4;  // per thread
 
-// Elements of a thread are neighbours, mostly of one block of words.
+// A thread's elements are adjacent, and mostly in one block of random words.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     jitter_kernel(T* y, const T* x, int64_t elements, DropoutDraw draw, DroppedPart part, double eps) {

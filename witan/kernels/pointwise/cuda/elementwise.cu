@@ -45,7 +45,7 @@ struct PlusScaled {
   }
 };
 
-// The value that fills a tensor: a number, or the first element of another tensor.
+// The value that fills a tensor: a constant, or the first element of another tensor.
 template <class Y>
 struct Constant {
   Y number;
@@ -85,7 +85,7 @@ void fill_with(Stream& stream, const Tensor& y, Source source) {
     fill_kernel<1><<<blocks, kThreads, 0, native(stream)>>>(out, n, source);
 }
 
-// partials[b] = the sum of block b's kSumBlock elements: a thread's in order, then the threads'.
+// partials[b] = the sum of block b's kSumBlock elements: each thread's in order, then over the threads.
 template <class T>
 __global__ void __launch_bounds__(kThreads) sum_blocks_kernel(double* partials, const T* x, int64_t elements) {
   __shared__ Acc<T> shared[kThreads / 32];
@@ -109,8 +109,8 @@ __global__ void __launch_bounds__(kThreads) sum_partials_kernel(A* y, const doub
   if (threadIdx.x == 0) *y = static_cast<A>(sum);
 }
 
-// Calls body.template operator()<Y, X>() with the types of y and x. Float16 meets itself and float32, as the tensors of
-// a step do: kernels for every pair would take half as long again to compile.
+// Calls body.template operator()<Y, X>() with the types of y and x. Float16 is combined only with itself and float32,
+// as in a training step: kernels for every pair would take half as long again to compile.
 template <class Body>
 void dispatch_pair(const Tensor& y, const Tensor& x, const Body& body) {
   dispatch_device(y.dtype(), [&]<class Y>() {
@@ -119,7 +119,7 @@ void dispatch_pair(const Tensor& y, const Tensor& x, const Body& body) {
       if constexpr (kHalfY == kHalfX || std::is_same_v<Y, float> || std::is_same_v<X, float>)
         body.template operator()<Y, X>();
       else
-        throw ShapeError(cat("GPU kernels take float16 together with float32 alone, got ", name_of(y.dtype()), " and ",
+        throw ShapeError(cat("GPU kernels combine float16 with float32 only, got ", name_of(y.dtype()), " and ",
                              name_of(x.dtype())));
     });
   });

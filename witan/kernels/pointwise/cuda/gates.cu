@@ -1,4 +1,4 @@
-// Gates of rows, of which a warp has one, and of elements.
+// Gates of rows, with one warp per row, and elementwise gates.
 #include "witan/kernels/pointwise/cuda/map.cuh"
 #include "witan/kernels/pointwise/elementwise.h"
 
@@ -70,7 +70,7 @@ struct Opened {
   __device__ T operator()(T x, T gate) const { return convert<T>(open_of(convert<Acc<T>>(gate)) * convert<Acc<T>>(x)); }
 };
 
-// An element's gradients; a thread has kPack of them where addresses allow.
+// The gradients of an elementwise gate; a thread has kPack elements if addresses allow.
 template <int N, class T>
 __global__ void __launch_bounds__(kThreads)
     sigmoid_gate_backward_kernel(T* dx, T* dgate, const T* dy, const T* x, const T* gate, int64_t elements) {

@@ -1,10 +1,10 @@
-// GELU and GEGLU, either kind.
+// GELU and GEGLU, exact and approximated.
 #include "witan/kernels/pointwise/cuda/activation.cuh"
 
 namespace witan::kernels::cuda {
 namespace {
 
-// body.template operator()<Function>() with the rule of a kind.
+// Calls body.template operator()<Function>() with the rule of a kind.
 template <class Body>
 void with_gelu(GeluKind kind, const Body& body) {
   if (kind == GeluKind::exact)

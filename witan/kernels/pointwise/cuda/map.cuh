@@ -1,5 +1,5 @@
-// Element-by-element kernels over contiguous tensors: packs of 16 bytes, several loaded by a thread before the first
-// is stored. An output may be an input.
+// Elementwise kernels over contiguous tensors, in packs of 16 bytes; each thread loads several before it stores the
+// first. An output may be an input.
 #pragma once
 
 #include "witan/kernels/common/cuda/common.cuh"
@@ -7,9 +7,9 @@
 namespace witan::kernels::cuda {
 
 inline constexpr int kMapThreads = 256;
-inline constexpr int kMapPacks = 4;  // of a thread
+inline constexpr int kMapPacks = 4;  // per thread
 
-// Elements in a pack of the widest of the types.
+// The number of elements in 16 bytes of the widest type.
 template <class... T>
 inline constexpr int kCommonPack = 16 / std::max({static_cast<int>(sizeof(T))...});
 
@@ -18,7 +18,7 @@ __device__ __forceinline__ int64_t map_element(int pack) {
   return ((static_cast<int64_t>(blockIdx.x) * kMapPacks + pack) * kMapThreads + threadIdx.x) * N;
 }
 
-// The element behind the whole packs that is this thread's: the first block's first threads have one each.
+// This thread's element after the last whole pack: the first threads of the first block take one each.
 template <int N>
 __device__ __forceinline__ int64_t map_rest(int64_t elements) {
   return blockIdx.x == 0 && threadIdx.x < N ? elements / N * N + threadIdx.x : elements;
@@ -78,7 +78,7 @@ inline unsigned map_blocks(int64_t elements, int N) {
   return static_cast<unsigned>((elements + per_block - 1) / per_block);
 }
 
-// y[i] = f(x[i]) for every element of contiguous tensors
+// y[i] = f(x[i]) for every element of contiguous tensors.
 template <class Y, class X, class F>
 void map(Stream& stream, const Tensor& y, const Tensor& x, F f) {
   constexpr int N = kCommonPack<Y, X>;

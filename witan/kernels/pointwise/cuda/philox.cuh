@@ -1,5 +1,5 @@
-// The masks of kernels/pointwise/dropout.h on the device, bit for bit those of base/numbers/rng.h. The iteration is
-// read there too, so that a captured step draws new masks at every replay.
+// The masks of kernels/pointwise/dropout.h on the device, with the bits of base/numbers/rng.h. The iteration is read on
+// the device too, so that a captured step draws new masks in every replay.
 #pragma once
 
 #include <cmath>
@@ -26,7 +26,7 @@ __device__ __forceinline__ uint4 philox(uint64_t key, uint64_t stream, uint64_t 
   return c;
 }
 
-// The factors of elements: the mask of one call, on the device.
+// The mask of one call, on the device.
 struct DropoutMask {
   uint64_t key, site;
   uint32_t least;  // words below it drop their element
@@ -40,7 +40,7 @@ struct DropoutMask {
   }
 };
 
-// A call's dropout as a kernel's argument: configuration, and where the iteration is.
+// A call's dropout as a kernel argument: its configuration, and the address of the iteration.
 struct DropoutDraw {
   const double* step = nullptr;
   uint64_t seed = 0, stream = 0, micro_batch = 0, site = 0;

@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// The factors are read on the device: the host does not know them.
+// The factors are read on the device, since the host does not know them.
 template <class T>
 struct Scaled {
   const T* w;
@@ -27,8 +27,8 @@ T* optional_ptr(const Tensor& tensor) {
   return tensor.defined() ? ptr<T>(tensor) : nullptr;
 }
 
-// dx = w dy and, of each block of kSumBlock elements, partials[b] = sum dy x: a thread's in order, then the threads'.
-// N elements of a thread at a time.
+// dx = w dy and, per block of kSumBlock elements, partials[b] = sum dy x: each thread's in order, then over the
+// threads. N elements per thread at a time.
 template <int N, class T>
 __global__ void __launch_bounds__(kThreads)
     scaled_backward_kernel(T* dx, double* partials, const T* dy, const T* x, Scaled<T> w, int64_t elements) {

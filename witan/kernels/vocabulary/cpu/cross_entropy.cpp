@@ -10,14 +10,14 @@ namespace {
 template <class A>
 constexpr A kLowest = -std::numeric_limits<A>::infinity();
 
-// log sum_v exp(in[v]), shifted by the largest. A NaN is no maximum, but comes through the sum.
+// log sum_v exp(in[v]), shifted by the maximum. The maximum ignores NaNs, but the sum does not.
 template <class A, class T>
 A log_sum_exp(const T* in, int64_t V) {
   A largest = kLowest<A>;
 #pragma omp simd reduction(max : largest)
   for (int64_t v = 0; v < V; ++v) largest = A(in[v]) > largest ? A(in[v]) : largest;
-  if (largest == kLowest<A>) largest = 0;  // from which -inf can be subtracted
-  constexpr int64_t kBlock = 4096;         // keeps the rounding of a large vocabulary's sum small
+  if (largest == kLowest<A>) largest = 0;  // so that -inf can be subtracted
+  constexpr int64_t kBlock = 4096;         // keeps the rounding error of a large vocabulary's sum small
   A total = 0;
   for (int64_t first = 0; first < V; first += kBlock) {
     A block = 0;
@@ -28,7 +28,7 @@ A log_sum_exp(const T* in, int64_t V) {
   return largest + std::log(total);
 }
 
-// each(t, log_sum, at_target) for every token, in any order; zeros where the weight is 0. at_target is 0 where the
+// Calls each(t, log_sum, at_target) for every token, in any order, with zeros if the weight is 0. at_target is 0 if the
 // target is not among the columns' ids.
 template <class A, class T, class Each>
 void for_tokens(Stream& stream, const Tensor& logits, const Tensor& targets, const Tensor& weights,
@@ -49,7 +49,7 @@ void sum_losses(const Tensor& loss, const Tensor& losses, const Tensor& weights)
   *loss.data<A>() = A(sum);
 }
 
-// log sum_r exp(of_ranks[r apart])
+// log sum_r exp(of_ranks[r * apart])
 template <class A>
 A log_sum_exp_of_ranks(const A* of_ranks, int64_t n, int64_t apart) {
   A largest = kLowest<A>, total = 0;

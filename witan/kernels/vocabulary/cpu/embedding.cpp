@@ -8,7 +8,7 @@
 namespace witan::kernels::cpu {
 namespace {
 
-// The ids whose rows a table holds.
+// The ids whose rows a table has.
 struct Held {
   const int32_t* ids;
   int64_t begin, rows;
@@ -19,7 +19,7 @@ struct Held {
   }
 };
 
-// Counting sort: sorted holds the tokens in order of their rows, those of row v in [begin[v], begin[v + 1]).
+// Counting sort: `sorted` has the tokens in order of their rows, those of row v in [begin[v], begin[v + 1]).
 void sort_by_row(int32_t* begin, int32_t* sorted, const Held& held, int64_t T) {
   const int64_t V = held.rows;
   std::fill_n(begin, V + 1, 0);
@@ -28,7 +28,7 @@ void sort_by_row(int32_t* begin, int32_t* sorted, const Held& held, int64_t T) {
   std::partial_sum(begin, begin + V + 1, begin);
   for (int64_t t = 0; t < T; ++t)
     if (const int64_t row = held.row(t); row >= 0) sorted[begin[row]++] = static_cast<int32_t>(t);
-  // Placing the tokens moved each begin to its end, which is where the next one begins.
+  // Placing the tokens has moved each begin to its end, which is the next row's begin.
   std::copy_backward(begin, begin + V, begin + V + 1);
   begin[0] = 0;
 }

@@ -1,4 +1,4 @@
-// A block for each row; the forward reads it once, the backward reads and writes it once.
+// One block per row; the forward reads the row once, the backward reads and writes it once.
 #include <type_traits>
 
 #include "witan/kernels/vocabulary/cuda/cross_entropy.cuh"
@@ -9,7 +9,8 @@ namespace {
 
 constexpr int kThreads = 512, kWarps = kThreads / 32, kFlight = 4;
 
-// How a row of V elements is cut: whole packs from the first aligned address, and what lies before and behind.
+// Divides a row of V elements into whole packs, from the first aligned address on, and the elements before and after
+// them.
 template <class T>
 struct AlignedRow {
   int head, packs, loose;
@@ -23,7 +24,7 @@ struct AlignedRow {
   __device__ int single(int i) const { return i < head ? i : i + packs * kPack<T>; }  // of the loose ones
 };
 
-// Adds kCount packs, which are in flight together.
+// Adds kCount packs, whose loads are in flight together.
 template <int kCount, class T>
 __device__ __forceinline__ void add_packs(LogSumExp<Acc<T>>& total, const T* row, const AlignedRow<T>& cut, int first) {
   constexpr int N = kPack<T>;
@@ -36,7 +37,7 @@ __device__ __forceinline__ void add_packs(LogSumExp<Acc<T>>& total, const T* row
   total.add(x);
 }
 
-// The result of a token's logits: its loss, or the target's logit, 0 if no column has the target's id.
+// The result for a token's logits: its loss, or the target's logit, which is 0 if no column has the target's id.
 enum class Found { loss, at_target };
 
 template <Found kFound, class T>
@@ -69,7 +70,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   found[t] = kFound == Found::loss ? log_sum - at_target : at_target;
 }
 
-// A thread for each token.
+// One thread per token.
 template <class A>
 __global__ void __launch_bounds__(kThreads)
     combine_kernel(A* losses, A* lse, const A* parts, const A* weights, int64_t ranks, int64_t tokens) {
@@ -117,7 +118,7 @@ __device__ __forceinline__ void write_packs(T* out, const T* row, const AlignedR
   }
 }
 
-// out may be row: every element is read and written by one thread.
+// `out` may be `row`: each element is read and written by the same thread.
 template <class T>
 __global__ void __launch_bounds__(kThreads, 2)
     backward_kernel(T* dlogits, const Acc<T>* dloss, const T* logits, const Acc<T>* lse, const int32_t* targets,
@@ -133,7 +134,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     for (int i = threadIdx.x; i < cut.loose; i += kThreads) out[cut.single(i)] = convert<T>(0.0f);
     return;
   }
-  const Gradient<T> gradient{dloss ? *dloss * weights[t] : weights[t], lse[t], targets[t] - begin};  // no dloss: 1
+  const Gradient<T> gradient{dloss ? *dloss * weights[t] : weights[t], lse[t], targets[t] - begin};  // without dloss: 1
   int pack = threadIdx.x;
   for (; pack + (kFlight - 1) * kThreads < cut.packs; pack += kFlight * kThreads)
     write_packs<kFlight>(out, row, cut, pack, gradient);

@@ -7,7 +7,7 @@
 
 namespace witan::kernels::cuda {
 
-// Within 2^-22 of the exact value for small x, with results below the least normal number flushed to 0.
+// Within 2^-22 of the exact value for small x; results below the least normal number are flushed to 0.
 __device__ __forceinline__ float quick_exp(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
@@ -17,7 +17,7 @@ __device__ __forceinline__ double quick_exp(double x) {
   return exp(x);
 }
 
-// The sum of exp(x - most) over what was added; NaNs are no maximum, but come through the sum.
+// The sum of exp(x - most) over the added values; the maximum ignores NaNs, but the sum does not.
 template <class A>
 struct LogSumExp {
   A most = -std::numeric_limits<A>::infinity(), sum = 0;
@@ -36,12 +36,12 @@ struct LogSumExp {
   // Reduces over all threads of the block.
   __device__ __forceinline__ A over_block(A* shared) const {
     A all = block_max(most, shared);
-    if (all == -std::numeric_limits<A>::infinity()) all = 0;  // from which -inf can be subtracted
+    if (all == -std::numeric_limits<A>::infinity()) all = 0;  // so that -inf can be subtracted
     return all + log(block_sum(sum * quick_exp(most - all), shared));
   }
 };
 
-// dlogits of a row, whose scale is dloss times its weight.
+// The gradient of a row's logits, whose scale is dloss times the row's weight.
 template <class T>
 struct Gradient {
   Acc<T> scale, lse;

@@ -1,6 +1,6 @@
-// Blocks stay on their processors, each with one row of logits on chip: most of it in shared memory, the rest in
-// registers. Every thread has 16-byte slots of its own, so that it can send for its part of the next row while it
-// writes the gradient of this one; barriers are needed for the row's sum alone.
+// Persistent blocks each keep one row of logits on chip: most of it in shared memory, the rest in registers. Every
+// thread has 16-byte slots of its own, so that it can prefetch its part of the next row while it writes the gradient of
+// the current one; only the row's sum needs barriers.
 #include <utility>
 
 #include "witan/kernels/vocabulary/cuda/cross_entropy.cuh"
@@ -10,9 +10,9 @@ namespace witan::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 1024, kWarps = kThreads / 32;
-constexpr int kPairs = 7, kSlots = 2 * kPairs;  // of each thread, in shared memory: 224 KiB
+constexpr int kPairs = 7, kSlots = 2 * kPairs;  // per thread, in shared memory: 224 KiB per block
 constexpr int kHeld = 2;                        // and in registers
-constexpr int kElements = 8;                    // of a slot, of 16 bits each
+constexpr int kElements = 8;                    // per slot, of 16 bits each
 constexpr int64_t kMostVocabulary = int64_t{kSlots + kHeld} * kThreads * kElements;
 constexpr int kSharedBytes = kSlots * kThreads * 16;
 
@@ -28,7 +28,7 @@ struct Rows {
   const float* weights;    // [T]
   int64_t tokens;
   int slots;  // V / 8
-  int words;  // the first of V; what is behind them is padding
+  int words;  // the first of V; the remaining columns are padding
 };
 
 template <class T>
@@ -40,14 +40,14 @@ __device__ __forceinline__ void fetch(Slot<T>* to, const Slot<T>* from) {
 __device__ __forceinline__ void end_group() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-// All groups but the latest kLater have come.
+// Waits for all groups but the latest kLater.
 template <int kLater>
 __device__ __forceinline__ void await_group() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
 }
 
-// One thread's part of a row: slots threadIdx.x, + 1024, …; two of them are a group of fetches. Most models have no
-// padding, and then no element is compared with where it begins.
+// One thread's part of a row: slots threadIdx.x, + 1024, …; two of them are a group of prefetches. Most models have no
+// padding, and then no element is compared with the number of words.
 template <class T, bool kPadded>
 struct Part {
   Slot<T>* shared;  // [kSlots, kThreads]
@@ -56,9 +56,9 @@ struct Part {
 
   __device__ __forceinline__ static int at(int slot) { return slot * kThreads + static_cast<int>(threadIdx.x); }
   __device__ __forceinline__ bool has(int slot) const { return at(slot) < slots; }
-  // Whether any thread has it: rows of small vocabularies end before.
+  // Whether any thread has this slot: rows of small vocabularies have fewer.
   __device__ __forceinline__ bool some_have(int slot) const { return slot * kThreads < slots; }
-  // Whether element n of a slot that the row has is no padding.
+  // Whether element n of one of the row's slots is a word rather than padding.
   __device__ __forceinline__ bool is_word(int slot, int n) const {
     return !kPadded || at(slot) * kElements + n < words;
   }
@@ -88,7 +88,7 @@ struct Part {
     }
     total.add(x);
   }
-  // In the order in which slots arrive.
+  // Sums slots in the order in which they arrive.
   __device__ __forceinline__ LogSumExp<float> sum() const {
     LogSumExp<float> total;
     [&]<int... kPair>(std::integer_sequence<int, kPair...>) {
@@ -100,7 +100,7 @@ struct Part {
     add_two(total, kSlots, [&](int i) { return held[i]; });
     return total;
   }
-  // Writes the gradient; `next`, unless it is null, takes the row's place as it goes.
+  // Writes the gradient; unless `next` is null, it replaces the row progressively.
   __device__ __forceinline__ void replace(Slot<T>* out, const Gradient<T>& gradient, const Slot<T>* next) {
     const auto write = [&](Slot<T> pack, int slot) {
 #pragma unroll
@@ -125,7 +125,7 @@ struct Part {
   }
 };
 
-// The row's, on every thread, with one barrier: `partial` is another one in the next row.
+// The row's log-sum-exp on every thread, with one barrier: rows alternate between two arrays `partial`.
 __device__ __forceinline__ float log_sum_exp(LogSumExp<float> total, float2* partial) {
   const auto combine = [](float most, float sum) {
     const float all = warp_max(most);
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(kThreads, 1) fused_kernel(Rows<T> rows) {
     const Slot<T>* next = t + gridDim.x < rows.tokens ? row + static_cast<int64_t>(gridDim.x) * rows.slots : nullptr;
     const float weight = rows.weights[t];
     const int target = weight == 0 ? -1 : rows.targets[t];
-    float at_target = 0;  // read before anybody writes over it
+    float at_target = 0;  // read before any thread overwrites it
     if (threadIdx.x == 0 && weight != 0) at_target = convert<float>(row[target / kElements].at[target % kElements]);
     const float lse = log_sum_exp(part.sum(), partials[turn]);
     if (threadIdx.x == 0) {

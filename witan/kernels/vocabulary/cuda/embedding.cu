@@ -1,8 +1,9 @@
-// The gradient of a table: tokens are sorted by row, every row of the table is written once, by one warp. Tokens of
-// rows that the table lacks are sorted behind all others, as if they named row V.
+// The gradient of an embedding table: tokens are sorted by row, and each row of the table is written once, by one warp.
+// Tokens of rows that the table lacks are sorted after all others, as if they named row V.
 //
-// A row's tokens are summed in blocks of 64. Full blocks are summed first, by blocks of their own, so that an id that
-// most tokens have keeps no single warp busy for long; what is left of a row is its writer's.
+// A row's tokens are summed in blocks of 64. Full blocks are summed first, by thread blocks of their own, so that an id
+// that most tokens have does not keep a single warp busy for long; the warp that writes the row sums the remaining
+// tokens.
 
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>
@@ -17,9 +18,9 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kBlock = 64;  // tokens summed together
 
-// The kernels' input: tokens sorted by their rows, and the first token of each row.
+// Tokens sorted by their rows, and the first token of each row.
 struct Sorted {
-  const uint32_t* rows;   // [T], ascending; V: none
+  const uint32_t* rows;   // [T], ascending; V: no row of the table
   const int32_t* tokens;  // [T], ascending within a row
   const int32_t* begin;   // [V + 1]
   int64_t T, V;
@@ -30,10 +31,10 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t t = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (t >= T) return;
   tokens[t] = static_cast<int32_t>(t);
-  rows[t] = min(static_cast<uint32_t>(ids[t]) - begin, V);  // ids before `begin` come out too large
+  rows[t] = min(static_cast<uint32_t>(ids[t]) - begin, V);  // ids before `begin` wrap around to large numbers
 }
 
-// begin[v] = how many of the sorted rows are less than v
+// begin[v] = the number of sorted rows less than v.
 __global__ void __launch_bounds__(kThreads)
     find_begins_kernel(int32_t* begin, const uint32_t* rows, int64_t T, int64_t V) {
   const int64_t v = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -49,8 +50,8 @@ __global__ void __launch_bounds__(kThreads)
   begin[v] = static_cast<int32_t>(low);
 }
 
-// partials[j] = the sum of the full block that begins among the sorted tokens [64 j, 64 j + 64), if one does: there is
-// room for one alone. Columns [0, columns) of rows that are D apart.
+// partials[j] = the sum of the full block that begins among the sorted tokens [64 j, 64 j + 64); at most one does. It
+// covers columns [0, columns) of rows that are D apart.
 template <int N, class T>
 __global__ void __launch_bounds__(kThreads)
     sum_full_blocks_kernel(Acc<T>* partials, const T* dy, Sorted sorted, int64_t D, int64_t columns) {
@@ -85,18 +86,18 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A lane's packs of one row: P of N elements each, 32 packs apart.
+// A lane's packs of one row: P packs of N elements each, 32 packs apart.
 template <int N>
 inline constexpr int kRowPacks = std::min(4, 16 / N);
 
-// The sum of the sorted tokens [begin, end), fewer than 64, into a lane's packs of a row; all lanes take part.
+// Sums the sorted tokens [begin, end), fewer than 64, into a lane's packs of a row; called by all lanes.
 template <int N, class T>
 __device__ __forceinline__ void sum_tokens(Acc<T> (&sums)[kRowPacks<N>][N], const T* dy, const int32_t* tokens,
                                            int64_t begin, int64_t end, int64_t D, int64_t d, int64_t columns) {
   constexpr int P = kRowPacks<N>, kInFlight = 4;
   static_assert(kBlock == 64);
   const int lane = threadIdx.x % 32, count = static_cast<int>(end - begin);
-  // Rows are not to wait for one number after the other.
+  // All indices are loaded first, so that rows do not wait for them one after the other.
   const int32_t low = lane < count ? tokens[begin + lane] : 0, high = lane + 32 < count ? tokens[begin + 32 + lane] : 0;
   for (int first = 0; first < count; first += kInFlight) {
     Pack<T, N> in[kInFlight][P];
@@ -119,7 +120,7 @@ __device__ __forceinline__ void sum_tokens(Acc<T> (&sums)[kRowPacks<N>][N], cons
   }
 }
 
-// dw[v] (=|+=) the sum over the sorted tokens [begin, end), by a warp: the full blocks, then what is left of them.
+// dw[v] (=|+=) the sum over the sorted tokens [begin, end), by a warp: the full blocks, then the remaining tokens.
 template <int N, class G, class T>
 __device__ __forceinline__ void write_row(G* row, bool adds, const Acc<T>* partials, const T* dy, const int32_t* tokens,
                                           int64_t begin, int64_t end, int64_t D, int64_t columns) {
@@ -148,13 +149,13 @@ __device__ __forceinline__ void write_row(G* row, bool adds, const Acc<T>* parti
   }
 }
 
-constexpr int kMostRows = 8;  // of a warp: most rows of a large table only become zero
+constexpr int kMostRows = 8;  // per warp: most rows of a large table only become zero
 
 template <int N, class G, class T>
 __global__ void __launch_bounds__(kThreads, 3) write_rows_kernel(G* dw, bool adds, const Acc<T>* partials, const T* dy,
                                                                  Sorted sorted, int rows, int64_t D, int64_t columns) {
   const int lane = threadIdx.x % 32;
-  // Rows far apart, for those near each other are often frequent together.
+  // A warp takes rows far apart, since neighbouring ids are often frequent together.
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   const int64_t apart = static_cast<int64_t>(gridDim.x) * kWarps, mine = first + lane * apart;
   int32_t begins = 0, ends = 0;
@@ -174,8 +175,8 @@ int64_t aligned(int64_t bytes) {
   return (bytes + 255) / 256 * 256;
 }
 
-// Sorts the tokens by row, stably, and finds where each row's begin. Takes the beginning of scratch; `used` says how
-// much.
+// Sorts the tokens by row, stably, and finds where each row's tokens begin. Uses the beginning of scratch, and returns
+// its size in `used`.
 Sorted sort_tokens(Stream& stream, const Tensor& order, const Tensor& ids, int64_t first_id, int64_t V, int64_t& used) {
   const int64_t T = ids.elements();
   const int bits = std::bit_width(static_cast<uint64_t>(V));
@@ -202,7 +203,7 @@ Sorted sort_tokens(Stream& stream, const Tensor& order, const Tensor& ids, int64
   return {sorted, tokens, begin, T, V};
 }
 
-// The columns that `partials` has room for, at a time.
+// Processes as many columns at a time as `partials` has room for.
 template <int N, class G, class T>
 void write_table(Stream& stream, const Tensor& dw, bool adds, const Tensor& dy, const Sorted& sorted, int64_t used) {
   using A = Acc<T>;
@@ -251,7 +252,7 @@ struct Looked {
   uint32_t begin, rows;
   __device__ int64_t operator()(Index i) const {
     const Index t = i / row;
-    const uint32_t of_table = static_cast<uint32_t>(ids[t]) - begin;  // ids before `begin` come out too large
+    const uint32_t of_table = static_cast<uint32_t>(ids[t]) - begin;  // ids before `begin` wrap around to large numbers
     return of_table < rows ? static_cast<int64_t>(of_table * static_cast<uint64_t>(row) + (i - t * row)) : -1;
   }
 };

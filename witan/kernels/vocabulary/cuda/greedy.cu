@@ -1,5 +1,5 @@
-// A block has a row. A logit and its id are one number, which is larger for the larger logit, and for the lower id of
-// equal ones: the largest of all is found in any order.
+// One block per row. A logit and its id are packed into one integer, which is larger for the larger logit and, if
+// logits are equal, for the lower id, so that the maximum does not depend on the order.
 #include "witan/kernels/common/cuda/common.cuh"
 #include "witan/kernels/vocabulary/vocabulary.h"
 
@@ -13,14 +13,14 @@ constexpr Key kNoToken = 0, kNotFinite = ~Key{0};
 __device__ __forceinline__ Key key_of(float logit, uint32_t id) {
   if (!(logit < INFINITY)) return kNotFinite;
   if (logit == -INFINITY) return kNoToken;
-  const uint32_t bits = __float_as_uint(logit == 0 ? 0.0f : logit);  // zeros are equal
+  const uint32_t bits = __float_as_uint(logit == 0 ? 0.0f : logit);  // -0 equals 0
   const uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
   return static_cast<Key>(ordered) << 32 | ~id;
 }
 
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads) likeliest_kernel(int32_t* ids, const T* logits, int64_t V, int words) {
-  constexpr int kDepth = 4;  // loads that are under way together
+  constexpr int kDepth = 4;  // loads in flight together
   __shared__ Key keys[kThreads / 32];
   const T* const row = logits + blockIdx.x * V;
   Key best = kNoToken;
