@@ -109,7 +109,7 @@ TEST(LossScaler, AConstantScaleStays) {
   EXPECT_EQ(scaler.read().scale, 128) << "the configuration's word is the last";
 }
 
-// A step that is rerun in several passes (kernels/moe/expert_pool.h) counts once it is complete.
+// A step that is rerun in several passes (kernels/moe/receive_buffer.h) counts once it is complete.
 TEST(LossScaler, AStepThatWillBeMadeAgainDoesNotCount) {
   Rank rank;
   OptimizerConfig config;

@@ -15,7 +15,7 @@ struct HostBounds {
 };
 
 // The result of routing T tokens, shared by dispatch, experts, combine and the report. It is immutable: a dispatcher
-// that bounds rows or moves experts makes another from it (dispatchers/expert_pools.h, dispatchers/replicas.h).
+// that bounds rows or moves experts makes another from it (dispatchers/receive_buffers.h, dispatchers/replicas.h).
 struct Routing {
   Var weights;                  // [T, K] accumulator dtype
   Tensor ids;                   // [T, K] int32; -1: dropped, beyond its expert's capacity, or padding

@@ -7,7 +7,7 @@
 namespace witan {
 
 class ActivationAccess;  // model/activation_statistics.h
-class ExpertPools;       // moe/dispatchers/expert_pools.h
+class ExpertPools;       // moe/dispatchers/receive_buffers.h
 class GlobalLoad;        // moe/routers/balance.h
 class Stream;
 class UnitAccess;    // model/unit.h

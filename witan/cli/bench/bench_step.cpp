@@ -45,7 +45,7 @@ struct Measured {
   double first_loss = 0, last_loss = 0;
   std::optional<double> load_max_over_mean;         // in the last step's worst layer, if there are experts
   std::vector<std::vector<int64_t>> expert_counts;  // [layers][E] of the last step
-  int64_t again = 0;  // timed steps that ran twice or more (moe/dispatchers/expert_pools.h)
+  int64_t again = 0;  // timed steps that ran twice or more (moe/dispatchers/receive_buffers.h)
   int64_t arena_peak = 0;
   KernelCosts kernels;  // of one more step that waits for each kernel; with --kernels
 };

@@ -142,7 +142,7 @@ void unscale_total(Stream& stream, const Tensor& total, const Tensor& scaler);
 WITAN_KERNEL_TWINS(unscale_total)
 
 // Called after clip_by_norm(), whose skip reports an overflow:  step.gradient_scale /= scale, then the scale and its
-// counts are adapted, except in a step that will be repeated (expert_pool.h).
+// counts are adapted, except in a step that will be repeated (receive_buffer.h).
 void adapt_loss_scale(Stream& stream, const Tensor& step, const Tensor& scaler, const LossScaleArgs& args);
 WITAN_KERNEL_TWINS(adapt_loss_scale)
 
@@ -154,7 +154,7 @@ constexpr int64_t spike_history_elements(int64_t window) {
 // Skips spikes as OLMo-core's SkipStepOptimizer does: step.skip = 1 if the loss or the norm of the gradients is more
 // than sigma standard deviations (of a sample: n - 1) above its mean over the history, once that has window / 2 - 1
 // steps, and at least 2. The step then joins the history, skipped or not, unless its loss or norm is not finite, which
-// skips it too. A step that will be repeated (step.skip above 1, kernels/moe/expert_pool.h) is neither judged nor
+// skips it too. A step that will be repeated (step.skip above 1, kernels/moe/receive_buffer.h) is neither judged nor
 // added.
 //   norm = sqrt(total[0]),  total [2] of total_sums   loss = sum_i losses[order[i]]   losses float64, order int64 [M]
 //   history [spike_history_elements(window)] float64, begins as zeros

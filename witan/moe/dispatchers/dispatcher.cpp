@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "witan/moe/dispatchers/dispatch.h"
-#include "witan/moe/dispatchers/expert_pools.h"
 #include "witan/moe/dispatchers/expert_tensor.h"
 #include "witan/moe/dispatchers/host_dispatch.h"
+#include "witan/moe/dispatchers/receive_buffers.h"
 #include "witan/moe/dispatchers/replicas.h"
 
 namespace witan {

@@ -16,7 +16,7 @@ class ExpertPools;
 // How a dispatcher may place rows and experts in training; by default rows travel with exact counts to their own
 // experts.
 struct DispatchLimits {
-  const ExpertPools* pools = nullptr;  // bounds the rows that a rank receives (expert_pools.h); null: unbounded
+  const ExpertPools* pools = nullptr;  // bounds the rows that a rank receives (receive_buffers.h); null: unbounded
   int64_t replica_slots = 0;           // each rank's, for replicas of other ranks' experts (replicas.h)
 };
 

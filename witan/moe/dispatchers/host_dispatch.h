@@ -7,7 +7,7 @@
 // token's rank, and there the sums of hosts are added in the order of hosts. Gradients of tokens and weights take the
 // same paths.
 //
-// Copies travel with exact counts, or in parts of fixed size (moe/dispatchers/expert_pools.h).
+// Copies travel with exact counts, or in parts of fixed size (moe/dispatchers/receive_buffers.h).
 #pragma once
 
 #include "witan/moe/dispatchers/dispatch.h"

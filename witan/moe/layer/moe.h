@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "witan/moe/dispatchers/dispatcher.h"
-#include "witan/moe/dispatchers/expert_pools.h"
+#include "witan/moe/dispatchers/receive_buffers.h"
 #include "witan/moe/layer/experts.h"
 #include "witan/moe/routers/router.h"
 #include "witan/nn/axes.h"

@@ -2,7 +2,7 @@
 
 #include "witan/comm/peer_memory.h"
 #include "witan/kernels/moe/dispatch.h"
-#include "witan/kernels/moe/expert_pool.h"
+#include "witan/kernels/moe/receive_buffer.h"
 
 namespace witan::ops {
 namespace {

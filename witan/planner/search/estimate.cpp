@@ -5,7 +5,7 @@
 
 #include "witan/model/config.h"
 #include "witan/model/counts.h"
-#include "witan/moe/dispatchers/expert_pools.h"
+#include "witan/moe/dispatchers/receive_buffers.h"
 #include "witan/moe/dispatchers/replicas.h"
 #include "witan/moe/layer/experts.h"
 #include "witan/optim/optimizer.h"
@@ -275,7 +275,7 @@ class Estimator {
     return pool > 0 ? std::min(sent, std::max(pool * chosen, size(Axis::expert)) * here) : sent;
   }
 
-  // The send capacity per rank pair relative to a balanced load (moe/dispatchers/expert_pools.h); 0: exact counts.
+  // The send capacity per rank pair relative to a balanced load (moe/dispatchers/receive_buffers.h); 0: exact counts.
   double part_factor() const {
     if (peers_of(parallel_, layout_, 0) == PeerAccess::wanted) return 0;
     const auto chosen = static_cast<double>(model_.moe.moe_router_topk);

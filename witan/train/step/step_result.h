@@ -38,7 +38,8 @@ struct StepResult {
   // Statistics of activations by name, of each layer, those of MTP modules last; NaN where a layer has none. Empty
   // where the step did not measure them (log_activations).
   std::map<std::string, std::vector<double>> activations;
-  int64_t waves = 1;  // of the experts' rows, when the step was rerun; 1: all had room (moe/dispatchers/expert_pools.h)
+  int64_t waves =
+      1;  // of the experts' rows, when the step was rerun; 1: all had room (moe/dispatchers/receive_buffers.h)
   // The largest number of rows that a rank had for another over the fixed send capacity, in a step that was rerun with
   // exact counts for that reason; else 0.
   double exchange_fill = 0;

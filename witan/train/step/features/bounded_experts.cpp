@@ -2,7 +2,7 @@
 
 #include "witan/base/error.h"
 #include "witan/kernels/common/step_report.h"
-#include "witan/kernels/moe/expert_pool.h"
+#include "witan/kernels/moe/receive_buffer.h"
 #include "witan/moe/dispatchers/dispatch.h"
 #include "witan/moe/dispatchers/replicas.h"
 

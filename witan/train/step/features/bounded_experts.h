@@ -1,6 +1,6 @@
 // Steps in which experts' rows may overflow the receive buffers or the fixed send capacity
-// (moe/dispatchers/expert_pools.h). Such a step updates nothing and is rerun: with exact counts, then in more and more
-// waves until each has room, as a wave of a single expert always has.
+// (moe/dispatchers/receive_buffers.h). Such a step updates nothing and is rerun: with exact counts, then in more and
+// more waves until each has room, as a wave of a single expert always has.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "witan/moe/dispatchers/expert_pools.h"
+#include "witan/moe/dispatchers/receive_buffers.h"
 #include "witan/optim/step_state.h"
 #include "witan/parallel/groups.h"
 #include "witan/train/step/step_feature.h"
@@ -18,7 +18,7 @@ namespace witan {
 // Whether experts' rows go all the way straight to other ranks' memory.
 bool experts_go_by_peers(const Groups& groups, const MoeConfig& moe);
 
-// Decides which steps exchange experts' rows with a fixed capacity (moe/dispatchers/expert_pools.h). A step that
+// Decides which steps exchange experts' rows with a fixed capacity (moe/dispatchers/receive_buffers.h). A step that
 // overflows is computed twice, so that some steps after it use exact counts at once: none after the first overflow,
 // twice as many after each further one, and half as many after each step that had room. All ranks see the same steps
 // and decide alike.

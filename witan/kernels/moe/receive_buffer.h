@@ -18,9 +18,9 @@ struct PoolWave {
   int64_t rank;  // this one, of R
   int64_t wave = 0, waves = 1;
   int64_t part_rows = 0;  // that a rank may send to a rank; 0: as many as there are
-  // If rows travel by hosts of R / H consecutive ranks each (moe/dispatchers/host_dispatch.h), a rank forwards the rows that came
-  // from its position on every host: part_rows bounds these together, and send_rows the rows for all ranks of its host.
-  // `copies`: the most tokens that a rank may send to a host. 0: no bound.
+  // If rows travel by hosts of R / H consecutive ranks each (moe/dispatchers/host_dispatch.h), a rank forwards the rows
+  // that came from its position on every host: part_rows bounds these together, and send_rows the rows for all ranks of
+  // its host. `copies`: the most tokens that a rank may send to a host. 0: no bound.
   int64_t hosts = 1, send_rows = 0, copies = 0;
 };
 

@@ -1,5 +1,5 @@
 #include "witan/kernels/common/cuda/common.cuh"
-#include "witan/kernels/moe/expert_pool.h"
+#include "witan/kernels/moe/receive_buffer.h"
 
 namespace witan::kernels::cuda {
 namespace {

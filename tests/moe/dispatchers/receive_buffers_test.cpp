@@ -1,5 +1,5 @@
 // tests/train/step/features/expert_pools_test.cpp runs whole steps in several passes.
-#include "witan/moe/dispatchers/expert_pools.h"
+#include "witan/moe/dispatchers/receive_buffers.h"
 
 #include "moe/moe_support.h"
 #include "support/gradcheck.h"

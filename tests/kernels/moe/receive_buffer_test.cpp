@@ -1,4 +1,4 @@
-#include "witan/kernels/moe/expert_pool.h"
+#include "witan/kernels/moe/receive_buffer.h"
 
 #include "support/rank.h"
 

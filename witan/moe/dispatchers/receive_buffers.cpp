@@ -1,4 +1,4 @@
-#include "witan/moe/dispatchers/expert_pools.h"
+#include "witan/moe/dispatchers/receive_buffers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include "witan/autograd/recompute.h"
 #include "witan/kernels/moe/dispatch.h"
-#include "witan/kernels/moe/expert_pool.h"
+#include "witan/kernels/moe/receive_buffer.h"
 #include "witan/moe/dispatchers/host_dispatch.h"
 #include "witan/ops/pointwise/elementwise.h"
 #include "witan/ops/shape/shape.h"
