@@ -2,12 +2,12 @@
 // the exchange can be captured into a graph; so do parts of an inner dim (gather_parts, sum_parts) and pieces of
 // sequences (exchange_pieces).
 //
-// Dispatch pushes each row into the pool of the rank that holds its expert, where the row stays: by expert, then source
-// rank, then in the source's order, as kernels::receive_order has it. Combine pulls the rows of each token and sums
-// them. Push and pull are each other's adjoint.
+// Dispatch pushes each row into the receive buffer of the rank that holds its expert, where the row stays: by expert,
+// then source rank, then in the source's order, as kernels::receive_order has it. Combine pulls the rows of each token
+// and sums them. Push and pull are each other's adjoint.
 //
-// All ranks of the group make the same calls in the same order, with pools of one shape. A call begins on the device
-// when every rank has come to it and ends when every rank is done, so that pools are whole, and free, on either side.
+// All ranks of the group make the same calls in the same order, with buffers of one shape. A call begins on the device
+// when every rank has come to it and ends when every rank is done, so that buffers are whole, and free, on either side.
 // Errors as in group.h: CommError.
 #pragma once
 
@@ -35,7 +35,7 @@ class PeerMemory {
   struct Rows {
     Tensor rows, weights;
   };
-  // The destination of a send row as an int64: rank * kRank + row of that rank's pool; -1: none.
+  // The destination of a send row as an int64: rank * kRank + row of that rank's buffer; -1: none.
   static constexpr int kRankBits = 40;
   static constexpr int64_t kRank = int64_t{1} << kRankBits;
 
@@ -44,13 +44,13 @@ class PeerMemory {
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
 
-  // counts [E] int64: this rank's send rows, which are in the order of experts -> groups of this rank's pool of
+  // counts [E] int64: this rank's send rows, which are in the order of experts -> groups of this rank's buffer of
   // `capacity` rows, by source too; remote [N] int64: where each send row goes. Rows beyond the capacity go nowhere and
   // become a CommError.
   void place_rows(Stream& stream, const RowGroups& groups, const Tensor& remote, const Tensor& counts,
                   int64_t capacity);
   // to[remote[i]] = from.rows[source[i] / topk], from.weights[source[i]] for every send row i that has a place and a
-  // source [N] int64. Other rows of the pools stay as they are.
+  // source [N] int64. Other rows of the buffers stay as they are.
   void push_rows(Stream& stream, const Rows& to, const Rows& from, const Tensor& source, int64_t topk,
                  const Tensor& remote);
   // to.rows[t] = sum_k from.rows[remote[slot[t,k]]], summed in the accumulator dtype in the order of k;

@@ -24,7 +24,7 @@ struct Routing {
   int64_t capacity = 0;         // most assignments that an expert keeps; dropless: at least T
   Tensor tokens = {};           // [1] int64: how many of a micro-batch's rows are not padding; undefined: all
   RouterRecord record;          // for all of a micro-batch's tokens
-  int64_t pool_rows = 0;        // most rows that a rank receives in total; 0: all that ranks may send
+  int64_t buffer_rows = 0;      // most rows that a rank receives in total; 0: all that ranks may send
   int64_t part_rows = 0;        // rows that each rank sends each other rank, used or not; 0: exact counts
   HostBounds host_bounds = {};  // if rows travel by hosts
   int64_t send_rows = 0;        // most rows that a rank sends in total; 0: all of its assignments

@@ -7,7 +7,7 @@
 namespace witan {
 
 class ActivationAccess;  // model/activation_statistics.h
-class ExpertPools;       // moe/dispatchers/receive_buffers.h
+class ReceiveBuffers;    // moe/dispatchers/receive_buffers.h
 class GlobalLoad;        // moe/routers/balance.h
 class Stream;
 class UnitAccess;    // model/unit.h
@@ -15,9 +15,9 @@ struct RouteAccess;  // moe/routers/router.h
 
 // A null service leaves a module with the one that it had before, if any.
 struct ModelServices {
-  UnitAccess* units = nullptr;         // makes the values of units available; without it they always are
-  const ExpertPools* pools = nullptr;  // limits the rows that a rank's experts receive in training
-  Stream* tensor_side = nullptr;       // tensor-parallel exchanges run on it beside computation (model/lanes.h)
+  UnitAccess* units = nullptr;                      // makes the values of units available; without it they always are
+  const ReceiveBuffers* receive_buffers = nullptr;  // limits the rows that a rank's experts receive in training
+  Stream* tensor_side = nullptr;  // tensor-parallel exchanges run on it beside computation (model/lanes.h)
   // Rows travel to their experts on it while the shared experts compute; without it these run after the routed ones.
   Stream* expert_side = nullptr;
   ActivationAccess* activations = nullptr;  // takes the moments of activations in training forwards

@@ -8,13 +8,13 @@ namespace {
 using testing::values;
 using Integers = std::vector<int64_t>;
 
-class ExpertPoolOnGpu : public testing::CudaTest {};
+class ReceiveBufferOnGpu : public testing::CudaTest {};
 
-TEST_F(ExpertPoolOnGpu, LimitsAsTheCpuDoes) {
+TEST_F(ReceiveBufferOnGpu, LimitsAsTheCpuDoes) {
   for (const auto& [R, E, n] :
        std::vector<std::array<int64_t, 3>>{{2, 4, 40}, {8, 128, 5000}, {4, 12, 0}, {64, 512, 3000}})
-    for (const int64_t waves : {1, 2, 3}) {
-      SCOPED_TRACE(cat(R, " ranks, ", E, " experts, ", n, " assignments, ", waves, " waves"));
+    for (const int64_t passes : {1, 2, 3}) {
+      SCOPED_TRACE(cat(R, " ranks, ", E, " experts, ", n, " assignments, ", passes, " passes"));
       const Philox rng(5, static_cast<uint64_t>(E));
       Integers all(static_cast<size_t>(R * E), 7);
       std::vector<int32_t> ids;
@@ -27,13 +27,14 @@ TEST_F(ExpertPoolOnGpu, LimitsAsTheCpuDoes) {
       const Tensor counts = host.tensor<int64_t>({R, E}, all), own = host.tensor<int32_t>({n}, ids);
       for (const auto& [rows, part_rows] :
            std::vector<std::pair<int64_t, int64_t>>{{1000000, 0}, {20, 0}, {1, 0}, {1000000, 100000}, {1000000, 40}})
-        for (int64_t wave = 0; wave < waves; ++wave) {
-          const kernels::PoolWave part{.rows = rows, .rank = 1, .wave = wave, .waves = waves, .part_rows = part_rows};
+        for (int64_t pass = 0; pass < passes; ++pass) {
+          const kernels::PassBounds part{
+              .rows = rows, .rank = 1, .pass = pass, .passes = passes, .part_rows = part_rows};
           const Tensor kept = host.stream.empty({n}, DType::i32), sums = host.stream.empty({E}, DType::i64);
           const Tensor fill = host.tensor<double>({1}, {0.5}), gpu_fill = to_gpu(fill);
-          kernels::limit_to_pool(host.stream, {kept, sums}, fill, own, counts, part);
+          kernels::limit_to_buffer(host.stream, {kept, sums}, fill, own, counts, part);
           const Tensor gpu_kept = poisoned({n}, DType::i32), gpu_sums = poisoned({E}, DType::i64);
-          kernels::limit_to_pool(gpu(), {gpu_kept, gpu_sums}, gpu_fill, to_gpu(own), to_gpu(counts), part);
+          kernels::limit_to_buffer(gpu(), {gpu_kept, gpu_sums}, gpu_fill, to_gpu(own), to_gpu(counts), part);
           EXPECT_EQ(to_host(gpu_kept).to_vector<int32_t>(), kept.to_vector<int32_t>());
           EXPECT_EQ(to_host(gpu_sums).to_vector<int64_t>(), sums.to_vector<int64_t>());
           EXPECT_EQ(values(to_host(gpu_fill)), values(fill));
@@ -41,7 +42,7 @@ TEST_F(ExpertPoolOnGpu, LimitsAsTheCpuDoes) {
     }
 }
 
-TEST_F(ExpertPoolOnGpu, LimitsByHostsAsTheCpuDoes) {
+TEST_F(ReceiveBufferOnGpu, LimitsByHostsAsTheCpuDoes) {
   for (const auto& [R, E, H] :
        std::vector<std::array<int64_t, 3>>{{4, 8, 2}, {16, 128, 4}, {16, 32, 16}, {64, 512, 8}}) {
     SCOPED_TRACE(cat(R, " ranks of ", H, " hosts, ", E, " experts"));
@@ -58,17 +59,17 @@ TEST_F(ExpertPoolOnGpu, LimitsByHostsAsTheCpuDoes) {
     const Tensor counts = host.tensor<int64_t>({R, E + H}, all), own = host.tensor<int32_t>({n}, ids);
     for (const auto& [part_rows, send_rows, most_copies] : std::vector<std::array<int64_t, 3>>{
              {0, 0, 0}, {7, 0, 0}, {100000, 0, 0}, {0, 40, 0}, {0, 100000, 0}, {0, 0, 20}, {0, 0, 50}}) {
-      const kernels::PoolWave wave{.rows = 1000000,
-                                   .rank = 1,
-                                   .part_rows = part_rows,
-                                   .hosts = H,
-                                   .send_rows = send_rows,
-                                   .copies = most_copies};
+      const kernels::PassBounds bounds{.rows = 1000000,
+                                       .rank = 1,
+                                       .part_rows = part_rows,
+                                       .hosts = H,
+                                       .send_rows = send_rows,
+                                       .copies = most_copies};
       const Tensor kept = host.stream.empty({n}, DType::i32), sums = host.stream.empty({E}, DType::i64);
       const Tensor fill = host.tensor<double>({1}, {0.001}), gpu_fill = to_gpu(fill);
-      kernels::limit_to_pool(host.stream, {kept, sums}, fill, own, counts, wave);
+      kernels::limit_to_buffer(host.stream, {kept, sums}, fill, own, counts, bounds);
       const Tensor gpu_kept = poisoned({n}, DType::i32), gpu_sums = poisoned({E}, DType::i64);
-      kernels::limit_to_pool(gpu(), {gpu_kept, gpu_sums}, gpu_fill, to_gpu(own), to_gpu(counts), wave);
+      kernels::limit_to_buffer(gpu(), {gpu_kept, gpu_sums}, gpu_fill, to_gpu(own), to_gpu(counts), bounds);
       EXPECT_EQ(to_host(gpu_kept).to_vector<int32_t>(), kept.to_vector<int32_t>());
       EXPECT_EQ(to_host(gpu_sums).to_vector<int64_t>(), sums.to_vector<int64_t>());
       EXPECT_EQ(values(to_host(gpu_fill)), values(fill));
@@ -76,7 +77,7 @@ TEST_F(ExpertPoolOnGpu, LimitsByHostsAsTheCpuDoes) {
   }
 }
 
-TEST_F(ExpertPoolOnGpu, NumbersRowsAndSkipsAsTheCpuDoes) {
+TEST_F(ReceiveBufferOnGpu, NumbersRowsAndSkipsAsTheCpuDoes) {
   for (const int64_t n : {0, 1, 5000}) {
     const Tensor index = host.stream.empty({n}, DType::i64), gpu_index = poisoned({n}, DType::i64);
     kernels::number_rows(host.stream, index);

@@ -78,7 +78,7 @@ TEST_P(BoundedExchangeOnGpus, GivesThemWithBoundedPools) {
   for (const double factor : {kRoomForAll, kRoomForTheEvenLoad}) {
     config.model.moe.moe_exchange_factor = factor;
     const Trajectory bounded = run_engine(config, kPartSteps);
-    EXPECT_GT(std::ranges::max(bounded.waves), 1) << "no pool overflowed: nothing is shown";
+    EXPECT_GT(std::ranges::max(bounded.passes), 1) << "no pool overflowed: nothing is shown";
     expect_same_bits(unbounded, bounded);
     EXPECT_EQ(bounded.arena_high_water, make_plan(resolve(config, {})).arena_bytes());
   }

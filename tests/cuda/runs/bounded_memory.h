@@ -28,7 +28,7 @@ inline int64_t arena_of_steps(const RunConfig& config, bool again) {
 }
 
 inline void expect_memory_of_steps(const Trajectory& gpus, const RunConfig& config) {
-  const bool again = std::ranges::max(gpus.exchange_fills) > 0 || std::ranges::max(gpus.waves) > 1;
+  const bool again = std::ranges::max(gpus.exchange_fills) > 0 || std::ranges::max(gpus.passes) > 1;
   EXPECT_EQ(gpus.arena_high_water, arena_of_steps(config, again)) << (again ? "made again" : "made once");
   EXPECT_LE(gpus.arena_high_water, make_plan(resolve(config, {})).arena_bytes());
 }

@@ -76,8 +76,8 @@ TEST_P(ReplicasOnGpus, SpreadTheRows) {
   config.model.moe.moe_router_selection = "skew";
   config.model.moe.moe_router_skew = 0.8;
   config.model.moe.moe_pool_factor = 1.3;  // of the even load: the hottest rank has 1.8 times, with copies 1.1
-  EXPECT_GT(std::ranges::max(replicated(config, 0).waves), 1);
-  EXPECT_EQ(std::ranges::max(replicated(config, 4).waves), 1);
+  EXPECT_GT(std::ranges::max(replicated(config, 0).passes), 1);
+  EXPECT_EQ(std::ranges::max(replicated(config, 4).passes), 1);
 }
 
 class ReplicasInFloat64 : public ReplicasOnGpus {};

@@ -1,4 +1,5 @@
-// moe_pool_factor on GPUs: recorded steps that overflow are made again in waves, with the bits of unbounded pools.
+// moe_pool_factor on GPUs: recorded steps that overflow are rerun in several passes, with the bits of unbounded receive
+// buffers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,7 +31,7 @@ TEST_P(BoundedPoolsOnGpus, GiveTheBitsOfUnboundedOnes) {
       const Trajectory unbounded = run_engine(config, 5);
       config.model.moe.moe_pool_factor = 1;
       const Trajectory bounded = run_engine(config, 5);
-      EXPECT_GT(std::ranges::max(bounded.waves), 1) << "no step overflowed: nothing is shown";
+      EXPECT_GT(std::ranges::max(bounded.passes), 1) << "no step overflowed: nothing is shown";
       expect_same_bits(unbounded, bounded);
       EXPECT_EQ(bounded.arena_high_water, make_plan(resolve(config, {})).arena_bytes());
     }

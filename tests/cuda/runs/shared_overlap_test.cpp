@@ -102,7 +102,7 @@ TEST_F(BoundedSharedOverlapOnGpus, StepsInWavesHaveTheBitsOfOneAfterTheOther) {
   config.parallel = {.ranks = 2, .expert_model_parallel_size = 2, .threads = 1, .deterministic = true};
   config.parallel.device = "cuda";
   const Trajectory overlapping = run_engine(config, kOverlapSteps);
-  EXPECT_GT(std::ranges::max(overlapping.waves), 1) << "no step overflowed: nothing is shown";
+  EXPECT_GT(std::ranges::max(overlapping.passes), 1) << "no step overflowed: nothing is shown";
   config.model.moe.moe_shared_expert_overlap = false;
   expect_same_bits(overlapping, run_engine(config, kOverlapSteps));
 }

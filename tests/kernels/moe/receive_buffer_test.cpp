@@ -18,15 +18,15 @@ struct Limited {
   double fill;
 };
 
-Limited limit(Rank& rank, const kernels::PoolWave& wave, double fill = 0) {
+Limited limit(Rank& rank, const kernels::PassBounds& bounds, double fill = 0) {
   const Tensor ids = rank.stream.empty({7}, DType::i32), counts = rank.stream.empty({4}, DType::i64);
   const Tensor found = rank.tensor<double>({1}, {fill});
-  kernels::limit_to_pool(rank.stream, {ids, counts}, found, rank.tensor<int32_t>({7}, kIds),
-                         rank.tensor<int64_t>({2, 4}, kCounts), wave);
+  kernels::limit_to_buffer(rank.stream, {ids, counts}, found, rank.tensor<int32_t>({7}, kIds),
+                           rank.tensor<int64_t>({2, 4}, kCounts), bounds);
   return {counts.to_vector<int64_t>(), ids.to_vector<int32_t>(), found.data<double>()[0]};
 }
 
-TEST(LimitToPool, SendsAllThatHasRoomAndNothingElse) {
+TEST(LimitToBuffer, SendsAllThatHasRoomAndNothingElse) {
   Rank rank;
   const Limited fits = limit(rank, {.rows = 6, .rank = 0});  // rank 0 gets 6 rows, rank 1 four
   EXPECT_EQ(fits.counts, (Integers{3, 0, 1, 2}));
@@ -39,20 +39,20 @@ TEST(LimitToPool, SendsAllThatHasRoomAndNothingElse) {
   EXPECT_EQ(limit(rank, {.rows = 5, .rank = 1}).counts, Integers(4, 0)) << "ranks decide alike";
 }
 
-TEST(LimitToPool, AWaveIsSomeOfEachRanksExperts) {
+TEST(LimitToBuffer, AWaveIsSomeOfEachRanksExperts) {
   Rank rank;
-  const Limited first = limit(rank, {.rows = 4, .rank = 0, .wave = 0, .waves = 2});
+  const Limited first = limit(rank, {.rows = 4, .rank = 0, .pass = 0, .passes = 2});
   EXPECT_EQ(first.counts, (Integers{3, 0, 1, 0}));
   EXPECT_EQ(first.ids, (std::vector<int32_t>{0, -1, -1, 2, 0, -1, 0}));
   EXPECT_EQ(first.fill, 1);
-  const Limited second = limit(rank, {.rows = 4, .rank = 1, .wave = 1, .waves = 2});
+  const Limited second = limit(rank, {.rows = 4, .rank = 1, .pass = 1, .passes = 2});
   EXPECT_EQ(second.counts, (Integers{0, 2, 0, 1}));
   EXPECT_EQ(second.fill, 0.75);
-  EXPECT_EQ(limit(rank, {.rows = 4, .rank = 1, .wave = 1, .waves = 2}, 3).fill, 3) << "the largest of all layers";
+  EXPECT_EQ(limit(rank, {.rows = 4, .rank = 1, .pass = 1, .passes = 2}, 3).fill, 3) << "the largest of all layers";
 }
 
 // Rank 0 has 3 rows for itself and 3 for rank 1; rank 1 has 3 and 1.
-TEST(LimitToPool, SendsNothingWhereARankHasMoreForAnotherThanAPartHolds) {
+TEST(LimitToBuffer, SendsNothingWhereARankHasMoreForAnotherThanAPartHolds) {
   Rank rank;
   const Limited fits = limit(rank, {.rows = 8, .rank = 0, .part_rows = 3});
   EXPECT_EQ(fits.counts, (Integers{3, 0, 1, 2}));
@@ -66,19 +66,19 @@ TEST(LimitToPool, SendsNothingWhereARankHasMoreForAnotherThanAPartHolds) {
 }
 
 // Four ranks of two hosts, an expert each: what the first ranks of both hosts have goes through the first, and so on.
-TEST(LimitToPool, ByHostsBoundsWhatPlacesHaveForRanksAndForHosts) {
+TEST(LimitToBuffer, ByHostsBoundsWhatPlacesHaveForRanksAndForHosts) {
   Rank rank;
   // Of each rank, the first of host 0 first: rows for each expert, tokens for each host.
   const std::vector<Integers> all = {{1, 0, 3, 0, 1, 3}, {0, 2, 0, 1, 2, 1}, {2, 0, 1, 1, 2, 2}, {0, 0, 0, 0, 0, 0}};
   Integers table;
   for (const Integers& of_rank : all) table.insert(table.end(), of_rank.begin(), of_rank.end());
   const auto limit = [&](int64_t part_rows, int64_t send_rows, int64_t copies) {
-    const kernels::PoolWave wave{
+    const kernels::PassBounds bounds{
         .rows = 100, .rank = 0, .part_rows = part_rows, .hosts = 2, .send_rows = send_rows, .copies = copies};
     const Tensor ids = rank.stream.empty({4}, DType::i32), sums = rank.stream.empty({4}, DType::i64);
     const Tensor fill = rank.tensor<double>({1}, {0});
-    kernels::limit_to_pool(rank.stream, {ids, sums}, fill, rank.tensor<int32_t>({4}, {0, 2, 2, 2}),
-                           rank.tensor<int64_t>({4, 6}, table), wave);
+    kernels::limit_to_buffer(rank.stream, {ids, sums}, fill, rank.tensor<int32_t>({4}, {0, 2, 2, 2}),
+                             rank.tensor<int64_t>({4, 6}, table), bounds);
     EXPECT_EQ(sums.to_vector<int64_t>(), *fill.data<double>() > 1 ? Integers(4, 0) : (Integers{1, 0, 3, 0}));
     return *fill.data<double>();
   };

@@ -352,7 +352,8 @@ TEST(Dispatch, ComputesNothingMeanwhileWhereNoRowTravels) {
 }
 
 TEST(Dispatch, PushAndPullAreAdjoint) {
-  // Each rank sends a row to each of four experts, which keep no more: pools are full, so that every row is defined.
+  // Each rank sends a row to each of four experts, which keep no more: receive buffers are full, so that every row is
+  // defined.
   const auto full_map = [](Tape& tape, Group& group) {
     Rank rank;  // for its tensors
     Routing all = routing_of(rank, {3, 1, 0, 2}, 1, 4);

@@ -11,20 +11,20 @@ using testing::gradcheck;
 using testing::Rank;
 
 // Pools of one rank, in another order than a merge of one rank's makes: finite differences move one input of one rank.
-TEST(MergedPools, GradientsMatchDifferences) {
+TEST(MergedBuffers, GradientsMatchDifferences) {
   Rank rank;
   Alone alone;
-  const MergedPools merged{alone,
-                           {rank.tensor<int64_t>({2}, {0, 2}), rank.tensor<int64_t>({2}, {2, 3})},
-                           rank.tensor<int64_t>({5}, {3, 0, 4, 1, 2})};
+  const MergedBuffers merged{alone,
+                             {rank.tensor<int64_t>({2}, {0, 2}), rank.tensor<int64_t>({2}, {2, 3})},
+                             rank.tensor<int64_t>({5}, {3, 0, 4, 1, 2})};
   const Tensor rows = rank.normal({5, 3}, DType::f64, "rows"), weights = rank.normal({5}, DType::f64, "weights");
   gradcheck(rank, "to_merged_order",
             [&](Tape& tape, const std::vector<Var>& in) {
-              const Dispatched all = gather_pools(tape, {in[0], in[1]}, merged);
+              const Dispatched all = gather_buffers(tape, {in[0], in[1]}, merged);
               return std::vector{all.rows, all.row_weights};
             },
             {rows, weights});
-  gradcheck(rank, "to_pools",
+  gradcheck(rank, "to_buffers",
             [&](Tape& tape, const std::vector<Var>& in) { return std::vector{scatter_sums(tape, in[0], merged)}; },
             {rows});
 }

@@ -68,7 +68,7 @@ TEST(HostMap, HasRoomForWhatPoolsHold) {
     Hosts hosts(rank, 2);
     Routing routing = routing_of(rank, random_ids(6, 2, 8, "ids"), 2, 8);
     EXPECT_EQ(make_host_map(rank.stream, routing, hosts.groups).copies.capacity, 12);
-    routing.pool_rows = 5;
+    routing.buffer_rows = 5;
     EXPECT_EQ(make_host_map(rank.stream, routing, hosts.groups).copies.capacity, 10);
   });
 }

@@ -162,14 +162,14 @@ Found pass_layer(ThreadRank& rank, const Layer& layer, int64_t slots) {
   const Var x = tape.input(rank.own_normal({kRows, kWide}, layer.dtype, "x"));
   const Var weights = tape.input(rank.own_normal({kRows, layer.topk}, accumulator(layer.dtype), "weights"));
   const std::vector<int32_t> ids = uneven_ids(layer, rank.rank);
-  std::optional<ExpertPools> pools;
-  if (layer.pool_factor > 0) pools.emplace(rank.stream, layer.pool_factor).divide(2);
+  std::optional<ReceiveBuffers> buffers;
+  if (layer.pool_factor > 0) buffers.emplace(rank.stream, layer.pool_factor).divide(2);
   const auto pass = [&](Tape& on, const std::vector<Var>& in) {
     const Routing routing = testing::routing_of(rank, ids, layer.topk, layer.experts, in[1]);
     return std::vector{dispatcher->forward(
         on, in[0], routing,
         [&](Tape& at, const Dispatched& rows, const ExpertRows& of) { return experts.forward(at, rows, of, false); },
-        {pools ? &*pools : nullptr, slots})};
+        {buffers ? &*buffers : nullptr, slots})};
   };
   const Var y = (layer.again ? recomputed(tape, {x, weights}, pass) : pass(tape, {x, weights})).front();
   Found found = {values(y.value())};
@@ -250,21 +250,21 @@ TEST(ReplicatedLayer, LeavesTheRoutingAsItIs) {
     const Var weights = tape.constant(rank.own_normal({4, 2}, DType::f64, "weights"));
     const std::vector<int32_t> ids = {0, 1, 0, 2, 0, 3, 0, 1};
     const Routing routing = testing::routing_of(rank, ids, 2, 4, weights);
-    ExpertPools pools(rank.stream, 2);
-    pools.divide(2);
+    ReceiveBuffers buffers(rank.stream, 2);
+    buffers.divide(2);
     const auto pass = [&](const DispatchLimits& limits) {
       const auto identity = [](Tape&, const Dispatched& in, const ExpertRows&) { return in.rows; };
       return values(dispatcher->forward(tape, x, routing, identity, limits).value());
     };
     const auto plain = pass({});
     for (const DispatchLimits& limits :
-         {DispatchLimits{nullptr, 1}, DispatchLimits{&pools, 0}, DispatchLimits{&pools, 1}}) {
+         {DispatchLimits{nullptr, 1}, DispatchLimits{&buffers, 0}, DispatchLimits{&buffers, 1}}) {
       EXPECT_EQ(pass(limits), plain);
       EXPECT_EQ(routing.ids.to_vector<int32_t>(), ids);
       EXPECT_EQ(routing.kept.to_vector<int64_t>(), (Integers{4, 2, 1, 1}));
       EXPECT_EQ(routing.counts.to_vector<int64_t>(), (Integers{4, 2, 1, 1}));
       EXPECT_FALSE(routing.replicas.any());
-      EXPECT_EQ(routing.pool_rows, 0);
+      EXPECT_EQ(routing.buffer_rows, 0);
     }
     EXPECT_EQ(pass({}), plain);
   });

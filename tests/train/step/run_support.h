@@ -55,7 +55,7 @@ struct Trajectory {
   std::vector<double> entropies, loads;  // of each MoE layer: the router's entropy, the busiest expert over the mean
   std::vector<std::vector<double>> weights;     // the global parameters and floating buffers at the end, by name
   std::vector<double> loss_scales, max_logits;  // of float16 models; with QK-clip
-  std::vector<int64_t> waves;                   // in which each step ran again; 1: it did not
+  std::vector<int64_t> passes;                  // in which each step ran again; 1: it did not
   std::vector<double> exchange_fills;           // of each step that ran again with rows as they come; 0: it did not
   int64_t arena_high_water = 0;                 // of the rank that needed most
 };
@@ -148,7 +148,7 @@ inline Trajectory run_engine(const RunConfig& given, int64_t steps, const MakeBa
       layers_of(kRouterEntropy, result.entropies);
       layers_of(kLoadMaxOverMean, result.loads);
       result.losses.push_back(out.loss);
-      result.waves.push_back(out.waves);
+      result.passes.push_back(out.passes);
       result.exchange_fills.push_back(out.exchange_fill);
       result.norms.push_back(out.gradient_norm);
       const LayerNorms norms = engine.layer_norms(out);

@@ -82,7 +82,7 @@ Measured run_rank(const ResolvedConfig& config, World& world, int rank, int64_t 
     measured.expert_counts = result.router.counts(kExpertCounts);
     if (step <= kWarmUpSteps) continue;
     measured.seconds.push_back(whole.seconds());
-    if (result.waves > 1 || result.exchange_fill > 0) ++measured.again;
+    if (result.passes > 1 || result.exchange_fill > 0) ++measured.again;
   }
   measured.arena_peak = stream.arena().high_water();
   if (state.kernels) {

@@ -197,8 +197,9 @@ void count_assignments(Stream& stream, const Tensor& counts, const Tensor& ids) 
   WITAN_LAUNCH(stream, count_assignments, (Cost{0, bytes_of(counts, ids)}), counts, ids);
 }
 
-void merge_order(Stream& stream, const RowGroups& groups, const Tensor& place, const Tensor& pools, int64_t capacity) {
-  WITAN_LAUNCH(stream, merge_order, (Cost{0, bytes_of(place, pools)}), groups, place, pools, capacity);
+void merge_order(Stream& stream, const RowGroups& groups, const Tensor& place, const Tensor& buffers,
+                 int64_t capacity) {
+  WITAN_LAUNCH(stream, merge_order, (Cost{0, bytes_of(place, buffers)}), groups, place, buffers, capacity);
 }
 
 void gather_rows(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& index, int64_t divisor) {
@@ -239,10 +240,10 @@ void number_on_hosts(Stream& stream, const Tensor& numbers, const Tensor& ids, c
                experts);
 }
 
-void limit_to_pool(Stream& stream, const PoolAssignments& sent, const Tensor& fill, const Tensor& ids,
-                   const Tensor& counts, const PoolWave& wave) {
-  WITAN_LAUNCH(stream, limit_to_pool, (Cost{0, bytes_of(sent.ids, sent.counts, ids, counts)}), sent, fill, ids, counts,
-               wave);
+void limit_to_buffer(Stream& stream, const SentAssignments& sent, const Tensor& fill, const Tensor& ids,
+                     const Tensor& counts, const PassBounds& bounds) {
+  WITAN_LAUNCH(stream, limit_to_buffer, (Cost{0, bytes_of(sent.ids, sent.counts, ids, counts)}), sent, fill, ids,
+               counts, bounds);
 }
 
 void number_rows(Stream& stream, const Tensor& index) {

@@ -46,10 +46,10 @@ WITAN_KERNEL_TWINS(local_choices)
 void count_assignments(Stream& stream, const Tensor& counts, const Tensor& ids);
 WITAN_KERNEL_TWINS(count_assignments)
 
-// pools [R, 2, E] int64: begin and count of the groups in the pools of R ranks, which lie one after the other,
-// `capacity` rows each. Fills groups, whose rows are those of all pools by expert, then rank, and place: row i of them
-// is row place[i] of the pools. place [R capacity] int64; entries beyond the groups are undefined.
-void merge_order(Stream& stream, const RowGroups& groups, const Tensor& place, const Tensor& pools, int64_t capacity);
+// buffers [R, 2, E] int64: begin and count of the groups in the receive buffers of R ranks, which lie one after the
+// other, `capacity` rows each. Fills groups, whose rows are those of all buffers by expert, then rank, and place: row i
+// of them is row place[i] of the buffers. place [R capacity] int64; entries beyond the groups are undefined.
+void merge_order(Stream& stream, const RowGroups& groups, const Tensor& place, const Tensor& buffers, int64_t capacity);
 WITAN_KERNEL_TWINS(merge_order)
 
 // y[i,:] = x[index[i] / divisor,:] for every row i of y, or 0 where index[i] is -1.  x [M, D], y [N, D] of one floating
@@ -78,9 +78,9 @@ void spread_to_parts(Stream& stream, const Tensor& slot, const Tensor& parts, co
                      const Tensor& counts);
 WITAN_KERNEL_TWINS(spread_to_parts)
 
-// Finds where the rows of a pool have arrived: in parts of `part_rows` rows, one from each rank, each sorted by expert.
-// groups, by source too: the pool's  ->  arrival [capacity] int64: the row of the parts that is in each row of the
-// pool; undefined beyond the groups.
+// Finds where the rows of a receive buffer have arrived: in parts of `part_rows` rows, one from each rank, each sorted
+// by expert. groups, by source too: the buffer's  ->  arrival [capacity] int64: the row of the parts that is in each
+// row of the buffer; undefined beyond the groups.
 void find_in_parts(Stream& stream, const Tensor& arrival, const RowGroups& groups, int64_t part_rows);
 WITAN_KERNEL_TWINS(find_in_parts)
 

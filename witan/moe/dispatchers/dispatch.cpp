@@ -31,7 +31,7 @@ Var sort_weights(Tape& tape, const Var& weights, const DispatchMap& map) {
 struct Reordering {
   const Tensor& index;
   const Tensor& counts;
-  bool to_pool_gathers;  // the pool's rows are indexed
+  bool to_buffer_gathers;  // the buffer's rows are indexed
 };
 Reordering reordering(const DispatchMap& map) {
   if (map.part_rows > 0) return {map.arrival, map.groups.count, true};
@@ -74,14 +74,15 @@ Var to_arrival_order(Tape& tape, const Var& rows, const DispatchMap& map) {
                      });
 }
 
-// x [T, D], weights [T, K] -> the experts' pools on all ranks; here [capacity, D] and [capacity]
+// x [T, D], weights [T, K] -> the experts' receive buffers on all ranks; here [capacity, D] and [capacity]
 Dispatched push_assignments(Tape& tape, const Var& x, const Var& weights, const DispatchMap& map,
                             const ops::Meanwhile* meanwhile) {
   Stream& s = tape.stream();
-  const PeerMemory::Rows pool{s.empty({map.capacity, x.size(1)}, x.dtype()), s.empty({map.capacity}, weights.dtype())};
+  const PeerMemory::Rows buffer{s.empty({map.capacity, x.size(1)}, x.dtype()),
+                                s.empty({map.capacity}, weights.dtype())};
   const PeerMemory::Rows own{x.value(), weights.value().reshape({map.tokens * map.topk})};
-  const auto push = [pool, own, &map](Stream& on) {
-    map.peers->push_rows(on, pool, own, map.source, map.topk, map.remote);
+  const auto push = [buffer, own, &map](Stream& on) {
+    map.peers->push_rows(on, buffer, own, map.source, map.topk, map.remote);
   };
   const auto pull = [rows_shape = x.shape(), weights_shape = weights.shape(), peers = map.peers,
                      slot = tape.save(map.slot),
@@ -95,12 +96,12 @@ Dispatched push_assignments(Tape& tape, const Var& x, const Var& weights, const 
     return std::vector{here.rows, here.weights};
   };
   if (meanwhile) {
-    const auto out = ops::overlapped(tape, {{x, weights}, {pool.rows, pool.weights}, push, pull}, *meanwhile);
+    const auto out = ops::overlapped(tape, {{x, weights}, {buffer.rows, buffer.weights}, push, pull}, *meanwhile);
     return {out[0], out[1]};
   }
   push(s);
   const auto out = tape.record(
-      "push_assignments", {pool.rows, pool.weights}, {x, weights},
+      "push_assignments", {buffer.rows, buffer.weights}, {x, weights},
       [x = tape.slot(x), weights = tape.slot(weights), pull](Backward& b, const std::vector<Tensor>& gradients) {
         const std::vector<Tensor> here = pull(b, b.stream(), gradients);
         if (here[0].defined()) b.add(x, here[0]);
@@ -109,21 +110,21 @@ Dispatched push_assignments(Tape& tape, const Var& x, const Var& weights, const 
   return {out[0], out[1]};
 }
 
-// pool [capacity, D] of every rank -> [T, D]: the adjoint
-Var pull_sums(Tape& tape, const Var& pool, const DispatchMap& map) {
+// buffer [capacity, D] of every rank -> [T, D]: the adjoint
+Var pull_sums(Tape& tape, const Var& buffer, const DispatchMap& map) {
   Stream& s = tape.stream();
-  const Tensor y = s.empty({map.tokens, pool.size(1)}, pool.dtype());
-  map.peers->pull_rows(s, {y, {}}, {pool.value(), {}}, map.slot, map.remote);
-  return tape.record("pull_sums", y, {pool},
-                     [pool = tape.slot(pool), shape = pool.shape(), peers = map.peers, topk = map.topk,
+  const Tensor y = s.empty({map.tokens, buffer.size(1)}, buffer.dtype());
+  map.peers->pull_rows(s, {y, {}}, {buffer.value(), {}}, map.slot, map.remote);
+  return tape.record("pull_sums", y, {buffer},
+                     [buffer = tape.slot(buffer), shape = buffer.shape(), peers = map.peers, topk = map.topk,
                       source = tape.save(map.source), remote = tape.save(map.remote)](Backward& b, const Tensor& dy) {
-                       const Tensor dpool = b.stream().empty(shape, dy.dtype());
-                       peers->push_rows(b.stream(), {dpool, {}}, {dy, {}}, b.value(source), topk, b.value(remote));
-                       b.add(pool, dpool);
+                       const Tensor dbuffer = b.stream().empty(shape, dy.dtype());
+                       peers->push_rows(b.stream(), {dbuffer, {}}, {dy, {}}, b.value(source), topk, b.value(remote));
+                       b.add(buffer, dbuffer);
                      });
 }
 
-// Send rows -> this rank's pool.
+// Send rows -> this rank's receive buffer.
 Var send(Tape& tape, const Var& rows, const DispatchMap& map) {
   return map.group ? to_expert_order(tape, send_rows(tape, rows, map), map) : rows;
 }
@@ -181,7 +182,7 @@ DispatchMap make_dispatch_map(Stream& stream, const Routing& routing, Group& gro
   }
   // A token visits an expert at most once, and an expert keeps its capacity: no rank gets more than this from another.
   map.capacity = R * std::min(map.tokens * std::min(map.topk, local), local * routing.capacity);
-  if (routing.pool_rows > 0) map.capacity = std::min(map.capacity, routing.pool_rows);
+  if (routing.buffer_rows > 0) map.capacity = std::min(map.capacity, routing.buffer_rows);
   map.groups.source_begin = integers({R, local});
   map.groups.source_count = integers({R, local});
   if (rows_go_by_peers(group, E)) {
@@ -241,7 +242,7 @@ DispatchMap make_gathered_map(Stream& stream, const Routing& routing, Group& gro
   DispatchMap map;
   map.tokens = R * routing.ids.size(0);
   map.topk = routing.ids.size(1);
-  // The pool's bound is that of an all-to-all: no rank has more rows for another.
+  // The receive buffer's bound is that of an all-to-all: no rank has more rows for another.
   map.capacity = R * std::min(routing.ids.size(0) * std::min(map.topk, local), local * routing.capacity);
   const auto integers = [&](const Shape& shape) { return stream.empty(shape, DType::i64); };
   const Tensor all_ids = stream.empty({map.tokens, map.topk}, DType::i32), ids = stream.empty_like(all_ids);

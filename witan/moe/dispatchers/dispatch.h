@@ -11,15 +11,15 @@
 namespace witan {
 
 // The destination of every assignment. Immutable; shared by dispatch, combine and their backwards. All counts stay on
-// the device. `capacity` is the number of rows of the receive buffer of this rank's experts ("pool").
+// the device. `capacity` is the number of rows in the receive buffer of this rank's experts.
 struct DispatchMap : RowExchange {
-  RowGroups groups;  // the rows of each expert of this rank, within the pool
+  RowGroups groups;  // the rows of each expert of this rank, within the receive buffer
 
   // If experts are divided among ranks: received rows are put into expert order.
-  Tensor place;    // [capacity] int64: pool row of each received row
-  Tensor arrival;  // instead, with parts of fixed size. [capacity] int64: received row of each pool row
+  Tensor place;    // [capacity] int64: buffer row of each received row
+  Tensor arrival;  // instead, with parts of fixed size. [capacity] int64: received row of each buffer row
 
-  // Instead, if ranks reach each other's memory: rows are written straight into the experts' pools.
+  // Instead, if ranks reach each other's memory: rows are written straight into the experts' receive buffers.
   PeerMemory* peers = nullptr;
   Tensor remote;  // [N] int64: the destination of each send row
 };
@@ -59,7 +59,7 @@ Var combine(Tape& tape, const Var& rows, const DispatchMap& map);
 // routing, which is worth it where a token visits nearly as many experts as there are ranks; no rank waits for a count.
 
 // A map of the tokens of all ranks of `group`, in the order of ranks, as if they were one rank's: assignments to other
-// ranks' experts are dropped, and rows of the pool are grouped as an all-to-all groups them, by expert, then source
+// ranks' experts are dropped, and rows of the buffer are grouped as an all-to-all groups them, by expert, then source
 // rank. All ranks must have equally many tokens. A collective.
 DispatchMap make_gathered_map(Stream& stream, const Routing& routing, Group& group);
 

@@ -23,12 +23,12 @@ class ExpertRunner {
     return !expert_tensor_ && !map.group && !map.peers && !replicas.any();
   }
 
-  // The pool's rows, [capacity, D].
+  // The receive buffer's rows, [capacity, D].
   Var run(Tape& tape, const Dispatched& in, const DispatchMap& map, const ops::ExpertReplicas& replicas,
           const TokenDispatcher::RunExperts& experts) const {
     if (!expert_tensor_) return experts(tape, in, {map.groups, replicas});
-    const MergedPools merged = merge_pools(tape.stream(), map, *expert_tensor_);
-    const Dispatched all = gather_pools(tape, in, merged);
+    const MergedBuffers merged = merge_buffers(tape.stream(), map, *expert_tensor_);
+    const Dispatched all = gather_buffers(tape, in, merged);
     return scatter_sums(tape, experts(tape, all, {merged.groups, replicas}), merged);
   }
 
@@ -44,16 +44,17 @@ class RowDispatcher : public TokenDispatcher {
 
   Var forward(Tape& tape, const Var& tokens, const Routing& given, const RunExperts& experts,
               const DispatchLimits& limits, const ops::Meanwhile* meanwhile) override {
-    const auto& [pools, slots] = limits;
+    const auto& [buffers, slots] = limits;
     const Routing routing =
         slots > 0 ? place_replicas(tape.stream(), given, slots, expert_, runner_.expert_tensor()) : given;
     // The backward recomputes each of several passes, with nothing beside it.
-    const bool waves = pools && pools->waves() > 1;
-    const auto pass = [this, experts, beside = waves ? nullptr : meanwhile](Tape& on, const Var& x, const Routing& of) {
+    const bool several = buffers && buffers->passes() > 1;
+    const auto pass = [this, experts, beside = several ? nullptr : meanwhile](Tape& on, const Var& x,
+                                                                              const Routing& of) {
       return hosts_.any() ? by_hosts(on, x, of, experts, beside) : once(on, x, of, experts, beside);
     };
-    if (pools && pools->bounds() && expert_.size() > 1)
-      return pools->pass(tape, tokens, routing, expert_, hosts_, pass);
+    if (buffers && buffers->bounds() && expert_.size() > 1)
+      return buffers->pass(tape, tokens, routing, expert_, hosts_, pass);
     return pass(tape, tokens, routing);
   }
 

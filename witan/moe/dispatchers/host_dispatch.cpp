@@ -27,8 +27,8 @@ RowExchange exchange_of(Stream& stream, const Routing& routing, const HostVisits
     return copies;
   }
   copies.capacity = H * T;
-  // Every received copy has a row in some pool of this host.
-  if (routing.pool_rows > 0) copies.capacity = std::min(copies.capacity, hosts.within->size() * routing.pool_rows);
+  // Every received copy has a row in some receive buffer of this host.
+  if (routing.buffer_rows > 0) copies.capacity = std::min(copies.capacity, hosts.within->size() * routing.buffer_rows);
   copies.send_counts = visits.counts;
   copies.recv_counts = integers({H});
   hosts.between->all_to_all_equal(stream, copies.recv_counts, copies.send_counts);
@@ -75,7 +75,7 @@ HostMap make_host_map(Stream& stream, const Routing& routing, const ExpertHosts&
   kernels::count_assignments(stream, arrived.kept, arrived.ids);
   arrived.counts = arrived.kept;
   arrived.capacity = H * std::min(T, routing.capacity);
-  arrived.pool_rows = routing.pool_rows;
+  arrived.buffer_rows = routing.buffer_rows;
   arrived.send_rows = routing.host_bounds.send_rows;
   arrived.part_rows = routing.host_bounds.part_rows;
   arrived.replicas = routing.replicas;

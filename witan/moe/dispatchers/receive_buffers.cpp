@@ -46,25 +46,25 @@ Var sum_of_each(Tape& tape, const Var& rows, const Tensor& number, int64_t token
 
 // The part of a routing that fits into a pass, given this rank's ids and the counts of all ranks. The caller sets its
 // weights.
-Routing fitting(Stream& stream, const ExpertPools& pools, const Tensor& ids, const Tensor& counts, int64_t experts,
-                int64_t capacity, const kernels::PoolWave& wave) {
+Routing fitting(Stream& stream, const ReceiveBuffers& buffers, const Tensor& ids, const Tensor& counts, int64_t experts,
+                int64_t capacity, const kernels::PassBounds& bounds) {
   Routing fits;
   fits.ids = stream.empty_like(ids);
   fits.kept = stream.empty({experts}, DType::i64);
   fits.counts = fits.kept;
   fits.capacity = capacity;
-  fits.pool_rows = wave.rows;
-  fits.part_rows = wave.part_rows;
-  fits.host_bounds = {wave.copies, wave.send_rows, wave.part_rows};
-  kernels::limit_to_pool(stream, {fits.ids, fits.kept}, pools.fill(), ids, counts, wave);
+  fits.buffer_rows = bounds.rows;
+  fits.part_rows = bounds.part_rows;
+  fits.host_bounds = {bounds.copies, bounds.send_rows, bounds.part_rows};
+  kernels::limit_to_buffer(stream, {fits.ids, fits.kept}, buffers.fill(), ids, counts, bounds);
   return fits;
 }
 
 // Passes every assignment as a token of its own, so that a token's assignments are summed after the last pass.
-Var run_in_passes(Tape& tape, const Var& tokens, const Routing& routing, const ExpertPools& pools, const Tensor& counts,
-                  const kernels::PoolWave& one, const ExpertPass& pass) {
+Var run_in_passes(Tape& tape, const Var& tokens, const Routing& routing, const ReceiveBuffers& buffers,
+                  const Tensor& counts, const kernels::PassBounds& one, const ExpertPass& pass) {
   Stream& s = tape.stream();
-  const int64_t assignments = routing.ids.elements(), waves = pools.waves();
+  const int64_t assignments = routing.ids.elements(), passes = buffers.passes();
   const Tensor number = s.empty({assignments}, DType::i64);
   kernels::number_rows(s, number);
   const Var each = rematerialised(tape, {tokens, tape.constant(number)}, [](Tape& on, const std::vector<Var>& in) {
@@ -77,14 +77,14 @@ Var run_in_passes(Tape& tape, const Var& tokens, const Routing& routing, const E
     for (const Tensor& of_choice : {replicas.choice.hosted, replicas.choice.place})
       inputs.push_back(tape.constant(of_choice));
   Var sum;
-  for (int64_t number_of_wave = 0; number_of_wave < waves; ++number_of_wave) {
-    kernels::PoolWave wave = one;
-    wave.wave = number_of_wave;
-    wave.waves = waves;
-    const auto run = [pass, wave, &pools, capacity = routing.capacity, group = replicas.group](
+  for (int64_t number_of_pass = 0; number_of_pass < passes; ++number_of_pass) {
+    kernels::PassBounds bounds = one;
+    bounds.pass = number_of_pass;
+    bounds.passes = passes;
+    const auto run = [pass, bounds, &buffers, capacity = routing.capacity, group = replicas.group](
                          Tape& on, const std::vector<Var>& in) {
       const Tensor& of_all = in[3].value();  // [R, E]
-      Routing part = fitting(on.stream(), pools, in[2].value(), of_all, of_all.size(1), capacity, wave);
+      Routing part = fitting(on.stream(), buffers, in[2].value(), of_all, of_all.size(1), capacity, bounds);
       part.weights = in[1];
       if (group) part.replicas = {group, {in[4].value(), in[5].value()}};
       return std::vector{pass(on, in[0], part)};
@@ -105,7 +105,7 @@ double share_of_host(int64_t K, int64_t hosts, int64_t experts) {
   return 1 - without;
 }
 
-ExpertPools::ExpertPools(Stream& stream, double factor, double exchange_factor)
+ReceiveBuffers::ReceiveBuffers(Stream& stream, double factor, double exchange_factor)
     : stream_(stream),
       factor_(factor),
       exchange_factor_(exchange_factor),
@@ -113,21 +113,21 @@ ExpertPools::ExpertPools(Stream& stream, double factor, double exchange_factor)
   restore();
 }
 
-int64_t ExpertPools::rows(int64_t T, int64_t K, int64_t ranks, int64_t capacity) const {
+int64_t ReceiveBuffers::rows(int64_t T, int64_t K, int64_t ranks, int64_t capacity) const {
   const double all = static_cast<double>(ranks * T * K);
-  const double even = bounds_pools() ? factor_ * static_cast<double>(T * K) : all;
+  const double even = bounds_buffers() ? factor_ * static_cast<double>(T * K) : all;
   return std::max({static_cast<int64_t>(std::min(all, std::ceil(even))), ranks * std::min(T, capacity), int64_t{1}});
 }
 
-int64_t ExpertPools::part_rows(int64_t T, int64_t K, int64_t ranks, int64_t experts, int64_t capacity) const {
+int64_t ReceiveBuffers::part_rows(int64_t T, int64_t K, int64_t ranks, int64_t experts, int64_t capacity) const {
   if (!in_parts()) return 0;
   const int64_t all = std::min(T * std::min(K, experts), experts * std::min(T, capacity));
   const double even = std::ceil(exchange_factor_ * static_cast<double>(T * K) / static_cast<double>(ranks));
   return std::max(static_cast<int64_t>(std::min(static_cast<double>(all), even)), int64_t{1});
 }
 
-HostBounds ExpertPools::host_bounds(int64_t T, int64_t K, int64_t hosts, int64_t ranks, int64_t experts,
-                                    int64_t capacity) const {
+HostBounds ReceiveBuffers::host_bounds(int64_t T, int64_t K, int64_t hosts, int64_t ranks, int64_t experts,
+                                       int64_t capacity) const {
   if (!in_parts()) return {};
   const auto bound = [&](double even, int64_t all) {
     const double wanted = std::ceil(exchange_factor_ * even);
@@ -143,33 +143,33 @@ HostBounds ExpertPools::host_bounds(int64_t T, int64_t K, int64_t hosts, int64_t
   return bounds;
 }
 
-void ExpertPools::divide(int64_t waves, Exchange exchange) {
-  waves_ = waves;
+void ReceiveBuffers::divide(int64_t passes, Exchange exchange) {
+  passes_ = passes;
   exchange_ = bounds_exchanges() ? exchange : Exchange::with_counts;
 }
 
-void ExpertPools::begin_step() const {
+void ReceiveBuffers::begin_step() const {
   stream_.zero(fill_);
 }
 
 namespace {
 
 // Sets the bounds of a pass in which rows travel by hosts.
-void bound_by_hosts(kernels::PoolWave& wave, const ExpertPools& pools, const Routing& routing,
+void bound_by_hosts(kernels::PassBounds& bounds, const ReceiveBuffers& buffers, const Routing& routing,
                     const ExpertHosts& hosts) {
-  wave.hosts = hosts.between->size();
-  const int64_t experts = routing.kept.elements() / wave.hosts;
-  const HostBounds bounds = pools.host_bounds(routing.ids.size(0), routing.ids.size(1), wave.hosts,
-                                              hosts.within->size(), experts, routing.capacity);
-  wave.copies = bounds.copies;
-  wave.send_rows = bounds.send_rows;
-  if (!rows_go_by_peers(*hosts.within, experts)) wave.part_rows = bounds.part_rows;
+  bounds.hosts = hosts.between->size();
+  const int64_t experts = routing.kept.elements() / bounds.hosts;
+  const HostBounds by_host = buffers.host_bounds(routing.ids.size(0), routing.ids.size(1), bounds.hosts,
+                                                 hosts.within->size(), experts, routing.capacity);
+  bounds.copies = by_host.copies;
+  bounds.send_rows = by_host.send_rows;
+  if (!rows_go_by_peers(*hosts.within, experts)) bounds.part_rows = by_host.part_rows;
 }
 
 // Gathers every rank's rows for each expert, [R, E]; if the pass bounds copies of tokens for hosts, those for each host
 // too, [R, E + H].
-Tensor gathered_counts(Stream& stream, const Routing& routing, Group& group, const kernels::PoolWave& wave) {
-  const int64_t E = routing.kept.elements(), H = wave.copies > 0 ? wave.hosts : 0;
+Tensor gathered_counts(Stream& stream, const Routing& routing, Group& group, const kernels::PassBounds& bounds) {
+  const int64_t E = routing.kept.elements(), H = bounds.copies > 0 ? bounds.hosts : 0;
   const Tensor all = stream.empty({group.size(), E + H}, DType::i64);
   if (H == 0) {
     group.all_gather(stream, all, routing.kept.reshape({1, E}));
@@ -184,18 +184,18 @@ Tensor gathered_counts(Stream& stream, const Routing& routing, Group& group, con
 
 }  // namespace
 
-Var ExpertPools::pass(Tape& tape, const Var& tokens, const Routing& routing, Group& group, const ExpertHosts& hosts,
-                      const ExpertPass& pass) const {
+Var ReceiveBuffers::pass(Tape& tape, const Var& tokens, const Routing& routing, Group& group, const ExpertHosts& hosts,
+                         const ExpertPass& pass) const {
   Stream& s = tape.stream();
   const int64_t R = group.size(), E = routing.kept.elements(), T = routing.ids.size(0), K = routing.ids.size(1);
-  kernels::PoolWave wave{.rows = rows(T, K, R, routing.capacity), .rank = group.rank()};
+  kernels::PassBounds bounds{.rows = rows(T, K, R, routing.capacity), .rank = group.rank()};
   if (hosts.any())
-    bound_by_hosts(wave, *this, routing, hosts);
+    bound_by_hosts(bounds, *this, routing, hosts);
   else
-    wave.part_rows = part_rows(T, K, R, E / R, routing.capacity);
-  const Tensor counts = gathered_counts(s, routing, group, wave);
-  if (waves() > 1) return run_in_passes(tape, tokens, routing, *this, counts, wave, pass);
-  Routing fits = fitting(s, *this, routing.ids, counts, E, routing.capacity, wave);
+    bounds.part_rows = part_rows(T, K, R, E / R, routing.capacity);
+  const Tensor counts = gathered_counts(s, routing, group, bounds);
+  if (passes() > 1) return run_in_passes(tape, tokens, routing, *this, counts, bounds, pass);
+  Routing fits = fitting(s, *this, routing.ids, counts, E, routing.capacity, bounds);
   fits.weights = routing.weights;
   fits.replicas = routing.replicas;
   return pass(tape, tokens, fits);

@@ -24,7 +24,7 @@ Moe::Moe(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int
 }
 
 void Moe::attach(const ModelServices& services) {
-  if (services.pools) pools_ = services.pools;
+  if (services.receive_buffers) receive_buffers_ = services.receive_buffers;
   if (services.expert_side) side_ = services.expert_side;
   Module::attach(services);
 }
@@ -45,9 +45,9 @@ MoeOutput Moe::forward(Tape& tape, const Var& x, MoeRecompute again, Dropping dr
   const auto [T, D] = x.shape().as_rows();
   const Var tokens = ops::reshape(tape, x, {T, D});
   const DispatchLimits limits =
-      dropping == Dropping::by_capacity ? DispatchLimits{pools_, replica_slots_} : DispatchLimits{};
-  // With bounded pools memory matters most: activations, which are cheap, are recomputed too.
-  const bool activations = again.activations || (limits.pools && limits.pools->bounds_pools());
+      dropping == Dropping::by_capacity ? DispatchLimits{receive_buffers_, replica_slots_} : DispatchLimits{};
+  // With bounded receive buffers memory matters most: activations, which are cheap, are recomputed too.
+  const bool activations = again.activations || (limits.receive_buffers && limits.receive_buffers->bounds_buffers());
   const auto run = [this, activations](Tape& on, const Dispatched& in, const ExpertRows& rows) {
     return experts_.forward(on, in, rows, activations);
   };

@@ -47,7 +47,7 @@ class Moe : public Module {
   Var shared(Tape& tape, const Var& x, const MoeRecompute& again, const Randomness& randomness);
 
   RouterRecord names_;
-  const ExpertPools* pools_ = nullptr;
+  const ReceiveBuffers* receive_buffers_ = nullptr;
   Stream* side_ = nullptr;
   int64_t replica_slots_;  // used in training
   std::unique_ptr<Router> router_;

@@ -145,10 +145,10 @@ void Recorder::raise_ceiling(double gflops) {
   log_.info(note);
 }
 
-void Recorder::note_overflow(int64_t step, int64_t waves) {
+void Recorder::note_overflow(int64_t step, int64_t passes) {
   ++overflows_;
   const std::string note = fmt::format("pool overflow: step {} was rerun in {} passes ({} of {} steps so far)", step,
-                                       waves, overflows_, step - first_step_ + 1);
+                                       passes, overflows_, step - first_step_ + 1);
   progress_.note("note: " + note);
   log_.info(note);
 }
@@ -205,7 +205,7 @@ void Recorder::step(const TrainState& state, const StepResult& result, double st
   rate_.update(progress_.now(), share_of(ramp_.consumed_by(state.step)));
   raise_ceiling(gflops_of(result, step_s));
   note_batch_size(state.step, samples_of(result));
-  if (result.waves > 1) note_overflow(state.step, result.waves);
+  if (result.passes > 1) note_overflow(state.step, result.passes);
   if (result.exchange_fill > 0) note_exchange_overflow(state.step, result.exchange_fill);
   warn_of_repetition(state, samples_of(result));
   const StepEvent event = step_event(state, result, step_s, data_wait_s);

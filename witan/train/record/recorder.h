@@ -98,7 +98,7 @@ class Recorder {
   TrainStatus status_of(const TrainState& state, const StepEvent& event) const;
   // Raises the ceiling to the speed of a step that exceeds it, so that no share is above 1.
   void raise_ceiling(double gflops);
-  void note_overflow(int64_t step, int64_t waves);
+  void note_overflow(int64_t step, int64_t passes);
   void note_exchange_overflow(int64_t step, double fill);
   void warn_of_repetition(const TrainState& state, int64_t samples);
   void note_batch_size(int64_t step, int64_t samples);

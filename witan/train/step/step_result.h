@@ -38,8 +38,9 @@ struct StepResult {
   // Statistics of activations by name, of each layer, those of MTP modules last; NaN where a layer has none. Empty
   // where the step did not measure them (log_activations).
   std::map<std::string, std::vector<double>> activations;
-  int64_t waves =
-      1;  // of the experts' rows, when the step was rerun; 1: all had room (moe/dispatchers/receive_buffers.h)
+  // Passes into which experts' rows were divided when the step was rerun; 1: all had room
+  // (moe/dispatchers/receive_buffers.h).
+  int64_t passes = 1;
   // The largest number of rows that a rank had for another over the fixed send capacity, in a step that was rerun with
   // exact counts for that reason; else 0.
   double exchange_fill = 0;

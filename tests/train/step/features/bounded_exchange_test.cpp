@@ -141,7 +141,7 @@ TEST(BoundedExchanges, WithBoundedPoolsGiveTheBitsOfRowsAsTheyCome) {
       config.model.moe.moe_pool_factor = pool;
       config.model.moe.moe_exchange_factor = exchange;
       const Trajectory bounded = run_engine(config, kExchangeSteps);
-      EXPECT_TRUE(exchange > 1 || std::ranges::max(bounded.waves) > 1 || std::ranges::max(bounded.exchange_fills) > 1);
+      EXPECT_TRUE(exchange > 1 || std::ranges::max(bounded.passes) > 1 || std::ranges::max(bounded.exchange_fills) > 1);
       expect_same_bits_of_steps(unbounded, bounded);
     }
 }

@@ -1,5 +1,5 @@
-// moe_pool_factor: a step whose experts have no room for their rows is rerun in waves, which does not change its
-// result.
+// moe_pool_factor: a step whose experts have no room for their rows is rerun in several passes, which does not change
+// its result.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ const int64_t kSteps = testing::steps_of(3, 20);
 void expect_the_bits_of_unbounded_pools(RunConfig config, double factor) {
   config.model.moe.moe_pool_factor = factor;
   const Trajectory bounded = run_engine(config, kSteps);
-  EXPECT_GT(std::ranges::max(bounded.waves), 1) << "no step overflowed: nothing is shown";
+  EXPECT_GT(std::ranges::max(bounded.passes), 1) << "no step overflowed: nothing is shown";
   config.model.moe.moe_pool_factor = 0;
   expect_same_bits_of_steps(run_engine(config, kSteps), bounded);
 }
@@ -87,13 +87,13 @@ std::string steps_of_process(const RunConfig& config, testing::ProcessRank& proc
   const Groups groups = make_groups(process.world, layout, process.rank);
   Engine engine(stream, groups, resolve(config, {}));
   std::string said;
-  int64_t waves = 0;
+  int64_t passes = 0;
   for (int64_t step = 0; step < kSteps; ++step) {
     const StepResult result = engine.step(own_batches(config, layout, process.rank, step), step + 1, step);
     said += cat(std::bit_cast<uint64_t>(result.loss), " ", std::bit_cast<uint64_t>(result.gradient_norm), "\n");
-    waves = std::max(waves, result.waves);
+    passes = std::max(passes, result.passes);
   }
-  EXPECT_EQ(waves > 1, config.model.moe.moe_pool_factor > 0);
+  EXPECT_EQ(passes > 1, config.model.moe.moe_pool_factor > 0);
   return said;
 }
 
@@ -114,15 +114,15 @@ TEST(ExpertPools, OfProcessesGiveTheBitsOfUnboundedOnes) {
 TEST(ExpertPools, HoldWhatOneExpertMayBeSent) {
   ThreadPool pool(1);
   Stream stream({Device::Kind::cpu}, Arena::reserve(1 << 16), pool);
-  const ExpertPools pools(stream, 1);
+  const ReceiveBuffers pools(stream, 1);
   EXPECT_EQ(pools.rows(24, 2, 2, 24), 2 * 24);
   EXPECT_EQ(pools.rows(24, 2, 8, 24), 8 * 24);
   EXPECT_EQ(pools.rows(24, 2, 8, 3), 2 * 24) << "an expert takes no more than its capacity";
-  EXPECT_EQ(ExpertPools(stream, 1.25).rows(5, 2, 2, 5), 13) << "rounded up";
-  EXPECT_EQ(ExpertPools(stream, 1e300).rows(24, 2, 4, 24), 4 * 24 * 2) << "no more can come";
+  EXPECT_EQ(ReceiveBuffers(stream, 1.25).rows(5, 2, 2, 5), 13) << "rounded up";
+  EXPECT_EQ(ReceiveBuffers(stream, 1e300).rows(24, 2, 4, 24), 4 * 24 * 2) << "no more can come";
 }
 
-// The plan has the bytes of steps that overflow, in any number of waves.
+// The plan has the bytes of steps that overflow, in any number of passes.
 TEST(ExpertPools, TakeWhatIsPlanned) {
   for (const char* granularity : {"none", "selective", "full"})
     for (const LaidOut& layout : std::vector<LaidOut>{

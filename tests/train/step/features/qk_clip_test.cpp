@@ -205,7 +205,7 @@ TEST(QkClip, LayoutsHaveTheBitsOfOneRankInDeterministicMode) {
     }
 }
 
-// A recomputed forward records the same logits, and a step in waves those of its last computation.
+// A recomputed forward records the same logits, and a step in passes those of its last computation.
 TEST(QkClip, RecomputationAndThreadsChangeNothing) {
   RunConfig config = laid_out(recipe("float32"), {"shard=2,expert=2"});
   const Trajectory plain = run_engine(config, 3);

@@ -40,7 +40,7 @@ void expect_the_bits_without_overlap(RunConfig config) {
   EXPECT_EQ(overlapping.norms, one_by_one.norms);
   EXPECT_EQ(overlapping.balances, one_by_one.balances);
   EXPECT_EQ(overlapping.loads, one_by_one.loads);
-  EXPECT_EQ(overlapping.waves, one_by_one.waves);
+  EXPECT_EQ(overlapping.passes, one_by_one.passes);
   ASSERT_EQ(overlapping.weights.size(), one_by_one.weights.size());
   for (size_t i = 0; i < overlapping.weights.size(); ++i)
     EXPECT_TRUE(overlapping.weights[i] == one_by_one.weights[i]) << "parameter " << i;
@@ -89,7 +89,7 @@ TEST(SharedExpertOverlap, ChangesNoBitWhateverLayersDo) {
     });
 }
 
-// A step that overflows is rerun in waves, in which nothing overlaps.
+// A step that overflows is rerun in passes, in which nothing overlaps.
 TEST(SharedExpertOverlap, ChangesNoBitOfBoundedPools) {
   RunConfig config = laid_out(with_shared_experts("float32"), {"replicate=2,expert=2"});
   config.model.vocab_size = 7;
@@ -97,7 +97,7 @@ TEST(SharedExpertOverlap, ChangesNoBitOfBoundedPools) {
   config.model.moe.moe_aux_loss_coeff = "0";
   config.model.moe.moe_pool_factor = 1;
   config.parallel.deterministic = true;
-  EXPECT_GT(std::ranges::max(run_engine(config, kOverlapSteps).waves), 1) << "no step overflows: nothing is shown";
+  EXPECT_GT(std::ranges::max(run_engine(config, kOverlapSteps).passes), 1) << "no step overflows: nothing is shown";
   expect_the_bits_without_overlap(config);
 }
 

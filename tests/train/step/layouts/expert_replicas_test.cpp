@@ -54,14 +54,14 @@ void expect_the_bits_without_replicas(const RunConfig& config, int64_t slots = 2
 }
 
 // Pools that cannot hold the hottest rank's rows are large enough once other ranks compute some of them: steps are
-// rerun in waves only without replicas. This shows that replicas are used in the other tests here.
+// rerun in passes only without replicas. This shows that replicas are used in the other tests here.
 TEST(ExpertReplicas, SpreadTheRows) {
   for (const char* mesh : {"replicate=2,expert=2", "replicate=4,expert=4"}) {
     RunConfig config = laid_out(hot("float32"), {mesh});
     config.model.moe.moe_router_topk = 4;  // one expert fits the even load
     config.model.moe.moe_pool_factor = 1.1;
-    EXPECT_GT(std::ranges::max(replicated(config, 0).waves), 1) << mesh;
-    EXPECT_EQ(std::ranges::max(replicated(config, 4).waves), 1) << mesh;
+    EXPECT_GT(std::ranges::max(replicated(config, 0).passes), 1) << mesh;
+    EXPECT_EQ(std::ranges::max(replicated(config, 4).passes), 1) << mesh;
   }
 }
 

@@ -117,13 +117,13 @@ void count_assignments(Stream&, const Tensor& counts, const Tensor& ids) {
       if (const int32_t expert = ids.data<int32_t>()[i]; expert >= 0) ++counts.data<int64_t>()[run * E + expert];
 }
 
-void merge_order(Stream&, const RowGroups& groups, const Tensor& place, const Tensor& pools, int64_t capacity) {
-  const int64_t R = pools.size(0), E = pools.size(2);
+void merge_order(Stream&, const RowGroups& groups, const Tensor& place, const Tensor& buffers, int64_t capacity) {
+  const int64_t R = buffers.size(0), E = buffers.size(2);
   int64_t row = 0;
   for (int64_t e = 0; e < E; ++e) {
     const int64_t first = row;
     for (int64_t r = 0; r < R; ++r) {
-      const int64_t *begin = pools.data<int64_t>() + r * 2 * E, *count = begin + E;
+      const int64_t *begin = buffers.data<int64_t>() + r * 2 * E, *count = begin + E;
       for (int64_t i = 0; i < count[e]; ++i) place.data<int64_t>()[row++] = r * capacity + begin[e] + i;
     }
     groups.begin.data<int64_t>()[e] = first;

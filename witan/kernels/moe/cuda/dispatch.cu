@@ -124,11 +124,11 @@ __global__ void count_assignments_kernel(int64_t* counts, const int32_t* ids, in
 
 // One block per run of rows that one rank has for one expert.
 __global__ void __launch_bounds__(kThreads)
-    merge_order_kernel(int64_t* begin, int64_t* count, int64_t* place, const int64_t* pools, int64_t capacity,
+    merge_order_kernel(int64_t* begin, int64_t* count, int64_t* place, const int64_t* buffers, int64_t capacity,
                        int ranks, int experts) {
   __shared__ int64_t before, of_expert;  // rows of earlier experts, and of this one
   const int rank = static_cast<int>(blockIdx.x) / experts, expert = static_cast<int>(blockIdx.x) % experts;
-  const auto rows = [&](int r, int e) { return pools[(int64_t{2} * r + 1) * experts + e]; };
+  const auto rows = [&](int r, int e) { return buffers[(int64_t{2} * r + 1) * experts + e]; };
   if (threadIdx.x < 32) {
     int64_t earlier = 0, own = 0;
     for (int i = threadIdx.x; i < ranks * (expert + 1); i += 32)
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   int64_t to = before;
   for (int r = 0; r < rank; ++r) to += rows(r, expert);
-  const int64_t from = rank * capacity + pools[int64_t{2} * rank * experts + expert];
+  const int64_t from = rank * capacity + buffers[int64_t{2} * rank * experts + expert];
   for (int64_t i = threadIdx.x; i < rows(rank, expert); i += kThreads) place[to + i] = from + i;
 }
 
@@ -218,11 +218,12 @@ void count_assignments(Stream& stream, const Tensor& counts, const Tensor& ids) 
       ptr<int64_t>(counts), ptr<int32_t>(ids), each, (each + blocks - 1) / blocks, static_cast<int>(experts));
 }
 
-void merge_order(Stream& stream, const RowGroups& groups, const Tensor& place, const Tensor& pools, int64_t capacity) {
-  const auto ranks = static_cast<int>(pools.size(0)), experts = static_cast<int>(pools.size(2));
+void merge_order(Stream& stream, const RowGroups& groups, const Tensor& place, const Tensor& buffers,
+                 int64_t capacity) {
+  const auto ranks = static_cast<int>(buffers.size(0)), experts = static_cast<int>(buffers.size(2));
   merge_order_kernel<<<static_cast<unsigned>(ranks * experts), kThreads, 0, native(stream)>>>(
-      ptr<int64_t>(groups.begin), ptr<int64_t>(groups.count), ptr<int64_t>(place), ptr<int64_t>(pools), capacity, ranks,
-      experts);
+      ptr<int64_t>(groups.begin), ptr<int64_t>(groups.count), ptr<int64_t>(place), ptr<int64_t>(buffers), capacity,
+      ranks, experts);
 }
 
 }  // namespace witan::kernels::cuda

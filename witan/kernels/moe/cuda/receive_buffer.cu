@@ -11,7 +11,7 @@ struct Limit {
   int64_t* kept;          // [E]
   double* fill;
   int ranks, experts, columns;
-  PoolWave wave;
+  PassBounds bounds;
 };
 
 __device__ double share_of(unsigned long long rows, int64_t bound) {
@@ -26,8 +26,8 @@ __global__ void __launch_bounds__(kLimitThreads) limit_counts_kernel(Limit l) {
   __shared__ unsigned long long most_of_one,
       most_copies;  // most rows from one rank for another, most tokens for a host
   __shared__ bool fits;
-  const int local = l.experts / l.ranks, hosts = static_cast<int>(l.wave.hosts), places = l.ranks / hosts;
-  const auto in_wave = [&](int expert) { return expert % local * l.wave.waves / local == l.wave.wave; };
+  const int local = l.experts / l.ranks, hosts = static_cast<int>(l.bounds.hosts), places = l.ranks / hosts;
+  const auto in_pass = [&](int expert) { return expert % local * l.bounds.passes / local == l.bounds.pass; };
   for (int r = threadIdx.x; r < l.ranks; r += kLimitThreads) loads[r] = sends[r] = 0;
   if (threadIdx.x == 0) most_of_one = most_copies = 0;
   __syncthreads();
@@ -36,12 +36,12 @@ __global__ void __launch_bounds__(kLimitThreads) limit_counts_kernel(Limit l) {
     unsigned long long part = 0;  // from the ranks at this position on every host
     for (int from = place; from < l.ranks; from += places)
       for (int expert = to * local; expert < (to + 1) * local; ++expert)
-        if (in_wave(expert)) part += static_cast<unsigned long long>(l.counts[from * l.columns + expert]);
+        if (in_pass(expert)) part += static_cast<unsigned long long>(l.counts[from * l.columns + expert]);
     atomicAdd(&loads[to], part);
     atomicAdd(&sends[to / places * places + place], part);
     atomicMax(&most_of_one, part);
   }
-  if (l.wave.copies > 0)
+  if (l.bounds.copies > 0)
     for (int i = threadIdx.x; i < l.ranks * hosts; i += kLimitThreads)
       atomicMax(&most_copies, static_cast<unsigned long long>(l.counts[i / hosts * l.columns + l.experts + i % hosts]));
   __syncthreads();
@@ -51,15 +51,15 @@ __global__ void __launch_bounds__(kLimitThreads) limit_counts_kernel(Limit l) {
       most = max(most, loads[r]);
       most_sent = max(most_sent, sends[r]);
     }
-    const double found = fmax(fmax(share_of(most, l.wave.rows), share_of(most_of_one, l.wave.part_rows)),
-                              fmax(share_of(most_sent, l.wave.send_rows), share_of(most_copies, l.wave.copies)));
+    const double found = fmax(fmax(share_of(most, l.bounds.rows), share_of(most_of_one, l.bounds.part_rows)),
+                              fmax(share_of(most_sent, l.bounds.send_rows), share_of(most_copies, l.bounds.copies)));
     fits = found <= 1;
     *l.fill = fmax(*l.fill, found);
   }
   __syncthreads();
-  const int64_t* own = l.counts + l.wave.rank * l.columns;
+  const int64_t* own = l.counts + l.bounds.rank * l.columns;
   for (int expert = threadIdx.x; expert < l.experts; expert += kLimitThreads)
-    l.kept[expert] = fits && in_wave(expert) ? own[expert] : 0;
+    l.kept[expert] = fits && in_pass(expert) ? own[expert] : 0;
 }
 
 // Assignments to experts for which this rank keeps no rows are left out.
@@ -82,8 +82,8 @@ __global__ void skip_overflow_kernel(double* step, const double* fill) {
 
 }  // namespace
 
-void limit_to_pool(Stream& stream, const PoolAssignments& sent, const Tensor& fill, const Tensor& ids,
-                   const Tensor& counts, const PoolWave& wave) {
+void limit_to_buffer(Stream& stream, const SentAssignments& sent, const Tensor& fill, const Tensor& ids,
+                     const Tensor& counts, const PassBounds& bounds) {
   const auto ranks = static_cast<int>(counts.size(0));
   const Limit limit{.counts = ptr<int64_t>(counts),
                     .kept = ptr<int64_t>(sent.counts),
@@ -91,7 +91,7 @@ void limit_to_pool(Stream& stream, const PoolAssignments& sent, const Tensor& fi
                     .ranks = ranks,
                     .experts = static_cast<int>(sent.counts.elements()),
                     .columns = static_cast<int>(counts.size(1)),
-                    .wave = wave};
+                    .bounds = bounds};
   limit_counts_kernel<<<1, kLimitThreads, 2 * static_cast<size_t>(ranks) * sizeof(int64_t), native(stream)>>>(limit);
   const int64_t n = ids.elements();
   if (n == 0) return;

@@ -29,66 +29,66 @@ BoundedExperts::BoundedExperts(Stream& stream, const Groups& groups, const MoeCo
       groups_(groups),
       moe_(moe),
       state_(state),
-      pools_(stream, moe.moe_pool_factor, exchange_factor(groups, moe)) {}
+      receive_buffers_(stream, moe.moe_pool_factor, exchange_factor(groups, moe)) {}
 
-std::vector<int64_t> BoundedExperts::wave_counts() const {
+std::vector<int64_t> BoundedExperts::pass_counts() const {
   std::vector<int64_t> counts;
-  if (pools_.bounds_exchanges()) counts.push_back(1);
-  if (!pools_.bounds_pools()) return counts;
+  if (receive_buffers_.bounds_exchanges()) counts.push_back(1);
+  if (!receive_buffers_.bounds_buffers()) return counts;
   const int64_t ranks = groups_.of(Axis::expert).size();
   const int64_t experts = moe_.num_experts / ranks + replica_slots(moe_, ranks);
-  for (int64_t waves = 2; waves < experts; waves *= 2) counts.push_back(waves);
+  for (int64_t passes = 2; passes < experts; passes *= 2) counts.push_back(passes);
   if (experts > 1) counts.push_back(experts);
   return counts;
 }
 
 std::vector<StepResult> BoundedExperts::repetitions() const {
   std::vector<StepResult> ways;
-  for (const int64_t waves : wave_counts()) ways.emplace_back().waves = waves;
+  for (const int64_t passes : pass_counts()) ways.emplace_back().passes = passes;
   return ways;
 }
 
 void BoundedExperts::start_over() {
-  waves_.reset();
+  passes_.reset();
   first_.reset();
-  pools_.restore();
+  receive_buffers_.restore();
 }
 
 void BoundedExperts::before_step(int64_t /*iteration*/) {
-  if (waves_)
-    pools_.divide(*waves_);
+  if (passes_)
+    receive_buffers_.divide(*passes_);
   else if (backoff_.waits())
-    pools_.divide(1);
+    receive_buffers_.divide(1);
   else
-    pools_.restore();
+    receive_buffers_.restore();
 }
 
 void BoundedExperts::before_update(const Tensor& /*total*/) {
-  groups_.world().all_reduce(stream_, pools_.fill(), Reduce::max);
-  kernels::skip_overflow(stream_, state_.tensor(), pools_.fill());
+  groups_.world().all_reduce(stream_, receive_buffers_.fill(), Reduce::max);
+  kernels::skip_overflow(stream_, state_.tensor(), receive_buffers_.fill());
 }
 
 bool BoundedExperts::repeats(const StepReport::Result& read) {
   const double fill = read.step[kernels::step_value::skip];  // of the last computation
-  if (!first_) first_ = {pools_.in_parts(), fill};
+  if (!first_) first_ = {receive_buffers_.in_parts(), fill};
   if (fill <= 1) return false;
-  const std::vector<int64_t> counts = wave_counts();
+  const std::vector<int64_t> counts = pass_counts();
   for (const int64_t more : counts) {
-    if (waves_ && more <= *waves_) continue;       // tried already
+    if (passes_ && more <= *passes_) continue;     // tried already
     if (more == 1 && !first_->in_parts) continue;  // tried by the first computation
-    // Too few waves cannot have room, however rows are divided. The fill of parts says nothing about one wave.
+    // Too few passes cannot have room, however rows are divided. The fill of parts says nothing about a single pass.
     if (more > 1 && static_cast<double>(more) < fill && more < counts.back()) continue;
-    waves_ = more;
+    passes_ = more;
     return true;
   }
-  throw Error(ExitCode::internal, cat("a step in ", waves_.value_or(1), " waves left out rows of experts"));
+  throw Error(ExitCode::internal, cat("a step in ", passes_.value_or(1), " passes left out rows of experts"));
 }
 
 void BoundedExperts::report(const StepReport::Result& /*read*/, StepResult& result) {
-  result.waves = waves_.value_or(1);
+  result.passes = passes_.value_or(1);
   const auto [in_parts, fill] = *first_;
-  if (in_parts && fill > 1 && result.waves == 1) result.exchange_fill = fill;
-  if (pools_.bounds_exchanges()) in_parts ? backoff_.tried(fill > 1) : backoff_.waited();
+  if (in_parts && fill > 1 && result.passes == 1) result.exchange_fill = fill;
+  if (receive_buffers_.bounds_exchanges()) in_parts ? backoff_.tried(fill > 1) : backoff_.waited();
   start_over();
 }
 

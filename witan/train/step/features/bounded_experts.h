@@ -1,6 +1,6 @@
 // Steps in which experts' rows may overflow the receive buffers or the fixed send capacity
 // (moe/dispatchers/receive_buffers.h). Such a step updates nothing and is rerun: with exact counts, then in more and
-// more waves until each has room, as a wave of a single expert always has.
+// more passes until each has room, as a pass of a single expert always has.
 #pragma once
 
 #include <algorithm>
@@ -50,26 +50,26 @@ class BoundedExperts : public StepFeature {
   // The arguments must outlive it.
   BoundedExperts(Stream& stream, const Groups& groups, const MoeConfig& moe, const StepState& state);
 
-  void begin_again(const StepResult& of) override { waves_ = of.waves; }
+  void begin_again(const StepResult& of) override { passes_ = of.passes; }
   void end_again() override { start_over(); }
   std::vector<StepResult> repetitions() const override;
-  void offer(ModelServices& services) override { services.pools = &pools_; }
+  void offer(ModelServices& services) override { services.receive_buffers = &receive_buffers_; }
   void before_step(int64_t iteration) override;
-  void begin_step() override { pools_.begin_step(); }
+  void begin_step() override { receive_buffers_.begin_step(); }
   void before_update(const Tensor& total) override;
   bool repeats(const StepReport::Result& read) override;
   void report(const StepReport::Result& read, StepResult& result) override;
   bool may_repeat() const override { return true; }
   // The host reads how many rows travel unless they do so in parts.
-  bool recordable() const override { return !pools_.bounds_exchanges() || pools_.in_parts(); }
+  bool recordable() const override { return !receive_buffers_.bounds_exchanges() || receive_buffers_.in_parts(); }
 
  private:
-  // The numbers of waves in which a step may be rerun, each at least twice the one before. The first is 1 where
+  // The numbers of passes in which a step may be rerun, each at least twice the one before. The first is 1 where
   // exchanges are bounded: all rows at once, with exact counts.
-  std::vector<int64_t> wave_counts() const;
+  std::vector<int64_t> pass_counts() const;
   void start_over();
 
-  // The first computation of a step: how its rows travelled, and the rows of the fullest pool or part over its room.
+  // The first computation of a step: how its rows travelled, and the rows of the fullest buffer or part over its room.
   struct First {
     bool in_parts;
     double fill;
@@ -79,9 +79,9 @@ class BoundedExperts : public StepFeature {
   const Groups& groups_;
   const MoeConfig& moe_;
   const StepState& state_;
-  ExpertPools pools_;
+  ReceiveBuffers receive_buffers_;
   ExchangeBackoff backoff_;
-  std::optional<int64_t> waves_;  // none: the step is computed for the first time
+  std::optional<int64_t> passes_;  // none: the step is computed for the first time
   std::optional<First> first_;
 };
 
