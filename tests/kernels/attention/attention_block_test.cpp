@@ -1,4 +1,4 @@
-// Blocks of a sequence's keys against blocks of its queries: between them they must give what the whole gives.
+// Attention computed in blocks of queries and keys must combine to the attention of the whole sequence.
 #include <cmath>
 #include <limits>
 
@@ -23,7 +23,7 @@ double tolerance_of(DType dtype) {
   return dtype == DType::f64 ? 1e-13 : dtype == DType::f32 ? 1e-5 : 3e-2;
 }
 
-TEST(PositionRuns, AreCountedAsTheyAreListed) {
+TEST(PositionRuns, CountsEqualThoseOfListedPositions) {
   for (const PositionRuns& positions : {PositionRuns{}, PositionRuns{7}, PositionRuns{2, 3, 9}, PositionRuns{0, 4, 4},
                                         PositionRuns{5, 0, 6}, PositionRuns{0, 1, 100}})
     for (int64_t tokens = 0; tokens < 8; ++tokens)
@@ -34,7 +34,7 @@ TEST(PositionRuns, AreCountedAsTheyAreListed) {
       }
 }
 
-// [B, S] ids: documents of these lengths, one after the other, in every row.
+// [B, S] ids, in which every row consists of documents of these lengths.
 Tensor documents(Rank& rank, int64_t B, const std::vector<int64_t>& lengths) {
   std::vector<int32_t> ids;
   for (int64_t b = 0; b < B; ++b)
@@ -61,7 +61,7 @@ Results whole(Rank& rank, const kernels::AttentionInputs& in, const Tensor& dy) 
   return r;
 }
 
-// Adds rows of `part` to those rows of `sum`, float64 [B, S, ..], that they stand for.
+// Adds the rows of `part` to the rows of `sum`, float64 [B, S, ..], at their positions.
 void add_rows(std::vector<double>& sum, const Tensor& part, int64_t S, const PositionRuns& positions) {
   const auto from = values(part);
   const int64_t B = part.size(0), tokens = part.size(1), row = part.elements() / (B * tokens);
@@ -71,7 +71,7 @@ void add_rows(std::vector<double>& sum, const Tensor& part, int64_t S, const Pos
   }
 }
 
-// Every division of the sequence, block by block in an order of its own, against the whole.
+// Compares every division of the sequence, block by block in an order of its own, with the whole.
 void expect_whole(Rank& rank, const kernels::AttentionInputs& in, int n) {
   const int64_t S = in.q.size(1);
   const DType dtype = in.q.dtype();
@@ -90,7 +90,7 @@ void expect_whole(Rank& rank, const kernels::AttentionInputs& in, int n) {
     };
     Tensor y, lse;
     for (int i = 0; i < n; ++i) {
-      const Results part = meet((mine + i + 1) % n);  // its own last
+      const Results part = meet((mine + i + 1) % n);  // its own block comes last
       kernels::attention_forward(rank.stream, part.y, part.lse, block);
       if (i > 0) {
         kernels::attention_merge(rank.stream, y, lse, part.y, part.lse);
@@ -134,8 +134,8 @@ kernels::AttentionInputs inputs(Rank& rank, const Size& s, DType dtype, const Te
           .window = s.window};
 }
 
-TEST(AttentionBlock, BlocksGiveTheWhole) {
-  for (const int threads : {1, 3}) {  // two ways of cutting the backward
+TEST(AttentionBlock, BlocksCombineToTheWhole) {
+  for (const int threads : {1, 3}) {  // the backward is divided in two ways
     Rank rank(threads);
     for (const DType dtype : kTypes)
       for (const int n : {1, 2, 3, 4})
@@ -146,8 +146,8 @@ TEST(AttentionBlock, BlocksGiveTheWhole) {
   }
 }
 
-// Some blocks have no pair in the window, some a few.
-TEST(AttentionBlock, BlocksGiveTheWholeOfAWindow) {
+// Some blocks have no pair in the window, and some have a few.
+TEST(AttentionBlock, BlocksOfAWindowCombineToTheWhole) {
   for (const int threads : {1, 3}) {
     Rank rank(threads);
     for (const DType dtype : kTypes)
@@ -158,7 +158,7 @@ TEST(AttentionBlock, BlocksGiveTheWholeOfAWindow) {
           const Tensor ids = documents(rank, 2, {10, 1, 93, 64});
           kernels::AttentionInputs in = inputs(rank, {2, 168, 4, 2, 20, 24, window}, dtype, ids);
           expect_whole(rank, in, n);
-          if (n == 4) continue;  // chunks of 21 tokens, which dropout cannot count by
+          if (n == 4) continue;  // chunks of 21 tokens, which dropout does not support
           in = inputs(rank, {1, 192, 4, 2, 20, 24, window}, dtype, documents(rank, 1, {100, 92}));
           in.dropout = dropout_of(rank, 0.4);
           expect_whole(rank, in, n);
@@ -166,7 +166,7 @@ TEST(AttentionBlock, BlocksGiveTheWholeOfAWindow) {
   }
 }
 
-TEST(AttentionBlock, DocumentsAreApart) {
+TEST(AttentionBlock, DocumentsDoNotSeeEachOther) {
   for (const int threads : {1, 3}) {
     Rank rank(threads);
     for (const DType dtype : kTypes)
@@ -179,7 +179,7 @@ TEST(AttentionBlock, DocumentsAreApart) {
   }
 }
 
-TEST(AttentionBlock, DropsWhatTheWholeDrops) {
+TEST(AttentionBlock, DropsTheSameProbabilitiesAsTheWhole) {
   Rank rank;
   for (const int n : {1, 2, 3}) {
     SCOPED_TRACE(n);
@@ -189,8 +189,8 @@ TEST(AttentionBlock, DropsWhatTheWholeDrops) {
   }
 }
 
-// Poison in what is not seen must not come through.
-TEST(AttentionBlock, QueriesBeforeAllKeysGetNothing) {
+// Unseen keys and values are poisoned, and must not affect the results.
+TEST(AttentionBlock, QueriesBeforeAllKeysGetZeros) {
   for (const int threads : {1, 3}) {
     Rank rank(threads);
     for (const DType dtype : kTypes) {
@@ -209,8 +209,8 @@ TEST(AttentionBlock, QueriesBeforeAllKeysGetNothing) {
   }
 }
 
-// Some see nothing though keys stand before them: those are of other documents, in the same tile.
-TEST(AttentionBlock, QueriesOfOtherDocumentsGetNothing) {
+// Some queries see no key though earlier keys exist, because those belong to other documents in the same tile.
+TEST(AttentionBlock, QueriesOfOtherDocumentsGetZeros) {
   Rank rank;
   for (const DType dtype : kTypes) {
     kernels::AttentionInputs in = inputs(rank, {1, 6, 2, 1, 16}, dtype);
@@ -227,7 +227,7 @@ TEST(AttentionBlock, QueriesOfOtherDocumentsGetNothing) {
   }
 }
 
-TEST(AttentionBlock, NoKeysAndNoQueriesAreFine) {
+TEST(AttentionBlock, AcceptsNoKeysAndNoQueries) {
   for (const int threads : {1, 3}) {
     Rank rank(threads);
     kernels::AttentionInputs in = inputs(rank, {2, 20, 2, 1, 5}, DType::f32);
@@ -267,7 +267,7 @@ TEST(AttentionBlock, CostCountsItsPairs) {
     }
 }
 
-TEST(AttentionMerge, WeighsByTheSums) {
+TEST(AttentionMerge, WeighsPartsByTheirSums) {
   Rank rank;
   const Tensor y = rank.tensor<double>({1, 4, 1, 2}, {1, 2, 3, 4, 5, 6, 0, 0});
   const Tensor part = rank.tensor<double>({1, 4, 1, 2}, {10, 20, 0, 0, 50, 60, 70, 80});
@@ -282,7 +282,7 @@ TEST(AttentionMerge, WeighsByTheSums) {
   EXPECT_EQ(values(lse)[3], 0.1);
 }
 
-TEST(AttentionMerge, NoKeysAndNaNStayWhatTheyAre) {
+TEST(AttentionMerge, KeepsQueriesWithoutKeysAndNaN) {
   Rank rank;
   const double nan = std::nan("");
   const Tensor y = rank.tensor<double>({1, 3, 1, 1}, {0, 1, nan}),

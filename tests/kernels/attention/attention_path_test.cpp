@@ -11,7 +11,7 @@ namespace {
 
 using kernels::OwnAttention;
 
-// Of a plan for GPUs: everything is counted and allocated, nothing computed.
+// A stream that plans for a GPU: everything is counted and allocated, nothing is computed.
 struct PlannedGpu {
   ThreadPool pool{1};
   std::shared_ptr<Arena> arena = Arena::meta();
@@ -29,9 +29,8 @@ struct PlannedGpu {
   int64_t workspace() const { return arena->peak(MemoryTag::workspace); }
 };
 
-// dq in float32 is 4 bytes for each element of a group's queries, and dk and dv of each of its heads are kept beside
-// it.
-TEST(AttentionPath, ALongSequencesWorkspaceIsPlanned) {
+// dq in float32 takes 4 bytes per element of a group's queries, and dk and dv of each of its heads are kept beside it.
+TEST(AttentionPath, PlansTheWorkspaceOfALongSequence) {
   PlannedGpu short_one, long_one;
   short_one.backward(short_one.inputs(16384, 32, 4, 128));
   EXPECT_EQ(short_one.workspace(), Stream::kScratchBytes);
@@ -44,9 +43,9 @@ TEST(AttentionPath, ALongSequencesWorkspaceIsPlanned) {
   EXPECT_EQ(kernels::attention_path(in, false).workspace, 0);
 }
 
-// By the formula, to the megabyte to which it is rounded. A group of one head needs no sums of dk and dv, and where the
-// first queries see nothing of a block, the logarithms of the others are copied.
-TEST(AttentionPath, TheWorkspaceIsThatOfOneGroup) {
+// Compares with the formula, to the megabyte to which the plan is rounded. A group of one head needs no sums of dk and
+// dv. If the first queries see no key of a block, lse of the others is copied.
+TEST(AttentionPath, WorkspaceIsThatOfOneGroup) {
   PlannedGpu gpu;
   const int64_t S = 524288, hd = 128, MiB = int64_t{1} << 20;
   const auto planned = [](const kernels::AttentionInputs& in) { return kernels::attention_path(in, true).workspace; };
@@ -65,20 +64,20 @@ TEST(AttentionPath, TheWorkspaceIsThatOfOneGroup) {
   EXPECT_EQ(planned(block), rounded(8 * (S * hd * 4 + S * 4 + S * 2 * hd * 2 + S * 4)));
 }
 
-// Two runs of queries of which each sees other keys, and both some, are no one rectangle.
-TEST(AttentionPath, PairsOfTwoRectanglesAreNone) {
+// Two runs of queries that see different keys, some of them shared, are not one rectangle.
+TEST(AttentionPath, CuDnnTakesOneRectangleOfPairs) {
   PlannedGpu gpu;
   auto in = gpu.inputs(512, 4, 2, 64);
   in.block = {.queries = {256, 256, 768}, .keys = {0, 256, 512}};
   EXPECT_FALSE(kernels::library_pairs(in));
   EXPECT_EQ(kernels::attention_path(in, true).own, OwnAttention::block);
-  in.block.queries = {768, 256, 1024};  // behind all keys
+  in.block.queries = {768, 256, 1024};  // after all keys
   ASSERT_TRUE(kernels::library_pairs(in));
   EXPECT_EQ(kernels::library_pairs(in)->keys, 512);
 }
 
-// The gradient of scores in bfloat16: 8 heads of 8192 tokens take 1 GiB, of 11,648 a little more than 2.
-TEST(AttentionPath, ABackwardThatRepeatsHasALimit) {
+// The score gradients in bfloat16 take 1 GiB for 8 heads of 8192 tokens, and a little more than 2 GiB for 11,648.
+TEST(AttentionPath, DeterministicBackwardHasAMemoryLimit) {
   PlannedGpu gpu;
   const auto own = [&](int64_t S) {
     auto in = gpu.inputs(S, 8, 1, 128);
@@ -90,7 +89,7 @@ TEST(AttentionPath, ABackwardThatRepeatsHasALimit) {
   EXPECT_EQ(own(11648), OwnAttention::workspace);
 }
 
-TEST(AttentionPath, SlowPathsAreCountedUnderTheirReason) {
+TEST(AttentionPath, CountsSlowPathsByReason) {
   PlannedGpu gpu;
   auto in = gpu.inputs(256, 4, 2, 64);
   const auto own = [](const kernels::AttentionInputs& of) { return kernels::attention_path(of, true).own; };

@@ -44,7 +44,7 @@ struct Case {
   }
 };
 
-// The textbook, in float64, with every probability in memory.
+// Textbook attention in float64, with every probability in memory.
 struct Reference {
   std::vector<double> y, lse, dq, dk, dv;
 
@@ -120,7 +120,7 @@ double tolerance_of(DType dtype) {
   return dtype == DType::f64 ? 1e-12 : dtype == DType::f32 ? 1e-5 : 2e-2;
 }
 
-// [B, S] ids from the lengths of each row's documents; `stride` makes them unsorted when it is not 1.
+// [B, S] ids from the lengths of each row's documents; a `stride` other than 1 makes them unsorted.
 Tensor documents(Rank& rank, int64_t S, const std::vector<std::vector<int64_t>>& lengths, int32_t stride = 1) {
   std::vector<int32_t> ids;
   for (const auto& row : lengths)
@@ -129,7 +129,7 @@ Tensor documents(Rank& rank, int64_t S, const std::vector<std::vector<int64_t>>&
   return rank.tensor<int32_t>({static_cast<int64_t>(lengths.size()), S}, ids);
 }
 
-const std::vector<int64_t> kWindows = {1, 2, 7, 64, 100, 1000};  // in a tile, of a tile, across tiles, of all
+const std::vector<int64_t> kWindows = {1, 2, 7, 64, 100, 1000};  // within a tile, a tile, several tiles, everything
 
 const std::vector<Size> kSizes = {{1, 1, 1, 1, 1},    {2, 1, 4, 2, 16},   {1, 5, 2, 1, 3},   {2, 67, 4, 2, 20},
                                   {1, 130, 6, 2, 64}, {1, 300, 2, 2, 32}, {3, 33, 5, 1, 65}, {1, 64, 8, 8, 48}};
@@ -141,7 +141,7 @@ TEST(Attention, MatchesTheTextbook) {
 }
 
 TEST(Attention, WindowsMatchTheTextbook) {
-  for (const int threads : {1, 3}) {  // two ways of cutting the backward
+  for (const int threads : {1, 3}) {  // the backward is divided in two ways
     Rank rank(threads);
     for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
       for (const Size& size : kSizes)
@@ -150,7 +150,7 @@ TEST(Attention, WindowsMatchTheTextbook) {
   }
 }
 
-TEST(Attention, ValuesOfAnotherSizeMatchTheTextbook) {
+TEST(Attention, ValuesOfAnotherHeadSizeMatchTheTextbook) {
   for (const int threads : {1, 3}) {
     Rank rank(threads);
     for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
@@ -160,8 +160,8 @@ TEST(Attention, ValuesOfAnotherSizeMatchTheTextbook) {
   }
 }
 
-// Both at once, with documents and dropout.
-TEST(Attention, WindowsKeepDocumentsApart) {
+// Combines both with documents and dropout.
+TEST(Attention, WindowsWithDocumentsAndDropoutMatchTheTextbook) {
   for (const int threads : {1, 3}) {
     Rank rank(threads);
     for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
@@ -176,7 +176,7 @@ TEST(Attention, WindowsKeepDocumentsApart) {
   }
 }
 
-TEST(Attention, AWindowOfTheWholeSequenceIsNone) {
+TEST(Attention, AWindowOfTheWholeSequenceChangesNothing) {
   Rank rank(3);
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
     const Size size{2, 150, 4, 2, 20};
@@ -188,7 +188,7 @@ TEST(Attention, AWindowOfTheWholeSequenceIsNone) {
   }
 }
 
-// Tiles of keys that left the window of every query of a tile are not met: what they hold does not matter.
+// Tiles of keys outside the window of every query of a tile are skipped, so their content does not matter.
 TEST(Attention, KeysOutOfTheWindowAreNotRead) {
   for (const int threads : {1, 3}) {
     Rank rank(threads);
@@ -202,7 +202,7 @@ TEST(Attention, KeysOutOfTheWindowAreNotRead) {
   }
 }
 
-TEST(Attention, DocumentsAreApart) {
+TEST(Attention, DocumentsMatchTheTextbook) {
   Rank rank;
   const Size size{3, 200, 4, 2, 24};
   const std::vector<std::vector<int64_t>> lengths = {{1, 63, 65, 1, 70}, {200}, {100, 28, 1, 1, 1, 69}};
@@ -225,7 +225,7 @@ TEST(Attention, DropoutMatchesTheTextbook) {
   expect_reference(rank, packed, 1e-12);
 }
 
-TEST(Attention, ThreadsDoNotChangeABitOfDropout) {
+TEST(Attention, DropoutHasTheSameBitsOnAnyNumberOfThreads) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
     for (const Size& size : {Size{1, 301, 4, 2, 40}, Size{2, 129, 3, 1, 16}, Size{8, 70, 4, 2, 16}}) {
       const auto run = [&](int threads) {
@@ -248,9 +248,9 @@ TEST(Attention, IdsNeedNotBeContiguous) {
   expect_reference(rank, Case(rank, size, DType::f64, rank.tensor<int32_t>({1, size.S}, ids)), 1e-12);
 }
 
-// A document's results are those of the document alone: what other documents hold, NaN included where no tile is
-// shared, does not matter.
-TEST(Attention, DocumentsInTilesOfTheirOwnAreNotRead) {
+// A document's results equal those of the document alone. The content of other documents does not matter, not even NaN
+// if they share no tile.
+TEST(Attention, OtherDocumentsTilesAreNotRead) {
   Rank rank;
   const Size size{1, 256, 2, 1, 16};
   const Tensor ids = documents(rank, size.S, {{128, 128}});
@@ -264,7 +264,7 @@ TEST(Attention, DocumentsInTilesOfTheirOwnAreNotRead) {
               values(b.narrow(1, 128, 128).reshape({b.elements() / 2})));
 }
 
-TEST(Attention, NanReachesTheQueriesThatSeeIt) {
+TEST(Attention, NaNReachesOnlyTheQueriesThatSeeIt) {
   Rank rank;
   const Size size{1, 100, 1, 1, 16};
   const Case c(rank, size, DType::f32);
@@ -274,7 +274,7 @@ TEST(Attention, NanReachesTheQueriesThatSeeIt) {
   for (int64_t i = 0; i < size.S; ++i) EXPECT_EQ(std::isnan(r.lse.data<float>()[i]), i >= 70) << i;
 }
 
-// Scores of thousands: without the running maximum exp would overflow.
+// Scores are in the thousands: without the running maximum, exp would overflow.
 TEST(Attention, LargeScoresStayFinite) {
   Rank rank;
   Case c(rank, {1, 90, 2, 2, 16}, DType::f64);
@@ -284,8 +284,8 @@ TEST(Attention, LargeScoresStayFinite) {
   expect_reference(rank, c, 1e-9);
 }
 
-// One thread takes a group at a time; three threads cut this few groups by queries, then by keys.
-TEST(Attention, ThreadsDoNotChangeABit) {
+// One thread takes a group at a time; three threads divide so few groups by queries, and then by keys.
+TEST(Attention, HasTheSameBitsOnAnyNumberOfThreads) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
     for (const Size& size : {Size{1, 700, 4, 2, 40}, Size{2, 129, 3, 1, 16}, Size{8, 70, 4, 2, 16},
                              Size{1, 700, 4, 2, 40, 24, 90}, Size{2, 129, 3, 1, 16, 33, 5}}) {
@@ -301,7 +301,7 @@ TEST(Attention, ThreadsDoNotChangeABit) {
     }
 }
 
-TEST(Attention, ARowDoesNotKnowTheBatch) {
+TEST(Attention, RowsDoNotDependOnTheBatch) {
   Rank rank(3);
   const Size size{9, 200, 4, 2, 32};
   const Case batch(rank, size, DType::f32);
@@ -316,7 +316,7 @@ TEST(Attention, ARowDoesNotKnowTheBatch) {
   }
 }
 
-TEST(Attention, NothingToDoIsFine) {
+TEST(Attention, AcceptsEmptyTensors) {
   Rank rank;
   for (const Size& size : {Size{0, 5, 2, 1, 4}, Size{2, 0, 2, 1, 4}}) Case(rank, size, DType::f32).run(rank);
 }
@@ -369,7 +369,8 @@ TEST(Attention, CostCountsTheWindowAndTheSizeOfValues) {
   }
 }
 
-// Prefill in pieces, then token by token, through a cache whose rest is poisoned: the bits of the full kernel.
+// Prefills in pieces, then decodes token by token, through a cache whose unused part is poisoned; expects the bits of
+// the full kernel.
 TEST(AttentionDecode, GivesTheBitsOfTheFullKernel) {
   Rank rank(3);
   const int64_t Smax = 160;

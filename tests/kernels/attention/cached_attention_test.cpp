@@ -21,7 +21,7 @@ struct Sequence {
         k(rank.normal({1, S, G, hd}, dtype, name + " k")),
         v(rank.normal({1, S, G, hd_v}, dtype, name + " v")) {}
 
-  // y and lse of the whole.
+  // y and lse of the whole sequence.
   std::pair<std::vector<double>, std::vector<double>> whole(Rank& rank, int64_t window) const {
     const Tensor y = rank.stream.empty({1, S, H, hd_v}, q.dtype());
     const Tensor lse = rank.stream.empty({1, H, S}, accumulator(q.dtype()));
@@ -30,7 +30,7 @@ struct Sequence {
   }
 };
 
-// Of several sequences' tokens at the same time, sequence i at positions[i].
+// One decoding step for tokens of several sequences, sequence i at positions[i].
 struct Step {
   kernels::CacheTokens tokens;
   Tensor q, k, v;
@@ -41,7 +41,7 @@ Step step_of(Rank& rank, const std::vector<Sequence>& sequences, const std::vect
   const auto T = static_cast<int64_t>(sequences.size());
   std::vector<int32_t> rows, at;
   for (int64_t i = 0; i < T; ++i) {
-    rows.push_back(static_cast<int32_t>(T - 1 - i));  // rows of the cache in another order than the tokens
+    rows.push_back(static_cast<int32_t>(T - 1 - i));  // the cache's rows are in another order than the tokens
     at.push_back(static_cast<int32_t>(positions[size_t(i)]));
     step.tokens.runs.push_back({T - 1 - i, positions[size_t(i)], 1});
   }
@@ -59,7 +59,7 @@ Step step_of(Rank& rank, const std::vector<Sequence>& sequences, const std::vect
   return step;
 }
 
-// Caches are poisoned, and those of windows are rings that sequences go round several times.
+// Caches are poisoned. With a window they are rings, and sequences wrap around several times.
 TEST(CachedAttention, GivesTheBitsOfTheFullKernel) {
   Rank rank(3);
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
@@ -70,7 +70,7 @@ TEST(CachedAttention, GivesTheBitsOfTheFullKernel) {
         const auto one = sequences[0].whole(rank, window), two = sequences[1].whole(rank, window);
         const Tensor keys = rank.poisoned({2, slots, 2, 20}, dtype), cached = rank.poisoned({2, slots, 2, 12}, dtype);
         for (int64_t past = 0; past < 131; ++past) {
-          // The second is ahead by 19 positions that it reads alone.
+          // The second sequence has 19 more positions, which it reads alone.
           const std::vector<int64_t> at = {past + 19, past};
           const Step step = step_of(rank, sequences, at);
           if (past == 0)
@@ -94,14 +94,14 @@ TEST(CachedAttention, GivesTheBitsOfTheFullKernel) {
       }
 }
 
-TEST(CachedAttention, NoTokensAreFine) {
+TEST(CachedAttention, AcceptsNoTokens) {
   Rank rank;
   const Tensor none = rank.tensor<int32_t>({0}, {}), cache = rank.stream.empty({0, 4, 1, 8}, DType::f32);
   const Tensor q = rank.stream.empty({0, 1, 2, 8}, DType::f32);
   kernels::cached_attention(rank.stream, q, {}, {q, cache, cache, {{}, none, none}});
 }
 
-// Two products of a token with the keys that it sees, which are read once for all heads of a group.
+// Two products per token with the keys that it sees, which are read once for all heads of a group.
 TEST(CachedAttention, CostCountsTheKeysThatTokensSee) {
   Rank rank;
   Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);

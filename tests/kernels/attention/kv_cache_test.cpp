@@ -12,14 +12,14 @@ using testing::cache_tokens;
 using testing::Rank;
 using testing::values;
 
-TEST(AppendToCache, WritesItsPositionsOfEveryRowAndNoOther) {
+TEST(AppendToCache, WritesOnlyItsPositionsOfEveryRow) {
   Rank rank;
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
     const int64_t B = 3, most = 7, G = 2, hd = 5, row = G * hd;
     const Tensor cache = rank.normal({B, most, G, hd}, dtype, "cache");
     auto expected = values(cache);
     int64_t past = 0;
-    for (const int64_t S : {4, 1, 2, 0}) {  // a prompt, a token, two more until it is full, nothing
+    for (const int64_t S : {4, 1, 2, 0}) {  // a prompt, a token, two more that fill it, nothing
       const Tensor x = rank.normal({1, B * S, G, hd}, dtype, cat("x at ", past));
       std::vector<CacheRun> runs;
       for (int64_t b = 0; b < B; ++b) runs.push_back({b, past, S});
@@ -34,7 +34,7 @@ TEST(AppendToCache, WritesItsPositionsOfEveryRowAndNoOther) {
   }
 }
 
-TEST(AppendToCache, RowsAreRingsAndMayStandAtDifferentPositions) {
+TEST(AppendToCache, RingsMayBeAtDifferentPositions) {
   Rank rank;
   const Tensor cache = rank.tensor<double>({2, 3, 1, 1}, {0, 0, 0, 0, 0, 0});
   const Tensor x = rank.tensor<double>({4, 1, 1}, {1, 2, 3, 4});
@@ -42,13 +42,13 @@ TEST(AppendToCache, RowsAreRingsAndMayStandAtDifferentPositions) {
   EXPECT_EQ(values(cache), (std::vector<double>{4, 2, 3, 1, 0, 0}));  // positions 9, 7 and 8; 0
 }
 
-TEST(AppendToCache, NoSequencesAreFine) {
+TEST(AppendToCache, AcceptsNoSequences) {
   Rank rank;
   kernels::append_to_cache(rank.stream, rank.stream.empty({0, 4, 1, 2}, DType::f32),
                            rank.stream.empty({0, 1, 2}, DType::f32), cache_tokens(rank, {}));
 }
 
-TEST(CacheTokens, APartKeepsItsRuns) {
+TEST(CacheTokens, PartsKeepTheirRuns) {
   Rank rank;
   const CacheTokens part = cache_tokens(rank, {{0, 5, 1}, {2, 0, 3}, {1, 9, 1}}).part(1, 2, 1);
   EXPECT_EQ(part.runs.size(), 2u);

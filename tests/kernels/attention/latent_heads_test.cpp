@@ -50,7 +50,7 @@ kernels::LatentRows rows_of(const Case& c, const Make& make) {
           make(Shape{c.tokens, c.turning}, "rows of the key")};
 }
 
-// The channels that rotate of one head, by kernels::rope.
+// The rotated channels of one head, computed by kernels::rope.
 std::vector<double> turned(Rank& rank, const Case& c, const std::vector<double>& channels, int64_t token) {
   if (!c.rotates) return channels;
   const Tensor x = rank.tensor<double>({1, 1, 1, c.turning}, channels), y = rank.poisoned(x.shape(), DType::f64);
@@ -60,7 +60,7 @@ std::vector<double> turned(Rank& rank, const Case& c, const std::vector<double>&
   return values(y);
 }
 
-TEST(LatentHeads, AreTheirChannelsInPlace) {
+TEST(LatentHeads, PlacesAndRotatesChannels) {
   Rank rank;
   for (const Case& c : kCases)
     for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
@@ -118,7 +118,7 @@ TEST(LatentHeads, BackwardIsTheTranspose) {
     }
 }
 
-TEST(LatentHeads, ThreadsDoNotChangeABit) {
+TEST(LatentHeads, HasTheSameBitsOnAnyNumberOfThreads) {
   const Case c{300, 4, 16, 8, 16, true};
   const auto run = [&](int threads) {
     Rank rank(threads);

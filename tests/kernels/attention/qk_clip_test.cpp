@@ -23,7 +23,7 @@ using testing::values;
 constexpr DType kTypes[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
 constexpr double kNone = -std::numeric_limits<double>::infinity();
 
-// By the definition: [H], of float64.
+// Computed by the definition: [H], in float64.
 std::vector<double> expected_logits(const AttentionInputs& in) {
   const auto q = values(in.q), k = values(in.k);
   const int64_t B = in.q.size(0), S = in.q.size(1), H = in.q.size(2), hd = in.q.size(3), G = in.k.size(2);
@@ -61,7 +61,7 @@ Tensor none_yet(Rank& rank, int64_t heads, DType dtype) {
   return largest;
 }
 
-TEST(MaxLogits, AreThoseOfAPlainLoop) {
+TEST(MaxLogits, MatchAPlainLoop) {
   Rank rank;
   for (const AttentionSize& size : std::vector<AttentionSize>{{1, 1, 1, 1, 1},
                                                               {2, 5, 2, 1, 4},
@@ -77,7 +77,7 @@ TEST(MaxLogits, AreThoseOfAPlainLoop) {
     }
 }
 
-// Rows of which the second half is padding, all of one, and a row of padding alone.
+// Two rows whose second half is padding, and one row of padding only.
 TEST(MaxLogits, LeavePaddingOut) {
   Rank rank;
   for (const DType dtype : kTypes) {
@@ -86,7 +86,7 @@ TEST(MaxLogits, LeavePaddingOut) {
     std::vector<int32_t> ids;
     for (int i = 0; i < 3 * 90; ++i) ids.push_back(i % 90 < 70 - i / 90 * 35 ? i % 90 / 20 : -1);
     in.sequence_ids = rank.tensor<int32_t>({3, 90}, ids);
-    dispatch_floating(dtype, [&]<class T>() {  // what padding would be told of
+    dispatch_floating(dtype, [&]<class T>() {  // padding's scores would be the largest
       for (int64_t i = 0; i < 3 * 90; ++i)
         if (ids[static_cast<size_t>(i)] < 0)
           for (int64_t j = 0; j < 4 * 8; ++j) in.q.data<T>()[i * 32 + j] = T(100.0F);
@@ -101,7 +101,7 @@ TEST(MaxLogits, LeavePaddingOut) {
   }
 }
 
-TEST(MaxLogits, DocumentsHideEachOtherAndMicroBatchesAddUp) {
+TEST(MaxLogits, SeparateDocumentsAndAccumulateOverMicroBatches) {
   Rank rank;
   const AttentionSize size{2, 90, 4, 2, 8};
   AttentionInputs in = inputs(rank, size, DType::f64);
@@ -120,8 +120,8 @@ TEST(MaxLogits, DocumentsHideEachOtherAndMicroBatchesAddUp) {
   EXPECT_TRUE(close(values(largest), both, 0, 1e-13));
 }
 
-// As a ring meets them: block by block of keys.
-TEST(MaxLogits, OfBlocksAreThoseOfTheWhole) {
+// Processes blocks of keys in the order of ring attention.
+TEST(MaxLogits, BlocksCombineToTheWhole) {
   Rank rank;
   const AttentionSize size{2, 96, 4, 2, 8};
   for (const int64_t window : {0, 20}) {
@@ -139,7 +139,7 @@ TEST(MaxLogits, OfBlocksAreThoseOfTheWhole) {
   }
 }
 
-TEST(MaxLogits, AreTheSameOnEveryNumberOfThreads) {
+TEST(MaxLogits, AreTheSameOnAnyNumberOfThreads) {
   Rank one(1), three(3);
   const AttentionSize size{3, 150, 6, 2, 16};
   for (const DType dtype : kTypes) {
@@ -150,7 +150,7 @@ TEST(MaxLogits, AreTheSameOnEveryNumberOfThreads) {
   }
 }
 
-// The rows of 4 heads of 3 columns in 2 groups, one of which is beyond the threshold, in pieces that cut them.
+// The rows of 4 heads of 3 columns in 2 groups, one of which exceeds the threshold, divided into several pieces.
 TEST(ClipProjection, ScalesTheGroupsBeyondTheThreshold) {
   Rank rank;
   const Tensor step = rank.tensor<double>({kernels::kStepValues}, {0, 1, 1, 0, 1, 1});
@@ -173,9 +173,9 @@ TEST(ClipProjection, ScalesTheGroupsBeyondTheThreshold) {
   }
 }
 
-// tests/golden/optim/make_qk_clip.py wrote what Megatron-LM makes of the projections of latent attention; in pieces
-// that begin and end anywhere in a head.
-TEST(ClipProjection, OfLatentAttentionIsMegatrons) {
+// tests/golden/optim/make_qk_clip.py recorded how Megatron-LM clips the projections of latent attention. Pieces begin
+// and end anywhere in a head.
+TEST(ClipProjection, MatchesMegatronForLatentAttention) {
   Rank rank;
   const Tensor step = rank.tensor<double>({kernels::kStepValues}, {0, 1, 1, 0, 1, 1});
   std::ifstream golden(WITAN_SOURCE_DIR "/tests/golden/optim/qk_clip.tsv");
@@ -212,7 +212,7 @@ TEST(ClipProjection, OfLatentAttentionIsMegatrons) {
   EXPECT_EQ(lines, 6);
 }
 
-TEST(ClipProjection, ScalesMastersAndNothingInASkippedStep) {
+TEST(ClipProjection, ScalesMastersButSkipsASkippedStep) {
   Rank rank;
   const Tensor largest = rank.tensor<float>({1}, {400});
   const Tensor step = rank.tensor<double>({kernels::kStepValues}, {0, 1, 1, 0, 1, 1});

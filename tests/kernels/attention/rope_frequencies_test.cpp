@@ -21,7 +21,7 @@ double trained(const RopeArgs& args, size_t pair) {
   return std::pow(args.base, -2 * static_cast<double>(pair) / static_cast<double>(args.dims));
 }
 
-TEST(RopeFrequencies, FallByOneFactorFromPairToPair) {
+TEST(RopeFrequencies, FormAGeometricSequence) {
   const RopeArgs args = args_of(Type::none);
   const auto frequencies = rope_frequencies(args);
   ASSERT_EQ(frequencies.size(), 32);
@@ -29,8 +29,8 @@ TEST(RopeFrequencies, FallByOneFactorFromPairToPair) {
   EXPECT_TRUE(rope_frequencies({.dims = 0}).empty());
 }
 
-// As torch.linspace(0, 1, 4) spaces the exponents of 1 / 1000, followed by zeros.
-TEST(RopeFrequencies, HalfTruncatedOnesEndAtOneOverTheBase) {
+// The exponents of 1 / 1000 are spaced as by torch.linspace(0, 1, 4), followed by zeros.
+TEST(RopeFrequencies, MatchHalfTruncatedLinspace) {
   RopeArgs args{.base = 1000, .dims = 16};
   args.half_truncated = true;
   const auto frequencies = rope_frequencies(args);
@@ -39,7 +39,7 @@ TEST(RopeFrequencies, HalfTruncatedOnesEndAtOneOverTheBase) {
   for (size_t pair = 0; pair < expected.size(); ++pair) EXPECT_NEAR(frequencies[pair], expected[pair], 1e-15);
 }
 
-TEST(RopeFrequencies, LongRopeDividesEachByItsOwn) {
+TEST(RopeFrequencies, LongRopeDividesEachByItsOwnFactor) {
   RopeArgs args{.base = 10000, .dims = 8};
   args.scaling.type = Type::longrope;
   args.scaling.factors = {1, 1.25, 3, 40};
@@ -56,8 +56,8 @@ TEST(RopeFrequencies, AFactorOfOneChangesNothing) {
   }
 }
 
-// Fast pairs stay, slow ones are divided by the factor, and what lies between falls from the one to the other.
-TEST(RopeFrequencies, OnlySlowPairsAreStretched) {
+// Fast pairs stay, slow ones are divided by the factor, and those in between are interpolated between the two.
+TEST(RopeFrequencies, YarnInterpolatesSlowPairs) {
   for (const Type type : {Type::llama3, Type::yarn}) {
     const RopeArgs args = args_of(type);
     const double fast = type == Type::yarn ? args.scaling.beta_fast : args.scaling.high_freq_factor,
@@ -84,15 +84,15 @@ TEST(RopeFrequencies, OnlySlowPairsAreStretched) {
   }
 }
 
-TEST(RopeFrequencies, PairsAndTurnsAreInverse) {
+TEST(RopeFrequencies, PairOfTurnsIsTheInverseOfTurnsOfPair) {
   const RopeArgs args = args_of(Type::yarn);
   for (const double turns : {32.0, 1.0, 0.25})
     EXPECT_NEAR(rope_turns_of(args, rope_pair_of(args, turns)), turns, 1e-12);
   EXPECT_NEAR(rope_turns_of(args, 3), 4096 * trained(args, 3) / (2 * M_PI), 1e-9);
 }
 
-// A context so short that no pair turns often enough: the ramp has no length, and is a step.
-TEST(RopeFrequencies, ARampOfNoLengthIsAStep) {
+// In a context so short that no pair turns often enough, the ramp has length 0, and is a step.
+TEST(RopeFrequencies, ARampOfLengthZeroIsAStep) {
   RopeArgs args = args_of(Type::yarn);
   args.scaling.beta_fast = 2, args.scaling.beta_slow = 2 - 1e-12;
   const double step = rope_pair_of(args, 2);

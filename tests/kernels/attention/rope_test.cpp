@@ -35,7 +35,7 @@ std::vector<double> reference(const Tensor& x, const Tensor& positions, const ke
 
 TEST(Rope, AgreesWithTheFormula) {
   Rank rank;
-  // Positions of restarting documents; and of a token decoded alone, far beyond the number of tokens.
+  // Positions of restarting documents, and of a single decoded token far beyond the number of tokens.
   const Tensor documents = rank.tensor<int32_t>({2, 5}, {0, 1, 2, 3, 4, 0, 1, 0, 1, 2});
   const Tensor late = rank.tensor<int32_t>({2, 1}, {100000, 7});
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
@@ -63,7 +63,7 @@ TEST(Rope, PositionZeroAndDimsBeyondTheRotatedOnesAreCopied) {
   }
 }
 
-TEST(Rope, ScoresDependOnDistancesAlone) {
+TEST(Rope, ScoresDependOnlyOnDistances) {
   Rank rank;
   const Tensor x = rank.normal({1, 2, 1, 16}, DType::f64, "x");
   const auto score = [&](int32_t query, int32_t key) {
@@ -76,8 +76,8 @@ TEST(Rope, ScoresDependOnDistancesAlone) {
   EXPECT_GT(std::abs(score(5, 2) - score(6, 2)), 1e-6);
 }
 
-// What scaling multiplies sines and cosines by, turns back with the transpose, which divides by nothing.
-TEST(Rope, AMagnitudeMultipliesRotatedChannels) {
+// The factor that scaling applies to sines and cosines is applied by the transpose too, rather than inverted.
+TEST(Rope, MagnitudeScalesRotatedChannels) {
   Rank rank;
   const Tensor x = rank.normal({1, 2, 2, 8}, DType::f64, "x"), positions = rank.tensor<int32_t>({1, 2}, {3, 50});
   for (const bool inverse : {false, true}) {
@@ -89,14 +89,14 @@ TEST(Rope, AMagnitudeMultipliesRotatedChannels) {
   }
 }
 
-TEST(Rope, NoTokensAreFine) {
+TEST(Rope, AcceptsNoTokens) {
   Rank rank;
   const Tensor y =
       rotated(rank, rank.stream.empty({0, 5, 2, 4}, DType::f32), rank.stream.empty({0, 5}, DType::i32), {10000, 4});
   EXPECT_EQ(y.elements(), 0);
 }
 
-TEST(Rope, ThreadsDoNotChangeABit) {
+TEST(Rope, HasTheSameBitsOnAnyNumberOfThreads) {
   const auto run = [](int threads) {
     Rank rank(threads);
     std::vector<int32_t> positions(300);

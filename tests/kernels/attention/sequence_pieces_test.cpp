@@ -21,8 +21,8 @@ const std::vector<Case> kCases = {{1, 1, 2, 1, 2}, {3, 2, 4, 5, 2},  {2, 3, 3, 7
                                   {2, 2, 1, 3, 4}, {2, 3, 2, 8, 4},  {0, 2, 2, 4, 2},   {2, 0, 2, 4, 2},
                                   {1, 2, 2, 0, 2}, {1, 3, 8, 16, 8}, {2, 129, 4, 64, 2}};
 
-// Where a piece is said to lie, each element of it found by its coordinates.
-TEST(SequencePieces, LayoutsFindChunksOfHeads) {
+// Compares a piece's layout with the place of each of its elements, found by coordinates.
+TEST(SequencePieces, LayoutsLocateChunksOfHeads) {
   Rank rank;
   for (const auto& [B, C, P, w, n] : kCases) {
     const int64_t Q = std::max<int64_t>(P / n, 1);
@@ -45,13 +45,13 @@ TEST(SequencePieces, LayoutsFindChunksOfHeads) {
   }
 }
 
-// Out of tensors of heads into a message, and out of that into tensors of positions: all elements once.
+// Moves tensors of heads into a message, and from there into tensors of positions: every element exactly once.
 template <class T>
 class SequencePiecesOf : public ::testing::Test {};
 using Types = ::testing::Types<float, bf16, double>;
 TYPED_TEST_SUITE(SequencePiecesOf, Types);
 
-TYPED_TEST(SequencePiecesOf, GoWhereTheyBelong) {
+TYPED_TEST(SequencePiecesOf, ArriveInTheirPlaces) {
   constexpr DType dtype = dtype_of<TypeParam>();
   for (const int threads : {1, 3}) {
     Rank rank(threads);
@@ -87,7 +87,7 @@ TYPED_TEST(SequencePiecesOf, GoWhereTheyBelong) {
   }
 }
 
-TYPED_TEST(SequencePiecesOf, SharesAreSummedInTheirOrder) {
+TYPED_TEST(SequencePiecesOf, SharesAreSummedInOrder) {
   constexpr DType dtype = dtype_of<TypeParam>();
   using A = Accumulator<TypeParam>;
   for (const int threads : {1, 3}) {
@@ -106,7 +106,7 @@ TYPED_TEST(SequencePiecesOf, SharesAreSummedInTheirOrder) {
   }
 }
 
-TEST(SequencePieces, CostsAreOfTheBytesMoved) {
+TEST(SequencePieces, CostsCountTheBytesMoved) {
   Rank rank;
   const Tensor x = rank.normal({2, 4, 4, 8}, DType::bf16, "x"), y = rank.stream.empty({2, 8, 2, 8}, DType::bf16);
   kernels::copy_pieces(rank.stream,

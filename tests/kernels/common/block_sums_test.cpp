@@ -47,7 +47,7 @@ TEST(BlockSums, NonFiniteElementsReachTheirBlock) {
   EXPECT_TRUE(std::isfinite(found[0]) && std::isinf(found[2]) && std::isnan(found[4]) && std::isfinite(found[6]));
 }
 
-// Runs of blocks: 7 of an expert in 3 rows, 2 in 4 rows of which some are of none; other rows stay as they were.
+// Sums 7 blocks of an expert into 3 rows, and 2 blocks into 4 rows, some of which get none; other rows are unchanged.
 TEST(BlockSums, AddUpToRowsOfEveryExpert) {
   Rank rank;
   const Tensor seven = rank.normal({2, 7, 2}, DType::f64, "seven"), two = rank.normal({1, 2, 2}, DType::f64, "two");
@@ -74,7 +74,7 @@ TEST(BlockSums, AddUpToRowsOfEveryExpert) {
   }
 }
 
-TEST(BlockSums, CostWhatTheyRead) {
+TEST(BlockSums, CostsCountTheBytesRead) {
   ThreadPool pool(1);
   Stream meta({Device::Kind::meta}, Arena::meta(), pool);
   const Tensor x = meta.empty({4, 32, 256}, DType::bf16);

@@ -10,14 +10,14 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// The distance of `got` from the exact value in units of float's last place there (below the normal range: of the
-// smallest denormal).
+// The error of `got` in units in the last place of float at the exact value (below the normal range: of the smallest
+// denormal).
 double ulps(float got, double exact) {
   const double magnitude = std::max(std::abs(exact), static_cast<double>(std::numeric_limits<float>::min()));
   return std::abs(static_cast<double>(got) - exact) / std::exp2(std::floor(std::log2(magnitude)) - 23);
 }
 
-// f(x) for every 997th float there is, negative ones included; NaN and the infinities are left out.
+// Calls f(x) for every 997th of all floats, including negative ones, except NaN and the infinities.
 template <class F>
 void for_floats(const F& f) {
   for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 997)

@@ -60,8 +60,8 @@ Fp8Weights quantised_weights(Rank& rank, const Tensor& w, const Tensor& largest 
   return out;
 }
 
-// What a number may lose in a block with this largest magnitude: half the distance of neighbours, which is 2^-4 of the
-// number, or 2^-10 in units of the scale; float32's roundings come on top.
+// The largest error of a number in a block with this largest magnitude: half the distance between neighbours, which is
+// 2^-4 of the number or 2^-10 of the scale, plus float32's rounding.
 double most_lost(double number, double largest) {
   return std::max(std::abs(number) * 0x1p-4, largest / 448 * 0x1p-10) * (1 + 0x1p-20);
 }
@@ -72,7 +72,7 @@ double largest_of(const std::vector<double>& numbers) {
   return largest;
 }
 
-// By this source's rows of an expert, in blocks of 128: body(first row in the pool, rows, block, group).
+// Calls body(first row in the pool, rows, block, group) for each source's rows of an expert, in blocks of 128.
 template <class Body>
 void for_blocks_of_groups(const Fp8Case& c, const Body& body) {
   int64_t block = 0;
@@ -88,7 +88,7 @@ void for_blocks(const Fp8Case& c, const Body& body) {
   for_blocks_of_groups(c, [&](int64_t first, int64_t rows, int64_t block, int64_t) { body(first, rows, block); });
 }
 
-TEST(Fp8, BlocksAreThoseOfGroupsSourceBySource) {
+TEST(Fp8, BlocksFollowGroupsSourceBySource) {
   Rank rank;
   for (const Fp8Case& c : fp8_cases()) {
     SCOPED_TRACE(cat(c.capacity, " rows"));
@@ -119,7 +119,7 @@ TEST(Fp8, BlocksAreThoseOfGroupsSourceBySource) {
   }
 }
 
-TEST(Fp8, RowsAndColumnsLoseHalfAStepOfTheirBlockAtMost) {
+TEST(Fp8, RowsAndColumnsAreRoundedToHalfAStep) {
   for (const Fp8Case& c : fp8_cases())
     for (const DType dtype : {DType::f32, DType::bf16}) {
       SCOPED_TRACE(cat(c.capacity, " rows of ", c.K, ", ", dtype));
@@ -151,7 +151,7 @@ TEST(Fp8, RowsAndColumnsLoseHalfAStepOfTheirBlockAtMost) {
     }
 }
 
-TEST(Fp8, WithoutGroupsAllRowsAreOne) {
+TEST(Fp8, WithoutGroupsAllRowsAreOneGroup) {
   Rank rank;
   const Fp8Case all{300, 144, 16, {0}, {300}};
   const Tensor x = fp8_rows_of(rank, all, 144, DType::bf16, "x");
@@ -167,9 +167,8 @@ TEST(Fp8, WithoutGroupsAllRowsAreOne) {
               0);
 }
 
-// Zeros have the scale 1; a number that is not finite makes all of its blocks NaN; the smallest numbers keep normal
-// scales.
-TEST(Fp8, EdgesOfTheRange) {
+// Zeros have the scale 1, a non-finite number makes all of its blocks NaN, and the smallest numbers keep normal scales.
+TEST(Fp8, QuantisesTheEdgesOfTheRange) {
   const float infinity = std::numeric_limits<float>::infinity(), tiny = std::numeric_limits<float>::denorm_min();
   for (const float edge :
        {0.0F, -0.0F, infinity, -infinity, std::nanf(""), tiny, 0x1p-120F, std::numeric_limits<float>::max()}) {
@@ -182,7 +181,7 @@ TEST(Fp8, EdgesOfTheRange) {
     const Fp8Weights weights = quantised_weights(rank, w);
     const float of_row = q.rows.scales.data<float>()[130 + 5], of_column = q.columns.scales.data<float>()[131],
                 of_weight = weights.scales.data<float>()[1];
-    EXPECT_EQ(q.rows.scales.data<float>()[5], 1);  // of the row's first block, zeros
+    EXPECT_EQ(q.rows.scales.data<float>()[5], 1);  // the row's first block is zeros
     EXPECT_EQ(q.columns.scales.data<float>()[144 + 131], 1);
     for (const float scale : {of_row, of_column, of_weight}) {
       if (edge == 0) {
@@ -197,7 +196,7 @@ TEST(Fp8, EdgesOfTheRange) {
   }
 }
 
-TEST(Fp8, WeightsAreTheSameNumbersTransposed) {
+TEST(Fp8, TransposedWeightsHoldTheSameNumbers) {
   for (const Shape& shape : {Shape{3, 144, 272}, {1, 128, 128}, {2, 16, 400}})
     for (const DType dtype : {DType::f32, DType::bf16}) {
       Rank rank(3);
@@ -216,8 +215,8 @@ TEST(Fp8, WeightsAreTheSameNumbersTransposed) {
     }
 }
 
-// Rows that an index names, as if they had been copied.
-TEST(Fp8, GatheredRowsAreThoseOfACopy) {
+// Rows that an index names give the results of copied rows.
+TEST(Fp8, GatheredRowsEqualThoseOfACopy) {
   for (const Fp8Case& c : fp8_cases()) {
     SCOPED_TRACE(cat(c.capacity, " rows of ", c.K));
     Rank rank(3);
@@ -247,7 +246,7 @@ std::vector<double> amaxes_of(const Fp8Case& c, const std::vector<double>& x, in
   return amax;
 }
 
-TEST(Fp8, MagnitudesAreThoseOfGroupsSourceBySource) {
+TEST(Fp8, AmaxesFollowGroupsSourceBySource) {
   for (const Fp8Case& c : fp8_cases())
     for (const DType dtype : {DType::f32, DType::bf16}) {
       SCOPED_TRACE(cat(c.capacity, " rows of ", c.K, ", ", dtype));
@@ -258,7 +257,7 @@ TEST(Fp8, MagnitudesAreThoseOfGroupsSourceBySource) {
       kernels::fp8_amax(rank.stream, amax, x, blocks);
       std::vector<double> want = amaxes_of(c, values(x), c.K);
       EXPECT_EQ(values(amax), want);
-      // Only what is larger counts from then on.
+      // Later, only larger values raise it.
       want.front() = 1e6;
       amax.data<float>()[0] = 1e6F;
       kernels::fp8_amax(rank.stream, amax, x, blocks);
@@ -273,7 +272,7 @@ TEST(Fp8, MagnitudesAreThoseOfGroupsSourceBySource) {
     }
 }
 
-TEST(Fp8, MagnitudesOfWeightsAreThoseOfMatrices) {
+TEST(Fp8, AmaxesOfWeightsFollowMatrices) {
   Rank rank(3);
   const Tensor w = rank.normal({3, 144, 272}, DType::bf16, "w"), amax = rank.stream.zeros({3}, DType::f32);
   w.data<bf16>()[2 * 144 * 272 + 5] = bf16(std::nanf(""));
@@ -285,8 +284,9 @@ TEST(Fp8, MagnitudesOfWeightsAreThoseOfMatrices) {
   EXPECT_TRUE(std::isnan(found[2]));
 }
 
-// One scale for a tensor: numbers beyond the magnitude saturate, and small ones lose bits that a block's scale keeps.
-TEST(Fp8, GivenMagnitudesScaleWholeGroups) {
+// With one scale per tensor, numbers beyond the magnitude saturate, and small ones lose bits that a block's scale
+// keeps.
+TEST(Fp8, GivenAmaxesScaleWholeGroups) {
   for (const Fp8Case& c : fp8_cases())
     for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2}) {
       SCOPED_TRACE(cat(c.capacity, " rows of ", c.K));
@@ -313,7 +313,7 @@ TEST(Fp8, GivenMagnitudesScaleWholeGroups) {
     }
 }
 
-TEST(Fp8, GivenMagnitudesScaleWholeMatrices) {
+TEST(Fp8, GivenAmaxesScaleWholeMatrices) {
   Rank rank(3);
   const Tensor w = rank.normal({3, 144, 272}, DType::f32, "w", 0.02);
   const std::vector<float> given = {0.05F, 0.1F, 448.0F};
@@ -324,8 +324,8 @@ TEST(Fp8, GivenMagnitudesScaleWholeMatrices) {
     ASSERT_EQ(plain[i], testing::scaled_to(Fp8Format::e4m3, exact[i], given[i / (144 * 272)]));
 }
 
-// A number that is not finite makes its blocks NaN, whatever magnitude is given.
-TEST(Fp8, GivenMagnitudesHideNothingThatIsNotFinite) {
+// A non-finite number makes its blocks NaN, whatever magnitude is given.
+TEST(Fp8, GivenAmaxesKeepNonFiniteNumbersVisible) {
   for (const float edge : {std::numeric_limits<float>::infinity(), std::nanf("")})
     for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2}) {
       Rank rank;
@@ -344,7 +344,7 @@ TEST(Fp8, GivenMagnitudesHideNothingThatIsNotFinite) {
     }
 }
 
-TEST(Fp8, DelayedMagnitudesAreThoseOfEarlierStepsWhereThereAreAny) {
+TEST(Fp8, DelayedAmaxesComeFromEarlierSteps) {
   Rank rank;
   const Tensor amax = rank.tensor<float>({6}, {1, 2, 3, 4, 0, 0}), seen = rank.tensor<float>({3}, {1.5F, 9, 0}),
                reference = rank.tensor<float>({3}, {7, 0, 0.5F});
@@ -356,9 +356,9 @@ TEST(Fp8, DelayedMagnitudesAreThoseOfEarlierStepsWhereThereAreAny) {
   EXPECT_EQ(values(again), (std::vector<double>{7, 8, 0.5}));
 }
 
-// Transformer Engine's rule, with magnitudes in the place of scales: the largest of the last H steps, or the last
-// step's, times 2^margin. A tensor that no step has seen keeps its value, and so do all tensors in a skipped step.
-TEST(Fp8, ReferencesFollowTheHistory) {
+// Transformer Engine's rule, with magnitudes instead of scales: the largest of the last H steps, or the last step's,
+// times 2^margin. A tensor that no step has used keeps its value, and so do all tensors in a skipped step.
+TEST(Fp8, ReferencesFollowTheAmaxHistory) {
   Rank rank;
   const double infinity = std::numeric_limits<double>::infinity();
   const Tensor step = rank.stream.zeros({kernels::kStepValues}, DType::f64);
@@ -389,8 +389,8 @@ TEST(Fp8, ReferencesFollowTheHistory) {
   }
 }
 
-// Either copy alone, and any number of threads, give the same bits.
-TEST(Fp8, OneCopyAloneIsThatOfBoth) {
+// Each copy alone, and any number of threads, give the same bits.
+TEST(Fp8, EitherCopyAloneHasTheSameBits) {
   const Fp8Case& c = fp8_cases()[3];
   Rank rank(3), alone(1);
   const RowGroups groups = fp8_groups(rank, c);
@@ -408,7 +408,7 @@ TEST(Fp8, OneCopyAloneIsThatOfBoth) {
     EXPECT_EQ(std::memcmp(a.raw(), b.raw(), static_cast<size_t>(b.bytes())), 0);
 }
 
-// Sums of blocks in float32, which are added in float32.
+// The sums of blocks are in float32, and are added in float32.
 void expect_sum(double got, const ExactSum& exact, DType out) {
   const double rounding = out == DType::bf16 ? 0x1p-8 : 0x1p-24;
   ASSERT_NEAR(got, exact.sum, exact.magnitudes * 0x1p-18 + std::abs(exact.sum) * rounding);
@@ -435,12 +435,12 @@ void expect_rows(const Fp8Case& c, const Tensor& y, const std::vector<double>& x
     ASSERT_TRUE(inside[static_cast<size_t>(i)] || std::isnan(got[static_cast<size_t>(i * out)])) << i;
 }
 
-// The gradients' format is e5m2 in one of two dtypes.
+// Gradients use e5m2 in one of two dtypes.
 Fp8Format gradients_of(DType dtype) {
   return dtype == DType::f32 ? Fp8Format::e5m2 : Fp8Format::e4m3;
 }
 
-TEST(Fp8, ProductsAreThoseOfTheDequantisedOperands) {
+TEST(Fp8, ProductsMatchDequantisedOperands) {
   for (const Fp8Case& c : fp8_cases()) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       SCOPED_TRACE(cat(c.capacity, " rows, K ", c.K, ", N ", c.N, ", ", dtype));
@@ -476,7 +476,7 @@ void expect_gradient(const Fp8Case& c, const Tensor& dw, const std::vector<doubl
       }
 }
 
-TEST(Fp8, WeightGradientsAreThoseOfTheDequantisedOperands) {
+TEST(Fp8, WeightGradientsMatchDequantisedOperands) {
   for (const Fp8Case& c : fp8_cases()) {
     for (const DType out : {DType::f32, DType::bf16}) {
       if (out == DType::bf16 && c.capacity * c.K * c.N > 20'000'000) continue;  // the reference is slow

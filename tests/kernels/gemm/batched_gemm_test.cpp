@@ -14,7 +14,7 @@ struct Sizes {
   int64_t n, M, N, K;
 };
 
-// In float64, element by element.
+// Computed in float64, element by element.
 std::vector<double> expected(const Sizes& s, const kernels::BatchedProduct& p) {
   const auto a = values(p.a), b = values(p.b), c = p.c.defined() ? values(p.c) : std::vector<double>();
   std::vector<double> d;
@@ -59,7 +59,7 @@ TEST(BatchedGemm, IsTheProductOfEachMatrix) {
         }
 }
 
-TEST(BatchedGemm, AMatrixHasTheSameBitsInAnyBatchOnAnyNumberOfThreads) {
+TEST(BatchedGemm, HasTheSameBitsInAnyBatchOnAnyNumberOfThreads) {
   const Sizes s{5, 40, 24, 100};
   Rank one(1), three(3);
   const auto run = [&](Rank& rank) {
@@ -78,8 +78,8 @@ TEST(BatchedGemm, AMatrixHasTheSameBitsInAnyBatchOnAnyNumberOfThreads) {
   EXPECT_EQ(values(d), std::vector<double>(all.begin() + 2 * s.M * s.N, all.begin() + 3 * s.M * s.N));
 }
 
-// Half of it is computed, and the rest is the same numbers; sizes of one strip of rows and of several.
-TEST(BatchedGemm, ASymmetricProductIsItselfAndItsOwnTranspose) {
+// Half of the product is computed, and the rest is copied; sizes of one strip of rows and of several.
+TEST(BatchedGemm, SymmetricProductsAreExactlySymmetric) {
   for (const auto& [dtype, tolerance] : {std::pair{DType::f64, 1e-11}, {DType::f32, 1e-3}})
     for (const int64_t m : {1, 37, 128, 129, 300})
       for (const bool transposed : {false, true}) {
@@ -111,7 +111,7 @@ TEST(BatchedGemm, ASymmetricProductIsItselfAndItsOwnTranspose) {
       }
 }
 
-TEST(BatchedGemm, CountsWhatASymmetricProductComputes) {
+TEST(BatchedGemm, CostCountsHalfOfASymmetricProduct) {
   EXPECT_EQ(kernels::symmetric_share(100), 1);
   EXPECT_EQ(kernels::symmetric_share(512), 0.625);
 }

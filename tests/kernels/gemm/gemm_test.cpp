@@ -41,8 +41,8 @@ Tolerance tolerance(DType c) {
   return c == DType::f32 ? Tolerance{2e-4, 1e-5} : Tolerance{2e-4, 1.0 / 256};
 }
 
-// Sizes around the edges of tiles (14 or 6 rows, 32 columns or fewer), vectors (16), steps of the sum (256) and few
-// rows (28 or 12), for which other kernels serve whole vectors of columns.
+// Sizes around the edges of tiles (14 or 6 rows, at most 32 columns), vectors (16), blocks of K (256) and the few rows
+// (28 or 12) for which other kernels compute whole vectors of columns.
 const std::vector<std::tuple<int64_t, int64_t, int64_t>> kSizes = {
     {1, 1, 1},     {1, 33, 17},  {3, 31, 5},   {13, 32, 16}, {14, 64, 256}, {15, 65, 257}, {29, 7, 513}, {300, 530, 20},
     {67, 48, 300}, {1, 300, 40}, {2, 150, 31}, {5, 97, 270}, {17, 81, 260}, {28, 50, 47},  {31, 34, 33}};
@@ -101,8 +101,8 @@ TEST(Gemm, ReadsAndWritesViews) {
       }
 }
 
-// The last bytes of an operand may be the last of the arena: nothing beyond a row's end is used.
-TEST(Gemm, WhatLiesBeyondAnOperandDoesNotMatter) {
+// An operand may end with the arena, so nothing beyond a row's end may be used.
+TEST(Gemm, IgnoresMemoryBeyondOperands) {
   Rank rank;
   for (const Transpose ta : {kNo, kYes})
     for (const Transpose tb : {kNo, kYes}) {
@@ -126,7 +126,7 @@ TEST(Gemm, WhatLiesBeyondAnOperandDoesNotMatter) {
     }
 }
 
-TEST(Gemm, ThreadsDoNotChangeBits) {
+TEST(Gemm, HasTheSameBitsOnAnyNumberOfThreads) {
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16})
     for (const auto& [M, N, K] : kSizes) {
       std::vector<std::vector<double>> results;
@@ -141,8 +141,8 @@ TEST(Gemm, ThreadsDoNotChangeBits) {
     }
 }
 
-// Few rows are multiplied by other kernels than many, and their number decides about tiles.
-TEST(Gemm, RowsDoNotKnowEachOther) {
+// Few rows use other kernels than many, and tiles depend on their number.
+TEST(Gemm, RowsDoNotDependOnEachOther) {
   Rank rank;
   constexpr int64_t M = 301, N = 215, K = 603;
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16})
@@ -164,7 +164,7 @@ TEST(Gemm, RowsDoNotKnowEachOther) {
         }
 }
 
-TEST(Gemm, EmptySumsAndEmptyResults) {
+TEST(Gemm, AcceptsEmptySumsAndEmptyResults) {
   Rank rank;
   const Tensor a = rank.stream.empty({2, 0}, DType::f32), b = rank.stream.empty({0, 3}, DType::f32);
   const Tensor c = rank.poisoned({2, 3}, DType::f32);

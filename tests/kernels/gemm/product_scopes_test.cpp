@@ -10,7 +10,7 @@ namespace {
 using kernels::FewRows;
 using kernels::RowProducts;
 
-TEST(RowProducts, AreOnWithinTheirScopeAndThread) {
+TEST(RowProducts, AreOnOnlyInTheirScopeAndThread) {
   EXPECT_FALSE(RowProducts::on());
   {
     const RowProducts off(false);
@@ -18,13 +18,13 @@ TEST(RowProducts, AreOnWithinTheirScopeAndThread) {
     const RowProducts on;
     EXPECT_TRUE(RowProducts::on());
     const RowProducts within(false);
-    EXPECT_TRUE(RowProducts::on()) << "what surrounds it asked for them";
+    EXPECT_TRUE(RowProducts::on()) << "the outer scope is still active";
     std::thread([] { EXPECT_FALSE(RowProducts::on()); }).join();
   }
   EXPECT_FALSE(RowProducts::on());
 }
 
-TEST(FewRows, AreOnWithinTheirScopeAndThreadButNotWhereBitsAreTrainings) {
+TEST(FewRows, AreOnOnlyInTheirScopeAndThreadAndNeverWithRowProducts) {
   EXPECT_FALSE(FewRows::on());
   {
     const FewRows off(false);
@@ -36,7 +36,7 @@ TEST(FewRows, AreOnWithinTheirScopeAndThreadButNotWhereBitsAreTrainings) {
       EXPECT_FALSE(FewRows::on());
     }
     const FewRows within(false);
-    EXPECT_TRUE(FewRows::on()) << "what surrounds it asked for them";
+    EXPECT_TRUE(FewRows::on()) << "the outer scope is still active";
     std::thread([] { EXPECT_FALSE(FewRows::on()); }).join();
   }
   EXPECT_FALSE(FewRows::on());

@@ -17,7 +17,8 @@ struct Case {
   int64_t capacity, K, N;
   std::vector<int64_t> begin, count;
 };
-// Experts without rows, of whole blocks, of one row more and one less; gaps, groups out of order, odd widths, nothing.
+// Experts without rows, with whole blocks, with one row more and one less; gaps, groups out of order, odd widths, no
+// rows.
 const std::vector<Case> kBlockCases = {
     {700, 33, 17, {500, 0, 130, 130, 400}, {127, 128, 0, 257, 1}},
     {128, 64, 40, {0}, {128}},
@@ -50,16 +51,16 @@ TEST(BlockSparse, TheTopologyHasTheBlockRowsOfEachExpert) {
   EXPECT_TRUE(std::all_of(blocks.begin() + std::ssize(expected), blocks.end(), [](int32_t b) { return b == -1; }));
 }
 
-// The most that is provided for is what uneven groups need: of each expert a block with a single row.
-TEST(BlockSparse, ThereAreBlockRowsForAnyGroups) {
+// The capacity for block rows covers the most uneven groups: each expert may need a block for a single row.
+TEST(BlockSparse, CapacityCoversAnyGroups) {
   EXPECT_EQ(kernels::most_block_rows(0, 4), 3);
   EXPECT_EQ(kernels::most_block_rows(4, 4), 4);
   EXPECT_EQ(kernels::most_block_rows(132, 4), 5);
   EXPECT_EQ(kernels::most_block_rows(128, 1), 1);
 }
 
-// Rows outside the groups stay as they were, which is a poison here.
-TEST(BlockSparse, ProductsHaveTheBitsOfGroupedOnes) {
+// Rows outside the groups must keep their poison.
+TEST(BlockSparse, ProductsHaveTheBitsOfGroupedGemm) {
   for (const Case& c : kBlockCases)
     for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
       for (const int threads : {1, 3}) {

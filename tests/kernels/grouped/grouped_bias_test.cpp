@@ -12,7 +12,7 @@ double tolerance(DType dtype) {
   return dtype == DType::f64 ? 1e-12 : dtype == DType::f32 ? 5e-6 : 2e-2;
 }
 
-// Groups out of order, one of them empty, with rows of nobody's between them.
+// Groups out of order, one of them empty, with rows between them that belong to no group.
 struct Pool {
   explicit Pool(Rank& rank, int64_t rows)
       : begins{rows / 2, 0, 3, 3},
@@ -79,7 +79,7 @@ TEST(GroupedBias, AnExpertWithoutRowsHasAGradientOfZeros) {
   EXPECT_EQ(values(db), std::vector<double>(12, 0));
 }
 
-TEST(GroupedBias, ThreadsDoNotChangeABit) {
+TEST(GroupedBias, HasTheSameBitsOnAnyNumberOfThreads) {
   const auto run = [](int threads) {
     Rank rank(threads);
     const Pool pool(rank, 600);

@@ -20,7 +20,7 @@ struct Case {
   int64_t capacity;
   std::vector<int64_t> begin, count;
 };
-// Gaps, groups out of order, empty groups, few rows and more, one hot expert, nothing at all.
+// Gaps, groups out of order, empty groups, few and many rows, one hot expert, no rows.
 const std::vector<Case> kCases = {
     {40, {3, 10, 30}, {5, 17, 1}},
     {64, {40, 0, 20, 64}, {20, 16, 0, 0}},
@@ -45,7 +45,7 @@ Tensor expert(const Tensor& w, int64_t e) {
   return w.narrow(0, e, 1).reshape({w.size(1), w.size(2)});
 }
 
-// Compares bit by bit with one plain product per expert; rows outside the groups must still be the poison.
+// Compares the bits with one plain product per expert; rows outside the groups must keep their poison.
 void expect_rows(Rank& rank, const Case& c, const Tensor& to, const Tensor& from, const Tensor& w,
                  Transpose transpose_w) {
   const Tensor expected = rank.poisoned(to.shape(), to.dtype());
@@ -103,8 +103,8 @@ TEST(GroupedGemm, WeightGradientsOfEmptyGroupsAreZerosOrUntouched) {
       }
 }
 
-// Of what is stored, in either mode; and they change no bit of it.
-TEST(GroupedGemm, BlockSumsAreThoseOfTheWeightGradient) {
+// The sums are those of the stored values in either mode, and computing them changes no bit of those.
+TEST(GroupedGemm, BlockSumsMatchTheWeightGradient) {
   for (const Case& c : kCases)
     for (const auto& [in, out] : {std::pair{DType::f64, DType::f64},
                                   {DType::f32, DType::f32},
@@ -125,8 +125,8 @@ TEST(GroupedGemm, BlockSumsAreThoseOfTheWeightGradient) {
     }
 }
 
-// A GPU makes them in the product, but for what it adds to in float32; a CPU in a pass of their own.
-TEST(GroupedGemm, BlockSumsCostAPassWhereTheProductDoesNotMakeThem) {
+// A GPU computes block sums in the product, unless it adds to float32; a CPU needs a pass of its own.
+TEST(GroupedGemm, BlockSumsCostAPassUnlessTheProductMakesThem) {
   ThreadPool pool(1);
   const auto bytes = [&](Device device, DType dtype, Write write) {
     Stream meta(device, Arena::meta(), pool);
@@ -150,7 +150,8 @@ TEST(GroupedGemm, BlockSumsCostAPassWhereTheProductDoesNotMakeThem) {
   EXPECT_EQ(bytes(cpu, DType::bf16, Write::overwrite), std::pair(0.0, 2 * kElements + kSums));
 }
 
-// Rows that an index names: the bits of a copy in order. Entries outside the groups name places that nobody looks at.
+// Rows that an index names give the bits of a copy in order. Index entries outside the groups are invalid, and not
+// used.
 TEST(GroupedGemm, GatheredRowsGiveTheBitsOfACopy) {
   constexpr int64_t kNowhere = int64_t{1} << 60;
   for (const Case& c : kCases)
@@ -190,8 +191,8 @@ TEST(GroupedGemm, GatheredRowsGiveTheBitsOfACopy) {
       }
 }
 
-// The bits of the product and of SwiGLU's backward one after the other; other rows stay the poison.
-TEST(GroupedGemm, SwigluBackwardIsTheProductAndTheActivations) {
+// Expects the bits of the product followed by SwiGLU's backward; other rows must keep their poison.
+TEST(GroupedGemm, SwigluBackwardHasTheBitsOfItsTwoParts) {
   for (const Case& c : kCases)
     for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
       for (const bool weighted : {false, true}) {
@@ -215,7 +216,7 @@ TEST(GroupedGemm, SwigluBackwardIsTheProductAndTheActivations) {
       }
 }
 
-// On a GPU rows are read where they lie; what stands for a CPU plans the copy that it makes.
+// A GPU reads the rows in place; a meta stream for a CPU plans the copy that a CPU makes.
 TEST(GroupedGemm, OnlyTheCpuCopiesGatheredRows) {
   ThreadPool pool(1);
   const auto copies = [&](Device device) {
@@ -249,7 +250,7 @@ TEST(GroupedGemm, CostsFollowTheExpectedRows) {
   EXPECT_EQ(costs.at("grouped_gemm_backward_weight").bytes, rows + 2 * 4 * weights);
 }
 
-// dh is written and h read, where the product alone writes half of either; a GPU's is one kernel.
+// dh is written and h is read, whereas the product alone writes half as much; a GPU uses a single kernel.
 TEST(GroupedGemm, CostsOfSwigluBackwardAreThoseOfOneKernelOrTwo) {
   ThreadPool pool(2);
   const auto costs = [&](Device device) {

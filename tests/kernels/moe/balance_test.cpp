@@ -10,15 +10,16 @@ using testing::close;
 using testing::Rank;
 using testing::values;
 
-// E / (T N) sum_e n_e P_e, taken literally; the sums are of B sequences, whose probabilities come together.
-TEST(BalanceLoss, IsItsDefinition) {
+// E / (T N) sum_e n_e P_e computed literally; the sums are over B sequences, whose probabilities are added.
+TEST(BalanceLoss, FollowsItsDefinition) {
   Rank rank;
   for (const DType dtype : {DType::f32, DType::f64})
     for (const auto& [B, E] : std::vector<std::array<int64_t, 2>>{{1, 1}, {1, 5}, {3, 8}, {7, 33}}) {
       const int64_t tokens = 40;
       const Tensor sums = rank.normal({B * E + kernels::kTokenSums}, dtype, "sums"), loss = rank.poisoned({1}, dtype);
       std::vector<int64_t> counts(static_cast<size_t>(E));
-      for (int64_t e = 0; e < E; ++e) counts[static_cast<size_t>(e)] = e == 1 ? 0 : e * e + 3;  // one gets nothing
+      for (int64_t e = 0; e < E; ++e)
+        counts[static_cast<size_t>(e)] = e == 1 ? 0 : e * e + 3;  // expert 1 gets no token
       const auto all = static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
       const Tensor of_experts = rank.tensor<int64_t>({E}, counts);
       kernels::balance_loss(rank.stream, loss, sums, of_experts, {tokens});
@@ -45,7 +46,7 @@ TEST(BalanceLoss, IsItsDefinition) {
     }
 }
 
-TEST(BalanceLoss, OfNoTokensIsZero) {
+TEST(BalanceLoss, IsZeroWithoutTokens) {
   Rank rank;
   const Tensor sums = rank.stream.zeros({4 + kernels::kTokenSums}, DType::f64), loss = rank.poisoned({1}, DType::f64),
                dprobs = rank.poisoned({4}, DType::f64), counts = rank.tensor<int64_t>({4}, {0, 0, 0, 0});

@@ -8,7 +8,7 @@ namespace {
 using testing::Rank;
 using Integers = std::vector<int64_t>;
 
-// Five assignments for three ranks, of which the fourth is dropped: two for the first, none for the second.
+// Five assignments for three ranks, the fourth of which is dropped: two for rank 0, none for rank 1.
 TEST(SpreadToParts, PutsEachRanksRowsFirstInItsPart) {
   Rank rank;
   for (const int64_t part_rows : {2, 3}) {
@@ -23,7 +23,7 @@ TEST(SpreadToParts, PutsEachRanksRowsFirstInItsPart) {
   }
 }
 
-TEST(SpreadToParts, NamesTheRankThatGetsMoreThanAPartHolds) {
+TEST(SpreadToParts, RefusesMoreRowsThanAPartHolds) {
   Rank rank;
   const Tensor slot = rank.tensor<int64_t>({3}, {0, 1, 2}), parts = rank.stream.empty({4}, DType::i64);
   EXPECT_EQ(test::message_of<ShapeError>([&] {
@@ -32,8 +32,8 @@ TEST(SpreadToParts, NamesTheRankThatGetsMoreThanAPartHolds) {
             "spread_to_parts: 3 rows for rank 1, whose part holds 2");
 }
 
-// Two ranks' rows for two experts here: 2 and 1 of the first, none and 3 of the second.
-TEST(FindInParts, KnowsWhereEachRowOfThePoolArrived) {
+// Two ranks' rows for two local experts: 2 and 1 for expert 0, none and 3 for expert 1.
+TEST(FindInParts, FindsWhereEachRowArrived) {
   Rank rank;
   const RowGroups groups{rank.tensor<int64_t>({2}, {0, 2}), rank.tensor<int64_t>({2}, {2, 4}),
                          rank.tensor<int64_t>({2, 2}, {0, 2, 2, 3}), rank.tensor<int64_t>({2, 2}, {2, 1, 0, 3})};

@@ -37,7 +37,7 @@ Kept limited(Rank& rank, const Ids& ids, int64_t K, int64_t E, const std::vector
   return {kept.ids.to_vector<int32_t>(), kept.counts.to_vector<int64_t>()};
 }
 
-// The definition, taken literally: sort an expert's assignments, keep the first ones.
+// The definition applied literally: sort an expert's assignments, and keep the first ones.
 Kept reference(const Ids& ids, int64_t E, const std::vector<float>& weights, const kernels::Capacity& capacity) {
   Kept kept{Ids(ids.size(), -1), {}};
   for (int32_t e = 0; e < E; ++e) {
@@ -61,7 +61,7 @@ TEST(LimitToCapacity, KeepsTheLikeliestOrTheFirst) {
   EXPECT_EQ(limited(rank, ids, 2, 2, weights, {0, DropPolicy::probs}), (Kept{Ids(6, -1), {0, 0}}));
 }
 
-// Weights of a few values only: most decisions are ties.
+// Weights take only a few values, so that most decisions are ties.
 TEST(LimitToCapacity, FollowsItsDefinitionOnAnyNumberOfThreads) {
   for (const auto& [T, K, E] :
        std::vector<std::array<int64_t, 3>>{{0, 2, 4}, {1, 1, 1}, {7, 1, 1}, {60, 2, 3}, {500, 4, 16}}) {
@@ -70,7 +70,7 @@ TEST(LimitToCapacity, FollowsItsDefinitionOnAnyNumberOfThreads) {
     std::vector<float> weights;
     for (uint64_t i = 0; i < static_cast<uint64_t>(T * K); ++i) {
       const double u = rng.uniform(2 * i);
-      ids.push_back(static_cast<int32_t>(u * u * static_cast<double>(E)));  // the first experts are crowded
+      ids.push_back(static_cast<int32_t>(u * u * static_cast<double>(E)));  // the first experts get most assignments
       weights.push_back(static_cast<float>(rng.below(5, 2 * i + 1)) / 8.0F);
     }
     for (const int64_t per_expert : {int64_t{0}, int64_t{1}, T * K / (2 * E), T * K})
@@ -90,15 +90,15 @@ TEST(LimitToCapacity, WeightsThatDifferByRoundingInFloat64Tie) {
             (Kept{{0, -1, 0}, {2}}));
 }
 
-TEST(LimitToCapacity, NaNIsTheLeastOfWeights) {
+TEST(LimitToCapacity, NaNIsTheSmallestWeight) {
   Rank rank;
   const float nan = std::nanf("");
   EXPECT_EQ(limited<float>(rank, {0, 0, 0, 0}, 1, 1, {nan, 0, nan, 1}, {3, DropPolicy::probs}),
             (Kept{{0, 0, -1, 0}, {3}}));
 }
 
-// Rows of padding have no assignments, and are not among the tokens that the capacity is a share of.
-TEST(LimitToCapacity, IsAShareOfTheTokensThatAreNotPadding) {
+// Padding rows have no assignments, and do not count as tokens when the capacity is computed.
+TEST(LimitToCapacity, DoesNotCountPadding) {
   Rank rank;
   const int64_t T = 12, K = 2, E = 3;
   Ids ids;

@@ -52,14 +52,14 @@ TEST(SendOrder, IsAStableSortByExpert) {
   }
 }
 
-TEST(CountAssignments, IsTheHistogramOfWhatIsNotDropped) {
+TEST(CountAssignments, IgnoresDroppedAssignments) {
   Rank rank;
   const Tensor counts = unset(rank, {4});
   kernels::count_assignments(rank.stream, counts, rank.tensor<int32_t>({3, 2}, {2, -1, 0, 2, -1, 0}));
   EXPECT_EQ(counts.to_vector<int64_t>(), (Integers{2, 0, 2, 0}));
 }
 
-TEST(CountAssignments, OfEqualRunsOfTokensAreTheirHistograms) {
+TEST(CountAssignments, CountsEqualRunsOfTokensSeparately) {
   Rank rank;
   const Tensor counts = rank.stream.empty({2, 3}, DType::i64);
   std::ranges::fill(counts.span<int64_t>(), -7);
@@ -67,8 +67,9 @@ TEST(CountAssignments, OfEqualRunsOfTokensAreTheirHistograms) {
   EXPECT_EQ(counts.to_vector<int64_t>(), (Integers{1, 0, 2, /**/ 1, 1, 0}));
 }
 
-// Two pools of five rows: experts 0 and 2 of the first begin at 0 and 2, those of the second have gaps between them.
-TEST(MergeOrder, SortsByExpertThenPool) {
+// Two receive buffers of five rows: experts 0 and 2 of the first begin at 0 and 2; those of the second have gaps
+// between them.
+TEST(MergeOrder, SortsByExpertThenRank) {
   Rank rank;
   const Tensor begin = unset(rank, {3}), count = unset(rank, {3}), place = unset(rank, {10});
   kernels::merge_order(rank.stream, {begin, count}, place,
@@ -78,7 +79,7 @@ TEST(MergeOrder, SortsByExpertThenPool) {
   EXPECT_EQ(place.to_vector<int64_t>(), (Integers{0, 1, 6, 8, 2, -7, -7, -7, -7, -7}));
 }
 
-TEST(SendOrder, WhatIsDroppedHasNoRow) {
+TEST(SendOrder, DroppedAssignmentsHaveNoRow) {
   Rank rank;
   const Tensor slot = unset(rank, {6}), source = unset(rank, {5});
   kernels::send_order(rank.stream, slot, source, rank.tensor<int32_t>({3, 2}, {2, -1, 0, 2, -1, 0}),
@@ -87,7 +88,7 @@ TEST(SendOrder, WhatIsDroppedHasNoRow) {
   EXPECT_EQ(source.to_vector<int64_t>(), (Integers{2, 5, 0, 3, -1}));
 }
 
-TEST(LocalGroups, LieOneAfterTheOther) {
+TEST(LocalGroups, FollowEachOther) {
   Rank rank;
   const RowGroups groups{unset(rank, {5}), unset(rank, {5})};
   kernels::local_groups(rank.stream, groups, rank.tensor<int64_t>({5}, {0, 3, 0, 4, 1}));
@@ -108,8 +109,8 @@ TEST(RankCounts, SumsEqualRunsOfExperts) {
   EXPECT_EQ(dealt_to(6), (Integers{1, 2, 0, 0, 5, 7}));
 }
 
-// Rows arrive by source rank, then expert; they are labelled so, and must end by expert, then source rank, then
-// arrival.
+// Rows arrive by source rank, then expert, and are labelled accordingly. They must end ordered by expert, then source
+// rank, then arrival.
 TEST(ReceiveOrder, SortsByExpertThenSourceThenArrival) {
   Rank rank;
   for (const auto& [R, E] : std::vector<std::array<int64_t, 2>>{{1, 1}, {2, 3}, {4, 2}, {8, 8}}) {
@@ -159,7 +160,7 @@ TEST(ReceiveOrder, SortsByExpertThenSourceThenArrival) {
   }
 }
 
-TEST(ReceiveOrder, MoreRowsThanThePoolHoldsAreRefused) {
+TEST(ReceiveOrder, RefusesMoreRowsThanTheBufferHolds) {
   Rank rank;
   const RowGroups groups{unset(rank, {2}), unset(rank, {2}), unset(rank, {2, 2}), unset(rank, {2, 2})};
   EXPECT_EQ(test::message_of<ShapeError>([&] {
@@ -193,7 +194,7 @@ TEST(GatherRows, CopiesTheRowsNamed) {
     }
 }
 
-TEST(GatherRows, WritesZerosWhereThereIsNoRow) {
+TEST(GatherRows, WritesZerosForMissingRows) {
   Rank rank;
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
     for (const int64_t divisor : {1, 2}) {
@@ -205,7 +206,7 @@ TEST(GatherRows, WritesZerosWhereThereIsNoRow) {
     }
 }
 
-TEST(FirstRows, ScatterIsTheInverseOfGatherAndTheRestIsNotTouched) {
+TEST(FirstRows, ScatterIsTheInverseOfGatherAndLeavesOtherRows) {
   Rank rank;
   const int64_t N = 500, D = 33;
   const Tensor x = rank.normal({N, D}, DType::f32, "x"), index = reversed(rank, N);
@@ -239,7 +240,7 @@ TEST(SumAssignments, AddsInTheOrderOfK) {
   EXPECT_EQ(values(y), (std::vector<double>{0, 1}));
 }
 
-TEST(SumAssignments, WhatIsDroppedAddsNothing) {
+TEST(SumAssignments, IgnoresDroppedAssignments) {
   Rank rank;
   const Tensor x = rank.tensor<float>({2, 1}, {3, 4}), y = rank.poisoned({3, 1}, DType::f32);
   kernels::sum_assignments(rank.stream, y, x, rank.tensor<int64_t>({6}, {-1, 0, 1, 0, -1, -1}));
@@ -269,7 +270,7 @@ TEST(SumAssignments, FollowsItsDefinitionInEveryDType) {
   }
 }
 
-TEST(DispatchKernels, NoTokensAreFine) {
+TEST(DispatchKernels, AcceptNoTokens) {
   Rank rank;
   const Tensor nothing = unset(rank, {0}), rows = rank.stream.empty({0, 4}, DType::f32);
   kernels::send_order(rank.stream, nothing, nothing, rank.stream.empty({0, 2}, DType::i32),

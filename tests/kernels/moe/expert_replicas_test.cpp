@@ -23,14 +23,14 @@ Chosen choose(Rank& rank, const Integers& counts, int64_t R, int64_t S) {
   return {choice.hosted.to_vector<int64_t>(), choice.place.to_vector<int64_t>()};
 }
 
-// Rows that each rank computes.
+// The number of rows that each rank computes.
 Integers loads_of(const Integers& counts, const Integers& place, int64_t R, int64_t width) {
   Integers loads(static_cast<size_t>(R));
   for (size_t i = 0; i < counts.size(); ++i) loads[static_cast<size_t>(place[i] / width)] += counts[i];
   return loads;
 }
 
-TEST(ChooseReplicas, LeavesAnEvenLoadAlone) {
+TEST(ChooseReplicas, LeavesABalancedLoadAlone) {
   Rank rank;
   const Chosen chosen = choose(rank, {3, 3, 3, 3, 3, 3, 3, 3}, 2, 2);
   EXPECT_EQ(chosen.hosted, Integers(4, -1));
@@ -38,9 +38,9 @@ TEST(ChooseReplicas, LeavesAnEvenLoadAlone) {
   EXPECT_EQ(choose(rank, Integers(8, 0), 2, 2).hosted, Integers(4, -1)) << "nobody has tokens";
 }
 
-// Expert 0 has 20 of 28 assignments of two ranks, and each computes its own. Then rank 1 has 16 and rank 0 12, until
-// rank 0 computes its own of expert 2.
-TEST(ChooseReplicas, GivesAHotExpertsTokensToTheRankThatHasThem) {
+// Expert 0 has 20 of the 28 assignments of two ranks, and each rank computes its own. Rank 1 then has 16 and rank 0 has
+// 12, until rank 0 also computes its own assignments to expert 2.
+TEST(ChooseReplicas, ComputesAHotExpertsTokensOnTheirOwnRank) {
   Rank rank;
   const Integers counts = {10, 1, 2, 1, 10, 1, 1, 2};
   const Chosen chosen = choose(rank, counts, 2, 1);
@@ -49,7 +49,7 @@ TEST(ChooseReplicas, GivesAHotExpertsTokensToTheRankThatHasThem) {
   EXPECT_EQ(loads_of(counts, chosen.place, 2, 3), (Integers{14, 14}));
 }
 
-// All tokens of four ranks go to one expert: each rank computes its own with one slot each.
+// All tokens of four ranks go to one expert: each rank computes its own tokens, with one slot each.
 TEST(ChooseReplicas, SpreadsOneExpertOverAllRanks) {
   Rank rank;
   Integers counts(16);
@@ -61,8 +61,8 @@ TEST(ChooseReplicas, SpreadsOneExpertOverAllRanks) {
     EXPECT_EQ(chosen.place[static_cast<size_t>(r * 4 + 2)], r == 2 ? 4 : r * 2 + 1) << "rank " << r;
 }
 
-// Where experts are warm rather than hot, different ones go to different ranks, whole.
-TEST(ChooseReplicas, MovesWholeExpertsWhereThatIsEnough) {
+// Without a single hot expert, whole experts move to other ranks.
+TEST(ChooseReplicas, MovesWholeExpertsIfThatIsEnough) {
   Rank rank;
   Integers counts;
   for (int64_t r = 0; r < 2; ++r)
@@ -72,7 +72,7 @@ TEST(ChooseReplicas, MovesWholeExpertsWhereThatIsEnough) {
   EXPECT_EQ(chosen.hosted, (Integers{-1, -1, 0, 1}));
 }
 
-TEST(ChooseReplicas, OnlyEverLowersTheLargestLoad) {
+TEST(ChooseReplicas, NeverRaisesTheLargestLoad) {
   Rank rank;
   for (const auto& [R, E, S] :
        std::vector<std::array<int64_t, 3>>{{2, 4, 1}, {2, 8, 3}, {4, 4, 1}, {4, 16, 2}, {8, 16, 4}, {3, 9, 20}})
@@ -94,7 +94,7 @@ TEST(ChooseReplicas, OnlyEverLowersTheLargestLoad) {
       EXPECT_LE(std::ranges::max(after), std::ranges::max(before));
       const bool uneven = std::ranges::max(before) * R > 2 * total && own > 1;
       EXPECT_TRUE(!uneven || std::ranges::max(after) < std::ranges::max(before));
-      for (size_t i = 0; i < chosen.place.size(); ++i) {  // at home, or in a slot that holds the expert
+      for (size_t i = 0; i < chosen.place.size(); ++i) {  // either at home, or in a slot that holds the expert
         const int64_t expert = static_cast<int64_t>(i) % E, at = chosen.place[i], slot = at % width - own;
         EXPECT_TRUE(slot < 0 ? at == home[i] : chosen.hosted[static_cast<size_t>(at / width * S + slot)] == expert);
       }
@@ -108,7 +108,7 @@ TEST(ChooseReplicas, OnlyEverLowersTheLargestLoad) {
     }
 }
 
-// Three ranks of two experts, two slots: rank 1 holds experts 0 and 5, rank 2 experts 0 and 3.
+// Three ranks with two experts and two slots each: rank 1 holds experts 0 and 5, rank 2 experts 0 and 3.
 struct Small {
   Rank rank;
   kernels::ReplicaChoice choice{rank.tensor<int64_t>({3, 2}, {-1, -1, 0, 5, 0, 3}),
@@ -117,7 +117,7 @@ struct Small {
                                                               10, 1, 4, 11, 8, 7})};  // of rank 2: 5 on rank 1
 };
 
-TEST(PlaceAssignments, PutsThemWhereTheyAreComputed) {
+TEST(PlaceAssignments, NamesThePlaceThatComputesThem) {
   Small small;
   Rank& rank = small.rank;
   const Tensor ids = rank.stream.empty({5}, DType::i32), counts = rank.stream.empty({12}, DType::i64);
@@ -128,7 +128,7 @@ TEST(PlaceAssignments, PutsThemWhereTheyAreComputed) {
   EXPECT_EQ(counts.to_vector<int64_t>(), (Integers{0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 2, 1}));
 }
 
-TEST(ReplicaSources, AreTheMatricesOfTheExpertsRanks) {
+TEST(ReplicaSources, NameTheHomeRanksMatrices) {
   Small small;
   const Tensor sources = small.rank.stream.empty({4}, DType::i64);
   kernels::replica_sources(small.rank.stream, sources, small.choice, 1, 100);
@@ -137,7 +137,7 @@ TEST(ReplicaSources, AreTheMatricesOfTheExpertsRanks) {
   EXPECT_EQ(sources.to_vector<int64_t>(), Integers(4, -1));
 }
 
-TEST(ReplicaHomes, ComeInTheOrderOfTheRanksThatHoldThem) {
+TEST(ReplicaHomes, AreOrderedByTheRanksThatHoldThem) {
   Small small;
   const auto homes = [&](const kernels::ReplicaRound& round) {
     const Tensor rows = small.rank.stream.empty({2}, DType::i64);
@@ -152,7 +152,7 @@ TEST(ReplicaHomes, ComeInTheOrderOfTheRanksThatHoldThem) {
   EXPECT_EQ(homes({1, 0, 2, 2}), (Integers{-1, -1}));
 }
 
-TEST(ReplicaCounts, SayWhatTravelsInARound) {
+TEST(ReplicaCounts, CountTheRowsThatTravelInARound) {
   Small small;
   Rank& rank = small.rank;
   const kernels::ReplicaCounts counts{rank.stream.empty({3}, DType::i64), rank.stream.empty({3}, DType::i64),

@@ -18,8 +18,8 @@ Ids hosts_of(Rank& rank, const Ids& ids, int64_t K, int64_t copies, int64_t expe
   return hosts.to_vector<int32_t>();
 }
 
-// Three hosts of four experts; a token of one host, of two in the other order, of none, and of one with an expert that
-// drops it.
+// Three hosts of four experts; tokens that visit one host, two hosts in descending order, none, and one host with a
+// dropped assignment.
 TEST(ChooseHosts, NamesEachHostOfATokenOnceAndInOrder) {
   Rank rank;
   const Ids ids = {4, 7, 5, 11, 4, 1, -1, -1, -1, -1, 9, -1};
@@ -28,7 +28,7 @@ TEST(ChooseHosts, NamesEachHostOfATokenOnceAndInOrder) {
   EXPECT_EQ(hosts_of(rank, {}, 2, 2, 4), Ids());
 }
 
-TEST(ChooseHosts, NamesThoseThatASetHolds) {
+TEST(ChooseHosts, NamesTheDistinctHosts) {
   Rank rank;
   constexpr int64_t kTokens = 97, kTopk = 5, kHosts = 6, kExperts = 3;
   const Philox rng(3, 1);
@@ -48,7 +48,7 @@ TEST(ChooseHosts, NamesThoseThatASetHolds) {
   }
 }
 
-// Two tokens of two hosts of three experts: of the copies that are sent one is missing.
+// Two tokens that visit two hosts of three experts; one of the sent copies is missing.
 TEST(NumberOnHosts, NumbersTheExpertsOfACopysHost) {
   Rank rank;
   const Tensor ids = rank.tensor<int32_t>({2, 3}, {5, 0, 3, -1, 2, 1}),

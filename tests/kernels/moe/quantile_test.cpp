@@ -15,7 +15,7 @@ using testing::values;
 
 constexpr double kUnit = kernels::kQuantileUnit;
 
-// The definitions of kernels/moe/selection.h by sorting whole rows and columns.
+// The definitions in kernels/moe/selection.h, computed by sorting whole rows and columns.
 struct Reference {
   std::vector<int32_t> ids;
   std::vector<double> margins;  // [E, T]
@@ -44,7 +44,7 @@ struct Reference {
   }
 };
 
-TEST(Quantiles, ChoiceAndQuantilesAreTheirDefinitions) {
+TEST(Quantiles, FollowTheirDefinitions) {
   Rank rank;
   for (const auto& [T, E, K] : std::vector<std::array<int64_t, 3>>{{1, 2, 1}, {7, 3, 2}, {64, 8, 2}, {301, 33, 6}}) {
     const Tensor logits = rank.normal({T, E}, DType::f64, "logits", 2), bias = rank.normal({E}, DType::f32, "bias"),
@@ -62,8 +62,8 @@ TEST(Quantiles, ChoiceAndQuantilesAreTheirDefinitions) {
   }
 }
 
-// What one rank finds in all tokens, several find in parts of any order.
-TEST(Quantiles, OfPartsAreThoseOfTheWhole) {
+// The sums over several ranks' parts, in any order, equal those over all tokens.
+TEST(Quantiles, SumsOfPartsEqualThoseOfTheWhole) {
   Rank rank;
   const int64_t E = 5, T = 24, R = 3;
   const Tensor margins = rank.normal({1, E, T}, DType::f32, "margins"),
@@ -77,7 +77,7 @@ TEST(Quantiles, OfPartsAreThoseOfTheWhole) {
   EXPECT_EQ(joined.to_vector<int64_t>(), whole.to_vector<int64_t>());
 }
 
-TEST(Quantiles, PaddingIsNoToken) {
+TEST(Quantiles, IgnorePadding) {
   Rank rank;
   const int64_t T = 24, E = 5, K = 2;
   const Tensor logits = rank.normal({T, E}, DType::f64, "logits", 2), bias = rank.normal({E}, DType::f32, "bias");
@@ -108,7 +108,7 @@ TEST(Quantiles, PaddingIsNoToken) {
   EXPECT_EQ(sums.to_vector<int64_t>(), std::vector<int64_t>(E + 1)) << "of no tokens";
 }
 
-TEST(Quantiles, AreLimitedAndOfNoTokensNothing) {
+TEST(Quantiles, AreLimitedAndZeroWithoutTokens) {
   Rank rank;
   const auto infinity = std::numeric_limits<double>::infinity();
   const Tensor margins = rank.tensor<double>({1, 3, 2}, {infinity, infinity, -infinity, -1e30, NAN, NAN}),
@@ -120,12 +120,12 @@ TEST(Quantiles, AreLimitedAndOfNoTokensNothing) {
   EXPECT_EQ(sums.to_vector<int64_t>(), std::vector<int64_t>(4));
 }
 
-TEST(Quantiles, TheBiasIsTheirMeanLessEach) {
+TEST(Quantiles, BiasIsTheMeanMinusEachQuantile) {
   Rank rank;
   const Tensor bias = rank.tensor<float>({4}, {1, 2, 3, 4}),
                step = rank.stream.zeros({kernels::kStepValues}, DType::f64);
   const auto unit = static_cast<int64_t>(kUnit);
-  const Tensor sums = rank.tensor<int64_t>({5}, {2 * unit, -6 * unit, 0, 12 * unit, 2});  // of two micro-batches
+  const Tensor sums = rank.tensor<int64_t>({5}, {2 * unit, -6 * unit, 0, 12 * unit, 2});  // over two micro-batches
   step.data<double>()[kernels::step_value::skip] = 1;
   kernels::update_quantile_bias(rank.stream, bias, sums, step);
   EXPECT_EQ(bias.to_vector<float>(), (std::vector<float>{1, 2, 3, 4})) << "a step that is skipped";
@@ -136,8 +136,8 @@ TEST(Quantiles, TheBiasIsTheirMeanLessEach) {
   EXPECT_EQ(bias.to_vector<float>(), (std::vector<float>{0, 4, 1, -5}));
 }
 
-// Logits that favour some experts, drawn anew each time: after a few updates every expert has its share.
-TEST(Quantiles, BringAnEvenLoad) {
+// Logits that favour some experts are drawn anew each time; after a few updates every expert gets its share.
+TEST(Quantiles, BalanceTheLoad) {
   Rank rank;
   const int64_t T = 4096, E = 8, K = 2;
   const Tensor bias = rank.tensor<float>({E}, std::vector<float>(E)), ids = rank.stream.empty({T, K}, DType::i32),
@@ -159,7 +159,7 @@ TEST(Quantiles, BringAnEvenLoad) {
   EXPECT_LT(uneven.back(), 1.15);
 }
 
-// Weights of a choice that was made elsewhere are those of the router that chooses alike.
+// A choice made elsewhere gets the weights of a router that makes the same choice.
 TEST(WeighChosen, WeighsAsTheRouterDoes) {
   Rank rank;
   const int64_t T = 33, E = 7, K = 3;

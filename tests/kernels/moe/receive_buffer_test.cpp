@@ -26,7 +26,7 @@ Limited limit(Rank& rank, const kernels::PassBounds& bounds, double fill = 0) {
   return {counts.to_vector<int64_t>(), ids.to_vector<int32_t>(), found.data<double>()[0]};
 }
 
-TEST(LimitToBuffer, SendsAllThatHasRoomAndNothingElse) {
+TEST(LimitToBuffer, SendsAllRowsOrNone) {
   Rank rank;
   const Limited fits = limit(rank, {.rows = 6, .rank = 0});  // rank 0 gets 6 rows, rank 1 four
   EXPECT_EQ(fits.counts, (Integers{3, 0, 1, 2}));
@@ -39,7 +39,7 @@ TEST(LimitToBuffer, SendsAllThatHasRoomAndNothingElse) {
   EXPECT_EQ(limit(rank, {.rows = 5, .rank = 1}).counts, Integers(4, 0)) << "ranks decide alike";
 }
 
-TEST(LimitToBuffer, AWaveIsSomeOfEachRanksExperts) {
+TEST(LimitToBuffer, APassCoversSomeOfEachRanksExperts) {
   Rank rank;
   const Limited first = limit(rank, {.rows = 4, .rank = 0, .pass = 0, .passes = 2});
   EXPECT_EQ(first.counts, (Integers{3, 0, 1, 0}));
@@ -52,7 +52,7 @@ TEST(LimitToBuffer, AWaveIsSomeOfEachRanksExperts) {
 }
 
 // Rank 0 has 3 rows for itself and 3 for rank 1; rank 1 has 3 and 1.
-TEST(LimitToBuffer, SendsNothingWhereARankHasMoreForAnotherThanAPartHolds) {
+TEST(LimitToBuffer, SendsNothingIfRowsExceedAPart) {
   Rank rank;
   const Limited fits = limit(rank, {.rows = 8, .rank = 0, .part_rows = 3});
   EXPECT_EQ(fits.counts, (Integers{3, 0, 1, 2}));
@@ -66,7 +66,7 @@ TEST(LimitToBuffer, SendsNothingWhereARankHasMoreForAnotherThanAPartHolds) {
 }
 
 // Four ranks of two hosts, an expert each: what the first ranks of both hosts have goes through the first, and so on.
-TEST(LimitToBuffer, ByHostsBoundsWhatPlacesHaveForRanksAndForHosts) {
+TEST(LimitToBuffer, BoundsRowsThatTravelByHosts) {
   Rank rank;
   // Of each rank, the first of host 0 first: rows for each expert, tokens for each host.
   const std::vector<Integers> all = {{1, 0, 3, 0, 1, 3}, {0, 2, 0, 1, 2, 1}, {2, 0, 1, 1, 2, 2}, {0, 0, 0, 0, 0, 0}};
@@ -91,7 +91,7 @@ TEST(LimitToBuffer, ByHostsBoundsWhatPlacesHaveForRanksAndForHosts) {
   EXPECT_EQ(limit(0, 0, 0), 0.04) << "rank 2 gets 4 rows, as ever";
 }
 
-TEST(SkipOverflow, SkipsWhatLeftRowsOut) {
+TEST(SkipOverflow, SkipsStepsThatLeftRowsOut) {
   Rank rank;
   for (const double found : {0.0, 1.0, 1.25})
     for (const double skip : {0.0, 1.0}) {
@@ -102,7 +102,7 @@ TEST(SkipOverflow, SkipsWhatLeftRowsOut) {
     }
 }
 
-TEST(NumberRows, CountsThem) {
+TEST(NumberRows, CountsUp) {
   Rank rank;
   const Tensor index = rank.stream.empty({4}, DType::i64);
   kernels::number_rows(rank.stream, index);

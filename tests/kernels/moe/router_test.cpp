@@ -15,7 +15,7 @@ using testing::poisoned_outputs;
 using testing::Rank;
 using testing::values;
 
-// The definitions of kernels/moe/router.h, taken literally, in float64.
+// The definitions in kernels/moe/router.h, computed literally in float64.
 struct Reference {
   std::vector<int32_t> ids;
   std::vector<int64_t> counts;
@@ -82,7 +82,7 @@ TEST(Router, FollowsItsDefinition) {
         expect_like_reference(rank, rank.normal({T, E}, dtype, "logits", 3), K, scores);
 }
 
-// The weights of given experts are those of the definition, which the router's own choice has to the bit.
+// The weights of given experts follow the definition, and equal those of the router's own choice to the bit.
 TEST(WeighChosen, WeighsAnyChoiceAsTheRouterWeighsItsOwn) {
   Rank rank;
   for (const DType dtype : {DType::f64, DType::f32})
@@ -97,7 +97,7 @@ TEST(WeighChosen, WeighsAnyChoiceAsTheRouterWeighsItsOwn) {
         kernels::weigh_chosen(rank.stream, out, logits, scores);
         EXPECT_EQ(values(out.weights), own);
 
-        // Others: the next expert of each, which differ among each other too.
+        // Other experts: the next of each, which also differ from each other.
         std::vector<double> expected;
         const std::vector<double> rows = values(logits);
         for (int64_t t = 0; t < T; ++t) {
@@ -122,7 +122,7 @@ TEST(WeighChosen, WeighsAnyChoiceAsTheRouterWeighsItsOwn) {
       }
 }
 
-TEST(Router, OfEqualScoresTheLowerExpertWins) {
+TEST(Router, TheLowerOfEqualExpertsWins) {
   Rank rank;
   const Tensor logits = rank.tensor<float>({4, 4}, {0, 0, 0, 0, /**/ 1, 2, 2, 1, /**/ -1, -1, 3, -1, /**/ 5, 4, 5, 4});
   expect_like_reference(rank, logits, 3, Scores::softmax_of_chosen);
@@ -141,7 +141,7 @@ TEST(Router, LargeLogitsDoNotOverflow) {
   EXPECT_TRUE(close(values(out.entropy), {std::log(2)}, 1e-3, 0));
 }
 
-TEST(Router, OneHotExpertCostsTheMostBalanceAndEvenLoadCostsOne) {
+TEST(Router, BalanceLossIsOneIfEvenAndLargestForOneExpert) {
   Rank rank;
   const int64_t T = 6, E = 3;
   std::vector<double> hot, even;
@@ -159,7 +159,7 @@ TEST(Router, OneHotExpertCostsTheMostBalanceAndEvenLoadCostsOne) {
   EXPECT_NEAR(out.balance.data<double>()[0], 1, 1e-12);
 }
 
-TEST(Router, NoTokensGiveZeroLossesAndCounts) {
+TEST(Router, LossesAndCountsAreZeroWithoutTokens) {
   Rank rank;
   const auto out = poisoned_outputs(rank, 0, 4, 2, DType::f32);
   kernels::router_forward(rank.stream, out, rank.stream.empty({0, 4}, DType::f32), Scores::softmax_of_chosen);
@@ -190,7 +190,7 @@ Results results_of(int threads, DType dtype, Scores scores) {
   return {values(out.weights), values(out.balance), values(out.z), values(dlogits)};
 }
 
-TEST(Router, EntropyIsThatOfTheProbabilities) {
+TEST(Router, EntropyFollowsItsDefinition) {
   Rank rank;
   const auto entropy = [&](const std::vector<double>& logits) {
     const auto out = poisoned_outputs(rank, 1, 4, 2, DType::f64);
@@ -203,7 +203,7 @@ TEST(Router, EntropyIsThatOfTheProbabilities) {
 }
 
 // Three parts of a micro-batch, one of them without tokens.
-TEST(Router, PartsHaveTheLossesOfTheWhole) {
+TEST(Router, PartsCombineToTheLossesOfTheWhole) {
   Rank rank;
   const int64_t T = 21, E = 5, K = 2;
   const Tensor logits = rank.normal({T, E}, DType::f64, "logits", 2);
@@ -224,7 +224,7 @@ TEST(Router, PartsHaveTheLossesOfTheWhole) {
   EXPECT_TRUE(close(joined.entropy, whole.entropy, 0, 1e-14));
 }
 
-// Tokens [begin, begin + length) of each of B sequences, one after the other.
+// Tokens [begin, begin + length) of each of B sequences, one sequence after the other.
 Tensor of_each_sequence(Rank& rank, const Tensor& x, int64_t B, int64_t begin, int64_t length) {
   const int64_t E = x.size(1), whole = x.size(0) / B;
   Tensor part = rank.stream.empty({B * length, E}, x.dtype());
@@ -233,7 +233,7 @@ Tensor of_each_sequence(Rank& rank, const Tensor& x, int64_t B, int64_t begin, i
   return part;
 }
 
-// Each sequence alone says what the loss of all is: the mean of theirs. Of parts, each holds some of every sequence.
+// The balance loss is the mean of the sequences' own losses. Each of the parts holds tokens of every sequence.
 void expect_balance_of_sequences(const Tensor& logits, int64_t B, int64_t K, int parts, Scores scores, Rank& rank) {
   const int64_t T = logits.size(0), E = logits.size(1), length = T / B, own = length / parts;
   const DType A = logits.dtype();
@@ -278,7 +278,7 @@ void expect_balance_of_sequences(const Tensor& logits, int64_t B, int64_t K, int
   EXPECT_TRUE(close(found, expected, tolerance, tolerance));
 }
 
-TEST(Router, SequencesAreBalancedByThemselves) {
+TEST(Router, SequencesCanBeBalancedSeparately) {
   Rank rank;
   for (const DType dtype : {DType::f64, DType::f32})
     for (const Scores scores : {Scores::softmax_of_chosen, Scores::softmax})
@@ -309,7 +309,7 @@ TEST(Router, SequencesWithoutTokensHaveNoLoss) {
                            Scores::softmax_of_chosen);
 }
 
-// sequence_ids [T] of which those of the last rows of each of B sequences are padding, of some sequences all.
+// sequence_ids [T] in which the last rows of each of B sequences are padding, in some sequences all rows.
 std::vector<int32_t> padded_ids(int64_t T, int64_t B) {
   std::vector<int32_t> ids;
   const int64_t length = T / B;
@@ -330,7 +330,7 @@ std::vector<V> real_rows(const std::vector<V>& x, const std::vector<int32_t>& id
   return rows;
 }
 
-// The mean of the sequences' balance, each of its tokens alone; those without any have 0.
+// The mean of the balance losses of the sequences' unpadded tokens; a sequence without tokens has 0.
 double padded_balance(const std::vector<double>& logits, const std::vector<int32_t>& ids, int64_t B, int64_t K,
                       Scores scores) {
   const auto T = static_cast<int64_t>(ids.size()), E = static_cast<int64_t>(logits.size()) / T, length = T / B;
@@ -348,7 +348,7 @@ struct Padded {
   Tensor counts;  // [B, E]
 };
 
-// Of T rows of B sequences, as route() forms them of one part.
+// Routes T rows of B sequences as route() does for one part.
 Padded route_padded(Rank& rank, const Tensor& logits, const std::vector<int32_t>& ids, int64_t B, int64_t K,
                     Scores scores) {
   const int64_t T = logits.size(0), E = logits.size(1);
@@ -366,7 +366,7 @@ Padded route_padded(Rank& rank, const Tensor& logits, const std::vector<int32_t>
   return padded;
 }
 
-TEST(Router, PaddingIsNoToken) {
+TEST(Router, IgnoresPadding) {
   Rank rank;
   for (const DType dtype : {DType::f64, DType::f32})
     for (const Scores scores : {Scores::softmax_of_chosen, Scores::softmax})
@@ -395,7 +395,7 @@ TEST(Router, PaddingIsNoToken) {
       }
 }
 
-// Every score, whose gradients without padding are compared with differences elsewhere.
+// Tests every score; other tests compare their gradients without padding with finite differences.
 TEST(RouterBackward, PaddingHasNoGradientAndChangesNoOther) {
   Rank rank;
   for (const Scores scores : {Scores::softmax_of_chosen, Scores::softmax, Scores::sigmoid, Scores::sqrtsoftplus}) {
@@ -439,7 +439,7 @@ TEST(Router, PaddingAloneHasNoLossAndNoGradient) {
   EXPECT_EQ(values(dlogits), std::vector<double>(24, 0.0));
 }
 
-TEST(Router, ThreadsDoNotChangeABit) {
+TEST(Router, HasTheSameBitsOnAnyNumberOfThreads) {
   for (const Scores scores : {Scores::softmax_of_chosen, Scores::softmax})
     EXPECT_EQ(results_of(1, DType::f32, scores), results_of(3, DType::f32, scores));
 }

@@ -1,4 +1,5 @@
-// Choices by keys against plain loops, and the keys of arrivals. tests/moe/routers/selection_test.cpp tests configurations.
+// Compares choices by keys with plain loops, and tests the keys of arrivals. tests/moe/routers/selection_test.cpp tests
+// configurations.
 #include "witan/kernels/moe/selection.h"
 
 #include <gtest/gtest.h>
@@ -89,7 +90,7 @@ TEST(SelectExperts, TakesTheLargestKeysOfTheBestGroups) {
     }
 }
 
-TEST(SelectExperts, NeitherThreadsNorTheDtypeChangeARandomChoice) {
+TEST(SelectExperts, RandomChoicesDoNotDependOnThreadsOrDtype) {
   const auto ids_of = [](int threads, DType dtype) {
     Rank rank(threads);
     const Tensor logits = rank.normal({3000, 24}, dtype, "logits");
@@ -102,8 +103,8 @@ TEST(SelectExperts, NeitherThreadsNorTheDtypeChangeARandomChoice) {
   EXPECT_EQ(ids_of(1, DType::f32), ids_of(1, DType::f64));
 }
 
-// Rows of u c v sum to 1 / T and columns to 1 / E where the factors have come to rest.
-TEST(Sinkhorn, RowsAndColumnsAreEven) {
+// Rows of u c v sum to 1 / T and columns to 1 / E once the factors have converged.
+TEST(Sinkhorn, EvensOutRowsAndColumns) {
   const auto bias_of = [](int threads, DType dtype, int64_t T, int64_t E, double shift) {
     Rank rank(threads);
     Tensor logits = rank.normal({T, E}, DType::f32, "logits", 1.5);
@@ -132,7 +133,7 @@ TEST(Sinkhorn, RowsAndColumnsAreEven) {
   EXPECT_EQ(bias_of(1, DType::f64, 0, 3, 0), (std::vector<double>{0, 0, 0}));
 }
 
-TEST(Sinkhorn, PaddingIsNoToken) {
+TEST(Sinkhorn, IgnoresPadding) {
   Rank rank;
   const int64_t T = 30, E = 6;
   const Tensor logits = rank.normal({T, E}, DType::f64, "logits", 1.5), found = rank.poisoned({E}, DType::f64),
@@ -178,13 +179,13 @@ TEST(SelectExperts, PaddingChoosesNoExpert) {
       kernels::select_experts(rank.stream, out, logits, scores, selection);
       expect_none();
     }
-    std::ranges::fill(out.ids.narrow(0, 2, 1).span<int32_t>(), 3);  // as routes that were recorded have it
+    std::ranges::fill(out.ids.narrow(0, 2, 1).span<int32_t>(), 3);  // as in recorded routes
     kernels::weigh_chosen(rank.stream, out, logits, scores);
     expect_none();
   }
 }
 
-TEST(Arrival, LogarithmsOfWholeNumbers) {
+TEST(Arrival, ApproximatesLogarithmsOfIntegers) {
   for (const uint32_t x : {1u, 2u, 3u, 5u, 6u, 7u, 1000u, 65535u, 65536u, 123456789u, 0xffffffffu})
     EXPECT_NEAR(static_cast<double>(log2_whole(x)) * 0x1p-24, std::log2(x), 0.009) << x;
   EXPECT_EQ(log2_whole(1), 0);
@@ -199,7 +200,7 @@ TEST(Arrival, KeysAreLogarithmsOfTimes) {
         const double u = (word + 0.5) * 0x1p-24;
         const double wanted = -(std::log2(-std::log2(u)) + s * std::log2(static_cast<double>(e + 1)));
         const auto key = static_cast<double>(arrival_key(word, e, static_cast<int64_t>(s * 0x1p16)));
-        // The last words' waits are a few units of the last place.
+        // The waits of the last words are a few ulps.
         const double tolerance = word < (1u << 24) - 2 ? 0.05 + 0.009 * s : 1;
         EXPECT_NEAR((key + 24 * 0x1p16) * 0x1p-16, wanted, tolerance) << word << " " << e << " " << s;
         EXPECT_LT(std::abs(key), 0x1p24) << "float holds it exactly";

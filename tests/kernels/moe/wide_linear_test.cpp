@@ -69,9 +69,8 @@ TEST(WideLinear, GradientsOfTheWeightAreKeptInAnyDtype) {
     }
 }
 
-// What is taken of the arena: workspaces on the CPU and for shapes that tensor cores do not take, and nothing
-// otherwise.
-TEST(WideLinear, OnAGpuBfloat16IsNotWidened) {
+// Only the CPU, and shapes that tensor cores do not support, need workspace in the arena.
+TEST(WideLinear, NeedsNoWorkspaceOnTensorCores) {
   Rank rank;
   const auto workspace = [&](Device device, const Shape& of_x, int64_t experts) {
     Stream stream(device, Arena::meta(), rank.pool);

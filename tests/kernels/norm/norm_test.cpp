@@ -12,7 +12,7 @@ using testing::values;
 constexpr DType kDTypes[] = {DType::f64, DType::f32, DType::bf16};
 const Shape kShapes[] = {{0, 3}, {1, 1}, {3, 37}, {300, 130}};
 
-TEST(AddRmsNorm, ForwardIsAnAdditionAndANorm) {
+TEST(AddRmsNorm, ForwardHasTheBitsOfAnAdditionAndANorm) {
   Rank rank;
   for (const DType dtype : kDTypes)
     for (const Shape& shape : kShapes) {
@@ -34,7 +34,7 @@ TEST(AddRmsNorm, ForwardIsAnAdditionAndANorm) {
     }
 }
 
-TEST(AddRmsNorm, BackwardIsThatOfTheNormAndAnAddition) {
+TEST(AddRmsNorm, BackwardHasTheBitsOfTheNormsAndAnAddition) {
   Rank rank;
   for (const DType dtype : kDTypes)
     for (const Shape& shape : kShapes) {
@@ -54,7 +54,7 @@ TEST(AddRmsNorm, BackwardIsThatOfTheNormAndAnAddition) {
     }
 }
 
-TEST(RmsNorm, BackwardOfBothInputsIsThatOfEach) {
+TEST(RmsNorm, FusedBackwardHasTheBitsOfTheSeparateOnes) {
   Rank rank;
   for (const DType dtype : kDTypes)
     for (const Shape& shape : kShapes) {

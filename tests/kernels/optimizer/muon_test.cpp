@@ -33,7 +33,7 @@ kernels::MuonItem item_of(Rank& rank, int64_t n, DType value, DType gradient, DT
   return item;
 }
 
-TEST(Muon, MomentumLooksAheadAndUpdatesDecayApart) {
+TEST(Muon, FollowsNesterovMomentumAndDecoupledDecay) {
   struct Case {
     DType value, gradient, direction;
     double tolerance;
@@ -85,7 +85,7 @@ TEST(Muon, ASkippedStepChangesNothing) {
   EXPECT_EQ(values(v), before);
 }
 
-TEST(Muon, ReadsTheLearningRateOfItsGroup) {
+TEST(Muon, UsesTheLearningRateOfItsGroup) {
   Rank rank;
   kernels::MuonItem item = item_of(rank, 10, DType::f64, DType::f64, DType::f64);
   item.weight_decay = 0;
@@ -95,7 +95,7 @@ TEST(Muon, ReadsTheLearningRateOfItsGroup) {
   for (size_t i = 0; i < p.size(); ++i) EXPECT_NEAR(values(item.value)[i], p[i] - 0.125 * 3 * u[i], 1e-14);
 }
 
-TEST(Muon, MatricesAreDividedByTheirNorms) {
+TEST(Muon, DividesMatricesByTheirNorms) {
   for (const auto& [dtype, tolerance] : {std::pair{DType::f64, 1e-13}, {DType::f32, 1e-6}, {DType::bf16, 1e-2}})
     for (const int64_t elements : {1, 35, 70000}) {
       Rank rank(2);
@@ -115,8 +115,8 @@ TEST(Muon, MatricesAreDividedByTheirNorms) {
     }
 }
 
-// Two matrices of three rows: the reference of the header, in float64.
-TEST(NorMuon, RowsAreScaledByTheirMomentsAndNormsStay) {
+// Two matrices of three rows; the header's formula, computed in float64.
+TEST(NorMuon, ScalesRowsByTheirMomentsAndKeepsNorms) {
   Rank rank(2);
   const int64_t n = 2, R = 3, K = 50;
   const Tensor x = rank.normal({n, R, K}, DType::f64, "x"), v = rank.stream.zeros({n, R}, DType::f64);

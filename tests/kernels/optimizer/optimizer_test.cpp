@@ -30,7 +30,7 @@ std::vector<double> weights(const Tensors& t) {
   return t.remainder.defined() ? testing::joined(t.value, t.remainder) : values(t.value);
 }
 
-// Three steps in float64, straight from the formula of the paper.
+// Three steps of the paper's formula in float64.
 struct AdamReference {
   std::vector<double> p, m = std::vector<double>(p.size()), v = m;
   void update(const std::vector<double>& gradient, double lr, double scale, int t, const testing::AdamWSettings& a) {
@@ -71,8 +71,8 @@ TEST(AdamW, FollowsTheFormula) {
   compare_adamw(DType::f16, DType::f32, 1e-6);
 }
 
-// The first step of Adam without decay has the size lr, whatever the gradient.
-TEST(AdamW, TheFirstStepIsTheLearningRate) {
+// Adam's first step without decay has the size lr, whatever the gradient.
+TEST(AdamW, TheFirstStepHasTheSizeOfTheLearningRate) {
   Rank rank;
   const Tensor p = rank.tensor<double>({3}, {1, 2, 3});
   testing::adamw(
@@ -82,8 +82,8 @@ TEST(AdamW, TheFirstStepIsTheLearningRate) {
   EXPECT_TRUE(close(values(p), {0.75, 2.25, 2.75}, 1e-8, 0));
 }
 
-// Of parameter group 2; what stands in the common place is another group's.
-TEST(Updates, ReadTheLearningRateOfTheirGroup) {
+// The learning rate is that of parameter group 2; the default slot has another group's.
+TEST(Updates, UseTheLearningRateOfTheirGroup) {
   Rank rank;
   std::vector<double> state = {0.5, 1, 1, 0, 3, 1, 0.125, 0.25};
   const Tensor now = rank.tensor<double>({kernels::kStepValues + 2}, state);
@@ -103,12 +103,12 @@ TEST(AdamW, SmallChangesOfABf16ValueAddUpInItsMaster) {
                                 zeros(rank, 1, DType::f32), zeros(rank, 1, DType::f32), rank.tensor<float>({1}, {1})};
   for (int update = 1; update <= 40; ++update)
     testing::adamw(rank.stream, t, step(rank, 1e-3, 1, update), {0.9, 0.95, 1e-8, 0});
-  EXPECT_NEAR(weights(t)[0], 0.96, 1e-5);  // each step alone is below half of bf16's last place
+  EXPECT_NEAR(weights(t)[0], 0.96, 1e-5);  // each step alone is less than half of bf16's last place
   EXPECT_EQ(t.value.data<bf16>()[0].bits, bf16(0.96f).bits);
 }
 
-// What no step changes keeps its bits, wherever between two bfloat16 values it lies.
-TEST(AdamW, AStepOfNothingLeavesFiniteMastersAsTheyAre) {
+// A step of size zero keeps all bits, wherever the master lies between two bfloat16 values.
+TEST(AdamW, AStepOfSizeZeroKeepsFiniteMasters) {
   Rank rank;
   const Tensor whole = testing::masters_of_every_kind(rank.stream);
   const int64_t n = whole.elements();
@@ -125,8 +125,7 @@ TEST(AdamW, AStepOfNothingLeavesFiniteMastersAsTheyAre) {
   }
 }
 
-// The update of a split weight is the update of its float32, to the bit: lossless, and rounded nowhere but in the
-// value.
+// The update of a split weight equals the update of its float32 to the bit: only the bfloat16 value is rounded.
 void expect_steps_of_float32(DType dtype, DType of_gradient) {
   Rank rank;
   const int64_t n = 40000;
@@ -144,10 +143,10 @@ void expect_steps_of_float32(DType dtype, DType of_gradient) {
   EXPECT_EQ(values(split_m), values(m));
   EXPECT_TRUE(close(values(value), values(whole), 1e-7, 4e-3));
 }
-TEST(AdamW, AMasterInHalvesTakesTheStepsOfAFloat32) {
+TEST(AdamW, SplitMastersHaveTheBitsOfFloat32) {
   expect_steps_of_float32(DType::bf16, DType::bf16);
 }
-TEST(AdamW, AMasterOfAFloat16TakesTheStepsOfAFloat32) {
+TEST(AdamW, Float16MastersHaveTheBitsOfFloat32) {
   expect_steps_of_float32(DType::f16, DType::f32);
 }
 
@@ -163,7 +162,7 @@ TEST(AdamW, ASkippedStepChangesNothing) {
   EXPECT_EQ((std::vector{values(t.value), values(t.m), values(t.v)}), before);
 }
 
-TEST(AdamW, ThreadsDoNotChangeABit) {
+TEST(AdamW, HasTheSameBitsOnAnyNumberOfThreads) {
   std::vector<std::vector<double>> results;
   for (const int threads : {1, 3}) {
     Rank rank(threads);
@@ -201,7 +200,8 @@ TEST(Sgd, FollowsTheFormula) {
   }
 }
 
-// Tensors of every dtype, and their update in float64: `formula` changes p and the state by g, element by element.
+// Tensors of every dtype are compared with the update in float64: `formula` changes p and the state by g, element by
+// element.
 template <class Kernel, class Args, class Formula>
 void compare_with(const Kernel& kernel, const Args& args, int states, const Formula& formula) {
   for (const DType value : {DType::bf16, DType::f32, DType::f64})
@@ -254,7 +254,7 @@ TEST(AdEMAMix, FollowsTheFormula) {
                });
 }
 
-// Moments in bfloat16 are those of float32, rounded to the nearest after each update.
+// Moments in bfloat16 are float32's, rounded to nearest after each update.
 TEST(AdamW, MomentsInBfloat16AreRoundedToTheNearest) {
   for (const auto& [m_dtype, v_dtype] : std::vector<std::pair<DType, DType>>{
            {DType::bf16, DType::f32}, {DType::f32, DType::bf16}, {DType::bf16, DType::bf16}}) {
@@ -285,7 +285,7 @@ TEST(AdamW, MomentsInBfloat16AreRoundedToTheNearest) {
   }
 }
 
-TEST(SquareSums, ChunksBeginAnewInEachPiece) {
+TEST(SquareSums, EachPieceBeginsANewChunk) {
   Rank rank;
   const int64_t N = kernels::kChunkElements + 3;
   const Tensor x = rank.normal({2, N}, DType::f32, "x");
@@ -306,7 +306,7 @@ TEST(SquareSums, ChunksBeginAnewInEachPiece) {
   EXPECT_TRUE(close(values(sums), expected, 0, 1e-13));
 }
 
-TEST(SquareSums, ThreadsDoNotChangeABitAndNoElementsAreFine) {
+TEST(SquareSums, HaveTheSameBitsOnAnyNumberOfThreads) {
   std::vector<std::vector<double>> results;
   for (const int threads : {1, 3}) {
     Rank rank(threads);
@@ -320,8 +320,8 @@ TEST(SquareSums, ThreadsDoNotChangeABitAndNoElementsAreFine) {
   EXPECT_EQ(results[0], results[1]);
 }
 
-// Squares of the largest float32 fit float64: no norm of finite gradients overflows.
-TEST(SquareSums, LargeAndNonFiniteValues) {
+// Squares of the largest float32 fit in float64, so no norm of finite gradients overflows.
+TEST(SquareSums, HandleLargeAndNonFiniteValues) {
   Rank rank;
   const Tensor sums = rank.poisoned({3, 2}, DType::f64);
   kernels::square_sums(rank.stream, sums, rank.tensor<float>({3, 2}, {3e38f, 3e38f, HUGE_VALF, 0, NAN, 1}));
@@ -340,7 +340,7 @@ TEST(TotalSums, AddsInTheGivenOrder) {
   EXPECT_EQ(values(total), (std::vector<double>{0, 60}));
 }
 
-TEST(ClipByNorm, ScalesAboveTheLimitAndSkipsWhatIsNotFinite) {
+TEST(ClipByNorm, ScalesAboveTheLimitAndSkipsNonFiniteNorms) {
   Rank rank;
   const auto clipped = [&](double squares, double limit) {
     const Tensor now = step(rank, 0.1, 7, 5, 1);
@@ -355,7 +355,7 @@ TEST(ClipByNorm, ScalesAboveTheLimitAndSkipsWhatIsNotFinite) {
       EXPECT_EQ(clipped(squares, limit)[kernels::step_value::skip], 1) << squares << " " << limit;
 }
 
-TEST(OptimizerKernels, MetaOnlyCounts) {
+TEST(OptimizerKernels, MetaDeviceOnlyCounts) {
   Rank rank(1);
   Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
   const auto empty = [&](DType dtype) { return meta.empty({1000}, dtype); };

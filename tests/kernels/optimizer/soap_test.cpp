@@ -29,8 +29,8 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
 
-// The definition's basis of the null space of a factor with `known` orthonormal rows: projections of unit vectors, each
-// time of the first vector of which more is left than its share of the mean.
+// The basis of the null space of a factor with `known` orthonormal rows, by definition: projections of unit vectors,
+// each time of the first one whose remainder exceeds its share of the mean.
 Rows projections(const Rows& known) {
   const size_t n = known[0].size();
   Rows found = known;
@@ -50,8 +50,8 @@ Rows projections(const Rows& known) {
   return {found.begin() + static_cast<std::ptrdiff_t>(known.size()), found.end()};
 }
 
-// Whatever eigenvectors LAPACK chooses there.
-TEST(RenewBasis, WhatAFactorLacksHasProjectionsOfUnitVectors) {
+// The result must not depend on LAPACK's choice of eigenvectors in the null space.
+TEST(RenewBasis, NullSpaceHasProjectionsOfUnitVectors) {
   Rank rank;
   for (const size_t n : {4, 7, 12})
     for (const size_t full : {1, 2, 3}) {
@@ -74,13 +74,13 @@ TEST(RenewBasis, WhatAFactorLacksHasProjectionsOfUnitVectors) {
           for (size_t c = 0; c < n; ++c) factor[r][c] += static_cast<double>(full - i) * known[i][r] * known[i][c];
       const Rows basis = first_basis(rank, factor), expected = projections(known);
       for (size_t i = 0; i < full; ++i) EXPECT_NEAR(std::abs(dot(basis[i], known[i])), 1, 1e-10) << i;
-      for (size_t i = full; i < n; ++i)  // but for signs
+      for (size_t i = full; i < n; ++i)  // up to signs
         EXPECT_NEAR(std::abs(dot(basis[i], expected[i - full])), 1, 1e-10) << i;
     }
 }
 
-// An infinite factor, of a gradient beyond the root of the largest number, leaves the basis as it is.
-TEST(RenewBasis, AFactorThatIsNotFiniteChangesNothing) {
+// An infinite factor, from a gradient larger than the root of the largest number, leaves the basis unchanged.
+TEST(RenewBasis, KeepsTheBasisIfTheFactorIsNotFinite) {
   Rank rank;
   const Tensor basis = rank.tensor<double>({2, 2}, {0.6, 0.8, -0.8, 0.6}),
                v = rank.tensor<double>({2, 2}, {1, 2, 3, 4}),

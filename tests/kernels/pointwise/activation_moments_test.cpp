@@ -11,7 +11,7 @@ namespace {
 using testing::Rank;
 using testing::values;
 
-// By definition, element by element.
+// Computed by definition, element by element.
 std::vector<double> moments_of(const Tensor& x, const Tensor& added) {
   std::vector<double> out(kernels::kActivationMoments);
   const std::vector<double> a = values(x), b = added.defined() ? values(added) : std::vector<double>();
@@ -27,7 +27,7 @@ std::vector<double> moments_of(const Tensor& x, const Tensor& added) {
   return out;
 }
 
-TEST(ActivationMoments, AreTheirDefinitionsInEveryDtype) {
+TEST(ActivationMoments, FollowTheirDefinitionsInEveryDtype) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
     for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{37}, int64_t{1} << 14, int64_t{100'003}}) {
       SCOPED_TRACE(cat(dtype, " [", n, "]"));
@@ -45,7 +45,7 @@ TEST(ActivationMoments, AreTheirDefinitionsInEveryDtype) {
     }
 }
 
-// Rows that are padding hold what would show, and change no bit, wherever they are and however many.
+// Padding rows hold conspicuous values, but change no bit, wherever and however many they are.
 TEST(ActivationMoments, LeavePaddingOut) {
   Rank rank;
   for (const int64_t D : {1, 6, 331}) {
@@ -58,7 +58,7 @@ TEST(ActivationMoments, LeavePaddingOut) {
       std::ranges::fill(more.span<bf16>(), bf16(1e9F));
       std::vector<int32_t> ids(static_cast<size_t>(rows), -1);
       for (int64_t row = 0; row < 4; ++row) {
-        const int64_t at = row < 2 ? row : rows - 4 + row;  // padding in between
+        const int64_t at = row < 2 ? row : rows - 4 + row;  // padding in the middle
         ids[static_cast<size_t>(at)] = static_cast<int32_t>(row);
         rank.stream.copy(wide.narrow(0, at, 1), x.narrow(0, row, 1));
         rank.stream.copy(more.narrow(0, at, 1), added.narrow(0, row, 1));
@@ -75,7 +75,7 @@ TEST(ActivationMoments, LeavePaddingOut) {
   }
 }
 
-TEST(ActivationMoments, ThreadsChangeNoBit) {
+TEST(ActivationMoments, HaveTheSameBitsOnAnyNumberOfThreads) {
   std::vector<std::vector<double>> found;
   for (const int threads : {1, 3}) {
     Rank rank(threads);
@@ -86,7 +86,7 @@ TEST(ActivationMoments, ThreadsChangeNoBit) {
   EXPECT_EQ(found[0], found[1]);
 }
 
-TEST(ActivationMoments, WhatIsNotFiniteShows) {
+TEST(ActivationMoments, ShowNonFiniteValues) {
   Rank rank;
   const Tensor x = rank.normal({40'000}, DType::f32, "x"),
                out = rank.poisoned({kernels::kActivationMoments}, DType::f64);

@@ -83,7 +83,7 @@ TEST(SwiGlu, BackwardAgreesWithTheFormula) {
   });
 }
 
-TEST(SwiGlu, BackwardMayWriteOverItsInput) {
+TEST(SwiGlu, BackwardMayOverwriteItsInput) {
   Rank rank;
   const Tensor h = rank.normal({4, 22}, DType::f32, "h"), dy = rank.normal({4, 11}, DType::f32, "dy");
   const Tensor dh = rank.poisoned({4, 22}, DType::f32);
@@ -92,8 +92,9 @@ TEST(SwiGlu, BackwardMayWriteOverItsInput) {
   EXPECT_EQ(values(h), values(dh));
 }
 
-// Where a product leaves dy in the place of the ups' gradients: vectors read before they write, whatever their length.
-TEST(SwiGlu, BackwardReplacesItsGradientInPlace) {
+// A product may leave dy where up's gradients are stored; vectors must be read before they are overwritten, at any
+// length.
+TEST(SwiGlu, BackwardMayOverwriteItsGradient) {
   Rank rank;
   sweep(rank, [&](DType dtype, int64_t T, int64_t F, const Tensor& s) {
     const Tensor h = rank.normal({T, 2 * F}, dtype, "h", 2), dy = rank.normal({T, F}, dtype, "dy");
@@ -171,7 +172,7 @@ TEST(Geglu, AgreesWithTheFormulaAndItsSlope) {
     });
 }
 
-// gpt-oss' experts, as its formula says, and others; inputs lie on either side of every bound.
+// The activation of gpt-oss' experts by its formula, and other parameters; inputs are on both sides of every bound.
 TEST(ClampedSwiglu, AgreesWithTheFormulaAndItsSlope) {
   Rank rank;
   for (const SwigluForm& form : {SwigluForm{7, 1.702, 1}, SwigluForm{0.5, 1, 0}, SwigluForm{0, 1.702, -0.25}})
@@ -202,8 +203,8 @@ TEST(ClampedSwiglu, AgreesWithTheFormulaAndItsSlope) {
     });
 }
 
-// As torch.clamp: the bound itself has a slope.
-TEST(ClampedSwiglu, OnTheBoundTheSlopeIsThatOfTheInside) {
+// As with torch.clamp, the slope at the bound itself is that of the inside.
+TEST(ClampedSwiglu, SlopeAtTheBoundIsThatOfTheInside) {
   Rank rank;
   const Tensor h = rank.tensor<float>({1, 6}, {2, 2, 2.5F, 2, -2, -2.5F}), dh = rank.poisoned({1, 6}, DType::f32);
   kernels::clamped_swiglu_backward(rank.stream, dh, {}, rank.tensor<float>({1, 3}, {1, 1, 1}), h, {}, {}, {2, 1, 0});
@@ -311,7 +312,7 @@ struct Pool {
   std::vector<int64_t> inside = {0, 3, 4, 7, 8};
 };
 
-// Rows inside the groups equal those of `all`, which was computed without groups; the others hold the poison still.
+// Rows inside the groups equal those of `all`, which was computed without groups; the others must keep their poison.
 void expect_only(const Pool& pool, const Tensor& some, const Tensor& all) {
   const auto got = values(some), full = values(all);
   const size_t width = got.size() / 10;
@@ -363,14 +364,14 @@ TEST(Activation, CostsFollowTheExpectedRows) {
   EXPECT_EQ(cost(groups).bytes, 4.0 * 25 * (8 + 4));
 }
 
-TEST(Activation, NoExpertHasRows) {
+TEST(Activation, AcceptsGroupsWithoutRows) {
   Rank rank;
   const Tensor none = rank.stream.zeros({3}, DType::i64), y = rank.poisoned({4, 2}, DType::f32);
   kernels::swiglu_forward(rank.stream, y, rank.normal({4, 4}, DType::f32, "h"), {}, {none, none});
   for (const double value : values(y)) EXPECT_TRUE(std::isnan(value));
 }
 
-TEST(Activation, ThreadsDoNotChangeABit) {
+TEST(Activation, HasTheSameBitsOnAnyNumberOfThreads) {
   const auto run = [](int threads) {
     Rank rank(threads);
     const Tensor h = rank.normal({70, 2 * 515}, DType::f32, "h"), dy = rank.normal({70, 515}, DType::f32, "dy");

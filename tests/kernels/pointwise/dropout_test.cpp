@@ -25,7 +25,7 @@ std::vector<double> mask(Rank& rank, const Shape& shape, const kernels::Dropout&
   return values(y);
 }
 
-TEST(Dropout, IsItsDefinition) {
+TEST(Dropout, FollowsItsDefinition) {
   Rank rank;
   for (const DType dtype : kDTypes)
     for (const Shape& shape : {Shape{0, 4}, Shape{1}, Shape{3, 37}, Shape{128}, Shape{5, 20011}})
@@ -42,8 +42,8 @@ TEST(Dropout, IsItsDefinition) {
       }
 }
 
-// [2, 20, 12] of which a part has the tokens 4 … 6 and 13 … 17 of every row: two runs of elements.
-TEST(Dropout, OfAPartDropsWhatTheWholeDrops) {
+// [2, 20, 12], of which a part has tokens 4 … 6 and 13 … 17 of every row: two runs of elements.
+TEST(Dropout, PartsDropTheSameElementsAsTheWhole) {
   Rank rank;
   const int64_t B = 2, S = 20, D = 12, T = 8;
   auto how = dropout_of(rank, 0.5);
@@ -63,7 +63,8 @@ TEST(Dropout, OfAPartDropsWhatTheWholeDrops) {
   EXPECT_EQ(fewer[static_cast<size_t>(D)], whole[static_cast<size_t>(13 * D)]);
 }
 
-// A million elements: five standard deviations of their share, and of pairs of neighbours both dropped.
+// The share of dropped elements, and of neighbours both dropped, is within five standard deviations over a million
+// elements.
 TEST(Dropout, DropsItsShareIndependentlyAndKeepsTheMean) {
   Rank rank;
   const int64_t n = 1 << 20;
@@ -82,7 +83,7 @@ TEST(Dropout, DropsItsShareIndependentlyAndKeepsTheMean) {
   }
 }
 
-TEST(Dropout, EveryCoordinateDrawsAnew) {
+TEST(Dropout, EveryCoordinateChangesTheMask) {
   Rank rank;
   const Shape shape{4000};
   const auto base = dropout_of(rank, 0.5);
@@ -103,25 +104,25 @@ TEST(Dropout, EveryCoordinateDrawsAnew) {
   }
 }
 
-TEST(Dropout, OfATinyShareDropsAlmostNothing) {
+TEST(Dropout, TinyProbabilitiesDropAlmostNothing) {
   Rank rank;
   const auto y = mask(rank, {1000}, dropout_of(rank, 1e-12));
   EXPECT_EQ(y, std::vector<double>(1000, 1.0));
 }
 
-TEST(Dropout, OfAlmostEverythingKeepsAlmostNothing) {
+TEST(Dropout, ProbabilitiesNearOneKeepAlmostNothing) {
   Rank rank;
   const auto y = mask(rank, {1000}, dropout_of(rank, 1 - 1e-12));
   EXPECT_EQ(y, std::vector<double>(1000, 0.0));
 }
 
-TEST(Dropout, ThreadsDoNotChangeABit) {
+TEST(Dropout, HasTheSameBitsOnAnyNumberOfThreads) {
   Rank one(1), three(3);
   for (const Shape& shape : {Shape{7, 33333}, Shape{3, 5}})
     EXPECT_EQ(mask(one, shape, dropout_of(one, 0.3)), mask(three, shape, dropout_of(three, 0.3)));
 }
 
-TEST(Dropout, CostReadsAndWritesOnce) {
+TEST(Dropout, CostCountsOneReadAndOneWrite) {
   Rank rank;
   Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
   const Tensor x = meta.empty({3, 5}, DType::f32);

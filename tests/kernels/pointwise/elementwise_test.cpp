@@ -125,7 +125,7 @@ TEST(Sum, AddsUpEverything) {
     }
 }
 
-TEST(Sum, ThreadsDoNotChangeABit) {
+TEST(Sum, HasTheSameBitsOnAnyNumberOfThreads) {
   const auto run = [](int threads) {
     Rank rank(threads);
     return values(sum_of(rank, rank.normal({100003}, DType::f32, "x")));

@@ -34,7 +34,7 @@ TEST(RowGate, AgreesWithTheFormulaAndItsSlope) {
     }
 }
 
-TEST(RowGate, ThreadsDoNotChangeABit) {
+TEST(RowGate, HasTheSameBitsOnAnyNumberOfThreads) {
   const auto run = [](int threads) {
     Rank rank(threads);
     const Tensor x = rank.normal({70, 515}, DType::f32, "x"), dy = rank.normal({70, 515}, DType::f32, "dy"),

@@ -1,4 +1,4 @@
-// Each rule's derivative against central differences of its value in float64, and what rules do at their edges.
+// Compares each rule's derivative with central differences of its value in float64, and tests rules at their edges.
 #include "witan/kernels/pointwise/rules.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace witan::kernels {
 namespace {
 
-constexpr double kStep = 1e-5, kTolerance = 1e-8;  // the differences' own error is of kStep squared
+constexpr double kStep = 1e-5, kTolerance = 1e-8;  // the differences' own error is of order kStep^2
 
 using cpu::Math;
 

@@ -51,7 +51,7 @@ TEST(ScaledSum, AgreesWithTheFormulaAndItsSlopes) {
     }
 }
 
-TEST(ScaledSum, ThreadsDoNotChangeABit) {
+TEST(ScaledSum, HasTheSameBitsOnAnyNumberOfThreads) {
   const auto run = [](int threads) {
     Rank rank(threads);
     const Tensor x = rank.normal({40000}, DType::f32, "x"), dy = rank.normal({40000}, DType::f32, "dy"),

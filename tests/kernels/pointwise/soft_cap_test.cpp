@@ -37,7 +37,7 @@ TEST(SoftCap, AgreesWithTheFormulaAndItsSlopeAlsoInPlace) {
     }
 }
 
-// Whatever comes, nothing becomes infinite.
+// Results stay finite for any input.
 TEST(SoftCap, LargeLogitsReachTheBound) {
   Rank rank;
   const Tensor x = rank.tensor<float>({4}, {-1e30f, -1e4f, 1e4f, 1e30f}), y = rank.poisoned({4}, DType::f32),

@@ -11,7 +11,7 @@ using testing::close;
 using testing::Rank;
 using testing::values;
 
-// Of V words, and columns behind them that are padding: NaN, which nobody may read.
+// V words, followed by padding columns with NaN, which must not be read.
 struct Case {
   Case(Rank& rank, DType dtype, int64_t T, int64_t V, int64_t padding = 0)
       : words(V),
@@ -69,8 +69,8 @@ TEST(CrossEntropy, AgreesWithTheFormula) {
       }
 }
 
-// The bits of the words alone, whatever stands behind them, and gradients that are exactly 0 there.
-TEST(CrossEntropy, PaddingTakesNoPart) {
+// Results have the bits of the words alone, whatever follows them, and padding's gradients are exactly 0.
+TEST(CrossEntropy, IgnoresPaddingColumns) {
   Rank rank;
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
     for (const int64_t padding : {1, 7, 300}) {
@@ -101,7 +101,7 @@ TEST(CrossEntropy, BackwardInPlaceHasTheSameBits) {
   }
 }
 
-TEST(CrossEntropy, FusedIsForwardAndBackwardOfOne) {
+TEST(CrossEntropy, FusedHasTheBitsOfForwardAndBackward) {
   Rank rank;
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
     Case c(rank, dtype, 5, 37), fused(rank, dtype, 5, 37);
@@ -116,7 +116,7 @@ TEST(CrossEntropy, FusedIsForwardAndBackwardOfOne) {
   }
 }
 
-TEST(CrossEntropy, WeightlessTokensAreSkippedWhateverTheyHold) {
+TEST(CrossEntropy, SkipsTokensWithoutWeight) {
   Rank rank;
   Case c(rank, DType::f32, 3, 4);
   std::fill_n(c.logits.data<float>() + 4, 4, std::nanf(""));
@@ -164,7 +164,7 @@ Tensor columns_of(Rank& rank, const Tensor& logits, int64_t begin, int64_t end) 
   return out;
 }
 
-// Parts of the columns as ranks with these bounds find them, combined; of those behind the words nobody reads any.
+// Computes parts of the columns as ranks with these bounds do, and combines them; columns after the words are not read.
 void forward_in_parts(Rank& rank, Case& c, const std::vector<int64_t>& bounds) {
   const int64_t T = c.logits.size(0), n = static_cast<int64_t>(bounds.size()) - 1;
   const Tensor parts = rank.poisoned({n, 2, T}, c.weights.dtype());
@@ -195,14 +195,14 @@ TEST(CrossEntropy, PartsCombineToTheWhole) {
         forward_in_parts(rank, divided, bounds);
         const double tolerance = bounds.size() == 2    ? 0
                                  : dtype == DType::f64 ? 1e-14
-                                                       : 1e-6;  // one part: the same bits
+                                                       : 1e-6;  // with a single part, the same bits
         EXPECT_TRUE(close(divided.lse, whole.lse, tolerance, tolerance));
         EXPECT_TRUE(close(divided.losses, whole.losses, tolerance, tolerance));
         EXPECT_TRUE(close(divided.loss, whole.loss, tolerance * 6, tolerance));
       }
 }
 
-TEST(CrossEntropy, GradientsOfColumnsAreThoseOfTheWhole) {
+TEST(CrossEntropy, GradientsOfColumnsEqualThoseOfTheWhole) {
   Rank rank;
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
     Case c(rank, dtype, 6, 17, 7);
@@ -221,8 +221,9 @@ TEST(CrossEntropy, GradientsOfColumnsAreThoseOfTheWhole) {
   }
 }
 
-// A rank whose columns are all masked knows nothing, which is no NaN; only when all are there is no loss.
-TEST(CrossEntropy, PartsOfMaskedColumns) {
+// A rank whose columns are all masked contributes nothing, rather than NaN. The loss is NaN only if all columns
+// are masked.
+TEST(CrossEntropy, AcceptsPartsOfMaskedColumns) {
   Rank rank;
   constexpr float kMasked = -std::numeric_limits<float>::infinity();
   Case c(rank, DType::f32, 1, 4);
@@ -240,7 +241,7 @@ TEST(CrossEntropy, PartsOfMaskedColumns) {
   EXPECT_TRUE(std::isnan(values(c.loss)[0]));
 }
 
-TEST(CrossEntropy, ThreadsDoNotChangeABit) {
+TEST(CrossEntropy, HasTheSameBitsOnAnyNumberOfThreads) {
   const auto run = [](int threads) {
     Rank rank(threads);
     Case c(rank, DType::f32, 77, 1003);

@@ -18,7 +18,7 @@ std::vector<int32_t> random_ids(int64_t T, int64_t V) {
 
 void backward(Rank& rank, const Tensor& dw, Write write, const Tensor& dy, const Tensor& ids, int64_t begin = 0) {
   const Tensor order = rank.stream.empty({dw.size(0) + 1 + ids.elements()}, DType::i32);
-  std::ranges::fill(order.span<int32_t>(), -77);  // a workspace comes with whatever was there
+  std::ranges::fill(order.span<int32_t>(), -77);  // a workspace is not initialised
   kernels::embedding_backward(rank.stream, dw, write, order, dy, ids, begin);
 }
 
@@ -43,7 +43,7 @@ TEST(Embedding, BackwardSumsTheRowsOfEachId) {
           SCOPED_TRACE(cat(dtype, " -> ", gradient, " T=", T, " D=", D));
           constexpr int64_t V = 7;
           const Tensor dy = rank.normal({T, D}, dtype, "dy");
-          const std::vector<int32_t> ids = random_ids(T, V - 1);  // the last row is never named
+          const std::vector<int32_t> ids = random_ids(T, V - 1);  // the last row is never used
           std::vector<double> expected(V * static_cast<size_t>(D));
           const auto g = values(dy);
           for (size_t t = 0; t < ids.size(); ++t)
@@ -73,8 +73,8 @@ TEST(Embedding, UnnamedRowsAreZeroedOrLeftAlone) {
   EXPECT_EQ(values(dw), accumulated);
 }
 
-// Rows [begin, begin + n) of a table of 7: what they are in the whole one, and zeros for ids that others hold.
-TEST(Embedding, PartsOfATableAreThoseOfTheWhole) {
+// Rows [begin, begin + n) of a table of 7: as in the whole table, and zeros for ids of other ranks.
+TEST(Embedding, PartsOfATableMatchTheWhole) {
   Rank rank;
   constexpr int64_t V = 7, D = 5, T = 200;
   const Tensor ids = rank.tensor({T}, random_ids(T, V));
@@ -101,12 +101,12 @@ TEST(Embedding, PartsOfATableAreThoseOfTheWhole) {
   }
 }
 
-TEST(Embedding, ThreadsDoNotChangeABit) {
+TEST(Embedding, HasTheSameBitsOnAnyNumberOfThreads) {
   const auto run = [](int threads) {
     Rank rank(threads);
     const Tensor dw = rank.poisoned({5000, 70}, DType::f32);
     auto ids = random_ids(4000, 5000);
-    std::fill(ids.begin(), ids.begin() + 1000, 4999);  // a frequent one
+    std::fill(ids.begin(), ids.begin() + 1000, 4999);  // a frequent id
     backward(rank, dw, Write::overwrite, rank.normal({4000, 70}, DType::f32, "dy"), rank.tensor({4000}, ids));
     return values(dw);
   };

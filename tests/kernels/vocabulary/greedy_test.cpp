@@ -22,7 +22,7 @@ std::vector<int32_t> likeliest(const std::vector<float>& logits, int64_t columns
   return {ids.data<int32_t>(), ids.data<int32_t>() + rows};
 }
 
-TEST(LikeliestTokens, AreTheLargestAndTheLowerOfEqualOnes) {
+TEST(LikeliestTokens, TakeTheLowerOfEqualLogits) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
     EXPECT_EQ(likeliest({1, 3, 2, 3, -1, -2, -1, -4}, 4, 4, dtype), (std::vector<int32_t>{1, 0}));
@@ -33,7 +33,7 @@ TEST(LikeliestTokens, AreTheLargestAndTheLowerOfEqualOnes) {
   }
 }
 
-// As a sampler reads them.
+// Logits are compared as a sampler reads them.
 TEST(LikeliestTokens, AreComparedAsFloat32) {
   Rank rank;
   const Tensor logits = rank.tensor({1, 2}, std::vector<double>{1, 1 + 1e-12});
