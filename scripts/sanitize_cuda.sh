@@ -23,9 +23,10 @@ fi
 runs='EngineOnGpus.*:RunsOnGpus.*:*/*' # tests of several ranks have parameters, and a slash in their names
 libraries='Cudnn.*:CudaAttentionBlock.*' # their kernels, alone or within a layer
 split='CudaGemm.*:CudaCublasLt.*' # cuBLASLt's sums over parts of K read more of the workspace than was written
-large='CudaGroupedGemm.RowsAreTheProducts:CudaGroupedGemm.WeightGradientsAreTheProducts:CudaGroupedGemm.ManyTiles*'
-large+=':CudaGroupedGemm.EveryTile*:CudaGroupedGemm.Swiglu*:CudaGemm.IsTheProduct:CudaGemm.ThePlainKernelIsTheProduct'
-large+=':WideLinearOnGpu.AgreesWithTheCpu:CudaAttention.*TheCpu:CudaAttention.DocumentsAreApart:CudaAttention.*CpuDrops'
+large='CudaGroupedGemm.RowsMatchExactProducts:CudaGroupedGemm.WeightGradientsMatchExactProducts'
+large+=':CudaGroupedGemm.ManyTiles*:CudaGroupedGemm.EveryTile*:CudaGroupedGemm.Swiglu*:CudaGemm.IsTheProduct'
+large+=':CudaGemm.ThePlainKernelIsTheProduct:WideLinearOnGpu.AgreesWithTheCpu:CudaAttention.*TheCpu'
+large+=':CudaAttention.DocumentsDoNotSeeEachOther:CudaAttention.*CpuDrops'
 
 tools=("$@")
 ((${#tools[@]})) || tools=(memcheck racecheck initcheck)

@@ -1,4 +1,4 @@
-// Blocks of a sequence's pairs: our own kernels on the GPU against the CPU twins.
+// Attention in blocks of a sequence's query-key pairs: our own GPU kernels against the CPU's.
 #include <cmath>
 #include <limits>
 
@@ -32,17 +32,18 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
              << runs(c.keys);
 }
 
-// Runs begin and end at multiples of 4, for dropout; tiles are 16 to 64 rows or keys.
+// Runs begin and end at multiples of 4, as dropout requires; tiles have 16 to 64 rows or keys.
 const std::vector<Case> kCases = {
-    {2, 80, 80, 4, 2, 64, {40, 40, 200}, {40, 40, 200}},    // a rank's own keys
-    {2, 80, 80, 4, 2, 64, {40, 40, 200}, {0, 40, 240}},     // those of a rank before: the first half is seen by all
-    {2, 80, 80, 4, 2, 64, {0, 40, 240}, {40, 40, 200}},     // and after: the second half sees all
+    {2, 80, 80, 4, 2, 64, {40, 40, 200}, {40, 40, 200}},  // a rank's own keys
+    {2, 80, 80, 4, 2, 64, {40, 40, 200}, {0, 40, 240}},   // those of an earlier rank: every query sees the first half
+    {2, 80, 80, 4, 2, 64, {0, 40, 240}, {40, 40, 200}},   // those of a later rank: the second half of the queries sees
+                                                          // all
     {1, 136, 136, 6, 2, 128, {0, 68, 340}, {68, 68, 272}},  // the same across tiles
-    {1, 100, 172, 3, 1, 20, {0, 52, 300}, {20, 84, 280}},   // runs that interleave
-    {1, 70, 33, 2, 2, 65, {500}, {0}},                      // all is seen; a tile of keys is not full
-    {1, 33, 70, 5, 1, 136, {0}, {500}},                     // nothing is seen
-    {2, 1, 130, 4, 1, 256, {64}, {0}},                      // a query, as in decoding
-    {1, 70, 1, 2, 1, 32, {0}, {36}},                        // a key
+    {1, 100, 172, 3, 1, 20, {0, 52, 300}, {20, 84, 280}},   // interleaved runs
+    {1, 70, 33, 2, 2, 65, {500}, {0}},                      // all pairs are visible; a tile of keys is not full
+    {1, 33, 70, 5, 1, 136, {0}, {500}},                     // no pair is visible
+    {2, 1, 130, 4, 1, 256, {64}, {0}},                      // one query, as in decoding
+    {1, 70, 1, 2, 1, 32, {0}, {36}},                        // one key
     {3, 5, 9, 2, 1, 3, {4, 2, 20}, {0, 4, 16}},
 };
 
@@ -71,7 +72,7 @@ class CudaAttentionBlock : public CudaTest {
             {c.queries, c.keys, {}, 700},
             c.window};
   }
-  // Documents of `length` positions of the whole sequence, numbered modulo `modulus`.
+  // Documents of `length` positions of the whole sequence, with ids modulo `modulus`.
   Tensor ids(int64_t B, int64_t tokens, const PositionRuns& positions, int64_t length, int64_t modulus) {
     std::vector<int32_t> of;
     for (int64_t i = 0; i < B * tokens; ++i)
@@ -79,8 +80,8 @@ class CudaAttentionBlock : public CudaTest {
     return host.tensor<int32_t>({B, tokens}, of);
   }
 
-  // Its own y and lse stand for the whole's: queries that see nothing are among them. Overwrites poison twice, with the
-  // same bits.
+  // The block's own y and lse are used as those of the whole, which leaves queries without keys among them. Outputs are
+  // poisoned and written twice, and must have the same bits.
   void check(const Case& c, const kernels::AttentionInputs& in) {
     SCOPED_TRACE(::testing::Message() << c << " " << name_of(in.q.dtype()));
     const DType dtype = in.q.dtype(), wide = accumulator(dtype);
@@ -109,7 +110,7 @@ class CudaAttentionBlock : public CudaTest {
     EXPECT_TRUE(agree(got.dv, cpu.dv, 4 * a, a)) << "dv";
     const auto lse = values(to_host(got.lse)), expected = values(cpu.lse);
     const double of_lse = size_of(dtype) == 2 ? 1e-4 : a;
-    for (size_t i = 0; i < lse.size(); ++i)  // minus infinity is met by itself alone
+    for (size_t i = 0; i < lse.size(); ++i)  // minus infinity must match exactly
       ASSERT_TRUE(lse[i] == expected[i] || std::abs(lse[i] - expected[i]) <= of_lse * (1 + std::abs(expected[i])))
           << "lse " << i << ": " << lse[i] << " against " << expected[i];
     for (const auto part : {&Results::y, &Results::lse, &Results::dq, &Results::dk, &Results::dv})
@@ -122,8 +123,8 @@ TEST_F(CudaAttentionBlock, AgreesWithTheCpu) {
     for (const Case& c : kCases) check(c, inputs(c, dtype));
 }
 
-// By position, whatever the runs: of none, some and all pairs of a block.
-TEST_F(CudaAttentionBlock, WindowsAndSizesOfValuesAgreeWithTheCpu) {
+// Windows by position, for any runs: none, some or all pairs of a block are visible.
+TEST_F(CudaAttentionBlock, WindowsAndValueSizesAgreeWithTheCpu) {
   for (const DType dtype : kTypes)
     for (Case c : kCases)
       for (const int64_t window : {1, 30, 200, 600}) {
@@ -140,7 +141,7 @@ TEST_F(CudaAttentionBlock, WindowsAndSizesOfValuesAgreeWithTheCpu) {
       }
 }
 
-TEST_F(CudaAttentionBlock, DocumentsAreApart) {
+TEST_F(CudaAttentionBlock, DocumentsDoNotSeeEachOther) {
   for (const DType dtype : kTypes)
     for (const Case& c : kCases)
       for (const auto& [length, modulus] :
@@ -163,7 +164,7 @@ TEST_F(CudaAttentionBlock, DropsWhatTheCpuDrops) {
     }
 }
 
-TEST_F(CudaAttentionBlock, NoKeysAndNoQueriesAreFine) {
+TEST_F(CudaAttentionBlock, AcceptsNoKeysAndNoQueries) {
   for (const DType dtype : kTypes) {
     const Case no_keys{2, 20, 0, 2, 1, 16, {}, {}}, no_queries{2, 0, 20, 2, 1, 16, {}, {}};
     check(no_keys, inputs(no_keys, dtype));
@@ -171,7 +172,7 @@ TEST_F(CudaAttentionBlock, NoKeysAndNoQueriesAreFine) {
   }
 }
 
-// Of a sequence whose other keys are elsewhere: y and lse are no result of this block's.
+// A block of a sequence whose other keys are in other blocks, so that y and lse are the whole sequence's.
 class CudnnBlock : public CudaAttentionBlock {
  protected:
   void SetUp() override {
@@ -196,7 +197,7 @@ class CudnnBlock : public CudaAttentionBlock {
     EXPECT_TRUE(agree(got.y, to_host(ours.y), 2e-2, 2e-2)) << "y";
     std::vector<float> whole;
     const auto lse = values(to_host(got.lse)), expected = values(to_host(ours.lse));
-    for (size_t i = 0; i < lse.size(); ++i) {  // minus infinity is met by itself alone
+    for (size_t i = 0; i < lse.size(); ++i) {  // minus infinity must match exactly
       ASSERT_TRUE(lse[i] == expected[i] || std::abs(lse[i] - expected[i]) <= 1e-4 * (1 + std::abs(expected[i])))
           << "lse " << i << ": " << lse[i] << " against " << expected[i];
       whole.push_back(std::isinf(expected[i]) ? 3.0F : static_cast<float>(expected[i]) + 0.7F);
@@ -215,29 +216,30 @@ class CudnnBlock : public CudaAttentionBlock {
 
 TEST_F(CudnnBlock, TakesSquaresAndRectangles) {
   expect_as_ours({1, 128, 128, 2, 1, 64, {64, 64, 320}, {64, 64, 320}});    // a rank's own keys
-  expect_as_ours({2, 256, 256, 4, 2, 64, {128, 128, 768}, {0, 128, 896}});  // of a rank before: the first half
-  expect_as_ours({2, 256, 256, 4, 2, 64, {0, 128, 896}, {128, 128, 768}});  // and after, for the second half
-  expect_as_ours({1, 160, 160, 4, 4, 128, {0, 80, 560}, {240, 80, 320}});   // no multiples of a tile
-  expect_as_ours({3, 136, 200, 6, 1, 128, {500}, {0}});                     // all is seen
+  expect_as_ours({2, 256, 256, 4, 2, 64, {128, 128, 768}, {0, 128, 896}});  // those of an earlier rank: the first half
+  expect_as_ours({2, 256, 256, 4, 2, 64, {0, 128, 896}, {128, 128, 768}});  // those of a later rank: the second half of
+                                                                            // the queries
+  expect_as_ours({1, 160, 160, 4, 4, 128, {0, 80, 560}, {240, 80, 320}});   // not multiples of a tile
+  expect_as_ours({3, 136, 200, 6, 1, 128, {500}, {0}});                     // all pairs are visible
 }
 
-TEST_F(CudnnBlock, TakesWindowsThatHideNothingOrAreOfOneRun) {
-  expect_as_ours({1, 128, 128, 2, 1, 64, {192}, {192}, 64, 50});                       // a run of its own
-  expect_as_ours({2, 256, 256, 4, 2, 64, {128, 128, 768}, {0, 128, 896}, 64, 900});    // all is in the window
-  expect_as_ours({3, 136, 200, 6, 1, 128, {500}, {0}, 128, 636});                      // just
+TEST_F(CudnnBlock, TakesWindowsThatHideNothingOrLieInOneRun) {
+  expect_as_ours({1, 128, 128, 2, 1, 64, {192}, {192}, 64, 50});                       // within one run
+  expect_as_ours({2, 256, 256, 4, 2, 64, {128, 128, 768}, {0, 128, 896}, 64, 900});    // all pairs are in the window
+  expect_as_ours({3, 136, 200, 6, 1, 128, {500}, {0}, 128, 636});                      // just all pairs
   expect_as_ours({2, 256, 256, 4, 2, 64, {128, 128, 768}, {128, 128, 768}, 64, 768});  // a rank's own keys
 }
 
-// A workspace too large for one call.
+// The workspace is too large for one call.
 TEST_F(CudnnBlock, RunsInParts) {
   expect_as_ours({16, 1024, 1024, 16, 4, 128, {0, 512, 3584}, {512, 512, 3072}});
   expect_as_ours({16, 1024, 1024, 16, 4, 128, {512, 512, 3072}, {0, 512, 3584}});
 }
 
 TEST_F(CudnnBlock, LeavesTheRestToOurKernels) {
-  EXPECT_EQ(backend({1, 256, 256, 2, 1, 64, {0, 128, 896}, {64, 128, 768}}), "witan") << "runs that interleave";
+  EXPECT_EQ(backend({1, 256, 256, 2, 1, 64, {0, 128, 896}, {64, 128, 768}}), "witan") << "interleaved runs";
   EXPECT_EQ(backend({1, 128, 128, 2, 1, 64, {100}, {0}}), "witan") << "causal, but not from the first key on";
-  EXPECT_EQ(backend({1, 128, 128, 2, 1, 64, {0}, {500}}), "witan") << "nothing is seen";
+  EXPECT_EQ(backend({1, 128, 128, 2, 1, 64, {0}, {500}}), "witan") << "no pair is visible";
   EXPECT_EQ(backend({1, 128, 128, 2, 1, 64, {64, 64, 320}, {0, 32, 384}}), "witan") << "too few keys";
   EXPECT_EQ(backend({2, 256, 256, 4, 2, 64, {128, 128, 768}, {128, 128, 768}, 64, 767}), "witan")
       << "a window across a gap";

@@ -1,4 +1,4 @@
-// Sinks on the GPU against the CPU, by themselves and behind attention's own kernels and cuDNN's.
+// Attention sinks on the GPU against the CPU: alone, and after attention by our own kernels and by cuDNN.
 #include <array>
 #include <cmath>
 
@@ -11,7 +11,7 @@ namespace {
 
 using testing::values;
 
-// No rows; one; heads that are no whole packs; more rows than blocks have.
+// No rows; one row; heads that are not whole packs; more rows than blocks have.
 constexpr std::array<int64_t, 4> kSinkSizes[] = {
     {0, 8, 2, 8}, {1, 1, 1, 1}, {2, 37, 3, 5}, {2, 130, 4, 64}, {1, 600, 2, 128}};
 
@@ -48,7 +48,7 @@ TEST_F(SinksOnGpu, AgreeWithTheCpuAndRepeat) {
     }
 }
 
-// Sizes and dtypes of which cuDNN, where it is, takes the second.
+// cuDNN, if available, takes the second of these sizes and dtypes.
 TEST_F(SinksOnGpu, AttentionWithThemAgreesWithTheCpu) {
   for (const DType dtype : {DType::f64, DType::bf16, DType::f16})
     for (const int64_t window : {0, 33}) {

@@ -63,12 +63,12 @@ class CudaAttention : public CudaTest {
     return r;
   }
 
-  // Of a window of one token no gradient of scores is left but what roundings leave: half of it on each side.
+  // With a window of one token, the score gradients are nothing but rounding errors, half of them on each side.
   void compare(const Results& gpu, const Results& cpu, int64_t window) {
     const DType dtype = cpu.y.dtype();
     const double a = size_of(dtype) == 2 ? 2e-2 : dtype == DType::f32 ? 1e-5 : 1e-13;
     EXPECT_TRUE(agree(gpu.y, cpu.y, a, a)) << "y";
-    // Tensor cores truncate what they add up.
+    // Tensor cores truncate their addends.
     const double of_lse = dtype == DType::f64 ? 1e-13 : dtype == DType::f32 ? 1e-5 : 1e-4;
     EXPECT_TRUE(agree(gpu.lse, cpu.lse, of_lse, of_lse)) << "lse";
     EXPECT_TRUE(agree(gpu.dq, cpu.dq, window == 1 ? 4 * a : 2 * a, a)) << "dq";
@@ -76,7 +76,7 @@ class CudaAttention : public CudaTest {
     EXPECT_TRUE(agree(gpu.dv, cpu.dv, 4 * a, a)) << "dv";
   }
 
-  // Against the CPU, and our own kernels once more for the same bits.
+  // Compares with the CPU, and repeats our own kernels to compare the bits.
   void check(const Size& s, const kernels::AttentionInputs& in) {
     SCOPED_TRACE(::testing::Message() << s << " " << name_of(in.q.dtype()));
     const Tensor dy = host.normal(s.results(), in.q.dtype(), "dy"), dy_gpu = to_gpu(dy);
@@ -88,7 +88,7 @@ class CudaAttention : public CudaTest {
       EXPECT_EQ(values(to_host(once.*part)), values(to_host(again.*part)));
   }
 
-  // [B, S] ids of documents of `length`, modulo `modulus`.
+  // [B, S] ids of documents of `length` tokens, modulo `modulus`.
   Tensor documents(const Size& s, int64_t length, int64_t modulus = 1000) {
     std::vector<int32_t> ids;
     for (int64_t i = 0; i < s.B * s.S; ++i) ids.push_back(static_cast<int32_t>(i % s.S / length % modulus - 1));
@@ -96,14 +96,14 @@ class CudaAttention : public CudaTest {
   }
 };
 
-// One position; tiles that are not full; odd head sizes; every tile width; groups of one, of several and of all heads.
+// One position; tiles that are not full; odd head sizes; every tile width; groups of one, several and all heads.
 const std::vector<Size> kSizes = {{1, 1, 1, 1, 1},     {2, 1, 4, 2, 16},   {1, 5, 2, 1, 3},    {2, 67, 4, 2, 20},
                                   {1, 130, 6, 2, 64},  {1, 300, 2, 2, 32}, {3, 33, 5, 1, 65},  {1, 64, 8, 8, 48},
                                   {2, 150, 4, 1, 128}, {1, 70, 3, 3, 200}, {1, 129, 2, 1, 256}};
 
-const std::vector<int64_t> kWindows = {1, 2, 7, 33, 64, 100, 1000};  // in a tile, of a tile, across tiles, of all
+const std::vector<int64_t> kWindows = {1, 2, 7, 33, 64, 100, 1000};  // within a tile, a tile, several tiles, everything
 
-// Values narrower and wider than queries and keys, in a tile of the same width and in a wider one.
+// Values narrower and wider than queries and keys, with tiles of the same width and of a larger one.
 const std::vector<Size> kSizesOfValues = {{2, 67, 4, 2, 20, 1},   {1, 5, 2, 1, 3, 8},    {1, 130, 6, 2, 96, 64},
                                           {2, 70, 3, 1, 1, 33},   {1, 70, 4, 2, 64, 72}, {1, 129, 4, 4, 192, 128},
                                           {1, 75, 3, 1, 128, 256}};
@@ -121,14 +121,14 @@ TEST_F(CudaAttention, WindowsAgreeWithTheCpu) {
       for (const int64_t window : kWindows) check(size.with_window(window), inputs(size.with_window(window), dtype));
 }
 
-TEST_F(CudaAttention, ValuesOfAnotherSizeAgreeWithTheCpu) {
+TEST_F(CudaAttention, ValuesOfAnotherHeadSizeAgreeWithTheCpu) {
   for (const DType dtype : kTypes)
     for (const Size& size : kSizesOfValues)
       for (const int64_t window : {0, 40}) check(size.with_window(window), inputs(size.with_window(window), dtype));
 }
 
-// Both at once, with documents and dropout.
-TEST_F(CudaAttention, WindowsKeepDocumentsApart) {
+// Combines both with documents and dropout.
+TEST_F(CudaAttention, WindowsWithDocumentsAndDropoutAgree) {
   for (const DType dtype : kTypes)
     for (const int64_t window : kWindows)
       for (const int64_t modulus : {1000, 3}) {
@@ -140,7 +140,7 @@ TEST_F(CudaAttention, WindowsKeepDocumentsApart) {
       }
 }
 
-TEST_F(CudaAttention, AWindowOfTheWholeSequenceIsNone) {
+TEST_F(CudaAttention, AWindowOfTheWholeSequenceChangesNothing) {
   for (const DType dtype : kTypes) {
     const Size size{2, 150, 4, 1, 64};
     const Tensor dy = to_gpu(host.normal(size.results(), dtype, "dy"));
@@ -153,14 +153,14 @@ TEST_F(CudaAttention, AWindowOfTheWholeSequenceIsNone) {
   }
 }
 
-TEST_F(CudaAttention, HeadsTooWideAreRefused) {
+TEST_F(CudaAttention, RefusesHeadsThatAreTooWide) {
   for (const Size& size : {Size{1, 8, 2, 1, 264}, Size{1, 8, 2, 1, 64, 257}}) {
     const auto in = to_gpu(inputs(size, DType::bf16));
     EXPECT_THROW(on_gpu(kDefault, size, in, to_gpu(host.normal(size.results(), DType::bf16, "dy"))), DeviceError);
   }
 }
 
-// What racecheck, which looks at every access to shared memory, can look at.
+// Few enough tiles for racecheck, which tracks every access to shared memory.
 TEST_F(CudaAttention, AgreesOverFewTiles) {
   for (const DType dtype : kTypes) {
     const Size size{1, 131, 2, 1, 48};
@@ -173,11 +173,11 @@ TEST_F(CudaAttention, AgreesOverFewTiles) {
   }
 }
 
-TEST_F(CudaAttention, DocumentsAreApart) {
+TEST_F(CudaAttention, DocumentsDoNotSeeEachOther) {
   for (const DType dtype : kTypes)
     for (const Size& size : {Size{3, 200, 4, 2, 24}, Size{1, 140, 2, 1, 128}, Size{1, 100, 2, 2, 136}})
       for (const int64_t length : {1, 37, 64, 500})
-        for (const int64_t modulus : {1000, 3})  // 3: ids that fall and come again
+        for (const int64_t modulus : {1000, 3})  // 3: ids that decrease and recur
           check(size, inputs(size, dtype, documents(size, length, modulus)));
 }
 
@@ -190,7 +190,7 @@ TEST_F(CudaAttention, DropsWhatTheCpuDrops) {
     }
 }
 
-TEST_F(CudaAttention, APromiseOfOneSequenceIsBelieved) {
+TEST_F(CudaAttention, RowsPromisedToBeOneSequenceNeedNoIds) {
   const Size size{1, 96, 2, 1, 64};
   const Tensor dy = to_gpu(host.normal(size.queries(), DType::f32, "dy"));
   kernels::AttentionInputs in = to_gpu(inputs(size, DType::f32, documents(size, 10)));
@@ -211,7 +211,7 @@ TEST_F(CudaAttention, Decodes) {
         const Tensor k = host.normal(size.keys(), dtype, "k"), v = host.normal(size.values(), dtype, "v");
         const Shape results = q.shape().with(3, size.hd_v);
         const Tensor expected = host.poisoned(results, dtype), y = poisoned(results, dtype);
-        const int64_t past = size.S - queries - 3;  // three positions that must not be read
+        const int64_t past = size.S - queries - 3;  // three unused positions that must not be read
         const Tensor k_gpu = to_gpu(k), v_gpu = to_gpu(v), q_gpu = to_gpu(q);
         kernels::attention_decode(host.stream, expected, q, k, v, past, 0.2, size.window);
         kernels::attention_decode(gpu(), y, q_gpu, k_gpu, v_gpu, past, 0.2, size.window);
@@ -220,7 +220,7 @@ TEST_F(CudaAttention, Decodes) {
       }
 }
 
-TEST_F(CudaAttention, NothingIsFine) {
+TEST_F(CudaAttention, AcceptsEmptyTensors) {
   const Size size{0, 4, 2, 1, 8};
   const auto in = to_gpu(inputs(size, DType::bf16));
   on_gpu(kDefault, size, in, in.q);
@@ -246,7 +246,7 @@ TEST_F(Cudnn, AgreesWithTheCpu) {
   }
 }
 
-// The window is cuDNN's left bound; that of the whole sequence is none.
+// The window becomes cuDNN's left bound; a window of the whole sequence is ignored.
 TEST_F(Cudnn, WindowsAgreeWithTheCpu) {
   for (const Size& size : {Size{2, 256, 4, 1, 128}, Size{1, 192, 4, 4, 64}, Size{3, 130, 6, 2, 32}})
     for (const int64_t window : {1, 2, 33, 64, 129, 1000}) {
@@ -258,8 +258,9 @@ TEST_F(Cudnn, WindowsAgreeWithTheCpu) {
     }
 }
 
-// Whoever computes them: which pairs of sizes cuDNN takes depends on its version and the GPU.
-TEST_F(Cudnn, ValuesOfAnotherSizeAgreeWithTheCpu) {
+// The result must agree whichever kernels are used: which pairs of head sizes cuDNN supports depends on its version and
+// the GPU.
+TEST_F(Cudnn, ValuesOfAnotherHeadSizeAgreeWithTheCpu) {
   for (const Size& size : {Size{2, 256, 4, 2, 128, 64}, Size{1, 192, 4, 4, 64, 128}, Size{2, 256, 4, 4, 192, 128},
                            Size{1, 130, 6, 2, 96, 32}, Size{1, 256, 4, 4, 256, 128}, Size{2, 256, 4, 2, 128, 64, 50}}) {
     SCOPED_TRACE(::testing::Message() << size);
@@ -269,7 +270,7 @@ TEST_F(Cudnn, ValuesOfAnotherSizeAgreeWithTheCpu) {
   }
 }
 
-// A workspace too large for one call: the batch runs in parts.
+// The workspace is too large for one call, so the batch runs in parts.
 TEST_F(Cudnn, LargeBatchesRunInParts) {
   const Size size{8, 1024, 16, 4, 128};
   const Tensor dy = to_gpu(host.normal(size.queries(), DType::bf16, "dy"));
@@ -279,9 +280,9 @@ TEST_F(Cudnn, LargeBatchesRunInParts) {
     EXPECT_TRUE(agree(got.*part, to_host(own.*part), 0.06, 2e-2));
 }
 
-// The smallest part of these calls, one group of one row, needs more than the stream's scratch: at 32768 positions for
-// dq in float32 and each head's dk and dv, and in a repeatable backward at 8192 for the gradient of the scores.
-TEST_F(Cudnn, LongSequencesTakeAWorkspaceOfTheirOwn) {
+// The smallest part of these calls, one group of one row, needs more than the stream's scratch: with 32768 positions
+// for dq in float32 and each head's dk and dv, and in a deterministic backward with 8192 for the score gradients.
+TEST_F(Cudnn, LongSequencesHaveAWorkspaceOfTheirOwn) {
   for (const auto& [size, repeatable] :
        {std::pair(Size{1, 32768, 16, 2, 128}, false), {Size{1, 8192, 8, 1, 128}, true}}) {
     SCOPED_TRACE(::testing::Message() << size);
@@ -297,8 +298,8 @@ TEST_F(Cudnn, LongSequencesTakeAWorkspaceOfTheirOwn) {
   }
 }
 
-// cuDNN's backward then forms its sums in one order.
-TEST_F(Cudnn, ARepeatableBackwardHasTheSameBitsAgain) {
+// In this mode cuDNN's backward forms its sums in a fixed order.
+TEST_F(Cudnn, DeterministicBackwardRepeatsItsBits) {
   for (const Size& size : {Size{8, 1024, 16, 4, 128}, Size{2, 777, 4, 1, 64}, Size{2, 1024, 4, 2, 64, 64, 100}}) {
     SCOPED_TRACE(::testing::Message() << size);
     const Tensor dy = to_gpu(host.normal(size.queries(), DType::bf16, "dy"));
@@ -317,8 +318,8 @@ TEST_F(Cudnn, ARepeatableBackwardHasTheSameBitsAgain) {
   }
 }
 
-// Generation has the bits of our own kernel (CudaCachedAttention), which no library's has.
-TEST_F(Cudnn, ABatchInvariantForwardIsOurOwn) {
+// Generation must have the bits of our own kernel (CudaCachedAttention), which no library reproduces.
+TEST_F(Cudnn, BatchInvariantForwardIsOurOwn) {
   const Size size{2, 777, 4, 1, 64};
   const Tensor dy = to_gpu(host.normal(size.queries(), DType::bf16, "dy"));
   auto in = to_gpu(inputs(size, DType::bf16));
@@ -361,14 +362,14 @@ TEST_F(Cudnn, LeavesTheRestToOurKernels) {
     return kernels::cuda::attention_backend(gpu(), to_gpu(in));
   };
   kernels::AttentionInputs in = inputs(size, DType::bf16, documents(size, 500));
-  EXPECT_EQ(backend(in), "witan") << "ids that nobody promises anything of";
+  EXPECT_EQ(backend(in), "witan") << "ids without the promise of one sequence per row";
   in.hints.one_sequence_per_row = true;
   EXPECT_NE(backend(in), "witan");
   in.dropout = dropout_of(host, 0.1);
   EXPECT_EQ(backend(in), "witan") << "dropout";
   EXPECT_EQ(backend(inputs(size, DType::f32)), "witan");
   EXPECT_EQ(backend(inputs({1, 128, 2, 1, 60}, DType::bf16)), "witan") << "a head size that is no multiple of 8";
-  EXPECT_EQ(backend(inputs({1, 128, 2, 1, 64, 60}, DType::bf16)), "witan") << "nor that of values";
+  EXPECT_EQ(backend(inputs({1, 128, 2, 1, 64, 60}, DType::bf16)), "witan") << "likewise of values";
   EXPECT_EQ(backend(inputs({1, 128, 2, 1, 136}, DType::bf16)), "witan") << "a large head size";
 }
 

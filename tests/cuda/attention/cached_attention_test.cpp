@@ -1,5 +1,5 @@
-// Attention of single tokens on the GPU against the CPU: short and long sequences, windows in rings, groups of heads of
-// all sizes, values of other widths than keys.
+// Attention of single tokens on the GPU against the CPU: short and long sequences, windows in rings, groups of any
+// number of heads, values of other widths than keys.
 #include "support/cuda_rank.h"
 #include "witan/kernels/attention/kv_cache.h"
 
@@ -67,7 +67,7 @@ TEST_F(CudaCachedAttention, AgreesWithTheCpuAndRepeats) {
     }
 }
 
-TEST_F(CudaCachedAttention, NoTokensAreFine) {
+TEST_F(CudaCachedAttention, AcceptsNoTokens) {
   const Tensor none = to_gpu(host.tensor<int32_t>({0}, {})), cache = poisoned({0, 4, 1, 8}, DType::bf16);
   const Tensor q = poisoned({0, 1, 2, 8}, DType::bf16);
   kernels::cached_attention(gpu(), q, {}, {q, cache, cache, {{}, none, none}});

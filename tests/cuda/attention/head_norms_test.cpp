@@ -12,7 +12,7 @@ class HeadNormsOnGpu : public testing::CudaTest {
     int64_t B, S, H, G, hd;
     kernels::RopeArgs rope;
   };
-  // Of queries or keys, on both devices.
+  // Queries or keys, on both devices.
   struct Side {
     Tensor x, w, dy, y, r, dx, dw;
   };
@@ -54,7 +54,7 @@ class HeadNormsOnGpu : public testing::CudaTest {
   }
 };
 
-// Heads of every number of channels a lane has, whole packs or not; one token, and more rows than strips.
+// Heads with every number of channels per lane, in whole packs or not; one token, and more rows than strips.
 TEST_F(HeadNormsOnGpu, AgreeWithTheCpuAndRepeat) {
   const std::vector<Case> cases = {{0, 8, 2, 1, 8, {}},
                                    {1, 1, 1, 1, 1, {}},

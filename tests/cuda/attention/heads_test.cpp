@@ -13,8 +13,8 @@ struct Case {
   int64_t hd_v = hd;
 };
 
-// More pairs than one launch has frequencies for, too.
-TEST_F(HeadsOnGpu, AnglesOfStretchedFrequenciesAsOnTheCpu) {
+// Includes more pairs than one launch has frequencies for.
+TEST_F(HeadsOnGpu, ScaledFrequenciesAgreeWithTheCpu) {
   const Tensor positions = host.tensor<int32_t>({4}, {0, 7, 900, 30000});
   for (const int64_t dims : {64, 600}) {
     kernels::RopeArgs args{1e4, dims, false, false};
@@ -27,7 +27,7 @@ TEST_F(HeadsOnGpu, AnglesOfStretchedFrequenciesAsOnTheCpu) {
   }
 }
 
-TEST_F(HeadsOnGpu, SplitAndMergeAsOnTheCpu) {
+TEST_F(HeadsOnGpu, SplitAndMergeAgreeWithTheCpu) {
   for (const Case& c : {Case{33, 4, 1, 128, 128, false}, Case{7, 4, 2, 64, 32, true}, Case{5, 3, 3, 6, 4, false},
                         Case{5, 2, 1, 10, 6, true}, Case{9, 2, 2, 16, 0, false}, Case{0, 2, 1, 8, 8, false},
                         Case{33, 4, 1, 192, 64, false, 128}, Case{9, 4, 2, 32, 32, true, 5},

@@ -20,10 +20,10 @@ class CudaAppendToCache : public CudaTest {
   using CudaTest::to_gpu;
 };
 
-// Of three rows at different positions, in a ring.
-TEST_F(CudaAppendToCache, WritesItsPositionsOfEveryRowAndNoOther) {
+// Three rows at different positions, in a ring.
+TEST_F(CudaAppendToCache, WritesOnlyItsPositionsOfEveryRow) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
-    for (const int64_t hd : {5, 16, 128}) {  // rows that are no packs of 16 bytes, and rows that are
+    for (const int64_t hd : {5, 16, 128}) {  // rows that are packs of 16 bytes, and others
       const Tensor expected = host.normal({3, 7, 2, hd}, dtype, "cache"), cache = to_gpu(expected);
       int64_t past = 0;
       for (const int64_t S : {4, 1, 2, 5, 0}) {

@@ -60,7 +60,7 @@ class CudaLatentHeads : public testing::CudaTest {
   }
 };
 
-// DeepSeek's sizes in packs, a row that only some packs fit, and odd sizes.
+// DeepSeek's sizes, in packs; a row that only some packs fit; and odd sizes.
 TEST_F(CudaLatentHeads, AgreeWithTheCpu) {
   for (const Case& c : {Case{33, 16, 128, 64, 128, true}, Case{33, 16, 128, 64, 128, false},
                         Case{5, 128, 128, 64, 128, true}, Case{9, 3, 24, 8, 16, true}, Case{9, 3, 24, 8, 16, false},

@@ -33,7 +33,7 @@ class QkClipOnGpu : public CudaTest {
       if (tensor->defined()) *tensor = to_gpu(*tensor);
     return in;
   }
-  // What several calls find, beginning with nothing.
+  // The largest logits over several calls, from none on.
   std::vector<double> found(const std::vector<AttentionInputs>& calls, bool gpu_side) {
     Stream& stream = gpu_side ? gpu() : host.stream;
     const Tensor largest = stream.empty({calls[0].q.size(2)}, accumulator(calls[0].q.dtype()));
@@ -49,7 +49,7 @@ class QkClipOnGpu : public CudaTest {
   }
 };
 
-TEST_F(QkClipOnGpu, LargestLogitsAreTheCpus) {
+TEST_F(QkClipOnGpu, LargestLogitsAgreeWithTheCpu) {
   for (const AttentionSize& size : std::vector<AttentionSize>{{1, 1, 1, 1, 8},
                                                               {2, 5, 2, 1, 4},
                                                               {1, 70, 3, 3, 64},
@@ -77,7 +77,7 @@ TEST_F(QkClipOnGpu, LeavesPaddingOut) {
   }
 }
 
-TEST_F(QkClipOnGpu, DocumentsMicroBatchesAndBlocksOfARing) {
+TEST_F(QkClipOnGpu, DocumentsMicroBatchesAndRingBlocksAgree) {
   const AttentionSize size{2, 192, 4, 2, 64};
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     AttentionInputs in = inputs(size, dtype), other = in;
@@ -102,7 +102,7 @@ TEST_F(QkClipOnGpu, DocumentsMicroBatchesAndBlocksOfARing) {
   }
 }
 
-TEST_F(QkClipOnGpu, ProjectionsAreScaledAsOnTheCpu) {
+TEST_F(QkClipOnGpu, ScaledProjectionsAgreeWithTheCpu) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const double skip : {0.0, 1.0}) {
       const Tensor step = host.tensor<double>({kernels::kStepValues}, {0, 1, 1, skip, 1, 1});
@@ -117,7 +117,7 @@ TEST_F(QkClipOnGpu, ProjectionsAreScaledAsOnTheCpu) {
                           : dtype == DType::bf16 ? host.normal({5000}, kRemainder, "rest")
                                                  : Tensor();
       const Tensor gpu_value = to_gpu(value), gpu_rest = rest.defined() ? to_gpu(rest) : Tensor();
-      // Of whole groups, and of such of which a part is scaled otherwise.
+      // Whole groups, and groups in which a part is scaled differently.
       for (const kernels::ClipArgs& args :
            {kernels::ClipArgs{100, 0.75, 321, 3000}, {100, 0.5, 321, 3000, 1777, 1}, {100, 0.5, 321, 3000, 1777, 0}}) {
         kernels::clip_projection(gpu(), {gpu_value, gpu_rest}, to_gpu(largest), 2, to_gpu(step), args);

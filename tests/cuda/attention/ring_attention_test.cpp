@@ -1,4 +1,4 @@
-// The ring over NCCL, a rank with a GPU, against attention of the whole sequence on the CPU.
+// Ring attention over NCCL, with one GPU per rank, against attention of the whole sequence on the CPU.
 #include "support/attention.h"
 #include "support/attention_pass.h"
 #include "support/dropout.h"
@@ -53,13 +53,13 @@ void expect_whole(int n, const Case& c, double tolerance) {
   });
 }
 
-TEST_P(RingAttentionOnGpus, IsAttentionOfTheWholeSequence) {
+TEST_P(RingAttentionOnGpus, MatchesTheWholeSequence) {
   expect_whole(GetParam(), {2, 240, 4, 2, 40, DType::f64}, 1e-12);
   expect_whole(GetParam(), {1, 1024, 4, 1, 64, DType::f32}, 3e-5);
-  expect_whole(GetParam(), {1, 1024, 4, 1, 64, DType::bf16}, 6e-2);  // cuDNN has the square blocks
+  expect_whole(GetParam(), {1, 1024, 4, 1, 64, DType::bf16}, 6e-2);  // cuDNN takes the square blocks
 }
 
-TEST_P(RingAttentionOnGpus, WindowsAndSizesOfValuesAreThoseOfTheWhole) {
+TEST_P(RingAttentionOnGpus, WindowsAndValueSizesMatchTheWhole) {
   for (const int64_t window : {1, 50, 130, 200}) {
     expect_whole(GetParam(), {.B = 2, .S = 240, .H = 4, .G = 2, .hd = 40, .dtype = DType::f64, .window = window},
                  1e-12);
@@ -70,7 +70,7 @@ TEST_P(RingAttentionOnGpus, WindowsAndSizesOfValuesAreThoseOfTheWhole) {
   expect_whole(GetParam(), {.B = 1, .S = 240, .H = 4, .G = 2, .hd = 24, .dtype = DType::f64, .hd_v = 40}, 1e-12);
 }
 
-TEST_P(RingAttentionOnGpus, DocumentsAndDropoutAreThoseOfTheWhole) {
+TEST_P(RingAttentionOnGpus, DocumentsAndDropoutMatchTheWhole) {
   const std::vector<int64_t> documents = {70, 99, 1, 1, 85};
   expect_whole(GetParam(), {2, 256, 4, 2, 40, DType::f64, documents}, 1e-12);
   expect_whole(GetParam(), {2, 256, 4, 2, 40, DType::bf16, documents}, 6e-2);

@@ -17,8 +17,8 @@ class CudaRope : public CudaTest {
     kernels::rope(host.stream, expected, host.poisoned(rows, accumulator(dtype)), x, positions, args);
     const Tensor y = poisoned(shape, dtype), x_gpu = to_gpu(x), positions_gpu = to_gpu(positions);
     kernels::rope(gpu(), y, poisoned(rows, accumulator(dtype)), x_gpu, positions_gpu, args);
-    // Sines of float32 err by some 1e-7; in float64 it is the angle's rounding that counts, at late positions. A
-    // bfloat16 may fall to the other side.
+    // Float32 sines are off by about 1e-7; in float64 the rounding of late positions' angles dominates. A bfloat16 may
+    // be rounded to the other neighbour.
     const double atol = dtype == DType::f64 ? 5e-10 : 3e-6;
     const double rtol = dtype == DType::f64 ? 1e-12 : dtype == DType::f32 ? 1e-6 : 8e-3;
     EXPECT_TRUE(agree(y, expected, atol, rtol));
@@ -31,7 +31,7 @@ TEST_F(CudaRope, AgreesWithTheCpu) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const bool interleaved : {false, true})
       for (const bool inverse : {false, true})
-        // Odd head sizes, packs of 16 bytes, packs with a copied rest, and rests that are no packs.
+        // Odd head sizes, packs of 16 bytes, packs followed by copied channels, and copied channels that are not packs.
         for (const auto& [hd, dims] : {std::pair<int64_t, int64_t>{10, 6},
                                        {5, 4},
                                        {7, 2},
@@ -46,7 +46,7 @@ TEST_F(CudaRope, AgreesWithTheCpu) {
             check({2, positions.size(1), 3, hd}, dtype, positions, {10000, dims, interleaved, inverse});
 }
 
-TEST_F(CudaRope, StretchedFrequenciesAgreeWithTheCpu) {
+TEST_F(CudaRope, ScaledFrequenciesAgreeWithTheCpu) {
   using Type = kernels::RopeScaling::Type;
   const Tensor positions = host.tensor<int32_t>({1, 4}, {0, 7, 900, 30000});
   for (const Type type : {Type::linear, Type::llama3, Type::yarn})
@@ -67,7 +67,7 @@ TEST_F(CudaRope, ManyTokensAndHeads) {
     check({1, 4099, heads, 128}, DType::bf16, positions, {500000, 128, false, false});
 }
 
-TEST_F(CudaRope, NoTokensAreFine) {
+TEST_F(CudaRope, AcceptsNoTokens) {
   const Tensor x = gpu().empty({0, 3, 2, 8}, DType::f32);
   kernels::rope(gpu(), gpu().empty_like(x), gpu().empty({0, 8}, DType::f32), x, gpu().empty({0, 3}, DType::i32),
                 {10000, 8, false, false});

@@ -1,5 +1,5 @@
-// Attention by heads of sequences that GPUs divide, through NCCL and through peers' memory, against attention of the
-// whole sequence on the CPU.
+// Attention with heads exchanged between GPUs that divide sequences, over NCCL and through peer memory, against
+// attention of the whole sequence on the CPU.
 #include "support/attention.h"
 #include "support/attention_pass.h"
 #include "support/dropout.h"
@@ -58,7 +58,7 @@ void expect_whole(int n, const Case& c, double tolerance) {
   });
 }
 
-TEST_P(SequenceHeadsOnGpus, AttendToWholeSequences) {
+TEST_P(SequenceHeadsOnGpus, MatchTheWholeSequence) {
   expect_whole(GetParam(), {2, 240, 4, 2, 40, DType::f64}, 1e-12);
   expect_whole(GetParam(), {2, 240, 8, 4, 40, DType::f64}, 1e-12);
   expect_whole(GetParam(), {1, 1024, 4, 1, 64, DType::f32}, 3e-5);
@@ -66,7 +66,7 @@ TEST_P(SequenceHeadsOnGpus, AttendToWholeSequences) {
   expect_whole(GetParam(), {1, 1024, 8, 8, 128, DType::bf16}, 6e-2);
 }
 
-TEST_P(SequenceHeadsOnGpus, WindowsAndSizesOfValuesAreThoseOfTheWhole) {
+TEST_P(SequenceHeadsOnGpus, WindowsAndValueSizesMatchTheWhole) {
   for (const int64_t window : {1, 50, 200}) {
     expect_whole(GetParam(), {.B = 2, .S = 240, .H = 4, .G = 2, .hd = 40, .dtype = DType::f64, .window = window},
                  1e-12);
@@ -76,7 +76,7 @@ TEST_P(SequenceHeadsOnGpus, WindowsAndSizesOfValuesAreThoseOfTheWhole) {
   }
 }
 
-TEST_P(SequenceHeadsOnGpus, DocumentsAndDropoutAreThoseOfTheWhole) {
+TEST_P(SequenceHeadsOnGpus, DocumentsAndDropoutMatchTheWhole) {
   const std::vector<int64_t> documents = {70, 99, 1, 1, 85};
   expect_whole(GetParam(), {2, 256, 4, 2, 40, DType::f64, documents}, 1e-12);
   expect_whole(GetParam(), {2, 256, 4, 2, 40, DType::bf16, documents}, 6e-2);

@@ -15,15 +15,15 @@ struct Case {
   int64_t B, chunk, heads, w;
   int ranks;
 };
-// Positions of whole packs, of words, of neither; one head for all ranks; more than a block's units.
+// Positions in whole packs, in words, in neither; one head for all ranks; more units than a block has.
 const std::vector<Case> kCases = {{3, 2, 4, 5, 2},      {2, 3, 3, 7, 3}, {1, 65, 4, 33, 4}, {2, 2, 1, 3, 4},
                                   {2, 3, 2, 8, 4},      {0, 2, 2, 4, 2}, {2, 0, 2, 4, 2},   {2, 129, 4, 64, 2},
                                   {1, 1000, 8, 128, 4}, {2, 7, 4, 2, 4}, {1, 1, 1, 1, 2}};
 
 using SequencePiecesOnGpu = CudaTest;
 
-// Three tensors of heads into a message, and out of it into tensors of positions, as the CPU moves them.
-TEST_F(SequencePiecesOnGpu, GoWhereTheyBelong) {
+// Moves three tensors of heads into a message, and from there into tensors of positions, as the CPU does.
+TEST_F(SequencePiecesOnGpu, ArriveInTheirPlaces) {
   for (const auto& [B, C, P, w, n] : kCases)
     for (const DType dtype : kDTypes) {
       SCOPED_TRACE(cat("B=", B, " chunk=", C, " heads=", P, " w=", w, " ranks=", n, " ", dtype));
@@ -55,8 +55,8 @@ TEST_F(SequencePiecesOnGpu, GoWhereTheyBelong) {
     }
 }
 
-// In one order: the same bits.
-TEST_F(SequencePiecesOnGpu, SharesAreSummedAsOnTheCpu) {
+// Sums in a fixed order have the same bits.
+TEST_F(SequencePiecesOnGpu, SumsOfSharesHaveTheCpusBits) {
   for (const auto& [R, N, w] :
        {std::array<int64_t, 3>{1, 1, 1}, {7, 2, 5}, {0, 3, 2}, {5, 3, 0}, {3000, 4, 128}, {33, 8, 67}, {40, 2, 8}})
     for (const DType dtype : kDTypes) {

@@ -1,4 +1,4 @@
-// Heads and positions exchanged by kernels that store into peers' memory, and by NCCL, against plain loops on the CPU.
+// Exchanges of heads and positions, by kernels that store into peer memory and by NCCL, against plain loops on the CPU.
 #include <gmock/gmock.h>
 
 #include <cstring>
@@ -20,9 +20,9 @@ using testing::own_heads_of;
 using testing::share_of;
 
 struct Case {
-  int64_t B, S, P, G, w;  // S and heads in units of ranks, but for shared ones
+  int64_t B, S, P, G, w;  // S and heads in units of ranks, except shared ones
 };
-// Positions of whole packs, of words, of neither; G = 1: one head for all ranks.
+// Positions in whole packs, in words, in neither; G = 1: one head for all ranks.
 std::vector<Case> cases_of(int n) {
   return {{2, 4L * n, 2L * n, n, 5},      {1, 2L * n, n, 1, 3}, {2, 16L * n, 2L * n, 1, 8},
           {3, 6L * n, 3L * n, 3L * n, 2}, {0, 2L * n, n, n, 4}, {2, 0, n, n, 4},
@@ -33,7 +33,7 @@ bool same_bits(const Tensor& a, const Tensor& b) {
   return a.shape() == b.shape() && std::memcmp(a.raw(), b.raw(), static_cast<size_t>(a.bytes())) == 0;
 }
 
-// To heads and back: every element where a loop over the whole finds it.
+// Exchanges to heads and back, and expects every element where a loop over the whole finds it.
 void expect_exchanged(GpuRank& rank, Group& group, const Case& c, DType dtype) {
   SCOPED_TRACE(cat("B=", c.B, " S=", c.S, " P=", c.P, " G=", c.G, " w=", c.w, " ", dtype, " on rank ", rank.rank));
   const int n = rank.size();
@@ -56,7 +56,7 @@ void expect_exchanged(GpuRank& rank, Group& group, const Case& c, DType dtype) {
   }
 }
 
-// Ranks share a GPU where there are fewer: flags and stores are the same.
+// If there are fewer GPUs, ranks share one: flags and stores work in the same way.
 class HeadExchangeByPeers : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
@@ -76,8 +76,8 @@ TEST_P(HeadExchangeByPeers, EveryElementGoesToItsPlace) {
   });
 }
 
-// What is beside the pieces stays as it is.
-TEST_P(HeadExchangeByPeers, NothingElseIsWritten) {
+// Memory beside the pieces must not change.
+TEST_P(HeadExchangeByPeers, OtherMemoryIsNotWritten) {
   on_gpus(GetParam(), [&](GpuRank& rank) {
     GpuPeerGroup gpus(rank, "context");
     ASSERT_NE(gpus.peers(), nullptr);
@@ -94,7 +94,7 @@ TEST_P(HeadExchangeByPeers, NothingElseIsWritten) {
     const auto* bits = reinterpret_cast<const uint16_t*>(found.raw());
     for (int64_t i = 0; i < strip; ++i) {
       EXPECT_EQ(bits[i], 0xffff) << "before";
-      EXPECT_EQ(bits[strip + elements + i], 0xffff) << "behind";
+      EXPECT_EQ(bits[strip + elements + i], 0xffff) << "after";
     }
     const auto got = testing::values(found.narrow(0, strip, elements));
     for (int r = 0; r < n; ++r) {
@@ -109,7 +109,7 @@ TEST_P(HeadExchangeByPeers, NothingElseIsWritten) {
   });
 }
 
-TEST_P(HeadExchangeByPeers, ReplaysOfAGraphMoveTheHeadsOfTheirTime) {
+TEST_P(HeadExchangeByPeers, ReplaysMoveTheCurrentHeads) {
   on_gpus(GetParam(), [&](GpuRank& rank) {
     GpuPeerGroup gpus(rank, "context");
     ASSERT_NE(gpus.peers(), nullptr);
@@ -143,7 +143,7 @@ TEST_P(HeadExchangeByPeers, ReplaysOfAGraphMoveTheHeadsOfTheirTime) {
   });
 }
 
-TEST_P(HeadExchangeByPeers, OtherSizesAreNamed) {
+TEST_P(HeadExchangeByPeers, ErrorsNameTheDifferentSizes) {
   const std::string message = test::message_of<CommError>([&] {
     on_gpus(GetParam(), [](GpuRank& rank) {
       GpuPeerGroup gpus(rank, "context");
@@ -155,7 +155,7 @@ TEST_P(HeadExchangeByPeers, OtherSizesAreNamed) {
                                             "as on rank 0: an exchange of pieces of [1, 6, 4]"));
 }
 
-// Processes open each other's arenas: addresses are shifted.
+// Processes open each other's arenas, so that addresses are shifted.
 TEST(HeadExchangeOfProcesses, EveryElementGoesToItsPlace) {
   if (std::getenv(testing::kFreshProcess) == nullptr && cuda::devices() == 0) GTEST_SKIP() << cuda::why_none();
   const auto ended = testing::on_gpu_processes({2, 1}, [](GpuRank& rank) {
@@ -170,7 +170,7 @@ TEST(HeadExchangeOfProcesses, EveryElementGoesToItsPlace) {
 class HeadExchangeOverNccl : public testing::OverNccl {};
 INSTANTIATE_TEST_SUITE_P(Gpus, HeadExchangeOverNccl, ::testing::Values(2, 4));
 
-// Packed and unpacked around NCCL's messages, and stored by kernels: one result, and one count of bytes.
+// Packing around NCCL's messages, and stores by kernels, must give the same result, and count the same bytes.
 TEST_P(HeadExchangeOverNccl, EveryElementGoesToItsPlace) {
   on_gpus(GetParam(), [&](GpuRank& rank) {
     const auto host = rank.everyone("host");

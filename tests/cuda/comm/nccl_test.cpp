@@ -15,13 +15,13 @@ using testing::GpuRank;
 using testing::on_gpus;
 
 constexpr Sums kBoth[] = {Sums::fast, Sums::in_tree};
-// Without peer memory NCCL does all; with it reductions and gathers are kernels of ours.
+// Without peer memory NCCL does everything; with it, reductions and gathers use our own kernels.
 constexpr PeerAccess kEither[] = {PeerAccess::none, PeerAccess::wanted};
 
 class NcclGroups : public testing::OverNccl {};
 INSTANTIATE_TEST_SUITE_P(Gpus, NcclGroups, ::testing::Values(2, 4));
 
-// A rank's two ends of everybody's group.
+// A rank's group on the CPU and on the GPU.
 struct Ends {
   Ends(GpuRank& rank, Sums sums, PeerAccess peers = PeerAccess::none, bool peers_in_graphs = false)
       : host(rank.everyone("host")),
@@ -34,7 +34,7 @@ struct Ends {
   std::unique_ptr<Group> gpu;
 };
 
-// Values that differ from rank to rank, of every dtype.
+// Values of every dtype that differ from rank to rank.
 Tensor own_values(GpuRank& rank, const Shape& shape, DType dtype) {
   if (is_floating(dtype)) return rank.own_normal(shape, dtype, "values");
   const Tensor wide = rank.own_normal(shape, DType::f64, "values"), out = rank.stream.empty(shape, dtype);
@@ -77,12 +77,12 @@ void reduce_as_threads_do(int ranks, Sums sums, PeerAccess peers) {
           ends.cpu->reduce_scatter(rank.stream, out, in, how);
           ends.gpu->reduce_scatter(rank.gpu, gpu_out, gpu_in, how);
           EXPECT_TRUE(same(rank.to_host(gpu_out), out, rtol));
-          const Tensor part = gpu_in.narrow(0, rank.rank * rows, rows);  // into the rank's own part
+          const Tensor part = gpu_in.narrow(0, rank.rank * rows, rows);  // in place, in the rank's own part
           ends.gpu->reduce_scatter(rank.gpu, part, gpu_in, how);
           EXPECT_TRUE(same(rank.to_host(part), out, rtol));
 
           const Tensor uneven = own_values(rank, {rows, 3}, dtype), uneven_gpu = rank.to_gpu(uneven);
-          std::vector<int64_t> begins;  // the first rank has none
+          std::vector<int64_t> begins;  // the first rank has no rows
           for (int r = 0; r <= n; ++r) begins.push_back(r <= 1 ? 0 : r == n ? rows * 3 : rows * 3 * r / (n + 1));
           const auto [begin, count] = part_of(begins, rank.rank);
           ends.cpu->reduce_scatter_uneven(rank.stream, uneven, begins, how);
@@ -112,7 +112,7 @@ TEST_P(NcclGroups, SumsOfManyPiecesHaveTheBitsOfTheTree) {
   for (const PeerAccess peers : kEither)
     on_gpus(GetParam(), [&](GpuRank& rank) {
       const Ends ends(rank, Sums::in_tree, peers);
-      const int64_t elements = 9'000'001;  // 34 MiB: more than a piece
+      const int64_t elements = 9'000'001;  // 34 MiB, more than one piece
       const Tensor x = rank.stream.empty({elements}, DType::f32);
       uint32_t bits = static_cast<uint32_t>(rank.rank + 1) * 2654435761u;
       for (float& value : x.span<float>()) {
@@ -139,7 +139,7 @@ TEST_P(NcclGroups, TheMaximumOfANaNIsNaN) {
     });
 }
 
-TEST_P(NcclGroups, MoveAsThreadsDo) {
+TEST_P(NcclGroups, CopyAsThreadsDo) {
   for (const PeerAccess peers : kEither)
     on_gpus(GetParam(), [&](GpuRank& rank) {
       const Ends ends(rank, Sums::fast, peers);
@@ -193,7 +193,7 @@ TEST_P(NcclGroups, ExchangeUnequalRowsAsThreadsDo) {
   });
 }
 
-TEST_P(NcclGroups, DisagreementsAreNamed) {
+TEST_P(NcclGroups, ErrorsNameDisagreements) {
   const std::string message = test::message_of<CommError>([&] {
     on_gpus(GetParam(), [](GpuRank& rank) {
       const Ends ends(rank, Sums::fast);
@@ -206,7 +206,7 @@ TEST_P(NcclGroups, DisagreementsAreNamed) {
       << message;
 }
 
-TEST_P(NcclGroups, ARankThatThrowsEndsTheWaitsOfOthers) {
+TEST_P(NcclGroups, AThrowingRankEndsTheOthersWaits) {
   for (const PeerAccess peers : kEither) {
     const auto begin = std::chrono::steady_clock::now();
     const std::string message = test::message_of<DataError>([&] {
@@ -216,7 +216,7 @@ TEST_P(NcclGroups, ARankThatThrowsEndsTheWaitsOfOthers) {
         ends.gpu->all_reduce(rank.gpu, x);
         rank.gpu.wait();
         if (rank.rank == 1) throw DataError("the text is gone");
-        // Started without this rank's agreement, as in a replayed graph, NCCL would wait for ever.
+        // Without this rank, as in a replayed graph, NCCL would wait forever.
         ends.gpu->all_reduce(rank.gpu, x);
         rank.gpu.wait();
       });
@@ -226,8 +226,8 @@ TEST_P(NcclGroups, ARankThatThrowsEndsTheWaitsOfOthers) {
   }
 }
 
-// The ranks' replays run without the host: one that stays away is lost on the device alone.
-TEST_P(NcclGroups, ARankThatThrowsEndsReplaysOfOthers) {
+// Replays run without the host, so a rank that stays away is noticed only on the device.
+TEST_P(NcclGroups, AThrowingRankEndsTheOthersReplays) {
   for (const PeerAccess peers : kEither) {
     const auto begin = std::chrono::steady_clock::now();
     const std::string message = test::message_of<DataError>([&] {
@@ -260,15 +260,15 @@ TEST_P(NcclGroups, ARankThatThrowsEndsReplaysOfOthers) {
   }
 }
 
-// Groups of which recorded calls alone go to peers: replays move the values of their time, on whichever streams calls
-// are, and calls in between, which NCCL carries, do not disturb them.
+// Only recorded calls of these groups use peer memory. Replays must move the current values, on whichever streams the
+// calls are, and calls in between, which use NCCL, must not disturb them.
 TEST_P(NcclGroups, RecordedCallsAlternateWithOthersAndOnTwoStreams) {
   on_gpus(GetParam(), [](GpuRank& rank) {
     const Ends ends(rank, Sums::in_tree, PeerAccess::wanted, /*peers_in_graphs=*/true);
     EXPECT_EQ(ends.gpu->peers(), nullptr);
     const int n = rank.size();
     constexpr int64_t kElements = 30011;
-    std::vector<int64_t> begins;  // the first rank has none
+    std::vector<int64_t> begins;  // the first rank has no rows
     for (int r = 0; r <= n; ++r) begins.push_back(r <= 1 ? 0 : r == n ? kElements : kElements * r / (n + 1));
     const auto pieces = [&](const Tensor& x) {
       std::vector<OwnedTensor> all;
@@ -280,7 +280,7 @@ TEST_P(NcclGroups, RecordedCallsAlternateWithOthersAndOnTwoStreams) {
       return all;
     };
     Stream side(rank.gpu, int64_t{1} << 20);
-    // On the CPU both streams are one. On a GPU the calls of both wait for each other, and for nothing else.
+    // On the CPU the two streams are one. On a GPU the calls of each wait for those of the other, and for nothing else.
     const auto calls = [&](Group& group, Stream& stream, Stream& beside, const std::vector<Tensor>& on) {
       if (&beside != &stream) beside.follow(stream);
       group.all_reduce(beside, on[0]);
@@ -309,8 +309,8 @@ TEST_P(NcclGroups, RecordedCallsAlternateWithOthersAndOnTwoStreams) {
   });
 }
 
-// Arrays that are not multiples of 16 bytes, at addresses that are not either, and calls of several sizes that follow
-// each other without a wait.
+// Arrays whose sizes and addresses are not multiples of 16 bytes, in calls of several sizes that follow each other
+// without a wait.
 TEST_P(NcclGroups, ReduceAndGatherAtAnyAddress) {
   for (const PeerAccess peers : kEither)
     on_gpus(GetParam(), [&](GpuRank& rank) {
@@ -348,14 +348,14 @@ TEST_P(NcclGroups, UnequalRowsCannotBeCaptured) {
   });
 }
 
-// Parts of one size need no counts: a graph exchanges whatever is in them when it is replayed.
+// Parts of a fixed size need no counts, so that a graph exchanges their current content when it is replayed.
 TEST_P(NcclGroups, EqualPartsAreExchangedByReplays) {
   on_gpus(GetParam(), [](GpuRank& rank) {
     const Ends ends(rank, Sums::fast);
     const int n = rank.size();
     const Tensor sent = rank.poisoned_on_gpu({2 * n, 3}, DType::f32),
                  arrived = rank.poisoned_on_gpu(sent.shape(), DType::f32);
-    ends.gpu->all_to_all_equal(rank.gpu, arrived, sent);  // connects
+    ends.gpu->all_to_all_equal(rank.gpu, arrived, sent);  // connects NCCL
     rank.gpu.wait();
     const auto graph = record(*rank.gpu.queue(), [&] { ends.gpu->all_to_all_equal(rank.gpu, arrived, sent); });
     for (int time = 0; time < 3; ++time) {
@@ -372,7 +372,7 @@ TEST_P(NcclGroups, EqualPartsAreExchangedByReplays) {
   });
 }
 
-TEST_P(NcclGroups, LayoutsHaveThem) {
+TEST_P(NcclGroups, LayoutsCreateThem) {
   ThreadWorld world(GetParam(), {.deadline_seconds = 30});
   on_gpus(world, [&](GpuRank& rank) {
     ParallelConfig config;

@@ -1,4 +1,5 @@
-// What the host brings a GPU comes after all that is queued there, however late the GPU is; what goes waits for nobody.
+// Copies from the host to a GPU come after all work queued there, however late the GPU is; copies to the host wait for
+// no other work.
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -13,14 +14,14 @@ namespace {
 
 class OrderOnGpu : public testing::CudaTest {
  protected:
-  // What is queued from now on is late.
+  // Delays work that is queued after this.
   void be_late() {
     const auto sleep = [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(200)); };
     ASSERT_EQ(cudaLaunchHostFunc(cuda::native(gpu()), sleep, nullptr), cudaSuccess);
   }
 };
 
-TEST_F(OrderOnGpu, AStepsValuesComeAfterTheirZeros) {
+TEST_F(OrderOnGpu, StepValuesAreWrittenAfterTheirZeros) {
   be_late();
   StepState step(gpu());
   step.set({1e-3}, 7, 5);
@@ -31,21 +32,21 @@ TEST_F(OrderOnGpu, AStepsValuesComeAfterTheirZeros) {
   EXPECT_EQ(step.learning_rate(), 1e-3);
 }
 
-TEST_F(OrderOnGpu, InitialWeightsComeAfterWhatTheirMemoryHeld) {
+TEST_F(OrderOnGpu, InitialWeightsAreWrittenAfterEarlierUsesOfTheirMemory) {
   constexpr int64_t kElements = 3 << 20;
   ParameterSpec spec;
   spec.name = "ones";
   spec.shape = {kElements};
   spec.init.kind = Initialization::Kind::ones;
   be_late();
-  gpu().zeros({kElements}, DType::f32, MemoryTag::weights);  // given back while it is still to be written
+  gpu().zeros({kElements}, DType::f32, MemoryTag::weights);  // freed while it is still to be written
   const Parameter ones(gpu(), spec, spec.whole(), 1);
   EXPECT_EQ(testing::values(to_host(ones.value())), std::vector<double>(kElements, 1.0));
 }
 
-// A rank that fails gives back its side stream while the device waits for ranks that will never come: it is stopped
-// after that, with its groups.
-TEST_F(OrderOnGpu, AStreamThatMovedNothingToTheHostGoesWithoutWaitingForTheDevice) {
+// A failing rank destroys its side stream while the device waits for ranks that never come. The device is stopped only
+// afterwards, with the rank's groups.
+TEST_F(OrderOnGpu, StreamsWithoutCopiesToTheHostAreDestroyedWithoutWaiting) {
   auto beside = std::make_unique<Stream>(gpu().device(), gpu().shared_arena(), host.pool, 1 << 20);
   beside->zero(beside->empty({16}, DType::f32));
   beside->wait();

@@ -1,4 +1,4 @@
-// Rows that move through the peer memory of GPUs, compared with the same moves in plain loops on the CPU.
+// Moves of rows through the peer memory of GPUs, compared with the same moves by plain loops on the CPU.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,11 +26,11 @@ struct MoveSizes {
 
 inline const std::vector<MoveSizes> kMoveSizes = {{13, 2, 8, 64},   // rows of several packs
                                                   {77, 1, 4, 520},  // more than a lane's loads; not a power of two
-                                                  {5, 4, 4, 7},     // rows that no pack fits
+                                                  {5, 4, 4, 7},     // rows that fit no pack
                                                   {40, 36, 40, 8},  // more assignments than lanes
                                                   {1, 1, 16, 1},   {0, 2, 8, 16}};
 
-// The send order of random ids, as a rank has it, on the host.
+// The send order of a rank's random ids, on the host.
 struct Sends {
   Sends(Rank& on, int rank, const MoveSizes& sizes) {
     const auto ids = random_ids(sizes.T, sizes.K, sizes.E, cat("ids ", rank));
@@ -38,7 +38,7 @@ struct Sends {
     std::vector<int64_t> histogram(static_cast<size_t>(sizes.E));
     for (int32_t e = 0; e < sizes.E; ++e)
       for (size_t i = 0; i < ids.size(); ++i) {
-        if (ids[i] != e || i % 11 == 3) continue;  // some are dropped
+        if (ids[i] != e || i % 11 == 3) continue;  // some assignments are dropped
         of_slot[i] = static_cast<int64_t>(of_row.size());
         of_row.push_back(static_cast<int64_t>(i));
         ++histogram[static_cast<size_t>(e)];
@@ -51,7 +51,7 @@ struct Sends {
   Tensor slot, source, counts;
 };
 
-// Tokens and weights of a rank.
+// A rank's tokens and weights.
 inline Tensor tokens_of(Rank& on, int rank, const MoveSizes& sizes, DType dtype) {
   return on.normal({sizes.T, sizes.D}, dtype, cat("x of rank ", rank));
 }
@@ -59,7 +59,8 @@ inline Tensor weights_of(Rank& on, int rank, const MoveSizes& sizes, DType dtype
   return on.normal({sizes.assignments()}, accumulator(dtype), cat("w of rank ", rank));
 }
 
-// What one rank ends with: numbers of its groups and places, and the bytes of pool, weights, sums and weights again.
+// The result of one rank: its groups and places, and the bytes of received rows and weights, and of the sums and
+// weights sent back.
 struct Moved {
   std::vector<std::vector<int64_t>> places;  // begin, count, source_begin, source_count, remote
   std::vector<std::string> tensors;
@@ -69,7 +70,7 @@ inline std::string bytes_in(const Tensor& tensor) {
   return {reinterpret_cast<const char*>(tensor.raw()), static_cast<size_t>(tensor.bytes())};
 }
 
-// Of every rank of a group of so many, by threads of this process alone.
+// The results of all ranks of a group of this size, computed by threads on the CPU.
 inline std::vector<Moved> moved_on_cpus(int ranks, DType dtype, const MoveSizes& sizes) {
   std::vector<Moved> all(static_cast<size_t>(ranks));
   on_ranks(ranks, [&](ThreadRank& rank) {
@@ -98,7 +99,7 @@ inline std::vector<Moved> moved_on_cpus(int ranks, DType dtype, const MoveSizes&
   return all;
 }
 
-// The moves of all sizes and dtypes, and what comes of them.
+// The moves of all sizes and dtypes, and their results.
 struct MoveCase {
   DType dtype;
   MoveSizes sizes;
@@ -111,7 +112,7 @@ inline std::vector<MoveCase> cases_on_cpus(int ranks) {
   return cases;
 }
 
-// The same on the rank's GPU, bit for bit; then rows alone, and weights alone.
+// Expects the same bits on the rank's GPU; then moves rows alone, and weights alone.
 inline void expect_moved(GpuRank& rank, PeerMemory& peers, const MoveCase& expects) {
   const auto& [dtype, sizes, moved] = expects;
   const Moved& expected = moved[static_cast<size_t>(rank.rank)];
@@ -153,8 +154,8 @@ inline void expect_moved(GpuRank& rank, PeerMemory& peers, const MoveCase& expec
   EXPECT_TRUE(same_bits(weights_only, 3));
 }
 
-// Replays of one recorded step, each with tokens of its own: sends follow each other without the host, and epochs go on
-// from call to call and from replay to replay. Every rank of `gpus` together.
+// Replays one recorded step, each time with other tokens: sends follow each other without the host, and epochs increase
+// over calls and replays. Called by every rank of `gpus` together.
 inline void expect_replays_move_the_rows_of_their_time(GpuRank& rank, GpuPeerGroup& gpus) {
   const MoveSizes sizes{33, 2, 8, 256};
   const Sends sends(rank, rank.rank, sizes);

@@ -1,5 +1,5 @@
-// Peer memory between ranks that are processes of one host, or threads of several: the same moves as between threads,
-// and what ends when one of the processes ends.
+// Peer memory between ranks in several processes of one host, with one or more threads each: moves as between threads,
+// and failures when a process ends.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Start {
   int processes, threads;
-  bool sees_one;  // each process is shown its own GPU alone
+  bool sees_one;  // each process sees only its own GPU
 
   int ranks() const { return processes * threads; }
 };
@@ -31,7 +31,7 @@ std::ostream& operator<<(std::ostream& out, const Start& of) {
   return out << of.processes << " x " << of.threads << (of.sees_one ? ", one GPU visible" : "");
 }
 
-// Ranks share a GPU where there are fewer, as those of PeerMemoryOnGpus do.
+// If there are fewer GPUs, ranks share one, as in PeerMemoryOnGpus.
 class PeersOfProcesses : public ::testing::TestWithParam<Start> {
  protected:
   void SetUp() override {
@@ -52,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(Starts, PeersOfProcesses,
                          ::testing::Values(Start{2, 1, false}, Start{2, 1, true}, Start{2, 2, false},
                                            Start{4, 1, false}));
 
-// Each catches its own error to see how soon it came.
+// Each process catches its own error, to measure how soon it came.
 template <class Body>
 void expect_to_end_soon(const Body& body) {
   constexpr std::chrono::seconds kSoon{8};
@@ -65,7 +65,7 @@ void expect_to_end_soon(const Body& body) {
   }
 }
 
-// It was killed; the others ended in time, and say so.
+// The first process was killed; the others must have ended in time, with an error that says so.
 void expect_the_first_was_lost(const std::vector<Ended>& ended) {
   EXPECT_TRUE(ended.front().killed);
   for (size_t process = 1; process < ended.size(); ++process) {
@@ -74,7 +74,7 @@ void expect_the_first_was_lost(const std::vector<Ended>& ended) {
   }
 }
 
-TEST_P(PeersOfProcesses, AreFoundByTrying) {
+TEST_P(PeersOfProcesses, AreFoundByProbing) {
   expect_whole(on_gpu_processes(start(), [](GpuRank& rank) {
     const auto host = rank.everyone("probe");
     const cuda::PeerIslands found = cuda::find_peers(*host, rank.gpu.device().index);
@@ -84,7 +84,7 @@ TEST_P(PeersOfProcesses, AreFoundByTrying) {
   }));
 }
 
-TEST_P(PeersOfProcesses, DoAsThreadsDo) {
+TEST_P(PeersOfProcesses, MoveRowsAsThreadsDo) {
   expect_whole(on_gpu_processes(start(), [this](GpuRank& rank) {
     const auto cases = testing::cases_on_cpus(GetParam().ranks());
     GpuPeerGroup gpus(rank, "gpus");
@@ -103,8 +103,8 @@ TEST_P(PeersOfProcesses, ReplayGraphs) {
   }));
 }
 
-// Groups come and go: what was opened is closed, and opened again.
-TEST_P(PeersOfProcesses, MeetAgain) {
+// Groups are destroyed and created again: memory that was opened is closed, and opened again.
+TEST_P(PeersOfProcesses, CanBeCreatedAgain) {
   expect_whole(on_gpu_processes(start(), [](GpuRank& rank) {
     for (int time = 0; time < 5; ++time) {
       std::optional<GpuPeerGroup> gpus(std::in_place, rank, cat("gpus ", time));
@@ -120,7 +120,7 @@ TEST_P(PeersOfProcesses, MeetAgain) {
   }));
 }
 
-TEST_P(PeersOfProcesses, OneThatThrowsEndsTheWaitsOfOthers) {
+TEST_P(PeersOfProcesses, AThrowingProcessEndsTheOthersWaits) {
   const auto ended = on_gpu_processes(start(), [](GpuRank& rank) {
     GpuPeerGroup gpus(rank, "gpus");
     gpus.exchange()->barrier(rank.gpu);
@@ -142,7 +142,7 @@ TEST_P(PeersOfProcesses, OneThatThrowsEndsTheWaitsOfOthers) {
 }
 
 // The first process is killed while its GPU pushes rows into the others' memory.
-TEST_P(PeersOfProcesses, OneThatIsKilledDuringAPushEndsTheOthers) {
+TEST_P(PeersOfProcesses, AProcessKilledDuringAPushEndsTheOthers) {
   const auto ended = on_gpu_processes(start(), [](GpuRank& rank) {
     constexpr int64_t kTokens = 8192, kWidth = 4096;
     GpuPeerGroup gpus(rank, "gpus");
@@ -169,8 +169,8 @@ TEST_P(PeersOfProcesses, OneThatIsKilledDuringAPushEndsTheOthers) {
   expect_the_first_was_lost(ended);
 }
 
-// It is killed while the others' kernels wait for it, with no call of the host under way.
-TEST_P(PeersOfProcesses, OneThatIsKilledEndsTheKernelsThatWaitForIt) {
+// A process is killed while the others' kernels wait for it, with no call of their hosts in progress.
+TEST_P(PeersOfProcesses, AKilledProcessEndsTheKernelsThatWaitForIt) {
   const auto ended = on_gpu_processes(start(), [](GpuRank& rank) {
     GpuPeerGroup gpus(rank, "gpus");
     gpus.exchange()->barrier(rank.gpu);
@@ -185,7 +185,7 @@ TEST_P(PeersOfProcesses, OneThatIsKilledEndsTheKernelsThatWaitForIt) {
   expect_the_first_was_lost(ended);
 }
 
-TEST_P(PeersOfProcesses, PoolsOfDifferentSizesAreNamed) {
+TEST_P(PeersOfProcesses, ErrorsNameBuffersOfDifferentSizes) {
   const auto ended = on_gpu_processes(start(), [](GpuRank& rank) {
     GpuPeerGroup gpus(rank, "gpus");
     const Tensor rows = rank.gpu.zeros({rank.rank == 1 ? 9 : 8, 4}, DType::f32),
@@ -200,10 +200,10 @@ TEST_P(PeersOfProcesses, PoolsOfDifferentSizesAreNamed) {
                  "axis gpus: rank 1 calls push_rows of [9, 16, 0], expected as on rank 0: push_rows of "
                  "[8, 16, 0]") != std::string::npos;
   }
-  EXPECT_GE(named, 1u) << "the first to know tells the others that it has failed";
+  EXPECT_GE(named, 1u) << "the first process that notices reports its failure to the others";
 }
 
-TEST_P(PeersOfProcesses, PoolsOutsideTheArenaAreRefused) {
+TEST_P(PeersOfProcesses, RefusesBuffersOutsideTheArena) {
   const auto ended = on_gpu_processes(start(), [](GpuRank& rank) {
     GpuPeerGroup gpus(rank, "gpus");
     Stream other(rank.gpu.device(), Arena::reserve_on_gpu(rank.gpu.device().index, 1 << 20), rank.pool, 1 << 10);

@@ -12,7 +12,7 @@ using testing::MoveSizes;
 using testing::on_gpus;
 using testing::Sends;
 
-// Ranks share a GPU where there are fewer: flags and stores are the same.
+// If there are fewer GPUs, ranks share one: flags and stores work in the same way.
 class PeerMemoryOnGpus : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
@@ -21,9 +21,9 @@ class PeerMemoryOnGpus : public ::testing::TestWithParam<int> {
 };
 INSTANTIATE_TEST_SUITE_P(Ranks, PeerMemoryOnGpus, ::testing::Values(2, 4));
 
-TEST_P(PeerMemoryOnGpus, DoesAsThreadsDo) {
-  // Ranks have GPUs of their own. Two get along on one; of four, one's copies wait behind another's, which waits for
-  // it.
+TEST_P(PeerMemoryOnGpus, MovesRowsAsThreadsDo) {
+  // Ranks should have GPUs of their own. Two can share one; with four, the copies of one would wait behind those of
+  // another, which waits for it.
   if (GetParam() > 2 * cuda::devices()) GTEST_SKIP() << GetParam() << " ranks need " << GetParam() / 2 << " GPUs";
   const auto cases = testing::cases_on_cpus(GetParam());
   on_gpus(GetParam(), [&](GpuRank& rank) {
@@ -33,7 +33,7 @@ TEST_P(PeerMemoryOnGpus, DoesAsThreadsDo) {
   });
 }
 
-TEST_P(PeerMemoryOnGpus, ReplaysOfAGraphMoveTheRowsOfTheirTime) {
+TEST_P(PeerMemoryOnGpus, ReplaysMoveTheCurrentRows) {
   on_gpus(GetParam(), [](GpuRank& rank) {
     GpuPeerGroup gpus(rank, "gpus");
     ASSERT_NE(gpus.peers(), nullptr);
@@ -41,7 +41,7 @@ TEST_P(PeerMemoryOnGpus, ReplaysOfAGraphMoveTheRowsOfTheirTime) {
   });
 }
 
-TEST_P(PeerMemoryOnGpus, ARankThatStaysAwayIsNamed) {
+TEST_P(PeerMemoryOnGpus, ErrorsNameARankThatStaysAway) {
   ThreadWorld world(GetParam(), {.deadline_seconds = 2});
   const std::string message = test::message_of<CommError>([&] {
     on_gpus(world, [](GpuRank& rank) {
@@ -59,7 +59,7 @@ TEST_P(PeerMemoryOnGpus, ARankThatStaysAwayIsNamed) {
       << message;
 }
 
-TEST_P(PeerMemoryOnGpus, ARankThatThrowsEndsTheWaitsOfOthers) {
+TEST_P(PeerMemoryOnGpus, AThrowingRankEndsTheOthersWaits) {
   const auto begin = std::chrono::steady_clock::now();
   const std::string message = test::message_of<DataError>([&] {
     on_gpus(GetParam(), [](GpuRank& rank) {
@@ -75,7 +75,7 @@ TEST_P(PeerMemoryOnGpus, ARankThatThrowsEndsTheWaitsOfOthers) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 
-TEST_P(PeerMemoryOnGpus, PoolsOfDifferentSizesAreNamed) {
+TEST_P(PeerMemoryOnGpus, ErrorsNameBuffersOfDifferentSizes) {
   const std::string message = test::message_of<CommError>([&] {
     on_gpus(GetParam(), [](GpuRank& rank) {
       GpuPeerGroup gpus(rank, "gpus");
@@ -90,7 +90,7 @@ TEST_P(PeerMemoryOnGpus, PoolsOfDifferentSizesAreNamed) {
       << message;
 }
 
-TEST_P(PeerMemoryOnGpus, MoreRowsThanThePoolHoldsAreNamed) {
+TEST_P(PeerMemoryOnGpus, RefusesMoreRowsThanTheBufferHolds) {
   const std::string message = test::message_of<CommError>([&] {
     on_gpus(GetParam(), [](GpuRank& rank) {
       GpuPeerGroup gpus(rank, "gpus");

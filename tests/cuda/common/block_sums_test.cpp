@@ -12,7 +12,7 @@ using testing::values;
 
 class BlockSumsOnGpu : public CudaTest {};
 
-TEST_F(BlockSumsOnGpu, AreThoseOfThePlainLoop) {
+TEST_F(BlockSumsOnGpu, MatchAPlainLoop) {
   for (const Shape& shape : {Shape{3, 16, 128}, {2, 17, 129}, {1, 1, 1}, {2, 70, 300}, {0, 32, 64}, {2, 0, 5}})
     for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
       SCOPED_TRACE(cat(shape, " ", dtype));
@@ -23,8 +23,8 @@ TEST_F(BlockSumsOnGpu, AreThoseOfThePlainLoop) {
     }
 }
 
-// Many stacks, of which some have no expert, or fewer blocks than rows; rows between them stay as they were.
-TEST_F(BlockSumsOnGpu, RowsOfManyStacksLieWhereTheyBelong) {
+// Many stacks, some of which have no experts, or fewer blocks than rows; rows between them must not change.
+TEST_F(BlockSumsOnGpu, WriteTheRowsOfManyStacks) {
   std::vector<kernels::AddBlocksItem> cpu, on_gpu;
   int64_t rows = 0;
   for (int64_t i = 0; i < 70; ++i) {

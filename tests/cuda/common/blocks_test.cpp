@@ -9,7 +9,7 @@ namespace {
 using testing::CudaTest;
 
 constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f64};
-// [A, N, I], where a block is whole packs, words or neither
+// [A, N, I], whose blocks are whole packs, words or neither
 const Shape kShapes[] = {{0, 2, 8}, {1, 1, 1}, {5, 3, 7}, {4, 3, 6}, {300, 4, 64}};
 
 using Blocks = CudaTest;

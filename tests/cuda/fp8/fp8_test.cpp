@@ -42,7 +42,7 @@ class CudaFp8 : public CudaTest {
     return {to_gpu(groups.begin), to_gpu(groups.count), to_gpu(groups.source_begin), to_gpu(groups.source_count),
             groups.expected_rows};
   }
-  // The same shapes, poisoned, between guards.
+  // Tensors of the same shapes, poisoned, between guards.
   Tensor like(const Tensor& tensor) { return tensor.defined() ? poisoned(tensor.shape(), tensor.dtype()) : Tensor(); }
   Fp8RowBlocks like(const Fp8RowBlocks& of) {
     const RowGroups& g = of.groups;
@@ -57,7 +57,7 @@ class CudaFp8 : public CudaTest {
                   Fp8Rows::empty(host.stream, x.size(0), x.size(1), format),
                   {}};
     out.columns = Fp8Columns::empty(host.stream, out.blocks, x.size(1), format);
-    // As the GPU's memory is: what neither writes is the same.
+    // Both devices' memory begins equal, so that bytes that neither writes are equal.
     for (const Tensor& to : {out.rows.values, out.rows.scales, out.columns.values, out.columns.scales})
       if (to.bytes() > 0) std::memset(to.raw(), 0xFF, static_cast<size_t>(to.bytes()));
     kernels::fp8_row_blocks(host.stream, out.blocks, groups);
@@ -95,7 +95,7 @@ class CudaFp8 : public CudaTest {
     for (size_t i = 0; i < bytes; ++i)
       ASSERT_EQ(int{a[i]}, int{b[i]}) << what << " " << on_cpu.shape() << ", byte " << i;
   }
-  // To the bit, blocks that are not used and their NaN included.
+  // Compares all bits, including unused blocks and their NaN.
   void expect_same(const Quantised& found, const Quantised& want) {
     expect_bits(found.rows.values, want.rows.values, "rows");
     expect_bits(found.rows.scales, want.rows.scales, "scales of rows");
@@ -110,7 +110,7 @@ class CudaFp8 : public CudaTest {
   }
 };
 
-// The tensor cores keep 13 bits of the largest term while they sum 32 products, and four such sums in a row.
+// The tensor cores keep 13 bits of the largest term when they sum 32 products, four times in a row.
 void expect_sum(double got, const ExactSum& exact, DType out) {
   const double rounding = out == DType::bf16 ? 0x1p-8 : 0x1p-24;
   ASSERT_NEAR(got, exact.sum, exact.magnitudes * 0x1p-10 + std::abs(exact.sum) * rounding);
@@ -132,8 +132,9 @@ TEST_F(CudaFp8, QuantisesToTheBitsOfTheCpu) {
   }
 }
 
-// In e5m2, and where one magnitude scales all of a group: its own, half of it, beyond which numbers saturate, or more.
-TEST_F(CudaFp8, QuantisesByGivenMagnitudesToTheBitsOfTheCpu) {
+// In e5m2, and with one magnitude for a whole group: its own, half of it, beyond which numbers saturate, or a larger
+// one.
+TEST_F(CudaFp8, QuantisesByGivenAmaxesToTheBitsOfTheCpu) {
   for (const Fp8Case& c : fp8_cases())
     for (const Fp8Format format : {Fp8Format::e4m3, Fp8Format::e5m2}) {
       SCOPED_TRACE(cat(c.capacity, " rows of ", c.K, format == Fp8Format::e4m3 ? "" : " in e5m2"));
@@ -152,7 +153,7 @@ TEST_F(CudaFp8, QuantisesByGivenMagnitudesToTheBitsOfTheCpu) {
         const Quantised cpu = on_cpu(x, groups, format, amax);
         expect_same(on_gpu(cpu, x_gpu, groups_gpu, to_gpu(amax)), cpu);
       }
-      // The rows are gathered by an index.
+      // An index gathers the rows.
       const auto [tokens, index] = fp8_tokens_of(host, c, DType::bf16);
       const Tensor of_tokens = host.stream.zeros({G}, DType::f32), on_gpu_too = to_gpu(of_tokens);
       kernels::fp8_amax(host.stream, of_tokens, tokens, own.blocks, {index, kFp8Topk});
@@ -161,7 +162,7 @@ TEST_F(CudaFp8, QuantisesByGivenMagnitudesToTheBitsOfTheCpu) {
     }
 }
 
-TEST_F(CudaFp8, QuantisesWeightsByGivenMagnitudesToTheBitsOfTheCpu) {
+TEST_F(CudaFp8, QuantisesWeightsByGivenAmaxesToTheBitsOfTheCpu) {
   for (const Shape& shape : {Shape{3, 144, 272}, {1, 128, 128}, {2, 16, 400}}) {
     const Tensor w = host.normal(shape, DType::bf16, "w", 0.02), w_gpu = to_gpu(w);
     const Tensor amax = host.stream.zeros({shape[0]}, DType::f32), amax_gpu = to_gpu(amax);
@@ -177,13 +178,13 @@ TEST_F(CudaFp8, QuantisesWeightsByGivenMagnitudesToTheBitsOfTheCpu) {
   }
 }
 
-TEST_F(CudaFp8, DelaysScalesAsTheCpuDoes) {
+TEST_F(CudaFp8, DelayedScalesAgreeWithTheCpu) {
   constexpr int64_t E = 300, R = 3, H = 4;
   const Tensor amax = host.normal({E * R}, DType::f32, "amax"), reference = host.normal({E}, DType::f32, "reference"),
                seen = host.stream.zeros({E}, DType::f32), history = host.stream.zeros({H, E}, DType::f32),
                step = host.stream.zeros({kernels::kStepValues}, DType::f64);
   for (const Tensor& of : {amax, reference})
-    for (float& one : of.span<float>()) one = std::max(one, 0.0F);  // half of them are unknown yet
+    for (float& one : of.span<float>()) one = std::max(one, 0.0F);  // half of them are not known yet
   const Tensor amax_gpu = to_gpu(amax), reference_gpu = to_gpu(reference), seen_gpu = to_gpu(seen),
                history_gpu = to_gpu(history);
   kernels::fp8_delay(host.stream, amax, seen, reference);
@@ -207,11 +208,11 @@ TEST_F(CudaFp8, DelaysScalesAsTheCpuDoes) {
       }
 }
 
-// Rows that an index names, of tokens at 16 bytes and elsewhere.
+// Rows that an index names, of tokens that are aligned to 16 bytes or not.
 TEST_F(CudaFp8, QuantisesGatheredRowsToTheBitsOfTheCpu) {
   for (const Fp8Case& c : fp8_cases())
     for (const bool aligned : {true, false}) {
-      SCOPED_TRACE(cat(c.capacity, " rows of ", c.K, aligned ? "" : ", at no 16 bytes"));
+      SCOPED_TRACE(cat(c.capacity, " rows of ", c.K, aligned ? "" : ", not aligned to 16 bytes"));
       const RowGroups groups = fp8_groups(host, c);
       const auto [x, index] = fp8_tokens_of(host, c, DType::bf16);
       Quantised cpu = on_cpu(fp8_rows_of(host, c, c.K, DType::bf16, "shapes"), groups);
@@ -254,7 +255,7 @@ TEST_F(CudaFp8, QuantisesWeightsToTheBitsOfTheCpu) {
     }
 }
 
-// One pass instead of two changes no bit, forward and backward; the gradient of row weights is summed in another order.
+// A fused pass changes no bit, forward and backward, but the gradient of row weights is summed in another order.
 TEST_F(CudaFp8, QuantisesSwigluToTheBitsOfTwoKernels) {
   for (const Fp8Case& c : fp8_cases())
     for (const int64_t F : {int64_t{128}, int64_t{384}, int64_t{80}})
@@ -269,7 +270,7 @@ TEST_F(CudaFp8, QuantisesSwigluToTheBitsOfTwoKernels) {
         kernels::swiglu_forward(gpu(), y, h, s, groups_gpu);
         kernels::swiglu_backward(gpu(), dh, ds, dy, h, s, groups_gpu);
         const Quantised of_y = on_gpu(on_cpu(host.stream.zeros({c.capacity, F}, DType::bf16), groups), y, groups_gpu);
-        // The gradient in e5m2 where rows are weighted.
+        // The gradient is in e5m2 if rows are weighted.
         const Quantised of_dh = on_gpu(on_cpu(host.stream.zeros({c.capacity, 2 * F}, DType::bf16), groups,
                                               weighted ? Fp8Format::e5m2 : Fp8Format::e4m3),
                                        dh, groups_gpu);
@@ -317,7 +318,7 @@ TEST_F(CudaFp8, QuantisesTheEdgesOfTheRange) {
   }
 }
 
-TEST_F(CudaFp8, ProductsAreThoseOfTheDequantisedOperands) {
+TEST_F(CudaFp8, ProductsMatchDequantisedOperands) {
   if (!cuda::properties(0).hopper_kernels) GTEST_SKIP() << "needs code of sm_90a";
   for (const Fp8Case& c : fp8_cases())
     for (const auto& [turned, format] :
@@ -351,7 +352,7 @@ TEST_F(CudaFp8, ProductsAreThoseOfTheDequantisedOperands) {
     }
 }
 
-TEST_F(CudaFp8, WeightGradientsAreThoseOfTheDequantisedOperands) {
+TEST_F(CudaFp8, WeightGradientsMatchDequantisedOperands) {
   if (!cuda::properties(0).hopper_kernels) GTEST_SKIP() << "needs code of sm_90a";
   for (const Fp8Case& c : fp8_cases()) {
     const RowGroups groups = fp8_groups(host, c);
@@ -360,13 +361,14 @@ TEST_F(CudaFp8, WeightGradientsAreThoseOfTheDequantisedOperands) {
     const int64_t P = x.columns.values.size(1), E = c.experts();
     for (const DType out : {DType::f32, DType::bf16})
       for (const bool aligned : {true, false}) {
-        // Each of the four ways of storing meets each format in one of two cases.
+        // Each of the four ways to store is combined with each format in one of two cases.
         const bool e5m2 = ((out == DType::f32) == aligned) == (c.K % 32 == 0);
         const Quantised dy = on_cpu(fp8_rows_of(host, c, c.N, DType::bf16, "dy"), groups,
                                     e5m2 ? Fp8Format::e5m2 : Fp8Format::e4m3),
                         dy_gpu = to_gpu(dy);
         const std::vector<double> by_dy = dequantised(dy.columns);
-        SCOPED_TRACE(cat(c.capacity, " rows, ", c.N, " x ", c.K, " -> ", out, aligned ? "" : ", at no 16 bytes"));
+        SCOPED_TRACE(
+            cat(c.capacity, " rows, ", c.N, " x ", c.K, " -> ", out, aligned ? "" : ", not aligned to 16 bytes"));
         const Tensor whole = poisoned({E * c.N * c.K + 1}, out);
         const Tensor dw = whole.narrow(0, aligned ? 0 : 1, E * c.N * c.K).reshape({E, c.N, c.K});
         std::vector<double> before;
@@ -392,8 +394,8 @@ TEST_F(CudaFp8, WeightGradientsAreThoseOfTheDequantisedOperands) {
   }
 }
 
-// Without groups: one expert with all rows, to the bit of a group of them.
-TEST_F(CudaFp8, OneMatrixIsAGroupOfAllRows) {
+// Without groups, one expert has all rows, with the bits of a group of them.
+TEST_F(CudaFp8, WithoutGroupsAllRowsAreOneGroup) {
   if (!cuda::properties(0).hopper_kernels) GTEST_SKIP() << "needs code of sm_90a";
   for (const int64_t M : {1, 100, 300, 1000}) {
     const Fp8Case all{M, 272, 144, {0}, {M}};
@@ -412,8 +414,8 @@ TEST_F(CudaFp8, OneMatrixIsAGroupOfAllRows) {
   }
 }
 
-// Results of many tiles for each block of threads, and of both shapes of tiles: wide ones, and narrow ones of 128
-// columns or of fewer than 256 rows a call. Sums do not depend on the tile that they are in.
+// Results with many tiles per block, and with both shapes of tiles: wide ones, and narrow ones for 128 columns or fewer
+// than 256 rows per expert. Sums do not depend on the tile that they are in.
 TEST_F(CudaFp8, TilesOfBothShapesGiveTheSameBits) {
   if (!cuda::properties(0).hopper_kernels) GTEST_SKIP() << "needs code of sm_90a";
   constexpr int64_t M = 4400, N = 4112, K = 400, kRows = 200, kColumns = 128;

@@ -53,8 +53,8 @@ TEST_F(CudaBatchedGemm, AgreesWithTheCpu) {
           }
 }
 
-// Ranks that own other numbers of matrices find the same bits.
-TEST_F(CudaBatchedGemm, AMatrixHasTheSameBitsInEveryBatch) {
+// Ranks that own different numbers of matrices must find the same bits.
+TEST_F(CudaBatchedGemm, HasTheSameBitsInEveryBatch) {
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
     const kernels::BatchedProduct all = on_gpu(product({40, 128, 192}, 256, dtype, false, true));
     const Tensor d = to_gpu(host.poisoned({40, 128, 192}, dtype));

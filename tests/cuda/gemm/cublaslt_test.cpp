@@ -1,4 +1,4 @@
-// What is kept of the algorithms that the library offers for one product.
+// The choice among the algorithms that cuBLASLt offers for a product.
 #include "support/cuda_rank.h"
 #include "witan/kernels/gemm/cuda/gemm.h"
 #include "witan/tensor/queue.h"
@@ -18,15 +18,15 @@ struct Product {
   DType out;
 };
 
-// Large enough to be tried: a forward product, an input gradient, a weight gradient whose sum is cut into parts, and
-// one whose sum could be.
+// Products large enough for their algorithms to be timed: a forward product, an input gradient, a weight gradient whose
+// sum is split, and one whose sum could be split.
 const std::vector<Product> kProducts = {{4096, 1792, 512, Transpose::no, Transpose::yes, DType::bf16},
                                         {4096, 512, 1792, Transpose::no, Transpose::no, DType::bf16},
                                         {512, 768, 4096, Transpose::yes, Transpose::no, DType::f32},
                                         {1792, 512, 4096, Transpose::yes, Transpose::no, DType::f32}};
 
-// The first algorithm's bits are those of a call that cannot try others: one that adds to zeros.
-TEST_F(CudaCublasLt, WhatIsTriedHasTheBitsOfTheFirstChoice) {
+// A call that adds to zeros cannot try other algorithms, and so has the bits of the first one.
+TEST_F(CudaCublasLt, ChosenAlgorithmsHaveTheBitsOfTheFirst) {
   for (const auto& [M, N, K, ta, tb, out] : kProducts) {
     SCOPED_TRACE(cat(M, " x ", N, " x ", K, " -> ", out));
     const Tensor a = host.normal(ta == Transpose::yes ? Shape{K, M} : Shape{M, K}, DType::bf16, "a"),
@@ -49,7 +49,7 @@ TEST_F(CudaCublasLt, WhatIsTriedHasTheBitsOfTheFirstChoice) {
   }
 }
 
-TEST_F(CudaCublasLt, AFingerprintTellsEveryBitAndItsPlace) {
+TEST_F(CudaCublasLt, FingerprintsDependOnEveryBitAndItsPlace) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
     SCOPED_TRACE(dtype);
     const Tensor x = host.normal({37, 65}, dtype, "x"), on_gpu = to_gpu(x);
@@ -64,7 +64,7 @@ TEST_F(CudaCublasLt, AFingerprintTellsEveryBitAndItsPlace) {
     std::swap_ranges(bytes, bytes + size_of(dtype), bytes + size_of(dtype));
     EXPECT_NE(fingerprint(gpu(), to_gpu(x)), before) << "two elements have changed places";
     std::swap_ranges(bytes, bytes + size_of(dtype), bytes + size_of(dtype));
-    // Of a view only what it shows.
+    // For a view, only the visible elements count.
     const uint64_t shown = fingerprint(gpu(), on_gpu.narrow(1, 0, 64));
     bytes[65 * size_of(dtype) - 1] ^= 1;
     EXPECT_EQ(fingerprint(gpu(), to_gpu(x).narrow(1, 0, 64)), shown);

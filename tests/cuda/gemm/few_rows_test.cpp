@@ -51,9 +51,9 @@ class FewRowsOnGpu : public CudaTest {
   }
 };
 
-// Rows of x around tiles of 8, of the weight around 16, sums around steps of 64 and of every number of warps, and of
-// rows that are no whole pieces of 16 bytes, which go the other way.
-TEST_F(FewRowsOnGpu, ProductsAreTheProducts) {
+// Rows of x around tiles of 8, rows of the weight around 16, sums around blocks of 64 and every number of warps, and
+// rows that are not whole pieces of 16 bytes, which use other kernels.
+TEST_F(FewRowsOnGpu, MatchExactProducts) {
   const FewRows few;
   const std::vector<std::tuple<int64_t, int64_t>> sizes = {{1, 8},     {7, 24},    {16, 64},    {33, 72},
                                                            {5, 13},    {48, 768},  {130, 1096}, {17, 2048},
@@ -72,27 +72,27 @@ TEST_F(FewRowsOnGpu, ProductsAreTheProducts) {
         }
 }
 
-// Else the test above would hold other kernels alone.
-TEST_F(FewRowsOnGpu, TakesWhatItSays) {
+// Otherwise the test above would test only other kernels.
+TEST_F(FewRowsOnGpu, TakeTheCallsThatTheyDocument) {
   for (const DType dtype : kTypes) {
     const Tensor x = to_gpu(host.normal({16, 64}, dtype, "x")), w = to_gpu(host.normal({40, 64}, dtype, "w"));
     const Tensor y = poisoned({16, 40}, dtype);
-    EXPECT_FALSE(taken(y, x, w)) << "nobody asked";
+    EXPECT_FALSE(taken(y, x, w)) << "FewRows is not active";
     const FewRows few;
     EXPECT_TRUE(taken(y, x, w));
     EXPECT_TRUE(taken(y, x, w, to_gpu(host.normal({40}, dtype, "bias"))));
     EXPECT_FALSE(kernels::cuda::few_rows_gemm(gpu(), y, Write::accumulate, x, kNo, w, kYes, {}));
-    EXPECT_FALSE(taken(y, x.narrow(1, 1, 60), w.narrow(1, 0, 60))) << "rows off 16 bytes";
+    EXPECT_FALSE(taken(y, x.narrow(1, 1, 60), w.narrow(1, 0, 60))) << "rows not aligned to 16 bytes";
     const Tensor more = to_gpu(host.normal({17, 64}, dtype, "x")), of_more = poisoned({17, 40}, dtype);
     EXPECT_FALSE(taken(of_more, more, w));
     const Tensor wide = to_gpu(host.normal({16'392, 64}, dtype, "w")), of_wide = poisoned({16, 16'392}, dtype);
     EXPECT_FALSE(taken(of_wide, x, wide));
     const kernels::RowProducts as_training;
-    EXPECT_FALSE(taken(y, x, w)) << "the bits are to be training's";
+    EXPECT_FALSE(taken(y, x, w)) << "training's bits are required";
   }
 }
 
-// What a view holds beside its rows is neither read nor written.
+// Elements of a view's base beside its rows are neither read nor written.
 TEST_F(FewRowsOnGpu, ReadsAndWritesViews) {
   const FewRows few;
   for (const DType dtype : kTypes) {
@@ -118,8 +118,8 @@ TEST_F(FewRowsOnGpu, ReadsAndWritesViews) {
   }
 }
 
-// A text's numbers do not depend on those beside it.
-TEST_F(FewRowsOnGpu, RowsHaveTheSameBitsInAnyCompany) {
+// A sequence's numbers do not depend on others in the batch.
+TEST_F(FewRowsOnGpu, RowsDoNotDependOnEachOther) {
   const FewRows few;
   for (const DType dtype : kTypes)
     for (const int64_t K : {768, 2048, 4096}) {
@@ -137,8 +137,8 @@ TEST_F(FewRowsOnGpu, RowsHaveTheSameBitsInAnyCompany) {
     }
 }
 
-// A router's logits, whose weight is in float32: as the CPU's, which multiplies in float32 too.
-TEST_F(FewRowsOnGpu, WideProductsAreTheCpus) {
+// A router's logits, whose weight is in float32, agree with the CPU, which multiplies in float32 too.
+TEST_F(FewRowsOnGpu, WideProductsAgreeWithTheCpu) {
   const FewRows few;
   for (const auto& [D, E] : {std::pair<int64_t, int64_t>{8, 8}, {64, 24}, {2048, 128}, {1096, 7}, {20, 8}})
     for (const int64_t T : {0, 1, 2, 4, 5, 16, 17, 33, 64, 65}) {

@@ -32,7 +32,7 @@ class CudaGemm : public CudaTest {
   Tensor operand(int64_t rows, int64_t columns, Transpose transpose, DType dtype, const char* name) {
     return host.normal(transpose == kYes ? Shape{columns, rows} : Shape{rows, columns}, dtype, name);
   }
-  // `product` on the GPU against the exact one, both writes, twice.
+  // Compares `product` on the GPU with the exact one, in both write modes, twice.
   void check(const std::function<Product>& product, int64_t M, int64_t N, int64_t K, Transpose ta, Transpose tb,
              DType in, DType out);
   Tensor run(const std::function<Product>& product, const Tensor& c, Write write, const Tensor& a, Transpose ta,
@@ -62,7 +62,7 @@ void CudaGemm::check(const std::function<Product>& product, int64_t M, int64_t N
   }
 }
 
-// Around the edges of tiles, what tensor cores take (rows of 16 bytes) and what they do not, long sums, single rows.
+// Around the edges of tiles, sizes that tensor cores support (rows of 16 bytes) and others, long sums, single rows.
 const std::vector<std::tuple<int64_t, int64_t, int64_t>> kSizes = {
     {1, 1, 1},      {1, 33, 17},     {3, 31, 5},    {64, 64, 16},  {65, 63, 17},   {128, 64, 512}, {300, 530, 20},
     {67, 48, 1300}, {256, 384, 128}, {1, 1000, 40}, {1000, 1, 40}, {40, 24, 4096}, {129, 257, 72}};
@@ -81,13 +81,13 @@ TEST_F(CudaGemm, ThePlainKernelIsTheProduct) {
         for (const auto& [in, out] : kTypes) check(kernels::cuda::plain_gemm, M, N, K, ta, tb, in, out);
 }
 
-// What racecheck, which looks at every access to shared memory, can look at.
+// Few enough tiles for racecheck, which tracks every access to shared memory.
 TEST_F(CudaGemm, ThePlainKernelIsTheProductOfFewTiles) {
   for (const auto& [in, out] : kTypes) check(kernels::cuda::plain_gemm, 65, 67, 37, kYes, kNo, in, out);
 }
 
-// Else the tests above would hold the plain kernel alone.
-TEST_F(CudaGemm, TheLibraryTakesOrdinaryProducts) {
+// Otherwise the tests above would test only the plain kernel.
+TEST_F(CudaGemm, CuBlasLtTakesOrdinaryProducts) {
   for (const auto& [in, out] : kTypes) {
     const Tensor a = to_gpu(host.normal({64, 32}, in, "a")), b = to_gpu(host.normal({48, 32}, in, "b"));
     const Tensor c = poisoned({64, 48}, out);
@@ -98,7 +98,7 @@ TEST_F(CudaGemm, TheLibraryTakesOrdinaryProducts) {
 
 TEST_F(CudaGemm, ReadsAndWritesViews) {
   for (const auto& [in, out] : kTypes)
-    for (const int64_t shift : {3, 8, 16}) {  // elements: rows that begin off 16 bytes, and on them
+    for (const int64_t shift : {3, 8, 16}) {  // elements: rows that are not aligned to 16 bytes, and rows that are
       SCOPED_TRACE(cat(in, " -> ", out, ", ", shift));
       const Tensor a = host.normal({20, 50 + shift}, in, "a"), b = host.normal({60, 91}, in, "b");
       const Tensor c = host.normal({11, 80}, out, "c"), c_gpu = to_gpu(c), a_gpu = to_gpu(a), b_gpu = to_gpu(b);
@@ -108,7 +108,7 @@ TEST_F(CudaGemm, ReadsAndWritesViews) {
       };
       multiply(host.stream, c, a, b);
       multiply(gpu(), c_gpu, a_gpu, b_gpu);
-      // Both are rounded; the CPU's by half a unit too.
+      // Both are rounded; the CPU's result is off by half a unit too.
       EXPECT_TRUE(agree(c_gpu, c, 2 * summation_error(in, 40), 3 * rounding_of(out)));
       const auto before = values(host.normal({11, 80}, out, "c")), after = values(to_host(c_gpu));
       for (size_t i = 0; i < after.size(); ++i) {
@@ -120,8 +120,8 @@ TEST_F(CudaGemm, ReadsAndWritesViews) {
     }
 }
 
-// Few elements and a long sum: what libraries split among blocks. Parts rounded to bfloat16 would be off by more than
-// the last rounding.
+// Few elements and a long sum, which libraries split among blocks. Parts rounded to bfloat16 would add errors larger
+// than the final rounding.
 TEST_F(CudaGemm, LongSumsOfBfloat16AreRoundedOnce) {
   constexpr int64_t K = 16384;
   const Tensor a = host.normal({K, 64}, DType::bf16, "a"), b = host.normal({K, 96}, DType::bf16, "b");
@@ -131,7 +131,7 @@ TEST_F(CudaGemm, LongSumsOfBfloat16AreRoundedOnce) {
   EXPECT_TRUE(close(to_host(on_gpu), ExactProduct{values(c), {}, K}, DType::bf16));
 }
 
-// TF32 keeps 10 bits of the mantissa: its products would be off by 3e-4, sums of 256 by 5e-3.
+// TF32 has 10 bits of mantissa: products would be off by 3e-4, and sums of 256 by 5e-3.
 TEST_F(CudaGemm, Float32IsMultipliedAsFloat32) {
   const Tensor a = host.normal({512, 256}, DType::f32, "a"), b = host.normal({64, 256}, DType::f32, "b");
   const Tensor c = host.poisoned({512, 64}, DType::f32), on_gpu = poisoned({512, 64}, DType::f32);
@@ -140,7 +140,7 @@ TEST_F(CudaGemm, Float32IsMultipliedAsFloat32) {
   EXPECT_TRUE(agree(on_gpu, c, 3e-4, 1e-6));
 }
 
-// By the library in one pass, or without it in two; of sums without terms only the bias is left.
+// Computed by the library in one pass, or without it in two; an empty sum leaves only the bias.
 TEST_F(CudaGemm, ABiasIsAddedToEveryRow) {
   for (const auto& [in, out] : kTypes)
     for (const auto& [M, N, K] : kSizes) {
@@ -164,7 +164,7 @@ TEST_F(CudaGemm, ABiasIsAddedToEveryRow) {
   EXPECT_EQ(values(to_host(c.narrow(0, 1, 1).reshape({8}))), values(to_host(row)));
 }
 
-TEST_F(CudaGemm, EmptySumsAndEmptyResults) {
+TEST_F(CudaGemm, AcceptsEmptySumsAndEmptyResults) {
   for (const auto& [in, out] : kTypes) {
     const Tensor a = gpu().empty({2, 0}, in), b = gpu().empty({0, 3}, in), c = poisoned({2, 3}, out);
     kernels::gemm(gpu(), c, Write::overwrite, a, kNo, b, kNo);
@@ -179,8 +179,8 @@ TEST_F(CudaGemm, EmptySumsAndEmptyResults) {
   }
 }
 
-// After the first call of its kind a product can be captured; the graph writes what the call wrote.
-TEST_F(CudaGemm, ProductsAreCaptured) {
+// After the first call of its kind, a product can be captured; replays write the same result as the call.
+TEST_F(CudaGemm, CanBeCaptured) {
   const Tensor a = to_gpu(host.normal({200, 128}, DType::bf16, "a")),
                b = to_gpu(host.normal({64, 128}, DType::bf16, "b"));
   const Tensor first = poisoned({200, 64}, DType::bf16), replayed = poisoned({200, 64}, DType::bf16);

@@ -1,4 +1,4 @@
-// A small model divided by columns, rows and vocabulary among GPUs, against the same ranks on the CPU.
+// A small model divided among GPUs by columns, rows and vocabulary, against the same ranks on the CPU.
 #include "witan/nn/tensor_parallel.h"
 
 #include "support/gpu_world.h"
@@ -21,7 +21,7 @@ constexpr int64_t B = 2, S = 12, T = B * S, D = 64, F = 48, V = 1003;
 class TensorParallelOnGpus : public testing::OverNccl {};
 INSTANTIATE_TEST_SUITE_P(Gpus, TensorParallelOnGpus, ::testing::Values(2, 4));
 
-// What a rank holds: parameters of its own, and ids, targets and weights that are equal everywhere.
+// A rank's inputs: its own parts of the parameters, and ids, targets and weights that are equal on all ranks.
 struct Inputs {
   Tensor ids, targets, weights;
   std::vector<Tensor> parameters;  // table [n, D], norm [D], first [2 F, D], second [D, F], bias [D]
@@ -34,7 +34,7 @@ Inputs inputs_of(GpuRank& rank, DType dtype) {
     ids.data<int32_t>()[t] = static_cast<int32_t>(t * 97 % V);
     targets.data<int32_t>()[t] = static_cast<int32_t>(t * 61 % V);
   }
-  const int64_t n = rank.size(), most = (V + n - 1) / n;  // the last rank holds fewer
+  const int64_t n = rank.size(), most = (V + n - 1) / n;  // the last rank holds fewer rows
   const int64_t begin = rank.rank * most, rows = std::min(most, V - begin);
   const auto own = [&](const Shape& shape, const char* name) {
     const Tensor out = rank.own_normal(shape, DType::f64, name), x = rank.stream.empty(shape, dtype);
@@ -71,7 +71,7 @@ std::vector<Tensor> run(Stream& stream, const Inputs& in, const TensorAxis& axis
   return out;
 }
 
-TEST_P(TensorParallelOnGpus, ComputeAsThreadsDo) {
+TEST_P(TensorParallelOnGpus, AgreeWithTheCpu) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
     for (const Placement residual : {Placement::replicate(), Placement::shard(1)})
       on_gpus(GetParam(), [&](GpuRank& rank) {
@@ -90,7 +90,7 @@ TEST_P(TensorParallelOnGpus, ComputeAsThreadsDo) {
           EXPECT_TRUE(testing::close(rank.to_host(seen[i]), expected[i], tolerance * largest, tolerance))
               << (i == 0 ? "loss" : "gradient of parameter ") << i;
         }
-        // Every rank has the loss, bit for bit.
+        // Every rank must have the same bits of the loss.
         const Tensor losses = rank.gpu.empty({rank.size()}, seen[0].dtype());
         gpu->all_gather(rank.gpu, losses, seen[0]);
         for (const double loss : values(rank.to_host(losses))) EXPECT_EQ(loss, values(rank.to_host(seen[0]))[0]);

@@ -19,8 +19,8 @@ using testing::values;
 using testing::widened;
 using Case = testing::GroupedCase;
 
-// Experts without rows, of whole blocks of 128, of one row more and one less; gaps, groups out of order, nothing;
-// widths around tiles of 128 and steps of 32, of whole 16 bytes (which tensor cores take) and others.
+// Experts without rows, with whole blocks of 128, with one row more and one less; gaps, groups out of order, no rows;
+// widths around tiles of 128 and slices of 32, with rows of whole 16 bytes (as tensor cores require) and others.
 const std::vector<Case> kCases = {
     {700, 136, 264, {500, 0, 130, 130, 400}, {127, 128, 0, 257, 1}},
     {700, 33, 17, {500, 0, 130, 130, 400}, {127, 128, 0, 257, 1}},
@@ -58,7 +58,7 @@ class CudaBlockSparse : public CudaTest {
   }
   using CudaTest::to_gpu;
 
-  // NaN in the rows that belong to no group, which nobody may read.
+  // Rows that belong to no group are NaN, and must not be read.
   static void poison_outside(const Case& c, const Tensor& rows) {
     std::vector<bool> inside(static_cast<size_t>(c.capacity));
     for (size_t e = 0; e < c.count.size(); ++e) std::fill_n(inside.begin() + c.begin[e], c.count[e], true);
@@ -67,7 +67,7 @@ class CudaBlockSparse : public CudaTest {
         if (!inside[static_cast<size_t>(i / rows.size(1))]) rows.data<T>()[i] = T(std::nanf(""));
     });
   }
-  // The products in float64, of the CPU; NaN outside the groups, as in poisoned outputs.
+  // The products in float64, on the CPU; NaN outside the groups, as in poisoned outputs.
   ExactProduct exact_rows(const Problem& p, Transpose transpose_w) {
     const bool forward = transpose_w == Transpose::yes;
     const Tensor from = widened(host, forward ? p.x : p.dy);
@@ -84,11 +84,12 @@ class CudaBlockSparse : public CudaTest {
   void expect_product(const Tensor& on_gpu, const Tensor& again, const ExactProduct& expected, DType in) {
     EXPECT_TRUE(close(to_host(on_gpu), expected, in));
     const Tensor one = to_host(on_gpu), two = to_host(again);
-    EXPECT_EQ(std::memcmp(one.raw(), two.raw(), static_cast<size_t>(one.bytes())), 0) << "the bits of a second call";
+    EXPECT_EQ(std::memcmp(one.raw(), two.raw(), static_cast<size_t>(one.bytes())), 0)
+        << "a second call must give the same bits";
   }
 };
 
-TEST_F(CudaBlockSparse, TheTopologyIsThatOfTheCpu) {
+TEST_F(CudaBlockSparse, TopologyMatchesTheCpu) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(cat(c.capacity, " rows"));
     const Problem cpu = on_host(c, DType::f32), on_gpu = to_gpu(cpu);
@@ -97,7 +98,7 @@ TEST_F(CudaBlockSparse, TheTopologyIsThatOfTheCpu) {
   }
 }
 
-TEST_F(CudaBlockSparse, RowsAreTheProducts) {
+TEST_F(CudaBlockSparse, RowsMatchExactProducts) {
   for (const Case& c : kCases)
     for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
       for (const Transpose transpose : {Transpose::yes, Transpose::no}) {
@@ -113,7 +114,7 @@ TEST_F(CudaBlockSparse, RowsAreTheProducts) {
       }
 }
 
-TEST_F(CudaBlockSparse, WeightGradientsAreTheProducts) {
+TEST_F(CudaBlockSparse, WeightGradientsMatchExactProducts) {
   for (const Case& c : kCases)
     for (const auto& [in, out] : kGroupedTypes)
       for (const Write write : {Write::overwrite, Write::accumulate}) {
@@ -130,7 +131,7 @@ TEST_F(CudaBlockSparse, WeightGradientsAreTheProducts) {
       }
 }
 
-// Many experts, whose numbering takes several rounds of a warp's scan.
+// With many experts, numbering takes several rounds of a warp's scan.
 TEST_F(CudaBlockSparse, ManyExperts) {
   Case c{0, 192, 320, {}, {}};
   for (int64_t e = 0; e < 70; ++e) {

@@ -9,7 +9,7 @@ namespace witan::kernels::cuda {
 namespace {
 
 // The place at which the copy engine stores an element of an operand whose rows are M or K: boxes of 64 rows of 128
-// bytes follow each other, and within a box bits 4 to 6 of the place are changed by bits 7 to 9.
+// bytes follow each other, and within a box bits 4 to 6 of the place are XORed with bits 7 to 9.
 int place_of(int m, int k, bool rows_are_m) {
   const int row = rows_are_m ? m % 64 : k, column = rows_are_m ? k : m % 64;
   const int plain = m / 64 * 8192 + row * 128 + column * 2;
@@ -39,14 +39,15 @@ void expect_k() {
       const int k = Pieces::k(thread, i), piece = Pieces::piece(thread);
       EXPECT_TRUE(seen.emplace(k, piece).second);
       EXPECT_LT(k, 64);
-      EXPECT_EQ(k, thread / 32 * Pieces::kOfWarp + Pieces::of_warp(thread, i)) << "which a lane of its warp knows";
-      EXPECT_LT(Pieces::of_warp(thread, i), Pieces::kOfWarp);
+      EXPECT_EQ(k, thread / 32 * Pieces::kRowsPerWarp + Pieces::row_of_warp(thread, i))
+          << "must be looked up by a lane of the same warp";
+      EXPECT_LT(Pieces::row_of_warp(thread, i), Pieces::kRowsPerWarp);
       EXPECT_EQ(Pieces::place(thread, i), place_of(piece * kPieceElements, k, false)) << k << ", " << piece;
     }
   EXPECT_EQ(seen.size(), size_t{kM} / kPieceElements * 64);
 }
 
-TEST(GatheredPieces, AreAllPiecesOnceWhereTheCopyEnginePutsThem) {
+TEST(GatheredPieces, CoverEveryPieceOnceAtTheCopyEnginesPlaces) {
   expect_m<64>();
   expect_m<128>();
   expect_k<64>();

@@ -14,7 +14,7 @@ class GroupedBiasOnGpu : public testing::CudaTest {
   void check(const Case& in, bool weighted, Write write) {
     SCOPED_TRACE(
         cat(in.dtype, " [", in.rows, ", ", in.N, "], ", in.M, " columns from ", in.first, weighted ? " weighted" : ""));
-    // Out of order, one of them empty, with rows of nobody's between them.
+    // Out of order, one of them empty, with rows between them that belong to no group.
     const int64_t third = in.rows / 3;
     const Tensor begin = host.tensor<int64_t>({4}, {2 * third, 0, third, third}),
                  count = host.tensor<int64_t>({4}, {std::max<int64_t>(third - 1, 0), third, 0, third / 2});

@@ -22,8 +22,8 @@ struct FewCase {
   std::vector<int64_t> begin, count;
 };
 
-// Experts without rows, one with all of them, several passes of its rows, gaps, groups out of order; weights around 16
-// lines and 8 of each half, sums around steps of 64.
+// Experts without rows, one with all of them, several passes over its rows, gaps, groups out of order; weights around
+// 16 rows and 8 of each half, sums around blocks of 64.
 std::vector<FewCase> few_cases() {
   std::vector<FewCase> cases = {
       {1, 64, 16, {0, 0, 1, 1}, {0, 1, 0, 0}},
@@ -36,7 +36,7 @@ std::vector<FewCase> few_cases() {
       {40, 264, 50, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 40, 0, 0, 0, 0, 0, 0, 0}},
       {12, 64, 24, {0, 0, 0}, {0, 0, 0}},
   };
-  // More experts than a warp looks at together, one row each at most.
+  // More experts than a warp examines at once, with at most one row each.
   FewCase many{64, 128, 40, {}, {}};
   for (int64_t e = 0; e < 300; ++e) {
     many.begin.push_back(e / 5);
@@ -80,8 +80,8 @@ class GroupedFewRowsOnGpu : public CudaTest {
   }
 };
 
-// Rows outside the groups stay as they were: NaN, as in the exact product.
-TEST_F(GroupedFewRowsOnGpu, RowsAreTheProducts) {
+// Rows outside the groups must stay NaN, as in the exact product.
+TEST_F(GroupedFewRowsOnGpu, RowsMatchExactProducts) {
   const FewRows few;
   for (const FewCase& c : few_cases())
     for (const DType dtype : {DType::bf16, DType::f16}) {
@@ -95,7 +95,7 @@ TEST_F(GroupedFewRowsOnGpu, RowsAreTheProducts) {
     }
 }
 
-TEST_F(GroupedFewRowsOnGpu, SwigluInTheSameKernelChangesNoBit) {
+TEST_F(GroupedFewRowsOnGpu, FusedSwigluChangesNoBit) {
   const FewRows few;
   for (const FewCase& c : few_cases())
     for (const DType dtype : {DType::bf16, DType::f16})
@@ -114,8 +114,8 @@ TEST_F(GroupedFewRowsOnGpu, SwigluInTheSameKernelChangesNoBit) {
       }
 }
 
-// A row's bits do not depend on how many its expert has, nor on where in the pool they lie.
-TEST_F(GroupedFewRowsOnGpu, RowsHaveTheSameBitsInAnyCompany) {
+// A row's bits do not depend on the number of its expert's rows, nor on their place in the pool.
+TEST_F(GroupedFewRowsOnGpu, RowsDoNotDependOnEachOther) {
   const FewRows few;
   const int64_t K = 768, N = 96;
   const Tensor rows = host.normal({24, K}, DType::bf16, "x"), w = to_gpu(host.normal({6, N, K}, DType::bf16, "w"));
@@ -133,20 +133,21 @@ TEST_F(GroupedFewRowsOnGpu, RowsHaveTheSameBitsInAnyCompany) {
               std::vector<double>(all.begin() + first * N, all.begin() + (first + count) * N));
 }
 
-TEST_F(GroupedFewRowsOnGpu, TakesWhatItSays) {
+TEST_F(GroupedFewRowsOnGpu, TakeTheCallsThatTheyDocument) {
   const FewCase c{16, 64, 32, {0, 4, 8, 12}, {4, 4, 4, 4}};
   const Problem p = to_gpu(on_host(c, DType::bf16));
   const Tensor y = poisoned({16, 32}, DType::bf16);
-  EXPECT_FALSE(kernels::cuda::few_rows_grouped(gpu(), y, p.x, p.groups, p.w)) << "nobody asked";
+  EXPECT_FALSE(kernels::cuda::few_rows_grouped(gpu(), y, p.x, p.groups, p.w)) << "FewRows is not active";
   const FewRows few;
   EXPECT_TRUE(kernels::cuda::few_rows_grouped(gpu(), y, p.x, p.groups, p.w));
   const Tensor more = poisoned({17, 64}, DType::bf16), of_more = poisoned({17, 32}, DType::bf16);
-  EXPECT_FALSE(kernels::cuda::few_rows_grouped(gpu(), of_more, more, p.groups, p.w)) << "more than four an expert";
+  EXPECT_FALSE(kernels::cuda::few_rows_grouped(gpu(), of_more, more, p.groups, p.w))
+      << "more than four rows per expert";
   const Problem wide = to_gpu(on_host(c, DType::f32));
   const Tensor y_wide = poisoned({16, 32}, DType::f32);
   EXPECT_FALSE(kernels::cuda::few_rows_grouped(gpu(), y_wide, wide.x, wide.groups, wide.w));
   const kernels::RowProducts as_training;
-  EXPECT_FALSE(kernels::cuda::few_rows_grouped(gpu(), y, p.x, p.groups, p.w)) << "the bits are to be training's";
+  EXPECT_FALSE(kernels::cuda::few_rows_grouped(gpu(), y, p.x, p.groups, p.w)) << "training's bits are required";
 }
 
 }  // namespace

@@ -21,8 +21,8 @@ using testing::values;
 using testing::widened;
 using Case = testing::GroupedCase;
 
-// Groups of 1, 63, 64 and 65 rows, gaps, groups out of order, empty ones, one with all rows, no rows at all; around the
-// tiles of lines and columns, whole steps of 64 and others, rows of whole 16 bytes and others; few rows and many.
+// Groups of 1, 63, 64 and 65 rows, gaps, groups out of order, empty ones, one with all rows, no rows at all; sizes
+// around tiles of M and N, whole blocks of 64 of K and others, rows of whole 16 bytes and others; few rows and many.
 const std::vector<Case> kCases = {
     {40, 72, 136, {3, 10, 30}, {5, 17, 1}},
     {64, 70, 90, {40, 0, 20, 64}, {20, 16, 0, 0}},
@@ -38,12 +38,12 @@ constexpr DType kDtypes[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
 
 class CudaGroupedGather : public CudaTest {
  protected:
-  // Rows of a pool, and the tensor in which an index says where they are.
+  // Rows of a pool, and the tensor that holds them in other places, given by an index.
   struct Rows {
     Tensor in_order, tokens, index;
   };
-  // Tokens that no row names are NaN, and entries outside the groups name places that nobody may look at; the first
-  // row of all groups is the last token.
+  // Tokens that no row names are NaN, and index entries outside the groups are invalid; the first row of all groups is
+  // the last token.
   Rows rows(const Case& c, int64_t width, int64_t topk, DType dtype, const char* name) {
     const int64_t tokens = c.capacity / 2 + 3, assignments = tokens * topk;
     Rows out{host.normal({c.capacity, width}, dtype, name), host.normal({tokens, width}, dtype, cat(name, " tokens")),
@@ -87,7 +87,7 @@ class CudaGroupedGather : public CudaTest {
   }
   Tensor weight(const Case& c, DType dtype) { return host.normal({std::ssize(c.count), c.N, c.K}, dtype, "w"); }
 
-  // Of rows in order, in float64; NaN outside the groups, as in poisoned outputs.
+  // The product of rows in order, in float64; NaN outside the groups, as in poisoned outputs.
   ExactProduct forward(const RowGroups& groups, const Tensor& x, const Tensor& w) {
     const Tensor y = host.poisoned({x.size(0), w.size(1)}, DType::f64);
     kernels::grouped_gemm_forward(host.stream, y, widened(host, x), groups, widened(host, w));
@@ -116,7 +116,8 @@ class CudaGroupedGather : public CudaTest {
   static constexpr int64_t kNowhere = std::numeric_limits<int64_t>::max() / 4;
 };
 
-// Forward with and without SwiGLU, and the gradient of the input: the products, and the bits of rows in order.
+// Forward with and without SwiGLU, and the gradient of the input: they must equal the exact products, with the bits of
+// rows in order.
 void CudaGroupedGather::expect_lines(const Case& c, DType dtype, int64_t topk, int64_t expected_rows) {
   RowGroups of = groups(c);
   of.expected_rows = expected_rows;
@@ -147,7 +148,7 @@ void CudaGroupedGather::expect_lines(const Case& c, DType dtype, int64_t topk, i
   expect_same_bits(gated, gated_apart);
 }
 
-// The gradient of the weight with either operand gathered.
+// The gradient of the weight, with either operand gathered.
 void CudaGroupedGather::expect_sums(const Case& c, DType in, DType out, int64_t topk, Write write) {
   const RowGroups of = groups(c), of_gpu = to_gpu(of);
   const Rows x = rows(c, c.K, topk, in, "x"), dy = rows(c, c.N, topk, in, "dy");
@@ -171,12 +172,12 @@ void CudaGroupedGather::expect_sums(const Case& c, DType in, DType out, int64_t 
   EXPECT_TRUE(close(to_host(of_dy), expected, in)) << "dy gathered";
   expect_same_bits(of_x, in_order);
   expect_same_bits(of_dy, in_order);
-  const double rtol = out == DType::f64 ? 1e-12 : 2.5e-6;  // two chains of 32 squares in float32
+  const double rtol = out == DType::f64 ? 1e-12 : 2.5e-6;  // two independent sums of 32 squares each in float32
   EXPECT_TRUE(testing::close_block_sums(to_host(sums_of_x), to_host(of_x), rtol)) << "x gathered";
   EXPECT_TRUE(testing::close_block_sums(to_host(sums_of_dy), to_host(of_dy), rtol)) << "dy gathered";
 }
 
-TEST_F(CudaGroupedGather, RowsAreTheProducts) {
+TEST_F(CudaGroupedGather, RowsMatchExactProducts) {
   for (const Case& c : kCases)
     for (const DType dtype : kDtypes)
       for (const int64_t topk : {1, 2, 8}) {
@@ -185,7 +186,7 @@ TEST_F(CudaGroupedGather, RowsAreTheProducts) {
       }
 }
 
-TEST_F(CudaGroupedGather, WeightGradientsAreTheProducts) {
+TEST_F(CudaGroupedGather, WeightGradientsMatchExactProducts) {
   for (const Case& c : kCases)
     for (const auto& [in, out] : kGroupedTypes)
       for (const Write write : {Write::overwrite, Write::accumulate})
@@ -196,8 +197,8 @@ TEST_F(CudaGroupedGather, WeightGradientsAreTheProducts) {
         }
 }
 
-// Few tiles of everything: what racecheck, which looks at every access to shared memory, can look at.
-TEST_F(CudaGroupedGather, FewTilesAreTheProducts) {
+// Few enough tiles of every kind for racecheck, which tracks every access to shared memory.
+TEST_F(CudaGroupedGather, FewTilesMatchExactProducts) {
   const Case c{72, 136, 72, {1, 0, 6}, {5, 0, 66}};
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     SCOPED_TRACE(cat(dtype));
@@ -206,7 +207,7 @@ TEST_F(CudaGroupedGather, FewTilesAreTheProducts) {
   }
 }
 
-// Many rows to each of many experts, so that every block has several tiles and the ring goes round, in clusters too.
+// Many rows for each of many experts, so that every block has several tiles and the ring wraps around, in clusters too.
 TEST_F(CudaGroupedGather, ManyTilesPerBlock) {
   Case c{0, 320, 640, {}, {}};
   for (int64_t e = 0; e < 70; ++e) {
@@ -222,8 +223,8 @@ TEST_F(CudaGroupedGather, ManyTilesPerBlock) {
   expect_sums(c, DType::bf16, DType::bf16, 8, Write::accumulate);
 }
 
-// The tile follows from the expected rows, which the host knows; no result does.
-TEST_F(CudaGroupedGather, EveryTileOfLinesIsTheProduct) {
+// The tile depends on the expected rows, which the host knows; results do not.
+TEST_F(CudaGroupedGather, EveryTileShapeMatchesExactProducts) {
   const Case c{600, 320, 512, {0, 90, 600}, {90, 510, 0}};
   for (const int64_t expected : {int64_t{1}, int64_t{400}, int64_t{100000}}) {
     SCOPED_TRACE(cat("expected rows ", expected));
@@ -231,7 +232,8 @@ TEST_F(CudaGroupedGather, EveryTileOfLinesIsTheProduct) {
   }
 }
 
-// Rows that are the first 72 or 70 elements of wider ones: whole pieces of 16 bytes, or with other columns in the last.
+// Rows that are the first 72 or 70 elements of wider ones: in whole pieces of 16 bytes, or with other columns in the
+// last piece.
 void CudaGroupedGather::expect_columns(int64_t width) {
   constexpr int64_t kAll = 80, kOther = 264, kTopk = 2;
   const Case c{200, kAll, kOther, {0, 70, 70}, {70, 0, 130}};

@@ -19,8 +19,8 @@ using testing::values;
 using testing::widened;
 using Case = testing::GroupedCase;
 
-// Gaps, groups out of order, empty groups, single rows, one hot expert, nothing at all; around tiles of 64, 128 and 256
-// and steps of 64, rows of whole 16 bytes (which tensor cores take) and others.
+// Gaps, groups out of order, empty groups, single rows, one hot expert, no rows; sizes around tiles of 64, 128 and 256
+// and blocks of 64 of K, rows of whole 16 bytes (as tensor cores require) and others.
 const std::vector<Case> kCases = {
     {40, 72, 136, {3, 10, 30}, {5, 17, 1}},
     {64, 70, 90, {40, 0, 20, 64}, {20, 16, 0, 0}},
@@ -61,7 +61,7 @@ class CudaGroupedGemm : public CudaTest {
   }
   using CudaTest::to_gpu;
 
-  // NaN in the rows that belong to no group, which nobody may read.
+  // Rows that belong to no group are NaN, and must not be read.
   static void poison_outside(const Case& c, const Tensor& rows) {
     std::vector<bool> inside(static_cast<size_t>(c.capacity));
     for (size_t e = 0; e < c.count.size(); ++e) std::fill_n(inside.begin() + c.begin[e], c.count[e], true);
@@ -70,7 +70,7 @@ class CudaGroupedGemm : public CudaTest {
         if (!inside[static_cast<size_t>(i / rows.size(1))]) rows.data<T>()[i] = T(std::nanf(""));
     });
   }
-  // The products of x's rows, of dy's, and of both, exactly; NaN outside the groups, as in poisoned outputs.
+  // The exact products of x's rows, of dy's, and of both; NaN outside the groups, as in poisoned outputs.
   ExactProduct forward(const Problem& p) {
     const Tensor y = host.poisoned(p.dy.shape(), DType::f64);
     const Problem wide = exact(p);
@@ -94,14 +94,14 @@ class CudaGroupedGemm : public CudaTest {
     const Tensor one = to_host(a), two = to_host(b);
     EXPECT_EQ(std::memcmp(one.raw(), two.raw(), static_cast<size_t>(one.bytes())), 0);
   }
-  // Within what is allowed, and the same bits the second time.
+  // Expects the result within the tolerance, and the same bits in a second call.
   void expect_product(const Tensor& on_gpu, const Tensor& again, const ExactProduct& expected, DType in) {
     EXPECT_TRUE(close(to_host(on_gpu), expected, in));
     expect_same_bits(on_gpu, again);
   }
 };
 
-TEST_F(CudaGroupedGemm, RowsAreTheProducts) {
+TEST_F(CudaGroupedGemm, RowsMatchExactProducts) {
   for (const Case& c : kCases)
     for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
       SCOPED_TRACE(cat(c.capacity, " rows, K ", c.K, ", N ", c.N, ", ", dtype));
@@ -116,9 +116,9 @@ TEST_F(CudaGroupedGemm, RowsAreTheProducts) {
     }
 }
 
-// The tile follows from how many rows an expert has, and no tile changes a bit: the first rows of the groups are the
-// same in all.
-TEST_F(CudaGroupedGemm, NoNumberOfRowsChangesTheBitsOfAnother) {
+// The tile depends on the number of an expert's rows, but changes no bit: the first rows of the groups are the same in
+// all cases.
+TEST_F(CudaGroupedGemm, RowsDoNotDependOnEachOther) {
   constexpr int64_t kFirst = 40, K = 1032, N = 392;
   const Tensor w = to_gpu(host.normal({2, N, K}, DType::bf16, "w"));
   const Tensor x = to_gpu(host.normal({2, 700, K}, DType::bf16, "x")),
@@ -153,8 +153,8 @@ TEST_F(CudaGroupedGemm, NoNumberOfRowsChangesTheBitsOfAnother) {
   }
 }
 
-// One kernel instead of two changes no bit, of the sums or of what is made of them; nor does it touch other rows.
-TEST_F(CudaGroupedGemm, SwigluInTheSameKernelChangesNoBit) {
+// A fused kernel changes no bit of the sums or of the activations, and leaves other rows alone.
+TEST_F(CudaGroupedGemm, SwigluFusedChangesNoBit) {
   for (const Case& c : kCases)
     for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
       for (const bool weighted : {false, true}) {
@@ -173,7 +173,7 @@ TEST_F(CudaGroupedGemm, SwigluInTheSameKernelChangesNoBit) {
       }
 }
 
-TEST_F(CudaGroupedGemm, WeightGradientsAreTheProducts) {
+TEST_F(CudaGroupedGemm, WeightGradientsMatchExactProducts) {
   for (const Case& c : kCases)
     for (const auto& [in, out] : kGroupedTypes) {
       const Problem cpu = on_host(c, in), on_gpu = to_gpu(cpu);
@@ -192,9 +192,9 @@ TEST_F(CudaGroupedGemm, WeightGradientsAreTheProducts) {
     }
 }
 
-// Of every tile, in either mode: the sums of what is stored, which are made without changing a bit of it, and the same
-// the second time. A thread's part of a block is two chains of 32 squares in float32.
-TEST_F(CudaGroupedGemm, BlockSumsAreThoseOfWhatIsStored) {
+// For every tile, in either mode: the sums of the stored values, whose computation changes no bit of those, and the
+// same sums in a second call. A thread's part of a block is two independent float32 sums of 32 squares.
+TEST_F(CudaGroupedGemm, BlockSumsMatchTheStoredValues) {
   for (const Case& c : kCases)
     for (const auto& [in, out] : kGroupedTypes)
       for (const Write write : {Write::overwrite, Write::accumulate}) {
@@ -225,7 +225,7 @@ TEST_F(CudaGroupedGemm, NonFiniteGradientsReachTheirBlocks) {
   for (const DType out : {DType::bf16, DType::f32})
     for (const Write write : {Write::overwrite, Write::accumulate}) {
       const Problem cpu = on_host(c, DType::bf16);
-      cpu.dy.data<bf16>()[150 * c.N + 70] = bf16(std::nanf(""));  // of the second expert's line 70
+      cpu.dy.data<bf16>()[150 * c.N + 70] = bf16(std::nanf(""));  // row 70 of the second expert's dw
       const Problem on_gpu = to_gpu(cpu);
       const Tensor dw = to_gpu(host.normal(cpu.w.shape(), out, "dw"));
       const Tensor sums = poisoned(kernels::block_sums_shape(dw.shape()), DType::f64);
@@ -237,8 +237,8 @@ TEST_F(CudaGroupedGemm, NonFiniteGradientsReachTheirBlocks) {
     }
 }
 
-// Few tiles of everything: what racecheck, which looks at every access to shared memory, can look at.
-TEST_F(CudaGroupedGemm, FewTilesAreTheProducts) {
+// Few enough tiles of every kind for racecheck, which tracks every access to shared memory.
+TEST_F(CudaGroupedGemm, FewTilesMatchExactProducts) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     const Problem cpu = on_host({72, 136, 72, {1, 0, 6}, {5, 0, 66}}, dtype), on_gpu = to_gpu(cpu);
     const Tensor y = poisoned(cpu.dy.shape(), dtype), dx = poisoned(cpu.x.shape(), dtype);
@@ -257,7 +257,7 @@ TEST_F(CudaGroupedGemm, FewTilesAreTheProducts) {
   }
 }
 
-// Many rows to each of many experts, so that every block has several tiles and the ring goes round.
+// Many rows for each of many experts, so that every block has several tiles and the ring wraps around.
 TEST_F(CudaGroupedGemm, ManyTilesPerBlock) {
   Case c{0, 192, 640, {}, {}};
   for (int64_t e = 0; e < 70; ++e) {
@@ -276,8 +276,8 @@ TEST_F(CudaGroupedGemm, ManyTilesPerBlock) {
   EXPECT_TRUE(close(to_host(dw), backward_weight(cpu), DType::bf16));
 }
 
-// The tile follows from the expected rows, which the host knows; no result does.
-TEST_F(CudaGroupedGemm, EveryTileOfLinesIsTheProduct) {
+// The tile depends on the expected rows, which the host knows; results do not.
+TEST_F(CudaGroupedGemm, EveryTileShapeMatchesExactProducts) {
   const Case c{600, 320, 512, {0, 90, 600}, {90, 510, 0}};
   const Problem cpu = on_host(c, DType::bf16);
   Problem on_gpu = to_gpu(cpu);

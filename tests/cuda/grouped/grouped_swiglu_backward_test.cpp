@@ -17,10 +17,10 @@ using testing::values;
 using testing::widened;
 using Case = testing::GroupedCase;
 
-// K is the hidden width F, N that of the gradient that is given. Groups of 0, 1, 63, 65, 127, 129 and 300 rows, out of
-// order, with gaps; F around pieces of 64 and tiles of 256 columns, and narrower than one kernel takes; N around steps
-// of 64, short and long ones, for which blocks may share columns, and longer than one kernel takes; rows of whole 16
-// bytes, which tensor cores take, and others.
+// K is the hidden width F, and N that of the given gradient. Groups of 0, 1, 63, 65, 127, 129 and 300 rows, out of
+// order, with gaps; F around pieces of 64 and tiles of 256 columns, and narrower than the fused kernel supports; N
+// around blocks of 64, short and long ones, for which blocks may share columns, and longer than the fused kernel
+// supports; rows of whole 16 bytes, as tensor cores require, and others.
 const std::vector<Case> kCases = {
     {40, 136, 136, {3, 10, 30}, {5, 17, 1}},
     {700, 256, 520, {0, 1, 64, 130, 258, 400}, {1, 63, 65, 127, 129, 300}},
@@ -40,7 +40,7 @@ constexpr DType kDtypes[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
 
 class CudaGroupedSwigluBackward : public CudaTest {
  protected:
-  // What is read; rows outside the groups are NaN, and those of `tokens` that `index` names are dy's.
+  // The inputs; rows outside the groups are NaN, and the rows of `tokens` that `index` names are dy's.
   struct Problem {
     Tensor dy, w, h, s, tokens;
     RowIndex index;
@@ -102,7 +102,7 @@ class CudaGroupedSwigluBackward : public CudaTest {
                                      gathers ? p.index : RowIndex());
     return out;
   }
-  // The two kernels that it stands for.
+  // The two kernels that the fused one replaces.
   SwigluGradient apart(const Case& c, const Problem& p) {
     const SwigluGradient out = outputs(c, p.h.dtype(), true);
     const Tensor da = poisoned({c.capacity, c.K}, p.h.dtype());
@@ -119,8 +119,8 @@ class CudaGroupedSwigluBackward : public CudaTest {
   void expect_all(const Case& c, DType dtype, bool weighted, int64_t expected_rows);
 };
 
-// Sums and the formula in float64, of the very operands. What the gradient of an activation may be off, its rounding
-// included, is multiplied by the derivative; that of a GPU is off by what its fast exponential is.
+// The sums and the formula in float64, with the same operands. The error of an activation's gradient, including its
+// rounding, is multiplied by the derivative, to which the GPU's fast exponential adds an error of its own.
 void CudaGroupedSwigluBackward::expect_formula(const Case& c, const Problem& p, const SwigluGradient& found) {
   const DType dtype = p.h.dtype();
   const Tensor sums = host.poisoned({c.capacity, c.K}, DType::f64);
@@ -144,7 +144,7 @@ void CudaGroupedSwigluBackward::expect_formula(const Case& c, const Problem& p, 
       }
       const double gate = h[at_gate], up = h[at_up], open = 1 / (1 + std::exp(-gate)),
                    slope = open * (1 + gate * (1 - open)), d = da.at(i), allowed = da.allowed(i, dtype, dtype);
-      // `factor`: what the sigmoid or its slope, each of size one, is multiplied by.
+      // `factor`: the multiplier of the sigmoid or its slope, both of size one.
       const auto expect_near = [&](double got, double derivative, double factor, const char* what) {
         const double most = allowed * std::abs(derivative) + fast * (1 + std::abs(gate)) * std::abs(d * factor) +
                             rounding * std::abs(d * derivative) + least;
@@ -180,24 +180,24 @@ void CudaGroupedSwigluBackward::expect_all(const Case& c, DType dtype, bool weig
   }
 }
 
-// Alone, and in clusters of two blocks.
+// Once alone, and once in clusters of two blocks.
 void CudaGroupedSwigluBackward::expect_all(const Case& c, DType dtype, bool weighted) {
   for (const int64_t expected_rows : {int64_t{1}, int64_t{1000000}}) expect_all(c, dtype, weighted, expected_rows);
 }
 
-TEST_F(CudaGroupedSwigluBackward, IsTheFormulaAndTheBitsOfTwoKernels) {
+TEST_F(CudaGroupedSwigluBackward, FollowsTheFormulaWithTheBitsOfTwoKernels) {
   for (const Case& c : kCases)
     for (const DType dtype : kDtypes)
       for (const bool weighted : {false, true}) expect_all(c, dtype, weighted);
 }
 
-// Few tiles of everything: what racecheck, which looks at every access to shared memory, can look at.
+// Few enough tiles of every kind for racecheck, which tracks every access to shared memory.
 TEST_F(CudaGroupedSwigluBackward, FewTiles) {
   for (const DType dtype : {DType::bf16, DType::f16})
     for (const int64_t N : {72, 1032}) expect_all({72, 264, N, {1, 0, 6}, {5, 0, 66}}, dtype, true);
 }
 
-// Many rows to each of many experts, so that every block has several tiles and the ring goes round.
+// Many rows for each of many experts, so that every block has several tiles and the ring wraps around.
 TEST_F(CudaGroupedSwigluBackward, ManyTilesPerBlock) {
   Case c{0, 328, 1096, {}, {}};
   for (int64_t e = 0; e < 70; ++e) {
@@ -208,7 +208,7 @@ TEST_F(CudaGroupedSwigluBackward, ManyTilesPerBlock) {
   for (const bool weighted : {false, true}) expect_all(c, DType::bf16, weighted);
 }
 
-// What the host expects of the device's groups changes no bit, the sums of weights' gradients neither.
+// The host's expectation of the device's groups changes no bit, not even of sums of weights' gradients.
 TEST_F(CudaGroupedSwigluBackward, ExpectedRowsChangeNothing) {
   const Case c{600, 320, 1096, {0, 90, 600}, {90, 510, 0}};
   Problem p = to_gpu(on_host(c, DType::bf16, true));
@@ -221,8 +221,8 @@ TEST_F(CudaGroupedSwigluBackward, ExpectedRowsChangeNothing) {
   }
 }
 
-// A warp computes 16 rows at a time, a NaN in one of which stays there.
-TEST_F(CudaGroupedSwigluBackward, ANanStaysInItsRow) {
+// A warp computes 16 rows at a time, and a NaN in one of them must stay there.
+TEST_F(CudaGroupedSwigluBackward, NaNStaysInItsRow) {
   const Case c{130, 136, 72, {0}, {130}};
   const Problem cpu = on_host(c, DType::bf16, true);
   cpu.dy.data<bf16>()[65 * c.N + 3] = bf16(std::nanf(""));

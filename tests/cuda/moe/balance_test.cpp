@@ -9,7 +9,7 @@ using testing::values;
 
 class BalanceOnGpu : public testing::CudaTest {};
 
-TEST_F(BalanceOnGpu, LossesAndGradientsAreThoseOfTheCpu) {
+TEST_F(BalanceOnGpu, LossesAndGradientsAgreeWithTheCpu) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const auto& [B, E, tokens] : std::vector<std::array<int64_t, 3>>{
              {1, 1, 5}, {1, 8, 64}, {7, 33, 301}, {70, 257, 4096}, {2, 1000, 8}, {1, 4, 0}}) {
@@ -30,8 +30,8 @@ TEST_F(BalanceOnGpu, LossesAndGradientsAreThoseOfTheCpu) {
     }
 }
 
-// The router's backward adds the gradient by probabilities of more losses.
-TEST_F(BalanceOnGpu, RoutersLearnFromMoreLosses) {
+// The router's backward adds further losses' gradient with respect to the probabilities.
+TEST_F(BalanceOnGpu, FurtherLossesReachTheRouter) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const kernels::Scores scores :
          {kernels::Scores::softmax_of_chosen, kernels::Scores::softmax, kernels::Scores::sigmoid})

@@ -8,7 +8,7 @@ using Integers = std::vector<int64_t>;
 
 class BoundedExchangeOnGpu : public testing::CudaTest {};
 
-// Ids of n assignments among E experts, a quarter of them dropped and some experts without any.
+// The ids of n assignments to E experts; a quarter is dropped, and some experts have none.
 std::vector<int32_t> some_ids(int64_t n, int64_t E) {
   const Philox rng(11, static_cast<uint64_t>(E));
   std::vector<int32_t> ids;
@@ -19,7 +19,7 @@ std::vector<int32_t> some_ids(int64_t n, int64_t E) {
   return ids;
 }
 
-TEST_F(BoundedExchangeOnGpu, PartsAreTheCpus) {
+TEST_F(BoundedExchangeOnGpu, PartsMatchTheCpu) {
   for (const auto& [R, E, n, spare] : std::vector<std::array<int64_t, 4>>{
            {2, 4, 40, 0}, {2, 4, 40, 3}, {8, 128, 5001, 17}, {64, 512, 3000, 1}, {3, 6, 0, 1}, {40, 40, 999, 700}}) {
     SCOPED_TRACE(cat(R, " ranks, ", E, " experts, ", n, " assignments"));
@@ -43,7 +43,7 @@ TEST_F(BoundedExchangeOnGpu, PartsAreTheCpus) {
   }
 }
 
-TEST_F(BoundedExchangeOnGpu, ArrivalsAreTheCpus) {
+TEST_F(BoundedExchangeOnGpu, ArrivalsMatchTheCpu) {
   for (const auto& [R, E, most] :
        std::vector<std::array<int64_t, 3>>{{2, 2, 9}, {8, 16, 700}, {64, 8, 40}, {3, 1, 0}, {2, 100, 5}}) {
     SCOPED_TRACE(cat(R, " ranks, ", E, " experts here, ", most, " rows of each at most"));
@@ -65,7 +65,7 @@ TEST_F(BoundedExchangeOnGpu, ArrivalsAreTheCpus) {
     kernels::gathered_groups(host.stream, groups, host.tensor<int64_t>({R, E}, received));
     const RowGroups on_gpu{to_gpu(groups.begin), to_gpu(groups.count), to_gpu(groups.source_begin),
                            to_gpu(groups.source_count)};
-    // Room beyond the groups, which is not touched.
+    // Rows beyond the groups must not change.
     const Tensor arrival = host.tensor<int64_t>({rows + 3}, Integers(static_cast<size_t>(rows + 3), -1));
     const Tensor gpu_arrival = poisoned({rows + 3}, DType::i64);
     kernels::find_in_parts(host.stream, arrival, groups, part_rows + 2);

@@ -25,7 +25,7 @@ class CapacityOnGpu : public testing::CudaTest {
   }
 };
 
-// Weights of a few values, where most decisions are ties, and of many.
+// Weights with few values, so that most decisions are ties, and with many.
 TEST_F(CapacityOnGpu, KeepsWhatTheCpuKeeps) {
   for (const auto& [T, K, E] : std::vector<std::array<int64_t, 3>>{
            {0, 2, 4}, {1, 1, 1}, {60, 2, 3}, {5000, 4, 16}, {3000, 1, 1}, {900, 2, 300}})
@@ -36,7 +36,8 @@ TEST_F(CapacityOnGpu, KeepsWhatTheCpuKeeps) {
         const Tensor weights = host.stream.empty({T, K}, dtype);
         for (uint64_t i = 0; i < static_cast<uint64_t>(T * K); ++i) {
           const double u = rng.uniform(2 * i);
-          ids.push_back(static_cast<int32_t>(u * u * static_cast<double>(E)));  // the first experts are crowded
+          ids.push_back(
+              static_cast<int32_t>(u * u * static_cast<double>(E)));  // the first experts get most assignments
           const double weight = static_cast<double>(rng.below(weights_of, 2 * i + 1)) / static_cast<double>(weights_of);
           dispatch_floating(dtype, [&]<class A>() { weights.data<A>()[i] = A(weight); });
         }
@@ -48,7 +49,7 @@ TEST_F(CapacityOnGpu, KeepsWhatTheCpuKeeps) {
       }
 }
 
-TEST_F(CapacityOnGpu, WeightsCompareAsFloat32AndNaNIsTheLeast) {
+TEST_F(CapacityOnGpu, WeightsCompareAsFloat32AndNaNIsSmallest) {
   const double nan = std::nan("");
   const Tensor weights = host.tensor<double>({8, 1}, {0.3, nan, 0.3 + 1e-15, 0.0, -0.0, 0.3 + 1e-6, nan, 1});
   for (int64_t per_expert = 0; per_expert <= 8; ++per_expert)

@@ -13,7 +13,7 @@ using Integers = std::vector<int64_t>;
 
 class DispatchOnGpu : public testing::CudaTest {
  protected:
-  // ids of T K assignments to E experts, of which the first are crowded; `dropped` of a hundred are -1.
+  // The ids of T K assignments to E experts, most to the first ones; `dropped` percent are -1.
   Tensor random_ids(int64_t T, int64_t K, int64_t E, uint64_t dropped) {
     const Philox rng(3, static_cast<uint64_t>(T * K + E));
     std::vector<int32_t> ids;
@@ -33,7 +33,7 @@ class DispatchOnGpu : public testing::CudaTest {
   Integers from_gpu(const Tensor& tensor) { return to_host(tensor).to_vector<int64_t>(); }
 };
 
-TEST_F(DispatchOnGpu, TheSendOrderIsTheCpus) {
+TEST_F(DispatchOnGpu, SendOrderMatchesTheCpu) {
   for (const auto& [T, K, E] : std::vector<std::array<int64_t, 3>>{{0, 2, 4},
                                                                    {1, 1, 1},
                                                                    {1, 4, 4},
@@ -55,7 +55,7 @@ TEST_F(DispatchOnGpu, TheSendOrderIsTheCpus) {
     }
 }
 
-TEST_F(DispatchOnGpu, WhatIsGatheredIsSortedAsOnTheCpu) {
+TEST_F(DispatchOnGpu, GatheredTokensAreSortedAsOnTheCpu) {
   for (const auto& [T, K, R, local] : std::vector<std::array<int64_t, 4>>{
            {0, 2, 2, 4}, {1, 1, 1, 1}, {40, 1, 3, 1}, {129, 3, 2, 7}, {5000, 6, 8, 64}}) {
     SCOPED_TRACE(cat("T=", T, " K=", K, " of ", R, " ranks with ", local, " experts"));
@@ -80,7 +80,7 @@ TEST_F(DispatchOnGpu, WhatIsGatheredIsSortedAsOnTheCpu) {
   }
 }
 
-TEST_F(DispatchOnGpu, GroupsAndRankCountsAreTheCpus) {
+TEST_F(DispatchOnGpu, GroupsAndRankCountsMatchTheCpu) {
   for (const int64_t E : {1, 6, 64, 96, 1000}) {
     Integers some;
     for (int64_t e = 0; e < E; ++e) some.push_back(e * 7919 % 13 * (e % 3));
@@ -100,7 +100,7 @@ TEST_F(DispatchOnGpu, GroupsAndRankCountsAreTheCpus) {
   }
 }
 
-TEST_F(DispatchOnGpu, TheReceiveOrderIsTheCpus) {
+TEST_F(DispatchOnGpu, ReceiveOrderMatchesTheCpu) {
   for (const auto& [R, E, most] : std::vector<std::array<int64_t, 3>>{
            {1, 1, 9}, {2, 3, 5}, {4, 2, 3}, {8, 8, 200}, {4, 16, 1500}, {8, 128, 20}, {3, 5, 1}}) {
     const Philox rng(9, static_cast<uint64_t>(R * E));
@@ -123,7 +123,7 @@ TEST_F(DispatchOnGpu, TheReceiveOrderIsTheCpus) {
   }
 }
 
-TEST_F(DispatchOnGpu, CountsOfAssignmentsAreTheirHistogram) {
+TEST_F(DispatchOnGpu, CountsOfAssignmentsAreHistograms) {
   for (const auto& [T, K, E] : std::vector<std::array<int64_t, 3>>{
            {0, 2, 4}, {1, 1, 1}, {129, 3, 7}, {16385, 8, 64}, {5000, 6, 1024}, {100000, 10, 256}})
     for (const uint64_t dropped : {0, 30, 100}) {
@@ -133,7 +133,7 @@ TEST_F(DispatchOnGpu, CountsOfAssignmentsAreTheirHistogram) {
     }
 }
 
-TEST_F(DispatchOnGpu, CountsOfEqualRunsAreTheCpus) {
+TEST_F(DispatchOnGpu, CountsOfEqualRunsMatchTheCpu) {
   for (const auto& [B, S, K, E] :
        std::vector<std::array<int64_t, 4>>{{3, 0, 2, 4}, {5, 1, 1, 1}, {2, 4097, 8, 64}, {70, 33, 3, 1024}}) {
     const Tensor ids = random_ids(B * S, K, E, 30), counts = poisoned({B, E}, DType::i64),
@@ -144,8 +144,8 @@ TEST_F(DispatchOnGpu, CountsOfEqualRunsAreTheCpus) {
   }
 }
 
-// Groups of random sizes in each pool, some of them empty, with gaps between them.
-TEST_F(DispatchOnGpu, TheMergeOfPoolsIsTheCpus) {
+// Groups of random sizes in each receive buffer, some of them empty, with gaps between them.
+TEST_F(DispatchOnGpu, MergedBuffersMatchTheCpu) {
   for (const auto& [R, E, most] : std::vector<std::array<int64_t, 3>>{
            {1, 1, 9}, {2, 3, 5}, {4, 2, 3}, {8, 8, 200}, {2, 16, 1500}, {4, 128, 20}, {3, 5, 1}}) {
     const Philox rng(11, static_cast<uint64_t>(R * E));
@@ -177,11 +177,11 @@ TEST_F(DispatchOnGpu, TheMergeOfPoolsIsTheCpus) {
     };
     const auto expected = run(host.stream, all), out = run(gpu(), to_gpu(all));
     for (size_t i = 0; i < out.size(); ++i)
-      EXPECT_EQ(from_gpu(out[i]), expected[i].to_vector<int64_t>()) << R << " pools, output " << i;
+      EXPECT_EQ(from_gpu(out[i]), expected[i].to_vector<int64_t>()) << R << " buffers, output " << i;
   }
 }
 
-TEST_F(DispatchOnGpu, RowsMoveAsOnTheCpu) {
+TEST_F(DispatchOnGpu, MovedRowsMatchTheCpu) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const int64_t D : {1, 3, 8, 512, 1800, 2053})
       for (const int64_t divisor : {1, 3}) {
@@ -199,7 +199,7 @@ TEST_F(DispatchOnGpu, RowsMoveAsOnTheCpu) {
       }
 }
 
-TEST_F(DispatchOnGpu, FirstRowsMoveAndTheRestIsNotTouched) {
+TEST_F(DispatchOnGpu, FirstRowsMoveAndOthersStay) {
   const auto is_nan = [](double value) { return std::isnan(value); };
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const int64_t D : {3, 512})
@@ -219,8 +219,8 @@ TEST_F(DispatchOnGpu, FirstRowsMoveAndTheRestIsNotTouched) {
       }
 }
 
-// Bit for bit: the sums are of the same numbers in the same order.
-TEST_F(DispatchOnGpu, AssignmentsAreSummedAsOnTheCpu) {
+// Sums of the same numbers in the same order have the same bits.
+TEST_F(DispatchOnGpu, SumsOfAssignmentsHaveTheCpusBits) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const auto& [T, K, D] : std::vector<std::array<int64_t, 3>>{
              {300, 3, 137}, {129, 1, 512}, {1000, 8, 2048}, {77, 5, 264}, {3, 9, 8}, {5, 2, 1}}) {
@@ -235,7 +235,7 @@ TEST_F(DispatchOnGpu, AssignmentsAreSummedAsOnTheCpu) {
     }
 }
 
-TEST_F(DispatchOnGpu, NoTokensAreFine) {
+TEST_F(DispatchOnGpu, AcceptsNoTokens) {
   const Tensor nothing = gpu().empty({0}, DType::i64), rows = gpu().empty({0, 4}, DType::f32);
   kernels::send_order(gpu(), nothing, nothing, gpu().empty({0, 2}, DType::i32), to_gpu(integers({0, 0})));
   kernels::gather_rows(gpu(), rows, rows, nothing, 2);

@@ -17,7 +17,7 @@ class ExpertReplicasOnGpu : public testing::CudaTest {
     return {{2, 4, 1}, {2, 128, 2}, {4, 128, 4}, {4, 4, 3}, {8, 256, 8}, {16, 64, 2}, {3, 21, 5}, {2, 1000, 4}};
   }
 
-  // Loads of a few hot experts, and of rank 1 for few.
+  // Loads with a few hot experts; rank 1 has tokens for few experts only.
   Tensor uneven(const Sizes& size, uint64_t seed) {
     const Philox rng(seed, 11);
     Integers counts;
@@ -55,7 +55,7 @@ TEST_F(ExpertReplicasOnGpu, AreChosenAsOnTheCpu) {
     }
 }
 
-TEST_F(ExpertReplicasOnGpu, OfNoTokensAreNone) {
+TEST_F(ExpertReplicasOnGpu, AreNotChosenWithoutTokens) {
   const Tensor none = to_gpu(host.stream.zeros({4, 8}, DType::i64));
   const kernels::ReplicaChoice choice{poisoned({4, 2}, DType::i64), poisoned({4, 8}, DType::i64)};
   kernels::choose_replicas(gpu(), choice, none);
@@ -87,7 +87,7 @@ TEST_F(ExpertReplicasOnGpu, PlaceAssignmentsAsTheCpuDoes) {
     }
 }
 
-TEST_F(ExpertReplicasOnGpu, SayWhatTravelsAsOnTheCpu) {
+TEST_F(ExpertReplicasOnGpu, CountTravellingRowsAsOnTheCpu) {
   constexpr int64_t kStride = int64_t{1} << 40;
   for (const Sizes& size : sizes())
     for (const int64_t rows : {1, 7, 300}) {

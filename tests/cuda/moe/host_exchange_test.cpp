@@ -6,7 +6,7 @@ namespace {
 
 class HostExchangeOnGpu : public testing::CudaTest {};
 
-TEST_F(HostExchangeOnGpu, HostsAndNumbersAreTheCpus) {
+TEST_F(HostExchangeOnGpu, HostsAndNumbersMatchTheCpu) {
   for (const auto& [T, K, H, experts] : std::vector<std::array<int64_t, 4>>{
            {0, 2, 2, 4}, {1, 1, 2, 1}, {37, 2, 4, 2}, {4097, 8, 8, 16}, {1000, 8, 2, 64}, {333, 7, 100, 3}}) {
     SCOPED_TRACE(cat(T, " tokens of ", K, " experts, ", H, " hosts of ", experts));
@@ -20,7 +20,7 @@ TEST_F(HostExchangeOnGpu, HostsAndNumbersAreTheCpus) {
     kernels::choose_hosts(host.stream, hosts, ids, experts);
     kernels::choose_hosts(gpu(), gpu_hosts, gpu_ids, experts);
     EXPECT_EQ(to_host(gpu_hosts).to_vector<int32_t>(), hosts.to_vector<int32_t>());
-    // Copies in any order, of which some are missing.
+    // Copies in any order, some of which are missing.
     std::vector<int64_t> from;
     for (int64_t i = 0; i < T * C; ++i) {
       const bool sent = hosts.data<int32_t>()[T * C - 1 - i] >= 0;

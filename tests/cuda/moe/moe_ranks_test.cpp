@@ -1,4 +1,4 @@
-// A layer of experts divided among GPUs that reach each other's memory, against the same ranks on the CPU.
+// An MoE layer whose experts are divided among GPUs with peer memory, against the same ranks on the CPU.
 #include <algorithm>
 
 #include "support/gpu_world.h"
@@ -15,7 +15,7 @@ using testing::values;
 constexpr int64_t T = 24, D = 64, F = 48;
 constexpr int64_t kShared = 80;  // hidden units of shared experts
 
-// What a rank sees of a forward and a backward pass.
+// A rank's results of a forward and a backward pass.
 struct Seen {
   Tensor y, dx;
   std::vector<Tensor> gradients;  // of the parameters
@@ -34,7 +34,7 @@ class Layer {
     for (Parameter* parameter : moe_.parameters())
       parameter->bind_gradient(stream.zeros(parameter->value().shape(), accumulator(dtype), MemoryTag::gradients));
   }
-  // Parameters as another layer has them, on the host.
+  // Copies the parameters of another layer, which is on the host.
   void copy_from(Layer& host) {
     const auto from = host.moe_.parameters(), to = moe_.parameters();
     for (size_t i = 0; i < to.size(); ++i) stream_.write(to[i]->value(), from[i]->value().raw());
@@ -70,7 +70,7 @@ class MoeOnGpus : public ::testing::TestWithParam<std::tuple<int, DType>> {
 INSTANTIATE_TEST_SUITE_P(Ranks, MoeOnGpus,
                          ::testing::Combine(::testing::Values(2, 4), ::testing::Values(DType::f32, DType::bf16)));
 
-TEST_P(MoeOnGpus, EqualsTheCpu) {
+TEST_P(MoeOnGpus, AgreesWithTheCpu) {
   const auto [ranks, dtype] = GetParam();
   const double tolerance = dtype == DType::bf16 ? 2e-2 : 1e-5;  // of the largest element
   on_gpus(ranks, [&, dtype = dtype](GpuRank& rank) {
@@ -94,8 +94,8 @@ TEST_P(MoeOnGpus, EqualsTheCpu) {
   });
 }
 
-// On a stream beside the main one rows travel while shared experts compute: the same bits, however often it is done,
-// and whoever waits for whom.
+// On a side stream, rows travel while shared experts compute on the main one: the bits must be the same in every
+// repetition, whichever stream waits for the other.
 TEST_P(MoeOnGpus, SharedExpertsMayComputeWhileRowsTravel) {
   const auto [ranks, dtype] = GetParam();
   on_gpus(ranks, [&, dtype = dtype](GpuRank& rank) {

@@ -1,4 +1,4 @@
-// Routers' kernels where some rows are padding: the GPU's against the CPU's, which tests/kernels compares with loops.
+// Routers' GPU kernels with padding rows, against the CPU's, which tests/kernels compares with plain loops.
 #include <algorithm>
 
 #include "support/cuda_rank.h"
@@ -22,7 +22,7 @@ const std::vector<std::array<int64_t, 4>> kSizes = {{1, 1, 1, 1},      {66, 2, 3
 
 class PaddingOnGpu : public testing::CudaTest {
  protected:
-  // The last rows of each sequence are padding; of every third sequence, all.
+  // The last rows of each sequence are padding, and all rows of every third sequence.
   Tensor padded_ids(int64_t T, int64_t B) {
     std::vector<int32_t> ids;
     const int64_t length = T / B;
@@ -56,7 +56,7 @@ class PaddingOnGpu : public testing::CudaTest {
   }
 };
 
-TEST_F(PaddingOnGpu, RoutesAndLosesAsTheCpuDoes) {
+TEST_F(PaddingOnGpu, RoutesAndLossesAgreeWithTheCpu) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const Scores scores : kAllScores)
       for (const auto& [T, B, E, K] : kSizes) {
@@ -117,7 +117,7 @@ TEST_F(PaddingOnGpu, ChoosesAsTheCpuDoes) {
     }
 }
 
-TEST_F(PaddingOnGpu, QuantilesAndCapacitiesAreThoseOfTheCpu) {
+TEST_F(PaddingOnGpu, QuantilesAndCapacitiesMatchTheCpu) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const auto& [T, B, E, K] : kSizes) {
       SCOPED_TRACE(cat(dtype, " T=", T, " E=", E, " K=", K));
@@ -155,7 +155,7 @@ TEST_F(PaddingOnGpu, QuantilesAndCapacitiesAreThoseOfTheCpu) {
     }
 }
 
-TEST_F(PaddingOnGpu, BalanceIsOfTheTokensCounted) {
+TEST_F(PaddingOnGpu, BalanceCountsOnlyTokens) {
   const int64_t E = 33;
   const Tensor sums = host.normal({E + kernels::kTokenSums}, DType::f64, "sums"),
                counts = host.tensor<int64_t>({E}, std::vector<int64_t>(E, 7)), loss = host.poisoned({1}, DType::f64),

@@ -12,8 +12,8 @@ using testing::values;
 
 class QuantilesOnGpu : public testing::CudaTest {};
 
-// One sum and one difference of each: the same bits in both dtypes.
-TEST_F(QuantilesOnGpu, ChoiceAndQuantilesAreThoseOfTheCpu) {
+// Each value takes one addition and one subtraction, so that the bits are the same in both dtypes.
+TEST_F(QuantilesOnGpu, ChoiceAndQuantilesMatchTheCpu) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const auto& [T, E, K] : std::vector<std::array<int64_t, 3>>{
              {1, 2, 1}, {33, 8, 2}, {301, 64, 8}, {5000, 8, 2}, {77, 200, 6}, {40, 257, 33}, {19, 1000, 63}}) {
@@ -36,7 +36,7 @@ TEST_F(QuantilesOnGpu, ChoiceAndQuantilesAreThoseOfTheCpu) {
     }
 }
 
-TEST_F(QuantilesOnGpu, OfPartsTiesAndExtremesAreThoseOfTheCpu) {
+TEST_F(QuantilesOnGpu, PartsTiesAndExtremesMatchTheCpu) {
   const auto infinity = std::numeric_limits<float>::infinity();
   const Tensor extreme = host.tensor<float>({1, 3, 4}, {infinity, infinity, 1, 2, -infinity, -1e30F, -0.0F, 0.0F,  //
                                                         NAN, NAN, NAN, 5}),
@@ -53,7 +53,7 @@ TEST_F(QuantilesOnGpu, OfPartsTiesAndExtremesAreThoseOfTheCpu) {
     }
 }
 
-TEST_F(QuantilesOnGpu, BiasesAreThoseOfTheCpu) {
+TEST_F(QuantilesOnGpu, BiasesMatchTheCpu) {
   for (const int64_t E : {1, 8, 257, 1000}) {
     const Tensor bias = host.normal({E}, DType::f32, "bias"), sums = host.stream.empty({E + 1}, DType::i64),
                  step = host.stream.zeros({kernels::kStepValues}, DType::f64), gpu_bias = to_gpu(bias);
@@ -68,7 +68,7 @@ TEST_F(QuantilesOnGpu, BiasesAreThoseOfTheCpu) {
   }
 }
 
-TEST_F(QuantilesOnGpu, WeightsOfAGivenChoiceAreThoseOfTheCpu) {
+TEST_F(QuantilesOnGpu, WeightsOfAGivenChoiceMatchTheCpu) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const kernels::Scores scores :
          {kernels::Scores::softmax_of_chosen, kernels::Scores::softmax, kernels::Scores::sigmoid})

@@ -59,7 +59,7 @@ class RouterOnGpu : public testing::CudaTest {
   }
 };
 
-// Of the router's own choice to the bit, of another one as on the CPU.
+// The router's own choice must get the same bits, another choice the CPU's weights.
 TEST_F(RouterOnGpu, WeighsGivenExpertsAsTheCpuDoes) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const Scores scores : kAllScores)
@@ -79,7 +79,7 @@ TEST_F(RouterOnGpu, WeighsGivenExpertsAsTheCpuDoes) {
       }
 }
 
-// Every number of experts that a lane can hold, tokens that fill blocks and that do not.
+// Every number of experts per lane, and numbers of tokens that fill blocks or do not.
 TEST_F(RouterOnGpu, AgreesWithTheCpu) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const Scores scores : kAllScores)
@@ -97,18 +97,18 @@ TEST_F(RouterOnGpu, AgreesWithTheCpu) {
         expect_agreement(host.normal({T, E}, dtype, "logits", 3), K, scores);
 }
 
-TEST_F(RouterOnGpu, OfEqualScoresTheLowerExpertWins) {
+TEST_F(RouterOnGpu, TheLowerOfEqualExpertsWins) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     const Tensor logits = host.normal({200, 100}, dtype, "logits");
-    dispatch_floating(dtype, [&]<class A>() {  // a few values only, among them zeros of both signs
+    dispatch_floating(dtype, [&]<class A>() {  // few distinct values, among them zeros of both signs
       for (A& logit : logits.span<A>()) logit = A(std::trunc(static_cast<double>(logit)));
     });
     for (const Scores scores : kAllScores) expect_agreement(logits, 64, scores);
   }
 }
 
-// What is not a number is chosen as on the CPU, wherever it stands, and so are infinities.
-TEST_F(RouterOnGpu, StrangeLogitsAreChosenAsOnTheCpu) {
+// NaNs are chosen as on the CPU, wherever they are, and so are infinities.
+TEST_F(RouterOnGpu, NonFiniteLogitsAreChosenAsOnTheCpu) {
   const double strange[] = {std::nan(""), std::numeric_limits<double>::infinity(),
                             -std::numeric_limits<double>::infinity()};
   for (const DType dtype : {DType::f32, DType::f64}) {
@@ -117,7 +117,7 @@ TEST_F(RouterOnGpu, StrangeLogitsAreChosenAsOnTheCpu) {
     const Philox rng(5, 5);
     dispatch_floating(dtype, [&]<class A>() {
       for (int64_t i = 0; i < T * E; ++i) {
-        const int64_t often = i / E % 5;  // of each ten, by row
+        const int64_t often = i / E % 5;  // out of ten, by row
         if (static_cast<int64_t>(rng.below(5, static_cast<uint64_t>(i))) < often || i % E < i / E % 4)
           logits.data<A>()[i] = A(strange[(i / E + i / 7) % 3]);
       }
@@ -139,7 +139,7 @@ TEST_F(RouterOnGpu, LargeLogitsDoNotOverflow) {
   EXPECT_EQ(values(to_host(out.probs)), (std::vector<double>{0.5, 0, 0.5}));
 }
 
-TEST_F(RouterOnGpu, NoTokensGiveZeroLossesAndCounts) {
+TEST_F(RouterOnGpu, LossesAndCountsAreZeroWithoutTokens) {
   const auto out = on_gpu(host.stream.empty({0, 40}, DType::f32), 2, Scores::softmax_of_chosen);
   EXPECT_EQ(to_host(out.counts).to_vector<int64_t>(), std::vector<int64_t>(40, 0));
   EXPECT_EQ(values(to_host(out.balance)), std::vector<double>{0});
@@ -179,7 +179,7 @@ TEST_F(RouterOnGpu, GradientsAgreeWithTheCpu) {
         }
 }
 
-// Weights that are scaled, and scores that are not normalised.
+// Weights are scaled, and scores are not normalised.
 TEST_F(RouterOnGpu, WeightsAndTheirGradientsAreScaledAsOnTheCpu) {
   const int64_t T = 203, E = 64, K = 6;
   for (const DType dtype : {DType::f32, DType::f64})
@@ -204,7 +204,7 @@ TEST_F(RouterOnGpu, WeightsAndTheirGradientsAreScaledAsOnTheCpu) {
       }
 }
 
-TEST_F(RouterOnGpu, BiasesMoveAsOnTheCpu) {
+TEST_F(RouterOnGpu, BiasUpdatesMatchTheCpu) {
   for (const int64_t E : {1, 8, 257, 1000}) {
     const Tensor bias = host.normal({E}, DType::f32, "bias"), load = host.stream.empty({E}, DType::i64),
                  step = host.stream.zeros({kernels::kStepValues}, DType::f64), gpu_bias = to_gpu(bias);
@@ -218,8 +218,8 @@ TEST_F(RouterOnGpu, BiasesMoveAsOnTheCpu) {
   }
 }
 
-// The losses of a whole from the sums of its parts, and the gradients that a part has of them.
-TEST_F(RouterOnGpu, PartsHaveTheLossesAndGradientsOfTheWhole) {
+// The losses of the whole from the sums of its parts, and the gradients that a part gets from them.
+TEST_F(RouterOnGpu, PartsCombineToTheLossesAndGradientsOfTheWhole) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const auto& [T, E, K] :
          std::vector<std::array<int64_t, 3>>{{2, 1, 1}, {66, 33, 2}, {602, 64, 8}, {4002, 128, 6}, {42, 257, 33}}) {
@@ -248,7 +248,7 @@ TEST_F(RouterOnGpu, PartsHaveTheLossesAndGradientsOfTheWhole) {
     }
 }
 
-// The same of sequences that are balanced by themselves, whole and in two parts of each.
+// Sequences that are balanced separately, whole and divided into two parts each.
 TEST_F(RouterOnGpu, SequencesAreBalancedAsOnTheCpu) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const Scores scores : kAllScores)

@@ -16,7 +16,7 @@ constexpr Scores kAllScores[] = {Scores::softmax_of_chosen, Scores::softmax, Sco
 
 class SelectionOnGpu : public testing::CudaTest {
  protected:
-  // `on_device`: the same selection, with what it reads on the GPU.
+  // `on_device`: the same selection, with its inputs on the GPU.
   void expect_agreement(int64_t T, int64_t E, int64_t K, DType dtype, const kernels::Scoring& scoring,
                         const Selection& selection, const Selection& on_device) {
     SCOPED_TRACE(cat(dtype, " T=", T, " E=", E, " K=", K, " scores ", static_cast<int>(scoring.scores), " keys ",
@@ -30,7 +30,7 @@ class SelectionOnGpu : public testing::CudaTest {
     gpu_out.probs = to_gpu(out.probs);
     kernels::select_experts(host.stream, out, logits, scoring, selection);
     kernels::select_experts(gpu(), gpu_out, to_gpu(logits), scoring, on_device);
-    // Keys that round differently may choose another: in float64 none of these, and in float32 few.
+    // Keys that round differently may choose another expert: in float64 none of these, and in float32 few.
     const auto found = to_host(gpu_out.ids).to_vector<int32_t>(), expected = out.ids.to_vector<int32_t>();
     int64_t others = 0;
     for (size_t i = 0; i < expected.size(); ++i) others += found[i] != expected[i];
@@ -64,7 +64,7 @@ TEST_F(SelectionOnGpu, BiasesAndGroupsChooseAsOnTheCpu) {
         }
 }
 
-// As Sinkhorn's choice goes by the logits, whatever the weights are made of.
+// Sinkhorn's choice is based on the logits, whatever determines the weights.
 TEST_F(SelectionOnGpu, LogitsWithABiasOfTheirDtypeChooseAsOnTheCpu) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const Scores scores : kAllScores) {
@@ -73,7 +73,7 @@ TEST_F(SelectionOnGpu, LogitsWithABiasOfTheirDtypeChooseAsOnTheCpu) {
     }
 }
 
-TEST_F(SelectionOnGpu, RandomKeysAreThoseOfTheCpu) {
+TEST_F(SelectionOnGpu, RandomKeysMatchTheCpu) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const auto& [T, E, K] : std::vector<std::array<int64_t, 3>>{{40, 3, 2}, {300, 64, 8}, {96, 257, 5}})
       for (const int which : {0, 1, 2, 3, 4, 5}) {
@@ -98,14 +98,14 @@ TEST_F(SelectionOnGpu, RandomKeysAreThoseOfTheCpu) {
       }
 }
 
-TEST_F(SelectionOnGpu, SinkhornIsThatOfTheCpuAndRepeatsItsBits) {
+TEST_F(SelectionOnGpu, SinkhornAgreesWithTheCpuAndRepeatsItsBits) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const auto& [T, E] : std::vector<std::array<int64_t, 2>>{{0, 5}, {1, 1}, {33, 8}, {4001, 64}, {700, 1000}})
       for (const int64_t iterations : {1, 2, 30}) {
         SCOPED_TRACE(cat(dtype, " T=", T, " E=", E, " iterations ", iterations));
         const Tensor logits = host.normal({T, E}, dtype, "logits", 2), bias = host.poisoned({E}, dtype);
         const Tensor on_gpu = poisoned({E}, dtype), again = poisoned({E}, dtype);
-        // Float32 may end an iteration earlier or later at a tolerance: it is then off by about as much.
+        // At a tolerance, float32 may stop an iteration earlier or later, and is then off by about as much.
         const double most = iterations == 30 ? 1e-5 : 0;
         kernels::sinkhorn_bias(host.stream, bias, logits, iterations, most);
         kernels::sinkhorn_bias(gpu(), on_gpu, to_gpu(logits), iterations, most);
@@ -115,7 +115,7 @@ TEST_F(SelectionOnGpu, SinkhornIsThatOfTheCpuAndRepeatsItsBits) {
       }
 }
 
-TEST_F(SelectionOnGpu, JitterIsThatOfTheCpu) {
+TEST_F(SelectionOnGpu, JitterMatchesTheCpu) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
     for (const int64_t length : {int64_t{0}, int64_t{99}}) {
       auto where = testing::dropout_of(host, 0);

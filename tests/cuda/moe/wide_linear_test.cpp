@@ -13,7 +13,7 @@ using testing::values;
 
 class WideLinearOnGpu : public CudaTest {
  protected:
-  // Everything against the CPU, in all that may hold the weight's gradient; twice the same bits.
+  // Compares everything with the CPU, for all dtypes of the weight's gradient, and expects the same bits twice.
   void check(int64_t T, int64_t D, int64_t E, DType dtype) {
     SCOPED_TRACE(cat("T ", T, " D ", D, " E ", E, " ", dtype));
     const DType A = accumulator(dtype);
@@ -43,22 +43,22 @@ class WideLinearOnGpu : public CudaTest {
       }
   }
   void expect_all_bits(int64_t E);
-  // `sum` [..] of so many products of size one, each run from `before`.
+  // `sum` [..] of this many products of size one; each run begins with `before`.
   template <class Product>
   void expect(const Product& product, const Tensor& before, const Tensor& sum, int64_t terms) {
     const Tensor out = to_gpu(before), again = to_gpu(before);
     product(out);
     product(again);
     const double size = std::sqrt(static_cast<double>(terms));
-    // 2^-7: both were rounded to bfloat16, by half a unit each.
+    // 2^-7: both are rounded to bfloat16, by half a unit each.
     const double relative = sum.dtype() == DType::f64 ? 1e-13 : sum.dtype() == DType::f32 ? 1e-5 : 0x1p-7;
     EXPECT_TRUE(agree(out, sum, std::min(relative, 1e-4) * size, relative));
     EXPECT_EQ(values(to_host(out)), values(to_host(again)));
   }
 };
 
-// Around the edges of the kernels' tiles, several tiles of each, sums that strips divide, and shapes that they leave to
-// gemm: the last four.
+// Sizes around the edges of the kernels' tiles, several tiles of each, sums divided into strips, and shapes that are
+// left to gemm (the last four).
 const std::vector<std::tuple<int64_t, int64_t, int64_t>> kSizes = {
     {1, 16, 8},       {128, 64, 64},   {129, 72, 72},   {127, 56, 56},   {300, 512, 64}, {1000, 136, 128},
     {64, 1024, 8},    {2500, 264, 64}, {333, 400, 136}, {4099, 128, 64}, {77, 24, 200},  {4099, 264, 256},
@@ -69,8 +69,8 @@ TEST_F(WideLinearOnGpu, AgreesWithTheCpu) {
     for (const DType dtype : {DType::bf16, DType::f32, DType::f64}) check(T, D, E, dtype);
 }
 
-// A number less its first 8 bits is what the sum leaves: without the third part it would be off by up to 2^-18 of the
-// number, in TF32 by 2^-11.
+// The sum leaves a number minus its first 8 bits: without the third part it would be off by up to 2^-18 of the number,
+// in TF32 by 2^-11.
 void WideLinearOnGpu::expect_all_bits(int64_t E) {
   constexpr int64_t T = 256, D = 64;
   const auto first_bits = [](float value) {
@@ -100,11 +100,11 @@ void WideLinearOnGpu::expect_all_bits(int64_t E) {
   }
 }
 
-TEST_F(WideLinearOnGpu, NoBitOfAFloat32IsLost) {
+TEST_F(WideLinearOnGpu, KeepsAllBitsOfFloat32) {
   for (const int64_t E : {64, 128}) expect_all_bits(E);
 }
 
-// A parameter may begin anywhere among others.
+// A parameter may begin at any address among others.
 TEST_F(WideLinearOnGpu, WeightsMayBeginOffSixteenBytes) {
   for (const int64_t E : {64, 136}) {
     const Tensor flat = host.normal({1 + E * 128}, DType::f32, "w"), x = host.normal({200, 128}, DType::bf16, "x"),
@@ -128,8 +128,8 @@ TEST_F(WideLinearOnGpu, WeightsMayBeginOffSixteenBytes) {
   }
 }
 
-// A token's logits do not depend on how many are read together with it.
-TEST_F(WideLinearOnGpu, RowsHaveTheSameBitsInAnyCompany) {
+// A token's logits do not depend on the number of tokens that are computed with it.
+TEST_F(WideLinearOnGpu, RowsDoNotDependOnEachOther) {
   for (const int64_t E : {64, 128}) {
     const Tensor x = to_gpu(host.normal({300, 512}, DType::bf16, "x")),
                  w = to_gpu(host.normal({E, 512}, DType::f32, "w"));
@@ -141,7 +141,8 @@ TEST_F(WideLinearOnGpu, RowsHaveTheSameBitsInAnyCompany) {
   }
 }
 
-// Gradients whose parts do not fit into scratch memory are summed up by other kernels; whole numbers by any exactly.
+// Gradients whose parts do not fit in scratch memory are summed by other kernels; sums of integers are exact in any
+// case.
 TEST_F(WideLinearOnGpu, ManyTokensOfManyExperts) {
   constexpr int64_t T = 90000, D = 16, E = 512;
   const Tensor x = host.normal({T, D}, DType::bf16, "x"), dy = host.normal({T, E}, DType::f32, "dy");
@@ -154,7 +155,7 @@ TEST_F(WideLinearOnGpu, ManyTokensOfManyExperts) {
   EXPECT_EQ(values(to_host(dw_gpu)), values(dw));
 }
 
-TEST_F(WideLinearOnGpu, NoTokens) {
+TEST_F(WideLinearOnGpu, AcceptsNoTokens) {
   for (const int64_t D : {24, 20}) {
     const Tensor x = gpu().empty({0, D}, DType::bf16), w = to_gpu(host.normal({8, D}, DType::f32, "w"));
     const Tensor y = gpu().empty({0, 8}, DType::f32), dw = poisoned({8, D}, DType::f32);

@@ -11,14 +11,14 @@ using testing::values;
 constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64};
 constexpr double kEps = 1e-5;
 
-// No rows; one element; rows that are no whole packs; for each width at which rows are held by more threads, one row
-// less than full and one full; a row longer than a block holds; more strips of rows than one.
+// No rows; one element; rows that are not whole packs; for each width from which more threads hold a row, one row less
+// than full and one full; a row longer than a block holds; more than one strip of rows.
 const Shape kShapes[] = {{0, 8},    {1, 1},    {3, 37},   {9, 504},  {8, 512},  {7, 1016},
                          {5, 2048}, {3, 2200}, {5, 8192}, {3, 9000}, {2, 9001}, {777, 136}};
 
 class Norms : public CudaTest {
  protected:
-  // Equal values on either device.
+  // Equal values on both devices.
   struct Pair {
     Tensor cpu, gpu;
   };
@@ -83,7 +83,7 @@ TEST_F(Norms, RmsNormBackwardInput) {
     }
 }
 
-// dx and dw at once, into gradients of any dtype; twice the same bits.
+// dx and dw at once, into gradients of any dtype; two calls give the same bits.
 TEST_F(Norms, RmsNormBackward) {
   for (const DType dtype : kDTypes)
     for (const DType gradient : kDTypes)
@@ -113,7 +113,7 @@ TEST_F(Norms, RmsNormBackward) {
         }
 }
 
-// More rows than there are threads for at a time, for each width at which rows are held by more threads.
+// More rows than there are threads for at a time, for each width from which more threads hold a row.
 TEST_F(Norms, ManyRows) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const Shape& shape : {Shape{3500, 136}, Shape{2200, 520}, Shape{1100, 1032}, Shape{560, 2056},
@@ -158,7 +158,7 @@ TEST_F(Norms, LayerNorm) {
                    r = output({shape[0]}, accumulator(dtype));
         kernels::layernorm_forward(host.stream, y.cpu, mean.cpu, r.cpu, x.cpu, w.cpu, b.cpu, kEps);
         kernels::layernorm_forward(gpu(), y.gpu, mean.gpu, r.gpu, x.gpu, w.gpu, b.gpu, kEps);
-        if (shape.last() == 1) continue;  // r is 1 / sqrt(eps): what rounding leaves of x - mean is all there is
+        if (shape.last() == 1) continue;  // r is 1 / sqrt(eps): x - mean is nothing but rounding error
         expect_close(y, "y");
         expect_close(mean, "mean");
         expect_close(r, "r");
@@ -192,7 +192,7 @@ TEST_F(Norms, AddLayerNormForward) {
     }
 }
 
-// All gradients at once, into buffers of any dtype, with either of them or both; twice the same bits.
+// All gradients at once, into buffers of any dtype, either of them or both; two calls give the same bits.
 TEST_F(Norms, LayerNormBackward) {
   for (const DType dtype : kDTypes)
     for (const DType gradient : kDTypes)
@@ -232,8 +232,8 @@ TEST_F(Norms, LayerNormBackward) {
         }
 }
 
-// Where packs do not fit the addresses: every tensor begins behind an element.
-TEST_F(Norms, MisalignedRowsAreNormalisedToo) {
+// Every tensor begins one element after an aligned address, so that packs cannot be used.
+TEST_F(Norms, MisalignedRows) {
   const Shape shape = {3, 512};
   for (const DType dtype : kDTypes) {
     const auto shifted = [&](const Shape& of, std::string_view name) {
@@ -251,7 +251,7 @@ TEST_F(Norms, MisalignedRowsAreNormalisedToo) {
   }
 }
 
-// Sums over rows, into gradients of any dtype; twice the same bits.
+// Sums over rows, into gradients of any dtype; two calls give the same bits.
 TEST_F(Norms, GradientsOfWeights) {
   for (const DType dtype : kDTypes)
     for (const DType gradient : kDTypes)

@@ -42,13 +42,13 @@ class MuonOnGpu : public testing::CudaTest {
     const Tensor& found = table.holding(stream, kernels::muon_table(items));
     kernels::muon_momentum(stream, items, found, now, {0.9, nesterov});
     kernels::muon_update(stream, items, found, now, {0.9, nesterov});
-    stream.wait();  // the table ends here
+    stream.wait();  // the table is destroyed here
   }
 };
 
 constexpr DType kFloating[] = {DType::bf16, DType::f32, DType::f64};
 
-// Several items, odd and empty ones among them.
+// Several items, among them odd and empty ones.
 TEST_F(MuonOnGpu, MomentumAndUpdateAgreeWithTheCpu) {
   for (const DType value : {DType::bf16, DType::f16, DType::f32, DType::f64})
     for (const DType gradient : kFloating)

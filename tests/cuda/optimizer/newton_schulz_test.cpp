@@ -1,4 +1,4 @@
-// Iterations on a GPU against those in float64 on the CPU, of the same bfloat16 values.
+// Iterations on a GPU, compared with float64 iterations on the CPU from the same bfloat16 values.
 #include "witan/optim/newton_schulz.h"
 
 #include <cmath>
@@ -12,7 +12,7 @@ using testing::values;
 
 class NewtonSchulzOnGpu : public testing::CudaTest {
  protected:
-  // Rows of size 1 / (1 + i)^power, which rotations of pairs mix; where columns are fewer, columns.
+  // Rows of size 1 / (1 + i)^power, mixed by rotations of pairs; columns instead, if they are fewer.
   Tensor matrices(const Shape& shape, double power) {
     const Tensor x = host.normal(shape, DType::bf16, "x");
     const int64_t n = shape[0], rows = shape[1], columns = shape[2];
@@ -39,7 +39,8 @@ class NewtonSchulzOnGpu : public testing::CudaTest {
     }
     return std::sqrt(squares / all);
   }
-  // From the iteration in float64: of the GPU, and of the CPU in bfloat16, as the original rounds.
+  // Distances from the iteration in float64: of the GPU's result, and of the CPU's in bfloat16, rounded as in the
+  // original.
   std::pair<double, double> distances(const Tensor& x, const NewtonSchulz& iteration) {
     const auto exact = values(orthogonalize(host.stream, as(x, DType::f64), iteration));
     const auto on_gpu = values(to_host(orthogonalize(gpu(), to_gpu(x), iteration)));
@@ -48,9 +49,9 @@ class NewtonSchulzOnGpu : public testing::CudaTest {
   }
 };
 
-// A NaN is nowhere below a limit, and workspaces are full of them. Sizes: one tile, several, whole and cut, of the
-// small side and of the large one, wide and tall; every number of steps, since runs are cut after some of them.
-TEST_F(NewtonSchulzOnGpu, StaysAsNearToFloat64AsIterationsOnTheMatrixDo) {
+// Workspaces are full of NaN, which is below no limit. Sizes: one tile, several, whole and partial ones, of the small
+// side and of the large one, wide and tall; every number of steps, since runs end after some of them.
+TEST_F(NewtonSchulzOnGpu, IsAsAccurateAsIterationsOnTheMatrix) {
   for (const auto& [n, rows, columns] : {std::tuple{3, 8, 8},
                                          {5, 64, 200},
                                          {2, 128, 512},
@@ -66,9 +67,9 @@ TEST_F(NewtonSchulzOnGpu, StaysAsNearToFloat64AsIterationsOnTheMatrixDo) {
     }
 }
 
-// The experts of the MoE reference, and singular values over many orders of magnitude: Gram matrices in float16 stay
-// nearer than iterations in bfloat16 on the matrix, which the original does.
-TEST_F(NewtonSchulzOnGpu, StaysNearOnIllConditionedMatrices) {
+// The experts of the MoE reference, and singular values over many orders of magnitude: iterations on float16 Gram
+// matrices must be more accurate than the original's bfloat16 iterations on the matrix.
+TEST_F(NewtonSchulzOnGpu, IsAccurateOnIllConditionedMatrices) {
   const bool in_float16 = kernels::has_hopper_gram(gpu());
   for (const Shape& shape : {Shape{1, 512, 1792}, {1, 1792, 512}, {2, 256, 896}})
     for (const char* type : {"quintic", "polar_express"})
@@ -79,7 +80,7 @@ TEST_F(NewtonSchulzOnGpu, StaysNearOnIllConditionedMatrices) {
       }
 }
 
-TEST_F(NewtonSchulzOnGpu, AMatrixHasTheSameBitsInEveryBatchAndEveryTime) {
+TEST_F(NewtonSchulzOnGpu, HasTheSameBitsInEveryBatchAndCall) {
   const NewtonSchulz quintic = NewtonSchulz::of("quintic", 5);
   for (const auto& [rows, columns] : {std::pair{512, 1792}, {1792, 512}, {128, 512}}) {
     const Tensor x = matrices({47, rows, columns}, 0.5);
@@ -102,7 +103,7 @@ TEST_F(NewtonSchulzOnGpu, ZerosStayZeros) {
     ASSERT_EQ(value, 0);
 }
 
-// Float32 and float64 iterate on Gram matrices with a library's products.
+// Float32 and float64 iterate on Gram matrices with cuBLASLt's products.
 TEST_F(NewtonSchulzOnGpu, WideDtypesAgreeWithTheCpu) {
   for (const auto& [dtype, most] : {std::pair{DType::f32, 1e-2}, {DType::f64, 1e-9}})
     for (const auto& [rows, columns] : {std::pair{40, 200}, {200, 40}, {40, 50}}) {

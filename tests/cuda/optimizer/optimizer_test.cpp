@@ -65,8 +65,9 @@ TEST_F(OptimizerOnGpu, AdamWAgreesWithTheCpu) {
       }
 }
 
-// More tensors than a warp looks at at once, of all types, empty and odd ones among them, some off the usual alignment.
-TEST_F(OptimizerOnGpu, AdamWOfManyTensorsIsThatOfEach) {
+// More tensors than a warp examines at once, of all types, among them empty and odd ones, and some with unusual
+// alignment.
+TEST_F(OptimizerOnGpu, AdamWOfManyTensorsMatchesEach) {
   std::vector<testing::AdamWTensors> cpu, gpu_side;
   for (int64_t i = 0; i < 75; ++i) {
     const int64_t n = i % 10 == 3 ? 0 : i == 40 ? 70001 : 1 + i * 37;
@@ -96,7 +97,7 @@ TEST_F(OptimizerOnGpu, AdamWOfManyTensorsIsThatOfEach) {
   }
 }
 
-TEST_F(OptimizerOnGpu, UpdatesReadTheLearningRateOfTheirGroup) {
+TEST_F(OptimizerOnGpu, UpdatesUseTheLearningRateOfTheirGroup) {
   const Tensor now = host.tensor<double>({kernels::kStepValues + 2}, {0.5, 0.5, 1, 0, 3, 1, 0.125, 0.02});
   const int64_t rate = kernels::step_value::learning_rate_of(2);
   testing::AdamWSettings adam = kAdam;
@@ -144,8 +145,9 @@ TEST_F(OptimizerOnGpu, LossScalesChangeAsOnTheCpu) {
   EXPECT_EQ(values(to_host(gpu_scaled))[1] * 8, values(scaler)[0]);
 }
 
-// Masters of every kind under updates by nothing, which make NaN of infinity: joined and split as on the CPU.
-TEST_F(OptimizerOnGpu, HalvesOfMastersAreTheCpusToTheBit) {
+// Masters of every kind under updates of size zero, which turn infinity into NaN: they are joined and split as on the
+// CPU.
+TEST_F(OptimizerOnGpu, SplitMastersHaveTheCpusBits) {
   const Tensor whole = testing::masters_of_every_kind(host.stream);
   const int64_t n = whole.elements();
   const Tensor zeros = host.stream.zeros({n}, DType::f32);
@@ -168,8 +170,8 @@ TEST_F(OptimizerOnGpu, HalvesOfMastersAreTheCpusToTheBit) {
   }
 }
 
-// The same beside float16, of numbers that it rounds, that it has no exponent for, and that it makes infinite.
-TEST_F(OptimizerOnGpu, MastersBesideFloat16AreTheCpus) {
+// Likewise beside float16, for numbers that it rounds, that are below its exponents, and that it makes infinite.
+TEST_F(OptimizerOnGpu, MastersBesideFloat16HaveTheCpusBits) {
   const Tensor whole = testing::masters_of_every_kind(host.stream);
   const int64_t n = whole.elements();
   for (int64_t i = 0; i < n; i += 2)
@@ -205,7 +207,7 @@ TEST_F(OptimizerOnGpu, SgdAgreesWithTheCpu) {
         }
 }
 
-// Of every dtype, size and alignment, with state of `states` tensors of which the first `narrow` are bfloat16.
+// Tensors of every dtype, size and alignment, with `states` state tensors, the first `narrow` of which are bfloat16.
 template <class Kernel, class Args>
 void OptimizerOnGpu::compare_all(const Kernel& kernel, const Args& args, size_t states, size_t narrow) {
   std::vector<kernels::UpdateItem> cpu, gpu_side;
@@ -237,7 +239,7 @@ void OptimizerOnGpu::compare_all(const Kernel& kernel, const Args& args, size_t 
   for (size_t i = 0; i < cpu.size(); ++i) {
     const kernels::UpdateTensors &c = cpu[i].tensors, &g = gpu_side[i].tensors;
     SCOPED_TRACE(cat(c.value.dtype(), " ", c.gradient.dtype(), " ", c.value.elements()));
-    // A moment that is rounded to the other neighbour moves the value a little.
+    // A moment that is rounded to the other neighbour changes the value a little.
     const double most = narrow > 0 ? 2e-3 : tolerance(accumulator(c.value.dtype()));
     if (c.remainder.defined())
       EXPECT_TRUE(testing::close(testing::joined(to_host(g.value), to_host(g.remainder)),
@@ -261,7 +263,7 @@ TEST_F(OptimizerOnGpu, AdamWWithMomentsInBfloat16AgreesWithTheCpu) {
   compare_all(kernels::adamw_all, kernels::AdamWArgs{0.9, 0.95, 1e-8}, 2, 2);
 }
 
-TEST_F(OptimizerOnGpu, SquareSumsAgreeWithTheCpuWhateverTheAddress) {
+TEST_F(OptimizerOnGpu, SquareSumsAgreeWithTheCpuAtAnyAddress) {
   for (const DType dtype : kValues)
     for (const auto& [P, N] : std::vector<std::array<int64_t, 2>>{{1, 1},
                                                                   {1, 0},
@@ -289,7 +291,7 @@ TEST_F(OptimizerOnGpu, SquareSumsAgreeWithTheCpuWhateverTheAddress) {
     }
 }
 
-TEST_F(OptimizerOnGpu, SquareSumsOfManyTensorsLieWhereTheyBelong) {
+TEST_F(OptimizerOnGpu, SquareSumsOfManyTensorsFillTheirRows) {
   std::vector<kernels::SquareSumsItem> cpu, gpu_side;
   int64_t rows = 0;
   for (int64_t i = 0; i < 70; ++i) {
@@ -332,7 +334,7 @@ TEST_F(OptimizerOnGpu, TotalsAgreeAndRepeat) {
   }
 }
 
-TEST_F(OptimizerOnGpu, ClippingIsTheCpus) {
+TEST_F(OptimizerOnGpu, ClippingMatchesTheCpu) {
   for (const double squares : {0.25, 16.0, std::numeric_limits<double>::infinity(), std::nan("")})
     for (const double limit : {0.0, 1.0}) {
       const Tensor total = host.tensor<double>({2}, {squares, 0}), now = step(3, 1), gpu_now = to_gpu(now);
@@ -342,7 +344,7 @@ TEST_F(OptimizerOnGpu, ClippingIsTheCpus) {
     }
 }
 
-// Losses and norms that leap now and then.
+// Losses and norms with occasional spikes.
 TEST_F(OptimizerOnGpu, SpikesAreFoundAsOnTheCpu) {
   constexpr int64_t kWindow = 70;
   const Tensor history = host.stream.zeros({kernels::spike_history_elements(kWindow)}, DType::f64);

@@ -47,7 +47,7 @@ TEST_F(ShampooOnGpu, MomentsAgreeWithTheCpu) {
         }
 }
 
-// Of blocks inside of matrices, before and after preconditioning begins.
+// Blocks inside matrices, before and after preconditioning starts.
 TEST_F(ShampooOnGpu, GraftsAgreeWithTheCpu) {
   for (const DType wide : kWide)
     for (const double update : {3.0, 4.0})
@@ -85,7 +85,7 @@ TEST_F(ShampooOnGpu, DirectionsAndDecayAgreeWithTheCpu) {
     }
 }
 
-TEST_F(ShampooOnGpu, NewtonsRootsAgreeWithTheCpuAndStayWhenTheyAreNotDue) {
+TEST_F(ShampooOnGpu, NewtonRootsAgreeWithTheCpuAndStayUntilDue) {
   for (const DType wide : kWide)
     for (const int64_t m : {1, 7, 130, 512})
       for (const double exponent : {0.25, 0.5}) {

@@ -17,7 +17,7 @@ class SoapOnGpu : public testing::CudaTest {
     return host.tensor<double>({kernels::kStepValues},
                                {0.02, 0.5, static_cast<double>(update), skip, static_cast<double>(update + 2), 0.5});
   }
-  // g g^T of g [n, 2 n] whose rows fall off.
+  // g g^T for g [n, 2 n], whose rows decrease in size.
   Tensor factor(int64_t n, DType dtype, const std::string& name) {
     const Tensor g = host.normal({n, 2 * n}, dtype, name), out = host.stream.empty({n, n}, dtype);
     dispatch_floating(dtype, [&]<class A>() {
@@ -29,7 +29,7 @@ class SoapOnGpu : public testing::CudaTest {
     kernels::gemm(host.stream, out, Write::overwrite, g, Transpose::no, g, Transpose::yes);
     return out;
   }
-  // Largest difference of rows, each with the sign that fits.
+  // The largest difference between rows, each with the better sign.
   static double apart_but_for_signs(const std::vector<double>& a, const std::vector<double>& b, size_t n) {
     double most = 0;
     for (size_t r = 0; r < n; ++r) {
@@ -80,8 +80,8 @@ TEST_F(SoapOnGpu, MomentsAndDirectionsAgreeWithTheCpu) {
         }
 }
 
-// First bases are LAPACK's eigenvectors, and later ones its QR's, but for signs: in float64 digit by digit, in float32
-// as far as neighbouring eigenvalues let them. v follows the order of the vectors.
+// First bases equal LAPACK's eigenvectors, and later ones those of its QR, up to signs: in float64 digit by digit, in
+// float32 as far as neighbouring eigenvalues allow. v follows the order of the vectors.
 TEST_F(SoapOnGpu, BasesAgreeWithTheCpu) {
   for (const DType wide : {DType::f64, DType::f32})
     for (const int64_t n : {1, 2, 7, 32, 33, 130})
@@ -97,8 +97,8 @@ TEST_F(SoapOnGpu, BasesAgreeWithTheCpu) {
         const double most = wide == DType::f64 ? 1e-8 : INFINITY;
         EXPECT_LE(apart_but_for_signs(values(to_host(on_gpu)), values(basis), size), most);
         EXPECT_LT(from_orthonormal(values(to_host(on_gpu)), size), wide == DType::f64 ? 1e-12 : 1e-4);
-        gpu().write(on_gpu, basis.raw());      // from one start, signs included
-        for (const int64_t update : {3, 4}) {  // the fourth is due
+        gpu().write(on_gpu, basis.raw());      // the same start, signs included
+        for (const int64_t update : {3, 4}) {  // the fourth update is due
           kernels::renew_basis(host.stream, basis, v, second, step(update), {3, dim, update});
           kernels::renew_basis(gpu(), on_gpu, its_v, to_gpu(second), to_gpu(step(update)), {3, dim, update});
         }
@@ -110,7 +110,8 @@ TEST_F(SoapOnGpu, BasesAgreeWithTheCpu) {
       }
 }
 
-// A factor of few directions leaves the others to roundings, but orthonormal; one that is zero leaves the basis.
+// A low-rank factor determines its other vectors only by rounding errors, but they are orthonormal; a zero factor keeps
+// the basis.
 TEST_F(SoapOnGpu, BasesOfFactorsWithoutRankAreOrthonormal) {
   for (const DType wide : {DType::f64, DType::f32})
     for (const int64_t rank : {0, 3, 40}) {

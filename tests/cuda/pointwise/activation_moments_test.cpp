@@ -10,7 +10,7 @@ namespace {
 
 class ActivationMomentsOnGpu : public testing::CudaTest {};
 
-// Sizes of less than a pack, a chunk and its neighbours, and views that begin where no pack does.
+// Sizes less than a pack, around a chunk, and views that are not aligned to packs.
 TEST_F(ActivationMomentsOnGpu, AgreesWithTheCpu) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
     for (const int64_t n :
@@ -58,7 +58,7 @@ TEST_F(ActivationMomentsOnGpu, LeavesPaddingOut) {
     }
 }
 
-TEST_F(ActivationMomentsOnGpu, WhatIsNotFiniteShows) {
+TEST_F(ActivationMomentsOnGpu, ShowsNonFiniteValues) {
   const Tensor x = host.normal({40'000}, DType::bf16, "x"), out = poisoned({kernels::kActivationMoments}, DType::f64);
   x.data<bf16>()[20'000] = bf16(-std::numeric_limits<float>::infinity());
   kernels::activation_moments(gpu(), out, to_gpu(x), {});

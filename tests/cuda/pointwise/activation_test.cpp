@@ -16,13 +16,13 @@ class Activations : public CudaTest {
     DType dtype;
     int64_t rows, F;
     bool weighted;  // s and ds
-    bool grouped;   // some rows lie in no group
+    bool grouped;   // some rows are in no group
     std::string what() const {
       return cat(dtype, " [", rows, ", ", F, "]", weighted ? " weighted" : "", grouped ? " grouped" : "");
     }
   };
 
-  // Groups that are out of order, one of them empty, with rows of nobody's between them and at the end.
+  // Groups out of order, one of them empty, with rows between them and at the end that belong to no group.
   RowGroups groups_of(const Case& in, bool on_gpu) {
     if (!in.grouped) return {};
     const int64_t third = in.rows / 3;
@@ -31,12 +31,12 @@ class Activations : public CudaTest {
     return on_gpu ? RowGroups{to_gpu(begin), to_gpu(count)} : RowGroups{begin, count};
   }
 
-  // forward(stream, y, h, s, groups), backward(stream, dh, ds, dy, h, s, groups), with h [rows, wide F]. Outputs begin
-  // as equal values on both devices, so that rows outside the groups must stay.
+  // Checks forward(stream, y, h, s, groups) and backward(stream, dh, ds, dy, h, s, groups), with h [rows, wide F].
+  // Outputs begin with equal values on both devices, so that rows outside the groups must not change.
   template <class Forward, class Backward>
   void check(int64_t wide, const Forward& forward, const Backward& backward) {
     for (const DType dtype : kDTypes)
-      // Rows that a block has one, some or many of, and one that its threads walk through more than once.
+      // Blocks with one, some or many rows, and a row that a block's threads walk through more than once.
       for (const auto& [rows, F] : {std::pair<int64_t, int64_t>{0, 8},
                                     {1, 1},
                                     {10, 37},
@@ -111,7 +111,7 @@ TEST_F(Activations, Silu) {
   check(1, kernels::silu_forward, kernels::silu_backward);
 }
 
-// Far from zero nothing becomes NaN.
+// Large inputs must not give NaN.
 TEST_F(Activations, LargeInputsSaturate) {
   const std::vector<float> gates = {-1e4f, -100, -89, -88, 88, 89, 100, 1e4f};
   const Tensor h = host.stream.empty({1, 16}, DType::f32), y = host.poisoned({1, 8}, DType::f32),

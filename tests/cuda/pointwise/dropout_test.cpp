@@ -10,7 +10,7 @@ using testing::CudaTest;
 
 using DropoutTwin = CudaTest;
 
-// The same bits as on the CPU: masks are equal, and so is the one product.
+// The masks are equal, and so is the single product, so the bits must be the CPU's.
 TEST_F(DropoutTwin, DropsWhatTheCpuDrops) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
     for (const int64_t n : {0, 1, 7, 1027, 8192, 100003})
@@ -32,8 +32,8 @@ TEST_F(DropoutTwin, DropsWhatTheCpuDrops) {
       }
 }
 
-// Rows of 12 words and of 1,028, at two runs of positions each, begun anywhere.
-TEST_F(DropoutTwin, OfAPartDropsWhatTheCpuDrops) {
+// Rows of 12 words and of 1,028, with two runs of positions each, which begin anywhere.
+TEST_F(DropoutTwin, PartsDropWhatTheCpuDrops) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
     for (const auto& [rows, length, runs] : {std::tuple<int64_t, int64_t, kernels::PositionRuns>{1, 12, {.first = 8}},
                                              {5, 12, {.first = 4, .split = 8, .second = 32}},

@@ -9,12 +9,12 @@ using testing::close;
 using testing::CudaTest;
 
 constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64};
-// Nothing; less than a pack; packs and a rest; many blocks and a rest.
+// Empty; less than a pack; packs and a remainder; many blocks and a remainder.
 constexpr int64_t kSizes[] = {0, 1, 7, 1027, 8192, 100003};
 
 class Elementwise : public CudaTest {
  protected:
-  // What kernel(stream, y, x) makes of x on either device, where y begins as `y`.
+  // Compares kernel(stream, y, x) on both devices, where y begins as `y`.
   template <class Kernel>
   void expect_same(const Tensor& y, const Tensor& x, const Kernel& kernel) {
     const Tensor on_gpu = to_gpu(y);
@@ -22,7 +22,7 @@ class Elementwise : public CudaTest {
     kernel(host.stream, y, x);
     EXPECT_TRUE(agree(on_gpu, y, 0, tolerance(y.dtype()))) << x.dtype() << " to " << y.dtype() << y.shape();
   }
-  // The same values behind an element of their own: no address of theirs is a multiple of 16.
+  // The same values one element further on, so that no address is a multiple of 16.
   Tensor shifted(const Tensor& x) {
     const Tensor all = host.stream.zeros({x.elements() + 1}, x.dtype());
     const Tensor view = all.narrow(0, 1, x.elements());
@@ -31,12 +31,12 @@ class Elementwise : public CudaTest {
   }
 };
 
-// Whether there is a kernel for the two: float16 goes with itself and with float32.
+// Whether there is a kernel for the pair: float16 is combined only with itself and float32.
 bool meet(DType a, DType b) {
   return a == b || (a != DType::f16 && b != DType::f16) || a == DType::f32 || b == DType::f32;
 }
 
-TEST_F(Elementwise, Float16IsRefusedBesideOtherDTypes) {
+TEST_F(Elementwise, RefusesFloat16WithOtherDTypes) {
   const Tensor narrow = poisoned({8}, DType::f16), wide = poisoned({8}, DType::f64);
   EXPECT_THROW(kernels::cast(gpu(), wide, narrow), ShapeError);
   EXPECT_THROW(kernels::accumulate(gpu(), narrow, Write::accumulate, wide), ShapeError);
@@ -62,7 +62,7 @@ TEST_F(Elementwise, AddsCountsExactly) {
     const Tensor a = host.stream.empty({n}, DType::i64), b = host.stream.empty({n}, DType::i64),
                  expected = host.stream.empty({n}, DType::i64), y = poisoned({n}, DType::i64);
     for (int64_t i = 0; i < n; ++i) {
-      a.data<int64_t>()[i] = (int64_t{1} << 55) + i;  // which no float64 holds
+      a.data<int64_t>()[i] = (int64_t{1} << 55) + i;  // not representable in float64
       b.data<int64_t>()[i] = -3 * i;
     }
     kernels::add(host.stream, expected, a, b);
@@ -82,7 +82,7 @@ TEST_F(Elementwise, ScalesCastsAndAccumulatesAcrossDTypes) {
           expect_same(y, x, [&](Stream& stream, const Tensor& out, const Tensor& in) {
             kernels::accumulate(stream, out, write, in);
           });
-          // Terms may cancel: what is left is compared with what they were.
+          // Terms may cancel, so errors are compared with the size of the terms.
           const Tensor z = write == Write::overwrite ? host.poisoned({n}, to) : host.normal({n}, to, "z");
           const Tensor on_gpu = to_gpu(z);
           kernels::scale(gpu(), on_gpu, write, to_gpu(x), -1.5);

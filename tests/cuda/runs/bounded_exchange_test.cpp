@@ -1,5 +1,5 @@
-// moe_exchange_factor on GPUs that do not use each other's memory: NCCL carries parts of one size within recorded
-// steps, and those that overflow are made again with rows as they come.
+// moe_exchange_factor on GPUs without peer memory: NCCL carries parts of a fixed size within recorded steps, and steps
+// that overflow are rerun with exact counts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,13 +10,13 @@
 namespace witan::testing {
 namespace {
 
-constexpr int64_t kPartSteps = 6;    // of which the last are replays
+constexpr int64_t kPartSteps = 6;    // the last of them are replays
 constexpr double kRoomForAll = 100;  // more than any rank may have for another
 constexpr double kRoomForTheEvenLoad = 1;
 
 RunConfig without_peers(const std::string& dtype, int64_t ranks) {
   RunConfig config = gpu_config(dtype);
-  config.model.vocab_size = 7;  // few different tokens, and nothing that balances them
+  config.model.vocab_size = 7;  // few distinct tokens, and no balancing
   config.model.moe.moe_router_load_balancing_type = "none";
   config.parallel = {.ranks = ranks, .expert_model_parallel_size = ranks, .threads = 1, .deterministic = true};
   config.parallel.device = "cuda";
@@ -24,7 +24,7 @@ RunConfig without_peers(const std::string& dtype, int64_t ranks) {
   return config;
 }
 
-// Recorded steps in parts against eager ones with rows as they come.
+// Compares recorded steps with parts of a fixed size with eager steps with exact counts.
 void expect_the_bits_of_rows_as_they_come(RunConfig config) {
   EXPECT_NE(make_plan(resolve(config, {})).why_eager(), "");
   const Trajectory as_they_come = run_engine(config, kPartSteps);
@@ -49,7 +49,7 @@ class BoundedExchangeOnGpus : public EngineOnGpus, public ::testing::WithParamIn
 };
 INSTANTIATE_TEST_SUITE_P(Dtypes, BoundedExchangeOnGpus, ::testing::Values("float32", "bfloat16", "float64"));
 
-TEST_P(BoundedExchangeOnGpus, GivesTheBitsOfRowsAsTheyCome) {
+TEST_P(BoundedExchangeOnGpus, HasTheBitsOfExactCounts) {
   for (const char* granularity : {"none", "selective", "full"}) {
     SCOPED_TRACE(cat("recompute ", granularity));
     RunConfig config = without_peers(GetParam(), 2);
@@ -58,27 +58,27 @@ TEST_P(BoundedExchangeOnGpus, GivesTheBitsOfRowsAsTheyCome) {
   }
 }
 
-TEST_P(BoundedExchangeOnGpus, GivesThemBesideSharedExperts) {
+TEST_P(BoundedExchangeOnGpus, HasThemBesideSharedExperts) {
   RunConfig config = without_peers(GetParam(), 2);
   config.model.moe.moe_shared_expert_intermediate_size = 96;
   config.model.moe.moe_shared_expert_overlap = true;
   expect_the_bits_of_rows_as_they_come(config);
 }
 
-TEST_P(BoundedExchangeOnGpus, GivesThemWithShardedParameters) {
+TEST_P(BoundedExchangeOnGpus, HasThemWithShardedParameters) {
   RunConfig config = without_peers(GetParam(), 2);
   config.parallel.data_parallel_sharding_strategy = "optim_grads_params";
   expect_the_bits_of_rows_as_they_come(config);
 }
 
-TEST_P(BoundedExchangeOnGpus, GivesThemWithBoundedPools) {
+TEST_P(BoundedExchangeOnGpus, HasThemWithBoundedReceiveBuffers) {
   RunConfig config = without_peers(GetParam(), 2);
   const Trajectory unbounded = run_engine(config, kPartSteps);
   config.model.moe.moe_pool_factor = 1;
   for (const double factor : {kRoomForAll, kRoomForTheEvenLoad}) {
     config.model.moe.moe_exchange_factor = factor;
     const Trajectory bounded = run_engine(config, kPartSteps);
-    EXPECT_GT(std::ranges::max(bounded.passes), 1) << "no pool overflowed: nothing is shown";
+    EXPECT_GT(std::ranges::max(bounded.passes), 1) << "no buffer overflowed: the test is vacuous";
     expect_same_bits(unbounded, bounded);
     EXPECT_EQ(bounded.arena_high_water, make_plan(resolve(config, {})).arena_bytes());
   }
@@ -86,8 +86,8 @@ TEST_P(BoundedExchangeOnGpus, GivesThemWithBoundedPools) {
 
 using BoundedExchangesOnGpus = EngineOnGpus;
 
-// The way of peers has the same bits, so that a run may change between them.
-TEST_F(BoundedExchangesOnGpus, GiveTheBitsOfPeerMemory) {
+// Peer memory gives the same bits, so that a run may switch between them.
+TEST_F(BoundedExchangesOnGpus, HaveTheBitsOfPeerMemory) {
   if (cuda::devices() < 2) GTEST_SKIP() << "needs 2 GPUs, there are " << cuda::devices();
   RunConfig config = without_peers("bfloat16", 2);
   config.model.moe.moe_exchange_factor = 1.5;

@@ -1,5 +1,5 @@
-// The memory of runs whose steps are made again where a part or a pool overflows: the plan has room for that, which
-// steps that do not overflow leave unused.
+// The memory of runs whose steps are rerun if a part or a receive buffer overflows. The plan has room for reruns, which
+// other steps leave unused.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,8 +12,7 @@
 
 namespace witan::testing {
 
-// What steps take of a rank's arena, the largest of all ranks': of training alone, or also made again with rows as they
-// come.
+// The arena bytes that steps take, the largest of all ranks: of training alone, or including reruns with exact counts.
 inline int64_t arena_of_steps(const RunConfig& config, bool again) {
   const ResolvedConfig resolved = resolve(config, {});
   const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
@@ -29,11 +28,11 @@ inline int64_t arena_of_steps(const RunConfig& config, bool again) {
 
 inline void expect_memory_of_steps(const Trajectory& gpus, const RunConfig& config) {
   const bool again = std::ranges::max(gpus.exchange_fills) > 0 || std::ranges::max(gpus.passes) > 1;
-  EXPECT_EQ(gpus.arena_high_water, arena_of_steps(config, again)) << (again ? "made again" : "made once");
+  EXPECT_EQ(gpus.arena_high_water, arena_of_steps(config, again)) << (again ? "with reruns" : "without reruns");
   EXPECT_LE(gpus.arena_high_water, make_plan(resolve(config, {})).arena_bytes());
 }
 
-// In float64, with losses and norms of the CPU.
+// Trains in float64, with the CPU's losses and norms.
 inline void expect_trained_in_memory_of_steps(const RunConfig& config, int64_t steps) {
   expect_memory_of_steps(expect_values_of_the_cpu(config, steps), config);
 }

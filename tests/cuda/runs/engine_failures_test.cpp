@@ -1,4 +1,4 @@
-// Ranks on GPUs, one of which goes wrong: all end, soon, and the cause is named.
+// Failures of one rank on GPUs: all ranks end soon, and the cause is named.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -24,7 +24,7 @@ class EngineFailures : public ::testing::TestWithParam<std::pair<int64_t, int64_
     config_.parallel.device = "cuda";
   }
 
-  // Steps without end on every rank; before each, `disturb(engine, rank, step)`. The error that ends them all.
+  // Runs endless steps on every rank, each after `disturb(engine, rank, step)`. Returns the error that ends them all.
   template <class E>
   std::string error_of(const std::function<void(Engine& engine, int rank, int64_t step)>& disturb) {
     config_.validate();
@@ -56,8 +56,8 @@ class EngineFailures : public ::testing::TestWithParam<std::pair<int64_t, int64_
   RunConfig config_;
 };
 
-// Steps 0 and 1 run as they come and are recorded; others wait for this rank in a replay.
-TEST_P(EngineFailures, ARankThatFailsBetweenReplaysStopsTheOthers) {
+// Steps 0 and 1 run eagerly and are recorded; in a replay, the other ranks wait for this one.
+TEST_P(EngineFailures, AFailureBetweenReplaysStopsTheOtherRanks) {
   for (const int64_t last : {0, 1, 5}) {
     SCOPED_TRACE(last);
     const auto failing = static_cast<int>(config_.parallel.ranks) - 1;
@@ -68,8 +68,8 @@ TEST_P(EngineFailures, ARankThatFailsBetweenReplaysStopsTheOthers) {
   }
 }
 
-TEST_P(EngineFailures, CheckedStatesNameTheRankThatDiffers) {
-  config_.model.dtype = "float32";  // a bfloat16 value is written anew from its master
+TEST_P(EngineFailures, StateChecksNameTheRankThatDiffers) {
+  config_.model.dtype = "float32";  // a bfloat16 value is rewritten from its master
   config_.train.check_states = true;
   const auto last = static_cast<int>(config_.parallel.ranks) - 1;
   const std::string message = error_of<CommError>([&](Engine& engine, int rank, int64_t step) {

@@ -1,4 +1,4 @@
-// Small models whose steps run on GPUs, and what is compared of them.
+// Small models whose steps run on GPUs, and comparisons of their results.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ inline void expect_same_bits(const Trajectory& a, const Trajectory& b) {
   EXPECT_EQ(a.weights, b.weights);
 }
 
-// In float64.
+// Compares in float64.
 inline Trajectory expect_values_of_the_cpu(const RunConfig& config, int64_t steps) {
   Trajectory gpus = run_engine(config, steps);
   const Trajectory cpu = on_cpu(config, steps);
@@ -65,7 +65,7 @@ inline Trajectory expect_values_of_the_cpu(const RunConfig& config, int64_t step
   return gpus;
 }
 
-// And in the memory that is planned.
+// Also checks that the planned memory was used.
 inline void expect_trained_as_on_cpu(const RunConfig& config, int64_t steps) {
   EXPECT_EQ(expect_values_of_the_cpu(config, steps).arena_high_water, make_plan(resolve(config, {})).arena_bytes());
 }

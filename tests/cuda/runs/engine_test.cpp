@@ -1,4 +1,4 @@
-// Whole steps on GPUs: against the CPU, recorded against eager, and to the bit where that is promised.
+// Whole steps on GPUs: compared with the CPU, and recorded with eager ones; to the bit where that is promised.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace witan::testing {
 namespace {
 
 TEST_F(EngineOnGpus, TrainAsTheCpuDoes) {
-  // float64 tells wrong gradients from rounding; the other two are what people train in.
+  // float64 distinguishes wrong gradients from rounding; the other two are used for training.
   for (const auto& [dtype, tolerance] :
        {std::pair{"float64", 1e-9}, std::pair{"float32", 1e-4}, std::pair{"bfloat16", 2e-2}}) {
     SCOPED_TRACE(dtype);
@@ -23,8 +23,8 @@ TEST_F(EngineOnGpus, TrainAsTheCpuDoes) {
   }
 }
 
-// Gradients overflow until the scale has fallen; the third good step doubles it, and they overflow again. In so many
-// steps no decision is near: they are the same from a scale that is a fifth less, or more.
+// Gradients overflow until the scale has fallen; the third good step doubles it, and they overflow again. In these
+// steps no decision is close: a scale that is a fifth smaller, or larger, gives the same ones.
 constexpr int64_t kFloat16Steps = 12;
 RunConfig in_float16() {
   RunConfig config = gpu_config("float16");
@@ -48,7 +48,7 @@ TEST_F(EngineOnGpus, Float16SkipsStepsAndScalesLossesAsTheCpuDoes) {
   }
 }
 
-TEST_F(EngineOnGpus, ARecordedStepInFloat16HasTheBitsOfAnEagerOneAndItsPlannedMemory) {
+TEST_F(EngineOnGpus, RecordedFloat16StepsHaveTheBitsOfEagerOnesAndThePlannedMemory) {
   for (const char* optimizer : {"adam", "muon"}) {
     SCOPED_TRACE(optimizer);
     RunConfig recorded = in_float16();
@@ -64,7 +64,7 @@ TEST_F(EngineOnGpus, ARecordedStepInFloat16HasTheBitsOfAnEagerOneAndItsPlannedMe
   }
 }
 
-// AdamW and SGD, each group with a rate of its own, which a recorded step reads on the device.
+// AdamW and SGD, each group with its own learning rate, which a recorded step reads on the device.
 RunConfig with_param_groups(RunConfig config) {
   set_field(config.fields(), "optimizer_groups",
             R"([{kind = "experts", optimizer = "sgd", lr = 0.05, shard_by = "matrices"},
@@ -73,7 +73,7 @@ RunConfig with_param_groups(RunConfig config) {
   return config;
 }
 
-// DeepSeek's attention in small, with sizes that go in packs.
+// A small version of DeepSeek's attention, with sizes that are whole packs.
 void make_latent(RunConfig& config) {
   AttentionConfig& attention = config.model.attention;
   attention.multi_latent_attention = true;
@@ -89,7 +89,7 @@ void make_latent(RunConfig& config) {
   attention.mscale_all_dim = 0.5;
 }
 
-TEST_F(EngineOnGpus, ARecordedStepOfLatentAttentionHasTheBitsOfAnEagerOneAndItsPlannedMemory) {
+TEST_F(EngineOnGpus, RecordedLatentAttentionHasTheBitsOfEagerStepsAndThePlannedMemory) {
   RunConfig recorded = gpu_config("bfloat16");
   make_latent(recorded);
   recorded.parallel.deterministic = true;
@@ -100,7 +100,7 @@ TEST_F(EngineOnGpus, ARecordedStepOfLatentAttentionHasTheBitsOfAnEagerOneAndItsP
   EXPECT_EQ(replayed.arena_high_water, make_plan(resolve(recorded, {})).arena_bytes());
 }
 
-TEST_F(EngineOnGpus, ARecordedStepOfMultiTokenPredictionHasTheBitsOfAnEagerOneAndItsPlannedMemory) {
+TEST_F(EngineOnGpus, RecordedMultiTokenPredictionHasTheBitsOfEagerStepsAndThePlannedMemory) {
   RunConfig recorded = gpu_config("bfloat16");
   recorded.model.mtp_num_layers = 2;
   recorded.parallel.deterministic = true;
@@ -111,7 +111,7 @@ TEST_F(EngineOnGpus, ARecordedStepOfMultiTokenPredictionHasTheBitsOfAnEagerOneAn
   EXPECT_EQ(replayed.arena_high_water, make_plan(resolve(recorded, {})).arena_bytes());
 }
 
-// Three steps of the changed model are those of the CPU.
+// Trains the changed model for three steps, as on the CPU.
 template <class Change>
 void check(const char* what, const Change& change) {
   SCOPED_TRACE(what);
@@ -124,7 +124,7 @@ void check(const char* what, const Change& change) {
   expect_near(gpu.balances, cpu.balances, 1e-9);
 }
 
-TEST_F(EngineOnGpus, OtherModelsTrainAsOnTheCpuToo) {
+TEST_F(EngineOnGpus, OtherModelsTrainAsOnTheCpu) {
   check("dense", [](RunConfig& c) { c.model.moe.num_experts = 0; });
   check("LayerNorm, biases, GELU, learned positions", [](RunConfig& c) {
     c.model.moe.num_experts = 0;
@@ -165,7 +165,7 @@ TEST_F(EngineOnGpus, OtherModelsTrainAsOnTheCpuToo) {
   });
 }
 
-TEST_F(EngineOnGpus, VariantsOfNanogptTrainAsOnTheCpuToo) {
+TEST_F(EngineOnGpus, VariantsOfNanogptTrainAsOnTheCpu) {
   const auto nanogpt = [](RunConfig& c) {
     c.model.num_layers = 4;
     c.model.untie_embeddings_and_output_weights = true;
@@ -192,7 +192,7 @@ TEST_F(EngineOnGpus, VariantsOfNanogptTrainAsOnTheCpuToo) {
   });
 }
 
-TEST_F(EngineOnGpus, MultiTokenPredictionTrainsAsOnTheCpuToo) {
+TEST_F(EngineOnGpus, MultiTokenPredictionTrainsAsOnTheCpu) {
   const auto predict_ahead = [](RunConfig& c) {
     c.model.mtp_num_layers = 2;
     c.model.mtp_loss_scaling_factor = 0.5;
@@ -206,7 +206,7 @@ TEST_F(EngineOnGpus, MultiTokenPredictionTrainsAsOnTheCpuToo) {
   });
 }
 
-TEST_F(EngineOnGpus, RecomputationAndOptimizersTrainAsOnTheCpuToo) {
+TEST_F(EngineOnGpus, RecomputationAndOptimizersTrainAsOnTheCpu) {
   check("selective recomputation", [](RunConfig& c) { c.model.recompute_granularity = "selective"; });
   check("recomputed MoE layers", [](RunConfig& c) {
     c.model.recompute_granularity = "selective";
@@ -220,7 +220,7 @@ TEST_F(EngineOnGpus, RecomputationAndOptimizersTrainAsOnTheCpuToo) {
   check("documents", [](RunConfig& c) { c.data.reset_attention_mask = true; });
 }
 
-TEST_F(EngineOnGpus, OtherAttentionsTrainAsOnTheCpuToo) {
+TEST_F(EngineOnGpus, OtherAttentionsTrainAsOnTheCpu) {
   check("latent attention", make_latent);
   check("latent attention without a latent of queries, halves, odd sizes", [](RunConfig& c) {
     make_latent(c);
@@ -253,8 +253,8 @@ TEST_F(EngineOnGpus, OtherAttentionsTrainAsOnTheCpuToo) {
   });
 }
 
-// Steps with new bases, and some without. Of sides without full rank, roundings choose some of the vectors, in which
-// later steps are then taken.
+// Some steps compute new bases. For sides without full rank, rounding errors choose some of the vectors, in which later
+// steps are taken.
 TEST_F(EngineOnGpus, SoapTrainsAsOnTheCpu) {
   RunConfig config = gpu_config("float64");
   config.model.moe.num_experts = 0;
@@ -267,7 +267,7 @@ TEST_F(EngineOnGpus, SoapTrainsAsOnTheCpu) {
   EXPECT_EQ(gpu.arena_high_water, make_plan(resolve(config, {})).arena_bytes());
 }
 
-// A threshold that most logits are beyond, so that every step clips.
+// Most logits exceed the threshold, so that every step clips.
 RunConfig with_qk_clip(RunConfig config) {
   config.optimizer.optimizer = "muon";
   config.optimizer.qk_clip = true;
@@ -275,7 +275,7 @@ RunConfig with_qk_clip(RunConfig config) {
   return config;
 }
 
-TEST_F(EngineOnGpus, QkClipIsTheCpus) {
+TEST_F(EngineOnGpus, QkClipMatchesTheCpu) {
   for (const auto& [dtype, tolerance] : {std::pair{"float64", 1e-9}, {"float32", 1e-4}, {"bfloat16", 3e-2}}) {
     SCOPED_TRACE(dtype);
     const RunConfig config = with_qk_clip(gpu_config(dtype));
@@ -286,7 +286,7 @@ TEST_F(EngineOnGpus, QkClipIsTheCpus) {
   }
 }
 
-TEST_F(EngineOnGpus, QkClipOfLatentAttentionIsTheCpus) {
+TEST_F(EngineOnGpus, QkClipOfLatentAttentionMatchesTheCpu) {
   RunConfig config = gpu_config("float64");
   make_latent(config);
   config.optimizer.qk_clip = true;
@@ -296,7 +296,7 @@ TEST_F(EngineOnGpus, QkClipOfLatentAttentionIsTheCpus) {
   expect_near(gpu.losses, cpu.losses, 1e-9);
 }
 
-TEST_F(EngineOnGpus, ARecordedStepClipsAsAnEagerOne) {
+TEST_F(EngineOnGpus, RecordedStepsClipAsEagerOnes) {
   RunConfig eager = with_qk_clip(gpu_config("bfloat16"));
   eager.parallel.deterministic = true;
   RunConfig recorded = eager;
@@ -306,14 +306,14 @@ TEST_F(EngineOnGpus, ARecordedStepClipsAsAnEagerOne) {
   EXPECT_TRUE(a.weights == b.weights);
 }
 
-TEST_F(EngineOnGpus, ARecordedStepReadsTheRatesOfParameterGroups) {
+TEST_F(EngineOnGpus, RecordedStepsReadTheRatesOfParameterGroups) {
   RunConfig recorded = with_param_groups(gpu_config("bfloat16")), eager = recorded;
   eager.parallel.cuda_graph = false;
   for (RunConfig* config : {&recorded, &eager}) config->parallel.deterministic = true;
   expect_same_bits(run_engine(recorded, 6), run_engine(eager, 6));
 }
 
-TEST_F(EngineOnGpus, ARecordedStepOfMuonHasTheBitsOfAnEagerOneAndItsPlannedMemory) {
+TEST_F(EngineOnGpus, RecordedMuonHasTheBitsOfEagerStepsAndThePlannedMemory) {
   for (const char* optimizer : {"muon", "normuon"}) {
     RunConfig recorded = gpu_config("bfloat16");
     recorded.optimizer.optimizer = optimizer;
@@ -326,8 +326,8 @@ TEST_F(EngineOnGpus, ARecordedStepOfMuonHasTheBitsOfAnEagerOneAndItsPlannedMemor
   }
 }
 
-// What a recorded step does is what it did when it was recorded, on other tokens.
-TEST_F(EngineOnGpus, ARecordedStepHasTheBitsOfAnEagerOne) {
+// A recorded step must do the same on other tokens as when it was recorded.
+TEST_F(EngineOnGpus, RecordedStepsHaveTheBitsOfEagerOnes) {
   for (const char* dtype : {"float32", "bfloat16"}) {
     RunConfig recorded = gpu_config(dtype), eager = recorded;
     eager.parallel.cuda_graph = false;
@@ -342,7 +342,7 @@ TEST_F(EngineOnGpus, DeterministicRunsRepeatToTheBit) {
   expect_same_bits(run_engine(config, 6), run_engine(config, 6));
 }
 
-TEST_F(EngineOnGpus, ThePlanIsTheArena) {
+TEST_F(EngineOnGpus, PlansMatchTheArena) {
   for (const char* dtype : {"float32", "bfloat16"})
     for (const char* granularity : {"none", "selective", "full"}) {
       RunConfig config = gpu_config(dtype);
@@ -374,7 +374,7 @@ TEST_F(EngineOnGpus, StatesAreChecked) {
   EXPECT_EQ(run_engine(config, 3).losses.size(), 3u);
 }
 
-TEST_F(EngineOnGpus, ReserveWhatThereIsOrSaySo) {
+TEST_F(EngineOnGpus, ReserveTheAvailableMemoryOrFail) {
   const std::string said = test::message_of<OutOfMemoryError>([] { Arena::reserve_on_gpu(0, int64_t{1} << 50); });
   EXPECT_THAT(said, ::testing::HasSubstr("GPU 0 has no room for"));
   EXPECT_THAT(said, ::testing::HasSubstr("witan plan"));

@@ -1,5 +1,5 @@
-// hierarchical_expert_parallel_size on four GPUs that are taken for two hosts: NCCL carries copies of tokens between
-// them, peer memory or NCCL the rows within them, in recorded steps where both are bounded.
+// hierarchical_expert_parallel_size on four GPUs that act as two hosts: NCCL carries copies of tokens between them, and
+// peer memory or NCCL the rows within them, in recorded steps if both are bounded.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,13 +11,13 @@
 namespace witan::testing {
 namespace {
 
-constexpr int64_t kHostSteps = 6;    // of which the last are replays
+constexpr int64_t kHostSteps = 6;    // the last of them are replays
 constexpr double kRoomForAll = 100;  // more than any rank may have for a host
 constexpr double kRoomForTheEvenLoad = 1;
 
 RunConfig by_hosts(const std::string& dtype, bool peers, double factor) {
   RunConfig config = gpu_config(dtype);
-  config.model.vocab_size = 7;  // few different tokens, and nothing that balances them
+  config.model.vocab_size = 7;  // few distinct tokens, and no balancing
   config.model.moe.num_experts = 8;
   config.model.moe.moe_router_topk = 3;
   config.model.moe.moe_router_load_balancing_type = "none";
@@ -39,7 +39,7 @@ class ExpertHostsOnGpus : public EngineOnGpus, public ::testing::WithParamInterf
 INSTANTIATE_TEST_SUITE_P(Within, ExpertHostsOnGpus, ::testing::Bool(),
                          [](const auto& peers) { return peers.param ? "PeerMemory" : "Nccl"; });
 
-// Eager steps with rows as they come, recorded ones in parts, and those that overflow.
+// Eager steps with exact counts, recorded steps with parts of a fixed size, and steps that overflow.
 TEST_P(ExpertHostsOnGpus, AgreeWithTheCpu) {
   for (const double factor : {0.0, kRoomForAll, kRoomForTheEvenLoad})
     for (const char* granularity : {"none", "full"}) {
@@ -51,7 +51,7 @@ TEST_P(ExpertHostsOnGpus, AgreeWithTheCpu) {
     }
 }
 
-TEST_P(ExpertHostsOnGpus, AgreeWithTheCpuBesideSharedExpertsInBoundedPoolsAndAlone) {
+TEST_P(ExpertHostsOnGpus, AgreeWithTheCpuInOtherConfigurations) {
   for (const auto& change : std::vector<std::function<void(RunConfig&)>>{
            [](RunConfig& c) {
              c.model.moe.moe_shared_expert_intermediate_size = 96;
@@ -66,7 +66,7 @@ TEST_P(ExpertHostsOnGpus, AgreeWithTheCpuBesideSharedExpertsInBoundedPoolsAndAlo
   }
 }
 
-TEST_P(ExpertHostsOnGpus, TrainAsRowsThatGoStraight) {
+TEST_P(ExpertHostsOnGpus, TrainAsWithDirectRows) {
   RunConfig config = by_hosts("bfloat16", GetParam(), kRoomForAll);
   const Trajectory hosts = run_engine(config, kHostSteps);
   expect_memory_of_steps(hosts, config);
@@ -74,9 +74,9 @@ TEST_P(ExpertHostsOnGpus, TrainAsRowsThatGoStraight) {
   expect_near(hosts.losses, run_engine(config, kHostSteps).losses, 0.02);
 }
 
-TEST_P(ExpertHostsOnGpus, MakeStepsAgainThatHaveNoRoom) {
+TEST_P(ExpertHostsOnGpus, RerunStepsThatOverflow) {
   const Trajectory tight = run_engine(by_hosts("float32", GetParam(), kRoomForTheEvenLoad), kHostSteps);
-  EXPECT_GT(std::ranges::max(tight.exchange_fills), 1) << "no part overflowed: nothing is shown";
+  EXPECT_GT(std::ranges::max(tight.exchange_fills), 1) << "no part overflowed: the test is vacuous";
   const Trajectory roomy = run_engine(by_hosts("float32", GetParam(), kRoomForAll), kHostSteps);
   EXPECT_EQ(std::ranges::max(roomy.exchange_fills), 0);
   expect_near(tight.losses, roomy.losses, 1e-3);

@@ -1,5 +1,5 @@
-// moe_replicated_experts on GPUs: recorded steps whose hot experts are computed on several ranks have the bits of
-// steps without, in deterministic mode, and the CPU's results.
+// moe_replicated_experts on GPUs: recorded steps that compute hot experts on several ranks have the bits of steps
+// without replicas in deterministic mode, and the CPU's results.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ class ReplicasOnGpus : public EngineOnGpus, public ::testing::WithParamInterface
     if (cuda::devices() < 2) GTEST_SKIP() << "needs 2 GPUs, there are " << cuda::devices();
   }
 
-  // On all GPUs that divide the experts, at most 4.
+  // Uses all GPUs that divide the experts, at most 4.
   static RunConfig hot(const char* dtype) {
     RunConfig config = gpu_config(dtype);
     config.model.vocab_size = 7;
@@ -49,7 +49,7 @@ TEST_P(ReplicasOnGpus, ChangeNoBitOfDeterministicSteps) {
     }
 }
 
-TEST_P(ReplicasOnGpus, ChangeNoBitWhateverExpertsDo) {
+TEST_P(ReplicasOnGpus, ChangeNoBitOfAnyKindOfExperts) {
   const auto check = [&](const char* what, const std::function<void(RunConfig&)>& change) {
     SCOPED_TRACE(what);
     RunConfig config = hot(GetParam());
@@ -69,13 +69,13 @@ TEST_P(ReplicasOnGpus, ChangeNoBitWhateverExpertsDo) {
   check("an expert with all tokens", [](RunConfig& c) { c.model.moe.moe_router_selection = "hot"; });
 }
 
-// Pools that the hottest rank's rows do not fit are large enough where others compute some of them.
-TEST_P(ReplicasOnGpus, SpreadTheRows) {
+// Receive buffers too small for the hottest rank's rows are large enough if other ranks compute some of them.
+TEST_P(ReplicasOnGpus, SpreadRowsOverRanks) {
   RunConfig config = hot(GetParam());
   config.model.moe.moe_router_topk = 4;
   config.model.moe.moe_router_selection = "skew";
   config.model.moe.moe_router_skew = 0.8;
-  config.model.moe.moe_pool_factor = 1.3;  // of the even load: the hottest rank has 1.8 times, with copies 1.1
+  config.model.moe.moe_pool_factor = 1.3;  // of the balanced load: the hottest rank has 1.8 times, with replicas 1.1
   EXPECT_GT(std::ranges::max(replicated(config, 0).passes), 1);
   EXPECT_EQ(std::ranges::max(replicated(config, 4).passes), 1);
 }

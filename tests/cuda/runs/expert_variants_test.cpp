@@ -1,4 +1,4 @@
-// What experts are made of, how their rows travel and what balances them, over two GPUs: as the same ranks on the CPU.
+// Variants of experts, dispatchers and balancing over two GPUs, compared with the same ranks on the CPU.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -8,7 +8,7 @@
 namespace witan::testing {
 namespace {
 
-constexpr int64_t kSteps = 5;  // of which the last are replays
+constexpr int64_t kSteps = 5;  // the last of them are replays
 
 struct ExpertVariant {
   std::string name;
@@ -18,7 +18,7 @@ struct ExpertVariant {
 void over_experts(RunConfig& config) {
   config.parallel.expert_model_parallel_size = 2;
 }
-// Each expert's matrices and biases are divided; so are those of attention.
+// Each expert's matrices and biases are divided, and so are those of attention.
 void over_expert_tensor(RunConfig& config) {
   config.parallel.tensor_model_parallel_size = config.parallel.expert_tensor_parallel_size = 2;
   config.parallel.sequence_parallel = true;

@@ -1,5 +1,5 @@
-// Training with operands in 8 bits on GPUs, by every recipe: as without them and as on the CPU, recorded steps with the
-// bits of eager ones.
+// Training with 8-bit operands on GPUs, with every recipe: compared with training without them and with the CPU;
+// recorded steps have the bits of eager ones.
 #include <gtest/gtest.h>
 
 #include "cuda/runs/engine_support.h"
@@ -22,7 +22,7 @@ RunConfig fp8_config() {
   return config;
 }
 
-TEST_F(Fp8OnGpus, TrainsAsOnTheCpuAndAsWithout) {
+TEST_F(Fp8OnGpus, TrainsAsOnTheCpuAndAsWithoutFp8) {
   for (const char* granularity : {"none", "selective", "full"}) {
     SCOPED_TRACE(granularity);
     RunConfig config = fp8_config();
@@ -36,7 +36,7 @@ TEST_F(Fp8OnGpus, TrainsAsOnTheCpuAndAsWithout) {
   }
 }
 
-// Every other recipe and format. With one scale for a tensor, CPU and GPU agree but for roundings of the device, which
+// Every other recipe and format. With one scale per tensor, CPU and GPU agree except for the device's roundings, which
 // move numbers to their neighbours in 8 bits.
 std::vector<RunConfig> other_recipes() {
   std::vector<RunConfig> all;
@@ -84,7 +84,7 @@ TEST_F(Fp8OnGpus, KeptWeightsChangeNoBit) {
   expect_same_bits(each, run_engine(config, 5));
 }
 
-TEST_F(Fp8OnGpus, DividedExpertsGiveTheBitsOfOneRank) {
+TEST_F(Fp8OnGpus, DividedExpertsHaveTheBitsOfOneRank) {
   if (cuda::devices() < 2) GTEST_SKIP() << "needs 2 GPUs, there are " << cuda::devices();
   std::vector<RunConfig> configs = other_recipes();
   configs.push_back(fp8_config());

@@ -1,4 +1,4 @@
-// witan::Generation on a GPU: against the CPU, and in the repeatable way against the training forward, to the bit.
+// witan::Generation on a GPU: compared with the CPU and, in batch-invariant mode, with the training forward to the bit.
 #include <algorithm>
 #include <cmath>
 
@@ -14,7 +14,7 @@ namespace {
 using testing::values;
 using Tokens = std::vector<int32_t>;
 
-// Sizes that go in packs and fill tiles, as models' do.
+// Sizes in whole packs that fill tiles, as those of models do.
 ModelConfig gpu_model(const std::string& dtype, int64_t experts) {
   ModelConfig config;
   config.num_layers = 3;
@@ -95,7 +95,8 @@ class GenerationOnGpu : public testing::CudaTest {
     gpu().write(out, ids.data());
     return out;
   }
-  // As StagePasses in batch-invariant mode: the text as a micro-batch, of which others' tokens are a part.
+  // Computes logprobs as StagePasses does in batch-invariant mode: the text is a micro-batch, with tokens of others in
+  // it.
   std::vector<float> trained_logprobs(Transformer& model, const Tokens& text, int64_t others) {
     const auto T = static_cast<int64_t>(text.size()), B = others + 1;
     Tokens ids(static_cast<size_t>(others * T), 5), positions, targets = ids;
@@ -123,7 +124,7 @@ class GenerationOnGpu : public testing::CudaTest {
   }
 };
 
-TEST_F(GenerationOnGpu, LogprobsAreThoseOfTrainingToTheBitInTheRepeatableWay) {
+TEST_F(GenerationOnGpu, BatchInvariantLogprobsHaveTheBitsOfTraining) {
   for (const std::string dtype : {"bfloat16", "float32"})
     for (const auto& [name, config] : models(dtype)) {
       SCOPED_TRACE(cat(name, ", ", dtype));
@@ -141,8 +142,8 @@ TEST_F(GenerationOnGpu, LogprobsAreThoseOfTrainingToTheBitInTheRepeatableWay) {
     }
 }
 
-// What is left between logprobs of two roundings: the largest difference, or where tokens may choose other experts,
-// which changes what those few tokens get, the median.
+// The difference that two roundings leave between logprobs: the largest or, if tokens may choose other experts, which
+// changes only those few tokens, the median.
 double apart(const std::vector<float>& got, const std::vector<float>& expected, bool routes_may_differ) {
   std::vector<double> differences;
   for (size_t i = 0; i < got.size(); ++i) {
@@ -153,9 +154,9 @@ double apart(const std::vector<float>& got, const std::vector<float>& expected, 
   return differences[routes_may_differ ? differences.size() / 2 : differences.size() - 1];
 }
 
-// The GPU's fast way against the CPU: the same texts, with logprobs that differ by roundings. Greedy choices of random
-// weights are not always clear, so the CPU scores what the GPU said.
-TEST_F(GenerationOnGpu, LogprobsAreTheCpusButForRoundings) {
+// The GPU's fast mode against the CPU: the same texts, with logprobs that differ by roundings. Greedy choices with
+// random weights are not always clear, so the CPU scores the GPU's text.
+TEST_F(GenerationOnGpu, LogprobsAgreeWithTheCpu) {
   for (const auto& [dtype, tolerance] : {std::pair{"float64", 1e-6}, {"float32", 2e-4}, {"bfloat16", 0.1}})
     for (const auto& [name, config] : models(dtype)) {
       SCOPED_TRACE(cat(name, ", ", dtype));
@@ -192,9 +193,9 @@ TEST_F(GenerationOnGpu, RecordedStepsHaveTheBitsOfEagerOnes) {
   }
 }
 
-// A conversation, whose next question finds keys and values of what was said: with the bits of computing all again
-// where that is asked for, else but for roundings, which the CPU measures.
-TEST_F(GenerationOnGpu, KeysAndValuesOfATextBeforeAreFoundAgain) {
+// A conversation whose next question reuses cached keys and values: with the bits of computing everything again if
+// batch invariance is asked for, otherwise up to roundings, which the CPU measures.
+TEST_F(GenerationOnGpu, ReusesTheKeysAndValuesOfAPrefix) {
   for (const bool repeatable : {true, false})
     for (const auto& [name, config] : models(repeatable ? "bfloat16" : "float32")) {
       SCOPED_TRACE(cat(name, repeatable ? ", repeatable" : ""));

@@ -1,4 +1,4 @@
-// Steps of every layout on GPUs: those of one GPU, eager and recorded.
+// Steps of every layout on GPUs, compared with those of one GPU, eager and recorded.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -9,13 +9,13 @@
 namespace witan::testing {
 namespace {
 
-constexpr int64_t kSteps = 6;  // two of which are replays at least
+constexpr int64_t kSteps = 6;  // at least two of them are replays
 
 struct GpuLayout {
   std::string name;
   int64_t ranks;
   void (*divide)(ParallelConfig&);
-  bool same_bits = true;  // as one GPU, in deterministic mode; the others divide what is summed
+  bool same_bits = true;  // as one GPU, in deterministic mode; other layouts divide sums
 };
 
 void shard(ParallelConfig& parallel, const char* strategy) {
@@ -156,7 +156,7 @@ const GpuLayout kGpuLayouts[] = {
      false},
 };
 
-// Deep enough for stages of several chunks, with heads and words for four tensor ranks.
+// Deep enough for stages with several chunks, and with heads and words for four tensor ranks.
 RunConfig whole_config(const std::string& dtype) {
   RunConfig config = gpu_config(dtype);
   config.model.num_layers = 4;
@@ -180,7 +180,7 @@ class LayoutsOnGpus : public EngineOnGpus, public ::testing::WithParamInterface<
   }
 };
 
-// Of one GPU, run once for all layouts.
+// The trajectory of one GPU, computed once for all layouts.
 const Trajectory& alone(const std::string& name, const RunConfig& config) {
   static std::map<std::string, Trajectory> known;
   const auto found = known.find(name);
@@ -196,7 +196,7 @@ TEST_P(LayoutsOnGpus, AgreeWithOneGpu) {
   EXPECT_EQ(together.arena_high_water, make_plan(resolve(many, {})).arena_bytes());
 }
 
-// Where ranks divide sequences, the load of each is summed over them.
+// If ranks divide sequences, the load of each sequence is summed over them.
 TEST_P(LayoutsOnGpus, BalanceSequencesAsOneGpuDoes) {
   if (GetParam().same_bits) GTEST_SKIP() << "sequences are whole";
   RunConfig one = whole_config("float64");
@@ -211,8 +211,8 @@ TEST_P(LayoutsOnGpus, BalanceSequencesAsOneGpuDoes) {
   EXPECT_EQ(together.arena_high_water, make_plan(resolve(many, {})).arena_bytes());
 }
 
-// Latents are whole on every rank of the tensor axis, or gathered.
-TEST_P(LayoutsOnGpus, OfLatentAttentionAgreeWithOneGpu) {
+// Latents are complete on every rank of the tensor axis, or gathered.
+TEST_P(LayoutsOnGpus, LatentAttentionAgreesWithOneGpu) {
   RunConfig one = whole_config("float64");
   one.model.attention.multi_latent_attention = true;
   one.model.attention.q_lora_rank = 24;
@@ -227,8 +227,8 @@ TEST_P(LayoutsOnGpus, OfLatentAttentionAgreeWithOneGpu) {
   EXPECT_EQ(together.arena_high_water, make_plan(resolve(many, {})).arena_bytes());
 }
 
-// What a recorded step does is what it did when it was recorded, on other tokens: the bits of an eager one, and of one
-// GPU where no rank divides what is summed.
+// A recorded step must do the same on other tokens as when it was recorded: it has the bits of an eager one and, if no
+// rank divides a sum, those of one GPU.
 TEST_P(LayoutsOnGpus, RecordedStepsHaveTheBitsOfEagerOnesAndOfOneGpu) {
   for (const char* dtype : {"float32", "bfloat16", "float16"}) {
     SCOPED_TRACE(dtype);
@@ -244,7 +244,7 @@ TEST_P(LayoutsOnGpus, RecordedStepsHaveTheBitsOfEagerOnesAndOfOneGpu) {
   }
 }
 
-// A micro-batch's masks are drawn by its number in the global batch, whoever runs it.
+// A micro-batch's masks depend on its number in the global batch, whichever rank runs it.
 TEST_P(LayoutsOnGpus, DropWhatOneGpuDrops) {
   RunConfig one = whole_config("float64");
   drop(one);

@@ -1,4 +1,4 @@
-// Frozen parameters and adapters on GPUs: as on the CPU, in the memory that was planned, in a recorded step too.
+// Frozen parameters and adapters on GPUs: as on the CPU, in the planned memory, and also in a recorded step.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -8,7 +8,7 @@
 namespace witan::testing {
 namespace {
 
-constexpr int64_t kSteps = 5;  // of which the last are replays
+constexpr int64_t kSteps = 5;  // the last of them are replays
 
 struct TrainedPart {
   std::string name;

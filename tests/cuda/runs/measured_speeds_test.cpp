@@ -1,4 +1,4 @@
-// What `witan doctor --gpu` measures for plans, on the GPU.
+// The speeds that `witan doctor --gpu` measures for plans, on the GPU.
 #include <gtest/gtest.h>
 
 #include "support/cuda_rank.h"
@@ -19,8 +19,8 @@ MeasuredSizes few_sizes() {
   return sizes;
 }
 
-// Calls are captured, with all that libraries do at first outside: the times are those of kernels alone.
-TEST_F(MeasuredSpeedsTest, AreTimesOfKernels) {
+// Calls are captured, and libraries' setup is done before, so that the times are those of kernels alone.
+TEST_F(MeasuredSpeedsTest, AreKernelTimes) {
   ThreadPool pool(1);
   Stream stream({Device::Kind::cuda, 0}, Arena::reserve_on_gpu(0, int64_t{1} << 30), pool);
   const GpuSpeeds speeds = measure_speeds(stream, typical_speeds(find_gpu("h100"), 2), DType::bf16, few_sizes());

@@ -1,4 +1,4 @@
-// What is seen of steps on GPUs: statistics of activations and traces, of steps that are one recorded graph.
+// Observations of steps on GPUs: statistics of activations, and traces, of steps that are one recorded graph.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 
 class ObservedOnGpus : public EngineOnGpus {};
 
-TEST_F(ObservedOnGpus, ActivationsAreThoseOfTheCpu) {
+TEST_F(ObservedOnGpus, ActivationsAgreeWithTheCpu) {
   RunConfig config = gpu_config("float64");
   config.log.log_activations = 1;
   const Trajectory gpu = run_engine(config, 4), cpu = on_cpu(config, 4);
@@ -26,7 +26,7 @@ TEST_F(ObservedOnGpus, ActivationsAreThoseOfTheCpu) {
   EXPECT_EQ(gpu.arena_high_water, make_plan(resolve(config, {})).arena_bytes());
 }
 
-// Steps 2, 4 and 6 are another graph than steps 3 and 5; what they measure is what a run of that graph alone measures.
+// Steps 2, 4 and 6 use another graph than steps 3 and 5, and must measure the same as a run of that graph alone.
 TEST_F(ObservedOnGpus, MeasuringChangesNoBitOfTraining) {
   RunConfig config = gpu_config("bfloat16");
   config.parallel.deterministic = true;
@@ -52,7 +52,7 @@ struct Traced {
   Json events;
 };
 
-// Eight steps, of which some are traced.
+// Trains eight steps, some of which are traced.
 Traced traced(const RunConfig& given, const std::optional<StepRange>& range) {
   const ResolvedConfig config = resolve(given, {});
   const int ranks = static_cast<int>(config->parallel.ranks);
@@ -97,7 +97,7 @@ void expect_whole(const Json& events, int rank, size_t steps) {
   EXPECT_LT(busy, steps_us) << "kernels take no longer than their steps";
   EXPECT_GT(busy, 0);
   EXPECT_TRUE(modules.contains("layers.1.attention")) << "names of the model";
-  // Each lies within a step, but for the inaccuracy of two clocks.
+  // Each lies within a step, up to the inaccuracy of two clocks.
   constexpr double kApart = 200;
   EXPECT_GE(kernels.front()["ts"].get<double>(), of_steps.front()["ts"].get<double>() - kApart);
   EXPECT_LE(before, of_steps.back()["ts"].get<double>() + of_steps.back()["dur"].get<double>() + kApart);
@@ -105,8 +105,8 @@ void expect_whole(const Json& events, int rank, size_t steps) {
       << "memory over time";
 }
 
-// From the first step on, which is eager, into replays; and of replays alone, before which others were made. No bit
-// changes, not of the steps behind the trace either.
+// Traces from the first, eager step on into replays, and replays alone after others. No bit changes, not even in the
+// steps after the trace.
 TEST_F(ObservedOnGpus, RecordedStepsAreTracedKernelByKernel) {
   RunConfig config = gpu_config("bfloat16");
   config.parallel.deterministic = true;
@@ -124,14 +124,14 @@ TEST_F(ObservedOnGpus, RecordedStepsAreTracedKernelByKernel) {
   }
 }
 
-TEST_F(ObservedOnGpus, EagerStepsAreTracedToo) {
+TEST_F(ObservedOnGpus, EagerStepsAreTraced) {
   RunConfig config = gpu_config("bfloat16");
   config.parallel.cuda_graph = false;
   const Traced seen = traced(config, StepRange{2, 3});
   expect_whole(seen.events, 0, 2);
 }
 
-TEST_F(ObservedOnGpus, ATraceOfStepsThatMeasureActivationsHasThat) {
+TEST_F(ObservedOnGpus, TracesIncludeTheMeasuringOfActivations) {
   RunConfig config = gpu_config("bfloat16");
   config.log.log_activations = 2;
   const Traced seen = traced(config, StepRange{3, 6});
@@ -140,7 +140,7 @@ TEST_F(ObservedOnGpus, ATraceOfStepsThatMeasureActivationsHasThat) {
   EXPECT_EQ(measured, 2 * 4 * 2 * 3) << "in two steps, four micro-batches, two layers, three activations";
 }
 
-TEST_F(ObservedOnGpus, RanksHaveTheirCallsAndStreamsBeside) {
+TEST_F(ObservedOnGpus, TracesShowCollectivesAndSideStreamsOfRanks) {
   if (cuda::devices() < 2) GTEST_SKIP() << "two GPUs are needed";
   RunConfig config = gpu_config("bfloat16");
   config.parallel.ranks = 2;

@@ -18,7 +18,7 @@ class BoundedPoolsOnGpus : public EngineOnGpus, public ::testing::WithParamInter
 };
 INSTANTIATE_TEST_SUITE_P(Dtypes, BoundedPoolsOnGpus, ::testing::Values("float32", "bfloat16", "float64"));
 
-TEST_P(BoundedPoolsOnGpus, GiveTheBitsOfUnboundedOnes) {
+TEST_P(BoundedPoolsOnGpus, HaveTheBitsOfUnboundedOnes) {
   for (const char* granularity : {"none", "full"})
     for (const bool deterministic : {true, false}) {
       SCOPED_TRACE(cat("recompute ", granularity, deterministic ? ", deterministic" : ""));

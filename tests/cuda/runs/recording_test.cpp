@@ -1,4 +1,4 @@
-// What a queue records and replays.
+// Recording and replaying a stream's work.
 #include <vector>
 
 #include "support/cuda_rank.h"
@@ -18,8 +18,9 @@ class CudaRecording : public CudaTest {
   }
 };
 
-// Small ones are replayed as kernels: of whole words, of odd bytes, off words, between other work, and large ones.
-TEST_F(CudaRecording, MemsetsWriteWhatTheyAreToldAndNoMore) {
+// Small memsets are replayed as kernels: of whole words, of odd bytes, at unaligned addresses, between other work, and
+// large ones.
+TEST_F(CudaRecording, MemsetsWriteExactlyTheirBytes) {
   constexpr int64_t kBytes = int64_t{3} << 20;
   const Tensor to = gpu().empty({kBytes / 4}, DType::f32), source = gpu().zeros({kBytes / 4}, DType::f32);
   const std::vector<uint8_t> poison(kBytes, 0xa5);

@@ -1,4 +1,4 @@
-// The program on GPUs, as people start it: runs that stop and go on, move, are killed, and do not fit.
+// The program on GPUs, as users start it: runs that stop and resume, move to other devices, are killed, and do not fit.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 
@@ -29,7 +29,7 @@ struct Ended {
   std::string said;
 };
 
-// Runs of small models on made-up text, each below a folder of its own.
+// Runs of small models on synthetic text, each in a folder of its own.
 class RunsOnGpus : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -40,7 +40,7 @@ class RunsOnGpus : public ::testing::Test {
     for (uint64_t word = 0; word < 20'000; ++word) text << words[rng.below(std::size(words), word)];
   }
   fs::path run_of(const std::string& runs) const { return own_ / runs / "default"; }
-  // Flags and their values; `more` counts where both have one.
+  // Flags and their values; `more` overrides the defaults.
   Words words(const std::string& runs, const Words& more) const {
     std::map<std::string, std::string> flags = {{"--data", own_ / "text.txt"},
                                                 {"--runs-folder", own_ / runs},
@@ -72,8 +72,8 @@ class RunsOnGpus : public ::testing::Test {
     const Ended ended = train(runs, more);
     ASSERT_EQ(ended.code, 0) << ended.said;
   }
-  // The same as processes with a rank and a GPU each, and a variable of the environment for each; what all said, and
-  // the first code that is none of success.
+  // Trains in processes with one rank and GPU each, and an environment variable for each; returns all output, and the
+  // first exit code other than success.
   Ended train_in_processes(const std::string& runs, const Words& more, const Words& of_each) const {
     const int port = testing::free_port();
     std::vector<std::unique_ptr<Program>> ranks;
@@ -91,7 +91,7 @@ class RunsOnGpus : public ::testing::Test {
     }
     return ended;
   }
-  // What a checkpoint holds, of all ranks.
+  // The content of a checkpoint, over all ranks.
   std::string state(const std::string& runs, int64_t step) const {
     std::string bytes;
     for (int rank = 0; rank < 4; ++rank) {
@@ -122,8 +122,8 @@ struct Layout {
 };
 const Layout kLayouts[] = {{"1", "1"}, {"2", "2"}};
 
-// The first step after a start runs as it comes, the second is recorded: a run that goes on mixes them otherwise.
-TEST_F(RunsOnGpus, GoOnToTheBit) {
+// The first step after a start is eager and the second is recorded, so a resumed run mixes them differently.
+TEST_F(RunsOnGpus, ResumeToTheBit) {
   for (const auto& [ranks, expert] : kLayouts)
     for (const char* dtype : {"float32", "bfloat16"}) {
       if (std::stoi(ranks) > cuda::devices()) continue;
@@ -150,13 +150,13 @@ TEST_F(RunsOnGpus, GoOnToTheBit) {
       trains(parts, flags("12"));
       EXPECT_THAT(read_file(own_ / "log"), HasSubstr("step-8, step 8 of 12"));
       EXPECT_FALSE(state(whole, 12).empty());
-      EXPECT_TRUE(state(whole, 8) == state(parts, 8)) << "one was saved while step 9 was computed";
+      EXPECT_TRUE(state(whole, 8) == state(parts, 8)) << "one checkpoint was saved while step 9 was computed";
       EXPECT_TRUE(state(whole, 12) == state(parts, 12));
       EXPECT_EQ(losses(whole), losses(parts));
     }
 }
 
-TEST_F(RunsOnGpus, GoOnOnTheCpuAndOnOtherRanks) {
+TEST_F(RunsOnGpus, ResumeOnTheCpuAndOnOtherRanks) {
   for (const auto& [dtype, tolerance] : {std::pair{"float32", 1e-4}, std::pair{"bfloat16", 2e-2}}) {
     SCOPED_TRACE(dtype);
     const auto flags = [&](const char* device, const char* ranks, const char* steps) {
@@ -182,8 +182,8 @@ TEST_F(RunsOnGpus, GoOnOnTheCpuAndOnOtherRanks) {
   }
 }
 
-// The default recipe, narrower. Rounding differs, and is amplified by every update.
-TEST_F(RunsOnGpus, TheFirstFiftyLossesAreTheCpus) {
+// The default recipe, narrower. Roundings differ, and every update amplifies the differences.
+TEST_F(RunsOnGpus, FirstFiftyLossesAgreeWithTheCpu) {
   for (const auto& [dtype, tolerance] : {std::pair{"float32", 1e-3}, std::pair{"bfloat16", 2e-2}}) {
     const auto flags = [&](const char* device) {
       return Words{"--device",          device, "--dtype",       dtype, "--ranks",       "1",
@@ -203,8 +203,8 @@ TEST_F(RunsOnGpus, TheFirstFiftyLossesAreTheCpus) {
   }
 }
 
-// Before text is read, a step is made, or anything is written.
-TEST_F(RunsOnGpus, ThatDoNotFitAreRefusedWithThePlan) {
+// The run is refused before text is read, a step is run, or anything is written.
+TEST_F(RunsOnGpus, AreRefusedWithThePlanIfTheyDoNotFit) {
   const Ended huge = train("huge", {"--device", "cuda", "--hidden-size", "8192", "--num-layers", "200"});
   EXPECT_EQ(huge.code, static_cast<int>(ExitCode::out_of_memory)) << huge.said;
   EXPECT_THAT(huge.said, HasSubstr("the run does not fit: it needs "));
@@ -213,9 +213,9 @@ TEST_F(RunsOnGpus, ThatDoNotFitAreRefusedWithThePlan) {
   EXPECT_FALSE(fs::exists(run_of("huge") / "metrics.jsonl"));
 }
 
-TEST_F(RunsOnGpus, AreRefusedWhereOthersHaveTheMemory) {
+TEST_F(RunsOnGpus, AreRefusedIfOthersUseTheMemory) {
   const Words flags = {"--device", "cuda", "--ranks", "1", "--train-iters", "2"};
-  // No room for the run; none for CUDA's context.
+  // No room for the run; no room for CUDA's context.
   for (const auto& [mib, words] :
        {std::pair{700, "the run does not fit: it needs "}, std::pair{100, "GPU 0 has no "}}) {  // room, or memory left
     void* taken = nullptr;
@@ -230,15 +230,15 @@ TEST_F(RunsOnGpus, AreRefusedWhereOthersHaveTheMemory) {
   trains("crowded", flags);
 }
 
-TEST_F(RunsOnGpus, CheckTheirStatesOnEveryRank) {
+TEST_F(RunsOnGpus, CheckStatesOnEveryRank) {
   if (cuda::devices() < 2) GTEST_SKIP() << "needs 2 GPUs, there are " << cuda::devices();
   for (const char* expert : {"1", "2"})
     trains(cat("checked-", expert), {"--device", "cuda", "--ranks", "2", "--dtype", "bfloat16", "--train-iters", "4",
                                      "--expert-model-parallel-size", expert, "--check-states", "true"});
 }
 
-// Processes of one host exchange rows of experts as threads do: in one recorded step, with the same losses; and through
-// NCCL where they are told to, as hosts do, with the same losses too.
+// Processes of one host exchange experts' rows as threads do, in one recorded step, with the same losses; if told to
+// use NCCL, as between hosts, they have the same losses too.
 TEST_F(RunsOnGpus, AreTheSameInProcessesAsInThreads) {
   if (cuda::devices() < 2) GTEST_SKIP() << "needs 2 GPUs, there are " << cuda::devices();
   const Words flags = {"--device",        "cuda", "--dtype",       "bfloat16", "--expert-model-parallel-size", "2",
@@ -247,7 +247,7 @@ TEST_F(RunsOnGpus, AreTheSameInProcessesAsInThreads) {
   of_threads.insert(of_threads.end(), {"--ranks", "2"});
   trains("threads", of_threads);
   EXPECT_THAT(read_file(own_ / "log"), HasSubstr("captured as one CUDA graph; rows of experts are written directly"));
-  // Where each sees all GPUs, and where each sees its own alone.
+  // Each process sees all GPUs, or only its own.
   for (const auto& [runs, of_each] :
        {std::pair{"processes", Words{"WITAN_COMM_PEERS=1", "WITAN_COMM_PEERS=1"}},
         std::pair{"one-gpu-each", Words{"CUDA_VISIBLE_DEVICES=0", "CUDA_VISIBLE_DEVICES=1"}}}) {
@@ -277,10 +277,10 @@ TEST_F(RunsOnGpus, AreTheSameInProcessesAsInThreads) {
   EXPECT_THAT(mixed.said, HasSubstr("WITAN_COMM_PEERS = 0 on rank 0, but 1 on rank 1"));
 }
 
-// A process per GPU, one of which is killed while both replay their steps.
+// One process per GPU, one of which is killed while both replay their steps.
 class ProcessesOnGpus : public RunsOnGpus, public ::testing::WithParamInterface<size_t> {};
 
-TEST_P(ProcessesOnGpus, EndWhenOneIsKilledAndGoOnFromTheLastCheckpoint) {
+TEST_P(ProcessesOnGpus, EndWhenOneIsKilledAndResumeFromTheLastCheckpoint) {
   if (cuda::devices() < 2) GTEST_SKIP() << "needs 2 GPUs, there are " << cuda::devices();
   const auto start = [&](const char* steps, size_t rank, int port) {
     return std::make_unique<Program>(

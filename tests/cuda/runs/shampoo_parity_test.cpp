@@ -1,5 +1,5 @@
-// The published runs of Distributed Shampoo at full size, on one GPU and on as many as there are of 2 and 4: with
-// Newton's roots. And a small one, which finds what the CPU finds.
+// The published runs of Distributed Shampoo at full size, with Newton's roots, on one GPU and on 2 and 4 if there are
+// as many; and a small run that must match the CPU.
 #include "support/shampoo_parity.h"
 
 #include <iostream>
@@ -39,7 +39,7 @@ INSTANTIATE_TEST_SUITE_P(Settings, PublishedShampooOnGpus, ::testing::ValuesIn(s
                            return cat(run.param.setting.name, run.param.fsdp ? "Fsdp" : "Shard", run.param.shards);
                          });
 
-// Minutes each: roots of matrices of 8192 rows.
+// Takes minutes each: the roots of matrices of 8192 rows.
 TEST_P(PublishedShampooOnGpus, LearnsAsPublished) {
   const auto& [setting, shards, fsdp] = GetParam();
   if (shards > cuda::devices()) GTEST_SKIP() << shards << " shards need as many GPUs";
@@ -53,7 +53,7 @@ TEST_P(PublishedShampooOnGpus, LearnsAsPublished) {
   testing::expect_published(setting, losses);
 }
 
-TEST_P(ShampooParityOnGpus, FindsWhatTheCpuFindsInFloat64) {
+TEST_P(ShampooParityOnGpus, MatchesTheCpuInFloat64) {
   RunConfig config = testing::small_shampoo_recipe(GetParam());
   config.model.dtype = "float64";
   config.optimizer.shampoo_root = "newton";

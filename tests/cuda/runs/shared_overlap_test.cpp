@@ -1,5 +1,5 @@
-// moe_shared_expert_overlap on GPUs: steps, recorded ones too, have the bits of those in which shared experts compute
-// after the routed ones, and the memory that is planned.
+// moe_shared_expert_overlap on GPUs: eager and recorded steps have the bits of steps in which shared experts compute
+// after the routed ones, and use the planned memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace witan::testing {
 namespace {
 
-constexpr int64_t kOverlapSteps = 6;  // of which the last are replays
+constexpr int64_t kOverlapSteps = 6;  // the last of them are replays
 
 struct OverlapVariant {
   std::string name;
@@ -37,12 +37,12 @@ const OverlapVariant kOverlapVariants[] = {
      }},
     {"LayersAgain", [](RunConfig& c) { c.model.recompute_granularity = "full"; }},
     {"Fsdp", [](RunConfig& c) { c.parallel.data_parallel_sharding_strategy = "optim_grads_params"; }},
-    {"WideSharedExperts",  // which take longer than rows
+    {"WideSharedExperts",  // shared experts that take longer than the rows
      [](RunConfig& c) {
        c.model.hidden_size = 256;
        c.model.moe.moe_shared_expert_intermediate_size = 1024;
      }},
-    {"OverTensorRanks",  // shared experts have collectives of their own
+    {"OverTensorRanks",  // shared experts with collectives of their own
      [](RunConfig& c) {
        c.parallel.tensor_model_parallel_size = 2;
        c.parallel.sequence_parallel = true;
@@ -68,7 +68,7 @@ class SharedOverlapOnGpus : public EngineOnGpus, public ::testing::WithParamInte
   }
 };
 
-TEST_P(SharedOverlapOnGpus, HasTheBitsOfOneAfterTheOther) {
+TEST_P(SharedOverlapOnGpus, HasTheBitsWithoutOverlap) {
   for (const char* dtype : {"float32", "bfloat16"})
     for (const bool recorded : {true, false}) {
       SCOPED_TRACE(cat(dtype, recorded ? ", recorded" : ", eager"));
@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(Of, SharedOverlapOnGpus, ::testing::ValuesIn(kOverlapVa
 
 using BoundedSharedOverlapOnGpus = EngineOnGpus;
 
-TEST_F(BoundedSharedOverlapOnGpus, StepsInWavesHaveTheBitsOfOneAfterTheOther) {
+TEST_F(BoundedSharedOverlapOnGpus, RerunStepsHaveTheBitsWithoutOverlap) {
   if (cuda::devices() < 2) GTEST_SKIP() << "needs 2 GPUs, there are " << cuda::devices();
   RunConfig config = gpu_config("bfloat16");
   config.model.vocab_size = 7;

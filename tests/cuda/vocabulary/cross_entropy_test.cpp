@@ -13,12 +13,12 @@ using testing::values;
 
 class CrossEntropyOnGpu : public testing::CudaTest {
  protected:
-  // A third of the tokens weigh nothing, have no target and NaN for logits.
+  // A third of the tokens have weight 0, no target, and NaN logits.
   struct Case {
     Tensor logits, weights, targets;
     int64_t words;
   };
-  // `padding`: columns behind the V words, of logits that nobody may read.
+  // `padding`: columns after the V words, whose logits must not be read.
   Case make(DType dtype, int64_t T, int64_t V, int64_t padding = 0) {
     Case c{host.poisoned({T, V + padding}, dtype), host.normal({T}, accumulator(dtype), "weights"),
            host.stream.empty({T}, DType::i32), V};
@@ -32,7 +32,7 @@ class CrossEntropyOnGpu : public testing::CudaTest {
     }
     return c;
   }
-  // p - 1 at a target that is nearly certain: the rounding of p.
+  // p - 1 at a target of nearly certain probability is the rounding of p.
   static double near_zero(DType dtype) { return dtype == DType::f64 ? 1e-14 : 1e-6; }
   struct Results {
     Tensor loss, losses, lse, dlogits;
@@ -87,8 +87,8 @@ TEST_F(CrossEntropyOnGpu, RepeatsItsBitsAndWritesInPlace) {
   }
 }
 
-// Rows that fit a processor and that do not, more of them than there are processors, over the logits and beside them.
-TEST_F(CrossEntropyOnGpu, FusedIsForwardAndBackward) {
+// Rows that fit on a multiprocessor and rows that do not, more of them than multiprocessors, in place and not.
+TEST_F(CrossEntropyOnGpu, FusedMatchesForwardAndBackward) {
   for (const auto& [dtype, T, V] : std::vector<std::tuple<DType, int64_t, int64_t>>{{DType::bf16, 0, 64},
                                                                                     {DType::bf16, 1, 8},
                                                                                     {DType::bf16, 300, 1000},
@@ -120,9 +120,9 @@ TEST_F(CrossEntropyOnGpu, FusedIsForwardAndBackward) {
   }
 }
 
-// The bits of the words alone, and gradients that are exactly 0 behind them: rows that fit a processor and that do not,
-// over the logits and beside them, whole and in the columns of a rank.
-TEST_F(CrossEntropyOnGpu, PaddingTakesNoPart) {
+// Results have the bits of the words alone, and gradients after the words are exactly 0: for rows that fit on a
+// multiprocessor and rows that do not, in place and not, whole and in the columns of a rank.
+TEST_F(CrossEntropyOnGpu, IgnoresPaddingColumns) {
   for (const auto& [dtype, V, padding] : std::vector<std::tuple<DType, int64_t, int64_t>>{{DType::bf16, 1, 7},
                                                                                           {DType::bf16, 1000, 24},
                                                                                           {DType::bf16, 1000, 3},
@@ -167,7 +167,7 @@ TEST_F(CrossEntropyOnGpu, PaddingTakesNoPart) {
   }
 }
 
-// Columns of logits that ranks hold between them, as unevenly as can be. One part has the bits of the whole.
+// Columns of logits divided among ranks as unevenly as possible. A single part has the bits of the whole.
 TEST_F(CrossEntropyOnGpu, PartsAgreeWithTheCpu) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const int64_t T : {0, 1, 700})
@@ -210,8 +210,8 @@ TEST_F(CrossEntropyOnGpu, PartsAgreeWithTheCpu) {
       }
 }
 
-// A rank whose columns are all masked knows nothing, which is no NaN.
-TEST_F(CrossEntropyOnGpu, PartsOfMaskedColumns) {
+// A rank whose columns are all masked contributes nothing, rather than NaN.
+TEST_F(CrossEntropyOnGpu, AcceptsPartsOfMaskedColumns) {
   const Tensor parts = poisoned({2, 2, 1}, DType::f32), weights = CudaTest::to_gpu(host.tensor<float>({1}, {1})),
                targets = CudaTest::to_gpu(host.tensor<int32_t>({1}, {0}));
   const Tensor finite = CudaTest::to_gpu(host.tensor<float>({1, 2}, {2, 2})),
@@ -228,8 +228,8 @@ TEST_F(CrossEntropyOnGpu, PartsOfMaskedColumns) {
   EXPECT_TRUE(std::isnan(loss_of(masked, masked)));
 }
 
-// Rows that begin at any address, and gradients that begin at another.
-TEST_F(CrossEntropyOnGpu, AddressesNeedNoAlignment) {
+// Rows begin at any address, and gradients at another.
+TEST_F(CrossEntropyOnGpu, NeedsNoAlignment) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
     const int64_t T = 3, V = 1003;
     const Case c = make(dtype, T, V);
@@ -259,13 +259,13 @@ TEST_F(CrossEntropyOnGpu, ExtremeLogits) {
   EXPECT_NEAR(loss_of({1, -infinity, 1}), std::log(2.0), 1e-6);
   EXPECT_TRUE(std::isnan(loss_of({1, std::nanf(""), 1})));
   EXPECT_TRUE(std::isnan(loss_of(std::vector<float>(5, -infinity))));
-  std::vector<float> late(5000, -infinity);  // most threads see nothing else
+  std::vector<float> late(5000, -infinity);  // most threads see only masked logits
   late[0] = late[4999] = 2;
   EXPECT_NEAR(loss_of(late), std::log(2.0), 1e-6);
 }
 
-// The op: the gradient that comes with the loss is that of the backward, and takes no memory beside the logits'.
-TEST_F(CrossEntropyOnGpu, TheGradientCanComeWithTheLoss) {
+// The op: the gradient that is computed with the loss equals the backward's, and takes no memory besides the logits'.
+TEST_F(CrossEntropyOnGpu, GradientCanBeComputedWithTheLoss) {
   constexpr int64_t T = 96, V = 4104;
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     const Tensor x = CudaTest::to_gpu(host.normal({T, V}, dtype, "x", 3));

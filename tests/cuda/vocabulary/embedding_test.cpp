@@ -12,7 +12,7 @@ constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64};
 
 class Embeddings : public CudaTest {
  protected:
-  // T ids in [0, V): most of them small, as words are.
+  // T ids in [0, V), most of them small, as in text.
   Tensor ids_of(int64_t T, int64_t V) {
     const Philox rng(7, Philox::stream_of("ids"));
     const Tensor ids = host.stream.empty({T}, DType::i32);
@@ -51,7 +51,7 @@ TEST_F(Embeddings, ForwardTakesRows) {
     }
 }
 
-// Sums are formed in the CPU's order: the bits are its own, whatever a row's number of tokens.
+// Sums are formed in the CPU's order, so that they have its bits for any number of tokens per row.
 TEST_F(Embeddings, BackwardSumsTokensInOrder) {
   for (const DType dtype : kDTypes)
     for (const DType gradient : kDTypes)
@@ -63,7 +63,7 @@ TEST_F(Embeddings, BackwardSumsTokensInOrder) {
         if (has_gradients(dtype, gradient)) expect_backward(ids_of(T, V), V, D, gradient, dtype);
 }
 
-// Rows [begin, begin + n) of a table that is divided by rows; most tokens' rows are elsewhere, before or behind.
+// Rows [begin, begin + n) of a table that is divided by rows; most tokens' rows are on other ranks, before or after.
 TEST_F(Embeddings, PartsOfATable) {
   for (const DType dtype : kDTypes)
     for (const auto& [T, V, D, begin, n] : std::vector<std::array<int64_t, 5>>{{0, 5, 8, 2, 3},
@@ -97,7 +97,7 @@ TEST_F(Embeddings, BackwardOfOneIdAlone) {
     }
 }
 
-// A captured step is replayed with other tokens: nothing of the sort may depend on those it was captured with.
+// A captured step is replayed with other tokens: nothing in the sort may depend on the tokens at capture.
 TEST_F(Embeddings, BackwardIsReplayedWithOtherTokens) {
   constexpr int64_t T = 5000, V = 400, D = 64;
   const Tensor order = poisoned({V + 1 + T}, DType::i32), dw = poisoned({V, D}, DType::f32);
@@ -108,7 +108,7 @@ TEST_F(Embeddings, BackwardIsReplayedWithOtherTokens) {
   const cudaStream_t stream = cuda::native(gpu());
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t replay = nullptr;
-  kernels::embedding_backward(gpu(), dw, Write::overwrite, order, dy_gpu, ids_gpu);  // as a first step does: loads code
+  kernels::embedding_backward(gpu(), dw, Write::overwrite, order, dy_gpu, ids_gpu);  // loads code, as a first step does
   ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
   kernels::embedding_backward(gpu(), dw, Write::overwrite, order, dy_gpu, ids_gpu);
   ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);

@@ -13,8 +13,8 @@ using testing::CudaTest;
 
 class LikeliestTokensOnGpu : public CudaTest {};
 
-// Rows in packs and not, one look of each thread and several, ties, rows without a choice.
-TEST_F(LikeliestTokensOnGpu, AreTheCpus) {
+// Rows in packs and not, one round per thread and several, ties, rows without a choice.
+TEST_F(LikeliestTokensOnGpu, MatchTheCpu) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
     for (const auto& [columns, words] :
