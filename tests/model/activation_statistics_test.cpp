@@ -22,7 +22,7 @@ TEST(ActivationStatistics, AreComputedFromMomentsOfAllParts) {
   EXPECT_EQ(names.size(), 7u);
 }
 
-TEST(ActivationStatistics, NanIsLargerThanAnyNumber) {
+TEST(ActivationStatistics, NaNCountsAsTheLargestValue) {
   ActivationMoments moments;
   moments.add({.largest = 2});
   moments.add({.largest = std::nan("")});

@@ -11,7 +11,7 @@ namespace {
 
 using test::message_of;
 
-TEST(ModelConfig, TheDefaultsAreValidOnceTheVocabularyIsKnown) {
+TEST(ModelConfig, DefaultsAreValidWithAVocabularySize) {
   ModelConfig config;
   EXPECT_EQ(message_of<ConfigError>([&] { config.validate(); }),
             "vocab_size is not set, and there is no tokenizer to take it from");
@@ -34,7 +34,7 @@ TEST(ModelConfig, ComposesTheFieldsOfItsParts) {
   EXPECT_EQ(config.moe.moe_router_topk, 3);
 }
 
-TEST(ModelConfig, TorchDrawsNoTinyEmbeddings) {
+TEST(ModelConfig, TorchInitialisationHasNoTinyEmbeddings) {
   ModelConfig config;
   config.init_method = "torch";
   config.vocab_size = 1;
@@ -111,7 +111,7 @@ TEST(ModelConfig, ValidatesItsParts) {
             std::string::npos);
 }
 
-TEST(ModelConfig, LayersAreResolvedOneByOne) {
+TEST(ModelConfig, ResolvesEachLayer) {
   ModelConfig config;
   config.num_layers = 4;
   config.hidden_size = 32;
@@ -140,7 +140,7 @@ TEST(ModelConfig, LayersAreResolvedOneByOne) {
   EXPECT_EQ(config.layers()[3].mlp.ffn_hidden_size, 512) << "without experts their size means nothing";
 }
 
-TEST(ModelConfig, LayersReadWhatEarlierOnesWrote) {
+TEST(ModelConfig, ResolvesConnectionsBetweenLayers) {
   ModelConfig config;
   config.vocab_size = 8;
   config.num_layers = 5;
@@ -159,7 +159,7 @@ TEST(ModelConfig, LayersReadWhatEarlierOnesWrote) {
   EXPECT_EQ(text, "2s 1s 0- 0s1 2s0 ");
 }
 
-TEST(ModelConfig, AProgramMayGiveLayersOtherMixers) {
+TEST(ModelConfig, ProgramsMaySetOtherMixers) {
   ModelConfig config;
   config.vocab_size = 8;
   config.mixers[2] = NoMixer();
@@ -174,7 +174,7 @@ TEST(ModelConfig, AProgramMayGiveLayersOtherMixers) {
             "mixers: layer 4 is not one of num_layers = 4, which are numbered from 0 on");
 }
 
-TEST(ModelConfig, JoinsThatCannotBeSayWhy) {
+TEST(ModelConfig, ErrorsExplainImpossibleConnections) {
   const auto refused = [](auto&& change) {
     ModelConfig config;
     config.vocab_size = 8;
@@ -223,7 +223,7 @@ TEST(ModelConfig, JoinsThatCannotBeSayWhy) {
             "norm_weight = false and norm_bias = true: a norm without a weight has no bias; set norm_bias = false");
 }
 
-TEST(ModelConfig, ADenseModelMayHaveBiases) {
+TEST(ModelConfig, DenseModelsMayHaveBiases) {
   ModelConfig config;
   config.vocab_size = 8;
   config.moe.num_experts = 0;
@@ -257,7 +257,7 @@ TEST(ModelConfig, FieldsHaveBounds) {
     EXPECT_THROW(set_field(config.fields(), key, text, "test"), ConfigError) << key << " = " << text;
 }
 
-TEST(ModelConfig, NamesBecomeTypes) {
+TEST(ModelConfig, ParsesNamesOfTypes) {
   ModelConfig config;
   for (const auto& [name, dtype] :
        {std::pair{"float32", DType::f32}, {"bfloat16", DType::bf16}, {"float64", DType::f64}}) {
@@ -271,7 +271,7 @@ TEST(ModelConfig, NamesBecomeTypes) {
   }
 }
 
-TEST(LoraOf, ADropoutOfEverythingIsRefused) {
+TEST(LoraOf, RefusesADropoutOfOne) {
   ModelConfig config;
   config.lora_rank = 2;
   config.lora_dropout = 1;

@@ -1,4 +1,4 @@
-// The counts that Megatron-LM's public runs print, and models built on the meta device.
+// Compares counts with those that Megatron-LM's public runs print, and with models built on the meta device.
 #include "witan/model/counts.h"
 
 #include "model/model_support.h"
@@ -30,7 +30,7 @@ int64_t parameters_of(const ModelConfig& config) {
   return parameters_of(config, alone);
 }
 
-TEST(Counts, OfTheDenseReference) {
+TEST(Counts, MatchTheDenseReference) {
   const ParameterCounts counts = count_parameters(megatron_reference(0));
   EXPECT_EQ(counts.exact, 213'148'160);
   EXPECT_EQ(counts.active, 213'148'160);
@@ -41,7 +41,7 @@ TEST(Counts, OfTheDenseReference) {
   EXPECT_EQ(parameters_of(megatron_reference(0)), counts.exact);
 }
 
-TEST(Counts, OfTheMoeReference) {
+TEST(Counts, MatchTheMoeReference) {
   const ParameterCounts counts = count_parameters(megatron_reference(64));
   EXPECT_EQ(counts.exact, 4'375'732'736);
   EXPECT_EQ(counts.active, 213'934'592);
@@ -51,7 +51,7 @@ TEST(Counts, OfTheMoeReference) {
   EXPECT_EQ(parameters_of(megatron_reference(64)), counts.exact);
 }
 
-TEST(Counts, OfOneRankWhereExpertsAreDividedAmongFour) {
+TEST(Counts, MatchOneRankOfFourThatDivideExperts) {
   const ParameterCounts counts = count_parameters(megatron_reference(64));
   EXPECT_EQ(counts.exact - counts.experts + counts.experts / 4, 1'204'838'912);
   for (int r = 0; r < 4; ++r) {
@@ -60,7 +60,7 @@ TEST(Counts, OfOneRankWhereExpertsAreDividedAmongFour) {
   }
 }
 
-TEST(Counts, OfABuiltModelAreThoseOfItsConfiguration) {
+TEST(Counts, OfABuiltModelMatchItsConfiguration) {
   std::vector<ModelConfig> configs = {tiny_config(0), tiny_config(4), other_config(0), other_config(4)};
   configs.push_back(tiny_config(4));
   configs.back().num_layers = 5;
@@ -130,8 +130,8 @@ TEST(Counts, OfABuiltModelAreThoseOfItsConfiguration) {
   }
 }
 
-// A dense layer, then MoE layers with experts of their own width, as theoretical_memory_usage.py counts them: each
-// layer 2 H [F x 1.5 of its own] + 2 H² (1 + G/A), here with 4 H for its norms.
+// A dense layer, then MoE layers with experts of their own width, counted as in theoretical_memory_usage.py: each layer
+// has 2 H [F x 1.5 of its own] + 2 H² (1 + G/A), here plus 4 H for its norms.
 TEST(Counts, OfMixedLayersAreSumsOverLayers) {
   ModelConfig config = megatron_reference(64);
   config.moe.moe_layer_freq = "([0]*1+[1]*23)";
@@ -149,8 +149,8 @@ TEST(Counts, OfMixedLayersAreSumsOverLayers) {
   EXPECT_EQ(parameters_of(config), count_parameters(config).exact);
 }
 
-// One layer of DeepSeek-V3's attention: 7168 wide, 128 heads of 128 + 64 and 128 channels, latents of 1536 and 512.
-TEST(Counts, OfLatentAttention) {
+// One layer of DeepSeek-V3's attention: width 7168, 128 heads of 128 + 64 and 128 channels, latents of 1536 and 512.
+TEST(Counts, MatchLatentAttention) {
   ModelConfig config = megatron_reference(0);
   config.hidden_size = 7168;
   config.num_layers = 1;
@@ -165,7 +165,7 @@ TEST(Counts, OfLatentAttention) {
   EXPECT_EQ(counts.megatron_layers, attention + mlp + 6 * D);
 }
 
-TEST(Counts, SharedExpertsAreUsedByEveryTokenAndAreNoneOfTheRouted) {
+TEST(Counts, SharedExpertsAreActiveAndNotRouted) {
   ModelConfig config = megatron_reference(64);
   const ParameterCounts without = count_parameters(config);
   config.moe.moe_shared_expert_intermediate_size = 100;
@@ -179,8 +179,8 @@ TEST(Counts, SharedExpertsAreUsedByEveryTokenAndAreNoneOfTheRouted) {
   EXPECT_EQ(count_parameters(config).exact, count_parameters(megatron_reference(0)).exact) << "a dense model has none";
 }
 
-// GPT-2 small as Hugging Face's model card counts it, and padded to a multiple of 128 as Megatron-LM does.
-TEST(Counts, OfGpt2) {
+// GPT-2 small as counted on Hugging Face's model card, and padded to a multiple of 128 as by Megatron-LM.
+TEST(Counts, MatchGpt2) {
   ModelConfig config = testing::gpt_config();
   config.num_layers = 12;
   config.hidden_size = 768;
@@ -196,7 +196,7 @@ TEST(Counts, OfGpt2) {
   EXPECT_EQ(count_parameters(config).megatron_embeddings, 50304 * 768);
 }
 
-// What the specs of all parameters say the initial norm to be: normal values contribute n std^2, ones n.
+// The initial norm that the specs of all parameters imply: normal values contribute n std^2, ones n.
 double predicted_norm(const Module& model) {
   double square = 0;
   for (const Parameter* parameter : model.parameters()) {
@@ -208,14 +208,14 @@ double predicted_norm(const Module& model) {
   return std::sqrt(square);
 }
 
-TEST(InitialNorm, IsThatOfTheReferenceRuns) {
+TEST(InitialNorm, MatchesTheReferenceRuns) {
   MetaRank rank;
   Alone alone;
   EXPECT_NEAR(predicted_norm(Transformer(rank.stream, megatron_reference(0), 1, alone)), 315.04, 0.005);
   EXPECT_NEAR(predicted_norm(Transformer(rank.stream, megatron_reference(64), 1, alone)), 1104.960, 0.0005);
 }
 
-TEST(InitialNorm, OfRealValuesIsThePredictedOne) {
+TEST(InitialNorm, OfActualValuesMatchesThePrediction) {
   ModelConfig config = megatron_reference(8);
   config.num_layers = 3;
   config.hidden_size = 64;

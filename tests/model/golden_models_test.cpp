@@ -1,4 +1,4 @@
-// Whole models against those of transformers (tests/golden/attention/models.tsv): losses and gradients.
+// Compares whole models with transformers (tests/golden/attention/models.tsv): losses and gradients.
 #include <cmath>
 #include <fstream>
 #include <sstream>
@@ -16,7 +16,7 @@ using testing::values;
 
 constexpr int64_t kVocabulary = 16, kLength = 7;
 
-// A line of a model: its loss, or a parameter with the sum of its gradient's g_i cos(0.7 i).
+// A line of a model: its loss, or a parameter with the sum of g_i cos(0.7 i) over its gradient g.
 struct GoldenRow {
   std::string name;
   double phase, value;
@@ -33,7 +33,7 @@ std::vector<GoldenRow> golden_rows(const std::string& model) {
   return rows;
 }
 
-// As make_models.py fills them.
+// Fills parameters as make_models.py does.
 void fill_golden(const Parameter& parameter, double phase) {
   const double more = parameter.name().find("norm") == std::string::npos ? 0 : 1;
   for (int64_t i = 0; i < parameter.elements(); ++i)
@@ -119,7 +119,7 @@ TEST(GoldenModels, Olmo2) {
   expect_golden_model("olmo2", config);
 }
 
-// Positions are stretched, but not in the layer with a window, which has frequencies of another base.
+// Positions are scaled, except in the layer with a window, whose frequencies have another base.
 TEST(GoldenModels, Olmo3) {
   ModelConfig config = golden_model(0);
   AttentionConfig& attention = config.attention;

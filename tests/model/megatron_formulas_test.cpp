@@ -1,4 +1,4 @@
-// Figures that public Megatron-LM runs printed, and their arithmetic.
+// Compares Megatron-LM's formulas with figures that its public runs printed.
 #include <gtest/gtest.h>
 
 #include "model/model_support.h"
@@ -29,10 +29,10 @@ TEST(MegatronFormulas, ThroughputOfEveryLoggedLine) {
 TEST(MegatronFormulas, FlopsOfAnIteration) {
   EXPECT_NEAR(megatron_iteration_flops(megatron_reference(0), 2048, 64) / 1.5554653559e14, 1, 1e-10);
   EXPECT_EQ(megatron_iteration_flops(megatron_reference(64), 2048, 64),
-            megatron_iteration_flops(megatron_reference(0), 2048, 64));  // top-1: as much as a dense layer
+            megatron_iteration_flops(megatron_reference(0), 2048, 64));  // top-1: as many FLOPs as a dense layer
   ModelConfig config = megatron_reference(64);
   config.moe.moe_router_topk = 3;
-  // Two more experts of three 512 x 1792 matrices a token, in 24 layers, 6 FLOPs a parameter.
+  // Two more experts per token with three 512 x 1792 matrices each, in 24 layers, 6 FLOPs per parameter.
   EXPECT_NEAR(megatron_iteration_flops(config, 2048, 64) - megatron_iteration_flops(megatron_reference(64), 2048, 64),
               64.0 * 2048 * 24 * 2 * 3 * 512 * 1792 * 6, 1e6);
   config = megatron_reference(64);
@@ -45,7 +45,7 @@ TEST(MegatronFormulas, FlopsOfAnIteration) {
               2048.0 * 24 * 512 * 1792 * 6, 1e6);
 }
 
-// num_floating_point_operations() of a model whose first layer is dense: 6 FLOPs for each weight that a token meets.
+// num_floating_point_operations() of a model whose first layer is dense: 6 FLOPs per weight that a token uses.
 TEST(MegatronFormulas, FlopsOfMixedLayersAreSumsOverLayers) {
   ModelConfig config = megatron_reference(64);
   const double before = megatron_iteration_flops(config, 2048, 1);
@@ -60,7 +60,8 @@ TEST(MegatronFormulas, FlopsOfMixedLayersAreSumsOverLayers) {
   EXPECT_EQ(megatron_iteration_flops(config, 2048, 1), mixed) << "Megatron-LM does not look at windows";
 }
 
-// num_floating_point_operations() with --mtp-num-layers: a layer as the last one, its projection and norms, and logits.
+// num_floating_point_operations() with --mtp-num-layers: a layer like the last one, its projection and norms, and
+// logits.
 TEST(MegatronFormulas, FlopsOfMultiTokenPrediction) {
   ModelConfig config = megatron_reference(64), more = config;
   more.mtp_num_layers = 2;
@@ -85,9 +86,9 @@ TEST(MegatronFormulas, FlopsOfLatentAttention) {
   EXPECT_NEAR(per_token(), others + layers * (100 * (D + 16 * 192 + 1) + shared), 1);
 }
 
-// A layer without attention lacks 2 H² (1 + G/A) weights, and its products of queries and keys; tables of value
-// embeddings are looked up.
-TEST(MegatronFormulas, LayersWithoutAttentionHaveNoneOfItsFlops) {
+// A layer without attention lacks 2 H² (1 + G/A) weights, and the products of queries and keys; tables of value
+// embeddings are only looked up.
+TEST(MegatronFormulas, LayersWithoutAttentionLackItsFlops) {
   ModelConfig config = megatron_reference(0);
   const double before = megatron_iteration_flops(config, 2048, 1);
   config.attention.no_attention_freq = "24";
@@ -105,7 +106,7 @@ TEST(MegatronFormulas, TheoreticalMemory) {
   EXPECT_DOUBLE_EQ(mebibytes(0, false) * kMebi, 213'173'248.0 * 18);
 }
 
-TEST(MegatronFormulas, MemoryWhereExpertsAreDivided) {
+TEST(MegatronFormulas, MemoryWithExpertParallelism) {
   const auto mebibytes = [](int64_t experts, int64_t expert_parallel) {
     return weight_and_optimizer_bytes(megatron_reference(experts), 8, expert_parallel, true) / kMebi;
   };

@@ -1,4 +1,4 @@
-// Recompute changes no bit and needs less memory; the meta device needs exactly the memory of the CPU.
+// Recomputation changes no bit and needs less memory; the meta device needs exactly as much memory as the CPU.
 #include "model/model_support.h"
 #include "support/thread_world.h"
 
@@ -41,7 +41,7 @@ Memory memory_of(const Arena& arena) {
   return memory;
 }
 
-// Two micro-batches, gradients accumulated; on any device.
+// Two micro-batches with accumulated gradients, on any device.
 Memory steps(Stream& stream, const ModelConfig& config, Group& group, std::vector<double>* losses = nullptr,
              std::vector<std::vector<double>>* gradients = nullptr) {
   Transformer model(stream, config, 5, group);
@@ -70,7 +70,7 @@ Results on_cpu(const ModelConfig& config) {
   return results;
 }
 
-// With the threads of the rank it stands for: kernels have workspaces per thread.
+// Uses the rank's number of threads, since kernels have workspaces per thread.
 Memory on_meta(const ModelConfig& config) {
   ThreadPool pool(2);
   Stream stream({Device::Kind::meta}, Arena::meta(), pool);
@@ -123,8 +123,8 @@ TEST(Recompute, LowersThePeak) {
   }
 }
 
-// Each module by itself keeps less than nothing recomputed does, and a whole MoE layer less than its activation.
-TEST(Recompute, EachModuleLowersWhatIsKept) {
+// Recomputing any one module keeps less memory than recomputing none, and a whole MoE layer less than its activation.
+TEST(Recompute, EachModuleLowersTheKeptMemory) {
   ModelConfig model = tiny_config(4);
   model.num_layers = 6;
   model.moe.moe_layer_freq = "2";
@@ -140,7 +140,7 @@ TEST(Recompute, EachModuleLowersWhatIsKept) {
   EXPECT_EQ(kept("selective", ""), kept("selective", "layernorm,mlp_act,moe_act"));
 }
 
-TEST(Memory, ReturnsWhenTheStepIsOver) {
+TEST(Memory, IsFreedAfterTheStep) {
   Rank rank;
   Alone alone;
   for (const std::string recompute : {"none", "selective", "full"}) {
@@ -149,7 +149,7 @@ TEST(Memory, ReturnsWhenTheStepIsOver) {
   }
 }
 
-TEST(Memory, OnTheMetaDeviceIsExactlyThatOfTheCpu) {
+TEST(Memory, OnTheMetaDeviceEqualsTheCpu) {
   for (const ModelConfig& model : models())
     for (const std::string dtype : {"float32", "bfloat16", "float64"})
       for (const std::string recompute : {"none", "selective", "full"}) {
@@ -164,7 +164,7 @@ TEST(Memory, OnTheMetaDeviceIsExactlyThatOfTheCpu) {
   }
 }
 
-TEST(Memory, OnTheMetaDeviceIsThatOfEveryRankWhereExpertsAreDivided) {
+TEST(Memory, OnTheMetaDeviceEqualsEveryRankWithExpertParallelism) {
   for (const std::string recompute : {"none", "selective", "full"})
     testing::on_ranks(2, [&](testing::ThreadRank& rank) {
       const ModelConfig config = with(tiny_config(4), "float32", recompute);

@@ -1,4 +1,4 @@
-// Tiny models, random micro-batches, and one forward and backward of them, on any device.
+// Tiny models, random micro-batches, and one forward and backward pass of them, on any device.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ inline ModelConfig tiny_config(int64_t experts) {
   config.num_layers = 2;
   config.hidden_size = 16;
   config.vocab_size = 23;
-  config.init_method_std = 0.3;  // so that every gradient is far from zero
+  config.init_method_std = 0.3;  // large enough to keep every gradient far from zero
   config.dtype = "float64";
   config.mlp.ffn_hidden_size = 12;
   config.moe.num_experts = experts;
@@ -29,7 +29,7 @@ inline ModelConfig tiny_config(int64_t experts) {
   return config;
 }
 
-// LayerNorm with bias, GELU, interleaved rotation of half a head, an untied head.
+// LayerNorm with bias, GELU, interleaved rotation of half of each head, an untied head.
 inline ModelConfig other_config(int64_t experts) {
   ModelConfig config = tiny_config(experts);
   config.norm.normalization = "LayerNorm";
@@ -42,7 +42,7 @@ inline ModelConfig other_config(int64_t experts) {
   return config;
 }
 
-// All that Megatron-LM's defaults switch on: learned positions, biases, dropout, LayerNorm with bias, GELU.
+// Everything that Megatron-LM enables by default: learned positions, biases, dropout, LayerNorm with bias, GELU.
 inline ModelConfig gpt_config() {
   ModelConfig config = tiny_config(0);
   config.norm.normalization = "LayerNorm";
@@ -67,8 +67,8 @@ inline ModelConfig dropping_config(int64_t experts) {
   return config;
 }
 
-// Layers that all differ: dense, then MoE with experts of their own width; windows of 3 tokens but in the second layer,
-// which has no rotary positions; values wider than queries and keys.
+// Layers that all differ: dense, then MoE with experts of their own width; windows of 3 tokens except in the second
+// layer, which has no rotary positions; values wider than queries and keys.
 inline ModelConfig mixed_config(int64_t experts = 4) {
   ModelConfig config = tiny_config(experts);
   config.num_layers = 3;
@@ -82,7 +82,7 @@ inline ModelConfig mixed_config(int64_t experts = 4) {
   return config;
 }
 
-// Attention as in OLMoE: norms of the full width, and bounds; norms behind attention and MLP, as in OLMo 2.
+// Attention as in OLMoE: norms over the full width, and clipping; norms after attention and MLP, as in OLMo 2.
 inline ModelConfig full_width_config(int64_t experts = 4) {
   ModelConfig config = tiny_config(experts);
   config.attention.qk_layernorm = config.attention.qk_layernorm_full_width = true;
@@ -100,7 +100,7 @@ inline ModelConfig sinks_config(int64_t experts = 4) {
   return config;
 }
 
-// All that modded-nanogpt has, and bounded logits.
+// All features of modded-nanogpt, and bounded logits.
 inline ModelConfig nanogpt_config(int64_t experts) {
   ModelConfig config = tiny_config(experts);
   add_nanogpt_variants(config);
@@ -125,14 +125,14 @@ inline void fill_with_tokens(const Tensor& to, int64_t vocabulary, const std::st
         static_cast<int32_t>(rng.below(static_cast<uint64_t>(vocabulary), static_cast<uint64_t>(i)));
 }
 
-// As in iteration `iteration`.
+// The randomness of iteration `iteration`.
 inline Randomness randomness_of(Stream& stream, int64_t iteration, int64_t micro_batch = 2) {
   const Tensor step = stream.zeros({kernels::kStepValues}, DType::f64);
   if (!stream.is_meta()) step.data<double>()[kernels::step_value::iteration] = static_cast<double>(iteration);
   return {11, step, micro_batch};
 }
 
-// Each row holds two documents, the second one `second` tokens long; 0: one document and no sequence ids.
+// Each row holds two documents, the second `second` tokens long, or one document without sequence ids if that is 0.
 inline MicroBatch micro_batch(Stream& stream, const ModelConfig& config, int64_t B, int64_t S, int64_t second = 0) {
   const DType wide = accumulator(config.compute_dtype());
   MicroBatch batch{{stream.empty({B, S}, DType::i32), {stream.empty({B, S}, DType::i32), {}}, randomness_of(stream, 7)},
@@ -150,7 +150,7 @@ inline MicroBatch micro_batch(Stream& stream, const ModelConfig& config, int64_t
   return batch;
 }
 
-// Cross entropy and the auxiliary losses, as training weighs them.
+// Cross entropy and the auxiliary losses, weighted as in training.
 inline Var loss_of(Tape& tape, Transformer& model, const MicroBatch& batch) {
   const ModelOutput out = model.forward(tape, batch.input);
   const MoeConfig& moe = model.config().moe;
@@ -161,14 +161,14 @@ inline Var loss_of(Tape& tape, Transformer& model, const MicroBatch& batch) {
   return ops::weighted_sum(tape, terms);
 }
 
-// Logits [T, V] of a forward alone.
+// Logits [T, V] of a forward pass only.
 inline std::vector<double> logits_of(Stream& stream, Transformer& model, const ModelInput& input) {
   Tape off(stream, Tape::Mode::off);
   return values(model.forward(off, input).logits.value());
 }
 
-// The model of public Megatron-LM runs: 24 layers of 512, 4 heads of 128, one group, ffn 1792, vocabulary 128256; with
-// experts: 64, top-1.
+// The model of public Megatron-LM runs: 24 layers of width 512, 4 heads of 128, one group, ffn 1792, vocabulary 128256;
+// with experts: 64, top-1.
 inline ModelConfig megatron_reference(int64_t experts) {
   ModelConfig config;
   config.num_layers = 24;

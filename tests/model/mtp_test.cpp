@@ -20,7 +20,7 @@ using testing::Rank;
 using testing::tiny_config;
 using testing::values;
 
-// As make_mtp.py has them.
+// The sizes in make_mtp.py.
 constexpr int64_t kVocabulary = 16, kRows = 2, kLength = 7;
 constexpr double kFactor = 0.3;
 
@@ -39,12 +39,12 @@ ModelConfig golden_config() {
   return config;
 }
 
-// The targets of a module, [T], and what each counts.
+// The targets of a module, [T], and the weight of each.
 struct AheadTargets {
   Tensor targets, weights;
 };
 
-// The batch `by` positions further on; tokens of row b at i are token(b, i).
+// The batch `by` positions ahead; token(b, i) is the token of row b at i.
 template <class Token, class Counts>
 std::pair<AheadInput, AheadTargets> ahead_of(Rank& rank, int64_t rows, int64_t length, int64_t by, const Token& token,
                                              const Counts& counts) {
@@ -78,7 +78,7 @@ std::vector<MtpRow> mtp_rows() {
   return rows;
 }
 
-TEST(Mtp, LossesAndGradientsAreMegatrons) {
+TEST(Mtp, LossesAndGradientsMatchMegatron) {
   const std::vector<MtpRow> rows = mtp_rows();
   const ModelConfig config = golden_config();
   Rank rank;
@@ -126,7 +126,7 @@ TEST(Mtp, LossesAndGradientsAreMegatrons) {
   }
 }
 
-// The loss of training: the model's, the modules' and the routers'.
+// The training loss: the model's, the modules' and the routers'.
 double whole_loss(Tape& tape, Transformer& model, const MicroBatch& batch, const std::vector<AheadTargets>& further,
                   bool backward) {
   const ModelOutput out = model.forward(tape, batch.input);
@@ -189,13 +189,13 @@ TEST(Mtp, GradientsMatchDifferences) {
       config.untie_embeddings_and_output_weights = experts > 0;
       expect_gradients_of_differences(config);
     }
-  ModelConfig config = testing::dropping_config(4);  // dropout and learned positions
+  ModelConfig config = testing::dropping_config(4);  // with dropout and learned positions
   config.mtp_num_layers = 1;
   config.embedding_norm = true;
   expect_gradients_of_differences(config);
 }
 
-TEST(Mtp, BlocksAreAsTheLastLayer) {
+TEST(Mtp, BlocksMatchTheLastLayer) {
   ModelConfig config = testing::mixed_config();
   config.mtp_num_layers = 2;
   const std::vector<LayerSpec> layers = layers_with_mtp(config);
@@ -204,8 +204,8 @@ TEST(Mtp, BlocksAreAsTheLastLayer) {
   EXPECT_EQ(window_of(layers[4].mixer), window_of(layers[2].mixer));
 }
 
-// Without tokens ahead the modules do not run, and change nothing.
-TEST(Mtp, EvaluationLeavesThemOut) {
+// Without tokens ahead, the modules do not run, and change nothing.
+TEST(Mtp, EvaluationSkipsThem) {
   ModelConfig with = tiny_config(4);
   with.mtp_num_layers = 1;
   Rank rank;
@@ -215,7 +215,7 @@ TEST(Mtp, EvaluationLeavesThemOut) {
   EXPECT_EQ(testing::logits_of(rank.stream, model, batch.input), testing::logits_of(rank.stream, more, batch.input));
 }
 
-TEST(Mtp, RefusesWhatItsBlocksCannotRead) {
+TEST(Mtp, RefusesInputsThatItsBlocksCannotRead) {
   ModelConfig config = tiny_config(0);
   config.mtp_num_layers = 1;
   config.embedding_residual = true;

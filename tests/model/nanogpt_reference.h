@@ -1,5 +1,5 @@
-// modded-nanogpt (Jordan et al., 2024) with experts, written from its formulas as plain loops over one sequence: what
-// nanogpt_config() of model_support.h must compute.
+// modded-nanogpt (Jordan et al., 2024) with experts, written from its formulas as plain loops over one sequence: the
+// reference for nanogpt_config() of model_support.h.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class NanogptReference {
   explicit NanogptReference(const ModelConfig& config) : config_(config) {}
   void give(const std::string& name, Row values) { weights_[name] = std::move(values); }
 
-  // [tokens, V], side by side
+  // [tokens, V], concatenated
   Row logits(std::span<const int32_t> tokens) const {
     const auto layers = static_cast<size_t>(config_.num_layers);
     const auto tables = config_.value_embeddings();
@@ -65,7 +65,7 @@ class NanogptReference {
     return {w.begin() + token * width, w.begin() + (token + 1) * width};
   }
 
-  // w [.., in] x, of the rows of w from `first` on
+  // w [.., in] x, for the rows of w from `first` on
   static Row product(std::span<const double> w, const Row& x) {
     Row y(w.size() / x.size());
     for (size_t i = 0; i < y.size(); ++i)
@@ -85,7 +85,7 @@ class NanogptReference {
     return x;
   }
 
-  // One head, turned: of 4 pairs (i, i + 4) the first two, by 1 and by 1 / base.
+  // Rotates one head: the first two of 4 pairs (i, i + 4), by 1 and by 1 / base.
   Row turned(Row head, size_t position) const {
     for (size_t pair = 0; pair < 2; ++pair) {
       const double angle = static_cast<double>(position) * std::pow(config_.attention.rotary_base, -double(pair));

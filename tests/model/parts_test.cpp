@@ -14,7 +14,7 @@ using testing::tiny_config;
 
 constexpr int64_t kTokens = 2 * 9;
 
-// Costs of one forward and backward by part, on the meta device.
+// The costs of one forward and backward pass by part, on the meta device.
 std::map<std::string, std::map<std::string, Cost>> costs_of(const ModelConfig& config) {
   ThreadPool pool(1);
   Stream stream({Device::Kind::meta}, Arena::meta(), pool);
@@ -42,7 +42,7 @@ double flops_of(const std::map<std::string, Cost>& kernels, const std::string& p
   return flops;
 }
 
-TEST(Parts, AreThoseOfTheModel) {
+TEST(Parts, MatchTheModel) {
   using Parts = std::set<std::string>;
   for (const std::string recompute : {"none", "selective", "full"}) {
     ModelConfig dense = tiny_config(0), moe = tiny_config(4);
@@ -55,8 +55,8 @@ TEST(Parts, AreThoseOfTheModel) {
   }
 }
 
-// Forward 2, and twice that for both gradients, per weight and token.
-TEST(Parts, AreChargedTheirMatrixProducts) {
+// Per weight and token, the forward takes 2 FLOPs, and both gradients together twice as many.
+TEST(Parts, ChargeTheirMatrixProducts) {
   const ModelConfig dense = tiny_config(0), moe = tiny_config(4);
   const auto T = static_cast<double>(kTokens), L = static_cast<double>(dense.num_layers);
   const double mlp = 3 * 16 * 12, attention = 2 * 16 * 16 + 2 * 16 * 8, head = 16 * 23, router = 16 * 4;
@@ -69,8 +69,8 @@ TEST(Parts, AreChargedTheirMatrixProducts) {
   EXPECT_DOUBLE_EQ(flops_of(costs["router"], "gemm"), 6 * T * L * router);
 }
 
-// Of the formulas of modded-nanogpt, which look up tables of value embeddings, one of four layers has no attention.
-TEST(Parts, OfJoinedLayersAreChargedTheirMatrixProducts) {
+// In modded-nanogpt's formulas, value embeddings are looked up, and one of four layers has no attention.
+TEST(Parts, OfJoinedLayersChargeTheirMatrixProducts) {
   const ModelConfig config = testing::nanogpt_config(4);
   const auto T = static_cast<double>(kTokens);
   auto costs = costs_of(config);
@@ -81,7 +81,7 @@ TEST(Parts, OfJoinedLayersAreChargedTheirMatrixProducts) {
   EXPECT_DOUBLE_EQ(flops_of(costs["embedding"], "gemm"), 0);
 }
 
-TEST(Parts, ARecomputedBlockPaysItsForwardTwice) {
+TEST(Parts, RecomputedBlocksChargeTheirForwardTwice) {
   ModelConfig config = tiny_config(0);
   config.recompute_granularity = "full";
   auto costs = costs_of(config);

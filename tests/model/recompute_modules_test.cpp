@@ -14,7 +14,7 @@ RecomputeModules of(const std::string& granularity, const std::string& modules) 
   return read_recompute_modules(config);
 }
 
-TEST(RecomputeModules, AListIsReadUnderSelectiveAlone) {
+TEST(RecomputeModules, ListsApplyOnlyToSelective) {
   const RecomputeModules usual = of("selective", "");
   EXPECT_TRUE(usual.layernorm && usual.mlp_act && usual.moe_act);
   EXPECT_FALSE(usual.mlp || usual.moe);
@@ -29,7 +29,7 @@ TEST(RecomputeModules, AListIsReadUnderSelectiveAlone) {
   EXPECT_FALSE(only_attention.layernorm || only_attention.moe_act);
 }
 
-TEST(RecomputeModules, OthersAreNamed) {
+TEST(RecomputeModules, ErrorsNameUnknownModules) {
   EXPECT_EQ(test::message_of<ConfigError>([] { of("none", "moe,router"); }),
             "recompute_modules: \"router\" cannot be recomputed by itself; use some of layernorm, mlp_act, moe_act, "
             "shared_experts, mlp, moe, mla_up_proj and core_attn, or recompute_granularity = full");

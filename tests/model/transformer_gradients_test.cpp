@@ -1,4 +1,4 @@
-// Gradients of whole models, against central differences of the loss.
+// Compares gradients of whole models with central differences of the loss.
 #include "model/model_support.h"
 #include "support/model_variants.h"
 #include "witan/model/transformer.h"
@@ -23,7 +23,8 @@ double loss_without_tape(Rank& rank, Transformer& model, const MicroBatch& batch
   return loss_of(off, model, batch).value().data<double>()[0];
 }
 
-// A few elements of every parameter, against central differences of the whole model's loss. `h`: the differences' step.
+// Compares a few elements of every parameter's gradient with central differences of the whole model's loss. `h`: the
+// step size.
 void expect_gradients_of_differences(const ModelConfig& config, double h = 1e-5) {
   Rank rank;
   Alone alone;
@@ -77,7 +78,7 @@ TEST(Transformer, MoeGradientsMatchDifferences) {
   expect_gradients_of_differences(config);
 }
 
-TEST(Transformer, GradientsOfLayersThatDifferMatchDifferences) {
+TEST(Transformer, GradientsOfDifferingLayersMatchDifferences) {
   for (const char* granularity : {"none", "selective", "full"}) {
     SCOPED_TRACE(granularity);
     ModelConfig config = testing::mixed_config();
@@ -105,7 +106,7 @@ TEST(Transformer, GradientsOfNormalisedQueriesAndOfSinksMatchDifferences) {
   expect_gradients_of_differences(config);
 }
 
-// A kind that only tests have.
+// A kind of mixer that exists only in tests.
 TEST(Transformer, GradientsOfAnotherMixerMatchDifferences) {
   for (const char* granularity : {"none", "selective", "full"}) {
     SCOPED_TRACE(granularity);
@@ -139,7 +140,7 @@ TEST(Transformer, GradientsOfJoinedLayersMatchDifferences) {
       config.recompute_granularity = granularity;
       expect_gradients_of_differences(config);
     }
-  // Each by itself, and among norms that have weights.
+  // Each by itself, and together with norms that have weights.
   for (const auto& change : std::initializer_list<void (*)(ModelConfig&)>{
            [](ModelConfig& c) { c.skip_connections = true; }, [](ModelConfig& c) { c.embedding_residual = true; },
            [](ModelConfig& c) { c.value_embedding_freq = "[0,1]"; }, [](ModelConfig& c) { c.embedding_norm = true; },

@@ -1,4 +1,5 @@
-// Layers joined beyond the residual stream, as in modded-nanogpt: skip connections, and the embedding in later layers.
+// Layers connected beyond the residual stream, as in modded-nanogpt: skip connections, and the embedding in later
+// layers.
 #include <map>
 
 #include "model/model_support.h"
@@ -16,15 +17,15 @@ using testing::MicroBatch;
 using testing::Rank;
 using testing::values;
 
-// Against the formulas, written as plain loops; and word by word, with states, what a forward of all words gives.
-TEST(Transformer, JoinedLayersAreWhatTheFormulasSay) {
+// Compares with the formulas, written as plain loops; decoding word by word must give the results of a full forward.
+TEST(Transformer, JoinedLayersFollowTheFormulas) {
   for (const int64_t experts : {0, 4}) {
     Rank rank;
     Alone alone;
     const ModelConfig config = testing::nanogpt_config(experts);
     Transformer model(rank.stream, config, 5, alone);
     testing::NanogptReference reference(config);
-    double scalar = 0.3;  // no two factors are alike
+    double scalar = 0.3;  // all factors differ
     for (Parameter* parameter : model.parameters()) {
       if (parameter->global_shape() == Shape{1}) parameter->value().data<double>()[0] = scalar += 0.17;
       reference.give(parameter->name(), values(parameter->value()));
@@ -45,9 +46,9 @@ TEST(Transformer, JoinedLayersAreWhatTheFormulasSay) {
   }
 }
 
-// 30 sigmoid(x / (7.5 sqrt D)), as modded-nanogpt bounds its logits, is 15 more than the bound used here: no
-// probability differs.
-TEST(Transformer, ASoftCapOfFifteenIsNanogptsSigmoid) {
+// 30 sigmoid(x / (7.5 sqrt D)), with which modded-nanogpt bounds its logits, is 15 more than the bound used here, so
+// that probabilities are the same.
+TEST(Transformer, SoftCapOfFifteenMatchesNanogptsSigmoid) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.normal({40}, DType::f64, "x", 300));
@@ -56,7 +57,7 @@ TEST(Transformer, ASoftCapOfFifteenIsNanogptsSigmoid) {
     EXPECT_NEAR(capped[i] + 15, 30 / (1 + std::exp(-in[i] / (7.5 * std::sqrt(64.0)))), 1e-12);
 }
 
-TEST(Transformer, JoinedLayersBeginWithTheirFactors) {
+TEST(Transformer, JoinedLayersStartWithTheirFactors) {
   Rank rank;
   Alone alone;
   ModelConfig config = testing::nanogpt_config(0);

@@ -1,4 +1,4 @@
-// The parameters of a model: their names, shapes and first values.
+// The parameters of a model: their names, shapes and initial values.
 #include <map>
 #include <set>
 
@@ -85,7 +85,7 @@ TEST(Transformer, BiasesAndPositionsHaveNames) {
         << name;
 }
 
-TEST(Transformer, LayersAreWhatTheirSpecsSay) {
+TEST(Transformer, LayersMatchTheirSpecs) {
   Rank rank;
   Alone alone;
   const ModelConfig config = testing::mixed_config();
@@ -118,7 +118,7 @@ TEST(Transformer, ProjectionsIntoTheResidualStreamStartSmaller) {
   }
 }
 
-TEST(Transformer, TorchInitialisationOfExpertsKnowsTheirInputs) {
+TEST(Transformer, TorchInitialisationUsesExpertsFanIn) {
   Rank rank;
   Alone alone;
   ModelConfig config = other_config(4);
@@ -131,7 +131,7 @@ TEST(Transformer, TorchInitialisationOfExpertsKnowsTheirInputs) {
   }
 }
 
-TEST(Transformer, TorchInitialisationDrawsParametersAsPyTorchModulesDo) {
+TEST(Transformer, TorchInitialisationMatchesPyTorchModules) {
   Rank rank;
   Alone alone;
   ModelConfig config = other_config(0);

@@ -19,9 +19,9 @@ using testing::Rank;
 using testing::tiny_config;
 using testing::values;
 
-// Through three layers, of which the second has full attention, every earlier token is seen; through windows of three
-// tokens alone, two at most are passed in each layer.
-TEST(Transformer, AWindowHidesWhatLiesBeforeIt) {
+// Every earlier token is visible through three layers of which the second has full attention. If all layers have
+// windows of three tokens, each layer reaches back two tokens at most.
+TEST(Transformer, WindowsHideEarlierTokens) {
   Rank rank;
   Alone alone;
   ModelConfig config = testing::mixed_config();
@@ -48,8 +48,8 @@ TEST(Transformer, AWindowHidesWhatLiesBeforeIt) {
   EXPECT_EQ(first_to_last(), "xxxxxxx-----");
 }
 
-// Two equal tokens differ by their position alone, and a position that starts anew is the first again.
-TEST(Transformer, LearnedPositionsAreThoseOfTheBatch) {
+// Two equal tokens differ only by their positions, and a position that restarts is the first again.
+TEST(Transformer, UsesTheBatchsPositions) {
   Rank rank;
   Alone alone;
   ModelConfig config = gpt_config();
@@ -75,7 +75,7 @@ TEST(Transformer, LearnedPositionsAreThoseOfTheBatch) {
             "transformer: 42 tokens per sequence, but max_position_embeddings = 41");
 }
 
-TEST(Transformer, DropsInTrainingAlone) {
+TEST(Transformer, DropsOnlyInTraining) {
   for (const ModelConfig& config : {gpt_config(), dropping_config(4)}) {
     Rank rank;
     Alone alone;
@@ -132,7 +132,7 @@ TEST(Transformer, ATiedHeadIsTheEmbedding) {
   std::ranges::copy(embedding.span<double>(), head.data<double>());
   EXPECT_EQ(testing::logits_of(rank.stream, tied, batch.input), testing::logits_of(rank.stream, untied, batch.input));
 
-  // The gradient of the shared weight is the sum of both uses.
+  // The gradient of the shared weight is the sum over both uses.
   bind_gradients(rank.stream, tied);
   bind_gradients(rank.stream, untied);
   for (Transformer* model : {&tied, &untied}) {
@@ -145,8 +145,9 @@ TEST(Transformer, ATiedHeadIsTheEmbedding) {
   EXPECT_TRUE(close(values(tied.parameters().front()->gradient()), sum, 1e-15, 1e-13));
 }
 
-// Rows of zeros that no step changes: neither losses nor gradients know them, and other values begin as without them.
-TEST(Transformer, PaddedEntriesTakeNoPart) {
+// Padding rows are zeros that no step changes: losses and gradients do not depend on them, and other values are
+// initialised as without them.
+TEST(Transformer, IgnoresPaddingRows) {
   for (const char* method : {"normal", "torch"})
     for (const bool untied : {false, true}) {
       SCOPED_TRACE(cat(method, untied ? ", untied" : ", tied"));
@@ -186,7 +187,7 @@ TEST(Transformer, PaddedEntriesTakeNoPart) {
     }
 }
 
-TEST(Transformer, DocumentsDoNotSeeEachOtherWhereIdsKeepThemApart) {
+TEST(Transformer, DocumentsDoNotSeeEachOther) {
   for (const ModelConfig& config : {tiny_config(0), tiny_config(4), other_config(0)}) {
     Rank rank;
     Alone alone;
@@ -217,7 +218,7 @@ TEST(Transformer, NoTokenSeesALaterOne) {
   EXPECT_NE(before, after);
 }
 
-TEST(Transformer, TellsLossesAndCountsOfItsMoeBlocksAlone) {
+TEST(Transformer, RecordsLossesAndCountsOfMoeBlocks) {
   Rank rank;
   Alone alone;
   ModelConfig config = tiny_config(4);
@@ -239,7 +240,7 @@ TEST(Transformer, TellsLossesAndCountsOfItsMoeBlocksAlone) {
     }
 }
 
-TEST(Transformer, OneTokenAndOddSizesWork) {
+TEST(Transformer, AcceptsOneTokenAndOddSizes) {
   for (const int64_t experts : {0, 3})
     for (const auto& [B, S] : {std::pair<int64_t, int64_t>{1, 1}, {3, 1}, {1, 5}}) {
       Rank rank;
@@ -256,7 +257,7 @@ TEST(Transformer, OneTokenAndOddSizesWork) {
     }
 }
 
-TEST(Transformer, BadModelsAndInputsAreRefused) {
+TEST(Transformer, RefusesBadModelsAndInputs) {
   Rank rank;
   ModelConfig config = tiny_config(6);
   MetaGroup four(4, 0, "expert"), eight(8, 0, "expert");
@@ -279,7 +280,7 @@ TEST(Transformer, BadModelsAndInputsAreRefused) {
   EXPECT_THROW(testing::logits_of(rank.stream, model, batch.input), DataError);
 }
 
-TEST(Transformer, CapacityIsForTrainingAndNotForGeneration) {
+TEST(Transformer, CapacityAppliesOnlyToTraining) {
   Rank rank;
   const ModelConfig dropless = tiny_config(8);
   ModelConfig bounded = dropless;

@@ -21,7 +21,7 @@ ModelConfig small_model() {
   return config;
 }
 
-// Says what it is told.
+// Records its calls.
 struct Heard : UnitAccess {
   void begin_forward() override { said.push_back("forward"); }
   void begin_backward() override { said.push_back("backward"); }
@@ -70,8 +70,8 @@ TEST(Units, AreEmbeddingBlocksAndHead) {
   EXPECT_EQ(parameters_of(model.transformer.units()), model.transformer.parameters());
 }
 
-// Numbers are those of the whole model; the last stage has the head's copy of a tied embedding, in its last chunk.
-TEST(Units, OfAPipelineStageAreItsOwn) {
+// Units have the numbers of the whole model. The last stage has the head's copy of a tied embedding, in its last chunk.
+TEST(Units, OfAPipelineStageCoverOnlyTheStage) {
   Rank rank;
   testing::Alone alone;
   ModelConfig config = small_model();
@@ -86,7 +86,7 @@ TEST(Units, OfAPipelineStageAreItsOwn) {
   EXPECT_EQ(middle.units().size(), 2U);
 }
 
-TEST(UnitGuards, StandWhereUnitsAreUsedForwardAndBackward) {
+TEST(UnitGuards, AcquireUnitsForwardAndBackward) {
   ModelConfig config = small_model();
   config.untie_embeddings_and_output_weights = true;
   Model model(config);
@@ -96,7 +96,7 @@ TEST(UnitGuards, StandWhereUnitsAreUsedForwardAndBackward) {
       << "an embedding's backward reads no value";
 }
 
-TEST(UnitGuards, OfATiedHeadHoldTheEmbeddingToo) {
+TEST(UnitGuards, AcquireTheEmbeddingForATiedHead) {
   ModelConfig config = small_model();
   config.untie_embeddings_and_output_weights = false;
   Model model(config);
@@ -105,7 +105,7 @@ TEST(UnitGuards, OfATiedHeadHoldTheEmbeddingToo) {
   EXPECT_EQ(model.backward, (Names{"backward", "+3b", "+0b", "-0b", "-3b", "+2b", "-2b", "+1b", "-1b", "end"}));
 }
 
-TEST(UnitGuards, HoldABlockThatIsRecomputed) {
+TEST(UnitGuards, AcquireABlockAgainForRecomputation) {
   ModelConfig config = small_model();
   config.recompute_granularity = "full";
   config.untie_embeddings_and_output_weights = true;
@@ -116,8 +116,8 @@ TEST(UnitGuards, HoldABlockThatIsRecomputed) {
             (Names{"backward", "+3b", "-3b", "+2", "-2", "+2b", "-2b", "+1", "-1", "+1b", "-1b", "end"}));
 }
 
-// Of an evaluation and of generation.
-TEST(UnitGuards, StandInForwardsWithoutABackward) {
+// Evaluation and generation have forwards without a backward.
+TEST(UnitGuards, AcquireUnitsInForwardsWithoutABackward) {
   ModelConfig config = small_model();
   config.untie_embeddings_and_output_weights = true;
   Model model(config);

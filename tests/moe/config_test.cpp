@@ -20,7 +20,7 @@ std::string moe_blocks(const std::string& pattern, int64_t num_layers) {
   return blocks;
 }
 
-TEST(MoeConfig, PatternsChooseTheBlocksWithExperts) {
+TEST(MoeConfig, PatternsSelectMoeBlocks) {
   EXPECT_EQ(moe_blocks("1", 4), "EEEE");
   EXPECT_EQ(moe_blocks("2", 5), "E-E-E");
   EXPECT_EQ(moe_blocks("9", 3), "E--");
@@ -31,7 +31,7 @@ TEST(MoeConfig, PatternsChooseTheBlocksWithExperts) {
   EXPECT_EQ(message, "moe_layer_freq = [0] makes no layer an MoE layer: set num_experts = 0 for a dense model");
 }
 
-TEST(MoeConfig, NoExpertsMeansNoMoeBlockAndNothingToCheck) {
+TEST(MoeConfig, DenseModelsNeedNoChecks) {
   MoeConfig config;
   config.num_experts = 0;
   config.moe_router_topk = 99;
@@ -40,7 +40,7 @@ TEST(MoeConfig, NoExpertsMeansNoMoeBlockAndNothingToCheck) {
   EXPECT_EQ(config.moe_layers(2), std::vector<bool>({false, false}));
 }
 
-TEST(MoeConfig, BadPatternsAreNamed) {
+TEST(MoeConfig, ErrorsNameBadPatterns) {
   for (const std::string pattern : {"0", "-1", "", "two", "1.5", "1 ", "[1,0]", "[]", "[1,0,2]", "[1,0,1", "[1,0,1]x",
                                     "99999999999999999999", "[101]", "[1,,01]", "[,1,0,1]", "[1,0,1,]"}) {
     MoeConfig config;
@@ -52,7 +52,7 @@ TEST(MoeConfig, BadPatternsAreNamed) {
   }
 }
 
-TEST(MoeConfig, ImpossibleChoicesSayWhy) {
+TEST(MoeConfig, ErrorsExplainImpossibleChoices) {
   MoeConfig config;
   config.num_experts = 4;
   config.moe_router_topk = 5;
@@ -75,7 +75,7 @@ TEST(MoeConfig, PaddingNeedsACapacity) {
   config.validate(1);
 }
 
-TEST(MoeConfig, PoolsHoldAnEvenLoad) {
+TEST(MoeConfig, PoolFactorsHoldABalancedLoad) {
   MoeConfig config;
   config.moe_pool_factor = 0.5;
   EXPECT_EQ(message_of<ConfigError>([&] { config.validate(1); }),
@@ -88,7 +88,7 @@ TEST(MoeConfig, PoolsHoldAnEvenLoad) {
             "gathers all tokens: set \"alltoall\", or moe_pool_factor = 0");
 }
 
-TEST(MoeConfig, PartsHoldAnEvenLoad) {
+TEST(MoeConfig, ExchangeFactorsHoldABalancedLoad) {
   MoeConfig config;
   config.moe_exchange_factor = 0.5;
   EXPECT_EQ(message_of<ConfigError>([&] { config.validate(1); }),
@@ -101,7 +101,7 @@ TEST(MoeConfig, PartsHoldAnEvenLoad) {
             "gathers all tokens: set \"alltoall\", or moe_exchange_factor = 0");
 }
 
-TEST(MoeConfig, ReplicasNeedRowsThatTravelAndProductsOfTwoStacks) {
+TEST(MoeConfig, ReplicasNeedAllToAllAndGroupedProducts) {
   MoeConfig config;
   config.moe_replicated_experts = 2;
   config.validate(1);
@@ -119,7 +119,7 @@ TEST(MoeConfig, ReplicasNeedRowsThatTravelAndProductsOfTwoStacks) {
   config.validate(1);
 }
 
-TEST(MoeConfig, OverlapNeedsSharedExpertsAndTokensThatTravel) {
+TEST(MoeConfig, OverlapNeedsSharedExpertsAndAllToAll) {
   MoeConfig config;
   config.moe_shared_expert_overlap = true;
   EXPECT_EQ(message_of<ConfigError>([&] { config.validate(1); }),
@@ -135,7 +135,7 @@ TEST(MoeConfig, OverlapNeedsSharedExpertsAndTokensThatTravel) {
 }
 
 // Megatron-LM's get_capacity(tokens * topk, experts, factor).
-TEST(MoeConfig, CapacityIsTheEvenShareTimesTheFactorRoundedUp) {
+TEST(MoeConfig, CapacityMatchesMegatron) {
   MoeConfig config;  // 8 experts, top-2
   const auto capacity = [&](double factor, int64_t tokens) {
     config.moe_expert_capacity_factor = factor;
@@ -146,11 +146,11 @@ TEST(MoeConfig, CapacityIsTheEvenShareTimesTheFactorRoundedUp) {
   EXPECT_EQ(capacity(1.25, 16), 5);
   EXPECT_EQ(capacity(0.01, 16), 1);
   EXPECT_EQ(capacity(1, 0), 0);
-  EXPECT_EQ(capacity(1e300, 16), 16) << "no more than there are tokens can come";
+  EXPECT_EQ(capacity(1e300, 16), 16) << "at most all tokens";
   EXPECT_EQ(capacity(0, 16), 16) << "dropless";
 }
 
-TEST(MoeConfig, TheLoadBalancingLossHasAWeightAndANameByItsType) {
+TEST(MoeConfig, LoadBalancingTypesHaveACoefficientAndAName) {
   MoeConfig config;
   config.moe_aux_loss_coeff = "0.25";
   EXPECT_EQ(config.balance_losses().at(0).coefficient, 0.25);
@@ -164,7 +164,7 @@ TEST(MoeConfig, TheLoadBalancingLossHasAWeightAndANameByItsType) {
   }
 }
 
-TEST(MoeConfig, SeveralLossesHaveACoefficientEach) {
+TEST(MoeConfig, EachOfSeveralLossesHasACoefficient) {
   using Over = BalanceLoss::Over;
   MoeConfig config;
   set_field(config.fields(), "moe_router_load_balancing_type", "seq_aux_loss,aux_loss", "test");

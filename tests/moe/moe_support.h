@@ -1,4 +1,4 @@
-// Small layers and hand-made routings.
+// Small layers, and routings made by hand.
 #pragma once
 
 #include <numeric>
@@ -11,7 +11,7 @@
 
 namespace witan::testing {
 
-// A routing of T tokens as the ids [T, K] say, with these weights [T, K]. No losses.
+// A routing of T tokens with these ids [T, K] and weights [T, K], without losses.
 inline Routing routing_of(Rank& rank, const std::vector<int32_t>& ids, int64_t K, int64_t E, Var weights = {}) {
   std::vector<int64_t> counts(static_cast<size_t>(E));
   for (const int32_t id : ids) ++counts[static_cast<size_t>(id)];
@@ -23,9 +23,9 @@ inline Routing routing_of(Rank& rank, const std::vector<int32_t>& ids, int64_t K
   return routing;
 }
 
-// The same after each expert has kept its first `capacity` assignments.
+// The routing after each expert has kept its first `capacity` assignments.
 inline Routing limited(Rank& rank, const Routing& routing, int64_t capacity) {
-  // The first ones are kept whatever the weights: none are looked at.
+  // The first ones are kept whatever the weights, which are not read.
   Routing weighted = routing;
   Tape off(rank.stream, Tape::Mode::off);
   weighted.weights = off.constant(rank.stream.zeros(routing.ids.shape(), DType::f32));
@@ -56,7 +56,7 @@ inline Tensor filled(Rank& rank, const Shape& shape, DType dtype, double value) 
   return out;
 }
 
-// The rows of all groups of a pool, one group after the other: what lies outside them is undefined.
+// The concatenated rows of all groups of a receive buffer; rows outside the groups are undefined.
 inline std::vector<double> rows_of_groups(const Tensor& pool, const RowGroups& groups) {
   std::vector<double> out;
   for (int64_t e = 0; e < groups.experts(); ++e) {

@@ -16,7 +16,7 @@ RouterStatistic of_layer(std::string name, Reduce over_micro_batches, std::optio
   return {.name = std::move(name), .over_micro_batches = over_micro_batches, .over_layers = over_layers};
 }
 
-// Values of two micro-batches and two layers are reduced as each statistic declares.
+// The values of two micro-batches and two layers are reduced as each statistic declares.
 TEST(StepStatistics, AreCombinedAsDeclared) {
   const auto twice = [](std::span<const double> counts) { return 2 * counts[0]; };
   const auto larger = [](std::span<const double> counts) { return std::max(counts[0] - 4, 0.0); };
@@ -50,7 +50,7 @@ TEST(StepStatistics, DenseModelsHaveNone) {
   EXPECT_TRUE(StepStatistics(layout, {{}, {}}).empty());
 }
 
-TEST(StepStatistics, BalanceOfLoadIsThatOfTheWholeStep) {
+TEST(StepStatistics, LoadBalanceCoversTheWholeStep) {
   MoeConfig config;
   config.num_experts = 4;
   config.moe_router_topk = 1;
@@ -61,13 +61,13 @@ TEST(StepStatistics, BalanceOfLoadIsThatOfTheWholeStep) {
     values.insert(values.end(), counts.begin(), counts.end());
     return values;
   };
-  // In each micro-batch one expert gets all of 8 assignments; each time another.
+  // In each micro-batch one expert gets all 8 assignments, but each time another expert.
   const StepStatistics step(layout, {{packed({8, 0, 0, 0})}, {packed({0, 8, 0, 0})}});
   EXPECT_EQ(step.model(kLoadMaxOverMean), 2);
   EXPECT_EQ(step.model("dropped_share"), 0.75) << "capacity is of a micro-batch: 2 of 8";
 }
 
-TEST(StatisticsLayout, PacksByNameAndSaysWhatIsMissing) {
+TEST(StatisticsLayout, PacksByNameAndNamesMissingValues) {
   Rank rank;
   const StatisticsLayout layout({of_layer("a", Reduce::mean, {}), {.name = "b", .shape = Shape::expert}}, 3);
   const Tensor a = rank.normal({1}, DType::f32, "a"), b = rank.normal({3}, DType::f32, "b");
@@ -82,7 +82,7 @@ TEST(StatisticsLayout, PacksByNameAndSaysWhatIsMissing) {
   EXPECT_EQ(message({{}, {{"a", a}, {"b", b}, {"c", a}}}), "the router recorded 3 statistics and declared 2");
 }
 
-TEST(RouterStatistics, EveryConfigsRouterRecordsWhatItDeclares) {
+TEST(RouterStatistics, EveryRouterRecordsItsDeclaredStatistics) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.constant(rank.normal({2, 6, 16}, DType::f64, "x"));

@@ -13,7 +13,7 @@ using testing::Rank;
 using testing::values;
 using Rule = BufferSpec::Rule;
 
-// Doubles its input, and counts how often it did, and for how many elements.
+// Doubles its input, and counts its forwards and their elements.
 class Counting : public Module {
  public:
   explicit Counting(const Builder& builder)
@@ -53,7 +53,7 @@ struct Trained {
   Tensor share;
 };
 
-TEST(Buffer, IsNamedLikeAParameterAndIsNone) {
+TEST(Buffer, IsNamedLikeAParameter) {
   Rank rank;
   struct Outer : Module {
     explicit Outer(const Builder& builder) : Module(builder.path), inner(builder / "inner") {
@@ -73,7 +73,7 @@ TEST(Buffer, IsNamedLikeAParameterAndIsNone) {
   EXPECT_EQ(outer.buffers()[1]->spec().chunk, 1);
 }
 
-TEST(Buffer, BeginsWithItsInitialValueInEveryDtype) {
+TEST(Buffer, StartsWithItsInitialValueInEveryDtype) {
   Rank rank;
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
     EXPECT_EQ(values(Buffer(rank.stream, {.name = "b", .shape = {2}, .dtype = dtype, .initial = 3}).value()),
@@ -84,7 +84,7 @@ TEST(Buffer, BeginsWithItsInitialValueInEveryDtype) {
   EXPECT_EQ(narrow.value().span<int32_t>()[0], -3);
 }
 
-TEST(Buffer, CountsEveryForwardThatTrains) {
+TEST(Buffer, CountsEveryTrainingForward) {
   Trained on;
   for (int i = 0; i < 3; ++i) {
     Tape tape(on.rank.stream);
@@ -102,7 +102,7 @@ TEST(Buffer, CountsNoForwardWithoutABackward) {
   EXPECT_EQ(integers(on.share), (std::vector<int64_t>{0, 0}));
 }
 
-TEST(Buffer, CountsASegmentThatRunsAgainOnce) {
+TEST(Buffer, CountsARecomputedSegmentOnce) {
   Trained on;
   const auto forward = [&](Tape& tape, const std::vector<Var>& in) { return on.module.forward(tape, in[0]); };
   const auto nested = [&](Tape& tape, const std::vector<Var>& in) {
@@ -121,7 +121,7 @@ TEST(Buffer, CountsASegmentThatRunsAgainOnce) {
   EXPECT_EQ(integers(on.share), (std::vector<int64_t>{2, 6})) << "an evaluation of a model that recomputes";
 }
 
-TEST(Buffer, CountsNothingWhereNobodySums) {
+TEST(Buffer, CountsNothingWithoutAShare) {
   Rank rank;
   Counting module(Builder{.stream = rank.stream, .path = "m"});
   Tape tape(rank.stream);

@@ -36,7 +36,7 @@ double deviation(const Tensor& tensor) {
   return std::sqrt(square / static_cast<double>(tensor.elements()));
 }
 
-TEST(Linear, IsTheOpWithItsWeight) {
+TEST(Linear, AppliesTheOpWithItsWeight) {
   Rank rank;
   Linear linear(builder_of(rank), 6, 4, 0.1);
   EXPECT_EQ(names_of(linear), std::vector<std::string>{"m.weight"});
@@ -52,7 +52,7 @@ TEST(Linear, IsTheOpWithItsWeight) {
   EXPECT_THROW(linear.forward(tape, tape.constant(rank.normal({2, 5}, DType::f32, "x"))), ShapeError);
 }
 
-TEST(Linear, ABiasBeginsAtZeroAndDoesNotDecay) {
+TEST(Linear, BiasStartsAtZeroWithoutWeightDecay) {
   Rank rank;
   Linear linear(builder_of(rank), 6, 4, 0.1, Bias::zeros);
   EXPECT_EQ(names_of(linear), (std::vector<std::string>{"m.weight", "m.bias"}));
@@ -83,7 +83,7 @@ TEST(Dropout, IsOffWithoutAStep) {
   EXPECT_NE(values(here.forward(tape, x, randomness).value()), values(there.forward(tape, x, randomness).value()));
 }
 
-TEST(Embedding, LooksUpAndIsItsOwnHead) {
+TEST(Embedding, LooksUpRowsAndComputesLogits) {
   Rank rank;
   Embedding embedding(builder_of(rank), 7, 4);
   EXPECT_EQ(names_of(embedding), std::vector<std::string>{"m.weight"});
@@ -182,7 +182,7 @@ TEST(Mlp, ComposesItsOps) {
   }
 }
 
-TEST(Mlp, HasOneActivation) {
+TEST(Mlp, RefusesTwoActivations) {
   MlpConfig config;
   config.geglu = true;
   EXPECT_EQ(message_of<ConfigError>([&] { config.validate(); }),
@@ -229,7 +229,7 @@ TEST(Rematerialising, NormAndMlpChangesNoBit) {
     }
 }
 
-TEST(Lora, BeginsWithTheDeviationOfPyTorchsDefault) {
+TEST(Lora, StartsWithPyTorchsDefaultDeviation) {
   EXPECT_DOUBLE_EQ(lora_init(12).std, 1.0 / 6);  // uniform in +-1 / sqrt(12)
 }
 

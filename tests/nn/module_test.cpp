@@ -13,7 +13,7 @@ using testing::Rank;
 using testing::values;
 using Names = std::vector<std::string>;
 
-// Scales by its parameter's length and, between its own two scalings, runs a child.
+// Scales by its parameter's length, and runs a child between its two scalings.
 class Nested : public Module {
  public:
   Nested(const Builder& builder, int depth)
@@ -59,7 +59,7 @@ TEST(Module, IsVisitedInOrderOfConstruction) {
   EXPECT_FALSE(root.parameters()[1]->spec().weight_decay);
 }
 
-TEST(Builder, PathsGrowByOneName) {
+TEST(Builder, PathsAppendNames) {
   Rank rank;
   const Builder root{.stream = rank.stream, .seed = 5};
   const Builder child = root / "layers" / "0";
@@ -85,7 +85,7 @@ TEST(ModuleHooks, RunAroundForwardAndItsPartOfBackward) {
                           "ready m.first.weight", "back-m.first", "ready m.weight", "back-m"}));
 }
 
-TEST(ModuleHooks, OfATapeThatIsOffRunInForwardAlone) {
+TEST(ModuleHooks, RunOnlyInForwardWithoutATape) {
   Rank rank;
   Nested root(Builder{.stream = rank.stream, .path = "m"}, 1);
   Names heard;
@@ -95,7 +95,7 @@ TEST(ModuleHooks, OfATapeThatIsOffRunInForwardAlone) {
   EXPECT_EQ(heard, (Names{"+m", "-m"}));
 }
 
-TEST(ModuleHooks, RunAgainWhereASegmentIsRecomputed) {
+TEST(ModuleHooks, RunAgainInRecomputation) {
   Rank rank;
   Nested root(Builder{.stream = rank.stream, .path = "m"}, 1);
   testing::bind_gradients(rank.stream, root);
@@ -110,8 +110,8 @@ TEST(ModuleHooks, RunAgainWhereASegmentIsRecomputed) {
   EXPECT_EQ(heard, (Names{"+m", "-m", "back+m", "back-m"}));
 }
 
-// The first observer is outside the second, forward and backward.
-TEST(ModuleHooks, OfSeveralObserversNestAndGoWithThem) {
+// The first observer encloses the second, forward and backward.
+TEST(ModuleHooks, NestAndEndWithTheirObserver) {
   Rank rank;
   Nested root(Builder{.stream = rank.stream, .path = "m"}, 1);
   testing::bind_gradients(rank.stream, root);
@@ -139,7 +139,7 @@ TEST(ModuleHooks, OfSeveralObserversNestAndGoWithThem) {
   EXPECT_EQ(heard, (Names{"+", "-"}));
 }
 
-TEST(Module, ExpertStacksAreDealtOutEvenly) {
+TEST(Module, ExpertStacksAreDividedEvenly) {
   struct Stack : Module {
     explicit Stack(const Builder& builder) : Module(builder.path) {
       add_expert_parameter(builder, "w", {8, 2, 3}, {Initialization::Kind::normal, 1});

@@ -17,7 +17,7 @@ std::vector<double> initial(Rank& rank, const ParameterSpec& spec, uint64_t seed
   return values(Parameter(rank.stream, spec, spec.whole(), seed).value());
 }
 
-TEST(Parameter, InitialValuesDependOnSeedNameAndPositionAlone) {
+TEST(Parameter, InitialValuesDependOnlyOnSeedNameAndPosition) {
   Rank one(1), three(3);
   const auto spec = normal_spec("layers.0.w", {30, 1000});
   const auto values_now = initial(one, spec, 1);
@@ -33,7 +33,7 @@ ParameterSpec::Part rows(const ParameterSpec& spec, int64_t first, int64_t count
   return {rows_of(spec.shape, first, count), spec.shape.with(0, count)};
 }
 
-TEST(Parameter, APartIsASliceOfTheWhole) {
+TEST(Parameter, PartsAreSlicesOfTheWhole) {
   Rank rank;
   const auto spec = normal_spec("w", {8, 3, 5});
   const auto whole = initial(rank, spec, 9);
@@ -47,8 +47,8 @@ TEST(Parameter, APartIsASliceOfTheWhole) {
   }
 }
 
-// Columns, rows, and the gate and up halves of a stack of experts: every part of every cut is the whole's values there.
-TEST(Parameter, CutsAreSlicesOfTheWholeToo) {
+// Columns, rows, and the gate and up halves of a stack of experts: every part of every division has the whole's values.
+TEST(Parameter, DividedDimsAreSlicesOfTheWhole) {
   Rank rank;
   struct Case {
     Shape shape;
@@ -115,9 +115,9 @@ TEST(Parameter, OnesAndZeros) {
   }
 }
 
-// tests/base/numbers/torch_random_test.cpp proves the values; here: which ones a parameter takes, and of them a rank
-// its part. Rows that do not divide: as evenly as whole rows can be, in order, each once.
-TEST(Parameter, UnevenCutsAreSlicesOfTheWholeToo) {
+// tests/base/numbers/torch_random_test.cpp tests the values; here: which values a parameter takes, and which part a
+// rank. Rows that do not divide evenly are divided as evenly as whole rows can be, in order, each once.
+TEST(Parameter, UnevenDivisionsAreSlicesOfTheWhole) {
   Rank rank;
   for (const int64_t size : {4, 97, 289}) {
     ParameterSpec spec = normal_spec("w", {size, 3});
@@ -137,8 +137,8 @@ TEST(Parameter, UnevenCutsAreSlicesOfTheWholeToo) {
   }
 }
 
-// The rows that stand for something begin as without padding, and so does what is drawn after them.
-TEST(Parameter, PaddingIsZerosOfWhichTheGeneratorKnowsNothing) {
+// The rows in use are initialised as without padding, and so are the parameters drawn after them.
+TEST(Parameter, PaddingIsZeroAndDrawsNoRandomNumbers) {
   Rank rank;
   for (const auto kind :
        {Initialization::Kind::normal, Initialization::Kind::torch_normal, Initialization::Kind::torch_uniform}) {
@@ -174,7 +174,7 @@ TEST(Parameter, PaddingIsZerosOfWhichTheGeneratorKnowsNothing) {
   }
 }
 
-TEST(Parameter, TorchValuesAreDrawnInOrderAndEveryRankKeepsItsPart) {
+TEST(Parameter, TorchValuesAreDrawnInOrderAndDividedAmongRanks) {
   Rank rank;
   const auto spec = [](Initialization::Kind kind, const Shape& shape) {
     return ParameterSpec{.name = "w", .shape = shape, .dtype = DType::f64, .init = {.kind = kind, .fan_in = 4}};
@@ -201,13 +201,13 @@ TEST(Parameter, TorchValuesAreDrawnInOrderAndEveryRankKeepsItsPart) {
   }
 }
 
-TEST(Parameter, IsChargedToWeights) {
+TEST(Parameter, CountsAsWeightsMemory) {
   Rank rank;
   const Parameter parameter(rank.stream, normal_spec("w", {128, 8}), {{0, 1024}, {128, 8}}, 1);
   EXPECT_EQ(rank.stream.arena().live(MemoryTag::weights), 128 * 8 * 8);
 }
 
-TEST(Parameter, GradientsMustFit) {
+TEST(Parameter, RefusesGradientsThatDoNotFit) {
   Rank rank;
   Parameter parameter(rank.stream, normal_spec("w", {4, 6}, 1, DType::bf16), {{6, 12}, {2, 6}}, 1);
   EXPECT_EQ(test::message_of<ShapeError>([&] {
@@ -221,7 +221,7 @@ TEST(Parameter, GradientsMustFit) {
   EXPECT_FALSE(parameter.gradient_written);
 }
 
-TEST(Parameter, PartsOutsideTheWholeAreRefused) {
+TEST(Parameter, RefusesPartsOutsideTheWhole) {
   Rank rank;
   EXPECT_EQ(test::message_of<ShapeError>([&] {
               Parameter(rank.stream, normal_spec("w", {4, 6}), {{18, 12}, {2, 6}}, 1);
@@ -229,10 +229,10 @@ TEST(Parameter, PartsOutsideTheWholeAreRefused) {
             "w: elements [18, 30) of [4, 6] as [2, 6]");
 }
 
-TEST(Parameter, SaysWhenItsGradientIsReady) {
+TEST(Parameter, ReportsWhenItsGradientIsReady) {
   Rank rank;
   Parameter parameter(rank.stream, normal_spec("w", {2}), {{0, 2}, {2}}, 1);
-  parameter.on_gradient_ready();  // nobody listens
+  parameter.on_gradient_ready();  // without a listener
   std::string heard;
   parameter.gradient_ready = [&](Parameter& p) { heard += p.name(); };
   parameter.on_gradient_ready();

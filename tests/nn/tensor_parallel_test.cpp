@@ -1,4 +1,4 @@
-// Layers divided among thread-ranks against the undivided ones, which every rank computes beside them, in float64.
+// Compares layers divided among thread ranks with the undivided ones, which every rank computes too, in float64.
 #include "witan/nn/tensor_parallel.h"
 
 #include <cmath>
@@ -58,17 +58,17 @@ Tensor cut(Rank& rank, const Tensor& x, int dim, int64_t begin, int64_t end, int
   return out;
 }
 
-// How a parameter, or the residual stream, is held by the ranks.
+// How the ranks hold a parameter, or the residual stream.
 struct Held {
   Placement placement;      // of the value
   Placement gradient;       // of its gradient
-  int64_t blocks = 1;       // of the cut dim: 2 for gate and up
-  std::vector<int64_t> at;  // where each rank's part begins, and the last one's ends; empty: equal parts
+  int64_t blocks = 1;       // of the divided dim: 2 for gate and up
+  std::vector<int64_t> at;  // where each rank's part begins, and where the last ends; empty: equal parts
 
   static Held cut(int dim, int64_t blocks = 1, std::vector<int64_t> at = {}) {
     return {Placement::shard(dim), Placement::shard(dim), blocks, std::move(at)};
   }
-  // Whole on every rank and applied to the residual stream.
+  // A parameter that is whole on every rank, and applied to the residual stream.
   static Held whole(Placement residual) {
     const bool divided = residual.kind == Placement::Kind::shard;
     return {Placement::replicate(), divided ? Placement::partial() : Placement::replicate(), 1, {}};
@@ -76,8 +76,8 @@ struct Held {
   static Held whole_with_own_uses() { return {Placement::replicate(), Placement::partial(), 1, {}}; }
 };
 
-// Runs a layer whole, and divided, from the same tensors; expects the divided one's output and gradients to be parts of
-// the whole one's. Inputs are x [B, S, D], held as the residual stream is, and parameters.
+// Runs a layer whole and divided, with the same tensors, and expects the divided layer's output and gradients to be
+// parts of the whole one's. Inputs are x [B, S, D], held as the residual stream is, and parameters.
 class Comparison {
  public:
   Comparison(const Case& of, ThreadRank& rank)
@@ -144,7 +144,7 @@ void on_all_cases(const std::function<void(Comparison&, ThreadRank&)>& body) {
 }
 
 // x + W2 swiglu(W1 norm(x) + b1) + b2, with gate and up halves of W1 [2 F, D].
-TEST(TensorParallel, AnMlpIsTheUndividedOne) {
+TEST(TensorParallel, MlpMatchesTheUndividedOne) {
   constexpr int64_t F = 12;
   on_all_cases([](Comparison& of, ThreadRank& rank) {
     const auto layer = [](Tape& tape, const std::vector<Var>& in, const auto& first, const auto& second) {
@@ -173,8 +173,8 @@ TEST(TensorParallel, AnMlpIsTheUndividedOne) {
   });
 }
 
-// x + Wo attention(norm(x)): heads are divided; G groups of keys and values too, or shared by all ranks where there are
-// fewer of them than ranks.
+// x + Wo attention(norm(x)): heads are divided, and so are the G groups of keys and values, or ranks share them if
+// there are fewer groups than ranks.
 void expect_attention_equal(Comparison& of, ThreadRank& rank, int64_t H, int64_t G) {
   constexpr int64_t hd = 4;
   const bool shares = G < of.ranks();
@@ -214,16 +214,16 @@ void expect_attention_equal(Comparison& of, ThreadRank& rank, int64_t H, int64_t
       of.residual());
 }
 
-TEST(TensorParallel, AttentionIsTheUndividedOne) {
+TEST(TensorParallel, AttentionMatchesTheUndividedOne) {
   on_all_cases([](Comparison& of, ThreadRank& rank) { expect_attention_equal(of, rank, 8, 4); });
 }
 
-TEST(TensorParallel, AttentionMayShareKeysAndValues) {
+TEST(TensorParallel, AttentionMayShareKeysAndValuesOfFewerGroups) {
   on_all_cases([](Comparison& of, ThreadRank& rank) { expect_attention_equal(of, rank, 8, 1); });
 }
 
-// Loss parallel, from ids to loss, with one table for embedding and head, whose rows divide unevenly.
-TEST(TensorParallel, AVocabularyIsTheUndividedOne) {
+// Loss parallel, from ids to loss, with one table for embedding and head, whose rows do not divide evenly.
+TEST(TensorParallel, VocabularyMatchesTheUndividedOne) {
   constexpr int64_t V = 11, T = B * S;
   on_all_cases([](Comparison& of, ThreadRank& rank) {
     const std::vector<int64_t> at = of.ranks() == 1   ? std::vector<int64_t>{0, V}
@@ -254,7 +254,7 @@ TEST(TensorParallel, AVocabularyIsTheUndividedOne) {
   });
 }
 
-// What a layer costs, forward and backward: the bytes of each collective that a rank sends.
+// The communication of a layer, forward and backward: the bytes that a rank sends in each collective.
 TEST(TensorParallel, UsesTheCollectivesThatItsHeaderLists) {
   using Sent = std::map<std::string, double>;
   constexpr int64_t n = 4, F = 16;
@@ -286,8 +286,8 @@ TEST(TensorParallel, UsesTheCollectivesThatItsHeaderLists) {
   EXPECT_EQ(sent_by(Placement::shard(1), Keeps::own), std::pair(divided, twice));
 }
 
-// With Keeps::own no rank holds all tokens between forward and backward.
-TEST(TensorParallel, TheGatheredTokensAreNotKept) {
+// With Keeps::own, no rank holds all tokens between forward and backward.
+TEST(TensorParallel, GatheredTokensAreNotKept) {
   const auto kept = [](TensorAxis::Keeps keeps) {
     Rank rank(1);
     Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
@@ -300,7 +300,7 @@ TEST(TensorParallel, TheGatheredTokensAreNotKept) {
   EXPECT_EQ(kept(TensorAxis::Keeps::all) - kept(TensorAxis::Keeps::own), 64 * 128 * 512 * 2);
 }
 
-TEST(TensorParallel, OtherResidualStreamsAreRefused) {
+TEST(TensorParallel, RefusesOtherResidualStreams) {
   Rank rank(1);
   Tape tape(rank.stream);
   MetaGroup group(2, 0, "tensor");

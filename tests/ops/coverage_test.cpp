@@ -1,4 +1,4 @@
-// Every op that records a node must be gradient-checked by the name it records: the sources are read to find out.
+// Every op that records a node must be gradient-checked by its recorded name; the test reads the sources.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -15,12 +15,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "recomputed" replays other ops: it is proven to give the same bits as they (tests/autograd/recompute_test.cpp). So is
-// "fp8_experts", which joins others, and whose rounding finite differences cannot see through
-// (tests/ops/fp8/fp8_experts_test.cpp).
+// "recomputed" replays other ops, with the same bits (tests/autograd/recompute_test.cpp). "fp8_experts" joins others,
+// and finite differences do not work across its rounding (tests/ops/fp8/fp8_experts_test.cpp).
 const std::set<std::string> kExempt = {"recomputed", "fp8_experts"};
 
-// First groups of all matches.
+// The first groups of all matches.
 std::vector<std::string> matches(const std::string& text, const std::regex& pattern) {
   std::vector<std::string> found;
   for (std::sregex_iterator i(text.begin(), text.end(), pattern), end; i != end; ++i) found.push_back((*i)[1]);
@@ -30,7 +29,7 @@ std::vector<std::string> matches(const std::string& text, const std::regex& patt
 std::vector<std::string> recorded_names(const std::string& text) {
   return matches(text, std::regex(R"(\brecord(?:_with_leaves)?\(\s*"([^"]*)\")"));
 }
-// Calls whose name is no literal, which would hide an op from this test.
+// Calls whose name is not a literal, which would hide an op from this test.
 std::vector<std::string> hidden_names(const std::string& text) {
   return matches(text, std::regex(R"(\btape\w*(?:\.|->)record\(\s*([^"\s][^,]{0,40}))"));
 }
@@ -70,7 +69,7 @@ TEST(Coverage, EveryRecordedOpHasAGradcheck) {
   EXPECT_GE(ops, 10) << "the sources were not found";
 }
 
-TEST(Coverage, TheScanSeesCallsAsTheyAreWritten) {
+TEST(Coverage, ScanRecognisesCalls) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(recorded_names("return tape.record(\n    \"a b\", y, {x}, f); record_with_leaves(\"c\", ys)"),
             (Names{"a b", "c"}));

@@ -28,14 +28,14 @@ DispatchMap small_map(Rank& rank, Group& group) {
                            group);
 }
 
-// Experts keep two of their assignments: others have no row.
+// Experts keep two of their assignments; the others have no row.
 DispatchMap limited_map(Rank& rank, Group& group) {
   const Routing all = routing_of(rank, {0, 1, 0, 1, 0, 2, 0, 3, 1, 0}, kTopk, kExperts);
   return make_dispatch_map(rank.stream, testing::limited(rank, all, 2), group);
 }
 
-// A map whose rows travel to this very rank and arrive in another order than the experts'. make_dispatch_map() never
-// makes one, but finite differences, which move one input of one rank, need the ops between ranks on a single rank.
+// A map whose rows travel to the same rank, and arrive in another order than the experts'. make_dispatch_map() never
+// makes one, but finite differences, which perturb one input of one rank, need the ops between ranks on a single rank.
 DispatchMap travelling_map(Rank& rank, Group& group) {
   DispatchMap map = small_map(rank, group);
   map.group = &group;
@@ -73,7 +73,7 @@ TEST(Combine, GradientsMatchDifferences) {
   }
 }
 
-TEST(Dispatch, OfCombineWithWeightsOneIsKTimesX) {
+TEST(Dispatch, CombineWithUnitWeightsGivesKTimesX) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
     for (const auto& [T, K, E] : std::vector<std::array<int64_t, 3>>{{1, 1, 1}, {1, 2, 8}, {0, 2, 4}, {77, 4, 5}}) {
       Rank rank;
@@ -91,7 +91,7 @@ TEST(Dispatch, OfCombineWithWeightsOneIsKTimesX) {
     }
 }
 
-TEST(Dispatch, EmptyAndHotExperts) {
+TEST(Dispatch, AcceptsEmptyAndHotExperts) {
   Rank rank;
   Alone alone;
   Tape tape(rank.stream);
@@ -104,7 +104,7 @@ TEST(Dispatch, EmptyAndHotExperts) {
   EXPECT_EQ(values(out.row_weights.value()), values(rank.normal({4}, DType::f32, "w")));
 }
 
-TEST(Dispatch, WhatIsDroppedIsNeitherSentNorSummed) {
+TEST(Dispatch, DroppedAssignmentsAreNeitherSentNorSummed) {
   Rank rank;
   Alone alone;
   Tape tape(rank.stream);
@@ -122,7 +122,7 @@ TEST(Dispatch, WhatIsDroppedIsNeitherSentNorSummed) {
   EXPECT_EQ(values(tape.gradient(weights)), (std::vector<double>{1, 1, 1, 1, 0, 1, 0, 1, 0, 0}));
 }
 
-TEST(Dispatch, PoolsAreBoundedByTheCapacity) {
+TEST(Dispatch, CapacityBoundsReceiveBuffers) {
   for (const auto& [capacity, rows] : std::vector<std::pair<int64_t, int64_t>>{{1, 2}, {3, 6}, {12, 24}, {13, 26}})
     on_ranks(2, [&, most = capacity, rows = rows](ThreadRank& rank) {
       const auto group = rank.everyone("expert");
@@ -133,7 +133,7 @@ TEST(Dispatch, PoolsAreBoundedByTheCapacity) {
     });
 }
 
-TEST(Dispatch, WrongShapesAreNamed) {
+TEST(Dispatch, ErrorsNameWrongShapes) {
   Rank rank;
   Alone alone;
   Tape tape(rank.stream);
@@ -151,7 +151,7 @@ TEST(Dispatch, WrongShapesAreNamed) {
   EXPECT_EQ(said([&] { small_map(rank, three); }), "dispatch: 4 experts are not divisible by 3 expert-parallel ranks");
 }
 
-// (ranks, K, E). The row of token t of rank r holds 1000 r + t, so that every row tells where it came from.
+// (ranks, K, E). The row of token t of rank r holds 1000 r + t, which identifies its origin.
 class DispatchOnRanks : public ::testing::TestWithParam<std::tuple<int, int64_t, int64_t>> {};
 
 TEST_P(DispatchOnRanks, RowsArriveByExpertThenSourceThenToken) {
@@ -185,9 +185,9 @@ TEST_P(DispatchOnRanks, RowsArriveByExpertThenSourceThenToken) {
     const Var y = combine(tape, out.rows, map);
     auto expected = values(x);
     for (double& value : expected) value *= static_cast<double>(K);
-    EXPECT_EQ(values(y.value()), expected) << "every copy came home";
+    EXPECT_EQ(values(y.value()), expected) << "every copy returned";
 
-    // With gradients of ones, each of the K copies brings one back; undefined rows must not reach the inputs.
+    // With gradients of ones, each of the K copies returns one; undefined rows must not reach the inputs.
     tape.backward({{y, {}}, {out.row_weights, {}}});
     EXPECT_EQ(values(tape.gradient(in)), std::vector<double>(static_cast<size_t>(2 * T), static_cast<double>(K)));
     EXPECT_EQ(values(tape.gradient(in_weights)), std::vector<double>(static_cast<size_t>(T * K), 1.0));
@@ -197,8 +197,8 @@ INSTANTIATE_TEST_SUITE_P(Ranks, DispatchOnRanks,
                          ::testing::Values(std::tuple{2, 1, 4}, std::tuple{2, 3, 4}, std::tuple{4, 2, 8},
                                            std::tuple{4, 4, 4}));
 
-// <dispatch x, g> = <x, dispatch^T g> over all ranks, where dispatch^T is both the gradient and combine.
-TEST(Dispatch, AndCombineAreAdjoint) {
+// <dispatch x, g> = <x, dispatch^T g> over all ranks, where dispatch^T is both the gradient of dispatch and combine.
+TEST(Dispatch, IsAdjointToCombine) {
   const int64_t T = 11, K = 3, E = 8, D = 5;
   for (const auto& [ranks, capacity] :
        std::vector<std::pair<int, int64_t>>{{1, T}, {1, 3}, {2, T}, {2, 3}, {4, T}, {4, 3}}) {
@@ -224,7 +224,7 @@ TEST(Dispatch, AndCombineAreAdjoint) {
   }
 }
 
-TEST(Dispatch, AllTokensMayGoToOneRankAndNoneToOthers) {
+TEST(Dispatch, AcceptsAllTokensOnOneRank) {
   on_ranks(4, [](ThreadRank& rank) {
     const auto group = rank.everyone("expert");
     Tape tape(rank.stream);
@@ -273,7 +273,7 @@ Exchanged exchange(ThreadRank& rank, Group& group, DType dtype, int64_t K, int64
   return seen;
 }
 
-TEST(Dispatch, ThroughPeerMemoryGivesTheSameBits) {
+TEST(Dispatch, PeerMemoryGivesTheSameBits) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
     for (const auto& [ranks, K, E, most] : std::vector<std::tuple<int, int64_t, int64_t, int64_t>>{
              {2, 1, 4, 13}, {2, 3, 4, 13}, {2, 3, 4, 2}, {4, 2, 8, 13}, {4, 4, 4, 3}})
@@ -284,8 +284,8 @@ TEST(Dispatch, ThroughPeerMemoryGivesTheSameBits) {
       });
 }
 
-// Dropped assignments, experts and whole ranks without any, and parts that are full or far from it.
-TEST(Dispatch, InPartsOfOneSizeGivesTheSameBits) {
+// Dropped assignments, experts and whole ranks without any, and parts that are full or nearly empty.
+TEST(Dispatch, PartsOfAFixedSizeGiveTheSameBits) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
     for (const auto& [ranks, K, E, most] : std::vector<std::tuple<int, int64_t, int64_t, int64_t>>{
              {2, 1, 4, 13}, {2, 3, 4, 13}, {2, 3, 4, 2}, {4, 2, 8, 13}, {4, 4, 4, 3}, {4, 1, 64, 13}, {2, 8, 8, 13}})
@@ -303,7 +303,7 @@ TEST(Dispatch, InPartsOfOneSizeGivesTheSameBits) {
       });
 }
 
-TEST(Dispatch, InPartsSendsWhatTheyHoldAndBoundsThePool) {
+TEST(Dispatch, PartsBoundSentRowsAndTheReceiveBuffer) {
   on_ranks(4, [](ThreadRank& rank) {
     const auto group = rank.everyone("expert");
     Tape tape(rank.stream);
@@ -325,7 +325,7 @@ TEST(Dispatch, InPartsSendsWhatTheyHoldAndBoundsThePool) {
   });
 }
 
-TEST(Dispatch, WhileSomethingIsComputedGivesTheSameBits) {
+TEST(Dispatch, OverlapGivesTheSameBits) {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const auto& [ranks, K, E, most] :
          std::vector<std::tuple<int, int64_t, int64_t, int64_t>>{{2, 3, 4, 13}, {4, 2, 8, 13}, {4, 4, 4, 3}})
@@ -341,7 +341,7 @@ TEST(Dispatch, WhileSomethingIsComputedGivesTheSameBits) {
       });
 }
 
-TEST(Dispatch, ComputesNothingMeanwhileWhereNoRowTravels) {
+TEST(Dispatch, OverlapsNothingIfNoRowTravels) {
   Rank rank;
   Alone alone;
   Stream side(rank.stream, 512);
@@ -352,7 +352,8 @@ TEST(Dispatch, ComputesNothingMeanwhileWhereNoRowTravels) {
 }
 
 TEST(Dispatch, PushAndPullAreAdjoint) {
-  // Each rank sends a row to each of four experts, which keep no more: receive buffers are full, so that every row is
+  // Each rank sends a row to each of four experts, which keep no more, so that receive buffers are full and every row
+  // is defined.
   // defined.
   const auto full_map = [](Tape& tape, Group& group) {
     Rank rank;  // for its tensors
@@ -374,7 +375,7 @@ TEST(Dispatch, PushAndPullAreAdjoint) {
   });
 }
 
-TEST(Dispatch, RanksWithDifferentNumbersOfTokensAreRefused) {
+TEST(Dispatch, RefusesRanksWithDifferentNumbersOfTokens) {
   const std::string message = test::message_of<ShapeError>([] {
     on_ranks(2, [](ThreadRank& rank) {
       const auto group = rank.everyone("expert");

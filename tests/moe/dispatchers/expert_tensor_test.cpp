@@ -10,7 +10,8 @@ using testing::Alone;
 using testing::gradcheck;
 using testing::Rank;
 
-// Pools of one rank, in another order than a merge of one rank's makes: finite differences move one input of one rank.
+// Merges the buffers of one rank into another order than it would have: finite differences perturb one input of one
+// rank.
 TEST(MergedBuffers, GradientsMatchDifferences) {
   Rank rank;
   Alone alone;

@@ -18,8 +18,8 @@ using testing::values;
 
 constexpr int64_t kExperts = 4, kTopk = 2, kTokens = 7, kWidth = 3;
 
-// Groups hold the same rows, in the same order, as those that an all-to-all fills, and know who sent them.
-TEST(GatheredTokens, FillThePoolsOfAnAllToAll) {
+// Groups hold the same rows, in the same order, as those of an all-to-all, and know their source ranks.
+TEST(GatheredTokens, FillTheBuffersOfAnAllToAll) {
   for (const int64_t capacity : {int64_t{0}, int64_t{2}})
     on_ranks(2, [capacity](ThreadRank& rank) {
       const auto group = rank.everyone("expert");
@@ -48,7 +48,7 @@ TEST(GatheredTokens, FillThePoolsOfAnAllToAll) {
     });
 }
 
-TEST(GatheredTokens, AnExpertMayHaveNoneOrAll) {
+TEST(GatheredTokens, AcceptExpertsWithNoneOrAll) {
   on_ranks(2, [](ThreadRank& rank) {
     const auto group = rank.everyone("expert");
     const Routing routing = routing_of(rank, std::vector<int32_t>(kTokens, 2), 1, kExperts);

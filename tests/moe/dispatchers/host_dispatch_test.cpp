@@ -20,7 +20,7 @@ using testing::routing_of;
 using testing::ThreadRank;
 using testing::values;
 
-// Groups of a rank, one of hosts with as many ranks each.
+// A rank's groups: one within its host, and one between hosts with as many ranks each.
 struct Hosts {
   Hosts(ThreadRank& rank, int of_host) {
     std::vector<int> within, between;
@@ -36,9 +36,9 @@ struct Hosts {
   ExpertHosts groups;
 };
 
-// Two hosts of one rank each, with two experts: token 0 visits both, 1 the first, 2 the second, 3 has been dropped.
-// Received rows are in the order of sources, then tokens.
-TEST(HostMap, KnowsWhatArrives) {
+// Two hosts of one rank each, with two experts: token 0 visits both, token 1 the first, token 2 the second, and token 3
+// is dropped. Received rows are in the order of sources, then tokens.
+TEST(HostMap, ListsArrivingRows) {
   for (const int64_t copies : {0, 3, 4})
     on_ranks(2, [&](ThreadRank& rank) {
       SCOPED_TRACE(cat("parts of ", copies));
@@ -62,8 +62,8 @@ TEST(HostMap, KnowsWhatArrives) {
     });
 }
 
-// Bounds of a rank's pool bound what may arrive at its host.
-TEST(HostMap, HasRoomForWhatPoolsHold) {
+// The bound on a rank's receive buffer bounds what may arrive at its host.
+TEST(HostMap, ReceiveBuffersBoundItsCapacity) {
   on_ranks(4, [&](ThreadRank& rank) {
     Hosts hosts(rank, 2);
     Routing routing = routing_of(rank, random_ids(6, 2, 8, "ids"), 2, 8);
@@ -73,7 +73,7 @@ TEST(HostMap, HasRoomForWhatPoolsHold) {
   });
 }
 
-// A map whose copies travel to this very rank, as if it were every host: finite differences need a rank alone.
+// A map whose copies travel to the same rank, as if it were every host, because finite differences need a single rank.
 HostMap own_map(Rank& rank, Group& group, int64_t copies) {
   Routing routing = routing_of(rank, {0, 1, 1, 2, 3, 0, 2, 1}, 2, 4);
   routing.host_bounds.copies = copies;
@@ -98,7 +98,7 @@ TEST(HostDispatch, GradientsMatchDifferences) {
   }
 }
 
-// Experts that scale: expert e multiplies by the weight and by e + 1. Each rank's tokens, weights and routing are its
+// Experts that scale: expert e multiplies by the weight and by e + 1. Each rank has tokens, weights and routing of its
 // own.
 struct Passed {
   std::vector<double> y, dx, dweights;
@@ -118,7 +118,7 @@ class ScalingExperts {
   }
 
  private:
-  // x [N, D], by [N] -> x[n,:] by[n]; rows that are none are whatever they are
+  // x [N, D], by [N] -> x[n,:] by[n]; unused rows are undefined
   static Var scaled_rows(Tape& tape, const Var& x, const Var& by) {
     const int64_t N = x.size(0), D = x.size(1);
     const Tensor y = tape.stream().empty(x.shape(), DType::f64);
@@ -156,8 +156,8 @@ class ByHosts : public ::testing::TestWithParam<std::pair<int, int>> {};  // ran
 INSTANTIATE_TEST_SUITE_P(Ranks, ByHosts,
                          ::testing::Values(std::pair{4, 2}, std::pair{4, 1}, std::pair{8, 2}, std::pair{8, 4}));
 
-// With all tokens on an expert, on the experts of a host, and anywhere; within hosts over peer memory too.
-TEST_P(ByHosts, EqualsRowsThatGoFromRankToRank) {
+// Routes all tokens to one expert, to the experts of one host, and anywhere; with and without peer memory within hosts.
+TEST_P(ByHosts, EqualsDirectDispatch) {
   const auto [ranks, of_host] = GetParam();
   for (const bool peers : {false, true})
     for (const int64_t K : {1, 2, 4})

@@ -16,7 +16,7 @@ using testing::values;
 
 constexpr int64_t kTokens = 5, kTopk = 2, kExperts = 4, kWidth = 3;
 
-TEST(ReceiveBuffers, AreNeverSmallerThanWhatOneExpertIsSent) {
+TEST(ReceiveBuffers, HoldAtLeastOneExpertsRows) {
   Rank rank;
   const ReceiveBuffers even(rank.stream, 1), wide(rank.stream, 1.5), huge(rank.stream, 100);
   EXPECT_EQ(even.rows(100, 2, 1, 100), 200);
@@ -27,7 +27,7 @@ TEST(ReceiveBuffers, AreNeverSmallerThanWhatOneExpertIsSent) {
   EXPECT_EQ(even.rows(0, 2, 8, 0), 1);
 }
 
-TEST(ReceiveBuffers, PartsHoldAMultipleOfTheEvenLoad) {
+TEST(ReceiveBuffers, PartsHoldAMultipleOfTheBalancedLoad) {
   Rank rank;
   ReceiveBuffers buffers(rank.stream, 0, 1.5);
   EXPECT_TRUE(buffers.in_parts());
@@ -50,7 +50,7 @@ TEST(ReceiveBuffers, PartsHoldAMultipleOfTheEvenLoad) {
 }
 
 // Several passes give the bits of a single pass, forward and backward.
-TEST(ReceiveBuffers, WavesPassWhatOnePassDoes) {
+TEST(ReceiveBuffers, SeveralPassesGiveTheBitsOfOne) {
   Rank rank;
   Alone alone;
   const Tensor x = rank.normal({kTokens, kWidth}, DType::f64, "x"),

@@ -1,4 +1,4 @@
-// Whole steps with replicas: tests/train/step/layouts/expert_replicas_test.cpp.
+// tests/train/step/layouts/expert_replicas_test.cpp tests whole steps with replicas.
 #include "witan/moe/dispatchers/replicas.h"
 
 #include <functional>
@@ -16,7 +16,7 @@ using testing::ThreadRank;
 using testing::values;
 using Integers = std::vector<int64_t>;
 
-TEST(ReplicaSlots, AreNoMoreThanThereAreExpertsOfOtherRanks) {
+TEST(ReplicaSlots, AreLimitedByOtherRanksExperts) {
   MoeConfig config;  // 8 experts
   config.moe_replicated_experts = 2;
   EXPECT_EQ(replica_slots(config, 1), 0);
@@ -30,8 +30,8 @@ TEST(ReplicaSlots, AreNoMoreThanThereAreExpertsOfOtherRanks) {
   EXPECT_EQ(replica_slots(config, 8), 0);
 }
 
-// Two ranks of two experts, one slot each. Every token chooses expert 0 and one of the others.
-TEST(PlaceReplicas, SendsEachRanksTokensWhereTheyAreComputed) {
+// Two ranks with two experts and one slot each. Every token chooses expert 0 and one of the others.
+TEST(PlaceReplicas, SendsTokensToTheirReplicas) {
   on_ranks(2, [](ThreadRank& rank) {
     const auto group = rank.everyone("expert");
     const Routing routing = testing::routing_of(rank, {0, 1, 0, 2, 0, 3, 0, 1}, 2, 4);
@@ -45,15 +45,15 @@ TEST(PlaceReplicas, SendsEachRanksTokensWhereTheyAreComputed) {
   });
 }
 
-// A choice that no rule made: every slot holds something, but for one.
+// A choice of replicas set by hand: every slot but one holds an expert.
 ops::ExpertReplicas by_hand(ThreadRank& rank, Group& group) {
   return {&group,
           {rank.tensor<int64_t>({3, 2}, {3, -1, 0, 5, 0, 3}),
            rank.tensor<int64_t>({3, 6}, {0, 1, 4, 2, 8, 9, 6, 1, 4, 5, 8, 7, 10, 1, 4, 11, 8, 7})}};
 }
 
-// Experts' own matrices are full of their numbers, and gradients of what names rank and slot.
-TEST(ExpertReplicas, AreCopiesAndReturnTheirGradients) {
+// Experts' own matrices are filled with the expert's number, and gradients with numbers that identify rank and slot.
+TEST(ExpertReplicas, CopyExpertsAndReturnGradients) {
   for (const bool peered : {false, true})
     on_ranks(3, [&](ThreadRank& rank) {
       const auto group = rank.everyone("expert");
@@ -80,14 +80,14 @@ TEST(ExpertReplicas, AreCopiesAndReturnTheirGradients) {
         const double second = rank.rank == 0 ? 0.5 : rank.rank == 1 ? 101.5 : 10.5;  // 3 from ranks 0 and 2, 5 from 1
         EXPECT_EQ(all.front(), first);
         EXPECT_EQ(all.back(), second);
-        ops::add_from_replicas(rank.stream, replicas, dw, found, 2);  // of rank 2's assignments alone
+        ops::add_from_replicas(rank.stream, replicas, dw, found, 2);  // of rank 2's assignments only
         EXPECT_EQ(values(dw).front(), first + (rank.rank == 0 ? 100 : 0));
         EXPECT_EQ(values(dw).back(), second + (rank.rank == 1 ? 100 : rank.rank == 2 ? 10 : 0));
       }
     });
 }
 
-// A group that reaches its peers' memory, and gathers counts through another.
+// A group that has access to its peers' memory, and gathers counts through another group.
 class ReachedGroup : public Group {
  public:
   explicit ReachedGroup(Group& group)
@@ -107,14 +107,16 @@ class ReachedGroup : public Group {
 struct Layer {
   DType dtype = DType::f32;
   bool grouped = true, biases = false, again = false;
-  bool parts = true;  // gradients are formed for each source rank
+  bool parts = true;  // gradients are computed per source rank
   bool peered = false;
   int64_t ranks = 4, experts = 8, topk = 2;
   double pool_factor = 0;
-  std::function<int32_t(int32_t id)> choose = [](int32_t id) { return id % 3 == 0 ? id : id % 2; };  // which is hot
+  std::function<int32_t(int32_t id)> choose = [](int32_t id) {
+    return id % 3 == 0 ? id : id % 2;
+  };  // which experts are hot
 };
 
-// Each rank's outputs and gradients; gradients of experts in parts.
+// Each rank's outputs and gradients; gradients of experts are in parts.
 using Found = std::vector<std::vector<double>>;
 
 constexpr int64_t kWide = 6, kRows = 9;
@@ -189,7 +191,7 @@ std::vector<Found> pass_on_ranks(const Layer& layer, int64_t slots) {
   return all;
 }
 
-// Whether replicas are made of such ids at all.
+// Whether replicas are chosen for these ids at all.
 bool replicates(const Layer& layer, int64_t slots) {
   bool any = false;
   on_ranks(static_cast<int>(layer.ranks), [&](ThreadRank& rank) {
@@ -217,7 +219,7 @@ void expect_the_same(const Layer& layer, int64_t slots, double tolerance = 0) {
   }
 }
 
-// Gradients by source rank are the same numbers wherever they were formed, and so is all else.
+// Gradients by source rank are the same numbers wherever they were computed, and so are all other results.
 TEST(ReplicatedLayer, HasTheBitsOfOneWithoutReplicas) {
   for (const bool peered : {false, true})
     for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
@@ -228,20 +230,21 @@ TEST(ReplicatedLayer, HasTheBitsOfOneWithoutReplicas) {
         }
 }
 
-TEST(ReplicatedLayer, HasThemWhateverExpertsDo) {
+TEST(ReplicatedLayer, HasThemInOtherConfigurations) {
   for (const bool peered : {false, true}) {
     SCOPED_TRACE(peered ? "peers" : "threads");
     expect_the_same({.biases = true, .peered = peered}, 2);
     expect_the_same({.grouped = false, .biases = true, .peered = peered}, 2);
     expect_the_same({.again = true, .peered = peered}, 2);
-    expect_the_same({.peered = peered, .pool_factor = 4}, 2);                                // in two passes
-    expect_the_same({.peered = peered, .topk = 1, .choose = [](int32_t) { return 5; }}, 2);  // one expert has all
-    expect_the_same({.peered = peered, .ranks = 8, .experts = 8}, 4);                        // one expert on each rank
+    expect_the_same({.peered = peered, .pool_factor = 4}, 2);  // in two passes
+    expect_the_same({.peered = peered, .topk = 1, .choose = [](int32_t) { return 5; }},
+                    2);                                                // one expert gets all tokens
+    expect_the_same({.peered = peered, .ranks = 8, .experts = 8}, 4);  // one expert per rank
   }
 }
 
-// One routing serves dispatch with replicas, in several passes, and without either.
-TEST(ReplicatedLayer, LeavesTheRoutingAsItIs) {
+// The same routing serves dispatch with replicas, in several passes, and with neither.
+TEST(ReplicatedLayer, LeavesTheRoutingUnchanged) {
   on_ranks(2, [](ThreadRank& rank) {
     const auto group = rank.everyone("expert");
     const auto dispatcher = make_dispatcher({}, *group);
@@ -270,7 +273,7 @@ TEST(ReplicatedLayer, LeavesTheRoutingAsItIs) {
   });
 }
 
-TEST(ReplicatedLayer, AddsGradientsInAnotherOrderWhereRanksAreNotApart) {
+TEST(ReplicatedLayer, AgreesIfGradientsAreNotSeparatedByRank) {
   for (const bool peered : {false, true}) {
     SCOPED_TRACE(peered ? "peers" : "threads");
     expect_the_same({.dtype = DType::f64, .parts = false, .peered = peered}, 2, 1e-12);

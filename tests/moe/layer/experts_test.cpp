@@ -37,7 +37,7 @@ TEST(SequentialLinear, GradientsMatchDifferences) {
   }
 }
 
-TEST(SequentialLinear, WrongShapesAreNamed) {
+TEST(SequentialLinear, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   const RowGroups groups = groups_of(rank, {1, 1});
@@ -66,13 +66,13 @@ struct Settings {
   bool grouped = true, swiglu = true, rematerialise = false;
   bool biases = false;
   int64_t tokens = 37;
-  double weight = 0;  // of every row; 0: random ones
+  double weight = 0;  // of every row; 0: random weights
   bool block_sparse = false;
-  bool in_place = false;  // tokens are read where they lie
+  bool in_place = false;  // tokens are read in place
   std::vector<std::string> adapted = {};
 };
 
-// dispatch -> experts -> combine, forward and backward.
+// Runs dispatch, experts and combine, forward and backward.
 Results run(const Settings& with) {
   Rank rank;
   Alone alone;
@@ -88,7 +88,7 @@ Results run(const Settings& with) {
   if (!with.adapted.empty()) builder.lora = std::make_shared<LoraConfig>(3, 6.0, 0.0, with.adapted);
   Experts experts(builder, moe, mlp, kWidth);
   testing::bind_gradients(rank.stream, experts);
-  for (Parameter* parameter : experts.parameters())  // B begins as zeros, which would hide A
+  for (Parameter* parameter : experts.parameters())  // B is initialised to zeros, which would hide A
     if (parameter->name().ends_with(kLoraB))
       rank.stream.copy(parameter->value(), rank.normal(parameter->value().shape(), with.dtype, parameter->name()));
 
@@ -98,7 +98,7 @@ Results run(const Settings& with) {
   const DType wide = accumulator(with.dtype);
   const Var weights =
       tape.input(with.weight == 0 ? rank.normal(chosen, wide, "weights") : filled(rank, chosen, wide, with.weight));
-  // Expert 3 stays without tokens.
+  // Expert 3 gets no tokens.
   auto ids = random_ids(with.tokens, kTopk, kExperts - 1, "ids");
   for (int32_t& id : ids) id += id == 3 ? 1 : 0;
   const DispatchMap map = make_dispatch_map(rank.stream, routing_of(rank, ids, kTopk, kExperts), alone);
@@ -133,7 +133,7 @@ TEST(Experts, SequentialEqualsGrouped) {
       }
 }
 
-// With more tokens than a block has rows. Grouped experts may fuse their activation, which changes no bit.
+// There are more tokens than a block has rows. Grouped experts may fuse their activation, which changes no bit.
 TEST(Experts, BlockSparseEqualsGroupedToTheBit) {
   for (const bool swiglu : {true, false})
     for (const bool biases : {false, true})
@@ -150,7 +150,7 @@ TEST(Experts, BlockSparseEqualsGroupedToTheBit) {
           }
 }
 
-// Whichever products read tokens where they lie: those of groups, without adapters and biases of the second.
+// Grouped products read tokens in place, unless there are adapters or biases of the second matrix.
 TEST(Experts, TokensInPlaceGiveTheBitsOfCopies) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
     for (const int64_t tokens : {0, 1, 37})
@@ -167,7 +167,7 @@ TEST(Experts, TokensInPlaceGiveTheBitsOfCopies) {
           }
 }
 
-TEST(Experts, TokensInPlaceWithEveryBackendAndAdapter) {
+TEST(Experts, TokensInPlaceWorkWithEveryBackendAndAdapter) {
   const auto expect_same = [](Settings settings) {
     const Results copies = run(settings);
     settings.in_place = true;
@@ -181,8 +181,8 @@ TEST(Experts, TokensInPlaceWithEveryBackendAndAdapter) {
   expect_same({.adapted = {"gate_proj", "up_proj", "down_proj"}});
 }
 
-// Rows of the width D are not kept: of T tokens of K experts each, K times what the tokens take.
-TEST(Experts, NoRowOfTheTokensWidthIsKept) {
+// Rows of width D are not kept: for T tokens with K experts each, they would take K times the tokens' memory.
+TEST(Experts, KeepsNoRowOfTheModelsWidth) {
   constexpr int64_t kTokens = 64, kWide = 256, kNarrow = 8;
   const auto kept = [&](bool in_place) {
     Rank rank;
@@ -208,7 +208,7 @@ TEST(Experts, NoRowOfTheTokensWidthIsKept) {
   EXPECT_EQ(kept(false) - kept(true), kRows * kRowBytes);
 }
 
-TEST(Experts, EitherKeyOfMegatronsOrOursMakesThemSequential) {
+TEST(Experts, MegatronsKeyOrOursMakesThemSequential) {
   MoeConfig config;
   EXPECT_EQ(expert_backend(config), ExpertBackend::grouped);
   config.moe_expert_backend = "sequential";
@@ -223,7 +223,7 @@ TEST(Experts, EitherKeyOfMegatronsOrOursMakesThemSequential) {
   EXPECT_EQ(expert_backend(config), ExpertBackend::block_sparse);
 }
 
-TEST(Experts, AnExpertWithoutTokensGetsAGradientOfZeros) {
+TEST(Experts, ExpertsWithoutTokensGetZeroGradients) {
   for (const bool grouped : {true, false})
     for (const std::vector<double>& gradient : run({.grouped = grouped}).dparameters) {
       const size_t matrix = gradient.size() / kExperts;
@@ -245,7 +245,7 @@ TEST(Experts, RematerialisingChangesNoBit) {
         }
 }
 
-// y = sum_k w_k f_k(x): twice the weights give twice the output and dx; <w, dw> = <y, dy>.
+// y = sum_k w_k f_k(x): twice the weights give twice the output and dx, and <w, dw> = <y, dy>.
 TEST(Experts, RowWeightsScaleTheOutputAndHaveAGradient) {
   const Results once = run({.weight = 1}), twice = run({.weight = 2});
   auto doubled = once.y;
@@ -262,8 +262,7 @@ TEST(Experts, RowWeightsScaleTheOutputAndHaveAGradient) {
               std::inner_product(once.y.begin(), once.y.end(), dy.begin(), 0.0), 1e-10);
 }
 
-// The partial sums of ranks of an expert tensor axis add up to one rank's result: each bias counts
-// once.
+// The partial sums of the ranks of an expert tensor axis add up to one rank's result, in which each bias counts once.
 TEST(Experts, SharesOfFeaturesAndOfBiasesAddUp) {
   constexpr int64_t kRows = 6, kFeatures = 8;
   constexpr int kRanks = 2;
@@ -283,7 +282,7 @@ TEST(Experts, SharesOfFeaturesAndOfBiasesAddUp) {
                           .expert_tensor_rank = which,
                           .path = "experts"};
     Experts experts(builder, moe, mlp, kWidth);
-    for (Parameter* parameter : experts.parameters()) {  // biases begin as zeros, which would hide them
+    for (Parameter* parameter : experts.parameters()) {  // biases are initialised to zeros, which would hide them
       const auto whole = values(rank.normal(parameter->global_shape(), DType::f64, parameter->name()));
       for (int64_t i = 0; i < parameter->elements(); ++i)
         parameter->value().data<double>()[i] = whole[static_cast<size_t>(parameter->region().global(i))];
@@ -299,7 +298,7 @@ TEST(Experts, SharesOfFeaturesAndOfBiasesAddUp) {
   EXPECT_TRUE(close(sum, result(1, 0), 1e-12, 1e-12));
 }
 
-TEST(Experts, BiasesAreStacksThatDoNotDecay) {
+TEST(Experts, BiasesHaveNoWeightDecay) {
   Rank rank;
   MoeConfig moe;
   moe.moe_expert_add_bias = true;

@@ -1,4 +1,4 @@
-// Experts and shared experts against those of transformers (tests/golden/moe/experts.tsv), forward and backward.
+// Compares experts and shared experts with transformers (tests/golden/moe/experts.tsv), forward and backward.
 #include "moe/moe_support.h"
 #include "support/golden.h"
 #include "witan/moe/layer/experts.h"
@@ -24,7 +24,7 @@ class Golden : public GoldenValues {
   Tensor tensor(Rank& rank, const Shape& shape, const std::string& name) const {
     return rank.tensor<double>(shape, of(name));
   }
-  // A module's parameters, in order, from the values of these names.
+  // Loads a module's parameters, in order, from the values of these names.
   void load(Module& module, const std::string& prefix, const std::vector<std::string>& names) const {
     const auto parameters = module.parameters();
     ASSERT_EQ(parameters.size(), names.size());
@@ -51,7 +51,7 @@ MlpConfig gpt_oss_mlp() {
   return mlp;
 }
 
-// Experts with biases and clamped SwiGLU, by either backend, with the activation kept or computed again.
+// Experts with biases and clamped SwiGLU, with either backend, and with the activation kept or recomputed.
 TEST(GoldenExperts, GptOss) {
   const Golden golden;
   const std::vector<std::string> names = {"gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"};
@@ -84,7 +84,7 @@ TEST(GoldenExperts, GptOss) {
     }
 }
 
-// The whole layer. Its router's softmax is float32's there, which rounds weights by 2^-24 of them.
+// The whole layer. The reference's router computes its softmax in float32, which rounds weights by a relative 2^-24.
 TEST(GoldenExperts, Qwen2MoeWithItsGatedSharedExpert) {
   const Golden golden;
   const std::vector<std::string> names = {"router",      "gate_up_proj",        "down_proj",

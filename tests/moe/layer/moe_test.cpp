@@ -1,5 +1,5 @@
-// A loop over experts in plain code (support/dmoe.h), and the expert-parallel layer on 1, 2 and 4 ranks, agree before
-// and after a step of SGD.
+// A loop over experts in plain code (support/dmoe.h) and the expert-parallel layer on 1, 2 and 4 ranks agree before and
+// after a step of SGD.
 #include "witan/moe/layer/moe.h"
 
 #include <set>
@@ -110,7 +110,7 @@ class Layer {
   Moe moe_;
 };
 
-// All ranks' outputs one after the other, and the experts in the order of their ranks: global tensors.
+// Global tensors: all ranks' outputs, and the experts, concatenated in the order of ranks.
 Seen run_on(int ranks, DType dtype, const Problem& problem, const Variant& variant = {}) {
   std::vector<Seen> parts(static_cast<size_t>(ranks));
   on_ranks(ranks, [&](ThreadRank& rank) {
@@ -156,7 +156,7 @@ TEST(Moe, EqualsALoopOverExpertsWithOtherGatesAndCapacities) {
     for (const int ranks : {1, 2, 4}) expect_equivalence(ranks, DType::f64, 1e-11, {true, 0.6, policy});
 }
 
-TEST(Moe, RanksChangeNoOutputBitBeforeTheStep) {
+TEST(Moe, OutputsHaveTheSameBitsOnAnyNumberOfRanks) {
   const Problem problem = make_problem(2, DType::f32);
   const Seen apart = run_on(2, DType::f32, problem);
   std::vector<double> alone;
@@ -170,7 +170,7 @@ TEST(Moe, RanksChangeNoOutputBitBeforeTheStep) {
   EXPECT_EQ(apart.before, alone);
 }
 
-TEST(Moe, TellsStatisticsOfTheWorldsExperts) {
+TEST(Moe, RecordsStatisticsOfAllRanksExperts) {
   on_ranks(2, [](ThreadRank& rank) {
     const auto group = rank.everyone("expert");
     MoeConfig config;
@@ -193,9 +193,9 @@ TEST(Moe, TellsStatisticsOfTheWorldsExperts) {
   });
 }
 
-// On what stands for a GPU, where a pass over memory costs as much as many a kernel: the gradient of the layer's input
-// is that of the experts, to which the router's product adds its own.
-TEST(Moe, NoPassAddsTheRoutersGradientToTheExperts) {
+// On a meta stream for a GPU, where a pass over memory costs as much as many kernel launches: the gradient of the
+// layer's input is written by the experts, and the router's product accumulates into it.
+TEST(Moe, RouterAccumulatesIntoTheExpertsGradient) {
   constexpr int64_t kWidth = 16;
   ThreadPool pool(1);
   Stream meta({Device::Kind::meta, 0, Device::Kind::cuda}, Arena::meta(), pool);

@@ -26,8 +26,8 @@ Result run(Rank& rank, const Forward& forward) {
   return {values(y.value()), values(tape.gradient(x))};
 }
 
-// A layer with shared experts is the layer without them, and an MLP whose output is added.
-TEST(SharedExperts, AreAnMlpBesideTheRoutedOnes) {
+// A layer with shared experts equals the layer without them plus the output of an MLP.
+TEST(SharedExperts, AreAddedToTheRoutedExperts) {
   for (const bool gated : {true, false})
     for (const bool rematerialise : {false, true}) {
       Rank rank;

@@ -1,4 +1,4 @@
-// Losses of balance and quantile balancing against Megatron-LM's own functions (tests/golden/moe/make_balance.py).
+// Compares balance losses and quantile balancing with Megatron-LM's own functions (tests/golden/moe/make_balance.py).
 #include "witan/moe/routers/balance.h"
 
 #include <filesystem>
@@ -28,7 +28,7 @@ nlohmann::json golden() {
   return nlohmann::json::parse(read_file(std::filesystem::path(WITAN_SOURCE_DIR) / "tests/golden/moe/balance.json"));
 }
 
-TEST(BalanceLosses, AreMegatronsInFloat64) {
+TEST(BalanceLosses, MatchMegatronInFloat64) {
   Rank rank;
   const auto expected = golden();
   const int64_t B = expected["sequences"], S = expected["length"], E = expected["experts"], K = expected["topk"];
@@ -48,7 +48,7 @@ TEST(BalanceLosses, AreMegatronsInFloat64) {
   check(kZLoss, "z", "z_gradient");
 }
 
-TEST(BalanceLosses, TogetherAreTheSumOfEach) {
+TEST(BalanceLosses, SeveralAreTheSumOfEach) {
   Rank rank;
   const int64_t B = 3, S = 4, E = 5, K = 2;
   const auto of = [&](const Balance& balance, const std::vector<std::pair<const char*, double>>& terms) {
@@ -69,7 +69,7 @@ TEST(BalanceLosses, TogetherAreTheSumOfEach) {
   EXPECT_TRUE(close(of(both, {{kSequenceLoss, 2}}), apart, 1e-15, 1e-12)) << "one of two without a gradient";
 }
 
-TEST(BalanceLosses, OfSeveralHaveGradientsOfDifferences) {
+TEST(BalanceLosses, GradientsOfSeveralMatchDifferences) {
   Rank rank;
   for (const Scores scores : {Scores::softmax_of_chosen, Scores::softmax, Scores::sigmoid})
     testing::gradcheck(rank, "router",
@@ -82,8 +82,8 @@ TEST(BalanceLosses, OfSeveralHaveGradientsOfDifferences) {
                        {rank.normal({6, 5}, DType::f64, "logits", 2)});
 }
 
-// As many ranks as hold parts of the sequences have the losses of one.
-TEST(BalanceLosses, OfSeveralAreThoseOfOneRank) {
+// Ranks that hold parts of the sequences get the losses of a single rank.
+TEST(BalanceLosses, RanksGetTheLossesOfOneRank) {
   Rank rank;
   const int64_t B = 2, S = 12, E = 5, K = 2;
   const Balance both{{Over::micro_batch, Over::sequence}, B};
@@ -112,7 +112,7 @@ TEST(BalanceLosses, OfSeveralAreThoseOfOneRank) {
   });
 }
 
-TEST(BalanceLosses, AreDeclaredWithMegatronsNames) {
+TEST(BalanceLosses, HaveMegatronsNames) {
   MoeConfig config;
   config.moe_router_load_balancing_type = "seq_aux_loss,aux_loss";
   config.moe_aux_loss_coeff = "0.001,0.01";
@@ -124,8 +124,8 @@ TEST(BalanceLosses, AreDeclaredWithMegatronsNames) {
   EXPECT_EQ(declared[1].loss_coefficient, 0.001);
 }
 
-// Three steps of two micro-batches: choices, quantiles and the bias that follows from them.
-TEST(QuantileBalancing, IsMegatrons) {
+// Three steps of two micro-batches: choices, quantiles and the resulting bias.
+TEST(QuantileBalancing, MatchesMegatron) {
   Rank rank;
   const auto expected = golden();
   const int64_t T = expected["sequences"].get<int64_t>() * expected["length"].get<int64_t>(), E = expected["experts"],

@@ -1,4 +1,4 @@
-// The loss of the global batch's load against Megatron-LM's own code (tests/golden/moe/make_global_balance.py).
+// Compares the loss of the global batch's load with Megatron-LM's own code (tests/golden/moe/make_global_balance.py).
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -24,9 +24,9 @@ using Doubles = std::vector<double>;
 
 const char* const kGlobalLoss = "global_load_balancing_loss";
 
-// Two ranks with two micro-batches each: their losses, which are 1 when the load is even, and the gradients. A rank's
-// loss is as many times Megatron-LM's share of it as there are ranks.
-TEST(GlobalLoad, HasMegatronsLossInFloat64) {
+// The losses of two ranks with two micro-batches each, which are 1 if the load is balanced, and their gradients. A
+// rank's loss is Megatron-LM's share times the number of ranks.
+TEST(GlobalLoad, MatchesMegatronsLossInFloat64) {
   const auto golden = nlohmann::json::parse(
       read_file(std::filesystem::path(WITAN_SOURCE_DIR) / "tests/golden/moe/global_balance.json"));
   const int64_t T = golden["tokens"], E = golden["experts"], K = golden["topk"], rounds = golden["rounds"];
@@ -54,8 +54,8 @@ TEST(GlobalLoad, HasMegatronsLossInFloat64) {
   });
 }
 
-// The load of what came before is a constant.
-TEST(GlobalLoad, LossesHaveGradientsOfDifferences) {
+// The load of earlier micro-batches is a constant for the gradient.
+TEST(GlobalLoad, GradientsMatchDifferences) {
   Rank rank;
   const Tensor before = rank.tensor<int64_t>({5}, {7, 0, 1, 3, 9});
   for (const Scores scores : {Scores::softmax_of_chosen, Scores::sigmoid})
@@ -75,8 +75,8 @@ TEST(GlobalLoad, LossesHaveGradientsOfDifferences) {
                        {rank.normal({6, 5}, DType::f64, "logits", 2)});
 }
 
-// E sum_e f_e P_e with the shares f of what the buffer holds, to whose share the step's own assignments are added.
-TEST(GlobalLoad, OfTheLastStepIsTheRoutersBuffer) {
+// E sum_e f_e P_e with the shares f of the buffer's counts, which include the step's own assignments.
+TEST(GlobalLoad, IsKeptInTheRoutersBuffer) {
   Rank rank;
   const int64_t T = 9, E = 4, D = 6;
   MoeConfig config;
@@ -111,8 +111,8 @@ TEST(GlobalLoad, OfTheLastStepIsTheRoutersBuffer) {
   EXPECT_EQ(load.value().to_vector<int64_t>(), last);
 }
 
-// Steps begin anew, evaluations count nothing, and what is computed again finds what was found.
-TEST(GlobalLoad, IsThatOfItsRound) {
+// Steps begin anew, evaluations count nothing, and recomputation finds the same load.
+TEST(GlobalLoad, IsResetEveryStep) {
   Rank rank;
   testing::Alone alone;
   GlobalLoad load(rank.stream, 2, 3, 2, alone);

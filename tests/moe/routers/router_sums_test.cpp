@@ -23,8 +23,8 @@ std::vector<double> packed(double loss, std::vector<double> counts) {
   return values;
 }
 
-// The same as a step of the micro-batches; and it does not matter who saw which of them.
-TEST(RouterSums, AreWhatAStepOfTheMicroBatchesWouldRecord) {
+// The sums equal those of a step of the same micro-batches, whichever rank has which of them.
+TEST(RouterSums, MatchAStepOfTheSameMicroBatches) {
   const StatisticsLayout layout(router_statistics(with_capacity()), 4);
   ASSERT_EQ(layout.values(), 7);
   const std::vector<std::vector<std::vector<double>>> seen = {{packed(1, {8, 0, 0, 0}), packed(3, {2, 2, 2, 2})},
@@ -49,7 +49,7 @@ TEST(RouterSums, AreWhatAStepOfTheMicroBatchesWouldRecord) {
   EXPECT_GT(expected.model(kDroppedShare).value(), 0.3) << "of each micro-batch: together they would fit better";
 }
 
-// Whole micro-batches of padding, whose losses are of nothing.
+// Whole micro-batches of padding, whose losses have no tokens.
 TEST(RouterSums, MicroBatchesWithoutTokensAddNothing) {
   const StatisticsLayout layout(router_statistics(with_capacity()), 4);
   RouterSums sums(layout, 1);
@@ -60,7 +60,7 @@ TEST(RouterSums, MicroBatchesWithoutTokensAddNothing) {
   EXPECT_EQ(sums.statistics().model("load_balancing_loss"), 2);
 }
 
-TEST(RouterSums, RefuseWhatCannotBeSummed) {
+TEST(RouterSums, RefuseStatisticsThatCannotBeSummed) {
   EXPECT_EQ(test::message_of<ShapeError>([] {
               RouterSums(StatisticsLayout({{.name = "most", .over_micro_batches = RouterStatistic::Reduce::max}}, 2),
                          1);

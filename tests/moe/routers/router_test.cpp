@@ -22,7 +22,7 @@ using testing::gradcheck;
 using testing::Rank;
 using testing::values;
 
-// Logits whose neighbours in size are at least `gap` apart, so that a difference quotient never flips a choice.
+// Logits that are at least `gap` apart, so that a difference quotient never changes a choice.
 Tensor distinct_logits(Rank& rank, int64_t T, int64_t E, double gap) {
   Tensor logits = rank.normal({T, E}, DType::f64, "order");
   const int64_t middle = E / 2;
@@ -49,7 +49,7 @@ TEST(Route, GradientsMatchDifferences) {
     }
 }
 
-// Each output alone: the others' gradients are then undefined.
+// Only one output is used at a time, so that the other gradients are undefined.
 TEST(Route, EveryOutputHasItsOwnGradient) {
   Rank rank;
   for (const Scores scores : {Scores::softmax_of_chosen, Scores::softmax})
@@ -75,8 +75,8 @@ TEST(Route, GradientsOfSequencesMatchDifferences) {
                 {distinct_logits(rank, B * S, E, 0.3)});
 }
 
-// Equation 17 of DeepSeek-V3 over the number of experts, taken literally: for each sequence sum_e f_e P_e, with f_e the
-// share of its tokens that chose e, times E / K, and P_e the mean probability.
+// Equation 17 of DeepSeek-V3, divided by the number of experts and computed literally: for each sequence sum_e f_e P_e,
+// with f_e the share of its tokens that chose e, times E / K, and P_e the mean probability.
 double balance_of_sequences(const std::vector<double>& logits, size_t B, size_t S, size_t E, size_t K) {
   double sum = 0;
   for (size_t b = 0; b < B; ++b) {
@@ -96,7 +96,7 @@ double balance_of_sequences(const std::vector<double>& logits, size_t B, size_t 
   return sum / double(B);
 }
 
-TEST(Route, SequencesAreBalancedByThemselvesOverAnyRanks) {
+TEST(Route, SequencesAreBalancedSeparatelyOverAnyRanks) {
   Rank rank;
   const int64_t B = 3, S = 12, E = 5, K = 2;
   const auto logits = values(rank.normal({B * S, E}, DType::f64, "logits", 2));
@@ -107,7 +107,8 @@ TEST(Route, SequencesAreBalancedByThemselvesOverAnyRanks) {
   EXPECT_NEAR(whole.record.loss(kBalanceLoss).value().data<double>()[0], expected, 1e-13);
   const double together =
       ops::route(tape, x, {K, Scores::softmax_of_chosen}).record.loss(kBalanceLoss).value().data<double>()[0];
-  EXPECT_GT(std::abs(together - expected), 1e-3) << "the load of all together is another's: nothing is shown";
+  EXPECT_GT(std::abs(together - expected), 1e-3)
+      << "the load of all sequences together should differ: the test is vacuous";
   tape.backward({{whole.record.loss(kBalanceLoss), {}}, {whole.record.loss(kZLoss), {}}});
   const auto gradient = values(tape.gradient(x));
 
@@ -133,7 +134,7 @@ TEST(Route, SequencesAreBalancedByThemselvesOverAnyRanks) {
     });
 }
 
-TEST(Route, WeightsOfTheChosenSumToOneAfterTheChoiceAlone) {
+TEST(Route, SoftmaxAfterTheChoiceNormalisesWeights) {
   Rank rank;
   Tape tape(rank.stream);
   const Var logits = tape.constant(rank.normal({50, 8}, DType::f32, "logits"));
@@ -146,7 +147,7 @@ TEST(Route, WeightsOfTheChosenSumToOneAfterTheChoiceAlone) {
   }
 }
 
-TEST(Route, WrongShapesAreNamed) {
+TEST(Route, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   const auto route = [&](const Shape& shape, DType dtype, int64_t topk) {
@@ -165,8 +166,8 @@ TEST(Route, WrongShapesAreNamed) {
             "route: the 5 tokens are not those of 2 sequences of one length");
 }
 
-// Rows of the residual stream are sequences. Generation forms no loss that is anyone's.
-TEST(Router, BalancesRowsByThemselvesWhenAsked) {
+// The rows of the residual stream are sequences. Generation has no loss.
+TEST(Router, CanBalanceRowsSeparately) {
   Rank rank;
   Tape tape(rank.stream);
   const int64_t B = 4, S = 6, D = 16;
@@ -186,7 +187,7 @@ TEST(Router, BalancesRowsByThemselvesWhenAsked) {
   EXPECT_EQ(balance("seq_aux_loss", x.reshape({B * S, D})), balance("aux_loss", x)) << "rows without sequences are one";
 }
 
-TEST(Router, CapacityDropsAssignmentsAndLeavesWeightsAndLosses) {
+TEST(Router, CapacityDropsOnlyAssignments) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.constant(rank.normal({40, 16}, DType::f64, "x"));
@@ -215,7 +216,7 @@ TEST(Router, CapacityDropsAssignmentsAndLeavesWeightsAndLosses) {
       if (kept[i] == ids[i]) continue;
       ++dropped;
       EXPECT_EQ(kept[i], -1);
-      int better = 0;  // kept assignments of the same expert that had to go first
+      int better = 0;  // kept assignments of the same expert with a higher priority
       for (size_t j = 0; j < ids.size(); ++j)
         if (ids[j] == ids[i] && kept[j] >= 0) better += policy == "probs" ? weights[j] >= weights[i] : j < i;
       EXPECT_EQ(better, 7) << policy;
@@ -226,9 +227,9 @@ TEST(Router, CapacityDropsAssignmentsAndLeavesWeightsAndLosses) {
   }
 }
 
-// Megatron-LM's definition, taken literally: its residual stream is [S, B, D], whose tokens are numbered s B + b; of an
-// expert's assignments the first are kept, or the likeliest and of equal ones the first.
-TEST(Router, CapacityTakesSequencesPositionByPosition) {
+// Megatron-LM's definition, computed literally: its residual stream is [S, B, D], whose tokens are numbered s B + b. Of
+// an expert's assignments the first are kept, or the most probable and among equal ones the first.
+TEST(Router, CapacityFollowsMegatronsTokenOrder) {
   constexpr int64_t S = 7, D = 8, E = 3, K = 2;
   for (const int64_t B : {1, 2, 3})
     for (const std::string policy : {"probs", "position"})
@@ -268,12 +269,12 @@ TEST(Router, CapacityTakesSequencesPositionByPosition) {
         for (const int32_t id : expected)
           if (id >= 0) ++kept[static_cast<size_t>(id)];
         EXPECT_EQ(some.kept.to_vector<int64_t>(), kept);
-        EXPECT_NE(expected, ids) << "nothing is dropped: nothing is shown";
+        EXPECT_NE(expected, ids) << "nothing is dropped: the test is vacuous";
       }
 }
 
-// The ranks of a context axis drop what one rank drops.
-TEST(Router, CapacityIsThatOfOneRankWhereSequencesAreDivided) {
+// The ranks of a context axis drop the assignments that a single rank drops.
+TEST(Router, CapacityIsTheSameIfRanksDivideSequences) {
   constexpr int64_t B = 3, S = 8, E = 2;
   for (const auto policy : {DropPolicy::probs, DropPolicy::position}) {
     std::vector<int32_t> expected;
@@ -323,11 +324,11 @@ TEST(Router, ComputesInFloat32ForBfloat16Models) {
   for (const double value : values(router->parameters()[0]->gradient())) EXPECT_TRUE(std::isfinite(value));
 }
 
-// A capacity above the tokens of one rank of the context axis may still be below those of the micro-batch.
-TEST(Router, ACapacityMayBeAboveTheTokensOfOneRank) {
+// A capacity above the number of tokens of one context rank may still be below that of the micro-batch.
+TEST(Router, CapacityMayExceedTheTokensOfOneRank) {
   testing::on_ranks(2, [](testing::ThreadRank& rank) {
     const auto context = rank.everyone("context");
-    const Tensor logits = rank.stream.empty({8, 2}, DType::f64);  // 8 of 16 tokens, all of which take expert 0
+    const Tensor logits = rank.stream.empty({8, 2}, DType::f64);  // 8 of 16 tokens, all of which choose expert 0
     for (int64_t t = 0; t < 8; ++t) {
       logits.data<double>()[2 * t] = 1;
       logits.data<double>()[2 * t + 1] = 0;
@@ -336,7 +337,7 @@ TEST(Router, ACapacityMayBeAboveTheTokensOfOneRank) {
     const Routing all = ops::route(tape, tape.constant(logits), {1, Scores::softmax_of_chosen}, context.get());
     const Routing some =
         ops::limit_to_capacity(rank.stream, all, {12, DropPolicy::position}, context.get(), /*sequences=*/1);
-    // Chunks 0 and 3 of four are the first rank's, 1 and 2 the other's: the last one is dropped.
+    // Of four chunks the first rank has 0 and 3, the other 1 and 2; the last one is dropped.
     EXPECT_EQ(some.kept.to_vector<int64_t>(), (std::vector<int64_t>{rank.rank == 0 ? 4 : 8, 0}));
     const Routing roomy = ops::limit_to_capacity(rank.stream, all, {16, DropPolicy::position}, context.get(), 1);
     EXPECT_EQ(roomy.kept.to_vector<int64_t>(), (std::vector<int64_t>{8, 0}));

@@ -1,4 +1,4 @@
-// Routers that are given the experts of their tokens, and tell which they use.
+// Routers that are given their tokens' experts (route replay), and report the experts that they use.
 #include <numeric>
 
 #include "support/gradcheck.h"
@@ -17,7 +17,7 @@ using testing::values;
 
 constexpr int64_t kTokens = 6, kWidth = 4, kExperts = 5, kTopk = 2;
 
-// Replays `ids` where they are defined, and keeps what it is told.
+// Replays `ids` if they are defined, and records the reported routes.
 struct Tap : RouteAccess {
   Tensor recorded(int64_t router) override {
     asked.push_back(router);
@@ -68,7 +68,7 @@ std::vector<MoeConfig> kinds_of_routers() {
   return {softmax, pre_softmax, sigmoid, biased, sequences};
 }
 
-TEST(Routes, OfTheRoutersOwnChoiceChangeNothing) {
+TEST(Routes, ReplayingTheRoutersChoiceChangesNothing) {
   for (const MoeConfig& moe : kinds_of_routers()) {
     Routed one(moe);
     const Routing own = one.route();
@@ -85,7 +85,7 @@ TEST(Routes, OfTheRoutersOwnChoiceChangeNothing) {
   }
 }
 
-TEST(Routes, OfOtherExpertsAreFollowedAndCounted) {
+TEST(Routes, ReplaysOtherExperts) {
   for (const MoeConfig& moe : kinds_of_routers()) {
     Routed one(moe);
     const std::vector<int32_t> given = others(one.route().ids.to_vector<int32_t>());
@@ -102,14 +102,13 @@ TEST(Routes, OfOtherExpertsAreFollowedAndCounted) {
   }
 }
 
-// The router's gradient passes through the weights of the experts that it was given, and through a balance of their
-// load.
+// The router's gradient passes through the weights of the given experts, and through a loss that balances their load.
 TEST(Routes, GradientsOfGivenExpertsMatchDifferences) {
   for (const MoeConfig& moe : kinds_of_routers()) {
     Routed one(moe);
     const std::vector<int32_t> given = others(one.route().ids.to_vector<int32_t>());
     one.tap.ids = one.rank.tensor<int32_t>({kTokens, kTopk}, given);
-    const bool biased = moe.moe_router_enable_expert_bias;  // then the balance is that of a choice, which may flip
+    const bool biased = moe.moe_router_enable_expert_bias;  // then the loss balances a choice, which may change
     gradcheck(one.rank, "router",
               [&](Tape& tape, const std::vector<Var>& in) {
                 const Routing routing = one.router->forward(tape, in[0]);
@@ -121,7 +120,7 @@ TEST(Routes, GradientsOfGivenExpertsMatchDifferences) {
   }
 }
 
-TEST(Routes, OfAnotherNumberOfTokensAreRefused) {
+TEST(Routes, RefusesAnotherNumberOfTokens) {
   Routed one(MoeConfig{});
   one.tap.ids = one.rank.tensor<int32_t>({1, kTopk}, {0, 1});
   EXPECT_EQ(test::message_of<ShapeError>([&] { one.route(); }),

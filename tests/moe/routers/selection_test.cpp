@@ -1,5 +1,5 @@
-// Choices of experts, by the configuration's keys: against Megatron-Core's (tests/golden/moe/make_golden.py) and
-// against plain loops written from the papers, and what must hold for each of them.
+// Selections of experts by the configuration's keys, compared with Megatron-Core (tests/golden/moe/make_golden.py) and
+// with plain loops written from the papers, and properties that must hold for each.
 #include "witan/moe/routers/selection.h"
 
 #include <algorithm>
@@ -46,7 +46,7 @@ struct Routed {
   std::vector<int32_t> ids;
 };
 
-// The choice for logits [T, E] of B sequences by the configuration's router at `path`.
+// Routes logits [T, E] of B sequences with the configuration's router at `path`.
 Routed route(Rank& rank, const MoeConfig& config, const Tensor& logits, const Tensor& bias = {},
              const TokenSource& source = {}, int64_t B = 1, const std::string& path = "router") {
   config.validate(2);
@@ -79,7 +79,7 @@ class MegatronRouting : public ::testing::Test {
         E(golden["experts"]),
         logits(rank.tensor<double>({T, E}, golden["logits"].get<std::vector<double>>())) {}
 
-  // Megatron-Core takes softmax and sigmoid in float32.
+  // Megatron-Core computes softmax and sigmoid in float32.
   void expect(const Json& expected, const Routed& found) const {
     const std::vector<double> weights = dense(found, T, E);
     EXPECT_TRUE(close(weights, expected["weights"].get<std::vector<double>>(), 1e-6, 1e-6));
@@ -92,7 +92,7 @@ class MegatronRouting : public ::testing::Test {
   Tensor logits;
 };
 
-TEST_F(MegatronRouting, TopkRoutingWithScoreFunctionIsTheSame) {
+TEST_F(MegatronRouting, TopkRoutingWithScoreFunctionMatches) {
   ASSERT_EQ(golden["topk_routing_with_score_function"].size(), 10u);
   for (const Json& expected : golden["topk_routing_with_score_function"]) {
     SCOPED_TRACE(expected["name"]);
@@ -107,7 +107,7 @@ TEST_F(MegatronRouting, TopkRoutingWithScoreFunctionIsTheSame) {
   }
 }
 
-TEST_F(MegatronRouting, SinkhornIsTheSame) {
+TEST_F(MegatronRouting, SinkhornMatches) {
   ASSERT_EQ(golden["sinkhorn"].size(), 2u);
   for (const Json& expected : golden["sinkhorn"]) {
     const int64_t K = expected["topk"];
@@ -116,7 +116,7 @@ TEST_F(MegatronRouting, SinkhornIsTheSame) {
     config.moe_router_pre_softmax = true;
     expect(expected, route(rank, config, logits));
   }
-  // u c v of its factors, each row of which sums to 1 / T
+  // u c v of its factors; each row sums to 1 / T
   const Tensor bias = rank.poisoned({E}, DType::f64);
   kernels::sinkhorn_bias(rank.stream, bias, logits, 100, 1e-4);
   std::vector<double> normalised;
@@ -126,7 +126,7 @@ TEST_F(MegatronRouting, SinkhornIsTheSame) {
     for (int64_t e = 0; e < E; ++e)
       normalised.push_back(std::exp(logits.data<double>()[t * E + e] + bias.data<double>()[e]) / sum / double(T));
   }
-  // Megatron-Core's rows are those of the factors before the last.
+  // Megatron-Core's rows use the factors before the last.
   EXPECT_TRUE(close(normalised, golden["sinkhorn"][0]["normalised"].get<std::vector<double>>(), 1e-4, 1e-3));
 }
 
@@ -159,7 +159,7 @@ TEST(Selection, GradientsMatchDifferencesForEveryScoreAndWeight) {
 }
 
 // Hugging Face's norm_topk_prob and routed_scaling_factor.
-TEST(Selection, WeightsAreScoresNormalisedOrNotAndScaled) {
+TEST(Selection, WeightsAreOptionallyNormalisedAndScaled) {
   Rank rank;
   const int64_t T = 9, E = 5, K = 2;
   const Tensor logits = rank.normal({T, E}, DType::f64, "logits", 2);
@@ -190,8 +190,8 @@ TEST(Selection, WeightsAreScoresNormalisedOrNotAndScaled) {
     }
 }
 
-// Experts of two groups of four, whose best ones tell another order than their two best together.
-TEST(Selection, GroupsAreComparedByAsManyOfTheirScoresAsAsked) {
+// Two groups of four experts, which are ordered differently by their best expert and by their two best together.
+TEST(Selection, GroupsAreComparedByTheirTopScores) {
   Rank rank;
   const Tensor logits = rank.tensor<double>({1, 8}, {3, -9, 0.5, 0, /**/ 2, 1.9, -9, 1});
   MoeConfig config = config_of(8, 2, {{"moe_router_score_function", "sigmoid"}});
@@ -201,7 +201,7 @@ TEST(Selection, GroupsAreComparedByAsManyOfTheirScoresAsAsked) {
   EXPECT_EQ(route(rank, config, logits).ids, (std::vector<int32_t>{0, 2}));
   config.moe_router_group_score_topk = 2;  // DeepSeek-V3
   EXPECT_EQ(route(rank, config, logits).ids, (std::vector<int32_t>{4, 5}));
-  // The bias counts for groups too, and for no weight.
+  // The bias counts for groups too, but not for weights.
   config.moe_router_enable_expert_bias = true;
   const Routed biased = route(rank, config, logits, rank.tensor<float>({8}, {0, 0, 0, 1, 0, 0, 0, 0}));
   EXPECT_EQ(biased.ids, (std::vector<int32_t>{3, 0}));
@@ -209,11 +209,11 @@ TEST(Selection, GroupsAreComparedByAsManyOfTheirScoresAsAsked) {
   EXPECT_NEAR(biased.weights[1], a / (a + b), 1e-12);
 }
 
-TEST(Selection, ChoicesFollowExpertsAndTokensWhereTheyAreMoved) {
+TEST(Selection, ChoicesAreEquivariantUnderPermutations) {
   Rank rank;
   const int64_t T = 30, E = 8, K = 3;
   const Tensor logits = rank.normal({T, E}, DType::f64, "logits", 2), bias = rank.normal({E}, DType::f32, "bias", 0.2);
-  const std::vector<int64_t> experts = {5, 4, 7, 6, 1, 0, 3, 2};  // neighbours stay groups of two
+  const std::vector<int64_t> experts = {5, 4, 7, 6, 1, 0, 3, 2};  // neighbours remain in groups of two
   const auto moved_token = [&](int64_t t) { return (7 * t + 3) % T; };
   Tensor moved = rank.poisoned({T, E}, DType::f64), moved_bias = rank.poisoned({E}, DType::f32);
   for (int64_t e = 0; e < E; ++e) {
@@ -239,7 +239,7 @@ TEST(Selection, ChoicesFollowExpertsAndTokensWhereTheyAreMoved) {
   }
 }
 
-TEST(Selection, SinkhornEvensTheLoadOfSkewedLogitsAndEndsWhereAsked) {
+TEST(Selection, SinkhornBalancesSkewedLogits) {
   Rank rank;
   const int64_t T = 400, E = 8;
   Tensor logits = rank.normal({T, E}, DType::f64, "logits");
@@ -253,7 +253,7 @@ TEST(Selection, SinkhornEvensTheLoadOfSkewedLogitsAndEndsWhereAsked) {
   EXPECT_GT(most(config), T * 9 / 10);
   config.moe_router_selection = "sinkhorn";
   EXPECT_LT(most(config), T / E * 3 / 2);
-  // One iteration by hand; no tolerance lets the bound end it, and a large one the first iteration.
+  // One iteration by hand: without a tolerance the bound ends it, and with a large one the first iteration.
   std::vector<double> expected;
   for (int64_t e = 0; e < E; ++e) {
     double sum = 0;
@@ -274,7 +274,7 @@ TEST(Selection, SinkhornEvensTheLoadOfSkewedLogitsAndEndsWhereAsked) {
   EXPECT_NE(bias(50, 0), bias(1, 0));
 }
 
-TEST(Selection, SinkhornOfPartsIsThatOfTheWhole) {
+TEST(Selection, SinkhornOfPartsMatchesTheWhole) {
   Rank rank;
   const int64_t B = 2, S = 8, E = 6;
   const Tensor logits = rank.normal({B * S, E}, DType::f64, "logits", 2);
@@ -294,7 +294,7 @@ TEST(Selection, SinkhornOfPartsIsThatOfTheWhole) {
       << "a text that is read must not depend on others";
 }
 
-TEST(Selection, ForcedChoicesAreEvenOrSkewedAndNewInEveryStep) {
+TEST(Selection, ForcedChoicesHaveTheirLoadAndChangeEveryStep) {
   Rank rank;
   const int64_t T = 4000, E = 10, K = 2;
   const Tensor logits = rank.normal({T, E}, DType::f32, "logits", 3);
@@ -322,7 +322,7 @@ TEST(Selection, ForcedChoicesAreEvenOrSkewedAndNewInEveryStep) {
   EXPECT_NEAR(first, 0.6 * double(T), 5 * std::sqrt(0.24 * double(T))) << "and 1 of 90 of the others";
 }
 
-// The load of each expert over the mean, where choices are forced.
+// The load of each expert over the mean, with forced choices.
 std::vector<double> forced_loads(int64_t E, int64_t K, std::map<std::string, std::string> keys) {
   if (K == 1) keys["moe_router_pre_softmax"] = "true";
   Rank rank;
@@ -337,7 +337,7 @@ std::vector<double> forced_loads(int64_t E, int64_t K, std::map<std::string, std
   return loads;
 }
 
-TEST(Selection, ZipfsBusiestExpertHasTheLoadThatIsAskedFor) {
+TEST(Selection, ZipfsBusiestExpertHasTheRequestedLoad) {
   for (const auto& [E, K] : std::vector<std::pair<int64_t, int64_t>>{{16, 1}, {64, 8}, {40, 3}})
     for (const double imbalance : {1.0, 2.0, 4.0, 8.0}) {
       const std::vector<double> loads =
@@ -348,7 +348,7 @@ TEST(Selection, ZipfsBusiestExpertHasTheLoadThatIsAskedFor) {
     }
 }
 
-TEST(Selection, OneHotExpertIsEveryTokens) {
+TEST(Selection, HotSelectionSendsEveryTokenToOneExpert) {
   for (const int64_t K : {1, 4}) {
     const std::vector<double> loads = forced_loads(16, K, {{"moe_router_selection", "hot"}});
     EXPECT_NEAR(loads[0], 16.0 / static_cast<double>(K), 1e-9);
@@ -357,8 +357,8 @@ TEST(Selection, OneHotExpertIsEveryTokens) {
   }
 }
 
-// A token is the same one wherever it is routed.
-TEST(Selection, ForcedChoicesOfAPartAreThoseOfTheWhole) {
+// A token makes the same choice wherever it is routed.
+TEST(Selection, ForcedChoicesOfPartsMatchTheWhole) {
   Rank rank;
   const int64_t B = 3, S = 8, E = 6, K = 2, ranks = 2;
   const Tensor logits = rank.normal({B * S, E}, DType::f64, "logits");
@@ -378,7 +378,7 @@ TEST(Selection, ForcedChoicesOfAPartAreThoseOfTheWhole) {
   }
 }
 
-TEST(Selection, HashGoesByTheTokensIdAloneAndByTheLayer) {
+TEST(Selection, HashDependsOnTokenIdAndLayer) {
   Rank rank;
   const int64_t T = 600, E = 16, K = 2;
   std::vector<int32_t> tokens;
@@ -407,7 +407,7 @@ TEST(Selection, HashGoesByTheTokensIdAloneAndByTheLayer) {
             std::string::npos);
 }
 
-// Zhou et al., taken literally: softmax over experts, and of each expert the tokens with its largest ones.
+// Zhou et al., computed literally: softmax over experts, and for each expert the tokens with the largest values.
 TEST(Selection, ExpertsChooseTheirBestTokens) {
   Rank rank;
   const int64_t T = 24, D = 8, E = 4, K = 2, C = T * K / E;
@@ -450,7 +450,7 @@ TEST(Selection, ExpertsChooseTheirBestTokens) {
   EXPECT_EQ(router->forward(tape, tape.constant(x), Dropping::never).ids.shape(), (Shape{T, K}));
 }
 
-TEST(Selection, ABiasOfTheLogitsIsLearnedAndNoiseIsOfTrainingAlone) {
+TEST(Selection, LogitBiasIsLearnedAndNoiseOnlyInTraining) {
   Rank rank;
   const int64_t B = 2, S = 3, D = 8;
   MoeConfig config = config_of(4, 2, {{"moe_router_add_bias", "true"}});
@@ -490,7 +490,7 @@ TEST(Selection, ZipfHasADefaultForAnyNumberOfExperts) {
   }
 }
 
-TEST(Selection, WhatCannotBeIsRefusedWithTheReason) {
+TEST(Selection, ErrorsExplainImpossibleSettings) {
   const auto refusal = [](int64_t topk, const std::map<std::string, std::string>& settings) {
     return test::message_of<ConfigError>([&] { config_of(8, topk, settings).validate(2); });
   };
@@ -520,14 +520,14 @@ TEST(Selection, WhatCannotBeIsRefusedWithTheReason) {
   config_of(8, 1, {{"moe_router_selection", "hash"}}).validate(2);  // a hash has nothing to learn
 }
 
-// With K = 1 an expert's share is its rate's.
+// With K = 1, an expert's share is that of its rate.
 double largest_share(int64_t E, double exponent) {
   double rates = 0;
   for (int64_t e = 0; e < E; ++e) rates += std::pow(static_cast<double>(e + 1), -exponent);
   return 1 / rates;
 }
 
-TEST(Zipf, TheBusiestOfOneExpertATokenHasItsLoad) {
+TEST(Zipf, BusiestExpertHasItsLoadWithTopOne) {
   for (const int64_t E : {4, 64, 256})
     for (const double imbalance : {1.0, 1.5, 2.0, 3.5}) {
       const double exponent = zipf_exponent(E, 1, imbalance);
@@ -535,7 +535,7 @@ TEST(Zipf, TheBusiestOfOneExpertATokenHasItsLoad) {
     }
 }
 
-TEST(Zipf, AnEvenLoadHasNoExponentAndNoLoadIsOutOfReach) {
+TEST(Zipf, ExponentsCoverAllLoads) {
   EXPECT_LT(zipf_exponent(64, 8, 1), 1e-3);
   EXPECT_LT(zipf_exponent(8, 8, 1), 17) << "each token has every expert: any law does";
   EXPECT_LE(zipf_exponent(64, 8, 8), 16) << "every token chooses expert 0";

@@ -1,4 +1,4 @@
-// What tests of attention layers share: how layers are built, positions, and decoding in steps.
+// Shared by the tests of attention layers: building layers, positions, and decoding in steps.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ inline Builder attention_builder(Rank& rank, DType dtype) {
   return {.stream = rank.stream, .dtype = dtype, .init_std = 0.3, .output_init_std = 0.2, .path = "attention"};
 }
 
-// B sequences of S tokens each, that begin at position `first`.
+// B sequences of S tokens each, which begin at position `first`.
 inline Positions positions_of(Rank& rank, int64_t B, int64_t S, int64_t first = 0) {
   std::vector<int32_t> all;
   for (int64_t b = 0; b < B; ++b)
@@ -22,7 +22,7 @@ inline Positions positions_of(Rank& rank, int64_t B, int64_t S, int64_t first = 
   return {rank.tensor<int32_t>({B, S}, all), {}};
 }
 
-// Of the next S tokens of each of B sequences, after the first `past`.
+// Positions of the next S tokens of each of B sequences, after the first `past`.
 inline Positions step_positions(Rank& rank, int64_t B, int64_t S, int64_t past) {
   Positions where = positions_of(rank, B, S, past);
   where.positions = where.positions.reshape({1, B * S});
@@ -36,7 +36,7 @@ inline Positions step_positions(Rank& rank, int64_t B, int64_t S, int64_t past) 
   return where;
 }
 
-// x [B, S, D] decoded in steps of these sizes.
+// Decodes x [B, S, D] in steps of these sizes.
 inline std::vector<double> decoded(Rank& rank, TokenMixer& mixer, const Tensor& x, const std::vector<int64_t>& steps) {
   const int64_t B = x.size(0), S = x.size(1), D = x.size(2);
   const auto state = mixer.make_state(rank.stream, {B, S}, x.dtype());

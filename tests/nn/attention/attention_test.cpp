@@ -1,4 +1,4 @@
-// Attention of each kind gives what Hugging Face's models give, forward and backward.
+// Compares each kind of attention with Hugging Face's models, forward and backward.
 #include "witan/nn/attention/attention.h"
 
 #include <cmath>
@@ -37,7 +37,7 @@ AttentionConfig config_of(const std::string& settings) {
   return config;
 }
 
-// tests/golden/nn/make_attention.py says what a line is.
+// tests/golden/nn/make_attention.py describes the lines.
 std::vector<GoldenCase> golden_cases() {
   std::ifstream file(std::filesystem::path(WITAN_SOURCE_DIR) / "tests/golden/nn/attention.tsv");
   std::vector<GoldenCase> cases;
@@ -62,14 +62,14 @@ Tensor counted(Rank& rank, const Shape& shape, const Wave& wave) {
   return out;
 }
 
-// "layer.q_proj.weight": q_proj
+// The short name of "layer.q_proj.weight" is q_proj.
 std::string short_name(const Parameter& parameter) {
   const std::string& name = parameter.name();
   const size_t last = name.rfind('.'), before = name.rfind('.', last - 1);
   return name.substr(before + 1, last - before - 1);
 }
 
-TEST(Attention, IsHuggingFaces) {
+TEST(Attention, MatchesHuggingFace) {
   const auto cases = golden_cases();
   EXPECT_EQ(cases.size(), 5);
   for (const GoldenCase& golden : cases) {

@@ -23,7 +23,7 @@ std::string refused(Change&& change, int64_t hidden_size = 32, int64_t num_layer
   return message_of<ConfigError>([&] { config.validate(hidden_size, num_layers); });
 }
 
-// The specs of a model all of whose layers are of one kind.
+// The specs of a model whose layers are all of one kind.
 template <class Spec = MultiHeadSpec>
 std::vector<Spec> layers_of(const AttentionConfig& config, int64_t hidden_size, int64_t num_layers) {
   std::vector<Spec> specs;
@@ -31,7 +31,7 @@ std::vector<Spec> layers_of(const AttentionConfig& config, int64_t hidden_size, 
   return specs;
 }
 
-TEST(AttentionConfig, ImpossibleSizesSayWhy) {
+TEST(AttentionConfig, ErrorsExplainImpossibleSizes) {
   EXPECT_EQ(refused([](AttentionConfig& c) { c.num_query_groups = 3; }),
             "num_query_groups = 3 does not divide num_attention_heads = 4");
   EXPECT_EQ(refused([](AttentionConfig&) {}, 30),
@@ -63,7 +63,7 @@ TEST(AttentionConfig, ImpossibleSizesSayWhy) {
     EXPECT_THROW(set_field(fine.fields(), key, text, "test"), ConfigError) << key << " = " << text;
 }
 
-TEST(AttentionConfig, LongRopeHasAListForEachRangeOfLengths) {
+TEST(AttentionConfig, LongRopeHasShortAndLongFactors) {
   AttentionConfig config;
   config.kv_channels = 4;
   config.rope_scaling_type = "longrope";
@@ -94,7 +94,7 @@ TEST(AttentionConfig, LongRopeHasAListForEachRangeOfLengths) {
   }
 }
 
-TEST(AttentionConfig, DynamicPositionsEndWithTheContextBefore) {
+TEST(AttentionConfig, DynamicScalingEndsAtTheOriginalContext) {
   AttentionConfig config;
   config.rope_scaling_type = "dynamic";
   config.rotary_scaling_factor = 4;
@@ -114,7 +114,7 @@ TEST(AttentionConfig, LayersMayScaleByTheirNumbers) {
   EXPECT_DOUBLE_EQ(layers_of(config, 32, 3)[2].scale, 1);
 }
 
-TEST(AttentionConfig, NormsBoundsBiasesAndSinksAreOfEveryLayer) {
+TEST(AttentionConfig, NormsClippingBiasesAndSinksApplyToEveryLayer) {
   AttentionConfig config;
   EXPECT_EQ(layers_of(config, 32, 2)[1].qk_norm, QkNorm::none);
   EXPECT_EQ(layers_of(config, 32, 2)[1].clip_qkv, 0);
@@ -152,9 +152,9 @@ std::vector<int64_t> windows(const std::string& size, const std::string& skip_fr
 
 using Windows = std::vector<int64_t>;
 
-// Megatron-LM's is_layer_window_attention(), its layers counted from 1: full attention where N divides the number, or
-// where a list has a 0; a window (left, 0) shows `left` earlier tokens beside a token's own.
-TEST(AttentionConfig, WindowsAreMegatrons) {
+// Megatron-LM's is_layer_window_attention(), whose layers are counted from 1: full attention if N divides the number,
+// or where a list has a 0. A window (left, 0) shows `left` earlier tokens besides a token's own.
+TEST(AttentionConfig, WindowsMatchMegatron) {
   EXPECT_EQ(windows("none", "none", 2), Windows({0, 0}));
   for (const char* spelling : {"7", "7,0", "(7, 0)", "[7,0]", " 7,0 "})
     EXPECT_EQ(windows(spelling, "none", 2), Windows({8, 8})) << spelling;
@@ -165,7 +165,7 @@ TEST(AttentionConfig, WindowsAreMegatrons) {
   EXPECT_EQ(windows("-1,0", "none", 1), Windows({0})) << "-1 is Megatron-LM's word for all earlier tokens";
 }
 
-TEST(AttentionConfig, ImpossibleWindowsSayWhy) {
+TEST(AttentionConfig, ErrorsExplainImpossibleWindows) {
   const auto size = [](const char* text) { return refused([&](AttentionConfig& c) { c.window_size = text; }); };
   const std::string read =
       ": must be how many earlier tokens a token sees, as in 4095 or 4095,0, or none for all of them";
@@ -213,7 +213,7 @@ TEST(AttentionConfig, SomeLayersMayHaveNoAttention) {
             "some layer");
 }
 
-TEST(AttentionConfig, HalfOfTheRotationMayBeLeftOut) {
+TEST(AttentionConfig, HalfOfTheFrequenciesMayBeZero) {
   AttentionConfig config;
   config.rotary_half_truncated = true;
   EXPECT_TRUE(layers_of(config, 32, 1).front().rope.half_truncated);
@@ -267,7 +267,7 @@ AttentionConfig config_with(const std::string& settings) {
   return config;
 }
 
-TEST(AttentionConfig, FrequenciesAreHuggingFaces) {
+TEST(AttentionConfig, FrequenciesMatchHuggingFace) {
   std::ifstream file(std::filesystem::path(WITAN_SOURCE_DIR) / "tests/golden/nn/rope.tsv");
   int lines = 0;
   for (std::string line; std::getline(file, line); ++lines) {
@@ -290,7 +290,7 @@ TEST(AttentionConfig, FrequenciesAreHuggingFaces) {
   EXPECT_EQ(lines, 10);
 }
 
-TEST(AttentionConfig, ScalingChangesLayersThatRotateAlone) {
+TEST(AttentionConfig, ScalingChangesOnlyRotatingLayers) {
   AttentionConfig config = config_with("rope_scaling_type=yarn;rotary_scaling_factor=4;no_rope_freq=2");
   const auto layers = layers_of(config, 32, 2);
   EXPECT_EQ(layers[0].rope.scaling.type, kernels::RopeScaling::Type::yarn);
@@ -298,8 +298,8 @@ TEST(AttentionConfig, ScalingChangesLayersThatRotateAlone) {
   EXPECT_EQ(layers_of(AttentionConfig(), 32, 1).front().rope.scaling, kernels::RopeScaling());
 }
 
-// Gemma 3's have a base of their own, OLMo 3's are not stretched.
-TEST(AttentionConfig, LayersWithAWindowMayRotateByThemselves) {
+// Gemma 3's windowed layers have a base of their own, and OLMo 3's are not scaled.
+TEST(AttentionConfig, WindowedLayersMayHaveTheirOwnRotation) {
   const std::string yarn = "rope_scaling_type=yarn;rotary_scaling_factor=4;window_size=3,0;window_attn_skip_freq=2";
   const auto rotating = [](const std::string& settings) {
     const AttentionConfig config = config_with(settings);
@@ -324,8 +324,8 @@ TEST(AttentionConfig, LayersWithAWindowMayRotateByThemselves) {
             "window_rotary_base = 0.5 must be above 1, as rotary_base; 0 takes rotary_base itself");
 }
 
-// Whose logits YaRN sharpens.
-TEST(AttentionConfig, LatentLayersWithAWindowMayRotateByThemselves) {
+// YaRN scales the logits of these layers.
+TEST(AttentionConfig, WindowedLatentLayersMayHaveTheirOwnRotation) {
   const AttentionConfig config = config_with(
       "multi_latent_attention=true;num_attention_heads=3;qk_head_dim=6;qk_pos_emb_head_dim=4;"
       "rope_scaling_type=yarn;rotary_scaling_factor=40;mscale_all_dim=1;window_size=3,0;"
@@ -362,7 +362,7 @@ TEST(AttentionConfig, LatentLayersHaveTheirOwnHeads) {
   EXPECT_EQ(yarn.rope.scaling.magnitude, 1);
 }
 
-TEST(AttentionConfig, ImpossibleLatentsSayWhy) {
+TEST(AttentionConfig, ErrorsExplainImpossibleLatents) {
   const auto latent = [](const std::string& more) {
     return refused([&](AttentionConfig& c) { c = config_with("multi_latent_attention=true;" + more); });
   };
@@ -389,7 +389,7 @@ TEST(AttentionConfig, ImpossibleLatentsSayWhy) {
             std::string::npos);
 }
 
-TEST(AttentionConfig, ImpossibleScalingsSayWhy) {
+TEST(AttentionConfig, ErrorsExplainImpossibleScalings) {
   const auto scaling = [](const char* settings) {
     return refused([&](AttentionConfig& c) { c = config_with(settings); });
   };

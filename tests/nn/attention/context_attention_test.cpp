@@ -45,7 +45,7 @@ TEST(ContextAttention, RanksDivideHeadsAndDivideGroupsOrShareThem) {
   }
 }
 
-TEST(ContextAttention, HeadsThatRanksDoNotDivideAreRefused) {
+TEST(ContextAttention, RefusesHeadsThatDoNotDivide) {
   MetaGroup group(3, 0, "context");
   EXPECT_THAT(test::message_of<ConfigError>([&] {
                 ContextAttention({&group, ContextExchange::heads}, spec_of(4, 2), 1);
@@ -53,7 +53,7 @@ TEST(ContextAttention, HeadsThatRanksDoNotDivideAreRefused) {
               ::testing::HasSubstr("set it to p2p"));
 }
 
-// A layer with all that depends on heads and positions, whole or divided in either way.
+// A layer with everything that depends on heads and positions, whole or divided in either way.
 struct Found {
   Tensor y, dx, max_logits;
   std::vector<Tensor> gradients;
@@ -82,7 +82,7 @@ Found run(Rank& rank, const ContextAxis& context, const Tensor& x, const Tensor&
   return found;
 }
 
-TEST(ContextAttention, BothWaysAreAttentionOfTheWhole) {
+TEST(ContextAttention, BothKindsMatchTheWhole) {
   constexpr int64_t B = 2, S = 32, D = 16;
   for (const int n : {2, 4})
     for (const bool documents : {false, true})
@@ -110,7 +110,7 @@ TEST(ContextAttention, BothWaysAreAttentionOfTheWhole) {
         });
 }
 
-TEST(ContextAttention, IdsAreThoseOfWholeSequences) {
+TEST(ContextAttention, IdsCoverWholeSequences) {
   on_ranks(3, [](ThreadRank& rank) {
     const auto group = rank.everyone("context");
     std::vector<int32_t> all(2 * 12);

@@ -1,4 +1,4 @@
-// Attention layers against those of transformers (tests/golden/attention/attention.tsv), forward, backward and decoded.
+// Compares attention layers with transformers (tests/golden/attention/attention.tsv): forward, backward and decoding.
 #include "nn/attention/attention_support.h"
 #include "support/golden.h"
 #include "witan/nn/attention/grouped_query.h"
@@ -19,7 +19,7 @@ class GoldenLayers : public GoldenValues {
  public:
   GoldenLayers() : GoldenValues("attention/attention.tsv") {}
 
-  // Every parameter has the golden one's values: no more of them, and no fewer.
+  // Loads the golden values into every parameter; there must be neither more nor fewer of them.
   void load(const Module& module, const std::string& layer) const {
     size_t count = 0;
     for (const auto& [name, tensor] : all()) count += name.starts_with(layer + ".d.") ? 1 : 0;
@@ -97,7 +97,7 @@ TEST(GoldenAttention, Olmo2NormalisesTheFullWidth) {
   expect_golden("olmo2", config);
 }
 
-TEST(GoldenAttention, Qwen2HasBiasesOfQueriesKeysAndValuesAlone) {
+TEST(GoldenAttention, Qwen2HasBiasesOfQueriesKeysAndValues) {
   AttentionConfig config = golden_config();
   config.add_qkv_bias = true;
   expect_golden("qwen2", config);

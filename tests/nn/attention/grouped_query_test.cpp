@@ -49,8 +49,8 @@ TEST(Attention, ShapesAndNames) {
       Shape({2, 5, kWidth}));
 }
 
-// A gate whose logits are 0 halves what o_proj reads, and so the layer's output; decoding agrees with the forward.
-TEST(Attention, AGateMultipliesItsOutput) {
+// A gate whose logits are 0 halves the input of o_proj, and so the layer's output; decoding agrees with the forward.
+TEST(Attention, GateMultipliesTheOutput) {
   Rank rank;
   AttentionConfig config = config_of(4, 2);
   GroupedQueryAttention plain(attention_builder(rank, DType::f64), spec_of(config), kWidth);
@@ -110,8 +110,8 @@ TEST(Attention, DecodingWithACacheEqualsTheFullForward) {
     }
 }
 
-// Of any length: a full cache moves the last positions of a window to its front, and long prompts come in pieces.
-TEST(Attention, DecodingInAWindowEqualsTheFullForwardInASmallCache) {
+// Texts of any length: a full cache moves the last positions of a window to its front, and long prompts are divided.
+TEST(Attention, DecodingInAWindowNeedsOnlyASmallCache) {
   Rank rank;
   constexpr int64_t kPositions = 23;
   for (const int64_t window : {2, 3, 5, 40})
@@ -151,7 +151,7 @@ TEST(Attention, AWindowSeesItsOwnTokenAndThoseBefore) {
         << token;
 }
 
-TEST(Attention, AFullCacheIsAnError) {
+TEST(Attention, RefusesAFullCache) {
   Rank rank;
   GroupedQueryAttention attention(attention_builder(rank, DType::f32), spec_of(config_of(4, 2)), kWidth);
   const auto state = attention.make_state(rank.stream, {1, 4}, DType::f32);

@@ -14,7 +14,7 @@ using testing::values;
 
 constexpr int64_t kHeads = 4, kGroups = 2, kKeyDim = 6, kValueDim = 10;
 
-// Sequences of tokens with queries, keys and values, and what each is to read.
+// A sequence of tokens with queries, keys and values, and the expected results.
 struct Sequence {
   Tensor q, k, v;
   std::vector<double> expected;  // [S, H, hd_v]
@@ -29,7 +29,7 @@ class CachedSteps {
         return rank_.normal({1, tokens, heads, dim}, dtype, cat(name, i));
       };
       Sequence s{normal(kHeads, kKeyDim, "q"), normal(kGroups, kKeyDim, "k"), normal(kGroups, kValueDim, "v"), {}};
-      // A cache of its own, which it fills at once: by the kernel that trains.
+      // A cache of its own that is filled at once, by the training kernel.
       const KvCache cache = cache_of({1, tokens});
       s.expected = values(attend_with_cache(rank_.stream, {s.q, s.k, s.v, 0.4, window_, sinks_},
                                             testing::cache_tokens(rank_, {{0, 0, tokens}}), {}, cache));
@@ -40,7 +40,7 @@ class CachedSteps {
   KvCache cache_of(const StateSize& size) {
     return {rank_.stream, size, {kGroups, kKeyDim, kValueDim, window_}, dtype_};
   }
-  // Each run is of the sequence of its row's number.
+  // Each run belongs to the sequence with its row's number.
   void expect_step(const KvCache& cache, const std::vector<CacheRun>& runs) {
     const Tensor y = attend_with_cache(rank_.stream,
                                        {side_by_side(runs, &Sequence::q), side_by_side(runs, &Sequence::k),
@@ -78,9 +78,9 @@ class CachedSteps {
   std::vector<Sequence> sequences_;
 };
 
-// Prompts, single tokens and continued ones side by side, in rings of several rounds: every token reads to the bit what
-// it does where its sequence is computed at once.
-TEST(AttendWithCache, TokensReadWhatTheyReadInAWholeSequence) {
+// Prompts, single tokens and continued sequences in one step, in rings that wrap around several times: every token gets
+// the bits that it gets if its sequence is computed at once.
+TEST(AttendWithCache, HasTheBitsOfWholeSequences) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
     for (const int64_t window : {0, 1, 5, 40})
       for (const bool sinks : {false, true})
@@ -98,7 +98,7 @@ TEST(AttendWithCache, TokensReadWhatTheyReadInAWholeSequence) {
         }
 }
 
-TEST(AttendWithCache, ASequenceDoesNotOutgrowItsRow) {
+TEST(AttendWithCache, RefusesSequencesLongerThanTheirRow) {
   CachedSteps steps(DType::f32, 3, false, 2, 20);
   const KvCache cache = steps.cache_of({2, 10});
   EXPECT_EQ(test::message_of<ShapeError>([&] {

@@ -107,7 +107,7 @@ TEST(LatentAttention, DecodingWithACacheEqualsTheFullForward) {
     }
 }
 
-TEST(LatentAttention, AFullCacheIsAnError) {
+TEST(LatentAttention, RefusesAFullCache) {
   Rank rank;
   LatentAttention attention(attention_builder(rank, DType::f32), spec_of(latent_config(0)), kWidth);
   const auto state = attention.make_state(rank.stream, {1, 4}, DType::f32);

@@ -1,4 +1,4 @@
-// Kinds know what they would build: parameters and states are counted without them, and equal what is made.
+// Parameters and states are counted from specs without building anything, and equal those that are built.
 #include "witan/nn/mixer/mixer_spec.h"
 
 #include <gmock/gmock.h>
@@ -77,12 +77,12 @@ std::vector<Named> kinds() {
           {"a kind of a program's own", CustomMixer{std::make_shared<testing::RunningMeanKind>(10)}}};
 }
 
-TEST(MixerSpec, ParametersAreThoseThatAreBuilt) {
+TEST(MixerSpec, ParametersMatchTheBuiltOnes) {
   const auto adapters = std::make_shared<const LoraConfig>(LoraConfig{3, 1, 0, lora_target_names()});
   for (const auto& [name, spec] : kinds())
     for (const bool adapted : {false, true})
       for (const Bias bias : {Bias::none, Bias::zeros}) {
-        if (bias == Bias::zeros && std::holds_alternative<LatentSpec>(spec)) continue;  // which has none
+        if (bias == Bias::zeros && std::holds_alternative<LatentSpec>(spec)) continue;  // LatentSpec has no biases
         SCOPED_TRACE(cat(name, adapted ? ", adapted" : "", bias == Bias::zeros ? ", biases" : ""));
         Rank rank;
         MixerModel model{.width = kWidth, .bias = bias};
@@ -102,7 +102,7 @@ TEST(MixerSpec, ParametersAreThoseThatAreBuilt) {
       }
 }
 
-TEST(MixerSpec, StatesHaveTheBytesThatAreDeclared) {
+TEST(MixerSpec, StatesHaveTheDeclaredBytes) {
   for (const auto& [name, spec] : kinds())
     for (const bool all_positions : {false, true}) {
       SCOPED_TRACE(name);
@@ -114,7 +114,7 @@ TEST(MixerSpec, StatesHaveTheBytesThatAreDeclared) {
     }
 }
 
-TEST(MixerSpec, KindsWithLogitsAreThoseThatGiveThem) {
+TEST(MixerSpec, LogitHeadsMatchTheBuiltMixers) {
   for (const auto& [name, spec] : kinds()) {
     Rank rank;
     const auto mixer = mixer_kind(spec).make(testing::attention_builder(rank, DType::f32), {.width = kWidth}, {});
@@ -124,10 +124,10 @@ TEST(MixerSpec, KindsWithLogitsAreThoseThatGiveThem) {
   }
 }
 
-TEST(MixerSpec, WorkIsThatOfThePositionsThatATokenSees) {
+TEST(MixerSpec, FlopsCountVisiblePositions) {
   const MixerSpec full = spec_of([](AttentionConfig&) {}),
                   window = spec_of([](AttentionConfig&c) { c.window_size = "3,0"; });
-  constexpr double kPair = 2 * 4 * (6 + 6);  // of heads: a product with a key and one with a value
+  constexpr double kPair = 2 * 4 * (6 + 6);  // over heads: a product with a key and one with a value
   EXPECT_EQ(mixer_kind(full).decoding_flops(0), kPair);
   EXPECT_EQ(mixer_kind(full).decoding_flops(9), 10 * kPair);
   EXPECT_EQ(mixer_kind(window).decoding_flops(2), 3 * kPair);

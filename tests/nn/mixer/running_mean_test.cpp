@@ -1,5 +1,5 @@
-// A mixer that is no attention gives what layers ask of any: gradients, documents that do not see each other,
-// generation step by step, and a state that is copied, cut and counted.
+// A mixer that is not attention works like any: gradients, documents that do not see each other, decoding step by step,
+// and a state that is copied, truncated and counted.
 #include "support/running_mean.h"
 
 #include "nn/attention/attention_support.h"
@@ -54,7 +54,7 @@ TEST(RunningMean, IsTheMeanOfADocumentsEarlierTokens) {
             (std::vector<double>{3, 4, 3, 8, 2, 3, 5}));
 }
 
-// The first token of a document is the first of a row, to the bit: no state crosses the bounds of documents.
+// The first token of a document gets the bits of a row's first token: no state crosses document boundaries.
 TEST(RunningMean, PackingChangesNoBitOfADocument) {
   Rank rank;
   const auto mixer = make_mean(rank);
@@ -83,8 +83,8 @@ TEST(RunningMean, DecodingEqualsTheFullForward) {
   }
 }
 
-// A row that is copied goes on as the other does, and by itself; one that begins anew forgets what was there.
-TEST(RunningMean, RowsAreCopiedAndBeginAnew) {
+// A copied row continues like the original, independently of it; a row that restarts forgets its text.
+TEST(RunningMean, RowsCanBeCopiedAndRestarted) {
   Rank rank;
   const auto mixer = make_mean(rank);
   const auto state = mixer->make_state(rank.stream, {3, 9}, DType::f64);
@@ -106,7 +106,7 @@ TEST(RunningMean, RowsAreCopiedAndBeginAnew) {
   EXPECT_EQ(state->resumable(3, 4, 7), 0) << "a sum cannot be cut";
 }
 
-TEST(SequenceStates, GoOnFromWhereAllLayersCan) {
+TEST(SequenceStates, ResumeWhereAllLayersCan) {
   Rank rank;
   SequenceStates states;
   EXPECT_EQ(resumable(states, 5, 8, 8), 5);
@@ -121,7 +121,7 @@ TEST(SequenceStates, GoOnFromWhereAllLayersCan) {
   EXPECT_EQ(resumable(states, 4, 8, 8), 0);
 }
 
-TEST(KvCache, ACopiedRowHasTheSameKeysAndValues) {
+TEST(KvCache, CopiedRowsHaveTheSameKeysAndValues) {
   Rank rank;
   KvCache cache(rank.stream, {2, 3}, {1, 2, 1, 0}, DType::f32);
   const auto fill = [](const Tensor& x) {

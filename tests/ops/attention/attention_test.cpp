@@ -39,8 +39,8 @@ TEST(AttentionSinks, GradientsMatchDifferences) {
     }
 }
 
-// Softmax over the keys and the sink, of which only keys have values: written out, in float64.
-TEST(AttentionSinks, AreALogitBesideThoseOfKeys) {
+// Softmax over the keys and the sink, of which only the keys have values, computed in float64.
+TEST(AttentionSinks, AddALogitToTheSoftmax) {
   Rank rank;
   constexpr int64_t S = 6, H = 2, hd = 3;
   const Tensor q = rank.normal({1, S, H, hd}, DType::f64, "q"), k = rank.normal({1, S, 1, hd}, DType::f64, "k"),
@@ -71,7 +71,7 @@ TEST(AttentionSinks, AreALogitBesideThoseOfKeys) {
     }
 }
 
-TEST(AttentionSinks, WrongShapesAreNamed) {
+TEST(AttentionSinks, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   const Var q = tape.input(rank.normal({1, 2, 4, 3}, DType::f64, "q"));
@@ -83,8 +83,8 @@ TEST(AttentionSinks, WrongShapesAreNamed) {
 TEST(Attention, GradientsMatchDifferences) {
   check({1, 1, 1, 1}, 1);
   check({2, 1, 2, 3}, 2);
-  check({2, 5, 4, 3}, 2);   // two query heads for each key head
-  check({1, 5, 3, 2}, 1);   // all for one
+  check({2, 5, 4, 3}, 2);   // two query heads per key head
+  check({1, 5, 3, 2}, 1);   // one key head for all
   check({1, 67, 2, 2}, 1);  // more than a tile of queries and of keys
 }
 
@@ -111,13 +111,13 @@ TEST(Attention, GradientsOfWindowsMatchDifferences) {
   check({2, 6, 4, 2}, 2, {0, 0, 0, 1, 1, 2, 5, 5, 5, 5, 5, 5}, 0, 2);
 }
 
-TEST(Attention, GradientsOfValuesOfAnotherSizeMatchDifferences) {
+TEST(Attention, GradientsOfOtherValueSizesMatchDifferences) {
   check({2, 5, 4, 3}, 2, {}, 0, 0, 1);
   check({2, 5, 4, 3}, 2, {}, 0, 0, 9);
   check({1, 67, 2, 2}, 1, {}, 0.3, 20, 3);
 }
 
-TEST(Attention, WrongShapesAreNamed) {
+TEST(Attention, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   const auto var = [&](const Shape& shape, DType dtype = DType::f32) {
@@ -142,7 +142,7 @@ TEST(Attention, WrongShapesAreNamed) {
             "attention: a window of -1 positions; give how many a query sees, or 0 for all up to its own");
 }
 
-TEST(Attention, NoTokensAreFine) {
+TEST(Attention, AcceptsNoTokens) {
   Rank rank;
   Tape tape(rank.stream);
   const Var q = tape.input(rank.stream.empty({0, 3, 2, 4}, DType::f32));

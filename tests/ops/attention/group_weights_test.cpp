@@ -32,7 +32,7 @@ TEST(GroupWeights, GradientsMatchDifferences) {
   });
 }
 
-// The rows that a rank has of all groups' weights, and those that it computes with.
+// The rows of all groups' weights that a rank holds, and those that it computes with.
 void expect_group_rows(int ranks, int64_t groups) {
   SCOPED_TRACE(cat(ranks, " ranks, ", groups, " groups"));
   on_ranks(ranks, [&](ThreadRank& rank) {
@@ -59,13 +59,14 @@ void expect_group_rows(int ranks, int64_t groups) {
     tape.backward({{w, dw}});
     EXPECT_EQ(values(q.gradient()), std::vector<double>(Hq * D, rank.rank + 1.0));
     const int sharers = ranks / static_cast<int>(groups), first = static_cast<int>(own) * sharers;
-    const double sum = sharers * (first + 1.0) + sharers * (sharers - 1) / 2.0;  // the part is of the rank's own group
+    const double sum =
+        sharers * (first + 1.0) + sharers * (sharers - 1) / 2.0;  // the part belongs to the rank's own group
     EXPECT_EQ(values(k.gradient()), std::vector<double>(static_cast<size_t>(k.value().elements()), sum));
     EXPECT_EQ(values(v.gradient()), std::vector<double>(static_cast<size_t>(v.value().elements()), sum));
   });
 }
 
-TEST(GroupWeights, AreThoseOfTheRanksGroupAndTheirGradientsAreSums) {
+TEST(GroupWeights, AreGatheredForTheRanksGroupAndGradientsAreSummed) {
   for (const int ranks : {2, 4}) expect_group_rows(ranks, 1);
   expect_group_rows(4, 2);
 }
@@ -92,7 +93,7 @@ TEST(GroupWeights, GradientsAreSummedInTheAccumulatorDtype) {
   });
 }
 
-TEST(GroupWeights, RefusesWhatDoesNotFit) {
+TEST(GroupWeights, RefuseShapesThatDoNotFit) {
   on_ranks(2, [](ThreadRank& rank) {
     const auto group = rank.everyone("tensor");
     Tape tape(rank.stream);

@@ -42,8 +42,8 @@ TEST(HeadNorms, GradientsMatchDifferences) {
   }
 }
 
-// Of every dtype, with their roundings between.
-TEST(HeadNorms, AreANormAndARotation) {
+// For every dtype, with the intermediate roundings.
+TEST(HeadNorms, HaveTheBitsOfANormAndARotation) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
     for (const kernels::RopeArgs& rope : kRopes) {
       Rank rank;
@@ -71,7 +71,7 @@ TEST(HeadNorms, AreANormAndARotation) {
     }
 }
 
-TEST(HeadNorms, WrongShapesAreNamed) {
+TEST(HeadNorms, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   const Var q = tape.input(rank.normal({1, 2, 4, 6}, DType::f64, "q")),

@@ -29,7 +29,7 @@ Tensor table_of(Rank& rank, const kernels::RopeArgs& rope, DType dtype = DType::
   return table;
 }
 
-TEST(Heads, Gradients) {
+TEST(Heads, GradientsMatchDifferences) {
   Rank rank;
   for (const int64_t dims : {0, 4, 6})
     for (const auto& [interleaved, of_values] :
@@ -46,8 +46,8 @@ TEST(Heads, Gradients) {
     }
 }
 
-// Weights side by side are one product, apart they are three; both are what linear and rope make one by one.
-TEST(Heads, AreLinearThenRope) {
+// Adjacent weights are one product, separate ones are three; both equal linear and rope one after the other.
+TEST(Heads, EqualLinearThenRope) {
   Rank rank;
   for (const auto& [together, of_values] :
        {std::pair{true, hd}, std::pair{false, hd}, std::pair{true, hd_v}, std::pair{false, hd + 4}}) {
@@ -99,7 +99,7 @@ TEST(Heads, AreLinearThenRope) {
   }
 }
 
-TEST(Heads, RefusesWhatDoesNotFit) {
+TEST(Heads, RefuseShapesThatDoNotFit) {
   Rank rank;
   Tape tape(rank.stream);
   const ops::HeadSizes sizes = sizes_of(4, false);

@@ -39,7 +39,7 @@ TEST(LatentHeads, GradientsMatchDifferences) {
   }
 }
 
-TEST(LatentHeads, WrongShapesAreNamed) {
+TEST(LatentHeads, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   const ops::LatentHeadSizes sizes = sizes_of(true, false);
@@ -58,7 +58,7 @@ TEST(LatentHeads, WrongShapesAreNamed) {
   EXPECT_THAT(refused(q, kv, key, {}), ::testing::StartsWith("latent_heads: the table of angles must be [6, 4]"));
 }
 
-TEST(SplitColumns, AreTheColumnsAndTheirGradients) {
+TEST(SplitColumns, SplitsColumnsAndJoinsGradients) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.tensor<double>({1, 2, 3}, {1, 2, 3, 4, 5, 6}));

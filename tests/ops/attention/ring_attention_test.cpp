@@ -25,14 +25,14 @@ using testing::share_of;
 using testing::ThreadRank;
 using testing::values;
 
-// A whole sequence, which every rank of a test can make.
+// A whole sequence, which every rank of a test can create.
 struct Case {
   int64_t B, S, H, G, hd;
-  std::vector<int64_t> documents = {};  // lengths, in every row; none: no ids
+  std::vector<int64_t> documents = {};  // lengths, in every row; empty: no ids
   DType dtype = DType::f64;
   double dropout = 0;
   bool promised = false;  // one sequence per row
-  bool beside = false;    // blocks travel on a stream of their own
+  bool beside = false;    // blocks travel on a side stream
   int64_t window = 0;
   int64_t hd_v = hd;
 
@@ -80,24 +80,24 @@ void expect_whole(const Case& c, int n, double tolerance) {
   });
 }
 
-TEST(RingAttention, IsAttentionOfTheWholeSequence) {
+TEST(RingAttention, MatchesTheWholeSequence) {
   for (const int n : {1, 2, 3, 4})
     for (const Case& c : {Case{2, 48, 4, 2, 5}, Case{1, 24, 3, 1, 7}, Case{1, 24, 5, 5, 1}, Case{2, 240, 2, 1, 16}})
       expect_whole(c, n, 1e-12);
 }
 
-TEST(RingAttention, DocumentsAreApart) {
+TEST(RingAttention, DocumentsDoNotSeeEachOther) {
   for (const int n : {1, 2, 3, 4}) {
-    expect_whole({2, 48, 4, 2, 5, {10, 1, 30, 7}}, n, 1e-12);        // one of a token, one across all ranks
+    expect_whole({2, 48, 4, 2, 5, {10, 1, 30, 7}}, n, 1e-12);        // one of a single token, one across all ranks
     expect_whole({1, 48, 3, 1, 8, {1, 1, 1, 44, 1}}, n, 1e-12);      // at both ends
-    expect_whole({1, 48, 2, 2, 8, {12, 12, 12, 12}}, n, 1e-12);      // along the chunks of two ranks
+    expect_whole({1, 48, 2, 2, 8, {12, 12, 12, 12}}, n, 1e-12);      // aligned with the chunks of two ranks
     expect_whole({1, 240, 2, 1, 16, {70, 99, 1, 1, 69}}, n, 1e-12);  // several tiles
     expect_whole({1, 48, 2, 1, 8, {48}, DType::f64, 0, true}, n, 1e-12);
     expect_whole({1, 48, 2, 1, 8, {40, 8}, DType::f64, 0, false, true}, n, 1e-12);
   }
 }
 
-TEST(RingAttention, WindowsAreThoseOfTheWhole) {
+TEST(RingAttention, WindowsMatchTheWhole) {
   for (const int n : {1, 2, 3, 4})
     for (const int64_t window : {1, 5, 12, 100, 240}) {
       SCOPED_TRACE(window);
@@ -110,8 +110,8 @@ TEST(RingAttention, WindowsAreThoseOfTheWhole) {
                  1e-12);
 }
 
-// With documents, so that some blocks show a query nothing; each rank's gradient of the sinks is that of its tokens.
-TEST(RingAttention, SinksAreThoseOfTheWhole) {
+// With documents, so that some blocks show no key to a query; each rank's gradient of the sinks covers its own tokens.
+TEST(RingAttention, SinksMatchTheWhole) {
   for (const int n : {1, 2, 3})
     for (const int64_t window : {0, 7})
       on_ranks(n, [&](ThreadRank& rank) {
@@ -141,7 +141,7 @@ TEST(RingAttention, SinksAreThoseOfTheWhole) {
       });
 }
 
-TEST(RingAttention, ValuesHaveASizeOfTheirOwn) {
+TEST(RingAttention, ValuesMayHaveAnotherSize) {
   for (const int n : {1, 2, 4})
     for (const int64_t hd_v : {1, 3, 24})
       for (const bool beside : {false, true}) {
@@ -150,14 +150,14 @@ TEST(RingAttention, ValuesHaveASizeOfTheirOwn) {
       }
 }
 
-TEST(RingAttention, DropsWhatTheWholeDrops) {
+TEST(RingAttention, DropsTheSameProbabilitiesAsTheWhole) {
   for (const int n : {1, 2, 3}) {
     expect_whole({2, 48, 4, 2, 5, {}, DType::f64, 0.4}, n, 1e-12);
     expect_whole({1, 48, 3, 1, 8, {20, 1, 27}, DType::f64, 0.2}, n, 1e-12);
   }
 }
 
-TEST(RingAttention, NarrowTypesAgreeToTheirRoundings) {
+TEST(RingAttention, NarrowTypesAgreeUpToRounding) {
   for (const int n : {2, 3, 4}) {
     expect_whole({2, 240, 4, 2, 16, {70, 99, 1, 1, 69}, DType::f32}, n, 2e-5);
     expect_whole({2, 240, 4, 2, 16, {70, 99, 1, 1, 69}, DType::bf16}, n, 6e-2);
@@ -176,7 +176,7 @@ TEST(RingAttention, GradientsMatchDifferences) {
                       rank.normal({1, 5, 2, 3}, DType::f64, "v")});
 }
 
-TEST(RingAttention, NoTokensAreFine) {
+TEST(RingAttention, AcceptsNoTokens) {
   on_ranks(3, [&](ThreadRank& rank) {
     const auto group = rank.everyone("context");
     for (const Shape& shape : {Shape{0, 4, 2, 4}, Shape{2, 0, 2, 4}}) {
@@ -198,7 +198,7 @@ TEST(RingAttention, RepeatsToTheBit) {
   });
 }
 
-TEST(RingAttention, ProcessesGiveTheBitsOfThreads) {
+TEST(RingAttention, ProcessesHaveTheBitsOfThreads) {
   constexpr int kRanks = 3;
   const Case c{2, 48, 4, 2, 5, {10, 1, 30, 7}, DType::bf16};
   const auto bytes = [&](Rank& rank, Group& group) {
@@ -217,7 +217,7 @@ TEST(RingAttention, ProcessesGiveTheBitsOfThreads) {
   });
 }
 
-TEST(RingAttention, RanksDoEqualWork) {
+TEST(RingAttention, RanksHaveEqualWork) {
   const Case c{2, 48, 4, 2, 5};
   Rank one;
   whole(one, c);
@@ -231,7 +231,7 @@ TEST(RingAttention, RanksDoEqualWork) {
     });
 }
 
-TEST(RingAttention, SendsWhatItsHeaderSays) {
+TEST(RingAttention, SendsTheDocumentedBytes) {
   constexpr int64_t B = 2, S = 48, H = 4, G = 2, hd = 5, hd_v = 7;
   for (const int n : {1, 2, 3, 4})
     for (const bool with_ids : {false, true})
@@ -242,7 +242,7 @@ TEST(RingAttention, SendsWhatItsHeaderSays) {
         on_ranks(n, [&](ThreadRank& rank) {
           const auto group = rank.everyone("context");
           const auto documents = with_ids ? std::vector<int64_t>{20, 28} : std::vector<int64_t>{};
-          for (const int64_t window : {0, 3}) {  // changes no call
+          for (const int64_t window : {0, 3}) {  // windows do not change the calls
             const double before = n > 1 && window > 0 ? group->sent().at("send") : 0;
             ring(rank, *group,
                  {.B = B,
@@ -266,7 +266,7 @@ struct Planned {
   int64_t bytes;
 };
 
-// On the meta device, with `tokens` on each of n ranks.
+// Plans on the meta device, with `tokens` on each of n ranks.
 Planned planned(int n, int rank, int64_t tokens, int64_t hd_v = 16, int64_t window = 0) {
   ThreadPool pool(1);
   Stream meta({Device::Kind::meta}, Arena::meta(), pool);
@@ -283,11 +283,11 @@ Planned planned(int n, int rank, int64_t tokens, int64_t hd_v = 16, int64_t wind
 }
 
 TEST(RingAttention, MemoryDoesNotGrowWithTheRanks) {
-  const int64_t bytes = planned(4, 0, 512).bytes;  // with fewer, not all that travels does so at once
+  const int64_t bytes = planned(4, 0, 512).bytes;  // with fewer ranks, not everything that travels is in flight at once
   for (const int n : {5, 8, 64, 1024}) EXPECT_EQ(planned(n, n / 2, 512).bytes, bytes) << n;
 }
 
-TEST(RingAttention, PlansAreKept) {
+TEST(RingAttention, PlansMatchTheRun) {
   on_ranks(4, [&](ThreadRank& rank) {
     const auto group = rank.everyone("context");
     ring(rank, *group, {1, 256, 4, 2, 16, {256}, DType::bf16});
@@ -313,7 +313,7 @@ TEST(RingAttention, PlansAreKept) {
   });
 }
 
-// Whatever the window, beside the pairs of the whole only results are joined and gradients added up.
+// Whatever the window, ranks add only the merging of results and the accumulation of gradients to the whole's pairs.
 TEST(RingAttention, RanksShareThePairsOfAWindow) {
   const auto flops = [](int n, int64_t window) {
     double sum = 0;
@@ -325,13 +325,13 @@ TEST(RingAttention, RanksShareThePairsOfAWindow) {
       EXPECT_EQ(flops(n, window) - flops(1, window), flops(n, 0) - flops(1, 0)) << n << " ranks, window " << window;
 }
 
-TEST(RingAttention, AFailureEndsAllRanks) {
+TEST(RingAttention, FailuresEndAllRanks) {
   std::mutex mutex;
   int ended = 0;
   const auto world = [&] {
     on_ranks(4, [&](ThreadRank& rank) {
       const auto group = rank.everyone("context");
-      require<ConfigError>(rank.rank != 2, "rank 2 has had enough");
+      require<ConfigError>(rank.rank != 2, "rank 2 fails");
       try {
         ring(rank, *group, {1, 48, 2, 1, 4});
       } catch (const Error&) {
@@ -341,11 +341,11 @@ TEST(RingAttention, AFailureEndsAllRanks) {
       }
     });
   };
-  EXPECT_THAT(message_of<ConfigError>(world), HasSubstr("rank 2 has had enough"));
+  EXPECT_THAT(message_of<ConfigError>(world), HasSubstr("rank 2 fails"));
   EXPECT_EQ(ended, 3);
 }
 
-TEST(RingAttention, RanksThatHoldDifferentSharesAreRefused) {
+TEST(RingAttention, RefusesRanksWithDifferentShares) {
   EXPECT_THAT(message_of<CommError>([] {
                 on_ranks(2, [&](ThreadRank& rank) {
                   const auto group = rank.everyone("context");
@@ -357,7 +357,7 @@ TEST(RingAttention, RanksThatHoldDifferentSharesAreRefused) {
               HasSubstr("axis context"));
 }
 
-TEST(RingAttention, WrongShapesAreNamed) {
+TEST(RingAttention, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   MetaGroup group(3, 1, "context");

@@ -31,7 +31,7 @@ TEST(Rope, GradientsMatchDifferences) {
                   {rank.normal({2, 3, 2, 8}, DType::f64, "x")});
 }
 
-TEST(Rope, TheGradientTurnsBack) {
+TEST(Rope, GradientRotatesBack) {
   Rank rank;
   Tape tape(rank.stream);
   const Tensor positions = rank.tensor<int32_t>({1, 3}, {0, 1, 900});
@@ -41,7 +41,7 @@ TEST(Rope, TheGradientTurnsBack) {
   EXPECT_TRUE(testing::close(tape.gradient(x), x.value(), 1e-12, 0));
 }
 
-TEST(Rope, WrongArgumentsAreNamed) {
+TEST(Rope, ErrorsNameWrongArguments) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.normal({1, 2, 1, 6}, DType::f32, "x"));

@@ -24,10 +24,10 @@ using testing::share_of;
 using testing::ThreadRank;
 using testing::values;
 
-// A whole sequence, which every rank of a test can make.
+// A whole sequence, which every rank of a test can create.
 struct Case {
   int64_t B, S, H, G, hd;
-  std::vector<int64_t> documents = {};  // lengths, in every row; none: no ids
+  std::vector<int64_t> documents = {};  // lengths, in every row; empty: no ids
   DType dtype = DType::f64;
   double dropout = 0;
   int64_t window = 0;
@@ -69,7 +69,7 @@ Results by_heads(Rank& rank, Group& group, const Case& c) {
   });
 }
 
-// With the bits of one rank; of keys and values that ranks share, to roundings of sums in another order.
+// Expects the bits of one rank; for keys and values that ranks share, up to the rounding of sums in another order.
 void expect_whole(const Case& c, int n, double tolerance) {
   SCOPED_TRACE(cat(n, " ranks, S=", c.S, " H=", c.H, " G=", c.G, " hd=", c.hd, " ", c.dtype));
   on_ranks(n, [&](ThreadRank& rank) {
@@ -86,7 +86,7 @@ void expect_whole(const Case& c, int n, double tolerance) {
   });
 }
 
-TEST(SequenceHeads, GiveTheBitsOfOneRank) {
+TEST(SequenceHeads, HaveTheBitsOfOneRank) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
     const double tolerance = dtype == DType::f64 ? 1e-12 : dtype == DType::f32 ? 2e-5 : 6e-2;
     for (const int n : {1, 2, 4})
@@ -101,7 +101,7 @@ TEST(SequenceHeads, GiveTheBitsOfOneRank) {
   }
 }
 
-TEST(SequenceHeads, DocumentsWindowsAndSizesOfValuesAreThoseOfTheWhole) {
+TEST(SequenceHeads, DocumentsWindowsAndValueSizesMatchTheWhole) {
   for (const int n : {2, 4})
     for (const int64_t window : {0, 1, 9, 100}) {
       expect_whole({.B = 2, .S = 48, .H = 4, .G = 2, .hd = 5, .documents = {10, 1, 30, 7}, .window = window}, n, 1e-12);
@@ -112,14 +112,14 @@ TEST(SequenceHeads, DocumentsWindowsAndSizesOfValuesAreThoseOfTheWhole) {
 }
 
 // Masks are numbered by heads and positions of the whole, whichever rank draws them, in chunks of any length.
-TEST(SequenceHeads, DropWhatTheWholeDrops) {
+TEST(SequenceHeads, DropTheSameProbabilitiesAsTheWhole) {
   for (const int n : {2, 4}) {
     expect_whole({.B = 2, .S = 48, .H = 4, .G = 2, .hd = 5, .dropout = 0.4}, n, 1e-12);
     expect_whole({.B = 2, .S = 24, .H = 8, .G = 1, .hd = 5, .documents = {20, 4}, .dropout = 0.3}, n, 1e-12);
   }
 }
 
-TEST(SequenceHeads, SharesOfGradientsAreSummedInTheOrderOfRanks) {
+TEST(SequenceHeads, SharedGradientsAreSummedInRankOrder) {
   on_ranks(4, [](ThreadRank& rank) {
     const auto group = rank.everyone("context");
     Tape tape(rank.stream);
@@ -140,7 +140,8 @@ TEST(SequenceHeads, SharesOfGradientsAreSummedInTheOrderOfRanks) {
   });
 }
 
-// A collective that moves is its own adjoint the other way round, and where heads are shared their gradients' sum.
+// The adjoint of this collective is the collective in the opposite direction and, if heads are shared, their gradients
+// are summed.
 TEST(SequenceHeads, AdjointsAreExact) {
   const Placement positions = Placement::shard(1), heads = Placement::shard(2);
   for (const int n : {2, 3, 4})
@@ -154,7 +155,7 @@ TEST(SequenceHeads, AdjointsAreExact) {
     }
 }
 
-// What nobody used has no gradient, but all ranks make the same calls.
+// Unused outputs have no gradient, but all ranks make the same calls.
 TEST(SequenceHeads, UnusedOutputsHaveGradientsOfZero) {
   on_ranks(2, [](ThreadRank& rank) {
     const auto group = rank.everyone("context");
@@ -168,7 +169,7 @@ TEST(SequenceHeads, UnusedOutputsHaveGradientsOfZero) {
   });
 }
 
-TEST(SequenceHeads, NoTokensAreFine) {
+TEST(SequenceHeads, AcceptNoTokens) {
   on_ranks(2, [](ThreadRank& rank) {
     const auto group = rank.everyone("context");
     for (const Shape& shape : {Shape{0, 4, 2, 4}, Shape{2, 0, 2, 4}}) {
@@ -182,7 +183,7 @@ TEST(SequenceHeads, NoTokensAreFine) {
   });
 }
 
-TEST(SequenceHeads, PeersMemoryGivesTheSameBits) {
+TEST(SequenceHeads, PeerMemoryGivesTheSameBits) {
   for (const Case& c : {Case{.B = 2, .S = 48, .H = 8, .G = 4, .hd = 5, .dtype = DType::bf16},
                         Case{.B = 1, .S = 32, .H = 4, .G = 1, .hd = 8, .dtype = DType::bf16}})
     on_ranks(4, [&](ThreadRank& rank) {
@@ -193,8 +194,8 @@ TEST(SequenceHeads, PeersMemoryGivesTheSameBits) {
     });
 }
 
-// A rank does its share of the pairs in one call of attention, whatever the window, and its plan says so.
-TEST(SequenceHeads, PlansAreKept) {
+// A rank computes its share of the pairs in one call of attention, whatever the window, and its plan shows that.
+TEST(SequenceHeads, PlansMatchTheRun) {
   for (const int64_t window : {0, 45}) {
     const Case c{.B = 1, .S = 256, .H = 8, .G = 2, .hd = 16, .dtype = DType::bf16, .window = window, .hd_v = 24};
     on_ranks(4, [&](ThreadRank& rank) {
@@ -211,13 +212,13 @@ TEST(SequenceHeads, PlansAreKept) {
       });
       EXPECT_EQ(group->sent(), planned.sent());
       EXPECT_EQ(rank.stream.flops(), meta.flops());
-      // Queries and their results, of 2 heads for each other rank, and keys and values of one; there and back.
+      // Queries and their results, of 2 heads for each other rank, and keys and values of one head, in both directions.
       EXPECT_EQ(group->sent().at("all_to_all_equal"), 2.0 * 3 * 64 * (2 * (16 + 24) + 16 + 24) * 2);
     });
   }
 }
 
-TEST(SequenceHeads, WrongShapesAreNamed) {
+TEST(SequenceHeads, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   MetaGroup group(2, 1, "context");

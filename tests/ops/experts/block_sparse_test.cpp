@@ -24,8 +24,8 @@ TEST(BlockSparseLinear, GradientsMatchDifferences) {
             {rank.normal({6, 5}, DType::f64, "rows"), rank.normal({4, 3, 5}, DType::f64, "w")});
 }
 
-// Over several block rows of an expert.
-TEST(BlockSparseLinear, IsGroupedLinearToTheBit) {
+// An expert has several block rows.
+TEST(BlockSparseLinear, HasTheBitsOfGroupedLinear) {
   Rank rank;
   const RowGroups groups = groups_at(rank, {0, 300, 300}, {300, 0, 131});
   for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -41,7 +41,7 @@ TEST(BlockSparseLinear, IsGroupedLinearToTheBit) {
   }
 }
 
-TEST(BlockSparseLinear, WrongShapesAreNamed) {
+TEST(BlockSparseLinear, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   const auto topology = ops::block_topology(rank.stream, groups_at(rank, {0, 1}, {1, 1}), 2);

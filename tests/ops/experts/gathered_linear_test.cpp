@@ -14,7 +14,8 @@ using testing::values;
 
 using Routed = testing::RoutedRows;
 
-// An expert without tokens, one with most, a dropped assignment, a token all of whose experts dropped it.
+// An expert without tokens, one with most of them, a dropped assignment, and a token all of whose assignments are
+// dropped.
 const std::vector<int32_t> kIds = {3, 0, 0, 3, -1, 3, 1, 0, -1, -1, 3, 1};
 constexpr int64_t kTopk = 2, kExperts = 4, kTokens = 6;
 
@@ -38,7 +39,7 @@ TEST(SummedLinear, GradientsMatchDifferences) {
             {rank.normal({of.capacity(), 3}, DType::f64, "in"), rank.normal({kExperts, 5, 3}, DType::f64, "w")});
 }
 
-// Copies of tokens, as they were before: the bits are the same, and rows that belong to nobody are not looked at.
+// Results of copied tokens for comparison: the bits are the same, and rows outside the groups are not read.
 struct Results {
   std::vector<double> y, dx, dfirst, dsecond, dweight;
   bool operator==(const Results&) const = default;
@@ -74,12 +75,12 @@ Results experts(Rank& rank, const Routed& of, int64_t tokens, DType dtype, bool 
           values(tape.gradient(weight))};
 }
 
-TEST(GatheredLinear, InPlaceIsWhatCopiesGiveToTheBit) {
+TEST(GatheredLinear, HasTheBitsOfCopiedTokens) {
   Rank rank;
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
     for (const int64_t topk : {1, 2, 8}) {
       SCOPED_TRACE(cat(dtype, ", top ", topk));
-      constexpr int64_t kMany = 41, kAll = 9;  // of which one stays without tokens
+      constexpr int64_t kMany = 41, kAll = 9;  // one expert has no tokens
       std::vector<int32_t> ids;
       for (int64_t t = 0; t < kMany; ++t)
         for (int64_t k = 0; k < topk; ++k) ids.push_back(static_cast<int32_t>((t * t + k) % (kAll - 1)));
@@ -89,7 +90,7 @@ TEST(GatheredLinear, InPlaceIsWhatCopiesGiveToTheBit) {
     }
 }
 
-// Rows behind the groups, whose index is none, are neither read nor do they reach a sum.
+// Rows after the groups, whose index is negative, are not read and do not reach a sum.
 TEST(GatheredLinear, SpareRowsChangeNothing) {
   Rank rank;
   const Routed all = testing::routed_rows(rank, kIds, kTopk, kExperts),
@@ -108,7 +109,7 @@ TEST(GatheredLinear, SpareRowsChangeNothing) {
       << "a token that has no expert";
 }
 
-TEST(GatheredLinear, WithoutTokens) {
+TEST(GatheredLinear, AcceptsNoTokens) {
   Rank rank;
   const Routed of = testing::routed_rows(rank, {}, 2, 3);
   for (const DType dtype : {DType::f64, DType::bf16}) {
@@ -119,7 +120,7 @@ TEST(GatheredLinear, WithoutTokens) {
   }
 }
 
-TEST(GatheredLinear, WrongShapesAreNamed) {
+TEST(GatheredLinear, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   const Routed of = testing::routed_rows(rank, kIds, kTopk, kExperts);

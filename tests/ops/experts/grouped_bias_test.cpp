@@ -11,7 +11,7 @@ using testing::gradcheck;
 using testing::Rank;
 
 // Every row belongs to a group, so that every output is defined; the groups are out of order and one is empty. The op
-// writes over its input, which a sum stands for.
+// overwrites its input, which is therefore the result of a sum.
 TEST(GroupedBias, GradientsMatchDifferences) {
   Rank rank;
   const RowGroups groups{rank.tensor<int64_t>({4}, {4, 0, 0, 3}), rank.tensor<int64_t>({4}, {2, 3, 0, 1})};
@@ -31,7 +31,7 @@ TEST(GroupedBias, GradientsMatchDifferences) {
   }
 }
 
-TEST(GroupedBias, WrongShapesAreNamed) {
+TEST(GroupedBias, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   const RowGroups groups{rank.tensor<int64_t>({2}, {0, 1}), rank.tensor<int64_t>({2}, {1, 1})};

@@ -25,7 +25,7 @@ TEST(GroupedLinear, GradientsMatchDifferences) {
             {rank.normal({6, 5}, DType::f64, "rows"), rank.normal({4, 3, 5}, DType::f64, "w")});
 }
 
-TEST(GroupedLinear, EachGroupIsALinearOfItsExpert) {
+TEST(GroupedLinear, AppliesEachExpertToItsGroup) {
   Rank rank;
   Tape tape(rank.stream);
   const Tensor x = rank.normal({9, 5}, DType::f32, "rows"), w = rank.normal({2, 3, 5}, DType::f32, "w");
@@ -41,7 +41,7 @@ TEST(GroupedLinear, EachGroupIsALinearOfItsExpert) {
   EXPECT_EQ(tape.gradient(rows).shape(), x.shape());
 }
 
-TEST(GroupedLinear, WrongShapesAreNamed) {
+TEST(GroupedLinear, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   const auto input = [&](const Shape& shape, DType dtype = DType::f32) {

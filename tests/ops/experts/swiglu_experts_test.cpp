@@ -14,11 +14,12 @@ using testing::RoutedRows;
 using testing::values;
 
 constexpr int64_t kExperts = 4, kTopk = 2, kTokens = 6;
-// An expert without tokens, one with most, a dropped assignment, a token all of whose experts dropped it.
+// An expert without tokens, one with most of them, a dropped assignment, and a token all of whose assignments are
+// dropped.
 const std::vector<int32_t> kIds = {3, 0, 0, 3, -1, 3, 1, 0, -1, -1, 3, 1};
 
-// Rows given, in groups that are out of order and of which one is empty, or rows of tokens, weighted or not, with
-// activations that are kept or computed again.
+// Rows in groups that are out of order and of which one is empty, or rows gathered from tokens; weighted or not; with
+// activations that are kept or recomputed.
 TEST(SwigluExperts, GradientsMatchDifferences) {
   Rank rank;
   const RowGroups groups{rank.tensor<int64_t>({4}, {4, 0, 0, 3}), rank.tensor<int64_t>({4}, {2, 3, 0, 1})};
@@ -43,7 +44,7 @@ TEST(SwigluExperts, GradientsMatchDifferences) {
       }
 }
 
-// Of which inputs gradients are wanted.
+// The inputs whose gradients are wanted.
 struct Wanted {
   bool rows = true, first = true, second = true, weight = true;
 };
@@ -52,7 +53,7 @@ struct Way {
   bool gathers, weighted, together, again;
 };
 
-// y and the gradients that are wanted.
+// y and the wanted gradients.
 std::vector<std::vector<double>> run(Rank& rank, DType dtype, const Way& way, const Wanted& wanted) {
   constexpr int64_t kWidth = 20, kHidden = 12, kSpare = 3;
   const RoutedRows of = routed_rows(rank, kIds, kTopk, kExperts, kSpare);
@@ -79,7 +80,7 @@ std::vector<std::vector<double>> run(Rank& rank, DType dtype, const Way& way, co
                     : ops::grouped_linear(tape, hidden, of.groups, second);
   }
   tape.backward({{y, rank.normal({read, kWidth}, dtype, "dy")}});
-  // Rows of nobody are undefined.
+  // Rows outside the groups are undefined.
   const int64_t rows = way.gathers ? kTokens : of.capacity() - kSpare;
   std::vector<std::vector<double>> out{values(y.value().narrow(0, 0, rows))};
   if (wanted.rows) out.push_back(values(tape.gradient(x).narrow(0, 0, rows)));
@@ -89,7 +90,7 @@ std::vector<std::vector<double>> run(Rank& rank, DType dtype, const Way& way, co
   return out;
 }
 
-TEST(SwigluExperts, AreTheirOpsToTheBit) {
+TEST(SwigluExperts, HaveTheBitsOfTheirOps) {
   Rank rank(3);
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
     for (const bool gathers : {false, true})
@@ -101,7 +102,7 @@ TEST(SwigluExperts, AreTheirOpsToTheBit) {
         }
 }
 
-TEST(SwigluExperts, GiveTheGradientsThatAreWanted) {
+TEST(SwigluExperts, ComputeOnlyTheWantedGradients) {
   Rank rank;
   for (const bool gathers : {false, true})
     for (const bool weighted : {false, true})
@@ -113,7 +114,7 @@ TEST(SwigluExperts, GiveTheGradientsThatAreWanted) {
       }
 }
 
-TEST(SwigluExperts, WithoutTokens) {
+TEST(SwigluExperts, AcceptNoTokens) {
   Rank rank;
   const RoutedRows of = routed_rows(rank, {}, 2, 3);
   Tape tape(rank.stream);
@@ -127,9 +128,9 @@ TEST(SwigluExperts, WithoutTokens) {
   EXPECT_EQ(values(tape.gradient(second)), std::vector<double>(45, 0.0));
 }
 
-// The most that a pass takes beside its weights and their gradients: none of it for a gradient of activations, and
-// activations only where they are kept. On what stands for either device.
-TEST(SwigluExperts, TheGradientOfActivationsHasNoMemory) {
+// The most memory that a pass takes besides its weights and their gradients: none for a gradient of activations, and
+// activations only if they are kept. Planned for either device.
+TEST(SwigluExperts, NeedNoMemoryForTheGradientOfActivations) {
   constexpr int64_t kRows = 4096, kWidth = 8, kHidden = 256, kUnit = kRows * kHidden * 2;
   ThreadPool pool(1);
   for (const Device device : {Device{Device::Kind::meta}, Device{Device::Kind::meta, 0, Device::Kind::cuda}}) {
@@ -154,7 +155,7 @@ TEST(SwigluExperts, TheGradientOfActivationsHasNoMemory) {
   }
 }
 
-TEST(SwigluExperts, WrongShapesAreNamed) {
+TEST(SwigluExperts, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   const RoutedRows of = routed_rows(rank, kIds, kTopk, kExperts);

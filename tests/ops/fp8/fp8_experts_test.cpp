@@ -26,14 +26,14 @@ struct Problem {
   RowGroups groups;
 };
 
-// Of which inputs gradients are wanted.
+// The inputs whose gradients are wanted.
 struct Wanted {
   bool rows = true, first = true, second = true, weight = true;
 };
 
 enum class Way : uint8_t { apart, together, rematerialised, kept };
 
-// y and the gradients that are wanted; of rows, first, second, weight.
+// y and the wanted gradients, in the order rows, first, second, weight.
 std::vector<Tensor> run(Rank& rank, const Problem& p, Way way, const Wanted& wanted, bool weighted,
                         const ops::Fp8Recipe& recipe) {
   Tape tape(rank.stream);
@@ -79,8 +79,8 @@ void expect_bits_of_apart(DType dtype, int64_t F, Way way, const Wanted& wanted,
   }
 }
 
-// Whole blocks of 128 hidden units and others.
-TEST(Fp8Experts, AreTheirOpsToTheBit) {
+// Whole blocks of 128 hidden units, and partial ones.
+TEST(Fp8Experts, HaveTheBitsOfTheirOps) {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const int64_t F : {128, 80})
       for (const Way way : {Way::together, Way::rematerialised, Way::kept}) {
@@ -90,8 +90,8 @@ TEST(Fp8Experts, AreTheirOpsToTheBit) {
       }
 }
 
-// Every set of gradients that may be wanted, with row weights and without.
-TEST(Fp8Experts, GiveTheGradientsThatAreWanted) {
+// Every set of wanted gradients, with row weights and without.
+TEST(Fp8Experts, ComputeOnlyTheWantedGradients) {
   for (const bool weighted : {true, false})
     for (int which = 1; which < (weighted ? 16 : 8); ++which) {
       SCOPED_TRACE(cat(weighted ? "weighted, " : "", which));
@@ -100,8 +100,8 @@ TEST(Fp8Experts, GiveTheGradientsThatAreWanted) {
     }
 }
 
-// 90 tokens of 144 numbers, each with two of four experts, of which one has none; every eighth assignment is dropped,
-// and the pool has three rows that belong to nobody.
+// 90 tokens of 144 numbers, each with two of four experts, one of which has no tokens; every eighth assignment is
+// dropped, and the pool has three rows outside the groups.
 struct Tokens {
   static constexpr int64_t kTokens = 90, kTopk = 2, kExperts = 4, kSpare = 3;
 
@@ -134,9 +134,9 @@ struct Tokens {
   RowGroups groups;
 };
 
-// Tokens quantised and summed where they lie give the bits of copies of them, also where the tokens, or the
-// activations, are computed again for the backward.
-TEST(Fp8Experts, OfTokensAreThoseOfTheirCopies) {
+// Tokens quantised and summed in place give the bits of copies of them, also if the tokens, or the activations, are
+// recomputed for the backward.
+TEST(Fp8Experts, TokensInPlaceGiveTheBitsOfCopies) {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const bool again : {false, true}) {
       SCOPED_TRACE(cat(dtype, again ? ", computed again" : ""));
@@ -162,7 +162,7 @@ TEST(Fp8Experts, OfTokensAreThoseOfTheirCopies) {
         const auto of_tokens = [&](const Tensor& found) { return values(in_place ? found : of.summed(rank, found)); };
         results[in_place] = {of_tokens(y.value()), of_tokens(tape.gradient(in)), values(tape.gradient(first)),
                              values(tape.gradient(second))};
-        // Of rows that belong to nobody there is none.
+        // Rows outside the groups have no result.
         const int64_t kept = capacity - Tokens::kSpare;
         results[in_place].push_back(values(tape.gradient(weight).narrow(0, 0, kept)));
       }
@@ -170,8 +170,8 @@ TEST(Fp8Experts, OfTokensAreThoseOfTheirCopies) {
     }
 }
 
-// Of a round on, weights are what they were when they were first used; in the next one they are looked at again.
-TEST(Fp8Experts, KeptWeightsAreThoseOfTheirRound) {
+// Within a round, weights stay as they were at their first use; the next round reads them again.
+TEST(Fp8Experts, KeepQuantisedWeightsForARound) {
   Rank rank;
   const auto rounds = std::make_shared<ops::Fp8Rounds>();
   const Tensor x = rank.normal({20, 32}, DType::bf16, "x"), w = rank.normal({48, 32}, DType::bf16, "w");
@@ -197,7 +197,7 @@ TEST(Fp8Experts, KeptWeightsAreThoseOfTheirRound) {
   EXPECT_EQ(product(), after);
 }
 
-TEST(Fp8Experts, WrongShapesAreNamed) {
+TEST(Fp8Experts, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   const RowGroups groups{rank.tensor<int64_t>({1}, {0}), rank.tensor<int64_t>({1}, {4})};

@@ -19,7 +19,7 @@ RowGroups make_groups(Rank& rank, const std::vector<int64_t>& begin, const std::
   return {rank.tensor<int64_t>({std::ssize(begin)}, begin), rank.tensor<int64_t>({std::ssize(count)}, count)};
 }
 
-// |a - b| relative to b, as norms.
+// The norm of a - b relative to that of b.
 double distance(const Tensor& a, const Tensor& b) {
   const std::vector<double> left = values(a), right = values(b);
   EXPECT_EQ(left.size(), right.size());
@@ -44,7 +44,7 @@ Results run(Rank& rank, const Map& map, const Tensor& x, const Tensor& w, const 
   return {result, tape.gradient(in), tape.gradient(by)};
 }
 
-// A number loses up to 2^-4 of itself, two of a product independently: 3.7 % together for uniform mantissas.
+// Each operand of a product has a relative rounding error of up to 2^-4: together 3.7 % for uniform mantissas.
 void expect_near(const Results& got, const Results& want) {
   constexpr double kLost = 0.045;
   EXPECT_LT(distance(got.y, want.y), kLost);
@@ -53,7 +53,7 @@ void expect_near(const Results& got, const Results& want) {
   EXPECT_GT(distance(got.y, want.y), 0.005) << "nothing was rounded";
 }
 
-TEST(Fp8Linear, IsLinearButForTheRounding) {
+TEST(Fp8Linear, MatchesLinearUpToRounding) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     Rank rank;
     const Tensor x = rank.normal({3, 50, 272}, dtype, "x"), w = rank.normal({144, 272}, dtype, "w"),
@@ -65,7 +65,7 @@ TEST(Fp8Linear, IsLinearButForTheRounding) {
   }
 }
 
-TEST(Fp8GroupedLinear, IsGroupedLinearButForTheRounding) {
+TEST(Fp8GroupedLinear, MatchesGroupedLinearUpToRounding) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     Rank rank;
     const RowGroups groups = make_groups(rank, {170, 0, 0, 169}, {130, 169, 0, 1});
@@ -80,8 +80,8 @@ TEST(Fp8GroupedLinear, IsGroupedLinearButForTheRounding) {
   }
 }
 
-// One group of all rows is a matrix, to the bit.
-TEST(Fp8GroupedLinear, OneExpertIsFp8Linear) {
+// A single group of all rows has the bits of a plain product.
+TEST(Fp8GroupedLinear, OneExpertHasTheBitsOfFp8Linear) {
   Rank rank;
   const Tensor x = rank.normal({150, 144}, DType::bf16, "x"), w = rank.normal({1, 160, 144}, DType::bf16, "w"),
                dy = rank.normal({150, 160}, DType::bf16, "dy");
@@ -125,8 +125,8 @@ TEST(Fp8Linear, RecomputationChangesNoBit) {
   }
 }
 
-// Backward keeps a byte for each number of x, in whole blocks of rows, and their scales.
-TEST(Fp8Linear, BackwardKeepsOneByteANumber) {
+// The backward keeps a byte per number of x, in whole blocks of rows, and their scales.
+TEST(Fp8Linear, BackwardKeepsOneBytePerNumber) {
   Rank rank;
   Tape tape(rank.stream);
   const Tensor w = rank.normal({128, 256}, DType::bf16, "w");
@@ -140,7 +140,7 @@ TEST(Fp8Linear, BackwardKeepsOneByteANumber) {
   EXPECT_EQ(rank.stream.arena().live() - before, 1024 * 128 * 2 + 1024 * 256 + 1024 / 128 * 256 * 4);
 }
 
-TEST(Fp8Linear, WrongShapesAreNamed) {
+TEST(Fp8Linear, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   const auto var = [&](const Shape& shape, DType dtype) { return tape.input(rank.normal(shape, dtype, "v")); };

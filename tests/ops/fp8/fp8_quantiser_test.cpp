@@ -1,4 +1,4 @@
-// Products in 8 bits by every recipe and format, against operands that are rounded in float64.
+// 8-bit products with every recipe and format, compared with operands rounded in float64.
 #include "witan/ops/fp8/fp8_quantiser.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ float amax_of(const Matrix& numbers) {
   return static_cast<float>(most);
 }
 
-// A matrix of so many columns, each number rounded as its block is scaled; down, across: of a block.
+// Rounds a matrix of `columns` columns with the scales of its blocks of `down` rows by `across` columns.
 Matrix in_blocks(const Matrix& numbers, int64_t columns, int64_t down, int64_t across, Fp8Format format) {
   const int64_t rows = std::ssize(numbers) / columns, wide = (columns + across - 1) / across;
   std::vector<float> most(static_cast<size_t>((rows + down - 1) / down * wide));
@@ -57,7 +57,7 @@ struct Problem {
       : x(rank.normal({kRows, kIn}, DType::f32, "x")),
         w(rank.normal({kOut, kIn}, DType::f32, "w", 0.02)),
         dy(rank.normal({kRows, kOut}, DType::f32, "dy", 1e-5)) {
-    // Outliers, so that the recipes differ, and numbers that e5m2 alone still knows beside them.
+    // Outliers make the recipes differ, and leave numbers beside them that only e5m2 can represent.
     x.data<float>()[7] = 300;
     dy.data<float>()[11] = 0.5F;
   }
@@ -76,7 +76,7 @@ Results run(Rank& rank, const Problem& p, const std::shared_ptr<const Fp8Quantis
   return {result, tape.gradient(x), tape.gradient(w)};
 }
 
-// c[i,j] = sum_k a(i,k) b(j,k), as sums in float32 have it.
+// c[i,j] = sum_k a(i,k) b(j,k), within the error of float32 sums.
 void expect_product(const Tensor& c, int64_t inner, const std::function<double(int64_t, int64_t)>& a,
                     const std::function<double(int64_t, int64_t)>& b) {
   for (int64_t i = 0; i < c.size(0); ++i)
@@ -125,7 +125,7 @@ TEST_P(Fp8Recipes, TensorwiseScalesTensors) {
                   {x, x, w, dy, dy});
 }
 
-// An input without a history is scaled by itself, a weight that has grown saturates, and a gradient has room.
+// An input without a history is scaled by itself, a weight that has grown saturates, and a gradient has headroom.
 TEST_P(Fp8Recipes, DelayedScalesByEarlierSteps) {
   Rank rank;
   const Problem p(rank);
@@ -145,8 +145,8 @@ TEST_P(Fp8Recipes, DelayedScalesByEarlierSteps) {
 INSTANTIATE_TEST_SUITE_P(Formats, Fp8Recipes, ::testing::Values(Fp8Format::e4m3, Fp8Format::e5m2),
                          [](const auto& of) { return of.param == Fp8Format::e4m3 ? "e4m3" : "hybrid"; });
 
-// Only a training step's first forward counts: neither an evaluation nor a weight that is looked at again.
-TEST(Fp8Quantiser, NotesTrainingStepsAlone) {
+// Only a training step's first forward counts: not an evaluation, nor a second use of a weight.
+TEST(Fp8Quantiser, RecordsOnlyTrainingSteps) {
   Rank rank;
   const Problem p(rank);
   const Tensor references = rank.stream.zeros({3, 1}, DType::f32), seen = rank.stream.zeros({3, 1}, DType::f32);
@@ -157,9 +157,9 @@ TEST(Fp8Quantiser, NotesTrainingStepsAlone) {
   EXPECT_EQ(values(seen), (std::vector<double>{0, 0, 0}));
 }
 
-// An expert's rows that one rank sent have a scale of their own, and each matrix has: no rank's rows depend on who
-// shares the pool.
-TEST(Fp8Quantiser, TensorsOfExpertsAreThoseOfSources) {
+// The rows that one rank sent to an expert have a scale of their own, and so has each matrix: no rank's rows depend on
+// the other ranks that share the pool.
+TEST(Fp8Quantiser, ScalesExpertsRowsBySourceRank) {
   const testing::Fp8Case c{600, 256, 256, {0, 300, 150, 400, 280, 600}, {150, 100, 130, 1, 20, 0}, 3};
   Rank rank;
   const RowGroups groups = testing::fp8_groups(rank, c);

@@ -35,7 +35,7 @@ TEST(Linear, AddsTheBias) {
             (std::vector<double>{12.5, 34.5}));
 }
 
-TEST(Linear, NoRowsAreFine) {
+TEST(Linear, AcceptsNoRows) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.stream.empty({2, 0, 4}, DType::f32)),
@@ -54,7 +54,7 @@ TEST(AddBias, GradientsMatchDifferences) {
               {rank.normal(shape, DType::f64, "x"), rank.normal({shape.last()}, DType::f64, "bias")});
 }
 
-TEST(AddBias, AddsARowToEach) {
+TEST(AddBias, AddsTheBiasToEachRow) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.tensor<float>({2, 2}, {1, 2, 3, 4})),
@@ -78,7 +78,7 @@ TEST(WideLinear, GradientsMatchDifferences) {
               {rank.normal(shape, DType::f64, "x"), rank.normal({7, shape.last()}, DType::f64, "w")});
 }
 
-// The bits of a cast, a product in float32, and a cast of its gradient back.
+// Expects the bits of a cast, a product in float32, and a cast of its gradient back.
 TEST(WideLinear, MultipliesBfloat16AsFloat32) {
   Rank rank;
   const Tensor x_value = rank.normal({2, 5, 48}, DType::bf16, "x"), w_value = rank.normal({9, 48}, DType::f32, "w");
@@ -100,7 +100,7 @@ TEST(WideLinear, MultipliesBfloat16AsFloat32) {
             }));
 }
 
-TEST(WideLinear, NoRowsAreFine) {
+TEST(WideLinear, AcceptsNoRows) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.stream.empty({0, 4}, DType::bf16)),
@@ -111,7 +111,7 @@ TEST(WideLinear, NoRowsAreFine) {
   EXPECT_EQ(values(tape.gradient(w)), std::vector<double>(12, 0.0));
 }
 
-TEST(WideLinear, WrongShapesAreNamed) {
+TEST(WideLinear, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   const auto message = [&](const Tensor& x, const Tensor& w) {
@@ -127,7 +127,7 @@ TEST(WideLinear, WrongShapesAreNamed) {
             "wide_linear: x and w must be floating and contiguous, got bfloat16 [2, 4] and float32 [3, 4]");
 }
 
-TEST(Linear, WrongShapesAreNamed) {
+TEST(Linear, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   const auto input = [&](const Shape& shape, DType dtype = DType::f32) {
@@ -150,7 +150,7 @@ TEST(Linear, WrongShapesAreNamed) {
   EXPECT_EQ(message(input({}), input({3, 4}), {}), "linear: x must have at least one dim");
 }
 
-// Weights apart, and rows of one matrix, which are multiplied at once.
+// Separate weights, and rows of one matrix, which are multiplied at once.
 TEST(JoinedLinear, GradientsMatchDifferences) {
   Rank rank;
   const Tensor both = rank.normal({5, 4}, DType::f64, "w");

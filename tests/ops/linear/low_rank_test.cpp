@@ -11,12 +11,12 @@ namespace {
 using testing::gradcheck;
 using testing::Rank;
 
-// y is overwritten, so that each evaluation needs its own.
+// y is overwritten, so that each evaluation needs its own copy.
 Var added(Tape& tape, const std::vector<Var>& in, double scale, int64_t first) {
   return ops::add_low_rank(tape, ops::scale(tape, in[0], 1), in[1], in[2], in[3], scale, first);
 }
 
-TEST(AddLowRank, HasTheGradientsOfItsFormula) {
+TEST(AddLowRank, GradientsMatchDifferences) {
   Rank rank;
   for (const auto& [columns, first] : {std::pair<int64_t, int64_t>{7, 0}, {3, 4}})
     for (const double scale : {1.0, 2.5})
@@ -26,7 +26,7 @@ TEST(AddLowRank, HasTheGradientsOfItsFormula) {
                  rank.normal({2, 5}, DType::f64, "a"), rank.normal({columns, 2}, DType::f64, "b")});
 }
 
-TEST(AddLowRank, IsTheSumOfTwoProducts) {
+TEST(AddLowRank, AddsTwoProducts) {
   Rank rank;
   const Tensor y = rank.normal({4, 6}, DType::f64, "y"), x = rank.normal({4, 5}, DType::f64, "x"),
                a = rank.normal({2, 5}, DType::f64, "a"), b = rank.normal({6, 2}, DType::f64, "b");
@@ -43,7 +43,7 @@ TEST(AddLowRank, IsTheSumOfTwoProducts) {
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-13) << i;
 }
 
-TEST(AddLowRank, OfAZeroFactorChangesNoBit) {
+TEST(AddLowRank, ZeroFactorsChangeNoBit) {
   Rank rank;
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
     const Tensor y = rank.normal({3, 6}, dtype, "y");
@@ -56,7 +56,7 @@ TEST(AddLowRank, OfAZeroFactorChangesNoBit) {
   }
 }
 
-TEST(AddLowRank, NamesWhatDoesNotFit) {
+TEST(AddLowRank, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   const auto zeros = [&](const Shape& shape) { return tape.constant(rank.stream.zeros(shape, DType::f32)); };

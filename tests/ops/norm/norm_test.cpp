@@ -22,7 +22,7 @@ TEST(RmsNorm, GradientsMatchDifferences) {
   }
 }
 
-TEST(Norms, WithoutAWeightAreThoseWithOnes) {
+TEST(Norms, WithoutAWeightEqualThoseWithOnes) {
   Rank rank;
   const Shape shape = {2, 3, 70};
   gradcheck(rank, "rmsnorm",
@@ -71,7 +71,7 @@ struct SumOps {
   std::function<Var(Tape&, const Var& sum, const std::vector<Var>& in)> norm;  // in: a, b, w, bias, c
 };
 
-// Values and gradients, where the sum, its norm or both are used, and where the gradient of the sum is shared.
+// Values and gradients, if the sum, its norm or both are used, and if the gradient of the sum is shared.
 void expect_bits_of_two_ops(const SumOps& ops) {
   Rank rank;
   const Shape shape = {3, 37};
@@ -133,7 +133,7 @@ TEST(AddLayerNorm, GradientsMatchDifferences) {
       inputs);
 }
 
-// Ranks that hold the same part, and change it together, are one rank that holds it n times.
+// Ranks that hold the same part, and perturb it together, act as one rank that holds it n times.
 TEST(ShardedRmsNorm, GradientsMatchDifferences) {
   testing::on_ranks(2, [](testing::ThreadRank& rank) {
     const auto group = rank.everyone("tensor");
@@ -156,7 +156,7 @@ Tensor columns_of(Rank& rank, const Tensor& x, int n, int index) {
   return rank.tensor<double>(x.shape().with(x.shape().dims() - 1, D), part);
 }
 
-TEST(ShardedRmsNorm, IsTheNormOfWholeRows) {
+TEST(ShardedRmsNorm, MatchesTheNormOfWholeRows) {
   for (const int n : {1, 2, 3})
     testing::on_ranks(n, [&](testing::ThreadRank& rank) {
       const auto group = rank.everyone("tensor");
@@ -190,7 +190,7 @@ TEST(LayerNorm, GradientsMatchDifferences) {
       {rank.normal({2, 66}, DType::f64, "x"), rank.normal({66}, DType::f64, "w")});
 }
 
-TEST(Norm, WrongShapesAreNamed) {
+TEST(Norm, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.normal({2, 4}, DType::f32, "x"));
@@ -203,7 +203,7 @@ TEST(Norm, WrongShapesAreNamed) {
   EXPECT_THROW(ops::layernorm(tape, x, tape.input(rank.normal({4}, DType::f64, "w")), {}, 1e-5), ShapeError);
 }
 
-TEST(Norm, NoRowsAreFine) {
+TEST(Norm, AcceptsNoRows) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.stream.empty({0, 4}, DType::f32)), w = tape.input(rank.normal({4}, DType::f32, "w"));

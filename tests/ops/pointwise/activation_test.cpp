@@ -112,7 +112,7 @@ TEST(Geglu, GradientsMatchDifferences) {
     }
 }
 
-// x [N, D] -> rows `rows` of a pool [capacity, D]; everything else, in both directions, is NaN.
+// x [N, D] -> rows `rows` of a pool [capacity, D]; everything else is NaN, in both directions.
 Var into_pool(Tape& tape, const Var& x, const std::vector<int64_t>& rows, int64_t capacity) {
   const auto copy = [rows](Stream& stream, const Tensor& from, int64_t to_rows, bool into) {
     const int64_t D = from.elements() / from.size(0);
@@ -130,7 +130,7 @@ Var into_pool(Tape& tape, const Var& x, const std::vector<int64_t>& rows, int64_
                      });
 }
 
-// The reverse: rows of a pool, in order.
+// The inverse: rows of a pool, in order.
 Var out_of_pool(Tape& tape, const Var& pool, const std::vector<int64_t>& rows) {
   const auto move = [rows](const Tensor& packed, const Tensor& wide, bool out) {
     const int64_t D = wide.elements() / wide.size(0);
@@ -174,7 +174,7 @@ TEST(Activation, GradientsWithinGroupsMatchDifferences) {
             {h, s});
 }
 
-TEST(Activation, WrongShapesAreNamed) {
+TEST(Activation, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   const Var h = tape.input(rank.normal({2, 6}, DType::bf16, "h"));
@@ -204,7 +204,7 @@ TEST(Activation, WrongShapesAreNamed) {
             "gelu: groups must be two tensors [E] int64, got [1] and [2]");
 }
 
-TEST(Activation, NoRowsAreFine) {
+TEST(Activation, AcceptsNoRows) {
   Rank rank;
   Tape tape(rank.stream);
   const Var h = tape.input(rank.stream.empty({0, 4}, DType::f32)), s = tape.input(rank.stream.empty({0}, DType::f32));

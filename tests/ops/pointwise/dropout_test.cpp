@@ -22,7 +22,7 @@ TEST(Dropout, GradientsMatchDifferences) {
   }
 }
 
-TEST(Dropout, BackwardDropsWhatForwardDropped) {
+TEST(Dropout, BackwardDropsTheSameElements) {
   Rank rank;
   const auto how = dropout_of(rank, 0.5);
   Tape tape(rank.stream);
@@ -33,7 +33,7 @@ TEST(Dropout, BackwardDropsWhatForwardDropped) {
   EXPECT_EQ(values(tape.gradient(x)), forward);
 }
 
-TEST(Dropout, OfNothingIsTheInput) {
+TEST(Dropout, ProbabilityZeroReturnsTheInput) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.normal({4}, DType::f32, "x"));
@@ -50,7 +50,7 @@ TEST(Dropout, SavesNothing) {
   EXPECT_EQ(rank.stream.arena().live(), before);
 }
 
-TEST(Dropout, WrongArgumentsAreNamed) {
+TEST(Dropout, ErrorsNameWrongArguments) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.normal({4}, DType::f32, "x"));

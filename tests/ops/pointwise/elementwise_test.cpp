@@ -30,7 +30,7 @@ TEST(Elementwise, GradientsMatchDifferences) {
             {rank.normal({1}, DType::f64, "x"), rank.normal({1}, DType::f64, "y")});
 }
 
-TEST(Add, OfAValueToItself) {
+TEST(Add, AddsAValueToItself) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.normal({4}, DType::f32, "x"));
@@ -49,7 +49,7 @@ TEST(Cast, ConvertsTheValueAndTheGradientBack) {
   EXPECT_EQ(values(tape.gradient(x)), (std::vector<double>{1, 1}));
 }
 
-TEST(Sum, OfNothingIsZero) {
+TEST(Sum, EmptySumIsZero) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.stream.empty({0, 3}, DType::bf16));
@@ -60,7 +60,7 @@ TEST(Sum, OfNothingIsZero) {
   EXPECT_EQ(tape.gradient(x).shape(), (Shape{0, 3}));
 }
 
-TEST(Elementwise, WrongShapesAreNamed) {
+TEST(Elementwise, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   const Var a = tape.input(rank.normal({2}, DType::f32, "a")), b = tape.input(rank.normal({3}, DType::f32, "b"));
@@ -85,8 +85,8 @@ TEST(Clamp, GradientsMatchDifferences) {
                      {rank.normal({3, 41}, DType::f64, "x")});
 }
 
-// As torch.clamp: a value on a bound passes its gradient on.
-TEST(Clamp, BoundsBelongToWhatIsKept) {
+// As with torch.clamp, a value on a bound passes its gradient on.
+TEST(Clamp, GradientsPassOnTheBounds) {
   Rank rank;
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
     const Tensor x = rank.stream.empty({5}, dtype), dy = rank.stream.empty({5}, dtype);
@@ -102,7 +102,7 @@ TEST(Clamp, BoundsBelongToWhatIsKept) {
   }
 }
 
-TEST(Clamp, WrongArgumentsAreNamed) {
+TEST(Clamp, ErrorsNameWrongArguments) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.normal({2, 4}, DType::f32, "x"));
@@ -125,7 +125,7 @@ TEST(SigmoidGate, GradientsMatchDifferences) {
               {rank.normal(shape, DType::f64, "x"), rank.normal(shape, DType::f64, "gate")});
 }
 
-TEST(SigmoidGate, WrongShapesAreNamed) {
+TEST(SigmoidGate, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.normal({2, 3}, DType::f32, "x"));
@@ -133,7 +133,7 @@ TEST(SigmoidGate, WrongShapesAreNamed) {
             "sigmoid_gate: gate must be contiguous and float32 [2, 3], got float32 [2]");
 }
 
-TEST(RowGate, WrongShapesAreNamed) {
+TEST(RowGate, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.normal({2, 3}, DType::f32, "x"));
@@ -152,8 +152,8 @@ TEST(SoftCap, GradientsMatchDifferences) {
             {rank.normal({3, 7}, DType::f64, "x", 2)});
 }
 
-// Logits that nobody else holds are written over.
-TEST(SoftCap, TakesThePlaceOfWhatIsMovedIn) {
+// Logits that nothing else holds are overwritten.
+TEST(SoftCap, OverwritesLogitsThatAreMovedIn) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.normal({5}, DType::f64, "x"));
@@ -163,7 +163,7 @@ TEST(SoftCap, TakesThePlaceOfWhatIsMovedIn) {
   EXPECT_NE(ops::soft_cap(tape, x, 1, 3).value().raw(), x.value().raw());
 }
 
-TEST(SoftCap, WrongArgumentsAreNamed) {
+TEST(SoftCap, ErrorsNameWrongArguments) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.normal({5}, DType::f32, "x"));

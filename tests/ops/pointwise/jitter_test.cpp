@@ -20,9 +20,9 @@ TEST(Jitter, GradientsMatchDifferences) {
             {rank.normal({3, 2, 7}, DType::f64, "x")});
 }
 
-// By the definition in kernels/pointwise/dropout.h, from the generator alone; parts begin in the middle of a block of
-// words.
-TEST(Jitter, MultipliesByUniformNoiseWhereverTheElementIs) {
+// Compares with the definition in kernels/pointwise/dropout.h, from the generator alone; parts begin within a block of
+// random words.
+TEST(Jitter, MultipliesByUniformNoiseInWholeAndParts) {
   Rank rank;
   auto where = dropout_of(rank, 0);
   const int64_t rows = 40, length = 250;
@@ -46,7 +46,7 @@ TEST(Jitter, MultipliesByUniformNoiseWhereverTheElementIs) {
     ASSERT_EQ(found[static_cast<size_t>(i)], whole[static_cast<size_t>(where.part.element(i))]);
 }
 
-TEST(Jitter, WrongArgumentsAreNamed) {
+TEST(Jitter, ErrorsNameWrongArguments) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.normal({4}, DType::f32, "x"));

@@ -29,7 +29,7 @@ TEST(ScaledSum, GradientsMatchDifferences) {
             {normal({9}, "a"), normal({1}, "wa")});
 }
 
-// A tensor that is both terms gets both gradients; a factor that learns nothing leaves those of tensors.
+// A tensor that is both terms gets both gradients; a factor without a gradient does not change those of tensors.
 TEST(ScaledSum, GradientsOfOneTensorAddUp) {
   Rank rank;
   Tape tape(rank.stream);
@@ -39,7 +39,7 @@ TEST(ScaledSum, GradientsOfOneTensorAddUp) {
   EXPECT_EQ(testing::values(tape.gradient(x)), std::vector<double>(4, 3.5));
 }
 
-TEST(ScaledSum, WrongShapesAreNamed) {
+TEST(ScaledSum, ErrorsNameWrongShapes) {
   Rank rank;
   Tape tape(rank.stream);
   const Var a = tape.input(rank.normal({2, 3}, DType::f32, "a"));

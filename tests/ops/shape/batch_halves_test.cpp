@@ -30,7 +30,7 @@ TEST(BatchHalves, GradientsMatchDifferences) {
             {rank.normal({2, 3}, DType::f64, "a"), rank.normal({2, 3}, DType::f64, "b")});
 }
 
-TEST(BatchHalves, AreViewsAndJoinToTheWhole) {
+TEST(BatchHalves, AreViewsThatJoinToTheWhole) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.normal({6, 5}, DType::f32, "x"));
@@ -40,7 +40,7 @@ TEST(BatchHalves, AreViewsAndJoinToTheWhole) {
   EXPECT_EQ(values(ops::join_batch(tape, halves).value()), values(x.value()));
 }
 
-TEST(BatchHalves, AHalfThatNobodyUsesHasNoGradient) {
+TEST(BatchHalves, UnusedHalvesHaveNoGradient) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.normal({2, 2}, DType::f64, "x"));
@@ -49,7 +49,7 @@ TEST(BatchHalves, AHalfThatNobodyUsesHasNoGradient) {
   EXPECT_EQ(values(tape.gradient(x)), (std::vector<double>{0, 0, 1, 1}));
 }
 
-TEST(BatchHalves, RefusesWhatDoesNotFit) {
+TEST(BatchHalves, RefuseShapesThatDoNotFit) {
   Rank rank;
   Tape tape(rank.stream);
   const auto var = [&](const Shape& shape) { return tape.input(rank.normal(shape, DType::f64, "x")); };

@@ -58,7 +58,7 @@ TEST(Overlapped, GradientsMatchDifferences) {
         {a, b});
 }
 
-// A node that only says when its backward runs.
+// A node that only records when its backward runs.
 Var said(Tape& tape, const Var& x, const char* what, std::vector<std::string>& log) {
   log.emplace_back(what);
   return tape.record("said", x.value(), {x}, [x = tape.slot(x), what, &log](Backward& b, const Tensor& dy) {
@@ -67,7 +67,7 @@ Var said(Tape& tape, const Var& x, const char* what, std::vector<std::string>& l
   });
 }
 
-TEST(Overlapped, BackwardsAreInTheMirroredOrder) {
+TEST(Overlapped, BackwardRunsInReverseOrder) {
   RankWithSide rank;
   std::vector<std::string> log;
   Tape tape(rank.stream);
@@ -99,8 +99,8 @@ TEST(Overlapped, BackwardsAreInTheMirroredOrder) {
   EXPECT_EQ(values(tape.gradient(x)), std::vector<double>(4, 2.0));
 }
 
-// What the side stream reads and writes in the backward: nothing that is computed meanwhile may get that memory.
-TEST(Overlapped, WhatTheSideStreamTouchesLivesUntilItIsWaitedFor) {
+// Memory that the side stream reads and writes in the backward must not be reused by concurrent work.
+TEST(Overlapped, SideStreamMemoryLivesUntilItIsWaitedFor) {
   RankWithSide rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.normal({256}, DType::f64, "x"));
@@ -131,8 +131,8 @@ TEST(Overlapped, WhatTheSideStreamTouchesLivesUntilItIsWaitedFor) {
   for (const std::byte* address : touched) EXPECT_FALSE(taken.contains(address));
 }
 
-// As a node between those of the other, and with its costs.
-TEST(Overlapped, IsTheOpAndThenTheRestToTheBit) {
+// Compares with a sequence of nodes, bits and costs.
+TEST(Overlapped, HasTheBitsOfASequenceOfOps) {
   RankWithSide rank;
   const Tensor a = rank.normal({50}, DType::f32, "a"), b = rank.normal({50}, DType::f32, "b");
   const auto run = [&](bool overlaps) {
@@ -171,7 +171,7 @@ TEST(Overlapped, IsTheOpAndThenTheRestToTheBit) {
   EXPECT_EQ(run(true), run(false));
 }
 
-TEST(Overlapped, RecordsNothingOnATapeThatIsOff) {
+TEST(Overlapped, RecordsNothingWithoutATape) {
   RankWithSide rank;
   Tape off(rank.stream, Tape::Mode::off);
   const Var a = off.constant(rank.normal({5}, DType::f64, "a"));

@@ -29,7 +29,7 @@ Shape local_shape(const Shape& global, Placement placement, int ranks) {
   return placement.kind == Kind::shard ? global.with(placement.dim, global[placement.dim] / ranks) : global;
 }
 
-// The global tensor [a, b, c] that the ranks hold between them, element by element.
+// The global tensor [a, b, c] that the ranks hold together, element by element.
 std::vector<double> global_values(const Locals& locals, const Shape& global, Placement placement) {
   const auto ranks = static_cast<int64_t>(locals.size());
   const Shape local = local_shape(global, placement, static_cast<int>(ranks));
@@ -52,7 +52,7 @@ std::vector<double> global_values(const Locals& locals, const Shape& global, Pla
   return out;
 }
 
-TEST(Redistribute, IsTheIdentityOfTheGlobalTensorAndSoIsItsAdjoint) {
+TEST(Redistribute, KeepsTheGlobalTensorForwardAndBackward) {
   for (const int ranks : {2, 3, 4}) {
     const Shape global = {2L * ranks, 1L * ranks, 3L * ranks};
     for (const Placement from : kPlacements) {
@@ -106,7 +106,7 @@ TEST(Redistribute, UsesTheCollectivesItsHeaderLists) {
   for (const Placement from : {rows, columns, all, own}) EXPECT_EQ(calls_of(from, partial), (Calls{"", ""}));
 }
 
-// Outermost parts lie side by side as they are. Of other dims the whole tensor is packed, or unpacked, once, as are
+// Parts of the outermost dim are contiguous. For other dims the whole tensor is packed, or unpacked, once, and so are
 // parts that only this rank needs.
 TEST(Redistribute, CopiesAtMostOnce) {
   constexpr double kPart = 3.0 * 4 * 5 * 2, kWhole = 2 * kPart;
@@ -138,8 +138,8 @@ TEST(Redistribute, CopiesAtMostOnce) {
   EXPECT_EQ(copied(3, Placement::partial(), Placement::replicate()), std::pair(kWhole, 0.0));
 }
 
-// The same values whether sums, of the gradient too, take the place of what is summed or are copies.
-TEST(Redistribute, SumsTakeThePlaceOfWhatNobodyElseHolds) {
+// The values are the same whether sums, of gradients too, overwrite their inputs or are copies.
+TEST(Redistribute, SumsOverwriteUnsharedInputs) {
   constexpr int64_t kElements = 1000;
   on_ranks(3, [](ThreadRank& rank) {
     const auto group = rank.everyone();
@@ -177,8 +177,8 @@ TEST(Redistribute, SumsTakeThePlaceOfWhatNobodyElseHolds) {
   });
 }
 
-// Where ranks reach each other's memory, parts along an inner dim are neither packed nor unpacked.
-TEST(Redistribute, InPeersMemoryGivesTheSameBits) {
+// With peer memory, parts along an inner dim are neither packed nor unpacked.
+TEST(Redistribute, PeerMemoryGivesTheSameBits) {
   for (const int ranks : {2, 3, 4})
     for (const auto& [from, to] : {std::pair{Placement::shard(1), Placement::replicate(Placement::Uses::own)},
                                    {Placement::partial(), Placement::shard(1)},
@@ -199,7 +199,7 @@ TEST(Redistribute, InPeersMemoryGivesTheSameBits) {
       });
 }
 
-TEST(Redistribute, OneRankOrOnePlacementIsXItself) {
+TEST(Redistribute, ReturnsXForOneRankOrTheSamePlacement) {
   Rank rank(1);
   Tape tape(rank.stream);
   MetaGroup one(1, 0, "tensor"), two(2, 0, "tensor");
@@ -217,14 +217,14 @@ TEST(Redistribute, OneRankOrOnePlacementIsXItself) {
   EXPECT_TRUE(one.sent().empty());
 }
 
-TEST(Redistribute, EmptyTensorsPass) {
+TEST(Redistribute, AcceptsEmptyTensors) {
   for (const Placement to : {Placement::shard(0), Placement::partial(), Placement::replicate()})
     check_adjoint("redistribute", 2, {4, 0}, Placement::shard(1), to, [&](Tape& tape, const Var& x, Group& group) {
       return ops::redistribute(tape, x, group, Placement::shard(1), to);
     });
 }
 
-TEST(Redistribute, DimsThatDoNotFitAreRefused) {
+TEST(Redistribute, RefusesDimsThatDoNotDivide) {
   Rank rank(1);
   Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
   Tape tape(meta);
@@ -240,8 +240,8 @@ TEST(Redistribute, DimsThatDoNotFitAreRefused) {
   EXPECT_THROW(ops::redistribute(tape, x, group, Placement::partial(), Placement::shard(-1)), ShapeError);
 }
 
-// Columns that ranks have as many of as they may.
-TEST(GatherColumns, AreSideBySideOnEveryRank) {
+// The columns that ranks hold, as unevenly as allowed.
+TEST(GatherColumns, ConcatenatesColumnsOnEveryRank) {
   for (const std::vector<int64_t>& begins : {std::vector<int64_t>{0, 4}, {0, 3, 5}, {0, 0, 1, 7}, {0, 2, 4, 6, 8}}) {
     const auto n = static_cast<int>(begins.size()) - 1;
     const int64_t columns = begins.back(), T = 5;
@@ -270,7 +270,7 @@ TEST(GatherColumns, AreSideBySideOnEveryRank) {
                 [&](Tape& tape, const Var& x, Group& group) { return ops::gather_columns(tape, x, group, begins); });
 }
 
-TEST(GatherColumns, WrongShapesAreNamed) {
+TEST(GatherColumns, ErrorsNameWrongShapes) {
   Rank rank(1);
   Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
   Tape tape(meta);
@@ -283,7 +283,7 @@ TEST(GatherColumns, WrongShapesAreNamed) {
   EXPECT_THROW(ops::gather_columns(tape, x, group, std::vector<int64_t>{0, 4, 8}), ShapeError);
 }
 
-// counts[from][to] rows, of which some ranks send or receive none.
+// counts[from][to] rows; some ranks send or receive none.
 struct Exchange {
   std::vector<std::vector<int64_t>> counts;
   std::vector<int64_t> sends(size_t rank) const { return counts[rank]; }
@@ -300,7 +300,7 @@ int64_t sum(const std::vector<int64_t>& counts) {
 TEST(ExchangeRows, AdjointIsTheReversedExchange) {
   for (const Exchange& exchange :
        {Exchange{{{2, 3}, {3, 3}}}, Exchange{{{0, 0}, {0, 0}}}, Exchange{{{0, 2, 1}, {4, 0, 0}, {0, 0, 0}}}}) {
-    constexpr int64_t kSpareRows = 2, D = 3;  // rows that are never sent, and room that is never filled
+    constexpr int64_t kSpareRows = 2, D = 3;  // rows that are never sent, and rows that are never filled
     const size_t n = exchange.counts.size();
     std::vector<double> forward(n), backward(n);
     on_ranks(static_cast<int>(n), [&](ThreadRank& rank) {
@@ -337,7 +337,7 @@ TEST(ExchangeRows, GradientsMatchDifferences) {
                      {rank.normal({5, 2}, DType::f64, "rows")});
 }
 
-TEST(ExchangeParts, AreTheirOwnAdjoint) {
+TEST(ExchangeParts, IsItsOwnAdjoint) {
   const Placement part = Placement::shard(0);
   for (const int ranks : {1, 2, 4})
     testing::check_adjoint("exchange_parts", ranks, {3 * ranks, 2}, part, part,
@@ -358,7 +358,7 @@ TEST(ExchangeRows, IsPlannedOnMeta) {
   EXPECT_EQ(group.sent().at("all_to_all"), 2 * 64 * 8 * 7 / 8.0);
 }
 
-TEST(ExchangeRows, WrongShapesAreNamed) {
+TEST(ExchangeRows, ErrorsNameWrongShapes) {
   Rank rank(1);
   MetaGroup group(1, 0, "expert");
   Tape tape(rank.stream);

@@ -20,7 +20,7 @@ TEST(JoinColumns, GradientsMatchDifferences) {
             {rank.normal({2, 3, 4}, DType::f64, "a"), rank.normal({2, 3, 5}, DType::f64, "b")});
 }
 
-TEST(JoinColumns, PutsRowsSideBySide) {
+TEST(JoinColumns, ConcatenatesRows) {
   Rank rank;
   Tape tape(rank.stream);
   const Tensor a = rank.normal({2, 3, 2}, DType::f32, "a"), b = rank.normal({2, 3, 1}, DType::f32, "b");
@@ -34,7 +34,7 @@ TEST(JoinColumns, PutsRowsSideBySide) {
   }
 }
 
-TEST(JoinColumns, RefusesRowsThatAreNotEquallyMany) {
+TEST(JoinColumns, RefusesDifferentNumbersOfRows) {
   Rank rank;
   Tape tape(rank.stream);
   const Var a = tape.input(rank.normal({2, 2}, DType::f32, "a")), b = tape.input(rank.normal({3, 2}, DType::f32, "b"));
@@ -50,7 +50,7 @@ TEST(TakePart, GradientsMatchDifferences) {
               {rank.normal({2, 3, 4}, DType::f64, "x")});
 }
 
-TEST(TakePart, IsThePart) {
+TEST(TakePart, TakesThePart) {
   Rank rank;
   Tape tape(rank.stream);
   const Tensor x = rank.normal({2, 3, 4}, DType::f32, "x");

@@ -43,7 +43,7 @@ struct Outcome {
   int64_t peak, high_water;
 };
 
-// Logits made by an op, and their gradient; `hold` says whether the caller keeps the logits to the end.
+// Logits computed by an op, and their gradient; `hold`: whether the caller keeps the logits to the end.
 Outcome train(Stream& stream, const Tensor& x, const Tensor& targets, const Tensor& weights, bool hold,
               LossGradient gradient = LossGradient::any) {
   Tape tape(stream);
@@ -73,13 +73,13 @@ Outcome train_on_cpu(bool hold, LossGradient gradient = LossGradient::any) {
   return train(rank.stream, x, targets, weights, hold, gradient);
 }
 
-TEST(CrossEntropy, TheGradientTakesTheMemoryOfTheLogits) {
+TEST(CrossEntropy, GradientTakesTheMemoryOfTheLogits) {
   const Outcome over = train_on_cpu(false), apart = train_on_cpu(true);
   EXPECT_EQ(over.gradient, apart.gradient);
   EXPECT_EQ(apart.peak - over.peak, kTokens * kVocabulary * 4);
 }
 
-TEST(CrossEntropy, TheGradientIsTheSameWhenItComesWithTheLoss) {
+TEST(CrossEntropy, GradientIsTheSameIfComputedWithTheLoss) {
   const Outcome late = train_on_cpu(false), over = train_on_cpu(false, LossGradient::one),
                 apart = train_on_cpu(true, LossGradient::one);
   EXPECT_EQ(over.gradient, late.gradient);
@@ -88,7 +88,7 @@ TEST(CrossEntropy, TheGradientIsTheSameWhenItComesWithTheLoss) {
   EXPECT_EQ(apart.peak - over.peak, kTokens * kVocabulary * 4);
 }
 
-TEST(CrossEntropy, MetaEndsAtTheSameAddresses) {
+TEST(CrossEntropy, MetaDeviceGetsTheSameAddresses) {
   ThreadPool pool(1);
   Stream meta({Device::Kind::meta}, Arena::meta(), pool);
   const Tensor x = meta.empty({kTokens, kVocabulary}, DType::f32), weights = meta.empty({kTokens}, DType::f32);
@@ -98,7 +98,7 @@ TEST(CrossEntropy, MetaEndsAtTheSameAddresses) {
   EXPECT_EQ(planned.peak, real.peak);
 }
 
-// All ranks move the same element of the whole logits, of which each takes its columns.
+// All ranks perturb the same element of the whole logits, of which each takes its columns.
 TEST(CrossEntropy, GradientsOfDividedLogitsMatchDifferences) {
   testing::on_ranks(3, [](testing::ThreadRank& rank) {
     const auto group = rank.everyone("tensor");
@@ -119,7 +119,7 @@ struct DividedLoss {
   int64_t peak;
 };
 
-// The columns [begin, end) of logits [T, V] that an op makes; `group` null: without any other rank.
+// The columns [begin, end) of logits [T, V] computed by an op; `group` null: a single rank.
 DividedLoss divided_loss(Rank& rank, DType dtype, int64_t begin, int64_t end, int64_t V, Group* group,
                          LossGradient gradient) {
   constexpr int64_t T = 5;
@@ -142,8 +142,8 @@ DividedLoss divided_loss(Rank& rank, DType dtype, int64_t begin, int64_t end, in
           rank.stream.arena().peak(MemoryTag::activations)};
 }
 
-// Columns divided as unevenly as can be.
-TEST(CrossEntropy, DividedLogitsLoseWhatTheWholeOnesDo) {
+// The columns are divided as unevenly as possible.
+TEST(CrossEntropy, DividedLogitsMatchTheWhole) {
   constexpr int64_t V = 11;
   for (const LossGradient gradient : {LossGradient::any, LossGradient::one})
     for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
@@ -172,8 +172,8 @@ TEST(CrossEntropy, DividedLogitsLoseWhatTheWholeOnesDo) {
         });
 }
 
-// Columns behind the words take no part, on one rank and on several, of which the last may have nothing else.
-TEST(CrossEntropy, PaddingTakesNoPart) {
+// Columns after the words are ignored, on one rank and on several, the last of which may have no words.
+TEST(CrossEntropy, IgnoresPaddingColumns) {
   constexpr int64_t T = 5, V = 11;
   for (const LossGradient gradient : {LossGradient::any, LossGradient::one})
     for (const std::vector<int64_t>& bounds : {std::vector<int64_t>{0, 16}, {0, 8, 16}, {0, 6, 12, 18}}) {
@@ -207,7 +207,7 @@ TEST(CrossEntropy, PaddingTakesNoPart) {
     }
 }
 
-TEST(CrossEntropy, OneRankOfAGroupComputesAsWithoutOne) {
+TEST(CrossEntropy, AGroupOfOneRankChangesNothing) {
   MetaGroup alone(1, 0, "tensor");
   for (const LossGradient gradient : {LossGradient::any, LossGradient::one})
     for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
@@ -221,7 +221,7 @@ TEST(CrossEntropy, OneRankOfAGroupComputesAsWithoutOne) {
     }
 }
 
-// One collective of two numbers for each token, and the logits' memory for their gradient.
+// One collective of two numbers per token; the gradient takes the memory of the logits.
 TEST(CrossEntropy, DividedLogitsArePlannedOnMeta) {
   Rank rank(1);
   for (const LossGradient gradient : {LossGradient::any, LossGradient::one}) {
@@ -239,7 +239,7 @@ TEST(CrossEntropy, DividedLogitsArePlannedOnMeta) {
   }
 }
 
-TEST(CrossEntropy, WrongInputsAreNamed) {
+TEST(CrossEntropy, ErrorsNameWrongInputs) {
   Rank rank;
   Tape tape(rank.stream);
   const Var logits = tape.input(rank.normal({2, 3}, DType::bf16, "logits"));
@@ -272,7 +272,7 @@ TEST(CrossEntropy, WrongInputsAreNamed) {
             "cross_entropy: the only rank holds 3 of 5 columns");
 }
 
-TEST(CrossEntropy, NoTokensLoseNothing) {
+TEST(CrossEntropy, LossIsZeroWithoutTokens) {
   Rank rank;
   Tape tape(rank.stream);
   const Var logits = tape.input(rank.stream.empty({0, 3}, DType::f32));

@@ -28,7 +28,7 @@ TEST(Embedding, ShapesFollowTheIds) {
   EXPECT_EQ(ops::embedding(tape, rank.tensor<int32_t>({}, {1}), w).shape(), (Shape{4}));
 }
 
-TEST(Embedding, NoTokensGiveAGradientOfZero) {
+TEST(Embedding, GradientIsZeroWithoutTokens) {
   Rank rank;
   Tape tape(rank.stream);
   const Var w = tape.input(rank.normal({3, 2}, DType::f32, "w"));
@@ -36,9 +36,9 @@ TEST(Embedding, NoTokensGiveAGradientOfZero) {
   EXPECT_EQ(values(tape.gradient(w)), std::vector<double>(6, 0.0));
 }
 
-// Rows of a table of 10, as uneven as can be: the ranks' outputs sum to the whole one's, and each finds the gradient of
-// its own rows.
-TEST(Embedding, ATableDividedAmongRanksIsTheWholeOne) {
+// The rows of a table of 10 are divided as unevenly as possible: the ranks' outputs sum to the whole one's, and each
+// rank computes the gradient of its own rows.
+TEST(Embedding, DividedTablesMatchTheWhole) {
   constexpr int64_t V = 10, D = 3;
   for (const std::vector<int64_t>& bounds : {std::vector<int64_t>{0, 5, 10}, {0, 7, 7, 10}, {0, 1, 4, 4, 10}}) {
     testing::on_ranks(static_cast<int>(bounds.size()) - 1, [&](testing::ThreadRank& rank) {
@@ -59,7 +59,7 @@ TEST(Embedding, ATableDividedAmongRanksIsTheWholeOne) {
   }
 }
 
-TEST(Embedding, WrongInputsAreNamed) {
+TEST(Embedding, ErrorsNameWrongInputs) {
   Rank rank;
   Tape tape(rank.stream);
   const Var w = tape.input(rank.normal({5, 4}, DType::f32, "w"));
