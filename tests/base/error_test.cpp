@@ -43,7 +43,7 @@ TEST(Error, ExitCodesAreFrozen) {
   for (const auto& [code, number] : frozen) EXPECT_EQ(static_cast<int>(code), number);
 }
 
-TEST(Error, CatStreamsEveryPiece) {
+TEST(Error, CatConcatenatesAllArguments) {
   EXPECT_EQ(cat("[D=", int64_t{512}, "] ", 0.5, ' ', std::string("x")), "[D=512] 0.5 x");
 }
 

@@ -19,7 +19,7 @@ TEST(Hash, KnownValues) {
   EXPECT_EQ(hash_of("abc"), "06b05ab6733a618578af5f94892f3950");
 }
 
-TEST(Hash, PiecesDoNotMatter) {
+TEST(Hash, IsIndependentOfPieces) {
   std::string text;
   for (int i = 0; i < 3000; ++i) text += static_cast<char>(i * 31);
   for (const size_t cut : {size_t{0}, size_t{1}, size_t{240}, size_t{1024}, text.size()}) {
@@ -30,7 +30,7 @@ TEST(Hash, PiecesDoNotMatter) {
   }
 }
 
-TEST(Hash, ReadingDoesNotEndTheStream) {
+TEST(Hash, CanBeReadAndContinued) {
   Hasher hasher;
   hasher.update("ab", 2);
   const std::string before = hasher.hex();
@@ -40,7 +40,7 @@ TEST(Hash, ReadingDoesNotEndTheStream) {
   EXPECT_EQ(hasher.low64(), 0x78af5f94892f3950u);
 }
 
-TEST(Hash, SeesEveryBit) {
+TEST(Hash, ChangesWithEveryBit) {
   const std::string text(100, 'x');
   for (size_t bit = 0; bit < text.size() * 8; ++bit) {
     std::string flipped = text;
@@ -49,7 +49,7 @@ TEST(Hash, SeesEveryBit) {
   }
 }
 
-TEST(Hash, Moves) {
+TEST(Hash, CanBeMoved) {
   Hasher first;
   first.update("a", 1);
   Hasher second = std::move(first);
@@ -72,7 +72,7 @@ std::string hex(const Digest256& digest) {
 }
 
 // RFC 4231, cases 1, 2 and 6: a key shorter than a block, a short one, and one longer than a block.
-TEST(Hmac, GivesThePublishedCodes) {
+TEST(Hmac, MatchesRfc4231) {
   EXPECT_EQ(hex(hmac_sha256(std::string(20, '\x0b'), bytes_of("Hi There"))),
             "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
   EXPECT_EQ(hex(hmac_sha256("Jefe", bytes_of("what do ya want for nothing?"))),

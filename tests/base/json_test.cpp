@@ -35,7 +35,7 @@ TEST(ParseJson, ReadsEveryKindOfValue) {
   EXPECT_EQ(parse_json("7", "x.json").get<int>(), 7);
 }
 
-// Siblings make the parents' storage move while children are being read.
+// Parsing siblings reallocates the parents' storage while children are being read.
 TEST(ParseJson, KeepsDeepAndWideNesting) {
   std::string text = "[";
   for (int i = 0; i < 300; ++i) text += (i ? ",[{\"k\":[" : "[{\"k\":[") + std::to_string(i) + "]},2]";
@@ -85,7 +85,7 @@ TEST(ParseJson, BoundsTheDepth) {
   EXPECT_EQ(refusal(std::string(5'000'000, '[')), "x.json: nested deeper than 64");
 }
 
-// What the file says must not drown what is wrong with it.
+// File contents must not drown out the error.
 TEST(ParseJson, KeepsMessagesShort) {
   EXPECT_LT(refusal("\"" + std::string(1 << 20, 'x')).size(), 300u);
   const std::string key = "\"" + std::string(1 << 20, 'k') + "\": 1";

@@ -15,8 +15,8 @@
 namespace witan {
 namespace {
 
-TEST(Debugger, IsSeenWhileItIsAttached) {
-  if (tracer() != 0) GTEST_SKIP() << "this test is run under a debugger";
+TEST(Debugger, IsDetectedWhileAttached) {
+  if (tracer() != 0) GTEST_SKIP() << "the test runs under a debugger";
   int ready[2], answers[2];
   ASSERT_EQ(::pipe(ready), 0);
   ASSERT_EQ(::pipe(answers), 0);
@@ -51,14 +51,14 @@ TEST(Debugger, IsSeenWhileItIsAttached) {
   int status = 0;
   EXPECT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  if (!may) GTEST_SKIP() << "this machine lets nobody trace: errno " << why;
+  if (!may) GTEST_SKIP() << "this machine does not allow tracing: errno " << why;
 }
 
 TEST(Debugger, ThreadsAreNumbered) {
   EXPECT_EQ(this_thread(), ::getpid()) << "the first thread of a process has its number";
 }
 
-TEST(Resident, CountsWhatIsTouchedAndRemembersTheMost) {
+TEST(Resident, CountsTouchedMemoryAndKeepsThePeak) {
   constexpr size_t kBytes = 64 << 20;
   const auto before = read_resident();
   ASSERT_TRUE(before);
@@ -80,7 +80,7 @@ TEST(Resident, CountsWhatIsTouchedAndRemembersTheMost) {
   EXPECT_LE(read_resident()->peak + kBytes, after->peak + kSlack);
 }
 
-TEST(Resident, FreedMemoryIsNotPartOfAPeakThatBegins) {
+TEST(Resident, ANewPeakExcludesFreedMemory) {
   const test::FreedMemory freed;
   if (!freed.is_kept()) GTEST_SKIP() << "the allocator keeps nothing";
   const uint64_t kept = read_resident()->now;

@@ -13,7 +13,7 @@ namespace {
 TEST(FormatBytes, ShowsThreeDigits) {
   EXPECT_EQ(format_bytes(0), "0 B");
   EXPECT_EQ(format_bytes(1023), "1023 B");
-  EXPECT_EQ(format_bytes(15.9), "16 B") << "there are no parts of bytes";
+  EXPECT_EQ(format_bytes(15.9), "16 B") << "no fractions of bytes";
   EXPECT_EQ(format_bytes(1023.7), "1.00 KiB");
   EXPECT_EQ(format_bytes(1024), "1.00 KiB");
   EXPECT_EQ(format_bytes(1.5 * (1 << 30)), "1.50 GiB");
@@ -71,7 +71,7 @@ TEST(ParseBytes, TakesTheUsualSpellings) {
   for (const auto& [text, bytes] : sizes) EXPECT_EQ(parse_bytes(text), bytes) << text;
 }
 
-TEST(ParseBytes, RefusesTheRest) {
+TEST(ParseBytes, RefusesOtherText) {
   for (const char* text :
        {"", "GB", "8 X", "8GBB", "8BiB", "8Gb", "-1", "nan", "inf", "1e30", "9e18KB", "8GB ", "0x10"})
     EXPECT_EQ(
@@ -79,30 +79,30 @@ TEST(ParseBytes, RefusesTheRest) {
         cat("\"", text, "\" is not a size: write a number and B, kB, MB, GB, TB, KiB, MiB, GiB or TiB, as in 8GB"));
 }
 
-TEST(Nearest, FindsTheSlipOfAFinger) {
+TEST(Nearest, FindsTypos) {
   const std::vector<std::string> keys = {"num_layers", "hidden_size", "moe_router_topk", "lr"};
   EXPECT_EQ(nearest("num_layer", keys), "num_layers");
   EXPECT_EQ(nearest("hiden_size", keys), "hidden_size");
   EXPECT_EQ(nearest("moe_router_top_k", keys), "moe_router_topk");
   EXPECT_EQ(nearest("ls", keys), "lr");
-  EXPECT_EQ(nearest("rl", keys), "lr") << "neighbours that changed places";
-  EXPECT_EQ(nearest("nmu_layres", keys), "num_layers") << "two slips of ten letters";
+  EXPECT_EQ(nearest("rl", keys), "lr") << "swapped neighbours";
+  EXPECT_EQ(nearest("nmu_layres", keys), "num_layers") << "two typos in ten letters";
   EXPECT_EQ(nearest("tokenizer", keys), "");
   EXPECT_EQ(nearest("anything", {}), "");
 }
 
-// One slip, or one for three letters: more is another word.
-TEST(Nearest, GivesNoAbsurdAdvice) {
+// One typo, or one per three letters; with more it is another word.
+TEST(Nearest, IgnoresDistantWords) {
   EXPECT_EQ(nearest("zero", {"lora", "nero4"}), "");
   EXPECT_EQ(nearest("tp", {"cpu", "lr"}), "");
-  EXPECT_EQ(nearest("--tp", {"--lr", "--gpu"}), "") << "dashes are no letters";
+  EXPECT_EQ(nearest("--tp", {"--lr", "--gpu"}), "") << "dashes do not count as letters";
   EXPECT_EQ(nearest("fsdp", {"auto", "optim"}), "");
   EXPECT_EQ(nearest("length", {"lengths"}), "lengths");
-  EXPECT_EQ(nearest("legnht", {"length"}), "length") << "two slips of six letters";
-  EXPECT_EQ(nearest("lnght", {"length"}), "") << "two of five";
+  EXPECT_EQ(nearest("legnht", {"length"}), "length") << "two typos in six letters";
+  EXPECT_EQ(nearest("lnght", {"length"}), "") << "two typos in five letters";
 }
 
-TEST(Nearest, IsQuickOnAHostileWord) {
+TEST(Nearest, IsFastOnLongWords) {
   EXPECT_EQ(nearest(std::string(1 << 22, 'x'), std::vector<std::string>(200, "num_layers")), "");
 }
 
@@ -111,9 +111,9 @@ TEST(Suggestion, IsAClauseOrNothing) {
   EXPECT_EQ(suggestion("zzzzzz", {"num_layers"}), "");
   const std::pair<std::string_view, std::string_view> others[] = {{"tp", "tensor"}, {"pp", "pipeline"}};
   EXPECT_EQ(suggestion("tp", {"tensor", "top"}, others), " (did you mean tensor?)");
-  EXPECT_EQ(suggestion("pp", {"tensor"}, others), "") << "which is no choice here";
+  EXPECT_EQ(suggestion("pp", {"tensor"}, others), "") << "not a valid choice here";
   const std::pair<std::string_view, std::string_view> longer[] = {{"tensor_parallel", "tp"}, {"tensor_size", "tp"}};
-  EXPECT_EQ(suggestion("tensor_paralel", {"tp"}, longer), " (did you mean tp?)") << "a slip of another name";
+  EXPECT_EQ(suggestion("tensor_paralel", {"tp"}, longer), " (did you mean tp?)") << "a typo of another name";
   EXPECT_EQ(suggestion("tensor_sise", {"tensor_sises", "tp"}, longer), " (did you mean tensor_sises?)");
 }
 
@@ -123,10 +123,10 @@ TEST(Clipped, KeepsMessagesShortAndPrintable) {
   EXPECT_EQ(clipped("\xC2\x80\xC2\x9F\xC2\xA0"), "\\xC2\\x80\\xC2\\x9F\xC2\xA0") << "U+0080 to U+009F are controls";
   EXPECT_EQ(clipped("abcdef", 6), "abcdef");
   EXPECT_EQ(clipped("abcdefg", 6), "abcdef...");
-  EXPECT_EQ(clipped("abcde\xC3\xA9", 6), "abcde...");  // no half characters
+  EXPECT_EQ(clipped("abcde\xC3\xA9", 6), "abcde...");  // characters are not split
 }
 
-TEST(ShellWord, IsOneWordOfAShell) {
+TEST(ShellWord, QuotesForTheShell) {
   EXPECT_EQ(shell_word("runs/a-1.b_c,d=%+:@"), "runs/a-1.b_c,d=%+:@");
   EXPECT_EQ(shell_word("my runs"), "'my runs'");
   EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
@@ -172,7 +172,7 @@ TEST(ReplaceInvalidUtf8, LeavesOneMarkPerSequence) {
   EXPECT_EQ(replace_invalid_utf8(""), "");
 }
 
-TEST(Counted, OneHasNoPlural) {
+TEST(Counted, UsesTheSingularForOne) {
   EXPECT_EQ(counted(0, "document"), "0 documents");
   EXPECT_EQ(counted(1, "document"), "1 document");
   EXPECT_EQ(counted(2, "document"), "2 documents");

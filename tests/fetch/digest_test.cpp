@@ -15,8 +15,8 @@ Digest digest_of(DigestKind kind, const std::string& text) {
   return digest.finish();
 }
 
-// FIPS 180-4's example; what `git hash-object` prints.
-TEST(Digests, AreThoseOfTheStandards) {
+// FIPS 180-4's example, and the output of `git hash-object`.
+TEST(Digests, MatchKnownValues) {
   EXPECT_EQ(digest_of(DigestKind::sha256, "abc").hex,
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_EQ(digest_of(DigestKind::sha256, "").hex, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
@@ -24,7 +24,7 @@ TEST(Digests, AreThoseOfTheStandards) {
   EXPECT_EQ(digest_of(DigestKind::git_blob, "").hex, "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391");
 }
 
-TEST(Digests, OfFilesAreThoseOfTheirBytes) {
+TEST(Digests, OfFilesMatchThoseOfTheirBytes) {
   const test::TempFolder folder;
   for (const size_t size : {0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1}) {
     const std::string bytes(size, 'x');
@@ -35,7 +35,7 @@ TEST(Digests, OfFilesAreThoseOfTheirBytes) {
   EXPECT_THROW(digest_of_file(folder / "none", DigestKind::sha256), IoError);
 }
 
-TEST(Digests, AreKnownByTheirDigits) {
+TEST(Digests, AreRecognizedByLengthAndDigits) {
   EXPECT_TRUE(is_digest(DigestKind::git_blob, std::string(40, 'a')));
   EXPECT_FALSE(is_digest(DigestKind::git_blob, std::string(40, 'A')));
   EXPECT_FALSE(is_digest(DigestKind::sha256, std::string(40, 'a')));

@@ -16,7 +16,7 @@ std::string text_of(const std::vector<ByteRange>& ranges) {
   return text;
 }
 
-TEST(PartFiles, KnowWhatIsMissingWhenTheyAreOpenedAgain) {
+TEST(PartFiles, RememberMissingRangesWhenReopened) {
   const test::TempFolder folder;
   {
     PartFile part(folder.path(), "x", 100);
@@ -42,7 +42,7 @@ TEST(PartFiles, KnowWhatIsMissingWhenTheyAreOpenedAgain) {
   EXPECT_FALSE(fs::exists(folder / "x.ranges"));
 }
 
-TEST(PartFiles, ForgetWhatWasWrong) {
+TEST(PartFiles, DiscardWrongRanges) {
   const test::TempFolder folder;
   PartFile part(folder.path(), "x", 10);
   part.record({0, 10});
@@ -51,15 +51,15 @@ TEST(PartFiles, ForgetWhatWasWrong) {
   EXPECT_EQ(PartFile::bytes_there(folder.path(), "x", 10), 0u);
 }
 
-TEST(PartFiles, OfAnotherSizeAreBegunAgain) {
+TEST(PartFiles, StartOverForAnotherSize) {
   const test::TempFolder folder;
   { PartFile(folder.path(), "x", 10).record({0, 5}); }
   PartFile part(folder.path(), "x", 20);
   EXPECT_EQ(text_of(part.missing()), "[0,20)");
 }
 
-// A journal that a power failure or a hand damaged says nothing: everything is fetched again.
-TEST(PartFiles, TrustOnlyAWholeJournal) {
+// A journal damaged by a power failure or by hand is ignored: everything is fetched again.
+TEST(PartFiles, StartOverWhenTheJournalIsDamaged) {
   const test::TempFolder folder;
   const std::pair<const char*, const char*> journals[] = {
       {"0 4\n4 6", "[4,10)"},  // the last line is torn

@@ -11,7 +11,7 @@
 
 namespace witan::fetch {
 
-// Small segments, and waits of a millisecond.
+// Small segments, and waits of one millisecond.
 inline FetchOptions options_for(const test::HubServer& server, const fs::path& to) {
   ::setenv("no_proxy", "127.0.0.1", 1);
   FetchOptions options;
@@ -58,7 +58,7 @@ inline Fetched fetch_all(FetchOptions options) {
   return fetched;
 }
 
-// Whether the folder holds these files and, apart from Witan's own folder, nothing else.
+// Whether the folder holds exactly these files, apart from Witan's own folder.
 inline void expect_files(const fs::path& folder, const std::map<std::string, std::string>& files) {
   std::set<std::string> there;
   for (fs::recursive_directory_iterator walk(folder), end; walk != end; ++walk) {

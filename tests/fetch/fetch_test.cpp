@@ -36,14 +36,15 @@ class FetchTest : public ::testing::Test {
   FetchOptions options_;
 };
 
-TEST_F(FetchTest, FetchesWhatTheHubLists) {
+TEST_F(FetchTest, FetchesTheListedFiles) {
   const Fetched fetched = fetch_all(options_);
   expect_files(options_.to, corpus().files);
   EXPECT_EQ(fetched.summary.fetched, 5);
   EXPECT_EQ(fetched.summary.fetched_bytes, fetched.announced);
   EXPECT_EQ(fetched.progress, fetched.announced);
   EXPECT_FALSE(fs::exists(options_.to / kFetchFolder / "parts"));
-  EXPECT_EQ(server_.content_requests("data/a.jsonl"), 2 * 6);  // six segments, each asked of the hub and of the other
+  EXPECT_EQ(server_.content_requests("data/a.jsonl"),
+            2 * 6);  // six segments, each requested from the hub and then from the other server
 }
 
 TEST_F(FetchTest, FetchesNothingTwice) {
@@ -56,15 +57,15 @@ TEST_F(FetchTest, FetchesNothingTwice) {
   EXPECT_EQ(again.announced, 0u);
   options_.verify = true;
   EXPECT_EQ(fetch_all(options_).summary.there, 5);
-  fs::remove(options_.to / kFetchFolder / "manifest.jsonl");  // hashes tell that they are the same
+  fs::remove(options_.to / kFetchFolder / "manifest.jsonl");  // the hashes show that the files are the same
   options_.verify = false;
   EXPECT_EQ(fetch_all(options_).summary.there, 5);
   EXPECT_EQ(server_.content_requests(), 0);
   const std::string manifest = read_file(options_.to / kFetchFolder / "manifest.jsonl");
-  EXPECT_EQ(std::ranges::count(manifest, '\n'), 1 + 5) << "and need not tell it the next time";
+  EXPECT_EQ(std::ranges::count(manifest, '\n'), 1 + 5) << "recorded, so that nothing is hashed next time";
 }
 
-TEST_F(FetchTest, OneConnectionAndManyGiveTheSame) {
+TEST_F(FetchTest, HasTheSameResultOnAnyNumberOfConnections) {
   for (const int connections : {1, 2, 16}) {
     options_.to = folder_ / std::to_string(connections);
     options_.download.connections = connections;
@@ -74,8 +75,8 @@ TEST_F(FetchTest, OneConnectionAndManyGiveTheSame) {
   }
 }
 
-TEST_F(FetchTest, ContinuesWhatWasCut) {
-  std::map<std::string, int> ends;  // requests by where they end: of each segment, the first two answers are cut
+TEST_F(FetchTest, ContinuesCutTransfers) {
+  std::map<std::string, int> ends;  // requests by their end: the first two responses for each segment are cut
   fail_content([&](const HubRequest& request) -> std::optional<HubFault> {
     const std::string range = request.header("range");
     if (ends[request.path + range.substr(std::min(range.size(), range.find('-')))]++ >= 2) return std::nullopt;
@@ -86,15 +87,15 @@ TEST_F(FetchTest, ContinuesWhatWasCut) {
   EXPECT_FALSE(fetched.notes.empty());
 }
 
-// Retries are counted anew where something has come: a segment may be cut more often than a request is repeated.
-TEST_F(FetchTest, EachCutThatBroughtBytesIsTheFirst) {
+// Progress resets the count of retries: a segment may be cut more often than a request may be retried.
+TEST_F(FetchTest, ResetsRetriesAfterProgress) {
   fail_content([](const HubRequest&) { return HubFault{.cut_after = 3'000}; });
   fetch_all(options_);
   expect_files(options_.to, corpus().files);
 }
 
-// What has come is recorded while a connection goes on, not at its end alone: a kill loses little.
-TEST_F(FetchTest, RecordsWhatHasComeMeanwhile) {
+// Progress is recorded during a transfer, not only at its end, so a kill loses little.
+TEST_F(FetchTest, RecordsProgressDuringATransfer) {
   options_.download.connections = 1;
   options_.download.segment_bytes = 200'000;
   bool recorded = false;
@@ -107,7 +108,7 @@ TEST_F(FetchTest, RecordsWhatHasComeMeanwhile) {
   EXPECT_TRUE(recorded);
 }
 
-TEST_F(FetchTest, GoesOnWhereItWasGivenUp) {
+TEST_F(FetchTest, ResumesWhereItStopped) {
   options_.hub.retry.retries = 0;
   options_.download.connections = 1;
   std::atomic<int64_t> left = 5;
@@ -118,13 +119,13 @@ TEST_F(FetchTest, GoesOnWhereItWasGivenUp) {
   EXPECT_NE(refusal(), "");
   server_.set_fault({});
   const Fetched fetched = fetch_all(options_);
-  // README.md, a.jsonl and 9,000 bytes of b.jsonl were there: what has come is recorded when the connection ends.
+  // README.md, a.jsonl and 9,000 bytes of b.jsonl had arrived; progress is recorded when the connection ends.
   EXPECT_EQ(fetched.announced, 50'000u - 9'000u + 1'000u);
   EXPECT_EQ(fetched.announced, fetched.progress);
   expect_files(options_.to, corpus().files);
 }
 
-TEST_F(FetchTest, AsksAgainAfterErrorsThatPass) {
+TEST_F(FetchTest, RetriesAfterTransientErrors) {
   for (const int status : {429, 500, 502, 503, 504}) {
     options_.to = folder_ / std::to_string(status);
     std::set<std::string> seen;  // each request fails once
@@ -138,26 +139,26 @@ TEST_F(FetchTest, AsksAgainAfterErrorsThatPass) {
   }
 }
 
-TEST_F(FetchTest, ErrorsThatDoNotPassEndIt) {
+TEST_F(FetchTest, StopsAfterPermanentErrors) {
   fail_content([](const HubRequest&) { return HubFault{.status = 503}; });
   expect_piece(refusal(), "answers 503: the hub is temporarily unavailable");
-  EXPECT_LE(server_.content_requests(), 2 * 4 * 5 + 4);  // each of four connections asked at most five times
+  EXPECT_LE(server_.content_requests(), 2 * 4 * 5 + 4);  // each of four connections tried at most five times
   fail_content([](const HubRequest&) { return HubFault{.status = 403}; });
   expect_piece(refusal(), "answers 403");
 }
 
-TEST_F(FetchTest, ServersWithoutRangesServe) {
+TEST_F(FetchTest, WorksWithServersWithoutRanges) {
   fail_content([](const HubRequest&) { return HubFault{.ignores_ranges = true}; });
   fetch_all(options_);
   expect_files(options_.to, corpus().files);
   options_.to = folder_ / "cut";
-  std::set<std::string> seen;  // of each file, the first answer is cut
+  std::set<std::string> seen;  // the first response for each file is cut
   fail_content([&](const HubRequest& request) {
     return HubFault{.cut_after = seen.insert(request.path).second ? 30'000 : -1, .ignores_ranges = true};
   });
   const Fetched fetched = fetch_all(options_);
   expect_files(options_.to, corpus().files);
-  EXPECT_EQ(fetched.progress, fetched.announced) << "what comes twice counts once";
+  EXPECT_EQ(fetched.progress, fetched.announced) << "repeated bytes count once";
   options_.to = folder_ / "wrong";
   options_.download.connections = 1;
   seen.clear();
@@ -168,7 +169,7 @@ TEST_F(FetchTest, ServersWithoutRangesServe) {
   expect_files(options_.to, corpus().files);
 }
 
-TEST_F(FetchTest, WrongBytesAreFetchedAgainOnce) {
+TEST_F(FetchTest, RefetchesWrongBytesOnce) {
   std::atomic<bool> wrong = true;
   fail_content([&](const HubRequest& request) -> std::optional<HubFault> {
     if (!request.path.ends_with("a.jsonl") || request.header("range") != "bytes=40000-59999" || !wrong.exchange(false))
@@ -181,7 +182,7 @@ TEST_F(FetchTest, WrongBytesAreFetchedAgainOnce) {
   expect_files(options_.to, corpus().files);
 }
 
-TEST_F(FetchTest, WrongHashesEndIt) {
+TEST_F(FetchTest, StopsAtWrongHashes) {
   fail_content([](const HubRequest&) { return HubFault{.wrong_byte = true}; });
   const std::string message = refusal();
   expect_piece(message, "the downloaded file has the hash");
@@ -192,7 +193,7 @@ TEST_F(FetchTest, WrongHashesEndIt) {
   expect_files(options_.to, corpus().files);
 }
 
-TEST_F(FetchTest, WrongSizesEndIt) {
+TEST_F(FetchTest, StopsAtWrongSizes) {
   fail_content([](const HubRequest&) { return HubFault{.more_bytes = 1}; });
   expect_piece(refusal(), "but " + server_.content_endpoint());
   fail_content([](const HubRequest&) { return HubFault{.more_bytes = 1, .ignores_ranges = true}; });
@@ -207,7 +208,7 @@ TEST_F(FetchTest, WrongSizesEndIt) {
     EXPECT_FALSE(path.ends_with("a.jsonl") && fs::exists(options_.to / path));
 }
 
-TEST_F(FetchTest, DamagedFilesAreFetchedAgain) {
+TEST_F(FetchTest, RefetchesDamagedFiles) {
   fetch_all(options_);
   fs::resize_file(options_.to / "data/a.jsonl", 10);
   std::ofstream(options_.to / "data/b.jsonl") << std::string(50'000, 'x');
@@ -217,7 +218,7 @@ TEST_F(FetchTest, DamagedFilesAreFetchedAgain) {
   expect_files(options_.to, corpus().files);
 }
 
-TEST_F(FetchTest, VerifyFindsDamageThatLeavesNoTrace) {
+TEST_F(FetchTest, VerifyFindsDamageWithUnchangedSizeAndTime) {
   fetch_all(options_);
   const fs::path path = options_.to / "data/b.jsonl";
   const auto time = fs::last_write_time(path);
@@ -229,7 +230,7 @@ TEST_F(FetchTest, VerifyFindsDamageThatLeavesNoTrace) {
   expect_files(options_.to, corpus().files);
 }
 
-TEST_F(FetchTest, ANewRevisionReplacesWhatChanged) {
+TEST_F(FetchTest, ReplacesFilesThatChangedInANewRevision) {
   fetch_all(options_);
   test::HubRepository next = corpus();
   next.commit = std::string(40, 'b');
@@ -239,7 +240,7 @@ TEST_F(FetchTest, ANewRevisionReplacesWhatChanged) {
   expect_files(options_.to, next.files);
 }
 
-TEST_F(FetchTest, FilesThatAreNoLongerChosenAreNamed) {
+TEST_F(FetchTest, NamesFilesThatAreNoLongerSelected) {
   std::string notes;
   FetchHooks hooks;
   hooks.note = [&](const std::string& note) { notes += note + "\n"; };
@@ -262,17 +263,17 @@ TEST_F(FetchTest, FilesThatAreNoLongerChosenAreNamed) {
   EXPECT_EQ(notes, "");
 }
 
-TEST_F(FetchTest, FilesOfOthersAreLeftAlone) {
+TEST_F(FetchTest, LeavesForeignFilesAlone) {
   fs::create_directories(options_.to);
   std::ofstream(options_.to / "README.md") << "mine";
   expect_piece(message_of<UsageError>([&] { fetch_all(options_); }), "was not fetched by witan");
   EXPECT_EQ(read_file(options_.to / "README.md"), "mine");
   EXPECT_EQ(server_.content_requests(), 0);
-  std::ofstream(options_.to / "README.md") << corpus().files.at("README.md");  // the very same
+  std::ofstream(options_.to / "README.md") << corpus().files.at("README.md");  // identical contents
   EXPECT_EQ(fetch_all(options_).summary.there, 1);
 }
 
-TEST_F(FetchTest, AFolderIsOfOneRepository) {
+TEST_F(FetchTest, KeepsOneRepositoryPerFolder) {
   fetch_all(options_);
   test::HubRepository other = corpus();
   other.name = "owner/other";
@@ -281,7 +282,7 @@ TEST_F(FetchTest, AFolderIsOfOneRepository) {
   expect_piece(message_of<UsageError>([&] { fetch_all(options_); }), "holds files of the dataset owner/corpus");
 }
 
-TEST_F(FetchTest, OneProcessAtATimeFetchesToAFolder) {
+TEST_F(FetchTest, LocksTheFolder) {
   std::string message;
   std::atomic<bool> asked = false;
   fail_content([&](const HubRequest&) -> std::optional<HubFault> {
@@ -298,14 +299,14 @@ TEST_F(FetchTest, OneProcessAtATimeFetchesToAFolder) {
   expect_piece(message, "another process is fetching to");
 }
 
-TEST_F(FetchTest, ChecksForRoomBefore) {
+TEST_F(FetchTest, ChecksDiskSpaceFirst) {
   Listing listing = list_files(options_);
   listing.files[0].size = uint64_t{1} << 49;
   expect_piece(message_of<DiskFullError>([&] { fetch_files(options_, listing, {}); }), "512 TiB must be downloaded");
   EXPECT_EQ(server_.content_requests(), 0);
 }
 
-TEST_F(FetchTest, SubsetsAndPatternsChoose) {
+TEST_F(FetchTest, SelectsBySubsetsAndPatterns) {
   test::HubRepository repository = corpus();
   repository.card = nlohmann::json::parse(
       R"({"configs": [{"config_name": "some", "data_files": "data/*.jsonl"}, {"config_name": "none"}]})");
@@ -324,7 +325,7 @@ TEST_F(FetchTest, SubsetsAndPatternsChoose) {
   expect_piece(message_of<UsageError>([&] { list_files(options_); }), "declares no subsets");
 }
 
-// Large files are on another host, whose addresses are signed and refuse another authorization; small ones in a cache.
+// Large files are on another host, whose signed URLs refuse other authorization; small ones are in a cache.
 TEST_F(FetchTest, FollowsTheHubToXetStorage) {
   test::HubRepository repository = corpus();
   repository.token = "hf_right";
@@ -347,11 +348,11 @@ TEST_F(FetchTest, FollowsTheHubToXetStorage) {
     EXPECT_EQ(request.header("authorization"), request.content ? "" : "Bearer hf_right") << request.path;
   }
   EXPECT_GT(content, 6);
-  EXPECT_EQ(cached, 1) << "README.md; an empty file is not asked for";
-  EXPECT_EQ(continued, 1) << "after the cut, from where it was";
+  EXPECT_EQ(cached, 1) << "README.md; an empty file is not requested";
+  EXPECT_EQ(continued, 1) << "resumed where it was cut";
 }
 
-TEST_F(FetchTest, ComparesWhatTheHubListsWithWhatItRedirectsTo) {
+TEST_F(FetchTest, ComparesListedAndRedirectedFiles) {
   for (const char* header : {"X-Linked-Size: 99999\r\n", "X-Linked-ETag: \"%\"\r\n"}) {
     std::string headers = header;
     if (const size_t at = headers.find('%'); at != std::string::npos) headers.replace(at, 1, std::string(64, 'a'));
@@ -368,7 +369,7 @@ TEST_F(FetchTest, ComparesWhatTheHubListsWithWhatItRedirectsTo) {
   EXPECT_FALSE(fs::exists(options_.to / "data/a.jsonl"));
 }
 
-TEST_F(FetchTest, AsksForAnotherAddressWhereASignatureIsRefused) {
+TEST_F(FetchTest, RenewsRefusedSignedUrls) {
   std::atomic<int> refusals = 4;
   fail_content([&](const HubRequest&) -> std::optional<HubFault> {
     if (refusals-- <= 0) return std::nullopt;
@@ -390,10 +391,10 @@ TEST_F(FetchTest, FindsRenamedRepositories) {
   EXPECT_EQ(fetched.notes, (std::vector<std::string>{"dataset former/name is now called owner/corpus"}));
 }
 
-// As the hub limits the rate: of its interface and of addresses of files, by a window of time.
-TEST_F(FetchTest, WaitsForTheNextWindowOfARateLimit) {
+// Like the hub, which limits the rate of API calls and of file URLs by time windows.
+TEST_F(FetchTest, WaitsForTheNextRateLimitWindow) {
   std::mutex mutex;
-  std::set<std::string> limited;  // the list, and each file's first request
+  std::set<std::string> limited;  // the list, and the first request for each file
   server_.set_fault([&](const HubRequest& request) -> std::optional<HubFault> {
     const std::lock_guard lock(mutex);
     const bool asked =
@@ -443,7 +444,7 @@ test::HubRepository dclm_baseline() {
   return repository;
 }
 
-TEST_F(FetchTest, PresetsChooseTheFilesOfTheirCorpora) {
+TEST_F(FetchTest, PresetsSelectTheFilesOfTheirCorpora) {
   server_.add(fineweb_edu());
   server_.add(dclm_baseline());
   server_.set_page_size(4);
@@ -475,7 +476,7 @@ TEST_F(FetchTest, PresetsChooseTheFilesOfTheirCorpora) {
   }
 }
 
-TEST_F(FetchTest, OfAModelWhatWitanReads) {
+TEST_F(FetchTest, FetchesTheModelFilesThatWitanReads) {
   test::HubRepository model;
   model.kind = "model";
   model.name = "owner/model";
@@ -498,7 +499,7 @@ TEST_F(FetchTest, OfAModelWhatWitanReads) {
   expect_piece(message_of<UsageError>([&] { list_files(options_); }), "has no weights as .safetensors");
 }
 
-TEST_F(FetchTest, TheManifestSaysWhatWasFetched) {
+TEST_F(FetchTest, WritesAManifest) {
   fetch_all(options_);
   std::istringstream lines(read_file(options_.to / kFetchFolder / "manifest.jsonl"));
   std::string line;

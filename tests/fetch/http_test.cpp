@@ -50,7 +50,7 @@ TEST_F(HttpTest, FollowsRedirectsToRanges) {
   EXPECT_EQ(part.result.url, server_.content_endpoint() + "/datasets/owner/corpus/data/a.jsonl");
 }
 
-// Of a test that it can fail: the first assertion finds the token where it belongs.
+// The first assertion finds the token where it belongs, which shows that this test can fail.
 TEST_F(HttpTest, SendsTheTokenToItsOriginOnly) {
   HttpClient client(with_token());
   EXPECT_EQ(get(client, file_).body, content_);
@@ -61,7 +61,7 @@ TEST_F(HttpTest, SendsTheTokenToItsOriginOnly) {
   EXPECT_EQ(requests[1].headers.count("authorization"), 0u);
 }
 
-TEST_F(HttpTest, TokensDoNotGoWhereARedirectGoesOnTheSameHost) {
+TEST_F(HttpTest, SendsNoTokenToAnotherNameOfTheHost) {
   const std::string elsewhere = "Location: http://localhost:" + server_.endpoint().substr(17) + "/x\r\n";
   server_.set_fault([&](const test::HubRequest& request) -> std::optional<test::HubFault> {
     if (request.path == "/x") return std::nullopt;
@@ -75,13 +75,13 @@ TEST_F(HttpTest, TokensDoNotGoWhereARedirectGoesOnTheSameHost) {
   EXPECT_EQ(requests[1].headers.count("authorization"), 0u);
 }
 
-// The hub sends the size and hash of a file on another server with the redirect to it.
-TEST_F(HttpTest, KeepsWhatARedirectSaysOfTheFile) {
+// The hub sends size and hash of a file on another server along with the redirect to it.
+TEST_F(HttpTest, KeepsFileHeadersOfARedirect) {
   HttpClient client({});
   const HttpResult result = get(client, file_, ByteRange{0, 10}).result;
   EXPECT_EQ(result.header("x-linked-size"), "100001");
   EXPECT_EQ(result.header("x-linked-etag"), "\"" + test::hex_digest(EVP_sha256(), content_) + "\"");
-  EXPECT_EQ(result.header("x-xet-hash"), "") << "all else is of the last answer";
+  EXPECT_EQ(result.header("x-xet-hash"), "") << "all other headers are those of the last response";
   EXPECT_EQ(result.header("content-length"), "10");
 }
 
@@ -98,7 +98,7 @@ TEST_F(HttpTest, RefusesRedirectsThatAreNotHttp) {
   }
 }
 
-TEST_F(HttpTest, EndsCircles) {
+TEST_F(HttpTest, StopsAtRedirectLoops) {
   for (const int status : {301, 302, 303, 307, 308}) {
     server_.set_fault(
         [&](const test::HubRequest&) { return test::HubFault{.status = status, .headers = "Location: /around\r\n"}; });
@@ -107,8 +107,8 @@ TEST_F(HttpTest, EndsCircles) {
   }
 }
 
-// "103 Early Hints" and the like come before the answer: their headers are not its headers.
-TEST_F(HttpTest, HeadersAreThoseOfTheLastAnswer) {
+// "103 Early Hints" and the like precede the response; their headers must not count as its headers.
+TEST_F(HttpTest, KeepsHeadersOfTheLastResponse) {
   server_.set_fault([](const test::HubRequest&) {
     return test::HubFault{.status = 103, .headers = "Link: </early>\r\n\r\nHTTP/1.1 200 OK\r\nX-Last: yes\r\n"};
   });
@@ -131,7 +131,7 @@ TEST_F(HttpTest, KeepsABoundedNumberOfHeaders) {
   EXPECT_LE(got.result.headers.size(), 200u);
 }
 
-TEST_F(HttpTest, TellsWhatWasCut) {
+TEST_F(HttpTest, ReportsTruncatedResponses) {
   server_.set_fault([](const test::HubRequest& request) -> std::optional<test::HubFault> {
     if (!request.content) return std::nullopt;
     return test::HubFault{.cut_after = 5000};
@@ -143,7 +143,7 @@ TEST_F(HttpTest, TellsWhatWasCut) {
   EXPECT_FALSE(got.result.permanent);
 }
 
-TEST_F(HttpTest, GivesUpConnectionsThatAreSilent) {
+TEST_F(HttpTest, TimesOutSilentConnections) {
   server_.set_fault([](const test::HubRequest&) { return test::HubFault{.silent = true}; });
   HttpClient client({"", "", 5, 1});
   const Got got = get(client, file_);
@@ -152,7 +152,7 @@ TEST_F(HttpTest, GivesUpConnectionsThatAreSilent) {
   EXPECT_FALSE(got.result.permanent);
 }
 
-TEST_F(HttpTest, KeepsTheBeginningOfARefusal) {
+TEST_F(HttpTest, KeepsTheStartOfAnErrorBody) {
   server_.set_fault([](const test::HubRequest&) {
     return test::HubFault{.status = 403, .headers = "X-Error-Code: GatedRepo\r\n", .endless = true};
   });
@@ -164,16 +164,16 @@ TEST_F(HttpTest, KeepsTheBeginningOfARefusal) {
   EXPECT_EQ(got.body, "");
 }
 
-TEST_F(HttpTest, PassesOnWhatAReceiverThrows) {
+TEST_F(HttpTest, RethrowsExceptionsOfTheReceiver) {
   HttpClient client({});
   const HttpReceiver receiver = {[](const HttpResult&) { return true; },
                                  [](std::string_view) -> bool { throw DataError("too much"); }};
   EXPECT_EQ(test::message_of<DataError>([&] { client.get(file_, std::nullopt, receiver); }), "too much");
-  EXPECT_EQ(get(client, file_).body, content_);  // and goes on
+  EXPECT_EQ(get(client, file_).body, content_);  // the client stays usable
 }
 
-// Certificates are compared with those that are trusted, and with the host's name.
-TEST_F(HttpTest, TrustsCertificatesThatItIsToldOf) {
+// Certificates are checked against trusted ones and against the host name.
+TEST_F(HttpTest, TrustsConfiguredCertificates) {
   const test::TempFolder folder;
   server_.set_large(1 << 20);  // without a redirect, which may not leave https
   const std::string hub = server_.endpoint();
@@ -224,7 +224,7 @@ TEST(Urls, AreResolved) {
   EXPECT_EQ(resolve_url("https://a/b/c?d", "?cursor=2"), "https://a/b/c?cursor=2");
 }
 
-TEST(Redirects, StayWithWhatIsSafe) {
+TEST(Redirects, FollowOnlySafeTargets) {
   EXPECT_EQ(redirect_target("https://a/b", "/c"), "https://a/c");
   EXPECT_EQ(redirect_target("https://a/b", "https://cdn/c?x"), "https://cdn/c?x");
   EXPECT_EQ(redirect_target("http://a/b", "https://a/b"), "https://a/b");
@@ -240,7 +240,7 @@ TEST(Head, KeepsTheLastOfEachName) {
   EXPECT_EQ(result.headers, (std::map<std::string, std::string>{{"etag", "\"b:c\""}}));
 }
 
-// A page of a list may be linked beside other things, in a header of its own.
+// The link to the next page may be in a header of its own, beside other links.
 TEST(Head, JoinsLinks) {
   HttpResult result;
   for (const char* line : {"HTTP/1.1 200 OK\r\n", "Link: <a>; rel=\"next\"\r\n", "link: <b>; rel=\"xet-auth\"\r\n"})
@@ -248,7 +248,7 @@ TEST(Head, JoinsLinks) {
   EXPECT_EQ(result.header("link"), "<a>; rel=\"next\", <b>; rel=\"xet-auth\"");
 }
 
-// As urllib.parse.quote of Python writes it, which huggingface_hub calls.
+// Like Python's urllib.parse.quote, which huggingface_hub calls.
 TEST(Urls, AreEncoded) {
   EXPECT_EQ(percent_encoded("data/a b+ü%.jsonl", true), "data/a%20b%2B%C3%BC%25.jsonl");
   EXPECT_EQ(percent_encoded("refs/pr/1", false), "refs%2Fpr%2F1");
@@ -262,7 +262,7 @@ HttpResult answered(int status, const std::map<std::string, std::string>& header
   return result;
 }
 
-TEST(Retries, AreForWhatMayPass) {
+TEST(Retries, CoverTransientErrors) {
   for (const int status : {408, 429, 500, 502, 503, 504}) EXPECT_TRUE(is_transient(answered(status))) << status;
   for (const int status : {200, 206, 400, 401, 403, 404, 416, 501}) EXPECT_FALSE(is_transient(answered(status)));
   HttpResult cut = answered(200);
@@ -272,8 +272,8 @@ TEST(Retries, AreForWhatMayPass) {
   EXPECT_FALSE(is_transient(cut));
 }
 
-// A signature of an address may have run out on the way; what the hub itself refuses, it refuses again.
-TEST(Retries, AreForSignedAddressesThatAreRefused) {
+// The signature of a URL may have expired; a refusal by the hub itself is final.
+TEST(Retries, CoverRefusedSignedUrls) {
   for (const int status : {400, 401, 403}) {
     HttpResult result;
     result.status = status;
@@ -285,7 +285,7 @@ TEST(Retries, AreForSignedAddressesThatAreRefused) {
   }
 }
 
-TEST(Retries, ReadWhatTheServerAsksFor) {
+TEST(Retries, ReadRetryHeaders) {
   EXPECT_EQ(retry_after_seconds(answered(429, {{"retry-after", "7"}})), 7);
   EXPECT_EQ(retry_after_seconds(answered(429, {{"retry-after", "-7"}})), 0);
   EXPECT_EQ(retry_after_seconds(answered(429, {{"retry-after", "1e9"}})), 3600);
@@ -313,10 +313,11 @@ TEST(Retries, WaitTwiceAsLongEachTimeUpToABound) {
     bound = std::min(60.0, 2 * bound);
   }
   EXPECT_EQ(wait_seconds(options, 1, answered(429, {{"retry-after", "90"}}), random), 90);
-  EXPECT_GE(wait_seconds(options, 1, answered(503, {{"retry-after", "0"}}), random), 0.5) << "not all at once";
+  EXPECT_GE(wait_seconds(options, 1, answered(503, {{"retry-after", "0"}}), random), 0.5)
+      << "clients do not retry all at once";
 }
 
-TEST(Retries, AreTold) {
+TEST(Retries, AreReported) {
   EXPECT_EQ(retry_note(answered(503), 2, 1, {}), "https://hub/x: status 503; retrying in 2 s (1 of 8)");
 }
 

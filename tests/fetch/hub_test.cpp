@@ -48,7 +48,7 @@ TEST_F(HubTest, ListsFilesWithTheirDigests) {
   EXPECT_TRUE(all[4] == (HubFile{"empty.txt", 0, {DigestKind::git_blob, "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"}}));
 }
 
-TEST_F(HubTest, GoesThroughAllPages) {
+TEST_F(HubTest, ReadsAllPages) {
   const auto all = files();
   for (const size_t size : {1, 2, 3, 7, 8}) {
     server_.set_page_size(size);
@@ -77,7 +77,7 @@ TEST_F(HubTest, ReadsTheSubsetsOfACard) {
   EXPECT_EQ(subsets[3].patterns, std::vector<std::string>{"sci/**"});
 }
 
-TEST_F(HubTest, SaysTheWayOutOfEachRefusal) {
+TEST_F(HubTest, ErrorsSuggestAFix) {
   expect_pieces(refusal({RepositoryKind::dataset, "owner/none"}),
                 {"dataset owner/none", "answers 401", "there is no such dataset, or it is private", "HF_TOKEN",
                  "https://huggingface.co/datasets/owner/none"});
@@ -101,7 +101,7 @@ TEST_F(HubTest, SaysTheWayOutOfEachRefusal) {
   expect_pieces(refusal({RepositoryKind::dataset, "owner/corpus"}), {"418", "check HF_ENDPOINT"});
 }
 
-TEST_F(HubTest, AMessageNeverHoldsTheToken) {
+TEST_F(HubTest, ErrorsDoNotContainTheToken) {
   options_.token = "hf_secret";
   server_.set_fault([](const test::HubRequest&) {
     return test::HubFault{.status = 403, .headers = "X-Error-Message: hf_secret is not hf_secret enough\r\n"};
@@ -111,7 +111,7 @@ TEST_F(HubTest, AMessageNeverHoldsTheToken) {
   EXPECT_EQ(message.find("hf_secret"), std::string::npos);
 }
 
-TEST_F(HubTest, AsksAgainABoundedNumberOfTimes) {
+TEST_F(HubTest, LimitsRetries) {
   std::atomic<int> left;
   std::vector<std::string> notes;
   options_.note = [&](const std::string& note) { notes.push_back(note); };
@@ -157,7 +157,7 @@ TEST_F(HubTest, RefusesHostileNames) {
   expect_pieces(message_of<DataError>([] { check_file_name(std::string(256, 'a')); }), {"too long"});
 }
 
-TEST_F(HubTest, RefusesListsThatAreNone) {
+TEST_F(HubTest, RefusesInvalidLists) {
   const std::pair<const char*, const char*> items[] = {
       {R"({"type": "file", "path": "x", "size": 1, "oid": "short"})", "is not the digest of a file"},
       {R"({"type": "file", "path": "x", "size": -1, "oid": "0123456789012345678901234567890123456789"})",
@@ -180,7 +180,7 @@ TEST_F(HubTest, RefusesListsThatAreNone) {
   EXPECT_THROW(files(), CorruptionError);
 }
 
-TEST_F(HubTest, MirrorsAreAskedForThePagesThatTheHubNames) {
+TEST_F(HubTest, RequestsFurtherPagesFromTheMirror) {
   server_.set_fault([](const test::HubRequest& request) -> std::optional<test::HubFault> {
     if (request.path.find("/tree/") == std::string::npos || !request.query.ends_with("true")) return std::nullopt;
     return test::HubFault{.headers = "Link: <https://huggingface.co" + request.path +
@@ -189,7 +189,7 @@ TEST_F(HubTest, MirrorsAreAskedForThePagesThatTheHubNames) {
   expect_pieces(message_of<DataError>([&] { files(); }), {"README.md twice"});  // the second page came from the mirror
 }
 
-TEST(HubNames, AreOfOwnersAndRepositories) {
+TEST(HubNames, ConsistOfOwnerAndRepository) {
   for (const char* name : {"gpt2", "Qwen/Qwen3-0.6B", "HuggingFaceFW/fineweb-edu", "a_b/c.d"})
     EXPECT_NO_THROW(check_repository({RepositoryKind::dataset, name})) << name;
   for (const char* name :
@@ -228,14 +228,14 @@ std::string file_with(const std::string& members) {
   return R"([{"type": "file", "path": "a", "oid": ")" + std::string(40, 'a') + "\", " + members + "}]";
 }
 
-TEST(HubAnswers, ListFilesAndSayTheirSize) {
+TEST(HubAnswers, ListFilesWithSizes) {
   const auto files = parse_files(file_with("\"size\": 7"), "page");
   ASSERT_EQ(files.size(), 1u);
   EXPECT_TRUE(files[0] == (HubFile{"a", 7, {DigestKind::git_blob, std::string(40, 'a')}}));
   EXPECT_TRUE(parse_files(R"([{"type": "directory", "path": "../x"}])", "page").empty());
 }
 
-TEST(HubAnswers, RefuseSizesThatAreNoWholeNumbers) {
+TEST(HubAnswers, RefuseSizesThatAreNotIntegers) {
   for (const char* size : {"1.5", "1e300", "\"7\"", "null", "[7]"})
     EXPECT_EQ(
         message_of<DataError>([&] { parse_files(file_with(std::string("\"size\": ") + size), "page"); }).substr(0, 40),
@@ -253,13 +253,13 @@ TEST(HubAnswers, NameTheNextPage) {
   EXPECT_EQ(next_page(result), "https://a/2");
 }
 
-// Names as huggingface_hub has them (tests/golden/fetch/make_names.py).
+// Names as in huggingface_hub (tests/golden/fetch/make_names.py).
 Json golden_names() {
   const fs::path path = fs::path(WITAN_SOURCE_DIR) / "tests/golden/fetch/names.json";
   return parse_json(read_file(path), path.string());
 }
 
-TEST(FetchNames, AddressesAreThoseOfTheHubsOwnLibrary) {
+TEST(FetchNames, UrlsMatchHuggingFaceHub) {
   const Json names = golden_names();
   for (const Json& place : names["urls"]) {
     const auto kind = place["kind"] == "dataset" ? RepositoryKind::dataset : RepositoryKind::model;
@@ -267,7 +267,7 @@ TEST(FetchNames, AddressesAreThoseOfTheHubsOwnLibrary) {
   }
 }
 
-TEST(FetchNames, PatternsChooseWhatTheHubsOwnLibraryChooses) {
+TEST(FetchNames, PatternsMatchHuggingFaceHub) {
   const Json names = golden_names();
   for (const Json& item : names["chosen"]) {
     std::vector<std::string> chosen;

@@ -1,5 +1,5 @@
-// The walls of the house, checked against the sources: who includes whom (docs/architecture.md, section 3), a comment
-// at the head of every header, files that hold one thing; and pages that name only what is there.
+// Checks the structure of the sources: which folder includes which (docs/architecture.md, section 3), a comment at the
+// head of every header, short files and small folders; and that the pages name only paths and tests that exist.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,13 +17,13 @@ namespace {
 
 namespace fs = std::filesystem;
 using Names = std::set<std::string>;
-using Arrows = std::map<std::string, Names>;  // whom each may include directly
+using Arrows = std::map<std::string, Names>;  // which folders each may include directly
 
 const fs::path kRoot = WITAN_SOURCE_DIR;
 constexpr int kMostLines = 700;
-constexpr int kMostFiles = 40;  // of a folder that has rooms, and of each of them
+constexpr int kMostFiles = 40;  // in a folder that has subfolders ("rooms"), and in each of them
 
-// folder -> the folders it may include directly; what those may include follows. cli may include everything.
+// folder -> folders it may include directly, and transitively those that they may include. cli may include everything.
 const Arrows kArrows = {
     {"base", {}},
     {"formats", {"base"}},
@@ -85,7 +85,7 @@ std::vector<std::string> lines_of(const fs::path& file) {
   return lines;
 }
 
-// The files below `top` whose extension or name is in `kinds`, in order.
+// The files below `top` whose extension or name is in `kinds`, sorted.
 std::vector<Source> sources(const std::string& top, const Names& kinds) {
   std::vector<Source> found;
   if (!fs::exists(kRoot / top)) return found;
@@ -104,7 +104,7 @@ std::vector<Source> sources(const std::string& top, const Names& kinds) {
 
 const Names kCode = {".h", ".cpp", ".cu", ".cuh"};
 
-// Empty when `from` may use `to`; otherwise what is wrong and what would be right.
+// Empty if `from` may use `to`, otherwise an explanation.
 std::string objection(const std::string& from, const std::string& to, const Arrows& arrows = kArrows) {
   if (!arrows.count(to)) return "witan/" + to + "/ is no folder of the table";
   const Names allowed = reachable(arrows, from);
@@ -137,7 +137,7 @@ TEST(Layers, TheTableNamesEveryFolder) {
   EXPECT_EQ(folders_in(kRoot / "witan"), keys(kArrows));
 }
 
-TEST(Layers, ObjectionsNameTheArrow) {
+TEST(Layers, ErrorsNameTheInclude) {
   EXPECT_EQ(objection("moe", "tensor"), "");
   EXPECT_EQ(objection("report", "report"), "");
   EXPECT_EQ(objection("data", "tensor"),
@@ -145,7 +145,7 @@ TEST(Layers, ObjectionsNameTheArrow) {
   EXPECT_EQ(objection("data", "attic"), "witan/attic/ is no folder of the table");
 }
 
-TEST(Layers, IncludesFollowTheArrows) {
+TEST(Layers, IncludesFollowTheTable) {
   const std::regex include(R"re(^\s*#\s*include\s*["<]witan/([^/">]+)/.*)re");
   int seen = 0;
   for (const Source& source : sources("witan", kCode)) {
@@ -161,7 +161,7 @@ TEST(Layers, IncludesFollowTheArrows) {
   EXPECT_GT(seen, 0) << "no include was found: is " << kRoot << " the source tree?";
 }
 
-// An include with a path of its own would walk round the table.
+// A path relative to the file would bypass the table.
 TEST(Layers, QuotedIncludesStartAtTheRoot) {
   const std::regex quoted(R"re(^\s*#\s*include\s*"(.*)".*)re");
   for (const Source& source : sources("witan", kCode)) {
@@ -174,7 +174,7 @@ TEST(Layers, QuotedIncludesStartAtTheRoot) {
   }
 }
 
-TEST(Layers, LibrariesLinkAlongTheArrows) {
+TEST(Layers, LibrariesLinkAsTheTableAllows) {
   const std::regex library(R"(^witan_library\((\w+)([^)]*)\).*)");
   int seen = 0;
   for (const Source& source : sources("witan", {"CMakeLists.txt"}))
@@ -201,14 +201,14 @@ TEST(Layers, HeadersBeginWithAComment) {
     }
 }
 
-TEST(Layers, FilesHoldOneThing) {
+TEST(Layers, FilesAreShort) {
   for (const char* top : {"witan", "tests", "bench", "examples"})
     for (const Source& source : sources(top, kCode))
       EXPECT_LE(static_cast<int>(source.lines.size()), kMostLines)
           << source.name << " is longer than " << kMostLines << " lines: it probably holds two things";
 }
 
-// What stands between pairs of ` in the lines.
+// Text between pairs of ` in the lines.
 std::vector<std::string> code_spans(const std::vector<std::string>& lines) {
   static const std::regex span("`([^`]+)`");
   std::vector<std::string> spans;
@@ -225,7 +225,7 @@ Names words_of(std::string text) {
   return words;
 }
 
-// Whether it is a file or a folder of the tree or of witan/, or the stem of files.
+// Whether `name` is a file or folder in the tree or in witan/, or a file name without extension.
 bool exists(const std::string& name) {
   for (const fs::path& top : {kRoot, kRoot / "witan"})
     for (const char* extension : {"", ".h", ".cpp", ".cu", ".cuh"})
@@ -233,8 +233,8 @@ bool exists(const std::string& name) {
   return false;
 }
 
-// The table of docs/architecture.md with this heading: a row gives arrows from each name on its left to those on its
-// right, "–" for none.
+// The table of docs/architecture.md with this heading: a row maps each name on its left to the names on its right ("–":
+// none).
 Arrows table_of_arrows(const std::string& heading) {
   const std::regex row(R"(^\| ([a-z0-9_/, ]+) \| (–|[a-z0-9_/, ]+) \|.*$)");
   Arrows arrows;
@@ -251,16 +251,16 @@ Arrows table_of_arrows(const std::string& heading) {
   return arrows;
 }
 
-TEST(Layers, TheTableIsThatOfTheArchitecture) {
+TEST(Layers, TheTableMatchesTheArchitecturePage) {
   Arrows arrows = kArrows;
-  arrows.erase("base");  // includes nobody, and has no row
+  arrows.erase("base");  // includes nothing, so it has no row
   arrows["cli"] = {"all"};
   EXPECT_EQ(table_of_arrows("| folder | may include |"), arrows);
   expect_no_cycles(kArrows);
 }
 
-// The page has the only table of rooms: "kernels/gemm", or "data" for the files that lie in none of a folder's rooms.
-// kernels and ops have tables of their own there, which also say what their rooms hold.
+// The page has the only table of rooms (subfolders): "kernels/gemm", or "data" for files directly in a folder. kernels
+// and ops have their own tables there, which also say what each room holds.
 Arrows table_of_rooms() {
   Arrows rooms = table_of_arrows("| room | may include |");
   for (const std::string folder : {"kernels", "ops"})
@@ -271,7 +271,7 @@ Arrows table_of_rooms() {
   return rooms;
 }
 
-// "witan/kernels/gemm/cpu/gemm_blocks.h" lies in the room "kernels/gemm", "witan/data/batch.h" in "data".
+// "witan/kernels/gemm/cpu/gemm_blocks.h" is in the room "kernels/gemm", "witan/data/batch.h" in "data".
 std::string room_of(const std::string& path) {
   const fs::path inside = fs::path(path).parent_path().lexically_relative("witan");
   auto part = inside.begin();
@@ -280,10 +280,10 @@ std::string room_of(const std::string& path) {
   return room.generic_string();
 }
 
-TEST(Layers, RoomsIncludeEachOtherAlongTheArrowsOfTheArchitecture) {
+TEST(Layers, RoomsIncludeEachOtherAsTheArchitecturePageAllows) {
   const Arrows rooms = table_of_rooms();
   expect_no_cycles(rooms);
-  std::map<std::string, int> seen;  // includes within a folder that has rooms
+  std::map<std::string, int> seen;  // includes within a folder that has subfolders
   for (const auto& [room, arrows] : rooms) {
     EXPECT_TRUE(fs::is_directory(kRoot / "witan" / room)) << "docs/architecture.md names no room: " << room;
     seen[room.substr(0, room.find('/'))] = 0;
@@ -300,11 +300,12 @@ TEST(Layers, RoomsIncludeEachOtherAlongTheArrowsOfTheArchitecture) {
       EXPECT_TRUE(why.empty()) << source.name << ":" << i + 1 << ": " << source.lines[i] << ": " << why;
     }
   }
-  for (const std::string folder : {"base", "comm", "convert", "data", "kernels", "moe", "ops", "planner", "report", "tokenizer", "train"})
+  for (const std::string folder :
+       {"base", "comm", "convert", "data", "kernels", "moe", "ops", "planner", "report", "tokenizer", "train"})
     EXPECT_GT(seen[folder], 0) << folder << " has no table, or no includes";
 }
 
-// More files than this in one place is a hall, in which nothing is found.
+// With more files than this in one folder, nothing is found quickly.
 TEST(Layers, RoomsAreSmall) {
   const Arrows rooms = table_of_rooms();
   std::map<std::string, int> files;
@@ -318,7 +319,7 @@ TEST(Layers, PagesNamePathsThatExist) {
   Names tops = {"witan", "tests", "docs", "bench", "recipes", "examples", "scripts", "cmake", "fuzz"};
   for (const auto& [folder, arrows] : kArrows) tops.insert(folder);
   const std::regex path(
-      R"(([a-z]+)(/[a-z0-9_.]+)+/?)");  // without capitals: NAME stands for any, Suite.Test for a test
+      R"(([a-z]+)(/[a-z0-9_.]+)+/?)");  // paths have no capitals: NAME is a placeholder, Suite.Test a test
   std::vector<Source> pages = sources("docs", {".md"});
   for (const char* name : {"README.md", "CONTRIBUTING.md"}) pages.push_back({name, {}, lines_of(kRoot / name)});
   int seen = 0;
@@ -332,7 +333,7 @@ TEST(Layers, PagesNamePathsThatExist) {
   EXPECT_GT(seen, 0);
 }
 
-// A test is named as ctest names it, by its folder and the beginning of Suite.Name; NAME stands for any.
+// Pages name tests like ctest does, by folder and the beginning of Suite.Name; NAME is a placeholder.
 TEST(Layers, PagesNameTestsThatExist) {
   const std::regex declared(R"(^(?:TEST|TEST_F|TEST_P|TYPED_TEST)\((\w+), (\w+)\).*)"),
       named(R"(([a-z]+)/[A-Z][a-z][A-Za-z0-9]*(\.[A-Za-z0-9]+)?)");
@@ -354,7 +355,7 @@ TEST(Layers, PagesNameTestsThatExist) {
   EXPECT_GT(seen, 100) << "docs/parity.md names a test for each of its lines";
 }
 
-// Pages of docs, from the folder of the page; what follows # is not looked at.
+// Links are relative to the page's folder; #fragments are not checked.
 TEST(Layers, PagesLinkToFilesThatExist) {
   const std::regex link(R"(\]\(([^)#\s]+)(#[^)]*)?\))");
   for (const Source& page : sources("docs", {".md"}))

@@ -43,7 +43,7 @@ struct Config {
   }
 };
 
-// With an array of tables, of two keys each.
+// A configuration with an array of tables with two keys each.
 struct ConfigOfTables {
   double lr = 1;
   std::vector<TableKeys> groups;
@@ -67,14 +67,14 @@ struct ConfigOfTables {
   }
 };
 
-TEST(Fields, ArraysOfTablesAreReadAndWritten) {
+TEST(Fields, ReadsAndWritesArraysOfTables) {
   ConfigOfTables c;
   const std::set<std::string> seen =
       parse_toml(c.fields(),
                  "[train]\nlr = 2\n[[train.groups]]\non = true\nkind = 'a'\n[[train.groups]]\nrate = 1e-2\n", "c.toml");
   EXPECT_TRUE(seen.contains("train_groups"));
   ASSERT_EQ(c.groups.size(), 2U);
-  EXPECT_EQ(c.groups[0], (TableKeys{{"kind", "a"}, {"on", "true"}})) << "in the order of the columns";
+  EXPECT_EQ(c.groups[0], (TableKeys{{"kind", "a"}, {"on", "true"}})) << "in the order of the fields";
   EXPECT_EQ(c.fields()[1].text(), R"([{kind = "a", on = true}, {rate = 0.01}])");
   EXPECT_EQ(c.fields()[1].type_name(), "tables");
   const std::string written = write_toml(c.fields());
@@ -92,11 +92,11 @@ TEST(Fields, ArraysOfTablesAreReadAndWritten) {
   EXPECT_EQ(line.groups, (std::vector<TableKeys>{{{"rate", "3.0"}}}));
   set_field(line.fields(), "train_groups", "[]", "--train-groups");
   EXPECT_TRUE(line.groups.empty());
-  EXPECT_EQ(write_toml(line.fields()), "[train]\nlr = 1.0\nlast = \"x\"\n") << "nothing where there are none";
+  EXPECT_EQ(write_toml(line.fields()), "[train]\nlr = 1.0\nlast = \"x\"\n") << "an empty array writes nothing";
 }
 
-// All lists of two would be too many to name.
-TEST(Fields, OfChoicesThatAreListsOneIsNamed) {
+// Naming every list of two values would be too long.
+TEST(Fields, TypeNameShowsOneExampleOfAList) {
   std::string value = "a";
   const Field field = Field{"kinds", &value, "kinds"}.one_of({"a", "b", "a,b", "b,a", "none"});
   EXPECT_EQ(field.type_name(), "a|b|none,...");
@@ -106,8 +106,8 @@ TEST(Fields, OfChoicesThatAreListsOneIsNamed) {
   EXPECT_EQ(value, "b,a");
 }
 
-// A value that one other key alone takes.
-TEST(Fields, AChoiceOfAnotherKeyNamesThatKey) {
+// A value that is valid only for another key.
+TEST(Fields, ErrorsNameTheKeyThatTakesTheValue) {
   std::string kind = "loss", way = "best";
   const Fields fields = {Field{"kind", &kind, "kinds"}.one_of({"loss", "none"}),
                          Field{"way", &way, "ways"}.one_of({"best", "sinkhorn", "none"}),
@@ -123,7 +123,7 @@ TEST(Fields, AChoiceOfAnotherKeyNamesThatKey) {
   EXPECT_EQ(refused("way", "loud"), "here: way = loud: must be one of best, sinkhorn, none");
 }
 
-TEST(Fields, ArraysOfTablesSayWhatIsWrongWhere) {
+TEST(Fields, ErrorsOfArraysOfTablesNameTheTable) {
   ConfigOfTables c;
   EXPECT_EQ(c.refused_toml("[[train.groups]]\nkind = 'a'\n[[train.groups]]\nkid = 'a'\n"),
             "c.toml:4: there is no key kid (did you mean kind?)");
@@ -137,7 +137,7 @@ TEST(Fields, ArraysOfTablesSayWhatIsWrongWhere) {
             "--train-groups: table 2 of train_groups: there is no key rat (did you mean rate?)");
   EXPECT_EQ(c.refused("5"), "--train-groups: train_groups = 5: must be an array of tables, as in [{kind = ...}, ...]");
   EXPECT_THAT(c.refused("[{rate = }]"), StartsWith("--train-groups: not valid TOML: "));
-  EXPECT_TRUE(c.groups.empty()) << "nothing is set where something is refused";
+  EXPECT_TRUE(c.groups.empty()) << "an error sets nothing";
 }
 
 TEST(Fields, SetsEachType) {
@@ -156,7 +156,7 @@ TEST(Fields, SetsEachType) {
   EXPECT_EQ(c.dtype, "bf16");
 }
 
-TEST(Fields, WholeNumbersMayBeWrittenInOtherWays) {
+TEST(Fields, AcceptsOtherSpellingsOfIntegers) {
   int64_t tokens = 0;
   const Fields fields = {{"tokens", &tokens, ""}};
   const std::pair<const char*, int64_t> spellings[] = {{"1e9", 1'000'000'000},
@@ -193,7 +193,7 @@ TEST(Fields, ErrorsNameOriginKeyValueAndReason) {
   EXPECT_LT(c.refused("lr", std::string(1 << 20, '9') + "x").size(), 200u);
 }
 
-TEST(Fields, ARefusedValueChangesNothing) {
+TEST(Fields, RefusedValuesChangeNothing) {
   Config c;
   c.refused("num_layers", "0");
   c.refused("lr", "0");
@@ -203,7 +203,7 @@ TEST(Fields, ARefusedValueChangesNothing) {
   EXPECT_EQ(c.dtype, "float32");
 }
 
-TEST(Fields, UnknownKeysGetASuggestion) {
+TEST(Fields, ErrorsOfUnknownKeysSuggestOne) {
   Config c;
   EXPECT_EQ(c.refused("num_layer", "2"), "--flag: there is no key num_layer (did you mean num_layers?)");
   EXPECT_EQ(c.refused("zzzzzzzz", "2"), "--flag: there is no key zzzzzzzz");
@@ -218,7 +218,7 @@ TEST(Fields, TypeNamesAndFlagNames) {
   std::string modules;
   const Field list = Field{"modules", &modules, ""}.list_of({"mlp", "moe"});
   EXPECT_EQ(list.type_name(), "mlp|moe,...");
-  list.set("moe,anything", "--flag");  // who reads the list checks it
+  list.set("moe,anything", "--flag");  // who reads the list checks the key
   EXPECT_EQ(modules, "moe,anything");
 }
 
@@ -240,7 +240,7 @@ TEST(Toml, TablesOnlyGroup) {
   EXPECT_FALSE(c.swiglu);
 }
 
-TEST(Toml, UnknownTablesAreRefused) {
+TEST(Toml, RefusesUnknownTables) {
   Config c;
   EXPECT_EQ(c.refused_toml("lr = 1\n[modle]\nnum_layers = 2"),
             "c.toml:2: there is no table [modle] (did you mean model?); there are model, train");
@@ -248,13 +248,13 @@ TEST(Toml, UnknownTablesAreRefused) {
   EXPECT_THAT(c.refused_toml("[empty]"), StartsWith("c.toml:1: there is no table [empty]"));
 }
 
-TEST(Toml, SaysWhatItSets) {
+TEST(Toml, ListsTheKeysItSets) {
   Config c;
   EXPECT_THAT(parse_toml(c.fields(), "lr = 1\n[model]\nnum_layers = 2", "c.toml"),
               ::testing::ElementsAre("lr", "num_layers"));
 }
 
-TEST(Toml, AListOfWholeNumbersIsAText) {
+TEST(Toml, ReadsAListOfIntegersAsText) {
   Config c;
   parse_toml(c.fields(), "data = [1, 0,\n 1]", "c.toml");
   EXPECT_EQ(c.data, "[1,0,1]");
@@ -262,7 +262,7 @@ TEST(Toml, AListOfWholeNumbersIsAText) {
   EXPECT_EQ(c.refused_toml("dtype = [1]"), "c.toml:1: dtype takes one value, not an array");
 }
 
-TEST(Toml, AWholeFloatIsAnInteger) {
+TEST(Toml, ReadsWholeFloatsAsIntegers) {
   Config c;
   parse_toml(c.fields(), "num_layers = 1e2", "c.toml");
   EXPECT_EQ(c.num_layers, 100);
@@ -271,7 +271,7 @@ TEST(Toml, AWholeFloatIsAnInteger) {
 TEST(Toml, ErrorsNameFileAndLine) {
   Config c;
   EXPECT_THAT(c.refused_toml("lr = 1\nnum_layers = = 2"), StartsWith("c.toml:2: not valid TOML: "));
-  // Where the parser asserts: found by fuzzing.
+  // Inputs on which the parser asserts, found by fuzzing.
   for (const char* letters :
        {"lr = 1\nnum_layers = 2 \u00e9", "\nlr = 1\ufef7", "\nnum_layers = 4\"[\u03db\"", "\n\u3042 = 1"})
     EXPECT_THAT(c.refused_toml(letters), StartsWith("c.toml:2: not valid TOML: ")) << letters;
@@ -333,7 +333,7 @@ TEST(Toml, RoundTrips) {
   }
 }
 
-TEST(Toml, WritesWhatAPersonReads) {
+TEST(Toml, WritesReadableNumbers) {
   Config c;
   EXPECT_EQ(write_toml(c.fields()),
             "[model]\nswiglu = true\nnum_layers = 4\ndtype = \"float32\"\n\n"
@@ -361,7 +361,7 @@ TEST(Toml, ReadsAFileAndNamesIt) {
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
-TEST(TomlLines, EachKeyHasTheLineItIsSetOn) {
+TEST(TomlLines, RecordTheLineOfEachKey) {
   int64_t layers = 0, top = 0;
   std::vector<TableKeys> groups;
   std::string kind;

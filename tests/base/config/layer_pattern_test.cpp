@@ -14,7 +14,7 @@ std::string text_of(const std::vector<bool>& layers) {
   return text;
 }
 
-TEST(LayerPattern, ListsAreMegatronsExpressions) {
+TEST(LayerPattern, ReadsMegatronListExpressions) {
   EXPECT_EQ(text_of(read_layer_list("([1]*3+[0]*1)*2")), "11101110");
   EXPECT_EQ(text_of(read_layer_list("([0]*1+[1]*26)")), "0" + std::string(26, '1'));
   EXPECT_EQ(text_of(read_layer_list("[0] + [1]*2")), "011");
@@ -28,7 +28,7 @@ TEST(LayerPattern, ListsMayHoldNumbers) {
     EXPECT_TRUE(read_layer_numbers(none, 12).empty()) << none;
 }
 
-TEST(LayerPattern, OtherTextIsNoList) {
+TEST(LayerPattern, RefusesOtherText) {
   for (const char* none :
        {"", "[", "[]", "[2]", "[1", "([1]", "[1]*", "[1]*0", "[1]*-1", "[1]+", "1", "[1] [0]",
         "[1]*99999999999999999999", "[1]*1000000", "([1]*1000)*1000", "[1,]", "[11]", "[01]", "[1]x"})
@@ -37,7 +37,7 @@ TEST(LayerPattern, OtherTextIsNoList) {
   EXPECT_TRUE(read_layer_list("(" + std::string(1000000, '[')).empty());
 }
 
-TEST(LayerPattern, AnIntegerSinglesOutOneLayerOfEachPeriod) {
+TEST(LayerPattern, IntegersSelectOneLayerOfEachPeriod) {
   EXPECT_EQ(text_of(choose_layers("key", "1", 3, OfPeriod::first)), "111");
   EXPECT_EQ(text_of(choose_layers("key", "3", 7, OfPeriod::first)), "1001001");
   EXPECT_EQ(text_of(choose_layers("key", "3", 7, OfPeriod::last)), "0010010");
@@ -45,7 +45,7 @@ TEST(LayerPattern, AnIntegerSinglesOutOneLayerOfEachPeriod) {
   EXPECT_EQ(text_of(choose_layers("key", "([0]+[1])*2", 4, OfPeriod::first)), "0101");
 }
 
-TEST(LayerPattern, WhatDoesNotFitIsNamedByKeyAndValue) {
+TEST(LayerPattern, ErrorsNameKeyAndValue) {
   for (const char* bad : {"0", "-1", "two", "1.5", "[1]", "[1,0,1]", "99999999999999999999"})
     EXPECT_EQ(test::message_of<ConfigError>([&] { choose_layers("some_freq", bad, 2, OfPeriod::first); }),
               cat("some_freq = ", bad,

@@ -37,14 +37,14 @@ TEST(AsciiToml, MakesLiteralStringsBasic) {
   EXPECT_EQ(rewritten("a = '''\n\\'''''"), "a = \"\"\"\n\\\\''\"\"\"");
 }
 
-TEST(AsciiToml, MultiLineStringsEndAtTheirLastQuote) {
+TEST(AsciiToml, EndsMultiLineStringsAtTheirLastQuote) {
   EXPECT_EQ(rewritten(R"(a = """"b"""""
 c = 'd')"),
             R"(a = """\"b\"\""""
 c = "d")");
 }
 
-TEST(AsciiToml, LettersOfCommentsBecomeQuestionMarks) {
+TEST(AsciiToml, ReplacesLettersInCommentsByQuestionMarks) {
   EXPECT_EQ(rewritten("# caf\u00e9 \"\u3042\na = 1 # 'b\n"), "# caf? \"?\na = 1 # 'b\n");
 }
 
@@ -59,7 +59,7 @@ TEST(AsciiToml, RefusesLettersElsewhere) {
   EXPECT_EQ(refused("a = 1\nb = \"\xFF\""), "c.toml:2: not valid TOML: the text is not UTF-8");
 }
 
-TEST(AsciiToml, RefusesKeysOfVeryManyParts) {
+TEST(AsciiToml, LimitsThePartsOfAKey) {
   std::string key = "k";
   for (int i = 0; i < 1000; ++i) key += ".k";
   EXPECT_THAT(refused("a = 1\n" + key + " = 1"), HasSubstr("c.toml:2: a key of more than 64 parts"));

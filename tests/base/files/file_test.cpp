@@ -40,7 +40,7 @@ TEST(ReadFile, ReturnsEveryByte) {
   }
 }
 
-// The bytes, then the rename: what a crash leaves is the old file or the new one.
+// The data is flushed before the rename, so a crash leaves either the old file or the new one.
 TEST(WriteFileAtomically, FlushesTheBytesAndThenTheName) {
   const test::TempFolder folder;
   test::flushed.clear();
@@ -51,18 +51,18 @@ TEST(WriteFileAtomically, FlushesTheBytesAndThenTheName) {
   EXPECT_EQ(test::flushed[0].bytes, 5u);
   EXPECT_EQ(test::flushed[1].path, folder.path());
   EXPECT_EQ(test::flushed[1].names, std::vector<std::string>{"f"});
-  // The bytes alone, where the folder is flushed later.
+  // Only the data, since the folder is flushed later.
   write_file_atomically(folder / "g", "123", NameFlush::later);
   ASSERT_EQ(test::flushed.size(), 3u);
   EXPECT_EQ(test::flushed[2].bytes, 3u);
 }
 
-// Files under /proc say that they are empty.
+// Files under /proc report size 0.
 TEST(ReadFile, ReadsFilesOfUnknownSize) {
   EXPECT_NE(read_file("/proc/self/status").find("Pid:"), std::string::npos);
 }
 
-TEST(ReadFile, RefusesWhatIsOverTheLimit) {
+TEST(ReadFile, RefusesFilesOverTheLimit) {
   const test::TempFolder folder;
   write_file_atomically(folder / "f", "12345");
   EXPECT_EQ(read_file(folder / "f", 5), "12345");
@@ -80,7 +80,7 @@ TEST(ReadFile, RefusesAHugeSparseFileAtOnce) {
   EXPECT_THAT(message_of<IoError>([&] { read_file(path, 1 << 20); }), HasSubstr("larger than the limit"));
 }
 
-TEST(ReadFile, SaysWhatIsWrong) {
+TEST(ReadFile, ErrorsNameFileAndReason) {
   const test::TempFolder folder;
   EXPECT_EQ(message_of<IoError>([&] { read_file(folder / "none"); }),
             "cannot open " + (folder / "none").string() + ": No such file or directory");
@@ -88,8 +88,8 @@ TEST(ReadFile, SaysWhatIsWrong) {
             "cannot read " + folder.path().string() + ": it is a folder");
 }
 
-// Opening it would wait for a writer, which need never come.
-TEST(ReadFile, RefusesAPipeInAFolderAndReadsOneThatWasPassed) {
+// Opening the pipe would wait for a writer, which may never come.
+TEST(ReadFile, RefusesNamedPipesAndReadsInheritedOnes) {
   const test::TempFolder folder;
   const fs::path pipe = folder / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
@@ -127,7 +127,7 @@ TEST(AtomicFile, LeavesTheOldFileWhenDropped) {
   write_file_atomically(folder / "f", "old");
   {
     AtomicFile file(folder / "f");
-    file.write(std::string(3 << 20, 'x'));  // past the buffer: bytes are on disk
+    file.write(std::string(3 << 20, 'x'));  // larger than the buffer, so that bytes are on disk
     EXPECT_EQ(entries(folder.path()), 2);
   }
   EXPECT_EQ(read_file(folder / "f"), "old");
@@ -148,7 +148,7 @@ TEST(AtomicFile, KeepsTheOrderOfSmallAndLargeWrites) {
   EXPECT_EQ(file.written(), expected.size());
 }
 
-TEST(AtomicFile, TwoWritersOfOnePathDoNotMix) {
+TEST(AtomicFile, KeepsTwoWritersOfOnePathApart) {
   const test::TempFolder folder;
   AtomicFile first(folder / "f"), second(folder / "f");
   first.write("first");
@@ -158,8 +158,8 @@ TEST(AtomicFile, TwoWritersOfOnePathDoNotMix) {
   EXPECT_EQ(read_file(folder / "f"), "first");
 }
 
-// A process that was killed leaves its temporary file; the next one may well have the same id (containers).
-TEST(AtomicFile, StepsOverLeftovers) {
+// A killed process leaves its temporary file; in containers, the next one may well have the same process id.
+TEST(AtomicFile, IgnoresLeftoverTemporaryFiles) {
   const test::TempFolder folder;
   for (unsigned serial = 0; serial < 2000; ++serial)
     std::ofstream(folder / cat(".tmp-f.", ::getpid(), ".", serial)) << "stale";
@@ -167,7 +167,7 @@ TEST(AtomicFile, StepsOverLeftovers) {
   EXPECT_EQ(read_file(folder / "f"), "fresh");
 }
 
-TEST(AtomicFile, CannotBeginInAMissingFolder) {
+TEST(AtomicFile, RefusesMissingFolders) {
   const test::TempFolder folder;
   EXPECT_THAT(message_of<IoError>([&] { AtomicFile file(folder.path() / "none" / "f"); }),
               testing::AllOf(HasSubstr("cannot create"), HasSubstr("none"), HasSubstr("No such file or directory")));
@@ -176,7 +176,7 @@ TEST(AtomicFile, CannotBeginInAMissingFolder) {
       << "the name that its user knows";
 }
 
-TEST(AtomicFile, ATargetInTheWayLeavesNoTemporary) {
+TEST(AtomicFile, LeavesNoTemporaryWhenRenamingFails) {
   const test::TempFolder folder;
   fs::create_directory(folder / "f");
   AtomicFile file(folder / "f");
@@ -186,7 +186,7 @@ TEST(AtomicFile, ATargetInTheWayLeavesNoTemporary) {
   EXPECT_EQ(entries(folder.path()), 1);
 }
 
-TEST(AtomicFile, AFileSizeLimitIsAnErrorThatLeavesNothing) {
+TEST(AtomicFile, LeavesNoTemporaryAtTheFileSizeLimit) {
   const test::TempFolder folder;
   rlimit old{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
@@ -200,12 +200,12 @@ TEST(AtomicFile, AFileSizeLimitIsAnErrorThatLeavesNothing) {
   EXPECT_EQ(entries(folder.path()), 0);
 }
 
-// A file system of 64 KiB, where this process may mount one.
+// A 64 KiB file system, where this process may mount one.
 class TinyDisk : public testing::Test {
  protected:
   void SetUp() override {
     if (::mount("tmpfs", folder_.path().c_str(), "tmpfs", 0, "size=64k") != 0)
-      GTEST_SKIP() << "may not mount a file system: the full disk is not tested";
+      GTEST_SKIP() << "cannot mount a file system, so the full disk is not tested";
     mounted_ = true;
   }
   void TearDown() override {
@@ -225,7 +225,7 @@ TEST_F(TinyDisk, AFullDiskKeepsTheOldFileAndLeavesNoTemporary) {
   EXPECT_EQ(entries(folder_.path()), 1);
 }
 
-TEST(MappedFile, ShowsTheBytes) {
+TEST(MappedFile, MapsTheBytes) {
   const test::TempFolder folder;
   write_file_atomically(folder / "f", "mapped");
   const MappedFile file(folder / "f");
@@ -234,7 +234,7 @@ TEST(MappedFile, ShowsTheBytes) {
   EXPECT_EQ(file.path(), folder / "f");
 }
 
-TEST(MappedFile, AnEmptyFileIsAnEmptySpan) {
+TEST(MappedFile, MapsEmptyFilesToEmptySpans) {
   const test::TempFolder folder;
   write_file_atomically(folder / "f", "");
   EXPECT_TRUE(MappedFile(folder / "f").bytes().empty());
@@ -242,7 +242,7 @@ TEST(MappedFile, AnEmptyFileIsAnEmptySpan) {
   EXPECT_TRUE(MappedFile().bytes().empty());
 }
 
-TEST(MappedFile, MovesItsMapping) {
+TEST(MappedFile, CanBeMoved) {
   const test::TempFolder folder;
   write_file_atomically(folder / "a", "first");
   write_file_atomically(folder / "b", "second");
@@ -253,8 +253,8 @@ TEST(MappedFile, MovesItsMapping) {
   EXPECT_EQ(c.text(), "second");
 }
 
-// It keeps what it mapped when another process replaces the file.
-TEST(MappedFile, OutlivesAReplacement) {
+// The mapping stays valid when another process replaces the file.
+TEST(MappedFile, SurvivesReplacementOfTheFile) {
   const test::TempFolder folder;
   write_file_atomically(folder / "f", "before");
   const MappedFile file(folder / "f");
@@ -262,7 +262,7 @@ TEST(MappedFile, OutlivesAReplacement) {
   EXPECT_EQ(file.text(), "before");
 }
 
-TEST(MappedFile, RefusesWhatIsNotAFile) {
+TEST(MappedFile, RefusesPathsThatAreNotFiles) {
   const test::TempFolder folder;
   EXPECT_THAT(message_of<IoError>([&] { MappedFile file(folder / "none"); }), HasSubstr("No such file or directory"));
   EXPECT_THAT(message_of<IoError>([&] { MappedFile file(folder.path()); }), HasSubstr("it is not a regular file"));
@@ -270,21 +270,21 @@ TEST(MappedFile, RefusesWhatIsNotAFile) {
   EXPECT_THAT(message_of<IoError>([&] { MappedFile file(folder / "pipe"); }), HasSubstr("it is not a regular file"));
 }
 
-TEST(FreeDiskBytes, AnswersAndComplains) {
+TEST(FreeDiskBytes, ReturnsBytesOrThrows) {
   const test::TempFolder folder;
   EXPECT_GT(free_disk_bytes(folder.path()), 0u);
   EXPECT_EQ(free_disk_bytes("") > 0, free_disk_bytes(".") > 0);
   EXPECT_THAT(message_of<IoError>([&] { free_disk_bytes(folder / "none"); }), HasSubstr("free space"));
 }
 
-TEST(FsyncFolder, NamesAMissingFolder) {
+TEST(FsyncFolder, ErrorsNameTheFolder) {
   const test::TempFolder folder;
   EXPECT_NO_THROW(fsync_folder(folder.path()));
   EXPECT_NO_THROW(fsync_folder(""));
   EXPECT_THAT(message_of<IoError>([&] { fsync_folder(folder / "none"); }), HasSubstr("none"));
 }
 
-TEST(IoError, ADiskThatIsFullHasAnExitCodeOfItsOwn) {
+TEST(IoError, FullDisksHaveTheirOwnExitCode) {
   for (const int error : {ENOSPC, EDQUOT})
     EXPECT_EQ(test::message_of<DiskFullError>([&] { throw_io_error("cannot write", "a/b", error); }),
               "cannot write a/b: the disk is full; free some space and run the same command again");
@@ -292,7 +292,7 @@ TEST(IoError, ADiskThatIsFullHasAnExitCodeOfItsOwn) {
             "cannot open a/b: Permission denied");
 }
 
-TEST(Durable, CreatesFoldersThatAreMissing) {
+TEST(Durable, CreatesMissingFolders) {
   const test::TempFolder folder;
   const fs::path deep = folder / "a" / "b" / "c";
   create_folders(deep);
@@ -301,7 +301,7 @@ TEST(Durable, CreatesFoldersThatAreMissing) {
   create_folders("");
 }
 
-TEST(Durable, SaysWhereAFolderCannotBe) {
+TEST(Durable, ErrorsNameTheFolder) {
   const test::TempFolder folder;
   std::ofstream(folder / "file") << "in the way";
   try {
@@ -313,7 +313,7 @@ TEST(Durable, SaysWhereAFolderCannotBe) {
   }
 }
 
-TEST(Durable, FlushesAFileThatOthersWrite) {
+TEST(Durable, FlushesFilesWrittenByOthers) {
   const test::TempFolder folder;
   std::ofstream(folder / "file") << "text";
   fsync_file(folder / "file");

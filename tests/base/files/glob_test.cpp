@@ -5,7 +5,7 @@
 namespace witan {
 namespace {
 
-TEST(Globs, IncludesMatchAcrossFolders) {
+TEST(Globs, StarsMatchAcrossFolders) {
   EXPECT_TRUE(matches_any({"*.zst"}, "a/b/c.jsonl.zst"));
   EXPECT_TRUE(matches_any({"a/*.zst"}, "a/b/c.jsonl.zst"));
   EXPECT_TRUE(matches_any({"sample/10BT/"}, "sample/10BT/000.parquet"));
@@ -13,11 +13,11 @@ TEST(Globs, IncludesMatchAcrossFolders) {
   EXPECT_FALSE(matches_any({"shard_0[!0-3]*"}, "shard_02.txt"));
   EXPECT_FALSE(matches_any({"*.ZST"}, "c.zst"));
   EXPECT_FALSE(matches_any({"b/*"}, "a/b/c"));
-  EXPECT_TRUE(matches_any({"a\\*"}, "a\\b")) << "as Python's fnmatch, which has no escapes";
+  EXPECT_TRUE(matches_any({"a\\*"}, "a\\b")) << "like Python's fnmatch, which has no escapes";
   EXPECT_FALSE(matches_any({}, "a"));
 }
 
-TEST(Globs, DataFilesStayWithinFolders) {
+TEST(Globs, StarsOfDataFilesStayWithinFolders) {
   EXPECT_TRUE(matches_data_files("sample/10BT/*", "sample/10BT/000.parquet"));
   EXPECT_FALSE(matches_data_files("sample/*", "sample/10BT/000.parquet"));
   EXPECT_TRUE(matches_data_files("data/*/*", "data/CC-MAIN-2013-20/train-0.parquet"));
@@ -30,15 +30,16 @@ TEST(Globs, DataFilesStayWithinFolders) {
   EXPECT_FALSE(matches_data_files("train.jsonl", "data/train.jsonl"));
 }
 
-// A card may hold any pattern: none takes longer than its length times that of the path.
-TEST(Globs, PatternsOfManyStarsEnd) {
+// Dataset cards may hold any pattern, so matching must take time at most proportional to pattern length times path
+// length.
+TEST(Globs, PatternsWithManyStarsTerminate) {
   std::string pattern, path;
   for (int i = 0; i < 40; ++i) pattern += "**/a/", path += "a/a/";
   EXPECT_FALSE(matches_data_files(pattern + "b", path + "c"));
   EXPECT_TRUE(matches_data_files(pattern + "c", path + "c"));
 }
 
-TEST(Globs, TheFolderThatAllPatternsLieIn) {
+TEST(Globs, FindsTheCommonFolderOfPatterns) {
   EXPECT_EQ(common_folder({"sample/10BT/*"}), "sample/10BT");
   EXPECT_EQ(common_folder({"a/b/c/*", "a/b/d*"}), "a/b");
   EXPECT_EQ(common_folder({"a/bc/*", "a/b/*"}), "a");

@@ -17,13 +17,13 @@ namespace {
 using test::message_of;
 using test::TempFolder;
 
-TEST(AppendFile, GrowsAndGoesOn) {
+TEST(AppendFile, AppendsToNewAndExistingFiles) {
   const TempFolder folder;
   const fs::path path = folder / "records";
   {
     AppendFile file(path);
     file.append("one\n");
-    EXPECT_EQ(read_file(path), "one\n");  // nothing is held back
+    EXPECT_EQ(read_file(path), "one\n");  // nothing is buffered
     file.append("");
     EXPECT_EQ(file.size(), 4u);
   }
@@ -33,7 +33,7 @@ TEST(AppendFile, GrowsAndGoesOn) {
   EXPECT_EQ(read_file(path), "one\ntwo\n");
 }
 
-TEST(AppendFile, SaysWhyItCannot) {
+TEST(AppendFile, ErrorsNameTheReason) {
   const TempFolder folder;
   EXPECT_NE(message_of<IoError>([&] { AppendFile(folder / "nowhere" / "x"); }).find("cannot open"), std::string::npos);
   AppendFile full("/dev/full");
@@ -59,7 +59,7 @@ TEST(AppendFile, FollowsNoLinkAndWaitsForNoReader) {
 using test::message_of;
 using test::TempFolder;
 
-TEST(GrowingFile, IsCutBackToWhatWasWhole) {
+TEST(GrowingFile, TruncatesToTheLastWholeRecord) {
   const TempFolder folder;
   const fs::path path = folder / "file";
   {
@@ -71,7 +71,7 @@ TEST(GrowingFile, IsCutBackToWhatWasWhole) {
     EXPECT_EQ(file.size(), 6U + (1 << 19) + 4);
     file.append("lost");
   }
-  EXPECT_EQ(fs::file_size(path), 6U + (1 << 19) + 4) << "what was not handed over is dropped";
+  EXPECT_EQ(fs::file_size(path), 6U + (1 << 19) + 4) << "data that was not synced is dropped";
   {
     GrowingFile file(path, 6);
     file.append("second\n");
@@ -80,7 +80,7 @@ TEST(GrowingFile, IsCutBackToWhatWasWhole) {
   EXPECT_EQ(read_file(path), "first\nsecond\n");
 }
 
-TEST(GrowingFile, NamesAFileThatLostBytes) {
+TEST(GrowingFile, RefusesFilesThatLostBytes) {
   const TempFolder folder;
   write_file_atomically(folder / "file", "abc");
   EXPECT_THAT(message_of<CorruptionError>([&] { const GrowingFile file(folder / "file", 4); }),

@@ -24,11 +24,11 @@ template <class Lines>
 std::vector<Found> all_of(Lines lines) {
   std::vector<Found> found;
   while (lines.next()) found.push_back({lines.offset(), std::string(lines.line())});
-  EXPECT_FALSE(lines.next()) << "it stays at the end";
+  EXPECT_FALSE(lines.next()) << "further calls return nothing";
   return found;
 }
 
-TEST(LineFile, BothWaysGiveTheWholeLinesWhateverThePieces) {
+TEST(LineFile, ReadsWholeLinesInBothDirections) {
   const TempFolder folder;
   const fs::path path = folder / "lines";
   const std::string longest(300, 'x');
@@ -51,7 +51,7 @@ TEST(LineFile, BothWaysGiveTheWholeLinesWhateverThePieces) {
   }
 }
 
-TEST(LineFile, WhatIsNoFileIsAnError) {
+TEST(LineFile, RefusesPathsThatAreNotFiles) {
   const TempFolder folder;
   EXPECT_THROW(LinesForward(folder / "missing"), IoError);
   EXPECT_THROW(LinesBackward{folder.path()}, IoError);

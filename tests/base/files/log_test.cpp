@@ -38,7 +38,7 @@ TEST(Log, IsFlushedAtOnce) {
   EXPECT_NE(read_file(folder / "log.txt").find("visible before a crash"), std::string::npos);
 }
 
-TEST(Log, ThreadsDoNotTearLines) {
+TEST(Log, WritesLinesOfThreadsWhole) {
   const test::TempFolder folder;
   const Log log((folder / "log.txt").string());
   std::vector<std::thread> threads;
@@ -56,7 +56,7 @@ TEST(Log, DefaultDropsEverything) {
   EXPECT_NO_THROW(Log().error("nobody hears"));
 }
 
-TEST(Log, UnwritablePathIsAnIoError) {
+TEST(Log, RefusesUnwritablePaths) {
   const test::TempFolder folder;
   const std::string path = (folder / "file").string() + "/log.txt";
   write_file_atomically(folder / "file", "in the way");

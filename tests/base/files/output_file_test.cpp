@@ -19,7 +19,7 @@ OutputFile figures(const fs::path& path) {
           }};
 }
 
-TEST(OutputFile, IsNewOrReplacesOneOfItsKind) {
+TEST(OutputFile, CreatesOrReplacesFilesOfItsKind) {
   const TempFolder folder;
   const OutputFile file = figures(folder / "file");
   for (const char* text : {R"({"run": 1, "step": 1})", R"({"run": 1, "step": 2})"}) {
@@ -29,7 +29,7 @@ TEST(OutputFile, IsNewOrReplacesOneOfItsKind) {
   }
 }
 
-TEST(OutputFile, WhatElseLiesThereStays) {
+TEST(OutputFile, KeepsOtherFiles) {
   const TempFolder folder;
   const fs::path other = folder / "other", own = folder / "own", link = folder / "link", pipe = folder / "pipe";
   write_file_atomically(other, "mine");
@@ -53,7 +53,7 @@ TEST(OutputFile, WhatElseLiesThereStays) {
   EXPECT_FALSE(fs::exists(folder / "nowhere"));
 }
 
-TEST(OutputFile, KindsOfJsonAreKnownByTheirKeys) {
+TEST(OutputFile, RecognizesJsonByItsKeys) {
   EXPECT_TRUE(is_json_with(R"({"a": 1, "b": 2, "c": 3})", {"a", "b"}));
   for (const char* other : {"", "{", R"({"a": 1})", R"(["a", "b"])", R"({"a": 1, "b": 2} more)", R"("a b")"})
     EXPECT_FALSE(is_json_with(other, {"a", "b"})) << other;
@@ -61,7 +61,7 @@ TEST(OutputFile, KindsOfJsonAreKnownByTheirKeys) {
   EXPECT_FALSE(begins_with_json("{\"a\": 1}\n{\"b\": 1}\n", {"b"}));
 }
 
-TEST(RefuseExisting, NamesWhatIsThere) {
+TEST(RefuseExisting, ErrorsNameTheExistingPath) {
   const TempFolder folder;
   EXPECT_NO_THROW(refuse_existing(folder / "free"));
   write_file_atomically(folder / "taken", "");

@@ -11,7 +11,7 @@ namespace witan {
 namespace {
 
 // The formats by their definition (Micikevicius et al., arXiv:2209.05433, table 1). kLargest: the bits of the largest
-// number, beyond which are an infinity, if the format has one, and NaNs.
+// finite number; larger patterns are infinity, if the format has one, and NaNs.
 template <class Float8>
 struct Format;
 template <>
@@ -54,7 +54,7 @@ class Float8Test : public ::testing::Test {};
 using Formats = ::testing::Types<e4m3, e5m2>;
 TYPED_TEST_SUITE(Float8Test, Formats, FormatNames);
 
-TYPED_TEST(Float8Test, EveryPatternHasItsValueAndSurvivesTheRoundTrip) {
+TYPED_TEST(Float8Test, DecodesAndRoundTripsEveryPattern) {
   constexpr uint32_t kLargest = Format<TypeParam>::kLargest;
   for (uint32_t bits = 0; bits < 256; ++bits) {
     const float value = value_of<TypeParam>(bits);
@@ -73,7 +73,7 @@ TYPED_TEST(Float8Test, EveryPatternHasItsValueAndSurvivesTheRoundTrip) {
   EXPECT_EQ(value_of<TypeParam>(kLargest), TypeParam::kLargest);
 }
 
-// Between each pair of neighbours: just below the midpoint rounds down, just above rounds up, the midpoint to even.
+// For each pair of neighbours: just below the midpoint rounds down, just above rounds up, and the midpoint to even.
 TYPED_TEST(Float8Test, RoundsToNearestEven) {
   for (uint32_t bits = 0; bits < Format<TypeParam>::kLargest; ++bits)
     for (const uint32_t sign : {0u, 0x80u}) {

@@ -20,7 +20,7 @@ float float_of(uint32_t bits) {
   return std::bit_cast<float>(bits);
 }
 
-TEST(Bf16, EveryPatternSurvivesTheRoundTrip) {
+TEST(Bf16, RoundTripsEveryPattern) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const float value = from_bits(static_cast<uint16_t>(bits));
     if (std::isnan(value))
@@ -30,7 +30,7 @@ TEST(Bf16, EveryPatternSurvivesTheRoundTrip) {
   }
 }
 
-// Every pair of neighbours of one sign: below the middle goes down, above goes up, the middle to the even one.
+// For each pair of neighbours of one sign: below the midpoint rounds down, above rounds up, and the midpoint to even.
 TEST(Bf16, RoundsToNearestEven) {
   for (uint32_t bits = 0; bits < 0x7F80; ++bits) {
     for (const uint32_t sign : {0u, 0x8000u}) {
@@ -47,20 +47,20 @@ TEST(Bf16, KeepsSpecialValues) {
   EXPECT_EQ(bf16(infinity).bits, 0x7F80);
   EXPECT_EQ(bf16(-infinity).bits, 0xFF80);
   EXPECT_EQ(bf16(-0.0f).bits, 0x8000);
-  EXPECT_EQ(bf16(std::numeric_limits<float>::max()).bits, 0x7F80);  // nearer to infinity's place than to the largest
-  // A NaN whose payload sits in the lower half must not turn into an infinity, nor wrap round to zero.
+  EXPECT_EQ(bf16(std::numeric_limits<float>::max()).bits, 0x7F80);  // rounds to infinity
+  // A NaN whose payload is in the lower half must not become infinity, nor wrap around to zero.
   for (const uint32_t nan : {0x7F800001u, 0xFF800001u, 0x7FFFFFFFu, 0xFFFFFFFFu, 0x7FC00000u})
     EXPECT_TRUE(std::isnan(float(bf16(float_of(nan))))) << nan;
 }
 
-TEST(Bf16, SumsAreWider) {
+TEST(Bf16, AccumulatesInFloat) {
   static_assert(std::is_same_v<Accumulator<bf16>, float>);
   static_assert(std::is_same_v<Accumulator<float>, float>);
   static_assert(std::is_same_v<Accumulator<double>, double>);
   EXPECT_EQ(float(bf16(1.5)), 1.5f);
 }
 
-// The compiler's own type, which is the same format.
+// Converts with the compiler's _Float16.
 uint16_t compilers(float value) {
   return std::bit_cast<uint16_t>(static_cast<_Float16>(value));
 }
@@ -70,7 +70,7 @@ f16 of_bits(uint32_t bits) {
   return value;
 }
 
-TEST(F16, EveryPatternIsTheNumberThatItStandsFor) {
+TEST(F16, DecodesAndRoundTripsEveryPattern) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const float value = of_bits(bits), expected = std::bit_cast<_Float16>(static_cast<uint16_t>(bits));
     if (std::isnan(expected)) {
@@ -83,8 +83,8 @@ TEST(F16, EveryPatternIsTheNumberThatItStandsFor) {
   }
 }
 
-// Numbers of every exponent, those just beside the middles between neighbours among them.
-TEST(F16, RoundsAsTheCompiler) {
+// Numbers of every exponent, including those just beside midpoints between neighbours.
+TEST(F16, RoundsLikeTheCompiler) {
   for (uint32_t upper = 0; upper < 0x10000; ++upper)
     for (const uint32_t lower : {0x0000u, 0x0001u, 0x0FFFu, 0x1000u, 0x1001u, 0x2000u, 0x3000u, 0x8000u, 0xFFFFu}) {
       const float value = float_of(upper << 16 | lower);
@@ -95,7 +95,7 @@ TEST(F16, RoundsAsTheCompiler) {
     }
   EXPECT_EQ(float(f16(65519.0f)), 65504);
   EXPECT_EQ(float(f16(65520.0f)), HUGE_VALF);
-  EXPECT_EQ(float(f16(0x1p-25f)), 0) << "the middle to the even one";
+  EXPECT_EQ(float(f16(0x1p-25f)), 0) << "a tie rounds to even";
   EXPECT_EQ(float(f16(0x1.01p-25f)), 0x1p-24f);
 }
 
@@ -103,8 +103,9 @@ float upper_of(float value) {
   return float_of(uint32_t{split(value).upper} << 16);
 }
 
-// Every lower half under upper halves of every kind: zero, denormals, ones around powers of two, the largest, infinity.
-TEST(SplitFloat, EveryNumberComesBackToTheBit) {
+// Every lower half with several upper halves: zero, denormals, values around powers of two, the largest number,
+// infinity.
+TEST(SplitFloat, RoundTripsEveryLowerHalf) {
   constexpr std::array<uint32_t, 13> kUpper = {0x0000, 0x0001, 0x007F, 0x0080, 0x0100, 0x3F7F, 0x3F80,
                                                0x3F81, 0x4049, 0x7EFF, 0x7F00, 0x7F7E, 0x7F7F};
   for (const uint32_t upper : kUpper)
@@ -119,8 +120,8 @@ TEST(SplitFloat, EveryNumberComesBackToTheBit) {
   }
 }
 
-// Every pair of neighbours of one sign: as bfloat16 rounds, but for the middle.
-TEST(SplitFloat, TheUpperHalfIsTheNearestBf16AndTiesGoAwayFromZero) {
+// For each pair of neighbours of one sign: rounds like bfloat16, except at midpoints.
+TEST(SplitFloat, UpperHalfIsTheNearestBf16WithTiesAwayFromZero) {
   for (uint32_t bits = 0; bits < 0x7F80; ++bits)
     for (const uint32_t sign : {0u, 0x8000u}) {
       const uint32_t low = bits | sign;
@@ -132,7 +133,7 @@ TEST(SplitFloat, TheUpperHalfIsTheNearestBf16AndTiesGoAwayFromZero) {
     }
 }
 
-TEST(SplitFloat, EveryBf16IsItsOwnUpperHalfWithoutARest) {
+TEST(SplitFloat, Bf16ValuesHaveAZeroRemainder) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const float value = float_of(bits << 16);
     if (std::isnan(value)) continue;
@@ -141,8 +142,8 @@ TEST(SplitFloat, EveryBf16IsItsOwnUpperHalfWithoutARest) {
   }
 }
 
-// No payload may carry into the sign, or end as infinity.
-TEST(SplitFloat, ANaNStaysOne) {
+// No payload may carry into the sign or become infinity.
+TEST(SplitFloat, KeepsNaNs) {
   for (const uint32_t nan :
        {0x7F800001u, 0xFF800001u, 0x7F807FFFu, 0x7FC00000u, 0x7FFF8000u, 0x7FFFFFFFu, 0xFFFFFFFFu}) {
     EXPECT_TRUE(std::isnan(upper_of(float_of(nan)))) << nan;
@@ -150,15 +151,15 @@ TEST(SplitFloat, ANaNStaysOne) {
   }
 }
 
-// Numbers of every exponent that a float16 does not overflow from.
-TEST(SplitFloat, AFloat16AndItsRestAreTheNumberToTheBit) {
+// Numbers of every exponent that does not overflow float16.
+TEST(SplitFloat, Float16AndRemainderRestoreTheNumber) {
   for (uint32_t upper = 0; upper < 0x10000; ++upper)
     for (const uint32_t lower : {0x0000u, 0x0001u, 0x0FFFu, 0x1000u, 0x1001u, 0x7A5Bu, 0xFFFFu}) {
       const float value = float_of(upper << 16 | lower);
       if (!(std::abs(value) < 65520)) continue;
       const f16 narrow(value);
       ASSERT_EQ(std::bit_cast<uint32_t>(join(narrow, rest_of(value, narrow)) + 0.0f),
-                std::bit_cast<uint32_t>(value + 0.0f))  // a zero's sign aside
+                std::bit_cast<uint32_t>(value + 0.0f))  // ignoring the sign of zero
           << upper << " " << lower;
     }
   for (const float value : {HUGE_VALF, -HUGE_VALF, 1e6f, -65520.0f, std::nanf("")}) {

@@ -12,8 +12,8 @@ namespace {
 
 using Words = std::array<uint32_t, 4>;
 
-// Random123's kat_vectors, "philox4x32 10". The counter's low half is the index, its high half the stream, the key the
-// seed.
+// Random123's kat_vectors, "philox4x32 10". The low half of the counter is the index, the high half the stream; the key
+// is the seed.
 TEST(Philox, KnownAnswers) {
   EXPECT_EQ(Philox(0, 0).block(0), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(Philox(~0ull, ~0ull).block(~0ull), (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
@@ -21,12 +21,12 @@ TEST(Philox, KnownAnswers) {
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-TEST(Philox, BitsWalkThroughTheBlocks) {
+TEST(Philox, BitsFollowTheBlocks) {
   const Philox random(7, 9);
   for (uint64_t i = 0; i < 64; ++i) EXPECT_EQ(random.bits(i), random.block(i / 4)[i % 4]);
 }
 
-TEST(Philox, SeedStreamAndIndexAllMatter) {
+TEST(Philox, DependsOnSeedStreamAndIndex) {
   const Words words = Philox(1, 2).block(3);
   EXPECT_EQ(words, Philox(1, 2).block(3));
   EXPECT_NE(words, Philox(4, 2).block(3));
@@ -34,7 +34,7 @@ TEST(Philox, SeedStreamAndIndexAllMatter) {
   EXPECT_NE(words, Philox(1, 2).block(4));
 }
 
-// FNV-1a, 64 bits: checkpoints rely on it, since a parameter's stream is its name's.
+// 64-bit FNV-1a. Checkpoints rely on it, since a parameter's stream is the hash of its name.
 TEST(Philox, StreamOfNameIsFrozen) {
   EXPECT_EQ(Philox::stream_of(""), 0xcbf29ce484222325ull);
   EXPECT_EQ(Philox::stream_of("a"), 0xaf63dc4c8601ec8cull);
@@ -67,7 +67,7 @@ TEST(Philox, NormalHasNormalMoments) {
     if (i % 2 == 0) neighbours += x * random.normal(static_cast<uint64_t>(i) + 1);  // they share a radius
     within_one += std::abs(x) < 1;
   }
-  // Five standard errors of each moment's mean: its variance is 1, 2, 15 and 96 for powers one to four.
+  // Tolerances: five standard errors of each moment's mean; the variance is 1, 2, 15 and 96 for powers one to four.
   const double error = 5 / std::sqrt(double{kDraws});
   EXPECT_NEAR(sums[1] / kDraws, 0, error);
   EXPECT_NEAR(sums[2] / kDraws, 1, error * std::sqrt(2.0));
@@ -77,7 +77,7 @@ TEST(Philox, NormalHasNormalMoments) {
   EXPECT_NEAR(within_one / kDraws, 0.682689, error);
 }
 
-TEST(Philox, ManyNormalsAreThoseOfEachIndex) {
+TEST(Philox, BatchedNormalsMatchSingleOnes) {
   const Philox random(5, Philox::stream_of("many"));
   for (const uint64_t first : {uint64_t{0}, uint64_t{1}, uint64_t{2}, uint64_t{7}, (uint64_t{1} << 33) + 3})
     for (const size_t count : {size_t{0}, size_t{1}, size_t{2}, size_t{3}, size_t{5}, size_t{64}, size_t{1001}}) {
@@ -150,7 +150,7 @@ TEST(Permutation, IsFrozen) {
 }
 
 // All 24 orders of four things come about equally often: chi-squared with 23 degrees of freedom, far tail.
-TEST(Permutation, ReachesAllOrdersOfASmallSetEvenly) {
+TEST(Permutation, HasUniformOrdersOfASmallSet) {
   constexpr int kTrials = 24000;
   std::map<std::vector<int64_t>, int> counts;
   for (uint64_t seed = 0; seed < kTrials; ++seed) {

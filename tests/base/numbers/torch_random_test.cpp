@@ -25,14 +25,14 @@ Values normal(TorchRandom& random, int64_t n) {
   return out;
 }
 
-// PyTorch's logarithm and cosine are its own: a few units in the last place.
+// PyTorch uses its own logarithm and cosine, which differ by a few ULPs.
 void expect_near(const Values& values, const Values& expected) {
   ASSERT_EQ(values.size(), expected.size());
   for (size_t i = 0; i < values.size(); ++i)
     EXPECT_NEAR(values[i], expected[i], 1e-6F * std::max(1.0F, std::abs(expected[i]))) << i;
 }
 
-TEST(TorchRandom, GivesPyTorchsValuesInTheOrderOfTheCalls) {
+TEST(TorchRandom, MatchesPyTorchInCallOrder) {
   TorchRandom random(1234);
   expect_near(normal(random, 40),
               {-0x1.c99968p-4F, -0x1.fc821ep-2F, 0x1.4df996p-3F,  -0x1.c36c94p-1F, 0x1.b98ce6p-5F,  0x1.563514p-1F,
@@ -52,7 +52,7 @@ TEST(TorchRandom, GivesPyTorchsValuesInTheOrderOfTheCalls) {
                0x1.88d31cp-1F, -0x1.23bb7p-2F, 0x1.a9c45ap-2F, -0x1.0f913ep+1F});
 }
 
-TEST(TorchRandom, NumbersOfValuesAndChunksDoNotMatter) {
+TEST(TorchRandom, IsIndependentOfCountsAndChunks) {
   TorchRandom one(7), same(7);
   const Values many = normal(one, 16 * 1000), few = normal(same, 16);
   EXPECT_EQ(Values(many.begin(), many.begin() + 16), few);
@@ -64,7 +64,7 @@ TEST(TorchRandom, NumbersOfValuesAndChunksDoNotMatter) {
   EXPECT_EQ(whole, parts);
 }
 
-TEST(TorchRandom, SeedsAreTakenModulo32Bits) {
+TEST(TorchRandom, TakesSeedsModulo32Bits) {
   TorchRandom small(5), large(5 + (uint64_t{1} << 32)), other(6);
   const Values values = uniform(small, 8, 1);
   EXPECT_EQ(uniform(large, 8, 1), values);

@@ -33,7 +33,7 @@ TEST(Mutex, IsHeldByOneAtATime) {
   EXPECT_EQ(counter.count, 4000);
 }
 
-TEST(CondVar, WakesWhoeverWaits) {
+TEST(CondVar, WakesWaiters) {
   Counter counter;
   std::thread waits([&] {
     MutexLock lock(counter.mutex);
@@ -50,7 +50,7 @@ TEST(CondVar, WakesWhoeverWaits) {
   EXPECT_EQ(counter.count, 2);
 }
 
-TEST(CondVar, WaitsUntilTheEndAtMost) {
+TEST(CondVar, HonoursTheTimeout) {
   Counter counter;
   MutexLock lock(counter.mutex);
   const auto end = steady_clock::now() + milliseconds(20);

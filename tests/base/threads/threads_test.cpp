@@ -46,7 +46,7 @@ TEST_P(Threads, RunsEachTaskOnce) {
   }
 }
 
-// Thousands of tiny calls, with pauses that let the workers fall asleep: a lost wake-up would hang.
+// Thousands of tiny calls, with pauses in which the workers fall asleep: a lost wake-up would hang.
 TEST_P(Threads, SurvivesManySmallRuns) {
   ThreadPool pool(GetParam());
   std::atomic<int64_t> sum{0};
@@ -60,7 +60,7 @@ TEST_P(Threads, SurvivesManySmallRuns) {
   }
 }
 
-TEST_P(Threads, RethrowsAndGoesOn) {
+TEST_P(Threads, RethrowsAndStaysUsable) {
   ThreadPool pool(GetParam());
   for (int round = 0; round < 50; ++round) {
     const auto throwing = [&] {
@@ -70,7 +70,7 @@ TEST_P(Threads, RethrowsAndGoesOn) {
     };
     EXPECT_EQ(test::message_of<std::invalid_argument>(throwing), "task five");
     std::atomic<int> runs{0};
-    pool.run(16, [&](int64_t) { ++runs; });  // the old error is gone
+    pool.run(16, [&](int64_t) { ++runs; });  // the old error was cleared
     EXPECT_EQ(runs, 16);
   }
 }
@@ -80,7 +80,7 @@ TEST_P(Threads, RethrowsOneOfManyErrors) {
   EXPECT_THROW(pool.run(64, [](int64_t i) { throw std::out_of_range(std::to_string(i)); }), std::out_of_range);
 }
 
-// A task may own a pool of its own, as a rank does that runs as a task.
+// A task may own a pool, e.g. when ranks run as tasks.
 TEST_P(Threads, PoolsNest) {
   ThreadPool outer(GetParam());
   std::atomic<int> runs{0};
@@ -106,13 +106,13 @@ TEST_P(Threads, RangesCoverEverythingOnce) {
     }
 }
 
-TEST(ThreadPoolRanges, NothingToDoCallsNothing) {
+TEST(ThreadPoolRanges, EmptyRangesCallNothing) {
   ThreadPool pool(2);
   EXPECT_TRUE(cuts(pool, 0, 4).empty());
   EXPECT_TRUE(cuts(pool, -3, 4).empty());
 }
 
-// The number of threads must never change a result, so it must never move a cut.
+// The number of threads must never change a result, so ranges must not depend on it.
 TEST(ThreadPoolRanges, CutsDoNotDependOnThreads) {
   ThreadPool one(1), many(7);
   for (const int64_t count : {1, 100, 12345}) EXPECT_EQ(cuts(one, count, 8), cuts(many, count, 8));
@@ -128,17 +128,17 @@ TEST(ThreadPoolRanges, SumsInAnyOrder) {
   EXPECT_EQ(std::accumulate(x.begin(), x.end(), 0.0), 50000.0 * 49999.0);
 }
 
-TEST(ThreadPoolLife, MadeAndDroppedIdle) {
+TEST(ThreadPoolLife, CanBeDestroyedIdle) {
   for (int i = 0; i < 200; ++i) ThreadPool pool(3);
 }
 
 TEST(UsableCores, IsAtLeastOneAndNoMoreThanTheMachineHas) {
   EXPECT_GE(usable_cores(), 1);
-  const auto cores = std::thread::hardware_concurrency();  // zero where unknown
+  const auto cores = std::thread::hardware_concurrency();  // zero if unknown
   EXPECT_TRUE(cores == 0 || usable_cores() <= static_cast<int>(cores));
 }
 
-TEST(SideBySide, DoesEachOnce) {
+TEST(SideBySide, RunsEachTaskOnce) {
   for (const size_t count : {0, 1, 15, 16, 33, 5000}) {
     std::vector<std::atomic<int>> done(count);
     side_by_side(count, [&](size_t i) { ++done[i]; });
@@ -146,7 +146,7 @@ TEST(SideBySide, DoesEachOnce) {
   }
 }
 
-TEST(SideBySide, ThrowsTheErrorOfTheLowestNumberAfterAll) {
+TEST(SideBySide, ThrowsTheErrorOfTheLowestIndexAfterAllTasks) {
   std::atomic<int> done{0};
   std::string error;
   try {
@@ -161,8 +161,8 @@ TEST(SideBySide, ThrowsTheErrorOfTheLowestNumberAfterAll) {
   EXPECT_EQ(done, 1000);
 }
 
-// Each of the first 32 waits until all of them have begun: with fewer threads it would take until the time is over.
-TEST(SideBySide, WaitsForManyAtOnceWhateverTheCores) {
+// Each of the first 32 tasks waits until all of them have begun; with fewer threads this would time out.
+TEST(SideBySide, RunsManyWaitingTasksAtOnceOnAnyNumberOfCores) {
   std::mutex mutex;
   std::condition_variable changed;
   size_t inside = 0, met = 0;

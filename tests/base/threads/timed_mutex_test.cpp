@@ -28,7 +28,7 @@ TEST(TimedMutex, IsHeldByOneAtATime) {
   EXPECT_EQ(count, 4000);
 }
 
-TEST(TimedMutex, IsNotWaitedForLongerThanSaid) {
+TEST(TimedMutex, HonoursTheTimeout) {
   TimedMutex mutex;
   const TimedMutexLock held(mutex);
   std::thread([&] {
@@ -39,9 +39,10 @@ TEST(TimedMutex, IsNotWaitedForLongerThanSaid) {
   }).join();
 }
 
-TEST(TimedMutex, WakesWhoeverWaitsWhenItIsFree) {
+TEST(TimedMutex, WakesWaiters) {
   TimedMutex mutex;
-  for (int round = 0; round < 500; ++round) {  // in some of them the thread waits already when the mutex becomes free
+  for (int round = 0; round < 500;
+       ++round) {  // in some rounds the thread is already waiting when the mutex is released
     std::promise<void> begun;
     bool got = false;
     mutex.lock();
