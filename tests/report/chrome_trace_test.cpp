@@ -13,8 +13,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The fields that the format's page gives each kind of event.
-TEST(ChromeTrace, HasTheFormatsEvents) {
+// The fields that the format's documentation lists for each kind of event.
+TEST(ChromeTrace, WritesEventsOfTheFormat) {
   ChromeTrace trace(3, "rank 3: shard \"1\"", 1'000'000);
   trace.name_track(2, "computation");
   trace.slice(2, "gemm", 1'002'500, 1'010'000, {{"module", json_text("layers.0\n")}, {"flops", "24"}});
@@ -32,7 +32,7 @@ TEST(ChromeTrace, HasTheFormatsEvents) {
             Json::parse(R"({"ph":"C","pid":3,"ts":10.0,"name":"memory","args":{"weights":5,"activations":7}})"));
 }
 
-TEST(ChromeTrace, SeveralBecomeOne) {
+TEST(ChromeTrace, MergesTraces) {
   const test::TempFolder folder;
   std::vector<fs::path> files;
   for (const int rank : {0, 1}) {
@@ -53,8 +53,8 @@ TEST(ChromeTrace, SeveralBecomeOne) {
             files[1].string() + ": this is not a trace written by Witan");
 }
 
-// Names come from files and paths, which may hold any bytes.
-TEST(ChromeTrace, BytesThatAreNoTextAreReplaced) {
+// Names come from files and paths, so they may hold any bytes.
+TEST(ChromeTrace, ReplacesInvalidUtf8) {
   EXPECT_EQ(Json::parse(json_text("a\xff z")).get<std::string>(), "a\xEF\xBF\xBD z");
 }
 

@@ -1,4 +1,4 @@
-// Made-up runs for the report's tests.
+// Synthetic runs for the report's tests.
 #pragma once
 
 #include <unistd.h>
@@ -14,7 +14,7 @@
 
 namespace witan::synthetic {
 
-// A folder of its own for each test, removed afterwards.
+// A temporary folder per test.
 class TempFolder {
  public:
   TempFolder() {
@@ -75,7 +75,7 @@ inline ExpertsEvent experts(int64_t n, int64_t total, int64_t layers, int64_t co
   return e;
 }
 
-// A finished run: a step event per step, an evaluation every tenth of it, expert loads every `every` steps.
+// A finished run: a step event per step, an evaluation every tenth step, expert loads every `every` steps.
 inline Metrics run(int64_t total, int64_t layers, int64_t experts_count, int64_t ranks = 2, int64_t every = 5) {
   Metrics m;
   m.run = RunEvent{"first-light",
@@ -118,14 +118,14 @@ inline Metrics run(int64_t total, int64_t layers, int64_t experts_count, int64_t
 
 namespace witan::test {
 
-// Applies the changes that PlotHistory::since() gives to a page's data, as the page's script does.
+// Applies the changes of PlotHistory::since() to a page's data, like the page's script.
 inline nlohmann::ordered_json changed_data(const nlohmann::ordered_json& old, const nlohmann::ordered_json& changes) {
   using nlohmann::ordered_json;
   if (!changes.is_structured()) return changes;
   ordered_json out = changes.is_array() ? ordered_json::array() : ordered_json::object();
   if (changes.contains("keep")) {
     out = ordered_json::array();
-    for (size_t i = 0; i < changes["keep"]; ++i) out.push_back(old.at(i));  // there must be so many
+    for (size_t i = 0; i < changes["keep"]; ++i) out.push_back(old.at(i));  // the list must be that long
     for (const ordered_json& one : changes["then"]) out.push_back(one);
     return out;
   }

@@ -55,7 +55,7 @@ TEST(Events, GoldenLines) {
             R"({"kind":"measured_memory","rank":1,"tags":{"weights":8},"peak":12})");
 }
 
-TEST(Events, EveryKindSurvivesTheRoundTrip) {
+TEST(Events, RoundTripEveryKind) {
   Metrics m = synthetic::run(10, 2, 4);
   m.run->layout = "shard=2";
   const std::vector<Event> events = {*m.run,
@@ -85,7 +85,7 @@ TEST(Events, EveryKindSurvivesTheRoundTrip) {
   }
 }
 
-TEST(Events, TellAKindByTheBeginningOfALine) {
+TEST(Events, RecognizeKindsByTheStartOfALine) {
   EXPECT_EQ(kind_of(format_event(synthetic::step(7, 10, true))), kIndexOf<StepEvent>);
   EXPECT_EQ(kind_of(format_event(EndEvent{"finished"})), kIndexOf<EndEvent>);
   EXPECT_EQ(quick_step(format_event(synthetic::step(7, 10, true))), 7);
@@ -104,7 +104,7 @@ TEST(Events, DenseStepHasNoExpertKeys) {
   EXPECT_EQ(line.find("dropped_share"), std::string::npos);
 }
 
-TEST(Events, TellsTheShareOfDroppedAssignments) {
+TEST(Events, HaveTheShareOfDroppedAssignments) {
   StepEvent step = synthetic::step(1, 10, true);
   step.dropped_share = 0.125;
   const std::string line = format_event(step);
@@ -112,7 +112,7 @@ TEST(Events, TellsTheShareOfDroppedAssignments) {
   EXPECT_EQ(std::get<StepEvent>(*parse_event(line, "here")).dropped_share, 0.125);
 }
 
-TEST(Events, TellsTheLossesOfMultiTokenPrediction) {
+TEST(Events, HaveLossesOfMultiTokenPrediction) {
   StepEvent step = synthetic::step(1, 10, false);
   EXPECT_EQ(format_event(step).find("mtp_losses"), std::string::npos);
   step.mtp_losses = {2.5, 3};
@@ -121,12 +121,12 @@ TEST(Events, TellsTheLossesOfMultiTokenPrediction) {
   EXPECT_EQ(std::get<StepEvent>(*parse_event(line, "here")).mtp_losses, step.mtp_losses);
 }
 
-TEST(Events, StatisticsOfRoutersGoByName) {
+TEST(Events, WriteStatisticsOfRoutersByName) {
   StepEvent step = synthetic::step(1, 10, true);
   set_router_statistic(step, "z_loss", 0.5);
   set_router_statistic(step, "router_entropy", 1.25);
   const std::string line = format_event(step);
-  EXPECT_NE(line.find("\"z_loss\":0.5"), std::string::npos) << "has had a key of its own";
+  EXPECT_NE(line.find("\"z_loss\":0.5"), std::string::npos) << "keeps its own key";
   EXPECT_NE(line.find("\"router\":{\"router_entropy\":1.25}"), std::string::npos) << line;
   const StepEvent back = std::get<StepEvent>(*parse_event(line, "here"));
   EXPECT_EQ(router_statistic(back, "z_loss"), 0.5);
@@ -142,7 +142,7 @@ TEST(Events, StatisticsOfRoutersGoByName) {
                CorruptionError);
 }
 
-TEST(Events, NonFiniteNumbersAreNullAndReadAsNaN) {
+TEST(Events, WriteNonFiniteNumbersAsNullAndReadThemAsNaN) {
   StepEvent step = synthetic::step(1, 10, false);
   step.loss = INFINITY;
   const std::string line = format_event(step);
@@ -150,12 +150,12 @@ TEST(Events, NonFiniteNumbersAreNullAndReadAsNaN) {
   EXPECT_TRUE(std::isnan(std::get<StepEvent>(*parse_event(line, "here")).loss));
 }
 
-TEST(Events, InvalidUtf8InASampleIsReplaced) {
+TEST(Events, ReplaceInvalidUtf8InSamples) {
   const std::string line = format_event(SampleEvent{1, "\xff", "ok"});
   EXPECT_EQ(std::get<SampleEvent>(*parse_event(line, "here")).prompt, "\xEF\xBF\xBD");
 }
 
-TEST(Events, UnknownKindsAndKeysAreSkipped) {
+TEST(Events, SkipUnknownKindsAndKeys) {
   EXPECT_FALSE(parse_event(R"({"kind":"gpu","temperature":60})", "here"));
   EXPECT_TRUE(parse_event(R"({"kind":"end","reason":"finished","signal":2})", "here"));
 }
@@ -170,7 +170,7 @@ void expect_corrupt(std::string_view line, const std::string& message) {
   }
 }
 
-TEST(Events, ErrorsNameThePlaceAndTheKey) {
+TEST(Events, ErrorsNameLineAndKey) {
   expect_corrupt("[1]", "must be a JSON object");
   expect_corrupt("{", "not valid JSON");
   expect_corrupt("{}", "\"kind\" is missing");
@@ -187,7 +187,7 @@ TEST(Events, ErrorsNameThePlaceAndTheKey) {
   expect_corrupt(R"({"kind":"experts","step":1,"load":[[[[1]]]]})", "nested deeper");
 }
 
-TEST(Events, EveryTruncationIsRejected) {
+TEST(Events, RejectEveryTruncation) {
   const std::string line = format_event(synthetic::step(5, 10, true));
   for (size_t n = 0; n < line.size(); ++n)
     EXPECT_THROW(parse_event(std::string_view(line).substr(0, n), "here"), CorruptionError) << n;

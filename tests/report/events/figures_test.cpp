@@ -1,4 +1,4 @@
-// Figures of a whole run, as numbers and as JSON.
+// Summary figures of a whole run, as numbers and as JSON.
 #include "witan/report/events/figures.h"
 
 #include <gtest/gtest.h>
@@ -56,7 +56,7 @@ Metrics a_run() {
   return metrics;
 }
 
-TEST(FiguresTest, AreThoseOfTheEvents) {
+TEST(FiguresTest, MatchTheEvents) {
   const auto json = figures_json(a_run());
   const auto expected = nlohmann::ordered_json::parse(R"({
     "started": "2026-01-02T03:04:05Z", "end": "finished", "config_hash": "c0ffee", "ranks": 2, "layout": "expert=2",
@@ -78,8 +78,8 @@ TEST(FiguresTest, AreThoseOfTheEvents) {
   EXPECT_EQ(json.dump(1), expected.dump(1));
 }
 
-// Programs find every key in every run: null, 0 or an empty list where there is nothing yet.
-TEST(FiguresTest, ARunWithoutEventsHasTheSameKeys) {
+// Programs find every key in every run: null, 0 or an empty list where data is missing.
+TEST(FiguresTest, HaveTheSameKeysWithoutEvents) {
   const auto full = figures_json(a_run()), empty = figures_json(Metrics());
   for (const auto& [key, value] : full.items()) {
     ASSERT_TRUE(empty.contains(key)) << key;
@@ -92,12 +92,12 @@ TEST(FiguresTest, ARunWithoutEventsHasTheSameKeys) {
   EXPECT_TRUE(empty["end"].is_null());
   EXPECT_EQ(empty["saves"]["count"], 0);
   EXPECT_EQ(empty["training"]["skipped_steps"], 0);
-  EXPECT_TRUE(nlohmann::json::parse(empty.dump())["speed"]["tokens_per_s"].is_null()) << "no number that JSON lacks";
+  EXPECT_TRUE(nlohmann::json::parse(empty.dump())["speed"]["tokens_per_s"].is_null()) << "JSON has no NaN";
 }
 
-TEST(FiguresTest, LossesThatAreNotFiniteAreNotTheBest) {
+TEST(FiguresTest, IgnoreNonFiniteLossesForTheBest) {
   EXPECT_FALSE(best_eval({{1, NAN, 1}}));
-  EXPECT_EQ(best_eval({{1, 2, 1}, {2, NAN, 1}, {3, 2, 1}, {4, 2.5, 1}})->step, 3) << "the newer one of equals";
+  EXPECT_EQ(best_eval({{1, 2, 1}, {2, NAN, 1}, {3, 2, 1}, {4, 2.5, 1}})->step, 3) << "the later of equal losses";
   Metrics metrics;
   metrics.steps = {step_with_loss(1, NAN)};
   EXPECT_FALSE(training_loss(metrics));
@@ -119,13 +119,13 @@ Metrics steps_of(const std::vector<double>& speeds) {
   return metrics;
 }
 
-TEST(RunSpeed, IsThatOfTheMedianStep) {
+TEST(RunSpeed, IsTheSpeedOfTheMedianStep) {
   const RunSpeed speed = run_speed(steps_of({1, 30, 32, 31, 15}));
   EXPECT_EQ(speed.tokens_per_s, 30);
   EXPECT_EQ(speed.gflops, 60);
 }
 
-TEST(RunSpeed, LeavesOutWhatNoStepTells) {
+TEST(RunSpeed, OmitsMissingValues) {
   EXPECT_EQ(run_speed(steps_of({NAN, 7, INFINITY})).tokens_per_s, 7);
   EXPECT_TRUE(std::isnan(run_speed({}).tokens_per_s));
   EXPECT_TRUE(std::isnan(run_speed(steps_of({NAN})).gflops));

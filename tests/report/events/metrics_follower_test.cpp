@@ -30,14 +30,14 @@ std::vector<int64_t> steps_of(const Metrics& metrics) {
   return steps;
 }
 
-TEST(MetricsFollower, ReadsWhatIsAppended) {
+TEST(MetricsFollower, ReadsAppendedLines) {
   const TempFolder folder;
   const fs::path path = folder / "m.jsonl";
   MetricsFollower follower(path);
-  EXPECT_FALSE(follower.read_more()) << "there is no file yet";
+  EXPECT_FALSE(follower.read_more()) << "no file yet";
   append(path, format_event(*synthetic::run(9, 0, 0).run) + "\n" + step_line(1));
   EXPECT_TRUE(follower.read_more());
-  EXPECT_FALSE(follower.read_more()) << "nothing is new";
+  EXPECT_FALSE(follower.read_more()) << "nothing new";
   append(path, step_line(2) + format_event(EvalEvent{2, 3, 2}) + "\n");
   EXPECT_TRUE(follower.read_more());
   EXPECT_EQ(follower.metrics().run->name, "first-light");
@@ -45,7 +45,7 @@ TEST(MetricsFollower, ReadsWhatIsAppended) {
   EXPECT_EQ(follower.metrics().evals.size(), 1u);
 }
 
-TEST(MetricsFollower, ATornLineIsReadOnceItIsWhole) {
+TEST(MetricsFollower, ReadsTornLinesOnceWhole) {
   const TempFolder folder;
   const fs::path path = folder / "m.jsonl";
   MetricsFollower follower(path);
@@ -61,14 +61,14 @@ TEST(MetricsFollower, ATornLineIsReadOnceItIsWhole) {
 }
 
 // As a run does that resumes from a checkpoint.
-TEST(MetricsFollower, APipeIsRefusedWithoutWaitingForItsWriter) {
+TEST(MetricsFollower, RefusesPipesWithoutWaitingForAWriter) {
   const TempFolder folder;
   ASSERT_EQ(::mkfifo((folder / "m.jsonl").c_str(), 0600), 0);
   EXPECT_THAT(test::message_of<IoError>([&] { MetricsFollower(folder / "m.jsonl").read_more(); }),
               HasSubstr("m.jsonl: it is not a regular file"));
 }
 
-TEST(MetricsFollower, AFileThatWasCutIsReadAgain) {
+TEST(MetricsFollower, RereadsTruncatedFiles) {
   const TempFolder folder;
   const fs::path path = folder / "m.jsonl";
   for (int64_t n = 1; n <= 5; ++n) append(path, step_line(n));
@@ -87,7 +87,7 @@ TEST(MetricsFollower, AFileThatWasCutIsReadAgain) {
   EXPECT_EQ(follower.metrics().steps[1].elapsed_s, 77);
 }
 
-TEST(MetricsFollower, OfAFileThatIsGoneWhatWasReadStays) {
+TEST(MetricsFollower, KeepsEventsOfAMissingFile) {
   const TempFolder folder;
   const fs::path path = folder / "m.jsonl", elsewhere = folder / "moved.jsonl";
   append(path, step_line(1) + step_line(2));
@@ -107,10 +107,10 @@ TEST(MetricsFollower, OfAFileThatIsGoneWhatWasReadStays) {
   fs::rename(elsewhere, path);
   append(path, step_line(3));
   EXPECT_TRUE(follower.read_more());
-  EXPECT_EQ(steps_of(follower.metrics()), (std::vector<int64_t>{1, 2, 3})) << "it came back and went on";
+  EXPECT_EQ(steps_of(follower.metrics()), (std::vector<int64_t>{1, 2, 3})) << "the file is back and has grown";
   fs::resize_file(path, 0);
   EXPECT_TRUE(follower.read_more());
-  EXPECT_TRUE(follower.metrics().steps.empty()) << "an empty one is there";
+  EXPECT_TRUE(follower.metrics().steps.empty()) << "the file is empty";
 }
 
 TEST(MetricsFollower, KeepsEvenlySpreadStepsAndTheLast) {
@@ -142,10 +142,10 @@ TEST(MetricsFollower, KeepsEvenlySpreadStepsAndTheLast) {
   EXPECT_EQ(n, 253);
   MetricsFollower at_once(path, {.steps = 10, .experts = 3, .layers = 4, .activations = 5});
   at_once.read_more();
-  EXPECT_EQ(steps_of(at_once.metrics()), steps_of(follower.metrics())) << "in one look or in many";
+  EXPECT_EQ(steps_of(at_once.metrics()), steps_of(follower.metrics())) << "read at once or in pieces";
 }
 
-// A logarithmic axis shows them as wide as all others.
+// On a logarithmic axis the first steps take as much width as all others.
 TEST(MetricsFollower, KeepsTheFirstSteps) {
   const TempFolder folder;
   const fs::path path = folder / "m.jsonl";
@@ -155,14 +155,14 @@ TEST(MetricsFollower, KeepsTheFirstSteps) {
     if (n % 7 == 0) follower.read_more();
   }
   follower.read_more();
-  std::vector<int64_t> expected = {1, 2};  // 100 / 50; behind them stretches of 8 from step 3 on
+  std::vector<int64_t> expected = {1, 2};  // 100 / 50; then intervals of 8 from step 3 on
   for (int64_t n = 3; n <= 1000; n += 8) expected.push_back(n);
   expected.push_back(1000);
   EXPECT_EQ(steps_of(follower.metrics()), expected);
 }
 
-// Pieces of the file end within lines, and a line may be longer than one.
-TEST(MetricsFollower, LongLinesAndFiles) {
+// Read blocks end within lines, and a line may be longer than a block.
+TEST(MetricsFollower, ReadsLongLinesAndFiles) {
   const TempFolder folder;
   const fs::path path = folder / "m.jsonl";
   const std::string text(size_t{9} << 20, 'a');
@@ -174,7 +174,7 @@ TEST(MetricsFollower, LongLinesAndFiles) {
   EXPECT_EQ(follower.metrics().steps.size(), 11'999u);
 }
 
-TEST(MetricsFollower, DamageIsNamedAndMayBeMended) {
+TEST(MetricsFollower, ReportsDamageAndReadsTheRepairedFile) {
   const TempFolder folder;
   const fs::path path = folder / "m.jsonl";
   append(path, step_line(1) + "garbage\n");
@@ -191,7 +191,7 @@ TEST(MetricsFollower, DamageIsNamedAndMayBeMended) {
   append(path, step_line(2) + "garbage\n");
   for (int look = 0; look < 3; ++look) {
     EXPECT_THROW(follower.read_more(), CorruptionError);
-    EXPECT_EQ(follower.metrics().steps.front().step, 1) << "what was read stays";
+    EXPECT_EQ(follower.metrics().steps.front().step, 1) << "earlier lines are kept";
   }
   fs::resize_file(path, step_line(1).size());
   append(path, step_line(5));
@@ -199,10 +199,10 @@ TEST(MetricsFollower, DamageIsNamedAndMayBeMended) {
   EXPECT_EQ(steps_of(follower.metrics()), (std::vector<int64_t>{1, 5})) << "each line once";
   fs::remove(path);
   fs::create_directory(path);
-  EXPECT_THROW(follower.read_more(), IoError) << "a folder is no file";
+  EXPECT_THROW(follower.read_more(), IoError) << "a folder is not a file";
 }
 
-TEST(MetricsFollower, LeavesDamagedLinesOutWhereItIsToldTo) {
+TEST(MetricsFollower, SkipsDamagedLinesOnRequest) {
   const TempFolder folder;
   const fs::path path = folder / "m.jsonl";
   append(path, step_line(1) + "garbage\n" + step_line(2).substr(0, 30) + "\n" + step_line(3));

@@ -25,7 +25,7 @@ EvalEvent eval(int64_t step) {
   return {step, 3, 2};
 }
 
-// The lines of a run from step `first` to `last`, with a checkpoint's worth of every kind of event.
+// Writes the lines of a run from step `first` to `last`, with every kind of event that precedes a checkpoint.
 void train(MetricsWriter& out, int64_t first, int64_t last) {
   for (int64_t n = first; n <= last; ++n) {
     out.append(synthetic::step(n, 20, true));
@@ -35,7 +35,7 @@ void train(MetricsWriter& out, int64_t first, int64_t last) {
   }
 }
 
-TEST(Metrics, WhatIsWrittenIsRead) {
+TEST(Metrics, RoundTrips) {
   const TempFolder folder;
   const Metrics run = synthetic::run(20, 2, 4);
   {
@@ -45,7 +45,7 @@ TEST(Metrics, WhatIsWrittenIsRead) {
     for (const auto& e : run.baselines) out.append(e);
     train(out, 1, 20);
     out.append(run.samples[0]);
-    EXPECT_EQ(read_metrics(folder / "metrics.jsonl").steps.size(), 20u) << "an event is on disk once appended";
+    EXPECT_EQ(read_metrics(folder / "metrics.jsonl").steps.size(), 20u) << "an appended event is in the file at once";
     out.append(*run.end);
   }
   const Metrics back = read_metrics(folder / "metrics.jsonl");
@@ -61,7 +61,7 @@ TEST(Metrics, WhatIsWrittenIsRead) {
   EXPECT_EQ(back.end->reason, "finished");
 }
 
-TEST(Metrics, TornLastLineIsIgnoredAndCutOffAtEveryByte) {
+TEST(Metrics, IgnoresAndRemovesALastLineTornAtAnyByte) {
   const TempFolder folder;
   const fs::path path = folder / "m.jsonl";
   const std::string first = format_event(eval(1)) + "\n", second = format_event(eval(2)) + "\n";
@@ -73,14 +73,14 @@ TEST(Metrics, TornLastLineIsIgnoredAndCutOffAtEveryByte) {
   }
 }
 
-TEST(Metrics, TornOnlyLineLeavesAnEmptyFile) {
+TEST(Metrics, ATornOnlyLineLeavesAnEmptyFile) {
   const TempFolder folder;
   put(folder / "m.jsonl", "{\"kind\":\"ru");
   const MetricsWriter out(folder / "m.jsonl");
   EXPECT_EQ(fs::file_size(folder / "m.jsonl"), 0u);
 }
 
-TEST(Metrics, ResumedFileEqualsTheUndisturbedOne) {
+TEST(Metrics, AResumedFileEqualsAnUninterruptedOne) {
   const TempFolder folder;
   const RunEvent run = *synthetic::run(20, 2, 4).run;
   {
@@ -108,8 +108,8 @@ TEST(Metrics, ResumedFileEqualsTheUndisturbedOne) {
   }
 }
 
-// A run that goes on in another layout has other ranks; with another length alone it has the same.
-TEST(Metrics, AnotherLayoutHasItsOwnMemory) {
+// A run resumed in another layout has other ranks; with only another length it has the same ones.
+TEST(Metrics, RecordsMemoryAnewInAnotherLayout) {
   const TempFolder folder;
   RunEvent run = *synthetic::run(20, 2, 4).run;
   run.world_size = 2;
@@ -129,7 +129,7 @@ TEST(Metrics, AnotherLayoutHasItsOwnMemory) {
   EXPECT_EQ(metrics.run->layout, "tensor=2");
 }
 
-TEST(Metrics, TruncateKeepsKindsItDoesNotKnowAndNamesADamagedLine) {
+TEST(Metrics, TruncateKeepsUnknownKindsAndNamesDamagedLines) {
   const TempFolder folder;
   const std::string known = "{\"kind\":\"gpu\"}\n" + format_event(eval(4)) + "\n";
   put(folder / "m.jsonl", known);
@@ -140,8 +140,8 @@ TEST(Metrics, TruncateKeepsKindsItDoesNotKnowAndNamesADamagedLine) {
   EXPECT_THROW(out.truncate_after(4), CorruptionError);
 }
 
-// Lines that were not flushed when the power failed read as zeros.
-TEST(Metrics, TruncateCutsZerosBehindTheLastStep) {
+// Lines that were not flushed before a power failure may read as zeros.
+TEST(Metrics, TruncateRemovesZerosAfterTheLastStep) {
   const TempFolder folder;
   const std::string known = format_event(eval(4)) + "\n", zeros(100, '\0');
   put(folder / "m.jsonl", known + zeros + format_event(eval(5)) + "\n");
@@ -149,10 +149,10 @@ TEST(Metrics, TruncateCutsZerosBehindTheLastStep) {
   EXPECT_EQ(read_file(folder / "m.jsonl"), known);
   put(folder / "m.jsonl", zeros + "\n" + known);
   MetricsWriter out(folder / "m.jsonl");
-  EXPECT_THROW(out.truncate_after(4), CorruptionError) << "what was flushed is damaged";
+  EXPECT_THROW(out.truncate_after(4), CorruptionError) << "flushed data is damaged";
 }
 
-// What a save of step n says may come after later steps; a sample, an evaluation and router records of n come before.
+// Save events of step n may follow later steps; samples, evaluations and router records of n precede them.
 TEST(Metrics, TruncateCutsAtTheFirstEventOfALaterStep) {
   const TempFolder folder;
   const fs::path path = folder / "m.jsonl";
@@ -163,7 +163,7 @@ TEST(Metrics, TruncateCutsAtTheFirstEventOfALaterStep) {
   const std::string end = step(5) + line(SaveEvent{2, 1, 0}) + line(EvalEvent{5, 3, 2, "math"}) + step(6) +
                           line(MeasuredMemoryEvent{{0, {{"weights", 8}}, 12}}) + line(EndEvent{"finished"});
   for (const std::string torn : {"", "{\"kind\":\"st", "\xff"})
-    for (const int64_t at : {2, 3, 4}) {  // a step that has no line of its own, as with log_interval, too
+    for (const int64_t at : {2, 3, 4}) {  // also a step without a line of its own, as with log_interval
       put(path, begin + end + torn);
       MetricsWriter(path).truncate_after(at);
       EXPECT_EQ(read_file(path), begin) << at;
@@ -174,7 +174,7 @@ TEST(Metrics, TruncateCutsAtTheFirstEventOfALaterStep) {
   put(path, begin + end);
   MetricsWriter(path).truncate_after(0);
   EXPECT_EQ(read_file(path), line(*synthetic::run(20, 2, 4).run));
-  // Without lines of steps, as in samples.jsonl.
+  // A file without step lines, such as samples.jsonl.
   put(path, line(SampleEvent{2, "a", "b"}) + line(SampleEvent{4, "a", "b"}) + line(SampleEvent{4, "c", "d"}));
   MetricsWriter(path).truncate_after(3);
   EXPECT_EQ(read_file(path), line(SampleEvent{2, "a", "b"}));
@@ -183,7 +183,7 @@ TEST(Metrics, TruncateCutsAtTheFirstEventOfALaterStep) {
   EXPECT_EQ(read_file(path), "");
 }
 
-// Damage before the last step that stays is check_metrics()'s to find: truncating looks at what comes after it.
+// Truncating checks only what follows the last kept step; check_metrics() finds damage before it.
 TEST(Metrics, TruncateReadsFromTheEnd) {
   const TempFolder folder;
   const fs::path path = folder / "m.jsonl";
@@ -199,7 +199,7 @@ TEST(Metrics, TruncateReadsFromTheEnd) {
   EXPECT_EQ(bytes_until(path, 3), fs::file_size(path));
 }
 
-TEST(Metrics, CheckFindsWhatWasLostOrJoined) {
+TEST(Metrics, CheckFindsLostAndJoinedLines) {
   const TempFolder folder;
   const fs::path path = folder / "m.jsonl";
   const auto step = [](int64_t n) { return format_event(synthetic::step(n, 100, true)) + "\n"; };
@@ -229,7 +229,7 @@ TEST(Metrics, CheckFindsWhatWasLostOrJoined) {
   EXPECT_NE(message(format_event(eval(2)) + "\n" + format_event(eval(1)) + "\n"), "");
 }
 
-TEST(Metrics, TheLastRunEventIsFound) {
+TEST(Metrics, FindsTheLastRunEvent) {
   const TempFolder folder;
   RunEvent run = *synthetic::run(20, 2, 4).run;
   MetricsWriter out(folder / "m.jsonl");
@@ -241,8 +241,8 @@ TEST(Metrics, TheLastRunEventIsFound) {
   EXPECT_EQ(last_run_event(folder / "m.jsonl")->total_steps, 40);
 }
 
-// Of a file of 50,000 steps.
-TEST(Metrics, WhatResumingReadsIsBounded) {
+// With a file of 50,000 steps.
+TEST(Metrics, LimitsMemoryWhenResuming) {
   const TempFolder folder;
   const fs::path path = folder / "m.jsonl";
   constexpr int64_t kSteps = 50'000;
@@ -254,7 +254,8 @@ TEST(Metrics, WhatResumingReadsIsBounded) {
   ASSERT_GT(fs::file_size(path), 18u << 20);
   restart_resident_peak();
   const auto before = read_resident();
-  if (!before || before->peak > before->now + (uint64_t{4} << 20)) GTEST_SKIP() << "the system does not tell";
+  if (!before || before->peak > before->now + (uint64_t{4} << 20))
+    GTEST_SKIP() << "the system does not report resident memory";
   MetricsWriter(path).truncate_after(kSteps - 100);
   check_metrics(path);
   last_run_event(path);
@@ -276,7 +277,7 @@ void expect_corrupt(const std::string& text, const std::string& message) {
   }
 }
 
-TEST(Metrics, DamageIsNamedByLine) {
+TEST(Metrics, ErrorsNameTheDamagedLine) {
   const std::string good = format_event(eval(2)) + "\n";
   expect_corrupt(good + "nonsense\n" + good, "m.jsonl: line 2");
   expect_corrupt(good + "\n", "m.jsonl: line 2");
@@ -286,12 +287,12 @@ TEST(Metrics, DamageIsNamedByLine) {
   expect_corrupt(step + step, "line 2: step 3 comes after step 3");
 }
 
-TEST(Metrics, OfADamagedFileWhatCanBeReadIsKept) {
+TEST(Metrics, KeepsReadableLinesOfADamagedFile) {
   const TempFolder folder;
   const fs::path path = folder / "m.jsonl";
   const auto step = [](int64_t n) { return format_event(synthetic::step(n, 10, false)) + "\n"; };
   const std::string good = step(1) + "{\"kind\":\"gpu\"}\n" + step(2) + step(5), bad = step(3).substr(0, 20) + "\n";
-  // Of the two lines of step 99 the first one would have all that follow come too early.
+  // Keeping the first of the two lines of step 99 would put all that follow out of order.
   const std::string text = step(1) + "{\"kind\":\"gpu\"}\n" + step(2) + bad + step(99) + step(2) + step(5) + step(7) +
                            "{\"kind\":\"end\",\"reason\":\"finished\"}\n" + "{\"kind\":\"st";
   put(path, text);
@@ -308,8 +309,8 @@ TEST(Metrics, OfADamagedFileWhatCanBeReadIsKept) {
   EXPECT_EQ(read_metrics(path).steps.size(), 3u);
 }
 
-// A process may be killed at any moment: whoever looks finds a file.
-TEST(Metrics, IsThereAllTheTimeWhileItIsRepaired) {
+// The process may be killed at any moment: the file must exist at all times.
+TEST(Metrics, ExistsThroughoutARepair) {
   const TempFolder folder;
   const fs::path path = folder / "m.jsonl";
   std::atomic<bool> done = false;
@@ -324,14 +325,14 @@ TEST(Metrics, IsThereAllTheTimeWhileItIsRepaired) {
   done = true;
 }
 
-TEST(Metrics, FilesThatCannotBeOpened) {
+TEST(Metrics, RefusesFilesThatCannotBeOpened) {
   const TempFolder folder;
   EXPECT_THROW(read_metrics(folder / "missing.jsonl"), IoError);
   EXPECT_THROW(MetricsWriter(folder / "no" / "m.jsonl"), IoError);
   EXPECT_THROW(MetricsWriter{folder.path()}, IoError);
 }
 
-// No file of this process may grow beyond `bytes` while this lives: a disk without room, for a test.
+// Limits the size of files of this process to `bytes` during its lifetime, to simulate a full disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -349,7 +350,7 @@ class FileSizeLimit {
   void (*handler_)(int);
 };
 
-TEST(Metrics, AWriteThatFailsHalfwayLeavesWholeLines) {
+TEST(Metrics, LeavesWholeLinesWhenAWriteFails) {
   const TempFolder folder;
   const std::string line = format_event(eval(1)) + "\n";
   MetricsWriter out(folder / "m.jsonl");
@@ -367,7 +368,7 @@ using synthetic::TempFolder;
 
 class MetricsScanTest : public ::testing::Test {
  protected:
-  // A run of so many steps, evaluated after every tenth.
+  // Writes a run with so many steps, with an evaluation after every tenth.
   void write(int64_t steps, bool ends) {
     MetricsWriter out(path_);
     out.append(*synthetic::run(20, 2, 4).run);
@@ -386,8 +387,8 @@ class MetricsScanTest : public ::testing::Test {
   const fs::path path_ = folder_ / "metrics.jsonl";
 };
 
-// Against the reader of whole files.
-TEST_F(MetricsScanTest, TheEndOfTheFileSaysWhereARunStands) {
+// Compares with the reader of whole files.
+TEST_F(MetricsScanTest, FindsTheLatestEventsOfEachKind) {
   write(57, true);
   const Metrics whole = read_metrics(path_);
   const MetricsStanding standing = read_standing(path_);
@@ -396,18 +397,18 @@ TEST_F(MetricsScanTest, TheEndOfTheFileSaysWhereARunStands) {
   EXPECT_EQ(standing.step->step, 57);
   EXPECT_EQ(standing.step->loss, whole.steps.back().loss);
   EXPECT_EQ(standing.eval->step, 50);
-  EXPECT_EQ(standing.eval->loss, whole.evals.back().loss) << "and not that of a set of one's own";
+  EXPECT_EQ(standing.eval->loss, whole.evals.back().loss) << "not that of a custom evaluation set";
   EXPECT_EQ(standing.end->reason, "finished");
 }
 
-TEST_F(MetricsScanTest, WhatComesAfterAnEndIsARunThatWentOn) {
+TEST_F(MetricsScanTest, TreatsStepsAfterAnEndAsAResumedRun) {
   write(3, true);
   put(format_event(synthetic::step(4, 9, false)) + "\n");
   EXPECT_FALSE(read_standing(path_).end);
   EXPECT_EQ(read_standing(path_).step->step, 4);
 }
 
-TEST_F(MetricsScanTest, TheLastSaveIsFoundWhateverFollowsIt) {
+TEST_F(MetricsScanTest, FindsTheLastSaveBeforeOtherEvents) {
   put("");
   EXPECT_FALSE(read_last_save(path_));
   put(format_event(synthetic::step(1, 9, false)) + "\n");
@@ -418,14 +419,14 @@ TEST_F(MetricsScanTest, TheLastSaveIsFoundWhateverFollowsIt) {
   EXPECT_EQ(read_last_save(path_)->step, 2);
 }
 
-TEST_F(MetricsScanTest, ATornLineIsNotRead) {
+TEST_F(MetricsScanTest, IgnoresTornLines) {
   write(3, false);
   put(R"({"kind":"step","step":4,"lo)");
   EXPECT_EQ(read_standing(path_).step->step, 3);
   EXPECT_EQ(read_losses(path_).training.size(), 3u);
 }
 
-TEST_F(MetricsScanTest, AnEmptyFileSaysNothing) {
+TEST_F(MetricsScanTest, ReadsEmptyFiles) {
   put("");
   const MetricsStanding standing = read_standing(path_);
   EXPECT_FALSE(standing.run || standing.step || standing.eval || standing.end);
@@ -434,7 +435,7 @@ TEST_F(MetricsScanTest, AnEmptyFileSaysNothing) {
   EXPECT_FALSE(read_standing(path_).step);
 }
 
-TEST_F(MetricsScanTest, LossesAreThoseOfTheWholeFile) {
+TEST_F(MetricsScanTest, LossesMatchThoseOfTheWholeFile) {
   write(57, true);
   const Metrics whole = read_metrics(path_);
   const LossCurves losses = read_losses(path_);
@@ -445,8 +446,8 @@ TEST_F(MetricsScanTest, LossesAreThoseOfTheWholeFile) {
   EXPECT_EQ(losses.validation.back(), (Point{50, whole.evals.back().loss}));
 }
 
-// Lines that another program wrote have blanks and another order; losses that are not finite are null.
-TEST_F(MetricsScanTest, LinesThatAreWrittenOtherwiseAreParsed) {
+// Other programs may write blanks and another order of keys; non-finite losses are null.
+TEST_F(MetricsScanTest, ParsesLinesOfOtherWriters) {
   StepEvent bad = synthetic::step(1, 9, false);
   bad.loss = NAN;
   put(format_event(bad) + "\n");
@@ -459,7 +460,7 @@ TEST_F(MetricsScanTest, LinesThatAreWrittenOtherwiseAreParsed) {
   EXPECT_EQ(losses.validation, (Curve{{2, 2.5}}));
 }
 
-TEST_F(MetricsScanTest, DamageIsNamedByItsByteAndPassedOver) {
+TEST_F(MetricsScanTest, ReportsTheByteOfDamageAndSkipsIt) {
   write(2, false);
   EXPECT_EQ(read_standing(path_).damage, "");
   const std::string at = "byte " + std::to_string(fs::file_size(path_));
@@ -473,7 +474,7 @@ TEST_F(MetricsScanTest, DamageIsNamedByItsByteAndPassedOver) {
   EXPECT_EQ(losses.training.size(), 2u);
 }
 
-TEST_F(MetricsScanTest, AThinnedFileKeepsItsLastStepAndAllEvaluations) {
+TEST_F(MetricsScanTest, ThinningKeepsTheLastStepAndAllEvaluations) {
   write(57, true);
   const Metrics whole = read_metrics(path_), thinned = read_thinned_metrics(path_, 10);
   EXPECT_LE(thinned.steps.size(), 10u);
@@ -487,7 +488,7 @@ TEST_F(MetricsScanTest, AThinnedFileKeepsItsLastStepAndAllEvaluations) {
   EXPECT_EQ(read_thinned_metrics(path_, 1).steps.size(), 1u);
 }
 
-TEST_F(MetricsScanTest, AThinnedFileKeepsItsFirstSteps) {
+TEST_F(MetricsScanTest, ThinningKeepsTheFirstSteps) {
   write(1000, true);
   const Metrics thinned = read_thinned_metrics(path_, 150);
   ASSERT_LE(thinned.steps.size(), 150u);

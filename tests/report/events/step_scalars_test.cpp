@@ -37,8 +37,8 @@ StepScalars all_scalars() {
 
 using Keys = std::vector<std::string>;
 
-// Files and lines have had these orders since before figures were declared.
-TEST(StepScalars, StandInTheOrderOfEachPlace) {
+// Files and lines had these orders before scalars were declared.
+TEST(StepScalars, AreOrderedPerOutput) {
   const StepScalars scalars = all_scalars();
   EXPECT_EQ(keys_of(scalars.all()), (Keys{"params_norm", "num_zeros", "megatron_tflops", "loss_scale",
                                           "max_attention_logit", "pool_overflows", "exchange_overflows", "a_test"}));
@@ -49,7 +49,7 @@ TEST(StepScalars, StandInTheOrderOfEachPlace) {
   EXPECT_EQ(keys_of(scalars.shown(&StepScalar::megatron)), (Keys{"num_zeros", "params_norm", "a_test"}));
 }
 
-TEST(StepScalars, HaveTheLastValueThatWasSet) {
+TEST(StepScalars, KeepTheLastValueSet) {
   StepScalars scalars, later;
   EXPECT_FALSE(scalars.get(kTest));
   scalars.set(kTest, 1);
@@ -62,8 +62,8 @@ TEST(StepScalars, HaveTheLastValueThatWasSet) {
   EXPECT_EQ(keys_of(scalars.all()), (Keys{"loss_scale", "a_test", "unheard_of"}));
 }
 
-// A loss of a module, for example. Megatron-LM's line has losses of its own.
-TEST(StepScalars, HaveTheirKeyWhereTheyAreNotDeclared) {
+// E.g. a loss of a custom module. Megatron-LM's line lists losses separately.
+TEST(StepScalars, UseTheKeyAsNameIfUndeclared) {
   StepScalars scalars;
   scalars.set("a_loss", 0.125);
   scalars.set(kLossScale, 2);
@@ -78,7 +78,7 @@ TEST(StepScalars, HaveTheirKeyWhereTheyAreNotDeclared) {
   EXPECT_FALSE(is_step_figure("a_loss"));
 }
 
-TEST(StepScalars, StandAmongTheFieldsOfALine) {
+TEST(StepScalars, AreWrittenAmongTheFieldsOfALine) {
   StepEvent step;
   step.step = 3;
   step.scalars = all_scalars();
@@ -93,10 +93,10 @@ TEST(StepScalars, StandAmongTheFieldsOfALine) {
       << line;
   const StepEvent read = std::get<StepEvent>(*parse_event(line, "here"));
   EXPECT_EQ(read.scalars, step.scalars);
-  EXPECT_EQ(format_event(read), line) << "what a program does not declare it passes on";
+  EXPECT_EQ(format_event(read), line) << "undeclared scalars are passed on";
 }
 
-TEST(StepScalars, AreNumbersOrAnError) {
+TEST(StepScalars, MustBeNumbers) {
   const auto read = [](const char* value) {
     StepEvent step;
     step.scalars.set(kLossScale, 8);
@@ -109,7 +109,7 @@ TEST(StepScalars, AreNumbersOrAnError) {
   EXPECT_THROW(read("\"four\""), CorruptionError);
 }
 
-TEST(StepScalars, HaveChartsAsTheyAreDeclared) {
+TEST(StepScalars, HaveChartsAsDeclared) {
   Metrics m = synthetic::run(20, 2, 4);
   for (StepEvent& step : m.steps) step.scalars.set(kTest, 1), step.scalars.set("unheard_of", 2);
   const std::vector<Chart> charts = make_charts(m);
@@ -123,7 +123,7 @@ TEST(StepScalars, HaveChartsAsTheyAreDeclared) {
   EXPECT_EQ(of_file->series.front().points.back().y, 2);
 }
 
-TEST(StepScalars, StandInLines) {
+TEST(StepScalars, AppearInLogLines) {
   TrainStatus status;
   status.scalars = all_scalars();
   EXPECT_NE(

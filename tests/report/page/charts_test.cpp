@@ -16,7 +16,7 @@ const Chart* find(const std::vector<Chart>& charts, const std::string& title) {
   return found == charts.end() ? nullptr : &*found;
 }
 
-TEST(Charts, AFullRunHasThemAll) {
+TEST(Charts, AFullRunHasAllCharts) {
   const std::vector<Chart> charts = make_charts(synthetic::run(500, 2, 8));
   for (const char* title :
        {"Loss", "Validation", "Gradient norm", "Learning rate", "Busiest expert", "Router losses", "Throughput",
@@ -31,7 +31,7 @@ TEST(Charts, AFullRunHasThemAll) {
   EXPECT_EQ(find(charts, "Validation")->series[1].name, "Kneser-Ney bigram");
 }
 
-TEST(Charts, LayersHaveASeriesEachOrSomeOfThem) {
+TEST(Charts, ShowOneSeriesPerLayerOrForSomeLayers) {
   for (const size_t layers : {3, 8, 9, 61}) {
     Metrics m = synthetic::run(20, 0, 0);
     EXPECT_FALSE(find(make_charts(m), "Gradient norm by layer"));
@@ -51,12 +51,12 @@ TEST(Charts, LayersHaveASeriesEachOrSomeOfThem) {
       EXPECT_EQ(chart.series[7].name, "largest of 61 layers");
       EXPECT_EQ(chart.series[7].points.back().y, 59);
     }
-    EXPECT_EQ(find(charts, "Gradient norm beside the layers")->series.size(), 1u) << "one is not finite";
+    EXPECT_EQ(find(charts, "Gradient norm beside the layers")->series.size(), 1u) << "one point is not finite";
     EXPECT_FALSE(find(merge_charts({charts, charts}, {"a", "b"}), "Gradient norm by layer"));
   }
 }
 
-TEST(Charts, EveryStatisticOfActivationsHasAChart) {
+TEST(Charts, IncludeEveryStatisticOfActivations) {
   Metrics m = synthetic::run(20, 0, 0);
   EXPECT_FALSE(find(make_charts(m), "MLP output, RMS"));
   for (const StepEvent& step : m.steps)
@@ -72,12 +72,12 @@ TEST(Charts, EveryStatisticOfActivationsHasAChart) {
   EXPECT_FALSE(find(merge_charts({charts, charts}, {"a", "b"}), "A new one"));
 
   for (ActivationsEvent& event : m.activations) event.statistics["mlp_zeros"] = {0, 0, 0};
-  EXPECT_FALSE(find(make_charts(m), "MLP output, zeros")) << "there are none";
+  EXPECT_FALSE(find(make_charts(m), "MLP output, zeros")) << "no zeros recorded";
   m.activations.back().statistics["mlp_zeros"][1] = 0.25;
   EXPECT_TRUE(find(make_charts(m), "MLP output, zeros"));
 }
 
-TEST(Charts, GpusHaveASeriesEachAndReasonsOfTheirs) {
+TEST(Charts, ShowOneSeriesPerGpuAndSlowdownReason) {
   Metrics m = synthetic::run(3, 0, 0);
   EXPECT_FALSE(find(make_charts(m), "GPU temperature"));
   m.gpus = {{1, {60, 61}, {400, NAN}, {8, 16}, {0x1, 0x2}}, {3, {62, 63}, {410, NAN}, {8, 16}, {0x4, 0x44}}};
@@ -86,19 +86,19 @@ TEST(Charts, GpusHaveASeriesEachAndReasonsOfTheirs) {
   ASSERT_EQ(temperature.series.size(), 2u);
   EXPECT_EQ(temperature.series[1].name, "GPU 1");
   EXPECT_EQ(temperature.series[1].points.back().y, 63);
-  EXPECT_EQ(find(charts, "GPU power")->series.size(), 1u) << "the other does not tell";
+  EXPECT_EQ(find(charts, "GPU power")->series.size(), 1u) << "the other GPU does not report it";
   EXPECT_EQ(find(charts, "GPU memory")->series[1].points.back().y, 16);
   const Chart& clocks = *find(charts, "Lowered clocks");
   ASSERT_EQ(clocks.series.size(), 2u);
   EXPECT_EQ(clocks.series[0].name, "power cap");
-  EXPECT_EQ(clocks.series[0].points.front().y, 0) << "idle and set clocks are no slowdown";
+  EXPECT_EQ(clocks.series[0].points.front().y, 0) << "idle clocks and fixed clocks are not slowdowns";
   EXPECT_EQ(clocks.series[0].points.back().y, 2);
   EXPECT_EQ(clocks.series[1].name, "temperature");
   EXPECT_EQ(clocks.series[1].points.back().y, 1);
   EXPECT_FALSE(find(merge_charts({charts, charts}, {"a", "b"}), "GPU temperature"));
 }
 
-TEST(Charts, WithoutDataThereIsNoChart) {
+TEST(Charts, AreOmittedWithoutData) {
   Metrics dense = synthetic::run(3, 0, 0);
   dense.evals.clear();
   dense.run->ceiling_gflops = 0;
@@ -109,26 +109,26 @@ TEST(Charts, WithoutDataThereIsNoChart) {
   EXPECT_TRUE(make_charts({}).empty());
 }
 
-TEST(Charts, NonFiniteValuesAreLeftOut) {
+TEST(Charts, OmitNonFiniteValues) {
   Metrics m = synthetic::run(4, 0, 0);
   m.steps[1].loss = NAN;
   const Curve points = find(make_charts(m), "Loss")->series[0].points;
   EXPECT_EQ(points.size(), 3u);
 }
 
-TEST(Charts, LongRunsAreThinned) {
+TEST(Charts, ThinLongRuns) {
   for (const Chart& chart : make_charts(synthetic::run(20'000, 1, 4)))
     for (const Series& s : chart.series) EXPECT_LE(s.points.size(), kMostPoints) << chart.title;
 }
 
-TEST(HeatMap, ThousandthsOfTheEvenShare) {
+TEST(HeatMap, UsesThousandthsOfTheEvenShare) {
   const auto heat = make_heat_map({{10, {}, {{0.5, 0.25, 0.25, 0}}}, {20, {}, {{0.25, 0.25, 0.25, 0.25}}}});
   ASSERT_TRUE(heat);
   EXPECT_EQ(heat->steps, (std::vector<int64_t>{10, 20}));
   EXPECT_EQ(heat->panels[0].load, (std::vector<std::vector<int>>{{2000, 1000, 1000, 0}, {1000, 1000, 1000, 1000}}));
 }
 
-TEST(Charts, EveryStatisticOfRoutersHasOne) {
+TEST(Charts, IncludeEveryStatisticOfRouters) {
   Metrics m = synthetic::run(20, 2, 4);
   for (StepEvent& step : m.steps) {
     set_router_statistic(step, "router_entropy", 1.25);
@@ -154,7 +154,7 @@ TEST(Charts, EveryStatisticOfRoutersHasOne) {
   EXPECT_EQ(last(charts["Busiest expert"], "most even layer"), 2);
 }
 
-TEST(Charts, OfASingleLayerTheSameCurveIsShownOnce) {
+TEST(Charts, ShowTheCurveOfASingleLayerOnce) {
   Metrics m = synthetic::run(20, 1, 4);
   for (StepEvent& step : m.steps)
     for (const char* name : {"router_entropy", "expert_bias"}) set_router_statistic(step, name, 1.25);
@@ -173,7 +173,7 @@ TEST(Charts, OfASingleLayerTheSameCurveIsShownOnce) {
       << "its experts have a value each";
 }
 
-TEST(Charts, LogitsAndLossScalesHaveOneWhereTheyAreRecorded) {
+TEST(Charts, IncludeLogitsAndLossScalesIfRecorded) {
   Metrics m = synthetic::run(20, 2, 4);
   const auto has = [&](const std::string& title) {
     return std::ranges::any_of(make_charts(m), [&](const Chart& chart) { return chart.title == title; });
@@ -187,7 +187,7 @@ TEST(Charts, LogitsAndLossScalesHaveOneWhereTheyAreRecorded) {
   EXPECT_EQ(std::ranges::find(charts, "Loss scale", &Chart::title)->series[0].points.back().y, 16) << "powers of two";
 }
 
-TEST(Charts, ModulesOfMultiTokenPredictionShareOne) {
+TEST(Charts, ShowModulesOfMultiTokenPredictionTogether) {
   Metrics m = synthetic::run(20, 2, 4);
   const auto find = [&](const std::vector<Chart>& charts) {
     return std::ranges::find(charts, "Multi-token prediction", &Chart::title);
@@ -201,34 +201,34 @@ TEST(Charts, ModulesOfMultiTokenPredictionShareOne) {
   EXPECT_EQ(find(with)->series[1].points.front().y, 4);
 }
 
-TEST(HeatMap, LayersKeepTheirNumbersAndSizes) {
+TEST(HeatMap, KeepsNumbersAndSizesOfLayers) {
   const auto heat = make_heat_map({{1, {1, 3}, {{1}, {0.5, 0.5}}}});
   EXPECT_EQ(heat->panels[0].layer, 1);
   EXPECT_EQ(heat->panels[1].layer, 3);
   EXPECT_EQ(heat->panels[1].experts, 2);
 }
 
-TEST(HeatMap, DenseModelsHaveNone) {
+TEST(HeatMap, IsOmittedForDenseModels) {
   EXPECT_FALSE(make_heat_map({}));
   EXPECT_FALSE(make_heat_map({{1, {}, {}}}));
 }
 
-TEST(HeatMap, OtherShapesAndBadNumbersAreLeftOut) {
+TEST(HeatMap, OmitsOtherShapesAndBadNumbers) {
   const auto heat = make_heat_map({{1, {}, {{1}}}, {2, {}, {{NAN, 7}}}, {3, {}, {{0.5, 0.5}}}});
   EXPECT_EQ(heat->steps, (std::vector<int64_t>{2, 3}));
   EXPECT_EQ(heat->panels[0].load[0], (std::vector<int>{0, 0}));
 }
 
-TEST(HeatMap, NeighboursAreAveraged) {
+TEST(HeatMap, AveragesNeighbours) {
   std::vector<ExpertsEvent> events;
   for (int64_t n = 1; n <= 4000; ++n) events.push_back({n, {}, {{n % 2 ? 1.0 : 0.0, n % 2 ? 0.0 : 1.0}}});
   const auto heat = make_heat_map(events);
-  EXPECT_EQ(heat->steps.size(), 250u) << "of 16 events each: columns of 8 would be more than 400";
+  EXPECT_EQ(heat->steps.size(), 250u) << "16 events each: columns of 8 would be more than 400";
   EXPECT_EQ(heat->steps.back(), 4000);
   for (const auto& column : heat->panels[0].load) EXPECT_EQ(column, (std::vector<int>{1000, 1000}));
 }
 
-TEST(PlotData, RangeAndSeries) {
+TEST(PlotData, HasRangeAndSeries) {
   const Metrics m = synthetic::run(5, 1, 2);
   const auto json = plot_data(m, make_charts(m), make_heat_map(m.experts));
   EXPECT_EQ(json["steps"], (nlohmann::ordered_json{1, 5}));
@@ -237,7 +237,7 @@ TEST(PlotData, RangeAndSeries) {
   EXPECT_EQ(json["heat"]["panels"][0]["experts"], 2);
 }
 
-TEST(PlotData, MarksWhereARunWasResumedAndWhereItWentBack) {
+TEST(PlotData, MarksResumesAndRollbacks) {
   Metrics m = synthetic::run(5, 0, 0);
   EXPECT_FALSE(plot_data(m, make_charts(m), {})["runs"][0].contains("marks"));
   m.resumes = {{2, "2025-01-02T03:04:05Z"}, {4, "2025-01-02T04:04:05Z"}};
@@ -249,8 +249,8 @@ TEST(PlotData, MarksWhereARunWasResumedAndWhereItWentBack) {
                                     {{"step", 4}, {"text", "resumed from step 4, 2025-01-02 04:04:05 UTC"}}}));
 }
 
-// What a page needs to draw over tokens and over time.
-TEST(PlotData, RunsHaveTheirTokensAndTheirClock) {
+// Data that the page needs to draw over tokens and over time.
+TEST(PlotData, HasTokensAndTimesOfRuns) {
   Metrics m = synthetic::run(1000, 0, 0);
   m.steps[500].elapsed_s = 0;  // a clock that was set back
   const auto data = plot_data(m, make_charts(m), std::nullopt);
@@ -264,7 +264,7 @@ TEST(PlotData, RunsHaveTheirTokensAndTheirClock) {
   for (size_t i = 1; i < run["clock"].size(); ++i) EXPECT_GE(run["clock"][i][1], run["clock"][i - 1][1]) << i;
 }
 
-TEST(PlotData, SmoothedSeriesOfSeveralRunsKeepWhatTheyAreMadeOf) {
+TEST(PlotData, KeepsRawPointsOfSmoothedSeries) {
   const Metrics a = synthetic::run(300, 0, 0), b = synthetic::run(10, 0, 0);
   const auto charts = merge_charts({make_charts(a), make_charts(b)}, {"a", "b"});
   const auto data = plot_data(charts, {make_run_axis(a), make_run_axis(b)});
@@ -275,12 +275,12 @@ TEST(PlotData, SmoothedSeriesOfSeveralRunsKeepWhatTheyAreMadeOf) {
   EXPECT_FALSE(series[0].contains("run")) << "the first";
   EXPECT_EQ(series[2]["name"], "b");
   EXPECT_EQ(series[2]["run"], 1);
-  EXPECT_FALSE(series[2].contains("raw")) << "too short to be smoothed";
-  EXPECT_FALSE(series[1].contains("raw")) << "evaluations are not";
+  EXPECT_FALSE(series[2].contains("raw")) << "too short to smooth";
+  EXPECT_FALSE(series[1].contains("raw")) << "evaluations are not smoothed";
 }
 
-// Several curves of one run have its colour: dashes tell them apart.
-TEST(PlotData, FurtherCurvesOfARunAreDashedAndSmoothedAlike) {
+// Several curves of one run share its colour and differ by dashes.
+TEST(PlotData, DashesFurtherCurvesOfARunAndSmoothsThemAlike) {
   Metrics m = synthetic::run(300, 2, 4, 2, 1);
   for (StepEvent& step : m.steps)
     set_router_statistic(step, "router_entropy", 1 + 0.1 * static_cast<double>(step.step % 2));
@@ -312,10 +312,11 @@ TEST(PlotData, FurtherCurvesOfARunAreDashedAndSmoothedAlike) {
   EXPECT_TRUE(busiest[1].contains("raw"));
   const auto of_one = plot_data(make_charts(m), {make_run_axis(m)});
   for (const auto& chart : of_one["charts"])
-    for (const auto& one : chart["series"]) EXPECT_FALSE(one.contains("dash")) << "colours tell those of one run apart";
+    for (const auto& one : chart["series"])
+      EXPECT_FALSE(one.contains("dash")) << "colours distinguish curves of one run";
 }
 
-TEST(PlotData, OneStepStandsInTheMiddle) {
+TEST(PlotData, CentresASingleStep) {
   const Metrics m = synthetic::run(1, 0, 0);
   const auto json = plot_data(m, make_charts(m), std::nullopt);
   EXPECT_EQ(json["steps"], (nlohmann::ordered_json{0, 2}));

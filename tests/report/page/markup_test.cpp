@@ -22,7 +22,7 @@ TEST(Markup, ScriptJsonCannotEndItsElementAndReadsBack) {
   EXPECT_NO_THROW(script_json({{"text", "\xff"}}));
 }
 
-TEST(Markup, FillsEveryPlaceOnceAndNoFurther) {
+TEST(Markup, FillsPlaceholdersOnceOnly) {
   EXPECT_EQ(fill("<{{a}}|{{b}}|{{a}}>", {{"a", "{{b}}"}, {"b", "2"}}), "<{{b}}|2|{{b}}>");
   EXPECT_EQ(fill("plain {{", {}), "plain {{");
   EXPECT_THROW(fill("{{c}}", {{"a", ""}}), std::logic_error);

@@ -22,7 +22,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(Page, AFrozenOneAsksForNothingAndALiveOneItsServerAlone) {
+TEST(Page, FrozenPagesRequestNothingAndLiveOnesOnlyTheirServer) {
   const PageParts parts = report_parts(synthetic::run(50, 2, 4), "a = 1\n");
   const std::string frozen = frozen_page(parts), live = live_page(parts, R"({"version":1,"runs":[]})");
   EXPECT_THAT(frozen, Not(HasSubstr("connect-src")));
@@ -35,7 +35,7 @@ TEST(Page, AFrozenOneAsksForNothingAndALiveOneItsServerAlone) {
     EXPECT_EQ(script.find("</script"), std::string_view::npos);
 }
 
-TEST(Page, BothHaveTheSamePartsAndControls) {
+TEST(Page, FrozenAndLivePagesHaveTheSameParts) {
   const PageParts parts = report_parts(synthetic::run(50, 2, 4), "");
   for (const std::string& page : {frozen_page(parts), live_page(parts, "{}")}) {
     for (const std::string& part : {parts.summary, parts.charts, parts.rest, script_json(parts.data)})
@@ -46,15 +46,15 @@ TEST(Page, BothHaveTheSamePartsAndControls) {
   }
 }
 
-TEST(Page, ARunThatRecordedNothingHasItsName) {
+TEST(Page, ShowsTheNameOfARunWithoutRecords) {
   const PageParts parts = report_parts({}, "", "a<b");
   EXPECT_EQ(parts.title, "a<b · Witan");
   EXPECT_THAT(parts.summary, HasSubstr("<h1>a&lt;b</h1>\n<p class=\"facts\">nothing recorded</p>"));
-  EXPECT_EQ(report_parts(synthetic::run(5, 0, 0), "", "b").title, "first-light · Witan") << "its metrics tell";
+  EXPECT_EQ(report_parts(synthetic::run(5, 0, 0), "", "b").title, "first-light · Witan") << "from its metrics";
 }
 
-// On a narrow screen, where the values of several runs do not fit beside them.
-TEST(Page, TheLabelsOfAComparisonStayWhileItsValuesAreScrolled) {
+// E.g. on a narrow screen, where the values of several runs do not fit beside the labels.
+TEST(Page, LabelsOfAComparisonStayWhileValuesScroll) {
   const Metrics m = synthetic::run(5, 0, 0);
   const PageParts parts = comparison_parts({{"a", m}, {"b", m}}, {{"Latest", {{"step", {"5", "5"}}}}});
   EXPECT_THAT(parts.summary,
@@ -102,9 +102,10 @@ TEST(Comparison, ChartsHaveACurveOfEachRunInItsColour) {
   std::vector<std::string> names;
   for (const Series& series : loss.series) names.push_back(series.name);
   EXPECT_THAT(names, ElementsAre("a", "a validation", "b", "b validation"));
-  EXPECT_EQ(chart_of(charts, "Busiest expert").series[0].name, "a") << "which only one of them has";
+  EXPECT_EQ(chart_of(charts, "Busiest expert").series[0].name, "a") << "only one run has experts";
   for (const Chart& chart : charts)
-    for (const Series& series : chart.series) EXPECT_NE(series.style, Series::Style::dashed) << "a baseline is no run";
+    for (const Series& series : chart.series)
+      EXPECT_NE(series.style, Series::Style::dashed) << "a baseline is not a run";
 }
 
 TEST(Comparison, ThePageHasTablesAndStepsOfTheLongestRun) {
@@ -115,20 +116,20 @@ TEST(Comparison, ThePageHasTablesAndStepsOfTheLongestRun) {
   EXPECT_THAT(page, HasSubstr("<h1>short &lt;run&gt; · long</h1>"));
   EXPECT_THAT(page, HasSubstr("<th>short &lt;run&gt;</th><th>long</th>"));
   EXPECT_THAT(page, Not(HasSubstr("<h2>Nothing</h2>")));
-  EXPECT_THAT(page, Not(HasSubstr("{{data}}"))) << "every place is filled";
+  EXPECT_THAT(page, Not(HasSubstr("{{data}}"))) << "every placeholder is filled";
   const nlohmann::json data = data_of(page);
   EXPECT_EQ(data["steps"], nlohmann::json({1, 90}));
   EXPECT_EQ(data["charts"][0]["series"][0]["name"], "short <run>");
 }
 
-TEST(Comparison, OfRunsWithoutAStepThereIsNoChart) {
+TEST(Comparison, HasNoChartForRunsWithoutSteps) {
   const std::string page = render_comparison({{"a", {}}, {"b", {}}}, {});
   EXPECT_EQ(data_of(page)["charts"].size(), 0u);
 }
 
 using synthetic::TempFolder;
 
-// The page without the contents of its script and style elements and its comments, whose text is not markup.
+// The page without comments and the contents of script and style elements, whose text is not markup.
 std::string markup_of(std::string page) {
   for (const auto& [open, close] : {std::pair{"<script", "</script>"}, {"<style", "</style>"}, {"<!--", "-->"}}) {
     for (size_t from = 0; (from = page.find(open, from)) != std::string::npos;) {
@@ -165,7 +166,7 @@ size_t count(const std::string& text, const std::string& what) {
   return n;
 }
 
-TEST(Report, IsBalancedAndAsksTheNetworkForNothing) {
+TEST(Report, IsBalancedAndUsesNoNetwork) {
   const std::string page = render_report(synthetic::run(50, 12, 4, 8), "a = 1\n");
   expect_balanced(page);
   const std::string html = markup_of(page);
@@ -198,7 +199,7 @@ TEST(Report, ShowsEveryPart) {
   EXPECT_EQ(count(markup_of(page), "data-layer="), data_of(page)["heat"]["panels"].size());
 }
 
-TEST(Report, HostileTextsStayTexts) {
+TEST(Report, EscapesHostileText) {
   const std::string evil = "</script></title></pre><script>alert(1)</script>\"'><img src=x>&";
   Metrics m = synthetic::run(3, 1, 2);
   m.run->name = m.run->started = m.run->config_hash = m.end->reason = evil;
@@ -211,8 +212,8 @@ TEST(Report, HostileTextsStayTexts) {
   EXPECT_EQ(data_of(page)["charts"][1]["series"][1]["name"], evil);
 }
 
-// The peak by kind of memory need not come at once: a rank's figure is its arena's, as in the key figures.
-TEST(Report, SaysTheLayoutAndWhatEachRankTook) {
+// Peaks by kind of memory need not coincide: a rank's figure is that of its arena, as in the key figures.
+TEST(Report, ShowsTheLayoutAndMemoryOfRanks) {
   Metrics m = synthetic::run(3, 1, 2);
   m.run->world_size = 2;
   m.run->layout = "shard=2";
@@ -229,13 +230,13 @@ TEST(Report, SaysTheLayoutAndWhatEachRankTook) {
             std::string::npos);
 }
 
-TEST(Report, PlaceholdersInTextsAreNotFilled) {
+TEST(Report, DoesNotFillPlaceholdersInText) {
   Metrics m = synthetic::run(1, 0, 0);
   m.samples[0].text = "{{data}} {{nothing}}";
   EXPECT_NE(render_report(m, "").find("{{data}} {{nothing}}"), std::string::npos);
 }
 
-TEST(Report, WorksWithTheLeast) {
+TEST(Report, WorksWithMinimalData) {
   Metrics one;
   one.steps.push_back(synthetic::step(1, 1, false));
   const std::string page = render_report(one, "");
@@ -265,7 +266,7 @@ TEST(Report, IsWrittenIntoTheRunFolder) {
   EXPECT_NE(read_file(path).find("seq_length = 128"), std::string::npos);
 }
 
-TEST(Report, OfALongRunReadsEvenlySpreadStepsAndLeavesDamageOut) {
+TEST(Report, ReadsEvenlySpreadStepsOfALongRunAndSkipsDamage) {
   const TempFolder folder;
   constexpr int64_t kSteps = 20'000;
   {
@@ -283,7 +284,7 @@ TEST(Report, OfALongRunReadsEvenlySpreadStepsAndLeavesDamageOut) {
   EXPECT_TRUE(fs::exists(write_report(folder.path())));
 }
 
-TEST(Report, WithoutStepsThereIsNone) {
+TEST(Report, RefusesRunsWithoutSteps) {
   const TempFolder folder;
   EXPECT_THROW(write_report(folder.path()), IoError);
   MetricsWriter(folder / "metrics.jsonl").append(EndEvent{"interrupted"});

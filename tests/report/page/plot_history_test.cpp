@@ -22,7 +22,7 @@ ordered_json data_of(const std::vector<ordered_json>& charts, int64_t last) {
   return {{"steps", {1, last}}, {"charts", charts}};
 }
 
-TEST(PlotHistory, OfAListThatGrowsOnlyTheNewEndIsSent) {
+TEST(PlotHistory, SendsOnlyTheNewEndOfAGrowingList) {
   PlotHistory history;
   EXPECT_EQ(history.version(), 0);
   history.push(data_of({chart_of("Loss", {{1, 9}, {2, 8}, {3, 7}})}, 3));
@@ -36,8 +36,8 @@ TEST(PlotHistory, OfAListThatGrowsOnlyTheNewEndIsSent) {
   EXPECT_EQ(history.since(2)["charts"][0]["series"][0]["points"], ordered_json::parse(R"({"keep": 4, "then": []})"));
 }
 
-// Curves that grow, are cut by a resumed run, change their place, go and come back, and are empty.
-TEST(PlotHistory, EveryVersionBecomesTheNewest) {
+// Curves that grow, are truncated by a resumed run, move, disappear, reappear, and are empty.
+TEST(PlotHistory, ChangesTurnEveryVersionIntoTheNewest) {
   const std::vector<ordered_json> versions = {
       data_of({}, 0),
       data_of({chart_of("Loss", {{1, 9}})}, 1),
@@ -59,7 +59,7 @@ TEST(PlotHistory, EveryVersionBecomesTheNewest) {
   }
 }
 
-TEST(PlotHistory, OldAndUnknownVersionsAreNotRemembered) {
+TEST(PlotHistory, ForgetsOldAndUnknownVersions) {
   PlotHistory history;
   std::vector<ordered_json> versions;
   ordered_json points = ordered_json::array();
@@ -87,8 +87,8 @@ ordered_json plots_until(int64_t step) {
   return plot_data(m, make_charts(m), make_heat_map(m.experts));
 }
 
-// Smoothed, thinned and averaged curves too, though not where they are thinned further.
-TEST(PlotHistory, AStepOfALongRunIsLittle) {
+// Also for smoothed, thinned and averaged curves, unless they are thinned further.
+TEST(PlotHistory, AStepOfALongRunIsASmallChange) {
   for (const int64_t step : {150, 700, 3100, 5500}) {
     PlotHistory history;
     history.push(plots_until(step));

@@ -1,4 +1,4 @@
-// The page's scripts, as node runs them: what they compute, not what they draw.
+// The page's scripts, run with node: tests what they compute, not what they draw.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,7 +24,7 @@ class PageScripts : public ::testing::Test {
   void SetUp() override {
     if (std::system("node --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "node is missing: scripts/setup.sh test";
   }
-  // What JSON.stringify() makes of an expression, with the scripts of a live page of no run.
+  // The JSON.stringify() result of an expression, evaluated with the scripts of a live page without a run.
   static json value_of(const std::string& expression) {
     constexpr const char* kBrowser =
         "globalThis.setTimeout = () => {};\n"
@@ -43,7 +43,7 @@ class PageScripts : public ::testing::Test {
   }
 };
 
-TEST_F(PageScripts, AverageWeighsOlderStepsLess) {
+TEST_F(PageScripts, AverageWeightsOlderStepsLess) {
   EXPECT_EQ(value_of("movingAverage([], 10)"), json::array());
   const json average = value_of("movingAverage([[1, 0], [2, 1], [4, 1]], 2).map(([step, y]) => y)");
   EXPECT_EQ(average[0], 0);
@@ -51,7 +51,7 @@ TEST_F(PageScripts, AverageWeighsOlderStepsLess) {
   EXPECT_NEAR(average[2].get<double>(), (0.5 / 4 + 0.75) / (0.75 / 4 + 0.75), 1e-12) << "two steps later";
 }
 
-TEST_F(PageScripts, AverageForgetsWhatWasBeforeTenSpansOfEqualValues) {
+TEST_F(PageScripts, AverageForgetsValuesBeforeTenSpansOfEqualValues) {
   const json average = value_of(
       "movingAverage(Array.from({length: 200}, (_, i) => [2 * i + 1, i < 50 || i === 150 ? 8 : 0]), 10)"
       ".map(([step, y]) => y)");
@@ -59,10 +59,10 @@ TEST_F(PageScripts, AverageForgetsWhatWasBeforeTenSpansOfEqualValues) {
   EXPECT_EQ(average[49], 8);
   EXPECT_GT(average[98], 0) << "98 steps behind the last 8";
   for (size_t i = 99; i < 150; ++i) EXPECT_EQ(average[i], 0) << i;
-  EXPECT_NEAR(average[150].get<double>(), 8 * (1 - 0.9 * 0.9), 1e-12) << "what was forgotten does not come back";
+  EXPECT_NEAR(average[150].get<double>(), 8 * (1 - 0.9 * 0.9), 1e-12) << "forgotten values have no effect";
 }
 
-// A longer average would have the losses of a run's start in it at its end.
+// A longer average would still include losses of the run's start at its end.
 TEST_F(PageScripts, SmoothingReachesOverATenthOfTheLongestRun) {
   const auto spans = [](const std::string& runs) { return value_of("(data.runs = " + runs + ", smoothingSpans())"); };
   EXPECT_EQ(spans("[]"), json::array({10}));
@@ -71,8 +71,8 @@ TEST_F(PageScripts, SmoothingReachesOverATenthOfTheLongestRun) {
   EXPECT_EQ(spans("[{steps: [1, 200000]}]"), json::array({10, 30, 100, 300, 1000, 3000, 10000}));
 }
 
-// On a plot as wide as a phone has, and on a wide one.
-TEST_F(PageScripts, AnAxisHasTwoTicksAtLeast) {
+// On a plot as narrow as a phone, and on a wide one.
+TEST_F(PageScripts, AxesHaveAtLeastTwoTicks) {
   const std::string ranges =
       "[[1, 20], [1, 40], [1, 80], [1, 100], [1, 640], [1, 1000], [950, 1040], [1, 30000], [17, 23]]";
   for (const char* axis : {"step", "tokens", "time"})
@@ -89,7 +89,7 @@ TEST_F(PageScripts, AnAxisHasTwoTicksAtLeast) {
 }
 
 // 5 % of the curves' height above and below, also where they span less than 1.
-TEST_F(PageScripts, ALogarithmicAxisIsTheCurvesRange) {
+TEST_F(PageScripts, LogarithmicAxesSpanTheCurves) {
   const std::string chart = "{title: 'Loss', series: [{name: 'a'}, {name: 'b'}]}";
   const auto range = [&](const std::string& points) {
     return value_of("(view.range = [1, 3], logRange(" + chart + ", " + points + "))");
@@ -118,13 +118,13 @@ TEST_F(PageScripts, ALogarithmicAxisNeedsAValueAboveZeroInTheVisibleRange) {
   EXPECT_EQ(why("[[1, 5]]", "[0, 9]", "view.hidden.add('Dead experts\\na'), "), "") << "a hidden curve";
 }
 
-TEST_F(PageScripts, OnALogarithmicAxisOnlyValuesAboveZeroArePlotted) {
+TEST_F(PageScripts, LogarithmicAxesPlotOnlyValuesAboveZero) {
   const std::string chart = "{title: 'Loss', series: [{name: 'a', points: [[1, 0], [2, 3], [4, -1]]}]}";
   EXPECT_EQ(value_of("plottedPoints(" + chart + ", true)"), json::parse("[[[2, 3]]]"));
   EXPECT_EQ(value_of("plottedPoints(" + chart + ", false)"), json::parse("[[[1, 0], [2, 3], [4, -1]]]"));
 }
 
-TEST_F(PageScripts, ChangesMakeTheNewDataOfTheOld) {
+TEST_F(PageScripts, ChangesTurnOldDataIntoNew) {
   PlotHistory history;
   history.push({{"steps", {1, 3}}, {"charts", {{{"title", "Loss"}, {"points", {{1, 9}, {2, 8}, {3, 7}}}}}}});
   const std::string old = history.data().dump();

@@ -19,8 +19,8 @@ Metrics steps_with_losses(int64_t count) {
   return m;
 }
 
-// What is called smoothed is.
-TEST(KeyFigures, TheLossOfAFewStepsIsThatOfTheLast) {
+// Losses are smoothed only if labelled so.
+TEST(KeyFigures, ShowTheLastLossOfFewSteps) {
   const std::string few = key_figures(steps_with_losses(6));
   EXPECT_TRUE(contains(few, ">4.000</dd><dd class=\"remark\">nats per token, step " +
                                 std::to_string(steps_with_losses(6).steps.back().step)))
@@ -33,7 +33,7 @@ TEST(KeyFigures, TheLossOfAFewStepsIsThatOfTheLast) {
   }
 }
 
-TEST(KeyFigures, AnEvaluationSaysItsStep) {
+TEST(KeyFigures, ShowTheStepOfAnEvaluation) {
   Metrics m = synthetic::run(50, 0, 0);
   m.evals = {{20, 3.5, 2.0}};
   const std::string figures = key_figures(m);
@@ -41,7 +41,7 @@ TEST(KeyFigures, AnEvaluationSaysItsStep) {
   EXPECT_TRUE(contains(figures, "; step 20</dd>")) << figures;
 }
 
-TEST(KeyFigures, NoSpeedIsAboveTheCeiling) {
+TEST(KeyFigures, LimitSpeedsToTheCeiling) {
   Metrics m = synthetic::run(50, 0, 0);
   m.run->ceiling_gflops = 1;
   for (StepEvent& e : m.steps) e.gflops = 30;
@@ -49,20 +49,20 @@ TEST(KeyFigures, NoSpeedIsAboveTheCeiling) {
   EXPECT_TRUE(contains(key_figures(m), "30\u00a0GFLOP/s, 75\u00a0% of the ceiling")) << key_figures(m);
 }
 
-// A tile is narrow: "59" at the end of a line and "%" at the beginning of the next are two things.
-TEST(KeyFigures, NoLineEndsBetweenANumberAndItsUnit) {
+// On a narrow tile, "59" and "%" must not be on different lines.
+TEST(KeyFigures, DoNotBreakBetweenNumberAndUnit) {
   Metrics m = synthetic::run(50, 0, 0);
   m.steps.back().elapsed_s = 659;
   m.evals = {{20, 3.5, 2.0}};
   m.baselines = {{"a bigram", 4.0}};
   m.run->total_steps = 2000;
   const std::string figures = key_figures(m);
-  EXPECT_TRUE(contains(figures, ">10\u00a0min 59\u00a0s<")) << "which may be two lines: " << figures;
+  EXPECT_TRUE(contains(figures, ">10\u00a0min 59\u00a0s<")) << "may break after min: " << figures;
   EXPECT_TRUE(contains(figures, "50.0\u00a0% below a bigram")) << figures;
-  EXPECT_TRUE(contains(figures, " of 2000<")) << "no unit: " << figures;
+  EXPECT_TRUE(contains(figures, " of 2000<")) << "not a unit: " << figures;
 }
 
-TEST(KeyFigures, TheSpeedIsThatOfTheMedianStepAndSaysSo) {
+TEST(KeyFigures, ShowTheSpeedOfTheMedianStep) {
   Metrics m = synthetic::run(5, 0, 0);
   m.run->ceiling_gflops = 0;
   const double speeds[] = {1000, 31'000, 30'000, 32'000, 15'000};
@@ -74,7 +74,7 @@ TEST(KeyFigures, TheSpeedIsThatOfTheMedianStepAndSaysSo) {
       << key_figures(m);
 }
 
-TEST(Samples, TheNewestComeFirstAndAreEscaped) {
+TEST(Samples, ShowEscapedSamplesNewestFirst) {
   std::vector<SampleEvent> samples;
   for (int64_t step = 1; step <= 20; ++step) samples.push_back({step, "<b>", "text " + std::to_string(step)});
   const std::string section = sample_section(samples);
@@ -94,7 +94,7 @@ std::vector<double> numbers(const std::string& html, const std::string& pattern)
   return found;
 }
 
-TEST(StillFigures, BarsAreAsHighAsTheirValues) {
+TEST(StillFigures, BarHeightsFollowTheirValues) {
   const std::string html =
       bar_figure({"Bytes", "documents", "median 3"}, {{"1", 10, "ten"}, {"2", 0, ""}, {"4", 40, ""}});
   const auto heights = numbers(html, R"(<rect[^>]* height="([0-9.]+)\")");
@@ -103,12 +103,12 @@ TEST(StillFigures, BarsAreAsHighAsTheirValues) {
   EXPECT_EQ(heights[1], 0);
   EXPECT_NEAR(heights[2], 4 * heights[0], 0.02);
   const auto bottoms = numbers(html, R"(<rect x="[0-9.]+" y="([0-9.]+)\")");
-  EXPECT_NEAR(bottoms[0] + heights[0], bottoms[2] + heights[2], 0.02) << "they stand on one line";
+  EXPECT_NEAR(bottoms[0] + heights[0], bottoms[2] + heights[2], 0.02) << "on a common baseline";
   EXPECT_NE(html.find("<title>ten</title>"), std::string::npos);
   EXPECT_NE(html.find("median 3"), std::string::npos);
 }
 
-TEST(StillFigures, LabelsHaveRoom) {
+TEST(StillFigures, LabelsDoNotOverlap) {
   std::vector<FigureBar> bars;
   for (int i = 0; i < 60; ++i) bars.push_back({std::to_string(100000 + i), 1, ""});
   const std::string html = bar_figure({"Bytes", "", ""}, bars);
@@ -117,7 +117,7 @@ TEST(StillFigures, LabelsHaveRoom) {
   for (size_t i = 1; i < at.size(); ++i) EXPECT_GE(at[i] - at[i - 1], 6 * 7) << "six digits of seven units";
 }
 
-// A narrow screen shows larger letters and leaves those out that stand between others.
+// Narrow screens have larger letters and omit every other label.
 TEST(StillFigures, NarrowScreensShowEveryOtherLabel) {
   std::vector<FigureBar> bars;
   for (int i = 0; i < 60; ++i) bars.push_back({std::to_string(100000 + i), 1, ""});
@@ -129,8 +129,8 @@ TEST(StillFigures, NarrowScreensShowEveryOtherLabel) {
   for (size_t i = 1; i < at.size(); ++i) EXPECT_GE(at[i] - at[i - 1], 2 * 6 * 7);
 }
 
-// Labels of any length leave room for the bars: they have a column, and on narrow screens a row, of their own.
-TEST(StillFigures, SharesHaveALayoutOfTheirOwn) {
+// Labels of any length leave room for the bars: they have their own column, or row on narrow screens.
+TEST(StillFigures, SharesHaveTheirOwnLayout) {
   const std::string html = share_figure({"Letters", "", ""}, {{"Latin", 8, "80 %"}});
   EXPECT_NE(html.find("<div class=\"stack shares\">\n<span>Latin</span><span class=\"bar\">"), std::string::npos)
       << html;
@@ -147,18 +147,18 @@ TEST(StillFigures, CurvesAreLogarithmic) {
   ASSERT_TRUE(std::regex_search(html, path,
                                 std::regex(R"(d="M([0-9.]+) ([0-9.]+)L([0-9.]+) ([0-9.]+)L([0-9.]+) ([0-9.]+)\")")));
   const auto number = [&](int i) { return std::stod(path[static_cast<size_t>(i)]); };
-  EXPECT_NEAR(number(3) - number(1), number(5) - number(3), 0.02) << "powers of the law of Zipf lie on a line";
+  EXPECT_NEAR(number(3) - number(1), number(5) - number(3), 0.02) << "Zipf's law is a line on logarithmic axes";
   EXPECT_NEAR(number(4) - number(2), number(6) - number(4), 0.02);
   EXPECT_GT(number(4), number(2)) << "y grows downwards in SVG";
 }
 
-TEST(StillFigures, TakeNothingAndOne) {
+TEST(StillFigures, HandleNoneAndOneValue) {
   EXPECT_EQ(bar_figure({"Bytes", "", ""}, {}).find("<svg"), std::string::npos);
   EXPECT_EQ(log_curve_figure({"Frequency", "", ""}, {}).find("<svg"), std::string::npos);
   EXPECT_EQ(log_curve_figure({"Frequency", "", ""}, {{1, 1}}).find("nan"), std::string::npos);
 }
 
-TEST(StillFigures, PagesNeedNoScriptAndLetNobodyAddOne) {
+TEST(StillFigures, PagesUseAndAllowNoScript) {
   const std::string page = still_page("<script>", share_figure({"<b>", "", ""}, {{"<i>", 1, "&"}}), "\"my\".jsonl");
   EXPECT_EQ(page.find("<script"), std::string::npos);
   EXPECT_EQ(page.find("<b>"), std::string::npos);

@@ -12,7 +12,7 @@
 namespace witan::megatron_log {
 namespace {
 
-// 2024-10-24 21:02:27 wherever the test runs.
+// 2024-10-24 21:02:27 in any time zone.
 std::time_t that_evening() {
   std::tm local{};
   local.tm_year = 124;
@@ -42,7 +42,7 @@ Interval logged() {
   return interval;
 }
 
-TEST(MegatronLog, TheLineThatAPublicRunPrinted) {
+TEST(MegatronLog, MatchesTheLineOfAPublicRun) {
   EXPECT_EQ(format_interval(logged()),
             " [2024-10-24 21:02:27] iteration       40/   40000 | consumed samples:         2560 | elapsed time per "
             "iteration (ms): 235.9 | throughput per GPU (TFLOP/s/GPU): 82.4 | learning rate: 2.400000E-05 | global "
@@ -50,7 +50,7 @@ TEST(MegatronLog, TheLineThatAPublicRunPrinted) {
             "params norm: 315.029 | number of skipped iterations:   0 | number of nan iterations:   0 |");
 }
 
-TEST(MegatronLog, OnlyWhatIsAskedFor) {
+TEST(MegatronLog, OmitsFieldsNotRequested) {
   Interval interval = logged();
   interval.tflops = {};
   interval.scalars = {};
@@ -64,12 +64,12 @@ TEST(MegatronLog, OnlyWhatIsAskedFor) {
             "2 | number of nan iterations:   1 |");
 }
 
-TEST(MegatronLog, WideAndStrangeNumbers) {
+TEST(MegatronLog, FormatsWideAndNonFiniteNumbers) {
   Interval interval = logged();
   interval.iteration = interval.train_iters = 123456789;
   interval.consumed_samples = 12345678901234;
   interval.global_batch_size = 123456;
-  interval.losses = {{"lm loss", std::numeric_limits<double>::quiet_NaN()}};  // Megatron-LM leaves it out as well
+  interval.losses = {{"lm loss", std::numeric_limits<double>::quiet_NaN()}};  // Megatron-LM omits it as well
   interval.grad_norm = std::numeric_limits<double>::infinity();
   interval.tflops = {};
   interval.scalars = {};
@@ -79,8 +79,8 @@ TEST(MegatronLog, WideAndStrangeNumbers) {
             "grad norm: inf | number of skipped iterations:   0 | number of nan iterations:   0 |");
 }
 
-// All 49 lines of the runs, put together again from the fields as they were printed.
-TEST(MegatronLog, EveryLoggedLine) {
+// All 49 lines of the runs, formatted again from the fields they show.
+TEST(MegatronLog, MatchesEveryRecordedLine) {
   const auto lines = test::megatron_runs();
   ASSERT_EQ(lines.size(), 49u);
   for (const auto& line : lines) {
@@ -113,7 +113,7 @@ TEST(MegatronLog, EveryLoggedLine) {
   }
 }
 
-TEST(MegatronLog, ParametersAndMemory) {
+TEST(MegatronLog, FormatsParametersAndMemory) {
   EXPECT_EQ(format_parameters(81839104, 131334144),
             "Number of parameters in transformer layers in billions:  0.08\n"
             "Number of parameters in embedding layers in billions: 0.13\n"
@@ -126,7 +126,7 @@ TEST(MegatronLog, ParametersAndMemory) {
             "1024.0 | max reserved: 0.00048828125");
 }
 
-TEST(MegatronLog, Buckets) {
+TEST(MegatronLog, FormatsBuckets) {
   EXPECT_EQ(format_buckets({{65667072, {"head.weight"}}, {6, {"norm.weight", "embedding.weight"}}}),
             "Number of buckets for gradient all-reduce / reduce-scatter: 2\n"
             "Params for bucket 1 (65667072 elements):\n"
@@ -136,19 +136,19 @@ TEST(MegatronLog, Buckets) {
             "\tembedding.weight");
 }
 
-TEST(MegatronLog, TimesAreOfTimersThatRan) {
+TEST(MegatronLog, ShowsOnlyTimersThatRan) {
   EXPECT_EQ(format_times({{"forward-backward", 10.0, 12.345}, {"idle", 0, 0}, {"optimizer", 0, 1}}),
             "(min, max) time across ranks (ms):\n"
             "    forward-backward ...............................: (10.00, 12.35)\n"
             "    optimizer ......................................: (0.00, 1.00)");
 }
 
-TEST(MegatronLog, ValidationBetweenRules) {
+TEST(MegatronLog, FramesValidationByRules) {
   EXPECT_EQ(format_validation(1000, 2.5),
             "------------------------------------------------------------------------------------------------\n"
             " validation loss at iteration 1000 | lm loss value: 2.500000E+00 | lm loss PPL: 1.218249E+01 | \n"
             "------------------------------------------------------------------------------------------------");
-  EXPECT_NE(format_validation(1, 1e3).find("PPL: 4.851652E+08 |"), std::string::npos);  // of at most 20 nats
+  EXPECT_NE(format_validation(1, 1e3).find("PPL: 4.851652E+08 |"), std::string::npos);  // at most 20 nats
   EXPECT_EQ(format_datetime("after training is done", that_evening()),
             "[after training is done] datetime: 2024-10-24 21:02:27 ");
 }
@@ -159,8 +159,8 @@ TEST(MegatronLog, ValidationBetweenRules) {
 namespace witan::nanogpt_log {
 namespace {
 
-// In the formats of modded-nanogpt's train_gpt.py: {:.4f}, {:.0f}ms, {:.2f}ms.
-TEST(NanogptLog, HasTheLinesOfTheProgram) {
+// Formats of modded-nanogpt's train_gpt.py: {:.4f}, {:.0f}ms, {:.2f}ms.
+TEST(NanogptLog, MatchesTheLinesOfTheProgram) {
   const Progress at{50, 1750, 7.0119};
   EXPECT_EQ(format_step(at), "step:50/1750 train_time:7012ms step_avg:140.24ms");
   EXPECT_EQ(format_validation(at, 7.62094, {}), "step:50/1750 val_loss:7.6209 train_time:7012ms step_avg:140.24ms");
@@ -169,7 +169,7 @@ TEST(NanogptLog, HasTheLinesOfTheProgram) {
   EXPECT_EQ(format_validation({0, 1750, 0}, 10.825, {}), "step:0/1750 val_loss:10.8250 train_time:0ms step_avg:0.00ms");
 }
 
-TEST(NanogptLog, ChecksAreThoseOfTutelsExample) {
+TEST(NanogptLog, ChecksMatchTutelsExample) {
   EXPECT_EQ(format_check("weights-init"),
             "[DEBUG(weights-init)] Validating all parameters are in proper states..\n"
             "[DEBUG(weights-init)] Validation passed. ✅");
@@ -183,7 +183,7 @@ namespace {
 
 using test::TempFolder;
 
-constexpr std::time_t kStart = 1'730'000'000;  // and hours without a change of clocks behind it
+constexpr std::time_t kStart = 1'730'000'000;  // no change to or from summer time in the hours after it
 
 std::string at(std::time_t time) {
   return megatron_log::format_time(time);
@@ -197,7 +197,7 @@ class ProgressLogFile : public ::testing::Test {
   fs::path path_ = folder_ / "progress.txt";
 };
 
-TEST_F(ProgressLogFile, AJob) {
+TEST_F(ProgressLogFile, RecordsAJob) {
   ::setenv("SLURM_JOB_ID", "4711", 1);
   ProgressLog log(path_, 8, 1.5554653559e14);
   log.start(kStart, 0);
@@ -210,9 +210,9 @@ TEST_F(ProgressLogFile, AJob) {
                                   "1.56e+17\tTokens (in billions): 0.13\n");
 }
 
-TEST_F(ProgressLogFile, CumulativeThroughputIsSinceTheFirstJobOnSoManyRanks) {
+TEST_F(ProgressLogFile, CumulativeThroughputStartsAtTheFirstJobWithTheSameRanks) {
   {
-    ProgressLog log(path_, 4, 1e15);  // other ranks: of no account
+    ProgressLog log(path_, 4, 1e15);  // another number of ranks: ignored
     log.start(kStart - 1000, 0);
     log.saved(kStart - 500, {10, 10, 0});
   }
@@ -236,20 +236,20 @@ TEST_F(ProgressLogFile, CumulativeThroughputIsSinceTheFirstJobOnSoManyRanks) {
       << text;
 }
 
-TEST_F(ProgressLogFile, LinesOfOthersAndTornOnesCountForNothing) {
+TEST_F(ProgressLogFile, IgnoresForeignAndTornLines) {
   write_file_atomically(path_,
                         "\n\t\t\tStarting job\nx\ty\t# GPUs: many\tStarting job\nyesterday\t\t# GPUs: 1\tStarting "
                         "job\n2024-10-24 21:02:27\tJob ID: \t# GPUs: 1\tSaved checkpoint\tIterat");
   ProgressLog log(path_, 1, 1e12);
   log.start(kStart, 0);
-  log.saved(kStart, {1, 1, 0});  // within the second
+  log.saved(kStart, {1, 1, 0});  // within the same second
   EXPECT_NE(read_file(path_).find("Iterat\n" + at(kStart) + "\tJob ID: \t# GPUs: 1\tStarting job\n"),
             std::string::npos);
   EXPECT_NE(read_file(path_).find("Job throughput: 1.0 TFLOP/s/GPU\tCumulative throughput: 1.0 TFLOP/s/GPU\t"),
             std::string::npos);
 }
 
-TEST_F(ProgressLogFile, AJobOnOtherRanksEndsTheSeries) {
+TEST_F(ProgressLogFile, AJobWithOtherRanksEndsTheSeries) {
   {
     ProgressLog log(path_, 2, 1e15);
     log.start(kStart - 1000, 0);

@@ -19,8 +19,8 @@ auto says(std::string line) {
   return [line](int) { return line; };
 }
 
-// Talk that goes to a full disk must not end a run.
-TEST(Progress, WhatCannotBeSaidStopsNothing) {
+// A full disk under the log must not end a run.
+TEST(Progress, IgnoresWriteErrors) {
   for (const bool tty : {false, true}) {
     Screen screen;
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> full(std::fopen("/dev/full", "w"), &std::fclose);
@@ -29,7 +29,7 @@ TEST(Progress, WhatCannotBeSaidStopsNothing) {
     EXPECT_NO_THROW(progress.update(0.5, says("half")));
     EXPECT_NO_THROW(progress.note("a line"));
     EXPECT_NO_THROW(progress.clear());
-    EXPECT_NE(std::ferror(full.get()), 0) << "it was tried";
+    EXPECT_NE(std::ferror(full.get()), 0) << "a write was attempted";
   }
 }
 
@@ -47,7 +47,7 @@ TEST(Progress, RedrawsInPlaceAtMostFourTimesASecond) {
   EXPECT_EQ(screen.shown(), kErase + "one" + kErase + "four" + kErase);
 }
 
-TEST(Progress, ShortTasksLeaveNoLinesInALog) {
+TEST(Progress, ShortTasksWriteNoLinesToALog) {
   Screen screen;
   ProgressOptions options = screen.options(false);
   options.quiet_seconds = 2;
@@ -64,7 +64,7 @@ TEST(Progress, ShortTasksLeaveNoLinesInALog) {
   EXPECT_EQ(screen.shown(), "another\nlater\n");
 }
 
-TEST(Progress, LongWorkLeavesALineEveryHalfMinute) {
+TEST(Progress, LongWorkWritesALineEveryHalfMinute) {
   Screen screen;
   ProgressOptions options = screen.options(false);
   options.quiet_seconds = 2;
@@ -95,7 +95,7 @@ TEST(Progress, MilestonesStay) {
     progress.update(0.5, says("half"));
     progress.milestone(1.0, says("the last"));
   }
-  EXPECT_EQ(screen.shown(), "first\n" + kErase + "half" + kErase + "the …\n") << "nothing is left to clear";
+  EXPECT_EQ(screen.shown(), "first\n" + kErase + "half" + kErase + "the …\n") << "nothing left to clear";
 }
 
 TEST(Progress, IsClearedAtTheEnd) {
@@ -104,7 +104,7 @@ TEST(Progress, IsClearedAtTheEnd) {
   EXPECT_EQ(screen.shown(), kErase + "one" + kErase);
 }
 
-TEST(Progress, NotesStayAboveTheLine) {
+TEST(Progress, PrintsNotesAboveTheLine) {
   Screen screen;
   Progress progress(screen.out, screen.options(true));
   progress.note("before");
@@ -113,14 +113,14 @@ TEST(Progress, NotesStayAboveTheLine) {
   EXPECT_EQ(screen.shown(), "before\n" + kErase + "line" + kErase + "note\n" + kErase + "line");
 }
 
-TEST(Progress, ControlCharactersOfNamesInNotesAreShown) {
+TEST(Progress, EscapesControlCharactersInNotes) {
   Screen screen;
   Progress progress(screen.out, screen.options(true));
   progress.note("warning: \x1b]0;title\a.txt\n\tis empty");
   EXPECT_EQ(screen.shown(), "warning: \\x1B]0;title\\x07.txt\n\tis empty\n");
 }
 
-TEST(Progress, IsCutToTheTerminal) {
+TEST(Progress, IsCutToTheTerminalWidth) {
   Screen screen;
   Progress progress(screen.out, screen.options(true, 8));
   progress.update(0, [](int width) { return std::to_string(width) + "23456789"; });
@@ -137,7 +137,7 @@ TEST(Progress, LogsGetMilestonesAndNotesOnly) {
   EXPECT_EQ(screen.shown(), "1\n10\n20\n30\n40\n50\n60\n70\n80\n90\n100\nevaluated\n");
 }
 
-TEST(Progress, MakesNoLineThatIsNotPrinted) {
+TEST(Progress, FormatsOnlyPrintedLines) {
   Screen screen;
   Progress progress(screen.out, screen.options(false));
   int made = 0;
@@ -145,14 +145,14 @@ TEST(Progress, MakesNoLineThatIsNotPrinted) {
   EXPECT_EQ(made, 1);
 }
 
-TEST(Progress, AFileIsNoTerminal) {
+TEST(Progress, FilesAreNotTerminals) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), &std::fclose);
   const ProgressOptions options = progress_options(file.get());
   EXPECT_FALSE(options.is_tty);
   EXPECT_FALSE(options.colour);
 }
 
-TEST(TaskProgress, BarRateAndTimeLeft) {
+TEST(TaskProgress, ShowsBarRateAndTimeLeft) {
   Screen screen;
   Progress progress(screen.out, screen.options(true, 80));
   TaskProgress task(progress, "tokenizing", 4000, "tokens", /*look_seconds=*/0);
@@ -161,11 +161,11 @@ TEST(TaskProgress, BarRateAndTimeLeft) {
   EXPECT_EQ(screen.shown(), kErase + "tokenizing [######..................]  25 %  500 tokens/s  ETA 6 s");
 }
 
-// Ctrl-Z, and `fg` an hour later.
-TEST(TaskProgress, AStopOfTheProcessIsNotInTheTimeLeft) {
+// Ctrl-Z, then `fg` an hour later.
+TEST(TaskProgress, TimeLeftExcludesStopsOfTheProcess) {
   Screen screen;
   Progress progress(screen.out, screen.options(true, 80));
-  TaskProgress task(progress, "tokenizing", 4000, "tokens", /*look_seconds=*/100);  // not within this test
+  TaskProgress task(progress, "tokenizing", 4000, "tokens", /*look_seconds=*/100);  // no poll within this test
   screen.now += 100;
   task.update(1000);
   screen.now += 100 + 3600;
@@ -173,8 +173,8 @@ TEST(TaskProgress, AStopOfTheProcessIsNotInTheTimeLeft) {
   EXPECT_EQ(screen.line(), "tokenizing [############............]  50 %  10 tokens/s  ETA 3 min 20 s");
 }
 
-// Work that says nothing for long is not stopped.
-TEST(TaskProgress, ALongTimeWithoutAnUpdateIsWork) {
+// Work without updates for a long time is not a stopped process.
+TEST(TaskProgress, LongTimesWithoutAnUpdateCountAsWork) {
   std::atomic<double> now = 1000;
   std::atomic<int> looks = 0;
   Screen screen;
@@ -195,7 +195,7 @@ TEST(TaskProgress, ALongTimeWithoutAnUpdateIsWork) {
   EXPECT_EQ(screen.line(), "tokenizing [######..................]  25 %  10 tokens/s  ETA 5 min 0 s");
 }
 
-TEST(TaskProgress, InALogWithoutABar) {
+TEST(TaskProgress, LogsHaveNoBar) {
   Screen screen;
   Progress progress(screen.out, screen.options(false));
   TaskProgress task(progress, "hashing", 4096, "B", /*look_seconds=*/0);

@@ -1,4 +1,4 @@
-// Where tests of what people see look: a stream into memory, and a clock that stands until it is moved.
+// A fake terminal for tests of progress output: a stream into memory, and a clock that tests advance.
 #pragma once
 
 #include <cstdio>
@@ -20,11 +20,11 @@ struct Screen {
   ProgressOptions options(bool tty, int width = 40) {
     return {.is_tty = tty, .width = width, .quiet_seconds = 0, .now = [this] { return now; }};
   }
-  std::string shown() {  // all of it
+  std::string shown() {  // everything written so far
     std::fflush(out);
     return {text, size};
   }
-  std::string line() {  // what the last drawing shows
+  std::string line() {  // the last drawn line
     const std::string all = shown();
     return all.substr(all.rfind("\r\x1b[K") + 4);
   }

@@ -18,7 +18,7 @@ StepWatchOptions by_hand(double step_seconds) {
   return {.total_steps = 10, .step_seconds = step_seconds, .refresh_seconds = 0};
 }
 
-TEST(StepWatch, ATerminalSeesTheFirstStepBeforeItsEnd) {
+TEST(StepWatch, ShowsTheFirstStepBeforeItsEnd) {
   Screen screen;
   Progress progress(screen.out, screen.options(true, 120));
   StepWatch watch(progress, by_hand(40));
@@ -29,7 +29,7 @@ TEST(StepWatch, ATerminalSeesTheFirstStepBeforeItsEnd) {
   watch.begin(Doing::step, 1);
   screen.now += 10;
   watch.poll();
-  EXPECT_EQ(screen.line(), "step 1/10  running for 10 s of 40 s expected  ETA 6 min 30 s") << "as planned";
+  EXPECT_EQ(screen.line(), "step 1/10  running for 10 s of 40 s expected  ETA 6 min 30 s") << "as predicted";
   watch.done(0.25);
   screen.now += 10;
   watch.poll();
@@ -37,7 +37,7 @@ TEST(StepWatch, ATerminalSeesTheFirstStepBeforeItsEnd) {
       << "10 steps of 80 s, less 20";
 }
 
-TEST(StepWatch, WithoutAPredictionItSaysHowLongAStepRuns) {
+TEST(StepWatch, ShowsTheTimeOfAStepWithoutAPrediction) {
   Screen screen;
   Progress progress(screen.out, screen.options(true, 120));
   StepWatch watch(progress, by_hand(0));
@@ -47,7 +47,7 @@ TEST(StepWatch, WithoutAPredictionItSaysHowLongAStepRuns) {
   EXPECT_EQ(screen.line(), "step 1/10  running for 3 s");
 }
 
-TEST(StepWatch, TheLineGoesOnWithinALongStep) {
+TEST(StepWatch, UpdatesTheLineWithinALongStep) {
   Screen screen;
   Progress progress(screen.out, screen.options(true, 120));
   StepWatch watch(progress, by_hand(40));
@@ -55,11 +55,11 @@ TEST(StepWatch, TheLineGoesOnWithinALongStep) {
   watch.finished({.step = 1, .total_steps = 10, .loss = 5, .tokens_per_s = 100, .gflops = 3, .eta_s = 360});
   screen.now += 5;
   watch.poll();
-  EXPECT_EQ(screen.shown(), "") << "between steps there is nothing to say";
+  EXPECT_EQ(screen.shown(), "") << "nothing is printed between steps";
   watch.begin(Doing::step, 2);
   screen.now += 0.5;
   watch.poll();
-  EXPECT_EQ(screen.shown(), "") << "nor while the line is fresh";
+  EXPECT_EQ(screen.shown(), "") << "nor while the line is recent";
   screen.now += 9.5;
   watch.poll();
   EXPECT_TRUE(screen.line().starts_with("step 1/10  (step 2 for 10 s)  loss 5.000  ")) << screen.line();
@@ -78,7 +78,7 @@ TEST(StepWatch, TheLineGoesOnWithinALongStep) {
   EXPECT_TRUE(screen.line().starts_with("step 1/10  (step 3 for 4 s)  loss ")) << screen.line();
 }
 
-TEST(StepWatch, SaysThatTheRunStopsThen) {
+TEST(StepWatch, ShowsThatTheRunStops) {
   Screen screen;
   Progress progress(screen.out, screen.options(true, 120));
   bool stopping = false;
@@ -97,7 +97,7 @@ TEST(StepWatch, SaysThatTheRunStopsThen) {
   EXPECT_TRUE(screen.line().starts_with("step 1/10  (saving for 2 s, then exits)  ")) << screen.line();
 }
 
-TEST(StepWatch, ALogIsNeverSilentForMoreThanHalfAMinute) {
+TEST(StepWatch, WritesToALogEveryHalfMinute) {
   Screen screen;
   ProgressOptions options = screen.options(false, 120);
   options.quiet_seconds = 2;
@@ -134,12 +134,12 @@ TEST(StepWatch, ALogIsNeverSilentForMoreThanHalfAMinute) {
   EXPECT_TRUE(training.starts_with("step 1/10  (step 2 for 30 s)  loss 5.000")) << training;
 }
 
-// SIGSTOP or Ctrl-Z: looks of the watch did not come, and what goes on has not gone on for as long.
-TEST(StepWatch, AStopOfTheProcessIsNoTimeOfAStep) {
+// After SIGSTOP or Ctrl-Z the watch was not polled, and that time does not count as work.
+TEST(StepWatch, StepTimesExcludeStopsOfTheProcess) {
   Screen screen;
   Progress progress(screen.out, screen.options(true, 120));
   StepWatchOptions options = by_hand(0);
-  options.refresh_seconds = 3600;  // its thread does not look within this test
+  options.refresh_seconds = 3600;  // its thread does not poll within this test
   StepWatch watch(progress, options);
   watch.begin(Doing::step, 1);
   screen.now += 3600;
@@ -150,11 +150,11 @@ TEST(StepWatch, AStopOfTheProcessIsNoTimeOfAStep) {
   EXPECT_EQ(watch.stopped(), 5000);
   EXPECT_EQ(watch.stopped(), 0);
   screen.now += 3600 + 100;
-  EXPECT_EQ(watch.stopped(), 100) << "whoever asks does not have to wait for a look";
+  EXPECT_EQ(watch.stopped(), 100) << "the query does not wait for a poll";
 }
 
-// On a thread of its own, which ends with it.
-TEST(StepWatch, LooksByItself) {
+// The thread ends with the watch.
+TEST(StepWatch, PollsOnItsOwnThread) {
   Screen screen;
   Progress progress(screen.out, screen.options(true, 120));
   std::promise<void> looked;

@@ -8,7 +8,7 @@
 namespace witan {
 namespace {
 
-TEST(RateEstimator, KnowsNothingBeforeTwoUpdates) {
+TEST(RateEstimator, HasNoRateBeforeTwoUpdates) {
   RateEstimator rate;
   EXPECT_FALSE(rate.rate());
   EXPECT_FALSE(rate.remaining(10));
@@ -18,7 +18,7 @@ TEST(RateEstimator, KnowsNothingBeforeTwoUpdates) {
   EXPECT_DOUBLE_EQ(*rate.remaining(10), 18);
 }
 
-TEST(RateEstimator, ASlowFirstStepIsForgotten) {
+TEST(RateEstimator, ForgetsASlowFirstStep) {
   RateEstimator rate;
   rate.update(0, 0);
   rate.update(20, 1);  // warm-up
@@ -28,7 +28,7 @@ TEST(RateEstimator, ASlowFirstStepIsForgotten) {
   EXPECT_DOUBLE_EQ(*rate.remaining(103), 100);
 }
 
-TEST(RateEstimator, FollowsALastingChangeAndShrugsOffAHiccup) {
+TEST(RateEstimator, FollowsLastingChangesAndIgnoresHiccups) {
   RateEstimator rate(30);
   double now = 0, done = 0;
   rate.update(now, done);
@@ -39,16 +39,16 @@ TEST(RateEstimator, FollowsALastingChangeAndShrugsOffAHiccup) {
   EXPECT_NEAR(*rate.rate(), 2, 0.01);
 }
 
-TEST(RateEstimator, DoneAndStuck) {
+TEST(RateEstimator, HandlesDoneAndStuckWork) {
   RateEstimator rate;
   rate.update(0, 0);
   rate.update(5, 0);
-  EXPECT_FALSE(rate.remaining(10)) << "no progress, no promise";
+  EXPECT_FALSE(rate.remaining(10)) << "no estimate without progress";
   rate.update(6, 10);
   EXPECT_EQ(*rate.remaining(10), 0);
 }
 
-TEST(RateEstimator, AStopIsNoWork) {
+TEST(RateEstimator, ExcludesStops) {
   RateEstimator rate(30);
   double now = 0, done = 0;
   rate.update(now, done);
@@ -59,9 +59,9 @@ TEST(RateEstimator, AStopIsNoWork) {
   EXPECT_DOUBLE_EQ(*rate.remaining(121), 100);
 }
 
-TEST(StopClock, KnowsLooksThatDidNotComeFromLateOnes) {
+TEST(StopClock, TellsStopsFromLatePolls) {
   StopClock clock(0.25);
-  EXPECT_EQ(clock.poll(1000), 0) << "the first look";
+  EXPECT_EQ(clock.poll(1000), 0) << "the first poll";
   EXPECT_EQ(clock.poll(1000.25), 0);
   EXPECT_EQ(clock.poll(1003), 0) << "late";
   EXPECT_EQ(clock.poll(1003.25 + 600), 600);
@@ -76,7 +76,7 @@ TEST(StopClock, KnowsLooksThatDidNotComeFromLateOnes) {
 
 TEST(Ticker, TicksUntilItEnds) {
   std::promise<void> third;
-  int ticks = 0;  // not atomic: the destructor waits for the thread, which thread sanitizers check
+  int ticks = 0;  // not atomic: the destructor joins the thread, which thread sanitizers check
   {
     const Ticker ticker(0.001, [&] {
       if (++ticks == 3) third.set_value();
@@ -86,7 +86,7 @@ TEST(Ticker, TicksUntilItEnds) {
   EXPECT_GE(ticks, 3);
 }
 
-TEST(Ticker, EndsAtOnceHoweverLongItsInterval) {
+TEST(Ticker, EndsAtOnceWithinALongInterval) {
   const auto start = std::chrono::steady_clock::now();
   for (const double seconds : {0.0, 3600.0}) Ticker(seconds, [] { ADD_FAILURE(); });
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));

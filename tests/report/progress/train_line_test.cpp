@@ -31,7 +31,7 @@ TEST(TrainLine, Golden) {
       "load max/mean 1.32  data wait 0 %  ETA 2 min 10 s");
 }
 
-TEST(TrainLine, ANaNHasNoSign) {
+TEST(TrainLine, PrintsNaNsWithoutSign) {
   TrainStatus lost = status();
   lost.loss = lost.grad_norm.emplace(-NAN);
   EXPECT_TRUE(format_train_line(lost, 0, false).starts_with("step 120/500  loss nan  "))
@@ -47,7 +47,7 @@ TEST(TrainLine, CountsEpochsFromTheSecondOn) {
   EXPECT_NE(format_train_line(repeating, 0, false).find("  epoch 1.26  data wait"), std::string::npos);
 }
 
-TEST(TrainLine, OptionalItemsAreLeftOut) {
+TEST(TrainLine, OmitsMissingItems) {
   TrainStatus dense;
   dense.step = 1;
   dense.total_steps = 2;
@@ -57,7 +57,7 @@ TEST(TrainLine, OptionalItemsAreLeftOut) {
   EXPECT_EQ(format_train_line(dense, 0, false), "step 1/2  loss 3.000  5 tok/s  7 GFLOP/s  data wait 0 %");
 }
 
-TEST(TrainLine, WhatIsAskedForStandsBehind) {
+TEST(TrainLine, AppendsRequestedItems) {
   TrainStatus more = status();
   more.scalars.set(kParamsNorm, 315.0234);
   more.scalars.set(kNumZeros, 56'775'512);
@@ -69,14 +69,14 @@ TEST(TrainLine, WhatIsAskedForStandsBehind) {
       "ETA 2 min 10 s");
 }
 
-TEST(TrainLine, TellsWhatExpertsDropped) {
+TEST(TrainLine, ShowsDroppedAssignments) {
   TrainStatus bounded = status();
   bounded.dropped_share = 0.0312;
   EXPECT_NE(format_train_line(bounded, 0, false).find("load max/mean 1.32  dropped 3.1 %  data wait"),
             std::string::npos);
 }
 
-TEST(TrainLine, NarrowTerminalsLoseWholeItemsTheLeastNeededFirst) {
+TEST(TrainLine, DropsWholeItemsOnNarrowTerminals) {
   EXPECT_EQ(format_train_line(status(), 100, false),
             "step 120/500  loss 4.512  validation 4.630  2.413 bits/byte  12.3 K tok/s  ETA 2 min 10 s");
   EXPECT_EQ(format_train_line(status(), 1, false), "step 120/500  loss 4.512");
@@ -85,8 +85,8 @@ TEST(TrainLine, NarrowTerminalsLoseWholeItemsTheLeastNeededFirst) {
     EXPECT_LE(display_width(format_train_line(status(), width, true)), width);
 }
 
-// A figure of an older step must not pass for this one's.
-TEST(TrainLine, SaysWhichStepAnEvaluationIsOf) {
+// A figure of an older step must not appear to be this step's.
+TEST(TrainLine, ShowsTheStepOfAnEvaluation) {
   TrainStatus later = status();
   later.evaluated_at = 100;
   EXPECT_NE(format_train_line(later, 0, false).find("  validation 4.630  2.413 bits/byte at step 100  12.3 K tok/s"),
@@ -97,7 +97,7 @@ TEST(TrainLine, SaysWhichStepAnEvaluationIsOf) {
   EXPECT_NE(format_train_line(later, 0, false).find("  validation 4.630 at step 100  12.3 K tok/s"), std::string::npos);
 }
 
-TEST(TrainLine, TellsLearningRateAndGradientNorm) {
+TEST(TrainLine, ShowsLearningRateAndGradientNorm) {
   TrainStatus full = status();
   full.learning_rate = 9.8123e-4;
   full.grad_norm = 0.87654;
@@ -105,13 +105,13 @@ TEST(TrainLine, TellsLearningRateAndGradientNorm) {
             std::string::npos);
 }
 
-TEST(TrainLine, TellsWhatIsUnderWay) {
+TEST(TrainLine, ShowsTheCurrentActivity) {
   TrainStatus within = status();
   within.current_activity = "step 121 at 40 %";
   EXPECT_TRUE(format_train_line(within, 0, false).starts_with("step 120/500  (step 121 at 40 %)  loss 4.512  "));
 }
 
-TEST(TrainLine, ColourTakesNoColumns) {
+TEST(TrainLine, ColoursTakeNoColumns) {
   const std::string coloured = format_train_line(status(), 0, true);
   EXPECT_NE(coloured.find("\x1b[2mloss \x1b[0m4.512"), std::string::npos);
   EXPECT_EQ(display_width(coloured), display_width(format_train_line(status(), 0, false)));

@@ -20,7 +20,7 @@ using test::TempFolder;
 
 const fs::path kGolden = fs::path(WITAN_SOURCE_DIR) / "tests/golden/report/events.tfevents";
 
-// The records of a file, as TensorBoard's reader takes them: up to the first that is torn.
+// Reads records like TensorBoard's reader: up to the first torn one.
 std::vector<std::string> records(std::string_view bytes) {
   std::vector<std::string> found;
   while (bytes.size() >= 12) {
@@ -46,7 +46,7 @@ TEST(Crc32c, KnownAnswers) {
   EXPECT_EQ(crc32c(""), 0U);
 }
 
-TEST(TfEvents, AreTensorBoardsOwnBytes) {
+TEST(TfEvents, MatchTensorBoardByteForByte) {
   const Histogram load = histogram_of_counts("expert-load/layer 1", {3, 2, 2});
   const std::string bytes = frame(version_event(1730000000.25)) + frame(start_event(1730000000.25, 301)) +
                             frame(summary_event(1730000001.5, 301, {{"lm loss", 2.5}, {"num-zeros", 0}}, {load})) +
@@ -65,7 +65,7 @@ TEST(TfEvents, EmptyBucketsAtTheEndsDoNotStretchTheOthers) {
   EXPECT_EQ(load.counts, (std::vector<double>{0, 2, 0, 1, 0}));
 }
 
-TEST(TfEvents, OfATornFileTheWholeRecordsAreRead) {
+TEST(TfEvents, ReadWholeRecordsOfTornFiles) {
   const std::string golden = read_file(kGolden);
   ASSERT_EQ(records(golden).size(), 4u);
   size_t whole = 0;
@@ -77,14 +77,14 @@ TEST(TfEvents, OfATornFileTheWholeRecordsAreRead) {
   EXPECT_EQ(whole, 3u);
 }
 
-TEST(TfEvents, EveryWriterHasAFileOfItsOwn) {
+TEST(TfEvents, EveryWriterHasItsOwnFile) {
   const TempFolder folder;
   const fs::path below = folder / "a" / "b";
   Writer first(below, 1), second(below, 11);
   EXPECT_NE(first.path(), second.path());
   EXPECT_TRUE(first.path().filename().string().starts_with("events.out.tfevents."));
   first.add(5, {{"lm loss", 1}});
-  // Nothing is held back: what was said is in the file while the writer lives.
+  // Nothing is buffered: records are in the file while the writer lives.
   ASSERT_EQ(records(read_file(first.path())).size(), 3u);
   const auto begun = records(read_file(second.path()));
   ASSERT_EQ(begun.size(), 2u);
@@ -92,7 +92,7 @@ TEST(TfEvents, EveryWriterHasAFileOfItsOwn) {
   EXPECT_EQ(begun[1].substr(9), std::string("\x10\x0B\x3A\x02\x08\x01"));  // step 11; session_log {START}
 }
 
-TEST(TfEvents, AFolderThatCannotBe) {
+TEST(TfEvents, RefuseInvalidFolders) {
   const TempFolder folder;
   write_file_atomically(folder / "file", "");
   EXPECT_NE(message_of<IoError>([&] { Writer(folder / "file" / "below", 1); }).find("for TensorBoard"),
@@ -109,9 +109,9 @@ std::vector<fs::path> files(const fs::path& folder) {
   return found;
 }
 
-TEST(TfEventsHparams, AreTensorBoardsOwnBytes) {
+TEST(TfEventsHparams, MatchTensorBoardByteForByte) {
   constexpr double kTime = 1730000003.5;
-  // Not in the order of their names, as TensorBoard writes the map of a session.
+  // Not sorted by name, unlike the map of a session that TensorBoard writes.
   const std::vector<Hyperparameter> parameters = {
       {"train_iters", 1000.0},
       {.name = "lr", .value = 0.0, .differs = true},
@@ -150,12 +150,12 @@ TEST(TfEventsHparams, RunsThatShareAFolderKeepTheirSessions) {
   EXPECT_EQ(files(folder.path()), (std::vector<fs::path>{short_name, other, resumed.path()}));
   EXPECT_FALSE(fs::exists(replaced));
   EXPECT_NE(read_file(resumed.path()).find("_hparams_/session_end_info"), std::string::npos);
-  // A run that was renamed, in its own folder.
+  // A run whose folder was renamed.
   const SessionFile alone(folder.path(), {{"run", std::string("c")}}, {});
   EXPECT_EQ(files(folder.path()), std::vector<fs::path>{alone.path()});
 }
 
-TEST(TfEventsHparams, AFolderThatCannotBe) {
+TEST(TfEventsHparams, RefuseInvalidFolders) {
   const TempFolder folder;
   write_file_atomically(folder / "file", "");
   EXPECT_NE(message_of<IoError>([&] { SessionFile(folder / "file" / "below", {}, {}); }).find("for TensorBoard"),
