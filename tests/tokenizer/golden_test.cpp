@@ -1,4 +1,4 @@
-// Against Hugging Face tokenizers: make_golden.py and make_splits.py in tests/golden/tokenizer made the files.
+// Compares with Hugging Face tokenizers: make_golden.py and make_splits.py in tests/golden/tokenizer made the files.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -114,7 +114,7 @@ TEST(Golden, SplitsLikeHuggingFace) {
       ASSERT_EQ(pieces_of(any, text), expected) << one[0];
     }
   }
-  EXPECT_GE(scanners, 10);  // what published tokenizers use does not fall back to Oniguruma
+  EXPECT_GE(scanners, 10);  // patterns of published tokenizers do not fall back to Oniguruma
 }
 
 TEST(Golden, SplitsDigitsLikeHuggingFace) {
@@ -126,12 +126,12 @@ TEST(Golden, SplitsDigitsLikeHuggingFace) {
   }
 }
 
-TEST(Golden, NormalisesLikeHuggingFace) {
+TEST(Golden, NormalizesLikeHuggingFace) {
   const Json all = golden("splits.json")["normalized"];
   for (const Json& one : all) EXPECT_EQ(to_nfc(one[0].get<std::string>()), one[1].get<std::string>()) << one[0];
 }
 
-TEST(Golden, PropertiesHoldTheCharactersOfHuggingFace) {
+TEST(Golden, PropertiesMatchThoseOfHuggingFace) {
   const Json properties = golden("splits.json")["properties"];
   ASSERT_GT(properties.size(), 50u);
   for (const auto& [name, expected] : properties.items()) {

@@ -32,7 +32,7 @@ int32_t add(TokenizerSpec& spec, AddedToken token) {
   return token.id;
 }
 
-TEST(Tokenizer, AnyBytesComeBack) {
+TEST(Tokenizer, RoundTripsAnyBytes) {
   BpeTrainerConfig config;
   config.vocab_size = 400;
   BpeTrainer trainer(config);
@@ -47,14 +47,15 @@ TEST(Tokenizer, AnyBytesComeBack) {
   }
 }
 
-TEST(Tokenizer, SpecialTokensOnlyWhenAsked) {
+TEST(Tokenizer, FindsSpecialTokensOnlyOnRequest) {
   TokenizerSpec spec = byte_spec();
   const int32_t end = add(spec, {0, "<|endoftext|>"});
   const int32_t ends = add(spec, {0, "<|endoftext|>s"});
   const Tokenizer tokenizer(spec);
   EXPECT_EQ(tokenizer.encode("a<|endoftext|>b").size(), 15u);
   EXPECT_EQ(tokenizer.encode("a<|endoftext|>b", true).size(), 3u);
-  EXPECT_EQ(tokenizer.encode("<|endoftext|><|endoftext|>s", true), (std::vector<int32_t>{end, ends}));  // the longest
+  EXPECT_EQ(tokenizer.encode("<|endoftext|><|endoftext|>s", true),
+            (std::vector<int32_t>{end, ends}));  // the longest match
   EXPECT_EQ(tokenizer.encode("<|endoftex", true).size(), 10u);
   EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{end}), "<|endoftext|>");
   EXPECT_EQ(tokenizer.end_of_text(), end);
@@ -66,8 +67,8 @@ std::vector<int32_t> encoded(const Tokenizer& tokenizer, std::string_view text, 
   return ids;
 }
 
-// What a message spells is text; what the template around it spells is a token, whatever stands beside it.
-TEST(Tokenizer, SpecialTokensOfLiteralTextAreText) {
+// Special tokens spelled by a message are text; those spelled by the template are tokens, whatever text is adjacent.
+TEST(Tokenizer, EncodesSpecialTokensInLiteralTextAsText) {
   TokenizerSpec spec = byte_spec();
   const int32_t end = add(spec, {0, "<e>"});
   add(spec, {0, "<e>x"});
@@ -85,11 +86,11 @@ TEST(Tokenizer, SpecialTokensOfLiteralTextAreText) {
   EXPECT_EQ(encoded(tokenizer, text, {{0, 4}}), ids("a<e>b", end));
   for (const TextSpan part : {TextSpan{5, 6}, TextSpan{6, 7}, TextSpan{7, 8}})
     EXPECT_EQ(encoded(tokenizer, text, {part}), ids("a", end, "b<e>"));
-  EXPECT_EQ(encoded(tokenizer, "<e>x", {{3, 4}}), ids("", end, "x")) << "the shorter one is the template's";
-  EXPECT_EQ(encoded(tokenizer, "<t>", {{0, 3}}), std::vector<int32_t>{plain}) << "it is no special token";
+  EXPECT_EQ(encoded(tokenizer, "<e>x", {{3, 4}}), ids("", end, "x")) << "the shorter token is the template's";
+  EXPECT_EQ(encoded(tokenizer, "<t>", {{0, 3}}), std::vector<int32_t>{plain}) << "not a special token";
 }
 
-TEST(Tokenizer, LiteralTextIsFoundAgainBehindTheNormalizer) {
+TEST(Tokenizer, TracksLiteralTextThroughTheNormalizer) {
   TokenizerSpec spec = byte_spec();
   spec.normalizers = {NormalizerStep{}};
   const int32_t end = add(spec, {0, "<e>", true, true});
@@ -101,7 +102,7 @@ TEST(Tokenizer, LiteralTextIsFoundAgainBehindTheNormalizer) {
   EXPECT_EQ(encoded(tokenizer, text, {{3, 3 + message.size()}}), expected);
 }
 
-// Of texts whose bytes say nothing of how many tokens they have, too.
+// Also for tokenizers where the number of bytes does not bound the number of tokens.
 TEST(Tokenizer, TextsFitIfTheyHaveNoMoreTokens) {
   using Kind = NormalizerStep::Kind;
   BpeTrainerConfig config;
@@ -121,7 +122,7 @@ TEST(Tokenizer, TextsFitIfTheyHaveNoMoreTokens) {
   swallows.lstrip = false;
   add(specs[5], swallows);
   specs[6].normalizers = {{Kind::nfc}};
-  add(specs[6], {0, "\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9", false, true});  // two thirds of what it is made of
+  add(specs[6], {0, "\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9", false, true});  // two thirds of its decomposition
   std::mt19937 random(1);
   for (const TokenizerSpec& spec : specs) {
     const Tokenizer tokenizer(spec);
@@ -140,8 +141,8 @@ TEST(Tokenizer, TextsFitIfTheyHaveNoMoreTokens) {
   }
 }
 
-// The end of a text that is too long is not looked at: here it could not be encoded.
-TEST(Tokenizer, TextsThatDoNotFitAreEncodedNoFurther) {
+// The end of a text that is too long is not read: here it could not be encoded.
+TEST(Tokenizer, StopsEncodingTextsThatDoNotFit) {
   TokenizerSpec spec;
   spec.model = TokenizerSpec::Model::unigram;
   spec.byte_level = false;
@@ -154,7 +155,7 @@ TEST(Tokenizer, TextsThatDoNotFitAreEncodedNoFurther) {
   EXPECT_TRUE(tokenizer.fits("a a", 3));
 }
 
-TEST(Tokenizer, OrdinaryAddedTokensAlways) {
+TEST(Tokenizer, AlwaysFindsOrdinaryAddedTokens) {
   TokenizerSpec spec = byte_spec();
   const int32_t spaces = add(spec, {0, "    ", false});
   const Tokenizer tokenizer(spec);
@@ -162,7 +163,7 @@ TEST(Tokenizer, OrdinaryAddedTokensAlways) {
   EXPECT_EQ(tokenizer.end_of_text(), std::nullopt);
 }
 
-TEST(Tokenizer, NormalisesBeforeMatchingNormalizedTokens) {
+TEST(Tokenizer, NormalizesBeforeMatchingNormalizedTokens) {
   TokenizerSpec spec = byte_spec();
   spec.normalizers = {NormalizerStep{}};
   const int32_t raw = add(spec, {0, "e\u0301!", false, false});
@@ -171,10 +172,10 @@ TEST(Tokenizer, NormalisesBeforeMatchingNormalizedTokens) {
   EXPECT_EQ(tokenizer.encode("e\u0301!"), std::vector<int32_t>{raw});
   EXPECT_EQ(tokenizer.encode("e\u0301?"), std::vector<int32_t>{normalized});
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("xe\u0301")), "xé");
-  EXPECT_EQ(tokenizer.decode(tokenizer.encode("e\u0301\xFF")), "e\u0301\xFF");  // not UTF-8: taken as it is
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode("e\u0301\xFF")), "e\u0301\xFF");  // not UTF-8: unchanged
 }
 
-TEST(Tokenizer, PrefixSpace) {
+TEST(Tokenizer, AddsThePrefixSpace) {
   TokenizerSpec spec = byte_spec();
   spec.prefix_space = true;
   const Tokenizer tokenizer(spec);
@@ -183,7 +184,7 @@ TEST(Tokenizer, PrefixSpace) {
   EXPECT_TRUE(tokenizer.encode("").empty());
 }
 
-TEST(Tokenizer, RecognisesTheEndsOfPublishedTokenizers) {
+TEST(Tokenizer, RecognizesEndTokensOfPublishedTokenizers) {
   for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|eot_id|>", "<｜end▁of▁sentence｜>"}) {
     TokenizerSpec spec = byte_spec();
     const int32_t id = add(spec, {0, name});
@@ -191,7 +192,7 @@ TEST(Tokenizer, RecognisesTheEndsOfPublishedTokenizers) {
   }
 }
 
-TEST(Tokenizer, HashTellsWhatEncodesDifferently) {
+TEST(Tokenizer, HashChangesWithTheEncoding) {
   const TokenizerSpec plain = byte_spec();
   TokenizerSpec cased = plain, matched = plain, merged = plain, added = plain, normalized = plain;
   cased.patterns = {std::string(kGpt2Pattern)};
@@ -208,7 +209,7 @@ TEST(Tokenizer, HashTellsWhatEncodesDifferently) {
   for (const auto flag : {&AddedToken::single_word, &AddedToken::lstrip, &AddedToken::rstrip}) {
     TokenizerSpec flagged = added;
     flagged.added.back().*flag = true;
-    EXPECT_EQ(std::ranges::count(hashes, Tokenizer(flagged).hash()), 0) << "what it is found by counts";
+    EXPECT_EQ(std::ranges::count(hashes, Tokenizer(flagged).hash()), 0) << "flags of added tokens count";
     hashes.push_back(Tokenizer(flagged).hash());
   }
 }
@@ -221,13 +222,13 @@ TEST(Tokenizer, RefusesIdsOutsideTheVocabulary) {
   }
 }
 
-TEST(Tokenizer, ThreadsShareOne) {
+TEST(Tokenizer, CanBeSharedByThreads) {
   BpeTrainerConfig config;
   config.vocab_size = 300;
   BpeTrainer trainer(config);
   trainer.add("abc abcd abcde abcdef abc abcd abcde abcdef");
   TokenizerSpec spec = trainer.train().spec();
-  spec.patterns.insert(spec.patterns.begin(), "[a-z]+|[^a-z]+");  // Oniguruma as well
+  spec.patterns.insert(spec.patterns.begin(), "[a-z]+|[^a-z]+");  // uses Oniguruma as well
   const Tokenizer tokenizer(spec);
   const std::string text = "abcdef abc abcd <|endoftext|> xyz " + std::string(200, 'a');
   const std::vector<int32_t> expected = tokenizer.encode(text, true);
@@ -247,7 +248,7 @@ Tokenizer bytes_only() {
   return BpeTrainer(config).train();
 }
 
-TEST(StreamingDecoder, EveryPieceIsValidAndTogetherTheyAreTheText) {
+TEST(StreamingDecoder, PiecesAreValidAndFormTheText) {
   const Tokenizer tokenizer = bytes_only();
   const std::string text = "aé日本😀\u0301z";
   StreamingDecoder decoder(tokenizer);
@@ -260,11 +261,11 @@ TEST(StreamingDecoder, EveryPieceIsValidAndTogetherTheyAreTheText) {
     streamed += piece;
   }
   EXPECT_EQ(streamed, text);
-  EXPECT_EQ(withheld, 1 + 2 + 2 + 3 + 1);  // the bytes before each character's last
+  EXPECT_EQ(withheld, 1 + 2 + 2 + 3 + 1);  // all bytes but the last of each character
   EXPECT_EQ(decoder.flush(), "");
 }
 
-TEST(StreamingDecoder, ReplacesWhatCannotBecomeACharacter) {
+TEST(StreamingDecoder, ReplacesInvalidSequences) {
   const Tokenizer tokenizer = bytes_only();
   StreamingDecoder decoder(tokenizer);
   const auto push = [&](const char* byte) { return decoder.push(*tokenizer.token_id(byte)); };
@@ -272,7 +273,7 @@ TEST(StreamingDecoder, ReplacesWhatCannotBecomeACharacter) {
   EXPECT_EQ(push("\xE6"), "");
   EXPECT_EQ(push("a"), "\uFFFDa");
   EXPECT_EQ(push("\xED"), "");
-  EXPECT_EQ(push("\xA0"), "\uFFFD");  // a surrogate half: no third byte can help
+  EXPECT_EQ(push("\xA0"), "\uFFFD");  // a surrogate: no third byte makes it valid
   EXPECT_EQ(push("\xF0"), "");
   EXPECT_EQ(push("\x9F"), "");
   EXPECT_EQ(decoder.flush(), "\uFFFD");
@@ -280,7 +281,7 @@ TEST(StreamingDecoder, ReplacesWhatCannotBecomeACharacter) {
   EXPECT_THROW(decoder.push(257), DataError);
 }
 
-// SentencePiece puts a space before a text, which is no part of it.
+// SentencePiece puts a space before a text, which is not part of it.
 TEST(StreamingDecoder, RemovesTheSpaceBeforeAText) {
   const Tokenizer tokenizer = Tokenizer::load(fs::path(WITAN_SOURCE_DIR) / "tests/golden/tokenizer/kinds/llama2.json");
   for (const char* text : {"the council", "  the council", "é", "", " ", "   "}) {
@@ -296,7 +297,7 @@ TEST(StreamingDecoder, RemovesTheSpaceBeforeAText) {
   }
 }
 
-// A model's first token need not begin with that space: then no later token loses its own.
+// If a model's first token lacks that space, no later token loses its own.
 TEST(StreamingDecoder, RemovesNoSpaceBehindTheFirstToken) {
   const Tokenizer tokenizer = Tokenizer::load(fs::path(WITAN_SOURCE_DIR) / "tests/golden/tokenizer/kinds/llama2.json");
   const auto token_of = [&](std::string_view bytes) {
@@ -309,7 +310,7 @@ TEST(StreamingDecoder, RemovesNoSpaceBehindTheFirstToken) {
   EXPECT_EQ(decoder.push(token_of(" the")), " the");
 }
 
-TEST(StreamingDecoder, IncompleteSuffix) {
+TEST(StreamingDecoder, FindsIncompleteSuffixes) {
   EXPECT_EQ(incomplete_utf8_suffix(""), 0u);
   EXPECT_EQ(incomplete_utf8_suffix("abc"), 0u);
   EXPECT_EQ(incomplete_utf8_suffix("é"), 0u);
@@ -319,7 +320,7 @@ TEST(StreamingDecoder, IncompleteSuffix) {
   EXPECT_EQ(incomplete_utf8_suffix("\xF0\x80"), 0u);      // overlong
   EXPECT_EQ(incomplete_utf8_suffix("\xF4\x90"), 0u);      // above U+10FFFF
   EXPECT_EQ(incomplete_utf8_suffix("\xC1"), 0u);          // never begins a character
-  EXPECT_EQ(incomplete_utf8_suffix("\x80\x80\x80"), 0u);  // no beginning in reach
+  EXPECT_EQ(incomplete_utf8_suffix("\x80\x80\x80"), 0u);  // no start byte in reach
 }
 
 }  // namespace

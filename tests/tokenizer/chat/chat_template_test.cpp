@@ -1,4 +1,4 @@
-// Against Jinja as Hugging Face sets it up: tests/golden/tokenizer/chat/make_golden.py made the expected texts.
+// Compares with Jinja as set up by Hugging Face: tests/golden/tokenizer/chat/make_golden.py made the expected texts.
 #include "witan/tokenizer/chat/chat_template.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ using test::message_of;
 constexpr int64_t kNow = 1'721'952'000;  // as in make_golden.py
 
 Json golden() {
-  // Another file of make_golden.py: templates of models, which are not ours to keep here.
+  // Another file made by make_golden.py: templates of models, which we may not redistribute.
   const char* other = std::getenv("WITAN_CHAT_GOLDEN");
   return Json::parse(
       read_file(other ? fs::path(other) : fs::path(WITAN_SOURCE_DIR) / "tests/golden/tokenizer/chat/chat.json"));
@@ -44,7 +44,7 @@ void expect_golden(const std::string& source, const std::vector<ChatMessage>& me
   }
 }
 
-TEST(ChatTemplate, WritesConversationsAsJinjaDoes) {
+TEST(ChatTemplate, RendersConversationsLikeJinja) {
   const Json all = golden();
   for (const Json& one : all["templates"]) {
     SCOPED_TRACE(one["name"]);
@@ -63,7 +63,7 @@ TEST(ChatTemplate, WritesConversationsAsJinjaDoes) {
   }
 }
 
-TEST(ChatTemplate, EvaluatesAsJinjaDoes) {
+TEST(ChatTemplate, EvaluatesLikeJinja) {
   const Json all = golden();
   const ChatTemplateOptions options{.variables = all["variables"].get<std::string>(), .now = kNow};
   for (const Json& snippet : all["snippets"])
@@ -87,7 +87,7 @@ TEST(ChatTemplate, ViewsOfDictsAndRangesAreNotLists) {
             "t.jinja:1: tojson: a dict's view or a range has no JSON: write |list before |tojson");
 }
 
-TEST(ChatTemplate, TakesRolesAndContentsAsTheyAre) {
+TEST(ChatTemplate, KeepsRolesAndContentsUnchanged) {
   const ChatTemplate chat("{% for m in messages %}{{ m.role }}: {{ m.content|tojson }}\n{% endfor %}", "chat");
   const std::vector<ChatMessage> messages = {{"user", "a \"b\"\n{{ x }}"}, {"assistant", "é"}};
   EXPECT_EQ(chat.render(messages), "user: \"a \\\"b\\\"\\n{{ x }}\"\nassistant: \"é\"\n");
@@ -101,7 +101,7 @@ TEST(ChatTemplate, TakesRolesAndContentsAsTheyAre) {
             "a message is a list, not a JSON object");
 }
 
-TEST(ChatTemplate, RefusesWhatItDoesNotKnowByNameAndLine) {
+TEST(ChatTemplate, ErrorsNameUnknownConstructsAndTheirLine) {
   EXPECT_EQ(
       refusal("a\n{% include 'x' %}"),
       "t.jinja:2: the statement {% include %} is not supported: for, if, set, macro, filter, generation, raw, break "
@@ -125,7 +125,7 @@ TEST(ChatTemplate, RefusesWhatItDoesNotKnowByNameAndLine) {
             "t.jinja:1: tojson: separators must be two short strings: between items, and after keys");
 }
 
-TEST(ChatTemplate, SaysWhereATemplateIsWrong) {
+TEST(ChatTemplate, ErrorsNameTheLine) {
   EXPECT_EQ(refusal("{% if x %}\n{{ y }}"), "t.jinja:2: the template ends where {% endif %} should be");
   EXPECT_EQ(refusal("{{ (1 }}"), "t.jinja:1: there is nothing that } closes");
   EXPECT_EQ(refusal("{{ 'a }}"), "t.jinja:1: a string is not closed");
@@ -139,7 +139,7 @@ TEST(ChatTemplate, SaysWhereATemplateIsWrong) {
       "t:2: take turns");
 }
 
-TEST(ChatTemplate, EndsWhateverATemplateAsksFor) {
+TEST(ChatTemplate, LimitsTheWorkOfATemplate) {
   const std::string much = "the template does more work than";
   const std::string twice = "{% set ns = namespace(x='abcdefgh') %}{% for i in range(100) %}";
   EXPECT_NE(refusal(twice + "{% set ns.x = ns.x ~ ns.x %}{% endfor %}").find(much), std::string::npos);
@@ -161,8 +161,8 @@ TEST(ChatTemplate, EndsWhateverATemplateAsksFor) {
 }
 
 // A text that grows by 100 bytes in each round of nested loops is copied in each: n rounds take about 100 n^2 / 8 of
-// the 2^24 operations, of which a message's bytes bring more, up to 2^28.
-TEST(ChatTemplate, TextThatGrowsInNestedLoopsIsChargedForEachCopy) {
+// the 2^24 operations; long messages raise that limit, up to 2^28.
+TEST(ChatTemplate, CountsEachCopyOfTextGrownInLoops) {
   const auto rounds = [](int outer) {
     return "{% set ns = namespace(x='') %}{% for i in range(" + std::to_string(outer) +
            ") %}{% for j in range(100) %}{% set ns.x = ns.x ~ '" + std::string(100, 'a') +
@@ -183,15 +183,15 @@ TEST(ChatTemplate, TextThatGrowsInNestedLoopsIsChargedForEachCopy) {
   EXPECT_NE(said(99'999, 40'000).find("more work than the 270"), std::string::npos) << said(99'999, 40'000);
 }
 
-// However long the messages are: here, where they are 2 MiB, by one operation, which is refused before it begins.
-TEST(ChatTemplate, MessagesBringNoMoreOperationsThanTakeSeconds) {
+// Long messages raise the limit only up to a maximum: here, with 2 MiB, a single operation is refused before it begins.
+TEST(ChatTemplate, LimitsOperationsForLongMessages) {
   const std::vector<ChatMessage> messages = {{.role = "user", .content = std::string(2 << 20, 'b'), .json = {}}};
   const ChatTemplate chat("{{ 'ab' * 99999999999 }}", "t");
   EXPECT_NE(message_of<DataError>([&] { chat.render(messages); }).find("more work than the 268435456 "),
             std::string::npos);
 }
 
-// The parts of a text that messages wrote, with bars around them.
+// The text, with bars around the parts that come from messages.
 std::string with_marks(const RenderedChat& chat) {
   std::string text;
   size_t at = 0;
@@ -207,11 +207,11 @@ std::string marked(const std::string& source, const std::string& content = "a <b
   return with_marks(ChatTemplate("{% set c = messages[0].content %}" + source, "t").render_chat(messages));
 }
 
-// Whatever a template does with a message, what comes of it is the message's, and the rest the template's.
-TEST(ChatTemplate, KnowsWhatMessagesWrote) {
+// Whatever a template does with a message, the result counts as the message's text, and the rest as the template's.
+TEST(ChatTemplate, TracksTextOfMessages) {
   EXPECT_EQ(marked("<x>{{ c }}<y>"), "<x>|a <b> c|<y>");
   EXPECT_EQ(marked("{{ '<x>' + c ~ '<y>' }}"), "<x>|a <b> c|<y>");
-  EXPECT_EQ(marked("<{{ messages[0].role }}>"), "<user>") << "a role makes the template's own tokens";
+  EXPECT_EQ(marked("<{{ messages[0].role }}>"), "<user>") << "a role counts as the template's text";
   EXPECT_EQ(marked("{{ ('<x> ' + c + ' ')|trim }}<y>"), "<x> |a <b> c|<y>");
   EXPECT_EQ(marked("{{ c.split(' ')|join('<y>') }}"), "|a|<y>|<b>|<y>|c|");
   EXPECT_EQ(marked("{{ c|replace('<b>', '<y>') }}"), "|a |<y>| c|");
@@ -230,7 +230,7 @@ TEST(ChatTemplate, KnowsWhatMessagesWrote) {
             "role=user;content=|a <b> c|;");
 }
 
-TEST(ChatTemplate, ToolsVariablesAndOddRolesAreGivenToo) {
+TEST(ChatTemplate, TracksTextOfToolsVariablesAndOtherRoles) {
   const ChatTemplate chat("{{ bos_token }}{{ messages[0].role }}{{ tools[0].name }}{{ word }}{{ messages[0]|tojson }}",
                           "t");
   const std::vector<ChatMessage> messages = {
@@ -242,12 +242,12 @@ TEST(ChatTemplate, ToolsVariablesAndOddRolesAreGivenToo) {
       << "a name that is a plain word spells no token";
 }
 
-TEST(ChatTemplate, ANamespaceMayHoldItself) {
+TEST(ChatTemplate, NamespacesMayContainThemselves) {
   EXPECT_EQ(ChatTemplate("{% set ns = namespace() %}{% set ns.self = ns %}{{ ns.self.self == ns }}", "t").render({}),
             "True");
 }
 
-TEST(FindChatTemplate, ReadsFoldersOfHuggingFaceAndRuns) {
+TEST(FindChatTemplate, ReadsFoldersOfHuggingFaceModelsAndRuns) {
   const test::TempFolder folder;
   EXPECT_FALSE(find_chat_template(folder.path()));
   write_file_atomically(folder / "special_tokens_map.json", R"({"bos_token": {"content": "<s>"}, "eos_token": "no"})");
@@ -269,7 +269,7 @@ TEST(FindChatTemplate, ReadsFoldersOfHuggingFaceAndRuns) {
   EXPECT_EQ(find_chat_template(run)->chat.source(), "of the run");
 }
 
-TEST(FindChatTemplate, TakesTheDefaultOfSeveral) {
+TEST(FindChatTemplate, UsesTheDefaultOfSeveral) {
   const test::TempFolder folder;
   const fs::path config = folder / "tokenizer_config.json";
   write_file_atomically(config, R"({"chat_template": [{"name": "tool_use", "template": "a"},
@@ -280,8 +280,8 @@ TEST(FindChatTemplate, TakesTheDefaultOfSeveral) {
             std::string::npos);
 }
 
-// Each would take seconds or more: what a template does is charged by what it takes, not by how it is written.
-TEST(ChatTemplate, NothingIsCheaperThanWhatItTakes) {
+// Each would take seconds or more: operations are counted by their cost, however they are written.
+TEST(ChatTemplate, CountsWorkByItsCost) {
   const std::string much = "the template does more work than", text = "{% set s = 'aé' * 4000000 %}";
   for (const char* bomb : {"{{ s|upper|length }}", "{{ s.title()|length }}", "{{ s|list|length }}", "{{ s|first }}",
                            "{{ s|map('upper')|list|length }}", "{{ ''.join(s)|length }}", "{{ [s]|string|length }}",
@@ -294,14 +294,14 @@ TEST(ChatTemplate, NothingIsCheaperThanWhatItTakes) {
   EXPECT_NE(refusal(entries + "} %}" + loop).find(much), std::string::npos);
 }
 
-TEST(ChatTemplate, ALoopCostsTheItemsThatItMayTake) {
+TEST(ChatTemplate, CountsTheItemsOfALoop) {
   EXPECT_NE(
       refusal("{% set s = 'aé' * 500000 %}{% for i in range(24) %}{% for c in s %}{% break %}{% endfor %}{% endfor %}")
           .find("the template does more work than"),
       std::string::npos);
 }
 
-TEST(ChatTemplate, AJoinCostsWhatItWrites) {
+TEST(ChatTemplate, CountsTheOutputOfAJoin) {
   const std::string much = "the template does more work than";
   EXPECT_NE(refusal("{% set x = ('a' * 100000).join(['b'] * 9999) %}").find(much), std::string::npos);
   EXPECT_NE(refusal("{% set x = (['b'] * 9999) | join('a' * 100000) %}").find(much), std::string::npos);
@@ -311,21 +311,21 @@ std::string rendered_text(const std::string& source, const std::string& row) {
   return TextTemplate(source, "t").render(*jinja::from_json(row, "row").entries());
 }
 
-// As Jinja renders them with keep_trailing_newline, and neither trim_blocks nor lstrip_blocks.
-TEST(TextTemplates, WhiteSpaceStandsAsItIs) {
+// Rendered like Jinja with keep_trailing_newline, without trim_blocks and lstrip_blocks.
+TEST(TextTemplates, KeepWhiteSpace) {
   EXPECT_EQ(rendered_text("a\n", "{}"), "a\n");
   EXPECT_EQ(rendered_text("  {% if x %}\nb\n  {% endif %}\nc", R"({"x": 1})"), "  \nb\n  \nc");
   EXPECT_EQ(rendered_text("  {%- if x -%}\nb\n  {%- endif %}\nc", R"({"x": 1})"), "b\nc");
   EXPECT_EQ(rendered_text("{# c #}\nd", "{}"), "\nd");
 }
 
-TEST(TextTemplates, FieldsAreNames) {
+TEST(TextTemplates, FieldsMustBeNames) {
   EXPECT_EQ(rendered_text("{{q}}: {{c.label.index(a)}} {{c.text}}", R"({"q": "é", "a": "B", "c": {"text": ["x", "it's"],
                      "label": ["A", "B"]}})"),
             "é: 1 ['x', \"it's\"]");
 }
 
-TEST(TextTemplates, WhatIsUndefinedIsNotPrinted) {
+TEST(TextTemplates, RefuseUndefinedFields) {
   EXPECT_EQ(test::message_of<DataError>([] { rendered_text("a\n{{qq}}", R"({"q": 1})"); }), "t:2: qq is undefined");
   EXPECT_EQ(rendered_text("{% if qq is defined %}a{% endif %}{{qq | default('b')}}", R"({"q": 1})"), "b");
 }

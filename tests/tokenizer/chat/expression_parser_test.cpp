@@ -1,4 +1,4 @@
-// Trees of expressions, as Jinja 3.1.6 parses them (jinja2.Environment().parse), written as lists.
+// Syntax trees of expressions as Jinja 3.1.6 parses them (jinja2.Environment().parse), written as lists.
 #include <gtest/gtest.h>
 
 #include "support/message_of.h"
@@ -64,7 +64,7 @@ std::string list_of(const ExpressionPtr& e) {
   return all + ")";
 }
 
-// The expression between {{ and }}, and what of it is left.
+// Parses the expression between {{ and }}, and appends the rest of the text.
 template <class Parse>
 std::string parsed(const std::string& source, const Parse& parse) {
   const std::string name = "t";
@@ -78,7 +78,7 @@ struct Case {
   const char *source, *list;
 };
 
-TEST(ExpressionParser, OperatorsBindAsInJinja) {
+TEST(ExpressionParser, OperatorsBindLikeJinja) {
   static constexpr Case cases[] = {
       {"1 + 2 * 3", "(+ 1 (* 2 3))"},
       {"1 - 2 - 3", "(- (- 1 2) 3)"},
@@ -97,7 +97,7 @@ TEST(ExpressionParser, OperatorsBindAsInJinja) {
   for (const auto& [source, list] : cases) EXPECT_EQ(parsed(source, parse_expression), list) << source;
 }
 
-TEST(ExpressionParser, WhatFollowsAValueIsItsOwn) {
+TEST(ExpressionParser, ParsesPostfixExpressions) {
   static constexpr Case cases[] = {
       {"-x|int", "(|int (negative x))"},
       {"-x.y[0]", "(negative (item (.y x) 0))"},
@@ -117,21 +117,21 @@ TEST(ExpressionParser, WhatFollowsAValueIsItsOwn) {
   for (const auto& [source, list] : cases) EXPECT_EQ(parsed(source, parse_expression), list) << source;
 }
 
-TEST(ExpressionParser, CollectionsMayHoldOneAnother) {
+TEST(ExpressionParser, CollectionsMayBeNested) {
   EXPECT_EQ(parsed("[1, [2], {'k': v}]", parse_expression), "(list 1 (list 2) (dict k v))");
   EXPECT_EQ(parsed("a, b, (), (c,)", parse_tuple), "(tuple a b (tuple) (tuple c))");
   EXPECT_EQ(parsed("'a' 'b'", parse_expression), "ab");
 }
 
-// A loop's items end before `if`, which chooses among them.
-TEST(ExpressionParser, LeavesWhatBelongsToTheStatement) {
+// A loop's iterable ends before `if`, which filters its items.
+TEST(ExpressionParser, LeavesTheRestOfTheStatement) {
   EXPECT_EQ(parsed("a, b", parse_expression), "a before ,");
   EXPECT_EQ(parsed("a, b or c if d", parse_tuple_without_condition), "(tuple a (or b c)) before if");
   const auto filter = [](TokenCursor& cursor) { return parse_filter(cursor, nullptr); };
   EXPECT_EQ(parsed("replace(a, b)|trim", filter), "(|replace _ a b) before |");
 }
 
-TEST(ExpressionParser, SaysWhatIsWrong) {
+TEST(ExpressionParser, ErrorsNameTheReason) {
   const auto refusal = [](const std::string& source) {
     return message_of<DataError>([&] { parsed(source, parse_expression); });
   };

@@ -19,7 +19,7 @@ std::string refusal(const std::string& source) {
   return message_of<DataError>([&] { parsed(source); });
 }
 
-TEST(Parser, ABranchHasABodyForEachConditionAndOneForElse) {
+TEST(Parser, ParsesBranchesWithElifAndElse) {
   const Block block = parsed("a{% if x %}b{% elif y %}{% else %}c{{ d }}{% endif %}");
   ASSERT_EQ(block.size(), 2u);
   EXPECT_EQ(block[0].text, "a");
@@ -40,7 +40,7 @@ std::string shown(const Target& target) {
   return parts + ")";
 }
 
-TEST(Parser, NamesMayStandInParentheses) {
+TEST(Parser, AcceptsParenthesizedNames) {
   const Block block =
       parsed("{% for i, (k, v) in c %}{% endfor %}{% set ((a), b) = c %}{% for (x) in c %}{% endfor %}");
   EXPECT_EQ(shown(block.at(0).target), "(i, (k, v))");
@@ -48,7 +48,7 @@ TEST(Parser, NamesMayStandInParentheses) {
   EXPECT_EQ(shown(block.at(2).target), "x");
 }
 
-TEST(Parser, ALoopHasNamesAConditionAndAnElse) {
+TEST(Parser, ParsesLoopsWithConditionAndElse) {
   const Block block = parsed("{% for a, b in c if d %}{% break %}{% else %}e{% endfor %}");
   ASSERT_EQ(block.size(), 1u);
   const Statement& loop = block[0];
@@ -62,7 +62,7 @@ TEST(Parser, ALoopHasNamesAConditionAndAnElse) {
   EXPECT_EQ(loop.bodies[1].at(0).text, "e");
 }
 
-TEST(Parser, SetTakesAValueAnAttributeOrABlock) {
+TEST(Parser, ParsesSetOfValueAttributeAndBlock) {
   const Block block = parsed("{% set a, b = c %}{% set n.x = 1 %}{% set t | trim | upper %} y {% endset %}");
   ASSERT_EQ(block.size(), 3u);
   EXPECT_EQ(shown(block[0].target), "(a, b)");
@@ -74,7 +74,7 @@ TEST(Parser, SetTakesAValueAnAttributeOrABlock) {
   EXPECT_EQ(block[2].bodies.at(0).at(0).text, " y ");
 }
 
-TEST(Parser, AMacroHasParametersWithDefaults) {
+TEST(Parser, ParsesMacrosWithDefaults) {
   const Block block = parsed("{% macro m(a, b=1) %}{{ a }}{% endmacro m %}");
   ASSERT_EQ(block.at(0).kind, Kind::macro);
   ASSERT_EQ(block[0].parameters.size(), 2u);
@@ -83,14 +83,14 @@ TEST(Parser, AMacroHasParametersWithDefaults) {
   EXPECT_TRUE(block[0].parameters[1].second);
 }
 
-TEST(Parser, TellsWhetherThereIsAGeneration) {
+TEST(Parser, DetectsGenerationBlocks) {
   EXPECT_FALSE(parse("{% if x %}{% endif %}", "t").has_generation);
   EXPECT_TRUE(parse("{% if x %}{% generation %}{% endgeneration %}{% endif %}", "t").has_generation);
   EXPECT_EQ(refusal("{% generation %}\n{% generation %}{% endgeneration %}{% endgeneration %}"),
             "t:2: {% generation %} within another one is not supported");
 }
 
-TEST(Parser, SaysWhatIsWrong) {
+TEST(Parser, ErrorsNameTheReason) {
   EXPECT_EQ(refusal("{% break %}"), "t:1: {% break %} is not in a loop");
   EXPECT_EQ(refusal("{% for x in y %}{% endfor %}{% continue %}"), "t:1: {% continue %} is not in a loop");
   EXPECT_EQ(refusal("{% for x of y %}"), "t:1: expected in and found of");

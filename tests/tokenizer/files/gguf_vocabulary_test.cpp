@@ -1,4 +1,4 @@
-// Vocabularies of GGUF files encode as the tokenizers that they are made of.
+// Vocabularies of GGUF files encode like the tokenizers they were made from.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,8 +32,8 @@ Json texts() {
   return Json::parse(read_file(kGoldenTokenizers / "encoded.json"));
 }
 
-// The ids are Hugging Face's (tests/golden/tokenizer/make_golden.py).
-TEST(GgufVocabulary, EncodesAsHuggingFaceDoes) {
+// The ids are from Hugging Face (tests/golden/tokenizer/make_golden.py).
+TEST(GgufVocabulary, EncodesLikeHuggingFace) {
   const Json golden = texts();
   int compared = 0;
   for (const Json& expected : golden["cases"]) {
@@ -41,7 +41,7 @@ TEST(GgufVocabulary, EncodesAsHuggingFaceDoes) {
     if (name != "gpt2.json" && name != "llama3.json" && name != "o200k.json" && name != "qwen2.json") continue;
     SCOPED_TRACE(name);
     TokenizerSpec spec = read_tokenizer(kGoldenTokenizers / name);
-    // A GGUF file has no place for these.
+    // GGUF files cannot represent these.
     std::erase_if(spec.added,
                   [](const AddedToken& t) { return t.lstrip || t.rstrip || t.single_word || t.normalized; });
     const Tokenizer before(spec), after(parse_gguf_vocabulary(metadata_of(spec)));
@@ -58,7 +58,7 @@ TEST(GgufVocabulary, EncodesAsHuggingFaceDoes) {
   EXPECT_GT(compared, 400);
 }
 
-TEST(GgufVocabulary, NamesThePatternOfQwen35) {
+TEST(GgufVocabulary, WritesThePatternOfQwen35) {
   TokenizerSpec spec = read_tokenizer(kGoldenTokenizers / "qwen2.json");
   spec.patterns = {std::string(kQwen35Pattern)};
   const GgufMetadata metadata = metadata_of(spec);
@@ -66,12 +66,12 @@ TEST(GgufVocabulary, NamesThePatternOfQwen35) {
   EXPECT_EQ(parse_gguf_vocabulary(metadata).patterns, spec.patterns);
 }
 
-TEST(GgufVocabulary, SentencePieceModelsComeBackTheSame) {
+TEST(GgufVocabulary, RoundTripsSentencePieceModels) {
   const Json all = texts();
   for (const char* name : {"bpe.model", "unigram.model", "unigram_bytes.model"}) {
     SCOPED_TRACE(name);
     const TokenizerSpec spec = read_tokenizer(kGoldenTokenizers / "kinds" / name);
-    if (std::string_view(name) == "bpe.model") {  // with NFKC, which llama.cpp leaves to Unigram
+    if (std::string_view(name) == "bpe.model") {  // with NFKC, which llama.cpp supports only for Unigram
       EXPECT_THAT(test::message_of<DataError>([&] { metadata_of(spec); }), HasSubstr("normalises text"));
       continue;
     }
@@ -82,7 +82,7 @@ TEST(GgufVocabulary, SentencePieceModelsComeBackTheSame) {
   }
 }
 
-// llama.cpp merges the pair whose token has the highest score, the leftmost of equals.
+// llama.cpp merges the pair whose token has the highest score, and the leftmost of equal ones.
 TEST(GgufVocabulary, ScoresOrderMerges) {
   GgufMetadata metadata("v.gguf");
   metadata.put_text("tokenizer.ggml.model", "llama");
@@ -103,7 +103,7 @@ TEST(GgufVocabulary, ScoresOrderMerges) {
   EXPECT_THAT(Tokenizer(parse_gguf_vocabulary(metadata)).encode("abc"), ElementsAre(4, 8));
 }
 
-TEST(GgufVocabulary, IsReadFromAFile) {
+TEST(GgufVocabulary, ReadsFiles) {
   const test::TempFolder folder;
   const TokenizerSpec spec = read_tokenizer(kGoldenTokenizers / "llama3.json");
   const GgufMetadata metadata = metadata_of(spec);
@@ -112,7 +112,7 @@ TEST(GgufVocabulary, IsReadFromAFile) {
             Tokenizer(spec).encode("The king's 1234 words"));
 }
 
-TEST(GgufVocabulary, WhatIsNotKnownIsRefusedByName) {
+TEST(GgufVocabulary, ErrorsNameUnknownSettings) {
   const GgufMetadata good = metadata_of(read_tokenizer(kGoldenTokenizers / "gpt2.json"));
   const auto refusal = [&](const std::string& key, GgufValue value) {
     GgufMetadata metadata("v.gguf");
@@ -135,7 +135,7 @@ TEST(GgufVocabulary, WhatIsNotKnownIsRefusedByName) {
               HasSubstr("has 1 entries"));
 }
 
-TEST(GgufVocabulary, WhatAFileCannotHoldIsRefusedByName) {
+TEST(GgufVocabulary, ErrorsNameSettingsThatAFileCannotHold) {
   TokenizerSpec spec = read_tokenizer(kGoldenTokenizers / "gpt2.json");
   const auto refusal = [](const TokenizerSpec& bad) { return test::message_of<DataError>([&] { metadata_of(bad); }); };
   TokenizerSpec other = spec;

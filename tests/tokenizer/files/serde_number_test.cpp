@@ -14,7 +14,7 @@ namespace witan {
 namespace {
 
 // tests/golden/tokenizer/make_scores.py made the file with Hugging Face tokenizers.
-TEST(SerdeNumber, ReadsAsTheReferenceDoes) {
+TEST(SerdeNumber, ReadsLikeTheReference) {
   const Json golden =
       parse_json(read_file(fs::path(WITAN_SOURCE_DIR) / "tests/golden/tokenizer/scores.json"), "golden");
   ASSERT_GT(golden["numbers"].size(), 100u);
@@ -28,7 +28,7 @@ TEST(SerdeNumber, ReadsAsTheReferenceDoes) {
   EXPECT_GT(rounded_twice, 10);
 }
 
-TEST(SerdeNumber, WritesWhatIsReadAgain) {
+TEST(SerdeNumber, RoundTrips) {
   EXPECT_EQ(write_serde_number(0), "0");
   EXPECT_EQ(write_serde_number(-5.25), "-5.25");
   std::mt19937_64 random(2);
@@ -44,7 +44,7 @@ TEST(SerdeNumber, WritesWhatIsReadAgain) {
   EXPECT_GT(longer, 100);
 }
 
-TEST(SerdeNumber, RefusesWhatIsNoNumber) {
+TEST(SerdeNumber, RefusesOtherText) {
   for (const char* text :
        {"", "-", ".5", "5.", "1e", "1e+", "x", "1x", "1.5e3 ", "--1", "1e309", "1e999999999999999999"})
     EXPECT_EQ(read_serde_number(text), std::nullopt) << text;

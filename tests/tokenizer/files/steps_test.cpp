@@ -1,4 +1,5 @@
-// The parts of tokenizer.json against Hugging Face tokenizers: make_steps.py in tests/golden/tokenizer made the file.
+// Compares the parts of tokenizer.json with Hugging Face tokenizers: tests/golden/tokenizer/make_steps.py made the
+// file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,7 +52,7 @@ std::string refusal_of(const Json& parts) {
   return "";
 }
 
-TEST(Steps, DecodersDoTheirStepsInOrder) {
+TEST(Steps, DecodersApplyTheirStepsInOrder) {
   const auto lists = steps()["decoded"]["ids"].get<std::vector<Ids>>();
   int compared = 0;
   for (const Json& one : steps()["decoded"]["cases"]) {
@@ -72,8 +73,8 @@ TEST(Steps, DecodersDoTheirStepsInOrder) {
   EXPECT_GT(compared, 3500);
 }
 
-// An id without a token says nothing, and does not make the next token the second.
-TEST(Steps, TheFirstTokenIsTheFirstThatThereIs) {
+// An id without a token decodes to nothing, and the token after it still counts as the first.
+TEST(Steps, IdsWithoutATokenDoNotCountAsFirst) {
   const Tokenizer tokenizer = tokenizer_with(
       {{"decoder", {{"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", "always"}, {"split", true}}},
        {"added_tokens", {{{"id", 60'000}, {"content", "\u2581x"}, {"special", false}}}}});
@@ -81,8 +82,8 @@ TEST(Steps, TheFirstTokenIsTheFirstThatThereIs) {
   EXPECT_EQ(tokenizer.decode(Ids{59'999, 60'000, 60'000}), "x x");
 }
 
-// A decoder whose text depends on which tokens stand together is streamed, too, as far as its text goes on.
-TEST(Steps, TextOfDecodersThatFuseFirstIsStreamed) {
+// A decoder whose text depends on adjacent tokens is streamed as well, as far as the text is known.
+TEST(Steps, StreamsDecodersThatFuseTokens) {
   const Json decoder = {{"type", "Sequence"},
                         {"decoders",
                          {{{"type", "Fuse"}},
@@ -96,12 +97,12 @@ TEST(Steps, TextOfDecodersThatFuseFirstIsStreamed) {
   Json both_ends = decoder;
   both_ends["decoders"].erase(1);
   const Tokenizer strips = tokenizer_with({{"decoder", both_ends}});
-  EXPECT_FALSE(strips.decodes_by_token()) << "which space is the last is not known";
+  EXPECT_FALSE(strips.decodes_by_token()) << "the last space is not known before the end";
   EXPECT_EQ(strips.decode(strips.encode(" hello ")), "hello");
 }
 
-// Also where other steps follow, so that no token can be decoded by itself.
-TEST(Steps, EachByteThatIsNoTextIsReplaced) {
+// Also with later steps that prevent decoding tokens one by one.
+TEST(Steps, ReplacesEachInvalidByte) {
   const Json decoder = {{"type", "Sequence"},
                         {"decoders",
                          {{{"type", "ByteFallback"}},
@@ -113,7 +114,7 @@ TEST(Steps, EachByteThatIsNoTextIsReplaced) {
   EXPECT_EQ(tokenizer.decode(Ids{byte, byte}), "\uFFFD\uFFFD");
 }
 
-TEST(Steps, PostProcessorsPutTokensAroundTexts) {
+TEST(Steps, PostProcessorsAddTokensAroundText) {
   for (const Json& one : steps()["around"]["cases"]) {
     SCOPED_TRACE(one[0].dump());
     const Tokenizer tokenizer = tokenizer_with({{"post_processor", one[0]}});
@@ -126,20 +127,20 @@ TEST(Steps, PostProcessorsPutTokensAroundTexts) {
   }
 }
 
-TEST(Steps, PromptsBeginAsTextsDoAndGoOn) {
+TEST(Steps, PromptsHaveTheStartTokensOfTextsOnly) {
   const Json roberta = {{"type", "RobertaProcessing"}, {"cls", {"<s>", 1}}, {"sep", {"</s>", 2}}};
   const Tokenizer tokenizer = tokenizer_with(
       {{"post_processor", roberta}, {"added_tokens", {{{"id", 1}, {"content", "<s>"}, {"special", true}}}}});
   const Ids a = tokenizer.encode("a");
   EXPECT_EQ(tokenizer.encode_prompt("a"), (Ids{1, a[0]}));
   EXPECT_EQ(tokenizer.encode_prompt(""), Ids{1});
-  EXPECT_EQ(tokenizer.encode_prompt("<s>a", true), (Ids{1, a[0]})) << "not twice";
+  EXPECT_EQ(tokenizer.encode_prompt("<s>a", true), (Ids{1, a[0]})) << "not added twice";
   EXPECT_EQ(tokenizer.text_bytes(1), 0);
   EXPECT_EQ(tokenizer.text_bytes(2), 0);
   EXPECT_GT(tokenizer.text_bytes(a[0]), 0);
 }
 
-TEST(Steps, RefusesPostProcessorsThatItCannotFollow) {
+TEST(Steps, RefusesUnknownPostProcessors) {
   const auto refused = [](const Json& processor) { return refusal_of({{"post_processor", processor}}); };
   const Json roberta = {{"type", "RobertaProcessing"}, {"cls", {"<s>", 1}}, {"sep", {"</s>", 2}}};
   EXPECT_THAT(refused({{"type", "Sequence"}, {"processors", {roberta, roberta}}}), HasSubstr("several parts that add"));
@@ -164,7 +165,7 @@ TEST(Steps, FindsAddedTokensAndFirstPartsLikeHuggingFace) {
   }
 }
 
-TEST(Steps, NormalizersAndPretokenizersOfBert) {
+TEST(Steps, SupportsNormalizersAndPretokenizersOfBert) {
   const Json& parts = steps()["parts"];
   for (const Json& one : parts["normalizers"]) {
     const Normalizer normalizer(tokenizer_with({{"normalizer", one[0]}}).spec().normalizers);
@@ -182,7 +183,7 @@ TEST(Steps, NormalizersAndPretokenizersOfBert) {
   }
 }
 
-TEST(Steps, ModelsOfWords) {
+TEST(Steps, SupportsWordLevelAndWordPieceModels) {
   const auto texts = steps()["words"]["texts"].get<std::vector<std::string>>();
   for (const Json& one : steps()["words"]["cases"]) {
     const Tokenizer tokenizer(parse_tokenizer_json(one[0].dump(), "t"));
@@ -199,14 +200,14 @@ TEST(Steps, ModelsOfWords) {
   }
 }
 
-TEST(Steps, AnEmptyTokenHasAnIdAndNoText) {
+TEST(Steps, EmptyTokensHaveAnIdAndNoText) {
   Json model = {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", Json::array()}};
   for (const auto& [token, score] :
        std::vector<std::pair<const char*, double>>{{"<unk>", 0}, {"a", -1}, {"", -9}, {"b", -2}})
     model["vocab"].push_back(Json::array({token, score}));
   const Tokenizer unigram = tokenizer_with({{"model", model}});
   EXPECT_EQ(unigram.encode("ab"), (Ids{1, 3}));
-  EXPECT_EQ(unigram.decode(Ids{1, 2, 3}), "a  b") << "tokens with a space between them, as without any decoder";
+  EXPECT_EQ(unigram.decode(Ids{1, 2, 3}), "a  b") << "tokens separated by spaces, as without a decoder";
   EXPECT_EQ(written_and_read(unigram).hash(), unigram.hash());
   Json file = steps()["tokenizer"];
   const size_t last = file["model"]["vocab"].size();
@@ -224,15 +225,15 @@ TEST(Steps, AddedTokensMayBeListedTwice) {
   const Tokenizer twice = tokenizer_with({{"added_tokens", {added(id, false, false), added(id, true, true)}}});
   ASSERT_EQ(twice.spec().added.size(), 1u);
   EXPECT_EQ(twice.encode("<x> a", true).size(), 2u) << "the last one counts";
-  EXPECT_EQ(twice.encode("<x>").size(), 3u) << "what is special once stays so";
+  EXPECT_EQ(twice.encode("<x>").size(), 3u) << "a special token stays special";
   EXPECT_THAT(refusal_of({{"added_tokens", {added(id, false, false), added(id + 1, false, false)}}}),
               HasSubstr("the ids"));
 }
 
-TEST(Steps, IdsFarBeyondAllTokensAreRefused) {
+TEST(Steps, RefusesIdsFarBeyondAllTokens) {
   const auto added = [](int id) { return Json{{"added_tokens", {{{"id", id}, {"content", "<x>"}}}}}; };
   EXPECT_THAT(refusal_of(added(16'777'215)), HasSubstr("contains the id 16777215, far beyond the"));
-  EXPECT_EQ(tokenizer_with(added(60'000)).vocab_size(), 60'001) << "ids may be left out";
+  EXPECT_EQ(tokenizer_with(added(60'000)).vocab_size(), 60'001) << "ids may have gaps";
 }
 
 }  // namespace

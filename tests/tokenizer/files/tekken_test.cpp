@@ -26,7 +26,7 @@ std::string message(const char* pointer, const Json& value) {
 
 TEST(Tekken, SpecialTokensComeFirst) {
   const Tokenizer plain(parse_tekken(tekken_file().dump(), "t.json"));
-  EXPECT_EQ(plain.vocab_size(), 375);  // the file holds more
+  EXPECT_EQ(plain.vocab_size(), 375);  // the file has more tokens
   EXPECT_EQ(plain.token_bytes(3), "[INST]");
   EXPECT_EQ(plain.token_bytes(24), "<SPECIAL_24>");
   EXPECT_EQ(plain.end_of_text(), 2);
@@ -36,7 +36,7 @@ TEST(Tekken, SpecialTokensComeFirst) {
   EXPECT_EQ(Tokenizer(parse_tekken(named.dump(), "t.json")).token_bytes(1), "<SPECIAL_1>");
 }
 
-TEST(Tekken, NamesWhatIsBroken) {
+TEST(Tekken, ErrorsNameTheDamage) {
   EXPECT_EQ(message("/config", 3), "t.json: not a tekken.json: it must be an object with a \"config\"");
   EXPECT_EQ(message("/config/pattern", 3),
             "t.json: config.pattern is missing or of the wrong type; download the file again");

@@ -12,7 +12,7 @@
 namespace witan {
 namespace {
 
-// A rank file of the bytes and some words.
+// A rank file with all bytes and some words.
 std::string ranks_of(const std::vector<std::string>& words) {
   std::string file;
   for (int id = 0; id < 256; ++id) file += cat(to_base64(std::string(1, static_cast<char>(id))), " ", id, "\n");
@@ -24,7 +24,7 @@ std::string message(const std::string& file, const char* pattern = "gpt2") {
   return test::message_of<Error>([&] { parse_tiktoken(file, "r.tiktoken", pattern); });
 }
 
-TEST(Tiktoken, MergesByTheRankOfTheResult) {
+TEST(Tiktoken, MergesByRankOfTheResult) {
   const Tokenizer tokenizer(parse_tiktoken(ranks_of({"bc", "ab", "abc", "xyz"}), "r", "gpt2"));
   EXPECT_EQ(tokenizer.encode("abc"), std::vector<int32_t>{258});
   EXPECT_EQ(tokenizer.encode("abcd"), (std::vector<int32_t>{258, 'd'}));  // b c first, then a bc
@@ -32,14 +32,14 @@ TEST(Tiktoken, MergesByTheRankOfTheResult) {
   EXPECT_EQ(tokenizer.encode("xyzz"), (std::vector<int32_t>{'x', 'y', 'z', 'z'}));
 }
 
-// Of two ways to one token the leftmost goes first, whatever the ids of its halves.
-TEST(Tiktoken, EqualRanksGoFromTheLeft) {
+// If two merges give the same token, the leftmost goes first, whatever the ids of its halves.
+TEST(Tiktoken, MergesEqualRanksFromTheLeft) {
   const Tokenizer tokenizer(parse_tiktoken(ranks_of({"aa", "aaa"}), "r", "gpt2"));
   EXPECT_EQ(tokenizer.encode("aaaaa"), (std::vector<int32_t>{256, 257}));
   EXPECT_EQ(tokenizer.encode("aaaaaaa"), (std::vector<int32_t>{256, 256, 257}));
 }
 
-TEST(Tiktoken, NamesWhatIsBroken) {
+TEST(Tiktoken, ErrorsNameTheDamage) {
   EXPECT_TRUE(looks_like_ranks(ranks_of({})));
   EXPECT_FALSE(looks_like_ranks("{\"a\": 1}"));
   EXPECT_FALSE(looks_like_ranks(""));
@@ -72,8 +72,8 @@ TEST(Tiktoken, DamagedBytesAreRefusedOrHarmless) {
   EXPECT_GT(refused, 200);
 }
 
-// A file of as many ranks as Qwen 3.5's.
-TEST(Tiktoken, KnowsPublishedFilesByTheirRanks) {
+// A file with as many ranks as Qwen 3.5's.
+TEST(Tiktoken, RecognizesPublishedFilesByTheirRanks) {
   std::vector<std::string> words;
   for (int i = 256; i < 248044; ++i) words.push_back(cat("w", i));
   const TokenizerSpec spec = parse_tiktoken(ranks_of(words), "r", "");
@@ -97,14 +97,14 @@ TEST(Tiktoken, ReadsTheRankWithoutBytesOfWhisper) {
   EXPECT_THROW(parse_tiktoken(twice, "r", "gpt2"), CorruptionError);
 }
 
-TEST(Base64, ComesBack) {
+TEST(Base64, RoundTrips) {
   std::mt19937 random(6);
   for (size_t length = 0; length < 40; ++length) {
     std::string bytes;
     for (size_t i = 0; i < length; ++i) bytes += static_cast<char>(random());
     EXPECT_EQ(from_base64(to_base64(bytes)), bytes);
   }
-  EXPECT_EQ(to_base64("any carnal pleas"), "YW55IGNhcm5hbCBwbGVhcw==");  // RFC 4648's neighbour in RFC 2045
+  EXPECT_EQ(to_base64("any carnal pleas"), "YW55IGNhcm5hbCBwbGVhcw==");  // RFC 2045's alphabet with RFC 4648's padding
   for (const char* bad : {"YQ=", "YQ", "Y===", "YR==", "Y Q=", "YQ==YQ=="})
     EXPECT_EQ(from_base64(bad), std::nullopt) << bad;
 }

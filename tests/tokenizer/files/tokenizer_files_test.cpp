@@ -1,4 +1,4 @@
-// Every kind of tokenizer against its own library: make_kinds.py in tests/golden/tokenizer made the files.
+// Compares every kind of tokenizer with its own library: tests/golden/tokenizer/make_kinds.py made the files.
 #include "witan/tokenizer/files/tokenizer_files.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ void expect_ids(const Tokenizer& tokenizer, const Json& texts, const Json& expec
   const bool unigram =
       tokenizer.spec().model == TokenizerSpec::Model::unigram && tokenizer.spec().sentencepiece.empty();
   for (size_t i = 0; i < texts.size(); ++i) {
-    // Hugging Face's Unigram makes special tokens of plain text; Witan never does.
+    // Hugging Face's Unigram makes special tokens from plain text; Witan never does.
     if (unigram && texts[i].get<std::string>().find("</s>") != std::string::npos) continue;
     EXPECT_EQ(tokenizer.encode(texts[i].get<std::string>()), expected[i].get<std::vector<int32_t>>()) << texts[i];
   }
@@ -40,7 +40,7 @@ TEST(TokenizerFiles, EveryKindEncodesLikeItsLibrary) {
   }
 }
 
-TEST(TokenizerFiles, EveryKindIsSavedAsTokenizerJsonWithTheSameIds) {
+TEST(TokenizerFiles, EveryKindKeepsItsIdsInTokenizerJson) {
   const test::TempFolder folder;
   const Json all = kinds();
   for (const Json& one : all["cases"]) {
@@ -56,7 +56,7 @@ TEST(TokenizerFiles, EveryKindIsSavedAsTokenizerJsonWithTheSameIds) {
   }
 }
 
-// make_scores.py, too, makes these texts, and hashes their ids.
+// make_scores.py builds the same texts and hashes their ids.
 std::string long_text(const Json& words, int count, uint64_t state) {
   std::string text;
   for (int i = 0; i < count; ++i) {
@@ -91,8 +91,8 @@ TEST(TokenizerFiles, RoundsScoresLikeTheLibraries) {
   }
 }
 
-// SentencePiece writes the model's unk_surface, whose default this is.
-TEST(TokenizerFiles, DecodesUnknownCharactersAsSentencePieceDoes) {
+// SentencePiece decodes to the model's unk_surface; this is its default.
+TEST(TokenizerFiles, DecodesUnknownCharactersLikeSentencePiece) {
   const Tokenizer tokenizer = Tokenizer::load(kKinds / "unigram.model");
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("the \u9F98\u9F98 of")), "the  \u2047  of");
   EXPECT_EQ(tokenizer.token_id("<unk>"), 0);
@@ -105,7 +105,7 @@ TEST(TokenizerFiles, DecodesToTheText) {
     SCOPED_TRACE(name);
     const Tokenizer tokenizer = Tokenizer::load(kKinds / name);
     for (const std::string& text : texts) {
-      // The model maps line feeds to spaces.
+      // The model maps newlines to spaces.
       std::string expected = text;
       if (std::string_view(name) == "bpe.model") std::replace(expected.begin(), expected.end(), '\n', ' ');
       EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), expected);
@@ -132,8 +132,8 @@ TEST(TokenizerFiles, FindsTheTokenizerOfAFolder) {
   EXPECT_TRUE(read_tokenizer(folder.path()).byte_fallback);
 }
 
-// The classes of Llama put a beginning of text before texts, unless their configuration says otherwise.
-TEST(TokenizerFiles, TheConfigurationBesideAModelSaysWhatIsPutAroundTexts) {
+// Llama's classes put a beginning-of-text token before texts unless their configuration says otherwise.
+TEST(TokenizerFiles, UsesTheConfigurationBesideAModel) {
   const test::TempFolder folder;
   fs::copy(kKinds / "bpe.model", folder / "tokenizer.model");
   const auto around = [&](const char* config) {
@@ -158,7 +158,7 @@ TEST(TokenizerFiles, TheConfigurationBesideAModelSaysWhatIsPutAroundTexts) {
       << message;
 }
 
-TEST(TokenizerFiles, NamesTheKindsThatAreRead) {
+TEST(TokenizerFiles, ErrorsNameTheSupportedKinds) {
   const test::TempFolder folder;
   std::ofstream(folder / "my.txt") << "hello";
   const auto message = test::message_of<CorruptionError>([&] { read_tokenizer(folder / "my.txt"); });
@@ -167,7 +167,7 @@ TEST(TokenizerFiles, NamesTheKindsThatAreRead) {
     EXPECT_NE(message.find(piece), std::string::npos) << message;
 }
 
-TEST(TokenizerFiles, NamesTheWayOutForUnknownRanks) {
+TEST(TokenizerFiles, ErrorsOfUnknownRanksSuggestAFix) {
   const auto message = test::message_of<DataError>([] { read_tokenizer(kKinds / "ranks.tiktoken"); });
   EXPECT_NE(message.find("a file of 380 ranks is not a known one"), std::string::npos) << message;
   EXPECT_NE(message.find("ranks.tiktoken#cl100k"), std::string::npos) << message;

@@ -64,7 +64,7 @@ TEST(TokenizerJson, ReadsTheSmallestFile) {
   EXPECT_FALSE(spec.ignore_merges || !spec.normalizers.empty() || spec.prefix_space);
 }
 
-TEST(TokenizerJson, ReadsEveryPretokenizerItNames) {
+TEST(TokenizerJson, ReadsEveryPretokenizer) {
   const auto patterns = [](const Json& pretokenizer) {
     return parse(changed("/pre_tokenizer", pretokenizer)).patterns;
   };
@@ -87,7 +87,7 @@ TEST(TokenizerJson, ReadsEveryPretokenizerItNames) {
                      "pre_tokenizer.pretokenizers[0].behavior \"Shuffled\"");
 }
 
-TEST(TokenizerJson, WhatItWritesReadsBackEqual) {
+TEST(TokenizerJson, RoundTrips) {
   Json file = small_file();
   file["added_tokens"].push_back({{"id", 300}, {"content", "日\"\n"}, {"special", false}, {"normalized", true}});
   file["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}}}};
@@ -101,17 +101,17 @@ TEST(TokenizerJson, WhatItWritesReadsBackEqual) {
   EXPECT_TRUE(second.tokens[299].empty());
 }
 
-TEST(TokenizerJson, MergesAsPairsAndRepeatedMerges) {
+TEST(TokenizerJson, ReadsMergesAsPairsAndRepeatedMerges) {
   Json file = changed("/model/merges", Json::array({Json::array({"a", "b"})}));
   EXPECT_EQ(parse(file).merges, parse(small_file()).merges);
   file["model"]["vocab"]["abb"] = 258;
   file["model"]["vocab"]["bb"] = 259;
-  file["model"]["merges"] = {"a b", "b b", "a b"};  // the last "a b" counts: bb goes first
+  file["model"]["merges"] = {"a b", "b b", "a b"};  // the last "a b" counts: bb merges first
   const Tokenizer tokenizer(parse(file));
   EXPECT_EQ(tokenizer.encode("abb"), (std::vector<int32_t>{64, 259}));
 }
 
-TEST(TokenizerJson, NamesWhatIsUnsupported) {
+TEST(TokenizerJson, ErrorsNameUnsupportedSettings) {
   expect_unsupported("/model/type", "WordPiece", "model of type \"WordPiece\" after ByteLevel");
   expect_unsupported("/model/type", "Other", "model of type \"Other\"");
   expect_unsupported("/model/dropout", 0.1, "model.dropout (random segmentation)");
@@ -128,7 +128,7 @@ TEST(TokenizerJson, NamesWhatIsUnsupported) {
   expect_unsupported("/decoder", {{"type", "Metaspace"}}, "decoder other than ByteLevel for a vocabulary of bytes");
 }
 
-// A vocabulary of characters with byte fallback.
+// A character vocabulary with byte fallback.
 Json character_file() {
   Json vocab = {{"<unk>", 0}, {"\u2581", 1}, {"a", 2}, {"b", 3}, {"\u2581a", 4}, {"<0xC3>", 5}, {"<0xA9>", 6}};
   return {
@@ -165,13 +165,14 @@ TEST(TokenizerJson, CharactersFallBackToBytes) {
   EXPECT_EQ(Tokenizer(parse(file)).encode("xxa"), std::vector<int32_t>{2});
 }
 
-TEST(TokenizerJson, UnigramTakesTheBestScore) {
+TEST(TokenizerJson, UnigramUsesTheBestScore) {
   const Tokenizer tokenizer(parse(unigram_file()));
   EXPECT_EQ(tokenizer.encode("abba"), (std::vector<int32_t>{2, 3, 1}));
-  EXPECT_EQ(tokenizer.encode("a\u4E2D\u6587b"), (std::vector<int32_t>{1, 0, 3}));  // neighbours are one unknown
+  EXPECT_EQ(tokenizer.encode("a\u4E2D\u6587b"),
+            (std::vector<int32_t>{1, 0, 3}));  // adjacent unknown characters form one unknown token
 }
 
-TEST(TokenizerJson, NamesWhatIsWrongWithVocabulariesOfCharacters) {
+TEST(TokenizerJson, ErrorsNameTheFaultOfVocabulariesOfCharacters) {
   const auto broken = [](Json file, const char* pointer, const Json& value) {
     file[Json::json_pointer(pointer)] = value;
     return message<Error>(file);
@@ -192,19 +193,21 @@ TEST(TokenizerJson, NamesWhatIsWrongWithVocabulariesOfCharacters) {
   EXPECT_EQ(broken(unigram, "/model/vocab", Json::object()), "t.json: model.vocab must be an array");
 }
 
-// Each step doubles the text: 64 of them would fill any memory.
-TEST(TokenizerJson, BoundsWhatNormalizersAdd) {
+// Each step doubles the text: 64 of them would exhaust any memory.
+TEST(TokenizerJson, LimitsTextAddedByNormalizers) {
   Json file = character_file();
   const Json twice = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
   file["normalizer"] = {{"type", "Sequence"}, {"normalizers", Json(64, twice)}};
   const Tokenizer tokenizer(parse(file));
   const auto text = test::message_of<DataError>([&] { tokenizer.encode("aaaa"); });
-  EXPECT_NE(text.find("the normalizer turns a text of 4 bytes into 131072 bytes, more than 16 times as many"), std::string::npos) << text;
+  EXPECT_NE(text.find("the normalizer turns a text of 4 bytes into 131072 bytes, more than 16 times as many"),
+            std::string::npos)
+      << text;
   file["normalizer"] = {{"type", "Prepend"}, {"prepend", std::string(65, 'a')}};
   EXPECT_NE(test::message_of<DataError>([&] { Tokenizer(parse(file)); }).find("the limit is 64"), std::string::npos);
 }
 
-TEST(TokenizerJson, NamesWhatIsBroken) {
+TEST(TokenizerJson, ErrorsNameTheDamage) {
   EXPECT_EQ(message<CorruptionError>(Json::array()),
             "t.json: not a tokenizer.json: it must be an object with a \"model\"");
   expect_corrupt("/model", 3, "model must be an object");
@@ -250,7 +253,7 @@ TEST(TokenizerJson, DamagedBytesAreRefusedOrHarmless) {
   EXPECT_GT(refused, 1000);
 }
 
-TEST(TokenizerJson, LoadNamesTheFile) {
+TEST(TokenizerJson, ErrorsNameTheFile) {
   const test::TempFolder folder;
   const auto message_of_load = [&](std::string_view text) -> std::string {
     write_file_atomically(folder / "tokenizer.json", text);

@@ -13,7 +13,7 @@
 namespace witan {
 namespace {
 
-// The bytes as tokens 0 … 255, then one token per merge.
+// All bytes as tokens 0 … 255, then one token per merge.
 TokenizerSpec spec_with_merges(const std::vector<std::pair<int32_t, int32_t>>& merges) {
   TokenizerSpec spec;
   for (int byte = 0; byte < 256; ++byte) spec.tokens.emplace_back(1, static_cast<char>(byte));
@@ -30,7 +30,7 @@ std::vector<int32_t> encode(const Bpe& bpe, std::string_view word) {
   return ids;
 }
 
-// The definition, word for word: the lowest rank anywhere, leftmost, again and again.
+// The definition: merge the leftmost pair of the lowest rank until none is left.
 std::vector<int32_t> encode_by_definition(const TokenizerSpec& spec, std::string_view word) {
   std::vector<int32_t> ids;
   for (const char byte : word) ids.push_back(static_cast<uint8_t>(byte));
@@ -82,7 +82,7 @@ TEST(Bpe, ShortAndLongWordsFollowTheDefinition) {
   }
 }
 
-TEST(Bpe, MegabytesOfOneLetterTakeNoTime) {
+TEST(Bpe, MergesLongRunsOfOneLetterInLinearTime) {
   const TokenizerSpec spec = spec_with_merges({{'a', 'a'}, {256, 256}, {257, 257}});
   const Bpe bpe(spec);
   const auto begin = std::chrono::steady_clock::now();
@@ -93,12 +93,12 @@ TEST(Bpe, MegabytesOfOneLetterTakeNoTime) {
 
 TEST(Bpe, IgnoreMergesKeepsWholeTokens) {
   TokenizerSpec spec = spec_with_merges({{'a', 'b'}});
-  spec.tokens.emplace_back("abc");  // 257: no merge leads here
+  spec.tokens.emplace_back("abc");  // 257: no merge makes it
   EXPECT_EQ(encode(Bpe(spec), "abc"), (std::vector<int32_t>{256, 'c'}));
   spec.ignore_merges = true;
   EXPECT_EQ(encode(Bpe(spec), "abc"), (std::vector<int32_t>{257}));
   EXPECT_EQ(encode(Bpe(spec), "abcab"), (std::vector<int32_t>{256, 'c', 256}));
-  spec.added.push_back({257, "abc"});  // a special token is never made of plain text
+  spec.added.push_back({257, "abc"});  // special tokens are never made from plain text
   EXPECT_EQ(encode(Bpe(spec), "abc"), (std::vector<int32_t>{256, 'c'}));
 }
 
@@ -109,8 +109,8 @@ TEST(Bpe, RefusesVocabulariesWithoutEveryByte) {
   EXPECT_NE(message.find("no token for the byte 65"), std::string::npos) << message;
 }
 
-// As Hugging Face's and llama.cpp's readers of vocabularies without them.
-TEST(Bpe, BytesThatNoCharacterHasMayLackATokenAndAreLeftOut) {
+// Like Hugging Face's and llama.cpp's readers of vocabularies without them.
+TEST(Bpe, OmitsBytesOfNoCharacterWithoutToken) {
   TokenizerSpec spec = spec_with_merges({{'a', 'b'}});
   for (const int byte : {0xC0, 0xC1, 0xF1, 0xF2, 0xFF}) spec.tokens[static_cast<size_t>(byte)].clear();
   const Bpe bpe(spec);
@@ -122,7 +122,7 @@ TEST(Bpe, BytesThatNoCharacterHasMayLackATokenAndAreLeftOut) {
                    "a\xC0"
                    "b"),
             (std::vector<int32_t>{'a', 'b'}));
-  spec.tokens[0xF3].clear();  // of tags, which flags are made of
+  spec.tokens[0xF3].clear();  // of tag characters, which are part of flags
   EXPECT_THAT(test::message_of<DataError>([&] { const Bpe damaged(spec); }), ::testing::HasSubstr("the byte 243"));
 }
 

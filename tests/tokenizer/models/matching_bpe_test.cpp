@@ -15,8 +15,8 @@
 namespace witan {
 namespace {
 
-// A vocabulary of bytes and of random tokens of three letters. With `by_token`, as in files of ranks, each pair of
-// tokens that makes a token merges, with the rank of the token.
+// A vocabulary of bytes and random tokens of three letters. With `by_token`, as in rank files, each pair of tokens that
+// forms a token merges, with the rank of that token.
 TokenizerSpec random_spec(std::mt19937& random, bool by_token) {
   TokenizerSpec spec;
   for (int byte = 0; byte < 256; ++byte) spec.tokens.emplace_back(1, static_cast<char>(byte));
@@ -51,7 +51,7 @@ std::array<int32_t, 256> bytes() {
   return ids;
 }
 
-// The definition: the lowest rank anywhere, leftmost, again and again.
+// The definition: merge the leftmost pair of the lowest rank until none is left.
 std::vector<int32_t> encode_by_definition(const MergeTable& merges, std::string_view word) {
   std::vector<int32_t> ids;
   for (const char byte : word) ids.push_back(static_cast<uint8_t>(byte));
@@ -66,7 +66,7 @@ std::vector<int32_t> encode_by_definition(const MergeTable& merges, std::string_
   }
 }
 
-// The tokens of each word; none where they must be merged.
+// The tokens of each word; empty for words that must be merged.
 std::vector<std::optional<std::vector<int32_t>>> encode(const MatchingBpe& bpe, const std::vector<std::string>& texts) {
   std::vector<std::vector<int32_t>> room;
   std::vector<NewWord> words;
@@ -83,7 +83,7 @@ std::vector<std::optional<std::vector<int32_t>>> encode(const MatchingBpe& bpe, 
   return all;
 }
 
-// Random words, many at once; returns how many of them had to be merged.
+// Encodes random words in a batch; returns how many of them had to be merged.
 int compare(const TokenizerSpec& spec, std::mt19937& random) {
   const MergeTable merges(spec.merges, spec.merge_ranks);
   const auto bpe = MatchingBpe::make(spec, merges, bytes());
@@ -116,8 +116,8 @@ TEST(MatchingBpe, FollowsTheDefinition) {
   EXPECT_LT(merged, 60 * 120 / 4);
 }
 
-// Merges in any order, so that many come before those of their parts.
-TEST(MatchingBpe, FollowsTheDefinitionWhereMergesComeEarly) {
+// Merges in random order, so that many precede those of their parts.
+TEST(MatchingBpe, FollowsTheDefinitionForEarlyMerges) {
   std::mt19937 random(12);
   int merged = 0;
   for (int model = 0; model < 60; ++model) {
@@ -130,7 +130,7 @@ TEST(MatchingBpe, FollowsTheDefinitionWhereMergesComeEarly) {
   EXPECT_LT(merged, 60 * 120);
 }
 
-// abc is made of a part that a later merge makes: by rank alone it would never be found.
+// abc has a part made by a later merge: by rank alone it would never be found.
 TEST(MatchingBpe, LeavesEarlyMergesToMerging) {
   TokenizerSpec spec;
   for (int byte = 0; byte < 256; ++byte) spec.tokens.emplace_back(1, static_cast<char>(byte));
@@ -147,7 +147,7 @@ TEST(MatchingBpe, LeavesEarlyMergesToMerging) {
   EXPECT_EQ(encoded[3], (std::vector<int32_t>{256, 'a'}));
 }
 
-TEST(MatchingBpe, RefusesWhatIsNoConcatenation) {
+TEST(MatchingBpe, RefusesTokensThatAreNoConcatenation) {
   TokenizerSpec spec;
   for (int byte = 0; byte < 256; ++byte) spec.tokens.emplace_back(1, static_cast<char>(byte));
   spec.tokens.emplace_back("xy");
@@ -158,7 +158,7 @@ TEST(MatchingBpe, RefusesWhatIsNoConcatenation) {
   EXPECT_FALSE(MatchingBpe::make(spec, MergeTable({}, {}), incomplete));
 }
 
-TEST(PairRanks, AreThoseThatWerePutLast) {
+TEST(PairRanks, KeepTheLastRankOfAPair) {
   std::mt19937 random(3);
   const int32_t tokens = 300;
   const auto token = [&] { return static_cast<int32_t>(random() % tokens); };
@@ -180,14 +180,14 @@ TEST(PairRanks, AreThoseThatWerePutLast) {
     }
 }
 
-TEST(PairRanks, SayWhatHasNoRoom) {
-  const PairRanks ranks(10, (1 << 20) - 1);  // 24 bits are left
+TEST(PairRanks, ReportPairsWithoutRoom) {
+  const PairRanks ranks(10, (1 << 20) - 1);  // 24 bits remain
   EXPECT_TRUE(ranks.has_room_for((1 << 24) - 2));
   EXPECT_FALSE(ranks.has_room_for((1 << 24) - 1));
   EXPECT_EQ(PairRanks().find(1, 2), PairRanks::kNone);
 }
 
-TEST(TokenTrie, FindsTheLongestBeginning) {
+TEST(TokenTrie, FindsTheLongestPrefix) {
   std::mt19937 random(5);
   const auto text = [&](size_t most, unsigned letters) {
     std::string made;

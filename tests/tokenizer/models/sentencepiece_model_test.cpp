@@ -16,7 +16,7 @@ std::string model_bytes(const char* name = "unigram.model") {
   return read_file(fs::path(WITAN_SOURCE_DIR) / "tests/golden/tokenizer/kinds" / name);
 }
 
-// One field of protobuf's wire format with a length.
+// A length-delimited field of protobuf's wire format.
 std::string field(int number, std::string_view bytes) {
   return std::string(1, static_cast<char>(number << 3 | 2)) + static_cast<char>(bytes.size()) + std::string(bytes);
 }
@@ -27,7 +27,7 @@ std::string message(const std::string& bytes) {
   return test::message_of<Error>([&] { parse_sentencepiece_model(bytes, "m.model"); });
 }
 
-TEST(SentencePieceModel, ReadsWhatTheTrainerWrote) {
+TEST(SentencePieceModel, ReadsFilesOfTheTrainer) {
   const SentencePieceModel model = parse_sentencepiece_model(model_bytes(), "m.model");
   EXPECT_EQ(model.pieces.size(), 175u);
   EXPECT_EQ(model.pieces[0].text, "<unk>");
@@ -41,7 +41,7 @@ TEST(SentencePieceModel, ReadsWhatTheTrainerWrote) {
   EXPECT_TRUE(bpe.byte_fallback && !bpe.remove_extra_whitespaces);
 }
 
-TEST(SentencePieceModel, NamesWhatIsBroken) {
+TEST(SentencePieceModel, ErrorsNameTheDamage) {
   const std::string broken = "m.model: not a SentencePiece model, or a damaged one: ";
   EXPECT_EQ(message(""), broken + "no piece is of type unknown");
   EXPECT_EQ(message("\x0A\x7F"),
@@ -60,8 +60,8 @@ TEST(SentencePieceModel, NamesWhatIsBroken) {
             std::string::npos);
 }
 
-// Of merges with equal scores the one further left comes first, whichever piece has the lower id.
-TEST(SentencePieceModel, EqualScoresMergeFromTheLeft) {
+// Among merges with equal scores the leftmost comes first, whichever piece has the lower id.
+TEST(SentencePieceModel, MergesEqualScoresFromTheLeft) {
   const std::string trainer = field(2, "\x18\x02"), normalizer = field(3, std::string("\x18\x00\x20\x00", 4));
   const std::string model = piece("<unk>", 2) + piece("a", 1) + piece("b", 1) + piece("ba", 1) + piece("ab", 1);
   const Tokenizer tokenizer(sentencepiece_spec(model + trainer + normalizer, "m.model"));
@@ -70,11 +70,11 @@ TEST(SentencePieceModel, EqualScoresMergeFromTheLeft) {
 }
 
 // Some files, such as Gemma 4's, have their settings before the pieces.
-TEST(SentencePieceModel, ReadsSettingsThatStandBeforeThePieces) {
+TEST(SentencePieceModel, ReadsSettingsBeforeThePieces) {
   const std::string given = model_bytes("bpe.model");
   std::string first, settings;
   size_t of_last = 0;
-  for (size_t at = 0; at < given.size();) {  // fields of wire type 2 alone
+  for (size_t at = 0; at < given.size();) {  // all fields are of wire type 2
     size_t end = at + 1, length = 0;
     for (int shift = 0;; shift += 7) {
       length |= static_cast<size_t>(given[end] & 0x7F) << shift;
@@ -114,8 +114,8 @@ TEST(SentencePiece, TextsFitIfTheyHaveNoMoreTokens) {
   }
 }
 
-// A character that is unknown is one token for each of its bytes here, so that the length of a text says enough.
-TEST(SentencePiece, OfATextThatIsTooLongABeginningIsEncoded) {
+// Here an unknown character takes one token per byte, so the length of a text is enough to decide.
+TEST(SentencePiece, EncodesOnlyAPrefixOfTooLongText) {
   const SentencePiece model(parse_sentencepiece_model(model_bytes("bpe.model"), "bpe.model"));
   std::string text;
   for (int i = 0; i < 100'000; ++i) text += "\u65e5";
@@ -127,7 +127,7 @@ TEST(SentencePiece, OfATextThatIsTooLongABeginningIsEncoded) {
   EXPECT_GT(all.size(), 100'000U);
 }
 
-// What is accepted encodes any text; the rest is refused.
+// Accepted models must encode any text; others must be refused.
 void expect_harmless(const std::string& bytes, int& refused) {
   try {
     const Tokenizer tokenizer(sentencepiece_spec(bytes, "damaged"));

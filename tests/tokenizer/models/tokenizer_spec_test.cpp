@@ -17,7 +17,7 @@ TokenizerSpec of(std::vector<std::string> tokens, const std::vector<int32_t>& ad
   return spec;
 }
 
-TEST(VocabularyMatch, ComparesTheIdsThatBothUse) {
+TEST(VocabularyMatch, ComparesCommonIds) {
   EXPECT_TRUE(match_vocabularies(of({"a", "b"}), of({"a", "b"})).same());
   EXPECT_TRUE(match_vocabularies(of({"a", "b"}), of({"a", "b", "c"})).same());
   EXPECT_TRUE(match_vocabularies(of({"a", ""}), of({"a", "x"})).same());
@@ -27,13 +27,14 @@ TEST(VocabularyMatch, ComparesTheIdsThatBothUse) {
   EXPECT_EQ(match.first, 1);
 }
 
-TEST(VocabularyMatch, TellsAddedTokensFromOthers) {
+TEST(VocabularyMatch, DistinguishesAddedTokens) {
   const VocabularyMatch named = match_vocabularies(of({"<r>", "a", "<s>"}, {0, 2}), of({"<im>", "a", "<s>"}, {0, 2}));
   EXPECT_EQ(named.different, 0);
   EXPECT_EQ(named.renamed, 1);
   EXPECT_EQ(named.first, 0);
   EXPECT_FALSE(named.same());
-  // An ordinary token that another vocabulary has an added one for is another token, and the first that is named.
+  // An ordinary token that is an added one in another vocabulary counts as a different token, and is the first one
+  // named.
   const VocabularyMatch other = match_vocabularies(of({"<r>", "a"}, {0}), of({"<im>", "<s>"}, {0, 1}));
   EXPECT_EQ(other.different, 1);
   EXPECT_EQ(other.renamed, 1);
@@ -47,7 +48,7 @@ std::vector<std::string> tokens_of(size_t count, const std::string& base = "t") 
   return tokens;
 }
 
-TEST(VocabularyDigest, TellsOtherVocabulariesFromExtendedAndRenamedOnes) {
+TEST(VocabularyDigest, DistinguishesOtherVocabulariesFromExtendedOnes) {
   const std::string digest = vocabulary_digest(of(tokens_of(1000)));
   EXPECT_EQ(digest.size(), 16u * 8);
   EXPECT_EQ(vocabulary_digest(of(tokens_of(1000))), digest);
@@ -58,13 +59,13 @@ TEST(VocabularyDigest, TellsOtherVocabulariesFromExtendedAndRenamedOnes) {
   std::vector<std::string> renamed = tokens_of(1000);
   renamed[999] = "<tool>";
   EXPECT_EQ(match_digest(digest, 1000, of(renamed)).different, 1);
-  EXPECT_FALSE(match_digest(digest, 1000, of(renamed)).other()) << "reserved tokens that were given a name";
+  EXPECT_FALSE(match_digest(digest, 1000, of(renamed)).other()) << "only reserved tokens were renamed";
   EXPECT_TRUE(match_digest(digest, 1000, of(tokens_of(1000, "u"))).other());
   const DigestMatch smaller = match_digest(digest, 1000, of(tokens_of(200)));
-  EXPECT_EQ(smaller.common, 3) << "a stretch of which one side lacks ids is not compared";
+  EXPECT_EQ(smaller.common, 3) << "a block in which one side lacks ids is not compared";
   EXPECT_FALSE(smaller.other());
   EXPECT_EQ(match_digest("", 1000, of(tokens_of(1000))).common, 0);
-  // Of a small vocabulary, one stretch is a large part.
+  // In a small vocabulary, one block is a large part.
   std::vector<std::string> small = tokens_of(300);
   const std::string digest_of_small = vocabulary_digest(of(small));
   std::swap(small[290], small[291]);

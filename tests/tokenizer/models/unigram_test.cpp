@@ -8,7 +8,7 @@
 namespace witan {
 namespace {
 
-// The best sum of scores over all segmentations, by trying them all.
+// The best sum of scores over all segmentations, by exhaustive search.
 double best_score(const std::vector<std::string>& tokens, const std::vector<double>& scores, double unknown,
                   std::string_view text) {
   if (text.empty()) return 0;

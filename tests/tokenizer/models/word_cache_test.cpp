@@ -10,7 +10,7 @@ namespace {
 
 using Key = WordKey<4>;
 
-TEST(WordCache, KeysAreTheWordsAndTheirLengths) {
+TEST(WordCache, KeysConsistOfWordAndLength) {
   const std::string text = "one word of thirty-one bytes!!! and what is behind it, which does not count";
   for (size_t size = 0; size <= Key::kLongest; ++size)
     EXPECT_EQ(Key::of(std::string_view(text).substr(0, size), text.size()), Key::of(text.substr(0, size), size));
@@ -18,7 +18,7 @@ TEST(WordCache, KeysAreTheWordsAndTheirLengths) {
   EXPECT_FALSE(Key::of(std::string_view(zeros).substr(0, 1), 4) == Key::of(zeros, 4));
 }
 
-TEST(WordCache, AnEntryIsOneWordsOfOneOwner) {
+TEST(WordCache, EntriesBelongToOneWordAndOwner) {
   WordTable<4, 1> table;  // two entries
   const Key word = Key::of("word", 4), other = Key::of("other", 5), third = Key::of("third", 5);
   const auto found = [&](const Key& key, uint32_t owner) {
@@ -36,12 +36,12 @@ TEST(WordCache, AnEntryIsOneWordsOfOneOwner) {
   table.put(table.place(other), other, second, one);
   EXPECT_EQ(found(word, owner), ids);
   EXPECT_EQ(found(other, second), one);
-  table.put(table.place(third), third, owner, one);  // in place of the older one
+  table.put(table.place(third), third, owner, one);  // replaces the older entry
   EXPECT_EQ(found(word, owner), std::vector<int32_t>());
   EXPECT_EQ(found(third, owner), one);
 }
 
-TEST(WordCache, ShortTokensAreFoundByTheirBytes) {
+TEST(WordCache, FindsShortTokensByTheirBytes) {
   std::vector<std::string> tokens = {"a", "b", "", std::string(1, '\0'), "fifteen letters", "sixteen letters!", "a"};
   std::vector<int32_t> ids = {0, 3, 4, 5, 6};
   for (int i = 0; i < 100; ++i) {

@@ -5,7 +5,7 @@
 namespace witan {
 namespace {
 
-TEST(ByteAlphabet, EveryByteComesBack) {
+TEST(ByteAlphabet, RoundTripsEveryByte) {
   std::string bytes;
   for (int byte = 0; byte < 256; ++byte) bytes += static_cast<char>(byte);
   EXPECT_EQ(from_byte_alphabet(to_byte_alphabet(bytes)), bytes);
@@ -19,7 +19,7 @@ TEST(ByteAlphabet, KnownCharacters) {
   EXPECT_EQ(byte_alphabet_order()[255], 0xAD);
 }
 
-TEST(ByteAlphabet, OtherCharactersAreRefused) {
+TEST(ByteAlphabet, RefusesOtherCharacters) {
   for (const char* text : {" ", "a b", "\n", "日", "ń", "\xAD", "\xC4", "\xC3\x28", "\u00AD", "😀"})
     EXPECT_EQ(from_byte_alphabet(text), std::nullopt) << text;
 }

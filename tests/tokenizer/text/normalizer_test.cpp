@@ -29,7 +29,7 @@ TEST(Normalizer, KnownForms) {
   EXPECT_EQ(to_nfc("e\u0301\xFF"), "e\u0301\xFF");
 }
 
-TEST(Normalizer, AgreesWithUtf8procAsAWhole) {
+TEST(Normalizer, MatchesUtf8proc) {
   const std::vector<std::string> alphabet = {"a",      "e",      "q",      "é",      "\u0301", "\u0323", "\u0307",
                                              "\u0344", "\u0F71", "\u0F73", "\u1100", "\u1161", "\u11A8", "가",
                                              "日",     "\u212B", "\u0958", "\u093C", " "};
@@ -43,8 +43,8 @@ TEST(Normalizer, AgreesWithUtf8procAsAWhole) {
   }
 }
 
-// What stands behind a newline is normalised on its own, and a mark there makes sure that it is.
-TEST(Normalizer, TheQuickCheckOverlooksNothing) {
+// Text after a newline is normalized on its own; the mark there makes sure that normalization runs.
+TEST(Normalizer, QuickCheckHasNoFalseNegatives) {
   const std::string forced = "\ne\u0301", normalized = "\n\u00E9";
   std::mt19937 random(4);
   std::string previous = "a";
@@ -65,7 +65,7 @@ TEST(Normalizer, TheQuickCheckOverlooksNothing) {
   EXPECT_TRUE(may_change_under_nfc("e\u0301"));
 }
 
-TEST(Normalizer, LongRunsOfMarksTakeNoTime) {
+TEST(Normalizer, NormalizesLongRunsOfMarksQuickly) {
   for (const char* unit : {"\u0301\u0323", "\u0F73"}) {
     std::string text = "a";
     while (text.size() < 1 << 20) text += unit;
@@ -75,13 +75,13 @@ TEST(Normalizer, LongRunsOfMarksTakeNoTime) {
   }
 }
 
-// The rules of make_kinds.py.
+// The rules in make_kinds.py.
 std::string charsmap_bytes() {
   const fs::path path = fs::path(WITAN_SOURCE_DIR) / "tests/golden/tokenizer/kinds/unigram.model";
   return parse_sentencepiece_model(read_file(path), "unigram.model").charsmap;
 }
 
-TEST(Charsmap, FindsTheRules) {
+TEST(Charsmap, FindsRules) {
   const Charsmap map(charsmap_bytes());
   EXPECT_EQ(map.longest("\u00A0x")->replacement, " ");
   EXPECT_EQ(map.longest("\u00A0x")->length, 2u);
@@ -93,14 +93,14 @@ TEST(Charsmap, FindsTheRules) {
   EXPECT_EQ(map.normalize_graphemes("e\u0301\uFB01 x\u3000"), "\u00E9fi x ");
 }
 
-TEST(Charsmap, NamesWhatIsBroken) {
+TEST(Charsmap, ErrorsNameTheDamage) {
   EXPECT_EQ(test::message_of<CorruptionError>([] { Charsmap("abcd"); }),
             "the compiled character map has 4 bytes, too few for its header: download the tokenizer file again");
   EXPECT_EQ(test::message_of<CorruptionError>([] { Charsmap(std::string("\x05\0\0\0ab", 6)); }),
             "the compiled character map declares a trie of 5 bytes, but has only 2: download the tokenizer file again");
 }
 
-TEST(Charsmap, DamagedTriesStayInside) {
+TEST(Charsmap, DamagedTriesAreNotReadOutOfBounds) {
   const std::string whole = charsmap_bytes();
   std::mt19937 random(9);
   for (int round = 0; round < 2000; ++round) {

@@ -1,4 +1,4 @@
-// The hand-written scanners against Oniguruma on the same pattern.
+// Compares the hand-written scanners with Oniguruma on the same patterns.
 #include "witan/tokenizer/text/pretokenizer.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ const std::vector<std::string_view> kPatterns = {
     kNumberTripletPattern, kDigitPattern,       kDigitRunPattern, kO200kPattern,  kTekkenPattern,
     kKimiPattern,          kDeepSeekCjkPattern, kDeepSeekPattern, kQwen35Pattern};
 
-// Characters at the borders of the classes; U+180E was a space before Unicode 6.3, U+11DE0 is a digit since 17.
+// Characters at the boundaries of the classes; U+180E was a space before Unicode 6.3, U+11DE0 is a digit since 17.
 const std::vector<std::string> kAlphabet = {" ",      " ",          "\n",
                                             "\r",     "\t",         "\v",
                                             "\x1C",   "'",          "'",
@@ -71,14 +71,14 @@ TEST(Pretokenizer, ScannersAgreeWithOnigurumaOnRandomText) {
   }
 }
 
-// Long enough for blocks of ASCII text, with some characters between them that are not.
+// Long enough for blocks of ASCII text, with some other characters between them.
 std::string long_text(std::mt19937& random) {
   static const std::vector<std::string> kWords = {
       "a",     "the",  "Word",  "HTTPServer", "camelCase", "ABC",    "I",      "12",     "1234567", "'s",   "'ll",
       "'RE",   "'",    "don't", " ",          " ",         " ",      "  ",     "\n",     "\r\n",    "\t",   "\n\n",
       "   \n", "    ", "(",     ")",          "...",       "//",     "/\n",    "*",      "#!",      "\x01", "\x7F",
       "é",     "日本", "ー",    "٣",          "ſ",         "\u0301", "\u3000", "\u3040", "・"};
-  const size_t ascii = random() % 3 == 0 ? kWords.size() : kWords.size() - 9;  // the last nine are beyond it
+  const size_t ascii = random() % 3 == 0 ? kWords.size() : kWords.size() - 9;  // the last nine are not ASCII
   std::string text;
   for (size_t n = random() % 200; n > 0; --n) text += kWords[random() % ascii];
   return text;
@@ -97,7 +97,7 @@ TEST(Pretokenizer, ScannersAgreeWithOnigurumaOnLongText) {
   }
 }
 
-TEST(Pretokenizer, DeepSeeksThreeStepsAreOneScanner) {
+TEST(Pretokenizer, ScannerOfDeepSeekMatchesItsThreeSteps) {
   const std::vector<std::string> steps = {std::string(kNumberTripletPattern), std::string(kDeepSeekCjkPattern),
                                           std::string(kDeepSeekPattern)};
   ASSERT_NE(scanner_for(steps[0], steps[1], steps[2]), nullptr);
@@ -121,7 +121,7 @@ TEST(Pretokenizer, DeepSeeksThreeStepsAreOneScanner) {
   }
 }
 
-TEST(Pretokenizer, ScannersAgreeWithOnigurumaOnEveryCharacter) {
+TEST(Pretokenizer, ScannersAgreeWithOnigurumaOnCharactersOfAllBlocks) {
   const auto utf8 = [](uint32_t c) {
     std::string s;
     if (c < 0x80) return s = {static_cast<char>(c)};
@@ -132,14 +132,14 @@ TEST(Pretokenizer, ScannersAgreeWithOnigurumaOnEveryCharacter) {
     return s = {static_cast<char>(0xF0 | c >> 18), static_cast<char>(0x80 | (c >> 12 & 63)),
                 static_cast<char>(0x80 | (c >> 6 & 63)), static_cast<char>(0x80 | (c & 63))};
   };
-  // Together they ask for every property that scanners know. Most of the characters behind U+2000 are in long runs of
-  // one kind, so every seventh will do there; from U+32400 on there is nothing but U+E0000.
+  // Together the patterns use every property that scanners know. Most characters from U+2000 on are in long runs of one
+  // class, so every seventh is enough there; from U+32400 on only U+E0000 … U+E01FF are tested.
   for (const std::string_view pattern :
        {kLlama3Pattern, kQwen35Pattern, kKimiPattern, kDeepSeekCjkPattern, kDeepSeekPattern}) {
     const Pretokenizer scanner({std::string(pattern)});
     const RegexSplitter reference{std::string(pattern)};
     for (uint32_t block = 0; block < 0x110000; block += 0x100) {
-      if (block >= 0xD800 && block < 0xE000) continue;  // no UTF-8 spells surrogates
+      if (block >= 0xD800 && block < 0xE000) continue;  // surrogates have no UTF-8
       if (block >= 0x32400 && block != 0xE0000 && block != 0xE0100) continue;
       std::string text;
       for (uint32_t c = block; c < block + 0x100; c += block < 0x2000 ? 1 : 7)
@@ -149,7 +149,7 @@ TEST(Pretokenizer, ScannersAgreeWithOnigurumaOnEveryCharacter) {
   }
 }
 
-TEST(Pretokenizer, LosesNothingOfInvalidUtf8) {
+TEST(Pretokenizer, KeepsInvalidUtf8) {
   std::mt19937 random(11);
   for (const std::string_view pattern : kPatterns) {
     const Pretokenizer scanner({std::string(pattern)});
@@ -166,7 +166,7 @@ TEST(Pretokenizer, LosesNothingOfInvalidUtf8) {
   }
 }
 
-TEST(Pretokenizer, CutsAsThePatternsSay) {
+TEST(Pretokenizer, SplitsByPatterns) {
   EXPECT_EQ(scan(kGpt2Pattern, "I'll  go 123abc!\n\n x "),
             (Pieces{"I", "'ll", " ", " go", " 123", "abc", "!", "\n\n", " x", " "}));
   EXPECT_EQ(scan(kLlama3Pattern, "I'LL  go 12345!\n\n x "),
@@ -179,7 +179,7 @@ TEST(Pretokenizer, CutsAsThePatternsSay) {
   EXPECT_EQ(scan(kDigitPattern, "ab12 c"), (Pieces{"ab", "1", "2", " c"}));
 }
 
-TEST(Pretokenizer, PossessiveSpellingIsTheSameScanner) {
+TEST(Pretokenizer, UsesTheScannerForPossessiveSpellings) {
   EXPECT_EQ(
       scanner_for(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*)"
                   R"(|\s*[\r\n]|\s+(?!\S)|\s+)"),
@@ -195,10 +195,10 @@ TEST(Pretokenizer, ChainsPatterns) {
   EXPECT_TRUE(pieces_of(chain, "").empty());
 }
 
-TEST(Pretokenizer, UnknownPatternsKeepWhatStandsBetweenMatches) {
+TEST(Pretokenizer, UnknownPatternsKeepTextBetweenMatches) {
   EXPECT_EQ(scan("[0-9]+", "ab12c3"), (Pieces{"ab", "12", "c", "3"}));
   EXPECT_EQ(scan("x*", "axxb"), (Pieces{"a", "xx", "b"}));
-  EXPECT_EQ(scan("(?=b)", "abcb"), (Pieces{"a", "bc", "b"}));  // an empty match cuts
+  EXPECT_EQ(scan("(?=b)", "abcb"), (Pieces{"a", "bc", "b"}));  // an empty match splits
 }
 
 TEST(Pretokenizer, RunsOfOneKindTakeLinearTime) {
@@ -222,27 +222,27 @@ TEST(Pretokenizer, RefusesPatternsThatDoNotCompile) {
       << message;
 }
 
-TEST(Pretokenizer, LongTextsPassThePatternsOfTheReference) {
+TEST(Pretokenizer, SplitsLongTextsByReferencePatterns) {
   std::string text;
   while (text.size() < (1 << 20)) text += "a\u0301";
   const RegexSplitter words("\\w+|[^\\w\\s]+");
   EXPECT_EQ(pieces_of(words, text), Pieces{text});
 }
 
-TEST(Pretokenizer, BoundsPatternsThatBacktrackForever) {
+TEST(Pretokenizer, LimitsBacktracking) {
   const Pretokenizer catastrophic({"(?:a|aa)+$"});
   const std::string text = std::string(64, 'a') + "b";
   const auto message = test::message_of<DataError>([&] { catastrophic.split(text, [](std::string_view) {}); });
   EXPECT_NE(message.find("exceeded its limits at byte 0 of a text of 65 bytes"), std::string::npos) << message;
 
-  const Pretokenizer quadratic({"\\s+$"});  // from each place to the end of the run
+  const Pretokenizer quadratic({"\\s+$"});  // from each position to the end of the run
   const std::string spaces = std::string(1 << 20, ' ') + "b";
   EXPECT_THROW(quadratic.split(spaces, [](std::string_view) {}), DataError);
 }
 
 }  // namespace
 
-// The patterns by which ascii_pieces() cuts are compared with Oniguruma in pretokenizer_test.cpp.
+// The patterns of ascii_pieces() are compared with Oniguruma in pretokenizer_test.cpp.
 
 namespace {
 
@@ -252,7 +252,7 @@ uint64_t bits(std::string_view text, const std::function<bool(char)>& is) {
   return found;
 }
 
-TEST(AsciiPieces, ABlockKnowsTheClassesOfItsBytes) {
+TEST(AsciiPieces, BlocksClassifyTheirBytes) {
   std::string bytes;
   for (int i = 0; i < 256; ++i) bytes += static_cast<char>(i * 37);  // each byte once
   for (size_t begin = 0; begin + 64 <= bytes.size(); ++begin) {
@@ -265,7 +265,7 @@ TEST(AsciiPieces, ABlockKnowsTheClassesOfItsBytes) {
   }
 }
 
-TEST(AsciiPieces, BeginWhereNothingBehindThemMatters) {
+TEST(AsciiPieces, BeginIndependentlyOfLaterText) {
   constexpr AsciiRules kRules = {
       .letters_take_any = true, .digits = 3, .newlines_are_apart = true, .splits_controls = true};
   const auto places = [](std::string text) {
@@ -273,7 +273,7 @@ TEST(AsciiPieces, BeginWhereNothingBehindThemMatters) {
     return ascii_pieces<kRules>(text.data());
   };
   EXPECT_EQ(places("ab cd ef"), 0b100100u);
-  EXPECT_EQ(places("ab cd e"), 0b100u);  // " e" could become " e" or " ed": its place is known, but two bytes too late
+  EXPECT_EQ(places("ab cd e"), 0b100u);  // " e" may become " e" or " ed", which is two bytes too late
   EXPECT_EQ(places("ab cd    "), 0b100u);
   EXPECT_EQ(places("é"), 0u);
   EXPECT_EQ(places("1234567 a"), 0b1001000u);

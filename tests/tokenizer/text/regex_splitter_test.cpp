@@ -12,7 +12,7 @@
 namespace witan {
 namespace {
 
-// Oniguruma's library exports functions of the same names that take another regex_t.
+// Oniguruma exports functions of the same names that take a different regex_t.
 TEST(RegexSplitter, LeavesPosixRegularExpressionsToTheCLibrary) {
   for (void* function : {reinterpret_cast<void*>(&::regcomp), reinterpret_cast<void*>(&::regexec)}) {
     Dl_info info;
@@ -21,9 +21,9 @@ TEST(RegexSplitter, LeavesPosixRegularExpressionsToTheCLibrary) {
   }
 }
 
-// Oniguruma gives up at so many retries of one match that this takes seconds, for each of several matches, and counts a
-// retry of 500 steps as one of a single step.
-TEST(RegexSplitter, ATextMayNotTakeMoreThanItsBudget) {
+// Oniguruma's own limit counts retries per match, so it allows seconds for each of several matches, and counts a retry
+// of 500 steps like one of a single step.
+TEST(RegexSplitter, LimitsStepsPerText) {
   const auto message = [](const std::string& pattern, const std::string& text) {
     try {
       RegexSplitter(pattern).split(text, [](std::string_view) {});
@@ -44,7 +44,7 @@ TEST(RegexSplitter, ATextMayNotTakeMoreThanItsBudget) {
   for (int i = 0; i < 5'000; ++i) words += std::string(16, 'a') + "!";
   EXPECT_THAT(message("(?:a|aa|aaa)+c|a+!", words), ::testing::HasSubstr("exceeded its limits"))
       << "many matches of little each";
-  EXPECT_EQ(message("a{500}b", std::string(1 << 14, 'a')), "") << "steps that no retry repeats";
+  EXPECT_EQ(message("a{500}b", std::string(1 << 14, 'a')), "") << "steps without retries";
   EXPECT_EQ(message("c(?=d)|b", std::string(1 << 20, 'c')), "") << "the budget grows with the text";
 }
 

@@ -17,14 +17,14 @@ void expect_refusal(std::string_view regex, std::string_view construct, std::str
   EXPECT_NE(got.find(way_out), std::string::npos) << regex << ": " << got;
 }
 
-TEST(RegexTranslation, CopiesWhatDependsOnNoTable) {
+TEST(RegexTranslation, CopiesPartsIndependentOfUnicodeTables) {
   for (const char* regex :
        {"", "a+|b{1,3}+", "'s|\\.\\\\[a-z\\]]", "(?i:'s|'T)|(?<n>x)\\k<n>", "[^\\r\\n[0-9]&&[^5]]",
         "(?=x)(?!y)(?<=z)(?>a)", "(?#not [a bracket)x", "[-a]|[a-]", "\\h\\N\\O\\K\\G", "日[一-龥]"})
     EXPECT_EQ(with_own_unicode(regex), regex);
 }
 
-TEST(RegexTranslation, SpellsPropertiesOut) {
+TEST(RegexTranslation, ExpandsProperties) {
   EXPECT_EQ(with_own_unicode("\\p{Zl}"), "[\\x{2028}]");
   EXPECT_EQ(with_own_unicode("\\P{Zl}"), "[^\\x{2028}]");
   EXPECT_EQ(with_own_unicode("\\p{^ line_Separator }+"), "[^\\x{2028}]+");
@@ -36,7 +36,7 @@ TEST(RegexTranslation, SpellsPropertiesOut) {
   EXPECT_EQ(with_own_unicode("\\s").substr(0, 15), "[\\x{9}-\\x{D}\\x{");
 }
 
-TEST(RegexTranslation, NamesWhatItRefusesAndTheWayOut) {
+TEST(RegexTranslation, ErrorsNameTheConstructAndSuggestAFix) {
   expect_refusal("a|\\p{Age=6.0}", "the property \"Age=6.0\" at byte 2", "general categories");
   expect_refusal("\\p{L", "\\p{ without }", "write the }");
   expect_refusal("\\X", "\\X (grapheme clusters)", "write the characters meant");
@@ -62,7 +62,7 @@ TEST(RegexTranslation, NamesWhatItRefusesAndTheWayOut) {
   EXPECT_NE(refusal("\\X").find("in the tokenizer.json"), std::string::npos);
 }
 
-TEST(RegexTranslation, AcceptsWhatOnlyLooksLikeIt) {
+TEST(RegexTranslation, AcceptsSimilarText) {
   for (const char* regex : {"[\\w\\-z]", "[-\\w]", "[\\w-]", "[^-\\w]", "[\\]a]", "(?i-m:a)", "(?-i)é", "(?i:a)é",
                             "[a&&-\\w]", "\\p{Hani}", "[\\b]+", "(?i:[\\p{L}\\w])"})
     EXPECT_NO_THROW(RegexSplitter{regex}) << regex;

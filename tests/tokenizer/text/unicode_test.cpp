@@ -1,4 +1,4 @@
-// That the tables are Hugging Face's: golden_test.cpp.
+// golden_test.cpp checks that the tables match Hugging Face's.
 #include "witan/tokenizer/text/unicode.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ bool holds(const CharacterRanges& ranges, int32_t c) {
   return false;
 }
 
-TEST(Unicode, PropertiesByAnyOfTheirNames) {
+TEST(Unicode, FindsPropertiesByAnyOfTheirNames) {
   EXPECT_EQ(characters_with("Uppercase_Letter"), characters_with("lu"));
   EXPECT_EQ(characters_with(" han "), characters_with("Hani"));
   EXPECT_EQ(characters_with("White_Space"), std::nullopt);
@@ -20,7 +20,7 @@ TEST(Unicode, PropertiesByAnyOfTheirNames) {
   EXPECT_EQ(characters_with("Any"), (CharacterRanges{{0, kCodePoints - 1}}));
 }
 
-TEST(Unicode, CategoriesShareTheCharacters) {
+TEST(Unicode, CategoriesPartitionTheCharacters) {
   std::vector<int> times(kCodePoints);
   for (const char* name : {"L", "M", "N", "P", "S", "Z", "C"}) {
     const CharacterRanges ranges = characters_with(name).value();
@@ -30,7 +30,7 @@ TEST(Unicode, CategoriesShareTheCharacters) {
   EXPECT_EQ(times, std::vector<int>(kCodePoints, 1));
 }
 
-TEST(Unicode, VersionsAreTheStatedOnes) {
+TEST(Unicode, HasTheStatedVersions) {
   const CharacterRanges letters = characters_with("L").value(), unassigned = characters_with("Cn").value();
   EXPECT_TRUE(holds(letters, 0x1C89));      // since 16.0
   EXPECT_TRUE(holds(letters, 0x2EBF0));     // since 15.1

@@ -27,7 +27,7 @@ Tokenizer train_on(const BpeTrainerConfig& config, const std::vector<std::string
   });
 }
 
-// Counts every pair of every word anew for each merge.
+// Counts all pairs of all words anew for each merge.
 std::vector<Merge> merges_by_definition(const std::vector<std::string>& documents, const Tokenizer& bytes,
                                         int64_t merges, int64_t min_frequency) {
   std::vector<std::vector<int32_t>> words;
@@ -78,24 +78,24 @@ TEST(BpeTrainer, FollowsTheDefinition) {
   }
 }
 
-TEST(BpeTrainer, SpecialTokensTakeTheLastIds) {
+TEST(BpeTrainer, SpecialTokensHaveTheLastIds) {
   const Tokenizer tokenizer = train_on(config_of(260, {"<|endoftext|>", "<pad>"}), {"ababab abab cdcd cdcd cdcd efg"});
   EXPECT_EQ(tokenizer.vocab_size(), 260);
   EXPECT_EQ(tokenizer.token_id("<|endoftext|>"), 258);
   EXPECT_EQ(tokenizer.token_id("<pad>"), 259);
   EXPECT_EQ(tokenizer.end_of_text(), 258);
-  EXPECT_EQ(tokenizer.token_id("!"), 0);  // GPT-2's order of bytes
+  EXPECT_EQ(tokenizer.token_id("!"), 0);  // GPT-2's byte order
 }
 
 TEST(BpeTrainer, SmallTextsGiveSmallVocabularies) {
   const Tokenizer tokenizer = train_on(config_of(1000), {"aaaa b"});
-  EXPECT_EQ(tokenizer.vocab_size(), 258);  // "aa" occurs more than once; nothing else does
+  EXPECT_EQ(tokenizer.vocab_size(), 258);  // only "aa" occurs more than once
   EXPECT_EQ(tokenizer.end_of_text(), 257);
   EXPECT_EQ(train_on(config_of(1000), {}).vocab_size(), 257);
   EXPECT_EQ(train_on(config_of(1000), {"", ""}).vocab_size(), 257);
 }
 
-TEST(BpeTrainer, OrderOfDocumentsDoesNotMatter) {
+TEST(BpeTrainer, IsIndependentOfTheOrderOfDocuments) {
   const std::vector<std::string> forward = {"the cat sat on the mat", "on the hat the cat sat", "\xFF\xFE mat hat"};
   const std::vector<std::string> backward(forward.rbegin(), forward.rend());
   EXPECT_EQ(train_on(config_of(300), forward).hash(), train_on(config_of(300), backward).hash());
@@ -110,7 +110,7 @@ TEST(BpeTrainer, ReportsProgress) {
   EXPECT_EQ(trainer.distinct_words(), 3);  // "ababab", " ababab", " abab"
 }
 
-TEST(BpeTrainer, LongWordsTakeNoTime) {
+TEST(BpeTrainer, TrainsOnLongWordsQuickly) {
   BpeTrainer trainer(config_of(2000));
   std::mt19937 random(9);
   std::string word;
