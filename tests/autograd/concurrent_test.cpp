@@ -17,7 +17,7 @@ struct RankWithSide : Rank {
   Stream side{stream, 512};
 };
 
-// a, b -> a + a on the side stream, b + b on the main one, and their sum; or one after the other.
+// a, b -> a + a on the side stream, b + b on the main one, and their sum; or sequentially.
 std::vector<Var> two_parts(Tape& tape, Stream* side, const Var& a, const Var& b) {
   Var of_a, of_b;
   const auto beside = [&](Tape& on) { of_a = plus(on, a, a); };
@@ -31,7 +31,7 @@ std::vector<Var> two_parts(Tape& tape, Stream* side, const Var& a, const Var& b)
   return {plus(tape, of_a, of_b)};
 }
 
-TEST(Concurrently, PartsWorkOnTheirStreams) {
+TEST(Concurrently, RunsPartsOnTheirStreams) {
   RankWithSide rank;
   Tape tape(rank.stream);
   const Var a = tape.input(rank.normal({3}, DType::f64, "a")), b = tape.input(rank.normal({3}, DType::f64, "b"));
@@ -55,7 +55,7 @@ TEST(Concurrently, PartsWorkOnTheirStreams) {
   EXPECT_EQ(values(tape.gradient(a)), std::vector<double>(3, 1));
 }
 
-TEST(Concurrently, HasTheBitsOfOneAfterTheOther) {
+TEST(Concurrently, HasTheBitsOfSequentialExecution) {
   RankWithSide rank;
   const auto run = [&](Stream* side) {
     Tape tape(rank.stream);
@@ -69,8 +69,8 @@ TEST(Concurrently, HasTheBitsOfOneAfterTheOther) {
   EXPECT_EQ(run(&rank.stream), apart) << "on one stream";
 }
 
-// The streams do not wait for each other, so that memory which one frees may still be used by the other.
-TEST(Concurrently, MemoryIsHandedOutAgainWhenBothPartsAreOver) {
+// The streams do not wait for each other, so memory freed by one may still be in use by the other.
+TEST(Concurrently, ReusesMemoryAfterBothParts) {
   RankWithSide rank;
   Tape tape(rank.stream);
   Tensor before = rank.stream.empty({64}, DType::f64);
@@ -84,14 +84,14 @@ TEST(Concurrently, MemoryIsHandedOutAgainWhenBothPartsAreOver) {
   EXPECT_EQ(third, first);
 }
 
-TEST(Concurrently, MemoryOfTheBackwardTooIsHeld) {
+TEST(Concurrently, HoldsMemoryOfTheBackward) {
   RankWithSide rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.normal({64}, DType::f64, "x"));
   std::vector<const void*> taken;
   const auto part = [&](Tape& on, const Var& of) {
     return on.record("part", of.value(), {of}, [&, slot = on.slot(of)](Backward& b, const Tensor& dy) {
-      taken.push_back(b.stream().empty({64}, DType::f64).raw());  // and frees it
+      taken.push_back(b.stream().empty({64}, DType::f64).raw());  // freed at once
       b.add(slot, dy);
     });
   };
@@ -104,8 +104,8 @@ TEST(Concurrently, MemoryOfTheBackwardTooIsHeld) {
   EXPECT_NE(taken[1], taken[2]);
 }
 
-// A gradient that is complete within a part may still be computed when the host has queued everything.
-TEST(Concurrently, ReadyGradientsAreToldOfWhenBothPartsAreOver) {
+// When a gradient is complete within a part, it may not have been computed yet although the host has queued everything.
+TEST(Concurrently, AnnouncesReadyGradientsAfterBothParts) {
   struct Told : TestLeaf {
     using TestLeaf::TestLeaf;
     void on_gradient_ready() override { told(); }

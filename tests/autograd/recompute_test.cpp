@@ -21,7 +21,7 @@ struct Mlp {
       down.push_back(leaf(rank, {8, 16}, (std::string(name) + " down").c_str()));
     }
   }
-  // Values between the two products are rebuilt when the second product's backward needs them.
+  // Values between the two products are recomputed when the second product's backward needs them.
   Var layer_when_needed(Tape& tape, const Var& x, size_t i) const {
     const Segment inner = [this, i](Tape& t, const std::vector<Var>& in) {
       return std::vector{square(t, linear(t, in[0], t.parameter(*up[i])))};
@@ -70,7 +70,7 @@ std::vector<Values> train(Recompute recompute, int64_t* live = nullptr) {
       all.push_back(values(parameter->gradient()));
       EXPECT_EQ(parameter->ready, 1);
     }
-  EXPECT_EQ(rank.stream.arena().live() - before, Arena::kAlignment) << "x's gradient alone is left";
+  EXPECT_EQ(rank.stream.arena().live() - before, Arena::kAlignment) << "only x's gradient is left";
   return all;
 }
 
@@ -81,7 +81,7 @@ TEST(Recompute, EveryKindGivesTheSameBits) {
     EXPECT_EQ(train(kind), expected) << "kind " << static_cast<int>(kind);
 }
 
-TEST(Recompute, KeepsLess) {
+TEST(Recompute, SavesLess) {
   int64_t none = 0, selective = 0, full = 0, needed = 0;
   train(Recompute::none, &none);
   train(Recompute::selective, &selective);
@@ -89,7 +89,7 @@ TEST(Recompute, KeepsLess) {
   train(Recompute::needed, &needed);
   EXPECT_LT(selective, none);
   EXPECT_LT(full, selective);
-  EXPECT_EQ(needed, full) << "inputs alone are kept";
+  EXPECT_EQ(needed, full) << "only inputs are kept";
   EXPECT_EQ(full, 3 * Arena::kAlignment) << "the inputs of two later segments and the output";
 }
 
@@ -112,7 +112,7 @@ TEST(Recomputed, SharedParametersAreReadyAfterTheirLastUse) {
   EXPECT_EQ(events, (std::vector<std::string>{"inside", "second", "ready", "first"}));
 }
 
-TEST(Recomputed, AParameterMayBeAnInput) {
+TEST(Recomputed, ParametersMayBeInputs) {
   Rank rank;
   const auto w = leaf(rank, {1}, "w");
   Tape tape(rank.stream);
@@ -123,7 +123,7 @@ TEST(Recomputed, AParameterMayBeAnInput) {
   EXPECT_EQ(w->ready, 1);
 }
 
-TEST(Recomputed, ReturnsWhatTheFirstRunTold) {
+TEST(Recomputed, ReturnsConstantsOfTheFirstRun) {
   Rank rank;
   Tape tape(rank.stream);
   int runs = 0;
@@ -138,7 +138,7 @@ TEST(Recomputed, ReturnsWhatTheFirstRunTold) {
 }
 
 // loss = (w x)^2, recorded within nested segments, which return y = w x.
-TEST(Recomputed, HandsOnTheLossesOfItsModules) {
+TEST(Recomputed, ForwardsLossesOfItsModules) {
   Rank rank;
   const auto w = leaf(rank, {1}, "w");
   const double weight = values(w->value())[0];
@@ -194,7 +194,7 @@ TEST(Tape, KeepsNoLossesWithoutABackward) {
             "the loss wide must be [1], got [2]");
 }
 
-TEST(Recomputed, IsNotRunAgainWhenNobodyUsedIt) {
+TEST(Recomputed, IsNotRerunIfUnused) {
   Rank rank;
   const auto w = leaf(rank, {1}, "w");
   int runs = 0;
@@ -209,12 +209,12 @@ TEST(Recomputed, IsNotRunAgainWhenNobodyUsedIt) {
   EXPECT_EQ(runs, 1);
   EXPECT_EQ(w->ready, 1);
   EXPECT_FALSE(recomputed(off, {x}, segment)[0].needs_gradient());
-  EXPECT_EQ(runs, 2) << "on a disabled tape it simply runs";
+  EXPECT_EQ(runs, 2) << "on a disabled tape it only runs";
 }
 
 constexpr int64_t kWide = 1 << 16, kWideBytes = kWide * 4;
 
-// times(x, 3), counted
+// times(x, 3), counting calls
 std::function<Var(Tape&, const std::vector<Var>&)> counted(int& runs) {
   return [&runs](Tape& tape, const std::vector<Var>& in) {
     ++runs;
@@ -222,7 +222,7 @@ std::function<Var(Tape&, const std::vector<Var>&)> counted(int& runs) {
   };
 }
 
-TEST(Rematerialised, IsComputedOnceForAllItsSaversAndFreed) {
+TEST(Rematerialised, IsComputedOnceForAllSaversAndFreed) {
   Rank rank;
   Arena& arena = rank.stream.arena();
   Tape tape(rank.stream);
@@ -236,10 +236,10 @@ TEST(Rematerialised, IsComputedOnceForAllItsSaversAndFreed) {
     z = plus(tape, multiply(tape, y, y), plus(tape, square(tape, y), multiply(tape, y, x)));
   }
   tape.mark([&] { before_savers = arena.live(); });
-  EXPECT_EQ(arena.live(), 2 * kWideBytes) << "x and z: y is kept by nobody";
+  EXPECT_EQ(arena.live(), 2 * kWideBytes) << "x and z: y is not saved";
   tape.backward({{std::exchange(z, {}), {}}});
   EXPECT_EQ(runs, 2);
-  EXPECT_LE(after_savers, before_savers) << "the value made again is gone";
+  EXPECT_LE(after_savers, before_savers) << "the recomputed value is freed";
   EXPECT_EQ(arena.live(), 2 * kWideBytes) << "x and its gradient";
   // z = 2 (3x)^2 + 3x^2
   const auto in = values(x.value()), gradient = values(tape.gradient(x));
@@ -262,19 +262,19 @@ TEST(Rematerialised, MayDependOnAnother) {
   EXPECT_EQ(second, 2);
 }
 
-TEST(Rematerialised, IsNotComputedAgainWhenNobodyAsks) {
+TEST(Rematerialised, IsNotRecomputedIfUnused) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.tensor<float>({1}, {2}));
   int runs = 0;
   const Var y = rematerialised(tape, {x}, counted(runs));
-  square(tape, y);  // saves y, but its output is dropped
+  square(tape, y);  // saves y, but the output is dropped
   tape.backward({{times(tape, y, 2), {}}});
   EXPECT_EQ(runs, 1);
   EXPECT_EQ(values(tape.gradient(x)), Values{6});
 }
 
-TEST(Rematerialised, OnADisabledTapeItIsItself) {
+TEST(Rematerialised, DoesNothingOnADisabledTape) {
   Rank rank;
   Tape tape(rank.stream, Tape::Mode::off);
   int runs = 0;
@@ -283,8 +283,8 @@ TEST(Rematerialised, OnADisabledTapeItIsItself) {
   EXPECT_EQ(runs, 1);
 }
 
-// Several outputs, each read by its own op, and one of them by two, come from one second run.
-TEST(Recompute, OutputsThatAreNeededComeFromOneRun) {
+// Several outputs, each read by its own op and one by two ops, come from a single second run.
+TEST(Recompute, NeededOutputsShareOneRun) {
   Rank rank;
   const Tensor input = rank.normal({4, 8}, DType::f32, "x");
   const auto weight = leaf(rank, {8, 8}, "w");

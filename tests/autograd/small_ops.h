@@ -1,4 +1,4 @@
-// Ops just large enough to test a tape with, written as plain loops.
+// Minimal ops for tests of the tape, written as plain loops.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@ Tensor zip(Stream& stream, const Tensor& a, const Tensor& b, const F& f) {
   return y;
 }
 
-// factor * x: keeps nothing
+// factor * x: saves nothing
 inline Var times(Tape& tape, const Var& x, float factor) {
   const auto scaled = [factor](Stream& stream, const Tensor& in) {
     return zip(stream, in, in, [factor](auto a, auto) { return a * factor; });
@@ -31,7 +31,7 @@ inline Var times(Tape& tape, const Var& x, float factor) {
                      [x = tape.slot(x), scaled](Backward& b, const Tensor& dy) { b.add(x, scaled(b.stream(), dy)); });
 }
 
-// a[i] * b[i]: keeps both
+// a[i] * b[i]: saves both
 inline Var multiply(Tape& tape, const Var& a, const Var& b) {
   const auto product = [](auto l, auto r) { return l * r; };
   return tape.record("multiply", zip(tape.stream(), a.value(), b.value(), product), {a, b},
@@ -41,12 +41,12 @@ inline Var multiply(Tape& tape, const Var& a, const Var& b) {
                      });
 }
 
-// x[i]^2: keeps x
+// x[i]^2: saves x
 inline Var square(Tape& tape, const Var& x) {
   return multiply(tape, x, x);
 }
 
-// a + b: keeps nothing and hands one gradient to both
+// a + b: saves nothing and passes one gradient to both
 inline Var plus(Tape& tape, const Var& a, const Var& b) {
   return tape.record("plus", zip(tape.stream(), a.value(), b.value(), [](auto l, auto r) { return l + r; }), {a, b},
                      [a = tape.slot(a), b = tape.slot(b)](Backward& back, const Tensor& dy) {
@@ -55,7 +55,7 @@ inline Var plus(Tape& tape, const Var& a, const Var& b) {
                      });
 }
 
-// x [T, D], w [F, D] -> [T, F]: y = x w^T.  float32 alone.
+// x [T, D], w [F, D] -> [T, F]: y = x w^T.  float32 only.
 inline Var linear(Tape& tape, const Var& x, const Var& w) {
   const int64_t T = x.size(0), D = x.size(1), F = w.size(0);
   const Tensor y = tape.stream().zeros({T, F}, DType::f32);
@@ -78,7 +78,7 @@ inline Var linear(Tape& tape, const Var& x, const Var& w) {
   });
 }
 
-// A parameter that tells when its gradient is ready.
+// A parameter that reports when its gradient is ready.
 struct LoudLeaf : Leaf {
   LoudLeaf(
       Tensor initial, Tensor gradient_buffer, std::function<void()> on_ready = [] {})

@@ -8,10 +8,10 @@ namespace {
 using namespace testing;
 using Values = std::vector<double>;
 
-constexpr int64_t kWide = 1 << 16;  // float32 elements of a tensor whose memory a test watches
+constexpr int64_t kWide = 1 << 16;  // float32 elements of a tensor whose memory is checked
 constexpr int64_t kWideBytes = kWide * 4;
 
-TEST(Tape, SeveralRootsAddUp) {
+TEST(Tape, SumsSeveralRoots) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.tensor<float>({2}, {1, 2}));
@@ -20,7 +20,7 @@ TEST(Tape, SeveralRootsAddUp) {
   EXPECT_EQ(values(tape.gradient(x)), (Values{3 + 2, 30 + 4}));
 }
 
-TEST(Tape, ARootThatIsAlsoUsedCountsTwice) {
+TEST(Tape, CountsAUsedRootTwice) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.tensor<float>({1}, {1})), y = times(tape, x, 2), z = times(tape, y, 5);
@@ -30,7 +30,7 @@ TEST(Tape, ARootThatIsAlsoUsedCountsTwice) {
   EXPECT_EQ(values(seed), Values{1}) << "the caller's tensor is not written to";
 }
 
-TEST(Tape, SeveralUsesAreSummed) {
+TEST(Tape, SumsSeveralUses) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.tensor<float>({1}, {3}));
@@ -39,7 +39,7 @@ TEST(Tape, SeveralUsesAreSummed) {
   EXPECT_EQ(values(tape.gradient(x)), Values{2 + 6 + 1});
 }
 
-TEST(Tape, OneGradientForTwoInputsIsNotWrittenOver) {
+TEST(Tape, DoesNotOverwriteAGradientSharedByTwoInputs) {
   Rank rank;
   Tape tape(rank.stream);
   const Var a = tape.input(rank.tensor<float>({1}, {1})), b = tape.input(rank.tensor<float>({1}, {1}));
@@ -70,11 +70,11 @@ TEST(Tape, UnusedOutputsHaveNoGradient) {
   EXPECT_TRUE(first[1].needs_gradient());
   EXPECT_FALSE(first[2].needs_gradient()) << "integers have no gradient";
   tape.backward({{first[0], {}}, {second[1], {}}, {first[2], {}}});
-  EXPECT_EQ(calls, 2) << "a node of which nobody used an output does not run";
+  EXPECT_EQ(calls, 2) << "a node without used outputs does not run";
   EXPECT_FALSE(tape.gradient(x).defined());
 }
 
-TEST(Tape, ConstantsGetNone) {
+TEST(Tape, ConstantsHaveNoGradient) {
   Rank rank;
   Tape tape(rank.stream);
   const Var c = tape.constant(rank.tensor<float>({1}, {2}));
@@ -84,7 +84,7 @@ TEST(Tape, ConstantsGetNone) {
   EXPECT_EQ(values(tape.gradient(x)), Values{2});
 }
 
-TEST(Tape, FrozenParametersGetNoneAndNothingIsRecordedBelowTheLowestTrained) {
+TEST(Tape, RecordsNothingBelowTheLowestTrainedParameter) {
   Rank rank;
   const auto low = leaf(rank, {2, 2}, "low"), middle = leaf(rank, {2, 2}, "middle"), high = leaf(rank, {2, 2}, "high");
   low->frozen = high->frozen = true;
@@ -108,7 +108,7 @@ TEST(Tape, FrozenParametersGetNoneAndNothingIsRecordedBelowTheLowestTrained) {
   EXPECT_TRUE(middle->gradient_written);
 }
 
-TEST(Tape, AParameterIsReadyAfterItsLastUse) {
+TEST(Tape, ParametersAreReadyAfterTheirLastUse) {
   Rank rank;
   std::vector<std::string> events;
   const auto w = leaf(rank, {1}, "w", [&] { events.push_back("w"); });
@@ -127,7 +127,7 @@ TEST(Tape, AParameterIsReadyAfterItsLastUse) {
   EXPECT_TRUE(close(values(v->gradient()), {4 * a * a * b}, 1e-6, 1e-6));
 }
 
-TEST(Tape, AParameterThatNobodyReachesIsReadyToo) {
+TEST(Tape, UnreachedParametersAreReady) {
   Rank rank;
   const auto w = leaf(rank, {1}, "w"), v = leaf(rank, {1}, "v");
   Tape tape(rank.stream);
@@ -142,7 +142,7 @@ TEST(Tape, AParameterThatNobodyReachesIsReadyToo) {
   EXPECT_EQ(values(w->gradient()), Values{2});
 }
 
-TEST(Tape, MicroBatchesAccumulateUntilTheGradientIsTaken) {
+TEST(Tape, AccumulatesMicroBatchesUntilTheGradientIsTaken) {
   Rank rank;
   const auto w = leaf(rank, {1}, "w");
   const auto pass = [&](float x) {
@@ -156,7 +156,7 @@ TEST(Tape, MicroBatchesAccumulateUntilTheGradientIsTaken) {
   EXPECT_EQ(pass(4), Values{4});
 }
 
-TEST(Tape, GradientsOfABf16ParameterAddUpInFloat32) {
+TEST(Tape, AccumulatesGradientsOfBf16ParametersInFloat32) {
   Rank rank;
   LoudLeaf w(rank.tensor<bf16>({1}, {bf16(1.0f)}), rank.poisoned({1}, DType::f32));
   Tape tape(rank.stream);
@@ -173,7 +173,7 @@ TEST(Tape, GradientsOfABf16ParameterAddUpInFloat32) {
   EXPECT_EQ(values(w.gradient()), Values{1 + 1.0 / 1024 + 1.0 / 4096}) << "a bf16 would have kept 1";
 }
 
-TEST(Tape, WriteGivesFreshTensorsForValues) {
+TEST(Tape, WriteAllocatesTensorsForValues) {
   Rank rank;
   Tape tape(rank.stream);
   const Var x = tape.input(rank.tensor<bf16>({2}, {bf16(1.0f), bf16(2.0f)}));
@@ -192,7 +192,7 @@ TEST(Tape, WriteGivesFreshTensorsForValues) {
   EXPECT_EQ(values(tape.gradient(x)), (Values{7, 7}));
 }
 
-TEST(Tape, ADisabledOneSavesNothing) {
+TEST(Tape, SavesNothingIfDisabled) {
   Rank rank;
   const Tensor input = rank.normal({kWide}, DType::f32, "x");
   const auto w = leaf(rank, {kWide}, "w");
@@ -202,11 +202,11 @@ TEST(Tape, ADisabledOneSavesNothing) {
   for (int i = 0; i < 5; ++i) y = square(tape, multiply(tape, y, tape.parameter(*w)));
   tape.mark([] { ADD_FAILURE() << "never runs"; });
   EXPECT_FALSE(y.needs_gradient());
-  EXPECT_EQ(rank.stream.arena().live() - before, kWideBytes) << "the last output alone is alive";
-  EXPECT_EQ(tape.leaves(), std::vector<Leaf*>{w.get()}) << "parameters are known all the same";
+  EXPECT_EQ(rank.stream.arena().live() - before, kWideBytes) << "only the last output is live";
+  EXPECT_EQ(tape.leaves(), std::vector<Leaf*>{w.get()}) << "parameters are recorded nevertheless";
 }
 
-TEST(Tape, BackwardReturnsMemoryAsItGoes) {
+TEST(Tape, BackwardFreesMemoryNodeByNode) {
   Rank rank;
   Arena& arena = rank.stream.arena();
   Tape tape(rank.stream);

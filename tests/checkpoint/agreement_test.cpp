@@ -32,7 +32,7 @@ TEST(Together, ThrowsTheFirstFailingRanksErrorOnAll) {
   });
 }
 
-TEST(Together, AloneItAddsNothing) {
+TEST(Together, OneRankChangesNoError) {
   on_ranks(1, [](Group& world, Stream& stream) {
     EXPECT_EQ(
         message_of<CheckpointError>([&] { run_collectively(world, stream, [] { throw CheckpointError("it"); }); }),

@@ -36,8 +36,8 @@ CheckpointContent content_of(Stream& stream, int rank, int size, int64_t step) {
   return {step, model_state(stream, rank, size, static_cast<int>(step)), {{"loss", 0.5}}, {{"config.toml", "x = 1\n"}}};
 }
 
-// Training's collectives continue during the save, which has an arena of its own.
-TEST(BackgroundSave, SavesWhileTheRanksDoOtherThings) {
+// Training's collectives continue during the save, which uses its own arena.
+TEST(BackgroundSave, SavesDuringOtherWork) {
   const TempFolder folder;
   on_saving_ranks(4, [&](BackgroundSave& saving, Group& training, Stream& stream) {
     for (const int64_t step : {1, 2, 3}) {
@@ -54,7 +54,7 @@ TEST(BackgroundSave, SavesWhileTheRanksDoOtherThings) {
       EXPECT_EQ(saved->folder, folder / step_folder_name(step));
       EXPECT_GT(saved->seconds, 0);
     }
-    EXPECT_FALSE(saving.finish().has_value()) << "none is under way";
+    EXPECT_FALSE(saving.finish().has_value()) << "no save is in progress";
     EXPECT_LE(saving.stream().arena().high_water(), BackgroundSave::kArenaBytes);
     const auto state = blank_state(stream, training.rank(), 4);
     load_tensors(saving.world(), saving.stream(), open_checkpoint(folder / "step-3"), state);
@@ -63,7 +63,7 @@ TEST(BackgroundSave, SavesWhileTheRanksDoOtherThings) {
   EXPECT_THAT(names_in(folder.path()), ElementsAre("step-2", "step-3")) << "keep_last";
 }
 
-TEST(BackgroundSave, TellsOnceTheCheckpointIsCompleteAndOnlyThen) {
+TEST(BackgroundSave, ReportsOnlyCompleteCheckpoints) {
   const TempFolder folder;
   put(folder / "file", "in the way");
   on_saving_ranks(2, [&](BackgroundSave& saving, Group& training, Stream& stream) {
@@ -78,14 +78,14 @@ TEST(BackgroundSave, TellsOnceTheCheckpointIsCompleteAndOnlyThen) {
   });
 }
 
-TEST(BackgroundSave, ItsErrorIsEveryRanks) {
+TEST(BackgroundSave, ThrowsTheSameErrorOnAllRanks) {
   const TempFolder folder;
   put(folder / "file", "in the way");
   on_saving_ranks(3, [&](BackgroundSave& saving, Group& training, Stream& stream) {
     saving.begin(folder / "file", content_of(stream, training.rank(), 3, 1), 1);
     EXPECT_THAT(message_of<CheckpointError>([&] { saving.finish(); }),
                 AllOf(HasSubstr((folder / "file").string()), HasSubstr("(rank 0)")));
-    // The next save works as if nothing had happened.
+    // The next save works as usual.
     saving.begin(folder / "elsewhere", content_of(stream, training.rank(), 3, 2), 1);
     EXPECT_TRUE(saving.finish().has_value());
   });
@@ -93,7 +93,7 @@ TEST(BackgroundSave, ItsErrorIsEveryRanks) {
 }
 
 // A failing step must not destroy the save of the previous step.
-TEST(BackgroundSave, IsCompleteBeforeARankThatFailedIsGone) {
+TEST(BackgroundSave, CompletesBeforeAFailingRankExits) {
   const TempFolder folder;
   const std::string message = message_of<DataError>([&] {
     on_saving_ranks(3, [&](BackgroundSave& saving, Group& training, Stream& stream) {
@@ -107,14 +107,14 @@ TEST(BackgroundSave, IsCompleteBeforeARankThatFailedIsGone) {
   verify_checkpoint(open_checkpoint(folder / "step-1"));
 }
 
-TEST(BackgroundSave, WaitsForASlowPartLongerThanForACall) {
+TEST(BackgroundSave, WaitsLongerForPartsThanForCalls) {
   const TempFolder folder;
   const std::function<void()> slow = [] { std::this_thread::sleep_for(std::chrono::milliseconds(600)); };
   const auto body = [&](BackgroundSave& saving, Group& training, Stream& stream) {
     const int rank = training.rank();
     saving.begin(folder.path(), content_of(stream, rank, 3, 1), 1, rank == 1 ? slow : nullptr);
     EXPECT_TRUE(saving.finish().has_value());
-    EXPECT_EQ(saving.world().deadline().seconds, 0.3) << "once it is saved";
+    EXPECT_EQ(saving.world().deadline().seconds, 0.3) << "after the save";
     const DeadlineScope patience(saving.world(), saving.deadline("load it"));
     run_collectively(saving.world(), saving.stream(), [&] {
       if (rank == 2) slow();
@@ -124,7 +124,7 @@ TEST(BackgroundSave, WaitsForASlowPartLongerThanForACall) {
   verify_checkpoint(open_checkpoint(folder / "step-1"));
 }
 
-TEST(BackgroundSave, APartThatTakesTooLongIsNamedWithTheFolderAndTheWayOut) {
+TEST(BackgroundSave, TimeoutsNamePartFolderAndFix) {
   const TempFolder folder;
   const std::string message = message_of<CommError>([&] {
     on_saving_ranks(
@@ -144,7 +144,7 @@ TEST(BackgroundSave, APartThatTakesTooLongIsNamedWithTheFolderAndTheWayOut) {
                                      "if it is only a slow disk, with --checkpoint-timeout-minutes 0.02")));
 }
 
-TEST(BackgroundSave, ARankThatFailsIsNotWaitedForThatLong) {
+TEST(BackgroundSave, DoesNotWaitForAFailedRank) {
   const TempFolder folder;
   const auto start = std::chrono::steady_clock::now();
   const std::string message = message_of<DataError>([&] {

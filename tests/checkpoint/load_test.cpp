@@ -13,7 +13,7 @@ using namespace test;
 
 class Layouts : public ::testing::TestWithParam<std::tuple<int, int>> {};
 
-TEST_P(Layouts, AnyNumberOfRanksReadsWhatAnyOtherWrote) {
+TEST_P(Layouts, LoadOnAnyNumberOfRanks) {
   const auto [writers, readers] = GetParam();
   const TempFolder folder;
   const fs::path saved = save_model(folder.path(), 9, writers);
@@ -31,7 +31,7 @@ TEST_P(Layouts, AnyNumberOfRanksReadsWhatAnyOtherWrote) {
 INSTANTIATE_TEST_SUITE_P(Ranks, Layouts,
                          ::testing::Combine(::testing::Values(1, 2, 3, 4, 8), ::testing::Values(1, 2, 3, 4, 8)));
 
-TEST(Load, OneTwoFourAndBackGivesTheSameBytes) {
+TEST(Load, SavesTheSameBytesAfterOneTwoFourAndOneRanks) {
   const TempFolder folder;
   fs::path from = save_model(folder.path(), 1, 1);
   const std::string first = read_file(from / "shard-00000.safetensors");
@@ -71,7 +71,7 @@ StateTensor part_of(Stream& stream, const Shape& global, const Region& region) {
 
 // Tensors are saved as columns, halves of blocks of rows, or flat slices of them. Each can be loaded as any other of
 // these, in pieces, from files over which it is scattered.
-TEST(Load, PartsOfAnyCutComeFromPartsOfAnyOther) {
+TEST(Load, ConvertsBetweenAllTestedSplits) {
   const Shape global = {600, 4000};  // several of the pieces that are gathered on the host
   const int64_t all = global.elements();
   const std::vector<std::function<std::vector<Region>(int rank)>> cuts = {
@@ -106,7 +106,7 @@ TEST(Load, PartsOfAnyCutComeFromPartsOfAnyOther) {
   }
 }
 
-TEST(Load, SaysWhichTensorDoesNotFitAndHow) {
+TEST(Load, ErrorsNameTheTensorAndTheMismatch) {
   const TempFolder folder;
   const Checkpoint checkpoint = open_checkpoint(save_model(folder.path(), 9, 2));
   testing::Rank rank(1, 1 << 20);
@@ -130,7 +130,7 @@ TEST(Load, SaysWhichTensorDoesNotFitAndHow) {
               HasSubstr("[3, 3] does not hold elements [9, 18) of the global [5, 3]"));
 }
 
-TEST(Load, TensorsThatNobodyAsksForAreAnErrorUnlessAllowed) {
+TEST(Load, RefusesUnusedTensorsUnlessAllowed) {
   const TempFolder folder;
   const fs::path saved = save_model(folder.path(), 9, 2);
   on_ranks(2, [&](Group& world, Stream& stream) {
@@ -150,7 +150,7 @@ TEST(Load, TensorsThatNobodyAsksForAreAnErrorUnlessAllowed) {
 }
 
 // A resumed run may keep its moments in another dtype than the saved one.
-TEST(Load, WhatOptimizersKeepIsConvertedAndNothingElse) {
+TEST(Load, ConvertsDtypesOfOptimizerStateOnly) {
   const TempFolder folder;
   const auto moment = [&]<class T>(Stream& stream, int rank, int size, T, int salt) {
     const auto [first, rows] = share(5, rank, size);
@@ -194,7 +194,7 @@ StateTensor buffer_of(Stream& stream, int rank, int salt) {
   return buffer;
 }
 
-TEST(Load, BuffersThatACheckpointLacksStayAsTheyAre) {
+TEST(Load, KeepsBuffersMissingInTheCheckpoint) {
   const TempFolder folder;
   const fs::path saved = save_model(folder.path(), 9, 2);
   on_ranks(2, [&](Group& world, Stream& stream) {
@@ -214,7 +214,7 @@ TEST(Load, BuffersThatACheckpointLacksStayAsTheyAre) {
   });
 }
 
-TEST(Load, BuffersThatTheModelLacksAreAnErrorThatNamesThem) {
+TEST(Load, ErrorsNameBuffersTheModelLacks) {
   const TempFolder folder;
   on_ranks(2, [&](Group& world, Stream& stream) {
     CheckpointContent content{1, model_state(stream, world.rank(), 2, 9), Json::object(), {}};
@@ -239,7 +239,7 @@ TEST(Load, BuffersThatTheModelLacksAreAnErrorThatNamesThem) {
   });
 }
 
-TEST(Load, OneRanksErrorIsEveryones) {
+TEST(Load, ThrowsTheErrorOfOneRankOnAll) {
   const TempFolder folder;
   const fs::path saved = save_model(folder.path(), 9, 2);
   on_ranks(3, [&](Group& world, Stream& stream) {
@@ -250,7 +250,7 @@ TEST(Load, OneRanksErrorIsEveryones) {
   });
 }
 
-TEST(Load, AManifestThatPointsToPartsAShardLacksIsAnError) {
+TEST(Load, RefusesManifestsWithPartsTheShardLacks) {
   const TempFolder folder;
   Checkpoint checkpoint = open_checkpoint(save_model(folder.path(), 9, 2));
   checkpoint.manifest.tensors.at("embedding.weight").parts[0].shard = 1;

@@ -42,7 +42,7 @@ std::string error_of(const std::string& text) {
   return message_of<CheckpointError>([&] { parse_manifest(text, "manifest.json"); });
 }
 
-TEST(ManifestTest, SurvivesItsText) {
+TEST(ManifestTest, RoundTrips) {
   const std::string text = manifest_text(small());
   const Manifest read = parse_manifest(text, "m");
   EXPECT_EQ(manifest_text(read), text);
@@ -111,7 +111,7 @@ TEST(ManifestTest, TextIsFrozen) {
 }
 
 // A manifest from before regions, whose parts are rows of dim 0. The hash is the old program's.
-TEST(ManifestTest, VersionOneIsStillRead) {
+TEST(ManifestTest, ReadsVersionOne) {
   const Manifest read = parse_manifest(R"({
  "files": [],
  "format": "witan-checkpoint",
@@ -159,7 +159,7 @@ TEST(ManifestTest, VersionOneIsStillRead) {
   EXPECT_THAT(error_of(seal(rows)), HasSubstr("elements 24 to 28 are in no part"));
 }
 
-TEST(ManifestTest, NamesPartsByWhatTheyAre) {
+TEST(ManifestTest, DescribesParts) {
   const Shape global = {7, 4};
   EXPECT_EQ(part_name("w", global, {0, 28}), "w");
   EXPECT_EQ(part_name("s", {}, {0, 1}), "s");
@@ -193,7 +193,7 @@ std::vector<Region> random_cut(std::mt19937& random, int64_t& elements) {
   return parts;
 }
 
-TEST(ManifestTest, PartsOfEveryLayoutCoverATensorAndNoOthersDo) {
+TEST(ManifestTest, AcceptsOnlyPartsThatCoverATensor) {
   std::mt19937 random(3);
   for (int trial = 0; trial < 2000; ++trial) {
     int64_t elements = 0;
@@ -211,7 +211,7 @@ TEST(ManifestTest, PartsOfEveryLayoutCoverATensorAndNoOthersDo) {
   }
 }
 
-TEST(ManifestTest, HugePartsAreProvenWithoutCounting) {
+TEST(ManifestTest, ChecksHugePartsWithoutCountingElements) {
   constexpr int64_t huge = int64_t{1} << 60;
   EXPECT_EQ(gap_or_overlap({{0, 1, huge, 4}, {1, 3, huge, 4}}, 4 * huge), "");
   EXPECT_EQ(gap_or_overlap({{0, 1, huge, 4}, {1, 2, huge, 4}}, 4 * huge),
@@ -219,7 +219,7 @@ TEST(ManifestTest, HugePartsAreProvenWithoutCounting) {
             "the same runs");
 }
 
-TEST(ManifestTest, EveryTruncationAndEveryFlippedBitShows) {
+TEST(ManifestTest, DetectsEveryTruncationAndFlippedBit) {
   const std::string text = manifest_text(small());
   for (size_t size = 0; size < text.size(); ++size) error_of(text.substr(0, size));
   for (size_t bit = 0; bit < 8 * text.size(); ++bit) {
@@ -229,7 +229,7 @@ TEST(ManifestTest, EveryTruncationAndEveryFlippedBitShows) {
   }
 }
 
-TEST(ManifestTest, RefusesHostileContentUnderAGoodHash) {
+TEST(ManifestTest, RefusesInvalidContentWithAValidHash) {
   const auto error_with = [](std::string_view pointer, Json value) {
     Json json = content();
     json[Json::json_pointer(std::string(pointer))] = std::move(value);

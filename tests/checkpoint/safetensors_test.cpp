@@ -45,7 +45,7 @@ class Safetensors : public ::testing::Test {
   testing::Rank rank_{1, 1 << 20};
 };
 
-TEST_F(Safetensors, WritesTheBytesOfTheReferenceImplementation) {
+TEST_F(Safetensors, MatchesTheReferenceImplementationByteForByte) {
   const std::vector<std::pair<std::string, Tensor>> tensors = {
       {"layers.0.weight", rank_.tensor<float>({2, 3}, {0, 1, 2, 3, 4, 5})},
       {"counts", rank_.tensor<int64_t>({2}, {-1, int64_t{1} << 40})},
@@ -99,7 +99,7 @@ TEST_F(Safetensors, KeepsMetadataAndEscapesNames) {
   EXPECT_EQ((file.bytes().size() - sizeof(float)) % 8, 0U);
 }
 
-TEST_F(Safetensors, WriterRefusesWhatItWasNotPromised) {
+TEST_F(Safetensors, WriterRefusesUndeclaredData) {
   EXPECT_THAT(message_of<CheckpointError>([&] {
                 SafetensorsWriter(path_, {{"x", DType::f32, {1}}, {"x", DType::f64, {2}}});
               }),
@@ -120,7 +120,7 @@ TEST_F(Safetensors, WriterRefusesWhatItWasNotPromised) {
   EXPECT_TRUE(fs::is_empty(folder_.path())) << "an unfinished file stayed";
 }
 
-TEST_F(Safetensors, TruncationAtEveryByteIsAnError) {
+TEST_F(Safetensors, RefusesTruncationAtEveryByte) {
   const std::string golden = read_file(kGolden);
   for (size_t size = 0; size < golden.size(); ++size) error_of(golden.substr(0, size));
   EXPECT_THAT(error_of(golden.substr(0, golden.size() - 1)),
@@ -164,7 +164,7 @@ TEST_F(Safetensors, RefusesHostileHeaders) {
     EXPECT_THAT(error_of(file_of(header, data)), HasSubstr(expected)) << header;
 }
 
-TEST_F(Safetensors, RefusesHeaderLengthsBeforeTheyAreUsed) {
+TEST_F(Safetensors, RefusesHeaderLengthsBeforeUsingThem) {
   const std::string_view header = "{}      ";
   for (const uint64_t length : {uint64_t{100'000'001}, ~uint64_t{0}, uint64_t{1} << 63}) {
     std::string bytes = file_of(std::string(header), "");
@@ -183,7 +183,7 @@ std::vector<std::byte> some_bytes(size_t count) {
   return bytes;
 }
 
-TEST(StoredWriter, DtypesThatNoTensorHasComeBack) {
+TEST(StoredWriter, RoundTripsDtypesThatNoTensorHas) {
   const TempFolder folder;
   const std::vector<StoredTensor> order = {{"a", "F16", {2, 3}, 12}, {"b", "F8_E4M3", {5}, 5}, {"c", "U8", {0}, 0}};
   const auto bytes = some_bytes(17);
@@ -203,7 +203,7 @@ TEST(StoredWriter, DtypesThatNoTensorHasComeBack) {
   EXPECT_EQ(read, bytes);
 }
 
-TEST(StoredWriter, AFileThatIsNotFullDoesNotAppear) {
+TEST(StoredWriter, IncompleteFilesDoNotAppear) {
   const TempFolder folder;
   const auto bytes = some_bytes(17);
   {
@@ -214,7 +214,7 @@ TEST(StoredWriter, AFileThatIsNotFullDoesNotAppear) {
   EXPECT_FALSE(fs::exists(folder / "x.safetensors"));
 }
 
-TEST(StoredWriter, DtypesOfNoWeightsAreRefused) {
+TEST(StoredWriter, RefusesDtypesUnusedForWeights) {
   EXPECT_THAT(message_of<CheckpointError>([] { stored_element_bytes("C64", "file"); }),
               HasSubstr("file: unsupported dtype \"C64\""));
 }

@@ -32,7 +32,7 @@ std::string save_error(const fs::path& folder, int size,
   return messages[0];
 }
 
-TEST(Save, TheSameStateMakesTheSameBytes) {
+TEST(Save, IsDeterministic) {
   const TempFolder a, b;
   const fs::path first = save_model(a.path(), 30, 3), second = save_model(b.path(), 30, 3);
   const auto names = names_in(first);
@@ -43,7 +43,7 @@ TEST(Save, TheSameStateMakesTheSameBytes) {
 }
 
 // A rename is durable once the folder is flushed after it.
-TEST(Save, FlushesTheFoldersOnceEverythingIsInPlace) {
+TEST(Save, FlushesFoldersAfterAllFiles) {
   const TempFolder folder;
   save_model(folder.path(), 1, 2);
   flushed.clear();
@@ -75,7 +75,7 @@ TEST(Save, FlushesNothingTwice) {
   }
 }
 
-TEST(Save, ReplicasAreWrittenOnceAndRanksWithoutRowsWriteNothing) {
+TEST(Save, WritesReplicasOnceAndNothingForRanksWithoutRows) {
   const TempFolder folder;
   on_ranks(3, [&](Group& world, Stream& stream) {
     CheckpointContent content;
@@ -89,7 +89,7 @@ TEST(Save, ReplicasAreWrittenOnceAndRanksWithoutRowsWriteNothing) {
   EXPECT_EQ(shard.tensors()[0].bytes.size(), 32U);
 }
 
-TEST(Save, PartsOfOneTensorOnOneRankAreNamedByTheirRows) {
+TEST(Save, NamesPartsOfOneTensorOnOneRankByRows) {
   const TempFolder folder;
   on_ranks(1, [&](Group& world, Stream& stream) {
     CheckpointContent content;
@@ -115,7 +115,7 @@ TEST(Save, ReplacesACheckpointOfTheSameStep) {
   verify_checkpoint(open_checkpoint(folder / "step-7"));
 }
 
-TEST(Save, CleansWhatDeadRunsLeft) {
+TEST(Save, RemovesLeftoversOfDeadRuns) {
   const TempFolder folder;
   fs::create_directories(folder / ".tmp-step-4.123" / "deep");
   fs::create_directories(folder / cat(".tmp-step-30.", ::getpid()));
@@ -126,7 +126,7 @@ TEST(Save, CleansWhatDeadRunsLeft) {
   EXPECT_THAT(names_in(folder.path()), ElementsAre("notes.txt", "step-30"));
 }
 
-TEST(Save, RefusesRowsThatNobodyOrSeveralWrite) {
+TEST(Save, RefusesRowsWrittenByNoneOrSeveral) {
   const TempFolder folder;
   EXPECT_THAT(
       save_error<CheckpointError>(folder.path(), 3,
@@ -150,7 +150,7 @@ TEST(Save, RefusesRowsThatNobodyOrSeveralWrite) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
-TEST(Save, RefusesScalarsAndFilesThatCannotComeBack) {
+TEST(Save, RefusesScalarsAndFilesThatCannotBeLoaded) {
   const TempFolder folder;
   EXPECT_THAT(save_error<CheckpointError>(folder.path(), 2,
                                           [](CheckpointContent& content, int) {
@@ -167,15 +167,15 @@ TEST(Save, RefusesScalarsAndFilesThatCannotComeBack) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
-TEST(Save, SaysThatAFileIsInTheWay) {
+TEST(Save, RefusesAFileInPlaceOfTheFolder) {
   const TempFolder folder;
   put(folder / "file", "in the way");
   EXPECT_THAT(save_error<CheckpointError>(folder / "file", 2, [](CheckpointContent&, int) {}),
               AllOf(HasSubstr((folder / "file").string()), HasSubstr("(rank 0)")));
 }
 
-TEST(Save, SaysThatTheFolderIsNotWritable) {
-  if (::geteuid() == 0) GTEST_SKIP() << "root may write everywhere";
+TEST(Save, RefusesReadOnlyFolders) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root can write everywhere";
   const TempFolder folder;
   fs::permissions(folder.path(), fs::perms::owner_read | fs::perms::owner_exec);
   EXPECT_THAT(save_error<CheckpointError>(folder.path(), 2, [](CheckpointContent&, int) {}),
@@ -197,7 +197,7 @@ class SmallDisk {
   bool mounted_;
 };
 
-TEST(Save, SaysBeforeItWritesThatThereIsNoRoom) {
+TEST(Save, RefusesTooSmallDisksBeforeWriting) {
   const SmallDisk disk("size=64k");
   if (!disk.mounted()) GTEST_SKIP() << "needs the right to mount a tmpfs";
   const fs::path kept = save_model(disk.path(), 1, 2);
@@ -216,7 +216,7 @@ TEST(Save, SaysBeforeItWritesThatThereIsNoRoom) {
               HasSubstr("no checkpoint was saved yet. Free some space; the same command then starts the run again"));
 }
 
-TEST(Save, ADiskThatFillsUpWhileWritingLosesNothing) {
+TEST(Save, KeepsCheckpointsWhenTheDiskFillsUp) {
   const SmallDisk disk("size=1m,nr_inodes=9");  // enough bytes, so that only writing finds out
   if (!disk.mounted()) GTEST_SKIP() << "needs the right to mount a tmpfs";
   const fs::path kept = save_model(disk.path(), 1, 1);  // with the root 5 inodes; the next needs 5 more

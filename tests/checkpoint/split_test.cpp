@@ -41,7 +41,7 @@ fs::path save(const fs::path& folder, int64_t step, int size, Make make) {
 }
 
 // Every number is restored; the quiet NaN stands for all NaNs.
-TEST(Split, FilesAreThoseOfFloat32Masters) {
+TEST(Split, FilesEqualThoseOfFloat32Masters) {
   const TempFolder folder;
   const fs::path one = save(folder.path(), 1, 2, whole), two = save(folder.path(), 2, 2, halves);
   for (const char* shard : {"shard-00000.safetensors", "shard-00001.safetensors"}) {
@@ -61,7 +61,7 @@ TEST(Split, FilesAreThoseOfFloat32Masters) {
   }
 }
 
-TEST(Split, HalvesComeFromFilesOfEitherKindInAnyLayout) {
+TEST(Split, LoadsHalvesFromFilesOfEitherKindInAnyLayout) {
   const TempFolder folder;
   for (const Make make : {Make{whole}, Make{halves}}) {
     const Checkpoint saved = open_checkpoint(save(folder.path(), 1, 3, make));
@@ -80,7 +80,7 @@ TEST(Split, HalvesComeFromFilesOfEitherKindInAnyLayout) {
 }
 
 // If a weight was rounded to even, which differs from the halves, the master that is loaded later decides.
-TEST(Split, AWeightIsThatOfItsMaster) {
+TEST(Split, WeightsFollowTheirMaster) {
   const TempFolder folder;
   const auto tie = std::bit_cast<float>(0x3F808000u);  // between 3F80, which is even, and 3F81
   on_ranks(1, [&](Group& world, Stream& stream) {
@@ -111,7 +111,7 @@ StateTensor in_float16(Stream& stream, int64_t first, int64_t rows) {
   return {kName, value, kGlobal, rows_of(kGlobal, first, rows), true, rest};
 }
 
-TEST(Split, MastersOfFloat16ValuesComeBackToTheBit) {
+TEST(Split, RoundTripsMastersOfFloat16Values) {
   const TempFolder folder;
   const fs::path one = save(folder.path(), 1, 2, within_float16), two = save(folder.path(), 2, 2, in_float16);
   for (const char* shard : {"shard-00000.safetensors", "shard-00001.safetensors"}) {

@@ -36,7 +36,7 @@ class Store : public ::testing::Test {
   std::vector<std::string> warnings_;
 };
 
-TEST_F(Store, OpensWhatWasSaved) {
+TEST_F(Store, OpensSavedCheckpoints) {
   const Checkpoint checkpoint = open_checkpoint(save_model(folder_.path(), 40, 2));
   EXPECT_EQ(checkpoint.step, 40);
   EXPECT_EQ(checkpoint.scalars.at("consumed_samples"), 320);
@@ -48,7 +48,7 @@ TEST_F(Store, OpensWhatWasSaved) {
               HasSubstr("config.toml is damaged"));
 }
 
-TEST_F(Store, SaysWhatIsMissing) {
+TEST_F(Store, ErrorsNameWhatIsMissing) {
   EXPECT_THAT(message_of<CheckpointError>([&] { open_checkpoint(folder_ / "step-3"); }),
               AllOf(HasSubstr("no complete checkpoint"), HasSubstr("step-3/manifest.json")));
   const fs::path saved = save_model(folder_.path(), 40, 2);
@@ -58,7 +58,7 @@ TEST_F(Store, SaysWhatIsMissing) {
 }
 
 // Opening a pipe would wait for a writer.
-TEST_F(Store, APipeInPlaceOfTheManifestIsDamage) {
+TEST_F(Store, TreatsAPipeAsADamagedManifest) {
   save_model(folder_.path(), 20, 1);
   fs::create_directory(folder_ / "step-30");
   ASSERT_EQ(::mkfifo((folder_ / "step-30/manifest.json").c_str(), 0600), 0);
@@ -68,7 +68,7 @@ TEST_F(Store, APipeInPlaceOfTheManifestIsDamage) {
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("step 30 is damaged and is skipped")));
 }
 
-TEST_F(Store, LatestIsTheNewestWholeOne) {
+TEST_F(Store, LatestIsTheNewestCompleteOne) {
   EXPECT_EQ(latest(), -1);
   warnings_.clear();
   EXPECT_FALSE(latest_checkpoint(folder_ / "absent", warnings_).has_value());
@@ -87,7 +87,7 @@ TEST_F(Store, LatestIsTheNewestWholeOne) {
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("step-200 holds step 100: it was renamed")));
 }
 
-TEST_F(Store, EveryTruncationIsFoundAndNamedAndThePreviousOneTaken) {
+TEST_F(Store, EveryTruncationIsReportedAndThePreviousOneUsed) {
   save_model(folder_.path(), 1, 2);
   const fs::path saved = save_model(folder_.path(), 2, 2);
   for (const std::string& name : names_in(saved)) {
@@ -102,7 +102,7 @@ TEST_F(Store, EveryTruncationIsFoundAndNamedAndThePreviousOneTaken) {
   EXPECT_EQ(latest(), 2);
 }
 
-TEST_F(Store, FlippedBitsAreFoundAndNamedAndThePreviousOneTaken) {
+TEST_F(Store, FlippedBitsAreReportedAndThePreviousOneUsed) {
   save_model(folder_.path(), 1, 2);
   const fs::path saved = save_model(folder_.path(), 2, 2);
   std::mt19937 random(11);
@@ -122,7 +122,7 @@ TEST_F(Store, FlippedBitsAreFoundAndNamedAndThePreviousOneTaken) {
   EXPECT_EQ(latest(), 2);
 }
 
-TEST_F(Store, KeepLastDeletesTheOldOnes) {
+TEST_F(Store, KeepLastDeletesOldCheckpoints) {
   for (const int64_t step : {1, 2, 3, 10}) save_model(folder_.path(), step, 1);
   EXPECT_THAT(keep_last(folder_.path(), 2), ElementsAre(folder_ / "step-2", folder_ / "step-1"));
   EXPECT_THAT(names_in(folder_.path()), ElementsAre("step-10", "step-3"));
@@ -133,7 +133,7 @@ TEST_F(Store, KeepLastDeletesTheOldOnes) {
 }
 
 // Steps 1 to 6 with different losses; step 5 has none.
-TEST_F(Store, TheBestAreKeptBesideTheNewest) {
+TEST_F(Store, KeepsTheBestBesideTheNewest) {
   const std::map<int64_t, double> losses = {{1, 3.0}, {2, 1.0}, {3, 2.0}, {4, 1.0}, {6, 4.0}};
   for (const int64_t step : {1, 2, 3, 4, 5, 6}) {
     Json scalars = Json::object();
@@ -160,7 +160,7 @@ TEST_F(Store, KeepLastDeletesNothingWhileTheNewestIsDamaged) {
   EXPECT_THAT(names_in(folder_.path()), ElementsAre("step-1", "step-2", "step-3"));
 }
 
-TEST_F(Store, KeepLastDoesNotCountDamagedOnes) {
+TEST_F(Store, KeepLastIgnoresDamagedCheckpoints) {
   for (const int64_t step : {1, 2, 3, 4}) save_model(folder_.path(), step, 1);
   fs::remove(folder_ / "step-3" / "manifest.json");
   EXPECT_THAT(keep_last(folder_.path(), 2), ElementsAre(folder_ / "step-1"));

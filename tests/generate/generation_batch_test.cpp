@@ -6,7 +6,6 @@
 #include "support/model_variants.h"
 #include "support/module.h"
 
-
 namespace witan {
 namespace {
 
@@ -158,7 +157,7 @@ std::vector<float> logprobs_of(const witan::Generation& generation) {
   return logprobs;
 }
 
-TEST(GenerationBatch, LogprobsAreThoseOfTrainingToTheBit) {
+TEST(GenerationBatch, LogprobsHaveTheBitsOfTraining) {
   for (const std::string dtype : {"float32", "bfloat16"})
     for (const auto& [name, config] : architectures(dtype)) {
       SCOPED_TRACE(cat(name, ", ", dtype));
@@ -175,7 +174,7 @@ TEST(GenerationBatch, LogprobsAreThoseOfTrainingToTheBit) {
     }
 }
 
-TEST(GenerationBatch, EachTextIsWhatItWouldBeAlone) {
+TEST(GenerationBatch, TextsDoNotDependOnTheBatch) {
   for (const auto& [name, config] : architectures("bfloat16")) {
     SCOPED_TRACE(name);
     Rank rank(2);
@@ -204,7 +203,7 @@ class SmallBatch : public ::testing::Test {
 };
 
 // Rows of the states are reused by texts that arrive while others are running.
-TEST_F(SmallBatch, TextsComeAndGo) {
+TEST_F(SmallBatch, AdmitsTextsWhileOthersRun) {
   const auto requests = requests_of(6);
   const auto expected = all(requests);
   GenerationBatch batch(rank_.stream, model_, {2, 80});
@@ -224,7 +223,7 @@ TEST_F(SmallBatch, TextsComeAndGo) {
   }
 }
 
-TEST_F(SmallBatch, TheLikeliestTokensComeInOrderWithLogprobsOfTheWholeVocabulary) {
+TEST_F(SmallBatch, ListsTopTokensWithTheirLogprobs) {
   GenerationRequest request = requests_of(4)[0];
   request.top_logprobs = 50;
   const witan::Generation generation = all({request})[0];
@@ -250,7 +249,7 @@ TEST_F(SmallBatch, TheLikeliestTokensComeInOrderWithLogprobsOfTheWholeVocabulary
   for (const GeneratedToken& token : generations[0].tokens) EXPECT_EQ(token.top.size(), 3u);
 }
 
-TEST_F(SmallBatch, LogprobsThatNobodyAskedForAreNotGiven) {
+TEST_F(SmallBatch, OmitsLogprobsNotRequested) {
   GenerationRequest request = requests_of(4)[0];
   request.top_logprobs = -1;
   request.prompt_logprobs = false;
@@ -259,7 +258,7 @@ TEST_F(SmallBatch, LogprobsThatNobodyAskedForAreNotGiven) {
   for (const GeneratedToken& token : generation.tokens) EXPECT_FALSE(token.logprob.has_value());
 }
 
-TEST_F(SmallBatch, APromptMayBeScoredAndNotContinued) {
+TEST_F(SmallBatch, ScoresPromptsWithoutGenerating) {
   const GenerationRequest longer = requests_of(4)[2], request = requests_of(0)[2];
   const witan::Generation scored = all({request})[0];
   EXPECT_TRUE(scored.tokens.empty());
@@ -273,7 +272,7 @@ TEST_F(SmallBatch, APromptMayBeScoredAndNotContinued) {
   }
 }
 
-TEST_F(SmallBatch, FinishSaysWhyATextEnded) {
+TEST_F(SmallBatch, ReportsTheFinishReason) {
   auto requests = requests_of(8);
   const auto whole = all(requests);
   requests[0].options.stop_tokens = {49, whole[0].tokens[3].token};
@@ -290,7 +289,7 @@ TEST_F(SmallBatch, FinishSaysWhyATextEnded) {
   EXPECT_EQ(some[3].tokens[0].token, whole[3].tokens[0].token);
 }
 
-TEST_F(SmallBatch, ARepetitionPenaltyOfPromptAndTextAvoidsWhatWasSaid) {
+TEST_F(SmallBatch, RepetitionPenaltyCoversPromptAndText) {
   GenerationRequest request = request_of({3, 4, 5}, 20, 0, 0);
   request.options.sampler.repetition_penalty = 1e6;  // hardly any token repeats
   const Tokens text = text_of(request, all({request})[0]);
@@ -300,7 +299,7 @@ TEST_F(SmallBatch, ARepetitionPenaltyOfPromptAndTextAvoidsWhatWasSaid) {
   EXPECT_LT(std::set<int32_t>(free.begin(), free.end()).size(), free.size()) << "the check must have something to see";
 }
 
-TEST_F(SmallBatch, PenaltiesAreOfWhatWasGeneratedAndNotOfThePrompt) {
+TEST_F(SmallBatch, CountPenaltiesCoverGeneratedTokensOnly) {
   GenerationRequest request = request_of({3, 4, 5}, 20, 0, 0);
   request.options.sampler.presence_penalty = 1e6;
   const witan::Generation once = all({request})[0];
@@ -342,7 +341,7 @@ witan::Generation finish(GenerationBatch& batch, const GenerationRequest& reques
 }
 
 // Texts are longer than windows and their ring buffers.
-TEST(GenerationBatch, KeysAndValuesOfATextBeforeGiveTheBitsOfComputingThemAgain) {
+TEST(GenerationBatch, ReusedKeysAndValuesHaveTheBitsOfRecomputedOnes) {
   for (const auto& [name, config] : architectures("bfloat16")) {
     SCOPED_TRACE(name);
     Rank rank(2);
@@ -365,7 +364,7 @@ TEST(GenerationBatch, KeysAndValuesOfATextBeforeGiveTheBitsOfComputingThemAgain)
   }
 }
 
-TEST_F(SmallBatch, WhatIsFoundAgainIsTheLongestBeginningInAnyFreeRow) {
+TEST_F(SmallBatch, ReusesTheLongestPrefixOfAnyFreeRow) {
   GenerationBatch batch(rank_.stream, model_, {3, 60});
   std::vector<GenerationRequest> requests;
   for (const int32_t first : {1, 2, 3}) {
@@ -381,14 +380,14 @@ TEST_F(SmallBatch, WhatIsFoundAgainIsTheLongestBeginningInAnyFreeRow) {
   other.prompt[4] = 30;
   EXPECT_EQ(finish(batch, other).cached_prompt_tokens, 4);
   other.prompt[2] = 31;
-  EXPECT_EQ(finish(batch, other).cached_prompt_tokens, 0) << "more is new than would be found";
+  EXPECT_EQ(finish(batch, other).cached_prompt_tokens, 0) << "too few tokens would be reused";
   GenerationRequest scored = requests[0];
   scored.prompt_logprobs = true;
   EXPECT_EQ(finish(batch, scored).cached_prompt_tokens, 0);
 }
 
 // A window's ring buffer no longer has the keys that a much shorter text would attend to.
-TEST(GenerationBatch, ATextThatIsTakenBackFarIsComputedAgain) {
+TEST(GenerationBatch, RecomputesTextsRewoundBeyondTheWindow) {
   const ModelConfig config = gpt_oss_config("float32");
   Rank rank(2);
   Alone alone;
@@ -412,7 +411,7 @@ TEST(GenerationBatch, ATextThatIsTakenBackFarIsComputedAgain) {
 }
 
 // A recurrent state cannot be rewound: a text continues only from its end.
-TEST(GenerationBatch, ATextBeforeIsCutNowhereWhereALayerCannot) {
+TEST(GenerationBatch, ReusesRecurrentStatesOnlyAtTheirEnd) {
   ModelConfig config = base_config("float32");
   testing::give_running_means(config, {1}, 20);
   Rank rank(2);
@@ -426,10 +425,10 @@ TEST(GenerationBatch, ATextBeforeIsCutNowhereWhereALayerCannot) {
   longer.prompt.push_back(5);
   EXPECT_EQ(finish(batch, longer).cached_prompt_tokens, 8);
   other.prompt.back() = 2;
-  EXPECT_EQ(finish(batch, other).cached_prompt_tokens, 0) << "a model with keys and values alone would keep 7";
+  EXPECT_EQ(finish(batch, other).cached_prompt_tokens, 0) << "a model with only keys and values would keep 7";
 }
 
-TEST_F(SmallBatch, WhatDoesNotFitIsRefused) {
+TEST_F(SmallBatch, RefusesRequestsThatDoNotFit) {
   GenerationBatch batch(rank_.stream, model_, {1, 10});
   const auto refusal = [&](const GenerationRequest& request) {
     return test::message_of<ConfigError>([&] { batch.admit(request); });
@@ -464,9 +463,9 @@ TEST(GenerationBatchOnMeta, NeedsTheMemoryOfTheLongestTexts) {
   }
 }
 
-// The likeliest tokens are found on the device, or on the host, which reads logits for the likeliest few or for another
-// text's sampling.
-TEST(GenerationBatch, TheLikeliestTokensAreTheSameWhereverTheyAreChosen) {
+// The top tokens are selected on the device, or on the host if it reads the logits for them or for sampling another
+// text.
+TEST(GenerationBatch, TopTokensMatchOnHostAndDevice) {
   for (const std::string dtype : {"bfloat16", "float64"}) {
     Rank rank(2);
     Alone alone;
@@ -488,8 +487,8 @@ TEST(GenerationBatch, TheLikeliestTokensAreTheSameWhereverTheyAreChosen) {
   }
 }
 
-// A prompt of more tokens than are scored at once.
-TEST(GenerationBatch, ALongPromptIsScoredAsInTraining) {
+// A prompt with more tokens than are scored at once.
+TEST(GenerationBatch, ScoresLongPromptsLikeTraining) {
   Rank rank(2);
   Alone alone;
   Transformer model(rank.stream, base_config("float32"), 8, alone);

@@ -117,7 +117,7 @@ void expect_text_of_recomputed_logits(const ModelConfig& config) {
   }
 }
 
-TEST(Generate, TextOfNormalisedQueriesAndSinksIsTheArgmaxOfRecomputedLogits) {
+TEST(Generate, TextWithQkNormAndSinksIsTheArgmaxOfRecomputedLogits) {
   ModelConfig of_widths = small_config(4), of_heads = mixed_config();
   of_widths.attention.qk_layernorm = of_widths.attention.qk_layernorm_full_width = true;
   of_widths.attention.clip_qkv = 1.5;
@@ -129,7 +129,7 @@ TEST(Generate, TextOfNormalisedQueriesAndSinksIsTheArgmaxOfRecomputedLogits) {
 }
 
 // The text is much longer than the states of layers with a window.
-TEST(Generate, TextOfLayersThatDifferIsTheArgmaxOfRecomputedLogits) {
+TEST(Generate, TextOfMixedLayersIsTheArgmaxOfRecomputedLogits) {
   Rank rank;
   Alone alone;
   const ModelConfig config = mixed_config();
@@ -149,7 +149,7 @@ TEST(Generate, TextOfLatentAttentionIsTheArgmaxOfRecomputedLogits) {
   EXPECT_EQ(argmax_text(rank, model, 20).size(), kPrompt.size() + 20);
 }
 
-TEST(Decode, LogitsAreThoseOfTheWholeText) {
+TEST(Decode, LogitsMatchThoseOfTheWholeText) {
   for (const auto& [dtype, mixed, tolerance] : {std::tuple{"float64", false, 1e-11},
                                                 {"float32", false, 1e-4},
                                                 {"float64", true, 1e-11},
@@ -193,7 +193,7 @@ void expect_decoded_as_trained(const ModelConfig& config, const Tokens& text, do
   const auto base = full_logits(rank, model, text);
   fill_adapters(model);
   const auto tuned = full_logits(rank, model, text, Tape::Mode::record);
-  EXPECT_FALSE(testing::close(tuned, base, 0.05, 0.05)) << "adapters must have something to say";
+  EXPECT_FALSE(testing::close(tuned, base, 0.05, 0.05)) << "adapters must change the logits";
   const auto states = model.make_states(rank.stream, {1, static_cast<int64_t>(text.size())});
   for (int64_t past = 0; const int64_t step : {4, 1, 3, 1}) {
     const std::span ids(text.data() + past, static_cast<size_t>(step));
@@ -205,7 +205,7 @@ void expect_decoded_as_trained(const ModelConfig& config, const Tokens& text, do
 }
 
 // Every matrix has an adapter, in both kinds of attention, dense layers and experts.
-TEST(Decode, AdaptersAreThoseOfTheTrainingForward) {
+TEST(Decode, AdaptersMatchTheTrainingForward) {
   const auto with_qk_norm = [](const std::string& dtype) {
     ModelConfig config = mixed_config(dtype);
     config.attention.qk_layernorm = true;
@@ -255,14 +255,14 @@ TEST_F(Generation, SamplesAreReproducible) {
   EXPECT_NE(once, text(options_of(20)));
 }
 
-TEST_F(Generation, AContinuedTextIsTheSameText) {
+TEST_F(Generation, ContinuesATextIdentically) {
   for (const double temperature : {0.0, 5.0}) {
     const Tokens all = text(options_of(20, temperature, 1)), first(all.begin(), all.begin() + 7);
     EXPECT_EQ(joined(first, text(options_of(13, temperature, 1), joined(kPrompt, first))), all);
   }
 }
 
-TEST_F(Generation, EveryTokenIsToldAsItComes) {
+TEST_F(Generation, CallsBackForEveryToken) {
   Tokens heard;
   const Tokens all =
       generate(rank_.stream, model_, kPrompt, options_of(6), [&](int32_t token) { heard.push_back(token); });
@@ -278,17 +278,17 @@ TEST_F(Generation, StopsBeforeTheEndOfText) {
   }
 }
 
-TEST_F(Generation, MaxTokensIsRespected) {
+TEST_F(Generation, RespectsMaxTokens) {
   for (const int64_t most : {0, 1, 9}) EXPECT_EQ(static_cast<int64_t>(text(options_of(most)).size()), most);
 }
 
-TEST_F(Generation, MemoryIsReturned) {
+TEST_F(Generation, FreesItsMemory) {
   const int64_t before = rank_.stream.arena().live();
   text(options_of(10));
   EXPECT_EQ(rank_.stream.arena().live(), before);
 }
 
-TEST_F(Generation, BadPromptsAndOptionsAreRefused) {
+TEST_F(Generation, RefusesBadPromptsAndOptions) {
   EXPECT_EQ(test::message_of<DataError>([&] { text(options_of(4), {}); }), "generate: the prompt has no tokens");
   for (const int32_t id : {50, -1}) EXPECT_THROW(text(options_of(4), {1, id}), DataError);
   EXPECT_THROW(text(options_of(4, -1)), ConfigError);
@@ -311,7 +311,7 @@ TEST(GenerateWithLearnedPositions, IsTheArgmaxOfRecomputedLogitsUpToTheLastPosit
   EXPECT_EQ(argmax_text(rank, model, 15).size(), 20u);
 }
 
-TEST(GenerateWithLearnedPositions, RefusesToGoBeyond) {
+TEST(GenerateWithLearnedPositions, RefusesFurtherPositions) {
   Rank rank;
   Alone alone;
   Transformer model(rank.stream, learned_config(), 8, alone);
@@ -327,11 +327,12 @@ TEST(GenerateWithLearnedPositions, RefusesToGoBeyond) {
   EXPECT_EQ(tokens_that_fit(model, 5, 100), 15);
   EXPECT_EQ(tokens_that_fit(model, 5, 3), 3);
   EXPECT_EQ(tokens_that_fit(model, 30, 3), 0);
-  EXPECT_EQ(tokens_that_fit(Transformer(rank.stream, small_config(0), 8, alone), 30, 3), 3) << "rotated ones never end";
+  EXPECT_EQ(tokens_that_fit(Transformer(rank.stream, small_config(0), 8, alone), 30, 3), 3)
+      << "rotary embeddings have no last position";
 }
 
 // The last entries of a padded vocabulary belong to no token, and are never chosen however likely they are.
-TEST_F(Generation, PaddedEntriesAreNeverChosen) {
+TEST_F(Generation, NeverSamplesPaddedEntries) {
   bool padded = false;
   for (const double temperature : {0.0, 5.0}) {
     GenerateOptions options = options_of(40, temperature, 1);
@@ -344,7 +345,7 @@ TEST_F(Generation, PaddedEntriesAreNeverChosen) {
 
 // Entries that only make the vocabulary divisible are never chosen either; their logits are 0, perhaps more than those
 // of any token.
-TEST(Generate, EntriesThatPadTheVocabularyAreNeverChosen) {
+TEST(Generate, NeverSamplesVocabularyPadding) {
   Rank rank;
   Alone alone;
   ModelConfig config = small_config(4);
@@ -371,7 +372,7 @@ TEST(GenerateOnMeta, NeedsTheMemoryOfTheLongestText) {
   EXPECT_EQ(meta.arena().high_water(), rank.stream.arena().high_water());
 }
 
-TEST(GenerateOnRanks, GivesTheTokensOfOneRankOnAll) {
+TEST(GenerateOnRanks, AllRanksReturnTheTokensOfOneRank) {
   const ModelConfig config = small_config(4);
   for (const double temperature : {0.0, 5.0}) {
     Rank rank;

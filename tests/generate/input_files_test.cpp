@@ -28,7 +28,7 @@ class GenerationConfigFiles : public ::testing::Test {
 };
 
 // Qwen3's file.
-TEST_F(GenerationConfigFiles, GiveWhatTheAuthorsSampleWith) {
+TEST_F(GenerationConfigFiles, SetSamplingOptions) {
   const GenerationConfig config = read(
       R"({"bos_token_id": 151643, "do_sample": true, "eos_token_id": [151645, 151643], "pad_token_id": 151643,
           "temperature": 0.6, "top_k": 20, "top_p": 0.95, "transformers_version": "4.51.0"})");
@@ -40,24 +40,24 @@ TEST_F(GenerationConfigFiles, GiveWhatTheAuthorsSampleWith) {
   EXPECT_THAT(config.stop_tokens, ElementsAre(151645, 151643));
 }
 
-TEST_F(GenerationConfigFiles, OneEndIsAListOfOne) {
+TEST_F(GenerationConfigFiles, AcceptASingleEndToken) {
   EXPECT_THAT(read(R"({"eos_token_id": 2, "max_new_tokens": 2048})").stop_tokens, ElementsAre(2));
   EXPECT_EQ(read(R"({"eos_token_id": 2, "max_new_tokens": 2048})").max_new_tokens, 2048);
 }
 
-TEST_F(GenerationConfigFiles, NotToSampleIsTemperatureZero) {
+TEST_F(GenerationConfigFiles, WithoutSamplingSetTemperatureZero) {
   EXPECT_EQ(read(R"({"do_sample": false, "temperature": 0.6})").temperature, 0);
 }
 
-TEST_F(GenerationConfigFiles, WhatIsNotThereIsLeftOpen) {
+TEST_F(GenerationConfigFiles, LeaveMissingOptionsUnset) {
   const GenerationConfig config = read(R"({"temperature": null, "eos_token_id": null})");
   EXPECT_EQ(config.temperature, std::nullopt);
   EXPECT_THAT(config.stop_tokens, IsEmpty());
   EXPECT_EQ(read_generation_config(folder_ / "none.json").top_p, std::nullopt);
 }
 
-// As transformers writes them when they are not set, and otherwise.
-TEST_F(GenerationConfigFiles, WhatHasNoEffectHereIsNamed) {
+// As written by transformers for unset options, and with values.
+TEST_F(GenerationConfigFiles, ReportUnsupportedOptions) {
   EXPECT_EQ(read(R"({"min_p": 0.05})").min_p, .05);
   EXPECT_THAT(read(R"({"typical_p": 1.0, "num_beams": 1, "no_repeat_ngram_size": 0, "min_length": 0, "top_h": null,
                        "bad_words_ids": null, "use_cache": true})")
@@ -69,7 +69,7 @@ TEST_F(GenerationConfigFiles, WhatHasNoEffectHereIsNamed) {
               ElementsAre("num_beams = 4"));
 }
 
-TEST_F(GenerationConfigFiles, DamageIsNamed) {
+TEST_F(GenerationConfigFiles, ErrorsNameTheDamage) {
   using test::message_of;
   EXPECT_THAT(message_of<CorruptionError>([&] { read("[1]"); }), HasSubstr("an object is expected, found array"));
   EXPECT_THAT(message_of<CorruptionError>([&] { read(R"({"top_p": "much"})"); }),
@@ -97,19 +97,19 @@ class PromptFile : public ::testing::Test {
   test::TempFolder folder_;
 };
 
-TEST_F(PromptFile, HasAPromptInEachLineThatIsNotEmpty) {
+TEST_F(PromptFile, HasAPromptPerNonEmptyLine) {
   EXPECT_THAT(read("p.txt", "hello\n\nfoo bar"), ElementsAre("hello", "foo bar"));
   EXPECT_THAT(read("p.txt", "hello\r\n\r\n \r\n"), ElementsAre("hello", " "));
-  EXPECT_THAT(read("p.txt", "\xEF\xBB\xBFhello\n"), ElementsAre("hello")) << "a byte order mark is no text";
-  EXPECT_THAT(read("p.txt", "\"quoted\"\n"), ElementsAre("\"quoted\"")) << "of text nothing is JSON";
+  EXPECT_THAT(read("p.txt", "\xEF\xBB\xBFhello\n"), ElementsAre("hello")) << "a byte order mark is not text";
+  EXPECT_THAT(read("p.txt", "\"quoted\"\n"), ElementsAre("\"quoted\"")) << "text files are not parsed as JSON";
 }
 
-// A plain line cannot express the empty prompt, which begins a new text.
-TEST_F(PromptFile, OfJsonMayHaveTheEmptyPrompt) {
+// A line of a text file cannot express the empty prompt, which starts a new text.
+TEST_F(PromptFile, AcceptsEmptyPromptsInJson) {
   EXPECT_THAT(read("p.jsonl", "\"a\\nb\"\n\n{\"prompt\": \"\", \"more\": 1}\n\"\"\n"), ElementsAre("a\nb", "", ""));
 }
 
-TEST_F(PromptFile, WithoutPromptsOrWithOthersIsRefused) {
+TEST_F(PromptFile, RefusesFilesWithoutPrompts) {
   EXPECT_THAT(message_of<DataError>([&] { read("p.txt", "\n\n"); }), HasSubstr("has no prompts"));
   EXPECT_THAT(message_of<DataError>([&] { read("p.jsonl", "\"a\"\n\n{\"text\": \"b\"}\n"); }),
               HasSubstr("p.jsonl:3: a string or an object with a string \"prompt\" is expected"));

@@ -11,7 +11,7 @@ namespace {
 
 using testing::Rank;
 
-TEST(Logprobs, AreOfTheSoftmaxOverWords) {
+TEST(Logprobs, ExcludePadding) {
   Rank rank;
   const Tensor logits = rank.tensor<float>({2, 4}, {0, 1, 2, 100, 3, 3, 3, 100});  // the last column is padding
   const RowScores scores = score_rows(rank.stream, logits, std::vector<int32_t>{2, 0}, 3);
@@ -23,7 +23,7 @@ TEST(Logprobs, AreOfTheSoftmaxOverWords) {
             "logprobs: 2 rows of logits for 1 tokens");
 }
 
-TEST(Logprobs, OfTheLikeliestComeInOrder) {
+TEST(Logprobs, TopTokensAreSorted) {
   const std::vector<float> logits = {0.5f, 2, -1, 2};
   const auto top = likeliest(logits, 3, 3);
   ASSERT_EQ(top.size(), 3u);

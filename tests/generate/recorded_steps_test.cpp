@@ -1,5 +1,4 @@
-// Tests on a CPU what can be tested of steps that only GPUs record; tests/cuda/runs compares them with the bits of
-// eager ones.
+// Tests on a CPU what does not need a GPU; tests/cuda/runs compares recorded steps with eager ones bit by bit.
 #include "support/module.h"
 #include "witan/generate/generation_batch.h"
 
@@ -23,18 +22,18 @@ class RecordedStepsOnMeta : public ::testing::Test {
   Stream gpu_{{Device::Kind::meta, 0, Device::Kind::cuda}, Arena::meta(), rank_.pool};
 };
 
-TEST_F(RecordedStepsOnMeta, ArePossibleOnAGpuAlone) {
+TEST_F(RecordedStepsOnMeta, ArePossibleOnGpusOnly) {
   EXPECT_TRUE(RecordedSteps::possible(gpu_, config()));
   EXPECT_FALSE(RecordedSteps::possible(rank_.stream, config()));
   ModelConfig sequential = config();
   sequential.moe.moe_grouped_gemm = false;
   EXPECT_FALSE(RecordedSteps::possible(gpu_, sequential));
   gpu_.time_kernels();
-  EXPECT_FALSE(RecordedSteps::possible(gpu_, config())) << "kernels that are timed are waited for";
+  EXPECT_FALSE(RecordedSteps::possible(gpu_, config())) << "timing kernels waits for them";
 }
 
 // Steps with fewer texts write to the same memory.
-TEST_F(RecordedStepsOnMeta, KeepLogitsForAllTextsAndTakeNoMoreAsTheyGoOn) {
+TEST_F(RecordedStepsOnMeta, KeepLogitsForAllTextsInConstantMemory) {
   Transformer model(gpu_, config(), 1, alone_);
   const auto states = model.make_states(gpu_, {4, 10});
   RecordedSteps steps(gpu_, model, states, 4);

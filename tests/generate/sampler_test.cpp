@@ -42,7 +42,7 @@ void expect_distribution(const std::map<int32_t, double>& got, const std::map<in
     ASSERT_TRUE(got.contains(id)) << "token " << id << " was never drawn";
     EXPECT_NEAR(got.at(id), p, 5 * std::sqrt(p * (1 - p) / static_cast<double>(draws))) << "token " << id;
   }
-  EXPECT_EQ(got.size(), expected.size()) << "a token that was ruled out was drawn";
+  EXPECT_EQ(got.size(), expected.size()) << "an excluded token was drawn";
 }
 
 std::set<int32_t> drawn(const SamplerOptions& options, const std::vector<float>& logits) {
@@ -59,7 +59,7 @@ TEST(Sampler, DrawsByProbability) {
   expect_distribution(frequencies({.temperature = 2}, logits_of({1, 16, 4})), {{0, 1 / 7.}, {1, 4 / 7.}, {2, 2 / 7.}});
 }
 
-TEST(Sampler, ConstantsAddedToLogitsDoNotMatter) {
+TEST(Sampler, IgnoresConstantsAddedToLogits) {
   auto logits = logits_of({1, 4, 2, 3});
   const Sampler sampler({.seed = 3});
   std::vector<int32_t> before, after;
@@ -78,7 +78,7 @@ TEST(Sampler, TopKKeepsTheMostLikely) {
   EXPECT_EQ(drawn({.top_k = 3}, logits_of({2, 1, 1, 1, 1})), (std::set<int32_t>{0, 1, 2}));  // ties: lower ids first
 }
 
-TEST(Sampler, TopPKeepsTheFewestThatReachIt) {
+TEST(Sampler, TopPKeepsTheSmallestSetThatReachesIt) {
   const auto logits = logits_of({1, 4, 2, 3});  // by rank: 0.4, 0.3, 0.2, 0.1
   EXPECT_EQ(drawn({.top_p = 0.001}, logits), (std::set<int32_t>{1}));
   EXPECT_EQ(drawn({.top_p = 0.39}, logits), (std::set<int32_t>{1}));
@@ -93,14 +93,14 @@ TEST(Sampler, TopPKeepsTheFewestThatReachIt) {
   EXPECT_EQ(drawn({.temperature = 0.5, .top_p = 0.5}, logits), (std::set<int32_t>{1}));
 }
 
-TEST(Sampler, TopPSharesOutWhatTopKLeft) {
+TEST(Sampler, TopPAppliesToTheResultOfTopK) {
   const auto logits = logits_of({1, 4, 2, 3});  // after top-2: 4/7 = 0.571, 3/7
   EXPECT_EQ(drawn({.top_k = 2, .top_p = 0.56}, logits), (std::set<int32_t>{1}));
   EXPECT_EQ(drawn({.top_k = 2, .top_p = 0.58}, logits), (std::set<int32_t>{1, 3}));
 }
 
-TEST(Sampler, MinPKeepsWhatIsNearTheLikeliest) {
-  const auto logits = logits_of({1, 4, 2, 3});  // beside the likeliest: 1/4, 1, 1/2, 3/4
+TEST(Sampler, MinPKeepsTokensNearTheMostLikely) {
+  const auto logits = logits_of({1, 4, 2, 3});  // relative to the most likely: 1/4, 1, 1/2, 3/4
   EXPECT_EQ(drawn({.min_p = 0.24}, logits), (std::set<int32_t>{0, 1, 2, 3}));
   EXPECT_EQ(drawn({.min_p = 0.26}, logits), (std::set<int32_t>{1, 2, 3}));
   EXPECT_EQ(drawn({.min_p = 0.74}, logits), (std::set<int32_t>{1, 3}));
@@ -124,7 +124,7 @@ TEST(Sampler, GreedyTakesTheFirstOfTheLargest) {
   EXPECT_EQ(Sampler({.temperature = 1e-300}).next(std::vector{1.0F, 3.0F, 2.0F}, 0), 1);
 }
 
-TEST(Sampler, MinusInfinityIsNeverDrawn) {
+TEST(Sampler, NeverDrawsMinusInfinity) {
   EXPECT_EQ(drawn({}, {-kInf, 0, -kInf, 0}), (std::set<int32_t>{1, 3}));
   EXPECT_EQ(drawn({.top_k = 4}, {-kInf, 0, -kInf, 0}), (std::set<int32_t>{1, 3}));
   EXPECT_EQ(drawn({}, {-1e9F, 0, -1e9F}), (std::set<int32_t>{1}));  // a probability of zero is not drawn either
@@ -142,7 +142,7 @@ TEST(Sampler, IsAPureFunctionOfSeedPositionAndLogits) {
   EXPECT_GT(std::set<int32_t>(forwards.begin(), forwards.end()).size(), 40U);  // positions differ from each other
 }
 
-TEST(Sampler, BadLogitsAreNamed) {
+TEST(Sampler, ErrorsNameBadLogits) {
   const Sampler sampler({});
   const auto message = [&](const std::vector<float>& logits) {
     return message_of<DivergedError>([&] { sampler.next(logits, 0); });
@@ -156,7 +156,7 @@ TEST(Sampler, BadLogitsAreNamed) {
   EXPECT_THROW(Sampler({.temperature = 0}).next(std::vector{0.0F, std::nanf("")}, 0), DivergedError);
 }
 
-TEST(Sampler, BadOptionsAreNamed) {
+TEST(Sampler, ErrorsNameBadOptions) {
   const auto message = [](const SamplerOptions& options) {
     return message_of<ConfigError>([&] { Sampler sampler(options); });
   };
@@ -169,7 +169,7 @@ TEST(Sampler, BadOptionsAreNamed) {
   EXPECT_EQ(message({.top_p = std::nan("")}), "top_p must be above 0 and at most 1 (all tokens), got nan");
 }
 
-TEST(Sampler, PenalisesWhatWasSeen) {
+TEST(Sampler, AppliesTheRepetitionPenalty) {
   const Sampler sampler({.repetition_penalty = 2});
   EXPECT_EQ(sampler.changed(std::vector<float>{4, -4, 0, 4}, {{0, 1, 2, 9}, {}}), (std::vector<float>{2, -8, 0, 4}));
   for (const double penalty : {0.0, -1.0, static_cast<double>(kInf)})
@@ -177,7 +177,7 @@ TEST(Sampler, PenalisesWhatWasSeen) {
 }
 
 // OpenAI's rule for generated tokens: logit - count * frequency_penalty - (count > 0) * presence_penalty.
-TEST(Sampler, PenalisesWhatWasGeneratedAndHowOften) {
+TEST(Sampler, AppliesFrequencyAndPresencePenalties) {
   const std::vector<float> logits = {4, -4, 1, 2};
   const SeenTokens seen{{0, 1, 2, 3, 9}, {{1, 1}, {2, 3}, {9, 1}}};
   EXPECT_EQ(Sampler({.presence_penalty = 0.5}).changed(logits, seen), (std::vector<float>{4, -4.5, 0.5, 2}));
@@ -196,7 +196,7 @@ TEST(Sampler, AddsBiases) {
   EXPECT_FALSE(Sampler({.temperature = 2, .top_k = 3}).changes_logits());
 }
 
-TEST(Sampler, PenaltiesAndBiasesAreNumbers) {
+TEST(Sampler, RefusesNonFinitePenaltiesAndBiases) {
   const auto message = [](const SamplerOptions& options) {
     return message_of<ConfigError>([&] { Sampler sampler(options); });
   };

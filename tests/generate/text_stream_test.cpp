@@ -1,4 +1,4 @@
-// TextStream must give the same text wherever token boundaries lie, and no part of a stop string.
+// TextStream must give the same text for any token boundaries, and no part of a stop string.
 #include "witan/generate/text_stream.h"
 
 #include <gmock/gmock.h>
@@ -32,25 +32,25 @@ Streamed stream(const std::vector<std::string>& words, const std::vector<std::st
   return out;
 }
 
-TEST(TextStream, StopStringsReachOverTokens) {
+TEST(TextStream, StopStringsMaySpanTokens) {
   const Streamed out = stream({"one", " tw", "o th", "ree"}, {"two three"});
   EXPECT_EQ(out.text, "one ");
   EXPECT_TRUE(out.stopped);
 }
 
-TEST(TextStream, WhatMayBecomeAStopStringIsWithheldUntilItCannot) {
+TEST(TextStream, WithholdsPossibleStopStrings) {
   const Streamed out = stream({"a", "#", "#", "b", "##"}, {"###"});
   EXPECT_THAT(out.pieces, ::testing::ElementsAre("a", "", "", "##b", ""));
   EXPECT_EQ(out.text, "a##b##");
   EXPECT_FALSE(out.stopped);
 }
 
-TEST(TextStream, ATextThatBeginsAgainWithinAStopStringIsNotMissed) {
+TEST(TextStream, FindsStopStringsThatRestartWithinThemselves) {
   EXPECT_EQ(stream({"ab", "ab", "abc", "d"}, {"ababc"}).text, "ab");
 }
 
 // Every division of the same letters into tokens gives the same text.
-TEST(TextStream, TheTextDoesNotDependOnTheBordersOfTokens) {
+TEST(TextStream, TextDoesNotDependOnTokenBoundaries) {
   const std::string text = "xabcaby";
   for (const std::vector<std::string>& stops :
        {std::vector<std::string>{"abc", "b"}, {"bca", "abcab"}, {"ca", "abc"}, {"y"}, {"x"}, {"z"}, {}}) {
@@ -68,13 +68,13 @@ TEST(TextStream, TheTextDoesNotDependOnTheBordersOfTokens) {
   }
 }
 
-TEST(TextStream, OfSeveralTheOneThatIsCompleteFirstCounts) {
+TEST(TextStream, TheFirstCompleteStopStringCounts) {
   EXPECT_EQ(stream({"abcd"}, {"abcd", "b"}).text, "a");
   EXPECT_EQ(stream({"abcd"}, {"bc", "abc"}).text, "");
   EXPECT_EQ(stream({"abcd"}, {"", "cd"}).text, "ab");
 }
 
-TEST(TextStream, CountsCharactersOverTokensThatCutThem) {
+TEST(TextStream, CountsCharactersThatSpanTokens) {
   const Streamed out = stream({"\xc3", "\xa9", "e", "\xe2\x82"}, {});
   EXPECT_THAT(out.pieces, ::testing::ElementsAre("", "\xc3\xa9", "e", ""));
   EXPECT_EQ(out.text,
@@ -83,13 +83,13 @@ TEST(TextStream, CountsCharactersOverTokensThatCutThem) {
   EXPECT_EQ(out.characters, 3);
 }
 
-TEST(TextStream, StopStringsMayBeOfSeveralBytesPerCharacter) {
+TEST(TextStream, StopStringsMayHaveMultiByteCharacters) {
   const Streamed out = stream({"a\xc3", "\xa9", "b\xc3", "\xa9!"}, {"b\xc3\xa9"});
   EXPECT_EQ(out.text, "a\xc3\xa9");
   EXPECT_TRUE(out.stopped);
 }
 
-TEST(TextStream, NothingComesAfterTheEnd) {
+TEST(TextStream, NothingFollowsTheEnd) {
   const Tokenizer tokenizer = test::tokenizer_of({"ab", "c"});
   TextStream stream(tokenizer, {"b"});
   EXPECT_EQ(stream.push(*tokenizer.token_id("ab")), "a");

@@ -11,7 +11,7 @@ using testing::parameter_with_gradient;
 using testing::Rank;
 using testing::values;
 
-TEST(Clip, EachExpertIsAPieceOfItsOwn) {
+TEST(Clip, TreatsEachExpertSeparately) {
   Rank rank;
   const int64_t n = kernels::kChunkElements + 1;
   EXPECT_EQ(chunks_before(*parameter_with_gradient(rank, {"p", {3, n}}), 3 * n), 4);
@@ -21,8 +21,8 @@ TEST(Clip, EachExpertIsAPieceOfItsOwn) {
   EXPECT_EQ(chunks_before(none, 0), 0);
 }
 
-// An expert's sums are the same bits alone and beside others.
-TEST(Clip, SumsDoNotDependOnTheNeighbours) {
+// An expert's sums have the same bits alone and together with others.
+TEST(Clip, SumsDoNotDependOnOtherExperts) {
   Rank rank;
   const auto experts = parameter_with_gradient(rank, {.name = "e", .shape = {3, 100, 1000}, .expert = true});
   const Tensor sums = rank.poisoned({6, 2}, DType::f64);
@@ -39,8 +39,8 @@ TEST(Clip, SumsDoNotDependOnTheNeighbours) {
   EXPECT_EQ(values(one), values(sums.narrow(0, 2, 2)));
 }
 
-// Wherever a parameter is cut between chunks, each chunk's sums are the same bits.
-TEST(Clip, SumsDoNotDependOnWhoOwnsWhat) {
+// However a parameter is split between chunks, each chunk's sums have the same bits.
+TEST(Clip, SumsDoNotDependOnTheSharding) {
   Rank rank;
   constexpr int64_t n = kernels::kChunkElements;
   for (const bool experts : {false, true}) {

@@ -17,7 +17,7 @@ std::string refusal(const std::function<void(OptimizerConfig&)>& change) {
   return test::message_of<ConfigError>([&] { config.validate(); });
 }
 
-TEST(OptimizerConfig, DefaultsAreValidAndKeysAreMegatrons) {
+TEST(OptimizerConfig, HasValidDefaultsAndMegatronKeys) {
   OptimizerConfig config;
   config.validate();
   parse_toml(
@@ -33,7 +33,7 @@ TEST(OptimizerConfig, DefaultsAreValidAndKeysAreMegatrons) {
   EXPECT_EQ(config.sgd_momentum, 0);
 }
 
-TEST(OptimizerConfig, RefusesWhatCannotWork) {
+TEST(OptimizerConfig, RefusesInvalidSettings) {
   EXPECT_EQ(refusal([](auto& c) { c.min_lr = 1; }), "min_lr = 1 is above lr = 0.001; lower min_lr");
   EXPECT_THAT(refusal([](auto& c) { c.adam_beta1 = 1; }), HasSubstr("adam_beta1 = 1 would never forget"));
   EXPECT_THAT(refusal([](auto& c) { c.adam_beta2 = 1; }), HasSubstr("adam_beta2 = 1"));
@@ -55,7 +55,7 @@ TEST(OptimizerConfig, RefusesWhatCannotWork) {
   EXPECT_THROW(set_field(config.fields(), "clip_grad", "-1", "--clip-grad"), ConfigError);
 }
 
-TEST(OptimizerConfig, EveryOptionHasARowInTheDocumentation) {
+TEST(OptimizerConfig, EveryOptionIsDocumented) {
   EXPECT_EQ(testing::keys_without_row("optimizers.md", OptimizerConfig().fields()), std::vector<std::string>());
 }
 

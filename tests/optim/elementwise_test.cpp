@@ -1,4 +1,4 @@
-// Lion and AdEMAMix against their originals (tests/golden/optim/make_golden.py); AdamW and SGD are in
+// Compares Lion and AdEMAMix with their originals (tests/golden/optim/make_golden.py); AdamW and SGD are in
 // optimizer_test.cpp.
 #include "optim/optim_support.h"
 
@@ -13,17 +13,17 @@ OptimizerConfig ademamix() {
   return config;
 }
 
-TEST(AdEMAMix, TakesTheStepsOfTheOriginal) {
+TEST(AdEMAMix, MatchesTheOriginal) {
   testing::expect_golden_updates(ademamix(), "ademamix");
 }
 
-TEST(AdEMAMix, WarmsUpAsTheOriginal) {
+TEST(AdEMAMix, WarmsUpLikeTheOriginal) {
   OptimizerConfig config = ademamix();
   config.ademamix_warmup_iters = 20;
   testing::expect_golden_updates(config, "ademamix_warmup");
 }
 
-TEST(AdEMAMix, WithoutASlowAverageIsAdamW) {
+TEST(AdEMAMix, EqualsAdamWWithoutASlowAverage) {
   testing::Rank rank;
   std::vector<std::vector<double>> results;
   for (const char* name : {"adam", "ademamix"}) {
@@ -49,11 +49,11 @@ OptimizerConfig lion() {
   return config;
 }
 
-TEST(Lion, TakesTheStepsOfTheOriginal) {
+TEST(Lion, MatchesTheOriginal) {
   testing::expect_golden_updates(lion(), "lion");
 }
 
-// Whatever a gradient's size, a step is as long; none, where gradient and momentum are 0.
+// Steps have the same length for any size of the gradient, and are 0 if gradient and momentum are 0.
 TEST(Lion, StepsAreSigns) {
   testing::Rank rank;
   const auto parameter = testing::parameter_with_gradient(rank, {"p", {3}});

@@ -29,7 +29,7 @@ struct Seen {
   bool begins_another(const Seen& before) const { return initial != before.initial; }
 };
 
-// tests/golden/optim/make_loss_scale.py wrote what Megatron-LM's DynamicGradScaler makes of steps.
+// tests/golden/optim/make_loss_scale.py recorded the scales of Megatron-LM's DynamicGradScaler.
 std::vector<Seen> golden() {
   std::ifstream file(WITAN_SOURCE_DIR "/tests/golden/optim/loss_scale.tsv");
   std::string header;
@@ -40,7 +40,7 @@ std::vector<Seen> golden() {
   return steps;
 }
 
-// A step whose scaled gradients have this norm; clipped to 1.
+// A step whose scaled gradients have this norm, clipped to 1.
 StepState take(Rank& rank, LossScaler& scaler, double norm) {
   StepState step(rank.stream);
   step.set({0.1}, 1, 1);
@@ -53,7 +53,7 @@ StepState take(Rank& rank, LossScaler& scaler, double norm) {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-TEST(LossScaler, ChangesAsMegatronsDynamicGradScaler) {
+TEST(LossScaler, MatchesMegatronsDynamicGradScaler) {
   Rank rank;
   const std::vector<Seen> steps = golden();
   ASSERT_EQ(steps.size(), 240u);
@@ -70,7 +70,7 @@ TEST(LossScaler, ChangesAsMegatronsDynamicGradScaler) {
   }
 }
 
-TEST(LossScaler, ARestoredStateGoesOnAlike) {
+TEST(LossScaler, ContinuesFromARestoredState) {
   Rank rank;
   const std::vector<Seen> steps = golden();
   for (const size_t saved : {0u, 7u, 31u}) {
@@ -83,20 +83,20 @@ TEST(LossScaler, ARestoredStateGoesOnAlike) {
   }
 }
 
-// Gradients are divided by the scale that their losses were multiplied by, before they are clipped.
-TEST(LossScaler, NormsAndUpdatesAreOfGradientsWithoutTheScale) {
+// Gradients are divided by the loss scale before they are clipped.
+TEST(LossScaler, NormsAndUpdatesUseUnscaledGradients) {
   Rank rank;
   OptimizerConfig config;
   config.initial_loss_scale = 1024;
   config.loss_scale_window = 2;
   LossScaler scaler(rank.stream, config);
-  EXPECT_EQ(take(rank, scaler, 512).gradient_scale(), 1.0 / 1024) << "of norm 1/2";
-  EXPECT_NEAR(take(rank, scaler, 4096).gradient_scale(), 0.25 / 1024, 1e-9) << "of norm 4";
+  EXPECT_EQ(take(rank, scaler, 512).gradient_scale(), 1.0 / 1024) << "norm 1/2";
+  EXPECT_NEAR(take(rank, scaler, 4096).gradient_scale(), 0.25 / 1024, 1e-9) << "norm 4";
   EXPECT_EQ(scaler.read().scale, 2048);
   EXPECT_EQ(take(rank, scaler, 512).gradient_scale(), 1.0 / 2048);
 }
 
-TEST(LossScaler, AConstantScaleStays) {
+TEST(LossScaler, KeepsAConstantScale) {
   Rank rank;
   OptimizerConfig config;
   config.loss_scale = 128;
@@ -106,11 +106,11 @@ TEST(LossScaler, AConstantScaleStays) {
   EXPECT_EQ(take(rank, scaler, 64).gradient_scale(), 1.0 / 128);
   EXPECT_TRUE(take(rank, scaler, std::nan("")).skipped());
   scaler.restore({4, 0, 2});
-  EXPECT_EQ(scaler.read().scale, 128) << "the configuration's word is the last";
+  EXPECT_EQ(scaler.read().scale, 128) << "the configuration takes precedence";
 }
 
 // A step that is rerun in several passes (kernels/moe/receive_buffer.h) counts once it is complete.
-TEST(LossScaler, AStepThatWillBeMadeAgainDoesNotCount) {
+TEST(LossScaler, IgnoresStepsThatWillBeRerun) {
   Rank rank;
   OptimizerConfig config;
   config.hysteresis = 1;
@@ -121,7 +121,7 @@ TEST(LossScaler, AStepThatWillBeMadeAgainDoesNotCount) {
   EXPECT_EQ(scaler.read().growth, 0);
 }
 
-TEST(LossScaler, ScalesWhatBackwardsBeginWith) {
+TEST(LossScaler, ScalesTheInitialGradient) {
   Rank rank;
   OptimizerConfig config;
   config.loss_scale = 256;

@@ -19,8 +19,8 @@ OptimizerConfig reference_run() {
   return config;
 }
 
-// Every learning rate that the logs of the published Megatron-LM runs show.
-TEST(LrSchedule, PrintsWhatMegatronLmPrints) {
+// All learning rates in the logs of the published Megatron-LM runs.
+TEST(LrSchedule, MatchesRatesInMegatronLogs) {
   const std::map<int64_t, std::string> logged = {
       {20, "1.200000E-05"},   {40, "2.400000E-05"},   {60, "3.600000E-05"},   {80, "4.800000E-05"},
       {100, "6.000000E-05"},  {120, "7.200000E-05"},  {140, "8.400000E-05"},  {160, "9.600000E-05"},
@@ -32,7 +32,7 @@ TEST(LrSchedule, PrintsWhatMegatronLmPrints) {
     EXPECT_EQ(fmt::format("{:.6E}", learning_rate(reference_run(), 40000, iteration)), text) << iteration;
 }
 
-TEST(LrSchedule, Corners) {
+TEST(LrSchedule, HandlesStartAndEnd) {
   OptimizerConfig config = reference_run();
   EXPECT_EQ(learning_rate(config, 40000, 0), 0);
   EXPECT_EQ(learning_rate(config, 40000, 1000), 6e-4);
@@ -44,7 +44,7 @@ TEST(LrSchedule, Corners) {
   EXPECT_GT(learning_rate(config, 2000, 1999), 6e-5);
 }
 
-TEST(LrSchedule, OtherStyles) {
+TEST(LrSchedule, SupportsOtherStyles) {
   OptimizerConfig config = reference_run();
   config.lr_decay_style = "linear";
   EXPECT_DOUBLE_EQ(learning_rate(config, 40000, 500), 3e-4);
@@ -55,8 +55,8 @@ TEST(LrSchedule, OtherStyles) {
   EXPECT_EQ(learning_rate(config, 40000, 50000), 6e-4);
 }
 
-// tests/golden/optim/make_golden.py wrote what Megatron-Core's OptimizerParamScheduler returns.
-TEST(LrSchedule, EveryStyleIsMegatronCores) {
+// tests/golden/optim/make_golden.py recorded the rates of Megatron-Core's OptimizerParamScheduler.
+TEST(LrSchedule, EveryStyleMatchesMegatronCore) {
   std::ifstream golden(std::string(WITAN_SOURCE_DIR) + "/tests/golden/optim/lr_schedule.tsv");
   std::string header;
   std::getline(golden, header);
@@ -75,8 +75,8 @@ TEST(LrSchedule, EveryStyleIsMegatronCores) {
   EXPECT_EQ(rows, 413);
 }
 
-// tests/golden/optim/make_golden.py wrote which rates Megatron-LM's updates use, and what it prints beside them.
-TEST(LrSchedule, AfterUpdatesEveryUpdateUsesMegatronLmsRate) {
+// tests/golden/optim/make_golden.py recorded the rates that Megatron-LM's updates use, and the ones it prints.
+TEST(LrSchedule, AfterUpdatesRatesMatchMegatronLm) {
   std::ifstream golden(std::string(WITAN_SOURCE_DIR) + "/tests/golden/optim/scheduled_updates.tsv");
   std::string header;
   std::getline(golden, header);
@@ -100,8 +100,8 @@ TEST(LrSchedule, AfterUpdatesEveryUpdateUsesMegatronLmsRate) {
   EXPECT_EQ(rows, 120);
 }
 
-// The same script wrote the weight decay of its scheduler.
-TEST(LrSchedule, WeightDecayGoesAsMegatronCores) {
+// The same script recorded the weight decay of its scheduler.
+TEST(LrSchedule, WeightDecayMatchesMegatronCore) {
   std::ifstream golden(std::string(WITAN_SOURCE_DIR) + "/tests/golden/optim/weight_decay.tsv");
   std::string header;
   std::getline(golden, header);
@@ -121,18 +121,18 @@ TEST(LrSchedule, WeightDecayGoesAsMegatronCores) {
   config.weight_decay_incr_style = "linear";
   config.start_weight_decay = 0.4;
   config.weight_decay = 0;
-  EXPECT_EQ(largest_weight_decay(config), 0.4) << "it may fall as well";
+  EXPECT_EQ(largest_weight_decay(config), 0.4) << "weight decay may decrease as well";
   EXPECT_DOUBLE_EQ(weight_decay_share(config, 60, 15), 0.75);
 }
 
-TEST(LrSchedule, ByIterationsTheFirstUpdateOfAWarmUpMoves) {
+TEST(LrSchedule, ByIterationsTheFirstWarmUpUpdateHasARate) {
   OptimizerConfig config = reference_run();
   EXPECT_DOUBLE_EQ(learning_rate(config, 40000, schedule_position(config, 1, 0)), 6e-7);
   config.lr_warmup_init = 1e-4;
   EXPECT_DOUBLE_EQ(learning_rate(config, 40000, schedule_position(config, 500, 7)), 3.5e-4);
 }
 
-TEST(LrSchedule, NoWarmUpAndRunsThatEndWithinIt) {
+TEST(LrSchedule, HandlesNoWarmUpAndRunsThatEndWithinIt) {
   OptimizerConfig config = reference_run();
   config.lr_warmup_iters = 0;
   EXPECT_EQ(learning_rate(config, 40000, 0), 6e-4);
@@ -141,12 +141,12 @@ TEST(LrSchedule, NoWarmUpAndRunsThatEndWithinIt) {
   EXPECT_DOUBLE_EQ(learning_rate(config, 10, 10), 6e-6);
 }
 
-TEST(LrSchedule, SamplesAreCountedAsIterationsAre) {
+TEST(LrSchedule, CountsSamplesLikeIterations) {
   OptimizerConfig iterations = reference_run(), samples = iterations;
   for (const char* style : {"constant", "linear", "cosine", "inverse-square-root", "WSD"}) {
     iterations.lr_decay_style = samples.lr_decay_style = style;
     iterations.lr_wsd_decay_iters = 4000;
-    samples.lr_warmup_iters = 1;  // which have no effect
+    samples.lr_warmup_iters = 1;  // no effect
     samples.lr_decay_iters = samples.lr_wsd_decay_iters = 2;
     samples.lr_warmup_samples = 1000 * 16;
     samples.lr_decay_samples = 38000 * 16;

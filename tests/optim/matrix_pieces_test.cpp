@@ -11,9 +11,9 @@ namespace {
 using testing::Rank;
 using testing::values;
 
-// Element k of matrix i [4, 6] is 100 i + k. Every rank gathers each, and owns some: the same matrices both times, and
-// pieces come back as they were.
-TEST(MatrixPieces, AreTheSameWholeMatricesOnEveryRankAndOnOwners) {
+// Element k of matrix i [4, 6] is 100 i + k. Every rank gathers all matrices, and those it owns: both must be the same,
+// and pieces must return unchanged.
+TEST(MatrixPieces, FormTheSameMatricesOnEveryRankAndOnOwners) {
   for (const bool columns_divided : {false, true}) {
     static constexpr int64_t kMatrices = 6, kRows = 4, kColumns = 6;
     static constexpr int kRanks = 2;

@@ -23,7 +23,7 @@ using testing::parameter_with_gradient;
 using testing::Rank;
 using testing::values;
 
-// Results of the original implementations (tests/golden/optim/make_muon.py), by name and rows.
+// Results of the original implementations (tests/golden/optim/make_muon.py) by name and rows.
 std::map<std::string, std::vector<double>> golden() {
   std::ifstream file(std::filesystem::path(WITAN_SOURCE_DIR) / "tests/golden/optim/muon.tsv");
   std::map<std::string, std::vector<double>> all;
@@ -71,7 +71,7 @@ void make_steps(Rank& rank, Parameter& parameter, Optimizer& optimizer, int64_t 
   }
 }
 
-TEST(Muon, AgreesWithMoonlights) {
+TEST(Muon, MatchesMoonlight) {
   const auto expected = golden();
   for (const bool nesterov : {true, false})
     for (const auto& [rows, columns] : kShapes) {
@@ -87,7 +87,7 @@ TEST(Muon, AgreesWithMoonlights) {
     }
 }
 
-TEST(Muon, CoefficientsAreThoseOfDionAndEmergingOptimizers) {
+TEST(Muon, CoefficientsMatchDionAndEmergingOptimizers) {
   const auto expected = golden();
   for (const auto& [type, steps] : {std::pair{"polar_express", 5}, {"deepseek", 10}})
     for (const auto& [rows, columns] : kShapes) {
@@ -100,7 +100,7 @@ TEST(Muon, CoefficientsAreThoseOfDionAndEmergingOptimizers) {
     }
 }
 
-TEST(NorMuon, AgreesWithDions) {
+TEST(NorMuon, MatchesDion) {
   const auto expected = golden();
   for (const auto& [rows, columns] : kShapes) {
     Rank rank;
@@ -116,8 +116,8 @@ TEST(NorMuon, AgreesWithDions) {
   }
 }
 
-// Experts of a stack, gate and up of each, and part of a stack: each matrix as if it were alone.
-TEST(Muon, EveryExpertAndGateAndUpAreMatricesOfTheirOwn) {
+// A stack of experts, gate and up of each, and part of a stack: each matrix is updated as if alone.
+TEST(Muon, TreatsExpertsGateAndUpAsSeparateMatrices) {
   const auto expected = golden();
   for (const char* optimizer : {"muon", "normuon"}) {
     Rank rank;
@@ -132,15 +132,14 @@ TEST(Muon, EveryExpertAndGateAndUpAreMatricesOfTheirOwn) {
     const auto muon = make_optimizer(golden_config(optimizer), rank.stream, {{stack.get(), 48, 96}});
     make_steps(rank, *stack, *muon, 24);
     const auto after = values(stack->value());
-    EXPECT_TRUE(std::equal(after.begin(), after.begin() + 48, before.begin())) << "another rank's";
+    EXPECT_TRUE(std::equal(after.begin(), after.begin() + 48, before.begin())) << "owned by another rank";
     for (auto matrix = after.begin() + 48; matrix != after.end(); matrix += 24)
       EXPECT_TRUE(close(std::vector<double>(matrix, matrix + 24),
                         expected.at(std::string(optimizer) == "muon" ? "nesterov 4" : "normuon 4"), 1e-9, 0));
   }
 }
 
-// For a parameter of which each of `ranks` tensor-parallel ranks holds a piece: values after three updates, put
-// together.
+// Values after three updates of a parameter of which each of `ranks` tensor-parallel ranks has a piece, combined.
 std::vector<double> updated_in_pieces(const char* optimizer, const ParameterSpec& spec, int ranks) {
   std::vector<double> whole(static_cast<size_t>(spec.shape.elements()));
   ThreadWorld world(ranks);
@@ -166,8 +165,8 @@ std::vector<double> updated_in_pieces(const char* optimizer, const ParameterSpec
   return whole;
 }
 
-// Rows, columns, gate and up, and experts that are divided inside; five matrices are no multiple of the ranks.
-TEST(Muon, MatricesInPiecesAreUpdatedAsWholeOnes) {
+// Split by rows, columns, gate and up, and within experts; five matrices are not a multiple of the ranks.
+TEST(Muon, UpdatesShardedMatricesLikeWholeOnes) {
   for (const char* optimizer : {"muon", "normuon"})
     for (const ParameterSpec& spec :
          std::vector<ParameterSpec>{{.name = "rows", .shape = {12, 7}, .dtype = DType::f64, .tensor_split = {0}},
@@ -207,8 +206,8 @@ TEST(Muon, ScalesByTheShapeOfAMatrix) {
   EXPECT_DOUBLE_EQ(muon_scale(settings, 25, 100), 1);
 }
 
-// Named alone it updates what is inside of the model.
-TEST(Muon, LeavesAllButMatricesAndExpertsToAdam) {
+// As the default optimizer, Muon updates only the matrices inside the model.
+TEST(Muon, UsesAdamForAllButMatricesAndExperts) {
   OptimizerConfig config;
   config.optimizer = "muon";
   const ParamGroups groups(config);
@@ -225,7 +224,7 @@ TEST(Muon, LeavesAllButMatricesAndExpertsToAdam) {
   }
 }
 
-// A table that inherits the optimizer is two groups; one that names it takes all that it selects.
+// A table that inherits the optimizer gives two groups; one that names it applies it to all that it selects.
 TEST(Muon, TablesInheritBothHalves) {
   OptimizerConfig config;
   config.optimizer = "normuon";
@@ -248,7 +247,7 @@ TEST(Muon, TablesInheritBothHalves) {
   EXPECT_EQ(of("layers.1.router", ParameterKind::routers).settings.optimizer, "adam");
 }
 
-TEST(Muon, RefusesVectorsByNameBeforeAnythingRuns) {
+TEST(Muon, RefusesVectorsByNameInAdvance) {
   Rank rank;
   const auto norm = parameter_with_gradient(rank, {.name = "norm.weight", .shape = {4}, .kind = ParameterKind::norms});
   OptimizerConfig config;
@@ -259,7 +258,7 @@ TEST(Muon, RefusesVectorsByNameBeforeAnythingRuns) {
             "optimizer = muon: norm.weight [4] is not a matrix; give its parameter group optimizer = \"adam\"");
 }
 
-TEST(Muon, KeepsOneMomentumAndNorMuonAMomentOfEachRow) {
+TEST(Muon, KeepsMomentumAndForNorMuonAMomentPerRow) {
   Rank rank;
   const auto parameter = golden_parameter(rank, {"p", {4, 6}});
   const auto names = [&](const char* optimizer) {

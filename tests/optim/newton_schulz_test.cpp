@@ -28,7 +28,7 @@ std::vector<double> singular_values(const std::vector<double>& diagonal, int64_t
   return found;
 }
 
-TEST(NewtonSchulz, EachStepIsAPolynomialOfTheSingularValues) {
+TEST(NewtonSchulz, AppliesAPolynomialToTheSingularValues) {
   for (const char* type : {"quintic", "polar_express", "cubic", "deepseek"})
     for (const auto& [rows, columns] : {std::pair{3, 3}, {3, 7}, {8, 3}}) {
       const NewtonSchulz iteration = NewtonSchulz::of(type, 10);
@@ -42,8 +42,8 @@ TEST(NewtonSchulz, EachStepIsAPolynomialOfTheSingularValues) {
     }
 }
 
-// From singular values of 1, 0.1 and 0.01 of the norm: what each set promises.
-TEST(NewtonSchulz, SingularValuesEndAtOrAroundOne) {
+// Singular values start at 1, 0.1 and 0.01 of the norm; the bounds are those that each set promises.
+TEST(NewtonSchulz, SingularValuesApproachOne) {
   for (const auto& [type, steps, most] : {std::tuple{"quintic", 5, 0.35},
                                           {"polar_express", 5, 0.02},
                                           {"polar_express", 8, 0.02},
@@ -53,11 +53,11 @@ TEST(NewtonSchulz, SingularValuesEndAtOrAroundOne) {
       EXPECT_NEAR(s, 1, most) << type << " " << steps;
 }
 
-TEST(NewtonSchulz, ZerosStayZeros) {
+TEST(NewtonSchulz, KeepsZeros) {
   for (const double s : singular_values({0, 0}, 2, 2, NewtonSchulz::of("quintic", 5))) EXPECT_EQ(s, 0);
 }
 
-TEST(NewtonSchulz, MatricesOfABatchAreAlone) {
+TEST(NewtonSchulz, TreatsMatricesOfABatchSeparately) {
   Rank rank(3);
   const NewtonSchulz iteration = NewtonSchulz::of("quintic", 5);
   const Tensor x = rank.normal({4, 20, 36}, DType::f32, "x");
@@ -77,12 +77,12 @@ TEST(NewtonSchulz, CountsItsWork) {
   EXPECT_EQ(meta.costs().at("other").at("batched_gemm").flops, 3 * NewtonSchulz::of("quintic", 5).flops(20, 10));
 }
 
-TEST(NewtonSchulz, KnowsItsSets) {
+TEST(NewtonSchulz, FindsCoefficientSetsByName) {
   EXPECT_EQ(test::message_of<ConfigError>([] { NewtonSchulz::of("septic", 5); }),
             "muon_coefficient_type = septic: must be quintic, polar_express, cubic or deepseek");
 }
 
-// The steps on X itself in float64, of one matrix with fewer rows than columns.
+// The steps on X itself in float64, for one matrix with fewer rows than columns.
 std::vector<double> steps_on_x(std::vector<double> x, size_t m, size_t n, const NewtonSchulz& iteration) {
   double squares = 0;
   for (const double value : x) squares += value * value;
@@ -105,7 +105,7 @@ std::vector<double> steps_on_x(std::vector<double> x, size_t m, size_t n, const 
   return x;
 }
 
-// Rows that fall off as 1 / (1 + i)^power, mixed by rotations of pairs: singular values fall off alike.
+// Rows that decay as 1 / (1 + i)^power, mixed by rotations of pairs, so that singular values decay alike.
 Tensor ill_conditioned(Rank& rank, int64_t m, int64_t n, DType dtype, double power) {
   std::vector<double> x = values(rank.normal({1, m, n}, DType::f64, "x"));
   const auto at = [&](int64_t i, int64_t j) -> double& { return x[static_cast<size_t>(i * n + j)]; };
@@ -133,9 +133,9 @@ double distance(const std::vector<double>& from, const std::vector<double>& to) 
   return std::sqrt(squares / all);
 }
 
-// 20 x 96 is worth Gram matrices, and so is its transpose. Float32 keeps to the plain steps in float64 as well as the
-// condition of the matrix lets it.
-TEST(NewtonSchulz, StepsOnGramMatricesAreThoseOnTheMatrix) {
+// 20 x 96 and its transpose use Gram matrices. Float32 matches the plain float64 steps as closely as the condition of
+// the matrix allows.
+TEST(NewtonSchulz, StepsOnGramMatricesMatchStepsOnTheMatrix) {
   for (const auto& [type, steps] : {std::pair{"quintic", 5}, {"polar_express", 5}, {"deepseek", 10}, {"cubic", 12}})
     for (const double power : {0.0, 1.0, 3.0})
       for (const auto& [dtype, most] : {std::pair{DType::f64, 1e-9}, {DType::f32, 1e-2}}) {
@@ -156,9 +156,9 @@ TEST(NewtonSchulz, StepsOnGramMatricesAreThoseOnTheMatrix) {
       }
 }
 
-// For the MoE reference's experts: products in halves on tiles of 128, in two runs of 2 and 3 steps; sums in units of
+// For the MoE reference's experts: products in halves on tiles of 128, in two runs of 2 and 3 steps. Costs in units of
 // 512 cubed: 2 of X X^T (7 each) and 14 of small matrices (2 each), ten tiles of 16, and 2 of Q X (7 each).
-TEST(NewtonSchulz, IteratesOnGramMatricesWhereThatTakesFewerOperations) {
+TEST(NewtonSchulz, UsesGramMatricesIfThatTakesFewerOperations) {
   const NewtonSchulz quintic = NewtonSchulz::of("quintic", 5);
   const double cube = 512.0 * 512 * 512;
   EXPECT_DOUBLE_EQ(quintic.flops(1792, 512), 80 * cube);
@@ -166,8 +166,8 @@ TEST(NewtonSchulz, IteratesOnGramMatricesWhereThatTakesFewerOperations) {
   EXPECT_DOUBLE_EQ(quintic.least_flops(512, 1792), quintic.least_flops(1792, 512));
   EXPECT_DOUBLE_EQ(quintic.least_flops(128, 128), quintic.flops(128, 128));
   EXPECT_DOUBLE_EQ(NewtonSchulz::of("cubic", 5).least_flops(512, 1792), NewtonSchulz::of("cubic", 5).flops(512, 1792));
-  EXPECT_EQ(kernels::hopper_gram_batch(512, 4608, 73), 66);  // five turns, all of them whole
-  EXPECT_EQ(kernels::hopper_gram_batch(512, 48, 73), 48);    // no second call for the rest
+  EXPECT_EQ(kernels::hopper_gram_batch(512, 4608, 73), 66);  // five full waves
+  EXPECT_EQ(kernels::hopper_gram_batch(512, 48, 73), 48);    // no second call for the remainder
   EXPECT_EQ(kernels::hopper_gram_batch(512, 1, 73), 1);
 }
 

@@ -23,8 +23,8 @@ inline std::unique_ptr<Parameter> parameter_with_gradient(Rank& rank, ParameterS
   return parameter;
 }
 
-// Compares the path of an optimizer with what its original wrote into tests/golden/optim/updates.tsv by that name
-// (make_golden.py): five numbers in float64, which each shard of two takes a part of.
+// Compares an optimizer's updates with those of its original in tests/golden/optim/updates.tsv under that name
+// (make_golden.py): five numbers in float64, split over two shards.
 inline void expect_golden_updates(const OptimizerConfig& config, const std::string& name) {
   Rank rank(1);
   Parameter parameter(rank.stream, {"p", {5}, DType::f64}, {{0, 5}, {5}}, 1);

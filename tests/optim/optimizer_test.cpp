@@ -23,7 +23,7 @@ std::vector<std::string> state_of(const Optimizer& optimizer) {
   return lines;
 }
 
-TEST(Optimizer, StateIsNamedForCheckpoints) {
+TEST(Optimizer, NamesStateForCheckpoints) {
   Rank rank;
   const auto wide = parameter_with_gradient(rank, {"wide", {3, 2}});
   Parameter narrow(rank.stream, {.name = "narrow", .shape = {8, 2, 2}, .dtype = DType::bf16, .expert = true},
@@ -43,7 +43,7 @@ TEST(Optimizer, StateIsNamedForCheckpoints) {
   EXPECT_TRUE(state_of(*make_optimizer(config, rank.stream, {{wide.get(), 0, 6}})).empty());
 }
 
-TEST(Optimizer, MomentsMayBeKeptInBfloat16) {
+TEST(Optimizer, CanKeepMomentsInBfloat16) {
   Rank rank;
   const auto wide = parameter_with_gradient(rank, {"wide", {3, 2}});
   OptimizerConfig config;
@@ -58,14 +58,14 @@ TEST(Optimizer, MomentsMayBeKeptInBfloat16) {
   EXPECT_EQ(rank.stream.arena().live(MemoryTag::optimizer) - before, 64 * 8 * (2 + 2 + 2));
 }
 
-TEST(Optimizer, MastersAndStateAreChargedToTheOptimizer) {
+TEST(Optimizer, AllocatesMastersAndStateAsOptimizerMemory) {
   Rank rank;
   Parameter narrow(rank.stream, {.name = "narrow", .shape = {64, 8}, .dtype = DType::bf16}, {{0, 512}, {64, 8}}, 1);
   const auto adam = make_optimizer({}, rank.stream, {{&narrow, 0, 512}});
   EXPECT_EQ(rank.stream.arena().live(MemoryTag::optimizer), 64 * 8 * (4 + 4 + 2));
 }
 
-TEST(Optimizer, NormsDecayOnlyWhereTheyAreToldTo) {
+TEST(Optimizer, DecaysNormsOnlyOnRequest) {
   for (const auto& [name, all] : std::vector<std::pair<const char*, bool>>{{"adam", false},
                                                                            {"sgd", false},
                                                                            {"lion", false},
@@ -92,7 +92,7 @@ TEST(Optimizer, NormsDecayOnlyWhereTheyAreToldTo) {
   }
 }
 
-TEST(Optimizer, UpdatesOnlyWhatItOwns) {
+TEST(Optimizer, UpdatesOnlyOwnedElements) {
   Rank rank;
   const auto parameter = parameter_with_gradient(rank, {"p", {4, 3}});
   const auto before = values(parameter->value());
@@ -104,7 +104,7 @@ TEST(Optimizer, UpdatesOnlyWhatItOwns) {
 }
 
 // Closed form: constant gradient g, no decay. m / (1 - beta1^t) = g and v / (1 - beta2^t) = g^2 at every step.
-TEST(Optimizer, AdamUnderAConstantGradientWalksStraight) {
+TEST(Optimizer, AdamMovesUniformlyUnderAConstantGradient) {
   Rank rank;
   const auto parameter = parameter_with_gradient(rank, {"p", {5}, DType::f64}, DType::f64);
   const auto before = values(parameter->value()), g = values(parameter->gradient());
@@ -121,7 +121,7 @@ TEST(Optimizer, AdamUnderAConstantGradientWalksStraight) {
   EXPECT_TRUE(close(values(parameter->value()), expected, 1e-6, 0));
 }
 
-TEST(Optimizer, RestoredStateContinuesToTheBit) {
+TEST(Optimizer, ContinuesFromARestoredStateToTheBit) {
   const auto run = [](int64_t updates, Rank& rank, Parameter& parameter, Optimizer& adam, int64_t first) {
     StepState step(rank.stream);
     for (int64_t update = first; update < first + updates; ++update) {
@@ -140,7 +140,7 @@ TEST(Optimizer, RestoredStateContinuesToTheBit) {
     const auto first = make_optimizer(config, rank.stream, {{part.get(), 0, 40}});
     run(3, rank, *part, *first, 1);
     const auto own = [](const OptimizerTensor& state) {
-      return state.remainder.defined() ? state.remainder : state.tensor;  // the value stays where it is
+      return state.remainder.defined() ? state.remainder : state.tensor;  // the value stays in place
     };
     std::map<std::string, std::vector<std::byte>> saved;
     first->visit([&](const OptimizerTensor& state) {
@@ -161,7 +161,7 @@ TEST(Optimizer, RestoredStateContinuesToTheBit) {
   check(config);
 }
 
-TEST(Optimizer, RefusesElementsThatAreNotThere) {
+TEST(Optimizer, RefusesElementsOutOfRange) {
   Rank rank;
   Parameter parameter(rank.stream, {"p", {8, 2}}, {{8, 6}, {3, 2}}, 1);
   EXPECT_EQ(test::message_of<ShapeError>([&] {

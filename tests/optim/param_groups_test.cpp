@@ -26,27 +26,27 @@ std::string refusal(const std::string& groups) {
   return test::message_of<ConfigError>([&] { with_groups(groups).validate(); });
 }
 
-TEST(ParamGroups, TheFirstThatMatchesByNameOrKindTakesAParameter) {
+TEST(ParamGroups, TheFirstMatchByNameOrKindCounts) {
   const ParamGroups groups(with_groups(R"([{match = "*.q_proj.*, head.weight"}, {kind = "norms,biases"},
                                            {kind = "matrices", match = "layers.0.*"}])"));
   const auto index = [&](const char* name, ParameterKind kind) {
     return groups.index_of({.name = name, .shape = {2, 2}, .kind = kind});
   };
   EXPECT_EQ(index("layers.1.attention.q_proj.weight", ParameterKind::matrices), 1U);
-  EXPECT_EQ(index("layers.1.attention.q_proj.bias", ParameterKind::biases), 1U) << "the first wins";
+  EXPECT_EQ(index("layers.1.attention.q_proj.bias", ParameterKind::biases), 1U) << "the first match counts";
   EXPECT_EQ(index("head.weight", ParameterKind::head), 1U);
   EXPECT_EQ(index("layers.1.attention.k_proj.bias", ParameterKind::biases), 2U);
   EXPECT_EQ(index("norm.weight", ParameterKind::norms), 2U);
-  EXPECT_EQ(index("layers.0.attention.k_proj.weight", ParameterKind::matrices), 3U) << "both must fit";
+  EXPECT_EQ(index("layers.0.attention.k_proj.weight", ParameterKind::matrices), 3U) << "both must match";
   EXPECT_EQ(index("layers.1.attention.k_proj.weight", ParameterKind::matrices), 0U);
   EXPECT_EQ(index("layers.0.experts.up_proj", ParameterKind::experts), 0U);
   EXPECT_EQ(groups.all()[3].label, "kind = matrices, match = layers.0.*");
 }
 
-TEST(ParamGroups, InheritWhatTheyDoNotSet) {
+TEST(ParamGroups, InheritUnsetOptions) {
   OptimizerConfig config = with_groups(R"([{kind = "norms", optimizer = "sgd", lr = 0.5, decay_norms_and_biases = true},
                                            {kind = "head", lr_mult = 2, adam_beta2 = 0.5, shard_by = "matrices"}])");
-  config.lr = 0.01;  // after the groups: they inherit what is there in the end
+  config.lr = 0.01;  // after the groups: they inherit the final values
   config.min_lr = 0.002;
   const ParamGroups groups(config);
   ASSERT_EQ(groups.size(), 3U);
@@ -62,7 +62,7 @@ TEST(ParamGroups, InheritWhatTheyDoNotSet) {
   EXPECT_EQ(head.adam_beta2, 0.5);
   EXPECT_EQ(head.adam_beta1, config.adam_beta1);
   EXPECT_EQ(groups.all()[2].shard_by, ShardBy::matrices);
-  EXPECT_EQ(groups.all()[1].shard_by, ShardBy::elements) << "what SGD needs";
+  EXPECT_EQ(groups.all()[1].shard_by, ShardBy::elements) << "as SGD needs";
 }
 
 TEST(ParamGroups, FollowTheSameScheduleFromTheirOwnRates) {
@@ -76,7 +76,7 @@ TEST(ParamGroups, FollowTheSameScheduleFromTheirOwnRates) {
   }
 }
 
-TEST(ParamGroups, RefuseWhatCannotWork) {
+TEST(ParamGroups, RefuseInvalidSettings) {
   EXPECT_EQ(
       refusal(R"([{kind = "router"}])"),
       "[[optimizer.groups]] 1: kind = router: there is no such kind (did you mean routers?); there are embeddings, "
@@ -103,8 +103,8 @@ struct Pair {
   std::unique_ptr<Parameter> matrix, norm;
 };
 
-// AdamW and SGD in one model do what each does alone, at rates of their own.
-TEST(ParamGroups, SeveralOptimizersUpdateWhatIsTheirs) {
+// AdamW and SGD in one model update like each alone, at their own rates.
+TEST(ParamGroups, SeveralOptimizersUpdateTheirParameters) {
   Rank rank;
   const OptimizerConfig config = with_groups(R"([{kind = "norms", optimizer = "sgd", sgd_momentum = 0.5}])");
   const Pair both(rank), alone(rank);
@@ -131,8 +131,8 @@ TEST(ParamGroups, SeveralOptimizersUpdateWhatIsTheirs) {
   EXPECT_THAT(names, ElementsAre("adam.m/matrix", "adam.v/matrix", "sgd.momentum/norm"));
 }
 
-// The step's share multiplies the weight decay of every optimizer.
-TEST(ParamGroups, EveryOptimizerDecaysByTheStepsShare) {
+// The step's factor multiplies the weight decay of every optimizer.
+TEST(ParamGroups, EveryOptimizerUsesTheStepsWeightDecay) {
   for (const std::string& name : optimizer_names()) {
     SCOPED_TRACE(name);
     const auto updated = [&](double decay, double share) {
@@ -157,7 +157,7 @@ TEST(ParamGroups, EveryOptimizerDecaysByTheStepsShare) {
   }
 }
 
-TEST(ParamGroups, AGroupThatOwnsNothingHereTakesNoMemory) {
+TEST(ParamGroups, GroupsWithoutElementsTakeNoMemory) {
   Rank rank;
   const Pair pair(rank);
   const auto bytes_of = [&](const OptimizerConfig& config) {

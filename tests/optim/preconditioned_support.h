@@ -1,4 +1,4 @@
-// Parameters and gradients that scripts of tests/golden/optim form too, and the files that they wrote.
+// Parameters and gradients that the scripts of tests/golden/optim use too, and the files they wrote.
 #pragma once
 
 #include <fstream>
@@ -58,7 +58,7 @@ inline GoldenUpdates golden_updates(const std::string& name) {
   return rows;
 }
 
-// Ten updates by this optimizer make what the file has. Returns how many tensors were compared.
+// Compares ten updates of this optimizer with the file. Returns how many tensors were compared.
 inline int compare_updates(const OptimizerConfig& config, const std::map<std::string, Shape>& shapes,
                            const GoldenUpdates& golden, const std::string& name, double tolerance) {
   Rank rank;

@@ -1,4 +1,4 @@
-// Against Distributed Shampoo itself (tests/golden/optim/make_shampoo.py), and what it says of itself.
+// Compares with Distributed Shampoo (tests/golden/optim/make_shampoo.py), and tests state and errors.
 
 #include "optim/preconditioned_support.h"
 #include "support/message_of.h"
@@ -31,7 +31,7 @@ OptimizerConfig config_of(const std::string& name) {
 
 class ShampooGolden : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Cases, ShampooGolden, ::testing::Values("adam", "sgd", "none", "sum", "exponent", "newton"));
-TEST_P(ShampooGolden, MakesWhatTheOriginalMakes) {
+TEST_P(ShampooGolden, MatchesTheOriginal) {
   static const testing::GoldenUpdates kGolden = testing::golden_updates("shampoo.tsv");
   const std::map<std::string, Shape> shapes = {{"matrix", {5, 3}}, {"vector", {4}}, {"blocks", {7, 3}}};
   EXPECT_EQ(testing::compare_updates(config_of(GetParam()), shapes, kGolden, GetParam(), 1e-9), 12);
@@ -62,7 +62,7 @@ TEST(Shampoo, KeepsFactorsAndRootsOfBlocks) {
   make_optimizer(config_of("adam"), rank.stream, {blocks.shard()})->visit([&](const OptimizerTensor& state) {
     kept.push_back(cat(state.name, " ", state.parameter.shape, " at ", state.region));
   });
-  // 5 x 5 and 3 x 3 of the first five rows, 2 x 2 and 3 x 3 of the last two
+  // 5 x 5 and 3 x 3 for the first five rows, 2 x 2 and 3 x 3 for the last two
   EXPECT_EQ(kept,
             (std::vector<std::string>{"shampoo.factors/blocks [47] at [0, 47)", "shampoo.roots/blocks [47] at [0, 47)",
                                       "shampoo.m/blocks [7, 3] at [0, 21)", "shampoo.v/blocks [7, 3] at [0, 21)"}));
@@ -78,11 +78,11 @@ TEST(Shampoo, ASkippedStepChangesNothing) {
   }
   const auto before = testing::values_and_state(matrix.parameter, *shampoo);
   CountedParameter::at(matrix.parameter.gradient(), 4) = std::nan("");
-  make_step(rank, *shampoo, 6, true);  // at which roots are due
+  make_step(rank, *shampoo, 6, true);  // a step that computes roots
   EXPECT_EQ(testing::values_and_state(matrix.parameter, *shampoo), before);
 }
 
-TEST(Shampoo, RefusesWhatDoesNotGoTogether) {
+TEST(Shampoo, RefusesInvalidCombinations) {
   OptimizerConfig config = config_of("newton");
   config.shampoo_exponent = 0.4;
   EXPECT_THAT(test::message_of<ConfigError>([&] { config.validate(); }),

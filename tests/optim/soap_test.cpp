@@ -1,4 +1,4 @@
-// Against SOAP itself (tests/golden/optim/make_soap.py), and what it keeps.
+// Compares with the original SOAP (tests/golden/optim/make_soap.py), and tests state and errors.
 
 #include <algorithm>
 #include <cmath>
@@ -26,14 +26,14 @@ OptimizerConfig soap_config() {
   return config;
 }
 
-// On both sides, on one, and on none.
-TEST(Soap, MakesWhatTheOriginalMakes) {
+// With bases on both sides, on one, and on none.
+TEST(Soap, MatchesTheOriginal) {
   EXPECT_EQ(testing::compare_updates(soap_config(), {{"matrix", {4, 4}}, {"long", {7, 3}}, {"vector", {5}}},
                                      testing::golden_updates("soap.tsv"), "soap", 1e-8),
             15);
 }
 
-TEST(Soap, KeepsWhatIsOfTheBasesAsStateOfTheMatrix) {
+TEST(Soap, KeepsBasesAsStateOfTheMatrix) {
   Rank rank;
   CountedParameter longer(rank, "long", {7, 3}), vector(rank, "vector", {5});
   std::vector<std::string> kept;
@@ -43,12 +43,12 @@ TEST(Soap, KeepsWhatIsOfTheBasesAsStateOfTheMatrix) {
                                             "soap.bases/long [9]", "soap.m/vector [5]", "soap.v/vector [5]"}));
 }
 
-// Gradients that differ by noise, of one rank or two, with rows that begin later: whatever a factor's rank, the update
-// is continuous, so that the difference is proportional to the noise. In directions that such gradients lack, Adam
-// makes m / (sqrt(v) + eps) of noise alone, which grows it by up to lr / eps in each update; 4 is for several updates.
-// A machine's own roundings count as noise of 1e-13. A basis that they decided would differ by 1e-2 at any noise.
-TEST(Soap, RoundingsOfGradientsWithoutFullRankStayRoundings) {
-  const double growth = 4 * 0.125 / soap_config().adam_eps;  // with the learning rate of make_step()
+// Gradients that differ by noise, of rank one or two, with rows that start later. The update must be continuous
+// whatever a factor's rank, so its difference is proportional to the noise. In directions that the gradients lack, Adam
+// computes m / (sqrt(v) + eps) from noise only, which amplifies it by up to lr / eps per update; 4 is for several
+// updates. Rounding counts as noise of 1e-13. A basis determined by rounding would differ by 1e-2 at any noise.
+TEST(Soap, DoesNotAmplifyRoundingOfRankDeficientGradients) {
+  const double growth = 4 * 0.125 / soap_config().adam_eps;  // the learning rate of make_step() is 0.125
   constexpr double kRoundings = 1e-13;
   const auto values_after_updates = [](double noise, int64_t rank, int64_t frequency) {
     Rank rank_of_test;
@@ -92,11 +92,11 @@ TEST(Soap, ASkippedStepChangesNothing) {
   }
   const auto before = testing::values_and_state(matrix.parameter, *soap);
   CountedParameter::at(matrix.parameter.gradient(), 4) = std::nan("");
-  make_step(rank, *soap, 7, true);  // at which bases are due
+  make_step(rank, *soap, 7, true);  // a step that computes bases
   EXPECT_EQ(testing::values_and_state(matrix.parameter, *soap), before);
 }
 
-TEST(Soap, RefusesFactorsThatWouldNeverForget) {
+TEST(Soap, RefusesFactorsThatNeverDecay) {
   OptimizerConfig config = soap_config();
   config.shampoo_beta = 1;
   EXPECT_THAT(test::message_of<ConfigError>([&] { config.validate(); }), ::testing::HasSubstr("shampoo_beta = 1"));

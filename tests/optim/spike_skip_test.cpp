@@ -16,7 +16,8 @@ struct Seen {
   bool skipped;
 };
 
-// tests/golden/optim/make_golden.py wrote what OLMo-core's SkipStepOptimizer decides, of 8 steps and 2 deviations.
+// tests/golden/optim/make_golden.py recorded the decisions of OLMo-core's SkipStepOptimizer for 8 steps and 2
+// deviations.
 std::vector<Seen> golden() {
   std::ifstream file(std::string(WITAN_SOURCE_DIR) + "/tests/golden/optim/skip_step.tsv");
   std::string header;
@@ -27,7 +28,7 @@ std::vector<Seen> golden() {
   return steps;
 }
 
-// The loss comes in two parts, between which lies what does not count.
+// The loss is split into two parts, with unrelated values between them.
 bool skips(Rank& rank, SpikeSkip& spikes, double loss, double norm) {
   StepState step(rank.stream);
   step.set({0.1}, 1, 1);
@@ -36,7 +37,7 @@ bool skips(Rank& rank, SpikeSkip& spikes, double loss, double norm) {
   return step.skipped();
 }
 
-TEST(SpikeSkip, DecidesAsOlmoCore) {
+TEST(SpikeSkip, DecidesLikeOlmoCore) {
   Rank rank;
   SpikeSkip spikes(rank.stream, 2, 8);
   const std::vector<Seen> steps = golden();
@@ -45,7 +46,7 @@ TEST(SpikeSkip, DecidesAsOlmoCore) {
     EXPECT_EQ(skips(rank, spikes, steps[i].loss, steps[i].norm), steps[i].skipped) << i + 1;
 }
 
-TEST(SpikeSkip, ARestoredHistoryDecidesAlike) {
+TEST(SpikeSkip, ContinuesFromARestoredHistory) {
   Rank rank;
   const std::vector<Seen> steps = golden();
   for (const size_t saved : {0u, 3u, 8u, 10u, 40u}) {
@@ -62,7 +63,7 @@ TEST(SpikeSkip, ARestoredHistoryDecidesAlike) {
   }
 }
 
-TEST(SpikeSkip, AnotherWindowTakesTheLastSteps) {
+TEST(SpikeSkip, ANewWindowKeepsTheLastSteps) {
   Rank rank;
   SpikeSkip wide(rank.stream, 2, 8), narrow(rank.stream, 2, 4);
   for (int i = 1; i <= 10; ++i) skips(rank, wide, i, 10 * i);
@@ -75,8 +76,8 @@ TEST(SpikeSkip, AnotherWindowTakesTheLastSteps) {
   EXPECT_EQ(again.read().steps, 4);
 }
 
-// One number that is not finite would make the mean so for as long as the window remembers it.
-TEST(SpikeSkip, WhatIsNotFiniteIsSkippedAndForgotten) {
+// A non-finite value in the window would make its mean non-finite.
+TEST(SpikeSkip, SkipsAndForgetsNonFiniteLosses) {
   Rank rank;
   SpikeSkip spikes(rank.stream, 2, 8);
   EXPECT_TRUE(skips(rank, spikes, std::nan(""), 1));
@@ -85,7 +86,7 @@ TEST(SpikeSkip, WhatIsNotFiniteIsSkippedAndForgotten) {
   for (int i = 0; i < 8; ++i) EXPECT_FALSE(skips(rank, spikes, 1 + 0.1 * (i % 2), 1));
 }
 
-TEST(SpikeSkip, LeavesASkipAsItIs) {
+TEST(SpikeSkip, KeepsAnEarlierSkip) {
   Rank rank;
   SpikeSkip spikes(rank.stream, 2, 8);
   StepState step(rank.stream);
@@ -95,8 +96,8 @@ TEST(SpikeSkip, LeavesASkipAsItIs) {
   EXPECT_TRUE(step.skipped());
 }
 
-// Its loss is of a step that left something out.
-TEST(SpikeSkip, AStepThatWillBeMadeAgainIsNotRemembered) {
+// Such a step has an incomplete loss.
+TEST(SpikeSkip, IgnoresStepsThatWillBeRerun) {
   Rank rank;
   SpikeSkip spikes(rank.stream, 2, 8);
   StepState step(rank.stream);

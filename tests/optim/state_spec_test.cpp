@@ -15,7 +15,7 @@ const OptimizerStateSpec kElements{"e"};
 const OptimizerStateSpec kRows{"r", OptimizerStateSpec::Shape::rows};
 const OptimizerStateSpec kMatrices{"m", OptimizerStateSpec::Shape::matrices, DType::f64, corner};
 
-// "[shape] dim-it-is-split-along: regions" of a shard's state.
+// Describes the state of a shard: "[shape] split dim: regions".
 std::string described(const OptimizerStateSpec& state, const Parameter& parameter, int64_t first, int64_t elements) {
   const ShardState found = state_of(state, {}, parameter, first, elements);
   std::string text = cat(found.global.shape, " ", found.global.tensor_split.dim, ":");
@@ -27,7 +27,7 @@ Parameter piece_of(const ParameterSpec& spec, int expert_ranks, int expert_rank,
   return {spec, spec.part(expert_ranks, expert_rank, tensor_ranks, tensor_rank)};
 }
 
-TEST(StateSpec, StandsInTheGlobalTensorWhereTheMatrixDoes) {
+TEST(StateSpec, FollowsThePlaceOfTheMatrix) {
   const ParameterSpec matrix{.name = "w", .shape = {6, 4}};
   const Parameter whole(matrix, matrix.whole());
   EXPECT_EQ(described(kElements, whole, 3, 9), "[6, 4] -1: [3, 12)");
@@ -37,7 +37,7 @@ TEST(StateSpec, StandsInTheGlobalTensorWhereTheMatrixDoes) {
   EXPECT_EQ(described(kMatrices, Parameter(vector, vector.whole()), 0, 5), "[6] -1: [0, 6)");
 }
 
-TEST(StateSpec, TensorParallelRanksDivideRowsAndHoldMatricesWhole) {
+TEST(StateSpec, TensorParallelRanksSplitRowStateOnly) {
   const ParameterSpec by_rows{.name = "w", .shape = {6, 4}, .tensor_split = {0}};
   const ParameterSpec by_columns{.name = "w", .shape = {6, 4}, .tensor_split = {1}};
   const ParameterSpec gate_and_up{.name = "w", .shape = {8, 4}, .tensor_split = {0, 2}};
@@ -47,7 +47,7 @@ TEST(StateSpec, TensorParallelRanksDivideRowsAndHoldMatricesWhole) {
   EXPECT_EQ(described(kMatrices, piece_of(by_rows, 1, 0, 2, 1), 0, 12), "[40] -1: [0, 40)");
 }
 
-TEST(StateSpec, AnExpertIsAMatrix) {
+TEST(StateSpec, TreatsExpertsAsMatrices) {
   const ParameterSpec stack{.name = "w", .shape = {4, 6, 2}, .expert = true, .tensor_split = {1}};
   const Parameter second_half = piece_of(stack, 2, 1, 1, 0), piece = piece_of(stack, 2, 1, 2, 1);
   EXPECT_EQ(described(kMatrices, second_half, 12, 12), "[4, 38] -1: [114, 152)");
@@ -60,13 +60,13 @@ TEST(StateSpec, AnExpertIsAMatrix) {
   EXPECT_EQ(last.piece.rows, 3);
 }
 
-TEST(StateSpec, DTypesAreTheAccumulatorsOrTheirOwn) {
+TEST(StateSpec, UsesTheAccumulatorsOrItsOwnDType) {
   EXPECT_EQ(kElements.dtype_of({.name = "p", .shape = {1}, .dtype = DType::bf16}), DType::f32);
   EXPECT_EQ(kElements.dtype_of({.name = "p", .shape = {1}, .dtype = DType::f64}), DType::f64);
   EXPECT_EQ(kMatrices.dtype_of({.name = "p", .shape = {1}, .dtype = DType::bf16}), DType::f64);
 }
 
-TEST(StateSpec, RefusesToCutAMatrix) {
+TEST(StateSpec, RefusesPartsOfAMatrix) {
   const ParameterSpec stack{.name = "w", .shape = {4, 6, 2}, .expert = true};
   const Parameter parameter(stack, stack.whole());
   EXPECT_EQ(test::message_of<ShapeError>([&] { state_of(kMatrices, {}, parameter, 6, 12); }),

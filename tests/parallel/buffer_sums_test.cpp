@@ -61,7 +61,7 @@ void find(const Buffers& buffers, Stream& stream, int64_t count) {
     if (buffer->spec().rule == Rule::summed) buffer->add(tape, found(buffer->spec().shape, buffer->spec().dtype));
 }
 
-TEST(BufferSums, AreOverTheRanksWithTokensOfTheirOwn) {
+TEST(BufferSums, SumOverRanksWithDifferentTokens) {
   const Layout layout(every_axis(), 16, 0);
   testing::on_ranks(16, [&](ThreadRank& rank) {
     const Groups groups = make_groups(rank.world, layout, rank.rank);
@@ -91,7 +91,7 @@ TEST(BufferSums, AreOverTheRanksWithTokensOfTheirOwn) {
 
 // Both loads are reduced together, with as many bytes as separate all-reduces; counts of tensor-parallel ranks' own
 // tokens and other dtypes are reduced separately.
-TEST(BufferSums, TakeOneCallForBuffersThatTheSameRanksSum) {
+TEST(BufferSums, UseOneCallForBuffersSummedByTheSameRanks) {
   testing::Rank rank;
   Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
   const Layout layout(every_axis(), 16, 0);
@@ -110,7 +110,7 @@ TEST(BufferSums, TakeOneCallForBuffersThatTheSameRanksSum) {
                                                      "all_reduce float64 [3]", "all_reduce(max) float32 [2]"}));
 }
 
-TEST(BufferSums, TakeTheMemoryThatAPlanSays) {
+TEST(BufferSums, TakeTheMemoryPlanned) {
   testing::Rank rank;
   const auto high_water = [&](Stream& stream) {
     const Groups groups = make_meta_groups(Layout({}, 1, 0), 0);
@@ -124,7 +124,7 @@ TEST(BufferSums, TakeTheMemoryThatAPlanSays) {
   EXPECT_EQ(high_water(meta), high_water(rank.stream));
 }
 
-TEST(BufferSums, LeaveBuffersAloneInTheEnd) {
+TEST(BufferSums, ReleaseBuffersInTheEnd) {
   testing::Rank rank;
   const Groups groups = make_meta_groups(Layout({}, 1, 0), 0);
   const Buffers buffers(rank.stream);

@@ -17,7 +17,7 @@ std::string refusal(int64_t size, int world, int64_t num_experts) {
   return test::message_of<ConfigError>([&] { with_expert_ranks(size).validate(world, num_experts); });
 }
 
-TEST(ParallelConfig, RefusesWithTheReasonAndAWayOut) {
+TEST(ParallelConfig, ErrorsNameReasonAndFix) {
   EXPECT_EQ(refusal(16, 16, 8),
             "expert_model_parallel_size = 16: more ranks than the 8 experts (expert_tensor_parallel_size shards an "
             "expert's matrices); the nearest that "
@@ -35,7 +35,7 @@ TEST(ParallelConfig, RefusesWithTheReasonAndAWayOut) {
             "above 0");
 }
 
-TEST(ParallelConfig, CheckpointsAreWaitedForAsLongAsCallsAtLeast) {
+TEST(ParallelConfig, CheckpointTimeoutIsAtLeastTheCallTimeout) {
   ParallelConfig config;
   EXPECT_EQ(config.checkpoint_deadline_seconds(), 3600);
   config.distributed_timeout_minutes = 90;
@@ -52,7 +52,7 @@ TEST(ParallelConfig, CheckpointsAreWaitedForAsLongAsCallsAtLeast) {
   EXPECT_EQ(config.checkpoint_deadline_seconds(), 7230);
 }
 
-TEST(ParallelConfig, OffersTheNeighboursOnBothSides) {
+TEST(ParallelConfig, ErrorsNameTheNearestSizesOnBothSides) {
   EXPECT_EQ(cat(nearest_divisors(3, 4)), "the nearest that work are 2 and 4");
   EXPECT_EQ(cat(nearest_divisors(5, 64)), "the nearest that work are 4 and 8");
   EXPECT_EQ(cat(nearest_divisors(9, 4)), "the nearest that works is 4");
@@ -61,7 +61,7 @@ TEST(ParallelConfig, OffersTheNeighboursOnBothSides) {
             "the nearest that work are 1 and 9");
 }
 
-TEST(ParallelConfig, ExpertsAreDividedWithinAStage) {
+TEST(ParallelConfig, SplitsExpertsWithinAStage) {
   ParallelConfig config = with_expert_ranks(4);
   config.pipeline_model_parallel_size = 2;
   EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(4, 8); }),
@@ -72,7 +72,7 @@ TEST(ParallelConfig, ExpertsAreDividedWithinAStage) {
             "a pipeline stage (1 would leave all); the nearest that works is 2");
 }
 
-TEST(ParallelConfig, HostsOfExpertsAreWholeAndLeaveTheBitsOfOneRank) {
+TEST(ParallelConfig, ChecksExpertHosts) {
   ParallelConfig config = with_expert_ranks(8);
   config.hierarchical_expert_parallel_size = 3;
   EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(8, 8); }),
@@ -92,11 +92,11 @@ TEST(ParallelConfig, HostsOfExpertsAreWholeAndLeaveTheBitsOfOneRank) {
   config.validate(4, 8);  // one host
   EXPECT_EQ(config.hierarchical_expert_ranks(4, 8), 0);
   config.tensor_model_parallel_size = 2;
-  config.validate(16, 8);  // whose bits differ from other layouts' anyway
+  config.validate(16, 8);  // its bits differ from other layouts' anyway
   EXPECT_EQ(config.hierarchical_expert_ranks(16, 8), 4);
 }
 
-TEST(ParallelConfig, RanksOfOneSampleFormWholeGroups) {
+TEST(ParallelConfig, ChecksRanksPerSample) {
   ParallelConfig config;
   config.tensor_model_parallel_size = 3;
   EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(4, 0); }),
@@ -109,14 +109,14 @@ TEST(ParallelConfig, RanksOfOneSampleFormWholeGroups) {
             "change context_parallel_size: the nearest that work are 2 and 4");
 }
 
-TEST(ParallelConfig, AcceptsWhatDivides) {
+TEST(ParallelConfig, AcceptsDivisors) {
   for (const int64_t size : {0, 1, 2, 4, 8}) with_expert_ranks(size).validate(8, 64);
   with_expert_ranks(1).validate(7, 0);
   with_expert_ranks(0).validate(7, 0);
   EXPECT_EQ(with_expert_ranks(4).expert_ranks(8, 64), 4);
 }
 
-TEST(ParallelConfig, AutomaticTakesTheMostThatDivideBoth) {
+TEST(ParallelConfig, AutomaticSizeIsTheLargestCommonDivisor) {
   const ParallelConfig automatic;
   EXPECT_EQ(automatic.expert_ranks(2, 8), 2);
   EXPECT_EQ(automatic.expert_ranks(16, 8), 8);
@@ -125,7 +125,7 @@ TEST(ParallelConfig, AutomaticTakesTheMostThatDivideBoth) {
   EXPECT_EQ(automatic.expert_ranks(4, 0), 1);
 }
 
-TEST(ParallelConfig, DeterministicAsksForRunsThatAreNodesOfATree) {
+TEST(ParallelConfig, DeterministicSumsNeedNodesOfATree) {
   ParallelConfig config;
   config.validate_tree(6, 6, 3);  // not deterministic
   config.deterministic = true;
@@ -143,7 +143,7 @@ TEST(ParallelConfig, DeterministicAsksForRunsThatAreNodesOfATree) {
             "pipeline stage, got 3");
 }
 
-TEST(ParallelConfig, KeysAreBounded) {
+TEST(ParallelConfig, LimitsValues) {
   ParallelConfig config;
   set_field(config.fields(), "ranks", "2", "--ranks");
   EXPECT_EQ(config.ranks, 2);
@@ -153,7 +153,7 @@ TEST(ParallelConfig, KeysAreBounded) {
                ConfigError);
 }
 
-TEST(ParallelConfig, InstancesOfADistributedOptimizerDivideTheRanks) {
+TEST(ParallelConfig, OptimizerInstancesDivideTheRanks) {
   ParallelConfig config;
   config.num_distributed_optimizer_instances = 2;
   EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(4, 8); }),
@@ -170,7 +170,7 @@ TEST(ParallelConfig, InstancesOfADistributedOptimizerDivideTheRanks) {
   EXPECT_THROW(config.validate_tree(6, 8, 2), ConfigError);
 }
 
-TEST(ParallelConfig, SaysWhatRanksDivide) {
+TEST(ParallelConfig, DerivesTheSharding) {
   ParallelConfig config;
   EXPECT_EQ(config.sharding(), Sharding::none);
   config.use_distributed_optimizer = true;
@@ -185,7 +185,7 @@ TEST(ParallelConfig, SaysWhatRanksDivide) {
   EXPECT_NO_THROW(config.validate(4, 8));
 }
 
-TEST(ParallelConfig, RefusesWhatDivisionsExclude) {
+TEST(ParallelConfig, RefusesOptionsIncompatibleWithSharding) {
   const auto complaint = [](const std::function<void(ParallelConfig&)>& change) {
     ParallelConfig config;
     change(config);

@@ -31,7 +31,7 @@ double gradient_at(const Parameter& parameter, int64_t i) {
   return std::abs(value) < 0.1 ? 0 : value;
 }
 
-TEST(GlobalNorm, TheSameBitsOnEveryRankOfEveryLayout) {
+TEST(GlobalNorm, HasTheSameBitsOnEveryRankOfEveryTestedLayout) {
   std::mutex mutex;
   std::set<double> norms, zeros, value_norms;
   std::set<std::vector<double>> of_units;
@@ -80,7 +80,7 @@ TEST(GlobalNorm, TheSameBitsOnEveryRankOfEveryLayout) {
 
 // Two tensor-parallel ranks divide a table with 4097 rows: one has a single chunk of 65536 elements, the other also a
 // second chunk. The first rank's empty sum must count as zero, whatever its memory held before.
-TEST(GlobalNorm, CountsNothingWhereATensorRankHasLess) {
+TEST(GlobalNorm, HandlesUnevenTensorRanks) {
   const std::vector<ParameterSpec> specs = {
       {.name = "words", .shape = {4097, 32}, .tensor_split = {.dim = 0, .uneven = true}},
       {.name = "norm", .shape = {3}}};
@@ -149,7 +149,7 @@ Norms norms_of(ThreadRank& rank, const Groups& groups, bool can_sum_blocks, bool
 }
 
 // If no other rank has summands of experts' gradients, block sums replace them, equal to rounding in float64.
-TEST(GlobalNorm, SumsOfBlocksStandForGradients) {
+TEST(GlobalNorm, UsesBlockSumsInPlaceOfGradients) {
   for (const auto& [world, expert_ranks] : std::vector<std::pair<int, int>>{{1, 1}, {2, 2}, {8, 8}, {2, 1}, {4, 2}})
     on_ranks(world, [&, world = world, expert_ranks = expert_ranks](ThreadRank& rank) {
       const Groups groups = make_groups(rank.world, layout_of(world, expert_ranks), rank.rank);
@@ -166,7 +166,7 @@ TEST(GlobalNorm, SumsOfBlocksStandForGradients) {
 }
 
 // One rank's bad expert must stop all ranks from updating.
-TEST(GlobalNorm, ANonFiniteExpertSkipsTheStepEverywhere) {
+TEST(GlobalNorm, NonFiniteExpertGradientsSkipTheStepOnAllRanks) {
   on_ranks(4, [](ThreadRank& rank) {
     const Groups groups = make_groups(rank.world, layout_of(4, 4), rank.rank);
     SmallModel model(rank.stream, testing::small_specs(), groups);
@@ -182,7 +182,7 @@ TEST(GlobalNorm, ANonFiniteExpertSkipsTheStepEverywhere) {
   });
 }
 
-TEST(GlobalNorm, ADenseModelNeedsNoCommunication) {
+TEST(GlobalNorm, DenseModelsNeedNoCommunication) {
   testing::Rank rank;
   const Groups groups = make_meta_groups(layout_of(4, 1, 0), 1);  // a group that would throw if it were used
   SmallModel model(rank.stream, {{.name = "p", .shape = {5}, .init = {Initialization::Kind::ones}}}, groups);

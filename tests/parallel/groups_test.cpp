@@ -16,7 +16,7 @@ Layout two_by_two() {
   return {config, 4, 8};
 }
 
-TEST(Groups, EachAxisSumsOverItsOwnRanks) {
+TEST(Groups, EachAxisSumsOverItsRanks) {
   on_ranks(4, [](ThreadRank& rank) {
     const Groups groups = make_groups(rank.world, two_by_two(), rank.rank);
     const auto sum_over = [&](Axis axis) {
@@ -30,7 +30,7 @@ TEST(Groups, EachAxisSumsOverItsOwnRanks) {
   });
 }
 
-TEST(Groups, MetaTwinsKnowTheirPlace) {
+TEST(Groups, MetaGroupsKnowTheirRank) {
   const Groups groups = make_meta_groups(two_by_two(), 3);
   EXPECT_EQ(groups.world().size(), 4);
   EXPECT_EQ(groups.world().rank(), 3);
@@ -45,7 +45,7 @@ TEST(Groups, MetaTwinsKnowTheirPlace) {
             "this layout has no group for axis expert_replicate x expert");
 }
 
-TEST(Groups, AWorldOfOneNeedsNoPeers) {
+TEST(Groups, OneRankNeedsNoPeers) {
   testing::Rank rank;
   const Groups groups = make_meta_groups(Layout({}, 1, 8), 0);
   const Tensor one = rank.tensor<float>({1}, {3});

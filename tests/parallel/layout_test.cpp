@@ -16,7 +16,7 @@ ParallelConfig expert_ranks(int64_t size) {
   return config;
 }
 
-TEST(Layout, GradientsAreReducedWhereTheyArePartial) {
+TEST(Layout, ReducesPartialGradients) {
   const Layout layout(expert_ranks(2), 4, 8);
   EXPECT_EQ(layout.gradient_axes(kNorm), std::vector{Axis::replicate});
   EXPECT_EQ(layout.gradient_axes(kExperts), std::vector{Axis::expert_replicate});
@@ -38,8 +38,8 @@ TEST(Layout, RowsCoverEveryExpertOncePerReplica) {
   }
 }
 
-// Context-parallel ranks hold the same parameters, so that they shard the optimizer too; they are the innermost owners.
-TEST(Layout, OwnersAreAlongSequencesToo) {
+// Context-parallel ranks hold the same parameters, so they shard the optimizer too; they are the innermost owners.
+TEST(Layout, OptimizerOwnersIncludeContextParallelRanks) {
   ParallelConfig config = expert_ranks(2);
   config.context_parallel_size = 2;
   const Layout whole(config, 8, 8);
@@ -52,11 +52,11 @@ TEST(Layout, OwnersAreAlongSequencesToo) {
   EXPECT_EQ(layout.sharding_ranks(false), 4);
   EXPECT_EQ(layout.sharding_ranks(true), 2);
   for (int rank = 0; rank < 8; ++rank) EXPECT_EQ(layout.sharding_rank(false, rank), rank % 4);
-  EXPECT_EQ(layout.data_rank(5), 2) << "samples are those of ranks that share a sequence";
+  EXPECT_EQ(layout.data_rank(5), 2) << "ranks that share a sequence have the same samples";
 }
 
 // Two replicas of two hosts with two ranks each; experts are also sharded over neighbours.
-TEST(Layout, HostsOfExpertsAreNeighboursOnTheirAxis) {
+TEST(Layout, HostsOfExpertsAreAdjacentOnTheirAxis) {
   ParallelConfig config = expert_ranks(4);
   config.expert_tensor_parallel_size = 2;
   EXPECT_EQ(Layout(config, 16, 8).expert_ranks_of_host(11), (std::vector{9, 11, 13, 15}));
@@ -71,7 +71,7 @@ TEST(Layout, HostsOfExpertsAreNeighboursOnTheirAxis) {
   EXPECT_EQ(layout.expert_ranks_between_hosts(4), (std::vector{0, 4}));
 }
 
-TEST(Layout, RefusesAsTheConfigDoes) {
+TEST(Layout, RefusesInvalidConfigs) {
   EXPECT_THROW(Layout(expert_ranks(3), 6, 8), ConfigError);
 }
 
@@ -89,20 +89,20 @@ ParallelConfig of(int ranks, int tensor, int context, int pipeline, int expert) 
   return config;
 }
 
-TEST(ReplicaRing, CountsTheWholeCopiesOfAModel) {
+TEST(ReplicaRing, CountsWholeReplicas) {
   const auto replicas = [](const ParallelConfig& config) {
     return ReplicaRing(Layout(config, static_cast<int>(config.ranks), 8)).replicas();
   };
   EXPECT_EQ(replicas(of(1, 1, 1, 1, 1)), 1);
   EXPECT_EQ(replicas(of(4, 1, 1, 1, 1)), 4);
-  EXPECT_EQ(replicas(of(4, 1, 1, 1, 2)), 2) << "two ranks have all experts between them";
+  EXPECT_EQ(replicas(of(4, 1, 1, 1, 2)), 2) << "two ranks hold all experts together";
   EXPECT_EQ(replicas(of(4, 1, 1, 1, 4)), 1);
   EXPECT_EQ(replicas(of(8, 2, 1, 2, 1)), 2);
-  EXPECT_EQ(replicas(of(8, 1, 2, 1, 4)), 2) << "experts are divided by ranks of two samples";
+  EXPECT_EQ(replicas(of(8, 1, 2, 1, 4)), 2) << "ranks of two samples share the experts";
 }
 
-// The rank that stands in for another one holds the same parameters and has different samples.
-TEST(ReplicaRing, RanksStandInForTheirLikes) {
+// A rank's replacement holds the same parameters and has different samples.
+TEST(ReplicaRing, RanksReplaceOnesWithTheSameParameters) {
   const ParameterSpec dense{.name = "proj", .shape = {32, 16}, .tensor_split = {.dim = 0}};
   const ParameterSpec experts{.name = "experts", .shape = {8, 32, 16}, .expert = true};
   for (const ParallelConfig& config :
@@ -124,7 +124,7 @@ TEST(ReplicaRing, RanksStandInForTheirLikes) {
       EXPECT_EQ(ring.rank_after(next, 1), ring.rank_after(rank, 2));
       EXPECT_EQ(ring.rank_after(rank, ring.replicas()), rank);
     }
-    EXPECT_EQ(std::ssize(all), ranks) << "each computes as one other rank";
+    EXPECT_EQ(std::ssize(all), ranks) << "each replaces one other rank";
   }
 }
 

@@ -37,7 +37,7 @@ TEST(MeshShorthand, SetsTheKeysOfEveryAxis) {
 }
 
 // The layout has the sizes of the mesh.
-TEST(MeshShorthand, IsTheMeshOfTheLayout) {
+TEST(MeshShorthand, MatchesTheMeshOfTheLayout) {
   for (const int replicate : {1, 2, 4})
     for (const int shard : {1, 2, 4}) {
       const ParallelConfig config =
@@ -49,14 +49,14 @@ TEST(MeshShorthand, IsTheMeshOfTheLayout) {
     }
 }
 
-TEST(MeshShorthand, BlanksSayNothing) {
+TEST(MeshShorthand, IgnoresBlanks) {
   const ParallelConfig config = expanded(" tensor = 2,\tpipeline= 3 ");
   EXPECT_EQ(config.tensor_model_parallel_size, 2);
   EXPECT_EQ(config.pipeline_model_parallel_size, 3);
 }
 
-// A resumed run has the keys of its last layout.
-TEST(MeshShorthand, AxesThatAreNotNamedAreOne) {
+// A resumed run starts with the keys of its last layout.
+TEST(MeshShorthand, UnnamedAxesAreOne) {
   ParallelConfig before;
   before.tensor_model_parallel_size = 4;
   before.num_distributed_optimizer_instances = 4;
@@ -68,10 +68,10 @@ TEST(MeshShorthand, AxesThatAreNotNamedAreOne) {
   EXPECT_EQ(config.tensor_model_parallel_size, 1);
   EXPECT_FALSE(config.use_distributed_optimizer);
   EXPECT_EQ(config.num_distributed_optimizer_instances, 1);
-  EXPECT_EQ(config.expert_model_parallel_size, 2) << "experts are divided by a key of their own";
+  EXPECT_EQ(config.expert_model_parallel_size, 2) << "experts have their own key";
   EXPECT_EQ(expanded("tensor=2", before).num_distributed_optimizer_instances, 1);
   before.data_parallel_sharding_strategy = "optim_grads_params";
-  EXPECT_EQ(expanded("replicate=8", before).data_parallel_sharding_strategy, "auto") << "nothing is divided";
+  EXPECT_EQ(expanded("replicate=8", before).data_parallel_sharding_strategy, "auto") << "nothing is sharded";
   EXPECT_EQ(expanded("shard=8", before).data_parallel_sharding_strategy, "optim_grads_params");
   EXPECT_EQ(expanded("context=8", before).data_parallel_sharding_strategy, "optim_grads_params")
       << "ranks of one sequence hold the same too";
@@ -79,7 +79,7 @@ TEST(MeshShorthand, AxesThatAreNotNamedAreOne) {
   EXPECT_EQ(expanded("shard=8", before).sharding(), Sharding::optimizer);
 }
 
-TEST(MeshShorthand, SaysWhichKeysItSet) {
+TEST(MeshShorthand, ListsTheKeysItSet) {
   ParallelConfig config;
   EXPECT_TRUE(expand_mesh(config, {}).empty());
   config.mesh = "shard=2,expert=2";
@@ -90,7 +90,7 @@ TEST(MeshShorthand, SaysWhichKeysItSet) {
   EXPECT_FALSE(keys.contains("expert_tensor_parallel_size"));
 }
 
-TEST(MeshShorthand, GivenKeysThatAgreeAreFine) {
+TEST(MeshShorthand, AcceptsKeysThatAgree) {
   ParallelConfig given;
   given.ranks = 4;
   given.tensor_model_parallel_size = 2;
@@ -98,10 +98,10 @@ TEST(MeshShorthand, GivenKeysThatAgreeAreFine) {
   EXPECT_EQ(
       expanded("shard=2,tensor=2", given, {"ranks", "tensor_model_parallel_size", "use_distributed_optimizer"}).ranks,
       4);
-  EXPECT_EQ(expanded("shard=2", {}, {"ranks"}).ranks, 2) << "0: as many as are useful";
+  EXPECT_EQ(expanded("shard=2", {}, {"ranks"}).ranks, 2) << "0: choose automatically";
 }
 
-TEST(MeshShorthand, ContradictionsAreRefusedNamingBoth) {
+TEST(MeshShorthand, ErrorsNameBothSidesOfAContradiction) {
   ParallelConfig config;
   config.ranks = 4;
   config.tensor_model_parallel_size = 4;
@@ -128,7 +128,7 @@ TEST(MeshShorthand, ContradictionsAreRefusedNamingBoth) {
             std::string::npos);
 }
 
-TEST(MeshShorthand, NamesOfOtherProgramsAreUnderstoodToBeRefused) {
+TEST(MeshShorthand, ErrorsExplainNamesOfOtherPrograms) {
   const std::pair<const char*, const char*> names[] = {
       {"dp", "replicate"}, {"ddp", "replicate"}, {"data", "replicate"}, {"fsdp", "shard"}, {"zero", "shard"},
       {"cp", "context"},   {"pp", "pipeline"},   {"tp", "tensor"},      {"ep", "expert"},  {"etp", "expert_tensor"}};
@@ -138,13 +138,13 @@ TEST(MeshShorthand, NamesOfOtherProgramsAreUnderstoodToBeRefused) {
         << refusal(cat(name, "=2"));
 }
 
-TEST(MeshShorthand, OfExpertsKnowsTheKeys) {
+TEST(MeshShorthand, SupportsExpertMeshes) {
   EXPECT_EQ(expert_axis_of("expert_model_parallel_size"), "expert");
   EXPECT_EQ(expert_axis_of("expert_tensor_parallel_size"), "expert_tensor");
   EXPECT_EQ(expert_axis_of("tensor_model_parallel_size"), "");
 }
 
-TEST(MeshShorthand, WhatIsNoMeshIsRefused) {
+TEST(MeshShorthand, RefusesOtherText) {
   const std::pair<const char*, const char*> cases[] = {
       {"tensr=2", "there is no axis tensr (did you mean tensor?); there are replicate, shard"},
       {"replicate=2,,tensor=2", "there is no axis ;"},

@@ -15,23 +15,24 @@ PeerAccess peers(const ParallelConfig& config, int rank = 0) {
   return peers_of(config, Layout(config, static_cast<int>(config.ranks), config.expert_model_parallel_size), rank);
 }
 
-TEST(Peers, AreThoseOfAnIsland) {
+TEST(Peers, AreUsedWithinAnIsland) {
   ParallelConfig config = on_gpus(4, 2);
   config.ranks_per_process = 1;
-  EXPECT_EQ(peers(config), PeerAccess::wanted) << "processes that nobody has tried";
+  EXPECT_EQ(peers(config), PeerAccess::wanted) << "processes not probed yet";
   config.peer_islands = {0, 0, 1, 2};
   EXPECT_EQ(peers(config, 0), PeerAccess::wanted);
   EXPECT_EQ(peers(config, 1), PeerAccess::wanted);
   EXPECT_EQ(peers(config, 2), PeerAccess::none);
   EXPECT_EQ(peers(config, 3), PeerAccess::none);
   config.peer_islands = {0, 0, 1};
-  EXPECT_EQ(peers(config, 3), PeerAccess::wanted) << "of another number of ranks, as when a smaller layout is planned";
+  EXPECT_EQ(peers(config, 3), PeerAccess::wanted)
+      << "islands of another number of ranks, as when planning a smaller layout";
   config.peer_islands.clear();
   config.peer_memory = false;
   EXPECT_EQ(peers(config), PeerAccess::none);
 }
 
-TEST(Peers, AreGpusAndFew) {
+TEST(Peers, AreUsedOnAFewGpusOnly) {
   ParallelConfig config = on_gpus(4, 2);
   config.device = "cpu";
   EXPECT_EQ(peers(config), PeerAccess::none);
@@ -43,8 +44,8 @@ TEST(Peers, AreGpusAndFew) {
   EXPECT_EQ(peers(config, 31), PeerAccess::wanted);
 }
 
-// Eight expert-parallel ranks, of which each four are assumed to be on one host.
-TEST(Peers, OfAnExpertHostThatIsSplitAreNamed) {
+// Eight expert-parallel ranks, assumed to be four per host.
+TEST(Peers, ErrorsNameSplitExpertHosts) {
   ParallelConfig config = on_gpus(8, 8);
   config.ranks_per_process = 1;
   config.hierarchical_expert_parallel_size = 4;
@@ -52,7 +53,7 @@ TEST(Peers, OfAnExpertHostThatIsSplitAreNamed) {
     config.peer_islands = std::move(islands);
     return split_expert_host(config, Layout(config, 8, 8));
   };
-  EXPECT_EQ(said({}), "") << "nobody has tried";
+  EXPECT_EQ(said({}), "") << "not probed yet";
   EXPECT_EQ(said({0, 0, 0, 0, 1, 1, 1, 1}), "");
   EXPECT_EQ(said({0, 0, 0, 0, 0, 0, 0, 0}), "");
   EXPECT_EQ(said({0, 0, 0, 0, 1, 1, 2, 2}),
@@ -61,10 +62,10 @@ TEST(Peers, OfAnExpertHostThatIsSplitAreNamed) {
   config.hierarchical_expert_parallel_size = 2;
   EXPECT_EQ(said({0, 0, 0, 0, 1, 1, 2, 2}), "");
   config.hierarchical_expert_parallel_size = 0;
-  EXPECT_EQ(said({0, 0, 0, 1, 1, 1, 2, 2}), "") << "rows go straight to ranks";
+  EXPECT_EQ(said({0, 0, 0, 1, 1, 1, 2, 2}), "") << "rows are sent to ranks directly";
 }
 
-TEST(Peers, ThatWerePlannedForMustBeThere) {
+TEST(Peers, MustExistIfPlanned) {
   const ParallelConfig config = on_gpus(4, 2);
   const Layout layout(config, 4, 2);
   require_peers(make_meta_groups(layout, 0, PeerAccess::wanted), PeerAccess::wanted);

@@ -1,4 +1,4 @@
-// Compares stages of a few linear layers on threads and processes with the same layers on one rank.
+// Compares pipeline stages of a few linear layers on threads and processes with the same layers on one rank.
 #include "witan/parallel/pipeline_channel.h"
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ using testing::ThreadRank;
 
 const Shape kShape{2, 3, 4};  // [B, S, D]
 
-// Layer k maps x to (k + 2) x + k, so that a chunk that is skipped, repeated or out of order shows.
+// Layer k maps x to (k + 2) x + k, so that a skipped, repeated or misplaced chunk shows.
 double forward_of(int layer, double x) {
   return (layer + 2) * x + layer;
 }
@@ -40,7 +40,7 @@ double backward_of(int layer, double dy) {
   return (layer + 2) * dy;
 }
 
-// A stage whose chunks are a layer each.
+// A stage whose chunks are one layer each.
 class Layers : public StageModel {
  public:
   Layers(Stream& stream, const Pipeline& pipeline, int stage) : stream_(stream), pipeline_(pipeline), stage_(stage) {}
@@ -109,7 +109,7 @@ std::function<void(const Work&)> delays(int stage, int most) {
   };
 }
 
-TEST(PipelineChannel, GivesTheResultOfOneRankAtAnySpeed) {
+TEST(PipelineChannel, MatchesOneRankAtAnySpeed) {
   for (int stages = 1; stages <= 6; ++stages)
     for (int chunks = 1; chunks <= (stages == 1 ? 1 : 2); ++chunks)
       for (const int64_t micro_batches : {1, 7}) {
@@ -129,7 +129,7 @@ TEST(PipelineChannel, GivesTheResultOfOneRankAtAnySpeed) {
       }
 }
 
-TEST(PipelineChannel, RunsForwardAlone) {
+TEST(PipelineChannel, RunsForwardOnly) {
   const Pipeline pipeline{3, 2, 4, Passes::forward};
   on_ranks(3, [&](ThreadRank& rank) {
     const auto group = rank.everyone("pipeline");
@@ -139,7 +139,7 @@ TEST(PipelineChannel, RunsForwardAlone) {
   });
 }
 
-// A model that only passes tensors on, as in a plan.
+// A model that only forwards tensors, as in planning.
 class Tubes : public StageModel {
  public:
   Tubes(Stream& stream, const Pipeline& pipeline, int stage) : stream_(stream), pipeline_(pipeline), stage_(stage) {}
@@ -159,7 +159,7 @@ class Tubes : public StageModel {
   const int stage_;
 };
 
-TEST(PipelineChannel, IsPlannedWithTheBytesAndTheMemoryOfARun) {
+TEST(PipelineChannel, PlansMatchBytesAndMemoryOfARun) {
   const Pipeline pipeline{4, 2, 6};
   const double bytes = static_cast<double>(kShape.elements()) * 2;
   on_ranks(4, [&](ThreadRank& rank) {
@@ -180,7 +180,7 @@ TEST(PipelineChannel, IsPlannedWithTheBytesAndTheMemoryOfARun) {
   });
 }
 
-TEST(PipelineChannel, EndsEverywhereWhenAStageFails) {
+TEST(PipelineChannel, AllStagesEndWhenOneFails) {
   const Pipeline pipeline{5, 2, 10};
   for (const Work& where : {Work{Work::Pass::forward, 0, 0}, Work{Work::Pass::forward, 7, 1},
                             Work{Work::Pass::backward, 3, 1}, Work{Work::Pass::backward, 9, 0}}) {
@@ -205,7 +205,7 @@ TEST(PipelineChannel, EndsEverywhereWhenAStageFails) {
     });
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
     EXPECT_EQ(message, "rank 2: the loss is not finite");
-    // A stage that had finished its work has nothing to wait for.
+    // A stage that had finished its work does not wait for anything.
     for (const auto& words : told)
       EXPECT_THAT(words,
                   ::testing::AnyOf("", "the loss is not finite", "axis pipeline: stopped, as another rank failed"));
@@ -216,7 +216,7 @@ TEST(PipelineChannel, EndsEverywhereWhenAStageFails) {
   }
 }
 
-TEST(PipelineChannel, NamesAStageThatLeavesOrIsLate) {
+TEST(PipelineChannel, ErrorsNameAStageThatLeavesOrIsLate) {
   const Pipeline pipeline{3, 1, 4};
   const auto error_of = [&](double deadline, bool leaves) {
     ThreadWorld world(3, {.deadline_seconds = deadline});
@@ -238,7 +238,7 @@ TEST(PipelineChannel, NamesAStageThatLeavesOrIsLate) {
   EXPECT_THAT(error_of(0.2, false), HasSubstr("axis pipeline: rank 1 did not answer"));
 }
 
-TEST(PipelineChannel, RefusesOutputsThatDoNotFitBeforeTheyAreSent) {
+TEST(PipelineChannel, RefusesMismatchedOutputsBeforeSending) {
   const Pipeline pipeline{.stages = 2, .micro_batches = 2};
   const auto error_of = [&](const Shape& sent) {
     return message_of<ShapeError>([&] {
@@ -287,7 +287,7 @@ TEST(PipelineChannel, RunsOnProcesses) {
   }
 }
 
-TEST(PipelineChannel, EndsOnProcessesWhenAStageDies) {
+TEST(PipelineChannel, ProcessesEndWhenAStageDies) {
   const Pipeline pipeline{3, 2, 6};
   const auto ended = testing::on_processes(3, [&](testing::ProcessRank& rank) -> std::string {
     const auto group = rank.everyone("pipeline");
@@ -320,8 +320,8 @@ TEST(PipelineChannel, RefusesOutputsOfAnotherDtype) {
             "float64 [2, 3, 4]");
 }
 
-// An evaluation that hangs is reported as one.
-TEST(PipelineChannel, PassesOfALookAreThoseOfALook) {
+// A hanging evaluation must be reported as such.
+TEST(PipelineChannel, EvaluationPassesAreReportedAsSuch) {
   class Watched : public StageModel {
    public:
     explicit Watched(Stream& stream) : stream_(stream) {}

@@ -42,7 +42,7 @@ double run(const Pipeline& pipeline, const std::vector<std::vector<PipelineStep>
     if (other.kind == Kind::compute || other.kind == step.kind || other.peer != stage) return false;
     const auto& [sender, sent] = step.kind == Kind::send ? std::pair(stage, step) : std::pair(step.peer, other);
     const Work& taken = step.kind == Kind::send ? other.work : step.work;
-    EXPECT_EQ(target_of(pipeline, {sender, sent.work})->work, taken) << "an input is taken for another";
+    EXPECT_EQ(target_of(pipeline, {sender, sent.work})->work, taken) << "inputs are mixed up";
     clock[s] = clock[p] = std::max(clock[s], clock[p]);
     ++next[p];
     return true;
@@ -64,14 +64,14 @@ double run(const Pipeline& pipeline, const std::vector<std::vector<PipelineStep>
   return *std::max_element(clock.begin(), clock.end());
 }
 
-// Worked out by hand: forwards take one unit and backwards two, transfers are at times 1, 4, 4, 7, 7 and 10.
-TEST(PipelineSteps, OfTwoStagesReadSo) {
+// Worked out by hand: forwards take one unit and backwards two; transfers are at times 1, 4, 4, 7, 7 and 10.
+TEST(PipelineSteps, MatchAHandWrittenExample) {
   const Pipeline pipeline{.stages = 2, .micro_batches = 3};
   EXPECT_EQ(steps_text(pipeline, 0), "F0 F0>1 F1 F1>1 1>B0 B0 F2 F2>1 1>B1 B1 1>B2 B2");
   EXPECT_EQ(steps_text(pipeline, 1), "0>F0 F0 B0 0>F1 B0>0 F1 B1 0>F2 B1>0 F2 B2 B2>0");
 }
 
-TEST(PipelineSteps, ComputeInTheOrderOfTheScheduleWithInputsBeforeAndOutputsAfter) {
+TEST(PipelineSteps, FollowTheScheduleWithInputsBeforeAndOutputsAfter) {
   for_pipelines([](const Pipeline& pipeline) {
     const auto all = pipeline_steps(pipeline);
     for (int stage = 0; stage < pipeline.stages; ++stage) {
@@ -97,7 +97,7 @@ TEST(PipelineSteps, ComputeInTheOrderOfTheScheduleWithInputsBeforeAndOutputsAfte
 }
 
 // Compares with bubble_over_work(), which assumes the fastest transfers.
-TEST(PipelineSteps, LoseNoTimeToWaitingWithOneChunkAndLittleWithMore) {
+TEST(PipelineSteps, WaitNotAtAllWithOneChunkAndLittleWithMore) {
   for_pipelines([](const Pipeline& pipeline) {
     const auto steps = pipeline_steps(pipeline);
     const auto pairs = static_cast<double>(pipeline.micro_batches * pipeline.chunks);
@@ -115,7 +115,7 @@ TEST(PipelineSteps, LoseNoTimeToWaitingWithOneChunkAndLittleWithMore) {
   });
 }
 
-TEST(PipelineSteps, DoNotWaitForEverAtAnySpeed) {
+TEST(PipelineSteps, DoNotDeadlockAtAnySpeed) {
   std::mt19937 random(7);
   for_pipelines([&](const Pipeline& pipeline) {
     if (pipeline.micro_batches % 5 != 0) return;
@@ -125,7 +125,7 @@ TEST(PipelineSteps, DoNotWaitForEverAtAnySpeed) {
   });
 }
 
-TEST(PipelineSteps, HoldFewTensorsThatWait) {
+TEST(PipelineSteps, HoldFewWaitingTensors) {
   for_pipelines([](const Pipeline& pipeline) {
     const bool even = pipeline.micro_batches % pipeline.stages == 0;
     const int most_outputs = pipeline.chunks == 1 ? 0 : even ? 2 : pipeline.stages + 1;
@@ -138,7 +138,7 @@ TEST(PipelineSteps, HoldFewTensorsThatWait) {
         if (kind == Kind::recv) received.insert(work);
         if (kind == Kind::send) unsent.erase(work);
         if (kind != Kind::compute) continue;
-        outputs = std::max(outputs, static_cast<int>(unsent.size()));  // waiting while others are computed
+        outputs = std::max(outputs, static_cast<int>(unsent.size()));  // waiting while other work is computed
         inputs = std::max(inputs, static_cast<int>(received.size()));
         received.erase(work);
         if (target_of(pipeline, {stage, work})) unsent.insert(work);

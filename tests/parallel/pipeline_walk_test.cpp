@@ -1,4 +1,4 @@
-// A walk that skips micro-batches takes the same steps as the whole pipeline before and after them.
+// A walk that skips micro-batches takes the same steps before and after them as the whole pipeline.
 #include "witan/parallel/pipeline_walk.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ class Found : public Repetition {
 
   void begin() override { begun = true; }
   int64_t period(int64_t micro_batch) override {
-    EXPECT_EQ(left_out, -1) << "asked after it was told";
+    EXPECT_EQ(left_out, -1) << "queried after the answer";
     asked.push_back(micro_batch);
     const auto times = static_cast<int>(asked.size());
     if (times <= at_ || times <= units_) return 0;
@@ -37,7 +37,7 @@ class Found : public Repetition {
   }
 
   bool begun = false;
-  std::vector<int64_t> asked;  // micro-batches
+  std::vector<int64_t> asked;  // micro-batches of the queries
   int64_t left_out = -1, of_period = -1;
 
  private:
@@ -94,13 +94,13 @@ std::vector<Pipeline> many() {
   return all;
 }
 
-TEST(PipelineWalk, TakesAllStepsWhereNothingIsLeftOut) {
+TEST(PipelineWalk, TakesAllStepsIfNothingIsSkipped) {
   for (const Pipeline& pipeline : many())
     for (int stage = 0; stage < pipeline.stages; ++stage)
       EXPECT_EQ(walked(pipeline, stage, nullptr), steps_of(pipeline, stage)) << text_of(pipeline);
 }
 
-TEST(PipelineWalk, StepsBeforeAndAfterWhatIsLeftOutAreThoseOfTheWholePipeline) {
+TEST(PipelineWalk, StepsOutsideTheSkippedPartMatchTheWholePipeline) {
   for (const Pipeline& pipeline : many())
     for (const auto& [asked, units] : {std::pair{0, 1}, {0, 3}, {4, 1}, {5, 2}})
       for (int stage = 0; stage < pipeline.stages; ++stage) {
@@ -108,7 +108,7 @@ TEST(PipelineWalk, StepsBeforeAndAfterWhatIsLeftOutAreThoseOfTheWholePipeline) {
         Found found(asked, units);
         const auto steps = walked(pipeline, stage, &found);
         if (found.left_out < 0) {
-          EXPECT_EQ(shortened(pipeline).micro_batches, pipeline.micro_batches) << "so few that all are taken";
+          EXPECT_EQ(shortened(pipeline).micro_batches, pipeline.micro_batches) << "too few to skip any";
           EXPECT_EQ(steps, steps_of(pipeline, stage));
           continue;
         }
@@ -121,7 +121,7 @@ TEST(PipelineWalk, StepsBeforeAndAfterWhatIsLeftOutAreThoseOfTheWholePipeline) {
       }
 }
 
-// However many micro-batches there are, equally few are run.
+// The number of steps run is the same for any number of micro-batches.
 TEST(PipelineWalk, StepsDoNotGrowWithMicroBatches) {
   const auto steps_of_many = [](int64_t micro_batches) {
     Found found(0, 1);
@@ -131,7 +131,7 @@ TEST(PipelineWalk, StepsDoNotGrowWithMicroBatches) {
   EXPECT_EQ(steps_of_many(400), steps_of_many(4'000'000));
 }
 
-TEST(PipelineWalk, SaysWhereItFindsNoPeriod) {
+TEST(PipelineWalk, ReportsMissingPeriods) {
   const Pipeline pipeline{4, 1, 1000};
   Found never(1 << 20, 1);
   const auto steps = walked(pipeline, 0, &never);

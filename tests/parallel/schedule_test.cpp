@@ -53,14 +53,14 @@ int64_t fastest_step(const Pipeline& pipeline) {
   return *std::max_element(free_at.begin(), free_at.end());
 }
 
-TEST(Schedule, IsThatOfTheFigureOf1F1B) {
+TEST(Schedule, MatchesTheFigureOf1F1B) {
   const Pipeline pipeline{.stages = 4, .micro_batches = 8};
   EXPECT_EQ(schedule_text(pipeline, 0), "F0 F1 F2 F3 B0 F4 B1 F5 B2 F6 B3 F7 B4 B5 B6 B7");
   EXPECT_EQ(schedule_text(pipeline, 2), "F0 F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 F6 B5 F7 B6 B7");
   EXPECT_EQ(schedule_text(pipeline, 3), "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7");
 }
 
-TEST(Schedule, IsMegatronsWhereChunksInterleave) {
+TEST(Schedule, MatchesMegatronsInterleavedSchedule) {
   const Pipeline pipeline{.stages = 4, .chunks = 2, .micro_batches = 8};
   EXPECT_EQ(schedule_text(pipeline, 0),
             "F0.0 F1.0 F2.0 F3.0 F0.1 F1.1 F2.1 F3.1 F4.0 F5.0 "  // 2 (4 - 1) + 4 of warm-up
@@ -72,18 +72,18 @@ TEST(Schedule, IsMegatronsWhereChunksInterleave) {
             "F4.1 B4.1 F5.1 B5.1 F6.1 B6.1 F7.1 B7.1 B4.0 B5.0 B6.0 B7.0");
 }
 
-TEST(Schedule, CutsMicroBatchesThatStagesDoNotDivideIntoNearlyEvenGroups) {
+TEST(Schedule, GroupsMicroBatchesNearlyEvenly) {
   EXPECT_EQ(schedule_text({2, 2, 5, Passes::forward}, 0), "F0.0 F1.0 F2.0 F0.1 F1.1 F2.1 F3.0 F4.0 F3.1 F4.1");
   EXPECT_EQ(schedule_text({3, 2, 2, Passes::forward}, 1), "F0.0 F1.0 F0.1 F1.1");
   EXPECT_EQ(schedule_text({2, 2, 3, Passes::both}, 1), "F0.0 F1.0 F2.0 F0.1 B0.1 F1.1 B1.1 F2.1 B2.1 B0.0 B1.0 B2.0");
 }
 
-TEST(Schedule, OfOneStageIsBackwardAfterEachForward) {
+TEST(Schedule, OneStageAlternatesForwardAndBackward) {
   EXPECT_EQ(schedule_text({.micro_batches = 3}, 0), "F0 B0 F1 B1 F2 B2");
   EXPECT_EQ(schedule_text({1, 1, 3, Passes::forward}, 0), "F0 F1 F2");
 }
 
-TEST(Schedule, DoesAllWorkOnceBackwardAfterForward) {
+TEST(Schedule, HasAllWorkOnceWithBackwardAfterForward) {
   for_pipelines([](const Pipeline& pipeline) {
     const auto pairs = static_cast<size_t>(pipeline.micro_batches * pipeline.chunks);
     for (int stage = 0; stage < pipeline.stages; ++stage) {
@@ -107,20 +107,20 @@ TEST(Schedule, DoesAllWorkOnceBackwardAfterForward) {
   });
 }
 
-TEST(Schedule, BoundsWhatIsInFlightAsThePapersDo) {
+TEST(Schedule, LimitsMicroBatchesInFlightAsInThePapers) {
   for (int stages = 1; stages <= 8; ++stages)
     for (int stage = 0; stage < stages; ++stage) {
       EXPECT_EQ(most_in_flight({stages, 1, 40}, stage), stages - stage);
       EXPECT_EQ(most_in_flight({stages, 1, 2}, stage), std::min(2, stages - stage));
       if (stages == 1) continue;
       EXPECT_EQ(most_in_flight({stages, 3, 10 * stages}, stage), 2 * (stages - stage - 1) + 2 * stages + 1);
-      EXPECT_EQ(most_in_flight({stages, 2, 1}, stage), 2) << "no more than there are";
+      EXPECT_EQ(most_in_flight({stages, 2, 1}, stage), 2) << "not more than exist";
     }
 }
 
-TEST(Schedule, FeedsEachChunkFromTheOneBefore) {
+TEST(Schedule, FeedsEachChunkFromThePreviousOne) {
   for_pipelines([](const Pipeline& pipeline) {
-    const int last = pipeline.stages * pipeline.chunks - 1;  // among the model's chunks in order
+    const int last = pipeline.stages * pipeline.chunks - 1;  // last of the model's chunks in order
     const auto at = [&](int position, Pass pass) {
       return StageWork{position % pipeline.stages, {pass, 1, position / pipeline.stages}};
     };
@@ -141,7 +141,7 @@ TEST(Schedule, FeedsEachChunkFromTheOneBefore) {
   });
 }
 
-TEST(Schedule, TakesTheTimeThatTheBubbleSays) {
+TEST(Schedule, TakesTheTimePredictedByTheBubble) {
   for_pipelines([](const Pipeline& pipeline) {
     const auto work = static_cast<double>(testing::work_of_stage(pipeline));
     ASSERT_NEAR(static_cast<double>(fastest_step(pipeline)), work * (1 + bubble_over_work(pipeline)), 1e-9 * work);
@@ -156,7 +156,7 @@ TEST(Schedule, HasTheBubbleOfThePapers) {
   EXPECT_DOUBLE_EQ(bubble_over_work({1, 1, 5}), 0);
 }
 
-TEST(Schedule, RefusesWhatIsNoPipeline) {
+TEST(Schedule, RefusesInvalidPipelines) {
   const auto refusal = [](const Pipeline& pipeline) { return message_of<ConfigError>([&] { pipeline.validate(); }); };
   EXPECT_EQ(refusal({0, 1, 1}), "pipeline: 0 stages; the nearest that works is 1");
   EXPECT_EQ(refusal({2, 1, 0}), "pipeline: 0 micro-batches; the nearest that works is 1");

@@ -32,7 +32,7 @@ std::string refusal(const StageSplit& split) {
   return message_of<ConfigError>([&] { const Stages stages(split); });
 }
 
-TEST(Stages, AreEvenWhereLayersDivide) {
+TEST(Stages, AreEvenIfLayersDivide) {
   const Stages stages({.num_layers = 8, .pipeline_model_parallel_size = 2, .num_virtual_stages_per_pipeline_rank = 2});
   EXPECT_EQ(stages.layers(0, 0), (LayerRange{0, 2}));
   EXPECT_EQ(stages.layers(1, 0), (LayerRange{2, 4}));
@@ -42,7 +42,7 @@ TEST(Stages, AreEvenWhereLayersDivide) {
   EXPECT_EQ(sizes({.num_layers = 5}), "5");
 }
 
-TEST(Stages, SayWhoHasTheEmbeddingTheHeadAndALayer) {
+TEST(Stages, FindTheStageOfEmbeddingHeadAndLayers) {
   const Stages stages({.num_layers = 10, .pipeline_model_parallel_size = 3, .num_virtual_stages_per_pipeline_rank = 2});
   for (int stage = 0; stage < 3; ++stage)
     for (int chunk = 0; chunk < 2; ++chunk) {
@@ -55,7 +55,7 @@ TEST(Stages, SayWhoHasTheEmbeddingTheHeadAndALayer) {
   EXPECT_TRUE(one.has_embedding(0, 0) && one.has_head(0, 0));
 }
 
-TEST(Stages, TakeTheSizeOfAChunkToo) {
+TEST(Stages, AcceptTheSizeOfAChunk) {
   EXPECT_EQ(sizes({.num_layers = 24, .pipeline_model_parallel_size = 4, .num_layers_per_virtual_pipeline_stage = 2}),
             "2 2 2 2 | 2 2 2 2 | 2 2 2 2");
   EXPECT_EQ(sizes({.num_layers = 4, .pipeline_model_parallel_size = 1, .num_layers_per_virtual_pipeline_stage = 4}),
@@ -68,7 +68,7 @@ TEST(Stages, TakeTheSizeOfAChunkToo) {
             "2 3 3 3 | 3 3 3 2");
 }
 
-TEST(Stages, CountTheEmbeddingAndTheLoss) {
+TEST(Stages, CanCountTheEmbeddingAndTheLoss) {
   EXPECT_EQ(
       sizes({.num_layers = 7, .pipeline_model_parallel_size = 4, .account_for_embedding_in_pipeline_split = true}),
       "1 2 2 2");
@@ -86,7 +86,7 @@ TEST(Stages, CountTheEmbeddingAndTheLoss) {
 }
 
 // Expected values are those of Megatron-LM's get_num_layers_to_build and get_transformer_layer_offset.
-TEST(Stages, AreMegatronsWhereTheEndsDiffer) {
+TEST(Stages, MatchMegatronsUnevenEnds) {
   EXPECT_EQ(sizes({.num_layers = 14,
                    .pipeline_model_parallel_size = 4,
                    .decoder_first_pipeline_num_layers = 3,
@@ -110,7 +110,7 @@ TEST(Stages, AreMegatronsWhereTheEndsDiffer) {
   EXPECT_EQ(stages.layers(3, 1), (LayerRange{19, 20}));
 }
 
-TEST(Stages, GiveWhatIsLeftOverToTheChunksBeforeTheLast) {
+TEST(Stages, GiveRemainingLayersToChunksBeforeTheLast) {
   EXPECT_EQ(sizes({.num_layers = 10, .pipeline_model_parallel_size = 4}), "2 3 3 2");
   EXPECT_EQ(sizes({.num_layers = 7, .pipeline_model_parallel_size = 2}), "4 3");
   EXPECT_EQ(sizes({.num_layers = 11, .pipeline_model_parallel_size = 2, .num_virtual_stages_per_pipeline_rank = 2}),
@@ -136,7 +136,7 @@ LayerRange megatrons(const StageSplit& split, int64_t chunks, int64_t stage, int
   return {offset, offset + size};
 }
 
-TEST(Stages, HoldEveryLayerOnceAndAreMegatronsWhereItHasThem) {
+TEST(Stages, HoldEveryLayerOnceAndMatchMegatron) {
   int same = 0;
   for (int64_t layers = 1; layers <= 30; ++layers)
     for (int64_t p = 1; p <= 8; ++p)
@@ -172,7 +172,7 @@ TEST(Stages, HoldEveryLayerOnceAndAreMegatronsWhereItHasThem) {
   EXPECT_GT(same, 1000);
 }
 
-TEST(Stages, RefuseWhatIsImpossibleAndNameWhatIsNot) {
+TEST(Stages, ErrorsNameSizesThatWork) {
   EXPECT_EQ(refusal({.num_layers = 0}), "num_layers = 0: the nearest that works is 1");
   EXPECT_EQ(refusal({.num_layers = 4, .pipeline_model_parallel_size = 6}),
             "pipeline_model_parallel_size = 6: more pipeline stages than the 4 layers; the nearest that works is 4");
@@ -246,7 +246,7 @@ TEST(Stages, RefuseEndsThatDoNotFit) {
 }
 
 // The nearest size that an error names works, and no nearer one does.
-TEST(Stages, NameTheNearestEndThatWorks) {
+TEST(Stages, ErrorsNameTheNearestEndThatWorks) {
   const auto works = [](const StageSplit& split) {
     try {
       const Stages stages(split);
@@ -286,7 +286,7 @@ TEST(Stages, NameTheNearestEndThatWorks) {
   EXPECT_GT(refused, 50);
 }
 
-TEST(Stages, SayWhatARankHolds) {
+TEST(Stages, DescribeTheLayersOfARank) {
   const Stages stages({.num_layers = 5, .pipeline_model_parallel_size = 2, .num_virtual_stages_per_pipeline_rank = 2});
   const StageLayers first = stages.held_by(0), last = stages.held_by(1);
   EXPECT_EQ(first.chunks, (std::vector<LayerRange>{{0, 1}, {2, 4}}));

@@ -65,7 +65,7 @@ std::string without_rank(const std::string& message) {
   return message.substr(message.find(": ") + 2);
 }
 
-TEST(StateCheck, ASoundStatePasses) {
+TEST(StateCheck, AcceptsValidStates) {
   testing::on_ranks(4, [](ThreadRank& rank) {
     Trained trained(rank);
     check_all(trained);
@@ -95,7 +95,7 @@ TEST(StateCheck, NamesTheRankOfAFlippedBit) {
       "rank(s) 1");
 }
 
-TEST(StateCheck, NamesTheRankOfABufferThatDiffers) {
+TEST(StateCheck, NamesTheRankOfADifferingBuffer) {
   const auto complaint_after = [&](bool update) {
     return without_rank(test::message_of<CommError>([&] {
       testing::on_ranks(4, [&](ThreadRank& rank) {
@@ -131,7 +131,7 @@ TEST(StateCheck, FindsEqualExperts) {
 }
 
 // Two equal experts may be copies with which a run began.
-TEST(StateCheck, FindsThatAllExpertsAreEqualAfterAnUpdate) {
+TEST(StateCheck, FindsAllExpertsEqualAfterAnUpdate) {
   const auto check_with = [](int64_t equal) {  // of the four experts that each rank holds
     testing::on_ranks(4, [&](ThreadRank& rank) {
       Trained trained(rank);
@@ -156,7 +156,7 @@ TEST(StateCheck, FindsExpertsInTheWrongPlace) {
 }
 
 // The model selects its experts itself; the layout must agree on every rank.
-TEST(StateCheck, TransformersHoldWhatTheLayoutSays) {
+TEST(StateCheck, TransformersMatchTheLayout) {
   ModelConfig config;
   config.vocab_size = 100;
   config.hidden_size = 64;
@@ -181,7 +181,7 @@ TEST(StateCheck, CountsOnMeta) {
 }
 
 // A bfloat16 value is half of what is updated: the remainders to float32 must agree too.
-TEST(StateCheck, NamesTheRankOfARemainderThatDiffers) {
+TEST(StateCheck, NamesTheRankOfADifferingRemainder) {
   EXPECT_EQ(without_rank(complaint([](Trained& on) {
               if (on.rank.rank != 3) return;
               on.optimizer->visit([](const OptimizerTensor& state) {
@@ -195,7 +195,7 @@ TEST(StateCheck, NamesTheRankOfARemainderThatDiffers) {
 }
 
 // The ends of a pipeline both hold a tied embedding, though no replica axis connects them.
-TEST(StateCheck, FindsATiedEmbeddingWhoseCopiesDiffer) {
+TEST(StateCheck, FindsDifferingCopiesOfATiedEmbedding) {
   ParallelConfig config;
   config.pipeline_model_parallel_size = 2;
   config.expert_model_parallel_size = 1;

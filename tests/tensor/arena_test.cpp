@@ -18,29 +18,29 @@ using test::message_of;
 constexpr int64_t kUnit = Arena::kAlignment;
 constexpr MemoryTag kTag = MemoryTag::activations;
 
-TEST(Arena, SizesAreRoundedUpAndAddressesAligned) {
+TEST(Arena, RoundsSizesUpAndAlignsAddresses) {
   const auto arena = Arena::reserve(10 * kUnit);
   EXPECT_EQ(arena->allocate(1, kTag), 0);
   EXPECT_EQ(arena->allocate(kUnit, kTag), kUnit);
   EXPECT_EQ(arena->allocate(kUnit + 1, kTag), 2 * kUnit);
-  EXPECT_EQ(arena->allocate(0, kTag), 4 * kUnit) << "nothing has an address of its own, too";
+  EXPECT_EQ(arena->allocate(0, kTag), 4 * kUnit) << "empty blocks have their own addresses, too";
   EXPECT_EQ(arena->live(), 5 * kUnit);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(arena->address(0)) % kUnit, 0u);
   EXPECT_EQ(Arena::reserve(1)->reserved(), kUnit);
 }
 
-TEST(Arena, TakesTheSmallestBlockThatHoldsIt) {
+TEST(Arena, UsesTheSmallestSufficientBlock) {
   const auto arena = Arena::meta();
   std::vector<int64_t> at;
   for (const int64_t units : {4, 1, 2, 1, 3, 1}) at.push_back(arena->allocate(units * kUnit, kTag));
   for (const size_t i : {0u, 2u, 4u}) arena->free(at[i], std::vector<int64_t>{4, 1, 2, 1, 3, 1}[i] * kUnit, kTag);
   EXPECT_EQ(arena->allocate(2 * kUnit, kTag), at[2]);
-  EXPECT_EQ(arena->allocate(2 * kUnit, kTag), at[4]) << "of 4 and 3 units the smaller";
-  EXPECT_EQ(arena->allocate(1 * kUnit, kTag), at[4] + 2 * kUnit) << "what was left over";
-  EXPECT_EQ(arena->allocate(5 * kUnit, kTag), 12 * kUnit) << "no block holds it: the top";
+  EXPECT_EQ(arena->allocate(2 * kUnit, kTag), at[4]) << "the smaller of 4 and 3 units";
+  EXPECT_EQ(arena->allocate(1 * kUnit, kTag), at[4] + 2 * kUnit) << "the remainder";
+  EXPECT_EQ(arena->allocate(5 * kUnit, kTag), 12 * kUnit) << "no free block suffices: at the top";
 }
 
-TEST(Arena, OfEqualBlocksTheLowestIsTaken) {
+TEST(Arena, UsesTheLowestOfEqualBlocks) {
   const auto arena = Arena::meta();
   for (int i = 0; i < 5; ++i) arena->allocate(kUnit, kTag);
   arena->free(3 * kUnit, kUnit, kTag);
@@ -48,8 +48,8 @@ TEST(Arena, OfEqualBlocksTheLowestIsTaken) {
   EXPECT_EQ(arena->allocate(kUnit, kTag), kUnit);
 }
 
-TEST(Arena, FreeNeighboursBecomeOne) {
-  // The middle last: it joins both sides.
+TEST(Arena, MergesFreeNeighbours) {
+  // The middle last, which merges with both sides.
   for (const std::vector<int64_t>& order : {std::vector<int64_t>{0, 2, 1}, {0, 1, 2}, {2, 1, 0}, {1, 0, 2}}) {
     const auto arena = Arena::meta();
     for (int i = 0; i < 4; ++i) arena->allocate(kUnit, kTag);
@@ -59,7 +59,7 @@ TEST(Arena, FreeNeighboursBecomeOne) {
   }
 }
 
-TEST(Arena, WhatIsFreedAtTheTopIsThereForAnySize) {
+TEST(Arena, ReusesMemoryFreedAtTheTopForAnySize) {
   const auto arena = Arena::reserve(4 * kUnit);
   arena->allocate(kUnit, kTag);
   const int64_t last = arena->allocate(kUnit, kTag);
@@ -68,9 +68,9 @@ TEST(Arena, WhatIsFreedAtTheTopIsThereForAnySize) {
   EXPECT_EQ(arena->high_water(), 4 * kUnit);
 }
 
-// Else the second of two equal evaluations could end higher than the first, of which a plan says what it takes.
-TEST(Arena, AddressesDependOnLiveBlocksAlone) {
-  const auto phase = [](Arena& arena) {  // ends with what it began with
+// Otherwise the second of two equal evaluations could end higher than the first, unlike planned.
+TEST(Arena, AddressesDependOnLiveBlocksOnly) {
+  const auto phase = [](Arena& arena) {  // ends with the blocks it began with
     std::vector<int64_t> at;
     const std::vector<int64_t> units = {7, 2, 5, 1};
     for (const int64_t size : units) at.push_back(arena.allocate(size * kUnit, kTag));
@@ -105,7 +105,7 @@ int64_t pass(Arena& arena, Arena::Pool& pool, Arena::Pool::Pass& known, int64_t 
   return block;
 }
 
-TEST(Arena, BlocksThatOutliveTheirPassesComeBackToThePool) {
+TEST(Arena, BlocksThatOutliveTheirPassesReturnToThePool) {
   const auto arena = Arena::meta();
   Arena::Pool pool(*arena);
   Arena::Pool::Pass known;
@@ -114,14 +114,14 @@ TEST(Arena, BlocksThatOutliveTheirPassesComeBackToThePool) {
   const int64_t a = pass(*arena, pool, known, 2), b = pass(*arena, pool, known, 2);
   arena->free(a, 2 * kUnit, kTag);
   arena->free(b, 2 * kUnit, kTag);
-  EXPECT_NE(arena->allocate(2 * kUnit, kTag), b) << "what is of no pass has nothing of the pool";
-  EXPECT_EQ(pass(*arena, pool, known, 2), b) << "the last that came back";
+  EXPECT_NE(arena->allocate(2 * kUnit, kTag), b) << "allocations outside passes do not use the pool";
+  EXPECT_EQ(pass(*arena, pool, known, 2), b) << "the last block returned";
   EXPECT_EQ(pass(*arena, pool, known, 2), a);
   const int64_t c = pass(*arena, pool, known, 1);
-  EXPECT_TRUE(c != a && c != b && c != unknown) << "of another size";
+  EXPECT_TRUE(c != a && c != b && c != unknown) << "another size";
 }
 
-TEST(Arena, WhatIsLeftOfAPoolIsFreeAfterIt) {
+TEST(Arena, APoolFreesItsBlocksAtItsEnd) {
   const auto arena = Arena::meta();
   int64_t live = 0;
   {
@@ -133,10 +133,10 @@ TEST(Arena, WhatIsLeftOfAPoolIsFreeAfterIt) {
   }
   EXPECT_EQ(arena->live(), 2 * kUnit);
   arena->free(live, 2 * kUnit, kTag);
-  EXPECT_EQ(arena->layout(), Arena::meta()->layout()) << "all is free, in one piece";
+  EXPECT_EQ(arena->layout(), Arena::meta()->layout()) << "all memory is free and merged";
 }
 
-TEST(Arena, AHeldBlockComesBackToThePoolOnceNothingHoldsIt) {
+TEST(Arena, HeldBlocksReturnToThePoolWhenReleased) {
   const auto arena = Arena::meta();
   Arena::Pool pool(*arena);
   Arena::Pool::Pass known;
@@ -150,9 +150,9 @@ TEST(Arena, AHeldBlockComesBackToThePoolOnceNothingHoldsIt) {
   EXPECT_EQ(pass(*arena, pool, known, 2), block);
 }
 
-// Passes of two kinds, several under way, which end in an order of no short period: memory is as it was after each
-// round, as far as layout() tells, and no more of it is used in a thousand rounds than in a few.
-TEST(Arena, MemoryOfAPoolRepeatsWithThePasses) {
+// Passes of two kinds, several in flight, end in pseudo-random order: layout() must be the same after each round, and a
+// thousand rounds must use no more memory than a few.
+TEST(Arena, PoolMemoryRepeatsWithPasses) {
   const auto arena = Arena::meta();
   Arena::Pool pool(*arena);
   Arena::Pool::Pass of_two, of_five;
@@ -196,7 +196,7 @@ TEST(Arena, CountsByTag) {
   EXPECT_EQ(name_of(MemoryTag::communication), "communication");
 }
 
-TEST(Arena, WillNotGrow) {
+TEST(Arena, DoesNotGrow) {
   const auto arena = Arena::reserve(4096);
   arena->allocate(1024, MemoryTag::weights);
   const int64_t top = arena->allocate(1024, MemoryTag::weights);
@@ -207,19 +207,19 @@ TEST(Arena, WillNotGrow) {
   arena->free(top, 1024, MemoryTag::weights);
   EXPECT_THROW(arena->allocate(8192, MemoryTag::gradients), OutOfMemoryError);
   EXPECT_EQ(arena->live(), 1024);
-  EXPECT_EQ(arena->allocate(3072, MemoryTag::gradients), top) << "a refusal changes nothing";
+  EXPECT_EQ(arena->allocate(3072, MemoryTag::gradients), top) << "a failed allocation changes nothing";
   EXPECT_THROW(arena->allocate(1, kTag), OutOfMemoryError);
   EXPECT_THROW(Arena::reserve(int64_t{1} << 60), OutOfMemoryError);
 }
 
-TEST(Arena, MetaHasNoMemoryAndNoEnd) {
+TEST(Arena, MetaHasNoMemoryAndNoLimit) {
   const auto arena = Arena::meta();
   EXPECT_EQ(arena->allocate(int64_t{1} << 50, kTag), 0);
   EXPECT_EQ(arena->address(0), nullptr);
   EXPECT_EQ(arena->high_water(), int64_t{1} << 50);
 }
 
-// The rule itself, without indices: best fit, lowest address first, else the top. One bool per unit.
+// A reference implementation of the rule: best fit, lowest address first, else at the top. One bool per unit.
 struct PlainArena {
   std::vector<bool> used;
   size_t high_water = 0;
@@ -246,7 +246,7 @@ struct PlainArena {
   }
 };
 
-TEST(Arena, MetaAndRealAgreeWithTheRuleOnRandomSequences) {
+TEST(Arena, MetaAndRealFollowTheRuleOnRandomSequences) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     const auto real = Arena::reserve(4000 * kUnit), meta = Arena::meta();
     PlainArena plain;

@@ -9,7 +9,7 @@ namespace {
 
 using test::message_of;
 
-TEST(DType, NamesGoBothWays) {
+TEST(DType, NamesRoundTrip) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32, DType::i64})
     EXPECT_EQ(dtype_from_name(name_of(dtype)), dtype);
   EXPECT_EQ(dtype_from_name("fp32"), DType::f32);
@@ -21,7 +21,7 @@ TEST(DType, NamesGoBothWays) {
   EXPECT_EQ(cat(DType::bf16), "bfloat16");
 }
 
-TEST(DType, SizesAndAccumulators) {
+TEST(DType, HasSizesAndAccumulators) {
   EXPECT_EQ(size_of(DType::bf16), 2);
   EXPECT_EQ(size_of(DType::f16), 2);
   EXPECT_EQ(size_of(DType::f32), 4);
@@ -36,7 +36,7 @@ TEST(DType, SizesAndAccumulators) {
   EXPECT_FALSE(is_floating(DType::i32));
 }
 
-TEST(DType, DispatchPicksTheType) {
+TEST(DType, DispatchSelectsTheType) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
     EXPECT_EQ((dispatch_floating(dtype, []<class T>() { return dtype_of<T>(); })), dtype);
   EXPECT_EQ(message_of<ShapeError>([] { dispatch_floating(DType::i64, []<class T>() {}); }),

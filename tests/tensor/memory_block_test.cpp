@@ -15,7 +15,7 @@ using testing::Rank;
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-TEST(MemoryPlace, KeepsNamesThatAreGone) {
+TEST(MemoryPlace, CopiesNames) {
   std::string module = "layers.47.moe.shared_experts.down_proj", op(100, 'o');
   const MemoryPlace place(TraceContext{3, TraceContext::Phase::backward, 1, module, op});
   module.assign(module.size(), '?');
@@ -27,14 +27,14 @@ TEST(MemoryPlace, KeepsNamesThatAreGone) {
   EXPECT_EQ(MemoryPlace().context(), TraceContext());
 }
 
-TEST(MemorySnapshot, HasWhatIsLiveAndWhoAskedForIt) {
+TEST(MemorySnapshot, ListsLiveBlocksWithTheirPlaces) {
   Rank rank(1, 16 * kMiB);
   Arena& arena = rank.stream.arena();
   const Tensor weight = rank.stream.empty({1024, 1024}, DType::f32, MemoryTag::weights);
   Tensor gone, kept;
   {
     const TraceContextScope scope(rank.stream, TraceContext::Phase::forward, 2);
-    const std::string name = "layers.0.mlp";  // which does not live on
+    const std::string name = "layers.0.mlp";  // destroyed before the snapshot
     rank.stream.trace_context().module = name;
     gone = rank.stream.empty({3, kMiB / 4}, DType::f64);
     kept = rank.stream.empty({7}, DType::bf16);
@@ -54,12 +54,12 @@ TEST(MemorySnapshot, HasWhatIsLiveAndWhoAskedForIt) {
   EXPECT_EQ(now.peak[static_cast<size_t>(MemoryTag::activations)], 6 * kMiB + 512);
   EXPECT_EQ(now.reserved, 16 * kMiB);
   EXPECT_EQ(now.high_water, 10 * kMiB + 512);
-  EXPECT_EQ(now.largest_free, 6 * kMiB) << "of the hole and what is above";
+  EXPECT_EQ(now.largest_free, 6 * kMiB) << "the hole is larger than the memory at the top";
   EXPECT_EQ(table_of(now, 1), "    4.00 MiB  weights        float32 [1024, 1024]  \n");
   EXPECT_THAT(table_of(now, 9), ::testing::EndsWith("  bfloat16 [7]  forward of micro-batch 2, layers.0.mlp\n"));
 }
 
-TEST(MemorySnapshot, ARefusalNamesTheLargestAndIsTold) {
+TEST(MemorySnapshot, OutOfMemoryNamesTheLargestBlocks) {
   Rank rank(1, 4 * kMiB);
   std::vector<MemorySnapshot> told;
   std::array<int64_t, kMemoryTags> planned;
@@ -79,7 +79,7 @@ TEST(MemorySnapshot, ARefusalNamesTheLargestAndIsTold) {
   EXPECT_EQ(told[0].blocks.size(), 2u);
 }
 
-TEST(MemorySnapshot, ATagBeyondItsPlanIsToldOnce) {
+TEST(MemorySnapshot, ReportsATagBeyondItsPlanOnce) {
   Rank rank(1, 16 * kMiB);
   std::vector<MemorySnapshot> told;
   std::array<int64_t, kMemoryTags> planned;
@@ -92,11 +92,11 @@ TEST(MemorySnapshot, ATagBeyondItsPlanIsToldOnce) {
   EXPECT_EQ(told[0].tag, MemoryTag::gradients);
   EXPECT_EQ(told[0].live[static_cast<size_t>(MemoryTag::gradients)], 2 * kMiB);
   held.push_back(rank.stream.empty({kMiB}, DType::bf16, MemoryTag::weights));
-  EXPECT_EQ(told.size(), 2u) << "once for each tag";
+  EXPECT_EQ(told.size(), 2u) << "once per tag";
 }
 
-// A side stream's launches are its rank's, and a stream that is gone is asked no more.
-TEST(MemorySnapshot, PlacesAreThoseOfTheMainStream) {
+// A side stream's allocations have its rank's place, and a destroyed stream is not asked for one.
+TEST(MemorySnapshot, UsesPlacesOfTheMainStream) {
   ThreadPool pool(1);
   const auto arena = Arena::reserve(kMiB);
   Tensor outlives;

@@ -34,7 +34,7 @@ TEST(Region, RowsAreOneRun) {
   EXPECT_EQ(rows.global(4), 10);
 }
 
-TEST(Region, NeighboursEndWithTheirRun) {
+TEST(Region, AdjacentElementsEndWithTheirRun) {
   std::mt19937 random(11);
   for (int i = 0; i < 300; ++i) {
     const Region region = random_region(random);
@@ -47,12 +47,12 @@ TEST(Region, NeighboursEndWithTheirRun) {
   }
 }
 
-TEST(Region, RunsThatTouchAreOne) {
+TEST(Region, MergesAdjacentRuns) {
   EXPECT_EQ(Region(3, 4, 5, 4), Region(3, 20));
   EXPECT_EQ(Region(3, 4, 1, 99), Region(3, 4));
 }
 
-TEST(Region, OfNothingHasNoPlace) {
+TEST(Region, EmptyRegionsHaveNoPlaces) {
   const Region nothing(5, 0, 7, 3);
   EXPECT_EQ(nothing.elements(), 0);
   EXPECT_EQ(nothing.end(), 5);
@@ -65,11 +65,11 @@ TEST(Region, ColumnsAreRunsAcrossRows) {  // columns 2 and 3 of [3, 4]
   EXPECT_EQ(places(Region(0, 12).divided(4, 2, 1)), (std::vector<int64_t>{2, 3, 6, 7, 10, 11}));
 }
 
-TEST(Region, HalvesOfAMatrixAreCutEach) {  // of gate [4, 1] over up [4, 1], the second rank's
+TEST(Region, DividesEachHalfOfAMatrix) {  // of gate [4, 1] over up [4, 1], the second rank's
   EXPECT_EQ(places(Region(0, 8).divided(4, 2, 1)), (std::vector<int64_t>{2, 3, 6, 7}));
 }
 
-TEST(Region, ExpertsAreCutInsideToo) {  // experts 2 and 3 of [4, 2, 3]: rank 0's of three columns each
+TEST(Region, DividesWithinExperts) {  // experts 2 and 3 of [4, 2, 3]: rank 0's of three columns each
   EXPECT_EQ(places(Region(12, 12).divided(3, 3, 0)), (std::vector<int64_t>{12, 15, 18, 21}));
 }
 
@@ -85,7 +85,7 @@ TEST(Region, PiecesOfAllRanksCoverTheWholeOnce) {
   }
 }
 
-TEST(Region, SlicesAreItsPlacesInOrder) {
+TEST(Region, SlicesAreInOrder) {
   std::mt19937 random(1);
   for (int trial = 0; trial < 300; ++trial) {
     const Region region = random_region(random);
@@ -102,7 +102,7 @@ TEST(Region, SlicesAreItsPlacesInOrder) {
   }
 }
 
-TEST(Region, OverlapsAreWhatBothHold) {
+TEST(Region, OverlapsAreIntersections) {
   std::mt19937 random(2);
   int met = 0;
   for (int trial = 0; trial < 3000; ++trial) {
@@ -122,7 +122,7 @@ TEST(Region, OverlapsAreWhatBothHold) {
   EXPECT_GT(met, 1000);
 }
 
-TEST(Region, RefusesWhatIsNoPart) {
+TEST(Region, RefusesInvalidParts) {
   EXPECT_EQ(message_of<ShapeError>([] { Region(0, 4, 2, 3); }),
             "region: 2 runs of 4 elements, 3 apart from 0 on, do not describe a part of a tensor");
   EXPECT_EQ(message_of<ShapeError>([] { Region(0, 12).divided(4, 3, 0); }),

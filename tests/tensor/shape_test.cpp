@@ -25,7 +25,7 @@ TEST(Shape, AsRowsKeepsTheLastDim) {
   EXPECT_EQ((Shape{5}.as_rows()), (std::pair<int64_t, int64_t>{1, 5}));
   EXPECT_EQ((Shape{}.as_rows()), (std::pair<int64_t, int64_t>{1, 1}));
   EXPECT_EQ((Shape{0, 4}.as_rows()), (std::pair<int64_t, int64_t>{0, 4}));
-  EXPECT_EQ((Shape{2, 3, 0}.as_rows()), (std::pair<int64_t, int64_t>{6, 0})) << "rows of nothing are rows";
+  EXPECT_EQ((Shape{2, 3, 0}.as_rows()), (std::pair<int64_t, int64_t>{6, 0})) << "empty rows count";
 }
 
 TEST(Shape, ComparesDimByDim) {
@@ -35,7 +35,7 @@ TEST(Shape, ComparesDimByDim) {
   EXPECT_EQ((Shape{2, 3}.with(0, 7)), (Shape{7, 3}));
 }
 
-TEST(Shape, Limits) {
+TEST(Shape, HasLimits) {
   EXPECT_EQ(message_of<ShapeError>([] { Shape{1, 1, 1, 1, 1, 1}; }), "a tensor has at most 5 dims, got 6");
   EXPECT_EQ(message_of<ShapeError>([] { Shape{2, -1}; }), "a dim cannot be negative: -1");
   EXPECT_EQ(message_of<ShapeError>([] { Shape{1, 1, 1, 1, 1}.append(1); }), "a tensor has at most 5 dims");

@@ -31,7 +31,7 @@ TEST(Tensor, IsContiguousAndCountsItsBytes) {
   EXPECT_EQ(rank.stream.zeros({5}, DType::f64).to_vector<double>(), std::vector<double>(5, 0.0));
 }
 
-TEST(Tensor, AScalarAndNothing) {
+TEST(Tensor, HandlesScalarsAndEmptyTensors) {
   Rank rank;
   const Tensor scalar = rank.stream.zeros({}, DType::f32), nothing = rank.stream.empty({3, 0}, DType::f32);
   EXPECT_EQ(scalar.elements(), 1);
@@ -41,7 +41,7 @@ TEST(Tensor, AScalarAndNothing) {
   EXPECT_TRUE(nothing.transpose(0, 1).contiguous());
 }
 
-TEST(Tensor, StorageReturnsWithTheLastTensor) {
+TEST(Tensor, FreesStorageWithTheLastTensor) {
   Rank rank;
   Arena& arena = rank.stream.arena();
   Tensor x = rank.stream.empty({1024}, DType::f32, MemoryTag::weights);
@@ -50,7 +50,7 @@ TEST(Tensor, StorageReturnsWithTheLastTensor) {
   EXPECT_FALSE(x.unique());
   x = {};
   EXPECT_TRUE(view.unique());
-  EXPECT_EQ(arena.live(MemoryTag::weights), 4096) << "a view keeps all of it";
+  EXPECT_EQ(arena.live(MemoryTag::weights), 4096) << "a view keeps the whole storage";
   view = {};
   EXPECT_EQ(arena.live(), 0);
 }
@@ -64,7 +64,7 @@ TEST(Tensor, OutlivesItsStream) {
   EXPECT_EQ(values(x), (Values{1, 2}));
 }
 
-TEST(Tensor, ReshapeSeesTheSameElements) {
+TEST(Tensor, ReshapeKeepsTheElements) {
   Rank rank;
   const Tensor x = counting(rank, {2, 6}), y = x.reshape({3, 2, 2});
   EXPECT_EQ(y.raw(), x.raw());
@@ -75,7 +75,7 @@ TEST(Tensor, ReshapeSeesTheSameElements) {
             "cannot view [6, 2] as [12]: it is not contiguous");
 }
 
-TEST(Tensor, NarrowTakesARange) {
+TEST(Tensor, NarrowSelectsARange) {
   Rank rank;
   const Tensor x = counting(rank, {3, 4});
   const Tensor rows = x.narrow(0, 1, 2), columns = x.narrow(1, 1, 2), inner = rows.narrow(1, 2, 1).narrow(0, 1, 1);
@@ -84,7 +84,7 @@ TEST(Tensor, NarrowTakesARange) {
   EXPECT_EQ(*columns.data<int32_t>(), 1);
   EXPECT_EQ(columns.stride(0), 4);
   EXPECT_EQ(*inner.data<int32_t>(), 10);
-  EXPECT_TRUE(inner.contiguous()) << "one element always is";
+  EXPECT_TRUE(inner.contiguous()) << "a single element is always contiguous";
   EXPECT_EQ(x.narrow(0, 3, 0).elements(), 0);
   EXPECT_EQ(message_of<ShapeError>([&] { x.narrow(1, 3, 2); }), "cannot take [3, 5) of dim 1 of [3, 4]");
   EXPECT_THROW(x.narrow(2, 0, 1), ShapeError);
@@ -135,7 +135,7 @@ TEST(Stream, RecordsCallsByKind) {
   Stream stream({Device::Kind::meta}, Arena::meta(), pool);
   Stream side(stream, 512);
   CallCosts calls;
-  stream.count("gemm", {1, 1});  // before anybody asks
+  stream.count("gemm", {1, 1});  // before recording begins
   stream.record_calls(&calls);
   stream.set_part("mlp");
   {
@@ -144,7 +144,7 @@ TEST(Stream, RecordsCallsByKind) {
     stream.count("gemm", {10, 1}, {2, 3, 4, 1});
     stream.count("gemm", {10, 1}, {2, 3, 4, 1});
     stream.count("gemm", {20, 1}, {2, 3, 8, 1});
-    side.count("norm", {1, 1});  // the main stream counts it when it has waited for it
+    side.count("norm", {1, 1});  // counted by the main stream once it has waited for the side stream
     side.count_exchange("replicate", "all_reduce", 64, 4);
   }
   stream.count_exchange("expert", "all_to_all", 32, 2);

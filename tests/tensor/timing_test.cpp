@@ -5,7 +5,7 @@
 namespace witan {
 namespace {
 
-TEST(Timing, TheMedianIsOfSingleCalls) {
+TEST(Timing, MeasuresTheMedianOfSingleCalls) {
   testing::Rank rank(1);
   int calls = 0;
   const double begin = rank.stream.now();
@@ -15,9 +15,9 @@ TEST(Timing, TheMedianIsOfSingleCalls) {
     for (int i = 0; i < 10000; ++i) sum = sum + 1;
   });
   const double all = rank.stream.now() - begin;
-  EXPECT_GT(calls, 8);  // two that warm up, one that is timed, five samples
+  EXPECT_GT(calls, 8);  // two warm-up calls, one timed call, five samples
   EXPECT_GT(seconds, 1e-6);
-  EXPECT_LT(seconds * calls, 3 * all);  // a median may lie above the mean, not far
+  EXPECT_LT(seconds * calls, 3 * all);  // the median may exceed the mean, but not by much
 }
 
 }  // namespace

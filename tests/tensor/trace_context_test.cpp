@@ -7,7 +7,7 @@
 namespace witan {
 namespace {
 
-TEST(TraceContext, SaysWhatItKnows) {
+TEST(TraceContext, FormatsKnownFields) {
   EXPECT_EQ(describe(TraceContext{}), "");
   EXPECT_EQ(in_words(TraceContext{}), "");
   EXPECT_EQ(in_words(TraceContext{.step = 7}), " in step 7");
@@ -19,7 +19,7 @@ TEST(TraceContext, SaysWhatItKnows) {
   EXPECT_EQ(name_of(TraceContext::Phase::saving), "saving");
 }
 
-TEST(TraceContext, ScopesEndWhereTheyBegan) {
+TEST(TraceContext, ScopesRestoreTheContext) {
   testing::Rank rank;
   Stream& stream = rank.stream;
   stream.trace_context().step = 2;
@@ -28,16 +28,16 @@ TEST(TraceContext, ScopesEndWhereTheyBegan) {
     {
       const TraceContextScope module(stream, "layers.0");
       EXPECT_EQ(describe(stream.trace_context()), "step 2, forward of micro-batch 4, layers.0");
-      const TraceContextScope root(stream, "");  // the whole model: it says nothing new
+      const TraceContextScope root(stream, "");  // the whole model: adds nothing
       EXPECT_EQ(stream.trace_context().module, "layers.0");
     }
     EXPECT_EQ(stream.trace_context().module, "");
-    stream.trace_context().op = "add";  // whatever was set within
+    stream.trace_context().op = "add";  // set within the scope
   }
   EXPECT_EQ(stream.trace_context(), TraceContext{.step = 2});
 }
 
-TEST(TraceContext, AStreamBesideAnotherIsWhereThatIs) {
+TEST(TraceContext, SideStreamsUseTheContextOfTheMainStream) {
   testing::Rank rank;
   Stream beside(rank.stream, 1 << 20);
   const TraceContextScope module(rank.stream, "head");

@@ -55,7 +55,7 @@ void expect_sums(const Groups& groups, SmallModel& model, int micro_batches) {
   }
 }
 
-TEST(GradientBuckets, SumOverExactlyTheAxesOnWhichTheyArePartial) {
+TEST(GradientBuckets, SumOverExactlyTheAxesOfPartialGradients) {
   for (const int64_t expert_ranks : {1, 2, 4})
     on_ranks(4, [&](ThreadRank& rank) {
       const Groups groups = make_groups(rank.world, layout_of(4, expert_ranks), rank.rank);
@@ -78,7 +78,7 @@ TEST(GradientBuckets, SumOverExactlyTheAxesOnWhichTheyArePartial) {
 
 // Gradients may become ready in any order or never: the order of reductions stays the same, so that ranks may even
 // differ.
-TEST(GradientBuckets, TheOrderOfReadinessDoesNotMatter) {
+TEST(GradientBuckets, DoNotDependOnTheOrderOfReadiness) {
   on_ranks(4, [&](ThreadRank& rank) {
     const Groups groups = make_groups(rank.world, layout_of(4, 2), rank.rank);
     SmallModel model(rank.stream, small_specs(DType::f64), groups);
@@ -93,7 +93,7 @@ TEST(GradientBuckets, TheOrderOfReadinessDoesNotMatter) {
   });
 }
 
-TEST(GradientBuckets, ReducesDuringTheLastBackwardAlone) {
+TEST(GradientBuckets, ReduceOnlyDuringTheLastBackward) {
   on_ranks(2, [&](ThreadRank& rank) {
     const Groups groups = make_groups(rank.world, layout_of(2, 1), rank.rank);
     SmallModel model(rank.stream, small_specs(), groups);
@@ -112,7 +112,7 @@ TEST(GradientBuckets, ReducesDuringTheLastBackwardAlone) {
   });
 }
 
-TEST(GradientBuckets, WhatNobodyWroteIsZero) {
+TEST(GradientBuckets, UnwrittenGradientsAreZero) {
   Rank rank;
   const Groups groups = make_meta_groups(layout_of(1, 1), 0);
   SmallModel model(rank.stream, small_specs(), groups);
@@ -130,7 +130,7 @@ TEST(GradientBuckets, WhatNobodyWroteIsZero) {
 
 // Block sums are kept only for gradients that are complete once a GEMM has written them, and that GEMMs can sum as they
 // write.
-TEST(GradientBuckets, KeepSumsOfBlocksWhereNobodyElseHasSummands) {
+TEST(GradientBuckets, KeepBlockSumsIfNoOtherRankHasSummands) {
   struct Kept {
     int world;
     int64_t expert_ranks;
@@ -156,11 +156,11 @@ TEST(GradientBuckets, KeepSumsOfBlocksWhereNobodyElseHasSummands) {
         EXPECT_EQ(up.gradient_block_sums().defined(), c.expected);
         EXPECT_FALSE(model.named("experts.down").gradient_block_sums().defined());
       }
-      EXPECT_FALSE(up.gradient_block_sums().defined()) << "they go with the gradients";
+      EXPECT_FALSE(up.gradient_block_sums().defined()) << "freed with the gradients";
     });
 }
 
-TEST(GradientBuckets, SumsOfBlocksOfWhatNobodyWroteAreOfZeros) {
+TEST(GradientBuckets, BlockSumsOfUnwrittenGradientsAreZero) {
   Rank rank;
   const Groups groups = make_meta_groups(layout_of(1, 1), 0);
   SmallModel model(rank.stream, small_specs(), groups);
@@ -231,7 +231,7 @@ void expect_tree(int world, int64_t expert_ranks, int64_t micro_batches) {
   });
 }
 
-TEST(GradientBuckets, OneTreeInEveryLayout) {
+TEST(GradientBuckets, SumInOneTreeInEveryTestedLayout) {
   for (const int64_t micro_batches : {1, 2, 3, 5, 6, 7, 8}) expect_tree(1, 1, micro_batches);
   for (const int world : {2, 4, 8})
     for (int64_t expert_ranks = 1; expert_ranks <= world; expert_ranks *= 2)
@@ -239,7 +239,7 @@ TEST(GradientBuckets, OneTreeInEveryLayout) {
   expect_tree(6, 2, 2);
 }
 
-TEST(GradientBuckets, WhatNobodyWroteIsZeroInEveryPart) {
+TEST(GradientBuckets, UnwrittenGradientsAreZeroInEveryPart) {
   on_ranks(4, [&](ThreadRank& rank) {
     const Groups groups = make_groups(rank.world, layout_of(4, 4), rank.rank);
     SmallModel model(rank.stream, small_specs(), groups);

@@ -47,7 +47,7 @@ struct Four {
   int64_t begin = 0, count = 0;
 };
 
-TEST(GradReduce, LeavesEveryRankTheSumsOfItsShard) {
+TEST(GradReduce, GivesEveryRankTheSumsOfItsShard) {
   on_ranks(4, [](ThreadRank& rank) {
     Four four(rank);
     four.write(rank.stream, rank.rank, 1);
@@ -58,7 +58,7 @@ TEST(GradReduce, LeavesEveryRankTheSumsOfItsShard) {
   });
 }
 
-TEST(GradReduce, AddsMicroBatchesUpInTheShardAndReplicasOnce) {
+TEST(GradReduce, SumsMicroBatchesInTheShardAndReplicasOnce) {
   on_ranks(4, [](ThreadRank& rank) {
     Four four(rank);
     four.bucket.shard = rank.stream.empty({four.count}, DType::f64);
@@ -68,7 +68,7 @@ TEST(GradReduce, AddsMicroBatchesUpInTheShardAndReplicasOnce) {
       for (int index = 0; index < 3; ++index) {
         four.write(rank.stream, rank.rank, std::pow(2.0, index));
         four.reduce.reduce_into_shard(four.bucket, {.tree = false, .first = index == 0, .last = index == 2});
-        EXPECT_FALSE(four.bucket.levels.defined()) << "the whole is no more";
+        EXPECT_FALSE(four.bucket.levels.defined()) << "the full gradient is freed";
       }
       four.expect_shard(four.bucket.shard, 7);
       EXPECT_EQ(four.bucket.replicas->sent().at("all_reduce"), sent + double(four.count) * 8);
@@ -175,7 +175,7 @@ TEST(GradTree, SumsMicroBatchesInTheTreeOfTheirNumbers) {
 }
 
 // The meta device may skip all micro-batches between the first and the last.
-TEST(GradTree, TheMetaDeviceCountsAllAdditionsAtTheFirstAndTheLast) {
+TEST(GradTree, MetaDeviceCountsAllAdditions) {
   for (int64_t count = 1; count <= 17; ++count) {
     ThreadPool pool(1);
     Stream stream({Device::Kind::meta}, Arena::meta(), pool);
@@ -217,7 +217,7 @@ GradBucket bucket_of(const Groups& groups) {
 }
 
 // Both gradients on one rank: the second source is the head's.
-TEST(TiedGradients, MeetInTheFirstOfTwoSources) {
+TEST(TiedGradients, AreSummedIntoTheFirstOfTwoSources) {
   testing::Rank rank;
   const Groups groups = make_meta_groups(testing::layout_of(1, 1), 0);
   GradBucket bucket = bucket_of(groups);
@@ -231,7 +231,7 @@ TEST(TiedGradients, MeetInTheFirstOfTwoSources) {
 }
 
 // On the first and the last stage of a pipeline; the stage between them has no copy.
-TEST(TiedGradients, OfTwoStagesAreSummedBetweenThem) {
+TEST(TiedGradients, AreSummedAcrossTwoStages) {
   ParallelConfig config;
   config.pipeline_model_parallel_size = 3;
   const Layout layout(config, 3, 0);

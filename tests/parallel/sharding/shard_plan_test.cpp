@@ -46,7 +46,7 @@ std::vector<int64_t> sizes_of(const std::vector<int64_t>& elements) {
 
 // 24 layers of hidden size 512, 64 experts of 1792 (SwiGLU), vocabulary 128256, untied: the sizes that Megatron-LM
 // logs.
-TEST(PlanBuckets, AgreesWithMegatronLm) {
+TEST(PlanBuckets, MatchesMegatronLm) {
   constexpr int64_t D = 512, F = 1792, V = 128256, layers = 24, experts = 64;
   std::vector<int64_t> others = {V * D};
   for (int64_t layer = 0; layer < layers; ++layer)
@@ -70,7 +70,7 @@ TEST(PlanBuckets, AgreesWithMegatronLm) {
   EXPECT_EQ(sizes_of(sequential), expected);
 }
 
-TEST(PlanBuckets, Edges) {
+TEST(PlanBuckets, HandlesEdgeCases) {
   using Buckets = std::vector<std::vector<size_t>>;
   EXPECT_EQ(plan_buckets({}, 10), Buckets{});
   EXPECT_EQ(plan_buckets(std::vector<int64_t>{3}, 10), (Buckets{{0}}));
@@ -78,7 +78,7 @@ TEST(PlanBuckets, Edges) {
   EXPECT_EQ(plan_buckets(std::vector<int64_t>{5, 5}, 1), (Buckets{{1}, {0}}));
 }
 
-TEST(ShardPlan, EveryElementHasOneOwnerAndCutsLieBetweenChunks) {
+TEST(ShardPlan, EveryElementHasOneOwnerAndChunksStayWhole) {
   testing::Rank rank;
   for (const auto& [world, experts] :
        std::vector<std::pair<int, int>>{{1, 1}, {2, 1}, {3, 1}, {4, 2}, {8, 2}, {16, 1}}) {
@@ -117,7 +117,7 @@ TEST(ShardPlan, IsAsEvenAsChunksAllow) {
 
 // One tensor-parallel rank has 65536 elements, one chunk, the other 65568, two chunks: both use the same boundaries as
 // far as they have elements.
-TEST(ShardPlan, TensorRanksOfUnevenPartsCutAlike) {
+TEST(ShardPlan, UnevenTensorRanksUseTheSameBoundaries) {
   ParallelConfig config;
   config.tensor_model_parallel_size = 2;
   config.use_distributed_optimizer = true;
@@ -152,7 +152,7 @@ TEST(ShardPlan, TensorRanksOfUnevenPartsCutAlike) {
 }
 
 // Parameters that fill a bucket on one rank and nearly fill it on the other.
-TEST(ShardPlan, TensorRanksOfUnevenPartsHaveTheSameBuckets) {
+TEST(ShardPlan, UnevenTensorRanksHaveTheSameBuckets) {
   ParallelConfig config;
   config.tensor_model_parallel_size = 2;
   const Layout layout(config, 4, 0);
@@ -171,7 +171,7 @@ TEST(ShardPlan, TensorRanksOfUnevenPartsHaveTheSameBuckets) {
 }
 
 // Gradients are summed on their owners, and values return to all ranks.
-TEST(ShardPlan, OwnersHaveTheSumsAndAllGetTheValues) {
+TEST(ShardPlan, OwnersGetSumsAndAllRanksGetValues) {
   for (const auto& [world, experts, instances] :
        std::vector<std::array<int, 3>>{{2, 1, 1}, {4, 2, 1}, {4, 1, 2}, {8, 2, 2}, {4, 4, 1}})
     on_ranks(world, [&, world = world, experts = experts, instances = instances](ThreadRank& rank) {
@@ -250,7 +250,7 @@ std::vector<ParameterSpec> specs() {
           {.name = "layers.1.o", .shape = {30, 60}}};
 }
 
-TEST(ShardingPolicy, EachMatrixHasOneOwnerLongestFirst) {
+TEST(ShardingPolicy, AssignsMatricesLargestFirst) {
   Rank rank;
   const Layout layout = sharded("auto", 2, 1);
   SmallModel model(rank.stream, specs(), make_meta_groups(layout, 0));
@@ -259,7 +259,7 @@ TEST(ShardingPolicy, EachMatrixHasOneOwnerLongestFirst) {
   // 1800 elements to owner 0, q and k with 1500 to owner 1; then 1200 to 1 (2700), 1200 to 0 (3000).
   EXPECT_EQ(owners[8], std::vector{0});
   EXPECT_EQ(owners[1], std::vector{1});
-  EXPECT_EQ(owners[2], std::vector{1}) << "beside q";
+  EXPECT_EQ(owners[2], std::vector{1}) << "together with q";
   EXPECT_EQ(owners[4], std::vector{1});
   EXPECT_EQ(owners[7], std::vector{0});
   for (const size_t stack : {5, 6}) EXPECT_THAT(owners[stack], ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
@@ -268,7 +268,7 @@ TEST(ShardingPolicy, EachMatrixHasOneOwnerLongestFirst) {
 }
 
 // SGD without momentum does less work per matrix than AdamW.
-TEST(ShardingPolicy, CostsAreTheOptimizersOwn) {
+TEST(ShardingPolicy, CostsDependOnTheOptimizer) {
   const ShardingPolicy policy(
       with_groups(R"([{match = "slow", shard_by = "matrices"}, {optimizer = "sgd", sgd_momentum = 0, match = "*"}])"));
   const ParameterSpec slow{.name = "slow", .shape = {4, 5}}, fast{.name = "fast", .shape = {4, 5}};
@@ -276,11 +276,11 @@ TEST(ShardingPolicy, CostsAreTheOptimizersOwn) {
   EXPECT_TRUE(policy.by_matrices(slow));
   EXPECT_FALSE(policy.by_matrices(fast));
   const ParameterSpec stack{.name = "slow", .shape = {8, 4, 5}, .expert = true};
-  EXPECT_EQ(policy.cost(stack), policy.cost(slow)) << "of one expert";
+  EXPECT_EQ(policy.cost(stack), policy.cost(slow)) << "the cost of one expert";
 }
 
 // Buckets hold parameters of one policy and keep each owner's matrices adjacent and whole.
-TEST(ShardingPolicy, BucketsCutBetweenMatrices) {
+TEST(ShardingPolicy, BucketsKeepMatricesWhole) {
   Rank rank;
   for (const char* strategy : {"optim", "optim_grads", "optim_grads_params"})
     for (const int world : {2, 3, 4}) {
@@ -334,7 +334,7 @@ TEST(ShardingPolicy, OwnersHaveWholeMatrices) {
 }
 
 // All pieces of a matrix that tensor-parallel ranks shard have the same owner, and a group that connects them.
-TEST(ShardingPolicy, PiecesOfAMatrixHaveTheSameOwnerAndTheirGroup) {
+TEST(ShardingPolicy, PiecesOfAMatrixHaveTheSameOwnerAndGroup) {
   const Layout layout = sharded("auto", 4, 1, 2);
   std::vector<ParameterSpec> cut = {{.name = "uneven", .shape = {31, 30}, .tensor_split = {.dim = 0, .uneven = true}},
                                     {.name = "rows", .shape = {40, 30}, .tensor_split = {.dim = 0}},

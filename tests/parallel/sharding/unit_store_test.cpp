@@ -47,7 +47,7 @@ struct Sharded {
 };
 
 // Compares every value of a whole model with those of a sharded one, gathered when they are acquired.
-TEST(UnitStore, GathersWhatIsAcquired) {
+TEST(UnitStore, GathersAcquiredUnits) {
   on_ranks(4, [](ThreadRank& rank) {
     Sharded sharded(rank, 2);
     const Transformer whole(rank.stream, small_model(), 7, sharded.groups.of(Axis::expert));
@@ -65,7 +65,7 @@ TEST(UnitStore, GathersWhatIsAcquired) {
   });
 }
 
-TEST(UnitStore, LetsNobodyReadWithoutAGuard) {
+TEST(UnitStore, ReadsNeedAGuard) {
   for (const char* strategy : {"no_shard", "optim", "optim_grads_params"})
     on_ranks(2, [&](ThreadRank& rank) {
       const Groups groups = make_groups(rank.world, layout_with(2, 1, strategy), rank.rank);
@@ -86,12 +86,12 @@ TEST(UnitStore, LetsNobodyReadWithoutAGuard) {
         EXPECT_THROW(norm.value(), Error);
       }
       if (!groups.layout().shards_values()) {
-        EXPECT_EQ(norm.value().elements(), 32) << "nobody gathers any more";
+        EXPECT_EQ(norm.value().elements(), 32) << "no longer gathered";
       }
     });
 }
 
-TEST(UnitStore, HoldsABlockWhileItIsUsed) {
+TEST(UnitStore, HoldsBlocksWhileInUse) {
   on_ranks(2, [](ThreadRank& rank) {
     const auto gathered = [&] { return rank.stream.arena().live(MemoryTag::communication); };
     for (const bool reshard : {true, false}) {
@@ -124,7 +124,7 @@ TEST(UnitStore, HoldsABlockWhileItIsUsed) {
 }
 
 // Passes of an evaluation, whatever was gathered before them or by the previous pass.
-TEST(UnitStore, PassesWithoutABackwardBeginAlike) {
+TEST(UnitStore, ForwardOnlyPassesBeginAlike) {
   on_ranks(2, [](ThreadRank& rank) {
     const auto gathered = [&] { return rank.stream.arena().live(MemoryTag::communication); };
     for (const bool reshard : {true, false}) {
@@ -158,7 +158,7 @@ TEST(UnitStore, PassesWithoutABackwardBeginAlike) {
 
 constexpr int64_t kChunk = kernels::kChunkElements;
 
-// Two blocks between an embedding and a head, no matrix of which one rank updates alone.
+// Two blocks between an embedding and a head; no rank updates all of a matrix.
 std::vector<ParameterSpec> blocks() {
   return {{.name = "embedding", .shape = {2, kChunk}},
           {.name = "first.w", .shape = {8, kChunk}, .unit = 1},
@@ -211,24 +211,24 @@ void expect_to_come_when_acquired(bool beside) {
         EXPECT_TRUE(is_new(*model.parameters[3], model.parameters[3]->value(), by));
         EXPECT_EQ(is_new(*model.parameters[4], values[4], by), beside);
       }
-      EXPECT_FALSE(store.gathered()) << "nobody has waited for the head";
+      EXPECT_FALSE(store.gathered()) << "nothing has waited for the head";
       store.gather();
       EXPECT_TRUE(is_new(*model.parameters[4], values[4], by));
       EXPECT_TRUE(store.gathered());
       const auto sent = groups.of(Axis::shard).sent();
       store.gather();
-      EXPECT_EQ(groups.of(Axis::shard).sent(), sent) << "they are here";
+      EXPECT_EQ(groups.of(Axis::shard).sent(), sent) << "already gathered";
     }
   });
 }
 
-TEST(UnitStore, GathersPublishedValuesWhenTheyAreFirstAcquired) {
+TEST(UnitStore, GathersPublishedValuesOnFirstAcquire) {
   expect_to_come_when_acquired(false);
   expect_to_come_when_acquired(true);
 }
 
 // Sharded values are gathered whenever they are used, unsharded ones never.
-TEST(UnitStore, HasNothingToPublishWithoutAShardedUpdateOfWholeValues) {
+TEST(UnitStore, PublishesOnlyShardedUpdatesOfWholeValues) {
   for (const char* strategy : {"no_shard", "optim_grads_params"})
     on_ranks(2, [&](ThreadRank& rank) {
       const Groups groups = make_groups(rank.world, layout_with(2, 2, strategy), rank.rank);
@@ -240,7 +240,7 @@ TEST(UnitStore, HasNothingToPublishWithoutAShardedUpdateOfWholeValues) {
     });
 }
 
-TEST(PlanUnits, AreTheModels) {
+TEST(PlanUnits, MatchTheModel) {
   on_ranks(1, [](ThreadRank& rank) {
     const Groups groups = make_groups(rank.world, layout_with(1, 1, "no_shard"), rank.rank);
     Transformer model(rank.stream, small_model(), 7, groups.of(Axis::expert));
