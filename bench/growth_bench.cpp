@@ -97,7 +97,7 @@ void grow_layers() {
   table("layers", {1, 2, 4, 8, 16}, [](RunConfig& config, int64_t layers) { config.model.num_layers = layers; });
 }
 
-// The same work, divided: what the sum of processor time gains is what ranks cost.
+// The same work split over ranks: the increase of total processor time is the cost of ranks.
 void grow_ranks() {
   table("ranks of one thread, experts sharded", {1, 2, 4, 8}, [](RunConfig& config, int64_t ranks) {
     config.parallel = {ranks, ranks, 1};

@@ -36,7 +36,7 @@ int free_port() {
   return local_end(listen_at({"127.0.0.1", 0})).port;
 }
 
-// Of ranks that are eight to a host.
+// The size of the table for eight ranks per host.
 size_t table_bytes(int ranks) {
   RankTable table;
   for (int rank = 0; rank < ranks; ++rank)

@@ -70,7 +70,7 @@ void encode_text(benchmark::State& state) {
 }
 BENCHMARK(encode_text)->Unit(benchmark::kMillisecond);
 
-// The same words by the patterns of other published tokenizers; the last has no scanner and runs through Oniguruma.
+// The same words with patterns of other published tokenizers; the last one has no scanner and runs through Oniguruma.
 void encode_by_pattern(benchmark::State& state, std::string_view pattern) {
   TokenizerSpec spec = tokenizer().spec();
   spec.patterns = {std::string(pattern)};

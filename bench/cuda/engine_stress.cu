@@ -66,7 +66,7 @@ struct RandomPlaces {
     std::ranges::shuffle(to, std::mt19937_64(7));
     for (size_t i = 0; i < to.size(); ++i) from[static_cast<size_t>(to[i])] = static_cast<int64_t>(i);
   }
-  // As PeerMemory counts places.
+  // Indexed as PeerMemory counts places.
   std::vector<int64_t> remote(int rank) const {
     std::vector<int64_t> out(of(to, rank));
     for (int64_t& place : out) place = place / rows * PeerMemory::kRank + place % rows;

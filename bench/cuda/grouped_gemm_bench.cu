@@ -343,7 +343,7 @@ Verdict Bench::judge(const Problem& p, const Set& set, const Tensor& before, Op 
   return out;
 }
 
-// Against a pass over dw in float64; a thread's part of a block is two chains of 32 squares in float32.
+// Compares with a float64 pass over dw; a thread sums its part of a block in two chains of 32 squares in float32.
 bool Bench::sums_are_right(const Set& set) {
   if (!set.sums.defined()) return true;
   const Tensor exact = stream_.empty_like(set.sums);

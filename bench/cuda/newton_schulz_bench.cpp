@@ -46,7 +46,7 @@ class Bench {
                 static_cast<double>(n) * iteration.flops(p.rows, p.columns) / seconds * 1e-12);
     return batches * seconds;
   }
-  // What a product computes of its FLOPs is what counts.
+  // Counts only the FLOPs that a product actually computes.
   void products(const Problem& p) {
     namespace twins = kernels::cuda;
     const int64_t n = batch_of(p), m = std::min(p.rows, p.columns), large = std::max(p.rows, p.columns);

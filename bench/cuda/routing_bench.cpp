@@ -1,6 +1,6 @@
-// What a step on a GPU does besides products and attention: routing, moving rows, cross entropy, the optimizer. All of
-// it is bound by memory: bytes, each operand counted once as read or written, over time, against the device's
-// bandwidth.
+// Measures what a training step does on a GPU besides products and attention: routing, moving rows, cross entropy, the
+// optimizer. All of it is memory bound: reports bytes over time (each operand counted once as read or written) relative
+// to the device's bandwidth.
 //   cuda_routing_bench [text that names must contain]
 #include <cstdio>
 #include <functional>

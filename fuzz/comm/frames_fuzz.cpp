@@ -16,7 +16,7 @@ constexpr int kRanks = 2;
 const std::vector<int> kGroup = {0, 1};
 const std::string kAxis = "expert";
 
-// As a group reads it, and compares it with its own call.
+// Reads a call like a group does, and compares it with its own call.
 void read_call(const Inbox::Bytes& words) {
   fuzz::expect_own_errors([&] {
     const PackedTerms theirs = unpack(words, kRanks, 1);
@@ -31,7 +31,7 @@ void read_call(const Inbox::Bytes& words) {
   });
 }
 
-// The same as the log of several.
+// Reads the words as a log of several calls.
 void read_log(const Inbox::Bytes& words) {
   fuzz::expect_own_errors([&] {
     const std::vector<std::vector<CallLog::Call>> logs = {unpack_calls(words, 1), unpack_calls(words, 1)};

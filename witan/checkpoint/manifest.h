@@ -65,7 +65,7 @@ std::string gap_or_overlap(std::vector<Region> regions, int64_t elements);
 // Throws CheckpointError("WHERE: …") unless the manifest satisfies the comments of its members.
 void check_manifest(const Manifest& manifest, std::string_view where);
 
-// The same manifest gives the same text.
+// Deterministic: the same manifest gives the same text.
 std::string manifest_text(const Manifest& manifest);
 // Parses untrusted bytes. Throws CheckpointError.
 Manifest parse_manifest(std::string_view text, std::string_view where);

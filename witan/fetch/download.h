@@ -28,7 +28,7 @@ class PartFile {
   PartFile(const PartFile&) = delete;
   PartFile& operator=(const PartFile&) = delete;
 
-  // What is not there yet, in order.
+  // Ranges not fetched yet, in order.
   std::vector<ByteRange> missing() const;
   void write(uint64_t offset, std::string_view bytes) const;
   void record(ByteRange range);

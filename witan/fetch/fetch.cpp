@@ -45,7 +45,7 @@ std::string shortened_list(const std::set<std::string>& names) {
   return out;
 }
 
-// What the card says of the subset. Throws UsageError for one that it does not have.
+// The subset's entry in the dataset card. Throws UsageError if the card has none.
 const Subset& find_subset(const FetchOptions& options, const RepositoryState& state) {
   const auto found = std::ranges::find(state.subsets, options.subset, &Subset::name);
   std::set<std::string> names;
@@ -65,7 +65,8 @@ bool is_of_subset(const Subset& subset, const std::string& path) {
                              [&](const std::string& pattern) { return matches_data_files(pattern, path); });
 }
 
-// Of a model, what `witan import` reads, and its papers: weights in one format, in the repository's own folder.
+// Whether a model needs the file: those that `witan import` reads, plus license and readme; weights in one format, in
+// the repository's top folder.
 bool is_read_of_model(const std::string& path) {
   static const std::vector<std::string> patterns = {"*.safetensors", "*.json",    "*.jinja",   "*.model",  "*.tiktoken",
                                                     "*merges.txt",   "vocab.txt", "README.md", "LICENSE*", "NOTICE*"};
@@ -95,7 +96,7 @@ void require_some(const FetchOptions& options, const Listing& listing, const std
       shortened_list(endings_of(all)));
 }
 
-// What a file in the folder is.
+// State of a file in the folder.
 enum class Presence : uint8_t { missing, same, changed, foreign };
 
 class Comparison {

@@ -13,7 +13,7 @@ namespace witan {
 
 class TextStream {
  public:
-  // Of several stop strings the one that is complete first counts; of those the longest. Empty ones are ignored.
+  // If several stop strings match, the one completed first counts, and of those the longest. Empty ones are ignored.
   TextStream(Tokenizer tokenizer, std::vector<std::string> stops);
 
   // The text that is certain after this token: valid UTF-8 without a possible beginning of a stop string. Empty once a

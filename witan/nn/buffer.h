@@ -20,7 +20,7 @@ struct BufferSpec {
     // During a step each rank adds to its own share. After the last backward the value becomes the sum of all ranks'
     // shares, also in a step that is skipped.
     summed,
-    // Likewise, with the largest of all ranks' shares.
+    // Takes the largest of all ranks' shares instead.
     largest,
   };
 

@@ -27,7 +27,7 @@ using kernels::Transpose;
 
 constexpr size_t kMean = 0, kSquares = 1, kSoapFactors = 2, kBases = 3;  // in Shard::state
 
-// Which sides of a matrix are rotated, and the elements of their square matrices, left before right.
+// Sizes of the square matrices that rotate the left and right side of a matrix; 0: the side is not rotated.
 struct Sides {
   Sides(const OptimizerSettings& settings, int64_t rows, int64_t columns) {
     const bool matrix = rows > 1 && columns > 1;

@@ -1,4 +1,4 @@
-// Who may use a server: clients that send its secret or, without one, programs on this machine.
+// Access control of a server: clients that send its secret or, without one, programs on this machine.
 #pragma once
 
 #include <optional>

@@ -48,7 +48,7 @@ struct Usage {
 
 enum class AnswerKind : uint8_t { completion, chat };
 
-// What one choice continues.
+// The start that one choice continues.
 struct ChoiceStart {
   GenerationRequest request;
   std::string echo;  // the prompt's text, which the answer repeats

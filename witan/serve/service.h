@@ -16,7 +16,7 @@
 namespace witan::serve {
 
 struct ServiceOptions {
-  // What requests must show as "Authorization: Bearer KEY". Empty: no key, but requests of web pages are refused
+  // Key that requests must send as "Authorization: Bearer KEY". Empty: no key, but requests of web pages are refused
   // (access.h), and `host` is the name that the server listens at.
   std::string api_key = {}, host = {};
   int64_t waiting = 256;  // most sequences that wait

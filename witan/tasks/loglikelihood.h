@@ -50,8 +50,8 @@ struct Loglikelihood {
 
 struct LoglikelihoodOptions {
   int64_t batch_size = 8;  // pairs per batch
-  // As for generation (generate/generation_batch.h): on a GPU the bits do not depend on the other pairs of a batch. On
-  // a CPU they never do.
+  // On a GPU the bits do not depend on the other pairs of a batch (as in generate/generation_batch.h). On a CPU they
+  // never do.
   bool repeatable = false;
 };
 

@@ -171,7 +171,7 @@ class Examples {
                         " rows to choose from: give fewer (--num-fewshot)"));
   }
   static bool same(const TaskRow& a, const TaskRow& b) { return equal(Value::dict(a), Value::dict(b)); }
-  // As lm-evaluation-harness decides it: by the names of the splits, which may both be missing.
+  // Decides like lm-evaluation-harness: by the names of the splits, which may both be missing.
   bool may_be_question() const { return task_.fewshot.split == task_.test_split; }
 
   std::vector<const TaskRow*> without(const TaskRow& question, const std::vector<size_t>& numbers) const {

@@ -54,7 +54,7 @@ class TensorObserver : public KernelObserver {
   // The backward reaches the op that the stream's trace context names, with the gradients of its outputs; a gradient is
   // undefined if the output was not used.
   virtual void gradients_of(Stream& stream, std::span<const Tensor> gradients) = 0;
-  // That op has written a parameter's gradient as the last one in this backward.
+  // Called after the op that wrote a parameter's gradient as the last one in this backward.
   virtual void parameter_gradient(Stream& stream, const Tensor& gradient) = 0;
 
   // The stream's observer if it is a TensorObserver, else null.

@@ -115,7 +115,7 @@ void hash_extensions(Hasher& hasher, const TokenizerSpec& s) {
   if (!s.sentencepiece.empty()) hash_text(hasher, s.sentencepiece);
 }
 
-// What each token of a character-level vocabulary decodes to, if it is not the first of its text.
+// The decoded text of each token of a character-level vocabulary, if it is not the first of its text.
 std::vector<std::string> bytes_of_tokens(const TokenizerSpec& spec, const Decoder& decoder) {
   if (spec.byte_level) return {};
   std::vector<std::string> bytes(spec.tokens.size());

@@ -39,7 +39,7 @@ struct StepArgs {
   std::string json, skew;
 };
 
-// What rank 0 measured.
+// Measurements of rank 0.
 struct Measured {
   std::vector<double> seconds;
   double first_loss = 0, last_loss = 0;

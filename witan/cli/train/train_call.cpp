@@ -98,7 +98,7 @@ JobCeilings measure_together(ProcessWorld& world, const ResolvedConfig& config) 
   });
 }
 
-// What the plan promises for the process of rank 0.
+// The plan's predictions for the process of rank 0.
 RunPlan promise(const ResolvedConfig& config, const Plan& plan, const Timing& timing) {
   RunPlan promised = run_plan(plan);
   promised.step_seconds = timing.step.seconds;
@@ -128,7 +128,7 @@ RunEvent run_event(const ResolvedConfig& config, const Plan& plan, const RunPlan
 // One call of `witan train`, in a single process or in one of several.
 class TrainCall {
  public:
-  // As run_training().
+  // Parameters are those of run_training().
   TrainCall(Context& context, const TrainOptions& options, const GivenConfig& given,
             const std::optional<Launch>& launch, std::FILE* loud)
       : context_(context), options_(options), given_(given), launch_(launch), loud_(loud) {}

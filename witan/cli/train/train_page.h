@@ -1,4 +1,4 @@
-// What `witan train` prints before and after training, and the report that it writes meanwhile. All of it goes to
+// Prints the output of `witan train` before and after training, and writes its report meanwhile. All of it goes to
 // standard error, except the model's sample.
 #pragma once
 

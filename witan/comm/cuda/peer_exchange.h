@@ -54,7 +54,7 @@ class PeerExchange : public PeerMemory {
     std::atomic<uint32_t> abort{0}, trouble{0};
   };
   enum class Call : int64_t { place, push, pull, reduce, gather, exchange };
-  // What a rank tells the others about itself and its memory.
+  // Information that each rank sends to the others about itself and its memory.
   struct Told {
     int64_t window, device, proof;
     int64_t arena, arena_bytes;

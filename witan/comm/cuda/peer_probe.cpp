@@ -29,7 +29,7 @@ struct Sample {
   int64_t number = random_number();
 };
 
-// What a rank tells the others about itself and its sample.
+// Information that each rank sends to the others about itself and its sample.
 struct Told {
   HostIdentity identity;
   int64_t device, number, exported;

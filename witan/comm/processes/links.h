@@ -139,7 +139,7 @@ class Links {
     TimedMutex sending;                           // held for a whole frame
     bool torn WITAN_GUARDED_BY(sending) = false;  // a frame was left unfinished
   };
-  // What has arrived from a rank.
+  // Data received from a rank.
   struct Incoming {
     bool ended = false;  // its connection: nothing more comes
     bool shut_down = false;

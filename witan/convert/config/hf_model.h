@@ -89,8 +89,8 @@ struct HfReader {
   int64_t layers = 0, hidden = 0;
 };
 
-// The same keys written. Keys stand in the file in the order in which they are written. What an architecture cannot say
-// is found by reading the result.
+// Writes the same keys, in the order of the calls. Settings that an architecture cannot express are found by reading
+// the result back.
 struct HfWriter {
   using Out = nlohmann::ordered_json;
 

@@ -106,7 +106,7 @@ void read_glm4_moe_lite(HfReader& in) {
   read_deepseek_rest(in);
 }
 
-// All but what their routers differ in; false if no layer has experts.
+// Writes everything but the routers' differences; false if no layer has experts.
 bool write_deepseek(HfWriter& to) {
   const AttentionConfig& attention = to.model.attention;
   HfWriter::Out& out = to.out;

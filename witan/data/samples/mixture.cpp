@@ -49,7 +49,7 @@ struct Mixture::Cursor {
     samples = std::accumulate(counts.begin(), counts.end(), int64_t{0});
   }
 
-  // None: every source has given what it may.
+  // Returns nothing once every source is exhausted.
   std::optional<Place> next() {
     if (heap.empty()) return {};
     std::ranges::pop_heap(heap, std::greater<>{});

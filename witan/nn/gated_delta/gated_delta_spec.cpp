@@ -25,8 +25,8 @@ MixerCounts GatedDeltaSpec::parameters(const MixerModel& model) const {
   return counts;
 }
 
-// Of a head three products with the state, and of a chunk the halves below the diagonal of two products of keys and two
-// of values; then the convolution.
+// Per head, three products with the state; per chunk, the lower triangles of two products of keys and two of values;
+// then the convolution.
 double GatedDeltaSpec::mixing_flops(int64_t seq_length) const {
   const auto dk = static_cast<double>(key_head_dim), dv = static_cast<double>(value_head_dim);
   const auto chunk = static_cast<double>(std::min(seq_length, kernels::kDeltaChunk));

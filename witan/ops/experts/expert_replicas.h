@@ -73,8 +73,7 @@ void write_stacks(Stream& stream, const ExpertReplicas& replicas, const RowGroup
   add_from_replicas(stream, replicas, dw, found, parts == 1 ? -1 : part);
 }
 
-// Likewise for a product that also fills sums of blocks, which must not be wanted with replicas:
-// compute(groups, to).
+// For a product that also fills block sums, which must not be requested with replicas: compute(groups, to).
 template <class Compute>
 void write_stacks(Stream& stream, const ExpertReplicas& replicas, const RowGroups& groups, const Backward::Part& dw,
                   const Compute& compute) {

@@ -16,7 +16,7 @@ namespace witan::ops {
 Var grouped_linear(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w,
                    const ExpertReplicas& replicas = {});
 
-// The same, where forward(y) computes the output.
+// The same op, but forward(y) computes the output.
 Var grouped_linear_computed_by(const std::function<void(const Tensor& y)>& forward, Tape& tape, const Var& rows,
                                const RowGroups& groups, const Var& w, const ExpertReplicas& replicas);
 
@@ -35,7 +35,7 @@ struct TokenRows {
 // Rows outside the groups are undefined, as in grouped_linear.
 Var gathered_linear(Tape& tape, const Var& x, const TokenRows& rows, const RowGroups& groups, const Var& w);
 
-// The same, where forward(y) computes the output.
+// The same op, but forward(y) computes the output.
 Var gathered_linear_computed_by(const std::function<void(const Tensor& y)>& forward, Tape& tape, const Var& x,
                                 const TokenRows& rows, const RowGroups& groups, const Var& w);
 

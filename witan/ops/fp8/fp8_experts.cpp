@@ -87,7 +87,7 @@ void quantise_swiglu(Stream& s, const Fp8Quantiser& quantiser, Fp8Quantiser::Not
   quantiser.quantise(s, Fp8Operand::input, noted, rows, columns, y, blocks);
 }
 
-// Likewise the gradient of swiglu, and ds.
+// Quantises the gradient of swiglu and computes ds.
 void quantise_swiglu_backward(Stream& s, const Fp8Quantiser& quantiser, const Fp8Rows& rows, const Fp8Columns& columns,
                               const kernels::Fp8SwigluGradient& of, const RowGroups& groups,
                               const Fp8RowBlocks& blocks) {

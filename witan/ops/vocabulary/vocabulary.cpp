@@ -65,7 +65,7 @@ Var with_gradient(Tape& tape, const kernels::CrossEntropyOutputs& out, const Var
                      });
 }
 
-// Nobody but the caller may hold logits that are to be written over.
+// Logits to be overwritten must not be held by anyone but the caller.
 CrossEntropy of_columns(Tape& tape, Var&& logits, const Tensor& targets, const Tensor& weights, const Columns& columns,
                         LossGradient gradient) {
   Stream& s = tape.stream();

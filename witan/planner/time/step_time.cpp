@@ -13,7 +13,7 @@ namespace {
 // The share of a thread's multiply-adds that LAPACK reaches when it decomposes a matrix.
 constexpr double kLapackShare = 0.08;
 
-// Which kernels of the run's optimizers decompose matrices in LAPACK.
+// The kernels of the run's optimizers that decompose matrices in LAPACK.
 struct MatrixWork {
   explicit MatrixWork(const RunConfig& config) {
     const ParamGroups groups(config.optimizer);

@@ -171,7 +171,7 @@ Message column(const Hyperparameter& parameter) {
   return info.integer(7, parameter.differs ? 1 : 0);
 }
 
-// Such summaries consist of metadata; their tensor has one dimension, of no elements. HParamsPluginData has one field.
+// A summary of metadata only; its tensor has one dimension of size 0. HParamsPluginData has one field.
 std::string event_of(double wall_time, std::string_view tag, uint32_t field, const Message& data) {
   constexpr uint64_t kFloat = 1;  // DataType.DT_FLOAT
   const Message shape = Message().message(2, {});

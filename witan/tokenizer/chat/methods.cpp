@@ -130,7 +130,7 @@ StringMethod filling(const char* name, bool at_end, bool zeros) {
   };
 }
 
-// Of ASCII's characters alone: digits and letters elsewhere are refused rather than guessed.
+// ASCII only: other digits and letters are refused rather than guessed.
 StringMethod consists_of(bool (*belongs)(char), const char* name) {
   return [belongs, name](const MarkedText& text, const Arguments& arguments, Work&) {
     arguments.check(name, {});

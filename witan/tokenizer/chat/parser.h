@@ -23,7 +23,7 @@ Parsed parse(std::string_view source, const std::string& name, const Whitespace&
 ExpressionPtr parse_expression(TokenCursor& cursor);
 // One expression, or several separated by commas.
 ExpressionPtr parse_tuple(TokenCursor& cursor);
-// Likewise, but the expressions have no `if`: one that follows belongs to the loop or starts the next branch.
+// As parse_tuple(), but the expressions have no `if`: one that follows belongs to the loop or starts the next branch.
 ExpressionPtr parse_tuple_without_condition(TokenCursor& cursor);
 // The name of a filter and its arguments, applied to `value`; nullptr: applied to the statement's body.
 ExpressionPtr parse_filter(TokenCursor& cursor, ExpressionPtr value);

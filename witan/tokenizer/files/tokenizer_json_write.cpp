@@ -146,7 +146,7 @@ std::string added_tokens_json(const TokenizerSpec& spec) {
   return out;
 }
 
-// What the format has no key for (docs/formats/tokenizer_json.md). Other readers ignore it.
+// Settings for which the format has no key (docs/formats/tokenizer_json.md). Other readers ignore them.
 std::string extension_json(const TokenizerSpec& spec) {
   if (!spec.sentencepiece.empty())
     return cat(",\n    \"witan\": {\"sentencepiece\": \"", to_base64(spec.sentencepiece), "\"}");

@@ -54,7 +54,7 @@ inline uint64_t rest_of_runs(uint64_t from, uint64_t runs) {
   return rest;
 }
 
-// Of the bits `from`, at each of which a run of `runs` starts: those whose run no bit of `others` follows.
+// Each bit of `from` is the start of a run of `runs`: returns those whose run is not followed by a bit of `others`.
 inline uint64_t runs_not_before(uint64_t others, uint64_t from, uint64_t runs) {
   if ((((runs + from) & ~runs) & others) == 0) return from;
   uint64_t found = 0;

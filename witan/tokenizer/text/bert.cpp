@@ -90,7 +90,7 @@ bool is_dropped_control(int32_t c) {
   return table[static_cast<size_t>(c)] && c != '\t' && c != '\n' && c != '\r';
 }
 
-// As in the reference, whose sixth range begins at 2B920 instead of 2B820.
+// Like the reference, the sixth range begins at 2B920 instead of 2B820.
 bool is_chinese(int32_t c) {
   static constexpr std::array<Range, 8> kRanges = {{{0x4E00, 0x9FFF},
                                                     {0x3400, 0x4DBF},

@@ -38,7 +38,7 @@ class Decoder {
   bool by_token() const { return by_token_; }
   // The bytes of one token, where by_token(); `first`: it is the first token of the text. Otherwise an approximation.
   std::string piece(std::string_view token, bool first) const;
-  // Where by_token(): how many leading spaces are removed from the text, if it has as many.
+  // If by_token(): the number of leading spaces removed from the text, if it has that many.
   size_t leading_spaces() const { return leading_spaces_; }
 
   // Decodes all tokens of a text, whatever the steps. Each byte of ByteFallback that is not valid UTF-8 becomes U+FFFD.

@@ -15,8 +15,8 @@
 
 namespace witan {
 
-// What becomes of the matches of a split pattern: each is a piece, is removed, forms one piece with adjacent matches,
-// or is appended to the piece before or prepended to the piece after it.
+// Handling of the matches of a split pattern: each is a piece, is removed, forms one piece with adjacent matches, or is
+// appended to the piece before or prepended to the piece after it.
 enum class SplitBehavior { isolated, removed, contiguous, merged_with_previous, merged_with_next };
 enum class PrependScheme { always, first, never };
 

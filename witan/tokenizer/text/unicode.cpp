@@ -36,7 +36,7 @@ constexpr uint32_t kSeparators = bits(Category::kZs, Category::kZl, Category::kZ
 constexpr uint32_t kOthers = bits(Category::kCc, Category::kCf, Category::kCs, Category::kCo, Category::kCn);
 constexpr uint32_t kAll = kLetters | kMarks | kNumbers | kPunctuation | kSymbols | kSeparators | kOthers;
 
-// As Oniguruma names them.
+// Oniguruma's names.
 constexpr CategoryName kCategoryNames[] = {
     {"any", kAll},
     {"assigned", kAll & ~bit(Category::kCn)},

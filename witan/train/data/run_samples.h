@@ -14,7 +14,7 @@ namespace witan {
 
 struct MegatronSamples {
   megatron::GptData parts;
-  // Of the order of training samples, which depends on the number of epochs over each dataset, and thereby on the
+  // Hash of the order of training samples, which depends on the number of epochs over each dataset, and thereby on the
   // length of the run.
   std::string fingerprint;
   std::vector<fs::path> prefixes;  // of the training data

@@ -24,7 +24,7 @@ class RecordedStep {
  public:
   // Queues a whole step on the stream.
   using Compute = std::function<void()>;
-  // Which of the optional kernels a step launches (StepFeatures::launches): each combination is a graph.
+  // The optional kernels that a step launches (StepFeatures::launches): each combination is a graph.
   using Parts = std::vector<bool>;
 
   // The stream must outlive it.

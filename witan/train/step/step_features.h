@@ -49,7 +49,7 @@ class StepFeatures {
   bool repeats(const StepReport::Result& read) const;
   std::vector<StepResult> repetitions() const;
 
-  // Which of them launch all of their kernels in the next step.
+  // Whether each of them launches all of its kernels in the next step.
   std::vector<bool> launches() const;
   void set_launches(const std::vector<bool>& all) const;
 

@@ -68,7 +68,7 @@ Moments moments_of(const Visit& visit) {
   return {mean, std::sqrt(squares / std::max(count, 1.0))};
 }
 
-// Which of n hidden units an expert draws anew: the `count` with the smallest random keys, the same in all its
+// The hidden units (of n) that an expert draws anew: the `count` with the smallest random keys, the same in all its
 // matrices.
 std::vector<bool> dropped_units(uint64_t seed, int64_t layer, int64_t expert, int64_t n, int64_t count) {
   const Philox rng(seed, Philox::stream_of(cat("upcycle.drop.", layer)));
