@@ -37,16 +37,16 @@ std::span<const std::string_view> supervisor_variables() {
 std::vector<std::string> environment_warnings(const char* const* environment) {
   std::vector<std::string> warnings;
   const std::vector<std::string> names(std::begin(kUser), std::end(kUser));
-  bool told = false;
+  bool supervised = false;
   for (; environment != nullptr && *environment != nullptr; ++environment) {
     const std::string_view variable = *environment, name = variable.substr(0, variable.find('='));
     if (!name.starts_with(kPrefix)) continue;
-    told = told || std::ranges::find(kSupervisor, name) != std::end(kSupervisor);
+    supervised = supervised || std::ranges::find(kSupervisor, name) != std::end(kSupervisor);
     if (!known(name))
       warnings.push_back(cat("warning: environment: nothing reads ", clipped(name), suggestion(name, names)));
   }
   const auto process = find_process();
-  if (told || (process && process->rank != 0)) warnings.clear();
+  if (supervised || (process && process->rank != 0)) warnings.clear();
   return warnings;
 }
 

@@ -34,7 +34,7 @@ void Failure::raise() {
     for (const auto& watched : words_)
       if (const auto word = watched.lock()) word->store(1);
   }
-  if (told_) told_();
+  if (on_raise_) on_raise_();
 }
 
 void Failure::watch(const std::shared_ptr<std::atomic<uint32_t>>& word) {

@@ -24,15 +24,15 @@ class AbortedError : public CommError {
 // Thread-safe.
 class Failure {
  public:
-  // `told` is called by the first raise().
-  explicit Failure(std::function<void()> told = {}) : told_(std::move(told)) {}
+  // `on_raise` is called by the first raise().
+  explicit Failure(std::function<void()> on_raise = {}) : on_raise_(std::move(on_raise)) {}
   bool raised() const { return raised_.load(); }
   void raise();
   // Sets `word`, which a device may poll, to 1 when a rank fails; immediately if one already has.
   void watch(const std::shared_ptr<std::atomic<uint32_t>>& word);
 
  private:
-  const std::function<void()> told_;
+  const std::function<void()> on_raise_;
   std::atomic<bool> raised_{false};
   Mutex mutex_;
   std::vector<std::weak_ptr<std::atomic<uint32_t>>> words_ WITAN_GUARDED_BY(mutex_);

@@ -53,9 +53,9 @@ void PeerMemory::place_rows(Stream& stream, const RowGroups& groups, const Tenso
                           groups.count.shape() == Shape{E / R} && groups.source_count.shape() == Shape({R, E / R}),
                       "place_rows: ", E, " experts on ", R, " ranks, at most ", kMostExperts, ", into groups ",
                       groups.count.shape());
-  const double told = bytes_of(counts) * static_cast<double>(R - 1);
-  count_sent(stream, "place_rows", told);
-  kernels::charge(stream, "place_rows", {0, told + bytes_of(groups.source_count, remote)},
+  const double bytes = bytes_of(counts) * static_cast<double>(R - 1);
+  count_sent(stream, "place_rows", bytes);
+  kernels::charge(stream, "place_rows", {0, bytes + bytes_of(groups.source_count, remote)},
                   [&] { place(stream, groups, remote, counts, capacity); });
 }
 

@@ -52,9 +52,9 @@ ParameterCounts count_parameters(const ModelConfig& config) {
       config.value_embedding_tables() * V * config.attention.num_query_groups * config.attention.value_head_dim(D);
   counts.exact = counts.active =
       norm + (config.embedding_norm ? norm : 0) + (tables * V + positions) * D + counts.value_embeddings;
-  const int64_t behind = config.mtp_num_layers * (2 * D * D + 3 * norm);  // of MTP modules beside their blocks
-  counts.exact += behind;
-  counts.active += behind;
+  const int64_t mtp = config.mtp_num_layers * (2 * D * D + 3 * norm);  // of MTP modules beside their blocks
+  counts.exact += mtp;
+  counts.active += mtp;
   counts.megatron_layers = 2 * D;
   counts.megatron_embeddings = tables * D * V;
   const MixerModel around = config.around_mixers();

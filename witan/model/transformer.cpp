@@ -111,10 +111,10 @@ Transformer::Transformer(const Builder& builder, const ModelConfig& config, cons
     if (*axis) (*axis)->keeps = TensorAxis::Keeps::own;
   // The last stage has a copy of the embedding for a tied head and for MTP modules.
   const Builder of_embedding = (stage.first ? builder : in_last).in_unit(kEmbeddingUnit) / "embedding";
-  const bool behind = !untied || config.mtp_num_layers > 0;
-  embedding_ = build<Embedding>(stage.first || (stage.last && behind),
-                                behind ? of_embedding.tied_embedding(!stage.first) : of_embedding, config.vocab_size,
-                                hidden, padding);
+  const bool in_last_stage = !untied || config.mtp_num_layers > 0;
+  embedding_ = build<Embedding>(stage.first || (stage.last && in_last_stage),
+                                in_last_stage ? of_embedding.tied_embedding(!stage.first) : of_embedding,
+                                config.vocab_size, hidden, padding);
   if (config.attention.learned_positions())
     position_embedding_ = build<Embedding>(stage.first, builder.in_unit(kEmbeddingUnit) / "position_embedding",
                                            config.attention.max_position_embeddings, hidden);

@@ -35,7 +35,7 @@ PipelineChannel::PipelineChannel(Group& group, const Pipeline& pipeline, const S
 void PipelineChannel::run(Stream& stream, StageModel& model) {
   std::map<Work, Tensor> received, unsent;
   // With one micro-batch in flight at a time, best fit finds the holes left by the previous one.
-  const bool pools = most_in_flight(pipeline_, group_.rank()) > 1;
+  const bool uses_pool = most_in_flight(pipeline_, group_.rank()) > 1;
   Arena::Pool pool(stream.arena());
   std::map<std::tuple<Kind, Work::Pass, int>, Arena::Pool::Pass> known;  // passes, and receives for them
   const TraceContext::Phase outer = stream.trace_context().phase;        // keeps the phase of an evaluation
@@ -46,7 +46,7 @@ void PipelineChannel::run(Stream& stream, StageModel& model) {
     const bool forward = work.pass == Work::Pass::forward;
     const TraceContextScope trace_context(stream, forward ? passes : TraceContext::Phase::backward, work.micro_batch);
     trace_context->chunk = work.chunk;
-    const Arena::Pool::Scope memory(pool, pools ? &known[{kind, work.pass, work.chunk}] : nullptr);
+    const Arena::Pool::Scope memory(pool, uses_pool ? &known[{kind, work.pass, work.chunk}] : nullptr);
     switch (kind) {
       case Kind::compute:
         if (Tensor output = compute(model, work, taken_from(received, work)); output.defined())

@@ -36,8 +36,8 @@ TEST(RankProcesses, ARankThatHangsBehindTheLastToLeaveIsKilled) {
   call.words = {"witan", "--gtest_filter=RankProcesses.ARankThatHangsBehindTheLastToLeaveIsKilled"};
   call.variables = {kFolder + ("=" + folder.path().string())};
   call.ranks = 3;
-  call.alone = std::chrono::seconds(3);
-  call.told = std::chrono::seconds(1);
+  call.notice = std::chrono::seconds(3);
+  call.terminate = std::chrono::seconds(1);
   const auto start = RankProcesses::Clock::now();
   RankProcesses job(call);
   ASSERT_TRUE(test::comes_true([&] {
@@ -45,7 +45,7 @@ TEST(RankProcesses, ARankThatHangsBehindTheLastToLeaveIsKilled) {
     return job.ended();
   }));
   EXPECT_FALSE(job.has_failed()) << "what was made to end did not fail by itself";
-  EXPECT_GE(RankProcesses::Clock::now() - start, call.alone) << "it is given time";
+  EXPECT_GE(RankProcesses::Clock::now() - start, call.notice) << "it is given time";
   const auto ends = job.ends();
   EXPECT_EQ(ends[0].code, 0);
   EXPECT_FALSE(ends[0].made_to_end);

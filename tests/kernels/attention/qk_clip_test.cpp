@@ -205,7 +205,7 @@ TEST(ClipProjection, MatchesMegatronForLatentAttention) {
                                   .first = first,
                                   .per_group = per_group,
                                   .leading = still * columns,
-                                  .exponent_behind = queries ? 1.0 : 0.0});
+                                  .exponent_of_rest = queries ? 1.0 : 0.0});
       EXPECT_TRUE(close(values(p), expected, 1e-13, 0)) << cut;  // arguments of cos may be rounded once more
     }
   }

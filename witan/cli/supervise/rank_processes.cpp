@@ -81,7 +81,8 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 
 }  // namespace
 
-RankProcesses::RankProcesses(const JobCall& call) : alone_(call.alone), told_(call.told), reserved_(reserve_port()) {
+RankProcesses::RankProcesses(const JobCall& call)
+    : notice_(call.notice), terminate_(call.terminate), reserved_(reserve_port()) {
   const int port = local_end(reserved_).port;
   const std::string secret = serve::new_secret();
   for (int rank = 0; rank < call.ranks; ++rank) start(call, rank, port, secret);
@@ -145,10 +146,10 @@ void RankProcesses::poll() {
 
 void RankProcesses::end_the_others() {
   const auto since = Clock::now() - *over_;
-  if (pressed_ == 0 && since > alone_) {
+  if (pressed_ == 0 && since > notice_) {
     pressed_ = 1;
     send(SIGTERM);
-  } else if (pressed_ == 1 && since > alone_ + told_) {
+  } else if (pressed_ == 1 && since > notice_ + terminate_) {
     pressed_ = 2;
     send(SIGKILL);
   }

@@ -18,9 +18,9 @@ struct JobCall {
   std::vector<std::string> words;      // the command line of this program, its name first
   std::vector<std::string> variables;  // "NAME=VALUE" for all ranks, besides those of the job itself
   int ranks = 1;
-  // The time that ranks get to notice another's failure (its connections close within fractions of a second), and to
-  // end after a signal.
-  std::chrono::seconds alone{8}, told{4};
+  // The time for ranks to notice another's failure (its connections close within fractions of a second), and to end
+  // after a signal.
+  std::chrono::seconds notice{8}, terminate{4};
 };
 
 // Rank 0 writes to this process's outputs; the output of other ranks is kept. Each process is in its own process group,
@@ -57,7 +57,7 @@ class RankProcesses {
   void start(const JobCall& call, int rank, int port, const std::string& secret);
   void end_the_others();
 
-  const std::chrono::seconds alone_, told_;
+  const std::chrono::seconds notice_, terminate_;
   Socket reserved_;  // the port at which rank 0 listens
   std::vector<Process> processes_;
   std::optional<Clock::time_point> over_;  // when a rank failed, or rank 0 ended

@@ -184,10 +184,10 @@ class TrainCall {
   const GivenConfig& given_;
   const std::optional<Launch> launch_;
   std::FILE* const loud_;
-  std::optional<ProcessWorld> world_;  // declared before the members that use it
-  std::optional<int64_t> gpu_memory_;  // usable bytes of the process with the least, in a job of several
-  std::optional<Speeds> speeds_;       // measured once, so that all predictions of a call agree
-  std::vector<std::string> told_;      // warnings so far, for train.log
+  std::optional<ProcessWorld> world_;        // declared before the members that use it
+  std::optional<int64_t> gpu_memory_;        // usable bytes of the process with the least, in a job of several
+  std::optional<Speeds> speeds_;             // measured once, so that all predictions of a call agree
+  std::vector<std::string> early_warnings_;  // warnings so far, for train.log
   std::optional<RunFolder> folder_;
   std::optional<RunStart> start_;
   std::optional<RunData> data_;
@@ -232,7 +232,7 @@ ExitCode TrainCall::run() {
 void TrainCall::warn(const std::string& line, Progress& progress) {
   constexpr std::string_view kWarning = "warning: ";  // train.log adds it to each line
   progress.note(line);
-  told_.push_back(line.starts_with(kWarning) ? line.substr(kWarning.size()) : line);
+  early_warnings_.push_back(line.starts_with(kWarning) ? line.substr(kWarning.size()) : line);
 }
 
 void TrainCall::meet() {
@@ -295,12 +295,12 @@ void TrainCall::tell_first_weights(const ResolvedConfig& config, Progress& progr
 std::optional<int64_t> TrainCall::prepare_together(const ResolvedConfig& expected, Progress& progress) {
   if (!world_) return prepare(expected, progress);
   // Rank 0 changes nothing on disk before all processes have read their configuration.
-  const std::string told = world_->first([&] {
+  const std::string completed = world_->first([&] {
     const auto done = prepare(expected, progress);
     return done ? std::to_string(*done) : "";
   });
-  if (told.empty()) return std::nullopt;
-  const int64_t done = std::stoll(told);
+  if (completed.empty()) return std::nullopt;
+  const int64_t done = std::stoll(completed);
   if (!is_rank_zero()) join(expected, done);
   return done;
 }
@@ -471,11 +471,12 @@ ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progr
     const Timing timing = timing_at(*speeds_, plan, config, done, held_out);
     promised = promise(config, plan, timing);
     announce(config, plan, timing, done, progress);
-    if (auto threads = too_many_threads(config->parallel, usable_cores())) told_.push_back(std::move(*threads));
+    if (auto threads = too_many_threads(config->parallel, usable_cores()))
+      early_warnings_.push_back(std::move(*threads));
   }
   start_->config = origin_of_run() + config_to_save(config.given(), true);
   start_->aids = aids(config, done);
-  start_->told = std::move(told_);
+  start_->early_warnings = std::move(early_warnings_);
   const RunResult result = train_with_report(config, plan, promised, progress);
   progress.clear();
   if (is_rank_zero()) {

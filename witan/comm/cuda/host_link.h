@@ -33,10 +33,10 @@ class HostLink {
     return all.to_vector<int64_t>();
   }
   std::vector<int64_t> broadcast(const std::vector<int64_t>& mine, int root) {
-    const Tensor told = integers(mine);
+    const Tensor words = integers(mine);
     stream_.trace_context() = on_.trace_context();
-    group_->broadcast(stream_, told, root);
-    return told.to_vector<int64_t>();
+    group_->broadcast(stream_, words, root);
+    return words.to_vector<int64_t>();
   }
 
  private:

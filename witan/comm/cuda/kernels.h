@@ -1,4 +1,4 @@
-// How the host launches the kernels of this folder: sums in a fixed order, rows that go to peers' pools, and
+// How the host launches the kernels of this folder: sums in a fixed order, rows that go to peers' receive buffers, and
 // collectives by loads and stores in the memory of peers. Of those each is one kernel, where NCCL would pass bytes on
 // from rank to rank, or round sums of 16 bits on the way.
 #pragma once
@@ -19,8 +19,8 @@ inline constexpr int kMostParts = 256;
 void reduce_parts(Stream& stream, std::byte* out, const std::byte* parts, int64_t stride, int count, int64_t elements,
                   DType dtype, Reduce reduce);
 
-// The pools of all ranks; null where there are no rows, or no weights.
-struct Pools {
+// The receive buffers of all ranks; null if there are no rows, or no weights.
+struct RankBuffers {
   std::byte* rows[kMostPeers];
   std::byte* weights[kMostPeers];
 };
@@ -28,10 +28,10 @@ struct Pools {
 void launch_place(Stream& stream, const Peers& peers, const RowGroups& groups, const Tensor& remote,
                   const Tensor& counts, int64_t capacity);
 // Launch at most `most_blocks` blocks, up to kMostBlocks.
-void launch_push(Stream& stream, const Peers& peers, const Pools& to, const PeerMemory::Rows& from,
+void launch_push(Stream& stream, const Peers& peers, const RankBuffers& to, const PeerMemory::Rows& from,
                  const Tensor& source, int64_t topk, const Tensor& remote, unsigned most_blocks);
-void launch_pull(Stream& stream, const Peers& peers, const PeerMemory::Rows& to, const Pools& from, const Tensor& slot,
-                 const Tensor& remote, unsigned most_blocks);
+void launch_pull(Stream& stream, const Peers& peers, const PeerMemory::Rows& to, const RankBuffers& from,
+                 const Tensor& slot, const Tensor& remote, unsigned most_blocks);
 // Only synchronizes the ranks.
 void launch_barrier(Stream& stream, const Peers& peers);
 

@@ -58,14 +58,14 @@ __device__ inline bool wait_for(const Peers& peers, const uint32_t* flag, uint32
   }
 }
 
-// A call that moves rows: come(), what needs nothing of peers, all_came(), work of all blocks unless that is false,
-// leave(). `epoch` is the call's number, and kMostBlocks the most of a grid.
+// A call that moves rows: come(), work that needs no peers, all_came(), work of all blocks unless that is false,
+// leave(). `epoch` is the call's number, and kMostBlocks the largest grid.
 __device__ __forceinline__ uint32_t epoch_of_move(const Peers& peers) {
   return *reinterpret_cast<volatile uint32_t*>(&peers.windows[peers.rank]->moves) + 1;
 }
 
-// Tells all ranks that this one has come to the call: its work before is done. Comes before any load that the call's
-// work waits for, since the word would wait for it too.
+// Signals all ranks that this one has come to the call, i.e. its earlier work is done. Must precede any load that the
+// call's work waits for, since the signal would wait for it too.
 __device__ inline void come(const Peers& peers, uint32_t epoch) {
   const int peer = static_cast<int>(threadIdx.x);
   if (blockIdx.x == 0 && peer < peers.size && !stopped(peers, false))
@@ -83,9 +83,9 @@ __device__ inline bool all_came(const Peers& peers, uint32_t epoch) {
 }
 
 // Every block signals all ranks that its rows have been moved, and the first block waits for all signals: after the
-// kernel all rows have arrived and all pools have been read. No count is kept of blocks, which would be one more way
-// through memory before the first word leaves; a block of a smaller grid answers for several of the largest. Called by
-// all threads of all blocks with what all_came() said: a rank that has failed says nothing.
+// kernel all rows have arrived and all receive buffers have been read. Blocks are not counted, which would take another
+// round trip through memory before the first signal; a block of a smaller grid signals for several of the largest.
+// Called by all threads of all blocks with the result of all_came(): a rank that has failed signals nothing.
 __device__ inline void leave(const Peers& peers, uint32_t epoch, bool came) {
   Window* own = peers.windows[peers.rank];
   const auto size = static_cast<unsigned>(peers.size);

@@ -107,8 +107,8 @@ PeerExchange::~PeerExchange() {
   cudaEventDestroy(beside_);
 }
 
-PeerExchange::Told PeerExchange::told(bool to_processes) {
-  Told own{};
+PeerExchange::PeerInfo PeerExchange::own_info(bool to_processes) {
+  PeerInfo own{};
   own.window = number_of(window_);
   own.device = device_;
   own.proof = random_number();
@@ -129,7 +129,7 @@ PeerExchange::Told PeerExchange::told(bool to_processes) {
 }
 
 // Throws DeviceError where this GPU does not reach it, or the handle leads elsewhere.
-void PeerExchange::open(int rank, const Told& theirs) {
+void PeerExchange::open(int rank, const PeerInfo& theirs) {
   require<DeviceError>(theirs.exported != 0, "another process did not export its memory");
   opened_.push_back(std::make_unique<MappedMemory>(device_, theirs.window_handle));
   auto* window = reinterpret_cast<Window*>(opened_.back()->base());
@@ -146,16 +146,16 @@ bool PeerExchange::connect(const std::vector<HostIdentity>& identities) {
   const HostIdentity& here = identities[static_cast<size_t>(group().rank())];
   const auto is_thread = [&](size_t rank) { return path_between(here, identities[rank]) == PeerPath::address; };
   exports_ = !link_.group().one_process();
-  const Told own = told(exports_);
-  constexpr size_t kWords = sizeof(Told) / sizeof(int64_t);
-  static_assert(sizeof(Told) % sizeof(int64_t) == 0 && std::is_trivially_copyable_v<Told>);
+  const PeerInfo own = own_info(exports_);
+  constexpr size_t kWords = sizeof(PeerInfo) / sizeof(int64_t);
+  static_assert(sizeof(PeerInfo) % sizeof(int64_t) == 0 && std::is_trivially_copyable_v<PeerInfo>);
   std::vector<int64_t> words(kWords);
   std::memcpy(words.data(), &own, sizeof own);
   words = link_.all_gather(words);
 
   bool reached = true;
   for (size_t rank = 0; rank < identities.size(); ++rank) {
-    Told theirs{};
+    PeerInfo theirs{};
     std::memcpy(&theirs, words.data() + rank * kWords, sizeof theirs);
     if (is_thread(rank)) {
       peers_.windows[rank] = reinterpret_cast<Window*>(theirs.window);
@@ -198,15 +198,15 @@ void PeerExchange::stop() noexcept {
 }
 
 std::vector<int64_t> PeerExchange::agree(Call call, const std::vector<int64_t>& same,
-                                         const std::vector<int64_t>& told) {
+                                         const std::vector<int64_t>& details) {
   static constexpr std::string_view kNames[] = {"place_rows",  "push_rows", "pull_rows",
                                                 "a reduction", "a gather",  "an exchange of pieces"};
   std::vector<int64_t> mine = {static_cast<int64_t>(call), static_cast<int64_t>(same.size())};
   mine.insert(mine.end(), same.begin(), same.end());
   constexpr size_t kFields = 6;  // one length, whatever the call: ranks may be in different ones
   mine.resize(kFields);
-  mine.insert(mine.end(), told.begin(), told.end());
-  constexpr size_t kTold = kernels::kMostPieceCopies, width = kFields + kTold;
+  mine.insert(mine.end(), details.begin(), details.end());
+  constexpr size_t kDetails = kernels::kMostPieceCopies, width = kFields + kDetails;
   mine.resize(width);
   const std::vector<int64_t> all = link_.all_gather(mine);
 
@@ -221,7 +221,7 @@ std::vector<int64_t> PeerExchange::agree(Call call, const std::vector<int64_t>& 
     require<CommError>(std::equal(theirs, theirs + kFields, all.begin()), "axis ", group().name(), ": rank ",
                        link_.group().world_rank(rank), " calls ", says(theirs), ", expected as on rank ",
                        link_.group().world_rank(0), ": ", says(all.begin()));
-    out.insert(out.end(), theirs + kFields, theirs + static_cast<ptrdiff_t>(kFields + told.size()));
+    out.insert(out.end(), theirs + kFields, theirs + static_cast<ptrdiff_t>(kFields + details.size()));
   }
   return out;
 }
@@ -232,7 +232,7 @@ int64_t PeerExchange::address(const Tensor& tensor) const {
   const Arena& arena = link_.main().arena();
   const int64_t at = number_of(tensor.raw()), begin = number_of(arena.address(0));
   require<DeviceError>(!exports_ || (at >= begin && at + tensor.bytes() <= begin + arena.reserved()), "axis ",
-                       group().name(), ": a pool that other processes reach must lie in its rank's arena");
+                       group().name(), ": a receive buffer that other processes access must lie in its rank's arena");
   return at;
 }
 
@@ -240,18 +240,18 @@ std::byte* PeerExchange::found(int rank, int64_t address) const {
   return address == 0 ? nullptr : reinterpret_cast<std::byte*>(address + shift_[rank]);
 }
 
-Pools PeerExchange::pools(Call call, const Rows& own) {
+RankBuffers PeerExchange::rank_buffers(Call call, const Rows& own) {
   const auto all = agree(call,
                          {own.rows.defined() ? own.rows.size(0) : own.weights.size(0),
                           own.rows.defined() ? row_bytes(own.rows) : 0, own.weights.defined() ? 1 : 0},
                          {address(own.rows), address(own.weights)});
-  Pools pools{};
+  RankBuffers buffers{};
   for (int rank = 0; rank < group().size(); ++rank) {
     const size_t at = static_cast<size_t>(rank) * 2;
-    pools.rows[rank] = found(rank, all[at]);
-    pools.weights[rank] = found(rank, all[at + 1]);
+    buffers.rows[rank] = found(rank, all[at]);
+    buffers.weights[rank] = found(rank, all[at + 1]);
   }
-  return pools;
+  return buffers;
 }
 
 void PeerExchange::place(Stream& stream, const RowGroups& groups, const Tensor& remote, const Tensor& counts,
@@ -265,13 +265,13 @@ void PeerExchange::place(Stream& stream, const RowGroups& groups, const Tensor& 
 void PeerExchange::push(Stream& stream, const Rows& to, const Rows& from, const Tensor& source, int64_t topk,
                         const Tensor& remote) {
   begin_call(stream);
-  launch_push(stream, peers_, pools(Call::push, to), from, source, topk, remote, most_blocks(stream));
+  launch_push(stream, peers_, rank_buffers(Call::push, to), from, source, topk, remote, most_blocks(stream));
   end_call(stream);
 }
 
 void PeerExchange::pull(Stream& stream, const Rows& to, const Rows& from, const Tensor& slot, const Tensor& remote) {
   begin_call(stream);
-  launch_pull(stream, peers_, to, pools(Call::pull, from), slot, remote, most_blocks(stream));
+  launch_pull(stream, peers_, to, rank_buffers(Call::pull, from), slot, remote, most_blocks(stream));
   end_call(stream);
 }
 
@@ -403,12 +403,12 @@ void PeerExchange::sum(Stream& stream, const Tensor& part, const Tensor& whole) 
 }
 
 void PeerExchange::exchange(Stream& stream, const std::vector<kernels::PieceCopy>& copies) {
-  std::vector<int64_t> same = {static_cast<int64_t>(copies.size()), 0, size_of(copies.front().from.dtype())}, told;
+  std::vector<int64_t> same = {static_cast<int64_t>(copies.size()), 0, size_of(copies.front().from.dtype())}, details;
   for (const kernels::PieceCopy& copy : copies) {
     same[1] += copy.size.elements();
-    told.push_back(address(copy.to));
+    details.push_back(address(copy.to));
   }
-  const auto all = agree(Call::exchange, same, told);
+  const auto all = agree(Call::exchange, same, details);
   PeerPieces to{};
   for (size_t copy = 0; copy < copies.size(); ++copy)
     for (int rank = 0; rank < group().size(); ++rank)

@@ -1,9 +1,8 @@
 // Peer memory between ranks of one host. Threads of a process use each other's addresses, which are valid on all of its
-// GPUs; what is another process's is opened by handles (peer_window.h): its window, and its arena, where pools lie.
-//
-// The end: each rank closes what it has opened once its own device is done, and its watch releases the window when the
-// others have closed theirs (watch.h). A rank that fails, in whichever process, raises the failure of its world, which
-// sets the word of every rank that the kernels of its GPU poll.
+// GPUs; memory of another process (its window, and its arena, which holds receive buffers) is opened by handles
+// (peer_window.h). Each rank closes opened memory once its own device is done, and its watch releases the window once
+// the others have closed theirs (watch.h). A rank that fails, in any process, raises the failure of its world, which
+// sets the abort word that the kernels of every rank's GPU poll.
 #pragma once
 
 #include <memory>
@@ -55,7 +54,7 @@ class PeerExchange : public PeerMemory {
   };
   enum class Call : int64_t { place, push, pull, reduce, gather, exchange };
   // Information that each rank sends to the others about itself and its memory.
-  struct Told {
+  struct PeerInfo {
     int64_t window, device, proof;
     int64_t arena, arena_bytes;
     int64_t exported;  // whether there are handles
@@ -65,8 +64,8 @@ class PeerExchange : public PeerMemory {
   PeerExchange(Group& group, HostLink& link, Stream& stream, DeviceWatch& watch);
   // Whether this rank has found all others' memory.
   bool connect(const std::vector<HostIdentity>& identities);
-  Told told(bool to_processes);
-  void open(int rank, const Told& theirs);
+  PeerInfo own_info(bool to_processes);
+  void open(int rank, const PeerInfo& theirs);
 
   void place(Stream& stream, const RowGroups& groups, const Tensor& remote, const Tensor& counts,
              int64_t capacity) override;
@@ -77,9 +76,10 @@ class PeerExchange : public PeerMemory {
   void sum(Stream& stream, const Tensor& part, const Tensor& whole) override;
   void exchange(Stream& stream, const std::vector<kernels::PieceCopy>& copies) override;
 
-  // Throws CommError, on every rank, unless all say the same; returns what each tells besides, [n, told.size()].
-  std::vector<int64_t> agree(Call call, const std::vector<int64_t>& same, const std::vector<int64_t>& told);
-  Pools pools(Call call, const Rows& own);
+  // Throws CommError, on every rank, unless `same` is equal on all; returns the details of all ranks, [n,
+  // details.size()].
+  std::vector<int64_t> agree(Call call, const std::vector<int64_t>& same, const std::vector<int64_t>& details);
+  RankBuffers rank_buffers(Call call, const Rows& own);
   // All ranks' arrays that this one is an end of, in one block.
   PeerArrays arrays(Call call, const Tensor& own);
   // The reduction of elements [begin, begin + count) of all ranks' arrays `in`, and what this rank publishes of its

@@ -23,7 +23,7 @@ __device__ __forceinline__ int64_t row_of(int64_t place) {
 
 template <class Unit, class Weight>
 struct Push {
-  Pools to;
+  RankBuffers to;
   const Unit* rows;       // null: weights alone
   const Weight* weights;  // null: rows alone
   const int64_t *source, *remote;
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kThreads, kBeside)
 
 template <class T>
 struct Pull {
-  Pools from;
+  RankBuffers from;
   T* rows;          // null: weights alone
   Acc<T>* weights;  // null: rows alone
   const int64_t *slot, *remote;
@@ -208,9 +208,9 @@ __global__ void __launch_bounds__(32) barrier_kernel(const __grid_constant__ Pee
   if (threadIdx.x == 0) peers.windows[peers.rank]->moves = epoch;
 }
 
-bool aligned(const Pools& pools, int ranks, const void* own, int64_t row_bytes) {
+bool aligned(const RankBuffers& buffers, int ranks, const void* own, int64_t row_bytes) {
   auto bits = reinterpret_cast<uintptr_t>(own) | static_cast<uintptr_t>(row_bytes);
-  for (int rank = 0; rank < ranks; ++rank) bits |= reinterpret_cast<uintptr_t>(pools.rows[rank]);
+  for (int rank = 0; rank < ranks; ++rank) bits |= reinterpret_cast<uintptr_t>(buffers.rows[rank]);
   return bits % 16 == 0;
 }
 
@@ -221,7 +221,7 @@ unsigned blocks_for_rows(Stream& stream, int64_t rows, int per_multiprocessor, u
 
 }  // namespace
 
-void launch_push(Stream& stream, const Peers& peers, const Pools& to, const PeerMemory::Rows& from,
+void launch_push(Stream& stream, const Peers& peers, const RankBuffers& to, const PeerMemory::Rows& from,
                  const Tensor& source, int64_t topk, const Tensor& remote, unsigned most_blocks) {
   const int64_t N = remote.elements();
   require<ShapeError>(N * topk < int64_t{1} << 31, "push_rows: ", N, " rows are too many");
@@ -246,8 +246,8 @@ void launch_push(Stream& stream, const Peers& peers, const Pools& to, const Peer
     doubles ? launch.template operator()<uint16_t, double>() : launch.template operator()<uint16_t, float>();
 }
 
-void launch_pull(Stream& stream, const Peers& peers, const PeerMemory::Rows& to, const Pools& from, const Tensor& slot,
-                 const Tensor& remote, unsigned most_blocks) {
+void launch_pull(Stream& stream, const Peers& peers, const PeerMemory::Rows& to, const RankBuffers& from,
+                 const Tensor& slot, const Tensor& remote, unsigned most_blocks) {
   const bool rows = to.rows.defined();
   const DType dtype = rows ? to.rows.dtype() : to.weights.dtype();
   const int64_t tokens = rows ? to.rows.size(0) : slot.elements(), D = rows ? to.rows.size(1) : 0;

@@ -35,21 +35,21 @@ __device__ int64_t exclusive_scan(int64_t* values, int count) {
   return carry;
 }
 
-// Tells this rank's counts to all and waits for theirs.
+// Sends this rank's counts to all ranks and waits for theirs.
 __device__ bool exchange_counts(const Peers& peers, const Placed& out, uint32_t epoch) {
   const int E = out.experts;
   for (int i = threadIdx.x; i < peers.size * E; i += kThreads)
     peers.windows[i / E]->counts[epoch % 2][peers.rank][i % E] = out.counts[i % E];
   __syncthreads();
-  bool told = true;
+  bool arrived = true;
   const int peer = static_cast<int>(threadIdx.x);
   if (peer < peers.size) {
     __threadfence_system();
     store_release(&peers.windows[peer]->counted[peers.rank], epoch);
-    told = !stopped(peers, false) &&
-           wait_for(peers, &peers.windows[peers.rank]->counted[peer], epoch, peer, Trouble::counts, true);
+    arrived = !stopped(peers, false) &&
+              wait_for(peers, &peers.windows[peers.rank]->counted[peer], epoch, peer, Trouble::counts, true);
   }
-  return __syncthreads_and(told) != 0;
+  return __syncthreads_and(arrived) != 0;
 }
 
 // One block. A rank's pool is ordered by expert, then by source rank. All groups are empty when the world has failed,
@@ -61,8 +61,8 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__
   Window* own = peers.windows[peers.rank];
   const uint32_t epoch = own->counts_taken + 1;
   const int E = out.experts, local = E / peers.size, warp = threadIdx.x / 32;
-  const bool told = exchange_counts(peers, out, epoch);
-  const auto rows = [&](int rank, int e) { return told ? __ldcg(&own->counts[epoch % 2][rank][e]) : int64_t{0}; };
+  const bool arrived = exchange_counts(peers, out, epoch);
+  const auto rows = [&](int rank, int e) { return arrived ? __ldcg(&own->counts[epoch % 2][rank][e]) : int64_t{0}; };
 
   for (int e = threadIdx.x; e < E; e += kThreads) {
     int64_t total = 0;

@@ -30,26 +30,26 @@ struct Sample {
 };
 
 // Information that each rank sends to the others about itself and its sample.
-struct Told {
+struct PeerInfo {
   HostIdentity identity;
   int64_t device, number, exported;
   MemoryHandle handle;
 };
-constexpr size_t kWords = sizeof(Told) / sizeof(int64_t);
-static_assert(sizeof(Told) % sizeof(int64_t) == 0 && std::is_trivially_copyable_v<Told>);
+constexpr size_t kWords = sizeof(PeerInfo) / sizeof(int64_t);
+static_assert(sizeof(PeerInfo) % sizeof(int64_t) == 0 && std::is_trivially_copyable_v<PeerInfo>);
 
-std::vector<Told> gather(HostGroup& host, const Told& own) {
+std::vector<PeerInfo> gather(HostGroup& host, const PeerInfo& own) {
   std::vector<int64_t> words(kWords);
   std::memcpy(words.data(), &own, sizeof own);
   words = gather_words(host, words);
-  std::vector<Told> all(static_cast<size_t>(host.size()));
+  std::vector<PeerInfo> all(static_cast<size_t>(host.size()));
   for (size_t rank = 0; rank < all.size(); ++rank)
     std::memcpy(static_cast<void*>(&all[rank]), words.data() + rank * kWords, sizeof all[rank]);
   return all;
 }
 
 // Empty: this rank's GPU reads that of `there`.
-std::string why_apart(const Sample& own, const Told& here, const Told& there) {
+std::string why_apart(const Sample& own, const PeerInfo& here, const PeerInfo& there) {
   if (!may_reach(own.device, here.identity, there.identity, static_cast<int>(there.device)))
     return "their GPUs have no way to each other's memory";
   if (path_between(here.identity, there.identity) == PeerPath::address) return "";
@@ -78,7 +78,7 @@ std::string first_of(HostGroup& host, const std::string& text) {
 PeerIslands find_peers(HostGroup& host, int device) {
   const OnDevice on(device);
   const Sample sample(device);
-  Told own{identity_of(device), device, sample.number, 0, {}};
+  PeerInfo own{identity_of(device), device, sample.number, 0, {}};
   std::string why;
   try {
     own.handle = export_memory(device, sample.memory);
@@ -86,12 +86,12 @@ PeerIslands find_peers(HostGroup& host, int device) {
   } catch (const DeviceError& error) {
     why = error.what();
   }
-  const std::vector<Told> all = gather(host, own);
+  const std::vector<PeerInfo> all = gather(host, own);
   const auto words = HostWords::make(host);  // by which ranks say that they have stopped (watch.h)
   constexpr int kBits = 62;                  // of a word
   std::vector<int64_t> reached(static_cast<size_t>(host.size() / kBits + 1));
   for (int rank = 0; rank < host.size(); ++rank) {
-    const Told& there = all[static_cast<size_t>(rank)];
+    const PeerInfo& there = all[static_cast<size_t>(rank)];
     if (path_between(own.identity, there.identity) == PeerPath::none) continue;
     const std::string apart = rank == host.rank() ? ""
                               : words == nullptr

@@ -75,18 +75,18 @@ std::unique_ptr<HostWords> HostWords::make(HostGroup& group) {
   const File created(group.rank() == first ? create(bytes) : -1);
   void* memory = map(created.fd(), bytes);
   if (memory != nullptr) (new (memory) Page)->number.store(number);
-  const std::vector<int64_t> told = gather_words(group, {::getpid(), created.fd(), number});
-  if (group.rank() != first && at(told, first, 1, 3) >= 0) {
+  const std::vector<int64_t> shared = gather_words(group, {::getpid(), created.fd(), number});
+  if (group.rank() != first && at(shared, first, 1, 3) >= 0) {
     if (at(identities, first, 1, 2) == own.process) {
-      memory = map(static_cast<int>(at(told, first, 1, 3)), bytes);
+      memory = map(static_cast<int>(at(shared, first, 1, 3)), bytes);
     } else {
-      const File opened(open_of(at(told, first, 0, 3), at(told, first, 1, 3)));
+      const File opened(open_of(at(shared, first, 0, 3), at(shared, first, 1, 3)));
       memory = map(opened.fd(), bytes);
     }
   }
   std::unique_ptr<HostWords> words;
   if (memory != nullptr) words.reset(new HostWords(static_cast<Page*>(memory), bytes, group.rank(), ranks));
-  const bool mine = words != nullptr && words->page_->number.load() == at(told, first, 2, 3);
+  const bool mine = words != nullptr && words->page_->number.load() == at(shared, first, 2, 3);
   const std::vector<int64_t> answers = gather_words(group, {mine});  // the first rank keeps its file open until then
   if (!std::ranges::all_of(ranks, [&](int rank) { return answers[static_cast<size_t>(rank)] != 0; })) return nullptr;
   return words;

@@ -93,12 +93,12 @@ std::span<std::byte> TwoMessages<Message>::room() {
 }
 
 template <class Message>
-template <class Greeted, class Told>
-HandshakeStep TwoMessages<Message>::advance(size_t bytes, const Greeted& greeted, const Told& told) {
+template <class Greeted, class Completed>
+HandshakeStep TwoMessages<Message>::advance(size_t bytes, const Greeted& greeted, const Completed& completed) {
   got_ += bytes;
   HandshakeStep step;
   if (got_ == sizeof greeting_) step = greeted();
-  if (got_ == sizeof greeting_ + sizeof message_) step = told();
+  if (got_ == sizeof greeting_ + sizeof message_) step = completed();
   over_ = step.state != State::waits;
   return step;
 }

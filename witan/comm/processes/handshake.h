@@ -90,8 +90,8 @@ class TwoMessages {
   std::span<std::byte> room();
   // Takes bytes that were put into room(). Calls the handler of a message that is now complete. Once a handler no
   // longer waits, no more bytes are taken.
-  template <class Greeted, class Told>
-  HandshakeStep advance(size_t bytes, const Greeted& greeted, const Told& told);
+  template <class Greeted, class Completed>
+  HandshakeStep advance(size_t bytes, const Greeted& greeted, const Completed& completed);
 
   const Greeting& greeting() const { return greeting_; }
   const Message& message() const { return message_; }

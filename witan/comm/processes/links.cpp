@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kShutdownSeconds = 2;
-constexpr double kToldHeartbeats = 2.5;     // heartbeats for which rank 0's last report about a rank is valid
+constexpr double kReportHeartbeats = 2.5;   // heartbeats for which rank 0's last report about a rank is valid
 constexpr double kLeastSilenceSeconds = 2;  // a busy machine may let a thread wait
 constexpr double kLeastHeartbeatSeconds = 0.25, kMostHeartbeatSeconds = 5;  // a tenth of the silence in between
 
@@ -161,7 +161,7 @@ double Links::silent_seconds(int rank) const {
   const Incoming& one = incoming(rank);
   if (rank == this->rank() || one.ended || one.shut_down) return 0;
   if (connected(rank)) return seconds_since(one.heard);
-  return seconds_since(one.told) < kToldHeartbeats * heartbeat_seconds_ ? one.silent_seconds : 0;
+  return seconds_since(one.reported) < kReportHeartbeats * heartbeat_seconds_ ? one.silent_seconds : 0;
 }
 
 std::optional<ProcessFailure> Links::silence() const {
@@ -179,7 +179,7 @@ std::optional<ProcessFailure> Links::silence() const {
 }
 
 double Links::grace_seconds() const {
-  return connections() + 1 < size() ? kToldHeartbeats * heartbeat_seconds_ : 0;
+  return connections() + 1 < size() ? kReportHeartbeats * heartbeat_seconds_ : 0;
 }
 
 Links::Sent Links::send_frame(Link& to, const FrameHeader& header, std::span<const std::byte> bytes,

@@ -147,7 +147,7 @@ class Links {
     Deadline heard;                // when its last bytes came
     // For a rank without a connection, what rank 0 reported last, and when.
     double silent_seconds = 0;
-    Deadline told{};
+    Deadline reported{};
     Inbox inbox;
   };
 

@@ -113,7 +113,7 @@ void Links::notice_silence(Deadline due) {
   if (seconds_since(due) > kMissedHeartbeats * heartbeat_seconds_)
     for (Incoming& one : incoming_) {
       one.heard = deadline_in(0);
-      one.told = {};
+      one.reported = {};
     }
   for (int other = 0; hold_ && other < size(); ++other) {
     const bool gone = incoming(other).ended || incoming(other).shut_down;
@@ -172,7 +172,7 @@ void Links::hear_heartbeat(int rank, const Heartbeat& said) {
   if (about >= size() || about == this->rank() || (about != rank && (rank != 0 || connected(about)))) return;
   if (hold_) hold_->hear(about, said.held);
   incoming(about).silent_seconds = said.silent_seconds;
-  incoming(about).told = deadline_in(0);
+  incoming(about).reported = deadline_in(0);
 }
 
 void Links::hear_failure(const Bytes& words) {
@@ -180,7 +180,7 @@ void Links::hear_failure(const Bytes& words) {
   if (failure && is_news(*failure)) untold_ = failure;
 }
 
-// Once this rank leaves, it is told of no failure, but passes on the first, unless it leaves with one that it tells
+// A rank that leaves ignores failures, but passes on the first one, unless it leaves with its own, which it sends to
 // all.
 bool Links::is_news(const ProcessFailure& failure) {
   return closing_ ? !recorded_ && !std::exchange(passed_on_, true) : record(failure);

@@ -95,9 +95,9 @@ std::string format_engine(const EngineChoice& choice);
 // munmap() and the like as it is loaded, and a thread that is in one of them may crash.
 void load_engine(CommEngine wanted);
 
-// All ranks together, before they make groups: they tell rank 0 what they were told and what they have, which answers
-// whether all use UCX, as they do where all have the same version of it, and with its addresses. Throws CommError when
-// they were told differently, ConfigError when UCX is asked for and this rank has none, and what Links::wait() throws.
+// Called by all ranks together, before they make groups. They send rank 0 their settings and their UCX version; rank 0
+// answers whether all use UCX, which they do if all have the same version, and with its addresses. Throws CommError if
+// settings differ, ConfigError if UCX is requested and this rank has none, and what Links::wait() throws.
 EngineChoice choose_engine(Links& links, CommEngine wanted, double seconds);
 
 }  // namespace witan

@@ -191,7 +191,7 @@ uint64_t ProcessGroup::digest_in(const Links::Bytes& call, int rank) {
   return head_in(call, rank).digest;
 }
 
-void ProcessGroup::tell_call(const Collective& call) {
+void ProcessGroup::send_call(const Collective& call) {
   const MessageHead head{calls_, log_.digest()};
   Links::Bytes words(sizeof head);
   std::memcpy(words.data(), &head, sizeof head);
@@ -210,12 +210,12 @@ void ProcessGroup::forget_calls_before(uint64_t number, Links::View& view) const
   });
 }
 
-// Receives calls into `told`. Whether those of every other rank are there.
-bool ProcessGroup::hear_calls(Links::View& view, Told& told) const {
+// Receives calls into `received`. Returns whether those of all other ranks have arrived.
+bool ProcessGroup::receive_calls(Links::View& view, RankCalls& received) const {
   forget_calls_before(calls_, view);
   bool all = true;
   for_others([&](int peer) {
-    Links::Bytes& theirs = told[static_cast<size_t>(peer)];
+    Links::Bytes& theirs = received[static_cast<size_t>(peer)];
     const int from = world_rank(peer);
     if (theirs.empty() && view.has_control(from, channel_, Control::call) &&
         number_in(view.first_control(from, channel_, Control::call), from) == calls_)
@@ -225,12 +225,12 @@ bool ProcessGroup::hear_calls(Links::View& view, Told& told) const {
   return all;
 }
 
-// Compares this rank's call with those that have arrived.
-void ProcessGroup::require_alike(const Collective& call, const Told& told) {
+// Compares this rank's call with those received.
+void ProcessGroup::require_same_calls(const Collective& call, const RankCalls& received) {
   const Links::Bytes own = pack(terms_of(call));
   std::vector<std::span<const std::byte>> terms;
   for (int peer = 0; peer < size(); ++peer) {
-    const Links::Bytes& words = told[static_cast<size_t>(peer)];
+    const Links::Bytes& words = received[static_cast<size_t>(peer)];
     if (peer == rank())
       terms.emplace_back(own);
     else
@@ -239,25 +239,25 @@ void ProcessGroup::require_alike(const Collective& call, const Told& told) {
   if (const std::string verdict = disagreement({name(), ranks_}, terms); !verdict.empty()) disagree(verdict);
 }
 
-// For data that have not come in a moment: whoever is to send them may be making another call. Returns when they have
-// come, or when no call that has been told differs.
+// For data that is late: its sender may be making another call. Returns when the data has arrived, or when no received
+// call differs.
 void ProcessGroup::compare_with_senders(const Collective& call, uint64_t channel) {
-  tell_call(call);
-  Told told(static_cast<size_t>(size()));
+  send_call(call);
+  RankCalls received(static_cast<size_t>(size()));
   const There there = data_there(channel);
   const auto all_there = [&](Links::View& view) { return missing(view, there, false).empty(); };
-  const There heard = [&](Links::View& view, int peer) {
-    return !told[static_cast<size_t>(peer)].empty() || there(view, peer);
+  const There arrived = [&](Links::View& view, int peer) {
+    return !received[static_cast<size_t>(peer)].empty() || there(view, peer);
   };
-  const auto all_heard = [&](Links::View& view) {
-    return hear_calls(view, told) || missing(view, heard, false).empty();
+  const auto all_arrived = [&](Links::View& view) {
+    return receive_calls(view, received) || missing(view, arrived, false).empty();
   };
-  links_.wait(all_heard, returned(call, there), late(call, there), deadline().seconds);
+  links_.wait(all_arrived, returned(call, there), late(call, there), deadline().seconds);
   // If ranks disagree, those whose data came will send their calls too, and then all find the same message; except for
   // ranks of an exchange whose own rows match, which have gone on.
-  const auto all_told = [&](Links::View& view) { return all_there(view) || hear_calls(view, told); };
-  links_.wait_some(all_told, returned(call, there), kCompareAfterSeconds);
-  require_alike(call, told);
+  const auto all_received = [&](Links::View& view) { return all_there(view) || receive_calls(view, received); };
+  links_.wait_some(all_received, returned(call, there), kCompareAfterSeconds);
+  require_same_calls(call, received);
 }
 
 void ProcessGroup::move(Stream& stream, const Collective& call) {

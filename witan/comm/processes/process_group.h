@@ -62,20 +62,20 @@ class ProcessGroup : public HostGroup {
   void move(Stream& stream, const Collective& call);
 
   // Calls of the other ranks, by rank: as they came, empty where none has.
-  using Told = std::vector<Links::Bytes>;
+  using RankCalls = std::vector<Links::Bytes>;
   bool tags_data(const Collective& call) const;
   uint64_t data_tag(const Collective& call, uint64_t channel, int peer) const;
   void meet(const Collective& call);
-  void tell_call(const Collective& call);
-  bool hear_calls(Links::View& view, Told& told) const;
+  void send_call(const Collective& call);
+  bool receive_calls(Links::View& view, RankCalls& received) const;
   void forget_calls_before(uint64_t number, Links::View& view) const;
-  void require_alike(const Collective& call, const Told& told);
+  void require_same_calls(const Collective& call, const RankCalls& received);
   void compare_with_senders(const Collective& call, uint64_t channel);
   // Exchange of call logs.
-  void tell_log();
-  bool hear_logs(Links::View& view);
+  void send_log();
+  bool receive_logs(Links::View& view);
   std::string log_disagreement() const;
-  void compare_logs(const Collective& call, const Told& told);
+  void compare_logs(const Collective& call, const RankCalls& received);
   static uint64_t digest_in(const Links::Bytes& call, int rank);
   void forget_logs();
   void send_to_peer(const Collective& call, bool with_data);
@@ -128,10 +128,10 @@ class ProcessGroup : public HostGroup {
   uint64_t terms_ = 0;   // a hash of what ranks must agree on in this call
   bool met_ = false;     // the peers have come to the call
   CallLog log_;          // calls that have not been compared yet
-  int logs_told_ = 0;    // of this rank, since ranks last came together
-  size_t compared_ = 0;  // calls of the log, with those that were heard
-  std::vector<std::vector<CallLog::Call>> logs_heard_;  // by rank: the last that it sent
-  std::vector<std::byte> parts_;                        // of a reduction: what the others sent
+  int logs_sent_ = 0;    // of this rank, since ranks last came together
+  size_t compared_ = 0;  // calls of the log, including those received
+  std::vector<std::vector<CallLog::Call>> logs_received_;  // by rank: the last that it sent
+  std::vector<std::byte> parts_;                           // of a reduction: what the others sent
   struct Taken {
     Part part;
     uint64_t sum;

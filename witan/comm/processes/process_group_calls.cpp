@@ -16,56 +16,57 @@ void ProcessGroup::agree_later(const Collective& call) {
 
 // Every rank sends its call to all others and waits for theirs.
 void ProcessGroup::meet(const Collective& call) {
-  tell_call(call);
-  Told told(static_cast<size_t>(size()));
+  send_call(call);
+  RankCalls received(static_cast<size_t>(size()));
   const There there = [&](Links::View& view, int peer) {
-    return !told[static_cast<size_t>(peer)].empty() && view.sent(world_rank(peer), channel_);
+    return !received[static_cast<size_t>(peer)].empty() && view.sent(world_rank(peer), channel_);
   };
-  const auto heard = [&](Links::View& view) {
-    if (!log_.calls().empty()) hear_logs(view);
-    return hear_calls(view, told);
+  const auto arrived = [&](Links::View& view) {
+    if (!log_.calls().empty()) receive_logs(view);
+    return receive_calls(view, received);
   };
   std::string verdict;
   if (log_.calls().empty() ||
-      !links_.wait_some(heard, returned(call, there), std::min(kCompareAfterSeconds, deadline().seconds / 4))) {
+      !links_.wait_some(arrived, returned(call, there), std::min(kCompareAfterSeconds, deadline().seconds / 4))) {
     // A rank that does not come may wait for what an earlier call does, as that was another one here.
-    if (!log_.calls().empty()) tell_log();
-    const auto heard_or_told_why = [&](Links::View& view) {
-      return heard(view) || !(verdict = log_disagreement()).empty();
+    if (!log_.calls().empty()) send_log();
+    const auto arrived_or_disagree = [&](Links::View& view) {
+      return arrived(view) || !(verdict = log_disagreement()).empty();
     };
-    links_.wait(heard_or_told_why, returned(call, there), late(call, there), deadline().seconds);
+    links_.wait(arrived_or_disagree, returned(call, there), late(call, there), deadline().seconds);
   }
   if (!verdict.empty()) disagree(verdict);
-  compare_logs(call, told);
-  require_alike(call, told);
+  compare_logs(call, received);
+  require_same_calls(call, received);
   forget_logs();
 }
 
 // Sends the log at most twice until ranks meet, since a rank that does not read keeps few messages.
-void ProcessGroup::tell_log() {
-  constexpr int kMostTold = 2;
-  if (logs_told_ == kMostTold) return;
-  ++logs_told_;
+void ProcessGroup::send_log() {
+  constexpr int kMostSent = 2;
+  if (logs_sent_ == kMostSent) return;
+  ++logs_sent_;
   const std::vector<std::byte> bytes = pack(log_.calls());
   for_others(
       [&](int peer) { links_.send_control(world_rank(peer), log_channel_, Control::call, bytes, deadline().seconds); });
 }
 
 // Whether there was one.
-bool ProcessGroup::hear_logs(Links::View& view) {
-  logs_heard_.resize(static_cast<size_t>(size()));
+bool ProcessGroup::receive_logs(Links::View& view) {
+  logs_received_.resize(static_cast<size_t>(size()));
   bool any = false;
   for_others([&](int peer) {
     const int from = world_rank(peer);
     for (; view.has_control(from, log_channel_, Control::call); any = true)
-      logs_heard_[static_cast<size_t>(peer)] = unpack_calls(view.next_control(from, log_channel_, Control::call), from);
+      logs_received_[static_cast<size_t>(peer)] =
+          unpack_calls(view.next_control(from, log_channel_, Control::call), from);
   });
   return any;
 }
 
 // Calls that this rank has left behind were compared; those that it has not made yet are only others'.
 std::string ProcessGroup::log_disagreement() const {
-  std::vector<std::vector<CallLog::Call>> logs = logs_heard_;
+  std::vector<std::vector<CallLog::Call>> logs = logs_received_;
   logs.resize(static_cast<size_t>(size()));
   logs[static_cast<size_t>(rank())] = log_.calls();
   for (auto& log : logs)
@@ -76,20 +77,20 @@ std::string ProcessGroup::log_disagreement() const {
 }
 
 // All ranks have come to the call and know the others' hashes: where these differ, all send their logs.
-void ProcessGroup::compare_logs(const Collective& call, const Told& told) {
+void ProcessGroup::compare_logs(const Collective& call, const RankCalls& received) {
   bool differs = false;
   for_others(
-      [&](int peer) { differs |= digest_in(told[static_cast<size_t>(peer)], world_rank(peer)) != log_.digest(); });
+      [&](int peer) { differs |= digest_in(received[static_cast<size_t>(peer)], world_rank(peer)) != log_.digest(); });
   if (!differs) return;
-  logs_told_ = 0;
-  tell_log();
+  logs_sent_ = 0;
+  send_log();
   const There there = [&](Links::View& view, int peer) {
-    return view.sent(world_rank(peer), log_channel_) && std::ssize(logs_heard_) > peer &&
-           !logs_heard_[static_cast<size_t>(peer)].empty() &&
-           logs_heard_[static_cast<size_t>(peer)].back().number + 1 == calls_;
+    return view.sent(world_rank(peer), log_channel_) && std::ssize(logs_received_) > peer &&
+           !logs_received_[static_cast<size_t>(peer)].empty() &&
+           logs_received_[static_cast<size_t>(peer)].back().number + 1 == calls_;
   };
   const auto all_there = [&](Links::View& view) {
-    hear_logs(view);
+    receive_logs(view);
     return missing(view, there, false).empty();
   };
   links_.wait(all_there, returned(call, there), late(call, there), deadline().seconds);
@@ -99,21 +100,21 @@ void ProcessGroup::compare_logs(const Collective& call, const Told& told) {
 
 void ProcessGroup::forget_logs() {
   log_.clear();
-  logs_told_ = 0;
+  logs_sent_ = 0;
   compared_ = 0;
 }
 
 std::string ProcessGroup::compare_calls() {
   if (log_.calls().empty()) return "";
-  tell_log();
-  bool heard = false;
+  send_log();
+  bool arrived = false;
   const auto look = [&](Links::View& view) {
-    heard = hear_logs(view);
+    arrived = receive_logs(view);
     return true;
   };
   links_.wait_some(
       look, [](Links::View&) { return ""; }, 0);
-  if (!heard && compared_ == log_.calls().size()) return "";
+  if (!arrived && compared_ == log_.calls().size()) return "";
   compared_ = log_.calls().size();
   return log_disagreement();
 }

@@ -166,18 +166,18 @@ std::string ProcessWorld::first(const std::function<std::string()>& body) {
   };
   if (first_rank() != 0) {
     own.send_control(0, kFirst, Control::ready, {}, deadline_);
-    const Links::Bytes told = await(0, Control::answer);
-    return {reinterpret_cast<const char*>(told.data()), told.size()};
+    const Links::Bytes reply = await(0, Control::answer);
+    return {reinterpret_cast<const char*>(reply.data()), reply.size()};
   }
   std::vector<int> leaders;  // the first rank of each other process
   for (int rank = threads_.local_size(); rank < size(); rank += threads_.local_size()) leaders.push_back(rank);
   for (const int leader : leaders) await(leader, Control::ready);
   try {
-    const std::string told = body();
+    const std::string reply = body();
     for (const int leader : leaders)
-      own.send_control(leader, kFirst, Control::answer, std::as_bytes(std::span(told)), deadline_);
+      own.send_control(leader, kFirst, Control::answer, std::as_bytes(std::span(reply)), deadline_);
     own.wait_sent(leaders, kFirst, deadline_);
-    return told;
+    return reply;
   } catch (...) {
     own.fail({ProcessFailure::Kind::failed, 0, message_of(std::current_exception())});
     throw;

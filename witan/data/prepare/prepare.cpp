@@ -39,21 +39,21 @@ CorpusStatistics write_shards(const std::vector<Source>& sources, CorpusTokenize
                               const std::function<void(const PrepareProgress&)>& progress) {
   uint64_t total = 0;
   for (const Source& source : sources) total += source.bytes;
-  PrepareProgress told;
+  PrepareProgress reported;
   const auto tell = [&](const TokenizeProgress& at) {
-    told = {std::max(at.source_bytes, told.source_bytes),
-            total,
-            at.documents,
-            at.tokens,
-            at.text_bytes,
-            at.resumed_bytes,
-            at.resumed_tokens};
-    if (progress) progress(told);
+    reported = {std::max(at.source_bytes, reported.source_bytes),
+                total,
+                at.documents,
+                at.tokens,
+                at.text_bytes,
+                at.resumed_bytes,
+                at.resumed_tokens};
+    if (progress) progress(reported);
   };
   const CorpusStatistics statistics = tokenizer.run(sources, tell);
-  told.source_bytes = total;
-  told.total_source_bytes = total;
-  if (progress) progress(told);
+  reported.source_bytes = total;
+  reported.total_source_bytes = total;
+  if (progress) progress(reported);
   return statistics;
 }
 

@@ -25,9 +25,9 @@ struct ClipArgs {
   double exponent;    // queries alpha, keys 1 - alpha
   int64_t first;      // the first value's index in the projection of all heads
   int64_t per_group;  // elements of a group's rows there
-  // The number of a group's first elements that `exponent` applies to; the others have exponent_behind.
+  // The number of a group's first elements that `exponent` applies to; the others have exponent_of_rest.
   int64_t leading = std::numeric_limits<int64_t>::max();
-  double exponent_behind = 0;
+  double exponent_of_rest = 0;
 };
 // p = gamma_g^e p,  gamma_g = min(threshold / max_(h of g) largest[h], 1),  g = (first + i) / per_group, e the exponent
 // of the element's place in its group. Nothing where step.skip is not 0.  largest [H] of all heads, groups G: H / G

@@ -29,14 +29,14 @@ class ClippedLogits {
   void use_max_logits(Tensor max_logits) { max_logits_ = std::move(max_logits); }
 
   // A parameter that projects to queries or keys. The rows of its global tensor are ordered by the groups of heads that
-  // share keys: in each group the first `rows` project to `of`, the others to `behind`.
+  // share keys: in each group the first `rows` project to `of`, the others to `rest`.
   struct Projection {
     // queries_of_shared_keys: queries for the channels of keys that all heads share. others: rows without logits.
     enum class Of : uint8_t { queries, keys, queries_of_shared_keys, others };
     Parameter* parameter;  // never null
     Of of;
     int64_t rows = 0;  // 0: all
-    Of behind = Of::others;
+    Of rest = Of::others;
   };
   virtual std::vector<Projection> clipped() = 0;
   virtual int64_t logit_heads() const = 0;  // H, of all ranks

@@ -45,7 +45,7 @@ RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const 
   remove_snapshots(folder);
   recorder_.emplace(config, plan, folder, progress);
   recorder_->reads(data.train);
-  for (const std::string& warning : start.told) recorder_->log_warning(warning);
+  for (const std::string& warning : start.early_warnings) recorder_->log_warning(warning);
   for (const std::string& warning : start.warnings) recorder_->warn(warning);
   for (const std::string& warning : data.warnings) recorder_->log_warning(warning);
   for (const std::string& note : data.notes) recorder_->note(note);

@@ -35,9 +35,9 @@ std::vector<std::vector<megatron_log::Bucket>> describe_buckets(const GradientBu
   std::vector<megatron_log::Bucket> dense, experts;
   for (const GradBucket& bucket : gradients.buckets()) {
     auto& family = bucket.parameters.front()->spec().expert ? experts : dense;
-    megatron_log::Bucket& told = family.emplace_back();
-    told.elements = bucket.elements();
-    for (const Parameter* parameter : bucket.parameters) told.parameters.push_back(parameter->name());
+    megatron_log::Bucket& logged = family.emplace_back();
+    logged.elements = bucket.elements();
+    for (const Parameter* parameter : bucket.parameters) logged.parameters.push_back(parameter->name());
   }
   return {dense, experts};
 }
@@ -118,14 +118,14 @@ std::vector<std::pair<std::string, double>> MegatronRecorder::mean_losses() cons
 
 void MegatronRecorder::interval(const TrainState& state, const megatron_log::Memory& memory,
                                 const std::vector<megatron_log::RankTimes>& times) {
-  if (!memory_told_) {
+  if (!memory_logged_) {
     const ParameterCounts counts = count_parameters(config_->model);
     print_(megatron_log::format_parameters(static_cast<double>(counts.megatron_layers),
                                            static_cast<double>(counts.megatron_embeddings)));
     print_(megatron_log::format_theoretical_memory(megatron_weight_and_optimizer_bytes(
         config_->model, config_->parallel.ranks, config_->parallel.sharding() != Sharding::none)));
     print_(megatron_log::format_memory(0, state.step, memory));
-    memory_told_ = true;
+    memory_logged_ = true;
   }
   if (!times.empty()) print_(megatron_log::format_times(times));
 }

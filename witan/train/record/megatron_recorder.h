@@ -51,7 +51,7 @@ class MegatronRecorder {
   const ResolvedConfig config_;
   std::function<void(const std::string&)> print_;
   Sums sums_;
-  bool memory_told_ = false;
+  bool memory_logged_ = false;
 };
 
 }  // namespace witan

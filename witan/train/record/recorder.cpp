@@ -425,14 +425,14 @@ void Recorder::rewound(int64_t step) {
 
 void Recorder::record_end(RunEnd why, bool saves) {
   const std::string key(key_of(why));
-  const bool told = key.empty() && StopSignals::requested();  // by the signal's handler
-  if (told && !StopSignals::restarts()) {
+  const bool signalled = key.empty() && StopSignals::requested();  // by the signal's handler
+  if (signalled && !StopSignals::restarts()) {
     const std::string cause = "stopped by " + StopSignals::cause();
     progress_.note(cause);
     log_.info(cause);
   }
-  if (told && saves) return;
-  const std::string who = told ? "stopping" : key.empty() ? "Another process was asked to stop" : key;
+  if (signalled && saves) return;
+  const std::string who = signalled ? "stopping" : key.empty() ? "Another process was asked to stop" : key;
   const std::string rewound =
       fmt::format("nothing to save, as the run went back to step {}, whose checkpoint it resumes from", last_step_);
   const std::string line = who + ": " + (saves ? "saving" : rewound);

@@ -33,7 +33,7 @@ struct RunStart {
   std::vector<std::string> warnings;  // about damaged checkpoints that were skipped
   std::string config = {};  // written to config.toml once every rank is ready to train; empty: config.toml stays
   RunAids aids = {};
-  std::vector<std::string> told = {};  // warnings from before train.log was open, for that file
+  std::vector<std::string> early_warnings = {};  // warnings from before train.log was open, for that file
   bool branches = false;  // `from` belongs to another run (init_state = training), and this run has no checkpoint yet
   int64_t step() const { return from ? from->step : 0; }
 };

@@ -81,7 +81,7 @@ void clip_projection(Stream& stream, const ClippedTensors& to, const Tensor& lar
       const int64_t group = at / args.per_group, leading = std::min(args.leading, args.per_group);
       const bool leads = at % args.per_group < leading;
       const int64_t stop = std::min(group * args.per_group + (leads ? leading : args.per_group), end);
-      const double exponent = leads ? args.exponent : args.exponent_behind;
+      const double exponent = leads ? args.exponent : args.exponent_of_rest;
       const A* of_heads = largest.data<A>() + group * rep;
       const auto most = static_cast<double>(*std::max_element(of_heads, of_heads + rep));
       if (most > args.threshold && exponent != 0) {

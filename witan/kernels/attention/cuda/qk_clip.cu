@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(256) clip_kernel(Weights<T> weights, int64_t e
       A most = -INFINITY;
       for (int h = 0; h < rep; ++h) most = max(most, largest[group * rep + h]);
       const auto wide = static_cast<double>(most);
-      const double exponent = leads ? args.exponent : args.exponent_behind;
+      const double exponent = leads ? args.exponent : args.exponent_of_rest;
       factor = wide > args.threshold ? static_cast<A>(pow(args.threshold / wide, exponent)) : A(1);
     }
     if (factor == A(1)) continue;

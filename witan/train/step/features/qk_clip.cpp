@@ -78,7 +78,7 @@ void QkClip::after_update() {
                               .first = parameter.region().first() + shard.first,
                               .per_group = of_group,
                               .leading = projection.rows == 0 ? of_group : projection.rows * columns,
-                              .exponent_behind = exponent(projection.behind)});
+                              .exponent_of_rest = exponent(projection.rest)});
   });
 }
 
