@@ -36,7 +36,10 @@ endfunction()
 
 if(WITAN_PRECOMPILE)
   witan_precompile(std LIBRARIES fmt::fmt HEADERS ${std_headers})
-  witan_precompile(json LIBRARIES fmt::fmt nlohmann_json::nlohmann_json HEADERS ${std_headers} <nlohmann/json.hpp>)
+  set(json LIBRARIES fmt::fmt nlohmann_json::nlohmann_json HEADERS ${std_headers} <fmt/format.h> <nlohmann/json.hpp>)
+  witan_precompile(json ${json})
+  witan_precompile(brief ${json})
+  target_compile_options(witan_precompiled_brief PRIVATE ${WITAN_BRIEF_OPTIONS})
   if(WITAN_TESTS)
     find_package(GTest REQUIRED)
     witan_precompile(tests LIBRARIES fmt::fmt GTest::gmock nlohmann_json::nlohmann_json

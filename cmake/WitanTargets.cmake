@@ -55,18 +55,49 @@ endif()
 find_package(Threads REQUIRED)
 target_link_libraries(witan_flags INTERFACE Threads::Threads)
 
-# Most of a source's compile time is spent on headers, which joined sources read only once. CPU twins of kernels stay
-# apart (kernels/CMakeLists.txt): it is the optimiser that takes time there. A name in an anonymous namespace must be the
-# only one in its folder; a source that brings many short names along has SKIP_UNITY_BUILD_INCLUSION.
+# Most of a source's compile time is spent on headers and on templates that each source instantiates again; joined sources
+# pay for them once. CPU twins of kernels stay apart (kernels/CMakeLists.txt): it is the optimiser that takes time there,
+# and it would inline otherwise. A name in an anonymous namespace must be the only one in its folder; a source that
+# brings many short names along has SKIP_UNITY_BUILD_INCLUSION.
+set(WITAN_JOINED 24)
+
+# witan_join_sources(TARGET): in equal batches of WITAN_JOINED sources at most.
 function(witan_join_sources target)
   get_target_property(sources ${target} SOURCES)
-  list(FILTER sources INCLUDE REGEX "\\.cu$")
-  set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  set(cuda ${sources})
+  list(FILTER cuda INCLUDE REGEX "\\.cu$")
+  set_source_files_properties(${cuda} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   if(WITAN_JOIN)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    list(FILTER sources INCLUDE REGEX "\\.cpp$")
+    list(LENGTH sources count)
+    math(EXPR batches "(${count} + ${WITAN_JOINED} - 1) / ${WITAN_JOINED}")
+    math(EXPR size "(${count} + ${batches} - 1) / ${batches}")
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${size})
     # g++ takes a joined source for a header that several others include.
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
   endif()
+endfunction()
+
+# Libraries, rooms and sources whose code runs briefly, or waits for disks, networks and people: -Og compiles them in 60 %
+# of the time of -O2. Loops over weights, tokens or bytes stay at -O2.
+set(WITAN_BRIEF cli convert fetch planner report serve tasks train/config train/loop train/record train/signals
+                train/state)
+set(WITAN_BRIEF_EXCEPT convert/elements convert/adapters convert/links)
+set(WITAN_BRIEF_OPTIONS $<$<COMPILE_LANGUAGE:CXX>:-Og>)
+
+# Moves the sources of `list` that are in the rooms of WITAN_BRIEF to the list `brief`.
+function(witan_split_brief list brief)
+  list(JOIN WITAN_BRIEF "|" rooms)
+  list(JOIN WITAN_BRIEF_EXCEPT "|" except)
+  set(all ${${list}})
+  set(brief_sources ${all})
+  list(FILTER brief_sources INCLUDE REGEX "^${PROJECT_SOURCE_DIR}/witan/(${rooms})/.*[.]cpp$")
+  list(FILTER brief_sources EXCLUDE REGEX "^${PROJECT_SOURCE_DIR}/witan/(${except})[/.]")
+  if(brief_sources)
+    list(REMOVE_ITEM all ${brief_sources})
+  endif()
+  set(${list} ${all} PARENT_SCOPE)
+  set(${brief} ${brief_sources} PARENT_SCOPE)
 endfunction()
 
 # witan_library(tensor base): target witan_tensor from the sources of this folder and its rooms, using witan_base. In
@@ -87,9 +118,11 @@ function(witan_library name)
   foreach(other ${others})
     list(FILTER sources EXCLUDE REGEX "^${folder}/([^/]+/)?${other}/")
   endforeach()
-  if(NOT sources)
-    file(TOUCH ${CMAKE_CURRENT_BINARY_DIR}/empty.cpp)
-    set(sources ${CMAKE_CURRENT_BINARY_DIR}/empty.cpp)
+  witan_split_brief(sources brief)
+  if(brief AND NOT sources)
+    set(sources ${brief})
+    set(brief "")
+    set(all_brief ON)
   endif()
   add_library(witan_${name} STATIC ${sources})
   # Programs that link an installed library choose their own warnings and processor.
@@ -102,12 +135,23 @@ function(witan_library name)
   add_library(witan::${name} ALIAS witan_${name})
   set_target_properties(witan_${name} PROPERTIES EXPORT_NAME ${name})
   set_property(GLOBAL APPEND PROPERTY WITAN_FOLDERS ${name})
-  if(name MATCHES "^(checkpoint|convert|cli|fetch|planner|report|serve|tasks)$")
+  if(all_brief)
+    target_compile_options(witan_${name} PRIVATE ${WITAN_BRIEF_OPTIONS})
+    witan_use_precompiled(witan_${name} brief)
+  elseif(name MATCHES "^(base|checkpoint|convert|data|generate|tokenizer|train)$")
     witan_use_precompiled(witan_${name} json)
   else()
     witan_use_precompiled(witan_${name} std)
   endif()
   witan_join_sources(witan_${name})
+  if(brief)
+    add_library(witan_${name}_brief OBJECT ${brief})
+    target_link_libraries(witan_${name}_brief PRIVATE witan_flags)
+    target_compile_options(witan_${name}_brief PRIVATE ${WITAN_BRIEF_OPTIONS})
+    witan_use_precompiled(witan_${name}_brief brief)
+    witan_join_sources(witan_${name}_brief)
+    target_sources(witan_${name} PRIVATE $<TARGET_OBJECTS:witan_${name}_brief>)
+  endif()
   # Nobody else is compiled with CUDA's flags: objects are then those of a build without CUDA, and ccache has them.
   set(cuda_sources ${sources})
   list(FILTER cuda_sources INCLUDE REGEX "^${folder}/([^/]+/)?cuda/")
@@ -116,11 +160,14 @@ function(witan_library name)
   endif()
   foreach(dependency ${ARGN})
     target_link_libraries(witan_${name} PUBLIC witan_${dependency})
+    if(brief)
+      target_link_libraries(witan_${name}_brief PRIVATE witan_${dependency})
+    endif()
   endforeach()
 endfunction()
 
 # witan_join(tensor list): replaces the tests of a folder in `list` by files in the build folder that each stand for
-# some eight of them. A source that is no test, or that has more than one anonymous namespace, stays itself.
+# up to WITAN_JOINED of them. A source that is no test, or that has more than one anonymous namespace, stays itself.
 function(witan_join folder list)
   set(script ${PROJECT_SOURCE_DIR}/scripts/join_tests.sh)
   set(joined)
@@ -135,7 +182,7 @@ function(witan_join folder list)
     endif()
   endforeach()
   list(LENGTH tests left)
-  math(EXPR files "(${left} + 7) / 8")
+  math(EXPR files "(${left} + ${WITAN_JOINED} - 1) / ${WITAN_JOINED}")
   while(left GREATER 0)
     math(EXPR count "(${left} + ${files} - 1) / ${files}")
     list(SUBLIST tests 0 ${count} some)

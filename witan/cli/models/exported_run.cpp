@@ -38,7 +38,7 @@ constexpr std::string_view kKinds[] = {"multi_latent_attention",
                                        "moe_router_score_function"};
 
 // Returns "hidden_size" for "hidden_size = 16, not 32"; other text unchanged.
-std::string_view key_of(std::string_view difference) {
+std::string_view key_of_difference(std::string_view difference) {
   return difference.substr(0, difference.find(' '));
 }
 
@@ -54,10 +54,11 @@ std::vector<std::string> essential(const ModelConfig& a, const ModelConfig& b) {
   const std::vector<std::string> all = differences(a, b);
   std::vector<std::string> kept;
   std::ranges::copy_if(all, std::back_inserter(kept),
-                       [&](const std::string& one) { return !idle.contains(key_of(one)); });
+                       [&](const std::string& one) { return !idle.contains(key_of_difference(one)); });
   if (kept.empty()) kept = all;
-  std::ranges::stable_sort(
-      kept, {}, [](const std::string& one) { return std::ranges::find(kKinds, key_of(one)) - std::begin(kKinds); });
+  std::ranges::stable_sort(kept, {}, [](const std::string& one) {
+    return std::ranges::find(kKinds, key_of_difference(one)) - std::begin(kKinds);
+  });
   return kept;
 }
 
