@@ -170,7 +170,7 @@ void accept(const LineReader::Given& one, MegatronLine& line) {
   line.harmless.push_back({text, flag.accepted.empty() ? flag.why : ""});
 }
 
-void apply(const LineReader::Given& one, MegatronSettings& settings, MegatronLine& line) {
+void apply_flag(const LineReader::Given& one, MegatronSettings& settings, MegatronLine& line) {
   const GivenFlag& as = one.as;
   const bool off = !as.values.empty() && as.value() == "false";
   if (!one.flag) {
@@ -192,7 +192,7 @@ void apply(const LineReader::Given& one, MegatronSettings& settings, MegatronLin
 // Applies the flags. If `line.instead` has Witan's spelling, a refusal begins with it.
 void apply_as_mistake(const LineReader::Given& one, MegatronSettings& settings, MegatronLine& line) {
   try {
-    apply(one, settings, line);
+    apply_flag(one, settings, line);
   } catch (const ConfigError& refused) {
     if (line.instead.empty()) throw;
     throw ConfigError(cat(line.instead, " ", refused.what()));
@@ -234,7 +234,7 @@ std::shared_ptr<const MegatronLine> read_megatron_line(const std::vector<std::st
   const MegatronFlag* const only_sign = signs.size() == 1 ? find_megatron_flag(signs.front()) : nullptr;
   for (size_t i = 0; i < reader.given.size(); ++i)
     if (const auto& one = reader.given[i]; last[one.as.name] == i)
-      (one.flag && one.flag == only_sign ? apply_as_mistake : apply)(one, settings, line);
+      (one.flag && one.flag == only_sign ? apply_as_mistake : apply_flag)(one, settings, line);
   for (const auto& ignored : settings.ignored()) line.harmless.push_back({ignored.flag, ignored.why});
   line.settings = settings.all();
   line.profiled = settings.profiled();
