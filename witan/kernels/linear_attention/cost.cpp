@@ -53,10 +53,38 @@ void delta_gates_backward(Stream& stream, const DeltaGateGradients& to, const Te
   WITAN_LAUNCH(stream, delta_gates_backward, cost, to, dg, dbeta, a, b, A, bias);
 }
 
+DeltaMemory delta_memory(Stream& stream, const Tensor& qkv, const DeltaHeads& heads, bool backward) {
+  if (!stream.plans_for_cuda()) return {};
+  const int64_t B = qkv.size(0), S = qkv.size(1), H = heads.values;
+  const auto empty = [&](const Shape& shape, DType dtype) { return stream.empty(shape, dtype, MemoryTag::workspace); };
+  const bool tiles =
+      qkv.dtype() == DType::bf16 && heads.key_dim <= 128 && heads.key_dim % 8 == 0 && heads.value_dim % 8 == 0;
+  const DType dtype = tiles ? DType::bf16 : accumulator(qkv.dtype());
+  DeltaMemory memory;
+  if (tiles) {
+    memory.chunks = empty({B, S + 2}, DType::i32);
+    memory.scales = empty({B, S, H, 4}, DType::f32);
+    memory.decays = empty({B, S, H}, DType::f32);
+    memory.inverse = empty({B, S, H, kDeltaChunk}, dtype);
+    memory.links = empty({B, S, H, kDeltaChunk}, dtype);
+  }
+  if (!backward) return memory;
+  memory.states = empty({B, (S + kDeltaChunk - 1) / kDeltaChunk, H, heads.key_dim, heads.value_dim}, dtype);
+  if (tiles) {
+    memory.state_gradients = empty(memory.states.shape(), dtype);
+    memory.u = empty({B, S, H, heads.value_dim}, dtype);
+    memory.du = empty(memory.u.shape(), dtype);
+  } else {
+    memory.shares = empty({B, S, H, 2 * heads.key_dim}, dtype);
+  }
+  return memory;
+}
+
 // With the state: K S, Q S and the sum of k uᵀ. Triangles: k k and q k of keys, the solution of U and P U of values.
-void gated_delta_forward(Stream& stream, const Tensor& o, const Tensor& last, const DeltaInputs& in) {
+void gated_delta_forward(Stream& stream, const Tensor& o, const Tensor& last, const DeltaInputs& in,
+                         const DeltaMemory& memory) {
   const Cost cost{elements_of(in.g) * chunk_flops(in.heads, 3, 2, 2), bytes_of(o, last) + bytes_of_inputs(in)};
-  WITAN_LAUNCH(stream, gated_delta_forward, cost, o, last, in);
+  WITAN_LAUNCH(stream, gated_delta_forward, cost, o, last, in, memory);
 }
 
 // The states again (2 products, 1 triangle of each), then: of dU, dS, dq and dk 6 products with states; of dU, U, dA

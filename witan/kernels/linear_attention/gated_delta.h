@@ -56,18 +56,32 @@ void delta_gates_backward(Stream& stream, const DeltaGateGradients& to, const Te
                           const Tensor& a, const Tensor& b, const Tensor& A, const Tensor& bias);
 WITAN_KERNEL_TWINS(delta_gates_backward)
 
+// Workspace of the CUDA twins. bfloat16 heads of up to 128 key channels, dk and dv multiples of 8, run on tensor cores
+// where it is defined: products of bfloat16 operands, states and solutions between kernels in bfloat16, sums in
+// float32. All else runs in the accumulator dtype throughout.
+struct DeltaMemory {
+  // On tensor cores. chunks [B, S + 2] int32, scales [B, S, H, 4] and decays [B, S, H] float32, inverse and links
+  // [B, S, H, kDeltaChunk] bfloat16.
+  Tensor chunks, scales, decays, inverse, links;
+  // Of backwards. states [B, ceil(S / kDeltaChunk), H, dk, dv]: those before chunks that are not their document's
+  // first, whose first tokens are kDeltaChunk apart at least, so that token t's has slot t / kDeltaChunk. bfloat16,
+  // with state_gradients alike and u, du [B, S, H, dv], on tensor cores; else in the accumulator dtype, with shares [B,
+  // S, H, 2 dk], gradients of q̂ and k̂ of each head.
+  Tensor states, state_gradients, u, du, shares;
+};
+// The workspace of a forward or a backward: undefined tensors where the stream does not plan for CUDA.
+DeltaMemory delta_memory(Stream& stream, const Tensor& qkv, const DeltaHeads& heads, bool backward);
+
 // `last` [B, H, dk, dv]: the state after each row's last token; undefined: not wanted.
-void gated_delta_forward(Stream& stream, const Tensor& o, const Tensor& last, const DeltaInputs& in);
+void gated_delta_forward(Stream& stream, const Tensor& o, const Tensor& last, const DeltaInputs& in,
+                         const DeltaMemory& memory = {});
 WITAN_KERNEL_TWINS(gated_delta_forward)
 
 // All gradients. Queries and keys sum those of the heads that read them, in their order. The states before chunks are
-// computed again.
+// computed again. The CUDA twin needs a backward's memory.
 struct DeltaGradients {
   Tensor dqkv, dg, dbeta;
-  // Memory of the CUDA twin, in the accumulator dtype; the CPU's leaves it undefined. states [B, ceil(S / kDeltaChunk),
-  // H, dk, dv]: those before chunks that are not their document's first, whose first tokens are kDeltaChunk apart at
-  // least, so that token t's has slot t / kDeltaChunk. shares [B, S, H, 2 dk]: gradients of q̂ and k̂ of each head.
-  Tensor states = {}, shares = {};
+  DeltaMemory memory = {};
 };
 void gated_delta_backward(Stream& stream, const DeltaGradients& to, const Tensor& d_o, const DeltaInputs& in);
 WITAN_KERNEL_TWINS(gated_delta_backward)

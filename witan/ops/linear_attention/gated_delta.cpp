@@ -139,22 +139,16 @@ DeltaGates delta_gates(Tape& tape, const Var& a, const Var& b, const Var& A_log,
 Var gated_delta_rule(Tape& tape, const Var& qkv, const DeltaGates& gates, const Tensor& sequence_ids,
                      const kernels::DeltaHeads& heads) {
   check_delta(qkv, gates, sequence_ids, heads);
-  const int64_t B = qkv.size(0), S = qkv.size(1);
-  const Tensor o = tape.stream().empty({B, S, heads.value_channels()}, qkv.dtype());
-  kernels::gated_delta_forward(tape.stream(), o, {},
-                               {qkv.value(), gates.g.value(), gates.beta.value(), sequence_ids, heads});
+  Stream& stream = tape.stream();
+  const Tensor o = stream.empty({qkv.size(0), qkv.size(1), heads.value_channels()}, qkv.dtype());
+  kernels::gated_delta_forward(stream, o, {}, {qkv.value(), gates.g.value(), gates.beta.value(), sequence_ids, heads},
+                               kernels::delta_memory(stream, qkv.value(), heads, false));
   auto backward = [qkv = tape.save(qkv), g = tape.save(gates.g), beta = tape.save(gates.beta),
                    ids = save_if_defined(tape, sequence_ids), heads](Backward& b, const Tensor& d_o) {
     Stream& s = b.stream();
     const kernels::DeltaInputs in{b.value(qkv), b.value(g), b.value(beta), b.value(ids), heads};
-    kernels::DeltaGradients to{s.empty_like(in.qkv), s.empty_like(in.g), s.empty_like(in.beta)};
-    if (s.plans_for_cuda()) {
-      const int64_t rows = in.qkv.size(0), tokens = in.qkv.size(1);
-      const int64_t chunks = (tokens + kernels::kDeltaChunk - 1) / kernels::kDeltaChunk;
-      to.states =
-          s.empty({rows, chunks, heads.values, heads.key_dim, heads.value_dim}, in.g.dtype(), MemoryTag::workspace);
-      to.shares = s.empty({rows, tokens, heads.values, 2 * heads.key_dim}, in.g.dtype(), MemoryTag::workspace);
-    }
+    const kernels::DeltaGradients to{s.empty_like(in.qkv), s.empty_like(in.g), s.empty_like(in.beta),
+                                     kernels::delta_memory(s, in.qkv, heads, true)};
     kernels::gated_delta_backward(s, to, d_o, in);
     b.add(qkv, to.dqkv);
     b.add(g, to.dg);

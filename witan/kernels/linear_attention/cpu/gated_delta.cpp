@@ -361,7 +361,8 @@ class DeltaGroupBackward {
 
 }  // namespace
 
-void gated_delta_forward(Stream& stream, const Tensor& o, const Tensor& last, const DeltaInputs& in) {
+void gated_delta_forward(Stream& stream, const Tensor& o, const Tensor& last, const DeltaInputs& in,
+                         const DeltaMemory&) {
   const int64_t B = in.qkv.size(0), S = in.qkv.size(1), H = in.heads.values, per_group = H / in.heads.keys;
   const int64_t size = in.heads.key_dim * in.heads.value_dim, stride = in.heads.value_channels();
   dispatch_floating(in.qkv.dtype(), [&]<class T>() {

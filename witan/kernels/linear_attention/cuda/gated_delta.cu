@@ -1,4 +1,5 @@
 // A block has 32 value channels of a head of a row, whose state stays in shared memory from chunk to chunk.
+#include "witan/kernels/linear_attention/cuda/delta_tiles.cuh"
 #include "witan/kernels/linear_attention/cuda/gated_delta.cuh"
 
 namespace witan::kernels::cuda {
@@ -129,8 +130,13 @@ __global__ void __launch_bounds__(kDeltaThreads)
 
 }  // namespace
 
-void gated_delta_forward(Stream& stream, const Tensor& o, const Tensor& last, const DeltaInputs& in) {
+void gated_delta_forward(Stream& stream, const Tensor& o, const Tensor& last, const DeltaInputs& in,
+                         const DeltaMemory& memory) {
   if (o.elements() == 0) return;
+  if (memory.inverse.defined()) {
+    delta_prepare(stream, in, memory);
+    return delta_walk(stream, o, last, in, memory);
+  }
   dispatch_device(in.qkv.dtype(),
                   [&]<class T>() { launch_forward<false, T>(stream, ptr<T>(o), ptr<Acc<T>>(last), nullptr, in); });
 }

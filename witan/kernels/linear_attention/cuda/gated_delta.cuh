@@ -279,7 +279,7 @@ int delta_shared_bytes(const char* name, int64_t elements, Kernel* kernel) {
   return static_cast<int>(bytes);
 }
 
-// The states before chunks that are not their document's first, DeltaGradients::states.
+// The states before chunks that are not their document's first, DeltaMemory::states.
 void delta_chunk_states(Stream& stream, const Tensor& states, const DeltaInputs& in);
 
 }  // namespace witan::kernels::cuda

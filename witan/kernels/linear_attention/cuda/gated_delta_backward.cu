@@ -2,6 +2,7 @@
 // head of a row, and goes from its last chunk to its first, 32 value channels at a time; the gradient of the state that
 // passes between chunks takes the place of the state that was there. The names of gradients are those of the CPU's
 // twin.
+#include "witan/kernels/linear_attention/cuda/delta_tiles.cuh"
 #include "witan/kernels/linear_attention/cuda/gated_delta.cuh"
 
 namespace witan::kernels::cuda {
@@ -360,12 +361,13 @@ __global__ void __launch_bounds__(kDeltaThreads)
 
 void gated_delta_backward(Stream& stream, const DeltaGradients& to, const Tensor& d_o, const DeltaInputs& in) {
   if (d_o.elements() == 0) return;
-  delta_chunk_states(stream, to.states, in);
+  if (to.memory.inverse.defined()) return delta_walk_back(stream, to, d_o, in);
+  delta_chunk_states(stream, to.memory.states, in);
   dispatch_device(in.qkv.dtype(), [&]<class T>() {
     using A = Acc<T>;
     const DeltaRows<T> rows = delta_rows<T>(in);
-    const BackwardOutputs<T> outputs{ptr<T>(to.dqkv), ptr<A>(to.dg), ptr<A>(to.dbeta), ptr<A>(to.states),
-                                     ptr<A>(to.shares)};
+    const BackwardOutputs<T> outputs{ptr<T>(to.dqkv), ptr<A>(to.dg), ptr<A>(to.dbeta), ptr<A>(to.memory.states),
+                                     ptr<A>(to.memory.shares)};
     const int bytes = delta_shared_bytes<A>("gated_delta_backward", BackwardShared<A>::elements(rows.dk),
                                             gated_delta_backward_kernel<T>);
     const dim3 grid(static_cast<unsigned>(rows.H), static_cast<unsigned>(in.qkv.size(0)));

@@ -1,0 +1,374 @@
+// Gradients of queries, keys and gates. A block has a chunk of the heads that read one key, and sums their shares in
+// registers: head after head, 64 value channels at a time, whose operands arrive while those before are computed with.
+// With the gradients dS of the state after the chunk and D of the solution's right side, and q̂ = rq q, k̂ = rk k,
+//   rq dq̂[i] = e^γ rq S dO[i] + Σ_j P~[i,j] k[j]               P~[i,j] = e^(γ[i] - γ[j]) rq[i] rk[j] dO[i].U[j], j <= i
+//   rk dk̂[i] = -e^γ rk β S D[i] + Σ_j M~[i,j] k[j]             M~[i,j] = -β[i] e^(γ[i] - γ[j]) rk[i] rk[j] D[i].U[j]
+//              + e^(γ[L-1] - γ) rk dS U[i] + Σ_j (P~[j,i] q[j] + M~[j,i] k[j])                                   j < i
+// and the gradient of γ[i] is q̂.dq̂ + k̂.dk̂ with the terms of the first two lines less k̂.dk̂ with those of the last.
+#include "witan/kernels/linear_attention/cuda/delta_tiles.cuh"
+
+namespace witan::kernels::cuda {
+namespace {
+
+constexpr int kPart = 64;  // value channels at a time
+using PartRows = DeltaTile<kPart>;
+
+struct KeyOutputs {
+  Bf16* dqkv;
+  float *dg, *dbeta;
+  const Bf16* d_o;
+};
+
+// Numbers of the chunk's tokens.
+struct KeyNumbers {
+  float rk[kTileL], rq[kTileL];
+  float of_g[kTileL], gamma[kTileL], beta[kTileL], grown[kTileL], left[kTileL];
+  float dots[2][kTileL], ends[2][kTileL];  // sums over each half of the channels
+  float sums[kTileThreads / 32];
+};
+
+template <int kColumns>
+struct KeyShared {
+  static constexpr int kStage = 2 * kColumns * kPart + 3 * kTileL * kPart;
+  static constexpr int kElements = 2 * kTileL * kColumns + 2 * kStage + 2 * kTileL * kTileL;
+  static constexpr int64_t kBytes = kElements * static_cast<int64_t>(sizeof(Bf16)) + sizeof(KeyNumbers);
+  DeltaTile<kColumns> k, q;
+  DeltaTile<kTileL> of_links, of_inverse;  // P~ and M~
+  Bf16* stages;
+  KeyNumbers& numbers;
+  __device__ explicit KeyShared(unsigned char* memory)
+      : k{reinterpret_cast<Bf16*>(memory)},
+        q{k.at + kTileL * kColumns},
+        of_links{q.at + kTileL * kColumns},
+        of_inverse{of_links.at + kTileL * kTileL},
+        stages(of_inverse.at + kTileL * kTileL),
+        numbers(*reinterpret_cast<KeyNumbers*>(stages + 2 * kStage)) {}
+};
+
+// The operands of a head's 64 value channels.
+template <int kColumns>
+struct KeyStage {
+  PartRows state, state_gradient;  // [dk, 64]
+  PartRows u, du, d_o;             // [L, 64]
+  __device__ explicit KeyStage(Bf16* memory)
+      : state{memory},
+        state_gradient{state.at + kColumns * kPart},
+        u{state_gradient.at + kColumns * kPart},
+        du{u.at + kTileL * kPart},
+        d_o{du.at + kTileL * kPart} {}
+};
+
+template <int kColumns>
+class DeltaKeyGradients {
+ public:
+  static constexpr int kPairs = kColumns / 32;  // of 16 channels, of a warp
+
+  __device__ __forceinline__ DeltaKeyGradients(const DeltaTensors& in, const KeyOutputs& to, unsigned char* memory)
+      : in_(in),
+        to_(to),
+        at_(memory),
+        numbers_(at_.numbers),
+        group_(static_cast<int>(blockIdx.y)),
+        b_(blockIdx.z),
+        block_(static_cast<int>(threadIdx.x) / 32 % 4),
+        half_(static_cast<int>(threadIdx.x) / 128) {}
+
+  __device__ __forceinline__ void run(const DeltaSpan& span) {
+    span_ = span;
+    first_ = b_ * in_.S + span.begin;
+    const int per_group = in_.H / in_.G, parts = (in_.dv + kPart - 1) / kPart;
+    copy_rows(at_.k, in_.key(first_, group_), in_.channels, span.L, in_.dk);
+    copy_rows(at_.q, in_.query(first_, group_), in_.channels, span.L, in_.dk);
+    commit_copies();
+    copy_part(0, parts);
+    wait_copies<1>();
+    __syncthreads();
+    find_norms();
+    dq_ = {}, dk_ = {};
+    for (int at = 0; at < per_group * parts; ++at) {
+      const int head = group_ * per_group + at / parts;
+      if (at % parts == 0) begin_head(head);
+      wait_copies<0>();
+      __syncthreads();
+      if (at + 1 < per_group * parts) copy_part(at + 1, parts);
+      add_part(stage_of(at));
+      if (at % parts == parts - 1) end_head(head);
+    }
+    write_keys();
+    __syncthreads();
+  }
+
+ private:
+  __device__ __forceinline__ KeyStage<kColumns> stage_of(int at) const {
+    return KeyStage<kColumns>(at_.stages + at % 2 * KeyShared<kColumns>::kStage);
+  }
+  __device__ __forceinline__ int row() const { return 16 * block_ + delta_lane() / 4; }
+  __device__ __forceinline__ int channel() const { return half_ * kColumns / 2; }
+
+  __device__ __forceinline__ void copy_part(int at, int parts) const {
+    const KeyStage<kColumns> stage = stage_of(at);
+    const int head = group_ * (in_.H / in_.G) + at / parts, part = at % parts * kPart, channels = in_.dv - part;
+    const int64_t stride = static_cast<int64_t>(in_.H) * in_.dv, rows = first_ * stride + head * in_.dv + part;
+    copy_rows(stage.u, in_.u + rows, stride, span_.L, channels);
+    copy_rows(stage.du, in_.du + rows, stride, span_.L, channels);
+    copy_rows(stage.d_o, to_.d_o + rows, stride, span_.L, channels);
+    if (!span_.begins)
+      copy_rows<kColumns>(stage.state, in_.states + in_.state(b_, span_.begin, head) + part, in_.dv, in_.dk, channels);
+    if (!span_.ends)
+      copy_rows<kColumns>(stage.state_gradient, in_.state_gradients + in_.state(b_, span_.begin + span_.L, head) + part,
+                          in_.dv, in_.dk, channels);
+    commit_copies();
+  }
+  __device__ __forceinline__ void find_norms() {
+    const int own = static_cast<int>(threadIdx.x) % 128 / 2;
+    const DeltaTile<kColumns> rows{half_ == 0 ? at_.k.at : at_.q.at};
+    const float norm = inverse_norm(rows, own, half_ == 0 ? 1.0f : in_.factor);
+    if (threadIdx.x % 2 == 0) (half_ == 0 ? numbers_.rk : numbers_.rq)[own] = norm;
+  }
+
+  __device__ __forceinline__ void begin_head(int head) {
+    const int i = static_cast<int>(threadIdx.x);
+    if (i < kTileL) {
+      const bool inside = i < span_.L;
+      numbers_.of_g[i] = inside ? in_.g[(first_ + i) * in_.H + head] : 0.0f;
+      numbers_.beta[i] = inside ? in_.beta[(first_ + i) * in_.H + head] : 0.0f;
+    }
+    __syncthreads();
+    if (i < kTileL) {
+      float gamma = 0, last = 0;
+      for (int j = 0; j < kTileL; ++j) {
+        last += numbers_.of_g[j];
+        if (j == i) gamma = last;
+      }
+      numbers_.gamma[i] = gamma;
+      numbers_.grown[i] = expf(gamma);
+      numbers_.left[i] = expf(last - gamma);
+    }
+    of_links_ = {}, of_inverse_ = {};
+    dots_[0] = dots_[1] = ends_[0] = ends_[1] = states_ = 0;
+  }
+
+  // Products of all channels of queries and keys with a state.
+  __device__ __forceinline__ void multiply(WarpSums<kPairs>& sums, const PartRows& left, const PartRows& state) const {
+#pragma unroll
+    for (int e = 0; e < kPart; e += 16) {
+      const FragmentA a = left_operand(left, 16 * block_, e);
+#pragma unroll
+      for (int pair = 0; pair < kPairs; ++pair) sums.add(pair, a, right_transposed(state, channel() + 16 * pair, e));
+    }
+  }
+  // Adds sums to a gradient, and their products with the rows of q or k to dots.
+  __device__ __forceinline__ void take(WarpSums<kPairs>& to, float (&dots)[2], WarpSums<kPairs>& sums,
+                                       const DeltaTile<kColumns>& of, float sign) const {
+#pragma unroll
+    for (int n = 0; n < 2 * kPairs; ++n)
+#pragma unroll
+      for (int lower = 0; lower < 2; ++lower) {
+        const float2 x = of.values(row() + 8 * lower, channel() + 8 * n + delta_lane() % 4 * 2);
+        const float first = sums.at[n][2 * lower], second = sums.at[n][2 * lower + 1];
+        dots[lower] += sign * (first * x.x + second * x.y);
+        to.at[n][2 * lower] += first, to.at[n][2 * lower + 1] += second;
+      }
+  }
+
+  __device__ __forceinline__ void add_part(const KeyStage<kColumns>& stage) {
+#pragma unroll
+    for (int e = 0; e < kPart; e += 16) {
+      const FragmentA d_o = left_operand(stage.d_o, 16 * block_, e), du = left_operand(stage.du, 16 * block_, e);
+#pragma unroll
+      for (int pair = 0; pair < 2; ++pair) {
+        if (2 * half_ + pair > block_) continue;
+        const FragmentPair u = right_transposed(stage.u, 32 * half_ + 16 * pair, e);
+        of_links_.add(pair, d_o, u);
+        of_inverse_.add(pair, du, u);
+      }
+    }
+    const int i = row();
+    if (!span_.begins) {
+      WarpSums<kPairs> of_queries, of_keys;
+      multiply(of_queries, stage.d_o, stage.state);
+      of_queries.scale(numbers_.grown[i] * numbers_.rq[i], numbers_.grown[i + 8] * numbers_.rq[i + 8]);
+      take(dq_, dots_, of_queries, at_.q, 1.0f);
+      multiply(of_keys, stage.du, stage.state);
+      of_keys.scale(-numbers_.grown[i] * numbers_.rk[i] * numbers_.beta[i],
+                    -numbers_.grown[i + 8] * numbers_.rk[i + 8] * numbers_.beta[i + 8]);
+      take(dk_, dots_, of_keys, at_.k, 1.0f);
+    }
+    if (!span_.ends) {
+      WarpSums<kPairs> of_keys;
+      multiply(of_keys, stage.u, stage.state_gradient);
+      of_keys.scale(numbers_.left[i] * numbers_.rk[i], numbers_.left[i + 8] * numbers_.rk[i + 8]);
+      take(dk_, ends_, of_keys, at_.k, 1.0f);
+    }
+    if (!span_.begins && !span_.ends) add_states(stage);
+  }
+  // S.dS. Both tiles have the same permutation.
+  __device__ __forceinline__ void add_states(const KeyStage<kColumns>& stage) {
+#pragma unroll
+    for (int at = static_cast<int>(threadIdx.x) * 8; at < kColumns * kPart; at += kTileThreads * 8) {
+      const auto x = load_pack<uint32_t, 4>(reinterpret_cast<const uint32_t*>(stage.state.at + at)),
+                 y = load_pack<uint32_t, 4>(reinterpret_cast<const uint32_t*>(stage.state_gradient.at + at));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float2 s = unpack_pair<Bf16>(x.at[i]), ds = unpack_pair<Bf16>(y.at[i]);
+        states_ += s.x * ds.x + s.y * ds.y;
+      }
+    }
+  }
+
+  __device__ __forceinline__ void end_head(int head) {
+    write_links(head);
+    __syncthreads();
+    add_rows(dq_, at_.of_links, at_.q);
+    add_rows(dk_, at_.of_inverse, at_.k);
+    WarpSums<kPairs> sums;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (j < block_) continue;
+      const FragmentA links = left_transposed(at_.of_links, 16 * j, 16 * block_),
+                      inverse = left_transposed(at_.of_inverse, 16 * j, 16 * block_);
+#pragma unroll
+      for (int pair = 0; pair < kPairs; ++pair) {
+        sums.add(pair, links, right_operand(at_.q, 16 * j, channel() + 16 * pair));
+        sums.add(pair, inverse, right_operand(at_.k, 16 * j, channel() + 16 * pair));
+      }
+    }
+    take(dk_, dots_, sums, at_.k, -1.0f);
+    write_gates(head);
+  }
+  // Adds the products of links with keys to a gradient.
+  __device__ __forceinline__ void add_rows(WarpSums<kPairs>& to, const DeltaTile<kTileL>& links,
+                                           const DeltaTile<kColumns>& of) {
+    WarpSums<kPairs> sums;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (j > block_) continue;
+      const FragmentA left = left_operand(links, 16 * block_, 16 * j);
+#pragma unroll
+      for (int pair = 0; pair < kPairs; ++pair)
+        sums.add(pair, left, right_operand(at_.k, 16 * j, channel() + 16 * pair));
+    }
+    take(to, dots_, sums, of, 1.0f);
+  }
+  // P~ and M~, and the gradient of β.
+  __device__ __forceinline__ void write_links(int head) {
+#pragma unroll
+    for (int n = 0; n < 4; ++n)
+#pragma unroll
+      for (int lower = 0; lower < 2; ++lower) {
+        const int i = row() + 8 * lower, column = 32 * half_ + 8 * n + delta_lane() % 4 * 2;
+        if (column / 16 > block_) continue;
+        const float of_query = numbers_.rq[i], of_key = -numbers_.beta[i] * numbers_.rk[i];
+        float links[2], inverse[2];
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          const int j = column + c;
+          const float decay = j <= i ? expf(numbers_.gamma[i] - numbers_.gamma[j]) * numbers_.rk[j] : 0.0f;
+          const float pair = of_inverse_.at[n][2 * lower + c], beta = numbers_.beta[i];
+          links[c] = of_query * decay * of_links_.at[n][2 * lower + c];
+          inverse[c] = j < i ? of_key * decay * pair : 0.0f;
+          // U[i] / β[i] is the residual less what earlier tokens wrote.
+          if (j == i && i < span_.L) to_.dbeta[(first_ + i) * in_.H + head] = beta == 0 ? 0.0f : pair / beta;
+        }
+        at_.of_links.set(i, column, links[0], links[1]);
+        at_.of_inverse.set(i, column, inverse[0], inverse[1]);
+      }
+  }
+  // The sum of a row over the lanes that hold it.
+  __device__ __forceinline__ static float row_sum(float value) {
+    value += __shfl_xor_sync(0xffffffffu, value, 1);
+    return value + __shfl_xor_sync(0xffffffffu, value, 2);
+  }
+  // The gradient of g[i] sums those of γ from token i on. What the state after the chunk gives γ[L-1] is the sum of all
+  // `ends`, and e^γ[L-1] S.dS.
+  __device__ __forceinline__ void write_gates(int head) {
+#pragma unroll
+    for (int lower = 0; lower < 2; ++lower) {
+      const float dot = row_sum(dots_[lower]), end = row_sum(ends_[lower]);
+      if (delta_lane() % 4 == 0) {
+        numbers_.dots[half_][row() + 8 * lower] = dot;
+        numbers_.ends[half_][row() + 8 * lower] = end;
+      }
+    }
+    const float states = block_sum(states_, numbers_.sums) * numbers_.grown[span_.L - 1];
+    const int i = static_cast<int>(threadIdx.x);
+    if (i >= span_.L) return;
+    float sum = states;
+    for (int j = 0; j < kTileL; ++j) {
+      const auto& of = j < i ? numbers_.ends : numbers_.dots;
+      sum += of[0][j] + of[1][j];
+    }
+    to_.dg[(first_ + i) * in_.H + head] = sum;
+  }
+
+  // Takes dq and dk back through the norms: the gradient of x is y - x r^2 (x.y), with y the sums and r = 1 / |x|.
+  __device__ __forceinline__ void write_keys() {
+    float of_q[2] = {}, of_k[2] = {};
+    WarpSums<kPairs> unused;
+    take(unused, of_q, dq_, at_.q, 1.0f);
+    take(unused, of_k, dk_, at_.k, 1.0f);
+    __syncthreads();
+#pragma unroll
+    for (int lower = 0; lower < 2; ++lower) {
+      const float q = row_sum(of_q[lower]), k = row_sum(of_k[lower]);
+      if (delta_lane() % 4 == 0)
+        numbers_.dots[half_][row() + 8 * lower] = q, numbers_.ends[half_][row() + 8 * lower] = k;
+    }
+    __syncthreads();
+    write_rows(dq_, at_.q, numbers_.dots, numbers_.rq, 1 / in_.factor, group_ * in_.dk);
+    write_rows(dk_, at_.k, numbers_.ends, numbers_.rk, 1.0f, in_.key_channels + group_ * in_.dk);
+  }
+  __device__ __forceinline__ void write_rows(WarpSums<kPairs>& sums, const DeltaTile<kColumns>& of,
+                                             const float (&dots)[2][kTileL], const float* norms, float factor,
+                                             int64_t behind) const {
+#pragma unroll
+    for (int n = 0; n < 2 * kPairs; ++n)
+#pragma unroll
+      for (int lower = 0; lower < 2; ++lower) {
+        const int i = row() + 8 * lower, d = channel() + 8 * n + delta_lane() % 4 * 2;
+        if (i >= span_.L || d >= in_.dk) continue;
+        const float norm = norms[i] * factor, along = norm * norm * (dots[0][i] + dots[1][i]);
+        const float2 x = of.values(i, d);
+        *reinterpret_cast<uint32_t*>(to_.dqkv + (first_ + i) * in_.channels + behind + d) =
+            pack_pair<Bf16>(sums.at[n][2 * lower] - x.x * along, sums.at[n][2 * lower + 1] - x.y * along);
+      }
+  }
+
+  const DeltaTensors& in_;
+  const KeyOutputs& to_;
+  KeyShared<kColumns> at_;
+  KeyNumbers& numbers_;
+  int group_;
+  int64_t b_;
+  int block_, half_;  // of a warp: its rows, and which half of channels or columns
+  DeltaSpan span_;
+  int64_t first_;
+  WarpSums<kPairs> dq_, dk_;
+  WarpSums<2> of_links_, of_inverse_;  // dO Uᵀ and D Uᵀ of the head so far
+  float dots_[2], ends_[2], states_;
+};
+
+template <int kColumns>
+__global__ void __launch_bounds__(kTileThreads) delta_key_gradients_tile_kernel(DeltaTensors in, KeyOutputs to) {
+  extern __shared__ unsigned char memory[];
+  DeltaKeyGradients<kColumns> gradients(in, to, memory);
+  const int32_t* const table = in.chunks + blockIdx.z * (in.S + 2);
+  for (int n = static_cast<int>(blockIdx.x); n < table[0]; n += static_cast<int>(gridDim.x))
+    gradients.run(delta_span(table[1 + n], table[2 + n]));
+}
+
+}  // namespace
+
+void delta_key_gradients(Stream& stream, const DeltaGradients& to, const Tensor& d_o, const DeltaInputs& in) {
+  const DeltaTensors tensors = delta_tensors(in, to.memory);
+  const KeyOutputs outputs{ptr<Bf16>(to.dqkv), ptr<float>(to.dg), ptr<float>(to.dbeta), ptr<Bf16>(d_o)};
+  const dim3 grid(static_cast<unsigned>(tensors.slots), static_cast<unsigned>(tensors.G),
+                  static_cast<unsigned>(in.qkv.size(0)));
+  dispatch_key_tile(tensors.dk, [&]<int kColumns>() {
+    constexpr int64_t kBytes = KeyShared<kColumns>::kBytes;
+    take_shared_memory(stream, "gated_delta", delta_key_gradients_tile_kernel<kColumns>, kBytes);
+    delta_key_gradients_tile_kernel<kColumns><<<grid, kTileThreads, kBytes, native(stream)>>>(tensors, outputs);
+  });
+}
+
+}  // namespace witan::kernels::cuda

@@ -1,0 +1,320 @@
+// What the walks over chunks need and no state decides: a table of chunks, the scales of tokens, P, and (1 + A)^-1.
+// Diagonal blocks of 16 x 16 are inverted in float32; the blocks below them follow, column by column, from products
+// whose operands are pairs of bfloat16 numbers, high and low, which keep 16 bits.
+#include "witan/kernels/linear_attention/cuda/delta_tiles.cuh"
+
+namespace witan::kernels::cuda {
+namespace {
+
+constexpr int kTableThreads = 1024;
+
+// The scan of the block's values by `join`, up to and with the thread's own. Called by all threads; `shared` holds a
+// value per thread.
+template <class Join>
+__device__ int block_scan(int value, int* shared, const Join& join) {
+  const int t = static_cast<int>(threadIdx.x);
+  __syncthreads();
+  shared[t] = value;
+  __syncthreads();
+  for (int apart = 1; apart < kTableThreads; apart *= 2) {
+    const int joined = t >= apart ? join(shared[t - apart], shared[t]) : shared[t];
+    __syncthreads();
+    shared[t] = joined;
+    __syncthreads();
+  }
+  return shared[t];
+}
+
+// A block has a row, a thread a run of its tokens.
+__global__ void __launch_bounds__(kTableThreads) delta_table_kernel(int32_t* chunks, const int32_t* ids, int S) {
+  __shared__ int shared[kTableThreads];
+  const int t = static_cast<int>(threadIdx.x), run = (S + kTableThreads - 1) / kTableThreads;
+  const int begin = min(S, t * run), end = min(S, begin + run);
+  int32_t* const table = chunks + static_cast<int64_t>(blockIdx.x) * (S + 2);
+  const int32_t* const row = ids == nullptr ? nullptr : ids + static_cast<int64_t>(blockIdx.x) * S;
+  const auto begins = [&](int i) { return i == 0 || (row != nullptr && row[i] != row[i - 1]); };
+  int last = -1;
+  for (int i = begin; i < end; ++i)
+    if (begins(i)) last = i;
+  block_scan(last, shared, [](int a, int b) { return a > b ? a : b; });
+  const int before = t == 0 ? 0 : shared[t - 1];  // where the document of token begin - 1 begins
+  const auto for_chunks = [&](const auto& body) {
+    int document = before;
+    for (int i = begin; i < end; ++i) {
+      const bool first = begins(i);
+      if (first) document = i;
+      if ((i - document) % kTileL == 0) body(2 * i + (first ? 1 : 0));
+    }
+  };
+  int own = 0;
+  for_chunks([&](int) { ++own; });
+  const int through = block_scan(own, shared, [](int a, int b) { return a + b; });
+  int at = 1 + through - own;
+  for_chunks([&](int entry) { table[at++] = entry; });
+  if (t == kTableThreads - 1) {
+    table[0] = through;
+    table[1 + through] = 2 * S + 1;
+  }
+}
+
+constexpr int kLinkRow = 72;  // floats: pairs of eight rows lie in different banks
+
+// A number of each token of a chunk, for each of two heads.
+struct HeadGates {
+  float gamma[2][kTileL], beta[2][kTileL], of_g[2][kTileL];
+};
+
+// Two float32 numbers as the sum of bfloat16 numbers.
+struct SplitPair {
+  uint32_t high, low;
+  __device__ SplitPair(float first, float second) : high(pack_pair<Bf16>(first, second)) {
+    const float2 taken = unpack_pair<Bf16>(high);
+    low = pack_pair<Bf16>(first - taken.x, second - taken.y);
+  }
+};
+// A left operand [16, 16] of such numbers.
+struct SplitA {
+  FragmentA high, low;
+  __device__ void set(int i, float first, float second) {
+    const SplitPair x(first, second);
+    high.at[i] = x.high, low.at[i] = x.low;
+  }
+  // From a warp's sums.
+  __device__ void set(const WarpSums<1>& x, float sign) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) set(i, sign * x.at[i / 2][i % 2 * 2], sign * x.at[i / 2][i % 2 * 2 + 1]);
+  }
+};
+// sums += a bᵀ, b [16, 16] of rows kLinkRow apart
+__device__ __forceinline__ void add_split(WarpSums<1>& sums, const SplitA& a, const float* b) {
+  const int row = delta_lane() / 4, column = delta_lane() % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    FragmentB high, low;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float* const from = b + (row + 8 * n) * kLinkRow + column + 8 * half;
+      const SplitPair x(from[0], from[1]);
+      high.at[half] = x.high, low.at[half] = x.low;
+    }
+    multiply_add<Bf16>(sums.at[n], a.low, high);
+    multiply_add<Bf16>(sums.at[n], a.high, low);
+    multiply_add<Bf16>(sums.at[n], a.high, high);
+  }
+}
+
+// Inverts block (j, j) of 1 + A in place. Lanes 16 apart have the same column.
+__device__ void invert_diagonal(float* A, const DeltaTile<kTileL>& inverse, int j) {
+  float* const block = A + 16 * j * kLinkRow + 16 * j;
+  const int column = delta_lane() % 16;
+  float x[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    float sum = i == column ? 1.0f : 0.0f;
+#pragma unroll
+    for (int k = 0; k < i; ++k) sum -= block[i * kLinkRow + k] * x[k];
+    x[i] = sum;
+  }
+  __syncwarp();
+  if (delta_lane() < 16) {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      block[i * kLinkRow + column] = x[i];
+      inverse.unit(16 * j + i, 2 * j + column / 8)[column % 8] = __float2bfloat16_rn(x[i]);
+    }
+  }
+}
+
+// The blocks below (j, j) of the inverse T, one after another: T_ij = -T_ii Σ_k A_ik T_kj for j <= k < i. A warp keeps
+// their transposes as left operands.
+__device__ void invert_column(const float* A, const DeltaTile<kTileL>& inverse, int j) {
+  const int row = delta_lane() / 4, column = delta_lane() % 4 * 2;
+  SplitA of_column[3];
+  const float* const diagonal = A + 16 * j * kLinkRow + 16 * j;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float* const from = diagonal + (column + i / 2 * 8) * kLinkRow + row + i % 2 * 8;
+    of_column[0].set(i, from[0], from[kLinkRow]);
+  }
+#pragma unroll
+  for (int down = 1; down < 4; ++down) {
+    const int i = j + down;
+    if (i >= 4) break;
+    WarpSums<1> sum, block;
+#pragma unroll
+    for (int k = 0; k < down; ++k) add_split(sum, of_column[k], A + 16 * i * kLinkRow + 16 * (j + k));
+    SplitA left;
+    left.set(sum, -1.0f);
+    add_split(block, left, A + 16 * i * kLinkRow + 16 * i);
+    if (down < 3) of_column[down].set(block, 1.0f);
+    block.each([&](int c, int r, float first, float second) {
+      Bf16* const to = inverse.unit(16 * i + r, 2 * j + c / 8) + c % 8;
+      *to = __float2bfloat16_rn(first);
+      inverse.unit(16 * i + r + 1, 2 * j + c / 8)[c % 8] = __float2bfloat16_rn(second);
+    });
+  }
+}
+
+// The shared memory of a block. A takes the place of queries and keys, once their products are there.
+template <int kColumns>
+struct PrepareShared {
+  static constexpr int kProducts = kTileL * kLinkRow;
+  static constexpr int64_t kBytes =
+      4 * kProducts * static_cast<int64_t>(sizeof(float)) + 2 * kTileL * kTileL * static_cast<int64_t>(sizeof(Bf16));
+  static_assert(2 * kTileL * kColumns * sizeof(Bf16) <= 2 * kProducts * sizeof(float));
+  DeltaTile<kColumns> q, k;
+  float *A, *of_keys, *of_queries;  // 2 of A
+  Bf16* inverse;                    // 2 tiles
+  __device__ explicit PrepareShared(unsigned char* memory)
+      : q{reinterpret_cast<Bf16*>(memory)},
+        k{q.at + kTileL * kColumns},
+        A(reinterpret_cast<float*>(memory)),
+        of_keys(A + 2 * kProducts),
+        of_queries(of_keys + kProducts),
+        inverse(reinterpret_cast<Bf16*>(of_queries + kProducts)) {}
+};
+
+// k kᵀ and q kᵀ of a chunk, blocks on and under the diagonal.
+template <int kColumns>
+__device__ void find_products(const PrepareShared<kColumns>& at) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, block = warp % 4;
+  const DeltaTile<kColumns> left{warp < 4 ? at.k.at : at.q.at};
+  float* const to = warp < 4 ? at.of_keys : at.of_queries;
+  WarpSums<4> sums;
+#pragma unroll
+  for (int d = 0; d < kColumns; d += 16) {
+    const FragmentA a = left_operand(left, 16 * block, d);
+#pragma unroll
+    for (int n = 0; n < 4; ++n)
+      if (n <= block) sums.add(n, a, right_transposed(at.k, 16 * n, d));
+  }
+  sums.each([&](int row, int column, float first, float second) {
+    float* const pair = to + (16 * block + row) * kLinkRow + column;
+    pair[0] = first, pair[1] = second;
+  });
+}
+
+// A block has the chunks n, n + gridDim.x … of a row, and the heads of a group, two at a time.
+template <int kColumns>
+__global__ void __launch_bounds__(kTileThreads) delta_prepare_kernel(DeltaTensors in) {
+  extern __shared__ unsigned char memory[];
+  __shared__ float norms[2][kTileL];  // rk, rq
+  __shared__ HeadGates gates;
+  const PrepareShared<kColumns> at(memory);
+  const int t = static_cast<int>(threadIdx.x), side = t / 128, own = t % 128, group = static_cast<int>(blockIdx.y);
+  const int64_t b = blockIdx.z, per_group = in.H / in.G;
+  const int32_t* const table = in.chunks + b * (in.S + 2);
+  for (int n = static_cast<int>(blockIdx.x); n < table[0]; n += static_cast<int>(gridDim.x)) {
+    const DeltaSpan span = delta_span(table[1 + n], table[2 + n]);
+    const int64_t first = b * in.S + span.begin;
+    copy_rows(at.k, in.key(first, group), in.channels, span.L, in.dk);
+    copy_rows(at.q, in.query(first, group), in.channels, span.L, in.dk);
+    commit_copies();
+    wait_copies<0>();
+    __syncthreads();
+    const float norm =
+        inverse_norm(DeltaTile<kColumns>{side == 0 ? at.k.at : at.q.at}, own / 2, side == 0 ? 1.0f : in.factor);
+    if (t % 2 == 0) norms[side][own / 2] = norm;
+    find_products(at);
+    __syncthreads();
+    for (int r = 0; r < per_group; r += 2) {
+      const bool active = r + side < per_group;
+      const int head = group * static_cast<int>(per_group) + r + side;
+      float* const A = at.A + side * PrepareShared<kColumns>::kProducts;
+      const DeltaTile<kTileL> inverse{at.inverse + side * kTileL * kTileL};
+      if (own < kTileL) {
+        const bool inside = active && own < span.L;
+        gates.of_g[side][own] = inside ? in.g[(first + own) * in.H + head] : 0.0f;
+        gates.beta[side][own] = inside ? in.beta[(first + own) * in.H + head] : 0.0f;
+      }
+      __syncthreads();
+      if (own < kTileL) {
+        float sum = 0;
+        for (int i = 0; i <= own; ++i) sum += gates.of_g[side][i];
+        gates.gamma[side][own] = sum;
+      }
+      __syncthreads();
+      const float* const gamma = gates.gamma[side];
+      if (active && own < span.L) {
+        const float grown = expf(gamma[own]), rk = norms[0][own];
+        in.scales[(first + own) * in.H + head] = {grown * rk, expf(gamma[span.L - 1] - gamma[own]) * rk,
+                                                  grown * norms[1][own], gates.beta[side][own]};
+        if (own == span.L - 1) in.decays[first * in.H + head] = grown;
+      }
+#pragma unroll
+      for (int turn = 0; turn < 4; ++turn) {
+        const int row = own / 8 + 16 * turn, unit = own % 8;
+        if (!active || unit / 2 > turn) continue;
+        const float of_key = gates.beta[side][row] * norms[0][row], of_query = norms[1][row];
+        Pack<uint32_t, 4> links;
+        float pair[2];
+#pragma unroll
+        for (int c = 0; c < 8; ++c) {
+          const int column = unit * 8 + c, from = row * kLinkRow + column;
+          const float decay = column <= row ? expf(gamma[row] - gamma[column]) * norms[0][column] : 0.0f;
+          A[from] = column < row ? of_key * decay * at.of_keys[from] : 0.0f;
+          pair[c % 2] = of_query * decay * at.of_queries[from];
+          if (c % 2 == 1) links.at[c / 2] = pack_pair<Bf16>(pair[0], pair[1]);
+        }
+        if (row < span.L)
+          store_pack(reinterpret_cast<uint32_t*>(in.links + ((first + row) * in.H + head) * kTileL + unit * 8), links);
+      }
+      __syncthreads();
+      if (active) invert_diagonal(A, inverse, own / 32);
+      __syncthreads();
+      if (active) invert_column(A, inverse, own / 32);
+      __syncthreads();
+#pragma unroll
+      for (int turn = 0; turn < 4; ++turn) {
+        const int row = own / 8 + 16 * turn, unit = own % 8;
+        if (active && unit / 2 <= turn && row < span.L)
+          store_pack(reinterpret_cast<uint32_t*>(in.inverse + ((first + row) * in.H + head) * kTileL + unit * 8),
+                     load_pack<uint32_t, 4>(reinterpret_cast<const uint32_t*>(inverse.unit(row, unit))));
+      }
+      __syncthreads();
+    }
+  }
+}
+
+}  // namespace
+
+DeltaTensors delta_tensors(const DeltaInputs& in, const DeltaMemory& memory) {
+  const DeltaHeads& n = in.heads;
+  return {ptr<Bf16>(in.qkv),
+          ptr<float>(in.g),
+          ptr<float>(in.beta),
+          ptr<int32_t>(in.sequence_ids),
+          ptr<int32_t>(memory.chunks),
+          ptr<DeltaScales>(memory.scales),
+          ptr<float>(memory.decays),
+          ptr<Bf16>(memory.inverse),
+          ptr<Bf16>(memory.links),
+          ptr<Bf16>(memory.states),
+          ptr<Bf16>(memory.state_gradients),
+          ptr<Bf16>(memory.u),
+          ptr<Bf16>(memory.du),
+          in.qkv.size(1),
+          n.channels(),
+          n.key_channels(),
+          (in.qkv.size(1) + kDeltaChunk - 1) / kDeltaChunk,
+          static_cast<int>(n.keys),
+          static_cast<int>(n.values),
+          static_cast<int>(n.key_dim),
+          static_cast<int>(n.value_dim),
+          static_cast<float>(1 / std::sqrt(static_cast<double>(n.key_dim)))};
+}
+
+void delta_prepare(Stream& stream, const DeltaInputs& in, const DeltaMemory& memory) {
+  const DeltaTensors tensors = delta_tensors(in, memory);
+  const auto rows = static_cast<unsigned>(in.qkv.size(0));
+  delta_table_kernel<<<rows, kTableThreads, 0, native(stream)>>>(tensors.chunks, tensors.ids,
+                                                                 static_cast<int>(tensors.S));
+  const dim3 grid(static_cast<unsigned>(tensors.slots), static_cast<unsigned>(tensors.G), rows);
+  dispatch_key_tile(tensors.dk, [&]<int kColumns>() {
+    constexpr int64_t kBytes = PrepareShared<kColumns>::kBytes;
+    take_shared_memory(stream, "gated_delta", delta_prepare_kernel<kColumns>, kBytes);
+    delta_prepare_kernel<kColumns><<<grid, kTileThreads, kBytes, native(stream)>>>(tensors);
+  });
+}
+
+}  // namespace witan::kernels::cuda
