@@ -150,7 +150,7 @@ class DeltaKeyGradients {
 
   // Products of all channels of queries and keys with a state.
   __device__ __forceinline__ void multiply(WarpSums<kPairs>& sums, const PartRows& left, const PartRows& state) const {
-#pragma unroll
+#pragma unroll 1
     for (int e = 0; e < kPart; e += 16) {
       const FragmentA a = left_operand(left, 16 * block_, e);
 #pragma unroll
