@@ -129,22 +129,50 @@ bool fits(const DeltaHeads& heads, DType dtype) {
   return dtype != DType::f64 || heads.key_dim <= 56;
 }
 
+// The elements of a matrix from column `first` on.
+std::vector<double> columns(const Tensor& x, int64_t first) {
+  std::vector<double> out;
+  const std::vector<double> all = values(x);
+  const auto width = static_cast<size_t>(x.shape().last());
+  for (size_t i = 0; i < all.size(); ++i)
+    if (i % width >= static_cast<size_t>(first)) out.push_back(all[i]);
+  return out;
+}
+
+// Channels in packs or not, some of wider rows as parts of q, k and v have them, and taps of a size of their own.
 TEST_F(GatedDeltaTwins, Convolutions) {
-  for (const DType dtype : kDTypes) {
-    const Pair x = values_of({2, kTokens, 37}, dtype, "x"), w = values_of({37, 4}, dtype, "w"),
-               dy = values_of({2, kTokens, 37}, dtype, "dy"), documents = ids(2);
-    const Pair y = output(x.cpu.shape(), dtype), dx = output(x.cpu.shape(), dtype),
-               dw = output({37, 4}, accumulator(dtype));
-    kernels::short_convolution_forward(host.stream, y.cpu, x.cpu, w.cpu, documents.cpu);
-    kernels::short_convolution_forward(gpu(), y.gpu, x.gpu, w.gpu, documents.gpu);
-    expect_close(y, "y");
-    for (const Write write : {Write::overwrite, Write::accumulate}) {
-      kernels::short_convolution_backward(host.stream, dx.cpu, dw.cpu, write, dy.cpu, x.cpu, w.cpu, documents.cpu);
-      kernels::short_convolution_backward(gpu(), dx.gpu, dw.gpu, write, dy.gpu, x.gpu, w.gpu, documents.gpu);
+  struct Size {
+    int64_t C, taps;
+  };
+  for (const DType dtype : kDTypes)
+    for (const auto [C, taps] : {Size{37, 4}, Size{48, 4}, Size{40, 3}}) {
+      const Pair x = values_of({2, kTokens, C + 8}, dtype, "x"), w = values_of({C, taps}, dtype, "w"),
+                 dy = values_of({2, kTokens, C + 8}, dtype, "dy"), documents = ids(2);
+      const Pair y = output(x.cpu.shape(), dtype), dx = output(x.cpu.shape(), dtype),
+                 dw = output({C, taps}, accumulator(dtype));
+      const auto part = [&](const Tensor& of) { return of.narrow(2, 8, C); };
+      const auto expect_part = [&](const Pair& of, const char* what) {
+        const double allowed = 10 * tolerance(dtype);
+        EXPECT_TRUE(testing::close(columns(to_host(of.gpu), 8), columns(of.cpu, 8), allowed, allowed))
+            << what << " " << dtype << ", " << C << " channels";
+      };
+      kernels::short_convolution_forward(host.stream, part(y.cpu), part(x.cpu), w.cpu, documents.cpu);
+      kernels::short_convolution_forward(gpu(), part(y.gpu), part(x.gpu), w.gpu, documents.gpu);
+      expect_part(y, "y");
+      for (const Write write : {Write::overwrite, Write::accumulate}) {
+        kernels::short_convolution_backward(host.stream, part(dx.cpu), dw.cpu, write, part(dy.cpu), part(x.cpu), w.cpu,
+                                            documents.cpu);
+        kernels::short_convolution_backward(gpu(), part(dx.gpu), dw.gpu, write, part(dy.gpu), part(x.gpu), w.gpu,
+                                            documents.gpu);
+      }
+      expect_part(dx, "dx");
+      expect_close(dw, "dw", 1000);
+      kernels::short_convolution_backward(gpu(), {}, dw.gpu, Write::overwrite, part(dy.gpu), part(x.gpu), w.gpu,
+                                          documents.gpu);
+      kernels::short_convolution_backward(host.stream, {}, dw.cpu, Write::overwrite, part(dy.cpu), part(x.cpu), w.cpu,
+                                          documents.cpu);
+      expect_close(dw, "dw alone", 1000);
     }
-    expect_close(dx, "dx");
-    expect_close(dw, "dw", 1000);
-  }
 }
 
 TEST_F(GatedDeltaTwins, ConvolutionsOfSteps) {

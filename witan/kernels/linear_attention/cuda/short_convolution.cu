@@ -1,7 +1,6 @@
-// A thread has a channel of a token.
-#include "witan/kernels/linear_attention/cuda/documents.cuh"
+// A thread has a channel of a token, but for four taps.
+#include "witan/kernels/linear_attention/cuda/short_convolution_packs.cuh"
 #include "witan/kernels/linear_attention/short_convolution.h"
-#include "witan/kernels/pointwise/cuda/activation.cuh"
 
 namespace witan::kernels::cuda {
 namespace {
@@ -123,12 +122,63 @@ Filter<T> filter_of(const Tensor& x, const Tensor& w, const Tensor& ids) {
   return {tokens_of<T>(x), ptr<T>(w), ptr<int32_t>(ids), x.size(1), w.size(1)};
 }
 
+template <class T>
+PackRows<T> pack_rows(const Tensor& x) {
+  return {ptr<std::remove_const_t<T>>(x), x.defined() ? x.stride(1) : 0};
+}
+
+// Whether each of these, as far as it is defined, moves in packs of channels.
+template <class T>
+bool moves_in_packs(const Tensor& w, std::initializer_list<const Tensor*> all) {
+  return w.size(1) == kPackTaps && w.size(0) % kConvolutionPack<T> == 0 && packs<T>(w.raw(), kPackTaps, kPackTaps) &&
+         std::ranges::all_of(all, [](const Tensor* x) {
+           return !x->defined() || packs<T>(x->raw(), x->stride(1), kConvolutionPack<T>);
+         });
+}
+
+// With strips of `strip` tokens.
+template <class T>
+PackConvolution<T> pack_convolution(const Tensor& x, const Tensor& w, const Tensor& ids, int64_t strip) {
+  return {pack_rows<const T>(x), ptr<T>(w), ptr<int32_t>(ids), x.size(0) * x.size(1), x.size(1), x.size(2), strip};
+}
+
+template <class T>
+dim3 pack_grid(const PackConvolution<T>& of) {
+  const int64_t packs = of.C / kConvolutionPack<T>;
+  return {static_cast<unsigned>((packs + kPackThreads - 1) / kPackThreads),
+          static_cast<unsigned>((of.tokens + of.strip - 1) / of.strip)};
+}
+
+template <class T>
+void backward_of_packs(Stream& stream, const Tensor& dx, const Tensor& dw, Write write, const Tensor& dy,
+                       const Tensor& x, const Tensor& w, const Tensor& ids) {
+  constexpr int64_t kLeastStrip = 32, kMostStrips = 256;
+  const int64_t tokens = x.size(0) * x.size(1);
+  const PackConvolution<T> in =
+      pack_convolution<T>(x, w, ids, std::max(kLeastStrip, (tokens + kMostStrips - 1) / kMostStrips));
+  const dim3 grid = pack_grid(in);
+  const auto run = [&](Acc<T>* partials) {
+    short_convolution_pack_backward_kernel<T>
+        <<<grid, kPackThreads, 0, native(stream)>>>(pack_rows<T>(dx), partials, pack_rows<const T>(dy), in);
+  };
+  if (!dw.defined()) return run(nullptr);
+  const Strips<Acc<T>> partials(stream, grid.y, dw.elements());
+  run(partials.strips);
+  add_strips(stream, dw, write, partials);
+}
+
 }  // namespace
 
 void short_convolution_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w,
                                const Tensor& sequence_ids) {
   if (x.elements() == 0) return;
   dispatch_device(x.dtype(), [&]<class T>() {
+    if (moves_in_packs<T>(w, {&x, &y})) {
+      constexpr int64_t kStrip = 32;
+      const PackConvolution<T> in = pack_convolution<T>(x, w, sequence_ids, kStrip);
+      short_convolution_pack_forward_kernel<T><<<pack_grid(in), kPackThreads, 0, native(stream)>>>(pack_rows<T>(y), in);
+      return;
+    }
     short_convolution_forward_kernel<T><<<blocks_of(x.elements()), kThreads, 0, native(stream)>>>(
         tokens_of<T>(y), filter_of<T>(x, w, sequence_ids), x.size(0) * x.size(1), x.size(2));
   });
@@ -138,6 +188,8 @@ void short_convolution_backward(Stream& stream, const Tensor& dx, const Tensor& 
                                 const Tensor& x, const Tensor& w, const Tensor& sequence_ids) {
   const int64_t tokens = x.size(0) * x.size(1);
   dispatch_device(x.dtype(), [&]<class T>() {
+    if (tokens > 0 && moves_in_packs<T>(w, {&x, &dx, &dy}))
+      return backward_of_packs<T>(stream, dx, dw, write, dy, x, w, sequence_ids);
     const Filter<T> filter = filter_of<T>(x, w, sequence_ids);
     if (dx.defined() && tokens > 0)
       short_convolution_input_kernel<T><<<blocks_of(x.elements()), kThreads, 0, native(stream)>>>(
