@@ -214,7 +214,7 @@ TEST_F(GatedDeltaTwins, Gates) {
 
 TEST_F(GatedDeltaTwins, NormsWithAGate) {
   for (const DType dtype : kDTypes)
-    for (const Shape& shape : {Shape{1, 1}, Shape{777, 40}, Shape{9, 128}}) {
+    for (const Shape& shape : {Shape{1, 1}, Shape{777, 40}, Shape{9, 128}, Shape{50, 300}}) {
       const Pair x = values_of(shape, dtype, "x"), z = values_of(shape, dtype, "z"),
                  w = values_of({shape.last()}, dtype, "w"), dy = values_of(shape, dtype, "dy");
       const Pair y = output(shape, dtype), r = output({shape[0]}, accumulator(dtype)), dx = output(shape, dtype),

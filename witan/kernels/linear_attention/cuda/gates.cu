@@ -1,12 +1,11 @@
-// A thread has a head of a token, or a warp a row.
+// A thread has a head of a token.
 #include "witan/kernels/linear_attention/cuda/documents.cuh"
 #include "witan/kernels/linear_attention/gated_delta.h"
-#include "witan/kernels/pointwise/cuda/activation.cuh"
 
 namespace witan::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256, kRows = kThreads / 32;
+constexpr int kThreads = 256;
 
 __device__ __forceinline__ float exact_exp(float x) {
   return expf(x);
@@ -80,59 +79,6 @@ struct BiasTerm {
   }
 };
 
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    gated_rmsnorm_forward_kernel(T* y, Acc<T>* r, const T* x, const T* z, const T* w, int64_t rows, int64_t D,
-                                 Acc<T> eps) {
-  using A = Acc<T>;
-  const int64_t t = static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.x / 32;
-  const int lane = threadIdx.x % 32;
-  if (t >= rows) return;
-  A squares = 0;
-  for (int64_t d = lane; d < D; d += 32) squares += convert<A>(x[t * D + d]) * convert<A>(x[t * D + d]);
-  const A scale = A(1) / sqrt(warp_sum(squares) / static_cast<A>(D) + eps);
-  if (lane == 0) r[t] = scale;
-  for (int64_t d = lane; d < D; d += 32)
-    y[t * D + d] =
-        convert<T>(convert<A>(x[t * D + d]) * scale * convert<A>(w[d]) * Silu::at(convert<A>(z[t * D + d])).value);
-}
-
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    gated_rmsnorm_backward_kernel(T* dx, T* dz, const T* dy, const T* x, const T* z, const T* w, const Acc<T>* r,
-                                  int64_t rows, int64_t D) {
-  using A = Acc<T>;
-  const int64_t t = static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.x / 32;
-  const int lane = threadIdx.x % 32;
-  if (t >= rows) return;
-  const A scale = r[t];
-  A dot = 0;
-  for (int64_t d = lane; d < D; d += 32) {
-    const int64_t at = t * D + d;
-    dot += convert<A>(w[d]) * convert<A>(dy[at]) * Silu::at(convert<A>(z[at])).value * convert<A>(x[at]) * scale;
-  }
-  const A pull = warp_sum(dot) / static_cast<A>(D);
-  for (int64_t d = lane; d < D; d += 32) {
-    const int64_t at = t * D + d;
-    const auto open = Silu::at(convert<A>(z[at]));
-    const A n = convert<A>(x[at]) * scale, weighted = convert<A>(w[d]) * convert<A>(dy[at]);
-    dx[at] = convert<T>(scale * (weighted * open.value - n * pull));
-    dz[at] = convert<T>(weighted * n * open.slope);
-  }
-}
-
-template <class T>
-struct GatedWeightTerm {
-  const T *dy, *x, *z;
-  const Acc<T>* r;
-  int64_t D;
-  __device__ Acc<T> operator()(int64_t t, int64_t d) const {
-    using A = Acc<T>;
-    const int64_t at = t * D + d;
-    return convert<A>(dy[at]) * Silu::at(convert<A>(z[at])).value * convert<A>(x[at]) * r[t];
-  }
-};
-
 unsigned blocks_of_threads(int64_t threads) {
   return static_cast<unsigned>((threads + kThreads - 1) / kThreads);
 }
@@ -164,29 +110,6 @@ void delta_gates_backward(Stream& stream, const DeltaGateGradients& to, const Te
           ptr<T>(to.da), ptr<T>(to.db), of_g, ptr<Acc<T>>(dbeta), in, elements);
     if (to.dA.defined()) sum_terms<Acc<T>>(stream, to.dA, to.write_A, T_, RateTerm<T>{in, of_g});
     if (to.dbias.defined()) sum_terms<Acc<T>>(stream, to.dbias, to.write_bias, T_, BiasTerm<T>{in, of_g});
-  });
-}
-
-void gated_rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Tensor& x, const Tensor& z,
-                           const Tensor& w, double eps) {
-  const auto [rows, D] = x.shape().as_rows();
-  if (rows == 0) return;
-  dispatch_device(x.dtype(), [&, T_ = rows, D = D]<class T>() {
-    gated_rmsnorm_forward_kernel<T><<<blocks_of_threads(32 * T_), kThreads, 0, native(stream)>>>(
-        ptr<T>(y), ptr<Acc<T>>(r), ptr<T>(x), ptr<T>(z), ptr<T>(w), T_, D, static_cast<Acc<T>>(eps));
-  });
-}
-
-void gated_rmsnorm_backward(Stream& stream, const GatedNormGradients& to, const Tensor& dy, const Tensor& x,
-                            const Tensor& z, const Tensor& w, const Tensor& r) {
-  const auto [rows, D] = x.shape().as_rows();
-  dispatch_device(x.dtype(), [&, T_ = rows, D = D]<class T>() {
-    if (T_ > 0)
-      gated_rmsnorm_backward_kernel<T><<<blocks_of_threads(32 * T_), kThreads, 0, native(stream)>>>(
-          ptr<T>(to.dx), ptr<T>(to.dz), ptr<T>(dy), ptr<T>(x), ptr<T>(z), ptr<T>(w), ptr<Acc<T>>(r), T_, D);
-    if (to.dw.defined())
-      sum_terms<Acc<T>>(stream, to.dw, to.write, T_,
-                        GatedWeightTerm<T>{ptr<T>(dy), ptr<T>(x), ptr<T>(z), ptr<Acc<T>>(r), D});
   });
 }
 
