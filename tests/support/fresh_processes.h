@@ -26,24 +26,6 @@ namespace witan::testing {
 inline constexpr const char *kFreshProcess = "WITAN_TEST_PROCESS", *kFreshPort = "WITAN_TEST_PORT",
                             *kFreshFolder = "WITAN_TEST_FOLDER";
 
-// Ends this process as the body does: with an error's code, or 99 where the test has failed within it.
-[[noreturn]] inline void end_as(int process, const std::function<std::string()>& body) {
-  int code = 0;
-  std::string said;
-  try {
-    said = body();
-  } catch (const Error& error) {
-    code = static_cast<int>(error.code());
-    said = error.what();
-  } catch (const std::exception& error) {
-    code = 1;
-    said = error.what();
-  }
-  std::ofstream(std::filesystem::path(std::getenv(kFreshFolder)) / std::to_string(process), std::ios::binary) << said;
-  std::fflush(nullptr);
-  ::_exit(code == 0 && ::testing::Test::HasFailure() ? 99 : code);
-}
-
 // `variables(process)`: of the environment, as "NAME=value". A test calls this once. Of a process that fails within its
 // test, `said` has what that printed too.
 inline std::vector<Ended> in_fresh_processes(
@@ -53,7 +35,7 @@ inline std::vector<Ended> in_fresh_processes(
     }) {
   if (const char* own = std::getenv(kFreshProcess)) {
     const int process = std::atoi(own), port = std::atoi(std::getenv(kFreshPort));
-    end_as(process, [&] { return body(process, port); });
+    end_as(process, std::getenv(kFreshFolder), [&] { return body(process, port); });
   }
   constexpr double kMostSeconds = 120;
   const ::testing::TestInfo& test = *::testing::UnitTest::GetInstance()->current_test_info();
@@ -78,11 +60,14 @@ inline std::vector<Ended> in_fresh_processes(
     Ended& one = ended[process];
     one.killed = code < 0;
     one.code = code < 0 ? -1 : code;
-    one.said = read_all(folder / std::to_string(process));
-    if (code == 99 || (code == 0 && !std::filesystem::exists(folder / std::to_string(process))))
+    const int index = static_cast<int>(process);
+    one.said = read_all(words_file(folder.path(), index));
+    one.failures = read_all(failures_file(folder.path(), index));
+    if (code == 99 || (code == 0 && !std::filesystem::exists(words_file(folder.path(), index))))
       one.said += "\n" + read_all(folder / cat("log-", process));
     one.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
+  report_failures(ended);
   return ended;
 }
 

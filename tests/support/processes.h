@@ -1,6 +1,7 @@
 // Runs a test's body on N ranks that are processes of this machine.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +25,7 @@
 #include "support/temp_folder.h"
 #include "support/thread_world.h"
 #include "witan/base/error.h"
+#include "witan/base/text.h"
 #include "witan/comm/processes/process_world.h"
 
 namespace witan::testing {
@@ -41,12 +43,13 @@ inline Launch launch_by_sockets(int rank, int size, int port) {
   return launch;
 }
 
-// How a process ended. A test that fails within it ends it with code 99.
+// How a process ended.
 struct Ended {
   bool killed = false;
-  int code = -1;
-  std::string said;    // what its body returned, or its error's message
-  double seconds = 0;  // from the start of all
+  int code = -1;         // 99 if an expectation failed in it and its body returned all the same
+  std::string said;      // what its body returned, or its error's message
+  double seconds = 0;    // since the processes were started
+  std::string failures;  // the messages of the expectations that failed in it, however it ended
 };
 
 constexpr double kSoon = 5;  // s: within it the others end when one is lost
@@ -62,28 +65,65 @@ inline std::string read_all(const std::filesystem::path& path) {
   return text.str();
 }
 
-// Runs body(rank) in processes of their own, forked from this one, which must have no other threads.
-inline std::vector<Ended> in_processes(int count, const std::function<std::string(int rank)>& body) {
+// Writes each failed expectation of this process to a file at once, since the process may be about to throw, to exit or
+// to be killed.
+class FailureWriter : public ::testing::EmptyTestEventListener {
+ public:
+  explicit FailureWriter(std::filesystem::path file) : file_(std::move(file)) {}
+  void OnTestPartResult(const ::testing::TestPartResult& result) override {
+    if (!result.failed()) return;
+    const char* source = result.file_name();
+    std::ofstream(file_, std::ios::binary | std::ios::app)
+        << (source == nullptr ? "" : source) << ":" << result.line_number() << ": " << result.message() << "\n";
+  }
+
+ private:
+  std::filesystem::path file_;
+};
+
+// The files in which process `index` leaves what its body returned, and its failed expectations.
+inline std::filesystem::path words_file(const std::filesystem::path& folder, int index) {
+  return folder / std::to_string(index);
+}
+inline std::filesystem::path failures_file(const std::filesystem::path& folder, int index) {
+  return folder / cat("failures-", index);
+}
+
+// Ends this process, the `index`-th that a test has started, as the body ends: with the code of its error, or with 99
+// after a failed expectation.
+[[noreturn]] inline void end_as(int index, const std::filesystem::path& folder,
+                                const std::function<std::string()>& body) {
+  ::testing::UnitTest::GetInstance()->listeners().Append(new FailureWriter(failures_file(folder, index)));
+  int code = 0;
+  std::string said;
+  try {
+    said = body();
+  } catch (const Error& error) {
+    code = static_cast<int>(error.code());
+    said = error.what();
+  } catch (const std::exception& error) {
+    code = 1;
+    said = error.what();
+  }
+  std::ofstream(words_file(folder, index), std::ios::binary) << said;
+  std::fflush(nullptr);
+  ::_exit(code == 0 && std::filesystem::exists(failures_file(folder, index)) ? 99 : code);
+}
+
+// Fails the test for each process in which an expectation failed.
+inline void report_failures(const std::vector<Ended>& ended) {
+  for (size_t process = 0; process < ended.size(); ++process)
+    if (!ended[process].failures.empty()) ADD_FAILURE() << "in process " << process << ":\n" << ended[process].failures;
+}
+
+// As in_processes(), but leaves it to the caller to look at failed expectations.
+inline std::vector<Ended> run_processes(int count, const std::function<std::string(int rank)>& body) {
   const test::TempFolder folder;
   const auto start = std::chrono::steady_clock::now();
   std::vector<pid_t> children;
   for (int rank = 0; rank < count; ++rank) {
     const pid_t child = ::fork();
-    if (child == 0) {
-      int code = 0;
-      std::string said;
-      try {
-        said = body(rank);
-      } catch (const Error& error) {
-        code = static_cast<int>(error.code());
-        said = error.what();
-      } catch (const std::exception& error) {
-        code = 1;
-        said = error.what();
-      }
-      std::ofstream(folder / std::to_string(rank), std::ios::binary) << said;
-      ::_exit(code == 0 && ::testing::Test::HasFailure() ? 99 : code);
-    }
+    if (child == 0) end_as(rank, folder.path(), [&] { return body(rank); });
     children.push_back(child);
   }
   std::vector<Ended> ended(children.size());
@@ -92,10 +132,20 @@ inline std::vector<Ended> in_processes(int count, const std::function<std::strin
     const pid_t child = ::wait(&status);
     const auto rank = static_cast<size_t>(std::find(children.begin(), children.end(), child) - children.begin());
     if (rank == children.size()) continue;
+    const int index = static_cast<int>(rank);
     ended[rank] = {WIFSIGNALED(status) != 0, WIFEXITED(status) ? WEXITSTATUS(status) : -1,
-                   read_all(folder / std::to_string(rank)),
-                   std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()};
+                   read_all(words_file(folder.path(), index)),
+                   std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+                   read_all(failures_file(folder.path(), index))};
   }
+  return ended;
+}
+
+// Runs body(rank) in processes of their own, forked from this one, which must have no other threads. An expectation
+// that fails in one of them fails the test, whether the process then returns, throws, exits or is killed.
+inline std::vector<Ended> in_processes(int count, const std::function<std::string(int rank)>& body) {
+  std::vector<Ended> ended = run_processes(count, body);
+  report_failures(ended);
   return ended;
 }
 
