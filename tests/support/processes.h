@@ -25,7 +25,6 @@
 #include "support/temp_folder.h"
 #include "support/thread_world.h"
 #include "witan/base/error.h"
-#include "witan/base/text.h"
 #include "witan/comm/processes/process_world.h"
 
 namespace witan::testing {

@@ -7,6 +7,7 @@
 namespace witan {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Documents = std::vector<std::vector<int32_t>>;
 
@@ -82,6 +83,25 @@ TEST_F(Prepare, DoesItAgainWhenAnythingHasChanged) {
     EXPECT_FALSE(prepare().reused);
     EXPECT_TRUE(prepare().reused);
   }
+}
+
+// Values that another program has written for the tokens, which cost it more than tokens cost.
+TEST_F(Prepare, ColumnsOfShardsAreNeitherLostNorLeftBesideOthers) {
+  put(folder_ / "text/a.txt", "some text");
+  prepare();
+  const fs::path column = column_file(folder_ / "out/shards", "advantages");
+  put(column, std::string(sizeof(float) * std::string("some text.").size(), '\1'));
+  const std::string tokens = read_file(folder_ / "out/shards.bin");
+  EXPECT_TRUE(prepare().reused);
+  put(folder_ / "text/a.txt", "same size");
+  EXPECT_THAT(message_of<ConfigError>([&] { prepare(); }),
+              AllOf(HasSubstr("out/shards.columns has values for the tokens of "),
+                    HasSubstr("out/shards.bin, which are to be made anew: remove this folder, or give the shards")));
+  EXPECT_EQ(read_file(folder_ / "out/shards.bin"), tokens);
+  EXPECT_TRUE(fs::exists(column));
+  fs::remove_all(column.parent_path());
+  EXPECT_FALSE(prepare().reused);
+  EXPECT_NE(read_file(folder_ / "out/shards.bin"), tokens);
 }
 
 TEST_F(Prepare, DoesItAgainWhenTheShardsAreDamaged) {

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "support/temp_folder.h"
+#include "witan/base/error.h"
 #include "witan/base/hash.h"
 
 namespace witan {
@@ -79,6 +80,33 @@ TEST_F(DataFingerprintTest, LeavesOutWhatIsNoFile) {
   EXPECT_EQ(fingerprint_of({folder_ / "tokens"}), hasher.hex());
 }
 
+TEST_F(DataFingerprintTest, HasTheColumnsThatTheObjectiveReads) {
+  const std::vector<fs::path> prefixes = {folder_ / "a", folder_ / "b"};
+  const auto column = [&](const char* prefix, const char* name) {
+    fs::create_directories(folder_ / cat(prefix, ".columns"));
+    return folder_ / cat(prefix, ".columns") / cat(name, ".f32");
+  };
+  put(column("a", "advantages"), "1234");
+  put(column("b", "advantages"), "12345678");
+  put(column("b", "rewards"), "abcd");
+  const std::vector<ColumnSpec> read = {{"advantages"}};
+  const auto now = [&] { return fingerprint_with_columns("tokens", prefixes, read); };
+  EXPECT_EQ(fingerprint_with_columns("tokens", prefixes, {}), "tokens");
+  const std::string before = now();
+  put(column("b", "rewards"), "efgh");
+  EXPECT_EQ(now(), before) << "a column that is not read";
+  put(column("b", "advantages"), "1234567x");
+  EXPECT_NE(now(), before) << "another value";
+  put(column("b", "advantages"), "12345678");
+  EXPECT_EQ(now(), before);
+  fs::remove(column("a", "advantages"));
+  EXPECT_NE(now(), before) << "a file less";
+  put(column("a", "advantages"), "1234");
+  EXPECT_NE(fingerprint_with_columns("other tokens", prefixes, read), before);
+  EXPECT_NE(fingerprint_with_columns("tokens", prefixes, {{"rewards"}}), before);
+  EXPECT_NE(fingerprint_with_columns("tokens", prefixes, {{"advantages"}, {"rewards"}}), before);
+}
+
 TEST_F(DataFingerprintTest, NamesTheFilesThatWereWrittenLater) {
   const fs::file_time_type now = fs::file_time_type::clock::now();
   const auto write_at = [&](const char* name, int seconds) {
@@ -93,6 +121,11 @@ TEST_F(DataFingerprintTest, NamesTheFilesThatWereWrittenLater) {
             (std::vector<fs::path>{folder_ / "a.bin", folder_ / "b.idx", folder_ / "c.bin"}));
   EXPECT_EQ(files_written_after(prefixes, now, 1), std::vector<fs::path>{folder_ / "a.bin"});
   EXPECT_TRUE(files_written_after(prefixes, now + std::chrono::seconds(9), 3).empty());
+  fs::create_directory(folder_ / "missing.columns");
+  write_at("missing.columns/advantages.f32", 9);
+  EXPECT_EQ(files_written_after({prefixes.back()}, now, 3, {{"advantages"}}),
+            std::vector<fs::path>{folder_ / "missing.columns/advantages.f32"});
+  EXPECT_TRUE(files_written_after({prefixes.back()}, now, 3, {{"rewards"}}).empty());
 }
 
 }  // namespace

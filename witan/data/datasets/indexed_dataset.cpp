@@ -21,6 +21,7 @@ constexpr size_t kVersionAt = 9, kTypeAt = 17, kSequencesAt = 18, kDocumentsAt =
 
 // Up to here the system reads a file, or a part of one, at a single page fault anyway.
 constexpr size_t kReadAtOnce = 4096;
+constexpr const char* kColumnExtension = ".f32";
 
 // Copies tokens of type T into int32; the index of the first that does not fit, or -1.
 template <class T>
@@ -89,6 +90,14 @@ TokenType token_type_for(int64_t vocab_size) {
   return vocab_size < 65500 ? TokenType::u16 : TokenType::i32;
 }
 
+fs::path columns_folder(const fs::path& prefix) {
+  return with_suffix(prefix, ".columns");
+}
+
+fs::path column_file(const fs::path& prefix, const std::string& name) {
+  return columns_folder(prefix) / (name + kColumnExtension);
+}
+
 IndexedDataset::IndexedDataset(const fs::path& prefix)
     : idx_(with_suffix(prefix, ".idx")), bin_(with_suffix(prefix, ".bin")) {
   expect_random_reads(bin_.bytes());
@@ -96,13 +105,14 @@ IndexedDataset::IndexedDataset(const fs::path& prefix)
   check_header();
   check_sequences();
   check_documents();
-  map_columns(with_suffix(prefix, ".columns"));
+  map_columns(prefix);
 }
 
-void IndexedDataset::map_columns(const fs::path& folder) {
+void IndexedDataset::map_columns(const fs::path& prefix) {
+  const fs::path folder = columns_folder(prefix);
   if (!fs::is_directory(folder)) return;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    if (entry.path().extension() != ".f32") continue;
+    if (entry.path().extension() != kColumnExtension) continue;
     const MappedFile& file = columns_.emplace(entry.path().stem().string(), entry.path()).first->second;
     const auto values = static_cast<int64_t>(file.bytes().size() / sizeof(float));
     check(values == tokens_ && file.bytes().size() % sizeof(float) == 0, file, file.bytes().size(),

@@ -19,6 +19,10 @@ int64_t token_width(TokenType type);
 // u16 if every id fits by Megatron-LM's rule (fewer than 65,500), else i32.
 TokenType token_type_for(int64_t vocab_size);
 
+// The files of columns (docs/formats/indexed_dataset.md): PREFIX.columns, and PREFIX.columns/NAME.f32 in it.
+fs::path columns_folder(const fs::path& prefix);
+fs::path column_file(const fs::path& prefix, const std::string& name);
+
 // All files mapped read-only; nothing is copied. Everything in the .idx is checked when it is opened (one pass).
 class IndexedDataset final : public TokenDataset {
  public:
@@ -31,7 +35,7 @@ class IndexedDataset final : public TokenDataset {
   void read(int64_t document, int64_t begin, std::span<int32_t> out) const override;
   void prefetch(int64_t document, int64_t begin, int64_t tokens) const override;
   std::string name() const override { return bin_.path().string(); }
-  // Those in the folder PREFIX.columns, by their names: NAME.f32 has a float32 for each token of the .bin.
+  // Sorted by name. Each file has a float32 for each token of the .bin.
   std::vector<ColumnSpec> columns() const override;
   void read_column(const ColumnSpec& column, int64_t document, int64_t begin, std::span<float> out) const override;
 
@@ -52,7 +56,7 @@ class IndexedDataset final : public TokenDataset {
   void check_header();
   void check_sequences();
   void check_documents() const;
-  void map_columns(const fs::path& folder);
+  void map_columns(const fs::path& prefix);
 
   MappedFile idx_, bin_;
   std::map<std::string, MappedFile> columns_;  // by name

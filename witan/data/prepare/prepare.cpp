@@ -9,6 +9,7 @@
 
 #include "witan/base/error.h"
 #include "witan/data/datasets/conversation_dataset.h"
+#include "witan/data/datasets/indexed_dataset.h"
 #include "witan/data/prepare/shard_manifest.h"
 #include "witan/data/prepare/tokenize_corpus.h"
 
@@ -93,6 +94,17 @@ void finish_shards(const TextEncoder& encoder, const PrepareOptions& options, co
 
 }  // namespace
 
+namespace {
+
+// Columns are written by other programs for the tokens that lie beside them: with other tokens they would be wrong.
+void refuse_stale_columns(const fs::path& prefix) {
+  const fs::path columns = columns_folder(prefix);
+  require<ConfigError>(!fs::exists(columns), columns.string(), " has values for the tokens of ", prefix.string(),
+                       ".bin, which are to be made anew: remove this folder, or give the shards another prefix");
+}
+
+}  // namespace
+
 std::string describe_replacing(const fs::path& prefix, const std::vector<std::string>& changes) {
   return fmt::format("{}.bin was made otherwise ({}): made anew", prefix.string(), fmt::join(changes, "; "));
 }
@@ -118,6 +130,7 @@ PreparedDataset prepare_dataset(const std::vector<Source>& sources, const TextEn
     return prepared;
   }
   if (found == ShardManifest::Found::nothing) {
+    refuse_stale_columns(prefix);
     if (const auto changes = manifest.changes(); options.replacing && !changes.empty()) options.replacing(changes);
     TokenizeOptions tokenizing = tokenize_options(encoder, options);
     tokenizing.publishing = [&] {

@@ -187,7 +187,7 @@ std::vector<fs::path> loss_companions(const std::vector<fs::path>& prefixes) {
 MergedIndexed merge_indexed(const std::vector<fs::path>& prefixes, const fs::path& output,
                             const std::function<void(uint64_t done, uint64_t total)>& progress) {
   require<ConfigError>(!prefixes.empty(), "give pairs of .bin and .idx to merge");
-  for (const char* suffix : {".bin", ".idx"})
+  for (const char* suffix : {".bin", ".idx", ".columns"})
     require<ConfigError>(!fs::exists(suffixed(output, suffix)), suffixed(output, suffix).string(),
                          " exists already: remove it, or give another --output");
   check_tokenizers(prefixes);

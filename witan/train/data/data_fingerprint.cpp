@@ -14,6 +14,7 @@
 #include "witan/base/files/file.h"
 #include "witan/base/hash.h"
 #include "witan/base/threads/threads.h"
+#include "witan/data/datasets/indexed_dataset.h"
 
 namespace witan {
 namespace {
@@ -28,10 +29,10 @@ struct FileHead {
 };
 
 // The size and the first bytes, up to `most`, of a file; nothing if it does not exist.
-std::optional<FileHead> head_of_file(const std::string& path, size_t most) {
+std::optional<FileHead> head_of_file(const fs::path& path, size_t most) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // does not block on a FIFO
   if (file.fd() < 0 && (errno == ENOENT || errno == ENOTDIR)) return {};
-  const auto fail = [&] { throw IoError(cat("cannot read ", path, ": ", std::strerror(errno))); };
+  const auto fail = [&] { throw IoError(cat("cannot read ", path.string(), ": ", std::strerror(errno))); };
   struct stat status {};
   if (file.fd() < 0 || ::fstat(file.fd(), &status) != 0) fail();
   if (!S_ISREG(status.st_mode)) return {};
@@ -41,48 +42,66 @@ std::optional<FileHead> head_of_file(const std::string& path, size_t most) {
     const ssize_t n = ::read(file.fd(), head.bytes.data() + have, head.bytes.size() - have);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail();
-    require<IoError>(n > 0, "cannot read ", path, ": the file shrank while it was read");
+    require<IoError>(n > 0, "cannot read ", path.string(), ": the file shrank while it was read");
     have += static_cast<size_t>(n);
   }
   return head;
 }
 
-}  // namespace
-
-std::string fingerprint_of(const std::vector<fs::path>& prefixes, const std::string& order) {
-  const size_t most = kFingerprintBytes / std::max<size_t>(prefixes.size(), 1);
-  const size_t files = prefixes.size() * kSuffixes.size();
+// The sizes and first bytes, up to `most` of each, of the files that exist.
+void hash_heads(Hasher& hasher, const std::vector<fs::path>& files, size_t most) {
   const size_t at_once = std::max<size_t>(kHeldBytes / std::max<size_t>(most, 1), 1);
-  Hasher hasher;
-  for (size_t begin = 0; begin < files; begin += at_once) {
-    std::vector<std::optional<FileHead>> heads(std::min(at_once, files - begin));
-    side_by_side(heads.size(), [&](size_t i) {
-      const size_t file = begin + i;
-      heads[i] = head_of_file(prefixes[file / kSuffixes.size()].string() + kSuffixes[file % kSuffixes.size()], most);
-    });
+  for (size_t begin = 0; begin < files.size(); begin += at_once) {
+    std::vector<std::optional<FileHead>> heads(std::min(at_once, files.size() - begin));
+    side_by_side(heads.size(), [&](size_t i) { heads[i] = head_of_file(files[begin + i], most); });
     for (const auto& head : heads) {
       if (!head) continue;
       hasher.update(&head->size, sizeof head->size);
       hasher.update(head->bytes.data(), head->bytes.size());
     }
   }
+}
+
+}  // namespace
+
+std::string fingerprint_of(const std::vector<fs::path>& prefixes, const std::string& order) {
+  std::vector<fs::path> files;
+  for (const fs::path& prefix : prefixes)
+    for (const char* suffix : kSuffixes) files.emplace_back(prefix.string() + suffix);
+  Hasher hasher;
+  hash_heads(hasher, files, kFingerprintBytes / std::max<size_t>(prefixes.size(), 1));
   hasher.update(order.data(), order.size());
   return hasher.hex();
 }
 
-std::vector<fs::path> files_written_after(const std::vector<fs::path>& prefixes, fs::file_time_type then, size_t most) {
+std::string fingerprint_with_columns(const std::string& tokens, const std::vector<fs::path>& prefixes,
+                                     const std::vector<ColumnSpec>& columns) {
+  if (columns.empty()) return tokens;
+  Hasher hasher;
+  hasher.update(tokens.data(), tokens.size());
+  for (const ColumnSpec& column : columns) {
+    hasher.update(column.name.c_str(), column.name.size() + 1);
+    std::vector<fs::path> files;
+    for (const fs::path& prefix : prefixes) files.push_back(column_file(prefix, column.name));
+    hash_heads(hasher, files, kFingerprintBytes / std::max<size_t>(prefixes.size() * columns.size(), 1));
+  }
+  return hasher.hex();
+}
+
+std::vector<fs::path> files_written_after(const std::vector<fs::path>& prefixes, fs::file_time_type then, size_t most,
+                                          const std::vector<ColumnSpec>& columns) {
   std::vector<fs::path> found;
-  for (const fs::path& prefix : prefixes)
-    for (const char* suffix : {".bin", ".loss.bin", ".idx", ""}) {
-      if (found.size() == most) return found;
-      const fs::path file = prefix.string() + suffix;
+  for (const fs::path& prefix : prefixes) {
+    if (found.size() == most) break;
+    std::vector<fs::path> files;
+    for (const char* suffix : {".bin", ".loss.bin", ".idx", ""}) files.emplace_back(prefix.string() + suffix);
+    for (const ColumnSpec& column : columns) files.push_back(column_file(prefix, column.name));
+    const auto later = std::ranges::find_if(files, [&](const fs::path& file) {
       std::error_code error;
-      if (!fs::is_regular_file(file, error)) continue;
-      const auto written = fs::last_write_time(file, error);
-      if (error || written <= then) continue;
-      found.push_back(file);
-      break;
-    }
+      return fs::is_regular_file(file, error) && fs::last_write_time(file, error) > then && !error;
+    });
+    if (later != files.end()) found.push_back(*later);
+  }
   return found;
 }
 

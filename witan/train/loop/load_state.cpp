@@ -18,6 +18,7 @@
 #include "witan/train/data/data_fingerprint.h"
 #include "witan/train/state/named_checkpoint.h"
 #include "witan/train/state/rewinds.h"
+#include "witan/train/step/objective.h"
 #include "witan/train/weights/initial_weights.h"
 #include "witan/train/weights/upcycle.h"
 
@@ -48,15 +49,24 @@ TrainState StateLoader::begin() {
   else if (!run_.config->train.init_from.empty())
     take_weights();
   TrainState state;
-  state.data = run_.data.fingerprint;
+  state.data = fingerprint();
   return state;
+}
+
+std::vector<ColumnSpec> StateLoader::columns() const {
+  return make_objective(*run_.config)->columns();
+}
+
+std::string StateLoader::fingerprint() const {
+  return fingerprint_with_columns(run_.data.fingerprint, run_.data.shards, columns());
 }
 
 // " (d/rows.bin was written after it)", if the times of change show that.
 std::string StateLoader::written_since(const Checkpoint& from) const {
   std::error_code error;
   const auto saved = fs::last_write_time(from.folder, error);
-  const std::vector<fs::path> files = error ? std::vector<fs::path>() : files_written_after(run_.data.shards, saved, 3);
+  const std::vector<fs::path> files =
+      error ? std::vector<fs::path>() : files_written_after(run_.data.shards, saved, 3, columns());
   std::vector<std::string> names;
   for (const fs::path& file : files) names.push_back(file.string());
   if (names.empty()) return "";
@@ -65,7 +75,7 @@ std::string StateLoader::written_since(const Checkpoint& from) const {
 
 TrainState StateLoader::resume(const Checkpoint& from) {
   TrainState state = load(from);
-  require<DataError>(state.data == run_.data.fingerprint &&
+  require<DataError>(state.data == fingerprint() &&
                          samples_of(state.sources) == samples_of(state.sources.empty()
                                                                      ? std::vector<SourceUse>{}
                                                                      : run_.data.train->use_of(state.consumed_samples)),

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "witan/checkpoint/background_save.h"
 #include "witan/train/config/resolve.h"
@@ -41,6 +42,8 @@ class StateLoader {
  private:
   bool is_rank_zero() const { return run_.recorder != nullptr; }
   TrainState resume(const Checkpoint& from);
+  std::vector<ColumnSpec> columns() const;  // that the objective reads
+  std::string fingerprint() const;          // of the tokens and these columns
   std::string written_since(const Checkpoint& from) const;
   void upcycle();
   void take_weights();
