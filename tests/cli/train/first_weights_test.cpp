@@ -213,6 +213,52 @@ TEST_F(FirstWeights, ABranchGoesOnAsTheOtherRunDid) {
   EXPECT_THAT(done({"train", "--run", "two", "--train-iters", "5"}).err, HasSubstr("step 4 of 5"));
 }
 
+// The configuration of the run that is archived does not stay behind.
+TEST_F(FirstWeights, ARunThatStartsOverAsABranchGoesOnAsTheOtherRunDid) {
+  train_dense("old", {"--ranks", "1", "--lr", "0.002", "--seed", "5"});
+  train_small("one", {"--ranks", "1", "--lr", "0.0005", "--seed", "7", "--save-interval", "1", "--keep-last", "9"});
+  std::vector<std::string> over = {"train", "--run",        "old",      "--fresh",  "--init-from",
+                                   "one@1", "--init-state", "training", "--device", "cpu"};
+  over.emplace_back("--dry-run");
+  EXPECT_THAT(done(over).err, HasSubstr("old would be archived, and a new run would continue from step 1 of one@1, to "
+                                        "train for 64 tokens; nothing was written"));
+  EXPECT_FALSE(fs::exists(folder_ / "runs/old.1"));
+  over.back() = "--ranks=1";
+  EXPECT_THAT(done(over).err, HasSubstr("step 1 of 2"));
+  EXPECT_THAT(file("runs/old.1/config.toml"), HasSubstr("seed = 5"));
+  EXPECT_EQ(file("runs/old/checkpoints/step-2/shard-00000.safetensors"),
+            file("runs/one/checkpoints/step-2/shard-00000.safetensors"));
+  // Started over from where it was begun, it keeps what it was begun with; and what a call says holds.
+  over.insert(over.end(), {"--lr", "0.001"});
+  done(over);
+  EXPECT_THAT(file("runs/old/config.toml"), AllOf(HasSubstr("lr = 0.001\n"), HasSubstr("seed = 7\n")));
+}
+
+// Before the text is read, and without a trace in the folders.
+TEST_F(FirstWeights, StepsToTraceThatABranchOrAResumedRunHasDoneAreRefusedEarly) {
+  train_small("one", {"--ranks", "1", "--save-interval", "1", "--keep-last", "9"});
+  fs::rename(folder_ / "text.txt", folder_ / "gone.txt");
+  const std::string log = file("runs/one/train.log"), config = file("runs/one/config.toml");
+  for (const bool dry : {true, false}) {
+    const auto refusal = [&](std::vector<std::string> args) {
+      args.insert(args.begin(), {"train", "--device", "cpu", "--ranks", "1", "--train-iters", "4"});
+      if (dry) args.emplace_back("--dry-run");
+      const Said said = run(args);
+      EXPECT_EQ(said.code, 3) << said.err;
+      return said.err;
+    };
+    EXPECT_THAT(refusal({"--run", "one", "--trace-steps", "2:3"}),
+                HasSubstr("--trace-steps 2:3: the run goes from step 3 to step 4"));
+    EXPECT_THAT(refusal({"--run", "two", "--init-from", "one@1", "--init-state", "training", "--trace-steps", "1:2"}),
+                HasSubstr("--trace-steps 1:2: the run goes from step 2 to step 4"));
+    EXPECT_THAT(refusal({"--run", "one", "--fresh", "--trace-steps", "5"}),
+                HasSubstr("--trace-steps 5: the run goes from step 1 to step 4"));
+  }
+  EXPECT_EQ(file("runs/one/train.log"), log);
+  EXPECT_EQ(file("runs/one/config.toml"), config);
+  for (const char* other : {"two", "one.1", ".one.fresh"}) EXPECT_FALSE(fs::exists(folder_ / "runs" / other)) << other;
+}
+
 TEST_F(FirstWeights, ABranchNeedsTrainingThatCanGoOn) {
   train_small("one", {"--ranks", "1"});
   done({"export", "--run", "one", "--format", "hf", folder_ / "hf"});

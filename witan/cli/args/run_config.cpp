@@ -240,17 +240,19 @@ bool is_of_one_run(const Field& field) {
          std::ranges::find(kSections, field.section) != kSections.end();
 }
 
-// A new run that continues another run's training (init_state = training) takes all keys that the call does not set.
+// A new run that continues another run's training (init_state = training) takes all keys that the call does not set,
+// and so does a run that starts over from another run's training than before.
 void take_training(GivenConfig& given) {
   TrainConfig train = given.config.train;
-  if (!train.branches() || train.init_from.empty() || given.saved) return;
+  if (!train.branches() || train.init_from.empty()) return;
+  if (given.saved && given.saved->train.branches() && given.saved->train.init_from == train.init_from) return;
   train.train_iters = std::numeric_limits<int64_t>::max();  // the other run's number is not known yet
   std::vector<std::string> warnings;                        // said when the run is about to start from it (find_start)
   RunConfig before = config_of(find_branched(train, warnings));
   const Fields theirs = before.fields(), ours = given.config.fields();
   for (size_t i = 0; i < ours.size(); ++i) {
     const std::string& name = ours[i].name;
-    if (is_of_one_run(ours[i]) || given.source(name) != ValueSource::witan_default) continue;
+    if (is_of_one_run(ours[i]) || given.said(name)) continue;
     if (ours[i].text() == theirs[i].text()) continue;
     std::visit([&](auto* value) { *value = *std::get<decltype(value)>(theirs[i].value); }, ours[i].value);
     given.sources[name] = ValueSource::first_weights;
@@ -386,9 +388,9 @@ GivenConfig read_given_config(const Context& context, RunConfig& config, const C
                       given.run.string()));
   } else {
     if (line && line->defaults) apply_megatron_defaults(*line, given, context.err);
-    if (!line || !line->defaults) take_training(given);
   }
   if (!given.saved || other == OtherRun::replace) {
+    if (!line || !line->defaults) take_training(given);
     take_model(given, context.err);
     take_dense_model(given);
   }

@@ -372,10 +372,10 @@ void TrainCall::announce_dry_run(const ResolvedConfig& config, int64_t done, boo
   const BatchRamp ramp = config->batch_ramp();
   const int64_t samples = ramp.consumed_by(train.train_iters) - ramp.consumed_by(done);
   std::error_code none;
-  progress.note(fmt::format("dry run      {} would {}, to train for {} tokens; nothing was written", path.string(),
-                            options_.fresh && fs::exists(path / "config.toml", none)
-                                ? "be archived, and a new run would start"
-                            : branches ? fmt::format("continue from step {} of {}", done, train.init_from)
+  const bool archives = options_.fresh && fs::exists(path / "config.toml", none);
+  progress.note(fmt::format("dry run      {} would {}{}, to train for {} tokens; nothing was written", path.string(),
+                            archives ? "be archived, and a new run would " : "",
+                            branches   ? fmt::format("continue from step {} of {}", done, train.init_from)
                             : done > 0 ? fmt::format("resume from step {}", done)
                                        : "start",
                             format_count(static_cast<double>(samples * config->data.seq_length))));
