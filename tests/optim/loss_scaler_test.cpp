@@ -53,6 +53,18 @@ StepState take(Rank& rank, LossScaler& scaler, double norm) {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+TEST(LossScaler, ResetsToTheStateOfANewRun) {
+  Rank rank;
+  const Seen seen{.initial = 64, .least = 1, .window = 4, .hysteresis = 2};
+  LossScaler scaler(rank.stream, seen.config());
+  for (const double norm : {1.0, kInfinity, kInfinity, 1.0}) take(rank, scaler, norm);
+  EXPECT_EQ(scaler.read().scale, 32);
+  scaler.reset();
+  EXPECT_EQ(scaler.read().scale, 64);
+  EXPECT_EQ(scaler.read().growth, 0);
+  EXPECT_EQ(scaler.read().hysteresis, 2);
+}
+
 TEST(LossScaler, MatchesMegatronsDynamicGradScaler) {
   Rank rank;
   const std::vector<Seen> steps = golden();

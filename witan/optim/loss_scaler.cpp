@@ -10,8 +10,9 @@ LossScaler::LossScaler(Stream& stream, const OptimizerConfig& config)
             .window = config.loss_scale_window,
             .hysteresis = config.hysteresis,
             .dynamic = config.loss_scale == 0},
-      values_(stream.empty({kernels::kLossScalerValues}, DType::f64, MemoryTag::optimizer)) {
-  write({args_.dynamic ? config.initial_loss_scale : config.loss_scale, 0, static_cast<double>(args_.hysteresis)});
+      values_(stream.empty({kernels::kLossScalerValues}, DType::f64, MemoryTag::optimizer)),
+      initial_scale_(args_.dynamic ? config.initial_loss_scale : config.loss_scale) {
+  reset();
 }
 
 void LossScaler::unscale(const Tensor& total) {
@@ -31,6 +32,10 @@ LossScaler::State LossScaler::read() const {
 
 void LossScaler::restore(const State& state) {
   if (args_.dynamic && state.scale > 0) write(state);
+}
+
+void LossScaler::reset() {
+  write({initial_scale_, 0, static_cast<double>(args_.hysteresis)});
 }
 
 void LossScaler::write(const State& state) {

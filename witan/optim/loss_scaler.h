@@ -27,6 +27,7 @@ class LossScaler {
   };
   State read() const;  // waits for the stream
   void restore(const State& state);
+  void reset();  // to the state of a new run
 
  private:
   void write(const State& state);
@@ -34,6 +35,7 @@ class LossScaler {
   Stream& stream_;
   kernels::LossScaleArgs args_;
   Tensor values_;
+  double initial_scale_;
 };
 
 }  // namespace witan

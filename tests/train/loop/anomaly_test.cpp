@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/message_of.h"
+#include "support/rank.h"
 #include "train/loop/trainer_support.h"
 #include "witan/base/threads/threads.h"
 #include "witan/checkpoint/manifest.h"
@@ -234,6 +235,34 @@ TEST_P(AnomalousLayouts, ARunRewindsAndResumesToTheBit) {
   run(killed);
   EXPECT_EQ(weights("whole", 12), weights("killed", 12));
   expect_same_steps("whole", "killed");
+}
+
+// The moments of the steps that a rewind takes back led to the anomaly. The optimizer of a later checkpoint is that of
+// the present call, and is loaded.
+TEST_F(Anomalies, ARewindToWhereTheOptimizerBeganAnewBeginsItAnewAgain) {
+  RunConfig first = config("anew");
+  first.train.train_iters = 4;
+  run(first);
+  RunConfig anew = config("anew");
+  anew.load.no_load_optim = true;
+  anew.train.on_nan = "rewind";
+  const auto are_zero = [](Engine& engine) {
+    const std::vector<StateTensor> all = engine.state();
+    return std::ranges::all_of(all, [](const StateTensor& one) {
+      return one.kind != StateTensor::Kind::optimizer ||
+             std::ranges::all_of(testing::values(one.local), [](double value) { return value == 0; });
+    });
+  };
+  std::vector<int64_t> begun, begun_anew;  // steps of rank 0, and those that began with moments of 0
+  run_injected(anew, [&](int rank, int64_t step, std::vector<Batch>& batches, Engine& engine) {
+    if (rank != 0) return;
+    const bool first_time = std::ranges::find(begun, step) == begun.end();
+    begun.push_back(step);
+    if (are_zero(engine)) begun_anew.push_back(step);
+    if (first_time && (step == 7 || step == 11)) batches.back().loss_mask[3] = kNan;
+  });
+  EXPECT_EQ(begun, (std::vector<int64_t>{5, 6, 7, 5, 6, 7, 8, 9, 10, 11, 9, 10, 11, 12}));
+  EXPECT_EQ(begun_anew, (std::vector<int64_t>{5, 5}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, AnomalousLayouts,

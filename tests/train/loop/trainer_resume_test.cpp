@@ -157,6 +157,26 @@ TEST_F(Trainer, ResumesInFloat16AmongOverflowsToTheBit) {
   EXPECT_EQ(all[0].scalars.get(kLossScale), 0x1p27);
 }
 
+// As Megatron-LM's, whose optimizer state includes the loss scale.
+TEST_F(Trainer, WithoutTheOptimizersStateTheLossScaleBeginsAnew) {
+  RunConfig narrow = config("narrow");
+  narrow.model.dtype = "float16";
+  narrow.optimizer.initial_loss_scale = 0x1p28;
+  narrow.optimizer.hysteresis = 1;
+  narrow.train.train_iters = 4;
+  run(narrow);
+  narrow.train.train_iters = 6;
+  narrow.load.no_load_optim = true;
+  EXPECT_EQ(run(narrow).resumed_from, 4);
+  const auto all = steps("narrow");
+  ASSERT_EQ(all.size(), 6u);
+  for (const size_t first : {size_t{0}, size_t{4}}) {
+    EXPECT_TRUE(all[first].skipped) << first;
+    EXPECT_EQ(all[first].scalars.get(kLossScale), 0x1p27) << first;
+  }
+  EXPECT_EQ(all[3].scalars.get(kLossScale), 0x1p24) << "other than the scale of a new run";
+}
+
 // The schedule stands still while steps overflow, its first update has a learning rate of 0, and it continues to the
 // bit. A step's line has the rate of the next update.
 TEST_F(Trainer, AScheduleOfUpdatesGoesOnToTheBitAmongOverflows) {

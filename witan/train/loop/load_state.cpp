@@ -96,8 +96,14 @@ TrainState StateLoader::load(const Checkpoint& from) {
   const TraceContextScope trace_context(saving_.stream(), TraceContext::Phase::loading);
   const bool anew = run_.config->load.no_load_optim && from.step == run_.start.step();
   std::vector<StateTensor> tensors = engine_.state();
-  if (anew) std::erase_if(tensors, [](const StateTensor& one) { return one.kind == StateTensor::Kind::optimizer; });
-  stream_.wait();  // for the initial zeros of the engine
+  // A rewind to this checkpoint finds the moments of the steps that are taken back.
+  if (anew)
+    std::erase_if(tensors, [this](const StateTensor& one) {
+      const bool of_optimizer = one.kind == StateTensor::Kind::optimizer;
+      if (of_optimizer) stream_.zero(one.local);
+      return of_optimizer;
+    });
+  stream_.wait();  // for the zeros
   const DeadlineScope patience(saving_.world(), saving_.deadline(cat("load ", from.folder.string())));
   const std::vector<std::string> lacking =
       load_tensors(saving_.world(), saving_.stream(), from, tensors, anew ? Extra::allow : Extra::refuse);

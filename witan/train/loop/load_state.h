@@ -35,8 +35,8 @@ class StateLoader {
   // checkpoint was saved, CheckpointError, ConfigError, IoError.
   TrainState begin();
 
-  // Loads a checkpoint of this run into the engine; with no_load_optim, without the optimizer's state if the run
-  // resumes from it. Throws CheckpointError, IoError.
+  // Loads a checkpoint of this run into the engine. With no_load_optim, the optimizer and the loss scale begin anew if
+  // it is the checkpoint that the run resumed from. Throws CheckpointError, IoError.
   TrainState load(const Checkpoint& from);
 
  private:

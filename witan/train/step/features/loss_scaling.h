@@ -44,7 +44,7 @@ class LossScaling : public StepFeature {
   }
   void save(TrainState& state) const override { state.loss_scaler = scaler_.read(); }
   void restore(const TrainState& state, bool anew) override {
-    if (!anew) scaler_.restore(state.loss_scaler);
+    anew ? scaler_.reset() : scaler_.restore(state.loss_scaler);
   }
 
  private:
