@@ -112,8 +112,8 @@ TEST_F(AidsTest, ProcessesThatWereToldDifferentThingsDoNotStart) {
   EXPECT_FALSE(fs::exists(run()));
 }
 
-// Deadlines of 2 s, and a person who takes 3.
-const Words kPatience = {"--distributed-timeout-minutes", "0.05"};
+// Deadlines of 2.4 s, and a person who takes 3.
+const Words kPatience = {"--distributed-timeout-minutes", "0.04"};
 
 TEST_F(AidsTest, ProcessesWaitForARankThatWaitsForItsDebugger) {
   const Words args = words({"--debug-rank", "1", kPatience[0], kPatience[1]});

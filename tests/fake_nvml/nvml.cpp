@@ -1,11 +1,13 @@
-// A libnvidia-ml.so.1 of two GPUs, for tests of witan/train/record/gpu_monitor. The second GPU does not tell its power,
-// and has lowered its clocks for the first reading alone. FAKE_NVML_BROKEN: there is no driver.
+// A libnvidia-ml.so.1 of two GPUs, for tests of witan/train/record/gpu_monitor. The second GPU does not report its
+// power, and has lowered its clocks for the first reading alone. FAKE_NVML_BROKEN: there is no driver.
+#include <atomic>
 #include <cstdlib>
 
 namespace {
 
 constexpr int kSuccess = 0, kNotSupported = 3, kDriverNotLoaded = 9;
 int gpus[2];
+std::atomic<int> readings = 0;  // of the second GPU
 
 long index_of(const void* gpu) {
   return static_cast<const int*>(gpu) - gpus;
@@ -46,9 +48,13 @@ int nvmlDeviceGetMemoryInfo(void* gpu, Memory* memory) {
   return kSuccess;
 }
 int nvmlDeviceGetCurrentClocksThrottleReasons(void* gpu, unsigned long long* reasons) {
-  static int readings = 0;
   *reasons = index_of(gpu) == 1 && readings++ == 0 ? 0x44 : 0;
   return kSuccess;
+}
+
+// For tests alone: the readings that have begun.
+int fake_nvml_readings() {
+  return readings;
 }
 
 }  // extern "C"

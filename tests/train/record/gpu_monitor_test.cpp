@@ -1,11 +1,12 @@
 #include "witan/train/record/gpu_monitor.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <string>
-#include <thread>
 
 #include "support/comes_true.h"
 #include "support/process_state.h"
@@ -21,10 +22,24 @@ std::optional<GpusEvent> wait_for_reading(GpuMonitor& monitor, int64_t step) {
   return event;
 }
 
+// Waits until the monitor has begun so many readings.
+void wait_for_readings(int count) {
+  const std::string path = std::string(WITAN_FAKE_NVML) + "/libnvidia-ml.so.1";
+  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << ::dlerror();
+  const auto readings = reinterpret_cast<int (*)()>(::dlsym(library, "fake_nvml_readings"));
+  EXPECT_TRUE(test::comes_true([&] { return readings() >= count; }));
+  ::dlclose(library);
+}
+
+int64_t threads_of_process() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+}
+
 TEST(GpuMonitor, ReadsEveryGpuAndKeepsReasonsUntilTheyAreTaken) {
   const Variable path("WITAN_LIBRARY_PATH", std::string("/nowhere::") + WITAN_FAKE_NVML);
   GpuMonitor monitor(0.002);
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // only the first of many readings has the reason
+  wait_for_readings(3);  // the first one alone has a reason, and two are complete
   const auto event = wait_for_reading(monitor, 7);
   ASSERT_TRUE(event);
   EXPECT_EQ(event->step, 7);
@@ -55,8 +70,9 @@ TEST(GpuMonitor, TellsAReadingOnceAndEndsAtOnce) {
 TEST(GpuMonitor, WithoutADriverThereIsNothing) {
   const Variable path("WITAN_LIBRARY_PATH", WITAN_FAKE_NVML), broken("FAKE_NVML_BROKEN", "1");
   EXPECT_EQ(Nvml::load(), nullptr);
+  const int64_t before = threads_of_process();
   GpuMonitor monitor(0.002);
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_TRUE(test::comes_true([&] { return threads_of_process() == before; })) << "its thread has nothing to do";
   EXPECT_FALSE(monitor.take(1));
 }
 
