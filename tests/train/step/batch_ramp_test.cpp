@@ -4,8 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "train/step/layouts/laid_out.h"
-#include "train/step/run_support.h"
+#include "train/step/layouts/one_rank.h"
 
 namespace witan {
 namespace {
@@ -15,7 +14,6 @@ using testing::laid_out;
 using testing::LaidOut;
 using testing::random_batch;
 using testing::run_engine;
-using testing::Trajectory;
 
 // A rank's micro-batches of a step, numbered through all steps.
 std::vector<Batch> ramped_batches(const RunConfig& config, const Layout& layout, int rank, int64_t step) {
@@ -49,19 +47,18 @@ TEST(BatchRampSteps, EveryLayoutMakesTheStepsOfOneRank) {
     sizes.push_back(ramp.size(ramp.consumed_by(step)));
   }
   ASSERT_EQ(sizes, (std::vector<int64_t>{2, 2, 4, 6, 8}));
-  const Trajectory one = run_engine(config, kRampSteps, ramped_batches);
-  for (const LaidOut& layout : std::vector<LaidOut>{{"replicate=2,expert=2"},
-                                                    {"shard=2"},
-                                                    {"shard=2", "optim_grads"},
-                                                    {"shard=2", kFsdp},
-                                                    {"context=2"},
-                                                    {"tensor=2,expert_tensor=1"},
-                                                    {"pipeline=2"},
-                                                    {"pipeline=4"},
-                                                    {"pipeline=2", "auto", 2},
-                                                    {"shard=2,pipeline=2", kFsdp}})
-    testing::expect_equal(one, run_engine(laid_out(config, layout), kRampSteps, ramped_batches), 1e-9,
-                          testing::described(layout));
+  testing::expect_steps_of_one_rank(config,
+                                    {{"replicate=2,expert=2"},
+                                     {"shard=2"},
+                                     {"shard=2", "optim_grads"},
+                                     {"shard=2", kFsdp},
+                                     {"context=2"},
+                                     {"tensor=2,expert_tensor=1"},
+                                     {"pipeline=2"},
+                                     {"pipeline=4"},
+                                     {"pipeline=2", "auto", 2},
+                                     {"shard=2,pipeline=2", kFsdp}},
+                                    kRampSteps, ramped_batches);
 }
 
 // In deterministic mode to the bit; every rank has a power of two of micro-batches.
@@ -69,14 +66,8 @@ TEST(BatchRampSteps, DeterministicLayoutsHaveTheSameBits) {
   RunConfig config = testing::divisible_config("float32");
   config.train.rampup_batch_size = "4,4,8";
   config.parallel.deterministic = true;
-  const Trajectory one = run_engine(laid_out(config, {}), 4, ramped_batches);
-  for (const LaidOut& layout :
-       std::vector<LaidOut>{{"replicate=2,expert=2"}, {"shard=2", kFsdp}, {"pipeline=2"}, {"shard=4"}}) {
-    const Trajectory other = run_engine(laid_out(config, layout), 4, ramped_batches);
-    EXPECT_EQ(one.losses, other.losses) << testing::described(layout);
-    EXPECT_EQ(one.norms, other.norms) << testing::described(layout);
-    EXPECT_TRUE(one.weights == other.weights) << testing::described(layout);
-  }
+  testing::expect_bits_of_one_rank(config, {{"replicate=2,expert=2"}, {"shard=2", kFsdp}, {"pipeline=2"}, {"shard=4"}},
+                                   4, ramped_batches);
 }
 
 TEST(BatchRampSteps, TakeTheMemoryThatIsPlanned) {

@@ -12,8 +12,7 @@
 #include "support/message_of.h"
 #include "support/module.h"
 #include "support/temp_folder.h"
-#include "train/step/layouts/laid_out.h"
-#include "train/step/run_support.h"
+#include "train/step/layouts/one_rank.h"
 #include "witan/checkpoint/background_save.h"
 #include "witan/kernels/common/step_report.h"
 #include "witan/kernels/moe/router.h"
@@ -236,20 +235,10 @@ const std::vector<LaidOut> kLayouts = {
     {"shard=2,context=2,tensor=2,expert=2,expert_tensor=1", kFsdp},
 };
 
-void expect_plan_and_steps_of_one_rank(const RunConfig& config, const std::vector<LaidOut>& layouts) {
-  const Trajectory one = run_engine(config, kSteps);
-  for (const LaidOut& layout : layouts) {
-    const RunConfig several = laid_out(config, layout);
-    const Trajectory found = run_engine(several, kSteps);
-    testing::expect_equal(one, found, 1e-9, described(layout));
-    EXPECT_EQ(found.arena_high_water, make_plan(resolve(several, {})).arena_bytes()) << described(layout);
-  }
-}
-
 TEST(ExpertBiasLayouts, EqualOneRankInFloat64) {
   RunConfig config = recipe("float64");
   config.train.check_states = true;
-  expect_plan_and_steps_of_one_rank(config, kLayouts);
+  testing::expect_planned_steps_of_one_rank(config, kLayouts, kSteps);
   RunConfig fixed = config;
   fixed.model.moe.moe_router_bias_update_rate = 0;
   EXPECT_NE(run_engine(fixed, kSteps).losses, run_engine(config, kSteps).losses) << "the bias changes nothing";
@@ -263,23 +252,20 @@ TEST(ExpertBiasLayouts, WithFullRecomputeCapacityAndBalancedSequencesEqualOneRan
   testing::expect_equal(without, run_engine(config, kSteps), 1e-12, "full recompute");
   config.model.moe.moe_router_load_balancing_type = "seq_aux_loss";
   config.model.moe.moe_expert_capacity_factor = 0.75;
-  expect_plan_and_steps_of_one_rank(config, {{"context=2,tensor=2,expert_tensor=1"}, {"shard=2,pipeline=2", kFsdp, 2}});
+  testing::expect_planned_steps_of_one_rank(
+      config, {{"context=2,tensor=2,expert_tensor=1"}, {"shard=2,pipeline=2", kFsdp, 2}}, kSteps);
 }
 
 TEST(ExpertBiasLayouts, DeterministicLayoutsHaveTheBitsOfOneRank) {
   RunConfig config = recipe("bfloat16");
   config.train.check_states = true;
   config.parallel.deterministic = true;
-  const Trajectory one = run_engine(config, kSteps);
-  for (const LaidOut& layout : std::vector<LaidOut>{{"replicate=4,expert=2"},
-                                                    {"shard=4,expert=2", kFsdp},
-                                                    {"shard=2,pipeline=2", kFsdp, 2},
-                                                    {"replicate=2,shard=2,pipeline=2,expert=2"}}) {
-    const Trajectory several = run_engine(laid_out(config, layout), kSteps);
-    EXPECT_EQ(one.losses, several.losses) << described(layout);
-    EXPECT_EQ(one.norms, several.norms) << described(layout);
-    EXPECT_TRUE(one.weights == several.weights) << described(layout);
-  }
+  testing::expect_bits_of_one_rank(config,
+                                   {{"replicate=4,expert=2"},
+                                    {"shard=4,expert=2", kFsdp},
+                                    {"shard=2,pipeline=2", kFsdp, 2},
+                                    {"replicate=2,shard=2,pipeline=2,expert=2"}},
+                                   kSteps);
 }
 
 using Buffers = std::map<std::string, std::vector<double>>;

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "support/long_form.h"
+#include "train/step/layouts/one_rank.h"
 #include "train/step/layouts/padded_rows.h"
 #include "train/step/layouts/router_variants.h"
 
@@ -95,18 +96,10 @@ TEST(PaddingOfFigures, KnowsNothingOfWhatPaddingHolds) {
 
 TEST(PaddingOfFigures, AreOfTheTokensInEveryLayout) {
   const RunConfig config = measured();
-  const Trajectory one = run_engine(config, kSteps, padded_batches);
-  for (const testing::LaidOut& layout : std::vector<testing::LaidOut>{{"context=2"},
-                                                                      {.mesh = "context=4", .comm = "p2p"},
-                                                                      {"tensor=2,expert_tensor=1"},
-                                                                      {"replicate=2,tensor=2"}}) {
-    const RunConfig several = laid_out(config, layout);
-    const Trajectory found = run_engine(several, kSteps, padded_batches);
-    expect_equal(one, found, 1e-9, described(layout));
-    for (size_t step = 0; step < one.max_logits.size(); ++step)
-      EXPECT_NEAR(one.max_logits[step], found.max_logits[step], 1e-9 * one.max_logits[step]) << described(layout);
-    EXPECT_EQ(found.arena_high_water, make_plan(resolve(several, {})).arena_bytes()) << described(layout);
-  }
+  testing::expect_planned_steps_of_one_rank(
+      config,
+      {{"context=2"}, {.mesh = "context=4", .comm = "p2p"}, {"tensor=2,expert_tensor=1"}, {"replicate=2,tensor=2"}},
+      kSteps, padded_batches);
 }
 
 // Nats are summed in the order of tokens, to which padding adds zeros; experts compute the tokens alone.

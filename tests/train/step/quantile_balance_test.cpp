@@ -4,15 +4,12 @@
 #include <algorithm>
 
 #include "train/step/balance_recipe.h"
-#include "train/step/layouts/laid_out.h"
-#include "train/step/run_support.h"
+#include "train/step/layouts/one_rank.h"
 
 namespace witan {
 namespace {
 
 using testing::expect_equal;
-using testing::laid_out;
-using testing::LaidOut;
 using testing::run_engine;
 using testing::Trajectory;
 
@@ -30,18 +27,15 @@ TEST(QuantileBalancing, IsInvariantToLayouts) {
   for (const char* scores : {"softmax", "sigmoid"}) {
     RunConfig config = quantile_config();
     config.model.moe.moe_router_score_function = scores;
-    const Trajectory one = run_engine(config, kSteps);
-    for (const LaidOut& layout : std::vector<LaidOut>{{"context=2"},
-                                                      {"tensor=2,expert_tensor=1"},
-                                                      {"replicate=4,expert=2"},
-                                                      {"pipeline=2"},
-                                                      {"shard=2,context=2", "optim_grads_params"},
-                                                      {"context=2,tensor=2,expert=2,expert_tensor=1"}}) {
-      const RunConfig several = laid_out(config, layout);
-      const Trajectory found = run_engine(several, kSteps);
-      expect_equal(one, found, 1e-9, described(layout));
-      EXPECT_EQ(found.arena_high_water, make_plan(resolve(several, {})).arena_bytes()) << described(layout);
-    }
+    SCOPED_TRACE(scores);
+    testing::expect_planned_steps_of_one_rank(config,
+                                              {{"context=2"},
+                                               {"tensor=2,expert_tensor=1"},
+                                               {"replicate=4,expert=2"},
+                                               {"pipeline=2"},
+                                               {"shard=2,context=2", testing::kFsdp},
+                                               {"context=2,tensor=2,expert=2,expert_tensor=1"}},
+                                              kSteps);
   }
 }
 
@@ -58,12 +52,7 @@ TEST(QuantileBalancing, DeterministicLayoutsHaveTheBitsOfOneRank) {
   RunConfig config = quantile_config();
   config.model.dtype = "bfloat16";
   config.parallel.deterministic = true;
-  const Trajectory one = run_engine(config, kSteps);
-  for (const LaidOut& layout : {LaidOut{"replicate=4,expert=2"}, LaidOut{"shard=2,pipeline=2", "optim_grads_params"}}) {
-    const Trajectory several = run_engine(laid_out(config, layout), kSteps);
-    EXPECT_EQ(one.losses, several.losses) << described(layout);
-    EXPECT_TRUE(one.weights == several.weights) << described(layout);
-  }
+  testing::expect_bits_of_one_rank(config, {{"replicate=4,expert=2"}, {"shard=2,pipeline=2", testing::kFsdp}}, kSteps);
 }
 
 }  // namespace

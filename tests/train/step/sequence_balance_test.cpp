@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "train/step/balance_recipe.h"
-#include "train/step/layouts/laid_out.h"
+#include "train/step/layouts/one_rank.h"
 #include "train/step/layouts/recut.h"
 
 namespace witan {
@@ -37,7 +37,7 @@ void expect_equal_cut_anyhow(const RunConfig& config, const std::vector<LaidOut>
       const std::string what = cat(described(layout), ", micro-batches of ", size);
       const Trajectory found = run_engine(several, kSteps, recut);
       expect_equal(one, found, 1e-9, what);
-      EXPECT_EQ(found.arena_high_water, make_plan(resolve(several, {})).arena_bytes()) << what;
+      EXPECT_EQ(found.arena_high_water, found.planned_arena) << what;
     }
 }
 
@@ -84,17 +84,13 @@ TEST(SequenceBalance, AndThatOfAMicroBatchAreInvariantToLayouts) {
   config.train.micro_batch_size = 2;
   config.model.moe.moe_router_load_balancing_type = "aux_loss,seq_aux_loss";
   config.model.moe.moe_aux_loss_coeff = "0.5,1";
-  const Trajectory one = run_engine(config, kSteps);
-  for (const LaidOut& layout : std::vector<LaidOut>{{"context=2"},
-                                                    {"tensor=2,expert_tensor=1"},
-                                                    {"replicate=2,expert=2"},
-                                                    {"shard=2,pipeline=2", "optim_grads_params"},
-                                                    {"context=2,tensor=2,expert=2,expert_tensor=1"}}) {
-    const RunConfig several = laid_out(config, layout);
-    const Trajectory found = run_engine(several, kSteps);
-    expect_equal(one, found, 1e-9, described(layout));
-    EXPECT_EQ(found.arena_high_water, make_plan(resolve(several, {})).arena_bytes()) << described(layout);
-  }
+  const Trajectory one = testing::expect_planned_steps_of_one_rank(config,
+                                                                   {{"context=2"},
+                                                                    {"tensor=2,expert_tensor=1"},
+                                                                    {"replicate=2,expert=2"},
+                                                                    {"shard=2,pipeline=2", testing::kFsdp},
+                                                                    {"context=2,tensor=2,expert=2,expert_tensor=1"}},
+                                                                   kSteps);
   for (const char* less : {"0,1", "0.5,0"}) {
     config.model.moe.moe_aux_loss_coeff = less;
     EXPECT_NE(run_engine(config, 1).norms, std::vector<double>(one.norms.begin(), one.norms.begin() + 1)) << less;
@@ -107,14 +103,7 @@ TEST(SequenceBalance, DeterministicLayoutsHaveTheBitsOfOneRank) {
   config.train.micro_batch_size = 2;
   config.train.check_states = true;
   config.parallel.deterministic = true;
-  const Trajectory one = run_engine(config, kSteps);
-  for (const LaidOut& layout : {LaidOut{"replicate=2,expert=2"}, LaidOut{"shard=2,pipeline=2", "optim_grads_params"}}) {
-    const Trajectory several = run_engine(laid_out(config, layout), kSteps);
-    EXPECT_EQ(one.losses, several.losses) << layout.mesh;
-    EXPECT_EQ(one.balances, several.balances) << layout.mesh;
-    EXPECT_EQ(one.norms, several.norms) << layout.mesh;
-    EXPECT_EQ(one.weights, several.weights) << layout.mesh;
-  }
+  testing::expect_bits_of_one_rank(config, {{"replicate=2,expert=2"}, {"shard=2,pipeline=2", testing::kFsdp}}, kSteps);
 }
 
 }  // namespace

@@ -6,8 +6,7 @@
 #include <cmath>
 
 #include "support/message_of.h"
-#include "train/step/layouts/laid_out.h"
-#include "train/step/run_support.h"
+#include "train/step/layouts/one_rank.h"
 
 namespace witan {
 namespace {
@@ -129,21 +128,17 @@ TEST(QkClip, ScalesThePartsOfLatentAttention) {
 
 TEST(QkClip, LayoutsOfLatentAttentionEqualOneRankInFloat64) {
   const RunConfig whole = latent(recipe("float64", 0.01), 8);
-  const Trajectory one = run_engine(whole, 3);
+  const Trajectory one = testing::expect_steps_of_one_rank(whole,
+                                                           {{"shard=4,expert=2", kFsdp},
+                                                            {"shard=4", "optim_grads"},
+                                                            {"shard=2,context=2"},
+                                                            {.mesh = "shard=2,context=2", .comm = "p2p"},
+                                                            {"tensor=2,expert_tensor=2"},
+                                                            {"shard=2,pipeline=2", "auto"}},
+                                                           3);
   RunConfig unclipped = whole;
   unclipped.optimizer.qk_clip_threshold = 1e6;
   EXPECT_NE(one.losses, run_engine(unclipped, 3).losses);
-  for (const LaidOut& layout : std::vector<LaidOut>{{"shard=4,expert=2", kFsdp},
-                                                    {"shard=4", "optim_grads"},
-                                                    {"shard=2,context=2"},
-                                                    {.mesh = "shard=2,context=2", .comm = "p2p"},
-                                                    {"tensor=2,expert_tensor=2"},
-                                                    {"shard=2,pipeline=2", "auto"}}) {
-    const Trajectory several = run_engine(laid_out(whole, layout), 3);
-    testing::expect_equal(one, several, 1e-9, described(layout));
-    for (size_t step = 0; step < one.max_logits.size(); ++step)
-      EXPECT_NEAR(one.max_logits[step], several.max_logits[step], 1e-9 * one.max_logits[step]) << described(layout);
-  }
 }
 
 TEST(QkClip, LogitsStayBelowTheThresholdThatTheyWouldPass) {
@@ -164,25 +159,21 @@ TEST(QkClip, LogitsStayBelowTheThresholdThatTheyWouldPass) {
 
 TEST(QkClip, LayoutsEqualOneRankInFloat64) {
   const int64_t steps = 3;
-  const Trajectory one = run_engine(recipe("float64"), steps);
+  const Trajectory one = testing::expect_steps_of_one_rank(recipe("float64"),
+                                                           {{"replicate=2"},
+                                                            {"shard=4,expert=2"},
+                                                            {"shard=4", "optim_grads"},
+                                                            {"shard=4,expert=4", kFsdp},
+                                                            {"replicate=2,shard=2", kFsdp},
+                                                            {"shard=2,context=2"},
+                                                            {.mesh = "shard=2,context=2", .comm = "p2p"},
+                                                            {"tensor=2,expert_tensor=2"},
+                                                            {"tensor=8,expert_tensor=1"},  // ranks share a group
+                                                            {"shard=2,tensor=2,expert_tensor=2", kFsdp},
+                                                            {"shard=2,pipeline=2", "auto"},
+                                                            {"shard=2,pipeline=2", kFsdp}},
+                                                           steps);
   EXPECT_NE(one.losses, run_engine(recipe("float64", 1e6), steps).losses);
-  for (const LaidOut& layout : std::vector<LaidOut>{{"replicate=2"},
-                                                    {"shard=4,expert=2"},
-                                                    {"shard=4", "optim_grads"},
-                                                    {"shard=4,expert=4", kFsdp},
-                                                    {"replicate=2,shard=2", kFsdp},
-                                                    {"shard=2,context=2"},
-                                                    {.mesh = "shard=2,context=2", .comm = "p2p"},
-                                                    {"tensor=2,expert_tensor=2"},
-                                                    {"tensor=8,expert_tensor=1"},  // ranks share a group
-                                                    {"shard=2,tensor=2,expert_tensor=2", kFsdp},
-                                                    {"shard=2,pipeline=2", "auto"},
-                                                    {"shard=2,pipeline=2", kFsdp}}) {
-    const Trajectory several = run_engine(laid_out(recipe("float64"), layout), steps);
-    testing::expect_equal(one, several, 1e-9, described(layout));
-    for (size_t step = 0; step < one.max_logits.size(); ++step)
-      EXPECT_NEAR(one.max_logits[step], several.max_logits[step], 1e-9 * one.max_logits[step]) << described(layout);
-  }
 }
 
 // With float16 and bfloat16 values the masters are scaled; Adam's shards begin anywhere in a head.

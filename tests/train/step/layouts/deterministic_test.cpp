@@ -2,14 +2,13 @@
 #include <gtest/gtest.h>
 
 #include "support/long_form.h"
-#include "train/step/layouts/laid_out.h"
-#include "train/step/run_support.h"
+#include "train/step/layouts/one_rank.h"
 
 namespace witan {
 namespace {
 
+using testing::expect_same_bits;
 using testing::kFsdp;
-using testing::laid_out;
 using testing::LaidOut;
 using testing::run_engine;
 using testing::small_config;
@@ -26,26 +25,12 @@ RunConfig deterministic_config(const char* dtype) {
   return config;
 }
 
-void expect_same_bits(const Trajectory& a, const Trajectory& b) {
-  EXPECT_EQ(a.losses, b.losses);
-  EXPECT_EQ(a.norms, b.norms);
-  EXPECT_EQ(a.balances, b.balances);
-  EXPECT_EQ(a.zs, b.zs);
-  EXPECT_EQ(a.activations, b.activations);
-  ASSERT_EQ(a.weights.size(), b.weights.size());
-  for (size_t i = 0; i < a.weights.size(); ++i) EXPECT_TRUE(a.weights[i] == b.weights[i]) << "parameter " << i;
-}
-
 class Deterministic : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Dtypes, Deterministic, ::testing::Values("float32", "bfloat16"));
 
 void expect_the_bits_of_one_rank(const RunConfig& config, const std::vector<LaidOut>& layouts) {
-  const Trajectory one = run_engine(config, kSteps);
+  const Trajectory one = testing::expect_bits_of_one_rank(config, layouts, kSteps);
   EXPECT_LT(one.losses.back(), one.losses.front());
-  for (const LaidOut& layout : layouts) {
-    SCOPED_TRACE(described(layout));
-    expect_same_bits(one, run_engine(laid_out(config, layout), kSteps));
-  }
 }
 
 TEST_P(Deterministic, ReplicasAndDividedExpertsGiveTheBitsOfOneRank) {

@@ -5,12 +5,14 @@
 #include <functional>
 
 #include "support/long_form.h"
-#include "train/step/layouts/laid_out.h"
-#include "train/step/run_support.h"
+#include "train/step/layouts/one_rank.h"
 
 namespace witan {
 namespace {
 
+using testing::expect_bits_of_one_rank;
+using testing::expect_same_bits;
+using testing::expect_steps_of_one_rank;
 using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
@@ -83,11 +85,8 @@ RunConfig config_of(const Variant& variant) {
 
 TEST(ExpertLayouts, OfEveryVariantEqualOneRankInFloat64) {
   for (const Variant& variant : kVariants) {
-    const RunConfig config = config_of(variant);
-    const Trajectory one = run_engine(config, kSteps);
-    for (const LaidOut& layout : kLayouts)
-      testing::expect_equal(one, run_engine(laid_out(config, layout), kSteps), 1e-9,
-                            cat(variant.name, ", ", described(layout)));
+    SCOPED_TRACE(variant.name);
+    expect_steps_of_one_rank(config_of(variant), kLayouts, kSteps);
   }
 }
 
@@ -99,12 +98,8 @@ TEST(ExpertLayouts, DeterministicModeGivesTheBitsOfOneRank) {
     config.model.dtype = "float32";
     config.parallel.deterministic = true;
     config.train.global_batch_size = 8;
-    const Trajectory one = run_engine(laid_out(config, {""}), 3);
-    for (const LaidOut& layout : {kLayouts[0], kLayouts[1], kLayouts[2]}) {
-      const Trajectory several = run_engine(laid_out(config, layout), 3);
-      EXPECT_EQ(one.losses, several.losses) << kVariants[which].name << ", " << described(layout);
-      EXPECT_EQ(one.weights, several.weights) << kVariants[which].name << ", " << described(layout);
-    }
+    SCOPED_TRACE(kVariants[which].name);
+    expect_bits_of_one_rank(config, {kLayouts[0], kLayouts[1], kLayouts[2]}, 3);
   }
 }
 
@@ -119,9 +114,8 @@ TEST(ExpertLayouts, RecomputedModulesChangeNoBit) {
     for (const char* modules :
          {"", "layernorm", "moe_act", "mlp_act,moe_act", "mlp", "moe", "shared_experts,moe_act", "mlp,moe,layernorm"}) {
       config.model.recompute_modules = modules;
-      const Trajectory again = run_engine(config, 3);
-      EXPECT_EQ(kept.losses, again.losses) << modules;
-      EXPECT_EQ(kept.weights, again.weights) << modules;
+      SCOPED_TRACE(modules);
+      expect_same_bits(kept, run_engine(config, 3));
     }
   }
 }

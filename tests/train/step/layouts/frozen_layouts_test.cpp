@@ -2,13 +2,14 @@
 #include <gtest/gtest.h>
 
 #include "support/long_form.h"
-#include "train/step/layouts/laid_out.h"
-#include "train/step/run_support.h"
+#include "train/step/layouts/one_rank.h"
 #include "witan/train/config/trained_parameters.h"
 
 namespace witan {
 namespace {
 
+using testing::expect_bits_of_one_rank;
+using testing::expect_recomputation_changes_no_bit;
 using testing::laid_out;
 using testing::LaidOut;
 using testing::run_engine;
@@ -68,25 +69,20 @@ INSTANTIATE_TEST_SUITE_P(Patterns, FrozenLayouts,
 
 TEST_P(FrozenLayouts, EqualOneRankInFloat64) {
   const RunConfig config = frozen(GetParam());
-  const Trajectory begun = run_engine(config, 0), one = run_engine(config, kFrozenSteps);
+  const Trajectory begun = run_engine(config, 0);
+  const Trajectory one =
+      testing::compare_layouts(config, kFrozenLayouts, kFrozenSteps,
+                               [&](const Trajectory& of_one_rank, const Trajectory& several, const std::string& what) {
+                                 testing::expect_nearly_equal(of_one_rank, several, what);
+                                 expect_kept_and_trained(config, begun, several);
+                               });
   expect_kept_and_trained(config, begun, one);
-  for (const LaidOut& layout : kFrozenLayouts) {
-    const Trajectory several = run_engine(laid_out(config, layout), kFrozenSteps);
-    testing::expect_equal(one, several, 1e-9, described(layout));
-    expect_kept_and_trained(config, begun, several);
-  }
 }
 
 TEST(Frozen, RecomputedBlocksGiveTheSameBits) {
   for (const char* patterns : {"embeddings,layers.0.*,layers.1.*", "experts,routers", "*.k_proj.*"}) {
-    RunConfig config = frozen(patterns, "float32");
-    const Trajectory kept = run_engine(config, 3);
-    for (const char* granularity : {"selective", "full"}) {
-      config.model.recompute_granularity = granularity;
-      const Trajectory again = run_engine(config, 3);
-      EXPECT_EQ(again.losses, kept.losses) << patterns << " " << granularity;
-      EXPECT_TRUE(again.weights == kept.weights) << patterns << " " << granularity;
-    }
+    SCOPED_TRACE(patterns);
+    expect_recomputation_changes_no_bit(frozen(patterns, "float32"), 3);
   }
 }
 
@@ -94,14 +90,9 @@ TEST(Frozen, DeterministicLayoutsGiveTheSameBits) {
   RunConfig config = frozen("embeddings,*.q_proj.*,layers.1.*", "float32");
   config.parallel.deterministic = true;
   config.train.check_states = true;
-  const Trajectory one = run_engine(config, 3);
-  for (const LaidOut& layout : std::vector<LaidOut>{
-           {"replicate=4,expert=2"}, {"shard=4", kOfParameters}, {"pipeline=2", "auto", 2}, {"shard=2,pipeline=2"}}) {
-    const Trajectory several = run_engine(laid_out(config, layout), 3);
-    EXPECT_EQ(several.losses, one.losses) << described(layout);
-    EXPECT_EQ(several.norms, one.norms) << described(layout);
-    EXPECT_TRUE(several.weights == one.weights) << described(layout);
-  }
+  expect_bits_of_one_rank(
+      config, {{"replicate=4,expert=2"}, {"shard=4", kOfParameters}, {"pipeline=2", "auto", 2}, {"shard=2,pipeline=2"}},
+      3);
 }
 
 // Frozen parameters have neither gradients nor state, and no products are made for their gradients.

@@ -8,6 +8,7 @@ namespace witan {
 namespace {
 
 using testing::drop;
+using testing::expect_same_bits;
 using testing::gpt_run_config;
 using testing::random_batch;
 using testing::run_engine;
@@ -55,12 +56,6 @@ void expect_equal(const Trajectory& one, const Trajectory& several) {
     }
     EXPECT_LE(apart, 1e-9 * most + 1e-12) << "parameter " << i;  // biases of keys have gradients that are only rounding
   }
-}
-
-void expect_same_bits(const Trajectory& one, const Trajectory& several) {
-  EXPECT_EQ(one.losses, several.losses);
-  EXPECT_EQ(one.norms, several.norms);
-  EXPECT_TRUE(one.weights == several.weights);
 }
 
 TEST(Fsdp, EveryDivisionEqualsOneRankInFloat64) {

@@ -7,12 +7,14 @@
 #include "support/long_form.h"
 #include "support/message_of.h"
 #include "support/model_variants.h"
-#include "train/step/layouts/laid_out.h"
-#include "train/step/run_support.h"
+#include "train/step/layouts/one_rank.h"
 
 namespace witan {
 namespace {
 
+using testing::expect_bits_of_one_rank;
+using testing::expect_recomputation_changes_no_bit;
+using testing::expect_steps_of_one_rank;
 using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
@@ -47,10 +49,8 @@ RunConfig nanogpt(int64_t experts) {
 }
 
 TEST(JoinedLayers, OfEveryLayoutEqualOneRankInFloat64) {
-  const Trajectory one = run_engine(nanogpt(8), kSteps);
+  const Trajectory one = expect_steps_of_one_rank(nanogpt(8), kLayouts, kSteps);
   EXPECT_LT(one.losses.back(), one.losses.front());
-  for (const LaidOut& layout : kLayouts)
-    testing::expect_equal(one, run_engine(laid_out(nanogpt(8), layout), kSteps), 1e-9, described(layout));
 }
 
 // Tensor parallelism without sequence parallelism, and with more ranks than key/value groups.
@@ -72,24 +72,13 @@ TEST(JoinedLayers, DeterministicModeGivesTheBitsOfOneRank) {
   config.model.dtype = "float32";
   config.parallel.deterministic = true;
   config.train.global_batch_size = 8;
-  const Trajectory one = run_engine(laid_out(config, {""}), 3);
-  for (const LaidOut& layout : {kLayouts[0], kLayouts[1], kLayouts[3]}) {
-    const Trajectory several = run_engine(laid_out(config, layout), 3);
-    EXPECT_EQ(one.losses, several.losses) << described(layout);
-    EXPECT_EQ(one.weights, several.weights) << described(layout);
-  }
+  expect_bits_of_one_rank(config, {kLayouts[0], kLayouts[1], kLayouts[3]}, 3);
 }
 
 TEST(JoinedLayers, RecomputationChangesNoBit) {
   RunConfig config = laid_out(nanogpt(8), {"shard=2,expert=2", kFsdp});
   config.model.dtype = "float32";
-  const Trajectory kept = run_engine(config, 3);
-  for (const char* granularity : {"selective", "full"}) {
-    config.model.recompute_granularity = granularity;
-    const Trajectory again = run_engine(config, 3);
-    EXPECT_EQ(kept.losses, again.losses) << granularity;
-    EXPECT_EQ(kept.weights, again.weights) << granularity;
-  }
+  expect_recomputation_changes_no_bit(config, 3);
 }
 
 // Planned bytes equal those of the run on every rank; a tied head after a norm without a weight has no unit.

@@ -2,18 +2,21 @@
 #include <gtest/gtest.h>
 
 #include "planner/real_run.h"
-#include "train/step/layouts/laid_out.h"
-#include "train/step/run_support.h"
+#include "train/step/layouts/one_rank.h"
 
 namespace witan {
 namespace {
 
 using testing::expect_equal;
+using testing::expect_same_bits;
+using testing::expect_steps_of_one_rank;
 using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
 using testing::run_engine;
 using testing::Trajectory;
+
+constexpr int64_t kSteps = 3;
 
 // A dense layer, then experts of their own width beside a shared one, chosen by sigmoid scores with a bias; frequencies
 // stretched by YaRN. Steps are clipped.
@@ -53,22 +56,17 @@ RunConfig deepseek(int64_t q_lora_rank = 12) {
   return laid_out(config, {});
 }
 
-void expect_steps_of_one_rank(const RunConfig& config, const std::vector<LaidOut>& layouts) {
-  constexpr int64_t kSteps = 3;
-  const Trajectory one = run_engine(config, kSteps);
-  for (const LaidOut& layout : layouts)
-    expect_equal(one, run_engine(laid_out(config, layout), kSteps), 1e-9, described(layout));
-}
-
 TEST(LatentLayouts, EveryAxisEqualsOneRankInFloat64) {
-  expect_steps_of_one_rank(deepseek(), {{"shard=4"},
-                                        {"shard=2", kFsdp},
-                                        {"context=4"},
-                                        {"tensor=4,expert_tensor=1"},
-                                        {"tensor=2,expert_tensor=2"},
-                                        {"pipeline=4"},
-                                        {"pipeline=2", "auto", 2},
-                                        {"replicate=4,expert=4"}});
+  expect_steps_of_one_rank(deepseek(),
+                           {{"shard=4"},
+                            {"shard=2", kFsdp},
+                            {"context=4"},
+                            {"tensor=4,expert_tensor=1"},
+                            {"tensor=2,expert_tensor=2"},
+                            {"pipeline=4"},
+                            {"pipeline=2", "auto", 2},
+                            {"replicate=4,expert=4"}},
+                           kSteps);
 }
 
 TEST(LatentLayouts, AxesTogetherEqualOneRankInFloat64) {
@@ -76,7 +74,8 @@ TEST(LatentLayouts, AxesTogetherEqualOneRankInFloat64) {
     expect_steps_of_one_rank(deepseek(q_lora_rank),
                              {{"context=2,tensor=2,pipeline=2,expert=2,expert_tensor=2"},
                               {"shard=2,context=2,tensor=2,expert=2,expert_tensor=1", kFsdp},
-                              {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1", kFsdp, 2}});
+                              {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1", kFsdp, 2}},
+                             kSteps);
 }
 
 // All ranks then compute the same latents, so that the gradients of their projections are not summed over ranks.
@@ -101,8 +100,9 @@ TEST(LatentLayouts, MasksDocumentsWindowsAndRecomputationEqualOneRankInFloat64) 
     config.model.attention.no_rope_freq = "[0,0,0,1]";
     config.model.recompute_granularity = granularity;
     SCOPED_TRACE(granularity);
-    expect_steps_of_one_rank(config, {{"context=2,tensor=2,expert=2,expert_tensor=1"},
-                                      {"shard=2,context=2,pipeline=2,expert=2", "auto", 2}});
+    expect_steps_of_one_rank(
+        config, {{"context=2,tensor=2,expert=2,expert_tensor=1"}, {"shard=2,context=2,pipeline=2,expert=2", "auto", 2}},
+        kSteps);
   }
 }
 
@@ -147,9 +147,7 @@ TEST(LatentLayouts, RecomputedUpProjectionsChangeNoBit) {
         config.model.recompute_granularity = "selective";
         config.model.recompute_modules = "mla_up_proj";
         const Trajectory again = run_engine(config, 2);
-        EXPECT_EQ(kept.losses, again.losses);
-        EXPECT_EQ(kept.norms, again.norms);
-        EXPECT_TRUE(kept.weights == again.weights);
+        expect_same_bits(kept, again);
         if (layout.comm == "p2p" || layout.mesh.find("context") == std::string::npos) {
           EXPECT_LT(again.arena_high_water, kept.arena_high_water);
         }

@@ -4,8 +4,7 @@
 
 #include "support/long_form.h"
 #include "support/message_of.h"
-#include "train/step/layouts/laid_out.h"
-#include "train/step/run_support.h"
+#include "train/step/layouts/one_rank.h"
 #include "witan/base/error.h"
 #include "witan/nn/lora.h"
 #include "witan/train/config/trained_parameters.h"
@@ -13,13 +12,15 @@
 namespace witan {
 namespace {
 
+using testing::expect_bits_of_one_rank;
+using testing::expect_steps_of_one_rank;
+using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
 using testing::run_engine;
 using testing::Trajectory;
 
 const int64_t kLoraSteps = testing::steps_of(4, 20);
-constexpr const char* kSharded = "optim_grads_params";
 
 RunConfig adapted(const char* targets, const char* dtype = "float64") {
   RunConfig config = testing::divisible_config(dtype);
@@ -38,31 +39,25 @@ const std::vector<LaidOut> kLoraLayouts = {
     {"replicate=4"},
     {"shard=4"},
     {"shard=4", "optim_grads"},
-    {"shard=4", kSharded},
+    {"shard=4", kFsdp},
     {"context=2"},
     {"tensor=2,expert_tensor=1"},
     {"tensor=4,expert_tensor=1"},
     {"pipeline=2", "auto", 2},
     {"replicate=4,expert=4"},
     {"tensor=2,pipeline=2,expert=2,expert_tensor=1"},
-    {"shard=2,context=2,tensor=2,expert=4,expert_tensor=1", kSharded},
-    {.mesh = "shard=2,tensor=2,expert_tensor=1", .strategy = kSharded, .reshard_after_forward = false},
+    {"shard=2,context=2,tensor=2,expert=4,expert_tensor=1", kFsdp},
+    {.mesh = "shard=2,tensor=2,expert_tensor=1", .strategy = kFsdp, .reshard_after_forward = false},
 };
 
-void expect_layouts_of_one_rank(const RunConfig& config, const std::vector<LaidOut>& layouts) {
-  const Trajectory one = run_engine(config, kLoraSteps);
-  for (const LaidOut& layout : layouts)
-    testing::expect_equal(one, run_engine(laid_out(config, layout), kLoraSteps), 1e-9, described(layout));
-}
-
 TEST(LoraLayouts, OfAllMatricesEqualOneRankInFloat64) {
-  expect_layouts_of_one_rank(adapted(""), kLoraLayouts);
+  expect_steps_of_one_rank(adapted(""), kLoraLayouts, kLoraSteps);
 }
 
 TEST(LoraLayouts, OfSomeMatricesEqualOneRankInFloat64) {
   const std::vector<LaidOut> layouts = {kLoraLayouts[3], kLoraLayouts[6], kLoraLayouts[7], kLoraLayouts[10]};
-  expect_layouts_of_one_rank(adapted("q_proj,v_proj"), layouts);
-  expect_layouts_of_one_rank(adapted("down_proj"), layouts);
+  expect_steps_of_one_rank(adapted("q_proj,v_proj"), layouts, kLoraSteps);
+  expect_steps_of_one_rank(adapted("down_proj"), layouts, kLoraSteps);
 }
 
 TEST(LoraLayouts, OfLatentAttentionEqualOneRankInFloat64) {
@@ -73,14 +68,14 @@ TEST(LoraLayouts, OfLatentAttentionEqualOneRankInFloat64) {
   config.model.attention.latent_qk_head_dim = 8;
   config.model.attention.qk_pos_emb_head_dim = 4;
   config.model.attention.v_head_dim = 6;
-  expect_layouts_of_one_rank(config, {kLoraLayouts[3], kLoraLayouts[5], kLoraLayouts[10]});
+  expect_steps_of_one_rank(config, {kLoraLayouts[3], kLoraLayouts[5], kLoraLayouts[10]}, kLoraSteps);
 }
 
 TEST(LoraLayouts, WithBiasesAWholeStreamAndSharedGroupsEqualOneRankInFloat64) {
   RunConfig config = adapted("");
   config.model.attention.add_qkv_bias = true;
   config.model.attention.num_query_groups = 2;
-  expect_layouts_of_one_rank(config, {{"tensor=4,expert_tensor=1"}});
+  expect_steps_of_one_rank(config, {{"tensor=4,expert_tensor=1"}}, kLoraSteps);
   config.model.moe.num_experts = 0;
   config.model.moe.moe_layer_freq = "1";
   config.model.moe.moe_shared_expert_intermediate_size = 0;
@@ -94,7 +89,8 @@ TEST(LoraLayouts, WithBiasesAWholeStreamAndSharedGroupsEqualOneRankInFloat64) {
 TEST(LoraLayouts, DropTheSameInEveryLayout) {
   RunConfig config = adapted("q_proj,k_proj,v_proj");
   config.model.lora_dropout = 0.3;
-  expect_layouts_of_one_rank(config, {{"replicate=2"}, {"context=2"}, {"tensor=2,expert_tensor=1"}, {"pipeline=2"}});
+  expect_steps_of_one_rank(config, {{"replicate=2"}, {"context=2"}, {"tensor=2,expert_tensor=1"}, {"pipeline=2"}},
+                           kLoraSteps);
   RunConfig kept = config;
   kept.model.lora_dropout = 0;
   EXPECT_NE(run_engine(config, 2).norms, run_engine(kept, 2).norms);
@@ -136,13 +132,8 @@ TEST(Lora, DeterministicLayoutsGiveTheSameBits) {
   RunConfig config = adapted("", "float32");
   config.parallel.deterministic = true;
   config.train.check_states = true;
-  const Trajectory one = run_engine(config, 3);
-  for (const LaidOut& layout :
-       std::vector<LaidOut>{{"replicate=4,expert=2"}, {"shard=4,expert=4", kSharded}, {"pipeline=2", "auto", 2}}) {
-    const Trajectory several = run_engine(laid_out(config, layout), 3);
-    EXPECT_EQ(several.losses, one.losses) << described(layout);
-    EXPECT_TRUE(several.weights == one.weights) << described(layout);
-  }
+  expect_bits_of_one_rank(config, {{"replicate=4,expert=2"}, {"shard=4,expert=4", kFsdp}, {"pipeline=2", "auto", 2}},
+                          3);
 }
 
 TEST(Lora, RefusesWhatItCannotDivide) {

@@ -6,12 +6,14 @@
 
 #include "support/long_form.h"
 #include "support/message_of.h"
-#include "train/step/layouts/laid_out.h"
-#include "train/step/run_support.h"
+#include "train/step/layouts/one_rank.h"
 
 namespace witan {
 namespace {
 
+using testing::expect_bits_of_one_rank;
+using testing::expect_recomputation_changes_no_bit;
+using testing::expect_steps_of_one_rank;
 using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
@@ -73,13 +75,12 @@ INSTANTIATE_TEST_SUITE_P(Heads, MtpLayouts, ::testing::Bool(),
 
 TEST_P(MtpLayouts, EqualOneRankInFloat64) {
   const RunConfig config = two_modules(GetParam());
-  const Trajectory one = run_engine(config, kSteps);
+  expect_steps_of_one_rank(config, kLayouts, kSteps);
   const std::vector<double> losses = mtp_losses(config);
   ASSERT_EQ(losses.size(), 2u);
   EXPECT_GT(losses[0], 1);
   EXPECT_NE(losses[0], losses[1]);
   for (const LaidOut& layout : kLayouts) {
-    testing::expect_equal(one, run_engine(laid_out(config, layout), kSteps), 1e-9, described(layout));
     const std::vector<double> others = mtp_losses(laid_out(config, layout));
     for (size_t module = 0; module < losses.size(); ++module)
       EXPECT_NEAR(others[module], losses[module], 1e-9 * losses[module]) << described(layout);
@@ -99,25 +100,14 @@ TEST_P(MtpLayouts, GiveTheBitsOfOneRankInDeterministicMode) {
   RunConfig config = two_modules(GetParam());
   config.model.dtype = "float32";
   config.parallel.deterministic = true;
-  const Trajectory one = run_engine(laid_out(config, {}), 3);
-  for (const LaidOut& layout : {LaidOut{"replicate=2,expert=2"}, LaidOut{"shard=2,expert=2", kFsdp},
-                                LaidOut{"pipeline=2"}, LaidOut{"shard=2,pipeline=2"}}) {
-    const Trajectory several = run_engine(laid_out(config, layout), 3);
-    EXPECT_EQ(one.losses, several.losses) << described(layout);
-    EXPECT_TRUE(one.weights == several.weights) << described(layout);
-  }
+  expect_bits_of_one_rank(
+      config, {{"replicate=2,expert=2"}, {"shard=2,expert=2", kFsdp}, {"pipeline=2"}, {"shard=2,pipeline=2"}}, 3);
 }
 
 TEST_P(MtpLayouts, RecomputationChangesNoBit) {
   RunConfig config = laid_out(two_modules(GetParam()), {"shard=2,expert=2", kFsdp});
   config.model.dtype = "float32";
-  const Trajectory kept = run_engine(config, 3);
-  for (const char* granularity : {"selective", "full"}) {
-    config.model.recompute_granularity = granularity;
-    const Trajectory again = run_engine(config, 3);
-    EXPECT_EQ(kept.losses, again.losses) << granularity;
-    EXPECT_TRUE(kept.weights == again.weights) << granularity;
-  }
+  expect_recomputation_changes_no_bit(config, 3);
 }
 
 TEST_P(MtpLayouts, TakeThePlannedBytes) {

@@ -2,12 +2,13 @@
 #include <gtest/gtest.h>
 
 #include "support/long_form.h"
-#include "train/step/layouts/laid_out.h"
-#include "train/step/run_support.h"
+#include "train/step/layouts/one_rank.h"
 
 namespace witan {
 namespace {
 
+using testing::expect_bits_of_one_rank;
+using testing::expect_steps_of_one_rank;
 using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
@@ -49,9 +50,7 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, MuonLayouts, ::testing::Values("muon", "nor
 TEST_P(MuonLayouts, EqualOneRankInFloat64) {
   RunConfig config = recipe("float64", GetParam());
   config.train.global_batch_size = 12;
-  const Trajectory one = run_engine(config, kSteps);
-  for (const LaidOut& layout : kLayouts)
-    testing::expect_equal(one, run_engine(laid_out(config, layout), kSteps), 1e-9, described(layout));
+  const Trajectory one = expect_steps_of_one_rank(config, kLayouts, kSteps);
   RunConfig adam = config;
   adam.optimizer.optimizer = "adam";
   EXPECT_NE(run_engine(adam, kSteps).weights, one.weights);
@@ -60,16 +59,10 @@ TEST_P(MuonLayouts, EqualOneRankInFloat64) {
 TEST_P(MuonLayouts, HaveTheBitsOfOneRankInDeterministicMode) {
   RunConfig config = recipe("bfloat16", GetParam());
   config.parallel.deterministic = true;
-  const Trajectory one = run_engine(config, kSteps);
-  for (const LaidOut& layout : std::vector<LaidOut>{{"replicate=4,expert=2"},
-                                                    {"shard=4,expert=2"},
-                                                    {"shard=4,expert=2", kFsdp},
-                                                    {"shard=2,pipeline=2", kFsdp, 2}}) {
-    SCOPED_TRACE(described(layout));
-    const Trajectory several = run_engine(laid_out(config, layout), kSteps);
-    EXPECT_EQ(one.losses, several.losses);
-    EXPECT_TRUE(one.weights == several.weights);
-  }
+  expect_bits_of_one_rank(
+      config,
+      {{"replicate=4,expert=2"}, {"shard=4,expert=2"}, {"shard=4,expert=2", kFsdp}, {"shard=2,pipeline=2", kFsdp, 2}},
+      kSteps);
 }
 
 TEST_P(MuonLayouts, RepeatOnEveryNumberOfThreads) {

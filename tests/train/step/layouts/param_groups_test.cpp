@@ -3,12 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "support/long_form.h"
-#include "train/step/layouts/laid_out.h"
-#include "train/step/run_support.h"
+#include "train/step/layouts/one_rank.h"
 
 namespace witan {
 namespace {
 
+using testing::expect_bits_of_one_rank;
+using testing::expect_steps_of_one_rank;
 using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
@@ -59,9 +60,7 @@ const std::vector<LaidOut> kLayouts = {
 TEST(ParamGroupLayouts, EqualOneRankInFloat64) {
   RunConfig config = recipe("float64");
   config.train.global_batch_size = 12;
-  const Trajectory one = run_engine(config, kSteps);
-  for (const LaidOut& layout : kLayouts)
-    testing::expect_equal(one, run_engine(laid_out(config, layout), kSteps), 1e-9, described(layout));
+  const Trajectory one = expect_steps_of_one_rank(config, kLayouts, kSteps);
   RunConfig plain = config;
   plain.optimizer.groups.clear();
   EXPECT_NE(run_engine(plain, kSteps).weights, one.weights) << "the groups change nothing";
@@ -77,15 +76,15 @@ TEST(ParamGroupLayouts, OfADenseModelEqualOneRankInFloat64) {
             R"([{kind = "biases", optimizer = "sgd", shard_by = "matrices"}, {kind = "matrices", shard_by = "matrices"},
                 {kind = "embeddings", optimizer = "sgd", shard_by = "matrices"}])",
             "test");
-  const Trajectory one = run_engine(config, kSteps);
-  for (const LaidOut& layout : std::vector<LaidOut>{{"shard=2"},
-                                                    {"shard=4", kGradients},
-                                                    {"shard=4", kFsdp},
-                                                    {"shard=2,tensor=2"},
-                                                    {"shard=2,tensor=2", kFsdp},
-                                                    {"shard=2,pipeline=2"},
-                                                    {"shard=2,pipeline=2", kFsdp}})
-    testing::expect_equal(one, run_engine(laid_out(config, layout), kSteps), 1e-9, described(layout));
+  expect_steps_of_one_rank(config,
+                           {{"shard=2"},
+                            {"shard=4", kGradients},
+                            {"shard=4", kFsdp},
+                            {"shard=2,tensor=2"},
+                            {"shard=2,tensor=2", kFsdp},
+                            {"shard=2,pipeline=2"},
+                            {"shard=2,pipeline=2", kFsdp}},
+                           kSteps);
 }
 
 class ParamGroupBits : public ::testing::TestWithParam<const char*> {};
@@ -94,22 +93,17 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, ParamGroupBits, ::testing::Values("float32", "b
 TEST_P(ParamGroupBits, AreThoseOfOneRankInDeterministicMode) {
   RunConfig config = recipe(GetParam());
   config.parallel.deterministic = true;
-  const Trajectory one = run_engine(config, kSteps);
-  for (const LaidOut& layout : std::vector<LaidOut>{{"replicate=4,expert=2"},
-                                                    {"shard=2"},
-                                                    {"shard=4,expert=2"},
-                                                    {"shard=8,expert=8"},
-                                                    {"shard=4,expert=2", kGradients},
-                                                    {"shard=4,expert=2", kFsdp},
-                                                    {"replicate=2,shard=2", kFsdp},
-                                                    {"shard=2,pipeline=2", kFsdp, 2},
-                                                    {"replicate=2,shard=2,pipeline=2,expert=2"}}) {
-    SCOPED_TRACE(described(layout));
-    const Trajectory several = run_engine(laid_out(config, layout), kSteps);
-    EXPECT_EQ(one.losses, several.losses);
-    EXPECT_EQ(one.norms, several.norms);
-    EXPECT_TRUE(one.weights == several.weights);
-  }
+  expect_bits_of_one_rank(config,
+                          {{"replicate=4,expert=2"},
+                           {"shard=2"},
+                           {"shard=4,expert=2"},
+                           {"shard=8,expert=8"},
+                           {"shard=4,expert=2", kGradients},
+                           {"shard=4,expert=2", kFsdp},
+                           {"replicate=2,shard=2", kFsdp},
+                           {"shard=2,pipeline=2", kFsdp, 2},
+                           {"replicate=2,shard=2,pipeline=2,expert=2"}},
+                          kSteps);
 }
 
 TEST(ParamGroupBits, RepeatOnEveryNumberOfThreads) {

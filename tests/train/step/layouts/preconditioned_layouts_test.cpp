@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "support/long_form.h"
-#include "train/step/layouts/laid_out.h"
-#include "train/step/run_support.h"
+#include "train/step/layouts/one_rank.h"
 
 namespace witan {
 namespace {
 
+using testing::expect_steps_of_one_rank;
 using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
@@ -48,9 +48,7 @@ INSTANTIATE_TEST_SUITE_P(Roots, PreconditionedLayouts, ::testing::Values("eigen"
 
 TEST_P(PreconditionedLayouts, EqualOneRankInFloat64) {
   const RunConfig config = recipe(GetParam());
-  const Trajectory one = run_engine(config, kSteps);
-  for (const LaidOut& layout : kLayouts)
-    testing::expect_equal(one, run_engine(laid_out(config, layout), kSteps), 1e-9, described(layout));
+  const Trajectory one = expect_steps_of_one_rank(config, kLayouts, kSteps);
   RunConfig grafted = config;
   grafted.optimizer.precondition_frequency = 1000;
   EXPECT_NE(run_engine(grafted, kSteps).weights, one.weights) << "preconditioners change nothing";
@@ -69,10 +67,8 @@ TEST(PreconditionedRuns, WithSoapEqualOneRankInFloat64) {
       config.optimizer.precondition_frequency = frequency;
       config.optimizer.max_preconditioner_dim = 100;  // above all sides, the vocabulary's too
       config = laid_out(config, {});
-      const Trajectory one = run_engine(config, kSteps);
-      for (const LaidOut& layout : kLayouts)
-        testing::expect_equal(one, run_engine(laid_out(config, layout), kSteps), 1e-9,
-                              cat(described(layout), ", ", experts, " experts, bases every ", frequency));
+      SCOPED_TRACE(cat(experts, " experts, bases every ", frequency));
+      const Trajectory one = expect_steps_of_one_rank(config, kLayouts, kSteps);
       RunConfig adam = config;
       adam.optimizer.optimizer = "adam";
       EXPECT_NE(run_engine(adam, kSteps).weights, one.weights);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/long_form.h"
+#include "train/step/layouts/one_rank.h"
 #include "train/step/layouts/padded_rows.h"
 #include "train/step/layouts/router_variants.h"
 
@@ -11,7 +12,6 @@ namespace {
 
 using testing::expect_equal;
 using testing::kFsdp;
-using testing::laid_out;
 using testing::LaidOut;
 using testing::padded_batches;
 using testing::router_recipe;
@@ -32,16 +32,14 @@ class RouterLayouts : public ::testing::TestWithParam<testing::RouterVariant> {
 
   static void expect_one_result(RunConfig config, const testing::MakeBatches& batches) {
     GetParam().change(config.model);
-    const Trajectory one = run_engine(config, kSteps, batches);
-    for (const double loss : one.losses) EXPECT_TRUE(std::isfinite(loss));
-    for (const LaidOut& layout : layouts(config)) {
-      const RunConfig several = laid_out(config, layout);
-      const Trajectory found = run_engine(several, kSteps, batches);
-      expect_equal(one, found, 1e-9, described(layout));
+    const auto compare = [](const Trajectory& one, const Trajectory& found, const std::string& what) {
+      testing::expect_nearly_equal(one, found, what);
       for (size_t step = 0; step < one.dropped.size(); ++step)
-        EXPECT_NEAR(one.dropped[step], found.dropped[step], 1e-12) << described(layout);
-      EXPECT_EQ(found.arena_high_water, make_plan(resolve(several, {})).arena_bytes()) << described(layout);
-    }
+        EXPECT_NEAR(one.dropped[step], found.dropped[step], 1e-12);
+      EXPECT_EQ(found.arena_high_water, found.planned_arena);
+    };
+    const Trajectory one = testing::compare_layouts(config, layouts(config), kSteps, compare, batches);
+    for (const double loss : one.losses) EXPECT_TRUE(std::isfinite(loss));
     config.model.recompute_granularity = "full";
     expect_equal(one, run_engine(config, kSteps, batches), 1e-12, "full recompute");
   }
