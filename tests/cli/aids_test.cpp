@@ -12,19 +12,17 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-using Words = std::vector<std::string>;
 
 class AidsTest : public ::testing::Test {
  protected:
   AidsTest() { write_text(own_ / "text.txt", some_text(800)); }
 
   Words words(const Words& more = {}) const {
-    Words all = {"train", "--data", own_ / "text.txt", "--runs-folder", own_ / "runs"};
-    for (const char* word : {"--train-iters",   "4", "--seq-length",        "16", "--hidden-size",          "16",
-                             "--num-layers",    "1", "--num-experts",       "4",  "--ffn-hidden-size",      "16",
-                             "--threads",       "1", "--sample-tokens",     "0",  "--micro-batch-size",     "1",
-                             "--eval-interval", "0", "--global-batch-size", "4",  "--tokenizer-vocab-size", "300"})
-      all.emplace_back(word);
+    Words all = words_in(
+        "--train-iters 4 --seq-length 16 --hidden-size 16 --num-layers 1 --num-experts 4 --ffn-hidden-size 16 "
+        "--threads 1 --sample-tokens 0 --micro-batch-size 1 --eval-interval 0 --global-batch-size 4 "
+        "--tokenizer-vocab-size 300",
+        {"train", "--data", own_ / "text.txt", "--runs-folder", own_ / "runs"});
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -20,6 +21,27 @@ struct Said {
   int code = -1;
   std::string out, err;
 };
+
+using Words = std::vector<std::string>;
+
+// The words of a command line without quotes, after these: {"train", "--ranks", "2"}.
+inline Words words_in(const std::string& line, Words words = {}) {
+  std::istringstream text(line);
+  for (std::string word; text >> word;) words.push_back(word);
+  return words;
+}
+
+// A flag may be given once: a value in `more` replaces that of the same flag in `words`.
+inline Words with_flags(Words words, const Words& more) {
+  for (size_t i = 0; i < more.size(); ++i) {
+    const auto given = std::ranges::find(words, more[i]);
+    if (more[i].starts_with("--") && given != words.end() && i + 1 < more.size())
+      *(given + 1) = more[++i];
+    else
+      words.push_back(more[i]);
+  }
+  return words;
+}
 
 // A stream into memory.
 class Capture {

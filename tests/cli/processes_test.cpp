@@ -21,36 +21,11 @@ class ProcessesTest : public ::testing::Test {
 
   // --expert-model-parallel-size 2, so that both kinds of shards travel.
   std::vector<std::string> words(const std::string& runs, const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> all = {WITAN_PROGRAM, "train", "--data", own_ / "text.txt", "--runs-folder", own_ / runs};
-    for (const char* word : {"--train-iters",
-                             "4",
-                             "--save-interval",
-                             "2",
-                             "--seq-length",
-                             "16",
-                             "--hidden-size",
-                             "16",
-                             "--num-layers",
-                             "1",
-                             "--num-experts",
-                             "4",
-                             "--ffn-hidden-size",
-                             "16",
-                             "--sample-tokens",
-                             "3",
-                             "--tokenizer-vocab-size",
-                             "300",
-                             "--held-out-fraction",
-                             "0.05",
-                             "--threads",
-                             "1",
-                             "--micro-batch-size",
-                             "1",
-                             "--global-batch-size",
-                             "4",
-                             "--expert-model-parallel-size",
-                             "2"})
-      all.emplace_back(word);
+    std::vector<std::string> all = words_in(
+        "--train-iters 4 --save-interval 2 --seq-length 16 --hidden-size 16 --num-layers 1 --num-experts 4 "
+        "--ffn-hidden-size 16 --sample-tokens 3 --tokenizer-vocab-size 300 --held-out-fraction 0.05 --threads 1 "
+        "--micro-batch-size 1 --global-batch-size 4 --expert-model-parallel-size 2",
+        {WITAN_PROGRAM, "train", "--data", own_ / "text.txt", "--runs-folder", own_ / runs});
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }

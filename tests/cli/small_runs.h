@@ -27,10 +27,10 @@ class SmallRuns : public ::testing::Test {
   }
   // Two steps on the text, of a model that `more` describes.
   void train(const std::string& name, const std::vector<std::string>& more) const {
-    const std::string text = folder_ / "text.txt";
-    std::vector<std::string> args = {"train", "--run", name, "--data", text, "--device", "cpu"};
-    args.insert(args.end(), {"--seq-length", "16", "--micro-batch-size", "1", "--global-batch-size", "4"});
-    args.insert(args.end(), {"--train-iters", "2", "--sample-tokens", "0", "--held-out-fraction", "0.2"});
+    std::vector<std::string> args = words_in(
+        "--device cpu --seq-length 16 --micro-batch-size 1 --global-batch-size 4 --train-iters 2 --sample-tokens 0 "
+        "--held-out-fraction 0.2",
+        {"train", "--run", name, "--data", folder_ / "text.txt"});
     args.insert(args.end(), more.begin(), more.end());
     done(args);
   }
@@ -51,10 +51,10 @@ class SmallRuns : public ::testing::Test {
   // A start of fine-tuning on conversations in `data`, by the template chat.jinja; `more` describes the model.
   std::vector<std::string> sft_args(const std::string& name, const std::string& data,
                                     const std::vector<std::string>& more) const {
-    std::vector<std::string> args = {"train", "--run", name, "--sft", "--data", folder_ / data, "--device", "cpu"};
-    args.insert(args.end(), {"--chat-template", folder_ / "chat.jinja", "--ranks", "1", "--micro-batch-size", "1"});
-    args.insert(args.end(), {"--global-batch-size", "2", "--train-iters", "2", "--sample-tokens", "0"});
-    args.insert(args.end(), {"--held-out-fraction", "0.2"});
+    std::vector<std::string> args = words_in(
+        "--sft --device cpu --ranks 1 --micro-batch-size 1 --global-batch-size 2 --train-iters 2 --sample-tokens 0 "
+        "--held-out-fraction 0.2",
+        {"train", "--run", name, "--data", folder_ / data, "--chat-template", folder_ / "chat.jinja"});
     args.insert(args.end(), more.begin(), more.end());
     return args;
   }
@@ -65,8 +65,8 @@ class SmallRuns : public ::testing::Test {
  private:
   void train_with_experts(const std::string& experts, const std::string& name,
                           const std::vector<std::string>& more) const {
-    std::vector<std::string> args = {"--tokenizer-vocab-size", "300", "--num-layers",  "2",    "--hidden-size", "32",
-                                     "--ffn-hidden-size",      "32",  "--num-experts", experts};
+    Words args = words_in(
+        "--tokenizer-vocab-size 300 --num-layers 2 --hidden-size 32 --ffn-hidden-size 32 --num-experts " + experts);
     args.insert(args.end(), more.begin(), more.end());
     train(name, args);
   }

@@ -21,8 +21,6 @@ std::string refused(const std::string& text) {
   return message_of<UsageError>([&] { split_arguments(text, "x.args"); });
 }
 
-using Words = std::vector<std::string>;
-
 TEST(ResponseFile, CutsAsAShellWould) {
   EXPECT_EQ(words(""), Words{});
   EXPECT_EQ(words("--a 1\n--b\r\n\n\t--c  2 3"), (Words{"--a", "1", "--b", "--c", "2", "3"}));

@@ -14,7 +14,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using Words = std::vector<std::string>;
 
 class MegatronCheckpoints : public SmallRuns {
  protected:

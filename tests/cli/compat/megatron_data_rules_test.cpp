@@ -4,8 +4,6 @@
 namespace witan::test {
 namespace {
 
-using Words = std::vector<std::string>;
-
 TEST(Megatron, DataIsABlendInMegatronsOrder) {
   const DataConfig one = read_config({"--bf16", "--data-path", "data/my", "--tokenizer", "t"}).data;
   EXPECT_EQ(one.data_path, "data/my");

@@ -13,7 +13,6 @@ namespace {
 using cli::FlagKind;
 using cli::MegatronFlag;
 using cli::Takes;
-using Words = std::vector<std::string>;
 
 template <class Check>
 void for_each_of(FlagKind kind, Check check) {

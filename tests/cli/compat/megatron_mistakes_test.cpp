@@ -8,8 +8,6 @@
 namespace witan::test {
 namespace {
 
-using Words = std::vector<std::string>;
-
 std::string usage_refused(const Words& words) {
   return message_of<UsageError>([&] { cli::read_megatron_line(words); });
 }

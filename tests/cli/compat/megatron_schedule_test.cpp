@@ -5,8 +5,6 @@
 namespace witan::test {
 namespace {
 
-using Words = std::vector<std::string>;
-
 TEST(Megatron, SamplesBecomeIterations) {
   const Words samples = {"--megatron", "--global-batch-size", "4", "--train-samples", "4003", "--lr-decay-samples",
                          "4000",       "--lr-warmup-samples", "40"};

@@ -6,8 +6,6 @@
 namespace witan::test {
 namespace {
 
-using Words = std::vector<std::string>;
-
 // With flags that published recipes of models with latent attention have.
 TEST(Megatron, RecipesOfLatentAttentionPlan) {
   TempFolder folder;

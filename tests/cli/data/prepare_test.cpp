@@ -8,8 +8,6 @@
 namespace witan::test {
 namespace {
 
-using Words = std::vector<std::string>;
-
 std::string source(const std::string& path) {
   return std::string(WITAN_SOURCE_DIR) + "/tests/golden/" + path;
 }

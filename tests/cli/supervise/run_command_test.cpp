@@ -24,29 +24,13 @@ class RunCommandTest : public ::testing::Test {
 
   // Sixteen micro-batches; `more` beats what stands here.
   std::vector<std::string> train(const std::string& run, const std::vector<std::string>& more = {}) const {
-    std::map<std::string, std::string> flags = {{"--data", own_ / "text.txt"},
-                                                {"--runs-folder", own_ / "runs"},
-                                                {"--run", run},
-                                                {"--train-iters", "60"},
-                                                {"--save-interval", "5"},
-                                                {"--seq-length", "16"},
-                                                {"--hidden-size", "16"},
-                                                {"--num-layers", "2"},
-                                                {"--num-experts", "4"},
-                                                {"--ffn-hidden-size", "16"},
-                                                {"--sample-tokens", "0"},
-                                                {"--tokenizer-vocab-size", "300"},
-                                                {"--held-out-fraction", "0.05"},
-                                                {"--eval-iters", "1"},
-                                                {"--threads", "1"},
-                                                {"--micro-batch-size", "1"},
-                                                {"--global-batch-size", "16"},
-                                                {"--device", "cpu"},
-                                                {"--distributed-timeout-minutes", "0.1"}};
-    for (size_t i = 0; i + 1 < more.size(); i += 2) flags[more[i]] = more[i + 1];
-    std::vector<std::string> words = {"train"};
-    for (const auto& [flag, value] : flags) words.insert(words.end(), {flag, value});
-    return words;
+    return with_flags(
+        words_in("--train-iters 60 --save-interval 5 --seq-length 16 --hidden-size 16 --num-layers 2 --num-experts 4 "
+                 "--ffn-hidden-size 16 --sample-tokens 0 --tokenizer-vocab-size 300 --held-out-fraction 0.05 "
+                 "--eval-iters 1 --threads 1 --micro-batch-size 1 --global-batch-size 16 --device cpu "
+                 "--distributed-timeout-minutes 0.1",
+                 {"train", "--data", own_ / "text.txt", "--runs-folder", own_ / "runs", "--run", run}),
+        more);
   }
   static std::vector<std::string> supervised(const std::vector<std::string>& options,
                                              const std::vector<std::string>& train) {

@@ -18,26 +18,15 @@ namespace {
 class DryRunTest : public SmallRuns {
  protected:
   // A small training, with more flags.
-  static std::vector<std::string> training(std::vector<std::string> more) {
-    std::vector<std::string> args = {"train", "--device",           "cpu", "--seq-length",
-                                     "16",    "--micro-batch-size", "1",   "--global-batch-size",
-                                     "4",     "--train-iters",      "6",   "--num-layers",
-                                     "2",     "--hidden-size",      "32",  "--ffn-hidden-size",
-                                     "32",    "--num-experts",      "4",   "--tokenizer-vocab-size",
-                                     "300",   "--sample-tokens",    "0",   "--held-out-fraction",
-                                     "0.2"};
-    for (size_t i = 0; i < more.size(); ++i) {  // a flag may be given once: a later value replaces an earlier one
-      const auto given = std::ranges::find(args, more[i]);
-      if (more[i].starts_with("--") && given != args.end())
-        *(given + 1) = more[++i];
-      else
-        args.push_back(more[i]);
-    }
-    return args;
+  static Words training(const Words& more) {
+    return with_flags(words_in("train --device cpu --seq-length 16 --micro-batch-size 1 --global-batch-size 4 "
+                               "--train-iters 6 --num-layers 2 --hidden-size 32 --ffn-hidden-size 32 --num-experts 4 "
+                               "--tokenizer-vocab-size 300 --sample-tokens 0 --held-out-fraction 0.2"),
+                      more);
   }
   Said try_out(std::vector<std::string> more) const {
     more.emplace_back("--dry-run");
-    return run(training(std::move(more)));
+    return run(training(more));
   }
   std::vector<std::string> with_text(std::vector<std::string> more = {}) const {
     more.insert(more.end(), {"--data", (folder_ / "text.txt").string()});

@@ -166,37 +166,11 @@ TEST_F(FirstWeights, ABegunRunKeepsWhatItWasBegunFrom) {
 // A run that continues the training of another ends as that one does, and resumes from its own checkpoints.
 TEST_F(FirstWeights, ABranchGoesOnAsTheOtherRunDid) {
   write_text(folder_ / "four.toml", "train_iters = 4\nsave_interval = 1\nkeep_last = 9\n");
-  done({"train",
-        "--config",
-        folder_ / "four.toml",
-        "--run",
-        "one",
-        "--data",
-        folder_ / "text.txt",
-        "--device",
-        "cpu",
-        "--ranks",
-        "2",
-        "--seq-length",
-        "16",
-        "--micro-batch-size",
-        "1",
-        "--global-batch-size",
-        "4",
-        "--hidden-size",
-        "32",
-        "--ffn-hidden-size",
-        "32",
-        "--num-layers",
-        "2",
-        "--num-experts",
-        "4",
-        "--tokenizer-vocab-size",
-        "300",
-        "--held-out-fraction",
-        "0.2",
-        "--sample-tokens",
-        "0"});
+  done(words_in(
+      "--run one --device cpu --ranks 2 --seq-length 16 --micro-batch-size 1 --global-batch-size 4 --hidden-size 32 "
+      "--ffn-hidden-size 32 --num-layers 2 --num-experts 4 --tokenizer-vocab-size 300 --held-out-fraction 0.2 "
+      "--sample-tokens 0",
+      {"train", "--config", folder_ / "four.toml", "--data", folder_ / "text.txt"}));
   const Said shown = run({"config", "show", "--run", "two", "--init-from", "one@2", "--init-state", "training"});
   EXPECT_THAT(shown.out, ::testing::ContainsRegex("train_iters = 4 +# init_from = one@2"));
   const Said tried = done(

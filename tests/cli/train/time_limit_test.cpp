@@ -23,22 +23,10 @@ class TimeLimitTest : public TrainCommandTest {
   }
   // The default length, and the schedule that follows it, with a tiny model.
   Said train_within(const std::string& minutes, const std::vector<std::string>& more = {}) {
-    std::vector<std::string> args = {"train",       "--max-minutes",
-                                     minutes,       "--runs-folder",
-                                     own_ / "runs", "--data",
-                                     own_ / "text", "--ranks",
-                                     "1",           "--threads",
-                                     "1",           "--device",
-                                     "cpu",         "--seq-length",
-                                     "16",          "--hidden-size",
-                                     "16",          "--num-layers",
-                                     "1",           "--num-experts",
-                                     "2",           "--ffn-hidden-size",
-                                     "16",          "--sample-tokens",
-                                     "3",           "--eval-iters",
-                                     "1",           "--tokenizer-vocab-size",
-                                     "300",         "--held-out-fraction",
-                                     "0.05"};
+    std::vector<std::string> args = words_in(
+        "--ranks 1 --threads 1 --device cpu --seq-length 16 --hidden-size 16 --num-layers 1 --num-experts 2 "
+        "--ffn-hidden-size 16 --sample-tokens 3 --eval-iters 1 --tokenizer-vocab-size 300 --held-out-fraction 0.05",
+        {"train", "--max-minutes", minutes, "--runs-folder", own_ / "runs", "--data", own_ / "text"});
     args.insert(args.end(), more.begin(), more.end());
     return witan(args);
   }

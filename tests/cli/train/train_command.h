@@ -1,7 +1,6 @@
 // A small model, trained from text of its own by `witan train`.
 #pragma once
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -14,22 +13,12 @@ class TrainCommandTest : public ::testing::Test {
   TrainCommandTest() {
     for (int i = 0; i < 20; ++i) write_text(own_ / ("text/" + std::to_string(i) + ".txt"), some_text(40));
   }
-  Said train(std::vector<std::string> more = {}) {
-    std::vector<std::string> args = {"train",       "--runs-folder",       own_ / "runs", "--data",
-                                     own_ / "text", "--train-iters",       "2",           "--seq-length",
-                                     "16",          "--hidden-size",       "16",          "--num-layers",
-                                     "1",           "--num-experts",       "2",           "--ffn-hidden-size",
-                                     "16",          "--sample-tokens",     "3",           "--tokenizer-vocab-size",
-                                     "300",         "--held-out-fraction", "0.05"};
-    // A flag may be given once: a later value takes the place of the earlier one.
-    for (size_t i = 0; i < more.size(); ++i) {
-      const auto given = std::find(args.begin(), args.end(), more[i]);
-      if (more[i].starts_with("--") && given != args.end() && i + 1 < more.size())
-        *(given + 1) = more[++i];
-      else
-        args.push_back(more[i]);
-    }
-    return witan(args);
+  Said train(const Words& more = {}) {
+    const Words args = words_in(
+        "--train-iters 2 --seq-length 16 --hidden-size 16 --num-layers 1 --num-experts 2 --ffn-hidden-size 16 "
+        "--sample-tokens 3 --tokenizer-vocab-size 300 --held-out-fraction 0.05",
+        {"train", "--runs-folder", own_ / "runs", "--data", own_ / "text"});
+    return witan(with_flags(args, more));
   }
   TempFolder own_;
 };

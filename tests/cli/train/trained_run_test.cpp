@@ -15,35 +15,11 @@ class TrainedRunTest : public ::testing::Test {
   static void SetUpTestSuite() {
     folder_ = new TempFolder;
     for (int i = 0; i < 20; ++i) write_text(*folder_ / ("text/" + std::to_string(i) + ".txt"), some_text(40));
-    trained_ = witan({"train",
-                      "--runs-folder",
-                      runs(),
-                      "--data",
-                      *folder_ / "text",
-                      "--run",
-                      "small",
-                      "--tokenizer-vocab-size",
-                      "300",
-                      "--train-iters",
-                      "6",
-                      "--save-interval",
-                      "3",
-                      "--eval-interval",
-                      "3",
-                      "--seq-length",
-                      "32",
-                      "--hidden-size",
-                      "32",
-                      "--num-layers",
-                      "2",
-                      "--ffn-hidden-size",
-                      "32",
-                      "--num-experts",
-                      "4",
-                      "--sample-tokens",
-                      "4",
-                      "--held-out-fraction",
-                      "0.05"});
+    trained_ = witan(words_in(
+        "--run small --tokenizer-vocab-size 300 --train-iters 6 --save-interval 3 --eval-interval 3 --seq-length 32 "
+        "--hidden-size 32 --num-layers 2 --ffn-hidden-size 32 --num-experts 4 --sample-tokens 4 "
+        "--held-out-fraction 0.05",
+        {"train", "--runs-folder", runs(), "--data", *folder_ / "text"}));
     ASSERT_EQ(trained_.code, 0) << trained_.err;
   }
   static void TearDownTestSuite() { delete folder_; }
