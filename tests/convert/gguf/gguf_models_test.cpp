@@ -378,7 +378,7 @@ TEST_F(DamagedGguf, IsRefusedByName) {
   EXPECT_THAT(refusal([](auto& m, auto&) { m.put_text("llama.block_count", "2"); }),
               HasSubstr("llama.block_count must be a whole number"));
   EXPECT_THAT(refusal([](auto& m, auto&) { m.put_u32("llama.rope.dimension_count", 2); }),
-              HasSubstr("llama.rope.dimension_count = 2: Witan rotates all channels"));
+              HasSubstr("llama.rope.dimension_count = 2: models of this type rotate whole heads"));
   EXPECT_THAT(refusal([](auto& m, auto&) { m.put_text("llama.rope.scaling.type", "longrope"); }),
               HasSubstr("longrope"));
 }
