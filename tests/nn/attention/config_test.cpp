@@ -1,5 +1,6 @@
 #include "witan/nn/attention/config.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -134,6 +135,15 @@ TEST(AttentionConfig, NormsClippingBiasesAndSinksApplyToEveryLayer) {
   EXPECT_TRUE(layers_of(config, 32, 2)[1].qkv_bias && layers_of(config, 32, 2)[1].output_bias);
   config.qk_layernorm_full_width = true;
   EXPECT_EQ(layers_of(config, 32, 2)[0].qk_norm, QkNorm::full_width);
+  config.qk_layernorm_full_width = false;
+  config.qk_layernorm_after_rope = true;
+  EXPECT_EQ(layers_of(config, 32, 2)[0].qk_norm, QkNorm::per_head_rotated);
+  for (const bool normalised : {false, true})
+    EXPECT_THAT(refused([&](AttentionConfig& c) {
+                  c.qk_layernorm = c.qk_layernorm_full_width = normalised;
+                  c.qk_layernorm_after_rope = true;
+                }),
+                ::testing::HasSubstr("qk_layernorm_after_rope = true needs qk_layernorm = true"));
   EXPECT_EQ(refused([](AttentionConfig& c) { c.qk_layernorm_full_width = true; }),
             "qk_layernorm_full_width = true says how queries and keys are normalized, and qk_layernorm = false that "
             "they are not: set qk_layernorm = true");

@@ -110,7 +110,7 @@ MixerCounts MultiHeadSpec::parameters(const MixerModel& model) const {
   if (sinks) counts.vectors += num_attention_heads;
   const int64_t vectors = (model.norm.norm_weight ? 1 : 0) + (model.norm.norm_bias ? 1 : 0);
   if (qk_norm == QkNorm::full_width) counts.vectors += (q + k) * vectors;
-  if (qk_norm == QkNorm::per_head) counts.vectors += 2 * qk_head_dim * vectors;
+  if (qk_norm == QkNorm::per_head || qk_norm == QkNorm::per_head_rotated) counts.vectors += 2 * qk_head_dim * vectors;
   counts.vectors += (value_scale ? 1 : 0) + (value_table > 0 ? 1 : 0);
   if (!model.lora) return counts;
   const auto add = [&](const char* matrix, int64_t in, int64_t out) {

@@ -46,7 +46,8 @@ bool ranks_divide_heads(const AttentionSpec& spec, int64_t tensor, int64_t conte
 // Whether context-parallel ranks exchange heads in this layer. False for one rank.
 bool exchanges_heads(ContextExchange exchange, const AttentionSpec& spec, int64_t tensor, int64_t context);
 
-enum class QkNorm : uint8_t { none, per_head, full_width, l2 };  // of queries and keys, before they rotate
+// The norm of queries and keys: before they rotate, or per_head_rotated after it (HunYuan).
+enum class QkNorm : uint8_t { none, per_head, per_head_rotated, full_width, l2 };
 
 // Multi-head, grouped-query and multi-query attention (nn/attention/grouped_query.h).
 struct MultiHeadSpec : public AttentionSpec {

@@ -176,6 +176,7 @@ void validate_latent(const AttentionConfig& config) {
   need(config.qk_pos_emb_head_dim % 2 == 0, "qk_pos_emb_head_dim = ", config.qk_pos_emb_head_dim,
        " must be even: rope rotates pairs of channels");
   need(!config.qk_layernorm_full_width, "latents are normalised, and no heads are; drop qk_layernorm_full_width");
+  need(!config.qk_layernorm_after_rope, "latents are normalised, and no heads are; drop qk_layernorm_after_rope");
   need(!config.qk_l2_norm, "latents are normalised, and no heads are; drop qk_l2_norm");
   need(config.clip_qkv == 0, "clip_qkv = ", config.clip_qkv, " does not apply to latent attention; set it to 0");
   need(config.softmax_type == "vanilla", "softmax_type = ", config.softmax_type,
@@ -209,6 +210,7 @@ LatentSpec latent_layer(const AttentionConfig& config) {
 QkNorm qk_norm_of(const AttentionConfig& config) {
   if (config.qk_l2_norm) return QkNorm::l2;
   if (!config.qk_layernorm) return QkNorm::none;
+  if (config.qk_layernorm_after_rope) return QkNorm::per_head_rotated;
   return config.qk_layernorm_full_width ? QkNorm::full_width : QkNorm::per_head;
 }
 
@@ -329,6 +331,8 @@ Fields AttentionConfig::fields() {
             "Normalize each head of queries and of keys, as normalization says, before they rotate"},
       Field{"qk_layernorm_full_width", &qk_layernorm_full_width,
             "With qk_layernorm: normalize all heads of a token together, with a weight of their full width"},
+      Field{"qk_layernorm_after_rope", &qk_layernorm_after_rope,
+            "With qk_layernorm: normalize heads after they rotate instead of before"},
       Field{"clip_qkv", &clip_qkv, "Clamp queries, keys and values to [-clip_qkv, clip_qkv]; 0: no clamp"}.at_least(0),
       Field{"softmax_type", &softmax_type,
             "Softmax of attention: over the keys (vanilla), or with a learnable logit for each head that adds no value "
@@ -412,6 +416,9 @@ void AttentionConfig::validate(int64_t hidden_size, int64_t num_layers) const {
   require<ConfigError>(qk_layernorm || !qk_layernorm_full_width,
                        "qk_layernorm_full_width = true says how queries and keys are normalized, and qk_layernorm = "
                        "false that they are not: set qk_layernorm = true");
+  require<ConfigError>(!qk_layernorm_after_rope || (qk_layernorm && !qk_layernorm_full_width),
+                       "qk_layernorm_after_rope = true needs qk_layernorm = true, and heads that are normalized one by "
+                       "one: leave qk_layernorm_full_width out");
   if (multi_latent_attention)
     validate_latent(*this);
   else

@@ -41,6 +41,7 @@ struct AttentionConfig {
   bool rotary_half_truncated = false;
   bool qk_layernorm = false;
   bool qk_layernorm_full_width = false;
+  bool qk_layernorm_after_rope = false;
   bool qk_l2_norm = false;
   double clip_qkv = 0;
   double softmax_scale = 0;

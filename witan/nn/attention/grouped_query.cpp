@@ -128,16 +128,18 @@ GroupedQueryAttention::Heads GroupedQueryAttention::prepare(Tape& tape, Heads he
                            q_norm_->config().norm_epsilon);
     return {q, k, heads.v};
   }
-  if (q_norm_ && spec_.qk_norm != QkNorm::full_width) {
+  const bool rotated_first = spec_.qk_norm == QkNorm::per_head_rotated;
+  const auto normalise = [&] {
     heads.q = q_norm_->forward(tape, heads.q, false);
     heads.k = k_norm_->forward(tape, heads.k, false);
-  }
+  };
+  if (q_norm_ && spec_.qk_norm != QkNorm::full_width && !rotated_first) normalise();
   if (spec_.clip_qkv > 0)
     for (Var* x : {&heads.q, &heads.k, &heads.v}) *x = ops::clamp(tape, *x, spec_.clip_qkv);
-  const auto rotated = [&](const Var& x) {
-    return spec_.rope.dims == 0 ? x : ops::rope(tape, x, where.positions, spec_.rope);
-  };
-  return {rotated(heads.q), rotated(heads.k), heads.v};
+  if (spec_.rope.dims > 0)
+    for (Var* x : {&heads.q, &heads.k}) *x = ops::rope(tape, *x, where.positions, spec_.rope);
+  if (rotated_first) normalise();
+  return heads;
 }
 
 // channels [B, S, G hd / n] of all groups -> [B S, hd], all channels of this rank's group; hd_v for values
