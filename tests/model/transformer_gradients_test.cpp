@@ -146,6 +146,8 @@ TEST(Transformer, GradientsOfJoinedLayersMatchDifferences) {
            [](ModelConfig& c) { c.value_embedding_freq = "[0,1]"; }, [](ModelConfig& c) { c.embedding_norm = true; },
            [](ModelConfig& c) { c.attention.no_attention_freq = "[1,0]"; },
            [](ModelConfig& c) { c.logit_soft_cap = 2; }, [](ModelConfig& c) { c.logit_scale = 0.5; },
+           [](ModelConfig& c) { c.embedding_multiplier = 3; }, [](ModelConfig& c) { c.residual_multiplier = 0.4; },
+           [](ModelConfig& c) { c.attention.qk_layernorm = c.attention.qk_layernorm_after_rope = true; },
            [](ModelConfig& c) {
              c.norm.normalization = "LayerNorm";
              c.norm.norm_weight = false;

@@ -57,6 +57,7 @@ void draw_attention(Draw& draw, ModelConfig& model) {
     attention.qk_layernorm = draw.rarely(2);
     attention.qk_layernorm_full_width =
         attention.qk_layernorm && model.norm.normalization == "RMSNorm" && draw.rarely(2);
+    attention.qk_layernorm_after_rope = attention.qk_layernorm && !attention.qk_layernorm_full_width && draw.rarely(3);
     attention.clip_qkv = draw.one_of({0.0, 0.0, 2.0});
     attention.softmax_type = draw.one_of({"vanilla", "learnable"});
     attention.add_qkv_bias = draw.rarely();
@@ -127,6 +128,8 @@ void draw_model(Draw& draw, ModelConfig& model) {
     model.value_embedding_freq = draw.one_of({std::string("none"), cat("[1]*", model.num_layers)});
   }
   if (draw.rarely()) model.logit_soft_cap = 15;
+  if (draw.rarely()) model.embedding_multiplier = 12;
+  if (draw.rarely()) model.residual_multiplier = 0.22;
   if (draw.rarely()) model.attention.qk_l2_norm = true;
   if (draw.rarely() && model.norm.normalization == "RMSNorm") model.norm.norm_weight = false;
   draw_moe(draw, model);

@@ -16,6 +16,7 @@ Block::Block(const Builder& builder, const ModelConfig& config, const LayerSpec&
     : Module(builder.path),
       recompute_all_(config.recompute() == Recompute::full),
       post_norm_(config.norm_placement == "post"),
+      residual_multiplier_(config.residual_multiplier),
       recompute_(read_recompute_modules(config)),
       axis_(builder.tensor),
       unit_(builder.unit),
@@ -93,7 +94,8 @@ ops::SumAndNorm Block::read(Tape& tape, Half half, const Residual& in) {
 }
 
 Var Block::added(Tape& tape, Half half, Var y) {
-  return post_norm_ ? norm_of(half).forward(tape, y, recompute_.layernorm) : y;
+  const Var more = post_norm_ ? norm_of(half).forward(tape, y, recompute_.layernorm) : std::move(y);
+  return residual_multiplier_ == 1 ? more : ops::scale(tape, more, residual_multiplier_);
 }
 
 Residual Block::joined(Tape& tape, Residual x, const BlockInputs& beside) {

@@ -83,7 +83,8 @@ class Block : public Module {
   Norm& norm_of(Half half) { return half == Half::mixer ? *mixer_norm_ : mlp_norm_; }
   // The residual stream, and the input of a half of the block: its norm, unless norms are placed post.
   ops::SumAndNorm read(Tape& tape, Half half, const Residual& in);
-  // The addition to the residual stream for the output y of a half: y, or its norm if norms are placed post.
+  // The addition to the residual stream for the output y of a half: y, or its norm if norms are placed post, times
+  // residual_multiplier.
   Var added(Tape& tape, Half half, Var y);
   // Measures x + added, where `added` may be undefined, for the statistics of activations.
   void measure(Tape& tape, const TokenSource& source, Activation of, const Var& x, const Var& added = {});
@@ -94,6 +95,7 @@ class Block : public Module {
 
   bool recompute_all_;
   bool post_norm_;
+  double residual_multiplier_;
   RecomputeModules recompute_;
   std::optional<TensorAxis> axis_;
   UnitAccess* units_ = nullptr;

@@ -130,6 +130,10 @@ Fields ModelConfig::fields() {
       Field{"embedding_residual", &embedding_residual,
             "Mix the embedding into each layer's input, by two learned factors"},
       Field{"embedding_norm", &embedding_norm, "Normalise the embedding"},
+      Field{"embedding_multiplier", &embedding_multiplier, "Multiplier applied to the embeddings of tokens"}.above(0),
+      Field{"residual_multiplier", &residual_multiplier,
+            "Multiplier applied to the outputs of attention and MLP before they are added to the residual stream"}
+          .above(0),
       Field{"logit_scale", &logit_scale, "Multiplier applied to the logits"}.above(0),
       Field{"logit_soft_cap", &logit_soft_cap,
             "Keep logits within this bound: cap tanh(logit / cap), after logit_scale; 0: no bound"}

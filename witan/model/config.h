@@ -63,6 +63,8 @@ struct ModelConfig {
   bool skip_connections = false;
   bool embedding_residual = false;
   bool embedding_norm = false;
+  double embedding_multiplier = 1;
+  double residual_multiplier = 1;
   double logit_scale = 1;
   double logit_soft_cap = 0;
   int64_t mtp_num_layers = 0;            // modules of multi-token prediction

@@ -350,6 +350,7 @@ Transformer::Embedded Transformer::embed(Tape& tape, const ModelInput& input) {
 }
 
 Var Transformer::embedded(Tape& tape, Var rows, const Tensor& positions) {
+  if (config_.embedding_multiplier != 1) rows = ops::scale(tape, rows, config_.embedding_multiplier);
   if (position_embedding_) rows = ops::add(tape, rows, position_embedding_->forward(tape, positions));
   Var x = tensor_ ? from_sharded_layer(tape, std::move(rows), *tensor_) : std::move(rows);
   if (!embedding_norm_) return x;

@@ -180,6 +180,8 @@ RunConfig full_width_norms() {
   config.model.attention.clip_qkv = 1.2;
   config.model.attention.add_attention_bias = true;
   config.model.norm_placement = "post";
+  config.model.embedding_multiplier = 2;
+  config.model.residual_multiplier = 0.5;
   return config;
 }
 
