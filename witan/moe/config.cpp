@@ -131,7 +131,7 @@ Fields MoeConfig::fields() {
           .at_least(0),
       Field{"moe_router_enable_expert_bias", &moe_router_enable_expert_bias,
             "Choose experts by score plus a bias, which each step moves towards an even load; needs sigmoid or "
-            "sqrtsoftplus scores"},
+            "sqrtsoftplus scores, or moe_router_pre_softmax"},
       Field{"moe_router_bias_update_rate", &moe_router_bias_update_rate, "How far a step moves an expert's bias"}
           .at_least(0),
       Field{
@@ -273,10 +273,11 @@ void MoeConfig::validate(int64_t num_layers) const {
                        " is more than num_experts = ", num_experts);
   validate_weights(*this);
   require<ConfigError>(
-      !moe_router_enable_expert_bias || moe_router_score_function != "softmax",
-      "moe_router_enable_expert_bias = true needs moe_router_score_function = \"sigmoid\" or \"sqrtsoftplus\": softmax "
-      "scores have no scale of their own that a bias could be added to. Set it, or balance the load by "
-      "a loss (moe_aux_loss_coeff)");
+      !moe_router_enable_expert_bias || moe_router_score_function != "softmax" || moe_router_pre_softmax,
+      "moe_router_enable_expert_bias = true needs moe_router_score_function = \"sigmoid\" or \"sqrtsoftplus\", or "
+      "moe_router_pre_softmax = true: logits have no scale of their own that a bias could be added to. Set one of "
+      "these, "
+      "or balance the load by a loss (moe_aux_loss_coeff)");
   validate_groups(*this);
   validate_selection(*this);
   balance_losses();  // throws where the two keys disagree

@@ -201,7 +201,7 @@ TEST(ExpertBias, MovesTowardsAnEvenLoad) {
     }
 }
 
-TEST(ExpertBias, NeedsSigmoidScores) {
+TEST(ExpertBias, NeedsScoresAndNotLogits) {
   MoeConfig config = biased();
   config.moe_router_topk = 1;  // a sigmoid of one learns
   config.validate(2);
@@ -211,6 +211,8 @@ TEST(ExpertBias, NeedsSigmoidScores) {
               config.validate(2);
             }).find("moe_router_enable_expert_bias = true needs moe_router_score_function = \"sigmoid\""),
             std::string::npos);
+  config.moe_router_pre_softmax = true;
+  config.validate(2);
 }
 
 // Biases move by about the difference of scores, so that choices change from step to step.
