@@ -13,6 +13,9 @@
 
 namespace witan {
 
+// Whether to import layers of multi-token prediction, which follow the model's own.
+enum class MtpLayers : bool { take, leave_out };
+
 class ForeignWeights : public WeightSource {
  public:
   // A tensor in the files.

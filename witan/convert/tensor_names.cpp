@@ -44,15 +44,6 @@ int64_t count_layers(const std::vector<ModelTensor>& tensors) {
   return layers;
 }
 
-// The other program's layer that has the tensor, and the tensor's name below it; the layer is -1 outside of layers.
-// Modules of multi-token prediction are numbered after the model's own layers.
-std::pair<int64_t, std::string_view> layer_and_rest(std::string_view name, int64_t layers) {
-  if (!name.starts_with(kMtp)) return number_and_rest(kLayers, name);
-  auto [module, rest] = number_and_rest(kMtp, name);
-  if (rest.starts_with(kMtpBlock)) rest.remove_prefix(kMtpBlock.size());
-  return {layers + module, rest};
-}
-
 std::string with_number(std::string text, std::string_view mark, int64_t number) {
   if (const size_t at = text.find(mark); at != std::string::npos) text.replace(at, mark.size(), std::to_string(number));
   return text;
@@ -185,6 +176,13 @@ constexpr std::string_view kTextDecoders[] = {"model.language_model.", "language
 constexpr std::string_view kNestedHead = "language_model.lm_head.weight";
 
 }  // namespace
+
+std::pair<int64_t, std::string_view> layer_and_rest(std::string_view name, int64_t layers) {
+  if (!name.starts_with(kMtp)) return number_and_rest(kLayers, name);
+  auto [module, rest] = number_and_rest(kMtp, name);
+  if (rest.starts_with(kMtpBlock)) rest.remove_prefix(kMtpBlock.size());
+  return {layers + module, rest};
+}
 
 std::string head_name(const NameStyle& style) {
   return style.head.empty() ? std::string(kHeadName) : style.head;

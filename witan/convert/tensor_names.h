@@ -25,6 +25,9 @@ struct NameStyle {
   std::string prefix = {}, head = {};
 };
 
+// The other program's layer that has Witan's tensor, and the tensor's name below it; the layer is -1 outside of layers.
+// Modules of multi-token prediction are numbered after the model's own layers.
+std::pair<int64_t, std::string_view> layer_and_rest(std::string_view name, int64_t layers);
 std::string head_name(const NameStyle& style);
 // Whether the tensor is outside of the text decoder of a vision-language model.
 bool is_side_tensor(const NameStyle& style, std::string_view name);

@@ -4,6 +4,8 @@
 
 #include "convert/convert_support.h"
 #include "support/message_of.h"
+#include "witan/convert/gguf/gguf_export.h"
+#include "witan/convert/gguf/gguf_weights.h"
 #include "witan/convert/hf/hf_export.h"
 #include "witan/convert/hf/hf_weights.h"
 #include "witan/convert/import.h"
@@ -63,6 +65,32 @@ TEST_P(HfMtpModels, ComeBackByteForByte) {
 
 INSTANTIATE_TEST_SUITE_P(Golden, HfMtpModels, ::testing::Values("deepseek_v3", "glm4_moe"),
                          [](const auto& model) { return std::string(model.param); });
+
+// llama.cpp counts the modules among the layers, and does without their copies of embedding and head.
+TEST(HfMtp, ModulesOfGlmComeBackFromGguf) {
+  const TempFolder folder;
+  testing::write_model(folder / "in", "glm4_moe", with_module("glm4_moe"));
+  HfWeights hf(folder / "in");
+  import_weights(hf, folder / "checkpoints", {}, Json::object());
+  CheckpointWeights checkpoint(open_checkpoint(folder / "checkpoints/step-0"), hf.model());
+  const fs::path path = folder / "glm.gguf";
+  export_gguf(checkpoint, {&hf.architecture(), hf.positions()}, path);
+  GgufWeights again(path);
+  EXPECT_EQ(again.file().metadata().integer("glm4moe.block_count"), 4);
+  EXPECT_EQ(again.file().metadata().integer("glm4moe.nextn_predict_layers"), 1);
+  EXPECT_NE(again.file().find("blk.3.nextn.eh_proj.weight"), nullptr);
+  EXPECT_EQ(again.model().mtp_num_layers, 1);
+  ASSERT_EQ(again.weights(), hf.weights());
+  for (const auto& [name, shape] : hf.weights()) {
+    std::vector<double> one(static_cast<size_t>(shape.elements())), two = one;
+    hf.read(name, 0, shape.elements(), one.data());
+    again.read(name, 0, shape.elements(), two.data());
+    EXPECT_EQ(one, two) << name;
+  }
+  const GgufWeights without(path, MtpLayers::leave_out);
+  EXPECT_EQ(without.model().mtp_num_layers, 0);
+  EXPECT_EQ(without.notes().at("blk.3.attn_q.weight"), "of multi-token prediction, left out as asked (--without-mtp)");
+}
 
 TEST(HfMtp, SeveralModulesKeepTheirOrder) {
   const TempFolder folder;

@@ -76,9 +76,10 @@ std::string given_tokenizer(const fs::path& path, const ModelConfig& model) {
 }
 
 std::unique_ptr<ForeignWeights> open_foreign(const ImportArgs& args) {
-  if (is_gguf_model(args.folder)) return std::make_unique<GgufWeights>(args.folder);
+  const MtpLayers mtp = args.without_mtp ? MtpLayers::leave_out : MtpLayers::take;
+  if (is_gguf_model(args.folder)) return std::make_unique<GgufWeights>(args.folder, mtp);
   if (is_megatron_folder(args.folder)) return std::make_unique<MegatronWeights>(args.folder);
-  return std::make_unique<HfWeights>(args.folder, args.without_mtp ? MtpLayers::leave_out : MtpLayers::take);
+  return std::make_unique<HfWeights>(args.folder, mtp);
 }
 
 // Copies the files beside the weights, which exports need.

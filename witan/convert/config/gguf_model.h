@@ -67,6 +67,8 @@ class GgufReader {
   void experts(const char* count);
   // Routed and shared experts, as DeepSeek has them.
   void routed_experts();
+  // nextn_predict_layers: how many of the layers are modules of multi-token prediction.
+  void mtp_layers();
   // Keys of models without experts, and whether llama.cpp divides the weights of a token's experts by their sum.
   void check_experts(bool weights_norm = true);
   void no_experts_chosen();
@@ -102,7 +104,8 @@ class GgufWriter {
   void llama_like();      // these three
   void routed_experts();  // and shared ones, as DeepSeek has them
   void expert_groups();
-  bool experts();  // how many there are, and how many a token has; false if there are none
+  void mtp_layers();  // counts modules of multi-token prediction among the layers
+  bool experts();     // how many there are, and how many a token has; false if there are none
 
   const ModelConfig& model;
   const Json& hf;

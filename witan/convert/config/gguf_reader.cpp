@@ -151,8 +151,18 @@ void GgufReader::routed_experts() {
   out["norm_topk_prob"] = flag("expert_weights_norm").value_or(false);
   out["n_group"] = std::max<int64_t>(integer("expert_group_count", 1), 1);
   out["topk_group"] = std::max<int64_t>(integer("expert_group_used_count", 1), 1);
-  only("nextn_predict_layers", 0, "Witan reads no layers that predict further tokens from GGUF files");
+  if (!asked_.contains("nextn_predict_layers"))
+    only("nextn_predict_layers", 0,
+         "Witan reads no layers that predict further tokens from files of this architecture");
   no_experts_chosen();
+}
+
+void GgufReader::mtp_layers() {
+  const int64_t modules = integer("nextn_predict_layers", 0), all = out.at("num_hidden_layers").get<int64_t>();
+  require<ConfigError>(modules < all, source(), ": ", key("nextn_predict_layers"), " = ", modules, " of ",
+                       key("block_count"), " = ", all, ": the model needs layers of its own");
+  out["num_hidden_layers"] = all - modules;
+  out["num_nextn_predict_layers"] = modules;
 }
 
 void GgufReader::check_experts(bool weights_norm) {

@@ -64,6 +64,12 @@ void GgufWriter::expert_groups() {
   put("expert_group_used_count", "topk_group");
 }
 
+void GgufWriter::mtp_layers() {
+  if (model.mtp_num_layers == 0) return;
+  put("block_count", model.num_layers + model.mtp_num_layers);
+  put("nextn_predict_layers", model.mtp_num_layers);
+}
+
 bool GgufWriter::experts() {
   if (model.moe.num_experts == 0) return false;
   put("expert_count", model.moe.num_experts);

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <set>
 #include <span>
 
@@ -11,12 +10,11 @@ namespace witan {
 namespace {
 
 // Splits "layers.12.mlp_norm.weight" into "blk.12." and "mlp_norm.weight"; a name outside of layers into "" and itself.
-std::pair<std::string, std::string_view> block_and_rest(std::string_view name) {
-  constexpr std::string_view kLayerPrefix = "layers.";
-  if (!name.starts_with(kLayerPrefix)) return {"", name};
-  const std::string_view rest = name.substr(kLayerPrefix.size());
-  const size_t dot = rest.find('.');
-  return {cat("blk.", rest.substr(0, dot), "."), rest.substr(dot + 1)};
+// Modules of multi-token prediction are blocks behind the model's `layers`.
+std::pair<std::string, std::string_view> block_and_rest(std::string_view name, int64_t layers) {
+  const auto [number, rest] = layer_and_rest(name, layers);
+  if (number < 0) return {"", rest};
+  return {cat("blk.", number, "."), rest};
 }
 
 bool has_vocabulary_rows(std::string_view name) {
@@ -31,7 +29,7 @@ class GgufLinker {
 
   template <class Visit>
   void each(const ModelTensor& tensor, const Visit& visit) const {
-    const auto [block, rest] = block_and_rest(tensor.name);
+    const auto [block, rest] = block_and_rest(tensor.name, model_.num_layers);
     bool found = tensor.buffer;
     for (const auto& table : architecture_.gguf.rules)
       for (const GgufRule& rule : table) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <set>
 
@@ -44,19 +45,46 @@ GgufFacts facts_in(const GgufParts& file) {
 
 }  // namespace
 
-GgufWeights::GgufWeights(const fs::path& path) : file_(path), hf_(read_gguf_config(file_.metadata(), facts_in(file_))) {
+GgufWeights::GgufWeights(const fs::path& path, MtpLayers mtp)
+    : file_(path), hf_(read_gguf_config(file_.metadata(), facts_in(file_))) {
   if (hf_.model.attention.learned_positions()) hf_.model.attention.max_position_embeddings = hf_.positions;
+  if (mtp == MtpLayers::take && file_.find(cat("blk.", hf_.model.num_layers, ".nextn.eh_proj.weight")) != nullptr)
+    hf_.model.mtp_num_layers = hf_.mtp_layers;
   change_style().storage = default_storage(*hf_.architecture);
   list_tensors(hf_.model);
   bool joined = false;
   for (const auto& tensor : file_.tensors()) joined |= tensor.info.name.ends_with(".attn_kv_b.weight");
   const LatentStorage latent = joined ? LatentStorage::joined : LatentStorage::divided;
   set_links(gguf_links(*hf_.architecture, hf_.model, latent, tensors()));
-  check_tensors(gguf_tensors(*hf_.architecture, hf_.model, latent, tensors()));
+  check_tensors(gguf_tensors(*hf_.architecture, hf_.model, latent, tensors()), mtp);
   choose_dtype(hf_.model, [&](Element by, const std::string& source) { return is_held_by(by, source); });
 }
 
-void GgufWeights::check_tensors(const std::vector<std::pair<std::string, Shape>>& expected) {
+// Whether the tensor is of multi-token prediction, and either left out as asked or a copy of the model's embedding or
+// head, which llama.cpp does not need.
+bool GgufWeights::is_spare_mtp(const GgufFile::Placed& tensor, MtpLayers mtp) {
+  const std::string& name = tensor.info.name;
+  constexpr std::string_view kBlock = "blk.";
+  if (hf_.mtp_layers == 0 || !name.starts_with(kBlock) ||
+      std::atoll(name.c_str() + kBlock.size()) < hf_.model.num_layers)
+    return false;
+  if (mtp == MtpLayers::leave_out) {
+    note(name, "of multi-token prediction, left out as asked (--without-mtp)");
+    return true;
+  }
+  const bool head = name.ends_with(".nextn.shared_head_head.weight");
+  if (!head && !name.ends_with(".nextn.embed_tokens.weight")) return false;
+  const auto* own = file_.find(head && file_.find(kGgufHead) != nullptr ? kGgufHead : kGgufEmbedding);
+  const bool comparable = tensor.info.type == own->info.type;  // blocks of other types round otherwise
+  require<CheckpointError>(!comparable || std::ranges::equal(tensor.bytes, own->bytes), file_.path().string(), ": \"",
+                           name, "\" is not equal to \"", own->info.name,
+                           "\": Witan's modules of multi-token prediction share the model's embedding and head; leave "
+                           "them out with --without-mtp");
+  note(name, cat("a copy of \"", own->info.name, "\": nothing to keep"));
+  return true;
+}
+
+void GgufWeights::check_tensors(const std::vector<std::pair<std::string, Shape>>& expected, MtpLayers mtp) {
   const std::string here = file_.path().string();
   const std::string_view type = gguf_architecture(*hf_.architecture);
   std::set<std::string> used;
@@ -79,7 +107,7 @@ void GgufWeights::check_tensors(const std::vector<std::pair<std::string, Shape>>
     if (used.contains(tensor.info.name)) continue;
     if (tensor.info.name == kRopeFactors)
       note(tensor.info.name, "computed by the model: nothing to keep");
-    else
+    else if (!is_spare_mtp(tensor, mtp))
       left_over += cat(left_over.empty() ? "\"" : ", \"", clipped(tensor.info.name), "\"");
   }
   require<CheckpointError>(left_over.empty(), here, " has tensors that a model of type ", type,

@@ -43,7 +43,7 @@ class GgufWeights : public ForeignWeights {
  public:
   // Opens what GgufParts opens. Throws CorruptionError for a damaged file; ConfigError for a model that Witan cannot
   // represent; CheckpointError if a tensor is missing, unexpected, or has a shape or type that Witan does not read.
-  explicit GgufWeights(const fs::path& path);
+  explicit GgufWeights(const fs::path& path, MtpLayers mtp = MtpLayers::take);
 
   const ModelConfig& model() const override {
     return hf_.model;
@@ -60,7 +60,8 @@ class GgufWeights : public ForeignWeights {
 
  private:
   HeldTensor hold(const std::string& name) override;
-  void check_tensors(const std::vector<std::pair<std::string, Shape>>& expected);
+  void check_tensors(const std::vector<std::pair<std::string, Shape>>& expected, MtpLayers mtp);
+  bool is_spare_mtp(const GgufFile::Placed& tensor, MtpLayers mtp);
   bool is_held_by(Element wide, const std::string& name);
 
   GgufParts file_;

@@ -16,9 +16,6 @@
 
 namespace witan {
 
-// Whether to import layers of multi-token prediction, which follow the model's own.
-enum class MtpLayers : bool { take, leave_out };
-
 class HfWeights : public ForeignWeights {
  public:
   // Reads config.json and opens the weights. Throws ConfigError for a model that Witan cannot represent, and

@@ -12,6 +12,13 @@ constexpr GgufRule kGgufGlmNorms[] = {
     {"mlp_norm.weight", "post_attention_norm.weight"},
 };
 
+constexpr GgufRule kGgufMtp[] = {
+    {"enorm.weight", "nextn.enorm.weight"},
+    {"hnorm.weight", "nextn.hnorm.weight"},
+    {"eh_proj.weight", "nextn.eh_proj.weight"},
+    {"norm.weight", "nextn.shared_head_norm.weight"},
+};
+
 // Queries, keys and values may have biases, unlike the output projection.
 void read_glm_attention(HfReader& in, bool partial_rotation) {
   in.sizes();
@@ -49,6 +56,7 @@ void write_glm4_moe(HfWriter& to) {
 
 void read_gguf_glm(GgufReader& in) {
   in.sizes();
+  in.mtp_layers();
   in.grouped_heads(true);
   in.rope();
   in.out["attention_bias"] = in.facts().qkv_biases;
@@ -63,6 +71,7 @@ void write_gguf_glm(GgufWriter& to) {
                        "num_experts = 0: llama.cpp's model of type glm4moe has experts: export "
                        "--format hf");
   to.sizes();
+  to.mtp_layers();
   to.grouped_heads();
   to.rope();
   to.routed_experts();
@@ -83,7 +92,7 @@ Architecture glm4_moe_architecture() {
   glm.write = write_glm4_moe;
   glm.partial_rotation = true;
   glm.mtp_layers = true;
-  glm.gguf = {.name = "glm4moe", .rules = {kGgufCommon, kGgufGlmNorms, kGgufAttention}};
+  glm.gguf = {.name = "glm4moe", .rules = {kGgufCommon, kGgufGlmNorms, kGgufAttention, kGgufMtp}};
   glm.gguf.read = read_gguf_glm;
   glm.gguf.write = write_gguf_glm;
   return glm;
