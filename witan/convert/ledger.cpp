@@ -21,10 +21,12 @@ namespace {
 constexpr const char* kLedgerFormat = "witan-ledger";
 constexpr int64_t kLedgerVersion = 1;
 constexpr int kLedgerDepth = 8;
-constexpr std::array<std::pair<ExpertStorage, std::string_view>, 4> kStorages{{{ExpertStorage::any, "any"},
-                                                                               {ExpertStorage::single, "single"},
-                                                                               {ExpertStorage::fused, "fused"},
-                                                                               {ExpertStorage::mxfp4, "mxfp4"}}};
+constexpr std::array<std::pair<ExpertStorage, std::string_view>, 5> kStorages{
+    {{ExpertStorage::any, "any"},
+     {ExpertStorage::single, "single"},
+     {ExpertStorage::fused, "fused"},
+     {ExpertStorage::fused_in_out, "fused_in_out"},
+     {ExpertStorage::mxfp4, "mxfp4"}}};
 
 // The bytes of a block and its number of elements; types without blocks have blocks of one element.
 std::pair<int64_t, int64_t> bytes_of_elements(std::string_view dtype, const std::string& where) {

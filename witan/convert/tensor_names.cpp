@@ -129,6 +129,7 @@ void visit_rule(const TensorRule& rule, const ModelTensor& tensor, const Sizes& 
   Shape shape;
   if (!single && tensor.experts) shape.append(sizes.experts);
   if (sizes.vector) {
+    if (rule.row) shape.append(1);
     shape.append(out);
   } else {
     shape.append(rule.transposed ? in : out);
@@ -188,8 +189,9 @@ std::string head_name(const NameStyle& style) {
   return style.head.empty() ? std::string(kHeadName) : style.head;
 }
 
-bool is_side_tensor(const NameStyle& style, std::string_view name) {
-  return !style.prefix.empty() && !name.starts_with(style.prefix) && name != head_name(style);
+bool is_side_tensor(const Architecture& architecture, const NameStyle& style, std::string_view name) {
+  if (style.prefix.empty() || name == head_name(style)) return false;
+  return !name.starts_with(style.prefix) || (!architecture.side.empty() && name.starts_with(architecture.side));
 }
 
 NameStyle text_decoder_style(const Architecture& architecture, const std::function<bool(const std::string&)>& has) {
@@ -266,6 +268,10 @@ ExpertStorage default_storage(const Architecture& architecture) {
 
 bool has_mxfp4(const Architecture& architecture) {
   return has_storage(architecture, Storage::mxfp4);
+}
+
+bool has_fused_in_out(const Architecture& architecture) {
+  return has_storage(architecture, Storage::fused_in_out);
 }
 
 bool has_transposed(const Architecture& architecture) {

@@ -29,8 +29,8 @@ struct NameStyle {
 // Modules of multi-token prediction are numbered after the model's own layers.
 std::pair<int64_t, std::string_view> layer_and_rest(std::string_view name, int64_t layers);
 std::string head_name(const NameStyle& style);
-// Whether the tensor is outside of the text decoder of a vision-language model.
-bool is_side_tensor(const NameStyle& style, std::string_view name);
+// Whether the tensor is outside of the text decoder of a vision-language model, or below Architecture::side.
+bool is_side_tensor(const Architecture& architecture, const NameStyle& style, std::string_view name);
 // The prefix and the head of the text decoder in a vision-language model's folder, from the tensors that exist; an
 // empty prefix if they have none of the names that Witan knows.
 NameStyle text_decoder_style(const Architecture& architecture, const std::function<bool(const std::string&)>& has);
@@ -63,8 +63,9 @@ bool is_computed(const Architecture& architecture, std::string_view name);
 
 // The storage of experts in a folder that has none yet.
 ExpertStorage default_storage(const Architecture& architecture);
-// Whether files of the architecture may hold weights in MXFP4, and whether they hold matrices as [in, out].
+// Whether files of the architecture may hold weights in MXFP4, experts as [in, out], and other matrices as [in, out].
 bool has_mxfp4(const Architecture& architecture);
+bool has_fused_in_out(const Architecture& architecture);
 bool has_transposed(const Architecture& architecture);
 // Whether its folders have a place for modules of multi-token prediction.
 bool has_mtp(const Architecture& architecture);

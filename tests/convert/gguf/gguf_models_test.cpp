@@ -145,8 +145,9 @@ TEST_F(GgufFiles, Llama3sFactorsAreTheConverters) {
 
 // Golden models of all architectures that llama.cpp can hold.
 TEST_F(GgufFiles, FoldersGoOutAndComeBackTheSame) {
-  for (const char* model : {"llama", "llama3", "gpt2", "qwen3", "olmo2", "olmo3_yarn", "deepseek_v3", "gpt_oss",
-                            "glm4_moe", "glm4_moe_lite", "kimi_k2", "minimax_m2", "seed_oss"}) {
+  for (const char* model :
+       {"llama", "llama3", "gpt2", "qwen3", "olmo2", "olmo3_yarn", "deepseek_v3", "gpt_oss", "glm4_moe",
+        "glm4_moe_lite", "kimi_k2", "minimax_m2", "seed_oss", "granitemoe", "granitemoeshared"}) {
     SCOPED_TRACE(model);
     HfWeights hf(golden(model));
     CheckpointWeights weights = imported(hf);
@@ -199,6 +200,16 @@ TEST_F(GgufFiles, LayersThatLlamaCppHasGoOutAndComeBack) {
   EXPECT_EQ(qwen.integer("qwen2moe.expert_shared_feed_forward_length"), 12);
   const GgufMetadata smollm = write("smollm3", [](ModelConfig& model) { model.attention.no_rope_freq = "[0,0,0,1]"; });
   EXPECT_EQ(smollm.text("general.architecture"), "smollm3");
+  const GgufMetadata ernie = write("ernie4_5", [](ModelConfig& model) {
+    model.attention.add_attention_bias = model.add_mlp_bias = false;
+  });
+  EXPECT_EQ(ernie.text("general.architecture"), "ernie4_5");
+  const GgufMetadata granite = write("granite", [](ModelConfig& model) {
+    model.attention.add_attention_bias = model.add_mlp_bias = false;
+    model.attention.softmax_scale = 0;
+  });
+  EXPECT_EQ(granite.number("granite.logit_scale"), 6);
+  EXPECT_EQ(granite.number("granite.residual_scale"), 0.4);
 }
 
 TEST_F(GgufFiles, PartsOfHeadsThatRotateAreCounted) {

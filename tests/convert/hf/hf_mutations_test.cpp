@@ -25,14 +25,21 @@ class HfMutations : public ::testing::TestWithParam<std::string> {
   HfMutations()
       : all_(Json::parse(read_file(golden("mutations.json")))),
         golden_(all_.at("models").at(GetParam())),
-        config_(Json::parse(read_file(golden(GetParam()) / kHfConfig))),
+        whole_(Json::parse(read_file(golden(GetParam()) / kHfConfig))),
+        config_(whole_.contains(kTextConfig) ? whole_.at(kTextConfig) : whole_),
         expected_(testing::tensors_in(golden(GetParam()) / "expected.safetensors")) {
     fs::create_symlink(golden(GetParam()) / kHfWeights, folder_ / kHfWeights);
   }
 
-  // The first logits of the last token; nothing if the folder is refused.
+  // The first logits of the last token; nothing if the folder is refused. `config` describes the text decoder of a
+  // vision-language model, whose other keys stay.
   std::optional<std::vector<double>> logits(const Json& config) {
-    testing::write_text(folder_ / kHfConfig, config.dump());
+    Json whole = config;
+    if (whole_.contains(kTextConfig)) {
+      whole = whole_;
+      whole[kTextConfig] = config;
+    }
+    testing::write_text(folder_ / kHfConfig, whole.dump());
     try {
       HfWeights weights(folder_.path());
       for (const auto& [model, found] : known_)
@@ -88,7 +95,7 @@ class HfMutations : public ::testing::TestWithParam<std::string> {
   }
 
   test::TempFolder folder_;
-  const Json all_, golden_, config_;
+  const Json all_, golden_, whole_, config_;
   const testing::OwnTensors expected_;
   std::vector<std::pair<ModelConfig, std::vector<double>>> known_;
 };

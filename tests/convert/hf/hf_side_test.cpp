@@ -106,6 +106,72 @@ TEST(HfSide, ModulesBesideAModelOfTextAreKept) {
   EXPECT_EQ(style->head, "");
 }
 
+// They begin as the model's own tensors do.
+TEST(HfSide, ErniesLayersOfMultiTokenPredictionAreKept) {
+  const TempFolder folder;
+  OwnTensors tensors = tensors_in(golden("ernie4_5_moe"));
+  tensors["model.mtp_emb_norm.0.weight"] = tensors.at("model.norm.weight");
+  testing::write_model(folder / "in", "ernie4_5_moe", tensors);
+  const HfWeights weights(folder / "in");
+  ASSERT_EQ(weights.side_tensors().size(), 1U);
+  EXPECT_EQ(weights.side_tensors().front().info.name, "model.mtp_emb_norm.0.weight");
+}
+
+// Published Qwen2.5-VL describes its text decoder beside the towers, and names it as a model of text.
+TEST(HfSide, TheTextDecoderMayBeDescribedBesideItsTowers) {
+  const TempFolder folder;
+  const Json nested = Json::parse(read_file(golden("qwen2_5_vl_text") / kHfConfig));
+  Json flat = nested;
+  flat.erase(kTextConfig);
+  flat.update(nested.at(kTextConfig));
+  flat["model_type"] = "qwen2_5_vl";
+  flat["tie_word_embeddings"] = false;
+  flat["rope_scaling"] = {{"type", "mrope"}, {"mrope_section", {1, 1}}, {"rope_theta", 1e5}};
+  flat.erase("rope_parameters");
+  OwnTensors tensors;
+  for (auto& [name, tensor] : tensors_in(golden("qwen2_5_vl_text"))) {
+    std::string other = name;
+    if (name.starts_with("model.language_model.")) other = "model." + name.substr(21);
+    if (name.starts_with("model.visual.")) other = name.substr(6);
+    tensors.emplace(other, tensor);
+  }
+  testing::write_model(folder / "in", "qwen2_5_vl_text", tensors);
+  testing::write_text(folder / "in" / kHfConfig, flat.dump());
+  const HfWeights published(folder / "in"), whole(golden("qwen2_5_vl_text"));
+  EXPECT_THAT(differences(published.model(), whole.model()), IsEmpty());
+  EXPECT_EQ(published.side_tensors().size(), whole.side_tensors().size());
+  EXPECT_EQ(published.weights(), whole.weights());
+  EXPECT_EQ(published.style().prefix, "model.");
+}
+
+// transformers transposes experts whose shape is not that of its model.
+TEST(HfSide, ExpertsOfQwen3VlAreReadInBothOrders) {
+  const TempFolder folder;
+  OwnTensors turned = tensors_in(golden("qwen3_vl_moe_text"));
+  for (auto& [name, tensor] : turned) {
+    if (name.find(".mlp.experts.") == std::string::npos) continue;
+    const Shape was = tensor.info.shape;  // [E, in, out]
+    const auto E = static_cast<size_t>(was[0]), in = static_cast<size_t>(was[1]), out = static_cast<size_t>(was[2]);
+    std::vector<std::byte> bytes(tensor.bytes.size());
+    for (size_t i = 0; i < E * in * out; ++i) {
+      const size_t e = i / (in * out), row = i / out % in, column = i % out;
+      std::copy_n(tensor.bytes.data() + 4 * i, 4, bytes.data() + 4 * ((e * out + column) * in + row));
+    }
+    tensor.info.shape = {was[0], was[2], was[1]};
+    tensor.bytes = bytes;
+  }
+  testing::write_model(folder / "in", "qwen3_vl_moe_text", turned);
+  HfWeights published(golden("qwen3_vl_moe_text")), in_memory(folder / "in");
+  EXPECT_EQ(published.style().storage, ExpertStorage::fused_in_out);
+  EXPECT_EQ(in_memory.style().storage, ExpertStorage::fused);
+  for (const auto& [name, shape] : published.weights()) {
+    std::vector<double> one(static_cast<size_t>(shape.elements())), two = one;
+    published.read(name, 0, shape.elements(), one.data());
+    in_memory.read(name, 0, shape.elements(), two.data());
+    EXPECT_EQ(one, two) << name;
+  }
+}
+
 TEST(HfSide, TensorsOfTheTextDecoderAreAllItsOwn) {
   const TempFolder folder;
   OwnTensors tensors = tensors_in(golden(kLlava));
@@ -130,6 +196,11 @@ TEST(HfSide, KeysBesideTheTextDecoderCount) {
   Json config = config_of_llava();
   config["tie_word_embeddings"] = true;
   EXPECT_FALSE(read_hf_config(config.dump(), "config.json").model.untie_embeddings_and_output_weights);
+  // Qwen2-VL is tied if either place says so.
+  Json qwen = Json::parse(read_file(golden("qwen2_vl_text") / kHfConfig));
+  qwen["tie_word_embeddings"] = false;
+  qwen[kTextConfig]["tie_word_embeddings"] = true;
+  EXPECT_FALSE(read_hf_config(qwen.dump(), "config.json").model.untie_embeddings_and_output_weights);
 }
 
 }  // namespace

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Writes defaults.json beside this script: for each architecture that Witan reads the values that transformers'
-configuration class gives to all its keys (`defaults`), those that it has no value for (`required`: one that works), and
+configuration class gives to all its keys (`defaults`), those that it has no value for, or none that gives a model
+(`required`: one that works), and
 the keys and values that older versions write into a config.json beside or instead of these (`older`: lists of values).
 
     make_defaults.py FOLDER ...    # folders made by pip install --target FOLDER transformers==VERSION
 
 Made with Python 3.11 and transformers 5.24.0; the folders were of 4.30.2, 4.36.2, 4.41.2, 4.46.3, 4.51.3, 4.57.6 and
-5.0.0 (none for the classes in NEWEST). The file is committed; run this only to change it.
+5.0.0 (for the classes in NEWEST 4.57.6). The file is committed; run this only to change it.
 """
 import json
 import os
@@ -15,10 +16,13 @@ import subprocess
 import sys
 
 NEWEST = ["Glm4MoeLite", "Glm4Moe", "MiniMaxM2", "Dots1", "SolarOpen", "Qwen2Moe", "FlexOlmo", "SmolLM3",
-          "SeedOss", "ExaoneMoe"]
+          "SeedOss", "ExaoneMoe", "Granite", "GraniteMoe", "GraniteMoeShared", "Ernie4_5", "Ernie4_5_Moe",
+          "HunYuanDenseV1", "HunYuanMoEV1", "Qwen2VLText", "Qwen2_5_VLText", "Qwen3VLText", "Qwen3VLMoeText"]
 CLASSES = ["Llama", "Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen3Moe", "Olmoe", "Olmo2", "Olmo3", "GptOss", "DeepseekV2",
            "DeepseekV3", "GPT2", "Phi3", *NEWEST]
-REQUIRED = {"deepseek_v2": {"num_experts_per_tok": 6},
+# The class of glm4_moe has 96 heads for 4096 channels, that of hunyuan_v1_moe one expert.
+REQUIRED = {"deepseek_v2": {"num_experts_per_tok": 6}, "glm4_moe": {"head_dim": 128},
+            "hunyuan_v1_moe": {"num_experts": 64, "moe_topk": 8},
             "dots1": {"n_routed_experts": 128, "num_experts_per_tok": 6, "n_shared_experts": 2}}
 
 
@@ -49,7 +53,7 @@ if sys.argv[1:] == ["--dump"]:
 made = {}
 for kind, defaults in dump().items():
     required = REQUIRED.get(kind, {})
-    assert all(defaults.pop(key, None) is None for key in required)
+    defaults = {key: value for key, value in defaults.items() if key not in required}
     made[kind] = {"defaults": defaults, "required": required, "older": {}}
 for folder in sys.argv[1:]:
     for kind, defaults in dump_of(folder).items():

@@ -141,6 +141,46 @@ NEWEST |= {
         projection_hidden_size=12, image_token_id=62, video_token_id=63, vision_start_token_id=60,
         vision_end_token_id=61, tie_word_embeddings=False)),
 }
+# The folders of these types are those of the whole models.
+TOWER = dict(depth=2, hidden_size=8, intermediate_size=12, num_heads=2, patch_size=2, spatial_merge_size=2,
+             temporal_patch_size=1, out_hidden_size=16)
+IMAGES = dict(image_token_id=62, video_token_id=63, vision_start_token_id=60, vision_end_token_id=61,
+              tie_word_embeddings=False)
+QWEN2_VL = dict(COMMON, intermediate_size=24, use_sliding_window=True, max_window_layers=1, sliding_window=6,
+                rope_parameters=dict(rope_type="default", rope_theta=1e5, mrope_section=[1, 1]))
+QWEN3_VL = dict(COMMON, intermediate_size=24, head_dim=8,
+                rope_parameters=dict(rope_type="default", rope_theta=1e5, mrope_interleaved=True,
+                                     mrope_section=[2, 1, 1]))
+NEWEST |= {
+    "qwen2_vl_text": ("Qwen2VL", dict(IMAGES, text_config=QWEN2_VL, vision_config=dict(
+        depth=2, embed_dim=8, hidden_size=16, num_heads=2, mlp_ratio=2, patch_size=2, spatial_merge_size=2,
+        temporal_patch_size=1))),
+    "qwen2_5_vl_text": ("Qwen2_5_VL", dict(IMAGES, text_config=QWEN2_VL,
+                                           vision_config=dict(TOWER, window_size=4, fullatt_block_indexes=[1]))),
+    "qwen3_vl_text": ("Qwen3VL", dict(IMAGES, text_config=QWEN3_VL,
+                                      vision_config=dict(TOWER, num_position_embeddings=16, deepstack_visual_indexes=[0]))),
+    "qwen3_vl_moe_text": ("Qwen3VLMoe", dict(
+        IMAGES, text_config=dict(QWEN3_VL, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=12,
+                                 mlp_only_layers=[0]),
+        vision_config=dict(TOWER, num_position_embeddings=16, deepstack_visual_indexes=[0]))),
+}
+GRANITE = dict(COMMON, intermediate_size=24, embedding_multiplier=3.0, residual_multiplier=0.4, logits_scaling=6.0,
+               attention_multiplier=0.3)
+HUNYUAN = dict(COMMON, intermediate_size=12, head_dim=8)
+NEWEST |= {
+    "granite": ("Granite", dict(GRANITE, attention_bias=True, mlp_bias=True)),
+    "granitemoe": ("GraniteMoe", dict(GRANITE, num_local_experts=6, num_experts_per_tok=3)),
+    "granitemoeshared": ("GraniteMoeShared", dict(GRANITE, num_local_experts=6, num_experts_per_tok=3,
+                                                  shared_intermediate_size=20)),
+    "ernie4_5": ("Ernie4_5", dict(COMMON, intermediate_size=24, head_dim=8, use_bias=True)),
+    "ernie4_5_moe": ("Ernie4_5_Moe", dict(COMMON, intermediate_size=24, num_hidden_layers=4, moe_intermediate_size=8,
+                                          moe_num_experts=6, moe_k=3, moe_num_shared_experts=2,
+                                          moe_layer_start_index=1, moe_layer_end_index=3, moe_layer_interval=2)),
+    "hunyuan_v1_dense": ("HunYuanDenseV1", dict(HUNYUAN, attention_bias=True)),
+    # A factor alpha stretches all lengths alike.
+    "hunyuan_v1_moe": ("HunYuanMoEV1", dict(HUNYUAN, num_experts=6, moe_topk=3, rope_parameters=dict(
+        rope_type="dynamic", rope_theta=10000.0, alpha=50.0, factor=1.0))),
+}
 MODELS |= NEWEST
 
 # Runs of Witan's, of a few steps so that norms and biases are not what they begin as.
@@ -197,12 +237,17 @@ def randomise(model):
 
 
 def save(model, folder):
-    """Names of layers of kimi_k25's text decoder are those of published folders: transformers 5.24.0 reads these, and
-    saves the decoder's layers under the name of the tower's."""
+    """Tensors are those of published folders, which transformers 5.24.0 reads: it saves the layers of kimi_k25's text
+    decoder under the name of the tower's, and qwen3_vl_moe's experts as [out, in]."""
     model.save_pretrained(folder)
-    if folder.name == "kimi_k25" or folder.parent.name == "kimi_k25":
-        path = folder / "model.safetensors"
+    names = (folder.name, folder.parent.name)
+    path = folder / "model.safetensors"
+    if "kimi_k25" in names:
         tensors = {name.replace("language_model.model.blocks.", "language_model.model.layers."): tensor
+                   for name, tensor in load_file(path).items()}
+        save_file(tensors, path, {"format": "pt"})
+    if "qwen3_vl_moe_text" in names:
+        tensors = {name: tensor.transpose(1, 2).contiguous() if ".mlp.experts." in name else tensor
                    for name, tensor in load_file(path).items()}
         save_file(tensors, path, {"format": "pt"})
 

@@ -23,8 +23,9 @@ import transformers
 from safetensors.torch import load_file
 
 HERE = pathlib.Path(__file__).parent
-# All models but one of a model_type that transformers does not know, and vision-language models.
-NAMES = sorted(path.parent.name for path in HERE.glob("*/config.json") 
+# All models but one of a model_type that transformers does not know, and vision-language models whose text decoder is
+# of a type that has a model here. Of others the text decoder's keys are changed.
+NAMES = sorted(path.parent.name for path in HERE.glob("*/config.json")
                if path.parent.name not in ("kimi_k2", "kimi_k25", "llava"))
 LOGITS = 8
 DROP = object()
@@ -155,7 +156,9 @@ def mutations(config, defaults):
 def logits_of(folder, tokens):
     """None where there is no such model."""
     try:
-        model, info = transformers.AutoModelForCausalLM.from_pretrained(
+        nested = "text_config" in json.loads((folder / "config.json").read_text())
+        auto = transformers.AutoModelForImageTextToText if nested else transformers.AutoModelForCausalLM
+        model, info = auto.from_pretrained(
             folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager",
             output_loading_info=True)
         if info["missing_keys"] or info["mismatched_keys"] or info.get("error_msgs"):
@@ -173,7 +176,8 @@ def close(a, b):
 
 def mutate(name):
     source = HERE / name
-    config = json.loads((source / "config.json").read_text())
+    whole = json.loads((source / "config.json").read_text())
+    config = whole.get("text_config", whole)
     defaults = json.loads((HERE / "defaults.json").read_text())[config["model_type"]]["defaults"]
     tokens = load_file(source / "expected.safetensors")["tokens"][:1]
     outcomes, made = [logits_of(source, tokens)], []
@@ -182,6 +186,8 @@ def mutate(name):
         (folder / "model.safetensors").symlink_to(source / "model.safetensors")
         for values, dropped in mutations(config, defaults):
             changed = {key: value for key, value in {**config, **values}.items() if key not in dropped}
+            if config is not whole:
+                changed = {**whole, "text_config": changed}
             (folder / "config.json").write_text(json.dumps(changed))
             found = logits_of(folder, tokens)
             which = None

@@ -125,14 +125,31 @@ void write_settings(const ExportedRun& run, const OrderedJson& tokens, const std
   if (tokenizer) settle("tokenizer_config.json", tokenizer_config(*tokenizer, chat, run.config.data.seq_length));
 }
 
+// Copies the sections of rotary positions, which only images and videos tell apart, from the imported text decoder.
+void keep_rope_sections(const OrderedJson& imported, OrderedJson& text) {
+  for (const char* spelling : {"rope_scaling", "rope_parameters"})
+    for (const char* key : {"mrope_section", "mrope_interleaved"})
+      if (imported.contains(spelling) && imported[spelling].is_object() && imported[spelling].contains(key))
+        text["rope_parameters"][key] = imported[spelling][key];
+}
+
 // The imported config.json of a vision-language model with another text decoder, or `text` itself for other models.
+// Published Qwen2-VL and Qwen2.5-VL describe the text decoder beside their towers.
 OrderedJson around_text_decoder(const ExportedRun& run, OrderedJson text) {
   auto json = OrderedJson::parse(read_file(run.folder / kCompanionFolder / kHfConfig));
-  if (!json.contains(kTextConfig)) return text;
+  const bool nested = json.contains(kTextConfig);
+  if (!nested && !json.contains("vision_config")) return text;
+  keep_rope_sections(nested ? json[kTextConfig] : json, text);
   json.erase("quantization_config");
-  json["tie_word_embeddings"] = text["tie_word_embeddings"];
   text.erase("architectures");
-  json[kTextConfig] = std::move(text);
+  if (nested) {
+    json["tie_word_embeddings"] = text["tie_word_embeddings"];
+    json[kTextConfig] = std::move(text);
+    return json;
+  }
+  for (const char* key : {"rope_scaling", "rope_theta"}) json.erase(key);
+  text.erase("model_type");
+  json.update(text);
   return json;
 }
 

@@ -32,6 +32,14 @@ struct HfModel {
 
 enum class HfHeads : bool { grouped, latent };
 
+// What an architecture's rotary positions have beside those of Llama.
+enum class HfRope : uint8_t {
+  plain,
+  partial,    // the share of a head's channels given by partial_rotary_factor rotates
+  sections,   // keys of a vision-language model's sections, which say nothing about text
+  ntk_alpha,  // "dynamic" with a factor alpha, which raises the base for all lengths
+};
+
 // One config.json as Witan's keys. The functions read some keys each; a key that none of them read is refused at the
 // end. All throw ConfigError naming the key, its value and the reason. Keeps references to its arguments.
 struct HfReader {
@@ -40,7 +48,7 @@ struct HfReader {
   // Layers, widths, heads, norm, tied embeddings and positions.
   void sizes(HfHeads heads = HfHeads::grouped);
   void activation();  // hidden_act
-  void rope(bool partial = false);
+  void rope(HfRope kind = HfRope::plain);
   void llama_like();  // these three
   void dense() { to.set("num_experts", int64_t{0}); }
 
@@ -79,6 +87,7 @@ struct HfReader {
   void sigmoid_router();  // DeepSeek-V3's
   // The layers that have experts. Refuses, naming the key, that none has.
   void moe_layers(const std::vector<bool>& moe, const char* key);
+  void layers_by_sparse_step();  // those of Qwen's decoder_sparse_step and mlp_only_layers
 
   // The bound of a clamp: 0 turns it off in Witan, and makes all values 0 in transformers.
   double bound(const char* key);
@@ -105,6 +114,7 @@ struct HfWriter {
   void experts(const char* count, const char* size);
   void dense_layers_first();  // first_k_dense_replace
   void mlp_layer_types();
+  void mlp_only_layers();
   // DeepSeek's keys of routed and shared experts; false if no layer has experts.
   bool routed_experts(const char* count = "n_routed_experts", const char* shared = "n_shared_experts");
   void sigmoid_router();  // DeepSeek-V3's
@@ -128,10 +138,9 @@ std::string hf_activation(const MlpConfig& mlp);
 // Rotary positions are rope_parameters, as transformers writes them since v5, or rope_theta and rope_scaling before.
 // Source: transformers' modeling_rope_utils.py.
 
-// The rotation of an architecture whose layers all rotate alike. `positions` is max_position_embeddings. With `partial`
-// the model rotates the share of a head's channels given by partial_rotary_factor; otherwise the key is refused. Throws
-// ConfigError.
-void read_hf_rope(HfKeys& keys, const HfSettings& to, int64_t positions, bool partial = false);
+// The rotation of an architecture whose layers all rotate alike. `positions` is max_position_embeddings. Keys of other
+// kinds are refused. Throws ConfigError.
+void read_hf_rope(HfKeys& keys, const HfSettings& to, int64_t positions, HfRope kind = HfRope::plain);
 nlohmann::ordered_json hf_rope(const AttentionConfig& attention);
 
 // The rotations of an architecture such as OLMo 3, whose windowed layers (layer_types = sliding_attention) have their

@@ -39,8 +39,8 @@ void HfReader::activation() {
   read_hf_activation(keys, to, "hidden_act", "silu", true);
 }
 
-void HfReader::rope(bool partial) {
-  read_hf_rope(keys, to, model.positions, partial);
+void HfReader::rope(HfRope kind) {
+  read_hf_rope(keys, to, model.positions, kind);
 }
 
 void HfReader::llama_like() {
@@ -174,6 +174,19 @@ void HfReader::sigmoid_router() {
   to.set("moe_router_enable_expert_bias", true);
   to.set("moe_router_norm_topk_prob", keys.truthy("norm_topk_prob") ? "true" : "false");
   expert_groups(2);
+}
+
+void HfReader::layers_by_sparse_step() {
+  const int64_t step = keys.integer("decoder_sparse_step");
+  std::vector<bool> moe;
+  for (int64_t layer = 0; layer < layers; ++layer) moe.push_back(step > 0 && (layer + 1) % step == 0);
+  if (const Json* dense = keys.find("mlp_only_layers"))
+    for (const Json& layer : *dense) {
+      if (!layer.is_number_integer() || layer < 0 || layer >= layers)
+        keys.refuse("mlp_only_layers", "must list numbers of layers");
+      moe[layer.get<size_t>()] = false;
+    }
+  moe_layers(moe, "mlp_only_layers");
 }
 
 void HfReader::moe_layers(const std::vector<bool>& moe, const char* key) {

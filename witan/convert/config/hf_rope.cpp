@@ -78,23 +78,40 @@ struct RopeBeside {
   double theta = 0;
   int64_t positions = 0;  // max_position_embeddings
   int64_t original = 0;   // original_max_position_embeddings; 0 if absent
-  bool partial = false;   // the architecture rotates the share of a head's channels that the file gives,
-  double share = 1;       // or else this one
+  HfRope kind = HfRope::plain;
+  double share = 1;  // of a head's channels that rotate, if the kind is partial and the object does not say
 };
+
+// Reads "dynamic" with a factor alpha. transformers' HunYuan raises the base by it, and passes over all other keys.
+void read_ntk_alpha(HfKeys& scaling, const HfSettings& to, double theta) {
+  const double alpha = scaling.number("alpha");
+  const auto channels = static_cast<double>(to.model().attention.qk_head_dim(to.model().hidden_size));
+  if (!(alpha > 0) || channels <= 2) scaling.refuse("alpha", "it multiplies the base, and must be above 0");
+  to.set("rotary_base", theta * std::pow(alpha, channels / (channels - 2)));
+  for (const char* key : {"factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"}) scaling.find(key);
+}
 
 // Reads one object: rope_parameters, a part of it, or rope_scaling.
 void read_object(HfKeys scaling, const HfSettings& to, const RopeBeside& defaults) {
   to.set("rotary_base", scaling.number("rope_theta", defaults.theta));
-  if (defaults.partial)
+  if (defaults.kind == HfRope::partial)
     to.set("rotary_percent", scaling.number(kPartial, defaults.share));
   else
     scaling.only(kPartial, 1.0, kWholeHeads);
   std::string type = scaling.text("type", "default");
   type = scaling.text("rope_type", type);
   if (type == "su") type = "longrope";  // in Phi-3's first files
+  if (defaults.kind == HfRope::sections) {
+    for (const char* key : {"mrope_section", "mrope_interleaved"}) scaling.find(key);
+    if (type == "mrope") type = "default";
+  }
   int64_t original = scaling.integer("original_max_position_embeddings", defaults.positions);
   if (defaults.original > 0) original = defaults.original;  // transformers prefers it
   if (type == "dynamic") original = defaults.positions;     // frequencies change beyond them
+  if (type == "dynamic" && defaults.kind == HfRope::ntk_alpha && scaling.truthy("alpha", false)) {
+    read_ntk_alpha(scaling, to, scaling.number("rope_theta", defaults.theta));
+    return scaling.finish();
+  }
   if (type == "linear" || type == "llama3" || type == "yarn" || type == "dynamic") {
     to.set("rotary_scaling_factor", scaling.number("factor"));
   } else if (type == "longrope") {
@@ -162,16 +179,17 @@ void write_yarn(Out& rope, const AttentionConfig& attention) {
 }  // namespace
 
 // In transformers a rope_scaling that is not empty overrides rope_parameters.
-void read_hf_rope(HfKeys& keys, const HfSettings& to, int64_t positions, bool partial) {
+void read_hf_rope(HfKeys& keys, const HfSettings& to, int64_t positions, HfRope kind) {
   const Json *scaling = keys.find(kScaling), *joined = keys.find(kJoined);
   const bool scaled = scaling && !scaling->empty();
   const double theta = keys.number("rope_theta");
   const int64_t original = keys.integer("original_max_position_embeddings", 0);
+  const bool partial = kind == HfRope::partial;
   const double share = partial ? keys.number(kPartial, 1.0) : 1;
   if (!partial) keys.only(kPartial, 1.0, kWholeHeads);
   const LayerTypeRope rope{scaled ? scaling : joined,
                            cat(keys.where(), ": ", scaled ? kScaling : kJoined),
-                           {theta, positions, original, partial, share}};
+                           {theta, positions, original, kind, share}};
   rope.read(to);
 }
 

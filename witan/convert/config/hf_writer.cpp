@@ -59,6 +59,12 @@ void HfWriter::mlp_layer_types() {
   for (const LayerSpec& layer : layers) out["mlp_layer_types"].push_back(layer.moe ? "sparse" : "dense");
 }
 
+void HfWriter::mlp_only_layers() {
+  out["mlp_only_layers"] = Out::array();
+  for (size_t layer = 0; layer < layers.size(); ++layer)
+    if (!layers[layer].moe) out["mlp_only_layers"].push_back(layer);
+}
+
 bool HfWriter::routed_experts(const char* count, const char* shared) {
   const MoeConfig& moe = model.moe;
   if (moe.num_experts == 0) return false;

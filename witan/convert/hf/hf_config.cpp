@@ -10,6 +10,8 @@
 namespace witan {
 namespace {
 
+constexpr const char* kTied = "tie_word_embeddings";
+
 // Reads compressed-tensors' configuration. The size of groups follows from the scales.
 void read_packed_weights(HfKeys& of, HfModel& out) {
   of.only("format", "pack-quantized", "Witan reads compressed-tensors' weights in pack-quantized");
@@ -53,10 +55,18 @@ void read_quantization(HfKeys& keys, HfModel& out) {
   out.fp8_block = (*block)[0].get<int64_t>();
 }
 
+const Architecture* architecture_of(const Json& json) {
+  const auto type = json.find("model_type");
+  return type == json.end() || !type->is_string() ? nullptr : find_architecture(type->get_ref<const std::string&>());
+}
+
 // The object that describes the text decoder of a vision-language model, with the keys beside it that apply to it.
 Json text_decoder_in(const Json& whole) {
   Json text = whole.at(kTextConfig);
-  if (whole.contains("tie_word_embeddings")) text["tie_word_embeddings"] = whole.at("tie_word_embeddings");
+  const Architecture* architecture = architecture_of(text);
+  const bool tied_in_text =
+      architecture != nullptr && architecture->tied_in_text && text.contains(kTied) && text[kTied] == true;
+  if (whole.contains(kTied) && !tied_in_text) text[kTied] = whole.at(kTied);
   if (whole.contains("quantization_config") && !text.contains("quantization_config"))
     text["quantization_config"] = whole.at("quantization_config");
   return text;
@@ -72,7 +82,7 @@ std::string text_of(const Architecture& architecture, const ModelConfig& model, 
   architecture.write(to);
   to.out["vocab_size"] = model.vocab_size;
   to.out["initializer_range"] = model.init_method_std;
-  to.out["tie_word_embeddings"] = !model.untie_embeddings_and_output_weights;
+  to.out[kTied] = !model.untie_embeddings_and_output_weights;
   to.out["dtype"] = dtype;
   return to.out.dump(2) + "\n";
 }
@@ -100,7 +110,7 @@ HfModel read_hf_config(std::string_view text, const std::string& file) {
                        "model");
   HfModel model;
   model.text_decoder = nested;
-  model.architecture = find_architecture(type->get<std::string>());
+  model.architecture = architecture_of(json);
   if (model.architecture == nullptr) {
     const std::string_view lacking = lacking_part(type->get_ref<const std::string&>());
     require<ConfigError>(lacking.empty(), where, ": model_type = ", type->get_ref<const std::string&>(),

@@ -59,6 +59,7 @@ HfWeights::HfWeights(const fs::path& folder, MtpLayers mtp)
   list_tensors(hf_.model);
   const Architecture& architecture = *hf_.architecture;
   change_style() = style_of(architecture, has, tensors(), style());
+  if (holds_experts_in_out()) change_style().storage = ExpertStorage::fused_in_out;
   if (style().storage == ExpertStorage::single) require_tensors_for(hf_.model.moe.num_experts, "experts");
   const int64_t vocabulary = hf_.model.vocab_size;
   for (const auto& [name, shape] : other_tensors(architecture, style(), tensors(), vocabulary))
@@ -82,8 +83,19 @@ void HfWeights::require_tensors_for(int64_t count, const char* of_what) const {
 // transformers writes num_nextn_predict_layers even though it leaves the layers' weights out.
 bool HfWeights::holds_mtp_layers() const {
   return hf_.mtp_layers > 0 && std::ranges::any_of(folder_.tensors(), [&](const auto& tensor) {
-           return !is_side_tensor(style(), tensor.first) && layer_of(tensor.first) >= hf_.model.num_layers;
+           return !is_side_tensor(*hf_.architecture, style(), tensor.first) &&
+                  layer_of(tensor.first) >= hf_.model.num_layers;
          });
+}
+
+// transformers, too, transposes experts whose shape is not that of its model.
+bool HfWeights::holds_experts_in_out() const {
+  if (style().storage != ExpertStorage::fused || !has_fused_in_out(*hf_.architecture)) return false;
+  return std::ranges::any_of(other_tensors(*hf_.architecture, style(), tensors(), hf_.model.vocab_size),
+                             [&](const auto& other) {
+                               const PlacedTensor* found = folder_.find(other.first);
+                               return found != nullptr && other.second.dims() == 3 && found->info.shape != other.second;
+                             });
 }
 
 void HfWeights::check_tensors(MtpLayers mtp) {
@@ -110,7 +122,7 @@ void HfWeights::check_tensors(MtpLayers mtp) {
 void HfWeights::account_for(const std::string& name, const PlacedTensor& tensor, MtpLayers mtp,
                             std::vector<std::string>& left_over) {
   if (used_.contains(name) || is_companion(name)) return;
-  if (is_side_tensor(style(), name)) {
+  if (is_side_tensor(*hf_.architecture, style(), name)) {
     note(name, "not of the text decoder: kept as it is, and exported again");
   } else if (is_computed(*hf_.architecture, name)) {
     note(name, "computed by the model: nothing to keep");
@@ -183,7 +195,7 @@ std::vector<ForeignWeights::Source> HfWeights::sources() const {
 std::vector<PlacedTensor> HfWeights::side_tensors() const {
   std::vector<PlacedTensor> all;
   for (const auto& [name, tensor] : folder_.tensors())
-    if (is_side_tensor(style(), name)) all.push_back(tensor);
+    if (is_side_tensor(*hf_.architecture, style(), name)) all.push_back(tensor);
   return all;
 }
 

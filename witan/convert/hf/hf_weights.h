@@ -42,6 +42,7 @@ class HfWeights : public ForeignWeights {
   Element element_of_source(const std::string& name) const;
   void require_tensors_for(int64_t count, const char* of_what) const;
   bool holds_mtp_layers() const;
+  bool holds_experts_in_out() const;
   void check_tensors(MtpLayers mtp);
   void account_for(const std::string& name, const PlacedTensor& tensor, MtpLayers mtp,
                    std::vector<std::string>& left_over);

@@ -16,10 +16,11 @@ class GgufWriter;
 
 // How files hold the experts of a layer. A folder holds all of its experts in one way.
 enum class ExpertStorage : uint8_t {
-  any,     // for rules that do not depend on it
-  single,  // a tensor for each matrix of each expert
-  fused,   // a tensor for all experts, as transformers v5 has them in memory
-  mxfp4,   // fused, in four bits with a scale for each 32
+  any,           // for rules that do not depend on it
+  single,        // a tensor for each matrix of each expert
+  fused,         // a tensor for all experts, as transformers v5 has them in memory
+  fused_in_out,  // a tensor of the same name with matrices as [in, out], told from `fused` by its shape
+  mxfp4,         // fused, in four bits with a scale for each 32
 };
 
 // The place of a tensor of Witan's in a Hugging Face folder. Witan's matrices are [O, I] or, of experts, [E, O, I]; its
@@ -38,6 +39,7 @@ struct TensorRule {
   std::span<const std::string_view> joined = {};
   bool transposed = false;   // the other tensor is [I, O]
   bool interleaved = false;  // row 2 f + g of the other tensor is row f of Witan's block g: gate and up alternate
+  bool row = false;          // the other tensor is [1, O] where Witan's is a vector
   ExpertStorage storage = ExpertStorage::any;
 };
 
@@ -92,7 +94,10 @@ struct Architecture {
   void (*read)(HfReader&) = nullptr;
   void (*write)(HfWriter&) = nullptr;
   bool partial_rotation = false;  // partial_rotary_factor has an effect
-  // Prefix of tensors of modules that the model does without. They are kept and exported again, as those of towers are.
+  // A vision-language model is tied if the object of its text decoder says so, too.
+  bool tied_in_text = false;
+  // Prefix of tensors of modules that the model does without, whether it begins with `prefix` or not. They are kept and
+  // exported again, as those of towers are.
   std::string_view side = {};
   // Other model_types of a config.json that says the same.
   std::vector<std::string_view> other_types = {};

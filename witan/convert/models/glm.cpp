@@ -1,4 +1,6 @@
 // GLM-4.5 to 4.7, of whose heads half the channels rotate, and Solar Open, which has the same experts in every layer.
+#include <algorithm>
+
 #include "witan/base/error.h"
 #include "witan/convert/config/gguf_model.h"
 #include "witan/convert/config/hf_model.h"
@@ -20,10 +22,10 @@ constexpr GgufRule kGgufMtp[] = {
 };
 
 // Queries, keys and values may have biases, unlike the output projection.
-void read_glm_attention(HfReader& in, bool partial_rotation) {
+void read_glm_attention(HfReader& in, HfRope kind) {
   in.sizes();
   in.activation();
-  in.rope(partial_rotation);
+  in.rope(kind);
   if (in.keys.flag("attention_bias")) in.to.set("add_qkv_bias", true);
 }
 
@@ -36,7 +38,11 @@ void write_glm_attention(HfWriter& to) {
 // ---- GLM
 
 void read_glm4_moe(HfReader& in) {
-  read_glm_attention(in, true);
+  // transformers rounds heads of a broken width down, and its configuration class has such heads by default.
+  if (!in.keys.has("head_dim") &&
+      in.keys.integer("hidden_size") % std::max<int64_t>(in.keys.integer("num_attention_heads"), 1) != 0)
+    in.keys.integer("head_dim");
+  read_glm_attention(in, HfRope::partial);
   if (in.keys.flag("use_qk_norm")) in.to.set("qk_layernorm", true);
   const char* const mtp = in.keys.has("num_mtp_layers") ? "num_mtp_layers" : "num_nextn_predict_layers";
   in.model.mtp_layers = in.keys.integer(mtp);
@@ -101,7 +107,7 @@ Architecture glm4_moe_architecture() {
 // ---- Solar Open
 
 void read_solar_open(HfReader& in) {
-  read_glm_attention(in, false);
+  read_glm_attention(in, HfRope::plain);
   if (in.routed_experts(std::vector<bool>(static_cast<size_t>(in.layers), true), "num_hidden_layers"))
     in.sigmoid_router();
   in.no_mlp_bias();

@@ -39,7 +39,7 @@ constexpr TensorRule kMinimaxRules[] = {
 
 // Published files say by rotary_dim how many channels of a head rotate.
 void read_rotated_channels(HfReader& in) {
-  in.rope(true);
+  in.rope(HfRope::partial);
   if (!in.keys.has("rotary_dim")) return;
   const AttentionConfig& attention = in.to.model().attention;
   const auto rotated = static_cast<double>(in.keys.integer("rotary_dim")),

@@ -20,7 +20,7 @@ constexpr TensorRule kPhi3Rules[] = {
 void read_phi3(HfReader& in) {
   in.sizes();
   in.activation();
-  in.rope(true);
+  in.rope(HfRope::partial);
   in.dense();
   in.keys.only("resid_pdrop", 0.0,
                "Witan drops embeddings and the residual stream with one probability, Phi-3 the latter");

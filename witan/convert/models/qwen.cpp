@@ -89,25 +89,9 @@ Architecture qwen3_architecture() {
 
 // ---- Models with experts
 
-// The layers with experts by decoder_sparse_step and mlp_only_layers.
-void read_qwen_moe_layers(HfReader& in) {
-  const int64_t step = in.keys.integer("decoder_sparse_step");
-  std::vector<bool> moe;
-  for (int64_t layer = 0; layer < in.layers; ++layer) moe.push_back(step > 0 && (layer + 1) % step == 0);
-  if (const Json* dense = in.keys.find("mlp_only_layers"))
-    for (const Json& layer : *dense) {
-      if (!layer.is_number_integer() || layer < 0 || layer >= in.layers)
-        in.keys.refuse("mlp_only_layers", "must list numbers of layers");
-      moe[layer.get<size_t>()] = false;
-    }
-  in.moe_layers(moe, "mlp_only_layers");
-}
-
 void write_qwen_moe_layers(HfWriter& to) {
   to.out["norm_topk_prob"] = to.model.moe.scoring().scores != kernels::Scores::softmax;
-  to.out["mlp_only_layers"] = HfWriter::Out::array();
-  for (size_t layer = 0; layer < to.layers.size(); ++layer)
-    if (!to.layers[layer].moe) to.out["mlp_only_layers"].push_back(layer);
+  to.mlp_only_layers();
 }
 
 // The output of the shared expert is multiplied by sigmoid(shared_expert_gate x).
@@ -136,7 +120,7 @@ void read_qwen2_moe(HfReader& in) {
   in.to.set("moe_shared_expert_intermediate_size", shared);
   in.to.set("moe_shared_expert_gate", true);
   in.softmax_router();
-  read_qwen_moe_layers(in);
+  in.layers_by_sparse_step();
   if (in.keys.flag("qkv_bias")) in.to.set("add_qkv_bias", true);
   in.no_attention_bias();
   in.no_mlp_bias();
@@ -204,7 +188,7 @@ void read_qwen3_moe(HfReader& in) {
   in.keys.find("num_experts");  // also given beside num_local_experts
   in.to.set("moe_ffn_hidden_size", in.keys.integer("moe_intermediate_size"));
   in.softmax_router();
-  read_qwen_moe_layers(in);
+  in.layers_by_sparse_step();
   in.attention_bias();
   in.no_mlp_bias();
 }
