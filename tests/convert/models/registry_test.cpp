@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <sstream>
 
 #include "convert/convert_support.h"
+#include "witan/base/text.h"
 #include "witan/convert/models/architecture.h"
 
 namespace witan {
@@ -46,6 +49,45 @@ TEST(Registry, ArchitecturesAreWhole) {
 TEST(Registry, NoTypeIsBothKnownAndRefused) {
   for (const Architecture& one : architectures()) EXPECT_EQ(lacking_part(one.model_type), "") << one.model_type;
   EXPECT_NE(lacking_part("apertus"), "");
+}
+
+// The rows of the table of text decoders in docs/convert.md: the first column, and the types in the second.
+std::vector<std::pair<std::string, std::vector<std::string>>> documented_decoders() {
+  const std::string page = read_file(fs::path(WITAN_SOURCE_DIR) / "docs/convert.md");
+  std::istringstream lines(page.substr(page.find("## Text decoders of transformers\n") + 3));
+  std::vector<std::pair<std::string, std::vector<std::string>>> rows;
+  for (std::string line; std::getline(lines, line) && !line.starts_with("## ");) {
+    const size_t second = line.find(" | `");
+    if (!line.starts_with("| ") || second == std::string::npos || second < 2) continue;
+    std::vector<std::string> types;
+    for (size_t at = line.find('`', second); at != std::string::npos;) {
+      const size_t end = line.find('`', at + 1);
+      types.push_back(line.substr(at + 1, end - at - 1));
+      at = line.find('`', end + 1);
+    }
+    rows.emplace_back(line.substr(2, second - 2), types);
+  }
+  return rows;
+}
+
+// What is supported, what is refused and why, and what is unknown, of all text decoders of transformers
+// (tests/golden/convert/make_decoders.py).
+TEST(Registry, EveryTextDecoderOfTransformersIsDocumented) {
+  std::map<std::string, std::string> documented;
+  for (const auto& [word, types] : documented_decoders())
+    for (const std::string& type : types)
+      EXPECT_TRUE(documented.emplace(type, word).second) << type << " is there twice";
+  std::map<std::string, std::string> expected;
+  std::istringstream decoders(read_file(testing::golden("decoders.txt")));
+  for (std::string type; std::getline(decoders, type);) {
+    const std::string_view lacking = lacking_part(type);
+    if (find_architecture(type) != nullptr)
+      expected[type] = "supported";
+    else
+      expected[type] = lacking.empty() ? "not looked at" : cat("refused: ", lacking);
+  }
+  EXPECT_GT(expected.size(), 190U);
+  EXPECT_EQ(documented, expected);
 }
 
 // A name of llama.cpp's stands for several architectures only if the file's keys tell them apart.
