@@ -54,6 +54,22 @@ def put_hf_folders():
               layer + "input_layernorm.weight": ("BF16", [8]), layer + "post_attention_layernorm.weight": ("BF16", [8])}
     linear = [layer + f"self_attn.{p}_proj" for p in "qkvo"] + [layer + f"mlp.{p}_proj" for p in ("gate", "up", "down")]
     put("hf_folder", "plain", hf_folder(config, others | {f"{name}.weight": ("BF16", [8, 8]) for name in linear}))
+    text = config | {"model_type": "qwen3_vl_text", "head_dim": 8,
+                     "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}}
+    decoder = {name.replace("model.", "model.language_model."): tensor for name, tensor in
+               (others | {f"{name}.weight": ("BF16", [8, 8]) for name in linear} |
+                {layer + f"self_attn.{p}_norm.weight": ("BF16", [8]) for p in "qk"}).items()}
+    tower = {"model.visual.patch_embed.proj.weight": ("F32", [2, 3])}
+    put("hf_folder", "text_decoder", hf_folder({"model_type": "qwen3_vl", "text_config": text}, decoder | tower))
+    granite = config | {"model_type": "granitemoeshared", "num_local_experts": 2, "num_experts_per_tok": 2,
+                        "shared_intermediate_size": 4, "attention_multiplier": 0.25, "residual_multiplier": 0.5}
+    moe = {layer + "block_sparse_moe.router.layer.weight": ("BF16", [2, 8]),
+           layer + "block_sparse_moe.input_linear.weight": ("BF16", [2, 16, 8]),
+           layer + "block_sparse_moe.output_linear.weight": ("BF16", [2, 8, 8]),
+           layer + "shared_mlp.input_linear.weight": ("BF16", [8, 8]),
+           layer + "shared_mlp.output_linear.weight": ("BF16", [8, 4])}
+    attention = {f"{name}.weight": ("BF16", [8, 8]) for name in linear[:4]}
+    put("hf_folder", "fused_experts", hf_folder(granite, others | attention | moe))
     fp8 = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [4, 4]}
     weights = {f"{name}.weight": ("F8_E4M3", [8, 8]) for name in linear}
     scales = {f"{name}.weight_scale_inv": ("F32", [2, 2]) for name in linear}

@@ -129,5 +129,36 @@ TEST_F(QuantisedFolders, Mxfp4ExpertsAreMultipliedByTheScaleOfTheirGroup) {
   EXPECT_THAT(error<CheckpointError>(), HasSubstr("needs the scales \"" + experts + "down_proj_scales\""));
 }
 
+// Kimi K2.5's experts have four bits, of which config.json speaks in the text decoder's object or beside it.
+TEST_F(QuantisedFolders, PackedExpertsOfATextDecoderAreRead) {
+  const std::string matrix = "language_model.model.layers.1.mlp.experts.2.gate_proj.weight";
+  OwnTensors tensors = tensors_in(golden("kimi_k25"));
+  ASSERT_EQ(tensors.at(matrix).info.shape, Shape({8, 16}));
+  tensors.erase(matrix);
+  tensors[matrix + "_packed"] = of_shape("I32", {8, 2}, 4, std::byte{0x99});  // nine of each, less eight
+  tensors[matrix + "_scale"] = of_shape("F32", {8, 1}, 4);
+  tensors[matrix + "_shape"] = of_shape("I64", {2}, 8);
+  const std::vector<float> scales(8, 2.5F);
+  const int64_t shape[] = {8, 16};
+  std::memcpy(tensors[matrix + "_scale"].bytes.data(), scales.data(), 32);
+  std::memcpy(tensors[matrix + "_shape"].bytes.data(), shape, sizeof shape);
+  const Json weights_args = {{"num_bits", 4}, {"type", "int"}, {"symmetric", true}, {"strategy", "channel"}};
+  const Json quantisation = {{"quant_method", "compressed-tensors"},
+                             {"format", "pack-quantized"},
+                             {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights_args}}}}}};
+  for (const bool inside : {true, false}) {
+    Json config = Json::parse(read_file(golden("kimi_k25") / kHfConfig));
+    (inside ? config[kTextConfig] : config)["quantization_config"] = quantisation;
+    write(config, tensors);
+    HfWeights weights(folder_.path());
+    EXPECT_EQ(weights.hf().packed_bits, 4);
+    std::vector<double> gate(8 * 16);
+    const int64_t of_expert = 2 * 8 * 16;  // gate and up
+    weights.read("layers.1.moe.experts.gate_up_proj", 2 * of_expert, static_cast<int64_t>(gate.size()), gate.data());
+    EXPECT_THAT(gate, ::testing::Each(2.5));
+    EXPECT_EQ(weights.notes().at(matrix + "_shape"), "shape of a quantised tensor");
+  }
+}
+
 }  // namespace
 }  // namespace witan

@@ -4,11 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "convert/convert_support.h"
 #include "support/message_of.h"
 #include "witan/base/error.h"
+#include "witan/base/text.h"
 #include "witan/convert/hf/hf_weights.h"
 #include "witan/convert/model_function.h"
 
@@ -63,6 +65,31 @@ TEST(HfSide, IsKeptAndCopiedByteForByte) {
     EXPECT_EQ(entry.hash.size(), 32U);
     EXPECT_THAT(weights.notes().at(entry.name), HasSubstr("not of the text decoder"));
   }
+}
+
+// Tensors of towers may be in any shard, in one with tensors of the text decoder too.
+TEST(HfSide, IsKeptFromEveryShard) {
+  const TempFolder folder;
+  const OwnTensors all = tensors_in(golden(kLlava));
+  std::array<OwnTensors, 3> shards;
+  Json index = {{"metadata", Json::object()}, {"weight_map", Json::object()}};
+  size_t at = 0;
+  for (const auto& [name, tensor] : all) {
+    const size_t shard = at++ % shards.size();
+    shards[shard].emplace(name, tensor);
+    index["weight_map"][name] = cat("model-0000", shard + 1, "-of-00003.safetensors");
+  }
+  testing::write_model(folder / "in", kLlava, {});
+  fs::remove(folder / "in" / kHfWeights);
+  for (size_t shard = 0; shard < shards.size(); ++shard)
+    testing::write_tensors(folder / "in" / cat("model-0000", shard + 1, "-of-00003.safetensors"), shards[shard]);
+  testing::write_text(folder / "in/model.safetensors.index.json", index.dump());
+  const HfWeights weights(folder / "in");
+  for (const char* copy : {"one", "two"}) {
+    keep_side_tensors(weights, folder / copy);
+    EXPECT_EQ(tensors_in(folder / copy / kSideTensors), side_of(all));
+  }
+  EXPECT_EQ(read_file(folder / "one" / kSideTensors), read_file(folder / "two" / kSideTensors));
 }
 
 TEST(HfSide, AModelOfTextAloneHasNone) {

@@ -123,7 +123,9 @@ class PeftExporter {
       for (const TensorRule& rule : rules) {
         const bool storage = adapter.experts ? rule.storage == ExpertStorage::fused : true;
         if (rule.witan != below || !storage || (!adapter.experts && rule.part != part)) continue;
-        require<ConfigError>(!rule.transposed && !rule.interleaved && rule.joined.empty(), form);
+        // Granite's files name experts as linear layers, which transformers' modules are not.
+        const bool renamed = adapter.experts && rule.other.ends_with(".weight");
+        require<ConfigError>(!rule.transposed && !rule.interleaved && rule.joined.empty() && !renamed, form);
         constexpr std::string_view kLayerNumber = "{l}";
         std::string other = cat(architecture_.prefix, rule.other);
         const size_t at = other.find(kLayerNumber);
