@@ -1,62 +1,14 @@
-// How kernels of different GPUs wait for each other: flags that a rank stores into its peers' memory, with release and
-// acquire over the whole system, and numbers of calls (epochs) that live on the device, so that a graph can be
-// replayed.
+// How kernels of GPUs that reach each other's memory wait for each other: by flags that a rank stores into its peers'
+// memory, and numbers of calls (epochs) that live on the device, so that a graph can be replayed.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include "witan/comm/cuda/peer_window.h"
+#include "witan/comm/cuda/waits.cuh"
 #include "witan/kernels/common/cuda/common.cuh"
 
 namespace witan::cuda {
-
-__device__ __forceinline__ uint32_t load_acquire(const uint32_t* from) {
-  uint32_t value;
-  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
-  return value;
-}
-__device__ __forceinline__ void store_release(uint32_t* to, uint32_t value) {
-  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
-}
-__device__ __forceinline__ uint64_t nanoseconds() {
-  uint64_t now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  return now;
-}
-
-__device__ inline void give_up(const Peers& peers, Trouble trouble, int peer) {
-  *reinterpret_cast<volatile uint32_t*>(peers.trouble) =
-      kTroubled | static_cast<uint32_t>(trouble) << kTroubleBits | static_cast<uint32_t>(peer);
-  __threadfence_system();
-}
-
-// Whether the rank's own memory or the host says that there is nothing to wait for.
-__device__ inline bool stopped(const Peers& peers, bool asks_host) {
-  uint32_t* failed = &peers.windows[peers.rank]->failed;
-  if (*reinterpret_cast<volatile uint32_t*>(failed) != 0) return true;
-  if (!asks_host || *reinterpret_cast<const volatile uint32_t*>(peers.abort) == 0) return false;
-  *reinterpret_cast<volatile uint32_t*>(failed) = 1;
-  return true;
-}
-
-// Waits until `peer` has written `epoch` into its flag; false when it never will. One block asks the host, whose memory
-// is far away.
-__device__ inline bool wait_for(const Peers& peers, const uint32_t* flag, uint32_t epoch, int peer, Trouble trouble,
-                                bool asks_host) {
-  constexpr uint32_t kLook = 256;  // polls between looks at anything else: some 100 us
-  uint64_t begin = 0;
-  for (uint32_t polls = 1;; ++polls) {
-    if (static_cast<int32_t>(load_acquire(flag) - epoch) >= 0) return true;
-    if (polls % kLook != 0) continue;
-    if (stopped(peers, asks_host)) return false;
-    const uint64_t now = nanoseconds();
-    if (begin == 0) begin = now;
-    if (now - begin < peers.deadline) continue;
-    give_up(peers, trouble, peer);
-    *reinterpret_cast<volatile uint32_t*>(&peers.windows[peers.rank]->failed) = 1;
-    return false;
-  }
-}
 
 // A call that moves rows: come(), work that needs no peers, all_came(), work of all blocks unless that is false,
 // leave(). `epoch` is the call's number, and kMostBlocks the largest grid.
@@ -68,7 +20,7 @@ __device__ __forceinline__ uint32_t epoch_of_move(const Peers& peers) {
 // call's work waits for, since the signal would wait for it too.
 __device__ inline void come(const Peers& peers, uint32_t epoch) {
   const int peer = static_cast<int>(threadIdx.x);
-  if (blockIdx.x == 0 && peer < peers.size && !stopped(peers, false))
+  if (blockIdx.x == 0 && peer < peers.size && !stopped(peers.waits, false))
     store_release(&peers.windows[peer]->came[peers.rank], epoch);
 }
 
@@ -77,8 +29,8 @@ __device__ inline bool all_came(const Peers& peers, uint32_t epoch) {
   bool all = true;
   const int peer = static_cast<int>(threadIdx.x);
   if (peer < peers.size)
-    all = !stopped(peers, false) &&
-          wait_for(peers, &peers.windows[peers.rank]->came[peer], epoch, peer, Trouble::coming, blockIdx.x == 0);
+    all = !stopped(peers.waits, false) &&
+          wait_for(peers.waits, &peers.windows[peers.rank]->came[peer], epoch, peer, Trouble::coming, blockIdx.x == 0);
   return __syncthreads_and(all) != 0;
 }
 
@@ -98,7 +50,8 @@ __device__ inline void leave(const Peers& peers, uint32_t epoch, bool came) {
   if (blockIdx.x != 0) return;
   for (unsigned i = threadIdx.x; came && i < size * kMostBlocks; i += blockDim.x) {
     const unsigned peer = i / kMostBlocks;
-    came = wait_for(peers, &own->left[peer][i % kMostBlocks], epoch, static_cast<int>(peer), Trouble::leaving, true);
+    came =
+        wait_for(peers.waits, &own->left[peer][i % kMostBlocks], epoch, static_cast<int>(peer), Trouble::leaving, true);
   }
   __syncthreads();
   if (threadIdx.x == 0) own->moves = epoch;

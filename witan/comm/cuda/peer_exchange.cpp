@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <type_traits>
 
 #include "witan/base/error.h"
@@ -79,17 +78,7 @@ std::unique_ptr<PeerExchange> PeerExchange::make(Group& group, HostLink& link, S
 }
 
 PeerExchange::PeerExchange(Group& group, HostLink& link, Stream& stream, DeviceWatch& watch)
-    : PeerMemory(group), link_(link), device_(stream.device().index), deadline_(watch.device_deadline_seconds()) {
-  const OnDevice on(device_);
-  void* page = nullptr;
-  cuda::check(cudaHostAlloc(&page, sizeof(Words), cudaHostAllocMapped | cudaHostAllocPortable),
-              "allocating host memory that GPUs see");
-  words_ = std::shared_ptr<Words>(new (page) Words, [](Words* words) { cudaFreeHost(words); });
-  abort_ = std::shared_ptr<std::atomic<uint32_t>>(words_, &words_->abort);
-  watch.failure()->watch(abort_);
-  for (cudaEvent_t* event : {&last_, &beside_})
-    cuda::check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "creating an event");
-
+    : PeerMemory(group), link_(link), device_(stream.device().index), words_(watch, device_), order_(link.main()) {
   constexpr int64_t kBytes = (sizeof(Window) + kSharedBlock - 1) / kSharedBlock * kSharedBlock;
   window_ = allocate(device_, kBytes);
   watch.keep(window_);
@@ -99,12 +88,10 @@ PeerExchange::PeerExchange(Group& group, HostLink& link, Stream& stream, DeviceW
 
 PeerExchange::~PeerExchange() {
   // Work that still runs would access memory that is gone. Then the memory stays open until the process ends.
-  const bool done = done_within(native(link_.main()), kPartingSeconds) && done_within(beside_, kPartingSeconds);
+  const bool done = order_.done_within(kPartingSeconds);
   for (auto& one : opened_)
     if (!done) [[maybe_unused]]
       const MappedMemory* left_open = one.release();
-  cudaEventDestroy(last_);
-  cudaEventDestroy(beside_);
 }
 
 PeerExchange::PeerInfo PeerExchange::own_info(bool to_processes) {
@@ -170,31 +157,23 @@ bool PeerExchange::connect(const std::vector<HostIdentity>& identities) {
   }
   peers_.rank = group().rank();
   peers_.size = group().size();
-  void* pinned = nullptr;
-  cuda::check(cudaHostGetDevicePointer(&pinned, words_.get(), 0), "finding host memory on the GPU");
-  peers_.abort = static_cast<uint32_t*>(pinned);
-  peers_.trouble = static_cast<uint32_t*>(pinned) + 1;
-  peers_.deadline = static_cast<uint64_t>(deadline_ * 1e9);
+  peers_.waits = words_.waits(&reinterpret_cast<Window*>(window_)->failed);
   return reached;
 }
 
 std::string PeerExchange::complaint() const {
-  const uint32_t word = words_->trouble.load();
-  if ((word & kTroubled) == 0) return {};
-  const auto trouble = static_cast<Trouble>((word & ~kTroubled) >> kTroubleBits);
-  const int peer = link_.group().world_rank(static_cast<int>(word & ((1u << kTroubleBits) - 1)));
+  const auto said = words_.trouble();
+  if (!said) return {};
+  const auto [trouble, waited_for] = *said;
+  const int peer = link_.group().world_rank(waited_for);
   if (trouble == Trouble::capacity)
     return cat("axis ", group().name(), ": more rows arrive at rank ", peer,
                " than its pool can hold: all expert-parallel ranks must have the same number of tokens");
   const std::string_view did = trouble == Trouble::counts   ? "did not send its counts"
                                : trouble == Trouble::coming ? "did not reach an exchange through peer memory"
                                                             : "did not finish an exchange through peer memory";
-  return cat("axis ", group().name(), ": rank ", peer, " ", did, " within ", deadline_, " s; the GPU of rank ",
-             link_.group().world_rank(group().rank()), " waited");
-}
-
-void PeerExchange::stop() noexcept {
-  words_->abort.store(1);
+  return cat("axis ", group().name(), ": rank ", peer, " ", did, " within ", words_.deadline_seconds(),
+             " s; the GPU of rank ", link_.group().world_rank(group().rank()), " waited");
 }
 
 std::vector<int64_t> PeerExchange::agree(Call call, const std::vector<int64_t>& same,
@@ -257,22 +236,22 @@ RankBuffers PeerExchange::rank_buffers(Call call, const Rows& own) {
 void PeerExchange::place(Stream& stream, const RowGroups& groups, const Tensor& remote, const Tensor& counts,
                          int64_t capacity) {
   agree(Call::place, {counts.elements(), capacity}, {});
-  begin_call(stream);
+  order_.begin(stream);
   launch_place(stream, peers_, groups, remote, counts, capacity);
-  end_call(stream);
+  order_.end(stream);
 }
 
 void PeerExchange::push(Stream& stream, const Rows& to, const Rows& from, const Tensor& source, int64_t topk,
                         const Tensor& remote) {
-  begin_call(stream);
+  order_.begin(stream);
   launch_push(stream, peers_, rank_buffers(Call::push, to), from, source, topk, remote, most_blocks(stream));
-  end_call(stream);
+  order_.end(stream);
 }
 
 void PeerExchange::pull(Stream& stream, const Rows& to, const Rows& from, const Tensor& slot, const Tensor& remote) {
-  begin_call(stream);
+  order_.begin(stream);
   launch_pull(stream, peers_, to, rank_buffers(Call::pull, from), slot, remote, most_blocks(stream));
-  end_call(stream);
+  order_.end(stream);
 }
 
 PeerArrays PeerExchange::arrays(Call call, const Tensor& own) {
@@ -285,17 +264,17 @@ PeerArrays PeerExchange::arrays(Call call, const Tensor& own) {
 void PeerExchange::reduce(Stream& stream, std::byte* out, PeerArrays in, int64_t begin, int64_t count, DType dtype,
                           Reduce how) {
   for (int rank = 0; rank < group().size(); ++rank) in.of[rank] += begin * size_of(dtype);
-  begin_call(stream);
+  order_.begin(stream);
   launch_peer_reduce(stream, peers_, out, in, count, dtype, how, most_blocks(stream));
-  end_call(stream);
+  order_.end(stream);
 }
 
 void PeerExchange::publish(Stream& stream, PeerArrays to, const std::byte* from, int64_t begin, int64_t bytes) {
   for (int rank = 0; rank < group().size(); ++rank) to.of[rank] += begin;
   if (stream.is_side()) return copy_to_all(stream, to, from, bytes);
-  begin_call(stream);
+  order_.begin(stream);
   launch_peer_publish(stream, peers_, to, from, bytes, most_blocks(stream));
-  end_call(stream);
+  order_.end(stream);
 }
 
 namespace {
@@ -316,14 +295,14 @@ void copy_blocks(cudaStream_t stream, std::byte* to, const std::byte* from, int6
 // gradients that data-parallel ranks have summed. After a failure the data is still written, but nobody reads it, since
 // the step ends on every rank.
 void PeerExchange::copy_to_all(Stream& stream, const PeerArrays& to, const std::byte* from, int64_t bytes) {
-  begin_call(stream);
+  order_.begin(stream);
   launch_barrier(stream, peers_);
   for (int p = 1; p <= group().size(); ++p) {
     std::byte* const there = to.of[(group().rank() + p) % group().size()];
     if (there != from) copy_blocks(native(stream), there, from, bytes, to.block, to.apart);
   }
   launch_barrier(stream, peers_);
-  end_call(stream);
+  order_.end(stream);
 }
 
 bool PeerExchange::takes(const Collective& call) {
@@ -373,7 +352,7 @@ void PeerExchange::copy(Stream& stream, std::span<const OwnedTensor> pieces) {
   for (const OwnedTensor& piece : pieces) own.push_back(piece.tensor.bytes() > 0 ? address(piece.tensor) : 0);
   const std::vector<int64_t> all = link_.all_gather(own);
   const int ranks = group().size(), me = group().rank();
-  begin_call(stream);
+  order_.begin(stream);
   launch_barrier(stream, peers_);  // what peers' work before this call reads or writes is theirs until now
   for (int p = 1; p < ranks; ++p) {
     const int peer = (me + p) % ranks;
@@ -384,7 +363,7 @@ void PeerExchange::copy(Stream& stream, std::span<const OwnedTensor> pieces) {
                     tensor.bytes(), 0);
   }
   launch_barrier(stream, peers_);
-  end_call(stream);
+  order_.end(stream);
 }
 
 void PeerExchange::gather(Stream& stream, const Tensor& whole, const Tensor& part) {
@@ -413,37 +392,9 @@ void PeerExchange::exchange(Stream& stream, const std::vector<kernels::PieceCopy
   for (size_t copy = 0; copy < copies.size(); ++copy)
     for (int rank = 0; rank < group().size(); ++rank)
       to.of[copy][rank] = found(rank, all[static_cast<size_t>(rank) * copies.size() + copy]);
-  begin_call(stream);
+  order_.begin(stream);
   launch_peer_pieces(stream, peers_, to, copies, most_blocks(stream));
-  end_call(stream);
-}
-
-namespace {
-
-// The graph that a stream's work is captured into; 0: none.
-unsigned long long captured_graph(cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  unsigned long long graph = 0;
-  check(cudaStreamGetCaptureInfo(stream, &status, &graph), "asking which graph is captured");
-  return status == cudaStreamCaptureStatusNone ? 0 : graph;
-}
-
-}  // namespace
-
-// A graph begins when its stream has done all else, so that what was called outside of it has ended.
-void PeerExchange::begin_call(Stream& stream) {
-  const cudaStream_t on = native(stream);
-  if (last_stream_ == nullptr || last_stream_ == on || captured_graph(on) != last_graph_) return;
-  cuda::check(cudaStreamWaitEvent(on, last_, 0), "waiting for the call before");
-}
-
-// In a graph, calls on side streams are joined to the main stream.
-void PeerExchange::end_call(Stream& stream) {
-  const cudaStream_t on = native(stream);
-  last_graph_ = captured_graph(on);
-  last_stream_ = on;
-  cuda::check(cudaEventRecord(last_, on), "recording an event");
-  if (&stream != &link_.main() && last_graph_ == 0) cuda::check(cudaEventRecord(beside_, on), "recording an event");
+  order_.end(stream);
 }
 
 }  // namespace witan::cuda

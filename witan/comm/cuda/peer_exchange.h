@@ -13,6 +13,7 @@
 #include "witan/comm/cuda/host_link.h"
 #include "witan/comm/cuda/kernels.h"
 #include "witan/comm/cuda/peer_window.h"
+#include "witan/comm/cuda/waits.h"
 #include "witan/comm/cuda/watch.h"
 #include "witan/comm/peer_memory.h"
 #include "witan/comm/peers/host_identity.h"
@@ -39,19 +40,15 @@ class PeerExchange : public PeerMemory {
 
   // Work of this stream after it begins when all ranks' work before it is done. Agrees about nothing: for graphs.
   void barrier(Stream& stream) {
-    begin_call(stream);
+    order_.begin(stream);
     launch_barrier(stream, peers_);
-    end_call(stream);
+    order_.end(stream);
   }
 
   std::string complaint() const;  // see Watched
-  void stop() noexcept;
+  void stop() noexcept { words_.stop(); }
 
  private:
-  // Words on the host that the device reads and writes.
-  struct Words {
-    std::atomic<uint32_t> abort{0}, trouble{0};
-  };
   enum class Call : int64_t { place, push, pull, reduce, gather, exchange };
   // Information that each rank sends to the others about itself and its memory.
   struct PeerInfo {
@@ -91,25 +88,16 @@ class PeerExchange : public PeerMemory {
   int64_t address(const Tensor& tensor) const;        // for others; 0: none
   std::byte* found(int rank, int64_t address) const;  // another rank's, on this GPU
   unsigned most_blocks(const Stream& on) const { return &on == &link_.main() ? kMostBlocks : kMostBlocksBeside; }
-  // Around the kernels of each call. Calls are counted by the device, and come one after the other: one on another
-  // stream than the last waits for it.
-  void begin_call(Stream& stream);
-  void end_call(Stream& stream);
 
   HostLink& link_;
   const int device_;
-  const double deadline_;
   std::byte* window_ = nullptr;  // the watch releases it
-  std::shared_ptr<Words> words_;
-  std::shared_ptr<std::atomic<uint32_t>> abort_;  // of words_
+  WaitWords words_;
+  CallOrder order_;
   Peers peers_{};
   bool exports_ = false;                               // some ranks are other processes
   std::vector<std::unique_ptr<MappedMemory>> opened_;  // of other processes
   int64_t shift_[kMostPeers] = {};                     // from a rank's own addresses to those that it has here
-  cudaEvent_t last_ = nullptr;                         // after the last call
-  cudaStream_t last_stream_ = nullptr;                 // which it is on
-  unsigned long long last_graph_ = 0;                  // in which it is captured; 0: in none
-  cudaEvent_t beside_ = nullptr;                       // after the last call that ran beside the main stream
 };
 
 }  // namespace witan::cuda

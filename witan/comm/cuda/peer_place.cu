@@ -46,8 +46,8 @@ __device__ bool exchange_counts(const Peers& peers, const Placed& out, uint32_t 
   if (peer < peers.size) {
     __threadfence_system();
     store_release(&peers.windows[peer]->counted[peers.rank], epoch);
-    arrived = !stopped(peers, false) &&
-              wait_for(peers, &peers.windows[peers.rank]->counted[peer], epoch, peer, Trouble::counts, true);
+    arrived = !stopped(peers.waits, false) &&
+              wait_for(peers.waits, &peers.windows[peers.rank]->counted[peer], epoch, peer, Trouble::counts, true);
   }
   return __syncthreads_and(arrived) != 0;
 }
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kThreads) place_kernel(const __grid_constant__
     const int64_t received = exclusive_scan(start + warp * local, local);
     if (warp == peers.rank && threadIdx.x % 32 == 0) {
       fits = received <= out.capacity;
-      if (!fits) give_up(peers, Trouble::capacity, peers.rank);
+      if (!fits) give_up(peers.waits, Trouble::capacity, peers.rank);
     }
   } else if (warp == peers.size) {
     const int64_t sent = exclusive_scan(first, E);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "witan/comm/cuda/waits.h"
 #include "witan/comm/peer_memory.h"
 
 namespace witan::cuda {
@@ -14,11 +15,6 @@ inline constexpr unsigned kMostBlocks = 320;  // of a call that moves rows
 // The blocks of a call on a side stream. A product's blocks take all registers of their multiprocessors, so that
 // concurrent products run on multiprocessors where no block of the call waits. These few blocks still fill the links.
 inline constexpr unsigned kMostBlocksBeside = 32;
-
-// Why a rank gave up, with the peer it waited for: a word that the host reads.
-enum class Trouble : uint32_t { counts, coming, leaving, capacity };
-inline constexpr uint32_t kTroubled = 1u << 31;
-inline constexpr int kTroubleBits = 16;
 
 // The memory of one rank that its peers access. Peers write came, left, counted and counts at their rank; the rank
 // itself writes the rest.
@@ -38,9 +34,7 @@ struct Window {
 struct Peers {
   Window* windows[kMostPeers];
   int rank, size;
-  const uint32_t* abort;  // on the host: becomes 1 when a rank fails
-  uint32_t* trouble;      // on the host
-  uint64_t deadline;      // of one wait, ns
+  Waits waits;
 };
 
 // Several processes of a host may use the memory of a GPU: the one that allocated it exports a handle, others open it.
