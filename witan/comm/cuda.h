@@ -1,8 +1,10 @@
 // Groups whose tensors are on GPUs, one GPU per rank: host groups agree on every call, NCCL executes it.
 //
 // Calls are ordered by their stream, run asynchronously, and may be captured into a graph, except for all_to_all, which
-// reads its counts on the host (DeviceError during a capture; it waits otherwise). Ranks agree on a captured call when
-// it is captured: all must start its replays alike, and graphs must be destroyed before their groups.
+// reads its counts on the host (DeviceError during a capture; it waits otherwise). With PeerAccess::host it leaves them
+// on the device and can be captured; counts that contradict each other are a CommError at the deadline. Ranks agree on
+// a captured call when it is captured: all must start its replays alike, and graphs must be destroyed before their
+// groups.
 //
 // When a rank fails, an AbortedError stops ranks that wait for their GPU: their communicators are aborted and
 // device-side waits end. A wait beyond the world's deadline throws a CommError.
@@ -42,14 +44,16 @@ std::shared_ptr<DeviceWatch> watch(Stream& stream, HostGroup& host);
 
 // The ranks of a world, threads or processes, that reach each other's memory, as found by trying.
 struct PeerIslands {
-  std::vector<int> of_rank;  // those with the same number all reach each other
-  std::string why;           // on rank 0: what kept processes of one host apart, if anything did
+  std::vector<int> of_rank;              // those with the same number all reach each other
+  std::vector<int> sharing_host_memory;  // those with the same number have memory of their host together
+  std::string why;                       // on rank 0: what kept processes of one host apart, if anything did
 };
 // All ranks of `host` together, each with its GPU.
 PeerIslands find_peers(HostGroup& host, int device);
 
 // The rank's end of the group of the same ranks on GPUs; all ranks call this together, host ranks in their order. A
-// group of one rank is `host` itself. Throws DeviceError when NCCL cannot be loaded, CommError when it cannot connect.
+// group of one rank is `host` itself. Throws DeviceError when NCCL cannot be loaded, or ranks with PeerAccess::host
+// share no memory of their host; CommError when it cannot connect.
 std::unique_ptr<Group> make_group(std::unique_ptr<HostGroup> host, Stream& stream, std::shared_ptr<DeviceWatch> watch,
                                   const GroupOptions& options);
 

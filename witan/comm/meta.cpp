@@ -34,7 +34,7 @@ class MetaPeers : public PeerMemory {
 }  // namespace
 
 MetaGroup::MetaGroup(int size, int rank, std::string name, PeerAccess peers) : Group(size, rank, std::move(name)) {
-  if (peers != PeerAccess::none) peers_ = std::make_unique<MetaPeers>(*this);
+  if (peers != PeerAccess::none && peers != PeerAccess::host) peers_ = std::make_unique<MetaPeers>(*this);
 }
 
 void MetaGroup::perform(Stream& stream, const Collective& call) {

@@ -19,9 +19,10 @@
 
 namespace witan {
 
-// Whether a group offers Group::peers() if its ranks reach each other's memory.
+// How the GPUs of a group's ranks reach each other, besides NCCL; none and host: the group offers no Group::peers().
 enum class PeerAccess : uint8_t {
   none,
+  host,    // ranks of one host exchange rows through its memory, with counts that stay on the device
   moves,   // for rows and pieces alone: its collectives, which may be on several streams at once, are made without
   wanted,  // its collectives too are made in peers' memory
 };

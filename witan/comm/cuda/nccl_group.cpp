@@ -7,6 +7,7 @@
 #include "witan/base/error.h"
 #include "witan/comm/cuda/kernels.h"
 #include "witan/comm/failure.h"
+#include "witan/comm/peers/host_identity.h"
 #include "witan/tensor/cuda/library.h"
 
 namespace witan::cuda {
@@ -118,7 +119,13 @@ NcclGroup::NcclGroup(std::unique_ptr<HostGroup> host, Stream& stream, std::share
       device_(stream.device().index) {
   const OnDevice on(device_);
   const ncclUniqueId id = shared_id(link_, nccl_);  // nobody connects before everybody is here
-  if (options.peers != PeerAccess::none) peers_ = PeerExchange::make(*this, link_, stream, *watch_);
+  if (options.peers == PeerAccess::host) {
+    host_exchange_ = HostExchange::make(link_, stream, *watch_);
+    require<DeviceError>(host_exchange_ != nullptr, "axis ", name(),
+                         ": its ranks share no memory of their host that all their GPUs reach; set ", kPeersVariable,
+                         "=0 for all ranks, so that tokens for experts are exchanged through NCCL");
+  } else if (options.peers != PeerAccess::none)
+    peers_ = PeerExchange::make(*this, link_, stream, *watch_);
   link_.all_gather({0});  // a rank that failed until here would be waited for by NCCL
   check(nccl_.init_rank(&communicator_, size(), id, rank()), "connecting");
   watch_->add(*this);
@@ -131,8 +138,8 @@ NcclGroup::~NcclGroup() {
 }
 
 std::string NcclGroup::complaint(double waited_seconds) {
-  if (peers_)
-    if (std::string reason = peers_->complaint(); !reason.empty()) return reason;
+  std::string reason = peers_ ? peers_->complaint() : host_exchange_ ? host_exchange_->complaint() : std::string();
+  if (!reason.empty()) return reason;
   if (waited_seconds > kCompareAfterSeconds)
     if (std::string differs = link_.group().compare_calls(); !differs.empty()) return differs;
   ncclResult_t error = ncclSuccess;
@@ -143,6 +150,7 @@ std::string NcclGroup::complaint(double waited_seconds) {
 
 void NcclGroup::stop() noexcept {
   if (peers_) peers_->stop();
+  if (host_exchange_) host_exchange_->stop();
 }
 
 void NcclGroup::abort() noexcept {
@@ -190,12 +198,14 @@ void NcclGroup::perform(Stream& stream, const Collective& call) {
                      ", the stream on ", stream.device());
   watch_->poll(0);
   require<AbortedError>(communicator_ != nullptr, "axis ", name(), ": stopped, as another rank failed");
-  if (call.kind == Kind::all_to_all) return exchange(stream, call);
+  if (call.kind == Kind::all_to_all && !host_exchange_) return exchange(stream, call);
   // Ranks come together for a call that is captured, which begins again and again with nobody asking. For any other
   // they need not wait for each other's hosts: NCCL makes their devices wait.
   const bool captured = is_captured(stream);
-  captured ? link_.group().agree(call) : link_.group().agree_later(call);
+  const Collective seen = call.kind == Kind::all_to_all ? without_counts(call) : call;
+  captured ? link_.group().agree(seen) : link_.group().agree_later(seen);
   met();
+  if (host_exchange_ && HostExchange::takes(call)) return host_exchange_->perform(stream, call);
   if (goes_to_peers(call, captured)) return peers_->perform(stream, call);
   const cudaStream_t native = cuda::native(stream);
   switch (call.kind) {
@@ -222,6 +232,12 @@ void NcclGroup::perform(Stream& stream, const Collective& call) {
     default:
       return barrier(stream);
   }
+}
+
+Collective NcclGroup::without_counts(Collective call) {
+  const Tensor none = link_.integers(std::vector<int64_t>(static_cast<size_t>(size())));
+  call.send_counts = call.recv_counts = none;
+  return call;
 }
 
 bool NcclGroup::goes_to_peers(const Collective& call, bool captured) const {

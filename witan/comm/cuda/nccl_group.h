@@ -7,6 +7,7 @@
 #include <string>
 
 #include "witan/comm/cuda.h"
+#include "witan/comm/cuda/host_exchange.h"
 #include "witan/comm/cuda/host_link.h"
 #include "witan/comm/cuda/peer_exchange.h"
 #include "witan/comm/cuda/watch.h"
@@ -61,6 +62,8 @@ class NcclGroup : public Group, public Watched {
 
  private:
   void perform(Stream& stream, const Collective& call) override;
+  // An all_to_all whose counts the host does not know, as ranks agree on it: with none.
+  Collective without_counts(Collective call);
   // Whether this call goes through peer memory; all ranks say the same.
   bool goes_to_peers(const Collective& call, bool captured) const;
 
@@ -91,6 +94,7 @@ class NcclGroup : public Group, public Watched {
   const int device_;
   ncclComm_t communicator_ = nullptr;  // null once aborted
   std::unique_ptr<PeerExchange> peers_;
+  std::unique_ptr<HostExchange> host_exchange_;  // with PeerAccess::host
 };
 
 }  // namespace witan::cuda

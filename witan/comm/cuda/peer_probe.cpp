@@ -107,7 +107,13 @@ PeerIslands find_peers(HostGroup& host, int device) {
   const auto reaches = [&](int from, int to) {
     return (matrix[static_cast<size_t>(from) * width + static_cast<size_t>(to / kBits)] >> to % kBits & 1) != 0;
   };
-  return {islands_of(host.size(), reaches), first_of(host, why)};
+  const std::vector<int64_t> shares = gather_words(host, {words != nullptr});
+  const auto share = [&](int from, int to) {
+    const auto of = [](int rank) { return static_cast<size_t>(rank); };
+    return from == to ||
+           (all[of(from)].identity.host == all[of(to)].identity.host && shares[of(from)] != 0 && shares[of(to)] != 0);
+  };
+  return {islands_of(host.size(), reaches), islands_of(host.size(), share), first_of(host, why)};
 }
 
 }  // namespace witan::cuda
