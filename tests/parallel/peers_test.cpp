@@ -44,6 +44,39 @@ TEST(Peers, AreUsedOnAFewGpusOnly) {
   EXPECT_EQ(peers(config, 31), PeerAccess::wanted);
 }
 
+// Ranks whose GPUs do not reach each other's memory have that of their host, if they are on one.
+TEST(Peers, WithoutAccessShareMemoryOfTheirHost) {
+  ParallelConfig config = on_gpus(4, 2);
+  config.ranks_per_process = 1;
+  config.peer_islands = {0, 1, 2, 2};
+  EXPECT_EQ(peers(config, 0), PeerAccess::none) << "nobody has tried whether they share memory";
+  config.host_islands = {0, 0, 1, 1};
+  EXPECT_EQ(peers(config, 0), PeerAccess::host);
+  EXPECT_EQ(peers(config, 1), PeerAccess::host);
+  EXPECT_EQ(peers(config, 2), PeerAccess::wanted);
+  config.host_islands = {0, 1, 2, 2};
+  EXPECT_EQ(peers(config, 0), PeerAccess::none);
+
+  config.host_islands.clear();
+  config.through_host = true;
+  EXPECT_EQ(peers(config, 2), PeerAccess::host) << "the environment allows nothing else";
+  EXPECT_EQ(tensor_peers_of(config, Layout(config, 4, 2), 2), PeerAccess::none) << "rows of experts alone";
+  config.peer_memory = false;
+  EXPECT_EQ(peers(config, 2), PeerAccess::none);
+  config.peer_memory = true;
+  config.device = "cpu";
+  EXPECT_EQ(peers(config, 2), PeerAccess::none);
+}
+
+// Within a host as between them: rows that go to each host once have a bounded capacity there.
+TEST(Peers, OfAnExpertHostDoNotShareItsMemory) {
+  ParallelConfig config = on_gpus(4, 4);
+  config.ranks_per_process = 1;
+  config.hierarchical_expert_parallel_size = 2;
+  config.through_host = true;
+  EXPECT_EQ(peers_of(config, Layout(config, 4, 4), 0), PeerAccess::none);
+}
+
 // Eight expert-parallel ranks, assumed to be four per host.
 TEST(Peers, ErrorsNameSplitExpertHosts) {
   ParallelConfig config = on_gpus(8, 8);
@@ -74,6 +107,7 @@ TEST(Peers, MustExistIfPlanned) {
                 [&] { require_peers(make_meta_groups(layout, 0, PeerAccess::none), PeerAccess::wanted); }),
             "axis expert: its GPUs do not reach each other's memory, though the run was planned with it; set "
             "WITAN_COMM_PEERS=0 for all ranks, so that tokens for experts are exchanged through NCCL");
+  require_peers(make_meta_groups(layout, 0, PeerAccess::host), PeerAccess::host);
   const ParallelConfig alone = on_gpus(4, 1);
   require_peers(make_meta_groups(Layout(alone, 4, 2), 0, PeerAccess::none), PeerAccess::wanted);
 }

@@ -320,6 +320,31 @@ TEST(Plan, RecordsStepsOfBoundedExchangesWithoutPeerMemory) {
             "moe_replicated_experts copies experts over NCCL, which needs the rows of each on the host");
 }
 
+// Through the host's memory rows travel with exact counts, which stay on the device: a fixed capacity makes no
+// difference, and replicas are recorded too.
+TEST(Plan, RecordsStepsThroughMemoryOfTheHost) {
+  RunConfig config = divided_on_gpus();
+  config.parallel.ranks_per_process = 1;
+  config.parallel.peer_islands = {0, 1, 2, 3};
+  const int64_t eager = make_plan(resolve(config, {})).arena_bytes();
+  config.parallel.host_islands = {0, 0, 0, 0};
+  const Plan plan = make_plan(resolve(config, {}));
+  EXPECT_EQ(plan.why_eager(), "");
+  EXPECT_FALSE(plan.peers);
+  EXPECT_EQ(plan.ranks[0].sent.at("expert").count("all_to_all"), 1u);
+  EXPECT_EQ(plan.arena_bytes(), eager) << "the memory of exact counts";
+  const std::string page = format_plan(plan, 0, std::nullopt);
+  EXPECT_NE(page.find("tokens for experts go through memory of the host, as these GPUs cannot access each other's"),
+            std::string::npos)
+      << page;
+  EXPECT_NE(plan_json(plan, 0, std::nullopt).find("\"exchange\": \"host memory\""), std::string::npos);
+
+  config.model.moe.moe_exchange_factor = 1.5;
+  EXPECT_EQ(make_plan(resolve(config, {})).arena_bytes(), eager);
+  config.model.moe.moe_replicated_experts = 1;
+  EXPECT_EQ(make_plan(resolve(config, {})).why_eager(), "");
+}
+
 // Two islands of two GPUs each are two hosts: tokens travel through peer memory within them, and with fixed capacities
 // between them.
 TEST(Plan, RowsThatGoByHostsNeedPeerMemoryWithinThemAlone) {

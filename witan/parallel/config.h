@@ -70,7 +70,9 @@ struct ParallelConfig {
   // Set by the launcher, its hosts and the environment, not by keys.
   int64_t ranks_per_process = 0;       // 0: all ranks are threads of one process
   bool peer_memory = true;             // WITAN_COMM_PEERS: whether ranks may use each other's GPU memory
+  bool through_host = false;           // WITAN_COMM_PEERS=host: as if no GPU reached another's memory
   std::vector<int> peer_islands = {};  // island of each rank, whose members reach each other's memory; empty: untested
+  std::vector<int> host_islands = {};  // the same for ranks that share memory of their host
 
   bool on_gpu() const { return device == "cuda"; }
   double deadline_seconds() const { return 60 * distributed_timeout_minutes; }

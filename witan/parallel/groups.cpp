@@ -26,7 +26,7 @@ GroupOptions options_of(const Layout& layout, const std::string& axis, Sums sums
     return {.sums = sums, .peers = of_experts, .connect_now = of_experts == PeerAccess::none};
   if (axis == kExpertsBetweenHosts) return {.sums = sums, .connect_now = true};
   const bool across_hosts = axis == name_of(Axis::expert);
-  if (!peers_allowed() || axis == name_of(Axis::pipeline) || across_hosts) return {.sums = sums};
+  if (peers_allowed() != PeersAllowed::all || axis == name_of(Axis::pipeline) || across_hosts) return {.sums = sums};
   if (axis == name_of(Axis::context)) return {.sums = sums, .peers = PeerAccess::moves};
   return {.sums = sums, .peers = PeerAccess::wanted, .peers_in_graphs = axis != name_of(Axis::tensor)};
 }
@@ -39,8 +39,8 @@ std::unique_ptr<HostGroup> host_group(World& world, int rank) {
 
 }  // namespace
 
-Groups::Groups(const Layout& layout, int rank, std::unique_ptr<Group> host, const Make& make)
-    : layout_(layout), rank_(rank), host_(std::move(host)) {
+Groups::Groups(const Layout& layout, int rank, std::unique_ptr<Group> host, const Make& make, PeerAccess of_experts)
+    : layout_(layout), rank_(rank), of_experts_(of_experts), host_(std::move(host)) {
   for (const Axes& axes : layout.group_axes())
     groups_.emplace_back(axes, make(layout.mesh().ranks(rank, axes), describe(axes)));
   embedding_ = make(layout.embedding_ranks(rank), "embedding");
@@ -89,10 +89,12 @@ Groups make_groups(World& world, const Layout& layout, int rank, Stream& stream,
   if (!stream.is_cuda()) return make_groups(world, layout, rank);
   auto host = host_group(world, rank);
   const auto watch = cuda::watch(stream, *host);
-  return {layout, rank, std::move(host), [&](const std::vector<int>& ranks, const std::string& axis) {
+  return {layout, rank, std::move(host),
+          [&](const std::vector<int>& ranks, const std::string& axis) {
             return cuda::make_group(world.group(rank, ranks, axis), stream, watch,
                                     options_of(layout, axis, sums, peers));
-          }};
+          },
+          peers};
 }
 
 Groups make_meta_groups(const Layout& layout, int rank, PeerAccess peers, PeerAccess tensor_peers,
@@ -105,7 +107,7 @@ Groups make_meta_groups(const Layout& layout, int rank, PeerAccess peers, PeerAc
                                        : axis == name_of(Axis::context) ? context_peers
                                                                         : PeerAccess::none);
   };
-  return {layout, rank, std::make_unique<MetaGroup>(layout.mesh().world_size(), rank, "host"), end};
+  return {layout, rank, std::make_unique<MetaGroup>(layout.mesh().world_size(), rank, "host"), end, peers};
 }
 
 }  // namespace witan

@@ -1,5 +1,5 @@
 // Decides whether tokens for experts, and what layers gather, are written straight into the memory of other ranks'
-// GPUs.
+// GPUs, or tokens travel through the host's.
 #pragma once
 
 #include <string>
@@ -11,7 +11,8 @@
 namespace witan {
 
 // The access of the rank's expert group: GPUs of one host can reach each other's memory, whether their ranks are
-// threads or processes. GPUs that are not here are assumed to; tested access (peer_islands) takes precedence.
+// threads or processes; where they cannot, they have memory of their host together. GPUs that are not here are assumed
+// to reach each other; tested access (peer_islands, host_islands) takes precedence.
 PeerAccess peers_of(const ParallelConfig& config, const Layout& layout, int rank);
 // The same for tensor-parallel ranks, whose collectives within layers use peer memory.
 PeerAccess tensor_peers_of(const ParallelConfig& config, const Layout& layout, int rank);

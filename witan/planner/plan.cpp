@@ -209,7 +209,9 @@ Plan make_plan(const ResolvedConfig& config, const PlanOptions& options) {
   if (options.ranks != PlanOptions::Ranks::by_class) plan.ranks = each_rank(plan.ranks, layout.world_size());
   for (const RankPlan& one : plan.ranks) {
     plan.step_flops += flops_of(one.step) * static_cast<double>(one.ranks.size());
-    if (peers_of(config->parallel, layout, one.rank) == PeerAccess::none) plan.peers = false;
+    const PeerAccess peers = peers_of(config->parallel, layout, one.rank);
+    if (peers == PeerAccess::none || peers == PeerAccess::host) plan.peers = false;
+    if (peers == PeerAccess::host) plan.through_host = true;
   }
   const FolderBytes disk = folder_bytes(config);
   plan.checkpoint_bytes = disk.checkpoint;

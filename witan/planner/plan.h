@@ -66,6 +66,7 @@ struct Plan {
   bool rows_by_hosts = false;               // tokens for experts are sent to each host once
   bool peers_allowed = true;                // WITAN_COMM_PEERS allows peer memory
   bool peers = true;             // GPUs write tokens for experts into each other's memory; false: NCCL carries them
+  bool through_host = false;     // ... or some of them send them through the host's memory
   int64_t checkpoint_bytes = 0;  // size of one checkpoint on disk (planner/memory/disk.h)
   int64_t anomaly_bytes = 0;     // size of one saved anomaly on disk
   int64_t anomalies = 0;         // the most that are kept

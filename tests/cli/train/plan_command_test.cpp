@@ -160,11 +160,15 @@ TEST_F(PlanCommandTest, GoesByTheEnvironmentsPeerMemory) {
   EXPECT_TRUE(contains(plan(two).out, "tokens for experts are written directly into the memory"));
   ::setenv("WITAN_COMM_PEERS", "0", 1);
   const Said forbidden = plan(two);
+  ::setenv("WITAN_COMM_PEERS", "host", 1);
+  const Said by_host = plan({"--device", "cuda", "--world-size", "2", "--expert-model-parallel-size", "2"});
   ::setenv("WITAN_COMM_PEERS", "off", 1);
-  refuses(two, 3, {"environment: WITAN_COMM_PEERS = \"off\" must be 0 or 1"});
+  refuses(two, 3, {"environment: WITAN_COMM_PEERS = \"off\" must be 0, 1 or host"});
   ::unsetenv("WITAN_COMM_PEERS");
   EXPECT_TRUE(contains(forbidden.out, "tokens for experts are exchanged with NCCL, as WITAN_COMM_PEERS=0 asks for"))
       << forbidden.out;
+  EXPECT_TRUE(contains(by_host.out, "tokens for experts go through memory of the host")) << by_host.out;
+  EXPECT_TRUE(contains(by_host.out, "captured as one CUDA graph")) << by_host.out;
 }
 
 TEST_F(PlanCommandTest, RefusesWhatContradictsItself) {

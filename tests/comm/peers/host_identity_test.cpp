@@ -76,12 +76,13 @@ TEST(HostIdentity, IslandsAreRanksThatAllReachEachOther) {
 }
 
 TEST(HostIdentity, TheVariableTurnsPeersOff) {
-  EXPECT_TRUE(peers_allowed(nullptr));
-  EXPECT_TRUE(peers_allowed("1"));
-  EXPECT_FALSE(peers_allowed("0"));
+  EXPECT_EQ(peers_allowed(nullptr), PeersAllowed::all);
+  for (const PeersAllowed allowed : {PeersAllowed::none, PeersAllowed::host, PeersAllowed::all})
+    EXPECT_EQ(peers_allowed(value_of(allowed)), allowed);
+  EXPECT_EQ(peers_allowed("0"), PeersAllowed::none);
   for (const char* wrong : {"", "no", "2"})
     EXPECT_EQ(test::message_of<ConfigError>([&] { peers_allowed(wrong); }),
-              std::string("environment: WITAN_COMM_PEERS = \"") + wrong + "\" must be 0 or 1");
+              std::string("environment: WITAN_COMM_PEERS = \"") + wrong + "\" must be 0, 1 or host");
 }
 
 }  // namespace

@@ -193,6 +193,34 @@ TEST_P(NcclGroups, ExchangeUnequalRowsAsThreadsDo) {
   });
 }
 
+// Through the host's memory a graph exchanges the rows of its time, with counts that the host never reads.
+TEST_P(NcclGroups, ExchangeUnequalRowsInGraphsThroughTheHost) {
+  on_gpus(GetParam(), [&](GpuRank& rank) {
+    const Ends ends(rank, Sums::fast, PeerAccess::host);
+    const int64_t n = rank.size();
+    const Tensor in = own_values(rank, {7 * n, 3}, DType::f32), gpu_in = rank.to_gpu(in);
+    const Tensor gpu_out = rank.poisoned_on_gpu({7 * n, 3}, DType::f32);
+    const Tensor send = rank.gpu.zeros({n}, DType::i64), receive = rank.gpu.zeros({n}, DType::i64);
+    ends.gpu->all_to_all(rank.gpu, gpu_out, receive, gpu_in, send);
+    rank.gpu.wait();
+    const auto graph =
+        record(*rank.gpu.queue(), [&] { ends.gpu->all_to_all(rank.gpu, gpu_out, receive, gpu_in, send); });
+    for (int64_t time = 1; time < 4; ++time) {
+      std::vector<int64_t> sends, receives;
+      for (int64_t peer = 0; peer < n; ++peer) {
+        sends.push_back((rank.rank * 3 + peer * 5 + time) % 7);
+        receives.push_back((peer * 3 + rank.rank * 5 + time) % 7);
+      }
+      rank.gpu.write(send, sends.data());
+      rank.gpu.write(receive, receives.data());
+      graph->launch();
+      const Tensor out = rank.to_host(gpu_out);
+      ends.cpu->all_to_all(rank.stream, out, rank.tensor<int64_t>({n}, receives), in, rank.tensor<int64_t>({n}, sends));
+      EXPECT_TRUE(same(rank.to_host(gpu_out), out, 0)) << "replay " << time;
+    }
+  });
+}
+
 TEST_P(NcclGroups, ErrorsNameDisagreements) {
   const std::string message = test::message_of<CommError>([&] {
     on_gpus(GetParam(), [](GpuRank& rank) {

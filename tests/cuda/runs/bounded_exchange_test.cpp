@@ -98,6 +98,24 @@ TEST_F(BoundedExchangesOnGpus, HaveTheBitsOfPeerMemory) {
   expect_same_bits(in_parts, by_peers);
 }
 
+// So does the way through the host's memory, which has no capacity to overflow.
+TEST_F(BoundedExchangesOnGpus, GiveTheBitsOfMemoryOfTheHost) {
+  if (cuda::devices() < 2) GTEST_SKIP() << "needs 2 GPUs, there are " << cuda::devices();
+  for (const int64_t replicas : {0, 1}) {
+    SCOPED_TRACE(cat(replicas, " replicas"));
+    RunConfig config = without_peers("bfloat16", 2);
+    config.model.moe.moe_replicated_experts = replicas;
+    const Trajectory by_nccl = run_engine(config, kPartSteps);
+    config.parallel.peer_memory = config.parallel.through_host = true;
+    config.model.moe.moe_exchange_factor = 1.5;
+    EXPECT_EQ(make_plan(resolve(config, {})).why_eager(), "");
+    const Trajectory by_host = run_engine(config, kPartSteps);
+    EXPECT_EQ(std::ranges::max(by_host.exchange_fills), 0) << "it needs no parts";
+    expect_same_bits(by_nccl, by_host);
+    expect_memory_of_steps(by_host, config);
+  }
+}
+
 TEST_F(BoundedExchangesOnGpus, OfFourRanksAgreeWithTheCpu) {
   if (cuda::devices() < 4) GTEST_SKIP() << "needs 4 GPUs, there are " << cuda::devices();
   for (const double factor : {kRoomForAll, kRoomForTheEvenLoad}) {

@@ -272,6 +272,12 @@ TEST_F(RunsOnGpus, AreTheSameInProcessesAsInThreads) {
   EXPECT_EQ(losses("parts"), losses("threads"));
   EXPECT_TRUE(state("parts", 12) == state("threads", 12));
 
+  const Ended by_host = train_in_processes("by-host", flags, {"WITAN_COMM_PEERS=host", "WITAN_COMM_PEERS=host"});
+  ASSERT_EQ(by_host.code, 0) << by_host.said;
+  EXPECT_THAT(by_host.said, HasSubstr("captured as one CUDA graph; rows of experts go through memory of the host"));
+  EXPECT_EQ(losses("by-host"), losses("threads"));
+  EXPECT_TRUE(state("by-host", 12) == state("threads", 12));
+
   const Ended mixed = train_in_processes("mixed", flags, {"WITAN_COMM_PEERS=0", "WITAN_COMM_PEERS=1"});
   EXPECT_EQ(mixed.code, static_cast<int>(ExitCode::config)) << mixed.said;
   EXPECT_THAT(mixed.said, HasSubstr("WITAN_COMM_PEERS = 0 on rank 0, but 1 on rank 1"));

@@ -164,11 +164,16 @@ TEST(Resolve, ALauncherBeatsWhatIsGiven) {
 
 TEST(Resolve, WhatReachesWhatIsAFact) {
   Facts facts{.cores = 8, .gpus = 2};
-  facts.launched = {.ranks = 2, .ranks_per_process = 1, .local_ranks = 2, .peer_islands = {0, 1}};
+  facts.launched = {
+      .ranks = 2, .ranks_per_process = 1, .local_ranks = 2, .peer_islands = {0, 1}, .host_islands = {0, 0}};
   const ResolvedConfig config = resolve({}, facts);
+  EXPECT_EQ(config->parallel.host_islands, (std::vector<int>{0, 0}));
+  EXPECT_FALSE(config->parallel.through_host);
   EXPECT_EQ(config->parallel.peer_islands, (std::vector<int>{0, 1}));
   EXPECT_TRUE(config->parallel.peer_memory);
   EXPECT_EQ(config.with([](RunConfig&) {})->parallel.peer_islands, (std::vector<int>{0, 1}));
+  facts.through_host = true;
+  EXPECT_TRUE(resolve(resolve({}, facts), {})->parallel.through_host);
   facts.peer_memory = false;
   EXPECT_FALSE(resolve({}, facts)->parallel.peer_memory);
   EXPECT_FALSE(resolve(resolve({}, facts), {})->parallel.peer_memory) << "what was forbidden stays so";

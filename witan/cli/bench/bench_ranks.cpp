@@ -44,14 +44,17 @@ std::vector<double> samples(Stream& stream, const std::function<void()>& sample)
 std::vector<BenchLine> on_ranks(Device::Kind kind, int ranks, int threads, int64_t arena_bytes, const RankBody& body) {
   const bool on_gpu = kind == Device::Kind::cuda;
   const Layout layout({.ranks = ranks, .expert_model_parallel_size = ranks, .threads = threads}, ranks, ranks);
+  const PeersAllowed allowed = peers_allowed();
+  const PeerAccess peers = allowed == PeersAllowed::none   ? PeerAccess::none
+                           : allowed == PeersAllowed::host ? PeerAccess::host
+                                                           : PeerAccess::wanted;
   ThreadWorld world(ranks);
   std::vector<BenchLine> lines;
   world.run([&](int rank) {
     ThreadPool pool(threads);
     const Device device{kind, on_gpu ? rank : 0};
     Stream stream(device, reserve_arena(device, arena_bytes + (on_gpu ? Stream::kScratchBytes : 0)), pool);
-    const Groups groups =
-        make_groups(world, layout, rank, stream, Sums::fast, peers_allowed() ? PeerAccess::wanted : PeerAccess::none);
+    const Groups groups = make_groups(world, layout, rank, stream, Sums::fast, peers);
     auto mine = body(groups, stream);
     groups.world().barrier(stream);
     stream.wait();

@@ -174,7 +174,7 @@ Settings settings_of_call(const RunConfig& given, const StepArgs& state) {
   Settings settings = settings_of(given);
   settings.emplace_back("steps", std::to_string(state.steps));
   settings.emplace_back("kernels", state.kernels ? "true" : "false");
-  settings.emplace_back(kPeersVariable, peers_allowed() ? "1" : "0");
+  settings.emplace_back(kPeersVariable, value_of(peers_allowed()));
   settings.emplace_back("version of witan", WITAN_VERSION);
   return settings;
 }
@@ -212,7 +212,11 @@ ExitCode bench_step(Context& context, const RunConfig& given, const StepArgs& st
   const ResolvedConfig expected = resolve_here(given, launched);
   const int64_t local_ranks = processes ? processes->local_size() : expected->parallel.ranks;
   require_devices(expected, processes ? std::min<int64_t>(local_ranks, cuda::devices()) : local_ranks);
-  if (processes) launched->peer_islands = peers_of_job(*processes, expected).of_rank;
+  if (processes) {
+    const cuda::PeerIslands peers = peers_of_job(*processes, expected);
+    launched->peer_islands = peers.of_rank;
+    launched->host_islands = peers.sharing_host_memory;
+  }
   const ResolvedConfig config = resolve_here(given, launched);
   const Plan plan = plan_of(config, nullptr);
   const int64_t usable =

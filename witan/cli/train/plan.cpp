@@ -94,6 +94,7 @@ RunConfig moved(const GivenConfig& given, const PlanArgs& state) {
   if (gpus) parallel.device = "cuda";
   for (int64_t rank = 0; gpus && rank < ranks; ++rank)  // GPUs reach each other's memory within a host
     parallel.peer_islands.push_back(static_cast<int>(rank / elsewhere.gpus_per_host));
+  parallel.host_islands = parallel.peer_islands;
   if (parallel.ranks_per_process > 0) return config;
   if (!gpus) parallel.ranks_per_process = 1;
   if (gpus && ranks > elsewhere.gpus_per_host)  // a process for each host

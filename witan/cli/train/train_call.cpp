@@ -86,7 +86,7 @@ Settings settings_of_call(const RunConfig& given, const TrainOptions& options) {
   settings.emplace_back("fresh", options.fresh ? "true" : "false");
   settings.emplace_back("debug_rank", fmt::format("{}", fmt::join(options.debug_ranks, ",")));
   settings.emplace_back("trace_steps", options.trace_steps);
-  settings.emplace_back(kPeersVariable, peers_allowed() ? "1" : "0");
+  settings.emplace_back(kPeersVariable, value_of(peers_allowed()));
   settings.emplace_back("version of witan", WITAN_VERSION);
   return settings;
 }
@@ -218,6 +218,7 @@ ExitCode TrainCall::run() {
     const cuda::PeerIslands peers = peers_of_job(*world_, expected);
     if (!peers.why.empty() && is_rank_zero()) progress.note("GPU memory   " + peers.why);
     facts.launched->peer_islands = peers.of_rank;
+    facts.launched->host_islands = peers.sharing_host_memory;
   }
   given = within_time_limit(given, expected, progress);
   expected = resolve(given, facts);

@@ -37,15 +37,19 @@ int64_t hash_of(const std::string& text) {
 
 }  // namespace
 
-bool peers_allowed(const char* value) {
-  if (value == nullptr || std::string_view(value) == "1") return true;
-  require<ConfigError>(std::string_view(value) == "0", "environment: ", kPeersVariable, " = \"", value,
-                       "\" must be 0 or 1");
-  return false;
+PeersAllowed peers_allowed(const char* value) {
+  if (value == nullptr) return PeersAllowed::all;
+  for (const PeersAllowed allowed : {PeersAllowed::none, PeersAllowed::host, PeersAllowed::all})
+    if (std::string_view(value) == value_of(allowed)) return allowed;
+  throw ConfigError(cat("environment: ", kPeersVariable, " = \"", value, "\" must be 0, 1 or host"));
 }
 
-bool peers_allowed() {
+PeersAllowed peers_allowed() {
   return peers_allowed(std::getenv(kPeersVariable));
+}
+
+const char* value_of(PeersAllowed allowed) {
+  return allowed == PeersAllowed::none ? "0" : allowed == PeersAllowed::host ? "host" : "1";
 }
 
 int64_t random_number() {

@@ -8,11 +8,17 @@
 
 namespace witan {
 
-// 0 turns peer memory off, so that rows go through NCCL as they do between hosts. It must be the same on all ranks.
+// The memory through which ranks of one host may exchange data. The same on all ranks.
 inline constexpr const char* kPeersVariable = "WITAN_COMM_PEERS";
-// Whether that variable allows peer memory: unset and 1 do, 0 does not. Throws ConfigError for anything else.
-bool peers_allowed();
-bool peers_allowed(const char* value);  // null: unset
+enum class PeersAllowed : uint8_t {
+  none,  // "0": NCCL carries everything, as between hosts
+  host,  // "host": the host's memory, as if no GPU reached another's
+  all,   // "1", or unset: each other's GPU memory where it can be reached, else the host's
+};
+// Throws ConfigError if the variable has any other value.
+PeersAllowed peers_allowed();
+PeersAllowed peers_allowed(const char* value);  // null: unset
+const char* value_of(PeersAllowed allowed);     // of the variable
 
 struct HostIdentity {
   static constexpr int64_t kNoGpu = -1;

@@ -149,7 +149,7 @@ class Classifier {
             context_work_ == ContextWork::none        ? context
             : context_work_ == ContextWork::alternate ? context % 2
                                                       : 0,
-            peers_of(config_.parallel, layout_, rank) == PeerAccess::none,
+            static_cast<int64_t>(peers_of(config_.parallel, layout_, rank)),
             tensor_peers_of(config_.parallel, layout_, rank) == PeerAccess::none,
             context_peers_of(config_.parallel, layout_, rank) == PeerAccess::none};
   }

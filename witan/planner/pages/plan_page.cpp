@@ -210,6 +210,7 @@ std::string format_exchange(const Plan& plan) {
     return cat("go to each host once, and within it ", format_exchange(of_host));
   }
   if (plan.peers) return "are written directly into the memory of the expert's GPU";
+  if (plan.through_host) return "go through memory of the host, as these GPUs cannot access each other's";
   if (!plan.peers_allowed) return cat("are exchanged with NCCL, as ", kPeersVariable, "=0 asks for");
   return cat("are exchanged with NCCL: ", plan.processes ? "ranks in different processes" : "these GPUs",
              " cannot access each other's memory");
@@ -331,6 +332,7 @@ std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timi
                    {"why_eager", plan.why_eager()},
                    {"exchange", !plan.exchanges_rows ? "none"
                                 : plan.peers         ? "peer memory"
+                                : plan.through_host  ? "host memory"
                                                      : "NCCL"},
                    {"exchange_by_hosts", plan.rows_by_hosts},
                    {"slow_paths", plan.slow_paths()}};

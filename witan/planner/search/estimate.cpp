@@ -277,7 +277,7 @@ class Estimator {
 
   // The send capacity per rank pair relative to a balanced load (moe/dispatchers/receive_buffers.h); 0: exact counts.
   double part_factor() const {
-    if (peers_of(parallel_, layout_, 0) == PeerAccess::wanted) return 0;
+    if (peers_of(parallel_, layout_, 0) != PeerAccess::none) return 0;
     const auto chosen = static_cast<double>(model_.moe.moe_router_topk);
     return std::min(model_.moe.moe_exchange_factor, std::min(chosen, own_experts()) * size(Axis::expert) / chosen);
   }

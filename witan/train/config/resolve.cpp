@@ -138,9 +138,11 @@ class Resolution {
   void ranks() {
     ParallelConfig& parallel = values_.parallel;
     parallel.peer_memory &= facts_.peer_memory;
+    parallel.through_host |= facts_.through_host;
     if (facts_.launched) {
       parallel.ranks_per_process = facts_.launched->ranks_per_process;
       parallel.peer_islands = facts_.launched->peer_islands;
+      parallel.host_islands = facts_.launched->host_islands;
       if (parallel.ranks != facts_.launched->ranks)
         decide("ranks", parallel.ranks, facts_.launched->ranks, "started by the launcher");
     }
@@ -225,7 +227,10 @@ class Resolution {
 }  // namespace
 
 Facts facts_of_machine() {
-  Facts facts{.cores = usable_cores(), .gpus = cuda::devices(), .peer_memory = peers_allowed()};
+  Facts facts{.cores = usable_cores(),
+              .gpus = cuda::devices(),
+              .peer_memory = peers_allowed() != PeersAllowed::none,
+              .through_host = peers_allowed() == PeersAllowed::host};
   if (facts.gpus == 0) return facts;
   const cuda::Properties& gpu = cuda::properties(0);
   facts.gpu_name = gpu.name;

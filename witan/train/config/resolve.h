@@ -19,6 +19,7 @@ struct LaunchedRanks {
   int64_t ranks_per_process = 1;
   int64_t local_ranks = 0;  // ranks on this host, which share its cores; 0: unknown until the processes have met
   std::vector<int> peer_islands = {};  // by rank; ranks with the same number reach each other's GPU memory
+  std::vector<int> host_islands = {};  // the same for memory of the host that ranks share
 };
 
 // The facts by which a configuration is resolved. The same options and facts give the same configuration.
@@ -34,7 +35,8 @@ struct Facts {
   std::optional<int64_t> vocabulary = {};
   // With a checkpoint's schedule: the length in steps of the run for which it was made.
   std::optional<int64_t> schedule_steps = {};
-  bool peer_memory = true;  // whether the environment allows access to other ranks' GPU memory
+  bool peer_memory = true;    // whether the environment allows memory of other ranks' GPUs and of the host
+  bool through_host = false;  // whether it allows the host's alone
 };
 
 // Cores, GPUs and environment variables of this process. Throws ConfigError for an invalid variable.

@@ -172,8 +172,8 @@ class RankTrainer {
  private:
   // Checks that all ranks will make the same calls on the groups.
   static Groups made_alike(World& world, Groups groups, const ResolvedConfig& config) {
-    require_peers(groups, peers_of(config->parallel, groups.layout(), groups.rank()));
-    const PeerAccess peers = groups.experts_of_host().peers() == nullptr ? PeerAccess::none : PeerAccess::wanted;
+    const PeerAccess peers = peers_of(config->parallel, groups.layout(), groups.rank());
+    require_peers(groups, peers);
     require_same_schedule(world, groups.rank(), schedule_of_step(config, groups.layout(), groups.rank(), peers));
     if (!config->train.check_messages) return groups;
     for (Group* group : groups.all()) group->check_messages();

@@ -32,7 +32,7 @@ std::string why_eager(const RunConfig& config, const Groups& groups, const Param
     return cat(moe.moe_grouped_gemm ? "moe_expert_backend = sequential" : "moe_grouped_gemm = false",
                " reads the row count of each expert on the host");
   const int64_t expert_ranks = groups.of(Axis::expert).size();
-  if (moe.moe_token_dispatcher_type == "alltoall" && expert_ranks > 1 && !experts_go_by_peers(groups, moe)) {
+  if (moe.moe_token_dispatcher_type == "alltoall" && expert_ranks > 1 && !counts_stay_on_device(groups, moe)) {
     if (moe.moe_exchange_factor == 0)
       return cat("experts' rows are exchanged over NCCL, which needs their counts on the host",
                  config.parallel.peer_memory ? "" : " (WITAN_COMM_PEERS = 0)",

@@ -10,13 +10,14 @@ namespace witan {
 namespace {
 
 double exchange_factor(const Groups& groups, const MoeConfig& moe) {
-  return experts_go_by_peers(groups, moe) ? 0 : moe.moe_exchange_factor;
+  return counts_stay_on_device(groups, moe) ? 0 : moe.moe_exchange_factor;
 }
 
 }  // namespace
 
-bool experts_go_by_peers(const Groups& groups, const MoeConfig& moe) {
-  return !groups.layout().has_expert_hosts() && rows_go_by_peers(groups.of(Axis::expert), moe.num_experts);
+bool counts_stay_on_device(const Groups& groups, const MoeConfig& moe) {
+  if (groups.layout().has_expert_hosts()) return false;
+  return groups.experts_access() == PeerAccess::host || rows_go_by_peers(groups.of(Axis::expert), moe.num_experts);
 }
 
 bool BoundedExperts::bounds(const Groups& groups, const MoeConfig& moe) {

@@ -15,8 +15,9 @@
 
 namespace witan {
 
-// Whether experts' rows go all the way straight to other ranks' memory.
-bool experts_go_by_peers(const Groups& groups, const MoeConfig& moe);
+// Whether experts' rows travel with exact counts that the host need not know: all the way straight to other ranks'
+// memory, or through the host's.
+bool counts_stay_on_device(const Groups& groups, const MoeConfig& moe);
 
 // Decides which steps exchange experts' rows with a fixed capacity (moe/dispatchers/receive_buffers.h). A step that
 // overflows is computed twice, so that some steps after it use exact counts at once: none after the first overflow,
