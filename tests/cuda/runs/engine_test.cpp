@@ -100,6 +100,23 @@ TEST_F(EngineOnGpus, RecordedLatentAttentionHasTheBitsOfEagerStepsAndThePlannedM
   EXPECT_EQ(replayed.arena_high_water, make_plan(resolve(recorded, {})).arena_bytes());
 }
 
+TEST_F(EngineOnGpus, RecomputedUpProjectionsOfLatentsChangeNoBitAndTakeTheMemoryThatIsPlanned) {
+  RunConfig kept = gpu_config("bfloat16");
+  make_latent(kept);
+  kept.model.num_layers = 4;
+  kept.parallel.deterministic = true;
+  RunConfig recomputed = kept;
+  recomputed.model.recompute_granularity = "selective";
+  recomputed.model.recompute_modules = "mla_up_proj";
+  RunConfig eager = recomputed;
+  eager.parallel.cuda_graph = false;
+  const Trajectory of_kept = run_engine(kept, 6), replayed = run_engine(recomputed, 6);
+  expect_same_bits(replayed, of_kept);
+  expect_same_bits(replayed, run_engine(eager, 6));
+  EXPECT_LT(replayed.arena_high_water, of_kept.arena_high_water);
+  EXPECT_EQ(replayed.arena_high_water, make_plan(resolve(recomputed, {})).arena_bytes());
+}
+
 TEST_F(EngineOnGpus, RecordedMultiTokenPredictionHasTheBitsOfEagerStepsAndThePlannedMemory) {
   RunConfig recorded = gpu_config("bfloat16");
   recorded.model.mtp_num_layers = 2;
@@ -211,6 +228,11 @@ TEST_F(EngineOnGpus, RecomputationAndOptimizersTrainAsOnTheCpu) {
   check("recomputed MoE layers", [](RunConfig& c) {
     c.model.recompute_granularity = "selective";
     c.model.recompute_modules = "moe,layernorm";
+  });
+  check("recomputed up-projections of latents", [](RunConfig& c) {
+    make_latent(c);
+    c.model.recompute_granularity = "selective";
+    c.model.recompute_modules = "mla_up_proj";
   });
   check("full recomputation", [](RunConfig& c) { c.model.recompute_granularity = "full"; });
   check("SGD", [](RunConfig& c) { c.optimizer.optimizer = "sgd"; });

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "train/step/layouts/one_rank.h"
+#include "train/step/ramped_batches.h"
 
 namespace witan {
 namespace {
@@ -12,19 +13,8 @@ namespace {
 using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
-using testing::random_batch;
+using testing::ramped_batches;
 using testing::run_engine;
-
-// A rank's micro-batches of a step, numbered through all steps.
-std::vector<Batch> ramped_batches(const RunConfig& config, const Layout& layout, int rank, int64_t step) {
-  const BatchRamp ramp = config.batch_ramp();
-  const int64_t size = config.train.micro_batch_size, consumed = ramp.consumed_by(step);
-  const int64_t own = ramp.size(consumed) / size / layout.data_ranks();
-  std::vector<Batch> batches;
-  for (int64_t i = 0; i < own; ++i)
-    batches.push_back(random_batch(config, consumed / size + layout.data_rank(rank) * own + i));
-  return batches;
-}
 
 // With router losses, dropped tokens, a loss of the global batch's load, and detection of spikes.
 RunConfig ramped(const std::string& ramp) {

@@ -259,7 +259,7 @@ inline void drop(RunConfig& config) {
 // What a rank does with its engine.
 using RankBody = std::function<void(Stream&, const Groups&, Engine&, int rank)>;
 
-// Each rank on the CPU, in the arena that the plan reserves.
+// Each rank has the arena that the plan reserves.
 inline void with_rank_engines(const RunConfig& given, const RankBody& body) {
   const ResolvedConfig config = resolve(given, {});
   const int ranks = static_cast<int>(config->parallel.ranks);
@@ -268,7 +268,8 @@ inline void with_rank_engines(const RunConfig& given, const RankBody& body) {
   ThreadWorld world(ranks);
   world.run([&](int rank) {
     ThreadPool pool(1);
-    Stream stream({Device::Kind::cpu}, reserve_arena({Device::Kind::cpu}, arena), pool);
+    const Device device = device_of(*config, rank);
+    Stream stream(device, reserve_arena(device, arena), pool);
     const Groups groups = make_groups(world, layout, rank, stream, sums_of(config));
     Engine engine(stream, groups, config);
     body(stream, groups, engine, rank);
