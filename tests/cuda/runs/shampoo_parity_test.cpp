@@ -26,10 +26,12 @@ struct ShardedSetting {
 };
 std::vector<ShardedSetting> sharded_settings() {
   std::vector<ShardedSetting> all;
-  for (const ShampooSetting& setting : kShampooSettings)
+  for (const ShampooSetting& setting : kShampooSettings) {
     for (const int shards : {1, 2, 4}) all.push_back({setting, shards});
-  for (const int shards : {2, 4}) all.push_back({kShampooSettings[0], shards, true});
-  for (const ShampooSetting& setting : kGraftEpsilons) all.push_back({setting, 1});
+    for (const int shards : {2, 4}) all.push_back({setting, shards, true});
+  }
+  for (const ShampooSetting& setting : kGraftEpsilons)
+    for (const int shards : {1, 2}) all.push_back({setting, shards});
   return all;
 }
 
