@@ -94,7 +94,7 @@ void run(std::string_view wanted) {
   for (const Problem& p : kProblems) {
     if (std::string_view(p.name).find(wanted) == std::string_view::npos) continue;
     const double seconds = bench.whole(p, quintic);
-    if (cuda::properties(0).major == 9) bench.products(p);
+    if (cuda::properties(0).hopper_kernels) bench.products(p);
     reference += p.of_reference > 0 ? seconds : 0;
     floor += static_cast<double>(p.of_reference) * quintic.least_flops(p.rows, p.columns) / kPeakFlops;
   }
