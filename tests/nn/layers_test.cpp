@@ -123,6 +123,32 @@ TEST(Norm, FollowsItsConfiguration) {
   EXPECT_EQ(biased.forward(tape, x, true).shape(), x.shape());
 }
 
+TEST(Norm, WithAnAddedOneBeginsAtZeroAsTheSameFunction) {
+  Rank rank;
+  Tape tape(rank.stream, Tape::Mode::off);
+  const Var x = tape.constant(rank.normal({2, 3, 8}, DType::f64, "x")), y = tape.constant(x.value());
+  for (const char* kind : {"RMSNorm", "LayerNorm"}) {
+    NormConfig config;
+    config.normalization = kind;
+    Norm plain(builder_of(rank, DType::f64), config, 8);
+    config.apply_layernorm_1p = true;
+    Norm centered(builder_of(rank, DType::f64), config, 8);
+    EXPECT_EQ(values(centered.parameters()[0]->value()), std::vector<double>(8, 0.0));
+    for (const bool rematerialise : {false, true}) {
+      EXPECT_EQ(values(centered.forward(tape, x, rematerialise).value()),
+                values(plain.forward(tape, x, rematerialise).value()));
+      EXPECT_EQ(values(centered.forward_sum(tape, x, y, rematerialise).normed.value()),
+                values(plain.forward_sum(tape, x, y, rematerialise).normed.value()));
+    }
+    config.norm_weight = false;
+    Norm bare(builder_of(rank, DType::f64), config, 8);
+    EXPECT_EQ(values(bare.forward(tape, x, false).value()), values(plain.forward(tape, x, false).value()));
+    EXPECT_EQ(message_of<ConfigError>([&] { config.validate(); }),
+              "norm_weight = false and apply_layernorm_1p = true: norms have no weight that 1 is added to; set "
+              "apply_layernorm_1p = false");
+  }
+}
+
 TEST(NormConfig, ABiasNeedsLayerNorm) {
   NormConfig config;
   config.norm_bias = true;

@@ -18,6 +18,8 @@ Fields NormConfig::fields() {
       Field{"norm_epsilon", &norm_epsilon, "Epsilon added to the variance"}.above(0),
       Field{"norm_weight", &norm_weight, "Give norms a learned weight"},
       Field{"norm_bias", &norm_bias, "Give LayerNorm a bias"},
+      Field{"apply_layernorm_1p", &apply_layernorm_1p,
+            "Scale rows by 1 + weight in norms, whose weights begin at zero, as in Qwen3-Next and Qwen3.5"},
   };
 }
 
@@ -27,6 +29,10 @@ void NormConfig::validate() const {
   require<ConfigError>(!norm_bias || norm_weight,
                        "norm_weight = false and norm_bias = true: a norm without a weight has no bias; set norm_bias = "
                        "false");
+  require<ConfigError>(
+      !apply_layernorm_1p || norm_weight,
+      "norm_weight = false and apply_layernorm_1p = true: norms have no weight that 1 is added to; set "
+      "apply_layernorm_1p = false");
 }
 
 Norm::Norm(const Builder& builder, const NormConfig& config, int64_t width, bool sharded)
@@ -35,7 +41,8 @@ Norm::Norm(const Builder& builder, const NormConfig& config, int64_t width, bool
       sums_over_(sharded && builder.tensor_ranks() > 1 ? &builder.tensor->group : nullptr) {
   assert(!sharded || config.normalization == "RMSNorm");
   if (config.norm_weight)
-    weight_ = &add_parameter(builder.of_kind(ParameterKind::norms), "weight", {width}, {Initialization::Kind::ones},
+    weight_ = &add_parameter(builder.of_kind(ParameterKind::norms), "weight", {width},
+                             {config.apply_layernorm_1p ? Initialization::Kind::zeros : Initialization::Kind::ones},
                              false, sharded ? TensorSplit{0} : TensorSplit{});
   if (config.norm_bias)
     bias_ =
@@ -50,9 +57,10 @@ Var Norm::forward(Tape& tape, const Var& x, bool rematerialise) {
   const ModuleScope scope(tape, *this);
   const auto normalise = [config = config_, group = sums_over_](Tape& on, const std::vector<Var>& in) {
     const Var w = in.size() > 1 ? in[1] : Var(), b = in.size() > 2 ? in[2] : Var();
-    if (group != nullptr) return ops::sharded_rmsnorm(on, in[0], w, config.norm_epsilon, *group);
-    if (config.normalization == "RMSNorm") return ops::rmsnorm(on, in[0], w, config.norm_epsilon);
-    return ops::layernorm(on, in[0], w, b, config.norm_epsilon);
+    const bool centered = config.apply_layernorm_1p;
+    if (group != nullptr) return ops::sharded_rmsnorm(on, in[0], w, config.norm_epsilon, *group, centered);
+    if (config.normalization == "RMSNorm") return ops::rmsnorm(on, in[0], w, config.norm_epsilon, centered);
+    return ops::layernorm(on, in[0], w, b, config.norm_epsilon, centered);
   };
   std::vector<Var> inputs = {x};
   if (weight_) inputs.push_back(weight(tape));
@@ -65,8 +73,9 @@ ops::SumAndNorm Norm::forward_sum(Tape& tape, const Var& a, const Var& b, bool r
   if (!rematerialise) {
     const ModuleScope scope(tape, *this);
     const double epsilon = config_.norm_epsilon;
-    if (config_.normalization == "RMSNorm") return ops::add_rmsnorm(tape, a, b, weight(tape), epsilon);
-    return ops::add_layernorm(tape, a, b, weight(tape), bias_ ? tape.parameter(*bias_) : Var(), epsilon);
+    const bool centered = config_.apply_layernorm_1p;
+    if (config_.normalization == "RMSNorm") return ops::add_rmsnorm(tape, a, b, weight(tape), epsilon, centered);
+    return ops::add_layernorm(tape, a, b, weight(tape), bias_ ? tape.parameter(*bias_) : Var(), epsilon, centered);
   }
   const Var sum = ops::add(tape, a, b);
   return {sum, forward(tape, sum, rematerialise)};

@@ -13,8 +13,9 @@ namespace witan {
 struct NormConfig {
   std::string normalization = "RMSNorm";
   double norm_epsilon = 1e-5;
-  bool norm_weight = true;  // false: rows are normalised but not scaled
-  bool norm_bias = false;   // LayerNorm only
+  bool norm_weight = true;          // false: rows are normalised but not scaled
+  bool norm_bias = false;           // LayerNorm only
+  bool apply_layernorm_1p = false;  // rows are scaled by 1 + weight
 
   Fields fields();
   void validate() const;  // throws ConfigError

@@ -78,8 +78,7 @@ TEST(MegatronGrounds, HarmlessFlagsChangeNothing) {
 
 // Nothing is trained otherwise without these; what others ask for is not to be had by leaving them out.
 TEST(MegatronGrounds, OnlyFlagsThatDoNotChangeTheTrainingMayBeLeftOut) {
-  const std::set<std::string> without_effect = {"--apply-layernorm-1p",
-                                                "--dynamic-context-parallel",
+  const std::set<std::string> without_effect = {"--dynamic-context-parallel",
                                                 "--fp8-param-gather",
                                                 "--hierarchical-context-parallel-sizes",
                                                 "--hybrid-context-parallel",

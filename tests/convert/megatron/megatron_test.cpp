@@ -173,14 +173,15 @@ TEST_F(MegatronFolders, LegacyExpertsDividedOtherwiseThanTheRestAreRefused) {
 
 TEST(MegatronArguments, ThatMakeAnotherModelAreNamed) {
   PickleWriter writer;
-  writer.arguments({{"num_layers", int64_t{2}}, {"apply_layernorm_1p", true}});
+  writer.arguments({{"num_layers", int64_t{2}}, {"apply_residual_connection_post_layernorm", true}});
   const std::string bytes = writer.finish();
   const Pickle pickle(bytes, "file");
   try {
     read_megatron_arguments(pickle.root().state->members(), "folder");
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("folder: args.apply_layernorm_1p = true: in Witan weights of norms"));
+    EXPECT_THAT(error.what(), HasSubstr("folder: args.apply_residual_connection_post_layernorm = true: in Witan the "
+                                        "residual connection"));
   }
 }
 

@@ -22,6 +22,46 @@ TEST(RmsNorm, GradientsMatchDifferences) {
   }
 }
 
+TEST(Norms, AWeightCenteredAtZeroIsMultipliedWithAnAddedOne) {
+  Rank rank;
+  const Shape shape = {2, 3, 70};
+  Tape tape(rank.stream);
+  const auto var = [&](const Tensor& x) { return tape.input(x); };
+  const Tensor in = rank.normal(shape, DType::f64, "x"), w = rank.normal({70}, DType::f64, "w");
+  std::vector<double> one_more = testing::values(w);
+  for (double& value : one_more) value += 1;
+  const Tensor shifted = rank.tensor<double>({70}, one_more);
+  EXPECT_EQ(testing::values(ops::rmsnorm(tape, var(in), var(w), 1e-5, true).value()),
+            testing::values(ops::rmsnorm(tape, var(in), var(shifted), 1e-5).value()));
+  EXPECT_EQ(testing::values(ops::add_rmsnorm(tape, var(in), var(in), var(w), 1e-5, true).normed.value()),
+            testing::values(ops::add_rmsnorm(tape, var(in), var(in), var(shifted), 1e-5).normed.value()));
+  EXPECT_EQ(testing::values(ops::layernorm(tape, var(in), var(w), {}, 1e-5, true).value()),
+            testing::values(ops::layernorm(tape, var(in), var(shifted), {}, 1e-5).value()));
+  gradcheck(
+      rank, "rmsnorm",
+      [](Tape& on, const std::vector<Var>& at) { return std::vector{ops::rmsnorm(on, at[0], at[1], 1e-5, true)}; },
+      {in, w});
+  gradcheck(rank, "add_layernorm",
+            [](Tape& on, const std::vector<Var>& at) {
+              const auto [sum, normed] = ops::add_layernorm(on, at[0], at[0], at[1], {}, 1e-5, true);
+              return std::vector{sum, normed};
+            },
+            {in, w});
+}
+
+TEST(Norms, FormTheAddedOneInFloat32) {
+  Rank rank;
+  Tape tape(rank.stream);
+  const Tensor x = rank.normal({6, 70}, DType::bf16, "x"), w = rank.normal({70}, DType::bf16, "w");
+  const std::vector<double> y = testing::values(ops::rmsnorm(tape, tape.input(x), tape.input(w), 1e-5, true).value());
+  const Tensor exact_x = rank.tensor<double>({6, 70}, testing::values(x)),
+               exact_w = rank.tensor<double>({70}, testing::values(w));
+  const std::vector<double> exact =
+      testing::values(ops::rmsnorm(tape, tape.input(exact_x), tape.input(exact_w), 1e-5, true).value());
+  constexpr double kHalfUnit = 0x1p-8;  // of bfloat16: one rounding, that of the result
+  for (size_t i = 0; i < y.size(); ++i) EXPECT_LE(std::abs(y[i] - exact[i]), 1.001 * kHalfUnit * std::abs(exact[i]));
+}
+
 TEST(Norms, WithoutAWeightEqualThoseWithOnes) {
   Rank rank;
   const Shape shape = {2, 3, 70};

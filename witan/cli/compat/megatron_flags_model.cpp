@@ -49,9 +49,7 @@ MegatronSection megatron_model_flags() {
                       "the rows that it adds do not enter the loss"),
               same("--normalization"),
               same("--norm-epsilon"),
-              refused("--apply-layernorm-1p",
-                      "norm weights are initialised to one, not to zero with an added one, which trains the same "
-                      "function: leave it out"),
+              same_truth("--apply-layernorm-1p"),
               refused("--apply-residual-connection-post-layernorm",
                       "the residual connection starts before the norm, and models of the other kind are not supported"),
               same_truth("--qk-layernorm"),

@@ -27,6 +27,7 @@ constexpr const char* kMegatronSame[] = {"num_layers",
                                          "position_embedding_type",
                                          "rotary_percent",
                                          "rotary_interleaved",
+                                         "apply_layernorm_1p",
                                          "qk_layernorm",
                                          "qk_l2_norm",
                                          "softmax_type",
@@ -56,8 +57,6 @@ struct MegatronOnly {
   std::string_view why;
 };
 constexpr MegatronOnly kMegatronRefused[] = {
-    {"apply_layernorm_1p", "weights of norms are multiplied as they are, not with an added one"},
-    {"layernorm_zero_centered_gamma", "weights of norms are multiplied as they are, not with an added one"},
     {"apply_residual_connection_post_layernorm", "the residual connection starts before the norm"},
     {"heterogeneous_layers_config_path", "all layers are of one size"},
     {"heterogeneous_layers_config_encoded_json", "all layers are of one size"},
@@ -155,6 +154,8 @@ class MegatronReader {
       for (const char* name : kMegatronSameOfLatent) same(name);
       out_.model.attention.qk_layernorm = false;
       if (!is_set("qk_layernorm")) refuse("qk_layernorm", "Witan always normalises latents");
+      if (is_set("apply_layernorm_1p"))
+        refuse("apply_layernorm_1p", "Witan multiplies normalised latents by their weights as they are");
       if (out_.model.norm.norm_epsilon != kLatentEpsilon)
         refuse("norm_epsilon",
                "latents are normalised with it too, and Witan's are with 1e-6: only a model of 1e-6 is "

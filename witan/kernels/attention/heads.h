@@ -8,6 +8,7 @@
 #pragma once
 
 #include "witan/kernels/attention/rope.h"
+#include "witan/kernels/norm/norm.h"
 
 namespace witan::kernels {
 
@@ -37,7 +38,8 @@ WITAN_KERNEL_TWINS(merge_heads)
 
 // The tensors of queries or of keys.
 struct HeadNorm {
-  Tensor y, r, x, w;
+  Tensor y, r, x;
+  NormWeight w;
 };
 void head_norms_forward(Stream& stream, const HeadNorm& q, const HeadNorm& k, const Tensor& table, const RopeArgs& args,
                         double eps);
@@ -46,7 +48,9 @@ WITAN_KERNEL_TWINS(head_norms_forward)
 struct HeadNormGradient {
   Tensor dx, dw;
   Write write;  // of dw
-  Tensor dy, x, w, r;
+  Tensor dy, x;
+  NormWeight w;
+  Tensor r;
 };
 void head_norms_backward(Stream& stream, const HeadNormGradient& q, const HeadNormGradient& k, const Tensor& table,
                          const RopeArgs& args);

@@ -2,27 +2,28 @@
 
 namespace witan::kernels {
 
-void rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Tensor& x, const Tensor& w, double eps) {
-  const Cost cost{4.0 * static_cast<double>(x.elements()), bytes_of(x, y, r, w)};
+void rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Tensor& x, const NormWeight& w,
+                     double eps) {
+  const Cost cost{4.0 * static_cast<double>(x.elements()), bytes_of(x, y, r, w.values)};
   WITAN_LAUNCH(stream, rmsnorm_forward, cost, y, r, x, w, eps);
 }
 
-void rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& w,
+void rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& x, const NormWeight& w,
                             const Tensor& r) {
-  const Cost cost{8.0 * static_cast<double>(x.elements()), bytes_of(dx, dy, x, w, r)};
+  const Cost cost{8.0 * static_cast<double>(x.elements()), bytes_of(dx, dy, x, w.values, r)};
   WITAN_LAUNCH(stream, rmsnorm_backward_input, cost, dx, dy, x, w, r);
 }
 
 void add_rmsnorm_forward(Stream& stream, const Tensor& sum, const Tensor& y, const Tensor& r, const Tensor& a,
-                         const Tensor& b, const Tensor& w, double eps) {
-  const Cost cost{5.0 * static_cast<double>(sum.elements()), bytes_of(sum, y, r, a, b, w)};
+                         const Tensor& b, const NormWeight& w, double eps) {
+  const Cost cost{5.0 * static_cast<double>(sum.elements()), bytes_of(sum, y, r, a, b, w.values)};
   WITAN_LAUNCH(stream, add_rmsnorm_forward, cost, sum, y, r, a, b, w, eps);
 }
 
 void add_rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dsum, const Tensor& dy,
-                                const Tensor& sum, const Tensor& w, const Tensor& r) {
+                                const Tensor& sum, const NormWeight& w, const Tensor& r) {
   const double flops = dsum.defined() ? 9.0 : 8.0;
-  const Cost cost{flops * static_cast<double>(sum.elements()), bytes_of(dx, dsum, dy, sum, w, r)};
+  const Cost cost{flops * static_cast<double>(sum.elements()), bytes_of(dx, dsum, dy, sum, w.values, r)};
   WITAN_LAUNCH(stream, add_rmsnorm_backward_input, cost, dx, dsum, dy, sum, w, r);
 }
 
@@ -33,28 +34,29 @@ void rmsnorm_backward_weight(Stream& stream, const Tensor& dw, Write write, cons
 }
 
 void rmsnorm_backward(Stream& stream, const Tensor& dx, const Tensor& dw, Write write, const Tensor& dsum,
-                      const Tensor& dy, const Tensor& x, const Tensor& w, const Tensor& r) {
+                      const Tensor& dy, const Tensor& x, const NormWeight& w, const Tensor& r) {
   const double flops = dsum.defined() ? 12.0 : 11.0;
-  const Cost cost{flops * static_cast<double>(x.elements()), bytes_of(dx, dw, dsum, dy, x, w, r)};
+  const Cost cost{flops * static_cast<double>(x.elements()), bytes_of(dx, dw, dsum, dy, x, w.values, r)};
   WITAN_LAUNCH(stream, rmsnorm_backward, cost, dx, dw, write, dsum, dy, x, w, r);
 }
 
 void layernorm_forward(Stream& stream, const Tensor& y, const Tensor& mean, const Tensor& r, const Tensor& x,
-                       const Tensor& w, const Tensor& b, double eps) {
-  const Cost cost{7.0 * static_cast<double>(x.elements()), bytes_of(x, y, mean, r, w, b)};
+                       const NormWeight& w, const Tensor& b, double eps) {
+  const Cost cost{7.0 * static_cast<double>(x.elements()), bytes_of(x, y, mean, r, w.values, b)};
   WITAN_LAUNCH(stream, layernorm_forward, cost, y, mean, r, x, w, b, eps);
 }
 
 void add_layernorm_forward(Stream& stream, const Tensor& sum, const Tensor& y, const Tensor& mean, const Tensor& r,
-                           const Tensor& a, const Tensor& b, const Tensor& w, const Tensor& bias, double eps) {
-  const Cost cost{8.0 * static_cast<double>(sum.elements()), bytes_of(sum, y, mean, r, a, b, w, bias)};
+                           const Tensor& a, const Tensor& b, const NormWeight& w, const Tensor& bias, double eps) {
+  const Cost cost{8.0 * static_cast<double>(sum.elements()), bytes_of(sum, y, mean, r, a, b, w.values, bias)};
   WITAN_LAUNCH(stream, add_layernorm_forward, cost, sum, y, mean, r, a, b, w, bias, eps);
 }
 
 void layernorm_backward(Stream& stream, const Tensor& dx, const NormGradients& to, const Tensor& dsum, const Tensor& dy,
-                        const Tensor& x, const Tensor& w, const Tensor& mean, const Tensor& r) {
+                        const Tensor& x, const NormWeight& w, const Tensor& mean, const Tensor& r) {
   const double flops = 11.0 + (dsum.defined() ? 1 : 0) + (to.dw.defined() ? 2 : 0) + (to.db.defined() ? 1 : 0);
-  const Cost cost{flops * static_cast<double>(x.elements()), bytes_of(dx, to.dw, to.db, dsum, dy, x, w, mean, r)};
+  const Cost cost{flops * static_cast<double>(x.elements()),
+                  bytes_of(dx, to.dw, to.db, dsum, dy, x, w.values, mean, r)};
   WITAN_LAUNCH(stream, layernorm_backward, cost, dx, to, dsum, dy, x, w, mean, r);
 }
 
@@ -73,20 +75,21 @@ void sharded_rmsnorm_squares(Stream& stream, const Tensor& sums, const Tensor& x
   WITAN_LAUNCH(stream, sharded_rmsnorm_squares, cost, sums, x);
 }
 
-void sharded_rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Tensor& x, const Tensor& w,
+void sharded_rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Tensor& x, const NormWeight& w,
                              const Tensor& sums, int64_t width, double eps) {
-  const Cost cost{2.0 * static_cast<double>(x.elements()), bytes_of(y, r, x, w, sums)};
+  const Cost cost{2.0 * static_cast<double>(x.elements()), bytes_of(y, r, x, w.values, sums)};
   WITAN_LAUNCH(stream, sharded_rmsnorm_forward, cost, y, r, x, w, sums, width, eps);
 }
 
-void sharded_rmsnorm_products(Stream& stream, const Tensor& sums, const Tensor& dy, const Tensor& x, const Tensor& w) {
-  const Cost cost{3.0 * static_cast<double>(x.elements()), bytes_of(sums, dy, x, w)};
+void sharded_rmsnorm_products(Stream& stream, const Tensor& sums, const Tensor& dy, const Tensor& x,
+                              const NormWeight& w) {
+  const Cost cost{3.0 * static_cast<double>(x.elements()), bytes_of(sums, dy, x, w.values)};
   WITAN_LAUNCH(stream, sharded_rmsnorm_products, cost, sums, dy, x, w);
 }
 
 void sharded_rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& x,
-                                    const Tensor& w, const Tensor& r, const Tensor& sums, int64_t width) {
-  const Cost cost{4.0 * static_cast<double>(x.elements()), bytes_of(dx, dy, x, w, r, sums)};
+                                    const NormWeight& w, const Tensor& r, const Tensor& sums, int64_t width) {
+  const Cost cost{4.0 * static_cast<double>(x.elements()), bytes_of(dx, dy, x, w.values, r, sums)};
   WITAN_LAUNCH(stream, sharded_rmsnorm_backward_input, cost, dx, dy, x, w, r, sums, width);
 }
 

@@ -3,28 +3,47 @@
 // Sums in float32 or wider.
 #pragma once
 
+#include <utility>
+
 #include "witan/kernels/common/launch.h"
 
 namespace witan::kernels {
 
+// The weight of a norm, which multiplies a normalised row. If it is centred at zero, as Megatron-LM's
+// --apply-layernorm-1p has it, `values` + 1 does; the sum is formed in the accumulator dtype. A tensor converts to the
+// plain weight that it is.
+struct NormWeight {
+  NormWeight() = default;
+  NormWeight(Tensor w, bool centered = false) : values(std::move(w)), zero_centered(centered) {}
+
+  template <class A>
+  A added() const {
+    return zero_centered ? A(1) : A(0);
+  }
+
+  Tensor values;  // [D]
+  bool zero_centered = false;
+};
+
 // y[t,d] = x[t,d] * r[t] * w[d],  r[t] = 1 / sqrt(mean_d x[t,d]^2 + eps)
-void rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Tensor& x, const Tensor& w, double eps);
+void rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Tensor& x, const NormWeight& w,
+                     double eps);
 WITAN_KERNEL_TWINS(rmsnorm_forward)
 
 // dx[t,d] = r[t] * (w[d] dy[t,d] - x[t,d] r[t]^2 mean_d(w dy x))
-void rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& w,
+void rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& x, const NormWeight& w,
                             const Tensor& r);
 WITAN_KERNEL_TWINS(rmsnorm_backward_input)
 
 // The residual stream and its norm:  sum = a + b, rounded to the dtype;  y, r = rmsnorm_forward(sum).  sum may be a or
 // b
 void add_rmsnorm_forward(Stream& stream, const Tensor& sum, const Tensor& y, const Tensor& r, const Tensor& a,
-                         const Tensor& b, const Tensor& w, double eps);
+                         const Tensor& b, const NormWeight& w, double eps);
 WITAN_KERNEL_TWINS(add_rmsnorm_forward)
 
 // The gradient of a and of b:  dx = dsum + rmsnorm_backward_input(dy).  dsum undefined: none; dx may be dsum
 void add_rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dsum, const Tensor& dy,
-                                const Tensor& sum, const Tensor& w, const Tensor& r);
+                                const Tensor& sum, const NormWeight& w, const Tensor& r);
 WITAN_KERNEL_TWINS(add_rmsnorm_backward_input)
 
 // dw[d] (=|+=) sum_t dy[t,d] x[t,d] r[t];  dw [D] in the gradient dtype
@@ -35,17 +54,17 @@ WITAN_KERNEL_TWINS(rmsnorm_backward_weight)
 // Both at once:  dx = [dsum +] rmsnorm_backward_input(dy),  dw (=|+=) rmsnorm_backward_weight(dy).  dsum and dx as in
 // add_rmsnorm_backward_input
 void rmsnorm_backward(Stream& stream, const Tensor& dx, const Tensor& dw, Write write, const Tensor& dsum,
-                      const Tensor& dy, const Tensor& x, const Tensor& w, const Tensor& r);
+                      const Tensor& dy, const Tensor& x, const NormWeight& w, const Tensor& r);
 WITAN_KERNEL_TWINS(rmsnorm_backward)
 
 // y[t,d] = (x[t,d] - mean[t]) * r[t] * w[d] + b[d],  r[t] = 1 / sqrt(var_d x[t] + eps).  b may be undefined: no bias.
 void layernorm_forward(Stream& stream, const Tensor& y, const Tensor& mean, const Tensor& r, const Tensor& x,
-                       const Tensor& w, const Tensor& b, double eps);
+                       const NormWeight& w, const Tensor& b, double eps);
 WITAN_KERNEL_TWINS(layernorm_forward)
 
 // sum = a + b, rounded to the dtype;  y, mean, r = layernorm_forward(sum).  sum may be a or b
 void add_layernorm_forward(Stream& stream, const Tensor& sum, const Tensor& y, const Tensor& mean, const Tensor& r,
-                           const Tensor& a, const Tensor& b, const Tensor& w, const Tensor& bias, double eps);
+                           const Tensor& a, const Tensor& b, const NormWeight& w, const Tensor& bias, double eps);
 WITAN_KERNEL_TWINS(add_layernorm_forward)
 
 // g = w dy, n = (x - mean) r:  dx = [dsum +] r (g - mean_d g - n mean_d(g n));  dw and db, where they are defined, as
@@ -55,7 +74,7 @@ struct NormGradients {
   Write write_dw = Write::overwrite, write_db = Write::overwrite;
 };
 void layernorm_backward(Stream& stream, const Tensor& dx, const NormGradients& to, const Tensor& dsum, const Tensor& dy,
-                        const Tensor& x, const Tensor& w, const Tensor& mean, const Tensor& r);
+                        const Tensor& x, const NormWeight& w, const Tensor& mean, const Tensor& r);
 WITAN_KERNEL_TWINS(layernorm_backward)
 
 // dw[d] (=|+=) sum_t dy n
@@ -76,17 +95,18 @@ void sharded_rmsnorm_squares(Stream& stream, const Tensor& sums, const Tensor& x
 WITAN_KERNEL_TWINS(sharded_rmsnorm_squares)
 
 // y[t,d] = x[t,d] r[t] w[d],  r[t] = 1 / sqrt(sums[t] / width + eps)
-void sharded_rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Tensor& x, const Tensor& w,
+void sharded_rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Tensor& x, const NormWeight& w,
                              const Tensor& sums, int64_t width, double eps);
 WITAN_KERNEL_TWINS(sharded_rmsnorm_forward)
 
 // sums[t] = sum_d w[d] dy[t,d] x[t,d]
-void sharded_rmsnorm_products(Stream& stream, const Tensor& sums, const Tensor& dy, const Tensor& x, const Tensor& w);
+void sharded_rmsnorm_products(Stream& stream, const Tensor& sums, const Tensor& dy, const Tensor& x,
+                              const NormWeight& w);
 WITAN_KERNEL_TWINS(sharded_rmsnorm_products)
 
 // dx[t,d] = r[t] (w[d] dy[t,d] - x[t,d] r[t]^2 sums[t] / width)
 void sharded_rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& x,
-                                    const Tensor& w, const Tensor& r, const Tensor& sums, int64_t width);
+                                    const NormWeight& w, const Tensor& r, const Tensor& sums, int64_t width);
 WITAN_KERNEL_TWINS(sharded_rmsnorm_backward_input)
 
 }  // namespace witan::kernels

@@ -125,7 +125,7 @@ GroupedQueryAttention::Heads GroupedQueryAttention::prepare(Tape& tape, Heads he
     const auto [q, k] =
         ops::rmsnorm_heads(tape, heads.q, heads.k, tape.parameter(q_norm_->weight()), tape.parameter(k_norm_->weight()),
                            rotary_angles(tape.stream(), where, spec_.rope, accumulator(heads.q.dtype())), spec_.rope,
-                           q_norm_->config().norm_epsilon);
+                           q_norm_->config().norm_epsilon, q_norm_->config().apply_layernorm_1p);
     return {q, k, heads.v};
   }
   const bool rotated_first = spec_.qk_norm == QkNorm::per_head_rotated;

@@ -20,7 +20,7 @@ void check_heads(const char* name, const Var& x, const Var& w, const Var& q) {
 }  // namespace
 
 NormedHeads rmsnorm_heads(Tape& tape, const Var& q, const Var& k, const Var& wq, const Var& wk, const Tensor& table,
-                          const kernels::RopeArgs& rope, double eps) {
+                          const kernels::RopeArgs& rope, double eps, bool zero_centered) {
   check_heads("q", q, wq, q);
   check_heads("k", k, wk, q);
   const Shape angles{q.size(0) * q.size(1), rope.dims};
@@ -29,14 +29,16 @@ NormedHeads rmsnorm_heads(Tape& tape, const Var& q, const Var& k, const Var& wq,
                       table.defined() ? table.shape() : Shape{});
   Stream& s = tape.stream();
   const auto output_of = [&](const Var& x, const Var& w) {
-    return kernels::HeadNorm{s.empty_like(x.value()), s.empty({x.shape().as_rows().first}, accumulator(x.dtype())),
-                             x.value(), w.value()};
+    return kernels::HeadNorm{s.empty_like(x.value()),
+                             s.empty({x.shape().as_rows().first}, accumulator(x.dtype())),
+                             x.value(),
+                             {w.value(), zero_centered}};
   };
   const kernels::HeadNorm of_q = output_of(q, wq), of_k = output_of(k, wk);
   kernels::head_norms_forward(s, of_q, of_k, table, rope, eps);
   auto backward = [q = tape.save(q), k = tape.save(k), wq = tape.save(wq), wk = tape.save(wk), rq = tape.save(of_q.r),
-                   rk = tape.save(of_k.r), table = table.defined() ? tape.save(table) : Saved(),
-                   rope](Backward& b, const std::vector<Tensor>& gradients) {
+                   rk = tape.save(of_k.r), table = table.defined() ? tape.save(table) : Saved(), rope,
+                   zero_centered](Backward& b, const std::vector<Tensor>& gradients) {
     Stream& stream = b.stream();
     const Tensor in_q = b.value(q), in_k = b.value(k), dq = stream.empty_like(in_q), dk = stream.empty_like(in_k);
     const Tensor from_q = gradients[0].defined() ? gradients[0] : stream.zeros(in_q.shape(), in_q.dtype());
@@ -48,8 +50,9 @@ NormedHeads rmsnorm_heads(Tape& tape, const Var& q, const Var& k, const Var& wq,
     };
     write(wq, [&](const Tensor& to_q, Write how_q) {
       write(wk, [&](const Tensor& to_k, Write how_k) {
-        kernels::head_norms_backward(stream, {dq, to_q, how_q, from_q, in_q, b.value(wq), b.value(rq)},
-                                     {dk, to_k, how_k, from_k, in_k, b.value(wk), b.value(rk)}, b.value(table), rope);
+        kernels::head_norms_backward(stream, {dq, to_q, how_q, from_q, in_q, {b.value(wq), zero_centered}, b.value(rq)},
+                                     {dk, to_k, how_k, from_k, in_k, {b.value(wk), zero_centered}, b.value(rk)},
+                                     b.value(table), rope);
       });
     });
     b.add(q, dq);

@@ -37,10 +37,11 @@ struct NormedHeads {
   Var q, k;
 };
 
-// q [B, S, H, hd], k [B, S, G, hd], wq, wk [hd] -> the same shapes;  mathematics in kernels/attention/heads.h
+// q [B, S, H, hd], k [B, S, G, hd], wq, wk [hd] -> the same shapes;  mathematics in kernels/attention/heads.h. Weights
+// that are centred at zero multiply as 1 + w.
 // table: kernels::rotary_table of the B S positions, undefined where rope.dims is 0: nothing rotates.
 NormedHeads rmsnorm_heads(Tape& tape, const Var& q, const Var& k, const Var& wq, const Var& wk, const Tensor& table,
-                          const kernels::RopeArgs& rope, double eps);
+                          const kernels::RopeArgs& rope, double eps, bool zero_centered = false);
 
 // Sizes of the heads of multi-head latent attention; mathematics in kernels/attention/heads.h.
 struct LatentHeadSizes {

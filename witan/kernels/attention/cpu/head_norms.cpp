@@ -26,7 +26,8 @@ void norm_and_turn(Stream& stream, const HeadNorm& of, const Tensor& table, cons
   const int64_t H = of.x.size(2), hd = of.x.size(3), rows = of.x.shape().as_rows().first;
   dispatch_floating(of.x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    const T* weight = of.w.data<T>();
+    const T* weight = of.w.values.data<T>();
+    const A added = of.w.added<A>();
     stream.pool().for_ranges(rows, kTaskElements / hd, [&](int64_t begin, int64_t end) {
       std::vector<T> normed(static_cast<size_t>(hd));
       for (int64_t row = begin; row < end; ++row) {
@@ -37,7 +38,7 @@ void norm_and_turn(Stream& stream, const HeadNorm& of, const Tensor& table, cons
         for (int64_t d = 0; d < hd; ++d) squares += A(in[d]) * A(in[d]);
         const A s = of.r.data<A>()[row] = A(1) / std::sqrt(squares / A(hd) + A(eps));
 #pragma omp simd
-        for (int64_t d = 0; d < hd; ++d) store(out[d], A(in[d]) * s * A(weight[d]));
+        for (int64_t d = 0; d < hd; ++d) store(out[d], A(in[d]) * s * (A(weight[d]) + added));
         const A* angles = args.dims > 0 ? table.data<A>() + row / H * args.dims : nullptr;
         rotate_head(of.y.data<T>() + row * hd, normed.data(), angles, hd, args, A(1));
       }
@@ -58,7 +59,7 @@ void head_norms_backward(Stream& stream, const HeadNormGradient& q, const HeadNo
   for (const HeadNormGradient* of : {&q, &k}) {
     turn_heads(stream, of->dx, of->dy, table, args, -1);
     rmsnorm_backward_weight(stream, of->dw, of->write, of->dx, of->x, of->r);
-    rmsnorm_backward_input(stream, of->dx, of->dx, of->x, of->w, of->r);
+    cpu::rmsnorm_backward_input(stream, of->dx, of->dx, of->x, of->w, of->r);
   }
 }
 

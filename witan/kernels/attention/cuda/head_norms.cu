@@ -80,6 +80,7 @@ struct ForwardOf {
   T* y;
   Acc<T>* r;
   const T *x, *w;
+  Acc<T> added;  // to the weight
   int64_t rows;
   int heads;
 };
@@ -103,7 +104,7 @@ __global__ void __launch_bounds__(kThreads)
     const A scale = A(1) / sqrt(warp_sum(squares) / static_cast<A>(n.hd) + eps);
     if (threadIdx.x % 32 == 0) of.r[row] = scale;
 #pragma unroll
-    for (int j = 0; j < V; ++j) head.at[j] = convert<A>(convert<T>(head.at[j] * scale * weight.at[j]));
+    for (int j = 0; j < V; ++j) head.at[j] = convert<A>(convert<T>(head.at[j] * scale * (weight.at[j] + of.added)));
     if (n.dims > 0) turn<T, V>(head, shared[warp], table + row / of.heads * n.dims, n, A(1));
     head.store(of.y + row * n.hd, n.hd, packed);
   }
@@ -113,6 +114,7 @@ template <class T>
 struct BackwardOf {
   T* dx;
   const T *dy, *x, *w;
+  Acc<T> added;  // to the weight
   const Acc<T>* r;
   int64_t rows;
   int heads;
@@ -141,12 +143,12 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = 0; j < V; ++j) {
       g.at[j] = convert<A>(convert<T>(g.at[j]));
       const A product = g.at[j] * in.at[j];
-      dot += weight.at[j] * product;
+      dot += (weight.at[j] + of.added) * product;
       sums[j] += product * scale;
     }
     const A pull = warp_sum(dot) / static_cast<A>(n.hd) * scale * scale;
 #pragma unroll
-    for (int j = 0; j < V; ++j) g.at[j] = scale * (weight.at[j] * g.at[j] - in.at[j] * pull);
+    for (int j = 0; j < V; ++j) g.at[j] = scale * ((weight.at[j] + of.added) * g.at[j] - in.at[j] * pull);
     g.store(of.dx + row * n.hd, n.hd, packed);
   }
 #pragma unroll
@@ -201,14 +203,19 @@ void head_norms_forward(Stream& stream, const HeadNorm& q, const HeadNorm& k, co
   dispatch_device(q.x.dtype(), [&]<class T>() {
     using A = Acc<T>;
     const auto of = [](const HeadNorm& n) {
-      return ForwardOf<T>{ptr<T>(n.y), ptr<A>(n.r),  ptr<T>(n.x),
-                          ptr<T>(n.w), rows_of(n.x), static_cast<int>(n.x.size(2))};
+      return ForwardOf<T>{ptr<T>(n.y),
+                          ptr<A>(n.r),
+                          ptr<T>(n.x),
+                          ptr<T>(n.w.values),
+                          n.w.added<A>(),
+                          rows_of(n.x),
+                          static_cast<int>(n.x.size(2))};
     };
     by_channels(hd, [&]<int V>() {
       const dim3 blocks(blocks_for(stream, (rows + kWarps - 1) / kWarps, 8), 2);
       head_norms_forward_kernel<T, V><<<blocks, kThreads, 0, native(stream)>>>(
           of(q), of(k), ptr<A>(table), turn_of(q.x, args), static_cast<A>(eps),
-          all_packed<T, V>(hd, {&q.y, &q.x, &q.w, &k.y, &k.x, &k.w}));
+          all_packed<T, V>(hd, {&q.y, &q.x, &q.w.values, &k.y, &k.x, &k.w.values}));
     });
   });
 }
@@ -219,13 +226,8 @@ void head_norms_backward(Stream& stream, const HeadNormGradient& q, const HeadNo
   dispatch_device(q.x.dtype(), [&]<class T>() {
     using A = Acc<T>;
     const auto of = [](const HeadNormGradient& n) {
-      return BackwardOf<T>{ptr<T>(n.dx),
-                           ptr<T>(n.dy),
-                           ptr<T>(n.x),
-                           ptr<T>(n.w),
-                           ptr<A>(n.r),
-                           rows_of(n.x),
-                           static_cast<int>(n.x.size(2))};
+      return BackwardOf<T>{ptr<T>(n.dx),   ptr<T>(n.dy), ptr<T>(n.x),  ptr<T>(n.w.values),
+                           n.w.added<A>(), ptr<A>(n.r),  rows_of(n.x), static_cast<int>(n.x.size(2))};
     };
     const int64_t count = std::min(kMostStrips, (rows + kWarps - 1) / kWarps);
     Strips<A> of_q(stream, 2 * count, hd);
@@ -236,7 +238,7 @@ void head_norms_backward(Stream& stream, const HeadNormGradient& q, const HeadNo
       if (count > 0)
         head_norms_backward_kernel<T, V><<<dim3(static_cast<unsigned>(count), 2), kThreads, 0, native(stream)>>>(
             of(q), of(k), of_q.strips, ptr<A>(table), turn_of(q.x, args),
-            all_packed<T, V>(hd, {&q.dx, &q.dy, &q.x, &q.w, &k.dx, &k.dy, &k.x, &k.w}));
+            all_packed<T, V>(hd, {&q.dx, &q.dy, &q.x, &q.w.values, &k.dx, &k.dy, &k.x, &k.w.values}));
     });
     add_strips(stream, q.dw, q.write, of_q);
     add_strips(stream, k.dw, k.write, of_k);

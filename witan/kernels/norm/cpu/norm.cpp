@@ -12,29 +12,31 @@ namespace {
 
 // Not inlined, so that kernels with and without a residual give the same bits.
 template <class T>
-[[gnu::noinline]] void rmsnorm_backward_row(T* dx, const T* dy, const T* x, const T* w, Accumulator<T> r, int64_t D) {
+[[gnu::noinline]] void rmsnorm_backward_row(T* dx, const T* dy, const T* x, const T* w, Accumulator<T> added,
+                                            Accumulator<T> r, int64_t D) {
   using A = Accumulator<T>;
   A dot = 0;
 #pragma omp simd reduction(+ : dot)
-  for (int64_t d = 0; d < D; ++d) dot += A(w[d]) * A(dy[d]) * A(x[d]);
+  for (int64_t d = 0; d < D; ++d) dot += (A(w[d]) + added) * A(dy[d]) * A(x[d]);
   const A pull = dot / A(D) * r * r;
 #pragma omp simd
-  for (int64_t d = 0; d < D; ++d) store(dx[d], r * (A(w[d]) * A(dy[d]) - A(x[d]) * pull));
+  for (int64_t d = 0; d < D; ++d) store(dx[d], r * ((A(w[d]) + added) * A(dy[d]) - A(x[d]) * pull));
 }
 
 template <class T>
-[[gnu::noinline]] void layernorm_backward_row(T* dx, const T* dy, const T* x, const T* w, Accumulator<T> mean,
-                                              Accumulator<T> r, int64_t D) {
+[[gnu::noinline]] void layernorm_backward_row(T* dx, const T* dy, const T* x, const T* w, Accumulator<T> added,
+                                              Accumulator<T> mean, Accumulator<T> r, int64_t D) {
   using A = Accumulator<T>;
   A sum = 0, dot = 0;
 #pragma omp simd reduction(+ : sum, dot)
   for (int64_t d = 0; d < D; ++d) {
-    sum += A(w[d]) * A(dy[d]);
-    dot += A(w[d]) * A(dy[d]) * (A(x[d]) - mean) * r;
+    sum += (A(w[d]) + added) * A(dy[d]);
+    dot += (A(w[d]) + added) * A(dy[d]) * (A(x[d]) - mean) * r;
   }
   const A shift = sum / A(D), pull = dot / A(D);
 #pragma omp simd
-  for (int64_t d = 0; d < D; ++d) store(dx[d], r * (A(w[d]) * A(dy[d]) - shift - (A(x[d]) - mean) * r * pull));
+  for (int64_t d = 0; d < D; ++d)
+    store(dx[d], r * ((A(w[d]) + added) * A(dy[d]) - shift - (A(x[d]) - mean) * r * pull));
 }
 
 // Calls normed(t, row) to write the norm's share of a row's gradient, and adds dsum's row, if any, to the rounded
@@ -60,10 +62,12 @@ void write_input_gradient(Stream& stream, const Tensor& dx, const Tensor& dsum, 
 
 }  // namespace
 
-void rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Tensor& x, const Tensor& w, double eps) {
+void rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Tensor& x, const NormWeight& w,
+                     double eps) {
   dispatch_floating(x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    const T* weight = w.data<T>();
+    const T* weight = w.values.data<T>();
+    const A added = w.added<A>();
     A* scale = r.data<A>();
     for_rows(stream, x, [&, D = x.shape().last()](int64_t t) {
       const T* in = x.data<T>() + t * D;
@@ -73,28 +77,28 @@ void rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Ten
       for (int64_t d = 0; d < D; ++d) squares += A(in[d]) * A(in[d]);
       const A s = scale[t] = A(1) / std::sqrt(squares / A(D) + A(eps));
 #pragma omp simd
-      for (int64_t d = 0; d < D; ++d) store(out[d], A(in[d]) * s * A(weight[d]));
+      for (int64_t d = 0; d < D; ++d) store(out[d], A(in[d]) * s * (A(weight[d]) + added));
     });
   });
 }
 
-void rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& w,
+void rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& x, const NormWeight& w,
                             const Tensor& r) {
-  add_rmsnorm_backward_input(stream, dx, {}, dy, x, w, r);
+  cpu::add_rmsnorm_backward_input(stream, dx, {}, dy, x, w, r);
 }
 
 void add_rmsnorm_forward(Stream& stream, const Tensor& sum, const Tensor& y, const Tensor& r, const Tensor& a,
-                         const Tensor& b, const Tensor& w, double eps) {
+                         const Tensor& b, const NormWeight& w, double eps) {
   add(stream, sum, a, b);
-  rmsnorm_forward(stream, y, r, sum, w, eps);
+  cpu::rmsnorm_forward(stream, y, r, sum, w, eps);
 }
 
 void add_rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dsum, const Tensor& dy,
-                                const Tensor& sum, const Tensor& w, const Tensor& r) {
+                                const Tensor& sum, const NormWeight& w, const Tensor& r) {
   dispatch_floating(sum.dtype(), [&]<class T>() {
     write_input_gradient<T>(stream, dx, dsum, [&, D = sum.shape().last()](int64_t t, T* out) {
-      rmsnorm_backward_row(out, dy.data<T>() + t * D, sum.data<T>() + t * D, w.data<T>(), r.data<Accumulator<T>>()[t],
-                           D);
+      rmsnorm_backward_row(out, dy.data<T>() + t * D, sum.data<T>() + t * D, w.values.data<T>(),
+                           w.added<Accumulator<T>>(), r.data<Accumulator<T>>()[t], D);
     });
   });
 }
@@ -113,16 +117,17 @@ void rmsnorm_backward_weight(Stream& stream, const Tensor& dw, Write write, cons
 }
 
 void rmsnorm_backward(Stream& stream, const Tensor& dx, const Tensor& dw, Write write, const Tensor& dsum,
-                      const Tensor& dy, const Tensor& x, const Tensor& w, const Tensor& r) {
+                      const Tensor& dy, const Tensor& x, const NormWeight& w, const Tensor& r) {
   rmsnorm_backward_weight(stream, dw, write, dy, x, r);
-  add_rmsnorm_backward_input(stream, dx, dsum, dy, x, w, r);
+  cpu::add_rmsnorm_backward_input(stream, dx, dsum, dy, x, w, r);
 }
 
 void layernorm_forward(Stream& stream, const Tensor& y, const Tensor& mean, const Tensor& r, const Tensor& x,
-                       const Tensor& w, const Tensor& b, double eps) {
+                       const NormWeight& w, const Tensor& b, double eps) {
   dispatch_floating(x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    const T* weight = w.data<T>();
+    const T* weight = w.values.data<T>();
+    const A added = w.added<A>();
     const T* bias = b.defined() ? b.data<T>() : nullptr;
     for_rows(stream, x, [&, D = x.shape().last()](int64_t t) {
       const T* in = x.data<T>() + t * D;
@@ -135,7 +140,8 @@ void layernorm_forward(Stream& stream, const Tensor& y, const Tensor& mean, cons
       for (int64_t d = 0; d < D; ++d) squares += (A(in[d]) - m) * (A(in[d]) - m);
       const A s = r.data<A>()[t] = A(1) / std::sqrt(squares / A(D) + A(eps));
 #pragma omp simd
-      for (int64_t d = 0; d < D; ++d) store(out[d], (A(in[d]) - m) * s * A(weight[d]) + (bias ? A(bias[d]) : A(0)));
+      for (int64_t d = 0; d < D; ++d)
+        store(out[d], (A(in[d]) - m) * s * (A(weight[d]) + added) + (bias ? A(bias[d]) : A(0)));
     });
   });
 }
@@ -155,20 +161,20 @@ void layernorm_backward_weight(Stream& stream, const Tensor& dw, Write write, co
 }
 
 void add_layernorm_forward(Stream& stream, const Tensor& sum, const Tensor& y, const Tensor& mean, const Tensor& r,
-                           const Tensor& a, const Tensor& b, const Tensor& w, const Tensor& bias, double eps) {
+                           const Tensor& a, const Tensor& b, const NormWeight& w, const Tensor& bias, double eps) {
   add(stream, sum, a, b);
-  layernorm_forward(stream, y, mean, r, sum, w, bias, eps);
+  cpu::layernorm_forward(stream, y, mean, r, sum, w, bias, eps);
 }
 
 void layernorm_backward(Stream& stream, const Tensor& dx, const NormGradients& to, const Tensor& dsum, const Tensor& dy,
-                        const Tensor& x, const Tensor& w, const Tensor& mean, const Tensor& r) {
+                        const Tensor& x, const NormWeight& w, const Tensor& mean, const Tensor& r) {
   if (to.dw.defined()) layernorm_backward_weight(stream, to.dw, to.write_dw, dy, x, mean, r);
   if (to.db.defined()) bias_backward(stream, to.db, to.write_db, dy);
   dispatch_floating(x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     write_input_gradient<T>(stream, dx, dsum, [&, D = x.shape().last()](int64_t t, T* out) {
-      layernorm_backward_row(out, dy.data<T>() + t * D, x.data<T>() + t * D, w.data<T>(), mean.data<A>()[t],
-                             r.data<A>()[t], D);
+      layernorm_backward_row(out, dy.data<T>() + t * D, x.data<T>() + t * D, w.values.data<T>(), w.added<A>(),
+                             mean.data<A>()[t], r.data<A>()[t], D);
     });
   });
 }

@@ -10,7 +10,7 @@ namespace {
 template <bool kAdds, class T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, kManyBlocks<Shape>)
     layernorm_forward_kernel(Shape, T* sum, T* y, Acc<T>* mean, Acc<T>* r, const T* a, const T* b, const T* w,
-                             const T* bias, int64_t rows, int64_t D, Acc<T> eps) {
+                             Acc<T> added, const T* bias, int64_t rows, int64_t D, Acc<T> eps) {
   using A = Acc<T>;
   using Chunk = RowChunk<T, Shape>;
   struct Held {
@@ -60,7 +60,8 @@ __global__ void __launch_bounds__(Shape::kThreads, kManyBlocks<Shape>)
       }
       weight.stay_packed();
       shift.stay_packed();
-      for_chunk<Shape>([&](int p, int j) { in.set(p, j, (in(p, j) - m) * scale * weight(p, j) + shift(p, j)); });
+      for_chunk<Shape>(
+          [&](int p, int j) { in.set(p, j, (in(p, j) - m) * scale * (weight(p, j) + added) + shift(p, j)); });
       in.store(y + t * D, first, D);
     });
   });
@@ -68,7 +69,7 @@ __global__ void __launch_bounds__(Shape::kThreads, kManyBlocks<Shape>)
 
 template <bool kAdds>
 void forward(Stream& stream, const Tensor& sum, const Tensor& y, const Tensor& mean, const Tensor& r, const Tensor& a,
-             const Tensor& b, const Tensor& w, const Tensor& bias, double eps) {
+             const Tensor& b, const NormWeight& w, const Tensor& bias, double eps) {
   const auto [rows, D] = a.shape().as_rows();
   if (rows == 0) return;
   dispatch_device(a.dtype(), [&, T_ = rows, D = D]<class T>() {
@@ -77,22 +78,22 @@ void forward(Stream& stream, const Tensor& sum, const Tensor& y, const Tensor& m
         [&](auto shape) {
           layernorm_forward_kernel<kAdds, T>
               <<<shape.blocks(stream, T_, kManyBlocks<decltype(shape)>), shape.kThreads, 0, native(stream)>>>(
-                  shape, ptr<T>(sum), ptr<T>(y), ptr<Acc<T>>(mean), ptr<Acc<T>>(r), ptr<T>(a), ptr<T>(b), ptr<T>(w),
-                  ptr<T>(bias), T_, D, static_cast<Acc<T>>(eps));
+                  shape, ptr<T>(sum), ptr<T>(y), ptr<Acc<T>>(mean), ptr<Acc<T>>(r), ptr<T>(a), ptr<T>(b),
+                  ptr<T>(w.values), w.added<Acc<T>>(), ptr<T>(bias), T_, D, static_cast<Acc<T>>(eps));
         },
-        sum, y, a, b, w, bias);
+        sum, y, a, b, w.values, bias);
   });
 }
 
 }  // namespace
 
 void layernorm_forward(Stream& stream, const Tensor& y, const Tensor& mean, const Tensor& r, const Tensor& x,
-                       const Tensor& w, const Tensor& b, double eps) {
+                       const NormWeight& w, const Tensor& b, double eps) {
   forward<false>(stream, {}, y, mean, r, x, {}, w, b, eps);
 }
 
 void add_layernorm_forward(Stream& stream, const Tensor& sum, const Tensor& y, const Tensor& mean, const Tensor& r,
-                           const Tensor& a, const Tensor& b, const Tensor& w, const Tensor& bias, double eps) {
+                           const Tensor& a, const Tensor& b, const NormWeight& w, const Tensor& bias, double eps) {
   forward<true>(stream, sum, y, mean, r, a, b, w, bias, eps);
 }
 

@@ -11,6 +11,7 @@ template <class T>
 struct BackwardRows {
   T* dx;
   const T *dsum, *dy, *x, *w;
+  Acc<T> added;
   const Acc<T>*mean, *r;
   Acc<T>*weight_strips, *bias_strips;
   int64_t rows, D;
@@ -45,7 +46,7 @@ __global__ void __launch_bounds__(Shape::kThreads, kFewBlocks<Shape>)
       }
       weight.stay_packed();
       for_chunk<Shape>([&](int p, int j) {
-        const A normed = (in(p, j) - m) * scale, weighted = weight(p, j) * g(p, j);
+        const A normed = (in(p, j) - m) * scale, weighted = (weight(p, j) + of.added) * g(p, j);
         sum += weighted;
         dot += weighted * normed;
         if constexpr (kSums) {
@@ -65,7 +66,7 @@ __global__ void __launch_bounds__(Shape::kThreads, kFewBlocks<Shape>)
         weight.load(of.w, first, D);
       }
       for_chunk<Shape>([&](int p, int j) {
-        const A pulled = weight(p, j) * g(p, j) - shift - (in(p, j) - m) * scale * pull;
+        const A pulled = (weight(p, j) + of.added) * g(p, j) - shift - (in(p, j) - m) * scale * pull;
         if constexpr (kAdds)
           g.set(p, j, rounded<T>(scale, pulled) + before(p, j));
         else
@@ -82,7 +83,9 @@ __global__ void __launch_bounds__(Shape::kThreads, kFewBlocks<Shape>)
 }
 
 struct Arguments {
-  const Tensor &dx, &dsum, &dy, &x, &w, &mean, &r;
+  const Tensor &dx, &dsum, &dy, &x;
+  const NormWeight& w;
+  const Tensor &mean, &r;
 };
 
 template <class T>
@@ -93,7 +96,8 @@ BackwardRows<T> rows_of(const Arguments& with) {
           ptr<T>(with.dsum),
           ptr<T>(with.dy),
           ptr<T>(with.x),
-          ptr<T>(with.w),
+          ptr<T>(with.w.values),
+          with.w.added<A>(),
           ptr<A>(with.mean),
           ptr<A>(with.r),
           nullptr,
@@ -114,7 +118,7 @@ void backward_input(Stream& stream, const Arguments& with) {
               <<<shape.blocks(stream, T_, kFewBlocks<decltype(shape)>), shape.kThreads, 0, native(stream)>>>(
                   shape, rows_of<T>(with));
         },
-        with.dx, with.dsum, with.dy, with.x, with.w);
+        with.dx, with.dsum, with.dy, with.x, with.w.values);
   });
 }
 
@@ -144,7 +148,7 @@ bool backward(Stream& stream, const Arguments& with, const NormGradients& to) {
         if (to.db.defined()) add_strips(stream, to.db, to.write_db, of_bias);
       }
     };
-    with_row_shape<T>(D, launch, with.dx, with.dsum, with.dy, with.x, with.w);
+    with_row_shape<T>(D, launch, with.dx, with.dsum, with.dy, with.x, with.w.values);
   });
   return fits;
 }
@@ -160,7 +164,7 @@ void backward_all(Stream& stream, const Arguments& with, const NormGradients& to
 }  // namespace
 
 void layernorm_backward(Stream& stream, const Tensor& dx, const NormGradients& to, const Tensor& dsum, const Tensor& dy,
-                        const Tensor& x, const Tensor& w, const Tensor& mean, const Tensor& r) {
+                        const Tensor& x, const NormWeight& w, const Tensor& mean, const Tensor& r) {
   const Arguments with = {dx, dsum, dy, x, w, mean, r};
   if (dsum.defined())
     backward_all<true>(stream, with, to);

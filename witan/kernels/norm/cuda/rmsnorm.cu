@@ -9,8 +9,8 @@ namespace {
 // With kAdds, sum = a + b; otherwise the sum is a.
 template <bool kAdds, class T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, kManyBlocks<Shape>)
-    rmsnorm_forward_kernel(Shape, T* sum, T* y, Acc<T>* r, const T* a, const T* b, const T* w, int64_t rows, int64_t D,
-                           Acc<T> eps) {
+    rmsnorm_forward_kernel(Shape, T* sum, T* y, Acc<T>* r, const T* a, const T* b, const T* w, Acc<T> added,
+                           int64_t rows, int64_t D, Acc<T> eps) {
   using A = Acc<T>;
   struct Held {
     RowChunk<T, Shape> a, b;
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(Shape::kThreads, kManyBlocks<Shape>)
         weight.load(w, first, D);
       }
       weight.stay_packed();
-      for_chunk<Shape>([&](int p, int j) { x.set(p, j, x(p, j) * scale * weight(p, j)); });
+      for_chunk<Shape>([&](int p, int j) { x.set(p, j, x(p, j) * scale * (weight(p, j) + added)); });
       x.store(y + t * D, first, D);
     });
   });
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(Shape::kThreads, kManyBlocks<Shape>)
 
 template <bool kAdds>
 void forward(Stream& stream, const Tensor& sum, const Tensor& y, const Tensor& r, const Tensor& a, const Tensor& b,
-             const Tensor& w, double eps) {
+             const NormWeight& w, double eps) {
   const auto [rows, D] = a.shape().as_rows();
   if (rows == 0) return;
   dispatch_device(a.dtype(), [&, T_ = rows, D = D]<class T>() {
@@ -60,21 +60,22 @@ void forward(Stream& stream, const Tensor& sum, const Tensor& y, const Tensor& r
         [&](auto shape) {
           rmsnorm_forward_kernel<kAdds, T>
               <<<shape.blocks(stream, T_, kManyBlocks<decltype(shape)>), shape.kThreads, 0, native(stream)>>>(
-                  shape, ptr<T>(sum), ptr<T>(y), ptr<Acc<T>>(r), ptr<T>(a), ptr<T>(b), ptr<T>(w), T_, D,
-                  static_cast<Acc<T>>(eps));
+                  shape, ptr<T>(sum), ptr<T>(y), ptr<Acc<T>>(r), ptr<T>(a), ptr<T>(b), ptr<T>(w.values),
+                  w.added<Acc<T>>(), T_, D, static_cast<Acc<T>>(eps));
         },
-        sum, y, a, b, w);
+        sum, y, a, b, w.values);
   });
 }
 
 }  // namespace
 
-void rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Tensor& x, const Tensor& w, double eps) {
+void rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Tensor& x, const NormWeight& w,
+                     double eps) {
   forward<false>(stream, {}, y, r, x, {}, w, eps);
 }
 
 void add_rmsnorm_forward(Stream& stream, const Tensor& sum, const Tensor& y, const Tensor& r, const Tensor& a,
-                         const Tensor& b, const Tensor& w, double eps) {
+                         const Tensor& b, const NormWeight& w, double eps) {
   forward<true>(stream, sum, y, r, a, b, w, eps);
 }
 

@@ -10,7 +10,7 @@ namespace {
 template <bool kAdds, bool kSums, class T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, kFewBlocks<Shape>)
     rmsnorm_backward_kernel(Shape, T* dx, Acc<T>* strips, const T* dsum, const T* dy, const T* x, const T* w,
-                            const Acc<T>* r, int64_t rows, int64_t D) {
+                            Acc<T> added, const Acc<T>* r, int64_t rows, int64_t D) {
   using A = Acc<T>;
   struct Held {
     RowChunk<T, Shape> g, in, before;
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(Shape::kThreads, kFewBlocks<Shape>)
       weight.stay_packed();
       for_chunk<Shape>([&](int p, int j) {
         const A product = g(p, j) * in(p, j);
-        dot += weight(p, j) * product;
+        dot += (weight(p, j) + added) * product;
         if constexpr (kSums) sums.at[p][j] += product * scale;
       });
     });
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(Shape::kThreads, kFewBlocks<Shape>)
         weight.load(w, first, D);
       }
       for_chunk<Shape>([&](int p, int j) {
-        const A pulled = weight(p, j) * g(p, j) - in(p, j) * pull;
+        const A pulled = (weight(p, j) + added) * g(p, j) - in(p, j) * pull;
         if constexpr (kAdds)
           g.set(p, j, rounded<T>(scale, pulled) + before(p, j));
         else
@@ -65,7 +65,9 @@ __global__ void __launch_bounds__(Shape::kThreads, kFewBlocks<Shape>)
 }
 
 struct Arguments {
-  const Tensor &dx, &dsum, &dy, &x, &w, &r;
+  const Tensor &dx, &dsum, &dy, &x;
+  const NormWeight& w;
+  const Tensor& r;
 };
 
 template <bool kAdds>
@@ -79,9 +81,10 @@ void backward_input(Stream& stream, const Arguments& with) {
         [&](auto shape) {
           rmsnorm_backward_kernel<kAdds, false, T>
               <<<shape.blocks(stream, T_, kFewBlocks<decltype(shape)>), shape.kThreads, 0, native(stream)>>>(
-                  shape, ptr<T>(dx), nullptr, ptr<T>(dsum), ptr<T>(dy), ptr<T>(x), ptr<T>(w), ptr<Acc<T>>(r), T_, D);
+                  shape, ptr<T>(dx), nullptr, ptr<T>(dsum), ptr<T>(dy), ptr<T>(x), ptr<T>(w.values), w.added<Acc<T>>(),
+                  ptr<Acc<T>>(r), T_, D);
         },
-        dx, dsum, dy, x, w);
+        dx, dsum, dy, x, w.values);
   });
 }
 
@@ -101,24 +104,25 @@ bool backward(Stream& stream, const Arguments& with, const Tensor& dw, Write wri
         if (strips > 0)
           rmsnorm_backward_kernel<kAdds, true, T>
               <<<static_cast<unsigned>(strips), Shape::kThreads, 0, native(stream)>>>(
-                  shape, ptr<T>(dx), to.strips, ptr<T>(dsum), ptr<T>(dy), ptr<T>(x), ptr<T>(w), ptr<Acc<T>>(r), T_, D);
+                  shape, ptr<T>(dx), to.strips, ptr<T>(dsum), ptr<T>(dy), ptr<T>(x), ptr<T>(w.values),
+                  w.added<Acc<T>>(), ptr<Acc<T>>(r), T_, D);
         add_strips(stream, dw, write, to);
       }
     };
-    with_row_shape<T>(D, launch, dx, dsum, dy, x, w);
+    with_row_shape<T>(D, launch, dx, dsum, dy, x, w.values);
   });
   return fits;
 }
 
 }  // namespace
 
-void rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& w,
+void rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dy, const Tensor& x, const NormWeight& w,
                             const Tensor& r) {
   backward_input<false>(stream, {dx, {}, dy, x, w, r});
 }
 
 void add_rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& dsum, const Tensor& dy,
-                                const Tensor& sum, const Tensor& w, const Tensor& r) {
+                                const Tensor& sum, const NormWeight& w, const Tensor& r) {
   if (dsum.defined())
     backward_input<true>(stream, {dx, dsum, dy, sum, w, r});
   else
@@ -126,7 +130,7 @@ void add_rmsnorm_backward_input(Stream& stream, const Tensor& dx, const Tensor& 
 }
 
 void rmsnorm_backward(Stream& stream, const Tensor& dx, const Tensor& dw, Write write, const Tensor& dsum,
-                      const Tensor& dy, const Tensor& x, const Tensor& w, const Tensor& r) {
+                      const Tensor& dy, const Tensor& x, const NormWeight& w, const Tensor& r) {
   const Arguments with = {dx, dsum, dy, x, w, r};
   if (dsum.defined() ? backward<true>(stream, with, dw, write) : backward<false>(stream, with, dw, write)) return;
   cuda::rmsnorm_backward_weight(stream, dw, write, dy, x, r);
