@@ -191,9 +191,9 @@ TEST_F(GatedDeltaTwins, ConvolutionsOfSteps) {
 TEST_F(GatedDeltaTwins, Gates) {
   for (const DType dtype : kDTypes) {
     const Shape shape = {777, 6};
-    const Pair a = values_of(shape, dtype, "a", 3), b = values_of(shape, dtype, "b"), A = values_of({6}, dtype, "A"),
-               bias = values_of({6}, dtype, "bias"), dg = values_of(shape, accumulator(dtype), "dg"),
-               dbeta = values_of(shape, accumulator(dtype), "dbeta");
+    const Pair a = values_of(shape, dtype, "a", 3), b = values_of(shape, dtype, "b"),
+               A = values_of({6}, accumulator(dtype), "A"), bias = values_of({6}, accumulator(dtype), "bias"),
+               dg = values_of(shape, accumulator(dtype), "dg"), dbeta = values_of(shape, accumulator(dtype), "dbeta");
     const Pair g = output(shape, accumulator(dtype)), beta = output(shape, accumulator(dtype)),
                da = output(shape, dtype), db = output(shape, dtype), dA = output({6}, accumulator(dtype)),
                dbias = output({6}, accumulator(dtype));
@@ -216,7 +216,7 @@ TEST_F(GatedDeltaTwins, NormsWithAGate) {
   for (const DType dtype : kDTypes)
     for (const Shape& shape : {Shape{1, 1}, Shape{777, 40}, Shape{9, 128}, Shape{50, 300}}) {
       const Pair x = values_of(shape, dtype, "x"), z = values_of(shape, dtype, "z"),
-                 w = values_of({shape.last()}, dtype, "w"), dy = values_of(shape, dtype, "dy");
+                 w = values_of({shape.last()}, accumulator(dtype), "w"), dy = values_of(shape, dtype, "dy");
       const Pair y = output(shape, dtype), r = output({shape[0]}, accumulator(dtype)), dx = output(shape, dtype),
                  dz = output(shape, dtype), dw = output({shape.last()}, accumulator(dtype));
       kernels::gated_rmsnorm_forward(host.stream, y.cpu, r.cpu, x.cpu, z.cpu, w.cpu, 1e-6);

@@ -41,7 +41,8 @@ struct DeltaInputs {
   DeltaHeads heads;
 };
 
-// g = -exp(A) softplus(a + bias),  beta = sigmoid(b);  a, b [T, H], A and bias [H] of one floating dtype
+// g = -exp(A) softplus(a + bias),  beta = sigmoid(b);  a, b [T, H] of one floating dtype, A and bias [H] in the
+// accumulator dtype
 void delta_gates_forward(Stream& stream, const Tensor& g, const Tensor& beta, const Tensor& a, const Tensor& b,
                          const Tensor& A, const Tensor& bias);
 WITAN_KERNEL_TWINS(delta_gates_forward)
@@ -93,7 +94,7 @@ void gated_delta_decode(Stream& stream, const Tensor& o, const Tensor& states, c
 WITAN_KERNEL_TWINS(gated_delta_decode)
 
 // RMSNorm of rows that a gate multiplies: y[t,d] = x[t,d] r[t] w[d] silu(z[t,d]),  r[t] = 1 / sqrt(mean_d x^2 + eps)
-// x, y, z [T, D], w [D] of one floating dtype   r [T] accumulator dtype, saved for the backward
+// x, y, z [T, D] of one floating dtype   w [D], r [T] accumulator dtype; r is saved for the backward
 void gated_rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Tensor& x, const Tensor& z,
                            const Tensor& w, double eps);
 WITAN_KERNEL_TWINS(gated_rmsnorm_forward)

@@ -113,12 +113,13 @@ GatedDelta::GatedDelta(const Builder& builder, const GatedDeltaSpec& spec, const
     return &add_parameter(factors, name, {channels, taps_}, taps_init(builder, taps_), true, TensorSplit{0});
   };
   convolutions_ = {taps("q_conv.weight", keys), taps("k_conv.weight", keys), taps("v_conv.weight", values)};
-  A_log_ = &add_parameter(factors, "A_log", {spec.num_value_heads},
-                          Initialization::log_uniform(kLeastDecay, kMostDecay), false, TensorSplit{0});
+  Builder wide = factors;
+  wide.dtype = accumulator(builder.dtype);
+  A_log_ = &add_parameter(wide, "A_log", {spec.num_value_heads}, Initialization::log_uniform(kLeastDecay, kMostDecay),
+                          false, TensorSplit{0});
   dt_bias_ =
-      &add_parameter(factors, "dt_bias", {spec.num_value_heads}, {Initialization::Kind::ones}, false, TensorSplit{0});
-  norm_ =
-      &add_parameter(factors.of_own_part(), "norm.weight", {spec.value_head_dim}, {Initialization::Kind::ones}, false);
+      &add_parameter(wide, "dt_bias", {spec.num_value_heads}, {Initialization::Kind::ones}, false, TensorSplit{0});
+  norm_ = &add_parameter(wide.of_own_part(), "norm.weight", {spec.value_head_dim}, {Initialization::Kind::ones}, false);
 }
 
 Var GatedDelta::project(Tape& tape, const Var& x, const Randomness& randomness) {

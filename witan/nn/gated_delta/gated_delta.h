@@ -7,7 +7,9 @@
 //
 // Parameters, with G heads of queries and keys and H of values: q_proj, k_proj [G dk, D], v_proj, z_proj [H dv, D],
 // b_proj, a_proj [H, D], q_conv.weight, k_conv.weight [G dk, W], v_conv.weight [H dv, W], A_log, dt_bias [H],
-// norm.weight [dv], o_proj [D, H dv]. Projections have no biases. The tensor axis divides heads.
+// norm.weight [dv], o_proj [D, H dv]. Projections have no biases. A_log, dt_bias and norm.weight have the accumulator
+// dtype, as in the checkpoints of Qwen3.5: in 16 bits a decay over many tokens would be another one. The tensor axis
+// divides heads.
 #pragma once
 
 #include <array>

@@ -16,8 +16,9 @@ void check_sequence_ids(const char* op, const Tensor& ids, const Var& x) {
 
 void check_vector(const char* op, const char* name, const Var& v, const Var& x) {
   const Shape expected{x.shape().last()};
-  require<ShapeError>(v.shape() == expected && v.dtype() == x.dtype(), op, ": ", name, " must be ", x.dtype(), " ",
-                      expected, ", got ", v.dtype(), " ", v.shape());
+  const DType wide = accumulator(x.dtype());
+  require<ShapeError>(v.shape() == expected && v.dtype() == wide, op, ": ", name, " must be ", wide, " ", expected,
+                      ", got ", v.dtype(), " ", v.shape());
 }
 
 void check_alike(const char* op, const char* name, const Var& v, const Var& x) {

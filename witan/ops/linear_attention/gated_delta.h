@@ -18,14 +18,14 @@ Var short_convolution(Tape& tape, const Var& x, const std::vector<Var>& ws, cons
 struct DeltaGates {
   Var g, beta;
 };
-// a, b [.., H], A_log, dt_bias [H] -> [.., H]
+// a, b [.., H], A_log, dt_bias [H] in the accumulator dtype -> [.., H]
 DeltaGates delta_gates(Tape& tape, const Var& a, const Var& b, const Var& A_log, const Var& dt_bias);
 
 // qkv [B, S, 2 G dk + H dv], gates [B, S, H] -> [B, S, H dv]. The backward keeps qkv and the gates.
 Var gated_delta_rule(Tape& tape, const Var& qkv, const DeltaGates& gates, const Tensor& sequence_ids,
                      const kernels::DeltaHeads& heads);
 
-// x, z [.., D], w [D] -> rmsnorm(x) w silu(z), [.., D]
+// x, z [.., D], w [D] in the accumulator dtype -> rmsnorm(x) w silu(z), [.., D]
 Var gated_rmsnorm(Tape& tape, const Var& x, const Var& z, const Var& w, double eps);
 
 }  // namespace witan::ops

@@ -29,8 +29,8 @@ void delta_gates_forward(Stream& stream, const Tensor& g, const Tensor& beta, co
     for_rows(stream, a, [&, H = a.shape().last()](int64_t t) {
       for (int64_t h = 0; h < H; ++h) {
         const int64_t at = t * H + h;
-        const Acc x = Acc(a.data<T>()[at]) + Acc(bias.data<T>()[h]);
-        g.data<Acc>()[at] = -std::exp(Acc(A.data<T>()[h])) * softplus(x);
+        const Acc x = Acc(a.data<T>()[at]) + Acc(bias.data<Acc>()[h]);
+        g.data<Acc>()[at] = -std::exp(Acc(A.data<Acc>()[h])) * softplus(x);
         beta.data<Acc>()[at] = plain_sigmoid(Acc(b.data<T>()[at]));
       }
     });
@@ -42,9 +42,11 @@ void delta_gates_backward(Stream& stream, const DeltaGateGradients& to, const Te
   dispatch_floating(a.dtype(), [&]<class T>() {
     using Acc = Accumulator<T>;
     const int64_t H = a.shape().last();
-    const auto decay_input = [&](int64_t t, int64_t h) { return Acc(a.data<T>()[t * H + h]) + Acc(bias.data<T>()[h]); };
+    const auto decay_input = [&](int64_t t, int64_t h) {
+      return Acc(a.data<T>()[t * H + h]) + Acc(bias.data<Acc>()[h]);
+    };
     const auto of_input = [&](int64_t t, int64_t h) {
-      return dg.data<Acc>()[t * H + h] * -std::exp(Acc(A.data<T>()[h])) * plain_sigmoid(decay_input(t, h));
+      return dg.data<Acc>()[t * H + h] * -std::exp(Acc(A.data<Acc>()[h])) * plain_sigmoid(decay_input(t, h));
     };
     for_rows(stream, a, [&](int64_t t) {
       for (int64_t h = 0; h < H; ++h) {
@@ -61,7 +63,7 @@ void delta_gates_backward(Stream& stream, const DeltaGateGradients& to, const Te
       });
     };
     sum(to.dA, to.write_A, [&](int64_t t, int64_t h) {
-      return dg.data<Acc>()[t * H + h] * -std::exp(Acc(A.data<T>()[h])) * softplus(decay_input(t, h));
+      return dg.data<Acc>()[t * H + h] * -std::exp(Acc(A.data<Acc>()[h])) * softplus(decay_input(t, h));
     });
     sum(to.dbias, to.write_bias, of_input);
   });
@@ -71,7 +73,7 @@ void gated_rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, con
                            const Tensor& w, double eps) {
   dispatch_floating(x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    const T* weight = w.data<T>();
+    const A* weight = w.data<A>();
     for_rows(stream, x, [&, D = x.shape().last()](int64_t t) {
       const T *in = x.data<T>() + t * D, *gate = z.data<T>() + t * D;
       T* out = y.data<T>() + t * D;
@@ -80,8 +82,7 @@ void gated_rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, con
       for (int64_t d = 0; d < D; ++d) squares += A(in[d]) * A(in[d]);
       const A s = r.data<A>()[t] = A(1) / std::sqrt(squares / A(D) + A(eps));
 #pragma omp simd
-      for (int64_t d = 0; d < D; ++d)
-        store(out[d], A(in[d]) * s * A(weight[d]) * rules::Silu<Math>::at(A(gate[d])).value);
+      for (int64_t d = 0; d < D; ++d) store(out[d], A(in[d]) * s * weight[d] * rules::Silu<Math>::at(A(gate[d])).value);
     });
   });
 }
@@ -90,7 +91,7 @@ void gated_rmsnorm_backward(Stream& stream, const GatedNormGradients& to, const 
                             const Tensor& z, const Tensor& w, const Tensor& r) {
   dispatch_floating(x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
-    const T* weight = w.data<T>();
+    const A* weight = w.data<A>();
     const A* scale = r.data<A>();
     if (to.dw.defined())
       sum_over_rows<T, A>(stream, to.dw, to.write, x.shape(), [&](int64_t t, int64_t begin, int64_t end, A* sums) {
@@ -107,12 +108,12 @@ void gated_rmsnorm_backward(Stream& stream, const GatedNormGradients& to, const 
       A dot = 0;
 #pragma omp simd reduction(+ : dot)
       for (int64_t d = 0; d < D; ++d)
-        dot += A(weight[d]) * A(out[d]) * rules::Silu<Math>::at(A(gate[d])).value * A(in[d]) * s;
+        dot += weight[d] * A(out[d]) * rules::Silu<Math>::at(A(gate[d])).value * A(in[d]) * s;
       const A pull = dot / A(D);
 #pragma omp simd
       for (int64_t d = 0; d < D; ++d) {
         const auto open = rules::Silu<Math>::at(A(gate[d]));
-        const A n = A(in[d]) * s, weighted = A(weight[d]) * A(out[d]);
+        const A n = A(in[d]) * s, weighted = weight[d] * A(out[d]);
         store(dx[d], s * (weighted * open.value - n * pull));
         store(dz[d], weighted * n * open.slope);
       }

@@ -19,11 +19,12 @@ struct NormRow {
   Acc<T> at[kNormPacks][N];
   __device__ static int64_t column(int pack) { return (pack * 32 + static_cast<int64_t>(threadIdx.x) % 32) * N; }
   // 0 beyond the row's D elements
-  __device__ void load(const T* row, int64_t D) {
+  template <class Stored>
+  __device__ void load(const Stored* row, int64_t D) {
 #pragma unroll
     for (int p = 0; p < kNormPacks; ++p) {
-      Pack<T, N> pack = {};
-      if (column(p) < D) pack = load_pack<T, N>(row + column(p));
+      Pack<Stored, N> pack = {};
+      if (column(p) < D) pack = load_pack<Stored, N>(row + column(p));
 #pragma unroll
       for (int n = 0; n < N; ++n) at[p][n] = convert<Acc<T>>(pack.at[n]);
     }
@@ -48,7 +49,7 @@ struct NormRow {
 
 template <class T>
 __global__ void __launch_bounds__(kNormThreads)
-    gated_rmsnorm_pack_forward_kernel(T* y, Acc<T>* r, const T* x, const T* z, const T* w, int64_t rows, int64_t D,
+    gated_rmsnorm_pack_forward_kernel(T* y, Acc<T>* r, const T* x, const T* z, const Acc<T>* w, int64_t rows, int64_t D,
                                       Acc<T> eps) {
   using A = Acc<T>;
   const int64_t t = static_cast<int64_t>(blockIdx.x) * kNormWarps + threadIdx.x / 32;
@@ -68,8 +69,8 @@ __global__ void __launch_bounds__(kNormThreads)
 // partials[block, d]: the terms of dw of a block's rows, `strip` of them.
 template <class T>
 __global__ void __launch_bounds__(kNormThreads)
-    gated_rmsnorm_pack_backward_kernel(T* dx, T* dz, Acc<T>* partials, const T* dy, const T* x, const T* z, const T* w,
-                                       const Acc<T>* r, int64_t rows, int64_t D, int64_t strip) {
+    gated_rmsnorm_pack_backward_kernel(T* dx, T* dz, Acc<T>* partials, const T* dy, const T* x, const T* z,
+                                       const Acc<T>* w, const Acc<T>* r, int64_t rows, int64_t D, int64_t strip) {
   using A = Acc<T>;
   __shared__ A shared[kNormWarps][kNormPacks * 32 * kNormPack<T>];
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -112,7 +113,7 @@ __global__ void __launch_bounds__(kNormThreads)
 
 template <class T>
 __global__ void __launch_bounds__(kNormThreads)
-    gated_rmsnorm_forward_kernel(T* y, Acc<T>* r, const T* x, const T* z, const T* w, int64_t rows, int64_t D,
+    gated_rmsnorm_forward_kernel(T* y, Acc<T>* r, const T* x, const T* z, const Acc<T>* w, int64_t rows, int64_t D,
                                  Acc<T> eps) {
   using A = Acc<T>;
   const int64_t t = static_cast<int64_t>(blockIdx.x) * kNormWarps + threadIdx.x / 32;
@@ -123,13 +124,12 @@ __global__ void __launch_bounds__(kNormThreads)
   const A scale = A(1) / sqrt(warp_sum(squares) / static_cast<A>(D) + eps);
   if (lane == 0) r[t] = scale;
   for (int64_t d = lane; d < D; d += 32)
-    y[t * D + d] =
-        convert<T>(convert<A>(x[t * D + d]) * scale * convert<A>(w[d]) * Silu::at(convert<A>(z[t * D + d])).value);
+    y[t * D + d] = convert<T>(convert<A>(x[t * D + d]) * scale * w[d] * Silu::at(convert<A>(z[t * D + d])).value);
 }
 
 template <class T>
 __global__ void __launch_bounds__(kNormThreads)
-    gated_rmsnorm_backward_kernel(T* dx, T* dz, const T* dy, const T* x, const T* z, const T* w, const Acc<T>* r,
+    gated_rmsnorm_backward_kernel(T* dx, T* dz, const T* dy, const T* x, const T* z, const Acc<T>* w, const Acc<T>* r,
                                   int64_t rows, int64_t D) {
   using A = Acc<T>;
   const int64_t t = static_cast<int64_t>(blockIdx.x) * kNormWarps + threadIdx.x / 32;
@@ -139,13 +139,13 @@ __global__ void __launch_bounds__(kNormThreads)
   A dot = 0;
   for (int64_t d = lane; d < D; d += 32) {
     const int64_t at = t * D + d;
-    dot += convert<A>(w[d]) * convert<A>(dy[at]) * Silu::at(convert<A>(z[at])).value * convert<A>(x[at]) * scale;
+    dot += w[d] * convert<A>(dy[at]) * Silu::at(convert<A>(z[at])).value * convert<A>(x[at]) * scale;
   }
   const A pull = warp_sum(dot) / static_cast<A>(D);
   for (int64_t d = lane; d < D; d += 32) {
     const int64_t at = t * D + d;
     const auto open = Silu::at(convert<A>(z[at]));
-    const A n = convert<A>(x[at]) * scale, weighted = convert<A>(w[d]) * convert<A>(dy[at]);
+    const A n = convert<A>(x[at]) * scale, weighted = w[d] * convert<A>(dy[at]);
     dx[at] = convert<T>(scale * (weighted * open.value - n * pull));
     dz[at] = convert<T>(weighted * n * open.slope);
   }
@@ -167,10 +167,10 @@ unsigned norm_blocks(int64_t rows) {
   return static_cast<unsigned>((rows + kNormWarps - 1) / kNormWarps);
 }
 
-// Whether rows of D elements fit a warp's registers, and all of these move in packs.
+// Whether rows of D elements fit a warp's registers, and all of these and the weight move in packs.
 template <class T>
-bool rows_in_registers(int64_t D, std::initializer_list<const Tensor*> all) {
-  return D <= kNormPacks * 32 * kNormPack<T> &&
+bool rows_in_registers(int64_t D, const Tensor& w, std::initializer_list<const Tensor*> all) {
+  return D <= kNormPacks * 32 * kNormPack<T> && packs<Acc<T>>(w.raw(), D, kNormPack<T>) &&
          std::ranges::all_of(all, [&](const Tensor* x) { return packs<T>(x->raw(), D, kNormPack<T>); });
 }
 
@@ -184,7 +184,7 @@ void backward_in_registers(Stream& stream, const GatedNormGradients& to, const T
   const auto run = [&, rows_ = rows, D_ = D](Acc<T>* partials) {
     gated_rmsnorm_pack_backward_kernel<T>
         <<<blocks, kNormThreads, 0, native(stream)>>>(ptr<T>(to.dx), ptr<T>(to.dz), partials, ptr<T>(dy), ptr<T>(x),
-                                                      ptr<T>(z), ptr<T>(w), ptr<Acc<T>>(r), rows_, D_, strip);
+                                                      ptr<T>(z), ptr<Acc<T>>(w), ptr<Acc<T>>(r), rows_, D_, strip);
   };
   if (!to.dw.defined()) return run(nullptr);
   const Strips<Acc<T>> partials(stream, blocks, D);
@@ -199,13 +199,13 @@ void gated_rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, con
   const auto [rows, D] = x.shape().as_rows();
   if (rows == 0) return;
   dispatch_device(x.dtype(), [&, T_ = rows, D = D]<class T>() {
-    if (rows_in_registers<T>(D, {&y, &x, &z, &w})) {
+    if (rows_in_registers<T>(D, w, {&y, &x, &z})) {
       gated_rmsnorm_pack_forward_kernel<T><<<norm_blocks(T_), kNormThreads, 0, native(stream)>>>(
-          ptr<T>(y), ptr<Acc<T>>(r), ptr<T>(x), ptr<T>(z), ptr<T>(w), T_, D, static_cast<Acc<T>>(eps));
+          ptr<T>(y), ptr<Acc<T>>(r), ptr<T>(x), ptr<T>(z), ptr<Acc<T>>(w), T_, D, static_cast<Acc<T>>(eps));
       return;
     }
     gated_rmsnorm_forward_kernel<T><<<norm_blocks(T_), kNormThreads, 0, native(stream)>>>(
-        ptr<T>(y), ptr<Acc<T>>(r), ptr<T>(x), ptr<T>(z), ptr<T>(w), T_, D, static_cast<Acc<T>>(eps));
+        ptr<T>(y), ptr<Acc<T>>(r), ptr<T>(x), ptr<T>(z), ptr<Acc<T>>(w), T_, D, static_cast<Acc<T>>(eps));
   });
 }
 
@@ -213,11 +213,11 @@ void gated_rmsnorm_backward(Stream& stream, const GatedNormGradients& to, const 
                             const Tensor& z, const Tensor& w, const Tensor& r) {
   const auto [rows, D] = x.shape().as_rows();
   dispatch_device(x.dtype(), [&, T_ = rows, D = D]<class T>() {
-    if (T_ > 0 && rows_in_registers<T>(D, {&to.dx, &to.dz, &dy, &x, &z, &w}))
+    if (T_ > 0 && rows_in_registers<T>(D, w, {&to.dx, &to.dz, &dy, &x, &z}))
       return backward_in_registers<T>(stream, to, dy, x, z, w, r);
     if (T_ > 0)
       gated_rmsnorm_backward_kernel<T><<<norm_blocks(T_), kNormThreads, 0, native(stream)>>>(
-          ptr<T>(to.dx), ptr<T>(to.dz), ptr<T>(dy), ptr<T>(x), ptr<T>(z), ptr<T>(w), ptr<Acc<T>>(r), T_, D);
+          ptr<T>(to.dx), ptr<T>(to.dz), ptr<T>(dy), ptr<T>(x), ptr<T>(z), ptr<Acc<T>>(w), ptr<Acc<T>>(r), T_, D);
     if (to.dw.defined())
       sum_terms<Acc<T>>(stream, to.dw, to.write, T_,
                         GatedWeightTerm<T>{ptr<T>(dy), ptr<T>(x), ptr<T>(z), ptr<Acc<T>>(r), D});

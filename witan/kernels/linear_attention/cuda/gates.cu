@@ -30,13 +30,12 @@ __device__ __forceinline__ A exact_sigmoid(A x) {
 
 template <class T>
 struct GateInputs {
-  const T *a, *b, *A, *bias;
+  const T *a, *b;
+  const Acc<T>*A, *bias;
   int64_t H;
 
-  __device__ Acc<T> input(int64_t t, int64_t h) const {
-    return convert<Acc<T>>(a[t * H + h]) + convert<Acc<T>>(bias[h]);
-  }
-  __device__ Acc<T> rate(int64_t h) const { return -exact_exp(convert<Acc<T>>(A[h])); }
+  __device__ Acc<T> input(int64_t t, int64_t h) const { return convert<Acc<T>>(a[t * H + h]) + bias[h]; }
+  __device__ Acc<T> rate(int64_t h) const { return -exact_exp(A[h]); }
 };
 
 template <class T>
@@ -85,7 +84,7 @@ unsigned blocks_of_threads(int64_t threads) {
 
 template <class T>
 GateInputs<T> gate_inputs(const Tensor& a, const Tensor& b, const Tensor& A, const Tensor& bias) {
-  return {ptr<T>(a), ptr<T>(b), ptr<T>(A), ptr<T>(bias), a.shape().last()};
+  return {ptr<T>(a), ptr<T>(b), ptr<Acc<T>>(A), ptr<Acc<T>>(bias), a.shape().last()};
 }
 
 }  // namespace
