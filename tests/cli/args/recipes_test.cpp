@@ -96,8 +96,8 @@ TEST(Presets, HaveThePublishedNumbersOfParameters) {
   // in 32 layers. The others: transformers' DeepseekV2ForCausalLM, DeepseekV3ForCausalLM (of Kimi K2 and
   // Moonlight too), Glm4MoeForCausalLM, Glm4MoeLiteForCausalLM, MiniMaxM2ForCausalLM, GptOssForCausalLM (whose
   // authors' 3.61 B active parameters are without the embedding), LlamaForCausalLM, MixtralForCausalLM,
-  // Olmo2ForCausalLM, Olmo3ForCausalLM, OlmoeForCausalLM, Qwen3ForCausalLM and Qwen3MoeForCausalLM on the meta device;
-  // active likewise, with the embeddings.
+  // Olmo2ForCausalLM, Olmo3ForCausalLM, OlmoeForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, Qwen3NextForCausalLM,
+  // Qwen3_5ForCausalLM and Qwen3_5MoeForCausalLM on the meta device; active likewise, with the embeddings.
   const std::vector<Figures> published = {{"deepseek-v2-lite", 15'706'484'224, 2'661'150'208},
                                           {"deepseek-v3", 671'026'404'352, 37'552'282'624},
                                           {"glm-4.5-air", 106'852'245'504, 13'424'123'904},
@@ -120,7 +120,11 @@ TEST(Presets, HaveThePublishedNumbersOfParameters) {
                                           {"olmoe-1b-7b", 6'919'161'856, 1'282'017'280},
                                           {"qwen3-235b-a22b", 235'093'634'560, 22'190'763'520},
                                           {"qwen3-30b-a3b", 30'532'122'624, 3'353'032'704},
-                                          {"qwen3-8b", 8'190'735'360, 8'190'735'360}};
+                                          {"qwen3-8b", 8'190'735'360, 8'190'735'360},
+                                          {"qwen3-next-80b-a3b", 79'674'391'296, 3'874'929'408},
+                                          {"qwen3.5-0.8b", 752'393'024, 752'393'024},
+                                          {"qwen3.5-35b-a3b", 34'660'610'688, 3'454'988'928},
+                                          {"qwen3.5-9b", 8'953'803'264, 8'953'803'264}};
   EXPECT_EQ(published.size(), cli::presets().size());
   for (const Figures& figures : published) {
     const ParameterCounts counts = count_parameters(config_of(figures.name).model);
@@ -213,7 +217,8 @@ TEST_F(PresetFlagTest, AnUnknownNameIsRefusedWithASuggestion) {
                     "deepseek-v2-lite, deepseek-v3, glm-4.5-air, glm-4.7-flash, gpt-oss-120b, gpt-oss-20b, gpt2-124m, "
                     "kimi-k2, llama2-7b, llama3-8b, megatron-moe-4b, minimax-m2, mixtral-8x22b, mixtral-8x7b, "
                     "moonlight-16b-a3b, nanogpt-dense, nanogpt-moe, "
-                    "olmo2-7b, olmo3-7b, olmoe-1b-7b, qwen3-235b-a22b, qwen3-30b-a3b, qwen3-8b"});
+                    "olmo2-7b, olmo3-7b, olmoe-1b-7b, qwen3-235b-a22b, qwen3-30b-a3b, qwen3-8b, "
+                    "qwen3-next-80b-a3b, qwen3.5-0.8b, qwen3.5-35b-a3b, qwen3.5-9b"});
   expect_refusal({"bench", "step", "--preset", "mixtral"}, 3,
                  {"--preset mixtral: there is no such preset (did you mean mixtral-8x22b or mixtral-8x7b?)"});
   expect_refusal({"plan", "--preset", "GPT2"}, 3, {"(did you mean gpt2-124m?)"});
