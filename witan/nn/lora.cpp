@@ -32,7 +32,7 @@ bool LoraConfig::adapts(std::string_view name) const {
 
 const std::vector<std::string>& lora_target_names() {
   static const std::vector<std::string> names = {
-      "q_proj",    "k_proj",    "v_proj",  "o_proj",   "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa",
+      "q_proj",    "k_proj",    "v_proj",  "o_proj",   "g_proj", "z_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa",
       "kv_b_proj", "gate_proj", "up_proj", "down_proj"};
   return names;
 }

@@ -106,7 +106,7 @@ MixerCounts MultiHeadSpec::parameters(const MixerModel& model) const {
   const bool biases = model.bias != Bias::none;
   if (biases || qkv_bias) counts.vectors += q + k + v;
   if (biases || output_bias) counts.vectors += D;
-  if (biases && output_gate) counts.vectors += y;
+  if ((biases || qkv_bias) && output_gate) counts.vectors += y;
   if (sinks) counts.vectors += num_attention_heads;
   const int64_t vectors = (model.norm.norm_weight ? 1 : 0) + (model.norm.norm_bias ? 1 : 0);
   if (qk_norm == QkNorm::full_width) counts.vectors += (q + k) * vectors;
@@ -120,6 +120,7 @@ MixerCounts MultiHeadSpec::parameters(const MixerModel& model) const {
   add("k_proj", D, k);
   add("v_proj", D, v);
   add("o_proj", y, D);
+  if (output_gate) add("g_proj", D, y);
   return counts;
 }
 

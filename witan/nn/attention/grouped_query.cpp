@@ -55,7 +55,7 @@ GroupedQueryAttention::GroupedQueryAttention(const Builder& builder, const Multi
   for (Linear* child : {&q_proj_, &k_proj_, &v_proj_, &o_proj_}) add_child(*child);
   if (spec.output_gate)
     add_child(g_proj_.emplace(builder / "g_proj", width, spec.num_attention_heads * spec.v_head_dim, builder.init_std,
-                              bias, Divided::out()));
+                              spec.qkv_bias ? Bias::zeros : bias, Divided::out()));
   const bool full_width = spec.qk_norm == QkNorm::full_width;
   const Builder own_heads = builder.of_own_part();
   if (spec.qk_norm != QkNorm::none) {

@@ -21,6 +21,7 @@ MixerCounts GatedDeltaSpec::parameters(const MixerModel& model) const {
   add("q_proj", D, k);
   add("k_proj", D, k);
   add("v_proj", D, v);
+  add("z_proj", D, v);
   add("o_proj", v, D);
   return counts;
 }
