@@ -36,9 +36,8 @@ endfunction()
 
 if(WITAN_PRECOMPILE)
   witan_precompile(std LIBRARIES fmt::fmt HEADERS ${std_headers})
-  set(json LIBRARIES fmt::fmt nlohmann_json::nlohmann_json HEADERS ${std_headers} <fmt/format.h> <nlohmann/json.hpp>)
-  witan_precompile(json ${json})
-  witan_precompile(brief ${json})
+  witan_precompile(brief LIBRARIES fmt::fmt nlohmann_json::nlohmann_json
+                   HEADERS ${std_headers} <fmt/format.h> <nlohmann/json.hpp>)
   target_compile_options(witan_precompiled_brief PRIVATE ${WITAN_BRIEF_OPTIONS})
   if(WITAN_TESTS)
     find_package(GTest REQUIRED)

@@ -61,6 +61,23 @@ target_link_libraries(witan_flags INTERFACE Threads::Threads)
 # brings many short names along has SKIP_UNITY_BUILD_INCLUSION.
 set(WITAN_JOINED 24)
 
+# Puts the sources of `list` that include the headers with the most templates first, header by header, so that few
+# batches instantiate them.
+function(witan_sort_by_headers list)
+  set(rest ${${list}})
+  set(sorted)
+  foreach(header CLI/CLI.hpp regex nlohmann/json.hpp)
+    foreach(source ${rest})
+      file(STRINGS ${source} includes REGEX "^#include <${header}>")
+      if(includes)
+        list(APPEND sorted ${source})
+        list(REMOVE_ITEM rest ${source})
+      endif()
+    endforeach()
+  endforeach()
+  set(${list} ${sorted} ${rest} PARENT_SCOPE)
+endfunction()
+
 # witan_join_sources(TARGET): in equal batches of WITAN_JOINED sources at most.
 function(witan_join_sources target)
   get_target_property(sources ${target} SOURCES)
@@ -80,9 +97,9 @@ endfunction()
 
 # Libraries, rooms and sources whose code runs briefly, or waits for disks, networks and people: -Og compiles them in 60 %
 # of the time of -O2. Loops over weights, tokens or bytes stay at -O2.
-set(WITAN_BRIEF cli convert fetch planner report serve tasks train/config train/loop train/record train/signals
-                train/state)
-set(WITAN_BRIEF_EXCEPT convert/elements convert/adapters convert/links)
+set(WITAN_BRIEF checkpoint cli convert fetch planner report serve tasks train/config train/loop
+                train/record train/signals train/state)
+set(WITAN_BRIEF_EXCEPT checkpoint/load convert/elements convert/adapters convert/links)
 set(WITAN_BRIEF_OPTIONS $<$<COMPILE_LANGUAGE:CXX>:-Og>)
 
 # Moves the sources of `list` that are in the rooms of WITAN_BRIEF to the list `brief`.
@@ -118,6 +135,7 @@ function(witan_library name)
   foreach(other ${others})
     list(FILTER sources EXCLUDE REGEX "^${folder}/([^/]+/)?${other}/")
   endforeach()
+  witan_sort_by_headers(sources)
   witan_split_brief(sources brief)
   if(brief AND NOT sources)
     set(sources ${brief})
@@ -138,9 +156,8 @@ function(witan_library name)
   if(all_brief)
     target_compile_options(witan_${name} PRIVATE ${WITAN_BRIEF_OPTIONS})
     witan_use_precompiled(witan_${name} brief)
-  elseif(name MATCHES "^(base|checkpoint|convert|data|generate|tokenizer|train)$")
-    witan_use_precompiled(witan_${name} json)
   else()
+    set_property(GLOBAL APPEND PROPERTY WITAN_FAST_OBJECTS $<TARGET_OBJECTS:witan_${name}>)
     witan_use_precompiled(witan_${name} std)
   endif()
   witan_join_sources(witan_${name})
@@ -172,6 +189,7 @@ function(witan_join folder list)
   set(script ${PROJECT_SOURCE_DIR}/scripts/join_tests.sh)
   set(joined)
   set(tests)
+  witan_sort_by_headers(${list})
   foreach(source ${${list}})
     file(STRINGS ${source} anonymous REGEX "^namespace {$")
     list(LENGTH anonymous count)

@@ -172,14 +172,14 @@ constexpr std::array<Published, 9> kPublished = {{
     {248044, kQwen35Pattern, true, qwen35_specials},
 }};
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kNames = {{{"gpt2", kGpt2Pattern},
-                                                                                  {"cl100k", kLlama3Pattern},
-                                                                                  {"llama3", kLlama3Pattern},
-                                                                                  {"qwen2", kQwen2Pattern},
-                                                                                  {"qwen3.5", kQwen35Pattern},
-                                                                                  {"o200k", kO200kPattern},
-                                                                                  {"tekken", kTekkenPattern},
-                                                                                  {"kimi", kKimiPattern}}};
+constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kEncodings = {{{"gpt2", kGpt2Pattern},
+                                                                                      {"cl100k", kLlama3Pattern},
+                                                                                      {"llama3", kLlama3Pattern},
+                                                                                      {"qwen2", kQwen2Pattern},
+                                                                                      {"qwen3.5", kQwen35Pattern},
+                                                                                      {"o200k", kO200kPattern},
+                                                                                      {"tekken", kTekkenPattern},
+                                                                                      {"kimi", kKimiPattern}}};
 
 // The bytes and the id of a line.
 std::optional<std::pair<std::string, int32_t>> parse_rank(std::string_view line) {
@@ -206,7 +206,7 @@ std::string_view take_line(std::string_view& text) {
 
 std::string split_pattern_named(std::string_view name) {
   std::string names;
-  for (const auto& [known, pattern] : kNames) {
+  for (const auto& [known, pattern] : kEncodings) {
     if (known == name) return std::string(pattern);
     names += cat(names.empty() ? "" : ", ", known);
   }
