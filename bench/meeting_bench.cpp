@@ -45,7 +45,7 @@ size_t table_bytes(int ranks) {
   return pack_table(table).size();
 }
 
-// Says something to the next `others` ranks, and hears those before.
+// Sends a message to the next `others` ranks, and receives one from those before.
 void talk(Links& links, int others) {
   const int size = links.size();
   for (int step = 1; step <= others; ++step)

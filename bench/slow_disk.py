@@ -4,7 +4,7 @@
     bench/slow_disk.py --tokenizer FILE [--latency MS] [--shards N] [--steps N] [--program PATH] [FLAGS OF witan train]
 
 Mounts a file system of its own (FUSE, spoken here, so that nothing needs to be installed; as root) that answers each
-request for up to 128 KiB, each look-up and each opening after a fixed time, 64 at once, and holds shards of tokens.
+request for up to 128 KiB, each lookup and each open after a fixed time, 64 at once, and holds shards of tokens.
 `witan train` reads them; its model is small, so that it asks for as many tokens in a second as a large one on GPUs. Of
 every request the kernel tells which thread made it.
 """

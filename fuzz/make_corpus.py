@@ -34,7 +34,7 @@ def put_safetensors():
 
 
 def hf_folder(config, tensors):
-    """config.json behind its length, then model.safetensors of zeros: `tensors` has a dtype and a shape by name."""
+    """config.json after its length, then model.safetensors of zeros: `tensors` has a dtype and a shape by name."""
     sizes = {"F32": 4, "BF16": 2, "I32": 4, "I64": 8, "U8": 1, "F8_E4M3": 1}
     header, data = {}, b""
     for name, (dtype, shape, *values) in tensors.items():

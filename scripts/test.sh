@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}
-# A run that is interrupted twice exits from the signal's handler: threads that have just ended are joined by nobody.
+# A run that is interrupted twice exits from the signal's handler: threads that have just ended are not joined.
 tsan=halt_on_error=1:second_deadlock_stack=1:report_thread_leaks=0:suppressions=$PWD/scripts/tsan_suppressions.txt
 export TSAN_OPTIONS=${TSAN_OPTIONS:-$tsan}
 # The thread sanitizer cannot follow how OpenBLAS, where a machine has it for LAPACK, hands work to threads of its own,

@@ -174,7 +174,7 @@ class Stress {
     const Stopwatch watch;
     for (int64_t replay = 1; replay <= options.replays; ++replay) {
       require<CommError>(replay != options.abort_at || on_.rank + 1 != on_.size, "gives up at replay ", replay,
-                         ", as it was told to");
+                         ", as requested");
       graph->launch();
       if (replay % 32 == 0) on_.stream.wait();
     }

@@ -53,7 +53,7 @@ class Bench {
     run({cat("router, ", rows, " x ", experts, " x ", width), static_cast<double>(weights[0].bytes()), weights.size(),
          [&](size_t set) { kernels::wide_linear(stream_, y, x, weights[set]); }});
   }
-  // w [E, N, K] for so many tokens with K choices each; the first product has SwiGLU behind it.
+  // w [E, N, K] for so many tokens with K choices each; SwiGLU follows the first product.
   void experts(int64_t tokens, int64_t chosen, const Shape& w, bool swiglu) {
     const int64_t E = w[0], N = w[1], rows = tokens * chosen;
     const auto [groups, visited] = visits(tokens, chosen, E);

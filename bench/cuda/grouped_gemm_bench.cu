@@ -404,7 +404,7 @@ bool Bench::time(const Problem& p, Op op, Write write) {
   const Verdict verdict = judge(p, sets[0], before, op, groups, 1 << 14);
   const bool right = verdict.wrong + verdict.outside == 0 && sums_are_right(sets[0]);
 
-  // Calls are queued behind each other, so that the host's share of a call is hidden, as it is in a step.
+  // Calls are queued back to back, so that the host's part of a call is hidden, as in a step.
   constexpr int kQueued = 10;
   std::vector<cudaEvent_t> events(kQueued + 1);
   for (cudaEvent_t& event : events) cudaEventCreate(&event);

@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     assert(manifest_text(parse_manifest(written, "manifest.json")) == written);
   };
   fuzz::expect_own_errors([&] { accept(text); });
-  // Behind the seal too, which nothing gets past by chance.
+  // Also with a valid hash, which random input never has.
   Json content;
   try {
     content = parse_json(text, "manifest.json");

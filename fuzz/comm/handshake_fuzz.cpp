@@ -85,7 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ConnectingEnd connecting(self, 0, numbered(2));
   switch (data[0] % 3) {
     case 0:
-      // Without the secret nobody is believed.
+      // Nothing is accepted without the secret.
       assert(hear(accepting, words, at_once).state != State::done && roster.met.empty());
       break;
     case 1:

@@ -1,5 +1,5 @@
-// A GGUF file that opens has tensors that lie within it, one behind the other, with values whatever their bytes are,
-// and a vocabulary that is a tokenizer or an error of ours; what is written of it reads the same.
+// A GGUF file that opens has tensors that lie within it, one after the other, with values whatever their bytes are, and
+// a vocabulary that is a tokenizer or an error of ours; what is written of it reads the same.
 #include <algorithm>
 
 #include "fuzz/support.h"

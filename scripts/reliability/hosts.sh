@@ -166,7 +166,8 @@ steps=400
 rm -rf "$work/runs"
 whole_job whole "${layout[@]}"
 trajectory whole >"$work/whole"
-# From its port on, packets of these hosts go to the other switch, where nobody is: nothing says that they are lost.
+# From its port on, packets of these hosts go to the other switch, which has no hosts: nothing reports that they are
+# lost.
 cut_off() { for one in "$@"; do switch link set "port$one" master right; done; }
 join() { for one in "$@"; do switch link set "port$one" master left; done; }
 disturb() { # NAME RANK DISTURB... -- MEND...; the rank, if not -, does not end by itself before it is mended

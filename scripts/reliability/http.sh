@@ -39,4 +39,4 @@ if ((code != 0)) || [[ $(tail -1 "$work/said") != stopped ]]; then
   echo "http: the server ended with exit code $code" >&2
   exit 1
 fi
-echo "http: the server ended as it was told to"
+echo "http: the server stopped on request"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Kills ranks of runs under `witan run` at random times, one after the other: runs of four ranks resume with two, with one,
-# and with four again, to the losses, norms and evaluations of a run that nobody disturbed, bit for bit.
+# and with four again, to the losses, norms and evaluations of an undisturbed run, bit for bit.
 #   scripts/reliability/supervise.sh WITAN [TIMES [SEED [FLAGS...]]]
 # FLAGS: the layout; by default expert parallelism 2.
 set -euo pipefail

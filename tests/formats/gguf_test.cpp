@@ -191,14 +191,14 @@ TEST_F(Gguf, HostileTensorsAreRefusedByName) {
   EXPECT_THAT(refusal(made(1, 0, tensor("w", {uint64_t{1} << 40, uint64_t{1} << 40}, 0, 0))),
               HasSubstr("cannot be stored"));
   EXPECT_THAT(refusal(made(1, 0, tensor("w", {0}, 0, 0))), HasSubstr("a dim of 0"));
-  EXPECT_THAT(refusal(made(1, 0, tensor("w", {uint64_t{1} << 59}, 28, 0))), HasSubstr("behind the file's end"));
+  EXPECT_THAT(refusal(made(1, 0, tensor("w", {uint64_t{1} << 59}, 28, 0))), HasSubstr("after the file's end"));
   EXPECT_THAT(refusal(made(1, 0, tensor("w", {4}, 4, 0))), HasSubstr("the type 4, which is none of ggml's"));
   EXPECT_THAT(refusal(made(1, 0, tensor("w", {33}, 8, 0))), HasSubstr("not blocks of 32"));
   EXPECT_THAT(refusal(made(1, 0, tensor("w", {4}, 0, 32))), HasSubstr("said to begin at 32"));
   EXPECT_THAT(refusal(made(2, 0, tensor("w", {4}, 0, 0) + tensor("w", {4}, 0, 32)) + std::string(64, 'x')),
               HasSubstr("the tensor \"w\" appears twice"));
   EXPECT_THAT(refusal(made(2, 0, tensor("w", {4}, 0, 0) + tensor("v", {4}, 0, 0)) + std::string(64, 'x')),
-              HasSubstr("not behind the tensor before"));
+              HasSubstr("not after the previous tensor"));
 }
 
 TEST_F(Gguf, OtherVersionsAreRefusedWithTheWayOut) {

@@ -158,8 +158,8 @@ class Tape {
   // Saves a value that backward needs only for the gradient of `other`; empty if that gradient is not needed.
   Saved save_for(const Var& other, const Var& var) { return other.needs_gradient() ? save(var) : Saved(); }
 
-  // Called with the gradients of the outputs, in order; an output that nobody used has an undefined one. Not called
-  // when no output was used.
+  // Called with the gradients of the outputs, in order; an unused output has an undefined one. Not called when no
+  // output was used.
   using BackwardFn = std::function<void(Backward&, const std::vector<Tensor>& gradients)>;
   using BackwardFn1 = std::function<void(Backward&, const Tensor& gradient)>;
   Var record(const char* name, Tensor output, const std::vector<Var>& inputs, BackwardFn1 backward);

@@ -7,7 +7,7 @@
 namespace witan {
 namespace {
 
-constexpr int kStreamPrecision = 6;  // digits of a stream's numbers, unless it is told otherwise
+constexpr int kStreamPrecision = 6;  // default digits of a stream's numbers
 
 template <class... Format>
 void append_number(std::string& to, Format... number) {

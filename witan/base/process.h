@@ -28,7 +28,7 @@ struct Resident {
   uint64_t files = 0;  // of `now`: pages of files, which the kernel may take back
 };
 
-// Nothing if the system does not tell (/proc/self/status).
+// Nothing if the system does not report it (/proc/self/status).
 std::optional<Resident> read_resident();
 // Restarts the measurement of the peak. Freed memory that the C allocator still holds, such as that of tokenized text,
 // is returned first. If the system refuses, the peak remains that of the whole process.

@@ -113,7 +113,7 @@ std::string what_is_there(const fs::path& folder) {
              "; the same command then resumes from it");
 }
 
-// Creates FOLDER/.tmp-step-N.ID, after removing what dead runs left behind and checking the free space.
+// Creates FOLDER/.tmp-step-N.ID, after removing leftovers of dead runs and checking the free space.
 fs::path prepare_folder(const fs::path& folder, const Manifest& manifest) {
   create_folders(folder);
   remove_left_overs(folder);

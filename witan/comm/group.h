@@ -66,7 +66,7 @@ struct Collective {
   int peer = 0;                                 // of send and recv; the root of broadcast
   std::span<const int64_t> begins = {};         // [n + 1] of reduce_scatter_uneven
   std::span<const OwnedTensor> pieces = {};     // of all_gather_uneven
-  const TraceContext* trace_context = nullptr;  // where the rank is; null: nobody knows
+  const TraceContext* trace_context = nullptr;  // where the rank is; null: unknown
   std::span<const uint64_t> sums = {};          // between threads that check messages (ThreadGroup::with_sums)
 };
 std::string_view name_of(Collective::Kind kind);
@@ -133,7 +133,7 @@ class Group {
   // waits for its peers once more. Has no effect in groups whose data does not pass through the host.
   virtual void check_messages() {}
 
-  // Told of each call between two ranks or more from now on, on the meta device too; null: nobody is.
+  // Called for each later call between two ranks or more, also on the meta device; null: none.
   void observe(CallObserver* observer) { observer_ = observer; }
 
   // Bytes this rank sent, by operation, since it began or since reset_sent().

@@ -17,7 +17,7 @@ class MetaGroup : public Group {
   PeerMemory* peers() override { return peers_.get(); }
 
  private:
-  // Reached only on a stream that computes: throws CommError, as there is nobody to talk to.
+  // Reached only on a stream that computes: throws CommError, as there are no peers.
   void perform(Stream& stream, const Collective& call) override;
 
   std::unique_ptr<PeerMemory> peers_;

@@ -164,7 +164,7 @@ GgufTensor read_tensor(GgufReader& reader, uint64_t data_at, uint64_t alignment)
                    tensor.type->block);
   const auto offset = reader.number<uint64_t>();
   if (offset != aligned(data_at, alignment))
-    reader.corrupt(name, " is said to begin at ", offset, " of the data, not behind the tensor before at ",
+    reader.corrupt(name, " is said to begin at ", offset, " of the data, not after the previous tensor at ",
                    aligned(data_at, alignment));
   return tensor;
 }
@@ -335,7 +335,7 @@ GgufFile::GgufFile(const fs::path& path) : path_(path), file_(path), metadata_(p
       reader.corrupt("the tensor \"", clipped(tensor.name), "\" appears twice");
     data_at = aligned(data_at, static_cast<uint64_t>(alignment)) + tensor.bytes();
     if (data_at > file_.bytes().size())
-      reader.corrupt("\"", clipped(tensor.name), "\" ends at byte ", data_at, " of the data, behind the file's end");
+      reader.corrupt("\"", clipped(tensor.name), "\" ends at byte ", data_at, " of the data, after the file's end");
     tensors_.push_back({std::move(tensor), {}});
   }
   uint64_t at = aligned(reader.at(), static_cast<uint64_t>(alignment));

@@ -15,7 +15,7 @@ namespace {
 
 // Rows of a prompt that are scored at a time, since logits of a large vocabulary need much memory.
 constexpr int64_t kScoredAtOnce = 256;
-// The assumed cost of a token behind cached ones, in tokens of a whole prompt, which tensor cores compute.
+// The assumed cost of a token after cached ones, in tokens of a whole prompt, which tensor cores compute.
 constexpr int64_t kCostBehindOthersOnGpu = 8;
 
 // Numbers of texts to rehearse. Steps of few texts have kernels, and so memory, that depend on their number. Steps of
@@ -49,7 +49,7 @@ int64_t GenerationBatch::reusable(const Row& row, const GenerationRequest& reque
       static_cast<int64_t>(request.prompt.size()) - 1;  // the last token must be computed for the first logits
   const int64_t same = resumable(states_, std::min<int64_t>(most, in_prompt - request.prompt.begin()),
                                  static_cast<int64_t>(row.tokens.size()), row.reach);
-  // Attention computes whole prompts in tiles, but tokens behind cached ones one by one: many of these take longer.
+  // Attention computes whole prompts in tiles, but tokens after cached ones one by one: many of these take longer.
   const int64_t rest = static_cast<int64_t>(request.prompt.size()) - same;
   if (rest * (stream_.plans_for_cuda() ? kCostBehindOthersOnGpu : 1) > same) return 0;
   return same;

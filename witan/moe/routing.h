@@ -36,7 +36,7 @@ struct Routing {
 // text must not depend on the other texts of its batch.
 enum class Dropping : uint8_t {
   by_capacity,
-  never,     // losses and statistics, which nobody reads, cover the tokens at hand alone
+  never,     // losses and statistics, which are not read, cover only the tokens at hand
   measured,  // nothing is dropped; losses and statistics cover the whole micro-batch, as in training
 };
 

@@ -83,8 +83,8 @@ double bubble_over_work(const Pipeline& pipeline);
 // interrupted if the inputs of both have arrived, so that neighbours meet once for each such pair, however long either
 // takes.
 //
-// Compared with transfers that block nobody, the rendezvous costs nothing with one chunk per stage, whatever the ratio
-// of backward to forward. With several chunks it costs some percent of a step, less with more micro-batches.
+// Compared with non-blocking transfers, the rendezvous costs nothing with one chunk per stage, whatever the ratio of
+// backward to forward. With several chunks it costs some percent of a step, less with more micro-batches.
 struct PipelineStep {
   // compute: does the work. send: sends its output to a peer. recv: receives its input from a peer.
   enum class Kind : uint8_t { compute, send, recv };

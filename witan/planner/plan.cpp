@@ -148,7 +148,7 @@ double flops_of(const KernelCosts& costs) {
 }
 
 // Rank 0's activations with perfectly balanced experts: with a capacity factor of 1, in which all else is the plan's
-// own. nullopt if pools do not bound what other ranks may send.
+// own. nullopt if receive buffers do not bound the rows that other ranks may send.
 std::optional<int64_t> balanced_activations(const ResolvedConfig& config, const Layout& layout, int64_t prompt_tokens) {
   const MoeConfig& moe = config->model.moe;
   const bool bounded = moe.moe_expert_capacity_factor > 0 || moe.moe_pool_factor > 0;

@@ -48,7 +48,7 @@ std::string new_secret() {
 
 std::optional<std::string> foreign_request(const HttpRequest& request, const std::string& name) {
   const std::string host = lower_case(request.host);
-  if (host.empty()) return "without a key this server needs to be told by which name it is called: send a Host line";
+  if (host.empty()) return "without a key this server needs the name it is called by: send a Host line";
   if (!is_own(without_port(host), name))
     return cat("this server answers to 127.0.0.1 and localhost, not to the host name ", clipped(request.host));
   if (!request.origin.empty() && lower_case(request.origin) != "http://" + host)

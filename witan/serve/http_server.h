@@ -62,7 +62,7 @@ class Reply {
   virtual void begin_events() = 0;
   virtual void event(const std::string& data) = 0;  // without a line break
   virtual void end_events() = 0;
-  // Whether nobody waits for the answer any more: the client left, or the time limit has passed.
+  // Whether the answer is no longer awaited: the client left, or the time limit has passed.
   virtual bool gone() const = 0;
 };
 
@@ -79,7 +79,7 @@ class HttpServer {
   // Listens at `host` (a name or an address) and `port` (0: any free port). Throws UsageError if that fails.
   HttpServer(const std::string& host, int port, const HttpLimits& limits, Handler handler, ErrorBody error_body,
              OnHead on_head = {});
-  // Closes all connections. Nobody may hold a Reply any more.
+  // Closes all connections. There may be no Reply left.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;

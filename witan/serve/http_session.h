@@ -62,7 +62,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void begin_events(uint64_t request);
   void event(uint64_t request, const std::string& data);
   void end_events(uint64_t request);
-  void abandoned(uint64_t request);  // nobody will answer it
+  void abandoned(uint64_t request);  // it will not be answered
 
  private:
   enum class Answer : uint8_t { none, waited_for, streaming, ending };

@@ -1,4 +1,4 @@
-// Reads the members of a request's JSON object by name and type, refuses members that nobody read, and describes the
+// Reads the members of a request's JSON object by name and type, refuses members that were not read, and describes the
 // errors of refused requests.
 #pragma once
 
@@ -48,7 +48,7 @@ class RequestMembers {
   // Accepts a member only with one of these values, which have no effect; `why` explains the refusal of others.
   void neutral(const char* name, const std::vector<nlohmann::json>& values, const char* why);
   void ignore(const char* name) { any(name); }
-  // Throws ApiError (400) for the first member that nobody read.
+  // Throws ApiError (400) for the first member that was not read.
   void finish() const;
 
  private:

@@ -25,7 +25,7 @@ int64_t rounded(int64_t bytes) {
   return (std::max<int64_t>(bytes, 1) + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
 }
 
-// Under AddressSanitizer a freed block may not be touched until it is handed out again.
+// Under AddressSanitizer a freed block may not be accessed until it is allocated again.
 void set_poison([[maybe_unused]] std::byte* address, [[maybe_unused]] int64_t bytes, [[maybe_unused]] bool poisoned) {
 #if defined(__SANITIZE_ADDRESS__)
   if (!address) return;

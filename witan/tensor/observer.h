@@ -46,7 +46,7 @@ int64_t steady_ns();
 // are then launched kernel by kernel.
 class TensorObserver : public KernelObserver {
  public:
-  // Memory was allocated on the stream, and is not written yet. Rows of experts' pools that receive no token are never
+  // Memory was allocated on the stream, and is not written yet. Rows of receive buffers without a token are never
   // written.
   virtual void allocated(Stream& stream, const Tensor& memory) = 0;
   // An op was recorded with these outputs.

@@ -106,7 +106,7 @@ void AtomicFile::commit(NameFlush name) {
 }
 
 void AtomicFile::remove_left_overs(const fs::path& folder) {
-  std::error_code none;  // what cannot be removed is in nobody's way
+  std::error_code none;  // files that cannot be removed do no harm
   std::vector<fs::path> left;
   for (const auto& item : fs::directory_iterator(folder, none))
     if (item.path().filename().string().starts_with(kTemporary) && item.is_regular_file(none))

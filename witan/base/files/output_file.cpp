@@ -13,7 +13,7 @@ void OutputFile::require_free() const {
   const fs::file_type type = fs::symlink_status(path, error).type();
   require<UsageError>(type != fs::file_type::directory && path.has_filename(), flag, " ", path.string(),
                       " is a folder: name a file in it");
-  if (type == fs::file_type::not_found || type == fs::file_type::none) return;  // writing tells what is wrong
+  if (type == fs::file_type::not_found || type == fs::file_type::none) return;  // writing reports the error
   const char* const other = type == fs::file_type::symlink   ? " but a link"
                             : type != fs::file_type::regular ? " but a pipe or a device"
                                                              : "";

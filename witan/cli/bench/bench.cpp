@@ -227,7 +227,7 @@ void require_json_file(const std::string& json) {
   const fs::path folder = fs::absolute(json).parent_path();
   std::error_code none;
   require<IoError>(fs::is_directory(folder, none), "--json ", json, ": there is no folder ", folder.string());
-  const AtomicFile trial(json);  // leaves nothing behind
+  const AtomicFile trial(json);  // leaves no file
 }
 
 void add_bench(CLI::App& app, Context& context) {

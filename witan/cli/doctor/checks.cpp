@@ -23,7 +23,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// A file without a name, or whose name is removed at once, so that nothing is left behind however the process ends.
+// A file without a name, or whose name is removed at once, so that no file is left however the process ends.
 class ScratchFile {
  public:
   explicit ScratchFile(const fs::path& folder) : folder_(folder) {

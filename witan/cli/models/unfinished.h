@@ -1,5 +1,5 @@
 // A folder that a command fills in one go. Meanwhile the folder contains a mark, by which the remains of a killed
-// command are told from files that somebody wants to keep. If the command fails, the files it wrote are removed.
+// command are distinguished from files to be kept. If the command fails, the files it wrote are removed.
 #pragma once
 
 #include "witan/base/files/file.h"

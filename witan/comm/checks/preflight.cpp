@@ -84,7 +84,7 @@ void require_same_settings(Stream& stream, Group& world, const Settings& own) {
   std::vector<Settings> settings;  // on rank 0
   for (const std::string& one : gather_texts(world, stream, text)) settings.push_back(unpacked(one));
   const std::string differs = broadcast_text(world, stream, difference(settings), 0);
-  world.barrier(stream);  // nobody leaves before all know
+  world.barrier(stream);  // no rank leaves before all know
   throw SettingsDifferError(cat("the ranks were started differently: ", differs,
                                 ". Start all of them with the same command and configuration"));
 }
@@ -252,7 +252,7 @@ void require_same_schedule(Stream& stream, Group& world, const CallSchedule& own
   const Lane* mine = lane == own.lanes().end() ? nullptr : &*lane;
   const Lane first = told_by(stream, world, mine, mismatch->rank);
   const Lane second = mismatch->other < 0 ? Lane{} : told_by(stream, world, mine, mismatch->other);
-  world.barrier(stream);  // nobody leaves before all know
+  world.barrier(stream);  // no rank leaves before all know
   throw CommError(cat(
       "ranks disagree on the collectives of a step: ",
       mismatch->other < 0 ? words_of(first, mismatch->rank) : words_of(first, mismatch->rank, second, mismatch->other),

@@ -118,7 +118,7 @@ NcclGroup::NcclGroup(std::unique_ptr<HostGroup> host, Stream& stream, std::share
       peers_in_graphs_(options.peers_in_graphs),
       device_(stream.device().index) {
   const OnDevice on(device_);
-  const ncclUniqueId id = shared_id(link_, nccl_);  // nobody connects before everybody is here
+  const ncclUniqueId id = shared_id(link_, nccl_);  // no rank connects before all are here
   if (options.peers == PeerAccess::host) {
     host_exchange_ = HostExchange::make(link_, stream, *watch_);
     require<DeviceError>(host_exchange_ != nullptr, "axis ", name(),

@@ -115,14 +115,14 @@ PeerExchange::PeerInfo PeerExchange::own_info(bool to_processes) {
   return own;
 }
 
-// Throws DeviceError where this GPU does not reach it, or the handle leads elsewhere.
+// Throws DeviceError if this GPU cannot access it, or the handle opens other memory.
 void PeerExchange::open(int rank, const PeerInfo& theirs) {
   require<DeviceError>(theirs.exported != 0, "another process did not export its memory");
   opened_.push_back(std::make_unique<MappedMemory>(device_, theirs.window_handle));
   auto* window = reinterpret_cast<Window*>(opened_.back()->base());
   int64_t proof = 0;
   copy_out(device_, &proof, reinterpret_cast<const std::byte*>(&window->proof), sizeof proof);
-  require<DeviceError>(proof == theirs.proof, "the handle of another process leads to other memory");
+  require<DeviceError>(proof == theirs.proof, "the handle of another process opens other memory");
   opened_.push_back(std::make_unique<MappedMemory>(device_, theirs.arena_handle));
   shift_[rank] = number_of(opened_.back()->base()) - theirs.arena;
   peers_.windows[rank] = window;
@@ -292,8 +292,8 @@ void copy_blocks(cudaStream_t stream, std::byte* to, const std::byte* from, int6
 }  // namespace
 
 // Side streams publish by copy engines, as copy() does: tokens that tensor-parallel ranks gather during products, and
-// gradients that data-parallel ranks have summed. After a failure the data is still written, but nobody reads it, since
-// the step ends on every rank.
+// gradients that data-parallel ranks have summed. After a failure the data is still written, but never read, since the
+// step ends on every rank.
 void PeerExchange::copy_to_all(Stream& stream, const PeerArrays& to, const std::byte* from, int64_t bytes) {
   order_.begin(stream);
   launch_barrier(stream, peers_);
@@ -331,7 +331,7 @@ void PeerExchange::perform(Stream& stream, const Collective& call) {
   const PeerArrays in = arrays(Call::reduce, call.in);
   if (call.kind == Kind::reduce_scatter)
     return reduce(stream, call.out.raw(), in, me * call.out.elements(), call.out.elements(), dtype, call.reduce);
-  // Reduces in place, since nobody else reads this rank's slice of its own array.
+  // Reduces in place, since no other rank reads this rank's slice of its own array.
   constexpr int64_t kLine = 64;  // elements: slices stay aligned
   const int64_t total = call.in.elements(),
                 slice = ((total + group().size() - 1) / group().size() + kLine - 1) / kLine * kLine;

@@ -58,7 +58,7 @@ std::string why_apart(const Sample& own, const PeerInfo& here, const PeerInfo& t
     const MappedMemory opened(own.device, there.handle);
     int64_t number = 0;
     copy_out(own.device, &number, opened.base(), sizeof number);
-    return number == there.number ? "" : "its handle leads to other memory";
+    return number == there.number ? "" : "its handle opens other memory";
   } catch (const DeviceError& error) {
     return error.what();
   }

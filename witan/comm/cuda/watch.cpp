@@ -112,7 +112,7 @@ bool DeviceWatch::settled() noexcept {
   try {
     if (done) stream_.wait();
   } catch (...) {
-    done = false;  // whoever throws next says why
+    done = false;  // the next error gives the reason
   }
   if (!done) {
     abort_all();

@@ -16,7 +16,7 @@
 namespace witan {
 namespace {
 
-// The boot of the kernel; where it does not tell, the host's name.
+// The boot of the kernel; if it is unknown, the host's name.
 std::string name_of_kernel() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;

@@ -41,7 +41,7 @@ enum class PeerPath : uint8_t { none, address, handle };
 PeerPath path_between(const HostIdentity& from, const HostIdentity& to);
 
 // A number for each rank, counted from 0: ranks with the same number all reach each other. A rank joins the first
-// island all of whose ranks it reaches; a rank that reaches nobody is alone.
+// island all of whose ranks it reaches; a rank that reaches no other is alone.
 std::vector<int> islands_of(int ranks, const std::function<bool(int from, int to)>& reaches);
 
 }  // namespace witan

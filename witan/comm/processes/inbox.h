@@ -51,7 +51,7 @@ class Inbox {
   // The buffer for the next bytes, never empty. `trash`, of kMostDataBytes, takes data that was dropped.
   std::span<std::byte> room(std::span<std::byte> trash);
   // The first `bytes` of room() have come. A frame, when they end one; malformed, when they break the rules: then
-  // nothing more may be read. `dropped`: data that nobody waits for any more may still come.
+  // nothing more may be read. `dropped`: data that is no longer awaited may still arrive.
   Event advance(size_t bytes, bool dropped);
   // The frame that has just ended; the payload of a failure or of departures.
   const FrameHeader& header() const { return header_; }
@@ -77,7 +77,7 @@ class Inbox {
   size_t header_bytes_ = 0;  // of it, read
   Bytes payload_;            // of what is no data
   uint64_t left_ = 0;        // of the frame, to be read
-  bool discards_ = false;    // nobody wants the data being read
+  bool discards_ = false;    // the data being read is discarded
   std::map<uint64_t, Channel> channels_;
 };
 

@@ -111,7 +111,7 @@ std::string first_host(std::string_view list) {
   return host;
 }
 
-// One of 8192 that no system hands out by itself, so that jobs which share a host do not meet there by chance.
+// One of 8192 that no system assigns by itself, so that jobs which share a host do not meet there by chance.
 int port_of(std::string_view job) {
   constexpr uint64_t kFirst = 20480, kPorts = 8192;
   Hasher hasher;
@@ -216,7 +216,7 @@ std::optional<ProcessNumber> find_process() {
 
 namespace {
 
-// The cores in the affinity mask of this process, on hosts of any size; 0 if the system does not tell.
+// The cores in the affinity mask of this process, on hosts of any size; 0 if unknown.
 int cores_of_mask() {
   for (int most = 1024; most <= 1 << 16; most *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(CPU_ALLOC(static_cast<size_t>(most)),
@@ -253,8 +253,8 @@ int cores_of_folder(const fs::path& root, const std::string& folder, const char*
   }
 }
 
-// The cores of the group of processes that this one is in; 0: the system does not tell. Lines of `group` are "0::/PATH"
-// in version 2 of cgroups, "N:cpuset:/PATH" in version 1 (cgroups(7)).
+// The cores of the group of processes that this one is in; 0: unknown. Lines of `group` are "0::/PATH" in version 2 of
+// cgroups, "N:cpuset:/PATH" in version 1 (cgroups(7)).
 int cores_of_group(const fs::path& cgroups, const fs::path& group) {
   int cores = 0;
   std::ifstream lines(group);

@@ -65,7 +65,7 @@ Links::~Links() {
     closing_ = true;
     failure = recorded_;
   }
-  wake_reader();  // nobody is let in any more
+  wake_reader();  // no more connections are accepted
   // The reading thread may not have come to it yet, and a shutdown message alone would look like success.
   if (failure) tell(*failure);
   linger(failure ? 0 : kShutdownSeconds, [this] {
@@ -355,7 +355,7 @@ void Links::wait_for(const std::function<bool(View&)>& done, const std::function
         failure.text = lost(view);
         if (failure.text.empty() && expired) {
           failure = late(view);
-          if (const auto silent = silence()) failure = *silent;  // whoever is late may itself wait for that one
+          if (const auto silent = silence()) failure = *silent;  // the late rank may itself wait for that one
         }
         if (const auto broken = trouble()) failure = *broken;
         if (!failure.text.empty()) break;

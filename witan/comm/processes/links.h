@@ -220,8 +220,8 @@ class Links {
   std::vector<std::unique_ptr<Link>> links_;
   std::shared_ptr<Failure> failure_;
   const std::shared_ptr<DebugHold> hold_;  // null: no rank is held
-  Socket wake_;                            // an eventfd: the reading thread is to look again
-  Socket stirred_;                         // an eventfd: the thread that sleeps in sleep() is to look
+  Socket wake_;                            // an eventfd: wakes the reading thread
+  Socket stirred_;                         // an eventfd: wakes the thread in sleep()
 
   Socket no_failure_;  // its other end is closed once there is one
 

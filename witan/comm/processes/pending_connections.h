@@ -7,7 +7,7 @@
 // process has no free file descriptor, a connection waits in the listener's queue.
 //
 // A job without a secret runs on a single machine, where every program can prove that it knows no secret. There,
-// sockets that belong to another user are refused, if the kernel tells the user.
+// sockets that belong to another user are refused, if the kernel reports the user.
 #pragma once
 
 #include <poll.h>
@@ -86,8 +86,9 @@ void accept_peers(const Socket& listener, const Member& self, std::set<int> expe
                   std::vector<ConnectedPeer>& peers);
 
 // The user that the other end's socket belongs to, according to the kernel's socket monitoring (sock_diag(7)). Nothing
-// if the other end is on another machine or gone, or the kernel does not tell. The user of a connecting end is known at
-// once, that of an accepting end only after it has accepted. Throws CommError if there is no free file descriptor.
+// if the other end is on another machine or gone, or the kernel does not report it. The user of a connecting end is
+// known at once, that of an accepting end only after it has accepted. Throws CommError if there is no free file
+// descriptor.
 std::optional<uid_t> user_of_peer(const Socket& socket);
 
 }  // namespace witan

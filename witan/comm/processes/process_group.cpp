@@ -200,7 +200,7 @@ void ProcessGroup::send_call(const Collective& call) {
   for_others([&](int peer) { send_control(peer, Control::call, words); });
 }
 
-// Their senders had waited for this rank, which has left these calls behind.
+// Drops calls that this rank has completed, whose senders had waited for it.
 void ProcessGroup::forget_calls_before(uint64_t number, Links::View& view) const {
   for_others([&](int peer) {
     const int from = world_rank(peer);

@@ -64,7 +64,7 @@ bool ProcessGroup::receive_logs(Links::View& view) {
   return any;
 }
 
-// Calls that this rank has left behind were compared; those that it has not made yet are only others'.
+// Earlier calls of this rank were compared; those that it has not made yet are in other ranks' logs only.
 std::string ProcessGroup::log_disagreement() const {
   std::vector<std::vector<CallLog::Call>> logs = logs_received_;
   logs.resize(static_cast<size_t>(size()));

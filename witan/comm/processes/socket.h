@@ -48,7 +48,7 @@ Socket listen_at(const Endpoint& at);
 std::optional<Socket> accept_from(const Socket& listener);
 // Whether such an error of accept() or socket() says that this process, or the machine, can hold no more of them.
 bool lacks_descriptors(int error);
-// Returns nothing, with the reason in `why`, if nobody answers until the deadline.
+// Returns nothing, with the reason in `why`, if there is no answer by the deadline.
 std::optional<Socket> connect_to(const Endpoint& to, Deadline deadline, std::string& why);
 
 // Small messages are sent at once, and the system finds out within 4 s that the other host is gone.

@@ -48,7 +48,7 @@ class Rendezvous {
   void enter(int rank, const Collective& call, const CallDeadline& deadline);
   // The call that a rank entered with; between enter() and leave().
   const Collective& call_of(int rank) const { return *at(rank).call; }
-  // Returns when every rank is here. Always completes: whoever entered is on its way.
+  // Returns when every rank is here. Always completes, since ranks that have entered will come.
   void leave(int rank) noexcept;
 
   // Offers `call` to its peer and returns when that has taken it; its verdict, if not empty, is thrown as a CommError.

@@ -241,7 +241,7 @@ void UcxEngine::start(Transfer transfer, const Start& start) {
       of->engine->end(*of, status, of->bytes);
     };
   } else {
-    params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;  // else nobody says how many bytes came
+    params.op_attr_mask |= UCP_OP_ATTR_FLAG_NO_IMM_CMPL;  // else the number of bytes is not reported
     params.cb.recv = [](void*, ucs_status_t status, const ucp_tag_recv_info_t* came, void* user) {
       auto* of = static_cast<Transfer*>(user);
       of->engine->end(*of, status, came->length);

@@ -19,7 +19,7 @@ namespace witan {
 inline constexpr const char* kGgufArchitecture = "general.architecture";
 inline constexpr int64_t kSoftmaxGate = 1, kSigmoidGate = 2, kSoftmaxOfChosenGate = 3;  // expert_gating_func
 
-// The facts about a model that only the file's tensors tell.
+// Facts about a model that only the file's tensors reveal.
 struct GgufFacts {
   int64_t vocab_size = 0;                // rows of token_embd.weight
   bool tied = false;                     // there is no output.weight
@@ -72,7 +72,7 @@ class GgufReader {
   // Keys of models without experts, and whether llama.cpp divides the weights of a token's experts by their sum.
   void check_experts(bool weights_norm = true);
   void no_experts_chosen();
-  // Refuses keys of the architecture that nobody has asked for, unless they say nothing.
+  // Refuses keys of the architecture that were not read, unless they have no effect.
   void finish() const;
 
   Json out = Json::object();

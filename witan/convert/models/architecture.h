@@ -27,7 +27,7 @@ enum class ExpertStorage : uint8_t {
 // vectors are [O] or [E, O].
 struct TensorRule {
   // The name below "layers.N.", "mtp.K." or "mtp.K.block.", else the whole name. Modules of multi-token prediction are
-  // numbered in the folder as layers behind the model's own.
+  // numbered in the folder as layers after the model's own.
   std::string_view witan;
   // The name below Architecture::prefix, with {l} for the layer and {e} for the expert; without {e} the tensor holds
   // all experts.
@@ -101,11 +101,11 @@ struct Architecture {
   std::string_view side = {};
   // Other model_types of a config.json that says the same.
   std::vector<std::string_view> other_types = {};
-  bool mtp_layers = false;  // folders may hold layers of multi-token prediction behind the model's own
+  bool mtp_layers = false;  // folders may hold layers of multi-token prediction after the model's own
   GgufArchitecture gguf = {};
 };
 
-// All architectures, in the order in which an export that is told none tries them.
+// All architectures, in the order in which an export without a given architecture tries them.
 std::span<const Architecture> architectures();
 // By config.json's model_type, or one of other_types; null if Witan does not know it.
 const Architecture* find_architecture(std::string_view model_type);

@@ -7,8 +7,8 @@
 namespace witan {
 namespace {
 
-// An export that is told no architecture takes the first that can be the model. These come first, in this order, so
-// that a model is exported as the plainest or best-known one; others follow by name.
+// An export without a given architecture uses the first that fits the model. These come first, in this order, so that a
+// model is exported as the plainest or best-known one; others follow by name.
 constexpr std::string_view kTriedFirst[] = {"llama",       "qwen3",       "mistral", "qwen2", "mixtral",
                                             "qwen3_moe",   "olmoe",       "olmo2",   "olmo3", "gpt_oss",
                                             "deepseek_v2", "deepseek_v3", "phi3",    "gpt2"};

@@ -32,7 +32,7 @@ class Array {
     int64_t begin = 0, end = 0;
   };
   Range items(int64_t i) const;  // of a list, in its child
-  // A field of a struct, or the items of a list. Children that nobody asked for are empty.
+  // A field of a struct, or the items of a list. Children not requested are empty.
   const Array& child(size_t index) const { return children_[index]; }
 
   // The dictionary that the values lie in, and the index of the i-th value in it. Null: the values lie here.

@@ -145,7 +145,7 @@ void set_dictionary(Field& field, const FlatTable& encoding) {
   }
   intact(field.index_bits == 8 || field.index_bits == 16 || field.index_bits == 32 || field.index_bits == 64,
          "dictionary indices of ", field.index_bits, " bits");
-  // Dictionaries of lists and structs are left out: nobody writes texts so.
+  // Dictionaries of lists and structs are left out: texts are not written that way.
   if (field.kind == ColumnKind::list || field.kind == ColumnKind::structure) field.kind = ColumnKind::other;
 }
 

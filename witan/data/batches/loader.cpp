@@ -79,7 +79,7 @@ struct Loader::Worker {
     }
   }
 
-  // One with a micro-batch that nobody makes yet, and its first sample; null if there are enough.
+  // A batch with a micro-batch not in progress yet, and its first sample; null if there are enough.
   Making* unfinished(int64_t& first) WITAN_REQUIRES(mutex) {
     for (auto& [at, making] : ready)
       if (making.started < std::ssize(making.batches)) {

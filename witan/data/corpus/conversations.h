@@ -33,7 +33,7 @@ ConversationFormat conversation_format(FoundChatTemplate found, const Tokenizer&
 // where it writes none, or does not take a question and its answer.
 std::optional<int32_t> end_of_turn(const FoundChatTemplate& found, const Tokenizer& tokenizer);
 
-// The day that strftime_now() tells in training data, 26 July 2024: rendering must not depend on the day of the run.
+// The date of strftime_now() in training data, 26 July 2024: rendering must not depend on the day of the run.
 inline constexpr int64_t kTrainingDay = 1'721'952'000;
 
 struct Conversation {

@@ -10,7 +10,7 @@
 
 namespace witan {
 
-// Tokens in a .npy file, u16 or u32, mapped read-only. A file without NumPy's header does not tell which: it has 32
+// Tokens in a .npy file, u16 or u32, mapped read-only. A file without NumPy's header does not specify which: it has 32
 // bits if the upper halves of the first 65,536 numbers are so small that they cannot be tokens.
 class NpyTokens final : public TokenDataset {
  public:

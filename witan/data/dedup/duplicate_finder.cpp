@@ -7,7 +7,7 @@
 namespace witan {
 namespace {
 
-// Keys of texts and of bands are sorted together: the lowest bit of the number tells which it is.
+// Keys of texts and of bands are sorted together: the lowest bit of the number distinguishes them.
 int64_t tagged(int64_t document, bool exact) {
   return 2 * document + (exact ? 0 : 1);
 }

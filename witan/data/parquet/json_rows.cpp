@@ -79,7 +79,7 @@ class JsonRows final : public TableReader {
  private:
   static size_t leaf_of(const Node& node) { return static_cast<size_t>(node.leaves.front()); }
 
-  // The column that tells whether the node is there; it is the one that messages name from now on.
+  // The column that shows whether the node is present; later messages name it.
   ColumnReader& first(const Node& node) {
     current_ = columns_[leaf_of(node)].get();
     return *current_;

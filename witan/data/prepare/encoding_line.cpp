@@ -14,7 +14,7 @@
 namespace witan {
 namespace {
 
-// Thrown in the reader's thread when nobody wants what it reads.
+// Thrown in the reader's thread to stop it.
 struct LineEnded {};
 
 class Line {

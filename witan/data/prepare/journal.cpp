@@ -98,7 +98,7 @@ void remove_temporary_files(const fs::path& prefix) {
 int locked(const fs::path& path) {
   create_folders(path.parent_path());
   const int fd = open_own_file(path, O_RDWR);
-  // Some file systems have no locks: there it is the caller's task that nobody else writes.
+  // Some file systems have no locks: there the caller must exclude other writers.
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     ::close(fd);
     throw IoError(cat("another process is preparing these shards: it holds ", path.string(),
@@ -123,7 +123,7 @@ PreparationJournal::PreparationJournal(const fs::path& prefix, const nlohmann::j
 }
 
 PreparationJournal::~PreparationJournal() {
-  // While it is locked, so that nobody else's is removed.
+  // While it is locked, so that no other process's file is removed.
   ::unlink(lock_path_.c_str());
   ::close(lock_);
 }

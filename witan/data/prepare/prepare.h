@@ -59,7 +59,7 @@ std::string describe_dropping(const fs::path& prefix);
 
 // Tokenizes the sources, unless intact shards of the same sources (path, size, modification time), tokenizer and
 // options exist. A call continues where one that was killed or that threw had stopped (PREFIX.partial.*), and ends with
-// the same bytes. `progress` is called every few MiB; if it throws, the work stops and leaves no shards behind. Throws
+// the same bytes. `progress` is called every few MiB; if it throws, the work stops and leaves no shards. Throws
 // DataError, CorruptionError, IoError (also while another process prepares the same), DiskFullError; ConfigError before
 // any work if PREFIX.columns has values for tokens that would be replaced.
 PreparedDataset prepare_dataset(const std::vector<Source>& sources, const TextEncoder& encoder, const fs::path& prefix,

@@ -59,7 +59,7 @@ class UnusableRows {
   nlohmann::json take();
 
   int64_t count() const { return count_; }
-  // Writes the file of the first ones, in the order of sources and lines, whoever found them first. Throws
+  // Writes the file of the first ones, in the order of sources and lines, independent of threads. Throws
   // TooManyUnusableRows if their share of `rows`, all that were read, is too large; DataError if there are no rows.
   fs::path judge(const fs::path& path, const std::vector<Source>& sources, int64_t rows, const RowOptions& options);
 

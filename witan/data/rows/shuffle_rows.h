@@ -27,7 +27,7 @@ struct ShuffleOptions {
   uint64_t memory = 2'000'000'000;  // bytes of rows in memory, all workers together
   int workers = 1;                  // threads that read sources and sort; neither of the two changes the result
   fs::path temp = {};               // folder for runs; empty: beside the output
-  std::function<void(const ShuffleRoom&)> begins = {};  // told before anything is written
+  std::function<void(const ShuffleRoom&)> begins = {};  // called before anything is written
 };
 
 // The key of the row at `position` of source number `source`.

@@ -45,7 +45,7 @@ Tensor exchange_ids(Stream& stream, const Tensor& ids, const HostVisits& visits,
   if (copies.part_rows > 0) {
     copies.group->all_to_all_equal(stream, arrived, sent);
   } else {
-    stream.zero(arrived);  // rows that nobody sends have no experts
+    stream.zero(arrived);  // rows without a sender have no experts
     copies.group->all_to_all(stream, arrived, copies.recv_counts, sent, copies.send_counts);
   }
   const Tensor local = stream.empty_like(arrived);

@@ -34,7 +34,7 @@ Var copy_to_assignments(Tape& tape, const Var& x, const RowExchange& map);
 // Its adjoint: rows [N, D] in send order -> [T, D], the sum of each token's K rows in the order of k
 Var sum_assignments(Tape& tape, const Var& rows, const RowExchange& map);
 
-// Send rows [N, D] -> received rows [arriving_rows, D]; rows that nobody sends are undefined, or zeros in parts.
+// Send rows [N, D] -> received rows [arriving_rows, D]; rows without a sender are undefined, or zeros in parts.
 Var send_rows(Tape& tape, const Var& rows, const RowExchange& map);
 // Received rows -> send rows, on the ranks that sent them
 Var return_rows(Tape& tape, const Var& rows, const RowExchange& map);

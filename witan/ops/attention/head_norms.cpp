@@ -43,7 +43,7 @@ NormedHeads rmsnorm_heads(Tape& tape, const Var& q, const Var& k, const Var& wq,
     const Tensor in_q = b.value(q), in_k = b.value(k), dq = stream.empty_like(in_q), dk = stream.empty_like(in_k);
     const Tensor from_q = gradients[0].defined() ? gradients[0] : stream.zeros(in_q.shape(), in_q.dtype());
     const Tensor from_k = gradients[1].defined() ? gradients[1] : stream.zeros(in_k.shape(), in_k.dtype());
-    // One kernel finds all four; a weight's that nobody wants goes where it is forgotten.
+    // One kernel computes all four; a weight gradient that is not needed is written to scratch memory.
     const auto write = [&](const Saved& w, const std::function<void(const Tensor&, Write)>& to) {
       if (b.wants(w)) return b.write(w, to);
       to(stream.empty(b.value(w).shape(), accumulator(in_q.dtype()), MemoryTag::workspace), Write::overwrite);

@@ -45,8 +45,8 @@ Var summed_linear(Tape& tape, const Var& in, const TokenRows& rows, const RowGro
 
 // A bias of each expert:  y[i, first + j] + row_weight[i] bias[e,j] for the rows i of group e;  y [capacity, N], bias
 // [E, M] of y's dtype with first + M <= N, row_weight [capacity] accumulator dtype, or undefined: 1. The result is
-// written over y, which nobody else may hold: move y in. Rows outside the groups are undefined. With replicas there are
-// groups of slots too.
+// written over y, which must have no other reference: move y in. Rows outside the groups are undefined. With replicas
+// there are groups of slots too.
 Var grouped_bias(Tape& tape, Var y, const RowGroups& groups, const Var& bias, const Var& row_weight, int64_t first = 0,
                  const ExpertReplicas& replicas = {});
 

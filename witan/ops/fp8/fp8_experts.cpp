@@ -77,7 +77,7 @@ struct KeptFp8 {
   Tensor weight(Backward& b) const { return weighted ? b.value(row_weight) : Tensor(); }
 };
 
-// swiglu(h) s by rows or by columns or both: of blocks without its result in memory.
+// Quantises swiglu(h) s by rows, by columns or both; blockwise without writing its result to memory.
 void quantise_swiglu(Stream& s, const Fp8Quantiser& quantiser, Fp8Quantiser::Noted noted, const Fp8Rows& rows,
                      const Fp8Columns& columns, const SwigluRows& of, const RowGroups& groups,
                      const Fp8RowBlocks& blocks) {

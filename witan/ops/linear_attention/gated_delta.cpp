@@ -57,7 +57,7 @@ Saved save_if_defined(Tape& tape, const Tensor& x) {
   return x.defined() ? tape.save(x) : Saved();
 }
 
-// A gradient that nobody passed on is 0.
+// A missing gradient is 0.
 Tensor zeros_if_undefined(Stream& stream, const Tensor& gradient, const Tensor& like) {
   return gradient.defined() ? gradient : stream.zeros(like.shape(), like.dtype());
 }

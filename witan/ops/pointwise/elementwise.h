@@ -20,7 +20,7 @@ Var weighted_sum(Tape& tape, const std::vector<std::pair<Var, double>>& terms);
 // x [..] -> [..], clamped to [-bound, bound];  bound above 0. The gradient is 0 where x is out of bounds.
 Var clamp(Tape& tape, const Var& x, double bound);
 
-// The soft cap of logits:  x [..] -> cap tanh(scale x / cap). Written over x if nobody else holds it: move x in.
+// The soft cap of logits:  x [..] -> cap tanh(scale x / cap). Written over x if it has no other reference: move x in.
 Var soft_cap(Tape& tape, Var x, double scale, double cap);
 
 // A tensor times a learned factor.

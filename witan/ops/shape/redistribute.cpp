@@ -13,7 +13,7 @@ class Mover {
  public:
   Mover(Stream& stream, Group& group) : stream_(stream), group_(group), n_(group.size()) {}
 
-  // `spare`: nobody else needs x, which may be overwritten.
+  // `spare`: x has no other user and may be overwritten.
   Tensor move(const Tensor& x, Placement from, Placement to, bool spare) {
     if (from.kind == to.kind && from.dim == to.dim) return x;
     switch (from.kind) {

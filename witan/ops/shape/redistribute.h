@@ -31,8 +31,8 @@ namespace witan::ops {
 //   Replicate(own uses)   Partial               rank 0 keeps it  rank 0 keeps it
 //
 // Local shapes: a Shard(d) holds 1/n of dim d. x itself when nothing changes or the group has one rank. Sums of all
-// ranks are written over x, and over the gradient, where nobody else holds them: move x in. Throws ShapeError when a
-// dim does not divide by n or does not exist.
+// ranks are written over x, and over the gradient, if there are no other references: move x in. Throws ShapeError when
+// a dim does not divide by n or does not exist.
 Var redistribute(Tape& tape, Var x, Group& group, Placement from, Placement to);
 
 // x [T, n], this rank's columns of [T, columns] that ranks hold side by side, as many each as they may be -> all of

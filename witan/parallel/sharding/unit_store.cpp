@@ -28,7 +28,7 @@ std::pair<std::vector<int64_t>, std::vector<int64_t>> places_of(const BucketPlan
   const int64_t grid = Arena::kAlignment / size_of(dtype);
   std::vector<int64_t> places, begins;
   int64_t end = 0, close = 0;
-  std::optional<size_t> neighbour;  // the parameter behind which a fused one would lie
+  std::optional<size_t> neighbour;  // the parameter directly after which a fused one would lie
   for (const size_t i : plan.parameters) {
     const Parameter& parameter = *parameters[i];
     const bool here = parameter.spec().dtype == dtype;

@@ -28,7 +28,7 @@ class MetaRank {
   enum class Run : uint8_t { all, some };
   MetaRank(const ResolvedConfig& config, const Layout& layout, int rank, Run run = Run::all);
 
-  // The first step of a run with a batch size ramp: what it leaves behind lies beside its smaller buffers.
+  // The first step of a run with a batch size ramp: its remaining blocks lie beside its smaller buffers.
   void begin_ramp();
   void step(int64_t micro_batches, int64_t iteration);
   // Repeats the step as a run does when an expert's tokens overflow its receive buffer, once for each number of passes

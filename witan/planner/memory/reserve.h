@@ -9,7 +9,7 @@ namespace witan {
 
 // An upper bound in bytes for the whole process, which runs all ranks, or ranks_per_process. It is linear in
 //   GPUs        3 GiB each: CUDA's driver, libraries and kernels
-//   processes   64 MiB: the program, its libraries, the tokenizer, and what reading and tokenizing text leave behind
+//   processes   64 MiB: the program, its libraries, the tokenizer, and remains of reading and tokenizing text
 //   threads     2 MiB each: the stack, the C allocator's heap, what a save exchanges
 //   blocks      1 MiB each and per rank: nodes of the tape, records of parameters, a save's records of its tensors
 //   vocabulary  1 KiB per entry: the tokenizer's tables

@@ -115,7 +115,7 @@ class Choices {
     if (choice.sharding != Sharding::parameters || limits_.axes_alone || holds(kInstances)) return;
     const int64_t hosts = limits_.gpus / limits_.gpus_per_host, of_data = data_ranks(choice);
     if (hosts <= 1 || limits_.gpus % limits_.gpus_per_host != 0) return;
-    // With one such rank per host there is nobody to shard with.
+    // With one such rank per host there is no rank to shard with.
     if (of_data % hosts != 0 || of_data * choice.context == hosts) return;
     choice.instances = hosts;
     add_stages(choice);

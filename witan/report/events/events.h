@@ -80,7 +80,7 @@ struct ExpertsEvent {
   std::map<std::string, std::vector<std::vector<double>>> statistics = {};  // each [layers, 1 or experts]
 };
 
-// Readings of the GPUs of rank 0's machine, in the driver's order. NaN where a GPU does not tell.
+// Readings of the GPUs of rank 0's machine, in the driver's order. NaN if a GPU does not report it.
 struct GpusEvent {
   int64_t step = 0;
   std::vector<double> temperature;        // degrees Celsius

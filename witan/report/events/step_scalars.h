@@ -1,4 +1,4 @@
-// Figures of a step, each declared once: its key in metrics.jsonl, and where else it is shown. Whoever computes a
+// Figures of a step, each declared once: its key in metrics.jsonl, and where else it is shown. Code that computes a
 // figure sets its value among a step's scalars (StepResult::scalars); recorders and charts need not know it.
 //
 // A new figure is a declaration here and the set() of its value. Steps that have no value leave it out everywhere. A

@@ -39,7 +39,7 @@ struct PageParts {
 
 // The report of one run from its metrics and config.toml. `name` names the run if its metrics do not.
 PageParts report_parts(const Metrics& metrics, std::string_view config, const std::string& name = "run");
-// Several runs: the tables, and the runs' curves in the same charts. Colours tell apart kSeriesColours runs at most.
+// Several runs: the tables, and the runs' curves in the same charts. Colours distinguish at most kSeriesColours runs.
 PageParts comparison_parts(const std::vector<ComparedRun>& runs, const std::vector<ComparisonTable>& tables);
 
 // A page without updates. Its content security policy forbids it to load anything except, every `refresh_seconds` if

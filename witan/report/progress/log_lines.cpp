@@ -167,8 +167,8 @@ std::optional<std::time_t> parse_time(std::string_view text) {
   return std::mktime(&local);
 }
 
-// The first job on so many ranks since the last on another number of them, as the file's lines tell. Lines that are
-// none of ours, a torn last one say, count for nothing.
+// The first job on so many ranks since the last on another number of them, according to the file's lines. Lines that
+// are none of ours, a torn last one say, count for nothing.
 std::optional<ProgressLog::Since> find_series(std::string_view text, int64_t ranks) {
   std::optional<ProgressLog::Since> series;
   double saved = 0;  // FLOPs done at the last checkpoint

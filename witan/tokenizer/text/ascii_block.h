@@ -13,8 +13,8 @@
 
 namespace witan {
 
-// The functions for words return one word: the highest bit of each byte tells whether that byte is in the class, and
-// the other bits are 0.
+// The functions for words return one word: the highest bit of each byte is set if that byte is in the class, and the
+// other bits are 0.
 inline constexpr uint64_t kHighBits = 0x8080808080808080u;
 
 constexpr uint64_t ascii_between(uint64_t bytes, uint8_t first, uint8_t last) {

@@ -24,7 +24,7 @@ class RegexSplitter {
   // of time or memory.
   void split(std::string_view text, const PieceSink& sink) const;
 
-  // Passes the matches and the text between them, in order; `matches` tells them apart. Matches may be empty.
+  // Passes the matches and the text between them, in order; `matches` distinguishes them. Matches may be empty.
   void each(std::string_view text, const std::function<void(std::string_view piece, bool matches)>& sink) const;
 
  private:

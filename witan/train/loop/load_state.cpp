@@ -31,8 +31,8 @@ std::vector<int64_t> samples_of(const std::vector<SourceUse>& uses) {
   return samples;
 }
 
-// Whether ids stand for other tokens than in the run's tokenizer. The files' bytes do not tell: one tokenizer may be
-// written in several ways. A tokenizer that cannot be read counts as another one.
+// Whether ids stand for other tokens than in the run's tokenizer. Comparing the files' bytes is not enough: one
+// tokenizer may be written in several ways. A tokenizer that cannot be read counts as another one.
 template <class Read>
 bool has_other_tokens(Read read, const std::string& own) try {
   return match_vocabularies(read(), parse_tokenizer_json(own, "tokenizer.json")).different > 0;

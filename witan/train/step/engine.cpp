@@ -31,7 +31,7 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
   rank_.model.attach(services);
 }
 
-// A rank that fails tells the others before it releases memory: a device may hold on to it until theirs are done.
+// A failing rank notifies the others before it releases memory, since their devices may still access it.
 Engine::~Engine() {
   if (std::uncaught_exceptions() > 0) groups_.host().abandon();
 }

@@ -242,7 +242,7 @@ StepReport::Result StepReport::read(Stream& stream) const {
       const auto which = static_cast<size_t>(layout_.data_rank(rank) * count + i);
       read_micro_batch(of_rank(rank) + i * sizes_.micro_batch_values(), rank, which, result, losses);
     }
-  // In the order of micro-batches, whoever ran them: the same bits in every layout.
+  // In the order of micro-batches, whichever rank ran them: the same bits in every layout.
   for (size_t i = 0; i < losses.size(); ++i)
     for (const double loss : losses[i]) result.losses[i] += loss;
   for (size_t i = 0; i < losses.size(); ++i)

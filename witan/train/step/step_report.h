@@ -93,8 +93,8 @@ class StepReport {
   const ReportSizes& sizes() const { return sizes_; }
 
   // Called in the step. add(): after a micro-batch's forward through a chunk, with router statistics and the losses
-  // that were recorded; throws Error for a loss that nobody declares. finish(): with the gradients' total [2] and the
-  // step's values. write_end(): before finish(), with the reason to end the run.
+  // that were recorded; throws Error for an undeclared loss. finish(): with the gradients' total [2] and the step's
+  // values. write_end(): before finish(), with the reason to end the run.
   void add(Stream& stream, int64_t micro_batch, int chunk, const ModelOutput& out,
            const std::vector<LossRecord>& losses) const;
   void finish(Stream& stream, Group& world, const Tensor& total, const Tensor& step) const;

@@ -64,7 +64,7 @@ const view = {
   full: [0, 1],
   range: [0, 1],
   cursor: null,
-  changing: false,  // the plots are being changed: what they draw is nobody's zoom
+  changing: false,  // the plots are being changed: not a zoom by the user
   listeners: [],
   isZoomed() { return this.range[0] !== this.full[0] || this.range[1] !== this.full[1]; },
   setRange(low, high) {
