@@ -1,5 +1,5 @@
-// Attention forward, backward and decoding, and with dropout of 0.1: time of a call, and FLOP/s of the causal half
-// alone, as kernels/attention/cost.cpp counts them.
+// Attention forward, backward and decoding, also with dropout of 0.1: time per call, and FLOP/s of the causal half
+// only, counted as in kernels/attention/cost.cpp.
 #include <benchmark/benchmark.h>
 
 #include "witan/base/numbers/rng.h"
@@ -18,7 +18,7 @@ Tensor random_tensor(Stream& stream, const Shape& shape, DType dtype, uint64_t n
   return out;
 }
 
-// B, S, H, G, hd, threads; when decoding, S is what the cache holds and there is one query.
+// B, S, H, G, hd, threads; for decoding, S is the length of the cache and there is one query.
 struct Setting {
   explicit Setting(const benchmark::State& state, DType dtype_, bool decode = false)
       : dtype(dtype_),

@@ -1,9 +1,9 @@
-// Matrix products at the shapes of the default model, one line each: the shortest time of a call, its rate, and the
-// floor that the machine sets, the greater of
-//   FLOPs / the rate of multiply-adds between registers    and    bytes read and written / the rates of memory,
-// all measured in this program. The memory is that of the smallest level that holds the product's operands: a cache
-// where one product is repeated ("hot"); main memory where calls rotate through more operands than any cache holds
-// ("cold"), as the weights and gradients of a model do between one step and the next.
+// Matrix products at the shapes of the default model, one line each: the shortest time per call, its rate, and the
+// machine's lower bound, which is the maximum of
+//   FLOPs / rate of multiply-adds between registers    and    bytes read and written / memory bandwidth,
+// all measured in this program. The bandwidth is that of the smallest memory level that holds the product's operands: a
+// cache if one product is repeated ("hot"); main memory if calls rotate through more operands than any cache holds
+// ("cold"), like the weights and gradients of a model from one step to the next.
 // With one thread, times are the thread's processor time, so that a busy machine disturbs them little.
 //   gemm_bench [text that names must contain] [threads]
 #include <time.h>
@@ -39,7 +39,7 @@ class Clock {
     clock_gettime(id_, &now);
     return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
   }
-  // The shortest of the calls that fit into `budget` seconds, ten at least.
+  // The shortest of the calls within `budget` seconds, at least ten.
   double shortest(double budget, const std::function<void()>& call) const {
     double least = 1e30, spent = 0;
     for (int i = 0; i < 10 || spent < budget; ++i) {
@@ -154,7 +154,7 @@ class Machine {
       return static_cast<double>(bytes) /
              clock_.shortest(0.2, [&] { pool_.run(threads, [&](int64_t i) { body(data + i * each, each); }); });
     };
-    const double write = rate(write_all);  // first, so that there are pages to read
+    const double write = rate(write_all);  // first, so that pages exist when reading
     return {name, holds, rate(read_all), write};
   }
 
@@ -166,7 +166,7 @@ class Machine {
   uint64_t tensors_ = 0;
 };
 
-// One line of the table. `call(i)` is the product on the i-th set of operands, each of which it reads or writes once.
+// One line of the table. `call(i)` is the product on the i-th set of operands, each of which is read or written once.
 void line(Machine& machine, const std::string& name, DType dtype, double flops, double read, double written,
           int64_t sets, const std::function<void(int64_t set)>& call) {
   int64_t set = 0;

@@ -1,6 +1,6 @@
-// How the time of a training step grows with experts, sequence length, layers and ranks, each from the default recipe
-// and alone. Prints a table for each: the median of the wall time and the least processor time of a step (all threads),
-// which a busy machine disturbs little. Arguments: the tables wanted; none: all.
+// How the time of a training step grows with experts, sequence length, layers and ranks, each varied alone in the
+// default recipe. Prints a table for each: the median wall time and the minimum processor time (all threads) of a step,
+// which other load disturbs little. Arguments: the tables wanted; none: all.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct Times {
   double wall_ms = 0, processor_ms = 0;
 };
 
-// Every rank is a thread with a thread pool of its own; rank 0 holds the watch.
+// Every rank is a thread with its own thread pool; rank 0 measures time.
 Times measure(const RunConfig& config, const Plan& plan) {
   const auto ranks = static_cast<int>(config.parallel.ranks);
   ThreadWorld world(ranks);

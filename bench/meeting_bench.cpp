@@ -1,9 +1,8 @@
-// What it takes for N ranks to meet and to become a job, all of them threads of this process that connect over the
-// loopback: all come to rank 0 and get its table of addresses; they tell rank 0 which engine they have, and are told
-// which is used; and, if asked to, each sends something to so many others, each of which takes a connection the first
-// time. Prints connections, handshakes' messages and all ranks' bytes of them, the wall time until the slowest rank is
-// there, the processor time of rank 0's thread until it has met the others, and that of the process for all of it; and
-// the time until all have left.
+// The cost for N ranks to meet and form a job, as threads of this process that connect over loopback: all connect to
+// rank 0 and get its table of addresses; they send rank 0 their engine and receive the common choice; and optionally
+// each sends a message to so many others, which connect on the first one. Prints connections, number and bytes of
+// handshake messages, the wall time until the slowest rank is ready, the processor time of rank 0's thread until it has
+// met the others and of the process, and the time until all have left.
 #include <fmt/core.h>
 #include <sys/resource.h>
 
@@ -63,8 +62,8 @@ void talk(Links& links, int others) {
 }
 
 struct Times {
-  double met = 0, talked = 0, left = 0;  // s, until the slowest rank is there
-  double first = 0, all = 0;             // s, of processors
+  double met = 0, talked = 0, left = 0;  // s, until the slowest rank is done
+  double first = 0, all = 0;             // s of processor time
   int64_t connections = 0;
 };
 

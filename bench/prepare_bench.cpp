@@ -1,5 +1,5 @@
-// Tables and rows to token shards: what reading (decompressing, decoding, checking UTF-8), tokenizing and writing take
-// each alone, and what `witan data` takes for all of it, by processor time and by the clock, and how much memory.
+// Tables and rows to token shards: processor time of reading (decompressing, decoding, checking UTF-8), tokenizing and
+// writing, each alone; and processor time, wall time and memory of `witan data` for all of it.
 //   build/bench/bench/prepare_bench TOKENIZER FILE...      bench/peers/tables.py makes files
 #include <fmt/core.h>
 
@@ -22,7 +22,7 @@
 namespace witan {
 namespace {
 
-constexpr size_t kBatch = 1 << 20;  // bytes of text that are timed together
+constexpr size_t kBatch = 1 << 20;  // bytes of text per measurement
 
 double seconds_of(clockid_t clock) {
   timespec now{};
@@ -48,7 +48,7 @@ struct Parts {
   double sum() const { return read + tokenize + write; }
 };
 
-// Each part on its own, batch after batch, so that neither waits for nor slows down another.
+// Each part on its own, batch by batch, so that parts neither wait for nor slow down each other.
 Parts measure_parts(const std::vector<Source>& files, const TextEncoder& encoder, const fs::path& prefix) {
   Parts parts;
   {
@@ -90,7 +90,7 @@ struct Whole {
 Whole measure_whole(const std::vector<Source>& files, const TextEncoder& encoder, const fs::path& prefix, int threads) {
   PrepareOptions options;
   options.threads = threads;
-  options.measure_split = false;  // as `witan data prepare`
+  options.measure_split = false;  // as in `witan data prepare`
   restart_resident_peak();
   const uint64_t before = read_resident()->now;
   const double processor = seconds_of(CLOCK_PROCESS_CPUTIME_ID), wall = seconds_of(CLOCK_MONOTONIC);

@@ -1,5 +1,5 @@
-// Training data in 1, 100 and 10,000 shards, 10^12 tokens in all (sparse files: their tokens take no room on the disk):
-// what opening them, the first sample, and each further one take, by processor time. Of the program's whole start-up:
+// Training data in 1, 100 and 10,000 shards with 10^12 tokens in total (sparse files: tokens take no disk space):
+// processor time to open them, for the first sample, and for each further one. For the whole program's start-up see
 // bench/shards.sh.
 //   build/bench/bench/shards_bench [make FOLDER SHARDS]      make: only writes the shards
 #include <fmt/core.h>
@@ -22,7 +22,7 @@ namespace {
 constexpr int64_t kTokens = 1'000'000'000'000, kDocuments = 1'000'000;
 constexpr int64_t kSamples = 20'000, kMicroBatch = 8;
 
-// A pair as IndexedWriter writes it, but for the tokens, all of which are 0 and none of which is on the disk.
+// Writes a pair like IndexedWriter, but all tokens are 0 and take no disk space.
 void make_shard(const fs::path& prefix, int64_t documents, int64_t length) {
   std::ofstream idx(prefix.string() + ".idx", std::ios::binary);
   const auto put = [&](const auto& value) { idx.write(reinterpret_cast<const char*>(&value), sizeof value); };
@@ -62,7 +62,7 @@ void measure(const fs::path& folder, int64_t shards) {
   const double known = processor_ms();
   make_batch(*data.train, 0, 1, {});
   const double first = processor_ms();
-  // The first of each shard finds the order of its documents, once an epoch: counted apart from what follows.
+  // The first sample of each shard computes the order of its documents, once per epoch: measured separately.
   const auto samples = [&](int64_t from) {
     for (int64_t i = from; i < from + kSamples; i += kMicroBatch) make_batch(*data.train, i, kMicroBatch, {});
     return processor_ms();

@@ -1,5 +1,5 @@
-// Columns of text out of Parquet and Arrow files on one core: every file of the folder that WITAN_TABLES names, made by
-// bench/peers/tables.py, which calls this and prints pyarrow's figures beside it. MB/s of text by processor time.
+// Reads text columns of Parquet and Arrow files on one core: every file of the folder WITAN_TABLES, made by
+// bench/peers/tables.py, which runs this and prints pyarrow's results beside it. MB/s of text by processor time.
 #include <benchmark/benchmark.h>
 
 #include <cstdio>

@@ -1,6 +1,6 @@
-// The tokenizer on one core: training on the default text (Debian's perl-doc), encoding it, encoding what is bad for a
-// careless encoder (one character, over and over, which is a single word as long as the text), and loading a large one.
-// bench/peers/tokenizers.py compares published ones with other software.
+// The tokenizer on one core: training on the default text (Debian's perl-doc), encoding it, encoding worst cases (one
+// repeated character, a single word as long as the text), and loading a large one. bench/peers/tokenizers.py compares
+// published ones with other software.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
@@ -89,7 +89,7 @@ BENCHMARK_CAPTURE(encode_by_pattern, kimi, kKimiPattern)->Unit(benchmark::kMilli
 BENCHMARK_CAPTURE(encode_by_pattern, deepseek, kDeepSeekPattern)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(encode_by_pattern, unknown, R"(\w+|[^\w\s]+|\s+)")->Unit(benchmark::kMillisecond);
 
-// A vocabulary of the size of o200k's, with as many merges: each joins two tokens that were there before.
+// A vocabulary of o200k's size with as many merges: each joins two earlier tokens.
 std::string large_tokenizer_json() {
   constexpr size_t kTokens = 200'000, kLongest = 12;
   BpeTrainerConfig config;
@@ -116,8 +116,8 @@ void load_200k(benchmark::State& state) {
 }
 BENCHMARK(load_200k)->Unit(benchmark::kMillisecond);
 
-// A published tokenizer, WITAN_TOKENIZER, on the documents of WITAN_TEXTS, between which stand null bytes. New threads
-// encode them, once, so that none has seen a word before.
+// Encodes the documents of WITAN_TEXTS, separated by null bytes, with the published tokenizer WITAN_TOKENIZER. New
+// threads encode them once, so that caches of words are empty.
 std::vector<std::string_view> documents_of(std::string_view texts) {
   std::vector<std::string_view> documents;
   for (size_t begin = 0; begin <= texts.size();) {
@@ -130,7 +130,7 @@ std::vector<std::string_view> documents_of(std::string_view texts) {
 
 void encode_once(benchmark::State& state) {
   const Tokenizer tokenizer = Tokenizer::load(std::getenv("WITAN_TOKENIZER"));
-  tokenizer.encode("qzxjvkqx");  // not a token: the tables for such words are made now
+  tokenizer.encode("qzxjvkqx");  // not a token: builds the tables for such words
   const std::string texts = read_file(std::getenv("WITAN_TEXTS"));
   const std::vector<std::string_view> all = documents_of(texts);
   const auto count = static_cast<size_t>(state.range(0));
@@ -168,7 +168,7 @@ void load(benchmark::State& state) {
   return true;
 }();
 
-// Arguments: the character, KiB of it. Time per byte must not grow with the length.
+// Arguments: the character, and KiB of it. Time per byte must not grow with the length.
 void encode_run(benchmark::State& state) {
   const std::string text(static_cast<size_t>(state.range(1)) << 10, static_cast<char>(state.range(0)));
   tokenizer();

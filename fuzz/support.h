@@ -1,5 +1,5 @@
-// Helpers of the fuzz targets. A target is a function of hostile bytes that must end in a result or in one of Witan's
-// errors. Anything else is a finding: another exception, a signal, a sanitizer's report, a failed assert.
+// Helpers of the fuzz targets. A target is a function of untrusted bytes that must end with a result or one of Witan's
+// errors. Anything else is a finding: another exception, a signal, a sanitizer report, a failed assert.
 #pragma once
 
 #include <unistd.h>
@@ -23,7 +23,7 @@ inline std::string_view text_of(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// Runs `parse`; its errors must be ours, and have words.
+// Runs `parse`; its errors must be ours, with a message.
 template <class Parse>
 void expect_own_errors(const Parse& parse) {
   try {

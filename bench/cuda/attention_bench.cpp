@@ -1,8 +1,8 @@
-// Attention on a GPU, by cuDNN and by our own kernels: the reference model's, the published marks of cuDNN (H200, heads
-// of 128, 64 queries to 8 keys: 484 and 370 TFLOP/s forward and backward at 2k tokens, 591 and 474 at 4k, 644 and 541
-// at 8k), one with documents and one with dropout, which are our own kernels' alone, one with a sliding window and one
-// with the head sizes of latent attention; and rotary embeddings of the reference model. FLOP/s count the causal half,
-// or its part in the window, as kernels/attention/cost.cpp does.
+// Attention on a GPU with cuDNN and with our own kernels: the shapes of the reference model; those of cuDNN's published
+// results (H200, head dim 128, 64 query heads, 8 key heads: 484 and 370 TFLOP/s forward and backward at 2k tokens, 591
+// and 474 at 4k, 644 and 541 at 8k); packed documents and dropout, which only our own kernels support; a sliding
+// window; the head dims of latent attention; and rotary embeddings of the reference model. FLOP/s count the causal
+// half, or its part in the window, as in kernels/attention/cost.cpp.
 //   cuda_attention_bench [text that names must contain]
 #include <cmath>
 #include <cstdio>
@@ -23,7 +23,7 @@ namespace {
 namespace own = kernels::cuda::own;
 namespace cudnn = kernels::cuda::cudnn;
 
-// Normal values, a million of them again and again.
+// Normal values, repeated after a million.
 Tensor normal(Stream& stream, const Shape& shape, DType dtype, uint64_t number) {
   const Tensor out = stream.empty(shape, dtype), flat = out.reshape({out.elements()});
   int64_t done = std::min<int64_t>(out.elements(), 1 << 20);
@@ -44,11 +44,11 @@ struct Setting {
   std::string name;
   int64_t B, S, H, G, hd;
   DType dtype = DType::bf16;
-  int64_t document = 0;  // its length; 0: rows are whole sequences
+  int64_t document = 0;  // document length; 0: rows are whole sequences
   double dropout = 0;
   int64_t window = 0;
   int64_t hd_v = hd;
-  bool repeatable = false;  // the backward
+  bool repeatable = false;  // deterministic backward
 };
 
 std::vector<Setting> settings() {
@@ -103,11 +103,11 @@ void attention(Stream& stream, const Setting& s) {
   const Tensor dy = normal(stream, results, s.dtype, 4);
   const kernels::AttentionGradients to{stream.empty_like(in.q), stream.empty_like(in.k), stream.empty_like(in.v)};
   const double length = static_cast<double>(s.document > 0 ? s.document : s.S);
-  const double window = s.window > 0 ? std::min(static_cast<double>(s.window), length) : length;  // of each document
+  const double window = s.window > 0 ? std::min(static_cast<double>(s.window), length) : length;  // per document
   const double pairs = static_cast<double>(s.B * s.H * s.S) * (length * window - window * (window - 1) / 2) / length;
   const double hd = static_cast<double>(s.hd), hd_v = static_cast<double>(s.hd_v);
   const double forward = 2 * pairs * (hd + hd_v), backward = 2 * pairs * (3 * hd + 2 * hd_v);
-  constexpr double kLong = 1e14;  // FLOP of calls that take our own kernels seconds
+  constexpr double kLong = 1e14;  // FLOP per call that take our own kernels seconds
   if (backward < kLong) {
     own::attention_forward(stream, y, lse, in);
     print(s.name, "forward", "witan", median_seconds(stream, 0.1, [&] { own::attention_forward(stream, y, lse, in); }),

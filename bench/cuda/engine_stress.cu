@@ -1,7 +1,7 @@
-// The engine of several GPUs under load: a thread and a GPU per rank, each replaying a graph of kernels, NCCL's
-// collectives, barriers on the device and rows pushed into peers' memory, thousands of times. Every value is checked.
+// Stress test of multi-GPU steps: one thread and GPU per rank, each replaying a CUDA graph of kernels, NCCL
+// collectives, device barriers and pushes of rows into peers' memory, thousands of times. Every value is checked.
 //   cuda_engine_stress [--ranks N] [--replays N] [--abort-at REPLAY]
-// With --abort-at the last rank fails there: the others must end at once, with its error and exit code 7.
+// With --abort-at the last rank fails at that replay: the others must end at once, with its error and exit code 7.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -24,8 +24,8 @@
 namespace witan::bench {
 namespace {
 
-// A kernel is loaded before it is first needed: loading waits for the GPU, which may be waiting for another rank. To be
-// called before anything else of CUDA.
+// Loads kernels before their first use: loading waits for the GPU, which may be waiting for another rank. Must be the
+// first use of CUDA.
 void load_kernels_at_once() {
   ::setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
 }
@@ -59,7 +59,7 @@ struct GpuRank {
   std::unique_ptr<Group> group;
 };
 
-// Row i of rank r goes to one of all ranks' rows, drawn at random; every row of every pool gets one.
+// Row i of rank r is sent to a random row of a random rank; every row of every receive buffer gets one.
 struct RandomPlaces {
   RandomPlaces(int ranks, int64_t rows_of_each) : rows(rows_of_each), to(static_cast<size_t>(ranks * rows)), from(to) {
     std::iota(to.begin(), to.end(), 0);
@@ -72,7 +72,7 @@ struct RandomPlaces {
     for (int64_t& place : out) place = place / rows * PeerMemory::kRank + place % rows;
     return out;
   }
-  // rank * rows + i of the row that comes to each row of a rank's pool.
+  // For each row of a rank's receive buffer, its source: rank * rows + i.
   std::vector<int64_t> sources(int rank) const { return of(from, rank); }
   int64_t rows;
   std::vector<int64_t> to, from;
@@ -91,14 +91,14 @@ std::unique_ptr<Graph> record(Stream& stream, const auto& work) {
   } catch (...) {
     try {
       stream.queue()->end_recording();
-    } catch (const DeviceError&) {  // what broke the recording is on its way
+    } catch (const DeviceError&) {  // the error that broke the recording is being raised
     }
     throw;
   }
   return stream.queue()->end_recording();
 }
 
-constexpr int64_t kElements = 1 << 20;              // 4 MiB: of the all-reduce, and of the all-to-all
+constexpr int64_t kElements = 1 << 20;              // 4 MiB, for the all-reduce and for the all-to-all
 constexpr int64_t kRows = 16384, kRowFloats = 256;  // 16 MiB in rows of 1 KiB
 
 struct Options {
@@ -140,7 +140,7 @@ __global__ void check(Buffers b) {
   for (int64_t i = first; i < kElements; i += step) {
     float sum = 0;
     for (int rank = 0; rank < b.ranks; ++rank) sum += static_cast<float>((rank + i + replay) % 1024);
-    wrong += b.summed[i] != sum;  // integers: any order of the sum is exact
+    wrong += b.summed[i] != sum;  // integers, so any order of summation is exact
     if (i < part * b.ranks) wrong += b.received[i] != value_of(i / part * kElements + b.rank * part + i % part, replay);
   }
   for (int64_t i = first; i < kRows * kRowFloats; i += step)
@@ -165,7 +165,7 @@ class Stress {
     order_ = on_.integers(all);
   }
 
-  // Microseconds of a replay.
+  // Microseconds per replay.
   double run(const Options& options) {
     queue_step();  // NCCL connects
     on_.stream.wait();

@@ -1,7 +1,7 @@
-// Products of few rows on a GPU, as steps of generation have them: those of a layer of Qwen3-30B-A3B and of its head,
-// by the kernels for few rows and by those for many, beside the time in which memory gives the weights that are
-// visited. Calls are recorded in a CUDA graph, and weights rotate through more than the L2 cache holds, as in a step;
-// each expert is visited by whom a uniform router sends there.
+// Products with few rows on a GPU, as in generation: those of a layer of Qwen3-30B-A3B and of its head, with the
+// kernels for few rows and with those for many, compared with the time to read the needed weights from memory. Calls
+// are recorded in a CUDA graph, and weights rotate through more than the L2 cache, as in a step; tokens are assigned to
+// experts by a uniform router.
 //   cuda_few_rows_bench [text that lines must contain]
 #include <algorithm>
 #include <cstdio>
@@ -25,9 +25,9 @@ namespace {
 
 using kernels::Transpose;
 
-constexpr double kPeakBytes = 4.8e12;  // an H200's memory, by its data sheet
+constexpr double kPeakBytes = 4.8e12;  // H200 memory bandwidth according to its data sheet
 
-// A product, of the n-th set of weights, and the bytes of those that it visits.
+// A product with the n-th set of weights, and the bytes of the weights it reads.
 struct Line {
   std::string name;
   double bytes;
@@ -75,7 +75,7 @@ class Bench {
  private:
   struct Visits {
     RowGroups groups;
-    int64_t experts = 0;  // that have rows
+    int64_t experts = 0;  // experts with rows
   };
 
   Tensor normal(const Shape& shape, DType dtype) {
@@ -83,7 +83,7 @@ class Bench {
     fill_normal(stream_, out, ++seed_);
     return out;
   }
-  // `visited`: the share of each that is read.
+  // `visited`: the fraction of each weight that is read.
   std::vector<Tensor> sets(const Shape& shape, DType dtype, double visited = 1) {
     const double beyond_cache = 2.0 * static_cast<double>(cuda::properties(stream_.device().index).l2);
     std::vector<Tensor> all;
@@ -122,7 +122,7 @@ class Bench {
       const auto all = [&] {
         for (size_t call = 0; call < calls; ++call) line.multiply(call % line.sets);
       };
-      all();  // libraries choose
+      all();  // warm-up: libraries choose algorithms
       const auto graph = record(*stream_.queue(), all);
       const double seconds = median_seconds(stream_, 0.1, [&] { graph->launch(); }) / static_cast<double>(calls);
       std::printf("   %s %8.2f us, %3.0f %%", few ? "few rows" : "many rows", seconds * 1e6, 100 * floor / seconds);

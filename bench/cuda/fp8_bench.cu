@@ -1,8 +1,8 @@
-// Products in e4m3 on a GPU, and what they take besides: for the experts and the dense matrices of Mixtral 8x7B and of
-// Qwen3-30B-A3B, of 16,384 tokens, every quantisation beside a copy, and every product beside the same one in bfloat16,
-// and beside itself in narrower tiles, which must give the same bits. Floors are those of a data sheet: 1,979 TFLOP/s
-// of e4m3 and 4.8 TB/s of an H200's memory (an H100's is 3.35). Random operands: what switches fewer bits runs faster
-// than any training.
+// Products in e4m3 on a GPU and their quantisation: for the experts and the dense matrices of Mixtral 8x7B and
+// Qwen3-30B-A3B with 16,384 tokens, compares every quantisation with a copy, and every product with the same one in
+// bfloat16 and with itself in narrower tiles, which must give the same bits. Limits are from the data sheet: 1,979
+// TFLOP/s in e4m3 and 4.8 TB/s memory bandwidth of an H200 (H100: 3.35). Operands are random, since data that toggles
+// fewer bits runs faster than in training.
 //   cuda_fp8_bench [text that lines must contain]
 #include <algorithm>
 #include <cstdio>
@@ -32,7 +32,7 @@ using kernels::Transpose;
 namespace hopper = kernels::cuda;
 
 constexpr double kPeakFlops = 1979e12, kPeakBytes = 4.8e12;
-// 128 x 128, of which two blocks share the columns.
+// 128 x 128 blocks, in pairs that share columns.
 template <class Scales>
 using Tile128 = hopper::Fp8Shape<128, hopper::Multicast::b, Scales::kStaged, kernels::Fp8Format::e4m3>;
 
@@ -40,7 +40,7 @@ double size_of_all(int64_t numbers) {
   return static_cast<double>(numbers);
 }
 
-// E matrices w [N, K] for so many rows, evenly spread, of tokens that have `topk` each; E = 0: one matrix, without
+// E matrices w [N, K] for so many rows, evenly distributed, with `topk` rows per token; E = 0: one matrix, without
 // groups.
 struct Matrices {
   std::string name;
@@ -82,7 +82,7 @@ class Bench {
     bfloat16_products(m, o, again);
   }
 
-  // SwiGLU of h [rows, 2F], whose result goes to memory in e4m3 alone.
+  // SwiGLU of h [rows, 2F], writing its result only in e4m3.
   void activations(const std::string& name, int64_t rows, int64_t E, int64_t F) {
     const RowGroups groups = even(rows, E);
     const Fp8RowBlocks blocks = Fp8RowBlocks::empty(stream_, groups, rows);
@@ -189,10 +189,10 @@ class Bench {
     fill_normal(stream_, out, ++seed_);
     return out;
   }
-  // Each of so many assignments once, those of a token far from each other.
+  // Each assignment once, with those of a token far apart.
   Tensor shuffled(int64_t rows) {
     std::vector<int64_t> index;
-    for (int64_t i = 0; i < rows; ++i) index.push_back(i * 40503 % rows);  // rows: a power of two
+    for (int64_t i = 0; i < rows; ++i) index.push_back(i * 40503 % rows);  // rows is a power of two
     const Tensor out = stream_.empty({rows}, DType::i64);
     stream_.write(out, index.data());
     return out;
@@ -205,7 +205,7 @@ class Bench {
     stream_.write(groups.count, count.data());
     return groups;
   }
-  // Their last elements, to the bit.
+  // Compares the last elements bit by bit.
   void expect_same(const std::string& line, const Tensor& a, const Tensor& b) {
     const int64_t elements = a.elements(), last = std::min(elements, int64_t{1} << 23);
     const auto read = [&](const Tensor& tensor) {
@@ -217,7 +217,7 @@ class Bench {
     if (read(a) != read(b)) std::printf("%s: tiles of two shapes give different bits\n", line.c_str());
   }
   void run(const std::string& line, double flops, double bytes, const std::function<void()>& call) {
-    const bool needed = line.find(" in bfloat16") == std::string::npos;  // operands of the others, or compared
+    const bool needed = line.find(" in bfloat16") == std::string::npos;  // operands of others, or compared with them
     if (line.find(wanted_) == std::string::npos) {
       if (needed) call();
       return;

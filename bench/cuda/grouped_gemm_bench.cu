@@ -1,9 +1,9 @@
-// The grouped products on a GPU. First every product is checked against sums in float64 on groups that are hard to get
-// right: empty, of one row, one far larger than the others, out of order, with gaps; rows outside the groups hold NaN,
-// and outputs are poisoned. Then they are timed, and a sample of each timed result is checked too. Random operands:
-// what switches fewer bits runs faster than any training. Operands rotate through more than the L2 cache holds. "x
-// gathered" and "dy gathered": its rows are those of an eighth as many tokens, read where they lie. "with block sums":
-// the gradient of a weight is summed up as it is written (kernels/common/block_sums.h).
+// Grouped products on a GPU. First checks every product against float64 sums on difficult groups: empty ones, groups of
+// one row, one far larger than the others, out of order, with gaps; rows outside the groups hold NaN, and outputs are
+// poisoned. Then times them, and checks a sample of each result. Operands are random (data that toggles fewer bits runs
+// faster than in training) and rotate through more than the L2 cache. "x gathered" and "dy gathered": the operand's
+// rows are gathered from those of an eighth as many tokens. "with block sums": square sums of a weight gradient are
+// computed as it is written (kernels/common/block_sums.h).
 //   cuda_grouped_gemm_bench [check | time] [text that lines must contain]
 #include <cmath>
 #include <cstdio>
@@ -30,7 +30,7 @@ using kernels::cuda::native;
 using kernels::cuda::ptr;
 
 constexpr int kThreads = 256, kBlocks = 2048;
-constexpr double kPeakFlops = 790e12, kPeakBytes = 4.3e12;  // an H200's, measured: dense products, copies
+constexpr double kPeakFlops = 790e12, kPeakBytes = 4.3e12;  // H200, measured: dense products, copies
 
 __device__ uint64_t mixed(uint64_t x) {
   x = (x ^ x >> 31) * 0x7fb5d329728ea185ull;
@@ -85,13 +85,13 @@ __device__ void judge(Verdict* verdict, C got, double want, int64_t terms) {
   if (!(fabs(value - want) <= allowed)) atomicAdd(&verdict->wrong, 1ull);
 }
 
-// Element `i` of `elements`: each, or one of `samples` spread over all.
+// The i-th element to check: every element, or one of `samples` spread over all.
 __device__ int64_t chosen(int64_t i, int64_t elements, int64_t samples) {
   return samples == elements ? i
                              : static_cast<int64_t>(mixed(static_cast<uint64_t>(i)) % static_cast<uint64_t>(elements));
 }
 
-// to [capacity, N], whose rows are `apart`, = from [capacity, K] w[e], w[e] [N, K] or `transposed` [K, N].
+// to [capacity, N], with row stride `apart`, = from [capacity, K] w[e], w[e] [N, K] or `transposed` [K, N].
 template <class T>
 __global__ void judge_lines_kernel(Verdict* verdict, const T* to, int64_t apart, const T* from, const T* w,
                                    const int64_t* begin, const int64_t* count, int experts, int64_t capacity, int64_t N,
@@ -101,7 +101,7 @@ __global__ void judge_lines_kernel(Verdict* verdict, const T* to, int64_t apart,
     const int64_t i = chosen(s, capacity * N, samples), row = i / N, n = i % N;
     const T found = to[row * apart + n];
     const int e = expert_of(begin, count, experts, row);
-    if (e < 0) {  // still NaN
+    if (e < 0) {  // no group: still NaN
       if (!isnan(convert<double>(found))) atomicAdd(&verdict->outside, 1ull);
       continue;
     }
@@ -112,7 +112,7 @@ __global__ void judge_lines_kernel(Verdict* verdict, const T* to, int64_t apart,
   }
 }
 
-// dw [E, N, K] = before (where there is any) + dy^T x.
+// dw [E, N, K] = previous value (if accumulating) + dy^T x.
 template <class S, class C>
 __global__ void judge_sum_kernel(Verdict* verdict, const C* dw, const C* before, const S* dy, const S* x,
                                  const int64_t* begin, const int64_t* count, int experts, int64_t N, int64_t K,
@@ -128,8 +128,8 @@ __global__ void judge_sum_kernel(Verdict* verdict, const C* dw, const C* before,
 }
 
 // swiglu and apart: the product and SwiGLU of its rows, in one kernel and in two; swiglu_backward and backward_apart:
-// the product and SwiGLU's gradient. The product is checked here, in the gradients of ups where gates of 64 and weights
-// of 1 / 64 leave it as it is; that the activation has the same bits is for the tests.
+// the product and SwiGLU's gradient. Only the product is checked here, in the gradients of ups, where gates of 64 and
+// weights of 1 / 64 leave it unchanged; tests compare the activation bit by bit.
 enum class Op { forward, backward_input, backward_weight, swiglu, apart, swiglu_backward, backward_apart };
 constexpr const char* kNames[] = {"forward",
                                   "backward input",
@@ -146,7 +146,7 @@ constexpr bool differentiates(Op op) {
 }
 constexpr double kOpenGate = 64;
 
-// The operand whose rows are those of tokens, each of kTopk assignments'.
+// The operand with rows of tokens, each used by kTopk assignments.
 enum class Gathers { none, x, dy };
 constexpr int64_t kTopk = 8;
 
@@ -181,10 +181,10 @@ class Bench {
 
  private:
   struct Set {
-    Tensor x, y, w, dw, activated, s;  // the last two where an activation follows
-    Tensor h, dh, ds;                  // where its gradient follows
-    Tensor tokens;                     // whose rows x or dy are, where that is gathered
-    Tensor sums;                       // of blocks of dw, where they are wanted
+    Tensor x, y, w, dw, activated, s;  // the last two if an activation is fused
+    Tensor h, dh, ds;                  // if its gradient is fused
+    Tensor tokens;                     // source of the rows of x or dy, if gathered
+    Tensor sums;                       // block sums of dw, if computed
     RowIndex at;
   };
   void gather(const Problem& p, const RowGroups& groups, Set& set);
@@ -289,8 +289,8 @@ Bench::Set Bench::operands(const Problem& p, Op op, const RowGroups& groups) {
   return set;
 }
 
-// Tokens, and rows of the groups that are theirs: an expert's in the order of tokens, as a router's are. Entries
-// outside the groups name nothing that exists.
+// Tokens and their rows in the groups: within an expert in token order, as from a router. Entries outside the groups
+// have invalid indices.
 void Bench::gather(const Problem& p, const RowGroups& groups, Set& set) {
   const Tensor& rows = p.gathers == Gathers::x ? set.x : set.y;
   std::vector<int64_t> index(static_cast<size_t>(p.capacity), -1);
@@ -417,7 +417,7 @@ bool Bench::time(const Problem& p, Op op, Write write) {
       cudaEventRecord(events[i], native(stream_));
     }
     witan::cuda::check(cudaEventSynchronize(events[kQueued]), "timing");
-    for (int i = 2; i <= kQueued; ++i) {  // the first waited for the host
+    for (int i = 2; i <= kQueued; ++i) {  // the first call included waiting for the host
       each.push_back(0);
       cudaEventElapsedTime(&each.back(), events[i - 1], events[i]);
       all += each.back();
@@ -438,7 +438,7 @@ Problem even(int64_t rows, int64_t experts, int64_t K, int64_t N) {
   for (int64_t e = 0; e < experts; ++e) p.begin.push_back(e * (rows / experts));
   return p;
 }
-// Expert e of E has about 2 (e + 1) / E times its share.
+// Expert e of E has about 2 (e + 1) / E times the mean load.
 Problem uneven(int64_t rows, int64_t experts, int64_t K, int64_t N) {
   Problem p{rows, K, N, {}, {}};
   for (int64_t e = 0, at = 0; e < experts; ++e) {
@@ -449,7 +449,7 @@ Problem uneven(int64_t rows, int64_t experts, int64_t K, int64_t N) {
   return p;
 }
 
-// Each row to an expert drawn evenly, as a balanced router's.
+// Assigns each row to a uniformly random expert, like a balanced router.
 Problem routed(int64_t rows, int64_t experts, int64_t K, int64_t N) {
   Problem p{rows, K, N, {}, std::vector<int64_t>(static_cast<size_t>(experts))};
   const Philox rng(1, 1);

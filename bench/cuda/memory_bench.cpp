@@ -1,5 +1,5 @@
-// Kernels that memory bounds, at the sizes of the reference model with 16,384 tokens: time, bytes per second, and the
-// share of what copies reach. Bytes are those that must move once. Tensors rotate through more than the L2 cache holds.
+// Memory-bound kernels at the sizes of the reference model with 16,384 tokens: time, bytes per second, and the fraction
+// of the rate of copies. Bytes are those that must move once. Tensors rotate through more than the L2 cache.
 //   cuda_memory_bench [text that names must contain]
 #include <algorithm>
 #include <cmath>
@@ -34,7 +34,7 @@ class Bench {
  public:
   Bench(Stream& stream, std::string_view wanted) : stream_(stream), wanted_(wanted) {}
 
-  // Normal values, a million of them again and again.
+  // Normal values, repeated after a million.
   Tensor normal(const Shape& shape, DType dtype) {
     const Tensor out = stream_.empty(shape, dtype), flat = out.reshape({out.elements()});
     int64_t done = std::min<int64_t>(out.elements(), 1 << 20);
@@ -56,7 +56,7 @@ class Bench {
     stream_.write(out, values.data());
     return out;
   }
-  // T ids: all equally likely, or the more likely the smaller (1 / (id + 1)), as words are.
+  // T ids, either uniform or with probability proportional to 1 / (id + 1), like words.
   Tensor ids(bool as_words) {
     const Philox rng(1, number_++);
     std::vector<int32_t> values(static_cast<size_t>(T));
@@ -68,7 +68,7 @@ class Bench {
   }
   Tensor empty(const Shape& shape, DType dtype) { return stream_.empty(shape, dtype); }
 
-  // make() allocates a set of tensors and returns the call on them; `bytes` move in it.
+  // make() allocates a set of tensors and returns the call on them, which moves `bytes`.
   void line(const std::string& name, double bytes, const std::function<std::function<void()>()>& make) {
     if (name.find(wanted_) == std::string::npos) return;
     const double beyond_cache = 4.0 * static_cast<double>(cuda::properties(stream_.device().index).l2);
@@ -129,7 +129,7 @@ void norms(Bench& on, int64_t width) {
   });
 }
 
-// Rows of experts, each of them full, or every row without groups.
+// Rows of experts, all of them full, or all rows without groups.
 void activations(Bench& on, bool grouped) {
   Stream& s = on.stream();
   RowGroups groups;

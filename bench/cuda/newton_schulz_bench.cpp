@@ -1,6 +1,6 @@
-// Muon's orthogonalization on a GPU, of the reference models' matrices: a batch as the optimizer makes it, and on
-// Hopper each product of it alone. The floor is what the FLOPs take at the rate of large dense products. Random
-// operands: what switches fewer bits runs faster than any training. The last lines are a step of the MoE reference.
+// Muon's orthogonalization on a GPU for the reference models' matrices: a batch as in the optimizer, and on Hopper each
+// of its products alone. The limit is the time of the FLOPs at the rate of large dense products. Operands are random,
+// since data that toggles fewer bits runs faster than in training. The last lines are a step of the MoE reference.
 //   cuda_newton_schulz_bench [text that names must contain]
 #include <algorithm>
 #include <cstdio>
@@ -17,8 +17,8 @@
 namespace witan {
 namespace {
 
-constexpr double kPeakFlops = 790e12;            // an H200's, measured: dense products
-constexpr int64_t kElements = int64_t{1} << 26;  // of a batch, as in optim/muon.cpp
+constexpr double kPeakFlops = 790e12;            // H200, measured: dense products
+constexpr int64_t kElements = int64_t{1} << 26;  // per batch, as in optim/muon.cpp
 
 struct Problem {
   const char* name;
@@ -34,7 +34,7 @@ class Bench {
  public:
   Bench() : pool_(1), stream_({Device::Kind::cuda, 0}, Arena::reserve_on_gpu(0, int64_t{16} << 30), pool_) {}
 
-  // Seconds of all matrices of the reference.
+  // Seconds for all matrices of the reference.
   double whole(const Problem& p, const NewtonSchulz& iteration) {
     const int64_t n = batch_of(p);
     const Tensor x = random({n, p.rows, p.columns});

@@ -36,7 +36,7 @@ class Bench {
                 100 * bytes / seconds / kBandwidth);
     std::fflush(stdout);
   }
-  // Normal values, a million of them again and again.
+  // Normal values, repeated after a million.
   Tensor normal(const Shape& shape, DType dtype, uint64_t number) {
     const Tensor out = stream_.empty(shape, dtype), flat = out.reshape({out.elements()});
     int64_t done = std::min<int64_t>(out.elements(), 1 << 20);
@@ -55,7 +55,7 @@ class Bench {
   Stream& stream() { return stream_; }
 
  private:
-  static constexpr double kBandwidth = 4.3e12;  // of a large copy on an H200; what fits the L2 cache is faster
+  static constexpr double kBandwidth = 4.3e12;  // of a large copy on an H200; data in the L2 cache is faster
   Stream& stream_;
   std::string wanted_;
 };
@@ -204,7 +204,7 @@ int main(int argc, char** argv) {
   routing(bench, 32768, 64, 8, 2048);
   routing(bench, 16384, 256, 8, 1024);
   cross_entropy(bench, 16384, 128256);
-  cross_entropy(bench, 16384, 64128);  // of two ranks
+  cross_entropy(bench, 16384, 64128);  // vocabulary split over two ranks
   optimizer(bench, 4, 500'000'000, DType::bf16);
   optimizer(bench, 300, 5'000'000, DType::bf16);
   optimizer(bench, 4, 250'000'000, DType::f32);

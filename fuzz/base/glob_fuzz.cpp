@@ -1,4 +1,4 @@
-// Patterns, and behind the first line end the path of a file. What patterns of data_files match lies in their folder.
+// Patterns, and a file path after the first newline. Files that match patterns of data_files must lie in their folder.
 #include "fuzz/support.h"
 #include "witan/base/files/glob.h"
 

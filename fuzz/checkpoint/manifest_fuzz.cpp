@@ -1,4 +1,4 @@
-// A manifest that is accepted is written and read again as it was.
+// An accepted manifest must survive writing and reading.
 #include "fuzz/support.h"
 #include "witan/checkpoint/manifest.h"
 

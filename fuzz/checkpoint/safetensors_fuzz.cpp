@@ -1,4 +1,4 @@
-// A file that opens has tensors that lie within it.
+// A file that opens must contain its tensors.
 #include "fuzz/support.h"
 #include "witan/checkpoint/safetensors.h"
 

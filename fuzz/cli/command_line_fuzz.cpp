@@ -1,4 +1,4 @@
-// The words of a command line, one a line, as flags of a configuration.
+// The words of a command line, one per line, as flags of a configuration.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <vector>
@@ -19,9 +19,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     words.emplace_back(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
   }
-  // A file named by the input would be one of this machine.
+  // The input must not name a file of this machine.
   if (std::ranges::any_of(words, [](const std::string& word) { return word.starts_with("--config"); })) return 0;
-  std::ranges::reverse(words);  // as CLI11 wants them
+  std::ranges::reverse(words);  // the order that CLI11 expects
   config = RunConfig();
   try {
     app.parse(words);

@@ -1,5 +1,5 @@
 // The bytes that a rank sends after the handshake: frames in pieces of any size, with calls, failures, departures and
-// data. The first byte says how many bytes arrive at a time, and whether data may have been dropped.
+// data. The first byte is the number of bytes that arrive at a time, and whether data may have been dropped.
 #include <algorithm>
 #include <array>
 
@@ -55,7 +55,7 @@ void read_frame(Inbox& inbox) {
   } else if (header.kind < kControls) {
     const auto kind = static_cast<Control>(header.kind);
     assert(inbox.has_control(header.channel, kind));
-    // Some are read later, or never.
+    // Some messages are read later, or never.
     if (header.channel % 4 == 3) return;
     const Inbox::Bytes words = inbox.next_control(header.channel, kind);
     read_call(words);
@@ -71,7 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const bool dropped = data[0] >= 0x80;
   const size_t at_once = (data[0] & 0x7f) == 0 ? size : data[0] & 0x7f;
   auto left = std::as_bytes(std::span(data, size)).subspan(1);
-  // Every buffer has exactly its size, so that the address sanitizer sees writes beside it.
+  // Every buffer has its exact size, so that the address sanitizer detects writes out of bounds.
   std::array<Inbox::Bytes, 3> wanted = {Inbox::Bytes(5), Inbox::Bytes(2), Inbox::Bytes(20)};
   Inbox inbox;
   for (Inbox::Bytes& bytes : wanted) inbox.want(1, bytes.data(), static_cast<int64_t>(bytes.size()));

@@ -1,5 +1,5 @@
 // Both ends of a handshake, and a party between them. The first byte selects whether the bytes go to the accepting end,
-// to the connecting end, or change what the two send each other; the second says how many bytes arrive at a time.
+// to the connecting end, or change the messages between both; the second is the number of bytes that arrive at a time.
 #include <algorithm>
 #include <cstring>
 
@@ -17,7 +17,7 @@ Greeting numbered(uint8_t number) {
   return greeting;
 }
 
-// Feeds the bytes to an end until it is done or has refused, and returns its last step.
+// Feeds the bytes to an end until it is done or has refused; returns its last step.
 template <class End>
 HandshakeStep hear(End& end, std::span<const std::byte> words, size_t at_once) {
   HandshakeStep step;
@@ -32,8 +32,8 @@ HandshakeStep hear(End& end, std::span<const std::byte> words, size_t at_once) {
   return step;
 }
 
-// Two ranks, as the bytes say what they are, one of which may be connecting to the other at the same time, and each
-// message that goes between them with a byte changed or none.
+// Two ranks described by the bytes, one of which may be connecting to the other at the same time; at most one byte of
+// each message between them is changed.
 void hear_each_other(std::span<const std::byte> words, size_t at_once) {
   int32_t said[8] = {};
   std::memcpy(said, words.data(), std::min(sizeof said, words.size()));
@@ -62,7 +62,7 @@ void hear_each_other(std::span<const std::byte> words, size_t at_once) {
   const auto answer = carried(admitted.send, 3);
   const HandshakeStep last = hear(connecting, answer, at_once);
   const bool fits = zero.rank == said[5] && zero.size == one.size && one.rank == said[2] && one.secret == zero.secret;
-  // Two changes of one byte may undo each other.
+  // Two changes of one byte may cancel out.
   const State expected = crosses ? State::crossed : State::done;
   if (!changed) assert((last.state == expected) == fits && (admitted.state == expected) == fits);
   if (admitted.state == State::done) {

@@ -1,5 +1,5 @@
-// The table of addresses with which rank 0 answers: read, and written again with the same meaning, or refused. The
-// first byte: how many ranks there are; the second: how many bytes come at a time.
+// The table of addresses that rank 0 sends: it is either refused, or keeps its meaning when written again. First byte:
+// the number of ranks; second: the number of bytes that arrive at a time.
 #include <algorithm>
 
 #include "fuzz/support.h"
@@ -7,7 +7,7 @@
 
 namespace {
 
-// Whether the table is whole.
+// Returns whether the table is complete.
 bool read(witan::RankTableReader& reader, std::span<const std::byte> words, size_t at_once) {
   for (auto room = reader.room(); !room.empty() && !words.empty(); room = reader.room()) {
     const auto piece = words.first(std::min({at_once, room.size(), words.size()}));

@@ -1,5 +1,5 @@
-// A GGUF file that opens has tensors that lie within it, one after the other, with values whatever their bytes are, and
-// a vocabulary that is a tokenizer or an error of ours; what is written of it reads the same.
+// A GGUF file that opens must contain its tensors without overlap, with readable values for any bytes, and a vocabulary
+// that gives a tokenizer or one of our errors; it must survive writing and reading.
 #include <algorithm>
 
 #include "fuzz/support.h"

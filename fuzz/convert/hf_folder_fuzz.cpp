@@ -1,5 +1,5 @@
-// A Hugging Face folder, a config.json and a model.safetensors after it, is a model all of whose weights can be read,
-// quantised ones too, or an error of ours. The first two bytes are the length of config.json.
+// A Hugging Face folder (config.json, followed by model.safetensors) must give one of our errors or a model whose
+// weights can all be read, also quantised ones. The first two bytes are the length of config.json.
 #include <algorithm>
 
 #include "fuzz/support.h"

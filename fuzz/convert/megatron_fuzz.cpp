@@ -1,12 +1,13 @@
-// Checkpoints of Megatron-LM's. The first byte says what the rest is: every file of a torch_dist checkpoint, the file
-// of a legacy one, a pickle, or a file of torch.save. One that opens has tensors whose pieces lie within their files.
+// Megatron-LM checkpoints. The first byte selects the format of the rest: all files of a torch_dist checkpoint, the
+// file of a legacy one, a pickle, or a file of torch.save. A checkpoint that opens must have tensors whose pieces lie
+// within their files.
 #include "fuzz/support.h"
 #include "witan/convert/megatron/megatron_folder.h"
 
 namespace witan {
 namespace {
 
-// Folders of a checkpoint each.
+// A folder per checkpoint.
 struct Checkpoints {
   Checkpoints() {
     fs::create_directories(folder / "dist");

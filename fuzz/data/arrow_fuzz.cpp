@@ -1,5 +1,5 @@
-// Arrow streams and files of hostile bytes, from memory. The first byte says what is read: the texts of a column, or
-// rows as JSON.
+// Malformed Arrow streams and files in memory. The first byte selects whether the texts of a column are read, or rows
+// as JSON.
 #include "fuzz/support.h"
 #include "witan/data/arrow/arrow_reader.h"
 

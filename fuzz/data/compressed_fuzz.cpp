@@ -1,4 +1,4 @@
-// gzip, zstd and plain files as streams: whatever they expand to, 64 KiB of it are enough.
+// gzip, zstd and plain files as streams; at most 64 KiB are expanded.
 #include <vector>
 
 #include "fuzz/support.h"

@@ -1,5 +1,5 @@
-// A file of Megatron-Core's indices that was cached. Its hash is put in, so that changed bytes get beyond it: arrays of
-// one that is taken lie within it.
+// A cached file of Megatron-Core's indices. Its hash is inserted, so that changed bytes pass that check: arrays of an
+// accepted file must lie within it.
 #include <cstring>
 #include <string>
 

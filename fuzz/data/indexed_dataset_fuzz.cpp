@@ -1,4 +1,4 @@
-// The first two bytes say how long the .idx is; what follows it is the .bin. A pair that opens can be read everywhere.
+// The first two bytes are the length of the .idx; the rest is the .bin. All of a pair that opens must be readable.
 #include <algorithm>
 
 #include "fuzz/support.h"

@@ -1,5 +1,5 @@
-// The record of how far a preparation of token shards has come: it says so, or counts as none. "KEY" in the input
-// stands for the hash of what the shards are made of.
+// The progress record of preparing token shards: it is accepted, or treated as missing. "KEY" in the input stands for
+// the hash of the shards' sources.
 #include <nlohmann/json.hpp>
 
 #include "fuzz/support.h"

@@ -1,4 +1,4 @@
-// MDS shards of hostile bytes, from memory. The first byte says what is read: the texts of a column, or rows as JSON.
+// Malformed MDS shards in memory. The first byte selects whether the texts of a column are read, or rows as JSON.
 #include <memory>
 
 #include "fuzz/support.h"

@@ -1,5 +1,5 @@
-// Parquet files of hostile bytes, from memory. The first byte says what is read: the texts of a column, rows as JSON,
-// or the values of a page alone, in every pair of type and encoding.
+// Malformed Parquet files in memory. The first byte selects whether the texts of a column are read, rows as JSON, or
+// the values of a single page, in every combination of type and encoding.
 #include <vector>
 
 #include "fuzz/support.h"

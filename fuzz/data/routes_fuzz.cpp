@@ -1,4 +1,4 @@
-// Recorded routes. The checksum is appended, so that changed bytes get beyond it.
+// Recorded routes. The checksum is appended, so that changed bytes pass that check.
 #include <cassert>
 #include <string>
 

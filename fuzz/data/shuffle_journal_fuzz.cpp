@@ -1,5 +1,5 @@
-// The journal of a shuffle that is not complete: it is continued from there, to its end, or refused. The first byte
-// says whether the run that it may speak of is there.
+// The journal of an unfinished shuffle: the shuffle is continued to its end, or refused. The first byte selects whether
+// the run that the journal may refer to exists.
 #include <string_view>
 
 #include "fuzz/support.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kRows = "{\"text\": \"a\"}\n{\"text\": \"b\"}\n{\"text\": \"c\"}\n";
 
-// An unfinished shuffle of three rows, as a kill leaves it once something is done.
+// An unfinished shuffle of three rows, as left by a kill after the first progress.
 class UnfinishedShuffle {
  public:
   UnfinishedShuffle() : sources_(find_sources({folder_.write("in.jsonl", kRows)}).files) {
@@ -20,7 +20,7 @@ class UnfinishedShuffle {
       shuffle_rows(sources_, output_, options_, [](const RowProgress& now) {
         if (std::string_view(now.phase) == "writing") throw IoError("stopped");
       });
-    } catch (const IoError&) {  // after which it would be continued
+    } catch (const IoError&) {  // the shuffle could be continued afterwards
     }
     key_ = read_file(work_ / "key.json");
     RunBuffer buffer;

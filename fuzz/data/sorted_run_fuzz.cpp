@@ -1,4 +1,4 @@
-// A run of an external sort. One that can be measured can be loaded, whole and in slices, with the same rows.
+// A run of an external sort. If it can be measured, it can be loaded, whole and in slices, with the same rows.
 #include "fuzz/support.h"
 #include "witan/data/rows/sorted_run.h"
 
@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         for (const char letter : slice.row(i)) sum += static_cast<unsigned char>(letter), ++letters;
     }
     assert(sum <= 255 * size && held <= size + rows * kRowOverhead);
-    assert(letters + rows * kRowOverhead == held || letters < size);  // unsorted keys leave rows out
+    assert(letters + rows * kRowOverhead == held || letters < size);  // unsorted keys omit rows
   });
   return 0;
 }

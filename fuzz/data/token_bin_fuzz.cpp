@@ -1,4 +1,4 @@
-// llm.c's token files. The header is 1024 bytes of which three words count: those are given, so that inputs are short.
+// llm.c's token files. Only three words of the 1024-byte header matter: inputs contain just those, to be short.
 #include <cstring>
 #include <string>
 

@@ -1,4 +1,4 @@
-// WebDataset's archives of hostile bytes, from memory. The first byte says what is read: texts, or the JSON of samples.
+// Malformed WebDataset archives in memory. The first byte selects whether texts are read, or samples as JSON.
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -10,7 +10,7 @@
 namespace witan {
 namespace {
 
-// Headers need the sum of their bytes, which no fuzzer guesses: where a block has "SUM" for it, it is put in.
+// Headers need the sum of their bytes, which a fuzzer cannot guess: it replaces "SUM" in a block.
 std::string with_checksums(std::string_view bytes) {
   std::string mended(bytes);
   for (size_t block = 0; block + 512 <= mended.size(); block += 512) {

@@ -1,4 +1,4 @@
-// The manifest of a folder that files were fetched to. One that is accepted can be continued, and then says the same.
+// The manifest of a fetched folder. An accepted manifest can be continued, with the same contents.
 #include "fuzz/support.h"
 #include "witan/fetch/manifest.h"
 

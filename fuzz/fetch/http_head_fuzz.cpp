@@ -1,4 +1,4 @@
-// The lines of an answer's head: how long to wait, which page follows, where a redirect leads.
+// The header lines of a response: retry delay, next page, and redirect target.
 #include "fuzz/support.h"
 #include "witan/fetch/hub.h"
 

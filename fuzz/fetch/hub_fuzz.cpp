@@ -1,5 +1,5 @@
-// The hub's answers: the first byte says whether the input describes a repository or lists files. What is accepted has
-// names that stay below their folder, and digests that can be some.
+// Responses of the hub: the first byte selects whether the input describes a repository or lists files. Accepted ones
+// must have names that stay below their folder, and valid digests.
 #include "fuzz/support.h"
 #include "witan/fetch/hub.h"
 

@@ -1,5 +1,5 @@
-// The journal of a file that is fetched in parts. What it says is there lies within the file, and what is missing is
-// the rest.
+// The journal of a file fetched in parts. The recorded ranges must lie within the file, and the missing ones are the
+// rest.
 #include "fuzz/support.h"
 #include "witan/fetch/download.h"
 

@@ -1,4 +1,4 @@
-// A conversation is read, and each message has a role and a text, or it is refused as 400 with a reason.
+// A conversation is either accepted, with a role and a text in each message, or refused as 400 with a reason.
 #include "fuzz/support.h"
 #include "witan/serve/request.h"
 #include "witan/serve/request_members.h"

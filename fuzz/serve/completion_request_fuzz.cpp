@@ -1,4 +1,4 @@
-// A request is read, and is what it may be, or it is refused as 400 with a reason.
+// A request is either accepted with valid values, or refused as 400 with a reason.
 #include "fuzz/support.h"
 #include "witan/serve/request.h"
 #include "witan/serve/request_members.h"

@@ -1,5 +1,5 @@
-// A request's head ends at the same place however its bytes come, has no line that ends otherwise than with CRLF, and
-// its target and framing are taken or refused.
+// A request's head ends at the same place however its bytes arrive, all of its lines end with CRLF, and its target and
+// framing are accepted or refused.
 #include "fuzz/support.h"
 #include "witan/serve/http_framing.h"
 

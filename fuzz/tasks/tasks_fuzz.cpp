@@ -1,4 +1,4 @@
-// A task is read, or refused in words; what its templates print is read as a list, or refused.
+// A task is accepted, or refused with a message; the output of its templates is read as a list, or refused.
 #include "fuzz/support.h"
 #include "witan/tasks/python.h"
 #include "witan/tasks/task_config.h"

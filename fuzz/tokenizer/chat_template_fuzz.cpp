@@ -1,5 +1,5 @@
-// A template that is accepted renders a conversation or says why not; it ends, and generation blocks and what
-// messages wrote lie in the text.
+// An accepted template renders a conversation or fails with a message; it terminates, and generation blocks and the
+// text of messages lie within the result.
 #include <vector>
 
 #include "fuzz/support.h"

@@ -1,4 +1,4 @@
-// A SentencePiece model that is accepted encodes any text in ids of its own.
+// An accepted SentencePiece model encodes any text with valid ids.
 #include <algorithm>
 
 #include "fuzz/support.h"

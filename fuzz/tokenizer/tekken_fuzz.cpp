@@ -1,4 +1,4 @@
-// A tekken.json is a tokenizer or an error of ours.
+// A tekken.json gives a tokenizer or one of our errors.
 #include "fuzz/support.h"
 #include "witan/tokenizer/files/tokenizer_files.h"
 #include "witan/tokenizer/tokenizer.h"

@@ -1,5 +1,5 @@
-// A rank file that is accepted encodes any text in ids of its own. Bytes that have no rank get one, so that inputs can
-// be short and still be whole files.
+// An accepted rank file encodes any text with valid ids. Bytes without a rank get one, so that short inputs are
+// complete files.
 #include <algorithm>
 
 #include "fuzz/support.h"

@@ -1,5 +1,5 @@
-// A tokenizer that is accepted encodes any text in ids of its own. Bytes that have no token get one, so that inputs can
-// be short and still be whole tokenizers.
+// An accepted tokenizer encodes any text with valid ids. Bytes without a token get one, so that short inputs are
+// complete tokenizers.
 #include <algorithm>
 
 #include "fuzz/support.h"

@@ -1,4 +1,4 @@
-// Lists that a configuration gives data in: blends, splits, weights, schedules of weights, validation sets.
+// Lists of data in a configuration: blends, splits, weights, weight schedules, validation sets.
 #include <algorithm>
 #include <cmath>
 #include <string>

@@ -1,4 +1,5 @@
-// A configuration that is accepted is written and read again as it was: one in eight, since that takes most of the time.
+// An accepted configuration must survive writing and reading; only one in eight is checked, since that takes most of
+// the time.
 #include "fuzz/support.h"
 #include "witan/train/config/config.h"
 
