@@ -62,7 +62,7 @@ bool DebugHold::held() const {
 }
 
 PatientDeadline::PatientDeadline(double seconds, const DebugHold* hold, Clock now)
-    : seconds_(seconds), hold_(hold), now_(now), looked_(now()), end_(after(looked_, seconds)) {}
+    : seconds_(seconds), hold_(hold), now_(now), last_poll_(now()), end_(after(last_poll_, seconds)) {}
 
 Deadline PatientDeadline::next_look() const {
   return std::min(end_, after(now_(), hold_ == nullptr ? kLookSeconds : kRefreshSeconds));
@@ -70,8 +70,8 @@ Deadline PatientDeadline::next_look() const {
 
 bool PatientDeadline::expired(double busy) {
   const Deadline now = now_();
-  const bool stopped = std::chrono::duration<double>(now - looked_).count() > kStoppedSeconds + busy;
-  looked_ = now;
+  const bool stopped = std::chrono::duration<double>(now - last_poll_).count() > kStoppedSeconds + busy;
+  last_poll_ = now;
   if (stopped || (hold_ != nullptr && hold_->held())) end_ = after(now, seconds_);
   return now >= end_;
 }

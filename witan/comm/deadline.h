@@ -71,7 +71,7 @@ class PatientDeadline {
   const double seconds_;
   const DebugHold* const hold_;
   const Clock now_;
-  Deadline looked_, end_;
+  Deadline last_poll_, end_;
 };
 
 }  // namespace witan

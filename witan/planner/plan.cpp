@@ -239,13 +239,13 @@ std::vector<std::string> Plan::slow_paths() const {
 }
 
 RunPlan run_plan(const Plan& plan) {
-  RunPlan promised;
-  for (const RankPlan& rank : plan.ranks) promised.memory.push_back({rank.rank, rank.tags, rank.arena_bytes});
-  promised.resident_bytes = plan.resident_bytes();
-  promised.on_gpu = plan.on_gpu;
-  promised.step_flops = plan.step_flops;
-  promised.slow_paths = plan.slow_paths();
-  return promised;
+  RunPlan planned;
+  for (const RankPlan& rank : plan.ranks) planned.memory.push_back({rank.rank, rank.tags, rank.arena_bytes});
+  planned.resident_bytes = plan.resident_bytes();
+  planned.on_gpu = plan.on_gpu;
+  planned.step_flops = plan.step_flops;
+  planned.slow_paths = plan.slow_paths();
+  return planned;
 }
 
 }  // namespace witan

@@ -48,9 +48,9 @@ TEST(RankProcesses, ARankThatHangsBehindTheLastToLeaveIsKilled) {
   EXPECT_GE(RankProcesses::Clock::now() - start, call.notice) << "it is given time";
   const auto ends = job.ends();
   EXPECT_EQ(ends[0].code, 0);
-  EXPECT_FALSE(ends[0].made_to_end);
+  EXPECT_FALSE(ends[0].ended_by_supervisor);
   EXPECT_EQ(ends[1].signal, SIGKILL) << "a stopped process does not hear SIGTERM";
-  EXPECT_TRUE(ends[1].made_to_end);
+  EXPECT_TRUE(ends[1].ended_by_supervisor);
   EXPECT_EQ(ends[2].code, 0);
 }
 

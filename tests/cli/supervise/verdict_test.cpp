@@ -48,7 +48,7 @@ TEST(Verdict, RanksThatLostEachOtherAreAllThere) {
 }
 
 TEST(Verdict, ARankThatHangsIsLostUnlessAnotherHasFailedBefore) {
-  const RankEnd hung = {.signal = SIGKILL, .made_to_end = true};
+  const RankEnd hung = {.signal = SIGKILL, .ended_by_supervisor = true};
   expect(judge({kAlone, hung}, false), Outcome::failed, ExitCode::rank_lost, {1},
          "rank 1 did not end when others had failed");
   expect(judge({kKilled, hung}, false), Outcome::failed, ExitCode::rank_lost, {0},
@@ -57,7 +57,7 @@ TEST(Verdict, ARankThatHangsIsLostUnlessAnotherHasFailedBefore) {
 
 // Rank 0 leaves last: what it says became of the run, whatever holds up another one behind that.
 TEST(Verdict, ARankThatHangsBehindTheEndIsNoLoss) {
-  const RankEnd hung = {.signal = SIGKILL, .made_to_end = true};
+  const RankEnd hung = {.signal = SIGKILL, .ended_by_supervisor = true};
   const std::string why = "rank 1 did not end when the run was over, and was made to";
   expect(judge({kDone, hung}, false), Outcome::done, ExitCode::done, {}, why);
   expect(judge({kPreempted, hung}, true), Outcome::stopped, ExitCode::preempted, {}, why);

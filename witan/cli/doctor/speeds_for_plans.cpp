@@ -69,8 +69,8 @@ void use(GpuSpeeds& speeds, const std::vector<BenchLine>& lines, int ranks) {
     if (small.name == "reduce_scatter" || small.name == "all_gather") set(small.name + "_uneven", call, rate);
     if (small.name == "all_to_all_equal") set("all_to_all", call, rate);
     if (small.name == "gather_parts")  // experts' rows take the same path with the same number of waits
-      for (const char* alike : {"push_rows", "pull_rows", "exchange_pieces"})
-        speeds.exchanges[alike] = {speeds.exchange(alike).call, 0, rate};
+      for (const char* op : {"push_rows", "pull_rows", "exchange_pieces"})
+        speeds.exchanges[op] = {speeds.exchange(op).call, 0, rate};
   }
 }
 

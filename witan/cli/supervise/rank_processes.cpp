@@ -138,7 +138,7 @@ void RankProcesses::poll() {
     process.runs = false;
     process.end.code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     process.end.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    process.end.made_to_end = pressed_ > 0;
+    process.end.ended_by_supervisor = signals_sent_ > 0;
     if (!over_ && (is_failure(process.end) || &process == &processes_.front())) over_ = Clock::now();
   }
   if (over_ && !ended()) end_the_others();
@@ -146,11 +146,11 @@ void RankProcesses::poll() {
 
 void RankProcesses::end_the_others() {
   const auto since = Clock::now() - *over_;
-  if (pressed_ == 0 && since > notice_) {
-    pressed_ = 1;
+  if (signals_sent_ == 0 && since > notice_) {
+    signals_sent_ = 1;
     send(SIGTERM);
-  } else if (pressed_ == 1 && since > notice_ + terminate_) {
-    pressed_ = 2;
+  } else if (signals_sent_ == 1 && since > notice_ + terminate_) {
+    signals_sent_ = 2;
     send(SIGKILL);
   }
 }
@@ -161,7 +161,7 @@ bool RankProcesses::ended() const {
 
 bool RankProcesses::has_failed() const {
   return std::ranges::any_of(processes_, [](const Process& process) {
-    return !process.runs && !process.end.made_to_end && is_failure(process.end);
+    return !process.runs && !process.end.ended_by_supervisor && is_failure(process.end);
   });
 }
 

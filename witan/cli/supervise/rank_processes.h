@@ -61,7 +61,7 @@ class RankProcesses {
   Socket reserved_;  // the port at which rank 0 listens
   std::vector<Process> processes_;
   std::optional<Clock::time_point> over_;  // when a rank failed, or rank 0 ended
-  int pressed_ = 0;                        // signals sent to the others since then
+  int signals_sent_ = 0;                   // signals sent to the others since then
 };
 
 }  // namespace witan::cli

@@ -26,7 +26,7 @@ bool done(const RankEnd& end) {
 
 // Whether the process itself is the cause: it was killed, or found an error.
 bool failed_by_itself(const RankEnd& end) {
-  return !end.made_to_end && is_failure(end) && !lost_another(end);
+  return !end.ended_by_supervisor && is_failure(end) && !lost_another(end);
 }
 
 // Whether a process would end with the same error again after a restart.
@@ -39,7 +39,7 @@ bool is_final(const RankEnd& end) {
 // Whether a request to stop ended the process before it could handle the signal.
 void take_for_stopped(RankEnd& end) {
   const bool asked_to = end.signal == SIGTERM || end.signal == SIGUSR1 || end.signal == SIGUSR2;
-  if (end.made_to_end || !(asked_to || end.signal == SIGINT)) return;
+  if (end.ended_by_supervisor || !(asked_to || end.signal == SIGINT)) return;
   end = {.code = static_cast<int>(asked_to ? ExitCode::preempted : ExitCode::interrupted)};
 }
 
@@ -52,7 +52,7 @@ std::vector<int> ranks_that(const std::vector<RankEnd>& ends, const Property& pr
 }
 
 std::string how(const RankEnd& end) {
-  if (end.made_to_end) return "did not end when others had failed";
+  if (end.ended_by_supervisor) return "did not end when others had failed";
   if (end.signal != 0) return cat("was killed by signal ", end.signal, " (", ::strsignal(end.signal), ")");
   return cat("ended with exit code ", end.code);
 }
@@ -63,15 +63,15 @@ Verdict verdict(Outcome outcome, const std::vector<RankEnd>& ends, const std::ve
   const RankEnd& end = ends[static_cast<size_t>(first)];
   std::string reason = cat("rank ", first, " ", how(end));
   if (to_blame.size() > 1) reason += cat(", and ", to_blame.size() - 1, " more failed");
-  const ExitCode code =
-      end.signal != 0 || end.made_to_end || stopped(end) ? ExitCode::rank_lost : static_cast<ExitCode>(end.code);
+  const ExitCode code = end.signal != 0 || end.ended_by_supervisor || stopped(end) ? ExitCode::rank_lost
+                                                                                   : static_cast<ExitCode>(end.code);
   return {outcome, code, to_blame, std::move(reason)};
 }
 
 // Whether the exit of rank 0, the last to leave, means that the run is finished or saved. A rank 0 that stops before
 // there is anything to save leaves the others behind.
 bool is_over(const RankEnd& first, const std::vector<int>& left_alone) {
-  return !first.made_to_end && (done(first) || (stopped(first) && left_alone.empty()));
+  return !first.ended_by_supervisor && (done(first) || (stopped(first) && left_alone.empty()));
 }
 
 // The verdict of rank 0's exit, with a note on ranks that did not end after the run.
@@ -97,7 +97,7 @@ Verdict judge(const std::vector<RankEnd>& given, bool asked) {
   // After a rank was killed others may end with any error, which need not recur after a restart.
   if (killed.empty() && !final.empty()) return verdict(Outcome::refused, ends, final);
   if (!failed.empty()) return verdict(Outcome::failed, ends, killed.empty() ? failed : killed);
-  const auto hung = ranks_that(ends, [](const RankEnd& e) { return e.made_to_end; });
+  const auto hung = ranks_that(ends, [](const RankEnd& e) { return e.ended_by_supervisor; });
   const auto left_alone = ranks_that(ends, lost_another);
   if (!hung.empty()) return is_over(ends.front(), left_alone) ? over(ends, hung) : verdict(Outcome::failed, ends, hung);
   const auto stopping = ranks_that(ends, stopped);

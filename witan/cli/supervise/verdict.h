@@ -10,9 +10,9 @@ namespace witan::cli {
 
 // How a rank's process ended.
 struct RankEnd {
-  int code = 0;              // its exit code
-  int signal = 0;            // the signal that ended it; 0: it exited
-  bool made_to_end = false;  // ended by the supervisor, after others had failed or the run was over
+  int code = 0;                      // its exit code
+  int signal = 0;                    // the signal that ended it; 0: it exited
+  bool ended_by_supervisor = false;  // ended by the supervisor, after others had failed or the run was over
 };
 
 enum class Outcome : uint8_t {

@@ -99,16 +99,16 @@ JobCeilings measure_together(ProcessWorld& world, const ResolvedConfig& config) 
 }
 
 // The plan's predictions for the process of rank 0.
-RunPlan promise(const ResolvedConfig& config, const Plan& plan, const Timing& timing) {
-  RunPlan promised = run_plan(plan);
-  promised.step_seconds = timing.step.seconds;
-  promised.ceiling_gflops = timing.ceilings.fma_flops * 1e-9;
+RunPlan predict(const ResolvedConfig& config, const Plan& plan, const Timing& timing) {
+  RunPlan predicted = run_plan(plan);
+  predicted.step_seconds = timing.step.seconds;
+  predicted.ceiling_gflops = timing.ceilings.fma_flops * 1e-9;
   if (const int64_t ranks = config->parallel.ranks_per_process; ranks > 0)
-    promised.resident_bytes = part_of(plan, ranks, ranks).resident_bytes();
-  return promised;
+    predicted.resident_bytes = part_of(plan, ranks, ranks).resident_bytes();
+  return predicted;
 }
 
-RunEvent run_event(const ResolvedConfig& config, const Plan& plan, const RunPlan& promised) {
+RunEvent run_event(const ResolvedConfig& config, const Plan& plan, const RunPlan& predicted) {
   RunConfig copy = config;  // fields() needs one that can be changed
   const std::string toml = write_toml(copy.fields());
   RunEvent event;
@@ -121,7 +121,7 @@ RunEvent run_event(const ResolvedConfig& config, const Plan& plan, const RunPlan
   event.active_parameters = plan.counts.active;
   event.tokens_per_step = plan.tokens_per_step;
   event.total_steps = config->train.train_iters;
-  event.ceiling_gflops = promised.ceiling_gflops;
+  event.ceiling_gflops = predicted.ceiling_gflops;
   return event;
 }
 
@@ -174,7 +174,7 @@ class TrainCall {
   DiskState disk_state(int64_t done) const;
   RunAids aids(const ResolvedConfig& config, int64_t done) const;
   std::string origin_of_run() const;
-  RunResult train_with_report(const ResolvedConfig& config, const Plan& plan, const RunPlan& promised,
+  RunResult train_with_report(const ResolvedConfig& config, const Plan& plan, const RunPlan& predicted,
                               Progress& progress);
   void report_failure() const;
   ExitCode train_from(const ResolvedConfig& config, int64_t done, Progress& progress);
@@ -439,12 +439,12 @@ std::string TrainCall::origin_of_run() const {
 }
 
 // Keeps the report up to date while the run trains, and writes it once more if the run fails, with its error.
-RunResult TrainCall::train_with_report(const ResolvedConfig& config, const Plan& plan, const RunPlan& promised,
+RunResult TrainCall::train_with_report(const ResolvedConfig& config, const Plan& plan, const RunPlan& predicted,
                                        Progress& progress) {
   std::optional<LiveReport> report;
   if (is_rank_zero()) report.emplace(folder_->path());
   try {
-    return train(config, promised, *data_, *start_, run_event(config, plan, promised), progress, world());
+    return train(config, predicted, *data_, *start_, run_event(config, plan, predicted), progress, world());
   } catch (...) {
     report.reset();
     if (is_rank_zero()) report_failure();
@@ -462,7 +462,7 @@ void TrainCall::report_failure() const {
 
 ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progress& progress) {
   const Plan plan = plan_of(config, data_->tokenizer.get());
-  RunPlan promised = run_plan(plan);
+  RunPlan predicted = run_plan(plan);
   std::optional<JobCeilings> job;
   if (world_ && !config->parallel.on_gpu()) job = measure_together(*world_, config);
   if (is_rank_zero()) {
@@ -470,7 +470,7 @@ ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progr
     const int64_t held_out = data_->held_out ? data_->held_out->per_epoch() : 0;
     if (!speeds_) speeds_ = quick_speeds(config, job);
     const Timing timing = timing_at(*speeds_, plan, config, done, held_out);
-    promised = promise(config, plan, timing);
+    predicted = predict(config, plan, timing);
     announce(config, plan, timing, done, progress);
     if (auto threads = too_many_threads(config->parallel, usable_cores()))
       early_warnings_.push_back(std::move(*threads));
@@ -478,7 +478,7 @@ ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progr
   start_->config = origin_of_run() + config_to_save(config.given(), true);
   start_->aids = aids(config, done);
   start_->early_warnings = std::move(early_warnings_);
-  const RunResult result = train_with_report(config, plan, promised, progress);
+  const RunResult result = train_with_report(config, plan, predicted, progress);
   progress.clear();
   if (is_rank_zero()) {
     if (!job) note_speed(config, result.best_gflops);
@@ -489,7 +489,7 @@ ExitCode TrainCall::train_from(const ResolvedConfig& config, int64_t done, Progr
     if (result.end == RunEnd::preempted && StopSignals::restarts())
       say_restart(*config, result.step, progress);
     else
-      summarise(context_, config, promised, result, recorded.metrics(), report, progress);
+      summarise(context_, config, predicted, result, recorded.metrics(), report, progress);
   }
   return exit_code_of(result.end);
 }

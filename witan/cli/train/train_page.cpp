@@ -79,10 +79,10 @@ std::string share_of_machine(const ParallelConfig& parallel, const Plan& plan, c
 }
 
 // The deviations from planned memory: "rank 1: communication 380416 of 249344 bytes planned".
-std::vector<std::string> off_plan(const RunPlan& promised, const RunResult& result) {
+std::vector<std::string> off_plan(const RunPlan& predicted, const RunResult& result) {
   std::vector<std::string> off;
   for (const MemoryEvent& found : result.memory) {
-    const MemoryEvent& planned = promised.memory[static_cast<size_t>(found.rank)];
+    const MemoryEvent& planned = predicted.memory[static_cast<size_t>(found.rank)];
     const auto compare = [&](const std::string& what, int64_t took, int64_t of) {
       if (took != of) off.push_back(fmt::format("rank {}: {} {} of {} bytes planned", found.rank, what, took, of));
     };
@@ -100,22 +100,22 @@ std::string name_process(const ParallelConfig& parallel) {
 }
 
 // The memory that was used, beside the memory that was planned.
-void summarise_memory(const ParallelConfig& parallel, const RunPlan& promised, const RunResult& result,
+void summarise_memory(const ParallelConfig& parallel, const RunPlan& predicted, const RunResult& result,
                       Progress& progress) {
   int64_t arenas = 0, planned = 0;
   for (const MemoryEvent& rank : result.memory) {
     arenas += rank.peak;
-    planned += promised.memory[static_cast<size_t>(rank.rank)].peak;
+    planned += predicted.memory[static_cast<size_t>(rank.rank)].peak;
   }
   const auto bytes = [](auto count) { return format_bytes(static_cast<double>(count)); };
-  const std::vector<std::string> off = off_plan(promised, result);
+  const std::vector<std::string> off = off_plan(predicted, result);
   std::string line =
-      fmt::format("memory       {}{} used {}, {}", promised.on_gpu ? "GPUs' arenas" : "arenas",
+      fmt::format("memory       {}{} used {}, {}", predicted.on_gpu ? "GPUs' arenas" : "arenas",
                   result.memory.size() > 1 ? fmt::format(" of {} ranks", result.memory.size()) : "", bytes(arenas),
                   off.empty() ? "as planned" : fmt::format("of {} planned", bytes(planned)));
   if (result.peak_resident)
     line += fmt::format("; {} {} at most, of {} planned", name_process(parallel), bytes(*result.peak_resident),
-                        bytes(promised.resident_bytes));
+                        bytes(predicted.resident_bytes));
   progress.note(line);
   if (!is_finished(result.end)) return;  // it may not have reached its peak
   constexpr size_t kShown = 8;
@@ -308,7 +308,7 @@ void announce(const ResolvedConfig& config, const Plan& plan, const Timing& timi
                             share_of_machine(parallel, plan, timing)));
 }
 
-void summarise(const Context& context, const ResolvedConfig& config, const RunPlan& promised, const RunResult& result,
+void summarise(const Context& context, const ResolvedConfig& config, const RunPlan& predicted, const RunResult& result,
                const Metrics& recorded, const fs::path& report, Progress& progress) {
   progress.note("");
   if (result.bits_per_byte)
@@ -326,7 +326,7 @@ void summarise(const Context& context, const ResolvedConfig& config, const RunPl
     progress.note(fmt::format("speed        {} tokens/s in the median step; {} steps in {}",
                               format_count(run_speed(recorded).tokens_per_s), recorded.steps.back().step,
                               format_duration(recorded.steps.back().elapsed_s)));
-  summarise_memory(config->parallel, promised, result, progress);
+  summarise_memory(config->parallel, predicted, result, progress);
   const ValidationRecord& validation = result.validation;
   const fs::path run = report.parent_path();
   const std::optional<Checkpoint> best = kept_best(config->train, run);

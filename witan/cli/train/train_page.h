@@ -37,7 +37,7 @@ void announce(const ResolvedConfig& config, const Plan& plan, const Timing& timi
 
 // Prints the result of a run: validation, speed, memory, the path of the report, and commands to continue with. The
 // sample goes to standard output, unless log_format prints lines there.
-void summarise(const Context& context, const ResolvedConfig& config, const RunPlan& promised, const RunResult& result,
+void summarise(const Context& context, const ResolvedConfig& config, const RunPlan& predicted, const RunResult& result,
                const Metrics& recorded, const fs::path& report, Progress& progress);
 
 // For ranks that end after `step` to be restarted by `witan run`: the summary follows when the run ends.

@@ -187,7 +187,7 @@ bool is_silent(const Metrics& metrics, double age) {
 }
 
 Dashboard::Dashboard(const std::vector<fs::path>& run_folders, std::chrono::milliseconds least_gap)
-    : least_gap_(least_gap), looked_(std::chrono::steady_clock::now() - least_gap) {
+    : least_gap_(least_gap), last_read_(std::chrono::steady_clock::now() - least_gap) {
   for (const fs::path& folder : run_folders) runs_.push_back({folder, MetricsFollower(folder / "metrics.jsonl")});
   poll();
 }
@@ -195,8 +195,8 @@ Dashboard::Dashboard(const std::vector<fs::path>& run_folders, std::chrono::mill
 // While a file cannot be read, the page keeps what was read before.
 void Dashboard::poll() {
   const auto now = std::chrono::steady_clock::now();
-  if (plots_.version() > 0 && now - looked_ < least_gap_) return;
-  looked_ = now;
+  if (plots_.version() > 0 && now - last_read_ < least_gap_) return;
+  last_read_ = now;
   bool changed = plots_.version() == 0;
   for (Run& run : runs_) {
     try {

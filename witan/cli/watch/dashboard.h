@@ -46,7 +46,7 @@ class Dashboard {
   Mutex mutex_;
   std::vector<Run> runs_ WITAN_GUARDED_BY(mutex_);
   const std::chrono::milliseconds least_gap_;
-  std::chrono::steady_clock::time_point looked_ WITAN_GUARDED_BY(mutex_);
+  std::chrono::steady_clock::time_point last_read_ WITAN_GUARDED_BY(mutex_);
   PlotHistory plots_ WITAN_GUARDED_BY(mutex_);                             // its version grows as the files change
   PageParts parts_ WITAN_GUARDED_BY(mutex_);                               // the parts of that version, without data
   std::map<std::string, int64_t> part_versions_ WITAN_GUARDED_BY(mutex_);  // the version that last changed each part

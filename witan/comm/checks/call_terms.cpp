@@ -84,7 +84,7 @@ CallTerms terms_without_counts(const Collective& call) {
   return terms;
 }
 
-bool alike(const CallTerms& a, const CallTerms& b) {
+bool same_terms(const CallTerms& a, const CallTerms& b) {
   if (a.kind != b.kind || a.reduce != b.reduce || a.peer != b.peer || a.moves != b.moves || a.parts != b.parts)
     return false;
   if (!a.moves) return true;
@@ -160,10 +160,10 @@ std::string parts_disagreement(int rank, const std::string& sizes, int other, co
 std::string disagreement(const GroupNames& names, std::span<const CallTerms> calls) {
   const auto otherwise_alike = [&](CallTerms call) {
     call.parts = calls[0].parts;
-    return alike(calls[0], call);
+    return same_terms(calls[0], call);
   };
   for (size_t peer = 1; peer < calls.size(); ++peer)
-    if (!alike(calls[0], calls[peer]))
+    if (!same_terms(calls[0], calls[peer]))
       return cat("axis ", names.axis, ": rank ", names.ranks[peer], " calls ", describe(calls[peer]),
                  in_words(calls[peer].trace_context), ", expected as on rank ", names.ranks[0], ": ",
                  describe(calls[0]), in_words(calls[0].trace_context),

@@ -42,7 +42,7 @@ struct GroupNames {
 
 // Whether ranks of a group may make these calls at once. The rows of an uneven exchange may differ in number from rank
 // to rank, everything else must not.
-bool alike(const CallTerms& a, const CallTerms& b);
+bool same_terms(const CallTerms& a, const CallTerms& b);
 // A hash that is equal for calls that agree.
 uint64_t hash_of(const CallTerms& terms);
 // Whether the rank has the rows that it sends in an uneven exchange, and room for those that it receives.

@@ -35,10 +35,10 @@ void launch_pull(Stream& stream, const Peers& peers, const PeerMemory::Rows& to,
 // Only synchronizes the ranks.
 void launch_barrier(Stream& stream, const Peers& peers);
 
-// An array on each rank, as this GPU addresses it: blocks of `block` bytes whose beginnings are `apart` bytes apart.
+// An array on each rank, as this GPU addresses it: blocks of `block` bytes whose starts are `stride` bytes apart.
 struct PeerArrays {
   std::byte* of[kMostPeers];
-  int64_t block, apart;
+  int64_t block, stride;
 };
 
 // out[i] = the reduction over ranks r of element i of the blocks of in.of[r], i in [0, elements), in the tree of

@@ -13,11 +13,11 @@ constexpr int kFlight = 2;  // packs of a thread on their way
 // The beginning of unit i of an array, in units.
 struct Blocks {
   uint32_t block;  // units of a block; 0: there is one
-  int64_t apart;
+  int64_t stride;
   __device__ __forceinline__ int64_t at(int64_t i) const {
     if (block == 0) return i;
     const uint32_t of = static_cast<uint32_t>(i) / block;
-    return of * apart + (static_cast<uint32_t>(i) - of * block);
+    return of * stride + (static_cast<uint32_t>(i) - of * block);
   }
 };
 
@@ -29,29 +29,29 @@ __global__ void __launch_bounds__(kThreads)
   const uint32_t epoch = epoch_of_move(peers);
   come(peers, epoch);
   const bool came = all_came(peers, epoch);
-  const int64_t apart = int64_t{gridDim.x} * kThreads;
+  const int64_t stride = int64_t{gridDim.x} * kThreads;
   const auto load = [&](int rank, int64_t at) {
     return load_far<T, N>(reinterpret_cast<const T*>(in.of[rank]) + at * N);
   };
-  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; came && i < packs; i += kFlight * apart) {
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; came && i < packs; i += kFlight * stride) {
     if constexpr (kRanks > 0) {
       Pack<T, N> held[kFlight][kRanks];
 #pragma unroll
       for (int f = 0; f < kFlight; ++f) {
-        const bool inside = i + f * apart < packs;
-        const int64_t at = blocks.at(i + f * apart);
+        const bool inside = i + f * stride < packs;
+        const int64_t at = blocks.at(i + f * stride);
 #pragma unroll
         for (int rank = 0; rank < kRanks; ++rank)
           if (inside) held[f][rank] = load(rank, at);
       }
 #pragma unroll
       for (int f = 0; f < kFlight; ++f)
-        if (i + f * apart < packs)
+        if (i + f * stride < packs)
           kernels::cuda::store_pack<T, N>(
-              out + (i + f * apart) * N,
+              out + (i + f * stride) * N,
               reduce_in_tree<T, Op, N, kRanks>(kRanks, [&](int rank) { return held[f][rank]; }));
     } else {
-      for (int64_t pack = i; pack < packs && pack < i + kFlight * apart; pack += apart) {
+      for (int64_t pack = i; pack < packs && pack < i + kFlight * stride; pack += stride) {
         const int64_t at = blocks.at(pack);
         kernels::cuda::store_pack<T, N>(
             out + pack * N, reduce_in_tree<T, Op, N, 0>(peers.size, [&](int rank) { return load(rank, at); }));
@@ -69,29 +69,29 @@ __global__ void __launch_bounds__(kThreads)
                    const Unit* from, int64_t units) {
   const uint32_t epoch = epoch_of_move(peers);
   come(peers, epoch);
-  const int64_t apart = int64_t{gridDim.x} * kThreads;
+  const int64_t stride = int64_t{gridDim.x} * kThreads;
   int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x;
   Unit held[kFlight];
   const auto load = [&] {
 #pragma unroll
     for (int f = 0; f < kFlight; ++f)
-      if (i + f * apart < units) held[f] = from[i + f * apart];
+      if (i + f * stride < units) held[f] = from[i + f * stride];
   };
   load();
   const bool came = all_came(peers, epoch);
   while (came && i < units) {
     int64_t at[kFlight];
 #pragma unroll
-    for (int f = 0; f < kFlight; ++f) at[f] = blocks.at(i + f * apart);
+    for (int f = 0; f < kFlight; ++f) at[f] = blocks.at(i + f * stride);
     for (int p = 0; p < peers.size; ++p) {
       const int rank = (peers.rank + 1 + p) % peers.size;
       Unit* const there = reinterpret_cast<Unit*>(to.of[rank]);
       if (there == from) continue;
 #pragma unroll
       for (int f = 0; f < kFlight; ++f)
-        if (i + f * apart < units) there[at[f]] = held[f];
+        if (i + f * stride < units) there[at[f]] = held[f];
     }
-    i += kFlight * apart;
+    i += kFlight * stride;
     load();
   }
   leave(peers, epoch, came);
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // Has a bit set below 16 unless all addresses and sizes are multiples of 16, as moving 16 bytes at a time requires.
 uintptr_t bits_of(const PeerArrays& arrays, int ranks) {
-  uintptr_t bits = static_cast<uintptr_t>(arrays.block) | static_cast<uintptr_t>(arrays.apart);
+  uintptr_t bits = static_cast<uintptr_t>(arrays.block) | static_cast<uintptr_t>(arrays.stride);
   for (int rank = 0; rank < ranks; ++rank) bits |= reinterpret_cast<uintptr_t>(arrays.of[rank]);
   return bits;
 }
@@ -109,7 +109,7 @@ Blocks blocks_of(const PeerArrays& arrays, int64_t unit, int64_t bytes) {
   if (arrays.block >= bytes) return {0, 0};
   require<ShapeError>(bytes / unit < int64_t{1} << 32,
                       "a collective in peers' memory moves up to 2^32 units in blocks");
-  return {static_cast<uint32_t>(arrays.block / unit), arrays.apart / unit};
+  return {static_cast<uint32_t>(arrays.block / unit), arrays.stride / unit};
 }
 
 // Enough blocks to fill the links, and no more: others may compute beside them.

@@ -192,14 +192,14 @@ std::vector<int64_t> PeerExchange::agree(Call call, const std::vector<int64_t>& 
   std::vector<int64_t> out;
   for (int rank = 0; rank < group().size(); ++rank) {
     const auto theirs = all.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(rank) * width);
-    const auto says = [&](auto of) {
+    const auto describe = [&](auto of) {
       std::string text(kNames[static_cast<size_t>(of[0])]);
       for (int64_t i = 0; i < of[1]; ++i) text += cat(i == 0 ? " of [" : ", ", of[2 + i], i + 1 == of[1] ? "]" : "");
       return text;
     };
     require<CommError>(std::equal(theirs, theirs + kFields, all.begin()), "axis ", group().name(), ": rank ",
-                       link_.group().world_rank(rank), " calls ", says(theirs), ", expected as on rank ",
-                       link_.group().world_rank(0), ": ", says(all.begin()));
+                       link_.group().world_rank(rank), " calls ", describe(theirs), ", expected as on rank ",
+                       link_.group().world_rank(0), ": ", describe(all.begin()));
     out.insert(out.end(), theirs + kFields, theirs + static_cast<ptrdiff_t>(kFields + details.size()));
   }
   return out;
@@ -256,7 +256,7 @@ void PeerExchange::pull(Stream& stream, const Rows& to, const Rows& from, const 
 
 PeerArrays PeerExchange::arrays(Call call, const Tensor& own) {
   const auto all = agree(call, {own.elements(), size_of(own.dtype())}, {address(own), 0});
-  PeerArrays arrays{.of = {}, .block = own.bytes(), .apart = own.bytes()};
+  PeerArrays arrays{.of = {}, .block = own.bytes(), .stride = own.bytes()};
   for (int rank = 0; rank < group().size(); ++rank) arrays.of[rank] = found(rank, all[static_cast<size_t>(rank) * 2]);
   return arrays;
 }
@@ -279,12 +279,12 @@ void PeerExchange::publish(Stream& stream, PeerArrays to, const std::byte* from,
 
 namespace {
 
-// Between GPUs, by their copy engines: `bytes` in blocks that are `apart` there and side by side here.
+// Between GPUs, by their copy engines: `bytes` in blocks that are `stride` bytes apart there and contiguous here.
 void copy_blocks(cudaStream_t stream, std::byte* to, const std::byte* from, int64_t bytes, int64_t block,
-                 int64_t apart) {
+                 int64_t stride) {
   const auto size = [](int64_t n) { return static_cast<size_t>(n); };
   const cudaError_t status = block >= bytes ? cudaMemcpyAsync(to, from, size(bytes), cudaMemcpyDefault, stream)
-                                            : cudaMemcpy2DAsync(to, size(apart), from, size(block), size(block),
+                                            : cudaMemcpy2DAsync(to, size(stride), from, size(block), size(block),
                                                                 size(bytes / block), cudaMemcpyDefault, stream);
   check(status, "copying to another GPU");
 }
@@ -299,7 +299,7 @@ void PeerExchange::copy_to_all(Stream& stream, const PeerArrays& to, const std::
   launch_barrier(stream, peers_);
   for (int p = 1; p <= group().size(); ++p) {
     std::byte* const there = to.of[(group().rank() + p) % group().size()];
-    if (there != from) copy_blocks(native(stream), there, from, bytes, to.block, to.apart);
+    if (there != from) copy_blocks(native(stream), there, from, bytes, to.block, to.stride);
   }
   launch_barrier(stream, peers_);
   order_.end(stream);
@@ -370,14 +370,14 @@ void PeerExchange::gather(Stream& stream, const Tensor& whole, const Tensor& par
   PeerArrays to = arrays(Call::gather, whole);
   const int64_t block = whole.size(2) * size_of(whole.dtype());
   to.block = block;
-  to.apart = block * whole.size(1);
+  to.stride = block * whole.size(1);
   publish(stream, to, part.raw(), group().rank() * block, part.bytes());
 }
 
 void PeerExchange::sum(Stream& stream, const Tensor& part, const Tensor& whole) {
   PeerArrays in = arrays(Call::reduce, whole);
   in.block = whole.size(2) * size_of(whole.dtype());
-  in.apart = in.block * whole.size(1);
+  in.stride = in.block * whole.size(1);
   reduce(stream, part.raw(), in, group().rank() * whole.size(2), part.elements(), part.dtype(), Reduce::sum);
 }
 

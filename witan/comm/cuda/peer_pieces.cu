@@ -19,15 +19,15 @@ __global__ void __launch_bounds__(kThreads)
                        const __grid_constant__ PieceUnits units) {
   const uint32_t epoch = epoch_of_move(peers);
   come(peers, epoch);
-  const uint32_t apart = gridDim.x * kThreads;
+  const uint32_t stride = gridDim.x * kThreads;
   uint32_t i = blockIdx.x * kThreads + threadIdx.x;
   Unit held[kFlight];
   Unit* there[kFlight];
   const auto load = [&] {
 #pragma unroll
     for (int f = 0; f < kFlight; ++f) {
-      if (i + f * apart >= units.all) continue;
-      const PieceUnit unit = units.find(i + f * apart);
+      if (i + f * stride >= units.all) continue;
+      const PieceUnit unit = units.find(i + f * stride);
       const uint32_t size = peers.size, rank = (peers.rank + 1 + unit.nth) % size;
       held[f] = reinterpret_cast<const Unit*>(units.source[unit.copy])[units.from[unit.copy].at(rank, unit)];
       there[f] = reinterpret_cast<Unit*>(to.of[unit.copy][rank]) + units.to[unit.copy].at(peers.rank, unit);
@@ -38,8 +38,8 @@ __global__ void __launch_bounds__(kThreads)
   while (came && i < units.all) {
 #pragma unroll
     for (int f = 0; f < kFlight; ++f)
-      if (i + f * apart < units.all) *there[f] = held[f];
-    i += kFlight * apart;
+      if (i + f * stride < units.all) *there[f] = held[f];
+    i += kFlight * stride;
     load();
   }
   leave(peers, epoch, came);

@@ -25,9 +25,9 @@ __device__ int64_t exclusive_scan(int64_t* values, int count) {
     const int64_t own = start + lane < count ? values[start + lane] : 0;
     int64_t sum = own;
 #pragma unroll
-    for (int apart = 1; apart < 32; apart *= 2) {
-      const int64_t before = __shfl_up_sync(0xffffffffu, sum, apart);
-      if (lane >= apart) sum += before;
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const int64_t before = __shfl_up_sync(0xffffffffu, sum, distance);
+      if (lane >= distance) sum += before;
     }
     if (start + lane < count) values[start + lane] = carry + sum - own;
     carry += __shfl_sync(0xffffffffu, sum, 31);

@@ -93,14 +93,14 @@ PeerIslands find_peers(HostGroup& host, int device) {
   for (int rank = 0; rank < host.size(); ++rank) {
     const PeerInfo& there = all[static_cast<size_t>(rank)];
     if (path_between(own.identity, there.identity) == PeerPath::none) continue;
-    const std::string apart = rank == host.rank() ? ""
-                              : words == nullptr
-                                  ? "the ranks of the host cannot share a page of memory (memfd_create(2))"
-                                  : why_apart(sample, own, there);
-    if (apart.empty())
+    const std::string reason = rank == host.rank() ? ""
+                               : words == nullptr
+                                   ? "the ranks of the host cannot share a page of memory (memfd_create(2))"
+                                   : why_apart(sample, own, there);
+    if (reason.empty())
       reached[static_cast<size_t>(rank / kBits)] |= int64_t{1} << rank % kBits;
     else if (why.empty())
-      why = cat("rank ", host.world_rank(host.rank()), " does not reach rank ", host.world_rank(rank), ": ", apart);
+      why = cat("rank ", host.world_rank(host.rank()), " does not reach rank ", host.world_rank(rank), ": ", reason);
   }
   const size_t width = reached.size();
   const std::vector<int64_t> matrix = gather_words(host, reached);  // all have closed what they opened

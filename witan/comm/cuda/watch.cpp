@@ -75,11 +75,11 @@ void DeviceWatch::poll(double waited_seconds) {
     throw AbortedError(cat(stream_.device(), ": stopped, as another rank failed"));
   }
   const std::string reason = complaint(waited_seconds);
-  if (waited_seconds < looked_)
+  if (waited_seconds < last_poll_)
     held_until_ = 0;  // another wait
-  else if (waited_seconds - looked_ > kStoppedSeconds)
+  else if (waited_seconds - last_poll_ > kStoppedSeconds)
     held_until_ = waited_seconds;
-  looked_ = waited_seconds;
+  last_poll_ = waited_seconds;
   if (reason.empty() && waited_seconds - held_until_ <= deadline_) return;
   if (reason.empty() && hold_ && hold_->held()) {
     held_until_ = waited_seconds;

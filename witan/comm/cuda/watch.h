@@ -82,7 +82,7 @@ class DeviceWatch {
   double deadline_;
   std::shared_ptr<DebugHold> hold_;
   double held_until_ = 0;  // of a wait: so many seconds of it do not count
-  double looked_ = 0;      // of a wait: after how many seconds the last look was
+  double last_poll_ = 0;   // of a wait: after how many seconds the last look was
   std::vector<Watched*> watched_;
   bool aborted_ = false;
   std::vector<std::thread> aborts_;

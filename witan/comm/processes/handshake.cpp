@@ -110,31 +110,31 @@ AcceptingEnd::AcceptingEnd(const Member& self, Roster& roster, const Greeting& m
     : self_(self), roster_(roster), mine_(mine) {}
 
 HandshakeStep AcceptingEnd::advance(size_t bytes) {
-  return heard_.advance(
-      bytes, [this] { return hear_greeting(); }, [this] { return hear_introduction(); });
+  return received_.advance(
+      bytes, [this] { return read_greeting(); }, [this] { return read_introduction(); });
 }
 
 // A greeting is answered whatever its version, so that the other side can say what is wrong.
-HandshakeStep AcceptingEnd::hear_greeting() {
-  const std::string why = stranger(heard_.greeting());
-  if (heard_.greeting().magic != kMagic) return refused(why);
+HandshakeStep AcceptingEnd::read_greeting() {
+  const std::string why = stranger(received_.greeting());
+  if (received_.greeting().magic != kMagic) return refused(why);
   if (!why.empty()) return refused(why, copy_of(mine_));
   return {State::waits, copy_of(mine_)};
 }
 
 Verdict AcceptingEnd::verdict() const {
-  const Introduction& said = heard_.message();
-  if (!same_digest(proof_of(self_.secret, kConnects, heard_.greeting(), mine_, said), said.proof))
+  const Introduction& introduction = received_.message();
+  if (!same_digest(proof_of(self_.secret, kConnects, received_.greeting(), mine_, introduction), introduction.proof))
     return Verdict::another_secret;
-  if (said.size != self_.size) return Verdict::another_size;
-  if (said.to != self_.rank) return Verdict::another_rank;
-  if (roster_.met.contains(said.rank)) return Verdict::rank_twice;
-  if (roster_.connecting.contains(said.rank)) return Verdict::crossed;
-  return roster_.expected.contains(said.rank) ? Verdict::admitted : Verdict::another_rank;
+  if (introduction.size != self_.size) return Verdict::another_size;
+  if (introduction.to != self_.rank) return Verdict::another_rank;
+  if (roster_.met.contains(introduction.rank)) return Verdict::rank_twice;
+  if (roster_.connecting.contains(introduction.rank)) return Verdict::crossed;
+  return roster_.expected.contains(introduction.rank) ? Verdict::admitted : Verdict::another_rank;
 }
 
-HandshakeStep AcceptingEnd::hear_introduction() {
-  const Introduction& said = heard_.message();
+HandshakeStep AcceptingEnd::read_introduction() {
+  const Introduction& introduction = received_.message();
   Answer answer{verdict(), self_.rank, self_.size, 0, {}};
   switch (answer.verdict) {
     case Verdict::admitted:
@@ -143,22 +143,23 @@ HandshakeStep AcceptingEnd::hear_introduction() {
     case Verdict::another_secret:
       return refused("its WITAN_JOB_SECRET differs", copy_of(answer));
     case Verdict::another_size:
-      return refused(cat("its world size is ", said.size, ", not ", self_.size), copy_of(answer));
+      return refused(cat("its world size is ", introduction.size, ", not ", self_.size), copy_of(answer));
     case Verdict::rank_twice:
-      return refused(cat("rank ", said.rank, " has joined already"), copy_of(answer));
+      return refused(cat("rank ", introduction.rank, " has joined already"), copy_of(answer));
     case Verdict::another_rank:
-      return refused(cat("it is rank ", said.rank, " and expects rank ", said.to, " here"), copy_of(answer));
+      return refused(cat("it is rank ", introduction.rank, " and expects rank ", introduction.to, " here"),
+                     copy_of(answer));
   }
-  answer.proof = proof_of(self_.secret, kAccepts, heard_.greeting(), mine_, answer);
+  answer.proof = proof_of(self_.secret, kAccepts, received_.greeting(), mine_, answer);
   if (answer.verdict == Verdict::crossed) return {State::crossed, copy_of(answer), "this process connects to it"};
-  roster_.expected.erase(said.rank);
-  roster_.met.insert(said.rank);
+  roster_.expected.erase(introduction.rank);
+  roster_.met.insert(introduction.rank);
   return {State::done, copy_of(answer)};
 }
 
 std::string AcceptingEnd::host() const {
   std::string text;
-  for (const char c : heard_.message().host) {
+  for (const char c : received_.message().host) {
     if (c == 0) break;
     text += std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '-' || c == '_' ? c : '?';
   }
@@ -172,22 +173,22 @@ std::span<const std::byte> ConnectingEnd::greeting() const {
 }
 
 HandshakeStep ConnectingEnd::advance(size_t bytes) {
-  return heard_.advance(
-      bytes, [this] { return hear_greeting(); }, [this] { return hear_answer(); });
+  return received_.advance(
+      bytes, [this] { return read_greeting(); }, [this] { return read_answer(); });
 }
 
-HandshakeStep ConnectingEnd::hear_greeting() {
-  if (const std::string why = stranger(heard_.greeting()); !why.empty()) return refused(why);
+HandshakeStep ConnectingEnd::read_greeting() {
+  if (const std::string why = stranger(received_.greeting()); !why.empty()) return refused(why);
   Introduction introduction{self_.rank, self_.size, to_, self_.port, host_field(self_.host), {}};
-  introduction.proof = proof_of(self_.secret, kConnects, mine_, heard_.greeting(), introduction);
+  introduction.proof = proof_of(self_.secret, kConnects, mine_, received_.greeting(), introduction);
   return {State::waits, copy_of(introduction)};
 }
 
-HandshakeStep ConnectingEnd::hear_answer() {
-  const Verdict verdict = heard_.message().verdict;
-  if (verdict != Verdict::admitted && verdict != Verdict::crossed) return refused(refusal(heard_.message(), self_));
-  if (!same_digest(heard_.message().proof,
-                   proof_of(self_.secret, kAccepts, mine_, heard_.greeting(), heard_.message())))
+HandshakeStep ConnectingEnd::read_answer() {
+  const Verdict verdict = received_.message().verdict;
+  if (verdict != Verdict::admitted && verdict != Verdict::crossed) return refused(refusal(received_.message(), self_));
+  if (!same_digest(received_.message().proof,
+                   proof_of(self_.secret, kAccepts, mine_, received_.greeting(), received_.message())))
     return refused("it does not know WITAN_JOB_SECRET");
   if (verdict == Verdict::crossed) return {State::crossed, {}, "it connects to this process"};
   return {State::done};

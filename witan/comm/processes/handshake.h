@@ -110,23 +110,23 @@ class AcceptingEnd {
   AcceptingEnd(const Member& self, Roster& roster, const Greeting& mine);
 
   // The buffer for the next bytes; empty once it is done or has refused.
-  std::span<std::byte> room() { return heard_.room(); }
+  std::span<std::byte> room() { return received_.room(); }
   HandshakeStep advance(size_t bytes);
 
   // Once it is done: who has come.
-  int rank() const { return heard_.message().rank; }
-  int port() const { return heard_.message().port; }
+  int rank() const { return received_.message().rank; }
+  int port() const { return received_.message().port; }
   std::string host() const;  // printable
 
  private:
-  HandshakeStep hear_greeting();
-  HandshakeStep hear_introduction();
+  HandshakeStep read_greeting();
+  HandshakeStep read_introduction();
   Verdict verdict() const;
 
   const Member& self_;
   Roster& roster_;
   const Greeting mine_;
-  TwoMessages<Introduction> heard_;
+  TwoMessages<Introduction> received_;
 };
 
 // The connecting end, which introduces this process to rank `to`.
@@ -135,18 +135,18 @@ class ConnectingEnd {
   // Self must outlive it. `mine`: of this connection alone.
   ConnectingEnd(const Member& self, int to, const Greeting& mine);
 
-  std::span<const std::byte> greeting() const;           // is sent first
-  std::span<std::byte> room() { return heard_.room(); }  // as above
+  std::span<const std::byte> greeting() const;              // is sent first
+  std::span<std::byte> room() { return received_.room(); }  // as above
   HandshakeStep advance(size_t bytes);
 
  private:
-  HandshakeStep hear_greeting();
-  HandshakeStep hear_answer();
+  HandshakeStep read_greeting();
+  HandshakeStep read_answer();
 
   const Member& self_;
   const int to_;
   const Greeting mine_;
-  TwoMessages<Answer> heard_;
+  TwoMessages<Answer> received_;
 };
 
 }  // namespace witan

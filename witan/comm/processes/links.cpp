@@ -33,7 +33,7 @@ Links::Links(Met met, double silence_seconds, std::shared_ptr<DebugHold> hold)
       })),
       hold_(std::move(hold)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      stirred_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      sleeper_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       listener_(std::move(met.listener)),
       incoming_(met.peers.size()),
       trash_(kMostDataBytes) {
@@ -114,7 +114,7 @@ bool Links::record(const ProcessFailure& failure) {
   if (recorded_) return false;
   recorded_ = failure;
   no_failure_end_.close();
-  stir();
+  wake_sleeper();
   return true;
 }
 

@@ -187,11 +187,11 @@ class Links {
   void wait_for(const std::function<bool(View&)>& done, const std::function<std::string(View&)>& lost,
                 const std::function<ProcessFailure(View&)>& late, double seconds);
   // Wakes all waiting threads to check their conditions.
-  void stir() WITAN_REQUIRES(mutex_);
+  void wake_sleeper() WITAN_REQUIRES(mutex_);
   // Waits that use an engine.
   bool progress() WITAN_REQUIRES(mutex_);  // whether anything has moved
   std::optional<ProcessFailure> trouble() const WITAN_REQUIRES(mutex_);
-  void sleep(Deadline until);  // until the engine, or somebody by stir(), has something
+  void sleep(Deadline until);  // until the engine has something, or wake_sleeper()
   // Progresses until done(), or for `seconds`.
   void linger(double seconds, const std::function<bool()>& done);
   bool all_left() const WITAN_REQUIRES(mutex_);  // or their connections have ended
@@ -207,13 +207,13 @@ class Links {
   void notice_silence(Deadline due);                // due: when it should have been called
   void read_from(int rank);                         // until nothing is there
   bool read_some(int rank) WITAN_REQUIRES(mutex_);  // false: nothing to read now, or the peer has closed the connection
-  void hear_frame(int rank) WITAN_REQUIRES(mutex_);
-  void hear_failure(const Bytes& words) WITAN_REQUIRES(mutex_);
-  void hear_heartbeat(int rank, const Heartbeat& said) WITAN_REQUIRES(mutex_);
+  void handle_frame(int rank) WITAN_REQUIRES(mutex_);
+  void handle_failure(const Bytes& words) WITAN_REQUIRES(mutex_);
+  void handle_heartbeat(int rank, const Heartbeat& heartbeat) WITAN_REQUIRES(mutex_);
   bool on_peer_left(int rank, const Bytes& words) WITAN_REQUIRES(mutex_);  // false: malformed
   void lose(int rank, const std::string& why) WITAN_REQUIRES(mutex_);
-  bool record(const ProcessFailure& failure) WITAN_REQUIRES(mutex_);   // whether it is the first
-  bool is_news(const ProcessFailure& failure) WITAN_REQUIRES(mutex_);  // which the others are to hear
+  bool record(const ProcessFailure& failure) WITAN_REQUIRES(mutex_);  // whether it is the first
+  bool is_new(const ProcessFailure& failure) WITAN_REQUIRES(mutex_);  // must be passed on
 
   const Member self_;
   const double silence_seconds_, heartbeat_seconds_;
@@ -221,7 +221,7 @@ class Links {
   std::shared_ptr<Failure> failure_;
   const std::shared_ptr<DebugHold> hold_;  // null: no rank is held
   Socket wake_;                            // an eventfd: wakes the reading thread
-  Socket stirred_;                         // an eventfd: wakes the thread in sleep()
+  Socket sleeper_event_;                   // an eventfd: wakes the thread in sleep()
 
   Socket no_failure_;  // its other end is closed once there is one
 
@@ -233,7 +233,7 @@ class Links {
   std::optional<PendingConnections> pending_connections_ WITAN_GUARDED_BY(mutex_);
   std::vector<Incoming> incoming_ WITAN_GUARDED_BY(mutex_);  // by rank
   std::optional<ProcessFailure> recorded_ WITAN_GUARDED_BY(mutex_);
-  std::optional<ProcessFailure> untold_ WITAN_GUARDED_BY(mutex_);  // to be passed on by the reading thread
+  std::optional<ProcessFailure> pending_failure_ WITAN_GUARDED_BY(mutex_);  // to be passed on by the reading thread
   // On rank 0: ranks whose leaving is not reported yet, and the messages that they sent by an engine, by receiver.
   std::vector<int> departed_ WITAN_GUARDED_BY(mutex_);
   std::map<int, std::map<int, uint64_t>> sent_by_ WITAN_GUARDED_BY(mutex_);

@@ -27,11 +27,11 @@ void Links::use(std::unique_ptr<MessageEngine> engine, bool looks) {
   look_seconds_ = looks ? kPollSeconds : 0;
 }
 
-void Links::stir() {
+void Links::wake_sleeper() {
   changed_.notify_all();
   const uint64_t one = 1;
   if (asleep_) [[maybe_unused]]
-    const ssize_t written = ::write(stirred_.fd(), &one, sizeof one);
+    const ssize_t written = ::write(sleeper_event_.fd(), &one, sizeof one);
 }
 
 // Control messages are held to the rules of the connections. Once a rank has failed nothing that an engine carries is
@@ -45,7 +45,7 @@ bool Links::progress() {
     if (!incoming(control->from).inbox.put_control(control->channel, kind, std::move(control->bytes)))
       broken_ = {ProcessFailure::Kind::lost, control->from, kNoMessage};
   }
-  if (moved) stir();
+  if (moved) wake_sleeper();
   return moved;
 }
 
@@ -57,13 +57,13 @@ std::optional<ProcessFailure> Links::trouble() const {
 }
 
 void Links::sleep(Deadline until) {
-  std::array<pollfd, 2> fds = {{{engine_->descriptor(), POLLIN, 0}, {stirred_.fd(), POLLIN, 0}}};
+  std::array<pollfd, 2> fds = {{{engine_->descriptor(), POLLIN, 0}, {sleeper_event_.fd(), POLLIN, 0}}};
   const double seconds = std::clamp(-seconds_since(until), 0.0, kMostSleepSeconds);
   ::poll(fds.data(), fds.size(), static_cast<int>(std::ceil(seconds * 1e3)));
   const MutexLock lock(mutex_);
   asleep_ = false;
   uint64_t times = 0;
-  [[maybe_unused]] const ssize_t got = ::read(stirred_.fd(), &times, sizeof times);
+  [[maybe_unused]] const ssize_t got = ::read(sleeper_event_.fd(), &times, sizeof times);
   changed_.notify_all();  // another thread may have to sleep in this one's place
 }
 

@@ -18,12 +18,12 @@ void Links::attach(int rank, Socket socket) {
   Link& to = link(rank);
   to.socket = std::move(socket);
   incoming(rank).heard = deadline_in(0);
-  incoming(rank).shut_down = false;  // should rank 0 have said so: it says so itself, after all that it sends
+  incoming(rank).shut_down = false;  // overrides rank 0's report: the rank itself reports it after all of its data
   roster_.expected.erase(rank);
   roster_.connecting.erase(rank);
   roster_.met.insert(rank);
   to.connected.store(true);
-  stir();
+  wake_sleeper();
   wake_reader();
 }
 
@@ -42,7 +42,7 @@ bool Links::may_reach(int rank) const {
   return !recorded_ && !incoming(rank).shut_down && !connected(rank);
 }
 
-// One try. Nothing is said of its failure, unless it is for good: then by `why`, and false.
+// Tries once. False with the reason in `why` if the failure is permanent; other failures are not reported.
 bool Links::connect_once(int rank, Deadline until, std::string& why) {
   Link& to = link(rank);
   auto socket = connect_to(to.at, std::min(until, deadline_in(kTrySeconds)), why);

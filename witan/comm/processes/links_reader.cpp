@@ -56,16 +56,16 @@ void Links::read_all() {
 }
 
 void Links::pass_on() {
-  std::optional<ProcessFailure> untold;
+  std::optional<ProcessFailure> pending;
   std::vector<int> departed;
   bool raised = false;
   {
     const MutexLock lock(mutex_);
-    untold = std::exchange(untold_, std::nullopt);
+    pending = std::exchange(pending_failure_, std::nullopt);
     departed = std::exchange(departed_, {});
     raised = recorded_.has_value();
   }
-  if (untold) tell(*untold);
+  if (pending) tell(*pending);
   if (!departed.empty()) tell_departures(departed);
   if (raised) failure_->raise();
 }
@@ -143,7 +143,7 @@ bool Links::read_some(int rank) {
     from.heard = deadline_in(0);
     const auto event = from.inbox.advance(static_cast<size_t>(got), dropped_);
     if (event == Inbox::Event::malformed) lose(rank, kNoMessage);
-    if (event == Inbox::Event::frame) hear_frame(rank);
+    if (event == Inbox::Event::frame) handle_frame(rank);
     return event != Inbox::Event::malformed;
   }
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return errno == EINTR;
@@ -152,46 +152,46 @@ bool Links::read_some(int rank) {
   return false;
 }
 
-void Links::hear_frame(int rank) {
+void Links::handle_frame(int rank) {
   Incoming& from = incoming(rank);
   const FrameHeader& header = from.inbox.header();
-  if (header.kind == kFailure) hear_failure(from.inbox.payload());
+  if (header.kind == kFailure) handle_failure(from.inbox.payload());
   if (header.kind == kShutdown) {
     if (!from.shut_down && this->rank() == 0) departed_.push_back(rank);
     from.shut_down = true;
     from.engine_messages = header.channel;
   }
   if (header.kind == kDepartures && !on_peer_left(rank, from.inbox.payload())) lose(rank, kNoMessage);
-  if (header.kind == kHeartbeat) hear_heartbeat(rank, Heartbeat::of(header.channel));
-  stir();
+  if (header.kind == kHeartbeat) handle_heartbeat(rank, Heartbeat::of(header.channel));
+  wake_sleeper();
 }
 
 // A connected rank sends its own heartbeats.
-void Links::hear_heartbeat(int rank, const Heartbeat& said) {
-  const int about = said.about < 0 ? rank : said.about;
+void Links::handle_heartbeat(int rank, const Heartbeat& heartbeat) {
+  const int about = heartbeat.about < 0 ? rank : heartbeat.about;
   if (about >= size() || about == this->rank() || (about != rank && (rank != 0 || connected(about)))) return;
-  if (hold_) hold_->hear(about, said.held);
-  incoming(about).silent_seconds = said.silent_seconds;
+  if (hold_) hold_->hear(about, heartbeat.held);
+  incoming(about).silent_seconds = heartbeat.silent_seconds;
   incoming(about).reported = deadline_in(0);
 }
 
-void Links::hear_failure(const Bytes& words) {
+void Links::handle_failure(const Bytes& words) {
   const auto failure = parse_failure(words, size());
-  if (failure && is_news(*failure)) untold_ = failure;
+  if (failure && is_new(*failure)) pending_failure_ = failure;
 }
 
 // A rank that leaves ignores failures, but passes on the first one, unless it leaves with its own, which it sends to
 // all.
-bool Links::is_news(const ProcessFailure& failure) {
+bool Links::is_new(const ProcessFailure& failure) {
   return closing_ ? !recorded_ && !std::exchange(passed_on_, true) : record(failure);
 }
 
 void Links::lose(int rank, const std::string& why) {
   incoming(rank).ended = true;
-  stir();
+  wake_sleeper();
   if (incoming(rank).shut_down) return;
   const ProcessFailure failure{ProcessFailure::Kind::lost, rank, why};
-  if (is_news(failure)) untold_ = failure;
+  if (is_new(failure)) pending_failure_ = failure;
 }
 
 }  // namespace witan

@@ -103,8 +103,8 @@ void BatchRamp::walk(Visit visit) const {
 
 int64_t BatchRamp::consumed_by(int64_t steps) const {
   int64_t consumed = 0;
-  walk([&](int64_t size, int64_t alike) {
-    const int64_t taken = std::min(steps, alike);
+  walk([&](int64_t size, int64_t at_this_size) {
+    const int64_t taken = std::min(steps, at_this_size);
     consumed += taken * size;
     steps -= taken;
     return steps > 0;
@@ -114,8 +114,8 @@ int64_t BatchRamp::consumed_by(int64_t steps) const {
 
 int64_t BatchRamp::steps_below_full() const {
   int64_t steps = 0;
-  walk([&](int64_t, int64_t alike) {
-    if (alike < std::numeric_limits<int64_t>::max()) steps += alike;
+  walk([&](int64_t, int64_t at_this_size) {
+    if (at_this_size < std::numeric_limits<int64_t>::max()) steps += at_this_size;
     return true;
   });
   return steps;
@@ -126,9 +126,9 @@ int64_t BatchRamp::steps_over(int64_t samples) const {
   while (ramps() && consumed <= samples_ && consumed <= samples) {
     const int64_t now = nominal(consumed);
     const int64_t end = std::min({end_of_size(consumed), samples_ + 1, samples + 1});
-    const int64_t alike = (end - consumed + now - 1) / now;
-    consumed += alike * now;
-    steps += alike;
+    const int64_t at_this_size = (end - consumed + now - 1) / now;
+    consumed += at_this_size * now;
+    steps += at_this_size;
   }
   if (samples > consumed) steps += (samples - consumed) / full_;
   return steps;

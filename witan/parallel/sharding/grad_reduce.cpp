@@ -123,9 +123,9 @@ void sum_levels(Stream& stream, const Tensor& levels, int64_t index, int64_t mic
 
 void sum_sources(Stream& stream, const Tensor& sources) {
   const auto source = [&](int64_t i) { return sources.narrow(0, i, 1); };
-  for (int64_t apart = 1; apart < sources.size(0); apart *= 2)
-    for (int64_t i = 0; i + apart < sources.size(0); i += 2 * apart)
-      kernels::add(stream, source(i), source(i), source(i + apart));
+  for (int64_t distance = 1; distance < sources.size(0); distance *= 2)
+    for (int64_t i = 0; i + distance < sources.size(0); i += 2 * distance)
+      kernels::add(stream, source(i), source(i), source(i + distance));
 }
 
 }  // namespace grad_tree

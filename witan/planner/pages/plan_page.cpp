@@ -238,16 +238,16 @@ struct Row {
   const RankPlan* rank;
 };
 std::vector<Row> rows_of(const Plan& plan) {
-  std::vector<std::pair<const RankPlan*, std::vector<int>>> alike;
+  std::vector<std::pair<const RankPlan*, std::vector<int>>> groups;
   for (const RankPlan& one : plan.ranks) {
-    auto same = std::ranges::find_if(alike, [&](const auto& row) {
+    auto same = std::ranges::find_if(groups, [&](const auto& row) {
       return row.first->tags == one.tags && row.first->arena_bytes == one.arena_bytes;
     });
-    if (same == alike.end()) same = alike.insert(same, {&one, {}});
+    if (same == groups.end()) same = groups.insert(same, {&one, {}});
     same->second.insert(same->second.end(), one.ranks.begin(), one.ranks.end());
   }
   std::vector<Row> rows;
-  for (auto& [rank, ranks] : alike) rows.push_back({ranks_text(std::move(ranks)), rank});
+  for (auto& [rank, ranks] : groups) rows.push_back({ranks_text(std::move(ranks)), rank});
   return rows;
 }
 

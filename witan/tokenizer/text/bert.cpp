@@ -153,10 +153,10 @@ std::string pad_chinese_characters(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   each_character(text, [&](int32_t c, std::string_view bytes) {
-    const bool apart = is_chinese(c);
-    if (apart) out += ' ';
+    const bool isolated = is_chinese(c);
+    if (isolated) out += ' ';
     out += bytes;
-    if (apart) out += ' ';
+    if (isolated) out += ' ';
   });
   return out;
 }
