@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds a preset of CMakePresets.json in build/PRESET: scripts/build.sh PRESET [TARGET...]
-# On a terminal ninja shows its progress. Otherwise a line every 30 seconds says how far it is, and the compilers'
-# messages are shown when they have any.
+# On a terminal ninja shows its progress. Otherwise a line is printed every 30 seconds, and messages of compilers if
+# there are any.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,12 +15,12 @@ fi
 echo "build: build/$preset, $jobs jobs"
 # shellcheck source=scripts/progress_lines.sh
 source scripts/progress_lines.sh
-# Device code that is not optimised is slow, as is known.
+# Warnings that device code is not optimised are expected.
 known=''
 if [[ "${WITAN_CMAKE:-}" == *WITAN_CUDA_OPTIMISE=OFF* ]]; then known='^ptxas info .*Potential Performance Loss'; fi
 
 done=0 all=0
-# ninja's status lines are "[DONE/ALL] ..."; whatever else it prints is a message.
+# ninja's status lines are "[DONE/ALL] ..."; other output is a message.
 handle() {
   if [[ $1 =~ ^\[([0-9]+)/([0-9]+)\]\  ]]; then
     done=${BASH_REMATCH[1]} all=${BASH_REMATCH[2]}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Configures a preset of CMakePresets.json in build/PRESET, silently unless it fails: scripts/configure.sh PRESET
-# WITAN_CMAKE has more arguments for cmake, as .ci/run does.
+# WITAN_CMAKE contains further arguments for cmake (see .ci/run).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

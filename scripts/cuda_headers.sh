@@ -1,8 +1,8 @@
 #!/bin/bash
-# Makes build/cuda-headers/include, which CUDA builds compile against: the headers of cuDNN's frontend, which no toolkit
-# brings, and cudnn.h and nccl.h where the toolkit has none. Prints the folder. Does nothing where it is complete; else
-# downloads wheels from PyPI, pinned by version and hash, and takes the headers out without installing anything. That
-# needs python3 with pip.
+# Makes build/cuda-headers/include, against which CUDA builds compile: the headers of cuDNN's frontend, which toolkits
+# do not include, and cudnn.h and nccl.h if the toolkit has none. Prints the folder. Does nothing if it is complete;
+# otherwise downloads wheels from PyPI, pinned by version and hash, and extracts the headers without installing
+# anything. That needs python3 with pip.
 #
 #   scripts/cuda_headers.sh [FOLDER OF THE TOOLKIT'S HEADERS]
 set -euo pipefail
@@ -12,7 +12,7 @@ out=$PWD/build/cuda-headers/include  # the frontend wants the folder to have thi
 frontend=1.32.0 cudnn=9.19.0.56 nccl=2.28.9
 stamp=$out/.complete-$frontend
 
-# The headers of a wheel, whatever the Python that runs: wheel NAME VERSION SHA256 FOLDER-IN-IT
+# Extracts the headers of a wheel, for any Python version: wheel NAME VERSION SHA256 FOLDER-IN-IT
 wheel() {
   local folder
   if ! python3 -m pip --version >/dev/null 2>&1; then

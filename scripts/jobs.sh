@@ -5,7 +5,7 @@ set -euo pipefail
 cores=$(nproc)
 memory_kb=$(awk '$1 == "MemAvailable:" { print $2 }' /proc/meminfo)
 
-# A container shows the host's cores and memory; its own limits stand in its control group.
+# In a container, /proc shows the host's cores and memory; the container's limits are in its control group.
 group=/sys/fs/cgroup
 if [[ -r $group/cpu.max ]] && read -r quota period <"$group/cpu.max" && [[ $quota != max ]]; then
   granted=$(((quota + period - 1) / period))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the changed files: clang-format on C++ and CUDA, clang-tidy on the .cpp that build/lint knows, shellcheck on
-# scripts. And, where any C++ changed, what mutexes guard in all sources (thread_safety.sh).
+# Checks the changed files: clang-format on C++ and CUDA, clang-tidy on the .cpp files that build/lint compiles,
+# shellcheck on scripts. If any C++ changed, also checks mutexes in all sources (thread_safety.sh).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 scripts/build.sh package witan
-# The date that goes into the packages: of the last commit, or of what is built from where there is none.
+# The packages' date: that of the last commit or, without git, of the sources.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CMakeLists.txt)}
 export SOURCE_DATE_EPOCH
 rm -f build/package/*.deb

@@ -3,9 +3,9 @@
 # scripts/sanitize_cuda.sh [TOOL...]; WITAN_TEST_CUDA names another test program, WITAN_SANITIZE_SECONDS the longest
 # that a tool may take. initcheck takes longest: a quarter of an hour.
 #
-# Left out: whole runs and steps (EngineOnGpus, RunsOnGpus), which are the same kernels for minutes, and groups of
-# several GPUs, whose flags other devices set. racecheck looks at every access to shared memory, so that the largest
-# products are left out there; tests of few tiles stand for them. initcheck reads memory as it comes.
+# Left out: whole runs and steps (EngineOnGpus, RunsOnGpus), which run the same kernels for minutes, and groups of
+# several GPUs, whose flags other devices set. racecheck checks every access to shared memory, so it skips the largest
+# products; tests with few tiles cover them. For initcheck, tests do not poison memory.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs the Debian packages of the named sets: scripts/setup.sh run|test|package|lint|bench|reliability|fuzz|cuda ...
 # Touches the network only when something is missing. Without root it prints the command to run, and stops.
-# cuda: Debian has no CUDA toolkit of the age that is needed. It is not installed, only looked for; headers that it
-# lacks are fetched (cuda_headers.sh).
+# cuda: Debian has no recent CUDA toolkit. It is not installed, only searched; missing headers are downloaded
+# (cuda_headers.sh).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,7 +21,7 @@ declare -A packages=(
   [cuda]=" "
 )
 
-# Where the build finds nvcc too (cmake/WitanCuda.cmake).
+# Where the build searches for nvcc, too (cmake/WitanCuda.cmake).
 require_cuda() {
   local nvcc release
   nvcc=${CUDACXX:-$(PATH="$PATH:/usr/local/cuda/bin:${CUDA_HOME:+$CUDA_HOME/bin}" command -v nvcc || true)}
@@ -36,7 +36,7 @@ require_cuda() {
     echo "setup: $nvcc belongs to CUDA ${release:-(unknown)}; CUDA 13 or newer is needed" >&2
     exit 1
   fi
-  # "$nvcc" may be a link; the toolkit's headers lie beside what it links to.
+  # "$nvcc" may be a link; the toolkit's headers are next to its target.
   scripts/cuda_headers.sh "$(dirname "$(dirname "$(readlink -f "$nvcc")")")/include" >/dev/null
 }
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# How many steps Muon needs for the held-out bits per byte that AdamW reaches, both at the best of several learning
-# rates: scripts/sweep_optimizers.sh PROGRAM FOLDER [ITERS [SHARE [FLAG...]]]
-# AdamW makes ITERS steps (400) of the default recipe, Muon SHARE percent of them (75), each with a schedule of its own
-# length. Runs lie in FOLDER, and one that is complete is not made again. Further flags go to every run.
+# Compares the steps that Muon needs for AdamW's held-out bits per byte, both at the best of several learning rates:
+# scripts/sweep_optimizers.sh PROGRAM FOLDER [ITERS [SHARE [FLAG...]]]
+# AdamW makes ITERS steps (400) of the default recipe, Muon SHARE percent of them (75), each with a schedule of that
+# length. Runs are in FOLDER; complete ones are not repeated. Further flags apply to every run.
 set -euo pipefail
 
 program=$(realpath "$1")

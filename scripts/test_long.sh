@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs, from build/test, the tests of every folder that has some with a long form (tests/support/long_form.h), in that
-# form, one after the other: ten minutes on two cores, and up to 8 GiB of memory.
+# Runs, from build/test, the tests of every folder with a long form (tests/support/long_form.h) in that form, one folder
+# after the other: ten minutes on two cores, and up to 8 GiB of memory.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

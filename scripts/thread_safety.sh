@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Has clang check what mutexes guard (witan/base/threads/mutex.h), in every source that includes that header or a header that
-# does. Sources for CUDA are checked where CUDA's headers are (an nvcc, and what cuda_headers.sh fetched).
+# Checks mutexes with clang (witan/base/threads/mutex.h) in every source that includes that header, directly or
+# indirectly. CUDA sources are checked if CUDA's headers exist (an nvcc, and the headers that cuda_headers.sh
+# downloads).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,7 +13,7 @@ own='"witan/base/threads/(timed_)?mutex\.h"'
 mapfile -t headers < <(grep -rlE "$own" witan --include='*.h' --include='*.cuh')
 pattern="$own$(printf '|"%s"' "${headers[@]}")"
 mapfile -t sources < <(grep -rlE "^#include ($pattern)" witan --include='*.cpp')
-# Older ones do not know all of libstdc++'s ranges.
+# Older versions do not support all of libstdc++'s ranges.
 clang=$(command -v clang++-16 || command -v clang++)
 flags=(-std=c++20 -I. -DWITAN_VERSION='""' -fsyntax-only -Wno-everything -Wthread-safety -Werror=thread-safety)
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Runs a training command for make: scripts/train.sh PROGRAM ARGUMENT...
-# Ctrl-C reaches make too, which waits for this script and then ends by that signal itself: whoever started make sees
-# the status of an interruption. But of a recipe that ends with another status than 0 make would first print
-# "*** [Makefile:13: train] Error 130" below the program's own last line. So this script ends with 0 where it was
-# signalled itself and the program ended as it does after a signal (130 interrupted, 75 preempted). A program that
-# failed, or that alone was signalled, keeps its status, and make its message.
+# Ctrl-C reaches make too, which waits for this script and then ends by that signal, so that its caller sees the status
+# of an interruption. But if a recipe ends with a status other than 0, make first prints "*** [Makefile:13: train] Error
+# 130" below the program's own last line. So this script exits with 0 if it was signalled itself and the program ended
+# as after a signal (130 interrupted, 75 preempted). If the program failed, or only the program was signalled, its
+# status is kept, and make prints its message.
 set -uo pipefail
 
 signalled=false
@@ -20,7 +20,7 @@ trap 'signalled=true' INT  # the terminal sends it to the program too; a second 
 trap 'forward TERM' TERM
 trap 'forward HUP' HUP
 
-# In the background, as a trap runs at once only while bash waits by itself.
+# In the background, since bash runs a trap at once only while it waits.
 "$@" <&0 &
 program=$!
 [[ -z $pending ]] || forward "$pending"  # perhaps a second time, which changes nothing

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs all fault-injection tests (docs/reliability.md): all.sh BUILD_FOLDER [SEED]
-# Takes minutes. Works in memory where it can: a process that dies leaves its files to the system, wherever they lie.
+# Takes minutes. Works in memory if possible: files of a killed process survive in any file system.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

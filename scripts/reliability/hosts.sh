@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # A job on four hosts: network namespaces with an address and a host name each, joined by a switch, on one machine.
 #   scripts/reliability/hosts.sh WITAN
-# 1. It computes what threads of one process compute, to the bit.
+# 1. The job computes the same bits as threads of one process.
 # 2. Processes that do not know the job's secret, or send noise, have no effect.
-# 3. The ranks of a step send what `witan plan` says: bytes counted at the hosts' network interfaces.
+# 3. In a step, ranks send as many bytes as `witan plan` predicts, counted at the hosts' network interfaces.
 # 4. After a host is disconnected, the network is split, or a process is stopped or killed, all others end within 5 s of
 #    the timeout, none with exit code 0, and the job resumes from its last checkpoint to the same end.
 # Needs root (skipped otherwise). Nothing leaves the machine: the namespaces have no way out.

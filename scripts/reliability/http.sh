@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A server under hostile clients, on this machine alone (http_battery.py has them): bytes that another program might take
-# for two requests, bodies without a key, bodies that are held, slow connections, prompts of megabytes, many requests.
+# A server under hostile clients, all on this machine (http_battery.py): request smuggling, bodies without a key,
+# withheld bodies, slow connections, prompts of megabytes, many requests.
 #   scripts/reliability/http.sh WITAN [REQUESTS [SEED]]
 set -euo pipefail
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Kills runs in every kind of layout, of four ranks, on threads of one process (kill_run.sh) and in processes of their
-# own (lose_ranks.sh, which stops every other one instead):
+# Kills runs of four ranks in every kind of layout, on threads of one process (kill_run.sh) and as separate processes
+# (lose_ranks.sh, which stops every other one instead):
 #   scripts/reliability/kill_layouts.sh WITAN [TIMES [SEED]]
-# TIMES: of all layouts together.
+# TIMES: in total over all layouts.
 set -euo pipefail
 
 witan=$(realpath "$1")

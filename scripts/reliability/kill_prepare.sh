@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Kills `witan data prepare` at random times (SIGKILL), starts it again each time, and compares what it writes in the
-# end with what an undisturbed one wrote, byte for byte: tokens, index, unusable rows.
+# Kills `witan data prepare` at random times (SIGKILL), starts it again each time, and compares the final output with
+# that of an undisturbed run, byte for byte: tokens, index, unusable rows.
 #   scripts/reliability/kill_prepare.sh WITAN [KILLS [SEED]]
 # Preparations that finish before all kills are made are compared, and a new one is started.
 set -euo pipefail
@@ -14,7 +14,7 @@ RANDOM=$seed
 export XDG_CACHE_HOME=$work/cache
 echo "kill_prepare: $kills kills, seed $seed"
 
-# Rows of several kinds of file, among them some that cannot be used.
+# Rows of several kinds of files, some of them unusable.
 mkdir "$work/rows"
 words() { for ((i = 0; i < 4000; i++)); do echo "$RANDOM years ago $RANDOM people wrote $RANDOM letters to $RANDOM"; done; }
 for part in 0 1 2 3 4 5; do
@@ -27,7 +27,7 @@ done
 for part in 1 4; do gzip "$work/rows/$part.jsonl"; done
 "$witan" tokenizer train "$work/rows/0.jsonl" --output "$work/tokenizer.json" --vocab-size 400 >"$work/said" 2>&1
 
-# Into the folder $1, in small pieces, so that kills fall between many of them.
+# Prepares into the folder $1, in small pieces, so that kills fall between many of them.
 prepare() {
   mkdir -p "$work/$1"
   exec "$witan" data prepare --input "$work/rows" --output-prefix "$work/$1/out" --tokenizer "$work/tokenizer.json" \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Kills a run of four ranks at random times (SIGKILL), starts it again each time, and compares its end with that of a
-# run that was never disturbed: every shard of the last checkpoint, every loss and gradient norm of metrics.jsonl.
+# Kills a run of four ranks at random times (SIGKILL), starts it again each time, and compares its result with that of
+# an undisturbed run: every shard of the last checkpoint, every loss and gradient norm of metrics.jsonl.
 #   scripts/reliability/kill_run.sh WITAN [KILLS [SEED [FLAGS...]]]
 # FLAGS: the layout; by default expert parallelism 2 and two replicas. Runs that finish before all kills are made are
 # compared, and a new one is started.

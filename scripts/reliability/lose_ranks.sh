@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Kills (SIGKILL) or stops (SIGSTOP) a rank of a job of four processes at random times. All others must end within 5 s
 # of the timeout, none of them with exit code 0, all with the failed rank as the cause; when started again, the job must
-# resume from its last checkpoint to the end of one that was never disturbed. A rank that is lost when the job was
-# complete may leave others with exit code 0: only if the last checkpoint and all results are there.
+# resume from its last checkpoint with the results of an undisturbed one. If a rank is lost when the job is complete,
+# others may exit with code 0, but only if the last checkpoint and all results exist.
 #   scripts/reliability/lose_ranks.sh WITAN [TIMES [SEED [FLAGS...]]]
 # FLAGS: the layout; by default expert parallelism 2 and two replicas.
 set -euo pipefail
@@ -27,7 +27,7 @@ start_rank() { # RANK PORT NAME
   train "$3" "${layout[@]}" --distributed-timeout-minutes 0.05
 }
 
-# How messages name a rank that is lost: after all have met, and before; rank 0 may have found it first, and ended.
+# How messages name a lost rank: after all have met, and before; rank 0 may have found it first, and ended.
 named() { # RANK
   echo "rank 0 ended meanwhile|rank $1 on [^ ]+ is lost: [a-z ]*[a-z]|rank $1 of $ranks did not connect|rank $1 did not (reach|send|answer)|could not connect to rank $1|rank $1 ended before"
 }
@@ -47,26 +47,26 @@ finish() {
 
 lose() { # RANK KILL|STOP
   local patience=5000
-  # The others wait for a rank that is stopped, or that has not come, until the deadline.
+  # The others wait until the deadline for a rank that is stopped, or that has not connected.
   if [[ $2 == STOP ]] || ! grep -qs steps "$work/said-0"; then patience=$((deadline * 1000 + 5000)); fi
   local hit
   hit=$(ms)
   kill "-$2" "${pids[$1]}" || true
   end_within $patience "$1"
   took=$(($(ms) - hit))
-  # A stopped process cannot end: whoever started it kills it, or it is continued and finds itself alone.
+  # A stopped process cannot end by itself: its parent kills it, or it is continued and finds the others gone.
   if [[ $2 == STOP ]] && ((RANDOM % 2)); then kill -CONT "${pids[$1]}" || true; else kill -KILL "${pids[$1]}" || true; fi
   end_within 8000
   collect
 }
 
-# All that the job was to leave: its last checkpoint, and results up to the last step.
+# Everything that the job must produce: its last checkpoint, and results up to the last step.
 complete() {
   local run=$work/runs/lost
   [[ -e $run/checkpoints/step-$steps/manifest.json ]] && grep -qF "\"kind\":\"step\",\"step\":$steps," "$run/metrics.jsonl"
 }
 
-# Whoever ended with another exit code than 0 names the rank that was lost.
+# All ranks with an exit code other than 0 name the lost rank.
 expect_named() { # VICTIM SIGNAL
   local rank cause
   for ((rank = 0; rank < ranks; ++rank)); do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Damaged files of every format that the command line reads, given to the real program (mutations.py says how).
+# Gives the program damaged files of every format that its command line reads (mutations.py).
 #   scripts/reliability/mutations.sh WITAN [CASES_PER_FORMAT [SEED [FORMAT [CASE]]]]
 set -euo pipefail
 

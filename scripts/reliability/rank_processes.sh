@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# A job whose ranks are processes, and how it ends; sourced. Needs $work and $ranks. The script defines
-# start_rank RANK PORT NAME FLAGS..., which becomes that rank's process. Messages go to descriptor 3: what bash says of
-# the killed is not wanted.
+# A job whose ranks are processes, and how it ends; sourced. Needs $work and $ranks. The script defines start_rank RANK
+# PORT NAME FLAGS..., which becomes that rank's process. Messages go to descriptor 3, to suppress bash's messages about
+# killed processes.
 # shellcheck disable=SC2154
 
 exec 3>&2 2>/dev/null
@@ -33,7 +33,7 @@ runs_on() { # PID
   [[ $state != Z ]]
 }
 
-# All ranks, but for the excepted ones, end within so many ms.
+# All ranks but the excepted ones end within so many ms.
 end_within() { # MS EXCEPTED...
   local until=$(($(ms) + $1)) rank
   for ((rank = 0; rank < ranks; ++rank)); do
@@ -45,7 +45,7 @@ end_within() { # MS EXCEPTED...
   done
 }
 
-# Of all ranks, which have ended, the exit codes.
+# The exit codes of all ranks, which have ended.
 collect() {
   local rank
   for ((rank = 0; rank < ranks; ++rank)); do
@@ -54,7 +54,7 @@ collect() {
   done
 }
 
-# Runs to its end.
+# Runs a job to its end.
 whole_job() { # NAME FLAGS...
   start_job "$@"
   end_within 600000

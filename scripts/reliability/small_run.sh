@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# A run small enough to be disturbed hundreds of times; sourced. Needs $witan, $work (a folder) and $steps.
+# A run small enough to be repeated hundreds of times; sourced. Needs $witan, $work (a folder) and $steps.
 # shellcheck disable=SC2154
 
 write_text() {
@@ -26,7 +26,7 @@ train() { # NAME FLAGS...
     --sample-tokens 0 "${flags[@]}"
 }
 
-# What a run computed, timings apart.
+# The results of a run, without timings.
 trajectory() { # NAME
   grep -F '"kind":"step"' "$work/runs/$1/metrics.jsonl" | sed -E 's/"(tokens_per_s|gflops|ceiling_share|data_wait_s|step_s|forward_s|backward_s|reduction_s|optimizer_s|elapsed_s)":[^,}]*//g'
   grep -F '"kind":"eval"' "$work/runs/$1/metrics.jsonl"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Trains for long and watches what must not grow: resident memory, open files, threads, the time of a step. Then opens a
-# run of a million steps.
-# Of steps processor time is what is compared, which other programs disturb less than they do the clock.
+# Trains for a long time and checks that resident memory, open files, threads and the time of a step do not grow. Then
+# opens a run of a million steps.
+# Compares the processor time of steps, which other programs disturb less than wall time.
 #   scripts/reliability/soak.sh WITAN [SECONDS]
 # SECONDS: of training, 300 by default; 21600 is the long form. The first quarter warms up; the second quarter is
 # compared with the last one.
@@ -35,7 +35,7 @@ done
 begun=$(date +%s)
 echo "soak: training for $seconds s"
 while (($(date +%s) < begun + seconds)); do
-  # By cat, since bash ends at once where $(<FILE) finds none.
+  # With cat, since bash exits if $(<FILE) finds no file.
   status=$(cat "/proc/$process/status" 2>/dev/null) || { cat "$work/said" >&2; give_up "the run ended"; }
   field() { sed -nE "s/^$1:\s+([0-9]+).*/\1/p" <<<"$status"; }
   files=("/proc/$process/fd"/*)
@@ -50,7 +50,7 @@ wait "$process" || code=$?
 process=0
 ((code == 75)) || { cat "$work/said" >&2; give_up "the run ended with exit code $code"; }
 
-# Of a column of numbers: the median of its second quarter, and of its last.
+# The medians of the second and the last quarter of a column of numbers.
 quarters() {
   awk '{ all[NR] = $1 } END {
     for (q = 2; q <= 4; q += 2) {
@@ -63,7 +63,7 @@ quarters() {
     }
   }'
 }
-# Whether it grew by more than so many per cent, or by more than the slack.
+# Whether a value grew by more than so many per cent, or by more than the slack.
 flat() { # NAME UNIT PERCENT SLACK < column
   local before after
   read -r before after < <(quarters)
@@ -74,7 +74,7 @@ flat() { # NAME UNIT PERCENT SLACK < column
 cut -d' ' -f1 "$work/samples" | flat "resident memory" KiB 2 4096
 cut -d' ' -f2 "$work/samples" | flat "open files" "" 0 0
 cut -d' ' -f3 "$work/samples" | flat threads "" 0 0
-# Of each stretch of a twentieth of the samples.
+# For each twentieth of the samples.
 awk -v hertz="$(getconf CLK_TCK)" '{ ticks[NR] = $4; step[NR] = $5 } END {
   for (i = 1; i <= 20; ++i) {
     from = int((NR - 1) * (i - 1) / 20) + 1; to = int((NR - 1) * i / 20) + 1
@@ -86,7 +86,7 @@ saves=$(grep -c '"kind":"save"' "$metrics")
 echo "soak: $count steps, $saves saves, $(stat -c %s "$metrics") bytes of metrics"
 
 # --- 2 ---
-# Of a million steps: those of the run again and again, with numbers of their own.
+# Metrics of a million steps: those of the run repeated, with new step numbers.
 million=$work/runs/million
 mkdir -p "$million"
 cp "$work/runs/soak/config.toml" "$million/"

@@ -19,7 +19,7 @@ trap 'rm -rf "$work"' EXIT
 strace -f -y -qq -s 8 -o "$work/trace" \
   -e trace=openat,write,fsync,rename,renameat,renameat2,mkdir,mkdirat,unlink,unlinkat,rmdir \
   "$tests" --gtest_also_run_disabled_tests --gtest_filter='Saving.DISABLED_ListsItsCalls' >"$work/listed"
-# Names as the C library and as the kernel has them, made one.
+# Maps names of the C library and of the kernel to one.
 counted() {
   sed -E 's/^(open|open64|openat64|opendir)$/openat/; s/^(rename|renameat)$/renameat2/; s/^mkdirat$/mkdir/; s/^(unlink|rmdir|remove)$/unlinkat/' |
     grep -E '^(openat|write|fsync|renameat2|mkdir|unlinkat)$' | sort | uniq -c | awk '{ print $2 ": " $1 }'
@@ -51,7 +51,7 @@ restore
 strace -f -qq -o "$work/trace" -e trace=write,fsync,rename,renameat2,mkdir,unlink,unlinkat,rmdir \
   "${train[@]}" --runs-folder "$work/runs" --train-iters 6 >"$work/said" 2>&1 || { cat "$work/said" >&2; exit 1; }
 shards "$work/runs" >"$work/whole"
-# The most calls of each name that a thread made: strace counts by thread.
+# The maximum number of calls of each name in a thread, since strace counts per thread.
 sed -E 's/^([0-9]+) +([a-z0-9]+)\(.*/\1 \2/; /^[0-9]+ [a-z0-9]+$/!d' "$work/trace" | sort | uniq -c |
   awk '{ if ($1 > most[$3]) most[$3] = $1 } END { for (name in most) print name, most[name] }' | sort >"$work/most"
 

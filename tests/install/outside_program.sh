@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs a build, moves what was installed elsewhere, and builds and runs the example against it, as a program outside
-# this tree would be: tests/install/outside_program.sh BUILD_FOLDER COMPILER
+# Installs a build, moves the installation elsewhere, and builds and runs the example against it, like a program outside
+# this tree: tests/install/outside_program.sh BUILD_FOLDER COMPILER
 set -euo pipefail
 
 build=$1
@@ -28,7 +28,7 @@ prefix=$scratch/moved
 mv "$scratch/first" "$prefix"
 config=$(dirname "$(find "$prefix" -name witanConfig.cmake)")
 
-# The program, and what it prints about itself.
+# The program runs, and reports its version.
 version=$("$prefix/bin/witan" --version)
 [[ $version == "witan $(sed -n 's/^set(PACKAGE_VERSION "\(.*\)")/\1/p' "$config/witanConfigVersion.cmake")" ]] ||
   fail "the program says \"$version\", and $(basename "$config")/witanConfigVersion.cmake otherwise"
@@ -42,14 +42,14 @@ done
 (cd / && "$prefix/bin/witan" config show --config recipes/reference/dense.toml >/dev/null) ||
   fail "recipes/reference/dense.toml is not found from another folder"
 
-# Nothing of the tree is needed: neither its folder, nor headers that were not installed.
+# The installation does not need the tree: neither its folder, nor headers that were not installed.
 ! grep -rl "$(dirname "$(dirname "$build")")/" "$config" || fail "see above: these files name the folder of the sources"
 includes=$(cd "$prefix/include" && grep -rhoE '^#include "witan/[^"]+' . | cut -d '"' -f 2 | sort -u)
 (($(wc -l <<<"$includes") > 100)) || fail "hardly any header is installed"
 missing=$(cd "$prefix/include" && while read -r header; do [[ -f $header ]] || echo "$header"; done <<<"$includes")
 [[ -z $missing ]] || fail "installed headers include headers that are not: ${missing//$'\n'/ }"
 
-# A library that does not exist is refused by its name.
+# A missing library is refused by name.
 mkdir "$scratch/refused"
 cat >"$scratch/refused/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.25)
