@@ -45,7 +45,7 @@ std::vector<Var> RecomputedSegment::record(Tape& tape, const std::vector<Var>& i
   first.keeps_losses_ = true;
   std::vector<Tensor> values;
   for (const Var& output : with_losses(run(first, inputs), first)) values.push_back(output.value());
-  for (Leaf* leaf : first.leaves()) tape.parameter(*leaf);  // the outer tape knows them as used
+  for (Leaf* leaf : first.leaves()) tape.parameter(*leaf);  // the outer tape records them as used
 
   std::vector<Leaf*> leaves;
   std::ranges::copy_if(first.leaves(), std::back_inserter(leaves), &Leaf::trained);

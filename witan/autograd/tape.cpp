@@ -161,7 +161,7 @@ void Tape::backward(const std::vector<std::pair<Var, Tensor>>& roots) {
     add(slot(root), std::move(seed));
   }
   Backward context(*this);
-  const TraceContextScope trace_context(*stream_);  // that of the streams beside it too
+  const TraceContextScope trace_context(*stream_);  // also of its side streams
   Stream* const main = stream_;
   while (!nodes_.empty()) {
     const Node node = std::move(nodes_.back());

@@ -13,7 +13,7 @@ namespace witan {
 // The process that traces this process's main thread, or the given thread; 0: none.
 pid_t tracer();
 pid_t tracer_of_thread(pid_t thread);
-// The thread's number among all threads of the machine, by which debuggers know it.
+// The thread's system-wide id, which debuggers use.
 pid_t this_thread();
 
 // Lets any process of the same user attach a debugger from now on, if the system (Yama) leaves that to the process.

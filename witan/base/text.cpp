@@ -82,7 +82,7 @@ size_t utf8_length(const unsigned char* p, size_t left) {
 }  // namespace
 
 std::string format_bytes(double bytes) {
-  // There are no parts of bytes, whatever a mean or a rate comes to.
+  // Fractions of bytes are never shown, not even for means and rates.
   return scaled(std::abs(bytes) < 1024 ? std::round(bytes) : bytes, 1024,
                 {" B", " KiB", " MiB", " GiB", " TiB", " PiB"});
 }

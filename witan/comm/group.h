@@ -18,7 +18,7 @@
 //   reduce_scatter_uneven B(n-1)/n, all_gather_uneven B(n-1)/n (B of all pieces): what a rank sends when parts are even
 //   broadcast B(n-1)/n: what a rank of a ring sends on average   send B   recv, barrier 0
 //   all_to_all B(n-1)/n with B of the smaller of in and out: the rows of a balanced load, as counts live on the device
-// On a meta stream calls end after counting; a MetaGroup stands for a group whose peers do not exist.
+// On a meta stream calls end after counting; a MetaGroup replaces a group whose peers do not exist.
 #pragma once
 
 #include <cstdint>
@@ -129,8 +129,8 @@ class Group {
   virtual PeerMemory* peers() { return nullptr; }
 
   // Adds a checksum to every message that ranks send each other on the host, and throws a CommError naming sender and
-  // receiver if a message arrives with other bits. Call it on all ranks alike. Between threads a call that returns sums
-  // waits for its peers once more. Has no effect in groups whose data does not pass through the host.
+  // receiver if a message arrives with other bits. Call it on all ranks with the same value. Between threads a call
+  // that returns sums waits for its peers once more. Has no effect in groups whose data does not pass through the host.
   virtual void check_messages() {}
 
   // Called for each later call between two ranks or more, also on the meta device; null: none.

@@ -47,8 +47,8 @@ class HostGroup : public Group {
   CallDeadline deadline_;
 };
 
-// Another deadline for the calls of a group while it lives, on all ranks alike. Ranks that are lost, that fail or that
-// are silent end waits as before.
+// Another deadline for the calls of a group while it lives, the same on all ranks. Ranks that are lost, that fail or
+// that are silent end waits as before.
 class DeadlineScope {
  public:
   DeadlineScope(HostGroup& group, CallDeadline deadline)

@@ -12,7 +12,7 @@ namespace witan {
 
 class MetaGroup : public Group {
  public:
-  // With PeerAccess it stands for a group whose ranks reach each other's memory.
+  // With PeerAccess it represents a group whose ranks access each other's memory.
   MetaGroup(int size, int rank, std::string name, PeerAccess peers = PeerAccess::none);
   PeerMemory* peers() override { return peers_.get(); }
 

@@ -56,7 +56,7 @@ Ledger parse_ledger(std::string_view text, const std::string& where);
 // Files of a Hugging Face folder beside its weights (config.json, the tokenizer's, …), which a run keeps in RUN/hf and
 // an export gives back byte for byte.
 inline constexpr const char* kCompanionFolder = "hf";            // of a run
-inline constexpr const char* kSideTensors = "side.safetensors";  // there: tensors beside the model (convert/hf/hf_side)
+inline constexpr const char* kSideTensors = "side.safetensors";  // there: tensors outside the model (hf_side.h)
 
 // Copies regular files of these names from one folder to another, which is created if needed. Returns the copies.
 // Throws IoError, DiskFullError.

@@ -102,7 +102,7 @@ bool same_value(const ModelConfig& a, const ModelConfig& b, const Field& of_a, c
         [](const LayerSpec& x) { return x.mlp.ffn_hidden_size; });
   if (of_a.name == "moe_router_pre_softmax" || of_a.name == "moe_router_norm_topk_prob") {
     const kernels::Scoring x = a.moe.scoring(), y = b.moe.scoring();
-    const bool softmax = !kernels::scores_each_alone(x.scores);  // which says by itself what it is divided by
+    const bool softmax = !kernels::scores_each_alone(x.scores);  // already normalised
     return x.scores == y.scores && (softmax || x.normalised == y.normalised);
   }
   if (of_a.name == "moe_router_group_score_topk" && a.moe.moe_router_group_topk > 0 && b.moe.moe_router_group_topk > 0)

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-// The parser's own setting for what it asserts: some of its asserts are about what stands in a file ("[(" fails one).
+// The parser's macro for its asserts, some of which malformed files violate (e.g. "[(").
 namespace witan {
 struct ParserAssertion {};
 [[noreturn]] static void refuse_assertion() {
@@ -180,7 +180,7 @@ TableKeys keys_of(const Field& field, const toml::table& table,
   return keys;
 }
 
-// `origin_of` says where a table stands.
+// `origin_of` gives the position of a table.
 void set_tables(const Field& field, const toml::array& array,
                 const std::function<std::string(const toml::node&, size_t index)>& origin_of) {
   std::vector<TableKeys> tables;

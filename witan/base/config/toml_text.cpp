@@ -55,7 +55,7 @@ class Rewriter {
     throw ConfigError(cat(source_, ":", line_, ": not valid TOML: ", why));
   }
 
-  // The next `bytes` have been read, and this stands for them.
+  // The next `bytes` have been read, and are replaced by this.
   void replace(size_t bytes, std::string_view by) {
     for (const char c : toml_.substr(at_, bytes)) line_ += c == '\n';
     out_ += by;
@@ -127,7 +127,7 @@ class Rewriter {
   size_t at_ = 0;
   int line_ = 1;
   int dots_ = 0;       // of the key being read
-  std::string quote_;  // of the string being read, as it stands there; empty: none is
+  std::string quote_;  // of the string being read; empty: none
   bool in_comment_ = false;
   std::string out_;
 };

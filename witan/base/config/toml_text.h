@@ -11,7 +11,7 @@ namespace witan {
 // The document (TOML 1.0, toml.io/en/v1.0.0) in ASCII only: strings become basic strings with \U escapes, letters
 // of comments become "?". Lines stay where they are. `source` names the text in errors.
 // Throws ConfigError where the text is not UTF-8, where TOML does not allow a character beyond ASCII, and for keys of
-// very many parts; whatever else is wrong is left for the parser to say.
+// very many parts; other errors are left to the parser.
 std::string ascii_toml(std::string_view toml, std::string_view source);
 
 }  // namespace witan

@@ -69,7 +69,7 @@ AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
     temporary_ = path_.parent_path() / cat(kTemporary, path_.filename().string(), ".", ::getpid(), ".", serial++);
     fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   } while (fd_ < 0 && errno == EEXIST);  // left by a killed process of the same id, as in a restarted container
-  if (fd_ < 0) throw_io_error("cannot create", path_, errno);  // the name that its user knows
+  if (fd_ < 0) throw_io_error("cannot create", path_, errno);  // the final name
 }
 
 AtomicFile::~AtomicFile() {

@@ -62,7 +62,7 @@ LinesBackward::LinesBackward(const fs::path& path, size_t piece_bytes)
   end_ = feed == std::string::npos ? 0 : feed + 1;
 }
 
-// Puts what stands before the piece in front of it, as much again as is needed of it and a piece more.
+// Prepends the text before the piece: as much again as needed, and one more piece.
 bool LinesBackward::read_before() {
   if (piece_at_ == 0) return false;
   const uint64_t end = piece_at_ + end_;

@@ -33,7 +33,7 @@ Option Option::range(int64_t least, int64_t most) const {
   option_->check([in_range](const std::string& text) {
     const size_t first = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
     const bool digits = text.size() > first && text.find_first_not_of("0123456789", first) == std::string::npos;
-    const std::string wrong = in_range(text);  // says the same of words
+    const std::string wrong = in_range(text);  // the same error for words
     return wrong.empty() || digits ? wrong : cat(clipped(text), " is not a whole number");
   });
   return *this;

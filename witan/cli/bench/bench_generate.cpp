@@ -36,7 +36,7 @@ struct Speed {
   double prompt_s = 0, token_s = 0;  // seconds to read all prompts, and to generate a token for each text
 };
 
-// The configuration on one rank, whatever layout the model would train in.
+// The configuration on one rank, independent of the model's training layout.
 ResolvedConfig resolved(RunConfig given) {
   ParallelConfig alone;
   alone.ranks = alone.expert_model_parallel_size = 1;

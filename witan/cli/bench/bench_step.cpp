@@ -169,7 +169,7 @@ BenchReport report_of(const ResolvedConfig& config, const Plan& plan, const Meas
   return report;
 }
 
-// The settings that all processes of a job must have been given alike.
+// The settings that must be equal for all processes of a job.
 Settings settings_of_call(const RunConfig& given, const StepArgs& state) {
   Settings settings = settings_of(given);
   settings.emplace_back("steps", std::to_string(state.steps));

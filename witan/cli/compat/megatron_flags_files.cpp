@@ -1,4 +1,4 @@
-// Rows of the table: what is read, written and said, and what starts the ranks.
+// Rows of the table: input, output, logging, and launching ranks.
 #include "witan/cli/compat/megatron_flags.h"
 #include "witan/cli/compat/megatron_rules.h"
 

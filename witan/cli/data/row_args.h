@@ -33,7 +33,7 @@ struct WorkArgs {
 void add_work_args(CLI::App& command, WorkArgs& args, const std::string& memory_help,
                    const std::string& temporary_help);
 
-// Adds --seed; `help` says what is drawn with it.
+// Adds --seed; `help` describes what is drawn with it.
 Option add_seed(CLI::App& command, uint64_t& seed, const std::string& help);
 
 // --include and --exclude: which files of a folder are read.

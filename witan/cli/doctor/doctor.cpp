@@ -68,7 +68,7 @@ void measure_machine(Findings& found) {
   found.copy = kernels::measure_copy_gbytes(all);
 }
 
-// Measures again, whatever is stored, with a line of progress.
+// Measures again even if speeds are stored, with a line of progress.
 void measure_kernels(Findings& found, Progress& progress) {
   const CeilingsFile file = ceilings_file();
   std::vector<Load> loads = {{"float32", 1, 1}};

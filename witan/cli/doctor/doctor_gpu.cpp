@@ -121,7 +121,7 @@ void print_gpus(std::FILE* out, const std::vector<Gpu>& gpus) {
 }
 
 std::string rate_of(const cuda::Link& link) {
-  if (link.bytes_per_second == 0) return "?";  // measuring failed; a problem says why
+  if (link.bytes_per_second == 0) return "?";  // measuring failed; a problem reports why
   return fmt::format("{:.0f}{}", link.bytes_per_second * 1e-9, link.peer ? "" : "*");
 }
 

@@ -1,4 +1,4 @@
-// A run that `witan export` writes for other programs, its architecture, and the files beside its weights.
+// A run that `witan export` writes for other programs, its architecture, and the files next to its weights.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// GGUF files beside their weights, for `witan import` and `witan export`: the vocabulary, the chat template and the
-// tokens that begin and end a text.
+// Contents of GGUF files besides the weights, for `witan import` and `witan export`: the vocabulary, the chat template
+// and the tokens that begin and end a text.
 #pragma once
 
 #include <cstdio>

@@ -112,7 +112,7 @@ OrderedJson tokenizer_config(const Tokenizer& tokenizer, const ChatTokens& chat,
   return config;
 }
 
-// Writes the files beside a new config.json: those of the import, or else the run's own.
+// Writes the files next to a new config.json: those of the import, or else the run's own.
 void write_settings(const ExportedRun& run, const OrderedJson& tokens, const std::optional<Tokenizer>& tokenizer,
                     const ChatTokens& chat, const fs::path& out, Ledger& ledger) {
   const auto settle = [&](const char* name, const OrderedJson& own) {

@@ -82,7 +82,7 @@ std::unique_ptr<ForeignWeights> open_foreign(const ImportArgs& args) {
   return std::make_unique<HfWeights>(args.folder, mtp);
 }
 
-// Copies the files beside the weights, which exports need.
+// Copies the files next to the weights, which exports need.
 void keep_companions(const ForeignWeights& weights, const fs::path& folder, Ledger& ledger) {
   if (const auto* hf = dynamic_cast<const HfWeights*>(&weights)) {
     ledger.files = copy_companions(hf->folder().path(), hf->folder().companions(), folder);

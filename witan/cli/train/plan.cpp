@@ -61,7 +61,7 @@ std::optional<Cluster> cluster_of(const Elsewhere& elsewhere, bool search) {
   return cluster;
 }
 
-// Refuses a --mesh with another number of ranks, and says which factor is missing.
+// Refuses a --mesh with another number of ranks, and names the missing factor.
 [[noreturn]] void refuse_mesh(const std::string& mesh, int64_t has, const char* flag, int64_t ranks) {
   const auto names = [&](const char* axis) { return mesh.find(axis) != std::string::npos; };
   const bool whole = ranks % has == 0, sharded = names("replicate") || names("shard");

@@ -80,7 +80,7 @@ std::optional<StepRange> steps_to_come(const std::optional<StepRange>& asked, in
   return StepRange{std::max(asked->first, done + 1), std::min(asked->last, steps)};
 }
 
-// The settings that all processes of a job must have been given alike. Values that each host fills in do not count.
+// The settings that must be equal for all processes of a job. Values that each host fills in do not count.
 Settings settings_of_call(const RunConfig& given, const TrainOptions& options) {
   Settings settings = settings_of(given);
   settings.emplace_back("fresh", options.fresh ? "true" : "false");

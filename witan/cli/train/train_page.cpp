@@ -41,7 +41,7 @@ std::string command_for(const Context& context, const RunConfig& config, std::st
 // On GPUs: how a step is captured and experts' rows are exchanged, and the versions of the libraries.
 void announce_gpus(const Plan& plan, Progress& progress) {
   if (!plan.on_gpu) return;
-  // If rows that go over NCCL are why the step is eager, format_capture() has said so.
+  // If rows sent over NCCL are why the step is eager, format_capture() has reported it.
   const bool says_how = plan.exchanges_rows && (plan.peers || plan.why_eager().empty());
   progress.note(
       cat("step         ", format_capture(plan), says_how ? "; rows of experts " + format_exchange(plan) : ""));
@@ -92,14 +92,14 @@ std::vector<std::string> off_plan(const RunPlan& predicted, const RunResult& res
   return off;
 }
 
-// The process that prints, in a job of several. It knows the arenas of all ranks, but only its own total memory.
+// The process that prints, in a job of several. It has the arenas of all ranks, but only its own total memory.
 std::string name_process(const ParallelConfig& parallel) {
   const int64_t ranks = parallel.ranks_per_process;
   if (ranks == 0 || ranks == parallel.ranks) return "the process";
   return ranks == 1 ? "the process of rank 0" : fmt::format("the process of ranks 0 to {}", ranks - 1);
 }
 
-// The memory that was used, beside the memory that was planned.
+// The memory used, compared with the memory planned.
 void summarise_memory(const ParallelConfig& parallel, const RunPlan& predicted, const RunResult& result,
                       Progress& progress) {
   int64_t arenas = 0, planned = 0;

@@ -37,7 +37,7 @@ Settings unpacked(const std::string& text) {
   return settings;
 }
 
-// The values of one key and the ranks that have each. A rank that does not know the key has no value.
+// The values of one key and the ranks that have each. A rank without the key has no value.
 std::string values_of(const std::string& key, const std::vector<Settings>& settings) {
   std::map<std::string, std::vector<int>> holders;
   for (size_t rank = 0; rank < settings.size(); ++rank) {
@@ -126,7 +126,7 @@ std::vector<std::string> split(const std::string& text) {
 
 struct Mismatch {
   uint64_t lane;
-  int rank, other;  // -1: no other rank knows the lane
+  int rank, other;  // -1: no other rank has the lane
 };
 
 // The first lane, in the order of ranks, about which two ranks differ. `told`: [ranks][lanes][id, hash], 0: no lane.
@@ -195,7 +195,7 @@ std::string words_of(const Lane& a, int rank, const Lane& b, int other) {
              in_parts ? "; " + parts_disagreement(rank, a.sizes[i], other, b.sizes[i]) : "");
 }
 
-// Describes a lane that no other rank knows.
+// Describes a lane that no other rank has.
 std::string words_of(const Lane& lane, int rank) {
   const size_t calls = lane.calls.size();
   return cat(lane.name, ": rank ", rank, " would make ", calls, calls == 1 ? " call" : " calls",

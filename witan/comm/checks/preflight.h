@@ -60,10 +60,10 @@ class CallSchedule : public CallObserver {
   std::vector<Lane> lanes_;
 };
 
-// Collective over all ranks of `world`. Throws CommError, on all of them alike, when ranks of a lane would not make the
-// same calls: it names the lane, the number of the first call that differs, what two ranks would call and where. Ranks
-// tell each other hashes, and more only when those differ. `stream` is on the CPU, with an arena for the calls of a
-// lane.
+// Collective over all ranks of `world`. Throws CommError, the same on all of them, when ranks of a lane would not make
+// the same calls: it names the lane, the number of the first call that differs, what two ranks would call and where.
+// Ranks tell each other hashes, and more only when those differ. `stream` is on the CPU, with an arena for the calls of
+// a lane.
 void require_same_schedule(Stream& stream, Group& world, const CallSchedule& own);
 
 }  // namespace witan

@@ -22,7 +22,7 @@ namespace witan::cuda {
 
 // The identity of this process with its GPU.
 HostIdentity identity_of(int device);
-// Whether GPU `here` reaches the memory of another rank's, as far as can be said without trying: one that this process
+// Whether GPU `here` reaches the memory of another rank's, as far as is known without trying: one that this process
 // does not see is tried out.
 bool may_reach(int here, const HostIdentity& own, const HostIdentity& there, int device_there);
 

@@ -58,8 +58,8 @@ int64_t random_number() {
 }
 
 HostIdentity identity_of_process() {
-  // Process numbers come again, and hosts that were started from one image may count alike. Children that are forked
-  // have this number too, but another process number.
+  // Process ids are reused, and hosts started from one image may assign the same ones. Children that are forked have
+  // this number too, but another process number.
   static const int64_t nonce = random_number();
   return {.host = hash_of(name_of_kernel() + '\n' + pid_namespace()), .process = hash_of(cat(::getpid(), ' ', nonce))};
 }

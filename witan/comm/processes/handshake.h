@@ -6,8 +6,8 @@
 //   accepting -> connecting   Answer: a verdict, and, if it is `admitted` or `crossed`, the same proof
 //
 // A proof is HMAC-SHA-256, keyed with the secret, of both greetings, of the side that speaks and of the message: the
-// secret does not travel, nothing recorded can be used again, and nothing that one side said can be said back to it.
-// Later bytes on the connection are neither encrypted nor authenticated. All messages have a fixed size; numbers are
+// secret does not travel, nothing recorded can be replayed, and no message of one side can be reflected to it. Later
+// bytes on the connection are neither encrypted nor authenticated. All messages have a fixed size; numbers are
 // little-endian.
 //
 // Both ends are state machines over bytes, which neither wait nor send: pending_connections.h gives them their
@@ -59,12 +59,12 @@ static_assert(sizeof(Greeting) == 48 && sizeof(Introduction) == 112 && sizeof(An
 // A greeting with a new random number.
 Greeting fresh_greeting();
 
-// This process, as it stands in its job.
+// This process within its job.
 struct Member {
   int rank = 0, size = 1;
   std::string secret;
   std::string host;
-  int port = 0;  // where it hears connections; 0: nowhere
+  int port = 0;  // where it accepts connections; 0: nowhere
 };
 
 // The ranks that are expected to connect to this process, those that have, and those that it connects to itself and

@@ -96,7 +96,7 @@ bool on_several_hosts(const Environment& environment, const Names& names, int si
 // The first name of Slurm's list: "rack[1-2]node[07-12,15],other" begins with rack1node07.
 std::string first_host(std::string_view list) {
   std::string host;
-  bool skips = false;  // what stands in brackets, but for its beginning
+  bool skips = false;  // inside brackets, after their first item
   for (size_t i = 0; i < list.size() && (list[i] != ',' || skips); ++i) {
     const char c = list[i];
     if (c == ']') {

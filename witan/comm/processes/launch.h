@@ -24,7 +24,7 @@ inline constexpr const char* kEngineVariable = "WITAN_COMM_ENGINE";
 
 struct Launch {
   int rank = 0, size = 1;
-  std::optional<int> local_rank;  // among the ranks of this host, where the launcher says
+  std::optional<int> local_rank;  // among the ranks of this host, if the launcher gives it
   Endpoint master;                // where rank 0 is met
   std::string secret;  // known only to the ranks of the job; may be empty if all are on one host
   CommEngine engine = CommEngine::automatic;

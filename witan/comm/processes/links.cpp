@@ -213,7 +213,7 @@ Links::Sent Links::send_frame(Link& to, const FrameHeader& header, std::span<con
 
 void Links::send(int to, const FrameHeader& header, std::span<const std::byte> bytes, double seconds) {
   throw_if_failed();
-  if (!reach(to, seconds)) return throw_if_failed();  // one that has left: the next wait hears of it
+  if (!reach(to, seconds)) return throw_if_failed();  // it has left: the next wait reports it
   Sent sent;
   {
     Link& other = link(to);
@@ -225,7 +225,7 @@ void Links::send(int to, const FrameHeader& header, std::span<const std::byte> b
     const auto failure = fail(not_reading(to, seconds));
     throw_failure(failure, host(failure.rank));
   }
-  // A connection that has ended is the reading thread's to judge: the next wait hears of it.
+  // The reading thread handles a closed connection: the next wait reports it.
 }
 
 ProcessFailure Links::not_reading(int rank, double seconds) const {

@@ -200,7 +200,7 @@ class Links {
 
   // Functions of the reading thread.
   void read_all();
-  void pass_on();  // passes news on to ranks that may not know them
+  void pass_on();  // sends new failures and departures to ranks that may not know them
   void let_in(std::span<const pollfd> polled);
   void send_heartbeats();
   std::vector<Heartbeat> heartbeats();

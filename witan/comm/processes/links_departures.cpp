@@ -1,4 +1,4 @@
-// How ranks of links.h leave, and hear that others have.
+// Departures: how ranks of links.h leave, and learn that others have left.
 #include <algorithm>
 
 #include "witan/comm/processes/links.h"

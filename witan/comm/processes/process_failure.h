@@ -21,9 +21,9 @@ class LostError : public CommError {
 struct ProcessFailure {
   enum class Kind : uint32_t {
     lost,           // the rank's process, its host or the network to it is gone
-    disagreement,   // `text` says it all, and is every rank's error
+    disagreement,   // `text` is the complete error of every rank
     failed,         // the rank has an error of its own
-    configuration,  // `text` says it all, and is every rank's ConfigError
+    configuration,  // `text` is the complete ConfigError of every rank
   };
   Kind kind = Kind::failed;
   int rank = 0;

@@ -38,7 +38,7 @@ struct Endpoint {
 Endpoint local_end(const Socket& socket);
 Endpoint remote_end(const Socket& socket);
 
-// Whether the name stands for this machine only: 127.x, ::1, and names of them.
+// Whether the name refers to this machine only: 127.x, ::1, and their names.
 bool is_loopback(const std::string& address);
 
 // Hears connections to this address of this machine ("": to all of them) and port (0: one that is free). Throws
@@ -46,7 +46,7 @@ bool is_loopback(const std::string& address);
 Socket listen_at(const Endpoint& at);
 // The next connection that waits, if there is one.
 std::optional<Socket> accept_from(const Socket& listener);
-// Whether such an error of accept() or socket() says that this process, or the machine, can hold no more of them.
+// Whether this error of accept() or socket() means that the process or the machine is out of descriptors.
 bool lacks_descriptors(int error);
 // Returns nothing, with the reason in `why`, if there is no answer by the deadline.
 std::optional<Socket> connect_to(const Endpoint& to, Deadline deadline, std::string& why);
@@ -66,7 +66,7 @@ Transfer recv_all(const Socket& socket, std::span<std::byte> bytes, Deadline dea
 // Waits until the socket can be read (or written) or `seconds` are over; false then.
 bool wait_readable(const Socket& socket, double seconds);
 bool wait_writable(const Socket& socket, double seconds);
-// Whether the other side has closed the connection, whatever of it is still unread.
+// Whether the other side has closed the connection, even if data is still unread.
 bool hung_up(const Socket& socket);
 
 }  // namespace witan

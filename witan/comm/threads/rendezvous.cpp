@@ -105,8 +105,8 @@ bool Rendezvous::spin(const Done& done) const {
   return false;
 }
 
-// Returns when done(). Otherwise throws what lost() says, or late() after `seconds`, or the group's failure, provided
-// that give_up(reason), called while mutex_ is held, agrees to stop.
+// Returns when done(). Otherwise throws the error of lost(), or late() after `seconds`, or the group's failure,
+// provided that give_up(reason), called while mutex_ is held, agrees to stop.
 template <class Done, class Lost, class GiveUp>
 void Rendezvous::wait(const Done& done, const Lost& lost, const GiveUp& give_up, double seconds,
                       const std::function<std::string()>& late) {

@@ -357,7 +357,7 @@ std::optional<MessageEngine::Control> UcxEngine::next_control() {
   return Control{front.peer, front.channel, front.kind, std::move(front.kept)};
 }
 
-// The connections of links.h know better why a rank is gone, and are given time to say so.
+// The connections of links.h report why a rank is gone in more detail, and are given time to do so.
 std::optional<MessageEngine::Trouble> UcxEngine::trouble() const {
   constexpr double kGraceSeconds = 2;
   if (trouble_) return trouble_;

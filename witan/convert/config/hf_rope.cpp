@@ -73,7 +73,7 @@ void read_longrope(HfKeys& scaling, const HfSettings& to, int64_t original, int6
   if (scaling.has("attention_factor")) to.set("rope_attention_factor", scaling.number("attention_factor"));
 }
 
-// Keys beside the object, which apply if the object lacks them.
+// Keys outside the object, which apply if the object lacks them.
 struct RopeBeside {
   double theta = 0;
   int64_t positions = 0;  // max_position_embeddings

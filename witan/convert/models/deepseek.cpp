@@ -91,7 +91,7 @@ void read_deepseek_v3(HfReader& in) {
   read_deepseek_rest(in);
 }
 
-// GLM-4.7-Flash says by mlp_layer_types which layers have experts.
+// GLM-4.7-Flash lists the layers with experts in mlp_layer_types.
 void read_glm4_moe_lite(HfReader& in) {
   read_latent(in);
   if (in.keys.truthy("rope_interleave")) in.to.set("rotary_interleaved", true);

@@ -17,7 +17,7 @@ constexpr TensorRule kExaoneBiasRules[] = {
 };
 
 // sliding_window_pattern = N gives full attention to every N-th layer. Its other form, a text such as "LLLG", only
-// repeats what layer_types says.
+// repeats layer_types.
 std::vector<bool> windows_by_pattern(HfReader& in) {
   const Json* pattern = in.keys.find("sliding_window_pattern");
   const bool number = pattern && pattern->is_number_integer() && *pattern > 0;

@@ -9,7 +9,7 @@
 namespace witan::models {
 namespace {
 
-// Qwen3-MoE has its window in all layers or in none, whatever layer_types says; the others in the layers it names.
+// Qwen3-MoE has its window in all layers or in none, regardless of layer_types; the others in the layers it names.
 void read_qwen_windows(HfReader& in, bool alike) {
   const auto tokens = in.keys.nullable_integer("sliding_window");
   const bool slides = in.keys.flag("use_sliding_window") && tokens;

@@ -1,4 +1,5 @@
-// Arrow's IPC streams and files as rows, as `datasets` caches and saves them; docs/formats/arrow.md says what is read.
+// Arrow's IPC streams and files as rows, as `datasets` caches and saves them; see docs/formats/arrow.md for what is
+// supported.
 #pragma once
 
 #include <memory>

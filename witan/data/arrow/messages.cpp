@@ -245,7 +245,7 @@ MessageReader::MessageReader(const tables::RandomAccess& file) : file_(file), en
   end_ -= kTail + footer;
 }
 
-// The metadata of the next message; false at the end, which a mark says or the last byte.
+// The metadata of the next message; false at the end: an end marker or the last byte.
 bool MessageReader::read_frame(std::string& metadata) {
   constexpr uint32_t kContinuation = 0xFFFFFFFF;
   const auto take = [&](const char* what) {

@@ -36,7 +36,7 @@ constexpr std::array<std::string_view, 5> kMarks = {"weight", "train", "trainabl
 // Bounds of weights other than 0, within which float16 has three digits.
 constexpr double kLeastWeight = 0.001, kMostWeight = 1000;
 
-// The weight in the loss that the message says it has; nothing: it says none.
+// The message's own weight in the loss; nothing: it has none.
 std::optional<float> weight_of_message(const Value& message) {
   std::optional<float> found;
   for (const std::string_view key : kMarks) {
@@ -208,7 +208,7 @@ class Renderer {
   std::vector<Conversation> by_prefixes(RenderedChat whole) const {
     std::vector<Conversation> parts;
     std::vector<Answer> answers;
-    bool continues = true;  // whether every answer stands in the whole text as it stands at its own end
+    bool continues = true;  // whether the text rendered up to each answer is a prefix of the whole text
     for (size_t i = 0; i < row_.messages.size(); ++i) {
       if (format_.answers_only ? !row_.learns(i) : row_.weights[i] == 1) continue;
       RenderedChat part =

@@ -90,7 +90,7 @@ std::string why_missing(const fs::path& path) {
              : missing;
 }
 
-// The paths that a pattern of the shell stands for, sorted.
+// The paths that match a shell pattern, sorted.
 std::vector<fs::path> paths_like(const std::string& pattern) {
   ::glob_t found{};
   const int code = ::glob(pattern.c_str(), 0, nullptr, &found);
@@ -161,7 +161,7 @@ bool has_files_of(const fs::path& folder, SourceKind kind) {
   return false;
 }
 
-// Whether a file is one that other programs write beside their tables: descriptions, and copies of the same rows.
+// Whether a file is one that other programs write next to their tables: descriptions, and copies of the same rows.
 bool is_bookkeeping(const fs::path& path) {
   const std::string name = path.filename().string();
   if (name == "_metadata" || name == "_common_metadata" || name == "dataset_dict.json" || name == "dataset_infos.json")

@@ -276,7 +276,7 @@ void IndexedWriter::finish() {
   }
   for (int64_t d = 0; d <= static_cast<int64_t>(sequences); ++d) put(d);
 
-  fs::remove(idx_path);  // of an earlier pair: it must not stand beside the new .bin
+  fs::remove(idx_path);  // of an earlier pair: it must not remain with the new .bin
   bin_.commit();
   idx.commit();
 }

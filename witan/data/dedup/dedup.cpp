@@ -66,7 +66,7 @@ class ShingleSets {
   std::vector<Entry> entries_;
 };
 
-// Whole rows of tables, read beside the texts of them.
+// Whole rows of tables, read along with their texts.
 class RowsOfTables {
  public:
   explicit RowsOfTables(const CorpusOptions& options) : options_(options), parser_(options.json_key) {}

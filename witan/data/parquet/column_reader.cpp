@@ -143,7 +143,7 @@ void ColumnReader::read_page() {
   }
 }
 
-// The page as it stands in the file; valid until the next page.
+// The page as stored in the file; valid until the next page.
 std::string_view ColumnReader::page_body(const PageHeader& header) {
   intact(header.compressed <= window_->left(), "it is said to have ", header.compressed, " bytes where ",
          window_->left(), " are left of the column");

@@ -47,7 +47,7 @@ Meaning meaning_of_converted(int32_t type) {
   }
 }
 
-// LogicalType is a union of structs: the id of its field says which.
+// LogicalType is a union of structs: the field id selects one.
 Meaning meaning_of_logical(ThriftReader& in) {
   Meaning meaning = Meaning::something;
   in.fields([&](const Field& field) {

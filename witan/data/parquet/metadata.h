@@ -28,13 +28,13 @@ enum class PageType : int32_t { data = 0, index = 1, dictionary = 2, data_v2 = 3
 
 // The meaning of a column's values, as far as it matters for reading them.
 enum class Meaning : uint8_t {
-  plain,     // as the physical type says
+  plain,     // given by the physical type
   text,      // UTF-8, JSON or an enumeration
   natural,   // an integer without sign
   list,      // of a group
   map,       // of a group
   nothing,   // all are null
-  something  // dates, decimals, half floats, BSON ...: no text, and no number as it stands
+  something  // dates, decimals, half floats, BSON ...: neither text nor a plain number
 };
 
 struct SchemaElement {

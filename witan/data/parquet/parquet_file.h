@@ -1,4 +1,4 @@
-// Parquet files as rows: docs/formats/parquet.md says what is read and what is not.
+// Parquet files as rows: see docs/formats/parquet.md for what is supported.
 #pragma once
 
 #include <memory>

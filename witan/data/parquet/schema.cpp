@@ -101,7 +101,7 @@ class Builder {
     return node;
   }
 
-  // A repeated field that stands in no list is a list that cannot be null.
+  // A repeated field outside a list is a list that cannot be null.
   Node bare_list(const SchemaElement& here, const Level& level) {
     Node node;
     node.name = here.name;

@@ -10,7 +10,7 @@
 
 namespace witan::parquet {
 
-// The member that the column's physical type says. INT32 is widened, with its sign.
+// The member for the column's physical type. INT32 is widened, with its sign.
 struct Value {
   std::string_view bytes;
   union {

@@ -110,7 +110,7 @@ void GrowingShards::publish() {
   const fs::path idx_path = prefix_.string() + ".idx";
   AtomicFile idx(idx_path);
   write_index(idx);
-  fs::remove(idx_path);  // of an earlier pair: it must not stand beside the new .bin
+  fs::remove(idx_path);  // of an earlier pair: it must not remain with the new .bin
   fs::rename(bin_.path(), prefix_.string() + ".bin");
   fsync_folder(prefix_.parent_path());
   idx.commit();

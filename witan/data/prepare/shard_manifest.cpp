@@ -29,7 +29,7 @@ bool is_of(const ShardTokenizer& shards, const Tokenizer& tokenizer) {
   return shards.vocab_size == tokenizer.vocab_size() && shards.hash.starts_with(tokenizer.hash());
 }
 
-// The tokenizer beside the shards, if it is the one that they were made with.
+// The tokenizer stored with the shards, if they were made with it.
 std::optional<Tokenizer> own_tokenizer(const fs::path& path, const ShardTokenizer& shards) try {
   std::error_code none;
   if (!fs::is_regular_file(path, none)) return std::nullopt;
@@ -162,7 +162,7 @@ void add_option_changes(const nlohmann::json& then, const nlohmann::json& now, C
     if (at_or_null(then, key) != at_or_null(now, key)) changes.push_back(key);
 }
 
-// Whether the files that are there have the sizes that the manifest says.
+// Whether existing files have the sizes in the manifest.
 bool has_sizes(const nlohmann::json& manifest, const fs::path& prefix) {
   for (const auto& [suffix, description] : manifest.at("files").items()) {
     std::error_code absent;
@@ -172,7 +172,7 @@ bool has_sizes(const nlohmann::json& manifest, const fs::path& prefix) {
   return true;
 }
 
-// read(manifest) of shards whose files have the sizes that their manifest says; nothing where there is none such.
+// read(manifest) of shards whose files have the sizes in their manifest; nothing if there are none.
 template <class Read>
 auto from_manifest(const fs::path& prefix, const Read& read)
     -> std::optional<std::invoke_result_t<Read, const nlohmann::json&>> try {

@@ -108,7 +108,7 @@ void read_layers(Reader& in, RouteFile& file, int64_t layers) {
   }
 }
 
-// All that stands before the tokens.
+// Everything before the tokens.
 Sizes read_header(Reader& in, RouteFile& file) {
   for (const char letter : kRouteMagic)
     if (in.next<char>("the magic") != letter) in.fail("no file of routes: it does not begin with ", kRouteMagic);

@@ -153,7 +153,7 @@ MadeRows RowJob::run(const std::function<MadeRows()>& work) try {
   throw IoError(error.what() + keep(), error.code());
 } catch (const fs::filesystem_error& error) {
   throw IoError(error.what() + keep());
-} catch (const nlohmann::json::exception&) {  // the journal says what cannot be
+} catch (const nlohmann::json::exception&) {  // the journal is inconsistent
   throw;
 } catch (...) {  // of the sources or the options: with others nothing that is done would count
   settled_ = false;

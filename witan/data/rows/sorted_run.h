@@ -25,7 +25,7 @@ struct KeyedRow {
   RowKey key;
   uint64_t begin = 0, size = 0;
 };
-// Memory that a row takes beside its bytes.
+// Memory per row in addition to its bytes.
 inline constexpr uint64_t kRowOverhead = sizeof(KeyedRow);
 
 // Rows until they are written. Not thread-safe.
