@@ -36,7 +36,7 @@ class AtomicFile {
   uint64_t written() const { return written_; }
   void commit(NameFlush name = NameFlush::now);
 
-  // Removes temporary files of killed processes in `folder`. No process may be writing there.
+  // Removes the temporary files in `folder` that killed processes left. Nobody may be writing there.
   static void remove_left_overs(const fs::path& folder);
 
  private:
