@@ -163,6 +163,13 @@ NEWEST |= {
         IMAGES, text_config=dict(QWEN3_VL, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=12,
                                  mlp_only_layers=[0]),
         vision_config=dict(TOWER, num_position_embeddings=16, deepstack_visual_indexes=[0]))),
+    "glm4v_moe_text": ("Glm4vMoe", dict(
+        image_token_id=62, video_token_id=63, image_start_token_id=58, image_end_token_id=59, video_start_token_id=60,
+        video_end_token_id=61, tie_word_embeddings=False,
+        text_config=dict(GLM, head_dim=16, first_k_dense_replace=1,
+                         rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5,
+                                              mrope_section=[1, 1, 2])),
+        vision_config=dict(TOWER, image_size=8))),
 }
 GRANITE = dict(COMMON, intermediate_size=24, embedding_multiplier=3.0, residual_multiplier=0.4, logits_scaling=6.0,
                attention_multiplier=0.3)

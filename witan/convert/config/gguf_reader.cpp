@@ -159,8 +159,8 @@ void GgufReader::routed_experts() {
 
 void GgufReader::mtp_layers() {
   const int64_t modules = integer("nextn_predict_layers", 0), all = out.at("num_hidden_layers").get<int64_t>();
-  require<ConfigError>(modules >= 0 && modules < all, source(), ": ", key("nextn_predict_layers"), " = ", modules, " of ",
-                       key("block_count"), " = ", all, ": the model needs layers of its own");
+  require<ConfigError>(modules >= 0 && modules < all, source(), ": ", key("nextn_predict_layers"), " = ", modules,
+                       " of ", key("block_count"), " = ", all, ": the model needs layers of its own");
   out["num_hidden_layers"] = all - modules;
   out["num_nextn_predict_layers"] = modules;
 }

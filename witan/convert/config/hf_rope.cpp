@@ -73,6 +73,10 @@ void read_longrope(HfKeys& scaling, const HfSettings& to, int64_t original, int6
   if (scaling.has("attention_factor")) to.set("rope_attention_factor", scaling.number("attention_factor"));
 }
 
+bool rotates_in_part(HfRope kind) {
+  return kind == HfRope::partial || kind == HfRope::partial_sections;
+}
+
 // Keys outside the object, which apply if the object lacks them.
 struct RopeBeside {
   double theta = 0;
@@ -94,14 +98,14 @@ void read_ntk_alpha(HfKeys& scaling, const HfSettings& to, double theta) {
 // Reads one object: rope_parameters, a part of it, or rope_scaling.
 void read_object(HfKeys scaling, const HfSettings& to, const RopeBeside& defaults) {
   to.set("rotary_base", scaling.number("rope_theta", defaults.theta));
-  if (defaults.kind == HfRope::partial)
+  if (rotates_in_part(defaults.kind))
     to.set("rotary_percent", scaling.number(kPartial, defaults.share));
   else
     scaling.only(kPartial, 1.0, kWholeHeads);
   std::string type = scaling.text("type", "default");
   type = scaling.text("rope_type", type);
   if (type == "su") type = "longrope";  // in Phi-3's first files
-  if (defaults.kind == HfRope::sections) {
+  if (defaults.kind == HfRope::sections || defaults.kind == HfRope::partial_sections) {
     for (const char* key : {"mrope_section", "mrope_interleaved"}) scaling.find(key);
     if (type == "mrope") type = "default";
   }
@@ -184,7 +188,7 @@ void read_hf_rope(HfKeys& keys, const HfSettings& to, int64_t positions, HfRope 
   const bool scaled = scaling && !scaling->empty();
   const double theta = keys.number("rope_theta");
   const int64_t original = keys.integer("original_max_position_embeddings", 0);
-  const bool partial = kind == HfRope::partial;
+  const bool partial = rotates_in_part(kind);
   const double share = partial ? keys.number(kPartial, 1.0) : 1;
   if (!partial) keys.only(kPartial, 1.0, kWholeHeads);
   const LayerTypeRope rope{scaled ? scaling : joined,

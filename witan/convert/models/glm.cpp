@@ -23,6 +23,10 @@ constexpr GgufRule kGgufMtp[] = {
 
 // Queries, keys and values may have biases, unlike the output projection.
 void read_glm_attention(HfReader& in, HfRope kind) {
+  // transformers rounds heads of a broken width down, and its configuration class has such heads by default.
+  if (!in.keys.has("head_dim") &&
+      in.keys.integer("hidden_size") % std::max<int64_t>(in.keys.integer("num_attention_heads"), 1) != 0)
+    in.keys.integer("head_dim");
   in.sizes();
   in.activation();
   in.rope(kind);
@@ -38,10 +42,6 @@ void write_glm_attention(HfWriter& to) {
 // ---- GLM
 
 void read_glm4_moe(HfReader& in) {
-  // transformers rounds heads of a broken width down, and its configuration class has such heads by default.
-  if (!in.keys.has("head_dim") &&
-      in.keys.integer("hidden_size") % std::max<int64_t>(in.keys.integer("num_attention_heads"), 1) != 0)
-    in.keys.integer("head_dim");
   read_glm_attention(in, HfRope::partial);
   if (in.keys.flag("use_qk_norm")) in.to.set("qk_layernorm", true);
   const char* const mtp = in.keys.has("num_mtp_layers") ? "num_mtp_layers" : "num_nextn_predict_layers";
@@ -104,6 +104,36 @@ Architecture glm4_moe_architecture() {
   return glm;
 }
 
+// ---- The text decoder of GLM-4.5V and 4.6V
+
+void read_glm4v_moe(HfReader& in) {
+  read_glm_attention(in, HfRope::partial_sections);
+  if (in.routed_experts(in.layers_after_dense(), "first_k_dense_replace")) in.sigmoid_router();
+  in.no_mlp_bias();
+  in.full_attention();
+}
+
+void write_glm4v_moe(HfWriter& to) {
+  write_glm_attention(to);
+  to.out["rope_parameters"]["partial_rotary_factor"] = to.model.attention.rotary_percent;
+  to.dense_layers_first();
+  if (to.routed_experts()) to.sigmoid_router();
+}
+
+Architecture glm4v_moe_architecture() {
+  Architecture glm = glm4_moe_architecture();
+  glm.model_type = "glm4v_moe_text";
+  glm.name = "Glm4vMoeForConditionalGeneration";
+  glm.other_types = {"Glm4vMoe_text"};  // as transformers 4.57 and 5.0 write it
+  glm.rules = {kModelRules, kPreNormRules, kAttentionRules, kMlpRules, kMoeRules, kRouterBiasRules, kSharedExpertRules};
+  glm.mtp_layers = false;
+  glm.defaults.emplace_back(R"({"vocab_size": 151424, "max_position_embeddings": 65536, "attention_bias": true})");
+  glm.read = read_glm4v_moe;
+  glm.write = write_glm4v_moe;
+  glm.gguf = {};
+  return glm;
+}
+
 // ---- Solar Open
 
 void read_solar_open(HfReader& in) {
@@ -136,7 +166,7 @@ Architecture solar_open_architecture() {
 }  // namespace
 
 std::vector<Architecture> glm() {
-  return {glm4_moe_architecture(), solar_open_architecture()};
+  return {glm4_moe_architecture(), glm4v_moe_architecture(), solar_open_architecture()};
 }
 
 }  // namespace witan::models

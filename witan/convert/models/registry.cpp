@@ -37,6 +37,7 @@ constexpr std::pair<std::string_view, std::string_view> kLacking[] = {
     {"gemma3_text", kNorms},
     {"gemma4_text", kNorms},
     {"glm4", kNorms},
+    {"glm4v_text", kNorms},
     {"glm_moe_dsa", kIndexer},
     {"gptj", kBeside},
     {"granitemoehybrid", kStateSpace},
