@@ -69,13 +69,14 @@ DeltaMemory delta_memory(Stream& stream, const Tensor& qkv, const DeltaHeads& he
     memory.links = empty({B, S, H, kDeltaChunk}, dtype);
   }
   if (!backward) return memory;
-  memory.states = empty({B, (S + kDeltaChunk - 1) / kDeltaChunk, H, heads.key_dim, heads.value_dim}, dtype);
+  const int64_t slots = (S + kDeltaChunk - 1) / kDeltaChunk, dk = heads.key_dim, dv = heads.value_dim;
+  memory.states = empty(tiles ? Shape{B, slots, H, dv, dk} : Shape{B, slots, H, dk, dv}, dtype);
   if (tiles) {
     memory.state_gradients = empty(memory.states.shape(), dtype);
-    memory.u = empty({B, S, H, heads.value_dim}, dtype);
+    memory.u = empty({B, S, H, dv}, dtype);
     memory.du = empty(memory.u.shape(), dtype);
   } else {
-    memory.shares = empty({B, S, H, 2 * heads.key_dim}, dtype);
+    memory.shares = empty({B, S, H, 2 * dk}, dtype);
   }
   return memory;
 }

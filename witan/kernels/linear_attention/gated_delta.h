@@ -65,9 +65,9 @@ struct DeltaMemory {
   // [B, S, H, kDeltaChunk] bfloat16.
   Tensor chunks, scales, decays, inverse, links;
   // Of backwards. states [B, ceil(S / kDeltaChunk), H, dk, dv]: those before chunks that are not their document's
-  // first, whose first tokens are kDeltaChunk apart at least, so that token t's has slot t / kDeltaChunk. bfloat16,
-  // with state_gradients alike and u, du [B, S, H, dv], on tensor cores; else in the accumulator dtype, with shares [B,
-  // S, H, 2 dk], gradients of q̂ and k̂ of each head.
+  // first, whose first tokens are kDeltaChunk apart at least, so that token t's has slot t / kDeltaChunk. On tensor
+  // cores they are bfloat16 and transposed, [.., dv, dk], as are state_gradients, and u and du are [B, S, H, dv]. Else
+  // they have the accumulator dtype, as have shares [B, S, H, 2 dk], gradients of q̂ and k̂ of each head.
   Tensor states, state_gradients, u, du, shares;
 };
 // The workspace of a forward or a backward: undefined tensors where the stream does not plan for CUDA.

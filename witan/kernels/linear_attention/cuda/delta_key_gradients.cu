@@ -48,8 +48,8 @@ struct KeyShared {
 // The operands of a head's 64 value channels.
 template <int kColumns>
 struct KeyStage {
-  PartRows state, state_gradient;  // [dk, 64]
-  PartRows u, du, d_o;             // [L, 64]
+  DeltaTile<kColumns> state, state_gradient;  // transposed, [64, dk]
+  PartRows u, du, d_o;                        // [L, 64]
   __device__ explicit KeyStage(Bf16* memory)
       : state{memory},
         state_gradient{state.at + kColumns * kPart},
@@ -112,11 +112,12 @@ class DeltaKeyGradients {
     copy_rows(stage.u, in_.u + rows, stride, span_.L, channels);
     copy_rows(stage.du, in_.du + rows, stride, span_.L, channels);
     copy_rows(stage.d_o, to_.d_o + rows, stride, span_.L, channels);
+    const int64_t state = static_cast<int64_t>(part) * in_.dk;
     if (!span_.begins)
-      copy_rows<kColumns>(stage.state, in_.states + in_.state(b_, span_.begin, head) + part, in_.dv, in_.dk, channels);
+      copy_rows(stage.state, in_.states + in_.state(b_, span_.begin, head) + state, in_.dk, channels, in_.dk);
     if (!span_.ends)
-      copy_rows<kColumns>(stage.state_gradient, in_.state_gradients + in_.state(b_, span_.begin + span_.L, head) + part,
-                          in_.dv, in_.dk, channels);
+      copy_rows(stage.state_gradient, in_.state_gradients + in_.state(b_, span_.begin + span_.L, head) + state, in_.dk,
+                channels, in_.dk);
     commit_copies();
   }
   __device__ __forceinline__ void find_norms() {
@@ -149,12 +150,13 @@ class DeltaKeyGradients {
   }
 
   // Products of all channels of queries and keys with a state.
-  __device__ __forceinline__ void multiply(WarpSums<kPairs>& sums, const PartRows& left, const PartRows& state) const {
+  __device__ __forceinline__ void multiply(WarpSums<kPairs>& sums, const PartRows& left,
+                                           const DeltaTile<kColumns>& state) const {
 #pragma unroll 1
     for (int e = 0; e < kPart; e += 16) {
       const FragmentA a = left_operand(left, 16 * block_, e);
 #pragma unroll
-      for (int pair = 0; pair < kPairs; ++pair) sums.add(pair, a, right_transposed(state, channel() + 16 * pair, e));
+      for (int pair = 0; pair < kPairs; ++pair) sums.add(pair, a, right_operand(state, e, channel() + 16 * pair));
     }
   }
   // Adds sums to a gradient, and their products with the rows of q or k to dots.

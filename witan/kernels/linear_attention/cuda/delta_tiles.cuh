@@ -19,10 +19,9 @@ template <int kColumns>
 struct DeltaTile {
   static constexpr int kUnits = kColumns / 8;
   Bf16* at;
-  __device__ Bf16* unit(int row, int unit) const {
-    const int turned = kUnits >= 8 ? unit ^ (row & 7) : unit ^ ((row >> 1) & 3);
-    return at + row * kColumns + turned * 8;
-  }
+  // What is added to units of a row, bit by bit; rows 16 apart have the same.
+  __device__ static int turn(int row) { return kUnits >= 8 ? row & 7 : (row >> 1) & 3; }
+  __device__ Bf16* unit(int row, int unit) const { return at + row * kColumns + (unit ^ turn(row)) * 8; }
   // Elements (row, column) and (row, column + 1); the column is even.
   __device__ uint32_t& pair(int row, int column) const {
     return *reinterpret_cast<uint32_t*>(unit(row, column / 8) + column % 8);
@@ -30,6 +29,11 @@ struct DeltaTile {
   __device__ float2 values(int row, int column) const { return unpack_pair<Bf16>(pair(row, column)); }
   __device__ void set(int row, int column, float first, float second) const {
     pair(row, column) = pack_pair<Bf16>(first, second);
+  }
+  // A lane's unit of the [16, 16] from (row, column) on, multiples of 16; its offset within the block depends on the
+  // lane alone.
+  __device__ const Bf16* lane_unit(int row, int column, int lane_row, int lane_unit) const {
+    return at + lane_row * kColumns + row * kColumns + ((lane_unit ^ turn(lane_row)) ^ (column / 8)) * 8;
   }
 };
 
@@ -43,13 +47,13 @@ __device__ __forceinline__ FragmentA fragment_of(const uint4& x) {
 template <int kColumns>
 __device__ __forceinline__ FragmentA left_operand(const DeltaTile<kColumns>& tile, int row, int column) {
   const int lane = delta_lane();
-  return fragment_of(load_matrices(tile.unit(row + lane % 16, column / 8 + lane / 16)));
+  return fragment_of(load_matrices(tile.lane_unit(row, column, lane % 16, lane / 16)));
 }
 // The transpose of the tile's [16, 16] from (row, column) on, as a left operand.
 template <int kColumns>
 __device__ __forceinline__ FragmentA left_transposed(const DeltaTile<kColumns>& tile, int row, int column) {
   const int lane = delta_lane();
-  return fragment_of(load_matrices_transposed(tile.unit(row + lane % 8 + lane / 16 * 8, column / 8 + lane / 8 % 2)));
+  return fragment_of(load_matrices_transposed(tile.lane_unit(row, column, lane % 8 + lane / 16 * 8, lane / 8 % 2)));
 }
 // A right operand's [16, 16]: columns 0 to 7 and 8 to 15.
 struct FragmentPair {
@@ -58,14 +62,14 @@ struct FragmentPair {
 template <int kColumns>
 __device__ __forceinline__ FragmentPair right_operand(const DeltaTile<kColumns>& tile, int row, int column) {
   const int lane = delta_lane();
-  const uint4 x = load_matrices_transposed(tile.unit(row + lane % 16, column / 8 + lane / 16));
+  const uint4 x = load_matrices_transposed(tile.lane_unit(row, column, lane % 16, lane / 16));
   return {{{{x.x, x.y}}, {{x.z, x.w}}}};
 }
 // The transpose of the tile's [16, 16] from (row, column) on, as a right operand.
 template <int kColumns>
 __device__ __forceinline__ FragmentPair right_transposed(const DeltaTile<kColumns>& tile, int row, int column) {
   const int lane = delta_lane();
-  const uint4 x = load_matrices(tile.unit(row + lane % 8 + lane / 16 * 8, column / 8 + lane / 8 % 2));
+  const uint4 x = load_matrices(tile.lane_unit(row, column, lane % 8 + lane / 16 * 8, lane / 8 % 2));
   return {{{{x.x, x.y}}, {{x.z, x.w}}}};
 }
 
@@ -85,6 +89,29 @@ struct WarpSums {
       at[n][0] *= upper, at[n][1] *= upper;
       at[n][2] *= lower, at[n][3] *= lower;
     }
+  }
+  // Columns [16 block, 16 block + 16) as a left operand, those of a lane times two factors each: factor(n) of columns
+  // 16 block + 8 n + lane % 4 * 2 and the next one.
+  template <class Factor>
+  __device__ FragmentA operand(int block, const Factor& factor) const {
+    FragmentA out;
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      const float2 by = factor(n);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float* const sums = at[2 * block + n] + 2 * half;
+        out.at[2 * n + half] = pack_pair<Bf16>(by.x * sums[0], by.y * sums[1]);
+      }
+    }
+    return out;
+  }
+  __device__ FragmentA operand(int block) const {
+    FragmentA out;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      out.at[i] = pack_pair<Bf16>(at[2 * block + i / 2][i % 2 * 2], at[2 * block + i / 2][i % 2 * 2 + 1]);
+    return out;
   }
   // body(row, column, first, second) for pairs of neighbouring sums.
   template <class Body>
@@ -115,7 +142,7 @@ struct DeltaTensors {
   DeltaScales* scales;    // [B, S, H]
   float* decays;          // [B, S, H], at the first token of each chunk: e^γ[L-1]
   Bf16 *inverse, *links;  // [B, S, H, 64]: rows of (1 + A)^-1 and P. Blocks above the diagonal are not written.
-  Bf16 *states, *state_gradients;  // [B, slots, H, dk, dv]
+  Bf16 *states, *state_gradients;  // [B, slots, H, dv, dk]
   Bf16 *u, *du;                    // [B, S, H, dv]
   int64_t S, channels, key_channels, slots;
   int G, H, dk, dv;
@@ -153,25 +180,33 @@ __device__ __forceinline__ DeltaSpan delta_span(int entry, int next) {
   return {entry / 2, next / 2 - entry / 2, entry % 2 != 0, next % 2 != 0};
 }
 
-// Copies kRows rows of a tile from rows that lie `stride` apart; zeros from row L and channel `channels` on.
-template <int kRows = kTileL, int kColumns>
+// Copies kRows rows of a tile from rows that lie `stride` apart; zeros from row L and channel `channels` on. Thread
+// `thread` of kThreads.
+template <int kRows = kTileL, int kThreads = kTileThreads, int kColumns>
 __device__ __forceinline__ void copy_rows(const DeltaTile<kColumns>& to, const Bf16* from, int64_t stride, int L,
-                                          int channels) {
-  constexpr int kUnits = DeltaTile<kColumns>::kUnits;
+                                          int channels, int thread = static_cast<int>(threadIdx.x)) {
+  constexpr int kUnits = DeltaTile<kColumns>::kUnits, kStep = kThreads / kUnits;
+  static_assert(kThreads % kUnits == 0 && kRows % kStep == 0);
+  const int unit = thread % kUnits, first = thread / kUnits;
+  const bool inside = unit * 8 < channels;
+  const Bf16* source = from + first * stride + unit * 8;
 #pragma unroll
-  for (int first = 0; first < kRows * kUnits; first += kTileThreads) {
-    const int at = first + static_cast<int>(threadIdx.x), row = at / kUnits, unit = at % kUnits;
-    const bool wanted = row < L && unit * 8 < channels;
-    copy_async(to.unit(row, unit), wanted ? from + row * stride + unit * 8 : from, wanted);
+  for (int row = 0; row < kRows; row += kStep, source += kStep * stride) {
+    const bool wanted = inside && first + row < L;
+    copy_async(to.unit(first + row, unit), wanted ? source : from, wanted);
   }
 }
 // Copies the blocks of 16 x 16 on and under the diagonal.
-__device__ __forceinline__ void copy_triangle(const DeltaTile<kTileL>& to, const Bf16* from, int64_t stride, int L) {
+template <int kThreads = kTileThreads>
+__device__ __forceinline__ void copy_triangle(const DeltaTile<kTileL>& to, const Bf16* from, int64_t stride, int L,
+                                              int thread = static_cast<int>(threadIdx.x)) {
+  constexpr int kStep = kThreads / 8;
+  const int unit = thread % 8, first = thread / 8;
+  const Bf16* source = from + first * stride + unit * 8;
 #pragma unroll
-  for (int first = 0; first < kTileL * 8; first += kTileThreads) {
-    const int at = first + static_cast<int>(threadIdx.x), row = at / 8, unit = at % 8;
-    if (unit / 2 <= row / 16) copy_async(to.unit(row, unit), row < L ? from + row * stride + unit * 8 : from, row < L);
-  }
+  for (int row = 0; row < kTileL; row += kStep, source += kStep * stride)
+    if (unit / 2 <= (first + row) / 16)
+      copy_async(to.unit(first + row, unit), first + row < L ? source : from, first + row < L);
 }
 
 // rk or rq of a row, which threads 2 i and 2 i + 1 call together.

@@ -1,160 +1,136 @@
 // The forward's walk. Of a chunk, with the state S before it:
 //   R = β (V - e^γ K S),  U = (1 + A)^-1 R,  O = e^γ Q S + P U,  S <- e^γ[L-1] S + Kᵀ (e^(γ[L-1] - γ) U)
+// all of them transposed.
 #include "witan/kernels/linear_attention/cuda/delta_walk.cuh"
 
 namespace witan::kernels::cuda {
 namespace {
 
-template <int kColumns>
-struct WalkShared {
-  static constexpr int kRows = kTileL * kWalkSlice;
-  static constexpr int64_t bytes(bool whole) {
-    return 2 * WalkStage<kColumns>::bytes(whole) +
-           (kColumns * kWalkSlice + 3 * kRows) * static_cast<int64_t>(sizeof(Bf16));
-  }
-  SliceRows state, residuals, solution, weighted;
-  unsigned char* stages;
-  __device__ explicit WalkShared(unsigned char* memory)
-      : state{reinterpret_cast<Bf16*>(memory)},
-        residuals{state.at + kColumns * kWalkSlice},
-        solution{residuals.at + kRows},
-        weighted{solution.at + kRows},
-        stages(reinterpret_cast<unsigned char*>(weighted.at + kRows)) {}
-};
-
 template <int kColumns, bool kStates>
 class DeltaWalk {
  public:
-  using Warp = WalkWarp<kColumns>;
   static constexpr bool kOutputs = !kStates;
 
-  __device__ DeltaWalk(const DeltaTensors& in, unsigned char* memory)
-      : in_(in),
-        at_(memory),
-        slice_(static_cast<int>(blockIdx.x) * kWalkSlice),
-        head_(static_cast<int>(blockIdx.y)),
-        b_(blockIdx.z) {}
+  __device__ __forceinline__ DeltaWalk(const DeltaTensors& in, const WalkPlace& place)
+      : in_(in), place_(place), channel_(static_cast<int>(threadIdx.x) / 32 * 16) {}
 
-  __device__ void run(Bf16* o, float* last) {
-    ChunkWalk chunks(in_.chunks + b_ * (in_.S + 2), false);
-    write_state<kColumns>(at_.state, state_, warp_);
-    DeltaSpan next = chunks.next();
-    copy(next, 0);
-    float next_decay = decay_of(next);
-    for (int n = 0; n < chunks.count(); ++n) {
-      const DeltaSpan span = next;
-      const float decay = next_decay;
-      wait_copies<0>();
-      __syncthreads();
-      if (n + 1 < chunks.count()) {
-        next = chunks.next();
-        copy(next, (n + 1) % 2);
-        next_decay = decay_of(next);
+  __device__ __forceinline__ void chunk(const WalkStage<kColumns>& stage, const DeltaSpan& span, Bf16* o) {
+    if (span.begins)
+      state_ = {};
+    else if (kStates)
+      write_state<kColumns>(
+          in_.states + in_.state(place_.b, span.begin, place_.head) + static_cast<int64_t>(first_channel()) * in_.dk,
+          state_, in_.dk, in_.dv - first_channel());
+    TokenSums held, outputs;
+#pragma unroll
+    for (int d = 0; d < kColumns / 16; ++d) {
+      const FragmentA state = state_.operand(d);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        held.add(i, state, right_transposed(stage.k, 16 * i, 16 * d));
+        if constexpr (kOutputs) outputs.add(i, state, right_transposed(stage.q, 16 * i, 16 * d));
       }
-      const WalkStage<kColumns> stage = stage_of(n % 2);
-      if (kStates && !span.begins)
-        store_state<kColumns>(in_.states + in_.state(b_, span.begin, head_), at_.state, in_, slice_);
-      chunk(stage, span, decay, o);
-      if (n + 1 == chunks.count()) break;
-      if (span.ends) state_ = {};
-      write_state<kColumns>(at_.state, state_, warp_);
     }
-    if (last != nullptr) write_last(last);
+    FragmentA residuals[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) residuals[j] = residual(stage, held, j);
+    TokenSums solution;
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+#pragma unroll
+      for (int i = j; i < 4; ++i) solution.add(i, residuals[j], right_transposed(stage.inverse, 16 * i, 16 * j));
+    const float decay = *stage.decay;
+    state_.scale(decay, decay);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const FragmentA weighted = solution.operand(j, [&](int n) {
+        return of_tokens(stage.scales, 2 * j + n, [](const DeltaScales& x) { return x.key_left; });
+      });
+#pragma unroll
+      for (int d = 0; d < kColumns / 16; ++d) state_.add(d, weighted, right_operand(stage.k, 16 * j, 16 * d));
+    }
+    if constexpr (kOutputs) {
+      scale_outputs(stage, outputs);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const FragmentA written = solution.operand(j);
+#pragma unroll
+        for (int i = j; i < 4; ++i) outputs.add(i, written, right_transposed(stage.links, 16 * i, 16 * j));
+      }
+      write(o, outputs, span);
+    } else {
+      write(in_.u, solution, span);
+    }
+  }
+
+  // [dk, dv] of the head, in float32
+  __device__ __forceinline__ void write_last(float* last) {
+    float* const to = last + (place_.b * in_.H + place_.head) * in_.dk * static_cast<int64_t>(in_.dv);
+    state_.each([&](int row, int d, float first, float second) {
+      const int e = first_channel() + row;
+      if (d < in_.dk && e < in_.dv) {
+        to[static_cast<int64_t>(d) * in_.dv + e] = first;
+        to[static_cast<int64_t>(d + 1) * in_.dv + e] = second;
+      }
+    });
   }
 
  private:
-  __device__ int64_t token(const DeltaSpan& span) const { return b_ * in_.S + span.begin; }
-  __device__ WalkStage<kColumns> stage_of(int n) const {
-    return {at_.stages + n * WalkStage<kColumns>::bytes(kOutputs), kOutputs};
+  __device__ __forceinline__ int first_channel() const {
+    return place_.slice + channel_;
   }
-  __device__ float decay_of(const DeltaSpan& span) const { return in_.decays[token(span) * in_.H + head_]; }
-  __device__ void copy(const DeltaSpan& span, int n) const {
-    const int64_t first = token(span);
-    stage_of(n).copy(in_, first, span.L, head_, in_.value(first, head_) + slice_, in_.channels, in_.dv - slice_);
+  // R of 16 tokens.
+  __device__ __forceinline__ FragmentA residual(const WalkStage<kColumns>& stage, const TokenSums& held, int j) const {
+    FragmentA out = left_transposed(stage.rows, 16 * j, channel_);
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      const float2 grown = of_tokens(stage.scales, 2 * j + n, [](const DeltaScales& x) { return x.key_grown; });
+      const float2 beta = of_tokens(stage.scales, 2 * j + n, [](const DeltaScales& x) { return x.beta; });
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float2 value = unpack_pair<Bf16>(out.at[2 * n + half]);
+        const float* const sums = held.at[2 * j + n] + 2 * half;
+        out.at[2 * n + half] =
+            pack_pair<Bf16>(beta.x * (value.x - grown.x * sums[0]), beta.y * (value.y - grown.y * sums[1]));
+      }
+    }
+    return out;
   }
-
-  __device__ void chunk(const WalkStage<kColumns>& stage, const DeltaSpan& span, float decay, Bf16* o) {
-    WarpSums<1> held, outputs;
+  __device__ __forceinline__ void scale_outputs(const WalkStage<kColumns>& stage, TokenSums& outputs) const {
 #pragma unroll
-    for (int d = 0; d < kColumns; d += 16) {
-      const FragmentPair state = right_operand(at_.state, d, warp_.channel);
-      held.add(0, left_operand(stage.k, warp_.token, d), state);
-      if constexpr (kOutputs) outputs.add(0, left_operand(stage.q, warp_.token, d), state);
+    for (int n = 0; n < 8; ++n) {
+      const float2 grown = of_tokens(stage.scales, n, [](const DeltaScales& x) { return x.query_grown; });
+      outputs.at[n][0] *= grown.x, outputs.at[n][1] *= grown.y;
+      outputs.at[n][2] *= grown.x, outputs.at[n][3] *= grown.y;
     }
-    held.each([&](int row, int column, float first, float second) {
-      const int i = warp_.token + row, e = warp_.channel + column;
-      const DeltaScales& scales = stage.scales[i];
-      const float2 value = stage.rows.values(i, e);
-      at_.residuals.set(i, e, scales.beta * (value.x - scales.key_grown * first),
-                        scales.beta * (value.y - scales.key_grown * second));
-    });
-    __syncthreads();
-    solve(stage, span);
-    __syncthreads();
-    state_.scale(decay, decay);
-#pragma unroll
-    for (int j = 0; j < kTileL; j += 16) {
-      const FragmentA key = left_transposed(stage.k, j, warp_.state_row);
-#pragma unroll
-      for (int pair = 0; pair < Warp::kStatePairs; ++pair)
-        state_.add(pair, key, right_operand(at_.weighted, j, warp_.state_channel + 16 * pair));
-    }
-    if constexpr (kOutputs) {
-      const int row = warp_.token + delta_lane() / 4;
-      outputs.scale(stage.scales[row].query_grown, stage.scales[row + 8].query_grown);
-#pragma unroll
-      for (int j = 0; j < kTileL; j += 16)
-        if (j <= warp_.token)
-          outputs.add(0, left_operand(stage.links, warp_.token, j), right_operand(at_.solution, j, warp_.channel));
-      write_rows(o, outputs, span);
-    }
-  }
-  __device__ void solve(const WalkStage<kColumns>& stage, const DeltaSpan& span) {
-    WarpSums<1> solution;
-#pragma unroll
-    for (int j = 0; j < kTileL; j += 16)
-      if (j <= warp_.token)
-        solution.add(0, left_operand(stage.inverse, warp_.token, j), right_operand(at_.residuals, j, warp_.channel));
-    solution.each([&](int row, int column, float first, float second) {
-      const int i = warp_.token + row, e = warp_.channel + column;
-      const float left = stage.scales[i].key_left;
-      at_.weighted.set(i, e, left * first, left * second);
-      if constexpr (kOutputs) at_.solution.set(i, e, first, second);
-    });
-    if constexpr (kStates) write_rows(in_.u, solution, span);
   }
   // Rows [B, S, H, dv].
-  __device__ void write_rows(Bf16* to, WarpSums<1>& sums, const DeltaSpan& span) const {
-    sums.each([&](int row, int column, float first, float second) {
-      const int i = warp_.token + row, e = slice_ + warp_.channel + column;
-      if (i < span.L && e < in_.dv)
-        *reinterpret_cast<uint32_t*>(to + ((token(span) + i) * in_.H + head_) * in_.dv + e) =
-            pack_pair<Bf16>(first, second);
-    });
-  }
-  __device__ void write_last(float* last) {
-    float* const to = last + (b_ * in_.H + head_) * in_.dk * static_cast<int64_t>(in_.dv);
-    state_.each([&](int row, int column, float first, float second) {
-      const int d = warp_.state_row + row, e = slice_ + warp_.state_channel + column;
-      if (d < in_.dk && e < in_.dv) {
-        to[static_cast<int64_t>(d) * in_.dv + e] = first;
-        to[static_cast<int64_t>(d) * in_.dv + e + 1] = second;
-      }
-    });
+  __device__ __forceinline__ void write(Bf16* to, const TokenSums& sums, const DeltaSpan& span) const {
+    const int64_t stride = static_cast<int64_t>(in_.H) * in_.dv;
+    write_tokens(to + place_.token(in_, span) * stride + place_.head * in_.dv + first_channel(), stride, sums, span.L,
+                 in_.dv - first_channel());
   }
 
   const DeltaTensors& in_;
-  WalkShared<kColumns> at_;
-  int slice_, head_;
-  int64_t b_;
-  Warp warp_;
-  WarpSums<Warp::kStatePairs> state_;
+  const WalkPlace& place_;
+  int channel_;
+  WarpSums<kColumns / 16> state_;
 };
 
 template <int kColumns, bool kStates>
-__global__ void __launch_bounds__(kTileThreads) delta_walk_kernel(DeltaTensors in, Bf16* o, float* last) {
+__global__ void __launch_bounds__(kWalkThreads) delta_walk_kernel(DeltaTensors in, Bf16* o, float* last) {
   extern __shared__ unsigned char memory[];
-  DeltaWalk<kColumns, kStates>(in, memory).run(o, last);
+  const WalkPlace place(in);
+  DeltaWalk<kColumns, kStates> walk(in, place);
+  walk_chunks<kColumns, !kStates>(
+      in.chunks + place.b * (in.S + 2), false, memory,
+      [&](const WalkStage<kColumns>& stage, const DeltaSpan& span) {
+        const int64_t first = place.token(in, span);
+        stage.copy(in, first, span.L, place.head, place.group, in.value(first, place.head) + place.slice, in.channels,
+                   in.dv - place.slice);
+      },
+      [&](const WalkStage<kColumns>& stage, const DeltaSpan& span) { walk.chunk(stage, span, o); });
+  if (last != nullptr && threadIdx.x < kWalkers) walk.write_last(last);
 }
 
 template <bool kStates>
@@ -163,9 +139,9 @@ void launch_walk(Stream& stream, Bf16* o, float* last, const DeltaInputs& in, co
   const dim3 grid(static_cast<unsigned>((tensors.dv + kWalkSlice - 1) / kWalkSlice), static_cast<unsigned>(tensors.H),
                   static_cast<unsigned>(in.qkv.size(0)));
   dispatch_key_tile(tensors.dk, [&]<int kColumns>() {
-    constexpr int64_t kBytes = WalkShared<kColumns>::bytes(!kStates);
+    constexpr int64_t kBytes = 2 * WalkStage<kColumns>::bytes(!kStates);
     take_shared_memory(stream, "gated_delta", delta_walk_kernel<kColumns, kStates>, kBytes);
-    delta_walk_kernel<kColumns, kStates><<<grid, kTileThreads, kBytes, native(stream)>>>(tensors, o, last);
+    delta_walk_kernel<kColumns, kStates><<<grid, kWalkThreads, kBytes, native(stream)>>>(tensors, o, last);
   });
 }
 

@@ -1,156 +1,123 @@
 // The backward's walk, from a row's last chunk to its first. Of a chunk, with the gradient dS of the state after it and
 // D = (1 + A)^-T dU, the gradient of V is β D:
 //   dU = e^(γ[L-1] - γ) K dS + Pᵀ dO,  dS <- e^γ[L-1] dS + Qᵀ (e^γ dO) - Kᵀ (e^γ β D)
+// all of them transposed.
 #include "witan/kernels/linear_attention/cuda/delta_walk.cuh"
 
 namespace witan::kernels::cuda {
 namespace {
 
 template <int kColumns>
-struct WalkBackShared {
-  static constexpr int kRows = kTileL * kWalkSlice;
-  static constexpr int64_t kBytes =
-      2 * WalkStage<kColumns>::bytes(true) + (kColumns * kWalkSlice + 3 * kRows) * static_cast<int64_t>(sizeof(Bf16));
-  SliceRows state, of_solution, of_keys, of_queries;
-  unsigned char* stages;
-  __device__ explicit WalkBackShared(unsigned char* memory)
-      : state{reinterpret_cast<Bf16*>(memory)},
-        of_solution{state.at + kColumns * kWalkSlice},
-        of_keys{of_solution.at + kRows},
-        of_queries{of_keys.at + kRows},
-        stages(reinterpret_cast<unsigned char*>(of_queries.at + kRows)) {}
-};
-
-template <int kColumns>
 class DeltaWalkBack {
  public:
-  using Warp = WalkWarp<kColumns>;
+  __device__ __forceinline__ DeltaWalkBack(const DeltaTensors& in, const WalkPlace& place, Bf16* dqkv)
+      : in_(in), place_(place), dqkv_(dqkv), channel_(static_cast<int>(threadIdx.x) / 32 * 16) {}
 
-  __device__ DeltaWalkBack(const DeltaTensors& in, const Bf16* d_o, Bf16* dqkv, unsigned char* memory)
-      : in_(in),
-        d_o_(d_o),
-        dqkv_(dqkv),
-        at_(memory),
-        slice_(static_cast<int>(blockIdx.x) * kWalkSlice),
-        head_(static_cast<int>(blockIdx.y)),
-        b_(blockIdx.z) {}
-
-  __device__ void run() {
-    ChunkWalk chunks(in_.chunks + b_ * (in_.S + 2), true);
-    write_state<kColumns>(at_.state, state_, warp_);
-    DeltaSpan next = chunks.next();
-    copy(next, 0);
-    float next_decay = decay_of(next);
-    for (int n = 0; n < chunks.count(); ++n) {
-      const DeltaSpan span = next;
-      const float decay = next_decay;
-      wait_copies<0>();
-      __syncthreads();
-      if (n + 1 < chunks.count()) {
-        next = chunks.next();
-        copy(next, (n + 1) % 2);
-        next_decay = decay_of(next);
+  __device__ __forceinline__ void chunk(const WalkStage<kColumns>& stage, const DeltaSpan& span) {
+    if (span.ends)
+      state_ = {};
+    else
+      write_state<kColumns>(in_.state_gradients + in_.state(place_.b, span.begin + span.L, place_.head) +
+                                static_cast<int64_t>(first_channel()) * in_.dk,
+                            state_, in_.dk, in_.dv - first_channel());
+    FragmentA d_o[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) d_o[i] = left_transposed(stage.rows, 16 * i, channel_);
+    TokenSums sums = solve(stage, d_o);
+    write(in_.du, static_cast<int64_t>(in_.H) * in_.dv, place_.head * in_.dv, sums, span);
+    scale_tokens(sums, stage.scales, [](const DeltaScales& x) { return x.beta; });
+    write(dqkv_, in_.channels, 2 * in_.key_channels + place_.head * in_.dv, sums, span);
+    const float decay = *stage.decay;
+    state_.scale(decay, decay);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const FragmentA query = weighted(stage.scales, d_o[i], i), key = sums.operand(i, [&](int n) {
+        return of_tokens(stage.scales, 2 * i + n, [](const DeltaScales& x) { return -x.key_grown; });
+      });
+#pragma unroll
+      for (int d = 0; d < kColumns / 16; ++d) {
+        state_.add(d, query, right_operand(stage.q, 16 * i, 16 * d));
+        state_.add(d, key, right_operand(stage.k, 16 * i, 16 * d));
       }
-      if (!span.ends)
-        store_state<kColumns>(in_.state_gradients + in_.state(b_, span.begin + span.L, head_), at_.state, in_, slice_);
-      chunk(stage_of(n % 2), span, decay);
-      if (span.begins) state_ = {};
-      write_state<kColumns>(at_.state, state_, warp_);
     }
   }
 
  private:
-  __device__ int64_t token(const DeltaSpan& span) const { return b_ * in_.S + span.begin; }
-  __device__ WalkStage<kColumns> stage_of(int n) const {
-    return {at_.stages + n * WalkStage<kColumns>::bytes(true), true};
+  __device__ __forceinline__ int first_channel() const {
+    return place_.slice + channel_;
   }
-  __device__ float decay_of(const DeltaSpan& span) const { return in_.decays[token(span) * in_.H + head_]; }
-  __device__ void copy(const DeltaSpan& span, int n) const {
-    const int64_t first = token(span), stride = static_cast<int64_t>(in_.H) * in_.dv;
-    stage_of(n).copy(in_, first, span.L, head_, d_o_ + first * stride + head_ * in_.dv + slice_, stride,
-                     in_.dv - slice_);
+  template <class Read>
+  __device__ __forceinline__ static void scale_tokens(TokenSums& sums, const DeltaScales* scales, const Read& read) {
+#pragma unroll
+    for (int n = 0; n < 8; ++n) {
+      const float2 by = of_tokens(scales, n, read);
+      sums.at[n][0] *= by.x, sums.at[n][1] *= by.y;
+      sums.at[n][2] *= by.x, sums.at[n][3] *= by.y;
+    }
   }
-
-  __device__ void chunk(const WalkStage<kColumns>& stage, const DeltaSpan& span, float decay) {
-    find_solution_gradient(stage);
-    weigh_output_gradient(stage);
-    __syncthreads();
-    solve(stage, span);
-    __syncthreads();
-    state_.scale(decay, decay);
+  // D, from the gradient of the output.
+  __device__ __forceinline__ TokenSums solve(const WalkStage<kColumns>& stage, const FragmentA (&d_o)[4]) const {
+    TokenSums of_solution, out;
 #pragma unroll
-    for (int j = 0; j < kTileL; j += 16) {
-      const FragmentA query = left_transposed(stage.q, j, warp_.state_row),
-                      key = left_transposed(stage.k, j, warp_.state_row);
+    for (int d = 0; d < kColumns / 16; ++d) {
+      const FragmentA state = state_.operand(d);
 #pragma unroll
-      for (int pair = 0; pair < Warp::kStatePairs; ++pair) {
-        state_.add(pair, query, right_operand(at_.of_queries, j, warp_.state_channel + 16 * pair));
-        state_.add(pair, key, right_operand(at_.of_keys, j, warp_.state_channel + 16 * pair));
+      for (int i = 0; i < 4; ++i) of_solution.add(i, state, right_transposed(stage.k, 16 * i, 16 * d));
+    }
+    scale_tokens(of_solution, stage.scales, [](const DeltaScales& x) { return x.key_left; });
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+#pragma unroll
+      for (int j = 0; j <= i; ++j) of_solution.add(j, d_o[i], right_operand(stage.links, 16 * i, 16 * j));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const FragmentA left = of_solution.operand(i);
+#pragma unroll
+      for (int j = 0; j <= i; ++j) out.add(j, left, right_operand(stage.inverse, 16 * i, 16 * j));
+    }
+    return out;
+  }
+  // e^γ rq dO of 16 tokens.
+  __device__ __forceinline__ static FragmentA weighted(const DeltaScales* scales, const FragmentA& d_o, int i) {
+    FragmentA out;
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      const float2 grown = of_tokens(scales, 2 * i + n, [](const DeltaScales& x) { return x.query_grown; });
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float2 x = unpack_pair<Bf16>(d_o.at[2 * n + half]);
+        out.at[2 * n + half] = pack_pair<Bf16>(grown.x * x.x, grown.y * x.y);
       }
     }
+    return out;
   }
-  __device__ void find_solution_gradient(const WalkStage<kColumns>& stage) {
-    WarpSums<1> sums;
-#pragma unroll
-    for (int d = 0; d < kColumns; d += 16)
-      sums.add(0, left_operand(stage.k, warp_.token, d), right_operand(at_.state, d, warp_.channel));
-    const int row = warp_.token + delta_lane() / 4;
-    sums.scale(stage.scales[row].key_left, stage.scales[row + 8].key_left);
-#pragma unroll
-    for (int i = 0; i < kTileL; i += 16)
-      if (i >= warp_.token)
-        sums.add(0, left_transposed(stage.links, i, warp_.token), right_operand(stage.rows, i, warp_.channel));
-    sums.each([&](int i, int e, float first, float second) {
-      at_.of_solution.set(warp_.token + i, warp_.channel + e, first, second);
-    });
-  }
-  // e^γ dO, a unit of a row each thread.
-  __device__ void weigh_output_gradient(const WalkStage<kColumns>& stage) {
-    static_assert(kTileL * kWalkSlice == 8 * kTileThreads);
-    const int row = static_cast<int>(threadIdx.x) / 4, unit = static_cast<int>(threadIdx.x) % 4;
-    const float grown = stage.scales[row].query_grown;
-    auto pack = load_pack<uint32_t, 4>(reinterpret_cast<const uint32_t*>(stage.rows.unit(row, unit)));
-#pragma unroll
-    for (uint32_t& pair : pack.at) {
-      const float2 x = unpack_pair<Bf16>(pair);
-      pair = pack_pair<Bf16>(grown * x.x, grown * x.y);
-    }
-    store_pack(reinterpret_cast<uint32_t*>(at_.of_queries.unit(row, unit)), pack);
-  }
-  // D of the slice, and what it gives V and the state.
-  __device__ void solve(const WalkStage<kColumns>& stage, const DeltaSpan& span) {
-    WarpSums<1> sums;
-#pragma unroll
-    for (int i = 0; i < kTileL; i += 16)
-      if (i >= warp_.token)
-        sums.add(0, left_transposed(stage.inverse, i, warp_.token), right_operand(at_.of_solution, i, warp_.channel));
-    sums.each([&](int row, int column, float first, float second) {
-      const int i = warp_.token + row, e = slice_ + warp_.channel + column;
-      const DeltaScales& scales = stage.scales[i];
-      const float back = -scales.key_grown * scales.beta;
-      at_.of_keys.set(i, warp_.channel + column, back * first, back * second);
-      if (i >= span.L || e >= in_.dv) return;
-      const int64_t at = token(span) + i;
-      *reinterpret_cast<uint32_t*>(in_.du + (at * in_.H + head_) * in_.dv + e) = pack_pair<Bf16>(first, second);
-      *reinterpret_cast<uint32_t*>(dqkv_ + at * in_.channels + 2 * in_.key_channels + head_ * in_.dv + e) =
-          pack_pair<Bf16>(scales.beta * first, scales.beta * second);
-    });
+  // To the head's channels, from `channel` of a row on.
+  __device__ __forceinline__ void write(Bf16* to, int64_t stride, int64_t channel, const TokenSums& sums,
+                                        const DeltaSpan& span) const {
+    write_tokens(to + place_.token(in_, span) * stride + channel + first_channel(), stride, sums, span.L,
+                 in_.dv - first_channel());
   }
 
   const DeltaTensors& in_;
-  const Bf16* d_o_;
+  const WalkPlace& place_;
   Bf16* dqkv_;
-  WalkBackShared<kColumns> at_;
-  int slice_, head_;
-  int64_t b_;
-  Warp warp_;
-  WarpSums<Warp::kStatePairs> state_;
+  int channel_;
+  WarpSums<kColumns / 16> state_;
 };
 
 template <int kColumns>
-__global__ void __launch_bounds__(kTileThreads) delta_walk_back_kernel(DeltaTensors in, const Bf16* d_o, Bf16* dqkv) {
+__global__ void __launch_bounds__(kWalkThreads) delta_walk_back_kernel(DeltaTensors in, const Bf16* d_o, Bf16* dqkv) {
   extern __shared__ unsigned char memory[];
-  DeltaWalkBack<kColumns>(in, d_o, dqkv, memory).run();
+  const WalkPlace place(in);
+  DeltaWalkBack<kColumns> walk(in, place, dqkv);
+  walk_chunks<kColumns, true>(
+      in.chunks + place.b * (in.S + 2), true, memory,
+      [&](const WalkStage<kColumns>& stage, const DeltaSpan& span) {
+        const int64_t first = place.token(in, span), stride = static_cast<int64_t>(in.H) * in.dv;
+        stage.copy(in, first, span.L, place.head, place.group, d_o + first * stride + place.head * in.dv + place.slice,
+                   stride, in.dv - place.slice);
+      },
+      [&](const WalkStage<kColumns>& stage, const DeltaSpan& span) { walk.chunk(stage, span); });
 }
 
 }  // namespace
@@ -162,10 +129,10 @@ void delta_walk_back(Stream& stream, const DeltaGradients& to, const Tensor& d_o
   const dim3 grid(static_cast<unsigned>((tensors.dv + kWalkSlice - 1) / kWalkSlice), static_cast<unsigned>(tensors.H),
                   static_cast<unsigned>(in.qkv.size(0)));
   dispatch_key_tile(tensors.dk, [&]<int kColumns>() {
-    constexpr int64_t kBytes = WalkBackShared<kColumns>::kBytes;
+    constexpr int64_t kBytes = 2 * WalkStage<kColumns>::bytes(true);
     take_shared_memory(stream, "gated_delta", delta_walk_back_kernel<kColumns>, kBytes);
     delta_walk_back_kernel<kColumns>
-        <<<grid, kTileThreads, kBytes, native(stream)>>>(tensors, ptr<Bf16>(d_o), ptr<Bf16>(to.dqkv));
+        <<<grid, kWalkThreads, kBytes, native(stream)>>>(tensors, ptr<Bf16>(d_o), ptr<Bf16>(to.dqkv));
   });
   delta_key_gradients(stream, to, d_o, in);
 }
