@@ -3,8 +3,8 @@
 // Calls are ordered by their stream, run asynchronously, and may be captured into a graph, except for all_to_all, which
 // reads its counts on the host (DeviceError during a capture; it waits otherwise). With PeerAccess::host it leaves them
 // on the device and can be captured; counts that contradict each other are a CommError at the deadline. Ranks agree on
-// a captured call when it is captured: all must start its replays in the same order, and graphs must be destroyed before their
-// groups.
+// a captured call when it is captured: all must start its replays in the same order, and graphs must be destroyed
+// before their groups.
 //
 // When a rank fails, an AbortedError stops ranks that wait for their GPU: their communicators are aborted and
 // device-side waits end. A wait beyond the world's deadline throws a CommError.

@@ -200,9 +200,8 @@ TEST_F(GgufFiles, LayersThatLlamaCppHasGoOutAndComeBack) {
   EXPECT_EQ(qwen.integer("qwen2moe.expert_shared_feed_forward_length"), 12);
   const GgufMetadata smollm = write("smollm3", [](ModelConfig& model) { model.attention.no_rope_freq = "[0,0,0,1]"; });
   EXPECT_EQ(smollm.text("general.architecture"), "smollm3");
-  const GgufMetadata ernie = write("ernie4_5", [](ModelConfig& model) {
-    model.attention.add_attention_bias = model.add_mlp_bias = false;
-  });
+  const GgufMetadata ernie =
+      write("ernie4_5", [](ModelConfig& model) { model.attention.add_attention_bias = model.add_mlp_bias = false; });
   EXPECT_EQ(ernie.text("general.architecture"), "ernie4_5");
   const GgufMetadata granite = write("granite", [](ModelConfig& model) {
     model.attention.add_attention_bias = model.add_mlp_bias = false;

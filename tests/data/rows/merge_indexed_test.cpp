@@ -78,7 +78,9 @@ TEST_F(MergeIndexedTest, OverwritesNothing) {
   const fs::path one = write("one", {{1}}, 100);
   EXPECT_THAT(message_of<ConfigError>([&] { merge_indexed({one, one}, one); }), HasSubstr("one.bin exists already"));
   fs::create_directory(folder_ / "merged.columns");
-  EXPECT_THAT(message_of<ConfigError>([&] { merge_indexed({one, one}, folder_ / "merged"); }),
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                merge_indexed({one, one}, folder_ / "merged");
+              }),
               HasSubstr("merged.columns exists already"));
 }
 

@@ -26,7 +26,7 @@ struct Launch {
   int rank = 0, size = 1;
   std::optional<int> local_rank;  // among the ranks of this host, if the launcher gives it
   Endpoint master;                // where rank 0 is met
-  std::string secret;  // known only to the ranks of the job; may be empty if all are on one host
+  std::string secret;             // known only to the ranks of the job; may be empty if all are on one host
   CommEngine engine = CommEngine::automatic;
   std::string unbind = "";  // how the launcher is kept from binding processes to cores
 };

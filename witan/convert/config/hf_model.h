@@ -35,8 +35,8 @@ enum class HfHeads : bool { grouped, latent };
 // What an architecture's rotary positions have beside those of Llama.
 enum class HfRope : uint8_t {
   plain,
-  partial,    // the share of a head's channels given by partial_rotary_factor rotates
-  sections,   // keys of a vision-language model's sections, which say nothing about text
+  partial,   // the share of a head's channels given by partial_rotary_factor rotates
+  sections,  // keys of a vision-language model's sections, which say nothing about text
   partial_sections,
   ntk_alpha,  // "dynamic" with a factor alpha, which raises the base for all lengths
 };

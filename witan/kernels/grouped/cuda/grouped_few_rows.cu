@@ -49,7 +49,7 @@ __device__ __forceinline__ int nth_visited(const int64_t* count, int experts, in
 // The plain epilogue of a block: stores the sums of 16 adjacent rows of the weight, rounded.
 template <class T>
 struct FewPlain {
-  static constexpr int kApart = few::kWeightRows;                     // rows of the weight from one block's first to the next's
+  static constexpr int kApart = few::kWeightRows;  // rows of the weight from one block's first to the next's
   static constexpr int kElements = few::kWeightRows * few::kColumns;  // per tile
 
   // The i-th row of the weight that a lane with row `own` of each 8 reads; any valid row beyond the last.
