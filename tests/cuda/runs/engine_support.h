@@ -49,12 +49,6 @@ inline void expect_near(const std::vector<double>& found, const std::vector<doub
     EXPECT_NEAR(found[i], expected[i], relative * std::abs(expected[i])) << "step " << i;
 }
 
-inline void expect_same_bits(const Trajectory& a, const Trajectory& b) {
-  EXPECT_EQ(a.losses, b.losses);
-  EXPECT_EQ(a.norms, b.norms);
-  EXPECT_EQ(a.weights, b.weights);
-}
-
 // Compares in float64.
 inline Trajectory expect_values_of_the_cpu(const RunConfig& config, int64_t steps) {
   Trajectory gpus = run_engine(config, steps);
