@@ -99,6 +99,19 @@ std::string quantised_summary(const std::vector<QuantisedKind>& quantised) {
   return text;
 }
 
+std::string calibration_summary(const Ledger& ledger) {
+  constexpr size_t kNamed = 3;
+  if (ledger.calibration_tokens == 0) return "";
+  std::string text = cat("calibrated   with ", ledger.calibration_tokens, " tokens");
+  const auto& left = ledger.uncalibrated;
+  if (!left.empty()) {
+    text += cat(", except ", left.size(), " of the matrices, which no token reached: ");
+    for (size_t i = 0; i < std::min(left.size(), kNamed); ++i) text += (i == 0 ? "" : ", ") + left[i];
+    if (left.size() > kNamed) text += cat(" and ", left.size() - kNamed, " more");
+  }
+  return text + "\n";
+}
+
 // Copies a file without holding it in memory.
 void copy_large_file(const fs::path& from, const fs::path& to) {
   std::error_code error;
@@ -117,7 +130,7 @@ std::string Ledger::summary() const {
   text += noted == 0 ? cat("checked      all ", moved, " tensors were written\n")
                      : cat("checked      ", moved, " of ", source.size(), " tensors were written; the other ", noted,
                            noted == 1 ? " is" : " are", " explained above\n");
-  text += quantised_summary(quantised);
+  text += quantised_summary(quantised) + calibration_summary(*this);
   if (!files.empty()) {
     text += "carried      ";
     for (size_t i = 0; i < files.size(); ++i) text += (i == 0 ? "" : ", ") + files[i].name;
@@ -150,6 +163,7 @@ std::string Ledger::text() const {
                                  {"elements", kind.elements},
                                  {"bytes", kind.bytes},
                                  {"relative_rms_error", kind.error.relative()}});
+  if (calibration_tokens > 0) json["calibration"] = {{"tokens", calibration_tokens}, {"uncalibrated", uncalibrated}};
   return json.dump(1) + "\n";
 }
 

@@ -42,8 +42,11 @@ struct Ledger {
   std::string architecture;  // Architecture::model_type
   NameStyle style;
   std::vector<LedgerEntry> source, target;
-  std::vector<LedgerFile> files;              // copied byte for byte
-  std::vector<QuantisedKind> quantised = {};  // by an export; not read back
+  std::vector<LedgerFile> files;  // copied byte for byte
+  // Of an export; not read back:
+  std::vector<QuantisedKind> quantised = {};
+  int64_t calibration_tokens = 0;              // 0: matrices were quantised without calibration
+  std::vector<std::string> uncalibrated = {};  // matrices that none of those tokens reached
 
   // A few readable lines: tensors, elements and bytes of both sides.
   std::string summary() const;

@@ -26,7 +26,7 @@ void PrintTo(const Type& type, std::ostream* out) {
   *out << type.dtype << " in " << type.format;
 }
 
-class QuantisedExports : public SmallRuns, public ::testing::WithParamInterface<Type> {
+class WideRuns : public SmallRuns {
  protected:
   // Its widths fill super-blocks of 256, and its steps are so large that the loss depends on the weights.
   void train_wide(const std::string& name) const {
@@ -77,6 +77,8 @@ class QuantisedExports : public SmallRuns, public ::testing::WithParamInterface<
   }
 };
 
+class QuantisedExports : public WideRuns, public ::testing::WithParamInterface<Type> {};
+
 TEST_P(QuantisedExports, ComeBackWithNearlyTheLossAndTheFilesValues) {
   const Type& type = GetParam();
   train_wide("one");
@@ -111,6 +113,28 @@ INSTANTIATE_TEST_SUITE_P(Types, QuantisedExports,
                                            Type{"int4", "hf", "INT4", "moe.experts.gate_up_proj", 13, 0.1}),
                          [](const auto& type) { return std::string(type.param.dtype); });
 
+// Weights are farther from the run's than without calibration, so that outputs are nearer.
+TEST_F(WideRuns, AreCalibratedOnAText) {
+  train_wide("one");
+  done({"export", "--run", "one", folder_ / "plain", "--dtype", "int4"});
+  const Json plain = errors_of("one");
+  const Said said =
+      done({"export", "--run", "one", folder_ / "out", "--dtype", "int4", "--calibrate", folder_ / "text.txt"});
+  EXPECT_THAT(said.out, HasSubstr("calibrated   with "));
+  const Json calibrated = errors_of("one");
+  ASSERT_EQ(calibrated.size(), plain.size());
+  for (size_t i = 0; i < plain.size(); ++i)
+    EXPECT_GT(calibrated[i]["relative_rms_error"].get<double>(), plain[i]["relative_rms_error"].get<double>());
+  const Json ledger = Json::parse(file("runs/one/export-ledger.json"));
+  EXPECT_GT(ledger["calibration"]["tokens"].get<int64_t>(), 100);
+  EXPECT_TRUE(ledger["calibration"]["uncalibrated"].is_array());
+  done({"import", folder_ / "out", "--run", "two"});
+  EXPECT_NEAR(loss_of("two"), loss_of("one"), 0.1);
+  // The same text gives the same bytes.
+  done({"export", "--run", "one", folder_ / "again", "--dtype", "int4", "--calibrate", folder_ / "text.txt"});
+  EXPECT_EQ(file("again/model.safetensors"), file("out/model.safetensors"));
+}
+
 class QuantisedTypes : public SmallRuns {};
 
 TEST_F(QuantisedTypes, TypesThatAFormatDoesNotHaveAreRefused) {
@@ -119,6 +143,13 @@ TEST_F(QuantisedTypes, TypesThatAFormatDoesNotHaveAreRefused) {
   EXPECT_THAT(run({"export", "--run", "one", "--dtype", "int4", "--format", "gguf", folder_ / "a.gguf"}).err,
               HasSubstr("add --format hf"));
   EXPECT_THAT(run({"export", "--run", "one", "--dtype", "mxfp4", folder_ / "hf"}).err, HasSubstr("only gpt_oss's"));
+  for (const char* dtype : {"int8", "fp8"})
+    EXPECT_THAT(
+        run({"export", "--run", "one", "--dtype", dtype, "--calibrate", folder_ / "text.txt", folder_ / "hf"}).err,
+        HasSubstr("--calibrate chooses the roundings of int4"));
+  EXPECT_THAT(
+      run({"export", "--run", "one", "--dtype", "int4", "--calibrate", folder_ / "none.txt", folder_ / "hf"}).err,
+      HasSubstr("none.txt"));
   EXPECT_FALSE(fs::exists(folder_ / "hf"));
 }
 

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 
 #include "convert/convert_support.h"
 #include "support/message_of.h"
@@ -65,12 +66,13 @@ class HfQuantisers : public ::testing::Test {
 
   // Writes the folder `name` as `witan export` does.
   Ledger exported(CheckpointWeights& weights, const fs::path& source, HfQuantisation kind, const std::string& name,
-                  uint64_t shard_bytes = 5'000'000'000) {
+                  uint64_t shard_bytes = 5'000'000'000, FeedbackOf feedback = {}) {
     HfWeights hf(source);
     HfExport how{hf.hf().architecture, hf.style()};
     how.style.storage = kind == HfQuantisation::mxfp4 ? ExpertStorage::mxfp4 : default_storage(*how.architecture);
     how.quantisation = kind;
     how.shard_bytes = shard_bytes;
+    how.feedback = std::move(feedback);
     fs::create_directories(folder_ / name);
     Ledger ledger = export_weights(weights, how, folder_ / name);
     Json config = Json::parse(read_file(source / kHfConfig));
@@ -164,6 +166,38 @@ INSTANTIATE_TEST_SUITE_P(Kinds, HfQuantiserKinds,
                                            Kind{"int8", HfQuantisation::int8, 0.01, ".weight_packed", ".weight_scale"},
                                            Kind{"int4", HfQuantisation::int4, 0.13, ".weight_packed", ".weight_scale"}),
                          [](const auto& one) { return std::string(one.param.name); });
+
+// No token reached expert 2: its matrices are rounded to the nearest, as without calibration, and are named.
+TEST_F(HfQuantisers, CalibrationIsOfEachMatrixAndWhatItLeavesOutIsNamed) {
+  Json sizes = kSmall;
+  sizes["moe_intermediate_size"] = 128;
+  sizes["mlp_only_layers"] = Json::array();
+  const fs::path source = random_model("qwen3_moe", sizes);
+  CheckpointWeights weights = imported(source);
+  exported(weights, source, HfQuantisation::int4, "plain");
+  std::set<std::pair<std::string, int64_t>> asked;
+  ThreadPool pool(1);
+  const Ledger ledger = exported(weights, source, HfQuantisation::int4, "calibrated", 5'000'000'000,
+                                 [&](const std::string& name, int64_t matrix) -> std::shared_ptr<ErrorFeedback> {
+                                   asked.emplace(name, matrix);
+                                   if (name.find("experts") != std::string::npos && matrix == 2) return nullptr;
+                                   const auto K = static_cast<size_t>(weights.weights().at(name).last());
+                                   std::vector<float> moments(K * K, 1.0F);
+                                   for (size_t i = 0; i < K; ++i) moments[i * (K + 1)] = 1.5F;
+                                   return std::make_shared<ErrorFeedback>(moments, pool);
+                                 });
+  EXPECT_TRUE(asked.contains({"layers.0.attention.q_proj.weight", 0}));
+  EXPECT_TRUE(asked.contains({"layers.0.moe.experts.gate_up_proj", 3}));
+  EXPECT_TRUE(asked.contains({"layers.0.moe.experts.down_proj", 1}));
+  const std::string expert = "model.layers.0.mlp.experts.2.";
+  EXPECT_THAT(ledger.uncalibrated,
+              ::testing::UnorderedElementsAre(expert + "gate_proj.weight", expert + "up_proj.weight",
+                                              expert + "down_proj.weight"));
+  const OwnTensors plain = tensors_in(folder_ / "plain"), calibrated = tensors_in(folder_ / "calibrated");
+  for (const auto& [name, tensor] : plain)
+    if (name.ends_with(".weight_packed"))
+      EXPECT_EQ(calibrated.at(name).bytes == tensor.bytes, name.starts_with(expert)) << name;
+}
 
 TEST_F(HfQuantisers, ConfigsNameWhatIsLeftOut) {
   const fs::path source = random_model("mixtral", [] {

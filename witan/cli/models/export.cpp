@@ -8,6 +8,7 @@
 #include "witan/cli/args/options.h"
 #include "witan/cli/args/shared_args.h"
 #include "witan/cli/command.h"
+#include "witan/cli/models/calibration.h"
 #include "witan/cli/models/exported_run.h"
 #include "witan/cli/models/gguf.h"
 #include "witan/cli/models/unfinished.h"
@@ -78,7 +79,7 @@ Ledger write_folder(const ExportedRun& run, const fs::path& out, const Write& wr
 }
 
 Ledger export_as_hf(const ExportedRun& run, const ExportArgs& args, const Architecture& architecture,
-                    CheckpointWeights& weights) {
+                    CheckpointWeights& weights, std::FILE* err) {
   HfExport how{&architecture, style_for(run, architecture), {}, {}, {}, parse_bytes(args.max_shard_size)};
   if (!how.style.prefix.empty()) how.side = run.folder / kCompanionFolder / kSideTensors;
   if (const QuantisedType* quantised = quantised_type(args)) {
@@ -91,8 +92,14 @@ Ledger export_as_hf(const ExportedRun& run, const ExportArgs& args, const Archit
                        ": a file must hold something, as of 5GB");
   if (run.ledger)
     for (const LedgerEntry& entry : run.ledger->source) how.dtypes[entry.name] = entry.dtype;
+  std::optional<Calibration> calibration;
+  if (!args.calibrate.empty()) {
+    calibration.emplace(args, err);
+    how.feedback = calibration->feedback();
+  }
   return write_folder(run, args.out, [&](const fs::path& out) {
     Ledger ledger = export_weights(weights, how, out);
+    if (calibration) ledger.calibration_tokens = calibration->tokens();
     write_companions(run, architecture, how, quantization_config(weights, how), out, ledger);
     return ledger;
   });
@@ -138,6 +145,8 @@ void check_args(const ExportedRun& run, const ExportArgs& args) {
     require<UsageError>(has, "--dtype ", args.dtype, " is a type of ",
                         quantised->gguf ? "GGUF files: add --format gguf" : "Hugging Face folders: add --format hf");
   }
+  require<UsageError>(args.calibrate.empty() || (args.format == "hf" && args.dtype == "int4"),
+                      "--calibrate chooses the roundings of int4: add --format hf --dtype int4, or leave it out");
   const int64_t modules = run.config.model.mtp_num_layers;
   require<UsageError>(!args.without_mtp || modules > 0, "--without-mtp: the run ", run.folder.filename().string(),
                       " has no modules of multi-token prediction (mtp_num_layers = 0); leave it out");
@@ -177,7 +186,7 @@ ExitCode export_run(Context& context, const ExportArgs& args) {
                 args.format == "gguf" ? gguf_architecture(architecture) : std::string(architecture.model_type), ")");
     ledger = args.format == "gguf"   ? export_as_gguf(run, args, architecture, weights)
              : args.format == "peft" ? export_as_peft(run, args, architecture, weights)
-                                     : export_as_hf(run, args, architecture, weights);
+                                     : export_as_hf(run, args, architecture, weights, context.err);
   }
   print_exported(context, run, args, ledger, model);
   return ExitCode::done;
@@ -198,6 +207,7 @@ void add_export(CLI::App& app, Context& context) {
        "witan export --run my-run@best --format hf exported-best\n"
        "witan export --run my-run --format gguf exported.gguf --dtype q4_k_m\n"
        "witan export --run my-run --format hf exported-int4 --dtype int4\n"
+       "witan export --run my-run --format hf exported-gptq --dtype int4 --calibrate my.txt\n"
        "witan export --run my-run --format megatron for-megatron\n"
        "witan export --run my-run --format hf exported-bf16 --dtype bfloat16 --max-shard-size 2GB"},
       [&context, args] { return export_run(context, *args); });
@@ -227,6 +237,10 @@ void add_export(CLI::App& app, Context& context) {
       "Dtype of all tensors (default: as imported, else the model's); quantised: q8_0 to q4_k_m in GGUF files, fp8, "
       "int8 and int4 in folders, mxfp4 in both")
       .one_of(dtypes);
+  add_option(*command, "--calibrate", args->calibrate,
+             "Choose the roundings of int4 by GPTQ, with the model's inputs on this text: files and folders of text or "
+             "rows")
+      .type_name("FILE");
   add_option(*command, "--max-shard-size", args->max_shard_size, "Largest file, unless one tensor is larger")
       .type_name("SIZE")
       .show_default();

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "witan/checkpoint/store.h"
 #include "witan/convert/hf/hf_export.h"
@@ -17,6 +18,7 @@ namespace witan::cli {
 
 struct ExportArgs {
   std::string run, runs_folder = "runs", format = "hf", out, architecture, dtype, max_shard_size = "5GB";
+  std::vector<std::string> calibrate;  // files of text; empty: without calibration
   bool merge_lora = false, without_mtp = false;
 };
 

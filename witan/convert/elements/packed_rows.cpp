@@ -61,7 +61,7 @@ std::vector<std::byte> dequantise_packed(std::span<const std::byte> words, Eleme
 
 RoundingError quantise_packed(std::span<const float> values, int64_t columns, int64_t groups, int bits,
                               Element scale_type, ThreadPool& pool, std::vector<std::byte>& words,
-                              std::vector<std::byte>& scales) {
+                              std::vector<std::byte>& scales, const ErrorFeedback* feedback) {
   const auto rows = static_cast<int64_t>(values.size()) / columns;
   const int64_t row_bytes = packed_words(columns, bits) * 4, group = columns / groups, width = size_of(scale_type);
   const int low = -(1 << (bits - 1)), high = -low - 1;
@@ -70,19 +70,24 @@ RoundingError quantise_packed(std::span<const float> values, int64_t columns, in
   scales.resize(scales_before + static_cast<size_t>(rows * groups * width));
   std::vector<RoundingError> errors(static_cast<size_t>((rows + kRowsOfTask - 1) / kRowsOfTask));
   pool.run(static_cast<int64_t>(errors.size()), [&](int64_t task) {
-    for (int64_t at = task * kRowsOfTask * groups; at < std::min(rows, (task + 1) * kRowsOfTask) * groups; ++at) {
-      const int64_t row = at / groups, first = at % groups * group;
-      const auto of = values.subspan(static_cast<size_t>(row * columns + first), static_cast<size_t>(group));
-      const float exact = scale_for(of, bits);
-      std::byte* scale_at = scales.data() + scales_before + at * width;
-      copy_elements(scale_type, scale_at, Element::f32, reinterpret_cast<const std::byte*>(&exact), 1, 1);
-      const float scale = as_float(scale_type, scale_at), inverse = scale > 0 ? 1 / scale : 0;
-      for (int64_t i = 0; i < group; ++i) {
-        const float value = of[static_cast<size_t>(i)];
-        const int code = nearest(value * inverse, low, high);
-        put_code(words.data() + words_before + row * row_bytes, first + i, bits, code);
+    std::vector<float> wanted(static_cast<size_t>(columns));  // a row's values with what feedback adds to them
+    for (int64_t row = task * kRowsOfTask; row < std::min(rows, (task + 1) * kRowsOfTask); ++row) {
+      const auto given = values.subspan(static_cast<size_t>(row * columns), static_cast<size_t>(columns));
+      std::ranges::copy(given, wanted.begin());
+      float scale = 0, inverse = 0;
+      for (int64_t i = 0; i < columns; ++i) {
+        if (i % group == 0) {
+          const float exact =
+              scale_for(std::span(wanted).subspan(static_cast<size_t>(i), static_cast<size_t>(group)), bits);
+          std::byte* scale_at = scales.data() + scales_before + (row * groups + i / group) * width;
+          copy_elements(scale_type, scale_at, Element::f32, reinterpret_cast<const std::byte*>(&exact), 1, 1);
+          scale = as_float(scale_type, scale_at), inverse = scale > 0 ? 1 / scale : 0;
+        }
+        const int code = nearest(wanted[static_cast<size_t>(i)] * inverse, low, high);
+        put_code(words.data() + words_before + row * row_bytes, i, bits, code);
         const float rounded = scale * static_cast<float>(code);
-        errors[static_cast<size_t>(task)].add({&value, 1}, {&rounded, 1});
+        errors[static_cast<size_t>(task)].add({&given[static_cast<size_t>(i)], 1}, {&rounded, 1});
+        if (feedback != nullptr) feedback->spread(wanted, i, rounded);
       }
     }
   });

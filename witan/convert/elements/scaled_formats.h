@@ -9,6 +9,7 @@
 
 #include "witan/base/threads/threads.h"
 #include "witan/convert/elements/elements.h"
+#include "witan/convert/elements/error_feedback.h"
 
 namespace witan {
 
@@ -53,10 +54,10 @@ std::vector<std::byte> dequantise_packed(std::span<const std::byte> words, Eleme
 
 // Appends words and scales (F32, F16 or BF16, never negative) for whole rows and returns the error. Scales for 4 bits
 // come from a least-squares search (scale_search.h), scales for 8 bits from the largest magnitude. With 4 bits the size
-// of a group is a multiple of 8.
+// of a group is a multiple of 8. `feedback`: of the matrix's inputs, or null: every element is rounded to the nearest.
 RoundingError quantise_packed(std::span<const float> values, int64_t columns, int64_t groups, int bits,
                               Element scale_type, ThreadPool& pool, std::vector<std::byte>& words,
-                              std::vector<std::byte>& scales);
+                              std::vector<std::byte>& scales, const ErrorFeedback* feedback = nullptr);
 
 // Matrices [rows, columns] in float8 (E4M3) with a scale for each block of `block` x `block` elements, scales
 // [ceil(rows / block), ceil(columns / block)], as DeepSeek-V3's weights are stored. Source:

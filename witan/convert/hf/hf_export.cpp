@@ -52,7 +52,8 @@ class HfExporter {
         how_(how),
         folder_(folder),
         links_(folder_links(weights, how)),
-        quantiser_(quantiser_for(weights, how, links_)) {
+        quantiser_(quantiser_for(weights, how, links_)),
+        shapes_(weights.weights()) {
     account_.ledger.from = "witan";
     account_.ledger.to = "hf";
     account_.ledger.architecture = how.architecture->model_type;
@@ -206,6 +207,21 @@ class HfExporter {
     account_.add(links_[item.link], item.info, hash_hex(bytes.data(), bytes.size()));
   }
 
+  // The inputs of a link's matrix, unless its rows are not whole rows of Witan's matrices. Matrices that the folder has
+  // joined read the same inputs.
+  std::shared_ptr<const ErrorFeedback> feedback_of(const Link& link) const {
+    if (!how_.feedback) return nullptr;
+    const int64_t K = link.shape.last();
+    const auto has_whole_rows = [&](const SharedBox& piece) {
+      return piece.to.strides[3] == 1 && piece.from.strides[3] == 1 && piece.sizes[3] % K == 0 &&
+             piece.to.first % K == 0 && piece.from.first % K == 0;
+    };
+    if (!std::ranges::all_of(link.pieces, has_whole_rows)) return nullptr;
+    const SharedBox::Side& from = link.pieces.front().from;
+    const Shape& stack = shapes_.at(from.name);
+    return how_.feedback(from.name, stack.dims() == 3 ? from.first / (stack[1] * stack[2]) : 0);
+  }
+
   // Scales are kept until their place in the file is reached.
   void write_codes(StoredWriter& writer, const Item& item) {
     const Link& link = links_[item.link];
@@ -215,6 +231,8 @@ class HfExporter {
     std::vector<std::byte> codes, &scales = scales_[item.link];
     RoundingError error;
     Hasher hasher;
+    const std::shared_ptr<const ErrorFeedback> feedback = feedback_of(link);
+    if (how_.feedback && !feedback) account_.ledger.uncalibrated.push_back(link.name);
     for (int64_t first = 0; first < link.elements(); first += most) {
       values.resize(static_cast<size_t>(std::min(most, link.elements() - first)));
       gather(link, first, static_cast<int64_t>(values.size()), Element::f32,
@@ -222,7 +240,7 @@ class HfExporter {
              [&](const std::string& name) { return weights_.whole(name); });
       require_quantisable(values, link.name, quantiser_->name());
       codes.clear();
-      error += quantiser_->quantise(link, values, pool_, codes, scales);
+      error += quantiser_->quantise(link, values, pool_, codes, scales, feedback.get());
       writer.write(codes.data(), codes.size());
       hasher.update(codes.data(), codes.size());
     }
@@ -250,6 +268,7 @@ class HfExporter {
   const fs::path folder_;
   const std::vector<Link> links_;
   const std::optional<HfQuantiser> quantiser_;
+  const std::map<std::string, Shape> shapes_;        // of the checkpoint's weights
   std::map<size_t, std::vector<std::byte>> scales_;  // by link
   ExportAccount account_{weights_};
   ThreadPool pool_{quantiser_ ? usable_cores() : 1};

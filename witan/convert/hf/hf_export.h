@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -14,6 +16,9 @@
 
 namespace witan {
 
+// The feedback for a matrix of one of Witan's parameters, counted from 0 in a stack; null: its inputs are not known.
+using FeedbackOf = std::function<std::shared_ptr<const ErrorFeedback>(const std::string& parameter, int64_t matrix)>;
+
 struct HfExport {
   const Architecture* architecture = nullptr;
   NameStyle style;
@@ -22,6 +27,7 @@ struct HfExport {
   std::optional<HfQuantisation> quantisation = {};  // of projections; other tensors are not quantised
   uint64_t shard_bytes = 5'000'000'000;             // the largest size of a file, unless it holds one tensor only
   fs::path side = {};                               // a file of kSideTensors, which is written as the last shard
+  FeedbackOf feedback = {};                         // calibration for int4; empty: none
 };
 
 // Writes model.safetensors, or shards with an index, into `folder`, which must exist. The bytes do not depend on the

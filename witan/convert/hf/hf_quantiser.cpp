@@ -131,7 +131,8 @@ int64_t HfQuantiser::rows_of_stretch(const Link& link) const {
 }
 
 RoundingError HfQuantiser::quantise(const Link& link, std::span<const float> values, ThreadPool& pool,
-                                    std::vector<std::byte>& codes, std::vector<std::byte>& scales) const {
+                                    std::vector<std::byte>& codes, std::vector<std::byte>& scales,
+                                    const ErrorFeedback* feedback) const {
   const int64_t columns = link.shape.last();
   switch (kind_) {
     case HfQuantisation::fp8:
@@ -139,7 +140,7 @@ RoundingError HfQuantiser::quantise(const Link& link, std::span<const float> val
     case HfQuantisation::int8:
       return quantise_packed(values, columns, 1, 8, scales_, pool, codes, scales);
     case HfQuantisation::int4:
-      return quantise_packed(values, columns, groups_of_row(link), 4, scales_, pool, codes, scales);
+      return quantise_packed(values, columns, groups_of_row(link), 4, scales_, pool, codes, scales, feedback);
     case HfQuantisation::mxfp4:
       break;
   }

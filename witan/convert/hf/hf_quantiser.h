@@ -11,6 +11,7 @@
 #include "witan/base/threads/threads.h"
 #include "witan/checkpoint/safetensors.h"
 #include "witan/convert/elements/elements.h"
+#include "witan/convert/elements/error_feedback.h"
 #include "witan/convert/hf/hf_config.h"
 #include "witan/convert/hf/hf_folder.h"
 #include "witan/convert/links.h"
@@ -51,9 +52,10 @@ class HfQuantiser {
 
   // The number of rows to quantise at a time: whole blocks, a few MiB.
   int64_t rows_of_stretch(const Link& link) const;
-  // Appends the bytes of parts() for whole rows, which come in the order of the matrix.
+  // Appends the bytes of parts() for whole rows, which come in the order of the matrix. `feedback` is for int4.
   RoundingError quantise(const Link& link, std::span<const float> values, ThreadPool& pool,
-                         std::vector<std::byte>& codes, std::vector<std::byte>& scales) const;
+                         std::vector<std::byte>& codes, std::vector<std::byte>& scales,
+                         const ErrorFeedback* feedback = nullptr) const;
 
   std::string_view name() const;  // "FP8", … in a ledger
   // quantization_config, as JSON.

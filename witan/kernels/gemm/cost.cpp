@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "witan/kernels/common/product_observer.h"
 #include "witan/kernels/gemm/cpu/gemm_blocks.h"
 #include "witan/kernels/gemm/gemm.h"
 
@@ -20,6 +21,9 @@ void gemm(Stream& stream, const Tensor& c, Write write, const Tensor& a, Transpo
   assert(a.size(transpose_a == Transpose::yes ? 1 : 0) == M && a.stride(1) == 1);
   assert(b.size(transpose_b == Transpose::yes ? 1 : 0) == K && b.size(transpose_b == Transpose::yes ? 0 : 1) == N);
   assert(b.stride(1) == 1 && c.stride(1) == 1 && a.dtype() == b.dtype());
+  if (auto* const observer = ProductObserver::of(stream);
+      observer != nullptr && transpose_a == Transpose::no && transpose_b == Transpose::yes)
+    observer->product(a, b);
   const Cost cost{flops_of(c, a, transpose_a), bytes_of(a, b, c) + (write == Write::accumulate ? bytes_of(c) : 0.0)};
   const Tensor packed = stream.plans_for_cuda() ? Tensor() : cpu::gemm_workspace(stream, a.dtype(), c.dtype(), K);
   charge(stream, "gemm", cost,

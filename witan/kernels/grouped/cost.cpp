@@ -1,6 +1,7 @@
 #include <cassert>
 
 #include "witan/kernels/common/block_sums.h"
+#include "witan/kernels/common/product_observer.h"
 #include "witan/kernels/gemm/cpu/gemm_blocks.h"
 #include "witan/kernels/grouped/block_sparse.h"
 #include "witan/kernels/grouped/cpu/grouped_gemm.h"
@@ -95,6 +96,8 @@ void grouped_gemm_forward(Stream& stream, const Tensor& y, const Tensor& x, cons
                           const RowIndex& x_rows) {
   const Side from{x, x_rows}, to{y, {}};
   check(groups, from, to, w);
+  if (auto* const observer = ProductObserver::of(stream))
+    observer->grouped_product({x, x_rows.index, x_rows.divisor}, groups, w);
   const Tensor read = as_read(stream, from, groups), packed = workspace(stream, x.dtype(), y.dtype(), x.size(1));
   charge(
       stream, "grouped_gemm_forward", cost_of(groups, from, to, w),
