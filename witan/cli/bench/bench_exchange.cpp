@@ -56,7 +56,7 @@ std::vector<BenchLine> measure_rank(const Groups& groups, Stream& stream, const 
   Group& group = groups.of(Axis::expert);
   const int64_t share = s.row * group.size();  // at least a row to each rank
   const int64_t rows = std::max<int64_t>(bytes / share, 1) * group.size();
-  const Tensor x = stream.empty({rows, s.row / 2}, DType::bf16), pool = stream.zeros(x.shape(), DType::bf16);
+  const Tensor x = stream.empty({rows, s.row / 2}, DType::bf16), buffer = stream.zeros(x.shape(), DType::bf16);
   fill_normal(stream, x, static_cast<uint64_t>(group.rank()));
   const std::string size = format_bytes(static_cast<double>(rows * s.row));
   std::vector<BenchLine> lines;
@@ -66,14 +66,14 @@ std::vector<BenchLine> measure_rank(const Groups& groups, Stream& stream, const 
     const Tensor own = integers(stream, order),
                  remote = integers(stream, random_places(group.size(), group.rank(), rows));
     lines.push_back(measure_exchange(group, stream, "random rows pushed, " + size, [&] {
-      peers->push_rows(stream, {pool, {}}, {x, {}}, own, 1, remote);
+      peers->push_rows(stream, {buffer, {}}, {x, {}}, own, 1, remote);
     }));
     lines.push_back(measure_exchange(group, stream, "random rows pulled, " + size, [&] {
-      peers->pull_rows(stream, {x, {}}, {pool, {}}, own, remote);
+      peers->pull_rows(stream, {x, {}}, {buffer, {}}, own, remote);
     }));
   }
   lines.push_back(measure_exchange(group, stream, "all-to-all, contiguous, " + size,
-                                   [&] { group.all_to_all_equal(stream, pool, x); }));
+                                   [&] { group.all_to_all_equal(stream, buffer, x); }));
   return lines;
 }
 

@@ -110,7 +110,7 @@ TEST(ExpertPools, OfProcessesGiveTheBitsOfUnboundedOnes) {
   for (const size_t rank : {0, 1}) EXPECT_EQ(bounded[rank].said, unbounded[rank].said);
 }
 
-// If all tokens of all ranks go to one expert, one wave holds all of its rows.
+// If all tokens of all ranks go to one expert, one pass holds all of its rows.
 TEST(ExpertPools, HoldWhatOneExpertMayBeSent) {
   ThreadPool pool(1);
   Stream stream({Device::Kind::cpu}, Arena::reserve(1 << 16), pool);
