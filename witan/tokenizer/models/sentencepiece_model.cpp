@@ -164,17 +164,17 @@ void read_normalizer(Message message, SentencePieceModel& model) {
 }
 
 void check_pieces(SentencePieceModel& model, std::string_view source) {
-  using PieceType = SentencePieceModel::Type;
   std::unordered_set<std::string_view> seen;
   std::optional<int32_t> unk;
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const auto& piece = model.pieces[id];
     require<CorruptionError>(seen.insert(piece.text).second, source, ": the piece \"", clipped(piece.text),
                              "\" appears twice (id ", id, ")");
-    require<DataError>(piece.type != PieceType::unused, source, ": the piece \"", clipped(piece.text), "\" (id ", id,
+    require<DataError>(piece.type != SentencePieceModel::Type::unused, source, ": the piece \"", clipped(piece.text),
+                       "\" (id ", id,
                        ") is marked unused, which is not supported: train or export the model without a restricted "
                        "vocabulary");
-    if (piece.type != PieceType::unknown) continue;
+    if (piece.type != SentencePieceModel::Type::unknown) continue;
     require<CorruptionError>(!unk, source, ": the pieces ", unk.value_or(0), " and ", id, " are both of type unknown");
     unk = static_cast<int32_t>(id);
   }
