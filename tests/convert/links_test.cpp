@@ -92,11 +92,11 @@ TEST(Links, GateAndUpThatTakeTurnsAreParted) {
   const std::vector<ModelTensor> tensors = {{"layers.4.moe.experts.gate_up_proj", {E, 2 * F, D}, DType::f32, true}};
   const NameStyle style{ExpertStorage::fused};
   const Architecture& architecture = *find_architecture("gpt_oss");
-  const auto others = other_tensors(architecture, style, tensors, 0);
+  const auto others = other_tensors(architecture, style, tensors, {});
   ASSERT_EQ(others.size(), 1U);
   EXPECT_EQ(others[0].first, "model.layers.4.mlp.experts.gate_up_proj");
   EXPECT_EQ(others[0].second, Shape({E, D, 2 * F}));
-  const auto links = link_model(architecture, style, tensors, 0);
+  const auto links = link_model(architecture, style, tensors, {});
   const auto found = gathered(links[0], 0, E * 2 * F * D, E * 2 * F * D);
   for (int64_t e = 0; e < E; ++e)
     for (int64_t r = 0; r < 2 * F; ++r)
@@ -114,10 +114,10 @@ TEST(Links, Gpt2sMatrixHoldsThree) {
   for (const char* name : {"q", "k", "v"})
     tensors.push_back({cat("layers.0.attention.", name, "_proj.weight"), {D, D}});
   const Architecture& architecture = *find_architecture("gpt2");
-  const auto others = other_tensors(architecture, {}, tensors, 0);
+  const auto others = other_tensors(architecture, {}, tensors, {});
   ASSERT_EQ(others.size(), 1U);
   EXPECT_EQ(others[0].second, Shape({D, 3 * D}));
-  const auto links = link_model(architecture, {}, tensors, 0);
+  const auto links = link_model(architecture, {}, tensors, {});
   for (int64_t which = 0; which < 3; ++which) {
     const auto found = gathered(links[static_cast<size_t>(which)], 0, D * D, 3 * D * D);
     for (int64_t o = 0; o < D; ++o)
@@ -127,9 +127,57 @@ TEST(Links, Gpt2sMatrixHoldsThree) {
   check_cover(inverse_links(links, others)[0], "inverse");
 }
 
+// Rows of Qwen3-Next's joined projection: of each head of keys its queries, keys, values and gates.
+TEST(Links, HeadsOfJoinedProjectionsTakeTurns) {
+  const int64_t G = 2, r = 3, dk = 2, dv = 4, D = 5;
+  ModelConfig model;
+  model.linear_attention.linear_num_key_heads = G;
+  const std::vector<std::pair<const char*, int64_t>> of_head = {{"q", dk}, {"k", dk}, {"v", r * dv}, {"z", r * dv}};
+  std::vector<ModelTensor> tensors;
+  for (const auto& [name, rows] : of_head)
+    tensors.push_back({cat("layers.0.gated_delta.", name, "_proj.weight"), {G * rows, D}});
+  const Architecture& architecture = *find_architecture("qwen3_next");
+  const auto others = other_tensors(architecture, {}, tensors, model);
+  const int64_t together = 2 * dk + 2 * r * dv;
+  ASSERT_EQ(others.size(), 1U);
+  EXPECT_EQ(others[0].first, "model.layers.0.linear_attn.in_proj_qkvz.weight");
+  EXPECT_EQ(others[0].second, Shape({G * together, D}));
+  const auto links = link_model(architecture, {}, tensors, model);
+  int64_t before = 0;
+  for (size_t which = 0; which < of_head.size(); ++which) {
+    const int64_t rows = of_head[which].second;
+    const auto found = gathered(links[which], 0, G * rows * D, G * together * D);
+    for (int64_t row = 0; row < G * rows; ++row)
+      for (int64_t i = 0; i < D; ++i)
+        EXPECT_EQ(found[static_cast<size_t>(row * D + i)],
+                  static_cast<float>((row / rows * together + before + row % rows) * D + i));
+    before += rows;
+  }
+  check_cover(inverse_links(links, others)[0], "inverse");
+  model.linear_attention.linear_num_key_heads = 3;
+  EXPECT_THAT(test::message_of<ConfigError>([&] { link_model(architecture, {}, tensors, model); }),
+              HasSubstr("layers.0.gated_delta.q_proj.weight has 4 rows, which 3 heads do not divide"));
+}
+
+TEST(Links, ValuesAreMappedBothWays) {
+  SharedBox box;
+  box.sizes = {1, 1, 1, 3};
+  box.to = {"a", 0, {0, 0, 0, 1}};
+  box.from = {"b", 0, {0, 0, 0, 1}};
+  for (const auto& [map, expected] : std::vector<std::pair<ValueMap, std::vector<float>>>{
+           {ValueMap::plus_one, {1, 2, 3}}, {ValueMap::minus_one, {-1, 0, 1}}, {ValueMap::same, {0, 1, 2}}}) {
+    box.values = map;
+    EXPECT_EQ(gathered({"a", {3}, {box}}, 0, 3, 3), expected);
+    EXPECT_EQ(box.inverse().values, inverse_of(map));
+    for (const double value : {-0.5, 0.25}) EXPECT_EQ(mapped(inverse_of(map), mapped(map, value)), value);
+  }
+  EXPECT_EQ(mapped(ValueMap::minus_exp, 0), -1);
+  EXPECT_NEAR(mapped(inverse_of(ValueMap::minus_exp), mapped(ValueMap::minus_exp, 2.5)), 2.5, 1e-15);
+}
+
 TEST(Links, WhatAnArchitectureHasNoPlaceForIsRefused) {
   const std::string message = test::message_of<ConfigError>([] {
-    link_model(*find_architecture("llama"), {}, {{"layers.0.moe.router.weight", {4, 8}}}, 0);
+    link_model(*find_architecture("llama"), {}, {{"layers.0.moe.router.weight", {4, 8}}}, {});
   });
   EXPECT_THAT(message, HasSubstr("layers.0.moe.router.weight [4, 8]"));
   EXPECT_THAT(message, HasSubstr("llama has no place for"));

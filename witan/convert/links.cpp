@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -45,7 +46,57 @@ std::pair<int64_t, int64_t> within(const SharedBox& piece, int64_t begin, int64_
   return {std::min(up(first), piece.sizes[3]), std::min(up(end), piece.sizes[3])};
 }
 
+// Copies `count` elements of `from`, from element `at` on and `stride` apart.
+void copy_from(const HeldTensor& from, int64_t at, int64_t stride, int64_t count, Element type, std::byte* to) {
+  if (block_codec(from.type))
+    copy_from_blocks(type, to, from.type, from.bytes.data(), at, stride, count);
+  else
+    copy_elements(type, to, from.type, from.bytes.data() + at * size_of(from.type), stride, count);
+}
+
+void copy_mapped(ValueMap map, const HeldTensor& from, int64_t at, int64_t stride, int64_t count, Element type,
+                 std::byte* to) {
+  if (map == ValueMap::same) return copy_from(from, at, stride, count, type, to);
+  std::vector<double> values(static_cast<size_t>(count));
+  auto* const bytes = reinterpret_cast<std::byte*>(values.data());
+  copy_from(from, at, stride, count, Element::f64, bytes);
+  for (double& value : values) value = mapped(map, value);
+  copy_elements(type, to, Element::f64, bytes, 1, count);
+}
+
 }  // namespace
+
+ValueMap inverse_of(ValueMap map) {
+  switch (map) {
+    case ValueMap::plus_one:
+      return ValueMap::minus_one;
+    case ValueMap::minus_one:
+      return ValueMap::plus_one;
+    case ValueMap::minus_exp:
+      return ValueMap::log_of_minus;
+    case ValueMap::log_of_minus:
+      return ValueMap::minus_exp;
+    case ValueMap::same:
+      break;
+  }
+  return ValueMap::same;
+}
+
+double mapped(ValueMap map, double value) {
+  switch (map) {
+    case ValueMap::plus_one:
+      return value + 1;
+    case ValueMap::minus_one:
+      return value - 1;
+    case ValueMap::minus_exp:
+      return -std::exp(value);
+    case ValueMap::log_of_minus:
+      return std::log(-value);
+    case ValueMap::same:
+      break;
+  }
+  return value;
+}
 
 void SharedBox::normalise() {
   std::array<size_t, kDims> order{0, 1, 2, 3};
@@ -80,6 +131,7 @@ void SharedBox::normalise() {
 SharedBox SharedBox::inverse() const {
   SharedBox other = *this;
   std::swap(other.to, other.from);
+  other.values = inverse_of(values);
   other.normalise();
   return other;
 }
@@ -137,11 +189,7 @@ void gather(const Link& link, int64_t first, int64_t count, Element type, std::b
       const int64_t at = place_of(piece, piece.from, row) + low * piece.from.strides[3];
       std::byte* to = out + (begin + low * piece.to.strides[3] - first) * width;
       assert(piece.to.strides[3] == 1 || piece.sizes[3] == 1);
-      if (block_codec(from->type))
-        copy_from_blocks(type, to, from->type, from->bytes.data(), at, piece.from.strides[3], high - low);
-      else
-        copy_elements(type, to, from->type, from->bytes.data() + at * size_of(from->type), piece.from.strides[3],
-                      high - low);
+      copy_mapped(piece.values, *from, at, piece.from.strides[3], high - low, type, to);
     }
   }
 }

@@ -14,6 +14,17 @@
 
 namespace witan {
 
+// What a value of one tensor is in the other. Values are computed in double precision.
+enum class ValueMap : uint8_t {
+  same,
+  plus_one,
+  minus_one,
+  minus_exp,     // -exp(x)
+  log_of_minus,  // ln(-x)
+};
+double mapped(ValueMap map, double value);
+ValueMap inverse_of(ValueMap map);
+
 // A box of elements that two tensors share. Its element (i, j, k, l) is element first + i strides[0] + … of either flat
 // tensor.
 struct SharedBox {
@@ -24,9 +35,10 @@ struct SharedBox {
   };
   std::array<int64_t, 4> sizes{1, 1, 1, 1};
   Side to, from;
+  ValueMap values = ValueMap::same;  // an element of `to` is this of its element of `from`
 
   int64_t elements() const { return sizes[0] * sizes[1] * sizes[2] * sizes[3]; }
-  // Swaps the sides, with dims in the order of the new `to`.
+  // Swaps the sides, with dims in the order of the new `to`, and inverts the map of values.
   SharedBox inverse() const;
   // Sorts the dims by descending stride of `to`, and merges dims that are contiguous on both sides.
   void normalise();

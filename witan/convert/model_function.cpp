@@ -72,6 +72,9 @@ bool same_value(const ModelConfig& a, const ModelConfig& b, const Field& of_a, c
   if (of_a.name.starts_with("rotary_")) return !a.attention.rotates() && !b.attention.rotates();
   if (of_a.name == "moe_layer_freq")
     return std::ranges::equal(layers(a), layers(b), {}, &LayerSpec::moe, &LayerSpec::moe);
+  if (of_a.name == "linear_attention_freq")
+    return a.linear_attention.layers(a.num_layers) == b.linear_attention.layers(b.num_layers);
+  if (of_a.name.starts_with("linear_")) return !a.linear_attention.any() && !b.linear_attention.any();
   if (of_a.name == "window_attn_skip_freq" || of_a.name == "window_size")
     return std::ranges::equal(
         layers(a), layers(b), {}, [](const LayerSpec& x) { return window_of(x.mixer); },

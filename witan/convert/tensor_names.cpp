@@ -9,6 +9,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/convert/joined_rows.h"
 
 namespace witan {
 namespace {
@@ -89,42 +90,14 @@ struct Sizes {
   }
 };
 
-// The number of rows of each tensor of a model.
-using RowsByName = std::map<std::string, int64_t>;
-
-RowsByName rows_by_name(const std::vector<ModelTensor>& tensors) {
-  RowsByName rows;
-  for (const ModelTensor& tensor : tensors) rows[tensor.name] = tensor.shape[tensor.experts ? 1 : 0];
-  return rows;
-}
-
-// The number of rows of the other tensor that a rule joins several of Witan's in, and the first row of this one.
-struct JoinedRows {
-  int64_t first = 0, all = 0;
-
-  JoinedRows(const TensorRule& rule, const std::string& name, int64_t own, const RowsByName& rows) {
-    if (rule.joined.empty()) {
-      all = own;
-      return;
-    }
-    const std::string layer = name.substr(0, name.size() - rule.witan.size());
-    for (const std::string_view one : rule.joined) {
-      if (one == rule.witan) first = all;
-      const auto found = rows.find(cat(layer, one));
-      require<ConfigError>(found != rows.end(), name, " is one tensor with ", layer, one,
-                           " there, which this model lacks");
-      all += found->second;
-    }
-  }
-};
-
 // Visits each of the other program's tensors that the rule uses: its name, its shape, and the piece.
 template <class Visit>
 void visit_rule(const TensorRule& rule, const ModelTensor& tensor, const Sizes& sizes, const JoinedRows& joined,
                 const std::string& other, const Visit& visit) {
   const bool single = other.find("{e}") != std::string::npos;
   const int64_t own = sizes.out / rule.parts, out = joined.all, in = sizes.in;
-  const int64_t groups = rule.interleaved ? 2 : 1, of_group = own / groups;
+  // Groups are of gate and up, which alternate, or of heads.
+  const int64_t groups = rule.interleaved ? 2 : joined.groups, of_group = own / groups;
   const int64_t out_stride = rule.transposed ? 1 : in, in_stride = rule.transposed ? out : 1;
   Shape shape;
   if (!single && tensor.experts) shape.append(sizes.experts);
@@ -133,13 +106,15 @@ void visit_rule(const TensorRule& rule, const ModelTensor& tensor, const Sizes& 
     shape.append(out);
   } else {
     shape.append(rule.transposed ? in : out);
+    if (rule.depthwise) shape.append(1);
     shape.append(rule.transposed ? out : in);
   }
   SharedBox piece;
   piece.sizes = {single ? 1 : sizes.experts, groups, of_group, in};
   piece.to.name = tensor.name;
   piece.to.strides = {sizes.out * in, of_group * in, in, 1};
-  piece.from.strides = {out * in, out_stride, groups * out_stride, in_stride};
+  piece.from.strides = rule.interleaved ? std::array{out * in, out_stride, groups * out_stride, in_stride}
+                                        : std::array{out * in, joined.of_group() * out_stride, out_stride, in_stride};
   piece.from.first = joined.first * out_stride;
   for (int64_t expert = 0; expert < (single ? sizes.experts : 1); ++expert) {
     piece.to.first = expert * sizes.out * in + rule.part * own * in;
@@ -156,18 +131,19 @@ bool of_vocabulary(std::string_view name) {
 
 template <class Visit>
 void visit_tensor(const Architecture& architecture, const NameStyle& style, const ModelTensor& tensor, int64_t layers,
-                  const RowsByName& all, int64_t vocabulary, const Visit& visit) {
+                  const RowsByName& all, const ModelConfig& model, const Visit& visit) {
   const auto [layer, rest] = layer_and_rest(tensor.name, layers);
   const auto rules = rules_of(architecture, rest, style.storage);
   require<ConfigError>(!rules.empty() || tensor.buffer, "this model has ", tensor.name, " ", tensor.shape,
                        ", which a model of type ", architecture.model_type,
                        " has no place for: it cannot be written as one");
-  const int64_t rows = of_vocabulary(rest) ? vocabulary : tensor.shape[tensor.experts ? 1 : 0];
+  const int64_t rows = of_vocabulary(rest) ? model.vocab_size : tensor.shape[tensor.experts ? 1 : 0];
   for (const TensorRule* rule : rules) {
     require<ConfigError>(rows % (rule->parts * (rule->interleaved ? 2 : 1)) == 0, tensor.name, " ", tensor.shape,
                          " has no ", rule->parts, " equal parts");
-    visit_rule(*rule, tensor, Sizes(tensor, rows), JoinedRows(*rule, tensor.name, rows / rule->parts, all),
-               other_name(architecture, style, rule->other, layer), visit);
+    const JoinedRows joined(tensor.name, rule->witan, rows / rule->parts, rule->joined,
+                            group_count(rule->groups, model), all);
+    visit_rule(*rule, tensor, Sizes(tensor, rows), joined, other_name(architecture, style, rule->other, layer), visit);
   }
 }
 
@@ -206,14 +182,14 @@ NameStyle text_decoder_style(const Architecture& architecture, const std::functi
 }
 
 std::vector<Link> link_model(const Architecture& architecture, NameStyle style, const std::vector<ModelTensor>& tensors,
-                             int64_t vocabulary) {
+                             const ModelConfig& model) {
   std::vector<Link> links;
   const int64_t layers = count_layers(tensors);
   const RowsByName all = rows_by_name(tensors);
   for (const ModelTensor& tensor : tensors) {
     Link link{tensor.name, tensor.shape, {}, 0};
-    if (of_vocabulary(tensor.name)) link.padding = (tensor.shape[0] - vocabulary) * tensor.shape[1];
-    visit_tensor(architecture, style, tensor, layers, all, vocabulary,
+    if (of_vocabulary(tensor.name)) link.padding = (tensor.shape[0] - model.vocab_size) * tensor.shape[1];
+    visit_tensor(architecture, style, tensor, layers, all, model,
                  [&](const std::string&, const Shape&, const SharedBox& piece) { link.pieces.push_back(piece); });
     if (link.pieces.empty()) continue;
     check_cover(link, architecture.model_type);
@@ -223,13 +199,14 @@ std::vector<Link> link_model(const Architecture& architecture, NameStyle style, 
 }
 
 std::vector<std::pair<std::string, Shape>> other_tensors(const Architecture& architecture, NameStyle style,
-                                                         const std::vector<ModelTensor>& tensors, int64_t vocabulary) {
+                                                         const std::vector<ModelTensor>& tensors,
+                                                         const ModelConfig& model) {
   std::vector<std::pair<std::string, Shape>> others;
   std::set<std::string> seen;
   const int64_t layers = count_layers(tensors);
   const RowsByName all = rows_by_name(tensors);
   for (const ModelTensor& tensor : tensors)
-    visit_tensor(architecture, style, tensor, layers, all, vocabulary,
+    visit_tensor(architecture, style, tensor, layers, all, model,
                  [&](const std::string& name, const Shape& shape, const SharedBox&) {
                    if (seen.insert(name).second) others.emplace_back(name, shape);
                  });

@@ -44,15 +44,16 @@ struct ModelTensor {
   bool buffer = false;
 };
 
-// Links a model's tensors to the other program's. Embedding and head have `vocabulary` rows there; further rows are
-// padding. Buffers without a counterpart, such as a router's counters, are left out; a parameter without one is a
-// ConfigError. The links are normalised and cover their tensors.
+// Links a model's tensors to the other program's. Embedding and head have as many rows there as the vocabulary has
+// tokens; further rows are padding. Buffers without a counterpart, such as a router's counters, are left out; a
+// parameter without one is a ConfigError. The links are normalised and cover their tensors.
 std::vector<Link> link_model(const Architecture& architecture, NameStyle style, const std::vector<ModelTensor>& tensors,
-                             int64_t vocabulary);
+                             const ModelConfig& model);
 
 // The other program's tensors in the order of the links, with the shapes that they must have.
 std::vector<std::pair<std::string, Shape>> other_tensors(const Architecture& architecture, NameStyle style,
-                                                         const std::vector<ModelTensor>& tensors, int64_t vocabulary);
+                                                         const std::vector<ModelTensor>& tensors,
+                                                         const ModelConfig& model);
 
 // Finds the variant of names from the tensors that exist. A prefix and a head are those of `known`.
 NameStyle style_of(const Architecture& architecture, const std::function<bool(const std::string&)>& has,

@@ -43,12 +43,27 @@ class HfModels : public ::testing::TestWithParam<std::string> {
     return values;
   }
 
+  // Whether transformers computed in float64.
+  bool in_double() const { return expected_.at("logits").info.dtype == "F64"; }
+  double tolerance() const { return in_double() ? 1e-11 : 1e-5; }
+  std::vector<double> expected_reals(const std::string& name) const {
+    if (in_double()) return expected<double>(name);
+    const std::vector<float> values = expected<float>(name);
+    return {values.begin(), values.end()};
+  }
+
   // The model with the imported weights.
   Transformer& load(Rank& rank, Alone& alone) {
     ModelConfig config = weights_.model();
     config.hidden_dropout = config.attention.attention_dropout = 0;
     config.attention.rope_long_context = long_context_;
+    if (in_double()) config.dtype = "float64";
     model_ = std::make_unique<Transformer>(rank.stream, config, 0, alone);
+    if (in_double()) {
+      for (const Parameter* parameter : model_->parameters())
+        weights_.read(parameter->name(), 0, parameter->elements(), parameter->value().data<double>());
+      return *model_;
+    }
     std::vector<StateTensor> state;
     for (const Parameter* parameter : model_->parameters())
       state.push_back({parameter->name(), parameter->value(), parameter->global_shape(), parameter->region()});
@@ -66,7 +81,7 @@ class HfModels : public ::testing::TestWithParam<std::string> {
   HfExport as_it_was() {
     HfExport how{weights_.hf().architecture, weights_.style()};
     keep_side_tensors(weights_, folder_ / "hf");
-    if (weights_.hf().text_decoder) how.side = folder_ / "hf" / kSideTensors;
+    if (!weights_.style().prefix.empty()) how.side = folder_ / "hf" / kSideTensors;
     return how;
   }
 
@@ -104,15 +119,10 @@ double largest_of(const std::vector<double>& values) {
   return largest;
 }
 
-// Equal but for 1e-5 of the largest, or for `rounding` where that is more.
-::testing::AssertionResult agrees(const std::vector<double>& found, const std::vector<double>& expected,
+// Equal but for this share of the largest, or for `rounding` where that is more.
+::testing::AssertionResult agrees(const std::vector<double>& found, const std::vector<double>& expected, double share,
                                   double rounding = 0) {
-  return testing::close(found, expected, std::max(1e-5 * largest_of(expected), rounding), 0);
-}
-
-template <class T>
-std::vector<double> widened(const std::vector<T>& values) {
-  return {values.begin(), values.end()};
+  return testing::close(found, expected, std::max(share * largest_of(expected), rounding), 0);
 }
 
 TEST_P(HfModels, LogitsAndGradientsAreTransformers) {
@@ -123,22 +133,23 @@ TEST_P(HfModels, LogitsAndGradientsAreTransformers) {
   const int64_t B = expected_.at("tokens").info.shape[0], S = expected_.at("tokens").info.shape[1];
   const auto tokens = expected<int64_t>("tokens");
   std::vector<int32_t> ids, positions, targets;
-  std::vector<float> share;
+  std::vector<double> share;
   for (int64_t i = 0; i < B * S; ++i) {
     const bool last = i % S == S - 1;
     ids.push_back(static_cast<int32_t>(tokens[static_cast<size_t>(i)]));
     positions.push_back(static_cast<int32_t>(i % S));
     targets.push_back(last ? 0 : static_cast<int32_t>(tokens[static_cast<size_t>(i + 1)]));
-    share.push_back(last ? 0 : 1 / static_cast<float>(B * (S - 1)));
+    share.push_back(last ? 0 : 1 / static_cast<double>(B * (S - 1)));
   }
   ModelInput input{rank.tensor(Shape{B, S}, ids),
                    {rank.tensor(Shape{B, S}, positions), rank.tensor(Shape{B, S}, std::vector<int32_t>(ids.size()))}};
   input.dropping = Dropping::never;
   Tape tape(rank.stream);
   const ModelOutput out = model.forward(tape, input);
-  EXPECT_TRUE(agrees(testing::values(out.logits.value()), widened(expected<float>("logits"))));
-  const Var loss =
-      model.loss(tape, out.logits, rank.tensor(Shape{B * S}, targets), rank.tensor(Shape{B * S}, share)).loss;
+  EXPECT_TRUE(agrees(testing::values(out.logits.value()), expected_reals("logits"), tolerance()));
+  const Tensor weights = in_double() ? rank.tensor(Shape{B * S}, share)
+                                     : rank.tensor(Shape{B * S}, std::vector<float>(share.begin(), share.end()));
+  const Var loss = model.loss(tape, out.logits, rank.tensor(Shape{B * S}, targets), weights).loss;
   tape.backward({{loss, {}}});
 
   const fs::path gradients = folder_ / "gradients";
@@ -155,21 +166,22 @@ TEST_P(HfModels, LogitsAndGradientsAreTransformers) {
   EXPECT_GT(largest, 1e-2);
   // Some are 0 but for rounding: a bias of keys shifts all logits of a query alike.
   for (Parameter* parameter : model.parameters())
-    EXPECT_TRUE(agrees(testing::values(parameter->gradient()), of_parameters.at(parameter->name()), 1e-6 * largest))
+    EXPECT_TRUE(agrees(testing::values(parameter->gradient()), of_parameters.at(parameter->name()), tolerance(),
+                       tolerance() / 10 * largest))
         << parameter->name();
 }
 
 TEST_P(HfLongContexts, HaveLogitsOfTheOtherFactors) {
   EXPECT_THROW(logits_of("long_tokens"), ShapeError) << "the short ones are of 256 positions";
   long_context_ = true;
-  EXPECT_TRUE(agrees(logits_of("long_tokens"), widened(expected<float>("long_logits"))));
+  EXPECT_TRUE(agrees(logits_of("long_tokens"), expected_reals("long_logits"), tolerance()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, HfLongContexts, ::testing::Values("llama_longrope", "phi3_longrope"),
                          [](const auto& model) { return model.param; });
 
 TEST_P(HfExports, HaveTransformersLogits) {
-  EXPECT_TRUE(agrees(logits_of("tokens"), widened(expected<float>("logits"))));
+  EXPECT_TRUE(agrees(logits_of("tokens"), expected_reals("logits"), tolerance()));
 }
 
 TEST_P(HfExports, AreWrittenAsTransformersReadThem) {

@@ -94,7 +94,7 @@ TEST_F(QuantisedFolders, Mxfp4ExpertsAreMultipliedByTheScaleOfTheirGroup) {
   const HfModel hf = read_hf_config(config.dump(), "config.json");
   OwnTensors tensors;
   const NameStyle style{.storage = ExpertStorage::mxfp4};
-  for (const auto& [name, shape] : other_tensors(*hf.architecture, style, tensors_of(hf.model), hf.model.vocab_size))
+  for (const auto& [name, shape] : other_tensors(*hf.architecture, style, tensors_of(hf.model), hf.model))
     if (!name.ends_with("_blocks")) {
       tensors[name] = of_shape("BF16", shape, 2);
     } else {

@@ -41,8 +41,7 @@ class HfQuantisers : public ::testing::Test {
     std::normal_distribution<float> normal(0, 0.1F);
     OwnTensors tensors;
     const NameStyle style{.storage = default_storage(*hf.architecture)};
-    for (const auto& [name, shape] :
-         other_tensors(*hf.architecture, style, tensors_of(hf.model), hf.model.vocab_size)) {
+    for (const auto& [name, shape] : other_tensors(*hf.architecture, style, tensors_of(hf.model), hf.model)) {
       std::vector<float> values(static_cast<size_t>(shape.elements()));
       for (float& value : values) value = normal(draw);
       OwnTensor& tensor = tensors[name];

@@ -4,8 +4,8 @@ model.safetensors), what transformers computes with it (expected.safetensors: to
 [64]: the greedy continuation of the first 4 tokens of row 0) and the gradient of the mean cross entropy of tokens 1 to
 S - 1 as a model of its own (gradient/model.safetensors), so that gradients have the names of weights.
 
-Made with Python 3.11, torch 2.15.0 (CPU), transformers 5.23.0 (those of LATER and NEWEST: 5.24.0), safetensors 0.8.0, float32. The
-bytes are committed; run this only to change them: `make_golden.py [NAME ...]`. `make_golden.py --check NAME FOLDER` loads
+Made with Python 3.11, torch 2.15.0 (CPU), transformers 5.23.0 (those of LATER, NEWEST and HYBRID: 5.24.0), safetensors 0.8.0,
+float32; logits and gradients of HYBRID are computed in float64, one model in a process. The bytes are committed; run this only to change them: `make_golden.py [NAME ...]`. `make_golden.py --check NAME FOLDER` loads
 a folder that Witan exported, compares its logits with expected.safetensors, and fails where they differ at all. It was
 run on the export of every model here.
 `make_golden.py --export WITAN [NAME ...]` trains tiny models with the program, exports them as ../convert_exported/NAME,
@@ -190,6 +190,34 @@ NEWEST |= {
 }
 MODELS |= NEWEST
 
+# Gated DeltaNet in most layers. A head of keys has three of values, and rows of projections are not joined in one order.
+DELTA = dict(COMMON, head_dim=8, num_hidden_layers=4, linear_conv_kernel_dim=3, linear_key_head_dim=6,
+             linear_value_head_dim=10, linear_num_key_heads=2, linear_num_value_heads=6)
+DELTA_EXPERTS = dict(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=8, shared_expert_intermediate_size=12)
+# As llama.cpp has them: heads of keys and of values of one size.
+EVEN = dict(linear_key_head_dim=8, linear_value_head_dim=8)
+DELTA_ROPE = dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5, mrope_section=[1, 1, 0],
+                  mrope_interleaved=True)
+DELTA_TOWER = dict(depth=1, hidden_size=8, intermediate_size=12, num_heads=2, patch_size=4, spatial_merge_size=1,
+                   temporal_patch_size=1, out_hidden_size=16, num_position_embeddings=4)
+DELTA_WRAPPER = dict(vision_config=DELTA_TOWER, image_token_id=60, video_token_id=61, vision_start_token_id=62,
+                     vision_end_token_id=63)
+HYBRID = {
+    "qwen3_next": ("Qwen3Next", dict(DELTA, **DELTA_EXPERTS, intermediate_size=24, mlp_only_layers=[1])),
+    "qwen3_5_text": ("Qwen3_5Text", dict(DELTA, intermediate_size=24, attention_bias=True, tie_word_embeddings=True,
+                                         layer_types=["full_attention", "linear_attention", "linear_attention",
+                                                      "full_attention"], rope_parameters=DELTA_ROPE)),
+    "qwen3_next_even": ("Qwen3Next", dict(DELTA, **DELTA_EXPERTS, **EVEN, intermediate_size=24)),
+    "qwen3_5_moe_text": ("Qwen3_5MoeText", dict(DELTA, **DELTA_EXPERTS, rope_parameters=DELTA_ROPE)),
+    "qwen3_5": ("Qwen3_5", dict(
+        text_config=dict(DELTA, **EVEN, model_type="qwen3_5_text", intermediate_size=24, rope_parameters=DELTA_ROPE,
+                         tie_word_embeddings=True), tie_word_embeddings=True, **DELTA_WRAPPER)),
+    "qwen3_5_moe": ("Qwen3_5Moe", dict(
+        text_config=dict(DELTA, **DELTA_EXPERTS, **EVEN, model_type="qwen3_5_moe_text", rope_parameters=DELTA_ROPE),
+        tie_word_embeddings=False, **DELTA_WRAPPER)),
+}
+MODELS |= HYBRID
+
 # Runs of Witan's, of a few steps so that norms and biases are not what they begin as.
 RUN = ("--seq-length 128 --num-layers 2 --hidden-size 16 --num-attention-heads 4 "
        "--ffn-hidden-size 24 --init-method-std 0.3 --train-iters 4 --micro-batch-size 1 --global-batch-size 2 --lr 0.05 "
@@ -257,6 +285,29 @@ def save(model, folder):
         tensors = {name: tensor.transpose(1, 2).contiguous() if ".mlp.experts." in name else tensor
                    for name, tensor in load_file(path).items()}
         save_file(tensors, path, {"format": "pt"})
+    if folder.name in ("qwen3_next", "qwen3_5"):
+        path = folder / "model.safetensors"
+        save_file(load_file(path) | mtp_of(folder.name), path, {"format": "pt"})
+
+
+def mtp_of(name):
+    """A part of the module of multi-token prediction that published folders have, and that transformers passes over."""
+    generator = torch.Generator().manual_seed(9)
+    shapes = {"mtp.fc.weight": (16, 32), "mtp.norm.weight": (16,), "mtp.pre_fc_norm_hidden.weight": (16,)}
+    return {tensor: torch.randn(shape, generator=generator).to(torch.bfloat16 if name == "qwen3_5" else torch.float32)
+            for tensor, shape in shapes.items()}
+
+
+def compute_in_double(model):
+    """Whatever transformers computes in float32 is computed in float64 from now on: the delta rule amplifies roundings
+    so much that float32 would only show that two programs agree to four digits."""
+    torch.float32 = torch.float = torch.float64
+    torch.Tensor.float = torch.Tensor.double
+    torch.set_default_dtype(torch.float64)
+    model.double()
+    for module in model.modules():
+        if hasattr(module, "inv_freq"):
+            module.inv_freq = module.compute_default_rope_parameters(module.config)[0]
 
 
 def make(name):
@@ -270,6 +321,8 @@ def make(name):
     folder = HERE / name
     save(model, folder)
     model = load(folder)
+    if name in HYBRID:
+        compute_in_double(model)
     # The last tokens of a vision-language model stand for images.
     vocabulary = config.text_config.vocab_size - 4 if hasattr(config, "text_config") else config.vocab_size
     tokens = torch.randint(3, vocabulary, (2, 24), generator=torch.Generator().manual_seed(3))

@@ -26,13 +26,13 @@ HERE = pathlib.Path(__file__).parent
 # All models but one of a model_type that transformers does not know, and vision-language models whose text decoder is
 # of a type that has a model here. Of others the text decoder's keys are changed.
 NAMES = sorted(path.parent.name for path in HERE.glob("*/config.json")
-               if path.parent.name not in ("kimi_k2", "kimi_k25", "llava"))
+               if path.parent.name not in ("kimi_k2", "kimi_k25", "llava", "qwen3_5", "qwen3_5_moe", "qwen3_next_even"))
 LOGITS = 8
 DROP = object()
 # Keys that say nothing of what is computed, or that would only make other tensors necessary.
 LEFT_OUT = {"model_type", "architectures", "transformers_version", "dtype", "vocab_size", "bos_token_id", "eos_token_id",
             "pad_token_id", "use_cache"}
-FULL, SLIDING = "full_attention", "sliding_attention"
+FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
 TEXTS = {"hidden_act": ["gelu", "gelu_pytorch_tanh", "relu", "swish", "no_such"],
          "activation_function": ["gelu", "gelu_pytorch_tanh", "gelu_fast", "quick_gelu", "relu", "silu"],
          "topk_method": ["greedy", "group_limited_greedy", "noaux_tc", "no_such"],
@@ -88,7 +88,8 @@ def others(key, value):
 def types_of(config, word):
     layers = config.get("num_hidden_layers", config.get("n_layer"))
     return {"FULL": [FULL] * layers, "SLIDING": [SLIDING] * layers,
-            "ALTERNATE": [(FULL, SLIDING)[layer % 2] for layer in range(layers)]}[word]
+            "ALTERNATE": [(FULL, SLIDING)[layer % 2] for layer in range(layers)],
+            "LINEAR": [LINEAR] * layers, "HYBRID": [(LINEAR, FULL)[layer % 2] for layer in range(layers)]}[word]
 
 
 def ropes(config):
@@ -130,6 +131,12 @@ def changes(config, defaults):
             yield {key: value}
     if "n_layer" not in config:
         yield from WINDOWS
+    if "linear_num_key_heads" in config:
+        for types in (DROP, None, "LINEAR", "HYBRID"):
+            for interval in (DROP, 1, 2, 3, 9, 0, None):
+                yield dict(layer_types=types, full_attention_interval=interval)
+        for switch in ("attn_output_gate", "mtp_use_dedicated_embeddings"):
+            yield {switch: True}
     yield from ropes(config)
     if "n_group" in config:
         for method in ("greedy", "group_limited_greedy", DROP):

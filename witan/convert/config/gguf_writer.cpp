@@ -15,7 +15,7 @@ GgufWriter::GgufWriter(std::string_view architecture, const ModelConfig& config,
 void GgufWriter::sizes() {
   put("block_count", "num_hidden_layers");
   put("embedding_length", "hidden_size");
-  put("feed_forward_length", "intermediate_size");
+  if (hf.contains("intermediate_size")) put("feed_forward_length", "intermediate_size");
   put("attention.head_count", "num_attention_heads");
   put("context_length", "max_position_embeddings");
   put_real("attention.layer_norm_rms_epsilon", hf.at("rms_norm_eps").get<double>());

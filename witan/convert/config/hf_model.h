@@ -46,7 +46,8 @@ enum class HfRope : uint8_t {
 struct HfReader {
   HfReader(const Json& json, const std::string& where, const Json& defaults, HfModel& model);
 
-  // Layers, widths, heads, norm, tied embeddings and positions.
+  // Layers, widths, heads, norm, tied embeddings and positions. An architecture whose layers all have experts may lack
+  // intermediate_size.
   void sizes(HfHeads heads = HfHeads::grouped);
   void activation();  // hidden_act
   void rope(HfRope kind = HfRope::plain);
@@ -75,6 +76,8 @@ struct HfReader {
   void experts(int64_t count, int64_t chosen);
   void experts();         // their number is num_local_experts or num_experts
   void softmax_router();  // norm_topk_prob: the softmax is taken over the chosen experts, not over all
+  // The layers with experts by decoder_sparse_step and mlp_only_layers.
+  std::vector<bool> layers_by_sparse_step();
   // DeepSeek's keys of routed and shared experts in the layers `moe`, which follow from `key`. False if no layer has
   // experts; these keys say nothing then.
   bool routed_experts(const std::vector<bool>& moe, const char* key, const char* count = "n_routed_experts",
@@ -88,7 +91,6 @@ struct HfReader {
   void sigmoid_router();  // DeepSeek-V3's
   // The layers that have experts. Refuses, naming the key, that none has.
   void moe_layers(const std::vector<bool>& moe, const char* key);
-  void layers_by_sparse_step();  // those of Qwen's decoder_sparse_step and mlp_only_layers
 
   // The bound of a clamp: 0 turns it off in Witan, and makes all values 0 in transformers.
   double bound(const char* key);
@@ -114,8 +116,9 @@ struct HfWriter {
   // Their number under this key, how many a token has, and their width under `size`.
   void experts(const char* count, const char* size);
   void dense_layers_first();  // first_k_dense_replace
-  void mlp_layer_types();
   void mlp_only_layers();
+  void norm_topk_prob();
+  void mlp_layer_types();
   // DeepSeek's keys of routed and shared experts; false if no layer has experts.
   bool routed_experts(const char* count = "n_routed_experts", const char* shared = "n_shared_experts");
   void sigmoid_router();  // DeepSeek-V3's

@@ -24,7 +24,7 @@ void HfReader::sizes(HfHeads heads_are) {
   to.set("num_layers", layers);
   to.set("hidden_size", hidden);
   to.set("vocab_size", keys.integer("vocab_size"));
-  to.set("ffn_hidden_size", keys.integer("intermediate_size"));
+  if (keys.find("intermediate_size")) to.set("ffn_hidden_size", keys.integer("intermediate_size"));
   to.set("num_attention_heads", heads);
   to.set("num_query_groups", keys.nullable_integer("num_key_value_heads").value_or(heads));
   const int64_t head_dim = keys.nullable_integer("head_dim").value_or(0);
@@ -128,6 +128,19 @@ std::vector<bool> HfReader::layers_after_dense() {
   return moe;
 }
 
+std::vector<bool> HfReader::layers_by_sparse_step() {
+  const int64_t step = keys.integer("decoder_sparse_step");
+  std::vector<bool> moe;
+  for (int64_t layer = 0; layer < layers; ++layer) moe.push_back(step > 0 && (layer + 1) % step == 0);
+  if (const Json* dense = keys.find("mlp_only_layers"))
+    for (const Json& layer : *dense) {
+      if (!layer.is_number_integer() || layer < 0 || layer >= layers)
+        keys.refuse("mlp_only_layers", "must list numbers of layers");
+      moe[layer.get<size_t>()] = false;
+    }
+  return moe;
+}
+
 std::vector<bool> HfReader::sparse_layers(std::vector<bool> otherwise) {
   const Json* types = keys.find("mlp_layer_types");
   if (!types) return otherwise;
@@ -174,19 +187,6 @@ void HfReader::sigmoid_router() {
   to.set("moe_router_enable_expert_bias", true);
   to.set("moe_router_norm_topk_prob", keys.truthy("norm_topk_prob") ? "true" : "false");
   expert_groups(2);
-}
-
-void HfReader::layers_by_sparse_step() {
-  const int64_t step = keys.integer("decoder_sparse_step");
-  std::vector<bool> moe;
-  for (int64_t layer = 0; layer < layers; ++layer) moe.push_back(step > 0 && (layer + 1) % step == 0);
-  if (const Json* dense = keys.find("mlp_only_layers"))
-    for (const Json& layer : *dense) {
-      if (!layer.is_number_integer() || layer < 0 || layer >= layers)
-        keys.refuse("mlp_only_layers", "must list numbers of layers");
-      moe[layer.get<size_t>()] = false;
-    }
-  moe_layers(moe, "mlp_only_layers");
 }
 
 void HfReader::moe_layers(const std::vector<bool>& moe, const char* key) {

@@ -54,15 +54,19 @@ void HfWriter::dense_layers_first() {
   out["first_k_dense_replace"] = std::ranges::find(layers, true, &LayerSpec::moe) - layers.begin();
 }
 
-void HfWriter::mlp_layer_types() {
-  out["mlp_layer_types"] = Out::array();
-  for (const LayerSpec& layer : layers) out["mlp_layer_types"].push_back(layer.moe ? "sparse" : "dense");
-}
-
 void HfWriter::mlp_only_layers() {
   out["mlp_only_layers"] = Out::array();
   for (size_t layer = 0; layer < layers.size(); ++layer)
     if (!layers[layer].moe) out["mlp_only_layers"].push_back(layer);
+}
+
+void HfWriter::norm_topk_prob() {
+  out["norm_topk_prob"] = model.moe.scoring().scores != kernels::Scores::softmax;
+}
+
+void HfWriter::mlp_layer_types() {
+  out["mlp_layer_types"] = Out::array();
+  for (const LayerSpec& layer : layers) out["mlp_layer_types"].push_back(layer.moe ? "sparse" : "dense");
 }
 
 bool HfWriter::routed_experts(const char* count, const char* shared) {

@@ -5,6 +5,7 @@
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 #include "witan/convert/gguf/gguf_config.h"
+#include "witan/convert/joined_rows.h"
 
 namespace witan {
 namespace {
@@ -24,8 +25,9 @@ bool has_vocabulary_rows(std::string_view name) {
 // Visits the file's tensors that a rule uses: name, shape and piece.
 class GgufLinker {
  public:
-  GgufLinker(const Architecture& architecture, const ModelConfig& model, LatentStorage latent)
-      : architecture_(architecture), model_(model), latent_(latent) {}
+  GgufLinker(const Architecture& architecture, const ModelConfig& model, LatentStorage latent,
+             const std::vector<ModelTensor>& tensors)
+      : architecture_(architecture), model_(model), latent_(latent), rows_(rows_by_name(tensors)) {}
 
   template <class Visit>
   void each(const ModelTensor& tensor, const Visit& visit) const {
@@ -53,6 +55,7 @@ class GgufLinker {
       shape = latent(rule.rows, piece);
     else
       shape = plain(rule, tensor, piece);
+    piece.values = map_of(rule.values);
     piece.normalise();
     visit(other, shape, piece);
   }
@@ -62,23 +65,50 @@ class GgufLinker {
     const bool vector = tensor.shape.dims() == rows_dim + 1;
     const int64_t experts = tensor.experts ? tensor.shape[0] : 1, in = vector ? 1 : tensor.shape[rows_dim + 1];
     const int64_t rows = has_vocabulary_rows(tensor.name) ? model_.vocab_size : tensor.shape[rows_dim];
-    const int64_t own = rows / rule.parts, out = own * rule.other_parts;
-    piece.sizes = {1, experts, own, in};
-    piece.to.strides = {0, rows * in, in, 1};
-    piece.from.strides = {0, out * in, in, 1};
+    const int64_t own = rows / rule.parts;
+    const JoinedRows joined(tensor.name, rule.witan, own, rule.joined, group_count(rule.groups, model_), rows_);
+    const int64_t out = joined.all * rule.other_parts;
+    piece.sizes = {experts, joined.groups, joined.own, in};
+    piece.to.strides = {rows * in, joined.own * in, in, 1};
+    piece.from.strides = {out * in, joined.of_group() * in, in, 1};
     piece.to.first = rule.part * own * in;
-    piece.from.first = rule.other_part * own * in;
+    piece.from.first = (rule.other_part * own + joined.first) * in;
     if (rule.rows == GgufRows::rope_pairs) {
       const int64_t channels = model_.attention.qk_head_dim(model_.hidden_size), half = channels / 2;
       piece.sizes = {rows / channels, 2, half, in};
       piece.to.strides = {channels * in, half * in, in, 1};
       piece.from.strides = {channels * in, in, 2 * in, 1};
     }
+    if (rule.rows == GgufRows::tiled_heads || rule.rows == GgufRows::tiled_columns)
+      tile_heads(rule.rows, own, in, piece);
     Shape shape;
     if (tensor.experts) shape.append(experts);
-    if (!rule.vector) shape.append(out);
+    shape.append(out);
     if (!vector) shape.append(in);
     return shape;
+  }
+
+  // Value head h reads key head h / r of G: heads (key head, which of its r) lie in the file as (which, key head).
+  void tile_heads(GgufRows rows, int64_t own, int64_t in, SharedBox& piece) const {
+    const LinearAttentionConfig& delta = model_.linear_attention;
+    const int64_t G = delta.linear_num_key_heads, H = delta.linear_num_value_heads, r = H / G;
+    if (rows == GgufRows::tiled_heads) {  // [H dv, in]
+      const int64_t channels = own / H * in;
+      piece.sizes = {1, G, r, channels};
+      piece.to.strides = {0, r * channels, channels, 1};
+      piece.from.strides = {0, channels, G * channels, 1};
+    } else {  // [own, H dv]
+      const int64_t channels = in / H;
+      piece.sizes = {own, G, r, channels};
+      piece.to.strides = {in, r * channels, channels, 1};
+      piece.from.strides = {in, channels, G * channels, 1};
+    }
+  }
+
+  // From the file's values to Witan's.
+  static ValueMap map_of(GgufValues values) {
+    if (values == GgufValues::plus_one) return ValueMap::minus_one;
+    return values == GgufValues::minus_exp ? ValueMap::log_of_minus : ValueMap::same;
   }
 
   // The keys of kv_b_proj [heads * (nope + value), rank] as [heads, rank, nope], or its values as [heads, value, rank].
@@ -98,13 +128,14 @@ class GgufLinker {
   const Architecture& architecture_;
   const ModelConfig& model_;
   const LatentStorage latent_;
+  const RowsByName rows_;
 };
 
 }  // namespace
 
 std::vector<Link> gguf_links(const Architecture& architecture, const ModelConfig& model, LatentStorage latent,
                              const std::vector<ModelTensor>& tensors) {
-  const GgufLinker linker(architecture, model, latent);
+  const GgufLinker linker(architecture, model, latent, tensors);
   std::vector<Link> links;
   for (const ModelTensor& tensor : tensors) {
     Link link{tensor.name, tensor.shape, {}, 0};
@@ -120,7 +151,7 @@ std::vector<Link> gguf_links(const Architecture& architecture, const ModelConfig
 
 std::vector<std::pair<std::string, Shape>> gguf_tensors(const Architecture& architecture, const ModelConfig& model,
                                                         LatentStorage latent, const std::vector<ModelTensor>& tensors) {
-  const GgufLinker linker(architecture, model, latent);
+  const GgufLinker linker(architecture, model, latent, tensors);
   std::vector<std::pair<std::string, Shape>> others;
   std::set<std::string> seen;
   for (const ModelTensor& tensor : tensors)
@@ -132,7 +163,8 @@ std::vector<std::pair<std::string, Shape>> gguf_tensors(const Architecture& arch
 
 bool is_always_f32(std::string_view name, int dims) {
   return dims <= 1 || !name.ends_with(".weight") || name.ends_with("_norm.weight") ||
-         name.ends_with(".ffn_gate_inp.weight") || name == "position_embd.weight";
+         name.ends_with(".ffn_gate_inp.weight") || name.ends_with(".ffn_gate_inp_shexp.weight") ||
+         name.ends_with(".ssm_conv1d.weight") || name == "position_embd.weight";
 }
 
 }  // namespace witan

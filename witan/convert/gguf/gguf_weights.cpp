@@ -24,6 +24,14 @@ Shape shape_of(const GgufTensor& tensor) {
   return shape;
 }
 
+// llama.cpp's own programs leave out leading dims of 1, which its converter writes.
+Shape without_ones(const Shape& shape) {
+  Shape rest;
+  for (int dim = 0; dim < shape.dims(); ++dim)
+    if (shape[dim] != 1 || rest.dims() > 0) rest.append(shape[dim]);
+  return rest;
+}
+
 GgufFacts facts_in(const GgufParts& file) {
   GgufFacts facts;
   const auto* embedding = file.find(kGgufEmbedding);
@@ -55,7 +63,10 @@ GgufWeights::GgufWeights(const fs::path& path, MtpLayers mtp)
   bool joined = false;
   for (const auto& tensor : file_.tensors()) joined |= tensor.info.name.ends_with(".attn_kv_b.weight");
   const LatentStorage latent = joined ? LatentStorage::joined : LatentStorage::divided;
-  set_links(gguf_links(*hf_.architecture, hf_.model, latent, tensors()));
+  std::vector<Link> links = gguf_links(*hf_.architecture, hf_.model, latent, tensors());
+  for (const Link& link : links)
+    for (const SharedBox& piece : link.pieces) maps_[piece.from.name] = piece.values;
+  set_links(std::move(links));
   check_tensors(gguf_tensors(*hf_.architecture, hf_.model, latent, tensors()), mtp);
   choose_dtype(hf_.model, [&](Element by, const std::string& source) { return is_held_by(by, source); });
 }
@@ -93,8 +104,8 @@ void GgufWeights::check_tensors(const std::vector<std::pair<std::string, Shape>>
     require<CheckpointError>(found != nullptr, here, " has no tensor \"", name, "\" ", shape,
                              ", which a model of type ", type,
                              " with these keys has: the file is cut, or its keys are another model's");
-    require<CheckpointError>(shape_of(found->info) == shape, here, ": \"", name, "\" is ", shape_of(found->info),
-                             ", but its keys ask for ", shape);
+    require<CheckpointError>(without_ones(shape_of(found->info)) == without_ones(shape), here, ": \"", name, "\" is ",
+                             shape_of(found->info), ", but its keys ask for ", shape);
     used.insert(name);
     const std::string_view stored = found->info.type->name;
     require<CheckpointError>(std::ranges::find(kReadTypes, stored) != std::end(kReadTypes), here, ": \"", name,
@@ -114,7 +125,8 @@ void GgufWeights::check_tensors(const std::vector<std::pair<std::string, Shape>>
                            " with these keys has no place for: ", clipped(left_over, 600), ". They would be lost");
 }
 
-// A tensor that every file holds in float32 is judged by its values instead of its dtype.
+// A tensor that every file holds in float32 is judged by its values instead of its dtype: whether Witan's, in bfloat16,
+// are the file's again.
 bool GgufWeights::is_held_by(Element wide, const std::string& name) {
   const HeldTensor held = hold(name);
   if (holds(wide, held.type)) return true;
@@ -122,10 +134,12 @@ bool GgufWeights::is_held_by(Element wide, const std::string& name) {
   if (wide != Element::bf16 || held.type != Element::f32 ||
       !is_always_f32(name, static_cast<int>(placed->info.dims.size())))
     return false;
+  const ValueMap map = maps_.at(name);
   for (size_t at = 0; at < held.bytes.size(); at += sizeof(float)) {
     float value = 0;
     std::memcpy(&value, held.bytes.data() + at, sizeof value);
-    const float rounded = bf16(value);
+    const float own = bf16(static_cast<float>(mapped(map, value))),
+                rounded = static_cast<float>(mapped(inverse_of(map), own));
     if (std::memcmp(&rounded, &value, sizeof value) != 0) return false;
   }
   return true;

@@ -66,6 +66,7 @@ class GgufWeights : public ForeignWeights {
 
   GgufParts file_;
   HfModel hf_;
+  std::map<std::string, ValueMap> maps_;  // from the file's values to Witan's, by the file's tensor
 };
 
 }  // namespace witan

@@ -23,9 +23,8 @@ constexpr int64_t kExportPiece = int64_t{8} << 20;  // bytes that are converted 
 std::vector<Link> folder_links(const CheckpointWeights& weights, const HfExport& how) {
   if (how.quantisation) check_quantisation(*how.quantisation, *how.architecture);
   const std::vector<ModelTensor> tensors = tensors_of(weights.model());
-  const int64_t vocabulary = weights.model().vocab_size;
-  std::vector<Link> links = inverse_links(link_model(*how.architecture, how.style, tensors, vocabulary),
-                                          other_tensors(*how.architecture, how.style, tensors, vocabulary));
+  std::vector<Link> links = inverse_links(link_model(*how.architecture, how.style, tensors, weights.model()),
+                                          other_tensors(*how.architecture, how.style, tensors, weights.model()));
   const auto add_copy = [&](std::string_view name, const std::string& of) {
     Link copy = *std::ranges::find(links, of, &Link::name);
     copy.name = name;

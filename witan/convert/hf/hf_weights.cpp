@@ -61,10 +61,9 @@ HfWeights::HfWeights(const fs::path& folder, MtpLayers mtp)
   change_style() = style_of(architecture, has, tensors(), style());
   if (holds_experts_in_out()) change_style().storage = ExpertStorage::fused_in_out;
   if (style().storage == ExpertStorage::single) require_tensors_for(hf_.model.moe.num_experts, "experts");
-  const int64_t vocabulary = hf_.model.vocab_size;
-  for (const auto& [name, shape] : other_tensors(architecture, style(), tensors(), vocabulary))
+  for (const auto& [name, shape] : other_tensors(architecture, style(), tensors(), hf_.model))
     used_.emplace(quantised_.stored_name(name), shape);
-  std::vector<Link> links = link_model(architecture, style(), tensors(), vocabulary);
+  std::vector<Link> links = link_model(architecture, style(), tensors(), hf_.model);
   for (Link& link : links)
     for (SharedBox& piece : link.pieces) piece.from.name = quantised_.stored_name(piece.from.name);
   set_links(std::move(links));

@@ -23,6 +23,14 @@ enum class ExpertStorage : uint8_t {
   mxfp4,         // fused, in four bits with a scale for each 32
 };
 
+// How another program's tensor orders the rows of several of Witan's: one tensor after the other, or head by head, the
+// rows of the first head of each, then those of the second.
+enum class HeadGroups : uint8_t {
+  one,
+  query_heads,  // of attention
+  key_heads,    // of Gated DeltaNet
+};
+
 // The place of a tensor of Witan's in a Hugging Face folder. Witan's matrices are [O, I] or, of experts, [E, O, I]; its
 // vectors are [O] or [E, O].
 struct TensorRule {
@@ -37,6 +45,8 @@ struct TensorRule {
   // Witan's tensors of the layer whose rows the other tensor holds one after another, this one among them, such as
   // queries, keys and values. Empty if it holds this one only.
   std::span<const std::string_view> joined = {};
+  HeadGroups groups = HeadGroups::one;
+  bool depthwise = false;    // the other tensor is [O, 1, I], as torch.nn.Conv1d has it
   bool transposed = false;   // the other tensor is [I, O]
   bool interleaved = false;  // row 2 f + g of the other tensor is row f of Witan's block g: gate and up alternate
   bool row = false;          // the other tensor is [1, O] where Witan's is a vector
@@ -56,6 +66,15 @@ enum class GgufRows : uint8_t {
   rope_pairs,  // the two channels of a head that rotate together are neighbours
   latent_keys,
   latent_values,
+  tiled_heads,    // Gated DeltaNet's heads of values: the first of each head of keys, then the second of each …
+  tiled_columns,  // of a matrix that reads these heads
+};
+
+// The values in a GGUF file of a tensor of Witan's.
+enum class GgufValues : uint8_t {
+  same,
+  plus_one,   // of a norm's weight that is centred at zero
+  minus_exp,  // -exp(x), of the logarithm of a decay
 };
 
 // The place of a tensor of Witan's in a GGUF file, by names below the layer.
@@ -65,7 +84,10 @@ struct GgufRule {
   int other_part = 0, other_parts = 1;  // of the file's
   GgufRows rows = GgufRows::same;
   LatentStorage latent = LatentStorage::any;
-  bool vector = false;  // the file's tensor lacks Witan's dim of one row
+  // As in TensorRule.
+  std::span<const std::string_view> joined = {};
+  HeadGroups groups = HeadGroups::one;
+  GgufValues values = GgufValues::same;
 };
 
 // An architecture in GGUF files.

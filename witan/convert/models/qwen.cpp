@@ -89,22 +89,6 @@ Architecture qwen3_architecture() {
 
 // ---- Models with experts
 
-void write_qwen_moe_layers(HfWriter& to) {
-  to.out["norm_topk_prob"] = to.model.moe.scoring().scores != kernels::Scores::softmax;
-  to.mlp_only_layers();
-}
-
-// The output of the shared expert is multiplied by sigmoid(shared_expert_gate x).
-constexpr TensorRule kGatedSharedExpertRules[] = {
-    {"moe.shared_experts.gate_up_proj.weight", "layers.{l}.mlp.shared_expert.gate_proj.weight", 0, 2},
-    {"moe.shared_experts.gate_up_proj.weight", "layers.{l}.mlp.shared_expert.up_proj.weight", 1, 2},
-    {"moe.shared_experts.down_proj.weight", "layers.{l}.mlp.shared_expert.down_proj.weight"},
-    {"moe.shared_experts.gate.weight", "layers.{l}.mlp.shared_expert_gate.weight"},
-};
-constexpr GgufRule kGgufSharedExpertGate[] = {
-    {.witan = "moe.shared_experts.gate.weight", .other = "ffn_gate_inp_shexp.weight", .vector = true},
-};
-
 void read_qwen2_moe(HfReader& in) {
   in.llama_like();
   const bool slides = in.keys.flag("use_sliding_window");
@@ -120,7 +104,7 @@ void read_qwen2_moe(HfReader& in) {
   in.to.set("moe_shared_expert_intermediate_size", shared);
   in.to.set("moe_shared_expert_gate", true);
   in.softmax_router();
-  in.layers_by_sparse_step();
+  in.moe_layers(in.layers_by_sparse_step(), "mlp_only_layers");
   if (in.keys.flag("qkv_bias")) in.to.set("add_qkv_bias", true);
   in.no_attention_bias();
   in.no_mlp_bias();
@@ -134,7 +118,8 @@ void write_qwen2_moe(HfWriter& to) {
   write_qwen_windows(to);
   to.experts("num_experts", "moe_intermediate_size");
   to.out["shared_expert_intermediate_size"] = to.model.moe.moe_shared_expert_intermediate_size;
-  write_qwen_moe_layers(to);
+  to.norm_topk_prob();
+  to.mlp_only_layers();
 }
 
 void read_gguf_qwen2_moe(GgufReader& in) {
@@ -188,7 +173,7 @@ void read_qwen3_moe(HfReader& in) {
   in.keys.find("num_experts");  // also given beside num_local_experts
   in.to.set("moe_ffn_hidden_size", in.keys.integer("moe_intermediate_size"));
   in.softmax_router();
-  in.layers_by_sparse_step();
+  in.moe_layers(in.layers_by_sparse_step(), "mlp_only_layers");
   in.attention_bias();
   in.no_mlp_bias();
 }
@@ -199,7 +184,8 @@ void write_qwen3_moe(HfWriter& to) {
   to.rope();
   write_qwen_windows(to);
   to.experts("num_experts", "moe_intermediate_size");
-  write_qwen_moe_layers(to);
+  to.norm_topk_prob();
+  to.mlp_only_layers();
 }
 
 Architecture qwen3_moe_architecture() {

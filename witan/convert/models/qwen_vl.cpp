@@ -117,7 +117,7 @@ Architecture qwen3_vl_moe_architecture() {
     in.keys.find("num_experts");  // also given beside num_local_experts
     in.to.set("moe_ffn_hidden_size", in.keys.integer("moe_intermediate_size"));
     in.keys.only("norm_topk_prob", true, "transformers' Qwen3-VL divides by the sum, whatever this key says");
-    in.layers_by_sparse_step();
+    in.moe_layers(in.layers_by_sparse_step(), "mlp_only_layers");
   };
   moe.write = [](HfWriter& to) {
     write_qwen3_vl_layers(to);

@@ -75,6 +75,14 @@ inline constexpr TensorRule kSharedExpertRules[] = {
     {"moe.shared_experts.down_proj.weight", "layers.{l}.mlp.shared_experts.down_proj.weight"},
 };
 
+// The output of the shared expert is multiplied by sigmoid(shared_expert_gate x).
+inline constexpr TensorRule kGatedSharedExpertRules[] = {
+    {"moe.shared_experts.gate_up_proj.weight", "layers.{l}.mlp.shared_expert.gate_proj.weight", 0, 2},
+    {"moe.shared_experts.gate_up_proj.weight", "layers.{l}.mlp.shared_expert.up_proj.weight", 1, 2},
+    {"moe.shared_experts.down_proj.weight", "layers.{l}.mlp.shared_expert.down_proj.weight"},
+    {"moe.shared_experts.gate.weight", "layers.{l}.mlp.shared_expert_gate.weight"},
+};
+
 // A module of multi-token prediction, beside its block.
 inline constexpr TensorRule kMtpRules[] = {
     {"enorm.weight", "layers.{l}.enorm.weight"},
@@ -114,6 +122,10 @@ inline constexpr GgufRule kGgufCommon[] = {
     {"moe.shared_experts.gate_up_proj.weight", "ffn_gate_shexp.weight", 0, 2},
     {"moe.shared_experts.gate_up_proj.weight", "ffn_up_shexp.weight", 1, 2},
     {"moe.shared_experts.down_proj.weight", "ffn_down_shexp.weight"},
+};
+
+inline constexpr GgufRule kGgufSharedExpertGate[] = {
+    {"moe.shared_experts.gate.weight", "ffn_gate_inp_shexp.weight"},
 };
 
 inline constexpr GgufRule kGgufNorms[] = {
