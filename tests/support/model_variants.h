@@ -71,9 +71,11 @@ inline void add_nanogpt_variants(ModelConfig& config) {
   config.moe.moe_router_pre_softmax = true;
 }
 
-// Qwen3-Next's mixers: attention with a gate in every second layer, Gated DeltaNet in the others.
+// Qwen3-Next's mixers and norms: attention with a gate in every second layer, Gated DeltaNet in the others, and weights
+// of norms that are centred at zero.
 inline void add_linear_attention(ModelConfig& config) {
-  config.attention.attention_output_gate = true;
+  config.attention.attention_output_gate = config.attention.qk_layernorm = true;
+  config.norm.apply_layernorm_1p = true;
   LinearAttentionConfig& linear = config.linear_attention;
   linear.experimental_attention_variant = "gated_delta_net";
   linear.linear_attention_freq = "2";
