@@ -108,7 +108,9 @@ TEST(ProcessAgreeLater, ACallThatDiffersIsNamedWhenTheyComeTogether) {
                        return "it was not told";
                      }),
         {"axis data: rank 1 calls all_reduce(max) float32 [3] in step 5, backward of micro-batch 1, layers.3.moe, "
-         "expected as on rank 0: all_reduce float32 [3] in step 5"});
+         "expected as on rank 0: all_reduce float32 [3] in step 5",
+         "axis data: rank 2 calls all_reduce float32 [3] in step 5, backward of micro-batch 1, layers.3.moe, "
+         "expected as on rank 1: all_reduce(max) float32 [3] in step 5"});
   }
 }
 
