@@ -35,6 +35,7 @@ HostExchange::HostExchange(HostLink& link, Stream& stream, DeviceWatch& watch, s
       order_(link.main()) {
   const OnDevice on(device_);
   std::byte* memory = allocate(device_, sizeof(RingProgress));
+  watch.keep(memory);
   stream.queue()->zero(memory, sizeof(RingProgress));
   stream.wait();
   progress_ = reinterpret_cast<RingProgress*>(memory);
@@ -63,7 +64,6 @@ HostExchange::~HostExchange() {
   }
   const OnDevice on(device_);
   if (registered_ && cudaHostUnregister(pages_->base()) != cudaSuccess) cudaGetLastError();
-  release(device_, reinterpret_cast<std::byte*>(progress_));
 }
 
 void HostExchange::perform(Stream& stream, const Collective& call) {

@@ -42,7 +42,7 @@ class HostExchange {
   const int device_;
   std::unique_ptr<HostPages> pages_;  // null: this host has none for all its ranks
   bool registered_ = false;
-  RingProgress* progress_ = nullptr;  // on the device
+  RingProgress* progress_ = nullptr;  // on the device; the watch releases it
   Rings rings_{};
   WaitWords words_;
   CallOrder order_;
