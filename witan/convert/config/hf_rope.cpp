@@ -131,8 +131,6 @@ void read_object(HfKeys scaling, const HfSettings& to, const RopeBeside& default
   }
   if (type == "yarn") type = read_yarn(scaling, to);
   if (type != "default") to.set("rope_scaling_type", type);
-  // Sections of the rotation by time, height and width, which are one position for text.
-  for (const char* key : {"mrope_section", "mrope_interleaved"}) scaling.find(key);
   scaling.finish();
 }
 

@@ -121,7 +121,7 @@ void read_delta(HfReader& in) {
 void read_hybrid(HfReader& in) {
   in.sizes();
   in.activation();
-  in.rope(true);
+  in.rope(HfRope::partial_sections);
   in.to.set("qk_layernorm", true);
   in.to.set("attention_output_gate", true);
   in.to.set("apply_layernorm_1p", true);
