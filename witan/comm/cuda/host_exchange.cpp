@@ -1,12 +1,11 @@
 #include "witan/comm/cuda/host_exchange.h"
 
 #include <algorithm>
-#include <string_view>
+#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "witan/base/error.h"
-#include "witan/comm/peers/host_identity.h"
 
 namespace witan::cuda {
 namespace {
@@ -23,6 +22,8 @@ std::unique_ptr<HostExchange> HostExchange::make(HostLink& link, Stream& stream,
   auto pages = HostPages::make(link.group(), ring_bytes(ranks));
   const bool together = pages != nullptr && std::ssize(pages->ranks()) == ranks;
   std::unique_ptr<HostExchange> made(new HostExchange(link, stream, watch, std::move(pages)));
+  if (together) made->touch_own_rings();
+  link.all_gather({0});
   const std::vector<int64_t> answers = link.all_gather({together && made->reaches_pages()});
   return std::ranges::count(answers, 0) == 0 ? std::move(made) : nullptr;
 }
@@ -39,6 +40,11 @@ HostExchange::HostExchange(HostLink& link, Stream& stream, DeviceWatch& watch, s
   stream.queue()->zero(memory, sizeof(RingProgress));
   stream.wait();
   progress_ = reinterpret_cast<RingProgress*>(memory);
+}
+
+void HostExchange::touch_own_rings() {
+  const int64_t own = pages_->bytes() / link_.group().size();
+  std::memset(pages_->base() + link_.group().rank() * own, 0, static_cast<size_t>(own));
 }
 
 bool HostExchange::reaches_pages() {

@@ -36,6 +36,8 @@ class HostExchange {
 
  private:
   HostExchange(HostLink& link, Stream& stream, DeviceWatch& watch, std::unique_ptr<HostPages> pages);
+  // Pages come to lie near the processor that first writes to them, here that of the rank that empties their rings.
+  void touch_own_rings();
   bool reaches_pages();  // whether this rank's GPU does
 
   HostLink& link_;
