@@ -250,9 +250,8 @@ TEST(HfConfig, WhatCannotBeSaidIsNamed) {
   const auto rope = [&](const Json& value) { return with(llama, {{"rope_parameters", value}}); };
   const std::vector<std::pair<Json, std::string>> cases = {
       {with(llama, {{"model_type", "mamba"}}), "model_type = mamba: Witan cannot represent models of this type"},
-      {with(llama, {{"model_type", "hunyuan_v1_moe"}}),
-       "model_type = hunyuan_v1_moe: Witan cannot represent models of this type: it normalises queries and keys "
-       "before"},
+      {with(llama, {{"model_type", "phimoe"}}),
+       "model_type = phimoe: Witan cannot represent models of this type: it has no SparseMixer"},
       {with(llama, {{"model_type", nullptr}}), "model_type is missing"},
       {with(llama, {{"hidden_act", "relu"}}), "hidden_act = \"relu\": of such functions Witan has silu, swish, gelu"},
       {with(gpt2, {{"activation_function", "quick_gelu"}}), "activation_function = \"quick_gelu\": "},

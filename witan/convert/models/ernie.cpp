@@ -66,9 +66,9 @@ Architecture ernie_architecture() {
 std::vector<bool> ernie_moe_layers(HfReader& in) {
   const int64_t start = in.keys.integer("moe_layer_start_index"), step = in.keys.integer("moe_layer_interval");
   const Json* end = in.keys.find("moe_layer_end_index");
-  if (!end->is_number_integer()) in.keys.refuse("moe_layer_end_index", "must be the number of a layer, or -1");
+  if (end && !end->is_number_integer()) in.keys.refuse("moe_layer_end_index", "must be the number of a layer, or -1");
   if (step == 0) in.keys.refuse("moe_layer_interval", "must be at least 1");
-  const int64_t last = *end == -1 ? in.layers - 1 : end->get<int64_t>();
+  const int64_t last = !end || *end == -1 ? in.layers - 1 : end->get<int64_t>();
   std::vector<bool> moe;
   for (int64_t layer = 0; layer < in.layers; ++layer)
     moe.push_back((layer + 1) % step == 0 && layer >= start && layer <= last);
@@ -125,7 +125,7 @@ Architecture ernie_moe_architecture() {
   moe.defaults = {kLlamaDefaults, kErnieDefaults, R"({"hidden_size": 2560, "intermediate_size": 12288,
       "num_hidden_layers": 28, "num_attention_heads": 20, "num_key_value_heads": 4, "moe_intermediate_size": 1536,
       "moe_k": 6, "moe_num_experts": 64, "moe_num_shared_experts": 2, "moe_layer_start_index": 1,
-      "moe_layer_end_index": -1, "moe_layer_interval": 1, "moe_norm_min": 1e-12, "output_router_logits": false,
+      "moe_layer_interval": 1, "moe_norm_min": 1e-12, "output_router_logits": false,
       "router_aux_loss_coef": 0.001})"};
   moe.read = read_ernie_moe;
   moe.write = write_ernie_moe;
