@@ -27,7 +27,7 @@ namespace witan::cli {
 namespace {
 
 // The FLOPs and bytes of one call, over all kernels.
-Cost counted(const Stream& stream) {
+Cost total_cost(const Stream& stream) {
   Cost sum;
   for (const auto& [part, kernels] : stream.costs())
     for (const auto& [kernel, cost] : kernels) sum += cost;
@@ -73,7 +73,7 @@ void Bench::measure(const std::string& name, const std::function<void()>& work) 
   stream_.reset_costs();
   work();
   if (stream_.is_meta()) return;
-  const Cost cost = counted(stream_);
+  const Cost cost = total_cost(stream_);
   lines_.push_back({name, median_seconds(stream_, seconds_, work), cost.flops, cost.bytes});
 }
 
