@@ -113,6 +113,45 @@ TEST_F(Norms, RmsNormBackward) {
         }
 }
 
+TEST_F(Norms, WeightsCenteredAtZero) {
+  for (const DType dtype : kDTypes)
+    for (const Shape& shape : kShapes) {
+      const Pair x = values_of(shape, dtype, "x"), dy = values_of(shape, dtype, "dy"),
+                 w = values_of({shape.last()}, dtype, "w");
+      const DType wide = accumulator(dtype);
+      const Pair y = output(shape, dtype), dx = output(shape, dtype), dw = output(w.cpu.shape(), wide),
+                 r = output({shape[0]}, wide), mean = output({shape[0]}, wide), sums = output({shape[0]}, wide);
+      const auto run = [&](Stream& stream, const auto& of) {
+        kernels::rmsnorm_forward(stream, of(y), of(r), of(x), {of(w), true}, kEps);
+        kernels::rmsnorm_backward(stream, of(dx), of(dw), Write::overwrite, {}, of(dy), of(x), {of(w), true}, of(r));
+      };
+      run(host.stream, [](const Pair& pair) { return pair.cpu; });
+      run(gpu(), [](const Pair& pair) { return pair.gpu; });
+      expect_close(y, "y");
+      expect_close(dx, "dx", 10);
+      const auto normalise = [&](Stream& stream, const auto& of) {
+        kernels::layernorm_forward(stream, of(y), of(mean), of(r), of(x), {of(w), true}, {}, kEps);
+        kernels::layernorm_backward(stream, of(dx), {.dw = of(dw), .db = {}}, {}, of(dy), of(x), {of(w), true},
+                                    of(mean), of(r));
+      };
+      normalise(host.stream, [](const Pair& pair) { return pair.cpu; });
+      normalise(gpu(), [](const Pair& pair) { return pair.gpu; });
+      expect_close(y, "layernorm's y");
+      expect_close(dx, "layernorm's dx", 10);
+      const auto shard = [&](Stream& stream, const auto& of) {
+        kernels::sharded_rmsnorm_squares(stream, of(sums), of(x));
+        kernels::sharded_rmsnorm_forward(stream, of(y), of(r), of(x), {of(w), true}, of(sums), shape.last(), kEps);
+        kernels::sharded_rmsnorm_products(stream, of(sums), of(dy), of(x), {of(w), true});
+        kernels::sharded_rmsnorm_backward_input(stream, of(dx), of(dy), of(x), {of(w), true}, of(r), of(sums),
+                                                shape.last());
+      };
+      shard(host.stream, [](const Pair& pair) { return pair.cpu; });
+      shard(gpu(), [](const Pair& pair) { return pair.gpu; });
+      expect_close(y, "the sharded norm's y");
+      expect_close(dx, "the sharded norm's dx", 10);
+    }
+}
+
 // More rows than there are threads for at a time, for each width from which more threads hold a row.
 TEST_F(Norms, ManyRows) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16})

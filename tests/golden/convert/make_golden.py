@@ -306,7 +306,7 @@ def compute_in_double(model):
     torch.set_default_dtype(torch.float64)
     model.double()
     for module in model.modules():
-        if hasattr(module, "inv_freq"):
+        if hasattr(module, "compute_default_rope_parameters"):
             module.inv_freq = module.compute_default_rope_parameters(module.config)[0]
 
 

@@ -46,13 +46,17 @@ TEST(GatedDeltaLayouts, RecomputedLayersGiveTheSameBits) {
   EXPECT_EQ(run_engine(config, 2).losses, kept.losses);
 }
 
+// In 16 bits decays and the gated norm stay float32, beside matrices of the same unit.
 TEST(GatedDeltaLayouts, PlansAreKeptToTheByte) {
-  for (const LaidOut& layout : {LaidOut{}, LaidOut{"tensor=2,expert=2,expert_tensor=1"}, LaidOut{"shard=2", kFsdp}}) {
-    SCOPED_TRACE(described(layout));
-    RunConfig config = laid_out(recipe(), layout);
-    config.train.sample_tokens = config.parallel.model_ranks() == 1 ? 4 : 0;
-    testing::expect_kept(config, {.prompt_tokens = config.train.sample_tokens > 0 ? 3 : 0});
-  }
+  for (const char* dtype : {"float64", "bfloat16"})
+    for (const LaidOut& layout : {LaidOut{}, LaidOut{"tensor=2,expert=2,expert_tensor=1"}, LaidOut{"shard=2", kFsdp}}) {
+      SCOPED_TRACE(cat(dtype, ", ", described(layout)));
+      RunConfig config = recipe();
+      config.model.dtype = dtype;
+      config = laid_out(config, layout);
+      config.train.sample_tokens = config.parallel.model_ranks() == 1 ? 4 : 0;
+      testing::expect_kept(config, {.prompt_tokens = config.train.sample_tokens > 0 ? 3 : 0});
+    }
 }
 
 TEST(GatedDeltaLayouts, RanksThatDoNotDivideItAreRefused) {
