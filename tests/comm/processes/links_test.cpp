@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <csignal>
 #include <thread>
 
@@ -25,8 +24,6 @@ using testing::leaves;
 using ::testing::MatchesRegex;
 using testing::meet_at_first;
 using testing::on_links;
-using testing::on_processes;
-using testing::ProcessRank;
 using testing::say;
 using testing::stop_for;
 
@@ -148,28 +145,6 @@ TEST(ProcessLinks, ARankThatHasLeftIsKnownToThoseThatWereNeverConnectedToIt) {
   }
 }
 
-// By whatever carries the messages: what a rank sent before it left is received, and what it did not send is not
-// waited for.
-TEST(ProcessLinks, WhatARankSentBeforeItLeftArrives) {
-  const auto ended = on_processes(3, [](ProcessRank& rank) -> std::string {
-    if (rank.rank == 0) return "";
-    const auto pair = rank.world.group(rank.rank, {1, 2}, "pipeline");
-    const Tensor tensor = rank.stream.zeros({4}, DType::f32);
-    std::ranges::fill(tensor.span<float>(), static_cast<float>(rank.rank));
-    if (rank.rank == 2) {
-      pair->send(rank.stream, tensor, 0);
-      return "";
-    }
-    pair->recv(rank.stream, tensor, 1);
-    EXPECT_EQ(tensor.span<float>()[3], 2);
-    pair->recv(rank.stream, tensor, 1);
-    return "";
-  });
-  EXPECT_EQ(ended[2].code, 0);
-  EXPECT_THAT(ended[1].said, HasSubstr("which has returned"));
-  EXPECT_LT(ended[1].seconds, kSoon);
-}
-
 // Ranks are heard for as long as the job lasts, and so are strangers.
 TEST(ProcessLinks, StrangersWhoComeLaterDisturbNobody) {
   const int port = free_port();
@@ -211,23 +186,6 @@ TEST(ProcessLinks, StrangersWhoComeLaterDisturbNobody) {
   });
   expect_whole(ended);
   EXPECT_EQ(ended[2].said, "2");
-}
-
-// A rank that a debugger may hold is stopped for longer than ranks are waited for, or may be silent: nobody is lost,
-// neither those that wait for it nor those that wait for these and are not connected to it.
-TEST(ProcessLinks, ARankThatADebuggerHoldsIsKnownThroughRankZero) {
-  constexpr double kDeadline = 2.5;
-  expect_whole(on_processes(4,
-                            [](ProcessRank& rank) -> std::string {
-                              const auto all = rank.everyone();
-                              if (rank.rank == 3) stop_for(3 * kDeadline);
-                              const int from = rank.rank + 1, to = rank.rank - 1;
-                              const Tensor token = rank.stream.zeros({1}, DType::f32);
-                              if (from < 4) all->recv(rank.stream, token, from);
-                              if (to >= 0) all->send(rank.stream, token, to);
-                              return "";
-                            },
-                            {20, kDeadline, 1, {3}}));
 }
 
 TEST(ProcessLinks, DeparturesAreReadAsTheyWereWritten) {

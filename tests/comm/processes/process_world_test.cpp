@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <thread>
@@ -284,6 +285,45 @@ TEST(ProcessWorld, AnErrorOutsideOfItsGroupsIsToldToo) {
   EXPECT_EQ(ended[1].code, static_cast<int>(ExitCode::config));
   EXPECT_EQ(ended[0].code, static_cast<int>(ExitCode::rank_lost));
   EXPECT_THAT(ended[0].said, MatchesRegex("stopped, as rank 1 on .* failed"));
+}
+
+// By whatever carries the messages: what a rank sent before it left is received, and what it did not send is not
+// waited for.
+TEST(ProcessWorld, WhatARankSentBeforeItLeftArrives) {
+  const auto ended = on_processes(3, [](ProcessRank& rank) -> std::string {
+    if (rank.rank == 0) return "";
+    const auto pair = rank.world.group(rank.rank, {1, 2}, "pipeline");
+    const Tensor tensor = rank.stream.zeros({4}, DType::f32);
+    std::ranges::fill(tensor.span<float>(), static_cast<float>(rank.rank));
+    if (rank.rank == 2) {
+      pair->send(rank.stream, tensor, 0);
+      return "";
+    }
+    pair->recv(rank.stream, tensor, 1);
+    EXPECT_EQ(tensor.span<float>()[3], 2);
+    pair->recv(rank.stream, tensor, 1);
+    return "";
+  });
+  EXPECT_EQ(ended[2].code, 0);
+  EXPECT_THAT(ended[1].said, HasSubstr("which has returned"));
+  EXPECT_LT(ended[1].seconds, kSoon);
+}
+
+// A rank that a debugger may hold is stopped for longer than ranks are waited for, or may be silent: nobody is lost,
+// neither those that wait for it nor those that wait for these and are not connected to it.
+TEST(ProcessWorld, ARankThatADebuggerHoldsIsKnownThroughRankZero) {
+  constexpr double kDeadline = 2.5;
+  expect_whole(on_processes(4,
+                            [](ProcessRank& rank) -> std::string {
+                              const auto all = rank.everyone();
+                              if (rank.rank == 3) stop_for(3 * kDeadline);
+                              const int from = rank.rank + 1, to = rank.rank - 1;
+                              const Tensor token = rank.stream.zeros({1}, DType::f32);
+                              if (from < 4) all->recv(rank.stream, token, from);
+                              if (to >= 0) all->send(rank.stream, token, to);
+                              return "";
+                            },
+                            {20, kDeadline, 1, {3}}));
 }
 
 // What all ranks are told when their calls are `call`'s.
