@@ -11,6 +11,7 @@ namespace witan::kernels::cuda {
 namespace {
 
 constexpr int kPart = 64;  // value channels at a time
+constexpr int kKeyThreads = 512, kQuarters = 4;
 using PartRows = DeltaTile<kPart>;
 
 struct KeyOutputs {
@@ -21,10 +22,9 @@ struct KeyOutputs {
 
 // Numbers of the chunk's tokens.
 struct KeyNumbers {
-  float rk[kTileL], rq[kTileL];
-  float of_g[kTileL], gamma[kTileL], beta[kTileL], grown[kTileL], left[kTileL];
-  float dots[2][kTileL], ends[2][kTileL];  // sums over each half of the channels
-  float sums[kTileThreads / 32];
+  float rk[kTileL], rq[kTileL], gamma[kTileL];
+  float dots[kQuarters][kTileL], ends[kQuarters][kTileL];  // sums over each quarter of the channels
+  float sums[kKeyThreads / 32];
 };
 
 template <int kColumns>
@@ -61,7 +61,7 @@ struct KeyStage {
 template <int kColumns>
 class DeltaKeyGradients {
  public:
-  static constexpr int kPairs = kColumns / 32;  // of 16 channels, of a warp
+  static constexpr int kPairs = kColumns / 64;  // of 16 channels, of a warp
 
   __device__ __forceinline__ DeltaKeyGradients(const DeltaTensors& in, const KeyOutputs& to, unsigned char* memory)
       : in_(in),
@@ -71,14 +71,14 @@ class DeltaKeyGradients {
         group_(static_cast<int>(blockIdx.y)),
         b_(blockIdx.z),
         block_(static_cast<int>(threadIdx.x) / 32 % 4),
-        half_(static_cast<int>(threadIdx.x) / 128) {}
+        quarter_(static_cast<int>(threadIdx.x) / 128) {}
 
   __device__ __forceinline__ void run(const DeltaSpan& span) {
     span_ = span;
     first_ = b_ * in_.S + span.begin;
     const int per_group = in_.H / in_.G, parts = (in_.dv + kPart - 1) / kPart;
-    copy_rows(at_.k, in_.key(first_, group_), in_.channels, span.L, in_.dk);
-    copy_rows(at_.q, in_.query(first_, group_), in_.channels, span.L, in_.dk);
+    copy_rows<kTileL, kKeyThreads>(at_.k, in_.key(first_, group_), in_.channels, span.L, in_.dk);
+    copy_rows<kTileL, kKeyThreads>(at_.q, in_.query(first_, group_), in_.channels, span.L, in_.dk);
     commit_copies();
     copy_part(0, parts);
     wait_copies<1>();
@@ -103,47 +103,43 @@ class DeltaKeyGradients {
     return KeyStage<kColumns>(at_.stages + at % 2 * KeyShared<kColumns>::kStage);
   }
   __device__ __forceinline__ int row() const { return 16 * block_ + delta_lane() / 4; }
-  __device__ __forceinline__ int channel() const { return half_ * kColumns / 2; }
+  __device__ __forceinline__ int channel() const { return quarter_ * kColumns / kQuarters; }
 
   __device__ __forceinline__ void copy_part(int at, int parts) const {
     const KeyStage<kColumns> stage = stage_of(at);
     const int head = group_ * (in_.H / in_.G) + at / parts, part = at % parts * kPart, channels = in_.dv - part;
     const int64_t stride = static_cast<int64_t>(in_.H) * in_.dv, rows = first_ * stride + head * in_.dv + part;
-    copy_rows(stage.u, in_.u + rows, stride, span_.L, channels);
-    copy_rows(stage.du, in_.du + rows, stride, span_.L, channels);
-    copy_rows(stage.d_o, to_.d_o + rows, stride, span_.L, channels);
+    copy_rows<kTileL, kKeyThreads>(stage.u, in_.u + rows, stride, span_.L, channels);
+    copy_rows<kTileL, kKeyThreads>(stage.du, in_.du + rows, stride, span_.L, channels);
+    copy_rows<kTileL, kKeyThreads>(stage.d_o, to_.d_o + rows, stride, span_.L, channels);
     const int64_t state = static_cast<int64_t>(part) * in_.dk;
     if (!span_.begins)
-      copy_rows(stage.state, in_.states + in_.state(b_, span_.begin, head) + state, in_.dk, channels, in_.dk);
+      copy_rows<kTileL, kKeyThreads>(stage.state, in_.states + in_.state(b_, span_.begin, head) + state, in_.dk,
+                                     channels, in_.dk);
     if (!span_.ends)
-      copy_rows(stage.state_gradient, in_.state_gradients + in_.state(b_, span_.begin + span_.L, head) + state, in_.dk,
-                channels, in_.dk);
+      copy_rows<kTileL, kKeyThreads>(stage.state_gradient,
+                                     in_.state_gradients + in_.state(b_, span_.begin + span_.L, head) + state, in_.dk,
+                                     channels, in_.dk);
     commit_copies();
   }
   __device__ __forceinline__ void find_norms() {
+    if (quarter_ >= 2) return;
     const int own = static_cast<int>(threadIdx.x) % 128 / 2;
-    const DeltaTile<kColumns> rows{half_ == 0 ? at_.k.at : at_.q.at};
-    const float norm = inverse_norm(rows, own, half_ == 0 ? 1.0f : in_.factor);
-    if (threadIdx.x % 2 == 0) (half_ == 0 ? numbers_.rk : numbers_.rq)[own] = norm;
+    const DeltaTile<kColumns> rows{quarter_ == 0 ? at_.k.at : at_.q.at};
+    const float norm = inverse_norm(rows, own, quarter_ == 0 ? 1.0f : in_.factor);
+    if (threadIdx.x % 2 == 0) (quarter_ == 0 ? numbers_.rk : numbers_.rq)[own] = norm;
   }
 
+  __device__ __forceinline__ float of_token(const float* of, int i, int head) const {
+    return i < span_.L ? of[(first_ + i) * in_.H + head] : 0.0f;
+  }
   __device__ __forceinline__ void begin_head(int head) {
-    const int i = static_cast<int>(threadIdx.x);
-    if (i < kTileL) {
-      const bool inside = i < span_.L;
-      numbers_.of_g[i] = inside ? in_.g[(first_ + i) * in_.H + head] : 0.0f;
-      numbers_.beta[i] = inside ? in_.beta[(first_ + i) * in_.H + head] : 0.0f;
-    }
-    __syncthreads();
-    if (i < kTileL) {
-      float gamma = 0, last = 0;
-      for (int j = 0; j < kTileL; ++j) {
-        last += numbers_.of_g[j];
-        if (j == i) gamma = last;
-      }
-      numbers_.gamma[i] = gamma;
-      numbers_.grown[i] = expf(gamma);
-      numbers_.left[i] = expf(last - gamma);
+#pragma unroll
+    for (int lower = 0; lower < 2; ++lower) beta_[lower] = of_token(in_.beta, row() + 8 * lower, head);
+    if (threadIdx.x < 32) {
+      const int i = delta_lane();
+      const float2 gamma = scan_tokens(of_token(in_.g, i, head), of_token(in_.g, i + 32, head));
+      numbers_.gamma[i] = gamma.x, numbers_.gamma[i + 32] = gamma.y;
     }
     of_links_ = {}, of_inverse_ = {};
     dots_[0] = dots_[1] = ends_[0] = ends_[1] = states_ = 0;
@@ -174,32 +170,34 @@ class DeltaKeyGradients {
   }
 
   __device__ __forceinline__ void add_part(const KeyStage<kColumns>& stage) {
-#pragma unroll
+#pragma unroll 1
     for (int e = 0; e < kPart; e += 16) {
-      const FragmentA d_o = left_operand(stage.d_o, 16 * block_, e), du = left_operand(stage.du, 16 * block_, e);
-#pragma unroll
-      for (int pair = 0; pair < 2; ++pair) {
-        if (2 * half_ + pair > block_) continue;
-        const FragmentPair u = right_transposed(stage.u, 32 * half_ + 16 * pair, e);
-        of_links_.add(pair, d_o, u);
-        of_inverse_.add(pair, du, u);
-      }
+      if (quarter_ > block_) continue;
+      const FragmentPair u = right_transposed(stage.u, 16 * quarter_, e);
+      of_links_.add(0, left_operand(stage.d_o, 16 * block_, e), u);
+      of_inverse_.add(0, left_operand(stage.du, 16 * block_, e), u);
     }
-    const int i = row();
+    float grown[2], left[2], rk[2], rq[2];  // of the thread's tokens
+#pragma unroll
+    for (int lower = 0; lower < 2; ++lower) {
+      const int i = row() + 8 * lower;
+      grown[lower] = __expf(numbers_.gamma[i]);
+      left[lower] = __expf(numbers_.gamma[kTileL - 1] - numbers_.gamma[i]);
+      rk[lower] = numbers_.rk[i], rq[lower] = numbers_.rq[i];
+    }
     if (!span_.begins) {
       WarpSums<kPairs> of_queries, of_keys;
       multiply(of_queries, stage.d_o, stage.state);
-      of_queries.scale(numbers_.grown[i] * numbers_.rq[i], numbers_.grown[i + 8] * numbers_.rq[i + 8]);
+      of_queries.scale(grown[0] * rq[0], grown[1] * rq[1]);
       take(dq_, dots_, of_queries, at_.q, 1.0f);
       multiply(of_keys, stage.du, stage.state);
-      of_keys.scale(-numbers_.grown[i] * numbers_.rk[i] * numbers_.beta[i],
-                    -numbers_.grown[i + 8] * numbers_.rk[i + 8] * numbers_.beta[i + 8]);
+      of_keys.scale(-grown[0] * rk[0] * beta_[0], -grown[1] * rk[1] * beta_[1]);
       take(dk_, dots_, of_keys, at_.k, 1.0f);
     }
     if (!span_.ends) {
       WarpSums<kPairs> of_keys;
       multiply(of_keys, stage.u, stage.state_gradient);
-      of_keys.scale(numbers_.left[i] * numbers_.rk[i], numbers_.left[i + 8] * numbers_.rk[i + 8]);
+      of_keys.scale(left[0] * rk[0], left[1] * rk[1]);
       take(dk_, ends_, of_keys, at_.k, 1.0f);
     }
     if (!span_.begins && !span_.ends) add_states(stage);
@@ -207,7 +205,7 @@ class DeltaKeyGradients {
   // S.dS. Both tiles have the same permutation.
   __device__ __forceinline__ void add_states(const KeyStage<kColumns>& stage) {
 #pragma unroll
-    for (int at = static_cast<int>(threadIdx.x) * 8; at < kColumns * kPart; at += kTileThreads * 8) {
+    for (int at = static_cast<int>(threadIdx.x) * 8; at < kColumns * kPart; at += kKeyThreads * 8) {
       const auto x = load_pack<uint32_t, 4>(reinterpret_cast<const uint32_t*>(stage.state.at + at)),
                  y = load_pack<uint32_t, 4>(reinterpret_cast<const uint32_t*>(stage.state_gradient.at + at));
 #pragma unroll
@@ -254,23 +252,24 @@ class DeltaKeyGradients {
   }
   // P~ and M~, and the gradient of β.
   __device__ __forceinline__ void write_links(int head) {
+    if (quarter_ > block_) return;
 #pragma unroll
-    for (int n = 0; n < 4; ++n)
+    for (int n = 0; n < 2; ++n)
 #pragma unroll
       for (int lower = 0; lower < 2; ++lower) {
-        const int i = row() + 8 * lower, column = 32 * half_ + 8 * n + delta_lane() % 4 * 2;
-        if (column / 16 > block_) continue;
-        const float of_query = numbers_.rq[i], of_key = -numbers_.beta[i] * numbers_.rk[i];
+        const int i = row() + 8 * lower, column = 16 * quarter_ + 8 * n + delta_lane() % 4 * 2;
+        const float of_query = numbers_.rq[i], of_key = -beta_[lower] * numbers_.rk[i];
         float links[2], inverse[2];
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
           const int j = column + c;
-          const float decay = j <= i ? expf(numbers_.gamma[i] - numbers_.gamma[j]) * numbers_.rk[j] : 0.0f;
-          const float pair = of_inverse_.at[n][2 * lower + c], beta = numbers_.beta[i];
+          const float decay = j <= i ? __expf(numbers_.gamma[i] - numbers_.gamma[j]) * numbers_.rk[j] : 0.0f;
+          const float pair = of_inverse_.at[n][2 * lower + c];
           links[c] = of_query * decay * of_links_.at[n][2 * lower + c];
           inverse[c] = j < i ? of_key * decay * pair : 0.0f;
           // U[i] / β[i] is the residual less what earlier tokens wrote.
-          if (j == i && i < span_.L) to_.dbeta[(first_ + i) * in_.H + head] = beta == 0 ? 0.0f : pair / beta;
+          if (j == i && i < span_.L)
+            to_.dbeta[(first_ + i) * in_.H + head] = beta_[lower] == 0 ? 0.0f : __fdividef(pair, beta_[lower]);
         }
         at_.of_links.set(i, column, links[0], links[1]);
         at_.of_inverse.set(i, column, inverse[0], inverse[1]);
@@ -281,26 +280,39 @@ class DeltaKeyGradients {
     value += __shfl_xor_sync(0xffffffffu, value, 1);
     return value + __shfl_xor_sync(0xffffffffu, value, 2);
   }
+  // Sums over the lanes of a row, to be summed over the quarters.
+  __device__ __forceinline__ void write_sums(const float (&dots)[2], const float (&ends)[2]) {
+#pragma unroll
+    for (int lower = 0; lower < 2; ++lower) {
+      const float dot = row_sum(dots[lower]), end = row_sum(ends[lower]);
+      if (delta_lane() % 4 == 0) {
+        numbers_.dots[quarter_][row() + 8 * lower] = dot;
+        numbers_.ends[quarter_][row() + 8 * lower] = end;
+      }
+    }
+  }
+  __device__ __forceinline__ static float over_quarters(const float (&of)[kQuarters][kTileL], int i) {
+    return of[0][i] + of[1][i] + of[2][i] + of[3][i];
+  }
   // The gradient of g[i] sums those of γ from token i on. What the state after the chunk gives γ[L-1] is the sum of all
   // `ends`, and e^γ[L-1] S.dS.
   __device__ __forceinline__ void write_gates(int head) {
+    write_sums(dots_, ends_);
+    const float states = warp_sum(states_);
+    if (delta_lane() == 0) numbers_.sums[threadIdx.x / 32] = states;
+    __syncthreads();
+    if (threadIdx.x >= 32) return;
+    float last = 0;
 #pragma unroll
-    for (int lower = 0; lower < 2; ++lower) {
-      const float dot = row_sum(dots_[lower]), end = row_sum(ends_[lower]);
-      if (delta_lane() % 4 == 0) {
-        numbers_.dots[half_][row() + 8 * lower] = dot;
-        numbers_.ends[half_][row() + 8 * lower] = end;
-      }
-    }
-    const float states = block_sum(states_, numbers_.sums) * numbers_.grown[span_.L - 1];
-    const int i = static_cast<int>(threadIdx.x);
-    if (i >= span_.L) return;
-    float sum = states;
-    for (int j = 0; j < kTileL; ++j) {
-      const auto& of = j < i ? numbers_.ends : numbers_.dots;
-      sum += of[0][j] + of[1][j];
-    }
-    to_.dg[(first_ + i) * in_.H + head] = sum;
+    for (int i = 0; i < kKeyThreads / 32; ++i) last += numbers_.sums[i];
+    last *= __expf(numbers_.gamma[kTileL - 1]);
+    // Lane i has tokens 63 - i and 31 - i for sums from a token on, and ends before them are all less those from it on.
+    const int i = kTileL - 1 - delta_lane(), j = i - 32;
+    const float end_i = over_quarters(numbers_.ends, i), end_j = over_quarters(numbers_.ends, j);
+    const float2 from = scan_tokens(over_quarters(numbers_.dots, i) - end_i, over_quarters(numbers_.dots, j) - end_j);
+    last += warp_sum(end_i + end_j);
+    if (i < span_.L) to_.dg[(first_ + i) * in_.H + head] = last + from.x;
+    if (j < span_.L) to_.dg[(first_ + j) * in_.H + head] = last + from.y;
   }
 
   // Takes dq and dk back through the norms: the gradient of x is y - x r^2 (x.y), with y the sums and r = 1 / |x|.
@@ -310,18 +322,13 @@ class DeltaKeyGradients {
     take(unused, of_q, dq_, at_.q, 1.0f);
     take(unused, of_k, dk_, at_.k, 1.0f);
     __syncthreads();
-#pragma unroll
-    for (int lower = 0; lower < 2; ++lower) {
-      const float q = row_sum(of_q[lower]), k = row_sum(of_k[lower]);
-      if (delta_lane() % 4 == 0)
-        numbers_.dots[half_][row() + 8 * lower] = q, numbers_.ends[half_][row() + 8 * lower] = k;
-    }
+    write_sums(of_q, of_k);
     __syncthreads();
     write_rows(dq_, at_.q, numbers_.dots, numbers_.rq, 1 / in_.factor, group_ * in_.dk);
     write_rows(dk_, at_.k, numbers_.ends, numbers_.rk, 1.0f, in_.key_channels + group_ * in_.dk);
   }
   __device__ __forceinline__ void write_rows(WarpSums<kPairs>& sums, const DeltaTile<kColumns>& of,
-                                             const float (&dots)[2][kTileL], const float* norms, float factor,
+                                             const float (&dots)[kQuarters][kTileL], const float* norms, float factor,
                                              int64_t behind) const {
 #pragma unroll
     for (int n = 0; n < 2 * kPairs; ++n)
@@ -329,7 +336,7 @@ class DeltaKeyGradients {
       for (int lower = 0; lower < 2; ++lower) {
         const int i = row() + 8 * lower, d = channel() + 8 * n + delta_lane() % 4 * 2;
         if (i >= span_.L || d >= in_.dk) continue;
-        const float norm = norms[i] * factor, along = norm * norm * (dots[0][i] + dots[1][i]);
+        const float norm = norms[i] * factor, along = norm * norm * over_quarters(dots, i);
         const float2 x = of.values(i, d);
         *reinterpret_cast<uint32_t*>(to_.dqkv + (first_ + i) * in_.channels + behind + d) =
             pack_pair<Bf16>(sums.at[n][2 * lower] - x.x * along, sums.at[n][2 * lower + 1] - x.y * along);
@@ -342,16 +349,16 @@ class DeltaKeyGradients {
   KeyNumbers& numbers_;
   int group_;
   int64_t b_;
-  int block_, half_;  // of a warp: its rows, and which half of channels or columns
+  int block_, quarter_;  // of a warp: its rows, and which quarter of channels or columns
   DeltaSpan span_;
   int64_t first_;
   WarpSums<kPairs> dq_, dk_;
-  WarpSums<2> of_links_, of_inverse_;  // dO Uᵀ and D Uᵀ of the head so far
-  float dots_[2], ends_[2], states_;
+  WarpSums<1> of_links_, of_inverse_;  // dO Uᵀ and D Uᵀ of the head so far
+  float dots_[2], ends_[2], states_, beta_[2];
 };
 
 template <int kColumns>
-__global__ void __launch_bounds__(kTileThreads) delta_key_gradients_tile_kernel(DeltaTensors in, KeyOutputs to) {
+__global__ void __launch_bounds__(kKeyThreads) delta_key_gradients_tile_kernel(DeltaTensors in, KeyOutputs to) {
   extern __shared__ unsigned char memory[];
   DeltaKeyGradients<kColumns> gradients(in, to, memory);
   const int32_t* const table = in.chunks + blockIdx.z * (in.S + 2);
@@ -369,7 +376,7 @@ void delta_key_gradients(Stream& stream, const DeltaGradients& to, const Tensor&
   dispatch_key_tile(tensors.dk, [&]<int kColumns>() {
     constexpr int64_t kBytes = KeyShared<kColumns>::kBytes;
     take_shared_memory(stream, "gated_delta", delta_key_gradients_tile_kernel<kColumns>, kBytes);
-    delta_key_gradients_tile_kernel<kColumns><<<grid, kTileThreads, kBytes, native(stream)>>>(tensors, outputs);
+    delta_key_gradients_tile_kernel<kColumns><<<grid, kKeyThreads, kBytes, native(stream)>>>(tensors, outputs);
   });
 }
 

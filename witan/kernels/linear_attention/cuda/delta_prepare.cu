@@ -59,9 +59,9 @@ __global__ void __launch_bounds__(kTableThreads) delta_table_kernel(int32_t* chu
 
 constexpr int kLinkRow = 72;  // floats: pairs of eight rows lie in different banks
 
-// A number of each token of a chunk, for each of two heads.
+// Numbers of each token of a chunk, for each of two heads.
 struct HeadGates {
-  float gamma[2][kTileL], beta[2][kTileL], of_g[2][kTileL];
+  float gamma[2][kTileL], beta[2][kTileL];
 };
 
 // Two float32 numbers as the sum of bfloat16 numbers.
@@ -194,9 +194,35 @@ __device__ void find_products(const PrepareShared<kColumns>& at) {
   });
 }
 
+// The gates and scales of a head's tokens, by a warp.
+__device__ __forceinline__ void prepare_gates(const DeltaTensors& in, const DeltaSpan& span, int64_t first, int head,
+                                              bool active, const float (&norms)[2][kTileL], float* gamma, float* beta) {
+  float g[2], strength[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int i = delta_lane() + 32 * half;
+    const bool inside = active && i < span.L;
+    g[half] = inside ? in.g[(first + i) * in.H + head] : 0.0f;
+    strength[half] = inside ? in.beta[(first + i) * in.H + head] : 0.0f;
+  }
+  const float2 sums = scan_tokens(g[0], g[1]);
+  const float last = __shfl_sync(0xffffffffu, sums.y, 31);  // tokens beyond the chunk's have g = 0
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int i = delta_lane() + 32 * half;
+    const float sum = half == 0 ? sums.x : sums.y;
+    gamma[i] = sum;
+    beta[i] = strength[half];
+    if (!active || i >= span.L) continue;
+    const float grown = __expf(sum), rk = norms[0][i];
+    in.scales[(first + i) * in.H + head] = {grown * rk, __expf(last - sum) * rk, grown * norms[1][i], strength[half]};
+    if (i == span.L - 1) in.decays[first * in.H + head] = grown;
+  }
+}
+
 // A block has the chunks n, n + gridDim.x … of a row, and the heads of a group, two at a time.
 template <int kColumns>
-__global__ void __launch_bounds__(kTileThreads) delta_prepare_kernel(DeltaTensors in) {
+__global__ void __launch_bounds__(kTileThreads, 2) delta_prepare_kernel(DeltaTensors in) {
   extern __shared__ unsigned char memory[];
   __shared__ float norms[2][kTileL];  // rk, rq
   __shared__ HeadGates gates;
@@ -222,39 +248,32 @@ __global__ void __launch_bounds__(kTileThreads) delta_prepare_kernel(DeltaTensor
       const int head = group * static_cast<int>(per_group) + r + side;
       float* const A = at.A + side * PrepareShared<kColumns>::kProducts;
       const DeltaTile<kTileL> inverse{at.inverse + side * kTileL * kTileL};
-      if (own < kTileL) {
-        const bool inside = active && own < span.L;
-        gates.of_g[side][own] = inside ? in.g[(first + own) * in.H + head] : 0.0f;
-        gates.beta[side][own] = inside ? in.beta[(first + own) * in.H + head] : 0.0f;
-      }
-      __syncthreads();
-      if (own < kTileL) {
-        float sum = 0;
-        for (int i = 0; i <= own; ++i) sum += gates.of_g[side][i];
-        gates.gamma[side][own] = sum;
-      }
+      if (own < 32) prepare_gates(in, span, first, head, active, norms, gates.gamma[side], gates.beta[side]);
       __syncthreads();
       const float* const gamma = gates.gamma[side];
-      if (active && own < span.L) {
-        const float grown = expf(gamma[own]), rk = norms[0][own];
-        in.scales[(first + own) * in.H + head] = {grown * rk, expf(gamma[span.L - 1] - gamma[own]) * rk,
-                                                  grown * norms[1][own], gates.beta[side][own]};
-        if (own == span.L - 1) in.decays[first * in.H + head] = grown;
-      }
 #pragma unroll
       for (int turn = 0; turn < 4; ++turn) {
         const int row = own / 8 + 16 * turn, unit = own % 8;
         if (!active || unit / 2 > turn) continue;
         const float of_key = gates.beta[side][row] * norms[0][row], of_query = norms[1][row];
         Pack<uint32_t, 4> links;
-        float pair[2];
 #pragma unroll
-        for (int c = 0; c < 8; ++c) {
-          const int column = unit * 8 + c, from = row * kLinkRow + column;
-          const float decay = column <= row ? expf(gamma[row] - gamma[column]) * norms[0][column] : 0.0f;
-          A[from] = column < row ? of_key * decay * at.of_keys[from] : 0.0f;
-          pair[c % 2] = of_query * decay * at.of_queries[from];
-          if (c % 2 == 1) links.at[c / 2] = pack_pair<Bf16>(pair[0], pair[1]);
+        for (int part = 0; part < 2; ++part) {
+          const int column = unit * 8 + 4 * part, from = row * kLinkRow + column;
+          const auto of_keys = load_pack<float, 4>(at.of_keys + from),
+                     of_queries = load_pack<float, 4>(at.of_queries + from);
+          Pack<float, 4> lower;
+          float query[4];
+#pragma unroll
+          for (int c = 0; c < 4; ++c) {
+            const bool linked = column + c <= row;
+            const float decay = linked ? __expf(gamma[row] - gamma[column + c]) * norms[0][column + c] : 0.0f;
+            lower.at[c] = column + c < row ? of_key * decay * of_keys.at[c] : 0.0f;
+            query[c] = of_query * decay * of_queries.at[c];
+          }
+          store_pack(A + from, lower);
+          links.at[2 * part] = pack_pair<Bf16>(query[0], query[1]);
+          links.at[2 * part + 1] = pack_pair<Bf16>(query[2], query[3]);
         }
         if (row < span.L)
           store_pack(reinterpret_cast<uint32_t*>(in.links + ((first + row) * in.H + head) * kTileL + unit * 8), links);

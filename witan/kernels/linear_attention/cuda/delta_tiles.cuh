@@ -209,6 +209,16 @@ __device__ __forceinline__ void copy_triangle(const DeltaTile<kTileL>& to, const
       copy_async(to.unit(first + row, unit), first + row < L ? source : from, first + row < L);
 }
 
+// The sums of a chunk's numbers up to each of them; a lane of a warp has numbers lane and lane + 32.
+__device__ __forceinline__ float2 scan_tokens(float first, float second) {
+#pragma unroll
+  for (int apart = 1; apart < 32; apart *= 2) {
+    const float a = __shfl_up_sync(0xffffffffu, first, apart), b = __shfl_up_sync(0xffffffffu, second, apart);
+    if (delta_lane() >= apart) first += a, second += b;
+  }
+  return {first, second + __shfl_sync(0xffffffffu, first, 31)};
+}
+
 // rk or rq of a row, which threads 2 i and 2 i + 1 call together.
 template <int kColumns>
 __device__ float inverse_norm(const DeltaTile<kColumns>& tile, int row, float factor) {
