@@ -6,30 +6,23 @@
 namespace witan::kernels::cuda {
 namespace {
 
-template <int kColumns, bool kStates>
-class DeltaWalk {
+template <int kColumns>
+class DeltaWalker {
  public:
-  static constexpr bool kOutputs = !kStates;
+  __device__ __forceinline__ DeltaWalker(const DeltaTensors& in, const WalkPlace& place)
+      : in_(in), place_(place), warp_(static_cast<int>(threadIdx.x) / 32) {}
 
-  __device__ __forceinline__ DeltaWalk(const DeltaTensors& in, const WalkPlace& place)
-      : in_(in), place_(place), channel_(static_cast<int>(threadIdx.x) / 32 * 16) {}
-
-  __device__ __forceinline__ void chunk(const WalkStage<kColumns>& stage, const DeltaSpan& span, Bf16* o) {
-    if (span.begins)
-      state_ = {};
-    else if (kStates)
-      write_state<kColumns>(
-          in_.states + in_.state(place_.b, span.begin, place_.head) + static_cast<int64_t>(first_channel()) * in_.dk,
-          state_, in_.dk, in_.dv - first_channel());
-    TokenSums held, outputs;
+  __device__ __forceinline__ void chunk(const WalkStage<kColumns>& stage, const DeltaSpan& span) {
+    using Operands = WalkOperands<kColumns>;
+    Operands& left = stage.operands[warp_];
+    if (span.begins) state_ = {};
+    TokenSums held;
 #pragma unroll
     for (int d = 0; d < kColumns / 16; ++d) {
       const FragmentA state = state_.operand(d);
+      Operands::set(left.state[d], state);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        held.add(i, state, right_transposed(stage.k, 16 * i, 16 * d));
-        if constexpr (kOutputs) outputs.add(i, state, right_transposed(stage.q, 16 * i, 16 * d));
-      }
+      for (int i = 0; i < 4; ++i) held.add(i, state, right_transposed(stage.k, 16 * i, 16 * d));
     }
     FragmentA residuals[4];
 #pragma unroll
@@ -43,23 +36,12 @@ class DeltaWalk {
     state_.scale(decay, decay);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
+      Operands::set(left.solution[j], solution.operand(j));
       const FragmentA weighted = solution.operand(j, [&](int n) {
         return of_tokens(stage.scales, 2 * j + n, [](const DeltaScales& x) { return x.key_left; });
       });
 #pragma unroll
       for (int d = 0; d < kColumns / 16; ++d) state_.add(d, weighted, right_operand(stage.k, 16 * j, 16 * d));
-    }
-    if constexpr (kOutputs) {
-      scale_outputs(stage, outputs);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const FragmentA written = solution.operand(j);
-#pragma unroll
-        for (int i = j; i < 4; ++i) outputs.add(i, written, right_transposed(stage.links, 16 * i, 16 * j));
-      }
-      write(o, outputs, span);
-    } else {
-      write(in_.u, solution, span);
     }
   }
 
@@ -77,11 +59,11 @@ class DeltaWalk {
 
  private:
   __device__ __forceinline__ int first_channel() const {
-    return place_.slice + channel_;
+    return place_.slice + 16 * warp_;
   }
   // R of 16 tokens.
   __device__ __forceinline__ FragmentA residual(const WalkStage<kColumns>& stage, const TokenSums& held, int j) const {
-    FragmentA out = left_transposed(stage.rows, 16 * j, channel_);
+    FragmentA out = left_transposed(stage.rows, 16 * j, 16 * warp_);
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
       const float2 grown = of_tokens(stage.scales, 2 * j + n, [](const DeltaScales& x) { return x.key_grown; });
@@ -96,41 +78,65 @@ class DeltaWalk {
     }
     return out;
   }
-  __device__ __forceinline__ void scale_outputs(const WalkStage<kColumns>& stage, TokenSums& outputs) const {
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-      const float2 grown = of_tokens(stage.scales, n, [](const DeltaScales& x) { return x.query_grown; });
-      outputs.at[n][0] *= grown.x, outputs.at[n][1] *= grown.y;
-      outputs.at[n][2] *= grown.x, outputs.at[n][3] *= grown.y;
-    }
-  }
-  // Rows [B, S, H, dv].
-  __device__ __forceinline__ void write(Bf16* to, const TokenSums& sums, const DeltaSpan& span) const {
-    const int64_t stride = static_cast<int64_t>(in_.H) * in_.dv;
-    write_tokens(to + place_.token(in_, span) * stride + place_.head * in_.dv + first_channel(), stride, sums, span.L,
-                 in_.dv - first_channel());
-  }
-
   const DeltaTensors& in_;
   const WalkPlace& place_;
-  int channel_;
+  int warp_;
   WarpSums<kColumns / 16> state_;
 };
+
+// O of a chunk, or with kStates instead the state before it and U, from what a walker left.
+template <int kColumns, bool kStates>
+__device__ __forceinline__ void finish_chunk(const DeltaTensors& in, const WalkPlace& place,
+                                             const WalkStage<kColumns>& stage, const DeltaSpan& span, Bf16* o) {
+  using Operands = WalkOperands<kColumns>;
+  const int warp = static_cast<int>(threadIdx.x) / 32 - kWalkers / 32, channel = place.slice + 16 * warp;
+  const Operands& left = stage.operands[warp];
+  const int64_t stride = static_cast<int64_t>(in.H) * in.dv,
+                at = place.token(in, span) * stride + place.head * in.dv + channel;
+  if constexpr (kStates) {
+    if (!span.begins)
+      write_state<kColumns>(
+          in.states + in.state(place.b, span.begin, place.head) + static_cast<int64_t>(channel) * in.dk, left, in.dk,
+          in.dv - channel);
+    FragmentA solution[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) solution[j] = Operands::get(left.solution[j]);
+    write_operands(in.u + at, stride, solution, span.L, in.dv - channel);
+  } else {
+    TokenSums outputs;
+#pragma unroll
+    for (int d = 0; d < kColumns / 16; ++d) {
+      const FragmentA state = Operands::get(left.state[d]);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) outputs.add(i, state, right_transposed(stage.q, 16 * i, 16 * d));
+    }
+    scale_tokens(outputs, stage.scales, [](const DeltaScales& x) { return x.query_grown; });
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const FragmentA written = Operands::get(left.solution[j]);
+#pragma unroll
+      for (int i = j; i < 4; ++i) outputs.add(i, written, right_transposed(stage.links, 16 * i, 16 * j));
+    }
+    write_tokens(o + at, stride, outputs, span.L, in.dv - channel);
+  }
+}
 
 template <int kColumns, bool kStates>
 __global__ void __launch_bounds__(kWalkThreads) delta_walk_kernel(DeltaTensors in, Bf16* o, float* last) {
   extern __shared__ unsigned char memory[];
   const WalkPlace place(in);
-  DeltaWalk<kColumns, kStates> walk(in, place);
+  DeltaWalker<kColumns> walker(in, place);
+  using Stage = WalkStage<kColumns>;
   walk_chunks<kColumns, !kStates>(
       in.chunks + place.b * (in.S + 2), false, memory,
-      [&](const WalkStage<kColumns>& stage, const DeltaSpan& span) {
+      [&](const Stage& stage, const DeltaSpan& span) {
         const int64_t first = place.token(in, span);
         stage.copy(in, first, span.L, place.head, place.group, in.value(first, place.head) + place.slice, in.channels,
                    in.dv - place.slice);
       },
-      [&](const WalkStage<kColumns>& stage, const DeltaSpan& span) { walk.chunk(stage, span, o); });
-  if (last != nullptr && threadIdx.x < kWalkers) walk.write_last(last);
+      [&](const Stage& stage, const DeltaSpan& span) { walker.chunk(stage, span); },
+      [&](const Stage& stage, const DeltaSpan& span) { finish_chunk<kColumns, kStates>(in, place, stage, span, o); });
+  if (last != nullptr && threadIdx.x < kWalkers) walker.write_last(last);
 }
 
 template <bool kStates>
@@ -139,7 +145,7 @@ void launch_walk(Stream& stream, Bf16* o, float* last, const DeltaInputs& in, co
   const dim3 grid(static_cast<unsigned>((tensors.dv + kWalkSlice - 1) / kWalkSlice), static_cast<unsigned>(tensors.H),
                   static_cast<unsigned>(in.qkv.size(0)));
   dispatch_key_tile(tensors.dk, [&]<int kColumns>() {
-    constexpr int64_t kBytes = 2 * WalkStage<kColumns>::bytes(!kStates);
+    constexpr int64_t kBytes = WalkStage<kColumns>::bytes(!kStates);
     take_shared_memory(stream, "gated_delta", delta_walk_kernel<kColumns, kStates>, kBytes);
     delta_walk_kernel<kColumns, kStates><<<grid, kWalkThreads, kBytes, native(stream)>>>(tensors, o, last);
   });

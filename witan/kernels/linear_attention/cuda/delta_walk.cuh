@@ -1,7 +1,8 @@
-// What the walks over a head's chunks share. A block has 32 value channels of a head of a row. Each of two warps has 16
-// of them, with the transpose of their state, or of its gradient, in registers, in float32. Transposed, sums of one
-// product are the left operand of the next, so that nothing of a chunk passes through shared memory but its inputs,
-// which the other warps copy there a chunk ahead.
+// What the walks over a head's chunks share. A block has 32 value channels of a head of a row. Each of two warps, the
+// walkers, has 16 of them, with the transpose of their state, or of its gradient, in registers, in float32. Transposed,
+// sums of one product are the left operand of the next, so that a chunk's products do not wait for shared memory. Other
+// warps copy its inputs there a chunk ahead; two more, the followers, finish it a chunk later with operands that the
+// walkers leave.
 #pragma once
 
 #include "witan/kernels/linear_attention/cuda/delta_tiles.cuh"
@@ -9,7 +10,8 @@
 namespace witan::kernels::cuda {
 
 inline constexpr int kWalkSlice = 32;  // value channels of a block
-inline constexpr int kWalkers = 64, kCopiers = 128, kWalkThreads = kWalkers + kCopiers;
+inline constexpr int kWalkers = 64, kFollowers = 64, kCopiers = 128;
+inline constexpr int kWalkThreads = kWalkers + kFollowers + kCopiers;
 using SliceRows = DeltaTile<kWalkSlice>;
 
 // The chunks of a row in either direction. Entries are read a chunk ahead of when their copies begin.
@@ -35,36 +37,51 @@ class ChunkWalk {
   int2 ahead_;
 };
 
-// A chunk's inputs in shared memory; queries and links where the walk wants them.
+// Operands that a walker leaves to its follower, a lane's registers: the state before the chunk, and U.
+template <int kColumns>
+struct WalkOperands {
+  uint4 state[kColumns / 16][32], solution[4][32];
+  __device__ static void set(uint4 (&to)[32], const FragmentA& x) {
+    to[delta_lane()] = {x.at[0], x.at[1], x.at[2], x.at[3]};
+  }
+  __device__ static FragmentA get(const uint4 (&from)[32]) { return fragment_of(from[delta_lane()]); }
+};
+
+// A chunk's inputs in shared memory; queries and links where the walk wants them. Keys, (1 + A)^-1 and the walk's own
+// rows are kept for two chunks, what followers read too for three.
 template <int kColumns>
 struct WalkStage {
   DeltaTile<kColumns> k, q;
   DeltaTile<kTileL> inverse, links;
-  SliceRows rows;  // of the walk's own
+  SliceRows rows;
   DeltaScales* scales;
   float* decay;
+  WalkOperands<kColumns>* operands;  // of two walkers
 
-  // Of stages that hold queries and links, or not.
-  static constexpr int64_t bytes(bool whole) {
-    return (whole ? 2 : 1) * (kTileL * kColumns + kTileL * kTileL) * static_cast<int64_t>(sizeof(Bf16)) +
-           kTileL * kWalkSlice * static_cast<int64_t>(sizeof(Bf16)) +
-           (kTileL + 8) * static_cast<int64_t>(sizeof(DeltaScales));
-  }
-  __device__ WalkStage(unsigned char* memory, bool whole) {
-    k.at = reinterpret_cast<Bf16*>(memory);
+  static constexpr int kOwn = (kTileL * kColumns + kTileL * kTileL + kTileL * kWalkSlice) * sizeof(Bf16);
+  static constexpr int kScales = (kTileL + 8) * sizeof(DeltaScales);
+  static constexpr int kShared = (kTileL * kColumns + kTileL * kTileL) * sizeof(Bf16);
+  static constexpr int kOperands = 2 * sizeof(WalkOperands<kColumns>);
+  // Of walks that hold queries and links, or not.
+  static constexpr int64_t bytes(bool whole) { return 2 * (kOwn + kOperands) + 3 * (kScales + (whole ? kShared : 0)); }
+  // Of the walk's chunk n.
+  __device__ WalkStage(unsigned char* memory, int n, bool whole) {
+    unsigned char *const own = memory + n % 2 * kOwn, *const left = memory + 2 * kOwn + n % 2 * kOperands,
+                         *const late = memory + 2 * (kOwn + kOperands) + n % 3 * (kScales + (whole ? kShared : 0));
+    k.at = reinterpret_cast<Bf16*>(own);
     inverse.at = k.at + kTileL * kColumns;
     rows.at = inverse.at + kTileL * kTileL;
-    scales = reinterpret_cast<DeltaScales*>(rows.at + kTileL * kWalkSlice);
+    operands = reinterpret_cast<WalkOperands<kColumns>*>(left);
+    scales = reinterpret_cast<DeltaScales*>(late);
     decay = reinterpret_cast<float*>(scales + kTileL);
-    q.at = reinterpret_cast<Bf16*>(scales + kTileL + 8);
-    links.at = q.at + kTileL * kColumns;
-    if (!whole) q.at = links.at = nullptr;
+    q.at = whole ? reinterpret_cast<Bf16*>(late + kScales) : nullptr;
+    links.at = whole ? q.at + kTileL * kColumns : nullptr;
   }
   // Copies a chunk whose first token is `first` of all rows', with rows of a head's channels that lie `stride` apart.
   // Called by all copiers.
   __device__ void copy(const DeltaTensors& in, int64_t first, int L, int head, int group, const Bf16* own,
                        int64_t stride, int channels) const {
-    const int thread = static_cast<int>(threadIdx.x) - kWalkers;
+    const int thread = static_cast<int>(threadIdx.x) - (kWalkThreads - kCopiers);
     copy_rows<kTileL, kCopiers>(k, in.key(first, group), in.channels, L, in.dk, thread);
     const int64_t links_at = (first * in.H + head) * kTileL, links_stride = static_cast<int64_t>(in.H) * kTileL;
     copy_rows<kTileL, kCopiers>(rows, own, stride, L, channels, thread);
@@ -95,28 +112,31 @@ struct WalkPlace {
   __device__ int64_t token(const DeltaTensors& in, const DeltaSpan& span) const { return b * in.S + span.begin; }
 };
 
-// Runs both parts of a walk: copy(stage, span) by the copiers, chunk(stage, span) by the walkers.
-template <int kColumns, bool kWhole, class Copy, class Chunk>
+// Runs the parts of a walk: copy(stage, span) by the copiers, chunk(stage, span) by the walkers a step later, and
+// finish(stage, span) by the followers another step later.
+template <int kColumns, bool kWhole, class Copy, class Chunk, class Finish>
 __device__ __forceinline__ void walk_chunks(const int32_t* table, bool back, unsigned char* memory, const Copy& copy,
-                                            const Chunk& chunk) {
-  const auto stage_of = [&](int n) {
-    return WalkStage<kColumns>(memory + n % 2 * WalkStage<kColumns>::bytes(kWhole), kWhole);
-  };
+                                            const Chunk& chunk, const Finish& finish) {
   ChunkWalk chunks(table, back);
-  if (threadIdx.x >= kWalkers) {
-    copy(stage_of(0), chunks.next());
-    __syncthreads();
-    for (int n = 0; n < chunks.count(); ++n) {
-      if (n + 1 < chunks.count()) copy(stage_of(n + 1), chunks.next());
+  const auto steps = [&](const auto& step) {
+    for (int n = -1; n <= chunks.count(); ++n) {
+      step(n);
       __syncthreads();
     }
-  } else {
-    __syncthreads();
-    for (int n = 0; n < chunks.count(); ++n) {
-      chunk(stage_of(n), chunks.next());
-      __syncthreads();
-    }
-  }
+  };
+  const auto stage = [&](int n) { return WalkStage<kColumns>(memory, n, kWhole); };
+  if (threadIdx.x < kWalkers)
+    steps([&](int n) {
+      if (n >= 0 && n < chunks.count()) chunk(stage(n), chunks.next());
+    });
+  else if (threadIdx.x < kWalkers + kFollowers)
+    steps([&](int n) {
+      if (n >= 1) finish(stage(n - 1), chunks.next());
+    });
+  else
+    steps([&](int n) {
+      if (n + 1 < chunks.count()) copy(stage(n + 1), chunks.next());
+    });
 }
 
 // Sums of a warp's 16 channels and a chunk's 64 tokens.
@@ -129,9 +149,20 @@ __device__ __forceinline__ float2 of_tokens(const DeltaScales* scales, int n, co
   return {read(scales[token]), read(scales[token + 1])};
 }
 
-// Writes sums to rows of tokens, `to` the warp's first channel of the first token: lanes exchange numbers so that each
-// has two channels of a token. Of `channels` channels, a multiple of 8, and L tokens.
-__device__ __forceinline__ void write_tokens(Bf16* to, int64_t stride, const TokenSums& sums, int L, int channels) {
+template <class Read>
+__device__ __forceinline__ void scale_tokens(TokenSums& sums, const DeltaScales* scales, const Read& read) {
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {
+    const float2 by = of_tokens(scales, n, read);
+    sums.at[n][0] *= by.x, sums.at[n][1] *= by.y;
+    sums.at[n][2] *= by.x, sums.at[n][3] *= by.y;
+  }
+}
+
+// Writes rows of tokens from left operands of 16 tokens each, `to` the warp's first channel of the first token: lanes
+// exchange numbers so that each has two channels of a token. Of `channels` channels, a multiple of 8, and L tokens.
+__device__ __forceinline__ void write_operands(Bf16* to, int64_t stride, const FragmentA (&rows)[4], int L,
+                                               int channels) {
   const int lane = delta_lane(), channel = lane / 8 * 2;
   const bool odd = lane / 4 % 2 != 0;
   int token = lane % 4 * 2 + (odd ? 1 : 0);
@@ -140,11 +171,15 @@ __device__ __forceinline__ void write_tokens(Bf16* to, int64_t stride, const Tok
   for (int n = 0; n < 8; ++n, token += 8, row += 8 * stride)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float first = sums.at[n][2 * half], second = sums.at[n][2 * half + 1];
-      const float other = __shfl_xor_sync(0xffffffffu, odd ? first : second, 4);
-      const uint32_t pair = odd ? pack_pair<Bf16>(other, second) : pack_pair<Bf16>(first, other);
+      const uint32_t own = rows[n / 2].at[n % 2 * 2 + half], other = __shfl_xor_sync(0xffffffffu, own, 4);
+      // Of (own, other) the first tokens, or of (other, own) the second ones.
+      const uint32_t pair = odd ? other >> 16 | (own & 0xffff0000u) : (own & 0xffffu) | other << 16;
       if (token < L && 8 * half < channels) *reinterpret_cast<uint32_t*>(row + 8 * half) = pair;
     }
+}
+__device__ __forceinline__ void write_tokens(Bf16* to, int64_t stride, const TokenSums& sums, int L, int channels) {
+  const FragmentA rows[4] = {sums.operand(0), sums.operand(1), sums.operand(2), sums.operand(3)};
+  write_operands(to, stride, rows, L, channels);
 }
 
 // Writes a transposed state, `to` [dv, dk] from the warp's first channel on, of which `channels` are there.
@@ -158,6 +193,20 @@ __device__ __forceinline__ void write_state(Bf16* to, const WarpSums<kColumns / 
       if (row + 8 * half < channels && column + 8 * n < dk)
         *reinterpret_cast<uint32_t*>(to + (row + 8 * half) * dk + column + 8 * n) =
             pack_pair<Bf16>(state.at[n][2 * half], state.at[n][2 * half + 1]);
+}
+
+// The state that a walker left.
+template <int kColumns>
+__device__ __forceinline__ void write_state(Bf16* to, const WalkOperands<kColumns>& left, int dk, int channels) {
+  const int row = delta_lane() / 4, column = delta_lane() % 4 * 2;
+#pragma unroll
+  for (int d = 0; d < kColumns / 16; ++d) {
+    const FragmentA state = WalkOperands<kColumns>::get(left.state[d]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (row + i % 2 * 8 < channels && column + 16 * d + i / 2 * 8 < dk)
+        *reinterpret_cast<uint32_t*>(to + (row + i % 2 * 8) * dk + column + 16 * d + i / 2 * 8) = state.at[i];
+  }
 }
 
 }  // namespace witan::kernels::cuda

@@ -46,15 +46,6 @@ class DeltaWalkBack {
   __device__ __forceinline__ int first_channel() const {
     return place_.slice + channel_;
   }
-  template <class Read>
-  __device__ __forceinline__ static void scale_tokens(TokenSums& sums, const DeltaScales* scales, const Read& read) {
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
-      const float2 by = of_tokens(scales, n, read);
-      sums.at[n][0] *= by.x, sums.at[n][1] *= by.y;
-      sums.at[n][2] *= by.x, sums.at[n][3] *= by.y;
-    }
-  }
   // D, from the gradient of the output.
   __device__ __forceinline__ TokenSums solve(const WalkStage<kColumns>& stage, const FragmentA (&d_o)[4]) const {
     TokenSums of_solution, out;
@@ -117,7 +108,8 @@ __global__ void __launch_bounds__(kWalkThreads) delta_walk_back_kernel(DeltaTens
         stage.copy(in, first, span.L, place.head, place.group, d_o + first * stride + place.head * in.dv + place.slice,
                    stride, in.dv - place.slice);
       },
-      [&](const WalkStage<kColumns>& stage, const DeltaSpan& span) { walk.chunk(stage, span); });
+      [&](const WalkStage<kColumns>& stage, const DeltaSpan& span) { walk.chunk(stage, span); },
+      [](const WalkStage<kColumns>&, const DeltaSpan&) {});
 }
 
 }  // namespace
@@ -129,7 +121,7 @@ void delta_walk_back(Stream& stream, const DeltaGradients& to, const Tensor& d_o
   const dim3 grid(static_cast<unsigned>((tensors.dv + kWalkSlice - 1) / kWalkSlice), static_cast<unsigned>(tensors.H),
                   static_cast<unsigned>(in.qkv.size(0)));
   dispatch_key_tile(tensors.dk, [&]<int kColumns>() {
-    constexpr int64_t kBytes = 2 * WalkStage<kColumns>::bytes(true);
+    constexpr int64_t kBytes = WalkStage<kColumns>::bytes(true);
     take_shared_memory(stream, "gated_delta", delta_walk_back_kernel<kColumns>, kBytes);
     delta_walk_back_kernel<kColumns>
         <<<grid, kWalkThreads, kBytes, native(stream)>>>(tensors, ptr<Bf16>(d_o), ptr<Bf16>(to.dqkv));
