@@ -148,7 +148,7 @@ void visit_tensor(const Architecture& architecture, const NameStyle& style, cons
 }
 
 // The text decoder's prefixes in folders of vision-language models: as transformers has them in memory since v5, and as
-// most published folders do.
+// most published folders do. Others, such as Qwen2.5-VL's, have the prefix of a model of text.
 constexpr std::string_view kTextDecoders[] = {"model.language_model.", "language_model.model."};
 constexpr std::string_view kNestedHead = "language_model.lm_head.weight";
 
@@ -172,7 +172,7 @@ bool is_side_tensor(const Architecture& architecture, const NameStyle& style, st
 
 NameStyle text_decoder_style(const Architecture& architecture, const std::function<bool(const std::string&)>& has) {
   NameStyle style;
-  for (const std::string_view prefix : kTextDecoders) {
+  for (const std::string_view prefix : {kTextDecoders[0], kTextDecoders[1], architecture.prefix}) {
     style.prefix = prefix;
     if (!has(embedding_name(architecture, style))) continue;
     if (has(std::string(kNestedHead))) style.head = kNestedHead;

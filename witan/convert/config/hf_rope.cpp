@@ -112,7 +112,7 @@ void read_object(HfKeys scaling, const HfSettings& to, const RopeBeside& default
   int64_t original = scaling.integer("original_max_position_embeddings", defaults.positions);
   if (defaults.original > 0) original = defaults.original;  // transformers prefers it
   if (type == "dynamic") original = defaults.positions;     // frequencies change beyond them
-  if (type == "dynamic" && defaults.kind == HfRope::ntk_alpha && scaling.truthy("alpha", false)) {
+  if (type == "dynamic" && defaults.kind == HfRope::ntk_alpha && scaling.number("alpha", 0.0) != 0) {
     read_ntk_alpha(scaling, to, scaling.number("rope_theta", defaults.theta));
     return scaling.finish();
   }

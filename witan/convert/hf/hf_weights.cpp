@@ -49,7 +49,8 @@ HfWeights::HfWeights(const fs::path& folder, MtpLayers mtp)
     change_style() = text_decoder_style(*hf_.architecture, has);
     require<CheckpointError>(!style().prefix.empty(), folder_.path().string(),
                              " has no text decoder whose tensors Witan knows: a vision-language model has them under "
-                             "\"model.language_model.\" or \"language_model.model.\"");
+                             "\"model.language_model.\", \"language_model.model.\" or \"",
+                             hf_.architecture->prefix, "\"");
   }
   const auto is_beside = [&](const auto& tensor) { return tensor.first.starts_with(hf_.architecture->side); };
   if (!hf_.text_decoder && !hf_.architecture->side.empty() && std::ranges::any_of(folder_.tensors(), is_beside))
