@@ -110,14 +110,14 @@ TEST_F(AidsTest, ProcessesThatWereToldDifferentThingsDoNotStart) {
   EXPECT_FALSE(fs::exists(run()));
 }
 
-// Deadlines of 2.4 s, and a person who takes 3.
-const Words kPatience = {"--distributed-timeout-minutes", "0.04"};
+// The shortest deadlines, of 3 s, and a person who takes longer.
+const Words kPatience = {"--distributed-timeout-minutes", "0.05"};
 
 TEST_F(AidsTest, ProcessesWaitForARankThatWaitsForItsDebugger) {
   const Words args = words({"--debug-rank", "1", kPatience[0], kPatience[1]});
   const auto first = start(args, 0), second = start(args, 1);
   ASSERT_TRUE(comes(*second, waiting(1))) << read_text(log(1));
-  std::this_thread::sleep_for(std::chrono::seconds(3));
+  std::this_thread::sleep_for(std::chrono::milliseconds(3500));
   EXPECT_TRUE(contains(read_text(log(1)), "debug        rank 1 of 2 waits for a debugger: thread ")) << "it is heard";
   fs::remove(waiting(1));
   EXPECT_EQ(first->wait(), 0) << read_text(log(0));
@@ -134,7 +134,7 @@ class GdbTest : public AidsTest {
     std::string process;
     numbers >> process;
     gdb_ = std::make_unique<Program>(
-        Words{"/usr/bin/gdb", "--batch", "-nx", "-p", process, "-ex", "shell sleep 3", "-ex", "continue"},
+        Words{"/usr/bin/gdb", "--batch", "-nx", "-p", process, "-ex", "shell sleep 3.5", "-ex", "continue"},
         own_ / "gdb.log");
     EXPECT_TRUE(gdb_->ends_within(100));
     const std::string said = read_text(own_ / "gdb.log");

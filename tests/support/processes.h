@@ -120,6 +120,7 @@ inline std::vector<Ended> run_processes(int count, const std::function<std::stri
   const test::TempFolder folder;
   const auto start = std::chrono::steady_clock::now();
   std::vector<pid_t> children;
+  std::fflush(nullptr);  // children flush what they have inherited, too
   for (int rank = 0; rank < count; ++rank) {
     const pid_t child = ::fork();
     if (child == 0) end_as(rank, folder.path(), [&] { return body(rank); });
