@@ -24,6 +24,9 @@ class MemoryOfGpuRuns : public Trainer {
 
   RunConfig on_gpu(const std::string& run) {
     RunConfig config = this->config(run);
+    config.model.hidden_size = 64;
+    config.model.mlp.ffn_hidden_size = 96;
+    config.data.seq_length = 16;
     config.train.train_iters = 6;
     config.train.sample_tokens = 0;
     config.parallel = {1, 1, 1, /*deterministic=*/true};
