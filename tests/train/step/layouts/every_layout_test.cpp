@@ -200,7 +200,8 @@ std::string keys_of(ParallelConfig parallel) {
   return keys;
 }
 
-void expect_steps_of_one_rank(const RunConfig& config, const std::vector<LaidOut>& layouts, int64_t steps = kSteps) {
+void expect_clipped_steps_of_one_rank(const RunConfig& config, const std::vector<LaidOut>& layouts,
+                                      int64_t steps = kSteps) {
   const Trajectory one = run_engine(config, steps);
   EXPECT_GT(std::ranges::min(one.norms), config.optimizer.clip_grad) << "nothing is clipped: nothing is shown";
   std::set<std::string> done;
@@ -225,15 +226,15 @@ INSTANTIATE_TEST_SUITE_P(Models, EveryLayout,
                          [](const auto& model) { return model.param.name; });
 
 TEST_P(EveryLayout, OfOneAxisEqualsOneRankInFloat64) {
-  expect_steps_of_one_rank(GetParam().config(), kOfOneAxis);
+  expect_clipped_steps_of_one_rank(GetParam().config(), kOfOneAxis);
 }
 
 TEST_P(EveryLayout, OfTwoAxesEqualsOneRankInFloat64) {
-  expect_steps_of_one_rank(GetParam().config(), kOfTwoAxes);
+  expect_clipped_steps_of_one_rank(GetParam().config(), kOfTwoAxes);
 }
 
 TEST_P(EveryLayout, OfEightRanksEqualsOneRankInFloat64) {
-  expect_steps_of_one_rank(GetParam().config(), kOfEightRanks);
+  expect_clipped_steps_of_one_rank(GetParam().config(), kOfEightRanks);
 }
 
 // Masks, documents and recomputation with three axes and experts.
@@ -245,7 +246,7 @@ TEST(MixedLayouts, WhatDependsOnPositionsEqualsOneRankInFloat64) {
     config.data.reset_position_ids = true;
     config.model.recompute_granularity = granularity;
     SCOPED_TRACE(granularity);
-    expect_steps_of_one_rank(
+    expect_clipped_steps_of_one_rank(
         config,
         {{"context=2,tensor=2,pipeline=2,expert=2,expert_tensor=1"},
          {"shard=2,context=2,tensor=2,expert=4,expert_tensor=1"},
@@ -258,18 +259,19 @@ TEST(MixedLayouts, WhatDependsOnPositionsEqualsOneRankInFloat64) {
 }
 
 TEST(MixedLayouts, LayersThatDifferEqualOneRankInFloat64) {
-  expect_steps_of_one_rank(mixed_layers(), {{"shard=4"},
-                                            {"shard=2", kFsdp},
-                                            {"context=4"},
-                                            {.mesh = "context=4", .comm = "p2p"},
-                                            {"tensor=4,expert_tensor=1"},
-                                            {"tensor=2,expert_tensor=2"},
-                                            {"pipeline=4"},
-                                            {"pipeline=2", "auto", 2},
-                                            {"replicate=4,expert=4"},
-                                            {"context=2,tensor=2,pipeline=2,expert=2,expert_tensor=2"},
-                                            {"shard=2,context=2,tensor=2,expert=2,expert_tensor=1", kFsdp},
-                                            {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1", kFsdp, 2}});
+  expect_clipped_steps_of_one_rank(mixed_layers(),
+                                   {{"shard=4"},
+                                    {"shard=2", kFsdp},
+                                    {"context=4"},
+                                    {.mesh = "context=4", .comm = "p2p"},
+                                    {"tensor=4,expert_tensor=1"},
+                                    {"tensor=2,expert_tensor=2"},
+                                    {"pipeline=4"},
+                                    {"pipeline=2", "auto", 2},
+                                    {"replicate=4,expert=4"},
+                                    {"context=2,tensor=2,pipeline=2,expert=2,expert_tensor=2"},
+                                    {"shard=2,context=2,tensor=2,expert=2,expert_tensor=1", kFsdp},
+                                    {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1", kFsdp, 2}});
 }
 
 const std::vector<LaidOut> kOfAttentions = {
@@ -287,11 +289,11 @@ const std::vector<LaidOut> kOfAttentions = {
 };
 
 TEST(MixedLayouts, NormsOfTheFullWidthEqualOneRankInFloat64) {
-  expect_steps_of_one_rank(full_width_norms(), kOfAttentions);
+  expect_clipped_steps_of_one_rank(full_width_norms(), kOfAttentions);
 }
 
 TEST(MixedLayouts, NormsOfHeadsBiasesAndSinksEqualOneRankInFloat64) {
-  expect_steps_of_one_rank(head_norms_and_sinks(), kOfAttentions);
+  expect_clipped_steps_of_one_rank(head_norms_and_sinks(), kOfAttentions);
 }
 
 const std::vector<LaidOut> kOfSharedGroups = {{"context=2,tensor=4,expert=2,expert_tensor=1"},
@@ -301,9 +303,9 @@ const std::vector<LaidOut> kOfSharedGroups = {{"context=2,tensor=4,expert=2,expe
 // Where ranks share a group its keys are gathered behind a norm of the full width, and before one of heads.
 void expect_shared_groups(RunConfig config) {
   config.model.attention.num_query_groups = 2;
-  expect_steps_of_one_rank(config, kOfSharedGroups, 3);
+  expect_clipped_steps_of_one_rank(config, kOfSharedGroups, 3);
   config.model.recompute_granularity = "full";
-  expect_steps_of_one_rank(config, kOfSharedGroups, 3);
+  expect_clipped_steps_of_one_rank(config, kOfSharedGroups, 3);
 }
 
 TEST(MixedLayouts, NormsAndSinksOfSharedGroupsEqualOneRankInFloat64) {
@@ -335,12 +337,12 @@ TEST(MixedLayouts, LayersThatDifferInDocumentsWithMasksEqualOneRankInFloat64) {
     config.model.attention.num_query_groups = 2;
     config.model.recompute_granularity = granularity;
     SCOPED_TRACE(granularity);
-    expect_steps_of_one_rank(config,
-                             {{"context=2,tensor=4,expert=2,expert_tensor=1"},
-                              {.mesh = "context=2,tensor=4,expert=2,expert_tensor=1", .comm = "p2p"},
-                              {"shard=2,context=2,pipeline=2,expert=2", "auto", 2},
-                              {"shard=2,context=2,tensor=2,expert=4,expert_tensor=1", kFsdp}},
-                             3);
+    expect_clipped_steps_of_one_rank(config,
+                                     {{"context=2,tensor=4,expert=2,expert_tensor=1"},
+                                      {.mesh = "context=2,tensor=4,expert=2,expert_tensor=1", .comm = "p2p"},
+                                      {"shard=2,context=2,pipeline=2,expert=2", "auto", 2},
+                                      {"shard=2,context=2,tensor=2,expert=4,expert_tensor=1", kFsdp}},
+                                     3);
   }
 }
 

@@ -42,7 +42,7 @@ RunConfig recipe() {
 }
 
 // With exact counts and with a fixed capacity, which some steps overflow.
-void expect_steps_of_one_rank(const RunConfig& config, const LaidOut& layout, int64_t of_host = 2) {
+void expect_steps_without_hosts(const RunConfig& config, const LaidOut& layout, int64_t of_host = 2) {
   const Trajectory one = run_engine(laid_out(config, {}), kHostSteps);
   RunConfig several = by_hosts(config, layout, of_host);
   for (const double factor : {0.0, 1.0, kRoomForAll}) {
@@ -63,14 +63,14 @@ TEST(ExpertHosts, EqualOneRankInFloat64) {
                                                     {"replicate=2,context=2,expert=4"},
                                                     {"replicate=4,tensor=2,expert=4,expert_tensor=2"},
                                                     {"replicate=4,tensor=2,expert=8,expert_tensor=1"}})
-    expect_steps_of_one_rank(recipe(), layout);
+    expect_steps_without_hosts(recipe(), layout);
 }
 
 // Hosts of one rank, where rows arrive at their expert's rank, and two hosts of four ranks.
 TEST(ExpertHosts, OfAnyNumberOfRanksEqualOneRankInFloat64) {
-  expect_steps_of_one_rank(recipe(), {"replicate=4,expert=4"}, 1);
-  expect_steps_of_one_rank(recipe(), {"replicate=8,expert=8"}, 4);
-  expect_steps_of_one_rank(recipe(), {"replicate=8,expert=8"}, 1);
+  expect_steps_without_hosts(recipe(), {"replicate=4,expert=4"}, 1);
+  expect_steps_without_hosts(recipe(), {"replicate=8,expert=8"}, 4);
+  expect_steps_without_hosts(recipe(), {"replicate=8,expert=8"}, 1);
 }
 
 TEST(ExpertHosts, OfAnyRouterEqualOneRankInFloat64) {
@@ -79,7 +79,7 @@ TEST(ExpertHosts, OfAnyRouterEqualOneRankInFloat64) {
     RunConfig config = recipe();
     config.model.moe.moe_router_topk = topk;
     config.model.moe.moe_router_pre_softmax = topk == 1;
-    expect_steps_of_one_rank(config, {"replicate=4,expert=4"});
+    expect_steps_without_hosts(config, {"replicate=4,expert=4"});
   }
 }
 
@@ -88,7 +88,7 @@ TEST(ExpertHosts, EqualOneRankWhateverExpertsDo) {
     SCOPED_TRACE(what);
     RunConfig config = recipe();
     change(config);
-    expect_steps_of_one_rank(config, {"replicate=4,expert=4"});
+    expect_steps_without_hosts(config, {"replicate=4,expert=4"});
   };
   check("shared experts", [](RunConfig& c) { c.model.moe.moe_shared_expert_intermediate_size = 12; });
   check("shared experts meanwhile", [](RunConfig& c) {
@@ -114,7 +114,7 @@ TEST(ExpertHosts, EqualOneRankWhateverExpertsDo) {
 TEST(ExpertHosts, OfOneRankEachComputeCopiesOfExperts) {
   RunConfig config = recipe();
   config.model.moe.moe_replicated_experts = 2;
-  expect_steps_of_one_rank(config, {"replicate=4,expert=4"}, 1);
+  expect_steps_without_hosts(config, {"replicate=4,expert=4"}, 1);
 }
 
 // The tokens that a capacity drops depend on the number of ranks, so that the plain all-to-all is the reference.
@@ -141,7 +141,7 @@ TEST(ExpertHosts, EqualOneRankWhereAllTokensVisitOneHost) {
   config.train.micro_batch_size = 2;
   config.train.global_batch_size = 16;
   config.optimizer.clip_grad = 0;
-  expect_steps_of_one_rank(config, {"replicate=4,expert=4"});
+  expect_steps_without_hosts(config, {"replicate=4,expert=4"});
 }
 
 // With a fixed capacity and with exact counts rows are the same, in the same order.
