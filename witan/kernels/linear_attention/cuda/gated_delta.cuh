@@ -269,11 +269,11 @@ __device__ void solve_chunk_transposed(A* du, const A* links, const ChunkShared<
 // The bytes of so many numbers in shared memory, which the kernel may take from then on. Throws ShapeError if a block
 // of this device has less.
 template <class A, class Kernel>
-int delta_shared_bytes(const char* name, int64_t elements, Kernel* kernel) {
-  constexpr int64_t kMost = 227 * 1024;  // of Hopper
-  const int64_t bytes = elements * static_cast<int64_t>(sizeof(A));
-  require<ShapeError>(bytes <= kMost, name, ": keys of this size and dtype need ", bytes,
-                      " bytes of shared memory, of ", kMost, "; use a smaller linear_key_head_dim, or float32");
+int delta_shared_bytes(Stream& stream, const char* name, int64_t elements, Kernel* kernel) {
+  const int64_t most = witan::cuda::properties(stream.device().index).shared_per_block,
+                bytes = elements * static_cast<int64_t>(sizeof(A));
+  require<ShapeError>(bytes <= most, name, ": keys of this size and dtype need ", bytes, " bytes of shared memory, of ",
+                      most, " on this GPU; use a smaller linear_key_head_dim, or ", "float32");
   witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
                      name);
   return static_cast<int>(bytes);

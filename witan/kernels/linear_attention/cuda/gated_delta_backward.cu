@@ -368,7 +368,7 @@ void gated_delta_backward(Stream& stream, const DeltaGradients& to, const Tensor
     const DeltaRows<T> rows = delta_rows<T>(in);
     const BackwardOutputs<T> outputs{ptr<T>(to.dqkv), ptr<A>(to.dg), ptr<A>(to.dbeta), ptr<A>(to.memory.states),
                                      ptr<A>(to.memory.shares)};
-    const int bytes = delta_shared_bytes<A>("gated_delta_backward", BackwardShared<A>::elements(rows.dk),
+    const int bytes = delta_shared_bytes<A>(stream, "gated_delta_backward", BackwardShared<A>::elements(rows.dk),
                                             gated_delta_backward_kernel<T>);
     const dim3 grid(static_cast<unsigned>(rows.H), static_cast<unsigned>(in.qkv.size(0)));
     gated_delta_backward_kernel<T><<<grid, kDeltaThreads, bytes, native(stream)>>>(outputs, ptr<T>(d_o), rows);
