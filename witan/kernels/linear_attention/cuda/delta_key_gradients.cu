@@ -146,7 +146,7 @@ class DeltaKeyGradients {
   }
 
   // Products of all channels of queries and keys with a state.
-  __device__ __forceinline__ void multiply(WarpSums<kPairs>& sums, const PartRows& left,
+  __device__ __forceinline__ void multiply(DeltaSums<kPairs>& sums, const PartRows& left,
                                            const DeltaTile<kColumns>& state) const {
 #pragma unroll 1
     for (int e = 0; e < kPart; e += 16) {
@@ -156,7 +156,7 @@ class DeltaKeyGradients {
     }
   }
   // Adds sums to a gradient, and their products with the rows of q or k to dots.
-  __device__ __forceinline__ void take(WarpSums<kPairs>& to, float (&dots)[2], WarpSums<kPairs>& sums,
+  __device__ __forceinline__ void take(DeltaSums<kPairs>& to, float (&dots)[2], DeltaSums<kPairs>& sums,
                                        const DeltaTile<kColumns>& of, float sign) const {
 #pragma unroll
     for (int n = 0; n < 2 * kPairs; ++n)
@@ -186,7 +186,7 @@ class DeltaKeyGradients {
       rk[lower] = numbers_.rk[i], rq[lower] = numbers_.rq[i];
     }
     if (!span_.begins) {
-      WarpSums<kPairs> of_queries, of_keys;
+      DeltaSums<kPairs> of_queries, of_keys;
       multiply(of_queries, stage.d_o, stage.state);
       of_queries.scale(grown[0] * rq[0], grown[1] * rq[1]);
       take(dq_, dots_, of_queries, at_.q, 1.0f);
@@ -195,7 +195,7 @@ class DeltaKeyGradients {
       take(dk_, dots_, of_keys, at_.k, 1.0f);
     }
     if (!span_.ends) {
-      WarpSums<kPairs> of_keys;
+      DeltaSums<kPairs> of_keys;
       multiply(of_keys, stage.u, stage.state_gradient);
       of_keys.scale(left[0] * rk[0], left[1] * rk[1]);
       take(dk_, ends_, of_keys, at_.k, 1.0f);
@@ -221,7 +221,7 @@ class DeltaKeyGradients {
     __syncthreads();
     add_rows(dq_, at_.of_links, at_.q);
     add_rows(dk_, at_.of_inverse, at_.k);
-    WarpSums<kPairs> sums;
+    DeltaSums<kPairs> sums;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       if (j < block_) continue;
@@ -237,9 +237,9 @@ class DeltaKeyGradients {
     write_gates(head);
   }
   // Adds the products of links with keys to a gradient.
-  __device__ __forceinline__ void add_rows(WarpSums<kPairs>& to, const DeltaTile<kTileL>& links,
+  __device__ __forceinline__ void add_rows(DeltaSums<kPairs>& to, const DeltaTile<kTileL>& links,
                                            const DeltaTile<kColumns>& of) {
-    WarpSums<kPairs> sums;
+    DeltaSums<kPairs> sums;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       if (j > block_) continue;
@@ -318,7 +318,7 @@ class DeltaKeyGradients {
   // Takes dq and dk back through the norms: the gradient of x is y - x r^2 (x.y), with y the sums and r = 1 / |x|.
   __device__ __forceinline__ void write_keys() {
     float of_q[2] = {}, of_k[2] = {};
-    WarpSums<kPairs> unused;
+    DeltaSums<kPairs> unused;
     take(unused, of_q, dq_, at_.q, 1.0f);
     take(unused, of_k, dk_, at_.k, 1.0f);
     __syncthreads();
@@ -327,7 +327,7 @@ class DeltaKeyGradients {
     write_rows(dq_, at_.q, numbers_.dots, numbers_.rq, 1 / in_.factor, group_ * in_.dk);
     write_rows(dk_, at_.k, numbers_.ends, numbers_.rk, 1.0f, in_.key_channels + group_ * in_.dk);
   }
-  __device__ __forceinline__ void write_rows(WarpSums<kPairs>& sums, const DeltaTile<kColumns>& of,
+  __device__ __forceinline__ void write_rows(DeltaSums<kPairs>& sums, const DeltaTile<kColumns>& of,
                                              const float (&dots)[kQuarters][kTileL], const float* norms, float factor,
                                              int64_t behind) const {
 #pragma unroll
@@ -352,8 +352,8 @@ class DeltaKeyGradients {
   int block_, quarter_;  // of a warp: its rows, and which quarter of channels or columns
   DeltaSpan span_;
   int64_t first_;
-  WarpSums<kPairs> dq_, dk_;
-  WarpSums<1> of_links_, of_inverse_;  // dO Uᵀ and D Uᵀ of the head so far
+  DeltaSums<kPairs> dq_, dk_;
+  DeltaSums<1> of_links_, of_inverse_;  // dO Uᵀ and D Uᵀ of the head so far
   float dots_[2], ends_[2], states_, beta_[2];
 };
 

@@ -80,13 +80,13 @@ struct SplitA {
     high.at[i] = x.high, low.at[i] = x.low;
   }
   // From a warp's sums.
-  __device__ void set(const WarpSums<1>& x, float sign) {
+  __device__ void set(const DeltaSums<1>& x, float sign) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) set(i, sign * x.at[i / 2][i % 2 * 2], sign * x.at[i / 2][i % 2 * 2 + 1]);
   }
 };
 // sums += a bᵀ, b [16, 16] of rows kLinkRow apart
-__device__ __forceinline__ void add_split(WarpSums<1>& sums, const SplitA& a, const float* b) {
+__device__ __forceinline__ void add_split(DeltaSums<1>& sums, const SplitA& a, const float* b) {
   const int row = delta_lane() / 4, column = delta_lane() % 4 * 2;
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
@@ -140,7 +140,7 @@ __device__ void invert_column(const float* A, const DeltaTile<kTileL>& inverse, 
   for (int down = 1; down < 4; ++down) {
     const int i = j + down;
     if (i >= 4) break;
-    WarpSums<1> sum, block;
+    DeltaSums<1> sum, block;
 #pragma unroll
     for (int k = 0; k < down; ++k) add_split(sum, of_column[k], A + 16 * i * kLinkRow + 16 * (j + k));
     SplitA left;
@@ -180,7 +180,7 @@ __device__ void find_products(const PrepareShared<kColumns>& at) {
   const int warp = static_cast<int>(threadIdx.x) / 32, block = warp % 4;
   const DeltaTile<kColumns> left{warp < 4 ? at.k.at : at.q.at};
   float* const to = warp < 4 ? at.of_keys : at.of_queries;
-  WarpSums<4> sums;
+  DeltaSums<4> sums;
 #pragma unroll
   for (int d = 0; d < kColumns; d += 16) {
     const FragmentA a = left_operand(left, 16 * block, d);

@@ -75,7 +75,7 @@ __device__ __forceinline__ FragmentPair right_transposed(const DeltaTile<kColumn
 
 // A warp's sums of 16 rows and 16 kPairs columns.
 template <int kPairs>
-struct WarpSums {
+struct DeltaSums {
   float at[2 * kPairs][4] = {};
 
   __device__ void add(int pair, const FragmentA& left, const FragmentPair& right) {

@@ -81,7 +81,7 @@ class DeltaWalker {
   const DeltaTensors& in_;
   const WalkPlace& place_;
   int warp_;
-  WarpSums<kColumns / 16> state_;
+  DeltaSums<kColumns / 16> state_;
 };
 
 // O of a chunk, or with kStates instead the state before it and U, from what a walker left.

@@ -140,7 +140,7 @@ __device__ __forceinline__ void walk_chunks(const int32_t* table, bool back, uns
 }
 
 // Sums of a warp's 16 channels and a chunk's 64 tokens.
-using TokenSums = WarpSums<4>;
+using TokenSums = DeltaSums<4>;
 
 // Two neighbouring tokens' numbers, of the lane's columns 8 n and 8 n + 1 + ….
 template <class Read>
@@ -184,7 +184,7 @@ __device__ __forceinline__ void write_tokens(Bf16* to, int64_t stride, const Tok
 
 // Writes a transposed state, `to` [dv, dk] from the warp's first channel on, of which `channels` are there.
 template <int kColumns>
-__device__ __forceinline__ void write_state(Bf16* to, const WarpSums<kColumns / 16>& state, int dk, int channels) {
+__device__ __forceinline__ void write_state(Bf16* to, const DeltaSums<kColumns / 16>& state, int dk, int channels) {
   const int row = delta_lane() / 4, column = delta_lane() % 4 * 2;
 #pragma unroll
   for (int n = 0; n < kColumns / 8; ++n)

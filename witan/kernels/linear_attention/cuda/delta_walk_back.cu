@@ -93,7 +93,7 @@ class DeltaWalkBack {
   const WalkPlace& place_;
   Bf16* dqkv_;
   int channel_;
-  WarpSums<kColumns / 16> state_;
+  DeltaSums<kColumns / 16> state_;
 };
 
 template <int kColumns>
