@@ -238,9 +238,10 @@ void add_export(CLI::App& app, Context& context) {
       "int8 and int4 in folders, mxfp4 in both")
       .one_of(dtypes);
   add_option(*command, "--calibrate", args->calibrate,
-             "Choose the roundings of int4 by GPTQ, with the model's inputs on this text: files and folders of text or "
-             "rows")
-      .type_name("FILE");
+             "Choose the roundings of int4 by GPTQ, with the model's inputs on this text: a file or folder of text or "
+             "rows (repeatable)")
+      .type_name("FILE")
+      .one_argument();
   add_option(*command, "--max-shard-size", args->max_shard_size, "Largest file, unless one tensor is larger")
       .type_name("SIZE")
       .show_default();
