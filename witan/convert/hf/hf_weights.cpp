@@ -91,11 +91,10 @@ bool HfWeights::holds_mtp_layers() const {
 // transformers, too, transposes experts whose shape is not that of its model.
 bool HfWeights::holds_experts_in_out() const {
   if (style().storage != ExpertStorage::fused || !has_fused_in_out(*hf_.architecture)) return false;
-  return std::ranges::any_of(other_tensors(*hf_.architecture, style(), tensors(), hf_.model),
-                             [&](const auto& other) {
-                               const PlacedTensor* found = folder_.find(other.first);
-                               return found != nullptr && other.second.dims() == 3 && found->info.shape != other.second;
-                             });
+  return std::ranges::any_of(other_tensors(*hf_.architecture, style(), tensors(), hf_.model), [&](const auto& other) {
+    const PlacedTensor* found = folder_.find(other.first);
+    return found != nullptr && other.second.dims() == 3 && found->info.shape != other.second;
+  });
 }
 
 void HfWeights::check_tensors(MtpLayers mtp) {
