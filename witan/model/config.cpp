@@ -190,7 +190,8 @@ Fields ModelConfig::fields() {
       Field{
           "lora_target_modules", &lora_target_modules,
           "Matrices with adapters, separated by commas: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj "
-          "(of MLPs and experts), and latent attention's q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj; empty: "
+          "(of MLPs and experts), gates' g_proj and z_proj, latent attention's q_a_proj, q_b_proj, kv_a_proj_with_mqa, "
+          "kv_b_proj; empty: "
           "all of them"}
           .list_of(lora_target_names()),
       Field{"recompute_granularity", &recompute_granularity,
