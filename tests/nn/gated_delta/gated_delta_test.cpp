@@ -5,7 +5,7 @@
 #include <array>
 #include <numeric>
 
-#include "nn/attention/attention_support.h"
+#include "nn/mixer/recurrent_support.h"
 #include "support/gradcheck.h"
 #include "support/module.h"
 #include "witan/comm/threads/threads.h"
@@ -16,7 +16,6 @@ namespace {
 using testing::attention_builder;
 using testing::positions_of;
 using testing::Rank;
-using testing::step_positions;
 using testing::values;
 
 constexpr int64_t kWidth = 12;
@@ -113,36 +112,17 @@ TEST(GatedDelta, DecodingEqualsTheFullForward) {
   Rank rank;
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
     const auto layer = make_layer(rank, dtype);
-    const Tensor x = rank.normal({2, 12, kWidth}, dtype, "x");
-    Tape off(rank.stream, Tape::Mode::off);
-    const auto full = values(layer->forward(off, off.constant(x), positions_of(rank, 2, 12)).value());
-    const double tolerance = dtype == DType::f64 ? 1e-12 : dtype == DType::f32 ? 1e-5 : 5e-2;
-    for (const auto& steps : std::vector<std::vector<int64_t>>{{12}, {7, 1, 1, 1, 1, 1}, {1, 4, 7}})
-      EXPECT_TRUE(testing::close(testing::decoded(rank, *layer, x, steps), full, tolerance, tolerance))
-          << dtype << ", " << steps.size() << " steps";
+    testing::expect_decoding_equals_forward(rank, *layer, rank.normal({2, 12, kWidth}, dtype, "x"),
+                                            dtype == DType::f64   ? 1e-12
+                                            : dtype == DType::f32 ? 1e-5
+                                                                  : 5e-2);
   }
 }
 
 TEST(GatedDelta, RowsAreCopiedAndBeginAnew) {
   Rank rank;
-  const auto layer = make_layer(rank);
-  const auto state = layer->make_state(rank.stream, {3, 9}, DType::f64);
-  EXPECT_EQ(state->bytes(), 3 * small_spec().state_bytes({3, 9}, DType::f64).of_row());
-  Tape off(rank.stream, Tape::Mode::off);
-  const auto step = [&](int64_t row, int64_t past, const char* tokens, int64_t count) {
-    Positions where = step_positions(rank, 1, count, past);
-    where.cached.runs[0].row = row;
-    return values(
-        layer->decode(off, off.constant(rank.normal({1, count, kWidth}, DType::f64, tokens)), where, *state).value());
-  };
-  const auto first = step(0, 0, "prompt", 4);
-  state->copy_row(rank.stream, 0, 2);
-  const auto a = step(0, 4, "a", 2);
-  EXPECT_EQ(step(2, 4, "a", 2), a);
-  EXPECT_NE(step(0, 6, "b", 1), step(2, 6, "c", 1));
-  EXPECT_EQ(step(0, 0, "prompt", 4), first);
-  EXPECT_EQ(state->resumable(4, 4, 7), 4);
-  EXPECT_EQ(state->resumable(3, 4, 7), 0) << "a state cannot be cut";
+  testing::expect_rows_are_copied_and_restarted(rank, *make_layer(rank), kWidth,
+                                                small_spec().state_bytes({3, 9}, DType::f64).of_row());
 }
 
 TEST(GatedDelta, DecaysBeginBetweenOneAndSixteen) {

@@ -2,7 +2,7 @@
 // and a state that is copied, truncated and counted.
 #include "support/running_mean.h"
 
-#include "nn/attention/attention_support.h"
+#include "nn/mixer/recurrent_support.h"
 #include "support/gradcheck.h"
 #include "support/module.h"
 
@@ -13,7 +13,6 @@ using testing::attention_builder;
 using testing::positions_of;
 using testing::Rank;
 using testing::RunningMeanKind;
-using testing::step_positions;
 using testing::values;
 
 constexpr int64_t kWidth = 12, kChannels = 10;
@@ -73,37 +72,17 @@ TEST(RunningMean, DecodingEqualsTheFullForward) {
   Rank rank;
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
     const auto mixer = make_mean(rank, dtype);
-    const Tensor x = rank.normal({2, 12, kWidth}, dtype, "x");
-    Tape off(rank.stream, Tape::Mode::off);
-    const auto full = values(mixer->forward(off, off.constant(x), positions_of(rank, 2, 12)).value());
-    const double tolerance = dtype == DType::f64 ? 1e-13 : dtype == DType::f32 ? 1e-5 : 2e-2;
-    for (const auto& steps : std::vector<std::vector<int64_t>>{{12}, {7, 1, 1, 1, 1, 1}, {1, 4, 7}})
-      EXPECT_TRUE(testing::close(testing::decoded(rank, *mixer, x, steps), full, tolerance, tolerance))
-          << dtype << ", " << steps.size() << " steps";
+    testing::expect_decoding_equals_forward(rank, *mixer, rank.normal({2, 12, kWidth}, dtype, "x"),
+                                            dtype == DType::f64   ? 1e-13
+                                            : dtype == DType::f32 ? 1e-5
+                                                                  : 2e-2);
   }
 }
 
-// A copied row continues like the original, independently of it; a row that restarts forgets its text.
 TEST(RunningMean, RowsCanBeCopiedAndRestarted) {
   Rank rank;
-  const auto mixer = make_mean(rank);
-  const auto state = mixer->make_state(rank.stream, {3, 9}, DType::f64);
-  EXPECT_EQ(state->bytes(), 3 * RunningMeanKind(kChannels).state_bytes({3, 9}, DType::f64).of_row());
-  Tape off(rank.stream, Tape::Mode::off);
-  const auto step = [&](int64_t row, int64_t past, const char* tokens, int64_t count) {
-    Positions where = step_positions(rank, 1, count, past);
-    where.cached.runs[0].row = row;
-    return values(
-        mixer->decode(off, off.constant(rank.normal({1, count, kWidth}, DType::f64, tokens)), where, *state).value());
-  };
-  const auto first = step(0, 0, "prompt", 4);
-  state->copy_row(rank.stream, 0, 2);
-  const auto a = step(0, 4, "a", 2);
-  EXPECT_EQ(step(2, 4, "a", 2), a);
-  EXPECT_NE(step(0, 6, "b", 1), step(2, 6, "c", 1));
-  EXPECT_EQ(step(0, 0, "prompt", 4), first);
-  EXPECT_EQ(state->resumable(4, 4, 7), 4);
-  EXPECT_EQ(state->resumable(3, 4, 7), 0) << "a sum cannot be cut";
+  testing::expect_rows_are_copied_and_restarted(rank, *make_mean(rank), kWidth,
+                                                RunningMeanKind(kChannels).state_bytes({3, 9}, DType::f64).of_row());
 }
 
 TEST(SequenceStates, ResumeWhereAllLayersCan) {
