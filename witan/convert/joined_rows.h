@@ -1,4 +1,4 @@
-// Where the rows of one of Witan's tensors lie in another program's tensor that holds the rows of several.
+// Locates the rows of one of Witan's tensors in another program's tensor, which holds the rows of several.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@
 
 namespace witan {
 
-// What a value of one tensor is in the other. Values are computed in double precision.
+// How values of one tensor become those of the other. They are computed in double precision.
 enum class ValueMap : uint8_t {
   same,
   plus_one,

@@ -29,7 +29,7 @@ struct Ring {
   alignas(128) std::byte slots[kRingSlots][kRingSlotBytes];
 };
 
-// What a rank has done with the rings of each peer; on its device.
+// A rank's progress in the rings of each peer, on its device.
 struct RingProgress {
   uint32_t failed;  // see Waits
   uint32_t sent[kMostRingRanks][kMostRings], taken[kMostRingRanks][kMostRings];

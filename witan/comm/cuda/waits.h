@@ -19,7 +19,7 @@ enum class Trouble : uint32_t { counts, coming, leaving, capacity, sending, taki
 inline constexpr uint32_t kTroubled = 1u << 31;
 inline constexpr int kTroubleBits = 16;
 
-// What kernels know of it.
+// The words with which a kernel's waits end, as its argument.
 struct Waits {
   const uint32_t* abort;  // on the host: becomes 1 when a rank fails
   uint32_t* trouble;      // on the host

@@ -32,7 +32,7 @@ struct HfModel {
 
 enum class HfHeads : bool { grouped, latent };
 
-// What an architecture's rotary positions have beside those of Llama.
+// How an architecture's rotary positions differ from those of Llama.
 enum class HfRope : uint8_t {
   plain,
   partial,   // the share of a head's channels given by partial_rotary_factor rotates

@@ -243,7 +243,7 @@ constexpr GgufRule kGgufValueHeads[] = {
     {"gated_delta.dt_bias", "ssm_dt.bias"},
     {"gated_delta.o_proj.weight", "ssm_out.weight"},
 };
-// The same in Qwen3.5's.
+// Qwen3.5's files, whose heads of values are in another order.
 constexpr GgufRule kGgufTiledValueHeads[] = {
     {.witan = "gated_delta.v_proj.weight", .other = "attn_qkv.weight", .rows = GgufRows::tiled_heads, .joined = kQkv},
     {.witan = "gated_delta.v_conv.weight",

@@ -64,7 +64,7 @@ struct DeltaMemory {
   // On tensor cores. chunks [B, S + 2] int32, scales [B, S, H, 4] and decays [B, S, H] float32, inverse and links
   // [B, S, H, kDeltaChunk] bfloat16.
   Tensor chunks, scales, decays, inverse, links;
-  // Of backwards. states [B, ceil(S / kDeltaChunk), H, dk, dv]: those before chunks that are not their document's
+  // For backwards: states [B, ceil(S / kDeltaChunk), H, dk, dv]: those before chunks that are not their document's
   // first, whose first tokens are kDeltaChunk apart at least, so that token t's has slot t / kDeltaChunk. On tensor
   // cores they are bfloat16 and transposed, [.., dv, dk], as are state_gradients, and u and du are [B, S, H, dv]. Else
   // they have the accumulator dtype, as have shares [B, S, H, 2 dk], gradients of q̂ and k̂ of each head.

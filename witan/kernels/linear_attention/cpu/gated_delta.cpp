@@ -253,7 +253,7 @@ class DeltaGroupBackward {
       for (int64_t e = 0; e < dv_; ++e)
         dout_[static_cast<size_t>(i * dv_ + e)] = A(d_o_.data<T>()[(first + i) * stride + of.h * dv_ + e]);
   }
-  // Of S' = e^γ[L-1] S + Σ left[j] k[j] u[j]ᵀ: sets dU, adds to dK and dγ.
+  // Backward of S' = e^γ[L-1] S + Σ left[j] k[j] u[j]ᵀ: sets dU, adds to dK and dγ.
   void state_after(ChunkHead<T>& of, const ChunkNumbers<A>& S, const ChunkNumbers<A>& dS) {
     A& of_end = dgamma_[static_cast<size_t>(of.L - 1)];
     for (int64_t d = 0; d < dk_; ++d)
@@ -272,7 +272,7 @@ class DeltaGroupBackward {
       dgamma_[static_cast<size_t>(j)] -= pull;
     }
   }
-  // Of O = e^γ Q S + P U: adds to dU, dQ, dK, dγ and the gradient of S.
+  // Backward of O = e^γ Q S + P U: adds to dU, dQ, dK, dγ and the gradient of S.
   void outputs(ChunkHead<T>& of, const ChunkNumbers<A>& S, ChunkNumbers<A>& before) {
     for (int64_t i = 0; i < of.L; ++i) {
       const A* const d_o = dout_.data() + i * dv_;
@@ -291,7 +291,7 @@ class DeltaGroupBackward {
       }
     }
   }
-  // Of (1 + A) U = R = β (V - e^γ K S): turns dU into dR, then adds to dK, dγ and the gradient of S, and sets dβ.
+  // Backward of (1 + A) U = R = β (V - e^γ K S): turns dU into dR, adds to dK, dγ and the gradient of S, and sets dβ.
   void solution(ChunkHead<T>& of, const ChunkNumbers<A>& S, ChunkNumbers<A>& before) {
     for (int64_t i = of.L - 1; i >= 0; --i)
       for (int64_t j = 0; j < i; ++j)

@@ -1,4 +1,5 @@
-// What the walks over chunks need and no state decides: a table of chunks, the scales of tokens, P, and (1 + A)^-1.
+// Computes the inputs of walks over chunks that do not depend on a state: a table of chunks, the scales of tokens, P,
+// and (1 + A)^-1.
 // Diagonal blocks of 16 x 16 are inverted in float32; the blocks below them follow, column by column, from products
 // whose operands are pairs of bfloat16 numbers, high and low, which keep 16 bits.
 #include "witan/kernels/linear_attention/cuda/delta_tiles.cuh"

@@ -19,7 +19,7 @@ template <int kColumns>
 struct DeltaTile {
   static constexpr int kUnits = kColumns / 8;
   Bf16* at;
-  // What is added to units of a row, bit by bit; rows 16 apart have the same.
+  // Units of a row are permuted by an exclusive or with this; rows 16 apart have the same permutation.
   __device__ static int turn(int row) { return kUnits >= 8 ? row & 7 : (row >> 1) & 3; }
   __device__ Bf16* unit(int row, int unit) const { return at + row * kColumns + (unit ^ turn(row)) * 8; }
   // Elements (row, column) and (row, column + 1); the column is even.
@@ -124,7 +124,7 @@ struct DeltaSums {
   }
 };
 
-// What multiplies sums of a token's row. γ counts from its chunk's first token to itself, q̂ = rq q, k̂ = rk k.
+// Factors of the sums of a token's row. γ counts from its chunk's first token to itself, q̂ = rq q, k̂ = rk k.
 struct alignas(16) DeltaScales {
   float key_grown;    // e^γ rk
   float key_left;     // e^(γ[L-1] - γ) rk
@@ -165,7 +165,7 @@ DeltaTensors delta_tensors(const DeltaInputs& in, const DeltaMemory& memory);
 void delta_prepare(Stream& stream, const DeltaInputs& in, const DeltaMemory& memory);
 // Walks the chunks of each head: o, and the state after each row's last token if `last` is defined.
 void delta_walk(Stream& stream, const Tensor& o, const Tensor& last, const DeltaInputs& in, const DeltaMemory& memory);
-// The same walk, which fills states and u.
+// Walks the chunks like delta_walk(), but fills states and u.
 void delta_walk_states(Stream& stream, const DeltaInputs& in, const DeltaMemory& memory);
 // The whole backward.
 void delta_walk_back(Stream& stream, const DeltaGradients& to, const Tensor& d_o, const DeltaInputs& in);

@@ -1,4 +1,4 @@
-// What the walks over a head's chunks share. A block has 32 value channels of a head of a row. Each of two warps, the
+// Shared by the walks over a head's chunks. A block has 32 value channels of a head of a row. Each of two warps, the
 // walkers, has 16 of them, with the transpose of their state, or of its gradient, in registers, in float32. Transposed,
 // sums of one product are the left operand of the next, so that a chunk's products do not wait for shared memory. Other
 // warps copy its inputs there a chunk ahead; two more, the followers, finish it a chunk later with operands that the
@@ -62,9 +62,9 @@ struct WalkStage {
   static constexpr int kScales = (kTileL + 8) * sizeof(DeltaScales);
   static constexpr int kShared = (kTileL * kColumns + kTileL * kTileL) * sizeof(Bf16);
   static constexpr int kOperands = 2 * sizeof(WalkOperands<kColumns>);
-  // Of walks that hold queries and links, or not.
+  // The bytes of all stages; `whole`: with queries and links.
   static constexpr int64_t bytes(bool whole) { return 2 * (kOwn + kOperands) + 3 * (kScales + (whole ? kShared : 0)); }
-  // Of the walk's chunk n.
+  // The stage of the walk's chunk n.
   __device__ WalkStage(unsigned char* memory, int n, bool whole) {
     unsigned char *const own = memory + n % 2 * kOwn, *const left = memory + 2 * kOwn + n % 2 * kOperands,
                          *const late = memory + 2 * (kOwn + kOperands) + n % 3 * (kScales + (whole ? kShared : 0));
@@ -100,7 +100,7 @@ struct WalkStage {
   }
 };
 
-// Where a block is.
+// A block's part of the work.
 struct WalkPlace {
   int slice, head, group;
   int64_t b;
@@ -172,7 +172,7 @@ __device__ __forceinline__ void write_operands(Bf16* to, int64_t stride, const F
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const uint32_t own = rows[n / 2].at[n % 2 * 2 + half], other = __shfl_xor_sync(0xffffffffu, own, 4);
-      // Of (own, other) the first tokens, or of (other, own) the second ones.
+      // The first tokens of (own, other), or the second ones of (other, own).
       const uint32_t pair = odd ? other >> 16 | (own & 0xffff0000u) : (own & 0xffffu) | other << 16;
       if (token < L && 8 * half < channels) *reinterpret_cast<uint32_t*>(row + 8 * half) = pair;
     }

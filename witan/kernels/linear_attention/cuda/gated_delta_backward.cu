@@ -181,7 +181,7 @@ class ChunkBackward {
       }
     }
   }
-  // What the state after the chunk adds to γ of the last token: `end` of all threads, and e^γ[L-1] S.dS.
+  // Adds to the last token's dγ what comes from the state after the chunk: `end` of all threads, and e^γ[L-1] S.dS.
   __device__ void add_to_end(const Place<T>& place, A end) {
     A sum = 0;
     for (int at = threadIdx.x; at < in_.dk * kSlice; at += kDeltaThreads) {

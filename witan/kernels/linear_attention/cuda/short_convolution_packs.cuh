@@ -72,7 +72,7 @@ class PackWindow {
   A w[N][kPackTaps], x[N][kPackTaps];
 
  private:
-  // Of the token at position_; those before the first are never asked about.
+  // Whether token t, at position_, begins a document. It is never called for tokens before the first.
   __device__ bool begins(int64_t t) const {
     return position_ <= 0 || (in_.ids != nullptr && in_.ids[t] != in_.ids[t - 1]);
   }
