@@ -149,7 +149,7 @@ inline std::vector<Ended> in_processes(int count, const std::function<std::strin
   return ended;
 }
 
-// What a process waits for that another one does; made before they are forked.
+// An event that one process sets and another waits for. It is made before they are forked.
 class ProcessEvent {
  public:
   ProcessEvent() {

@@ -38,7 +38,7 @@ class InputMoments : public ProductObserver {
     std::vector<int64_t> inputs;  // of each matrix
   };
   // The sums of the parameter whose value begins at w or contains it, and the number of w's first matrix there; null if
-  // it is none of the given parameters.
+  // w belongs to another parameter.
   std::pair<Sums*, int64_t> find(const Tensor& w);
   void add(Sums& to, int64_t matrix, const Tensor& x, std::span<const int64_t> rows);
 

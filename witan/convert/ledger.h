@@ -43,7 +43,7 @@ struct Ledger {
   NameStyle style;
   std::vector<LedgerEntry> source, target;
   std::vector<LedgerFile> files;  // copied byte for byte
-  // Of an export; not read back:
+  // These are written by an export and not read back.
   std::vector<QuantisedKind> quantised = {};
   int64_t calibration_tokens = 0;              // 0: matrices were quantised without calibration
   std::vector<std::string> uncalibrated = {};  // matrices that none of those tokens reached

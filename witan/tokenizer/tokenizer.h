@@ -63,7 +63,7 @@ class Tokenizer {
   // The bytes of one token that is not the first of its text, valid while a copy of the tokenizer lives; empty for an
   // unused id. Throws DataError for an id outside the vocabulary.
   std::string_view token_bytes(int32_t id) const;
-  // The same for the first token of a text, if decodes_by_token().
+  // The bytes of a text's first token, if decodes_by_token().
   std::string first_token_bytes(int32_t id) const;
 
   // How many bytes of text the token stands for: 0 for the end of text and for tokens that are put around texts.

@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 using testing::in_processes;
 using testing::run_processes;
 
-// What a process does after its expectation has failed.
+// The ways in which a process ends after its expectation has failed.
 const std::array<std::function<std::string()>, 6> kEnds = {
     [] { return std::string("returned"); },
     []() -> std::string { throw DataError("thrown"); },

@@ -70,8 +70,8 @@ std::vector<std::pair<std::string, std::vector<std::string>>> documented_decoder
   return rows;
 }
 
-// What is supported, what is refused and why, and what is unknown, of all text decoders of transformers
-// (tests/golden/convert/make_decoders.py).
+// The page says of each text decoder of transformers (tests/golden/convert/make_decoders.py) whether it is supported,
+// refused and why, or not looked at.
 TEST(Registry, EveryTextDecoderOfTransformersIsDocumented) {
   std::map<std::string, std::string> documented;
   for (const auto& [word, types] : documented_decoders())

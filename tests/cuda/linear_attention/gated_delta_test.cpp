@@ -1,4 +1,5 @@
-// Gated DeltaNet's twins agree, packing changes no bit of a document on a GPU either, and steps go on from forwards.
+// Tests that Gated DeltaNet's CUDA kernels agree with the CPU's, that packing changes no bit of a document on a GPU,
+// and that decoding continues from the state of a forward.
 #include "witan/kernels/linear_attention/gated_delta.h"
 
 #include <cmath>

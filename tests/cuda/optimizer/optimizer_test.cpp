@@ -170,7 +170,7 @@ TEST_F(OptimizerOnGpu, SplitMastersHaveTheCpusBits) {
   }
 }
 
-// Likewise beside float16, for numbers that it rounds, that are below its exponents, and that it makes infinite.
+// Float16 weights cover values that are rounded, that are below the smallest exponent, and that become infinite.
 TEST_F(OptimizerOnGpu, MastersBesideFloat16HaveTheCpusBits) {
   const Tensor whole = testing::masters_of_every_kind(host.stream);
   const int64_t n = whole.elements();

@@ -337,7 +337,7 @@ TEST(Router, CapacityMayExceedTheTokensOfOneRank) {
     const Routing all = ops::route(tape, tape.constant(logits), {1, Scores::softmax_of_chosen}, context.get());
     const Routing some =
         ops::limit_to_capacity(rank.stream, all, {12, DropPolicy::position}, context.get(), /*sequences=*/1);
-    // Of four chunks the first rank has 0 and 3, the other 1 and 2; the last one is dropped.
+    // The first rank has chunks 0 and 3 of four, the other 1 and 2; the last chunk is dropped.
     EXPECT_EQ(some.kept.to_vector<int64_t>(), (std::vector<int64_t>{rank.rank == 0 ? 4 : 8, 0}));
     const Routing roomy = ops::limit_to_capacity(rank.stream, all, {16, DropPolicy::position}, context.get(), 1);
     EXPECT_EQ(roomy.kept.to_vector<int64_t>(), (std::vector<int64_t>{8, 0}));

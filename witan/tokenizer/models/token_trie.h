@@ -26,7 +26,7 @@ class TokenTrie {
   };
   // The base of the empty prefix.
   uint32_t root() const { return root_; }
-  // Where the child of a node with this base would be; is_child() checks whether it exists.
+  // The place of the child of a node with this base; is_child() checks whether the child exists.
   const Node* child(uint32_t base, unsigned char label) const { return &nodes_[base ^ label]; }
   static bool is_child(const Node& node, unsigned char label) { return node.label == label && node.base != 0; }
 

@@ -26,7 +26,7 @@ inline void balance_by_bias(RunConfig& config) {
   config.model.moe.moe_z_loss_coeff = 1e-3;
 }
 
-// Of one layout, whose loads do not round otherwise.
+// For steps of one layout, in which loads round alike.
 inline void expect_same_bits_of_steps(const Trajectory& a, const Trajectory& b) {
   expect_same_bits(a, b);
   EXPECT_EQ(a.loads, b.loads);

@@ -13,7 +13,7 @@ using wide::Bf16;
 constexpr int kParts = 3;
 constexpr int kSplitThreads = 256, kSplitColumns = 8;
 
-// Where to store the parts of a float32 matrix: `part[i]` goes to data[at[i] + row * row_stride + column].
+// Destinations of the parts of a float32 matrix: `part[i]` goes to data[at[i] + row * row_stride + column].
 struct SplitTo {
   Bf16* data;
   int64_t row_stride;
