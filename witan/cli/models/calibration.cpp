@@ -31,17 +31,12 @@ TextBatches calibration_text(const ExportArgs& args, const TrainedRun& run, Prog
                     batch_options(run.config->data, *run.tokenizer));
 }
 
-// The layer of a parameter, "layers.3" or the like.
-std::string layer_of(const Parameter& parameter) {
-  const std::string& name = parameter.name();
-  return name.substr(0, name.find('.', name.find('.') + 1));
-}
-
 std::vector<std::vector<const Parameter*>> projections_by_layer(Transformer& model) {
   std::vector<std::vector<const Parameter*>> layers;
   for (const Parameter* parameter : model.parameters()) {
-    if (parameter->shape().dims() < 2 || parameter->name().find("_proj") == std::string::npos) continue;
-    if (layers.empty() || layer_of(*layers.back().front()) != layer_of(*parameter)) layers.emplace_back();
+    const ParameterSpec& spec = parameter->spec();
+    if (spec.kind != ParameterKind::matrices && spec.kind != ParameterKind::experts) continue;
+    if (layers.empty() || layers.back().front()->spec().unit != spec.unit) layers.emplace_back();
     layers.back().push_back(parameter);
   }
   return layers;
