@@ -230,8 +230,10 @@ void add_export(CLI::App& app, Context& context) {
            "Leave out the modules of multi-token prediction; an error if there are none");
   add_option(*command, "out", args->out, "Folder, or file, to write").type_name("OUT").required();
   add_option(*command, "--architecture", args->architecture,
-             "model_type of the folder (default: as imported, else the first that can be this model)")
-      .one_of(types);
+             "model_type of the folder, such as llama or qwen3_moe; an unknown one lists all (default: as imported, else "
+             "the first that can be this model)")
+      .one_of(types)
+      .type_name("TYPE");
   add_option(
       *command, "--dtype", args->dtype,
       "Dtype of all tensors (default: as imported, else the model's); quantised: q8_0 to q4_k_m in GGUF files, fp8, "
