@@ -35,8 +35,12 @@ TEST_F(ObservedOnGpus, MeasuringChangesNoBitOfTraining) {
   const Trajectory some = run_engine(config, 6);
   config.log.log_activations = 1;
   const Trajectory all = run_engine(config, 6);
-  expect_same_bits(some, none);
-  expect_same_bits(all, none);
+  const auto unmeasured = [](Trajectory trajectory) {
+    trajectory.activations.clear();
+    return trajectory;
+  };
+  expect_same_bits(unmeasured(some), none);
+  expect_same_bits(unmeasured(all), none);
   ASSERT_EQ(some.activations.size(), 3u * 14);
   ASSERT_EQ(all.activations.size(), 6u * 14);
   for (size_t line = 0; line < 3; ++line)
