@@ -86,7 +86,7 @@ using test::TempFolder;
 using testing::random_batch;
 using testing::small_config;
 
-// Large enough for a copy of logits, activations, a weight or a gradient to be found.
+// The model is large enough for a copy of its logits, activations, a weight or a gradient to exceed the limit.
 RunConfig config_of_weight() {
   RunConfig config = small_config();
   config.model.hidden_size = 128;
@@ -125,20 +125,20 @@ void expect_no_allocation(const RunConfig& config) {
     groups.world().barrier(stream);
     if (rank == 0) armed = false;
   });
-  EXPECT_EQ(findings, 0u) << "the largest: " << largest << " bytes";
+  EXPECT_EQ(findings, 0u) << "largest allocation: " << largest << " bytes";
   if (findings > 0) ::backtrace_symbols_fd(culprit.data(), culprit_depth, STDERR_FILENO);
 }
 
 class AllocationTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!WITAN_INTERPOSED) GTEST_SKIP() << "a sanitizer's allocator is in place";
+    if (!WITAN_INTERPOSED) GTEST_SKIP() << "the sanitizer has its own allocator";
     std::array<void*, 4> warm_up;
     ::backtrace(warm_up.data(), static_cast<int>(warm_up.size()));  // its first call allocates
   }
 };
 
-TEST_F(AllocationTest, TheInterposerSeesEveryWay) {
+TEST_F(AllocationTest, InterposerSeesEveryAllocationCall) {
   findings = 0;
   armed = true;
   std::vector<char> vector(kMost + 1);
@@ -150,11 +150,11 @@ TEST_F(AllocationTest, TheInterposerSeesEveryWay) {
   EXPECT_EQ(largest, 8 * kMost);
 }
 
-TEST_F(AllocationTest, StepsEvaluationAndSavingAllocateInTheArenaAlone) {
+TEST_F(AllocationTest, StepsEvaluationsAndSavesAllocateOnlyInTheArena) {
   expect_no_allocation(config_of_weight());
 }
 
-TEST_F(AllocationTest, WhateverTheModelIsMadeOf) {
+TEST_F(AllocationTest, HoldsForModelVariants) {
   const auto varied = [](const char* what, auto change) {
     SCOPED_TRACE(what);
     RunConfig config = config_of_weight();

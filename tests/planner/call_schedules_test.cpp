@@ -1,6 +1,6 @@
 // Compares the calls that all ranks make in a step with golden files, tests/golden/call_schedules, one for each layout.
-// They hold a refactoring to the same collectives, sends and receives. A change that means to alter the calls, or the
-// wording of where they are made, rewrites the files, and its diff shows what it did:
+// They ensure that a refactoring keeps the collectives, sends and receives. After an intended change of calls, or of
+// the names of their call sites, rewrite the files and review their diff:
 //   WITAN_UPDATE_GOLDEN=1 build/test/tests/test_planner --gtest_filter='*CallSchedules*'
 #include <gtest/gtest.h>
 
@@ -127,14 +127,14 @@ RunConfig moe_config() {
 RunConfig config_of(const Case& of) {
   RunConfig config = laid_out(moe_config(), of.layout);
   of.change(config);
-  // As many micro-batches as fill a pipeline, and several without one.
+  // Uses as many micro-batches as fill a pipeline, and several without a pipeline.
   const int64_t per_rank = 2 * config.parallel.pipeline_model_parallel_size;
   config.train.global_batch_size = per_rank * config.train.micro_batch_size * config.parallel.data_ranks();
   config.validate();
   return config;
 }
 
-// The calls that all ranks of a lane make, and the places where they make them, which differ between stages.
+// The calls that all ranks of a lane make, and their call sites, which differ between stages.
 struct GoldenLane {
   std::string name;
   std::vector<int> ranks;
@@ -242,10 +242,10 @@ class CallSchedules : public ::testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(Layouts, CallSchedules, ::testing::ValuesIn(kCases),
                          [](const auto& tested) { return std::string(tested.param.name); });
 
-TEST_P(CallSchedules, AreThoseOfTheFile) {
+TEST_P(CallSchedules, MatchGoldenFiles) {
   const fs::path path = kFolder / cat(GetParam().name, ".txt");
   const std::string now = text_of(GetParam());
-  ASSERT_FALSE(HasFailure()) << "the ranks of a lane disagree, so that no file can say what they call";
+  ASSERT_FALSE(HasFailure()) << "the ranks of a lane disagree, so no golden file can describe their calls";
   if (std::getenv("WITAN_UPDATE_GOLDEN") != nullptr) {
     AtomicFile file(path);
     file.write(now);
@@ -254,7 +254,7 @@ TEST_P(CallSchedules, AreThoseOfTheFile) {
   }
   const std::string differs = difference(read_file(path), now);
   EXPECT_TRUE(differs.empty()) << path.string() << ": " << differs
-                               << "\nWhere that is meant, WITAN_UPDATE_GOLDEN=1 rewrites the file.";
+                               << "\nIf this is intended, WITAN_UPDATE_GOLDEN=1 rewrites the file.";
 }
 
 TEST(CallSchedulesFile, EveryFileBelongsToALayout) {
@@ -264,7 +264,7 @@ TEST(CallSchedulesFile, EveryFileBelongsToALayout) {
   EXPECT_EQ(files, layouts);
 }
 
-TEST(CallSchedulesFile, ADifferenceIsShownInBothVersions) {
+TEST(CallSchedulesFile, DifferencesShowBothVersions) {
   const std::string text = line_of("ranks 0 1", "axis shard") + "\n" + line_of("  barrier", "step 1") + "\n";
   EXPECT_EQ(difference(text, text), "");
   const std::string moved = line_of("ranks 0 1", "axis data") + "\n" + line_of("  barrier", "step 1") + "\n";

@@ -35,7 +35,7 @@ std::string counted_as(const std::string& call) {
   return call == "sum_parts" ? "reduce_scatter" : call;
 }
 
-TEST(Calls, AddUpToCostsAndToWhatIsSent) {
+TEST(Calls, AddUpToCostsAndBytesSent) {
   for (const auto& [mesh, ranks] : {std::pair("replicate=2", 2),
                                     {"tensor=2", 2},
                                     {"pipeline=2,replicate=2", 4},
@@ -65,7 +65,7 @@ TEST(Calls, AddUpToCostsAndToWhatIsSent) {
     }
 }
 
-TEST(Calls, AreOfThePassesOfAllMicroBatches) {
+TEST(Calls, IncludeThePassesOfAllMicroBatches) {
   const Plan plan = plan_on("pipeline=2", 2, false);
   ASSERT_EQ(plan.micro_batches, 8);
   for (const RankPlan& rank : plan.ranks) {
@@ -75,12 +75,12 @@ TEST(Calls, AreOfThePassesOfAllMicroBatches) {
         EXPECT_EQ(kind.phase, rank.rank == 0 ? Phase::forward : Phase::backward);
         sends += cost.calls;
       }
-    EXPECT_EQ(sends, 8) << "one of each micro-batch";
+    EXPECT_EQ(sends, 8) << "one for each micro-batch";
   }
 }
 
-// With peer memory tensor-parallel ranks call other kernels, but use the same memory.
-TEST(Calls, OfTensorParallelRanksGoThroughPeersMemory) {
+// With peer memory tensor-parallel ranks use other kernels and the same memory.
+TEST(Calls, TensorParallelRanksUsePeerMemory) {
   const auto has = [](const Plan& plan, const char* name) {
     return std::ranges::any_of(plan.ranks[0].calls, [&](const auto& call) { return call.first.name == name; });
   };
@@ -90,7 +90,7 @@ TEST(Calls, OfTensorParallelRanksGoThroughPeersMemory) {
 }
 
 // A search orders layouts by quick plans of a few micro-batches.
-TEST(Calls, OfQuickPlansTakeTheTimeOfExactOnes) {
+TEST(Calls, QuickPlansTakeAsLongAsExactPlans) {
   for (const char* mesh : {"pipeline=2", "replicate=2", "tensor=2", "shard=2"}) {
     SCOPED_TRACE(mesh);
     RunConfig config = testing::small_config();
@@ -108,7 +108,7 @@ TEST(Calls, OfQuickPlansTakeTheTimeOfExactOnes) {
     const Ceilings ceilings = cluster.ceilings({"bfloat16", 2, 1});
     const double exact = predict_step(make_plan(resolved), resolved, ceilings, &cluster).seconds,
                  quick = predict_step(quick_plan(resolved), resolved, ceilings, &cluster).seconds;
-    EXPECT_NEAR(quick, exact, 0.03 * exact) << "what a pass does once a step counts with every micro-batch";
+    EXPECT_NEAR(quick, exact, 0.03 * exact) << "work done once per step is counted for every micro-batch";
   }
 }
 

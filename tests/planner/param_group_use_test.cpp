@@ -25,7 +25,7 @@ std::string refusal(const std::string& groups) {
   return test::message_of<ConfigError>([&] { make_plan(resolve(with_groups(groups), {})); });
 }
 
-TEST(ParamGroupUse, EveryParameterIsOfOneGroup) {
+TEST(ParamGroupUse, EveryParameterIsInOneGroup) {
   const RunConfig config = with_groups(R"([{kind = "routers", optimizer = "sgd", lr = 0.5},
                                            {match = "layers.1.*", weight_decay = 0, shard_by = "matrices"},
                                            {kind = "norms"}])");
@@ -42,18 +42,18 @@ TEST(ParamGroupUse, EveryParameterIsOfOneGroup) {
   EXPECT_EQ(uses[0].parameters, 2 * config.model.moe.num_experts * 32);
   EXPECT_EQ(uses[0].weight_decay, config.optimizer.weight_decay);
   EXPECT_EQ(uses[2].weight_decay, 0) << "norms do not decay";
-  EXPECT_EQ(uses[2].tensors, 3) << "two of layer 0 and the last; layer 1's are taken";
+  EXPECT_EQ(uses[2].tensors, 3) << "two of layer 0 and the last one; layer 1's are in another group";
   EXPECT_THAT(
       format_plan(make_plan(resolve(config, {})), 0, std::nullopt),
       HasSubstr("Parameter groups of the optimizer\n  kind = routers           512 in 2 tensors: sgd, learning rate "
                 "0.5 to 0.0001, weight decay 0.1\n  match = layers.1.*"));
 }
 
-TEST(ParamGroupUse, FrozenParametersAreTakenAndNotCounted) {
+TEST(ParamGroupUse, FrozenParametersAreMatchedButNotCounted) {
   RunConfig config = with_groups(R"([{kind = "norms", lr = 0.5}, {kind = "experts"}])");
   config.model.freeze = "norms";
   const auto uses = use_of_param_groups(config);
-  ASSERT_EQ(uses.size(), 2u) << "a group of frozen parameters alone is no error, and nothing to show";
+  ASSERT_EQ(uses.size(), 2u) << "a group of only frozen parameters is valid and is not shown";
   EXPECT_EQ(uses[0].label, "kind = experts");
   int64_t norms = 0;
   for (const ParameterSpec& spec : all_parameters(config.model))
@@ -62,13 +62,13 @@ TEST(ParamGroupUse, FrozenParametersAreTakenAndNotCounted) {
   EXPECT_EQ(uses[0].parameters + uses[1].parameters, count_parameters(config.model).exact - norms);
 }
 
-TEST(ParamGroupUse, WithoutGroupsThereIsNothingToShow) {
+TEST(ParamGroupUse, ShowsNothingWithoutGroups) {
   EXPECT_TRUE(use_of_param_groups(testing::small_config()).empty());
   EXPECT_EQ(format_plan(make_plan(resolve(testing::small_config(), {})), 0, std::nullopt).find("Parameter groups"),
             std::string::npos);
 }
 
-TEST(ParamGroupUse, AGroupThatTakesNothingIsRefused) {
+TEST(ParamGroupUse, RefusesGroupsWithoutParameters) {
   const std::string nothing = refusal(R"([{match = "*.q_projection.*"}])");
   EXPECT_THAT(nothing,
               HasSubstr("[[optimizer.groups]] 1 (match = *.q_projection.*) matches no parameter; this model has "
@@ -82,7 +82,7 @@ TEST(ParamGroupUse, AGroupThatTakesNothingIsRefused) {
       "group that matches wins: put it before them, or leave it out");
 }
 
-TEST(ParamGroupUse, MuonShowsWhatItLeavesToAdam) {
+TEST(ParamGroupUse, ShowsParametersThatMuonLeavesToAdam) {
   RunConfig config = testing::small_config();
   config.optimizer.optimizer = "muon";
   const auto uses = use_of_param_groups(config);
@@ -95,8 +95,8 @@ TEST(ParamGroupUse, MuonShowsWhatItLeavesToAdam) {
   EXPECT_EQ(uses[0].parameters + uses[1].parameters, count_parameters(config.model).exact);
 }
 
-// If one of a table's two groups takes nothing, it is not shown; if neither takes anything, the table is refused.
-TEST(ParamGroupUse, TablesThatInheritMuonMayTakeOneHalfOfIt) {
+// If one of a table's two groups is empty, it is not shown; if both are, the table is refused.
+TEST(ParamGroupUse, TablesThatInheritMuonMayMatchOnlyOneKind) {
   RunConfig config = with_groups(R"([{match = "*.q_proj.*", lr_mult = 2}])");
   config.optimizer.optimizer = "muon";
   std::vector<std::string> optimizers;

@@ -50,7 +50,7 @@ TEST(Plan, PredictsTheArenaOfTheRunOnEveryRankAndTag) {
   }
 }
 
-// State of a float16 model that a bfloat16 one lacks, and what QK-clip keeps and computes.
+// Covers state that only float16 models have, and the state and computation of QK-clip.
 TEST(Plan, PredictsTheArenaInFloat16AndWithQkClip) {
   for (const char* dtype : {"float16", "float32"})
     for (const auto& [ranks, expert] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {4, 2}})
@@ -66,8 +66,9 @@ TEST(Plan, PredictsTheArenaInFloat16AndWithQkClip) {
       }
 }
 
-// However many micro-batches an evaluation has, it needs what one needs, or with a pipeline what those of a step need.
-TEST(Plan, PredictsTheArenaHoweverLongAnEvaluationIs) {
+// An evaluation needs the memory of one micro-batch, however many it has; with a pipeline it needs that of a step's
+// micro-batches.
+TEST(Plan, PredictsTheArenaForEvaluationsOfAnyLength) {
   RunConfig config = small_config();
   config.model.moe.num_experts = 0;
   config.parallel = {2, 1, 1};
@@ -76,8 +77,8 @@ TEST(Plan, PredictsTheArenaHoweverLongAnEvaluationIs) {
   for (const size_t evaluated : {1, 2, 7, 8, 9}) expect_kept(config, evaluated);
 }
 
-// A second micro-batch finds the units that the first one left gathered: none or all.
-TEST(Plan, PredictsTheArenaOfAnEvaluationWhereValuesAreDivided) {
+// A second micro-batch finds either no units gathered by the first one or all of them.
+TEST(Plan, PredictsTheArenaOfEvaluationsWithShardedValues) {
   for (const bool reshard : {true, false})
     for (const size_t evaluated : {1, 2, 5}) {
       RunConfig config = testing::gpt_run_config();
@@ -92,7 +93,7 @@ TEST(Plan, PredictsTheArenaOfAnEvaluationWhereValuesAreDivided) {
     }
 }
 
-TEST(Plan, PredictsTheArenaWhateverTheModelIsMadeOf) {
+TEST(Plan, PredictsTheArenaForModelVariants) {
   const auto varied = [](auto change) {
     RunConfig config = small_config();
     config.train.global_batch_size = 8;
@@ -112,7 +113,7 @@ TEST(Plan, PredictsTheArenaWhateverTheModelIsMadeOf) {
   varied([](RunConfig& c) { c.train.sample_tokens = 400; });  // the KV cache takes most of the memory
 }
 
-TEST(Plan, PredictsTheArenaOfEveryStageOfAPipeline) {
+TEST(Plan, PredictsTheArenaOfEveryPipelineStage) {
   const auto piped = [](auto change) {
     RunConfig config = small_config();
     config.model.num_layers = 4;
@@ -139,8 +140,8 @@ TEST(Plan, PredictsTheArenaOfEveryStageOfAPipeline) {
   });
 }
 
-// A pipeline evaluates as many micro-batches together as a step has.
-TEST(Plan, ALookIsOfOneMicroBatchHoweverManyAreTogether) {
+// A pipeline evaluates as many micro-batches at a time as a step has.
+TEST(Plan, EvaluationsNeedOneMicroBatchAtATime) {
   const auto first_stage = [](int64_t global_batch_size) {
     RunConfig config = small_config();
     config.parallel = {2, 1, 1};
@@ -189,8 +190,8 @@ TEST(Plan, PredictsTheArenaWithDropoutBiasesAndLearnedPositions) {
       }
 }
 
-// A sample ends at the last learned position, however long the prompt and the requested text.
-TEST(Plan, SamplesEndWithTheLearnedPositions) {
+// A sample ends at the last learned position, whatever the lengths of prompt and requested text.
+TEST(Plan, SamplesEndAtTheLastLearnedPosition) {
   RunConfig config = testing::gpt_run_config();
   for (const std::string prompt : {"", "a prompt", "a prompt that has far more bytes than the model has positions"}) {
     config.train.sample_prompt = prompt;
@@ -199,8 +200,8 @@ TEST(Plan, SamplesEndWithTheLearnedPositions) {
   }
 }
 
-// Dropout masks are redrawn, not stored: dropout needs one temporary tensor [B, S, D], however deep the model.
-TEST(Plan, DropoutKeepsNoMasks) {
+// Dropout masks are regenerated, not stored: dropout needs one temporary tensor [B, S, D] for a model of any depth.
+TEST(Plan, DropoutStoresNoMasks) {
   for (const int64_t layers : {2, 6}) {
     RunConfig config = small_config();
     config.model.num_layers = layers;
@@ -211,7 +212,7 @@ TEST(Plan, DropoutKeepsNoMasks) {
   }
 }
 
-TEST(Plan, PredictsTheArenaWithACapacityAndItIsSmaller) {
+TEST(Plan, CapacityReducesThePredictedArena) {
   for (const char* granularity : {"none", "full"})
     for (const auto& [ranks, expert] : std::vector<std::pair<int, int>>{{1, 1}, {2, 2}, {4, 4}}) {
       RunConfig config = small_config();
@@ -236,10 +237,10 @@ RunConfig divided_on_gpus() {
   return config;
 }
 
-// Ranks of one host are assumed to reach each other's GPUs if those are not here, whether they are threads or
-// processes; ranks of several hosts never do.
-TEST(Plan, SaysHowGpusExchangeRowsAndWhetherAStepIsRecorded) {
-  if (cuda::devices() > 0) GTEST_SKIP() << "GPUs that are here answer for themselves";
+// For GPUs that are not in this machine, ranks of one host are assumed to reach each other's GPUs, whether they are
+// threads or processes; ranks of several hosts never do.
+TEST(Plan, ReportsHowGpusExchangeRowsAndWhetherStepsAreRecorded) {
+  if (cuda::devices() > 0) GTEST_SKIP() << "GPUs of this machine are probed";
   RunConfig config = divided_on_gpus();
   const Plan threads = make_plan(resolve(config, {}));
   EXPECT_TRUE(threads.peers);
@@ -259,12 +260,12 @@ TEST(Plan, SaysHowGpusExchangeRowsAndWhetherAStepIsRecorded) {
   const std::string page = format_plan(processes, 0, std::nullopt);
   for (const char* words : {"the step is eager, because experts' rows are exchanged over NCCL",
                             "processes cannot access each other's memory", "No time is predicted"})
-    EXPECT_NE(page.find(words), std::string::npos) << words << " is missing in\n" << page;
+    EXPECT_NE(page.find(words), std::string::npos) << words << " is missing from\n" << page;
   EXPECT_NE(format_plan(threads, 0, std::nullopt).find("the step is captured as one CUDA graph\n"), std::string::npos);
   EXPECT_NE(plan_json(processes, 0, std::nullopt).find("\"exchange\": \"NCCL\""), std::string::npos);
 }
 
-TEST(Plan, GoesByWhatWasTriedOut) {
+TEST(Plan, UsesTheResultOfProbingPeerMemory) {
   RunConfig config = divided_on_gpus();
   config.parallel.ranks_per_process = 1;
   const auto plan = [&](int64_t expert_ranks, const std::vector<int>& islands) {
@@ -274,16 +275,16 @@ TEST(Plan, GoesByWhatWasTriedOut) {
   };
   EXPECT_TRUE(plan(4, {0, 0, 0, 0}).peers);
   EXPECT_FALSE(plan(4, {0, 0, 0, 1}).peers);
-  EXPECT_TRUE(plan(2, {0, 0, 1, 1}).peers) << "each group of experts is on a host of its own";
+  EXPECT_TRUE(plan(2, {0, 0, 1, 1}).peers) << "each expert-parallel group is on its own host";
   EXPECT_FALSE(plan(2, {0, 1, 0, 1}).peers);
-  // One group reaches its GPUs and the other does not, so that their ranks are planned separately.
+  // One group reaches its peers' GPUs and the other does not, so their ranks are planned separately.
   const Plan mixed = plan(2, {0, 0, 1, 2});
   EXPECT_FALSE(mixed.peers);
   for (const RankPlan& rank : mixed.ranks)
     EXPECT_EQ(rank.sent.at("expert").count("push_rows"), rank.rank < 2 ? 1u : 0u) << "rank " << rank.rank;
 }
 
-TEST(Plan, SaysThatTheEnvironmentForbidsPeerMemory) {
+TEST(Plan, ReportsThatTheEnvironmentDisablesPeerMemory) {
   const Facts forbidden = {.peer_memory = false};
   const ResolvedConfig config = resolve(divided_on_gpus(), forbidden);
   EXPECT_FALSE(config->parallel.peer_memory);
@@ -297,9 +298,9 @@ TEST(Plan, SaysThatTheEnvironmentForbidsPeerMemory) {
   EXPECT_NE(page.find("are exchanged with NCCL, as WITAN_COMM_PEERS=0 asks for"), std::string::npos) << page;
 }
 
-// Fixed send capacities need no counts on the host, so that steps are recorded without peer memory too. With peer
-// memory they make no difference.
-TEST(Plan, RecordsStepsOfBoundedExchangesWithoutPeerMemory) {
+// Fixed send capacities need no counts on the host, so steps are recorded without peer memory too. With peer memory
+// they make no difference.
+TEST(Plan, RecordsStepsWithFixedCapacitiesWithoutPeerMemory) {
   RunConfig config = divided_on_gpus();
   config.model.moe.moe_exchange_factor = 1.5;
   const Plan without = make_plan(resolve(config, {.peer_memory = false}));
@@ -345,9 +346,9 @@ TEST(Plan, RecordsStepsThroughMemoryOfTheHost) {
   EXPECT_EQ(make_plan(resolve(config, {})).why_eager(), "");
 }
 
-// Two islands of two GPUs each are two hosts: tokens travel through peer memory within them, and with fixed capacities
-// between them.
-TEST(Plan, RowsThatGoByHostsNeedPeerMemoryWithinThemAlone) {
+// Two groups of two GPUs each act as two hosts: tokens travel through peer memory within a host, and with fixed
+// capacities between hosts.
+TEST(Plan, HierarchicalDispatchNeedsPeerMemoryWithinHostsOnly) {
   RunConfig config = divided_on_gpus();
   config.parallel.ranks_per_process = 1;
   config.parallel.peer_islands = {0, 0, 1, 1};
@@ -367,11 +368,11 @@ TEST(Plan, RowsThatGoByHostsNeedPeerMemoryWithinThemAlone) {
             std::string::npos)
       << page;
   config.parallel.peer_islands = {0, 1, 0, 1};
-  EXPECT_FALSE(make_plan(resolve(config, {})).peers) << "neighbours are not of one host";
+  EXPECT_FALSE(make_plan(resolve(config, {})).peers) << "neighbours are not on one host";
 }
 
-// The receive buffers of dropless routing hold what all ranks could send.
-TEST(Plan, ShowsWhatAnEvenSpreadWouldTakeBesideTheWorstCase) {
+// The receive buffers of dropless routing hold the most that all ranks could send.
+TEST(Plan, ShowsMemoryOfBalancedRoutingBesideTheWorstCase) {
   RunConfig config = divided_on_gpus();
   const Plan plan = make_plan(resolve(config, {}), {.prompt_tokens = {}, .balanced = true});
   ASSERT_TRUE(plan.balanced_activations);
@@ -390,7 +391,8 @@ TEST(Plan, ShowsWhatAnEvenSpreadWouldTakeBesideTheWorstCase) {
 
 // Qwen3-30B's shapes on eight GPUs: each would hold 108 GiB of activations, most of them in receive buffers for the
 // worst case.
-TEST(Plan, BoundedPoolsTakeLittleMoreThanUndividedExperts) {
+// worst case.
+TEST(Plan, BoundedReceiveBuffersTakeLittleMoreThanUnshardedExperts) {
   RunConfig config;
   config.model.num_layers = 48;
   config.model.hidden_size = 2048;
@@ -412,7 +414,7 @@ TEST(Plan, BoundedPoolsTakeLittleMoreThanUndividedExperts) {
     const Plan plan = make_plan(resolve(config, {}), {.ranks = PlanOptions::Ranks::by_class, .most_classes = 1});
     return static_cast<double>(plan.ranks.front().tags.at("activations"));
   };
-  // Dispatched rows are copies of tokens, 2 bytes per element in every layer, which unsharded experts do not make.
+  // Dispatched rows are copies of tokens (2 bytes per element in every layer), which unsharded experts do not make.
   constexpr double kCopies = 48.0 * 4096 * 8 * 2048 * 2;
   const double undivided = activations(1, 0), whole = undivided + kCopies;
   const double worst = activations(8, 0), bounded = activations(8, 1.5);
@@ -421,7 +423,7 @@ TEST(Plan, BoundedPoolsTakeLittleMoreThanUndividedExperts) {
   EXPECT_LE(bounded, 1.3 * whole) << bounded / whole;
 }
 
-TEST(Plan, RecomputingTakesLessMemory) {
+TEST(Plan, RecomputationReducesMemory) {
   RunConfig config = small_config();
   config.model.num_layers = 6;
   std::vector<int64_t> bytes;
@@ -441,7 +443,7 @@ TEST(Plan, PrintsCountsPartsMemoryAndTraffic) {
   for (const char* word :
        {"exact", "active for one token", "as Megatron-LM counts", "experts", "attention", "router", "optimizer",
         "weights", "arena", "all_to_all", "all_reduce", "reserve for everything else", "usable"})
-    EXPECT_NE(page.find(word), std::string::npos) << word << " is missing in\n" << page;
+    EXPECT_NE(page.find(word), std::string::npos) << word << " is missing from\n" << page;
   EXPECT_EQ(page.find("IT DOES NOT FIT"), std::string::npos);
   EXPECT_NE(format_memory(plan, plan.resident_bytes() - 1).find("IT DOES NOT FIT"), std::string::npos);
 }
@@ -454,9 +456,9 @@ double flops_of(const Plan& plan, const std::string& part, const std::string& pr
   return sum;
 }
 
-// The reference models of docs/parity.md, 24 blocks of width 512, one micro-batch of 8 x 2048 tokens: 6 FLOP for every
+// The reference models of docs/parity.md, 24 blocks of width 512, one micro-batch of 8 x 2048 tokens: 6 FLOPs for every
 // weight that multiplies a token, and 14 (4 forward, 10 backward) for every channel of a visible pair of positions.
-TEST(Plan, FlopsAreTheClosedFormulaOfTheReferenceModels) {
+TEST(Plan, FlopsMatchTheClosedFormulaForReferenceModels) {
   for (const int64_t experts : {int64_t{0}, int64_t{64}}) {
     RunConfig config;
     config.model.num_layers = 24;
@@ -488,8 +490,8 @@ TEST(Plan, FlopsAreTheClosedFormulaOfTheReferenceModels) {
   }
 }
 
-// Ranks share the work; only the update and the gradient norm are done by each rank.
-TEST(Plan, FlopsDoNotDependOnTheLayout) {
+// Ranks share the work; only the update and the gradient norm are computed by each rank.
+TEST(Plan, FlopsAreIndependentOfTheLayout) {
   const auto flops = [](const ParallelConfig& parallel) {
     RunConfig config = small_config();
     config.parallel = parallel;
@@ -505,7 +507,7 @@ TEST(Plan, FlopsDoNotDependOnTheLayout) {
     EXPECT_DOUBLE_EQ(flops(parallel), one) << parallel.ranks << " ranks, " << parallel.expert_model_parallel_size;
 }
 
-TEST(Plan, SaysWhichLayersAreOfWhichKind) {
+TEST(Plan, ListsKindsOfLayers) {
   RunConfig config = small_config();
   EXPECT_EQ(format_plan(make_plan(resolve(config, {})), 0, std::nullopt).find("Layers\n"), std::string::npos)
       << "all are alike";

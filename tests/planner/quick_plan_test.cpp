@@ -9,7 +9,7 @@ namespace {
 using testing::small_config;
 
 // nearest_fitting() relies on this estimate.
-TEST(QuickPlan, EstimatesTheArenasAsItPlansThem) {
+TEST(QuickPlan, EstimatesArenasOfFullPlans) {
   RunConfig config = small_config();
   config.train.global_batch_size = 48;
   config.train.sample_tokens = 0;
@@ -34,8 +34,8 @@ double flops_of(const RankPlan& rank) {
   return sum;
 }
 
-// Few micro-batches stand for many: quick plans agree with full plans to a twentieth, at the ends of a pipeline too.
-TEST(QuickPlan, ComesNearThePlan) {
+// A few micro-batches represent many: quick plans agree with full plans within 5 %, at both ends of a pipeline too.
+TEST(QuickPlan, IsCloseToTheFullPlan) {
   const auto expect_near = [](const char* what, auto change) {
     RunConfig config = small_config();
     config.model.num_layers = 4;

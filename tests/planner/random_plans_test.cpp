@@ -1,4 +1,5 @@
-// Random configurations need exactly what was planned, tag by tag, through steps, evaluations, saves and a sample.
+// Checks that random configurations need exactly the planned memory for each tag, through steps, evaluations, saves and
+// a sample.
 #include <gtest/gtest.h>
 
 #include <initializer_list>
@@ -12,7 +13,7 @@
 namespace witan {
 namespace {
 
-// The random choices of one configuration, determined by its number.
+// Random choices of one configuration, determined by its number.
 class Draw {
  public:
   explicit Draw(uint64_t number) : rng_(2026, number) {}
@@ -180,7 +181,7 @@ void draw_run(Draw& draw, RunConfig& config) {
   if (!config.parallel.deterministic && draw.rarely(2)) config.parallel.gradient_norm_fusion = "true";
 }
 
-// Parameter groups of the optimizer in every second run, for kinds that every model has except for norms without
+// Every second run has optimizer parameter groups, of parameter kinds that every model has except for norms without
 // weights.
 void draw_groups(Draw& draw, RunConfig& config) {
   std::string groups;
@@ -194,7 +195,8 @@ void draw_groups(Draw& draw, RunConfig& config) {
   if (draw.rarely(2)) set_field(config.fields(), "optimizer_groups", "[" + groups + "]", "drawn");
 }
 
-// Frozen parameters in every third run, adapters in every third. Adapters of experts are unsharded, and have no
+// Every third run has frozen parameters, and every third has adapters. Adapters of experts are unsharded and have no
+// dropout.
 // dropout.
 void draw_trained(Draw& draw, RunConfig& config) {
   ModelConfig& model = config.model;
@@ -230,11 +232,11 @@ std::optional<RunConfig> drawn_config(Draw& draw, Draw& of_groups, Draw& of_trai
   return config;
 }
 
-TEST(RandomPlans, AreKeptToTheByteTagByTag) {
+TEST(RandomPlans, MatchTheArenaForEveryTag) {
   const int64_t wanted = testing::steps_of(30, 500);
   int64_t checked = 0;
   for (uint64_t number = 0; checked < wanted; ++number) {
-    ASSERT_LT(number, 100 * static_cast<uint64_t>(wanted)) << "hardly any of what is drawn is valid";
+    ASSERT_LT(number, 100 * static_cast<uint64_t>(wanted)) << "too few of the drawn configurations are valid";
     Draw draw(number), of_groups(~number), of_trained(number ^ 0x5555);
     std::optional<RunConfig> config = drawn_config(draw, of_groups, of_trained);
     if (!config) continue;
@@ -247,7 +249,7 @@ TEST(RandomPlans, AreKeptToTheByteTagByTag) {
     } catch (const std::exception& error) {
       ADD_FAILURE() << error.what();
     }
-    if (HasFailure()) return;  // the others would fail for the same reason
+    if (HasFailure()) return;  // the other configurations would fail for the same reason
   }
 }
 

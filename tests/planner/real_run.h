@@ -15,7 +15,7 @@ namespace witan::testing {
 struct RankCounts {
   int64_t arena_bytes = 0;
   std::map<std::string, int64_t> tags;
-  SentBytes sent;  // in the last step
+  SentBytes sent;  // bytes of the last step
 
   bool operator==(const RankCounts&) const = default;
 };
@@ -24,14 +24,14 @@ inline RankCounts counts_of(const RankPlan& plan) {
   return {plan.arena_bytes, plan.tags, plan.sent};
 }
 
-// Parts of a run besides its steps that its configuration does not determine.
+// Parts of a run that its configuration does not determine.
 struct RealRun {
   int64_t prompt_tokens = 1;  // of the sample's prompt
   size_t evaluated = 1;       // micro-batches per rank in each evaluation
 };
 
 // Runs the phases of a run in the trainer's order, in arenas of the planned size: steps and evaluations, a save, and a
-// final sample. Bytes sent are counted in the second step.
+// final sample. Sent bytes are counted in the second step.
 inline std::vector<RankCounts> count_real_run(const RunConfig& config, const Plan& plan, const RealRun& run = {}) {
   const int ranks = static_cast<int>(config.parallel.ranks);
   const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
@@ -88,7 +88,8 @@ inline void expect_planned_memory(RunConfig config) {
   }
 }
 
-// Expects that on every rank the real run's arena and tags end at exactly the planned bytes, and every group has sent
+// Expects that every rank's arena and tags end at exactly the planned bytes, and that every group has sent the planned
+// bytes.
 // the planned bytes.
 inline void expect_kept(const RunConfig& config, const RealRun& run) {
   const Plan plan = make_plan(resolve(config, {}), {run.prompt_tokens});

@@ -1,5 +1,5 @@
-// The bytes that a step sends by axis and operation: real runs send exactly what was planned, and plans contain what
-// the mathematics of each axis requires.
+// Checks the bytes that a step sends by axis and operation: real runs send exactly what was planned, and plans contain
+// what the mathematics of each axis requires.
 #include <gtest/gtest.h>
 
 #include "planner/real_run.h"
@@ -67,7 +67,7 @@ double sent(const RunConfig& config, const std::string& axis, const std::string&
   return found == group->second.end() ? 0 : found->second;
 }
 
-// Losses, counts of tokens and of expert assignments, and sums of squares are sent too.
+// Losses, counts of tokens and expert assignments, and sums of squares are sent too.
 constexpr double kBookkeeping = 12e3;
 
 void expect_about(double found, double formula) {
@@ -107,7 +107,7 @@ void expect_kept(const Case& c) {
   }
 }
 
-TEST(SentBytes, AreThePlansOnEveryAxis) {
+TEST(SentBytes, MatchThePlanOnEveryAxis) {
   const auto keep_values = [](RunConfig& config) { config.parallel.reshard_after_forward = false; };
   const auto whole_stream = [](RunConfig& config) { config.parallel.sequence_parallel = false; };
   const auto whole_logits = [](RunConfig& config) { config.parallel.loss_parallel = false; };
@@ -150,7 +150,7 @@ TEST(SentBytes, ReplicasReduceEachGradientOnce) {
   expect_about(sent(config, "replicate", "all_reduce"), 2 * 3.0 / 4 * parameter_bytes(config));
 }
 
-TEST(SentBytes, OwnersScatterGradientsAndGatherValues) {
+TEST(SentBytes, OwnersReduceScatterGradientsAndGatherValues) {
   const RunConfig config = on_mesh(dense_config(), "shard=4");
   EXPECT_EQ(sent(config, "shard", "reduce_scatter_uneven"), 3.0 / 4 * parameter_bytes(config));
   expect_about(sent(config, "shard", "all_gather_uneven"), 3.0 / 4 * parameter_bytes(config));
@@ -158,7 +158,7 @@ TEST(SentBytes, OwnersScatterGradientsAndGatherValues) {
 
 // Each micro-batch reduce-scatters gradients and gathers values; those of all blocks but the last are gathered a second
 // time after they were freed. Values that are kept are gathered once for all micro-batches.
-TEST(SentBytes, DividedParametersTravelForEveryPass) {
+TEST(SentBytes, ShardedParametersAreSentForEveryPass) {
   RunConfig config = on_mesh(dense_config(), "shard=4", "optim_grads_params");
   config.train.global_batch_size = 12;
   const double all = parameter_bytes(config), passes = 12 / 4;
@@ -171,13 +171,14 @@ TEST(SentBytes, DividedParametersTravelForEveryPass) {
 
 // A block has two tensor-parallel layers, each of which sums over the tensor axis in its forward and in its backward;
 // so do the embedding's forward and the head's backward.
-TEST(SentBytes, TensorRanksSumTheStreamTwiceABlockAndPass) {
+TEST(SentBytes, TensorParallelRanksReduceTwicePerBlockAndPass) {
   const RunConfig config = on_mesh(dense_config(), "tensor=2");
   const double sums = kMicroBatches * (4 * kLayers + 2);
   expect_about(sent(config, "tensor", "all_reduce"), 2 * 1.0 / 2 * sums * stream_bytes());
 }
 
-// With sequence parallelism each sum becomes a gather before the layer and a reduce-scatter behind it. The gathered
+// With sequence parallelism each sum becomes a gather before the layer and a reduce-scatter after it. The gathered
+// tokens are not stored: each layer of a block gathers them again for its backward.
 // tokens are not stored: each layer of a block gathers them again for its backward.
 TEST(SentBytes, SequenceParallelRanksGatherAndScatterInstead) {
   const RunConfig config = with_sequence_parallel(on_mesh(dense_config(), "tensor=2"));
@@ -188,7 +189,7 @@ TEST(SentBytes, SequenceParallelRanksGatherAndScatterInstead) {
 
 // Tokens are sent to their experts and back, and so are their gradients, along with routing weights on the way there
 // and their gradients on the way back.
-TEST(SentBytes, RowsOfExpertsTravelFourTimes) {
+TEST(SentBytes, DispatchedRowsAreSentFourTimes) {
   const RunConfig config = on_mesh(moe_config(), "replicate=4,expert=4");
   const double rows = kMicroBatches / 4 * kLayers * kChosen * kLength;
   expect_about(sent(config, "expert", "all_to_all"), 3.0 / 4 * kFloat * rows * (4 * kWidth + 2));
@@ -197,7 +198,7 @@ TEST(SentBytes, RowsOfExpertsTravelFourTimes) {
 // Eight ranks on four hosts. A token with four of eight experts crosses the network once for each other host that it
 // visits, not once per expert: with fixed capacities four times, for the tokens that visit a host if experts are drawn
 // at random, and for all tokens at most. Routing weights go with them there and back, and their indices there.
-TEST(SentBytes, RowsOfExpertsGoToEachHostOnce) {
+TEST(SentBytes, DispatchSendsARowToEachHostOnce) {
   RunConfig config = on_mesh(moe_config(), "replicate=8,expert=8");
   config.train.global_batch_size = 8;
   config.model.moe.moe_router_topk = 4;
@@ -209,12 +210,11 @@ TEST(SentBytes, RowsOfExpertsGoToEachHostOnce) {
   config.parallel.hierarchical_expert_parallel_size = 0;
   const double straight = sent(config, "expert", "all_to_all_equal");
   EXPECT_GT(straight, kLayers * 7.0 / 8 * 4 * kLength * kFloat * 4 * kWidth)
-      << "each rank is sent the rows of its experts";
+      << "each rank receives the rows of its experts";
 }
 
-// In addition to a micro-batch's sums and counts those of each sequence are sent: probabilities in float32, counts in
-// int64.
-TEST(SentBytes, LoadsOfSequencesAreSummedOverTheRanksThatDivideThem) {
+// Besides a micro-batch's sums and counts, those of each sequence are sent: probabilities in float32, counts in int64.
+TEST(SentBytes, RanksThatShareSequencesReduceLoadsPerSequence) {
   constexpr double kSequences = 2, kBatches = 2, kLong = 8;
   RunConfig config = on_mesh(moe_config(), "context=4");
   config.train.micro_batch_size = static_cast<int64_t>(kSequences);
@@ -224,8 +224,9 @@ TEST(SentBytes, LoadsOfSequencesAreSummedOverTheRanksThatDivideThem) {
             kLayers * kBatches * 2 * 3.0 / 4 * kExperts * ((kSequences - 1) * kFloat + kSequences * kLong));
 }
 
-// Keys and values pass all other ranks in the forward and again in the backward, there with the accumulated gradients.
-TEST(SentBytes, KeysAndValuesGoAroundTheRing) {
+// Keys and values pass all other ranks in the forward and again in the backward, there with their accumulated
+// gradients.
+TEST(SentBytes, KeysAndValuesPassAroundTheRing) {
   RunConfig config = on_mesh(dense_config(), "context=4");
   config.parallel.cp_comm_type = "p2p";
   const double block = kFloat * kLength / 4 * 2 * kGroups * kHeadDim;
@@ -234,7 +235,7 @@ TEST(SentBytes, KeysAndValuesGoAroundTheRing) {
 
 // Each other rank gets the queries of its heads with the keys and values that they attend to, and returns the outputs;
 // the backward goes the other way.
-TEST(SentBytes, HeadsGoToTheirRanksAndBack) {
+TEST(SentBytes, HeadsAreExchangedInBothDirections) {
   const RunConfig config = on_mesh(dense_config(), "context=4");
   const auto heads = static_cast<double>(config.model.attention.num_attention_heads);
   const double of_rank = 2 * heads / 4 * kHeadDim + 2 * std::max(kGroups / 4.0, 1.0) * kHeadDim;
@@ -242,8 +243,8 @@ TEST(SentBytes, HeadsGoToTheirRanksAndBack) {
             2 * kMicroBatches * kLayers * kFloat * kLength / 4 * 3 * of_rank);
 }
 
-// Every stage sends its output forward and its input's gradient back, except the last and the first.
-TEST(SentBytes, StagesSendTheStreamOnAndItsGradientBack) {
+// Every stage but the last sends its output forward, and every stage but the first sends its input's gradient back.
+TEST(SentBytes, StagesSendActivationsForwardAndGradientsBack) {
   const RunConfig config = on_mesh(dense_config(), "pipeline=4");
   for (const size_t stage : {0u, 1u, 2u, 3u})
     EXPECT_EQ(sent(config, "pipeline", "send", stage),

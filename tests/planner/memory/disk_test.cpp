@@ -33,7 +33,6 @@ Saved saved_in(const fs::path& folder) {
   return saved;
 }
 
-// Sizes of a checkpoint and of an anomaly.
 std::pair<Saved, Saved> save(const RunConfig& config) {
   const test::TempFolder folder;
   const int ranks = static_cast<int>(config.parallel.ranks);
@@ -62,7 +61,7 @@ std::pair<Saved, Saved> save(const RunConfig& config) {
   return {saved_in(folder / "step-1"), saved_in(folder / "anomalies" / "step-1")};
 }
 
-TEST(Disk, ACheckpointAndAnAnomalyAreAsLargeAsPlanned) {
+TEST(Disk, CheckpointsAndAnomaliesAreAsLargeAsPlanned) {
   std::vector<RunConfig> configs;
   for (const char* dtype : {"float32", "bfloat16", "float16"}) {
     RunConfig config = testing::small_config();
@@ -95,14 +94,14 @@ TEST(Disk, ACheckpointAndAnAnomalyAreAsLargeAsPlanned) {
   }
 }
 
-TEST(Disk, CountsTheCheckpointsThatStandThereAtOnce) {
+TEST(Disk, CountsCheckpointsKeptAtOnce) {
   TrainConfig config;  // 1000 steps, saved every 200, two kept
   EXPECT_EQ(more_checkpoints(config), 3);
   EXPECT_EQ(more_checkpoints(config, {200, 1}), 2);
   EXPECT_EQ(more_checkpoints(config, {400, 2}), 1);
-  EXPECT_EQ(more_checkpoints(config, {800, 5}), 1) << "what is there already takes no more";
+  EXPECT_EQ(more_checkpoints(config, {800, 5}), 1) << "existing checkpoints need no more space";
   config.keep_last = 100;
-  EXPECT_EQ(more_checkpoints(config), 5) << "no more than are made";
+  EXPECT_EQ(more_checkpoints(config), 5) << "not more than the run saves";
   EXPECT_EQ(more_checkpoints(config, {600, 3}), 2);
   config.train_iters = 1001;
   EXPECT_EQ(more_checkpoints(config), 6);
@@ -110,17 +109,17 @@ TEST(Disk, CountsTheCheckpointsThatStandThereAtOnce) {
   EXPECT_EQ(more_checkpoints(config), 1);
 }
 
-TEST(Disk, CountsTheAnomaliesThatMayCome) {
+TEST(Disk, CountsPossibleAnomalies) {
   TrainConfig config;
   EXPECT_EQ(more_anomalies(config), 2);
   EXPECT_EQ(more_anomalies(config, {400, 2, 1}), 1);
   EXPECT_EQ(more_anomalies(config, {400, 2, 3}), 0);
-  EXPECT_EQ(more_anomalies(config, {999, 2, 0}), 1) << "one step is left to go wrong";
+  EXPECT_EQ(more_anomalies(config, {999, 2, 0}), 1) << "only one step can still diverge";
   config.keep_anomalies = 0;
   EXPECT_EQ(more_anomalies(config), 0);
 }
 
-TEST(Disk, AnomaliesNeedRoomToo) {
+TEST(Disk, AnomaliesNeedSpaceToo) {
   constexpr int64_t kMiB = 1 << 20;
   TrainConfig config;
   const auto refusal = [&](int64_t free, const DiskState& state = {}) {
@@ -137,7 +136,7 @@ TEST(Disk, AnomaliesNeedRoomToo) {
   EXPECT_NO_THROW(require_disk(config, {100 * kMiB, 30 * kMiB}, {400, 2, 2}, "runs/mine", 100 * kMiB));
 }
 
-TEST(Disk, RefusesARunWhoseCheckpointsFindNoRoom) {
+TEST(Disk, RefusesRunsWhoseCheckpointsDoNotFit) {
   constexpr int64_t kMiB = 1 << 20;
   TrainConfig config;
   config.keep_anomalies = 0;
@@ -150,20 +149,20 @@ TEST(Disk, RefusesARunWhoseCheckpointsFindNoRoom) {
   EXPECT_THAT(refusal(299), AllOf(HasSubstr("runs/mine: the run keeps 2 checkpoints of 100 MiB"), HasSubstr("300 MiB"),
                                   HasSubstr("299 MiB are free"), HasSubstr("Free 1.00 MiB"), HasSubstr("--keep-last 1"),
                                   HasSubstr("--runs-folder")));
-  EXPECT_THAT(refusal(150), AllOf(HasSubstr("Free 150 MiB"), Not(HasSubstr("--keep-last")))) << "two at the least";
+  EXPECT_THAT(refusal(150), AllOf(HasSubstr("Free 150 MiB"), Not(HasSubstr("--keep-last")))) << "at least two";
   EXPECT_THAT(refusal(99), AllOf(HasSubstr("so that none could be saved"), HasSubstr("Free 1.00 MiB")));
   EXPECT_THAT(refusal(99, {400, 2}), HasSubstr("so that none could be saved"));
   EXPECT_NO_THROW(require_disk(config, {100 * kMiB, 30 * kMiB}, {400, 2}, "runs/mine", 100 * kMiB));
   config.keep_last = 5;
   EXPECT_THAT(refusal(250, {400, 2}), AllOf(HasSubstr("300 MiB more"), HasSubstr("--keep-last 3)")))
-      << "the two that are there, and one of the two that fit beside them";
+      << "the two existing ones and one of the two that still fit";
   config.keep_last = 1000;
   config.train_iters = 200'000;
   EXPECT_THAT(refusal(1050), AllOf(HasSubstr("97.7 GiB"), HasSubstr("--keep-last 9)")));
 }
 
-// The space that the message says is needed: numbers of checkpoints and anomalies times their sizes.
-TEST(Disk, CountsOfAShortRunTheCheckpointsThatItSaves) {
+// The required space that the message states: numbers of checkpoints and anomalies times their sizes.
+TEST(Disk, CountsOnlyCheckpointsThatAShortRunSaves) {
   constexpr int64_t kMiB = 1 << 20;
   TrainConfig config;  // saved every 200 steps, two kept
   const auto refusal = [&](int64_t free, const DiskState& state = {}) {
@@ -186,7 +185,7 @@ TEST(Disk, CountsOfAShortRunTheCheckpointsThatItSaves) {
   EXPECT_THAT(refusal(199, {400, 2}), HasSubstr("the run keeps 2 more checkpoints of 100 MiB: it needs 200 MiB more,"));
 }
 
-TEST(Disk, IsThatOfTheFolderThatWillBeMade) {
+TEST(Disk, MeasuresTheDiskOfAFolderNotYetCreated) {
   const test::TempFolder folder;
   EXPECT_NEAR(static_cast<double>(free_bytes_for(folder / "runs/not/yet")),
               static_cast<double>(free_disk_bytes(folder.path())), 1e9);

@@ -34,8 +34,8 @@ double logged(int64_t train_iters) {
   return bytes;
 }
 
-// Megatron-LM's log has two times of the setup, and then times of every completed interval.
-TEST(MetaRank, LogsIntervalsThatARunCompletes) {
+// Megatron-LM's log has two setup times, and then the times of every completed interval.
+TEST(MetaRank, LogsOnlyCompletedIntervals) {
   const double setup = 2 * sizeof(double);
   const double interval = static_cast<double>(named({}, kLevel).size() * sizeof(double));
   ASSERT_GT(interval, 0);
@@ -44,15 +44,15 @@ TEST(MetaRank, LogsIntervalsThatARunCompletes) {
   EXPECT_EQ(logged(11), setup + interval);
 }
 
-// The number of prompt tokens before there is a tokenizer.
-TEST(MetaRank, PromptWithSftIsTheConversationThatItBegins) {
+// The number of prompt tokens before a tokenizer exists.
+TEST(MetaRank, SftPromptsBecomeConversations) {
   const test::TempFolder folder;
   RunConfig config = testing::small_config();
   config.train.sample_prompt = "What is seven?";
   EXPECT_EQ(most_prompt_tokens(config), 14);
   config.data.sft = true;
   config.data.tokenizer = (folder / "tokenizer.json").string();
-  EXPECT_EQ(most_prompt_tokens(config), 14) << "there is no template yet";
+  EXPECT_EQ(most_prompt_tokens(config), 14) << "no template yet";
   write_file_atomically(
       folder / "chat_template.jinja",
       "<system>Answer in a word.</system>{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
@@ -67,7 +67,7 @@ struct Steps {
   bool deterministic = false;          // sums in trees, with powers of two
 };
 
-// Every schedule, from steps that are run completely to those with many times more micro-batches than are run.
+// Covers every schedule, from steps that are run completely to steps with many more micro-batches than are run.
 std::vector<Steps> many_steps() {
   std::vector<Steps> all = {{{""}, {1, 10, 23, 24, 100}},
                             {{"shard=2,expert=2", "optim_grads_params"}, {23, 60}},
@@ -118,7 +118,7 @@ void expect_equal_plans(const RankPlan& a, const RankPlan& b) {
         EXPECT_NEAR(of_a->at(group).at(operation), bytes, 1e-12 * bytes) << group << " " << operation;
 }
 
-TEST(MetaRank, MicroBatchesThatAreLeftOutChangeNoFigure) {
+TEST(MetaRank, SkippedMicroBatchesChangeNoFigure) {
   for (const Steps& steps : many_steps())
     for (const int64_t micro_batches : steps.micro_batches) {
       const ResolvedConfig resolved = resolve(with_micro_batches(steps.layout, micro_batches, steps.deterministic), {});
@@ -133,9 +133,9 @@ TEST(MetaRank, MicroBatchesThatAreLeftOutChangeNoFigure) {
     }
 }
 
-// Without repetition a plan is correct but as slow as all micro-batches. With it only those run that fill and drain the
-// pipeline, and a few groups between them that show that memory repeats, however many there are.
-TEST(MetaRank, AsManyMicroBatchesAreRunHoweverManyThereAre) {
+// Without repetition a plan would be correct but as slow as running all micro-batches. With it, only those run that
+// fill and drain the pipeline, plus a few groups that show that memory repeats, however many there are.
+TEST(MetaRank, RunsTheSameNumberOfMicroBatchesForAnyTotal) {
   for (const Steps& steps : many_steps()) {
     const auto run = [&](int64_t micro_batches) {
       const ResolvedConfig resolved = resolve(with_micro_batches(steps.layout, micro_batches, steps.deterministic), {});
@@ -160,12 +160,12 @@ TEST(MetaRank, AsManyMicroBatchesAreRunHoweverManyThereAre) {
     const int64_t stages = with_micro_batches(steps.layout, 1).parallel.pipeline_model_parallel_size;
     const int64_t most = run(512);
     EXPECT_LE(most, chunks == 1 ? 3 * stages + 4 : 12 * stages);
-    EXPECT_EQ(run(8192), most) << "as many groups have one more";
+    EXPECT_EQ(run(8192), most) << "the same number of groups has one more";
   }
 }
 
-// Many micro-batches take no longer than a hundred.
-TEST(MetaRank, AnyNumberOfMicroBatchesIsPlanned) {
+// Planning many micro-batches takes no longer than planning a hundred.
+TEST(MetaRank, PlansAnyNumberOfMicroBatches) {
   constexpr int64_t kMany = 20'000;
   for (const LaidOut& layout : {LaidOut{""}, {"pipeline=4"}, {"pipeline=2", "auto", 2}}) {
     SCOPED_TRACE(testing::described(layout));
@@ -174,7 +174,7 @@ TEST(MetaRank, AnyNumberOfMicroBatchesIsPlanned) {
     };
     const Plan many = plan_of(kMany), fewer = plan_of(kMany / 2), few = plan_of(kMany / 4);
     EXPECT_NEAR(many.step_flops - fewer.step_flops, 2 * (fewer.step_flops - few.step_flops), 1e-9 * many.step_flops);
-    EXPECT_GT(many.arena_bytes(), fewer.arena_bytes()) << "tokens and losses of all micro-batches stand there";
+    EXPECT_GT(many.arena_bytes(), fewer.arena_bytes()) << "the buffers hold tokens and losses of all micro-batches";
   }
 }
 

@@ -28,7 +28,7 @@ std::string describe(const Case& c) {
              ", ", c.comm);
 }
 
-// Matrices large enough for each owner to have chunks of its own.
+// Matrices are large enough for each owner to have its own chunks.
 RunConfig config_of(const Case& c) {
   RunConfig config = small_config();
   config.model.num_layers = 4;
@@ -78,7 +78,7 @@ const std::vector<Case> kCases = {
     {"context=4,shard=2,expert=2", "auto", 8, true, "none", "p2p"},
     {"context=4,shard=2", "auto", 0, true, "2,0", "p2p"},
     {"context=4,pipeline=2,expert=2", "auto", 8, true, "5,0", "p2p"},
-    {"context=8", "auto", 0},  // more than there are heads
+    {"context=8", "auto", 0},  // more ranks than heads
 };
 
 bool same_costs(const KernelCosts& a, const KernelCosts& b) {
@@ -90,8 +90,8 @@ bool same_costs(const KernelCosts& a, const KernelCosts& b) {
   });
 }
 
-// Every rank of a class needs and does what was planned for one of them.
-TEST(RankClasses, AgreeWithAPlanOfEveryRank) {
+// Each rank of a class has the needs and calls planned for its representative.
+TEST(RankClasses, AgreeWithPlansOfEveryRank) {
   for (const Case& c : kCases) {
     SCOPED_TRACE(describe(c));
     const RunConfig config = config_of(c);
@@ -123,19 +123,18 @@ std::vector<std::vector<int>> ranks_of(const std::vector<RankClass>& classes) {
   return ranks;
 }
 
-TEST(RankClasses, AreAsFewAsRanksDiffer) {
+TEST(RankClasses, SeparateOnlyRanksThatDiffer) {
   using Sets = std::vector<std::vector<int>>;
   EXPECT_EQ(ranks_of(classes_of(config_of({"replicate=8,expert=4"}))), (Sets{{0, 1, 2, 3, 4, 5, 6, 7}}));
-  // The stages of the pipeline; both ranks of a stage do the same.
   EXPECT_EQ(ranks_of(classes_of(config_of({"pipeline=4,replicate=2,expert=2"}))),
             (Sets{{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
-  // The first rank of a tensor axis keeps what the others replace by zeros.
+  // The first tensor-parallel rank keeps values that the others replace by zeros.
   EXPECT_EQ(ranks_of(classes_of(config_of({"tensor=4,replicate=2", "auto", 0}))), (Sets{{0, 4}, {1, 2, 3, 5, 6, 7}}));
 }
 
-// Every rank is in one class. If there are too many classes, the rank that owns most is planned for all that hold the
-// same.
-TEST(RankClasses, TooManyAreMadeFewerByWhatIsOwned) {
+// One class can hold every rank. If there are too many classes, the rank that owns the most is planned for all that
+// hold the same.
+TEST(RankClasses, MergeTooManyClassesByOwnedState) {
   for (const Case& c : {Case{"shard=8,expert=1"}, Case{"shard=8,expert=1", "optim_grads_params"}}) {
     SCOPED_TRACE(describe(c));
     const RunConfig config = config_of(c);
@@ -155,8 +154,7 @@ TEST(RankClasses, TooManyAreMadeFewerByWhatIsOwned) {
   }
 }
 
-// A few ranks suffice to plan a thousand.
-TEST(RankClasses, ServeWorldsFarLargerThanThisMachine) {
+TEST(RankClasses, PlanThousandsOfRanksWithAFew) {
   Case wide = {"pipeline=4,shard=32,tensor=4,context=2,expert=8,expert_tensor=1"};
   RunConfig config = config_of({"replicate=1"});
   config.parallel.mesh = wide.mesh;

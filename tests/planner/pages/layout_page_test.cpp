@@ -66,9 +66,9 @@ Legend
 )");
 }
 
-// The mesh of PyTorch's tutorial of device meshes, with the FSDP mesh ("replicate", "shard") and the tensor-parallel
-// one: nested lists and names as torch 2.8 prints them, on every rank.
-TEST(LayoutPage, ListsTheMeshesOfEveryRankAsTorchDoes) {
+// The mesh of PyTorch's DeviceMesh tutorial, with the FSDP mesh ("replicate", "shard") and the tensor-parallel one:
+// nested lists and names as torch 2.8 prints them, on every rank.
+TEST(LayoutPage, ListsMeshesOfEveryRankLikeTorch) {
   RunConfig config = testing::gpt_run_config();
   config.parallel.mesh = "replicate=2,shard=2,tensor=2";
   expand_mesh(config.parallel, {});
@@ -94,7 +94,7 @@ TEST(LayoutPage, ListsTheMeshesOfEveryRankAsTorchDoes) {
           cat("DeviceMesh([", 2 * shard + tensor, ", ", 4 + 2 * shard + tensor, "], mesh_dim_names=('replicate',))\n")})
       EXPECT_NE(own.find("    " + mesh), std::string::npos) << mesh << " is not in\n" << own;
   }
-  EXPECT_EQ(page.find("expert", page.find("\nRanks")), std::string::npos) << "a dense model has no meshes of experts";
+  EXPECT_EQ(page.find("expert", page.find("\nRanks")), std::string::npos) << "a dense model has no expert meshes";
   const auto json = nlohmann::json::parse(layout_json(resolve(config, {})));
   EXPECT_EQ(json["coordinates"][6],
             nlohmann::json::parse(R"({"pipeline":0,"replicate":1,"shard":1,"context":0,"tensor":0})"));
@@ -104,7 +104,7 @@ TEST(LayoutPage, ListsTheMeshesOfEveryRankAsTorchDoes) {
   EXPECT_EQ((*tensor)["ranks"], nlohmann::json::parse("[[0,1],[2,3],[4,5],[6,7]]"));
 }
 
-TEST(LayoutPage, OfOneRankIsShort) {
+TEST(LayoutPage, IsShortForOneRank) {
   RunConfig config = testing::gpt_run_config();
   const std::string page = format_layout(resolve(config, {}));
   EXPECT_EQ(page.find("Layout of 1 rank\n  mesh           one rank\n\nParameters"), 0u) << page;
@@ -112,7 +112,7 @@ TEST(LayoutPage, OfOneRankIsShort) {
   EXPECT_NE(page.find("    0 … 1\n"), std::string::npos) << page;
 }
 
-TEST(LayoutPage, DividedValuesAreShards) {
+TEST(LayoutPage, ShowsDividedValuesAsShards) {
   RunConfig config = testing::sharded_config(4, 2, 1);
   config.parallel.use_distributed_optimizer = false;
   config.parallel.data_parallel_sharding_strategy = "optim_grads_params";
@@ -148,7 +148,7 @@ std::string text_of(const RunConfig& config) {
                        Layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts));
 }
 
-TEST(DivisionText, NamesWhatIsDividedOverWhichAxes) {
+TEST(DivisionText, NamesAxesThatDivideAParameter) {
   EXPECT_EQ(text_of(config_of({"no_shard"})), "");
   EXPECT_EQ(text_of(config_of({"optim"})),
             "ZeRO-1 (optim): the optimizer is sharded over shard (8 ranks), for experts over expert_shard (4)");
@@ -165,8 +165,8 @@ TEST(DivisionText, NamesWhatIsDividedOverWhichAxes) {
             "FSDP (optim_grads_params): nothing is sharded, since the shard axes have one rank each");
 }
 
-// All ranks are alike, so that a rank keeps an equal share of what it computes with, up to a chunk.
-TEST(HeldParameters, KeepWhatTheirRankOwns) {
+// All ranks are alike, so each keeps an equal share of the parameters, up to a chunk.
+TEST(HeldParameters, MatchWhatEachRankOwns) {
   const RunConfig config = config_of({"optim_grads_params", 4});
   const Layout layout(config.parallel, 4, config.model.moe.num_experts);
   int64_t kept = 0, all = 0;
@@ -175,7 +175,7 @@ TEST(HeldParameters, KeepWhatTheirRankOwns) {
     if (one.expert) {
       EXPECT_EQ(one.global[0], 2 * one.local[0]) << one.name;
     } else {
-      EXPECT_TRUE(one.placements.empty()) << one.name << " is held whole by nobody";
+      EXPECT_TRUE(one.placements.empty()) << one.name << " is not completely held";
     }
     kept += one.local_elements;
     all += one.local.elements();
@@ -184,7 +184,7 @@ TEST(HeldParameters, KeepWhatTheirRankOwns) {
   EXPECT_LT(kept, all);
 }
 
-TEST(LayoutJson, SaysWhatThePageSays) {
+TEST(LayoutJson, AgreesWithThePage) {
   const RunConfig config = config_of({"optim_grads_params", 8, 2});
   const auto json = nlohmann::json::parse(layout_json(resolve(config, {}), 300));
   EXPECT_EQ(json["ranks"], 8);

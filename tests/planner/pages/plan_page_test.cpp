@@ -25,14 +25,14 @@ bool has(const std::string& text, const std::string& piece) {
   return text.find(piece) != std::string::npos;
 }
 
-TEST(MegatronMemory, IsThatOfPublicRuns) {
+TEST(MegatronMemory, MatchesPublicRuns) {
   const std::string dense = format_megatron_memory(reference(0, 1));
   EXPECT_TRUE(has(dense, "each of 8 ranks")) << dense;
   EXPECT_TRUE(has(dense, "1524.73 MB") && has(dense, "1524.55 MB")) << dense;
   const std::string four = format_megatron_memory(reference(64, 4)), eight = format_megatron_memory(reference(64, 8));
   EXPECT_TRUE(has(four, "31292.23 MB") && has(four, "experts over 4 ranks") && has(four, "13153.68 MB")) << four;
   EXPECT_TRUE(has(eight, "31292.23 MB") && has(eight, "10129.68 MB")) << eight;
-  // Without its distributed optimizer 18 bytes for each of 213,173,248 parameters.
+  // Without the distributed optimizer each of 213,173,248 parameters takes 18 bytes.
   EXPECT_TRUE(has(dense, "3659.36 MB")) << dense;
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 using testing::small_config;
 
-// 24 micro-batches, 8 experts, 8 layers; nothing is sharded yet.
+// The run has 24 micro-batches, 8 experts and 8 layers; nothing is sharded yet.
 RunConfig run_of(int64_t ranks) {
   RunConfig config = small_config();
   config.model.num_layers = 8;
@@ -29,7 +29,7 @@ std::string found(const RunConfig& config, int64_t most, const LayoutCheck& chec
   return cat(layout->parallel.ranks, ": ", mesh_text(layout));
 }
 
-TEST(ElasticLayout, TakesTheMostDataParallelRanksThatDivideTheMicroBatches) {
+TEST(ElasticLayout, UsesTheMostDataParallelRanksThatDivideTheMicroBatches) {
   const RunConfig config = run_of(8);
   EXPECT_EQ(found(config, 8), "8: replicate=8");
   EXPECT_EQ(found(config, 7), "6: replicate=6") << "24 micro-batches are not divisible by 7 ranks";
@@ -38,7 +38,7 @@ TEST(ElasticLayout, TakesTheMostDataParallelRanksThatDivideTheMicroBatches) {
   EXPECT_EQ(found(config, 1), "1: one rank");
 }
 
-TEST(ElasticLayout, LeavesAloneWhatMakesTheLosses) {
+TEST(ElasticLayout, KeepsSettingsThatAffectTheLoss) {
   RunConfig config = run_of(8);
   config.parallel.tensor_model_parallel_size = config.parallel.pipeline_model_parallel_size = 2;
   config.parallel.sequence_parallel = true;
@@ -52,7 +52,7 @@ TEST(ElasticLayout, LeavesAloneWhatMakesTheLosses) {
   }
 }
 
-TEST(ElasticLayout, DividesExpertsByWhatDividesTheRanksThatAreLeft) {
+TEST(ElasticLayout, ExpertParallelSizeDividesTheRemainingRanks) {
   RunConfig config = run_of(8);
   config.parallel.expert_model_parallel_size = 8;
   EXPECT_EQ(found(config, 7), "6: replicate=6,expert=2") << "2 is the largest divisor of 8 that divides 6 ranks";
@@ -60,8 +60,8 @@ TEST(ElasticLayout, DividesExpertsByWhatDividesTheRanksThatAreLeft) {
   EXPECT_EQ(found(config, 3), "3: replicate=3");
 }
 
-// A rank's memory decides: if unsharded experts do not fit, fewer ranks that shard them are taken.
-TEST(ElasticLayout, PassesOverLayoutsThatDoNotFit) {
+// Memory of a rank decides: if unsharded experts do not fit, fewer ranks that shard them are used.
+TEST(ElasticLayout, SkipsLayoutsThatDoNotFit) {
   RunConfig config = run_of(4);
   config.parallel.expert_model_parallel_size = 4;
   const auto needs_division = [](const ResolvedConfig& layout) {
@@ -71,24 +71,24 @@ TEST(ElasticLayout, PassesOverLayoutsThatDoNotFit) {
   EXPECT_EQ(found(config, 3, needs_division), "2: replicate=2,expert=2");
   try {
     found(config, 1, needs_division);
-    FAIL() << "fits no single rank";
+    FAIL() << "does not fit on one rank";
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(), "no layout of 1 rank trains this run: all experts are too much for a rank");
   }
 }
 
-TEST(ElasticLayout, KeepsTensorAndPipelineWhileTheyFit) {
+TEST(ElasticLayout, KeepsTensorAndPipelineWhilePossible) {
   RunConfig config = run_of(8);
   config.parallel.tensor_model_parallel_size = config.parallel.pipeline_model_parallel_size = 2;
   config.parallel.sequence_parallel = true;
   EXPECT_EQ(found(config, 7), "4: tensor=2,pipeline=2,expert_tensor=2");
   EXPECT_EQ(found(config, 3), "2: tensor=2,expert_tensor=2")
-      << "the pipeline goes first, and three are no multiple of two";
+      << "the pipeline is dropped first, and three is not a multiple of two";
   EXPECT_EQ(found(config, 1), "1: one rank");
-  EXPECT_FALSE(elastic_layout(config, {}, {1, 1})->parallel.sequence_parallel) << "without tensor ranks";
+  EXPECT_FALSE(elastic_layout(config, {}, {1, 1})->parallel.sequence_parallel) << "without tensor parallelism";
 }
 
-TEST(ElasticLayout, CutsStagesAnew) {
+TEST(ElasticLayout, SplitsStagesAnew) {
   RunConfig config = run_of(4);
   config.parallel.pipeline_model_parallel_size = 4;
   config.parallel.num_layers_per_virtual_pipeline_stage = 1;
@@ -99,7 +99,7 @@ TEST(ElasticLayout, CutsStagesAnew) {
   EXPECT_EQ(two->parallel.num_layers_per_virtual_pipeline_stage, 0);
 }
 
-TEST(ElasticLayout, KeepsShardingAndItsInstances) {
+TEST(ElasticLayout, KeepsShardingAndOptimizerInstances) {
   RunConfig config = run_of(8);
   config.parallel.data_parallel_sharding_strategy = "optim_grads_params";
   config.parallel.num_distributed_optimizer_instances = 2;
@@ -108,18 +108,18 @@ TEST(ElasticLayout, KeepsShardingAndItsInstances) {
   EXPECT_EQ(found(config, 3), "3: shard=3") << "two instances do not divide three ranks";
 }
 
-// A tree of sums needs powers of two.
-TEST(ElasticLayout, OfADeterministicRunKeepsItsBits) {
+// Sums in trees need powers of two.
+TEST(ElasticLayout, DeterministicRunsKeepTheirBits) {
   RunConfig config = run_of(4);
   config.train.global_batch_size = 12;
   config.parallel.deterministic = true;
   EXPECT_EQ(found(config, 3), "3: replicate=3") << "four micro-batches each";
   config.train.global_batch_size = 24;
-  EXPECT_EQ(found(config, 4), "3: replicate=3") << "six are no power of two, eight are";
-  EXPECT_EQ(found(config, 2), "1: one rank") << "neither are twelve";
+  EXPECT_EQ(found(config, 4), "3: replicate=3") << "six is not a power of two, eight is";
+  EXPECT_EQ(found(config, 2), "1: one rank") << "neither is twelve";
 }
 
-TEST(ElasticLayout, RefusesFewerRanksThanTheLeast) {
+TEST(ElasticLayout, RefusesFewerRanksThanTheMinimum) {
   RunConfig config = run_of(4);
   config.train.global_batch_size = 4;
   try {
@@ -131,7 +131,7 @@ TEST(ElasticLayout, RefusesFewerRanksThanTheLeast) {
   }
 }
 
-TEST(ElasticLayout, IsHandedOnByItsKeys) {
+TEST(ElasticLayout, IsPassedOnByConfigurationKeys) {
   RunConfig config = run_of(8);
   config.parallel.expert_model_parallel_size = 4;
   const std::string keys = layout_keys(elastic_layout(config, {}, {1, 6}));

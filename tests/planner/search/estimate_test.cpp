@@ -9,7 +9,7 @@
 namespace witan {
 namespace {
 
-// Large enough for weights and matrix products to dominate a step.
+// The model is large enough for weights and matrix products to dominate a step.
 RunConfig config_on(const std::string& mesh, const std::string& strategy, int64_t experts) {
   RunConfig config = testing::small_config();
   config.model.num_layers = 8;
@@ -34,7 +34,7 @@ RunConfig config_on(const std::string& mesh, const std::string& strategy, int64_
   return config;
 }
 
-// Layouts that are dropped because their state does not fit would not have fitted, and those ranked first are likely to
+// Layouts dropped because their state does not fit would really not have fitted, and those ranked first are likely to
 // be fast.
 void expect_near_plan(const RunConfig& given) {
   const ResolvedConfig config = resolve(given, {});
@@ -54,7 +54,7 @@ void expect_near_plan(const RunConfig& given) {
   EXPECT_LE(estimate.seconds, seconds * 2);
 }
 
-TEST(Estimate, StateIsNoMoreThanPlannedAndTimeNearThePlans) {
+TEST(Estimate, StateIsAtMostThePlansAndTimeIsCloseToIt) {
   for (const auto& [mesh, strategy, experts] : std::vector<std::tuple<const char*, const char*, int64_t>>{
            {"replicate=8", "auto", 0},
            {"shard=8", "auto", 0},
@@ -70,7 +70,7 @@ TEST(Estimate, StateIsNoMoreThanPlannedAndTimeNearThePlans) {
   }
 }
 
-TEST(Estimate, LooksAtEveryLayer) {
+TEST(Estimate, ConsidersEveryLayer) {
   for (const char* mesh : {"shard=8,expert=8", "tensor=2,shard=4,expert=4"}) {
     SCOPED_TRACE(mesh);
     RunConfig config = config_on(mesh, "auto", 8);
@@ -84,14 +84,14 @@ TEST(Estimate, LooksAtEveryLayer) {
   }
 }
 
-TEST(Estimate, CountsTheRoomOfPartsThatRanksSend) {
+TEST(Estimate, CountsBuffersOfCommunication) {
   RunConfig config = config_on("shard=8,expert=8", "auto", 8);
   config.parallel.peer_memory = false;
   config.model.moe.moe_exchange_factor = 3;
   expect_near_plan(config);
 }
 
-TEST(Estimate, CountsRowsThatGoToHostsOnce) {
+TEST(Estimate, CountsRowsOncePerDestinationHost) {
   for (const double factor : {0.0, 1.2}) {
     SCOPED_TRACE(cat("parts of ", factor));
     RunConfig config = config_on("shard=8,expert=8", "auto", 8);

@@ -13,7 +13,7 @@ namespace {
 using test::message_of;
 using testing::small_config;
 
-// Activations outweigh everything else, so that every way to save memory counts.
+// Activations outweigh everything else, so every way to save memory matters.
 RunConfig long_config() {
   RunConfig config = small_config();
   config.model.num_layers = 4;
@@ -46,7 +46,7 @@ TEST(Fit, RecomputesTheLeastThatFits) {
   EXPECT_EQ(more->needed_bytes, full);
 }
 
-TEST(Fit, DividesExpertsFurtherBeforeItTakesFewerRanks) {
+TEST(Fit, ShardsExpertsFurtherBeforeUsingFewerRanks) {
   RunConfig config = long_config();
   config.data.seq_length = 8;
   config.train.micro_batch_size = 1;
@@ -61,11 +61,11 @@ TEST(Fit, DividesExpertsFurtherBeforeItTakesFewerRanks) {
   ASSERT_TRUE(fewer);
   EXPECT_TRUE(fewer->same_result);
   EXPECT_LT(fewer->config->parallel.ranks, 4);
-  EXPECT_EQ(fewer->config->parallel.ranks * fewer->config->parallel.threads, 4) << "the cores stay in use";
+  EXPECT_EQ(fewer->config->parallel.ranks * fewer->config->parallel.threads, 4) << "all cores stay in use";
 }
 
-// Fewer ranks get fewer optimizer instances if they cannot have as many.
-TEST(Fit, FewerRanksKeepAsManyOptimizersAsDivideThem) {
+// With fewer ranks there are fewer optimizer instances if the previous number is impossible.
+TEST(Fit, FewerRanksKeepTheMostOptimizerInstancesPossible) {
   RunConfig config = long_config();
   config.data.seq_length = 8;
   config.train.micro_batch_size = 1;
@@ -81,15 +81,15 @@ TEST(Fit, FewerRanksKeepAsManyOptimizersAsDivideThem) {
   EXPECT_EQ(fewer->config->parallel.num_distributed_optimizer_instances, fewer->config->parallel.ranks);
 }
 
-// The number of GPUs is not limited if they are others than this machine's.
-TEST(Fit, OffersMoreGpus) {
+// The number of GPUs is unlimited if they are not this machine's.
+TEST(Fit, SuggestsMoreGpus) {
   RunConfig config = long_config();
   config.data.seq_length = 8;
   config.train.micro_batch_size = 1;
   config.train.global_batch_size = 8;
   config.model.mlp.ffn_hidden_size = 65536;  // experts outweigh communication buffers too
   config.parallel = {.ranks = 1, .expert_model_parallel_size = 1, .threads = 1, .device = "cuda"};
-  if (cuda::devices() > 0) GTEST_SKIP() << "a GPU is here";
+  if (cuda::devices() > 0) GTEST_SKIP() << "this machine has a GPU";
   const int64_t weights = needed(config, "full");
   config.parallel.ranks = config.parallel.expert_model_parallel_size = 4;
   const int64_t quarter = needed(config, "none");
@@ -102,7 +102,7 @@ TEST(Fit, OffersMoreGpus) {
   EXPECT_NE(found->flags().find("--ranks"), std::string::npos) << found->flags();
 }
 
-TEST(Fit, ChangesNumericsLastAndSaysSo) {
+TEST(Fit, ChangesNumericsLastAndReportsIt) {
   RunConfig config = long_config();
   config.parallel = {1, 1, 1};
   const int64_t full = needed(config, "full");
@@ -127,15 +127,15 @@ TEST(Fit, NeverRecomputesLess) {
   EXPECT_TRUE(found->changes.empty()) << found->flags();
 }
 
-TEST(Fit, FindsNothingWhereTheWeightsAloneAreTooMuch) {
+TEST(Fit, FindsNothingIfWeightsAloneDoNotFit) {
   EXPECT_FALSE(nearest_fitting(resolve(long_config(), {}), 1 << 20));
 }
 
-TEST(Fit, RefusesWithTheWayOut) {
+TEST(Fit, ErrorsNameTheFix) {
   const RunConfig config = long_config();
   const Plan plan = make_plan(resolve(config, {}));
   require_fits(resolve(config, {}), plan, plan.needed_bytes());
-  require_fits(resolve(config, {}), plan, 0);  // a machine whose memory is unknown
+  require_fits(resolve(config, {}), plan, 0);  // a machine with unknown memory
   const std::string same =
       message_of<OutOfMemoryError>([&] { require_fits(resolve(config, {}), plan, plan.needed_bytes() - 1); });
   for (const char* words : {"the run does not fit: it needs", "arenas", "usable",

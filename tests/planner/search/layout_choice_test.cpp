@@ -28,8 +28,8 @@ RunConfig laid_out(const RunConfig& config, const LayoutChoice& choice, int64_t 
   return resolve(one, {});
 }
 
-// Two replicas or two ranks of a ring, with each kind of sharding; two stages; two tensor-parallel ranks.
-TEST(LayoutChoices, OfTwoGpusAreTen) {
+// Two replicas or two context-parallel ranks with each kind of sharding, two stages, or two tensor-parallel ranks.
+TEST(LayoutChoices, AreTenForTwoGpus) {
   std::multiset<std::string> found;
   for (const LayoutChoice& choice : layout_choices(dense_config(), {.gpus = 2})) {
     const RunConfig config = laid_out(dense_config(), choice, 2);
@@ -43,8 +43,8 @@ TEST(LayoutChoices, OfTwoGpusAreTen) {
   EXPECT_EQ(found, expected);
 }
 
-// A held size is kept even if it does not divide the GPUs: validation says why it fails.
-TEST(LayoutChoices, HaveWhatIsHeld) {
+// A fixed size is kept even if it does not divide the GPUs: validation reports why it fails.
+TEST(LayoutChoices, KeepFixedSizes) {
   RunConfig config = small_config();
   config.model.num_layers = 8;
   config.parallel.tensor_model_parallel_size = 3;
@@ -66,11 +66,11 @@ TEST(LayoutChoices, HaveWhatIsHeld) {
   config.parallel.data_parallel_sharding_strategy = "optim";
   limits.held = {"data_parallel_sharding_strategy"};
   for (const LayoutChoice& c : layout_choices(config, limits))
-    EXPECT_EQ(with_layout(config, c).parallel.data_parallel_sharding_strategy, "optim") << "as it was said";
+    EXPECT_EQ(with_layout(config, c).parallel.data_parallel_sharding_strategy, "optim") << "as given";
 }
 
 // The axes always use all GPUs, and no choice is repeated.
-TEST(LayoutChoices, AreOfAllGpusAndEachOnce) {
+TEST(LayoutChoices, UseAllGpusAndAreDistinct) {
   RunConfig config = small_config();
   config.model.num_layers = 8;
   config.train.micro_batch_size = 4;
@@ -80,7 +80,7 @@ TEST(LayoutChoices, AreOfAllGpusAndEachOnce) {
   for (const LayoutChoice& c : choices) {
     EXPECT_EQ(16 % (c.tensor * c.context * c.pipeline), 0);
     EXPECT_LE(c.tensor, 4) << "within a host";
-    EXPECT_LT(c.instances, std::max<int64_t>(16 / (c.tensor * c.pipeline), 2)) << "each has ranks to divide among";
+    EXPECT_LT(c.instances, std::max<int64_t>(16 / (c.tensor * c.pipeline), 2)) << "each has ranks to shard over";
     interleaved = interleaved || c.virtual_stages == 4;
     hybrid = hybrid || (c.instances == 4 && c.sharding == Sharding::parameters);
     cut_experts = cut_experts || (c.expert == 4 && c.expert_tensor == 2);
@@ -92,13 +92,13 @@ TEST(LayoutChoices, AreOfAllGpusAndEachOnce) {
   EXPECT_TRUE(interleaved && hybrid && cut_experts);
 }
 
-TEST(LayoutChoices, KeepTheMicroBatchAndTheRecomputationAskedFor) {
+TEST(LayoutChoices, KeepTheRequestedMicroBatchAndRecomputation) {
   RunConfig config = dense_config();
   config.train.micro_batch_size = 4;
   std::set<int64_t> sizes;
   for (const LayoutChoice& c : layout_choices(config, {.gpus = 2})) {
     sizes.insert(c.micro_batch_size);
-    EXPECT_EQ(c.recompute, Recompute::full) << "what is computed again is not computed less";
+    EXPECT_EQ(c.recompute, Recompute::full) << "recomputation is never reduced";
   }
   EXPECT_EQ(sizes, (std::set<int64_t>{1, 2, 4}));
   for (const LayoutChoice& c : layout_choices(config, {.gpus = 2, .keep_micro_batch_size = true}))

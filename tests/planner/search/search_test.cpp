@@ -34,7 +34,7 @@ RunConfig moe_config() {
   return config;
 }
 
-// Two hosts of two GPUs.
+// Two hosts with two GPUs each.
 Cluster cluster() {
   return {find_gpu("h100"), 2, 450e9, 50e9};
 }
@@ -53,8 +53,8 @@ int64_t dropped(const SearchResult& result) {
   return sum;
 }
 
-// Three GPUs cannot share 16 samples, 4 heads, 2 layers or 512 tokens in pairs of chunks; two and four can.
-TEST(Search, ANumberThatDividesNothingHasNeighboursThatDo) {
+// Three GPUs cannot divide 16 samples, 4 heads, 2 layers or 512 tokens in pairs of chunks; two and four can.
+TEST(Search, SuggestsNeighboursOfGpuCountsThatDivideNothing) {
   RunConfig config = moe_config();
   config.data.seq_length = 512;
   config.model.num_layers = 2;
@@ -74,9 +74,9 @@ TEST(Search, ANumberThatDividesNothingHasNeighboursThatDo) {
   EXPECT_TRUE(some.nearest_gpus.empty());
 }
 
-TEST(Search, RanksWhatFitsByTime) {
+TEST(Search, RanksFittingLayoutsByTime) {
   const SearchResult result = search_layouts(moe_config(), cluster(), options_for(int64_t{3} << 30));
-  EXPECT_EQ(result.considered, dropped(result) + result.planned) << "each is told of once";
+  EXPECT_EQ(result.considered, dropped(result) + result.planned) << "each is reported once";
   EXPECT_GT(result.refused.size(), 0u);
   ASSERT_GT(result.best.size(), 2u);
   EXPECT_TRUE(std::ranges::is_sorted(result.best, {}, [](const FoundLayout& one) { return one.time.seconds; }));
@@ -84,20 +84,20 @@ TEST(Search, RanksWhatFitsByTime) {
     SCOPED_TRACE(mesh_text(one.config));
     const Plan plan = make_plan(one.config);
     EXPECT_LE(plan.needed_bytes(), int64_t{3} << 30);
-    EXPECT_EQ(one.plan.needed_bytes(), plan.needed_bytes()) << "as plan says it";
+    EXPECT_EQ(one.plan.needed_bytes(), plan.needed_bytes()) << "as `plan` shows it";
     EXPECT_EQ(mesh_text(resolve(one.asked, {.vocabulary = 4096})), mesh_text(one.config))
-        << "what a user is told to ask for";
+        << "the flags that the page suggests";
   }
   for (const FoundLayout& one : result.near) EXPECT_GT(one.plan.needed_bytes(), int64_t{3} << 30);
 }
 
-TEST(Search, SaysHowFarItIs) {
+TEST(Search, ReportsProgress) {
   SearchOptions options = options_for(int64_t{3} << 30);
   std::vector<std::string> phases;
   int64_t last = 0, all = 0;
   options.watch = [&](const char* what, int64_t done, int64_t of) {
     if (done == 0) {
-      EXPECT_EQ(last, all) << "the phase before was told to its end";
+      EXPECT_EQ(last, all) << "the previous phase was reported as complete";
       phases.emplace_back(what);
     } else {
       EXPECT_EQ(done, last + 1);
@@ -109,8 +109,8 @@ TEST(Search, SaysHowFarItIs) {
   EXPECT_EQ(last, static_cast<int64_t>(result.best.size()));
 }
 
-// Layouts and times found by running all micro-batches of all layouts, by virtual stages.
-TEST(Search, RanksAsItDidWithoutShortcuts) {
+// These layouts and times come from running all micro-batches of all layouts, by virtual stages.
+TEST(Search, RanksLikeASearchWithoutShortcuts) {
   const std::map<int64_t, std::vector<std::string>> expected = {
       {0,
        {"shard=2,pipeline=2; optim, micro-batch 2: 0.0604 s",
@@ -146,7 +146,7 @@ TEST(Search, RanksAsItDidWithoutShortcuts) {
 }
 
 // Estimates and quick plans lose nothing: no possible layout is faster.
-TEST(Search, FindsTheFastestOfAll) {
+TEST(Search, FindsTheFastestLayout) {
   RunConfig config = moe_config();
   config.model.num_layers = 2;
   config.model.recompute_granularity = "selective";
@@ -179,7 +179,7 @@ std::string page_of(const SearchResult& result, const SearchOptions& options) {
                        [](const RunConfig& config) { return cat("witan train --ranks ", config.parallel.ranks); });
 }
 
-TEST(Search, PageSaysWhatFitsAndHowToUseIt) {
+TEST(Search, PageShowsFittingLayoutsAndTheirFlags) {
   const SearchOptions options = options_for(int64_t{3} << 30);
   const SearchResult result = search_layouts(moe_config(), cluster(), options);
   const std::string page = page_of(result, options);
@@ -187,15 +187,15 @@ TEST(Search, PageSaysWhatFitsAndHowToUseIt) {
                                    cat(result.considered), std::string("considered"), std::string("impossible ("),
                                    std::string("tokens/s/GPU"), std::string("as flags to add to this command"),
                                    std::string("witan train --ranks 4"), std::string("not measurements")})
-    EXPECT_NE(page.find(piece), std::string::npos) << piece << " is missing in\n" << page;
+    EXPECT_NE(page.find(piece), std::string::npos) << piece << " is missing from\n" << page;
   const auto json = nlohmann::json::parse(search_json(result, moe_config(), options));
   EXPECT_EQ(json["best"].size(), result.best.size());
   EXPECT_EQ(json["best"][0]["needed_bytes"], result.best.front().plan.needed_bytes());
   EXPECT_EQ(json["best"][0]["mesh"], mesh_text(result.best.front().config));
 }
 
-// All keys that a search can hold fixed.
-TEST(Search, JsonHasNumbersAndBooleansOfWhatIsHeld) {
+// The keys are those that a search can hold fixed.
+TEST(Search, JsonHasNumbersAndBooleansOfFixedSettings) {
   RunConfig config = moe_config();
   config.parallel.tensor_model_parallel_size = 2;
   config.parallel.data_parallel_sharding_strategy = "optim_grads_params";
@@ -214,7 +214,7 @@ TEST(Search, JsonHasNumbersAndBooleansOfWhatIsHeld) {
   EXPECT_NE(held_text(config, options).find("use_distributed_optimizer = true"), std::string::npos);
 }
 
-TEST(Search, SaysWhatComesNearestWhereNothingFits) {
+TEST(Search, ReportsTheNearestLayoutIfNoneFits) {
   const SearchOptions options = options_for(int64_t{1300} << 20);  // the reserve takes most of it
   const SearchResult result = search_layouts(moe_config(), cluster(), options);
   EXPECT_TRUE(result.best.empty());

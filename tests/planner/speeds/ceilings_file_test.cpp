@@ -24,7 +24,7 @@ Ceilings round_ceilings() {
   return c;
 }
 
-TEST(CeilingsFile, KeepsWhatWasMeasured) {
+TEST(CeilingsFile, KeepsMeasurements) {
   const TempFolder folder;
   const fs::path path = folder / "cache/witan/ceilings.json";
   const CeilingsFile file(path, "this machine");
@@ -60,7 +60,7 @@ Ceilings ceilings_of_a_gpu() {
   return c;
 }
 
-TEST(CeilingsFile, KeepsWhatCallsCost) {
+TEST(CeilingsFile, KeepsCallCosts) {
   const TempFolder folder;
   const fs::path path = folder / "ceilings.json";
   const CeilingsFile file(path, "this machine");
@@ -73,7 +73,7 @@ TEST(CeilingsFile, KeepsWhatCallsCost) {
   EXPECT_EQ(file.find(kLoad)->calls, c.calls);
   c.calls.kernels["gemm"].flop = -1;
   file.keep(c);
-  EXPECT_FALSE(file.find(kLoad)) << "no machine has such calls: they are measured again";
+  EXPECT_FALSE(file.find(kLoad)) << "impossible values are measured again";
 }
 
 TEST(CeilingsFile, KeepsSpeedsOfGpus) {
@@ -84,11 +84,11 @@ TEST(CeilingsFile, KeepsSpeedsOfGpus) {
   const auto found = file.find(ceilings_of_a_gpu().load);
   ASSERT_TRUE(found && found->speeds);
   EXPECT_EQ(*found->speeds, *ceilings_of_a_gpu().speeds);
-  EXPECT_FALSE(file.find(kLoad)->speeds) << "as in files that older programs wrote";
+  EXPECT_FALSE(file.find(kLoad)->speeds) << "as in files of older versions";
 }
 
-// Whatever the file contains: an invalid measurement is measured again.
-TEST(CeilingsFile, DamagedSpeedsCountForNothing) {
+// Whatever the file contains, an invalid measurement is repeated.
+TEST(CeilingsFile, IgnoresDamagedSpeeds) {
   const TempFolder folder;
   const fs::path path = folder / "ceilings.json";
   const CeilingsFile file(path, "this machine");
@@ -115,7 +115,7 @@ TEST(CeilingsFile, DamagedSpeedsCountForNothing) {
   damaged("\"multiprocessors\": 132.0", "\"multiprocessors\": -132.0");
 }
 
-TEST(CeilingsFile, ANewMeasurementReplacesTheOldOne) {
+TEST(CeilingsFile, NewMeasurementsReplaceOldOnes) {
   const TempFolder folder;
   const CeilingsFile file(folder / "ceilings.json", "this machine");
   Ceilings ceilings = round_ceilings();
@@ -125,7 +125,7 @@ TEST(CeilingsFile, ANewMeasurementReplacesTheOldOne) {
   EXPECT_EQ(file.find(ceilings.load)->between, 0.75);
 }
 
-TEST(CeilingsFile, WhatAnotherMachineOrDamageLeftCountsForNothing) {
+TEST(CeilingsFile, IgnoresFilesOfOtherMachinesAndDamagedFiles) {
   const TempFolder folder;
   const fs::path path = folder / "ceilings.json";
   CeilingsFile(path, "another machine").keep(round_ceilings());
@@ -142,7 +142,7 @@ TEST(CeilingsFile, WhatAnotherMachineOrDamageLeftCountsForNothing) {
   EXPECT_FALSE(nowhere.find({"float32", 2, 1}));
 }
 
-// A fake machine that can be busy and counts its measurements.
+// A simulated machine that can be busy and counts its measurements.
 struct Machine {
   CeilingsFile file(const fs::path& path) {
     return {path,
@@ -162,15 +162,15 @@ struct Machine {
   int measured = 0;
 };
 
-TEST(CeilingsFile, ABusyMachineIsMeasuredAgainWhenItIsIdle) {
+TEST(CeilingsFile, MeasuresAgainWhenABusyMachineIsIdle) {
   const TempFolder folder;
   Machine machine;
   const CeilingsFile file = machine.file(folder / "ceilings.json");
   machine.busy = true;
   EXPECT_TRUE(file.get(kLoad).busy);
-  EXPECT_TRUE(file.find(kLoad)->busy) << "and the file knows it";
+  EXPECT_TRUE(file.find(kLoad)->busy) << "and the file records it";
   EXPECT_EQ(file.get(kLoad).fma_flops, 100e9);
-  EXPECT_EQ(machine.measured, 1) << "it would be as slow again";
+  EXPECT_EQ(machine.measured, 1) << "it would be just as slow";
   machine.busy = false;
   const Ceilings idle = file.get(kLoad);
   EXPECT_FALSE(idle.busy);
@@ -181,7 +181,7 @@ TEST(CeilingsFile, ABusyMachineIsMeasuredAgainWhenItIsIdle) {
   EXPECT_EQ(machine.measured, 2);
 }
 
-TEST(CeilingsFile, WhatAnIdleMachineDidABusyOneDoesNotReplace) {
+TEST(CeilingsFile, MeasurementsOfABusyMachineNeverReplaceIdleOnes) {
   const TempFolder folder;
   Machine machine;
   const CeilingsFile file = machine.file(folder / "ceilings.json");
@@ -195,12 +195,12 @@ TEST(CeilingsFile, WhatAnIdleMachineDidABusyOneDoesNotReplace) {
   EXPECT_FALSE(file.find(kLoad)->busy);
 }
 
-TEST(CeilingsFile, RunsRaiseACeilingThatTheyExceed) {
+TEST(CeilingsFile, RunsThatExceedACeilingRaiseIt) {
   const TempFolder folder;
   Machine machine;
   const CeilingsFile file = machine.file(folder / "ceilings.json");
   file.raise(kLoad, 1e12);
-  EXPECT_FALSE(file.find(kLoad)) << "there is none to raise";
+  EXPECT_FALSE(file.find(kLoad)) << "there is no ceiling yet";
   file.renew(kLoad);
   file.raise(kLoad, 150e9);
   EXPECT_EQ(file.find(kLoad)->fma_flops, 200e9);
@@ -208,13 +208,13 @@ TEST(CeilingsFile, RunsRaiseACeilingThatTheyExceed) {
   file.raise(kLoad, 250e9);
   EXPECT_EQ(file.find(kLoad)->fma_flops, 250e9);
   EXPECT_TRUE(file.find(kLoad)->busy) << "so were its kernels";
-  EXPECT_EQ(file.get(kLoad).fma_flops, 250e9) << "measured again, and no lower than what was reached";
+  EXPECT_EQ(file.get(kLoad).fma_flops, 250e9) << "measured again, and at least the speed reached";
   EXPECT_EQ(machine.measured, 2);
 }
 
-TEST(Ceilings, TheFasterOfTwoMeasurements) {
+TEST(Ceilings, CombineTheFasterOfTwoMeasurements) {
   Ceilings one = round_ceilings(), other = round_ceilings();
-  one.kernels["gemm"] = {25e9, 1e9, 0.25};  // another amount of work, and twice as fast
+  one.kernels["gemm"] = {25e9, 1e9, 0.25};  // a different amount of work, and twice as fast
   one.kernels["rope"] = {1e9, 1e9, 1};
   one.exchange["all_reduce"] = 3e9;
   one.copy_bytes = 5e9;

@@ -9,8 +9,8 @@
 namespace witan {
 namespace {
 
-// Two threads that share one core are like threads on a busy machine.
-TEST(Ceilings, AMachineIsBusyWhereThreadsWaitForCores) {
+// Two threads that share one core resemble threads on a busy machine.
+TEST(Ceilings, MachinesAreBusyIfThreadsWaitForCores) {
   cpu_set_t all, one;
   sched_getaffinity(0, sizeof all, &all);
   CPU_ZERO(&one);
@@ -23,7 +23,7 @@ TEST(Ceilings, AMachineIsBusyWhereThreadsWaitForCores) {
     EXPECT_GT(kernels::measure_core_share(pool), 0);
   }
   EXPECT_TRUE(machine_is_busy({"float32", 2, 1}));
-  EXPECT_FALSE(machine_is_busy({"bfloat16", 2, 1, "NVIDIA H100"})) << "a GPU is nobody else's";
+  EXPECT_FALSE(machine_is_busy({"bfloat16", 2, 1, "NVIDIA H100"})) << "a GPU is not shared";
   sched_setaffinity(0, sizeof all, &all);
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 using test::message_of;
 
-// Hosts of 8 GPUs with links of 400 GB/s, of which collectives reach three quarters, and adapters of 50 GB/s.
+// Hosts of 8 GPUs with links of 400 GB/s, of which collectives reach three quarters, and network adapters of 50 GB/s.
 constexpr double kLink = 300e9, kNetwork = 50e9, kBytes = 1e9;
 Cluster cluster() {
   return {find_gpu("h100"), 8, 400e9, kNetwork};
@@ -22,7 +22,7 @@ double seconds(const ParallelConfig& parallel, const char* group, const char* op
   return LinkClock(of, layout, rank).seconds(group, operation, kBytes);
 }
 
-TEST(Cluster, ExchangesGoByTheLinksTheyCross) {
+TEST(Cluster, ExchangesTakeTheRateOfTheirLinks) {
   ParallelConfig parallel{16, 16, 1};
   parallel.tensor_model_parallel_size = 8;
   parallel.expert_tensor_parallel_size = 1;
@@ -31,7 +31,7 @@ TEST(Cluster, ExchangesGoByTheLinksTheyCross) {
   EXPECT_DOUBLE_EQ(seconds(parallel, "shard", "reduce_scatter_uneven"), kBytes / kNetwork) << "one rank of each host";
   // A ring uses all eight adapters of each host, so that the links limit it.
   EXPECT_DOUBLE_EQ(seconds(parallel, "shard x tensor", "all_gather"), kBytes / kLink);
-  // Of 15 others 8 are on the other host.
+  // 8 of the 15 other ranks are on the other host.
   EXPECT_DOUBLE_EQ(seconds(parallel, "expert", "all_to_all"), kBytes * 8 / 15 / kNetwork);
   parallel.tensor_model_parallel_size = parallel.expert_model_parallel_size = 1;
   parallel.pipeline_model_parallel_size = 2;
@@ -49,9 +49,9 @@ TEST(Cluster, RingsUseTheAdaptersOfTheirRanks) {
   EXPECT_DOUBLE_EQ(seconds(parallel, "replicate", "all_reduce"), kBytes / (2 * kNetwork));
 }
 
-TEST(Cluster, CeilingsAreThoseThatKernelsReach) {
+TEST(Cluster, CeilingsAreRatesThatKernelsReach) {
   const Ceilings c = cluster().ceilings({"bfloat16", 16, 1});
-  EXPECT_DOUBLE_EQ(c.fma_flops, 16 * 0.8 * 989e12) << "of all ranks together";
+  EXPECT_DOUBLE_EQ(c.fma_flops, 16 * 0.8 * 989e12) << "for all ranks together";
   EXPECT_DOUBLE_EQ(c.copy_bytes, 0.9 * 3.35e12);
   EXPECT_DOUBLE_EQ(cluster().ceilings({"float32", 1, 1}).fma_flops, 0.8 * 67e12);
   const auto refused = message_of<ConfigError>([] { cluster().ceilings({"float64", 1, 1}); });
@@ -59,7 +59,7 @@ TEST(Cluster, CeilingsAreThoseThatKernelsReach) {
             std::string::npos);
 }
 
-TEST(Cluster, KnowsDevicesByTheirNames) {
+TEST(Cluster, FindsDevicesByName) {
   for (const auto& [device, model] : {std::pair("NVIDIA H200", "h200"),
                                       {"NVIDIA H100 80GB HBM3", "h100"},
                                       {"NVIDIA A100-SXM4-80GB", "a100"},
@@ -73,7 +73,7 @@ TEST(Cluster, KnowsDevicesByTheirNames) {
   EXPECT_EQ(model_of_device(""), nullptr);
 }
 
-TEST(Cluster, KnowsGpusByName) {
+TEST(Cluster, FindsGpusByName) {
   EXPECT_EQ(find_gpu("h200").memory_bytes, 141e9);
   EXPECT_EQ(&find_gpu("A100-40GB"), &find_gpu("a100-40gb"));
   const auto refused = message_of<ConfigError>([] { find_gpu("h201"); });

@@ -18,7 +18,7 @@ void expect_near(const CallSpeed& fitted, const CallSpeed& speed) {
   EXPECT_NEAR(fitted.moved, speed.moved, 1e-6 * speed.moved + 1e-18);
 }
 
-TEST(CpuSpeeds, AFitFindsWhatCallsAreMadeOf) {
+TEST(CpuSpeeds, FitsRecoverTheCostsOfCalls) {
   for (const CallSpeed& speed : {CallSpeed{1e-6, 7e-12, 9e-11}, CallSpeed{0, 7e-12, 9e-11}, CallSpeed{2e-5, 0, 1e-10},
                                  CallSpeed{3e-6, 1e-11, 0}, CallSpeed{5e-6, 0, 0}}) {
     SCOPED_TRACE(::testing::Message() << speed.call << " " << speed.flop << " " << speed.moved);
@@ -28,14 +28,14 @@ TEST(CpuSpeeds, AFitFindsWhatCallsAreMadeOf) {
   }
 }
 
-// One size determines only one term: any is right if the time is the measured one.
-TEST(CpuSpeeds, AFitOfOneSizeIsRightThere) {
+// One size determines only one term: any split is right if the time matches the measured one.
+TEST(CpuSpeeds, FitsOfOneSizeAreExactThere) {
   const TimedCalls one = timed({1e-6, 7e-12, 9e-11}, 4, 1e6, 1e5);
   const CallSpeed speed = fit_speed({one, one});
   EXPECT_NEAR(4 * speed.call + one.cost.flops * speed.flop + one.moved * speed.moved, one.cost.seconds, 1e-12);
 }
 
-TEST(CpuSpeeds, NoPartOfAFitIsNegative) {
+TEST(CpuSpeeds, FitsHaveNoNegativeTerms) {
   // A call with four times the work took half of the time, as on a busy machine.
   const CallSpeed speed = fit_speed({{1e6, {0, 0, 1e-3, 1}}, {4e6, {0, 0, 0.5e-3, 1}}});
   EXPECT_GE(speed.call, 0);
@@ -46,13 +46,13 @@ TEST(CpuSpeeds, NoPartOfAFitIsNegative) {
   EXPECT_EQ(fit_speed({{1, {1, 1, 0, 1}}}), CallSpeed()) << "it was not timed";
 }
 
-TEST(CpuSpeeds, AHeavyCallDecidesWhereCallsDiffer) {
+TEST(CpuSpeeds, HeavyCallsDominateTheFit) {
   const CallSpeed speed = fit_speed({{1e6, {0, 0, 1e-3, 1}, 100}, {1e6, {0, 0, 2e-3, 1}, 1}});
   const double seconds = speed.call + 1e6 * speed.moved;
   EXPECT_NEAR(seconds, 1e-3, 0.02e-3);
 }
 
-TEST(CpuSpeeds, ShortSumsMoveMoreForTheirFlops) {
+TEST(CpuSpeeds, ShortSumsMoveMoreBytesPerFlop) {
   EXPECT_EQ(moved_by("gemm", {1024, 256, 64, 1}, {64e6, 5}), 1e6);
   EXPECT_EQ(moved_by("gemm", {1024, 16, 256, 1}, {64e6, 5}), 4e6);
   EXPECT_EQ(moved_by("gemm", {4, 16, 256, 1}, {64e6, 5}), 16e6);
@@ -62,7 +62,7 @@ TEST(CpuSpeeds, ShortSumsMoveMoreForTheirFlops) {
   EXPECT_EQ(moved_by("norm", {}, {64e6, 5}), 5) << "its bytes";
 }
 
-TEST(CpuSpeeds, AKernelGoesAtItsOwnSpeedOrAtThatOfAll) {
+TEST(CpuSpeeds, KernelsUseTheirOwnSpeedOrTheMean) {
   CpuSpeeds speeds;
   speeds.kernels = {{"norm", {1e-6, 0, 1e-9}}};
   EXPECT_NEAR(*speeds.kernel_seconds({.name = "norm"}, {5, 1e6, 0, 10}), 10e-6 + 1e-3, 1e-15);
@@ -72,7 +72,7 @@ TEST(CpuSpeeds, AKernelGoesAtItsOwnSpeedOrAtThatOfAll) {
   EXPECT_NEAR(*speeds.kernel_seconds({.name = "gemm"}, {1e9, 1e6, 0, 10}), 20e-6 + 1e-3, 1e-15);
 }
 
-TEST(CpuSpeeds, AFileMayClaimAnything) {
+TEST(CpuSpeeds, AcceptsArbitraryValuesFromFiles) {
   CpuSpeeds speeds = typical_cpu_speeds(100e9, 10e9, 2);
   EXPECT_TRUE(speeds.valid());
   speeds.between_call = std::numeric_limits<double>::quiet_NaN();
@@ -82,9 +82,9 @@ TEST(CpuSpeeds, AFileMayClaimAnything) {
   EXPECT_FALSE(speeds.valid());
 }
 
-// A product with long sums is near the peak, one with short sums is bound by memory, and a small one by the cost of a
+// A product with long sums is near the peak, one with short sums is bound by memory, and a small one by call overhead.
 // call.
-TEST(CpuSpeeds, TypicalOnesAreSharesOfThePeaks) {
+TEST(CpuSpeeds, TypicalSpeedsAreFractionsOfThePeaks) {
   const CpuSpeeds speeds = typical_cpu_speeds(100e9, 10e9, 1);
   const auto share = [&](int64_t m, int64_t n, int64_t k) {
     const Cost cost{2.0 * static_cast<double>(m * n * k), 0, 0, 1};

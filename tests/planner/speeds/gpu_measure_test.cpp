@@ -8,7 +8,7 @@ namespace {
 
 using testing::Rank;
 
-// Sizes small enough for a CPU, which can measure the same calls as a GPU.
+// The sizes are small enough for a CPU, which can measure the same calls as a GPU.
 MeasuredSizes small_sizes() {
   MeasuredSizes sizes;
   sizes.sides = {16, 64, 256};
@@ -32,12 +32,12 @@ TEST(GpuMeasure, MeasuresEveryTable) {
   EXPECT_EQ(speeds.attention_forward.values.size(), 2U);
   EXPECT_EQ(speeds.attention_backward.values.size(), 2U);
   EXPECT_EQ(speeds.grouped.values.size(), 2U);
-  EXPECT_EQ(speeds.exchanges, typical.exchanges) << "of one rank there are none";
+  EXPECT_EQ(speeds.exchanges, typical.exchanges) << "one rank has none";
   EXPECT_EQ(speeds.beside, 0.5);
   EXPECT_NEAR(speeds.kernels.at("adamw_all").bytes, 2 * speeds.kernels.at("").bytes, 1)
-      << "what was not measured moves memory by as much more as it typically does";
+      << "unmeasured kernels scale the measured memory rate by their typical ratio";
   const double largest = speeds.products.of({256, 256, 256});
-  EXPECT_NEAR(largest, speeds.product_flops, 1e-6 * largest) << "too large to be measured: as fast as the fastest";
+  EXPECT_NEAR(largest, speeds.product_flops, 1e-6 * largest) << "too large to measure: as fast as the fastest";
   const CallKind product{.name = "gemm", .shape = {64, 256, 16, 1}};
   const double flops = 2.0 * 64 * 256 * 16;
   EXPECT_NEAR(speeds.kernel_seconds(product, {3 * flops, 1e3, 0, 3}),

@@ -25,7 +25,7 @@ TEST(PipelineTime, EvenStagesHaveTheKnownBubble) {
       }
 }
 
-// The rendezvous of transfers costs some percent compared with the closed form (parallel/schedule.h).
+// The rendezvous of transfers costs a few percent compared with the closed form (parallel/schedule.h).
 TEST(PipelineTime, ChunksDivideTheBubble) {
   for (const int chunks : {2, 4}) {
     const Pipeline pipeline{4, chunks, 16};
@@ -38,7 +38,7 @@ TEST(PipelineTime, ChunksDivideTheBubble) {
 }
 
 // The first micro-batch reaches the last stage, which then works without pausing, and the last micro-batch returns.
-TEST(PipelineTime, TheSlowestStageHoldsUpTheOthers) {
+TEST(PipelineTime, TheSlowestStageDelaysTheOthers) {
   const Pipeline pipeline{4, 1, 8};
   std::vector<StagePassTimes> stages = even(pipeline, 1, 2);
   stages[3] = {{3}, {6}};
@@ -48,19 +48,19 @@ TEST(PipelineTime, TheSlowestStageHoldsUpTheOthers) {
   EXPECT_NEAR(time.waits[0], time.seconds - 8 * 3, 1e-9);
 }
 
-TEST(PipelineTime, TransfersHoldUpBothEnds) {
-  // Forward: a pass, a transfer and a pass. Backward: the same.
+TEST(PipelineTime, TransfersDelayBothEnds) {
+  // Each direction takes a pass, a transfer and a pass.
   const Pipeline pipeline{2, 1, 1};
   EXPECT_NEAR(play_pipeline(pipeline, even(pipeline, 1, 2), 0.25).seconds, 6.5, 1e-9);
 }
 
-TEST(PipelineTime, OfVeryManyMicroBatchesTheMiddleRepeatsItself) {
+TEST(PipelineTime, RepeatsTheMiddleOfManyMicroBatches) {
   Pipeline pipeline{3, 1, 200};
   std::vector<StagePassTimes> stages = even(pipeline, 1, 2);
   EXPECT_NEAR(play_pipeline(pipeline, stages, 0).seconds, 202 * 3, 1e-6);
   stages[1] = {{2}, {3}};
   EXPECT_NEAR(play_pipeline(pipeline, stages, 0).seconds, 1 + 200 * 5 + 2, 1 + 1e-6)
-      << "a transfer may wait for one more";
+      << "a transfer may wait for one more pass";
   pipeline.chunks = 2;
   pipeline.micro_batches = 60;
   const double sixty = play_pipeline(pipeline, even(pipeline, 1, 2), 0.1).seconds;

@@ -1,5 +1,5 @@
-// Compares steps that were measured on H100s and H200s with their predictions for these GPUs. The figures are those of
-// docs/performance.md and docs/performance-log.md; each says whether the typical speeds were fitted to it.
+// Compares measured steps on H100s and H200s with their predictions for these GPUs. The figures are those of
+// docs/performance.md and docs/performance-log.md; each states whether the typical speeds were fitted to it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -171,7 +171,7 @@ double predicted_milliseconds(const Reference& reference) {
   return 1e3 * predict_step(plan, config, ceilings, &cluster).seconds;
 }
 
-TEST(ReferenceLayouts, ArePredictedWithinATenth) {
+TEST(ReferenceLayouts, ArePredictedWithinTenPercent) {
   for (const Reference& reference : references()) {
     const double predicted = predicted_milliseconds(reference), ratio = predicted / reference.milliseconds;
     EXPECT_NEAR(ratio, 1, kPromise) << reference.name << " on " << reference.gpu << ": predicted " << predicted
@@ -182,14 +182,14 @@ TEST(ReferenceLayouts, ArePredictedWithinATenth) {
   }
 }
 
-// A fit to all steps with which it is tested would prove nothing.
-TEST(ReferenceLayouts, HalfOfThemAreHeldOut) {
+// Predicting only the steps to which the speeds were fitted would prove nothing.
+TEST(ReferenceLayouts, HalfAreHeldOutFromFitting) {
   const auto held_out = std::ranges::count(references(), Use::held_out, &Reference::use);
   EXPECT_GE(2 * held_out, std::ssize(references()));
 }
 
 // The layouts of four H200s are ordered by measured time.
-TEST(ReferenceLayouts, AreRankedAsTheyWereMeasured) {
+TEST(ReferenceLayouts, AreRankedLikeTheirMeasurements) {
   std::vector<std::pair<double, double>> times;  // measured, predicted
   for (const Reference& one : references())
     if (one.gpus == 4 && std::string(one.recipe) == kDense)

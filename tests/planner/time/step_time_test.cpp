@@ -32,18 +32,18 @@ Plan plan_of_kernels() {
   return plan;
 }
 
-TEST(StepTime, TakesWhatBoundsAKernelOverItsRate) {
+TEST(StepTime, KernelsTakeTheLongerOfTheirBounds) {
   RunConfig config = small_config();
   config.parallel = {2, 1, 1};
   const StepTime time = predict_step(plan_of_kernels(), config, round_ceilings());
   EXPECT_DOUBLE_EQ(time.parts.at("attention"), 2.0);       // 100 GFLOP at 50 GFLOP/s, regardless of its bytes
   EXPECT_DOUBLE_EQ(time.parts.at("head"), 2.0);            // 10 GB at 5 GB/s
   EXPECT_DOUBLE_EQ(time.parts.at("exchange"), 0.5 + 0.5);  // 1 GB at 2 GB/s, 2 GB at 4 GB/s
-  EXPECT_DOUBLE_EQ(time.seconds, 5.0) << "the slower rank's";
+  EXPECT_DOUBLE_EQ(time.seconds, 5.0) << "of the slower rank";
   EXPECT_DOUBLE_EQ(time.eval_seconds, 0.5);
 }
 
-TEST(StepTime, CountsWhatIsBetweenKernels) {
+TEST(StepTime, CountsTimeBetweenKernels) {
   Ceilings ceilings = round_ceilings();
   ceilings.between = 0.25;
   RunConfig config = small_config();
@@ -53,8 +53,8 @@ TEST(StepTime, CountsWhatIsBetweenKernels) {
   EXPECT_DOUBLE_EQ(time.seconds, 6.0);
 }
 
-// Kernel calls that are almost all fixed cost, which dominate a tiny model's step.
-TEST(StepTime, CallsCostWhateverTheyDoOnACpuToo) {
+// Kernel calls with almost only fixed cost dominate a tiny model's step.
+TEST(StepTime, CpuCallsHaveAFixedCost) {
   using Phase = TraceContext::Phase;
   Plan plan;
   plan.micro_batches = 1;
@@ -80,7 +80,7 @@ TEST(StepTime, CallsCostWhateverTheyDoOnACpuToo) {
   // 100 calls of 11 us, 200 MFLOP at 100 GFLOP/s, 25 M values with sums of 8 terms.
   EXPECT_NEAR(time.parts.at("attention"), 100 * 11e-6 + 2e-3 + 2.5e-3, 1e-12);
   EXPECT_NEAR(time.parts.at("head"), 50 * 21e-6 + 1e-3, 1e-12);
-  EXPECT_NEAR(time.parts.at("other"), 5e6 / 3e9 + 10e-6, 1e-12) << "not measured by call: at the mean rate";
+  EXPECT_NEAR(time.parts.at("other"), 5e6 / 3e9 + 10e-6, 1e-12) << "not measured per call: at the mean rate";
   EXPECT_NEAR(time.parts.at("exchange"), 2e6 / 2e9 + 20e-4, 1e-12);
   EXPECT_NEAR(time.eval_seconds, 50 * 21e-6, 1e-12);
   double sum = 0;
@@ -91,7 +91,7 @@ TEST(StepTime, CallsCostWhateverTheyDoOnACpuToo) {
 }
 
 // LAPACK computes QR and eigenvectors on one CPU thread, far more slowly than products.
-TEST(StepTime, LapackTakesAThreadAtAFewPercentOfItsMultiplyAdds) {
+TEST(StepTime, LapackUsesOneThreadAtAFewPercentOfThePeak) {
   Plan plan = plan_of_kernels();
   plan.ranks[0].step = {{"optimizer", {{"renew_basis", {6e9, 1e6}}, {"inverse_root", {3e9, 0}}}}};
   RunConfig config = small_config();
@@ -109,7 +109,7 @@ TEST(StepTime, LapackTakesAThreadAtAFewPercentOfItsMultiplyAdds) {
 }
 
 // A GPU multiplies bfloat16 many times faster than the float32 of these optimizers.
-TEST(StepTime, ProductsOfMatrixOptimizersAreOfFloat32) {
+TEST(StepTime, MatrixOptimizersMultiplyInFloat32) {
   Plan plan;
   plan.ranks.resize(1);
   for (const char* part : {"attention", "optimizer"})
@@ -131,7 +131,7 @@ TEST(StepTime, ProductsOfMatrixOptimizersAreOfFloat32) {
   }
 }
 
-TEST(StepTime, KernelsThatWereNotMeasuredGoAtTheMeanRate) {
+TEST(StepTime, UnmeasuredKernelsRunAtTheMeanRate) {
   Plan plan = plan_of_kernels();
   plan.ranks[0].step = {{"attention", {{"unheard of", {0, 6e9}}}}};
   RunConfig config = small_config();
@@ -153,7 +153,7 @@ TEST(StepTime, RanksBeyondTheCoresTakeTurns) {
   EXPECT_EQ(load_of(config, 64), (Load{"float32", 2, 8}));
 }
 
-// 16 GPUs on two hosts, whose kernels take 0.3 s per micro-batch, 0.2 s of them in the backward.
+// 16 GPUs on two hosts, with kernels of 0.3 s per micro-batch, 0.2 s of them in the backward.
 class ClusterStepTest : public ::testing::Test {
  protected:
   using Phase = TraceContext::Phase;
@@ -188,24 +188,24 @@ class ClusterStepTest : public ::testing::Test {
   Ceilings ceilings_;
 };
 
-TEST_F(ClusterStepTest, ReductionsHideBehindTheLastBackward) {
+TEST_F(ClusterStepTest, ReductionsOverlapTheLastBackward) {
   EXPECT_NEAR(waited(reduction(true), 0.15), 0, 1e-6);
   EXPECT_NEAR(waited(reduction(true), 0.5), 0.3, 1e-6);
-  EXPECT_NEAR(waited(reduction(true), 0.15, 3), 0.05, 1e-9) << "the last one has nothing to hide behind";
+  EXPECT_NEAR(waited(reduction(true), 0.15, 3), 0.05, 1e-9) << "the last one overlaps nothing";
   EXPECT_NEAR(waited(reduction(false), 0.15), 0.15, 1e-9);
   plan_.micro_batches = 2;  // half of the backward belongs to the last micro-batch
   EXPECT_NEAR(waited(reduction(true), 0.15), 0.05, 1e-6);
   config_.parallel.data_parallel_sharding_strategy = "optim_grads_params";
-  EXPECT_NEAR(waited(reduction(true), 0.15), 0, 1e-6) << "of sharded gradients each micro-batch's";
+  EXPECT_NEAR(waited(reduction(true), 0.15), 0, 1e-6) << "each micro-batch of sharded gradients";
 }
 
-TEST_F(ClusterStepTest, WhatHidesSlowsDownWhatItHidesBehind) {
+TEST_F(ClusterStepTest, OverlappedCommunicationSlowsComputation) {
   ceilings_.speeds->beside = 0.5;
   EXPECT_NEAR(waited(reduction(true), 0.15), 0.075, 1e-6);
-  EXPECT_NEAR(waited(reduction(true), 0.5), 0.3 + 0.1, 1e-6) << "no more of it than there is";
+  EXPECT_NEAR(waited(reduction(true), 0.5), 0.3 + 0.1, 1e-6) << "not more than there is";
 }
 
-TEST_F(ClusterStepTest, GathersOfParametersHideBehindTheForward) {
+TEST_F(ClusterStepTest, ParameterGathersOverlapTheForward) {
   const auto gather = [](bool beside) {
     return CallKind{.phase = Phase::forward, .beside = beside, .group = "expert", .name = "all_gather_uneven"};
   };
@@ -214,27 +214,27 @@ TEST_F(ClusterStepTest, GathersOfParametersHideBehindTheForward) {
   EXPECT_NEAR(waited(gather(false), 0.08), 0.08, 1e-6);
 }
 
-TEST_F(ClusterStepTest, RowsOfExpertsAreWaitedFor) {
+TEST_F(ClusterStepTest, DispatchIsNotOverlapped) {
   EXPECT_NEAR(waited({.phase = Phase::forward, .group = "expert", .name = "all_to_all"}, 0.05), 0.05, 1e-9);
 }
 
-TEST_F(ClusterStepTest, CallsCostWhateverTheyDo) {
+TEST_F(ClusterStepTest, GpuCallsHaveAFixedCost) {
   EXPECT_NEAR(waited({.phase = Phase::forward, .part = "attention of nothing", .name = "norm"}, 0, 20), 0.02, 1e-9);
   ceilings_.speeds->exchanges[""] = {1e-3, 1e-4, kRate};
   CallKind kind{.phase = Phase::forward, .group = "expert", .name = "all_reduce", .shape = {0, 8}};
-  EXPECT_NEAR(waited(kind, 0, 20), 20 * (1e-3 + 6e-4), 1e-9) << "six ranks beyond two";
+  EXPECT_NEAR(waited(kind, 0, 20), 20 * (1e-3 + 6e-4), 1e-9) << "six more ranks than two";
 }
 
-// Groups that span hosts run at their adapters' rate, and each call has the network's latency.
-TEST_F(ClusterStepTest, ExchangesBetweenHostsGoByTheNetwork) {
+// Groups that span hosts run at the rate of their adapters, and each call has the network's latency.
+TEST_F(ClusterStepTest, ExchangesBetweenHostsUseTheNetwork) {
   const Cluster small{find_gpu("h100"), 4, 450e9, 50e9};
   plan_.ranks[0].calls = {{{.phase = Phase::forward, .group = "expert", .name = "all_to_all"}, {0, 7e9, 0, 100}}};
   // Four of the group's seven other ranks are on the other host.
   EXPECT_NEAR(predict_step(plan_, config_, ceilings_, &small).seconds, 4e9 / 50e9 + 100 * 1e-5, 1e-9);
 }
 
-// Two stages, of which the second has a head that takes as long as all its layers.
-TEST_F(ClusterStepTest, StagesOfAPipelineArePlayed) {
+// The second of two stages has a head that takes as long as all its layers.
+TEST_F(ClusterStepTest, PipelineStagesAreSimulated) {
   config_.parallel = {2, 1, 1};
   config_.parallel.pipeline_model_parallel_size = 2;
   plan_.micro_batches = 4;
@@ -250,13 +250,14 @@ TEST_F(ClusterStepTest, StagesOfAPipelineArePlayed) {
   }
   plan_.ranks[0].calls[{.phase = Phase::forward, .group = "pipeline", .name = "send"}] = {0, 4 * 0.01 * kRate, 0, 4};
   const StepTime time = predict_step(plan_, config_, ceilings_, &cluster_);
-  // A forward and a transfer, four micro-batches of the second stage, a transfer and a backward; others hide.
+  // The time is a forward and a transfer, four micro-batches of the second stage, a transfer and a backward; the rest
+  // overlaps.
   EXPECT_GE(time.seconds, 0.1 + 0.01 + 4 * 0.6 + 0.01 + 0.2 + 0.05 - 1e-9);
   EXPECT_LE(time.seconds, 0.1 + 4 * 0.6 + 0.2 + 0.05 + 8 * 0.01 + 1e-9);
-  EXPECT_NEAR(time.parts.at("bubble"), time.seconds - 4 * 0.6 - 0.05, 1e-9) << "of the second stage";
+  EXPECT_NEAR(time.parts.at("bubble"), time.seconds - 4 * 0.6 - 0.05, 1e-9) << "in the second stage";
 }
 
-TEST(StepTime, ARunIsStepsAndLooks) {
+TEST(StepTime, RunsConsistOfStepsAndEvaluations) {
   RunConfig config = small_config();
   config.parallel = {2, 1, 1};
   config.train.train_iters = 120;
@@ -269,14 +270,15 @@ TEST(StepTime, ARunIsStepsAndLooks) {
   EXPECT_DOUBLE_EQ(predict_run(step, config, 20), 100 * 2 + 10 * 4 * 4 * 0.5);
   EXPECT_DOUBLE_EQ(predict_run(step, config, 500), 0);
   config.train.eval_interval = 0;
-  EXPECT_DOUBLE_EQ(predict_run(step, config, 20), 100 * 2 + 4 * 4 * 0.5) << "one look, at the end";
-  // Never more than the validation split has: 6 samples are two micro-batches of 2 on each rank, the last one padded.
+  EXPECT_DOUBLE_EQ(predict_run(step, config, 20), 100 * 2 + 4 * 4 * 0.5) << "one evaluation, at the end";
+  // An evaluation never exceeds the validation split: 6 samples are two micro-batches of 2 on each rank, the last one
+  // padded.
   EXPECT_DOUBLE_EQ(predict_run(step, config, 20, 6), 100 * 2 + 2 * 0.5);
   EXPECT_DOUBLE_EQ(predict_run(step, config, 20, 1), 100 * 2 + 0.5);
   EXPECT_DOUBLE_EQ(predict_run(step, config, 20, 1000), 100 * 2 + 4 * 4 * 0.5);
 }
 
-// The probes measure every kernel that a plan counts: a kernel that they lacked would be guessed.
+// The probes measure every kernel that a plan counts; the time of an unmeasured kernel would be guessed.
 TEST(Ceilings, MeasureEveryKernelOfAStep) {
   const Ceilings ceilings = measure_ceilings({"float32", 2, 1});
   EXPECT_GT(ceilings.fma_flops, 0);
