@@ -11,14 +11,14 @@
 
 namespace witan::testing {
 
-// What every rank held: values of input and output, and of their gradients.
+// The values of input and output, and of their gradients, on every rank.
 struct AdjointRun {
   explicit AdjointRun(int ranks) : x(static_cast<size_t>(ranks)), dx(x), y(x), dy(x) {}
   std::vector<std::vector<double>> x, dx, y, dy;  // [rank][element]
 };
 
-// The inner product of a global tensor, placed as given, with its gradient, placed as of_gradient() says: a value that
-// all ranks have whole, gradient included, counts once; otherwise the ranks' products are parts of a sum.
+// The inner product of a global tensor with its gradient; placements of both are given. A tensor that all ranks hold
+// completely, gradient included, counts once; otherwise the ranks' products are parts of a sum.
 inline double inner_product(const std::vector<std::vector<double>>& value,
                             const std::vector<std::vector<double>>& gradient, Placement placement) {
   const bool once =
@@ -29,7 +29,7 @@ inline double inner_product(const std::vector<std::vector<double>>& value,
   return sum;
 }
 
-// A local tensor of a global one so placed: equal on all ranks or not, as the placement asks.
+// A rank's part of a global tensor with this placement: equal on all ranks or not, as the placement requires.
 inline Tensor placed_normal(ThreadRank& rank, const Shape& shape, Placement placement, const std::string& name) {
   const bool same = placement.kind == Placement::Kind::replicate;
   return same ? rank.normal(shape, DType::f64, name) : rank.own_normal(shape, DType::f64, name);
@@ -37,7 +37,7 @@ inline Tensor placed_normal(ThreadRank& rank, const Shape& shape, Placement plac
 
 using GroupOp = std::function<Var(Tape&, const Var&, Group&)>;
 
-// Runs op, by the name under which it records its node, on x of this local shape, and fails the test unless the adjoint
+// Runs `op`, which records a node called `name`, on an x of this local shape. The test fails unless the adjoint
 // identity holds and replicated results are equal on all ranks.
 inline AdjointRun check_adjoint(const std::string& name, int ranks, const Shape& local_shape, Placement from,
                                 Placement to, const GroupOp& op) {

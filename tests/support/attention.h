@@ -1,5 +1,5 @@
-// Attention in tests: sizes and results of its kernels, tokens of its cache, and sequences and heads divided between
-// ranks by plain loops, as comm/context.h divides them.
+// Helpers for tests of attention: sizes and results of its kernels, tokens of its cache, and division of sequences and
+// heads over ranks by plain loops, as comm/context.h divides them.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ inline kernels::PositionRuns zigzag(int64_t S, int ranks, int rank) {
   return {rank * chunk, chunk, (2 * ranks - 1 - rank) * chunk};
 }
 
-// The rows of x [B, S, ..] that rank `of` of `ranks` holds; an undefined x has an undefined share.
+// The rows of x [B, S, ..] that rank `of` of `ranks` holds; undefined for an undefined x.
 inline Tensor share_of(Rank& rank, const Tensor& x, int ranks, int of) {
   if (!x.defined()) return {};
   const int64_t B = x.size(0), S = x.size(1), tokens = S / ranks, row = B * S > 0 ? x.bytes() / (B * S) : 0;
@@ -68,7 +68,7 @@ inline Tensor lse_share_of(Rank& rank, const Tensor& lse, int ranks, int of) {
   return rows.reshape({B, H, S / ranks});
 }
 
-// The row and position of each token of these runs of a cache (kernels/attention/kv_cache.h), run by run.
+// The row and position of each token of these runs of a cache (kernels/attention/kv_cache.h).
 inline kernels::CacheTokens cache_tokens(Rank& rank, const std::vector<kernels::CacheRun>& runs) {
   std::vector<int32_t> rows, positions;
   for (const kernels::CacheRun& run : runs)
@@ -91,7 +91,7 @@ inline Tensor heads_of(Rank& rank, const Tensor& x, int64_t first, int64_t heads
   return out;
 }
 
-// The heads of x [B, S, P, w] that rank `of` of `ranks` attends with: its P / ranks, or the one that it shares.
+// The heads of x [B, S, P, w] that rank `of` of `ranks` computes: P / ranks heads, or a shared one.
 inline Tensor own_heads_of(Rank& rank, const Tensor& x, int ranks, int of) {
   const int64_t P = x.size(2);
   return heads_of(rank, x, of * P / ranks, std::max<int64_t>(P / ranks, 1));

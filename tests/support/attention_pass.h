@@ -1,4 +1,4 @@
-// Attention of whole sequences, forward and backward, which attention of divided ones is compared with.
+// Forward and backward of attention on whole sequences, the reference for attention on divided sequences.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace witan::testing {
 
-// [B, S] int32: rows of documents of these lengths, one after the other; none: no ids.
+// [B, S] int32: each row has documents of these lengths in order. Undefined if there are no lengths.
 inline Tensor document_ids(Rank& rank, int64_t B, int64_t S, const std::vector<int64_t>& lengths) {
   if (lengths.empty()) return {};
   std::vector<int32_t> ids;
@@ -20,12 +20,12 @@ inline Tensor document_ids(Rank& rank, int64_t B, int64_t S, const std::vector<i
   return rank.tensor<int32_t>({B, S}, ids);
 }
 
-// A whole sequence, which every rank of a test can make: queries [B, S, H, hd], keys [B, S, G, hd], values [B, S, G,
+// A whole sequence that every rank of a test can generate: queries [B, S, H, hd], keys [B, S, G, hd], values [B, S, G,
 // hd_v].
 struct WholeSequence {
   int64_t B, S, H, G, hd;
   DType dtype;
-  std::vector<int64_t> documents = {};  // lengths, in every row; none: no ids
+  std::vector<int64_t> documents = {};  // lengths, equal in every row; empty: no ids
   double dropout = 0;
   int64_t window = 0;
   int64_t hd_v = hd;
@@ -38,7 +38,7 @@ struct WholeSequence {
   Tensor dy(Rank& rank) const { return rank.normal({B, S, H, hd_v}, dtype, "dy"); }
 };
 
-using Attend = std::function<Var(Tape&, const std::vector<Var>&)>;  // of q, k and v
+using Attend = std::function<Var(Tape&, const std::vector<Var>&)>;  // called with q, k and v
 
 // y, dq, dk, dv
 inline std::vector<Tensor> attention_pass(Stream& stream, const std::vector<Tensor>& inputs, const Tensor& dy,

@@ -1,4 +1,4 @@
-// A file that is read from memory.
+// A file whose bytes are in memory.
 #pragma once
 
 #include <string>

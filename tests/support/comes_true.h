@@ -1,4 +1,4 @@
-// Waits for conditions that nothing announces: a file, a line of another process, memory of the kernel.
+// Waits for conditions without a notification: a file, a line of another process, memory of the kernel.
 #pragma once
 
 #include <chrono>
@@ -6,7 +6,7 @@
 
 namespace witan::test {
 
-// Asks until condition() holds, for a minute if need be, and returns whether it does.
+// Polls condition() for up to a minute and returns whether it became true.
 template <class Condition>
 bool comes_true(const Condition& condition, double seconds = 60) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);

@@ -1,8 +1,8 @@
 // A CPU rank and a GPU rank side by side: the same values on both, kernels run on each, results compared on the host.
-// Tests that need a GPU are skipped, and say why, where there is none.
+// Tests that need a GPU are skipped with a reason if there is none.
 //
-// compute-sanitizer takes an arena for one allocation, so the fixture watches what lies between its tensors: memory is
-// NaN until a test writes it, and what a kernel writes beside a tensor fails the test.
+// compute-sanitizer sees an arena as one allocation, so the fixture watches the space between its tensors: memory is
+// NaN until a test writes it, and a write next to a tensor fails the test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (cuda::devices() == 0) GTEST_SKIP() << cuda::why_none();
-    // initcheck wants memory as it comes, and little of it.
+    // initcheck needs uninitialised memory, and little of it.
     const bool raw = std::getenv("WITAN_TEST_RAW_MEMORY") != nullptr;
     const int64_t bytes = raw ? kGpuBytes / 8 : kGpuBytes;
     gpu_ = std::make_unique<Stream>(Device{Device::Kind::cuda, 0}, Arena::reserve_on_gpu(0, bytes), host.pool);
@@ -33,20 +33,20 @@ class CudaTest : public ::testing::Test {
   }
   Stream& gpu() { return *gpu_; }
 
-  // The same bits on the GPU.
+  // The GPU's copy has the same bits.
   Tensor to_gpu(const Tensor& tensor) {
     if (!tensor.defined()) return {};
     Tensor out = guarded(tensor.shape(), tensor.dtype());
     gpu().write(out, tensor.raw());
     return out;
   }
-  // The same bits on the host; waits for the GPU.
+  // The host's copy has the same bits; waits for the GPU.
   Tensor to_host(const Tensor& tensor) {
     Tensor out = host.stream.empty(tensor.shape(), tensor.dtype());
     gpu().read(out.raw(), tensor);
     return out;
   }
-  // NaN (all bits set, -1 as an integer) everywhere: an output that a kernel must write entirely.
+  // NaN everywhere (all bits set; -1 as an integer): an output that a kernel must overwrite completely.
   Tensor poisoned(const Shape& shape, DType dtype) {
     Tensor out = guarded(shape, dtype);
     const std::vector<uint8_t> ones(static_cast<size_t>(out.bytes()), 0xff);
@@ -57,12 +57,12 @@ class CudaTest : public ::testing::Test {
   ::testing::AssertionResult agree(const Tensor& on_gpu, const Tensor& on_cpu, double atol, double rtol) {
     return close(to_host(on_gpu), on_cpu, atol, rtol);
   }
-  // What a rounding to the dtype may change, relative: for comparing sums of a few hundred terms.
+  // Relative error of one rounding to the dtype, for comparing sums of a few hundred terms.
   static double tolerance(DType dtype) {
     return dtype == DType::bf16 ? 1.6e-2 : dtype == DType::f16 ? 2e-3 : dtype == DType::f32 ? 2e-5 : 1e-12;
   }
 
-  // Whether kernels take parameters' gradients of one dtype beside values of another.
+  // Whether kernels accept parameter gradients in another dtype than the values.
   static bool has_gradients(DType value, DType gradient) {
     return value == DType::f16 ? size_of(gradient) <= 4 && gradient != DType::bf16 : gradient != DType::f16;
   }
@@ -71,9 +71,9 @@ class CudaTest : public ::testing::Test {
   Rank host;
 
  private:
-  static constexpr int64_t kGuard = 512;  // bytes on either side: alignment stays the arena's
+  static constexpr int64_t kGuard = 512;  // bytes on either side; keeps the arena's alignment
 
-  // Uninitialised, between two strips of ones, which are looked at before their memory is given back.
+  // Uninitialised memory between two guard strips of ones, which are checked before the memory is released.
   Tensor guarded(const Shape& shape, DType dtype) {
     const int64_t strip = kGuard / size_of(dtype), elements = shape.elements();
     const Tensor whole = gpu().empty({strip + elements + strip}, dtype);
@@ -92,7 +92,7 @@ class CudaTest : public ::testing::Test {
     for (size_t i = 0; i < guards_.size(); ++i) {
       gpu().read(found.data(), guards_[i]);
       ASSERT_TRUE(std::ranges::all_of(found, [](uint8_t byte) { return byte == 0xff; }))
-          << "a kernel wrote " << (i % 2 ? "behind" : "before") << " tensor " << i / 2 << " of this test";
+          << "a kernel wrote " << (i % 2 ? "after" : "before") << " tensor " << i / 2 << " of this test";
     }
     guards_.clear();
     guarded_bytes_ = 0;
@@ -107,7 +107,7 @@ class CudaTest : public ::testing::Test {
   }
 
   std::unique_ptr<Stream> gpu_;
-  std::vector<Tensor> guards_;  // before and behind each tensor
+  std::vector<Tensor> guards_;  // before and after each tensor
   int64_t guarded_bytes_ = 0;
 };
 

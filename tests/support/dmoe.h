@@ -1,6 +1,7 @@
 // The published dMoE equivalence (MegaBlocks' layer) in plain code: 8 experts, top-2, GLU with an exact GELU, no bias,
-// weights normalised over the chosen; weights uniform(-1, 1), but N(0, 0.02) for the projections down. A loop over
-// tokens and their experts in float64, its gradients of y.sum(), and a step of SGD at 0.1.
+// weights normalised over the chosen experts. Weights are uniform(-1, 1), except N(0, 0.02) for down projections. A
+// loop over tokens and their experts in float64 computes the output, the gradients of y.sum() and an SGD step with lr
+// 0.1.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +20,7 @@
 namespace witan::testing::dmoe {
 
 inline constexpr int64_t D = 256, F = 256, E = 8, K = 2, T = 6;  // tokens of one rank: x [2, 3, 256]
-inline constexpr size_t kSequences = 2;                          // of T / 2 tokens
+inline constexpr size_t kSequences = 2;                          // each has T / 2 tokens
 inline constexpr double kRate = 0.1;
 
 struct Variant {
@@ -27,14 +28,13 @@ struct Variant {
   double capacity_factor = 0;  // 0: dropless
   std::string policy = "probs";
 
-  int64_t capacity() const {  // of the T tokens of a rank
+  int64_t capacity() const {  // for a rank's T tokens
     if (capacity_factor == 0) return T;
     return static_cast<int64_t>(std::ceil(static_cast<double>(T * K) / static_cast<double>(E) * capacity_factor));
   }
 };
 
-// Global weights, and the tokens of all ranks that have tokens of their own. Rounded to the dtype of the layer under
-// test.
+// Global weights, and the tokens of all data-parallel ranks, rounded to the dtype of the layer under test.
 struct Problem {
   std::vector<double> router, gate_up, down;  // [E, D], [E, 2F, D], [E, D, F]
   std::vector<double> x;                      // [ranks T, D]
@@ -70,7 +70,7 @@ inline void add_scaled(double* to, double factor, const double* from, int64_t n)
   for (int64_t i = 0; i < n; ++i) to[i] += factor * from[i];
 }
 
-// Where a token goes, with which weights, and which of them its experts have room for.
+// A token's experts and weights, and which experts have capacity for it.
 struct Choice {
   std::array<int64_t, K> expert{};
   std::array<double, K> weight{};
@@ -78,7 +78,7 @@ struct Choice {
 };
 
 // The layer in plain code: a loop over tokens and their experts. forward() returns y [tokens, D]; with `gradients`, it
-// adds those of y.sum() as well.
+// also accumulates the gradients of y.sum().
 class PlainLayer {
  public:
   PlainLayer(Problem problem, Variant variant) : p_(std::move(problem)), variant_(std::move(variant)) {}
@@ -86,7 +86,7 @@ class PlainLayer {
 
   std::vector<double> forward(Problem* gradients = nullptr) const {
     std::vector<double> y(p_.x.size());
-    for (size_t first = 0; first < p_.x.size(); first += T * D) {  // a rank's tokens: capacity is counted among them
+    for (size_t first = 0; first < p_.x.size(); first += T * D) {  // a rank's tokens, among which capacity is counted
       std::vector<Choice> choices;
       for (size_t t = 0; t < T; ++t) choices.push_back(choose(&p_.x[first + t * D]));
       drop(choices);
@@ -122,11 +122,11 @@ class PlainLayer {
     return choice;
   }
 
-  // Every expert goes through its assignments, the likeliest or the first of them first.
+  // Every expert goes through its assignments, either the most probable or the first ones first.
   void drop(std::vector<Choice>& choices) const {
     for (int64_t e = 0; e < E; ++e) {
       std::vector<std::pair<double, bool*>> mine;
-      for (size_t row = 0; row < T; ++row) {  // Megatron-LM's number of a token in [S, B]
+      for (size_t row = 0; row < T; ++row) {  // Megatron-LM's index of a token in [S, B]
         Choice& choice = choices[row % kSequences * (T / kSequences) + row / kSequences];
         for (size_t k = 0; k < K; ++k)
           if (choice.expert[k] == e) mine.emplace_back(choice.weight[k], &choice.kept[k]);
@@ -203,7 +203,7 @@ inline double largest(const std::vector<double>& all) {
   return most;
 }
 
-// Relative to the largest element of what is expected: sums of 256 products of both signs lose that much.
+// Relative to the largest expected element: sums of 256 products of both signs lose that much.
 inline ::testing::AssertionResult agree(const std::vector<double>& found, const std::vector<double>& expected,
                                         double tolerance) {
   return close(found, expected, tolerance * largest(expected), 0);

@@ -1,4 +1,4 @@
-// Which options a page of the documentation has a row for.
+// Finds options without a row in a page of the documentation.
 #pragma once
 
 #include <fstream>
@@ -9,7 +9,7 @@
 
 namespace witan::testing {
 
-// The keys that no table of the page names in the first cell of a row, alone or before " = value".
+// Keys that are not in the first cell of any table row of the page, alone or before " = value".
 inline std::vector<std::string> keys_without_row(const std::string& page, const Fields& fields) {
   std::string first_cells;
   std::ifstream file(std::string(WITAN_SOURCE_DIR) + "/docs/" + page);

@@ -1,5 +1,5 @@
-// Dropout for tests: one that draws, and its mask by the definition in kernels/pointwise/dropout.h, from the generator
-// alone.
+// Dropout for tests: an active instance, and its mask computed from the generator by the definition in
+// kernels/pointwise/dropout.h.
 #pragma once
 
 #include "support/rank.h"
@@ -17,7 +17,7 @@ inline kernels::Dropout dropout_of(Rank& rank, double p, int64_t iteration = 7, 
           .site = Philox::stream_of("here")};
 }
 
-// What element `e` is multiplied by.
+// The factor of element `e`.
 inline double factor_of(const kernels::Dropout& how, int64_t e) {
   if (!how.on()) return 1;
   const auto key = [](const std::array<uint32_t, 4>& words) { return words[0] + (uint64_t{words[1]} << 32); };

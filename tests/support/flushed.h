@@ -1,5 +1,5 @@
-// What the program flushed to disk, in order. Stands in for the C library's fsync: include it in one file of a test
-// program.
+// Records files and folders that the program flushes to disk, in order. It replaces the C library's fsync: include it
+// in one file of a test program.
 #pragma once
 
 #include <sys/syscall.h>
@@ -15,8 +15,8 @@ namespace witan::test {
 
 struct Flushed {
   std::filesystem::path path;
-  uintmax_t bytes = 0;             // of a file then
-  std::vector<std::string> names;  // in a folder then, sorted; empty for a file
+  uintmax_t bytes = 0;             // a file's size at the flush
+  std::vector<std::string> names;  // names in a folder at the flush, sorted; empty for a file
 };
 inline std::mutex flushed_mutex;
 inline std::vector<Flushed> flushed;

@@ -1,5 +1,5 @@
-// Products in 8 bits for tests: operands quantised by the CPU's kernels, what they stand for in float64, and problems
-// with groups at all edges.
+// FP8 products in tests: operands quantised by the CPU's kernels, their values in float64, and problems with groups at
+// all edges.
 #pragma once
 
 #include <algorithm>
@@ -16,13 +16,13 @@ namespace witan::testing {
 struct Fp8Case {
   int64_t capacity, K, N;
   std::vector<int64_t> begin, count;
-  int64_t sources = 1;  // begin and count are those of each source, [sources, experts]
+  int64_t sources = 1;  // begin and count are [sources, experts]
 
   int64_t experts() const { return std::ssize(begin) / sources; }
 };
 
-// Gaps, groups out of order, empty groups, single rows, whole blocks and more, one hot expert, several sources, nothing
-// at all; K and N around blocks of 128.
+// Covers gaps, groups out of order, empty groups, single rows, more than a block, one hot expert, several sources and
+// no rows; K and N around blocks of 128.
 inline const std::vector<Fp8Case>& fp8_cases() {
   static const std::vector<Fp8Case> cases = {
       {40, 80, 144, {3, 10, 30}, {5, 17, 1}},
@@ -42,7 +42,7 @@ inline const std::vector<Fp8Case>& fp8_cases() {
   return cases;
 }
 
-// The groups of a case. Those of a source's rows follow each other within an expert.
+// The groups of a case. Within an expert, rows are ordered by source.
 inline RowGroups fp8_groups(Rank& rank, const Fp8Case& c) {
   const int64_t E = c.experts(), R = c.sources;
   if (R == 1) return {rank.tensor<int64_t>({E}, c.begin), rank.tensor<int64_t>({E}, c.count)};
@@ -55,7 +55,7 @@ inline RowGroups fp8_groups(Rank& rank, const Fp8Case& c) {
           rank.tensor<int64_t>({R, E}, c.count)};
 }
 
-// Normal rows whose sizes differ by powers of two, so that a scale from another block shows; NaN outside the groups.
+// Normal rows whose magnitudes differ by powers of two, so that a wrong block's scale shows; NaN outside the groups.
 inline Tensor fp8_rows_of(Rank& rank, const Fp8Case& c, int64_t width, DType dtype, const char* name) {
   Tensor x = rank.normal({c.capacity, width}, dtype, name);
   std::vector<bool> inside(static_cast<size_t>(c.capacity));
@@ -71,9 +71,9 @@ inline Tensor fp8_rows_of(Rank& rank, const Fp8Case& c, int64_t width, DType dty
   return x;
 }
 
-inline constexpr int64_t kFp8Topk = 3;  // rows that a token has
+inline constexpr int64_t kFp8Topk = 3;  // rows of a token
 
-// Tokens of which a case's rows are copies, [T, K], and the assignment of each row: -1 outside the groups.
+// The tokens that a case's rows copy, [T, K], and the assignment of each row: -1 outside the groups.
 inline std::pair<Tensor, Tensor> fp8_tokens_of(Rank& rank, const Fp8Case& c, DType dtype) {
   const int64_t T = c.capacity / kFp8Topk + 1;
   std::vector<int64_t> index(static_cast<size_t>(c.capacity), -1);
@@ -89,8 +89,7 @@ inline double fp8_number(const Tensor& codes, int64_t at, kernels::Fp8Format for
   return static_cast<double>(static_cast<float>(std::bit_cast<e5m2>(code)));
 }
 
-// A number as the nearest of the format's, ties to even, and its largest beyond: in float64, by the format's
-// definition.
+// The format's nearest number, ties to even, limited to its largest, computed in float64 by the format's definition.
 inline double rounded_to(kernels::Fp8Format format, double number) {
   const bool e4 = format == kernels::Fp8Format::e4m3;
   const int mantissa = e4 ? 3 : 2, least = e4 ? -6 : -14;  // bits, and the exponent of the least normal number
@@ -100,14 +99,14 @@ inline double rounded_to(kernels::Fp8Format format, double number) {
   return std::clamp(std::nearbyint(number / step) * step, -largest, largest);
 }
 
-// The value that a number becomes if `magnitude` is scaled to the format's largest; number / scale is float32.
+// The dequantised value of a number if `magnitude` is scaled to the format's largest; number / scale is in float32.
 inline double scaled_to(kernels::Fp8Format format, double number, float magnitude) {
   const float largest = format == kernels::Fp8Format::e4m3 ? 448.0F : 57344.0F;
   const float scaled = static_cast<float>(number) * (magnitude > 0 ? largest / magnitude : 1.0F);
   return rounded_to(format, scaled) * static_cast<double>(magnitude > 0 ? magnitude / largest : 1.0F);
 }
 
-// What they stand for: [M, K] by rows, [K, P] by columns, [E, N, K], on the CPU.
+// Dequantised values of [M, K] by rows, [K, P] by columns, and [E, N, K], on the CPU.
 inline std::vector<double> dequantised(const kernels::Fp8Rows& rows) {
   const int64_t M = rows.values.size(0), K = rows.values.size(1);
   std::vector<double> out;
@@ -138,7 +137,7 @@ inline std::vector<double> dequantised(const kernels::Fp8Weights& weights, bool 
   return out;
 }
 
-// A sum, and that of its terms' magnitudes, which bounds what summation in float32 may lose.
+// A sum, and the sum of its terms' magnitudes, which bounds the error of float32 summation.
 struct ExactSum {
   double sum = 0, magnitudes = 0;
   void add(double term) { sum += term, magnitudes += std::abs(term); }

@@ -9,7 +9,7 @@
 
 namespace witan::testing {
 
-// A port that nobody has, a moment ago, and that the system gives to nobody who does not ask for it by its number.
+// A port that was free a moment ago and that the system assigns only to programs that request its number.
 inline int free_port() {
   constexpr int kFirst = 12000, kPorts = 16000;
   std::random_device random;
@@ -17,7 +17,7 @@ inline int free_port() {
     try {
       return local_end(listen_at({"127.0.0.1", static_cast<int>(kFirst + random() % kPorts)})).port;
     } catch (const Error&) {
-      continue;  // somebody has it
+      continue;  // already in use
     }
   }
   throw std::runtime_error("no free port");

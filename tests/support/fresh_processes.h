@@ -1,6 +1,5 @@
-// Runs a test's body in processes that are started anew, since CUDA does not survive a fork: in each of them this
-// program runs the calling test again, alone, and comes to the same call, which then runs the body and ends the
-// process.
+// Runs a test's body in new processes, since CUDA does not survive a fork. Each process runs this program with only the
+// calling test, reaches the same call, runs the body there and exits.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,12 +21,12 @@
 
 namespace witan::testing {
 
-// Of such a process: which one it is, the port of its job, and the folder in which it says how it ended.
+// A process's number, the port of its job, and the folder to which it writes its result.
 inline constexpr const char *kFreshProcess = "WITAN_TEST_PROCESS", *kFreshPort = "WITAN_TEST_PORT",
                             *kFreshFolder = "WITAN_TEST_FOLDER";
 
-// `variables(process)`: of the environment, as "NAME=value". A test calls this once. Of a process that fails within its
-// test, `said` has what that printed too.
+// `variables(process)` returns environment variables as "NAME=value". A test calls this once. For a process that fails
+// within its test, `said` also holds the output of the test.
 inline std::vector<Ended> in_fresh_processes(
     int count, const std::function<std::string(int process, int port)>& body,
     const std::function<std::vector<std::string>(int process)>& variables = [](int) {

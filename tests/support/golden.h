@@ -1,4 +1,4 @@
-// Files of tests/golden: values that other programs computed, and lines that they logged.
+// Files of tests/golden: values computed by other programs, and lines that they logged.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,10 +12,10 @@
 
 namespace witan::testing {
 
-// Named lists of values, each on a line of its own.
+// Named lists of values, one list per line.
 class GoldenValues {
  public:
-  // `path` is below tests/golden. Tabs or spaces separate the name and the values of a line.
+  // `path` is relative to tests/golden. Tabs or spaces separate the name and the values of a line.
   explicit GoldenValues(const std::string& path) {
     std::ifstream file(std::filesystem::path(WITAN_SOURCE_DIR) / "tests/golden" / path);
     EXPECT_TRUE(file) << path;
@@ -39,8 +39,7 @@ namespace witan::test {
 
 using LoggedLine = std::map<std::string, std::string>;  // column -> text; load_balancing_loss is empty in dense runs
 
-// Every logged line of four public Megatron-LM runs on 8 GPUs (tests/golden/megatron/runs.tsv), field by field as
-// printed.
+// Every logged line of four public Megatron-LM runs on 8 GPUs (tests/golden/megatron/runs.tsv), each field as printed.
 inline std::vector<LoggedLine> megatron_runs() {
   std::ifstream file(std::filesystem::path(WITAN_SOURCE_DIR) / "tests/golden/megatron/runs.tsv");
   const auto split = [](const std::string& row) {

@@ -1,4 +1,4 @@
-// Runs a test's body on N ranks, threads or processes, each with a GPU besides its CPU.
+// Runs a test's body on N ranks, threads or processes, each with a CPU stream and a GPU.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 
 namespace witan::testing {
 
-// Ranks that share a GPU must not load a kernel, which waits for the GPU, while another's waits for them.
+// Loading a kernel waits for the GPU, so ranks that share a GPU must not load one while a peer's kernel waits for them.
 inline const int kLoadsKernelsAtOnce = ::setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/0);
 
 struct GpuRank : Rank {
@@ -31,7 +31,7 @@ struct GpuRank : Rank {
         gpu({Device::Kind::cuda, device}, Arena::reserve_on_gpu(device, int64_t{1} << 30), pool) {}
 
   int size() const { return world.size(); }
-  // The rank's end of the group of all ranks.
+  // The rank's handle of the group of all ranks.
   std::unique_ptr<HostGroup> everyone(const std::string& axis = "data") {
     std::vector<int> ranks(static_cast<size_t>(world.size()));
     std::iota(ranks.begin(), ranks.end(), 0);
@@ -51,7 +51,7 @@ struct GpuRank : Rank {
     gpu.read(out.raw(), tensor);
     return out;
   }
-  // All bits set: NaN, -1.
+  // All bits set: NaN or -1.
   Tensor poisoned_on_gpu(const Shape& shape, DType dtype) {
     Tensor out = gpu.empty(shape, dtype);
     const std::vector<uint8_t> ones(static_cast<size_t>(out.bytes()), 0xff);
@@ -76,8 +76,8 @@ inline void on_gpus(int ranks, const std::function<void(GpuRank&)>& body) {
   on_gpus(world, body);
 }
 
-// The same on ranks of several processes, `threads` of each: how the processes ended, with what the body said on their
-// ranks, one after the other. Each process sees all GPUs; or as `variables` says.
+// Runs the body on ranks of several processes with `threads` ranks each. Returns how the processes ended, with the
+// results of the body on their ranks in order. Each process sees all GPUs, unless `variables` hides some.
 struct GpuProcesses {
   int processes = 2, threads = 1;
   double deadline_seconds = 30;
@@ -95,7 +95,7 @@ inline std::vector<Ended> on_gpu_processes(const GpuProcesses& of, const std::fu
       of.variables);
 }
 
-// The GPUs' peer memory alone, without NCCL: for ranks that share a GPU too.
+// Peer memory of GPUs without NCCL, also for ranks that share a GPU.
 class GpuPeerGroup : public Group, public cuda::Watched {
  public:
   GpuPeerGroup(GpuRank& rank, const std::string& axis)
@@ -128,7 +128,7 @@ class GpuPeerGroup : public Group, public cuda::Watched {
   std::unique_ptr<cuda::PeerExchange> exchange_;
 };
 
-// Tests of as many ranks as the parameter, with a GPU each, that meet over NCCL.
+// Tests on as many ranks as the parameter says, each with its own GPU, connected by NCCL.
 class OverNccl : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {

@@ -1,7 +1,7 @@
-// Gradients against central differences, in float64. The only gradient checker there is.
+// Gradients against central differences, in float64. All gradient checks use it.
 //
-// An op passes when, for every input and a random weighting of all its outputs, the gradient that the tape gives agrees
-// with (f(x + h) - f(x - h)) / 2h in every element. tests/ops/coverage_test.cpp fails for ops that no test names here.
+// An op passes if, for every input and a random weighting of all its outputs, the tape's gradient agrees with (f(x + h)
+// - f(x - h)) / 2h in every element. tests/ops/coverage_test.cpp fails for ops that no test names here.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace witan::testing {
 
 using Function = std::function<std::vector<Var>(Tape&, const std::vector<Var>&)>;
 
-// A leaf that owns its tensors: a parameter without a module.
+// A leaf that owns its tensors, like a parameter without a module.
 struct TestLeaf : Leaf {
   TestLeaf(Stream& stream, Tensor initial) : value_(std::move(initial)) {
     gradient_ = stream.empty_like(value_);
@@ -88,7 +88,7 @@ inline void gradcheck(Rank& rank, const std::string& name, const Function& f, co
     }
   }
 
-  // The same through parameters: the first backward overwrites a poisoned buffer, the second accumulates.
+  // Checks gradients of parameters: the first backward overwrites a poisoned buffer, the second accumulates.
   std::vector<std::unique_ptr<TestLeaf>> leaves;
   for (const Tensor& input : inputs) leaves.push_back(std::make_unique<TestLeaf>(rank.stream, input));
   for (int pass = 1; pass <= 2; ++pass) {

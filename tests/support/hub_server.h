@@ -1,7 +1,7 @@
-// A hub on this machine, which behaves as the Hugging Face hub of 2026 does, and as badly as a test wants: repositories
-// with their lists in pages, large files that are stored with Xet on a server of another port, to whose signed
-// addresses the hub redirects, small ones in a cache that it redirects to by a relative address, renamed repositories,
-// ranges, tokens; and answers that fail, end early, do not end, or hold other bytes.
+// A local server that behaves like the Hugging Face hub of 2026, with failures that a test requests. It serves
+// repositories with paged file lists; redirects large files, stored with Xet, to signed URLs on another port, and small
+// ones by a relative URL to a cache; and supports renamed repositories, ranges and tokens. Answers can fail, end early,
+// never end, or hold wrong bytes.
 #pragma once
 
 #include <arpa/inet.h>
@@ -45,13 +45,13 @@ struct HubRepository {
   std::string commit = "0123456789abcdef0123456789abcdef01234567";
   std::map<std::string, std::string> files;
   nlohmann::json card = nlohmann::json::object();
-  std::string token;                                     // who does not send it may not read
-  nlohmann::json more_listed = nlohmann::json::array();  // entries of the list that are no files of it
+  std::string token;                                     // required for reading, if not empty
+  nlohmann::json more_listed = nlohmann::json::array();  // listed entries that are not files
 };
 
 struct HubRequest {
-  bool content = false;                        // to the server of large files
-  std::string path, query;                     // decoded, as it came
+  bool content = false;                        // sent to the server of large files
+  std::string path, query;                     // decoded, as received
   std::map<std::string, std::string> headers;  // names in lower case
   std::string header(const std::string& name) const {
     const auto found = headers.find(name);
@@ -59,15 +59,15 @@ struct HubRequest {
   }
 };
 
-// How an answer goes wrong.
+// A failure of an answer.
 struct HubFault {
-  int status = 0;            // instead of the answer
-  std::string headers = "";  // "Name: value\r\n", more of them
-  int64_t cut_after = -1;    // bytes of the body, and the connection ends
-  int64_t more_bytes = 0;    // that the body has
+  int status = 0;            // sent instead of the answer
+  std::string headers = "";  // additional "Name: value\r\n"
+  int64_t cut_after = -1;    // bytes of the body before the connection closes
+  int64_t more_bytes = 0;    // bytes added to the body
   bool wrong_byte = false, endless = false, ignores_ranges = false, wrong_range = false;
   double bytes_per_second = 0;
-  bool silent = false;  // no answer, and the connection stays
+  bool silent = false;  // no answer; the connection stays open
 };
 
 class HubServer {
@@ -99,24 +99,24 @@ class HubServer {
     const std::lock_guard lock(mutex_);
     repositories_[repository.kind + "s/" + repository.name] = repository;
   }
-  // A former name of a repository, of the same kind: requests are redirected, by relative addresses.
+  // A former name of a repository of the same kind: requests are redirected by relative URLs.
   void rename(const std::string& kind, const std::string& former, const std::string& name) {
     const std::lock_guard lock(mutex_);
     renamed_[kind + "s/" + former] = kind + "s/" + name;
   }
-  // Called with each request, on any thread; what it returns goes wrong.
+  // Called with each request, on any thread; returns the failure of its answer.
   void set_fault(std::function<std::optional<HubFault>(const HubRequest&)> fault) {
     const std::lock_guard lock(mutex_);
     fault_ = std::move(fault);
   }
   void set_page_size(size_t files) { page_size_ = files; }
-  void set_large(size_t bytes) { large_ = bytes; }  // files of so many are on the other server
+  void set_large(size_t bytes) { large_ = bytes; }  // files of at least this size are on the other server
 
   std::vector<HubRequest> requests() const {
     const std::lock_guard lock(mutex_);
     return requests_;
   }
-  // Requests for content of files: of the path, or of all.
+  // Number of requests for content of this path, or of all files.
   int64_t content_requests(const std::string& path = "") const {
     int64_t count = 0;
     for (const HubRequest& request : requests())
@@ -133,7 +133,7 @@ class HubServer {
   struct Answer {
     int status = 200;
     std::string headers, body;
-    bool file = false;  // ranges of it are given
+    bool file = false;  // supports ranges
   };
 
   static int listen() {
@@ -160,7 +160,7 @@ class HubServer {
         if (socket >= 0) ::close(socket);
         return;
       }
-      const int now = 1;  // the head and the body of an answer are sent apart
+      const int now = 1;  // without it, head and body could be sent together
       ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &now, sizeof now);
       open_.insert(socket);
       sessions_.emplace_back([this, socket, content] { serve(socket, content); });
@@ -231,7 +231,7 @@ class HubServer {
     return request;
   }
 
-  // False: the connection is over.
+  // Returns false after the connection has closed.
   bool respond(int socket, const HubRequest& request) {
     Answer answer;
     HubFault fault;
@@ -302,7 +302,7 @@ class HubServer {
     return true;
   }
 
-  // The hub's own answers.
+  // Answers of the hub itself.
   Answer answer_of(const HubRequest& request) const {
     const bool api = request.path.starts_with("/api/");
     if (const auto moved = redirect_of_renamed(request)) return *moved;
@@ -408,7 +408,7 @@ class HubServer {
     return std::nullopt;
   }
 
-  // Signed addresses are the whole authorization: another one beside them is an error, as of S3.
+  // A signed URL is the complete authorization; as with S3, another one is an error.
   Answer content_of(const HubRequest& request) const {
     if (!request.header("authorization").empty())
       return {400, "", "<Error><Code>InvalidArgument</Code><Message>Only one auth mechanism allowed</Message></Error>"};
@@ -425,18 +425,18 @@ class HubServer {
   const int hub_, content_;
   int hub_port_ = 0, content_port_ = 0;
   std::atomic<size_t> page_size_ = 1000, large_ = 1000;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   bool stopping_ = false;
   std::set<int> open_;
   std::vector<std::thread> sessions_;
   std::map<std::string, HubRepository> repositories_;
-  std::map<std::string, std::string> renamed_;  // former "datasets/OWNER/NAME" -> the name now
+  std::map<std::string, std::string> renamed_;  // former "datasets/OWNER/NAME" -> current name
   std::function<std::optional<HubFault>(const HubRequest&)> fault_;
   std::vector<HubRequest> requests_;
   std::vector<std::thread> acceptors_;
 };
 
-// Bytes that no part of which is like another.
+// Random bytes, without repeated parts.
 inline std::string random_bytes(size_t count, uint64_t seed = 1) {
   std::string bytes(count, '\0');
   uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;

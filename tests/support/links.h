@@ -1,4 +1,4 @@
-// Ranks that have met and say words to each other over their connections alone.
+// Ranks that have met and exchange words over their connections only.
 #pragma once
 
 #include <array>
@@ -34,12 +34,12 @@ inline std::string hear(Links& links, int from, double seconds = 10) {
   return words;
 }
 
-// Whether the rank is known to have left, after so many seconds at most.
+// Whether the rank is known to have left within this many seconds.
 inline bool leaves(Links& links, int rank, double seconds = 10) {
   return links.wait_some([&](Links::View& view) { return view.left(rank); }, [](Links::View&) { return ""; }, seconds);
 }
 
-// What body() returns on each of so many ranks that have met.
+// Runs body() on this many connected ranks and returns the results.
 inline std::vector<Ended> on_links(int ranks, const std::function<std::string(Links&)>& body, double silence = 20) {
   return in_processes(ranks, [&, port = free_port()](int rank) {
     Links links(meet_peers(launch_by_sockets(rank, ranks, port), 20), silence);
@@ -47,7 +47,7 @@ inline std::vector<Ended> on_links(int ranks, const std::function<std::string(Li
   });
 }
 
-// Returns when all are here.
+// Returns when all ranks have arrived.
 inline void meet_at_first(Links& links) {
   if (links.rank() != 0) {
     say(links, 0, "here");
@@ -58,14 +58,14 @@ inline void meet_at_first(Links& links) {
   for (int rank = 1; rank < links.size(); ++rank) say(links, rank, "all are here");
 }
 
-// A frame sent by hand.
+// Sends a frame by hand.
 inline void send_frame(const Socket& to, FrameHeader header, std::span<const std::byte> payload = {}) {
   header.bytes = payload.size();
   send_all(to, std::as_bytes(std::span(&header, 1)), deadline_in(1));
   send_all(to, payload, deadline_in(1));
 }
 
-// A connection to a rank by hand.
+// Opens a connection to a rank by hand.
 inline std::optional<Socket> introduced_to(const Met& met, int rank) {
   const Endpoint& at = met.peers[static_cast<size_t>(rank)].at;
   std::string why;
@@ -75,7 +75,7 @@ inline std::optional<Socket> introduced_to(const Met& met, int rank) {
   return peer ? std::optional(std::move(peer->socket)) : std::nullopt;
 }
 
-// Returns once the other end has closed the connection.
+// Returns when the other end has closed the connection.
 inline void drain(const Socket& socket) {
   std::array<std::byte, 1> byte;
   while (recv_all(socket, byte, deadline_in(20)) == Transfer::done) {

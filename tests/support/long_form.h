@@ -1,6 +1,5 @@
-// Tests whose proof is many steps or many layouts have two forms. The short one, of fewer, runs with every other test;
-// the long one where WITAN_LONG_TESTS is set, as `make test-long` does. The few that take hours ask for
-// WITAN_LONG_TESTS=hours.
+// Tests that need many steps or many layouts have two forms. The short form runs with all other tests, the long form if
+// WITAN_LONG_TESTS is set, as by `make test-long`. A few take hours and require WITAN_LONG_TESTS=hours.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The message of the E that an action throws. Fails the test when it throws nothing or something else.
+// Returns the message of the E that an action throws. Fails the test if it throws nothing or something else.
 #pragma once
 
 #include <gtest/gtest.h>

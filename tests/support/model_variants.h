@@ -10,7 +10,7 @@
 
 namespace witan::testing {
 
-// YaRN, from the eight positions that the model was trained with.
+// YaRN, extending eight original positions.
 inline void add_stretched_positions(ModelConfig& config) {
   config.attention.rope_scaling_type = "yarn";
   config.attention.rotary_scaling_factor = 4;
@@ -41,7 +41,7 @@ inline void add_grouped_router(ModelConfig& config, const std::string& layers, i
   config.moe.moe_shared_expert_intermediate_size = shared_size;
 }
 
-// gpt-oss: a window in every other layer, sinks, biases everywhere, clamped SwiGLU.
+// gpt-oss: sliding windows in every other layer, sinks, biases everywhere, clamped SwiGLU.
 inline void add_gpt_oss_features(ModelConfig& config, const std::string& window) {
   config.attention.window_size = window;
   config.attention.window_attn_skip_freq = "2";
@@ -52,8 +52,8 @@ inline void add_gpt_oss_features(ModelConfig& config, const std::string& window)
   config.mlp.glu_linear_offset = 1;
 }
 
-// The variants of modded-nanogpt (Jordan et al., 2024) in a model of four layers: norms without weights, also behind
-// the embedding and of queries and keys; rotation of half the pairs; value embeddings, of which two layers share one; a
+// The variants of modded-nanogpt (Jordan et al., 2024) in a model of four layers: norms without weights, also after the
+// embedding and on queries and keys; rotary embedding of half the pairs; value embeddings, one shared by two layers; a
 // layer without attention; skips and the embedding in every layer; SiLU; scaled logits.
 inline void add_nanogpt_variants(ModelConfig& config) {
   config.num_layers = 4;

@@ -1,4 +1,4 @@
-// What tests of modules share: gradient buffers for their parameters, and a group of one rank.
+// Helpers for tests of modules: gradient buffers for their parameters, and a group of one rank.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,12 @@
 
 namespace witan::testing {
 
-// The axis of a rank that is alone on it: nothing is ever sent.
+// An axis of one rank, which sends nothing.
 struct Alone : MetaGroup {
   Alone() : MetaGroup(1, 0, "expert") {}
 };
 
-// Gives every parameter a gradient buffer of its own, poisoned: whatever backward does not write shows.
+// Gives every parameter its own gradient buffer, poisoned so that unwritten elements show.
 inline void bind_gradients(Stream& stream, const Module& module) {
   for (Parameter* parameter : module.parameters()) {
     const Tensor gradient =
@@ -27,7 +27,7 @@ inline void bind_gradients(Stream& stream, const Module& module) {
   }
 }
 
-// Of all parameters, in their order.
+// The gradients of all parameters, in order.
 inline std::vector<std::vector<double>> gradients_of(const Module& module) {
   std::vector<std::vector<double>> all;
   for (Parameter* parameter : module.parameters()) all.push_back(values(parameter->gradient()));

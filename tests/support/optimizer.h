@@ -1,4 +1,5 @@
-// Optimizer kernels in tests: split master weights (base/numbers/half.h), sums of blocks, and updates of one parameter.
+// Helpers for optimizer kernels: split master weights (base/numbers/half.h), sums of blocks, and updates of one
+// parameter.
 #pragma once
 
 #include <bit>
@@ -13,14 +14,14 @@
 
 namespace witan::testing {
 
-// Writes the values of 16 bits into `value` and returns the remainders. Everything is on the CPU.
+// Writes the 16-bit values into `value` and returns the remainders, both on the CPU.
 inline Tensor split_into(Stream& stream, const Tensor& value, const Tensor& whole) {
   Tensor remainder = stream.empty(value.shape(), remainder_dtype(value.dtype()));
   split_from_host(value, remainder, 0, whole.raw(), whole.elements());
   return remainder;
 }
 
-// Float32 [n] with numbers of every kind: infinities, NaNs, numbers between two of bfloat16 and halfway between them.
+// Float32 [n] with numbers of every kind: infinities, NaNs, numbers between two bfloat16 numbers and halfway between.
 inline Tensor masters_of_every_kind(Stream& stream) {
   std::vector<float> all;
   for (const uint32_t upper : {0x0000u, 0x0001u, 0x007Fu, 0x0080u, 0x3F80u, 0x4049u, 0x7F7Fu, 0x7F80u, 0x7FFFu})
@@ -41,8 +42,8 @@ inline std::vector<double> joined(const Tensor& value, const Tensor& remainder) 
   return all;
 }
 
-// The sums of the blocks of a stack [E, N, K], contiguous on the host, by a plain loop in float64: squares and zeros of
-// each block.
+// Sums of the blocks of a contiguous stack [E, N, K] on the host by a plain loop in float64: squares and zeros of each
+// block.
 inline std::vector<double> exact_block_sums(const Tensor& stack) {
   const std::vector<double> x = values(stack);
   const int64_t N = stack.size(1), K = stack.size(2), across = (K + 127) / 128, down = (N + 15) / 16;
@@ -56,7 +57,7 @@ inline std::vector<double> exact_block_sums(const Tensor& stack) {
   return sums;
 }
 
-// Whether sums of squares agree within `rtol`, and numbers of zeros exactly.
+// Whether sums of squares agree within `rtol` and numbers of zeros exactly.
 inline ::testing::AssertionResult close_block_sums(const Tensor& sums, const Tensor& stack, double rtol) {
   const std::vector<double> found = values(sums), expected = exact_block_sums(stack);
   if (found.size() != expected.size())
@@ -76,7 +77,7 @@ inline void put_zeros(const Tensor& stack) {
   });
 }
 
-// One parameter and its state, by name.
+// One parameter and its state by name.
 struct AdamWTensors {
   Tensor value, remainder, m, v, gradient;
   kernels::UpdateTensors update() const { return {value, remainder, {m, v}, gradient}; }
@@ -95,14 +96,14 @@ struct SgdSettings {
   int64_t rate = kernels::step_value::learning_rate;
 };
 
-// Runs one of the kernels of kernels/optimizer/optimizer.h with a table of its own, as a GPU needs.
+// Runs a kernel of kernels/optimizer/optimizer.h with its own parameter table, as a GPU needs.
 template <class Kernel, class Args>
 void update_with(const Kernel& kernel, Stream& stream, const std::vector<kernels::UpdateItem>& items,
                  const Tensor& step, const Args& args) {
   kernels::DeviceTable table(stream, static_cast<int64_t>(items.size()) * kernels::kUpdateColumns,
                              MemoryTag::workspace);
   kernel(stream, items, table.holding(stream, kernels::update_table(items)), step, args);
-  stream.wait();  // before the table goes
+  stream.wait();  // before the table is destroyed
 }
 
 inline void adamw(Stream& stream, const AdamWTensors& t, const Tensor& step, const AdamWSettings& s) {

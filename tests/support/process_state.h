@@ -1,4 +1,4 @@
-// States of the process that tests bring about, each for as long as an object lives.
+// Changes the state of the process for the lifetime of an object.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ class Variable {
 
 namespace witan::testing {
 
-// Lets the process open at most `left` more files.
+// Limits the process to opening `left` more files.
 class NoFreeDescriptors {
  public:
   explicit NoFreeDescriptors(int left = 0) {
@@ -59,7 +59,7 @@ class NoFreeDescriptors {
 
 namespace witan::test {
 
-// Memory that was freed but that the C allocator keeps, since a block above it is still in use.
+// Freed memory that the C allocator keeps because a block above it is still in use.
 class FreedMemory {
  public:
   FreedMemory() : before_(read_resident()->now) {
@@ -68,15 +68,15 @@ class FreedMemory {
       blocks.push_back(std::make_unique<char[]>(kBlock));
       std::memset(blocks.back().get(), 1, kBlock);
     }
-    last_ = std::move(blocks.back());  // else the end of the heap would be given back at once
+    last_ = std::move(blocks.back());  // otherwise the end of the heap would be released at once
   }
-  // Whether most of it is resident. Sanitizers have allocators of their own, which may give it back at once.
+  // Whether most of it is resident. Allocators of sanitizers may release it at once.
   bool is_kept() const { return read_resident()->now > before_ + kBytes / 2; }
 
   static constexpr size_t kBytes = 64 << 20;
 
  private:
-  static constexpr size_t kBlock = 64 << 10;  // of which malloc makes no mapping each
+  static constexpr size_t kBlock = 64 << 10;  // small enough for malloc to use the heap instead of mmap
   uint64_t before_;
   std::unique_ptr<char[]> last_;
 };

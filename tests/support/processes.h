@@ -29,29 +29,29 @@
 
 namespace witan::testing {
 
-// By the engine that WITAN_COMM_ENGINE names: tests/CMakeLists.txt runs what uses this with several.
+// Uses the engine that WITAN_COMM_ENGINE names; tests/CMakeLists.txt runs these tests with several.
 inline Launch launch_of(int rank, int size, int port, const std::string& secret = "test") {
   const char* engine = std::getenv(kEngineVariable);
   return {rank, size, rank, {"127.0.0.1", port}, secret, engine_named(engine == nullptr ? "auto" : engine)};
 }
 
-// Of a job whose messages all travel over its own connections, where tests play a rank by hand.
+// A job whose messages all use its own connections, for tests that act as a rank by hand.
 inline Launch launch_by_sockets(int rank, int size, int port) {
   Launch launch = launch_of(rank, size, port);
   launch.engine = CommEngine::sockets;
   return launch;
 }
 
-// How a process ended.
+// The end of a process.
 struct Ended {
   bool killed = false;
-  int code = -1;         // 99 if an expectation failed in it and its body returned all the same
-  std::string said;      // what its body returned, or its error's message
+  int code = -1;         // 99 if an expectation failed although its body returned
+  std::string said;      // the result of its body, or its error's message
   double seconds = 0;    // since the processes were started
-  std::string failures;  // the messages of the expectations that failed in it, however it ended
+  std::string failures;  // messages of its failed expectations, however it ended
 };
 
-constexpr double kSoon = 5;  // s: within it the others end when one is lost
+constexpr double kSoon = 5;  // s: within this time the others end after losing a rank
 
 inline void expect_whole(const std::vector<Ended>& ended) {
   for (size_t process = 0; process < ended.size(); ++process)
@@ -165,7 +165,7 @@ class ProcessEvent {
   Socket heard_, says_;
 };
 
-// A connection by hand to rank 0, which may not listen yet.
+// A connection by hand to rank 0, which may not be listening yet.
 inline Socket connected_to_zero(int port) {
   std::optional<Socket> socket;
   std::string why;
@@ -176,7 +176,7 @@ inline Socket connected_to_zero(int port) {
   return std::move(socket.value());
 }
 
-// Stops this process, as ^Z does; another one, of its own, continues it after so many seconds, if ever.
+// Stops this process, as ^Z does; a helper process continues it after this many seconds, if given.
 inline void stop_for(double seconds) {
   const pid_t stopped = ::getpid();
   if (::fork() == 0) {
@@ -200,7 +200,7 @@ struct ProcessRank : Rank {
   const int rank;
 };
 
-// The same with a world of all of them.
+// Runs a world of all ranks on these processes.
 inline std::vector<Ended> on_processes(int count, const std::function<std::string(ProcessRank&)>& body,
                                        const ProcessWorldOptions& options = {20, 20}) {
   const int port = free_port();

@@ -1,4 +1,4 @@
-// The program itself, in processes that a test starts, waits for and kills.
+// The witan program in processes that a test starts, waits for and kills.
 #pragma once
 
 #include <fcntl.h>
@@ -19,12 +19,12 @@ namespace witan::test {
 
 class Program {
  public:
-  // Runs words[0] with the environment's variables and `more` ("RANK=0"); both outputs go to the file `log`.
+  // Runs words[0] with the environment's variables and `more` ("RANK=0"); stdout and stderr go to the file `log`.
   Program(std::vector<std::string> words, const std::filesystem::path& log, std::vector<std::string> more = {}) {
     std::vector<char*> argv, variables;
     for (std::string& word : words) argv.push_back(word.data());
     for (std::string& variable : more) variables.push_back(variable.data());
-    // A shell takes the last of two values, getenv() the first: each name has one.
+    // Given duplicates, a shell uses the last value and getenv() the first, so each name occurs once.
     for (char** variable = environ; *variable != nullptr; ++variable) {
       const std::string_view name = std::string_view(*variable).substr(0, std::string_view(*variable).find('=') + 1);
       if (std::ranges::none_of(more, [&](const std::string& given) { return given.starts_with(name); }))
@@ -39,7 +39,7 @@ class Program {
     if (::posix_spawn(&process_, argv[0], &files, nullptr, argv.data(), variables.data()) != 0) process_ = -1;
     ::posix_spawn_file_actions_destroy(&files);
   }
-  // A test that fails leaves nothing behind.
+  // A failing test leaves no process behind.
   ~Program() {
     send(SIGKILL);
     wait();
@@ -47,15 +47,15 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  // To a process that never began: nothing. kill(-1) would be to every process there is.
+  // Sends nothing if no process was started: kill(-1) would reach every process.
   void send(int signal) const {
     if (process_ > 0 && !ended_) ::kill(process_, signal);
   }
-  // To it and all others of its process group, as a terminal does, where it leads one.
+  // Signals its whole process group, as a terminal does, if it leads one.
   void send_to_group(int signal) const {
     if (process_ > 0 && !ended_) ::kill(-process_, signal);
   }
-  // Its exit code, or less than 0: the signal that ended it.
+  // Its exit code, or minus the signal that ended it.
   int wait() {
     if (process_ < 0) return 127;
     if (!ended_) ::waitpid(process_, &status_, 0);
@@ -65,7 +65,7 @@ class Program {
   bool ends_within(double seconds) {
     return comes_true([this] { return ended(); }, seconds);
   }
-  // Whether it comes to that before it ends, or a time is over.
+  // Whether the condition holds before the process ends or the time is over.
   template <class Place>
   bool reaches(const Place& place, double seconds) {
     return comes_true([&] { return place() || ended(); }, seconds) && place();

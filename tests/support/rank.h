@@ -1,4 +1,4 @@
-// A rank of its own for tests: an arena, a pool and a CPU (or meta) stream, and tensors made from values.
+// A rank for tests: an arena, a pool and a CPU (or meta) stream, and tensors made from values.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ struct Rank {
     std::copy(values.begin(), values.end(), out.data<T>());
     return out;
   }
-  // Standard normal values times `scale`; the same for every dtype and order of calls.
+  // Standard normal values times `scale`, the same for every dtype and order of calls.
   Tensor normal(const Shape& shape, DType dtype, std::string_view name, double scale = 1) {
     Tensor out = stream.empty(shape, dtype);
     const Philox rng(7, Philox::stream_of(name));
@@ -35,7 +35,7 @@ struct Rank {
     });
     return out;
   }
-  // NaN everywhere: an output that a kernel must overwrite entirely.
+  // NaN everywhere: an output that a kernel must overwrite completely.
   Tensor poisoned(const Shape& shape, DType dtype) {
     Tensor out = stream.empty(shape, dtype);
     dispatch_floating(dtype, [&]<class T>() { std::ranges::fill(out.span<T>(), T(std::nanf(""))); });

@@ -12,7 +12,7 @@
 
 namespace witan::testing {
 
-// Buffers for a router's kernels to write, for T tokens and K of E experts each, in the accumulator dtype A. Floating
+// Output buffers for router kernels, for T tokens with K of E experts each and accumulator dtype A. Floating-point
 // outputs are poisoned, integers are -7.
 inline kernels::RouterOutputs poisoned_outputs(Rank& rank, int64_t T, int64_t E, int64_t K, DType A) {
   const kernels::RouterOutputs out{
@@ -23,14 +23,14 @@ inline kernels::RouterOutputs poisoned_outputs(Rank& rank, int64_t T, int64_t E,
   return out;
 }
 
-// Tokens in the rows of a pool, for ops that read them there.
+// Tokens in the rows of a receive buffer, where ops read them.
 struct RoutedRows {
   ops::TokenRows rows;
   RowGroups groups;
   int64_t capacity() const { return rows.source.size(0); }
 };
 
-// ids [T, K], -1 where an assignment is dropped; the pool has `spare` rows that belong to nobody.
+// ids is [T, K], with -1 for dropped assignments; the buffer has `spare` unused rows.
 inline RoutedRows routed_rows(Rank& rank, const std::vector<int32_t>& ids, int64_t topk, int64_t experts,
                               int64_t spare = 0) {
   std::vector<int64_t> counts(static_cast<size_t>(experts)), begin(counts.size());

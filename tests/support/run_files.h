@@ -1,4 +1,4 @@
-// Reads files of a run: TensorBoard's events and traces of steps.
+// Reads files of a run: TensorBoard events and step traces.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace witan::test {
 
-// The bytes of all of TensorBoard's event files in `folder`.
+// The bytes of all TensorBoard event files in `folder`.
 inline std::string event_bytes(const fs::path& folder) {
   std::string bytes;
   for (const auto& file : fs::directory_iterator(folder)) bytes += read_file(file.path());
@@ -27,12 +27,12 @@ inline size_t count(const std::string& bytes, const std::string& text) {
 
 namespace witan::testing {
 
-// The events of a trace of steps (train/trace/step_tracer.h).
+// The events of a step trace (train/trace/step_tracer.h).
 inline nlohmann::json events_of(const fs::path& trace) {
   return nlohmann::json::parse(read_file(trace)).at("traceEvents");
 }
 
-// The slices of a rank on one of its tracks.
+// The slices on one of a rank's tracks.
 inline std::vector<nlohmann::json> slices(const nlohmann::json& events, int rank, const std::string& track) {
   int number = -1;
   for (const auto& event : events)

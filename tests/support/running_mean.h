@@ -1,10 +1,10 @@
-// A token mixer that is no attention, for tests of what layers, generation, checkpoints and plans ask of any kind: the
-// mean of all earlier values of a document, times a gate.
+// A token mixer other than attention, for tests of the requirements that layers, generation, checkpoints and plans have
+// for any mixer: the mean of a document's earlier values, times a gate.
 //
 //   v = W_v x,   m[t] = mean over the document's tokens s <= t of v[s],   y = W_o (silu(W_g x) * m)
 //
-// Its state is a sum for each channel: the same memory for a text of any length, which cannot be cut. The tensor axis
-// divides channels, and so do context-parallel ranks, each of which gets whole sequences of some. On the CPU.
+// Its state is a sum for each channel: constant memory for a text of any length, which cannot be cut. The tensor axis
+// divides channels, and so do context-parallel ranks, each of which gets whole sequences of some channels. CPU only.
 #pragma once
 
 #include <algorithm>
@@ -147,7 +147,7 @@ class RunningMean : public TokenMixer {
     return o_proj_.forward(tape, ops::swiglu(tape, ops::join_columns(tape, gate, m), {}), randomness);
   }
 
-  // Takes the means of whole sequences, for all channels of this rank or, where ranks divide sequences, for a part.
+  // Averages whole sequences, for all channels of this rank or, if ranks divide sequences, for a part.
   Var mean(Tape& tape, const Var& v, const Positions& where) {
     Tensor ids = where.hints.one_sequence_per_row ? Tensor() : where.sequence_ids;
     if (!context_.divides()) return running_mean(tape, v, ids);

@@ -1,4 +1,4 @@
-// The published runs of Distributed Shampoo: the transformer of recipes/parity/mesh_test.toml, or a small one like it,
+// The published runs of Distributed Shampoo: the transformer of recipes/parity/mesh_test.toml, or a small variant,
 // trained on five tokens.
 #pragma once
 
@@ -17,12 +17,12 @@ namespace witan::testing {
 struct ShampooSetting {
   const char* name;
   int64_t frequency;
-  bool zeros;                        // q and the head begin as zeros, all other matrices as N(0, 1 / fan_in)
-  double near;                       // how far losses may be from the published ones, relative, until the first roots
+  bool zeros;                        // q and the head start at zero, all other matrices as N(0, 1 / fan_in)
+  double near;                       // relative error of losses until the first roots
   std::array<double, 10> published;  // losses at steps 10, 20, ... 100
   double graft_eps = 1e-12;
 };
-// The zero head's loss jumps about between steps 10 and 20: three seeds of the original have 0.95 to 1.16 at step 20.
+// With a zero head the loss is noisy between steps 10 and 20: three seeds of the original give 0.95 to 1.16 at step 20.
 inline const std::array<ShampooSetting, 3> kShampooSettings = {
     {{"GraftAlone",
       100,
@@ -40,8 +40,8 @@ inline const std::array<ShampooSetting, 3> kShampooSettings = {
       0.1,
       {1.3547, 1.0302, 0.4162, 0.1202, 0.0129, 0.00578, 0.00256, 0.00161, 0.00129, 0.00113}}}};
 
-// Other epsilons of the graft, without roots. Nobody published these: the losses are what the original, of August 2026,
-// prints with PyTorch 2.11 on an H200.
+// Other epsilons of the grafting, without roots. These losses are unpublished: the original, of August 2026, prints
+// them with PyTorch 2.11 on an H200.
 inline const std::array<ShampooSetting, 2> kGraftEpsilons = {
     {{"GraftEpsilon1e8",
       1000,
@@ -90,7 +90,7 @@ inline Batch five_tokens() {
   return batch;
 }
 
-// Of the global tensors, whatever part a rank has of them.
+// Initialises by global tensors, so every layout gets the same values.
 inline void begin_with_zero_head(Stream& stream, Engine& engine) {
   for (const StateTensor& tensor : engine.state()) {
     if (tensor.kind != StateTensor::Kind::value || tensor.global_shape.dims() < 2) continue;
@@ -106,7 +106,7 @@ inline void begin_with_zero_head(Stream& stream, Engine& engine) {
   }
 }
 
-// At steps 10, 20, ... of this run, whose ranks all have the same tokens.
+// Losses at steps 10, 20, ... of this run; all ranks have the same tokens.
 inline std::vector<double> shampoo_losses(RunConfig config, const ShampooSetting& setting, const std::string& mesh,
                                           int64_t steps = 100) {
   config.parallel.ranks = 0;
@@ -137,9 +137,9 @@ inline std::vector<double> shampoo_losses(RunConfig config, const ShampooSetting
   return losses;
 }
 
-// Until the first roots losses are the graft's, and the published ones. After them they are at most those: factors of
-// five tokens have so little rank that roundings decide on most of a root, and the original itself is below its
-// published losses (docs/parity.md).
+// Until the first roots, losses equal those of the grafted optimizer, which were published. After them they are at most
+// the published ones: factors of five tokens have so little rank that rounding determines most of a root, and the
+// original itself is below its published losses (docs/parity.md).
 inline void expect_published(const ShampooSetting& setting, const std::vector<double>& losses) {
   ASSERT_EQ(losses.size(), setting.published.size());
   for (size_t i = 0; i < losses.size(); ++i) {
@@ -152,7 +152,7 @@ inline void expect_published(const ShampooSetting& setting, const std::vector<do
   }
 }
 
-// A row of published losses and one of ours.
+// Prints a row of published losses and one of ours.
 inline void print_losses(std::ostream& out, const ShampooSetting& setting, const std::string& what,
                          const std::vector<double>& losses) {
   const auto row = [&](const std::string& title, const auto& all) {

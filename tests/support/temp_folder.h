@@ -1,4 +1,4 @@
-// A folder of a test's own, removed with everything in it when the test is over.
+// A temporary folder for a test, removed with its contents at the end.
 #pragma once
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Peer memory among thread-ranks on the CPU, as comm/peer_memory.h describes it, in plain loops: the reference
-// of the GPU's.
+// Peer memory among thread-ranks on the CPU, as comm/peer_memory.h describes it, in plain loops: the reference for
+// GPUs.
 #pragma once
 
 #include <cstring>
@@ -14,7 +14,7 @@ namespace witan::testing {
 
 class ThreadPeers : public PeerMemory {
  public:
-  // Of `owner`; talks through a group of the same ranks.
+  // Memory of `owner`; communicates through a group of the same ranks.
   ThreadPeers(Group& owner, Group& through) : PeerMemory(owner), through_(through) {}
 
  private:
@@ -31,7 +31,7 @@ class ThreadPeers : public PeerMemory {
     std::vector<int64_t> places;
     for (int64_t e = 0; e < E; ++e) {
       const int64_t owner = e / local;
-      int64_t row = 0;  // rows of the owner's pool before expert e
+      int64_t row = 0;  // rows of the owner's buffer before expert e
       for (int64_t before = owner * local; before < e; ++before)
         for (int64_t rank = 0; rank < R; ++rank) row += rows(rank, before);
       if (owner == me) groups.begin.data<int64_t>()[e % local] = row;
@@ -139,7 +139,7 @@ class ThreadPeers : public PeerMemory {
     through_.barrier(stream);
   }
 
-  // Every rank's pool; all have come when it returns.
+  // The receive buffers of all ranks; returns when all ranks have arrived.
   std::vector<Pool> pools_of(Stream& stream, const Rows& own) {
     const Tensor mine = stream.empty({2}, DType::i64), all = stream.empty({2 * through_.size()}, DType::i64);
     mine.data<int64_t>()[0] = own.rows.defined() ? reinterpret_cast<int64_t>(own.rows.raw()) : 0;
@@ -155,7 +155,7 @@ class ThreadPeers : public PeerMemory {
   Group& through_;
 };
 
-// A group that offers it, and nothing else.
+// A group that offers only peer memory.
 class PeeredGroup : public Group {
  public:
   explicit PeeredGroup(Group& group) : Group(group.size(), group.rank(), group.name()), peers_(*this, group) {}

@@ -1,4 +1,4 @@
-// Runs a test's body on N thread-ranks, each with an arena, a pool and a stream of its own.
+// Runs a test's body on N thread-ranks, each with its own arena, pool and stream.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace witan::testing {
 
-// Waits until a rank of the world has failed: what a rank does that comes later than the others wait for it.
+// Waits until a rank of the world has failed, for calls that follow the failure.
 inline void until_failed(const HostGroup& group) {
   test::comes_true([&] { return group.failure()->raised(); });
 }
@@ -22,7 +22,7 @@ struct ThreadRank : Rank {
   ThreadRank(ThreadWorld& of, int index) : Rank(1, int64_t{1} << 28), world(of), rank(index) {}
 
   int size() const { return world.size(); }
-  // The rank's end of the group of all ranks.
+  // The rank's handle of the group of all ranks.
   std::unique_ptr<HostGroup> everyone(const std::string& axis = "data") {
     std::vector<int> ranks(static_cast<size_t>(world.size()));
     std::iota(ranks.begin(), ranks.end(), 0);
@@ -43,7 +43,7 @@ inline void on_ranks(ThreadWorld& world, const std::function<void(ThreadRank&)>&
     body(rank);
   });
 }
-// A rank that hangs fails its test after 20 seconds.
+// A hanging rank fails its test after 20 seconds.
 inline void on_ranks(int ranks, const std::function<void(ThreadRank&)>& body) {
   ThreadWorld world(ranks, {.deadline_seconds = 20});
   on_ranks(world, body);

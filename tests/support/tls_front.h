@@ -1,5 +1,5 @@
-// TLS before a server of this machine that speaks without: https://127.0.0.1:PORT for http://127.0.0.1:OTHER, with a
-// certificate made for the occasion, which only who is told of it trusts.
+// A TLS proxy in front of a local plain-text server: https://127.0.0.1:PORT for http://127.0.0.1:OTHER, with a
+// certificate made for the test, which only clients that are given it trust.
 #pragma once
 
 #include <arpa/inet.h>
@@ -24,7 +24,7 @@ namespace witan::test {
 
 class TlsFront {
  public:
-  // Writes the certificate, which signs itself, to the file.
+  // Writes the self-signed certificate to the file.
   TlsFront(int other_port, const std::filesystem::path& certificate) : other_port_(other_port) {
     make_certificate(certificate);
     listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -83,9 +83,9 @@ class TlsFront {
     if (!used) throw std::runtime_error("cannot make a certificate");
   }
 
-  // One connection after the other.
+  // Serves one connection at a time.
   void serve_all() {
-    sigset_t pipe;  // clients leave without a word
+    sigset_t pipe;  // clients disconnect without notice
     ::sigemptyset(&pipe);
     ::sigaddset(&pipe, SIGPIPE);
     ::pthread_sigmask(SIG_BLOCK, &pipe, nullptr);

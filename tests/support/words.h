@@ -1,4 +1,4 @@
-// A tokenizer for tests: a token for each byte, which texts are encoded with, and tokens for the words given.
+// A tokenizer for tests: a token for each byte, used for encoding text, and tokens for the given words.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace witan::test {
 
-// Bytes have their own ids; words follow, as many as are new and longer. With an end of text, it is the last token.
+// Bytes are their own ids; the new words longer than a byte follow. An optional end-of-text token is the last one.
 inline Tokenizer tokenizer_of(const std::vector<std::string>& words, bool end_of_text = false) {
   TokenizerSpec spec;
   for (int byte = 0; byte < 256; ++byte) spec.tokens.emplace_back(1, static_cast<char>(byte));
