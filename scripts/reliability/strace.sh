@@ -16,7 +16,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # --- 1 ---
-strace -f -y -qq -s 8 -o "$work/trace" \
+WITAN_RELIABILITY=all strace -f -y -qq -s 8 -o "$work/trace" \
   -e trace=openat,write,fsync,rename,renameat,renameat2,mkdir,mkdirat,unlink,unlinkat,rmdir \
   "$tests" --gtest_also_run_disabled_tests --gtest_filter='Saving.DISABLED_ListsItsCalls' >"$work/listed"
 # Maps names of the C library and of the kernel to one.

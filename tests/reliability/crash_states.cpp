@@ -45,7 +45,7 @@ CrashStates::CrashStates(const Tree& before) {
 
 CrashStates::Number CrashStates::make(bool folder) {
   seen_[++nodes_].folder = folder;
-  durable_[nodes_].folder = folder;  // which nothing names yet
+  durable_[nodes_].folder = folder;  // not yet named by any entry
   return nodes_;
 }
 
@@ -126,7 +126,7 @@ void CrashStates::happen(Nodes& nodes, const Piece& piece, Fate fate) {
   if (piece.file == 0) return;
   Node& node = nodes.at(piece.file);
   if (piece.size) {
-    if (*piece.size < node.size) {  // what is cut off reads as zeros when the file grows again
+    if (*piece.size < node.size) {  // truncated bytes read as zeros when the file grows again
       node.blocks.erase(node.blocks.lower_bound((*piece.size + kBlock - 1) / kBlock), node.blocks.end());
       if (const auto last = node.blocks.find(*piece.size / kBlock); last != node.blocks.end())
         last->second.resize(*piece.size % kBlock);
@@ -183,7 +183,7 @@ Tree CrashStates::seen() const {
 
 Tree CrashStates::disk(std::vector<Fate> fates) const {
   Nodes nodes = durable_;
-  std::set<size_t> missing;  // or not whole
+  std::set<size_t> missing;  // pieces that are missing or partial
   size_t place = 0;
   for (const auto& [number, piece] : pending_) {
     Fate fate = fates.at(place++);
@@ -213,7 +213,7 @@ std::vector<std::vector<CrashStates::Fate>> CrashStates::choose(size_t all, size
       chosen.emplace_back(count, Fate::whole)[i] = Fate::lost;
     }
   }
-  // Few, half or most of the pieces have happened, some of them in part.
+  // Few, half or most of the pieces have happened, some of them partially.
   static constexpr double kShares[] = {0.15, 0.5, 0.85};
   for (size_t sample = 0; sample < samples; ++sample) {
     auto& fates = chosen.emplace_back(count);

@@ -1,5 +1,5 @@
-// File system calls that fail, or end the process, at a chosen moment. faults.cpp stands in for the C library's calls
-// in the whole test program; unarmed, they do what they always did.
+// File system calls that fail, or end the process, at a chosen moment. faults.cpp replaces the C library's functions in
+// the whole test program; without arm() they behave as usual.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,21 @@
 namespace witan::test {
 
 struct Fault {
-  int64_t at = 0;       // the number of the call that is hit, from 1; 0: none; -1: none, and arm() prints "begin"
-  int error = 0;        // the errno that it fails with, undone; 0: the process is killed just before it
-  int64_t slow_ms = 0;  // what every fsync takes longer
-  // Only calls that give a disk something to keep are counted and hit: not those that read, and none that removes.
+  int64_t at = 0;       // the call to hit, counted from 1; 0: none; -1: none, and arm() prints "begin"
+  int error = 0;        // the errno of the failed call; 0: the process is killed just before the call
+  int64_t slow_ms = 0;  // added to the duration of every fsync
+  // Counts and hits only calls that store data: neither reads nor removals.
   bool writes_only = false;
-  bool lasting = false;   // all calls after it fail, too, as on a full disk
-  bool half = false;      // if it writes, half of the bytes are written, and the calls after it fail
-  std::string slow = {};  // a part of the paths that slow_ms is for; empty: all
+  bool lasting = false;   // all later calls fail too, as on a full disk
+  bool half = false;      // a hit write stores half of its bytes, and the next calls fail
+  std::string slow = {};  // part of the paths that slow_ms applies to; empty: all
 };
 
-// From now on, calls that name a file below `folder` (absolute), by path or descriptor, on any thread, are counted and
-// hit.
+// Starts counting and hitting calls of any thread that access a file below `folder` (absolute), by path or by
+// descriptor.
 void arm(const fs::path& folder, const Fault& fault);
 
-// Those calls so far: "fsync step-4/manifest.json".
+// The calls so far, such as "fsync step-4/manifest.json".
 std::vector<std::string> calls_seen();
 
 }  // namespace witan::test

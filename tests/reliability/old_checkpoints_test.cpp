@@ -1,4 +1,4 @@
-// Checkpoints of every version of the format load and resume, forever (tests/golden/checkpoints).
+// Checkpoints of every version of the format must always load and resume (tests/golden/checkpoints).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -16,7 +16,7 @@ namespace {
 
 class OldCheckpoints : public ::testing::TestWithParam<std::string> {
  protected:
-  // Paths in flags are those of the run that was saved, which began in a folder of its own, too.
+  // Paths in the flags refer to the original run, which also started in its own folder.
   OldCheckpoints() {
     fs::copy_file(golden() / "text.txt", folder_ / "text.txt");
     fs::current_path(folder_.path());
@@ -25,11 +25,11 @@ class OldCheckpoints : public ::testing::TestWithParam<std::string> {
 
   static fs::path golden() { return fs::path(WITAN_SOURCE_DIR) / "tests" / "golden" / "checkpoints"; }
 
-  // From step 4 of a run that holds nothing but the checkpoint, to step 8.
+  // Resumes a run folder that contains only the checkpoint of step 4, up to step 8.
   void resume() const {
     const fs::path checkpoint = run_ / "checkpoints" / "step-4";
     fs::create_directories(checkpoint);
-    // Version 1 is that of version 2 with another manifest.
+    // Version 1 differs from version 2 only in its manifest.
     for (const fs::path& from : {golden() / "v2" / "step-4", golden() / GetParam() / "step-4", golden() / GetParam()})
       if (fs::is_directory(from))
         for (const auto& file : fs::directory_iterator(from))
@@ -49,8 +49,8 @@ class OldCheckpoints : public ::testing::TestWithParam<std::string> {
   const fs::path run_ = folder_ / "old";
 };
 
-// To the bit on the machine and with the compiler that computed what is expected; others round otherwise.
-TEST_P(OldCheckpoints, ResumesAsTheProgramThatWroteIt) {
+// Bits are equal on the machine and with the compiler that computed the expected values; others round differently.
+TEST_P(OldCheckpoints, ResumesLikeTheProgramThatWroteIt) {
   constexpr double kOfLoss = 2e-3, kOfNorm = 2e-2;  // relative
   resume();
   std::istringstream expected(
@@ -72,15 +72,15 @@ INSTANTIATE_TEST_SUITE_P(Versions, OldCheckpoints, ::testing::Values("v1", "v2")
 
 class NewCheckpoints : public OldCheckpoints {};
 
-// A version without a folder is one whose checkpoints nobody would notice to load no more: make.sh makes it.
-TEST_P(NewCheckpoints, AreOfAVersionThatHasItsFolder) {
+// A version without a folder could stop loading without notice; make.sh creates its folder.
+TEST_P(NewCheckpoints, HaveAFolderForTheirVersion) {
   resume();
   const Json manifest =
       parse_json(read_file(run_ / "checkpoints" / "step-8" / "manifest.json"), "the checkpoint of this program");
   const std::string version = cat("v", manifest.at("version").get<int>());
   const fs::path kept = golden() / version / "step-4" / "manifest.json";
   ASSERT_TRUE(fs::exists(kept)) << "run tests/golden/checkpoints/make.sh WITAN " << version
-                                << ", commit what it makes, and add it to the values above";
+                                << ", commit its output, and add the version to the values above";
   EXPECT_EQ(parse_json(read_file(kept), kept.string()).at("version"), manifest.at("version"));
 }
 

@@ -1,4 +1,4 @@
-// The power fails at every moment of runs that save; whatever the disk may hold then, nothing that was saved is lost.
+// The power fails at every moment of runs that save; whatever the disk may then contain, no saved checkpoint is lost.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -56,7 +56,7 @@ Tree below(const Tree& tree, const std::string& folder) {
   return part;
 }
 
-// A run whose operations are known, and the states of the disk that they may leave.
+// A run with logged operations, and the states that they can leave on the disk.
 class PowerLoss {
  public:
   PowerLoss(const SmallRuns& runs, const Variant& variant) : runs_(runs), prepared_(runs.prepare(variant)) {
@@ -83,7 +83,7 @@ class PowerLoss {
     if (promised_ > 0) saved_[promised_] = below(before_, checkpoint(promised_));
   }
 
-  // After every `stride`-th operation.
+  // Tries the states after every `stride`-th operation.
   void try_all(size_t stride, size_t all, size_t samples) {
     CrashStates states(before_);
     int64_t renamed_step = 0;
@@ -107,7 +107,7 @@ class PowerLoss {
  private:
   std::string checkpoint(int64_t step) const { return cat(name_, "/checkpoints/step-", step); }
 
-  // The step whose checkpoint it gives its name; 0: none.
+  // The step of the checkpoint that this operation renames into place; 0: none.
   int64_t renamed(const Operation& operation) const {
     for (int64_t step = 1; step <= 4; ++step)
       if (operation.to == checkpoint(step)) return step;
@@ -126,7 +126,8 @@ class PowerLoss {
     if (is_new) {
       const int64_t found = state->second = newest_of(tree);
       if (found > 0) {
-        ASSERT_TRUE(below(tree, checkpoint(found)) == saved_.at(found)) << "step " << found << " is not what was saved";
+        ASSERT_TRUE(below(tree, checkpoint(found)) == saved_.at(found))
+            << "step " << found << " differs from the saved checkpoint";
         ASSERT_NO_FATAL_FAILURE(expect_metrics(tree, found));
       }
       if (resumed_.insert(what_resuming_reads(tree, found)).second) {
@@ -136,11 +137,11 @@ class PowerLoss {
     ASSERT_GE(state->second, promised_);
   }
 
-  // The steps up to the checkpoint can be read, whatever became of those after it.
+  // Metrics of steps up to the checkpoint are readable, whatever happened to later ones.
   void expect_metrics(const Tree& tree, int64_t found) {
     const fs::path copy = folder_ / "metrics.jsonl";
     const auto metrics = tree.find(name_ + "/metrics.jsonl");
-    ASSERT_TRUE(metrics != tree.end()) << "no metrics beside the checkpoint of step " << found;
+    ASSERT_TRUE(metrics != tree.end()) << "no metrics for the checkpoint of step  " << found;
     if (!metrics_.insert({found, *metrics->second}).second) return;
     write_tree(folder_.path(), {{"metrics.jsonl", metrics->second}});
     MetricsWriter(copy).truncate_after(found);
@@ -149,8 +150,8 @@ class PowerLoss {
     ASSERT_TRUE(kept.run.has_value());
   }
 
-  // States that differ in other ways end alike: in the contents of hidden folders, which are removed; of the log; of
-  // checkpoints that are not the newest, and of metrics, which are looked at for each state.
+  // States end alike if they differ only in hidden folders, which are removed, in the log, in older checkpoints, or in
+  // metrics, which are checked for each state.
   std::string what_resuming_reads(const Tree& tree, int64_t found) const {
     Tree read;
     for (const auto& [path, bytes] : tree) {
@@ -170,8 +171,8 @@ class PowerLoss {
     std::string files;
     for (const auto& [path, bytes] : tree) files += cat("\n  ", path, bytes ? cat(" ", bytes->size()) : "/");
     ASSERT_EQ(resumed.code, 0) << resumed.message << files;
-    ASSERT_TRUE(final_state(run_) == prepared_.whole) << "another state at the end" << files;
-    if (found == 4) return;  // a finished run is left as it is
+    ASSERT_TRUE(final_state(run_) == prepared_.whole) << "different final state" << files;
+    if (found == 4) return;  // a finished run does not change
     ASSERT_EQ(read_metrics(run_ / "metrics.jsonl").steps.size(), 4U) << files;
   }
 
@@ -179,17 +180,17 @@ class PowerLoss {
   TempFolder folder_;
   SmallRuns::Prepared prepared_;
   fs::path run_;
-  std::string name_;  // of the run folder, below the place
+  std::string name_;  // of the run folder, relative to the place
   Tree before_;
   std::vector<Operation> operations_;
-  std::map<int64_t, Tree> saved_;         // the checkpoints, by their steps
-  int64_t promised_ = 0;                  // the newest step that was saved
-  std::map<std::string, int64_t> found_;  // of states, by their hashes: the step of the checkpoint
-  std::set<std::string> resumed_;         // what runs were resumed from
+  std::map<int64_t, Tree> saved_;         // checkpoints by step
+  int64_t promised_ = 0;                  // the newest step that was saved durably
+  std::map<std::string, int64_t> found_;  // hash of a state -> step of its checkpoint
+  std::set<std::string> resumed_;         // hashes of the data from which runs were resumed
   std::set<std::pair<int64_t, std::string>> metrics_;
 };
 
-TEST(PowerLoss, AtNoMomentLosesWhatWasSaved) {
+TEST(PowerLoss, NeverLosesASavedCheckpoint) {
   WITAN_SKIP_POWER_LOSS();
   const SmallRuns runs;
   size_t states = 0, resumed = 0, moments = 0;
@@ -208,7 +209,7 @@ TEST(PowerLoss, AtNoMomentLosesWhatWasSaved) {
                 << power.resumed() << " resumed" << std::endl;
   }
   std::cout << states << " states of the disk after " << moments << " operations; " << resumed
-            << " of them, unlike to whom resumes, were resumed\n";
+            << " of them, which differ for resuming, were resumed\n";
 }
 
 }  // namespace

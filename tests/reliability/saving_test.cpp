@@ -1,4 +1,4 @@
-// A run is killed, or its file system fails it, at every single call that a save makes; nothing is lost.
+// A run is killed, or a file system call fails, at every call that a save makes; no checkpoint is lost.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ SmallRuns& small_runs() {
   return runs;
 }
 
-// Every call of every variant, or here and there in two of them.
+// Tries every call of every variant, or every n-th call of two variants.
 std::vector<Variant> some_variants() {
   return thorough() ? all_variants()
                     : std::vector<Variant>{{2, 2, "bfloat16", false, 1, false}, {1, 1, "bfloat16", false, 2, true}};
@@ -32,12 +32,12 @@ std::vector<Variant> some_variants() {
 size_t stride() {
   return thorough() ? 1 : 11;
 }
-// A line for each variant, where that takes minutes.
+// Prints a line per variant, since the thorough form takes minutes.
 void say(const Variant& variant, size_t calls, const char* what) {
   if (thorough()) std::cout << name_of(variant) << ": " << calls << ' ' << what << std::endl;
 }
 
-// The newest step whose folder has its name when the call `at` is about to be made.
+// The newest step whose folder has its final name just before the call `at`.
 int64_t promised(const std::vector<std::string>& calls, size_t at, int64_t step) {
   for (size_t i = 0; i + 1 < at; ++i)
     for (const int64_t saved : {2, 4})
@@ -47,23 +47,23 @@ int64_t promised(const std::vector<std::string>& calls, size_t at, int64_t step)
   return step;
 }
 
-// What is there suffices: the run goes on to the end, and its end is that of the run that nothing happened to.
+// The remaining files suffice: the run continues to the end, with the final state of an undisturbed run.
 void expect_nothing_lost(const SmallRuns::Prepared& prepared, const fs::path& run, int64_t at_least,
                          const std::string& when) {
   const int64_t found = newest(run);
   ASSERT_GE(found, at_least) << when;
   const Ended resumed = small_runs().train(prepared, run);
   ASSERT_EQ(resumed.code, 0) << when << ": " << resumed.message;
-  ASSERT_TRUE(final_state(run) == prepared.whole) << when << ": another state at the end";
+  ASSERT_TRUE(final_state(run) == prepared.whole) << when << ": different final state";
   ASSERT_EQ(read_metrics(run / "metrics.jsonl").steps.size(), 4U) << when;
   if (found == 4) return;
-  // The saves that were made since have cleaned up.
+  // Later saves have removed leftovers.
   std::vector<std::string> left;
   for (const auto& item : fs::directory_iterator(run / "checkpoints")) left.push_back(item.path().filename());
   ASSERT_EQ(left.size(), static_cast<size_t>(prepared.config.train.keep_last)) << when;
 }
 
-TEST(Saving, KilledAtEveryCallOfTheFileSystemARunLosesNothing) {
+TEST(Saving, RunsKilledAtEveryFileSystemCallLoseNothing) {
   WITAN_SKIP_UNDER_SANITIZERS();
   int64_t kills = 0;
   for (const Variant& variant : some_variants()) {
@@ -71,7 +71,7 @@ TEST(Saving, KilledAtEveryCallOfTheFileSystemARunLosesNothing) {
     const auto prepared = small_runs().prepare(variant);
     const auto calls = small_runs().train(prepared, small_runs().fresh(prepared)).calls;
     ASSERT_GT(calls.size(), 50U);
-    EXPECT_EQ(promised(calls, calls.size(), 0), 4) << "the last call comes when the last checkpoint is complete";
+    EXPECT_EQ(promised(calls, calls.size(), 0), 4) << "the last call follows the last complete checkpoint";
     for (size_t at = 1; at <= calls.size(); at += stride(), ++kills) {
       const fs::path run = small_runs().fresh(prepared);
       const Ended ended = small_runs().train(prepared, run, {static_cast<int64_t>(at), 0});
@@ -84,9 +84,9 @@ TEST(Saving, KilledAtEveryCallOfTheFileSystemARunLosesNothing) {
   std::cout << kills << " kills in " << some_variants().size() << " variants\n";
 }
 
-// What an error of this kind may end a run with.
+// The ways in which a run may end after an error of this kind.
 void expect_clear_end(const Ended& ended, int error, const std::string& when) {
-  if (ended.code == 0) return;  // it did not matter
+  if (ended.code == 0) return;  // the failed call was not essential
   EXPECT_EQ(ended.code, error == ENOSPC ? 9 : 5) << when << ": " << ended.message;
   EXPECT_NE(ended.message.find("/checkpoints"), std::string::npos) << when << ": " << ended.message;
   const auto names = [&](const char* words) { return ended.message.find(words) != std::string::npos; };
@@ -94,13 +94,13 @@ void expect_clear_end(const Ended& ended, int error, const std::string& when) {
       << when << ": " << ended.message;
 }
 
-TEST(Saving, WhateverCallFailsTheRunSaysSoAndLosesNothing) {
+TEST(Saving, EveryFailedCallIsReportedAndLosesNothing) {
   WITAN_SKIP_UNDER_SANITIZERS();
   int64_t faults = 0;
   std::map<std::string, int64_t> unharmed;
   size_t number = 0;
   for (const Variant& variant : some_variants()) {
-    if (thorough() && number++ % 3 != 0) continue;  // a third of them has every kind of call
+    if (thorough() && number++ % 3 != 0) continue;  // every kind of call is among a third of them
     SCOPED_TRACE(name_of(variant));
     const auto prepared = small_runs().prepare(variant);
     const auto calls = small_runs().train(prepared, small_runs().fresh(prepared)).calls;
@@ -109,7 +109,7 @@ TEST(Saving, WhateverCallFailsTheRunSaysSoAndLosesNothing) {
         const fs::path run = small_runs().fresh(prepared);
         const Ended ended = small_runs().train(prepared, run, {static_cast<int64_t>(at), error});
         ASSERT_FALSE(ended.killed);
-        const std::string& call = ended.calls.at(at - 1);  // ranks that write at once come in any order
+        const std::string& call = ended.calls.at(at - 1);  // ranks that write at the same time do so in any order
         const std::string when = cat(std::strerror(error), " in call ", at, ", ", call);
         expect_clear_end(ended, error, when);
         if (ended.code == 0) ++unharmed[call.substr(0, call.find(' '))];
@@ -120,14 +120,14 @@ TEST(Saving, WhateverCallFailsTheRunSaysSoAndLosesNothing) {
     say(variant, calls.size(), "calls, each failed with EIO and with ENOSPC");
   }
   for (const char* call : {"write", "fsync", "rename", "renameat2", "mkdir"})
-    EXPECT_FALSE(unharmed.contains(call)) << "a run went on after a failed " << call;
+    EXPECT_FALSE(unharmed.contains(call)) << "a run succeeded despite a failed " << call;
   std::cout << faults << " faults; the run went on after";
   for (const auto& [call, times] : unharmed) std::cout << ' ' << times << ' ' << call;
   std::cout << '\n';
 }
 
-// While the disk dawdles, the next step is computed; what is saved is the state after the step all the same.
-TEST(Saving, ASlowDiskChangesNothing) {
+// The next step is computed while a slow disk saves; the saved state is nevertheless the one after the step.
+TEST(Saving, SlowDisksChangeNothing) {
   WITAN_SKIP_UNDER_SANITIZERS();
   for (const Variant& variant :
        {Variant{2, 2, "bfloat16", false, 2, false}, Variant{4, 1, "float32", false, 2, false}}) {
@@ -138,16 +138,16 @@ TEST(Saving, ASlowDiskChangesNothing) {
     EXPECT_TRUE(final_state(run) == prepared.whole);
     fs::remove_all(run / "checkpoints" / "step-4");
     ASSERT_EQ(small_runs().train(prepared, run).code, 0);
-    EXPECT_TRUE(final_state(run) == prepared.whole) << "step 2 was saved as it was before step 3's update";
+    EXPECT_TRUE(final_state(run) == prepared.whole) << "the checkpoint of step 2 has the state before step 3's update";
     const Metrics metrics = read_metrics(run / "metrics.jsonl");
     ASSERT_EQ(metrics.saves.size(), 2U);
-    EXPECT_GT(metrics.saves[0].seconds, 0.1) << "seven files and folders at least, 20 ms each";
+    EXPECT_GT(metrics.saves[0].seconds, 0.1) << "at least seven files and folders, 20 ms each";
     EXPECT_LE(metrics.saves[0].paused_s, metrics.saves[0].seconds + 0.1);
   }
 }
 
-// The disk of one rank takes longer than ranks wait for each other in anything else.
-TEST(Saving, ASlowDiskOfOneRankEndsNoRun) {
+// One rank's disk takes longer than ranks wait for each other in other calls.
+TEST(Saving, ASlowDiskOfOneRankDoesNotEndTheRun) {
   WITAN_SKIP_UNDER_SANITIZERS();
   auto prepared = small_runs().prepare({2, 2, "float32", false, 2, false});
   prepared.config.train.save_interval = 4;
@@ -166,7 +166,7 @@ TEST(Saving, ASlowDiskOfOneRankEndsNoRun) {
     EXPECT_NE(given_up.message.find(words), std::string::npos) << given_up.message;
 }
 
-// For scripts/reliability/strace.sh, which holds them against what the kernel saw.
+// Input of scripts/reliability/strace.sh, which compares it with the calls that the kernel saw.
 TEST(Saving, DISABLED_ListsItsCalls) {
   for (const Variant& variant :
        {Variant{2, 2, "bfloat16", false, 1, false}, Variant{2, 1, "float32", false, 2, true}}) {
