@@ -8,8 +8,8 @@
 namespace witan {
 namespace {
 
-// JSON has no infinity: a token that cannot follow has the log probability that OpenAI's servers give it.
-TEST(AnswerJson, WhatCannotFollowHasANumber) {
+// JSON has no infinity, so an impossible token gets the log probability that OpenAI's servers report.
+TEST(AnswerJson, ImpossibleTokensHaveAFiniteLogprob) {
   constexpr float kNever = -std::numeric_limits<float>::infinity();
   test::Parrot parrot;
   const Tokenizer tokenizer = test::served(parrot).tokenizer;

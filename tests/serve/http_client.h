@@ -1,4 +1,4 @@
-// A client made of a socket, which sends whatever bytes a test wants.
+// A client with a raw socket that can send arbitrary bytes.
 #pragma once
 
 #include <arpa/inet.h>
@@ -15,7 +15,7 @@ namespace witan::test {
 
 struct HttpAnswer {
   int status = 0;
-  std::string head, body;  // a chunked body put together
+  std::string head, body;  // a chunked body is joined
   nlohmann::json json() const { return nlohmann::json::parse(body); }
   std::string error() const { return json().at("error").at("message"); }
   std::string code() const { return json().at("error").at("code"); }
@@ -28,7 +28,7 @@ class HttpClient {
     place.sin_family = AF_INET;
     place.sin_port = htons(static_cast<uint16_t>(port));
     place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const timeval most{20, 0};  // a hang is a failure
+    const timeval most{20, 0};  // a hang fails the test
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
     if (::connect(socket_, reinterpret_cast<const sockaddr*>(&place), sizeof place) != 0)
       throw std::runtime_error("cannot connect");
@@ -43,7 +43,7 @@ class HttpClient {
   }
   // Closes the sending side; answers are still received.
   void end_sending() { ::shutdown(socket_, SHUT_WR); }
-  // Returns false if the server does not accept it any more.
+  // Returns false if the server no longer accepts data.
   bool send(const std::string& bytes) {
     for (size_t sent = 0; sent < bytes.size();) {
       const ssize_t now = ::send(socket_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
@@ -52,12 +52,12 @@ class HttpClient {
     }
     return true;
   }
-  // Whether the server sends something, or ends the connection, within this time.
+  // Whether the server sends data or closes the connection within this time.
   bool is_answered_within(int milliseconds) const {
     pollfd waiting{socket_, POLLIN, 0};
     return ::poll(&waiting, 1, milliseconds) > 0;
   }
-  // Receives more bytes; false: the connection has ended.
+  // Receives more bytes; returns false if the connection has ended.
   bool receive() {
     char piece[4096];
     const ssize_t got = ::recv(socket_, piece, sizeof piece, 0);
@@ -70,7 +70,7 @@ class HttpClient {
       if (!receive()) return false;
     return true;
   }
-  // The head of the next answer, which is all of an answer to HEAD.
+  // The head of the next answer, which is a complete answer to HEAD.
   HttpAnswer head() {
     if (!receive_until("\r\n\r\n")) return {};
     HttpAnswer out;
@@ -78,7 +78,7 @@ class HttpClient {
     out.status = std::stoi(out.head.substr(out.head.find(' ')));
     return out;
   }
-  // The next answer; status 0: the connection ended before one.
+  // The next answer; status 0 if the connection ended before one.
   HttpAnswer answer() {
     HttpAnswer out = head();
     if (out.status == 0) return out;
@@ -132,7 +132,7 @@ class HttpClient {
   std::string received_;
 };
 
-// Decompresses an answer. Throws std::runtime_error unless it is one gzip member, whole and undamaged.
+// Decompresses an answer. Throws std::runtime_error unless it is a single, complete and valid gzip member.
 inline std::string gunzip(const std::string& bytes) {
   z_stream stream{};
   if (inflateInit2(&stream, MAX_WBITS + 16) != Z_OK) throw std::runtime_error("no memory");

@@ -1,5 +1,5 @@
-// Heads that come in pieces, and the rules of RFC 9112 on which bytes are a request; with a server around them they are
-// in http_server_test.cpp.
+// Request heads that arrive in pieces, and RFC 9112's rules about valid requests. http_server_test.cpp tests them with
+// a running server.
 #include "witan/serve/http_framing.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 
 using State = HeadScanner::State;
 
-// However the bytes come.
+// The result is independent of how bytes are split.
 void expect_scan(const std::string& bytes, State expected, size_t begin = 0, size_t end = 0) {
   HeadScanner whole, one_by_one;
   EXPECT_EQ(whole.scan(bytes), expected) << bytes;
@@ -34,7 +34,7 @@ TEST(HeadScanner, FindsTheEnd) {
     expect_scan(part, State::more);
 }
 
-TEST(HeadScanner, RefusesOtherLines) {
+TEST(HeadScanner, RefusesInvalidLines) {
   for (const char* bad : {"\n", "GET\n", "GET\r\n\n", "GET\rX", "\rG", "GET\r\na: b\n\r\n", "GET\r\na: b\r\r\n",
                           "GET\r\n a: b", "GET\r\na: b\r\n\tc", "G\x01", "\x16\x03\x01", "GET\r\na: \x7f"})
     expect_scan(bad, State::malformed);
@@ -48,7 +48,7 @@ TEST(HeadScanner, RefusesOtherLines) {
 namespace witan::test {
 namespace {
 
-TEST(Gzip, IsForThoseWhoTakeIt) {
+TEST(Gzip, IsUsedOnlyIfAccepted) {
   for (const char* header : {"gzip", "gzip, deflate, br, zstd", "br,gzip;q=0.5", "GZIP", "deflate, *", "*;q=0.1",
                              "gzip;q=1.000", "*;q=0, gzip", "identity;q=0, gzip; q=0.001"})
     EXPECT_TRUE(serve::accepts_gzip(header)) << header;
@@ -57,7 +57,7 @@ TEST(Gzip, IsForThoseWhoTakeIt) {
     EXPECT_FALSE(serve::accepts_gzip(header)) << header;
 }
 
-TEST(Gzip, TextsComeBack) {
+TEST(Gzip, RoundTripsTexts) {
   std::string text, noise;
   for (int i = 0; i < 20'000; ++i) text += std::to_string(i % 100) + ",";
   for (uint32_t i = 1; i < 100'000; ++i) noise += static_cast<char>(i * 2654435761U >> 24);

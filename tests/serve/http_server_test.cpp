@@ -1,4 +1,4 @@
-// What the HTTP server does with clients that are wrong, slow, many, or gone.
+// The HTTP server with clients that misbehave, are slow, come in large numbers, or disconnect.
 #include "witan/serve/http_server.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ const std::string kGet = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
 class HttpServerTest : public ::testing::Test {
  protected:
-  // Answers with what was asked.
+  // Echoes the request.
   void start(const serve::HttpLimits& limits = {}) {
     start(limits, [](const serve::HttpRequest& request, const std::shared_ptr<serve::Reply>& reply) {
       reply->send({200, request.method + " " + request.path + " " + request.body, "text/plain"});
@@ -47,7 +47,7 @@ class HttpServerTest : public ::testing::Test {
   std::optional<serve::HttpServer> server_;
 };
 
-// Answers when it is told to.
+// Answers only when a test releases it.
 class HeldServerTest : public HttpServerTest {
  protected:
   void start(const serve::HttpLimits& limits) {
@@ -74,20 +74,20 @@ class HeldServerTest : public HttpServerTest {
   std::vector<std::shared_ptr<serve::Reply>> held_;
 };
 
-TEST_F(HttpServerTest, AnswersOneRequestAfterTheOther) {
+TEST_F(HttpServerTest, AnswersRequestsInOrder) {
   start();
   HttpClient client(port());
   EXPECT_EQ(client.get("/a?b=c").body, "GET /a ");
   EXPECT_EQ(client.post("/b", "body").body, "POST /b body");
-  client.send("GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n");  // both at once
+  client.send("GET /1 HTTP/1.1\r\nHost: a\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n");  // both in one send
   EXPECT_EQ(client.answer().body, "GET /1 ");
   EXPECT_EQ(client.answer().body, "GET /2 ");
   EXPECT_EQ(client.get("/c", "Connection: close\r\n").body, "GET /c ");
   EXPECT_FALSE(client.receive());
 }
 
-// A body would be taken for the next answer.
-TEST_F(HttpServerTest, HeadIsAnsweredWithoutABody) {
+// A client would take a body for the next answer.
+TEST_F(HttpServerTest, AnswersHeadWithoutABody) {
   start();
   HttpClient client(port());
   client.send(
@@ -98,10 +98,10 @@ TEST_F(HttpServerTest, HeadIsAnsweredWithoutABody) {
   EXPECT_EQ(HttpClient::header(head.head, "Content-Length"), std::to_string(std::string("HEAD /a ").size()));
   EXPECT_EQ(client.answer().body, "GET /b ");
   EXPECT_EQ(client.head().status, 200);
-  EXPECT_THAT(client.answer().body, HasSubstr("400 malformed HTTP request")) << "whatever that was, it was no HEAD";
+  EXPECT_THAT(client.answer().body, HasSubstr("400 malformed HTTP request")) << "lower-case " head " is not HEAD";
 }
 
-TEST_F(HttpServerTest, EventsForHeadAreNone) {
+TEST_F(HttpServerTest, SendsNoEventsForHead) {
   start({}, [](const serve::HttpRequest&, const std::shared_ptr<serve::Reply>& reply) {
     reply->begin_events();
     reply->event("one");
@@ -111,10 +111,10 @@ TEST_F(HttpServerTest, EventsForHeadAreNone) {
   client.send("HEAD / HTTP/1.1\r\nHost: a\r\n\r\nHEAD / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
   EXPECT_EQ(HttpClient::header(client.head().head, "Content-Type"), "text/event-stream");
   EXPECT_EQ(client.head().status, 200);
-  EXPECT_FALSE(client.receive()) << "and nothing else";
+  EXPECT_FALSE(client.receive()) << "no further bytes";
 }
 
-TEST_F(HttpServerTest, BodiesMayComeInChunksAndAfterAnInvitation) {
+TEST_F(HttpServerTest, AcceptsChunkedBodiesAndExpectContinue) {
   start();
   EXPECT_EQ(
       say("POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n").body,
@@ -126,7 +126,7 @@ TEST_F(HttpServerTest, BodiesMayComeInChunksAndAfterAnInvitation) {
   EXPECT_EQ(client.answer().body, "POST /a ab");
 }
 
-TEST_F(HttpServerTest, WhatIsNoRequestIsRefused) {
+TEST_F(HttpServerTest, RefusesInvalidRequests) {
   start();
   for (const char* bad :
        {"hello\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "GET /\r\n\r\n", "\x16\x03\x01\x02\x01\r\n\r\n",
@@ -140,8 +140,8 @@ TEST_F(HttpServerTest, WhatIsNoRequestIsRefused) {
   }
 }
 
-// What another program on the way might take for two requests, or for one.
-TEST_F(HttpServerTest, BodiesOfUnknownLengthAreRefusedAndNothingBehindThem) {
+// Another program on the path could take these for one request or for two.
+TEST_F(HttpServerTest, RefusesBodiesOfUnknownLengthAndClosesTheConnection) {
   start();
   const std::string hidden = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
   const auto expect = [&](int status, const std::string& lines, const std::string& body) {
@@ -150,7 +150,7 @@ TEST_F(HttpServerTest, BodiesOfUnknownLengthAreRefusedAndNothingBehindThem) {
     const HttpAnswer answer = client.answer();
     EXPECT_EQ(answer.status, status) << lines << answer.body;
     EXPECT_EQ(HttpClient::header(answer.head, "Connection"), "close") << lines;
-    EXPECT_FALSE(client.receive()) << lines << "nothing else is answered";
+    EXPECT_FALSE(client.receive()) << lines << "no further answer";
   };
   const std::string chunks = "1\r\na\r\n0\r\n\r\n";
   for (const char* coding :
@@ -189,8 +189,8 @@ TEST_F(HttpServerTest, BodiesOfUnknownLengthAreRefusedAndNothingBehindThem) {
     expect(400, "Transfer-Encoding: chunked\r\n", bad);
 }
 
-// A server on the way may speak HTTP/1.0, whose clients know neither chunks nor interim answers.
-TEST_F(HttpServerTest, OldClientsGetOneAnswerThatEndsWithTheConnection) {
+// A proxy may speak HTTP/1.0, whose clients support neither chunks nor interim answers.
+TEST_F(HttpServerTest, Http10ClientsGetOneAnswerAndTheConnectionEnds) {
   start({}, [](const serve::HttpRequest& request, const auto& reply) {
     if (request.method == "POST") return reply->send({200, request.body, "text/plain"});
     reply->begin_events();
@@ -201,14 +201,14 @@ TEST_F(HttpServerTest, OldClientsGetOneAnswerThatEndsWithTheConnection) {
   events.send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
   const HttpAnswer answer = events.answer();
   EXPECT_NE(HttpClient::header(answer.head, "Connection"), "keep-alive");
-  EXPECT_EQ(answer.body, "data: one\n\n") << "to the end of the connection";
+  EXPECT_EQ(answer.body, "data: one\n\n") << "until the connection ends";
   HttpClient invited(port());
   invited.send("POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
   invited.send("ab");
-  EXPECT_EQ(invited.head().status, 200) << "without an invitation";
+  EXPECT_EQ(invited.head().status, 200) << "without an interim answer";
 }
 
-TEST_F(HttpServerTest, ChunkedHasNoCaseAndTrailersChangeNothing) {
+TEST_F(HttpServerTest, ChunkedIsCaseInsensitiveAndTrailersAreIgnored) {
   start({}, [](const serve::HttpRequest& request, const auto& reply) {
     reply->send({200, request.host + " " + request.authorization + " " + request.body, "text/plain"});
   });
@@ -220,14 +220,14 @@ TEST_F(HttpServerTest, ChunkedHasNoCaseAndTrailersChangeNothing) {
   }
 }
 
-TEST_F(HttpServerTest, ChunksExtensionsAndTrailersHaveALimit) {
+TEST_F(HttpServerTest, LimitsChunkExtensionsAndTrailers) {
   start();
   const std::string begin = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", much(1 << 20, 'a');
   EXPECT_EQ(say(begin + "1;" + much).status, 400);
   EXPECT_EQ(say(begin + "0\r\nname: " + much).status, 400);
 }
 
-TEST_F(HttpServerTest, EachRequestSaysWhomItIsFor) {
+TEST_F(HttpServerTest, RequiresAHostHeader) {
   start();
   EXPECT_EQ(say("GET / HTTP/1.1\r\n\r\n").status, 400);
   EXPECT_EQ(say("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n").status, 400);
@@ -237,10 +237,11 @@ TEST_F(HttpServerTest, EachRequestSaysWhomItIsFor) {
   for (const char* good : {"", "a", "a:1", "[::1]:80", "a%20b", "192.0.2.1"})
     EXPECT_EQ(say(cat("GET / HTTP/1.1\r\nHost: ", good, "\r\n\r\n")).status, 200) << good;
   EXPECT_EQ(say("GET / HTTP/1.0\r\n\r\n").status, 200) << "HTTP/1.0 has no Host";
-  EXPECT_EQ(say("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n").status, 400) << "and no codings";
+  EXPECT_EQ(say("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n").status, 400)
+      << "and no transfer codings";
 }
 
-TEST_F(HttpServerTest, TargetsMayBeWholeUrls) {
+TEST_F(HttpServerTest, AcceptsAbsoluteUrls) {
   start();
   EXPECT_EQ(say("GET http://b:1/c?d HTTP/1.1\r\nHost: a\r\n\r\n").body, "GET /c ");
   EXPECT_EQ(say("GET HTTP://b HTTP/1.1\r\nHost: a\r\n\r\n").body, "GET / ");
@@ -250,7 +251,7 @@ TEST_F(HttpServerTest, TargetsMayBeWholeUrls) {
     EXPECT_EQ(say(cat("GET ", bad, " HTTP/1.1\r\nHost: a\r\n\r\n")).status, 400) << bad;
 }
 
-TEST_F(HttpServerTest, EmptyLinesBeforeARequestArePassedOver) {
+TEST_F(HttpServerTest, SkipsEmptyLinesBeforeARequest) {
   start();
   HttpClient client(port());
   client.send("\r\n\r\n" + kGet + "\r\n" + kGet);
@@ -258,8 +259,8 @@ TEST_F(HttpServerTest, EmptyLinesBeforeARequestArePassedOver) {
   EXPECT_EQ(client.answer().status, 200);
 }
 
-// As with `nc -N`, or a client that says so that it asks nothing more.
-TEST_F(HeldServerTest, ClientsThatSendNothingMoreGetTheirAnswers) {
+// `nc -N` and other clients close their sending side after the request.
+TEST_F(HeldServerTest, AnswersClientsThatClosedTheirSendingSide) {
   start({});
   for (const char* version : {"1.0", "1.1"}) {
     HttpClient client(port());
@@ -267,11 +268,11 @@ TEST_F(HeldServerTest, ClientsThatSendNothingMoreGetTheirAnswers) {
     wait_for_held(1);
     client.end_sending();
     if (std::string(version) == "1.1") {
-      EXPECT_EQ(client.head().status, 100) << "which finds out whether it has left";
+      EXPECT_EQ(client.head().status, 100) << "this detects whether the client has left";
     }
     answer_all();
     EXPECT_EQ(client.answer().body, "held");
-    EXPECT_FALSE(client.receive()) << "and the connection ends";
+    EXPECT_FALSE(client.receive()) << "the connection ends";
   }
   HttpClient two(port());
   two.send(kGet + "GET /2 HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -289,7 +290,7 @@ TEST_F(HeldServerTest, ClientsThatSendNothingMoreGetTheirAnswers) {
   EXPECT_EQ(cut_off.answer().status, 400);
 }
 
-TEST_F(HttpServerTest, HeadsAreAnsweredBeforeTheirBodies) {
+TEST_F(HttpServerTest, AnswersHeadsBeforeTheirBodies) {
   std::atomic<int> handled = 0;
   start(
       {},
@@ -303,7 +304,7 @@ TEST_F(HttpServerTest, HeadsAreAnsweredBeforeTheirBodies) {
       });
   HttpClient client(port());
   EXPECT_EQ(client.get("/refused").status, 403);
-  EXPECT_EQ(client.get("/a").body, "handled") << "without a body the connection stays";
+  EXPECT_EQ(client.get("/a").body, "handled") << "the connection stays open if there is no body";
   client.send("POST /refused HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n");
   EXPECT_EQ(client.answer().status, 403);
   EXPECT_FALSE(client.receive());
@@ -311,7 +312,7 @@ TEST_F(HttpServerTest, HeadsAreAnsweredBeforeTheirBodies) {
   EXPECT_EQ(handled, 1);
 }
 
-TEST_F(HeldServerTest, BodiesHaveALimitTogether) {
+TEST_F(HeldServerTest, LimitsTheTotalSizeOfBodies) {
   start({.body_bytes = 1000, .all_bodies_bytes = 1500});
   const auto begin = [](int bytes) { return cat("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: ", bytes, "\r\n\r\n"); };
   auto first = std::make_unique<HttpClient>(port());
@@ -323,7 +324,7 @@ TEST_F(HeldServerTest, BodiesHaveALimitTogether) {
   EXPECT_EQ(
       say(cat("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n200\r\n", std::string(512, 'a'))).status,
       503)
-      << "in chunks too";
+      << "also in chunks";
   first.reset();
   while (server_->body_bytes() > 0) std::this_thread::yield();
   HttpClient second(port());
@@ -334,8 +335,8 @@ TEST_F(HeldServerTest, BodiesHaveALimitTogether) {
   EXPECT_EQ(second.answer().status, 200);
 }
 
-// All of the budget may be used, and a body that is refused gives back at once what it had of it.
-TEST_F(HttpServerTest, RefusedBodiesGiveTheirPartOfTheLimitBack) {
+// All of the budget can be used, and a refused body releases its share at once.
+TEST_F(HttpServerTest, RefusedBodiesReleaseTheirShareOfTheLimit) {
   start({.body_bytes = 1000, .all_bodies_bytes = 1500});
   const auto begin = [](int bytes) { return cat("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: ", bytes, "\r\n\r\n"); };
   const auto wait_for_bytes = [&](int64_t bytes) {
@@ -348,12 +349,12 @@ TEST_F(HttpServerTest, RefusedBodiesGiveTheirPartOfTheLimitBack) {
   wait_for_bytes(1300);
   refused.send(std::string(300, 'a'));
   EXPECT_EQ(refused.answer().status, 503);
-  EXPECT_EQ(server_->body_bytes(), 900) << "though the connection is still there";
+  EXPECT_EQ(server_->body_bytes(), 900) << "while the connection is still open";
   EXPECT_EQ(say(begin(600) + std::string(600, 'a')).status, 200);
   EXPECT_EQ(say(begin(601) + std::string(601, 'a')).status, 503);
 }
 
-TEST_F(HttpServerTest, SizesHaveLimits) {
+TEST_F(HttpServerTest, LimitsSizes) {
   start({.header_bytes = 1000, .body_bytes = 100});
   const HttpAnswer header = say("GET / HTTP/1.1\r\nHost: a\r\nname: " + std::string(2000, 'a') + "\r\n\r\n");
   EXPECT_EQ(header.status, 431);
@@ -369,8 +370,8 @@ TEST_F(HttpServerTest, SizesHaveLimits) {
   EXPECT_EQ(HttpClient::header(chunks.head, "Connection"), "close");
 }
 
-// Though the client is still sending, and reads only then.
-TEST_F(HttpServerTest, TheRefusalOfALargeBodyArrives) {
+// The client keeps sending and reads only afterwards.
+TEST_F(HttpServerTest, RefusalsOfLargeBodiesArrive) {
   start({.body_bytes = 100});
   HttpClient client(port());
   client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4000000\r\n\r\n");
@@ -378,7 +379,7 @@ TEST_F(HttpServerTest, TheRefusalOfALargeBodyArrives) {
   EXPECT_EQ(client.answer().status, 413);
 }
 
-TEST_F(HttpServerTest, SlowClientsAreTold) {
+TEST_F(HttpServerTest, AnswersSlowClientsWithATimeout) {
   start({.head = Seconds(.05), .receive = Seconds(.07)});
   EXPECT_THAT(say("GET / HT").body,
               HasSubstr("408 the request was not received in time: its header must come within 0.05"));
@@ -387,8 +388,8 @@ TEST_F(HttpServerTest, SlowClientsAreTold) {
   EXPECT_THAT(body.body, HasSubstr("its body within 0.07"));
 }
 
-// The time limits hold for clients that keep sending single bytes, too.
-TEST_F(HttpServerTest, BytesThatDripBuyNoTime) {
+// The time limits also hold for clients that keep sending single bytes.
+TEST_F(HttpServerTest, SingleBytesDoNotExtendTheTimeLimit) {
   start({.head = Seconds(.1), .receive = Seconds(.1)});
   for (const char* begin :
        {"GET / HTTP/1.1\r\nHost: a\r\nname: ", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n"}) {
@@ -400,8 +401,8 @@ TEST_F(HttpServerTest, BytesThatDripBuyNoTime) {
   }
 }
 
-// An answer that is whole waits for its client no longer than a stream's piece does.
-TEST_F(HttpServerTest, AnswersThatNobodyTakesAreGivenUp) {
+// A complete answer waits for its client no longer than a piece of a stream does.
+TEST_F(HttpServerTest, DropsAnswersThatAreNotRead) {
   start({.send = Seconds(.05)}, [](const auto&, const auto& reply) {
     reply->send({200, std::string(64 << 20, 'a'), "text/plain"});
   });
@@ -411,14 +412,14 @@ TEST_F(HttpServerTest, AnswersThatNobodyTakesAreGivenUp) {
   while (server_->busy() > 0) std::this_thread::yield();
 }
 
-TEST_F(HttpServerTest, IdleConnectionsAreClosedWithoutAWord) {
+TEST_F(HttpServerTest, ClosesIdleConnectionsSilently) {
   start({.idle = Seconds(.05)});
   HttpClient client(port());
   EXPECT_EQ(client.get("/a").status, 200);
   EXPECT_EQ(client.answer().status, 0);
 }
 
-TEST_F(HeldServerTest, ConnectionsThatWaitForAnswersHaveALimit) {
+TEST_F(HeldServerTest, LimitsConnectionsThatWaitForAnswers) {
   start({.connections = 2});
   HttpClient a(port()), b(port());
   a.send(kGet);
@@ -435,10 +436,10 @@ TEST_F(HeldServerTest, ConnectionsThatWaitForAnswersHaveALimit) {
   c.send(kGet);
   wait_for_held(1);
   answer_all();
-  EXPECT_EQ(c.answer().status, 200) << "there is room again";
+  EXPECT_EQ(c.answer().status, 200) << "a connection is free again";
 }
 
-// Whatever they have sent of one, and even those that sent nothing, or nothing since an answer.
+// It does not matter how much of a request they have sent, or whether they have had an answer.
 TEST_F(HttpServerTest, ConnectionsWithoutARequestMakeRoomForOthers) {
   start({.connections = 4});
   for (const char* begin : {"GET / HTTP/1.1\r\nname: ", "", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\na",
@@ -452,8 +453,8 @@ TEST_F(HttpServerTest, ConnectionsWithoutARequestMakeRoomForOthers) {
   }
 }
 
-// The one that has waited longest goes; with whole heads, only when no other is left.
-TEST_F(HttpServerTest, TheSlowestMakesRoomFirst) {
+// The connection that has waited longest is closed; one with a complete head only if no other is left.
+TEST_F(HttpServerTest, ClosesTheSlowestConnectionFirst) {
   start({.connections = 3});
   HttpClient body(port()), first(port()), second(port());
   body.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\na");
@@ -461,13 +462,13 @@ TEST_F(HttpServerTest, TheSlowestMakesRoomFirst) {
   EXPECT_EQ(first.get("/1").status, 200);
   EXPECT_EQ(second.get("/2").status, 200);
   EXPECT_EQ(say(kGet).status, 200);
-  EXPECT_FALSE(first.receive()) << "it was closed";
+  EXPECT_FALSE(first.receive()) << "this one was closed";
   EXPECT_EQ(second.get("/3").status, 200);
   body.send("b");
   EXPECT_EQ(body.answer().body, "POST / ab");
 }
 
-TEST_F(HttpServerTest, AnswersThatTakeTooLongAreGivenUp) {
+TEST_F(HttpServerTest, TimesOutSlowHandlers) {
   std::promise<std::shared_ptr<serve::Reply>> asked;
   start({.answer = Seconds(.05)}, [&](const auto&, auto reply) { asked.set_value(std::move(reply)); });
   EXPECT_EQ(say("GET / HTTP/1.1\r\nHost: a\r\n\r\n").status, 504);
@@ -477,19 +478,19 @@ TEST_F(HttpServerTest, AnswersThatTakeTooLongAreGivenUp) {
   kept.reset();
 }
 
-TEST_F(HttpServerTest, ARequestThatNobodyAnswersIsAnError) {
+TEST_F(HttpServerTest, UnansweredRequestsAreErrors) {
   start({}, [](const auto&, const auto&) {});
   EXPECT_EQ(say("GET / HTTP/1.1\r\nHost: a\r\n\r\n").status, 500);
 }
 
-TEST_F(HttpServerTest, AHandlerThatThrowsIsAnError) {
+TEST_F(HttpServerTest, ThrowingHandlersAreErrors) {
   start({}, [](const auto&, const auto&) { throw std::runtime_error("a mistake"); });
   const HttpAnswer answer = say("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_EQ(answer.status, 500);
   EXPECT_THAT(answer.body, HasSubstr("a mistake"));
 }
 
-TEST_F(HttpServerTest, EventsAreChunksOfTheirOwn) {
+TEST_F(HttpServerTest, SendsEachEventAsAChunk) {
   start({}, [](const auto&, const auto& reply) {
     reply->begin_events();
     reply->event("one");
@@ -499,11 +500,11 @@ TEST_F(HttpServerTest, EventsAreChunksOfTheirOwn) {
   });
   HttpClient client(port());
   EXPECT_EQ(client.get("/").body, "data: one\n\ndata: {\"two\": 2}\n\n");
-  EXPECT_EQ(client.get("/").body, "data: one\n\ndata: {\"two\": 2}\n\n") << "the connection stays";
+  EXPECT_EQ(client.get("/").body, "data: one\n\ndata: {\"two\": 2}\n\n") << "the connection stays open";
 }
 
 // A client that does not read is disconnected before its events fill the memory.
-TEST_F(HttpServerTest, EventsThatNobodyReadsEnd) {
+TEST_F(HttpServerTest, DisconnectsClientsThatDoNotReadEvents) {
   std::shared_ptr<serve::Reply> kept;
   std::atomic<bool> begun = false;
   start({.unsent_bytes = 1 << 20}, [&](const auto&, auto reply) {
@@ -520,7 +521,7 @@ TEST_F(HttpServerTest, EventsThatNobodyReadsEnd) {
   kept.reset();
 }
 
-TEST_F(HttpServerTest, ClientsThatLeaveAreNoticed) {
+TEST_F(HttpServerTest, DetectsDisconnectedClients) {
   std::shared_ptr<serve::Reply> kept;
   std::atomic<bool> begun = false;
   start({}, [&](const auto&, auto reply) {
@@ -539,7 +540,7 @@ TEST_F(HttpServerTest, ClientsThatLeaveAreNoticed) {
   kept.reset();
 }
 
-TEST_F(HttpServerTest, PlacesThatCannotBeListenedAtAreNamed) {
+TEST_F(HttpServerTest, ErrorsNameUnusableAddresses) {
   start();
   const auto listen = [](const std::string& host, int port) {
     serve::HttpServer server(
@@ -554,7 +555,7 @@ TEST_F(HttpServerTest, PlacesThatCannotBeListenedAtAreNamed) {
   }
 }
 
-TEST_F(HttpServerTest, KnowsWhatOnlyThisMachineReaches) {
+TEST_F(HttpServerTest, RecognisesLoopbackAddresses) {
   for (const char* host : {"127.0.0.1", "127.1.2.3", "::1", "localhost"}) EXPECT_TRUE(serve::is_loopback(host)) << host;
   for (const char* host : {"0.0.0.0", "::", "192.0.2.1"}) EXPECT_FALSE(serve::is_loopback(host)) << host;
 }

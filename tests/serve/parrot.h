@@ -1,4 +1,4 @@
-// A model for tests of the server: it repeats its prompt for ever, and can be held.
+// A model for tests of the server: it repeats its prompt forever, and tests can pause it.
 #pragma once
 
 #include <algorithm>
@@ -10,15 +10,15 @@
 
 namespace witan::test {
 
-// What the parrot's engines share with a test.
+// State shared by the parrot's engines and the test.
 class Parrot {
  public:
   explicit Parrot(size_t rooms = 3) : rooms_(rooms) {}
 
-  // Steps wait until they are let through.
+  // Makes steps wait until release().
   void hold() { set_held(true); }
   void release() { set_held(false); }
-  // How many sequences each step computed.
+  // The number of sequences in each step.
   std::vector<size_t> steps() {
     const MutexLock lock(mutex_);
     return steps_;
@@ -27,7 +27,7 @@ class Parrot {
     MutexLock lock(mutex_);
     while (steps_.size() < count) changed_.wait(lock);
   }
-  // Until the model was told to stop a sequence.
+  // Waits until the model has been told to stop a sequence.
   void wait_for_stop() {
     MutexLock lock(mutex_);
     while (!stopped_) changed_.wait(lock);
@@ -44,7 +44,7 @@ class Parrot {
     stopped_ = true;
     changed_.notify_all();
   }
-  // What it was asked.
+  // The requests so far.
   std::vector<GenerationRequest> asked() {
     const MutexLock lock(mutex_);
     return asked_;
@@ -70,9 +70,9 @@ class Parrot {
   bool held_ WITAN_GUARDED_BY(mutex_) = false, stopped_ WITAN_GUARDED_BY(mutex_) = false;
 };
 
-// Token i of an answer is token i of the prompt, from the beginning again; its log probability is -id / 100, and the
-// likeliest others are 0, 1, 2 …. A prompt that begins with 'E' is not admitted, a step with one that has an 'F' fails;
-// 'Z' ends a text.
+// Token i of an answer is token i of the prompt, starting over at its end. Its log probability is -id / 100, and the
+// most likely alternatives are 0, 1, 2 …. Prompts that begin with 'E' are not admitted, steps with a prompt containing
+// 'F' fail, and 'Z' ends a text.
 class ParrotEngine : public serve::BatchEngine {
  public:
   explicit ParrotEngine(Parrot& parrot) : parrot_(parrot) {}
@@ -116,7 +116,7 @@ class ParrotEngine : public serve::BatchEngine {
       out.top.push_back({likely, static_cast<float>(-likely) / 100});
     return out;
   }
-  // Whether it has ended.
+  // Whether the sequence has ended.
   bool advance(Text& text, const OnToken& on_token) {
     const auto& [prompt, options, top, of_prompt] = text.request;
     const auto full = [&] { return static_cast<int64_t>(text.out.tokens.size()) >= options.max_tokens; };
@@ -139,8 +139,8 @@ class ParrotEngine : public serve::BatchEngine {
   std::vector<std::pair<size_t, Generation>> finished_;
 };
 
-// Changes the first letter of a prompt to the next in the alphabet for each one like it that came just before. Claims
-// to have known some of each prompt.
+// Moves the first letter of a prompt forward in the alphabet by the number of identical prompts just before it. Reports
+// some tokens of each prompt as cached.
 class VariedParrot : public ParrotEngine {
  public:
   explicit VariedParrot(Parrot& parrot, int64_t known = 0) : ParrotEngine(parrot), known_(known) {}
@@ -163,7 +163,7 @@ class VariedParrot : public ParrotEngine {
   int32_t same_ = 0;
 };
 
-// The parrot as a server has it. It hears the contents of a conversation, one after the other.
+// The parrot as a served model. Its prompt is the concatenated contents of a conversation.
 inline serve::ServedModel served(Parrot& parrot, int64_t most_tokens = 1000) {
   serve::ServedModel model{.name = "parrot",
                            .tokenizer = tokenizer_of({}, true),

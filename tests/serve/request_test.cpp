@@ -27,8 +27,8 @@ std::string chat_error(const std::string& members) {
   return message_of<ApiError>([&] { parse_chat_request("{" + members + "}"); });
 }
 
-// As OpenAI's Python client and lm-eval send it.
-TEST(CompletionRequests, HaveWhatClientsSend) {
+// Requests of OpenAI's Python client and lm-eval.
+TEST(CompletionRequests, ReadFieldsThatClientsSend) {
   const auto request = parse_completion_request(
       R"({"model": "m", "prompt": ["a", "b"], "max_tokens": 5, "temperature": 0, "top_p": 0.5, "n": 2, "seed": -3,
           "stop": "x", "echo": true, "logprobs": 1, "stream": false, "user": "me", "frequency_penalty": 0.5,
@@ -53,7 +53,7 @@ TEST(CompletionRequests, HaveWhatClientsSend) {
   EXPECT_EQ(request.best_of, 3);
 }
 
-TEST(CompletionRequests, LeaveOpenWhatTheyDoNotSay) {
+TEST(CompletionRequests, UseDefaultsForMissingFields) {
   const auto request = parse_completion_request(R"({"prompt": [1, 2, 3], "stop": null, "temperature": null})");
   EXPECT_EQ(std::get<std::vector<int32_t>>(request.prompts.at(0)), (std::vector<int32_t>{1, 2, 3}));
   EXPECT_EQ(request.max_tokens, std::nullopt);
@@ -64,7 +64,7 @@ TEST(CompletionRequests, LeaveOpenWhatTheyDoNotSay) {
   EXPECT_TRUE(request.stop.empty());
 }
 
-TEST(CompletionRequests, NameTheMemberThatIsWrong) {
+TEST(CompletionRequests, ErrorsNameTheInvalidField) {
   EXPECT_THAT(completion_error(R"("temperature": -1)"), HasSubstr("temperature is -1, but it must be a number from 0"));
   EXPECT_THAT(completion_error(R"("temperature": "hot")"), HasSubstr("temperature is \"hot\""));
   EXPECT_THAT(completion_error(R"("max_tokens": 1.5)"), HasSubstr("max_tokens is 1.5, but it must be an integer"));
@@ -87,8 +87,9 @@ TEST(CompletionRequests, NameTheMemberThatIsWrong) {
                 HasSubstr("prompt"));
 }
 
-TEST(CompletionRequests, MayGoUpToTheirBoundsAndNoFurther) {
-  EXPECT_EQ(parse_completion_request(R"({"prompt": "a", "top_k": -1})").top_k, 0) << "all, as others say it";
+TEST(CompletionRequests, AcceptValuesUpToTheirBounds) {
+  EXPECT_EQ(parse_completion_request(R"({"prompt": "a", "top_k": -1})").top_k, 0)
+      << "disabled, as other servers spell it";
   EXPECT_EQ(parse_completion_request(R"({"prompt": "a", "presence_penalty": -2})").presence_penalty, -2);
   EXPECT_THAT(completion_error(R"("presence_penalty": -2.5)"), HasSubstr("presence_penalty is -2.5"));
   EXPECT_THAT(completion_error(R"("frequency_penalty": -2.5)"), HasSubstr("frequency_penalty is -2.5"));
@@ -111,15 +112,15 @@ TEST(CompletionRequests, MayGoUpToTheirBoundsAndNoFurther) {
               HasSubstr("it has 1025 tokens, but at most 1024 are allowed"));
 }
 
-TEST(CompletionRequests, NestAsDeepAsIsAllowedAndNoDeeper) {
+TEST(CompletionRequests, LimitNesting) {
   const auto nested = [](size_t lists) {
     return cat(R"({"prompt": "a", "metadata": )", std::string(lists, '['), std::string(lists, ']'), "}");
   };
-  EXPECT_EQ(parse_completion_request(nested(31)).prompts.size(), 1u);  // in the body's object
+  EXPECT_EQ(parse_completion_request(nested(31)).prompts.size(), 1u);  // plus the body's object
   EXPECT_THAT(message_of<ApiError>([&] { parse_completion_request(nested(32)); }), HasSubstr("32"));
 }
 
-TEST(Requests, SayWhetherThePromptBeginsAsTheTokenizerHasIt) {
+TEST(Requests, DetermineTheBeginningOfThePrompt) {
   const std::string messages = R"({"messages": [{"role": "user", "content": "a"}])";
   EXPECT_TRUE(parse_completion_request(R"({"prompt": "a"})").add_special_tokens);
   EXPECT_FALSE(parse_completion_request(R"({"prompt": "a", "add_special_tokens": false})").add_special_tokens);
@@ -128,24 +129,24 @@ TEST(Requests, SayWhetherThePromptBeginsAsTheTokenizerHasIt) {
   EXPECT_THAT(completion_error(R"("add_special_tokens": 1)"), HasSubstr("must be true or false"));
 }
 
-TEST(CompletionRequests, AreRefusedWhereTheAnswerWouldDisregardThem) {
+TEST(CompletionRequests, RefuseFieldsThatWouldBeIgnored) {
   EXPECT_THAT(completion_error(R"("suffix": "end")"), HasSubstr("suffix"));
   EXPECT_THAT(completion_error(R"("best_of": 3, "stream": true)"), HasSubstr("best_of = 3 cannot be streamed"));
   EXPECT_THAT(completion_error(R"("typical_p": 0.1)"), HasSubstr("unknown member of the request: typical_p"));
   EXPECT_THAT(completion_error(R"("stream": true, "echo": true, "logprobs": 1)"), HasSubstr("cannot be streamed"));
 }
 
-TEST(ChatRequests, JoinTheirPartsOfText) {
+TEST(ChatRequests, JoinTextParts) {
   const auto request = parse_chat_request(
       R"({"messages": [{"role": "user", "name": "me", "content": [{"type": "text", "text": "a"},
           {"type": "text", "text": "b"}]}], "max_tokens": 3, "max_completion_tokens": 4, "logprobs": true,
           "tools": [], "tool_choice": "none", "response_format": {"type": "text"}})");
   EXPECT_EQ(request.messages[0].json, R"({"role": "user", "name": "me", "content": "ab"})");
-  EXPECT_EQ(request.max_tokens, 4) << "the newer name";
+  EXPECT_EQ(request.max_tokens, 4) << "the newer field name";
   EXPECT_EQ(request.top_logprobs, 0);
 }
 
-TEST(ChatRequests, NameTheMessageThatIsWrong) {
+TEST(ChatRequests, ErrorsNameTheInvalidMessage) {
   EXPECT_THAT(chat_error(""), HasSubstr("has no messages"));
   EXPECT_THAT(chat_error(R"("messages": [])"), HasSubstr("at least one message"));
   EXPECT_THAT(chat_error(R"("messages": [{"role": "user", "content": "a"}, {"content": "b"}])"),
@@ -164,8 +165,8 @@ serve::ChatRequest chat_of(const std::string& members) {
   return parse_chat_request(R"({"messages": [{"role": "user", "content": "a"}])" + members + "}");
 }
 
-// A template writes them as they came, so that the order of keys is that of the request.
-TEST(ChatRequests, ToolsKeepTheirOrder) {
+// A template writes tools unchanged, so keys keep the order of the request.
+TEST(ChatRequests, KeepTheOrderOfTools) {
   const std::string tool =
       R"({"type":"function","function":{"name":"look","parameters":{"type":"object","properties":{"b":{},"a":{}}}}})";
   const auto request = chat_of(R"(, "tools": [)" + tool + R"(], "tool_choice": "auto", "parallel_tool_calls": true)");
@@ -177,7 +178,7 @@ TEST(ChatRequests, ToolsKeepTheirOrder) {
   EXPECT_FALSE(none.speaks_of_tools);
 }
 
-TEST(ChatRequests, CallsOfToolsHaveTheirArgumentsAsObjects) {
+TEST(ChatRequests, ParseArgumentsOfToolCalls) {
   const auto request = parse_chat_request(
       R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null, "tool_calls": [
           {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"z\": 1, \"a\": [2]}"}}]},
@@ -189,7 +190,7 @@ TEST(ChatRequests, CallsOfToolsHaveTheirArgumentsAsObjects) {
   EXPECT_TRUE(request.speaks_of_tools);
 }
 
-TEST(ChatRequests, NameWhatIsWrongWithTools) {
+TEST(ChatRequests, ErrorsNameInvalidTools) {
   const auto tools_error = [](const std::string& members) {
     return message_of<ApiError>([&] { chat_of(", " + members); });
   };
@@ -210,7 +211,7 @@ TEST(ChatRequests, NameWhatIsWrongWithTools) {
   }
 }
 
-TEST(ChatRequests, SetVariablesOfTheTemplate) {
+TEST(ChatRequests, SetTemplateVariables) {
   EXPECT_EQ(chat_of(R"(, "chat_template_kwargs": {"enable_thinking": false})").template_variables,
             R"({"enable_thinking": false})");
   EXPECT_EQ(chat_of("").template_variables, "");
@@ -220,7 +221,7 @@ TEST(ChatRequests, SetVariablesOfTheTemplate) {
               HasSubstr("chat_template_kwargs must not set messages"));
 }
 
-TEST(ApiErrors, AreJsonThatClientsRead) {
+TEST(ApiErrors, AreReadableJson) {
   const auto error = nlohmann::json::parse(ApiError(404, "no \"m\" \xff", "model", "model_not_found").body())["error"];
   EXPECT_EQ(error["message"], "no \"m\" \xef\xbf\xbd");
   EXPECT_EQ(error["type"], "not_found_error");
@@ -229,7 +230,7 @@ TEST(ApiErrors, AreJsonThatClientsRead) {
   EXPECT_EQ(nlohmann::json::parse(ApiError(400, "bad").body())["error"]["param"], nullptr);
 }
 
-TEST(CompletionRequests, MayHaveAsManyStopStringsAsAreAllowedAndNoMore) {
+TEST(CompletionRequests, LimitTheNumberOfStopStrings) {
   const auto parse = [](int64_t count) {
     return parse_completion_request(
         nlohmann::json{{"prompt", "a"}, {"stop", std::vector<std::string>(static_cast<size_t>(count), "x")}}.dump());

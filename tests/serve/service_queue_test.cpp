@@ -1,4 +1,4 @@
-// Requests that come, leave and are left while others are computed.
+// Requests that arrive, finish and are cancelled while others are computed.
 #include "serve/service_support.h"
 
 namespace witan::test {
@@ -7,11 +7,11 @@ namespace {
 using nlohmann::json;
 using ::testing::ElementsAre;
 
-TEST_F(ServiceTest, WhatComesJoinsTheBatchAndWhatEndsLeavesIt) {
-  start();  // rooms for three
+TEST_F(ServiceTest, RequestsJoinAndLeaveTheBatch) {
+  start();  // up to three sequences
   parrot_.hold();
   std::vector<std::unique_ptr<HttpClient>> clients;
-  for (const int tokens : {3, 1, 1, 2}) {  // one after the other
+  for (const int tokens : {3, 1, 1, 2}) {  // one after another
     clients.push_back(std::make_unique<HttpClient>(port()));
     clients.back()->send(HttpClient::post_text(kCompletions, json{{"prompt", "ab"}, {"max_tokens", tokens}}.dump()));
     if (clients.size() == 1) parrot_.wait_for_steps(1);
@@ -22,7 +22,7 @@ TEST_F(ServiceTest, WhatComesJoinsTheBatchAndWhatEndsLeavesIt) {
   EXPECT_THAT(parrot_.steps(), ElementsAre(1, 3, 2, 1));
 }
 
-TEST_F(ServiceTest, AClientThatLeavesCancelsItsRequest) {
+TEST_F(ServiceTest, DisconnectingCancelsARequest) {
   start();
   for (const char* stream : {"false", "true"}) {
     parrot_.hold();
@@ -31,13 +31,13 @@ TEST_F(ServiceTest, AClientThatLeavesCancelsItsRequest) {
         kCompletions, std::string(R"({"prompt": "ab", "max_tokens": 900, "stream": )") + stream + "}"));
     while (server_->busy() < 1) std::this_thread::yield();
     client.reset();
-    while (server_->busy() > 0) std::this_thread::yield();  // it was noticed
+    while (server_->busy() > 0) std::this_thread::yield();  // until the server has noticed
     parrot_.release();
   }
   EXPECT_EQ(complete({{"prompt", "ab"}, {"max_tokens", 2}})["choices"][0]["text"], "ab");
 }
 
-TEST_F(ServiceTest, AStreamThatIsCutOffStopsTheModel) {
+TEST_F(ServiceTest, BreakingAStreamStopsTheModel) {
   start();
   auto client = std::make_unique<HttpClient>(port());
   parrot_.hold();
@@ -49,8 +49,8 @@ TEST_F(ServiceTest, AStreamThatIsCutOffStopsTheModel) {
   parrot_.wait_for_stop();
 }
 
-// After it has read the beginning.
-TEST_F(ServiceTest, AClientThatLeavesInTheMiddleOfAStreamStopsTheModel) {
+// The client disconnects after reading the beginning.
+TEST_F(ServiceTest, DisconnectingWithinAStreamStopsTheModel) {
   start();
   auto client = std::make_unique<HttpClient>(port());
   client->send(HttpClient::post_text(kCompletions, R"({"prompt": "ab", "max_tokens": 900, "stream": true})"));
@@ -61,10 +61,10 @@ TEST_F(ServiceTest, AClientThatLeavesInTheMiddleOfAStreamStopsTheModel) {
   while (server_->busy() > 0) std::this_thread::yield();
   parrot_.release();
   if (steps < 890) parrot_.wait_for_stop();
-  EXPECT_EQ(complete({{"prompt", "ab"}, {"max_tokens", 2}})["choices"][0]["text"], "ab") << "the room is free again";
+  EXPECT_EQ(complete({{"prompt", "ab"}, {"max_tokens", 2}})["choices"][0]["text"], "ab") << "the slot is free again";
 }
 
-TEST_F(ServiceTest, StoppingFinishesWhatWasAskedForAndTakesNoMore) {
+TEST_F(ServiceTest, StoppingFinishesRunningRequestsAndRefusesNewOnes) {
   start();
   parrot_.hold();
   HttpClient early(port());
@@ -77,7 +77,7 @@ TEST_F(ServiceTest, StoppingFinishesWhatWasAskedForAndTakesNoMore) {
   EXPECT_EQ(early.answer().status, 200);
 }
 
-TEST_F(ServiceTest, StoppingAtOnceEndsWhatIsComputed) {
+TEST_F(ServiceTest, StoppingAtOnceEndsRunningRequests) {
   start();
   parrot_.hold();
   HttpClient client(port());
@@ -87,7 +87,7 @@ TEST_F(ServiceTest, StoppingAtOnceEndsWhatIsComputed) {
   service_->stop();
 }
 
-TEST_F(ServiceTest, AStepBeginsPromptsOfNoMoreTokensThanOneTextMayHave) {
+TEST_F(ServiceTest, LimitsPromptTokensPerStep) {
   start({}, {}, 10);
   complete({{"prompt", {"abcdef", "abcdef"}}, {"max_tokens", 2}});
   EXPECT_THAT(parrot_.steps(), ElementsAre(1, 2, 1)) << "the second prompt waits a step";

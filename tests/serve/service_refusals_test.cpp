@@ -1,4 +1,4 @@
-// The endpoints refuse requests that they cannot honour, and clients without a right to ask.
+// The endpoints refuse requests that they cannot fulfil and clients without authorization.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-TEST_F(ServiceTest, RefusesWhatItCannotRead) {
+TEST_F(ServiceTest, RefusesUnreadableRequests) {
   start();
   for (const char* bad :
        {"", "{", "[1]", "\"a\"", "{\"prompt\": \"\xff\"}", "{\"prompt\": \"a\", \"prompt\": \"b\"}"}) {
@@ -27,7 +27,7 @@ TEST_F(ServiceTest, RefusesWhatItCannotRead) {
   expect_refusal(form.answer(), 415, "application/json");
 }
 
-TEST_F(ServiceTest, RefusesWhatIsNotThere) {
+TEST_F(ServiceTest, RefusesUnknownPathsAndModels) {
   start();
   expect_refusal(HttpClient(port()).get("/v1/embeddings"), 404, "/v1/completions");
   expect_refusal(post(kCompletions, {{"model", "owl"}, {"prompt", "a"}}), 404, "this server has parrot");
@@ -42,19 +42,19 @@ TEST_F(ServiceTest, RefusesWhatIsNotThere) {
   EXPECT_EQ(client.head().status, 200);
 }
 
-TEST_F(ServiceTest, PromptsThatAreTooLongAreRefusedWithTheLimit) {
+TEST_F(ServiceTest, RefusalsOfLongPromptsNameTheLimit) {
   start({}, {}, 10);
   HttpAnswer answer = post(kCompletions, {{"prompt", "abcdefgh"}, {"max_tokens", 3}});
   expect_refusal(answer, 400, "a prompt of 8 tokens and max_tokens = 3 are more than the 10 tokens");
   EXPECT_EQ(answer.code(), "context_length_exceeded");
   EXPECT_EQ(post(kCompletions, {{"prompt", "abcdefgh"}, {"max_tokens", 2}}).status, 200);
-  EXPECT_EQ(complete({{"prompt", "abcdefgh"}})["usage"]["completion_tokens"], 2) << "what fits";
+  EXPECT_EQ(complete({{"prompt", "abcdefgh"}})["usage"]["completion_tokens"], 2) << "this length fits";
   answer = post(kCompletions, {{"prompt", "abcdefghijk"}});
   expect_refusal(answer, 400, "the prompt has more than the 10 tokens");
   EXPECT_EQ(answer.code(), "context_length_exceeded");
 }
 
-TEST_F(ServiceTest, PromptsTimesChoicesHaveALimit) {
+TEST_F(ServiceTest, LimitsPromptsTimesChoices) {
   start({.waiting = 2000});
   const auto body = [](size_t prompts, int64_t n) {
     return json{{"prompt", std::vector<std::string>(prompts, "a")}, {"n", n}, {"max_tokens", 0}};
@@ -64,7 +64,7 @@ TEST_F(ServiceTest, PromptsTimesChoicesHaveALimit) {
                  "9 prompts with n = 114 are more than the 1024 sequences that a request may have");
 }
 
-TEST_F(ServiceTest, ModelsWithoutATemplateSaySo) {
+TEST_F(ServiceTest, RefusesChatsWithoutATemplate) {
   serve::ServedModel model = served(parrot_);
   model.encode_chat = nullptr;
   model.no_chat = "this run has no chat template";
@@ -74,17 +74,17 @@ TEST_F(ServiceTest, ModelsWithoutATemplateSaySo) {
   EXPECT_EQ(answer.code(), "no_chat_template");
 }
 
-TEST_F(ServiceTest, AModelThatFailsIsAnError) {
+TEST_F(ServiceTest, ReportsFailuresOfTheModel) {
   start();
   expect_refusal(post(kCompletions, {{"prompt", "E"}}), 500, "the parrot cannot say E");
   expect_refusal(post(kCompletions, {{"prompt", "F"}}), 500, "the parrot has fainted");
-  EXPECT_EQ(complete({{"prompt", "ab"}, {"max_tokens", 2}})["choices"][0]["text"], "ab") << "and the next goes on";
+  EXPECT_EQ(complete({{"prompt", "ab"}, {"max_tokens", 2}})["choices"][0]["text"], "ab") << "the next request succeeds";
 }
 
-TEST_F(ServiceTest, AKeyIsAskedForWhereThereIsOne) {
+TEST_F(ServiceTest, RequiresTheKeyIfThereIsOne) {
   start({.api_key = "secret"});
   HttpClient client(port());
-  EXPECT_EQ(client.get("/health").status, 200) << "which tells nothing";
+  EXPECT_EQ(client.get("/health").status, 200) << "it reveals nothing";
   const HttpAnswer without = client.get("/v1/models");
   EXPECT_EQ(without.status, 401);
   EXPECT_EQ(without.code(), "invalid_api_key");
@@ -95,8 +95,8 @@ TEST_F(ServiceTest, AKeyIsAskedForWhereThereIsOne) {
     EXPECT_EQ(client.get("/v1/models", cat("Authorization: ", scheme, " secret\r\n")).status, 200) << scheme;
 }
 
-// Nothing of a body is received, or kept, of who may not send one.
-TEST_F(ServiceTest, RefusalsDoNotWaitForTheBody) {
+// The server neither receives nor stores a body from an unauthorized client.
+TEST_F(ServiceTest, RefusesBeforeReadingTheBody) {
   start({.api_key = "secret"});
   const auto ask = [&](const std::string& path, const std::string& lines) {
     HttpClient client(port());
@@ -107,7 +107,7 @@ TEST_F(ServiceTest, RefusalsDoNotWaitForTheBody) {
   };
   const std::string key = "Authorization: Bearer secret\r\n", type = "Content-Type: application/json\r\n";
   EXPECT_EQ(ask(kCompletions, type), 401);
-  EXPECT_EQ(ask(kCompletions, type + "Expect: 100-continue\r\n"), 401) << "instead of an invitation";
+  EXPECT_EQ(ask(kCompletions, type + "Expect: 100-continue\r\n"), 401) << "instead of an interim answer";
   EXPECT_EQ(ask(kCompletions, key), 415);
   EXPECT_EQ(ask("/v1/none", type + key), 404);
   EXPECT_EQ(ask("/health", type), 405);
@@ -116,8 +116,8 @@ TEST_F(ServiceTest, RefusalsDoNotWaitForTheBody) {
   EXPECT_EQ(server_->body_bytes(), 0);
 }
 
-// Without a key, everything that runs on this machine may ask, but for pages of other sites in its browsers.
-TEST_F(ServiceTest, PagesOfOtherSitesAreRefusedWhereThereIsNoKey) {
+// Without a key, every program on this machine has access, except pages of other sites in its browsers.
+TEST_F(ServiceTest, RefusesPagesOfOtherSitesWithoutAKey) {
   const auto status = [&](const std::string& host, const std::string& lines = "") {
     HttpClient client(port());
     client.send("GET /v1/models HTTP/1.1\r\nHost: " + host + "\r\n" + lines + "\r\n");
@@ -131,7 +131,7 @@ TEST_F(ServiceTest, PagesOfOtherSitesAreRefusedWhereThereIsNoKey) {
                            "192.0.2.1", "[::2]", "[::1].evil"})
     EXPECT_EQ(status(host), 403) << host;
   EXPECT_EQ(status("localhost:1", "Origin: http://localhost:1\r\n"), 200);
-  EXPECT_EQ(status("LocalHost:1", "Origin: HTTP://LOCALHOST:1\r\n"), 200) << "names and schemes have no case";
+  EXPECT_EQ(status("LocalHost:1", "Origin: HTTP://LOCALHOST:1\r\n"), 200) << "names and schemes are case-insensitive";
   for (const char* origin : {"null", "http://evil.example", "https://localhost:1", "http://localhost:3000"})
     EXPECT_EQ(status("localhost:1", cat("Origin: ", origin, "\r\n")), 403) << origin;
   HttpClient url(port());
@@ -142,13 +142,13 @@ TEST_F(ServiceTest, PagesOfOtherSitesAreRefusedWhereThereIsNoKey) {
   EXPECT_EQ(status("evil.example", "Origin: http://evil.example\r\nAuthorization: Bearer secret\r\n"), 200);
 }
 
-TEST_F(ServiceTest, AFullQueueRefuses) {
+TEST_F(ServiceTest, RefusesWhenTheQueueIsFull) {
   start({.waiting = 2});
   parrot_.hold();
   HttpClient first(port()), second(port()), third(port());
   const std::string four = HttpClient::post_text(kCompletions, R"({"prompt": ["a", "b", "c", "d"], "max_tokens": 1})");
   first.send(four);
-  parrot_.wait_for_steps(1);  // of its four sequences, one waits
+  parrot_.wait_for_steps(1);  // one of its four sequences waits
   const HttpAnswer full = second.post(kCompletions, R"({"prompt": ["a", "b"], "max_tokens": 1})");
   EXPECT_EQ(full.status, 429);
   EXPECT_EQ(HttpClient::header(full.head, "Retry-After"), "1");
@@ -159,7 +159,7 @@ TEST_F(ServiceTest, AFullQueueRefuses) {
   EXPECT_EQ(third.answer().status, 200);
 }
 
-TEST_F(ServiceTest, TokensBehindTheVocabularyAreRefused) {
+TEST_F(ServiceTest, RefusesTokensOutsideTheVocabulary) {
   start();
   const auto last = [](int32_t id) { return json{{"prompt", json::array({97, id})}, {"max_tokens", 1}}; };
   EXPECT_EQ(post(kCompletions, last(256)).status, 200);
@@ -172,13 +172,13 @@ TEST_F(ServiceTest, TokensBehindTheVocabularyAreRefused) {
 namespace witan::serve {
 namespace {
 
-TEST(Secret, IsEqualToItselfAlone) {
+TEST(Secret, EqualsOnlyItself) {
   EXPECT_TRUE(same_secret("abc", "abc"));
   EXPECT_TRUE(same_secret("", ""));
   for (const char* other : {"", "ab", "abd", "abcd", "ABC"}) EXPECT_FALSE(same_secret("abc", other)) << other;
 }
 
-TEST(Secret, EachIsNew) {
+TEST(Secret, IsNewEachTime) {
   std::set<std::string> secrets;
   for (int i = 0; i < 100; ++i) {
     const std::string secret = new_secret();

@@ -1,4 +1,4 @@
-// A server of a parrot, over HTTP on this machine.
+// Serves a parrot over HTTP on this machine.
 #pragma once
 
 #include <gmock/gmock.h>

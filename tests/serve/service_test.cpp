@@ -1,4 +1,4 @@
-// The endpoints over HTTP on this machine: what OpenAI's clients read.
+// The endpoints over HTTP on this machine, as OpenAI's clients use them.
 #include "witan/serve/service.h"
 
 #include <set>
@@ -51,7 +51,7 @@ TEST_F(ServiceTest, CompletesAPrompt) {
   EXPECT_EQ(complete({{"prompt", "abc"}})["usage"]["completion_tokens"], 16) << "OpenAI's default";
 }
 
-TEST_F(ServiceTest, PromptsAreStringsAndTokensAndListsOfThem) {
+TEST_F(ServiceTest, AcceptsStringsTokensAndListsAsPrompts) {
   start();
   EXPECT_EQ(complete({{"prompt", {97, 98}}, {"max_tokens", 2}})["choices"][0]["text"], "ab");
   json answer = complete({{"prompt", {"ab", "xyz"}}, {"max_tokens", 3}});
@@ -66,15 +66,15 @@ TEST_F(ServiceTest, PromptsAreStringsAndTokensAndListsOfThem) {
   EXPECT_EQ(answer["choices"][2]["text"], "xx");
 }
 
-// As clients expect that know the model's tokenizer: they spell what begins a text.
-TEST_F(ServiceTest, SpecialTokensOfAPromptMayBeSpelled) {
+// Clients that know the model's tokenizer spell out the token that begins a text.
+TEST_F(ServiceTest, ParsesSpecialTokensInPrompts) {
   start();
   const json answer = complete({{"prompt", "<|endoftext|>a"}, {"max_tokens", 0}, {"echo", true}, {"logprobs", 0}});
   EXPECT_EQ(answer["choices"][0]["logprobs"]["tokens"], (json{"<|endoftext|>", "a"}));
   EXPECT_EQ(answer["choices"][0]["text"], "<|endoftext|>a");
 }
 
-TEST_F(ServiceTest, EchoAndLogprobsAreThoseOfTheWholeText) {
+TEST_F(ServiceTest, EchoAndLogprobsCoverTheWholeText) {
   start();
   const json choice = complete({{"prompt", "ab"}, {"max_tokens", 1}, {"echo", true}, {"logprobs", 2}})["choices"][0];
   EXPECT_EQ(choice["text"], "aba");
@@ -84,7 +84,7 @@ TEST_F(ServiceTest, EchoAndLogprobsAreThoseOfTheWholeText) {
   EXPECT_EQ(logprobs["token_logprobs"][0], nullptr);
   EXPECT_FLOAT_EQ(logprobs["token_logprobs"][1].get<float>(), -.98f);
   EXPECT_EQ(logprobs["top_logprobs"][0], nullptr);
-  EXPECT_EQ(logprobs["top_logprobs"][1].size(), 3u) << "two, and the token's own";
+  EXPECT_EQ(logprobs["top_logprobs"][1].size(), 3u) << "two, and the token itself";
   EXPECT_FLOAT_EQ(logprobs["top_logprobs"][1]["b"].get<float>(), -.98f);
 }
 
@@ -95,7 +95,7 @@ TEST_F(ServiceTest, EchoWithoutNewTokensScoresAPrompt) {
   EXPECT_EQ(choice["logprobs"]["tokens"].size(), 2u);
 }
 
-TEST_F(ServiceTest, BytesThatAreNoCharactersHaveNamesOfTheirOwn) {
+TEST_F(ServiceTest, NamesBytesThatAreNotCharacters) {
   start();
   const json choice = complete({{"prompt", "\xc3\xa9"}, {"max_tokens", 2}, {"logprobs", 1}})["choices"][0];
   EXPECT_EQ(choice["text"], "\xc3\xa9");
@@ -114,7 +114,7 @@ TEST_F(ServiceTest, StopStringsEndTextAndTokens) {
   EXPECT_EQ(complete({{"prompt", "abZ"}, {"max_tokens", 9}})["choices"][0]["finish_reason"], "stop");
 }
 
-TEST_F(ServiceTest, Chats) {
+TEST_F(ServiceTest, AnswersChats) {
   start();
   const json body = {{"messages", {{{"role", "system"}, {"content", "a"}}, {{"role", "user"}, {"content", "bc"}}}},
                      {"max_completion_tokens", 2},
@@ -132,12 +132,12 @@ TEST_F(ServiceTest, Chats) {
   EXPECT_EQ(answer["usage"]["prompt_tokens"], 3);
 }
 
-TEST_F(ServiceTest, AnswersToAChatMayTakeAllTheRoomThereIs) {
+TEST_F(ServiceTest, ChatAnswersMayFillTheContext) {
   start({}, {}, 20);
   EXPECT_EQ(chat({{"messages", {{{"role", "user"}, {"content", "abc"}}}}})["usage"]["completion_tokens"], 17);
 }
 
-TEST_F(ServiceTest, ContentMayComeInParts) {
+TEST_F(ServiceTest, AcceptsContentInParts) {
   start();
   const json parts = {{{"type", "text"}, {"text", "a"}}, {{"type", "text"}, {"text", "b"}}};
   EXPECT_EQ(chat({{"messages", {{{"role", "user"}, {"content", parts}}}},
@@ -192,7 +192,7 @@ TEST_F(ServiceTest, StreamsChatsAsEvents) {
   EXPECT_EQ(ends, 2);
 }
 
-TEST_F(ServiceTest, TheFirstChunkOfEachChoiceSaysWhoSpeaksAndNoOther) {
+TEST_F(ServiceTest, OnlyTheFirstChunkOfEachChoiceHasARole) {
   start();
   const HttpAnswer answer = post(
       kChat, {{"messages", {{{"role", "user"}, {"content", "abc"}}}}, {"max_tokens", 3}, {"stream", true}, {"n", 2}});
@@ -210,8 +210,8 @@ TEST_F(ServiceTest, TheFirstChunkOfEachChoiceSaysWhoSpeaksAndNoOther) {
   }
 }
 
-// The parrot's tokens are the likelier the smaller they are.
-TEST_F(ServiceTest, TheBestOfSeveralIsGiven) {
+// Smaller tokens of the parrot are more likely.
+TEST_F(ServiceTest, ReturnsTheBestOfSeveral) {
   serve::ServedModel model = served(parrot_);
   model.make_engine = [this] { return std::make_unique<VariedParrot>(parrot_); };
   start(std::move(model));
@@ -222,13 +222,13 @@ TEST_F(ServiceTest, TheBestOfSeveralIsGiven) {
   for (size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(answer["choices"][i]["text"], expected[i]);
     EXPECT_EQ(answer["choices"][i]["index"], i);
-    EXPECT_EQ(answer["choices"][i]["logprobs"], nullptr) << "they were not asked for";
+    EXPECT_EQ(answer["choices"][i]["logprobs"], nullptr) << "logprobs were not requested";
   }
-  EXPECT_EQ(answer["usage"]["completion_tokens"], 12) << "all that were computed";
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 12) << "all computed tokens";
 }
 
-// Choices of a prompt would all be one text if they were drawn from one seed.
-TEST_F(ServiceTest, ChoicesAreDrawnFromSeedsOfTheirOwn) {
+// With a single seed, all choices of a prompt would be the same text.
+TEST_F(ServiceTest, DrawsEachChoiceFromItsOwnSeed) {
   start();
   complete({{"prompt", "abc"}, {"max_tokens", 1}, {"n", 3}, {"seed", 5}});
   const auto asked = parrot_.asked();
@@ -236,13 +236,13 @@ TEST_F(ServiceTest, ChoicesAreDrawnFromSeedsOfTheirOwn) {
   std::set<uint64_t> seeds;
   for (const GenerationRequest& one : asked) seeds.insert(one.options.sampler.seed);
   EXPECT_EQ(seeds.size(), 3u);
-  EXPECT_EQ(asked[0].options.sampler.seed, 5u) << "the first as the only one would";
+  EXPECT_EQ(asked[0].options.sampler.seed, 5u) << "the first one as if it were the only one";
   EXPECT_EQ(asked[0].top_logprobs, -1);
   complete({{"prompt", "abc"}, {"max_tokens", 1}, {"best_of", 2}});
-  EXPECT_EQ(parrot_.asked().back().top_logprobs, 0) << "by which they are compared";
+  EXPECT_EQ(parrot_.asked().back().top_logprobs, 0) << "the scores by which they are compared";
 }
 
-TEST_F(ServiceTest, TheAuthorsSettingsApplyWhereARequestSaysNothing) {
+TEST_F(ServiceTest, UsesTheModelsSettingsByDefault) {
   serve::ServedModel model = served(parrot_);
   model.defaults.temperature = 0.5;
   model.defaults.top_k = 7;
@@ -264,7 +264,7 @@ TEST_F(ServiceTest, TheAuthorsSettingsApplyWhereARequestSaysNothing) {
   EXPECT_EQ(own.top_k, 7);
 }
 
-TEST_F(ServiceTest, PenaltiesAndBiasesReachTheSampler) {
+TEST_F(ServiceTest, PassesPenaltiesAndBiasesToTheSampler) {
   serve::ServedModel model = served(parrot_);
   model.make_engine = [this] { return std::make_unique<VariedParrot>(parrot_); };
   start(std::move(model));
@@ -282,7 +282,7 @@ TEST_F(ServiceTest, PenaltiesAndBiasesReachTheSampler) {
                  "logit_bias: there is no token 257: the model has 257");
 }
 
-TEST_F(ServiceTest, WhatWasNotComputedAgainIsTold) {
+TEST_F(ServiceTest, ReportsCachedTokens) {
   serve::ServedModel model = served(parrot_);
   model.make_engine = [this] { return std::make_unique<VariedParrot>(parrot_, 2); };
   start(std::move(model));
@@ -292,7 +292,7 @@ TEST_F(ServiceTest, WhatWasNotComputedAgainIsTold) {
 
 const json kTools = json::array({{{"type", "function"}, {"function", {{"name", "look"}}}}});
 
-TEST_F(ServiceTest, CallsOfToolsAreApartFromTheText) {
+TEST_F(ServiceTest, SeparatesToolCallsFromText) {
   serve::ServedModel model = served(parrot_);
   model.tool_format = serve::ToolFormat::hermes;
   start(std::move(model));
@@ -311,7 +311,7 @@ TEST_F(ServiceTest, CallsOfToolsAreApartFromTheText) {
   EXPECT_EQ(called[0]["type"], "function");
   EXPECT_EQ(called[0]["function"], (json{{"name", "look"}, {"arguments", R"({"at":[1,2]})"}}));
   EXPECT_EQ(chat(body(call, false))["choices"][0]["message"]["content"], nullptr);
-  // What is not whole is text.
+  // Incomplete calls remain text.
   const std::string cut = call.substr(0, call.size() - 1);
   const json text = chat(body(cut, false))["choices"][0];
   EXPECT_EQ(text["message"]["content"], cut);
@@ -332,7 +332,7 @@ TEST_F(ServiceTest, CallsOfToolsAreApartFromTheText) {
   EXPECT_EQ(delta["delta"]["tool_calls"][0]["function"]["arguments"], R"({"at":[1,2]})");
 }
 
-TEST_F(ServiceTest, ModelsWithoutToolsSaySo) {
+TEST_F(ServiceTest, ReportsModelsWithoutTools) {
   start();
   const json question = {{"role", "user"}, {"content", "a"}}, answer = {{"role", "tool"}, {"content", "b"}};
   expect_refusal(post(kChat, {{"messages", {question}}, {"tools", kTools}}), 400, "chat template has no tools");
@@ -340,7 +340,7 @@ TEST_F(ServiceTest, ModelsWithoutToolsSaySo) {
   EXPECT_EQ(post(kChat, {{"messages", {question}}, {"tools", kTools}, {"tool_choice", "none"}}).status, 200);
 }
 
-TEST_F(ServiceTest, OldClientsGetStreamsThatEndWithTheConnection) {
+TEST_F(ServiceTest, StreamsToHttp10ClientsUntilTheConnectionEnds) {
   start();
   HttpClient client(port());
   const std::string body = R"({"prompt": "ab", "max_tokens": 2, "stream": true})";
@@ -351,7 +351,7 @@ TEST_F(ServiceTest, OldClientsGetStreamsThatEndWithTheConnection) {
   EXPECT_EQ(events(answer.body).back(), "[DONE]");
 }
 
-TEST_F(ServiceTest, PromptsBeginAsTheTokenizerHasThemUnlessARequestSaysOtherwise) {
+TEST_F(ServiceTest, AddsSpecialTokensByDefault) {
   serve::ServedModel model = served(parrot_);
   TokenizerSpec spec = model.tokenizer.spec();
   spec.before = {256};
@@ -367,12 +367,12 @@ TEST_F(ServiceTest, PromptsBeginAsTheTokenizerHasThemUnlessARequestSaysOtherwise
   complete({{"prompt", "a"}, {"max_tokens", 0}, {"add_special_tokens", false}});
   EXPECT_EQ(begins(), Ids{'a'});
   chat({{"messages", messages}, {"max_tokens", 0}});
-  EXPECT_EQ(begins(), Ids{'a'}) << "as the template has it";
+  EXPECT_EQ(begins(), Ids{'a'}) << "as in the template";
   chat({{"messages", messages}, {"max_tokens", 0}, {"add_special_tokens", true}});
   EXPECT_EQ(begins(), (Ids{256, 'a'}));
 }
 
-TEST_F(ServiceTest, AStopStringEndsTheTokensBehindAnEchoWhereItEndsTheText) {
+TEST_F(ServiceTest, StopStringsEndTokensAfterAnEcho) {
   start();
   const json choice = complete(
       {{"prompt", "abcdef"}, {"max_tokens", 9}, {"echo", true}, {"stop", "de"}, {"logprobs", 0}})["choices"][0];

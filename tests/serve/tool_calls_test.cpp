@@ -23,7 +23,7 @@ std::optional<ToolFormat> format_of(const std::string& source) {
   });
 }
 
-// Templates of our own, in the forms that models have.
+// Own templates in the formats of published models.
 const std::string kTools = "{% if tools %}{% for t in tools %}{{ t | tojson }}\n{% endfor %}{% endif %}";
 const std::string kInstruction = "Say <tool_call>{\"name\": NAME, \"arguments\": {}}</tool_call>.\n";
 const std::string kMessages = "{% for m in messages %}<{{ m.role }}>{{ m.content }}";
@@ -40,18 +40,18 @@ const std::string kHermes =
 const std::string kLlama3 = kTools + "{# Say {\"name\": …, \"parameters\": …}. #}" + kMessages +
                             calling("{\"name\": \"{{ f.name }}\", \"parameters\": {{ f.arguments | tojson }}}") + kEnd;
 
-TEST(ToolFormats, AreFoundInWhatATemplateWrites) {
+TEST(ToolFormats, AreDetectedFromTheOutputOfTemplates) {
   EXPECT_EQ(format_of(kHermes), ToolFormat::hermes);
   EXPECT_EQ(format_of(kLlama3), ToolFormat::llama3);
   EXPECT_EQ(format_of(kTools + kMessages + calling("<tool_call>{{ f | tojson }}</tool_call>") + kEnd),
             ToolFormat::hermes);
 }
 
-TEST(ToolFormats, ThatCannotBeReadAreNone) {
-  EXPECT_EQ(format_of(kMessages + kEnd), std::nullopt) << "no tools";
-  EXPECT_EQ(format_of(kTools + kInstruction + kMessages + kEnd), std::nullopt) << "no calls";
+TEST(ToolFormats, AreNotDetectedIfUnreadable) {
+  EXPECT_EQ(format_of(kMessages + kEnd), std::nullopt) << "without tools";
+  EXPECT_EQ(format_of(kTools + kInstruction + kMessages + kEnd), std::nullopt) << "without calls";
   EXPECT_EQ(format_of(kMessages + calling("<tool_call>{{ f | tojson }}</tool_call>") + kEnd), std::nullopt)
-      << "calls, but the model sees no tools";
+      << "calls without a list of tools";
   EXPECT_EQ(format_of(kTools + kMessages + calling("[TOOL_CALLS][{{ f | tojson }}]") + kEnd), std::nullopt);
   EXPECT_EQ(
       format_of(kTools + kMessages +
@@ -60,10 +60,10 @@ TEST(ToolFormats, ThatCannotBeReadAreNone) {
   EXPECT_EQ(format_of("{{ raise_exception('no tools') }}"), std::nullopt);
 }
 
-// Those of a folder, such as llama.cpp's models/templates: WITAN_CHAT_TEMPLATES=FOLDER prints what is found.
-TEST(ToolFormats, OfPublishedTemplates) {
+// WITAN_CHAT_TEMPLATES=FOLDER prints the formats found in a folder of templates such as llama.cpp's models/templates.
+TEST(ToolFormats, AreDetectedInPublishedTemplates) {
   const char* folder = std::getenv("WITAN_CHAT_TEMPLATES");
-  if (!folder) GTEST_SKIP() << "WITAN_CHAT_TEMPLATES names no folder of *.jinja";
+  if (!folder) GTEST_SKIP() << "WITAN_CHAT_TEMPLATES is not a folder with *.jinja";
   size_t found = 0;
   for (const auto& entry : fs::directory_iterator(folder)) {
     if (entry.path().extension() != ".jinja") continue;
@@ -78,8 +78,8 @@ TEST(ToolFormats, OfPublishedTemplates) {
 }
 
 struct Read {
-  std::string text;   // all of it
-  std::string early;  // before the end
+  std::string text;   // complete text
+  std::string early;  // text before the end
   std::vector<std::string> calls;
 };
 
@@ -95,7 +95,7 @@ Read read(ToolFormat format, const std::string& said, size_t piece) {
 
 using Calls = std::vector<std::string>;
 
-// Whatever pieces the answer comes in.
+// The result is independent of how the answer is split.
 void expect_read(ToolFormat format, const std::string& said, const std::string& text, const Calls& calls) {
   for (const size_t piece : {size_t{1}, size_t{3}, said.size()}) {
     const Read got = read(format, said, piece);
@@ -104,7 +104,7 @@ void expect_read(ToolFormat format, const std::string& said, const std::string& 
   }
 }
 
-TEST(HermesCalls, AreReadBehindText) {
+TEST(HermesCalls, AreReadAfterText) {
   const auto expect = [](const std::string& said, const std::string& text, const Calls& calls) {
     expect_read(ToolFormat::hermes, said, text, calls);
   };
@@ -115,8 +115,8 @@ TEST(HermesCalls, AreReadBehindText) {
   expect("a < b, <tool_box> and <tool_cal", "a < b, <tool_box> and <tool_cal", {});
 }
 
-// Half a call, a call that is none, or of a tool that there is not, is what the model said.
-TEST(HermesCalls, ThatAreNotWholeAreText) {
+// An incomplete or invalid call, or a call of an unknown tool, remains text.
+TEST(HermesCalls, RemainTextIfIncomplete) {
   for (const std::string said :
        {R"(<tool_call>{"name": "f", "arguments": {}})", R"(<tool_call>{"name": "h", "arguments": {}}</tool_call>)",
         R"(<tool_call>{"name": "f"}</tool_call>)", R"(<tool_call>{"name": "f", "arguments": "{}"}</tool_call>)",
@@ -128,7 +128,7 @@ TEST(HermesCalls, ThatAreNotWholeAreText) {
   expect_read(ToolFormat::hermes, "<tool_call>" + std::string(10000, '['), "<tool_call>" + std::string(10000, '['), {});
 }
 
-TEST(Llama3Calls, AreWholeAnswers) {
+TEST(Llama3Calls, AreCompleteAnswers) {
   const auto expect = [](const std::string& said, const std::string& text, const Calls& calls) {
     expect_read(ToolFormat::llama3, said, text, calls);
   };
@@ -140,8 +140,8 @@ TEST(Llama3Calls, AreWholeAnswers) {
     expect(said, said, {});
 }
 
-// A client of a stream waits for text no longer than it might be a call.
-TEST(ToolCalls, TextIsShownAsSoonAsItIsCertain) {
+// A streaming client waits for text only while it might be a call.
+TEST(ToolCalls, TextIsShownOnceItCannotBeACall) {
   EXPECT_EQ(read(ToolFormat::hermes, "a < b <tool_ca", 1).early, "a < b ");
   EXPECT_EQ(read(ToolFormat::hermes, "a <tool_call>{}", 1).early, "a ");
   EXPECT_EQ(read(ToolFormat::llama3, " <|py", 1).early, "");
