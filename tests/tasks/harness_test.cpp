@@ -1,4 +1,4 @@
-// The same tasks with the same model as lm-evaluation-harness (tests/golden/tasks/make_golden.py): contexts, the
+// Compares the same tasks and model with lm-evaluation-harness (tests/golden/tasks/make_golden.py): contexts,
 // log-likelihoods of all answers, metrics and standard errors.
 #include <gmock/gmock.h>
 
@@ -70,7 +70,7 @@ class Harness : public ::testing::Test {
   std::vector<std::vector<Question>> questions_;  // by task
 };
 
-TEST_F(Harness, ContextsAreTheHarnesss) {
+TEST_F(Harness, BuildsTheSameContexts) {
   EXPECT_EQ(set_.tasks.size(), expected_["results"].size());
   for (size_t i = 0; i < set_.tasks.size(); ++i) {
     const Json& contexts = expected_["results"].at(set_.tasks[i].name)["contexts"];
@@ -80,8 +80,8 @@ TEST_F(Harness, ContextsAreTheHarnesss) {
   }
 }
 
-// Within the rounding of float32 sums; and to the bit the same for any batch size.
-TEST_F(Harness, LoglikelihoodsAreTheHarnesss) {
+// Equal up to the rounding of float32 sums, and bitwise equal for any batch size.
+TEST_F(Harness, LoglikelihoodsMatch) {
   for (size_t i = 0; i < set_.tasks.size(); ++i) {
     const Json& expected = expected_["results"].at(set_.tasks[i].name);
     const auto one = found(i, 1), many = found(i, 13);
@@ -98,7 +98,7 @@ TEST_F(Harness, LoglikelihoodsAreTheHarnesss) {
   }
 }
 
-TEST_F(Harness, ScoresAreTheHarnesss) {
+TEST_F(Harness, ScoresMatch) {
   std::vector<TaskScore> scores;
   for (size_t i = 0; i < set_.tasks.size(); ++i) {
     scores.push_back(score_task(set_.tasks[i], questions_[i], found(i, 8)));

@@ -35,8 +35,8 @@ std::vector<TokenPair> some_pairs() {
   return pairs;
 }
 
-// Token by token as generation scores a prompt, and to the bit the same for any batch size.
-TEST(Loglikelihoods, AreThoseOfAPromptForAnyBatchSize) {
+// Equals token-by-token scoring of a prompt in generation, bitwise for any batch size.
+TEST(Loglikelihoods, EqualPromptScoresForAnyBatchSize) {
   for (const char* windows : {"none", "4,0"}) {
     Rank rank;
     Alone alone;
@@ -59,7 +59,7 @@ TEST(Loglikelihoods, AreThoseOfAPromptForAnyBatchSize) {
   }
 }
 
-TEST(Loglikelihoods, KnowWhatTheModelWouldSay) {
+TEST(Loglikelihoods, ReportGreedyAnswers) {
   Rank rank;
   Alone alone;
   Transformer model(rank.stream, scored_config(), 1, alone);

@@ -18,14 +18,14 @@ std::string refusal_of_literal(const std::string& text) {
   return test::message_of<DataError>([&] { parse_python_literal(text, "doc_to_choice"); });
 }
 
-// Parsing the output of str() gives the value again.
-TEST(PythonLiteral, ReadsWhatTemplatesPrint) {
+// Parsing the output of str() gives the value back.
+TEST(PythonLiteral, ReadsOutputOfTemplates) {
   for (const char* text : {"['a', 'b']", "[\"it's\", 'say \"so\"']", "[]", "['é', '東京', '\\n\\t\\\\']",
                            "[1, -2, 2.5]", "[True, False, None]", "[['a'], ('b', 'c')]", "('a',)", "'x'"})
     EXPECT_EQ(again(text), text);
 }
 
-TEST(PythonLiteral, ReadsOtherSpellingsOfTheSame) {
+TEST(PythonLiteral, ReadsEquivalentSpellings) {
   EXPECT_EQ(again(" [ 'a' 'b' ,\n\"c\", ] "), "['ab', 'c']");
   EXPECT_EQ(again("'\\x41\\u00e9\\U0001F600\\q\\''"), "\"Aé😀\\\\q'\"");
 }
@@ -44,8 +44,8 @@ TEST(PythonLiteral, RefusesOtherText) {
 
 using Numbers = std::vector<size_t>;
 
-// Printed by Python 3.11: random.Random(SEED).sample(range(SIZE), COUNT), one call after the other.
-TEST(PythonRandom, SamplesAsPython) {
+// Expected values of Python 3.11: consecutive calls of random.Random(SEED).sample(range(SIZE), COUNT).
+TEST(PythonRandom, SamplesLikePython) {
   PythonRandom one(1234);
   EXPECT_EQ(one.sample(12, 3), (Numbers{7, 1, 0}));
   EXPECT_EQ(one.sample(12, 3), (Numbers{1, 9, 0}));
@@ -76,7 +76,7 @@ class YamlFile : public ::testing::Test {
   test::TempFolder folder_;
 };
 
-TEST_F(YamlFile, ScalarsHaveTheirTypes) {
+TEST_F(YamlFile, ScalarsHaveTypes) {
   EXPECT_EQ(read("a: 1\nb: 2.5\nc: true\nd: ~\ne:\nf: text\ng: '1'\nh: \"true\"\ni: no\nj: 1.0.0\nk: nan\n"),
             "{'a': 1, 'b': 2.5, 'c': True, 'd': None, 'e': None, 'f': 'text', 'g': '1', 'h': 'true', 'i': 'no', 'j': "
             "'1.0.0', 'k': 'nan'}");
@@ -86,7 +86,7 @@ TEST_F(YamlFile, ScalarsHaveTheirTypes) {
   EXPECT_EQ(read("a: !function utils.f\n"), "{'a': {'!function': 'utils.f'}}");
 }
 
-TEST_F(YamlFile, OwnKeysCountMoreThanIncludedOnes) {
+TEST_F(YamlFile, OwnKeysOverrideIncludedOnes) {
   put(folder_ / "_base.yaml", "a: 1\nb: 2\n");
   put(folder_ / "_more.yaml", "b: 3\nc: 4\n");
   EXPECT_EQ(read("include: _base.yaml\nb: 5\n"), "{'a': 1, 'b': 5}");
@@ -102,7 +102,7 @@ TEST_F(YamlFile, RefusalsNameFileAndLine) {
   EXPECT_THROW(read_yaml_file(folder_ / "none.yaml"), Error);
 }
 
-TEST_F(YamlFile, AliasesAreWhatTheyName) {
+TEST_F(YamlFile, AliasesEqualTheirAnchors) {
   EXPECT_EQ(read("a: &x [1, 2]\nb: *x\n"), "{'a': [1, 2], 'b': [1, 2]}");
   EXPECT_THAT(refusal("a: &x [*x, 1]\n"), HasSubstr("a.yaml: lists and mappings are nested more than 100 deep"));
   EXPECT_THAT(refusal("a: &x {b: *x}\n"), HasSubstr("does an alias (*NAME) occur within its own anchor"));

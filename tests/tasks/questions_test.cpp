@@ -28,7 +28,7 @@ class QuestionsTest : public ::testing::Test {
   test::TempFolder folder_;
 };
 
-TEST_F(QuestionsTest, ARowIsAContextAndItsChoices) {
+TEST_F(QuestionsTest, ReadsContextAndChoicesFromARow) {
   const auto all = ask("");
   ASSERT_EQ(all.size(), 3u);
   EXPECT_EQ(all[1].context, "Q: two");
@@ -38,22 +38,22 @@ TEST_F(QuestionsTest, ARowIsAContextAndItsChoices) {
   EXPECT_EQ(ask("", {.limit = 2}).size(), 2u);
 }
 
-TEST_F(QuestionsTest, LabelsMayBeIndicesTextsAndLists) {
+TEST_F(QuestionsTest, LabelsMayBeIndicesTextsOrLists) {
   EXPECT_THAT(ask("doc_to_target: '{{label}}'\n")[2].gold, ElementsAre(1));
   EXPECT_THAT(ask("doc_to_target: '{{choices[-1]}}'\n")[0].gold, ElementsAre(1));
   EXPECT_THAT(ask("doc_to_target: '[0, {{label}}]'\n")[1].gold, ElementsAre(0, 2));
   EXPECT_THAT(ask("doc_to_target: 0\n")[2].gold, ElementsAre(0));
-  EXPECT_THAT(ask("doc_to_choice: ['{x', z]\ndoc_to_target: z\n")[0].gold, ElementsAre(1)) << "a text, not a column";
+  EXPECT_THAT(ask("doc_to_choice: ['{x', z]\ndoc_to_target: z\n")[0].gold, ElementsAre(1)) << "text, not a column";
   EXPECT_THAT(ask("doc_to_choice: {A: x, B: z}\n")[2].choices, ElementsAre("x", "z"));
   EXPECT_THAT(ask("doc_to_choice: '{{[\"it''s \" + q, q]}}'\n")[0].choices, ElementsAre("it's one", "one"));
 }
 
-TEST_F(QuestionsTest, TemplatesKeepTheirLineEndsAndSpaces) {
+TEST_F(QuestionsTest, TemplatesKeepLineEndsAndSpaces) {
   EXPECT_EQ(ask("doc_to_text: \"  {% if q %}\\n  {% endif %}\\n{{q}}:\\n\"\n")[0].context, "  \n  \none:\n");
 }
 
-// The first n, and not the question itself where it is one of them.
-TEST_F(QuestionsTest, TheFirstExamplesLeaveTheQuestionOut) {
+// Uses the first n examples, without the question itself.
+TEST_F(QuestionsTest, FirstExamplesExcludeTheQuestion) {
   const std::string first = "num_fewshot: 2\nfewshot_split: test\nfewshot_config: {sampler: first_n}\n";
   const auto all = ask(first + "fewshot_delimiter: '|'\ntarget_delimiter: '='\ndescription: 'About {{q}}. '\n");
   EXPECT_EQ(all[0].context, "About one. Q: two=f|Q: three=h|Q: one");
@@ -61,7 +61,7 @@ TEST_F(QuestionsTest, TheFirstExamplesLeaveTheQuestionOut) {
   EXPECT_EQ(ask(first, {.fewshot = 0})[0].context, "Q: one");
 }
 
-TEST_F(QuestionsTest, ExamplesMayStandInTheFile) {
+TEST_F(QuestionsTest, ExamplesMayComeFromTheFile) {
   const auto all =
       ask("num_fewshot: 1\nfewshot_config:\n  sampler: first_n\n  samples:\n"
           "    - {q: given, choices: [x, 'y'], label: 1}\n");
@@ -95,7 +95,7 @@ TEST_F(QuestionsTest, RefusalsNameTheRow) {
 
 class TaskRows : public QuestionsTest {};
 
-TEST_F(TaskRows, AFolderHasFilesCalledAfterSplits) {
+TEST_F(TaskRows, FoldersHaveFilesNamedAfterSplits) {
   for (const char* file : {"set/plain/test-00000-of-00002.jsonl", "set/plain/test-00001-of-00002.jsonl",
                            "set/plain/tests.jsonl", "set/data/test.jsonl"})
     put(folder_ / file, kSmallRows);
@@ -106,14 +106,14 @@ TEST_F(TaskRows, AFolderHasFilesCalledAfterSplits) {
               HasSubstr("the split train has no files in"));
 }
 
-TEST_F(TaskRows, RowsHaveAllColumns) {
+TEST_F(TaskRows, KeepAllColumns) {
   put(folder_ / "rows.jsonl", "{\"a\": 1}\n{\"b\": \"x\", \"a\": 2}\n");
   const auto rows = read_split(task(""), "test");
   EXPECT_TRUE(find(rows[0], "b")->is_none());
   EXPECT_EQ(*find(rows[1], "b")->string(), "x");
 }
 
-TEST_F(TaskRows, RefusalsSayWhatToDo) {
+TEST_F(TaskRows, RefusalsNameTheFix) {
   const auto refused = [&](const std::string& more, const std::string& split = "test") {
     const TaskConfig config = task(more);
     return test::message_of<DataError>([&] { read_split(config, split); });

@@ -22,7 +22,7 @@ class TaskConfigTest : public ::testing::Test {
   test::TempFolder folder_;
 };
 
-TEST_F(TaskConfigTest, DefaultsAreThoseOfTheHarness) {
+TEST_F(TaskConfigTest, HasTheHarnesssDefaults) {
   const TaskConfig task = read("");
   EXPECT_EQ(task.name, "small");
   EXPECT_EQ(task.split(), "test");
@@ -39,7 +39,7 @@ TEST_F(TaskConfigTest, DefaultsAreThoseOfTheHarness) {
   EXPECT_THAT(likely.metrics, ElementsAre("perplexity", "acc"));
 }
 
-TEST_F(TaskConfigTest, ExamplesHaveSettingsOfTheirOwn) {
+TEST_F(TaskConfigTest, ExamplesHaveTheirOwnSettings) {
   const TaskConfig task = read(
       "num_fewshot: 3\ntarget_delimiter: ''\nfewshot_delimiter: '--'\nfewshot_split: dev\ntag: [x]\n"
       "fewshot_config: {sampler: first_n, target_delimiter: ':', doc_to_text: other}\n");
@@ -53,7 +53,7 @@ TEST_F(TaskConfigTest, ExamplesHaveSettingsOfTheirOwn) {
   EXPECT_EQ(task.fewshot.count, 3);
 }
 
-TEST_F(TaskConfigTest, WhatIsNotUnderstoodIsRefusedByName) {
+TEST_F(TaskConfigTest, RefusesUnsupportedSettingsByName) {
   EXPECT_THAT(refusal("process_docs: !function utils.process_docs\n"),
               HasSubstr("t.yaml: process_docs: !function utils.process_docs is Python code, which Witan does not run: "
                         "write its results into the rows of the data"));
@@ -75,7 +75,7 @@ TEST_F(TaskConfigTest, WhatIsNotUnderstoodIsRefusedByName) {
   EXPECT_THAT(refusal("dataset_kwargs: {data_dir: x}\n"), HasSubstr("dataset_kwargs: data_dir: Witan does not know"));
   EXPECT_THAT(refusal("repeats: 3\n"), HasSubstr("repeats: must be 1"));
   EXPECT_THAT(refusal("doc_to_text: 0\n"), HasSubstr("an index of a choice as question is not supported"));
-  // Before it is missed under its right name.
+  // The error names the unsupported key before a missing one.
   std::string misspelt = small_task("small");
   misspelt.replace(misspelt.find("test_split"), 10, "test_spilt");
   EXPECT_THAT(testing::refusal_of_task(folder_ / "t.yaml", misspelt),
@@ -83,7 +83,7 @@ TEST_F(TaskConfigTest, WhatIsNotUnderstoodIsRefusedByName) {
   EXPECT_NO_THROW(read("repeats: 1\nshould_decontaminate: true\nmetadata: {version: 1}\nfilter_list: ~\n"));
 }
 
-TEST_F(TaskConfigTest, WhatIsMissingIsNamed) {
+TEST_F(TaskConfigTest, ErrorsNameMissingSettings) {
   const auto without = [&](const std::string& key) {
     std::string text = small_task("small");
     const size_t line = text.find(key);
@@ -114,7 +114,7 @@ class TaskSets : public ::testing::Test {
   test::TempFolder folder_;
 };
 
-TEST_F(TaskSets, AFolderIsAllItsTasksButParts) {
+TEST_F(TaskSets, AFolderIsAllItsTasksWithoutParts) {
   put(folder_ / "b.yaml", small_task("b"));
   put(folder_ / "in/a.yml", small_task("a"));
   put(folder_ / "_part.yaml", "colour: red\n");
@@ -123,11 +123,11 @@ TEST_F(TaskSets, AFolderIsAllItsTasksButParts) {
   EXPECT_THAT(names(read_tasks({folder_ / "in/a.yml", folder_ / "b.yaml"})), ElementsAre("a", "b"));
 }
 
-TEST_F(TaskSets, AGroupNamesTasksGroupsAndTags) {
+TEST_F(TaskSets, GroupsNameTasksGroupsAndTags) {
   put(folder_ / "a.yaml", small_task("a", "tag: some\n"));
   put(folder_ / "b.yaml", small_task("b", "tag: [some, other]\n"));
   put(folder_ / "c.yaml", small_task("c"));
-  put(folder_ / "code.yaml", "task: !function f\n");  // nobody asks for it
+  put(folder_ / "code.yaml", "task: !function f\n");  // not selected
   put(folder_ / "inner.yaml", "group: inner\ntask: some\n");
   put(folder_ / "outer.yaml",
       "group: outer\ntask:\n  - inner\n  - {task: c, num_fewshot: 2}\naggregate_metric_list:\n"
@@ -143,7 +143,7 @@ TEST_F(TaskSets, AGroupNamesTasksGroupsAndTags) {
   EXPECT_TRUE(set.groups[1].metrics[1].weight_by_size);
 }
 
-TEST_F(TaskSets, RefusalsSayWhereAndWhatToDo) {
+TEST_F(TaskSets, RefusalsNamePlaceAndFix) {
   const auto refusal = [&](const std::string& text) { return testing::refusal_of_task(folder_ / "g.yaml", text); };
   EXPECT_THAT(refusal("group: g\ntask: [sience]\n"), HasSubstr("g.yaml: task: there is no task, group or tag sience"));
   EXPECT_THAT(refusal("group: g\ntask: [g]\n"), HasSubstr("groups are nested more than 16 deep"));

@@ -25,8 +25,8 @@ const TaskMetric& metric(const TaskScore& score, const std::string& name) {
   throw std::out_of_range(name);
 }
 
-// By sums the second choice is the best, by characters the first, by bytes the third.
-TEST(TaskScores, LengthsDecideByWhatTheyCount) {
+// The second choice is best by sum, the first by characters, the third by bytes.
+TEST(TaskScores, NormalisationDecidesTheBestChoice) {
   const std::vector<Question> questions = {question({"abcdefgh", "a", "éééé"}, {0})};
   const std::vector<Loglikelihood> found = {{-8, false}, {-2, false}, {-4.4, false}};
   const auto right = [&](std::vector<int64_t> gold) {
@@ -43,12 +43,12 @@ TEST(TaskScores, LengthsDecideByWhatTheyCount) {
   EXPECT_EQ(right({}), (std::vector<double>{0, 0, 0}));
 }
 
-TEST(TaskScores, StandardErrorsAreOfTheMean) {
+TEST(TaskScores, ReportStandardErrorsOfTheMean) {
   std::vector<Question> questions;
   std::vector<Loglikelihood> found;
   for (const int64_t gold : {0, 0, 1, 0}) {
     questions.push_back(question({"a", "b"}, {gold}));
-    found.insert(found.end(), {{-1, false}, {-1, false}});  // of equal ones the first
+    found.insert(found.end(), {{-1, false}, {-1, false}});  // the first one wins a tie
   }
   const auto task = config_of(TaskConfig::Output::multiple_choice, {"acc"});
   const TaskScore score = score_task(task, questions, found);
@@ -59,7 +59,7 @@ TEST(TaskScores, StandardErrorsAreOfTheMean) {
   EXPECT_FALSE(metric(one, "acc").standard_error);
 }
 
-TEST(TaskScores, PerplexityIsOfTargetsNotOfTokens) {
+TEST(TaskScores, PerplexityIsPerTargetNotPerToken) {
   const std::vector<Question> questions(2, Question{"c", {" x"}, {}, {}});
   const std::vector<Loglikelihood> found = {{-1, true}, {-3, false}};
   const TaskScore score =
@@ -69,7 +69,7 @@ TEST(TaskScores, PerplexityIsOfTargetsNotOfTokens) {
   EXPECT_EQ(metric(score, "acc").value, 0.5);
 }
 
-TEST(TaskScores, AGroupIsWeightedByRowsOrNot) {
+TEST(TaskScores, GroupsMayBeWeightedByRows) {
   const std::vector<TaskScore> tasks = {{"a", 10, {{"acc", 0.5, 0.1}, {"acc_norm", 1, 0.2}}},
                                         {"b", 30, {{"acc", 0.9, 0.2}}},
                                         {"c", 5, {{"acc", 0.1, 0.3}}}};
@@ -78,7 +78,7 @@ TEST(TaskScores, AGroupIsWeightedByRowsOrNot) {
   EXPECT_DOUBLE_EQ(metric(score, "acc").value, 0.8);
   const double pooled = (9 * 0.01 * 10 + 29 * 0.04 * 30) / (40 - 2);
   EXPECT_DOUBLE_EQ(*metric(score, "acc").standard_error, std::sqrt(pooled / 40));
-  EXPECT_EQ(metric(score, "acc_norm").value, 1) << "a task without the metric is left out";
+  EXPECT_EQ(metric(score, "acc_norm").value, 1) << "tasks without the metric are skipped";
   const TaskScore plain = score_group({"g", {"a", "b"}, {{"acc", false}}}, tasks);
   EXPECT_DOUBLE_EQ(metric(plain, "acc").value, 0.7);
   EXPECT_DOUBLE_EQ(*metric(plain, "acc").standard_error, std::sqrt(0.05) / 2);

@@ -1,4 +1,4 @@
-// Files of tasks in a folder of the test's own.
+// Task files in a temporary folder.
 #pragma once
 
 #include <filesystem>
@@ -18,7 +18,7 @@ inline std::filesystem::path put(const std::filesystem::path& file, const std::s
   return file;
 }
 
-// A small task on rows.jsonl beside it; `more` lines come last.
+// A small task for rows.jsonl in the same folder; `more` lines are appended.
 inline std::string small_task(const std::string& name, const std::string& more = "") {
   return "task: " + name +
          "\ndataset_path: json\ndataset_kwargs: {data_files: {test: rows.jsonl}}\ntest_split: test\n"
