@@ -1,5 +1,5 @@
-// The published all-to-all demonstration, between processes: of rank 0 [0..4] and of rank 1 [10..15] go with splits
-// [[2,3],[3,3]], so that rank 0 receives [0,1], [10,11,12] and rank 1 [2,3,4], [13,14,15].
+// The published all-to-all demonstration between processes: rank 0 has [0..4] and rank 1 has [10..15]. With splits
+// [[2,3],[3,3]], rank 0 receives [0,1], [10,11,12] and rank 1 receives [2,3,4], [13,14,15].
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,15 +35,15 @@ std::string exchange(ProcessRank& rank) {
 
 constexpr const char* kPublished[] = {"rank 0 received 0 1 10 11 12", "rank 1 received 2 3 4 13 14 15"};
 
-TEST(AllToAllDemonstration, BetweenProcesses) {
+TEST(AllToAllDemonstration, RunsBetweenProcesses) {
   const auto ended = testing::on_processes(2, exchange);
   for (size_t rank = 0; rank < 2; ++rank) EXPECT_EQ(ended[rank].said, kPublished[rank]);
 }
 
-// One rank, as a launcher starts it: the tests below start this one.
-TEST(AllToAllDemonstration, DISABLED_ARankOfALauncher) {
+// A single rank as a launcher starts it, used by the tests below.
+TEST(AllToAllDemonstration, DISABLED_RunsOneRankOfALauncher) {
   const auto launch = find_launch();
-  ASSERT_TRUE(launch) << "no launcher started this process";
+  ASSERT_TRUE(launch) << "not started by a launcher";
   ProcessWorld world(*launch, {60, 60});
   world.run([&](int) {
     ProcessRank rank(world);
@@ -59,11 +59,11 @@ INSTANTIATE_TEST_SUITE_P(Launchers, AllToAllUnder, ::testing::Values("mpirun", "
                            return name;
                          });
 
-TEST_P(AllToAllUnder, GivesWhatIsPublished) {
+TEST_P(AllToAllUnder, MatchesThePublishedResult) {
   const test::TempFolder folder;
   if (test::Program({"/bin/sh", "-c", std::string("command -v ") + GetParam()}, folder / "which").wait() != 0)
     GTEST_SKIP() << GetParam() << " is not installed";
-  // Open MPI refuses root, and more processes than cores, unless it is told otherwise.
+  // By default Open MPI refuses to run as root or to start more processes than cores.
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   const int code =
       test::Program({"/bin/sh", "-c",

@@ -1,6 +1,6 @@
-// The published dMoE equivalence in every layout that it lists, and some more: replicas, divided optimizers and
-// parameters, divided experts, both (the published step of which failed: one optimizer could not mix tensors of two
-// meshes), and divided matrices. Gradients are reduced, parameters owned, updated and gathered as in any run.
+// The published dMoE equivalence in every published layout and some more: replicas, sharded optimizers and parameters,
+// sharded experts, both together (where the published step failed, since one optimizer could not mix tensors of two
+// meshes), and tensor parallelism. Gradients are reduced, and parameters updated and gathered, as in any run.
 #include "support/dmoe.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ const std::vector<Case> kCases = {
     {"shard=2", kFsdp},
     {"replicate=2,expert=2"},
     {"replicate=8,expert=8"},
-    {"shard=4,expert=2"},  // experts' optimizer is divided by two ranks, all other's by four
+    {"shard=4,expert=2"},  // the experts' optimizer is sharded over two ranks, all others over four
     {"shard=4,expert=2", kFsdp},
     {"replicate=2,shard=2,expert=2", kFsdp},
     {"tensor=2,expert_tensor=2"},
@@ -112,13 +112,13 @@ OptimizerConfig plain_sgd() {
   return config;
 }
 
-// A part of a global tensor, by element: what one rank has of it.
+// The elements of a global tensor that one rank has.
 struct Part {
   std::vector<int64_t> elements;
   std::vector<double> values;
 };
 struct Seen {
-  Part before, after;              // outputs of the step's forward, and of the next
+  Part before, after;              // outputs of the step's forward and of the next one
   std::vector<Part> weights = {};  // router, gate_up, down, after the step
 };
 
@@ -164,7 +164,7 @@ class TrainedLayer {
       gradients.finish_step();
     }
     optimizer->update(stream, step);
-    units_.publish();  // and gathered when it is used
+    units_.publish();  // values are gathered when they are used
     Tape off(stream, Tape::Mode::off);
     seen.after = of_own_tokens(values(forward(off, off.constant(own_tokens(x))).value()));
     const UnitReading reading(&units_, 0);
@@ -182,7 +182,7 @@ class TrainedLayer {
     const UnitGuard unit(tape, &units_, 0);
     return model_.forward(tape, x);
   }
-  // The first of this rank's tokens among all ranks', of whom those of a tensor axis divide some among them.
+  // Index of this rank's first token among the tokens of all ranks; tensor-parallel ranks may share tokens.
   int64_t first_token() const {
     return groups_.layout().data_rank(rank_.rank) * T + groups_.of(Axis::tensor).rank() * tokens();
   }
@@ -208,7 +208,7 @@ class TrainedLayer {
   UnitStore units_;
 };
 
-// The global tensor [elements] that ranks have between them; who has the same element has the same value.
+// Joins the ranks' parts of a global tensor [elements]; replicas must be equal.
 std::vector<double> joined(const std::vector<Seen>& ranks, size_t elements,
                            const std::function<const Part&(const Seen&)>& of) {
   std::vector<double> all(elements, std::nan(""));
@@ -221,11 +221,11 @@ std::vector<double> joined(const std::vector<Seen>& ranks, size_t elements,
       if (element != part.values[i]) ++differ;
     }
   }
-  EXPECT_EQ(differ, 0) << "elements of which replicas have different values";
+  EXPECT_EQ(differ, 0) << "elements differ between replicas";
   return all;
 }
 
-// The layer in plain code, on so many ranks' tokens.
+// The layer in plain code, on the tokens of this many ranks.
 struct Expected {
   Expected(int data_ranks, DType dtype) : problem(make_problem(data_ranks, dtype)) {
     PlainLayer plain(problem, {});
@@ -267,11 +267,11 @@ void expect_equivalence_everywhere(DType dtype, double tolerance) {
   }
 }
 
-TEST(Dmoe, EveryLayoutEqualsALoopOverExpertsInFloat64) {
+TEST(Dmoe, EveryLayoutMatchesALoopOverExpertsInFloat64) {
   expect_equivalence_everywhere(DType::f64, 1e-11);
 }
 
-TEST(Dmoe, EveryLayoutEqualsALoopOverExpertsInBfloat16) {
+TEST(Dmoe, EveryLayoutMatchesALoopOverExpertsInBfloat16) {
   expect_equivalence_everywhere(DType::bf16, 2e-2);
 }
 

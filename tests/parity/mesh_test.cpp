@@ -1,5 +1,5 @@
-// recipes/parity/mesh_test.toml against the losses that a PyTorch program logged on GPUs, and against that program on a
-// CPU (tests/golden/parity/mesh_losses.py).
+// Compares recipes/parity/mesh_test.toml with the losses that a PyTorch program logged on GPUs, and with that program
+// on a CPU (tests/golden/parity/mesh_losses.py).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ Batch ten_tokens() {
   return batch;
 }
 
-// Every rank that has samples of its own is given the same.
+// Every data-parallel rank gets the same sample.
 std::vector<double> losses_of(RunConfig config, const Batch& batch, int64_t steps) {
   const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), 0);
   config.train.global_batch_size = layout.data_ranks();
@@ -60,7 +60,7 @@ std::vector<double> losses_of(RunConfig config, const Batch& batch, int64_t step
 
 struct Step {
   std::array<double, 3> published;  // shard = 2, replicate = 2, tensor = 2 with a sharded loss
-  double tolerance;                 // relative, beyond what the three span
+  double tolerance;                 // relative, beyond the range of the three
   double on_cpu, cpu_tolerance;     // PyTorch 2.15 on a CPU; relative
 };
 // A learning rate of 1e-2 amplifies rounding from step to step, on GPUs as here.
@@ -94,7 +94,7 @@ const std::vector<Row> kRows = {{"OneRank", "replicate=1"},
 
 void expect_published(const Row& row, size_t steps) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "153 million parameters: minutes under a sanitizer, and nothing that other tests do not reach";
+  GTEST_SKIP() << "153 million parameters: takes minutes under a sanitizer and covers nothing new";
 #endif
   RunConfig config = recipe();
   config.parallel.ranks = 0;
@@ -115,14 +115,14 @@ void expect_published(const Row& row, size_t steps) {
   }
 }
 
-// All steps on every layout: a minute each, and up to 8 GiB of memory. docs/parity.md has what it prints. The short
-// form is two ranks that divide all there is, and two that divide matrices and the odd number of words; the second step
-// sees what an update makes.
+// All steps on every layout take a minute each and up to 8 GiB of memory; docs/parity.md has the output. The short form
+// has two layouts: one of two ranks that shard everything, and one with tensor parallelism and an uneven vocabulary.
+// The second step shows the effect of an update.
 class MeshTestOf : public ::testing::TestWithParam<Row> {};
 INSTANTIATE_TEST_SUITE_P(Layouts, MeshTestOf,
                          ::testing::ValuesIn(testing::long_form() ? kRows : std::vector{kShardFsdp, kTensor}),
                          [](const auto& row) { return row.param.name; });
-TEST_P(MeshTestOf, LossesArePublishedOnes) {
+TEST_P(MeshTestOf, MatchesPublishedLosses) {
   expect_published(GetParam(), static_cast<size_t>(testing::steps_of(2, int64_t{kSteps.size()})));
 }
 

@@ -1,5 +1,5 @@
-// recipes/parity/nanogpt_moe.toml, Tutel's example of modded-nanogpt with experts: its parameters on 8 ranks, its
-// schedule, and the same recipe at a width that a CPU trains.
+// recipes/parity/nanogpt_moe.toml, Tutel's example of modded-nanogpt with experts: its parameter count on 8 ranks, its
+// schedule, and the same recipe at a width that a CPU can train.
 #include <gtest/gtest.h>
 
 #include "train/step/run_support.h"
@@ -17,16 +17,16 @@ RunConfig recipe() {
   return config;
 }
 
-TEST(NanogptParity, AnEighthOfTheExpertsIsOnEachRank) {
+TEST(NanogptParity, EachRankHasAnEighthOfTheExperts) {
   const ParameterCounts counts = count_parameters(recipe().model);
-  constexpr int64_t kUnread = 17;  // of the 64 factors that the example holds (tests/cli/args/recipes_test.cpp)
+  constexpr int64_t kUnread = 17;  // of the example's 64 factors, unused there (tests/cli/args/recipes_test.cpp)
   EXPECT_EQ(counts.exact - counts.experts + kUnread, 699'859'008);
   EXPECT_EQ(counts.experts / recipe().parallel.expert_model_parallel_size, 402'653'184);
   EXPECT_EQ(recipe().model.moe.expert_capacity(4096), 563) << "int(1.1 * (4096 / 8))";
 }
 
-// Constant for 55 % of 1750 steps, then a line down to a tenth.
-TEST(NanogptParity, TheScheduleIsTheExamples) {
+// The rate is constant for 55 % of 1750 steps and then falls linearly to a tenth.
+TEST(NanogptParity, ScheduleMatchesTheExample) {
   const RunConfig config = recipe();
   const auto rate = [&](int64_t iteration) {
     return learning_rate(config.optimizer, config.train.train_iters, iteration);
@@ -58,9 +58,9 @@ RunConfig narrow(int64_t ranks) {
   return config;
 }
 
-// The example reduced gradients of experts as if all ranks had the same, which averages those of experts that are not;
-// here ranks that divide them, which --check-states watches, train as one rank does.
-TEST(NanogptParity, LearnsOnOneRankAsOnRanksThatDivideExperts) {
+// The example averages gradients of experts as if all ranks had the same experts. Here, ranks that shard experts,
+// checked by --check-states, train like one rank.
+TEST(NanogptParity, ExpertParallelRanksLearnLikeOneRank) {
   const auto train = [](int64_t ranks) {
     return testing::run_engine(narrow(ranks), 40, [](const RunConfig& config, const Layout& layout, int rank, int64_t) {
       return testing::own_batches(config, layout, rank, 0);  // the same at every step
