@@ -1,5 +1,5 @@
-// Every collective that sums or moves is a linear map of what the ranks hold between them, and its adjoint is another
-// one: <A x, g> = <x, A^T g>, the products taken over all ranks. Ops rely on it (ops/shape/redistribute.h).
+// Every collective that sums or moves data is a linear map of the values of all ranks, and its adjoint is another
+// collective: <A x, g> = <x, A^T g>, with inner products over all ranks. Ops rely on this (ops/shape/redistribute.h).
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace {
 using testing::on_ranks;
 using testing::ThreadRank;
 
-// Fills out, which comes poisoned, from in.
+// Fills the poisoned `out` from `in`.
 using Map = std::function<void(ThreadRank&, Group&, const Tensor& out, const Tensor& in)>;
 
 double product(const Tensor& a, const Tensor& b) {
@@ -22,7 +22,7 @@ double product(const Tensor& a, const Tensor& b) {
   return sum;
 }
 
-// `in` and `out` say how many elements a rank of n holds.
+// `in` and `out` give the number of elements of a rank among n.
 void expect_adjoint(const char* name, const Map& map, const Map& adjoint, const std::function<int64_t(int, int)>& in,
                     const std::function<int64_t(int, int)>& out) {
   for (const int n : {2, 3, 4}) {
@@ -41,7 +41,7 @@ void expect_adjoint(const char* name, const Map& map, const Map& adjoint, const 
     });
     const double expected = std::accumulate(forward.begin(), forward.end(), 0.0);
     EXPECT_NEAR(std::accumulate(backward.begin(), backward.end(), 0.0), expected, 1e-12 * (1 + std::abs(expected)));
-    EXPECT_GT(std::abs(expected), 1e-3) << "zeros prove nothing";
+    EXPECT_GT(std::abs(expected), 1e-3) << "zeros would prove nothing";
   }
 }
 
@@ -67,20 +67,20 @@ void all_to_all_equal(ThreadRank& rank, Group& group, const Tensor& out, const T
   group.all_to_all_equal(rank.stream, out, in);
 }
 
-TEST(Adjoint, AllReduceIsItsOwn) {
+TEST(Adjoint, AllReduceIsSelfAdjoint) {
   expect_adjoint("all_reduce", all_reduce, all_reduce, part, part);
 }
 
-TEST(Adjoint, AllGatherAndReduceScatterAreEachOthers) {
+TEST(Adjoint, AllGatherAndReduceScatterAreAdjoint) {
   expect_adjoint("all_gather", all_gather, reduce_scatter, part, whole);
   expect_adjoint("reduce_scatter", reduce_scatter, all_gather, whole, part);
 }
 
-TEST(Adjoint, AllToAllOfEqualPartsIsItsOwn) {
+TEST(Adjoint, AllToAllOfEqualPartsIsSelfAdjoint) {
   expect_adjoint("all_to_all_equal", all_to_all_equal, all_to_all_equal, whole, whole);
 }
 
-// Owners' parts of a bucket: the first owner has nothing.
+// Parts of a bucket for each owner; the first owner has none.
 std::vector<int64_t> uneven_begins(int n) {
   std::vector<int64_t> begins = {0};
   for (int64_t owner = 0; owner < n; ++owner) begins.push_back(begins.back() + 11 * owner);
@@ -93,7 +93,7 @@ int64_t uneven_whole(int, int n) {
   return uneven_begins(n).back();
 }
 
-TEST(Adjoint, ReductionIntoUnevenPartsAndTheirGatheringAreEachOthers) {
+TEST(Adjoint, UnevenReductionAndGatherAreAdjoint) {
   const Map reduce = [](ThreadRank& rank, Group& group, const Tensor& out, const Tensor& in) {
     const std::vector<int64_t> begins = uneven_begins(group.size());
     const Tensor buffer = rank.stream.empty(in.shape(), DType::f64);
@@ -117,12 +117,12 @@ TEST(Adjoint, ReductionIntoUnevenPartsAndTheirGatheringAreEachOthers) {
   expect_adjoint("all_gather_uneven", gather, reduce, uneven_part, uneven_whole);
 }
 
-// Rank r sends (2 r + 3 p) % 4 rows to rank p: none at times.
+// Rank r sends (2 r + 3 p) % 4 rows to rank p, sometimes none.
 int64_t sends(int from, int to) {
   return (2 * from + 3 * to) % 4;
 }
 
-TEST(Adjoint, AllToAllIsTheReversedExchange) {
+TEST(Adjoint, AllToAllIsAdjointToTheReversedExchange) {
   const auto exchange = [](bool reversed) {
     return [reversed](ThreadRank& rank, Group& group, const Tensor& out, const Tensor& in) {
       std::vector<int64_t> to, from;
@@ -145,7 +145,7 @@ TEST(Adjoint, AllToAllIsTheReversedExchange) {
   expect_adjoint("all_to_all", exchange(false), exchange(true), sum(false), sum(true));
 }
 
-// What others than the root hold does not matter to a broadcast, so their gradient is 0 and the root's is the sum.
+// The result of a broadcast depends only on the root: the gradient of other ranks is 0, and the root's is the sum.
 TEST(Adjoint, BroadcastSumsAtItsRoot) {
   constexpr int kRoot = 1;
   const Map broadcast = [](ThreadRank& rank, Group& group, const Tensor& out, const Tensor& in) {
@@ -159,8 +159,8 @@ TEST(Adjoint, BroadcastSumsAtItsRoot) {
   expect_adjoint("broadcast", broadcast, sum_at_root, part, part);
 }
 
-// Along a pipeline: each rank sends to the next, and the first receives nothing.
-TEST(Adjoint, SendIsTheOppositeSend) {
+// As in a pipeline, each rank sends to the next, and the first receives nothing.
+TEST(Adjoint, SendIsAdjointToTheReversedSend) {
   const auto shift = [](int by) {
     return [by](ThreadRank& rank, Group& group, const Tensor& out, const Tensor& in) {
       const int to = group.rank() + by, from = group.rank() - by;

@@ -17,7 +17,7 @@ namespace {
 
 using kernels::PositionRuns;
 
-TEST(Context, RanksHoldEveryPositionOnce) {
+TEST(Context, RanksHoldEachPositionOnce) {
   for (const int ranks : {1, 2, 3, 4, 7}) {
     const int64_t S = 10L * 2 * ranks, tokens = S / ranks;
     std::set<int64_t> held;
@@ -26,7 +26,7 @@ TEST(Context, RanksHoldEveryPositionOnce) {
       for (int64_t i = 0; i < tokens; ++i) {
         const int64_t position = positions.at(i);
         EXPECT_TRUE(held.insert(position).second) << position << " is held twice";
-        EXPECT_TRUE(i == 0 || position > positions.at(i - 1)) << "positions rise";
+        EXPECT_TRUE(i == 0 || position > positions.at(i - 1)) << "positions increase";
       }
     }
     EXPECT_EQ(static_cast<int64_t>(held.size()), S);
@@ -34,7 +34,7 @@ TEST(Context, RanksHoldEveryPositionOnce) {
   }
 }
 
-TEST(Context, PairsOfAnyTwoRanksAreAsMany) {
+TEST(Context, AllPairsOfRanksHaveEqualWork) {
   constexpr int kRanks = 5;
   constexpr int64_t kChunk = 6, kTokens = 2 * kChunk, S = kTokens * kRanks;
   for (int mine = 0; mine < kRanks; ++mine)
@@ -46,8 +46,8 @@ TEST(Context, PairsOfAnyTwoRanksAreAsMany) {
     }
 }
 
-// Every position of every sequence is where it was once parts are gathered, and comes back from there.
-TEST(Context, PartsAreGatheredInTheOrderOfTheSequence) {
+// Gathering parts restores every position of every sequence, and splitting again restores the parts.
+TEST(Context, GathersPartsInSequenceOrder) {
   for (const int ranks : {2, 3, 4})
     testing::on_ranks(ranks, [&](testing::ThreadRank& rank) {
       const int64_t B = 3, S = 4L * ranks, own = S / ranks, I = 2;
@@ -67,11 +67,11 @@ TEST(Context, PartsAreGatheredInTheOrderOfTheSequence) {
     });
 }
 
-TEST(Context, OneRankHoldsAnyLength) {
+TEST(Context, OneRankAcceptsAnyLength) {
   for (const int64_t S : {0, 1, 7}) EXPECT_EQ(context_positions(S, 1, 0), PositionRuns{});
 }
 
-TEST(Context, LengthsThatDoNotDivideAreRefusedWithTheNearest) {
+TEST(Context, RefusalsOfLengthsNameTheNearest) {
   const auto message = [](int64_t S) { return test::message_of<ConfigError>([&] { context_positions(S, 3, 1); }); };
   EXPECT_EQ(message(100),
             "a sequence of 100 tokens cannot be split into two equal chunks for each of 3 context-parallel ranks; the "
@@ -93,13 +93,13 @@ using testing::values;
 
 struct Case {
   int n;
-  int64_t B, S, P, G, w;  // heads of queries, and of keys
+  int64_t B, S, P, G, w;  // query heads and key-value heads
 };
 const std::vector<Case> kCases = {{2, 2, 8, 4, 2, 5},  {2, 1, 4, 2, 1, 3},  {3, 2, 12, 3, 3, 4},
                                   {4, 1, 16, 8, 4, 2}, {4, 2, 16, 4, 2, 3}, {4, 3, 24, 4, 1, 1},
                                   {2, 0, 8, 2, 2, 4},  {2, 2, 0, 2, 2, 4},  {1, 2, 6, 3, 1, 2}};
 
-// x of all positions and heads -> this rank's positions of all heads, and all positions of its heads.
+// x of this rank's positions and all heads -> all positions of this rank's heads.
 void expect_exchanged(Rank& rank, Group& group, const Case& c, DType dtype) {
   SCOPED_TRACE(cat(c.n, " ranks, P=", c.P, " G=", c.G, " ", dtype));
   const Tensor q = rank.normal({c.B, c.S, c.P, c.w}, dtype, "q"), k = rank.normal({c.B, c.S, c.G, c.w + 1}, dtype, "k"),
@@ -122,7 +122,7 @@ void expect_exchanged(Rank& rank, Group& group, const Case& c, DType dtype) {
   }
 }
 
-TEST(HeadExchange, RanksGetTheirHeadsOfAllPositions) {
+TEST(HeadExchange, GivesEachRankAllPositionsOfItsHeads) {
   for (const Case& c : kCases)
     for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
       on_ranks(c.n, [&](ThreadRank& rank) {
@@ -131,8 +131,8 @@ TEST(HeadExchange, RanksGetTheirHeadsOfAllPositions) {
       });
 }
 
-// Stored straight where it belongs; and counted as what it stands for.
-TEST(HeadExchange, PeersMemoryGivesTheSame) {
+// Rows are stored directly at their destination, and are counted like sent bytes.
+TEST(HeadExchange, PeerMemoryGivesTheSameResult) {
   for (const Case& c : kCases)
     on_ranks(c.n, [&](ThreadRank& rank) {
       const auto through = rank.everyone("context"), packed = rank.everyone("packed");
@@ -143,7 +143,7 @@ TEST(HeadExchange, PeersMemoryGivesTheSame) {
     });
 }
 
-TEST(HeadExchange, ProcessesDoAsThreads) {
+TEST(HeadExchange, ProcessesMatchThreads) {
   const Case c{3, 2, 12, 3, 3, 4};
   const auto ended = testing::on_processes(c.n, [&](testing::ProcessRank& rank) {
     const auto group = rank.everyone("context");
@@ -153,8 +153,8 @@ TEST(HeadExchange, ProcessesDoAsThreads) {
   for (const testing::Ended& one : ended) EXPECT_EQ(one.said, "all elements");
 }
 
-// A plan counts the bytes that ranks send, and the same memory with peers as without.
-TEST(HeadExchange, PlansCountWhatItSendsAndTakes) {
+// A plan counts the bytes that ranks send, and needs the same memory with and without peers.
+TEST(HeadExchange, PlansMatchItsBytesAndMemory) {
   for (const auto& [n, B, S, P, G, w] : kCases) {
     if (n == 1) continue;
     std::vector<int64_t> bytes;
@@ -176,7 +176,7 @@ TEST(HeadExchange, PlansCountWhatItSendsAndTakes) {
   }
 }
 
-TEST(HeadExchange, HeadsThatDoNotDivideAreRefused) {
+TEST(HeadExchange, RefusesIndivisibleHeads) {
   Rank rank;
   MetaGroup group(4, 1, "context");
   const auto message = [&](const Shape& shape) {

@@ -13,7 +13,7 @@
 namespace witan {
 namespace {
 
-Deadline now;  // the time by the tests' clock
+Deadline now;  // the tests' clock
 
 PatientDeadline deadline_of(double seconds, const DebugHold* hold) {
   return {seconds, hold, [] { return now; }};
@@ -23,14 +23,14 @@ void let_pass(double seconds) {
   now += std::chrono::duration_cast<Deadline::duration>(std::chrono::duration<double>(seconds));
 }
 
-TEST(DebugHold, IsOfTheRanksThatMayBeHeldAlone) {
+TEST(DebugHold, CoversOnlyGivenRanks) {
   DebugHold hold({2, 5}, {2});
   EXPECT_TRUE(hold.may_hold(2));
   EXPECT_TRUE(hold.may_hold(5));
   EXPECT_FALSE(hold.may_hold(0));
   EXPECT_FALSE(hold.held());
-  hold.wait_for_debugger(5, true);  // a rank of another process: that one says so
-  hold.hear(2, true);               // a rank of this process: nobody else knows
+  hold.wait_for_debugger(5, true);  // a rank of another process, which reports it itself
+  hold.hear(2, true);               // a rank of this process, which nobody else knows of
   hold.hear(0, true);
   EXPECT_FALSE(hold.held());
   hold.wait_for_debugger(2, true);
@@ -44,7 +44,7 @@ TEST(DebugHold, IsOfTheRanksThatMayBeHeldAlone) {
   EXPECT_FALSE(hold.held());
 }
 
-TEST(PatientDeadline, ComesWhenItsTimeIsOver) {
+TEST(PatientDeadline, ExpiresAfterItsTime) {
   const DebugHold nobody({1}, {});
   for (const DebugHold* hold : {static_cast<const DebugHold*>(nullptr), &nobody}) {
     PatientDeadline deadline = deadline_of(0.5, hold), later = deadline_of(0.75, hold);
@@ -56,7 +56,7 @@ TEST(PatientDeadline, ComesWhenItsTimeIsOver) {
   }
 }
 
-TEST(PatientDeadline, IsLookedAtMoreOftenWhereARankMayBeHeld) {
+TEST(PatientDeadline, IsPolledMoreOftenIfARankMayBeHeld) {
   const DebugHold nobody({1}, {});
   const auto seconds_to_look = [](const PatientDeadline& deadline) {
     return std::chrono::duration<double>(deadline.next_look() - now).count();
@@ -66,7 +66,7 @@ TEST(PatientDeadline, IsLookedAtMoreOftenWhereARankMayBeHeld) {
   EXPECT_DOUBLE_EQ(seconds_to_look(deadline_of(0.125, nullptr)), 0.125);
 }
 
-TEST(PatientDeadline, BeginsAnewWhileARankIsHeld) {
+TEST(PatientDeadline, RestartsWhileARankIsHeld) {
   DebugHold hold({1}, {});
   PatientDeadline deadline = deadline_of(1, &hold);
   hold.hear(1, true);
@@ -79,22 +79,21 @@ TEST(PatientDeadline, BeginsAnewWhileARankIsHeld) {
   EXPECT_TRUE(deadline.expired());
 }
 
-// Whoever stops a process stops all of its ranks: what was due meanwhile is looked at only after all have had their
-// time again.
-TEST(PatientDeadline, BeginsAnewAfterThisProcessWasStopped) {
+// Stopping a process stops all of its ranks, so after a stop every rank gets its time again before deadlines count.
+TEST(PatientDeadline, RestartsAfterThisProcessWasStopped) {
   const DebugHold nobody({1}, {});
   PatientDeadline plain = deadline_of(1, nullptr), patient = deadline_of(1, &nobody), busy = deadline_of(1, nullptr);
-  let_pass(kStoppedSeconds + 0.25);  // nobody looked for longer than a wait ever lets pass
+  let_pass(kStoppedSeconds + 0.25);  // longer than a wait ever goes without polling
   EXPECT_FALSE(plain.expired());
   EXPECT_FALSE(patient.expired());
-  EXPECT_TRUE(busy.expired(1)) << "it did something else for a second";
+  EXPECT_TRUE(busy.expired(1)) << "it was busy for a second";
   let_pass(1);
   EXPECT_TRUE(plain.expired());
   EXPECT_TRUE(patient.expired());
 }
 
-TEST(DebugHold, HoldsARankOfThisProcessWhileADebuggerIsAttached) {
-  if (tracer() != 0) GTEST_SKIP() << "this test is run under a debugger";
+TEST(DebugHold, HoldsARankWhileADebuggerIsAttached) {
+  if (tracer() != 0) GTEST_SKIP() << "this test runs under a debugger";
   int attached[2];
   ASSERT_EQ(::pipe(attached), 0);
   const pid_t child = ::fork();
@@ -114,7 +113,7 @@ TEST(DebugHold, HoldsARankOfThisProcessWhileADebuggerIsAttached) {
   EXPECT_EQ(::write(attached[1], "!", 1), 1);
   while (::waitpid(child, &status, __WALL) == child && WIFSTOPPED(status))
     ::ptrace(PTRACE_CONT, child, nullptr, nullptr);
-  if (!may) GTEST_SKIP() << "this machine lets nobody trace";
+  if (!may) GTEST_SKIP() << "tracing is not permitted on this machine";
   EXPECT_EQ(status, 0);
 }
 

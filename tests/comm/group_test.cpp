@@ -1,4 +1,4 @@
-// What the collectives compute, on thread-ranks; failures are in threads_test.cpp.
+// Results of collectives on thread-ranks; threads_test.cpp tests failures.
 #include "witan/comm/group.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ using testing::Rank;
 using testing::ThreadRank;
 using testing::values;
 
-// The element of rank r at i; sums of them are not exact in bfloat16 or float32, so order and width of sums show.
+// Element i of rank r. Its sums are inexact in bfloat16 and float32, so their order and precision show.
 double element(int rank, int64_t i) {
   return std::sin(1.0 + 37 * rank + 0.7 * static_cast<double>(i));
 }
@@ -36,7 +36,7 @@ Tensor filled(ThreadRank& rank, const Shape& shape, int of_rank) {
   return x;
 }
 
-// The sum over ranks [first, first + count) of element i: the first largest power of two of them, plus the rest.
+// The sum of element i over ranks [first, first + count): the largest power of two of ranks first, then the rest.
 template <class T, class A>
 A tree_sum(const std::vector<Tensor>& of_ranks, size_t first, size_t count, int64_t i) {
   if (count == 1) return static_cast<A>(of_ranks[first].data<T>()[i]);
@@ -45,7 +45,7 @@ A tree_sum(const std::vector<Tensor>& of_ranks, size_t first, size_t count, int6
   return tree_sum<T, A>(of_ranks, first, half, i) + tree_sum<T, A>(of_ranks, first + half, count - half, i);
 }
 
-// The sum over ranks, in the type that sums are formed in.
+// The sum over ranks in the accumulation type.
 template <class T>
 std::vector<T> expected_sum(ThreadRank& rank, const Shape& shape) {
   using A = std::conditional_t<std::is_integral_v<T>, T, Accumulator<T>>;
@@ -66,7 +66,7 @@ class Sums : public ::testing::Test {};
 using AllTypes = ::testing::Types<float, bf16, double, int32_t, int64_t>;
 TYPED_TEST_SUITE(Sums, AllTypes);
 
-TYPED_TEST(Sums, AreInOneTreeAndTheSameEverywhere) {
+TYPED_TEST(Sums, UseTheSameTreeOnAllRanks) {
   using T = TypeParam;
   for (const int ranks : {1, 2, 3, 4, 7}) {
     on_ranks(ranks, [](ThreadRank& rank) {
@@ -88,7 +88,7 @@ TYPED_TEST(Sums, AreInOneTreeAndTheSameEverywhere) {
   }
 }
 
-TEST(AllReduce, MaximumKeepsNaN) {
+TEST(AllReduce, MaximumPropagatesNaN) {
   on_ranks(3, [](ThreadRank& rank) {
     const auto group = rank.everyone();
     const float nan = std::nanf(""), low = -std::numeric_limits<float>::infinity();
@@ -105,7 +105,7 @@ TEST(AllReduce, MaximumKeepsNaN) {
   });
 }
 
-TEST(AllReduce, ScalarsAndThreadsOfAPoolMakeNoDifference) {
+TEST(AllReduce, IsIndependentOfThreadsAndAcceptsScalars) {
   for (const int threads : {1, 3}) {
     ThreadWorld world(2, {.deadline_seconds = 20});
     world.run([&](int index) {
@@ -123,7 +123,7 @@ TEST(AllReduce, ScalarsAndThreadsOfAPoolMakeNoDifference) {
   }
 }
 
-TEST(AllGather, IsInRankOrderAndMayBeInPlace) {
+TEST(AllGather, IsInRankOrderAndCanBeInPlace) {
   for (const int ranks : {1, 3}) {
     on_ranks(ranks, [](ThreadRank& rank) {
       const auto group = rank.everyone();
@@ -137,7 +137,7 @@ TEST(AllGather, IsInRankOrderAndMayBeInPlace) {
   }
 }
 
-TEST(ReduceScatter, MayBeInPlace) {
+TEST(ReduceScatter, CanBeInPlace) {
   on_ranks(3, [](ThreadRank& rank) {
     const auto group = rank.everyone();
     const Tensor in = filled<double>(rank, {6}, rank.rank), out = in.narrow(0, rank.rank * 2, 2);
@@ -148,7 +148,7 @@ TEST(ReduceScatter, MayBeInPlace) {
   });
 }
 
-// Parts of any size: rank 1's is empty, the last one's the largest.
+// Parts have arbitrary sizes: rank 1's is empty, and the last one is the largest.
 std::vector<int64_t> uneven_begins(int ranks, int64_t elements) {
   std::vector<int64_t> begins = {0};
   for (int r = 1; r < ranks; ++r) begins.push_back(r == 2 ? begins.back() : std::min<int64_t>(r, elements));
@@ -165,7 +165,7 @@ std::vector<OwnedTensor> pieces_of(const Tensor& x, const std::vector<int64_t>& 
   return pieces;
 }
 
-TEST(Uneven, PartsOfASumHaveTheBitsOfTheWhole) {
+TEST(Uneven, PartsOfASumHaveTheBitsOfTheWholeSum) {
   for (const int ranks : {1, 2, 3, 4}) {
     on_ranks(ranks, [](ThreadRank& rank) {
       const auto group = rank.everyone();
@@ -183,7 +183,7 @@ TEST(Uneven, PartsOfASumHaveTheBitsOfTheWhole) {
   }
 }
 
-TEST(Uneven, MaximumToo) {
+TEST(Uneven, SupportsMaximum) {
   on_ranks(2, [](ThreadRank& rank) {
     const auto group = rank.everyone();
     const std::vector<int64_t> begins = {0, 2, 3};
@@ -195,7 +195,7 @@ TEST(Uneven, MaximumToo) {
   });
 }
 
-TEST(Uneven, PartsMustCoverTheTensorAndBeTheSameEverywhere) {
+TEST(Uneven, RefusesPartsThatDoNotCoverTheTensorOrDiffer) {
   on_ranks(1, [](ThreadRank& rank) {
     const auto group = rank.everyone();
     const Tensor x = rank.stream.zeros({2, 3}, DType::f32);
@@ -219,7 +219,7 @@ TEST(Uneven, PartsMustCoverTheTensorAndBeTheSameEverywhere) {
       << message;
 }
 
-TEST(GatherPieces, ManyOfAnyDtypeAndOwner) {
+TEST(GatherPieces, SupportsAnyDtypeAndOwner) {
   on_ranks(3, [](ThreadRank& rank) {
     const auto group = rank.everyone();
     const auto r = static_cast<float>(rank.rank);
@@ -237,7 +237,7 @@ TEST(GatherPieces, ManyOfAnyDtypeAndOwner) {
   });
 }
 
-TEST(GatherPieces, OwnersMustBeAgreedOn) {
+TEST(GatherPieces, RefusesDifferentOwners) {
   ThreadWorld world(2, {.deadline_seconds = 20});
   const std::string message = test::message_of<CommError>([&] {
     world.run([&](int index) {
@@ -269,7 +269,7 @@ TEST(AllToAll, PublishedExample) {
   });
 }
 
-TEST(AllToAll, UnevenWithZeroRowsLeavesTheRestAlone) {
+TEST(AllToAll, LeavesUnreceivedRowsUnchanged) {
   // counts[from][to]
   const std::vector<std::vector<int64_t>> counts = {{0, 2, 1, 0}, {3, 0, 0, 0}, {0, 0, 0, 0}, {1, 4, 0, 2}};
   on_ranks(4, [&](ThreadRank& rank) {
@@ -296,7 +296,7 @@ TEST(AllToAll, UnevenWithZeroRowsLeavesTheRestAlone) {
   });
 }
 
-TEST(Broadcast, ComesFromItsRoot) {
+TEST(Broadcast, CopiesFromItsRoot) {
   on_ranks(3, [](ThreadRank& rank) {
     const auto group = rank.everyone();
     for (int root = 0; root < 3; ++root) {
@@ -307,7 +307,7 @@ TEST(Broadcast, ComesFromItsRoot) {
   });
 }
 
-TEST(SendRecv, GoesRoundARing) {
+TEST(SendRecv, WorksAroundARing) {
   on_ranks(4, [](ThreadRank& rank) {
     const auto group = rank.everyone("pipeline");
     const int next = (rank.rank + 1) % 4, before = (rank.rank + 3) % 4;
@@ -321,9 +321,9 @@ TEST(SendRecv, GoesRoundARing) {
   });
 }
 
-TEST(Group, SubgroupsWorkAtOnceInTheirOwnOrder) {
+TEST(Group, SubgroupsWorkConcurrentlyInTheirOwnOrder) {
   on_ranks(4, [](ThreadRank& rank) {
-    // Rank order within a group is that of its list, here descending.
+    // Ranks of a group are numbered in the order of its list, which is descending here.
     const auto pair = rank.world.group(rank.rank, rank.rank < 2 ? std::vector{1, 0} : std::vector{3, 2}, "expert");
     EXPECT_EQ(pair->size(), 2);
     EXPECT_EQ(pair->rank(), 1 - rank.rank % 2);
@@ -363,7 +363,7 @@ TEST(Group, OneRankCopiesOrDoesNothing) {
   group.reduce_scatter_uneven(stream, x, std::vector<int64_t>{0, 8});
   group.all_gather_uneven(stream, std::vector<OwnedTensor>{{x, 0}});
   EXPECT_EQ(values(x), before);
-  EXPECT_TRUE(group.sent().empty()) << "nothing is sent to oneself";
+  EXPECT_TRUE(group.sent().empty()) << "a rank sends nothing to itself";
 
   const Tensor five = rank.tensor<int64_t>({1}, {5}), four = rank.tensor<int64_t>({1}, {4});
   EXPECT_EQ(test::message_of<CommError>([&] { group.all_to_all(stream, out, four, x, four); }),
@@ -372,7 +372,7 @@ TEST(Group, OneRankCopiesOrDoesNothing) {
             "axis expert: all_to_all: the only rank sends 4 rows to itself and expects 5");
 }
 
-TEST(Group, TensorsOfOneRankThatDoNotFitAreShapeErrors) {
+TEST(Group, RefusesTensorsThatDoNotFit) {
   Rank rank(1);
   Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
   MetaGroup group(2, 0, "data");
@@ -407,7 +407,7 @@ TEST(Group, TensorsOfOneRankThatDoNotFitAreShapeErrors) {
   EXPECT_TRUE(group.sent().empty());
 }
 
-TEST(Group, TenThousandMixedCallsOfFourRanks) {
+TEST(Group, TenThousandMixedCallsOfFourRanksComplete) {
   on_ranks(4, [](ThreadRank& rank) {
     const auto all = rank.everyone(),
                half = rank.world.group(rank.rank, rank.rank % 2 ? std::vector{1, 3} : std::vector{0, 2}, "half");
@@ -460,7 +460,7 @@ TEST(Group, TenThousandMixedCallsOfFourRanks) {
   });
 }
 
-TEST(GatherPieces, SizesAndDtypesMustBeAgreedOn) {
+TEST(GatherPieces, RefusesDifferentSizesAndDtypes) {
   const auto refused = [](const Shape& shape, DType dtype) {
     ThreadWorld world(2, {.deadline_seconds = 20});
     EXPECT_THROW(world.run([&](int index) {

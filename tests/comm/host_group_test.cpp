@@ -17,7 +17,7 @@ using testing::on_ranks;
 using testing::ThreadRank;
 using Kind = Collective::Kind;
 
-TEST(HostGroup, AgreesWithoutMovingAnything) {
+TEST(HostGroup, AgreesWithoutMovingData) {
   on_ranks(3, [](ThreadRank& rank) {
     const auto group = rank.everyone();
     const Tensor x = rank.tensor<float>({2}, {1, 2}), y = rank.tensor<float>({6}, {0, 0, 0, 0, 0, 0});
@@ -34,7 +34,7 @@ TEST(HostGroup, AgreesWithoutMovingAnything) {
   });
 }
 
-TEST(HostGroup, WaitsAsLongAsAScopeSays) {
+TEST(HostGroup, WaitsForTheDeadlineOfAScope) {
   ThreadWorld world(2, {.deadline_seconds = 0.2});
   testing::on_ranks(world, [](ThreadRank& rank) {
     const auto group = rank.everyone();
@@ -48,7 +48,7 @@ TEST(HostGroup, WaitsAsLongAsAScopeSays) {
     late(0);
     rank.rank == 0 ? group->send(rank.stream, x, 1) : group->recv(rank.stream, x, 0);
   });
-  // After a scope the world's holds again, and another one's words are said.
+  // After a scope the world's deadline applies again, and another scope uses its own message.
   const auto said = [&](const CallDeadline& deadline, Kind kind) {
     return test::message_of<CommError>([&] {
       testing::on_ranks(world, [&](ThreadRank& rank) {
@@ -67,7 +67,7 @@ TEST(HostGroup, WaitsAsLongAsAScopeSays) {
   EXPECT_NE(said({0.3, {}}, Kind::barrier).find("rank 1 did not reach barrier within 0.3 s"), std::string::npos);
 }
 
-TEST(HostGroup, NamesWhoDisagrees) {
+TEST(HostGroup, NamesRanksThatDisagree) {
   const auto said = [](const auto& call_of) {
     return test::message_of<CommError>(
         [&] { on_ranks(2, [&](ThreadRank& rank) { rank.everyone()->agree(call_of(rank)); }); });
@@ -89,7 +89,7 @@ TEST(Failure, SetsTheWordsThatDevicesPoll) {
   const auto early = std::make_shared<std::atomic<uint32_t>>(0), late = std::make_shared<std::atomic<uint32_t>>(0);
   Failure failure;
   failure.watch(early);
-  failure.watch(std::make_shared<std::atomic<uint32_t>>(0));  // whose owner is gone when it matters
+  failure.watch(std::make_shared<std::atomic<uint32_t>>(0));  // destroyed before the failure
   EXPECT_FALSE(failure.raised());
   failure.raise();
   failure.watch(late);
@@ -98,7 +98,7 @@ TEST(Failure, SetsTheWordsThatDevicesPoll) {
   EXPECT_EQ(late->load(), 1u);
 }
 
-TEST(Failure, IsOfOneRunOfAWorld) {
+TEST(Failure, BelongsToOneRunOfAWorld) {
   ThreadWorld world(2, {.deadline_seconds = 20});
   const auto word = std::make_shared<std::atomic<uint32_t>>(0);
   std::shared_ptr<Failure> first;
@@ -121,7 +121,7 @@ TEST(RankList, NamesRanks) {
   EXPECT_EQ(rank_list(std::vector{1, 2, 5}), "ranks 1, 2, 5");
 }
 
-TEST(RankList, CutsLongLists) {
+TEST(RankList, ShortensLongLists) {
   std::vector<int> many(64);
   std::iota(many.begin(), many.end(), 0);
   EXPECT_EQ(rank_list(many), "ranks 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 and 48 more");

@@ -17,7 +17,7 @@ const std::vector<std::vector<Axis>> kViews = {
     {Axis::pipeline, Axis::replicate, Axis::shard, Axis::context, Axis::tensor},
     {Axis::pipeline, Axis::expert_replicate, Axis::expert_shard, Axis::expert, Axis::expert_tensor}};
 
-// Every way to write `product` as four ordered factors.
+// All ways to write `product` as four ordered factors.
 std::vector<std::array<int, 4>> factorisations(int product) {
   std::vector<std::array<int, 4>> all;
   for (int a = 1; a <= product; ++a)
@@ -27,14 +27,15 @@ std::vector<std::array<int, 4>> factorisations(int product) {
   return all;
 }
 
-// Groups along `axes` are the classes of the ranks whose other coordinates agree, listed in coordinate order.
+// Each group along `axes` contains the ranks whose other coordinates agree, in coordinate order.
 void check_groups(const Mesh& mesh, const std::vector<Axis>& view, const std::vector<Axis>& axes) {
   int expected_size = 1;
   for (const Axis axis : axes) expected_size *= mesh.size(axis);
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
     const auto group = mesh.ranks(rank, axes);
     ASSERT_EQ(static_cast<int>(group.size()), expected_size);
-    ASSERT_TRUE(std::ranges::is_sorted(group)) << "the innermost axis is fastest, so coordinates rise with ranks";
+    ASSERT_TRUE(std::ranges::is_sorted(group))
+        << "the innermost axis varies fastest, so coordinates increase with ranks";
     ASSERT_EQ(std::ranges::count(group, rank), 1);
     for (const int peer : group) {
       ASSERT_EQ(mesh.ranks(peer, axes), group) << "groups partition the world";
@@ -57,7 +58,7 @@ void check_mesh(const Mesh& mesh) {
         ASSERT_LT(coordinates.back(), mesh.size(axis));
         ASSERT_EQ(mesh.ranks(rank, axis)[static_cast<size_t>(coordinates.back())], rank);
       }
-      ASSERT_TRUE(seen.empty() || *seen.rbegin() < coordinates) << "ranks count up through the view's coordinates";
+      ASSERT_TRUE(seen.empty() || *seen.rbegin() < coordinates) << "ranks increase with the view's coordinates";
       seen.insert(coordinates);
     }
     for (unsigned mask = 0; mask < 1u << view.size(); ++mask) {
@@ -69,7 +70,7 @@ void check_mesh(const Mesh& mesh) {
   }
 }
 
-TEST(Mesh, GroupsPartitionEverySmallWorld) {
+TEST(Mesh, GroupsPartitionSmallWorlds) {
   for (const int stage : {1, 2, 3, 4, 6, 8}) {
     for (const int pipeline : {1, 2}) {
       const auto ways = factorisations(stage);
@@ -105,13 +106,13 @@ TEST(Mesh, BothViewsCoverTheSameStage) {
   EXPECT_EQ(mesh.ranks(5, Axis::shard), std::vector{5});
 }
 
-TEST(Mesh, OrderOfAxesDoesNotMatter) {
+TEST(Mesh, IgnoresTheOrderOfAxes) {
   const Mesh mesh({.replicate = 2, .shard = 3, .expert = 6});
   EXPECT_EQ(mesh.ranks(4, {Axis::shard, Axis::replicate}), mesh.ranks(4, {Axis::replicate, Axis::shard}));
   EXPECT_EQ(mesh.ranks(4, std::vector<Axis>{}), std::vector{4});
 }
 
-TEST(Mesh, ImpossibleSizesAreExplained) {
+TEST(Mesh, ExplainsImpossibleSizes) {
   EXPECT_EQ(message_of<ConfigError>([] { Mesh({.replicate = 2, .expert = 4}); }),
             "mesh: the dense and the expert view must have equally many ranks per pipeline stage, but replicate 2 x "
             "shard 1 x context 1 x "
@@ -122,7 +123,7 @@ TEST(Mesh, ImpossibleSizesAreExplained) {
             "mesh: axis shard = 1048576 makes more than 16777216 ranks");
 }
 
-TEST(Mesh, WrongQuestionsAreRefused) {
+TEST(Mesh, RefusesInvalidQueries) {
   const Mesh mesh({.replicate = 2, .expert = 2});
   EXPECT_EQ(message_of<ConfigError>([&] { mesh.coordinate(2, Axis::shard); }), "mesh: no rank 2 in a world of 2");
   EXPECT_THROW(mesh.ranks(-1, Axis::shard), ConfigError);

@@ -12,7 +12,7 @@ namespace {
 using testing::on_ranks;
 using testing::ThreadRank;
 
-// One of each, with tensors that a stream made.
+// One call of each kind, with tensors of a stream.
 void call_everything(Stream& stream, Group& group) {
   const int n = group.size();
   const auto tensor = [&](int64_t rows) { return stream.zeros({rows, 6}, DType::f32); };
@@ -61,7 +61,7 @@ TEST(MetaGroup, CountsTheBytesThatThreadsSend) {
   });
 }
 
-TEST(MetaGroup, StandsForThousands) {
+TEST(MetaGroup, RepresentsThousandsOfRanks) {
   testing::Rank rank(1);
   Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
   MetaGroup group(4096, 4095, "data");
@@ -70,7 +70,7 @@ TEST(MetaGroup, StandsForThousands) {
   EXPECT_EQ(group.sent().at("all_gather"), 4095.0 * (1 << 22));
 }
 
-TEST(MetaGroup, StandsForRanksThatReachEachOthersMemory) {
+TEST(MetaGroup, RepresentsRanksWithPeerMemory) {
   on_ranks(2, [](ThreadRank& rank) {
     const auto group = rank.everyone();
     testing::PeeredGroup peered(*group);

@@ -13,7 +13,7 @@ TEST(Placement, Prints) {
             "Replicate, Replicate(own uses), Shard(2), Partial");
 }
 
-TEST(Placement, GradientsAreHeldAsTheUsesMakeThem) {
+TEST(Placement, GradientsArePlacedByTheirUses) {
   EXPECT_EQ(Placement::shard(1).of_gradient(), Placement::shard(1));
   EXPECT_EQ(Placement::partial().of_gradient(), Placement::replicate());
   EXPECT_EQ(Placement::replicate().of_gradient(), Placement::replicate());

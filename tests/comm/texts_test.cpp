@@ -11,14 +11,14 @@ using testing::on_ranks;
 using testing::Rank;
 using testing::ThreadRank;
 
-TEST(Texts, NumbersStandInTheOrderOfRanks) {
+TEST(Texts, AreGatheredInRankOrder) {
   on_ranks(3, [](ThreadRank& rank) {
     const auto group = rank.everyone();
     EXPECT_EQ(gather_numbers(*group, rank.stream, 10 * rank.rank), (std::vector<int64_t>{0, 10, 20}));
   });
 }
 
-TEST(Texts, TravelWhateverTheirLength) {
+TEST(Texts, MayHaveAnyLength) {
   const auto text_of = [](int rank) {
     return std::string(static_cast<size_t>(rank) * 200'003, static_cast<char>('a' + rank));
   };
@@ -32,7 +32,7 @@ TEST(Texts, TravelWhateverTheirLength) {
   });
 }
 
-// They travel while a model trains, beside which there is little room.
+// They are sent during training, when little memory is free.
 TEST(Texts, MayBeLongerThanTheArena) {
   const std::string text(size_t{5} << 20, 'x');
   on_ranks(2, [&](ThreadRank& rank) {

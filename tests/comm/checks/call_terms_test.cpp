@@ -25,25 +25,25 @@ CallLog log_of(const std::vector<CallTerms>& calls, uint64_t first = 1) {
   return log;
 }
 
-TEST(CallLog, HashesWhatRanksMustAgreeOnInItsOrder) {
+TEST(CallLog, HashesTermsInOrder) {
   const CallTerms a = terms(Kind::all_reduce, {3}), b = terms(Kind::all_gather, {3});
   EXPECT_EQ(CallLog().digest(), 0u);
   EXPECT_EQ(log_of({a, b}).digest(), log_of({a, b}).digest());
   EXPECT_NE(log_of({a, b}).digest(), log_of({b, a}).digest());
   EXPECT_NE(log_of({a, b}).digest(), log_of({a}).digest());
   EXPECT_NE(log_of({a, a}).digest(), log_of({a}).digest());
-  EXPECT_NE(log_of({a}, 1).digest(), log_of({a}, 2).digest()) << "the same call as another one";
+  EXPECT_NE(log_of({a}, 1).digest(), log_of({a}, 2).digest()) << "the same call again";
   EXPECT_NE(log_of({a}).digest(), log_of({terms(Kind::all_reduce, {3}, Reduce::max)}).digest());
   CallTerms elsewhere = a;
   elsewhere.trace_context.step = 7;
-  EXPECT_EQ(log_of({elsewhere}).digest(), log_of({a}).digest()) << "where ranks are is theirs";
+  EXPECT_EQ(log_of({elsewhere}).digest(), log_of({a}).digest()) << "call sites may differ";
   CallLog log = log_of({a, b});
   log.clear();
   EXPECT_EQ(log.digest(), 0u);
   EXPECT_TRUE(log.calls().empty());
 }
 
-TEST(CallLog, ComesBackFromItsBytes) {
+TEST(CallLog, RoundTripsThroughBytes) {
   const CallLog log = log_of({terms(Kind::all_reduce, {3, 4}), terms(Kind::broadcast, {})}, 41);
   const std::vector<std::byte> bytes = pack(log.calls());
   const auto back = unpack_calls(bytes, 2);
@@ -64,7 +64,7 @@ TEST(CallLog, ComesBackFromItsBytes) {
   EXPECT_EQ(test::message_of<CommError>([&] { unpack_calls(huge, 2); }), "malformed list of calls from rank 2");
 }
 
-TEST(CallLog, TheFirstCallThatDiffersIsNamed) {
+TEST(CallLog, NamesTheFirstDifferentCall) {
   const std::string axis = "data";
   const std::vector<int> ranks = {4, 5, 6};
   const GroupNames names{axis, ranks};
@@ -75,13 +75,14 @@ TEST(CallLog, TheFirstCallThatDiffersIsNamed) {
     return disagreement(names, calls);
   };
   EXPECT_EQ(differ({log_of({a, b, c}), log_of({a, b, c}), log_of({a, b, c})}), "");
-  EXPECT_EQ(differ({log_of({a, b, c}), log_of({a}), CallLog()}), "") << "ranks that have not come so far";
+  EXPECT_EQ(differ({log_of({a, b, c}), log_of({a}), CallLog()}), "") << "ranks that have not reached this call";
   EXPECT_EQ(differ({log_of({a, b}), log_of({a, c}), log_of({a, b})}),
             "axis data: rank 5 calls all_reduce float32 [5], expected as on rank 4: all_gather float32 [3]");
   EXPECT_EQ(differ({CallLog(), log_of({a, b}), log_of({c, b})}),
             "axis data: rank 6 calls all_reduce float32 [5], expected as on rank 5: all_reduce float32 [3]")
-      << "of those that are known";
-  EXPECT_EQ(differ({log_of({a, b}, 1), log_of({b, b}, 2), log_of({a, b}, 1)}), "") << "by number, not by place";
+      << "among the known calls";
+  EXPECT_EQ(differ({log_of({a, b}, 1), log_of({b, b}, 2), log_of({a, b}, 1)}), "")
+      << "compared by number, not by call site";
 }
 
 }  // namespace

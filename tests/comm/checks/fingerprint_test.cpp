@@ -16,9 +16,9 @@
 #include "witan/comm/meta.h"
 
 namespace {
-// One bit of the next message of at least this many bytes that this process sends by sockets is flipped; 0: none is.
+// Flips one bit of the next message of at least this many bytes that this process sends over sockets; 0: none.
 std::atomic<size_t> flip_from_bytes = 0;
-std::atomic<int> messages_before = 0;  // messages of at least that size that are sent unharmed first
+std::atomic<int> messages_before = 0;  // messages of at least that size to send unchanged first
 }  // namespace
 // Replaces the C library's function.
 extern "C" ssize_t send(int fd, const void* bytes, size_t count, int flags) {
@@ -46,7 +46,8 @@ TEST(Fingerprint, NamesTheRanksThatDiffer) {
     require_identical(rank.stream, *group, x, "w");
 
     if (rank.rank == 0) x.data<float>()[14] = std::nextafter(x.data<float>()[14], 9.0f);
-    EXPECT_EQ(ranks_that_differ(rank.stream, *group, x), std::vector{0}) << "one bit, on the first rank, is seen";
+    EXPECT_EQ(ranks_that_differ(rank.stream, *group, x), std::vector{0})
+        << "a single bit on the first rank is detected";
     EXPECT_EQ(test::message_of<CommError>([&] { require_identical(rank.stream, *group, x, "model.w"); }),
               "axis replicate: model.w must be the same on its 4 ranks, but differs on rank(s) 0 of the group");
 
@@ -55,7 +56,7 @@ TEST(Fingerprint, NamesTheRanksThatDiffer) {
   });
 }
 
-TEST(Fingerprint, SeesShapesAndDtypes) {
+TEST(Fingerprint, DetectsShapesAndDtypes) {
   on_ranks(3, [](ThreadRank& rank) {
     const auto group = rank.everyone();
     EXPECT_EQ(ranks_that_differ(rank.stream, *group,
@@ -69,14 +70,14 @@ TEST(Fingerprint, SeesShapesAndDtypes) {
   });
 }
 
-TEST(Fingerprint, TiesGoWithTheLowestRank) {
+TEST(Fingerprint, TiesFavourTheLowestRank) {
   on_ranks(2, [](ThreadRank& rank) {
     const auto group = rank.everyone();
     EXPECT_EQ(ranks_that_differ(rank.stream, *group, rank.own_normal({2}, DType::f32, "x")), std::vector{1});
   });
 }
 
-TEST(Fingerprint, IsOnlyCountedOnMeta) {
+TEST(Fingerprint, IsOnlyCountedOnMetaStreams) {
   testing::Rank rank(1);
   Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
   MetaGroup group(8, 3, "replicate");
@@ -93,9 +94,9 @@ constexpr int64_t kRows = 600;
 
 struct Case {
   const char* name;
-  // On two ranks; `x` [2 kRows] is what rank 0 sends some of to rank 1, in place where the call can be.
+  // Runs on two ranks. Rank 0 sends part of `x` [2 kRows] to rank 1, in place where the call allows it.
   std::function<void(Group& group, Stream& stream, const Tensor& x)> call;
-  int64_t from = 0;  // the first element of rank 0's x that rank 1 gets, and nobody but it reads
+  int64_t from = 0;  // first element of rank 0's x that only rank 1 reads
 };
 
 std::vector<Case> cases() {
@@ -147,7 +148,7 @@ std::vector<Case> cases() {
   };
 }
 
-// Flips a bit of another rank's tensor once that rank is in the call, which it has computed its checksums for.
+// Flips a bit of another rank's tensor after that rank has entered the call and computed its checksums.
 class Flip final : public CallObserver {
  public:
   explicit Flip(std::byte* at) : at_(at) {}
@@ -158,7 +159,7 @@ class Flip final : public CallObserver {
   std::byte* at_;
 };
 
-TEST(MessageCheck, FindsABitThatFlipsBetweenThreads) {
+TEST(MessageCheck, DetectsAFlippedBitBetweenThreads) {
   for (const Case& one : cases()) {
     std::atomic<std::byte*> of_rank_0 = nullptr;
     const std::string said = message_of<CommError>([&] {
@@ -182,9 +183,9 @@ TEST(MessageCheck, FindsABitThatFlipsBetweenThreads) {
 }
 
 #ifndef __SANITIZE_THREAD__
-// The sums of an all_reduce are checked by those who get them. Rank 1 waits until rank 0 has written its own into its
-// memory, a race of this test's own.
-TEST(MessageCheck, FindsABitThatFlipsInASum) {
+// Receivers check the sums of an all_reduce. Rank 1 waits until rank 0 has written its values, a race that only this
+// test creates.
+TEST(MessageCheck, DetectsAFlippedBitInASum) {
   class FlipOfSum final : public CallObserver {
    public:
     explicit FlipOfSum(volatile float* at) : at_(at), before_(*at) {}
@@ -216,8 +217,7 @@ TEST(MessageCheck, FindsABitThatFlipsInASum) {
 }
 #endif
 
-// By the connections of ranks, where the bytes that a process sends can be changed on their way. A reduction sends
-// twice: values, and sums.
+// Uses the ranks' own connections, on which sent bytes can be modified. A reduction sends values and then sums.
 std::vector<testing::Ended> with_a_flip(const Case& one, int unharmed) {
   const int port = testing::free_port();
   return in_processes(2, [&](int index) {
@@ -238,7 +238,7 @@ std::vector<testing::Ended> with_a_flip(const Case& one, int unharmed) {
   });
 }
 
-TEST(MessageCheck, FindsABitThatFlipsBetweenProcesses) {
+TEST(MessageCheck, DetectsAFlippedBitBetweenProcesses) {
   for (const Case& one : cases())
     for (int unharmed = 0; unharmed < (std::string_view(one.name) == "all_reduce" ? 2 : 1); ++unharmed) {
       const auto ended = with_a_flip(one, unharmed);
@@ -252,8 +252,8 @@ TEST(MessageCheck, FindsABitThatFlipsBetweenProcesses) {
   for (const testing::Ended& process : with_a_flip(cases().front(), 2)) EXPECT_EQ(process.said, "done");
 }
 
-TEST(MessageCheck, SumsAreThoseOfXxhash) {
-  // From XXH's own table of test vectors, of no bytes: XXH3_64bits with seed 0.
+TEST(MessageCheck, ChecksumsMatchXxhash) {
+  // The test vector of the xxHash project for empty input: XXH3_64bits with seed 0.
   EXPECT_EQ(message_sum(nullptr, 0), 0x2D06800538D394C2u);
   std::vector<std::byte> bytes(1000, std::byte{1});
   const uint64_t before = message_sum(bytes.data(), std::ssize(bytes));
@@ -264,7 +264,7 @@ TEST(MessageCheck, SumsAreThoseOfXxhash) {
   }
 }
 
-TEST(MessageCheck, AGroupOfOneHasNothingToCheck) {
+TEST(MessageCheck, OneRankHasNothingToCheck) {
   on_ranks(1, [](ThreadRank& rank) {
     const auto group = rank.everyone();
     group->check_messages();

@@ -26,7 +26,7 @@ struct Meta {
   Stream stream;
 };
 
-// What a rank of three would call: a sum, rows to all, and rank 0 sends to rank 2.
+// The calls of one of three ranks: a sum, an all-to-all, and a send from rank 0 to rank 2.
 CallSchedule schedule_of(int rank, const std::function<void(Meta&, Group&)>& more = {}) {
   Meta meta;
   MetaGroup data(3, rank, "data"), stages(3, rank, "pipeline");
@@ -43,7 +43,7 @@ CallSchedule schedule_of(int rank, const std::function<void(Meta&, Group&)>& mor
   return schedule;
 }
 
-TEST(CallSchedule, HasALaneForEveryoneWhoMustAgree) {
+TEST(CallSchedule, HasALaneForEachGroupThatMustAgree) {
   const CallSchedule schedule = schedule_of(0);
   ASSERT_EQ(schedule.lanes().size(), 3u);
   const CallSchedule::Lane& data = schedule.lanes()[0];
@@ -60,14 +60,14 @@ TEST(CallSchedule, HasALaneForEveryoneWhoMustAgree) {
   EXPECT_EQ(received.id(), sent.id());
 }
 
-TEST(CallSchedule, AGroupOfOneHasNoLane) {
+TEST(CallSchedule, GroupsOfOneRankHaveNoLane) {
   MetaGroup alone(1, 0, "tensor");
   CallSchedule schedule;
   schedule.follow(alone, {5});
   EXPECT_TRUE(schedule.lanes().empty());
 }
 
-// What ranks are told, of which rank 1 makes another call at the end.
+// The errors of ranks if rank 1 makes another call at the end.
 std::string told_on_threads(const std::function<void(Meta&, Group&)>& more_of_1) {
   const std::string said = test::message_of<CommError>([&] {
     on_ranks(3, [&](ThreadRank& rank) {
@@ -80,7 +80,7 @@ std::string told_on_threads(const std::function<void(Meta&, Group&)>& more_of_1)
   return said.substr(said.find(": ") + 2);
 }
 
-TEST(CallSchedule, TheFirstCallThatDiffersIsNamed) {
+TEST(CallSchedule, NamesTheFirstDifferentCall) {
   EXPECT_EQ(
       told_on_threads([](Meta& meta, Group& data) {
         data.all_gather(meta.stream, meta.tensor({6}, DType::bf16), meta.tensor({2}, DType::bf16));
@@ -93,7 +93,7 @@ TEST(CallSchedule, TheFirstCallThatDiffersIsNamed) {
                         "call on rank 1"));
 }
 
-TEST(CallSchedule, PartsThatAreCutElsewhereAreSaidInWords) {
+TEST(CallSchedule, DescribesPartsThatAreSplitDifferently) {
   const auto cut_at = [](int64_t place) {
     return [place](Meta& meta, Group& data) {
       data.reduce_scatter_uneven(meta.stream, meta.tensor({4}), std::vector<int64_t>{0, place, 3, 4});
@@ -110,10 +110,10 @@ TEST(CallSchedule, PartsThatAreCutElsewhereAreSaidInWords) {
                               "[2, 1, 1], rank 1 [1, 2, 1]; compare their configurations"));
 }
 
-TEST(CallSchedule, ASendWithoutAReceiverIsNamed) {
+TEST(CallSchedule, NamesASendWithoutAReceive) {
   const std::string said = test::message_of<CommError>([&] {
     on_ranks(3, [&](ThreadRank& rank) {
-      // Rank 2 would not receive what rank 0 would send.
+      // Rank 2 does not receive what rank 0 sends.
       require_same_schedule(rank.stream, *rank.everyone(), schedule_of(rank.rank == 2 ? 1 : rank.rank));
     });
   });
@@ -121,7 +121,7 @@ TEST(CallSchedule, ASendWithoutAReceiverIsNamed) {
                               "in layers.1.moe, and no other rank would make any"));
 }
 
-TEST(CallSchedule, ProcessesAreComparedToo) {
+TEST(CallSchedule, ComparesProcesses) {
   const auto run = [](int odd) {
     return on_processes(3, [&](ProcessRank& rank) {
       const auto more = [](Meta& meta, Group& data) { data.barrier(meta.stream); };
@@ -144,12 +144,12 @@ using testing::on_ranks;
 using testing::ProcessRank;
 using testing::ThreadRank;
 
-TEST(SameSettings, TheDifferenceIsNamed) {
+TEST(SameSettings, NamesTheDifference) {
   const Settings usual = {{"hidden_size", "64"}, {"lr", "0.1"}}, other = {{"hidden_size", "128"}, {"lr", "0.1"}};
   EXPECT_EQ(difference({usual, usual}), "");
   EXPECT_EQ(difference({usual, usual, other, usual}), "hidden_size = 64 on ranks 0, 1, 3, but 128 on rank 2");
   EXPECT_EQ(difference({other, usual, usual}), "hidden_size = 64 on ranks 1, 2, but 128 on rank 0");
-  EXPECT_EQ(difference({usual, other}), "hidden_size = 64 on rank 0, but 128 on rank 1") << "the first of equals";
+  EXPECT_EQ(difference({usual, other}), "hidden_size = 64 on rank 0, but 128 on rank 1") << "the first of several";
   EXPECT_EQ(difference({usual, {{"hidden_size", "64"}}}), "lr = 0.1 on rank 0, but (unknown) on rank 1");
   EXPECT_EQ(difference({{{"hidden_size", "64"}}, usual, usual}), "lr = 0.1 on ranks 1, 2, but (unknown) on rank 0");
   EXPECT_EQ(difference({{{"mesh", ""}}, {{"mesh", "a"}}, {{"mesh", "b"}}}),
@@ -158,7 +158,7 @@ TEST(SameSettings, TheDifferenceIsNamed) {
   EXPECT_THAT(difference({five, {}}), HasSubstr("d = 1 on rank 0, but (unknown) on rank 1; and 1 more"));
 }
 
-// Values longer than a word, so that texts are put together rightly.
+// Values longer than a word test that texts are joined correctly.
 template <class AnyRank>
 void compare(AnyRank& rank, int odd) {
   Settings settings = {{"data", "some/folder/with/text.jsonl"}, {"seed", "1234"}};
@@ -169,14 +169,14 @@ const std::string kDiffers =
     "the ranks were started differently: data = some/folder/with/text.jsonl on ranks 0, 2, but another on rank 1. "
     "Start all of them with the same command and configuration";
 
-TEST(SameSettings, ThreadsThatDifferAreRefused) {
+TEST(SameSettings, RefusesDifferencesBetweenThreads) {
   on_ranks(3, [](ThreadRank& rank) { compare(rank, -1); });
   const std::string said =
       test::message_of<ConfigError>([] { on_ranks(3, [](ThreadRank& rank) { compare(rank, 1); }); });
   EXPECT_EQ(said.substr(said.find(": ") + 2), kDiffers);
 }
 
-TEST(SameSettings, ProcessesThatDifferAreRefused) {
+TEST(SameSettings, RefusesDifferencesBetweenProcesses) {
   const auto run = [](int odd) {
     return on_processes(3, [&](ProcessRank& rank) {
       compare(rank, odd);
@@ -190,9 +190,9 @@ TEST(SameSettings, ProcessesThatDifferAreRefused) {
   }
 }
 
-// A rank may hear that another one has ended with the difference before its own comparison is done. Here rank 1 never
-// compares, so that it always does.
-TEST(SameSettings, IsTheErrorOfARankThatHearsOfItFromAnother) {
+// A rank may learn of another rank's failure by this difference before its own comparison ends. Here rank 1 never
+// compares, so it always does.
+TEST(SameSettings, IsTheErrorOfRanksThatLearnOfItFromAnother) {
   const auto ended = on_processes(2, [](ProcessRank& rank) {
     if (rank.rank == 0) throw SettingsDifferError("seed = 1 on rank 0, but 2 on rank 1");
     rank.everyone()->barrier(rank.stream);

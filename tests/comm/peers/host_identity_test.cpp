@@ -20,13 +20,13 @@ HostIdentity identity(int64_t host, int64_t process, int64_t gpu) {
   return {host, process, gpu};
 }
 
-TEST(HostIdentity, ThreadsGoByAddressProcessesOfAHostByHandleAndHostsNotAtAll) {
+TEST(HostIdentity, DistinguishesThreadsProcessesAndHosts) {
   EXPECT_EQ(path_between(identity(1, 1, 7), identity(1, 1, 8)), PeerPath::address);
   EXPECT_EQ(path_between(identity(1, 1, 7), identity(1, 1, 7)), PeerPath::address) << "ranks that share a GPU";
   EXPECT_EQ(path_between(identity(1, 1, 7), identity(1, 2, 8)), PeerPath::handle);
   EXPECT_EQ(path_between(identity(1, 1, 7), identity(1, 2, 7)), PeerPath::handle) << "processes that share a GPU";
   EXPECT_EQ(path_between(identity(1, 1, 7), identity(2, 2, 8)), PeerPath::none);
-  EXPECT_EQ(path_between(identity(1, 1, 7), identity(2, 1, 7)), PeerPath::none) << "numbers that only look alike";
+  EXPECT_EQ(path_between(identity(1, 1, 7), identity(2, 1, 7)), PeerPath::none) << "equal numbers on different hosts";
   EXPECT_EQ(path_between(identity(1, 1, 7), identity(1, 2, HostIdentity::kNoGpu)), PeerPath::none);
   EXPECT_EQ(path_between(identity(1, 1, HostIdentity::kNoGpu), identity(1, 1, 7)), PeerPath::none);
 }
@@ -40,9 +40,9 @@ TEST(HostIdentity, AddressesOfGpusDiffer) {
   EXPECT_EQ(addresses.count(HostIdentity::kNoGpu), 0u);
 }
 
-// The threads of a process are in one, its children in others on the same host; even those that were forked after this
-// process had been asked.
-TEST(HostIdentity, OfAProcessIsItsOwnAndSharesItsHost) {
+// All threads of a process share an identity, and its children differ but share the host, even if they were forked
+// after the identity was read.
+TEST(HostIdentity, IsPerProcessAndSharesTheHost) {
   const HostIdentity here = identity_of_process();
   EXPECT_EQ(here.gpu, HostIdentity::kNoGpu);
   const auto ended = in_processes(3, [&](int) {
@@ -71,11 +71,11 @@ TEST(HostIdentity, IslandsAreRanksThatAllReachEachOther) {
   EXPECT_EQ(islands(2, {{0, 1}}), Islands({0, 1})) << "one direction is not enough";
   EXPECT_EQ(islands(2, {{1, 0}}), Islands({0, 1}));
   EXPECT_EQ(islands(4, {{0, 2}, {0, 3}, {1, 2}, {1, 3}}), Islands({0, 0, 1, 1})) << "two hosts";
-  EXPECT_EQ(islands(4, {{0, 1}, {0, 3}, {2, 1}, {2, 3}}), Islands({0, 1, 0, 1})) << "hosts that take turns";
-  EXPECT_EQ(islands(3, {{0, 2}}), Islands({0, 0, 1})) << "who reaches only one of two is not of them";
+  EXPECT_EQ(islands(4, {{0, 1}, {0, 3}, {2, 1}, {2, 3}}), Islands({0, 1, 0, 1})) << "alternating hosts";
+  EXPECT_EQ(islands(3, {{0, 2}}), Islands({0, 0, 1})) << "reaching only one of two is not enough";
 }
 
-TEST(HostIdentity, TheVariableTurnsPeersOff) {
+TEST(HostIdentity, EnvironmentVariableDisablesPeers) {
   EXPECT_EQ(peers_allowed(nullptr), PeersAllowed::all);
   for (const PeersAllowed allowed : {PeersAllowed::none, PeersAllowed::host, PeersAllowed::all})
     EXPECT_EQ(peers_allowed(value_of(allowed)), allowed);

@@ -19,7 +19,7 @@ using testing::ThreadRank;
 
 constexpr int64_t kBytes = (int64_t{1} << 20) + 5;
 
-// Every rank writes its part, and reads what the others have written.
+// Every rank writes its part and reads the parts of the others.
 void write_and_read(HostGroup& group) {
   const auto pages = HostPages::make(group, kBytes);
   ASSERT_NE(pages, nullptr);

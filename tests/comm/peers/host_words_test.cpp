@@ -28,14 +28,14 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// The rank `late` sets its word after the others, who wait for it.
+// The rank `late` sets its word after the others, which wait for it.
 void wait_for_the_last(HostGroup& group, int late) {
   const auto words = HostWords::make(group);
   ASSERT_NE(words, nullptr);
   const auto meet = [&] { group.agree({Collective::Kind::barrier, {}, {}, {}, {}}); };
   if (group.rank() == late) {
     meet();
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // most of them wait by now
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // most others are waiting by now
     words->set();
     EXPECT_TRUE(words->await_all(kLong));
     return;
@@ -45,7 +45,7 @@ void wait_for_the_last(HostGroup& group, int late) {
   meet();
   const auto begin = Clock::now();
   EXPECT_TRUE(words->await_all(kLong));
-  EXPECT_LT(seconds_since(begin), kLong / 2) << "it returns as soon as all have";
+  EXPECT_LT(seconds_since(begin), kLong / 2) << "it returns as soon as all words are set";
 }
 
 TEST(HostWords, ThreadsWaitForEachOther) {
@@ -70,7 +70,7 @@ TEST(HostWords, ThreadsOfProcessesWaitForEachOther) {
   }));
 }
 
-TEST(HostWords, GroupsHaveTheirOwn) {
+TEST(HostWords, GroupsHaveTheirOwnWords) {
   on_ranks(2, [](ThreadRank& rank) {
     const auto group = rank.everyone();
     const auto some = HostWords::make(*group), others = HostWords::make(*group);
@@ -81,8 +81,8 @@ TEST(HostWords, GroupsHaveTheirOwn) {
   });
 }
 
-// Nobody waits for ever for a process that is gone, which cannot say so.
-TEST(HostWords, OfAProcessThatIsKilledAreNotWaitedForLong) {
+// A killed process cannot report its end, but others must not wait for it forever.
+TEST(HostWords, WaitsForKilledProcessesAreShort) {
   const auto ended = on_processes(3, [](ProcessRank& rank) {
     const auto words = HostWords::make(*rank.everyone());
     if (rank.rank == 1) ::raise(SIGKILL);

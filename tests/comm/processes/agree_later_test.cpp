@@ -1,5 +1,5 @@
-// Processes that compare some calls at once: no rank waits for the others in between, and calls that differ are named
-// as by ranks that come together for each.
+// Processes that compare several calls at once: no rank waits for the others in between, and errors name different
+// calls as if ranks had compared each call.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -28,14 +28,14 @@ Collective call_of(const Tensor& x, Reduce reduce = Reduce::sum) {
   return {Kind::all_reduce, x, x, {}, {}, reduce};
 }
 
-// Ranks that leave while others still connect to them are another matter: UCX 1.13 may abort then
+// This avoids ranks that leave while others are still connecting to them, when UCX 1.13 may abort
 // (docs/reliability.md).
 void connect(ProcessRank& rank, HostGroup& group) {
   group.barrier(rank.stream);
 }
 
-// What a rank does that waits for its device: it also stops once another one has failed, as that one's calls may not
-// have come before it left.
+// Waits like a rank that waits for its device: it also stops after another rank has failed, whose calls may not have
+// arrived before it left.
 void wait_for_device(HostGroup& group, double seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (std::chrono::steady_clock::now() < end) {
@@ -45,7 +45,7 @@ void wait_for_device(HostGroup& group, double seconds) {
   }
 }
 
-// Whoever finds out first tells the others; which ranks it has heard of by then, and compares, may differ.
+// The first rank to find out notifies the others; which ranks it has heard of by then, and compares, may differ.
 void expect_named(const std::vector<Ended>& ended, const std::vector<std::string>& one_of) {
   size_t named = 0;
   for (const Ended& one : ended) {
@@ -57,8 +57,8 @@ void expect_named(const std::vector<Ended>& ended, const std::vector<std::string
   EXPECT_GE(named, 1u) << ended[0].said;
 }
 
-// Among them calls that ranks come together for, and calls that bring data.
-TEST(ProcessAgreeLater, CallsThatAreAlikeGoOn) {
+// Some of the calls synchronise ranks, and some bring data.
+TEST(ProcessAgreeLater, EqualCallsSucceed) {
   expect_whole(on_processes(3, [](ProcessRank& rank) {
     const auto group = rank.everyone();
     for (int i = 0; i < 100; ++i) {
@@ -74,8 +74,8 @@ TEST(ProcessAgreeLater, CallsThatAreAlikeGoOn) {
   }));
 }
 
-// Rank 1 begins when rank 0 is through: if that one waited for it, neither would come to an end before the deadline.
-TEST(ProcessAgreeLater, ARankIsNotWaitedForInBetween) {
+// Rank 1 starts when rank 0 is done: if rank 0 waited for it, neither would finish before the deadline.
+TEST(ProcessAgreeLater, RanksDoNotWaitInBetween) {
   const testing::ProcessEvent through;
   expect_whole(on_processes(2, [&](ProcessRank& rank) {
     const auto group = rank.everyone();
@@ -91,8 +91,8 @@ TEST(ProcessAgreeLater, ARankIsNotWaitedForInBetween) {
   }));
 }
 
-TEST(ProcessAgreeLater, ACallThatDiffersIsNamedWhenTheyComeTogether) {
-  for (const int different : {0, 5, 14, 15, 16, 31}) {  // the last ones that are told, and those that tell
+TEST(ProcessAgreeLater, NamesADifferentCallAtTheNextSynchronisation) {
+  for (const int different : {0, 5, 14, 15, 16, 31}) {  // the last calls of a batch and the first of the next
     SCOPED_TRACE(different);
     expect_named(
         on_processes(3,
@@ -114,8 +114,8 @@ TEST(ProcessAgreeLater, ACallThatDiffersIsNamedWhenTheyComeTogether) {
   }
 }
 
-// Their devices wait for each other, in calls that differ: no call of the host follows.
-TEST(ProcessAgreeLater, ACallThatDiffersIsNamedWhileRanksWaitForTheirDevices) {
+// The devices of the ranks wait for each other in different calls, and no call of the host follows.
+TEST(ProcessAgreeLater, NamesADifferentCallWhileAllWaitForTheirDevices) {
   expect_named(
       on_processes(3,
                    [](ProcessRank& rank) {
@@ -130,8 +130,8 @@ TEST(ProcessAgreeLater, ACallThatDiffersIsNamedWhileRanksWaitForTheirDevices) {
        "axis data: rank 2 calls all_reduce float32 [4], expected as on rank 1: all_reduce float32 [3]"});
 }
 
-// One waits for its device, in a call that is another one for the others, who have gone on to come together.
-TEST(ProcessAgreeLater, ACallThatDiffersIsNamedWhereSomeWaitForTheirDevice) {
+// One rank waits for its device in a call that differs, while the others have gone on to synchronise.
+TEST(ProcessAgreeLater, NamesADifferentCallWhileSomeWaitForTheirDevice) {
   expect_named(
       on_processes(3,
                    [](ProcessRank& rank) {
@@ -147,7 +147,7 @@ TEST(ProcessAgreeLater, ACallThatDiffersIsNamedWhereSomeWaitForTheirDevice) {
        "axis data: rank 2 calls all_reduce float32 [3], expected as on rank 1: all_reduce float32 [4]"});
 }
 
-TEST(ProcessAgreeLater, ARankThatStaysAwayIsNamed) {
+TEST(ProcessAgreeLater, NamesARankThatStaysAway) {
   const auto ended = on_processes(2,
                                   [](ProcessRank& rank) {
                                     const auto group = rank.everyone();
@@ -162,13 +162,13 @@ TEST(ProcessAgreeLater, ARankThatStaysAwayIsNamed) {
   EXPECT_THAT(ended[0].said, HasSubstr("rank 1 did not reach all_reduce float32 [3] within 2 s; rank 0 waited"));
 }
 
-// Ranks that wait for long again and again do not flood one that is busy.
-TEST(ProcessAgreeLater, LongWaitsAreNoFlood) {
+// Ranks that repeatedly wait for long do not flood a busy rank with messages.
+TEST(ProcessAgreeLater, LongWaitsDoNotFloodARank) {
   expect_whole(on_processes(2, [](ProcessRank& rank) {
     const auto group = rank.everyone();
     for (int i = 0; i < 60; ++i) {
       if (rank.rank == 1 && i % 20 == 0)
-        std::this_thread::sleep_for(std::chrono::milliseconds(400));  // and reads nothing
+        std::this_thread::sleep_for(std::chrono::milliseconds(400));  // without reading anything
       group->agree_later(call_of(rank.stream.zeros({3}, DType::f32)));
       if (rank.rank == 0) wait_for_device(*group, 0.01);
     }

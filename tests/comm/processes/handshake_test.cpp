@@ -1,4 +1,4 @@
-// What two ranks say of each other when they meet, and somebody between them who hears and changes it.
+// The handshake of two ranks, with an attacker between them who reads and changes it.
 #include "witan/comm/processes/handshake.h"
 
 #include <gmock/gmock.h>
@@ -29,9 +29,9 @@ void sent(const Socket& to, const std::string& text) {
   EXPECT_EQ(send_all(to, std::as_bytes(std::span(text)), deadline_in(5)), Transfer::done);
 }
 
-constexpr double kPatience = 120;  // s, of a busy machine: some tests make hundreds of connections
+constexpr double kPatience = 120;  // s, on a busy machine: some tests make hundreds of connections
 
-// Rank 0, which waits for rank 1 on a thread of its own.
+// Rank 0, which waits for rank 1 on its own thread.
 class Accepting {
  public:
   Socket connect() const {
@@ -52,7 +52,7 @@ class Accepting {
       std::async(std::launch::async, [this] { accept_peers(listener_, kZero, {1}, deadline_in(kPatience), peers_); });
 };
 
-// Rank 1, which introduces itself on a thread of its own to whoever holds the other end.
+// Rank 1, which introduces itself on its own thread to the peer at the other end.
 class Introducing {
  public:
   Introducing() {
@@ -72,7 +72,7 @@ class Introducing {
   std::future<std::optional<ConnectedPeer>> peer_;
 };
 
-// All that goes from one to the other while they meet.
+// All bytes that the two exchange.
 struct Heard {
   std::string connecting, accepting, introduction, answer;
 };
@@ -96,7 +96,7 @@ Change flipped(size_t byte) {
   return [byte](std::string& text) { text[byte] ^= 1; };
 }
 
-TEST(Handshake, WhatIsSaidIsUnderstood) {
+TEST(Handshake, Succeeds) {
   Accepting zero;
   Introducing one;
   meet(zero, one);
@@ -108,8 +108,8 @@ TEST(Handshake, WhatIsSaidIsUnderstood) {
   EXPECT_EQ(peers[0].port, 1234);
 }
 
-// Its proof covers where a rank is heard, which the others believe.
-TEST(Handshake, AnIntroductionThatIsChangedOnItsWayIsTurnedAway) {
+// The proof covers a rank's address, which the other ranks trust.
+TEST(Handshake, RefusesAModifiedIntroduction) {
   Accepting zero;
   for (size_t byte = 0; byte < sizeof(Introduction); ++byte) {
     Introducing one;
@@ -123,7 +123,7 @@ TEST(Handshake, AnIntroductionThatIsChangedOnItsWayIsTurnedAway) {
   EXPECT_EQ(zero.peers().size(), 1u);
 }
 
-TEST(Handshake, AnAnswerThatIsChangedOnItsWayIsNotBelieved) {
+TEST(Handshake, RefusesAModifiedAnswer) {
   for (size_t byte = 0; byte < sizeof(Answer); ++byte) {
     Accepting zero;
     Introducing one;
@@ -133,7 +133,7 @@ TEST(Handshake, AnAnswerThatIsChangedOnItsWayIsNotBelieved) {
   }
 }
 
-TEST(Handshake, WhoDoesNotKnowTheSecretCannotAnswer) {
+TEST(Handshake, RequiresTheSecret) {
   Introducing one;
   const Greeting greeting;
   Answer answer;
@@ -145,8 +145,8 @@ TEST(Handshake, WhoDoesNotKnowTheSecretCannotAnswer) {
   EXPECT_THAT(test::message_of<CommError>([&] { one.peer(); }), HasSubstr("it does not know WITAN_JOB_SECRET"));
 }
 
-// Each side proves that it speaks now: what was heard of another meeting opens no door.
-TEST(Handshake, WhatWasHeardOnceIsOfNoUseAgain) {
+// Each side proves that it is present now: a recorded handshake cannot be replayed.
+TEST(Handshake, RefusesReplays) {
   Heard heard;
   {
     Accepting zero;
@@ -178,7 +178,7 @@ TEST(Handshake, WhatWasHeardOnceIsOfNoUseAgain) {
   EXPECT_TRUE(one.peer());
 }
 
-// The ends by themselves, between which somebody carries what they say.
+// The two ends separately, with an intermediary that carries their messages.
 Greeting numbered(uint8_t number) {
   Greeting greeting;
   greeting.nonce.fill(number);
@@ -221,11 +221,11 @@ TEST(Handshake, MayTrickle) {
 
 // A stranger at the address of rank 0 sends back what rank 1 says, or lets rank 1 answer itself where it accepts
 // others.
-TEST(Handshake, WhatIsReflectedProvesNothing) {
+TEST(Handshake, RefusesReflectedMessages) {
   ConnectingEnd one(kOne, 0, numbered(2));
   const Words greeting(one.greeting().begin(), one.greeting().end());
   const Words introduction = hears(one, greeting).send;
-  // Its first bytes are where a verdict would be: not 0, as its rank is 1.
+  // The first bytes are in the place of a verdict, and are not 0, since the rank is 1.
   EXPECT_EQ(hears(one, std::span(introduction).first(sizeof(Answer))).state, HandshakeStep::State::refused);
   // As long as an answer, with a verdict that admits and the proof that rank 1 itself has sent.
   Answer answer;
@@ -247,9 +247,9 @@ TEST(Handshake, WhatIsReflectedProvesNothing) {
   EXPECT_EQ(roster.expected, std::set<int>{2});
 }
 
-// Rank 2 looks for rank 1 at a stranger's, who passes what it says on to rank 0: neither takes the other for whom it
-// seeks, and what each has proven it has proven to the other alone.
-TEST(Handshake, AChallengeThatIsCarriedToAnotherRankOpensNoDoor) {
+// Rank 2 connects to a stranger instead of rank 1, who relays everything to rank 0. Neither accepts the other, and each
+// has proven itself only to the other.
+TEST(Handshake, RefusesAChallengeRelayedToAnotherRank) {
   const Member zero{0, 3, "secret", "here", 0}, two{2, 3, "secret", "there", 1234};
   Roster roster{{1, 2}, {}};
   AcceptingEnd accepting(zero, roster, numbered(1));
@@ -261,14 +261,14 @@ TEST(Handshake, AChallengeThatIsCarriedToAnotherRankOpensNoDoor) {
   EXPECT_EQ(step.why, "it is rank 2 and expects rank 1 here");
   EXPECT_EQ(hears(connecting, step.send).why, "it is rank 0 and does not expect rank 2");
   EXPECT_TRUE(roster.met.empty());
-  // On another connection of rank 0 the same introduction proves nothing, its number being another.
+  // On another connection of rank 0 the same introduction proves nothing, since its nonce differs.
   AcceptingEnd other(zero, roster, numbered(3));
   hears(other, connecting.greeting());
   EXPECT_EQ(hears(other, introduction).why, "its WITAN_JOB_SECRET differs");
 }
 
-// Of two that connect to each other at the same time: both know that it is the other connection that counts.
-TEST(Handshake, OneThatCrossesAnotherLeavesItToThat) {
+// Two ranks connect to each other at the same time, and both know which connection counts.
+TEST(Handshake, CrossingHandshakesKeepOneConnection) {
   Roster roster{{1}, {}, {1}};
   AcceptingEnd zero(kZero, roster, numbered(1));
   ConnectingEnd one(kOne, 0, numbered(2));
@@ -276,12 +276,12 @@ TEST(Handshake, OneThatCrossesAnotherLeavesItToThat) {
   const HandshakeStep told = hears(zero, introduction);
   EXPECT_EQ(told.state, HandshakeStep::State::crossed);
   EXPECT_TRUE(zero.room().empty());
-  EXPECT_EQ(roster.expected, std::set<int>{1}) << "it may come another time";
+  EXPECT_EQ(roster.expected, std::set<int>{1}) << "it can connect later";
   EXPECT_TRUE(roster.met.empty());
   const HandshakeStep last = hears(one, told.send);
   EXPECT_EQ(last.state, HandshakeStep::State::crossed);
   EXPECT_EQ(last.why, "it connects to this process");
-  // It takes the secret to say so.
+  // Saying so requires the secret.
   Words guessed = told.send;
   guessed.back() ^= std::byte{1};
   ConnectingEnd again(kOne, 0, numbered(2));

@@ -1,5 +1,5 @@
-// The processes that tests start (support/processes.h, support/process_defaults.cpp): an expectation that fails in one
-// of them fails the test, and it runs what it was started for, whatever shard the test belongs to.
+// The processes that tests start (support/processes.h, support/process_defaults.cpp): a failed expectation in one of
+// them fails the test, and each runs its body in any shard of the tests.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 using testing::in_processes;
 using testing::run_processes;
 
-// The ways in which a process ends after its expectation has failed.
+// The ways in which a process ends after a failed expectation.
 const std::array<std::function<std::string()>, 6> kEnds = {
     [] { return std::string("returned"); },
     []() -> std::string { throw DataError("thrown"); },
@@ -37,7 +37,7 @@ const std::array<std::function<std::string()>, 6> kEnds = {
     },
 };
 
-TEST(InProcesses, AFailedExpectationIsKeptHoweverItsProcessEnds) {
+TEST(InProcesses, KeepsFailedExpectationsHoweverTheProcessEnds) {
   const auto ended = run_processes(static_cast<int>(kEnds.size()), [](int index) {
     EXPECT_EQ(index, -1) << "failed on purpose";
     return kEnds[static_cast<size_t>(index)]();
@@ -53,7 +53,7 @@ TEST(InProcesses, AFailedExpectationIsKeptHoweverItsProcessEnds) {
   EXPECT_TRUE(ended[5].killed);
 }
 
-TEST(InProcesses, AnExpectationOfAnotherThreadIsKept) {
+TEST(InProcesses, KeepsFailedExpectationsOfOtherThreads) {
   const auto ended = run_processes(1, [](int) -> std::string {
     std::thread([] { ADD_FAILURE() << "failed in a thread"; }).join();
     throw DataError("thrown");
@@ -61,7 +61,7 @@ TEST(InProcesses, AnExpectationOfAnotherThreadIsKept) {
   EXPECT_THAT(ended[0].failures, HasSubstr("failed in a thread"));
 }
 
-TEST(InProcesses, ProcessesWithoutFailuresReportNone) {
+TEST(InProcesses, ReportsNoFailuresForPassingProcesses) {
   for (const Ended& one : run_processes(static_cast<int>(kEnds.size()), [](int index) {
          EXPECT_GE(index, 0);
          return kEnds[static_cast<size_t>(index)]();
@@ -69,8 +69,8 @@ TEST(InProcesses, ProcessesWithoutFailuresReportNone) {
     EXPECT_EQ(one.failures, "");
 }
 
-// The caller of in_processes() is a process itself here, so that its failure does not fail this test.
-TEST(InProcesses, TheTestOfTheCallerFails) {
+// The caller of in_processes() is itself a process here, so that its failure does not fail this test.
+TEST(InProcesses, FailsTheTestOfTheCaller) {
   const auto caller = run_processes(1, [](int) -> std::string {
     const auto ended = in_processes(2, [](int index) -> std::string {
       EXPECT_EQ(index, 0) << "failed on purpose";
@@ -84,7 +84,7 @@ TEST(InProcesses, TheTestOfTheCallerFails) {
   EXPECT_THAT(caller[0].failures, HasSubstr("failed on purpose"));
 }
 
-TEST(InProcesses, AProgramThatIsStartedInAShardBelongsToNone) {
+TEST(InProcesses, ProgramsStartedInAShardBelongToNone) {
   constexpr const char* kStarted = "WITAN_TEST_STARTED_IN_A_SHARD";
   if (std::getenv(kStarted) != nullptr) {
     for (const char* name : {"GTEST_TOTAL_SHARDS", "GTEST_SHARD_INDEX", "GTEST_SHARD_STATUS_FILE", "GTEST_OUTPUT"})
@@ -94,7 +94,7 @@ TEST(InProcesses, AProgramThatIsStartedInAShardBelongsToNone) {
   const test::TempFolder folder;
   test::Program program(
       {std::filesystem::read_symlink("/proc/self/exe"),
-       "--gtest_filter=InProcesses.AProgramThatIsStartedInAShardBelongsToNone"},
+       "--gtest_filter=InProcesses.ProgramsStartedInAShardBelongToNone"},
       folder / "log",
       {"GTEST_TOTAL_SHARDS=1", "GTEST_SHARD_INDEX=0", cat("GTEST_SHARD_STATUS_FILE=", (folder / "status").string()),
        cat("GTEST_OUTPUT=json:", (folder / "report.json").string()), cat(kStarted, "=1")});

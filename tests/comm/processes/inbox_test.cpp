@@ -1,4 +1,4 @@
-// Frames of a rank, in pieces of any size: messages and data come as they were sent, what breaks the rules is refused.
+// Frames of a rank, in pieces of any size: messages and data arrive as sent, and invalid frames are refused.
 #include "witan/comm/processes/inbox.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ std::string control(Control kind, uint64_t channel, const std::string& payload) 
   return frame(static_cast<uint32_t>(kind), channel, payload);
 }
 
-// Whether all of these bytes are frames by the rules, of which so many come at a time.
+// Whether all of these bytes are valid frames, if they arrive in pieces of this size.
 bool hears(Inbox& inbox, const std::string& words, size_t at_once = 1 << 20, bool dropped = false) {
   Inbox::Bytes trash(kMostDataBytes);
   auto left = std::as_bytes(std::span(words));
@@ -37,7 +37,7 @@ std::string text_of(const Inbox::Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-TEST(Inbox, TakesFramesInPiecesOfAnySize) {
+TEST(Inbox, ReadsFramesInPiecesOfAnySize) {
   for (const size_t at_once : {1, 5, 24, 1 << 20}) {
     Inbox inbox;
     std::string data(9, ' ');
@@ -66,7 +66,7 @@ TEST(Inbox, TakesFramesInPiecesOfAnySize) {
   }
 }
 
-TEST(Inbox, RefusesWhatBreaksTheRules) {
+TEST(Inbox, RefusesInvalidFrames) {
   const auto refuses = [](const std::string& words) {
     Inbox inbox;
     return !hears(inbox, words);
@@ -90,8 +90,8 @@ TEST(Inbox, RefusesWhatBreaksTheRules) {
   EXPECT_TRUE(refuses(channels + control(Control::call, 4096, "")));
 }
 
-// More than was asked for is refused before a byte of it is written.
-TEST(Inbox, NeverWritesBeyondWhatWasWanted) {
+// More data than requested is refused before a byte of it is written.
+TEST(Inbox, NeverWritesMoreThanRequested) {
   Inbox inbox;
   std::string data = "....|";
   inbox.want(3, reinterpret_cast<std::byte*>(data.data()), 4);
@@ -99,8 +99,8 @@ TEST(Inbox, NeverWritesBeyondWhatWasWanted) {
   EXPECT_EQ(data, "....|");
 }
 
-// What is promised takes no memory before it comes.
-TEST(Inbox, MakesRoomForALongMessageAsItComes) {
+// Announced data takes no memory before it arrives.
+TEST(Inbox, AllocatesForALongMessageAsItArrives) {
   const std::string words(kMostControlBytes, 'x');
   for (const size_t at_once : {1000, 1 << 20}) {
     Inbox inbox;
@@ -112,8 +112,8 @@ TEST(Inbox, MakesRoomForALongMessageAsItComes) {
   }
 }
 
-// A wait may end while data is under way: it goes nowhere, and what follows is understood.
-TEST(Inbox, ReadsPastDataThatWasDropped) {
+// A wait may end while data is arriving: the data is discarded, and later frames are read correctly.
+TEST(Inbox, SkipsDiscardedData) {
   Inbox inbox;
   std::string data = "....";
   inbox.want(3, reinterpret_cast<std::byte*>(data.data()), 4);

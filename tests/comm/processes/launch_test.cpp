@@ -29,7 +29,7 @@ std::string refusal(const Variables& variables) {
   return test::message_of<ConfigError>([&] { launch(variables); });
 }
 
-// Rank 1 of a step of two tasks on one host, with other variables too.
+// Rank 1 of a step of two tasks on one host, among other variables.
 Variables slurm_step(Variables more) {
   more.insert({{"SLURM_PROCID", "1"},
                {"SLURM_NTASKS", "2"},
@@ -39,16 +39,16 @@ Variables slurm_step(Variables more) {
   return more;
 }
 
-TEST(Launch, IsOneProcessUnlessALauncherSaysOtherwise) {
+TEST(Launch, IsOneProcessWithoutALauncher) {
   EXPECT_FALSE(launch({}));
   EXPECT_FALSE(launch({{"RANK", "0"}, {"WORLD_SIZE", "1"}}));
-  // The script of a batch job is no step of it; the shell of a salloc is one of a single task.
+  // A batch script is not a step of its job, and the shell of a salloc is a step with a single task.
   EXPECT_FALSE(launch({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "0"}}));
   EXPECT_FALSE(launch({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_STEP_NUM_TASKS", "1"}}));
 }
 
-// For a command that needs no other process: neither a place to meet nor a secret.
-TEST(Launch, TellsWhichProcessThisIsByTwoNumbersAlone) {
+// Commands that need no other process require neither an address nor a secret.
+TEST(Launch, FindsRankAndSizeWithoutAnAddress) {
   const auto process = [](const Variables& variables) {
     const auto found = find_process([&](const char* name) -> const char* {
       const auto variable = variables.find(name);
@@ -67,7 +67,7 @@ TEST(Launch, TellsWhichProcessThisIsByTwoNumbersAlone) {
   EXPECT_EQ(process({{"RANK", "captain"}, {"WORLD_SIZE", "4"}}), "one");
 }
 
-TEST(Launch, ReadsWhatLaunchersSet) {
+TEST(Launch, ReadsVariablesOfLaunchers) {
   const auto torch = launch({{"RANK", "3"},
                              {"WORLD_SIZE", "4"},
                              {"LOCAL_RANK", "1"},
@@ -109,12 +109,12 @@ TEST(Launch, ReadsWhatLaunchersSet) {
   EXPECT_EQ(slurm->master.address, "127.0.0.1");
 }
 
-TEST(Launch, PrefersMpirunToTheStepOfSlurmThatStartedItsDaemon) {
+TEST(Launch, PrefersMpirunToTheSlurmStepOfItsDaemon) {
   const auto hydra = launch(slurm_step({{"PMI_RANK", "5"}, {"PMI_SIZE", "8"}, {"MPI_LOCALRANKID", "5"}}));
   EXPECT_EQ(hydra->rank, 5);
   const auto open_mpi = launch(slurm_step({{"OMPI_COMM_WORLD_RANK", "6"}, {"OMPI_COMM_WORLD_SIZE", "8"}}));
   EXPECT_EQ(open_mpi->rank, 6);
-  // srun --mpi=pmi2 sets what Hydra sets, but for the rank on the host.
+  // srun --mpi=pmi2 sets the same variables as Hydra, except the local rank.
   const auto slurm = launch(slurm_step({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}));
   EXPECT_EQ(slurm->local_rank, 0);
 }
@@ -130,10 +130,10 @@ TEST(Launch, FindsTheFirstHostOfSlurmsList) {
   EXPECT_EQ(host("gpu-[9-10].cluster"), "gpu-9.cluster");
 }
 
-TEST(Launch, JobsOfOneHostMeetAtPortsOfTheirOwn) {
+TEST(Launch, JobsOfOneHostUseDifferentPorts) {
   const auto port = [](const Variables& more) { return launch(slurm_step(more))->master.port; };
   const int one = port({{"SLURM_JOB_ID", "100"}});
-  EXPECT_EQ(one, port({{"SLURM_JOB_ID", "100"}})) << "all ranks find the same";
+  EXPECT_EQ(one, port({{"SLURM_JOB_ID", "100"}})) << "all ranks choose the same port";
   EXPECT_NE(one, port({{"SLURM_JOB_ID", "101"}}));
   EXPECT_NE(one, port({{"SLURM_JOB_ID", "100"}, {"SLURM_STEP_ID", "1"}}));
   EXPECT_GE(one, 20480);
@@ -141,7 +141,7 @@ TEST(Launch, JobsOfOneHostMeetAtPortsOfTheirOwn) {
   EXPECT_EQ(port({{"SLURM_JOB_ID", "100"}, {"MASTER_PORT", "1234"}}), 1234);
 }
 
-TEST(Launch, LeavesTorchrunItsPort) {
+TEST(Launch, KeepsTorchrunsPort) {
   const auto torch = launch({{"RANK", "0"},
                              {"WORLD_SIZE", "2"},
                              {"MASTER_ADDR", "localhost"},
@@ -150,19 +150,19 @@ TEST(Launch, LeavesTorchrunItsPort) {
   EXPECT_EQ(torch->master.port, 29501);
 }
 
-TEST(Launch, TakesTheSecretOutOfTheEnvironment) {
+TEST(Launch, RemovesTheSecretFromTheEnvironment) {
   for (const char* variable : {"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1234"})
     ::putenv(const_cast<char*>(variable));
   ::setenv("WITAN_JOB_SECRET", "a text that nobody guesses", 1);
   const char* const before = std::getenv("WITAN_JOB_SECRET");
   EXPECT_EQ(find_launch()->secret, "a text that nobody guesses");
-  EXPECT_EQ(std::getenv("WITAN_JOB_SECRET"), nullptr) << "programs that this one starts inherit nothing";
-  EXPECT_EQ(before[0], '\0') << "where the kernel shows the environment that the process was started with";
-  EXPECT_EQ(find_launch()->secret, "a text that nobody guesses") << "it is known still";
+  EXPECT_EQ(std::getenv("WITAN_JOB_SECRET"), nullptr) << "child processes do not inherit it";
+  EXPECT_EQ(before[0], '\0') << "the kernel's copy of the initial environment";
+  EXPECT_EQ(find_launch()->secret, "a text that nobody guesses") << "it is still known";
   for (const char* variable : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) ::unsetenv(variable);
 }
 
-TEST(Launch, RefusesWhatDoesNotFit) {
+TEST(Launch, RefusesInconsistentVariables) {
   EXPECT_EQ(refusal({{"RANK", "1"}}), "environment: RANK is set, but WORLD_SIZE is not");
   EXPECT_THAT(refusal({{"WORLD_SIZE", "2"}}), HasSubstr("RANK is not set; set it to the rank of this process"));
   EXPECT_EQ(refusal({{"RANK", "2"}, {"WORLD_SIZE", "2"}}), "environment: RANK = \"2\" must be a number from 0 to 1");
@@ -178,12 +178,12 @@ TEST(Launch, RefusesWhatDoesNotFit) {
             "environment: WITAN_COMM_ENGINE = \"mpi\" must be auto, ucx or sockets");
   EXPECT_EQ(refusal({{"WITAN_COMM_ENGINE", "mpi"}}),
             "environment: WITAN_COMM_ENGINE = \"mpi\" must be auto, ucx or sockets")
-      << "of a single process too";
+      << "for a single process too";
 }
 
 }  // namespace
 
-// Launchers that bind processes to fewer cores than their share.
+// Some launchers bind processes to fewer cores than their share.
 
 namespace {
 
@@ -196,7 +196,7 @@ Launch launch_by(const char* rank, const char* size) {
   });
 }
 
-TEST(CoreBinding, IsNamedWithItsWayOut) {
+TEST(CoreBinding, ErrorsNameTheFix) {
   const Launch open_mpi = launch_by("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
   EXPECT_EQ(binding_warning({1, 16, 2}, open_mpi),
             "warning: the launcher binds this process to 1 of 16 cores, though its share as one of 2 processes here is "
@@ -206,14 +206,14 @@ TEST(CoreBinding, IsNamedWithItsWayOut) {
   EXPECT_THAT(binding_warning({1, 16, 2}, launch_by("RANK", "WORLD_SIZE")), HasSubstr("without taskset"));
 }
 
-TEST(CoreBinding, OfAShareOrMoreIsNone) {
+TEST(CoreBinding, AcceptsAShareOrMore) {
   const Launch launch = launch_by("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
   for (const CoreBinding& binding : {CoreBinding{16, 16, 2}, {8, 16, 2}, {1, 2, 2}, {1, 3, 2}, {1, 1, 4}, {0, 16, 2}})
     EXPECT_EQ(binding_warning(binding, launch), "") << binding.own << " of " << binding.host;
 }
 
-// A host as the system shows it: the containers and jobs that a process is in have cores of their own.
-TEST(CoreBinding, ReckonsWithTheCoresThatAContainerHas) {
+// A host as the system shows it: the containers and jobs of a process have their own cores.
+TEST(CoreBinding, CountsTheCoresOfAContainer) {
   const test::TempFolder folder;
   const auto write = [&](const fs::path& path, const std::string& text) {
     fs::create_directories((folder / path).parent_path());
@@ -231,12 +231,12 @@ TEST(CoreBinding, ReckonsWithTheCoresThatAContainerHas) {
   write("cgroup/cpuset/old/cpuset.cpus", "0,5\n");
   EXPECT_EQ(host("0::/\n"), online);
   EXPECT_EQ(host("0::/job\n"), 1);
-  EXPECT_EQ(host("0::/job/step/task\n"), 1) << "that of what it is in";
+  EXPECT_EQ(host("0::/job/step/task\n"), 1) << "the limit of an enclosing group";
   EXPECT_EQ(host("5:devices:/\n3:cpuset:/old\n0::/\n"), std::min(online, 2));
   EXPECT_EQ(host("no line of a group\n"), online);
 }
 
-TEST(CoreBinding, IsThatOfThisThread) {
+TEST(CoreBinding, IsTheBindingOfThisThread) {
   int bound = 0;
   std::thread([&] {
     cpu_set_t own;

@@ -1,4 +1,4 @@
-// What ranks know of those that have left, and what an engine still carries of them.
+// Knowledge of ranks that have left, and their messages that an engine still carries.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
@@ -26,7 +26,7 @@ using testing::on_links;
 using testing::say;
 using testing::send_frame;
 
-TEST(ProcessLinks, ARankThatHasLeftIsNoFailureOfThoseThatDoNotNeedIt) {
+TEST(ProcessLinks, ARankThatLeavesFailsOnlyRanksThatNeedIt) {
   const auto ended = on_links(4, [](Links& links) -> std::string {
     meet_at_first(links);
     if (links.rank() == 3) return "";
@@ -39,13 +39,13 @@ TEST(ProcessLinks, ARankThatHasLeftIsNoFailureOfThoseThatDoNotNeedIt) {
   for (const Ended& one : ended) EXPECT_LT(one.seconds, kSoon);
 }
 
-// Carries nothing. Rank r has sent 10 r + s messages to rank s, of which `missing` have not come.
+// An engine that carries nothing. Rank r has sent 10 r + s messages to rank s, of which `missing` have not arrived.
 class CountingEngine : public MessageEngine {
  public:
   struct State {
     std::atomic<uint64_t> missing = 0;
     std::atomic<int> to_send = 0, looks = 0;
-    const testing::ProcessEvent* looked = nullptr;  // set at the eleventh look
+    const testing::ProcessEvent* looked = nullptr;  // set at the eleventh poll
   };
   CountingEngine(int rank, State& state)
       : rank_(rank), missing_(state.missing), to_send_(state.to_send), looks_(state.looks), looked_(state.looked) {}
@@ -78,7 +78,7 @@ class CountingEngine : public MessageEngine {
   const Socket never_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 };
 
-TEST(ProcessLinks, ARankHasLeftOnceAllHasComeThatItSentByAnEngine) {
+TEST(ProcessLinks, ARankHasLeftOnceAllItsEngineMessagesArrived) {
   const auto ended = in_processes(4, [&, port = free_port()](int rank) -> std::string {
     CountingEngine::State engine{1};
     Links links(meet_peers(launch_by_sockets(rank, 4, port), 20), 20);
@@ -94,7 +94,7 @@ TEST(ProcessLinks, ARankHasLeftOnceAllHasComeThatItSentByAnEngine) {
   for (const Ended& one : ended) EXPECT_LT(one.seconds, kSoon);
 }
 
-TEST(ProcessLinks, WhatAnEngineIsSendingIsSentBeforeARankLeaves) {
+TEST(ProcessLinks, LeavingRanksFirstSendWhatTheirEngineHolds) {
   expect_whole(in_processes(2, [&, port = free_port()](int rank) -> std::string {
     CountingEngine::State engine{0, 3};
     {
@@ -106,8 +106,8 @@ TEST(ProcessLinks, WhatAnEngineIsSendingIsSentBeforeARankLeaves) {
   }));
 }
 
-// Its last messages may be on their way to a rank that is still at work.
-TEST(ProcessLinks, RankZeroThatIsDoneMovesWhatItsEngineCarries) {
+// The last messages may be on their way to a rank that is still working.
+TEST(ProcessLinks, AFinishedRankZeroKeepsMovingItsEnginesMessages) {
   const testing::ProcessEvent looked;
   expect_whole(in_processes(2, [&, port = free_port()](int rank) -> std::string {
     CountingEngine::State engine;
@@ -116,15 +116,15 @@ TEST(ProcessLinks, RankZeroThatIsDoneMovesWhatItsEngineCarries) {
       Links links(meet_peers(launch_by_sockets(rank, 2, port), 20), 20);
       links.use(std::make_unique<CountingEngine>(rank, engine), false);
       if (rank == 1) {
-        EXPECT_TRUE(looked.wait()) << "rank 0 no longer looks";
+        EXPECT_TRUE(looked.wait()) << "rank 0 no longer polls";
       }
     }
     return "";
   }));
 }
 
-// Whoever waits for others is not held up by one that a debugger might hold, but that has left.
-TEST(ProcessLinks, NobodyIsHeldUpByARankThatHasLeft) {
+// A rank that could be held by a debugger, but has left, delays nobody.
+TEST(ProcessLinks, ARankThatHasLeftDelaysNobody) {
   const auto ended = in_processes(4, [&, port = free_port()](int rank) -> std::string {
     const std::vector<int> held = {3};
     const auto hold = std::make_shared<DebugHold>(held, rank == 3 ? held : std::vector<int>{});
@@ -137,8 +137,8 @@ TEST(ProcessLinks, NobodyIsHeldUpByARankThatHasLeft) {
   EXPECT_EQ(ended[1].said, "rank 2 is late");
 }
 
-// Rank 2, by hand, tells rank 1 what is rank 0's to tell.
-TEST(ProcessLinks, OnlyRankZeroSaysWhoHasLeft) {
+// Rank 2, played by the test, sends rank 1 a message that only rank 0 may send.
+TEST(ProcessLinks, OnlyRankZeroMayReportDepartures) {
   const auto ended = in_processes(4, [&, port = free_port()](int rank) -> std::string {
     Met met = meet_peers(launch_by_sockets(rank, 4, port), 20);
     if (rank == 2) {

@@ -1,4 +1,4 @@
-// How ranks connect to each other late, and what becomes of those that cannot.
+// Ranks that connect to each other late, and ranks that cannot.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -39,7 +39,7 @@ using testing::ProcessEvent;
 using testing::say;
 using testing::send_frame;
 
-// A rank whose address rank 1 takes for another one.
+// A rank whose address rank 1 takes for another rank's.
 std::vector<Ended> where_two_is_elsewhere(int ranks, const std::function<Endpoint(const Met& met)>& elsewhere,
                                           const std::function<std::string(Links&)>& body) {
   return in_processes(ranks, [&, port = free_port()](int rank) {
@@ -51,8 +51,8 @@ std::vector<Ended> where_two_is_elsewhere(int ranks, const std::function<Endpoin
   });
 }
 
-// As behind a firewall that drops packets: each try lasts until the deadline.
-TEST(ProcessLinks, ARankThatDoesNotAnswerWhoeverConnectsIsNamedAtTheDeadline) {
+// As behind a firewall that drops packets, each attempt lasts until the deadline.
+TEST(ProcessLinks, NamesARankThatDoesNotAnswerAtTheDeadline) {
   constexpr double kDeadline = 2.5;
   const Socket silent = listen_at({"127.0.0.1", 0});
   const auto ended = where_two_is_elsewhere(
@@ -69,7 +69,7 @@ TEST(ProcessLinks, ARankThatDoesNotAnswerWhoeverConnectsIsNamedAtTheDeadline) {
   }
 }
 
-TEST(ProcessLinks, AnotherOneWhereARankShouldBeIsNamedAtOnce) {
+TEST(ProcessLinks, NamesAWrongRankAtAnAddressAtOnce) {
   const auto ended = where_two_is_elsewhere(
       3,
       [](const Met& met) {
@@ -86,7 +86,7 @@ TEST(ProcessLinks, AnotherOneWhereARankShouldBeIsNamedAtOnce) {
   }
 }
 
-TEST(ProcessLinks, WhoeverConnectsHearsOfAFailureMeanwhile) {
+TEST(ProcessLinks, AConnectingRankLearnsOfFailures) {
   const Socket silent = listen_at({"127.0.0.1", 0});
   const auto ended = where_two_is_elsewhere(
       4, [&](const Met&) { return local_end(silent); },
@@ -103,8 +103,8 @@ TEST(ProcessLinks, WhoeverConnectsHearsOfAFailureMeanwhile) {
   }
 }
 
-// Rank 0, by hand, says that rank 2 has left, which then connects to rank 1: what it sends counts.
-TEST(ProcessLinks, ARankThatConnectsLateSpeaksForItself) {
+// Rank 0, played by the test, reports that rank 2 has left, which then connects to rank 1: its own messages count.
+TEST(ProcessLinks, ALateConnectionOverridesAReportedDeparture) {
   const ProcessEvent left;
   const auto ended = in_processes(3, [&, port = free_port()](int rank) -> std::string {
     Met met = meet_peers(launch_by_sockets(rank, 3, port), 20);
@@ -135,8 +135,8 @@ TEST(ProcessLinks, ARankThatConnectsLateSpeaksForItself) {
   expect_whole(ended);
 }
 
-// Rank 0, by hand, says that rank 2 has left: its own shutdown message would stand behind all that it sends.
-TEST(ProcessLinks, ARankThatIsConnectedSaysItselfThatItLeaves) {
+// Rank 0, played by the test, reports that rank 2 has left. Rank 2's own shutdown message would follow all its data.
+TEST(ProcessLinks, AConnectedRankReportsItsOwnDeparture) {
   const ProcessEvent connected;
   expect_whole(in_processes(3, [&, port = free_port()](int rank) -> std::string {
     Met met = meet_peers(launch_by_sockets(rank, 3, port), 20);
@@ -162,7 +162,7 @@ TEST(ProcessLinks, ARankThatIsConnectedSaysItselfThatItLeaves) {
   }));
 }
 
-TEST(ProcessLinks, AnAnswerOnANewConnectionIsReadAtOnce) {
+TEST(ProcessLinks, ReadsAnswersOnNewConnectionsAtOnce) {
   constexpr double kLong = 600;  // a heartbeat each 5 s
   expect_whole(on_links(
       3,
@@ -178,13 +178,13 @@ TEST(ProcessLinks, AnAnswerOnANewConnectionIsReadAtOnce) {
       kLong));
 }
 
-// Seconds of all of this process's threads.
+// CPU seconds of all threads of this process.
 double processor_seconds() {
   return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
 }
 
-// Its reading thread rests meanwhile, and does not wait for the next heartbeat then.
-TEST(ProcessLinks, ARankWithoutDescriptorsLetsOthersInOnceItHasSome) {
+// Its reader thread sleeps meanwhile, and afterwards does not wait for the next heartbeat.
+TEST(ProcessLinks, ARankWithoutDescriptorsAcceptsConnectionsOnceItHasSome) {
   constexpr double kLong = 600;  // a heartbeat each 5 s
   expect_whole(on_links(
       3,
@@ -207,8 +207,8 @@ TEST(ProcessLinks, ARankWithoutDescriptorsLetsOthersInOnceItHasSome) {
       kLong));
 }
 
-// What counts is how long a rank has been silent on its connection, not how long the job has lasted.
-TEST(ProcessLinks, RanksThatConnectLateAreNotTakenForSilentOnes) {
+// Silence counts per connection, not since the start of the job.
+TEST(ProcessLinks, LateConnectionsAreNotSilent) {
   constexpr double kSilence = 2;
   expect_whole(on_links(
       6,
@@ -224,8 +224,8 @@ TEST(ProcessLinks, RanksThatConnectLateAreNotTakenForSilentOnes) {
       kSilence));
 }
 
-// Rank 2, by hand, knows by rank 0 that rank 1 is leaving, and connects to it nevertheless.
-TEST(ProcessLinks, ARankThatLeavesLetsNobodyIn) {
+// Rank 2, played by the test, learns from rank 0 that rank 1 is leaving, and nevertheless connects to it.
+TEST(ProcessLinks, ALeavingRankAcceptsNoConnections) {
   expect_whole(in_processes(3, [&, port = free_port()](int rank) -> std::string {
     Met met = meet_peers(launch_by_sockets(rank, 3, port), 20);
     if (rank == 2) {
@@ -248,8 +248,7 @@ TEST(ProcessLinks, ARankThatLeavesLetsNobodyIn) {
   }));
 }
 
-// How long the system keeps what each of this process's connections has sent, in ms; -1 for one whose silence it leaves
-// alone.
+// TCP user timeouts (ms) of this process's connections; -1 if there is none.
 std::vector<int> patience_of_connections() {
   std::vector<int> all;
   for (int fd = 0; fd < 256; ++fd) {
@@ -265,8 +264,8 @@ std::vector<int> patience_of_connections() {
   return all;
 }
 
-// On both ends of a connection; one that a debugger holds may leave what is sent to it unread.
-TEST(ProcessLinks, TheSystemLooksAfterLateConnectionsToo) {
+// Applies to both ends of a connection; a rank held by a debugger may leave data unread.
+TEST(ProcessLinks, LateConnectionsHaveTcpTimeouts) {
   const auto before = patience_of_connections();
   ASSERT_TRUE(before.empty());
   expect_whole(in_processes(4, [&, port = free_port()](int rank) -> std::string {

@@ -1,4 +1,4 @@
-// What rank 0 says of ranks to those that are not connected to them.
+// Reports of rank 0 about ranks to others that are not connected to them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -30,8 +30,8 @@ void pause_for(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
-// What rank 1 says when it has waited for rank 2 in vain, from some time on for 0.1 s. Rank 0, by hand, says at another
-// time that rank 2 has been silent for 5 s.
+// Rank 1's error after waiting in vain for rank 2, from some time on for 0.1 s. Rank 0, played by the test, reports at
+// another time that rank 2 has been silent for 5 s.
 std::string said_when(double rank_zero_speaks, double rank_one_waits) {
   return in_processes(3,
                       [&, port = free_port()](int rank) -> std::string {
@@ -52,13 +52,13 @@ std::string said_when(double rank_zero_speaks, double rank_one_waits) {
       .said;
 }
 
-TEST(ProcessLinks, RankZerosWordOfASilentRankCountsForAMoment) {
-  EXPECT_THAT(said_when(0.4, 0), HasSubstr("is lost: no heartbeat for 5 s;")) << "whoever is late waits for it";
-  EXPECT_EQ(said_when(0, 0.5), "rank 2 is late") << "it may have been heard again meanwhile";
+TEST(ProcessLinks, ReportsOfSilentRanksExpire) {
+  EXPECT_THAT(said_when(0.4, 0), HasSubstr("is lost: no heartbeat for 5 s;")) << "the late rank is being waited for";
+  EXPECT_EQ(said_when(0, 0.5), "rank 2 is late") << "it may have been heard since";
 }
 
-// Rank 2, by hand, sends no heartbeats.
-TEST(ProcessLinks, RankZeroThatIsDoneStillSaysWhoIsSilent) {
+// Rank 2, played by the test, sends no heartbeats.
+TEST(ProcessLinks, AFinishedRankZeroStillReportsSilentRanks) {
   const auto ended = in_processes(3, [&, port = free_port()](int rank) -> std::string {
     Met met = meet_peers(launch_by_sockets(rank, 3, port), 20);
     if (rank == 2) {
@@ -71,7 +71,7 @@ TEST(ProcessLinks, RankZeroThatIsDoneStillSaysWhoIsSilent) {
   EXPECT_THAT(ended[1].said, MatchesRegex("rank 2 on .* is lost: no heartbeat for .* s;.*"));
 }
 
-// Rank 0, which does not wait itself, passes it on: before it leaves, and while it does.
+// Rank 0, which does not wait itself, forwards it before it leaves or while it is leaving.
 void expect_error_to_reach_all(bool zero_leaves) {
   const testing::ProcessEvent heard;
   const auto ended = on_links(4, [&](Links& links) -> std::string {
@@ -93,16 +93,16 @@ void expect_error_to_reach_all(bool zero_leaves) {
   }
 }
 
-TEST(ProcessLinks, AnErrorReachesAllThroughRankZeroThatComputes) {
+TEST(ProcessLinks, ErrorsReachAllThroughABusyRankZero) {
   expect_error_to_reach_all(false);
 }
 
-TEST(ProcessLinks, AnErrorReachesAllThroughRankZeroThatIsDone) {
+TEST(ProcessLinks, ErrorsReachAllThroughAFinishedRankZero) {
   expect_error_to_reach_all(true);
 }
 
-// Ranks 1 and 2, by hand: an error of rank 1 is told, and rank 2 is lost, before rank 0 looks, which was stopped.
-TEST(ProcessLinks, RankZeroThatIsDonePassesOnWhatCameFirst) {
+// Ranks 1 and 2 are played by the test: rank 1 reports an error and rank 2 is lost before the stopped rank 0 polls.
+TEST(ProcessLinks, AFinishedRankZeroForwardsTheFirstFailure) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe(ends.data()), 0);
   const Socket heard(ends[0]), says(ends[1]);
@@ -112,7 +112,7 @@ TEST(ProcessLinks, RankZeroThatIsDonePassesOnWhatCameFirst) {
       const pid_t own = ::getpid();
       Links links(std::move(met), 20);
       EXPECT_EQ(::write(says.fd(), &own, sizeof own), ssize_t{sizeof own});
-      return "";  // which takes until all others have left
+      return "";  // returns after all others have left
     }
     if (rank == 3) {
       Links links(std::move(met), 20);

@@ -1,4 +1,4 @@
-// Which ranks are connected, and that those that are not know of each other what they must.
+// Which ranks are connected, and how other ranks learn what they need.
 #include "witan/comm/processes/links.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ using testing::on_links;
 using testing::say;
 using testing::stop_for;
 
-TEST(ProcessLinks, AreThoseOfRankZeroAndOfRanksThatTalk) {
+TEST(ProcessLinks, ExistToRankZeroAndBetweenRanksThatCommunicate) {
   const auto ended = on_links(5, [](Links& links) -> std::string {
     if (links.rank() == 1) say(links, 2, "first");
     if (links.rank() == 2) {
@@ -45,7 +45,7 @@ TEST(ProcessLinks, AreThoseOfRankZeroAndOfRanksThatTalk) {
   for (size_t rank = 0; rank < 5; ++rank) EXPECT_EQ(ended[rank].said, expected[rank]) << rank;
 }
 
-TEST(ProcessLinks, OfAllPairsThatConnectAtTheSameTimeThereIsOneEach) {
+TEST(ProcessLinks, SimultaneousConnectionsOfAPairLeaveOne) {
   constexpr int kRanks = 6, kTimes = 8;
   for (int time = 0; time < kTimes; ++time) {
     const auto ended = on_links(kRanks, [](Links& links) -> std::string {
@@ -65,7 +65,7 @@ TEST(ProcessLinks, OfAllPairsThatConnectAtTheSameTimeThereIsOneEach) {
   }
 }
 
-TEST(ProcessLinks, ALossReachesThoseThatAreNotConnectedToIt) {
+TEST(ProcessLinks, ALossReachesRanksWithoutAConnection) {
   const auto ended = on_links(4, [](Links& links) -> std::string {
     meet_at_first(links);
     if (links.rank() == 3) ::raise(SIGKILL);
@@ -80,12 +80,12 @@ TEST(ProcessLinks, ALossReachesThoseThatAreNotConnectedToIt) {
 }
 
 // Rank 0 is needed until all others are done.
-TEST(ProcessLinks, RankZeroThatIsDoneStillPassesOnALoss) {
+TEST(ProcessLinks, AFinishedRankZeroStillForwardsALoss) {
   const auto ended = on_links(4, [](Links& links) -> std::string {
     meet_at_first(links);
     if (links.rank() == 0) return "done";
     if (links.rank() == 3) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2500));  // longer than others wait for who leaves
+      std::this_thread::sleep_for(std::chrono::milliseconds(2500));  // longer than others wait for leaving ranks
       ::raise(SIGKILL);
     }
     hear(links, 3 - links.rank());
@@ -97,7 +97,7 @@ TEST(ProcessLinks, RankZeroThatIsDoneStillPassesOnALoss) {
     EXPECT_THAT(ended[rank].said, MatchesRegex("rank 3 on .* is lost: its connection ended")) << rank;
 }
 
-TEST(ProcessLinks, AnErrorReachesAllThroughRankZero) {
+TEST(ProcessLinks, ErrorsReachAllThroughRankZero) {
   const auto ended = on_links(4, [](Links& links) -> std::string {
     meet_at_first(links);
     if (links.rank() == 3) {
@@ -111,8 +111,8 @@ TEST(ProcessLinks, AnErrorReachesAllThroughRankZero) {
     EXPECT_THAT(ended[rank].said, MatchesRegex("stopped, as rank 3 on .* failed: no such shard")) << rank;
 }
 
-// Whoever waits for a rank that itself waits for one that is stopped does not take it for the one that is lost.
-TEST(ProcessLinks, ARankThatIsStoppedIsNamedToThoseThatAreNotConnectedToIt) {
+// If A waits for B, which waits for a stopped C, then A must not take B for the lost rank.
+TEST(ProcessLinks, AStoppedRankIsNamedToRanksWithoutAConnection) {
   constexpr double kDeadline = 3;
   const auto ended = on_links(
       5,
@@ -129,13 +129,13 @@ TEST(ProcessLinks, ARankThatIsStoppedIsNamedToThoseThatAreNotConnectedToIt) {
   }
 }
 
-TEST(ProcessLinks, ARankThatHasLeftIsKnownToThoseThatWereNeverConnectedToIt) {
+TEST(ProcessLinks, ADepartureIsKnownToRanksWithoutAConnection) {
   const auto ended = on_links(4, [](Links& links) -> std::string {
     meet_at_first(links);
     if (links.rank() == 3) return "";
     if (links.rank() != 2) return hear(links, 3);
     EXPECT_TRUE(leaves(links, 3));
-    say(links, 3, "are you there?");  // which takes a connection, to nobody
+    say(links, 3, "are you there?");  // connects, without a receiver
     return hear(links, 3);
   });
   EXPECT_EQ(ended[3].code, 0);
@@ -145,8 +145,8 @@ TEST(ProcessLinks, ARankThatHasLeftIsKnownToThoseThatWereNeverConnectedToIt) {
   }
 }
 
-// Ranks are heard for as long as the job lasts, and so are strangers.
-TEST(ProcessLinks, StrangersWhoComeLaterDisturbNobody) {
+// Ranks accept connections for as long as the job lasts, also from strangers.
+TEST(ProcessLinks, LaterStrangersDisturbNobody) {
   const int port = free_port();
   const auto ended = in_processes(3, [&](int rank) -> std::string {
     Met met = meet_peers(launch_by_sockets(rank, 3, port), 20);
@@ -188,7 +188,7 @@ TEST(ProcessLinks, StrangersWhoComeLaterDisturbNobody) {
   EXPECT_EQ(ended[2].said, "2");
 }
 
-TEST(ProcessLinks, DeparturesAreReadAsTheyWereWritten) {
+TEST(ProcessLinks, DeparturesRoundTrip) {
   const std::vector<Departure> all = {{0, 0}, {3, 1}, {2, ~uint64_t{0}}};
   const auto bytes = pack_departures(all);
   ASSERT_EQ(bytes.size(), 3 * kDepartureBytes);
@@ -198,7 +198,7 @@ TEST(ProcessLinks, DeparturesAreReadAsTheyWereWritten) {
     EXPECT_EQ((*read)[i].rank, all[i].rank);
     EXPECT_EQ((*read)[i].messages, all[i].messages);
   }
-  EXPECT_FALSE(parse_departures(bytes, 3)) << "rank 3 is none of three";
+  EXPECT_FALSE(parse_departures(bytes, 3)) << "there is no rank 3 of three";
   EXPECT_FALSE(parse_departures(std::span(bytes).first(17), 4));
   EXPECT_TRUE(parse_departures({}, 4)->empty());
   auto odd = bytes;

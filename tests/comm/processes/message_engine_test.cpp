@@ -1,4 +1,4 @@
-// Which engine ranks agree on, and what they are told when they cannot.
+// The engine that ranks agree on, and errors when they cannot.
 #include "witan/comm/processes/message_engine.h"
 
 #include <dlfcn.h>
@@ -23,7 +23,7 @@ using testing::ProcessRank;
 
 constexpr int kRanks = 3;
 
-// Each rank's engine, after a collective by it. prepare(rank) runs before the rank looks for one.
+// Each rank's engine after a collective. prepare(rank) runs before the rank looks for an engine.
 std::vector<Ended> with_engines(const std::vector<CommEngine>& wanted, const std::function<void(int rank)>& prepare) {
   const int port = free_port();
   return in_processes(kRanks, [&](int rank) {
@@ -45,13 +45,13 @@ std::vector<CommEngine> all(CommEngine engine) {
   return std::vector<CommEngine>(kRanks, engine);
 }
 
-// UCX does not start then.
+// UCX cannot start with this setting.
 void lose_transports(int rank) {
   if (rank == 2) ::setenv("UCX_TLS", "no_such_transport", /*overwrite=*/1);
 }
 
-// UCX rewrites code of the C library then. A rank that nobody meets has no thread that reads connections yet.
-TEST(EngineChoice, IsLoadedBeforeTheProcessHasThreads) {
+// UCX then patches functions of the C library. A single rank has no thread that reads connections yet.
+TEST(EngineChoice, LoadsUcxBeforeTheProcessHasThreads) {
   const auto is_loaded = [] { return ::dlopen("libucp.so.0", RTLD_NOW | RTLD_NOLOAD) != nullptr; };
   if (is_loaded()) GTEST_SKIP() << "another test of this process has loaded UCX";
   const int port = free_port();
@@ -68,7 +68,7 @@ TEST(EngineChoice, IsLoadedBeforeTheProcessHasThreads) {
   EXPECT_EQ(ended[1].said, "not loaded");
 }
 
-TEST(EngineChoice, IsUcxWhereAllRanksHaveIt) {
+TEST(EngineChoice, IsUcxIfAllRanksHaveIt) {
   if (!why_no_ucx().empty()) GTEST_SKIP() << why_no_ucx();
   for (const CommEngine wanted : {CommEngine::automatic, CommEngine::ucx}) {
     const auto ended = with_engines(all(wanted), [](int) {});
@@ -77,13 +77,13 @@ TEST(EngineChoice, IsUcxWhereAllRanksHaveIt) {
   }
 }
 
-TEST(EngineChoice, IsTheirConnectionsWhereRanksAreToldSo) {
+TEST(EngineChoice, IsSocketsIfRequested) {
   const auto ended = with_engines(all(CommEngine::sockets), lose_transports);
   expect_whole(ended);
   for (const Ended& one : ended) EXPECT_EQ(one.said, "TCP connections");
 }
 
-TEST(EngineChoice, IsTheirConnectionsWhereOneRankHasNoUcx) {
+TEST(EngineChoice, IsSocketsIfOneRankLacksUcx) {
   const auto ended = with_engines(all(CommEngine::automatic), lose_transports);
   expect_whole(ended);
   for (const Ended& one : ended) {
@@ -95,7 +95,7 @@ TEST(EngineChoice, IsTheirConnectionsWhereOneRankHasNoUcx) {
   }
 }
 
-TEST(EngineChoice, WhatCannotBeHadIsRefused) {
+TEST(EngineChoice, RefusesUnavailableEngines) {
   if (!why_no_ucx().empty()) GTEST_SKIP() << why_no_ucx();
   const auto ended = with_engines(all(CommEngine::ucx), lose_transports);
   EXPECT_EQ(ended[2].code, static_cast<int>(ExitCode::config));
@@ -108,7 +108,7 @@ TEST(EngineChoice, WhatCannotBeHadIsRefused) {
   }
 }
 
-TEST(EngineChoice, RanksThatWereToldDifferentlyAreNamed) {
+TEST(EngineChoice, NamesRanksWithDifferentRequests) {
   for (const auto& [other, name] :
        {std::pair(CommEngine::sockets, "sockets"), std::pair(CommEngine::automatic, "auto")}) {
     if (!why_no_ucx().empty() && other != CommEngine::sockets) continue;

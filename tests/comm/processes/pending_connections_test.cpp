@@ -1,4 +1,4 @@
-// Which of those that connect are heard, where more come than there is room or descriptors for.
+// Which connections are served when there are more than slots or descriptors.
 #include "witan/comm/processes/pending_connections.h"
 
 #include <arpa/inet.h>
@@ -18,7 +18,7 @@
 namespace witan {
 namespace {
 
-// A connection to this machine's port from one of its loopback addresses.
+// A connection to a local port from one of the loopback addresses.
 Socket stranger_from(const char* address, int port) {
   Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in here{}, there{};
@@ -38,14 +38,14 @@ void attend(PendingConnections& pending) {
   EXPECT_TRUE(pending.attend(fds).empty());
 }
 
-TEST(PendingConnections, OfACrowdTheOldestMakeRoomForTheNewest) {
+TEST(PendingConnections, TheOldestOfACrowdMakeRoomForTheNewest) {
   constexpr size_t kMost = kMostStrangers + 1, kMore = 10;  // of a job that expects one rank
   const Socket listener = listen_at({"127.0.0.1", 0});
   const int port = local_end(listener).port;
   const Member zero{0, 2, "secret", "here", 0};
   Roster roster{{1}, {}};
   PendingConnections pending(listener, zero, roster);
-  const Socket alone = stranger_from("127.0.0.2", port);  // the oldest, but not of the crowd
+  const Socket alone = stranger_from("127.0.0.2", port);  // the oldest, but not in the crowd
   std::vector<Socket> crowd;
   while (crowd.size() < kMost - 1 + kMore) {
     crowd.push_back(stranger_from("127.0.0.1", port));
@@ -66,7 +66,7 @@ struct ReceptionOfTwo {
   PendingConnections pending{listener, zero, roster};
 };
 
-TEST(PendingConnections, AConnectionWithoutADescriptorWaitsForOneAndWakesNobody) {
+TEST(PendingConnections, AConnectionWaitsForADescriptorWithoutBusyLooping) {
   ReceptionOfTwo at("secret");
   const Socket stranger = stranger_from("127.0.0.1", local_end(at.listener).port);
   EXPECT_TRUE(std::isinf(at.pending.seconds_to_next_try()));
@@ -84,14 +84,14 @@ TEST(PendingConnections, AConnectionWithoutADescriptorWaitsForOneAndWakesNobody)
   EXPECT_FALSE(hung_up(stranger));
   std::vector<pollfd> fds;
   at.pending.add_to(fds);
-  ASSERT_EQ(fds.size(), 2U) << "the stranger is heard";
+  ASSERT_EQ(fds.size(), 2U) << "the stranger is served";
   EXPECT_EQ(fds[0].fd, at.listener.fd());
   EXPECT_TRUE(std::isinf(at.pending.seconds_to_next_try()));
 }
 
-// Without a secret another user's program is told apart by asking the kernel, which takes a descriptor: where accepting
-// took the last one, nobody is let in unasked.
-TEST(PendingConnections, AConnectionOfWhichNobodyCanTellTheUserIsClosed) {
+// Without a secret the kernel identifies the user at the other end, which takes a descriptor: if accepting took the
+// last one, the connection is refused.
+TEST(PendingConnections, ClosesConnectionsOfUnidentifiedUsers) {
   ReceptionOfTwo at("");
   const Socket stranger = stranger_from("127.0.0.1", local_end(at.listener).port);
   {
@@ -103,7 +103,7 @@ TEST(PendingConnections, AConnectionOfWhichNobodyCanTellTheUserIsClosed) {
   EXPECT_LE(at.pending.seconds_to_next_try(), 1);
 }
 
-TEST(PeerUser, IsTheUserOfTheOtherEnd) {
+TEST(PeerUser, IsTheUserAtTheOtherEnd) {
   for (const char* address : {"127.0.0.1", "::1", ""}) {
     std::optional<Socket> connected;
     std::string why;
@@ -111,7 +111,7 @@ TEST(PeerUser, IsTheUserOfTheOtherEnd) {
     try {
       listener = listen_at({address, 0});
     } catch (const std::exception&) {
-      continue;  // no such protocol here
+      continue;  // protocol not available
     }
     const std::string target = address[0] == '\0' ? "127.0.0.1" : address;
     connected = connect_to({target, local_end(listener).port}, deadline_in(5), why);
@@ -120,7 +120,7 @@ TEST(PeerUser, IsTheUserOfTheOtherEnd) {
     const auto accepted = accept_from(listener);
     ASSERT_TRUE(accepted);
     const auto user = user_of_peer(*accepted);
-    if (!user) GTEST_SKIP() << "the kernel does not tell the users of sockets";
+    if (!user) GTEST_SKIP() << "the kernel does not report users of sockets";
     EXPECT_EQ(*user, ::geteuid()) << target;
     EXPECT_EQ(user_of_peer(*connected), ::geteuid()) << target;
   }

@@ -1,4 +1,4 @@
-// What real processes on this machine compute together has the bits of what threads compute.
+// Collectives of processes on this machine have the bits of collectives of threads.
 #include "witan/comm/processes/process_group.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ void append(std::string& bytes, const Tensor& tensor) {
   bytes.append(reinterpret_cast<const char*>(tensor.raw()), static_cast<size_t>(tensor.bytes()));
 }
 
-// Values of every dtype that differ from rank to rank; integers so large that sums wrap.
+// Values of every dtype that differ between ranks; integers are large enough for sums to wrap.
 template <class AnyRank>
 Tensor own_values(AnyRank& rank, const Shape& shape, DType dtype) {
   const std::string name = "rank " + std::to_string(rank.rank);
@@ -31,7 +31,7 @@ Tensor own_values(AnyRank& rank, const Shape& shape, DType dtype) {
   return out;
 }
 
-// Parts of a tensor: a third for each rank, rounded down, but for the last, which has what is left.
+// Parts of a tensor: a third for each rank, rounded down; the last rank has the rest.
 std::vector<int64_t> thirds(int ranks, int64_t elements) {
   std::vector<int64_t> begins;
   for (int r = 0; r < ranks; ++r) begins.push_back(std::min(r * (elements / 3), elements));
@@ -39,7 +39,7 @@ std::vector<int64_t> thirds(int ranks, int64_t elements) {
   return begins;
 }
 
-// The results of every collective on this rank, as bytes, whatever the ranks are.
+// The results of every collective on this rank as bytes, for any kind of ranks.
 template <class AnyRank>
 std::string results(AnyRank& rank, Group& group, int64_t rows) {
   Stream& stream = rank.stream;
@@ -80,7 +80,7 @@ std::string results(AnyRank& rank, Group& group, int64_t rows) {
   return bytes;
 }
 
-// Uneven rows, some ranks get none; then a ring of sends and receives, where even ranks send first.
+// Uneven rows, with none for some ranks; then a ring of sends and receives, where even ranks send first.
 template <class AnyRank>
 std::string uneven_results(AnyRank& rank, Group& group) {
   Stream& stream = rank.stream;
@@ -113,19 +113,19 @@ void expect_bits_of_threads(int ranks, const Body& body) {
   on_ranks(ranks, [&](ThreadRank& rank) { threads[static_cast<size_t>(rank.rank)] = body(rank, *rank.everyone()); });
   for (size_t rank = 0; rank < threads.size(); ++rank) {
     EXPECT_FALSE(threads[rank].empty());
-    EXPECT_TRUE(processes[rank].said == threads[rank]) << "other bits on rank " << rank;
+    EXPECT_TRUE(processes[rank].said == threads[rank]) << "different bits on rank " << rank;
   }
 }
 
 class ProcessBits : public ::testing::TestWithParam<int> {};
 
-TEST_P(ProcessBits, OfEveryCollectiveAreThoseOfThreads) {
+TEST_P(ProcessBits, MatchThreadsInEveryCollective) {
   for (const int64_t rows : {0, 1, 5, 1000})
     expect_bits_of_threads(GetParam(), [&](auto& rank, Group& group) { return results(rank, group, rows) + "."; });
 }
-TEST_P(ProcessBits, OfPiecesToo) {
+TEST_P(ProcessBits, MatchThreadsInPieces) {
   expect_bits_of_threads(GetParam(), [](auto& rank, Group& group) {
-    std::string bytes;  // several pieces, the last one cut
+    std::string bytes;  // several pieces, the last one shorter
     const Tensor all = own_values(rank, {900001}, DType::f32);
     group.all_reduce(rank.stream, all);
     append(bytes, all);
@@ -141,11 +141,11 @@ TEST_P(ProcessBits, OfPiecesToo) {
     return bytes;
   });
 }
-TEST_P(ProcessBits, OfUnevenExchangesAndPairsToo) {
+TEST_P(ProcessBits, MatchThreadsInUnevenExchangesAndPairs) {
   expect_bits_of_threads(GetParam(), [](auto& rank, Group& group) { return uneven_results(rank, group); });
 }
-// Checksums of messages change nothing, between processes and between threads.
-TEST_P(ProcessBits, OfCheckedMessagesToo) {
+// Checksums of messages change no result, between processes or between threads.
+TEST_P(ProcessBits, MatchThreadsInCheckedMessages) {
   const auto all = [](auto& rank, Group& group) {
     return results(rank, group, 0) + results(rank, group, 5) + results(rank, group, 1000) + uneven_results(rank, group);
   };
@@ -158,8 +158,8 @@ TEST_P(ProcessBits, OfCheckedMessagesToo) {
   expect_whole(processes);
   on_ranks(GetParam(), [&](ThreadRank& rank) {
     const std::string plain = all(rank, *rank.everyone());
-    EXPECT_TRUE(checked(rank) == plain) << "other bits between threads";
-    EXPECT_TRUE(processes[static_cast<size_t>(rank.rank)].said == plain) << "other bits between processes";
+    EXPECT_TRUE(checked(rank) == plain) << "different bits between threads";
+    EXPECT_TRUE(processes[static_cast<size_t>(rank.rank)].said == plain) << "different bits between processes";
   });
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, ProcessBits, ::testing::Values(2, 3, 4));

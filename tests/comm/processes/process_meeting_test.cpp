@@ -1,4 +1,4 @@
-// Processes that meet, and whoever else comes to where they do: other jobs, noise, silence, other versions.
+// Processes that meet while others connect: other jobs, noise, silent peers, other versions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -33,7 +33,7 @@ using testing::on_processes;
 using testing::ProcessEvent;
 using testing::ProcessRank;
 
-TEST(ProcessMeeting, AMissingRankIsNamedToAll) {
+TEST(ProcessMeeting, NamesAMissingRankToAll) {
   const int port = free_port();
   const auto ended = in_processes(3, [&](int rank) -> std::string {
     ProcessWorld world(launch_of(rank, 4, port), {1, 20});  // rank 3 never comes
@@ -46,7 +46,7 @@ TEST(ProcessMeeting, AMissingRankIsNamedToAll) {
   }
 }
 
-TEST(ProcessMeeting, RankZeroThatNeverComesIsNamed) {
+TEST(ProcessMeeting, NamesAMissingRankZero) {
   const auto ended = in_processes(1, [&, port = free_port()](int) -> std::string {
     ProcessWorld world(launch_of(1, 2, port), {0.5, 20});
     return "";
@@ -56,7 +56,7 @@ TEST(ProcessMeeting, RankZeroThatNeverComesIsNamed) {
   EXPECT_THAT(ended[0].said, HasSubstr("Connection refused"));
 }
 
-TEST(ProcessMeeting, AnotherSecretIsTurnedAwayAndDisturbsNobody) {
+TEST(ProcessMeeting, RefusesAnotherSecretWithoutDisturbance) {
   const int port = free_port();
   const ProcessEvent refused;
   const auto ended = in_processes(3, [&](int index) -> std::string {
@@ -68,7 +68,7 @@ TEST(ProcessMeeting, AnotherSecretIsTurnedAwayAndDisturbsNobody) {
         throw;
       }
     }
-    // The one that belongs here comes after the stranger, who says that he is the same rank.
+    // The expected rank connects after the stranger, who claims the same rank.
     if (index == 1) {
       EXPECT_TRUE(refused.wait());
     }
@@ -82,7 +82,7 @@ TEST(ProcessMeeting, AnotherSecretIsTurnedAwayAndDisturbsNobody) {
   EXPECT_LT(ended[2].seconds, kSoon);
 }
 
-TEST(ProcessMeeting, AnotherSizeAndASecondProcessOfARankAreTurnedAway) {
+TEST(ProcessMeeting, RefusesAnotherSizeAndASecondProcessOfARank) {
   const int port = free_port();
   const auto ended = in_processes(2, [&](int rank) -> std::string {
     ProcessWorld world(launch_of(rank, rank == 0 ? 2 : 3, port), {1, 10});
@@ -98,7 +98,7 @@ TEST(ProcessMeeting, AnotherSizeAndASecondProcessOfARankAreTurnedAway) {
   EXPECT_THAT(twice[1].said + twice[2].said, HasSubstr("another process has already joined as rank 1"));
 }
 
-// Bytes that a stranger sends to rank 0, whose job is then met as if nothing had been.
+// A stranger sends these bytes to rank 0, whose job then meets as usual.
 void expect_unimpressed(const std::string& bytes, bool hangs_up) {
   const int port = free_port();
   const ProcessEvent came, met;
@@ -138,9 +138,8 @@ TEST(ProcessMeeting, GarbageAndSilenceDisturbNobody) {
   }
 }
 
-// Connects as often as it may, and on each connection says a byte of a greeting now and then, but never the last one,
-// until nobody is there any more. Returns how many connections it has lost before; sets `back` once these are
-// kMostStrangers.
+// Opens as many connections as allowed and sends a byte of a greeting on each now and then, but never the last one,
+// until the job has ended. Returns how many connections it had lost before; sets `back` after kMostStrangers of them.
 int crowd(int port, const ProcessEvent& back) {
   struct Connection {
     Socket socket;
@@ -171,20 +170,20 @@ int crowd(int port, const ProcessEvent& back) {
   }
 }
 
-TEST(ProcessMeeting, ACrowdThatHoldsConnectionsOpenKeepsNobodyOut) {
+TEST(ProcessMeeting, ACrowdOfOpenConnectionsKeepsNobodyOut) {
   const int port = free_port();
   const ProcessEvent back;
   const auto ended = in_processes(5, [&](int index) -> std::string {
     if (index == 4) return std::to_string(crowd(port, back));
     if (index > 0) back.wait();
-    ProcessWorld world(launch_of(index, 4, port), {4, 20});  // less than the crowd is listened to
+    ProcessWorld world(launch_of(index, 4, port), {4, 20});  // shorter than the crowd is served
     return world.first([] { return "met"; });
   });
   for (size_t rank = 0; rank < 4; ++rank) EXPECT_EQ(ended[rank].said, "met") << rank;
-  EXPECT_GE(std::stoi(ended[4].said), kMostStrangers) << "they came again and again, and were let go";
+  EXPECT_GE(std::stoi(ended[4].said), kMostStrangers) << "they kept reconnecting and were dropped";
 }
 
-TEST(ProcessMeeting, ARankThatIsKilledBeforeAllHaveComeIsNamedAtOnce) {
+TEST(ProcessMeeting, NamesAKilledRankDuringMeetingAtOnce) {
   const int port = free_port();
   const auto ended = in_processes(3, [&](int rank) -> std::string {
     if (rank != 1) {
@@ -205,8 +204,8 @@ TEST(ProcessMeeting, ARankThatIsKilledBeforeAllHaveComeIsNamedAtOnce) {
   }
 }
 
-// One that has come to rank 0 and then says nothing more.
-TEST(ProcessMeeting, ARankThatStopsOnceItHasComeIsNamedToAll) {
+// A rank that connects to rank 0 and then stays silent.
+TEST(ProcessMeeting, NamesARankThatStopsAfterConnecting) {
   constexpr double kPatience = 1.5;
   const int port = free_port();
   const auto ended = in_processes(4, [&](int rank) -> std::string {
@@ -228,8 +227,8 @@ TEST(ProcessMeeting, ARankThatStopsOnceItHasComeIsNamedToAll) {
   }
 }
 
-// Without a secret, whoever is on the machine can prove that he knows none; but not that he is another.
-TEST(ProcessMeeting, AnotherUserIsTurnedAwayWhereThereIsNoSecret) {
+// Without a secret, any local process can prove knowledge of the empty secret, but not that it is another user.
+TEST(ProcessMeeting, RefusesAnotherUserWithoutASecret) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
   constexpr uid_t kNobody = 65534;
   const int port = free_port();
@@ -254,7 +253,7 @@ TEST(ProcessMeeting, AnotherUserIsTurnedAwayWhereThereIsNoSecret) {
   EXPECT_EQ(ended[0].said, "met");
   EXPECT_EQ(ended[1].said, "met");
   EXPECT_EQ(ended[2].said, "rank 0 ended the connection");
-  // Nor is he taken for rank 0, where he was at its port before it.
+  // The other user is not taken for rank 0 either, even if he listened on its port first.
   const auto waited = in_processes(2, [&, free = free_port()](int index) -> std::string {
     if (index == 1) {
       ProcessWorld world(launch_of(1, 2, free, ""), {5, 5});
@@ -276,7 +275,7 @@ TEST(ProcessMeeting, AnotherUserIsTurnedAwayWhereThereIsNoSecret) {
   EXPECT_THAT(waited[1].said, HasSubstr("is not rank 0 of this job: it belongs to another user of this machine"));
 }
 
-TEST(ProcessMeeting, AnotherVersionIsNamed) {
+TEST(ProcessMeeting, NamesAnotherVersion) {
   const int port = free_port();
   const auto ended = in_processes(2, [&](int index) -> std::string {
     if (index == 1) {
@@ -297,7 +296,7 @@ TEST(ProcessMeeting, AnotherVersionIsNamed) {
                                            " of Witan's protocol, this program version ", kProtocol)));
 }
 
-TEST(ProcessMeeting, AnotherVersionThatConnectsIsRefused) {
+TEST(ProcessMeeting, RefusesAConnectionFromAnotherVersion) {
   const int port = free_port();
   const auto ended = in_processes(2, [&](int index) -> std::string {
     if (index == 0) {
@@ -309,14 +308,14 @@ TEST(ProcessMeeting, AnotherVersionThatConnectsIsRefused) {
     newer.version = kProtocol + 1;
     send_all(socket, std::as_bytes(std::span(&newer, 1)), deadline_in(1));
     EXPECT_EQ(recv_all(socket, std::as_writable_bytes(std::span(&answer, 1)), deadline_in(1)), Transfer::done);
-    EXPECT_EQ(answer.version, kProtocol) << "whoever comes can say what is wrong";
+    EXPECT_EQ(answer.version, kProtocol) << "the connecting side can report the error";
     return "";
   });
   EXPECT_EQ(ended[1].code, 0);
   EXPECT_THAT(ended[0].said, HasSubstr(cat("it speaks version ", kProtocol + 1, " of Witan's protocol")));
 }
 
-// What rank 0 says of rank 1, who belongs to the job and then sends these bytes.
+// Rank 0's error about rank 1, a member of the job that then sends these bytes.
 std::string said_of(const std::string& bytes) {
   const int port = free_port();
   const auto ended = in_processes(2, [&](int rank) -> std::string {
@@ -350,17 +349,17 @@ std::string frame(uint32_t kind, uint64_t channel, uint64_t bytes, const std::st
   return text + payload;
 }
 
-TEST(ProcessMeeting, ARankWhoseBytesAreNoMessagesIsLost) {
+TEST(ProcessMeeting, ARankWithInvalidMessagesIsLost) {
   const std::string lost = "is lost: it sent a malformed message";
   EXPECT_THAT(said_of(std::string(24, '\xff')), HasSubstr(lost));
   EXPECT_THAT(said_of(frame(0, 1, uint64_t{1} << 60)), HasSubstr(lost));  // a control message beyond its bounds
-  EXPECT_THAT(said_of(frame(kData, 1, 8, "unwanted")), HasSubstr(lost));  // data that nobody asked for
-  EXPECT_THAT(said_of(frame(kData, 1, ~uint64_t{0})), HasSubstr(lost));   // the same, without an end
+  EXPECT_THAT(said_of(frame(kData, 1, 8, "unwanted")), HasSubstr(lost));  // data that was not requested
+  EXPECT_THAT(said_of(frame(kData, 1, ~uint64_t{0})), HasSubstr(lost));   // the same with the largest size
   EXPECT_THAT(said_of(frame(kFailure, 0, 1 << 20)), HasSubstr(lost));     // too many words
   EXPECT_THAT(said_of(frame(kShutdown, 0, 1)), HasSubstr(lost));          // too many for a shutdown message
   EXPECT_THAT(said_of(frame(kHeartbeat, 0, 8, "too long")), HasSubstr(lost));
   EXPECT_THAT(said_of(frame(kDepartures, 0, 8, "half one")), HasSubstr(lost));
-  EXPECT_THAT(said_of(frame(kDepartures, 0, 16, std::string(16, '\x02'))), HasSubstr(lost));  // of ranks that are none
+  EXPECT_THAT(said_of(frame(kDepartures, 0, 16, std::string(16, '\x02'))), HasSubstr(lost));  // unknown ranks
   EXPECT_THAT(said_of(frame(kDepartures, 0, kMostDeparturesBytes + 16)), HasSubstr(lost));
   EXPECT_THAT(said_of(frame(kDepartures + 1, 0, 0)), HasSubstr(lost));
   std::string flood, channels;
@@ -371,7 +370,7 @@ TEST(ProcessMeeting, ARankWhoseBytesAreNoMessagesIsLost) {
   EXPECT_THAT(said_of(frame(0, 1, 100, "cut off")).substr(0, 6), "rank 0");
 }
 
-TEST(ProcessMeeting, TheSystemLooksAfterItsConnections) {
+TEST(ProcessMeeting, ConnectionsHaveTcpTimeouts) {
   const int port = free_port();
   expect_whole(in_processes(2, [&](int rank) -> std::string {
     const auto peers = meet_peers(launch_of(rank, 2, port), 10).peers;
@@ -391,8 +390,8 @@ TEST(ProcessMeeting, TheSystemLooksAfterItsConnections) {
   }));
 }
 
-// A failure says which rank failed: one that is none is not believed, and what follows is.
-TEST(ProcessMeeting, AFailureOfNoRankIsNotBelieved) {
+// A failure names the failed rank; one with an unknown rank is ignored, and later messages are read.
+TEST(ProcessMeeting, IgnoresFailuresOfUnknownRanks) {
   constexpr uint32_t kFailed = 2, kUnknown = 4;
   const auto words = [](uint32_t kind, uint32_t rank) {
     std::string text(2 * sizeof(uint32_t), '\0');
@@ -407,7 +406,7 @@ TEST(ProcessMeeting, AFailureOfNoRankIsNotBelieved) {
 
 constexpr int64_t kMuch = int64_t{16} << 20;  // more than connections hold
 
-// As rank 1, asks rank 0 for the data that it offers; whether it offers some.
+// As rank 1, requests the data that rank 0 offers; returns whether it offers any.
 bool ask_for_data(const Socket& zero) {
   constexpr uint32_t kOffer = 2, kAnswer = 3;
   std::array<uint64_t, 3> header{};
@@ -417,8 +416,8 @@ bool ask_for_data(const Socket& zero) {
   return send_all(zero, std::as_bytes(std::span(answer)), deadline_in(1)) == Transfer::done;
 }
 
-// Rank 1 asks for data that it then does not read; meanwhile rank 2 is lost.
-TEST(ProcessMeeting, ARankWhosePeerTakesNothingHearsOfALossElsewhere) {
+// Rank 1 requests data that it does not read; meanwhile rank 2 is lost.
+TEST(ProcessMeeting, ARankWithABlockedPeerLearnsOfALoss) {
   const int port = free_port();
   const ProcessEvent asked, over;
   const auto ended = in_processes(3, [&](int rank) -> std::string {
@@ -426,7 +425,7 @@ TEST(ProcessMeeting, ARankWhosePeerTakesNothingHearsOfALossElsewhere) {
       const auto peers = meet_peers(launch_of(rank, 3, port), 10).peers;
       if (rank == 1) {
         EXPECT_TRUE(ask_for_data(peers[0].socket));
-        std::this_thread::sleep_for(std::chrono::milliseconds(300));  // rank 0 sends until nothing more fits
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));  // rank 0 sends until buffers are full
         asked.set();
         over.wait();
       } else {
@@ -460,8 +459,8 @@ TEST(ProcessMeeting, ARankWhosePeerTakesNothingHearsOfALossElsewhere) {
   EXPECT_THAT(ended[0].said, MatchesRegex("rank 0: rank 2 on .* is lost: its connection ended; rank 0 was in send .*"));
 }
 
-// A process that a debugger stops leaves what is sent to it unread, for longer than a host may be silent.
-TEST(ProcessMeeting, ARankThatADebuggerHoldsMayLeaveDataUnread) {
+// A process stopped by a debugger leaves received data unread for longer than a host may be silent.
+TEST(ProcessMeeting, ARankHeldByADebuggerMayLeaveDataUnread) {
   const int port = free_port();
   const auto ended = in_processes(2, [&](int rank) -> std::string {
     if (rank == 0) {

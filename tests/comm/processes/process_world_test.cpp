@@ -1,4 +1,4 @@
-// Real processes on this machine: whatever happens to one of them, the others end soon and say which.
+// Real processes on this machine: whatever happens to one of them, the others end soon and name it.
 #include "witan/comm/processes/process_world.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ using testing::stop_for;
 using testing::until_failed;
 using Kind = Collective::Kind;
 
-TEST(ProcessWorld, GroupsOfPartsOfItWorkSideBySide) {
+TEST(ProcessWorld, SubgroupsWorkConcurrently) {
   expect_whole(on_processes(4, [](ProcessRank& rank) {
     const int half = rank.rank / 2, parity = rank.rank % 2;
     const auto pair = rank.world.group(rank.rank, {2 * half, 2 * half + 1}, "expert");
@@ -40,7 +40,7 @@ TEST(ProcessWorld, GroupsOfPartsOfItWorkSideBySide) {
     EXPECT_EQ(across->world_rank(0), 2 + parity);
     EXPECT_FALSE(across->one_process());
     EXPECT_EQ(across->deadline().seconds, 20);
-    // A second thread of each process works in a group of its own.
+    // A second thread of each process works in its own group.
     std::thread saver([&, group = rank.everyone("checkpoint")] {
       testing::Rank own(1, 1 << 20);
       for (int i = 0; i < 50; ++i) {
@@ -74,7 +74,7 @@ TEST(ProcessWorld, RankZeroGoesFirst) {
   for (const Ended& one : ended) EXPECT_EQ(one.said, "0!0!0!0!0!0!0!0!0!0!");
 }
 
-TEST(ProcessWorld, ARankThatIsKilledEndsTheOthers) {
+TEST(ProcessWorld, AKilledRankEndsTheOthers) {
   const std::array<ProcessEvent, 4> left;  // the barrier
   const auto ended = on_processes(4, [&](ProcessRank& rank) {
     const auto group = rank.everyone();
@@ -101,11 +101,11 @@ TEST(ProcessWorld, ARankThatIsKilledEndsTheOthers) {
   }
 }
 
-TEST(ProcessWorld, ARankThatIsStoppedIsNamedAtTheDeadline) {
+TEST(ProcessWorld, AStoppedRankIsNamedAtTheDeadline) {
   constexpr double kDeadline = 2, kStopped = 3;
   const auto ended = on_processes(4,
                                   [](ProcessRank& rank) {
-                                    // 0 and 1, 2 and 3; then 0 and 2, 1 and 3.
+                                    // Pairs are 0 and 1, 2 and 3; then 0 and 2, 1 and 3.
                                     const int half = rank.rank / 2, parity = rank.rank % 2;
                                     const auto pair = rank.world.group(rank.rank, {2 * half, 2 * half + 1}, "expert");
                                     const auto across = rank.world.group(rank.rank, {parity, 2 + parity}, "replicate");
@@ -114,7 +114,8 @@ TEST(ProcessWorld, ARankThatIsStoppedIsNamedAtTheDeadline) {
                                     if (rank.rank == 2) stop_for(kStopped);
                                     pair->barrier(rank.stream);
                                     across->barrier(rank.stream);
-                                    // 2 may find what 0 and 3 sent for those calls before it hears that they left.
+                                    // Rank 2 may find the messages of ranks 0 and 3 for those calls before it learns
+                                    // that they left.
                                     pair->barrier(rank.stream);
                                     return "";
                                   },
@@ -125,15 +126,15 @@ TEST(ProcessWorld, ARankThatIsStoppedIsNamedAtTheDeadline) {
     EXPECT_THAT(one.said, MatchesRegex("rank " + std::to_string(rank) +
                                        ": rank 2 on .* is lost: no heartbeat for .* s; its process is "
                                        "stopped or the network to it is cut.*"))
-        << "rank 1 waits for rank 0 and 3 for 2, but 2 it is";
+        << "rank 1 waits for rank 0 and 3 for 2, and 2 is named";
     EXPECT_LT(one.seconds, kDeadline + kSoon);
   }
-  EXPECT_EQ(ended[2].code, static_cast<int>(ExitCode::rank_lost)) << "it ends when it is continued";
+  EXPECT_EQ(ended[2].code, static_cast<int>(ExitCode::rank_lost)) << "it ends after it is continued";
   EXPECT_LT(ended[2].seconds, kStopped + kSoon);
 }
 
-// One that takes its time is waited for; one that is lost or stopped meanwhile is not.
-TEST(ProcessWorld, ALongerDeadlineOfAGroupIsForThoseThatAreWell) {
+// A slow rank is waited for; a rank that is lost or stopped meanwhile is not.
+TEST(ProcessWorld, ALongerGroupDeadlineCoversOnlyHealthyRanks) {
   const auto work = [](const std::function<void()>& of_rank_1) {
     return [of_rank_1](ProcessRank& rank) {
       const auto group = rank.everyone();
@@ -166,7 +167,7 @@ TEST(ProcessWorld, ALongerDeadlineOfAGroupIsForThoseThatAreWell) {
   }
 }
 
-TEST(ProcessWorld, AnotherDeadlineOfAGroupEndsItsCallsWithItsWords) {
+TEST(ProcessWorld, AGroupDeadlineEndsItsCallsWithItsMessage) {
   const auto ended = on_processes(3, [](ProcessRank& rank) {
     const auto group = rank.everyone();
     group->barrier(rank.stream);
@@ -183,7 +184,7 @@ TEST(ProcessWorld, AnotherDeadlineOfAGroupEndsItsCallsWithItsWords) {
   }
 }
 
-TEST(ProcessWorld, ARankThatIsStoppedIsNoticedWhereNobodyWaitsInACall) {
+TEST(ProcessWorld, AStoppedRankIsNoticedWithoutAWaitingCall) {
   const int port = free_port();
   const auto waiting = in_processes(2, [&](int rank) -> std::string {
     ProcessWorld world(launch_of(rank, 2, port), {20, 2});
@@ -197,7 +198,7 @@ TEST(ProcessWorld, ARankThatIsStoppedIsNoticedWhereNobodyWaitsInACall) {
   EXPECT_LT(waiting[1].seconds, 2 + kSoon);
 }
 
-TEST(ProcessWorld, RanksThatAreSilentBecauseTheyComputeAndRanksThatAllWereStoppedGoOn) {
+TEST(ProcessWorld, BusyRanksAndJobsThatWereStoppedGoOn) {
   expect_whole(on_processes(3,
                             [](ProcessRank& rank) {
                               const auto group = rank.everyone();
@@ -217,7 +218,7 @@ TEST(ProcessWorld, RanksThatAreSilentBecauseTheyComputeAndRanksThatAllWereStoppe
                             {20, 2}));
 }
 
-TEST(ProcessWorld, ARankThatIsKilledOnceItHasComeIsNotWaitedForLong) {
+TEST(ProcessWorld, WaitsForARankKilledAfterMeetingAreShort) {
   const int port = free_port();
   const auto ended = in_processes(4, [&](int rank) -> std::string {
     if (rank != 2) {
@@ -227,12 +228,12 @@ TEST(ProcessWorld, ARankThatIsKilledOnceItHasComeIsNotWaitedForLong) {
         return "";
       });
     }
-    // It meets rank 0, and then says nothing more.
+    // A process that meets rank 0 and then stays silent.
     const Socket listener = listen_at({"127.0.0.1", 0});
     std::string why;
     const Member self{2, 4, "test", "here", local_end(listener).port};
     const auto first = introduce(testing::connected_to_zero(port), {"127.0.0.1", port}, self, 0, deadline_in(5), why);
-    wait_readable(first->socket, 5);  // all have come
+    wait_readable(first->socket, 5);  // all ranks have met
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     ::raise(SIGKILL);
     return "";
@@ -245,7 +246,7 @@ TEST(ProcessWorld, ARankThatIsKilledOnceItHasComeIsNotWaitedForLong) {
   }
 }
 
-TEST(ProcessWorld, AnErrorIsItsRanksAndStopsTheOthers) {
+TEST(ProcessWorld, AnErrorNamesItsRankAndStopsTheOthers) {
   const auto ended = on_processes(3, [](ProcessRank& rank) -> std::string {
     const auto group = rank.everyone();
     group->barrier(rank.stream);
@@ -255,7 +256,7 @@ TEST(ProcessWorld, AnErrorIsItsRanksAndStopsTheOthers) {
     try {
       group->barrier(rank.stream);
     } catch (const CommError&) {
-      while (word->load() == 0) std::this_thread::yield();  // a device that polls it ends too
+      while (word->load() == 0) std::this_thread::yield();  // a polling device ends too
       throw;
     }
     return "";
@@ -271,7 +272,7 @@ TEST(ProcessWorld, AnErrorIsItsRanksAndStopsTheOthers) {
   }
 }
 
-TEST(ProcessWorld, AnErrorOutsideOfItsGroupsIsToldToo) {
+TEST(ProcessWorld, ErrorsOutsideOfGroupsAreReported) {
   const int port = free_port();
   const auto ended = in_processes(2, [&](int rank) -> std::string {
     ProcessWorld world(launch_of(rank, 2, port), {20, 20});
@@ -287,9 +288,8 @@ TEST(ProcessWorld, AnErrorOutsideOfItsGroupsIsToldToo) {
   EXPECT_THAT(ended[0].said, MatchesRegex("stopped, as rank 1 on .* failed"));
 }
 
-// By whatever carries the messages: what a rank sent before it left is received, and what it did not send is not
-// waited for.
-TEST(ProcessWorld, WhatARankSentBeforeItLeftArrives) {
+// With every engine, messages that a rank sent before it left are received, and missing ones are not waited for.
+TEST(ProcessWorld, MessagesSentBeforeLeavingArrive) {
   const auto ended = on_processes(3, [](ProcessRank& rank) -> std::string {
     if (rank.rank == 0) return "";
     const auto pair = rank.world.group(rank.rank, {1, 2}, "pipeline");
@@ -309,9 +309,9 @@ TEST(ProcessWorld, WhatARankSentBeforeItLeftArrives) {
   EXPECT_LT(ended[1].seconds, kSoon);
 }
 
-// A rank that a debugger may hold is stopped for longer than ranks are waited for, or may be silent: nobody is lost,
-// neither those that wait for it nor those that wait for these and are not connected to it.
-TEST(ProcessWorld, ARankThatADebuggerHoldsIsKnownThroughRankZero) {
+// A rank held by a debugger is stopped for longer than ranks wait or may be silent. No rank is lost, neither those that
+// wait for it nor those that wait for them without a connection to it.
+TEST(ProcessWorld, ADebuggersHoldIsKnownThroughRankZero) {
   constexpr double kDeadline = 2.5;
   expect_whole(on_processes(4,
                             [](ProcessRank& rank) -> std::string {
@@ -326,7 +326,7 @@ TEST(ProcessWorld, ARankThatADebuggerHoldsIsKnownThroughRankZero) {
                             {20, kDeadline, 1, {3}}));
 }
 
-// What all ranks are told when their calls are `call`'s.
+// The errors of all ranks for these calls.
 std::string words_of(int ranks, const std::function<void(ProcessRank&, HostGroup&)>& call, double deadline = 20) {
   const auto ended = on_processes(ranks,
                                   [&](ProcessRank& rank) {
@@ -340,13 +340,13 @@ std::string words_of(int ranks, const std::function<void(ProcessRank&, HostGroup
     EXPECT_EQ(one.code, static_cast<int>(ExitCode::rank_lost));
     const std::string own = one.said.substr(one.said.find(": ") + 2);
     if (words.empty()) words = own;
-    EXPECT_EQ(own, words) << "every rank says the same";
+    EXPECT_EQ(own, words) << "every rank has the same error";
     EXPECT_LT(one.seconds, kSoon);
   }
   return words;
 }
 
-TEST(ProcessWorld, DifferentCallsAreNamed) {
+TEST(ProcessWorld, NamesDifferentCalls) {
   EXPECT_EQ(words_of(3,
                      [](ProcessRank& rank, HostGroup& group) {
                        const Tensor x = rank.stream.zeros({rank.rank == 2 ? 4 : 3}, DType::f32);
@@ -380,8 +380,8 @@ TEST(ProcessWorld, DifferentCallsAreNamed) {
                    "time; one of them must receive first"));
 }
 
-// Where data find their call by a tag, ranks compare calls only once they have waited.
-TEST(ProcessWorld, DifferentCallsThatMoveDataAreNamedAlike) {
+// Engines that match data by tag compare calls only after ranks have waited.
+TEST(ProcessWorld, NamesDifferentCallsThatMoveData) {
   EXPECT_EQ(words_of(3,
                      [](ProcessRank& rank, HostGroup& group) {
                        group.all_reduce(rank.stream, rank.stream.zeros({rank.rank == 1 ? 4 : 3}, DType::f32));
@@ -402,8 +402,8 @@ TEST(ProcessWorld, DifferentCallsThatMoveDataAreNamedAlike) {
             "axis expert: rank 1 calls all_gather float32 [2], expected as on rank 0: all_to_all_equal float32 [6]");
 }
 
-// Rank 1's own rows fit, so that it goes on, and returns while the other two find out.
-TEST(ProcessWorld, AnExchangeThatDiffersBetweenTwoIsNamedWithoutTheThird) {
+// Rank 1's own rows fit, so it goes on and returns while the other two find the difference.
+TEST(ProcessWorld, NamesAnExchangeThatDiffersBetweenTwoRanks) {
   const auto words = on_processes(3, [](ProcessRank& rank) {
     const auto group = rank.everyone();
     const Tensor x = rank.stream.zeros({6, 2}, DType::f32), y = rank.stream.zeros({6, 2}, DType::f32);
@@ -417,7 +417,7 @@ TEST(ProcessWorld, AnExchangeThatDiffersBetweenTwoIsNamedWithoutTheThird) {
                 HasSubstr("all_to_all: rank 0 sends 2 rows to rank 2, which expects 1"));
 }
 
-TEST(ProcessWorld, RowsThatARankDoesNotHaveAreNamed) {
+TEST(ProcessWorld, NamesRowsThatARankDoesNotHave) {
   EXPECT_EQ(
       words_of(
           2,
@@ -428,8 +428,9 @@ TEST(ProcessWorld, RowsThatARankDoesNotHaveAreNamed) {
       "axis expert: all_to_all: rank 0 sends 2 rows to rank 1, but has only 0 of its 2 left");
 }
 
-// Those that wait ask what the late rank calls; it has no use for that, and later calls must not take it for theirs.
-TEST(ProcessWorld, ALateRankIsAskedAndTheNextCallsAreUndisturbed) {
+// Waiting ranks ask what the late rank calls. It does not need the question, and later calls must not read it as
+// theirs.
+TEST(ProcessWorld, AskingALateRankDoesNotDisturbLaterCalls) {
   const auto ended = on_processes(3, [](ProcessRank& rank) {
     const auto group = rank.everyone();
     Stream& stream = rank.stream;
@@ -455,7 +456,7 @@ TEST(ProcessWorld, ALateRankIsAskedAndTheNextCallsAreUndisturbed) {
   for (const Ended& one : ended) EXPECT_EQ(one.said, std::to_string(3 * (6.0 + 6.0 + 2.0)));
 }
 
-TEST(ProcessWorld, CallsAreNamedWithTheirPlaces) {
+TEST(ProcessWorld, NamesCallSites) {
   const std::vector<std::string> modules = {"layers.0.moe", "layers.1.attention"};
   const auto go_to = [&](ProcessRank& rank) {
     rank.stream.trace_context() = {3 + rank.rank, TraceContext::Phase::forward, 1,
@@ -488,8 +489,8 @@ TEST(ProcessWorld, CallsAreNamedWithTheirPlaces) {
             "1, layers.0.moe");
 }
 
-// A debugger's part is played by a stop: the process says nothing more. Rank 1 waits for rank 0, which waits for it.
-TEST(ProcessWorld, ARankThatADebuggerHoldsIsWaitedFor) {
+// A stop replaces the debugger here: the process stays silent. Rank 1 waits for rank 0, which waits for the process.
+TEST(ProcessWorld, WaitsForARankHeldByADebugger) {
   constexpr double kDeadline = 2, kStopped = 4;
   expect_whole(on_processes(3,
                             [](ProcessRank& rank) {
@@ -500,7 +501,7 @@ TEST(ProcessWorld, ARankThatADebuggerHoldsIsWaitedFor) {
                               return "";
                             },
                             {20, kDeadline, 1, {2}}));
-  // It waits for its debugger, and then makes another call than the others: they are not held up for ever.
+  // The rank waits for its debugger and then makes a different call; the others are not held up forever.
   const auto ended = on_processes(2,
                                   [](ProcessRank& rank) {
                                     const auto group = rank.everyone();
@@ -519,7 +520,7 @@ TEST(ProcessWorld, ARankThatADebuggerHoldsIsWaitedFor) {
   EXPECT_GT(ended[0].seconds, 1.0);
 }
 
-TEST(ProcessWorld, LateRanksAndThoseThatReturnedAreNamed) {
+TEST(ProcessWorld, NamesLateRanksAndRanksThatReturned) {
   EXPECT_EQ(words_of(
                 2,
                 [](ProcessRank& rank, HostGroup& group) {
@@ -535,8 +536,8 @@ TEST(ProcessWorld, LateRanksAndThoseThatReturnedAreNamed) {
             "axis expert: rank 1 returned, but rank 0 waits for it in barrier");
 }
 
-// What does not fit into a message is cut, and the rest is told.
-TEST(ProcessWorld, AVeryLongErrorIsToldToo) {
+// The part of an error that fits into a message is sent.
+TEST(ProcessWorld, ReportsVeryLongErrors) {
   const auto ended = on_processes(3, [](ProcessRank& rank) {
     const auto group = rank.everyone();
     group->barrier(rank.stream);

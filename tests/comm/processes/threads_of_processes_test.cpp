@@ -1,4 +1,4 @@
-// Processes that run several ranks each: groups within them and across, and what ends one rank ends all.
+// Processes with several ranks each: groups within them and across, and failures of one rank end all.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ using testing::Rank;
 
 constexpr int kProcesses = 2, kThreads = 3, kRanks = kProcesses * kThreads;
 
-// body(world, rank) on every rank; what it returns, of the ranks of a process one after the other.
+// Runs body(world, rank) on every rank and returns the results in the order of ranks.
 std::vector<Ended> on_threads_of_processes(const std::function<std::string(ProcessWorld&, int rank)>& body,
                                            double deadline = 20) {
   const int port = free_port();
@@ -42,10 +42,10 @@ std::vector<int> everyone() {
   return ranks;
 }
 
-TEST(ThreadsOfProcesses, GroupsWithinAProcessMeetInMemoryAndOthersOverConnections) {
+TEST(ThreadsOfProcesses, CommunicateInMemoryWithinAndByConnectionsAcrossProcesses) {
   expect_whole(on_threads_of_processes([](ProcessWorld& world, int rank) {
     EXPECT_EQ(world.size(), kRanks);
-    EXPECT_EQ(world.local_size(), kRanks) << "all are on this host";
+    EXPECT_EQ(world.local_size(), kRanks) << "all ranks are on this host";
     EXPECT_EQ(world.local_rank(rank), rank);
     EXPECT_TRUE(world.runs(rank));
     EXPECT_FALSE(world.runs((rank + kThreads) % kRanks));
@@ -83,7 +83,7 @@ TEST(ThreadsOfProcesses, OneProcessGoesFirst) {
   for (const Ended& one : ended) EXPECT_EQ(one.said, "00");
 }
 
-// The process of the rank has its error, the other one is told by whom it was stopped.
+// The failed rank's process reports its own error, and the other process names the rank that stopped it.
 TEST(ThreadsOfProcesses, AnErrorOfAThreadStopsAllRanks) {
   for (const bool within : {true, false}) {
     SCOPED_TRACE(within ? "others wait within their process" : "others wait for all");
@@ -109,7 +109,7 @@ TEST(ThreadsOfProcesses, AnErrorOfAThreadStopsAllRanks) {
   }
 }
 
-TEST(ThreadsOfProcesses, AProcessThatIsKilledEndsTheOther) {
+TEST(ThreadsOfProcesses, AKilledProcessEndsTheOther) {
   const auto ended = on_threads_of_processes([](ProcessWorld& world, int rank) {
     Rank own(1, 1 << 20);
     const int first = rank / kThreads * kThreads;
@@ -117,7 +117,7 @@ TEST(ThreadsOfProcesses, AProcessThatIsKilledEndsTheOther) {
     const auto all = world.group(rank, everyone(), "data");
     all->barrier(own.stream);
     if (rank == 5) ::raise(SIGKILL);
-    if (rank != 0) near->barrier(own.stream);  // rank 0 alone looks beyond its process
+    if (rank != 0) near->barrier(own.stream);  // only rank 0 polls beyond its process
     all->barrier(own.stream);
     return "";
   });
@@ -128,7 +128,7 @@ TEST(ThreadsOfProcesses, AProcessThatIsKilledEndsTheOther) {
   EXPECT_LT(ended[0].seconds, kSoon);
 }
 
-TEST(ThreadsOfProcesses, DifferentCallsAreNamed) {
+TEST(ThreadsOfProcesses, NameDifferentCalls) {
   const auto ended = on_threads_of_processes([](ProcessWorld& world, int rank) {
     Rank own(1, 1 << 20);
     const int first = rank / kThreads * kThreads;
@@ -145,7 +145,7 @@ TEST(ThreadsOfProcesses, DifferentCallsAreNamed) {
   }
 }
 
-TEST(ThreadsOfProcesses, OtherNumbersOfThreadsAreTurnedAway) {
+TEST(ThreadsOfProcesses, RefuseDifferentNumbersOfThreads) {
   const int port = free_port();
   const auto ended = in_processes(2, [&](int process) {
     const ProcessWorld world(launch_of(process, 2, port), {3, 3, process == 0 ? 2 : 3});
@@ -154,7 +154,7 @@ TEST(ThreadsOfProcesses, OtherNumbersOfThreadsAreTurnedAway) {
   for (const Ended& one : ended) EXPECT_NE(one.code, 0) << one.said;
 }
 
-TEST(ThreadsOfProcesses, RanksOfOtherProcessesAreRefused) {
+TEST(ThreadsOfProcesses, RefuseRanksOfOtherProcesses) {
   expect_whole(on_threads_of_processes([](ProcessWorld& world, int rank) {
     Rank own(1, 1 << 20);
     world.group(rank, everyone(), "data")->barrier(own.stream);
@@ -165,7 +165,7 @@ TEST(ThreadsOfProcesses, RanksOfOtherProcessesAreRefused) {
   }));
 }
 
-// A debugger stops a process with all of its ranks: the silence of each is to be borne, on every rank.
+// A debugger stops a process with all of its ranks, so every rank's silence is tolerated.
 TEST(ThreadsOfProcesses, ADebuggerOfOneRankMayHoldItsWholeProcess) {
   const int port = free_port();
   expect_whole(in_processes(kProcesses, [&](int process) -> std::string {

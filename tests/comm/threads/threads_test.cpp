@@ -1,4 +1,4 @@
-// Ranks that throw, return, are late, or disagree: all of them end, soon, with the root of the matter.
+// Ranks that throw, return, are late, or disagree: all of them end soon with the original error.
 #include "witan/comm/threads/threads.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// The error of a world whose ranks do `body`, which must come soon; with what each rank itself was told.
+// The error of a world whose ranks run `body`, which must come soon, with the error of each rank.
 template <class E>
 std::string error_of(int ranks, const std::function<void(ThreadRank&)>& body, std::vector<std::string>* told = nullptr,
                      double deadline = 20) {
@@ -43,11 +43,11 @@ std::string error_of(int ranks, const std::function<void(ThreadRank&)>& body, st
       }
     });
   });
-  EXPECT_LT(seconds_since(start), 5) << "a failure must not take this long";
+  EXPECT_LT(seconds_since(start), 5) << "the failure took too long";
   return message;
 }
 
-// Every rank was told the same, and so was the caller.
+// Every rank and the caller have the same error.
 void expect_all_told(const std::string& message, const std::vector<std::string>& told, const std::string& expected) {
   for (size_t rank = 0; rank < told.size(); ++rank) EXPECT_EQ(told[rank], expected) << "rank " << rank;
   EXPECT_EQ(message.substr(message.find(": ") + 2), expected);
@@ -61,7 +61,7 @@ TEST(ThreadWorld, RunsEveryRankOnce) {
   EXPECT_EQ(runs, (std::vector{2, 2, 2}));
 }
 
-// One rank waits for the other while all are stopped, for longer than the deadline, as by ^Z.
+// One rank waits for the other while all are stopped for longer than the deadline, as by ^Z.
 TEST(ThreadWorld, GoesOnAfterItsProcessWasStopped) {
   constexpr double kDeadline = 1.5;
   constexpr auto kMoment = std::chrono::milliseconds(200);
@@ -74,7 +74,7 @@ TEST(ThreadWorld, GoesOnAfterItsProcessWasStopped) {
         if (rank.rank == 1) {
           std::this_thread::sleep_for(kMoment);
           ::raise(SIGSTOP);
-          std::this_thread::sleep_for(kMoment);  // the other has looked by now
+          std::this_thread::sleep_for(kMoment);  // the other rank has polled by now
         }
         rank.everyone()->barrier(rank.stream);
       });
@@ -89,10 +89,11 @@ TEST(ThreadWorld, GoesOnAfterItsProcessWasStopped) {
   std::this_thread::sleep_for(std::chrono::duration<double>(kDeadline + 1));
   ::kill(child, SIGCONT);
   ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "a wait of before the stop ended by its deadline";
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+      << "a wait that began before the stop ended by its deadline";
 }
 
-TEST(ThreadWorld, ARankThatThrowsStopsTheOthers) {
+TEST(ThreadWorld, AThrowingRankStopsTheOthers) {
   std::vector<std::string> told;
   EXPECT_EQ(error_of<DataError>(
                 4,
@@ -126,7 +127,7 @@ TEST(ThreadWorld, WaitsInOtherGroupsAndForPeersEndToo) {
             "rank 0: zero layers");
 }
 
-TEST(ThreadWorld, KeepsTheClassAndTheExitCode) {
+TEST(ThreadWorld, KeepsTheTypeAndTheExitCode) {
   const auto run = [](const std::function<void()>& fail) {
     ThreadWorld(2).run([&](int rank) {
       if (rank == 1) fail();
@@ -157,8 +158,8 @@ TEST(ThreadWorld, KeepsTheClassAndTheExitCode) {
   EXPECT_EQ(message_of<Error>([&] { run([] { throw 7; }); }), "rank 1: threw something that is not a std::exception");
 }
 
-TEST(ThreadWorld, AnErrorOfARanksOwnBeatsLostPeers) {
-  // Rank 0 times out first; that rank 1 then fails on its own explains why it was late.
+TEST(ThreadWorld, ARanksOwnErrorOutranksLostPeers) {
+  // Rank 0 times out first; rank 1's own failure explains why it was late.
   EXPECT_EQ(error_of<DataError>(
                 2,
                 [](ThreadRank& rank) {
@@ -173,7 +174,7 @@ TEST(ThreadWorld, AnErrorOfARanksOwnBeatsLostPeers) {
             "rank 1: the disk is slow, and broken");
 }
 
-TEST(ThreadWorld, ALateRankIsNamed) {
+TEST(ThreadWorld, NamesALateRank) {
   std::vector<std::string> told;
   const std::string message = error_of<CommError>(
       3,
@@ -188,7 +189,7 @@ TEST(ThreadWorld, ALateRankIsNamed) {
   for (const auto& words : told) EXPECT_EQ("rank " + message.substr(5, 1) + ": " + words, message);
 }
 
-TEST(ThreadWorld, ALatePeerIsNamed) {
+TEST(ThreadWorld, NamesALatePeer) {
   EXPECT_EQ(error_of<CommError>(
                 2,
                 [](ThreadRank& rank) {
@@ -201,7 +202,7 @@ TEST(ThreadWorld, ALatePeerIsNamed) {
             "rank 0: axis data: rank 1 did not answer send bfloat16 [4] of rank 0 within 0.1 s");
 }
 
-TEST(ThreadWorld, CallsAreNamedWithTheirPlaces) {
+TEST(ThreadWorld, NamesCallSites) {
   const auto error = [](const std::function<void(ThreadRank&, HostGroup&)>& call) {
     return error_of<CommError>(
         2,
@@ -239,7 +240,7 @@ TEST(ThreadWorld, CallsAreNamedWithTheirPlaces) {
               ::testing::HasSubstr("rank 1 returned, but rank 0 waits for it in barrier in step 3, forward, "));
 }
 
-TEST(ThreadWorld, ARankThatWaitsForItsDebuggerIsWaitedFor) {
+TEST(ThreadWorld, WaitsForARankThatWaitsForItsDebugger) {
   ThreadWorld world(3, {.deadline_seconds = 0.3, .debug_ranks = {1}});
   ASSERT_NE(world.hold(), nullptr);
   EXPECT_EQ(ThreadWorld(2).hold(), nullptr);
@@ -253,17 +254,17 @@ TEST(ThreadWorld, ARankThatWaitsForItsDebuggerIsWaitedFor) {
         world.hold()->wait_for_debugger(1, false);
       }
       group->barrier(rank.stream);
-      world.hold()->wait_for_debugger(2, true);  // which was not named: nothing waits for it
+      world.hold()->wait_for_debugger(2, true);  // this rank was not registered, so nothing waits for it
       late = true;
       if (rank.rank == 1) until_failed(*group);
       group->barrier(rank.stream);
     });
   });
-  EXPECT_TRUE(late) << "the first barrier was held up for longer than the deadline";
+  EXPECT_TRUE(late) << "the first barrier took longer than the deadline";
   EXPECT_THAT(said, ::testing::HasSubstr("rank 1 did not reach barrier within 0.3 s"));
 }
 
-TEST(ThreadWorld, ARankThatReturnsIsNotWaitedFor) {
+TEST(ThreadWorld, DoesNotWaitForARankThatReturned) {
   std::vector<std::string> told;
   const std::string message = error_of<CommError>(3, [](ThreadRank& rank) {
     const auto group = rank.everyone();
@@ -279,7 +280,7 @@ TEST(ThreadWorld, ARankThatReturnsIsNotWaitedFor) {
             "rank 0: axis data: rank 0 calls recv int32 [1] from rank 1, which has returned");
 }
 
-TEST(ThreadWorld, DifferentCallsAreToldToEveryRank) {
+TEST(ThreadWorld, ReportsDifferentCallsOnEveryRank) {
   std::vector<std::string> told;
   const auto run = [&](int ranks, const std::function<void(ThreadRank&, Group&)>& body) {
     return error_of<CommError>(
@@ -338,7 +339,7 @@ TEST(ThreadWorld, DifferentCallsAreToldToEveryRank) {
   EXPECT_EQ(told[0], told[1]);
 }
 
-TEST(ThreadWorld, WrongCountsAreToldToEveryRank) {
+TEST(ThreadWorld, ReportsWrongCountsOnEveryRank) {
   using Counts = std::vector<int64_t>;
   std::vector<std::string> told;
   const auto exchange = [&](std::vector<Counts> sends, std::vector<Counts> receives, int64_t rows, int64_t capacity) {
@@ -367,7 +368,7 @@ TEST(ThreadWorld, WrongCountsAreToldToEveryRank) {
                   cat("axis expert: all_to_all: rank 0 sends ", huge, " rows to rank 1, but has only 3 of its 4 left"));
 }
 
-TEST(ThreadWorld, RowsThatDifferInShapeAreRefused) {
+TEST(ThreadWorld, RefusesRowsOfDifferentShapes) {
   EXPECT_THAT(
       error_of<CommError>(2,
                           [](ThreadRank& rank) {
@@ -390,7 +391,7 @@ TEST(ThreadWorld, AShapeErrorOfOneRankIsTheRoot) {
       "row shape, and rows as 1:2");
 }
 
-TEST(ThreadWorld, StartsAfreshAfterAFailure) {
+TEST(ThreadWorld, RestartsAfterAFailure) {
   ThreadWorld world(2, {.deadline_seconds = 20});
   std::vector<std::unique_ptr<Group>> old(2);
   EXPECT_THROW(world.run([&](int rank) {
@@ -409,7 +410,7 @@ TEST(ThreadWorld, StartsAfreshAfterAFailure) {
   });
 }
 
-TEST(ThreadWorld, FailuresInTheMiddleOfTrafficNeverHang) {
+TEST(ThreadWorld, FailuresAmongTrafficNeverHang) {
   for (int round = 0; round < 60; ++round) {
     ThreadWorld world(4, {.deadline_seconds = 20});
     const auto start = Clock::now();
@@ -433,7 +434,7 @@ TEST(ThreadWorld, FailuresInTheMiddleOfTrafficNeverHang) {
   }
 }
 
-TEST(ThreadWorld, WrongWorldsAndGroupsAreRefused) {
+TEST(ThreadWorld, RefusesInvalidWorldsAndGroups) {
   EXPECT_EQ(message_of<ConfigError>([] { ThreadWorld(0); }), "a world has at least one rank, got 0");
   EXPECT_THROW(ThreadWorld(1, {.deadline_seconds = 0}), ConfigError);
   ThreadWorld world(3);

@@ -1,4 +1,4 @@
-// Two ends of the engine in one process, which take turns.
+// Two ends of the engine in one process, used alternately.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ class UcxEngine : public ::testing::Test {
     if (!why_no_ucx().empty()) GTEST_SKIP() << why_no_ucx();
   }
 
-  // Runs body() in a process of its own: UCX does not work over TCP in children of one that has used it.
+  // Runs body() in its own process: UCX does not work over TCP in children of a process that has used it.
   template <class Body>
   void alone(const Body& body) {
     testing::expect_whole(testing::in_processes(1, [&](int) {
@@ -46,7 +46,7 @@ class UcxEngine : public ::testing::Test {
 
   MessageEngine& end(int rank) { return *ends_[static_cast<size_t>(rank)]; }
 
-  // Whether it came to that, within some seconds.
+  // Whether the condition became true within some seconds.
   template <class Done>
   bool until(const Done& done) {
     for (const Deadline late = deadline_in(10); !done();) {
@@ -65,7 +65,7 @@ class UcxEngine : public ::testing::Test {
   std::vector<std::unique_ptr<MessageEngine>> ends_;
 };
 
-TEST_F(UcxEngine, DataGoWhereTheyAreTakenBeforeAndAfterTheyCome) {
+TEST_F(UcxEngine, DeliversDataRequestedBeforeOrAfterArrival) {
   alone([&] {
     for (const int64_t size : {kShort, kLong}) {
       const MessageEngine::Bytes first = bytes_of(size, 1), second = bytes_of(size, 2), third = bytes_of(size, 3);
@@ -88,7 +88,7 @@ TEST_F(UcxEngine, DataGoWhereTheyAreTakenBeforeAndAfterTheyCome) {
   });
 }
 
-TEST_F(UcxEngine, ControlMessagesComeInTheirOrderWhateverTheirLength) {
+TEST_F(UcxEngine, KeepsTheOrderOfControlMessagesOfAnyLength) {
   alone([&] {
     const std::vector<int64_t> sizes = {kShort, 0, int64_t{1} << 20, 1, int64_t{1} << 19, kShort};
     for (size_t i = 0; i < sizes.size(); ++i)
@@ -106,7 +106,7 @@ TEST_F(UcxEngine, ControlMessagesComeInTheirOrderWhateverTheirLength) {
   });
 }
 
-TEST_F(UcxEngine, ItsDescriptorSaysThatThereIsSomething) {
+TEST_F(UcxEngine, DescriptorSignalsPendingWork) {
   alone([&] {
     ASSERT_TRUE(until([&] { return end(0).arm(); }));
     const int fd = ::dup(end(0).descriptor());
@@ -119,7 +119,7 @@ TEST_F(UcxEngine, ItsDescriptorSaysThatThereIsSomething) {
   });
 }
 
-TEST_F(UcxEngine, DataOfAnotherSizeAreTrouble) {
+TEST_F(UcxEngine, RefusesDataOfAnotherSize) {
   alone([&] {
     for (const int64_t more : {-1, 1}) {
       connect(more < 0);
@@ -130,12 +130,12 @@ TEST_F(UcxEngine, DataOfAnotherSizeAreTrouble) {
       ASSERT_TRUE(until([&] { return end(1).trouble().has_value(); }));
       EXPECT_EQ(end(1).trouble()->rank, 0);
       EXPECT_EQ(end(1).trouble()->why, "it sent a malformed message");
-      EXPECT_TRUE(end(1).taking(0, kChannel)) << "whoever waits for them waits on";
+      EXPECT_TRUE(end(1).taking(0, kChannel)) << "the receiver keeps waiting";
     }
   });
 }
 
-TEST_F(UcxEngine, WhatIsDroppedIsNotWrittenToAnyMore) {
+TEST_F(UcxEngine, DoesNotWriteToDiscardedReceives) {
   alone([&] {
     for (const bool same_host : {true, false}) {
       connect(same_host);
@@ -149,7 +149,7 @@ TEST_F(UcxEngine, WhatIsDroppedIsNotWrittenToAnyMore) {
       control(1);
       EXPECT_EQ(got, untouched);
       EXPECT_TRUE(end(1).taking(0, kChannel));
-      // Nobody takes what is sent: its sender has it back all the same.
+      // Nobody receives the data: the sender still gets its buffer back.
       end(0).drop(kChannel);
       EXPECT_TRUE(end(0).sending(1, kChannel));
     }
