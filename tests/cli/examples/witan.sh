@@ -118,7 +118,11 @@ case "${words[0]-} ${words[1]-}" in
       --hidden-size 32 --ffn-hidden-size 32 --lr 1e30 --min-lr 1e30 --lr-warmup-iters 0 --train-iters 8 --sample-tokens 0
     words=(replay "$(find runs/off/anomalies -mindepth 1 -maxdepth 1 -name 'step-*' | sort | head -n 1)")
     ;;
-  "doctor "* | "plan "*) on_one_core=(taskset --cpu-list "$(taskset --cpu-list --pid $$ | sed 's/.*: *//; s/[-,].*//')") ;;
+  "doctor "* | "plan "*)
+    # Planning takes time for each layer, and eight are enough for every pipeline of the examples.
+    if says --search || says --preset; then put --num-layers 8; fi
+    on_one_core=(taskset --cpu-list "$(taskset --cpu-list --pid $$ | sed 's/.*: *//; s/[-,].*//')")
+    ;;
 esac
 
 # Until it listens; then it is told to stop, as with Ctrl-C.
