@@ -1,4 +1,4 @@
-// Shared by tests of data: files, archives and datasets in memory.
+// Helpers for tests of data: files, archives and datasets in memory.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ using test::TempFolder;
 
 inline fs::path put(const fs::path& path, std::string_view bytes) {
   fs::create_directories(path.parent_path());
-  fs::remove(path);  // truncating a file in place makes some file systems flush it
+  fs::remove(path);  // some file systems flush a file that is truncated in place
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   return path;
 }
@@ -32,12 +32,12 @@ inline fs::path golden(const std::string& name) {
   return fs::path(WITAN_SOURCE_DIR) / "tests/golden/data" / name;
 }
 
-// Documents held in memory. Their column "half" has half of each token's id.
+// Documents in memory. Their column "half" has half of each token's id.
 class MemoryDataset final : public TokenDataset {
  public:
   explicit MemoryDataset(std::vector<std::vector<int32_t>> documents) : documents_(std::move(documents)) {}
 
-  // Documents of the given lengths whose tokens are 0, 1, 2, ... throughout.
+  // Documents of the given lengths with tokens 0, 1, 2, ... throughout.
   static std::shared_ptr<const MemoryDataset> counting(const std::vector<int64_t>& lengths) {
     std::vector<std::vector<int32_t>> documents;
     int32_t next = 0;
@@ -85,7 +85,7 @@ inline std::vector<std::vector<int32_t>> read_all(const TokenDataset& dataset) {
   return all;
 }
 
-// Compress with the libraries themselves.
+// Compress with the original libraries.
 inline std::string gzip(const std::string& text) {
   z_stream stream{};
   deflateInit2(&stream, 6, Z_DEFLATED, MAX_WBITS + 16, 8, Z_DEFAULT_STRATEGY);

@@ -15,8 +15,8 @@ std::unique_ptr<TableReader> arrow_of(const std::string& bytes, const TableColum
   return read_arrow("a.arrow", tables::open_memory(bytes), columns);
 }
 
-// Streams and files, uncompressed, zstd and LZ4; texts in dictionaries, with wide offsets, and as views.
-TEST(ArrowReader, ReadsTheTextsOfEveryGoldenFile) {
+// Covers streams and files, uncompressed, zstd and LZ4; texts in dictionaries, with wide offsets, and as views.
+TEST(ArrowReader, ReadsTextsOfEveryGoldenFile) {
   const Json expected = expected_column("text");
   ASSERT_EQ(golden_tables(".arrow").size(), 9u);
   for (const fs::path& path : golden_tables(".arrow"))
@@ -35,13 +35,13 @@ TEST(ArrowReader, WritesRowsOfNestedColumns) {
     EXPECT_EQ(rows_of(*open_arrow(path, all_columns())), expected) << path;
 }
 
-// A writer that sees no value gives the column the type of null.
+// A writer that sees no value gives the column the type null.
 TEST(ArrowReader, ColumnsOfTheNullTypeHoldNulls) {
   const fs::path path = golden_table("other_nulls.arrow");
   const Json nulls(3, Json());
   EXPECT_EQ(texts_of(*open_arrow(path, {})), nulls);
   EXPECT_EQ(texts_of(*open_arrow(path, {.text = "meta.a"})), nulls);
-  EXPECT_EQ(texts_of(*open_arrow(path, {.text = "text.inner"})), nulls) << "a struct, had it values";
+  EXPECT_EQ(texts_of(*open_arrow(path, {.text = "text.inner"})), nulls) << "its values would be structs";
   EXPECT_EQ(lists_of(*open_arrow(path, {.text = "tags"})), Json::parse(R"([[""], [""], ["", ""]])"));
   const auto whole = open_arrow(path, {.text = "", .whole = true});
   EXPECT_TRUE(whole->left_out().empty());
@@ -73,7 +73,7 @@ TEST(ArrowReader, LongTextsAndRowsAreUnusable) {
   EXPECT_GT(too_long, 3);
 }
 
-TEST(ArrowReader, NamesThePlaceOfDamage) {
+TEST(ArrowReader, ErrorsNameThePlaceOfDamage) {
   const std::string file = read_file(golden_table("file_none.arrow"));
   EXPECT_THAT(message_of<CorruptionError>([&] { arrow_of(file.substr(0, file.size() - 1), {}); }),
               AllOf(HasSubstr("a.arrow: schema: it does not end with a footer and ARROW1"),
@@ -85,7 +85,7 @@ TEST(ArrowReader, NamesThePlaceOfDamage) {
   EXPECT_THAT(message_of<DataError>([&] { arrow_of("FEA1....", {}); }), HasSubstr("Feather of version 1"));
 }
 
-// What can be read of damaged bytes is read, the rest is an error of ours; nothing else happens.
+// Readable parts of damaged bytes are read, and the rest throws one of our errors; nothing else happens.
 void read_damaged_arrow(const std::string& bytes) {
   for (const TableColumns& columns : {TableColumns{.text = "text", .row_bytes = 1 << 12},
                                       TableColumns{.json = {"messages", "meta", "u64"}, .row_bytes = 1 << 12}}) {
@@ -99,7 +99,7 @@ void read_damaged_arrow(const std::string& bytes) {
   }
 }
 
-TEST(ArrowReader, SurvivesTruncationAtEveryByteAndEveryFlippedBit) {
+TEST(ArrowReader, SurvivesEveryTruncationAndFlippedBit) {
   const std::vector<fs::path> seeds = seed_tables(".arrow");
   ASSERT_EQ(seeds.size(), 12u);
   for (const fs::path& path : seeds) for_damaged(read_file(path), 1, read_damaged_arrow);

@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A FlatBuffer, written by hand: all offsets lead forward, but those to the heads of tables.
+// A handwritten FlatBuffer: all offsets point forward, except those to vtables.
 class Bytes {
  public:
   size_t size() const { return bytes_.size(); }
@@ -17,7 +17,7 @@ class Bytes {
   void add(T value) {
     bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
   }
-  // An offset that is not known yet; and what it leads to, which comes next.
+  // An unknown offset, and its target, which is written next.
   size_t later() {
     add(uint32_t{0});
     return bytes_.size() - 4;
@@ -26,7 +26,7 @@ class Bytes {
     const auto offset = static_cast<uint32_t>(bytes_.size() - place);
     bytes_.replace(place, 4, reinterpret_cast<const char*>(&offset), 4);
   }
-  // The head of a table: where its fields stand, from its first byte. Returns the head's place.
+  // Writes a vtable with the places of the fields, relative to the table. Returns the place of the table.
   size_t head(const std::vector<uint16_t>& fields, uint16_t table_bytes) {
     const size_t place = bytes_.size();
     add(static_cast<uint16_t>(4 + 2 * fields.size()));
@@ -40,8 +40,8 @@ class Bytes {
   std::string bytes_;
 };
 
-// A message with a schema of one column: structs in structs, `depth` deep, each of which has the one below it `times`
-// times as a child.
+// A message with a schema of one column: nested structs, `depth` deep, each of which has the next one as a child
+// `times` times.
 std::string nested_schema(int depth, uint32_t times) {
   Bytes out;
   const size_t root = out.later();
@@ -84,7 +84,7 @@ Field schema_of(const std::string& bytes) {
   return message.schema.value();
 }
 
-TEST(ArrowMessages, ReadsASchemaWrittenByHand) {
+TEST(ArrowMessages, ReadsAHandwrittenSchema) {
   const Field root = schema_of(nested_schema(3, 2));
   ASSERT_EQ(root.children.size(), 1u);
   ASSERT_EQ(root.children[0].children.size(), 2u);
@@ -92,7 +92,7 @@ TEST(ArrowMessages, ReadsASchemaWrittenByHand) {
   EXPECT_TRUE(root.children[0].children[1].children[0].children.empty());
 }
 
-// Tables may be shared: few bytes could say 2^50 fields.
+// Tables may be shared, so a few bytes could describe 2^50 fields.
 TEST(ArrowMessages, RefusesMoreFieldsThanBytes) {
   for (const auto& [depth, times] : {std::pair(50, 2u), std::pair(65, 1u), std::pair(6, 60u)}) {
     try {

@@ -15,7 +15,7 @@ namespace {
 
 using test::message_of;
 
-// A line of tests/golden/data/ramp/sizes.tsv, which says what its columns are.
+// A line of tests/golden/data/ramp/sizes.tsv, which documents its columns.
 struct Golden {
   int64_t start, increment, samples, full, micro_batch, ranks, decreased, train_samples, steps;
   std::vector<int64_t> sizes;  // of each step
@@ -43,7 +43,7 @@ BatchRamp ramp_of(const Golden& golden) {
   return golden.decreased != 0 ? ramp.in_units_of(golden.micro_batch * golden.ranks) : ramp;
 }
 
-TEST(BatchRamp, SizesAreMegatronCores) {
+TEST(BatchRamp, SizesMatchMegatronCore) {
   const std::vector<Golden> all = read_golden();
   ASSERT_EQ(all.size(), 11u);
   for (const Golden& golden : all) {
@@ -69,7 +69,7 @@ TEST(BatchRamp, SizesAreMegatronCores) {
   }
 }
 
-TEST(BatchRamp, WithoutOneEveryStepIsWhole) {
+TEST(BatchRamp, WithoutARampEveryStepHasTheFullSize) {
   const BatchRamp ramp = BatchRamp::parse("", 12);
   EXPECT_FALSE(ramp.ramps());
   EXPECT_EQ(ramp.size(0), 12);
@@ -79,7 +79,7 @@ TEST(BatchRamp, WithoutOneEveryStepIsWhole) {
   EXPECT_EQ(ramp.steps_below_full(), 0);
 }
 
-TEST(BatchRamp, IsReadFromTextsAndArrays) {
+TEST(BatchRamp, ReadsTextsAndArrays) {
   for (const char* text : {"2,3,40", "[2,3,40]", " 2 , 3 , 40 "}) {
     const BatchRamp ramp = BatchRamp::parse(text, 8);
     EXPECT_EQ(ramp.sizes(), (std::vector<int64_t>{2, 5, 8})) << text;
@@ -88,7 +88,7 @@ TEST(BatchRamp, IsReadFromTextsAndArrays) {
   }
 }
 
-TEST(BatchRamp, RefusesWhatLeadsNowhere) {
+TEST(BatchRamp, RefusesRampsThatCannotReachTheirEnd) {
   const auto refused = [](const char* text, int64_t full) {
     return message_of<ConfigError>([&] { BatchRamp::parse(text, full); });
   };

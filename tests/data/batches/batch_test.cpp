@@ -35,7 +35,7 @@ TEST(Batch, ShiftsTargetsByOne) {
   EXPECT_EQ(batch.loss_tokens, 8);
 }
 
-TEST(Batch, ResetsAndMasksAsMegatronDoes) {
+TEST(Batch, ResetsAndMasksLikeMegatron) {
   const Batch plain = make_batch(row(), 0, 1, {.end_of_text = kEnd});
   EXPECT_EQ(plain.positions, (Ints{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(plain.loss_tokens, 6);
@@ -53,7 +53,7 @@ TEST(Batch, ResetsAndMasksAsMegatronDoes) {
   EXPECT_EQ(masked.loss_tokens, 4);
 }
 
-TEST(Batch, PlacesAreTakenInTheirOrder) {
+TEST(Batch, PlacesAreTakenInOrder) {
   const Samples samples(MemoryDataset::counting({19}), {.sequence_length = 6, .shuffle = false});
   const Batch whole =
       make_batch(samples, 0, 2, {.end_of_text = 4, .reset_attention_mask = true, .eod_mask_loss = true});
@@ -101,7 +101,7 @@ Batch two_rows() {
   return batch;
 }
 
-TEST(LookAhead, EndsWithTheRowAndWithTheDocument) {
+TEST(LookAhead, EndsWithTheRowAndTheDocument) {
   const Batch one = look_ahead(two_rows(), 1);
   EXPECT_EQ(one.tokens, (Ids{11, 0, 13, 14, 0, 21, 22, 23, 24, 0}));
   EXPECT_EQ(one.targets, (Ids{12, 0, 14, 15, 0, 22, 23, 24, 25, 0}));
@@ -115,7 +115,7 @@ TEST(LookAhead, EndsWithTheRowAndWithTheDocument) {
   EXPECT_EQ(look_ahead(two_rows(), 7).loss_tokens, 0);
 }
 
-TEST(LookAhead, OfSizesGivesSizes) {
+TEST(LookAhead, WorksOnMetaTensors) {
   Batch sizes;
   sizes.sequences = 2;
   sizes.sequence_length = 3;

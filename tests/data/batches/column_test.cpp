@@ -1,4 +1,4 @@
-// Named columns from documents to batches: they are packed, mixed, shifted and cut like the tokens.
+// Named columns on their way from documents to batches: they are packed, mixed, shifted and cut like tokens.
 #include "witan/data/datasets/column.h"
 
 #include <map>
@@ -19,7 +19,7 @@ using Floats = std::vector<float>;
 
 const ColumnSpec kHalf{"half"}, kReward{"reward", ColumnSpec::Per::sample};
 
-// A column of half of each target's id, 0 where there is padding, follows from the targets alone.
+// The column holds half of each target's id and 0 for padding, so it can be computed from the targets.
 void expect_half_of_targets(const Batch& batch, const std::string& what) {
   ASSERT_EQ(batch.columns.size(), 1u) << what;
   EXPECT_EQ(batch.columns.front().spec, kHalf) << what;
@@ -33,7 +33,7 @@ std::shared_ptr<const TokenDataset> documents() {
   return MemoryDataset::counting({5, 9, 2, 14, 1, 7, 30, 3, 8, 4});
 }
 
-// Samples with a value each, besides those of tokens.
+// Samples with one value each, besides the values of tokens.
 class Rewarded final : public SampleSource {
  public:
   explicit Rewarded(std::shared_ptr<const SampleSource> samples) : samples_(std::move(samples)) {}
@@ -54,7 +54,7 @@ class Rewarded final : public SampleSource {
   std::shared_ptr<const SampleSource> samples_;
 };
 
-TEST(Columns, GoWithTheTargetsOfEverySource) {
+TEST(Columns, FollowTheTargetsOfEverySource) {
   const auto end_to_end = std::make_shared<const Samples>(documents(), SamplesOptions{.sequence_length = 6});
   const auto packed = std::make_shared<const PackedSamples>(documents(), PackedSamplesOptions{.sequence_length = 6});
   const auto training = split_documents(documents(), {.held_out_fraction = 0.3, .least_tokens = 8}).train;
@@ -65,10 +65,10 @@ TEST(Columns, GoWithTheTargetsOfEverySource) {
   for (const auto& [name, samples] : sources)
     for (int64_t first = 0; first < 2 * samples->per_epoch(); first += 3)
       expect_half_of_targets(make_batch(*samples, first, 3, {.columns = {kHalf}}), name);
-  EXPECT_TRUE(make_batch(*packed, 0, 3, {}).columns.empty()) << "they are read where they are asked for";
+  EXPECT_TRUE(make_batch(*packed, 0, 3, {}).columns.empty()) << "columns are read only on request";
 }
 
-TEST(Columns, OfSamplesHaveAValueForEachRow) {
+TEST(Columns, SampleColumnsHaveAValueForEachRow) {
   const Rewarded samples(std::make_shared<const Samples>(documents(), SamplesOptions{.sequence_length = 6}));
   const Batch batch = make_batch(samples, 4, 3, {.columns = {kReward, kHalf}});
   ASSERT_EQ(batch.columns.size(), 2u);
@@ -80,7 +80,7 @@ TEST(Columns, OfSamplesHaveAValueForEachRow) {
   EXPECT_EQ(look_ahead(batch, 1).columns[0].values, batch.columns[0].values);
 }
 
-TEST(Columns, AreCutAndShiftedAsTargetsAre) {
+TEST(Columns, AreCutAndShiftedLikeTargets) {
   const PackedSamples samples(documents(), {.sequence_length = 6});
   const Batch batch = make_batch(samples, 0, 4, {.columns = {kHalf}});
   expect_half_of_targets(take_places(batch, {{0, 1}, {4, 2}}), "cut");
@@ -91,7 +91,7 @@ TEST(Columns, AreCutAndShiftedAsTargetsAre) {
   }
 }
 
-TEST(Columns, OfSizesAreSizes) {
+TEST(Columns, WorkOnMetaTensors) {
   Batch sizes;
   sizes.sequences = 2;
   sizes.sequence_length = 4;
@@ -103,14 +103,14 @@ TEST(Columns, OfSizesAreSizes) {
   }
 }
 
-TEST(Columns, ComeOutOfTheLoader) {
+TEST(Columns, PassThroughTheLoader) {
   const auto samples = std::make_shared<const PackedSamples>(documents(), PackedSamplesOptions{.sequence_length = 6});
   Loader loader(samples, {.micro_batch_size = 2, .global_batch_size = 4, .batch = {.columns = {kHalf}}});
   for (int step = 0; step < 3; ++step)
     for (const Batch& batch : loader.next()) expect_half_of_targets(batch, cat("step ", step));
 }
 
-TEST(Columns, MustBeThoseOfTheSource) {
+TEST(Columns, MustExistInTheSource) {
   const Samples samples(documents(), {.sequence_length = 6});
   EXPECT_EQ(message_of<DataError>([&] { make_batch(samples, 0, 1, {.columns = {{"advantages"}}}); }),
             "memory: has no column \"advantages\" with a value per token, which the run's objective reads");

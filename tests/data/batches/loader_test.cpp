@@ -21,7 +21,7 @@ std::shared_ptr<const Samples> some_samples() {
                                          SamplesOptions{.sequence_length = 8});
 }
 
-// Rows of tokens of the next `count` global batches, in the order of the samples.
+// Token rows of the next `count` global batches, in the order of the samples.
 std::vector<std::vector<int32_t>> rows(std::vector<std::unique_ptr<Loader>>& ranks, int count) {
   std::vector<std::vector<int32_t>> all;
   for (int step = 0; step < count; ++step) {
@@ -47,10 +47,10 @@ std::vector<std::unique_ptr<Loader>> make_ranks(const std::shared_ptr<const Samp
   return ranks;
 }
 
-TEST(Loader, GivesTheSamplesInOrderWhateverTheLayout) {
+TEST(Loader, KeepsTheOrderOfSamplesInEveryLayout) {
   const auto samples = some_samples();
   std::vector<std::vector<int32_t>> expected;
-  for (int64_t i = 0; i < 60; ++i) {  // crosses epochs: there are 29 samples in one
+  for (int64_t i = 0; i < 60; ++i) {  // crosses epochs, which have 29 samples
     std::vector<int32_t> tokens(9);
     samples->read(i, tokens);
     expected.emplace_back(tokens.begin(), tokens.end() - 1);
@@ -69,14 +69,14 @@ TEST(Loader, ResumesExactlyFromAnyCursor) {
   for (const int stop : {0, 1, 2, 7, 13, 19}) {
     auto before = make_ranks(samples, 2, 3);
     rows(before, stop);
-    EXPECT_EQ(before[1]->consumed_samples(), stop * 12);  // batches made ahead do not count
+    EXPECT_EQ(before[1]->consumed_samples(), stop * 12);  // batches prepared ahead do not count
     auto after = make_ranks(samples, 2, 3, before[1]->consumed_samples());
     const std::vector<std::vector<int32_t>> expected(all.begin() + stop * 12, all.end());
     EXPECT_EQ(rows(after, 20 - stop), expected);
   }
 }
 
-// Samples come in their order, in global batches of 4, 4, 8 and then 12.
+// Samples keep their order in global batches of 4, 4, 8 and then 12.
 TEST(Loader, GlobalBatchesMayGrow) {
   const auto samples = some_samples();
   const BatchRamp ramp = BatchRamp::parse("4,4,16", 12);
@@ -111,7 +111,7 @@ TEST(Loader, GlobalBatchesMayGrow) {
               HasSubstr("global_batch_size 4 must be a multiple of micro_batch_size 3"));
 }
 
-// Takes `milliseconds` a read, like a slow disk, and fails at one of them.
+// A dataset whose reads take `milliseconds` each, like a slow disk, and one of which fails.
 class Troubled final : public TokenDataset {
  public:
   Troubled(int milliseconds, int fails_at) : milliseconds_(milliseconds), fails_at_(fails_at) {}
@@ -127,7 +127,7 @@ class Troubled final : public TokenDataset {
   }
   std::string name() const override { return "troubled"; }
   int reads() const { return reads_; }
-  // Waits until so many have ended.
+  // Waits until this many reads have ended.
   void await_reads(int count) const {
     for (int ended = reads_; ended < count; ended = reads_) reads_.wait(ended);
   }
@@ -141,7 +141,7 @@ std::shared_ptr<const Samples> samples_of(std::shared_ptr<const Troubled> datase
   return std::make_shared<const Samples>(std::move(dataset), SamplesOptions{.sequence_length = 10});
 }
 
-TEST(Loader, BringsTheThreadsErrorToTheCallerAfterWhatWasReady) {
+TEST(Loader, RethrowsTheThreadsErrorAfterFinishedBatches) {
   Loader loader(samples_of(std::make_shared<const Troubled>(0, 3)), {});
   EXPECT_EQ(loader.next().size(), 1u);
   EXPECT_EQ(loader.next().size(), 1u);
@@ -153,7 +153,7 @@ TEST(Loader, BringsTheThreadsErrorToTheCallerAfterWhatWasReady) {
 TEST(Loader, StopsPromptly) {
   const auto slow = std::make_shared<const Troubled>(20, 0);
   {
-    Loader loader(samples_of(slow), {.global_batch_size = 1000});  // a global batch takes 20 s
+    Loader loader(samples_of(slow), {.global_batch_size = 1000});  // one global batch takes 20 s
     slow->await_reads(1);
   }
   EXPECT_LT(slow->reads(), 1000);
@@ -173,7 +173,7 @@ TEST(Loader, GivesTheSameBatchesWithManyThreads) {
   for (const int64_t threads : {2, 5, 16, 32}) EXPECT_EQ(tokens_of(threads), alone) << threads;
 }
 
-// Whose reads wait for each other.
+// A dataset whose reads wait for each other.
 class Meeting final : public TokenDataset {
  public:
   int64_t documents() const override { return 1; }
@@ -200,7 +200,7 @@ class Meeting final : public TokenDataset {
   mutable bool met_ = false;
 };
 
-TEST(Loader, WaitsForSeveralReadsAtOnce) {
+TEST(Loader, ReadsConcurrently) {
   const auto meeting = std::make_shared<const Meeting>();
   const auto samples = std::make_shared<const Samples>(meeting, SamplesOptions{.sequence_length = 10});
   Loader loader(samples, {.global_batch_size = 4, .threads = 2});
@@ -208,7 +208,7 @@ TEST(Loader, WaitsForSeveralReadsAtOnce) {
   EXPECT_TRUE(meeting->met());
 }
 
-// A busy machine lengthens single waits: the longest and the shortest of many say whether the loader measures them.
+// A busy machine lengthens single waits, so the longest and the shortest of many tell whether the loader measures them.
 TEST(Loader, MeasuresItsWaits) {
   constexpr int kTries = 20;
   double longest = 0, shortest = 60;
@@ -227,7 +227,7 @@ TEST(Loader, MeasuresItsWaits) {
   EXPECT_LT(shortest, 0.01);
 }
 
-TEST(Loader, RefusesSizesThatDoNotDivide) {
+TEST(Loader, RefusesIndivisibleSizes) {
   const auto samples = some_samples();
   EXPECT_THAT(message_of<ConfigError>(
                   [&] { Loader(samples, {.micro_batch_size = 2, .global_batch_size = 6, .data_parallel_size = 2}); }),

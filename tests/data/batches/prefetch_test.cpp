@@ -1,4 +1,4 @@
-// That what is asked for ahead is what is then read, of every source of samples, and by whom.
+// Every source of samples prefetches exactly the pieces that are read later, and on the right rank.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -26,12 +26,12 @@ namespace {
 using Piece = std::tuple<int64_t, int64_t, int64_t>;  // document, begin, tokens
 
 struct Call {
-  bool reads = false;  // else asks ahead
+  bool reads = false;  // a read, else a prefetch
   Piece piece;
   std::thread::id thread;
 };
 
-// Remembers each call.
+// A dataset that records each call.
 class Watched final : public TokenDataset {
  public:
   explicit Watched(const std::vector<int64_t>& lengths, bool conversations = false)
@@ -79,7 +79,7 @@ void prefetch_and_read(const SampleSource& samples, int64_t count) {
   for (int64_t i = 0; i < count; ++i) samples.read(i, tokens);
 }
 
-TEST(Prefetch, AsksForThePiecesOfASampleAndNoOthers) {
+TEST(Prefetch, CoversExactlyThePiecesOfASample) {
   const auto watched = std::make_shared<const Watched>(std::vector<int64_t>{50, 0, 7, 90, 1, 30});
   const Samples samples(watched, {.sequence_length = 16});
   prefetch_and_read(samples, 30);  // of three epochs
@@ -87,7 +87,7 @@ TEST(Prefetch, AsksForThePiecesOfASampleAndNoOthers) {
   EXPECT_EQ(watched->pieces(false), watched->pieces(true));
 }
 
-TEST(Prefetch, GoesThroughSplitsAndMixtures) {
+TEST(Prefetch, PassesThroughSplitsAndMixtures) {
   const auto one = std::make_shared<const Watched>(std::vector<int64_t>{400}),
              other = std::make_shared<const Watched>(std::vector<int64_t>{50, 70, 80, 90});
   const auto source = [](const auto& watched) {
@@ -105,8 +105,8 @@ TEST(Prefetch, GoesThroughSplitsAndMixtures) {
   EXPECT_EQ(other->pieces(false).back(), Piece(2, 5, 6));
 }
 
-// Of a rank that is not the first: its own part of each global batch.
-TEST(Prefetch, EachRankAsksForWhatItReads) {
+// A rank other than the first reads its own part of each global batch.
+TEST(Prefetch, EachRankPrefetchesWhatItReads) {
   const auto watched = std::make_shared<const Watched>(std::vector<int64_t>{4000});
   const auto samples = std::make_shared<const Samples>(watched, SamplesOptions{8});
   {
@@ -124,7 +124,7 @@ TEST(Prefetch, EachRankAsksForWhatItReads) {
   for (const Piece& piece : watched->pieces(true)) EXPECT_THAT(asked, ::testing::Contains(piece));
 }
 
-TEST(Prefetch, AsksForConversationsUpToWhatIsUsedOfThem) {
+TEST(Prefetch, CoversConversationsUpToTheirUsedLength) {
   const auto watched = std::make_shared<const Watched>(std::vector<int64_t>{5, 40, 9}, true);
   const Samples samples(watched, {.sequence_length = 16});
   BatchOptions options;
@@ -136,8 +136,8 @@ TEST(Prefetch, AsksForConversationsUpToWhatIsUsedOfThem) {
   EXPECT_EQ(watched->pieces(true).size(), 3u);
 }
 
-// The first sample of a global batch waits for the disk while the others are on their way.
-TEST(Prefetch, AGlobalBatchIsAskedForBeforeItsFirstSampleIsRead) {
+// While the first sample of a global batch waits for the disk, the others are already requested.
+TEST(Prefetch, CoversAGlobalBatchBeforeItsFirstRead) {
   const auto watched = std::make_shared<const Watched>(std::vector<int64_t>{4000});
   const auto samples = std::make_shared<const Samples>(watched, SamplesOptions{.sequence_length = 10});
   {
@@ -150,10 +150,10 @@ TEST(Prefetch, AGlobalBatchIsAskedForBeforeItsFirstSampleIsRead) {
   }
   const std::vector<Call> calls = watched->calls();
   ASSERT_GE(calls.size(), 3u * 16);
-  for (size_t i = 0; i < 3 * 16; ++i) EXPECT_EQ(calls[i].reads, i % 16 >= 8) << i;  // 8 samples are this rank's
+  for (size_t i = 0; i < 3 * 16; ++i) EXPECT_EQ(calls[i].reads, i % 16 >= 8) << i;  // 8 samples are on this rank
 }
 
-TEST(Prefetch, TheCallerOfALoaderReadsNothingItself) {
+TEST(Prefetch, TheCallerOfALoaderNeverReads) {
   for (const int64_t threads : {1, 4, 32}) {
     const auto watched = std::make_shared<const Watched>(std::vector<int64_t>{4000});
     const auto samples = std::make_shared<const Samples>(watched, SamplesOptions{.sequence_length = 10});
@@ -166,7 +166,7 @@ TEST(Prefetch, TheCallerOfALoaderReadsNothingItself) {
   }
 }
 
-// Asked for the lengths of its documents, which the order of an epoch takes, it can be made to wait.
+// Computing the order of an epoch asks for document lengths, where this dataset can be paused.
 class Slow final : public TokenDataset {
  public:
   int64_t documents() const override { return 100; }
@@ -202,20 +202,20 @@ class Slow final : public TokenDataset {
   bool holds_ = false;
 };
 
-TEST(Prefetch, MakesTheNextEpochsOrderBeforeItIsNeeded) {
+TEST(Prefetch, ComputesTheNextEpochsOrderEarly) {
   const auto slow = std::make_shared<Slow>();
   const Samples samples(slow, {.sequence_length = 16});
   ASSERT_EQ(samples.per_epoch(), 100);
   samples.prefetch(93);
-  EXPECT_EQ(slow->asked(), 100);  // each document of one epoch
-  samples.prefetch(94);           // in its last sixteenth
+  EXPECT_EQ(slow->asked(), 100);  // each document of an epoch
+  samples.prefetch(94);           // within the last sixteenth
   EXPECT_EQ(slow->asked(), 200);
   std::vector<int32_t> tokens(17);
   samples.read(100, tokens);
   EXPECT_EQ(slow->asked(), 200);
 }
 
-TEST(Prefetch, OthersReadOnWhileTheNextEpochsOrderIsMade) {
+TEST(Prefetch, ReadsContinueWhileTheNextEpochsOrderIsComputed) {
   const auto slow = std::make_shared<Slow>();
   const Samples samples(slow, {.sequence_length = 16});
   std::vector<int32_t> tokens(17);
@@ -225,12 +225,12 @@ TEST(Prefetch, OthersReadOnWhileTheNextEpochsOrderIsMade) {
   std::thread ahead([&] { samples.prefetch(99); });
   slow->wait_until_asked(asked + 1);
   samples.read(1, tokens);
-  EXPECT_EQ(slow->asked(), asked + 1);  // `ahead` still waits: this read was not in its way
+  EXPECT_EQ(slow->asked(), asked + 1);  // `ahead` still waits and did not block this read
   slow->hold(false);
   ahead.join();
 }
 
-// Whether the first byte of the mapping is in memory.
+// Whether the first byte of the mapping is resident.
 bool is_resident(std::span<const std::byte> mapped, size_t at) {
   static const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   unsigned char here = 0;
@@ -238,7 +238,7 @@ bool is_resident(std::span<const std::byte> mapped, size_t at) {
   return (here & 1) != 0;
 }
 
-TEST(Prefetch, BringsWhatAFileLacksIntoMemory) {
+TEST(Prefetch, LoadsPagesOfFilesIntoMemory) {
   constexpr size_t kBytes = 8 << 20, kAt = 5 << 20;
   const TempFolder folder;
   const fs::path path = put(folder / "tokens.bin", std::string(kBytes, 'x'));
@@ -248,11 +248,11 @@ TEST(Prefetch, BringsWhatAFileLacksIntoMemory) {
   ::close(fd);
   const MappedFile file(path);
   expect_random_reads(file.bytes());
-  if (is_resident(file.bytes(), kAt)) GTEST_SKIP() << "this file system keeps files in memory";
+  if (is_resident(file.bytes(), kAt)) GTEST_SKIP() << "this file system is in memory";
   read_ahead(file.bytes().subspan(kAt, 100'000));
   EXPECT_TRUE(
       test::comes_true([&] { return is_resident(file.bytes(), kAt) && is_resident(file.bytes(), kAt + 99'999); }));
-  EXPECT_FALSE(is_resident(file.bytes(), 0));  // only what was asked for
+  EXPECT_FALSE(is_resident(file.bytes(), 0));  // pages that were not requested stay on disk
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 namespace witan {
 namespace {
 
-// As ChatML is written; with thoughts of earlier turns left out, as Qwen 3 does; with a prompt that begins a thought.
+// Templates like ChatML; like Qwen 3, which drops earlier thoughts; and one whose generation prompt begins a thought.
 constexpr const char* kChatMl =
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
@@ -49,7 +49,7 @@ std::vector<std::string> answers(const Conversation& conversation) {
 
 using Texts = std::vector<std::string>;
 
-TEST(Conversations, AnswersAreWhatFollowsTheGenerationPromptUpToTheirEnd) {
+TEST(Conversations, AnswersFollowTheGenerationPrompt) {
   const ConversationRow row = read_conversations(kRow, format(kChatMl));
   ASSERT_EQ(row.reason, "");
   ASSERT_EQ(row.conversations.size(), 1u);
@@ -60,13 +60,13 @@ TEST(Conversations, AnswersAreWhatFollowsTheGenerationPromptUpToTheirEnd) {
   EXPECT_EQ(answers(row.conversations[0]), (Texts{"<t></think>b<|im_end|>", "d\n<|im_end|>"}));
 }
 
-TEST(Conversations, GenerationBlocksSayWhatAnAnswerIs) {
+TEST(Conversations, GenerationBlocksMarkAnswers) {
   const ConversationRow row = read_conversations(kRow, format(kGeneration));
   ASSERT_EQ(row.conversations.size(), 1u);
   EXPECT_EQ(answers(row.conversations[0]), (Texts{"<t></think>b<end>", "d\n<end>"}));
 }
 
-TEST(Conversations, EachAnswerStandsAloneWhereTheTemplateForgetsEarlierThoughts) {
+TEST(Conversations, TemplatesThatDropThoughtsSplitConversations) {
   const ConversationRow row = read_conversations(kRow, format(kForgetful));
   ASSERT_EQ(row.conversations.size(), 2u);
   EXPECT_EQ(answers(row.conversations[0]), (Texts{"<t></think>b<|im_end|>"}));
@@ -75,13 +75,13 @@ TEST(Conversations, EachAnswerStandsAloneWhereTheTemplateForgetsEarlierThoughts)
   EXPECT_NE(row.conversations[1].text.find("assistant\nb<|im_end|>"), std::string::npos);
 }
 
-TEST(Conversations, APromptThatIsNotContinuedCountsAsFarAsItIsCommon) {
+TEST(Conversations, PartlyMatchingPromptsCountUpToTheirCommonPart) {
   const ConversationRow row = read_conversations(kRow, format(kThinking));
   ASSERT_EQ(row.conversations.size(), 1u);
   EXPECT_EQ(answers(row.conversations[0]), (Texts{"<t></think>b<|im_end|>", "d\n<|im_end|>"}));
 }
 
-TEST(Conversations, AllOfAConversationMayBeLearntFrom) {
+TEST(Conversations, TheWholeConversationCanBeTrainedOn) {
   ConversationFormat all = format(kChatMl);
   all.answers_only = false;
   const ConversationRow row = read_conversations(kRow, all);
@@ -90,7 +90,7 @@ TEST(Conversations, AllOfAConversationMayBeLearntFrom) {
   EXPECT_NE(all.hash(), format(kChatMl).hash());
 }
 
-// qwen2.json, with these special tokens from id 381 on.
+// qwen2.json with these special tokens, whose ids start at 381.
 Tokenizer with_special(const std::vector<std::string>& tokens) {
   auto json = nlohmann::json::parse(read_file(fs::path(WITAN_SOURCE_DIR) / "tests/golden/tokenizer/qwen2.json"));
   nlohmann::json token = json["added_tokens"][0];
@@ -102,7 +102,7 @@ Tokenizer with_special(const std::vector<std::string>& tokens) {
   return Tokenizer(parse_tokenizer_json(json.dump(), "tokenizer.json"));
 }
 
-TEST(Conversations, TheEndOfATurnIsTheSpecialTokenBehindAnAnswer) {
+TEST(Conversations, TheEndOfTurnIsTheSpecialTokenAfterAnAnswer) {
   const auto end = [](const Tokenizer& tokenizer, const char* source, const std::string& eos = "") {
     return end_of_turn({ChatTemplate(source, "chat.jinja"), "", eos}, tokenizer);
   };
@@ -110,21 +110,21 @@ TEST(Conversations, TheEndOfATurnIsTheSpecialTokenBehindAnAnswer) {
                   text = with_special({});
   EXPECT_EQ(end(with_special({"<|im_start|>", "<|im_end|>"}), kChatMl), 382) << "<|im_end|>";
   EXPECT_EQ(end(chat, kThinking), 382);
-  EXPECT_EQ(end(chat, kChatMl), 383) << "the longest one, as the tokenizer takes it";
+  EXPECT_EQ(end(chat, kChatMl), 383) << "the longest match, as in the tokenizer";
   constexpr const char* kLlama =
       "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n\\n' + m.content | trim + ' <|eot_id|>' }}{% endfor %}"
       "<|im_end|>";
   EXPECT_EQ(end(chat, kLlama), 384) << "the first one";
   EXPECT_EQ(end(chat, "{% for m in messages %}{{ m.content }}<|im_end|> <|eot_id|>{% endfor %}"), 382)
-      << "in whatever order they were added";
+      << "independent of the order of addition";
   EXPECT_EQ(end(text, "{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}", "<|endoftext|>"), 380);
-  EXPECT_EQ(end(text, kChatMl), std::nullopt) << "no token of its own ends a turn";
+  EXPECT_EQ(end(text, kChatMl), std::nullopt) << "no special token ends a turn";
   EXPECT_EQ(end(chat, "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"), std::nullopt);
   EXPECT_EQ(end(chat, "{{ raise_exception('no') }}"), std::nullopt);
-  EXPECT_EQ(end(chat, "<|im_end|>"), std::nullopt) << "the answer is not written";
+  EXPECT_EQ(end(chat, "<|im_end|>"), std::nullopt) << "the template omits the answer";
 }
 
-TEST(Conversations, PairsOfFromAndValueAreMessages) {
+TEST(Conversations, AcceptsFromAndValuePairs) {
   const ConversationRow row = read_conversations(
       R"({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "r"}]})", format(kChatMl));
   ASSERT_EQ(row.conversations.size(), 1u);
@@ -135,8 +135,8 @@ TEST(Conversations, PairsOfFromAndValueAreMessages) {
   EXPECT_EQ(other.conversations[0].text, row.conversations[0].text);
 }
 
-// A template that writes no end of a message says nothing for an answer without a content.
-TEST(Conversations, EmptyAnswersAreNone) {
+// A template without an end-of-turn mark writes nothing for an empty answer.
+TEST(Conversations, SkipsEmptyAnswers) {
   const char* bare = "{% for m in messages %}{{ m.content }}{% endfor %}";
   const ConversationRow row = read_conversations(
       R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""},
@@ -148,7 +148,7 @@ TEST(Conversations, EmptyAnswersAreNone) {
   EXPECT_EQ(read_conversations(silent, format(bare)).reason, "the chat template writes no answer");
 }
 
-TEST(Conversations, ToolsComeWithTheRow) {
+TEST(Conversations, ReadsToolsOfTheRow) {
   const ConversationRow row = read_conversations(
       R"({"tools": [{"z": 1, "a": 2}], "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "r"}]})",
       format("{% if tools %}{{ tools|tojson }}{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"));
@@ -162,8 +162,8 @@ constexpr const char* kCalls =
     "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments|tojson }}{% endfor %}<end>{% endfor "
     "%}";
 
-// JSON in strings, as tables and OpenAI's API have it, is decoded as the server decodes it.
-TEST(Conversations, JsonInStringsIsWhatItStandsFor) {
+// JSON in strings, as in tables and OpenAI's API, is decoded like in the server.
+TEST(Conversations, DecodesJsonInStrings) {
   const std::string decoded =
       R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": null, "tool_calls":
          [{"function": {"name": "f", "arguments": {"id": 18446744073709551615}}}]}], "tools": [{"name": "f"}]})";
@@ -188,8 +188,8 @@ TEST(Conversations, JsonInStringsIsWhatItStandsFor) {
   }
 }
 
-// The form of a call without a function around it; and no calls, which leave a content that is null as it is.
-TEST(Conversations, CallsMayHaveTheirArgumentsThemselves) {
+// Covers a call without a function object around it, and no calls, which leave null content unchanged.
+TEST(Conversations, AcceptsCallsWithoutAFunctionObject) {
   const auto text = [](const char* answer) {
     const ConversationRow row = read_conversations(
         cat(R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": null, "tool_calls": )",
@@ -202,7 +202,7 @@ TEST(Conversations, CallsMayHaveTheirArgumentsThemselves) {
   EXPECT_EQ(text("[]"), "None;");
 }
 
-TEST(Conversations, NoToolsAreNone) {
+TEST(Conversations, TreatsEmptyToolsAsNone) {
   const char* source = "{{ tools is none }}{% for m in messages %}{{ m.content }}{% endfor %}";
   for (const char* tools : {"[]", "null", "\"[]\""}) {
     const ConversationRow row = read_conversations(
@@ -219,7 +219,7 @@ std::string weighted(const std::string& first, const std::string& second) {
          R"(}, {"role": "user", "content": "v"}, {"role": "assistant", "content": "GOOD")" + second + "}]}";
 }
 
-TEST(Conversations, MessagesSayWhetherTheyAreLearntFrom) {
+TEST(Conversations, MessagesMarkWhetherTheyAreTrainedOn) {
   for (const char* mark : {R"(, "weight": 0)", R"(, "weight": 0.0)", R"(, "train": false)", R"(, "trainable": false)",
                            R"(, "training": false)", R"(, "loss": false, "weight": 0)"})
     for (const char* source : {kChatMl, kForgetful, kGeneration}) {
@@ -240,7 +240,7 @@ TEST(Conversations, MessagesSayWhetherTheyAreLearntFrom) {
   EXPECT_EQ(answers(pairs.conversations[0]), Texts{"GOOD<|im_end|>"});
 }
 
-TEST(Conversations, AMessageThatIsNotLearntFromIsLeftOutOfAll) {
+TEST(Conversations, UnmarkedMessagesAreNeverTrainedOn) {
   for (const char* source : {kChatMl, kGeneration}) {
     ConversationFormat all = format(source);
     all.answers_only = false;
@@ -255,7 +255,7 @@ TEST(Conversations, AMessageThatIsNotLearntFromIsLeftOutOfAll) {
   }
 }
 
-// The weights of letters, as far as the conversation has them.
+// The weights of letters within the conversation.
 std::string weights_of(const Conversation& conversation, std::string_view letters) {
   const EncodedConversation encoded = encode_conversation(
       conversation, [](std::string_view text, std::span<const TextSpan>, std::vector<int32_t>& out) {
@@ -268,7 +268,7 @@ std::string weights_of(const Conversation& conversation, std::string_view letter
   return found;
 }
 
-TEST(Conversations, WeightsAreThoseOfAllTokensOfAnAnswer) {
+TEST(Conversations, WeightsApplyToAllTokensOfAnAnswer) {
   for (const char* source : {kChatMl, kGeneration})
     for (const bool answers_only : {true, false}) {
       SCOPED_TRACE(cat(source, answers_only));
@@ -282,7 +282,7 @@ TEST(Conversations, WeightsAreThoseOfAllTokensOfAnAnswer) {
       ASSERT_EQ(some.conversations.size(), 1u) << some.reason;
       EXPECT_EQ(weights_of(some.conversations[0], "BADGOD"), "B0 A0 D0 G0.5 O0.5 O0.5 D0.5 ");
     }
-  // Each answer is a conversation of its own.
+  // Here each answer is a separate conversation.
   const ConversationRow each = read_conversations(
       R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": "<t></think>BA", "weight": 0.25},
                        {"role": "user", "content": "v"}, {"role": "assistant", "content": "GO", "weight": 2}]})",
@@ -292,7 +292,7 @@ TEST(Conversations, WeightsAreThoseOfAllTokensOfAnAnswer) {
   EXPECT_EQ(weights_of(each.conversations[1], "BAGO"), "B0 A0 G2 O2 ");
 }
 
-TEST(Conversations, MarksThatCannotBeHonouredRefuseTheRow) {
+TEST(Conversations, RefusesRowsWithUnusableMarks) {
   const auto reason = [](const std::string& row) { return read_conversations(row, format(kChatMl)).reason; };
   EXPECT_EQ(reason(weighted(R"(, "weight": -0.5)", "")),
             "a message's weight is -0.5: it must be 0, or a number between 0.001 and 1000");
@@ -311,8 +311,9 @@ TEST(Conversations, MarksThatCannotBeHonouredRefuseTheRow) {
       "a message of the role user is marked to be learnt from, but only the assistant's are (loss_on = answers)");
 }
 
-// Two blocks for the last answer and one for each before: the second of two would pass for the next answer's.
-TEST(Conversations, BlocksThatCannotBeToldApartRefuseTheRow) {
+// Two blocks for the last answer and one for each earlier one are ambiguous: the second could belong to the next
+// answer.
+TEST(Conversations, RefusesRowsWithAmbiguousBlocks) {
   const char* source =
       "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}"
       "{% if loop.last %}{% generation %}<end>{% endgeneration %}{% endif %}{% else %}{{ m.content }}{% endif %}{% "
@@ -320,11 +321,12 @@ TEST(Conversations, BlocksThatCannotBeToldApartRefuseTheRow) {
       "%}";
   EXPECT_THAT(read_conversations(weighted(R"(, "weight": 0)", ""), format(source)).reason,
               ::testing::HasSubstr("writes an answer in another number of blocks once others follow"));
-  EXPECT_EQ(read_conversations(weighted("", ""), format(source)).reason, "") << "where nobody asks whose they are";
+  EXPECT_EQ(read_conversations(weighted("", ""), format(source)).reason, "")
+      << "without weights the blocks need no owner";
 }
 
-// Special tokens that a message spells are text, wherever a row is rendered; what the template writes is not.
-TEST(Conversations, SpecialTokensInContentsAreText) {
+// Special tokens spelled in messages remain text in every rendering; those written by the template do not.
+TEST(Conversations, SpecialTokensInContentsRemainText) {
   const Tokenizer tokenizer = with_special({"<|im_start|>", "<|im_end|>"});
   const TextEncoder encoder = text_encoder(std::make_shared<const Tokenizer>(tokenizer));
   const auto control = [&](ConversationFormat made, const std::string& content) {
@@ -353,10 +355,10 @@ TEST(Conversations, SpecialTokensInContentsAreText) {
               plain)
               .conversations.at(0)),
       Texts{"<|im_end|>\n"})
-      << "the end is the message's own";
+      << "the end-of-turn mark belongs to the message";
 }
 
-TEST(Conversations, UnusableRowsSayWhy) {
+TEST(Conversations, ErrorsExplainUnusableRows) {
   const auto reason = [](const char* line, const char* source = kChatMl) {
     return read_conversations(line, format(source)).reason;
   };
@@ -381,7 +383,9 @@ TEST(Conversations, UnusableRowsSayWhy) {
             "the chat template refuses it: chat.jinja:1: + does not take a string and content, which is undefined,");
 }
 
-// Letters are tokens, but "\n\n" and <|im_end|> are one each.
+// Letters are tokens, and "
+//
+// " and <|im_end|> are single tokens.
 void encode(std::string_view text, std::span<const TextSpan>, std::vector<int32_t>& out) {
   while (!text.empty()) {
     const std::string_view end = "<|im_end|>";
@@ -391,8 +395,8 @@ void encode(std::string_view text, std::span<const TextSpan>, std::vector<int32_
   }
 }
 
-TEST(Conversations, MarksTheTokensOfAnswersEvenWhereTheyJoinThePrompt) {
-  const Conversation conversation{"q\n\na<|im_end|>\n\nx", {{2, 14}}};  // from the second line feed on
+TEST(Conversations, MarksAnswerTokensThatMergeWithThePrompt) {
+  const Conversation conversation{"q\n\na<|im_end|>\n\nx", {{2, 14}}};  // from the second newline on
   const EncodedConversation encoded = encode_conversation(conversation, encode);
   EXPECT_EQ(encoded.tokens, (std::vector<int32_t>{'q', 200, 'a', 201, 200, 'x'}));
   EXPECT_EQ(encoded.loss, (std::vector<float>{0, 1, 1, 1, 0, 0}));
@@ -401,7 +405,7 @@ TEST(Conversations, MarksTheTokensOfAnswersEvenWhereTheyJoinThePrompt) {
 }
 
 // The prompt ends with "è" (C3 A8) where the answer has "à" (C3 A0).
-TEST(Conversations, AnAnswerBeginsWithAWholeCharacter) {
+TEST(Conversations, AnswersBeginWithWholeCharacters) {
   const ConversationRow row = read_conversations(
       R"({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "à"}]})",
       format("{% for m in messages %}{{ 'A:é' if m.role == 'assistant' else 'U:' }}{{ m.content }}{% endfor %}"
@@ -410,8 +414,8 @@ TEST(Conversations, AnAnswerBeginsWithAWholeCharacter) {
   EXPECT_EQ(answers(row.conversations[0]), Texts{"à"});
 }
 
-// A user's text must not be taken for the tag around an answer, nor a prompt that begins differently for its prompt.
-TEST(Conversations, AnAnswerBeginsBehindTheMessagesBefore) {
+// A user's text must not be taken for the tag of an answer, nor a prompt that begins differently for the prompt.
+TEST(Conversations, AnswersBeginAfterEarlierMessages) {
   const char* row = R"({"messages": [{"role": "user", "content": "1 < 2"}, {"role": "assistant", "content": "b"}]})";
   const ConversationRow tag =
       read_conversations(row, format("{% for m in messages %}{{ m.role[0] }}:{{ m.content }}|{% endfor %}"

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 class Corpus : public ::testing::Test {
  protected:
-  // Documents of the folder.
+  // The documents of the folder.
   std::vector<std::string> read() {
     std::vector<std::string> documents;
     statistics_ = read_corpus(find_sources({folder_.path()}).files, options_, [&](const Document& document) {
@@ -40,7 +40,7 @@ TEST_F(Corpus, ReadsTextAndRowsPlainAndCompressed) {
   EXPECT_EQ(statistics_.text_bytes, 18u + 6 + 5 + 6 + 5);
 }
 
-TEST_F(Corpus, CutsHugeTextAtBlankLinesThenNewlinesThenCharacters) {
+TEST_F(Corpus, SplitsHugeTextAtBlankLinesNewlinesOrCharacters) {
   options_.document_bytes = 16;
   put(folder_ / "a.txt", "0123456789\n\n12345678\n\nrest");
   EXPECT_THAT(read(), ElementsAre("0123456789\n\n", "12345678\n\nrest"));
@@ -51,7 +51,7 @@ TEST_F(Corpus, CutsHugeTextAtBlankLinesThenNewlinesThenCharacters) {
   EXPECT_EQ(statistics_.replaced, 0);
 }
 
-TEST_F(Corpus, CutsLoseNoByte) {
+TEST_F(Corpus, SplittingLosesNoByte) {
   options_.document_bytes = 1000;
   std::string text;
   for (int i = 0; i < 500'000; ++i) text += i % 97 == 0 ? "\n\n" : i % 13 == 0 ? "\n" : "é";
@@ -72,16 +72,16 @@ TEST_F(Corpus, RefusesTextThatIsNotUtf8) {
   put(folder_ / "a.txt",
       "\xEF\xBB\xBF"
       "caf\xe9");
-  EXPECT_THAT(message_of<DataError>([&] { read(); }), HasSubstr("byte 6,")) << "the byte-order mark counts";
+  EXPECT_THAT(message_of<DataError>([&] { read(); }), HasSubstr("byte 6,")) << "the byte-order mark is counted";
   options_.document_bytes = 16;
   put(folder_ / "a.txt", std::string(100, 'a') + "\n" + std::string(100, 'b') + "\xe9");
-  EXPECT_THAT(message_of<DataError>([&] { read(); }), HasSubstr("byte 201,")) << "documents before count";
+  EXPECT_THAT(message_of<DataError>([&] { read(); }), HasSubstr("byte 201,")) << "earlier documents are counted";
 }
 
-TEST_F(Corpus, ARowOfAnotherEncodingIsRefusedAndNotQuarantined) {
+TEST_F(Corpus, RefusesARowInAnotherEncoding) {
   std::string rows;
   for (int i = 0; i < 99; ++i) rows += "{\"text\": \"plain\"}\n";
-  put(folder_ / "a.jsonl", rows + "{\"text\": \"caf\xe9\"}\n");  // less than the share of rows that may be broken
+  put(folder_ / "a.jsonl", rows + "{\"text\": \"caf\xe9\"}\n");  // within the tolerated share of unusable rows
   EXPECT_THAT(message_of<DataError>([&] { read(); }),
               AllOf(HasSubstr("a.jsonl:100: byte 13 of the line, \\xE9, is not UTF-8"), HasSubstr("latin1")));
   options_.replace_invalid_utf8 = true;
@@ -90,20 +90,20 @@ TEST_F(Corpus, ARowOfAnotherEncodingIsRefusedAndNotQuarantined) {
   EXPECT_EQ(statistics_.replaced, 1);
 }
 
-// A row that is no JSON under any encoding is a broken one like others.
-TEST_F(Corpus, QuarantinesARowOfNoise) {
+// A row that is not JSON in any encoding is unusable like any other.
+TEST_F(Corpus, QuarantinesRandomBytes) {
   options_.bad_row_share = 0.5;
   put(folder_ / "a.jsonl", "{\"text\": \"one\"}\n{\"te\xff\xfe\x80\n");
   EXPECT_THAT(read(), ElementsAre("one"));
   EXPECT_EQ(statistics_.bad_rows, 1);
 }
 
-TEST_F(Corpus, ALookAtTheBeginningFindsAnotherEncodingBeforeAnyWork) {
+TEST_F(Corpus, ProbesDetectAnotherEncodingBeforeAnyWork) {
   const auto check = [&] { check_encoding(find_sources({folder_.path()}).files, options_); };
   const std::string mib(1 << 20, 'x');
   put(folder_ / "a.txt", "plain");
-  put(folder_ / "b.txt", mib.substr(1) + "\xC3\xA9");  // a character that the end of the first MiB cuts
-  put(folder_ / "c.txt", mib + "\xe9");                // beyond it
+  put(folder_ / "b.txt", mib.substr(1) + "\xC3\xA9");  // a character that the end of the first MiB splits
+  put(folder_ / "c.txt", mib + "\xe9");                // after the probed part
   EXPECT_NO_THROW(check());
   put(folder_ / "d.txt.gz", gzip("caf\xe9"));
   EXPECT_THAT(message_of<DataError>(check), HasSubstr("d.txt.gz: byte 3,"));
@@ -118,7 +118,7 @@ TEST_F(Corpus, ALookAtTheBeginningFindsAnotherEncodingBeforeAnyWork) {
   EXPECT_THAT(message_of<DataError>(check), HasSubstr("f.txt: byte 5,"));
 }
 
-TEST_F(Corpus, ReplacesAndCountsInvalidUtf8InTextWhereItMay) {
+TEST_F(Corpus, ReplacesAndCountsInvalidUtf8IfAllowed) {
   options_.replace_invalid_utf8 = true;
   put(folder_ / "a.txt", "caf\xe9 and \xEF\xBF\xBD and \xff\xfe.");
   EXPECT_THAT(read(), ElementsAre("caf\xEF\xBF\xBD and \xEF\xBF\xBD and \xEF\xBF\xBD\xEF\xBF\xBD."));
@@ -131,12 +131,12 @@ TEST_F(Corpus, DropsAByteOrderMark) {
   EXPECT_THAT(read(), ElementsAre("text", "row"));
 }
 
-TEST_F(Corpus, RefusesANulByteFarInsideText) {
+TEST_F(Corpus, RefusesANulByteInLongText) {
   put(folder_ / "a.txt", std::string(3'000'000, 'x') + std::string(1, '\0'));
   EXPECT_THAT(message_of<DataError>([&] { read(); }), AllOf(HasSubstr("a.txt"), HasSubstr("offset 3000000")));
 }
 
-TEST_F(Corpus, QuarantinesBrokenRowsAndGoesOn) {
+TEST_F(Corpus, QuarantinesUnusableRowsAndContinues) {
   options_.bad_row_share = 0.5;
   options_.quarantine = elsewhere_ / "bad.jsonl";
   options_.row_bytes = 100;
@@ -150,8 +150,8 @@ TEST_F(Corpus, QuarantinesBrokenRowsAndGoesOn) {
                           HasSubstr("longer than 100 bytes")));
 }
 
-// A file whose rows all lack a text, among others that have them.
-TEST_F(Corpus, QuarantinesRowsOfANullColumnAndGoesOn) {
+// One file among others has only rows without text.
+TEST_F(Corpus, QuarantinesRowsOfANullColumnAndContinues) {
   for (const char* table : {"other_nulls.parquet", "other_nulls.arrow"}) {
     options_.quarantine = elsewhere_ / "bad.jsonl";
     options_.bad_row_share = 0.5;
@@ -167,7 +167,7 @@ TEST_F(Corpus, QuarantinesRowsOfANullColumnAndGoesOn) {
   }
 }
 
-TEST_F(Corpus, StopsWhenTooManyRowsAreBroken) {
+TEST_F(Corpus, StopsAfterTooManyUnusableRows) {
   options_.quarantine = elsewhere_ / "bad.jsonl";
   put(folder_ / "a.jsonl", "{\"text\": \"one\"}\n{\"txt\": \"two\"}\n");
   EXPECT_THAT(message_of<DataError>([&] { read(); }),
@@ -191,7 +191,7 @@ TEST_F(Corpus, RefusesACorpusWithoutText) {
   EXPECT_THAT(message_of<DataError>([&] { read(); }), AllOf(HasSubstr("no document"), HasSubstr("2 empty")));
 }
 
-TEST_F(Corpus, ReportsDamagedArchivesByName) {
+TEST_F(Corpus, ErrorsNameDamagedArchives) {
   put(folder_ / "a.jsonl.gz", gzip("{\"text\": \"one\"}\n").substr(0, 20));
   EXPECT_THAT(message_of<CorruptionError>([&] { read(); }), HasSubstr("a.jsonl.gz"));
 }

@@ -46,8 +46,8 @@ TEST_F(SourcesTest, WalksFoldersInOrder) {
   EXPECT_GT(sources.files[1].modified_ns, 1'600'000'000'000'000'000);
 }
 
-// By their names, or by their first bytes: the hub's caches link names to files without any.
-TEST_F(SourcesTest, KnowsTables) {
+// Tables are recognised by name or by their first bytes, since the hub's caches link to files without extensions.
+TEST_F(SourcesTest, RecognisesTables) {
   put(folder_ / "a.parquet", "PAR1");
   put(folder_ / "b.arrow", std::string("\xFF\xFF\xFF\xFF\0", 5));
   put(folder_ / "blobs/1234", std::string("PAR1\0", 5));
@@ -79,8 +79,8 @@ TEST_F(SourcesTest, KnowsTables) {
                                                                      {"h.mds.zstd", "mds"}}));
 }
 
-// An archive of programs, say, is no text; one that was named itself is taken at its word.
-TEST_F(SourcesTest, LeavesArchivesWithoutSamplesOut) {
+// An archive of programs is not text, but an archive given by name is read.
+TEST_F(SourcesTest, SkipsArchivesWithoutSamples) {
   std::string header(512, '\0');
   header.replace(0, 6, "main.c");
   header.replace(124, 2, "0 ");
@@ -102,8 +102,8 @@ TEST_F(SourcesTest, LeavesArchivesWithoutSamplesOut) {
   EXPECT_EQ(names(find_sources({sources})), std::vector<std::string>{"a.tar"});
 }
 
-// What `datasets` and writers of Parquet keep beside their tables.
-TEST_F(SourcesTest, LeavesBookkeepingOut) {
+// Bookkeeping files that `datasets` and Parquet writers keep beside tables.
+TEST_F(SourcesTest, SkipsBookkeepingFiles) {
   using Why = SkippedFile::Why;
   put(folder_ / "a/data-00000-of-00001.arrow", "");
   put(folder_ / "a/cache-0123.arrow", "");
@@ -125,8 +125,8 @@ TEST_F(SourcesTest, LeavesBookkeepingOut) {
   EXPECT_THAT(describe_skipped(sources.skipped), HasSubstr("6 bookkeeping files ("));
 }
 
-// The card of a dataset is no text of its own; a folder of text may have one to learn from.
-TEST_F(SourcesTest, LeavesPapersBesideRowsOut) {
+// A dataset card is not a document, but the same file in a folder of text is.
+TEST_F(SourcesTest, SkipsDocumentsBesideRows) {
   put(folder_ / "hub/README.md", "# A card");
   put(folder_ / "hub/LICENSE", "All rights");
   put(folder_ / "hub/readings.txt", "a text");
@@ -139,10 +139,10 @@ TEST_F(SourcesTest, LeavesPapersBesideRowsOut) {
   EXPECT_EQ(hub.skipped[0].path, folder_ / "hub/LICENSE");
   EXPECT_EQ(hub.skipped[1], (SkippedFile{folder_ / "hub/README.md", SkippedFile::Why::bookkeeping}));
   EXPECT_EQ(names(find_sources({folder_ / "text"})), std::vector<std::string>{"text/README.md"});
-  EXPECT_EQ(find_sources({folder_ / "hub", folder_ / "hub/README.md"}).files.size(), 4u) << "named itself";
+  EXPECT_EQ(find_sources({folder_ / "hub", folder_ / "hub/README.md"}).files.size(), 4u) << "given by name";
 }
 
-TEST_F(SourcesTest, TakesEachFileOnce) {
+TEST_F(SourcesTest, ReadsEachFileOnce) {
   const fs::path file = put(folder_ / "a.txt", "a");
   fs::create_symlink(file, folder_ / "link.txt");
   EXPECT_EQ(names(find_sources({file, folder_.path(), folder_ / "." / "a.txt"})), std::vector<std::string>{"a.txt"});
@@ -154,7 +154,7 @@ TEST_F(SourcesTest, DoesNotFollowLinksToFolders) {
   EXPECT_EQ(names(find_sources({folder_.path()})), std::vector<std::string>{"a.txt"});
 }
 
-TEST_F(SourcesTest, TellsWhatAFolderHasThatIsNotTaken) {
+TEST_F(SourcesTest, ReportsSkippedFilesOfAFolder) {
   using Why = SkippedFile::Why;
   put(folder_ / "a.txt", "a");
   put(folder_ / "b.bin", std::string("\0\1", 2));
@@ -171,24 +171,24 @@ TEST_F(SourcesTest, TellsWhatAFolderHasThatIsNotTaken) {
   EXPECT_EQ(find_sources({folder_.path()}).skipped, expected);
 }
 
-// Each alone is an error; beside others it would go unnoticed.
-TEST_F(SourcesTest, TellsWhatWasNamedAndHasNoText) {
+// Each of these alone is an error; beside others it would go unnoticed.
+TEST_F(SourcesTest, ReportsNamedFilesWithoutText) {
   using Why = SkippedFile::Why;
   const fs::path text = put(folder_ / "a.txt", "a"), empty = put(folder_ / "b.txt", "");
   put(folder_ / "c/picture.png", std::string("\0\1", 2));
   put(folder_ / "d/a.txt", "a");
-  put(folder_ / "d/empty.txt", "");  // of a folder with text: not named itself
+  put(folder_ / "d/empty.txt", "");  // in a folder with text, not given by name
   const Sources found = find_sources({text, empty, folder_ / "c", folder_ / "d"});
   const std::vector<SkippedFile> expected = {
       {empty, Why::empty}, {folder_ / "c", Why::folder_without_text}, {folder_ / "c/picture.png", Why::binary}};
   EXPECT_EQ(found.skipped, expected);
   EXPECT_EQ(describe_skipped({expected[0], expected[1], {"e", Why::folder_without_text}}),
             cat("1 empty file (", empty.string(), "), 2 folders without text (", (folder_ / "c").string(), ", e)"));
-  EXPECT_TRUE(find_sources({empty}).skipped.empty()) << "all that there is: an error says so";
+  EXPECT_TRUE(find_sources({empty}).skipped.empty()) << "reported by an error if nothing else is there";
 }
 
-// It was meant to be read, unlike a picture.
-TEST_F(SourcesTest, AFileOfAFolderThatMayNotBeReadIsAnError) {
+// Unlike a picture, this file was meant to be read.
+TEST_F(SourcesTest, UnreadableFilesOfAFolderAreErrors) {
   using Why = SkippedFile::Why;
   require_readable({{"a.png", Why::binary}, {"b.txt", Why::broken_link}});
   EXPECT_THAT(
@@ -200,9 +200,9 @@ TEST_F(SourcesTest, AFileOfAFolderThatMayNotBeReadIsAnError) {
   put(folder_ / "a.txt", "a");
   const fs::path secret = put(folder_ / "g.txt", "g");
   fs::permissions(secret, fs::perms::none);
-  if (::access(secret.c_str(), R_OK) == 0) return;  // root may read all
+  if (::access(secret.c_str(), R_OK) == 0) return;  // root can read everything
   EXPECT_THROW(find_sources({folder_.path()}), DataError);
-  fs::rename(secret, folder_ / ".g.txt");  // the way out
+  fs::rename(secret, folder_ / ".g.txt");  // the suggested fix
   EXPECT_EQ(find_sources({folder_.path()}).files.size(), 1U);
 }
 
@@ -216,17 +216,17 @@ TEST(DescribeSkipped, CountsEachKindAndNamesTheFirst) {
   EXPECT_EQ(describe_skipped(many), "5 binary files (0.png, 1.png, 2.png ...)");
 }
 
-TEST_F(SourcesTest, ListsHaveCommasOrBlanks) {
+TEST_F(SourcesTest, ListsAreSeparatedByCommasOrSpaces) {
   using Paths = std::vector<fs::path>;
   EXPECT_EQ(paths_of({"a.txt", "b.txt"}), (Paths{"a.txt", "b.txt"}));
   EXPECT_EQ(paths_of({"a.txt,b.txt", "c"}), (Paths{"a.txt", "b.txt", "c"}));
   EXPECT_EQ(paths_of({",a.txt,,"}), Paths{"a.txt"});
   EXPECT_EQ(paths_of({}), Paths{});
   const fs::path file = put(folder_ / "one, two.txt", "a");
-  EXPECT_EQ(paths_of({file.string()}), Paths{file}) << "a file of that very name";
+  EXPECT_EQ(paths_of({file.string()}), Paths{file}) << "a file with exactly that name";
 }
 
-TEST_F(SourcesTest, SaysWhatItCannotUse) {
+TEST_F(SourcesTest, ErrorsNameUnusableSources) {
   EXPECT_THAT(message_of<DataError>([&] { find_sources({folder_ / "absent"}); }), HasSubstr("absent"));
   EXPECT_THAT(message_of<DataError>([&] { find_sources({folder_.path()}); }),
               AllOf(HasSubstr("no text found"), HasSubstr(".jsonl")));
@@ -238,8 +238,8 @@ TEST_F(SourcesTest, SaysWhatItCannotUse) {
   EXPECT_THROW(find_sources({"/dev/null"}), DataError);
 }
 
-// Before any row is read: each line of such a file would be an unusable row.
-TEST_F(SourcesTest, RowsInUtf16AreRefusedWithTheCommandThatConvertsThem) {
+// They are refused before any row is read, since each line would be an unusable row.
+TEST_F(SourcesTest, RefusalsOfUtf16RowsNameTheConversion) {
   const std::string rows("{\0\"\0t\0\"\0:\0\x31\0}\0\n\0", 16);
   for (const std::string& bytes : {rows, "\xFF\xFE" + rows}) {
     const fs::path file = put(folder_ / "in/a.jsonl", bytes);
@@ -256,7 +256,7 @@ TEST_F(SourcesTest, RowsInUtf16AreRefusedWithTheCommandThatConvertsThem) {
               AllOf(HasSubstr("a.txt: this is UTF-16"), HasSubstr("iconv -f utf-16le -t utf-8 ")));
 }
 
-TEST_F(SourcesTest, AnArrayOfRowsIsRefusedWithTheCommandThatConvertsIt) {
+TEST_F(SourcesTest, RefusalsOfJsonArraysNameTheConversion) {
   for (const char* text :
        {"[\n  {\n    \"text\": \"a\"\n  }\n]", "\xEF\xBB\xBF [{\"text\": \"a\"}, {\"text\": \"b\"}]"}) {
     const fs::path file = put(folder_ / "in/a.json", text);
@@ -265,12 +265,12 @@ TEST_F(SourcesTest, AnArrayOfRowsIsRefusedWithTheCommandThatConvertsIt) {
                   AllOf(HasSubstr("a.json: this is one JSON array, but rows are objects, one on each line: "),
                         HasSubstr("`jq -c '.[]' "), HasSubstr("> a.rows.jsonl`")));
   }
-  // Single bad rows are left to the quarantine.
+  // Single unusable rows are left to the quarantine.
   put(folder_ / "in/a.json", "[1, 2]\n{\"text\": \"a\"}");
   EXPECT_EQ(names(find_sources({folder_ / "in"})), std::vector<std::string>{"in/a.json:rows"});
 }
 
-TEST_F(SourcesTest, NamesTheCompressionsThatAreNotRead) {
+TEST_F(SourcesTest, ErrorsNameUnsupportedCompressions) {
   const std::pair<std::string, const char*> heads[] = {
       {{"\xFD\x37zXZ\0", 6}, "this is xz-compressed, which is not read: "},
       {"BZh91AY&SYabc", "this is bzip2-compressed"},
@@ -288,7 +288,7 @@ TEST_F(SourcesTest, NamesTheCompressionsThatAreNotRead) {
   EXPECT_EQ(names(find_sources({folder_.path()})), std::vector<std::string>{"b.txt"}) << "in a folder it is skipped";
 }
 
-// In quotes, or in a file, where no shell expands them.
+// Patterns in quotes or in a file are not expanded by a shell.
 TEST_F(SourcesTest, ExpandsPatterns) {
   put(folder_ / "a.txt", "a");
   put(folder_ / "b.txt", "b");
@@ -296,12 +296,12 @@ TEST_F(SourcesTest, ExpandsPatterns) {
   put(folder_ / "[d].txt", "d");
   EXPECT_EQ(names(find_sources({folder_ / "?.txt"})), (std::vector<std::string>{"a.txt", "b.txt"}));
   EXPECT_EQ(names(find_sources({folder_ / "[d].txt"})), std::vector<std::string>{"[d].txt"})
-      << "a file of that very name";
+      << "a file with exactly that name";
   EXPECT_THAT(message_of<DataError>([&] { find_sources({folder_ / "*.rst"}); }),
               HasSubstr("no file or folder matches " + (folder_ / "*.rst").string()));
 }
 
-TEST_F(SourcesTest, PatternsChooseFilesOfFolders) {
+TEST_F(SourcesTest, PatternsSelectFilesOfFolders) {
   put(folder_ / "a.txt", "a");
   put(folder_ / "b.md", "b");
   put(folder_ / "sub/c.txt", "c");
@@ -315,20 +315,20 @@ TEST_F(SourcesTest, PatternsChooseFilesOfFolders) {
   EXPECT_EQ(chosen({{"sub/*"}, {}}), (Names{"sub/c.txt", "sub/drafts/d.txt"})) << "* also matches /";
   EXPECT_EQ(chosen({{"*.md", "a.*"}, {}}), (Names{"a.txt", "b.md"}));
   EXPECT_EQ(chosen({{}, {"drafts/"}}), (Names{"a.txt", "b.md", "sub/c.txt", "sub/drafts/d.txt"}))
-      << "from the folder's own beginning on";
-  EXPECT_EQ(chosen({{"*.txt"}, {"*drafts/*", "a.*"}}), Names{"sub/c.txt"}) << "excludes win";
+      << "relative to the folder";
+  EXPECT_EQ(chosen({{"*.txt"}, {"*drafts/*", "a.*"}}), Names{"sub/c.txt"}) << "excludes take precedence";
   EXPECT_EQ(names(find_sources({folder_ / "sub/", folder_ / "b.md"}, {{"c.*"}, {}})), (Names{"b.md", "sub/c.txt"}))
-      << "paths below each folder; a file that is named itself is read";
+      << "patterns apply below folders; a file given by name is read";
 }
 
-// Not even looked at.
-TEST_F(SourcesTest, WhatPatternsLeaveOutIsNotSkippedButLeftOut) {
+// Excluded files are not even opened.
+TEST_F(SourcesTest, ExcludedFilesAreNotReportedAsSkipped) {
   put(folder_ / "a.txt", "a");
   put(folder_ / "picture.png", std::string("\x89PNG\0\0", 6));
   EXPECT_EQ(find_sources({folder_.path()}, {{}, {"*.png"}}).skipped, std::vector<SkippedFile>());
 }
 
-TEST_F(SourcesTest, APatternThatMatchesNothingIsAnError) {
+TEST_F(SourcesTest, PatternsWithoutMatchesAreErrors) {
   put(folder_ / "text/a.txt", "a");
   put(folder_ / "text/sub/b.txt", "b");
   const auto why = [&](const std::vector<fs::path>& paths, const SourceSelection& selection) {
@@ -345,10 +345,10 @@ TEST_F(SourcesTest, APatternThatMatchesNothingIsAnError) {
   EXPECT_THAT(why({text}, {{"a.txt"}, {"*.txt"}}),
               HasSubstr("--include and --exclude leave out 2 files of " + text + ", which is all of them, such as "));
   fs::create_symlink("nowhere", folder_ / "text/0.txt");
-  EXPECT_THAT(why({text}, {{"*.md"}, {}}), Not(HasSubstr("0.txt"))) << "a link into nothing";
+  EXPECT_THAT(why({text}, {{"*.md"}, {}}), Not(HasSubstr("0.txt"))) << "a dangling link";
 }
 
-TEST_F(SourcesTest, SaysWhatAMissingPathMayHaveMeant) {
+TEST_F(SourcesTest, SuggestsNamesForMissingPaths) {
   const auto why = [](const std::string& path) { return message_of<DataError>([&] { find_sources({path}); }); };
   EXPECT_THAT(why("allenai/c4"),
               HasSubstr("there is no file or folder allenai/c4; if it is a dataset of the Hugging Face "
@@ -370,7 +370,7 @@ TEST_F(SourcesTest, DefaultCorpusFindsPodFilesOnce) {
   EXPECT_EQ(default_corpus(folder_.path()).size(), 150u);
 }
 
-TEST_F(SourcesTest, DefaultCorpusNamesTheWaysOut) {
+TEST_F(SourcesTest, DefaultCorpusErrorsNameTheFixes) {
   put(folder_ / "5.36.0/pod/perl.pod", "=head1");
   const auto find = [&](const fs::path& root) { return message_of<DataError>([&] { default_corpus(root); }); };
   EXPECT_THAT(find(folder_.path()), AllOf(HasSubstr("1 .pod"), HasSubstr("--data"), HasSubstr("perl-doc")));
@@ -379,7 +379,7 @@ TEST_F(SourcesTest, DefaultCorpusNamesTheWaysOut) {
 
 }  // namespace
 
-// Tables as sources of a corpus, beside text and JSON Lines.
+// Tables as sources of a corpus, besides text and JSON Lines.
 
 namespace {
 
@@ -413,7 +413,7 @@ class CorpusOfTables : public ::testing::Test {
   CorpusStatistics statistics_;
 };
 
-// Nulls are unusable rows, as they are in JSON Lines.
+// Nulls are unusable rows, as in JSON Lines.
 TEST_F(CorpusOfTables, ReadsTextsAndCountsNulls) {
   take("encodings/zstd_dictionary_v2.parquet", "b.parquet");
   take("stream_lz4.arrow", "c.arrow");
@@ -449,7 +449,7 @@ TEST_F(CorpusOfTables, EveryTextOfAListIsADocument) {
   EXPECT_EQ(statistics_.rows, 40);
 }
 
-TEST_F(CorpusOfTables, RefusesATextOfAnotherEncodingUnlessItIsReplaced) {
+TEST_F(CorpusOfTables, RefusesInvalidUtf8UnlessReplacing) {
   take("other_latin1.parquet");
   EXPECT_THAT(message_of<DataError>([&] { read(); }),
               AllOf(HasSubstr("other_latin1.parquet: row 2: byte 3 of the text, \\xE9, is not UTF-8"),
@@ -471,7 +471,7 @@ TEST_F(CorpusOfTables, ChecksColumnsAndCodecsBeforeAnyWork) {
 }
 
 // All columns and nulls, in every format that has them.
-TEST_F(CorpusOfTables, WholeRowsAreThoseOfPyarrow) {
+TEST_F(CorpusOfTables, WholeRowsMatchPyarrow) {
   const std::pair<const char*, SourceKind> files[] = {{"encodings/zstd_dictionary_v2.parquet", SourceKind::parquet},
                                                       {"encodings/none_plain_v1.parquet", SourceKind::parquet},
                                                       {"pages.parquet", SourceKind::parquet},

@@ -17,7 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Conversation c has tokens 100 c, 100 c + 1, ...; its second half is learnt from.
+// Conversation c has tokens 100 c, 100 c + 1, ...; its second half is trained on.
 std::shared_ptr<TokensInMemory> conversations(const std::vector<int64_t>& lengths) {
   auto made = std::make_shared<TokensInMemory>("memory");
   for (size_t c = 0; c < lengths.size(); ++c) {
@@ -32,8 +32,8 @@ std::shared_ptr<TokensInMemory> conversations(const std::vector<int64_t>& length
   return made;
 }
 
-// The rule, conversation by conversation: what a row must hold, found without the batch's own code.
-TEST(ConversationBatches, KeepConversationsApartAndCountAnswersAlone) {
+// Expected values are computed per conversation, independently of the batch's code.
+TEST(ConversationBatches, SeparateConversationsAndCountOnlyAnswers) {
   const auto data = conversations({4, 9, 3, 6, 30, 2});
   const Samples samples(data, {.sequence_length = 12, .seed = 3, .packing = Packing::best_fit});
   std::set<int64_t> seen;
@@ -69,7 +69,7 @@ TEST(ConversationBatches, KeepConversationsApartAndCountAnswersAlone) {
   EXPECT_EQ(samples.packed_size().places, 3 + 8 + 2 + 5 + 1);
 }
 
-TEST(ConversationSamples, LongOnesAreCutAndEveryEpochHasAll) {
+TEST(ConversationSamples, TruncateLongConversationsAndCoverAllInEveryEpoch) {
   const Samples samples(conversations({20, 5}), {.sequence_length = 12, .packing = Packing::none});
   EXPECT_EQ(samples.packed_size().cut, 1);
   EXPECT_EQ(samples.per_epoch(), 2);
@@ -95,7 +95,7 @@ TEST(ConversationSplit, HoldsOutWholeConversations) {
   EXPECT_THAT(message_of<DataError>([] { split_documents(conversations({9}), {}); }), HasSubstr("give more"));
 }
 
-// Every byte is a token, <|end|> one more.
+// Every byte is a token, and <|end|> is another one.
 TextEncoder chat_encoder() {
   TextEncoder encoder;
   encoder.encode = [](std::string_view text, std::vector<int32_t>& out) {
@@ -155,7 +155,7 @@ TEST(ConversationShards, ArePreparedOpenedAndReusedWithTheirMarks) {
 
   EXPECT_TRUE(prepare_dataset(sources, chat_encoder(), prefix, chat_options()).reused);
   fs::remove(prefix.string() + ".loss.idx");
-  EXPECT_FALSE(prepare_dataset(sources, chat_encoder(), prefix, chat_options()).reused) << "marks are missing";
+  EXPECT_FALSE(prepare_dataset(sources, chat_encoder(), prefix, chat_options()).reused) << "missing marks";
   PrepareOptions other = chat_options();
   ConversationFormat all = *other.corpus.conversations;
   all.answers_only = false;
@@ -165,7 +165,7 @@ TEST(ConversationShards, ArePreparedOpenedAndReusedWithTheirMarks) {
   put(folder / "text.txt", "plain text");
   PrepareOptions plain;
   prepare_dataset(find_sources({folder / "text.txt"}).files, chat_encoder(), prefix, plain);
-  EXPECT_FALSE(open_tokens(prefix)->conversations()) << "marks of what lay here are gone";
+  EXPECT_FALSE(open_tokens(prefix)->conversations()) << "marks of the earlier shards are removed";
   EXPECT_THAT(message_of<DataError>([&] {
                 prepare_dataset(find_sources({folder / "text.txt"}).files, chat_encoder(), folder / "no",
                                 chat_options());
@@ -173,8 +173,8 @@ TEST(ConversationShards, ArePreparedOpenedAndReusedWithTheirMarks) {
               HasSubstr("conversations are rows of JSON Lines, Parquet or Arrow, not plain text"));
 }
 
-// Columns of structs are the rows that JSON Lines have; the second has no answer.
-TEST(ConversationShards, OfTablesAreThoseOfTheirRows) {
+// Struct columns give the same rows as JSON Lines; the second row has no answer.
+TEST(ConversationShards, TablesGiveTheSameShardsAsRows) {
   const TempFolder folder;
   put(folder / "rows.jsonl",
       R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo", "name": "bot"}]})"
@@ -209,13 +209,13 @@ TEST(LossMarks, AreWeightsOfThreeDigits) {
   }
 }
 
-// From rows of text to a batch: the weights of messages multiply the losses of their tokens, and every target counts.
-TEST(ConversationShards, KeepTheWeightsOfMessages) {
+// Weights of messages multiply the losses of their tokens in the batch, and every target counts.
+TEST(ConversationShards, KeepWeightsOfMessages) {
   const TempFolder folder;
   const fs::path prefix = folder / "tokens";
   const std::string row =
       R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo", "weight": 0.25}]})";
-  put(folder / "rows.jsonl", row + "\n" + row + "\n");  // each split needs one
+  put(folder / "rows.jsonl", row + "\n" + row + "\n");  // one for each split
   prepare_dataset(find_sources({folder / "rows.jsonl"}).files, chat_encoder(), prefix, chat_options());
   const auto data = open_tokens(prefix);
   std::vector<float> loss(10);
@@ -227,7 +227,7 @@ TEST(ConversationShards, KeepTheWeightsOfMessages) {
   EXPECT_EQ(look_ahead(batch, 1).loss_mask, (std::vector<float>{0, 0, 0, 0, 0, 0.25, 0.25, 0.25, 0, 0, 0, 0}));
 }
 
-TEST(ConversationShards, OfOtherTokensAreRefused) {
+TEST(ConversationShards, RefuseAnotherTokenizer) {
   const TempFolder folder;
   const auto write = [&](const std::string& name, const std::vector<std::vector<int32_t>>& documents) {
     IndexedWriter writer(folder / name, 300);

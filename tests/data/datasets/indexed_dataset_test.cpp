@@ -14,10 +14,10 @@ using Documents = std::vector<std::vector<int32_t>>;
 
 class Indexed : public ::testing::Test {
  protected:
-  // Opens and reads all there is.
+  // Opens and reads everything.
   static Documents read(const fs::path& prefix) { return read_all(IndexedDataset(prefix)); }
 
-  // The pair of golden files, to be damaged.
+  // The golden pair of files, for damaging.
   void load(const std::string& name) {
     idx_ = read_file(golden(name + ".idx"));
     bin_ = read_file(golden(name + ".bin"));
@@ -49,7 +49,7 @@ TEST_F(Indexed, ReadsGoldenFiles) {
   EXPECT_EQ(read(golden("i32")), (Documents{{100000, 1}, {2, 3, 4}}));
 }
 
-TEST_F(Indexed, JoinsTheSequencesOfADocument) {
+TEST_F(Indexed, JoinsSequencesOfADocument) {
   const IndexedDataset sentences(golden("i64_sentences"));
   EXPECT_EQ(sentences.sequences(), 4);
   EXPECT_EQ(read_all(sentences), (Documents{{1, 2, 3}, {4, 5, 6, 7}}));
@@ -58,7 +58,7 @@ TEST_F(Indexed, JoinsTheSequencesOfADocument) {
   EXPECT_EQ(middle, (std::vector<int32_t>{5, 6}));
 }
 
-TEST_F(Indexed, ReadsColumnsBesideTheTokens) {
+TEST_F(Indexed, ReadsColumnsBesideTokens) {
   load("u16");
   const fs::path prefix = store(idx_, bin_), folder = folder_ / "d.columns";
   EXPECT_TRUE(IndexedDataset(prefix).columns().empty());
@@ -102,7 +102,7 @@ TEST_F(Indexed, WritesTheGoldenBytes) {
   EXPECT_EQ(read(folder_ / "u16"), (Documents{{1, 2, 65498}, {}, {7, 8}}));
 }
 
-TEST_F(Indexed, ChoosesTheWidthAsMegatronDoes) {
+TEST_F(Indexed, ChoosesTheWidthLikeMegatron) {
   EXPECT_EQ(token_type_for(65499), TokenType::u16);
   EXPECT_EQ(token_type_for(65500), TokenType::i32);
 }
@@ -133,7 +133,7 @@ TEST_F(Indexed, WriterRefusesIdsOutsideTheVocabulary) {
   EXPECT_THROW(writer.add(std::vector<int32_t>{-1}), DataError);
 }
 
-TEST_F(Indexed, EmptyPairsAreFine) {
+TEST_F(Indexed, AcceptsEmptyPairs) {
   IndexedWriter(folder_ / "d", 10).finish();
   EXPECT_EQ(IndexedDataset(folder_ / "d").documents(), 0);
 }
@@ -153,7 +153,7 @@ TEST_F(Indexed, ReportsTruncationAtEveryByte) {
   }
 }
 
-TEST_F(Indexed, EveryFlippedBitIsFoundOrHarmless) {
+TEST_F(Indexed, DetectsEveryHarmfulFlippedBit) {
   for (const char* name : {"u16", "i32", "i64_sentences"}) {
     load(name);
     int found = 0;
@@ -174,7 +174,7 @@ TEST_F(Indexed, EveryFlippedBitIsFoundOrHarmless) {
   }
 }
 
-TEST_F(Indexed, SaysWhichFieldIsWrong) {
+TEST_F(Indexed, ErrorsNameTheInvalidField) {
   load("u16");
   EXPECT_THAT(error_of(with<char>(0, 'X'), bin_), HasSubstr("byte 0: not a Megatron index"));
   EXPECT_THAT(error_of(with<uint64_t>(9, 2), bin_), HasSubstr("byte 9: version 2"));
@@ -201,7 +201,7 @@ TEST_F(Indexed, HugeCountsDoNotOverflow) {
   EXPECT_THROW(read(store(with<int32_t>(34, INT32_MAX), bin_)), CorruptionError);
 }
 
-TEST_F(Indexed, RefusesIdsThatAreNoTokens) {
+TEST_F(Indexed, RefusesInvalidTokenIds) {
   load("i32");
   bin_.replace(4, 4, "\xff\xff\xff\xff");
   EXPECT_THAT(error_of(idx_, bin_), AllOf(HasSubstr("d.bin: byte 4"), HasSubstr("negative")));

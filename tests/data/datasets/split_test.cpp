@@ -12,7 +12,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Every token of a counting dataset, which must be in exactly one part.
+// Every token of a counting dataset must be in exactly one part.
 void expect_complete(const Split& split, int64_t total) {
   std::vector<int> seen(static_cast<size_t>(total), 0);
   for (const auto& part : {split.train, split.held_out}) {
@@ -34,7 +34,7 @@ TEST(Split, TakesWholeDocuments) {
   for (int64_t d = 0; d < 20; ++d) EXPECT_EQ(read_document(*split.held_out, d).front() % 20, 0);
 }
 
-TEST(Split, CutsTheOnlyDocument) {
+TEST(Split, SplitsASingleDocument) {
   const Split split = split_documents(MemoryDataset::counting({1000}), {.held_out_fraction = 0.1});
   expect_complete(split, 1000);
   EXPECT_EQ(split.train->documents(), 1);
@@ -45,7 +45,7 @@ TEST(Split, CutsTheOnlyDocument) {
   EXPECT_EQ(last[0], 999);
 }
 
-TEST(Split, IsCompleteForManyShapes) {
+TEST(Split, CoversEverythingForManyShapes) {
   const std::vector<std::vector<int64_t>> shapes = {
       {2}, {1, 1}, {0, 2, 0}, {500, 1, 1}, {1, 500}, {3, 0, 0, 700, 5}, {10, 20, 30, 40}, {1, 1, 1, 1, 1, 1, 1, 1}};
   for (const auto& shape : shapes)
@@ -57,7 +57,7 @@ TEST(Split, IsCompleteForManyShapes) {
       }
 }
 
-TEST(Split, GivesEachPartItsLeast) {
+TEST(Split, GivesEachPartItsMinimum) {
   const Split small =
       split_documents(MemoryDataset::counting({600, 400}), {.held_out_fraction = 0.001, .least_tokens = 65});
   EXPECT_GE(small.held_out->tokens(), 65);
@@ -71,7 +71,7 @@ TEST(Split, GivesEachPartItsLeast) {
               AllOf(HasSubstr("memory has 100 tokens"), HasSubstr("65"), HasSubstr("seq_length")));
 }
 
-TEST(Split, IsTheSameEveryTimeAndMovesWithTheSeed) {
+TEST(Split, IsDeterministicAndDependsOnTheSeed) {
   const auto dataset = MemoryDataset::counting(std::vector<int64_t>(100, 10));
   const auto held_out = [&](uint64_t seed) {
     return read_all(*split_documents(dataset, {.held_out_fraction = 0.1, .seed = seed}).held_out);
@@ -80,7 +80,7 @@ TEST(Split, IsTheSameEveryTimeAndMovesWithTheSeed) {
   EXPECT_NE(held_out(1), held_out(2));
 }
 
-TEST(Split, RefusesOptionsWithoutAMeaning) {
+TEST(Split, RefusesMeaninglessOptions) {
   const auto dataset = MemoryDataset::counting({100});
   for (const double fraction : {0.0, 1.0, -1.0})
     EXPECT_THROW(split_documents(dataset, {.held_out_fraction = fraction}), ConfigError);

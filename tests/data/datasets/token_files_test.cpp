@@ -12,18 +12,18 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Documents = std::vector<std::vector<int32_t>>;
 
-TEST(NpyTokens, ReadsWhatOlmoWrites) {
+TEST(NpyTokens, ReadsFilesOfOlmo) {
   EXPECT_EQ(read_all(NpyTokens(golden("olmo_u16.npy"), 0)), (Documents{{5, 65535, 7, 0}, {9, 0}, {0}, {11}}));
   EXPECT_EQ(read_all(NpyTokens(golden("olmo_u32.npy"), 0)),
             (Documents{{100'005, 165'535, 100'007, 0}, {100'009, 0}, {0}, {100'011}}));
   EXPECT_EQ(read_all(NpyTokens(golden("olmo_u16.npy"), std::nullopt)), (Documents{{5, 65535, 7, 0, 9, 0, 0, 11}}));
 }
 
-TEST(NpyTokens, ReadsWhatNumpySaves) {
+TEST(NpyTokens, ReadsFilesOfNumpy) {
   const Documents expected = {{5, 65535, 7, 0}, {9, 0}, {0}, {11}};
   EXPECT_EQ(read_all(NpyTokens(golden("saved_u16.npy"), 0)), expected);
   EXPECT_EQ(read_all(NpyTokens(golden("saved_u32.npy"), 0)), expected);
-  EXPECT_EQ(read_all(*open_tokens(golden("saved_u16.npy"), 0)), expected) << "by its name";
+  EXPECT_EQ(read_all(*open_tokens(golden("saved_u16.npy"), 0)), expected) << "recognised by its name";
 }
 
 // Version 2 of the format, whose header may be longer than 64 KiB.
@@ -96,7 +96,7 @@ TEST(TokenBin, ReportsTruncationAtEveryByteAndExcess) {
   }
 }
 
-TEST(TokenBin, RefusesAHeaderThatIsNotOne) {
+TEST(TokenBin, RefusesInvalidHeaders) {
   const TempFolder folder;
   const std::string whole = read_file(golden("gpt2_u16_llmc.bin"));
   const auto error_with = [&](size_t field, int32_t value) {
@@ -118,14 +118,14 @@ TEST(TokenBin, RefusesIdsAboveThirtyOneBits) {
   EXPECT_THAT(message_of<CorruptionError>([&] { read_document(dataset, 0); }), HasSubstr("byte 1028"));
 }
 
-TEST(OpenTokens, GoesByTheFilesThatAreThere) {
+TEST(OpenTokens, RecognisesFormatsByTheirFiles) {
   for (const char* name : {"u16", "u16.bin", "u16.idx"}) EXPECT_EQ(open_tokens(golden(name))->documents(), 3) << name;
   EXPECT_EQ(open_tokens(golden("gpt2_u16_llmc.bin"), 50256)->documents(), 3);
   EXPECT_EQ(open_tokens(golden("gpt2_u16_llmc"))->documents(), 1);
   EXPECT_THAT(message_of<DataError>([] { open_tokens(golden("absent")); }), HasSubstr("absent.bin"));
 }
 
-TEST(OpenTokens, AMegatronBinWithoutItsIndexSaysSo) {
+TEST(OpenTokens, ErrorsNameAMissingMegatronIndex) {
   const TempFolder folder;
   const fs::path path = put(folder / "d.bin", std::string(4096, '\1'));
   EXPECT_THAT(message_of<CorruptionError>([&] { open_tokens(path); }), HasSubstr(".idx"));

@@ -36,7 +36,7 @@ double brute_jaccard(const Shingles& a, const Shingles& b) {
   return static_cast<double>(common) / static_cast<double>(a.size() + b.size() - common);
 }
 
-// What each document is removed for, or itself: the first of what is connected by pairs that are alike.
+// The document for which each one is removed, or itself: the first of its connected component of similar pairs.
 std::vector<int64_t> brute_clusters(const std::vector<std::string>& texts, size_t length, double least) {
   std::vector<Shingles> sets;
   for (const auto& text : texts) sets.push_back(brute_shingles(text, length));
@@ -53,7 +53,7 @@ std::vector<int64_t> brute_clusters(const std::vector<std::string>& texts, size_
   return first;
 }
 
-// Texts of lower-case words: new ones, copies, and copies with some words replaced.
+// Texts of lower-case words: original ones, copies, and copies with some words replaced.
 std::vector<std::string> random_texts(int count, uint64_t seed) {
   const Philox random(seed, 11);
   uint64_t at = 0;
@@ -112,9 +112,9 @@ class DedupTest : public ::testing::Test {
   TempFolder folder_;
 };
 
-// Bands of two rows, and so many that no pair above the threshold is missed (3e-9 of those at 0.5): then the clusters
-// are those of a comparison of all pairs.
-TEST_F(DedupTest, VerifiedClustersAreThoseOfAllPairs) {
+// With bands of two rows, and enough of them to miss no pair above the threshold (3e-9 of those at 0.5), clusters equal
+// those from comparing all pairs.
+TEST_F(DedupTest, VerifiedClustersMatchAllPairs) {
   for (const uint64_t seed : {1, 2, 3, 4, 5, 6}) {
     const auto texts = random_texts(150, seed);
     put(folder_ / "in/rows.jsonl", rows_of(texts));
@@ -136,7 +136,7 @@ TEST_F(DedupTest, VerifiedClustersAreThoseOfAllPairs) {
     EXPECT_EQ(result.clusters, std::ssize(clusters));
     EXPECT_GT(result.exact, 0);
     EXPECT_GT(result.near, 0);
-    EXPECT_GT(result.rejected_pairs, 0) << "bands of two rows also find pairs that are not alike";
+    EXPECT_GT(result.rejected_pairs, 0) << "bands of two rows also find dissimilar pairs";
     for (const auto& row : json_lines(read_file(verified.removed))) {
       const int64_t document = row["document"], first = row["kept"]["document"];
       EXPECT_EQ(first, expected[static_cast<size_t>(document)]);
@@ -149,8 +149,8 @@ TEST_F(DedupTest, VerifiedClustersAreThoseOfAllPairs) {
   }
 }
 
-// Without verification, candidates are what agrees in a band: compared with all pairs of signatures.
-TEST_F(DedupTest, CandidatesAreThoseOfAllPairsOfSignatures) {
+// Without verification, candidates are the pairs that agree in a band, found here from all pairs of signatures.
+TEST_F(DedupTest, CandidatesMatchAllPairsOfSignatures) {
   const auto texts = random_texts(200, 9);
   put(folder_ / "in/rows.jsonl", rows_of(texts));
   const DedupOptions candidates = options("candidates");
@@ -169,7 +169,7 @@ TEST_F(DedupTest, CandidatesAreThoseOfAllPairsOfSignatures) {
   EXPECT_EQ(ids(candidates), kept);
 }
 
-TEST_F(DedupTest, ExactDuplicatesAreThoseOfAMap) {
+TEST_F(DedupTest, ExactDuplicatesMatchAMap) {
   const auto texts = random_texts(400, 21);
   put(folder_ / "in/rows.jsonl", rows_of(texts));
   DedupOptions exact = options("exact");
@@ -187,8 +187,8 @@ TEST_F(DedupTest, ExactDuplicatesAreThoseOfAMap) {
   EXPECT_EQ(result.exact_bytes, bytes);
 }
 
-// The keys of 1500 documents are twenty times the memory that the second one has.
-TEST_F(DedupTest, IsTheSameForAnyNumberOfThreadsAndAnyMemory) {
+// The keys of 1500 documents exceed the second run's memory twenty times.
+TEST_F(DedupTest, IsIndependentOfThreadsAndMemory) {
   const auto texts = random_texts(1500, 4);
   put(folder_ / "in/a.jsonl", rows_of({texts.begin(), texts.begin() + 700}));
   put(folder_ / "in/b.jsonl.gz", gzip(rows_of({texts.begin() + 700, texts.end()})));
@@ -210,7 +210,7 @@ TEST_F(DedupTest, IsTheSameForAnyNumberOfThreadsAndAnyMemory) {
     }
 }
 
-TEST_F(DedupTest, KeepsRowsAsTheyStandAndMakesRowsOfText) {
+TEST_F(DedupTest, KeepsRowsAndConvertsText) {
   put(folder_ / "in/a.txt", "The king\nasked \"why\".\n");
   put(folder_ / "in/b.jsonl",
       "{ \"meta\": {\"n\": 1e5},  \"text\":\"the  king asked why?\" }\r\n\n{\"text\": \"\"}\nno row\n"
@@ -244,7 +244,7 @@ TEST_F(DedupTest, CountsWithoutWriting) {
   EXPECT_FALSE(fs::exists(folder_ / "dry.jsonl"));
 }
 
-TEST_F(DedupTest, NoticesSourcesThatChange) {
+TEST_F(DedupTest, DetectsChangedSources) {
   put(folder_ / "in/rows.jsonl", rows_of({"one two", "three four", "one two"}));
   const DedupOptions changed = options("out");
   const auto change = [&](const std::string& to) {
@@ -263,7 +263,7 @@ TEST_F(DedupTest, NoticesSourcesThatChange) {
   EXPECT_FALSE(fs::exists(changed.removed));
 }
 
-TEST_F(DedupTest, RefusesOptionsThatMakeNoSense) {
+TEST_F(DedupTest, RefusesMeaninglessOptions) {
   put(folder_ / "in/rows.jsonl", rows_of({"one"}));
   DedupOptions bad = options("out");
   bad.duplicates.shingles.length = 0;

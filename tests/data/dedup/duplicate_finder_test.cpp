@@ -6,7 +6,7 @@
 #include "data/data_support.h"
 #include "witan/base/json.h"
 
-// What datasketch and datatrove find in the same texts: tests/golden/data/dedup/make_dedup.py.
+// Compares with datasketch and datatrove on the same texts: tests/golden/data/dedup/make_dedup.py.
 namespace witan {
 namespace {
 
@@ -23,7 +23,7 @@ std::string word_of(int64_t number) {
   return letters;
 }
 
-// The second text of a pair, or with `changed` = 0 the first.
+// The second text of a pair, or the first if `changed` is 0.
 std::string text_of_pair(int64_t pair, int64_t changed) {
   std::string text;
   for (int64_t i = 0; i < golden_pairs()["words"].get<int64_t>(); ++i) {
@@ -39,7 +39,7 @@ std::vector<uint64_t> set_of(std::string_view text, const ShingleOptions& option
   return DuplicateFinder(duplicates).shingle_set(text);
 }
 
-// Of the pairs with 1, 2 ... words changed, how many are found. Texts of different pairs must not be.
+// How many of the pairs with 1, 2 ... changed words are found. Texts of different pairs must not be found.
 std::vector<int64_t> found_pairs(const DuplicateOptions& options) {
   const auto pairs = golden_pairs()["pairs"].get<int64_t>();
   std::vector<std::string> texts;
@@ -62,7 +62,7 @@ std::vector<int64_t> found_pairs(const DuplicateOptions& options) {
   return found;
 }
 
-TEST(DuplicateFinder, HasTheJaccardSimilaritiesOfPythonsSets) {
+TEST(DuplicateFinder, JaccardSimilaritiesMatchPythonSets) {
   constexpr int64_t kLengths[] = {1, 2, 3, 5};
   for (const Json& row : golden_pairs()["short_texts"])
     for (size_t i = 0; i < std::size(kLengths); ++i) {
@@ -74,8 +74,8 @@ TEST(DuplicateFinder, HasTheJaccardSimilaritiesOfPythonsSets) {
     }
 }
 
-// Both are means of estimates with the same variance, by other hash functions.
-TEST(DuplicateFinder, EstimatesSimilaritiesAsDatasketchDoes) {
+// Both average estimates with equal variance, from different hash functions.
+TEST(DuplicateFinder, EstimatesSimilaritiesLikeDatasketch) {
   const auto pairs = golden_pairs()["pairs"].get<int64_t>();
   const MinHash minhash({});
   for (const Json& row : golden_pairs()["by_changed"]) {
@@ -93,9 +93,9 @@ TEST(DuplicateFinder, EstimatesSimilaritiesAsDatasketchDoes) {
   }
 }
 
-// Each finds a pair with the probability that the formula gives, by other hash functions: their counts are binomial.
+// Each finds a pair with the probability of the formula, using different hash functions: their counts are binomial.
 TEST(DuplicateFinder, FindsPairsAsOftenAsDatasketchAndDatatrove) {
-  const DuplicateOptions fineweb;  // 14 bands of 8 rows, as both were asked to take
+  const DuplicateOptions fineweb;  // 14 bands of 8 rows, as in both golden runs
   const std::vector<int64_t> found = found_pairs(fineweb);
   const auto pairs = golden_pairs()["pairs"].get<double>();
   for (const Json& row : golden_pairs()["by_changed"]) {
@@ -108,7 +108,7 @@ TEST(DuplicateFinder, FindsPairsAsOftenAsDatasketchAndDatatrove) {
   }
 }
 
-// With bands that miss no such pair and exact similarities, the pairs are the same ones.
+// With bands that miss no such pair, and exact similarities, the pairs are equal.
 TEST(DuplicateFinder, FindsTheVerifiedPairsOfDatasketch) {
   DuplicateOptions options;
   options.bands = {40, 4, 1};
@@ -118,14 +118,14 @@ TEST(DuplicateFinder, FindsTheVerifiedPairsOfDatasketch) {
     EXPECT_EQ(found[row["changed"].get<size_t>() - 1], row["datasketch_verified"].get<int64_t>()) << row;
 }
 
-TEST(DuplicateFinder, ShinglesOfATextAreASet) {
+TEST(DuplicateFinder, ShinglesFormASet) {
   DuplicateOptions options;
   options.shingles.length = 1;
   const DuplicateFinder finder(options);
   EXPECT_EQ(finder.shingle_set("on and on and on").size(), 2u);
 }
 
-TEST(DuplicateFinder, TextsWithoutWordsAreNotNearEachOther) {
+TEST(DuplicateFinder, TextsWithoutWordsAreNotSimilar) {
   const DuplicateFinder finder(DuplicateOptions{});
   EXPECT_TRUE(finder.keys_of("!!!").bands.empty());
   EXPECT_FALSE(finder.keys_of("a word").bands.empty());

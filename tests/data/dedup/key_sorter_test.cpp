@@ -15,7 +15,7 @@ std::vector<KeyedDocument> sorted_by(KeySorter& sorter) {
   return out;
 }
 
-TEST(KeySorter, SortsInMemoryAndOnDiskAlike) {
+TEST(KeySorter, SortsEquallyInMemoryAndOnDisk) {
   TempFolder folder;
   const Philox random(7, 1);
   for (const int64_t count : {0, 1, 2700, 2731, 40000}) {
@@ -35,10 +35,10 @@ TEST(KeySorter, SortsInMemoryAndOnDiskAlike) {
     EXPECT_EQ(large.spilled(), 0u);
     EXPECT_EQ(small.spilled(), count * sizeof(KeyedDocument) < 64 << 10 ? 0u : count * sizeof(KeyedDocument));
   }
-  EXPECT_TRUE(fs::is_empty(folder.path())) << "the temporary file has no name";
+  EXPECT_TRUE(fs::is_empty(folder.path())) << "the temporary file is unlinked";
 }
 
-TEST(KeySorter, NamesTheFolderThatCannotBeWritten) {
+TEST(KeySorter, ErrorsNameUnwritableFolders) {
   KeySorter sorter("/nowhere/at/all", 64 << 10);
   const auto fill = [&] {
     for (int64_t i = 0; i < 5000; ++i) sorter.add({{1, 1}, i});

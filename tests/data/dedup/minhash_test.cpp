@@ -33,19 +33,19 @@ TEST(Words, AreRunsOfLettersInAnyScript) {
             (W{U"über", U"straße"}));
   EXPECT_EQ(words("e\xCC\x81t\xC3\xA9"), (W{U"e\u0301té"})) << "a combining mark is part of its word";
   EXPECT_EQ(words("日本の text"), (W{U"日", U"本", U"の", U"text"}));
-  EXPECT_EQ(words("한국어 문장"), (W{U"한국어", U"문장"})) << "Korean has blanks";
-  EXPECT_EQ(words("\xF0\x9F\x98\x80 \xF0\xA0\x80\x80"), (W{U"\U00020000"})) << "no emoji, but rare Han";
+  EXPECT_EQ(words("한국어 문장"), (W{U"한국어", U"문장"})) << "Korean uses spaces";
+  EXPECT_EQ(words("\xF0\x9F\x98\x80 \xF0\xA0\x80\x80"), (W{U"\U00020000"})) << "rare Han characters, but no emoji";
   EXPECT_EQ(words(" ... \n"), W{});
 }
 
-TEST(TextKey, SeesWhatTheNormalizationLeaves) {
+TEST(TextKey, IgnoresWhatNormalizationRemoves) {
   const auto same = [](std::string_view a, std::string_view b, Normalization n) {
     return text_key(a, n) == text_key(b, n);
   };
   const std::string_view a = "The King,\n\tasked.", b = "  The King, asked.\xC2\xA0\n", c = "the king asked";
   EXPECT_FALSE(same(a, b, Normalization::none));
   EXPECT_TRUE(same(a, a, Normalization::none));
-  EXPECT_TRUE(same(a, b, Normalization::space)) << "U+00A0 is white space, too";
+  EXPECT_TRUE(same(a, b, Normalization::space)) << "U+00A0 is also white space";
   EXPECT_FALSE(same(a, c, Normalization::space));
   EXPECT_TRUE(same(a, c, Normalization::words));
   EXPECT_FALSE(same("the kingasked", c, Normalization::words));
@@ -71,7 +71,7 @@ TEST(Jaccard, IsTheShareOfCommonElements) {
   EXPECT_EQ(jaccard({}, {}), 1);
 }
 
-// Two sets of `size` values each, of which `common` are in both; what they hold depends on the seed.
+// Two sets of `size` values each with `common` values in both; the values depend on the seed.
 std::pair<std::vector<uint64_t>, std::vector<uint64_t>> sets_with(int64_t size, int64_t common, uint64_t seed) {
   const Philox random(seed, 3);
   std::pair<std::vector<uint64_t>, std::vector<uint64_t>> sets;
@@ -85,7 +85,7 @@ std::pair<std::vector<uint64_t>, std::vector<uint64_t>> sets_with(int64_t size, 
 }
 
 // The figures that FineWeb's authors give for their 14 bands of 8 rows (arXiv:2406.17557, appendix).
-TEST(MinHash, HasTheCurveThatFineWebStates) {
+TEST(MinHash, HasFineWebsCurve) {
   const BandOptions fineweb;
   EXPECT_NEAR(candidate_probability(0.70, fineweb), 0.565, 0.001);
   EXPECT_NEAR(candidate_probability(0.75, fineweb), 0.772, 0.001);
@@ -96,7 +96,7 @@ TEST(MinHash, HasTheCurveThatFineWebStates) {
   EXPECT_NEAR(candidate_probability(similarity_of_even_chance(fineweb), fineweb), 0.5, 1e-12);
 }
 
-// The share of equal rows is an unbiased estimate of the similarity: over many sets its mean has to be near.
+// The share of equal rows is an unbiased estimate of the similarity, so the mean over many sets must be close to it.
 TEST(MinHash, EstimatesJaccard) {
   const MinHash minhash({16, 8, 5});
   for (const int64_t common : {0, 20, 60, 100}) {
@@ -108,13 +108,13 @@ TEST(MinHash, EstimatesJaccard) {
       rows += static_cast<double>(x.size());
     }
     const double similarity = static_cast<double>(common) / static_cast<double>(200 - common);
-    // Rows of one pair are independent, and so are pairs: five standard deviations.
+    // Rows of a pair and pairs are independent; the bound is five standard deviations.
     EXPECT_NEAR(equal / rows, similarity, 5 * std::sqrt(similarity * (1 - similarity) / rows) + 1e-12) << common;
   }
 }
 
-// Pairs of a known similarity are candidates as often as the curve says.
-TEST(MinHash, FindsCandidatesAsOftenAsTheCurveSays) {
+// Pairs of a known similarity become candidates with the probability of the curve.
+TEST(MinHash, FindsCandidatesAsOftenAsTheCurvePredicts) {
   const BandOptions options{10, 4, 9};
   const MinHash minhash(options);
   for (const int64_t common : {50, 60, 70, 80}) {
@@ -132,7 +132,7 @@ TEST(MinHash, FindsCandidatesAsOftenAsTheCurveSays) {
   }
 }
 
-TEST(MinHash, IsAFunctionOfTheSetAndTheSeed) {
+TEST(MinHash, DependsOnlyOnTheSetAndTheSeed) {
   const MinHash one({3, 5, 1}), same({3, 5, 1}), other({3, 5, 2});
   auto shingles = sets_with(40, 0, 1).first;
   const auto signature = one.signature(shingles);
@@ -141,13 +141,13 @@ TEST(MinHash, IsAFunctionOfTheSetAndTheSeed) {
   EXPECT_NE(other.signature(shingles), signature);
   std::reverse(shingles.begin(), shingles.end());
   shingles.push_back(shingles.front());
-  EXPECT_EQ(one.signature(shingles), signature) << "neither order nor repetitions count";
+  EXPECT_EQ(one.signature(shingles), signature) << "order and repetitions do not matter";
   const auto keys = one.band_keys(std::vector<uint32_t>(15, 7));
   EXPECT_EQ(keys.size(), 3u);
   EXPECT_EQ(std::set<DocumentKey>(keys.begin(), keys.end()).size(), 3u) << "equal rows of different bands differ";
 }
 
-TEST(MinHash, RefusesWhatMakesNoSense) {
+TEST(MinHash, RefusesMeaninglessOptions) {
   for (const BandOptions& bad : {BandOptions{0, 8, 1}, BandOptions{14, 0, 1}, BandOptions{1000, 5, 1}})
     EXPECT_THAT(message_of<ConfigError>([&] { MinHash{bad}; }), ::testing::HasSubstr("--bands"));
 }

@@ -13,7 +13,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TEST(MdsReader, ReadsTheTextsOfGoldenShards) {
+TEST(MdsReader, ReadsTextsOfGoldenShards) {
   for (const char* name : {"text.mds", "text.mds.zstd"}) {
     const auto reader = open_mds(golden_table(name), {.text = "text"});
     EXPECT_EQ(texts_of(*reader), (Json{"first", "", "Größe 专家", std::string(300, 'x')})) << name;
@@ -56,7 +56,7 @@ std::string u32(uint64_t value) {
   return {reinterpret_cast<const char*>(&narrow), sizeof narrow};
 }
 
-// Samples with a column `text` of the size that `declared` names, each as it stands.
+// Samples with a column `text` whose size is declared in the form `declared`, with these raw bytes.
 std::string shard_of(const std::vector<std::string>& samples, const std::string& declared = "null") {
   const std::string description = R"({"format": "mds", "column_names": ["text"], "column_encodings": ["str"],)"
                                   R"( "column_sizes": [)" +
@@ -72,7 +72,7 @@ std::string text_sample(const std::string& text) {
   return u32(text.size()) + text;
 }
 
-// Texts, and in brackets why a sample is unusable.
+// Texts, and in brackets the reasons for unusable samples.
 std::vector<std::string> made_texts(const std::string& shard, uint64_t row_bytes = 100) {
   const auto reader =
       read_mds("a.mds", std::make_unique<test::BytesInMemory>(shard), {.text = "text", .row_bytes = row_bytes});
@@ -82,7 +82,7 @@ std::vector<std::string> made_texts(const std::string& shard, uint64_t row_bytes
   return texts;
 }
 
-TEST(MdsReader, PassesOverWhatIsTooLong) {
+TEST(MdsReader, SkipsTooLongTexts) {
   EXPECT_THAT(
       made_texts(shard_of({text_sample(std::string(500, 'x')), text_sample("one"), text_sample(std::string(11, 'y')),
                            text_sample("two")}),
@@ -90,12 +90,12 @@ TEST(MdsReader, PassesOverWhatIsTooLong) {
       ::testing::ElementsAre("[the sample is longer than 160 bytes]", "one", "[it is longer than 10 bytes]", "two"));
 }
 
-TEST(MdsReader, SizesMayBeFixed) {
+TEST(MdsReader, AcceptsFixedSizes) {
   EXPECT_THAT(made_texts(shard_of({"abc", "def"}, "3")), ::testing::ElementsAre("abc", "def"));
   EXPECT_THAT(made_texts(shard_of({text_sample("abcd")}, "0")), ::testing::ElementsAre("abcd"));
 }
 
-TEST(MdsReader, SamplesAreWhatTheirOffsetsSay) {
+TEST(MdsReader, SamplesFollowTheirOffsets) {
   EXPECT_THAT(message_of<CorruptionError>([] { made_texts(shard_of({text_sample("a") + "b"})); }),
               HasSubstr("it has 1 bytes after its last value"));
   std::string falling = shard_of({text_sample("a"), text_sample("b")});
@@ -103,14 +103,14 @@ TEST(MdsReader, SamplesAreWhatTheirOffsetsSay) {
   EXPECT_THAT(message_of<CorruptionError>([&] { made_texts(falling); }), HasSubstr("sample 0 ends before it begins"));
 }
 
-TEST(MdsReader, NamesThePlaceOfDamage) {
+TEST(MdsReader, ErrorsNameThePlaceOfDamage) {
   const std::string whole = read_file(golden_table("text.mds"));
   EXPECT_THAT(message_of<CorruptionError>([&] { read_all_texts(whole.substr(0, whole.size() - 1)); }),
               AllOf(HasSubstr("a.mds: sample 3: the shard ends early"), HasSubstr("copy or download")));
   EXPECT_THAT(message_of<CorruptionError>([&] { read_all_texts("some text, no shard"); }), HasSubstr("a.mds: head: "));
 }
 
-TEST(MdsReader, SurvivesTruncationAtEveryByteAndEveryFlippedBit) {
+TEST(MdsReader, SurvivesEveryTruncationAndFlippedBit) {
   for_damaged(read_file(golden_table("text.mds")), 1, [](const std::string& damaged) {
     try {
       read_all_texts(damaged);

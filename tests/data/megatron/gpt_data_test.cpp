@@ -27,8 +27,8 @@ std::vector<int> shuffled(uint32_t seed, size_t size) {
   return values;
 }
 
-// numpy.random.RandomState(seed).shuffle(numpy.arange(size)) of NumPy 2.4.6.
-TEST(NumpyRandom, ShufflesAsNumpyDoes) {
+// Expected: numpy.random.RandomState(seed).shuffle(numpy.arange(size)) of NumPy 2.4.6.
+TEST(NumpyRandom, ShufflesLikeNumpy) {
   EXPECT_EQ(shuffled(1234, 10), (std::vector<int>{7, 2, 9, 1, 0, 8, 4, 5, 6, 3}));
   EXPECT_EQ(shuffled(0, 7), (std::vector<int>{6, 2, 1, 3, 0, 5, 4}));
   EXPECT_EQ(shuffled(4294967295u, 6), (std::vector<int>{1, 4, 5, 0, 2, 3}));
@@ -36,8 +36,8 @@ TEST(NumpyRandom, ShufflesAsNumpyDoes) {
   EXPECT_TRUE(shuffled(5, 0).empty());
 }
 
-// The state continues from one shuffle to the next; arrays of none and one draw nothing.
-TEST(NumpyRandom, GoesOn) {
+// The state continues from one shuffle to the next; arrays of zero or one element draw nothing.
+TEST(NumpyRandom, KeepsItsStateBetweenShuffles) {
   NumpyRandom random(42);
   std::vector<int> first = {0, 1, 2, 3, 4}, one = {7}, second = {0, 1, 2, 3, 4};
   random.shuffle(std::span(first));
@@ -47,7 +47,7 @@ TEST(NumpyRandom, GoesOn) {
   EXPECT_EQ(second, (std::vector<int>{3, 1, 2, 0, 4}));
 }
 
-// numpy.random.RandomState(9).randint(0, 2**40, dtype=int64), which draws by the same masks above 2^32 as below.
+// Expected: numpy.random.RandomState(9).randint(0, 2**40, dtype=int64), which uses the same masks above 2^32 as below.
 TEST(NumpyRandom, DrawsWideNumbersHighWordFirst) {
   std::mt19937 words(9);
   const uint64_t high = words(), low = words();
@@ -58,10 +58,10 @@ TEST(NumpyRandom, DrawsWideNumbersHighWordFirst) {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-constexpr size_t kMostParts = 3;  // of a blend, whose indices are compared
-constexpr int64_t kRead = 40;     // samples of each split whose tokens are compared
+constexpr size_t kMostParts = 3;  // of a blend with compared indices
+constexpr int64_t kRead = 40;     // samples of each split with compared tokens
 
-// tests/golden/data/megatron/make_golden.py has the definitions of these.
+// Defined in tests/golden/data/megatron/make_golden.py.
 template <class Values>
 std::string checksum(const Values& values) {
   uint64_t sum = 0, i = 0;
@@ -79,7 +79,7 @@ std::string raw(const Values& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0])};
 }
 
-// Not by IndexedWriter, which waits for the disk.
+// IndexedWriter would wait for the disk.
 void write_dataset(const fs::path& prefix, const json& dataset) {
   const uint64_t salt = dataset["salt"], longest = dataset["longest"];
   std::vector<uint16_t> tokens;
@@ -137,7 +137,7 @@ json indices_of(const GptSamples& samples) {
           {"first", first}};
 }
 
-// Where the ids that each token may attend to begin.
+// First position of the ids that each token may attend to.
 std::vector<int64_t> attends_from(const Batch& batch) {
   std::vector<int64_t> from;
   for (size_t t = 0; t < batch.tokens.size(); ++t) {
@@ -185,21 +185,21 @@ void expect_same(const json& cases) {
   }
 }
 
-// Written by Megatron-Core itself: 30 random combinations of sizes, splits, blends, seeds and epochs.
-TEST(GptData, IndicesAndSamplesAreMegatronCores) {
+// Written by Megatron-Core: 30 random combinations of sizes, splits, blends, seeds and epochs.
+TEST(GptData, IndicesAndSamplesMatchMegatronCore) {
   const json cases = read_golden("gpt_data.json");
   ASSERT_EQ(cases.size(), 30u);
   expect_same(cases);
 }
 
-// Likewise where it reads every validation sample once.
-TEST(GptData, WholeSplitsAreMegatronCores) {
+// Here every validation sample is read once.
+TEST(GptData, WholeSplitsMatchMegatronCore) {
   const json golden = read_golden("exhaustive.json");
   ASSERT_EQ(golden["cases"].size(), 12u);
   expect_same(golden["cases"]);
 }
 
-TEST(GptData, ExhaustiveBlendsAreMegatronCoresAndTakeEverySampleOnce) {
+TEST(GptData, ExhaustiveBlendsMatchMegatronCoreAndUseEverySampleOnce) {
   const json golden = read_golden("exhaustive.json");
   ASSERT_EQ(golden["blends"].size(), 40u);
   for (const json& blend : golden["blends"]) {
@@ -246,15 +246,15 @@ class GptDataTest : public ::testing::Test {
   GptDataOptions options_;
 };
 
-TEST_F(GptDataTest, IndicesAreKeptAndMadeAnewWhereTheyAreDamaged) {
+TEST_F(GptDataTest, IndicesAreCachedAndRebuiltIfDamaged) {
   const auto tokens = first(options_);
   const auto files = cached();
-  ASSERT_EQ(files.size(), 6u) << "two datasets and their blend, of training and validation";
+  ASSERT_EQ(files.size(), 6u) << "two datasets and their blend, for training and validation";
   std::vector<std::string> before;
   for (const fs::path& file : files) before.push_back(read_file(file));
   const auto written = fs::last_write_time(files[0]);
   EXPECT_EQ(first(options_), tokens);
-  EXPECT_EQ(fs::last_write_time(files[0]), written) << "read, not made again";
+  EXPECT_EQ(fs::last_write_time(files[0]), written) << "read, not rebuilt";
   for (size_t i = 0; i < files.size(); ++i)
     for (const size_t at : {size_t{0}, size_t{8}, size_t{20}, size_t{40}, before[i].size() / 2, before[i].size() - 1}) {
       std::string damaged = before[i];
@@ -265,7 +265,7 @@ TEST_F(GptDataTest, IndicesAreKeptAndMadeAnewWhereTheyAreDamaged) {
     }
 }
 
-TEST_F(GptDataTest, WhatIndicesDependOnMakesOthers) {
+TEST_F(GptDataTest, IndicesDependOnTheirInputs) {
   const auto tokens = first(options_);
   const size_t files = cached().size();
   for (const auto change : {+[](GptDataOptions& o) { o.seed = 7; }, +[](GptDataOptions& o) { o.sequence_length = 15; },
@@ -276,14 +276,14 @@ TEST_F(GptDataTest, WhatIndicesDependOnMakesOthers) {
   }
   EXPECT_GT(cached().size(), files + 3);
   write_dataset(folder_ / "d1", {{"sequences", 60}, {"longest", 20}, {"salt", 3}});
-  EXPECT_NE(first(options_), tokens) << "the lengths of a dataset are among them";
+  EXPECT_NE(first(options_), tokens) << "including the lengths of a dataset";
   options_.cache = folder_ / "elsewhere";
   first(options_);
   EXPECT_TRUE(fs::exists(options_.cache));
 }
 
-// In one folder, indices of blends and of epochs that differ in one thing alone do not pass for each other.
-TEST_F(GptDataTest, IndicesOfOneFolderAreToldApart) {
+// Indices of blends and epochs in the same folder that differ in a single setting are not mistaken for each other.
+TEST_F(GptDataTest, IndicesInOneFolderAreDistinguished) {
   options_.cache = folder_ / "cache";
   open_gpt_data(options_);
   options_.blend->weights = {3, 1};
@@ -302,13 +302,13 @@ TEST_F(GptDataTest, IndicesOfOneFolderAreToldApart) {
   options_.samples[0] = 1;
   const auto one = open_gpt_data(options_)[0];
   const int64_t of_one = (dynamic_cast<const GptSamples&>(*one).epochs().tokens - 1) / 16;
-  options_.samples[0] = of_one + 2;  // of a last epoch little is used: it is shuffled by itself
+  options_.samples[0] = of_one + 2;  // the last epoch is used only partly, so it is shuffled separately
   const auto little = first(options_);
   options_.samples[0] = 2 * of_one;
   EXPECT_NE(first(options_), little);
 }
 
-TEST_F(GptDataTest, PrefixesMayHaveDots) {
+TEST_F(GptDataTest, PrefixesMayContainDots) {
   write_dataset(folder_ / "d1.v2", {{"sequences", 60}, {"longest", 20}, {"salt", 5}});
   const auto tokens = first(options_);
   options_.blend->prefixes[0] = (folder_ / "d1.v2").string();
@@ -318,7 +318,7 @@ TEST_F(GptDataTest, PrefixesMayHaveDots) {
   EXPECT_EQ(first(options_), dotted);
 }
 
-TEST_F(GptDataTest, RefusesABlendOfMoreThanThereIs) {
+TEST_F(GptDataTest, RefusesBlendsLargerThanTheirData) {
   const GptSamplesOptions one{.begin = 0, .end = 60, .wanted = 1, .sequence_length = 16, .cache = folder_ / "cache"};
   std::vector<std::shared_ptr<const GptSamples>> parts;
   for (const char* name : {"d1", "d2"})
@@ -329,7 +329,7 @@ TEST_F(GptDataTest, RefusesABlendOfMoreThanThereIs) {
               HasSubstr("give it a smaller weight"));
 }
 
-TEST_F(GptDataTest, UsesAreCountedByDataset) {
+TEST_F(GptDataTest, CountsUsesOfEachDataset) {
   const auto train = open_gpt_data(options_)[0];
   const auto uses = train->use_of(100);
   ASSERT_EQ(uses.size(), 2u);
@@ -340,14 +340,14 @@ TEST_F(GptDataTest, UsesAreCountedByDataset) {
   EXPECT_EQ(train->use_of(0)[0].samples, 0);
 }
 
-// Of a file of one page.
+// Residency of a file of one page.
 bool is_in_memory(const MappedFile& file) {
   unsigned char here = 0;
   ::mincore(const_cast<std::byte*>(file.bytes().data()), 1, &here);
   return (here & 1) != 0;
 }
 
-TEST_F(GptDataTest, PrefetchAsksForTheTokensOfEachDataset) {
+TEST_F(GptDataTest, PrefetchRequestsTokensOfEachDataset) {
   std::vector<MappedFile> files;
   for (const char* name : {"d1.bin", "d2.bin"}) {
     const int fd = ::open((folder_ / name).c_str(), O_RDONLY | O_CLOEXEC);
@@ -357,13 +357,13 @@ TEST_F(GptDataTest, PrefetchAsksForTheTokensOfEachDataset) {
     files.emplace_back(folder_ / name);
   }
   const auto train = open_gpt_data(options_)[0];
-  if (is_in_memory(files[0]) || is_in_memory(files[1])) GTEST_SKIP() << "this file system keeps files in memory";
+  if (is_in_memory(files[0]) || is_in_memory(files[1])) GTEST_SKIP() << "this file system is in memory";
   for (int64_t i = 0; i < 16; ++i) train->prefetch(i);  // a quarter of the first dataset
   EXPECT_TRUE(test::comes_true([&] { return is_in_memory(files[0]) && is_in_memory(files[1]); }));
   EXPECT_THAT(message_of<DataError>([&] { train->prefetch(*train->size()); }), HasSubstr("is asked for"));
 }
 
-TEST_F(GptDataTest, RefusesWhatCannotBeRead) {
+TEST_F(GptDataTest, RefusesUnreadableData) {
   const auto train = open_gpt_data(options_)[0];
   std::vector<int32_t> tokens(17);
   EXPECT_THAT(message_of<DataError>([&] { train->read(*train->size(), tokens); }), HasSubstr("is asked for"));

@@ -1,4 +1,4 @@
-// Parquet's encodings, written plainly from Encodings.md for the tests.
+// Parquet's encodings, written directly from Encodings.md for tests.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ inline void append_zigzag(std::string& out, int64_t value) {
   append_varint(out, (static_cast<uint64_t>(value) << 1) ^ static_cast<uint64_t>(value >> 63));
 }
 
-// `width` bits of each, the lowest first; a whole number of bytes.
+// Packs `width` bits of each value, the lowest first, into whole bytes.
 inline void append_packed(std::string& out, const std::vector<uint64_t>& values, int width) {
   std::vector<bool> bits;
   for (const uint64_t value : values)
@@ -34,7 +34,7 @@ inline void append_run(std::string& out, uint32_t value, size_t count, int width
   for (int bit = 0; bit < width; bit += 8) out += static_cast<char>(value >> bit);
 }
 
-// DELTA_BINARY_PACKED.
+// Encodes DELTA_BINARY_PACKED.
 inline std::string delta_packed(const std::vector<int64_t>& values, size_t block, size_t miniblocks) {
   std::string out;
   append_varint(out, block);
@@ -59,7 +59,7 @@ inline std::string delta_packed(const std::vector<int64_t>& values, size_t block
       }
       int width = 0;
       while (width < 64 && all >> width) ++width;
-      widths += static_cast<char>(group.empty() ? 17 : width);  // of a part without values any width may stand there
+      widths += static_cast<char>(group.empty() ? 17 : width);  // the width of a part without values is arbitrary
       if (group.empty()) continue;
       group.resize(size);
       append_packed(packed, group, width);

@@ -19,18 +19,18 @@ std::vector<uint32_t> decoded_hybrid(const std::string& bytes, int width, size_t
   return values;
 }
 
-TEST(Levels, RunsMayBeLong) {
-  const std::string bytes = "\xC0\x9A\x0C\x01";  // 100,000 times 1: twice that in three bytes of seven bits
+TEST(Levels, AcceptsLongRuns) {
+  const std::string bytes = "\xC0\x9A\x0C\x01";  // 100,000 times 1: the doubled count in three bytes of seven bits
   EXPECT_EQ(decoded_hybrid(bytes, 1, 100'000, 777), std::vector<uint32_t>(100'000, 1));
 }
 
 // Encodings.md: 0 to 7 with three bits each.
-TEST(Levels, ReadsTheExampleOfTheFormat) {
+TEST(Levels, ReadsTheFormatsExample) {
   const std::string bytes = "\x03\x88\xC6\xFA";
   EXPECT_EQ(decoded_hybrid(bytes, 3, 8, 8), (std::vector<uint32_t>{0, 1, 2, 3, 4, 5, 6, 7}));
 }
 
-TEST(Levels, ReadsWhatIsWrittenInRunsAndGroupsOfEveryWidth) {
+TEST(Levels, ReadsRunsAndGroupsOfEveryWidth) {
   std::mt19937_64 random(1);
   for (int width = 0; width <= 32; ++width) {
     const uint64_t most = width == 0 ? 0 : (uint64_t{1} << width) - 1;
@@ -56,8 +56,8 @@ TEST(Levels, ReadsWhatIsWrittenInRunsAndGroupsOfEveryWidth) {
   }
 }
 
-TEST(Levels, TheLastGroupMayLackBytesThatNoValueNeeds) {
-  const std::string bytes = "\x03\x88";  // two whole values of three bits
+TEST(Levels, TheLastGroupMayOmitUnusedBytes) {
+  const std::string bytes = "\x03\x88";  // two complete values of three bits
   EXPECT_EQ(decoded_hybrid(bytes, 3, 2, 2), (std::vector<uint32_t>{0, 1}));
   EXPECT_THROW(decoded_hybrid(bytes, 3, 3, 3), Damaged);
 }
@@ -80,13 +80,13 @@ std::vector<int64_t> decoded_delta(const std::string& bytes) {
   return values;
 }
 
-// Encodings.md: 1 to 5, whose differences are all 1; and 7 5 3 1 2 3 4 5, least -2, the others in 2 bits.
-TEST(Delta, ReadsTheExamplesOfTheFormat) {
+// Encodings.md: 1 to 5, with differences of 1; and 7 5 3 1 2 3 4 5, with minimum -2 and the others in 2 bits.
+TEST(Delta, ReadsTheFormatsExamples) {
   EXPECT_EQ(decoded_delta(std::string("\x08\x01\x05\x02\x02\x00", 6)), (std::vector<int64_t>{1, 2, 3, 4, 5}));
   EXPECT_EQ(decoded_delta("\x08\x01\x08\x0E\x03\x02\xC0\x3F"), (std::vector<int64_t>{7, 5, 3, 1, 2, 3, 4, 5}));
 }
 
-TEST(Delta, ReadsWhatIsWrittenAndKnowsWhereItEnds) {
+TEST(Delta, ReadsWrittenBlocksAndFindsTheirEnd) {
   std::mt19937_64 random(2);
   for (int trial = 0; trial < 300; ++trial) {
     const size_t miniblocks = 1 + random() % 4, block = miniblocks * 8 * (1 + random() % 8);

@@ -15,8 +15,8 @@ std::unique_ptr<TableReader> parquet_of(const std::string& bytes, const TableCol
   return read_parquet("a.parquet", tables::open_memory(bytes), columns);
 }
 
-// Every codec, encoding and version of pages by pyarrow, and what DuckDB makes of the same table.
-TEST(ParquetReader, ReadsTheTextsOfEveryGoldenFile) {
+// Covers every codec, encoding and page version of pyarrow, and DuckDB's file of the same table.
+TEST(ParquetReader, ReadsTextsOfEveryGoldenFile) {
   const Json expected = expected_column("text");
   ASSERT_EQ(expected.size(), 40u);
   size_t files = 0;
@@ -45,7 +45,7 @@ TEST(ParquetReader, ReadsAnEmptyTable) {
   EXPECT_FALSE(open_parquet(golden_table("empty.parquet"), all_columns())->next(cell));
 }
 
-TEST(ParquetReader, TellsHowFarItIs) {
+TEST(ParquetReader, ReportsProgress) {
   const fs::path path = golden_table("encodings/zstd_plain_v1.parquet");
   const auto reader = open_parquet(path, {});
   TableCell cell;
@@ -58,7 +58,7 @@ TEST(ParquetReader, TellsHowFarItIs) {
   EXPECT_EQ(reader->offset(), fs::file_size(path));
 }
 
-// Written by fastparquet, expected by pyarrow.
+// Written by fastparquet; the expected values come from pyarrow.
 TEST(ParquetReader, ReadsFilesOfFastparquet) {
   const fs::path path = golden_table("other_fastparquet.parquet");
   const Json expected = rows_in("other_fastparquet.jsonl");
@@ -68,13 +68,13 @@ TEST(ParquetReader, ReadsFilesOfFastparquet) {
   EXPECT_EQ(texts_of(*open_parquet(path, {})), texts);
 }
 
-// A writer that sees no value gives the column the type of null.
+// A writer that sees no value gives the column the type null.
 TEST(ParquetReader, ColumnsOfTheNullTypeHoldNulls) {
   const fs::path path = golden_table("other_nulls.parquet");
   const Json nulls(3, Json());
   EXPECT_EQ(texts_of(*open_parquet(path, {})), nulls);
   EXPECT_EQ(texts_of(*open_parquet(path, {.text = "meta.a"})), nulls);
-  EXPECT_EQ(texts_of(*open_parquet(path, {.text = "text.inner"})), nulls) << "a struct, had it values";
+  EXPECT_EQ(texts_of(*open_parquet(path, {.text = "text.inner"})), nulls) << "its values would be structs";
   EXPECT_EQ(lists_of(*open_parquet(path, {.text = "tags"})), Json::parse(R"([[""], [""], ["", ""]])"));
   const auto whole = open_parquet(path, {.text = "", .whole = true});
   EXPECT_TRUE(whole->left_out().empty());
@@ -96,10 +96,10 @@ TEST(ParquetReader, RefusesColumnsByName) {
   EXPECT_THAT(refusal({.text = "meta.pages.txt"}), HasSubstr("there is no column meta.pages.txt"));
   EXPECT_THAT(refusal({.text = ""}), HasSubstr("there is no column"));
   EXPECT_THAT(refusal({.json = {"chat", "tools"}}), HasSubstr("there is no column chat"));
-  EXPECT_THAT(refusal({.json = {"day"}}), HasSubstr("there is no column day")) << "dates are no JSON";
+  EXPECT_THAT(refusal({.json = {"day"}}), HasSubstr("there is no column day")) << "JSON has no dates";
 }
 
-TEST(ParquetReader, RefusesACodecByNameBeforeAnyRow) {
+TEST(ParquetReader, RefusesUnsupportedCodecsBeforeAnyRow) {
   EXPECT_THAT(message_of<DataError>([] { open_parquet(golden_table("refused_brotli.parquet"), {}); }),
               AllOf(HasSubstr("row group 0, column text: pages compressed with brotli (codec 4) are not read"),
                     HasSubstr("write the file again with zstd")));
@@ -133,7 +133,7 @@ TEST(ParquetReader, LongTextsAndRowsAreUnusable) {
   EXPECT_GT(long_rows, 3);
 }
 
-TEST(ParquetReader, NamesThePlaceOfDamage) {
+TEST(ParquetReader, ErrorsNameThePlaceOfDamage) {
   std::string bytes = read_file(golden_table("encodings/none_plain_v1.parquet"));
   const size_t at = bytes.find("router");
   ASSERT_NE(at, std::string::npos);
@@ -151,7 +151,7 @@ TEST(ParquetReader, RefusesEncryptedFiles) {
   EXPECT_THAT(message_of<DataError>([&] { parquet_of(bytes, {}); }), HasSubstr("the file is encrypted"));
 }
 
-// What can be read of damaged bytes is read, the rest is an error of ours; nothing else happens.
+// Readable parts of damaged bytes are read, and the rest throws one of our errors; nothing else happens.
 void read_damaged_parquet(const std::string& bytes) {
   for (const TableColumns& columns : {TableColumns{.text = "text", .row_bytes = 1 << 12},
                                       TableColumns{.json = {"messages", "meta", "u64", "n"}, .row_bytes = 1 << 12}}) {
@@ -165,7 +165,7 @@ void read_damaged_parquet(const std::string& bytes) {
   }
 }
 
-// The file without the byte at `at` and all after it, but with its footer, so that what is missing is in the columns.
+// The file truncated at `at` with its footer appended, so that the missing bytes are in the columns.
 void read_without_the_end_of_columns(const std::string& whole, size_t step) {
   uint32_t footer = 0;
   std::memcpy(&footer, whole.data() + whole.size() - 8, sizeof footer);
@@ -173,7 +173,7 @@ void read_without_the_end_of_columns(const std::string& whole, size_t step) {
   for (size_t at = 4; at + tail.size() < whole.size(); at += step) read_damaged_parquet(whole.substr(0, at) + tail);
 }
 
-TEST(ParquetReader, SurvivesTruncationAtEveryByteAndEveryFlippedBit) {
+TEST(ParquetReader, SurvivesEveryTruncationAndFlippedBit) {
   const std::vector<fs::path> seeds = seed_tables(".parquet");
   ASSERT_EQ(seeds.size(), 18u);
   for (const fs::path& path : seeds) {

@@ -22,7 +22,7 @@ SchemaElement leaf(const std::string& name, Repetition repetition, Physical phys
 
 constexpr auto kRequired = Repetition::required, kOptional = Repetition::optional, kRepeated = Repetition::repeated;
 
-// name(kind definition) of each node, lists with the levels of their items.
+// Formats each node as name(kind definition), and lists with the levels of their items.
 std::string shape(const Node& node) {
   std::string text = node.name + " " + std::to_string(node.definition);
   if (node.kind == Kind::list)
@@ -37,13 +37,13 @@ std::string shape(const Node& node) {
 }
 
 std::string shape_of(std::vector<SchemaElement> columns) {
-  int32_t tops = 1;  // all tests have one column
+  int32_t tops = 1;  // all tests have a single column
   columns.insert(columns.begin(), group("schema", kRequired, tops));
   return shape(read_schema(columns).root.children[0]);
 }
 
-// The forms of LogicalTypes.md: the one of today, and those of older writers.
-TEST(ParquetSchema, KnowsEveryFormOfLists) {
+// The forms of LogicalTypes.md: the current one and those of older writers.
+TEST(ParquetSchema, RecognisesEveryFormOfLists) {
   EXPECT_EQ(
       shape_of({group("l", kOptional, 1, Meaning::list), group("list", kRepeated, 1), leaf("element", kOptional)}),
       "l 1[2,1: element 3]");
@@ -61,13 +61,13 @@ TEST(ParquetSchema, KnowsEveryFormOfLists) {
   EXPECT_EQ(shape_of({group("l", kOptional, 1, Meaning::list), group("list", kRepeated, 1, Meaning::list),
                       leaf("array", kRepeated)}),
             "l 1[2,1: list 2[3,2: array 3]]")
-      << "a list of lists, both of two levels";
-  EXPECT_EQ(shape_of({leaf("l", kRepeated)}), "l 0[1,1: l 1]") << "repeated, and no list";
+      << "a list of lists, both with two levels";
+  EXPECT_EQ(shape_of({leaf("l", kRepeated)}), "l 0[1,1: l 1]") << "repeated, but not a list";
   EXPECT_EQ(shape_of({group("l", kRepeated, 2), leaf("a", kOptional), leaf("b", kRepeated)}),
             "l 0[1,1: l 1{a 2, b 1[2,2: b 2]}]");
 }
 
-TEST(ParquetSchema, LeavesHaveTheirPathsAndLevels) {
+TEST(ParquetSchema, LeavesHavePathsAndLevels) {
   const Schema schema =
       read_schema({group("schema", kRequired, 2), leaf("id", kRequired, Physical::int64, Meaning::plain),
                    group("m", kOptional, 1, Meaning::list), group("list", kRepeated, 1), group("element", kOptional, 2),
@@ -81,14 +81,14 @@ TEST(ParquetSchema, LeavesHaveTheirPathsAndLevels) {
   EXPECT_EQ(tables::find_column(schema.root, "m.none"), nullptr);
 }
 
-TEST(ParquetSchema, NamesWithDotsAreFoundWhole) {
+TEST(ParquetSchema, FindsNamesWithDots) {
   const Schema schema = read_schema(
       {group("schema", kRequired, 2), leaf("a.b", kRequired), group("a", kRequired, 1), leaf("b.c", kRequired)});
   EXPECT_EQ(tables::find_column(schema.root, "a.b")->leaf, 0);
   EXPECT_EQ(tables::find_column(schema.root, "a.b.c")->leaf, 1);
 }
 
-TEST(ParquetSchema, LeavesOutWhatIsNoJson) {
+TEST(ParquetSchema, SkipsTypesThatJsonLacks) {
   const Schema schema = read_schema(
       {group("schema", kRequired, 3), leaf("day", kRequired, Physical::int32, Meaning::something),
        group("map", kOptional, 1, Meaning::map), group("key_value", kRepeated, 2), leaf("key", kRequired),
@@ -98,7 +98,7 @@ TEST(ParquetSchema, LeavesOutWhatIsNoJson) {
   EXPECT_EQ(shape(writable_as_json(schema.root)), " 0{s 1{n 1}}");
 }
 
-TEST(ParquetSchema, RefusesTreesThatDoNotEnd) {
+TEST(ParquetSchema, RefusesUnterminatedTrees) {
   EXPECT_THROW(read_schema({}), Damaged);
   EXPECT_THROW(read_schema({leaf("root", kRequired)}), Damaged);
   EXPECT_THROW(read_schema({group("schema", kRequired, 2), leaf("a", kRequired)}), Damaged);

@@ -16,7 +16,7 @@ std::string example() {
   std::string bytes = "\x15";
   append_zigzag(bytes, -3);
   bytes += "\x11";
-  bytes += "\x08";  // the id follows, since it is more than 15 away
+  bytes += "\x08";  // the id follows, since it is more than 15 greater
   append_zigzag(bytes, 20);
   bytes +=
       "\x02"
@@ -82,8 +82,8 @@ TEST(Thrift, RefusesNestingSizesAndTypesBeyondTheBytes) {
   expect_refused(std::string("\x16\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01\x00", 13));  // 77 bits
 }
 
-// fastparquet writes empty lists as a byte of zero, without a type.
-TEST(Thrift, EmptyListsNeedNoType) {
+// fastparquet writes empty lists as a zero byte, without a type.
+TEST(Thrift, AcceptsEmptyListsWithoutAType) {
   const std::string bytes("\x19\x00\x1A\x00\x15\x08\x00", 7);  // {1: [], 2: set(), 3: i32 4}
   for (const bool skip_all : {false, true}) {
     ThriftReader in(bytes);
@@ -98,7 +98,7 @@ TEST(Thrift, EmptyListsNeedNoType) {
     EXPECT_EQ(ids, (std::vector<int>{1, 2, 3}));
   }
   expect_refused(std::string("\x19\x10\x00\x00", 4));  // an element without a type
-  expect_refused(std::string("\x19\x1D\x00\x00", 4));  // and one of type 13
+  expect_refused(std::string("\x19\x1D\x00\x00", 4));  // an element of type 13
 }
 
 TEST(Thrift, RefusesAFieldOfAnotherType) {

@@ -18,7 +18,7 @@ TextBatch batch_of(int number) {
   return batch;
 }
 
-// With `overtaken`, others encode a later batch while one of the threads is at every seventh.
+// With `overtaken`, other threads encode later batches while one thread works on every seventh.
 EncodingLine counting_line(int batches, std::vector<int>& taken, bool overtaken = false) {
   EncodingLine line;
   line.read = [batches](const PutBatch& put) {
@@ -37,7 +37,7 @@ EncodingLine counting_line(int batches, std::vector<int>& taken, bool overtaken 
   return line;
 }
 
-TEST(EncodingLineTest, GivesBatchesInTheOrderOfTheText) {
+TEST(EncodingLineTest, KeepsTheOrderOfBatches) {
   for (const int threads : {1, 2, 5}) {
     std::vector<int> taken;
     run_encoding_line(counting_line(300, taken, /*overtaken=*/threads > 1), threads);
@@ -46,13 +46,13 @@ TEST(EncodingLineTest, GivesBatchesInTheOrderOfTheText) {
   }
 }
 
-TEST(EncodingLineTest, NothingToReadIsNothingToTake) {
+TEST(EncodingLineTest, EmptyInputGivesNoBatches) {
   std::vector<int> taken;
   run_encoding_line(counting_line(0, taken), 3);
   EXPECT_TRUE(taken.empty());
 }
 
-TEST(EncodingLineTest, HoldsFewBatches) {
+TEST(EncodingLineTest, HoldsFewBatchesInMemory) {
   std::vector<int> taken;
   std::atomic<int> put{0}, used{0}, most{0};
   EncodingLine line = counting_line(0, taken);
@@ -68,8 +68,8 @@ TEST(EncodingLineTest, HoldsFewBatches) {
   EXPECT_LE(most, 2 * 2 + 2 + 1);
 }
 
-// What comes before the failure in the text has been taken by then, and nothing behind it.
-TEST(EncodingLineTest, EndsWithTheFirstFailureInTheOrderOfTheText) {
+// Batches before the failing one in the text have been taken by then, and none after it.
+TEST(EncodingLineTest, EndsWithTheFirstFailureInTextOrder) {
   std::vector<int> taken;
   const auto fail = [](const char* what) { throw std::runtime_error(what); };
   const auto message = [&](const EncodingLine& line) -> std::string {
@@ -100,7 +100,7 @@ TEST(EncodingLineTest, EndsWithTheFirstFailureInTheOrderOfTheText) {
   EXPECT_EQ(message(taking), "taking");
 }
 
-TEST(EncodingLineTest, CallsWhoWaitsWhileNothingIsReady) {
+TEST(EncodingLineTest, CallsBackWhileWaiting) {
   std::vector<int> taken;
   EncodingLine line = counting_line(1, taken);
   std::atomic<int> waited{0};

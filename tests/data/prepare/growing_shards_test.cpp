@@ -11,7 +11,7 @@ using Documents = std::vector<std::vector<int32_t>>;
 
 const std::vector<int32_t> kFirst = {1, 2, 3}, kSecond = {65000}, kNone = {};
 
-TEST(GrowingShardsTest, BecomeAPairThatIsRead) {
+TEST(GrowingShardsTest, BecomeAReadablePair) {
   const TempFolder folder;
   for (const int64_t vocab_size : {65499, 70000}) {
     GrowingShards shards(folder / "new/d", vocab_size, false);
@@ -27,7 +27,7 @@ TEST(GrowingShardsTest, BecomeAPairThatIsRead) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder / "new"), fs::directory_iterator()), 2);
 }
 
-// The bytes of IndexedWriter, but for documents without tokens: they have no sequence.
+// The bytes equal IndexedWriter's, except that documents without tokens have no sequence.
 TEST(GrowingShardsTest, WriteTheBytesOfTheFormat) {
   const TempFolder folder;
   IndexedWriter writer(folder / "w", 70000);
@@ -42,7 +42,7 @@ TEST(GrowingShardsTest, WriteTheBytesOfTheFormat) {
     EXPECT_EQ(read_file(folder / (std::string("w") + suffix)), read_file(folder / (std::string("g") + suffix)));
 }
 
-TEST(GrowingShardsTest, DocumentsWithoutTokensAreBoundariesAlone) {
+TEST(GrowingShardsTest, DocumentsWithoutTokensAreOnlyBoundaries) {
   const TempFolder folder;
   GrowingShards shards(folder / "d", 100000, false);
   for (const auto& document : {kNone, kFirst, kNone, kNone, kSecond, kNone}) shards.add(document);
@@ -53,7 +53,7 @@ TEST(GrowingShardsTest, DocumentsWithoutTokensAreBoundariesAlone) {
   EXPECT_EQ(read_all(read), (Documents{kNone, kFirst, kNone, kNone, kSecond, kNone}));
 }
 
-TEST(GrowingShardsTest, GoOnFromWhereTheyAreCut) {
+TEST(GrowingShardsTest, ContinueAfterTruncation) {
   const TempFolder folder;
   {
     GrowingShards shards(folder / "d", 70000, false);
@@ -75,8 +75,8 @@ TEST(GrowingShardsTest, GoOnFromWhereTheyAreCut) {
   EXPECT_THAT(message_of<CorruptionError>([&] { anew.cut(1, 3); }), HasSubstr(" were written"));
 }
 
-// A journal may outlive what it tells of.
-TEST(GrowingShardsTest, HoldWhatIsThereAndNoMore) {
+// A journal may describe more than the files contain.
+TEST(GrowingShardsTest, KeepWhatExistsAndNoMore) {
   const TempFolder folder;
   {
     GrowingShards shards(folder / "d", 70000, false);
@@ -91,8 +91,8 @@ TEST(GrowingShardsTest, HoldWhatIsThereAndNoMore) {
   EXPECT_FALSE(GrowingShards::hold(folder / "d", 70000, 1, 3));
 }
 
-// Killed after the tokens were published, before the index was.
-TEST(GrowingShardsTest, PublishAgainWhatWasHalfPublished) {
+// The process was killed after publishing the tokens and before publishing the index.
+TEST(GrowingShardsTest, RepublishHalfPublishedPairs) {
   const TempFolder folder;
   {
     GrowingShards shards(folder / "d", 70000, false);

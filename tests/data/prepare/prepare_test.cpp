@@ -11,7 +11,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Documents = std::vector<std::vector<int32_t>>;
 
-// One token per byte, 256 for the end of text.
+// One token per byte, and 256 for the end of text.
 TextEncoder byte_encoder(std::string hash = "bytes") {
   return {[](std::string_view text, std::vector<int32_t>& out) {
             for (const char c : text) out.push_back(static_cast<unsigned char>(c));
@@ -52,7 +52,7 @@ TEST_F(Prepare, WritesShardsWithStatistics) {
   EXPECT_THAT(read_file(folder_ / "out/shards.quarantine.jsonl"), HasSubstr("broken"));
 }
 
-TEST_F(Prepare, DoesItOnce) {
+TEST_F(Prepare, ReusesFinishedShards) {
   put(folder_ / "text/a.txt", "some text");
   const PreparedDataset first = prepare(), again = prepare();
   EXPECT_TRUE(again.reused);
@@ -62,7 +62,7 @@ TEST_F(Prepare, DoesItOnce) {
   EXPECT_EQ(again.train.tokens, first.train.tokens);
 }
 
-TEST_F(Prepare, DoesItAgainWhenAnythingHasChanged) {
+TEST_F(Prepare, RepeatsAfterAnyChange) {
   const fs::path file = put(folder_ / "text/a.txt", "some text");
   prepare();
   EXPECT_FALSE(prepare(byte_encoder("another")).reused);
@@ -85,8 +85,8 @@ TEST_F(Prepare, DoesItAgainWhenAnythingHasChanged) {
   }
 }
 
-// Values that another program has written for the tokens, which cost it more than tokens cost.
-TEST_F(Prepare, ColumnsOfShardsAreNeitherLostNorLeftBesideOthers) {
+// Another program has written values for the tokens, at a higher cost than the tokens.
+TEST_F(Prepare, KeepsColumnsAndNeverMixesThemWithOtherTokens) {
   put(folder_ / "text/a.txt", "some text");
   prepare();
   const fs::path column = column_file(folder_ / "out/shards", "advantages");
@@ -104,7 +104,7 @@ TEST_F(Prepare, ColumnsOfShardsAreNeitherLostNorLeftBesideOthers) {
   EXPECT_NE(read_file(folder_ / "out/shards.bin"), tokens);
 }
 
-TEST_F(Prepare, DoesItAgainWhenTheShardsAreDamaged) {
+TEST_F(Prepare, RepeatsIfShardsAreDamaged) {
   put(folder_ / "text/a.txt", "some text");
   prepare();
   for (const char* name : {"out/shards.bin", "out/shards.idx", "out/shards.json"}) {
@@ -123,7 +123,7 @@ TEST_F(Prepare, DoesItAgainWhenTheShardsAreDamaged) {
   }
 }
 
-TEST_F(Prepare, AnotherSplitKeepsTheShards) {
+TEST_F(Prepare, ReusesShardsForAnotherSplit) {
   put(folder_ / "text/a.txt", std::string(1000, 'x'));
   prepare();
   options_.split.held_out_fraction = 0.5;
@@ -133,7 +133,7 @@ TEST_F(Prepare, AnotherSplitKeepsTheShards) {
   EXPECT_EQ(prepare().held_out.tokens, 500);
 }
 
-TEST_F(Prepare, DoesNotDependOnTheThreads) {
+TEST_F(Prepare, IsIndependentOfThreads) {
   std::string rows;
   for (int i = 0; i < 3000; ++i)
     rows +=
@@ -148,7 +148,7 @@ TEST_F(Prepare, DoesNotDependOnTheThreads) {
   EXPECT_TRUE(read_file(folder_ / "out/shards.idx") == idx);
 }
 
-TEST_F(Prepare, ProgressRisesToTheEndAndMayStop) {
+TEST_F(Prepare, ReportsProgressAndCanBeStopped) {
   put(folder_ / "text/a.txt", std::string(20 << 20, 'x') + "\n\n" + std::string(9 << 20, 'y'));
   const auto sources = find_sources({folder_ / "text"}).files;
   uint64_t last = 0;
@@ -163,8 +163,8 @@ TEST_F(Prepare, ProgressRisesToTheEndAndMayStop) {
   EXPECT_TRUE(fs::is_empty(folder_ / "two"));
 }
 
-// Whether it is enough for a run, with samples as long as it wants them, only the run knows.
-TEST_F(Prepare, LittleTextMakesShardsToo) {
+// Only the run knows whether the text suffices for its sample length.
+TEST_F(Prepare, AcceptsShortTexts) {
   options_.split.least_tokens = 65;
   put(folder_ / "text/a.txt", "some text");
   const PreparedDataset prepared = prepare();

@@ -33,7 +33,7 @@ class ShardTokenizerTest : public ::testing::Test {
   std::optional<TokenizerMismatch> find(const Tokenizer& given) const {
     return find_tokenizer_mismatch(prefix_, given, "given.json");
   }
-  // As an older version wrote the manifest.
+  // The manifest as an older version wrote it.
   void forget_vocabulary() const {
     nlohmann::json manifest = nlohmann::json::parse(read_file(manifest_));
     ASSERT_EQ(manifest.erase("vocabulary"), 1u);
@@ -49,13 +49,13 @@ class ShardTokenizerTest : public ::testing::Test {
   const Tokenizer other_ = trained_on("zwei Wagen und zwei Waagen wogen");
 };
 
-TEST_F(ShardTokenizerTest, TheSameTokenizerIsNoMismatch) {
+TEST_F(ShardTokenizerTest, TheSameTokenizerMatches) {
   EXPECT_FALSE(find(theirs_));
   EXPECT_FALSE(find_tokenizer_mismatch(prefix_.string() + ".bin", theirs_, "given.json"));
   EXPECT_TRUE(find_tokenizer_mismatch(prefix_.string() + ".idx", other_, "given.json"));
 }
 
-TEST_F(ShardTokenizerTest, AnotherIsCertainByTheManifestAlone) {
+TEST_F(ShardTokenizerTest, ADifferentTokenizerIsDetectedFromTheManifest) {
   const auto found = find(other_);
   ASSERT_TRUE(found);
   EXPECT_TRUE(found->certain);
@@ -63,7 +63,7 @@ TEST_F(ShardTokenizerTest, AnotherIsCertainByTheManifestAlone) {
   expect_said(found->message, {prefix_.string(), "given.json", theirs_.hash(), other_.hash(), "stretches of 64 ids"});
 }
 
-TEST_F(ShardTokenizerTest, TheTokenizerBesideTheShardsSaysWhichTokenDiffers) {
+TEST_F(ShardTokenizerTest, ErrorsNameTheDifferingTokenFromTheStoredTokenizer) {
   const std::string beside = prefix_.string() + ".tokenizer.json";
   theirs_.save(beside);
   forget_vocabulary();
@@ -72,12 +72,12 @@ TEST_F(ShardTokenizerTest, TheTokenizerBesideTheShardsSaysWhichTokenDiffers) {
   EXPECT_TRUE(found->certain);
   EXPECT_EQ(found->own, beside);
   expect_said(found->message, {prefix_.string(), beside, "given.json", "token 256 is \""});
-  // What lies there is believed only if it is the tokenizer that the manifest names.
+  // A tokenizer file is trusted only if it is the one that the manifest names.
   other_.save(beside);
   EXPECT_FALSE(find(other_)->certain);
 }
 
-TEST_F(ShardTokenizerTest, WhatMayBeHarmlessIsNotCertain) {
+TEST_F(ShardTokenizerTest, PossiblyHarmlessDifferencesAreUncertain) {
   TokenizerSpec spec = theirs_.spec();
   spec.ignore_merges = !spec.ignore_merges;
   const Tokenizer divides(spec);
@@ -95,7 +95,7 @@ TEST_F(ShardTokenizerTest, WhatMayBeHarmlessIsNotCertain) {
   expect_said(unknown->message, {"is not known"});
 }
 
-TEST_F(ShardTokenizerTest, ShardsOfUnknownTokenizersAreAccepted) {
+TEST_F(ShardTokenizerTest, AcceptsShardsOfUnknownTokenizers) {
   const std::string manifest = read_file(manifest_);
   for (const std::string bad : {"", "no JSON", "{}", R"({"format": "another"})"}) {
     put(manifest_, bad);
@@ -103,7 +103,7 @@ TEST_F(ShardTokenizerTest, ShardsOfUnknownTokenizersAreAccepted) {
   }
   std::filesystem::remove(manifest_);
   EXPECT_FALSE(find(other_));
-  // Nor does the manifest of shards that another program has replaced count.
+  // The manifest does not count either if another program has replaced the shards.
   put(manifest_, manifest);
   put(prefix_.string() + ".bin", read_file(prefix_.string() + ".bin") + "ab");
   EXPECT_FALSE(find(other_));
@@ -139,12 +139,12 @@ class OwnShards : public ::testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(OwnShards, AreMadeWhereNothingLies) {
+TEST_F(OwnShards, AreCreatedInEmptyPlaces) {
   expect_taken("a.txt");
   EXPECT_FALSE(fs::exists(folder_ / "out.partial.lock"));
 }
 
-TEST_F(OwnShards, FilesOfAnotherOriginStay) {
+TEST_F(OwnShards, KeepFilesOfOtherPrograms) {
   for (const char* suffix : {".bin", ".idx", ".json", ".loss.bin", ".loss.idx"}) {
     const std::string file = std::string("out") + suffix;
     put(folder_ / file, "{\"format\": \"mine\"}");
@@ -154,7 +154,7 @@ TEST_F(OwnShards, FilesOfAnotherOriginStay) {
   }
 }
 
-TEST_F(OwnShards, OnlyAListOfUnusableRowsIsReplacedByOne) {
+TEST_F(OwnShards, ReplaceOnlyListsOfUnusableRows) {
   const std::string list = folder_ / "out.quarantine.jsonl";
   put(list, "{\"source\": \"mine\"}\n");
   EXPECT_THAT(message_of<UsageError>([&] { check_own_shards(folder_ / "out", found("a.txt"), "--output-prefix"); }),
@@ -167,28 +167,28 @@ TEST_F(OwnShards, OnlyAListOfUnusableRowsIsReplacedByOne) {
   expect_taken("a.txt");
 }
 
-TEST_F(OwnShards, NoLockIsTakenThroughALink) {
+TEST_F(OwnShards, NeverLockThroughALink) {
   put(folder_ / "elsewhere", "mine");
   fs::create_symlink("elsewhere", folder_ / "out.partial.lock");
   EXPECT_THAT(message_of<IoError>([&] { prepare("a.txt"); }), HasSubstr("out.partial.lock: it is a link"));
   EXPECT_EQ(read_file(folder_ / "elsewhere"), "mine");
 }
 
-TEST_F(OwnShards, AreMadeAnewOfTheSameFiles) {
+TEST_F(OwnShards, AreRecreatedFromTheSameFiles) {
   prepare("a.txt");
   expect_taken("a.txt");
   put(folder_ / "a.txt", "text that has changed");
   expect_taken("a.txt");
 }
 
-TEST_F(OwnShards, OfOtherTextStay) {
+TEST_F(OwnShards, KeepShardsOfOtherText) {
   prepare("a.txt");
   EXPECT_THAT(refusal("b.txt"), HasSubstr("out.bin has the tokens of other text, of " + (folder_ / "a.txt").string()));
   EXPECT_THAT(refusal("b.txt"), HasSubstr("give another --output-prefix"));
 }
 
-// The manifest says how large the files are: another file in the place of one is not Witan's.
-TEST_F(OwnShards, APairThatWasReplacedStays) {
+// The manifest records file sizes, so a file that replaced one is not Witan's.
+TEST_F(OwnShards, KeepReplacedPairs) {
   prepare("a.txt");
   put(folder_ / "out.bin", "the tokens of another program");
   EXPECT_THAT(refusal("a.txt"), HasSubstr("out.bin exists already"));
@@ -196,7 +196,7 @@ TEST_F(OwnShards, APairThatWasReplacedStays) {
   expect_taken("a.txt");
 }
 
-TEST_F(OwnShards, WhatWasBegunGoesOn) {
+TEST_F(OwnShards, ContinueUnfinishedWork) {
   for (const char* suffix : {".partial.json", ".partial.lock"}) {
     put(folder_ / "out.bin", "renamed, and then the process was killed");
     put(folder_ / (std::string("out") + suffix), "");
@@ -206,15 +206,15 @@ TEST_F(OwnShards, WhatWasBegunGoesOn) {
   }
 }
 
-TEST_F(OwnShards, NeverLieOverWhatIsRead) {
+TEST_F(OwnShards, NeverOverwriteTheirInput) {
   put(folder_ / "out.json", "{\"text\": \"a row\"}\n");
   EXPECT_THAT(refusal("out.json"), HasSubstr("out.json is read, and this command would write its shards there"));
   put(folder_ / "out.quarantine.jsonl", "{\"text\": \"a row\"}\n");
   EXPECT_THAT(refusal("out.quarantine.jsonl"), HasSubstr("out.quarantine.jsonl is read"));
 }
 
-// Between the names of the shards and their manifest a call may end, too.
-TEST_F(OwnShards, APublishedPairWithoutAManifestIsMadeAgain) {
+// A call may also end between publishing the shards and their manifest.
+TEST_F(OwnShards, RecreatePairsWithoutAManifest) {
   fs::create_directories(folder_ / "out.json/in.the.way");
   EXPECT_ANY_THROW(prepare("a.txt"));
   fs::remove_all(folder_ / "out.json");

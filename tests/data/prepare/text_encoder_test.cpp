@@ -17,7 +17,7 @@ std::shared_ptr<const Tokenizer> small_tokenizer(std::string_view text) {
   return std::make_shared<const Tokenizer>(trainer.train());
 }
 
-TEST(TextEncoder, CarriesTextThroughShardsAndBack) {
+TEST(TextEncoder, RoundTripsTextThroughShards) {
   const std::string text = "the cat and the hat and the café sat on the mat; the end\n";
   const auto tokenizer = small_tokenizer(text);
   const TextEncoder encoder = text_encoder(tokenizer);
@@ -40,8 +40,9 @@ TEST(TextEncoder, CarriesTextThroughShardsAndBack) {
   EXPECT_EQ(prepared.train.bytes + prepared.held_out.bytes, static_cast<int64_t>(text.size() + 11));
 }
 
-// The end of text, which the caller puts there, is left out, and what is put around texts is no part of them.
-TEST(TextEncoder, TextsAreBetweenTheTokensThatTheTokenizerPutsAround) {
+// The end of text, which the caller adds, is left out; tokens that the tokenizer adds around texts are not part of
+// them.
+TEST(TextEncoder, TextsAreBetweenTheTokenizersSpecialTokens) {
   TokenizerSpec spec = small_tokenizer("aaaa aaaa")->spec();
   const auto end = static_cast<int32_t>(spec.tokens.size()) - 1, a = int32_t{64};
   const std::string plain = text_encoder(std::make_shared<const Tokenizer>(spec)).hash;
@@ -53,14 +54,14 @@ TEST(TextEncoder, TextsAreBetweenTheTokensThatTheTokenizerPutsAround) {
   EXPECT_EQ(tokens, (std::vector<int32_t>{5, 6, a, 7}));
   for (const int32_t id : {5, 6, 7, static_cast<int>(end)}) EXPECT_EQ(encoder.token_bytes(id), 0) << id;
   EXPECT_EQ(encoder.token_bytes(a), 1);
-  EXPECT_NE(encoder.hash, plain) << "shards are made anew";
-  EXPECT_TRUE(encoder.hash.starts_with(plain)) << "but of the same tokenizer";
+  EXPECT_NE(encoder.hash, plain) << "shards are recreated";
+  EXPECT_TRUE(encoder.hash.starts_with(plain)) << "but with the same tokenizer";
   tokens.clear();
   encoder.encode_chat("a", {}, tokens);
-  EXPECT_EQ(tokens, std::vector<int32_t>{a}) << "chat templates write what begins a text themselves";
+  EXPECT_EQ(tokens, std::vector<int32_t>{a}) << "chat templates write the beginning of a text themselves";
 }
 
-TEST(TextEncoder, TokensStandForTheirBytesAndTheEndOfTextForNone) {
+TEST(TextEncoder, TokensCountTheirBytesAndTheEndOfTextNone) {
   const TextEncoder encoder = text_encoder(small_tokenizer("aaaa aaaa"));
   EXPECT_EQ(encoder.token_bytes(*encoder.end_of_text), 0);
   for (const std::string text : {"aaaa", "naïve text", "\x01\x02"}) {
@@ -84,7 +85,7 @@ std::vector<int32_t> ids(const TextEncoder& encoder, std::string_view text) {
   return out;
 }
 
-TEST(MegatronEncoderTest, TextThatSpellsASpecialTokenIsThatTokenAsInHuggingFacesLibrary) {
+TEST(MegatronEncoderTest, SpecialTokensInTextAreParsedLikeHuggingFace) {
   const auto tokenizer = Tokenizer::load(gpt2());
   const std::string_view text = "a<|endoftext|>b";
   const TextEncoder hub = megatron_encoder({.type = "HuggingFaceTokenizer", .model = gpt2()});
@@ -95,7 +96,7 @@ TEST(MegatronEncoderTest, TextThatSpellsASpecialTokenIsThatTokenAsInHuggingFaces
   EXPECT_FALSE(hub.end_of_text.has_value()) << "only with --append-eod";
 }
 
-TEST(MegatronEncoderTest, DocumentsEndWithTheEosOfTheFolder) {
+TEST(MegatronEncoderTest, DocumentsEndWithTheFoldersEosToken) {
   const TempFolder folder;
   put(folder / "t/tokenizer.json", read_file(gpt2()));
   const auto eod = [&](std::string token = {}) {
@@ -115,7 +116,7 @@ TEST(MegatronEncoderTest, DocumentsEndWithTheEosOfTheFolder) {
   EXPECT_THAT(message_of<ConfigError>([&] { eod("no such token"); }), HasSubstr("the tokenizer has no such token"));
 }
 
-TEST(MegatronEncoderTest, RefusesWithReasonAndWayOut) {
+TEST(MegatronEncoderTest, RefusalsNameReasonAndFix) {
   const auto message = [](MegatronTokenizerOptions options) {
     return message_of<ConfigError>([&] { megatron_encoder(options); });
   };

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// One token per byte, 256 for the end of text.
+// One token per byte, and 256 for the end of text.
 TextEncoder bytes_encoder() {
   return {[](std::string_view text, std::vector<int32_t>& out) {
             for (const char c : text) out.push_back(static_cast<unsigned char>(c));
@@ -24,7 +24,7 @@ TextEncoder bytes_encoder() {
 
 class TokenizeCorpus : public ::testing::Test {
  protected:
-  // Several MiB in sources of every kind, with rows that cannot be used.
+  // Several MiB in sources of every kind, with unusable rows.
   void SetUp() override {
     options_.piece_bytes = 1 << 20;
     options_.corpus.bad_row_share = 0.5;
@@ -51,7 +51,7 @@ class TokenizeCorpus : public ::testing::Test {
       EXPECT_TRUE(read_file(folder_ / (a + suffix)) == read_file(folder_ / (b + suffix))) << suffix;
   }
 
-  // The next of those that lie there while work is not finished.
+  // The unfinished work that the folder contains.
   bool has_partial(const std::string& name) const {
     for (const auto& item : fs::directory_iterator((folder_ / name).parent_path()))
       if (item.path().filename().string().find(".partial.") != std::string::npos) return true;
@@ -97,7 +97,7 @@ TEST_F(TokenizeCorpus, ContinuesFromTheLastPieceAfterAnError) {
   }
 }
 
-// SIGKILL at calls of the progress, again and again, until it is through.
+// Kills the process at calls of the progress callback, again and again, until it has finished.
 TEST_F(TokenizeCorpus, ContinuesAfterKills) {
   prepare("whole/d");
   int kills = 0;
@@ -128,7 +128,7 @@ TEST_F(TokenizeCorpus, ContinuesAfterKills) {
   expect_equal("whole/d", "killed/d");
 }
 
-// A column of tables whose rows count where another column has a text, too.
+// Rows of a table count if at least one of the columns has a text.
 TEST_F(TokenizeCorpus, ContinuesWithSeveralColumns) {
   sources_.clear();
   for (const char* table : {"pages.parquet", "stream_zstd.arrow", "encodings/zstd_plain_v2.parquet"})
@@ -157,7 +157,7 @@ TEST_F(TokenizeCorpus, ContinuesWithSeveralColumns) {
   expect_equal("whole/d", "again/d");
 }
 
-TEST_F(TokenizeCorpus, GivesTheSameBytesForAnyNumberOfThreadsAndPieces) {
+TEST_F(TokenizeCorpus, IsIndependentOfThreadsAndPieces) {
   prepare("one/d");
   options_.threads = 4;
   prepare("four/d");
@@ -167,7 +167,7 @@ TEST_F(TokenizeCorpus, GivesTheSameBytesForAnyNumberOfThreadsAndPieces) {
   expect_equal("one/d", "unbroken/d");
 }
 
-TEST_F(TokenizeCorpus, DropsWhatWasBegunOfAnotherText) {
+TEST_F(TokenizeCorpus, DropsUnfinishedWorkOnAnotherText) {
   int calls = 0;
   EXPECT_THROW(prepare("d",
                        [&](const PrepareProgress&) {
@@ -180,13 +180,13 @@ TEST_F(TokenizeCorpus, DropsWhatWasBegunOfAnotherText) {
   int told = 0;
   options_.dropping = [&] { told += has_partial("d") ? 1 : 100; };
   EXPECT_EQ(prepare("d").resumed_tokens, 0);
-  EXPECT_EQ(told, 1) << "before it is gone";
+  EXPECT_EQ(told, 1) << "before it is deleted";
   prepare("whole");
   expect_equal("whole", "d");
   EXPECT_EQ(told, 1) << "there was nothing to drop";
 }
 
-TEST_F(TokenizeCorpus, DropsWhatWasBegunWithOtherPatterns) {
+TEST_F(TokenizeCorpus, DropsUnfinishedWorkWithOtherPatterns) {
   options_.selection.include = {"*.jsonl"};
   int calls = 0, told = 0;
   const auto stop = [&](const PrepareProgress&) {
@@ -202,7 +202,7 @@ TEST_F(TokenizeCorpus, DropsWhatWasBegunWithOtherPatterns) {
   EXPECT_EQ(told, 1);
 }
 
-TEST_F(TokenizeCorpus, ADamagedRecordCountsAsNone) {
+TEST_F(TokenizeCorpus, IgnoresADamagedRecord) {
   int calls = 0;
   EXPECT_THROW(prepare("d",
                        [&](const PrepareProgress&) {
@@ -216,8 +216,8 @@ TEST_F(TokenizeCorpus, ADamagedRecordCountsAsNone) {
   EXPECT_EQ(told, 1);
 }
 
-TEST_F(TokenizeCorpus, WhatIsContinuedIsNotDropped) {
-  options_.dropping = [] { FAIL() << "it was begun with the same options"; };
+TEST_F(TokenizeCorpus, KeepsWorkThatCanContinue) {
+  options_.dropping = [] { FAIL() << "it was started with the same options"; };
   int calls = 0;
   EXPECT_THROW(prepare("d",
                        [&](const PrepareProgress&) {
@@ -227,7 +227,7 @@ TEST_F(TokenizeCorpus, WhatIsContinuedIsNotDropped) {
   prepare("d");
 }
 
-TEST_F(TokenizeCorpus, CompleteShardsHaveNothingBesideThem) {
+TEST_F(TokenizeCorpus, CompleteShardsLeaveNoOtherFiles) {
   prepare("d");
   for (const char* suffix : {".partial.json", ".partial.lengths", ".partial.lock"})
     put(folder_ / (std::string("d") + suffix), "left");

@@ -1,4 +1,4 @@
-// Recorded routes in bytes: files written from the format's page alone, and hostile ones.
+// Recorded routes in bytes: files written directly from the format's page, and malicious ones.
 #include "witan/data/routes/route_file.h"
 
 #include <gmock/gmock.h>
@@ -58,7 +58,7 @@ TEST(RouteFile, ReportsTruncationAtEveryByteAndExcess) {
   EXPECT_THROW(parse_routes(whole + "x", "long"), CorruptionError);
 }
 
-TEST(RouteFile, ReportsEveryFlippedBit) {
+TEST(RouteFile, DetectsEveryFlippedBit) {
   const std::string whole = golden_routes("small.routes");
   for (size_t i = 0; i < whole.size() * 8; ++i) {
     std::string flipped = whole;
@@ -67,8 +67,8 @@ TEST(RouteFile, ReportsEveryFlippedBit) {
   }
 }
 
-// The same with a checksum that is right: what the numbers say must not be trusted either.
-TEST(RouteFile, RefusesNumbersThatDoNotFitTogether) {
+// Here the checksum is correct, but the numbers must not be trusted either.
+TEST(RouteFile, RefusesInconsistentNumbers) {
   const auto refusal = [](size_t offset, auto value) {
     std::string bytes = golden_routes("small.routes");
     std::memcpy(bytes.data() + offset, &value, sizeof value);

@@ -1,4 +1,4 @@
-// Folders of routes: what some ranks wrote, others read, and what is missing is named.
+// Folders of routes: files written by some ranks are read by others, and missing ones are named.
 #include "witan/data/routes/route_folder.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 constexpr int64_t kExperts = 6, kTopk = 2, kSequences = 4, kLength = 8;
 const RoutedModel kModel = {kExperts, kTopk, {0, 2}};
 
-// The token at a place, and the expert of its k-th choice in a layer: functions, so that any file can be made alone.
+// The token at a position, and the expert of its k-th choice in a layer, as functions, so files can be made separately.
 int32_t token_at(int64_t sequence, int64_t position) {
   return static_cast<int32_t>(100 * sequence + position);
 }
@@ -55,7 +55,7 @@ RouteFile made(int64_t first, int64_t count, std::vector<PositionRange> position
   return file;
 }
 
-// Of four ranks: two pipeline stages, and sequences divided over two context-parallel ranks.
+// Four ranks: two pipeline stages, and sequences divided over two context-parallel ranks.
 void write_divided(const fs::path& folder) {
   write_routes(folder, made(0, 4, {{0, 2}, {6, 2}}, {0}), 0, 4);
   write_routes(folder, made(0, 4, {{2, 4}}, {0}), 1, 4);
@@ -70,7 +70,7 @@ std::vector<int32_t> tokens_of(int64_t first, int64_t count) {
   return tokens;
 }
 
-TEST(RouteFolder, AnyLayoutReadsWhatAnyOtherWrote) {
+TEST(RouteFolder, AnyLayoutReadsFilesOfAnyOther) {
   const TempFolder folder;
   write_divided(folder.path());
   const RecordedRoutes routes(folder.path(), kModel, kLength);
@@ -86,7 +86,7 @@ TEST(RouteFolder, AnyLayoutReadsWhatAnyOtherWrote) {
     }
 }
 
-TEST(RouteFolder, FilesOfAnotherNumberOfRanksAreReplaced) {
+TEST(RouteFolder, ReplacesFilesOfAnotherNumberOfRanks) {
   const TempFolder folder;
   write_divided(folder.path());
   write_routes(folder.path(), made(0, 4, {{0, 8}}, {0, 2}), 0, 1);
@@ -94,7 +94,7 @@ TEST(RouteFolder, FilesOfAnotherNumberOfRanksAreReplaced) {
   EXPECT_TRUE(fs::exists(folder / "step-00000003/0-of-1.routes"));
 }
 
-TEST(RouteFolder, WhatIsMissingOrDoesNotFitIsNamed) {
+TEST(RouteFolder, ErrorsNameMissingOrInconsistentFiles) {
   const TempFolder folder;
   EXPECT_THAT(message_of<DataError>([&] { RecordedRoutes(folder / "none", kModel, kLength); }),
               HasSubstr("none: there are no recorded routes"));
@@ -122,7 +122,7 @@ TEST(RouteFolder, WhatIsMissingOrDoesNotFitIsNamed) {
               HasSubstr("step 3: no file has the routes of layer 2 for sequence 0"));
 }
 
-TEST(RouteFolder, RoutesOfAnotherModelAreRefusedAtOnce) {
+TEST(RouteFolder, RefusesRoutesOfAnotherModelAtOnce) {
   const TempFolder folder;
   write_divided(folder.path());
   const auto refusal = [&](const RoutedModel& model, int64_t length) {
@@ -135,7 +135,7 @@ TEST(RouteFolder, RoutesOfAnotherModelAreRefusedAtOnce) {
   EXPECT_THAT(refusal(kModel, 16), HasSubstr("seq_length = 8, this run has 16"));
 }
 
-TEST(RouteFolder, GenerationsAreFoundByTheirTokens) {
+TEST(RouteFolder, FindsGenerationsByTheirTokens) {
   const TempFolder folder;
   for (int64_t i = 0; i < 2; ++i) {
     RouteFile file = made(i, 1, {{0, 8}}, {0, 2});
@@ -145,7 +145,7 @@ TEST(RouteFolder, GenerationsAreFoundByTheirTokens) {
     file.all_sequences = 1;
     write_routes(folder.path(), file, 0, 1);
   }
-  // Training takes the first 6 tokens of each, in another order, and at some step.
+  // Training uses the first 6 tokens of each, in another order, at some step.
   const RecordedRoutes routes(folder.path(), kModel, 6);
   std::vector<int32_t> tokens, ids;
   for (const int64_t s : {1, 0})

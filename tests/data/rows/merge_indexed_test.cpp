@@ -30,7 +30,7 @@ class MergeIndexedTest : public ::testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(MergeIndexedTest, IsWhatMegatronMakes) {
+TEST_F(MergeIndexedTest, MatchesMegatron) {
   const MergedIndexed merged = merge_indexed(pairs({"a", "b", "c"}), folder_ / "out/abc");
   EXPECT_EQ(merged.sequences, 9);
   EXPECT_EQ(merged.documents, 7);
@@ -45,13 +45,13 @@ TEST_F(MergeIndexedTest, KeepsModes) {
     EXPECT_EQ(read_file(folder_ / cat("m12", suffix)), read_file(golden(cat("merge/m12", suffix)))) << suffix;
 }
 
-TEST_F(MergeIndexedTest, NamesWhatIsNotAlike) {
+TEST_F(MergeIndexedTest, ErrorsNameDifferences) {
   EXPECT_THAT(refusal(pairs({"a", "wide"})), HasSubstr("wide.idx has tokens of int32 and "));
   EXPECT_THAT(refusal(pairs({"wide", "m1"})), HasSubstr("m1.idx has modes of sequences (multimodal data) and "));
   EXPECT_FALSE(fs::exists(folder_ / "merged.bin"));
 }
 
-TEST_F(MergeIndexedTest, NamesDifferentTokenizers) {
+TEST_F(MergeIndexedTest, ErrorsNameDifferentTokenizers) {
   const std::vector<fs::path> both = {write("one", {{1, 2}}, 100), write("two", {{3}}, 100)};
   put(folder_ / "one.json", R"({"key": {"tokenizer": {"hash": "aa"}}})");
   merge_indexed(both, folder_ / "known_and_not");
@@ -74,7 +74,7 @@ TEST_F(MergeIndexedTest, MergesConversations) {
   EXPECT_THAT(loss, ElementsAre(0, 1));
 }
 
-TEST_F(MergeIndexedTest, OverwritesNothing) {
+TEST_F(MergeIndexedTest, NeverOverwrites) {
   const fs::path one = write("one", {{1}}, 100);
   EXPECT_THAT(message_of<ConfigError>([&] { merge_indexed({one, one}, one); }), HasSubstr("one.bin exists already"));
   fs::create_directory(folder_ / "merged.columns");

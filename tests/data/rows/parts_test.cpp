@@ -27,7 +27,7 @@ TEST(Parts, NamesFiles) {
   EXPECT_EQ(names_of(Parts("a", {.chunks = 100}))[99], "a.chunk.99.jsonl");
 }
 
-TEST(Parts, DealsInTurnAndTakesTheFirstOfEachChunk) {
+TEST(Parts, DistributesInTurnAndTakesTheFirstOfEachChunk) {
   const Parts parts("a", {.chunks = 3, .valid = 2});
   std::vector<int64_t> streams;
   for (int64_t rank = 0; rank < 9; ++rank) streams.push_back(parts.stream_of(rank));
@@ -50,7 +50,7 @@ TEST(Parts, DrawsSharesByTheSeed) {
   EXPECT_NE(counts_of(2), counts);
 }
 
-TEST(Parts, RefusesWhatCannotBe) {
+TEST(Parts, RefusesImpossibleParts) {
   EXPECT_THAT(message_of<ConfigError>([] { const Parts parts("a", {.chunks = 300}); }), HasSubstr("1 to 256"));
   EXPECT_THAT(message_of<ConfigError>([] {
                 const Parts parts("a", {.chunks = 2, .fractions = {1, 1}});

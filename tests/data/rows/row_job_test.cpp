@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(UnusableRows, AreListedByPlaceWhoeverFoundThemFirst) {
+TEST(UnusableRows, AreListedInOrderOfPlace) {
   const TempFolder folder;
   const std::vector<Source> sources = {{folder / "a.jsonl"}, {folder / "b.jsonl"}};
   const int64_t most = QuarantineLimits{}.rows;
@@ -33,7 +33,7 @@ TEST(UnusableRows, AreListedByPlaceWhoeverFoundThemFirst) {
   options.bad_row_share = 0.5;
   EXPECT_EQ(all.judge(folder / "list.jsonl", sources, 4 * most, options), folder / "list.jsonl");
   const std::vector<std::string> lines = lines_in(folder / "list.jsonl");
-  ASSERT_EQ(static_cast<int64_t>(lines.size()), most) << "the first ones";
+  ASSERT_EQ(static_cast<int64_t>(lines.size()), most) << "the first rows";
   EXPECT_THAT(lines.front(), HasSubstr("earlier"));
   EXPECT_THAT(lines.back(), HasSubstr("earlier"));
 }
@@ -46,7 +46,7 @@ TEST(UnusableRows, AreCountedOnceInAJournal) {
   EXPECT_EQ(rows.take().at("count"), 1);
 }
 
-TEST(UnusableRows, AreNotAllThatThereIs) {
+TEST(UnusableRows, MayNotBeEveryRow) {
   const TempFolder folder;
   UnusableRows rows;
   rows.add(0, {1, "bad", "x"});
@@ -83,12 +83,12 @@ TEST_F(CopyRowsTest, MergesInTheOrderOfTheSources) {
   EXPECT_TRUE(copy(sources, "all.jsonl").reused);
   put(folder_ / "all.jsonl", read_file(folder_ / "all.jsonl") + "{}\n");
   EXPECT_THAT(message_of<ConfigError>([&] { copy(sources, "all.jsonl"); }), HasSubstr("exists already"))
-      << "somebody has changed it";
+      << "it was changed";
 }
 
-// The usual pipeline of coreutils makes the same chunks: it distributes lines in turn, and moves the first ones of each
+// The usual coreutils pipeline produces the same chunks: it distributes lines in turn and moves the first lines of each
 // chunk to one file.
-TEST_F(CopyRowsTest, ChunksAreThoseOfCoreutils) {
+TEST_F(CopyRowsTest, ChunksMatchCoreutils) {
   put(folder_ / "rows.jsonl", numbered_rows(0, 501));
   const std::string shell = "cd '" + folder_.path().string() +
                             "' && split -n r/7 -d --suffix-length 2 --additional-suffix .jsonl rows.jsonl by.chunk. && "
@@ -102,7 +102,7 @@ TEST_F(CopyRowsTest, ChunksAreThoseOfCoreutils) {
         << part;
 }
 
-TEST_F(CopyRowsTest, SharesAreAPartition) {
+TEST_F(CopyRowsTest, SharesFormAPartition) {
   put(folder_ / "rows.jsonl", numbered_rows(0, 2000));
   options_.parts.fractions = {0.8, 0.1, 0.1};
   const MadeRows made = copy(find("rows.jsonl"), "share");
@@ -119,7 +119,7 @@ TEST_F(CopyRowsTest, SharesAreAPartition) {
   EXPECT_NEAR(static_cast<double>(made.files[1].rows), 200, 70);
 }
 
-TEST_F(CopyRowsTest, GoesOnAfterKillsToTheSameBytes) {
+TEST_F(CopyRowsTest, ContinuesAfterKillsWithTheSameBytes) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "forks processes";
 #endif
@@ -159,7 +159,7 @@ TEST_F(CopyRowsTest, GoesOnAfterKillsToTheSameBytes) {
   EXPECT_TRUE(whole("killed") == whole("whole"));
 }
 
-TEST_F(CopyRowsTest, NamesWhatCannotBe) {
+TEST_F(CopyRowsTest, ErrorsNameImpossibleOptions) {
   put(folder_ / "empty.jsonl", "\n");
   EXPECT_THAT(message_of<DataError>([&] { copy(find("empty.jsonl"), "a"); }), HasSubstr("found no document in 1 file"));
   put(folder_ / "rows.jsonl", numbered_rows(0, 5));
@@ -172,7 +172,7 @@ TEST_F(CopyRowsTest, NamesWhatCannotBe) {
   EXPECT_FALSE(fs::exists(folder_ / ".c.unfinished"));
 }
 
-TEST_F(CopyRowsTest, OverwritesNeitherInputsNorFilesOfTheUser) {
+TEST_F(CopyRowsTest, NeverOverwritesInputsOrFilesOfTheUser) {
   put(folder_ / "rows.jsonl", numbered_rows(0, 30) + "[]\n");
   const std::string before = read_file(folder_ / "rows.jsonl");
   EXPECT_THAT(message_of<UsageError>([&] { copy(find("rows.jsonl"), "rows"); }), HasSubstr("is one of the inputs"));
@@ -185,10 +185,10 @@ TEST_F(CopyRowsTest, OverwritesNeitherInputsNorFilesOfTheUser) {
   fs::remove(folder_ / "a.quarantine.jsonl");
   EXPECT_EQ(copy(find("rows.jsonl"), "a").bad_rows, 1);
   fs::remove(folder_ / "a.jsonl");
-  EXPECT_EQ(copy(find("rows.jsonl"), "a").bad_rows, 1) << "its own list is written anew";
+  EXPECT_EQ(copy(find("rows.jsonl"), "a").bad_rows, 1) << "its own list is rewritten";
 }
 
-TEST_F(CopyRowsTest, KeepsWhatItHasBegunOnlyIfThatIsOfUse) {
+TEST_F(CopyRowsTest, KeepsUnfinishedWorkOnlyIfUseful) {
   put(folder_ / "rows.jsonl", "{\"n\": 1}\n[]\n");
   EXPECT_THAT(message_of<DataError>([&] { copy(find("rows.jsonl"), "a"); }),
               AllOf(HasSubstr("1 of 2 rows are unusable"), HasSubstr("what is done is kept in "),
@@ -204,7 +204,7 @@ TEST_F(CopyRowsTest, KeepsWhatItHasBegunOnlyIfThatIsOfUse) {
   options_.checkpoint_bytes = 20000;
   EXPECT_THAT(message_of<DataError>([&] { copy(find("in"), "b"); }),
               AllOf(HasSubstr("is not UTF-8"), ::testing::Not(HasSubstr("kept"))));
-  EXPECT_FALSE(fs::exists(folder_ / ".b.unfinished")) << "with another source all begins anew";
+  EXPECT_FALSE(fs::exists(folder_ / ".b.unfinished")) << "with another source everything starts over";
   report_ = [](const RowProgress&) { throw DiskFullError("the disk is full"); };
   fs::remove(folder_ / "in/2.jsonl");
   EXPECT_THAT(message_of<DiskFullError>([&] { copy(find("in"), "c"); }), ::testing::Not(HasSubstr("kept")));
@@ -219,7 +219,7 @@ TEST_F(CopyRowsTest, KeepsWhatItHasBegunOnlyIfThatIsOfUse) {
   EXPECT_EQ(read_file(folder_ / "c.jsonl"), read_file(folder_ / "in/1.jsonl"));
 }
 
-TEST_F(CopyRowsTest, EveryRowOfATableIsCounted) {
+TEST_F(CopyRowsTest, CountsEveryRowOfATable) {
   fs::copy_file(golden_table("encodings/zstd_plain_v1.parquet"), folder_ / "a.parquet");
   EXPECT_EQ(copy(find("a.parquet"), "all").rows, 40);
   options_.rows.text_key = "text";

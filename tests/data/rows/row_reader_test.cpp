@@ -36,7 +36,7 @@ class RowReaderTest : public ::testing::Test {
   std::vector<int64_t> positions_;
 };
 
-TEST_F(RowReaderTest, KeepsRowsAsTheyStand) {
+TEST_F(RowReaderTest, KeepsRowsUnchanged) {
   write("a.jsonl", "\xEF\xBB\xBF{ \"b\" : 1e2 ,\"messages\":[]}\r\n\n  \n{}\n{\"n\": 123456789012345678901234567890}");
   read();
   EXPECT_THAT(rows_, ElementsAre("{ \"b\" : 1e2 ,\"messages\":[]}", "{}", "{\"n\": 123456789012345678901234567890}"));
@@ -44,7 +44,7 @@ TEST_F(RowReaderTest, KeepsRowsAsTheyStand) {
   EXPECT_TRUE(bad_.empty());
 }
 
-TEST_F(RowReaderTest, RefusesRowsOneByOne) {
+TEST_F(RowReaderTest, RefusesRowsIndividually) {
   options_.row_bytes = 30;
   write("a.jsonl", "[1]\n{\"a\": }\n{\"text\": 3}\n{\"a\": \"012345678901234567890123456789\"}\n");
   read();
@@ -57,7 +57,7 @@ TEST_F(RowReaderTest, RefusesRowsOneByOne) {
   EXPECT_THAT(bad_[2], HasSubstr("\"text\" is a number, not a string"));
 }
 
-TEST_F(RowReaderTest, MakesRowsOfText) {
+TEST_F(RowReaderTest, ConvertsTextToRows) {
   options_.document_bytes = 16;
   write("a.txt", "say \"hi\"\nto\t\\ caf\xC3\xA9\n");
   read();
@@ -69,14 +69,14 @@ TEST_F(RowReaderTest, MakesRowsOfText) {
   EXPECT_FALSE(fs::exists(folder_ / "scratch"));
 }
 
-TEST_F(RowReaderTest, GoesOnBehindAPosition) {
+TEST_F(RowReaderTest, ContinuesAfterAPosition) {
   write("a.jsonl.gz", gzip(numbered_rows(0, 9)));
   read(6);
   EXPECT_THAT(positions_, ElementsAre(7, 8, 9));
   EXPECT_EQ(number_in(rows_[0]), 6);
 }
 
-TEST_F(RowReaderTest, NamesTextThatIsNotUtf8) {
+TEST_F(RowReaderTest, ErrorsNameTextThatIsNotUtf8) {
   write("a.jsonl", "{\"a\": 1}\n{\"a\": \"caf\xE9\"}\n");
   const std::string message = message_of<DataError>([&] { read(); });
   EXPECT_THAT(message, HasSubstr("a.jsonl:2: byte 10 of the line"));
@@ -86,7 +86,7 @@ TEST_F(RowReaderTest, NamesTextThatIsNotUtf8) {
   EXPECT_THAT(rows_, ElementsAre("{\"a\": 1}", "{\"a\": \"caf\xEF\xBF\xBD\"}"));
 }
 
-TEST_F(RowReaderTest, EstimatesWhatArchivesHold) {
+TEST_F(RowReaderTest, EstimatesSizesOfArchives) {
   const std::string text = numbered_rows(0, 2000);
   write("a.jsonl.gz", gzip(text));
   write("b.jsonl", text);
@@ -98,7 +98,7 @@ TEST_F(RowReaderTest, RowsOfTablesHaveAllColumns) {
   read();
   Json rows = Json::array();
   for (const std::string& row : rows_) rows.push_back(parse_json(row, "row"));
-  EXPECT_EQ(rows, expected_whole()) << "those without text, too";
+  EXPECT_EQ(rows, expected_whole()) << "including rows without text";
   EXPECT_EQ(rows.size(), 40u);
   EXPECT_EQ(positions_.back(), 40);
   read(38);
@@ -106,7 +106,7 @@ TEST_F(RowReaderTest, RowsOfTablesHaveAllColumns) {
   options_.text_key = "text";
   read();
   const auto nulls = std::ranges::count_if(expected_whole(), [](const Json& row) { return row["text"].is_null(); });
-  EXPECT_EQ(bad_.size(), static_cast<size_t>(nulls)) << "and with a key every row is written or unusable";
+  EXPECT_EQ(bad_.size(), static_cast<size_t>(nulls)) << "with a key, every row is written or unusable";
   EXPECT_EQ(rows_.size() + bad_.size(), 40u);
   options_.text_key = "meta.title";
   read();
@@ -114,7 +114,7 @@ TEST_F(RowReaderTest, RowsOfTablesHaveAllColumns) {
   EXPECT_GT(rows_.size(), 10u);
 }
 
-TEST_F(RowReaderTest, SamplesOfArchivesAreRowsOfOneLine) {
+TEST_F(RowReaderTest, SamplesOfArchivesAreSingleLineRows) {
   write("a.mds", read_file(golden_table("chat.mds")));
   read();
   EXPECT_GT(rows_.size(), 1u);
@@ -124,7 +124,7 @@ TEST_F(RowReaderTest, SamplesOfArchivesAreRowsOfOneLine) {
   }
 }
 
-TEST_F(RowReaderTest, NamesTheColumnThatIsNotUtf8) {
+TEST_F(RowReaderTest, ErrorsNameTheColumnThatIsNotUtf8) {
   write("a.parquet", read_file(golden_table("other_latin1.parquet")));
   const std::string message = message_of<DataError>([&] { read(); });
   EXPECT_THAT(message, HasSubstr("a.parquet: row 2: the column text is not UTF-8 text (\\xE9)"));
@@ -139,7 +139,7 @@ TEST_F(RowReaderTest, AKeyWithDotsMakesNestedObjects) {
   EXPECT_EQ(row_with_text("meta.page.title", "x"), R"({"meta": {"page": {"title": "x"}}})");
 }
 
-TEST_F(RowReaderTest, SaysWhichColumnsAreLeftOut) {
+TEST_F(RowReaderTest, ReportsColumnsThatAreLeftOut) {
   write("a.parquet", read_file(golden_table("encodings/snappy_delta_v2.parquet")));
   write("b.arrow", read_file(golden_table("stream_none.arrow")));
   write("c.jsonl", "{}\n");

@@ -21,7 +21,7 @@ using ::testing::Not;
 
 class ShuffleRowsTest : public ::testing::Test {
  protected:
-  // 3,000 rows in five files of uneven sizes, one of them packed.
+  // 3,000 rows in five files of different sizes, one of them compressed.
   void write_corpus() {
     int first = 0;
     for (const int count : {1, 700, 1299, 40, 960}) {
@@ -36,8 +36,8 @@ class ShuffleRowsTest : public ::testing::Test {
   std::vector<Source> sources() const { return find_sources({folder_ / "in"}).files; }
   MadeRows shuffle(const std::string& name) { return shuffle_rows(sources(), folder_ / name, options_, report_); }
 
-  // The same in a process of its own, which is killed when it is told of progress the `kill`th time, or never (0).
-  // Whether it came to the end.
+  // Runs in a process that is killed at the `kill`-th call of the progress callback, or never (0). Returns whether it
+  // finished.
   bool shuffle_apart(const std::string& name, int kill) {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -85,7 +85,7 @@ TEST_F(ShuffleRowsTest, IsAPermutationOfWholeRows) {
   EXPECT_THAT(hidden_in(folder_ / "out"), ::testing::ElementsAre(".mixed.made.json"));
 }
 
-TEST_F(ShuffleRowsTest, DependsOnTheSeedAlone) {
+TEST_F(ShuffleRowsTest, DependsOnlyOnTheSeed) {
   write_corpus();
   shuffle("one.jsonl");
   const std::string expected = read_file(folder_ / "one.jsonl");
@@ -102,7 +102,7 @@ TEST_F(ShuffleRowsTest, DependsOnTheSeedAlone) {
   EXPECT_FALSE(read_file(folder_ / "two.jsonl") == expected);
 }
 
-// Of what cannot be continued the way out is said; it is never taken for what is done.
+// An error explains how to proceed with a journal that cannot be continued; it is never taken for a finished one.
 TEST_F(ShuffleRowsTest, RefusesADamagedJournal) {
   write_corpus();
   const std::string bad = R"("bad": {"count": 0, "rows": []})";
@@ -137,8 +137,8 @@ TEST_F(ShuffleRowsTest, RefusesADamagedJournal) {
   }
 }
 
-// Kendall's tau of a random order of n has the variance 2 (2n + 5) / (9 n (n - 1)); and where the first tenth of the
-// rows comes to lie is uniform.
+// Kendall's tau of a random order of n rows has variance 2 (2n + 5) / (9 n (n - 1)), and the positions of the first
+// tenth of the rows are uniform.
 TEST_F(ShuffleRowsTest, MixesWell) {
   write_corpus();
   for (const uint64_t seed : {1, 2, 3}) {
@@ -157,11 +157,12 @@ TEST_F(ShuffleRowsTest, MixesWell) {
       if (order[i] < 300) ++tenths[i / 300];
     double chi2 = 0;
     for (const int count : tenths) chi2 += (count - 30.0) * (count - 30.0) / 30;
-    EXPECT_LT(chi2, 33.7) << "seed " << seed << ": of 9 degrees of freedom, exceeded once in 10,000 times";
+    EXPECT_LT(chi2, 33.7) << "seed " << seed
+                          << ": chi-squared with 9 degrees of freedom, exceeded once in 10,000 times";
   }
 }
 
-TEST_F(ShuffleRowsTest, ChunksAreThoseOfASplitAfterwards) {
+TEST_F(ShuffleRowsTest, ChunksMatchALaterSplit) {
   write_corpus();
   shuffle("whole.jsonl");
   options_.parts = {.chunks = 4, .valid = 25};
@@ -178,7 +179,7 @@ TEST_F(ShuffleRowsTest, ChunksAreThoseOfASplitAfterwards) {
         << part;
 }
 
-TEST_F(ShuffleRowsTest, GoesOnAfterKillsToTheSameBytes) {
+TEST_F(ShuffleRowsTest, ContinuesAfterKillsWithTheSameBytes) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "forks processes that start threads";
 #endif
@@ -194,7 +195,7 @@ TEST_F(ShuffleRowsTest, GoesOnAfterKillsToTheSameBytes) {
   };
   const std::string expected = whole("whole");
   int kills = 0;
-  for (int kill = 1; kill <= 13; ++kill) {  // and a call later in each further process, so that it comes to an end
+  for (int kill = 1; kill <= 13; ++kill) {  // later in each further process, so that it finishes
     const std::string name = cat("killed", kill);
     options_.memory = 1 << 16;
     for (int attempt = 0; !shuffle_apart(name, kill + attempt); ++attempt) {
@@ -209,7 +210,7 @@ TEST_F(ShuffleRowsTest, GoesOnAfterKillsToTheSameBytes) {
   EXPECT_GT(kills, 13);
 }
 
-TEST_F(ShuffleRowsTest, KeepsUnusableRowsInTheOrderOfTheFiles) {
+TEST_F(ShuffleRowsTest, KeepsUnusableRowsInFileOrder) {
   write_corpus();
   for (const char* name : {"a", "b", "c"})
     put(folder_ / cat("in/", name, ".jsonl"), "{\"n\": 1}\n[]\n" + numbered_rows(5000, 100) + "{\n");
@@ -224,7 +225,7 @@ TEST_F(ShuffleRowsTest, KeepsUnusableRowsInTheOrderOfTheFiles) {
   EXPECT_THAT(kept[5], HasSubstr("in/c.jsonl\",\"line\":103"));
 }
 
-TEST_F(ShuffleRowsTest, TooManyUnusableRowsAreAnErrorThatAllowsMore) {
+TEST_F(ShuffleRowsTest, ErrorsOfTooManyUnusableRowsNameTheLimit) {
   put(folder_ / "in/a.jsonl", "{\"n\": 1}\n[]\n");
   EXPECT_THAT(message_of<DataError>([&] { shuffle("mixed.jsonl"); }),
               HasSubstr("1 of 2 rows are unusable (limit 10 %, see --bad-row-share); the first is "));
@@ -234,7 +235,7 @@ TEST_F(ShuffleRowsTest, TooManyUnusableRowsAreAnErrorThatAllowsMore) {
   EXPECT_EQ(read_file(folder_ / "mixed.jsonl"), "{\"n\": 1}\n");
 }
 
-TEST_F(ShuffleRowsTest, DoesItOnceAndOverwritesNothing) {
+TEST_F(ShuffleRowsTest, ReusesFinishedWorkAndNeverOverwrites) {
   write_corpus();
   EXPECT_FALSE(shuffle("mixed.jsonl").reused);
   options_.workers = 2;
@@ -246,7 +247,7 @@ TEST_F(ShuffleRowsTest, DoesItOnceAndOverwritesNothing) {
   EXPECT_EQ(shuffle("mixed.jsonl").rows, 3000);
 }
 
-TEST_F(ShuffleRowsTest, KeepsRunsWhereItIsTold) {
+TEST_F(ShuffleRowsTest, KeepsRunsInTheGivenFolder) {
   write_corpus();
   fs::create_directory(folder_ / "scratch");
   options_.temp = folder_ / "scratch";
@@ -256,11 +257,11 @@ TEST_F(ShuffleRowsTest, KeepsRunsWhereItIsTold) {
       for (const auto& run : fs::recursive_directory_iterator(folder_ / "scratch")) files += run.is_regular_file();
   };
   shuffle("mixed.jsonl");
-  EXPECT_EQ(files, 1) << "all fits into one run";
+  EXPECT_EQ(files, 1) << "everything fits into one run";
   EXPECT_TRUE(fs::is_empty(folder_ / "scratch"));
 }
 
-TEST_F(ShuffleRowsTest, ProgressRunsToTheEndOfEachPhase) {
+TEST_F(ShuffleRowsTest, ProgressReachesTheEndOfEachPhase) {
   write_corpus();
   std::vector<RowProgress> seen;
   report_ = [&](const RowProgress& at) { seen.push_back(at); };
@@ -274,7 +275,7 @@ TEST_F(ShuffleRowsTest, ProgressRunsToTheEndOfEachPhase) {
   EXPECT_EQ(seen.back().done, seen.back().total);
 }
 
-TEST_F(ShuffleRowsTest, TooFewRowsForTheChunks) {
+TEST_F(ShuffleRowsTest, RefusesTooFewRowsForTheChunks) {
   put(folder_ / "in/a.jsonl", numbered_rows(0, 7));
   options_.parts = {.chunks = 4, .valid = 1};
   EXPECT_THAT(message_of<DataError>([&] { shuffle("mixed.jsonl"); }),
@@ -290,7 +291,7 @@ TEST_F(ShuffleRowsTest, MixesTextWithRows) {
               ::testing::UnorderedElementsAre("{\"text\": \"a row\", \"id\": 1}", "{\"text\": \"a document\"}"));
 }
 
-TEST_F(ShuffleRowsTest, AFailureLeavesNothingBehind) {
+TEST_F(ShuffleRowsTest, FailuresLeaveNoFiles) {
   write_corpus();
   put(folder_ / "in/zz.jsonl", "{\"text\": \"caf\xE9\"}\n");
   options_.temp = folder_ / "scratch";

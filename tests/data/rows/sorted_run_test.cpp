@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 class SortedRunsTest : public ::testing::Test {
  protected:
-  // Three runs of rows "0", "1" ...; their keys.
+  // Three runs of rows "0", "1" ..., and their keys.
   void SetUp() override {
     for (int run = 0; run < 3; ++run) {
       RunBuffer buffer;
@@ -39,7 +39,7 @@ class SortedRunsTest : public ::testing::Test {
   std::vector<RowKey> keys_;
 };
 
-TEST_F(SortedRunsTest, SlicesHoldAllRowsInTheOrderOfTheirKeys) {
+TEST_F(SortedRunsTest, SlicesHoldAllRowsInKeyOrder) {
   std::vector<size_t> order(keys_.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::sort(order, {}, [&](size_t i) { return keys_[i]; });
@@ -63,7 +63,7 @@ TEST_F(SortedRunsTest, MeasuresRangesOfKeys) {
   EXPECT_GT(bytes[keys_[0].high >> 48], 0U);
 }
 
-TEST_F(SortedRunsTest, NamesADamagedRun) {
+TEST_F(SortedRunsTest, ErrorsNameADamagedRun) {
   std::string run = read_file(paths_[1]);
   put(paths_[1], run.substr(0, run.size() - 1));
   EXPECT_THAT(message_of<CorruptionError>([&] { SortedRuns(paths_).measure(); }), HasSubstr("run-1 is damaged"));
@@ -83,7 +83,7 @@ TEST_F(SortedRunsTest, ClosesADamagedRun) {
   EXPECT_EQ(open_files(), before);
 }
 
-TEST(ShuffleKey, IsAnotherForEveryRow) {
+TEST(ShuffleKey, DiffersForEveryRow) {
   std::vector<RowKey> keys;
   for (size_t source = 0; source < 30; ++source)
     for (int64_t position = 1; position <= 300; ++position) keys.push_back(shuffle_key(1, source, position));

@@ -30,7 +30,7 @@ TEST_F(WorkFolderTest, KeepsAJournal) {
   EXPECT_FALSE(fs::exists(path()));
 }
 
-TEST_F(WorkFolderTest, DropsATornEntry) {
+TEST_F(WorkFolderTest, DropsATruncatedEntry) {
   { WorkFolder(path(), {{"seed", 1}}).record({{"run", 0}}); }
   const std::string whole = read_file(path() / "journal.jsonl");
   put(path() / "journal.jsonl", whole + "{\"run\": 1");
@@ -40,7 +40,7 @@ TEST_F(WorkFolderTest, DropsATornEntry) {
   EXPECT_EQ(read_file(path() / "journal.jsonl"), whole + "{\"run\":2}\n");
 }
 
-TEST_F(WorkFolderTest, BeginsAnewForAnotherKey) {
+TEST_F(WorkFolderTest, StartsOverForAnotherKey) {
   {
     WorkFolder work(path(), {{"seed", 1}});
     work.record({{"run", 0}});
@@ -51,7 +51,7 @@ TEST_F(WorkFolderTest, BeginsAnewForAnotherKey) {
   EXPECT_FALSE(fs::exists(work / "run-0"));
 }
 
-TEST_F(WorkFolderTest, IsOneProcessesAtATime) {
+TEST_F(WorkFolderTest, IsUsedByOneProcessAtATime) {
   const WorkFolder work(path(), {{"seed", 1}});
   EXPECT_THAT(message_of<DataError>([&] {
                 const WorkFolder other(path(), {{"seed", 1}});
@@ -69,7 +69,7 @@ TEST(DiskRoom, RefusesBeforeTheDiskIsFull) {
     EXPECT_THAT(message, ::testing::HasSubstr(piece));
 }
 
-TEST(DiskRoom, CountsWhatIsThereAlready) {
+TEST(DiskRoom, CountsExistingFiles) {
   const TempFolder folder;
   put(folder / "run-0", std::string(1 << 20, 'x'));
   const uint64_t free = free_disk_bytes(folder.path());
@@ -80,7 +80,7 @@ TEST(DiskRoom, CountsWhatIsThereAlready) {
   require_room(folder.path(), free + kOthers, "runs");
 }
 
-TEST(DiskRoom, TellsDisksApart) {
+TEST(DiskRoom, DistinguishesDisks) {
   const TempFolder folder;
   EXPECT_TRUE(on_one_disk(folder.path(), folder.path()));
   EXPECT_FALSE(on_one_disk(folder.path(), "/proc"));

@@ -22,7 +22,7 @@ MixtureOptions three() {
   return {.per_epoch = {100, 1000, 50}, .phases = {{0, {1, 7, 2}}}};
 }
 
-TEST(Mixture, EachSourceGivesItsShareOfEveryRun) {
+TEST(Mixture, EachSourceHasItsShareOfEveryRun) {
   const Mixture mixture(three());
   Counts taken(3, 0);
   for (int64_t i = 0; i < 20'000; ++i) {
@@ -39,7 +39,7 @@ TEST(Mixture, EachSourceGivesItsShareOfEveryRun) {
   EXPECT_FALSE(mixture.size());
 }
 
-TEST(Mixture, IsTheSameFromWhereverItIsRead) {
+TEST(Mixture, IsIndependentOfTheStartingPosition) {
   const Mixture forward(three());
   const auto expected = places(forward, 0, 20'000);
   for (const int64_t at : {19'999, 4096, 4095, 12'345, 0}) {
@@ -57,8 +57,8 @@ TEST(Mixture, IsTheSameFromWhereverItIsRead) {
   EXPECT_NE(places(Mixture(reseeded), 0, 100), places(forward, 0, 100));
 }
 
-// Far on, where blocks are found by bisection.
-TEST(Mixture, SeeksFar) {
+// Distant blocks are found by bisection.
+TEST(Mixture, SupportsDistantPositions) {
   const Mixture mixture(three());
   constexpr int64_t kFar = 1'000'000'000'000;
   Counts taken = mixture.taken(kFar);
@@ -70,7 +70,7 @@ TEST(Mixture, SeeksFar) {
   }
 }
 
-TEST(Mixture, ASourceThatIsUsedUpLeavesItsPlaceToTheOthers) {
+TEST(Mixture, AnExhaustedSourceLeavesItsShareToOthers) {
   MixtureOptions options = three();
   options.max_epochs = 1.5;  // 150, 1500, 75 samples
   const Mixture mixture(options);
@@ -78,7 +78,7 @@ TEST(Mixture, ASourceThatIsUsedUpLeavesItsPlaceToTheOthers) {
   Counts taken(3, 0);
   for (const Mixture::Place& place : places(mixture, 0, 1725)) ASSERT_EQ(place.sample, taken[place.source]++);
   EXPECT_EQ(taken, (Counts{150, 1500, 75}));
-  EXPECT_EQ(mixture.taken(400)[2], 75) << "by then it would have given 80";
+  EXPECT_EQ(mixture.taken(400)[2], 75) << "it would have given 80 by then";
   EXPECT_THAT(message_of<DataError>([&] { mixture.at(1725); }), HasSubstr("within data_max_epochs"));
 }
 
@@ -100,7 +100,7 @@ TEST(Mixture, WeightsChangeWithTheSchedule) {
   EXPECT_EQ(capped.size(), 6001 + 1000 - before[0]);
 }
 
-TEST(Mixture, PhasesBehindTheLastSampleAddNone) {
+TEST(Mixture, PhasesAfterTheLastSampleAddNothing) {
   MixtureOptions options = three();
   options.max_epochs = 1;
   options.phases.push_back({2000, {1, 1, 1}});
@@ -109,7 +109,7 @@ TEST(Mixture, PhasesBehindTheLastSampleAddNone) {
   EXPECT_EQ(mixture.taken(1150), (Counts{100, 1000, 50}));
 }
 
-TEST(Mixture, RefusesWhatAreNoWeights) {
+TEST(Mixture, RefusesInvalidWeights) {
   const auto refused = [](std::vector<MixturePhase> phases) {
     return message_of<ConfigError>([&] { Mixture({.per_epoch = {1, 1}, .phases = std::move(phases)}); });
   };
@@ -123,8 +123,8 @@ MixedSamples::Source source_of(const std::string& name, const std::vector<int64_
   return {name, std::make_shared<const PackedSamples>(MemoryDataset::counting(lengths), options)};
 }
 
-// Sources of one name are shards of one corpus: an epoch of it is one of all of them.
-TEST(MixedSamples, EpochsAreThoseOfANamesSources) {
+// Sources with the same name are shards of one corpus, whose epoch covers all of them.
+TEST(MixedSamples, SourcesWithOneNameShareEpochs) {
   const auto shard = [](int64_t documents) { return std::vector<int64_t>(static_cast<size_t>(documents), 9); };
   const MixedSamples mixed({source_of("a", shard(10)), source_of("a", shard(30)), source_of("b", shard(20))},
                            {{0, {1, 3, 4}}}, 0, 3);

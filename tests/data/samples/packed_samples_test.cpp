@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Mostly short, some many times as long as a sample, some empty, some of one token.
+// Mostly short documents, some many times as long as a sample, some empty, some with one token.
 std::vector<int64_t> mixed_lengths(int64_t documents, uint64_t salt) {
   std::vector<int64_t> lengths;
   const Philox rng(salt, 1);
@@ -36,7 +36,7 @@ Pieces epoch_of(const SampleSource& samples, int64_t epoch) {
   return all;
 }
 
-// How many samples first-fit takes for pieces in the order of their documents, found by looking at each.
+// The number of samples that first-fit uses for pieces in document order, found by trying each.
 int64_t first_fit(const std::vector<int64_t>& lengths, int64_t capacity) {
   std::vector<int64_t> rooms;
   for (const int64_t length : lengths)
@@ -48,7 +48,7 @@ int64_t first_fit(const std::vector<int64_t>& lengths, int64_t capacity) {
   return static_cast<int64_t>(rooms.size());
 }
 
-TEST(PackedSamples, EveryPairOfEveryDocumentIsInAnEpochOnce) {
+TEST(PackedSamples, AnEpochHasEveryPairOfEveryDocumentOnce) {
   constexpr int64_t kLength = 16;
   for (const int64_t window : {1000, 37}) {
     const std::vector<int64_t> lengths = mixed_lengths(300, 4);
@@ -74,13 +74,13 @@ TEST(PackedSamples, EveryPairOfEveryDocumentIsInAnEpochOnce) {
       for (const auto& [document, offset] : seen) EXPECT_LT(offset + 1, lengths[static_cast<size_t>(document)]);
       for (const auto& [document, pieces] : pieces_of_document)
         EXPECT_EQ(pieces, (lengths[static_cast<size_t>(document)] - 1 + kLength - 1) / kLength)
-            << "no more cuts than needed";
+            << "no unnecessary cuts";
     }
     EXPECT_EQ(samples.packed_size().places, pairs);
   }
 }
 
-TEST(PackedSamples, PadNoMoreThanFirstFitAndNearlyNothingIsMissingToTheLeastPossible) {
+TEST(PackedSamples, PadAtMostLikeFirstFitAndAlmostOptimally) {
   for (const uint64_t salt : {1, 2, 3, 4, 5, 6}) {
     const std::vector<int64_t> lengths = mixed_lengths(700, salt);
     const PackedSamples samples(MemoryDataset::counting(lengths), {.sequence_length = 24, .seed = salt});
@@ -90,7 +90,7 @@ TEST(PackedSamples, PadNoMoreThanFirstFitAndNearlyNothingIsMissingToTheLeastPoss
   }
 }
 
-// By brute force: all cuts of documents that lie end to end, of all places where the first sample may begin.
+// Brute force: all cuts of concatenated documents, for all offsets of the first sample.
 TEST(PackedSamples, SizesAreCounted) {
   constexpr int64_t kLength = 8;
   const std::vector<int64_t> lengths = {0, 1, 2, 9, 10, 30, 5, 8, 1, 17};
@@ -108,11 +108,10 @@ TEST(PackedSamples, SizesAreCounted) {
   EXPECT_EQ(samples.per_epoch(), 10) << "whole: 1 + 1 + 3 + 2; ends: 1 + 7, 5, 4 + 1 of 1, 1, 5, 4, 7";
   EXPECT_EQ(samples.use_of(25).front().epochs, 2.5);
   const auto alike = MemoryDataset::counting(std::vector<int64_t>(100, 17));
-  EXPECT_EQ(PackedSamples(alike, {.sequence_length = kLength}).packed_size().cut_end_to_end, 100)
-      << "wherever one begins";
+  EXPECT_EQ(PackedSamples(alike, {.sequence_length = kLength}).packed_size().cut_end_to_end, 100) << "for any offset";
 }
 
-TEST(PackedSamples, BatchesKeepDocumentsApartAndCountNoPadding) {
+TEST(PackedSamples, BatchesSeparateDocumentsAndIgnorePadding) {
   constexpr int64_t kLength = 16;
   const std::vector<int64_t> lengths = mixed_lengths(80, 8);
   const auto data = MemoryDataset::counting(lengths);
@@ -144,8 +143,8 @@ TEST(PackedSamples, BatchesKeepDocumentsApartAndCountNoPadding) {
   EXPECT_EQ(counted, samples.packed_size().places);
 }
 
-// llm.c's documents begin with the token that ends those before them.
-TEST(PackedSamples, AnEndOfTextMayPredictNothing) {
+// llm.c's documents begin with the token that ends the previous one.
+TEST(PackedSamples, EndOfTextTokensMayBeExcludedFromPrediction) {
   const auto data = std::make_shared<const MemoryDataset>(std::vector<std::vector<int32_t>>{{7, 1, 2, 3}});
   const PackedSamples samples(data, {.sequence_length = 4});
   const Batch batch = make_batch(samples, 0, 1, {.end_of_text = 7, .eod_mask_loss = true});
@@ -153,7 +152,7 @@ TEST(PackedSamples, AnEndOfTextMayPredictNothing) {
   EXPECT_EQ(make_batch(samples, 0, 1, {.end_of_text = 7}).loss_tokens, 3);
 }
 
-TEST(PackedSamples, AreAPureFunctionOfSeedAndIndex) {
+TEST(PackedSamples, DependOnlyOnSeedAndIndex) {
   const auto data = MemoryDataset::counting(mixed_lengths(200, 3));
   const PackedSamplesOptions options{.sequence_length = 20, .seed = 11, .window = 30};
   const PackedSamples forward(data, options), jumping(data, options);
@@ -164,7 +163,7 @@ TEST(PackedSamples, AreAPureFunctionOfSeedAndIndex) {
     const int64_t index = i * 61 % (2 * n);
     EXPECT_EQ(jumping.pieces_of(index), all[static_cast<size_t>(index)]);
   }
-  EXPECT_NE(epoch_of(forward, 0), epoch_of(forward, 1)) << "every epoch has an order of its own";
+  EXPECT_NE(epoch_of(forward, 0), epoch_of(forward, 1)) << "every epoch has its own order";
   const PackedSamples one_window(data, {.sequence_length = 20});
   EXPECT_NE(epoch_of(one_window, 0), epoch_of(one_window, 1)) << "also within a window";
   PackedSamplesOptions other = options;
@@ -174,10 +173,10 @@ TEST(PackedSamples, AreAPureFunctionOfSeedAndIndex) {
   other.shuffle = false;
   const PackedSamples evaluated(data, other);
   EXPECT_EQ(epoch_of(evaluated, 0), epoch_of(evaluated, 1));
-  EXPECT_EQ(epoch_of(evaluated, 0), epoch_of(forward, 0)) << "not the longest first, of which few are evaluated";
+  EXPECT_EQ(epoch_of(evaluated, 0), epoch_of(forward, 0)) << "not ordered by length, since only some are evaluated";
 }
 
-TEST(PackedSamples, MayBeReadByManyThreadsAndFromAnyLayout) {
+TEST(PackedSamples, SupportManyThreadsAndLayouts) {
   const auto samples = std::make_shared<const PackedSamples>(MemoryDataset::counting(mixed_lengths(200, 5)),
                                                              PackedSamplesOptions{.sequence_length = 12, .window = 20});
   const int64_t steps = 2 * samples->per_epoch() / 8;
@@ -208,7 +207,7 @@ TEST(PackedSamples, MayBeReadByManyThreadsAndFromAnyLayout) {
   EXPECT_EQ(read_by(2, 7), std::vector(whole.begin() + 28, whole.end())) << "resumed at step 7";
 }
 
-TEST(PackedSamples, MixByTheirWeights) {
+TEST(PackedSamples, MixByWeight) {
   const auto of = [](uint64_t salt, uint64_t seed) {
     return std::make_shared<const PackedSamples>(MemoryDataset::counting(mixed_lengths(100, salt)),
                                                  PackedSamplesOptions{.sequence_length = 12, .seed = seed});
@@ -229,7 +228,7 @@ TEST(PackedSamples, MixByTheirWeights) {
   EXPECT_NEAR(static_cast<double>(of_b), 60, 2);
 }
 
-TEST(PackedSamples, RefusesWhatPredictsNothing) {
+TEST(PackedSamples, RefuseDataWithoutTargets) {
   EXPECT_THAT(message_of<DataError>([] {
                 PackedSamples(MemoryDataset::counting({1, 0, 1}), {.sequence_length = 4});
               }),

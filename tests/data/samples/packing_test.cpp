@@ -22,7 +22,7 @@ std::vector<std::vector<int64_t>> samples_of(const PackedDocuments& packed) {
   return samples;
 }
 
-TEST(Packing, EveryDocumentIsInOneSampleThatHoldsIt) {
+TEST(Packing, EveryDocumentIsInASampleThatHoldsIt) {
   std::vector<int64_t> sizes;
   const Philox rng(1, 2);
   for (uint64_t i = 0; i < 500; ++i) sizes.push_back(static_cast<int64_t>(rng.below(65, i)));
@@ -39,11 +39,11 @@ TEST(Packing, EveryDocumentIsInOneSampleThatHoldsIt) {
       EXPECT_LE(size, 64);
     }
     for (size_t i = 0; i < sizes.size(); ++i) EXPECT_EQ(seen[i], sizes[i] > 0 ? 1 : 0) << i;
-    EXPECT_EQ(pack_documents(sizes, 64, packing, 7).documents, packed.documents) << "the same to the last document";
+    EXPECT_EQ(pack_documents(sizes, 64, packing, 7).documents, packed.documents) << "identical for all documents";
   }
 }
 
-TEST(Packing, GreedyFillsOneAfterTheOtherAndBestFitTheFullest) {
+TEST(Packing, GreedyFillsInOrderAndBestFitTheFullest) {
   const std::vector<int64_t> sizes = {6, 4, 5, 5, 3, 7, 0, 10};
   EXPECT_EQ(pack_documents(sizes, 10, Packing::best_fit, 1).samples(), 4) << "10, 7 + 3, 6 + 4, 5 + 5";
   EXPECT_EQ(pack_documents(sizes, 10, Packing::none, 1).samples(), 7);
@@ -58,10 +58,10 @@ TEST(Packing, GreedyFillsOneAfterTheOtherAndBestFitTheFullest) {
             pack_documents(sizes, 10, Packing::none, 2).documents);
 }
 
-// By its definition: of all samples begun so far the fullest with room, and the first of those.
+// By definition, best fit uses the fullest sample with room among those begun, and the first of several.
 std::vector<std::vector<int64_t>> brute_best_fit(const std::vector<std::vector<int64_t>>& packed,
                                                  const std::vector<int64_t>& sizes, int64_t capacity) {
-  std::vector<int64_t> falling;  // in the order that equally long documents have in a packing of one document a sample
+  std::vector<int64_t> falling;  // equally long documents are ordered as in a packing of one document per sample
   for (const auto& sample : packed) falling.push_back(sample.front());
   std::ranges::stable_sort(falling, std::greater<>{}, [&](int64_t d) { return sizes[static_cast<size_t>(d)]; });
   std::vector<std::vector<int64_t>> samples;
@@ -81,7 +81,7 @@ std::vector<std::vector<int64_t>> brute_best_fit(const std::vector<std::vector<i
   return samples;
 }
 
-TEST(Packing, BestFitIsThatOfABruteSearch) {
+TEST(Packing, BestFitMatchesBruteForce) {
   for (uint64_t salt = 0; salt < 20; ++salt) {
     const auto capacity = static_cast<int64_t>(10 + 7 * salt);
     std::vector<int64_t> sizes;

@@ -19,7 +19,7 @@ std::vector<int32_t> sample(const Samples& samples, int64_t index) {
   return tokens;
 }
 
-// Conversations of which only the first token is marked as an answer, or the last one.
+// Conversations with only the first or only the last token marked as an answer.
 class OneMark final : public TokenDataset {
  public:
   int64_t documents() const override { return 2; }
@@ -33,7 +33,7 @@ class OneMark final : public TokenDataset {
   std::string name() const override { return "one mark"; }
 };
 
-TEST(Samples, TheFirstTokenOfAConversationIsNoTarget) {
+TEST(Samples, TheFirstTokenOfAConversationIsNotATarget) {
   const Samples samples(std::make_shared<const OneMark>(), {.sequence_length = 4});
   EXPECT_EQ(samples.packed_size().left_out, 1);
   EXPECT_EQ(samples.packed_size().documents, 1);
@@ -41,7 +41,7 @@ TEST(Samples, TheFirstTokenOfAConversationIsNoTarget) {
   EXPECT_EQ(samples.pieces_of(0).front().document, 1);
 }
 
-TEST(Samples, InOrderTheyTileTheDocuments) {
+TEST(Samples, WithoutShufflingTheyTileTheDocuments) {
   const Samples samples(MemoryDataset::counting({3, 0, 4, 1, 5}), {.sequence_length = 4, .shuffle = false});
   ASSERT_EQ(samples.per_epoch(), 3);
   EXPECT_EQ(sample(samples, 0), (std::vector<int32_t>{0, 1, 2, 3, 4}));
@@ -50,7 +50,7 @@ TEST(Samples, InOrderTheyTileTheDocuments) {
   EXPECT_EQ(sample(samples, 3), sample(samples, 0));
 }
 
-// Every epoch: each target but the tail is predicted once, documents stay whole and in one order.
+// In every epoch, each target except the tail is predicted once, and documents stay whole and in one order.
 TEST(Samples, EachEpochVisitsEverySampleOnce) {
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < 50; ++i) lengths.push_back(i * 37 % 23);
@@ -71,11 +71,11 @@ TEST(Samples, EachEpochVisitsEverySampleOnce) {
     EXPECT_EQ(std::set<int32_t>(targets.begin(), targets.end()).size(), targets.size());
     first_tokens.insert(starts);
   }
-  EXPECT_EQ(first_tokens.size(), 5u);  // no two epochs alike
+  EXPECT_EQ(first_tokens.size(), 5u);  // no two epochs are equal
 }
 
-// Both shuffles are those of the epoch: of documents, which moves the cuts, and of samples.
-TEST(Samples, EachEpochHasOrdersOfItsOwn) {
+// Each epoch shuffles documents, which moves the cuts, and samples.
+TEST(Samples, EachEpochHasItsOwnOrder) {
   const auto epochs = [](const std::vector<int64_t>& lengths) {
     const Samples samples(MemoryDataset::counting(lengths), {.sequence_length = 7});
     std::vector<std::vector<std::vector<int32_t>>> found(2);
@@ -86,7 +86,7 @@ TEST(Samples, EachEpochHasOrdersOfItsOwn) {
   auto one = epochs({300});
   EXPECT_NE(one[0], one[1]);
   for (auto& epoch : one) std::ranges::sort(epoch);
-  EXPECT_EQ(one[0], one[1]) << "one document is always cut at the same places";
+  EXPECT_EQ(one[0], one[1]) << "a single document is always cut at the same places";
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < 40; ++i) lengths.push_back(3 + i * 7 % 11);
   auto many = epochs(lengths);
@@ -94,7 +94,7 @@ TEST(Samples, EachEpochHasOrdersOfItsOwn) {
   EXPECT_NE(many[0], many[1]);
 }
 
-TEST(Samples, StepsBetweenDocumentsOnlyAtTheirEnds) {
+TEST(Samples, SkipBetweenDocumentsOnlyAtTheirEnds) {
   const std::vector<int64_t> lengths(40, 10);
   const Samples samples(MemoryDataset::counting(lengths), {.sequence_length = 6});
   for (int64_t i = 0; i < samples.per_epoch(); ++i) {
@@ -108,7 +108,7 @@ TEST(Samples, StepsBetweenDocumentsOnlyAtTheirEnds) {
   }
 }
 
-TEST(Samples, AreAPureFunctionOfTheIndex) {
+TEST(Samples, DependOnlyOnTheIndex) {
   const auto dataset = MemoryDataset::counting({30, 40, 50});
   const Samples forward(dataset, {.sequence_length = 8}), jumping(dataset, {.sequence_length = 8});
   std::vector<std::vector<int32_t>> all;
@@ -129,7 +129,7 @@ TEST(Samples, OneSampleIsEnough) {
   EXPECT_THROW(Samples(MemoryDataset::counting({8}), {.sequence_length = 0}), ConfigError);
 }
 
-TEST(Samples, MayBeReadByManyThreads) {
+TEST(Samples, SupportManyThreads) {
   const Samples samples(MemoryDataset::counting({100, 200, 300}), {.sequence_length = 10});
   const auto checksum = [&] {
     uint64_t sum = 0;

@@ -12,8 +12,9 @@ namespace {
 
 using Ints = std::vector<int32_t>;
 
-// By hand. Bigrams of 0 1 0 1 0 2 1 over V = 4: (0,1) x2, (1,0) x2, (0,2) x1, (2,1) x1: n1 = 2, n2 = 2, D = 1/3.
-// Predecessors: N(.0) = 1, N(.1) = 2, N(.2) = 1, N(.3) = 0, N(..) = 4: n1 = 2, n2 = 1, D' = 1/2; three words have one.
+// Computed by hand. Bigrams of 0 1 0 1 0 2 1 with V = 4: (0,1) x2, (1,0) x2, (0,2) x1, (2,1) x1: n1 = 2, n2 = 2, D =
+// 1/3. Predecessors: N(.0) = 1, N(.1) = 2, N(.2) = 1, N(.3) = 0, N(..) = 4: n1 = 2, n2 = 1, D' = 1/2; three words have
+// one.
 TEST(Bigram, AgreesWithAHandCountedExample) {
   BigramModel model(4);
   model.count(Ints{0, 1, 0, 1, 0, 2, 1});
@@ -26,7 +27,7 @@ TEST(Bigram, AgreesWithAHandCountedExample) {
   EXPECT_NEAR(model.probability(0, 1), (2 - d) / 3 + backoff * q[1], 1e-15);
   EXPECT_NEAR(model.probability(0, 2), (1 - d) / 3 + backoff * q[2], 1e-15);
   EXPECT_NEAR(model.probability(0, 3), backoff * q[3], 1e-15);
-  EXPECT_NEAR(model.probability(3, 1), q[1], 1e-15);  // 3 was never seen
+  EXPECT_NEAR(model.probability(3, 1), q[1], 1e-15);  // 3 does not occur
 }
 
 TEST(Bigram, ProbabilitiesSumToOne) {
@@ -52,7 +53,7 @@ TEST(Bigram, ProbabilitiesSumToOne) {
   }
 }
 
-TEST(Bigram, CountsDocumentsApart) {
+TEST(Bigram, SeparatesDocuments) {
   const MemoryDataset documents({{1, 2}, {}, {3}});
   const BigramModel apart = count_bigrams(documents, 10, {}), ended = count_bigrams(documents, 10, 9);
   EXPECT_EQ(apart.distinct_bigrams(), 1);  // 1 2
@@ -97,7 +98,7 @@ TEST(Bigram, RefusesIdsOutsideTheVocabulary) {
     EXPECT_PRED1(names_the_data, message);
 }
 
-TEST(Bigram, CountsSoManyTokensOfAllOverALargeDataset) {
+TEST(Bigram, SamplesTokensAcrossALargeDataset) {
   std::vector<std::vector<int32_t>> documents;
   for (int32_t d = 0; d < 400; ++d) documents.emplace_back(10, d / 100);
   const MemoryDataset dataset(documents);

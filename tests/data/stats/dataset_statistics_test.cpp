@@ -49,7 +49,7 @@ void expect_golden(const DatasetStatistics& found) {
   EXPECT_EQ(found.duplicate_documents, expected["duplicate_documents"]);
 }
 
-// Every byte is a token, and <|endoftext|> is one.
+// Every byte is a token, and so is <|endoftext|>.
 std::shared_ptr<const Tokenizer> byte_tokenizer() {
   TokenizerSpec spec;
   for (int byte = 0; byte < 256; ++byte) spec.tokens.emplace_back(1, static_cast<char>(byte));
@@ -58,7 +58,7 @@ std::shared_ptr<const Tokenizer> byte_tokenizer() {
   return std::make_shared<Tokenizer>(spec);
 }
 
-TEST(DatasetStatistics, AreWhatPythonCounts) {
+TEST(DatasetStatistics, MatchPython) {
   TempFolder folder;
   StatisticsOptions options = options_in(folder);
   const auto sources = find_sources({kGolden / "rows.jsonl"}).files;
@@ -80,7 +80,7 @@ std::vector<std::pair<int64_t, double>> repetition_of(const DatasetStatistics& f
   return rules;
 }
 
-// Of the same texts datatrove and Python's Counter say the same; workers change nothing.
+// datatrove and Python's Counter give the same results for the same texts, with any number of workers.
 TEST(DatasetStatistics, CountRepetitionAndNgrams) {
   TempFolder folder;
   StatisticsOptions options = options_in(folder);
@@ -112,7 +112,7 @@ TEST(DatasetStatistics, CountRepetitionAndNgrams) {
   EXPECT_EQ(repetition_of(again), repetition_of(found));
 }
 
-TEST(DatasetStatistics, CountTokensOfTextsAndShardsAlike) {
+TEST(DatasetStatistics, CountTokensOfTextsAndShardsEqually) {
   TempFolder folder;
   StatisticsOptions options = options_in(folder);
   options.tokenizer = byte_tokenizer();
@@ -143,7 +143,7 @@ TEST(DatasetStatistics, CountTokensOfTextsAndShardsAlike) {
   EXPECT_EQ(bare.bytes.count(), 0);
 }
 
-TEST(DatasetStatistics, OfTokensAloneSeeEqualDocuments) {
+TEST(DatasetStatistics, FindEqualDocumentsFromTokens) {
   TempFolder folder;
   const MemoryDataset data({{1, 2, 3}, {4}, {1, 2, 3}, {}, {4}, {4}});
   const DatasetStatistics found = token_statistics(data, options_in(folder));

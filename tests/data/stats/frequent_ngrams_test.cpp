@@ -10,23 +10,23 @@
 namespace witan {
 namespace {
 
-TEST(FrequentNgrams, AreExactWhileThereAreCountersForAll) {
+TEST(FrequentNgrams, AreExactIfCountersSuffice) {
   FrequentNgrams ngrams(8);
   for (uint64_t number = 1; number <= 8; ++number)
     for (uint64_t times = 0; times < number; ++times) ngrams.add(number, cat("n", number, "-", times));
   EXPECT_EQ(ngrams.added(), 36);
   EXPECT_EQ(ngrams.error(), 0);
   EXPECT_EQ(ngrams.most_frequent(2), (std::vector<FrequentNgram>{{"n8-1", 8}, {"n7-1", 7}}));
-  EXPECT_EQ(ngrams.most_frequent(100).size(), 7u) << "what occurs once is not repeated";
+  EXPECT_EQ(ngrams.most_frequent(100).size(), 7u) << "a single occurrence is not a repetition";
 }
 
-TEST(FrequentNgrams, OfEqualCountsComeByTheirText) {
+TEST(FrequentNgrams, AreOrderedByTextAtEqualCounts) {
   FrequentNgrams ngrams(8);
   for (const char* text : {"b", "a", "c", "c", "a", "b"}) ngrams.add(static_cast<uint64_t>(text[0]), text);
   EXPECT_EQ(ngrams.most_frequent(3), (std::vector<FrequentNgram>{{"a", 2}, {"b", 2}, {"c", 2}}));
 }
 
-// 100,000 numbers of Zipf's law, of which some thousands are different, by 256 counters.
+// 100,000 Zipf-distributed numbers with thousands of distinct values, counted by 256 counters.
 TEST(FrequentNgrams, StayWithinTheirBounds) {
   constexpr size_t kCounters = 256;
   FrequentNgrams ngrams(kCounters);

@@ -8,7 +8,7 @@
 namespace witan {
 namespace {
 
-TEST(LengthHistogram, GivesQuantilesToAHundredth) {
+TEST(LengthHistogram, QuantilesAreAccurateToAPercent) {
   const Philox random(3, 5);
   LengthHistogram histogram;
   std::vector<int64_t> lengths;
@@ -35,13 +35,13 @@ TEST(LengthHistogram, GivesQuantilesToAHundredth) {
   }
 }
 
-TEST(LengthHistogram, QuantilesLieWithinWhatWasSeen) {
+TEST(LengthHistogram, QuantilesStayWithinTheRange) {
   LengthHistogram histogram;
-  histogram.add(1003);  // whose bucket begins at 1000
+  histogram.add(1003);  // its bucket begins at 1000
   for (const double share : {0.0, 0.5, 1.0}) EXPECT_EQ(histogram.quantile(share), 1003);
 }
 
-TEST(LengthHistogram, PartsBarsTwiceForEachDoubling) {
+TEST(LengthHistogram, HasTwoBarsPerDoubling) {
   LengthHistogram histogram;
   EXPECT_TRUE(histogram.bars().empty());
   EXPECT_EQ(histogram.quantile(0.5), 0);
@@ -51,7 +51,7 @@ TEST(LengthHistogram, PartsBarsTwiceForEachDoubling) {
             (std::vector<Bar>{{3, 4, 1}, {4, 6, 3}, {6, 8, 1}, {8, 12, 0}, {12, 16, 0}, {16, 24, 2}, {24, 32, 1}}));
 }
 
-TEST(LengthHistogram, HoldsTheLongestThereCanBe) {
+TEST(LengthHistogram, HoldsTheLargestLength) {
   LengthHistogram histogram;
   histogram.add(int64_t{1} << 40);
   histogram.add((int64_t{1} << 40) - 1);

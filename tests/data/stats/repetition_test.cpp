@@ -23,7 +23,7 @@ void expect_shares(const RepetitionShares& shares, const Json& expected, const s
     EXPECT_NEAR(shares[rule], expected.at(rule).get<double>(), 1e-12) << kRepetitionRules[rule].name << " of " << text;
 }
 
-TEST(Repetition, IsWhatDatatroveMeasures) {
+TEST(Repetition, MatchesDatatrove) {
   const Json golden_shares = parse_json(read_file(golden("stats/repetition.json")), "repetition.json");
   for (const Json& one : golden_shares["texts"])
     expect_shares(shares_of(one["text"].get<std::string>()), one["shares"], one["text"].get<std::string>());
@@ -36,13 +36,13 @@ TEST(Repetition, IsWhatDatatroveMeasures) {
   EXPECT_EQ(number, golden_shares["rows"].size());
 }
 
-TEST(Repetition, OfNothingIsNone) {
+TEST(Repetition, OfEmptyTextIsZero) {
   for (const char* text : {"", "\n", "\n\n\n", "word"})
     for (const double share : shares_of(text)) EXPECT_EQ(share, 0) << text;
 }
 
-// What a long text has left behind does not count in the next one.
-TEST(Repetition, DoesNotDependOnTextsBefore) {
+// Leftovers of a long text do not affect the next one.
+TEST(Repetition, IsIndependentOfEarlierTexts) {
   const std::string text = "a b c a b c a b c a b c\na b c\na b c\n";
   const RepetitionShares alone = shares_of(text);
   std::string longer;
@@ -51,7 +51,7 @@ TEST(Repetition, DoesNotDependOnTextsBefore) {
   EXPECT_EQ(shares_of(text), alone);
 }
 
-TEST(HashedWords, AreTheWordsAndWhereTheyStand) {
+TEST(HashedWords, HaveWordsAndTheirPositions) {
   const std::string text = "  The cat -- the CAT, \xC3\x84pfel 天地!";
   const HashedWords words(text);
   std::vector<std::u32string> expected;
@@ -62,12 +62,12 @@ TEST(HashedWords, AreTheWordsAndWhereTheyStand) {
   EXPECT_EQ(words.text(0, 4), "The cat -- the CAT");
   EXPECT_EQ(words.text(4, 2), "\xC3\x84pfel 天");
   EXPECT_EQ(words.characters(0, 7), 12 + 5 + 2);
-  EXPECT_EQ(words.hash(0, 2), words.hash(2, 2)) << "case does not count, nor what stands between words";
+  EXPECT_EQ(words.hash(0, 2), words.hash(2, 2)) << "case and separators do not matter";
   EXPECT_EQ(HashedWords(" .\n").size(), 0u);
 }
 
-// Runs have the same hash if and only if they are the same words.
-TEST(HashedWords, TellRunsApart) {
+// Runs have the same hash if and only if they consist of the same words.
+TEST(HashedWords, DistinguishRuns) {
   std::string text;
   for (int i = 0; i < 4000; ++i) text += cat("w", i * 7919 % 13, i % 3 == 0 ? " " : ", ");
   const HashedWords words(text);

@@ -43,7 +43,7 @@ std::string compressed(Codec codec, const std::string& bytes) {
 
 constexpr Codec kAll[] = {Codec::none, Codec::snappy, Codec::gzip, Codec::zstd, Codec::lz4_block, Codec::lz4_frame};
 
-TEST(Codecs, UndoWhatTheLibrariesDid) {
+TEST(Codecs, InvertTheLibraries) {
   Decompressor decompressor;
   for (int repeat = 0; repeat < 2; ++repeat)
     for (const Codec codec : kAll)
@@ -51,17 +51,17 @@ TEST(Codecs, UndoWhatTheLibrariesDid) {
         EXPECT_EQ(decompressor.run(codec, compressed(codec, bytes), bytes.size()), bytes) << static_cast<int>(codec);
 }
 
-TEST(Codecs, ABlockWithoutBytesIsEmpty) {
+TEST(Codecs, AcceptBlocksWithoutBytes) {
   Decompressor decompressor;
   for (const Codec codec : kAll) EXPECT_EQ(decompressor.run(codec, {}, 0), "");
 }
 
-TEST(Codecs, SeveralGzipMembersAreOneBlock) {
+TEST(Codecs, JoinSeveralGzipMembers) {
   Decompressor decompressor;
   EXPECT_EQ(decompressor.run(Codec::gzip, gzip("one, ") + gzip("two"), 8), "one, two");
 }
 
-TEST(Codecs, AnotherSizeOrDamageIsRefused) {
+TEST(Codecs, RefuseWrongSizesAndDamage) {
   Decompressor decompressor;
   const std::string bytes = text();
   for (const Codec codec : kAll) {
@@ -83,8 +83,8 @@ TEST(Codecs, AnotherSizeOrDamageIsRefused) {
   }
 }
 
-// A header that declares two gigabytes in ten bytes costs no memory.
-TEST(Codecs, NoBlockIsTakenForMoreThanItCanHold) {
+// A header that declares two gigabytes in ten bytes must not allocate them.
+TEST(Codecs, LimitSizesByTheCompressedBytes) {
   Decompressor decompressor;
   for (const Codec codec : kAll) {
     try {

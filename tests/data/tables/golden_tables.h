@@ -1,4 +1,4 @@
-// The golden tables (tests/golden/data/tables/make_golden.py): one table in many files, and what is read from them.
+// The golden tables (tests/golden/data/tables/make_golden.py): one table in many files, and its expected contents.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace witan {
 
-// `name` is below the folder of the tables: "pages.parquet", "encodings/zstd_plain_v1.parquet".
+// `name` is relative to the folder of the tables: "pages.parquet", "encodings/zstd_plain_v1.parquet".
 inline fs::path golden_table(const std::string& name) {
   return golden("tables/" + name);
 }
@@ -31,7 +31,7 @@ inline std::vector<fs::path> golden_tables(const std::string& suffix) {
   return found;
 }
 
-// The small files of a few rows each, under a kilobyte, whose names end with `suffix`.
+// Small files of a few rows, under a kilobyte, whose names end with `suffix`.
 inline std::vector<fs::path> seed_tables(const std::string& suffix) {
   std::vector<fs::path> found;
   for (const auto& entry : fs::directory_iterator(golden("tables/seeds")))
@@ -40,8 +40,8 @@ inline std::vector<fs::path> seed_tables(const std::string& suffix) {
   return found;
 }
 
-// Calls read(damaged) with the bytes cut off at every `step`-th byte, and with a bit flipped in every `step`-th byte; a
-// step of 1 flips every bit.
+// Calls read(damaged) with the bytes truncated at every `step`-th byte, and with a bit flipped in every `step`-th byte;
+// a step of 1 flips every bit.
 template <class Read>
 void for_damaged(const std::string& whole, size_t step, const Read& read) {
   for (size_t at = 0; at < whole.size(); at += step) {
@@ -68,14 +68,14 @@ inline std::vector<Json> expected_rows() {
   return rows_in("expected.jsonl").get<std::vector<Json>>();
 }
 
-// The columns of the golden table that can be written as JSON, and some that cannot.
+// Columns of the golden table: some that can be written as JSON, and some that cannot.
 inline TableColumns all_columns() {
   return {.text = "",
           .json = {"id", "text", "meta", "messages", "deep", "i32", "i64", "u8", "u32", "u64", "f32", "f64", "flag",
                    "day", "price", "seen"}};
 }
 
-// What a reader gives for the texts of a column, null for what is unusable.
+// The texts that a reader gives for the column, with null for unusable ones.
 inline Json texts_of(TableReader& reader) {
   Json texts = Json::array();
   for (TableCell cell; reader.next(cell);) {
@@ -88,7 +88,7 @@ inline Json texts_of(TableReader& reader) {
   return texts;
 }
 
-// The texts of each row, of a column of lists.
+// The texts of each row for a column of lists.
 inline Json lists_of(TableReader& reader) {
   Json rows = Json::array();
   for (TableCell cell; reader.next(cell);) {
@@ -110,7 +110,7 @@ inline Json rows_of(TableReader& reader) {
   return rows;
 }
 
-// The rows with all columns that JSON has a type for, nulls included, as pyarrow gives them (make_whole.py).
+// Rows with all columns for which JSON has a type, including nulls, as pyarrow gives them (make_whole.py).
 inline Json expected_whole() {
   return rows_in("whole.jsonl");
 }

@@ -9,7 +9,7 @@
 namespace witan::tables {
 namespace {
 
-TEST(JsonRow, WritesValuesWithTheirCommas) {
+TEST(JsonRow, WritesValuesWithCommas) {
   JsonRow row(1000);
   row.begin_object();
   row.key("a");
@@ -35,7 +35,7 @@ TEST(JsonRow, WritesValuesWithTheirCommas) {
   EXPECT_EQ(row.line(), "\"again\"");
 }
 
-TEST(JsonRow, EscapesEveryByteThatNeedsIt) {
+TEST(JsonRow, EscapesSpecialBytes) {
   std::string all;
   for (int byte = 0; byte < 128; ++byte) all += static_cast<char>(byte);
   all += "é🙂";
@@ -44,7 +44,7 @@ TEST(JsonRow, EscapesEveryByteThatNeedsIt) {
   EXPECT_EQ(parse_json(row.line(), "row").get<std::string>(), all);
 }
 
-TEST(JsonRow, StopsWhenItIsTooLong) {
+TEST(JsonRow, StopsAtTheSizeLimit) {
   JsonRow row(100);
   row.begin_list();
   for (int i = 0; i < 1'000'000; ++i) row.text("ten bytes.");

@@ -8,8 +8,8 @@
 namespace witan::tables {
 namespace {
 
-// Windows of a file and of memory, moved at random over more than one block.
-TEST(RandomAccess, AWindowShowsTheBytesOfItsPart) {
+// Moves windows of a file and of memory at random over more than one block.
+TEST(RandomAccess, WindowsShowTheirBytes) {
   const TempFolder folder;
   std::mt19937 random(3);
   std::string bytes(1 << 20, '\0');
@@ -33,7 +33,7 @@ TEST(RandomAccess, AWindowShowsTheBytesOfItsPart) {
   }
 }
 
-TEST(RandomAccess, AFileThatShrinksIsAnError) {
+TEST(RandomAccess, ShrinkingFilesAreErrors) {
   const TempFolder folder;
   put(folder / "a", "0123456789");
   const auto file = open_file(folder / "a");

@@ -10,13 +10,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Cells as a file would have them.
+// Cells as a file would contain them.
 class Cells final : public TableReader {
  public:
   explicit Cells(std::vector<std::pair<int64_t, std::string>> cells) : cells_(std::move(cells)) {}
 
   bool next(TableCell& cell) override {
-    text_.assign(100, '?');  // what was given before is not valid any more
+    text_.assign(100, '?');  // earlier results are no longer valid
     if (at_ == cells_.size()) return false;
     const auto& [row, text] = cells_[at_++];
     text_ = text;
@@ -42,7 +42,7 @@ std::vector<std::string> aligned(std::vector<std::vector<std::pair<int64_t, std:
   return found;
 }
 
-TEST(AlignedRows, ARowLacksInAllColumnsWhatItLacksInOne) {
+TEST(AlignedRows, ARowMissingInOneColumnIsMissingInAll) {
   const std::vector<std::vector<std::pair<int64_t, std::string>>> columns = {
       {{1, "one"}, {2, "two"}, {3, "null"}, {4, ""}}, {{1, "I"}, {2, "null"}, {3, "III"}, {4, "IV"}}};
   EXPECT_EQ(aligned(columns), (std::vector<std::string>{"1 one", "2 ! column b: the text is null",
@@ -51,12 +51,12 @@ TEST(AlignedRows, ARowLacksInAllColumnsWhatItLacksInOne) {
                                                                          "3 ! column b: the text is null", "4 IV"}));
 }
 
-TEST(AlignedRows, ListsHaveAsManyTexts) {
+TEST(AlignedRows, ListsMustHaveEqualLengths) {
   EXPECT_EQ(aligned({{{1, "x"}, {1, "y"}, {2, "z"}, {3, "u"}, {3, "v"}}, {{1, "X"}, {1, "Y"}, {2, "Z"}, {3, "U"}}}),
             (std::vector<std::string>{"1 x", "1 y", "2 z", "3 ! the row has 2 texts in the column a and 1 in b"}));
 }
 
-TEST(AlignedRows, AColumnThatEndsEarlierIsDamage) {
+TEST(AlignedRows, AShorterColumnIsDamage) {
   EXPECT_THAT(message_of<CorruptionError>([] {
                 aligned({{{1, "x"}, {2, "y"}}, {{1, "X"}}});
               }),
@@ -64,8 +64,8 @@ TEST(AlignedRows, AColumnThatEndsEarlierIsDamage) {
   EXPECT_THAT(message_of<CorruptionError>([] { aligned({{{1, "x"}}, {{1, "X"}, {2, "Y"}}}); }), HasSubstr("column b"));
 }
 
-// One table in every kind of file has the same rows with both texts.
-TEST(AlignedRows, AreTheSameInEveryKindOfFile) {
+// One table gives the same rows with both texts in every file format.
+TEST(AlignedRows, AreTheSameInEveryFormat) {
   std::vector<std::string> expected;
   int64_t number = 0;
   for (const Json& line : expected_rows()) {

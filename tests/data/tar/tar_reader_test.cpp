@@ -17,7 +17,7 @@ std::string octal(uint64_t value) {
   return text.data();
 }
 
-// A header of the type; `size` as it stands in the 12 bytes of its field.
+// A header of the given type; `size` is the raw text of its 12-byte field.
 std::string header(char type, const std::string& name, const std::string& size) {
   std::string block(512, '\0');
   block.replace(0, name.size(), name);
@@ -50,25 +50,25 @@ Members members_of(const std::string& archive) {
   return members;
 }
 
-TEST(TarReader, FilesHaveThreeTypes) {
+TEST(TarReader, ReadsThreeTypesOfFiles) {
   EXPECT_EQ(members_of(file('0', "a", "1") + file('\0', "b", "2") + file('7', "c", "3") + file('5', "d/", "")),
             (Members{{"a", "1"}, {"b", "2"}, {"c", "3"}}));
 }
 
-// The size of a link is that of what it links to: no contents follow.
+// The size of a link is the size of its target, and no contents follow.
 TEST(TarReader, LinksHaveNoContents) {
   for (const char type : {'1', '2'})
     EXPECT_EQ(members_of(header(type, "link", octal(5000)) + file('0', "a", "1")), (Members{{"a", "1"}}));
 }
 
-TEST(TarReader, PaxRecordsSayNamesAndSizes) {
+TEST(TarReader, ReadsNamesAndSizesOfPaxRecords) {
   const std::string contents(700, 'x');
   EXPECT_EQ(members_of(file('x', "pax", "9 path=n\n12 size=700\n") + header('0', "short", octal(0)) + padded(contents)),
             (Members{{"n", contents}}));
 }
 
-// Of GNU's long names of links, and global records: what was said before them is of the file behind them.
-TEST(TarReader, SayingsOutlastGlobalRecordsButNoOtherMember) {
+// Extension headers apply to the next member across GNU long link names and global records.
+TEST(TarReader, ExtensionHeadersApplyToTheNextMember) {
   const std::string said = file('x', "pax", "9 path=n\n");
   EXPECT_EQ(members_of(said + file('g', "global", "12 comment=x") + file('K', "link", "l") + file('0', "a", "1")),
             (Members{{"n", "1"}}));
@@ -80,9 +80,9 @@ TEST(TarReader, ExtensionsOfWholeBlocksHaveNoPadding) {
   EXPECT_EQ(members_of(file('L', "long", name + '\0') + file('0', "a", "1")), (Members{{name, "1"}}));
 }
 
-// As Python's tarfile, which the package webdataset reads with, takes a block of zeros: POSIX has two of them at the
-// end, and writers that have written one alone, or other bytes behind it.
-TEST(TarReader, EndsAtABlockOfZerosForGood) {
+// Like Python's tarfile, which the package webdataset uses, the reader ends at one block of zeros. POSIX requires two,
+// but some writers write only one, or other bytes after it.
+TEST(TarReader, EndsAtTheFirstBlockOfZeros) {
   const std::string first = file('0', "a", "1"), mark(512, '\0');
   for (const std::string& behind : {std::string(), file('0', "b", "2") + mark + mark, std::string(600, 'x')}) {
     test::BytesInMemory bytes(first + mark + behind);
@@ -94,7 +94,7 @@ TEST(TarReader, EndsAtABlockOfZerosForGood) {
   }
 }
 
-TEST(TarReader, NumbersMayBeBinary) {
+TEST(TarReader, ReadsBinaryNumbers) {
   std::string size(12, '\0');
   size[0] = '\x80';
   size[11] = 3;

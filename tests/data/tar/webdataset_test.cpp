@@ -13,7 +13,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Texts, and in brackets why a sample is unusable.
+// Texts, and in brackets the reasons for unusable samples.
 std::vector<std::string> samples_of(const fs::path& path, const TableColumns& columns) {
   std::vector<std::string> samples;
   const auto reader = open_webdataset(path, columns);
@@ -22,7 +22,7 @@ std::vector<std::string> samples_of(const fs::path& path, const TableColumns& co
     EXPECT_EQ(cell.row, static_cast<int64_t>(samples.size()));
   }
   EXPECT_GT(reader->offset(), 100u);
-  EXPECT_LE(reader->offset(), fs::file_size(path)) << "padding is not read";
+  EXPECT_LE(reader->offset(), fs::file_size(path)) << "padding is skipped";
   return samples;
 }
 
@@ -58,8 +58,8 @@ TEST(Webdataset, LongFilesAreUnusable) {
               "[it is longer than 4 bytes]");
 }
 
-// The long names of ustar, pax and GNU; folders and links are passed over.
-TEST(Webdataset, KnowsTheNamesOfEveryFormat) {
+// Covers the long names of ustar, pax and GNU; folders and links are skipped.
+TEST(Webdataset, ReadsNamesOfEveryFormat) {
   for (const char* name : {"names_ustar.tar", "names_pax.tar", "names_gnu.tar"}) {
     const auto bytes = open_bytes(golden_table(name));
     tar::TarReader archive(*bytes);
@@ -77,8 +77,8 @@ TEST(Webdataset, KnowsTheNamesOfEveryFormat) {
   }
 }
 
-// The package webdataset makes endings lower-case before it looks at them.
-TEST(Webdataset, EndingsCountInEitherCase) {
+// The package webdataset converts extensions to lower case.
+TEST(Webdataset, ExtensionsAreCaseInsensitive) {
   std::string bytes = read_file(golden_table("webdataset.tar"));
   size_t renamed = 0;
   for (size_t block = 0; block + 512 <= bytes.size(); block += 512) {
@@ -104,7 +104,7 @@ void read_all_samples(const std::string& bytes) {
   for (TableCell cell; reader->next(cell);) EXPECT_LE(cell.text.size(), bytes.size());
 }
 
-TEST(Webdataset, NamesThePlaceOfDamage) {
+TEST(Webdataset, ErrorsNameThePlaceOfDamage) {
   const std::string whole = read_file(golden_table("webdataset.tar"));
   EXPECT_THAT(
       message_of<CorruptionError>([&] { read_all_samples("some text" + std::string(600, 'a')); }),
@@ -114,11 +114,11 @@ TEST(Webdataset, NamesThePlaceOfDamage) {
   EXPECT_THAT(message_of<CorruptionError>([&] { read_all_samples(""); }), HasSubstr("ends without its end mark"));
 }
 
-TEST(Webdataset, SurvivesTruncationAndAFlippedBitAtEveryByte) {
+TEST(Webdataset, SurvivesEveryTruncationAndFlippedBit) {
   for (const char* name : {"webdataset.tar", "names_pax.tar", "names_gnu.tar"}) {
     constexpr size_t kBlock = 512, kEndMark = 2 * kBlock;
     std::string whole = read_file(golden_table(name));
-    whole.resize(whole.find_last_not_of('\0') / kBlock * kBlock + kBlock + kEndMark);  // without what nobody reads
+    whole.resize(whole.find_last_not_of('\0') / kBlock * kBlock + kBlock + kEndMark);  // without unread bytes
     for (size_t at = 0; at < whole.size(); ++at) {
       for (const bool flip : {false, true}) {
         std::string damaged = flip ? whole : whole.substr(0, at);
@@ -136,7 +136,7 @@ TEST(Webdataset, SurvivesTruncationAndAFlippedBitAtEveryByte) {
 TEST(Webdataset, WholeRowsHaveTheTextAndTheJson) {
   const auto samples = samples_of(golden_table("webdataset.tar"), {.whole = true});
   ASSERT_EQ(samples.size(), 5u);
-  EXPECT_EQ(parse_json(samples[0], "json"), (Json{{"text", "first"}, {"caption", "a"}})) << "the .txt counts";
+  EXPECT_EQ(parse_json(samples[0], "json"), (Json{{"text", "first"}, {"caption", "a"}})) << "the .txt takes precedence";
   EXPECT_EQ(parse_json(samples[1], "json"), (Json{{"text", "zweiter Text, Größe"}, {"caption", "b"}}));
   EXPECT_EQ(samples[2], "[sample 000/three has no .json and no .txt]");
   EXPECT_EQ(samples[3], R"({"text":""})");

@@ -44,7 +44,7 @@ TEST_F(Decompress, ReadsPlainGzipAndZstd) {
   EXPECT_EQ(read_whole(put(folder_ / "empty.zst", zstd(""))), "");
 }
 
-TEST_F(Decompress, GoesByTheBytesWhereTheNameSaysNothing) {
+TEST_F(Decompress, DetectsFormatsByContentIfNamesDoNotTell) {
   EXPECT_EQ(read_whole(put(folder_ / "a.jsonl", gzip("hello"))), "hello");
   EXPECT_EQ(read_whole(put(folder_ / "b.txt", zstd("hello"))), "hello");
 }
@@ -62,7 +62,7 @@ TEST_F(Decompress, JoinsMembersAndFramesAndIgnoresPadding) {
   EXPECT_EQ(read_whole(put(folder_ / "b.zst", skippable + zstd("one"))), "one");
 }
 
-TEST_F(Decompress, RefusesANameThatTheBytesContradict) {
+TEST_F(Decompress, RefusesNamesThatContradictTheContent) {
   for (const char* name : {"a.gz", "a.zst", "empty.gz", "empty.zst"}) {
     const fs::path path = put(folder_ / name, std::string(name).starts_with('a') ? "plain text" : "");
     EXPECT_THAT(message_of<CorruptionError>([&] { open_bytes(path); }),
@@ -87,8 +87,8 @@ TEST_F(Decompress, ReportsTrailingGarbage) {
   EXPECT_THROW(read_whole(put(folder_ / "a.zst", zstd("text") + "garbage")), CorruptionError);
 }
 
-// A flipped bit of a gzip file is found, lies in a header field without meaning, or hides its magic; zstd's frames here
-// have no checksum, so that their literals may change.
+// A flipped bit of a gzip file is detected, is in an unused header field, or hides the magic number. The zstd frames
+// here have no checksum, so their literals may change.
 TEST_F(Decompress, SurvivesEveryFlippedBit) {
   for (const std::string& whole : {gzip("some text, some text"), zstd("some text, some text")}) {
     size_t found = 0;
@@ -109,7 +109,7 @@ TEST_F(Decompress, NamesAMissingFile) {
   EXPECT_THAT(message_of<IoError>([&] { open_bytes(folder_ / "absent"); }), HasSubstr("absent"));
 }
 
-// Hands out `step` bytes at a time.
+// A reader that returns `step` bytes at a time.
 class StringReader final : public ByteReader {
  public:
   StringReader(std::string text, size_t step) : text_(std::move(text)), step_(step) {}
@@ -135,7 +135,7 @@ std::vector<std::string> lines_of(const std::string& text, size_t step) {
   return all;
 }
 
-TEST(Lines, AreTheSameHoweverTheBytesArrive) {
+TEST(Lines, AreIndependentOfHowBytesArrive) {
   for (const size_t step : {1, 2, 3, 1000}) {
     EXPECT_EQ(lines_of("", step), (std::vector<std::string>{}));
     EXPECT_EQ(lines_of("\n", step), (std::vector<std::string>{""}));

@@ -15,7 +15,7 @@ Encoding guess(const std::string& text) {
   return guess_encoding(text, find_invalid_utf8(text));
 }
 
-TEST(EncodingTest, GuessesByWhereBytesBeyondAsciiStand) {
+TEST(EncodingTest, GuessesFromPositionsOfNonAsciiBytes) {
   EXPECT_EQ(guess("Un caf\xE9 \xE0 la cr\xE8me, s'il vous pla\xEEt"), Encoding::latin1);
   EXPECT_EQ(guess("\x93quoted\x94 \x96 caf\xE9"), Encoding::windows_1252);
   EXPECT_EQ(guess("\xC4\xE3\xBA\xC3\xA3\xAC\xCA\xC0\xBD\xE7"), Encoding::several_bytes);  // GB18030
@@ -23,7 +23,7 @@ TEST(EncodingTest, GuessesByWhereBytesBeyondAsciiStand) {
   EXPECT_EQ(guess("\xC3\xA9t\xC3\xA9 \xC3\xA0 \xC3\xA8 \xC3\xAA \xC3\xB4 \xFF"), Encoding::damaged_utf8);
 }
 
-TEST(EncodingTest, LooksAroundTheByteAlone) {
+TEST(EncodingTest, ConsidersOnlyBytesNearTheInvalidOne) {
   const std::string ascii(1 << 20, 'a');
   std::string accents;
   for (int i = 0; i < 1000; ++i) accents += "\xC3\xA9 ";
@@ -33,7 +33,7 @@ TEST(EncodingTest, LooksAroundTheByteAlone) {
   EXPECT_EQ(guess(ascii + "\xFF" + accents + ascii), Encoding::damaged_utf8);
 }
 
-TEST(EncodingTest, NamesTheCommandThatConverts) {
+TEST(EncodingTest, NamesTheConversionCommand) {
   const auto explain = [](const fs::path& path, const std::string& text) {
     return explain_invalid_utf8(path, text, find_invalid_utf8(text));
   };
@@ -62,7 +62,7 @@ std::string wide(const std::u32string& text, int width, bool big_endian) {
   return bytes;
 }
 
-TEST(EncodingTest, KnowsWideTextWithAndWithoutAMark) {
+TEST(EncodingTest, DetectsWideTextWithAndWithoutAByteOrderMark) {
   for (const std::u32string text :
        {U"{\"text\":\"row 0 hello\"}\n", U"专家混合模型, 令牌和路由器\n", U"a \U0001F642"}) {
     for (const int width : {2, 4}) {
@@ -71,7 +71,7 @@ TEST(EncodingTest, KnowsWideTextWithAndWithoutAMark) {
         const std::string from = cat("iconv -f utf-", 8 * width);
         EXPECT_THAT(explain_wide_text("a.jsonl", wide(text, width, big)),
                     AllOf(HasSubstr(name), HasSubstr(from + (big ? "be" : "le") + " -t utf-8 a.jsonl > a.utf8.jsonl")));
-        // With a mark, which iconv drops if it is not told the order; also where the text is cut.
+        // iconv drops a byte-order mark unless it is told the byte order; the text may also be truncated.
         const std::string marked = wide(U"\uFEFF" + text, width, big);
         EXPECT_THAT(explain_wide_text("a.jsonl", marked), AllOf(HasSubstr(name), HasSubstr(from + " -t utf-8")));
         EXPECT_THAT(explain_wide_text("a.jsonl", marked.substr(0, marked.size() - 1)), HasSubstr(name));
@@ -80,7 +80,7 @@ TEST(EncodingTest, KnowsWideTextWithAndWithoutAMark) {
   }
 }
 
-TEST(EncodingTest, OtherBytesAreNoWideText) {
+TEST(EncodingTest, OtherBytesAreNotWideText) {
   for (const std::string& bytes : {std::string(), std::string("plain text"), std::string("\xC3\xA9t\xC3\xA9"),
                                    std::string("\x7f\x45LF\0\1\2\3", 8), std::string("\x89PNG\r\n\0\0\0\rIHDR", 14),
                                    std::string(64, '\0'), std::string("a\0\1\0b\0", 6)})

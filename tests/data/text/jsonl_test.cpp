@@ -20,14 +20,14 @@ TEST(Jsonl, FindsTheText) {
   EXPECT_EQ(JsonlParser("content").parse(R"({"text": 1, "content": "c"})").text, "c");
 }
 
-TEST(Jsonl, TakesNumbersBeyondSixtyFourBits) {
+TEST(Jsonl, AcceptsNumbersBeyondSixtyFourBits) {
   JsonlParser parser("text");
   EXPECT_EQ(parser.parse(R"({"id": 123456789012345678901234567890, "text": "big"})").text, "big");
   EXPECT_THAT(parser.parse(R"({"id": 123456789012345678901234567890})").reason, HasSubstr("no key \"text\""));
   EXPECT_THAT(parser.parse(R"({"id": 01, "text": "x"})").reason, HasSubstr("not valid JSON"));
 }
 
-TEST(Jsonl, SaysWhatIsWrong) {
+TEST(Jsonl, ErrorsNameTheProblem) {
   JsonlParser parser("text");
   const std::pair<std::string, std::string> rows[] = {
       {R"({"text": "unfinished)", "not valid JSON"},
@@ -53,20 +53,20 @@ TEST(Jsonl, SaysWhatIsWrong) {
   }
 }
 
-TEST(Jsonl, EveryTruncationOfARowIsBroken) {
+TEST(Jsonl, RefusesEveryTruncationOfARow) {
   JsonlParser parser("text");
   const std::string row = R"({"id": 12, "text": "a\u00e9b", "list": [true, null, {"x": 1.5e3}]})";
   ASSERT_TRUE(parser.parse(row).good());
   for (size_t n = 0; n < row.size(); ++n) EXPECT_FALSE(parser.parse(row.substr(0, n)).good()) << n;
 }
 
-TEST(Jsonl, GrowsWithTheRows) {
+TEST(Jsonl, GrowsWithLongRows) {
   JsonlParser parser("text");
   for (const size_t size : {10, 100'000, 3'000'000, 10})
     EXPECT_EQ(parser.parse("{\"text\": \"" + std::string(size, 'x') + "\"}").text.size(), size);
 }
 
-TEST(Jsonl, FollowsAPathWithDots) {
+TEST(Jsonl, FollowsDottedPaths) {
   JsonlParser parser("meta.title");
   EXPECT_EQ(parser.parse(R"({"meta": {"title": "below", "text": 1}})").text, "below");
   EXPECT_EQ(parser.parse(R"({"meta": {"title": "below"}, "meta.title": "itself"})").text, "itself");

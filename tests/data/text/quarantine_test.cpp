@@ -12,7 +12,7 @@ TEST(Quarantine, KeepsRowsWithTheirPlaceAndReason) {
   const TempFolder folder;
   Quarantine quarantine(folder / "new/q.jsonl");
   quarantine.add("a.jsonl", 7, "no key", "row \xff");
-  EXPECT_FALSE(fs::exists(quarantine.path()));  // it appears whole
+  EXPECT_FALSE(fs::exists(quarantine.path()));  // it appears only when complete
   quarantine.close();
   EXPECT_EQ(quarantine.first(), "a.jsonl:7: no key");
   const Json entry = parse_json(read_file(quarantine.path()), "q");
@@ -22,7 +22,7 @@ TEST(Quarantine, KeepsRowsWithTheirPlaceAndReason) {
   EXPECT_EQ(entry["row"], "row \xEF\xBF\xBD");
 }
 
-TEST(Quarantine, IsBoundedInRowsBytesAndRowLength) {
+TEST(Quarantine, LimitsRowsBytesAndRowLength) {
   const TempFolder folder;
   Quarantine rows(folder / "rows", {.rows = 3, .bytes = 1 << 20, .row_bytes = 10});
   Quarantine bytes(folder / "bytes", {.rows = 1000, .bytes = 1000, .row_bytes = 100});
@@ -39,7 +39,7 @@ TEST(Quarantine, IsBoundedInRowsBytesAndRowLength) {
   EXPECT_LE(fs::file_size(folder / "bytes"), 1000u);
 }
 
-TEST(Quarantine, WithoutRowsRemovesAnOldFile) {
+TEST(Quarantine, RemovesAnOldFileIfThereAreNoRows) {
   const TempFolder folder;
   Quarantine quarantine(put(folder / "q.jsonl", "old"));
   quarantine.close();
