@@ -1,4 +1,4 @@
-// What a person looks at ranks with: differences that are named before a run begins, debuggers, traces.
+// Aids for people who debug ranks: comparisons before a run starts, debuggers, traces.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -45,7 +45,7 @@ class AidsTest : public ::testing::Test {
   const int port_ = testing::free_port();
 };
 
-TEST_F(AidsTest, WhatNoRunCanDoIsRefused) {
+TEST_F(AidsTest, RefusesImpossibleOptions) {
   expect_refusal(words({"--ranks", "2", "--debug-rank", "0,2"}), 3, {"--debug-rank 2: this run has 2 ranks, 0 to 1"});
   expect_refusal(words({"--ranks", "1", "--debug-rank", "1"}), 3, {"--debug-rank 1: this run has one rank, 0"});
   expect_refusal(words({"--trace-steps", "3:9"}), 3, {"--trace-steps 3:9: the run goes from step 1 to step 4"});
@@ -53,7 +53,7 @@ TEST_F(AidsTest, WhatNoRunCanDoIsRefused) {
   EXPECT_FALSE(fs::exists(run()));
 }
 
-TEST_F(AidsTest, ATraceOfThreadsIsWrittenAndNamed) {
+TEST_F(AidsTest, WritesAndNamesATraceOfThreads) {
   const Said said = witan(words({"--ranks", "2", "--trace-steps", "2:3"}));
   EXPECT_EQ(said.code, 0) << said.err;
   EXPECT_TRUE(contains(said.err, "trace        " + (run() / "trace.json").string())) << said.err;
@@ -61,14 +61,14 @@ TEST_F(AidsTest, ATraceOfThreadsIsWrittenAndNamed) {
   for (const int rank : {0, 1})
     for (const char* step : {"step 2", "step 3"})
       EXPECT_EQ(std::ranges::count_if(events, [&](const Json& e) { return e["pid"] == rank && e["name"] == step; }), 1);
-  // The next call of the run has none of its own, and says that there are no such steps any more.
+  // The next call of the run traces none of its own steps and reports that these steps are done.
   Words longer = words({"--ranks", "2", "--trace-steps", "4"});
   *(std::ranges::find(longer, "--train-iters") + 1) = "6";
   expect_refusal(longer, 3, {"--trace-steps 4: the run goes from step 5 to step 6"});
 }
 
-// The same command again, as a script gives it, has no such steps left, and trains on.
-TEST_F(AidsTest, MegatronsProfilerTracesWhatACallComesTo) {
+// The same command repeated by a script has none of these steps left and continues training.
+TEST_F(AidsTest, MegatronsProfilerTracesTheStepsThatACallReaches) {
   Words args =
       words({"--ranks", "1", "--no-megatron", "--profile", "--profile-step-start", "2", "--profile-step-end", "9"});
   EXPECT_EQ(witan(args).code, 0);
@@ -84,10 +84,10 @@ TEST_F(AidsTest, MegatronsProfilerTracesWhatACallComesTo) {
   *(std::ranges::find(args, "--profile-step-end") + 1) = "4";
   const Said again = witan(args);
   EXPECT_EQ(again.code, 0) << again.err;
-  EXPECT_EQ(steps_traced(), (std::set<std::string>{"step 3", "step 4"})) << "the trace stays";
+  EXPECT_EQ(steps_traced(), (std::set<std::string>{"step 3", "step 4"})) << "the trace is kept";
 }
 
-TEST_F(AidsTest, ATraceOfProcessesIsOne) {
+TEST_F(AidsTest, ProcessesWriteOneTrace) {
   const Words args = words({"--trace-steps", "1"});
   const auto first = start(args, 0), second = start(args, 1);
   EXPECT_EQ(first->wait(), 0) << read_text(log(0));
@@ -98,10 +98,10 @@ TEST_F(AidsTest, ATraceOfProcessesIsOne) {
     if (event["name"] == "step 1")
       ends[event["pid"].get<int>()] = event["ts"].get<double>() + event["dur"].get<double>();
   EXPECT_GT(ends[0], 0);
-  EXPECT_NEAR(ends[0], ends[1], 1e6) << "of one clock: a step ends with a call of both";
+  EXPECT_NEAR(ends[0], ends[1], 1e6) << "on one clock: a step ends with a call of both ranks";
 }
 
-TEST_F(AidsTest, ProcessesThatWereToldDifferentThingsDoNotStart) {
+TEST_F(AidsTest, ProcessesWithDifferentSettingsDoNotStart) {
   const auto first = start(words({"--lr", "0.001"}), 0), second = start(words({"--lr", "0.002"}), 1);
   EXPECT_NE(first->wait(), 0);
   EXPECT_NE(second->wait(), 0);
@@ -110,7 +110,7 @@ TEST_F(AidsTest, ProcessesThatWereToldDifferentThingsDoNotStart) {
   EXPECT_FALSE(fs::exists(run()));
 }
 
-// The shortest deadlines, of 3 s, and a person who takes longer.
+// The shortest deadlines are 3 s, and the person takes longer.
 const Words kPatience = {"--distributed-timeout-minutes", "0.05"};
 
 TEST_F(AidsTest, ProcessesWaitForARankThatWaitsForItsDebugger) {
@@ -118,13 +118,14 @@ TEST_F(AidsTest, ProcessesWaitForARankThatWaitsForItsDebugger) {
   const auto first = start(args, 0), second = start(args, 1);
   ASSERT_TRUE(comes(*second, waiting(1))) << read_text(log(1));
   std::this_thread::sleep_for(std::chrono::milliseconds(3500));
-  EXPECT_TRUE(contains(read_text(log(1)), "debug        rank 1 of 2 waits for a debugger: thread ")) << "it is heard";
+  EXPECT_TRUE(contains(read_text(log(1)), "debug        rank 1 of 2 waits for a debugger: thread "))
+      << "the wait is noticed";
   fs::remove(waiting(1));
   EXPECT_EQ(first->wait(), 0) << read_text(log(0));
   EXPECT_EQ(second->wait(), 0) << read_text(log(1));
 }
 
-// gdb as it is told to be started, by a person who looks around for longer than the deadline.
+// Starts gdb as documented, with a person who takes longer than the deadline.
 class GdbTest : public AidsTest {
  protected:
   void attach_to(Program& of, int rank) {
@@ -138,7 +139,7 @@ class GdbTest : public AidsTest {
         own_ / "gdb.log");
     EXPECT_TRUE(gdb_->ends_within(100));
     const std::string said = read_text(own_ / "gdb.log");
-    if (contains(said, "ptrace: ")) GTEST_SKIP() << "this machine lets nobody trace: " << said;
+    if (contains(said, "ptrace: ")) GTEST_SKIP() << "tracing is not permitted on this machine: " << said;
     EXPECT_TRUE(contains(said, "exited normally")) << said;
   }
   void SetUp() override {
@@ -148,7 +149,7 @@ class GdbTest : public AidsTest {
   std::unique_ptr<Program> gdb_;
 };
 
-TEST_F(GdbTest, HoldsAThreadAndNoDeadlineEnds) {
+TEST_F(GdbTest, AHeldThreadPassesNoDeadline) {
   const auto program = start(words({"--ranks", "2", "--debug-rank", "1", kPatience[0], kPatience[1]}));
   attach_to(*program, 1);
   if (IsSkipped()) return;
@@ -156,7 +157,7 @@ TEST_F(GdbTest, HoldsAThreadAndNoDeadlineEnds) {
   EXPECT_FALSE(fs::exists(waiting(1)));
 }
 
-TEST_F(GdbTest, HoldsAProcessAndNoDeadlineEnds) {
+TEST_F(GdbTest, AHeldProcessPassesNoDeadline) {
   const Words args = words({"--debug-rank", "1", kPatience[0], kPatience[1]});
   const auto first = start(args, 0), second = start(args, 1);
   attach_to(*second, 1);

@@ -1,4 +1,4 @@
-// Runs the program in this process and catches what it says.
+// Runs the program in this process and captures its output.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,14 +24,14 @@ struct Said {
 
 using Words = std::vector<std::string>;
 
-// The words of a command line without quotes, after these: {"train", "--ranks", "2"}.
+// Splits a command line without quotes into words and appends them: {"train", "--ranks", "2"}.
 inline Words words_in(const std::string& line, Words words = {}) {
   std::istringstream text(line);
   for (std::string word; text >> word;) words.push_back(word);
   return words;
 }
 
-// A flag may be given once: a value in `more` replaces that of the same flag in `words`.
+// A flag may be given only once: a value in `more` replaces the same flag in `words`.
 inline Words with_flags(Words words, const Words& more) {
   for (size_t i = 0; i < more.size(); ++i) {
     const auto given = std::ranges::find(words, more[i]);
@@ -80,7 +80,7 @@ inline Said witan(const std::vector<std::string>& args, const std::string& input
   return {code, out.text(), err.text()};
 }
 
-// Fails unless the command ends with this code, no data, and a message that holds all these pieces.
+// Expects that the command ends with this code, without data, and with a message containing all these pieces.
 inline void expect_refusal(const std::vector<std::string>& args, int code, const std::vector<std::string>& pieces) {
   const Said said = witan(args);
   EXPECT_EQ(said.code, code) << said.err;
@@ -105,7 +105,7 @@ inline std::string read_text(const std::filesystem::path& path) {
   return text.str();
 }
 
-// English enough for a tokenizer to learn from.
+// Text similar enough to English to train a tokenizer.
 inline std::string some_text(int sentences) {
   const char* words[] = {"the", "king", "asked", "his", "council", "of", "experts", "about", "ships", "and", "corn"};
   std::string text;

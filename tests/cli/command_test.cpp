@@ -1,4 +1,4 @@
-// What becomes of a command of one process where a launcher starts several.
+// Commands of one process when a launcher starts several.
 #include "witan/cli/command.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 class CommandTest : public ::testing::Test {
  protected:
   CommandTest() { write_text(own_ / "my.txt", some_text(200)); }
-  // The process of this number among two, or what else the variables say.
+  // The environment of one of two processes, or with other variables.
   int run(std::vector<std::string> words, std::vector<std::string> variables) {
     words.insert(words.begin(), WITAN_PROGRAM);
     return Program(words, log(), std::move(variables)).wait();
@@ -34,7 +34,7 @@ class CommandTest : public ::testing::Test {
   TempFolder own_;
 };
 
-TEST_F(CommandTest, IsDoneOnceByRankZero) {
+TEST_F(CommandTest, RunsOnceOnRankZero) {
   const fs::path tokenizer = own_ / "tokenizer.json";
   const std::vector<std::string> train = {"tokenizer", "train",    own_ / "my.txt", "--vocab-size",
                                           "300",       "--output", tokenizer};
@@ -49,7 +49,7 @@ TEST_F(CommandTest, IsDoneOnceByRankZero) {
   }
 }
 
-TEST_F(CommandTest, ThatMeasuresOneProcessIsRefused) {
+TEST_F(CommandTest, RefusesToMeasureWithSeveralProcesses) {
   for (const char* bench : {"gemm", "attention", "moe-layer", "collectives", "exchange", "generate"}) {
     EXPECT_EQ(run({"bench", bench}, 0), 2) << said();
     EXPECT_TRUE(
@@ -57,12 +57,12 @@ TEST_F(CommandTest, ThatMeasuresOneProcessIsRefused) {
                              " runs in a single process, but a launcher started 2: run it without the launcher"))
         << said();
     EXPECT_EQ(run({"bench", bench}, 1), 2) << bench;
-    EXPECT_EQ(said(), "") << "rank 0 says it for all";
+    EXPECT_EQ(said(), "") << "rank 0 reports it for all";
   }
 }
 
-// Variables that name no process among several do not keep one from working.
-TEST_F(CommandTest, NeedsNoMoreOfTheEnvironmentThanItsPlace) {
+// Variables that do not identify a process do not prevent a command from running.
+TEST_F(CommandTest, NeedsOnlyRankAndSizeFromTheEnvironment) {
   const std::vector<std::string> help = {"help", "report"};
   for (const std::vector<std::string>& variables : {std::vector<std::string>{"WORLD_SIZE=2"},
                                                     {"RANK=1"},
@@ -76,7 +76,7 @@ TEST_F(CommandTest, NeedsNoMoreOfTheEnvironmentThanItsPlace) {
 
 using Names = std::vector<std::string>;
 
-// The names that the program declares when it is called as `witan name`.
+// The names that the program declares when called as `witan name`.
 Names declared(const std::string& name) {
   cli::Context context;
   CLI::App app("Witan", "witan");
@@ -91,14 +91,14 @@ Names all_names() {
   return cli::names_of_commands(app);
 }
 
-TEST(CommandsTest, OneIsDeclaredAloneUnderItsName) {
+TEST(CommandsTest, OnlyTheCalledOneIsDeclared) {
   for (const std::string& name : all_names()) {
     if (name == "completions" || name == "man") continue;
     EXPECT_EQ(declared(name), Names{name});
   }
 }
 
-TEST(CommandsTest, AllAreDeclaredForWhatShowsThem) {
+TEST(CommandsTest, AllAreDeclaredForListings) {
   const Names all = all_names();
   EXPECT_EQ(all.size(), 20u);
   for (const char* word : {"completions", "man", "help", "--help", "", "trian"}) EXPECT_EQ(declared(word), all) << word;

@@ -23,8 +23,8 @@ Names all_variables() {
   return names;
 }
 
-// What the program reads is in its texts: "WITAN_NAME", whole.
-TEST(Environment, TheVariablesAreThoseThatTheSourcesRead) {
+// The program's strings contain every variable that it reads: "WITAN_NAME".
+TEST(Environment, ListsTheVariablesThatSourcesRead) {
   Names read;
   for (const auto& entry : fs::recursive_directory_iterator(fs::path(WITAN_SOURCE_DIR) / "witan")) {
     const fs::path& path = entry.path();
@@ -34,13 +34,13 @@ TEST(Environment, TheVariablesAreThoseThatTheSourcesRead) {
   EXPECT_EQ(read, all_variables());
 }
 
-TEST(Environment, TheVariablesOfUsersAreThoseOfTheManual) {
+TEST(Environment, DocumentedVariablesMatchTheManual) {
   const std::string manual = read_text(fs::path(WITAN_SOURCE_DIR) / "docs/cli.md");
   const auto ours = cli::user_variables();
   EXPECT_EQ(names_in(manual, std::regex("\\b(WITAN_[A-Z_]*[A-Z])\\b")), Names(ours.begin(), ours.end()));
 }
 
-TEST(Environment, WarnsOfWhatNothingReads) {
+TEST(Environment, WarnsOfUnknownVariables) {
   const char* const environment[] = {"HOME=/root",         "WITAN_COM_ENGINE=ucx",   "WITAN_COMM_ENGINE=ucx",
                                      "WITAN_LONG_TESTS=1", "WITAN_JOB_SECRETS=hush", nullptr};
   EXPECT_EQ(cli::environment_warnings(environment),
@@ -48,10 +48,10 @@ TEST(Environment, WarnsOfWhatNothingReads) {
                 "warning: environment: nothing reads WITAN_COM_ENGINE (did you mean WITAN_COMM_ENGINE?)",
                 "warning: environment: nothing reads WITAN_JOB_SECRETS (did you mean WITAN_JOB_SECRET?)"}));
   const char* const of_a_rank[] = {"WITAN_COM_ENGINE=ucx", "WITAN_RUN_CALL=run --", nullptr};
-  EXPECT_TRUE(cli::environment_warnings(of_a_rank).empty()) << "`witan run` has warned of it";
+  EXPECT_TRUE(cli::environment_warnings(of_a_rank).empty()) << "`witan run` has already warned";
 }
 
-TEST(Environment, EveryCommandWarnsAndGoesOn) {
+TEST(Environment, EveryCommandWarnsAndContinues) {
   ::setenv("WITAN_COMM_PEER", "0", 1);
   const Said said = witan({"--version"});
   ::unsetenv("WITAN_COMM_PEER");

@@ -1,9 +1,9 @@
-// Every command that the help, README.md and docs/ show in their examples runs.
+// Every command in examples of the help, README.md and docs/ runs.
 //
-// Commands are taken from where they stand: a new example is tested as soon as it is written. Each runs by itself in a
-// folder with the files that examples speak of (my.txt, tokenizer.json, mine.toml …). Where `witan` stands in it,
-// tests/cli/examples/witan.sh runs, which makes the same command small: it says how. mpirun is the one installed; srun
-// and torchrun are played by tests/cli/examples/launcher.sh.
+// Commands are extracted from their sources, so a new example is tested at once. Each runs separately in a folder with
+// the files that examples mention (my.txt, tokenizer.json, mine.toml …). `witan` in an example runs
+// tests/cli/examples/witan.sh, which shrinks the command; mpirun is the installed one; tests/cli/examples/launcher.sh
+// replaces srun and torchrun.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstring>
@@ -24,8 +24,8 @@ namespace fs = std::filesystem;
 
 const fs::path kSource = WITAN_SOURCE_DIR;
 
-// Where commands stand, by command: the same one may be shown in several places.
-// Each command with where it stands, in the order of the first places: one of a page may read what one before it wrote.
+// Commands with the places that show them, in the order of the first places, since a command may read output of an
+// earlier one on its page.
 class Examples {
  public:
   void add(const std::string& command, const std::string& place) {
@@ -53,7 +53,7 @@ bool is_command(const std::string& line) {
   return std::regex_match(line, command);
 }
 
-// Lines that a backslash continues are one command, as for a shell.
+// Joins lines that a backslash continues, like a shell.
 class Commands {
  public:
   void add(const std::string& line) {
@@ -71,7 +71,7 @@ class Commands {
   std::string continued_;
 };
 
-// Of the blocks of code of a page: fenced, or indented by four blanks after an empty line.
+// Commands in code blocks of a page: fenced, or indented by four spaces after an empty line.
 std::vector<std::string> commands_of_page(const std::string& markdown) {
   Commands commands;
   bool fenced = false, indented = false, blank = true;
@@ -134,7 +134,7 @@ Examples all_examples() {
   return examples;
 }
 
-// Examples that may end with another exit code than 0 here, and why.
+// Examples that may end with an exit code other than 0 here, and the reason.
 struct Exception {
   const char* begins;
   int code;
@@ -144,7 +144,7 @@ constexpr Exception kExceptions[] = {
     {"witan doctor --gpu", 10, "it says what is missing where there is no GPU that can be used"},
 };
 
-// A model of another program, as documents call it, in either form.
+// Models of other programs, as the documentation names them, in both formats.
 constexpr const char* kModelExample =
     "witan train --run model && witan export --run model --format hf model-folder && "
     "witan export --run model --format gguf model.gguf && rm -r runs && cp chat_template.jinja model-folder";
@@ -152,7 +152,7 @@ constexpr const char* kTokenizerExample = "witan tokenizer train my.txt --vocab-
 
 constexpr const char* kChatTemplate = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}";
 
-// Of modded-nanogpt: 256 numbers of 4 bytes, then tokens of 2.
+// A token file of modded-nanogpt: 256 numbers of 4 bytes, then tokens of 2 bytes.
 std::string token_file(int32_t count) {
   std::string bytes(1024, '\0');
   const int32_t header[] = {20240520, 1, count};
@@ -164,7 +164,7 @@ std::string token_file(int32_t count) {
   return bytes;
 }
 
-// The corpora that examples fetch, small.
+// Small versions of the corpora that examples fetch.
 void add_corpora(HubServer& hub) {
   HubRepository edu;
   edu.name = "HuggingFaceFW/fineweb-edu";
@@ -184,7 +184,7 @@ void add_corpora(HubServer& hub) {
   hub.add(dclm);
 }
 
-// The folder that examples run in, as the reader of the documentation has it.
+// The folder in which examples run, with the files that readers of the documentation have.
 class Desk {
  public:
   Desk() {
@@ -223,7 +223,7 @@ class Desk {
     fs::create_symlink("../tokenizer.json", own_ / "gpt2/tokenizer.json");
   }
 
-  // Tokenizers, token shards and runs that examples read.
+  // Creates tokenizers, token shards and runs that examples read.
   void prepare() {
     for (const char* command :
          {kTokenizerExample, kModelExample, "witan data my.txt --output data/my --vocab-size 300",
@@ -246,10 +246,10 @@ class Desk {
     write_text(own_ / "prepared/tuned/hf/chat_template.jinja", kChatTemplate);
   }
 
-  // What is wrong with the example; empty: nothing.
+  // The problem with the example, or nothing.
   std::string run(const std::string& command) {
-    constexpr double kSeconds = 600;  // a hang is longer; under a sanitizer on a busy core planning takes minutes
-    // Commands that begin a run, or plan one, find none; the others read one.
+    constexpr double kSeconds = 600;  // a hang takes longer; planning takes minutes under a sanitizer on a busy core
+    // Commands that start or plan a run find none; others read an existing one.
     static const std::regex begins(R"(.*witan (train|run|plan|bench|import) .*)");
     fs::remove_all(own_ / "runs");
     if (!std::regex_match(command + " ", begins)) fs::create_directory_symlink(own_ / "prepared", own_ / "runs");
@@ -266,7 +266,7 @@ class Desk {
   }
 
  private:
-  // Open MPI refuses root, and more processes than cores, unless it is told otherwise.
+  // By default Open MPI refuses to run as root or to start more processes than cores.
   std::string set_up() const {
     const std::string here = own_.path().string();
     return "set -o pipefail; cd '" + here + "'; export PATH='" + here + "/bin':\"$PATH\" XDG_CACHE_HOME='" + here +
@@ -276,10 +276,10 @@ class Desk {
   }
 
   TempFolder own_;
-  HubServer hub_;  // whose files `witan data fetch` fetches
+  HubServer hub_;  // serves `witan data fetch`
 };
 
-// Four groups, so that they run beside each other: those of three commands, and all others.
+// Four groups, one for each of three commands and one for the rest, which run concurrently.
 class ExamplesTest : public ::testing::TestWithParam<std::string> {
  protected:
   static std::string group_of(const std::string& command) {
@@ -291,7 +291,7 @@ class ExamplesTest : public ::testing::TestWithParam<std::string> {
 
 TEST_P(ExamplesTest, Run) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "some sixty whole commands: minutes under a sanitizer, and nothing that other tests do not reach";
+  GTEST_SKIP() << "some sixty whole commands: takes minutes under a sanitizer and covers nothing new";
 #endif
   Desk desk;
   if (GetParam() == "others") desk.prepare();
@@ -317,8 +317,8 @@ TEST_P(ExamplesTest, Run) {
 INSTANTIATE_TEST_SUITE_P(Commands, ExamplesTest, ::testing::Values("train", "plan", "bench", "others"),
                          [](const auto& group) { return group.param; });
 
-// What this test rests on.
-TEST(ExamplesOfPages, AreTheCommandsInBlocksOfCode) {
+// Tests of this test's parts.
+TEST(ExamplesOfPages, AreFoundInCodeBlocks) {
   const std::string page =
       "    witan train --first\n\nText `witan train --inline`, or\n    witan train --wrapped\n\n    $ ls\n"
       "    build/release/witan train --indented   # why\n\n"
@@ -330,7 +330,7 @@ TEST(ExamplesOfPages, AreTheCommandsInBlocksOfCode) {
                                       "mpirun -n 2 witan train"}));
 }
 
-TEST(ExamplesOfPages, ThatDoNotRunAreFound) {
+TEST(ExamplesOfPages, FailuresAreDetected) {
   Desk desk;
   EXPECT_EQ(desk.run("witan plan --num-layers 2 | head -n 1"), "");
   for (const char* bad :

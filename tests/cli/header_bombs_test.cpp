@@ -1,4 +1,4 @@
-// Small files that promise, or nest, more than any memory holds are refused before anything is made of what they say.
+// Small files that declare or nest more than memory can hold are refused before memory is allocated for them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ namespace {
 using test::TempFolder;
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr double kMostSeconds = 5;  // instrumented
+constexpr double kMostSeconds = 5;  // with sanitizers
 #else
 constexpr double kMostSeconds = 0.05;
 #endif
@@ -39,8 +39,8 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// `parse` throws one of our errors, in time that is the thread's own: other work on the machine does not count. What
-// the machine's host takes of a core does, so that the least of a few tries is taken.
+// `parse` throws one of our errors within this CPU time of the thread, so other processes do not count. A virtual
+// machine's host can slow down a core, so the minimum of a few attempts is taken.
 template <class Parse>
 void expect_refused(const std::string& what, const Parse& parse) {
   constexpr int kTries = 3;
@@ -169,7 +169,7 @@ TEST(HeaderBombs, Manifests) {
     try {
       const std::string sealed = seal(parse_json(content, "manifest.json"));
       expect_refused(what + ", sealed", [&] { parse_manifest(sealed, "manifest.json"); });
-    } catch (const Error&) {  // no JSON that could be sealed
+    } catch (const Error&) {  // not JSON that could be sealed
     }
   };
   refuse("lists in lists", repeated("[", 1 << 20));
@@ -201,7 +201,7 @@ TEST(HeaderBombs, RowsAndConfigurations) {
 
 TEST(HeaderBombs, CompressedStreams) {
   const TempFolder folder;
-  // A frame whose header asks for a window of 2^41 bytes.
+  // A frame whose header requests a window of 2^41 bytes.
   const fs::path path = write(folder / "a.zst", std::string("\x28\xb5\x2f\xfd\x00\xf8", 6) + std::string(64, '\0'));
   expect_refused("a window of two terabytes", [&] {
     const auto reader = open_bytes(path);

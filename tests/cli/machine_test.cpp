@@ -45,7 +45,7 @@ TEST(MachineTest, ReadsLimitsOfTheOlderControlGroups) {
   const TempFolder root;
   write_text(root / "proc/self/cgroup", "12:cpu,cpuacct:/x\n5:memory:/y\n");
   write_text(root / "sys/fs/cgroup/memory/y/memory.limit_in_bytes", "777\n");
-  write_text(root / "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");  // none
+  write_text(root / "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");  // unlimited
   EXPECT_EQ(read_memory(root.path()).limit, 777u);
 }
 
@@ -59,7 +59,7 @@ TEST(MachineTest, ReadsGpus) {
   EXPECT_EQ(read_gpus(root.path()), std::vector<std::string>{"NVIDIA H200"});
 }
 
-TEST(MachineTest, AnEmptyMachineIsNoError) {
+TEST(MachineTest, AnEmptyMachineIsNotAnError) {
   const TempFolder root;
   EXPECT_EQ(read_processor(root.path()).model, "unknown");
   EXPECT_EQ(read_processor(root.path()).threads, 0);

@@ -1,4 +1,4 @@
-// `make train`, as Ctrl-C and other signals end it.
+// `make train` when Ctrl-C and other signals end it.
 #include <csignal>
 #include <utility>
 
@@ -12,15 +12,14 @@ namespace fs = std::filesystem;
 
 class MakeTest : public ::testing::Test {
  protected:
-  // The project's Makefile, whose recipe finds the program of this build in a folder of the test's own.
+  // The project's Makefile, whose recipe finds this build's program in a test folder.
   MakeTest() {
     const fs::path source = WITAN_SOURCE_DIR;
     write_text(own_ / "my.txt", some_text(400));
     fs::create_directory_symlink(source / "scripts", own_ / "scripts");
     fs::create_directories(own_ / "build/release");
     fs::create_symlink(WITAN_PROGRAM, own_ / "build/release/witan");
-    // env: a shell that runs tests in the background makes them ignore Ctrl-C. setsid: a process group, as a
-    // terminal's.
+    // env restores Ctrl-C, which shells ignore in background jobs; setsid creates a process group like a terminal's.
     make_ = std::make_unique<Program>(
         std::vector<std::string>{"/usr/bin/env", "--default-signal=INT", "setsid", "make", "--no-print-directory", "-C",
                                  own_.path(), "-f", source / "Makefile", "-o", "build", "train",
@@ -39,7 +38,7 @@ class MakeTest : public ::testing::Test {
   std::unique_ptr<Program> make_;
 };
 
-TEST_F(MakeTest, CtrlCIsNoError) {
+TEST_F(MakeTest, CtrlCIsNotAnError) {
   ASSERT_TRUE(trains()) << said();
   make_->send_to_group(SIGINT);
   EXPECT_EQ(make_->wait(), -SIGINT) << said();
@@ -47,7 +46,7 @@ TEST_F(MakeTest, CtrlCIsNoError) {
   EXPECT_FALSE(fs::is_empty(own_ / "runs/default/checkpoints"));
 }
 
-// As a supervisor ends it: the program hears of it, and saves.
+// When a supervisor ends it, the program receives the signal and saves.
 TEST_F(MakeTest, ASignalToMakeAloneReachesTheProgram) {
   ASSERT_TRUE(trains()) << said();
   make_->send(SIGTERM);
@@ -56,7 +55,7 @@ TEST_F(MakeTest, ASignalToMakeAloneReachesTheProgram) {
   EXPECT_FALSE(fs::is_empty(own_ / "runs/default/checkpoints"));
 }
 
-// The recipe is bounded for a first run: a call with arguments of its own gets what it asks for.
+// The recipe limits the time of a first run; a call with its own arguments is not limited.
 TEST(MakeTrain, LimitsTheDefaultRunToMinutes) {
   const TempFolder own;
   fs::create_directory_symlink(fs::path(WITAN_SOURCE_DIR) / "scripts", own / "scripts");
@@ -88,7 +87,7 @@ TEST(MakeTrain, LimitsTheDefaultRunToMinutes) {
   EXPECT_EQ(call({"MINUTES=20", "ARGS=--data my.txt"}), "called: train --max-minutes 20 --data my.txt\n");
 }
 
-TEST(MakeTrain, KeepsTheStatusOfAProgramThatFails) {
+TEST(MakeTrain, KeepsTheStatusOfAFailedProgram) {
   const TempFolder own;
   for (const int code : {0, 1, 4, 75, 130}) {
     Program script(
@@ -98,8 +97,8 @@ TEST(MakeTrain, KeepsTheStatusOfAProgramThatFails) {
   }
 }
 
-// The script's own signals, which nobody sends to the program too. That ends by itself where it hears of none.
-TEST(MakeTrain, TellsTheProgramOfSignals) {
+// Signals sent only to the script, which forwards them. The program ends by itself if it receives none.
+TEST(MakeTrain, ForwardsSignalsToTheProgram) {
   const TempFolder own;
   for (const auto& [name, signal] : {std::pair("TERM", SIGTERM), std::pair("HUP", SIGHUP)}) {
     const fs::path log = own / name;
@@ -109,7 +108,7 @@ TEST(MakeTrain, TellsTheProgramOfSignals) {
         log);
     ASSERT_TRUE(script.reaches([&] { return contains(read_text(log), "ready"); }, 20));
     do {
-      script.send(signal);  // again where the script did not know the program's number yet
+      script.send(signal);  // again if the script did not know the program's pid yet
     } while (!script.ends_within(1));
     EXPECT_EQ(script.wait(), 0) << name;
     EXPECT_TRUE(contains(read_text(log), "saved")) << name;

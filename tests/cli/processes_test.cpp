@@ -19,7 +19,7 @@ class ProcessesTest : public ::testing::Test {
  protected:
   ProcessesTest() { write_text(own_ / "text.txt", some_text(800)); }
 
-  // --expert-model-parallel-size 2, so that both kinds of shards travel.
+  // Uses --expert-model-parallel-size 2, so that both kinds of shards are exchanged.
   std::vector<std::string> words(const std::string& runs, const std::vector<std::string>& more = {}) const {
     std::vector<std::string> all = words_in(
         "--train-iters 4 --save-interval 2 --seq-length 16 --hidden-size 16 --num-layers 1 --num-experts 4 "
@@ -47,7 +47,7 @@ class ProcessesTest : public ::testing::Test {
     ::waitpid(child, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
-  // The exit codes of so many ranks, with logs rank-0.log …
+  // The exit codes of this many ranks, with logs rank-0.log …
   std::vector<int> launch(const std::vector<std::vector<std::string>>& ranks) const {
     const int port = testing::free_port();
     std::vector<pid_t> children;
@@ -61,7 +61,7 @@ class ProcessesTest : public ::testing::Test {
     return codes;
   }
 
-  // What was trained, without what was measured.
+  // Results of training, without measured values.
   std::string metrics(const std::string& runs) const {
     std::string text;
     std::istringstream lines(read_text(own_ / runs / "default/metrics.jsonl"));
@@ -80,7 +80,7 @@ class ProcessesTest : public ::testing::Test {
     all.insert(all.begin() + 2, step.begin(), step.end());
     return all;
   }
-  // Of its first step, and for which ranks it was measured.
+  // The first step's measurements and the ranks measured.
   std::string measured() const {
     const auto json = nlohmann::json::parse(read_text(own_ / "step.json"));
     fs::remove(own_ / "step.json");
@@ -96,18 +96,18 @@ class ProcessesTest : public ::testing::Test {
   TempFolder own_;
 };
 
-TEST_F(ProcessesTest, TrainWhatThreadsTrain) {
+TEST_F(ProcessesTest, TrainLikeThreads) {
   ASSERT_EQ(end_of(start(words("threads", {"--ranks", "2"}), {}, "threads.log")), 0) << read_text(own_ / "threads.log");
   EXPECT_EQ(launch({words("processes"), words("processes")}), (std::vector<int>{0, 0}))
       << read_text(own_ / "rank-0.log") << read_text(own_ / "rank-1.log");
-  EXPECT_EQ(read_text(own_ / "rank-1.log"), "") << "rank 0 alone talks";
+  EXPECT_EQ(read_text(own_ / "rank-1.log"), "") << "only rank 0 prints";
   EXPECT_TRUE(contains(read_text(own_ / "rank-0.log"), "messages     between processes by "))
       << read_text(own_ / "rank-0.log");
   EXPECT_FALSE(checkpoint("threads").empty());
   EXPECT_TRUE(checkpoint("processes") == checkpoint("threads"));
   EXPECT_EQ(metrics("processes"), metrics("threads"));
 
-  // Finished; then longer, from the checkpoint, by as many processes.
+  // The run has finished; it continues from the checkpoint with the same number of processes.
   EXPECT_EQ(launch({words("processes"), words("processes")}), (std::vector<int>{0, 0}));
   auto longer = words("processes");
   *(std::find(longer.begin(), longer.end(), "--train-iters") + 1) = "6";
@@ -115,7 +115,7 @@ TEST_F(ProcessesTest, TrainWhatThreadsTrain) {
   EXPECT_TRUE(fs::exists(own_ / "processes/default/checkpoints/step-6/shard-00001.safetensors"));
 }
 
-TEST_F(ProcessesTest, OfSeveralThreadsTrainWhatThreadsTrain) {
+TEST_F(ProcessesTest, WithSeveralThreadsTrainLikeThreads) {
   ASSERT_EQ(end_of(start(words("threads", {"--ranks", "4"}), {}, "threads.log")), 0) << read_text(own_ / "threads.log");
   const auto pair = words("processes", {"--ranks", "4"});
   EXPECT_EQ(launch({pair, pair}), (std::vector<int>{0, 0}))
@@ -125,20 +125,20 @@ TEST_F(ProcessesTest, OfSeveralThreadsTrainWhatThreadsTrain) {
   EXPECT_EQ(metrics("processes"), metrics("threads"));
 }
 
-TEST_F(ProcessesTest, OfSeveralThreadsMeasureAStepTogether) {
+TEST_F(ProcessesTest, WithSeveralThreadsMeasureAStepTogether) {
   ASSERT_EQ(end_of(start(bench_step({"--ranks", "4"}), {}, "threads.log")), 0) << read_text(own_ / "threads.log");
   const std::string threads = measured();
   EXPECT_EQ(launch({bench_step({"--ranks", "4"}), bench_step({"--ranks", "4"})}), (std::vector<int>{0, 0}))
       << read_text(own_ / "rank-0.log") << read_text(own_ / "rank-1.log");
   EXPECT_EQ(measured(), threads);
-  // What the processes were told differently is named, as for a run.
+  // Different settings of processes are named, as for a run.
   const auto codes = launch({bench_step({"--ranks", "2"}), bench_step({"--ranks", "2", "--kernels"})});
   EXPECT_EQ(codes, (std::vector<int>{3, 3}));
   EXPECT_TRUE(contains(read_text(own_ / "rank-0.log"), "kernels = false on rank 0, but true on rank 1"))
       << read_text(own_ / "rank-0.log");
 }
 
-// Neither what ranks print nor what they write, nor what other programs see of a process, has the secret of the job.
+// The secret of the job is in no output, in no file, and in nothing that other programs can see of a process.
 TEST_F(ProcessesTest, KeepTheirSecret) {
   const std::string secret = "8b1f0c4e-nobody-guesses-this";
   const std::string port = std::to_string(testing::free_port());
@@ -148,7 +148,7 @@ TEST_F(ProcessesTest, KeepTheirSecret) {
                   "WITAN_JOB_SECRET=" + secret},
                  "rank-" + std::to_string(rank) + ".log");
   };
-  // It waits for rank 0 meanwhile.
+  // The process waits for rank 0 meanwhile.
   const pid_t one = begin(1, words("secret", {"--log-interval", "1"}));
   const fs::path process = fs::path("/proc") / std::to_string(one);
   EXPECT_TRUE(comes_true([&] {
@@ -160,7 +160,7 @@ TEST_F(ProcessesTest, KeepTheirSecret) {
   const pid_t zero = begin(0, words("secret", {"--log-interval", "1"}));
   EXPECT_EQ(end_of(zero), 0) << read_text(own_ / "rank-0.log");
   EXPECT_EQ(end_of(one), 0) << read_text(own_ / "rank-1.log");
-  // A stranger is told why it is refused, and rank 0 says it of him: neither says what would have been right.
+  // A stranger gets the reason for its refusal, and rank 0 reports it; neither reveals the right values.
   const pid_t lonely = begin(0, words("lonely", {"--distributed-timeout-minutes", "0.05"}));
   EXPECT_EQ(end_of(lonely), 7);
   EXPECT_TRUE(contains(read_text(own_ / "rank-0.log"), "rank 1 of 2 did not connect"));
@@ -173,8 +173,8 @@ TEST_F(ProcessesTest, KeepTheirSecret) {
   EXPECT_GT(files, 10);
 }
 
-// A signal to one process is one to all, and so is what it makes of the exit code.
-TEST_F(ProcessesTest, EndWithTheSameCodeWhicheverOfThemIsAsked) {
+// A signal to one process stops all, and all have the same exit code.
+TEST_F(ProcessesTest, EndWithTheSameCodeAfterASignalToAnyOfThem) {
   const std::string port = std::to_string(testing::free_port());
   auto endless = words("asked", {"--eval-interval", "0"});
   *(std::find(endless.begin(), endless.end(), "--train-iters") + 1) = "1000000";
@@ -197,14 +197,14 @@ TEST_F(ProcessesTest, EndWithTheSameCodeWhicheverOfThemIsAsked) {
   EXPECT_TRUE(contains(read_text(own_ / "rank-0.log"), "exit_interval: saving")) << read_text(own_ / "rank-0.log");
 }
 
-// Under mpirun: of Open MPI, of MPICH (Hydra), and whichever of them has the plain name.
+// mpirun of Open MPI, of MPICH (Hydra), and the default one.
 class MpirunTest : public ProcessesTest, public ::testing::WithParamInterface<const char*> {
  protected:
   void SetUp() override {
     if (end_of(start({"sh", "-c", std::string("command -v ") + GetParam()}, {}, "which.log")) != 0)
       GTEST_SKIP() << GetParam() << " is not installed";
   }
-  // Open MPI refuses root, and more processes than cores, unless it is told otherwise.
+  // By default Open MPI refuses to run as root or to start more processes than cores.
   int mpirun(const std::vector<std::string>& command, const std::string& log) const {
     std::vector<std::string> all = {GetParam(), "-n", "4"};
     all.insert(all.end(), command.begin(), command.end());
@@ -214,14 +214,14 @@ class MpirunTest : public ProcessesTest, public ::testing::WithParamInterface<co
   }
 };
 
-TEST_P(MpirunTest, StartsWhatThreadsTrain) {
+TEST_P(MpirunTest, TrainsLikeThreads) {
   ASSERT_EQ(end_of(start(words("threads", {"--ranks", "4"}), {}, "threads.log")), 0) << read_text(own_ / "threads.log");
   ASSERT_EQ(mpirun(words("mpi"), "mpi.log"), 0) << read_text(own_ / "mpi.log");
   EXPECT_TRUE(checkpoint("mpi") == checkpoint("threads"));
   EXPECT_EQ(metrics("mpi"), metrics("threads"));
 }
 
-TEST_P(MpirunTest, EndsWithAnErrorWhereARankHasOne) {
+TEST_P(MpirunTest, EndsWithAnErrorIfARankFails) {
   EXPECT_NE(mpirun(words("mpi", {"--data", own_ / "nowhere"}), "mpi.log"), 0);
   EXPECT_TRUE(contains(read_text(own_ / "mpi.log"), "nowhere")) << read_text(own_ / "mpi.log");
 }
@@ -241,8 +241,8 @@ INSTANTIATE_TEST_SUITE_P(Launchers, MpirunTest, ::testing::Values("mpirun", "mpi
                            return name;
                          });
 
-// Each for itself: without rank 0, for which it would wait five minutes.
-TEST_F(ProcessesTest, RefuseWhatNoneCouldTrainBeforeTheyMeet) {
+// Every process refuses by itself, without waiting five minutes for rank 0.
+TEST_F(ProcessesTest, RefuseImpossibleTrainingBeforeTheyMeet) {
   const pid_t child =
       start(words("refused"), {"RANK=1", "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=9"}, "rank-1.log");
   EXPECT_EQ(end_of(child), 3);
@@ -252,7 +252,7 @@ TEST_F(ProcessesTest, RefuseWhatNoneCouldTrainBeforeTheyMeet) {
       << read_text(own_ / "rank-1.log");
 }
 
-TEST_F(ProcessesTest, EndWithTheCauseWhereItIsAndWithSevenElsewhere) {
+TEST_F(ProcessesTest, OnlyTheFailedRankReportsTheCause) {
   auto nowhere = words("lost");
   *(std::find(nowhere.begin(), nowhere.end(), "--data") + 1) = own_ / "nowhere";
   EXPECT_EQ(launch({nowhere, nowhere}), (std::vector<int>{4, 7}));

@@ -1,4 +1,4 @@
-// The plan is a promise, held by the program itself: what one process planned is what another measures.
+// The measurements of one process match the plan of another.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -18,7 +18,7 @@ struct Finished {
   std::string out, err;
 };
 
-// The program in a process of its own.
+// Runs the program in its own process.
 Finished run_program(const TempFolder& folder, std::vector<std::string> args) {
   const std::string out = folder / "out.txt", err = folder / "err.txt";
   args.insert(args.begin(), WITAN_PROGRAM);
@@ -82,9 +82,9 @@ class PromiseTest : public ::testing::Test {
     }
     EXPECT_EQ(ranks, promise["ranks"].size());
     EXPECT_EQ(end["promised_resident"].get<double>(), promise["resident_bytes"].get<double>());
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which keep memory of their own
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizers keep their own memory
     EXPECT_LE(end["peak_resident"].get<double>(), end["promised_resident"].get<double>())
-        << "all that the process took";
+        << "all memory of the process";
     EXPECT_GT(end["peak_resident"].get<double>(), promise["ranks"][0]["arena_bytes"].get<double>() / 2);
 #endif
   }
@@ -92,7 +92,7 @@ class PromiseTest : public ::testing::Test {
   TempFolder own_;
 };
 
-TEST_F(PromiseTest, HoldsForExpertsDividedOverRanks) {
+TEST_F(PromiseTest, HoldsForExpertParallelRanks) {
   expect_kept({"--ranks", "2", "--expert-model-parallel-size", "2", "--threads", "1"});
 }
 
@@ -101,12 +101,12 @@ TEST_F(PromiseTest, HoldsForFourRanksAndFullRecomputation) {
                "--dtype", "bfloat16"});
 }
 
-TEST_F(PromiseTest, HoldsForADenseModelOnOneRankOfTwoThreads) {
+TEST_F(PromiseTest, HoldsForADenseModelOnOneRankWithTwoThreads) {
   expect_kept({"--ranks", "1", "--num-experts", "0", "--threads", "2"});
 }
 
-// An evaluation gathers units of the model in another order than a step does, and has several batches.
-TEST_F(PromiseTest, HoldsForSeveralEvaluationsOfDividedValues) {
+// An evaluation gathers units in another order than a step, and has several batches.
+TEST_F(PromiseTest, HoldsForSeveralEvaluationsWithShardedValues) {
   expect_kept({"--mesh", "shard=2", "--data-parallel-sharding-strategy", "optim_grads_params", "--threads", "1",
                "--position-embedding-type", "learned_absolute", "--max-position-embeddings", "64",
                "--untie-embeddings-and-output-weights", "--micro-batch-size", "4", "--eval-interval", "1"});
@@ -145,7 +145,7 @@ TEST_F(PromiseTest, PlansForAnotherMachineAndRefuses) {
   }
 }
 
-TEST_F(PromiseTest, SaysHowLongItTakesAndWhereThatComesFrom) {
+TEST_F(PromiseTest, ReportsTheTimeAndItsSource) {
   const Said said = witan({"plan", "--runs-folder", own_ / "runs", "--memory", "64GB"});
   EXPECT_EQ(said.code, 0) << said.err;
   for (const char* words : {"Predicted time", "a step ", "tokens/s", "of a step: experts", "from ceilings of"})

@@ -1,4 +1,4 @@
-// witan report: what it shows of runs, and where it writes their pages.
+// witan report: what it shows about runs, and where it writes their pages.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ class ReportTest : public MadeUpRuns {
   }
 };
 
-// The process is another user, who owns none of the files, while this stands: root may write everywhere.
+// For its lifetime, the process is another user without any of the files, since root can write everywhere.
 class AsNobody {
  public:
   AsNobody() {
@@ -51,7 +51,7 @@ class AsNobody {
   bool changed_ = false;
 };
 
-TEST_F(ReportTest, TheSpeedIsThatOfTheMedianStepHereAndOnThePage) {
+TEST_F(ReportTest, TheSpeedIsThatOfTheMedianStepInBothOutputs) {
   make("a", 0, "", "");
   add_steps("a", {1000, 31'000, 32'000, 33'000, 15'000});
   const Said said = report({"a"});
@@ -63,7 +63,7 @@ TEST_F(ReportTest, TheSpeedIsThatOfTheMedianStepHereAndOnThePage) {
                 "step; 31\u00a0GFLOP/s"));
 }
 
-TEST_F(ReportTest, SetsOfOnesOwnAndAnomaliesAreSaid) {
+TEST_F(ReportTest, ListsEvaluationSetsAndAnomalies) {
   make("a", 10);
   {
     MetricsWriter out(runs_ / "a/metrics.jsonl");
@@ -76,7 +76,7 @@ TEST_F(ReportTest, SetsOfOnesOwnAndAnomaliesAreSaid) {
   EXPECT_THAT(said.out, HasSubstr("\nanomalies     2; the last in step 15: a spike\n"));
 }
 
-TEST_F(ReportTest, SaysWhatIsMissingOfARunWithoutItsRecord) {
+TEST_F(ReportTest, NamesWhatIsMissingWithoutARecord) {
   make("a", 0, "", "");
   fs::remove(runs_ / "a/metrics.jsonl");
   const std::string folder = runs_.string();
@@ -90,7 +90,7 @@ TEST_F(ReportTest, SaysWhatIsMissingOfARunWithoutItsRecord) {
   expect_refusal({"report", "a", "--runs-folder", folder}, 4, {"metrics.jsonl is empty: the run was trained"});
 }
 
-TEST_F(ReportTest, TheFiguresOfSomebodyElsesRunAreShown) {
+TEST_F(ReportTest, ShowsRunsOfOtherUsers) {
   make("a", 20);
   fs::permissions(folder_.path(), fs::perms(0755));
   fs::permissions(runs_ / "a", fs::perms(0555));
@@ -109,7 +109,7 @@ TEST_F(ReportTest, TheFiguresOfSomebodyElsesRunAreShown) {
   EXPECT_FALSE(fs::exists(runs_ / "a/report.html"));
 }
 
-TEST_F(ReportTest, DamagedLinesAreLeftOutAndNamed) {
+TEST_F(ReportTest, SkipsAndNamesDamagedLines) {
   make("a", 20);
   const fs::path metrics = runs_ / "a/metrics.jsonl";
   std::string text = read_text(metrics);
@@ -123,7 +123,7 @@ TEST_F(ReportTest, DamagedLinesAreLeftOutAndNamed) {
                                   " cannot be read and are left out; the first: " + metrics.string() + ": line "));
 }
 
-TEST_F(ReportTest, ThePageGoesWhereItIsAskedFor) {
+TEST_F(ReportTest, WritesThePageToTheRequestedPlace) {
   make("a", 20);
   const fs::path page = folder_ / "mine.html";
   const Said said = report({"a", "--output", page.string()});
@@ -133,7 +133,7 @@ TEST_F(ReportTest, ThePageGoesWhereItIsAskedFor) {
   EXPECT_FALSE(fs::exists(runs_ / "a/report.html"));
 }
 
-TEST_F(ReportTest, OnlyItsOwnPagesAreOverwritten) {
+TEST_F(ReportTest, OverwritesOnlyItsOwnPages) {
   make("a", 20);
   make("b", 20);
   const fs::path notes = folder_ / "notes.txt", page = folder_ / "page.html", pipe = folder_ / "pipe";
@@ -155,7 +155,7 @@ TEST_F(ReportTest, OnlyItsOwnPagesAreOverwritten) {
   }
 }
 
-// The keys of an object and of the objects in it, "training.loss"; those of lists' objects "checkpoints.step".
+// The keys of nested objects as "training.loss", and of objects in lists as "checkpoints.step".
 void collect_keys(const nlohmann::json& json, const std::string& at, std::set<std::string>& keys) {
   if (json.is_array())
     for (const auto& one : json) collect_keys(one, at, keys);
@@ -166,7 +166,7 @@ void collect_keys(const nlohmann::json& json, const std::string& at, std::set<st
   }
 }
 
-TEST_F(ReportTest, JsonHasWhatThePageShows) {
+TEST_F(ReportTest, JsonHasTheContentOfThePage) {
   make("a", 20);
   for (const int64_t step : {10, 20})
     fs::create_directories(runs_ / "a/checkpoints" / ("step-" + std::to_string(step)));
@@ -184,14 +184,14 @@ TEST_F(ReportTest, JsonHasWhatThePageShows) {
   EXPECT_EQ(json["training"]["tokens"], 40'000);
   EXPECT_EQ(json["validation"]["last"]["step"], 20);
   ASSERT_EQ(json["checkpoints"].size(), 2u);
-  EXPECT_EQ(json["checkpoints"][0]["step"], 20) << "the newest first";
+  EXPECT_EQ(json["checkpoints"][0]["step"], 20) << "newest first";
   EXPECT_EQ(json["checkpoints"][0]["folder"], (runs_ / "a/checkpoints/step-20").string());
-  EXPECT_FALSE(fs::exists(runs_ / "a/report.html")) << "who reads figures writes nothing";
+  EXPECT_FALSE(fs::exists(runs_ / "a/report.html")) << "JSON output writes no page";
   EXPECT_EQ(report({"a", "--json", "--output", folder_ / "a.html"}).out, said.out);
   EXPECT_THAT(read_text(folder_ / "a.html"), StartsWith("<!DOCTYPE html>"));
 }
 
-TEST_F(ReportTest, EveryKeyOfTheJsonIsDocumented) {
+TEST_F(ReportTest, EveryJsonKeyIsDocumented) {
   make("a", 20);
   fs::create_directories(runs_ / "a/checkpoints/step-20");
   {
@@ -211,7 +211,7 @@ TEST_F(ReportTest, EveryKeyOfTheJsonIsDocumented) {
   for (const std::string& key : keys) EXPECT_THAT(table, HasSubstr("`" + key.substr(key.rfind('.') + 1) + "`")) << key;
 }
 
-TEST_F(ReportTest, JsonOfARunWithoutAStepHasNullsForFigures) {
+TEST_F(ReportTest, JsonHasNullsForARunWithoutSteps) {
   make("a", 0, "", "");
   const Said said = report({"a", "--json"});
   ASSERT_EQ(said.code, 0) << said.err;
@@ -222,15 +222,15 @@ TEST_F(ReportTest, JsonOfARunWithoutAStepHasNullsForFigures) {
   EXPECT_EQ(json["training"]["total_steps"], 100);
 }
 
-// A page that was asked for by name is no page that may be left out.
-TEST_F(ReportTest, APageThatCannotBeWrittenWhereItIsAskedForIsAnError) {
+// A page that was requested by name must not be skipped.
+TEST_F(ReportTest, FailingToWriteARequestedPageIsAnError) {
   make("a", 20);
   expect_refusal({"report", "a", "--json", "--output", "-", "--runs-folder", runs_.string()}, 2,
                  {"--output is a file", "--json prints the figures"});
   const Said said = report({"a", "--output", folder_ / "none/mine.html"});
   EXPECT_EQ(said.code, 4) << said.err;
   EXPECT_THAT(said.err, HasSubstr("mine.html"));
-  EXPECT_THAT(said.out, HasSubstr("state         finished")) << "the figures are shown all the same";
+  EXPECT_THAT(said.out, HasSubstr("state         finished")) << "the figures are shown nevertheless";
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 const std::vector<std::string> kCommands = {"doctor", "data",     "tokenizer", "import", "plan",  "train",
                                             "eval",   "generate", "export",    "report", "bench", "help"};
 
-TEST(RunTest, AloneItShowsItsCommands) {
+TEST(RunTest, ShowsCommandsWithoutArguments) {
   const Said said = witan({});
   EXPECT_EQ(said.code, 0);
   EXPECT_EQ(said.err, "");
@@ -23,7 +23,7 @@ TEST(RunTest, AloneItShowsItsCommands) {
   EXPECT_EQ(witan({"help"}).out, said.out);
 }
 
-TEST(RunTest, ItKnowsItsVersion) {
+TEST(RunTest, PrintsItsVersion) {
   const Said said = witan({"--version"});
   EXPECT_EQ(said.code, 0);
   EXPECT_TRUE(said.out.starts_with("witan ")) << said.out;
@@ -61,7 +61,7 @@ TEST(RunTest, HelpKeepsToItsWidth) {
   }
 }
 
-TEST(RunTest, UnknownCommandsAndFlagsAreRefusedWithASuggestion) {
+TEST(RunTest, RefusalsOfUnknownCommandsAndFlagsSuggestOne) {
   expect_refusal({"trian"}, 2, {"unknown command trian", "did you mean train?"});
   expect_refusal({"trian", "--seed", "3"}, 2, {"unknown command trian"});
   expect_refusal({"--verison"}, 2, {"unknown flag --verison", "did you mean --version?"});
@@ -72,7 +72,7 @@ TEST(RunTest, UnknownCommandsAndFlagsAreRefusedWithASuggestion) {
   expect_refusal({"tokenizer", "encod"}, 2, {"witan tokenizer: unknown command encod", "did you mean encode?"});
 }
 
-TEST(RunTest, WhatOtherProgramsCallAFlagIsKnown) {
+TEST(RunTest, KnowsFlagsOfOtherPrograms) {
   for (const auto& [other, ours] : {std::pair{"--seq-len", "--seq-length"},
                                     {"--learning-rate", "--lr"},
                                     {"--learning_rate", "--lr"},
@@ -103,14 +103,14 @@ TEST(RunTest, WhatOtherProgramsCallAFlagIsKnown) {
   expect_refusal({"chat", "--epochs", "3"}, 2, {"witan chat: unknown flag --epochs;"});
 }
 
-// Every name that is offered for another one is one of ours, or the offer would never be made.
-TEST(RunTest, NamesOfOtherProgramsStandForFlagsOfTrain) {
+// A suggested name must exist here, or it would never be offered.
+TEST(RunTest, FlagsOfOtherProgramsMapToFlagsOfTrain) {
   for (const auto& [other, ours] : other_flags())
     expect_refusal({"train", std::string(other), "3"}, 2, {" (did you mean " + std::string(ours) + "?)"});
 }
 
-// Also where the command would take the word for something else, and whatever flags of the subcommand stand behind it.
-TEST(RunTest, MistypedSubcommandsAreRefusedWithASuggestion) {
+// This also holds where the command could take the word as an argument, with any flags of the subcommand after it.
+TEST(RunTest, RefusalsOfMistypedSubcommandsSuggestOne) {
   const std::vector<std::vector<std::string>> commands = {
       {"data", "shuffle"}, {"data", "prepare"}, {"tokenizer", "encode"}, {"bench", "step"}};
   for (const auto& [command, name] :
@@ -119,19 +119,19 @@ TEST(RunTest, MistypedSubcommandsAreRefusedWithASuggestion) {
                    {"witan " + command[0] + ": unknown command " + name + " (did you mean " + command[1] + "?)"});
 }
 
-TEST(RunTest, WhatOtherProgramsCallACommandIsKnown) {
+TEST(RunTest, KnowsCommandsOfOtherPrograms) {
   expect_refusal({"runs", "list"}, 2, {"witan runs: unknown command list: `", "witan runs` itself lists them"});
   expect_refusal({"runs", "rm", "base"}, 2, {"unknown command rm (did you mean remove?)"});
   expect_refusal({"ls"}, 2, {"unknown command ls (did you mean runs?)"});
   expect_refusal({"finetune"}, 2, {"unknown command finetune (did you mean train?)"});
 }
 
-TEST(RunTest, AnUnknownFlagIsNamedBeforeWhatIsMissing) {
+TEST(RunTest, NamesUnknownFlagsBeforeMissingOnes) {
   expect_refusal({"tokenizer", "train", "--outptu", "x.json"}, 2, {"unknown flag --outptu", "did you mean --output?"});
   expect_refusal({"tokenizer", "train"}, 2, {"witan tokenizer train: ", "required"});
 }
 
-TEST(RunTest, ValuesOfTheWrongKindAreUsageErrors) {
+TEST(RunTest, RefusesValuesOfTheWrongType) {
   expect_refusal({"generate", "--max-tokens", "many"}, 2, {"witan generate: ", "--max-tokens", "many"});
   expect_refusal({"generate", "--max-tokens"}, 2, {"witan generate: --max-tokens needs a value; `witan generate"});
   expect_refusal({"train", "--lr"}, 2, {"witan train: --lr needs a value"});
@@ -142,12 +142,12 @@ TEST(RunTest, ValuesOfTheWrongKindAreUsageErrors) {
   expect_refusal({"generate", "--greedy", "--temperature", "1"}, 2, {"--greedy", "--temperature"});
 }
 
-TEST(RunTest, HostileArgumentsAreShownSafely) {
+TEST(RunTest, EscapesHostileArguments) {
   expect_refusal({"\x1b[31mred\xff"}, 2, {"\\x1B[31mred\\xFF"});
   expect_refusal({std::string(5000, 'x')}, 2, {"xxx..."});
 }
 
-TEST(RunTest, AFullOutputIsAnError) {
+TEST(RunTest, ReportsAFullOutput) {
   std::FILE* full = std::fopen("/dev/full", "w");
   ASSERT_NE(full, nullptr);
   Capture err;
@@ -173,13 +173,13 @@ Reported report(Body body) {
   return {code, err.text()};
 }
 
-TEST(ErrorsTest, ACodeThatIsReturnedPassesInSilence) {
+TEST(ErrorsTest, AReturnedCodePrintsNothing) {
   const Reported reported = report([] {});
   EXPECT_EQ(reported.code, ExitCode::preempted);
   EXPECT_EQ(reported.text, "");
 }
 
-TEST(ErrorsTest, SuggestedCommandsAreThoseOfTheProgramThatWasCalled) {
+TEST(ErrorsTest, SuggestedCommandsUseTheCalledProgram) {
   Capture err;
   const auto body = []() -> ExitCode { throw DataError("try `witan data x` or `witan plan`, witan as it is"); };
   cli::report_errors(err.file(), body, "build/witan");
@@ -199,25 +199,25 @@ TEST(ErrorsTest, EachClassHasItsExitCode) {
   EXPECT_EQ(report([] { throw std::bad_alloc(); }).code, ExitCode::out_of_memory);
 }
 
-TEST(ErrorsTest, AUsersFaultIsOneLine) {
+TEST(ErrorsTest, UserErrorsAreOneLine) {
   EXPECT_EQ(report([] { throw DataError("my.txt: it is empty"); }).text, "witan: error: my.txt: it is empty\n");
   EXPECT_FALSE(contains(report([] { throw std::bad_alloc(); }).text, "bug"));
 }
 
-// A name of a file can set a terminal's title or hide what precedes it.
-TEST(ErrorsTest, ControlCharactersOfInputDoNotReachTheTerminal) {
+// A file name can contain sequences that set a terminal's title or hide text.
+TEST(ErrorsTest, EscapeControlCharacters) {
   const auto text = [](const std::string& message) { return report([&] { throw DataError(message); }).text; };
   EXPECT_EQ(text("\x1b]0;title\a.txt: it is\r empty\b\x7f"),
             "witan: error: \\x1B]0;title\\x07.txt: it is\\x0D empty\\x08\\x7F\n");
   EXPECT_EQ(text("\xC2\x9B"
                  "31m \xFF"),
             "witan: error: \\xC2\\x9B31m \\xFF\n")
-      << "U+009B, and no UTF-8";
+      << "U+009B outside UTF-8";
   EXPECT_EQ(text("Größe 专家:\n\tof two lines"), "witan: error: Größe 专家:\n\tof two lines\n");
   EXPECT_EQ(report([] { throw std::out_of_range("\x1b[2J"); }).text.find('\x1b'), std::string::npos);
 }
 
-TEST(ErrorsTest, FailedFileOperationsAreNoBugs) {
+TEST(ErrorsTest, FailedFileOperationsAreNotBugs) {
   const Reported refused = report([] { std::filesystem::create_directory("/proc/witan/x"); });
   EXPECT_EQ(refused.code, ExitCode::data);
   EXPECT_TRUE(contains(refused.text, "/proc/witan/x")) << refused.text;
@@ -228,7 +228,7 @@ TEST(ErrorsTest, FailedFileOperationsAreNoBugs) {
   EXPECT_EQ(full.code, ExitCode::disk_full);
 }
 
-TEST(ErrorsTest, AnOutputThatTakesNoMoreIsNoBug) {
+TEST(ErrorsTest, AnUnwritableOutputIsNotABug) {
   const Reported full = report([] {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> out(std::fopen("/dev/full", "w"), &std::fclose);
     std::setvbuf(out.get(), nullptr, _IONBF, 0);
@@ -238,7 +238,7 @@ TEST(ErrorsTest, AnOutputThatTakesNoMoreIsNoBug) {
   EXPECT_FALSE(contains(full.text, "bug")) << full.text;
 }
 
-TEST(ErrorsTest, EverythingElseIsCalledABug) {
+TEST(ErrorsTest, OtherExceptionsAreCalledBugs) {
   for (const Reported& reported :
        {report([] { throw std::out_of_range("index 7"); }), report([] { throw ShapeError("rmsnorm: index 7"); })}) {
     EXPECT_EQ(reported.code, ExitCode::internal);

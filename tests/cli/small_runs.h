@@ -15,7 +15,7 @@ class SmallRuns : public ::testing::Test {
  protected:
   SmallRuns() { write_text(folder_ / "text.txt", some_text(400)); }
 
-  // `runs`: the command takes the folder of runs.
+  // `runs`: whether the command takes the runs folder.
   Said run(std::vector<std::string> args, bool runs = true) const {
     if (runs) args.insert(args.end(), {"--runs-folder", (folder_ / "runs").string()});
     return witan(args);
@@ -25,7 +25,7 @@ class SmallRuns : public ::testing::Test {
     EXPECT_EQ(said.code, 0) << said.err;
     return said;
   }
-  // Two steps on the text, of a model that `more` describes.
+  // Trains two steps on the text; `more` describes the model.
   void train(const std::string& name, const std::vector<std::string>& more) const {
     std::vector<std::string> args = words_in(
         "--device cpu --seq-length 16 --micro-batch-size 1 --global-batch-size 4 --train-iters 2 --sample-tokens 0 "
@@ -40,7 +40,7 @@ class SmallRuns : public ::testing::Test {
   void train_dense(const std::string& name, const std::vector<std::string>& more) const {
     train_with_experts("0", name, more);
   }
-  // chats.jsonl: 40 conversations of a question and its answer.
+  // Writes chats.jsonl: 40 conversations of a question and its answer.
   void write_chats() const {
     std::string rows;
     for (int i = 0; i < 40; ++i)
@@ -48,7 +48,7 @@ class SmallRuns : public ::testing::Test {
               "\n";
     write_text(folder_ / "chats.jsonl", rows);
   }
-  // A start of fine-tuning on conversations in `data`, by the template chat.jinja; `more` describes the model.
+  // Starts fine-tuning on conversations in `data` with the template chat.jinja; `more` describes the model.
   std::vector<std::string> sft_args(const std::string& name, const std::string& data,
                                     const std::vector<std::string>& more) const {
     std::vector<std::string> args = words_in(

@@ -39,7 +39,7 @@ TEST_F(TextBatchesTest, EveryTokenIsATargetOnce) {
   EXPECT_EQ(all.bytes, 5);
 }
 
-TEST_F(TextBatchesTest, TheLengthNeverChangesWhatIsCounted) {
+TEST_F(TextBatchesTest, LengthsNeverChangeTheCount) {
   for (const int64_t length : {1, 2, 3, 5, 6, 7, 8, 100}) {
     const auto all = batches(length);
     std::string targets;
@@ -49,7 +49,7 @@ TEST_F(TextBatchesTest, TheLengthNeverChangesWhatIsCounted) {
   }
 }
 
-TEST_F(TextBatchesTest, EndsOfTextAreTreatedAsTheRunDid) {
+TEST_F(TextBatchesTest, EndsOfTextAreHandledAsInTheRun) {
   EXPECT_EQ(batches(7).batches[0].positions, (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(batches(7).batches[0].sequence_ids, std::vector<int32_t>(7, 0));
   options_.reset_position_ids = options_.reset_attention_mask = options_.eod_mask_loss = true;
@@ -61,7 +61,7 @@ TEST_F(TextBatchesTest, EndsOfTextAreTreatedAsTheRunDid) {
   EXPECT_EQ(all.bytes, 3);
 }
 
-TEST_F(TextBatchesTest, NoTextIsAnError) {
+TEST_F(TextBatchesTest, EmptyTextIsAnError) {
   const TempFolder empty;
   write_text(empty / "x.txt", "");
   EXPECT_NE(

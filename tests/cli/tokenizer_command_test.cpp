@@ -55,7 +55,7 @@ TEST_F(TokenizerCommandTest, TextAfterADoubleDashMayBeginWithADash) {
   expect_refusal({"tokenizer", "encode", "a", "b", "--tokenizer", json()}, 2, {"unexpected argument b", "quotes"});
 }
 
-TEST_F(TokenizerCommandTest, SaysWhyAVocabularyIsSmallerThanAsked) {
+TEST_F(TokenizerCommandTest, ExplainsASmallerVocabulary) {
   const Said said =
       witan({"tokenizer", "train", folder_ / "text.txt", "--output", folder_ / "t.json", "--vocab-size", "9000"});
   EXPECT_EQ(said.code, 0);
@@ -63,7 +63,7 @@ TEST_F(TokenizerCommandTest, SaysWhyAVocabularyIsSmallerThanAsked) {
       << said.err;
 }
 
-TEST_F(TokenizerCommandTest, PutsTheTokensAroundATextThatTheTokenizerPutsThere) {
+TEST_F(TokenizerCommandTest, AddsTheTokenizersSpecialTokens) {
   std::string file = read_file(json());
   const std::string none = "\"post_processor\": null";
   const size_t at = file.find(none);
@@ -81,7 +81,7 @@ TEST_F(TokenizerCommandTest, PutsTheTokensAroundATextThatTheTokenizerPutsThere) 
   EXPECT_TRUE(contains(witan({"tokenizer", "inspect", folder_ / "around.json"}).out, "around texts  39 299\n"));
 }
 
-TEST_F(TokenizerCommandTest, SpecialTextIsPlainTextUnlessAsked) {
+TEST_F(TokenizerCommandTest, SpecialTokensInTextArePlainByDefault) {
   const Said plain = witan({"tokenizer", "encode", "<|endoftext|>", "--tokenizer", json()});
   EXPECT_TRUE(contains(plain.out, " "));
   EXPECT_EQ(witan({"tokenizer", "encode", "<|endoftext|>", "--special", "--tokenizer", json()}).out, "299\n");
@@ -101,7 +101,7 @@ TEST_F(TokenizerCommandTest, Inspects) {
     EXPECT_TRUE(contains(said.out, piece)) << piece << " in\n" << said.out;
 }
 
-TEST_F(TokenizerCommandTest, RefusesWhatItCannotUse) {
+TEST_F(TokenizerCommandTest, RefusesInvalidInput) {
   expect_refusal({"tokenizer", "train", folder_ / "none.txt", "--output", json()}, 4, {"none.txt"});
   expect_refusal({"tokenizer", "train", folder_ / "text.txt", "--output", json(), "--vocab-size", "3"}, 3,
                  {"vocab_size"});

@@ -27,7 +27,7 @@ class ConfigArgsTest : public ::testing::Test {
                    Field{"kind", &config.kind, "which"}.one_of({"a", "b"})}}});
   }
 
-  // What the configuration becomes.
+  // The resulting configuration.
   static Config parse(const std::vector<std::string>& args) {
     Config config;
     CLI::App app("test", "test");
@@ -46,7 +46,7 @@ class ConfigArgsTest : public ::testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(ConfigArgsTest, NothingGivenLeavesTheDefaults) {
+TEST_F(ConfigArgsTest, KeepsDefaultsWithoutArguments) {
   const Config config = parse({});
   EXPECT_EQ(config.layers, 4);
   EXPECT_TRUE(config.tied);
@@ -62,7 +62,7 @@ TEST_F(ConfigArgsTest, FlagsSetFieldsOfEveryType) {
   EXPECT_TRUE(config.deep);
 }
 
-TEST_F(ConfigArgsTest, TruthsHaveFourSpellings) {
+TEST_F(ConfigArgsTest, BooleansHaveFourSpellings) {
   EXPECT_TRUE(parse({"--deep-norm"}).deep);
   EXPECT_TRUE(parse({"--deep-norm", "true"}).deep);
   EXPECT_TRUE(parse({"--deep-norm=true", "--num-layers", "3"}).deep);
@@ -73,7 +73,7 @@ TEST_F(ConfigArgsTest, TruthsHaveFourSpellings) {
   EXPECT_TRUE(contains(message_of<ConfigError>([] { parse({"--deep-norm", "yes"}); }), "must be true or false"));
 }
 
-TEST_F(ConfigArgsTest, FlagsBeatTheFileAndTheFileTheDefaults) {
+TEST_F(ConfigArgsTest, FlagsOverrideTheFileAndTheFileOverridesDefaults) {
   const std::string toml = file("lr = 0.25\n[model]\nnum_layers = 7\ntied_weights = false\n");
   const Config config = parse({"--num-layers", "9", "--config", toml, "--tied-weights"});
   EXPECT_EQ(config.layers, 9);
@@ -81,7 +81,7 @@ TEST_F(ConfigArgsTest, FlagsBeatTheFileAndTheFileTheDefaults) {
   EXPECT_TRUE(config.tied);
 }
 
-TEST_F(ConfigArgsTest, BadValuesNameTheKeyAndTheReason) {
+TEST_F(ConfigArgsTest, ErrorsNameKeyAndReason) {
   EXPECT_TRUE(contains(message_of<ConfigError>([] {
                          parse({"--num-layers", "many"});
                        }),
@@ -90,14 +90,14 @@ TEST_F(ConfigArgsTest, BadValuesNameTheKeyAndTheReason) {
   EXPECT_TRUE(contains(message_of<ConfigError>([] { parse({"--kind", "c"}); }), "must be one of a, b"));
 }
 
-TEST_F(ConfigArgsTest, BadFilesNameThePlace) {
+TEST_F(ConfigArgsTest, FileErrorsNameThePlace) {
   const std::string unknown = file("[model]\nnum_layer = 7\n");
   EXPECT_TRUE(contains(message_of<ConfigError>([&] { parse({"--config", unknown}); }), "c.toml:2"));
   EXPECT_TRUE(contains(message_of<ConfigError>([&] { parse({"--config", unknown}); }), "did you mean num_layers?"));
   EXPECT_TRUE(contains(message_of<ConfigError>([&] { parse({"--config", folder_ / "no.toml"}); }), "no.toml"));
 }
 
-TEST_F(ConfigArgsTest, ApplyMayBeRepeatedOverOtherValues) {
+TEST_F(ConfigArgsTest, CanBeAppliedRepeatedly) {
   Config config;
   CLI::App app("test", "test");
   const cli::ConfigArgs flags(app, fields(config));
@@ -124,7 +124,7 @@ TEST_F(ConfigArgsTest, HelpShowsSectionsTypesAndDefaults) {
   EXPECT_FALSE(contains(help, "--no-tied-weights")) << help;
 }
 
-TEST_F(ConfigArgsTest, TheRealConfigurationIsReachedByCommands) {
+TEST_F(ConfigArgsTest, CommandsReachTheRealConfiguration) {
   expect_refusal({"plan", "--hidden-size", "abc"}, 3, {"hidden_size = abc"});
   expect_refusal({"plan", "--config", file("hidden_sizes = 3\n")}, 3, {"did you mean hidden_size?"});
 }

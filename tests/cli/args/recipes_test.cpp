@@ -1,4 +1,4 @@
-// Recipes by their names, from any folder, in a program that has them inside.
+// Recipes are found by name from any folder, since the program contains them.
 #include "witan/cli/args/recipes.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 const fs::path kTree = WITAN_SOURCE_DIR;
 
-TEST(RecipesTest, AllFilesOfTheTreeArePartOfTheProgram) {
+TEST(RecipesTest, ProgramContainsAllFilesOfTheTree) {
   size_t files = 0;
   for (const auto& file : fs::recursive_directory_iterator(kTree / "recipes")) {
     if (!file.is_regular_file()) continue;
@@ -42,7 +42,7 @@ TEST(RecipesTest, AllFilesOfTheTreeArePartOfTheProgram) {
   EXPECT_THAT(cli::recipe_names(".args"), Contains("recipes/megatron/dense.args"));
 }
 
-TEST(RecipesTest, OneThatIsMissingIsRefusedWithASimilarOne) {
+TEST(RecipesTest, RefusalsSuggestASimilarName) {
   expect_refusal({"config", "show", "--config", "recipes/reference/dens.toml"}, 3,
                  {"--config recipes/reference/dens.toml: there is no such file below this folder, and no such recipe",
                   "did you mean recipes/reference/dense.toml?"});
@@ -50,7 +50,7 @@ TEST(RecipesTest, OneThatIsMissingIsRefusedWithASimilarOne) {
                  {"@recipes/megatron/dens.args: there is no such file", "recipes/megatron/dense.args?"});
 }
 
-// A copy of the program alone, in a folder without recipes.
+// A copy of only the program in a folder without recipes.
 class CopiedProgram : public ::testing::Test {
  protected:
   CopiedProgram() {
@@ -74,7 +74,7 @@ TEST_F(CopiedProgram, HasTheRecipes) {
   EXPECT_THAT(said("config diff recipes/default.toml recipes/reference/dense.toml"), HasSubstr("num_layers"));
 }
 
-TEST_F(CopiedProgram, AFileOfTheWorkingFolderComesFirst) {
+TEST_F(CopiedProgram, PrefersFilesOfTheWorkingFolder) {
   write_text(folder_ / "elsewhere/recipes/reference/dense.toml", "num_layers = 6\n");
   EXPECT_THAT(said("config show --config recipes/reference/dense.toml --changed"),
               AllOf(HasSubstr("num_layers = 6"), HasSubstr("# recipes/reference/dense.toml:1")));
@@ -86,7 +86,7 @@ RunConfig config_of(const std::string& name) {
   return config;
 }
 
-TEST(Presets, HaveThePublishedNumbersOfParameters) {
+TEST(Presets, HaveThePublishedParameterCounts) {
   struct Figures {
     std::string name;
     int64_t all, active;
@@ -133,8 +133,8 @@ TEST(Presets, HaveThePublishedNumbersOfParameters) {
   }
 }
 
-// 685 B in the published files, which hold embedding and head a second time.
-TEST(Presets, DeepseekV3HasAModuleOfMultiTokenPrediction) {
+// The published files have 685 B, since they contain embedding and head twice.
+TEST(Presets, DeepseekV3HasAnMtpModule) {
   ModelConfig model = config_of("deepseek-v3").model;
   const ParameterCounts without = count_parameters(model);
   model.mtp_num_layers = 1;
@@ -145,18 +145,18 @@ TEST(Presets, DeepseekV3HasAModuleOfMultiTokenPrediction) {
   EXPECT_EQ(with.exact + 2 * int64_t{129280} * 7168, 684'489'830'400);
 }
 
-// Tutel's example holds 64 factors of sums in one tensor, of which its 12 layers read 47: 6 of 12 for skips, 24 for the
-// embedding, and of two for each layer's values one or both, none in layer 7; 4 fill the tensor up to 8 ranks.
+// Tutel's example stores 64 factors in one tensor, of which its 12 layers read 47: 6 of 12 for skips, 24 for the
+// embedding, and one or two for the values of each layer except layer 7; 4 pad the tensor for 8 ranks.
 TEST(Presets, NanogptHasTheParametersOfTutelsExample) {
   constexpr int64_t kUnread = 64 - (6 + 24 + 11 + 6);
   const ParameterCounts counts = count_parameters(config_of("nanogpt-moe").model);
   EXPECT_EQ(counts.exact - counts.experts + kUnread, 699'859'008) << "shared";
-  EXPECT_EQ(counts.experts / 8, 402'653'184) << "one of 8 sets of experts";
+  EXPECT_EQ(counts.experts / 8, 402'653'184) << "an eighth of the experts";
   EXPECT_EQ(counts.exact + kUnread, 3'921'084'480);
   EXPECT_EQ(config_of("nanogpt-moe").model.padded_vocab_size(), 50304);
 }
 
-TEST(Presets, AreValidConfigurationsOfOneRank) {
+TEST(Presets, AreValidOnOneRank) {
   for (const cli::Preset& preset : cli::presets()) {
     RunConfig config = config_of(std::string(preset.name));
     config.parallel.ranks = config.parallel.expert_model_parallel_size = 1;
@@ -183,7 +183,7 @@ class PresetFlagTest : public ::testing::Test {
   TempFolder own_;
 };
 
-TEST_F(PresetFlagTest, APresetBeatsTheRunAndIsBeatenByFilesAndFlags) {
+TEST_F(PresetFlagTest, PresetsOverrideTheRunAndAreOverriddenByFilesAndFlags) {
   using cli::ValueSource;
   write_text(own_ / "runs/default/config.toml", "weight_decay = 0.3\nlr_warmup_iters = 7\nclip_grad = 2.0\n");
   write_text(own_ / "mine.toml", "num_layers = 3\nhidden_size = 24\n");
@@ -202,7 +202,7 @@ TEST_F(PresetFlagTest, APresetBeatsTheRunAndIsBeatenByFilesAndFlags) {
   EXPECT_TRUE(all.said("num_attention_heads"));
 }
 
-TEST_F(PresetFlagTest, AValueThatDoesNotFitIsSaidToBeThePresets) {
+TEST_F(PresetFlagTest, ErrorsAttributeInvalidValuesToThePreset) {
   expect_refusal(
       {"plan", "--preset", "gpt2-124m", "--hidden-size", "32", "--device", "cpu", "--runs-folder", own_ / "runs"}, 3,
       {"num_attention_heads = 12",
@@ -210,7 +210,7 @@ TEST_F(PresetFlagTest, AValueThatDoesNotFitIsSaidToBeThePresets) {
        "--num-attention-heads to change it"});
 }
 
-TEST_F(PresetFlagTest, AnUnknownNameIsRefusedWithASuggestion) {
+TEST_F(PresetFlagTest, RefusalsOfUnknownNamesSuggestOne) {
   for (const char* command : {"plan", "train"})
     expect_refusal({command, "--preset", "gpt2-142m"}, 3,
                    {"--preset gpt2-142m: there is no such preset (did you mean gpt2-124m?); there are "
@@ -225,7 +225,7 @@ TEST_F(PresetFlagTest, AnUnknownNameIsRefusedWithASuggestion) {
   expect_refusal({"plan", "--preset", "gpt-oss"}, 3, {"(did you mean gpt-oss-120b or gpt-oss-20b?)"});
 }
 
-TEST_F(PresetFlagTest, TheHelpListsThemWithOneLineEach) {
+TEST_F(PresetFlagTest, HelpListsEachOnOneLine) {
   for (const std::vector<std::string>& command :
        {std::vector<std::string>{"help", "train"}, {"help", "plan"}, {"bench", "step", "--help"}}) {
     const std::string help = witan(command).out;

@@ -21,7 +21,7 @@ std::string refused(const std::string& text) {
   return message_of<UsageError>([&] { split_arguments(text, "x.args"); });
 }
 
-TEST(ResponseFile, CutsAsAShellWould) {
+TEST(ResponseFile, SplitsLikeAShell) {
   EXPECT_EQ(words(""), Words{});
   EXPECT_EQ(words("--a 1\n--b\r\n\n\t--c  2 3"), (Words{"--a", "1", "--b", "--c", "2", "3"}));
   EXPECT_EQ(words("--a 'two words' \"and 'more'\" mi'x'\"ed\""), (Words{"--a", "two words", "and 'more'", "mixed"}));
@@ -29,12 +29,12 @@ TEST(ResponseFile, CutsAsAShellWould) {
   EXPECT_EQ(words("a\\ b \\# \\' \"q\\\"q\" \"k\\eep\" 'r\\aw'"), (Words{"a b", "#", "'", "q\"q", "k\\eep", "r\\aw"}));
 }
 
-TEST(ResponseFile, LinesMayBeContinuedAndCommented) {
+TEST(ResponseFile, SupportsContinuationsAndComments) {
   EXPECT_EQ(words("--a 1 \\\n--b \\\r\n2\n"), (Words{"--a", "1", "--b", "2"}));
   EXPECT_EQ(words("# all\n--a 1 # one\n--b '#no' x#y\n#end"), (Words{"--a", "1", "--b", "#no", "x#y"}));
 }
 
-TEST(ResponseFile, WordsKnowTheirLine) {
+TEST(ResponseFile, WordsHaveTheirLine) {
   const auto cut = split_arguments("--a\n\n'b\nc' \\\nd", "x.args");
   ASSERT_EQ(cut.size(), 3u);
   EXPECT_EQ(cut[0].origin, "x.args:1");
@@ -42,14 +42,14 @@ TEST(ResponseFile, WordsKnowTheirLine) {
   EXPECT_EQ(cut[2].origin, "x.args:5");
 }
 
-TEST(ResponseFile, WhatAShellWouldRunIsRefused) {
+TEST(ResponseFile, RefusesShellSyntax) {
   EXPECT_TRUE(contains(refused("--a\n--data-path $DATA"), "x.args:2: a shell would expand $DATA"));
   EXPECT_TRUE(contains(refused("--a \"$(pwd)/x\""), "x.args:1: a shell would expand $(pwd)"));
   EXPECT_TRUE(contains(refused("`date`"), "write the value itself"));
   EXPECT_EQ(words("'$DATA' \\$x \"\\$y\""), (Words{"$DATA", "$x", "$y"}));
 }
 
-TEST(ResponseFile, HostileBytesAreRefused) {
+TEST(ResponseFile, RefusesInvalidBytes) {
   EXPECT_TRUE(contains(refused("--a 'open\n\n"), "x.args:3: a quote (') opened in line 1 is never closed"));
   EXPECT_TRUE(contains(refused(std::string("--a\n\0", 5)), "x.args:2: byte 0 is not text"));
   EXPECT_TRUE(contains(refused("--a \x1b[0m"), "byte 27 is not text"));
@@ -60,7 +60,7 @@ TEST(ResponseFile, HostileBytesAreRefused) {
   EXPECT_EQ(words(many.substr(2)).size(), 65536u);
 }
 
-TEST(ResponseFile, RandomTextIsCutOrRefused) {
+TEST(ResponseFile, SplitsOrRefusesRandomText) {
   const std::string letters = "ab'\"\\#$ \n\r\t-=@\xc3\xa9";
   std::mt19937 random(7);
   for (int trial = 0; trial < 2000; ++trial) {
@@ -87,7 +87,7 @@ class ResponseFileTest : public ::testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(ResponseFileTest, ListsStandWhereTheyAreNamed) {
+TEST_F(ResponseFileTest, ListsReplaceTheirName) {
   std::vector<std::string> lists;
   const auto out = expand_response_files({"--x", list("a.args", "--a 1"), "--y", list("b.args", "--b")}, lists);
   Words texts;
@@ -98,7 +98,7 @@ TEST_F(ResponseFileTest, ListsStandWhereTheyAreNamed) {
   EXPECT_EQ(lists.size(), 2u);
 }
 
-TEST_F(ResponseFileTest, WhatCannotBeReadIsRefused) {
+TEST_F(ResponseFileTest, RefusesUnreadableFiles) {
   EXPECT_TRUE(contains(expansion_refused({"@"}), "@ without a file name"));
   EXPECT_TRUE(contains(expansion_refused({"@" + (folder_ / "no.args").string()}), "no.args"));
   EXPECT_TRUE(contains(expansion_refused({"@" + folder_.path().string()}), "@/"));

@@ -1,4 +1,4 @@
-// Which of the places that set a key wins: defaults, the run on disk, a file, flags, and the mesh of each.
+// The precedence of sources of a key: defaults, the run on disk, a file, flags, and the mesh of each.
 #include "witan/cli/args/run_config.h"
 
 #include <CLI/CLI.hpp>
@@ -25,7 +25,7 @@ class RunConfigTest : public ::testing::Test {
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
-  // "AXIS=SIZE,…" of the axes above 1.
+  // "AXIS=SIZE,…" for axes larger than 1.
   std::string mesh(const std::vector<std::string>& more) const {
     const Said said = witan(words(more));
     if (said.code != 0) return said.err;
@@ -36,7 +36,7 @@ class RunConfigTest : public ::testing::Test {
     return text;
   }
 
-  // As a command reads them, with what it says on the standard error.
+  // The settings that a command reads, and its messages on standard error.
   cli::GivenConfig given(const std::vector<std::string>& more, cli::OtherRun other = cli::OtherRun::keep) {
     std::vector<std::string> words = {"--runs-folder", own_ / "runs"};
     words.insert(words.end(), more.begin(), more.end());
@@ -56,8 +56,8 @@ class RunConfigTest : public ::testing::Test {
   std::string said_;
 };
 
-// lr by a flag, min_lr by the file, weight_decay by the run; each stands in all that come before it too.
-TEST_F(RunConfigTest, EverySourceBeatsTheOneBeforeItAndIsRemembered) {
+// lr comes from a flag, min_lr from the file and weight_decay from the run; each is also set in all earlier sources.
+TEST_F(RunConfigTest, EachSourceOverridesEarlierOnesAndIsRecorded) {
   using cli::ValueSource;
   write_text(own_ / "runs/default/config.toml", "lr = 0.1\nmin_lr = 0.01\nweight_decay = 0.2\n");
   const std::string own_file = file("lr = 0.3\nmin_lr = 0.03\n");
@@ -77,17 +77,17 @@ TEST_F(RunConfigTest, EverySourceBeatsTheOneBeforeItAndIsRemembered) {
   EXPECT_EQ(all.run, fs::path(own_ / "runs/default"));
 }
 
-TEST_F(RunConfigTest, KeysOfAMeshHaveTheSourceOfTheMesh) {
+TEST_F(RunConfigTest, KeysOfAMeshHaveItsSource) {
   using cli::ValueSource;
   const cli::GivenConfig of_flag = given({"--config", file("mesh = \"replicate=4\"\n"), "--mesh", "tensor=2"});
   EXPECT_EQ(of_flag.source("tensor_model_parallel_size"), ValueSource::flag);
-  EXPECT_EQ(of_flag.source("sequence_parallel"), ValueSource::flag) << "which experts need beside it";
+  EXPECT_EQ(of_flag.source("sequence_parallel"), ValueSource::flag) << "which experts need with it";
   EXPECT_TRUE(of_flag.config.parallel.sequence_parallel);
   EXPECT_EQ(given({"--config", file("mesh = \"tensor=2\"\n")}).source("tensor_model_parallel_size"), ValueSource::file);
 }
 
-// As for fine-tuning: the default of min_lr is no reason to refuse a small rate.
-TEST_F(RunConfigTest, ALowRateFallsToATenthOfIt) {
+// For a small rate, as in fine-tuning, the default of min_lr must not be an error.
+TEST_F(RunConfigTest, ALowRateDecaysToATenth) {
   using cli::ValueSource;
   const cli::GivenConfig low = given({"--lr", "2e-5"});
   EXPECT_DOUBLE_EQ(low.config.optimizer.min_lr, 2e-6);
@@ -95,11 +95,12 @@ TEST_F(RunConfigTest, ALowRateFallsToATenthOfIt) {
   EXPECT_EQ(low.place("min_lr"), "--lr");
   EXPECT_DOUBLE_EQ(given({"--config", file("lr = 1e-5\n")}).config.optimizer.min_lr, 1e-6);
   EXPECT_EQ(given({"--lr", "3e-4"}).config.optimizer.min_lr, OptimizerConfig().min_lr);
-  EXPECT_EQ(given({"--lr", "2e-5", "--min-lr", "1e-3"}).config.optimizer.min_lr, 1e-3) << "which is refused";
+  EXPECT_EQ(given({"--lr", "2e-5", "--min-lr", "1e-3"}).config.optimizer.min_lr, 1e-3)
+      << "an explicit value is refused";
   EXPECT_EQ(given({"--config", file("min_lr = 1e-4\n"), "--lr", "2e-5"}).config.optimizer.min_lr, 1e-4);
 }
 
-TEST_F(RunConfigTest, AWarmupThatDoesNotEndIsWarnedOf) {
+TEST_F(RunConfigTest, WarnsOfAWarmupThatNeverEnds) {
   const auto warned = [&](const std::vector<std::string>& words) {
     const cli::GivenConfig one = given(words);
     std::string all;
@@ -111,7 +112,7 @@ TEST_F(RunConfigTest, AWarmupThatDoesNotEndIsWarnedOf) {
   EXPECT_FALSE(warned({"--train-iters", "20"})) << "the default";
 }
 
-TEST_F(RunConfigTest, AKeyThatIsSetToNothingIsNotSaidToBeIdle) {
+TEST_F(RunConfigTest, DisabledKeysAreNotReportedAsIdle) {
   const auto warnings = [&](const std::vector<std::string>& words) {
     const cli::GivenConfig one = given(words);
     return cli::config_warnings(one, resolve(one.config, {}));
@@ -127,8 +128,8 @@ TEST_F(RunConfigTest, AKeyThatIsSetToNothingIsNotSaidToBeIdle) {
   EXPECT_EQ(warnings({"--num-experts", "0", "--moe-aux-loss-coeff", "0"}), std::vector<std::string>());
 }
 
-// The value is the one that was given, not what became of it.
-TEST_F(RunConfigTest, AnIdleTimeoutIsNamedAsGiven) {
+// The message shows the given value, not the derived one.
+TEST_F(RunConfigTest, AnIdleTimeoutIsReportedAsGiven) {
   const cli::GivenConfig one =
       given({"--distributed-timeout-minutes", "90", "--checkpoint-timeout-minutes", "30", "--ranks", "1"});
   EXPECT_EQ(cli::config_warnings(one, resolve(one.config, {})),
@@ -136,8 +137,8 @@ TEST_F(RunConfigTest, AnIdleTimeoutIsNamedAsGiven) {
                                      "distributed_timeout_minutes; here distributed_timeout_minutes = 90.0"});
 }
 
-// Where the run on disk is another one, the call stands alone.
-TEST_F(RunConfigTest, NothingOfAnotherRunIsLeft) {
+// If the run on disk is a different one, none of its values apply.
+TEST_F(RunConfigTest, IgnoresADifferentRun) {
   write_text(own_ / "runs/default/config.toml", "num_layers = 7\nlr = 0.1\n");
   const cli::GivenConfig kept = given({"--num-layers", "3"});
   EXPECT_EQ(kept.changes, std::vector<std::string>{"num_layers = 3 (was 7)"});
@@ -149,7 +150,7 @@ TEST_F(RunConfigTest, NothingOfAnotherRunIsLeft) {
   EXPECT_TRUE(contains(said_, "num_layers = 3 (was 7)")) << said_;
 }
 
-TEST_F(RunConfigTest, AMeshOfAFlagBeatsTheKeysOfAFile) {
+TEST_F(RunConfigTest, AFlagsMeshOverridesKeysOfAFile) {
   EXPECT_EQ(mesh({"--config", file("ranks = 1\n"), "--mesh", "replicate=2"}), "replicate=2");
   EXPECT_EQ(mesh({"--config",
                   file("tensor_model_parallel_size = 2\npipeline_model_parallel_size = 1\nranks = 8\n"
@@ -162,13 +163,13 @@ TEST_F(RunConfigTest, AMeshOfAFlagBeatsTheKeysOfAFile) {
             "tensor=2");
 }
 
-TEST_F(RunConfigTest, AFlagBeatsTheMeshOfAFile) {
+TEST_F(RunConfigTest, AFlagOverridesTheMeshOfAFile) {
   EXPECT_EQ(mesh({"--config", file("mesh = \"replicate=4\"\n")}), "replicate=4");
   EXPECT_EQ(mesh({"--config", file("mesh = \"replicate=4\"\n"), "--ranks", "2"}), "replicate=2");
   EXPECT_EQ(mesh({"--config", file("mesh = \"replicate=4\"\n"), "--mesh", "shard=2"}), "shard=2");
 }
 
-TEST_F(RunConfigTest, ContradictionsOfOnePlaceAreRefused) {
+TEST_F(RunConfigTest, RefusesContradictionsWithinOneSource) {
   expect_refusal(words({"--mesh", "replicate=4", "--ranks", "1"}), 3,
                  {"--mesh replicate=4 implies 4 ranks, but --ranks 1 is given too: remove one"});
   const std::string both = file("mesh = \"replicate=4\"\nranks = 1\n");
@@ -176,8 +177,8 @@ TEST_F(RunConfigTest, ContradictionsOfOnePlaceAreRefused) {
                  {both + ": mesh = replicate=4 implies 4 ranks, but ranks = 1 is set there too: remove one"});
 }
 
-// A world that is planned for is said by flags too.
-TEST_F(RunConfigTest, AWorldOfAFlagBeatsTheRanksOfAFile) {
+// Flags can also set the world that is planned for.
+TEST_F(RunConfigTest, AFlagsWorldOverridesTheRanksOfAFile) {
   EXPECT_EQ(mesh({"--config", file("ranks = 1\n"), "--world-size", "2"}), "replicate=2");
   const auto on_gpus = [&](const std::string& toml) {
     std::vector<std::string> all = words({"--config", file(toml), "--gpus", "2"});
@@ -188,8 +189,8 @@ TEST_F(RunConfigTest, AWorldOfAFlagBeatsTheRanksOfAFile) {
   expect_refusal(words({"--ranks", "1", "--world-size", "2"}), 3, {"--world-size 2 and ranks = 1 differ"});
 }
 
-// Experts need it beside tensor-parallel ranks; a dense model does not.
-TEST_F(RunConfigTest, SequenceParallelismFollowsTensorParallelRanksOfExperts) {
+// Experts need it with tensor-parallel ranks; a dense model does not.
+TEST_F(RunConfigTest, SequenceParallelismFollowsTensorParallelExperts) {
   EXPECT_EQ(mesh({"--mesh", "tensor=2,replicate=2"}), "replicate=2,tensor=2");
   EXPECT_EQ(mesh({"--tensor-model-parallel-size", "2", "--ranks", "2"}), "tensor=2");
   EXPECT_EQ(mesh({"--config", file("mesh = \"tensor=2\"\n")}), "tensor=2");
@@ -199,7 +200,7 @@ TEST_F(RunConfigTest, SequenceParallelismFollowsTensorParallelRanksOfExperts) {
   expect_refusal(words({"--config", file("mesh = \"tensor=2\"\nsequence_parallel = false\n")}), 3, {refused});
   expect_refusal(words({"--config", file("mesh = \"tensor=2\"\n"), "--sequence-parallel", "false"}), 3, {refused});
 
-  // The file of a run says what it was.
+  // The saved file of a run contains its settings.
   const auto follows = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {"train", "--train-iters", "1", "--seq-length", "8", "--tokenizer-vocab-size", "300",
                                "--runs-folder", own_ / "runs", "--data", own_ / "text.txt", "--num-layers", "1",

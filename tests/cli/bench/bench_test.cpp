@@ -12,7 +12,7 @@
 namespace witan::test {
 namespace {
 
-// The command, tiny, on the CPU and in no time; then the file that --json wrote.
+// Runs the command with a tiny size and no time on the CPU, and returns the file written by --json.
 struct Result {
   Said said;
   nlohmann::json json;
@@ -30,7 +30,7 @@ Result bench(const TempFolder& folder, std::vector<std::string> args) {
   return result;
 }
 
-// Every line took some time and did what it says: its rate times its time is the work, which is known.
+// Every line took some time and did its work: its rate times its time is the known amount of work.
 void expect_line(const Result& result, size_t line, const std::string& name, double flops) {
   ASSERT_LT(line, result.json["lines"].size());
   const auto& json = result.json["lines"][line];
@@ -60,7 +60,7 @@ TEST(BenchTest, AttentionMeasuresForwardAndBackward) {
   expect_line(result, 1, "backward", 10 * 8 * pairs);
 }
 
-TEST(BenchTest, AttentionTakesAWindowAndASizeOfValues) {
+TEST(BenchTest, AttentionSupportsWindowsAndValueSizes) {
   const TempFolder folder;
   const Result result =
       bench(folder, {"attention", "--batch", "2", "--sequence", "16", "--heads", "4", "--kv-heads", "2", "--head-size",
@@ -70,7 +70,7 @@ TEST(BenchTest, AttentionTakesAWindowAndASizeOfValues) {
   expect_line(result, 1, "backward", 2 * (3 * 8 + 2 * 6) * pairs);
 }
 
-TEST(BenchTest, GenerateMeasuresTokensOfOneTextAndOfSeveral) {
+TEST(BenchTest, GenerateMeasuresOneAndSeveralTexts) {
   const TempFolder folder;
   const std::string json = folder / "figures.json";
   const Said said = witan({"bench",
@@ -107,16 +107,16 @@ TEST(BenchTest, GenerateMeasuresTokensOfOneTextAndOfSeveral) {
     EXPECT_GT(result.json[cat("tokens_per_s_", texts)].get<double>(), 0);
     EXPECT_GT(result.json[cat("prompt_tokens_per_s_", texts)].get<double>(), 0);
   }
-  // Of 4 experts a token visits 2; three tokens are expected to visit 4 (1 - 1/8) between them.
+  // A token visits 2 of 4 experts; three tokens are expected to visit 4 (1 - 1/8) in total.
   const auto bytes = [&](size_t line) {
     const auto& json_line = result.json["lines"][line];
     return json_line["bytes_per_s"].get<double>() * json_line["seconds"].get<double>();
   };
-  const double experts = 4.0 * 2 * 4 * 3 * 16 * 12;  // of float32, two layers
+  const double experts = 4.0 * 2 * 4 * 3 * 16 * 12;  // float32, two layers
   EXPECT_NEAR((bytes(1) - bytes(0)) / experts, 0.875 - 0.5, 1e-9);
 }
 
-TEST(BenchTest, MoeLayerMeasuresItWithAndWithoutTheRouter) {
+TEST(BenchTest, MoeLayerMeasuresWithAndWithoutTheRouter) {
   const TempFolder folder;
   const Result result = bench(folder, {"moe-layer", "--tokens", "32", "--hidden", "8", "--ffn", "12", "--experts", "4",
                                        "--topk", "2", "--seconds", "0"});
@@ -132,7 +132,7 @@ TEST(BenchTest, MoeLayerMeasuresItWithAndWithoutTheRouter) {
   EXPECT_NEAR(result.json["share_over_uniform"].get<double>(), 1 - seconds(5) / seconds(3), 1e-12);
 }
 
-TEST(BenchTest, MoeLayerTakesEveryRouter) {
+TEST(BenchTest, MoeLayerSupportsEveryRouter) {
   const TempFolder folder;
   const std::vector<std::vector<std::string>> routers = {
       {"--moe-router-score-function", "sigmoid", "--moe-router-enable-expert-bias", "--moe-router-num-groups", "2",
@@ -160,7 +160,7 @@ TEST(BenchTest, MoeLayerTakesEveryRouter) {
                  {"no expert's load exceeds"});
 }
 
-TEST(BenchTest, LoadsAreAsSkewedAsAskedFor) {
+TEST(BenchTest, LoadsHaveTheRequestedSkew) {
   const TempFolder folder;
   const auto load = [&](const std::string& skew, std::vector<std::string> args) {
     args.insert(args.end(), {"--skew", skew});
@@ -178,8 +178,8 @@ TEST(BenchTest, LoadsAreAsSkewedAsAskedFor) {
   expect_refusal({"bench", "step", "--num-experts", "0", "--skew", "hot"}, 2, {"the model has none"});
 }
 
-// Of the fullest of two ranks, where all tokens choose expert 0 and one of 7 others.
-TEST(BenchTest, LoadsOfRanksFollowFromThoseOfExpertsAndReplicas) {
+// The larger load of two ranks if all tokens choose expert 0 and one of 7 others.
+TEST(BenchTest, LoadsOfRanksFollowFromExpertsAndReplicas) {
   const TempFolder folder;
   const auto load = [&](const std::string& replicas) {
     return bench(folder, {"step",  "--steps",       "1",   "--num-layers",
@@ -195,7 +195,7 @@ TEST(BenchTest, LoadsOfRanksFollowFromThoseOfExpertsAndReplicas) {
   EXPECT_NEAR(load("2"), 1, 0.1);
 }
 
-TEST(BenchTest, MoeLayerTakesFp8OfTheDtypesThatTrainTakes) {
+TEST(BenchTest, MoeLayerSupportsTheDtypesOfFp8Training) {
   const TempFolder folder;
   const std::vector<std::string> layer = {"moe-layer", "--tokens",     "64",   "--hidden", "16", "--ffn",
                                           "16",        "--experts",    "2",    "--topk",   "1",  "--seconds",
@@ -215,8 +215,8 @@ TEST(BenchTest, MoeLayerTakesFp8OfTheDtypesThatTrainTakes) {
   }
 }
 
-// The experts that a run recorded are those that the layer computes.
-TEST(BenchTest, MoeLayerTakesRecordedRoutes) {
+// The layer computes the recorded experts.
+TEST(BenchTest, MoeLayerReplaysRecordedRoutes) {
   const TempFolder folder;
   RouteFile file;
   file.step = 1;
@@ -283,8 +283,8 @@ TEST(BenchTest, StepMeasuresAConfiguration) {
   EXPECT_GT(result.json["arena_bytes"].get<double>(), 0);
 }
 
-// Of kept ceilings alone: nothing is measured for it.
-TEST(BenchTest, StepSaysWhatWasPredicted) {
+// Uses only stored ceilings; nothing is measured for the prediction.
+TEST(BenchTest, StepReportsThePrediction) {
   const TempFolder folder;
   const std::vector<std::string> step = {"step", "--steps",      "1", "--num-layers", "1",  "--hidden-size",
                                          "32",   "--seq-length", "8", "--vocab-size", "64", "--ranks",
@@ -295,7 +295,7 @@ TEST(BenchTest, StepSaysWhatWasPredicted) {
   ceilings.load = {"float32", 1, 1};
   ceilings.fma_flops = 1e11;
   ceilings.copy_bytes = 1e10;
-  ceilings.kernels["gemm"] = {1e9, 1e6, 1};  // and so all others
+  ceilings.kernels["gemm"] = {1e9, 1e6, 1};  // the mean rate for all others
   cli::ceilings_file().keep(ceilings);
   const Result result = bench(folder, step);
   const double predicted = result.json.at("predicted_s").get<double>(),
@@ -306,7 +306,7 @@ TEST(BenchTest, StepSaysWhatWasPredicted) {
   EXPECT_TRUE(contains(result.said.out, expected)) << result.said.out << expected;
 }
 
-TEST(BenchTest, StepTakesMegatronsFlags) {
+TEST(BenchTest, StepSupportsMegatronFlags) {
   const TempFolder folder;
   const Said said = witan({"bench",
                            "step",
@@ -340,7 +340,7 @@ TEST(BenchTest, StepTakesMegatronsFlags) {
   EXPECT_TRUE(contains(said.out, "bfloat16")) << said.out;
 }
 
-TEST(BenchTest, CollectivesCountWhatLeavesARank) {
+TEST(BenchTest, CollectivesCountSentBytes) {
   const TempFolder folder;
   const Result result = bench(folder, {"collectives", "--ranks", "3", "--sizes", "12KiB"});
   const double bytes = 12288;
@@ -356,17 +356,17 @@ TEST(BenchTest, CollectivesCountWhatLeavesARank) {
   }
 }
 
-TEST(BenchTest, ExchangeCountsWhatLeavesARank) {
+TEST(BenchTest, ExchangeCountsSentBytes) {
   const TempFolder folder;
   const Result result = bench(folder, {"exchange", "--ranks", "2", "--row", "64", "--sizes", "1000"});
-  ASSERT_EQ(result.json["lines"].size(), 1u);  // ranks of a CPU have no peer memory
+  ASSERT_EQ(result.json["lines"].size(), 1u);  // CPU ranks have no peer memory
   const auto& line = result.json["lines"][0];
   EXPECT_EQ(line["name"], "all-to-all, contiguous, 896 B");  // 14 rows
   EXPECT_NEAR(line["bytes_per_s"].get<double>() * line["seconds"].get<double>(), 448, 1e-6);
 }
 
-// Less than a row for each rank is one; what was not counted is null.
-TEST(BenchTest, ExchangeMovesARowAtLeast) {
+// The minimum is one row for each rank; uncounted figures are null.
+TEST(BenchTest, ExchangeMovesAtLeastARow) {
   const TempFolder folder;
   const Result result = bench(folder, {"exchange", "--ranks", "2", "--row", "64", "--sizes", "1"});
   const auto& line = result.json["lines"].at(0);
@@ -375,8 +375,8 @@ TEST(BenchTest, ExchangeMovesARowAtLeast) {
   expect_refusal({"bench", "exchange", "--ranks", "2", "--device", "cpu", "--sizes", "0"}, 2, {"no rows"});
 }
 
-// Measurements of an hour each, which no test would wait for.
-TEST(BenchTest, AFileThatCannotBeWrittenIsRefusedBeforeAnythingIsMeasured) {
+// These measurements would take an hour each.
+TEST(BenchTest, RefusesUnwritableFilesBeforeMeasuring) {
   const TempFolder folder;
   const std::string nowhere = folder / "nodir" / "x.json";
   const std::vector<std::string> refused = {cat("--json ", nowhere, ": there is no folder "), "nodir"};
@@ -399,7 +399,7 @@ TEST(BenchTest, AFileThatCannotBeWrittenIsRefusedBeforeAnythingIsMeasured) {
                  {"notes.json is there already and is no file of figures"});
 }
 
-TEST(BenchTest, OfARunWithSamplesMeasuresItsSteps) {
+TEST(BenchTest, StepMeasuresARunWithSamples) {
   const TempFolder folder;
   write_text(folder / "c.toml", "[train]\nsample_interval = 20\nsample_tokens = 8\n");
   for (std::vector<std::string> args : {std::vector<std::string>{"bench", "step", "--steps", "1"},
@@ -411,7 +411,7 @@ TEST(BenchTest, OfARunWithSamplesMeasuresItsSteps) {
   }
 }
 
-TEST(BenchTest, RefusesWhatCannotBe) {
+TEST(BenchTest, RefusesImpossibleOptions) {
   expect_refusal({"bench"}, 2,
                  {"give a subcommand: step, generate, moe-layer, attention, gemm, collectives, exchange"});
   expect_refusal({"bench", "gemm", "--layers", "8by16"}, 2, {"--layers 8by16", "for example 512x768"});

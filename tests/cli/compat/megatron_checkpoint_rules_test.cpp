@@ -1,4 +1,4 @@
-// The flags --save, --load, --pretrained-checkpoint and --finetune say where a run begins and writes.
+// The flags --save, --load, --pretrained-checkpoint and --finetune determine where a run starts and writes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ class MegatronCheckpoints : public SmallRuns {
     return message_of<ConfigError>([&] { read_words(small(more)); });
   }
 
-  // The keys of where a run begins, "init_from=…;init_state=…;no_load_optim=…;".
+  // The keys for the start of a run, "init_from=…;init_state=…;no_load_optim=…;".
   std::string begins(const Words& more) const {
     std::map<std::string, std::string> keys;
     const auto line = cli::read_megatron_line(small(more));
@@ -40,7 +40,7 @@ class MegatronCheckpoints : public SmallRuns {
   }
 };
 
-TEST_F(MegatronCheckpoints, FineTuningTakesWeights) {
+TEST_F(MegatronCheckpoints, FineTuningLoadsOnlyWeights) {
   for (const char* name : {"own", "theirs"})
     EXPECT_EQ(begins({"--load", at(name), "--save", at("new"), "--finetune", "--no-load-optim", "--no-load-rng"}),
               cat("init_from=", at(name), ";"));
@@ -49,7 +49,7 @@ TEST_F(MegatronCheckpoints, FineTuningTakesWeights) {
             cat("init_from=", at("theirs"), "/iter_0000020;"));
 }
 
-TEST_F(MegatronCheckpoints, TrainingGoesOnWhereAnotherRunWas) {
+TEST_F(MegatronCheckpoints, TrainingContinuesAnotherRun) {
   EXPECT_EQ(begins({"--load", at("own"), "--save", at("new")}), cat("init_from=", at("own"), ";init_state=training;"));
   EXPECT_EQ(begins({"--load", at("own"), "--save", at("new"), "--no-load-optim"}),
             cat("init_from=", at("own"), ";init_state=training;no_load_optim=true;"));
@@ -57,7 +57,7 @@ TEST_F(MegatronCheckpoints, TrainingGoesOnWhereAnotherRunWas) {
               AllOf(HasSubstr("--finetune"), HasSubstr("step 0")));
 }
 
-TEST_F(MegatronCheckpoints, ThePretrainedOneServesWhereThereIsNoOther) {
+TEST_F(MegatronCheckpoints, PretrainedCheckpointIsUsedIfThereIsNoOther) {
   const std::string pretrained = cat("init_from=", at("theirs"), ";");
   EXPECT_EQ(begins({"--load", at("new"), "--save", at("new"), "--pretrained-checkpoint", at("theirs"), "--finetune"}),
             pretrained);
@@ -68,12 +68,12 @@ TEST_F(MegatronCheckpoints, ThePretrainedOneServesWhereThereIsNoOther) {
 
 TEST_F(MegatronCheckpoints, TheSameFolderIsResumed) {
   EXPECT_EQ(begins({"--load", at("own"), "--save", at("own")}), "");
-  EXPECT_EQ(begins({"--load", at("own/"), "--save", at("./own")}), "") << "however it is spelled";
+  EXPECT_EQ(begins({"--load", at("own/"), "--save", at("./own")}), "") << "regardless of spelling";
   EXPECT_EQ(begins({"--load", at("own"), "--save", at("own"), "--no-load-optim"}), "no_load_optim=true;");
-  EXPECT_EQ(begins({"--load", at("new"), "--save", at("new"), "--finetune"}), "") << "nothing to begin with";
+  EXPECT_EQ(begins({"--load", at("new"), "--save", at("new"), "--finetune"}), "") << "nothing to start from";
 }
 
-TEST_F(MegatronCheckpoints, WhatWouldTrainFromRandomWeightsOrOverCheckpointsIsRefused) {
+TEST_F(MegatronCheckpoints, RefusesRandomWeightsAndOverwritingCheckpoints) {
   EXPECT_THAT(refused({"--load", at("none"), "--save", at("new")}), HasSubstr("random weights"));
   EXPECT_THAT(refused({"--load", at("none")}), HasSubstr("has no checkpoint"));
   EXPECT_THAT(refused({"--pretrained-checkpoint", at("none")}), HasSubstr("has no checkpoint"));
@@ -84,8 +84,8 @@ TEST_F(MegatronCheckpoints, WhatWouldTrainFromRandomWeightsOrOverCheckpointsIsRe
   EXPECT_THAT(refused({"--save", at("theirs")}), AllOf(HasSubstr("of Megatron-LM"), HasSubstr("--finetune")));
 }
 
-// A run with checkpoints of its own resumes from them with its optimizer, however it began.
-TEST_F(MegatronCheckpoints, ARunThatHasBegunGoesOnWithItsOwnState) {
+// A run with its own checkpoints resumes them with the optimizer, however it started.
+TEST_F(MegatronCheckpoints, AStartedRunContinuesWithItsOwnState) {
   fs::create_directories(folder_ / "begun/checkpoints/step-1");
   EXPECT_EQ(begins({"--load", at("own"), "--save", at("begun"), "--no-load-optim"}),
             cat("init_from=", at("own"), ";init_state=training;"));
@@ -93,8 +93,8 @@ TEST_F(MegatronCheckpoints, ARunThatHasBegunGoesOnWithItsOwnState) {
             cat("init_from=", at("theirs"), ";init_state=training;"));
 }
 
-// The same command again, as a scheduler gives it, resumes what it has begun.
-TEST_F(MegatronCheckpoints, AFineTuningIsResumedByItsOwnCommand) {
+// Repeating the command, as a scheduler does, resumes the run.
+TEST_F(MegatronCheckpoints, TheSameCommandResumesFineTuning) {
   train_dense("base", {"--ranks", "1", "--vocab-size", "300"});
   const auto tune = [&](const std::string& steps) {
     return run({"train",

@@ -1,4 +1,4 @@
-// The flags of data and tokenizers: blends, splits, vocabularies.
+// Flags for data and tokenizers: blends, splits, vocabularies.
 #include "cli/compat/megatron_support.h"
 
 namespace witan::test {
@@ -28,7 +28,7 @@ TEST(Megatron, DataIsABlendInMegatronsOrder) {
                        "some datasets have a weight and some have none"));
 }
 
-TEST(Megatron, BlendsAreReadFromFiles) {
+TEST(Megatron, ReadsBlendsFromFiles) {
   const TempFolder folder;
   write_text(folder / "blend", "0.3 a\n0.7\tb\n");
   write_text(folder / "parts", R"({"train": ["1", "a", "2", "b"], "valid": "c", "test": null})");
@@ -47,7 +47,7 @@ TEST(Megatron, BlendsAreReadFromFiles) {
   EXPECT_TRUE(contains(refused("--per-split-data-args-path", "blend"), "blend: byte"));
 }
 
-TEST(Megatron, SharesOfTheSplitsAreKept) {
+TEST(Megatron, KeepsSharesOfSplits) {
   EXPECT_EQ(read_config({"--bf16", "--data-path", "data/my"}).data.held_out_fraction, 0.031);
   EXPECT_EQ(read_config({"--bf16", "--data-path", "data/my", "--split", "99990,8,2"}).data.held_out_fraction, 1e-4);
   EXPECT_EQ(read_config({"--bf16", "--split", "90, 10"}).data.held_out_fraction, 0.1);

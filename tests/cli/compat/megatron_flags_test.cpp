@@ -39,21 +39,21 @@ TEST(MegatronFlags, RowsSetKeysThatExist) {
   }
 }
 
-TEST(MegatronFlags, RowsAreWhole) {
+TEST(MegatronFlags, RowsAreComplete) {
   std::set<std::string> names;
   for_all([&](const MegatronFlag& flag) {
     EXPECT_TRUE(names.insert(flag.name).second) << flag.name << " appears twice";
     EXPECT_TRUE(flag.name.starts_with("--")) << flag.name;
     EXPECT_TRUE(flag.kind == FlagKind::honoured ? !flag.key.empty() || flag.rule : !flag.why.empty()) << flag.name;
     EXPECT_EQ(cli::find_megatron_flag(flag.name), &flag);
-    EXPECT_TRUE(flag.why.find('|') == std::string::npos) << flag.name << ": the table's columns are cut by |";
+    EXPECT_TRUE(flag.why.find('|') == std::string::npos) << flag.name << ": | separates the table's columns";
   });
   EXPECT_EQ(cli::find_megatron_flag("--use-checkpoint-opt_param-scheduler"),
             cli::find_megatron_flag("--use-checkpoint-opt-param-scheduler"));
   EXPECT_EQ(cli::find_megatron_flag("--no-such-flag"), nullptr);
 }
 
-TEST(MegatronFlags, KnowTheListsOfPublicRuns) {
+TEST(MegatronFlags, CoverTheListsOfPublicRuns) {
   for (const auto& file : std::filesystem::directory_iterator(kLists)) {
     std::vector<std::string> files;
     for (const cli::Argument& word : cli::expand_response_files({"@" + file.path().string()}, files)) {
@@ -63,8 +63,8 @@ TEST(MegatronFlags, KnowTheListsOfPublicRuns) {
   }
 }
 
-// Flags of megatron/core/transformer/moe/README.md: its tables, and its example for Mixtral 8x7B with torchrun's.
-TEST(MegatronFlags, KnowTheGuideToMixtureOfExperts) {
+// Flags of megatron/core/transformer/moe/README.md: its tables, and its example for Mixtral 8x7B with torchrun's flags.
+TEST(MegatronFlags, CoverTheGuideToMixtureOfExperts) {
   const char* guide[] = {"--attention-dropout",
                          "--auto-detect-ckpt-format",
                          "--bf16",
@@ -196,9 +196,8 @@ TEST(MegatronFlags, KnowTheGuideToMixtureOfExperts) {
   for (const char* flag : guide) EXPECT_NE(cli::find_megatron_flag(flag), nullptr) << flag;
 }
 
-// What the reasons name is there: TensorBoard's tags in the description of its files, and the script that uploads
-// them.
-TEST(MegatronFlags, ReasonsOfLoggingFlagsNameWhatIsThere) {
+// Things named by the reasons exist: TensorBoard tags in the description of its files, and the upload script.
+TEST(MegatronFlags, ReasonsOfLoggingFlagsNameExistingThings) {
   const std::string format = read_text(std::filesystem::path(WITAN_SOURCE_DIR) / "docs/formats/tensorboard.md");
   const auto why = [](const char* flag) { return cli::find_megatron_flag(flag)->why; };
   for (const auto& [flag, tag] : {std::pair{"--log-timers-to-tensorboard", "`iteration-time`"},
@@ -215,7 +214,7 @@ TEST(MegatronFlags, ReasonsOfLoggingFlagsNameWhatIsThere) {
   EXPECT_TRUE(contains(format, "wandb.init("));
 }
 
-TEST(MegatronFlags, FlagsOfTransportsAndRestartsAreNoTypos) {
+TEST(MegatronFlags, FlagsOfTransportsAndRestartsAreNotTypos) {
   const auto kind = [](const char* flag) { return cli::find_megatron_flag(flag)->kind; };
   for (const char* flag : {"--rerun-mode", "--inprocess-restart", "--moe-deepep-num-sms", "--moe-hybridep-num-sms"})
     EXPECT_EQ(kind(flag), FlagKind::harmless) << flag;
@@ -231,10 +230,10 @@ TEST(MegatronFlags, FlagsOfTransportsAndRestartsAreNoTypos) {
   }
 }
 
-TEST(MegatronFlags, TheDocumentIsTheTable) {
+TEST(MegatronFlags, DocumentMatchesTheTable) {
   const std::string document = read_text(std::filesystem::path(WITAN_SOURCE_DIR) / "docs/megatron.md");
   EXPECT_TRUE(document.ends_with(cli::megatron_reference()))
-      << "docs/megatron.md must end with what `witan help megatron` prints";
+      << "docs/megatron.md must end with the output of `witan help megatron`";
   EXPECT_EQ(witan({"help", "megatron"}).out, cli::megatron_reference());
 }
 

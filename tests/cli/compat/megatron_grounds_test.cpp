@@ -1,4 +1,4 @@
-// Holds each flag's row of docs/megatron.md to what the flag does.
+// Checks that each flag does what its row of docs/megatron.md says.
 #include <map>
 #include <set>
 
@@ -21,7 +21,7 @@ void for_each_of(FlagKind kind, Check check) {
       if (flag.kind == kind) check(flag);
 }
 
-// The keys that `flag` sets in a line of these words, with their values.
+// The keys and values that `flag` sets in a command line with these words.
 std::map<std::string, std::string> set_by(const std::string& flag, const Words& words) {
   std::map<std::string, std::string> keys;
   const auto line = cli::read_megatron_line(words);
@@ -30,7 +30,7 @@ std::map<std::string, std::string> set_by(const std::string& flag, const Words& 
   return keys;
 }
 
-// A value other than the one that the field has, if there is one.
+// A value different from the field's current one, if there is one.
 std::string other_value(const Field& field) {
   for (const auto* names : {&field.choices, &field.parts})
     for (const std::string& name : *names)
@@ -76,8 +76,8 @@ TEST(MegatronGrounds, HarmlessFlagsChangeNothing) {
   });
 }
 
-// Nothing is trained otherwise without these; what others ask for is not to be had by leaving them out.
-TEST(MegatronGrounds, OnlyFlagsThatDoNotChangeTheTrainingMayBeLeftOut) {
+// These flags do not change training, so they can be left out; the purpose of all others would be lost without them.
+TEST(MegatronGrounds, OnlyFlagsThatDoNotChangeTrainingMayBeLeftOut) {
   const std::set<std::string> without_effect = {"--dynamic-context-parallel",
                                                 "--fp8-param-gather",
                                                 "--hierarchical-context-parallel-sizes",
@@ -90,7 +90,7 @@ TEST(MegatronGrounds, OnlyFlagsThatDoNotChangeTheTrainingMayBeLeftOut) {
   });
 }
 
-TEST(MegatronGrounds, WhatChangesTheTrainingOrItsMemoryIsRefusedWithAWayOut) {
+TEST(MegatronGrounds, RefusalsOfFlagsThatChangeTrainingOrMemoryNameTheFix) {
   const auto refused = [](const Words& words, const Words& ways) {
     Words args = {"plan", "--bf16"};
     args.insert(args.end(), words.begin(), words.end());
@@ -112,7 +112,7 @@ TEST(MegatronGrounds, WhatChangesTheTrainingOrItsMemoryIsRefusedWithAWayOut) {
   refused({"--ckpt-convert-format", "torch_dist"}, {"witan import", "witan export --format megatron"});
 }
 
-// A line that a rule needs, and the keys that are set by its flag.
+// The words that a rule needs, and the keys that its flag sets.
 struct Ruled {
   const char* flag;
   Words line;
@@ -198,14 +198,14 @@ std::vector<Ruled> ruled_lines(const TempFolder& folder) {
       {"--tp-comm-overlap", {"--micro-batch-size", "16", "--seq-length", "2048"}, {"tp_comm_overlap"}},
       {"--save", {here}, {"run", "runs_folder"}},
       {"--load", {own}, {"init_from", "init_state"}},
-      {"--finetune", {"--load", own}, {}},  // it says what --load does
+      {"--finetune", {"--load", own}, {}},  // modifies --load
       {"--pretrained-checkpoint", {own}, {"init_from"}},
       {"--ckpt-step", {"2", "--load", own, "--finetune"}, {}},
       {"--no-load-optim", {}, {"no_load_optim"}},
   };
 }
 
-TEST(MegatronGrounds, FlagsWithARuleSetWhatIsSaidOfThem) {
+TEST(MegatronGrounds, FlagsWithARuleSetTheDocumentedKeys) {
   const TempFolder folder;
   std::set<std::string> seen;
   for (const Ruled& ruled : ruled_lines(folder)) {
@@ -222,11 +222,11 @@ TEST(MegatronGrounds, FlagsWithARuleSetWhatIsSaidOfThem) {
     EXPECT_EQ(keys, ruled.keys) << ruled.flag;
   }
   for_each_of(FlagKind::honoured, [&](const MegatronFlag& flag) {
-    EXPECT_EQ(flag.rule != nullptr, seen.contains(flag.name)) << flag.name << " is missing in the list above";
+    EXPECT_EQ(flag.rule != nullptr, seen.contains(flag.name)) << flag.name << " is missing from the list above";
   });
 }
 
-// Every flag of which a reason speaks is one of Megatron-LM's, a key's, or one that a command has.
+// Every flag mentioned in a reason belongs to Megatron-LM, to a key, or to a command.
 TEST(MegatronGrounds, ReasonsNameFlagsThatExist) {
   RunConfig config;
   std::set<std::string> known = {"--config", "--format", "--trace-steps"};

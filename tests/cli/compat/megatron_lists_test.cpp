@@ -1,4 +1,4 @@
-// The lists of public Megatron-LM runs (recipes/megatron) mean here what they mean there.
+// Argument lists of public Megatron-LM runs (recipes/megatron) have the same meaning here.
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -8,7 +8,7 @@
 namespace witan::test {
 namespace {
 
-// What all runs but Mixtral's share: their lists, with Megatron-LM's defaults beneath, written out by hand.
+// The settings shared by all runs except Mixtral: their lists and Megatron-LM's defaults, written by hand.
 RunConfig expected(const std::string& name) {
   RunConfig config;
   config.train.run = name;
@@ -93,7 +93,7 @@ RunConfig expected_mixtral() {
   return config;
 }
 
-TEST(MegatronLists, MeanWhatTheyMeanInMegatronLm) {
+TEST(MegatronLists, MeanTheSameAsInMegatronLm) {
   EXPECT_EQ(toml_of(read_words({list("dense")}).config), toml_of(expected("dense")));
   EXPECT_EQ(toml_of(read_words({list("dmoe_ep4")}).config), toml_of(expected_moe("dmoe_ep4", 4)));
   RunConfig dmoe_ep8 = expected_moe("dmoe_ep8", 8);
@@ -116,7 +116,7 @@ TEST(MegatronLists, MeanTheSameWrittenOutAsFlags) {
   }
 }
 
-TEST(MegatronLists, SayWhatIsTakenHow) {
+TEST(MegatronLists, ReportHowFlagsAreTaken) {
   const std::string said = read_words({list("dense")}).said;
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 2) << said;
   EXPECT_TRUE(contains(said, "Megatron-LM's defaults apply (@")) << said;
@@ -132,7 +132,7 @@ std::vector<std::string> plan_words(const TempFolder& own, const std::string& na
   return words;
 }
 
-TEST(MegatronLists, Plan) {
+TEST(MegatronLists, PlansHaveTheKnownParameterCountsAndMemory) {
   TempFolder own;
   const Said dense = witan(plan_words(own, "dense", {"--ranks", "8"}));
   EXPECT_TRUE(contains(dense.out, "213,148,160")) << dense.out << dense.err;
@@ -145,15 +145,15 @@ TEST(MegatronLists, Plan) {
   EXPECT_TRUE(contains(four.out, "31292.23 MB") && contains(four.out, "13153.68 MB")) << four.out;
 }
 
-// At the sizes of the runs that they are of. What a rank holds is what Megatron-LM's formula (docs/parity.md, MB of
-// 2^20 bytes) says of a bfloat16 parameter: 2 bytes of value, 4 of gradient, and of the optimizer a part each of 12,
-// where a value's own bits are not kept a second time in its float32 master: a part of 10. Owners' parts end at chunks.
-TEST(MegatronLists, PlanTheirWorlds) {
+// At the original sizes. A rank holds what Megatron-LM's formula (docs/parity.md, MB of 2^20 bytes) gives for a
+// bfloat16 parameter: 2 bytes for the value, 4 for the gradient, and for the optimizer a share of 12 bytes, or of 10
+// where the float32 master does not repeat the bits of the value. Shares end at chunks.
+TEST(MegatronLists, PlansOfTheirWorldsMatchTheFormula) {
   TempFolder own;
   struct World {
     const char* name;
     int ranks;
-    double published;  // MB of weights and optimizer; 0: none
+    double published;  // MB of weights and optimizer; 0: unknown
     double others, experts, divided;
   };
   constexpr double kDense = 213148160, kMoe = 4375732736;
@@ -187,15 +187,15 @@ TEST(MegatronLists, PlanTheirWorlds) {
   }
 }
 
-// Its four tensor ranks divide each expert too, so that four experts' ranks are sixteen.
-TEST(MegatronLists, TensorRanksAreNotLeftForExperts) {
+// Four tensor-parallel ranks also divide each expert, so that four expert-parallel ranks require sixteen ranks.
+TEST(MegatronLists, TensorParallelRanksAreNotAvailableForExperts) {
   for (const char* command : {"plan", "train"})
     expect_refusal(
         {command, list("mixtral"), "--ranks", "4"}, 3,
         {"expert_model_parallel_size = 4: more ranks than the 1 that expert_tensor_parallel_size = 4 leaves of 4"});
 }
 
-TEST(MegatronLists, ExpertsNeedTheirRanks) {
+TEST(MegatronLists, ExpertParallelismNeedsEnoughRanks) {
   expect_refusal({"plan", list("dmoe_ep4"), "--ranks", "2"}, 3,
                  {"expert_model_parallel_size = 4: more ranks than the 2 there are"});
 }
@@ -205,7 +205,7 @@ struct Reduced {
   int ranks;
 };
 
-// Reduced in depth and width by flags after the list, on as many ranks as it is for.
+// Runs reduced in depth and width by flags after the list, on the original number of ranks.
 class ReducedTest : public ::testing::TestWithParam<Reduced> {
  protected:
   std::vector<std::string> words(const std::string& runs, const std::vector<std::string>& more) const {
@@ -276,12 +276,12 @@ TEST_P(ReducedTest, Trains) {
   EXPECT_EQ(losses("runs").size(), 2u) << said.err;
 
   const Said more = witan({"train", list(GetParam().name), "--runs-folder", own_ / "runs"});
-  EXPECT_EQ(more.code, 3) << "the list alone is another model: " << more.out;
+  EXPECT_EQ(more.code, 3) << "the list alone describes a different model: " << more.out;
   EXPECT_TRUE(contains(more.err, "(was 2)")) << more.err;
 }
 
-// In float64 the list's own layout trains as one rank does.
-TEST_P(ReducedTest, TrainsAsOneRankDoes) {
+// In float64 the layout of the list trains like one rank.
+TEST_P(ReducedTest, TrainsLikeOneRank) {
   const std::vector<std::string> alone = {
       "--dtype", "float64", "--ranks", "1", "--expert-model-parallel-size", "1", "--tensor-model-parallel-size", "1"};
   const Said many = witan(words("many", {"--dtype", "float64", "--ranks", std::to_string(GetParam().ranks)}));

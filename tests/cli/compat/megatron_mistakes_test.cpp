@@ -1,4 +1,4 @@
-// What a command line in Megatron-LM's words is refused for, and with which words.
+// Refusals of command lines with Megatron-LM's flags, and their messages.
 #include <random>
 
 #include "cli/compat/megatron_support.h"
@@ -12,7 +12,7 @@ std::string usage_refused(const Words& words) {
   return message_of<UsageError>([&] { cli::read_megatron_line(words); });
 }
 
-TEST(Megatron, SizesThatMustBeGivenAreNamed) {
+TEST(Megatron, NamesRequiredSizes) {
   const std::string said = message_of<ConfigError>([] { read_words({"--bf16", "--num-layers", "2"}); });
   EXPECT_TRUE(contains(said,
                        "--bf16 makes this a Megatron-LM command line, which must also set --hidden-size, "
@@ -20,8 +20,8 @@ TEST(Megatron, SizesThatMustBeGivenAreNamed) {
       << said;
 }
 
-// Of who has typed one flag of Megatron-LM among flags of Witan.
-TEST(Megatron, OneFlagOfItsAmongWitansMayBeAMistake) {
+// A user of Witan's flags has typed a single flag of Megatron-LM.
+TEST(Megatron, ASingleMegatronFlagAmongWitansIsQuestioned) {
   for (const auto& [flags, said] : std::vector<std::pair<Words, std::string>>{
            {{"--bf16"}, "did you mean --dtype bfloat16? --bf16 makes this a Megatron-LM command line, which must"},
            {{"--fp16"}, "did you mean --dtype float16? --fp16 makes this"},
@@ -43,7 +43,7 @@ TEST(Megatron, OneFlagOfItsAmongWitansMayBeAMistake) {
   EXPECT_TRUE(two.starts_with("--bf16 makes this a Megatron-LM command line")) << two;
 }
 
-TEST(Megatron, WordsOutOfPlaceAreNamed) {
+TEST(Megatron, NamesMisplacedWords) {
   TempFolder folder;
   write_text(folder / "script.args", "torchrun pretrain_gpt.py --bf16");
   EXPECT_TRUE(contains(usage_refused({"@" + (folder / "script.args").string()}),
@@ -56,18 +56,18 @@ TEST(Megatron, WordsOutOfPlaceAreNamed) {
             (Words{"--config", "x.toml", "--fresh"}));
 }
 
-TEST(Megatron, MisspeltFlagsFindTheirNeighbours) {
+TEST(Megatron, SuggestsSimilarFlags) {
   expect_refusal({"plan", "--use-flash-atn"}, 2, {"unknown flag --use-flash-atn", "did you mean --use-flash-attn?"});
   expect_refusal({"train", "--bf16", "--overlap-grad-reduc"}, 2, {"did you mean --overlap-grad-reduce?"});
   expect_refusal({"generate", "--use-flash-atn"}, 2, {"unknown flag --use-flash-atn;"});
 }
 
-TEST(Megatron, AValueOfAnotherTypeEndsWithAMessage) {
+TEST(Megatron, ReportsValuesOfTheWrongType) {
   expect_refusal({"plan", "--bf16", "--lr", "fast"}, 3, {"command line: --lr: lr = fast: must be a number"});
   expect_refusal({"plan", "@/nowhere/x.args"}, 2, {"@/nowhere/x.args: "});
 }
 
-// Words of all sorts in any order: a message and an exit code, never a crash; a plan of a small model at most.
+// Arbitrary words in any order give a message and an exit code, never a crash, and at most a plan of a small model.
 TEST(Megatron, RandomCommandLinesEndWithAMessage) {
   std::mt19937 random(11);
   Words pool = cli::megatron_flag_names();

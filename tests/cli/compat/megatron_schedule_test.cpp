@@ -1,11 +1,11 @@
-// The flags of learning rate and weight decay, and samples that become iterations.
+// Flags for learning rate and weight decay, and samples that are converted to iterations.
 #include "cli/compat/megatron_support.h"
 #include "witan/optim/param_groups.h"
 
 namespace witan::test {
 namespace {
 
-TEST(Megatron, SamplesBecomeIterations) {
+TEST(Megatron, ConvertsSamplesToIterations) {
   const Words samples = {"--megatron", "--global-batch-size", "4", "--train-samples", "4003", "--lr-decay-samples",
                          "4000",       "--lr-warmup-samples", "40"};
   const RunConfig config = read_config(samples);
@@ -22,7 +22,7 @@ TEST(Megatron, SamplesBecomeIterations) {
       contains(config_refused({"--megatron", "--global-batch-size", "4", "--train-samples", "-4"}), "a whole number"));
 }
 
-// Samples stay samples where the batch grows: iterations are not all of one size.
+// Samples remain samples if the batch grows, since iterations then have different sizes.
 TEST(Megatron, ARampCountsSamples) {
   const Words ramp = {"--megatron", "--global-batch-size", "8",  "--rampup-batch-size", "2", "2",
                       "10",         "--train-samples",     "60", "--lr-decay-samples",  "50"};
@@ -52,15 +52,15 @@ TEST(Megatron, ARampCountsSamples) {
                        "give --train-samples instead of --train-iters"));
 }
 
-TEST(Megatron, WarmUpMayBeAShare) {
+TEST(Megatron, WarmUpMayBeAFraction) {
   EXPECT_EQ(read_config({"--lr-decay-iters", "430000", "--lr-warmup-fraction", ".001"}).optimizer.lr_warmup_iters, 430);
   EXPECT_EQ(read_config({"--lr-warmup-fraction", "0.25"}).optimizer.lr_warmup_iters, 2);
   EXPECT_TRUE(contains(config_refused({"--lr-warmup-fraction", "0.3"}), "is 2.4 of 8 iterations"));
   EXPECT_TRUE(contains(config_refused({"--lr-warmup-fraction", "2"}), "from 0 to 1"));
 }
 
-// --decoupled-lr applies to the input and output layers alone, tied or not.
-TEST(Megatron, TheEmbeddingAndTheHeadMayHaveARateOfTheirOwn) {
+// --decoupled-lr applies only to the input and output layers, tied or not.
+TEST(Megatron, DecoupledLrAppliesToEmbeddingAndHead) {
   RunConfig config =
       read_config({"--lr", "0.01", "--min-lr", "0.001", "--decoupled-lr", "5e-3", "--decoupled-min-lr", "0"});
   const ParamGroups groups(config.optimizer);
@@ -79,14 +79,14 @@ TEST(Megatron, TheEmbeddingAndTheHeadMayHaveARateOfTheirOwn) {
   EXPECT_TRUE(contains(config_refused({"--decoupled-lr", "1e-5", "--optimizer-groups", "[]"}), "embedding.weight"));
 }
 
-TEST(Megatron, WeightDecayThatChangesHasTwoEnds) {
+TEST(Megatron, WeightDecaySchedulesHaveTwoEnds) {
   for (const Words& decay : {Words{"--weight-decay", "0.5", "--end-weight-decay", "0.2"},
                              {"--end-weight-decay", "0.2", "--weight-decay", "0.5"}}) {
     Words words = {"--bf16", "--weight-decay-incr-style", "linear", "--start-weight-decay", "0.1"};
     words.insert(words.end(), decay.begin(), decay.end());
     const OptimizerConfig optimizer = read_config(words).optimizer;
     EXPECT_EQ(optimizer.start_weight_decay, 0.1);
-    EXPECT_EQ(optimizer.weight_decay, 0.2) << "the end's, whatever the constant one would be";
+    EXPECT_EQ(optimizer.weight_decay, 0.2) << "the end value, whatever the constant value is";
   }
   for (const char* end : {"--start-weight-decay", "--end-weight-decay"})
     EXPECT_TRUE(contains(config_refused({"--bf16", "--weight-decay-incr-style", "cosine", end, "0.2"}),

@@ -1,4 +1,4 @@
-// What a command line in Megatron-LM's words makes of the configuration.
+// The configuration that results from a command line with Megatron-LM's flags.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -17,7 +17,7 @@ struct MegatronRead {
   std::string said;
 };
 
-// As `witan plan` reads it, in a folder without runs.
+// Settings as `witan plan` reads them in a folder without runs.
 inline MegatronRead read_words(std::vector<std::string> words) {
   const TempFolder nowhere;
   words.insert(words.end(), {"--runs-folder", nowhere.path().string()});
@@ -41,7 +41,7 @@ inline std::string toml_of(RunConfig config) {
   return write_toml(config.fields());
 }
 
-// The sizes that a command line of Megatron-LM must give.
+// The sizes that a command line of Megatron-LM must have.
 inline std::vector<std::string> small(const std::vector<std::string>& more) {
   std::vector<std::string> words = {
       "--num-layers",  "2", "--hidden-size", "64",   "--seq-length",       "32", "--num-attention-heads",     "4",

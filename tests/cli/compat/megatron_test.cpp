@@ -6,7 +6,7 @@
 namespace witan::test {
 namespace {
 
-// With flags that published recipes of models with latent attention have.
+// Uses flags of published recipes for models with latent attention.
 TEST(Megatron, RecipesOfLatentAttentionPlan) {
   TempFolder folder;
   write_text(
@@ -35,7 +35,7 @@ TEST(Megatron, RecipesOfLatentAttentionPlan) {
   EXPECT_TRUE(contains(said.err, "--no-save-optim (checkpoints are always complete")) << said.err;
 }
 
-TEST(Megatron, AListOrItsOwnFlagsMakeItOne) {
+TEST(Megatron, AListOrTypicalFlagsSelectMegatronsRules) {
   EXPECT_EQ(cli::read_megatron_line({"--num-layers", "2", "--seed", "3", "--no-swiglu"}), nullptr);
   EXPECT_EQ(cli::read_megatron_line({}), nullptr);
   EXPECT_EQ(cli::read_megatron_line(small({"--bf16"}))->why, "--bf16");
@@ -50,7 +50,7 @@ TEST(Megatron, AListOrItsOwnFlagsMakeItOne) {
 }
 
 // The defaults of megatron/training/arguments.py.
-TEST(Megatron, ItsDefaultsHoldWhereNothingIsSaid) {
+TEST(Megatron, MegatronsDefaultsApply) {
   const RunConfig config = read_config({"--megatron"});
   EXPECT_EQ(config.model.norm.normalization, "LayerNorm");
   EXPECT_TRUE(config.model.norm.norm_bias);
@@ -76,7 +76,7 @@ TEST(Megatron, ItsDefaultsHoldWhereNothingIsSaid) {
   EXPECT_EQ(config.train.run, "megatron");
 }
 
-TEST(Megatron, SomeDefaultsFollowFromWhatIsSaid) {
+TEST(Megatron, SomeDefaultsDependOnOtherFlags) {
   EXPECT_EQ(read_config({"--megatron", "--swiglu", "--hidden-size", "512"}).model.mlp.ffn_hidden_size,
             1344);  // int(512*8/3/64)*64
   EXPECT_FALSE(read_config({"--disable-bias-linear"}).model.mlp.gelu_tanh);
@@ -94,7 +94,7 @@ TEST(Megatron, SomeDefaultsFollowFromWhatIsSaid) {
             "seq_aux_loss");
 }
 
-TEST(Megatron, WitansDefaultsStayWhenAskedFor) {
+TEST(Megatron, WitansDefaultsApplyOnRequest) {
   const RunConfig config = read_config({"--bf16", "--no-megatron"});
   EXPECT_EQ(config.model.dtype, "bfloat16");
   EXPECT_EQ(config.optimizer.adam_beta2, 0.95);
@@ -102,7 +102,7 @@ TEST(Megatron, WitansDefaultsStayWhenAskedFor) {
   EXPECT_EQ(read_words({"--seed", "3", "--no-megatron"}).config.train.seed, 3);
 }
 
-TEST(Megatron, ARunOnDiskKeepsItsOwnConfiguration) {
+TEST(Megatron, ARunOnDiskKeepsItsConfiguration) {
   TempFolder folder;
   write_text(folder / "megatron/config.toml",
              "num_layers = 5\nadam_beta2 = 0.9\nhidden_size = 64\ndtype = \"bfloat16\"\n");
@@ -113,7 +113,7 @@ TEST(Megatron, ARunOnDiskKeepsItsOwnConfiguration) {
   EXPECT_FALSE(contains(said.err, "defaults apply")) << said.err;
 }
 
-TEST(Megatron, AFileBeatsTheDefaults) {
+TEST(Megatron, AFileOverridesDefaults) {
   TempFolder folder;
   write_text(folder / "c.toml", "adam_beta2 = 0.98\nnum_layers = 3\nffn_hidden_size = 100\n");
   const RunConfig config =
@@ -125,14 +125,14 @@ TEST(Megatron, AFileBeatsTheDefaults) {
   EXPECT_EQ(config.model.mlp.ffn_hidden_size, 100);
 }
 
-TEST(Megatron, LaterBeatsEarlier) {
+TEST(Megatron, LaterFlagsOverrideEarlierOnes) {
   EXPECT_EQ(read_config({"--bf16", "--seed", "1", "--seed", "2"}).train.seed, 2);
   EXPECT_EQ(read_config({"--bf16", "--dtype", "float32"}).model.dtype, "float32");
   EXPECT_EQ(read_config({"--dtype=float32", "--bf16"}).model.dtype, "bfloat16");
   EXPECT_FALSE(read_config({"--bf16", "--swiglu", "--no-swiglu"}).model.mlp.swiglu);
 }
 
-TEST(Megatron, FlagsOfEveryKind) {
+TEST(Megatron, ParsesFlagsOfEveryKind) {
   const MegatronRead read = read_words(small({"--bf16", "--use-flash-attn", "--use-flash-attn", "--manual-gc",
                                               "--timing-log-option", "minmax", "--recompute-activations"}));
   EXPECT_EQ(read.config.model.dtype, "bfloat16");
@@ -178,7 +178,7 @@ TEST(Megatron, FlagsOfEveryKind) {
                        "command line: --num-layers: num_layers = many: must be a whole number"));
 }
 
-TEST(Megatron, FlagsOfActivationsAndExperts) {
+TEST(Megatron, ParsesFlagsOfActivationsAndExperts) {
   const ModelConfig squared = read_config({"--bf16", "--squared-relu"}).model;
   EXPECT_TRUE(squared.mlp.squared_relu);
   EXPECT_FALSE(squared.mlp.gelu_tanh);
@@ -190,7 +190,7 @@ TEST(Megatron, FlagsOfActivationsAndExperts) {
   EXPECT_EQ(gpt_oss.mlp.activation_func_clamp_value, 7);
   EXPECT_EQ(gpt_oss.mlp.glu_linear_offset, 1);
   EXPECT_EQ(gpt_oss.mlp.ffn_hidden_size, 4 * gpt_oss.hidden_size);
-  EXPECT_TRUE(gpt_oss.moe.moe_expert_add_bias) << "unless --disable-bias-linear says otherwise";
+  EXPECT_TRUE(gpt_oss.moe.moe_expert_add_bias) << "unless --disable-bias-linear is given";
   const ModelConfig experts =
       read_config({"--swiglu", "--disable-bias-linear", "--num-experts", "4", "--moe-token-dispatcher-type",
                    "allgather", "--moe-shared-expert-intermediate-size", "8", "--moe-shared-expert-gate",
@@ -209,8 +209,8 @@ TEST(Megatron, FlagsOfActivationsAndExperts) {
             "alltoall");
 }
 
-// One value, or one for each layer.
-TEST(Megatron, WaysOfContextParallelismAreThoseOfAllLayers) {
+// Either one value or one per layer.
+TEST(Megatron, ContextParallelCommTypesApplyToAllLayers) {
   const auto type = [](const Words& values) {
     Words words = {"--bf16", "--cp-comm-type"};
     words.insert(words.end(), values.begin(), values.end());
@@ -230,7 +230,7 @@ TEST(Megatron, WaysOfContextParallelismAreThoseOfAllLayers) {
   EXPECT_TRUE(contains(refused({"all_gather"}), "the types are p2p"));
 }
 
-TEST(Megatron, EveryRefusedFlagSaysWhy) {
+TEST(Megatron, EveryRefusedFlagGivesAReason) {
   for (const auto& section : cli::megatron_sections())
     for (const cli::MegatronFlag& flag : section.flags) {
       if (flag.kind != cli::FlagKind::refused) continue;
@@ -259,7 +259,7 @@ TEST(Megatron, LayersWithExpertsMayBeAPattern) {
   EXPECT_TRUE(contains(config_refused(with("[3]")), "--moe-layer-freq [3]: must be a whole number, or a list"));
 }
 
-TEST(Megatron, ExpertsMayHaveAnInnerSizeOfTheirOwn) {
+TEST(Megatron, ExpertsMayHaveTheirOwnFfnSize) {
   const Words all = {"--num-experts",     "2",  "--disable-bias-linear", "--moe-ffn-hidden-size", "96",
                      "--ffn-hidden-size", "512"};
   EXPECT_EQ(read_config(all).model.mlp.ffn_hidden_size, 512);
@@ -293,7 +293,7 @@ TEST(Megatron, LayersMayHaveWindows) {
             "[0,1]");
 }
 
-TEST(Megatron, FlagsThatGoTogether) {
+TEST(Megatron, ChecksFlagsThatDependOnEachOther) {
   EXPECT_TRUE(contains(config_refused({"--bf16", "--num-query-groups", "2"}),
                        "Megatron-LM ignores it without --group-query-attention"));
   EXPECT_TRUE(contains(config_refused({"--no-position-embedding"}), "use --position-embedding-type rope"));
@@ -322,7 +322,7 @@ TEST(Megatron, FlagsThatGoTogether) {
   EXPECT_TRUE(contains(config_refused({"--recompute-method", "block"}), "one by one"));
 }
 
-TEST(Megatron, RotaryFrequenciesAreScaled) {
+TEST(Megatron, ScalesRotaryFrequencies) {
   const auto attention_of = [](Words flags) {
     flags.insert(flags.begin(), {"--position-embedding-type", "rope"});
     return read_config(flags).model.attention;
@@ -351,7 +351,7 @@ TEST(Megatron, RotaryFrequenciesAreScaled) {
                        "contradicts --use-rope-scaling"));
 }
 
-TEST(Megatron, AttentionMayBeLatent) {
+TEST(Megatron, ParsesLatentAttention) {
   const Words flags = {"--bf16", "--multi-latent-attention", "--qk-layernorm", "--position-embedding-type",
                        "rope",   "--disable-bias-linear"};
   const auto attention_of = [&](const Words& more) {
@@ -392,7 +392,7 @@ TEST(Megatron, AttentionMayBeLatent) {
   EXPECT_EQ(read_config({"--bf16", "--kv-channels", "8"}).model.attention.kv_channels, 8);
 }
 
-TEST(Megatron, RoutersAreMegatrons) {
+TEST(Megatron, ParsesRouters) {
   const auto moe_of = [](const Words& flags) {
     Words words = {"--num-experts", "8", "--disable-bias-linear"};
     words.insert(words.end(), flags.begin(), flags.end());
@@ -416,7 +416,7 @@ TEST(Megatron, RoutersAreMegatrons) {
       "sigmoid");
 }
 
-TEST(Megatron, GraphsAndTheDtypeOfGradientsAreHonoured) {
+TEST(Megatron, ParsesGraphsAndGradientDtypes) {
   EXPECT_TRUE(read_config({"--bf16"}).parallel.cuda_graph);
   EXPECT_FALSE(read_config({"--bf16", "--cuda-graph-impl", "none"}).parallel.cuda_graph);
   EXPECT_TRUE(read_config({"--bf16", "--cuda-graph-impl", "local"}).parallel.cuda_graph);
@@ -440,7 +440,7 @@ TEST(Megatron, GraphsAndTheDtypeOfGradientsAreHonoured) {
                "contradicts --gradient-dtype bfloat16"));
 }
 
-TEST(Megatron, FlagsOfOlderDroppingAndDroplessLayersMeanWhatTheyMeant) {
+TEST(Megatron, SupportsOldFlagsOfDroppingAndDroplessLayers) {
   const Words experts = {"--num-experts", "4"};
   const auto with = [&](Words more) {
     more.insert(more.end(), experts.begin(), experts.end());
@@ -458,7 +458,7 @@ TEST(Megatron, FlagsOfOlderDroppingAndDroplessLayersMeanWhatTheyMeant) {
             "none");
 }
 
-TEST(Megatron, TensorExchangesOverlapWhereThatPays) {
+TEST(Megatron, OverlapsTensorParallelCommunicationWherePossible) {
   const auto overlaps = [](const char* sequences) {
     return read_config({"--bf16", "--tp-comm-overlap", "--micro-batch-size", sequences, "--seq-length", "2048",
                         "--max-position-embeddings", "2048"})
@@ -468,8 +468,8 @@ TEST(Megatron, TensorExchangesOverlapWhereThatPays) {
   EXPECT_FALSE(overlaps("15"));
 }
 
-// Megatron-LM counts steps from 0, starts its profiler after the first of the two, and stops it after the second.
-TEST(Megatron, TheProfilerTracesSteps) {
+// Megatron-LM counts steps from 0, starts its profiler after the first one and stops it after the second one.
+TEST(Megatron, ProfilerTracesSteps) {
   const auto profiled = [](const Words& more) { return cli::read_megatron_line(small(more))->profiled; };
   EXPECT_FALSE(profiled({"--bf16", "--profile-step-start", "3"}));
   const auto usual = profiled({"--profile"});
@@ -488,9 +488,9 @@ TEST(Megatron, TheProfilerTracesSteps) {
   EXPECT_TRUE(contains(config_refused({"--profile", "--profile-step-end", "x"}), "a whole number"));
 }
 
-TEST(Megatron, TheFolderOfCheckpointsIsTheRuns) {
+TEST(Megatron, SaveFolderIsTheRunsFolder) {
   TempFolder folder;
-  // --runs-folder stands last in read_words(), so that the settings are asked themselves.
+  // --runs-folder is the last word in read_words(), so the settings are checked directly.
   const auto settings = [&](const Words& more) {
     std::string text;
     const auto line = cli::read_megatron_line(small(more));

@@ -1,4 +1,4 @@
-// witan config: what is shown is what `witan train` would be given, and can be given again.
+// witan config shows the configuration that `witan train` would use, and its output can be used as input.
 #include <nlohmann/json.hpp>
 
 #include "cli/cli_support.h"
@@ -47,7 +47,7 @@ TEST_F(ConfigTest, EveryValueHasItsSource) {
   EXPECT_EQ(shown.size(), all.fields().size());
 }
 
-TEST_F(ConfigTest, ValuesForProgramsAreJson) {
+TEST_F(ConfigTest, JsonHasValues) {
   const nlohmann::json shown =
       keys({"--run", "mine", "--data", "a.txt", "b.txt", "--moe-layer-freq", "[1,0]", "--swiglu", "false",
             "--optimizer-groups", "[{kind = \"norms\", lr = 0.001}]", "--num-layers", "2"});
@@ -63,22 +63,22 @@ TEST_F(ConfigTest, ValuesForProgramsAreJson) {
   EXPECT_TRUE(value("moe_aux_loss_coeff").is_number()) << value("moe_aux_loss_coeff");
 }
 
-TEST_F(ConfigTest, ANewRunIsSaidToBeOne) {
+TEST_F(ConfigTest, NamesANewRun) {
   write_text(folder_ / "runs/a/config.toml", "[optimizer]\nlr = 4e-3\n");
   EXPECT_TRUE(contains(config({"show", "--run", "a"}).err, "runs/a, as this command would resume it"));
   EXPECT_TRUE(contains(config({"show", "--run", "b"}).err, "runs/b yet: this is the configuration of a new one"));
   EXPECT_EQ(config({"show"}).err, "");
 }
 
-TEST_F(ConfigTest, WhatAMeshStandsForHasItsPlace) {
+TEST_F(ConfigTest, ValuesOfAMeshNameTheirPlace) {
   EXPECT_EQ(source({"--mesh", "replicate=2", "--num-experts", "0"}, "ranks"), "--mesh");
   const std::string file = folder_ / "mine.toml";
   write_text(file, "num_experts = 4\nmesh = \"tensor=2\"\n");
   EXPECT_EQ(source({"--config", file}, "ranks"), file + ":2, mesh");
-  EXPECT_EQ(source({"--config", file}, "sequence_parallel"), file + ":2, mesh") << "which tensor ranks switch on";
+  EXPECT_EQ(source({"--config", file}, "sequence_parallel"), file + ":2, mesh") << "which tensor parallelism enables";
 }
 
-TEST_F(ConfigTest, MegatronsDefaultsAreNamed) {
+TEST_F(ConfigTest, NamesMegatronsDefaults) {
   EXPECT_EQ(source({"--megatron", "--num-layers", "2", "--hidden-size", "64", "--num-attention-heads", "4",
                     "--seq-length", "16", "--micro-batch-size", "1", "--global-batch-size", "2",
                     "--max-position-embeddings", "16", "--train-iters", "3", "--lr", "1e-3"},
@@ -86,7 +86,7 @@ TEST_F(ConfigTest, MegatronsDefaultsAreNamed) {
             "Megatron-LM's default");
 }
 
-TEST_F(ConfigTest, TheOutputIsAFileOfTheSameConfiguration) {
+TEST_F(ConfigTest, OutputIsAFileOfTheSameConfiguration) {
   const std::string groups = "[{kind = \"norms\", lr = 0.001}, {match = \"head.*\", weight_decay = 0.0}]";
   const std::vector<std::string> given = {"--preset",        "gpt2-124m",   "--optimizer-groups", groups,
                                           "--sample-prompt", "a \"b\" # c", "--moe-layer-freq",   "([0]*1+[1]*3)"};
@@ -106,7 +106,7 @@ TEST_F(ConfigTest, TheOutputIsAFileOfTheSameConfiguration) {
   }
 }
 
-TEST_F(ConfigTest, AutomaticValuesAreResolvedWithTheirReasons) {
+TEST_F(ConfigTest, ResolvesAutomaticValuesWithReasons) {
   const std::vector<std::string> args = {"--device", "cpu", "--threads", "1", "--num-experts", "4"};
   EXPECT_EQ(keys(args)["ranks"]["value"], 0);
   std::vector<std::string> resolved = args;
@@ -117,7 +117,7 @@ TEST_F(ConfigTest, AutomaticValuesAreResolvedWithTheirReasons) {
   EXPECT_EQ(shown["threads"]["source"], "--threads");
 }
 
-TEST_F(ConfigTest, TheTimeoutThatCountsIsShownAsResolved) {
+TEST_F(ConfigTest, ShowsTheResolvedTimeout) {
   std::vector<std::string> args = {"--distributed-timeout-minutes", "90", "--checkpoint-timeout-minutes", "30"};
   EXPECT_EQ(keys(args)["checkpoint_timeout_minutes"]["value"], 30);
   args.emplace_back("--resolved");
@@ -126,7 +126,7 @@ TEST_F(ConfigTest, TheTimeoutThatCountsIsShownAsResolved) {
   EXPECT_EQ(shown["source"], "chosen: never less than distributed_timeout_minutes");
 }
 
-TEST_F(ConfigTest, ErrorsAreThoseOfTraining) {
+TEST_F(ConfigTest, HasTheErrorsOfTraining) {
   const std::string file = folder_ / "bad.toml";
   write_text(file, "\nlrr = 1\n");
   expect_refusal({"config", "show", "--config", file}, 3, {"bad.toml:2", "no key lrr", "did you mean lr?"});
@@ -134,12 +134,12 @@ TEST_F(ConfigTest, ErrorsAreThoseOfTraining) {
   expect_refusal({"config"}, 2, {"give a subcommand: show, diff"});
 }
 
-TEST_F(ConfigTest, DifferencesAreOfTwo) {
+TEST_F(ConfigTest, DifferencesNeedTwoConfigurations) {
   expect_refusal({"config", "diff"}, 2, {"witan config diff: give two configurations to compare: names of runs"});
   expect_refusal({"config", "diff", "gpt2-124m"}, 2, {"give two configurations to compare, gpt2-124m and another one"});
 }
 
-TEST_F(ConfigTest, DifferencesOfRunsFilesAndPresets) {
+TEST_F(ConfigTest, ComparesRunsFilesAndPresets) {
   write_text(folder_ / "runs/a/config.toml", "[optimizer]\nlr = 2e-3\n");
   const std::string file = folder_ / "mine.toml";
   write_text(file, "mesh = \"replicate=2\"\nlr = 3e-3\n");
@@ -149,7 +149,7 @@ TEST_F(ConfigTest, DifferencesOfRunsFilesAndPresets) {
     return nlohmann::json::parse(said.out);
   };
   EXPECT_EQ(diff("a", file)["lr"], nlohmann::json({0.002, 0.003}));
-  EXPECT_EQ(diff("a", file)["ranks"][1], 2) << "as the mesh has it";
+  EXPECT_EQ(diff("a", file)["ranks"][1], 2) << "as in the mesh";
   EXPECT_EQ(diff("defaults", "a").size(), 1u);
   EXPECT_EQ(diff("run:a", "a").size(), 0u);
   EXPECT_EQ(diff("defaults", "gpt2-124m")["num_layers"][1], 12);

@@ -44,7 +44,7 @@ TEST_F(CorpusCommandsTest, DedupKeepsTheFirstAndListsTheOthers) {
   EXPECT_FALSE(std::filesystem::exists(at("new/clean.jsonl.quarantine.jsonl")));
 }
 
-TEST_F(CorpusCommandsTest, DedupFindsNearDuplicatesAndStatesTheirChance) {
+TEST_F(CorpusCommandsTest, DedupFindsNearDuplicatesAndReportsTheirProbability) {
   const Said said = witan({"data", "dedup", at("rows.jsonl"), "--output", at("clean.jsonl"), "--verify", "0.9"});
   ASSERT_EQ(said.code, 0) << said.err;
   EXPECT_TRUE(contains(said.out, "14 bands of 8 rows: 50 % of pairs with a Jaccard similarity of 0.68 are found\n"))
@@ -54,7 +54,7 @@ TEST_F(CorpusCommandsTest, DedupFindsNearDuplicatesAndStatesTheirChance) {
   EXPECT_TRUE(contains(read_text(at("clean.removed.jsonl")), "\"duplicate\":\"near\"")) << said.out;
 }
 
-TEST_F(CorpusCommandsTest, DedupOnlyCountsWhenAsked) {
+TEST_F(CorpusCommandsTest, DedupCanCountOnly) {
   const Said said = witan({"data", "dedup", at("rows.jsonl"), at("my.txt"), "--dry-run", "--json", "--workers", "2"});
   ASSERT_EQ(said.code, 0) << said.err;
   const json counts = json::parse(said.out);
@@ -62,10 +62,10 @@ TEST_F(CorpusCommandsTest, DedupOnlyCountsWhenAsked) {
   EXPECT_EQ(counts["exact"], 2);
   EXPECT_EQ(counts["output"], nullptr);
   EXPECT_EQ(counts["kept"], 14 - 2 - counts["near"].get<int>());
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 2) << "nothing is written";
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 2) << "no output is written";
 }
 
-TEST_F(CorpusCommandsTest, DedupRefusesWhatItCannotUse) {
+TEST_F(CorpusCommandsTest, DedupRefusesInvalidOptions) {
   expect_refusal({"data", "dedup", at("rows.jsonl")}, 2, {"--output FILE.jsonl", "--dry-run"});
   expect_refusal({"data", "dedup", at("none"), "--dry-run"}, 4, {"none"});
   expect_refusal({"data", "dedup", at("rows.jsonl"), "--output", at("rows.jsonl")}, 2, {"is one of the inputs"});
@@ -112,7 +112,7 @@ TEST_F(CorpusCommandsTest, StatsCountsTextAndTokens) {
   EXPECT_EQ(documents, 14);
 }
 
-TEST_F(CorpusCommandsTest, PatternsChooseFilesOfAFolder) {
+TEST_F(CorpusCommandsTest, PatternsSelectFilesOfAFolder) {
   write_text(at("in/a.txt"), "one");
   write_text(at("in/sub/b.txt"), "two");
   const std::vector<std::string> patterns = {"--include", "*.txt", "--exclude", "a.*"};
@@ -137,7 +137,7 @@ TEST_F(CorpusCommandsTest, StatsWritesAPage) {
   EXPECT_FALSE(contains(page, "<h2>Tokens</h2>"));
 }
 
-TEST_F(CorpusCommandsTest, StatsOverwritesNothingButPages) {
+TEST_F(CorpusCommandsTest, StatsOverwritesOnlyItsPages) {
   const std::string before = read_text(at("rows.jsonl"));
   expect_refusal({"data", "stats", at("rows.jsonl"), "--report", at("rows.jsonl")}, 2,
                  {"is no page", "name a new file"});
@@ -184,7 +184,7 @@ TEST_F(CorpusCommandsTest, InspectShowsTextByNumber) {
   EXPECT_EQ(numbers, (std::vector<int>{2, 3, 11}));
 }
 
-TEST_F(CorpusCommandsTest, InspectRefusesWhatItCannotUse) {
+TEST_F(CorpusCommandsTest, InspectRefusesInvalidOptions) {
   expect_refusal({"data", "inspect", at("rows.jsonl"), "--document", "13"}, 4, {"13 documents", "no document 13"});
   for (const std::string bad : {"x", "-3", "5-", "5-2", "1,,2", "99999999999999999999"})
     expect_refusal({"data", "inspect", at("rows.jsonl"), "--document=" + bad}, 2, {"--document"});
@@ -193,7 +193,7 @@ TEST_F(CorpusCommandsTest, InspectRefusesWhatItCannotUse) {
   expect_refusal({"data", "inspect"}, 2, {"path"});
 }
 
-TEST_F(CorpusCommandsTest, DedupOverwritesNoFileOfTheUser) {
+TEST_F(CorpusCommandsTest, DedupNeverOverwritesFilesOfTheUser) {
   const std::vector<std::string> command = {"data", "dedup", at("rows.jsonl"), "--output", at("clean.jsonl")};
   for (const std::string name : {"clean.jsonl", "clean.removed.jsonl", "clean.quarantine.jsonl"}) {
     write_text(at(name), "mine");
@@ -212,20 +212,20 @@ TEST_F(CorpusCommandsTest, DedupOverwritesNoFileOfTheUser) {
   other.insert(other.end(), {"--method", "exact"});
   expect_refusal(other, 3, {"clean.jsonl exists already"});
   std::filesystem::remove(at("clean.jsonl"));
-  EXPECT_EQ(witan(other).code, 0) << "lists of its own are written anew";
+  EXPECT_EQ(witan(other).code, 0) << "its own lists are rewritten";
 }
 
-TEST_F(CorpusCommandsTest, DedupThatFailedMayBeGivenAgain) {
+TEST_F(CorpusCommandsTest, DedupCanBeRepeatedAfterAFailure) {
   write_text(at("bad.jsonl"), "{\"text\": \"a\"}\n[]\n");
   std::vector<std::string> command = {"data", "dedup", at("bad.jsonl"), "--output", at("clean")};
   expect_refusal(command, 4, {"1 of 2 rows are unusable", "see " + at("clean.quarantine.jsonl")});
   EXPECT_FALSE(std::filesystem::exists(at("clean.jsonl")));
   command.insert(command.end(), {"--bad-row-share", "0.5"});
   EXPECT_EQ(witan(command).code, 0);
-  EXPECT_EQ(read_text(at("clean.jsonl")), "{\"text\": \"a\"}\n") << "NAME is NAME.jsonl, as of the other commands";
+  EXPECT_EQ(read_text(at("clean.jsonl")), "{\"text\": \"a\"}\n") << "NAME means NAME.jsonl, as in the other commands";
 }
 
-TEST_F(CorpusCommandsTest, TextThatIsNotThereIsToldFromTextThatIsEmpty) {
+TEST_F(CorpusCommandsTest, DistinguishesMissingTextFromEmptyText) {
   for (const char* name : {"empty.jsonl", "void/a.txt", "void/b.txt"}) write_text(at(name), "");
   write_text(at("blank.jsonl"), "{\"text\": \"\"}\n{\"text\": \"\"}\n");
   const std::string none = "found no document with text in ";
@@ -235,8 +235,8 @@ TEST_F(CorpusCommandsTest, TextThatIsNotThereIsToldFromTextThatIsEmpty) {
   expect_refusal({"data", "stats", at("blank.jsonl")}, 4, {none + at("blank.jsonl") + " (2 empty)"});
 }
 
-// Texts are read first, and the damage is found when rows are written.
-TEST_F(CorpusCommandsTest, DedupOfADamagedTableLeavesNothingBehind) {
+// Texts are read first, and the damage is found while rows are written.
+TEST_F(CorpusCommandsTest, DedupOfADamagedTableLeavesNoFiles) {
   std::string table =
       read_text(std::string(WITAN_SOURCE_DIR) + "/tests/golden/data/tables/encodings/zstd_plain_v1.parquet");
   for (size_t at = 2000; at < 2040; ++at) table[at] ^= 0x55;
@@ -249,7 +249,7 @@ TEST_F(CorpusCommandsTest, DedupOfADamagedTableLeavesNothingBehind) {
   EXPECT_TRUE(std::filesystem::is_empty(at("out")));
 }
 
-TEST_F(CorpusCommandsTest, StatsWritesItsOwnPageAnew) {
+TEST_F(CorpusCommandsTest, StatsRewritesItsOwnPage) {
   const std::vector<std::string> command = {"data", "stats", at("rows.jsonl"), "--report", at("stats.html")};
   ASSERT_EQ(witan(command).code, 0);
   EXPECT_EQ(witan(command).code, 0);
@@ -262,7 +262,7 @@ TEST_F(CorpusCommandsTest, StatsWritesItsOwnPageAnew) {
                  {"is a folder: name a file in it"});
 }
 
-// A row whose text is one of several in a list has no row of its own.
+// A text that is one of several in a list has no row of its own.
 TEST_F(CorpusCommandsTest, DedupKeepsAllColumnsOfTables) {
   const std::string tables = std::string(WITAN_SOURCE_DIR) + "/tests/golden/data/tables/";
   const Said said = witan({"data", "dedup", tables + "encodings/zstd_plain_v1.parquet", "--output", at("clean"),

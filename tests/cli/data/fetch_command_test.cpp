@@ -1,4 +1,4 @@
-// witan data fetch, against a hub on this machine.
+// witan data fetch with a local hub server.
 #include <chrono>
 #include <random>
 #include <thread>
@@ -69,7 +69,7 @@ TEST_F(FetchCommandTest, ListsWithoutFetching) {
   EXPECT_EQ(server_.content_requests(), 0);
 }
 
-TEST_F(FetchCommandTest, SaysHowAModelIsUsed) {
+TEST_F(FetchCommandTest, ExplainsHowToUseAModel) {
   HubRepository model;
   model.kind = "model";
   model.name = "Qwen/Qwen3-0.6B";
@@ -81,7 +81,7 @@ TEST_F(FetchCommandTest, SaysHowAModelIsUsed) {
   EXPECT_TRUE(contains(said.err, "witan import " + at("qwen"))) << said.err;
 }
 
-TEST_F(FetchCommandTest, SaysWhatIsWrong) {
+TEST_F(FetchCommandTest, ErrorsNameTheProblem) {
   expect_refusal({"data", "fetch"}, 2, {"give the name of a dataset", "--preset"});
   expect_refusal({"data", "fetch", "a/b", "--preset", "dclm-baseline"}, 2, {"--preset"});
   expect_refusal({"data", "fetch", "--preset", "dclm"}, 2, {"there is no preset \"dclm\"", "fineweb-edu-10bt"});
@@ -94,8 +94,8 @@ TEST_F(FetchCommandTest, SaysWhatIsWrong) {
                  {"it has no revision \"v9\""});
 }
 
-// Before the hub is asked anything.
-TEST_F(FetchCommandTest, RefusesContradictionsByName) {
+// These are refused before any request to the hub.
+TEST_F(FetchCommandTest, RefusalsNameContradictions) {
   expect_refusal({"data", "fetch", "fineweb-edu"}, 2,
                  {"fineweb-edu has no owner: give OWNER/NAME", "did you mean --preset fineweb-edu?"});
   expect_refusal({"data", "fetch", "--model", "gpt2"}, 2,
@@ -130,7 +130,7 @@ TEST_F(FetchCommandTest, NeverShowsTheToken) {
   EXPECT_EQ(sent, 2);
 }
 
-// Killed again and again, wherever it stands, it goes on to the very files; what was recorded is not fetched again.
+// Killed repeatedly at arbitrary points, it continues to identical files; recorded parts are not fetched again.
 TEST_F(FetchCommandTest, ContinuesAfterEveryKill) {
   HubRepository corpus;
   corpus.name = "owner/corpus";
@@ -148,7 +148,7 @@ TEST_F(FetchCommandTest, ContinuesAfterEveryKill) {
   const auto check = [&] {
     for (const auto& [path, content] : corpus.files) EXPECT_TRUE(read_text(at("corpus/" + path)) == content) << path;
   };
-  // A program that sanitizers slow down is killed later, too, or it would never get beyond its start.
+  // Sanitizers slow down the program, so it is killed later; otherwise it would never get past its start.
   const auto before_start = std::chrono::steady_clock::now();
   ASSERT_EQ(Program({WITAN_PROGRAM, "--version"}, at("log")).wait(), 0);
   const std::chrono::duration<double> start = std::chrono::steady_clock::now() - before_start;

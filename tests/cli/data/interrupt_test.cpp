@@ -1,4 +1,4 @@
-// What Ctrl-C and other signals do to a command of `witan data`.
+// Effects of Ctrl-C and other signals on commands of `witan data`.
 #include "witan/cli/data/interrupt.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace witan::cli {
 namespace {
 
-TEST(InterruptNoteTest, SaysWhatIsKeptAndEndsTheProcess) {
+TEST(InterruptNoteTest, NamesKeptWorkAndEndsTheProcess) {
   const auto stop_by = [](int signal) {
     const InterruptNote note("all rows are kept; the same command continues");
     std::raise(signal);
@@ -22,7 +22,7 @@ TEST(InterruptNoteTest, SaysWhatIsKeptAndEndsTheProcess) {
   EXPECT_EXIT(stop_by(SIGHUP), ::testing::ExitedWithCode(75), "all rows are kept");
 }
 
-TEST(InterruptNoteTest, TheLastOneAnswersAndThenTheOneBefore) {
+TEST(InterruptNoteTest, TheLastOneAnswersBeforeEarlierOnes) {
   const auto stop = [](bool inside) {
     const InterruptNote outer("the first part is kept");
     {
@@ -35,7 +35,7 @@ TEST(InterruptNoteTest, TheLastOneAnswersAndThenTheOneBefore) {
   EXPECT_EXIT(stop(false), ::testing::ExitedWithCode(130), "stopped: the first part");
 }
 
-TEST(InterruptNoteTest, WithoutOneASignalEndsTheProcessByItself) {
+TEST(InterruptNoteTest, WithoutANoteASignalEndsTheProcessAsUsual) {
   const auto stop = [] {
     { const InterruptNote note("nothing"); }
     std::raise(SIGTERM);
@@ -43,7 +43,7 @@ TEST(InterruptNoteTest, WithoutOneASignalEndsTheProcessByItself) {
   EXPECT_EXIT(stop(), ::testing::KilledBySignal(SIGTERM), "");
 }
 
-TEST(InterruptNoteTest, LeavesIgnoredSignalsIgnored) {
+TEST(InterruptNoteTest, KeepsIgnoredSignalsIgnored) {
   const auto ignore = [] {
     std::signal(SIGHUP, SIG_IGN);
     const InterruptNote note("nothing");
@@ -90,7 +90,7 @@ class KeptWorkTest : public ::testing::Test {
   test::TempFolder folder_;
 };
 
-TEST_F(KeptWorkTest, AFailureSaysWhatGoesOn) {
+TEST_F(KeptWorkTest, FailuresSayHowToContinue) {
   EXPECT_EQ(said_of_failure(), "") << "nothing is kept";
   test::write_text(folder_ / "web.partial.json", "{}");
   const std::string said = said_of_failure();
@@ -99,7 +99,7 @@ TEST_F(KeptWorkTest, AFailureSaysWhatGoesOn) {
       << said;
 }
 
-TEST_F(KeptWorkTest, ASignalSaysWhatGoesOn) {
+TEST_F(KeptWorkTest, SignalsSayHowToContinue) {
   const auto stop = [&] {
     Progress progress(stderr, {});
     saying_what_is_kept(progress, folder_ / "web", []() -> PreparedDataset {

@@ -38,8 +38,8 @@ class PrepareCommandTest : public ::testing::Test {
   TempFolder folder_;
 };
 
-// Rows that turn out unusable do not cost the shards that were made before, nor keep the corrected ones away.
-TEST_F(PrepareCommandTest, ARefusedRemakeKeepsWhatWasMade) {
+// Unusable rows must not destroy earlier shards or prevent corrected ones.
+TEST_F(PrepareCommandTest, ARefusedUpdateKeepsOldShards) {
   const auto made = [&](const std::string& rows) {
     write_text(at("rows.jsonl"), rows);
     Words words = command(hub("gpt2"));
@@ -59,7 +59,7 @@ TEST_F(PrepareCommandTest, ARefusedRemakeKeepsWhatWasMade) {
   EXPECT_NE(files(), before);
 }
 
-// golden.json: what megatron-core's tokenizers and IndexedDatasetBuilder write (tests/golden/data/prepare).
+// golden.json holds the output of megatron-core's tokenizers and IndexedDatasetBuilder (tests/golden/data/prepare).
 TEST_F(PrepareCommandTest, WritesMegatronsBytes) {
   const auto golden = nlohmann::json::parse(read_file(source("data/prepare/golden.json")));
   for (const std::string tokenizer : {"gpt2", "llama3", "qwen2"})
@@ -79,8 +79,8 @@ TEST_F(PrepareCommandTest, WritesMegatronsBytes) {
     }
 }
 
-// A Llama 3 begins each text, also an empty one, which then has an end, too.
-TEST_F(PrepareCommandTest, DocumentsBeginAsTheTokenizerBeginsTexts) {
+// Llama 3 adds a token at the beginning of each text; an empty one also gets an end.
+TEST_F(PrepareCommandTest, DocumentsBeginWithTheTokenizersSpecialTokens) {
   write_text(at("rows.jsonl"), "{\"text\": \"hello\"}\n{\"text\": \"\"}\n");
   const std::string tokenizer = source("tokenizer/llama3.json");
   const std::string whole =
@@ -102,8 +102,8 @@ TEST_F(PrepareCommandTest, DocumentsBeginAsTheTokenizerBeginsTexts) {
   EXPECT_EQ(shown({"--no-special-tokens"}), bare.substr(0, bare.size() - 1) + " " + end + "\n");
 }
 
-// The shards name the tokenizer that they were made with.
-TEST_F(PrepareCommandTest, InspectShowsTextWithoutTheTokenizerBeingNamed) {
+// The shards name their tokenizer.
+TEST_F(PrepareCommandTest, InspectFindsTheTokenizerOfShards) {
   write_text(at("rows.jsonl"), "{\"text\": \"hello\"}\n");
   Words words = command(hub("gpt2"));
   words.insert(words.end(), {"--input", at("rows.jsonl")});
@@ -111,7 +111,7 @@ TEST_F(PrepareCommandTest, InspectShowsTextWithoutTheTokenizerBeingNamed) {
   EXPECT_EQ(witan({"data", "inspect", at("out_text_document"), "--document", "0"}).out, "hello\n");
 }
 
-TEST_F(PrepareCommandTest, TellsWhatItDidAndDoesItOnce) {
+TEST_F(PrepareCommandTest, ReportsItsWorkAndDoesItOnce) {
   write_text(at("rows.jsonl"), "{\"text\": \"one two\"}\n{\"text\": \"\"}\nbroken\n{\"text\": \"three\"}\n");
   Words words = command(hub("gpt2"));
   words.insert(words.end(), {"--input", at("rows.jsonl"), "--append-eod", "--bad-row-share", "0.5"});
@@ -124,7 +124,7 @@ TEST_F(PrepareCommandTest, TellsWhatItDidAndDoesItOnce) {
   EXPECT_TRUE(contains(again.out, "(complete before)")) << again.out;
 }
 
-// A row without one of the keys is left out of all, so that documents of the same number belong together.
+// A row without one of the keys is skipped for all keys, so documents with the same number belong together.
 TEST_F(PrepareCommandTest, KeysStayTogether) {
   write_text(at("rows.jsonl"), "{\"a\": \"x\", \"b\": \"y\"}\n{\"a\": \"x\"}\n{\"a\": \"x\", \"b\": \"y\"}\n");
   Words words = command(hub("gpt2"));
@@ -137,8 +137,8 @@ TEST_F(PrepareCommandTest, KeysStayTogether) {
   EXPECT_TRUE(contains(said.err, "there is no token between documents: --append-eod")) << said.err;
 }
 
-// Several keys of a table are columns, and give the bytes of the same rows in JSON Lines, which are Megatron-LM's.
-TEST_F(PrepareCommandTest, KeysAreColumnsOfTables) {
+// The keys of a table are columns and give the bytes of the same rows in JSON Lines, which are Megatron-LM's.
+TEST_F(PrepareCommandTest, KeysSelectColumnsOfTables) {
   std::istringstream lines(read_file(source("data/tables/expected.jsonl")));
   std::string rows;
   for (std::string line; std::getline(lines, line);) {
@@ -180,7 +180,7 @@ TEST_F(PrepareCommandTest, KeysAreColumnsOfTables) {
                  4, {"plain text has no keys", "one key for this file"});
 }
 
-TEST_F(PrepareCommandTest, OverwritesNothingOfAnotherOrigin) {
+TEST_F(PrepareCommandTest, NeverOverwritesOtherFiles) {
   write_text(at("rows.jsonl"), "{\"text\": \"one two\", \"title\": \"three\"}\n");
   write_text(at("other.jsonl"), "{\"text\": \"four\", \"title\": \"five\"}\n");
   const auto keys = [&](const std::string& input) {
@@ -195,10 +195,10 @@ TEST_F(PrepareCommandTest, OverwritesNothingOfAnotherOrigin) {
   EXPECT_EQ(witan(keys("rows.jsonl")).code, 0);
   expect_refusal(keys("other.jsonl"), 3, {"out_text_document.bin has the tokens of other text", "rows.jsonl"});
   write_text(at("rows.jsonl"), "{\"text\": \"one two three\", \"title\": \"three\"}\n");
-  EXPECT_EQ(witan(keys("rows.jsonl")).code, 0) << "the same file has changed";
+  EXPECT_EQ(witan(keys("rows.jsonl")).code, 0) << "the file has changed";
 }
 
-TEST_F(PrepareCommandTest, SaysWhatOtherShardsItReplaces) {
+TEST_F(PrepareCommandTest, ReportsWhichShardsAreReplaced) {
   const std::string bin = at("out_text_document.bin");
   write_text(at("rows.jsonl"), "{\"text\": \"one two\"}\n");
   const auto expect_anew = [&](const Words& more, const std::string& changes) {
@@ -227,7 +227,7 @@ TEST_F(PrepareCommandTest, SaysWhatOtherShardsItReplaces) {
   expect_anew({"--tokenizer", qwen, "--bad-row-share", "0.5"}, "its files have changed since");
 }
 
-TEST_F(PrepareCommandTest, PatternsChooseFilesOfAFolderAndAreRecorded) {
+TEST_F(PrepareCommandTest, PatternsSelectFilesAndAreRecorded) {
   for (const char* name : {"text/a.txt", "text/b.md", "text/drafts/c.txt"}) write_text(at(name), "one two");
   const auto prepare = [&](const Words& patterns) {
     Words words = command({"--input", at("text"), "--tokenizer", source("tokenizer/gpt2.json")});
@@ -249,8 +249,8 @@ TEST_F(PrepareCommandTest, PatternsChooseFilesOfAFolderAndAreRecorded) {
                  4, {"--include *.rst matches no file in " + at("text"), "such as "});
 }
 
-// What the user typed is what messages name.
-TEST_F(PrepareCommandTest, NamesTheFlagsThatWereGiven) {
+// Messages name the flags that the user typed.
+TEST_F(PrepareCommandTest, MessagesNameTheGivenFlags) {
   write_text(at("rows.jsonl"), "{\"text\": \"one two\"}\n");
   const auto refused = [&](const Words& more, int code, const std::vector<std::string>& pieces) {
     Words words = command({"--input", at("rows.jsonl")});
@@ -271,7 +271,7 @@ TEST_F(PrepareCommandTest, NamesTheFlagsThatWereGiven) {
   refused({"--tokenizer", gpt2, "--merge-file", gpt2}, 2, {"--merge-file goes with --tokenizer-type"});
 }
 
-TEST_F(PrepareCommandTest, RefusesByNameWithReasonAndWayOut) {
+TEST_F(PrepareCommandTest, RefusalsNameFlagReasonAndFix) {
   write_text(at("rows.jsonl"), "{\"text\": \"one two\"}\n");
   const auto refused = [&](const Words& more, const std::vector<std::string>& pieces) {
     Words words = command({"--input", at("rows.jsonl")});

@@ -35,7 +35,7 @@ TEST_F(RowsCommandTest, Shuffles) {
   expect_refusal(other, 3, {"mixed.jsonl exists already", "another --output"});
 }
 
-TEST_F(RowsCommandTest, PatternsChooseFilesOfAFolder) {
+TEST_F(RowsCommandTest, PatternsSelectFilesOfAFolder) {
   write_text(at("in/a.jsonl"), "{\"a\": 1}\n");
   write_text(at("in/sub/b.jsonl"), "{\"b\": 1}\n");
   for (const char* command : {"shuffle", "split"}) {
@@ -98,7 +98,7 @@ TEST_F(RowsCommandTest, MergesTokenShards) {
                  {"is token shards", "rows.jsonl is not"});
 }
 
-TEST_F(RowsCommandTest, FindsAnotherEncodingBeforeAnyWork) {
+TEST_F(RowsCommandTest, DetectsAnotherEncodingBeforeAnyWork) {
   write_text(at("latin.txt"), some_text(3) + "caf\xe9");
   expect_refusal({"data", "shuffle", at("rows.jsonl"), at("latin.txt"), "--output", at("out/x")}, 4,
                  {"latin.txt: byte ", "is not UTF-8", "--replace-invalid-utf8"});
@@ -108,7 +108,7 @@ TEST_F(RowsCommandTest, FindsAnotherEncodingBeforeAnyWork) {
   EXPECT_EQ(said.code, 0) << said.err;
 }
 
-TEST_F(RowsCommandTest, SaysWhatIsMissing) {
+TEST_F(RowsCommandTest, ErrorsNameMissingOptions) {
   expect_refusal({"data", "shuffle"}, 2, {"witan data shuffle: give files or folders"});
   expect_refusal({"data", "shuffle", at("rows.jsonl")}, 2, {"witan data shuffle: give the file to write: --output"});
   expect_refusal({"data", "split", at("rows.jsonl"), "--output", at("x")}, 2, {"say how: --chunks N"});
@@ -121,7 +121,7 @@ TEST_F(RowsCommandTest, SaysWhatIsMissing) {
   EXPECT_TRUE(contains(witan({"data", "shuffle", "--help"}).out, "witan data shuffle"));
 }
 
-TEST_F(RowsCommandTest, RulesOfOptionsAreTheSameForAll) {
+TEST_F(RowsCommandTest, CommonOptionsHaveCommonRules) {
   for (const std::string command : {"shuffle", "dedup", "stats"}) {
     std::vector<std::string> words = {"data", command, at("rows.jsonl"), "--json-key", "n"};
     if (command != "stats") words.insert(words.end(), {"--output", at("x")});
@@ -151,7 +151,7 @@ TEST_F(RowsCommandTest, SharesSumToOne) {
   EXPECT_EQ(witan({"data", "split", at("rows.jsonl"), "--output", at("x"), "--fractions", "0.7,0.2,0.1"}).code, 0);
 }
 
-TEST_F(RowsCommandTest, OutputsAreFiles) {
+TEST_F(RowsCommandTest, OutputsMustBeFiles) {
   for (const std::string command : {"shuffle", "merge", "dedup"}) {
     const auto refuse = [&](const std::string& output, const std::string& piece) {
       expect_refusal({"data", command, at("rows.jsonl"), "--output", output, "--json-key", "n"}, 2,
@@ -165,7 +165,7 @@ TEST_F(RowsCommandTest, OutputsAreFiles) {
   expect_refusal({"data", "shuffle", at("rows.jsonl"), "--output", at("rows.jsonl")}, 2, {"is one of the inputs"});
 }
 
-TEST_F(RowsCommandTest, AMissingInputIsNamedBesideShards) {
+TEST_F(RowsCommandTest, ErrorsNameAMissingInputAmongShards) {
   write_text(at("one/a.txt"), some_text(30));
   ASSERT_EQ(witan({"data", at("one"), "--output", at("pair"), "--vocab-size", "300"}).code, 0);
   expect_refusal({"data", "merge", at("pair"), at("nope"), "--output", at("x")}, 4,
@@ -173,7 +173,7 @@ TEST_F(RowsCommandTest, AMissingInputIsNamedBesideShards) {
   expect_refusal({"data", "merge", at("pair"), at("pair"), "--output", folder_.path().string()}, 2, {"is a folder"});
 }
 
-TEST_F(RowsCommandTest, WritesAllColumnsOfTablesAndNamesThoseLeftOut) {
+TEST_F(RowsCommandTest, WritesAllColumnsAndNamesSkippedOnes) {
   const std::string table = std::string(WITAN_SOURCE_DIR) + "/tests/golden/data/tables/encodings/zstd_plain_v1.parquet";
   const Said said = witan({"data", "merge", table, "--output", at("all")});
   ASSERT_EQ(said.code, 0) << said.err;
@@ -183,7 +183,7 @@ TEST_F(RowsCommandTest, WritesAllColumnsOfTablesAndNamesThoseLeftOut) {
   EXPECT_TRUE(contains(read_text(at("all.jsonl")), "\"messages\":[{\"role\":"));
 }
 
-// Text of a key with dots is found below it, and written there.
+// The text of a dotted key is found in nested objects and written there.
 TEST_F(RowsCommandTest, KeysMayBePaths) {
   write_text(at("nested.jsonl"), "{\"meta\": {\"title\": \"one text\"}}\n{\"meta\": {\"title\": \"another\"}}\n");
   write_text(at("plain.txt"), "a document");

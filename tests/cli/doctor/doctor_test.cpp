@@ -21,7 +21,7 @@ TEST(ExchangeCheckTest, TwoRanksExchangeUnevenRows) {
   EXPECT_FALSE(wrong.ok());
 }
 
-TEST(DiskSpeedTest, MeasuresAndLeavesNothing) {
+TEST(DiskSpeedTest, MeasuresAndLeavesNoFiles) {
   const TempFolder folder;
   const auto speed = cli::measure_disk(folder.path());
   EXPECT_GT(speed.free, 0u);
@@ -30,12 +30,12 @@ TEST(DiskSpeedTest, MeasuresAndLeavesNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
-TEST(DiskSpeedTest, AFolderThatIsNotThereIsNamed) {
+TEST(DiskSpeedTest, ErrorsNameAMissingFolder) {
   const TempFolder folder;
   EXPECT_TRUE(contains(message_of<IoError>([&] { cli::measure_disk(folder / "none"); }), "none"));
 }
 
-// On one core doctor measures one rank of one thread, and not ranks and threads of several: a third of the seconds.
+// On one core, doctor measures only one rank with one thread, which takes a third of the time.
 class OneCore {
  public:
   OneCore() {
@@ -54,7 +54,7 @@ class OneCore {
   cpu_set_t all_{};
 };
 
-TEST(DoctorTest, SaysWhatItFound) {
+TEST(DoctorTest, PrintsFindings) {
   const Said said = witan({"doctor"});
   EXPECT_EQ(said.code, 0);
   EXPECT_EQ(said.err, "");
@@ -66,7 +66,7 @@ TEST(DoctorTest, SaysWhatItFound) {
   EXPECT_TRUE(contains(said.out, "\nready: ") != contains(said.out, "problem  ")) << said.out;
 }
 
-TEST(DoctorTest, SpeaksJson) {
+TEST(DoctorTest, PrintsJson) {
   const OneCore core;
   const Said said = witan({"doctor", "--json"});
   ASSERT_EQ(said.code, 0);
@@ -81,8 +81,8 @@ TEST(DoctorTest, SpeaksJson) {
   for (const auto& load : json["kernels"]) EXPECT_TRUE(load["busy"].is_boolean());
 }
 
-// With a GPU it measures; without one it says why none can be used.
-TEST(DoctorTest, LooksAtGpus) {
+// With a GPU it is measured; without one, the reason is given.
+TEST(DoctorTest, ExaminesGpus) {
   const Said said = witan({"doctor", "--gpu"});
   EXPECT_EQ(said.err, "");
   for (const char* piece : {"driver  ", "this program  built with"})
@@ -98,7 +98,7 @@ TEST(DoctorTest, LooksAtGpus) {
   }
 }
 
-TEST(DoctorTest, SpeaksJsonOfGpus) {
+TEST(DoctorTest, PrintsJsonOfGpus) {
   const Said said = witan({"doctor", "--gpu", "--json"});
   const auto json = nlohmann::json::parse(said.out);
   EXPECT_EQ(json["gpus"].size(), static_cast<size_t>(cuda::devices()));
@@ -114,7 +114,7 @@ TEST(DoctorTest, SpeaksJsonOfGpus) {
   }
 }
 
-TEST(DoctorTest, AFolderThatCannotBeWrittenIsAFinding) {
+TEST(DoctorTest, ReportsAnUnwritableFolder) {
   const OneCore core;
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path("/proc");
@@ -125,7 +125,7 @@ TEST(DoctorTest, AFolderThatCannotBeWrittenIsAFinding) {
   EXPECT_TRUE(contains(said.out, "not ready")) << said.out;
 }
 
-TEST(PackagesTest, NamesWhatIsMissing) {
+TEST(PackagesTest, NamesMissingPackages) {
   const TempFolder root;
   for (const char* file : {"perl-doc.list", "libgtest-dev:amd64.list", "clang-tidy.md5sums"})
     write_text(root / (std::string("var/lib/dpkg/info/") + file), "");
@@ -137,7 +137,7 @@ TEST(PackagesTest, NamesWhatIsMissing) {
   EXPECT_EQ(sets[3].missing, (std::vector<std::string>{"clang-format", "clang-tidy", "shellcheck"}));
 }
 
-TEST(PackagesTest, WithoutDpkgNothingIsSaid) {
+TEST(PackagesTest, SaysNothingWithoutDpkg) {
   EXPECT_TRUE(cli::read_packages(TempFolder().path()).empty());
 }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Stands for `srun` or `torchrun`, whichever it is called, where examples of the documentation are tested: starts the
-# processes of all hosts on this one, with the variables that the launcher sets, and fails where one of them fails.
+# Replaces `srun` or `torchrun`, by the name it is called, in tests of the documentation's examples: starts the
+# processes of all hosts on this machine with the launcher's variables, and fails if one of them fails.
 set -euo pipefail
 
 tasks=1 nodes=1 of_node=""

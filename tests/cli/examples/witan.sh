@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Stands for `witan` where examples of the documentation are tested (tests/cli/examples_test.cpp): the same command made
-# small, and on the CPU. What an example is about, its layout and batches, data, files and kinds of model, stays as it is
-# written; sizes of models, lengths and numbers of steps do not. $WITAN_PROGRAM is the program.
+# Replaces `witan` in tests of the documentation's examples (tests/cli/examples_test.cpp): it runs a small version of
+# the same command on the CPU. Layout, batches, data, files and kinds of model stay as written; sizes of models,
+# lengths and numbers of steps do not. $WITAN_PROGRAM is the program.
 set -euo pipefail
 
 words=("$@")
@@ -14,7 +14,7 @@ says() {
   return 1
 }
 
-# A flag with this value, whatever the example says. After a list (@FILE) the last value counts.
+# Sets a flag to this value, replacing the example's. After a list (@FILE) the last value counts.
 put() {
   local kept=() i
   for ((i = 0; i < ${#words[@]}; ++i)); do
@@ -27,7 +27,7 @@ put() {
   words=("${kept[@]}" "$@")
 }
 
-# The same where the example says nothing of it.
+# Sets a flag that the example does not set.
 default() {
   says "$1" || words+=("$@")
 }
@@ -49,7 +49,7 @@ small_model() {
   fi
 }
 
-# What stands before the call of `train` in `witan run ... -- train ...`.
+# The words before `train` in `witan run ... -- train ...`.
 prefix=()
 if [[ ${1-} == run ]]; then
   for ((i = 0; i < ${#words[@]}; ++i)); do
@@ -61,7 +61,7 @@ if [[ ${1-} == run ]]; then
   done
 fi
 
-# On one core it measures ceilings of one rank of one thread, and not those of several too.
+# Restricted to one core, only the ceilings of one rank with one thread are measured.
 on_one_core=()
 
 case "${words[0]-} ${words[1]-}" in
@@ -125,7 +125,7 @@ case "${words[0]-} ${words[1]-}" in
     ;;
 esac
 
-# Until it listens; then it is told to stop, as with Ctrl-C.
+# Runs the server until it listens, and then stops it like Ctrl-C.
 if [[ $1 == serve || $1 == watch ]]; then
   log=$(mktemp)
   trap 'rm -f "$log"' EXIT

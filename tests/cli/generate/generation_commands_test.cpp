@@ -1,4 +1,4 @@
-// The commands that generate beyond one prompt: generate with several, chat, serve.
+// Commands that generate more than the answer to one prompt: generate with several prompts, chat, serve.
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 
@@ -20,13 +20,13 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// As small as chat templates are: a line for each message, and the answer's beginning.
+// A minimal chat template: a line for each message and the beginning of the answer.
 constexpr const char* kMessages = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}";
 constexpr const char* kTemplate =
     "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}";
 
-// The program itself, on a free port, until it is told to stop.
+// The program on a free port until it is stopped.
 class Server {
  public:
   Server(const fs::path& runs, const fs::path& log, std::vector<std::string> more = {},
@@ -112,7 +112,7 @@ class GenerationCommands : public ::testing::Test {
 };
 TempFolder* GenerationCommands::folder_ = nullptr;
 
-TEST_F(GenerationCommands, SeveralPromptsGiveWhatEachGivesAlone) {
+TEST_F(GenerationCommands, SeveralPromptsGiveTheSameTextsAsSeparateOnes) {
   const std::string one = said({"generate", "the king", "--max-tokens", "8"});
   const std::string two = said({"generate", "ships and", "--max-tokens", "8"});
   EXPECT_EQ(said({"generate", "the king", "ships and", "--max-tokens", "8"}), one + two);
@@ -123,8 +123,8 @@ TEST_F(GenerationCommands, SeveralPromptsGiveWhatEachGivesAlone) {
   EXPECT_EQ(said({"generate", "the king", "-", "--max-tokens", "8"}, "ships and"), one + two);
 }
 
-// Its checkpoints have copies.
-TEST_F(GenerationCommands, ARunWhoseConfigurationIsLostIsARun) {
+// Checkpoints contain copies of the configuration.
+TEST_F(GenerationCommands, ARunWithoutItsConfigurationIsStillUsable) {
   const fs::path runs = *folder_ / "runs", lost = runs / "lost", empty = runs / "empty", bare = runs / "bare";
   for (const fs::path& copy : {lost, empty, bare}) fs::copy(runs / "small", copy, fs::copy_options::recursive);
   fs::remove(lost / "config.toml");
@@ -148,7 +148,7 @@ TEST_F(GenerationCommands, ARunWhoseConfigurationIsLostIsARun) {
   for (const fs::path& copy : {lost, empty, bare}) fs::remove_all(copy);
 }
 
-TEST_F(GenerationCommands, PromptsThatAreNoneAreNamed) {
+TEST_F(GenerationCommands, NamesInvalidPrompts) {
   write_text(own_ / "prompts.jsonl", "{\"prompt\": \"a\"}\n{\"text\": \"b\"}\n");
   Said said = run({"generate", "--prompts", own_ / "prompts.jsonl"});
   EXPECT_EQ(said.code, 4);
@@ -161,7 +161,7 @@ TEST_F(GenerationCommands, PromptsThatAreNoneAreNamed) {
   EXPECT_THAT(said.err, HasSubstr("--record-routes takes one prompt, not 2"));
 }
 
-TEST_F(GenerationCommands, JsonHasWhatWasGenerated) {
+TEST_F(GenerationCommands, JsonHasTheGeneratedTexts) {
   const auto all =
       objects(said({"generate", "the king", "ships", "--max-tokens", "5", "--greedy", "--json", "--logprobs", "2"}));
   ASSERT_EQ(all.size(), 2u);
@@ -173,7 +173,7 @@ TEST_F(GenerationCommands, JsonHasWhatWasGenerated) {
   for (size_t i = 0; i < 5; ++i) {
     const json& top = all[0]["top_logprobs"][i];
     ASSERT_EQ(top.size(), 2u);
-    EXPECT_EQ(top[0][0], all[0]["tokens"][i]) << "greedy takes the likeliest";
+    EXPECT_EQ(top[0][0], all[0]["tokens"][i]) << "greedy decoding takes the most likely token";
     EXPECT_EQ(top[0][1], all[0]["logprobs"][i]);
     EXPECT_LE(top[1][1].get<double>(), top[0][1].get<double>());
     EXPECT_LT(top[0][1].get<double>(), 0);
@@ -181,14 +181,14 @@ TEST_F(GenerationCommands, JsonHasWhatWasGenerated) {
   EXPECT_FALSE(objects(said({"generate", "a", "--max-tokens", "2", "--json"}))[0].contains("logprobs"));
 }
 
-TEST_F(GenerationCommands, LogprobsAreATableForPeople) {
+TEST_F(GenerationCommands, LogprobsPrintATable) {
   const std::string text = said({"generate", "the king", "--max-tokens", "3", "--greedy"});
   const std::string table = said({"generate", "the king", "--max-tokens", "3", "--greedy", "--logprobs"});
   EXPECT_TRUE(table.starts_with(text)) << table;
   EXPECT_EQ(std::ranges::count(table, '\n') - std::ranges::count(text, '\n'), 3) << table;
 }
 
-// Whether the number is given, left out before the prompt, or behind it.
+// The number may be given, left out before the prompt, or follow it.
 TEST_F(GenerationCommands, APromptMayFollowLogprobs) {
   const std::vector<std::string> more = {"--max-tokens", "3", "--greedy"};
   const auto with = [&](std::vector<std::string> words) {
@@ -203,13 +203,14 @@ TEST_F(GenerationCommands, APromptMayFollowLogprobs) {
   EXPECT_EQ(with({"--logprobs=0", "the king"}), table);
   EXPECT_EQ(said({"generate", "--max-tokens", "3", "--greedy", "--logprobs", "-"}, "the king"), table);
   EXPECT_NE(with({"--logprobs", "2", "the king"}), table);
-  EXPECT_EQ(run({"generate", "--logprobs", "5000", "the king"}).code, 2) << "a number that is too large is no prompt";
+  EXPECT_EQ(run({"generate", "--logprobs", "5000", "the king"}).code, 2)
+      << "a number that is too large is not a prompt";
 }
 
 TEST_F(GenerationCommands, StopStringsAreNotPrinted) {
   const auto whole = objects(said({"generate", "the king", "--max-tokens", "30", "--greedy", "--json"}))[0];
   const std::string text = whole["text"];
-  const std::string stop = text.substr(7, 3);  // whatever tokens it is made of
+  const std::string stop = text.substr(7, 3);  // across token boundaries
   const auto cut = objects(
       said({"generate", "the king", "--max-tokens", "30", "--greedy", "--json", "--stop", "~", "--stop", stop}))[0];
   EXPECT_EQ(cut["text"], text.substr(0, text.find(stop)));
@@ -219,18 +220,18 @@ TEST_F(GenerationCommands, StopStringsAreNotPrinted) {
             "the king" + cut["text"].get<std::string>() + "\n");
 }
 
-TEST_F(GenerationCommands, ARepetitionPenaltyKeepsTokensFromComingAgain) {
+TEST_F(GenerationCommands, ARepetitionPenaltyPreventsRepetition) {
   const auto distinct = [](const json& tokens) { return std::set<int>(tokens.begin(), tokens.end()).size(); };
   const auto plain = objects(said({"generate", "the", "--max-tokens", "20", "--greedy", "--json"}))[0]["tokens"];
   const auto penalised = objects(said(
       {"generate", "the", "--max-tokens", "20", "--greedy", "--json", "--repetition-penalty", "100000"}))[0]["tokens"];
-  EXPECT_LT(distinct(plain), 20u) << "so small a model repeats itself";
+  EXPECT_LT(distinct(plain), 20u) << "such a small model repeats itself";
   EXPECT_GT(distinct(penalised), distinct(plain));
   expect_refusal({"generate", "x", "--repetition-penalty", "0", "--runs-folder", *folder_ / "runs"}, 3,
                  {"repetition_penalty"});
 }
 
-TEST_F(GenerationCommands, PenaltiesOfWhatWasGeneratedKeepItFromComingAgain) {
+TEST_F(GenerationCommands, PenaltiesOfGeneratedTokensPreventRepetition) {
   for (const char* penalty : {"--presence-penalty", "--frequency-penalty"}) {
     const auto tokens =
         objects(said({"generate", "the", "--max-tokens", "20", "--greedy", "--json", penalty, "1000"}))[0]["tokens"];
@@ -240,8 +241,8 @@ TEST_F(GenerationCommands, PenaltiesOfWhatWasGeneratedKeepItFromComingAgain) {
                  {"presence_penalty"});
 }
 
-// The small run has learned from samples of 64 tokens.
-TEST_F(GenerationCommands, TextsLongerThanTheSamplesAreWarnedOf) {
+// The small run was trained on samples of 64 tokens.
+TEST_F(GenerationCommands, WarnsOfTextsLongerThanTheSamples) {
   const Said chat =
       run({"chat", "--chat-template", *folder_ / "template.jinja", "--context", "100", "--max-tokens", "2"}, "ships\n");
   EXPECT_EQ(chat.code, 0) << chat.err;
@@ -251,7 +252,7 @@ TEST_F(GenerationCommands, TextsLongerThanTheSamplesAreWarnedOf) {
   server.stop(SIGTERM);
 }
 
-TEST_F(GenerationCommands, TheAuthorsSettingsApplyWhereFlagsSayNothing) {
+TEST_F(GenerationCommands, UsesTheModelsSettingsByDefault) {
   fs::copy(*folder_ / "runs", own_ / "runs", fs::copy_options::recursive);
   write_text(own_ / "runs/small/hf/generation_config.json", R"({"do_sample": false, "max_new_tokens": 7})");
   const auto generate = [&](std::vector<std::string> more) {
@@ -265,10 +266,10 @@ TEST_F(GenerationCommands, TheAuthorsSettingsApplyWhereFlagsSayNothing) {
             objects(said({"generate", "the king", "--json", "--max-tokens", "7"}))[0]["tokens"]);
   write_text(own_ / "runs/small/hf/generation_config.json",
              json{{"do_sample", false}, {"eos_token_id", greedy[2]}}.dump());
-  EXPECT_LT(generate({}).size(), 4u) << "their end of a text";
+  EXPECT_LT(generate({}).size(), 4u) << "the model's end of text";
 }
 
-TEST_F(GenerationCommands, SayWhatHasNoEffectOrNoSense) {
+TEST_F(GenerationCommands, ReportsIneffectiveAndInvalidSettings) {
   fs::copy(*folder_ / "runs", own_ / "runs", fs::copy_options::recursive);
   write_text(own_ / "runs/small/hf/generation_config.json", R"({"min_p": 1, "no_repeat_ngram_size": 2})");
   const auto generate = [&](std::vector<std::string> more) {
@@ -279,7 +280,7 @@ TEST_F(GenerationCommands, SayWhatHasNoEffectOrNoSense) {
   EXPECT_THAT(theirs.err, HasSubstr("no_repeat_ngram_size = 2 has no effect"));
   EXPECT_THAT(theirs.err, Not(HasSubstr("min_p")));
   const std::string greedy = said({"generate", "the king", "--max-tokens", "7", "--greedy"});
-  EXPECT_EQ(theirs.out, greedy) << "min_p = 1 leaves the likeliest token alone";
+  EXPECT_EQ(theirs.out, greedy) << "min_p = 1 leaves only the most likely token";
   EXPECT_NE(generate({"--min-p", "0"}).out, greedy);
   const Said empty = generate({"--stop", ""});
   EXPECT_EQ(empty.code, 2);
@@ -289,17 +290,17 @@ TEST_F(GenerationCommands, SayWhatHasNoEffectOrNoSense) {
 TEST_F(GenerationCommands, ChatAnswersLineByLine) {
   const std::string first = chat("the king\n");
   EXPECT_FALSE(first.empty());
-  EXPECT_EQ(chat("the king\n\n   \n"), first) << "empty lines ask nothing";
+  EXPECT_EQ(chat("the king\n\n   \n"), first) << "empty lines are skipped";
   EXPECT_EQ(chat("the king\n/quit\nships\n"), first);
   EXPECT_EQ(chat("the king\n/reset\nthe king\n"), first + first);
-  EXPECT_NE(chat("the king\nthe king\n"), first + first) << "the second answer knows the first";
-  // It is what the template makes of the conversation.
+  EXPECT_NE(chat("the king\nthe king\n"), first + first) << "the second answer depends on the first";
+  // It equals the template's rendering of the conversation.
   EXPECT_EQ(said({"generate", "user: the king\nassistant:", "--max-tokens", "6"}),
             "user: the king\nassistant:" + first);
 }
 
-// Each answer is that of the whole conversation, whatever of it was kept from the one before.
-TEST_F(GenerationCommands, ChatAnswersAsIfTheConversationWereComputedAnew) {
+// Each answer depends on the whole conversation, whatever was cached from the previous one.
+TEST_F(GenerationCommands, ChatAnswersLikeANewConversation) {
   const std::string file = own_ / "chat.jsonl";
   std::string questions;
   for (const char* question : {"the king", "and ships", "of corn", "the", "his"})
@@ -332,8 +333,8 @@ TEST_F(GenerationCommands, ChatsHaveInstructionsAndCanBeSaved) {
   EXPECT_EQ(saved["messages"][2]["content"].get<std::string>() + "\n", system);
 }
 
-// Each save of a conversation replaces the one before, and nothing else.
-TEST_F(GenerationCommands, ChatOverwritesOnlyWhatItHasSavedOfTheConversation) {
+// Each save of a conversation replaces the previous one and nothing else.
+TEST_F(GenerationCommands, ChatOverwritesOnlyItsOwnConversation) {
   const std::string file = own_ / "chat.jsonl", notes = own_ / "notes.jsonl", save = "/save " + file + "\n";
   write_text(notes, R"({"messages":[{"role":"user","content":"mine"}]})"
                     "\n");
@@ -346,7 +347,7 @@ TEST_F(GenerationCommands, ChatOverwritesOnlyWhatItHasSavedOfTheConversation) {
     EXPECT_THAT(out.err, HasSubstr("/save " + refused + " is there already and is no beginning of this conversation"));
 }
 
-TEST_F(GenerationCommands, ChatSaysWhatItCannotDo) {
+TEST_F(GenerationCommands, ChatReportsErrors) {
   Said out = run({"chat"}, "hello\n");
   EXPECT_EQ(out.code, 2);
   EXPECT_THAT(out.err, AllOf(HasSubstr("the run small has no chat template: it was neither imported"),
@@ -363,12 +364,12 @@ TEST_F(GenerationCommands, ChatSaysWhatItCannotDo) {
   std::string longer;
   for (int i = 0; i < 200; ++i) longer += "the king ";
   out = run(args, longer + "\nships\n");
-  EXPECT_EQ(out.code, 4) << out.err;  // for scripts: a question has no answer
+  EXPECT_EQ(out.code, 4) << out.err;  // for scripts: a question was not answered
   EXPECT_THAT(out.err, HasSubstr("there is room for 64: /reset"));
-  EXPECT_FALSE(out.out.empty()) << "and goes on";
+  EXPECT_FALSE(out.out.empty()) << "and continues";
 }
 
-TEST_F(GenerationCommands, ServeAnswersAsGenerateDoes) {
+TEST_F(GenerationCommands, ServeAnswersLikeGenerate) {
   Server server(*folder_ / "runs", own_ / "log",
                 {"--chat-template", *folder_ / "template.jinja", "--name", "mine", "--max-batch", "3"});
   HttpClient client(server.port());
@@ -392,7 +393,7 @@ TEST_F(GenerationCommands, ServeAnswersAsGenerateDoes) {
 }
 
 // Log probabilities of a text are the same whether it was generated or given.
-TEST_F(GenerationCommands, ServeScoresWhatItGenerated) {
+TEST_F(GenerationCommands, ServeScoresItsOwnText) {
   Server server(*folder_ / "runs", own_ / "log");
   HttpClient client(server.port());
   const json made = client
@@ -404,7 +405,7 @@ TEST_F(GenerationCommands, ServeScoresWhatItGenerated) {
           .post("/v1/completions",
                 json{{"prompt", made["text"]}, {"max_tokens", 0}, {"logprobs", 1}, {"echo", true}}.dump())
           .json()["choices"][0];
-  // Unless the text would be cut into other tokens.
+  // This requires that the text is tokenized the same way.
   if (made["logprobs"]["tokens"] == given["logprobs"]["tokens"]) {
     EXPECT_EQ(made["logprobs"], given["logprobs"]);
   }
@@ -412,8 +413,8 @@ TEST_F(GenerationCommands, ServeScoresWhatItGenerated) {
   EXPECT_EQ(server.stop(SIGINT), 0) << server.said();
 }
 
-// What OpenAI's API has beyond a prompt, with a template that has tools.
-TEST_F(GenerationCommands, ServeHasToolsPenaltiesAndTheBestOfSeveral) {
+// Fields of OpenAI's API besides the prompt, with a template that supports tools.
+TEST_F(GenerationCommands, ServeSupportsToolsPenaltiesAndBestOf) {
   write_text(own_ / "tools.jinja",
              "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}" + std::string(kMessages) +
                  "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}\n"
@@ -424,13 +425,13 @@ TEST_F(GenerationCommands, ServeHasToolsPenaltiesAndTheBestOfSeveral) {
   const json plain = client.post("/v1/chat/completions", question + "}").json();
   const json again = client.post("/v1/chat/completions", question + "}").json();
   EXPECT_EQ(again["choices"], plain["choices"]);
-  EXPECT_GT(again["usage"]["prompt_tokens_details"]["cached_tokens"], 0) << "the prompt was there";
+  EXPECT_GT(again["usage"]["prompt_tokens_details"]["cached_tokens"], 0) << "the prompt was cached";
   const json tools = client
                          .post("/v1/chat/completions", question + R"(, "tools": [{"type": "function",
                                "function": {"name": "look"}}]})")
                          .json();
   EXPECT_GT(tools["usage"]["prompt_tokens"], plain["usage"]["prompt_tokens"]) << "the model is shown the tool";
-  EXPECT_EQ(tools["choices"][0]["finish_reason"], "length") << "and has not called it";
+  EXPECT_EQ(tools["choices"][0]["finish_reason"], "length") << "and does not call it";
   const auto complete = [&](const std::string& members) {
     return client.post("/v1/completions", R"({"prompt": "the", "max_tokens": 8, "logprobs": 0, )" + members + "}")
         .json()["choices"];
@@ -449,7 +450,7 @@ TEST_F(GenerationCommands, ServeHasToolsPenaltiesAndTheBestOfSeveral) {
   EXPECT_EQ(server.stop(SIGTERM), 0) << server.said();
 }
 
-TEST_F(GenerationCommands, ServeOpensItselfToOthersOnlyWithAKey) {
+TEST_F(GenerationCommands, ServeListensToOtherHostsOnlyWithAKey) {
   expect_refusal({"serve", "--host", "0.0.0.0", "--runs-folder", *folder_ / "runs"}, 2, {"WITAN_API_KEY", "secret"});
   expect_refusal({"serve", "--host", "not a host", "--runs-folder", *folder_ / "runs"}, 2, {"no such host"});
   Server server(*folder_ / "runs", own_ / "log", {"--host", "0.0.0.0"}, {"WITAN_API_KEY=secret"});
@@ -459,7 +460,7 @@ TEST_F(GenerationCommands, ServeOpensItselfToOthersOnlyWithAKey) {
   EXPECT_EQ(server.stop(SIGTERM), 0);
 }
 
-TEST_F(GenerationCommands, ServeHasNoMoreTextsAtATimeThanItCanPlan) {
+TEST_F(GenerationCommands, ServeLimitsConcurrentTextsToThePlan) {
   const std::vector<std::string> serve = {"serve", "--host", "not a host", "--runs-folder", *folder_ / "runs"};
   const auto with = [&](const std::string& batch) {
     std::vector<std::string> args = serve;
@@ -470,8 +471,8 @@ TEST_F(GenerationCommands, ServeHasNoMoreTextsAtATimeThanItCanPlan) {
   expect_refusal(with("4096"), 2, {"no such host"});
 }
 
-// The request has work for minutes, and the server no time.
-TEST_F(GenerationCommands, ServeCancelsWhatTakesLongerThanTheTimeToStop) {
+// The request takes minutes, and the server has no time left.
+TEST_F(GenerationCommands, ServeCancelsRequestsLongerThanTheTimeToStop) {
   Server server(*folder_ / "runs", own_ / "log", {"--context", "4000", "--stop-timeout", "0"});
   HttpClient client(server.port());
   client.send(HttpClient::post_text(
@@ -481,7 +482,7 @@ TEST_F(GenerationCommands, ServeCancelsWhatTakesLongerThanTheTimeToStop) {
   EXPECT_THAT(server.said(), AllOf(HasSubstr("for at most 0"), ::testing::EndsWith("stopped; cancelled 1 request\n")));
 }
 
-TEST_F(GenerationCommands, ServeFinishesWhatItBeganBeforeItStops) {
+TEST_F(GenerationCommands, ServeFinishesRunningRequestsBeforeItStops) {
   Server server(*folder_ / "runs", own_ / "log", {"--context", "4000"});
   HttpClient client(server.port());
   client.send(HttpClient::post_text("/v1/completions",

@@ -1,4 +1,4 @@
-// Short help and all of it, colours on terminals, and what is made of the commands' lists: completions, manual pages.
+// Short and full help, colours on terminals, and output derived from the list of commands: completions, manual pages.
 #include "witan/cli/help.h"
 
 #include <fcntl.h>
@@ -27,7 +27,7 @@ cli::DescribedCommand all_commands() {
   return cli::describe(app);
 }
 
-// A page as it is without options that wrap: of each option its line.
+// A help page with each option on a single line.
 size_t options_in(const std::string& help) {
   size_t options = 0;
   std::istringstream lines(help);
@@ -35,7 +35,7 @@ size_t options_in(const std::string& help) {
   return options;
 }
 
-TEST(HelpTest, IsShortUnlessAllIsAskedFor) {
+TEST(HelpTest, IsShortUnlessAllIsRequested) {
   const std::string brief = witan({"train", "--help"}).out, all = witan({"train", "--help-all"}).out;
   RunConfig config;
   EXPECT_GT(options_in(all), config.fields().size());
@@ -53,12 +53,12 @@ TEST(HelpTest, IsShortUnlessAllIsAskedFor) {
   EXPECT_EQ(witan({"help", "train"}).out, brief);
 }
 
-// As words alone: lines are wrapped.
+// Compares words, since lines are wrapped.
 std::string words_of(const std::string& help) {
   return std::regex_replace(help, std::regex("\\s+"), " ");
 }
 
-TEST(HelpTest, FlagsNameEveryKindThatTheyTake) {
+TEST(HelpTest, FlagsNameAllTheirKinds) {
   const std::string train = words_of(witan({"train", "--help-all"}).out);
   EXPECT_TRUE(
       contains(train, "a Hugging Face folder, a GGUF file, a Megatron-LM checkpoint, the name or folder of a run"));
@@ -66,13 +66,13 @@ TEST(HelpTest, FlagsNameEveryKindThatTheyTake) {
   EXPECT_TRUE(contains(data, "Use this tokenizer, a file or folder of any kind, instead of training")) << data;
 }
 
-TEST(HelpTest, CommandsOfFewFlagsHaveOneHelp) {
+TEST(HelpTest, CommandsWithFewFlagsHaveOneHelp) {
   for (const char* command : {"generate", "runs", "tokenizer"})
     EXPECT_EQ(witan({command, "--help"}).out, witan({command, "--help-all"}).out);
   EXPECT_EQ(witan({"--help-all"}).out, witan({"--help"}).out);
 }
 
-TEST(HelpTest, ColoursSetHeadingsAndFlagsOff) {
+TEST(HelpTest, ColoursHighlightHeadingsAndFlags) {
   const std::string page = "What it does\n\nusage: witan x\n\ngeneral:\n  -h,--help            Show: this\n";
   EXPECT_EQ(cli::coloured_help(page, false), page);
   EXPECT_EQ(cli::coloured_help(page, true),
@@ -80,11 +80,11 @@ TEST(HelpTest, ColoursSetHeadingsAndFlagsOff) {
             "            Show: this\n");
 }
 
-// What the program writes to a terminal.
+// The program's output on a terminal.
 std::string on_terminal(const std::vector<std::string>& words, const std::vector<std::string>& variables) {
   const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
   EXPECT_TRUE(terminal >= 0 && ::grantpt(terminal) == 0 && ::unlockpt(terminal) == 0);
-  const int other_end = ::open(::ptsname(terminal), O_RDWR | O_NOCTTY);  // so that reading does not end before
+  const int other_end = ::open(::ptsname(terminal), O_RDWR | O_NOCTTY);  // keeps the terminal open while it is read
   std::string text;
   std::thread reader([&] {
     char piece[4096];
@@ -102,7 +102,7 @@ std::string on_terminal(const std::vector<std::string>& words, const std::vector
   return text;
 }
 
-TEST(HelpTest, IsColouredOnTerminalsAlone) {
+TEST(HelpTest, IsColouredOnlyOnTerminals) {
   const std::vector<std::string> help = {WITAN_PROGRAM, "report", "--help"}, wrong = {WITAN_PROGRAM, "reprot"};
   EXPECT_TRUE(contains(on_terminal(help, {"TERM=xterm", "NO_COLOR="}), "\x1b[1musage:\x1b[0m"));
   EXPECT_TRUE(contains(on_terminal(wrong, {"TERM=xterm", "NO_COLOR="}), "\x1b[1;31mwitan: error: \x1b[0m"));
@@ -134,7 +134,7 @@ TEST(HelpTest, CommandsAreDescribedWithTheirFlags) {
   EXPECT_EQ(command(command(all, "runs"), "compare").arguments.front().values, cli::Values::runs);
 }
 
-// A shell's own completion, of the words before the cursor and the one under it.
+// Completions of the shell for the words before the cursor and the current one.
 std::string completed(const std::vector<std::string>& words, const fs::path& folder) {
   write_text(folder / "completions.bash", witan({"completions", "bash"}).out);
   std::string script = "cd '" + folder.string() + "'; compopt() { :; }; . ./completions.bash; COMP_WORDS=(witan";
@@ -164,22 +164,22 @@ TEST(CompletionsTest, BashCompletesCommandsFlagsChoicesAndRuns) {
   EXPECT_EQ(complete({"completions", "z"}), "zsh ");
 }
 
-TEST(CompletionsTest, BashCompletesTheChoicesOfEveryOptionThatHasSome) {
+TEST(CompletionsTest, BashCompletesTheChoicesOfEveryOption) {
   const TempFolder folder;
   write_text(folder / "auto.txt", "");
   const auto complete = [&](const std::vector<std::string>& words) { return completed(words, folder.path()); };
   EXPECT_EQ(complete({"train", "--optimizer", "mu"}), "muon ");
   EXPECT_EQ(complete({"train", "--dtype", "bf"}), complete({"plan", "--dtype", "bf"}));
-  EXPECT_EQ(complete({"generate", "--device", ""}), "auto cpu cuda ") << "and no files";
+  EXPECT_EQ(complete({"generate", "--device", ""}), "auto cpu cuda ") << "not files";
   EXPECT_EQ(complete({"bench", "gemm", "--dtype", "float3"}), "float32 ");
   EXPECT_EQ(complete({"export", "--format", ""}), "hf gguf megatron peft ");
   EXPECT_EQ(complete({"data", "dedup", "--method", "m"}), "minhash ");
   EXPECT_EQ(complete({"data", "fetch", "--preset", "fineweb-edu-10b"}), "fineweb-edu-10bt ");
-  EXPECT_EQ(complete({"bench", "moe-layer", "--skew", ""}), "hot ") << "shares and ratios are no words";
+  EXPECT_EQ(complete({"bench", "moe-layer", "--skew", ""}), "hot ") << "shares and ratios are numbers";
   EXPECT_EQ(complete({"import", "au"}), "auto.txt ");
 }
 
-TEST(CompletionsTest, BehindABooleanAreItsValuesOrTheNextFlag) {
+TEST(CompletionsTest, BooleansAreFollowedByValuesOrTheNextFlag) {
   const TempFolder folder;
   const auto complete = [&](const std::vector<std::string>& words) { return completed(words, folder.path()); };
   EXPECT_EQ(complete({"train", "--swiglu", ""}), "true false ");
@@ -199,8 +199,8 @@ TEST(CompletionsTest, ConfigurationsAreFilesOrRecipes) {
   EXPECT_TRUE(contains(witan({"completions", "fish"}).out, " -l config -r -F -a 'recipes/balance.toml "));
 }
 
-// COMP_WORDS as bash makes it of @FILE: two words where @ ends words, as it does unless that was changed. What is put
-// in the place of both begins with the @.
+// Bash splits @FILE into two COMP_WORDS if @ separates words, as it does by default. The completion replaces both and
+// begins with @.
 TEST(CompletionsTest, ResponseFilesAreFilesOrRecipes) {
   const TempFolder folder;
   write_text(folder / "recorded.args", "");
@@ -233,16 +233,16 @@ TEST(CompletionsTest, ChoicesOfAListFollowItsCommas) {
       contains(witan({"completions", "fish"}).out, "-l recompute-modules -x -a '(__witan_list layernorm mlp_act "));
 }
 
-// COMP_WORDS as bash makes it of --flag=value.
-TEST(CompletionsTest, BehindTheDashesOfRunAreThoseOfItsCommand) {
+// COMP_WORDS as bash splits --flag=value.
+TEST(CompletionsTest, TheCommandAfterDashesOfRunHasItsFlags) {
   const TempFolder folder;
   const auto complete = [&](const std::vector<std::string>& words) { return completed(words, folder.path()); };
   EXPECT_EQ(complete({"run", "--ranks", "2", "--", "trai"}), "train ");
   EXPECT_EQ(complete({"run", "--ranks", "2", "--", "train", "--moe-router-topk-s"}),
             "--moe-router-topk-scaling-factor ");
   EXPECT_EQ(complete({"run", "--", "train", "--dtype", "bf"}), complete({"train", "--dtype", "bf"}));
-  EXPECT_TRUE(contains(complete({"run", "--r"}), "--ranks ")) << "its own before them";
-  EXPECT_EQ(complete({"train", "--", "trai"}), " ") << "no other command has others behind";
+  EXPECT_TRUE(contains(complete({"run", "--r"}), "--ranks ")) << "its own flags before them";
+  EXPECT_EQ(complete({"train", "--", "trai"}), " ") << "other commands are not followed by a command";
 }
 
 TEST(CompletionsTest, ChoicesFollowAnEqualsSign) {
@@ -261,7 +261,7 @@ TEST(CompletionsTest, HelpAndManTakeNamesOfCommands) {
     EXPECT_EQ(complete({command, "tr"}), "train ");
     EXPECT_EQ(complete({command, "data", "fe"}), "fetch ");
     EXPECT_TRUE(contains(complete({command, "data", ""}), "prepare "));
-    EXPECT_EQ(complete({command, "train", ""}), " ") << "and no files";
+    EXPECT_EQ(complete({command, "train", ""}), " ") << "not files";
   }
   EXPECT_EQ(complete({"help", "--al"}), "--all ");
   EXPECT_EQ(complete({"help", "train", "--al"}), "--all ");
@@ -280,7 +280,7 @@ Field optimizer_field() {
   return {};
 }
 
-// zsh and fish need not be installed: what their scripts are made of is bash's, which runs above.
+// zsh and fish may not be installed: their scripts are built from the same data as bash's, which is tested above.
 TEST(CompletionsTest, EveryShellKnowsEveryFlag) {
   const std::string zsh = witan({"completions", "zsh"}).out, fish = witan({"completions", "fish"}).out;
   RunConfig config;
@@ -293,7 +293,7 @@ TEST(CompletionsTest, EveryShellKnowsEveryFlag) {
   EXPECT_TRUE(contains(fish, "complete -c witan -n '__witan_at \" data fetch\"' -l preset "));
   for (const std::string& script : {zsh, fish, witan({"completions", "bash"}).out})
     EXPECT_EQ(std::ranges::count(std::regex_replace(script, std::regex(R"(\\')"), ""), '\'') % 2, 0)
-        << "quotes that are not escaped are closed";
+        << "unescaped quotes are closed";
   const std::string optimizers = std::regex_replace(optimizer_field().type_name(), std::regex("\\|"), " ");
   EXPECT_TRUE(contains(zsh, "compadd -- " + optimizers + "; return"));
   EXPECT_TRUE(contains(zsh, "[[ $cur == -* ]] || { compadd -- true false; return; }"));
@@ -333,7 +333,7 @@ TEST(ManPageTest, HasTheDateOfAReproducibleBuild) {
   EXPECT_TRUE(page.starts_with(".TH WITAN-TRAIN 1 2000-02-29 ")) << page.substr(0, 80);
 }
 
-// No line of the text is taken for a request, and groff, where it is installed, has nothing to say of the page.
+// No line of the text is a roff request, and groff, if installed, has no warnings.
 TEST(ManPageTest, IsRoffWithoutWarnings) {
   const TempFolder folder;
   static const std::vector<std::string> requests = {".TH", ".SH", ".SS", ".TP", ".PP", ".ad", ".br", ".nf", ".fi"};

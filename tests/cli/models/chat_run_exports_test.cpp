@@ -1,4 +1,4 @@
-// witan export of runs that were fine-tuned on conversations.
+// witan export of runs fine-tuned on conversations.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -10,7 +10,8 @@
 namespace witan::test {
 namespace {
 
-// Runs that are fine-tuned on conversations in which <|im_end|> (301) ends a turn, and <|endoftext|> (299) a text.
+// Runs fine-tuned on conversations with <|im_end|> (301) at the end of a turn and <|endoftext|> (299) at the end of a
+// text.
 class ChatRunExports : public SmallRuns {
  protected:
   void SetUp() override {
@@ -44,7 +45,7 @@ class ChatRunExports : public SmallRuns {
   Json json(const std::string& name) const { return Json::parse(file(name)); }
 };
 
-TEST_F(ChatRunExports, EndAnAnswerAtTheEndOfATurnOrOfAText) {
+TEST_F(ChatRunExports, AnswersEndAtTheEndOfATurnOrText) {
   tune_small("chat");
   export_to("chat", "hf");
   for (const char* name : {"hf/generation_config.json", "hf/config.json"})
@@ -53,7 +54,7 @@ TEST_F(ChatRunExports, EndAnAnswerAtTheEndOfATurnOrOfAText) {
   EXPECT_EQ(file("hf/chat_template.jinja"), file("chat.jinja"));
 }
 
-TEST_F(ChatRunExports, AnImportedFoldersOtherSettingsStay) {
+TEST_F(ChatRunExports, KeepOtherSettingsOfAnImportedFolder) {
   tune_small("chat");
   export_to("chat", "hf");
   const std::string config = file("hf/config.json");
@@ -62,7 +63,7 @@ TEST_F(ChatRunExports, AnImportedFoldersOtherSettingsStay) {
   export_to("tuned", "again");
   EXPECT_EQ(json("again/generation_config.json"), (Json{{"eos_token_id", {301, 299}}, {"temperature", 0.7}}));
   EXPECT_EQ(file("again/config.json"), config);
-  // What ends turns already stays byte for byte, and what there is not comes to be.
+  // Files that already end turns stay unchanged, and missing ones are created.
   write_text(folder_ / "hf/generation_config.json", R"({ "eos_token_id": [299,301]})");
   tune("chatty", {"--init-from", folder_ / "hf"});
   export_to("chatty", "same");
@@ -73,7 +74,7 @@ TEST_F(ChatRunExports, AnImportedFoldersOtherSettingsStay) {
   EXPECT_EQ(json("bare/generation_config.json")["eos_token_id"], (Json{301, 299}));
 }
 
-// llama.cpp ends an answer at the one token that ends texts, or at the one that ends turns.
+// llama.cpp ends an answer at the end-of-text or the end-of-turn token.
 TEST_F(ChatRunExports, AGgufFileNamesTheEndOfATurn) {
   tune_small("chat");
   done({"export", "--run", "chat", "--format", "gguf", folder_ / "chat.gguf"});
@@ -85,12 +86,12 @@ TEST_F(ChatRunExports, AGgufFileNamesTheEndOfATurn) {
     EXPECT_EQ(keys.integer("tokenizer.ggml.eot_token_id"), 301);
     EXPECT_EQ(keys.text("tokenizer.chat_template"), file("chat.jinja"));
   }
-  // It comes back, and goes out again as it was.
+  // It can be imported and exported again unchanged.
   done({"import", folder_ / "chat.gguf", "--run", "back"});
   EXPECT_EQ(json("runs/back/hf/config.json")["eos_token_id"], 301);
   done({"export", "--run", "back", "--format", "gguf", folder_ / "again.gguf"});
   EXPECT_TRUE(file("again.gguf") == file("chat.gguf"));
-  // A run that was not fine-tuned so ends texts.
+  // A run that was not fine-tuned this way ends texts.
   done({"export", "--run", "base", "--format", "gguf", folder_ / "base.gguf"});
   const GgufFile base(folder_ / "base.gguf");
   EXPECT_EQ(base.metadata().integer("tokenizer.ggml.eos_token_id"), 299);

@@ -1,4 +1,4 @@
-// witan import and witan export, and runs that start from what was imported.
+// witan import and witan export, and runs that start from imported models.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ class ConvertCommands : public SmallRuns {
   }
 };
 
-TEST_F(ConvertCommands, ARunGoesOutAndComesBackTheSame) {
+TEST_F(ConvertCommands, ExportAndImportRoundTripARun) {
   train_small("one", {"--ranks", "1"});
   EXPECT_THAT(export_to("one", "hf"), AllOf(HasSubstr("MixtralForCausalLM"), HasSubstr("tensors were written")));
   EXPECT_EQ(Json::parse(file("hf/config.json"))["num_local_experts"], 4);
@@ -42,7 +42,7 @@ TEST_F(ConvertCommands, ARunGoesOutAndComesBackTheSame) {
     EXPECT_EQ(file(cat("again/", name)), file(cat("hf/", name))) << name;
 }
 
-TEST_F(ConvertCommands, RunsSaysWhereARunsWeightsAreFrom) {
+TEST_F(ConvertCommands, RunsShowsTheOriginOfWeights) {
   train_small("one", {"--ranks", "1"});
   export_to("one", "hf");
   done({"export", "--run", "one", "--format", "gguf", folder_ / "one.gguf"});
@@ -62,8 +62,8 @@ TEST_F(ConvertCommands, RunsSaysWhereARunsWeightsAreFrom) {
   EXPECT_TRUE(from["one"].is_null());
 }
 
-// A reader takes its architecture's defaults for tokens that a folder does not name: Mixtral's end of text is token 2.
-TEST_F(ConvertCommands, ATrainedRunsFolderSaysHowTextsEnd) {
+// A reader uses its architecture's default for missing special tokens: Mixtral's end of text is token 2.
+TEST_F(ConvertCommands, FoldersOfTrainedRunsNameTheEndOfText) {
   train_small("one", {"--ranks", "1"});
   export_to("one", "hf");
   const Json vocabulary = Json::parse(file("hf/tokenizer.json"))["added_tokens"];
@@ -78,14 +78,14 @@ TEST_F(ConvertCommands, ATrainedRunsFolderSaysHowTextsEnd) {
   EXPECT_EQ(tokenizer["tokenizer_class"], "PreTrainedTokenizerFast");
   EXPECT_EQ(tokenizer["eos_token"], "<|endoftext|>");
   EXPECT_EQ(tokenizer["model_max_length"], config["max_position_embeddings"]);
-  // They come back as they went out.
+  // They round-trip.
   ASSERT_EQ(run({"import", folder_ / "hf", "--run", "two"}).code, 0);
   export_to("two", "again");
   for (const char* name : {"config.json", "generation_config.json", "tokenizer_config.json"})
     EXPECT_EQ(file(cat("again/", name)), file(cat("hf/", name))) << name;
 }
 
-// Of a model without a tokenizer no token is known, and none is said.
+// Without a tokenizer no special token is known, so none is written.
 TEST_F(ConvertCommands, WithoutATokenizerNoTokenEndsTexts) {
   train_small("one", {"--ranks", "1"});
   done({"export", "--run", "one", "--format", "megatron", folder_ / "megatron"});
@@ -97,8 +97,8 @@ TEST_F(ConvertCommands, WithoutATokenizerNoTokenEndsTexts) {
   EXPECT_FALSE(fs::exists(folder_ / "hf/tokenizer_config.json"));
 }
 
-// From a run's weights to adapters, and out again merged and alone.
-TEST_F(ConvertCommands, AdaptersAreTrainedOnARunAndLeaveMergedOrAlone) {
+// Trains adapters on a run's weights and exports them merged and separately.
+TEST_F(ConvertCommands, AdaptersAreTrainedOnARunAndExportedMergedOrSeparately) {
   train_small("base", {"--ranks", "1"});
   train("adapted", {"--init-from", "base", "--lora-rank", "4", "--lr", "0.05", "--mesh", "shard=2,expert=2"});
   EXPECT_THAT(run({"export", "--run", "base", "--format", "peft", folder_ / "none"}).err, HasSubstr("has no adapters"));
@@ -117,15 +117,15 @@ TEST_F(ConvertCommands, AdaptersAreTrainedOnARunAndLeaveMergedOrAlone) {
   EXPECT_EQ(text("merged"), text("adapted"));
   export_to("base", "base-hf");
   EXPECT_NE(file("merged/model.safetensors"), file("base-hf/model.safetensors"));
-  // A model with adapters is not one without.
+  // A model with adapters differs from one without.
   EXPECT_THAT(run({"train", "--run", "lost", "--init-from", "adapted", "--lora-rank", "0", "--data",
                    folder_ / "text.txt", "--device", "cpu"})
                   .err,
               HasSubstr("has adapters, and the new model has none: merge them first"));
 }
 
-// Deterministic runs of layouts that divide weights in different ways.
-TEST_F(ConvertCommands, AnyLayoutsCheckpointGivesTheSameBytes) {
+// Deterministic runs whose layouts shard weights in different ways.
+TEST_F(ConvertCommands, CheckpointsOfAnyLayoutExportTheSameBytes) {
   train_small("one", {"--ranks", "1", "--deterministic"});
   export_to("one", "one-hf");
   int number = 0;
@@ -137,7 +137,7 @@ TEST_F(ConvertCommands, AnyLayoutsCheckpointGivesTheSameBytes) {
   }
 }
 
-// Texts, numbers and patterns of keys are those of the source, whatever the architecture.
+// Texts, numbers and key patterns come from the source for every architecture.
 TEST_F(ConvertCommands, RunsOfEveryArchitectureArePlannedFromTheirFolders) {
   int folders = 0;
   for (const auto& entry : fs::directory_iterator(kGolden)) {
@@ -153,8 +153,8 @@ TEST_F(ConvertCommands, RunsOfEveryArchitectureArePlannedFromTheirFolders) {
   EXPECT_GE(folders, 10);
 }
 
-// As an interrupted command leaves it.
-TEST_F(ConvertCommands, WhatIsUnfinishedIsWrittenAnew) {
+// An interrupted command leaves this.
+TEST_F(ConvertCommands, RewritesUnfinishedOutput) {
   fs::create_directories(folder_ / "runs/one/checkpoints/.tmp-step-0");
   write_text(folder_ / "runs/one/.unfinished", "");
   const fs::path source = kGolden / "mixtral";
@@ -173,8 +173,8 @@ TEST_F(ConvertCommands, WhatIsUnfinishedIsWrittenAnew) {
   EXPECT_THAT(refused.err, HasSubstr("--max-shard-size 0"));
 }
 
-// A ledger that cannot be written leaves no model behind, so that the same command succeeds once it can.
-TEST_F(ConvertCommands, WithoutItsLedgerNothingIsExported) {
+// A ledger that cannot be written leaves no model behind, so that repeating the command can succeed.
+TEST_F(ConvertCommands, ExportsNothingWithoutALedger) {
   train_small("one", {"--ranks", "1"});
   const fs::path in_the_way = folder_ / "runs/one/export-ledger.json";
   fs::create_directories(in_the_way / "x");
@@ -199,7 +199,7 @@ TEST_F(ConvertCommands, ImportedRunsAreStartedFromAndNotResumed) {
   export_to("source", "hf");
   ASSERT_EQ(run({"import", folder_ / "hf", "--run", "imported"}).code, 0);
   const std::string runs = folder_ / "runs";
-  // It has no text and no steps.
+  // The imported run has no text and no steps.
   for (const char* command : {"eval", "report"}) {
     const Said none = command == std::string("eval") ? run({"eval", "--run", "imported"}) : run({"report", "imported"});
     EXPECT_EQ(none.code, 4);
@@ -222,7 +222,7 @@ TEST_F(ConvertCommands, ImportedRunsAreStartedFromAndNotResumed) {
       if (const Json event = Json::parse(line); event.value("kind", "") == "step") all += event.at("loss").dump() + " ";
     return all;
   };
-  // Other bytes of the same tokenizer.
+  // Different bytes of an equivalent tokenizer.
   write_text(folder_ / "hf/tokenizer.json", Json::parse(file("hf/tokenizer.json")).dump());
   train("from-hf", {"--init-from", folder_ / "hf", "--ranks", "1"});
   EXPECT_THAT(file("runs/from-hf/train.log"), Not(HasSubstr("another tokenizer")));
@@ -231,7 +231,7 @@ TEST_F(ConvertCommands, ImportedRunsAreStartedFromAndNotResumed) {
   EXPECT_NE(losses("from-hf"), "");
   EXPECT_EQ(losses("from-run"), losses("from-hf"));
   EXPECT_EQ(losses("from-run").substr(0, 6), losses("divided").substr(0, 6));
-  // What came with the weights is given back.
+  // The original tokenizer files are exported.
   export_to("from-run", "tuned");
   EXPECT_EQ(file("tuned/config.json"), file("hf/config.json"));
   EXPECT_NE(file("tuned/model.safetensors"), file("hf/model.safetensors"));
@@ -240,15 +240,15 @@ TEST_F(ConvertCommands, ImportedRunsAreStartedFromAndNotResumed) {
   EXPECT_THAT(other.err, HasSubstr("num_layers = 3, not 2"));
 }
 
-// A run that is begun anew may start from another model than before, of which it takes the model's keys and tokenizer;
-// what it says itself of training stays.
-TEST_F(ConvertCommands, ARunIsBegunAnewFromAnotherModel) {
+// A run that starts over may use another model than before, whose model keys and tokenizer it takes; its own training
+// settings stay.
+TEST_F(ConvertCommands, FreshRunsMayStartFromAnotherModel) {
   train_small("wide", {"--ranks", "1"});
   train("long", {"--tokenizer-vocab-size", "280", "--num-layers", "3", "--hidden-size", "32", "--ffn-hidden-size", "32",
                  "--num-experts", "4", "--rotary-base", "500", "--ranks", "1"});
   train("tuned", {"--init-from", "wide", "--ranks", "1", "--lora-rank", "2"});
   const fs::path archive = folder_ / "runs/tuned.1";
-  // What cannot be is refused before the old run is moved away.
+  // Errors are found before the old run is archived.
   const Said other = run({"train", "--run", "tuned", "--fresh", "--init-from", "long", "--num-layers", "2"});
   EXPECT_EQ(other.code, 3);
   EXPECT_THAT(other.err, HasSubstr("num_layers = 2, not 3"));
@@ -261,8 +261,8 @@ TEST_F(ConvertCommands, ARunIsBegunAnewFromAnotherModel) {
   EXPECT_EQ(file("runs/tuned/tokenizer.json"), file("runs/long/tokenizer.json"));
 }
 
-// Weights know tokens by their numbers alone.
-TEST_F(ConvertCommands, ATokenizerOfOtherTokensIsRefused) {
+// Weights identify tokens only by number.
+TEST_F(ConvertCommands, RefusesATokenizerWithOtherTokens) {
   train_small("base", {"--ranks", "1"});
   const std::string own = folder_ / "runs/base/tokenizer.json";
   Json other = Json::parse(file("runs/base/tokenizer.json"));
@@ -279,12 +279,12 @@ TEST_F(ConvertCommands, ATokenizerOfOtherTokensIsRefused) {
     EXPECT_EQ(said.code, 0) << said.err;
     EXPECT_EQ(said.err.find("is not that of the weights"), std::string::npos) << said.err;
   }
-  // The same tokens from text that is divided otherwise.
+  // The same tokens, but another pre-tokenizer.
   other["normalizer"] = {{"type", "NFC"}};
   Said said = planned(written("nfc.json"));
   EXPECT_EQ(said.code, 0) << said.err;
   EXPECT_THAT(said.err, HasSubstr("both have the same tokens, but do not divide every text into them alike"));
-  // A reserved token that was given a name.
+  // A reserved token that got a name.
   other["added_tokens"][0]["content"] = "<|reserved|>";
   auto& entries = other["model"]["vocab"];
   if (entries.contains("<|endoftext|>")) {
@@ -294,7 +294,7 @@ TEST_F(ConvertCommands, ATokenizerOfOtherTokensIsRefused) {
   said = planned(written("named.json"));
   EXPECT_THAT(said.err, AllOf(HasSubstr("warning: init_from = base: tokenizer = "), HasSubstr("<|reserved|>"),
                               HasSubstr("and so do 1 added tokens in all")));
-  // Two tokens that have changed places.
+  // Two tokens that are swapped.
   other = Json::parse(file("runs/base/tokenizer.json"));
   std::swap(other["model"]["vocab"]["a"], other["model"]["vocab"]["b"]);
   const std::string swapped = written("swapped.json");
@@ -323,7 +323,7 @@ TEST_F(ConvertCommands, LedgersAccountForEveryTensor) {
   }
 }
 
-TEST_F(ConvertCommands, VisionLanguageModelsComeBackWithTheirTowers) {
+TEST_F(ConvertCommands, VisionLanguageModelsKeepTheirTowers) {
   const Said imported = run({"import", kGolden / "llava", "--run", "llava"});
   ASSERT_EQ(imported.code, 0) << imported.err;
   EXPECT_THAT(imported.out, HasSubstr("more: not of the text decoder: kept as it is, and exported again\n"));
@@ -341,7 +341,7 @@ TEST_F(ConvertCommands, VisionLanguageModelsComeBackWithTheirTowers) {
   EXPECT_EQ(other.code, 3);
 }
 
-TEST_F(ConvertCommands, FailuresLeaveNothingBehind) {
+TEST_F(ConvertCommands, FailuresLeaveNoFiles) {
   const Said bad = run({"import", folder_.path(), "--run", "bad"});
   EXPECT_EQ(bad.code, 5);
   EXPECT_THAT(bad.err, HasSubstr("has neither model.safetensors"));
@@ -358,8 +358,8 @@ TEST_F(ConvertCommands, FailuresLeaveNothingBehind) {
   EXPECT_EQ(other.code, 3);
 }
 
-// The nearest first, each with the one key that it fails by before those that follow from it.
-TEST_F(ConvertCommands, WhatNoArchitectureIsIsComparedWithEach) {
+// The closest architecture is first, each with the key that decides before those that follow from it.
+TEST_F(ConvertCommands, UnknownArchitecturesAreComparedWithEach) {
   train_small("one", {"--ranks", "1", "--swiglu", "false", "--squared-relu", "true"});
   const Said said = run({"export", "--run", "one", folder_ / "hf"});
   EXPECT_EQ(said.code, 3);
@@ -379,7 +379,7 @@ TEST_F(ConvertCommands, DtypesAreKeptOrChosen) {
   EXPECT_THAT(said.out, HasSubstr("6256 elements (BF16), 12.2 KiB"));
 }
 
-TEST_F(ConvertCommands, ModulesOfMultiTokenPredictionAreLeftOutWhereThatIsAsked) {
+TEST_F(ConvertCommands, MtpModulesCanBeLeftOut) {
   train_small("mtp", {"--ranks", "1", "--mtp-num-layers", "1"});
   for (const std::string format : {"hf", "gguf", "megatron"}) {
     const fs::path out = folder_ / ("mtp-" + format);
@@ -394,7 +394,7 @@ TEST_F(ConvertCommands, ModulesOfMultiTokenPredictionAreLeftOutWhereThatIsAsked)
   EXPECT_THAT(run({"export", "--run", "one", "--without-mtp", folder_ / "one"}).err, HasSubstr("leave it out"));
 }
 
-TEST_F(ConvertCommands, CheckpointsOfMegatronStartRunsAndAreGivenATokenizer) {
+TEST_F(ConvertCommands, MegatronCheckpointsStartRunsWithAGivenTokenizer) {
   train_small("one", {"--ranks", "1"});
   const std::string tokenizer = folder_ / "runs/one/tokenizer.json", checkpoint = folder_ / "megatron";
   done({"export", "--run", "one", "--format", "megatron", checkpoint});
@@ -406,7 +406,7 @@ TEST_F(ConvertCommands, CheckpointsOfMegatronStartRunsAndAreGivenATokenizer) {
             run({"generate", "the ", "--run", "one", "--greedy", "--max-tokens", "12"}).out);
 }
 
-// Of a file of safetensors: makes the first of the tensor's values NaN, whatever its dtype is.
+// Sets the first value of the tensor in a safetensors file to NaN, for any dtype.
 void spoil(const fs::path& path, const std::string& name) {
   std::string bytes = read_file(path);
   uint64_t size = 0;
@@ -419,7 +419,7 @@ void spoil(const fs::path& path, const std::string& name) {
   write_text(path, bytes);
 }
 
-TEST_F(ConvertCommands, AnImportWarnsOfValuesThatAreNotFinite) {
+TEST_F(ConvertCommands, ImportWarnsOfNonFiniteValues) {
   train_small("one", {"--ranks", "1"});
   export_to("one", "hf");
   EXPECT_EQ(run({"import", folder_ / "hf", "--run", "whole"}).err, "");
@@ -430,8 +430,8 @@ TEST_F(ConvertCommands, AnImportWarnsOfValuesThatAreNotFinite) {
                               ::testing::AnyOf(HasSubstr("model.norm.weight"), HasSubstr("self_attn.o_proj.weight"))));
 }
 
-// No update is made with gradients of such weights: that is no matter of the learning rate.
-TEST_F(ConvertCommands, WeightsThatAreNotFiniteAreNamedWhereTheyAreComputedWith) {
+// No update is made with gradients of such weights, whatever the learning rate.
+TEST_F(ConvertCommands, TrainingNamesNonFiniteWeights) {
   train_small("one", {"--ranks", "1"});
   export_to("one", "hf");
   for (const char* name : {"model.embed_tokens.weight", "model.norm.weight"})
@@ -458,8 +458,8 @@ TEST_F(ConvertCommands, WeightsThatAreNotFiniteAreNamedWhereTheyAreComputedWith)
   }
 }
 
-// A dense model of which experts are made; each rank reads whole tensors, and no value is counted twice.
-TEST_F(ConvertCommands, AnUpcycledModelThatIsNotFiniteIsNamed) {
+// Experts are created from a dense model; each rank reads whole tensors, and no value is counted twice.
+TEST_F(ConvertCommands, UpcyclingNamesNonFiniteModels) {
   train_dense("one", {"--ranks", "1"});
   export_to("one", "hf");
   for (const char* name : {"model.layers.0.mlp.down_proj.weight", "model.norm.weight"})
@@ -476,7 +476,7 @@ TEST_F(ConvertCommands, AnUpcycledModelThatIsNotFiniteIsNamed) {
                               HasSubstr(", as they came from upcycle = spoilt: start from weights that are finite")));
 }
 
-TEST_F(ConvertCommands, AModelWithoutATokenizerGetsNoneOfAnotherText) {
+TEST_F(ConvertCommands, AModelWithoutATokenizerGetsNoneFromAnotherText) {
   train_dense("one", {"--ranks", "1"});
   export_to("one", "hf");
   for (const auto& entry : fs::directory_iterator(folder_ / "hf"))
@@ -492,8 +492,8 @@ TEST_F(ConvertCommands, AModelWithoutATokenizerGetsNoneOfAnotherText) {
   }
 }
 
-// Weights of a checkpoint other than the newest, by the names that `generate` and `eval` take.
-TEST_F(ConvertCommands, CheckpointsOfARunAreExportedAndStartedFromByName) {
+// Weights of older checkpoints, by the names that `generate` and `eval` accept.
+TEST_F(ConvertCommands, CheckpointsAreExportedAndStartedFromByName) {
   train_small("base", {"--ranks", "1", "--save-interval", "1", "--keep-last", "9", "--keep-best", "1"});
   const auto exported = [&](const std::string& name, const std::string& out) {
     export_to(name, out);
@@ -507,7 +507,7 @@ TEST_F(ConvertCommands, CheckpointsOfARunAreExportedAndStartedFromByName) {
   const Said none = run({"export", "--run", "base@7", folder_ / "none"});
   EXPECT_EQ(none.code, 5);
   EXPECT_THAT(none.err, HasSubstr("has no checkpoint 7"));
-  // No step is taken at a learning rate of 0, so that the new run has the weights that it was begun from.
+  // At a learning rate of 0 no step changes weights, so the new run keeps those that it started from.
   const std::vector<std::string> still = {"--lr", "0", "--min-lr", "0", "--weight-decay", "0", "--ranks", "1"};
   const auto begun_from = [&](const std::string& source, const std::string& name) {
     std::vector<std::string> args = {"--init-from", source};
@@ -523,7 +523,7 @@ TEST_F(ConvertCommands, CheckpointsOfARunAreExportedAndStartedFromByName) {
   EXPECT_THAT(missing.err, HasSubstr("has no checkpoint 7"));
 }
 
-// What generates and evaluates needs the tokens' text.
+// Generation and evaluation need the text of tokens.
 TEST_F(ConvertCommands, ARunWithoutATokenizerSaysHowToGetOne) {
   train_small("one", {"--ranks", "1"});
   done({"export", "--run", "one", "--format", "megatron", folder_ / "megatron"});
@@ -538,7 +538,7 @@ TEST_F(ConvertCommands, ARunWithoutATokenizerSaysHowToGetOne) {
   }
 }
 
-TEST_F(ConvertCommands, WhatIsNoModelIsNamed) {
+TEST_F(ConvertCommands, NamesFoldersThatAreNotModels) {
   EXPECT_THAT(run({"import", folder_ / "missing.gguf", "--run", "r"}).err, HasSubstr("missing.gguf does not exist"));
   EXPECT_THAT(run({"import", folder_ / "text.txt", "--run", "r"}).err, HasSubstr("does not begin as a GGUF file does"));
   write_text(folder_ / "adapters/adapter_config.json", "{}");

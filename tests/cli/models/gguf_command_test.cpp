@@ -22,7 +22,7 @@ class GgufCommands : public SmallRuns {
   }
 };
 
-TEST_F(GgufCommands, ARunGoesOutAndComesBackTheSame) {
+TEST_F(GgufCommands, ExportAndImportRoundTripARun) {
   train_small("one", {"--ranks", "1"});
   const fs::path file = folder_ / "one.gguf";
   EXPECT_THAT(done({"export", "--run", "one", "--format", "gguf", file}).out,
@@ -34,13 +34,13 @@ TEST_F(GgufCommands, ARunGoesOutAndComesBackTheSame) {
   EXPECT_EQ(read_file(folder_ / "two.gguf"), read_file(file));
   done({"export", "--run", "two", "--format", "hf", folder_ / "two"});
   EXPECT_TRUE(fs::exists(folder_ / "two/tokenizer.json"));
-  // The other way round, by a Hugging Face folder.
+  // The reverse direction, through a Hugging Face folder.
   done({"export", "--run", "two", "--format", "hf", folder_ / "hf"});
   done({"export", "--run", "one", "--format", "hf", folder_ / "hf-one"});
   EXPECT_EQ(read_file(folder_ / "hf/model.safetensors"), read_file(folder_ / "hf-one/model.safetensors"));
 }
 
-TEST_F(GgufCommands, AnyLayoutsCheckpointGivesTheSameBytes) {
+TEST_F(GgufCommands, CheckpointsOfAnyLayoutExportTheSameBytes) {
   train_small("one", {"--ranks", "1"});
   done({"export", "--run", "one", "--format", "gguf", folder_ / "one.gguf", "--dtype", "q8_0"});
   train_small("other", {"--mesh", "shard=2,expert=2"});
@@ -49,7 +49,7 @@ TEST_F(GgufCommands, AnyLayoutsCheckpointGivesTheSameBytes) {
   EXPECT_THAT(run({"export", "--run", "one", "--dtype", "q8_0", folder_ / "hf"}).err, HasSubstr("add --format gguf"));
 }
 
-TEST_F(GgufCommands, ARunStartsFromAFileWithItsTokenizer) {
+TEST_F(GgufCommands, RunsStartFromAFileWithItsTokenizer) {
   train_small("one", {"--ranks", "1"});
   const fs::path file = folder_ / "one.gguf";
   done({"export", "--run", "one", "--format", "gguf", file});
@@ -58,8 +58,8 @@ TEST_F(GgufCommands, ARunStartsFromAFileWithItsTokenizer) {
             witan({"tokenizer", "encode", "the king", "--tokenizer", folder_ / "runs/one/tokenizer.json"}).out);
 }
 
-// A folder's chat template and the tokens with a part are the file's, and come back.
-TEST_F(GgufCommands, TheChatTemplateTravels) {
+// A folder's chat template and special tokens are written to the file and read back.
+TEST_F(GgufCommands, KeepsTheChatTemplate) {
   train_small("one", {"--ranks", "1"});
   fs::create_directories(folder_ / "runs/one/hf");
   write_text(
@@ -75,7 +75,7 @@ TEST_F(GgufCommands, TheChatTemplateTravels) {
               AllOf(HasSubstr("{{ messages }}"), HasSubstr("<|endoftext|>")));
 }
 
-TEST_F(GgufCommands, WhatIsNoModelIsRefused) {
+TEST_F(GgufCommands, RefusesInvalidModels) {
   write_text(folder_ / "bad.gguf", "GGUF and no more");
   EXPECT_THAT(run({"import", folder_ / "bad.gguf", "--run", "bad"}).err, HasSubstr("bad.gguf: GGUF version"));
   EXPECT_FALSE(fs::exists(folder_ / "runs/bad"));

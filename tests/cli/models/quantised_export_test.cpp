@@ -1,5 +1,5 @@
-// A trained run goes out in each quantised type and comes back: every tensor in the ledger, the error printed, a loss
-// that is nearly the run's, and, exported once more, the values that the files have.
+// A trained run is exported in each quantised type and imported again: the ledger has every tensor, errors are printed,
+// the loss is close to the run's, and a second export gives the same values.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,8 +18,8 @@ using ::testing::HasSubstr;
 struct Type {
   const char *dtype, *format;
   const char *name, *matrix;  // as the export prints them
-  double most_error;          // of any kind of matrix, in per cent
-  double most_loss;           // by which the loss changes
+  double most_error;          // of any kind of matrix, in percent
+  double most_loss;           // largest change of the loss
 };
 
 void PrintTo(const Type& type, std::ostream* out) {
@@ -28,7 +28,8 @@ void PrintTo(const Type& type, std::ostream* out) {
 
 class WideRuns : public SmallRuns {
  protected:
-  // Its widths fill super-blocks of 256, and its steps are so large that the loss depends on the weights.
+  // Its widths are multiples of the 256-value super-blocks, and its steps are large enough for the loss to depend on
+  // the weights.
   void train_wide(const std::string& name) const {
     const std::string text = folder_ / "text.txt";
     done({"train",
@@ -79,7 +80,7 @@ class WideRuns : public SmallRuns {
 
 class QuantisedExports : public WideRuns, public ::testing::WithParamInterface<Type> {};
 
-TEST_P(QuantisedExports, ComeBackWithNearlyTheLossAndTheFilesValues) {
+TEST_P(QuantisedExports, KeepTheLossAndRoundTripTheValues) {
   const Type& type = GetParam();
   train_wide("one");
   const fs::path out = folder_ / (std::string(type.format) == "gguf" ? "out.gguf" : "out");
@@ -95,7 +96,7 @@ TEST_P(QuantisedExports, ComeBackWithNearlyTheLossAndTheFilesValues) {
   done({"import", out, "--run", "two"});
   EXPECT_NEAR(loss_of("two"), loss_of("one"), type.most_loss);
   EXPECT_FALSE(done({"generate", "the ", "--run", "two", "--greedy", "--max-tokens", "4"}).out.empty());
-  // A plain folder of what was read is the same model.
+  // An unquantised folder of the imported values is the same model.
   done({"export", "--run", "two", "--format", "hf", folder_ / "plain", "--dtype", "float32"});
   done({"import", folder_ / "plain", "--run", "three"});
   EXPECT_EQ(loss_of("three"), loss_of("two"));
@@ -113,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(Types, QuantisedExports,
                                            Type{"int4", "hf", "INT4", "moe.experts.gate_up_proj", 13, 0.1}),
                          [](const auto& type) { return std::string(type.param.dtype); });
 
-// Weights are farther from the run's than without calibration, so that outputs are nearer.
+// Weights differ more from the run's than without calibration, so that outputs differ less.
 TEST_F(WideRuns, AreCalibratedOnAText) {
   train_wide("one");
   done({"export", "--run", "one", folder_ / "plain", "--dtype", "int4"});
@@ -130,14 +131,14 @@ TEST_F(WideRuns, AreCalibratedOnAText) {
   EXPECT_TRUE(ledger["calibration"]["uncalibrated"].is_array());
   done({"import", folder_ / "out", "--run", "two"});
   EXPECT_NEAR(loss_of("two"), loss_of("one"), 0.1);
-  // The same text gives the same bytes.
+  // Calibration is deterministic.
   done({"export", "--run", "one", folder_ / "again", "--dtype", "int4", "--calibrate", folder_ / "text.txt"});
   EXPECT_EQ(file("again/model.safetensors"), file("out/model.safetensors"));
 }
 
 class QuantisedTypes : public SmallRuns {};
 
-TEST_F(QuantisedTypes, TypesThatAFormatDoesNotHaveAreRefused) {
+TEST_F(QuantisedTypes, RefusesTypesThatAFormatLacks) {
   train_small("one", {"--ranks", "1"});
   EXPECT_THAT(run({"export", "--run", "one", "--dtype", "q4_k", folder_ / "hf"}).err, HasSubstr("add --format gguf"));
   EXPECT_THAT(run({"export", "--run", "one", "--dtype", "int4", "--format", "gguf", folder_ / "a.gguf"}).err,
@@ -153,7 +154,7 @@ TEST_F(QuantisedTypes, TypesThatAFormatDoesNotHaveAreRefused) {
   EXPECT_FALSE(fs::exists(folder_ / "hf"));
 }
 
-// Rows that are no super-blocks take the types that llama.cpp falls back to.
+// Rows that do not fill super-blocks use llama.cpp's fallback types.
 TEST_F(QuantisedTypes, NarrowRowsFallBack) {
   train_small("one", {"--ranks", "1"});
   done({"export", "--run", "one", "--format", "gguf", folder_ / "a.gguf", "--dtype", "q4_k_m"});
@@ -162,7 +163,7 @@ TEST_F(QuantisedTypes, NarrowRowsFallBack) {
   EXPECT_EQ(file.find("blk.1.ffn_down_exps.weight")->info.type->name, "Q8_0");
   EXPECT_EQ(file.find("blk.0.ffn_gate_inp.weight")->info.type->name, "F32");
   done({"import", folder_ / "a.gguf", "--run", "two"});
-  // Quantised once more, values would move but for those in Q8_0.
+  // A second quantisation would change values of all types but Q8_0.
   done({"export", "--run", "two", "--format", "gguf", folder_ / "b.gguf"});
   const GgufFile again(folder_ / "b.gguf");
   EXPECT_EQ(again.find("blk.0.attn_q.weight")->info.type->name, "F32");

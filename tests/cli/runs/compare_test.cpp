@@ -8,7 +8,7 @@ namespace {
 
 using CompareTest = MadeUpRuns;
 
-TEST_F(CompareTest, KeysThatDifferAndLossesAreShown) {
+TEST_F(CompareTest, ShowsDifferentKeysAndLosses) {
   make("base", 100, "micro_batch_size = 2\n[optimizer]\nlr = 1e-3\n");
   make("tuned", 50, "micro_batch_size = 2\n[optimizer]\nlr = 2e-3\n", "", 3);
   const Said said = runs({"compare", "base", "tuned"});
@@ -21,7 +21,7 @@ TEST_F(CompareTest, KeysThatDifferAndLossesAreShown) {
   EXPECT_TRUE(contains(said.out, "a: base")) << said.out;
 }
 
-TEST_F(CompareTest, JsonHasWhatTheTablesHave) {
+TEST_F(CompareTest, JsonHasTheTables) {
   make("base", 100, "[optimizer]\nlr = 2e-3\n");
   make("tuned", 5, "", "");
   const auto json = nlohmann::json::parse(runs({"compare", "base", "tuned", "--json"}).out);
@@ -32,7 +32,7 @@ TEST_F(CompareTest, JsonHasWhatTheTablesHave) {
   EXPECT_TRUE(json["runs"][1]["best_validation_loss"].is_null());
 }
 
-TEST_F(CompareTest, ThePageHasACurveOfEach) {
+TEST_F(CompareTest, PageHasACurveForEachRun) {
   for (const char* name : {"a", "b", "c"}) make(name, 30);
   const std::string page = folder_ / "comparison.html";
   const Said said = runs({"compare", "a", "b", "c", "--report", page});
@@ -42,7 +42,7 @@ TEST_F(CompareTest, ThePageHasACurveOfEach) {
   EXPECT_TRUE(contains(read_text(page), R"("name":"c validation")"));
 }
 
-TEST_F(CompareTest, WhatCannotBeComparedIsRefused) {
+TEST_F(CompareTest, RefusesIncomparableRuns) {
   make("a", 3);
   make("b", 3);
   const std::string folder = runs_.string();
@@ -52,8 +52,8 @@ TEST_F(CompareTest, WhatCannotBeComparedIsRefused) {
   expect_refusal({"runs", "compare", "a", "../a", "--runs-folder", folder}, 2, {"no run ../a"});
 }
 
-// Runs of which one has a configuration of another version of the program.
-TEST_F(CompareTest, AnUnreadableConfigurationIsNoReasonToSayNothing) {
+// One of the runs has a configuration of another version of the program.
+TEST_F(CompareTest, ComparesDespiteAnUnreadableConfiguration) {
   make("a", 3);
   make("b", 3, "no_such_key = 1\n");
   const Said said = runs({"compare", "a", "b"});

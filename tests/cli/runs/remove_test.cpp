@@ -22,7 +22,7 @@ class RemoveTest : public MadeUpRuns {
   }
 };
 
-TEST_F(RemoveTest, NeedsNames) {
+TEST_F(RemoveTest, RequiresNames) {
   for (const char* command : {"remove", "compare"}) {
     const Said said = runs({command}, "");
     EXPECT_EQ(said.code, 2);
@@ -30,7 +30,7 @@ TEST_F(RemoveTest, NeedsNames) {
   }
 }
 
-TEST_F(RemoveTest, AsksAndSaysWhatIsFreed) {
+TEST_F(RemoveTest, AsksAndReportsFreedSpace) {
   make("a", 3);
   write_text(runs_ / "a/checkpoints/step-3/shard", std::string(3 << 20, 'x'));
   expect_kept(remove({"a"}, ""), "a", "nothing was removed: answer y, or give --yes");
@@ -43,7 +43,7 @@ TEST_F(RemoveTest, AsksAndSaysWhatIsFreed) {
   EXPECT_TRUE(fs::is_empty(runs_));
 }
 
-TEST_F(RemoveTest, SeveralAtOnceOrNone) {
+TEST_F(RemoveTest, RemovesAllNamedRunsOrNone) {
   for (const char* name : {"a", "b", "c"}) make(name, 3);
   const auto lock = RunLock::take(runs_ / "b");
   expect_kept(remove({"a", "b", "--yes"}, ""), "a", "the run b is training");
@@ -53,7 +53,7 @@ TEST_F(RemoveTest, SeveralAtOnceOrNone) {
   EXPECT_TRUE(fs::exists(runs_ / "b"));
 }
 
-TEST_F(RemoveTest, NamesReachNothingOutside) {
+TEST_F(RemoveTest, NamesCannotLeaveTheFolder) {
   make("a", 3);
   write_text(folder_ / "other/config.toml", "");
   for (const char* name : {"../other", ".", "..", "/", "a/"})
@@ -64,7 +64,7 @@ TEST_F(RemoveTest, NamesReachNothingOutside) {
   EXPECT_TRUE(fs::exists(folder_ / "other/config.toml"));
 }
 
-TEST_F(RemoveTest, WhatAFailedStartLeftGoesAsARunDoes) {
+TEST_F(RemoveTest, RemovesLeftoversOfAFailedStart) {
   make("a", 3);
   for (const char* file : {"left/.lock", "left/tokenizer.json", "left/data/tokens.bin", "locked/.lock", "mine/.lock",
                            "mine/notes.txt", "files/data/tokens.bin", "book/.lock", "book/data/book.txt"})
@@ -87,7 +87,7 @@ TEST_F(RemoveTest, WhatAFailedStartLeftGoesAsARunDoes) {
     EXPECT_TRUE(fs::exists(runs_ / file)) << file;
 }
 
-TEST_F(RemoveTest, WhatAStartLeftThatFailedWithItsRecordsOpenGoesToo) {
+TEST_F(RemoveTest, RemovesLeftoversOfAStartThatFailedWithOpenRecords) {
   make("a", 3);
   make("late", 0, "", "failed: no such folder");
   fs::remove(runs_ / "late/config.toml");
@@ -105,8 +105,8 @@ TEST_F(RemoveTest, WhatAStartLeftThatFailedWithItsRecordsOpenGoesToo) {
   EXPECT_FALSE(fs::exists(runs_ / "late"));
 }
 
-// Its configuration is lost, not the run.
-TEST_F(RemoveTest, RecordedStepsAreNoLeftOver) {
+// Only its configuration is lost.
+TEST_F(RemoveTest, RunsWithRecordedStepsAreNotLeftovers) {
   make("a", 3);
   write_text(runs_ / "lost/.lock", "");
   fs::copy_file(runs_ / "a/metrics.jsonl", runs_ / "lost/metrics.jsonl");
@@ -115,7 +115,7 @@ TEST_F(RemoveTest, RecordedStepsAreNoLeftOver) {
   EXPECT_TRUE(fs::exists(runs_ / "lost/metrics.jsonl"));
 }
 
-TEST_F(RemoveTest, AFailedStartThatTriesAgainIsNotRemoved) {
+TEST_F(RemoveTest, KeepsAFailedStartThatTriesAgain) {
   make("a", 3);
   write_text(runs_ / "left/.lock", "");
   const auto lock = RunLock::take(runs_ / "left");
@@ -124,7 +124,7 @@ TEST_F(RemoveTest, AFailedStartThatTriesAgainIsNotRemoved) {
   EXPECT_TRUE(fs::exists(runs_ / "left"));
 }
 
-TEST_F(RemoveTest, WhatAnotherRunNeedsStays) {
+TEST_F(RemoveTest, KeepsRunsThatOthersNeed) {
   make("base", 3);
   make("tuned", 3, "init_from = \"base\"\n");
   expect_kept(remove({"base", "--yes"}, ""), "base", "the run tuned was given init_from = base");
@@ -137,11 +137,11 @@ TEST_F(RemoveTest, WhatAnotherRunNeedsStays) {
   make("shards", 3,
        "[data]\ntokenizer = \"t.json\"\ndata_path = \"x," + (runs_ / "base/data/tokens").string() + "\"\n");
   expect_kept(remove({"base", "--yes"}, ""), "base", "the run shards was given data_path = x,");
-  EXPECT_EQ(remove({"base", "shards", "--yes"}, "").code, 0) << "both at once";
+  EXPECT_EQ(remove({"base", "shards", "--yes"}, "").code, 0) << "both together";
   EXPECT_TRUE(fs::exists(runs_ / "tuned"));
 }
 
-TEST_F(RemoveTest, WhatAProcessHasOpenStays) {
+TEST_F(RemoveTest, KeepsRunsInUse) {
   make("a", 3);
   const fs::path file = runs_ / "a/metrics.jsonl";
   {
@@ -152,7 +152,7 @@ TEST_F(RemoveTest, WhatAProcessHasOpenStays) {
   EXPECT_EQ(remove({"a", "--yes"}, "").code, 0);
 }
 
-TEST_F(RemoveTest, WhatARemovalThatWasKilledLeftGoesToo) {
+TEST_F(RemoveTest, RemovesLeftoversOfAKilledRemoval) {
   make("a", 3);
   make("b", 3);
   fs::rename(runs_ / "a", runs_ / ".removed-a");

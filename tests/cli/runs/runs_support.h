@@ -1,4 +1,4 @@
-// Folders of runs as trainings leave them, without training.
+// Run folders as training leaves them, without training.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace witan::test {
 
 class MadeUpRuns : public ::testing::Test {
  protected:
-  // `steps` of 100 steps, the losses of which fall from `loss`; an evaluation after every tenth.
+  // Records `steps` of 100 steps, with losses falling from `loss` and an evaluation after every tenth.
   void make(const std::string& name, int64_t steps, const std::string& toml = "", const std::string& end = "finished",
             double loss = 4) const {
     write_text(runs_ / name / "config.toml", "[train]\ntrain_iters = 100\n" + toml);

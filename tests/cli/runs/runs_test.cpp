@@ -22,7 +22,7 @@ nlohmann::json by_name(const Said& said) {
   return runs;
 }
 
-TEST_F(RunsTest, EachStateIsTold) {
+TEST_F(RunsTest, ShowsEachState) {
   make("done", 100);
   make("early", 40, "", "stopped early");
   make("stopped", 40, "", "stopped by a signal");
@@ -33,7 +33,7 @@ TEST_F(RunsTest, EachStateIsTold) {
   make("foreign", 0, "", "");
   write_text(runs_ / "foreign/ledger.json", "{}");
   fs::create_directories(runs_ / "foreign/checkpoints/step-0");
-  make("lost", 0, "", "");  // its metrics, but not its checkpoints
+  make("lost", 0, "", "");  // has metrics but no checkpoints
   for (const char* step : {"step-8", "step-10"}) fs::create_directories(runs_ / "lost/checkpoints" / step);
   const auto lock = RunLock::take(runs_ / "now");
   const nlohmann::json runs = by_name(this->runs({"--json"}));
@@ -47,18 +47,18 @@ TEST_F(RunsTest, EachStateIsTold) {
   EXPECT_EQ(runs["fresh"]["state"], "not begun");
   EXPECT_EQ(runs["now"]["state"], "running");
   EXPECT_EQ(runs["foreign"]["state"], "imported");
-  EXPECT_TRUE(runs["foreign"]["total_steps"].is_null()) << "nobody has asked for any";
+  EXPECT_TRUE(runs["foreign"]["total_steps"].is_null()) << "none were requested";
   EXPECT_EQ(runs.size(), 9u);
 }
 
-TEST_F(RunsTest, AnImportedRunHasNoSteps) {
+TEST_F(RunsTest, ImportedRunsHaveNoSteps) {
   write_text(runs_ / "foreign/config.toml", "[train]\ntrain_iters = 100\n");
   write_text(runs_ / "foreign/ledger.json", "{}");
   fs::create_directories(runs_ / "foreign/checkpoints/step-0");
   EXPECT_TRUE(contains(runs().out, "foreign  imported     -   -     - ")) << runs().out;
 }
 
-TEST_F(RunsTest, FiguresAreThoseOfTheLastStep) {
+TEST_F(RunsTest, ShowsFiguresOfTheLastStep) {
   make("a", 40, "", "");
   write_text(runs_ / "a/checkpoints/step-40/shard", std::string(100'000, 'x'));
   const nlohmann::json run = by_name(runs({"--json"}))["a"];
@@ -76,8 +76,8 @@ TEST_F(RunsTest, FiguresAreThoseOfTheLastStep) {
   EXPECT_TRUE(contains(said.out, "a    failed    40  100  3.6000      4.5000  80.0 K      1.50 M")) << said.out;
 }
 
-// Names and what stands where there is nothing are those of `witan report --json`.
-TEST_F(RunsTest, EveryRunHasEveryKey) {
+// Names and placeholders equal those of `witan report --json`.
+TEST_F(RunsTest, JsonHasEveryKeyForEveryRun) {
   make("trained", 40);
   make("fresh", 0, "", "");
   write_text(runs_ / "foreign/config.toml", "[train]\ntrain_iters = 100\n");
@@ -99,7 +99,7 @@ TEST_F(RunsTest, EveryRunHasEveryKey) {
   EXPECT_EQ(run["validation_loss"], report["validation"]["last"]["loss"]);
 }
 
-TEST_F(RunsTest, TheLatestComesFirst) {
+TEST_F(RunsTest, ListsTheLatestFirst) {
   for (const char* name : {"old", "older", "new"}) make(name, 3);
   const auto now = fs::file_time_type::clock::now();
   fs::last_write_time(runs_ / "old/metrics.jsonl", now - std::chrono::hours(2));
@@ -110,7 +110,7 @@ TEST_F(RunsTest, TheLatestComesFirst) {
   EXPECT_TRUE(contains(said.out, "20 h")) << said.out;
 }
 
-TEST_F(RunsTest, WhatIsNoRunIsSkippedWithAWord) {
+TEST_F(RunsTest, SkipsAndReportsOtherFolders) {
   make("good", 5);
   write_text(runs_ / "notes.txt", "hello");
   fs::create_directories(runs_ / "empty");
@@ -120,7 +120,7 @@ TEST_F(RunsTest, WhatIsNoRunIsSkippedWithAWord) {
   fs::create_symlink("nowhere", runs_ / "broken");
   make("pipes", 0, "", "");
   fs::remove(runs_ / "pipes/metrics.jsonl");
-  ASSERT_EQ(::mkfifo((runs_ / "pipes/metrics.jsonl").c_str(), 0600), 0) << "which would never end";
+  ASSERT_EQ(::mkfifo((runs_ / "pipes/metrics.jsonl").c_str(), 0600), 0) << "a link to itself";
   fs::create_directory_symlink(runs_, runs_ / "good/loop");
   make("strange", 5, "no_such_key = 1\n");
   make("torn", 5);
@@ -139,7 +139,7 @@ TEST_F(RunsTest, WhatIsNoRunIsSkippedWithAWord) {
   EXPECT_EQ(nlohmann::json::parse(runs({"--json"}).out).size(), 5u);
 }
 
-TEST_F(RunsTest, AFolderWithoutRunsAndNone) {
+TEST_F(RunsTest, HandlesEmptyAndMissingFolders) {
   expect_refusal({"runs", "--runs-folder", runs_.string()}, 2, {"cannot read the folder of runs", "witan train"});
   fs::create_directories(runs_);
   const Said said = runs();
@@ -153,7 +153,7 @@ TEST_F(RunsTest, AFolderWithoutRunsAndNone) {
   EXPECT_FALSE(contains(skipped.err, "there is no run")) << skipped.err;
 }
 
-TEST_F(RunsTest, WhatARunWasStartedWithIsShown) {
+TEST_F(RunsTest, ShowsTheCommandOfARun) {
   make("a", 3);
   const std::string toml = read_text(runs_ / "a/config.toml");
   write_text(runs_ / "a/config.toml", cli::origin_line("gpt2-124m", "mine.toml") + toml);
@@ -163,7 +163,7 @@ TEST_F(RunsTest, WhatARunWasStartedWithIsShown) {
   EXPECT_EQ(cli::read_origin(runs_ / "nowhere"), "");
 }
 
-TEST(DiskUsage, CountsAFileOfTwoNamesOnce) {
+TEST(DiskUsage, CountsHardLinksOnce) {
   const TempFolder folder;
   write_text(folder / "a/one", std::string(1 << 20, 'x'));
   const uint64_t one = cli::disk_usage(folder / "a");
@@ -177,7 +177,7 @@ namespace fs = std::filesystem;
 
 class SnapshotTest : public MadeUpRuns {};
 
-TEST_F(SnapshotTest, AsksARunThatTrains) {
+TEST_F(SnapshotTest, AsksARunningRun) {
   make("a", 3);
   const Said idle = runs({"snapshot", "a"}, "");
   EXPECT_EQ(idle.code, 2);
@@ -191,7 +191,7 @@ TEST_F(SnapshotTest, AsksARunThatTrains) {
   const std::string first = read_text(runs_ / "a/memory/request");
   EXPECT_FALSE(first.empty());
   runs({"snapshot", "a"}, "");
-  EXPECT_NE(read_text(runs_ / "a/memory/request"), first) << "each is another request";
+  EXPECT_NE(read_text(runs_ / "a/memory/request"), first) << "each call is a new request";
   EXPECT_EQ(runs({"snapshot", "nowhere"}, "").code, 2);
 }
 

@@ -5,7 +5,7 @@
 namespace witan::cli {
 namespace {
 
-TEST(TextCurves, AFallingAndARisingLineCross) {
+TEST(TextCurves, DrawsCrossingCurves) {
   const Curve falling = {{0, 4}, {1, 3}, {2, 2}, {3, 1}, {4, 0}}, rising = {{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}};
   EXPECT_EQ(text_curves({{'a', falling}, {'b', rising}}, 5, 5),
             "        4 |a   b\n"
@@ -17,16 +17,16 @@ TEST(TextCurves, AFallingAndARisingLineCross) {
             "     step  0   4\n");
 }
 
-// A loss begins high: the highest twentieth is drawn at the edge.
-TEST(TextCurves, TheFirstStepsDoNotFlattenTheRest) {
+// Losses start high: the highest twentieth is drawn at the edge.
+TEST(TextCurves, InitialStepsDoNotFlattenTheRest) {
   Curve curve = {{0, 1000}};
   for (int i = 1; i <= 40; ++i) curve.push_back({static_cast<double>(i), 1.0 * (40 - i)});
   const std::string picture = text_curves({{'a', curve}}, 41, 4);
   EXPECT_TRUE(picture.starts_with("       38 |a")) << picture;
 }
 
-// However few values it has beside the others.
-TEST(TextCurves, AShortCurveFarAboveIsDrawnWhereItIs) {
+// A curve with few values is not clipped.
+TEST(TextCurves, DrawsShortCurvesFarAboveTheOthers) {
   Curve low;
   for (int i = 0; i <= 100; ++i) low.push_back({static_cast<double>(i), 2});
   const std::string picture = text_curves({{'a', low}, {'b', {{0, 6}, {50, 4}}}}, 3, 5);
@@ -38,12 +38,12 @@ TEST(TextCurves, AShortCurveFarAboveIsDrawnWhereItIs) {
             "        2 |aaa\n");
 }
 
-TEST(TextCurves, OnePointAndNone) {
+TEST(TextCurves, HandlesOnePointAndNone) {
   EXPECT_EQ(text_curves({{'a', {}}}, 5, 3), "");
   EXPECT_NE(text_curves({{'a', {{7, 2.5}}}}, 5, 3).find("2.5 |a"), std::string::npos);
 }
 
-TEST(TextTable, ColumnsAreAsWideAsTheirWidestCell) {
+TEST(TextTable, ColumnsFitTheirWidestCell) {
   EXPECT_EQ(text_table({{"run", "steps"}, {"first-light", "7"}}, {Align::left, Align::right}),
             "run          steps\n"
             "first-light      7\n");

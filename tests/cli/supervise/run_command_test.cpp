@@ -1,4 +1,4 @@
-// witan run: runs whose ranks are killed go on, to the losses of a run that nobody disturbed.
+// witan run: after ranks are killed, runs continue with the losses of an undisturbed run.
 #include <signal.h>
 
 #include <chrono>
@@ -16,13 +16,13 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr double kPatience = 120;  // of a busy machine
+constexpr double kPatience = 120;  // on a busy machine
 
 class RunCommandTest : public ::testing::Test {
  protected:
   RunCommandTest() { write_text(own_ / "text.txt", some_text(800)); }
 
-  // Sixteen micro-batches; `more` beats what stands here.
+  // Uses sixteen micro-batches; `more` overrides these words.
   std::vector<std::string> train(const std::string& run, const std::vector<std::string>& more = {}) const {
     return with_flags(
         words_in("--train-iters 60 --save-interval 5 --seq-length 16 --hidden-size 16 --num-layers 2 --num-experts 4 "
@@ -50,7 +50,7 @@ class RunCommandTest : public ::testing::Test {
   }
   std::string log() const { return read_text(own_ / "log"); }
 
-  // Of the run's steps so far; a line that is half written does not count.
+  // The run's steps so far, without an incomplete last line.
   std::map<int64_t, nlohmann::json> steps(const std::string& run) const {
     std::map<int64_t, nlohmann::json> steps;
     std::istringstream lines(read_text(own_ / "runs" / run / "metrics.jsonl"));
@@ -64,7 +64,7 @@ class RunCommandTest : public ::testing::Test {
     const auto all = steps(run);
     return all.empty() ? 0 : all.rbegin()->first;
   }
-  // The process of a rank of a supervised job of this test; 0: none.
+  // The process of a rank of this test's supervised job; 0: none.
   pid_t process_of(int rank) const {
     const std::string variable = "RANK=" + std::to_string(rank);
     for (const auto& entry : fs::directory_iterator("/proc")) {
@@ -82,7 +82,7 @@ class RunCommandTest : public ::testing::Test {
     ASSERT_GT(process, 1) << log();
     ::kill(process, SIGKILL);
   }
-  // From the kill to a step that the run had not done before: seconds.
+  // Seconds from the kill until a new step.
   double goes_on_after_kill(Program& program, const std::string& run, int rank, int64_t step, int restart) const {
     EXPECT_TRUE(program.reaches([&] { return last_step(run) >= step; }, kPatience)) << log();
     const auto killed = Clock::now();
@@ -101,7 +101,7 @@ std::vector<std::string> deterministic() {
   return {"--deterministic", "true", "--expert-model-parallel-size", "2"};
 }
 
-TEST_F(RunCommandTest, GoesOnWithTheRanksThatAreLeftToTheSameBits) {
+TEST_F(RunCommandTest, ContinuesWithTheRemainingRanksToTheSameBits) {
   Program program(supervised({"--ranks", "4"}, train("lost", deterministic())), own_ / "log");
   const double first = goes_on_after_kill(program, "lost", 2, 12, 1);
   const double second = goes_on_after_kill(program, "lost", 0, 30, 2);
@@ -120,13 +120,13 @@ TEST_F(RunCommandTest, GoesOnWithTheRanksThatAreLeftToTheSameBits) {
   train_undisturbed("whole", deterministic());
   const auto lost = steps("lost"), whole = steps("whole");
   ASSERT_EQ(whole.size(), 60u);
-  ASSERT_EQ(lost.size(), 60u) << "each step stands there once";
+  ASSERT_EQ(lost.size(), 60u) << "each step is recorded once";
   for (const auto& [step, event] : whole)
     for (const char* key : {"loss", "grad_norm", "lr"}) EXPECT_EQ(lost.at(step)[key], event[key]) << key << step;
 }
 
-// Without deterministic mode other layouts round otherwise, and three ranks do not divide 16 micro-batches, but 24.
-TEST_F(RunCommandTest, GoesOnWithThreeRanksToTheSameLosses) {
+// Without deterministic mode other layouts round differently. Three ranks do not divide 16 micro-batches, but 24.
+TEST_F(RunCommandTest, ContinuesWithThreeRanksToTheSameLosses) {
   const std::vector<std::string> more = {"--global-batch-size",          "24", "--train-iters", "40",
                                          "--expert-model-parallel-size", "4"};
   Program program(supervised({"--ranks", "4"}, train("lost", more)), own_ / "log");
@@ -143,7 +143,7 @@ TEST_F(RunCommandTest, GoesOnWithThreeRanksToTheSameLosses) {
   }
 }
 
-TEST_F(RunCommandTest, StartsWithAllRanksAgainWhenTheyAreBack) {
+TEST_F(RunCommandTest, ReturnsToAllRanksWhenTheyAreBack) {
   Program program(supervised({"--ranks", "4", "--max-restarts", "3"},
                              train("lost", {"--train-iters", "4000", "--save-interval", "20"})),
                   own_ / "log");
@@ -157,12 +157,12 @@ TEST_F(RunCommandTest, StartsWithAllRanksAgainWhenTheyAreBack) {
   program.send(SIGTERM);
   ASSERT_TRUE(program.ends_within(kPatience)) << log();
   EXPECT_EQ(program.wait(), 75) << log();
-  EXPECT_EQ(process_of(0), 0) << "no rank is left behind";
+  EXPECT_EQ(process_of(0), 0) << "no rank is left over";
   EXPECT_TRUE(contains(log(), "the run is saved, and starts again with all 4 ranks")) << log();
   const std::string restart = log().substr(0, log().find("all 4 ranks start again"));
   EXPECT_TRUE(contains(restart, "; the ranks end to be started again\n")) << log();
   for (const char* end : {"Ctrl-C again", "(saved at step ", "\nwrite text  "})
-    EXPECT_FALSE(contains(restart, end)) << "this is not the end of the run\n" << log();
+    EXPECT_FALSE(contains(restart, end)) << "the run has not ended\n" << log();
 }
 
 TEST_F(RunCommandTest, RegrowsByItselfAfterMinutes) {
@@ -195,7 +195,7 @@ TEST_F(RunCommandTest, GivesUpAfterTheLastRestart) {
       << log();
 }
 
-TEST_F(RunCommandTest, ARankThatIsStoppedIsEndedAndLeftOut) {
+TEST_F(RunCommandTest, EndsAndExcludesAStoppedRank) {
   Program program(supervised({"--ranks", "2"}, train("lost", {"--train-iters", "4000", "--save-interval", "20",
                                                               "--distributed-timeout-minutes", "0.05"})),
                   own_ / "log");
@@ -214,15 +214,16 @@ TEST_F(RunCommandTest, ARankThatIsStoppedIsEndedAndLeftOut) {
   EXPECT_EQ(program.wait(), 75) << log();
 }
 
-// The others have seconds to end in, and only then does the supervisor decide with which ranks the run resumes.
-TEST_F(RunCommandTest, TakesLostRanksBackThatAreAskedForWhileTheOthersEnd) {
+// The other ranks have seconds to end; only then does the supervisor choose the ranks that resume the run.
+TEST_F(RunCommandTest, ReturnsLostRanksRequestedWhileOthersEnd) {
   Program program(supervised({"--ranks", "2"}, train("lost", {"--train-iters", "4000", "--save-interval", "20"})),
                   own_ / "log");
   ASSERT_TRUE(program.reaches([&] { return last_step("lost") >= 5; }, kPatience)) << log();
   const pid_t first = process_of(0);
   ::kill(process_of(1), SIGSTOP);  // it cannot end by itself
   kill_rank(0);
-  ASSERT_TRUE(program.reaches([&] { return ::kill(first, 0) != 0; }, kPatience)) << "the supervisor knows: " << log();
+  ASSERT_TRUE(program.reaches([&] { return ::kill(first, 0) != 0; }, kPatience))
+      << "the supervisor has noticed: " << log();
   program.send(SIGHUP);
   ASSERT_TRUE(program.reaches([&] { return contains(log(), "restart 1 of 3"); }, kPatience)) << log();
   EXPECT_FALSE(contains(log(), "no rank is missing")) << log();
@@ -237,8 +238,8 @@ TEST_F(RunCommandTest, TakesLostRanksBackThatAreAskedForWhileTheOthersEnd) {
   EXPECT_EQ(program.wait(), 75) << log();
 }
 
-// --fresh is of the first start alone: it would throw away what was saved.
-TEST_F(RunCommandTest, BeginsAnewOnlyOnce) {
+// --fresh applies only to the first start: repeated, it would discard saved checkpoints.
+TEST_F(RunCommandTest, StartsOverOnlyOnce) {
   std::vector<std::string> call = train("lost");
   call.emplace_back("--fresh");
   Program program(supervised({"--ranks", "2"}, call), own_ / "log");
@@ -247,11 +248,11 @@ TEST_F(RunCommandTest, BeginsAnewOnlyOnce) {
   EXPECT_EQ(program.wait(), 0) << log();
   EXPECT_EQ(steps("lost").size(), 60u);
   EXPECT_FALSE(contains(log(), "archived")) << log();
-  EXPECT_TRUE(contains(log(), " run --ranks 2 -- train --run lost")) << "what continues it\n" << log();
+  EXPECT_TRUE(contains(log(), " run --ranks 2 -- train --run lost")) << "the restart continues it\n" << log();
 }
 
-TEST_F(RunCommandTest, AMistakeIsRefusedOnceAndNotTriedAgain) {
-  // By the supervisor itself, which starts nothing.
+TEST_F(RunCommandTest, RefusesAMistakeOnceWithoutRetries) {
+  // The supervisor itself refuses without starting anything.
   const std::vector<std::string> start = {"run", "--ranks", "2", "--", "train"};
   const auto refused = [&](std::vector<std::string> more, int code, const std::vector<std::string>& pieces) {
     more.insert(more.begin(), start.begin(), start.end());
@@ -279,7 +280,7 @@ TEST_F(RunCommandTest, AMistakeIsRefusedOnceAndNotTriedAgain) {
     expect_refusal({"run", std::string("--ranks=") + word, "--", "train", "--run", "zz"}, 2,
                    {cat("witan run: --ranks: ", word, " is not a whole number")});
   expect_refusal({"run", "--rank", "2", "--", "train"}, 2, {"unknown flag --rank (did you mean --ranks?)"});
-  // By the ranks.
+  // The ranks refuse.
   Program program(supervised({"--ranks", "2"}, train("lost", {"--data", own_ / "nowhere.txt"})), own_ / "log");
   ASSERT_TRUE(program.ends_within(kPatience)) << log();
   EXPECT_EQ(program.wait(), 4) << log();
@@ -287,15 +288,15 @@ TEST_F(RunCommandTest, AMistakeIsRefusedOnceAndNotTriedAgain) {
   EXPECT_FALSE(contains(log(), "restart 1")) << log();
 }
 
-TEST_F(RunCommandTest, IsRefusedUnderALauncher) {
+TEST_F(RunCommandTest, RefusesToRunUnderALauncher) {
   Program program(supervised({"--ranks", "2"}, train("lost")), own_ / "log", {"RANK=0", "WORLD_SIZE=2"});
   ASSERT_TRUE(program.ends_within(kPatience));
   EXPECT_EQ(program.wait(), 2) << log();
   EXPECT_TRUE(contains(log(), "witan run starts its ranks itself, but a launcher started several processes")) << log();
 }
 
-// A run of one process starts again: no other layout is left to resume in.
-TEST_F(RunCommandTest, StartsAllAgainWhenNoneIsLeft) {
+// A run of one process starts again, since no other layout is left.
+TEST_F(RunCommandTest, RestartsAllWhenNoneIsLeft) {
   Program program(supervised({"--ranks", "1"}, train("lost")), own_ / "log");
   ASSERT_TRUE(program.reaches([&] { return last_step("lost") >= 12; }, kPatience)) << log();
   kill_rank(0);
@@ -305,15 +306,15 @@ TEST_F(RunCommandTest, StartsAllAgainWhenNoneIsLeft) {
   EXPECT_EQ(steps("lost").size(), 60u);
 }
 
-// Ranks whose supervisor is killed save the run and end.
-TEST_F(RunCommandTest, NoRankOutlivesIt) {
+// Ranks of a killed supervisor save the run and end.
+TEST_F(RunCommandTest, RanksDoNotOutliveIt) {
   auto program = std::make_unique<Program>(
       supervised({"--ranks", "2"}, train("lost", {"--train-iters", "100000", "--save-interval", "1000"})),
       own_ / "log");
   ASSERT_TRUE(program->reaches([&] { return last_step("lost") >= 5; }, kPatience)) << log();
   program.reset();  // kills it
   EXPECT_TRUE(comes_true([&] { return process_of(0) + process_of(1) == 0; }));
-  EXPECT_FALSE(fs::is_empty(own_ / "runs/lost/checkpoints")) << "it was saved: " << log();
+  EXPECT_FALSE(fs::is_empty(own_ / "runs/lost/checkpoints")) << "the run was saved: " << log();
 }
 
 }  // namespace

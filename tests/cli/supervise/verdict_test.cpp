@@ -23,12 +23,12 @@ void expect(const Verdict& verdict, Outcome outcome, ExitCode code, const std::v
   EXPECT_EQ(verdict.reason, reason);
 }
 
-TEST(Verdict, OfRanksThatAreDone) {
+TEST(Verdict, FinishedRanksEndTheRun) {
   expect(judge(Ends(3, kDone), false), Outcome::done, ExitCode::done, {}, "");
   expect(judge({kDone, kPreempted}, true), Outcome::done, ExitCode::done, {}, "");
 }
 
-TEST(Verdict, ARankThatWasKilledIsLostAndThoseItLeftAloneAreNot) {
+TEST(Verdict, AKilledRankIsLostAndItsWaitingPeersAreNot) {
   expect(judge({kAlone, kAlone, kKilled, kAlone}, false), Outcome::failed, ExitCode::rank_lost, {2},
          "rank 2 was killed by signal 9 (Killed)");
   expect(judge({kKilled, kAlone, kKilled}, false), Outcome::failed, ExitCode::rank_lost, {0, 2},
@@ -42,12 +42,12 @@ TEST(Verdict, ABugOfOneRankIsItsOwn) {
          "rank 0 ended with exit code 10");
 }
 
-TEST(Verdict, RanksThatLostEachOtherAreAllThere) {
+TEST(Verdict, RanksThatLostEachOtherAreAllPresent) {
   expect(judge(Ends(2, kAlone), false), Outcome::failed, ExitCode::rank_lost, {},
          "the ranks lost the connections to each other");
 }
 
-TEST(Verdict, ARankThatHangsIsLostUnlessAnotherHasFailedBefore) {
+TEST(Verdict, AHangingRankIsLostUnlessAnotherFailedBefore) {
   const RankEnd hung = {.signal = SIGKILL, .ended_by_supervisor = true};
   expect(judge({kAlone, hung}, false), Outcome::failed, ExitCode::rank_lost, {1},
          "rank 1 did not end when others had failed");
@@ -55,8 +55,8 @@ TEST(Verdict, ARankThatHangsIsLostUnlessAnotherHasFailedBefore) {
          "rank 0 was killed by signal 9 (Killed)");
 }
 
-// Rank 0 leaves last: what it says became of the run, whatever holds up another one behind that.
-TEST(Verdict, ARankThatHangsBehindTheEndIsNoLoss) {
+// Rank 0 leaves last, so its result is the run's, even if another rank hangs afterwards.
+TEST(Verdict, ARankThatHangsAfterTheEndIsNotLost) {
   const RankEnd hung = {.signal = SIGKILL, .ended_by_supervisor = true};
   const std::string why = "rank 1 did not end when the run was over, and was made to";
   expect(judge({kDone, hung}, false), Outcome::done, ExitCode::done, {}, why);
@@ -67,14 +67,14 @@ TEST(Verdict, ARankThatHangsBehindTheEndIsNoLoss) {
   EXPECT_EQ(judge({hung, kAlone}, false).outcome, Outcome::failed);
 }
 
-TEST(Verdict, WhatWouldComeAgainIsRefused) {
+TEST(Verdict, ErrorsThatWouldRepeatAreRefused) {
   for (const ExitCode code : {ExitCode::usage, ExitCode::config, ExitCode::data, ExitCode::checkpoint,
                               ExitCode::diverged, ExitCode::out_of_memory, ExitCode::disk_full}) {
     const Verdict verdict = judge({kAlone, exited(code)}, false);
     EXPECT_EQ(verdict.outcome, Outcome::refused) << static_cast<int>(code);
     EXPECT_EQ(verdict.code, code);
   }
-  // What others then end with is a consequence.
+  // The other ranks' errors are consequences.
   EXPECT_EQ(judge({exited(ExitCode::checkpoint), kKilled}, false).outcome, Outcome::failed);
 }
 
@@ -83,14 +83,14 @@ TEST(Verdict, ARunThatWasAskedToStopHasStopped) {
   expect(judge(Ends(2, exited(ExitCode::interrupted)), false), Outcome::stopped, ExitCode::interrupted, {}, "");
   expect(judge({kAlone, kPreempted}, true), Outcome::stopped, ExitCode::preempted, {}, "");
   EXPECT_EQ(judge({kPreempted, kKilled}, true).outcome, Outcome::failed);
-  // Before they listen to signals.
+  // The signal came before they handled signals.
   expect(judge({{.signal = SIGINT}, {.signal = SIGINT}}, true), Outcome::stopped, ExitCode::interrupted, {}, "");
   expect(judge({{.signal = SIGUSR1}, kAlone}, true), Outcome::stopped, ExitCode::preempted, {}, "");
   expect(judge({{.signal = SIGTERM}, kAlone}, false), Outcome::failed, ExitCode::rank_lost, {0},
          "rank 0 was killed by signal 15 (Terminated)");
 }
 
-// By somebody else than the supervisor, before it had anything to save.
+// Another process stopped it before there was anything to save.
 TEST(Verdict, ARankThatStopsAloneIsLost) {
   expect(judge({kAlone, kPreempted}, false), Outcome::failed, ExitCode::rank_lost, {1},
          "rank 1 ended with exit code 75");

@@ -1,4 +1,4 @@
-// witan train --dry-run: says what would be done, fails as the run would, and writes nothing.
+// witan train --dry-run describes the run, fails like the run, and writes nothing.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 class DryRunTest : public SmallRuns {
  protected:
-  // A small training, with more flags.
+  // A small training command with additional flags.
   static Words training(const Words& more) {
     return with_flags(words_in("train --device cpu --seq-length 16 --micro-batch-size 1 --global-batch-size 4 "
                                "--train-iters 6 --num-layers 2 --hidden-size 32 --ffn-hidden-size 32 --num-experts 4 "
@@ -32,7 +32,7 @@ class DryRunTest : public SmallRuns {
     more.insert(more.end(), {"--data", (folder_ / "text.txt").string()});
     return more;
   }
-  // Everything below the folder, with sizes and times of change.
+  // Everything below the folder, with sizes and modification times.
   std::map<std::string, std::string> everything() const {
     std::map<std::string, std::string> found;
     for (const auto& entry : fs::recursive_directory_iterator(folder_.path())) {
@@ -51,7 +51,7 @@ class DryRunTest : public SmallRuns {
   }
 };
 
-TEST_F(DryRunTest, ANewRunIsDescribedAndNothingWritten) {
+TEST_F(DryRunTest, DescribesANewRunAndWritesNothing) {
   const auto before = everything();
   const Said said = try_out(with_text());
   EXPECT_EQ(said.code, 0) << said.err;
@@ -62,8 +62,8 @@ TEST_F(DryRunTest, ANewRunIsDescribedAndNothingWritten) {
     EXPECT_TRUE(contains(said.err, piece)) << piece << " in " << said.err;
 }
 
-// With a tokenizer they are tokenized, else only their sizes are known.
-TEST_F(DryRunTest, SetsThatAreNotTokenizedAreSaid) {
+// With a tokenizer, sets are tokenized; otherwise only their sizes are known.
+TEST_F(DryRunTest, ReportsUntokenizedSets) {
   write_text(folder_ / "own.txt", some_text(3));
   const std::string set = "own=" + (folder_ / "own.txt").string();
   const Said untrained = try_out(with_text({"--valid-data", set}));
@@ -78,7 +78,7 @@ TEST_F(DryRunTest, SetsThatAreNotTokenizedAreSaid) {
   EXPECT_FALSE(contains(known.err, "each set of valid_data")) << known.err;
 }
 
-TEST_F(DryRunTest, ARunOnDiskIsReadAndLeftAsItIs) {
+TEST_F(DryRunTest, ReadsARunOnDiskWithoutChangingIt) {
   train_small("a", {});
   const auto before = everything();
   const Said more = try_out(with_text({"--run", "a"}));
@@ -96,7 +96,7 @@ TEST_F(DryRunTest, ARunOnDiskIsReadAndLeftAsItIs) {
   expect_fails(with_text({"--run", "a"}), 3, "another process trains or imports");
 }
 
-TEST_F(DryRunTest, NamesWhatHasNoText) {
+TEST_F(DryRunTest, NamesSourcesWithoutText) {
   write_text(folder_ / "empty.txt", "");
   fs::create_directories(folder_ / "nofiles");
   const std::string text = folder_ / "text.txt", empty = folder_ / "empty.txt", none = folder_ / "nofiles";
@@ -108,7 +108,7 @@ TEST_F(DryRunTest, NamesWhatHasNoText) {
   EXPECT_TRUE(contains(file("runs/a/train.log"), "Z warning " + said)) << file("runs/a/train.log");
 }
 
-TEST_F(DryRunTest, FailsAsTheRunWould) {
+TEST_F(DryRunTest, FailsLikeTheRun) {
   expect_fails({"--data", (folder_ / "nowhere.txt").string()}, 4, "nowhere.txt");
   write_text(folder_ / "binary", std::string("a\0b", 3));
   expect_fails({"--data", (folder_ / "binary").string()}, 4, "binary");
@@ -140,15 +140,15 @@ TEST_F(DryRunTest, FailsAsTheRunWould) {
   expect_fails(with_text(), 4, "is not a folder");
 }
 
-TEST_F(DryRunTest, AFolderThatCannotBeWrittenToIsSaid) {
-  if (::geteuid() == 0) GTEST_SKIP() << "root may write everywhere";
+TEST_F(DryRunTest, ReportsUnwritableFolders) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root can write everywhere";
   fs::create_directories(folder_ / "runs");
   fs::permissions(folder_ / "runs", fs::perms::owner_read | fs::perms::owner_exec);
   expect_fails(with_text(), 4, "cannot write to the run folder");
 }
 
-// As a user who is not root, wherever the test runs.
-TEST_F(DryRunTest, TheReasonIsThatOfTheFolder) {
+// Runs as a user other than root.
+TEST_F(DryRunTest, GivesTheReasonOfTheFolder) {
   const auto try_as_nobody = [] {
     if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(1);
     errno = ENOENT;

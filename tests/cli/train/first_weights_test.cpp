@@ -1,4 +1,4 @@
-// Runs that start from the weights of other runs: by which names, from which checkpoints, and what is kept of it.
+// Runs that start from the weights of other runs: accepted names, checkpoints used, and what is stored.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,15 +16,15 @@ using ::testing::Not;
 
 using FirstWeights = SmallRuns;
 
-// Of a file of safetensors: changes a bit of the last tensor.
+// Flips a bit of the last tensor in a safetensors file.
 void damage(const fs::path& path) {
   std::string bytes = read_file(path);
   bytes[bytes.size() - 5] = static_cast<char>(bytes[bytes.size() - 5] ^ 1);
   write_text(path, bytes);
 }
 
-// As a run that resumes from one says it.
-TEST_F(FirstWeights, DamagedCheckpointsThatWeightsAreNotTakenFromAreSaid) {
+// Like a run that resumes from a damaged checkpoint.
+TEST_F(FirstWeights, ReportsDamagedCheckpointsThatAreSkipped) {
   train_dense("dense", {"--ranks", "1", "--save-interval", "1", "--keep-last", "9"});
   const fs::path checkpoints = folder_ / "runs/dense/checkpoints";
   damage(checkpoints / "step-2/shard-00000.safetensors");
@@ -63,8 +63,8 @@ TEST_F(FirstWeights, DamagedCheckpointsThatWeightsAreNotTakenFromAreSaid) {
   }
 }
 
-// The run would have moved before its weights are read.
-TEST_F(FirstWeights, ARunIsNotBegunAnewFromItself) {
+// The run would be archived before its weights are read.
+TEST_F(FirstWeights, ARunCannotStartOverFromItself) {
   train_small("one", {"--ranks", "1"});
   const std::string config = file("runs/one/config.toml");
   const fs::path folder = folder_ / "runs/one";
@@ -86,13 +86,14 @@ TEST_F(FirstWeights, ARunIsNotBegunAnewFromItself) {
   train("two", {"--fresh", "--init-from", "one", "--ranks", "1"});
 }
 
-TEST_F(FirstWeights, UpcyclingTakesCheckpointsByName) {
+TEST_F(FirstWeights, UpcyclingAcceptsCheckpointsByName) {
   train_dense("dense", {"--ranks", "1", "--save-interval", "1", "--keep-last", "9"});
   write_text(folder_ / "same.json", nlohmann::json::parse(file("runs/dense/tokenizer.json")).dump());
   const auto upcycled = [&](const std::string& source, const std::string& name) {
     train_small(name, {"--upcycle", source, "--tokenizer", folder_ / "same.json", "--ranks", "1", "--lr", "0",
                        "--min-lr", "0", "--weight-decay", "0"});
-    EXPECT_THAT(file(cat("runs/", name, "/train.log")), Not(HasSubstr("another tokenizer"))) << "bytes do not count";
+    EXPECT_THAT(file(cat("runs/", name, "/train.log")), Not(HasSubstr("another tokenizer")))
+        << "the bytes need not be equal";
     const Said said = run({"export", "--run", name, "--format", "hf", folder_ / (name + "-hf")});
     EXPECT_EQ(said.code, 0) << said.err;
     return file(name + "-hf/model.safetensors");
@@ -106,8 +107,8 @@ TEST_F(FirstWeights, UpcyclingTakesCheckpointsByName) {
   EXPECT_THAT(none.err, HasSubstr("has no checkpoint 3"));
 }
 
-// What the call does not say; routing is the new run's own, as the dense model has none.
-TEST_F(FirstWeights, UpcyclingTakesTheDenseModelAndItsTokenizer) {
+// Settings that the call leaves out come from the dense model, except routing, which it does not have.
+TEST_F(FirstWeights, UpcyclingUsesTheDenseModelAndItsTokenizer) {
   train_dense("dense", {"--normalization", "LayerNorm", "--ranks", "1"});
   const std::vector<std::string> upcycle = {"--upcycle", "dense", "--num-experts", "6", "--ranks", "1"};
   train("moe", upcycle);
@@ -126,8 +127,8 @@ TEST_F(FirstWeights, UpcyclingTakesTheDenseModelAndItsTokenizer) {
   EXPECT_EQ(run({"train", "--run", "moe", "--train-iters", "3"}).code, 0) << "it has its own copy of the tokenizer";
 }
 
-// A run that has saved resumes from its own checkpoint: other first weights would only be written down.
-TEST_F(FirstWeights, ABegunRunKeepsWhatItWasBegunFrom) {
+// A run with checkpoints resumes from them: other initial weights would only be recorded.
+TEST_F(FirstWeights, AStartedRunKeepsItsInitialWeights) {
   for (const char* name : {"a", "b"}) train_small(name, {"--ranks", "1"});
   train("tuned", {"--init-from", "a", "--ranks", "1"});
   const std::string config = file("runs/tuned/config.toml");
@@ -148,7 +149,7 @@ TEST_F(FirstWeights, ABegunRunKeepsWhatItWasBegunFrom) {
       const Said said = run(args);
       EXPECT_EQ(said.code, 3) << key;
       EXPECT_EQ(said.err.substr(said.err.find(": ")), other.err.substr(other.err.find(": ")))
-          << "the same sentence as that of train";
+          << "the sentence that train prints";
     }
     EXPECT_EQ(file("runs/tuned/config.toml"), config);
   }
@@ -163,8 +164,8 @@ TEST_F(FirstWeights, ABegunRunKeepsWhatItWasBegunFrom) {
   EXPECT_EQ(same.code, 0) << same.err;
 }
 
-// A run that continues the training of another ends as that one does, and resumes from its own checkpoints.
-TEST_F(FirstWeights, ABranchGoesOnAsTheOtherRunDid) {
+// A run that continues another run's training ends like that one, and resumes from its own checkpoints.
+TEST_F(FirstWeights, ABranchContinuesLikeTheOtherRun) {
   write_text(folder_ / "four.toml", "train_iters = 4\nsave_interval = 1\nkeep_last = 9\n");
   done(words_in(
       "--run one --device cpu --ranks 2 --seq-length 16 --micro-batch-size 1 --global-batch-size 4 --hidden-size 32 "
@@ -177,7 +178,7 @@ TEST_F(FirstWeights, ABranchGoesOnAsTheOtherRunDid) {
       {"train", "--run", "two", "--init-from", "one@2", "--init-state", "training", "--device", "cpu", "--dry-run"});
   EXPECT_THAT(tried.err, HasSubstr("would continue from step 2 of one@2"));
   EXPECT_FALSE(fs::exists(folder_ / "runs/two"));
-  // As many ranks as the other run had, whatever the machine's default is: other layouts give other bits.
+  // Uses as many ranks as the other run, since other layouts give other bits.
   const Said begun = done(
       {"train", "--run", "two", "--init-from", "one@2", "--init-state", "training", "--device", "cpu", "--ranks", "2"});
   EXPECT_THAT(begun.err, HasSubstr("step 2 of 4"));
@@ -187,8 +188,8 @@ TEST_F(FirstWeights, ABranchGoesOnAsTheOtherRunDid) {
   EXPECT_THAT(done({"train", "--run", "two", "--train-iters", "5"}).err, HasSubstr("step 4 of 5"));
 }
 
-// The configuration of the run that is archived does not stay behind.
-TEST_F(FirstWeights, ARunThatStartsOverAsABranchGoesOnAsTheOtherRunDid) {
+// The configuration of the archived run does not remain.
+TEST_F(FirstWeights, ARunThatStartsOverAsABranchContinuesLikeTheOtherRun) {
   train_dense("old", {"--ranks", "1", "--lr", "0.002", "--seed", "5"});
   train_small("one", {"--ranks", "1", "--lr", "0.0005", "--seed", "7", "--save-interval", "1", "--keep-last", "9"});
   std::vector<std::string> over = {"train", "--run",        "old",      "--fresh",  "--init-from",
@@ -202,14 +203,14 @@ TEST_F(FirstWeights, ARunThatStartsOverAsABranchGoesOnAsTheOtherRunDid) {
   EXPECT_THAT(file("runs/old.1/config.toml"), HasSubstr("seed = 5"));
   EXPECT_EQ(file("runs/old/checkpoints/step-2/shard-00000.safetensors"),
             file("runs/one/checkpoints/step-2/shard-00000.safetensors"));
-  // Started over from where it was begun, it keeps what it was begun with; and what a call says holds.
+  // Starting over, it keeps the settings that it was started with, and explicit ones override them.
   over.insert(over.end(), {"--lr", "0.001"});
   done(over);
   EXPECT_THAT(file("runs/old/config.toml"), AllOf(HasSubstr("lr = 0.001\n"), HasSubstr("seed = 7\n")));
 }
 
-// Before the text is read, and without a trace in the folders.
-TEST_F(FirstWeights, StepsToTraceThatABranchOrAResumedRunHasDoneAreRefusedEarly) {
+// The error comes before the text is read and leaves no files.
+TEST_F(FirstWeights, RefusesToTraceFinishedStepsEarly) {
   train_small("one", {"--ranks", "1", "--save-interval", "1", "--keep-last", "9"});
   fs::rename(folder_ / "text.txt", folder_ / "gone.txt");
   const std::string log = file("runs/one/train.log"), config = file("runs/one/config.toml");
@@ -233,7 +234,7 @@ TEST_F(FirstWeights, StepsToTraceThatABranchOrAResumedRunHasDoneAreRefusedEarly)
   for (const char* other : {"two", "one.1", ".one.fresh"}) EXPECT_FALSE(fs::exists(folder_ / "runs" / other)) << other;
 }
 
-TEST_F(FirstWeights, ABranchNeedsTrainingThatCanGoOn) {
+TEST_F(FirstWeights, ABranchNeedsTrainingThatCanContinue) {
   train_small("one", {"--ranks", "1"});
   done({"export", "--run", "one", "--format", "hf", folder_ / "hf"});
   done({"import", folder_ / "hf", "--run", "imported"});

@@ -1,4 +1,4 @@
-// The report of a run that goes on.
+// The report of a running run.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kRefresh = "<meta http-equiv=\"refresh\" content=\"";
 
-TEST(LiveReport, IsWrittenAsTheRunGoesOnAndLoadsItselfAgain) {
+TEST(LiveReport, IsUpdatedDuringTheRunAndReloads) {
   const test::TempFolder folder;
   const fs::path page = folder / "report.html";
   MetricsWriter metrics(folder / "metrics.jsonl");
@@ -37,7 +37,7 @@ TEST(LiveReport, IsWrittenAsTheRunGoesOnAndLoadsItselfAgain) {
 
 class ReportsOfFailures : public test::SmallRuns {};
 
-TEST_F(ReportsOfFailures, TellTheError) {
+TEST_F(ReportsOfFailures, ShowTheError) {
   train_small("wild", {});
   const fs::path page = folder_ / "runs/wild/report.html";
   fs::remove(page);
@@ -46,7 +46,7 @@ TEST_F(ReportsOfFailures, TellTheError) {
   EXPECT_EQ(said.code, 6) << said.err;
   ASSERT_TRUE(fs::exists(page));
   EXPECT_NE(read_file(page).find("2 steps in a row had gradients that were not finite"), std::string::npos);
-  EXPECT_EQ(read_file(page).find(kRefresh), std::string::npos) << "it is over";
+  EXPECT_EQ(read_file(page).find(kRefresh), std::string::npos) << "the run has ended";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// witan plan, for worlds that need not be here.
+// witan plan for worlds other than this machine.
 #include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -41,8 +41,8 @@ class PlanCommandTest : public ::testing::Test {
   TempFolder own_;
 };
 
-// By flags, and by files where they say more than the default; presets and defaults ask for nothing.
-TEST_F(PlanCommandTest, KeysWithoutEffectAreSaid) {
+// Reported for flags and for files with values other than the default; presets and defaults are not requests.
+TEST_F(PlanCommandTest, ReportsKeysWithoutEffect) {
   write_text(own_ / "mine.toml", "kv_lora_rank = 64\nq_lora_rank = 0\n");
   Said said = plan({"--config", own_ / "mine.toml", "--loss-scale", "1024", "--hysteresis", "2", "--print-layout"});
   ASSERT_EQ(said.code, 0) << said.err;
@@ -62,8 +62,8 @@ TEST_F(PlanCommandTest, KeysWithoutEffectAreSaid) {
   EXPECT_FALSE(contains(said.err, "no effect")) << said.err;
 }
 
-// Who plans for the CPU without having said so is told how to plan for GPUs, unless there is one here.
-TEST_F(PlanCommandTest, AMachineWithoutGpusIsToldOfTheOptionsForGpus) {
+// A plan for the CPU that was not requested explains how to plan for GPUs, unless this machine has one.
+TEST_F(PlanCommandTest, SuggestsGpuOptionsOnMachinesWithoutGpus) {
   const std::string hint = "this machine has no usable GPU: give --gpus N --gpu NAME";
   EXPECT_EQ(contains(plan({"--print-layout"}).err, hint), cuda::devices() == 0);
   for (const std::vector<std::string>& said :
@@ -71,8 +71,8 @@ TEST_F(PlanCommandTest, AMachineWithoutGpusIsToldOfTheOptionsForGpus) {
     EXPECT_FALSE(contains(plan(said).err, hint)) << said[0];
 }
 
-// A few of the ranks stand for all; their memory is each rank's own.
-TEST_F(PlanCommandTest, AThousandRanksArePlannedBySome) {
+// A few ranks represent all; each rank's memory is its own.
+TEST_F(PlanCommandTest, PlansAThousandRanksByAFew) {
   const Said said = plan({"--world-size", "1024", "--pipeline-model-parallel-size", "4", "--tensor-model-parallel-size",
                           "4", "--sequence-parallel", "true", "--global-batch-size", "256", "--micro-batch-size", "1",
                           "--use-distributed-optimizer", "true", "--json", "--memory", "1GB"});
@@ -86,12 +86,12 @@ TEST_F(PlanCommandTest, AThousandRanksArePlannedBySome) {
     most = std::max(most, one["arena_bytes"].get<int64_t>());
   }
   EXPECT_EQ(ranks, 1024u);
-  EXPECT_EQ(json["needed_bytes"], most + json["reserve_bytes"].get<int64_t>()) << "a rank's, not the world's";
+  EXPECT_EQ(json["needed_bytes"], most + json["reserve_bytes"].get<int64_t>()) << "of a rank, not of the world";
   EXPECT_EQ(json["fits"], true);
-  EXPECT_FALSE(json.contains("step_seconds")) << "nothing is known of the machines";
+  EXPECT_FALSE(json.contains("step_seconds")) << "the machines are unknown";
 }
 
-TEST_F(PlanCommandTest, TellsWhatCheckpointsTakeOfTheDisk) {
+TEST_F(PlanCommandTest, ReportsDiskSpaceOfCheckpoints) {
   const std::vector<std::string> ranks = {"--world-size", "2", "--global-batch-size", "8"};
   const auto json = nlohmann::json::parse(plan({"--world-size", "2", "--global-batch-size", "8", "--json"}).out);
   const auto bytes = json["checkpoint_bytes"].get<double>();
@@ -102,13 +102,13 @@ TEST_F(PlanCommandTest, TellsWhatCheckpointsTakeOfTheDisk) {
   EXPECT_GT(anomaly, values);
   EXPECT_LT(anomaly, values + (1 << 20));
   EXPECT_EQ(json["disk_bytes"].get<double>(), 3 * bytes + 2 * anomaly)
-      << "two are kept while the next one is written, and two steps that went wrong";
+      << "two are kept while the next is written, and two anomalies";
   EXPECT_TRUE(contains(plan(ranks).out, "\nDisk\n  a checkpoint ")) << plan(ranks).out;
   EXPECT_TRUE(contains(plan(ranks).out, "of which 2 are kept at most; all together ")) << plan(ranks).out;
 }
 
-// Also where this machine has other GPUs, or none.
-TEST_F(PlanCommandTest, ProductsIn8BitsNeedAGpuThatMultipliesThem) {
+// This also holds if this machine has other GPUs or none.
+TEST_F(PlanCommandTest, Fp8NeedsAGpuThatSupportsIt) {
   const std::vector<std::string> fp8 = {
       "--gpus", "8",    "--global-batch-size", "64", "--micro-batch-size", "1", "--dtype", "bfloat16", "--fp8-format",
       "e4m3",   "--gpu"};
@@ -122,7 +122,7 @@ TEST_F(PlanCommandTest, ProductsIn8BitsNeedAGpuThatMultipliesThem) {
   EXPECT_EQ(said.code, 0) << said.err;
 }
 
-TEST_F(PlanCommandTest, GpusOfADataSheetHaveMemoryAndTime) {
+TEST_F(PlanCommandTest, GpusFromDataSheetsHaveMemoryAndTime) {
   const std::vector<std::string> layout = {"--expert-model-parallel-size",
                                            "8",
                                            "--global-batch-size",
@@ -139,7 +139,7 @@ TEST_F(PlanCommandTest, GpusOfADataSheetHaveMemoryAndTime) {
   ASSERT_EQ(page.code, 0) << page.err;
   for (const char* piece : {"  0-63 ", "of 74.5 GiB usable", "are written directly into the memory", "Predicted time",
                             "h100's data sheet", "hosts of 8 GPUs, network 50 GB/s a GPU"})
-    EXPECT_TRUE(contains(page.out, piece)) << piece << " is missing in\n" << page.out;
+    EXPECT_TRUE(contains(page.out, piece)) << piece << " is missing from\n" << page.out;
   const auto seconds = [&](const std::vector<std::string>& more) {
     std::vector<std::string> all = {"--gpus", "64", "--gpu", "h100", "--json"};
     all.insert(all.end(), more.begin(), more.end());
@@ -155,7 +155,7 @@ TEST_F(PlanCommandTest, GpusOfADataSheetHaveMemoryAndTime) {
   EXPECT_TRUE(contains(apart.out, "tokens for experts are exchanged with NCCL")) << apart.out;
 }
 
-TEST_F(PlanCommandTest, GoesByTheEnvironmentsPeerMemory) {
+TEST_F(PlanCommandTest, FollowsTheEnvironmentsPeerMemory) {
   const std::vector<std::string> two = {"--gpus", "2", "--expert-model-parallel-size", "2"};
   EXPECT_TRUE(contains(plan(two).out, "tokens for experts are written directly into the memory"));
   ::setenv("WITAN_COMM_PEERS", "0", 1);
@@ -171,7 +171,7 @@ TEST_F(PlanCommandTest, GoesByTheEnvironmentsPeerMemory) {
   EXPECT_TRUE(contains(by_host.out, "captured as one CUDA graph")) << by_host.out;
 }
 
-TEST_F(PlanCommandTest, RefusesWhatContradictsItself) {
+TEST_F(PlanCommandTest, RefusesContradictions) {
   refuses({"--gpus", "8", "--world-size", "8"}, 2, {"--gpus", "--world-size"});
   refuses({"--gpu", "h100"}, 2, {"--gpus"});
   refuses({"--gpus", "8", "--gpu", "h10"}, 3, {"--gpu h10 is not known (did you mean h100?); there are"});
@@ -188,7 +188,7 @@ TEST_F(PlanCommandTest, RefusesWhatContradictsItself) {
           {"the data sheet has no speed for dtype = float64"});
 }
 
-TEST_F(PlanCommandTest, OffersSizesThatDivide) {
+TEST_F(PlanCommandTest, SuggestsDivisibleSizes) {
   refuses({"--mesh", "tensor=3", "--ffn-hidden-size", "768"}, 3,
           {"num_attention_heads = 4 is not divisible by tensor_model_parallel_size = 3; the "
            "nearest that work are 2 and 4"});
@@ -199,8 +199,8 @@ TEST_F(PlanCommandTest, OffersSizesThatDivide) {
   refuses({"--data-parallel-sharding-strategy", "zero2"}, 3, {"(did you mean optim_grads?)"});
 }
 
-// Of a tokenizer that is not trained yet.
-TEST_F(PlanCommandTest, SaysThatAVocabularyIsAssumed) {
+// The tokenizer is not trained yet.
+TEST_F(PlanCommandTest, ReportsAnAssumedVocabulary) {
   const std::vector<std::string> small = {
       "plan", "--runs-folder", own_.path().string(), "--num-layers", "1", "--hidden-size", "32", "--num-experts", "2"};
   const auto with = [&](std::vector<std::string> more) {
@@ -218,7 +218,7 @@ TEST_F(PlanCommandTest, SaysThatAVocabularyIsAssumed) {
   EXPECT_FALSE(nlohmann::json::parse(with({"--vocab-size", "5000", "--json"})).contains("assumed_vocabulary"));
 }
 
-TEST_F(PlanCommandTest, PrintsALayoutForPrograms) {
+TEST_F(PlanCommandTest, PrintsALayoutAsJson) {
   const Said said = plan({"--ranks", "4", "--expert-model-parallel-size", "2", "--use-distributed-optimizer",
                           "--micro-batch-size", "1", "--print-layout", "--json"});
   ASSERT_EQ(said.code, 0) << said.err;
@@ -227,8 +227,8 @@ TEST_F(PlanCommandTest, PrintsALayoutForPrograms) {
   EXPECT_EQ(json["mesh_of_experts"]["expert"], 2);
 }
 
-// What does not fit ends with what would, on as many ranks.
-TEST_F(PlanCommandTest, OffersWhatFitsOnAsManyGpus) {
+// A plan that does not fit ends with one that would, on the same number of ranks.
+TEST_F(PlanCommandTest, SuggestsWhatFitsOnTheSameNumberOfGpus) {
   const Said said = plan({"--gpus", "1024", "--global-batch-size", "1024", "--micro-batch-size", "1",
                           "--ffn-hidden-size", "65536", "--expert-model-parallel-size", "1", "--memory", "2.6GB"});
   EXPECT_EQ(said.code, 8) << said.out;
@@ -237,8 +237,8 @@ TEST_F(PlanCommandTest, OffersWhatFitsOnAsManyGpus) {
   EXPECT_FALSE(contains(said.err, "--ranks")) << said.err;
 }
 
-// A search is quick, says what it dropped, and its first layout can be planned as it says.
-TEST_F(PlanCommandTest, SearchesTheLayoutsOfManyGpus) {
+// A search is quick and reports what it dropped, and its first layout can be planned with the printed flags.
+TEST_F(PlanCommandTest, SearchesLayoutsOfManyGpus) {
   const std::vector<std::string> model = {
       "--global-batch-size", "64", "--micro-batch-size", "1", "--dtype", "bfloat16"};
   const auto with = [&](std::vector<std::string> more) {
@@ -249,8 +249,8 @@ TEST_F(PlanCommandTest, SearchesTheLayoutsOfManyGpus) {
   ASSERT_EQ(page.code, 0) << page.err;
   for (const char* piece : {"64 GPUs of h100, 74.5 GiB a GPU", "Layouts that fit, the fastest first", "considered",
                             "impossible", "witan train ", "--num-query-groups 4"})
-    EXPECT_TRUE(contains(page.out, piece)) << piece << " is missing in\n" << page.out;
-  EXPECT_TRUE(page.err.starts_with("estimating ")) << "said before anything is done: " << page.err;
+    EXPECT_TRUE(contains(page.out, piece)) << piece << " is missing from\n" << page.out;
+  EXPECT_TRUE(page.err.starts_with("estimating ")) << "reported before any work: " << page.err;
   EXPECT_TRUE(contains(page.err, "\nplanning 64 layouts\n")) << page.err;
   EXPECT_TRUE(contains(page.err, "\nplanning to the byte 8 layouts\n")) << page.err;
   const Said said = with({"--search", "--gpus", "64", "--memory", "80GB", "--json"});
@@ -265,8 +265,9 @@ TEST_F(PlanCommandTest, SearchesTheLayoutsOfManyGpus) {
   EXPECT_DOUBLE_EQ(json["step_seconds"].get<double>(), best["step_seconds"].get<double>());
 }
 
-// 63 GPUs share neither 64 samples nor the 4 heads, 4 layers and 64 tokens; 48 do, as 16 for each of 3 stages, and 64.
-TEST_F(PlanCommandTest, ASearchOfANumberThatDividesNothingSaysWhichDo) {
+// 63 GPUs divide neither 64 samples nor the 4 heads, 4 layers and 64 tokens; 48 do, as 16 for each of 3 stages, and 64
+// do.
+TEST_F(PlanCommandTest, SearchSuggestsDivisibleNumbersOfGpus) {
   const std::vector<std::string> asked = {
       "--search", "--gpus", "63", "--global-batch-size", "64", "--micro-batch-size", "1", "--dtype", "bfloat16"};
   const Said said = plan(asked);
@@ -277,10 +278,10 @@ TEST_F(PlanCommandTest, ASearchOfANumberThatDividesNothingSaysWhichDo) {
   EXPECT_TRUE(contains(said.err, "the nearest that work are 48 and 64 GPUs")) << said.err;
   const std::vector<std::string> below = {
       "--search", "--gpus", "48", "--global-batch-size", "64", "--micro-batch-size", "1", "--dtype", "bfloat16"};
-  EXPECT_EQ(plan(below).code, 0) << "what is offered works";
+  EXPECT_EQ(plan(below).code, 0) << "the suggestion works";
 }
 
-TEST_F(PlanCommandTest, ASearchHoldsWhatWasTypedOfALayout) {
+TEST_F(PlanCommandTest, SearchKeepsExplicitLayoutFlags) {
   const std::vector<std::string> asked = {"--search", "--gpus", "8", "--dtype", "bfloat16", "--global-batch-size",
                                           "64"};
   const auto with = [&](std::vector<std::string> more) {
@@ -310,8 +311,8 @@ TEST_F(PlanCommandTest, ASearchHoldsWhatWasTypedOfALayout) {
       << none.err;
 }
 
-// A list and a file describe the model and a machine that it was once trained on.
-TEST_F(PlanCommandTest, ASearchGoesOverTheLayoutOfAListOrAFile) {
+// A list and a file describe the model and a machine on which it was once trained.
+TEST_F(PlanCommandTest, SearchReplacesTheLayoutOfAListOrFile) {
   write_text(own_ / "mine.toml", "tensor_model_parallel_size = 2\n");
   Said said = plan({"--search", "--gpus", "2", "--dtype", "bfloat16", "--config", own_ / "mine.toml"});
   ASSERT_EQ(said.code, 0) << said.err;
@@ -326,14 +327,14 @@ TEST_F(PlanCommandTest, ASearchGoesOverTheLayoutOfAListOrAFile) {
   EXPECT_TRUE(contains(said.out, "\nHeld fixed, as given: pipeline_model_parallel_size = 2\n")) << said.out << said.err;
 }
 
-TEST_F(PlanCommandTest, TheCallInFullSaysNothingOfLoading) {
+TEST_F(PlanCommandTest, TheFullCommandOmitsLoading) {
   const Said said = plan({"--search", "--gpus", "2", "--dtype", "bfloat16", "--no-load-optim", "--run", "a b"});
   ASSERT_EQ(said.code, 0) << said.err;
   EXPECT_TRUE(contains(said.out, "witan train --run 'a b'")) << said.out;
   EXPECT_FALSE(contains(said.out, "--no-load-optim")) << said.out;
 }
 
-TEST_F(PlanCommandTest, ASearchThatFindsNothingEndsLikeARunThatDoesNotFit) {
+TEST_F(PlanCommandTest, ASearchWithoutResultsEndsLikeARunThatDoesNotFit) {
   const Said said = plan({"--search", "--gpus", "8", "--memory", "1.2GB"});
   EXPECT_EQ(said.code, 8) << said.err;
   EXPECT_TRUE(contains(said.out, "No layout fits in 1.12 GiB per GPU")) << said.out;

@@ -22,8 +22,8 @@ int64_t threads_of_process() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
 }
 
-// The most threads that this process has while work() runs, beside those before and the one that counts them: a
-// sanitizer's own begins with the first thread.
+// The largest number of additional threads of this process while work() runs, without the counting thread; a
+// sanitizer's own thread starts with the first one.
 template <class Work>
 int64_t most_threads(const Work& work) {
   std::atomic<bool> over = false;
@@ -44,7 +44,7 @@ int64_t most_threads(const Work& work) {
   return most;
 }
 
-TEST(Planning, QuickSpeedsMeasureAllPeaksWithOnePoolOfThreads) {
+TEST(Planning, QuickSpeedsMeasureAllPeaksWithOnePool) {
   const test::TempFolder cache;
   const test::Variable variable("XDG_CACHE_HOME", cache.path().string());
   RunConfig given = testing::small_config();
@@ -52,13 +52,13 @@ TEST(Planning, QuickSpeedsMeasureAllPeaksWithOnePoolOfThreads) {
   const ResolvedConfig config = resolve(given, {});
   Speeds speeds;
   const int64_t most = most_threads([&] { speeds = quick_speeds(config, std::nullopt); });
-  EXPECT_LT(most, std::min(2, usable_cores())) << "the caller is one of them";
+  EXPECT_LT(most, std::min(2, usable_cores())) << "including the caller";
   EXPECT_EQ(speeds.source, "the peaks of multiply-adds and copying");
   EXPECT_GT(speeds.ceilings.fma_flops, 0);
   EXPECT_GT(speeds.ceilings.copy_bytes, 0);
 }
 
-TEST(Planning, QuickSpeedsMeasureThePeakOfABusyMachineAgain) {
+TEST(Planning, QuickSpeedsRepeatPeaksOfABusyMachine) {
   const test::TempFolder cache;
   const test::Variable variable("XDG_CACHE_HOME", cache.path().string());
   RunConfig given = testing::small_config();
@@ -68,7 +68,7 @@ TEST(Planning, QuickSpeedsMeasureThePeakOfABusyMachineAgain) {
   kept.load = load_of(config, usable_cores());
   kept.fma_flops = 1;
   kept.copy_bytes = 1e10;
-  kept.kernels["gemm"] = {1e9, 1e6, 1};  // and so all others
+  kept.kernels["gemm"] = {1e9, 1e6, 1};  // the mean rate for all others
   ceilings_file().keep(kept);
   EXPECT_EQ(quick_speeds(config, std::nullopt).ceilings.fma_flops, 1);
   kept.busy = true;
@@ -80,8 +80,8 @@ TEST(Planning, QuickSpeedsMeasureThePeakOfABusyMachineAgain) {
 
 const KeepsKey kKeepsNone = [](const std::string&) { return false; };
 
-// A second a step, and no time for evaluations: a run of N steps takes N seconds.
-TEST(Planning, AShortenedRunHasTheMostRoundStepsThatFit) {
+// A step takes a second and evaluations take no time, so a run of N steps takes N seconds.
+TEST(Planning, AShortenedRunHasTheLargestRoundNumberOfStepsThatFits) {
   StepTime second;
   second.seconds = 1;
   const auto within = [&](double seconds, int64_t whole) {
@@ -97,11 +97,11 @@ TEST(Planning, AShortenedRunHasTheMostRoundStepsThatFit) {
   EXPECT_EQ(within(349, 1000), 300);
   EXPECT_EQ(within(4321, 98765), 4000);
   EXPECT_EQ(within(1, 1000), kFewestSteps);
-  EXPECT_EQ(within(1, kFewestSteps), std::nullopt) << "it would not be shorter";
+  EXPECT_EQ(within(1, kFewestSteps), std::nullopt) << "not shorter";
 }
 
-// A shortened run has as many evaluations as the whole one: here ten, of 16 micro-batches each.
-TEST(Planning, EvaluationsOfAShortenedRunTakeTheirTime) {
+// A shortened run has as many evaluations as the full one: here ten, of 16 micro-batches each.
+TEST(Planning, CountsEvaluationsOfAShortenedRun) {
   RunConfig config;
   config.parallel.ranks = 1;
   StepTime second;
@@ -109,7 +109,7 @@ TEST(Planning, EvaluationsOfAShortenedRunTakeTheirTime) {
   EXPECT_EQ(steps_within(320, second, config, kKeepsNone), 150);
 }
 
-TEST(Planning, TheScheduleFollowsTheStepsOfAShortenedRun) {
+TEST(Planning, ScheduleFollowsTheStepsOfAShortenedRun) {
   RunConfig whole;
   whole.train.sample_interval = 500;
   whole.optimizer.lr_warmup_iters = 100;
@@ -126,11 +126,11 @@ TEST(Planning, TheScheduleFollowsTheStepsOfAShortenedRun) {
   EXPECT_EQ(third.optimizer.lr_wsd_decay_iters, 60);
   EXPECT_EQ(third.optimizer.ademamix_warmup_iters, 300);
   const RunConfig own = with_fewer_steps(whole, 300, [](const std::string& key) { return key == "eval_interval"; });
-  EXPECT_EQ(own.train.eval_interval, 100) << "as the call says";
+  EXPECT_EQ(own.train.eval_interval, 100) << "as given";
   EXPECT_EQ(own.train.save_interval, 60);
 }
 
-TEST(Planning, AShortWarmupStaysLongEnough) {
+TEST(Planning, KeepsAMinimumWarmUp) {
   RunConfig whole;
   whole.optimizer.lr_warmup_iters = 20;
   EXPECT_EQ(with_fewer_steps(whole, 100, kKeepsNone).optimizer.lr_warmup_iters, 10);

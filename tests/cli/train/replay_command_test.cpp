@@ -1,4 +1,4 @@
-// witan replay: a step that went wrong, computed again from what the run wrote.
+// witan replay computes a failed step again from the files of the run.
 #include <gmock/gmock.h>
 
 #include "cli/small_runs.h"
@@ -11,8 +11,8 @@ using ::testing::HasSubstr;
 
 class Replay : public SmallRuns {};
 
-// A learning rate that throws the run off in two ranks; the folder is read by one.
-TEST_F(Replay, FindsTheFirstValueThatIsNotFinite) {
+// A learning rate makes training on two ranks diverge; one rank reads the folder.
+TEST_F(Replay, FindsTheFirstNonFiniteValue) {
   const Said said = run({"train",
                          "--run",
                          "off",
@@ -65,7 +65,7 @@ TEST_F(Replay, FindsTheFirstValueThatIsNotFinite) {
   EXPECT_THAT(again.out, HasSubstr("\nagain        loss "));
 }
 
-TEST_F(Replay, RefusesWhatIsNoAnomaly) {
+TEST_F(Replay, RefusesOtherFolders) {
   train_small("fine", {});
   const Said said = run({"replay", folder_ / "runs/fine/checkpoints/step-2"}, false);
   EXPECT_EQ(said.code, 5);

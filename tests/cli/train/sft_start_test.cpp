@@ -1,4 +1,4 @@
-// Starts of fine-tuning runs that fail: what they leave under the run's name, and the next start of that name.
+// Failed starts of fine-tuning: the files that remain under the run's name, and the next start with that name.
 #include <gmock/gmock.h>
 
 #include "cli/small_runs.h"
@@ -27,15 +27,15 @@ class SftStart : public SmallRuns {
   bool has_run() const { return fs::exists(folder_ / "runs/mine"); }
 };
 
-TEST_F(SftStart, LeavesNothingWhereNothingCouldBeRead) {
+TEST_F(SftStart, LeavesNoFilesIfNothingCouldBeRead) {
   for (const char* data : {"nothere.jsonl", "text.txt", "empty.jsonl"}) {
     EXPECT_EQ(start(data).code, 4) << data;
     EXPECT_FALSE(has_run()) << data;
   }
 }
 
-// The rows that could not be used are listed there, and tokens are kept.
-TEST_F(SftStart, WhatItLeavesIsNoRunAndIsNotInTheNextOnesWay) {
+// The unusable rows are listed there, and tokens are kept.
+TEST_F(SftStart, LeftoversAreNotARunAndDoNotBlockTheNextOne) {
   const Said broken = start("broken.jsonl");
   EXPECT_EQ(broken.code, 4);
   EXPECT_THAT(broken.err, HasSubstr("mine/data/tokens.quarantine.jsonl"));

@@ -1,4 +1,4 @@
-// witan train --max-minutes, on machines that are as slow or fast as their ceilings say.
+// witan train --max-minutes on machines whose stored ceilings make them slow or fast.
 #include "cli/train/train_command.h"
 #include "support/process_state.h"
 #include "witan/base/text.h"
@@ -12,7 +12,7 @@ namespace {
 
 class TimeLimitTest : public TrainCommandTest {
  protected:
-  // Every kernel of a run does so many FLOP/s and moves as many bytes/s.
+  // Every kernel of a run has these rates of FLOP/s and bytes/s.
   static void set_speed(double per_second, const Load& load = {}) {
     Ceilings kept;
     kept.load = load;
@@ -21,7 +21,7 @@ class TimeLimitTest : public TrainCommandTest {
     kept.kernels["gemm"] = {per_second, per_second, 1};
     cli::ceilings_file().keep(kept);
   }
-  // The default length, and the schedule that follows it, with a tiny model.
+  // The default length and the schedule that follows it, with a tiny model.
   Said train_within(const std::string& minutes, const std::vector<std::string>& more = {}) {
     std::vector<std::string> args = words_in(
         "--ranks 1 --threads 1 --device cpu --seq-length 16 --hidden-size 16 --num-layers 1 --num-experts 2 "
@@ -35,7 +35,7 @@ class TimeLimitTest : public TrainCommandTest {
   const Variable cache_{"XDG_CACHE_HOME", own_ / "cache"};
 };
 
-TEST_F(TimeLimitTest, ANewRunOnASlowMachineIsShortened) {
+TEST_F(TimeLimitTest, ShortensANewRunOnASlowMachine) {
   set_speed(1e3);
   const Said said = train_within("6");
   ASSERT_EQ(said.code, 0) << said.err;
@@ -53,7 +53,7 @@ TEST_F(TimeLimitTest, ANewRunOnASlowMachineIsShortened) {
   EXPECT_FALSE(contains(again.err, "of the recipe's")) << again.err;
 }
 
-// The machine has become fast meanwhile, and then slower still: the run has the steps that it began with.
+// The machine becomes fast and then even slower: the run keeps its initial number of steps.
 TEST_F(TimeLimitTest, AResumedRunKeepsItsLength) {
   set_speed(1e3);
   const Said begun = train_within("6", {"--exit-interval", "40"});
@@ -69,7 +69,7 @@ TEST_F(TimeLimitTest, AResumedRunKeepsItsLength) {
   EXPECT_FALSE(contains(resumed.err + ended.err, "of the recipe's"));
 }
 
-TEST_F(TimeLimitTest, ARunThatFitsIsWhole) {
+TEST_F(TimeLimitTest, DoesNotShortenRunsThatFit) {
   set_speed(1e12);
   const Said said = train_within("6", {"--dry-run"});
   EXPECT_EQ(said.code, 0) << said.err;
@@ -80,7 +80,7 @@ TEST_F(TimeLimitTest, ARunThatFitsIsWhole) {
   EXPECT_TRUE(contains(unlimited.err, "work         1000 steps of ")) << unlimited.err;
 }
 
-TEST_F(TimeLimitTest, ADryRunSaysHowLongTheRunWouldBe) {
+TEST_F(TimeLimitTest, ADryRunReportsTheDuration) {
   set_speed(1e3);
   const Said said = train_within("6", {"--dry-run"});
   EXPECT_EQ(said.code, 0) << said.err;
@@ -88,9 +88,9 @@ TEST_F(TimeLimitTest, ADryRunSaysHowLongTheRunWouldBe) {
   EXPECT_TRUE(contains(said.err, "work         100 steps of ")) << said.err;
 }
 
-// Whether or not the built-in text is installed, which the dry run looks for afterwards.
-TEST_F(TimeLimitTest, ACallThatSetsNothingElseIsToldTheCommandOfTheWholeRun) {
-  if (cuda::devices() > 0) GTEST_SKIP() << "the default run is on the GPU, whose speeds are measured otherwise";
+// This holds whether or not the built-in text is installed, which the dry run checks afterwards.
+TEST_F(TimeLimitTest, ACallWithoutOtherSettingsNamesTheFullCommand) {
+  if (cuda::devices() > 0) GTEST_SKIP() << "the default run is on the GPU, whose speeds are measured differently";
   const ResolvedConfig config = resolve(RunConfig(), facts_of_machine());
   set_speed(1e6, load_of(config, usable_cores()));
   const Said said = witan({"train", "--max-minutes", "6", "--dry-run", "--runs-folder", own_ / "runs"});
@@ -101,7 +101,7 @@ TEST_F(TimeLimitTest, ACallThatSetsNothingElseIsToldTheCommandOfTheWholeRun) {
       << said.err;
 }
 
-TEST_F(TimeLimitTest, RefusesWhatSetsTheLengthToo) {
+TEST_F(TimeLimitTest, RefusesOtherLimitsOfTheLength) {
   const auto refused = [&](const std::vector<std::string>& more, const std::string& why) {
     const Said said = train_within("6", more);
     EXPECT_EQ(said.code, 2) << said.err;
@@ -115,14 +115,14 @@ TEST_F(TimeLimitTest, RefusesWhatSetsTheLengthToo) {
   refused({"--train-samples", "800"}, "train_samples = 800 (--train-samples) sets how long the run is");
 }
 
-TEST_F(TimeLimitTest, RefusesALaunchersProcesses) {
+TEST_F(TimeLimitTest, RefusesProcessesOfALauncher) {
   const Variable rank("RANK", "1"), size("WORLD_SIZE", "2");
   const Said said = train_within("6");
   EXPECT_EQ(said.code, 2) << said.err;
   EXPECT_TRUE(contains(said.err, "--max-minutes 6: each of the processes that a launcher started")) << said.err;
 }
 
-TEST_F(TimeLimitTest, RefusesToShortenTheTrainingThatARunContinues) {
+TEST_F(TimeLimitTest, RefusesToShortenContinuedTraining) {
   set_speed(1e12);
   ASSERT_EQ(train({"--run", "base", "--train-iters", "3", "--save-interval", "2"}).code, 0);
   const Said said = train_within("6", {"--run", "more", "--init-from", "base@2", "--init-state", "training"});

@@ -1,4 +1,4 @@
-// A small model, trained from text of its own by `witan train`.
+// A small model that `witan train` trains on its own text.
 #pragma once
 
 #include <string>

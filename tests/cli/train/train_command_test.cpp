@@ -1,4 +1,4 @@
-// witan train, as a person meets it: what it says and what it returns.
+// witan train from the user's perspective: output and exit codes.
 #include "cli/train/train_command.h"
 
 #include <nlohmann/json.hpp>
@@ -12,8 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// 289 words: one model on 1, 2 and 4 ranks, which resume from each other's checkpoints.
-TEST_F(TrainCommandTest, AnOddVocabularyIsTheSameOnAnyTensorRanks) {
+// With 289 words, one model runs on 1, 2 and 4 ranks, which resume each other's checkpoints.
+TEST_F(TrainCommandTest, AnOddVocabularyTrainsOnAnyNumberOfTensorRanks) {
   const auto on = [&](const std::string& run, const std::string& ranks, const std::string& steps) {
     return train({"--run",
                   run,
@@ -58,7 +58,7 @@ TEST_F(TrainCommandTest, AnOddVocabularyIsTheSameOnAnyTensorRanks) {
   EXPECT_NEAR(losses("1")[2], losses("2")[2], 1e-9);
 }
 
-TEST_F(TrainCommandTest, TrainsThenSaysThatItIsFinishedThenStartsAnew) {
+TEST_F(TrainCommandTest, TrainsReportsTheEndAndStartsOver) {
   const Said first = train();
   EXPECT_EQ(first.code, 0) << first.err;
   for (const char* word : {"tokenizer", "model", "ranks", "work", "about"})
@@ -66,7 +66,7 @@ TEST_F(TrainCommandTest, TrainsThenSaysThatItIsFinishedThenStartsAnew) {
   for (const char* word : {"validation   ", "bits per byte", "Kneser-Ney", "tokens/s in the median step; 2 steps in ",
                            "memory", "report", "continue", "write text"})
     EXPECT_NE(first.err.find(word), std::string::npos) << word;
-  EXPECT_TRUE(first.out.starts_with("The ")) << "the sample alone: " << first.out;
+  EXPECT_TRUE(first.out.starts_with("The ")) << "only the sample: " << first.out;
   EXPECT_EQ(std::count(first.out.begin(), first.out.end(), '\n'), 1) << first.out;
   EXPECT_TRUE(fs::exists(own_ / "runs/default/report.html"));
 
@@ -89,7 +89,7 @@ TEST_F(TrainCommandTest, TrainsThenSaysThatItIsFinishedThenStartsAnew) {
   EXPECT_TRUE(fs::exists(own_ / "runs/default.1/report.html"));
 }
 
-// The command that a line of what was said suggests, behind its label and before a remark; as words.
+// The command suggested on the line with this label, without a trailing remark, as words.
 std::vector<std::string> suggested(const std::string& said, const std::string& label) {
   const size_t at = said.find("\n" + label);
   if (at == std::string::npos) return {};
@@ -100,7 +100,7 @@ std::vector<std::string> suggested(const std::string& said, const std::string& l
   return all;
 }
 
-TEST_F(TrainCommandTest, WhatTheEndOfARunSuggestsRuns) {
+TEST_F(TrainCommandTest, CommandsSuggestedAtTheEndWork) {
   const Said first = train({"--run", "mine"});
   ASSERT_EQ(first.code, 0) << first.err;
   for (const char* label : {"continue     ", "write text   ", "the report   "}) {
@@ -113,14 +113,14 @@ TEST_F(TrainCommandTest, WhatTheEndOfARunSuggestsRuns) {
   }
 }
 
-TEST_F(TrainCommandTest, AGpuThatIsNotThereIsADeviceError) {
-  if (cuda::devices() > 0) GTEST_SKIP() << "a GPU is here";
+TEST_F(TrainCommandTest, AMissingGpuIsADeviceError) {
+  if (cuda::devices() > 0) GTEST_SKIP() << "this machine has a GPU";
   const Said said = train({"--device", "cuda"});
   EXPECT_EQ(said.code, 10) << said.err;
   EXPECT_NE(said.err.find("device = cuda: "), std::string::npos) << said.err;
 }
 
-TEST_F(TrainCommandTest, WhatNoGpuTakesIsRefusedBeforeOneIsLookedFor) {
+TEST_F(TrainCommandTest, RefusesWhatNoGpuSupportsBeforeLookingForOne) {
   const Said experts = witan({"plan", "--device", "cuda", "--num-experts", "2048"});
   EXPECT_EQ(experts.code, 3) << experts.err;
   EXPECT_NE(experts.err.find("the GPU router supports at most 1024"), std::string::npos) << experts.err;
@@ -132,7 +132,7 @@ TEST_F(TrainCommandTest, WhatNoGpuTakesIsRefusedBeforeOneIsLookedFor) {
   EXPECT_NE(gpu.err.find("did you mean cuda?"), std::string::npos) << gpu.err;
 }
 
-TEST_F(TrainCommandTest, AnotherModelIsAnotherRun) {
+TEST_F(TrainCommandTest, RefusesToResumeWithAnotherModel) {
   ASSERT_EQ(train().code, 0);
   const Said other = train({"--num-query-groups", "4"});
   EXPECT_EQ(other.code, 3);
@@ -140,8 +140,8 @@ TEST_F(TrainCommandTest, AnotherModelIsAnotherRun) {
   EXPECT_NE(other.err.find("--fresh"), std::string::npos) << other.err;
 }
 
-// What cannot be is said before text is tokenized, and is not taken for another configuration of the run.
-TEST_F(TrainCommandTest, WeightsAreCheckedBeforeAnyWork) {
+// Errors are found before text is tokenized, and are not reported as a changed configuration of the run.
+TEST_F(TrainCommandTest, ChecksInitialWeightsBeforeAnyWork) {
   const auto refused = [&](const std::vector<std::string>& more, const std::string& piece) {
     const Said said = train(more);
     EXPECT_EQ(said.code, 3) << said.err;
@@ -172,8 +172,8 @@ TEST_F(TrainCommandTest, AnotherPathToTheSameTextIsTheSameRun) {
   EXPECT_TRUE(contains(other.err, "data = \"" + (own_ / "other").string() + "\" (was ")) << other.err;
 }
 
-// What this call says wins; what it leaves alone is the run's, and is told from it where the two do not go together.
-TEST_F(TrainCommandTest, ARefusalTellsTheRunsValuesFromTheCalls) {
+// The call's settings override the run's, and errors distinguish the two where they conflict.
+TEST_F(TrainCommandTest, RefusalsDistinguishTheRunsValuesFromTheCalls) {
   ASSERT_EQ(train({"--mesh", "shard=2,expert=2"}).code, 0);
   const std::string remembered = "expert_model_parallel_size = 2 is from config.toml of the run " +
                                  (own_ / "runs/default").string() +
@@ -190,7 +190,7 @@ TEST_F(TrainCommandTest, ARefusalTellsTheRunsValuesFromTheCalls) {
   EXPECT_TRUE(contains(other.err, "ranks        1 of ")) << other.err;
 }
 
-TEST_F(TrainCommandTest, SaysItsLayoutAndWhatIsDivided) {
+TEST_F(TrainCommandTest, ReportsItsLayoutAndSharding) {
   const Said said = train({"--mesh", "replicate=2,shard=2,expert=2", "--data-parallel-sharding-strategy",
                            "optim_grads_params", "--global-batch-size", "4", "--micro-batch-size", "1"});
   ASSERT_EQ(said.code, 0) << said.err;
@@ -202,8 +202,8 @@ TEST_F(TrainCommandTest, SaysItsLayoutAndWhatIsDivided) {
       << said.err;
 }
 
-// However short a run is, and however far apart its lines of metrics are.
-TEST_F(TrainCommandTest, TheFirstAndTheLastStepAreSaid) {
+// This holds for short runs and for long logging intervals.
+TEST_F(TrainCommandTest, ReportsTheFirstAndTheLastStep) {
   const Said said = train({"--train-iters", "3", "--log-interval", "100"});
   ASSERT_EQ(said.code, 0) << said.err;
   EXPECT_TRUE(contains(said.err, "\nstep 1/3  loss ")) << said.err;
@@ -213,8 +213,8 @@ TEST_F(TrainCommandTest, TheFirstAndTheLastStepAreSaid) {
   EXPECT_TRUE(contains(longer.err, "\nstep 4/5  loss ")) << longer.err;
 }
 
-// Also what was said before the log could be opened.
-TEST_F(TrainCommandTest, WarningsAreInTheLogToo) {
+// Messages from before the log was opened are included.
+TEST_F(TrainCommandTest, LogsWarnings) {
   const std::vector<std::string> warnings = {"kv_lora_rank = 64 has no effect: it needs multi_latent_attention = true",
                                              "lr_warmup_iters = 3 is not below train_iters = 3",
                                              "no_load_rng has no effect"};
@@ -227,8 +227,8 @@ TEST_F(TrainCommandTest, WarningsAreInTheLogToo) {
   }
 }
 
-// A rate at which no evaluation is better than the first.
-TEST_F(TrainCommandTest, ARunThatStoppedEarlyGoesOnByTheCommandThatItSays) {
+// At this rate no evaluation is better than the first.
+TEST_F(TrainCommandTest, TheSuggestedCommandContinuesAnEarlyStoppedRun) {
   const Said stopped = train({"--train-iters", "20", "--eval-interval", "2", "--early-stopping-patience", "1", "--lr",
                               "1e-12", "--lr-warmup-iters", "0"});
   ASSERT_EQ(stopped.code, 0) << stopped.err;
@@ -254,8 +254,8 @@ TEST_F(TrainCommandTest, ARunThatStoppedEarlyGoesOnByTheCommandThatItSays) {
   EXPECT_EQ(read_metrics(own_ / "runs/default/metrics.jsonl").steps.size(), 6U);
 }
 
-// Both at once: more steps alone would be stopped again before the first.
-TEST_F(TrainCommandTest, ARunThatIsFinishedWhereItWouldBeStoppedEarlyGoesOnPastBoth) {
+// Both limits are reached: more steps alone would stop again before the first one.
+TEST_F(TrainCommandTest, AFinishedRunAtItsEarlyStopContinuesPastBoth) {
   const Said finished = train({"--train-iters", "4", "--eval-interval", "2", "--early-stopping-patience", "1", "--lr",
                                "1e-12", "--lr-warmup-iters", "0", "--lr-decay-style", "constant"});
   ASSERT_EQ(finished.code, 0) << finished.err;
@@ -275,18 +275,18 @@ TEST_F(TrainCommandTest, ARunThatIsFinishedWhereItWouldBeStoppedEarlyGoesOnPastB
   EXPECT_EQ(read_metrics(own_ / "runs/default/metrics.jsonl").steps.size(), 8U);
 }
 
-TEST_F(TrainCommandTest, FreshKeepsTheConfigurationAndMovesNothingBeforeItCanStart) {
+TEST_F(TrainCommandTest, FreshKeepsTheConfigurationAndArchivesOnlyWhenItCanStart) {
   ASSERT_EQ(train().code, 0);
   EXPECT_EQ(train({"--fresh", "--data", own_ / "nowhere"}).code, 4);
   EXPECT_EQ(train({"--fresh", "--moe-router-topk", "1"}).code, 3);
-  EXPECT_FALSE(fs::exists(own_ / "runs/default.1")) << "the run stays where it is";
+  EXPECT_FALSE(fs::exists(own_ / "runs/default.1")) << "the run is not archived";
   const Said anew = witan({"train", "--runs-folder", own_ / "runs", "--fresh"});
   EXPECT_EQ(anew.code, 0) << anew.err;
   EXPECT_NE(anew.err.find("1 layer of width 16"), std::string::npos) << anew.err;
 }
 
-// What is wrong with a text may be found out only when all of it is read.
-TEST_F(TrainCommandTest, AFreshStartThatFailsLeavesTheRunWhereItIs) {
+// Some problems of a text are found only by reading all of it.
+TEST_F(TrainCommandTest, AFailedFreshStartDoesNotArchiveTheRun) {
   ASSERT_EQ(train().code, 0);
   write_text(own_ / "empty.txt", "");
   write_text(own_ / "rows.jsonl", "{\"text\": \"one row\"}\n{\"text\": \n{\"txt\": 1}\n");
@@ -313,7 +313,7 @@ TEST_F(TrainCommandTest, AFreshStartThatFailsLeavesTheRunWhereItIs) {
   EXPECT_FALSE(fs::exists(own_ / "runs/.default.fresh"));
 }
 
-TEST_F(TrainCommandTest, ALostConfigurationIsTakenFromTheCheckpoint) {
+TEST_F(TrainCommandTest, RestoresALostConfigurationFromTheCheckpoint) {
   ASSERT_EQ(train().code, 0);
   write_text(own_ / "runs/default/config.toml", "");
   const Said longer = witan({"train", "--runs-folder", own_ / "runs", "--train-iters", "3"});
@@ -321,13 +321,13 @@ TEST_F(TrainCommandTest, ALostConfigurationIsTakenFromTheCheckpoint) {
   EXPECT_NE(longer.err.find("1 layer of width 16"), std::string::npos) << longer.err;
 }
 
-TEST_F(TrainCommandTest, ALongerScheduleIsAnnounced) {
+TEST_F(TrainCommandTest, AnnouncesALongerSchedule) {
   ASSERT_EQ(train({"--lr-warmup-iters", "0"}).code, 0);
   const Said longer = witan({"train", "--runs-folder", own_ / "runs", "--train-iters", "20"});
   EXPECT_NE(longer.err.find("the learning rate goes from"), std::string::npos) << longer.err;
 }
 
-// The words behind "continue     witan" of what was said, up to a remark in brackets.
+// The words after "continue     witan" in the output, up to a remark in brackets.
 std::vector<std::string> advised(const std::string& said) {
   const std::string label = "\ncontinue     witan ";
   const size_t begin = said.find(label) + label.size();
@@ -337,7 +337,7 @@ std::vector<std::string> advised(const std::string& said) {
   return words;
 }
 
-// A schedule as long as the run, stretched to twice its length, would be half-way up again.
+// A schedule as long as the run, stretched to twice its length, would be halfway up again.
 TEST_F(TrainCommandTest, AdviceToContinueKeepsTheLearningRate) {
   const Said first = train({"--train-iters", "20", "--lr-warmup-iters", "2"});
   ASSERT_EQ(first.code, 0) << first.err;
@@ -346,18 +346,18 @@ TEST_F(TrainCommandTest, AdviceToContinueKeepsTheLearningRate) {
                                       "without --lr-decay-iters it goes up to 0.000"))
       << first.err;
   const Said finished = train({"--train-iters", "20", "--lr-warmup-iters", "2"});
-  EXPECT_EQ(advised(finished.err), advised(first.err)) << "whenever it is given";
+  EXPECT_EQ(advised(finished.err), advised(first.err)) << "at any time";
   const Said longer = witan(advised(first.err));
   ASSERT_EQ(longer.code, 0) << longer.err;
   EXPECT_FALSE(contains(longer.err, "the learning rate goes")) << longer.err;
   const auto steps = read_metrics(own_ / "runs/default/metrics.jsonl").steps;
   EXPECT_DOUBLE_EQ(steps.back().lr, 1e-4);
   EXPECT_EQ(steps.back().step, 40);
-  EXPECT_TRUE(contains(longer.err, " --train-iters 80\n")) << "there is no jump left: " << longer.err;
+  EXPECT_TRUE(contains(longer.err, " --train-iters 80\n")) << "no jump remains: " << longer.err;
 }
 
-// Scripts that forget --run start the run named default: the first line says so, and nothing is asked.
-TEST_F(TrainCommandTest, SaysWhichRunItTakesWhereAnotherIsTheLatest) {
+// Scripts without --run start the run named default: the first line says so, without a question.
+TEST_F(TrainCommandTest, ReportsWhichRunItUsesIfAnotherIsTheLatest) {
   ASSERT_EQ(train({"--run", "mine"}).code, 0);
   const Said another = train();
   EXPECT_EQ(another.code, 0) << another.err;
@@ -371,18 +371,18 @@ TEST_F(TrainCommandTest, SaysWhichRunItTakesWhereAnotherIsTheLatest) {
   EXPECT_TRUE(fresh.err.starts_with("run          new run " + folder + "/default on " + (own_ / "text").string() +
                                     "; the present run of this name will be kept\n"))
       << fresh.err;
-  EXPECT_FALSE(contains(train().err, "the latest run is")) << "now it is this one";
-  EXPECT_FALSE(contains(train({"--run", "mine"}).err, "the latest run is")) << "as was asked for";
+  EXPECT_FALSE(contains(train().err, "the latest run is")) << "now this one is the latest";
+  EXPECT_FALSE(contains(train({"--run", "mine"}).err, "the latest run is")) << "as requested";
 }
 
-TEST_F(TrainCommandTest, TheLineShowsLearningRateAndGradientNorm) {
+TEST_F(TrainCommandTest, ProgressShowsLearningRateAndGradientNorm) {
   const Said said = train({"--train-iters", "2", "--lr", "0.25", "--lr-warmup-iters", "2"});
   EXPECT_TRUE(contains(said.err, "\nstep 1/2  loss ")) << said.err;
   EXPECT_TRUE(contains(said.err, "  lr 0.125  grad norm ")) << said.err;
 }
 
-// The line of a step that is evaluated waits for that.
-TEST_F(TrainCommandTest, NoLineHasAnEvaluationOfAnotherStepUnsaid) {
+// The line of an evaluated step waits for the evaluation.
+TEST_F(TrainCommandTest, LinesShowOnlyTheirOwnEvaluation) {
   const Said said = train({"--train-iters", "3", "--eval-interval", "2", "--log-interval", "1"});
   ASSERT_EQ(said.code, 0) << said.err;
   std::istringstream lines(said.err);
@@ -395,7 +395,7 @@ TEST_F(TrainCommandTest, NoLineHasAnEvaluationOfAnotherStepUnsaid) {
   }
 }
 
-TEST_F(TrainCommandTest, AStepOfTheWarmUpIsNoOtherSchedule) {
+TEST_F(TrainCommandTest, WarmUpIsNotAChangedSchedule) {
   ASSERT_EQ(train({"--lr-warmup-iters", "10", "--lr-decay-iters", "100"}).code, 0);
   const Said longer = witan({"train", "--runs-folder", own_ / "runs", "--train-iters", "3"});
   EXPECT_EQ(longer.code, 0) << longer.err;
@@ -409,7 +409,7 @@ TEST_F(TrainCommandTest, PlanReadsTheRunsConfiguration) {
   EXPECT_NE(plan.out.find("One step: 128 tokens"), std::string::npos) << plan.out;
 }
 
-TEST_F(TrainCommandTest, PlanLeavesARunThatTrainWouldNotResume) {
+TEST_F(TrainCommandTest, PlanIgnoresARunThatTrainWouldNotResume) {
   ASSERT_EQ(train().code, 0);
   const auto plan = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {"plan", "--runs-folder", own_ / "runs", "--json"});
@@ -418,7 +418,7 @@ TEST_F(TrainCommandTest, PlanLeavesARunThatTrainWouldNotResume) {
   const auto assumed = [](const Said& said) {
     return said.code == 0 ? nlohmann::json::parse(said.out).value("assumed_vocabulary", 0) : -said.code;
   };
-  EXPECT_EQ(assumed(plan({"--lr", "0.1"})), 0) << "the run's tokenizer is there";
+  EXPECT_EQ(assumed(plan({"--lr", "0.1"})), 0) << "the run's tokenizer exists";
   const Said other = plan({"--tokenizer-vocab-size", "4000"});
   EXPECT_EQ(assumed(other), 4000) << other.err;
   EXPECT_TRUE(contains(other.err, "shown for a new run (--run NAME): " + (own_ / "runs/default").string() +
@@ -426,7 +426,7 @@ TEST_F(TrainCommandTest, PlanLeavesARunThatTrainWouldNotResume) {
       << other.err;
   EXPECT_FALSE(contains(other.err, "planned for the run")) << other.err;
   EXPECT_EQ(assumed(plan({"--data", own_ / "other.txt"})), 4096);
-  // All of it is as if there were no run.
+  // The plan is as if there were no run.
   const Said made = witan({"tokenizer", "train", own_ / "text", "--output", own_ / "own.json", "--vocab-size", "290"});
   ASSERT_EQ(made.code, 0) << made.err;
   const Said given = plan({"--tokenizer", own_ / "own.json", "--print-layout"});

@@ -1,5 +1,5 @@
-// What a run tells of itself beside metrics.jsonl: Megatron-LM's log, TensorBoard's files, progress.txt; and what a
-// call says of the checkpoint it goes on from.
+// Logs of a run besides metrics.jsonl: Megatron-LM's log, TensorBoard's files, progress.txt; and a call's message about
+// the checkpoint from which it resumes.
 #include <cmath>
 #include <regex>
 #include <sstream>
@@ -29,7 +29,7 @@ class TrainLog : public ::testing::Test {
                "threads = 1\neval_interval = 4\nsave_interval = 3\nkeep_last = 9\n"
                "lr_warmup_iters = 2\nlr_decay_iters = 6\n");
   }
-  // witan train --run NAME with the above, and `flags`.
+  // Runs witan train --run NAME with these settings and `flags`.
   Said train(const std::string& run, const std::string& flags = "") {
     std::vector<std::string> args = {"train",         "--config",    own_ / "run.toml", "--data", own_ / "text",
                                      "--runs-folder", own_ / "runs", "--run",           run};
@@ -59,7 +59,7 @@ constexpr const char* kAll =
     "--log-format megatron --log-interval 2 --log-throughput --log-params-norm --log-num-zeros-in-grad --log-progress "
     "--timing-log-level 2";
 
-TEST_F(TrainLog, MegatronLmsLinesAreTheStandardOutput) {
+TEST_F(TrainLog, StandardOutputHasMegatronLmsLines) {
   const Said said = train("m", kAll);
   const std::regex interval(
       R"( \[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] iteration +(\d+)/       6 \| consumed samples: +(\d+) \| )"
@@ -82,7 +82,7 @@ TEST_F(TrainLog, MegatronLmsLinesAreTheStandardOutput) {
     EXPECT_NEAR(std::stod(found[5]), event->grad_norm, 5e-4);
     EXPECT_DOUBLE_EQ(std::stod(found[6]), event->scalars.get(kNumZeros).value());
     EXPECT_NEAR(std::stod(found[7]), event->scalars.get(kParamsNorm).value(), 5e-4);
-    // A checkpoint cuts an interval of metrics.jsonl, not of this log: 3 and 4 stand there apart.
+    // A checkpoint splits an interval of metrics.jsonl, but not of this log: steps 3 and 4 are separate there.
     if (step == 2) {
       EXPECT_NEAR(std::stod(found[4]), event->loss, 1e-5);
     } else if (step == 4) {
@@ -102,13 +102,13 @@ TEST_F(TrainLog, MegatronLmsLinesAreTheStandardOutput) {
         " validation loss at iteration 4 | lm loss value: ", "    evaluate ....",
         "  successfully saved checkpoint from iteration       3 to ", "[after training is done] datetime: "})
     EXPECT_TRUE(contains(said.out, piece)) << piece << " is not in\n" << said.out;
-  EXPECT_FALSE(contains(said.out, "bits per byte")) << "talk is on the standard error";
+  EXPECT_FALSE(contains(said.out, "bits per byte")) << "messages are on standard error";
   EXPECT_TRUE(contains(said.err, "bits per byte"));
   EXPECT_TRUE(contains(read_text(folder("m") / "train.log"), " iteration        2/       6 | consumed samples:"));
 }
 
-// modded-nanogpt's, with Tutel's balance and checks: nothing else is on the standard output.
-TEST_F(TrainLog, ModdedNanogptsLinesAreTheStandardOutput) {
+// modded-nanogpt's lines, with Tutel's balance and checks, are all of standard output.
+TEST_F(TrainLog, StandardOutputHasModdedNanogptsLines) {
   const Said said = train("n", "--log-format nanogpt --log-interval 2 --check-states");
   const std::regex step(R"(step:(\d)/6 train_time:(\d+)ms step_avg:(\d+\.\d\d)ms)");
   const std::regex validation(
@@ -127,7 +127,7 @@ TEST_F(TrainLog, ModdedNanogptsLinesAreTheStandardOutput) {
       evaluations += found[1];
       EXPECT_NEAR(std::stod(found[2]), event.loss, 5e-5);
       EXPECT_NEAR(std::stod(found[3]), event.router.at("load_balancing_loss"), 5e-5);
-      EXPECT_GE(std::stod(found[3]), 0.9) << "1 at an even load";
+      EXPECT_GE(std::stod(found[3]), 0.9) << "1 for balanced loads";
     } else {
       EXPECT_TRUE(std::regex_match(line, found, check)) << line;
       checks += found[1].str().at(8);
@@ -140,7 +140,7 @@ TEST_F(TrainLog, ModdedNanogptsLinesAreTheStandardOutput) {
   EXPECT_TRUE(contains(read_text(folder("n") / "train.log"), "step:6/6 val_loss:"));
 }
 
-TEST_F(TrainLog, ChecksOfStatesAreInTheLog) {
+TEST_F(TrainLog, ChecksOfStatesAreLogged) {
   train("checked", "--check-states");
   const std::string log = read_text(folder("checked") / "train.log");
   EXPECT_TRUE(contains(log, "states validated after initialization\n"));
@@ -157,7 +157,7 @@ TEST_F(TrainLog, MemoryGoesToTensorboardInEveryFormat) {
   }
 }
 
-TEST_F(TrainLog, TellingMoreChangesNothing) {
+TEST_F(TrainLog, MoreLoggingDoesNotChangeTraining) {
   train("quiet", "--tensorboard-dir none");
   train("loud", std::string(kAll) + " --log-memory-to-tensorboard --check-states");
   EXPECT_EQ(tensors("quiet", 6), tensors("loud", 6));
@@ -166,7 +166,7 @@ TEST_F(TrainLog, TellingMoreChangesNothing) {
   EXPECT_FALSE(metrics("quiet").steps[0].scalars.get(kParamsNorm).has_value());
 }
 
-TEST_F(TrainLog, TheNormIsThatOfTheSavedParameters) {
+TEST_F(TrainLog, TheNormMatchesTheSavedParameters) {
   train("norm", "--log-params-norm");
   const Checkpoint checkpoint = open_checkpoint(folder("norm") / "checkpoints" / "step-6");
   double square = 0;
@@ -183,7 +183,7 @@ TEST_F(TrainLog, TheNormIsThatOfTheSavedParameters) {
               1e-9 * std::sqrt(square));
 }
 
-TEST_F(TrainLog, ProgressTellsOfEveryJobAndCheckpoint) {
+TEST_F(TrainLog, ProgressFileHasEveryJobAndCheckpoint) {
   train("p", "--log-progress --train-iters 3");
   train("p", "--train-iters 6");
   const std::regex text(
@@ -198,7 +198,7 @@ TEST_F(TrainLog, ProgressTellsOfEveryJobAndCheckpoint) {
 }
 
 TEST_F(TrainLog, AResumedRunAddsAnEventFile) {
-  // But for the one with the values of the last start.
+  // The new file repeats no values of the last start.
   const auto files = [&](const fs::path& in) {
     std::ptrdiff_t all = 0, of_session = 0;
     for (const auto& entry : fs::directory_iterator(in))
@@ -215,35 +215,35 @@ TEST_F(TrainLog, AResumedRunAddsAnEventFile) {
   EXPECT_FALSE(fs::exists(folder("elsewhere") / "tensorboard"));
 }
 
-TEST_F(TrainLog, WeightsAloneAndAFreshOptimizer) {
+TEST_F(TrainLog, LoadsWeightsWithAFreshOptimizer) {
   train("whole");
   train("weights", "--train-iters 3");
   const std::string before = tensors("weights", 3);
   train("weights", "--no-load-optim");
   EXPECT_EQ(tensors("whole", 3), before);
   EXPECT_NE(tensors("whole", 6), tensors("weights", 6));
-  // The loss of the next step is that of the same weights; what Adam does then is not.
+  // The next step's loss depends only on the weights; Adam's update differs.
   const Metrics whole = metrics("whole"), weights = metrics("weights");
   EXPECT_EQ(whole.steps[3].loss, weights.steps[3].loss);
   EXPECT_NE(whole.steps[5].loss, weights.steps[5].loss);
   const auto state = TrainState::from_json(open_checkpoint(folder("weights") / "checkpoints" / "step-6").scalars);
   EXPECT_EQ(state.updates, 3);
   EXPECT_EQ(state.step, 6);
-  EXPECT_FALSE(config("weights").load.no_load_optim) << "the next call is another";
+  EXPECT_FALSE(config("weights").load.no_load_optim) << "the next call resumes as usual";
 }
 
-TEST_F(TrainLog, AnotherOptimizerNeedsWeightsAlone) {
+TEST_F(TrainLog, AnotherOptimizerNeedsOnlyWeights) {
   train("o", "--train-iters 3");
   EXPECT_EQ(
       witan({"train", "--runs-folder", own_ / "runs", "--run", "o", "--train-iters", "6", "--optimizer", "sgd"}).code,
       5);
-  EXPECT_EQ(config("o").optimizer.optimizer, "adam") << "what could not go on changed nothing";
+  EXPECT_EQ(config("o").optimizer.optimizer, "adam") << "the refused call changed nothing";
   train("o", "--optimizer sgd --no-load-optim");
   EXPECT_EQ(metrics("o").steps.size(), 6u);
 }
 
-// "As long as the run" is that of the checkpoint for one call, and is not fixed by it; nor is a warm-up longer than the
-// run a reason to refuse.
+// "As long as the run" refers to the checkpoint's run for one call and is not fixed by it. A warm-up longer than the
+// run is not an error.
 TEST_F(TrainLog, AScheduleAsLongAsTheRunStaysSo) {
   train("a", "--train-iters 3 --lr-decay-iters 0 --lr-warmup-iters 4");
   const Said said = train("a", "--lr 0.5 --use-checkpoint-opt-param-scheduler --lr-decay-iters 0 --lr-warmup-iters 4");
@@ -251,11 +251,11 @@ TEST_F(TrainLog, AScheduleAsLongAsTheRunStaysSo) {
   EXPECT_EQ(config("a").optimizer.lr_decay_iters, 0);
   EXPECT_EQ(config("a").optimizer.lr, 0.001);
   const auto steps = metrics("a").steps;
-  EXPECT_DOUBLE_EQ(steps.at(3).lr, 0.001) << "the end of the warm-up";
+  EXPECT_DOUBLE_EQ(steps.at(3).lr, 0.001) << "end of the warm-up";
   EXPECT_DOUBLE_EQ(steps.at(5).lr, 0.0001) << "past the end of the checkpoint's schedule";
 }
 
-TEST_F(TrainLog, TheCheckpointsScheduleBeatsTheCommandLine) {
+TEST_F(TrainLog, TheCheckpointsScheduleOverridesTheCommandLine) {
   train("whole");
   train("parts", "--train-iters 3");
   train("parts",
@@ -266,7 +266,7 @@ TEST_F(TrainLog, TheCheckpointsScheduleBeatsTheCommandLine) {
   EXPECT_FALSE(config("parts").load.use_checkpoint_opt_param_scheduler);
 }
 
-TEST_F(TrainLog, RandomNumbersHaveNoStateToLeaveOut) {
+TEST_F(TrainLog, RandomNumbersHaveNoStateToLoad) {
   train("whole");
   train("parts", "--train-iters 3");
   const Said said = train("parts", "--no-load-rng");

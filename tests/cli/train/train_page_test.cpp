@@ -11,7 +11,7 @@
 namespace witan::test {
 namespace {
 
-// What `say` says into a log.
+// What `say` writes to a log.
 std::string said(const std::function<void(Progress&)>& say) {
   Capture err;
   {
@@ -21,8 +21,8 @@ std::string said(const std::function<void(Progress&)>& say) {
   return err.text();
 }
 
-// Ceilings that were measured while the machine did other work are too low: a step cannot be faster than the machine.
-TEST(TrainPage, NoStepIsPredictedAboveTheCeiling) {
+// Ceilings measured while the machine was busy are too low: a step cannot exceed the machine's speed.
+TEST(TrainPage, PredictionsNeverExceedTheCeiling) {
   RunConfig config = witan::testing::small_config();
   Plan plan = make_plan(resolve(config, {}));
   plan.step_flops = 1e9;
@@ -40,7 +40,7 @@ TEST(TrainPage, NoStepIsPredictedAboveTheCeiling) {
   EXPECT_TRUE(contains(work(2e9, false), "each: about 30 s at 50 % of this machine's 2 GFLOP/s\n")) << work(2e9, false);
   EXPECT_TRUE(contains(work(2e9, true), "GFLOP/s, measured while it was busy (`witan doctor` measures again)\n"))
       << work(2e9, true);
-  config.parallel.ranks_per_process = 1;  // of a launcher's, which measure it at every start
+  config.parallel.ranks_per_process = 1;  // started by a launcher, which measures at every start
   EXPECT_TRUE(contains(work(2e9, true), "GFLOP/s, measured while it was busy\n")) << work(2e9, true);
   config.parallel.ranks_per_process = 0;
   const std::string above = work(0.5e9, false);
@@ -51,7 +51,7 @@ TEST(TrainPage, NoStepIsPredictedAboveTheCeiling) {
       << above;
 }
 
-TEST(TrainPage, MoreThreadsThanCoresAreWarnedOf) {
+TEST(TrainPage, WarnsOfMoreThreadsThanCores) {
   ParallelConfig parallel;
   parallel.device = "cpu";
   parallel.ranks = 1;
@@ -64,7 +64,7 @@ TEST(TrainPage, MoreThreadsThanCoresAreWarnedOf) {
   parallel.ranks = 2;
   ASSERT_TRUE(cli::too_many_threads(parallel, 2));
   EXPECT_TRUE(contains(*cli::too_many_threads(parallel, 2), "threads = 2 for each of 2 ranks"));
-  parallel.ranks_per_process = 1;  // on machines of their own, or with cores of their own
+  parallel.ranks_per_process = 1;  // on separate machines or with separate cores
   EXPECT_FALSE(cli::too_many_threads(parallel, 2));
   parallel.ranks_per_process = 0;
   parallel.ranks = 8;
@@ -77,14 +77,14 @@ TEST(TrainPage, MoreThreadsThanCoresAreWarnedOf) {
   timing.step.seconds = 1;
   timing.ceilings.fma_flops = 1e12;
   const ResolvedConfig resolved = resolve(config, {});
-  Plan plan;  // no pool of so many threads is needed for a line
+  Plan plan;  // a line needs no pool with so many threads
   plan.ranks.resize(1);
   const std::string all = said([&](Progress& progress) { cli::announce(resolved, plan, timing, 0, progress); });
   EXPECT_TRUE(contains(all, "\nwarning: threads = 4096 ")) << all;
 }
 
-// A tag may be off where the arena's end is not.
-TEST(TrainPage, ARunIsAsPlannedOnlyWhereEveryTagOfEveryRankIs) {
+// A single tag can differ although the arena's end does not.
+TEST(TrainPage, ReportsAsPlannedOnlyIfEveryTagOfEveryRankMatches) {
   const RunConfig config = witan::testing::small_config();
   MemoryEvent rank;
   rank.tags = {{"communication", 512}, {"weights", 1024}};
@@ -115,8 +115,8 @@ TEST(TrainPage, ARunIsAsPlannedOnlyWhereEveryTagOfEveryRankIs) {
   EXPECT_FALSE(contains(summary(), "rank 1")) << summary();
 }
 
-// A process knows its own memory alone, where the arenas are those of all ranks.
-TEST(TrainPage, MemoryIsSaidOfRanksAndOfTheProcessThatItIsOf) {
+// A process knows only its own memory, but the arenas of all ranks.
+TEST(TrainPage, AttributesMemoryToRanksAndTheProcess) {
   RunConfig config = witan::testing::small_config();
   RunPlan plan;
   for (int rank = 0; rank < 4; ++rank) {
@@ -149,8 +149,8 @@ TEST(TrainPage, MemoryIsSaidOfRanksAndOfTheProcessThatItIsOf) {
   EXPECT_EQ(summary(1, 0), "arenas used 1.00 KiB, as planned; the process" + most);
 }
 
-// Whoever stops early wants the best weights, which no key saves by itself.
-TEST(TrainPage, EarlyStoppingTellsWhereTheBestWeightsAreLost) {
+// Early stopping without a checkpoint of the best weights loses them.
+TEST(TrainPage, EarlyStoppingReportsWhereTheBestWeightsAreLost) {
   const TempFolder folder;
   RunConfig config = witan::testing::small_config();
   config.train.train_iters = 100;
@@ -177,13 +177,13 @@ TEST(TrainPage, EarlyStoppingTellsWhereTheBestWeightsAreLost) {
   EXPECT_EQ(stopped(10, 0), "; the weights of step 30 were deleted: keep_best = 1 keeps them");
   EXPECT_EQ(stopped(25, 0),
             "; the weights of step 30 were not saved: save_interval = 10 with keep_best = 1 saves and keeps them");
-  EXPECT_EQ(stopped(25, 1), "") << "the line of the best tells it";
-  EXPECT_EQ(stopped(10, 1), "") << "a checkpoint was better still";
+  EXPECT_EQ(stopped(25, 1), "") << "the line of the best checkpoint reports it";
+  EXPECT_EQ(stopped(10, 1), "") << "another checkpoint was better";
   fs::create_directories(folder / "checkpoints/step-30");
-  for (const int64_t keep_best : {0, 1}) EXPECT_EQ(stopped(10, keep_best), "") << "it is among the newest";
+  for (const int64_t keep_best : {0, 1}) EXPECT_EQ(stopped(10, keep_best), "") << "it is one of the newest";
 }
 
-// What "best" means for `--run NAME@best`: weights that are there.
+// `--run NAME@best` requires weights that exist.
 class TrainPageBest : public ::testing::Test {
  protected:
   TrainPageBest() {
@@ -224,7 +224,7 @@ class TrainPageBest : public ::testing::Test {
   RunResult result_;
 };
 
-TEST_F(TrainPageBest, IsOfWeightsThatAreKept) {
+TEST_F(TrainPageBest, RefersToKeptWeights) {
   config_.train.save_interval = 25;
   EXPECT_TRUE(contains(summary(),
                        "\nbest         no checkpoint was evaluated; 2.5000 at step 30 was the lowest validation loss; "
@@ -241,7 +241,7 @@ TEST_F(TrainPageBest, IsOfWeightsThatAreKept) {
   EXPECT_FALSE(contains(summary(), "\nbest ")) << summary();
 }
 
-TEST_F(TrainPageBest, IsWhatTheCommandsTakeWhereItIsNotTheLast) {
+TEST_F(TrainPageBest, IsUsedByCommandsIfItIsNotTheLast) {
   save(50, 2.75);
   EXPECT_TRUE(contains(summary(), " generate --run mine The\n")) << summary();
   save(30, 2.5);
@@ -270,7 +270,7 @@ TEST(TrainPage, AJumpOfTheLearningRateNamesAFlagThatPreventsIt) {
   faster.optimizer.lr *= 2;
   EXPECT_TRUE(contains(warning(faster, 50), "; --use-checkpoint-opt-param-scheduler keeps the old one"))
       << warning(faster, 50);
-  EXPECT_EQ(warning(faster, 0), "") << "nothing was trained";
+  EXPECT_EQ(warning(faster, 0), "") << "no step was trained";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What `witan train` refuses before any work, and what a start that failed leaves behind.
+// Errors of `witan train` before any work, and the files that a failed start leaves.
 #include "cli/train/train_command.h"
 
 namespace witan::test {
@@ -8,7 +8,7 @@ namespace fs = std::filesystem;
 
 class TrainRefusals : public TrainCommandTest {};
 
-TEST_F(TrainRefusals, WhatCannotFitIsRefusedBeforeItStarts) {
+TEST_F(TrainRefusals, RefusesRunsThatDoNotFitBeforeStarting) {
   const Said huge = train({"--ffn-hidden-size", "1000000000"});
   EXPECT_EQ(huge.code, 8) << huge.err;
   for (const char* word : {"are usable", "IT DOES NOT FIT", "arena", "reduce num_layers"})
@@ -16,7 +16,7 @@ TEST_F(TrainRefusals, WhatCannotFitIsRefusedBeforeItStarts) {
   EXPECT_FALSE(fs::exists(own_ / "runs/default/checkpoints"));
 }
 
-TEST_F(TrainRefusals, SaysWhatIsWrongWithTheData) {
+TEST_F(TrainRefusals, ReportsProblemsOfTheData) {
   EXPECT_EQ(train({"--data", own_ / "nowhere"}).code, 4);
   write_text(own_ / "empty.txt", "");
   const Said empty = train({"--data", own_ / "empty.txt", "--run", "empty"});
@@ -24,7 +24,7 @@ TEST_F(TrainRefusals, SaysWhatIsWrongWithTheData) {
   EXPECT_NE(empty.err.find("there is no text: 1 file of 0 bytes"), std::string::npos) << empty.err;
 }
 
-TEST_F(TrainRefusals, ExpertsGetTheRanksThatTheyAreDividedBy) {
+TEST_F(TrainRefusals, ExpertsUseTheRanksThatDivideThem) {
   const Said plan =
       witan({"plan", "--expert-model-parallel-size", "8", "--micro-batch-size", "1", "--runs-folder", own_ / "runs"});
   EXPECT_NE(plan.out.find("  0-7 "), std::string::npos) << plan.out << plan.err;
@@ -35,15 +35,15 @@ TEST_F(TrainRefusals, ExpertsGetTheRanksThatTheyAreDividedBy) {
   EXPECT_NE(uneven.err.find(", micro_batch_size to 2, or ranks"), std::string::npos) << uneven.err;
 }
 
-TEST_F(TrainRefusals, RefusesLayoutsThatCannotBe) {
+TEST_F(TrainRefusals, RefusesImpossibleLayouts) {
   const Said experts = train({"--ranks", "4", "--expert-model-parallel-size", "4", "--micro-batch-size", "1"});
   EXPECT_EQ(experts.code, 3);
   EXPECT_NE(experts.err.find("expert_model_parallel_size"), std::string::npos) << experts.err;
   EXPECT_EQ(train({"--ranks", "3"}).code, 3);
 }
 
-TEST_F(TrainRefusals, AStartThatFailedBeforeTrainingDecidesNothingOfTheNext) {
-  const Said failed = train({"--seq-length", "15000"});  // the text has bytes for two samples, but not tokens
+TEST_F(TrainRefusals, AStartThatFailedBeforeTrainingDoesNotAffectTheNext) {
+  const Said failed = train({"--seq-length", "15000"});  // enough bytes for two samples, but not enough tokens
   EXPECT_EQ(failed.code, 4) << failed.err;
   ASSERT_TRUE(fs::exists(own_ / "runs/default/tokenizer.json"));
   ASSERT_FALSE(fs::exists(own_ / "runs/default/config.toml"));
@@ -60,8 +60,8 @@ TEST_F(TrainRefusals, AStartThatFailedBeforeTrainingDecidesNothingOfTheNext) {
   EXPECT_EQ(read_text(own_ / "runs/default/tokenizer.json"), read_text(own_ / "t.json"));
 }
 
-TEST_F(TrainRefusals, WorkOfAStartThatFailedIsNotDoneTwice) {
-  EXPECT_EQ(train({"--seq-length", "15000"}).code, 4);  // which the text has bytes for, and not tokens
+TEST_F(TrainRefusals, WorkOfAFailedStartIsReused) {
+  EXPECT_EQ(train({"--seq-length", "15000"}).code, 4);  // enough bytes in the text, but not enough tokens
   const Said said = train();
   EXPECT_EQ(said.code, 0) << said.err;
   EXPECT_NE(said.err.find("tokenizer.json (trained before)"), std::string::npos) << said.err;
@@ -85,7 +85,8 @@ TEST_F(TrainRefusals, AStartThatFailsBeforeAnyWorkLeavesNoFolder) {
   expect_none({"--data-path", own_ / "short", "--tokenizer", tokenizer});
   expect_none({"--data", own_ / "short.txt"});
   expect_none({"--data", own_ / "text", "--valid-data", "own=" + (own_ / "short.txt").string()});
-  write_text(own_ / "rather.txt", some_text(7));  // of bytes enough for a sample, as is seen when it is tokenized
+  write_text(own_ / "rather.txt",
+             some_text(7));  // enough bytes for a sample, but not enough tokens, as tokenizing shows
   expect_none(
       {"--data", own_ / "text", "--tokenizer", tokenizer, "--valid-data", "own=" + (own_ / "rather.txt").string()});
   expect_none({"--data", own_ / "empty.txt"});
@@ -96,7 +97,7 @@ TEST_F(TrainRefusals, AStartThatFailsBeforeAnyWorkLeavesNoFolder) {
   EXPECT_EQ(read_text(own_ / "runs/junk/notes.txt"), "mine");
 }
 
-TEST_F(TrainRefusals, TakesListsWithBlanksOrCommas) {
+TEST_F(TrainRefusals, AcceptsListsWithSpacesOrCommas) {
   const auto text_of = [&](const std::string& run, const std::vector<std::string>& data) {
     std::vector<std::string> args = {"train", "--run", run, "--runs-folder", own_ / "runs"};
     args.insert(args.end(), data.begin(), data.end());
@@ -122,13 +123,13 @@ TEST_F(TrainRefusals, RefusesAnotherEncodingBeforeAnyWork) {
   EXPECT_EQ(said.code, 4);
   EXPECT_NE(said.err.find("zz.txt: byte "), std::string::npos) << said.err;
   EXPECT_NE(said.err.find("--replace-invalid-utf8"), std::string::npos) << said.err;
-  EXPECT_FALSE(fs::exists(own_ / "runs/default.1")) << "the run that is there was not archived";
+  EXPECT_FALSE(fs::exists(own_ / "runs/default.1")) << "the existing run was not archived";
   const Said replaced = train({"--fresh", "--replace-invalid-utf8"});
   EXPECT_EQ(replaced.code, 0) << replaced.err;
   EXPECT_NE(replaced.err.find("warning: U+FFFD replaces 1 byte sequence that is not UTF-8"), std::string::npos);
 }
 
-TEST_F(TrainRefusals, TellsWhatAFolderHasThatIsNoText) {
+TEST_F(TrainRefusals, ReportsFilesOfAFolderThatAreNotText) {
   write_text(own_ / "text/picture.png", std::string("\x89PNG\0\0", 6));
   fs::create_symlink("nowhere", own_ / "text/link");
   const Said said = train();
@@ -138,14 +139,14 @@ TEST_F(TrainRefusals, TellsWhatAFolderHasThatIsNoText) {
   EXPECT_NE(read_text(own_ / "runs/default/train.log").find(told), std::string::npos);
 }
 
-TEST_F(TrainRefusals, RefusesANameThatStandsForACheckpoint) {
+TEST_F(TrainRefusals, RefusesNamesThatMeanACheckpoint) {
   for (const char* command : {"train", "plan"})
     expect_refusal({command, "--runs-folder", own_ / "runs", "--run", "a@best"}, 3,
                    {"run = \"a@best\": a new run's name has no @", "pick another name with --run"});
   EXPECT_FALSE(fs::exists(own_ / "runs"));
 }
 
-TEST_F(TrainRefusals, RefusesARunWhoseCheckpointsTheDiskCannotHold) {
+TEST_F(TrainRefusals, RefusesRunsWhoseCheckpointsDoNotFitOnTheDisk) {
   const Said said = train({"--keep-last", "1000000000000", "--train-iters", "1000000000000", "--save-interval", "1"});
   EXPECT_EQ(said.code, 9) << said.err;
   for (const char* piece : {"the run keeps 1000000000000 checkpoints of ", " are free on that disk. Free ",

@@ -1,4 +1,4 @@
-// The commands that read a trained run: generate, eval, report; and train/weights/load_run behind them.
+// Commands that read a trained run (generate, eval, report), and train/weights/load_run below them.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -9,7 +9,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// One small run for all tests, which copy it before they harm it.
+// One small run for all tests, which copy it before changing it.
 class TrainedRunTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -29,7 +29,7 @@ class TrainedRunTest : public ::testing::Test {
     args.insert(args.end(), {"--runs-folder", runs()});
     return witan(args, input);
   }
-  // A copy of the run that a test may damage; the runs folder it lies in.
+  // A copy of the run that a test may damage, and its runs folder.
   std::string copy() {
     fs::copy(fs::path(runs()), own_ / "runs", fs::copy_options::recursive);
     return own_ / "runs";
@@ -50,7 +50,7 @@ class TrainedRunTest : public ::testing::Test {
 TempFolder* TrainedRunTest::folder_ = nullptr;
 Said TrainedRunTest::trained_;
 
-TEST_F(TrainedRunTest, GeneratesTheSameTextAgain) {
+TEST_F(TrainedRunTest, GenerationIsReproducible) {
   const Said said = run({"generate", "the king", "--max-tokens", "20", "--seed", "3"});
   EXPECT_EQ(said.code, 0) << said.err;
   EXPECT_TRUE(said.out.starts_with("the king")) << said.out;
@@ -64,17 +64,17 @@ TEST_F(TrainedRunTest, GeneratesTheSameTextAgain) {
 TEST_F(TrainedRunTest, GeneratesTheSampleThatTrainingShowed) {
   const Said said = run({"generate", "The ", "--max-tokens", "4", "--temperature", "0.7", "--seed", "1234"});
   EXPECT_GT(said.out.size(), std::string("The \n").size());
-  EXPECT_EQ(trained_.out, said.out) << "all else is talk";
+  EXPECT_EQ(trained_.out, said.out) << "everything else is on standard error";
 }
 
-TEST_F(TrainedRunTest, TextLongerThanTheSamplesIsWarnedOf) {
+TEST_F(TrainedRunTest, WarnsOfTextsLongerThanTheSamples) {
   const Said said = run({"generate", "the king", "--max-tokens", "3000"});
   EXPECT_EQ(said.code, 0) << said.err;
   EXPECT_TRUE(contains(said.err, "warning: the output may reach 300")) << said.err;
   EXPECT_TRUE(contains(said.err, "(seq_length): later text may be incoherent")) << said.err;
 }
 
-// A benchmark of three rows; what its figures should be is tests/tasks' question.
+// A benchmark of three rows; tests/tasks checks its figures.
 constexpr const char* kTask =
     "task: small\ndataset_path: json\ndataset_kwargs: {data_files: {test: rows.jsonl}}\ntest_split: test\n"
     "output_type: multiple_choice\ndoc_to_text: q\ndoc_to_target: label\ndoc_to_choice: ['corn', 'ships']\n";
@@ -82,7 +82,7 @@ constexpr const char* kTaskRows =
     "{\"q\": \"the king asked about\", \"label\": 0}\n{\"q\": \"his council of\", \"label\": 1}\n"
     "{\"q\": \"the experts\", \"label\": 1}\n";
 
-TEST_F(TrainedRunTest, TasksAreScoredAndWritten) {
+TEST_F(TrainedRunTest, ScoresTasksAndWritesResults) {
   write_text(own_ / "tasks/small.yaml", kTask);
   write_text(own_ / "tasks/rows.jsonl", kTaskRows);
   write_text(own_ / "tasks/all.yaml", "group: all\ntask: [small]\naggregate_metric_list: [{metric: acc}]\n");
@@ -108,12 +108,12 @@ TEST_F(TrainedRunTest, TasksAreScoredAndWritten) {
   }
   EXPECT_EQ(lines, 3);
   EXPECT_DOUBLE_EQ(json["results"]["small"]["acc,none"].get<double>(), right / 3);
-  // Any batch size, any number of threads; from the checkpoint before, other figures.
+  // Figures do not depend on batch size and threads, but differ for the previous checkpoint.
   const std::string text = run({"eval", "--tasks", own_ / "tasks", "--json"}).out;
   EXPECT_EQ(nlohmann::json::parse(text), json);
   for (const char* size : {"1", "5"})
     EXPECT_EQ(run({"eval", "--tasks", own_ / "tasks", "--json", "--batch-size", size, "--threads", size}).out, text);
-  // Its own files are written anew, and no others.
+  // Its own files are replaced, but no others.
   EXPECT_EQ(run({"eval", "--tasks", own_ / "tasks", "--json", scores, "--log-samples", answers}).code, 0);
   const std::string tasks = own_ / "tasks", rows = own_ / "tasks/rows.jsonl";
   const std::string refused = rows + " is there already and is no file of ";
@@ -127,7 +127,7 @@ TEST_F(TrainedRunTest, TasksAreScoredAndWritten) {
   EXPECT_NE(read_text(own_ / "before.jsonl"), read_text(answers));
 }
 
-TEST_F(TrainedRunTest, TasksTakeFewerRowsMoreExamplesAndShorterContexts) {
+TEST_F(TrainedRunTest, TasksSupportFewerRowsMoreExamplesAndShorterContexts) {
   const std::string task = own_ / "small.yaml";
   write_text(task, kTask);
   write_text(own_ / "rows.jsonl", kTaskRows);
@@ -146,7 +146,7 @@ TEST_F(TrainedRunTest, TasksTakeFewerRowsMoreExamplesAndShorterContexts) {
   expect_refusal({"eval", "--tasks", task, "--runs-folder", runs()}, 4, {"small.yaml: process_docs: ", "Python"});
 }
 
-// Several batches take no more than one, whatever scratch so many threads have; a shorter last one has its own share.
+// Several batches need no more than one, whatever scratch space the threads have; a shorter last one has its own share.
 TEST_F(TrainedRunTest, EvaluationFitsItsArenaOnAnyNumberOfThreads) {
   for (int i = 0; i < 20; ++i) write_text(own_ / ("text/" + std::to_string(i) + ".txt"), some_text(60));
   const std::string runs = own_ / "runs";
@@ -198,13 +198,13 @@ TEST_F(TrainedRunTest, EvaluationFitsItsArenaOnAnyNumberOfThreads) {
   }
 }
 
-TEST_F(TrainedRunTest, GreedyTextDependsOnNoSeed) {
+TEST_F(TrainedRunTest, GreedyTextIsIndependentOfTheSeed) {
   const std::string text = run({"generate", "the", "--greedy", "--max-tokens", "10"}).out;
   EXPECT_EQ(run({"generate", "the", "--greedy", "--max-tokens", "10", "--seed", "9"}).out, text);
   EXPECT_EQ(run({"generate", "the", "--top-k", "1", "--max-tokens", "10", "--seed", "9"}).out, text);
 }
 
-TEST_F(TrainedRunTest, PromptsComeFromAnywhereOrNowhere) {
+TEST_F(TrainedRunTest, PromptsMayComeFromAnySourceOrNone) {
   const std::string text = run({"generate", "the king", "--max-tokens", "5"}).out;
   EXPECT_EQ(run({"generate", "-", "--max-tokens", "5"}, "the king").out, text);
   const Said empty = run({"generate", "--max-tokens", "5"});
@@ -213,7 +213,7 @@ TEST_F(TrainedRunTest, PromptsComeFromAnywhereOrNowhere) {
   EXPECT_EQ(run({"generate", "the king", "--max-tokens", "0"}).out, "the king\n");
 }
 
-TEST_F(TrainedRunTest, StatisticsStayOutOfTheData) {
+TEST_F(TrainedRunTest, StatisticsAreNotInTheData) {
   const Said said = run({"generate", "the king", "--max-tokens", "5", "--verbose"});
   EXPECT_EQ(said.out, run({"generate", "the king", "--max-tokens", "5"}).out);
   EXPECT_TRUE(contains(said.err, "tokens/s; run small, step 6")) << said.err;
@@ -225,7 +225,7 @@ TEST_F(TrainedRunTest, RefusesImpossibleSampling) {
   expect_refusal({"generate", "x", "--top-k", "-4", "--runs-folder", runs()}, 3, {"top_k"});
 }
 
-TEST_F(TrainedRunTest, EvaluatesAsTrainingDid) {
+TEST_F(TrainedRunTest, EvaluatesLikeTraining) {
   const Said said = run({"eval", "--json"});
   ASSERT_EQ(said.code, 0) << said.err;
   const auto json = nlohmann::json::parse(said.out);
@@ -253,7 +253,7 @@ TEST_F(TrainedRunTest, EvaluatesEveryByteOfGivenText) {
   EXPECT_TRUE(contains(table.out, "bits/byte  ")) << table.out;
 }
 
-TEST_F(TrainedRunTest, EvalTakesListsAndFlagsAsTrainDoes) {
+TEST_F(TrainedRunTest, EvalAcceptsListsAndFlagsLikeTrain) {
   const std::string a = own_ / "a.txt", b = own_ / "b.jsonl";
   write_text(a, some_text(10));
   write_text(b, "{\"text\": \"the king and his ships\"}\n{\"txt\": 3}\n");
@@ -273,7 +273,7 @@ TEST_F(TrainedRunTest, EvalTakesListsAndFlagsAsTrainDoes) {
   EXPECT_EQ(run({"eval", "--data", a, "--replace-invalid-utf8"}).code, 0);
 }
 
-TEST_F(TrainedRunTest, EvalNamesWhatItLeavesOut) {
+TEST_F(TrainedRunTest, EvalNamesSkippedFiles) {
   const fs::path folder = own_ / "folder";
   fs::create_directories(folder);
   write_text(folder / "a.txt", some_text(10) + "caf\xe9");
@@ -287,7 +287,7 @@ TEST_F(TrainedRunTest, EvalNamesWhatItLeavesOut) {
     EXPECT_TRUE(contains(said.err, words)) << words << "\n" << said.err;
 }
 
-TEST_F(TrainedRunTest, EvalRefusesTextThatIsNotThere) {
+TEST_F(TrainedRunTest, EvalRefusesMissingText) {
   expect_refusal({"eval", "--data", own_ / "none.txt", "--runs-folder", runs()}, 4, {"none.txt"});
   write_text(own_ / "empty.txt", "");
   expect_refusal({"eval", "--data", own_ / "empty.txt", "--runs-folder", runs()}, 4, {"empty"});
@@ -309,7 +309,7 @@ TEST_F(TrainedRunTest, WritesTheReport) {
   expect_refusal({"report", "--runs-folder", copied}, 4, {"metrics.jsonl"});
 }
 
-TEST_F(TrainedRunTest, RunsThatAreNotThereAreRefusedWithThoseThatAre) {
+TEST_F(TrainedRunTest, RefusalsOfMissingRunsNameExistingOnes) {
   for (const char* command : {"generate", "eval"})
     expect_refusal({command, "--run", "smal", "--runs-folder", runs()}, 2,
                    {"there is no run smal", "did you mean small?"});
@@ -317,7 +317,7 @@ TEST_F(TrainedRunTest, RunsThatAreNotThereAreRefusedWithThoseThatAre) {
   expect_refusal({"generate", "--runs-folder", own_ / "none"}, 2, {"train one first", "witan train"});
 }
 
-TEST_F(TrainedRunTest, ARunWithoutACheckpointSaysSo) {
+TEST_F(TrainedRunTest, ReportsARunWithoutACheckpoint) {
   const std::string copied = copy();
   fs::remove_all(fs::path(copied) / "small/checkpoints");
   expect_refusal({"generate", "--runs-folder", copied}, 5,
@@ -326,7 +326,7 @@ TEST_F(TrainedRunTest, ARunWithoutACheckpointSaysSo) {
   expect_refusal({"generate", "--runs-folder", copied}, 5, {"small has no checkpoint yet"});
 }
 
-TEST_F(TrainedRunTest, ADamagedCheckpointIsPassedOverAndTheLastOneRefused) {
+TEST_F(TrainedRunTest, SkipsADamagedCheckpointAndRefusesTheLastOne) {
   const std::string copied = copy();
   const fs::path checkpoints = fs::path(copied) / "small/checkpoints";
   damage(checkpoints / "step-6");
@@ -337,8 +337,8 @@ TEST_F(TrainedRunTest, ADamagedCheckpointIsPassedOverAndTheLastOneRefused) {
   expect_refusal({"generate", "--runs-folder", copied}, 5, {"no checkpoint is intact", "step-3", "step-6"});
 }
 
-// All its steps are in a checkpoint, but its process was killed behind that, or another one was.
-TEST_F(TrainedRunTest, ARunThatWasKilledWhenAllWasSavedIsFinished) {
+// All steps are in a checkpoint, but the process was killed afterwards.
+TEST_F(TrainedRunTest, ARunKilledAfterItsLastCheckpointIsFinished) {
   for (const std::string& last : {std::string(), std::string("{\"kind\":\"measured_memory\""),
                                   std::string("{\"kind\":\"end\",\"reason\":\"failed: lost rank 1\"}\n")}) {
     fs::remove_all(own_ / "runs");
@@ -369,11 +369,11 @@ TEST_F(TrainedRunTest, ARunThatWasKilledWhenAllWasSavedIsFinished) {
     EXPECT_TRUE(contains(read_text(run / "train.log"),
                          "end: finished (recorded by a later call: the process ended after its last save)"));
     call({});
-    EXPECT_EQ(read_text(metrics), text + "{\"kind\":\"end\",\"reason\":\"finished\"}\n") << "said once";
+    EXPECT_EQ(read_text(metrics), text + "{\"kind\":\"end\",\"reason\":\"finished\"}\n") << "reported once";
   }
 }
 
-TEST_F(TrainedRunTest, TrainGoesOnWithTheRunsOwnConfiguration) {
+TEST_F(TrainedRunTest, TrainContinuesWithTheRunsOwnConfiguration) {
   const std::string copied = copy();
   const std::vector<std::string> again = {"train", "--runs-folder", copied, "--run", "small"};
   const auto with = [&](std::vector<std::string> more) {

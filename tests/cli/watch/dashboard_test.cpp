@@ -1,4 +1,4 @@
-// What the page of witan watch is told while a run goes on.
+// Updates of the page of witan watch during a run.
 #include "witan/cli/watch/dashboard.h"
 
 #include <gmock/gmock.h>
@@ -38,7 +38,7 @@ class DashboardTest : public MadeUpRuns {
   }
 };
 
-TEST_F(DashboardTest, TellsWhatIsNewSinceAVersion) {
+TEST_F(DashboardTest, SendsChangesSinceAVersion) {
   make("a", 30, "", "");
   cli::Dashboard dashboard = watch({"a"});
   const json first = json::parse(dashboard.update(-1));
@@ -46,8 +46,8 @@ TEST_F(DashboardTest, TellsWhatIsNewSinceAVersion) {
   EXPECT_THAT(first["parts"]["charts"].get<std::string>(), HasSubstr("data-chart=\"0\""));
   const json same = json::parse(dashboard.update(first["version"]));
   EXPECT_EQ(same["version"], first["version"]);
-  EXPECT_FALSE(same.contains("data")) << "nothing is new";
-  EXPECT_EQ(same["runs"].size(), 1u) << "but how it stands is said again";
+  EXPECT_FALSE(same.contains("data")) << "nothing changed";
+  EXPECT_EQ(same["runs"].size(), 1u) << "the state is sent again";
   go_on("a", 31, 45);
   const json later = json::parse(dashboard.update(first["version"]));
   EXPECT_GT(later["version"], first["version"]);
@@ -56,12 +56,12 @@ TEST_F(DashboardTest, TellsWhatIsNewSinceAVersion) {
   EXPECT_EQ(later["changes"]["runs"][0]["clock"]["keep"], 30);
   EXPECT_EQ(later["changes"]["runs"][0]["clock"]["then"].back(), json({45, 45}));
   EXPECT_THAT(later["parts"]["summary"].get<std::string>(), HasSubstr("step 45 of 100"));
-  EXPECT_FALSE(later["parts"].contains("charts")) << "they have their places";
+  EXPECT_FALSE(later["parts"].contains("charts")) << "values are at their steps";
   EXPECT_FALSE(later["parts"].contains("rest"));
   EXPECT_EQ(json(changed_data(first["data"], later["changes"])), json::parse(dashboard.update(-1))["data"]);
 }
 
-// Pages that have been open since different versions, one of them since before the run went back.
+// Pages opened at different versions, one of them before the run went back.
 TEST_F(DashboardTest, ARunThatWentBackShowsItsNewSteps) {
   make("a", 30, "", "");
   const std::string begun = read_text(runs_ / "a/metrics.jsonl");
@@ -81,11 +81,11 @@ TEST_F(DashboardTest, ARunThatWentBackShowsItsNewSteps) {
   }
 }
 
-TEST_F(DashboardTest, SaysHowTheRunStands) {
+TEST_F(DashboardTest, ReportsTheStateOfARun) {
   make("a", 30, "", "");
   cli::Dashboard dashboard = watch({"a"});
   const auto standing = [&] { return json::parse(dashboard.update(-1))["runs"][0]; };
-  EXPECT_EQ(standing()["state"], "stopped") << "nobody trains it, and it has no end";
+  EXPECT_EQ(standing()["state"], "stopped") << "it is not training, and it has no end";
   EXPECT_THAT(standing()["text"].get<std::string>(), HasSubstr("train.log"));
   {
     const auto lock = RunLock::take(runs_ / "a");
@@ -100,11 +100,11 @@ TEST_F(DashboardTest, SaysHowTheRunStands) {
   EXPECT_EQ(standing()["text"], "step 30 of 100, stopped by a signal");
   write_text(runs_ / "a/metrics.jsonl", "garbage\n");
   EXPECT_EQ(standing()["state"], "unreadable");
-  EXPECT_EQ(json::parse(dashboard.update(-1))["data"]["steps"], json({1, 30})) << "what was read stays on the page";
+  EXPECT_EQ(json::parse(dashboard.update(-1))["data"]["steps"], json({1, 30})) << "earlier data stays on the page";
 }
 
-// 10,000 steps are left of steps of 10 ms, one of which took 1 s.
-TEST_F(DashboardTest, AHiccupDoesNotChangeTheTimeLeft) {
+// 10,000 steps of 10 ms are left; one step took 1 s.
+TEST_F(DashboardTest, ASingleSlowStepDoesNotChangeTheTimeLeft) {
   const auto text_with_hiccup_at = [&](int64_t slow) {
     RunEvent run;
     run.total_steps = 14'000;
@@ -119,12 +119,13 @@ TEST_F(DashboardTest, AHiccupDoesNotChangeTheTimeLeft) {
     const auto lock = RunLock::take(runs_ / "a");
     return json::parse(watch({"a"}).update(-1))["runs"][0]["text"].get<std::string>();
   };
-  EXPECT_EQ(text_with_hiccup_at(500), "step 4000 of 14000, about 1 min 40 s left") << "it is long past";
+  EXPECT_EQ(text_with_hiccup_at(500), "step 4000 of 14000, about 1 min 40 s left") << "the slow step is long past";
   EXPECT_EQ(text_with_hiccup_at(3995), "step 4000 of 14000, about 1 min 43 s left") << "1 s among 30";
 }
 
-// 90 steps of 2 s are left, and for each ten of them an evaluation of 10 s, one of a set of 4 s and a save of 6 s.
-TEST_F(DashboardTest, TheTimeLeftCountsEvaluationsAndSaves) {
+// 90 steps of 2 s are left, and for every ten of them an evaluation of 10 s, an evaluation set of 4 s and a save of 6
+// s.
+TEST_F(DashboardTest, TheTimeLeftIncludesEvaluationsAndSaves) {
   RunEvent run;
   run.total_steps = 100;
   std::string lines = format_event(run) + "\n";
@@ -141,7 +142,7 @@ TEST_F(DashboardTest, TheTimeLeftCountsEvaluationsAndSaves) {
   EXPECT_EQ(json::parse(watch({"a"}).update(-1))["runs"][0]["text"], "step 10 of 100, about 6 min 0 s left");
 }
 
-TEST_F(DashboardTest, ASlowStepIsNoSilence) {
+TEST_F(DashboardTest, ASlowStepIsNotSilence) {
   Metrics metrics;
   EXPECT_FALSE(cli::is_silent(metrics, 50));
   EXPECT_TRUE(cli::is_silent(metrics, 70));
@@ -152,7 +153,7 @@ TEST_F(DashboardTest, ASlowStepIsNoSilence) {
   EXPECT_TRUE(cli::is_silent(metrics, 700));
 }
 
-TEST_F(DashboardTest, SeveralRunsAreDrawnOverEachOther) {
+TEST_F(DashboardTest, DrawsSeveralRunsTogether) {
   make("a", 30);
   make("b", 60, "", "");
   cli::Dashboard dashboard = watch({"a", "b"});
@@ -162,13 +163,13 @@ TEST_F(DashboardTest, SeveralRunsAreDrawnOverEachOther) {
   EXPECT_EQ(update["runs"][1]["name"], "b");
   const json& series = update["data"]["charts"][0]["series"];
   EXPECT_EQ(series[0]["name"], "a");
-  EXPECT_EQ(series[0]["raw"].size(), 30u) << "to be smoothed otherwise";
+  EXPECT_EQ(series[0]["raw"].size(), 30u) << "for different smoothing";
   EXPECT_EQ(series.back()["run"], 1);
   EXPECT_THAT(update["parts"]["summary"].get<std::string>(),
               HasSubstr("<td>step 30 of 100</td><td>step 60 of 100</td>"));
 }
 
-TEST_F(DashboardTest, ARunThatHasRecordedNothingIsWaitedFor) {
+TEST_F(DashboardTest, WaitsForARunWithoutRecords) {
   write_text(runs_ / "young/config.toml", "num_layers = 2\n");
   cli::Dashboard dashboard = watch({"young"});
   EXPECT_THAT(dashboard.page(), HasSubstr("<h1>young</h1>"));
@@ -178,7 +179,7 @@ TEST_F(DashboardTest, ARunThatHasRecordedNothingIsWaitedFor) {
   EXPECT_EQ(json::parse(dashboard.update(update["version"]))["changes"]["charts"][0]["title"], "Loss");
 }
 
-TEST_F(DashboardTest, OfARunWhoseFolderIsGoneWhatWasReadStays) {
+TEST_F(DashboardTest, KeepsDataOfADeletedRun) {
   make("a", 30);
   make("b", 10, "", "");
   cli::Dashboard alone = watch({"a"}), both = watch({"a", "b"});
@@ -198,11 +199,10 @@ TEST_F(DashboardTest, OfARunWhoseFolderIsGoneWhatWasReadStays) {
   go_on("b", 11, 20);
   const ordered_json later = ordered_json::parse(both.update(-1));
   EXPECT_GT(later["version"], two["version"]);
-  EXPECT_EQ(later["data"]["charts"][0]["series"][0], two["data"]["charts"][0]["series"][0])
-      << "beside one that goes on";
+  EXPECT_EQ(later["data"]["charts"][0]["series"][0], two["data"]["charts"][0]["series"][0]) << "beside a running one";
 }
 
-TEST_F(DashboardTest, ATrainedRunWithoutItsRecordHasBegun) {
+TEST_F(DashboardTest, ATrainedRunWithoutItsRecordHasStarted) {
   make("a", 0, "", "");
   std::filesystem::create_directories(runs_ / "a/checkpoints/step-60");
   const auto text = [&] { return json::parse(watch({"a"}).update(-1))["runs"][0]["text"].get<std::string>(); };
@@ -218,10 +218,10 @@ TEST_F(DashboardTest, ATrainedRunWithoutItsRecordHasBegun) {
   std::filesystem::remove_all(runs_ / "a/checkpoints");
   EXPECT_EQ(text(), "has not begun");
   write_text(runs_ / "a/report.html", "");
-  EXPECT_THAT(text(), HasSubstr("has been trained")) << "a report is of steps";
+  EXPECT_THAT(text(), HasSubstr("has been trained")) << "a report needs steps";
 }
 
-TEST_F(DashboardTest, ThePageAsksItsOwnServerAlone) {
+TEST_F(DashboardTest, ThePageContactsOnlyItsOwnServer) {
   make("a<b>", 30);
   cli::Dashboard dashboard = watch({"a<b>"});
   const std::string page = dashboard.page();

@@ -1,4 +1,4 @@
-// witan watch: who may look, and the command itself.
+// witan watch: access control and the command itself.
 #include <gmock/gmock.h>
 
 #include <csignal>
@@ -35,7 +35,7 @@ class WatchServiceTest : public MadeUpRuns {
   std::optional<cli::WatchService> service_;
 };
 
-TEST_F(WatchServiceTest, TheTokenLetsIn) {
+TEST_F(WatchServiceTest, TheTokenGrantsAccess) {
   EXPECT_EQ(status("token=secret"), 200);
   EXPECT_EQ(status("known=1&token=secret"), 200);
   for (const char* query : {"", "token=", "token", "token=secre", "token=secret1", "token=SECRET", "known=secret",
@@ -43,8 +43,8 @@ TEST_F(WatchServiceTest, TheTokenLetsIn) {
     EXPECT_EQ(status(query), 403) << query;
 }
 
-// A page of another site that makes its name point at this machine.
-TEST_F(WatchServiceTest, OtherHostsNamesAreRefused) {
+// A page of another site lets its own host name resolve to this machine.
+TEST_F(WatchServiceTest, RefusesOtherHostNames) {
   for (const char* host : {"127.0.0.1:8030", "127.0.0.1", "localhost:8030", "localhost", "[::1]:8030", "[::1]"})
     EXPECT_EQ(status("token=secret", host), 200) << host;
   for (const char* host : {"", "evil.example", "evil.example:8030", "127.0.0.1.evil.example:8030", "localhost.evil:1",
@@ -52,14 +52,14 @@ TEST_F(WatchServiceTest, OtherHostsNamesAreRefused) {
     EXPECT_EQ(status("token=secret", host), 403) << host;
 }
 
-TEST_F(WatchServiceTest, OtherSitesScriptsAreRefused) {
+TEST_F(WatchServiceTest, RefusesScriptsOfOtherSites) {
   EXPECT_EQ(status("token=secret", "localhost:8030", "http://localhost:8030"), 200);
   for (const char* origin : {"null", "http://evil.example", "https://localhost:8030", "http://localhost:3000",
                              "http://127.0.0.1:8030", "http://localhost:8030.evil.example"})
     EXPECT_EQ(status("token=secret", "localhost:8030", origin), 403) << origin;
 }
 
-TEST_F(WatchServiceTest, NothingCanBeChanged) {
+TEST_F(WatchServiceTest, AllowsNoChanges) {
   for (const char* method : {"POST", "PUT", "DELETE", "OPTIONS", "get", "head", "PATCH"}) {
     const auto answer = ask({.method = method, .path = "/", .query = "token=secret", .host = "localhost"});
     EXPECT_EQ(answer.status, 405) << method;
@@ -68,15 +68,15 @@ TEST_F(WatchServiceTest, NothingCanBeChanged) {
   }
   for (const char* path : {"/metrics.jsonl", "/../a/config.toml", "//", "/update/", "", "/%2e%2e/"})
     EXPECT_EQ(ask({.path = path, .query = "token=secret", .host = "localhost"}).status, 404) << path;
-  EXPECT_EQ(ask({.path = "/nowhere", .query = "", .host = "localhost"}).status, 403) << "not even what there is";
+  EXPECT_EQ(ask({.path = "/nowhere", .query = "", .host = "localhost"}).status, 403) << "not even existing paths";
 }
 
-TEST_F(WatchServiceTest, HeadIsCheckedAndAnsweredLikeGet) {
+TEST_F(WatchServiceTest, HeadIsCheckedLikeGet) {
   const serve::HttpRequest request{.method = "HEAD", .path = "/update", .query = "token=secret", .host = "localhost"};
   const serve::HttpResponse head = ask(request);
   EXPECT_EQ(head.status, 200);
   EXPECT_EQ(head.body, ask({.path = "/update", .query = "token=secret", .host = "localhost"}).body)
-      << "the server leaves it out";
+      << "the server omits the body";
   serve::HttpRequest other = request;
   other.query = "token=wrong";
   EXPECT_EQ(ask(other).status, 403);
@@ -85,7 +85,7 @@ TEST_F(WatchServiceTest, HeadIsCheckedAndAnsweredLikeGet) {
   EXPECT_EQ(ask(other).status, 403);
 }
 
-TEST_F(WatchServiceTest, WhatIsLargeIsCompressedForThoseWhoTakeIt) {
+TEST_F(WatchServiceTest, CompressesLargeAnswersIfAccepted) {
   make("long", 100);
   cli::Dashboard dashboard(std::vector<std::filesystem::path>{runs_ / "long"});
   cli::WatchService service(dashboard, "secret");
@@ -109,10 +109,10 @@ TEST_F(WatchServiceTest, WhatIsLargeIsCompressedForThoseWhoTakeIt) {
     EXPECT_EQ(gunzip(small.body), plain.body);
     EXPECT_EQ(small.headers.size(), plain.headers.size() + 1) << "with all others";
   }
-  EXPECT_EQ(coding_of(ask_for("/update", "&known=1", "gzip")), "") << "nothing is new, and that is short";
+  EXPECT_EQ(coding_of(ask_for("/update", "&known=1", "gzip")), "") << "no changes make a short answer";
 }
 
-TEST_F(WatchServiceTest, AVersionThatIsNoneGetsAll) {
+TEST_F(WatchServiceTest, AnInvalidVersionGetsEverything) {
   const auto update = [&](const std::string& known) {
     return json::parse(ask({.path = "/update", .query = "token=secret&known=" + known, .host = "localhost"}).body);
   };
@@ -123,7 +123,7 @@ TEST_F(WatchServiceTest, AVersionThatIsNoneGetsAll) {
     EXPECT_TRUE(update(known).contains("data")) << known;
 }
 
-// The program itself, until it is told to stop.
+// The program until it is stopped.
 class Watching {
  public:
   Watching(const std::filesystem::path& runs, const std::filesystem::path& log, std::vector<std::string> more)
@@ -183,16 +183,16 @@ TEST_F(WatchTest, ServesTheLatestRunUntilItIsStopped) {
   EXPECT_EQ(watching.get("/", "Host: localhost\r\n").status, 403);
   EXPECT_EQ(watching.get("/" + query, "Host: evil.example\r\n").status, 403);
   EXPECT_EQ(watching.get("/" + query, "Host: localhost\r\nOrigin: http://evil.example\r\n").status, 403);
-  EXPECT_EQ(watching.get("/" + query, "").status, 400) << "without a Host";
+  EXPECT_EQ(watching.get("/" + query, "").status, 400) << "without a Host header";
   const std::string before = watching.said();
   EXPECT_EQ(watching.stop(SIGINT), 0);
-  EXPECT_EQ(watching.said(), before) << "it ends without a word";
+  EXPECT_EQ(watching.said(), before) << "it ends silently";
 }
 
-TEST_F(WatchTest, ATokenIsOfOneCallAndAPortMayBeTaken) {
+TEST_F(WatchTest, TokensAreNewForEachCallAndPortsMayBeTaken) {
   make("a", 3);
   Watching one(runs_, folder_ / "one", {"a"}), other(runs_, folder_ / "other", {"a"});
-  EXPECT_NE(one.port(), other.port()) << "the next free one";
+  EXPECT_NE(one.port(), other.port()) << "the next free port";
   EXPECT_NE(one.token(), other.token());
   expect_refusal({"watch", "a", "--port", std::to_string(one.port()), "--runs-folder", runs_.string()}, 2,
                  {"cannot listen at 127.0.0.1", "choose another with --port"});
@@ -200,7 +200,7 @@ TEST_F(WatchTest, ATokenIsOfOneCallAndAPortMayBeTaken) {
   EXPECT_EQ(other.stop(SIGTERM), 0);
 }
 
-TEST_F(WatchTest, WhatCannotBeWatchedIsRefused) {
+TEST_F(WatchTest, RefusesOtherFolders) {
   make("a", 3);
   const std::string folder = runs_.string();
   expect_refusal({"watch", "b", "--runs-folder", folder}, 2, {"no run b"});
