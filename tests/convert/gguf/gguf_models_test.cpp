@@ -192,6 +192,34 @@ TEST_F(GgufFiles, CentredNormsInSixteenBitsComeBack) {
         << name;
 }
 
+// Norms hold 1 + w, and a period stands for the layers with a window.
+TEST_F(GgufFiles, Gemma3GoesOutAndComesBackButForRounding) {
+  HfWeights hf(golden("gemma3"));
+  const GgufMetadata keys = write_gguf_config(hf.architecture(), hf.model(), hf.positions());
+  EXPECT_EQ(keys.text(kGgufArchitecture), "gemma3");
+  EXPECT_EQ(keys.integer("gemma3.attention.sliding_window"), 6);
+  EXPECT_EQ(keys.find("gemma3.attention.sliding_window_pattern"), nullptr) << "6 is llama.cpp's default";
+  EXPECT_EQ(keys.number("gemma3.rope.freq_base"), 5e5);
+  EXPECT_EQ(keys.number("gemma3.rope.freq_base_swa"), 1e3);
+  EXPECT_EQ(keys.text("gemma3.rope.scaling.type"), "linear");
+  CheckpointWeights weights = imported(hf);
+  const fs::path path = exported(weights, {&hf.architecture(), hf.positions()});
+  EXPECT_TRUE(tensors_of_file(path).contains("blk.6.post_ffw_norm.weight"));
+  GgufWeights again(path);
+  EXPECT_THAT(differences(again.model(), hf.model()), IsEmpty());
+  ASSERT_EQ(again.weights(), hf.weights());
+  for (const auto& [name, shape] : hf.weights())
+    EXPECT_TRUE(testing::close(values_of(again, name, shape), values_of(hf, name, shape),
+                               name.ends_with("norm.weight") ? 2e-7 : 0, 0))
+        << name;
+  ModelConfig model = hf.model();
+  model.attention.window_attn_skip_freq = "3";
+  model.logit_soft_cap = 30;
+  const GgufMetadata other = write_gguf_config(hf.architecture(), model, hf.positions());
+  EXPECT_EQ(other.integer("gemma3.attention.sliding_window_pattern"), 3);
+  EXPECT_EQ(other.number("gemma3.final_logit_softcapping"), 30);
+}
+
 TEST_F(GgufFiles, WhatLlamaCppDoesNotComputeIsRefusedByKey) {
   const auto refusal = [&](const std::string& model) {
     HfWeights hf(golden(model));
@@ -214,6 +242,7 @@ TEST_F(GgufFiles, WhatLlamaCppDoesNotComputeIsRefusedByKey) {
   EXPECT_THAT(refusal("smollm3"), HasSubstr("no_rope_freq"));
   EXPECT_THAT(refusal("qwen3_next"), HasSubstr("qwen3next.ssm.inner_size = 60: in llama.cpp's models of this type"));
   EXPECT_THAT(refusal("qwen3_5_text"), HasSubstr("qwen35.ssm.inner_size = 60"));
+  EXPECT_THAT(refusal("gemma3_text"), HasSubstr("llama.cpp's model of type gemma3 cannot be what this one is: "));
   EXPECT_THAT(refusal("solar_open"), HasSubstr("Witan writes no GGUF file of a model of type solar_open"));
 }
 

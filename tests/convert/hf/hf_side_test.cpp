@@ -206,9 +206,9 @@ TEST(HfSide, TensorsOfTheTextDecoderAreAllItsOwn) {
 
 TEST(HfSide, ATextDecoderIsRefusedAsAModelOfTextIs) {
   Json config = config_of_llava();
-  config[kTextConfig]["model_type"] = "gemma3_text";
+  config[kTextConfig]["model_type"] = "gemma2";
   EXPECT_THAT(message_of<ConfigError>([&] { read_hf_config(config.dump(), "config.json"); }),
-              HasSubstr("config.json: text_config: model_type = gemma3_text: Witan cannot represent"));
+              HasSubstr("config.json: text_config: model_type = gemma2: Witan cannot represent"));
 }
 
 // The head is the wrapper's: whether it is tied is said beside the text decoder's object.

@@ -4,8 +4,8 @@ model.safetensors), what transformers computes with it (expected.safetensors: to
 [64]: the greedy continuation of the first 4 tokens of row 0) and the gradient of the mean cross entropy of tokens 1 to
 S - 1 as a model of its own (gradient/model.safetensors), so that gradients have the names of weights.
 
-Made with Python 3.11, torch 2.15.0 (CPU), transformers 5.23.0 (those of LATER, NEWEST and HYBRID: 5.24.0), safetensors 0.8.0,
-float32; logits and gradients of HYBRID are computed in float64, one model in a process. The bytes are committed; run this only to change them: `make_golden.py [NAME ...]`. `make_golden.py --check NAME FOLDER` loads
+Made with Python 3.11, torch 2.15.0 (CPU), transformers 5.23.0 (those of LATER, NEWEST, HYBRID and GEMMAS: 5.24.0),
+safetensors 0.8.0, float32; logits and gradients of HYBRID and GEMMAS are computed in float64, one model in a process. The bytes are committed; run this only to change them: `make_golden.py [NAME ...]`. `make_golden.py --check NAME FOLDER` loads
 a folder that Witan exported, compares its logits with expected.safetensors, and fails where they differ at all. It was
 run on the export of every model here.
 `make_golden.py --export WITAN [NAME ...]` trains tiny models with the program, exports them as ../convert_exported/NAME,
@@ -22,6 +22,7 @@ import tempfile
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 HERE = pathlib.Path(__file__).parent
 COMMON = dict(vocab_size=64, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
@@ -218,6 +219,23 @@ HYBRID = {
 }
 MODELS |= HYBRID
 
+# Norms on both sides of attention and MLP; every third layer has full attention, whose positions are stretched.
+GEMMA = dict(COMMON, head_dim=6, intermediate_size=24, num_hidden_layers=4, sliding_window=6, final_logit_softcapping=8.0,
+             layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
+             rope_parameters=dict(full_attention=dict(rope_type="linear", rope_theta=5e5, factor=4.0),
+                                  sliding_attention=dict(rope_type="default", rope_theta=1e3)))
+SIGLIP = dict(model_type="siglip_vision_model", hidden_size=8, intermediate_size=12, num_hidden_layers=1,
+              num_attention_heads=2, image_size=8, patch_size=4)
+GEMMAS = {
+    "gemma3_text": ("Gemma3Text", dict(GEMMA, query_pre_attn_scalar=10, attention_bias=True)),
+    # As llama.cpp has it: logits are divided by the square root of the heads' size.
+    "gemma3": ("Gemma3", dict(
+        text_config=dict(GEMMA, model_type="gemma3_text", query_pre_attn_scalar=6, num_hidden_layers=7,
+                         layer_types=None, final_logit_softcapping=None),
+        vision_config=SIGLIP, mm_tokens_per_image=4, boi_token_index=60, eoi_token_index=61, image_token_index=62)),
+}
+MODELS |= GEMMAS
+
 # Runs of Witan's, of a few steps so that norms and biases are not what they begin as.
 RUN = ("--seq-length 128 --num-layers 2 --hidden-size 16 --num-attention-heads 4 "
        "--ffn-hidden-size 24 --init-method-std 0.3 --train-iters 4 --micro-batch-size 1 --global-batch-size 2 --lr 0.05 "
@@ -306,8 +324,14 @@ def compute_in_double(model):
     torch.set_default_dtype(torch.float64)
     model.double()
     for module in model.modules():
-        if hasattr(module, "compute_default_rope_parameters"):
+        if not hasattr(module, "compute_default_rope_parameters"):
+            continue
+        if not isinstance(getattr(module, "rope_type", None), dict):
             module.inv_freq = module.compute_default_rope_parameters(module.config)[0]
+            continue
+        for kind, rope in module.rope_type.items():  # the rotations of types of layers
+            make = module.compute_default_rope_parameters if rope == "default" else ROPE_INIT_FUNCTIONS[rope]
+            setattr(module, kind + "_inv_freq", make(module.config, layer_type=kind)[0])
 
 
 def make(name):
@@ -321,7 +345,7 @@ def make(name):
     folder = HERE / name
     save(model, folder)
     model = load(folder)
-    if name in HYBRID:
+    if name in HYBRID or name in GEMMAS:
         compute_in_double(model)
     # The last tokens of a vision-language model stand for images.
     vocabulary = config.text_config.vocab_size - 4 if hasattr(config, "text_config") else config.vocab_size

@@ -26,7 +26,7 @@ HERE = pathlib.Path(__file__).parent
 # All models but one of a model_type that transformers does not know, and vision-language models whose text decoder is
 # of a type that has a model here. Of others the text decoder's keys are changed.
 NAMES = sorted(path.parent.name for path in HERE.glob("*/config.json")
-               if path.parent.name not in ("kimi_k2", "kimi_k25", "llava", "qwen3_5", "qwen3_5_moe", "qwen3_next_even"))
+               if path.parent.name not in ("kimi_k2", "kimi_k25", "llava", "qwen3_5", "qwen3_5_moe", "qwen3_next_even", "gemma3"))
 LOGITS = 8
 DROP = object()
 # Keys that say nothing of what is computed, or that would only make other tensors necessary.
@@ -131,6 +131,21 @@ def changes(config, defaults):
             yield {key: value}
     if "n_layer" not in config and "linear_num_key_heads" not in config:
         yield from WINDOWS
+    if "query_pre_attn_scalar" in config:
+        for base in (7e3, 1, 0, None):
+            yield dict(rope_parameters=DROP, rope_local_base_freq=base)
+            yield dict(rope_local_base_freq=base)
+        for period in (1, 2, 3, 0, None):
+            yield dict(layer_types=DROP, sliding_window_pattern=period)
+            yield dict(sliding_window_pattern=period)
+        for value in (5.0, 1, 0, None):
+            yield dict(attn_logit_softcapping=value)
+            yield dict(final_logit_softcapping=value)
+        for value in (6, 16, 1, 0, None, 6.5):
+            yield dict(query_pre_attn_scalar=value)
+        yield dict(use_bidirectional_attention=True)
+        for function in ("gelu", "silu", "no_such"):
+            yield dict(hidden_activation=function)
     if "linear_num_key_heads" in config:
         for types in (DROP, None, "LINEAR", "HYBRID"):
             for interval in (DROP, 1, 2, 3, 9, 0, None):

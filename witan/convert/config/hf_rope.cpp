@@ -198,15 +198,16 @@ void read_hf_rope(HfKeys& keys, const HfSettings& to, int64_t positions, HfRope 
 }
 
 void read_hf_rope_of_layer_types(HfKeys& keys, const HfSettings& to, int64_t positions,
-                                 const std::vector<bool>& windowed) {
+                                 const std::vector<bool>& windowed, std::optional<double> windowed_theta) {
   const RopeBeside beside{keys.number("rope_theta"), positions};
+  const RopeBeside beside_windowed{windowed_theta.value_or(beside.theta), positions};
   keys.only(kPartial, 1.0, kWholeHeads);
   LayerTypeRope of_full{nullptr, cat(keys.where(), ": ", kScaling), beside};
-  LayerTypeRope of_windowed{nullptr, cat(keys.where(), ": layers with a window"), beside};
+  LayerTypeRope of_windowed{nullptr, cat(keys.where(), ": layers with a window"), beside_windowed};
   if (const Json* joined = keys.find(kJoined)) {
     HfKeys types(*joined, cat(keys.where(), ": ", kJoined));
     of_full = {types.find(kFull), cat(types.where(), ": ", kFull), beside};
-    of_windowed = {types.find(kWindowed), cat(types.where(), ": ", kWindowed), beside};
+    of_windowed = {types.find(kWindowed), cat(types.where(), ": ", kWindowed), beside_windowed};
     if (!of_full.object && !of_windowed.object)
       keys.refuse(kJoined, "this architecture has them for each type of layers, full_attention and sliding_attention");
     types.finish();
@@ -215,7 +216,7 @@ void read_hf_rope_of_layer_types(HfKeys& keys, const HfSettings& to, int64_t pos
     if (of_full.object && of_full.object->contains("type") && !of_full.object->contains("rope_type"))
       keys.refuse(kScaling, "name it by rope_type: transformers passes over type in models of this type");
   }
-  const bool own_theta = of_windowed.object && of_windowed.object->contains("rope_theta");
+  const bool own_theta = windowed_theta || (of_windowed.object && of_windowed.object->contains("rope_theta"));
   if (!own_theta && !keys.is_default("rope_theta") && std::ranges::find(windowed, true) != windowed.end())
     keys.refuse("rope_theta",
                 "transformers takes it for all layers before v5, and for those with full attention alone "
