@@ -100,6 +100,10 @@ TEST(Presets, HaveThePublishedParameterCounts) {
   // Qwen3_5ForCausalLM and Qwen3_5MoeForCausalLM on the meta device; active likewise, with the embeddings.
   const std::vector<Figures> published = {{"deepseek-v2-lite", 15'706'484'224, 2'661'150'208},
                                           {"deepseek-v3", 671'026'404'352, 37'552'282'624},
+                                          {"gemma-3-1b", 999'885'952, 999'885'952},
+                                          {"gemma-3-270m", 268'098'176, 268'098'176},
+                                          {"gemma-3-27b", 27'009'346'304, 27'009'346'304},
+                                          {"gemma-3-4b", 3'880'263'168, 3'880'263'168},
                                           {"glm-4.5-air", 106'852'245'504, 13'424'123'904},
                                           {"glm-4.7-flash", 29'943'390'976, 3'896'763'136},
                                           {"gpt-oss-120b", 116'829'156'672, 5'711'982'912},
@@ -214,7 +218,8 @@ TEST_F(PresetFlagTest, RefusalsOfUnknownNamesSuggestOne) {
   for (const char* command : {"plan", "train"})
     expect_refusal({command, "--preset", "gpt2-142m"}, 3,
                    {"--preset gpt2-142m: there is no such preset (did you mean gpt2-124m?); there are "
-                    "deepseek-v2-lite, deepseek-v3, glm-4.5-air, glm-4.7-flash, gpt-oss-120b, gpt-oss-20b, gpt2-124m, "
+                    "deepseek-v2-lite, deepseek-v3, gemma-3-1b, gemma-3-270m, gemma-3-27b, gemma-3-4b, glm-4.5-air, "
+                    "glm-4.7-flash, gpt-oss-120b, gpt-oss-20b, gpt2-124m, "
                     "kimi-k2, llama2-7b, llama3-8b, megatron-moe-4b, minimax-m2, mixtral-8x22b, mixtral-8x7b, "
                     "moonlight-16b-a3b, nanogpt-dense, nanogpt-moe, "
                     "olmo2-7b, olmo3-7b, olmoe-1b-7b, qwen3-235b-a22b, qwen3-30b-a3b, qwen3-8b, "
