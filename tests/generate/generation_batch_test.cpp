@@ -74,6 +74,7 @@ std::vector<std::pair<std::string, ModelConfig>> architectures(const std::string
   olmoe.norm_placement = "post";
   ModelConfig& qwen = add("head norms", base_config(dtype, 4));
   qwen.attention.qk_layernorm = true;
+  qwen.norm_placement = "both";
   qwen.attention.kv_channels = 10;
   qwen.attention.num_query_groups = 1;
   ModelConfig& windows = add("windows", base_config(dtype, 4));

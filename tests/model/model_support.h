@@ -92,9 +92,10 @@ inline ModelConfig full_width_config(int64_t experts = 4) {
   return config;
 }
 
-// Norms of heads, biases of their projections, and sinks, in layers that differ.
+// Norms of heads, biases of their projections, and sinks, in layers that differ; norms before and after both halves.
 inline ModelConfig sinks_config(int64_t experts = 4) {
   ModelConfig config = mixed_config(experts);
+  config.norm_placement = "both";
   config.attention.qk_layernorm = config.attention.add_qkv_bias = true;
   config.attention.softmax_type = "learnable";
   return config;

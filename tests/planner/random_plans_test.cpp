@@ -62,7 +62,7 @@ void draw_attention(Draw& draw, ModelConfig& model) {
     attention.clip_qkv = draw.one_of({0.0, 0.0, 2.0});
     attention.softmax_type = draw.one_of({"vanilla", "learnable"});
     attention.add_qkv_bias = draw.rarely();
-    model.norm_placement = draw.one_of({"pre", "post"});
+    model.norm_placement = draw.one_of({"pre", "post", "both"});
   }
 }
 

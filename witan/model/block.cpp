@@ -15,14 +15,12 @@ namespace witan {
 Block::Block(const Builder& builder, const ModelConfig& config, const LayerSpec& layer, const ModelAxes& axes)
     : Module(builder.path),
       recompute_all_(config.recompute() == Recompute::full),
-      post_norm_(config.norm_placement == "post"),
       residual_multiplier_(config.residual_multiplier),
       recompute_(read_recompute_modules(config)),
       axis_(builder.tensor),
       unit_(builder.unit),
       mixer_(mixer_kind(layer.mixer)
                  .make(builder / mixer_kind(layer.mixer).name(), config.around_mixers(), axes.sequences())),
-      mlp_norm_(builder / "mlp_norm", config.norm, config.hidden_size),
       mixer_dropout_(builder / "attention_dropout", config.hidden_dropout),
       mlp_dropout_(builder / "mlp_dropout", config.hidden_dropout) {
   const auto scalar = [&](const char* name, double value) {
@@ -33,11 +31,17 @@ Block::Block(const Builder& builder, const ModelConfig& config, const LayerSpec&
     residual_scale_ = scalar("residual_scale", 1);
     embedding_scale_ = scalar("embedding_scale", 0);
   }
+  // The norm at the only place, before or after the half, has the plain name.
+  const auto add_norms = [&](HalfNorms& norms, const char* name, const char* after) {
+    const bool post = config.norm_placement == "post", both = config.norm_placement == "both";
+    add_child((post ? norms.output : norms.input).emplace(builder / name, config.norm, config.hidden_size));
+    if (both) add_child(norms.output.emplace(builder / after, config.norm, config.hidden_size));
+  };
   if (mixer_) {
-    add_child(mixer_norm_.emplace(builder / "attention_norm", config.norm, config.hidden_size));
+    add_norms(mixer_norms_, "attention_norm", "attention_post_norm");
     add_child(*mixer_);
   }
-  add_child(mlp_norm_);
+  add_norms(mlp_norms_, "mlp_norm", "mlp_post_norm");
   if (layer.moe)
     add_child(moe_.emplace(builder / "moe", config.moe, layer.mlp, config.hidden_size, axes));
   else
@@ -88,13 +92,15 @@ BlockOutput Block::compute(Tape& tape, Residual in, const BlockInputs& beside, c
 }
 
 ops::SumAndNorm Block::read(Tape& tape, Half half, const Residual& in) {
-  if (!post_norm_) return norm_of(half).forward_sum(tape, in.x, in.added, recompute_.layernorm);
+  if (std::optional<Norm>& norm = norms_of(half).input)
+    return norm->forward_sum(tape, in.x, in.added, recompute_.layernorm);
   const Var sum = in.sum(tape);
   return {sum, sum};
 }
 
 Var Block::added(Tape& tape, Half half, Var y) {
-  const Var more = post_norm_ ? norm_of(half).forward(tape, y, recompute_.layernorm) : std::move(y);
+  std::optional<Norm>& norm = norms_of(half).output;
+  const Var more = norm ? norm->forward(tape, y, recompute_.layernorm) : std::move(y);
   return residual_multiplier_ == 1 ? more : ops::scale(tape, more, residual_multiplier_);
 }
 

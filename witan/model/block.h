@@ -80,11 +80,10 @@ class Block : public Module {
   Residual joined(Tape& tape, Residual x, const BlockInputs& beside);
   MoeOutput moe_forward(Tape& tape, const Var& x, const TokenSource& source, Dropping dropping);
   Var mlp_forward(Tape& tape, const Var& x, const Randomness& randomness);
-  Norm& norm_of(Half half) { return half == Half::mixer ? *mixer_norm_ : mlp_norm_; }
   // The residual stream, and the input of a half of the block: its norm, unless norms are placed post.
   ops::SumAndNorm read(Tape& tape, Half half, const Residual& in);
-  // The addition to the residual stream for the output y of a half: y, or its norm if norms are placed post, times
-  // residual_multiplier.
+  // The addition to the residual stream for the output y of a half: y, or its norm if norms are placed post or both,
+  // times residual_multiplier.
   Var added(Tape& tape, Half half, Var y);
   // Measures x + added, where `added` may be undefined, for the statistics of activations.
   void measure(Tape& tape, const TokenSource& source, Activation of, const Var& x, const Var& added = {});
@@ -93,8 +92,13 @@ class Block : public Module {
 
   LaneMixer& lanes() { return *mixer_->lanes(); }
 
+  // The norms of a half; of its input, its output or both.
+  struct HalfNorms {
+    std::optional<Norm> input, output;
+  };
+  HalfNorms& norms_of(Half half) { return half == Half::mixer ? mixer_norms_ : mlp_norms_; }
+
   bool recompute_all_;
-  bool post_norm_;
   double residual_multiplier_;
   RecomputeModules recompute_;
   std::optional<TensorAxis> axis_;
@@ -103,9 +107,8 @@ class Block : public Module {
   ActivationAccess* activations_ = nullptr;
   int64_t number_ = 0;  // the layer's, for activations_
   Parameter *skip_scale_ = nullptr, *residual_scale_ = nullptr, *embedding_scale_ = nullptr;
-  std::optional<Norm> mixer_norm_;  // none, and mixer_ null, if the layer has no mixer
-  std::unique_ptr<TokenMixer> mixer_;
-  Norm mlp_norm_;
+  std::unique_ptr<TokenMixer> mixer_;  // null if the layer has none
+  HalfNorms mixer_norms_, mlp_norms_;  // without a mixer its half has none
   std::optional<Mlp> mlp_;
   std::optional<Moe> moe_;
   Dropout mixer_dropout_, mlp_dropout_;  // of the halves' additions to the residual stream

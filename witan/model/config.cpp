@@ -109,8 +109,8 @@ Fields ModelConfig::fields() {
       Field{"add_mlp_bias", &add_mlp_bias,
             "Give the linear layers of dense MLPs a bias, even if add_bias_linear = false"},
       Field{"norm_placement", &norm_placement,
-            "Placement of norms: on the inputs of attention and MLP (pre), or on their outputs (post)"}
-          .one_of({"pre", "post"}),
+            "Placement of norms: on the inputs of attention and MLP (pre), on their outputs (post), or on both"}
+          .one_of({"pre", "post", "both"}),
       Field{"init_method", &init_method,
             "Weight initialization: Megatron-LM's, by the number of a matrix's inputs, or PyTorch's defaults, equal to "
             "those of a PyTorch program with the same seed"}

@@ -69,7 +69,8 @@ ParameterCounts count_parameters(const ModelConfig& config) {
     const int64_t gate = layer.moe && config.moe.moe_shared_expert_gate ? D : 0;
     const int64_t router_bias = config.moe.moe_router_add_bias ? 1 : 0;
     const int64_t scalars = (layer.skip_from ? 1 : 0) + (layer.embedding_residual ? 2 : 0);
-    const int64_t norms = std::holds_alternative<NoMixer>(layer.mixer) ? 1 : 2;
+    const int64_t halves = std::holds_alternative<NoMixer>(layer.mixer) ? 1 : 2;
+    const int64_t norms = halves * (config.norm_placement == "both" ? 2 : 1);
     const int64_t always = mixer.weights + mixer.vectors + mixer.adapters + adapters.shared + biases + norms * norm +
                            scalars + (layer.moe ? E * (D + router_bias) + shared + gate + 2 * D * latent : 0);
     counts.exact += always + (layer.moe ? E : 1) * each;

@@ -151,8 +151,9 @@ nlohmann::ordered_json hf_rope(const AttentionConfig& attention);
 // The rotations of an architecture such as OLMo 3, whose windowed layers (layer_types = sliding_attention) have their
 // own: rope_parameters holds an object for each of the two types. A rope_scaling applies to full_attention only, as in
 // transformers before v5, which wrote such files. Throws ConfigError, also if the two types stretch positions
-// differently, and for a rope_theta beside these objects, since versions of transformers disagree about its layers. With
-// a `windowed_theta`, rope_theta is that of full_attention, and this is that of sliding_attention without an own one.
+// differently, and for a rope_theta beside these objects, since versions of transformers disagree about its layers.
+// With a `windowed_theta`, rope_theta is that of full_attention, and this is that of sliding_attention without an own
+// one.
 void read_hf_rope_of_layer_types(HfKeys& keys, const HfSettings& to, int64_t positions,
                                  const std::vector<bool>& windowed, std::optional<double> windowed_theta = {});
 nlohmann::ordered_json hf_rope_of_layer_types(const AttentionConfig& attention);

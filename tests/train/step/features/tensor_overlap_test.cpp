@@ -64,6 +64,8 @@ TEST(TensorOverlap, OfLayersThatAreOtherwiseEqualsOneRankInFloat64) {
   config.model.norm_placement = "post";
   config.model.attention.qk_layernorm = true;
   expect_one_rank(config, {{"tensor=2"}, {"shard=2,tensor=2", kFsdp}});
+  config.model.norm_placement = "both";
+  expect_one_rank(config, {{"tensor=2"}});
   config = config_of(0);
   config.model.add_bias_linear = true;
   config.model.norm.normalization = "LayerNorm";

@@ -185,9 +185,10 @@ RunConfig full_width_norms() {
   return config;
 }
 
-// Qwen3's norms of heads, gpt-oss's sinks beside windows, Qwen2's biases.
+// Qwen3's norms of heads, gpt-oss's sinks beside windows, Qwen2's biases, Gemma 3's norms on both sides of each half.
 RunConfig head_norms_and_sinks() {
   RunConfig config = mixed_layers();
+  config.model.norm_placement = "both";
   config.model.attention.qk_layernorm = config.model.attention.add_qkv_bias = config.model.add_mlp_bias = true;
   config.model.attention.softmax_type = "learnable";
   return config;
