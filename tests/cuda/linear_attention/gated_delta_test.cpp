@@ -144,49 +144,55 @@ std::vector<double> columns(const Tensor& x, int64_t first) {
 TEST_F(GatedDeltaTwins, Convolutions) {
   struct Size {
     int64_t C, taps;
+    bool bias;
   };
   for (const DType dtype : kDTypes)
-    for (const auto [C, taps] : {Size{37, 4}, Size{48, 4}, Size{40, 3}}) {
+    for (const auto [C, taps, has_bias] :
+         {Size{37, 4, false}, Size{48, 4, false}, Size{48, 4, true}, Size{40, 3, true}}) {
       const Pair x = values_of({2, kTokens, C + 8}, dtype, "x"), w = values_of({C, taps}, dtype, "w"),
                  dy = values_of({2, kTokens, C + 8}, dtype, "dy"), documents = ids(2);
+      const Pair bias = has_bias ? values_of({C}, dtype, "bias") : Pair();
       const Pair y = output(x.cpu.shape(), dtype), dx = output(x.cpu.shape(), dtype),
-                 dw = output({C, taps}, accumulator(dtype));
+                 dw = output({C, taps}, accumulator(dtype)),
+                 dbias = has_bias ? output({C}, accumulator(dtype)) : Pair();
       const auto part = [&](const Tensor& of) { return of.narrow(2, 8, C); };
       const auto expect_part = [&](const Pair& of, const char* what) {
         const double allowed = 10 * tolerance(dtype);
         EXPECT_TRUE(testing::close(columns(to_host(of.gpu), 8), columns(of.cpu, 8), allowed, allowed))
             << what << " " << dtype << ", " << C << " channels";
       };
-      kernels::short_convolution_forward(host.stream, part(y.cpu), part(x.cpu), w.cpu, documents.cpu);
-      kernels::short_convolution_forward(gpu(), part(y.gpu), part(x.gpu), w.gpu, documents.gpu);
+      const auto backward = [&](bool of_inputs, Write write) {
+        const auto input = [&](const Tensor& of) { return of_inputs ? part(of) : Tensor(); };
+        kernels::short_convolution_backward(host.stream, {input(dx.cpu), dw.cpu, dbias.cpu, write, write}, part(dy.cpu),
+                                            part(x.cpu), w.cpu, bias.cpu, documents.cpu);
+        kernels::short_convolution_backward(gpu(), {input(dx.gpu), dw.gpu, dbias.gpu, write, write}, part(dy.gpu),
+                                            part(x.gpu), w.gpu, bias.gpu, documents.gpu);
+      };
+      kernels::short_convolution_forward(host.stream, part(y.cpu), part(x.cpu), w.cpu, bias.cpu, documents.cpu);
+      kernels::short_convolution_forward(gpu(), part(y.gpu), part(x.gpu), w.gpu, bias.gpu, documents.gpu);
       expect_part(y, "y");
-      for (const Write write : {Write::overwrite, Write::accumulate}) {
-        kernels::short_convolution_backward(host.stream, part(dx.cpu), dw.cpu, write, part(dy.cpu), part(x.cpu), w.cpu,
-                                            documents.cpu);
-        kernels::short_convolution_backward(gpu(), part(dx.gpu), dw.gpu, write, part(dy.gpu), part(x.gpu), w.gpu,
-                                            documents.gpu);
-      }
+      for (const Write write : {Write::overwrite, Write::accumulate}) backward(true, write);
       expect_part(dx, "dx");
       expect_close(dw, "dw", 1000);
-      kernels::short_convolution_backward(gpu(), {}, dw.gpu, Write::overwrite, part(dy.gpu), part(x.gpu), w.gpu,
-                                          documents.gpu);
-      kernels::short_convolution_backward(host.stream, {}, dw.cpu, Write::overwrite, part(dy.cpu), part(x.cpu), w.cpu,
-                                          documents.cpu);
+      if (has_bias) expect_close(dbias, "dbias", 1000);
+      backward(false, Write::overwrite);
       expect_close(dw, "dw alone", 1000);
     }
 }
 
 TEST_F(GatedDeltaTwins, ConvolutionsOfSteps) {
-  for (const DType dtype : kDTypes) {
-    const Pair w = values_of({9, 4}, dtype, "w"), tails = output({3, 3, 9}, dtype);
-    for (const auto& runs : std::vector<std::vector<CacheRun>>{{{2, 0, 5}, {0, 0, 1}}, {{0, 1, 1}, {2, 5, 1}}}) {
-      const CacheTokens tokens = tokens_of(runs);
-      const Pair x = values_of({tokens.rows.elements(), 9}, dtype, "x"), y = output(x.cpu.shape(), dtype);
-      kernels::short_convolution_decode(host.stream, y.cpu, tails.cpu, x.cpu, w.cpu, tokens);
-      kernels::short_convolution_decode(gpu(), y.gpu, tails.gpu, x.gpu, w.gpu, on_gpu(tokens));
-      expect_close(y, "y");
+  for (const DType dtype : kDTypes)
+    for (const bool has_bias : {false, true}) {
+      const Pair w = values_of({9, 4}, dtype, "w"), bias = has_bias ? values_of({9}, dtype, "bias") : Pair(),
+                 tails = output({3, 3, 9}, dtype);
+      for (const auto& runs : std::vector<std::vector<CacheRun>>{{{2, 0, 5}, {0, 0, 1}}, {{0, 1, 1}, {2, 5, 1}}}) {
+        const CacheTokens tokens = tokens_of(runs);
+        const Pair x = values_of({tokens.rows.elements(), 9}, dtype, "x"), y = output(x.cpu.shape(), dtype);
+        kernels::short_convolution_decode(host.stream, y.cpu, tails.cpu, x.cpu, w.cpu, bias.cpu, tokens);
+        kernels::short_convolution_decode(gpu(), y.gpu, tails.gpu, x.gpu, w.gpu, bias.gpu, on_gpu(tokens));
+        expect_close(y, "y");
+      }
     }
-  }
 }
 
 TEST_F(GatedDeltaTwins, Gates) {

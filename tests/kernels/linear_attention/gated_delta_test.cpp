@@ -1,7 +1,7 @@
 // Generation steps of Gated DeltaNet's kernels continue what their forwards began.
 #include "witan/kernels/linear_attention/gated_delta.h"
 
-#include "support/rank.h"
+#include "kernels/linear_attention/recurrent_steps.h"
 #include "witan/kernels/linear_attention/short_convolution.h"
 
 namespace witan {
@@ -11,48 +11,30 @@ using kernels::CacheRun;
 using kernels::CacheTokens;
 using kernels::DeltaHeads;
 using kernels::DeltaInputs;
+using testing::for_steps;
+using testing::kSteps;
 using testing::Rank;
+using testing::tokens_of;
 using testing::values;
-
-CacheTokens tokens_of(Rank& rank, const std::vector<CacheRun>& runs) {
-  std::vector<int32_t> rows, positions;
-  for (const CacheRun& run : runs)
-    for (int64_t p = run.past; p < run.past + run.count; ++p) {
-      rows.push_back(static_cast<int32_t>(run.row));
-      positions.push_back(static_cast<int32_t>(p));
-    }
-  const auto T = static_cast<int64_t>(rows.size());
-  return {runs, rank.tensor<int32_t>({T}, rows), rank.tensor<int32_t>({T}, positions)};
-}
-
-// The steps of a sequence of S tokens in row `row` of a state, while another sequence grows in row 0.
-template <class Step>
-void for_steps(Rank& rank, const std::vector<int64_t>& counts, const Step& step) {
-  int64_t past = 0;
-  for (const int64_t count : counts) {
-    step(past, count, tokens_of(rank, {{1, past, count}}));
-    past += count;
-  }
-}
-
-const std::vector<std::vector<int64_t>> kSteps = {{9}, {1, 1, 1, 1, 1, 1, 1, 1, 1}, {2, 1, 5, 1}};
 
 TEST(ShortConvolution, StepsGiveTheBitsOfTheForward) {
   Rank rank;
   constexpr int64_t S = 9, C = 70;
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
-    const Tensor x = rank.normal({1, S, C}, dtype, "x"), w = rank.normal({C, 4}, dtype, "w");
-    const Tensor whole = rank.poisoned({1, S, C}, dtype);
-    kernels::short_convolution_forward(rank.stream, whole, x, w, {});
-    for (const auto& counts : kSteps) {
-      const Tensor tails = rank.poisoned({2, 3, C}, dtype), y = rank.poisoned({S, C}, dtype);
-      for_steps(rank, counts, [&](int64_t past, int64_t count, const CacheTokens& tokens) {
-        kernels::short_convolution_decode(rank.stream, y.narrow(0, past, count), tails,
-                                          x.reshape({S, C}).narrow(0, past, count), w, tokens);
-      });
-      EXPECT_EQ(values(y), values(whole)) << dtype << ", " << counts.size() << " steps";
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (const bool has_bias : {false, true}) {
+      const Tensor x = rank.normal({1, S, C}, dtype, "x"), w = rank.normal({C, 4}, dtype, "w"),
+                   bias = has_bias ? rank.normal({C}, dtype, "bias") : Tensor();
+      const Tensor whole = rank.poisoned({1, S, C}, dtype);
+      kernels::short_convolution_forward(rank.stream, whole, x, w, bias, {});
+      for (const auto& counts : kSteps) {
+        const Tensor tails = rank.poisoned({2, 3, C}, dtype), y = rank.poisoned({S, C}, dtype);
+        for_steps(rank, counts, [&](int64_t past, int64_t count, const CacheTokens& tokens) {
+          kernels::short_convolution_decode(rank.stream, y.narrow(0, past, count), tails,
+                                            x.reshape({S, C}).narrow(0, past, count), w, bias, tokens);
+        });
+        EXPECT_EQ(values(y), values(whole)) << dtype << ", " << counts.size() << " steps";
+      }
     }
-  }
 }
 
 TEST(GatedDelta, StepsAgreeWithTheForward) {

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "ops/linear_attention/documents.h"
 #include "support/gradcheck.h"
 #include "support/message_of.h"
 
@@ -11,6 +12,7 @@ namespace {
 
 using kernels::DeltaHeads;
 using testing::gradcheck;
+using testing::ids_of;
 using testing::Rank;
 using testing::values;
 
@@ -32,14 +34,6 @@ struct Inputs {
 };
 
 constexpr DeltaHeads kHeads{.keys = 2, .values = 4, .key_dim = 5, .value_dim = 3};
-
-Tensor ids_of(Rank& rank, int64_t B, const std::vector<int64_t>& lengths) {
-  std::vector<int32_t> ids;
-  for (int64_t b = 0; b < B; ++b)
-    for (size_t i = 0; i < lengths.size(); ++i)
-      ids.insert(ids.end(), static_cast<size_t>(lengths[i]), static_cast<int32_t>(i));
-  return rank.tensor<int32_t>({B, static_cast<int64_t>(ids.size()) / B}, ids);
-}
 
 // o of the recurrence, as the header of kernels/linear_attention/gated_delta.h has it.
 std::vector<double> recurrence(const Inputs& in, const Tensor& ids) {
@@ -151,13 +145,24 @@ TEST(GatedDeltaRule, PackingChangesNoBitOfADocument) {
 
 TEST(ShortConvolution, GradientsMatchDifferences) {
   Rank rank;
+  const Tensor ids = ids_of(rank, 2, {3, 1, 4});
   for (const int64_t W : {2, 4}) {
-    gradcheck(rank, "short_convolution",
-              [&](Tape& tape, const std::vector<Var>& in) {
-                return std::vector{ops::short_convolution(tape, in[0], {in[1], in[2]}, ids_of(rank, 2, {3, 1, 4}))};
-              },
-              {rank.normal({2, 8, 3}, DType::f64, "x"), rank.normal({2, W}, DType::f64, "w"),
-               rank.normal({1, W}, DType::f64, "behind")});
+    std::vector<Tensor> in = {rank.normal({2, 8, 3}, DType::f64, "x"), rank.normal({2, W}, DType::f64, "w"),
+                              rank.normal({1, W}, DType::f64, "behind")};
+    gradcheck(
+        rank, "short_convolution",
+        [&](Tape& tape, const std::vector<Var>& x) {
+          return std::vector{ops::short_convolution(tape, x[0], {x[1], x[2]}, {}, ids)};
+        },
+        in);
+    in.push_back(rank.normal({2}, DType::f64, "bias"));
+    in.push_back(rank.normal({1}, DType::f64, "bias behind"));
+    gradcheck(
+        rank, "short_convolution with biases",
+        [&](Tape& tape, const std::vector<Var>& x) {
+          return std::vector{ops::short_convolution(tape, x[0], {x[1], x[2]}, {x[3], x[4]}, ids)};
+        },
+        in);
   }
 }
 
@@ -165,10 +170,14 @@ TEST(ShortConvolution, SeesTokensOfItsDocument) {
   Rank rank;
   Tape off(rank.stream, Tape::Mode::off);
   const Var x = off.constant(rank.tensor<double>({1, 4, 1}, {1, 2, 4, 8})),
-            w = off.constant(rank.tensor<double>({1, 3}, {100, 10, 1}));
+            w = off.constant(rank.tensor<double>({1, 3}, {100, 10, 1})),
+            bias = off.constant(rank.tensor<double>({1}, {1000}));
   const auto silu = [](double u) { return u / (1 + std::exp(-u)); };
-  const auto y = values(ops::short_convolution(off, x, {w}, ids_of(rank, 1, {3, 1})).value());
-  EXPECT_TRUE(testing::close(y, {silu(1), silu(12), silu(124), silu(8)}, 1e-12, 1e-12));
+  const auto y = [&](const std::vector<Var>& biases) {
+    return values(ops::short_convolution(off, x, {w}, biases, ids_of(rank, 1, {3, 1})).value());
+  };
+  EXPECT_TRUE(testing::close(y({}), {silu(1), silu(12), silu(124), silu(8)}, 1e-12, 1e-12));
+  EXPECT_TRUE(testing::close(y({bias}), {silu(1001), silu(1012), silu(1124), silu(1008)}, 1e-12, 1e-12));
 }
 
 TEST(DeltaGates, GradientsMatchDifferences) {

@@ -21,24 +21,25 @@ double chunk_flops(const DeltaHeads& heads, double states, double of_keys, doubl
 
 }  // namespace
 
-void short_convolution_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w,
+void short_convolution_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
                                const Tensor& sequence_ids) {
-  const Cost cost{elements_of(x) * (2 * static_cast<double>(w.size(1)) + 4), bytes_of(y, x, w, sequence_ids)};
-  WITAN_LAUNCH(stream, short_convolution_forward, cost, y, x, w, sequence_ids);
+  const Cost cost{elements_of(x) * (2 * static_cast<double>(w.size(1)) + 4), bytes_of(y, x, w, bias, sequence_ids)};
+  WITAN_LAUNCH(stream, short_convolution_forward, cost, y, x, w, bias, sequence_ids);
 }
 
-void short_convolution_backward(Stream& stream, const Tensor& dx, const Tensor& dw, Write write, const Tensor& dy,
-                                const Tensor& x, const Tensor& w, const Tensor& sequence_ids) {
-  const Cost cost{elements_of(x) * (6 * static_cast<double>(w.size(1)) + 6), bytes_of(dx, dw, dy, x, w, sequence_ids)};
-  WITAN_LAUNCH(stream, short_convolution_backward, cost, dx, dw, write, dy, x, w, sequence_ids);
+void short_convolution_backward(Stream& stream, const ConvolutionGradients& to, const Tensor& dy, const Tensor& x,
+                                const Tensor& w, const Tensor& bias, const Tensor& sequence_ids) {
+  const Cost cost{elements_of(x) * (6 * static_cast<double>(w.size(1)) + 6),
+                  bytes_of(to.dx, to.dw, to.dbias, dy, x, w, bias, sequence_ids)};
+  WITAN_LAUNCH(stream, short_convolution_backward, cost, to, dy, x, w, bias, sequence_ids);
 }
 
 // A token reads and writes its row's tail.
 void short_convolution_decode(Stream& stream, const Tensor& y, const Tensor& tails, const Tensor& x, const Tensor& w,
-                              const CacheTokens& tokens) {
+                              const Tensor& bias, const CacheTokens& tokens) {
   const double tail = bytes_of(x) * static_cast<double>(tails.size(1) + 1);
-  const Cost cost{elements_of(x) * (2 * static_cast<double>(w.size(1)) + 4), bytes_of(y, x, w) + tail};
-  WITAN_LAUNCH(stream, short_convolution_decode, cost, y, tails, x, w, tokens);
+  const Cost cost{elements_of(x) * (2 * static_cast<double>(w.size(1)) + 4), bytes_of(y, x, w, bias) + tail};
+  WITAN_LAUNCH(stream, short_convolution_decode, cost, y, tails, x, w, bias, tokens);
 }
 
 void delta_gates_forward(Stream& stream, const Tensor& g, const Tensor& beta, const Tensor& a, const Tensor& b,

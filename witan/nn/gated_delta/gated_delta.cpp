@@ -150,7 +150,7 @@ Var GatedDelta::forward(Tape& tape, const Var& x, const Positions& where, const 
   const ModuleScope scope(tape, *this);
   const Var tokens = axis_ ? to_sharded_layer(tape, x, *axis_) : x;  // [B, S, D]
   const Tensor ids = where.hints.one_sequence_per_row ? Tensor() : where.sequence_ids;
-  const Var qkv = ops::short_convolution(tape, project(tape, tokens, randomness), taps(tape), ids);
+  const Var qkv = ops::short_convolution(tape, project(tape, tokens, randomness), taps(tape), {}, ids);
   const ops::DeltaGates gates =
       ops::delta_gates(tape, a_proj_.forward(tape, tokens, randomness), b_proj_.forward(tape, tokens, randomness),
                        tape.parameter(*A_log_), tape.parameter(*dt_bias_));
@@ -168,7 +168,7 @@ Var GatedDelta::decode(Tape& tape, const Var& x, const Positions& where, Sequenc
   for (const Var& w : taps(tape)) {
     const auto part = [&](const Tensor& of) { return of.reshape({T, heads_.channels()}).narrow(1, first, w.size(0)); };
     kernels::short_convolution_decode(stream, part(qkv), kept.tails.narrow(2, first, w.size(0)), part(projected),
-                                      w.value(), where.cached);
+                                      w.value(), {}, where.cached);
     first += w.size(0);
   }
   const ops::DeltaGates gates = ops::delta_gates(tape, a_proj_.forward(tape, x), b_proj_.forward(tape, x),

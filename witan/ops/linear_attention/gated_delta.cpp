@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "witan/kernels/linear_attention/short_convolution.h"
+#include "witan/ops/linear_attention/written_together.h"
 
 namespace witan::ops {
 namespace {
@@ -26,7 +27,7 @@ void check_alike(const char* op, const char* name, const Var& v, const Var& x) {
                       " must be contiguous and ", x.dtype(), " ", x.shape(), ", got ", v.dtype(), " ", v.shape());
 }
 
-void check_convolution(const Var& x, const std::vector<Var>& ws, const Tensor& ids) {
+void check_convolution(const Var& x, const std::vector<Var>& ws, const std::vector<Var>& biases, const Tensor& ids) {
   const char* const op = "short_convolution";
   require<ShapeError>(x.shape().dims() == 3 && x.value().contiguous(), op, ": x must be contiguous [B, S, C], got ",
                       x.shape());
@@ -37,6 +38,12 @@ void check_convolution(const Var& x, const std::vector<Var>& ws, const Tensor& i
     channels += w.size(0);
   }
   require<ShapeError>(channels == x.size(2), op, ": taps of ", channels, " channels for x ", x.shape());
+  require<ShapeError>(biases.empty() || biases.size() == ws.size(), op, ": ", biases.size(), " biases for ", ws.size(),
+                      " tensors of taps");
+  for (size_t i = 0; i < biases.size(); ++i)
+    require<ShapeError>(biases[i].shape() == Shape{ws[i].size(0)} && biases[i].dtype() == x.dtype(), op,
+                        ": a bias must be ", x.dtype(), " ", Shape{ws[i].size(0)}, ", got ", biases[i].dtype(), " ",
+                        biases[i].shape());
   check_sequence_ids(op, ids, x);
 }
 
@@ -64,32 +71,36 @@ Tensor zeros_if_undefined(Stream& stream, const Tensor& gradient, const Tensor& 
 
 }  // namespace
 
-Var short_convolution(Tape& tape, const Var& x, const std::vector<Var>& ws, const Tensor& sequence_ids) {
-  check_convolution(x, ws, sequence_ids);
+Var short_convolution(Tape& tape, const Var& x, const std::vector<Var>& ws, const std::vector<Var>& biases,
+                      const Tensor& sequence_ids) {
+  check_convolution(x, ws, biases, sequence_ids);
   Stream& s = tape.stream();
   const Tensor y = s.empty_like(x.value());
   std::vector<Var> inputs = {x};
-  std::vector<Saved> saved;
+  std::vector<std::pair<Saved, Saved>> saved;  // taps, and biases or nothing
   int64_t first = 0;
-  for (const Var& w : ws) {
+  for (size_t i = 0; i < ws.size(); ++i) {
+    const Var& w = ws[i];
+    const Var bias = biases.empty() ? Var() : biases[i];
     kernels::short_convolution_forward(s, y.narrow(2, first, w.size(0)), x.value().narrow(2, first, w.size(0)),
-                                       w.value(), sequence_ids);
+                                       w.value(), bias.defined() ? bias.value() : Tensor(), sequence_ids);
     first += w.size(0);
     inputs.push_back(w);
-    saved.push_back(tape.save(w));
+    if (bias.defined()) inputs.push_back(bias);
+    saved.emplace_back(tape.save(w), bias.defined() ? tape.save(bias) : Saved());
   }
   auto backward = [x = tape.save(x), saved, ids = save_if_defined(tape, sequence_ids)](Backward& b, const Tensor& dy) {
     const Tensor in = b.value(x);
     const Tensor dx = b.wants(x) ? b.stream().empty_like(in) : Tensor();
     int64_t begin = 0;
-    for (const Saved& w : saved) {
+    for (const auto& [w, bias] : saved) {
       const Tensor taps = b.value(w);
       const auto part = [&](const Tensor& of) { return of.defined() ? of.narrow(2, begin, taps.size(0)) : Tensor(); };
-      const auto run = [&](const Tensor& dw, Write how) {
-        kernels::short_convolution_backward(b.stream(), part(dx), dw, how, part(dy), part(in), taps, b.value(ids));
+      kernels::ConvolutionGradients to{part(dx), {}};
+      const auto run = [&] {
+        kernels::short_convolution_backward(b.stream(), to, part(dy), part(in), taps, b.value(bias), b.value(ids));
       };
-      b.write(w, run);
-      if (!b.wants(w)) run({}, Write::overwrite);
+      write_together(b, {{w, to.dw, to.write_w}, {bias, to.dbias, to.write_bias}}, run);
       begin += taps.size(0);
     }
     if (dx.defined()) b.add(x, dx);
@@ -112,24 +123,10 @@ DeltaGates delta_gates(Tape& tape, const Var& a, const Var& b, const Var& A_log,
     const Tensor dg = zeros_if_undefined(stream, gradients[0], any),
                  dbeta = zeros_if_undefined(stream, gradients[1], any);
     kernels::DeltaGateGradients to{stream.empty_like(in_a), stream.empty_like(in_b), {}, {}};
-    // Both buffers are written by one call, which stands within what asks for them.
     const auto run = [&] {
       kernels::delta_gates_backward(stream, to, dg, dbeta, in_a, in_b, context.value(A), context.value(bias));
     };
-    const auto with_bias = [&] {
-      if (!context.wants(bias)) return run();
-      context.write(bias, [&](const Tensor& dbias, Write how) {
-        to.dbias = dbias, to.write_bias = how;
-        run();
-      });
-    };
-    if (context.wants(A))
-      context.write(A, [&](const Tensor& dA, Write how) {
-        to.dA = dA, to.write_A = how;
-        with_bias();
-      });
-    else
-      with_bias();
+    write_together(context, {{A, to.dA, to.write_A}, {bias, to.dbias, to.write_bias}}, run);
     context.add(a, to.da);
     context.add(b, to.db);
   };

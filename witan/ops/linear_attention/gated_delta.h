@@ -10,9 +10,11 @@
 namespace witan::ops {
 
 // x [B, S, C] contiguous -> silu of each channel's causal convolution, [B, S, C]. ws [C1, W], [C2, W] …, W at least 2:
-// the taps of the first C1 channels, of the next C2, and so on up to C. sequence_ids [B, S] int32 keeps documents
-// apart; undefined: each row is one document. The backward keeps x.
-Var short_convolution(Tape& tape, const Var& x, const std::vector<Var>& ws, const Tensor& sequence_ids);
+// the taps of the first C1 channels, of the next C2, and so on up to C. biases [C1], [C2] …: of the same channels;
+// empty: none. sequence_ids [B, S] int32 keeps documents apart; undefined: each row is one document. The backward keeps
+// x.
+Var short_convolution(Tape& tape, const Var& x, const std::vector<Var>& ws, const std::vector<Var>& biases,
+                      const Tensor& sequence_ids);
 
 // The decay (its logarithm) and the writing strength of each head, in the accumulator dtype.
 struct DeltaGates {

@@ -8,24 +8,10 @@
 #include <vector>
 
 #include "witan/kernels/common/cpu/rows.h"
+#include "witan/kernels/linear_attention/cpu/chunks.h"
 
 namespace witan::kernels::cpu {
 namespace {
-
-// y += a x
-template <class A>
-[[gnu::noinline]] void add_scaled(A* y, A a, const A* x, int64_t n) {
-#pragma omp simd
-  for (int64_t i = 0; i < n; ++i) y[i] += a * x[i];
-}
-
-template <class A>
-[[gnu::noinline]] A dot_of(const A* x, const A* y, int64_t n) {
-  A sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < n; ++i) sum += x[i] * y[i];
-  return sum;
-}
 
 template <class A>
 using ChunkNumbers = std::vector<A>;
@@ -155,12 +141,6 @@ struct ChunkHead {
   ChunkNumbers<A> gamma, beta;  // [L]
 };
 
-// Calls each(first, count) for the chunks of tokens [begin, end).
-template <class Each>
-void for_chunks_of(int64_t begin, int64_t end, const Each& each) {
-  for (int64_t first = begin; first < end; first += kDeltaChunk) each(first, std::min(kDeltaChunk, end - first));
-}
-
 template <class T>
 void write_outputs(ChunkHead<T>& head, ChunkKeys<T>& keys, const Accumulator<T>* S, T* o, int64_t stride,
                    ChunkNumbers<Accumulator<T>>& sum) {
@@ -221,7 +201,7 @@ class DeltaGroupBackward {
   void find_states(int64_t begin, int64_t end) {
     states_.assign(heads_.size(), {});
     std::vector<ChunkNumbers<A>> S(heads_.size(), ChunkNumbers<A>(static_cast<size_t>(dk_ * dv_), A(0)));
-    for_chunks_of(begin, end, [&](int64_t first, int64_t count) {
+    for_chunks_of(kDeltaChunk, begin, end, [&](int64_t first, int64_t count) {
       keys_.load(first, count);
       for (size_t r = 0; r < heads_.size(); ++r) {
         states_[r].push_back(S[r]);
@@ -375,7 +355,7 @@ void gated_delta_forward(Stream& stream, const Tensor& o, const Tensor& last, co
       for (int64_t begin = 0, end = 0; begin < S; begin = end) {
         end = document_end(in.sequence_ids, b, begin, S);
         std::ranges::fill(state, A(0));
-        for_chunks_of(begin, end, [&](int64_t first, int64_t count) {
+        for_chunks_of(kDeltaChunk, begin, end, [&](int64_t first, int64_t count) {
           keys.load(b * S + first, count);
           head.load(keys, b * S + first);
           head.solve(keys, state.data());

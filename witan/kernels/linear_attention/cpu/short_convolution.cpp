@@ -14,16 +14,24 @@ namespace {
 
 constexpr int64_t kTaskChannels = 64;
 
-// Taps by their order, each with its channels side by side: [W, columns] of channels [first, first + columns).
+// The filters of channels [first, first + columns): taps [W, columns] by their order, and biases [columns].
 template <class T>
-std::vector<Accumulator<T>> taps_of(const Tensor& w, int64_t first, int64_t columns) {
+struct ChannelFilters {
   using A = Accumulator<T>;
-  const int64_t W = w.size(1);
-  std::vector<A> taps(static_cast<size_t>(W * columns));
-  for (int64_t c = 0; c < columns; ++c)
-    for (int64_t j = 0; j < W; ++j) taps[static_cast<size_t>(j * columns + c)] = A(w.data<T>()[(first + c) * W + j]);
-  return taps;
-}
+
+  ChannelFilters(const Tensor& w, const Tensor& bias, int64_t first, int64_t of)
+      : W(w.size(1)), columns(of), taps(static_cast<size_t>(W * columns)), biases(static_cast<size_t>(columns)) {
+    for (int64_t c = 0; c < columns; ++c) {
+      for (int64_t j = 0; j < W; ++j) taps[static_cast<size_t>(j * columns + c)] = A(w.data<T>()[(first + c) * W + j]);
+      if (bias.defined()) biases[static_cast<size_t>(c)] = A(bias.data<T>()[first + c]);
+    }
+  }
+  // Of the token `back` positions before the one that is computed.
+  const A* tap(int64_t back) const { return taps.data() + (W - 1 - back) * columns; }
+
+  int64_t W, columns;
+  std::vector<A> taps, biases;
+};
 
 // sum[c] += tap[c] x[c]
 template <class T, class A>
@@ -51,10 +59,9 @@ void for_channels(Stream& stream, int64_t B, int64_t C, const Body& body) {
 // u of token t of a document that begins at `begin`; x points at the row's first token and channel, and its tokens are
 // `stride` apart.
 template <class T, class A>
-void filter(A* u, const A* taps, const T* x, int64_t begin, int64_t t, int64_t W, int64_t stride, int64_t columns) {
-  std::fill_n(u, columns, A(0));
-  for (int64_t s = std::max(begin, t - W + 1); s <= t; ++s)
-    add_tap(u, taps + (W - 1 - (t - s)) * columns, x + s * stride, columns);
+void filter(A* u, const ChannelFilters<T>& by, const T* x, int64_t begin, int64_t t, int64_t stride) {
+  std::ranges::copy(by.biases, u);
+  for (int64_t s = std::max(begin, t - by.W + 1); s <= t; ++s) add_tap(u, by.tap(t - s), x + s * stride, by.columns);
 }
 
 // The gradients of some channels, of all rows, so that the sums over tokens have one order.
@@ -63,27 +70,28 @@ class ConvolutionBackward {
  public:
   using A = Accumulator<T>;
 
-  ConvolutionBackward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& w, int64_t first,
-                      int64_t columns)
+  ConvolutionBackward(const Tensor& dx, const Tensor& dy, const Tensor& x, const ChannelFilters<T>& filters,
+                      int64_t first)
       : S_(x.size(1)),
         x_stride_(x.stride(1)),
         dy_stride_(dy.stride(1)),
         dx_stride_(dx.defined() ? dx.stride(1) : 0),
-        W_(w.size(1)),
-        columns_(columns),
+        W_(filters.W),
+        columns_(filters.columns),
         dx_(dx.defined() ? dx.data<T>() + first : nullptr),
         dy_(dy.data<T>() + first),
         x_(x.data<T>() + first),
-        taps_(taps_of<T>(w, first, columns)),
-        dw(taps_.size()),
-        sums_(taps_.size()),
-        u_(static_cast<size_t>(columns)) {}
+        filters_(filters),
+        dw(filters.taps.size()),
+        dbias(filters.biases.size()),
+        sums_(dw.size()),
+        u_(dbias.size()) {}
 
   void document(int64_t b, int64_t begin, int64_t end) {
     const int64_t row = b * S_;
     du_.resize(static_cast<size_t>((end - begin) * columns_));
     for (int64_t t = begin; t < end; ++t) {
-      filter(u_.data(), taps_.data(), x_ + row * x_stride_, begin, t, W_, x_stride_, columns_);
+      filter(u_.data(), filters_, x_ + row * x_stride_, begin, t, x_stride_);
       const T* g = dy_ + (row + t) * dy_stride_;
       A* const to = du_.data() + (t - begin) * columns_;
 #pragma omp simd
@@ -92,6 +100,11 @@ class ConvolutionBackward {
     std::ranges::fill(sums_, A(0));
     for (int64_t t = begin; t < end; ++t) add_taps(row, begin, t);
     for (size_t i = 0; i < dw.size(); ++i) dw[i] += sums_[i];
+    std::ranges::fill(u_, A(0));
+    for (int64_t t = begin; t < end; ++t)
+      for (int64_t c = 0; c < columns_; ++c)
+        u_[static_cast<size_t>(c)] += du_[static_cast<size_t>((t - begin) * columns_ + c)];
+    for (size_t i = 0; i < dbias.size(); ++i) dbias[i] += u_[i];
     if (dx_ != nullptr)
       for (int64_t s = begin; s < end; ++s) write_input(row, begin, s, end);
   }
@@ -105,7 +118,7 @@ class ConvolutionBackward {
   void write_input(int64_t row, int64_t begin, int64_t s, int64_t end) {
     std::ranges::fill(u_, A(0));
     for (int64_t t = s; t < std::min(end, s + W_); ++t)
-      add_tap(u_.data(), taps_.data() + (W_ - 1 - (t - s)) * columns_, du_.data() + (t - begin) * columns_, columns_);
+      add_tap(u_.data(), filters_.tap(t - s), du_.data() + (t - begin) * columns_, columns_);
     T* const out = dx_ + (row + s) * dx_stride_;
 #pragma omp simd
     for (int64_t c = 0; c < columns_; ++c) store(out[c], u_[static_cast<size_t>(c)]);
@@ -114,10 +127,10 @@ class ConvolutionBackward {
   int64_t S_, x_stride_, dy_stride_, dx_stride_, W_, columns_;
   T* dx_;
   const T *dy_, *x_;
-  std::vector<A> taps_;
+  const ChannelFilters<T>& filters_;
 
  public:
-  std::vector<A> dw;  // [W, columns]
+  std::vector<A> dw, dbias;  // [W, columns] and [columns]
 
  private:
   std::vector<A> sums_;  // of one document
@@ -126,19 +139,19 @@ class ConvolutionBackward {
 
 }  // namespace
 
-void short_convolution_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w,
+void short_convolution_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
                                const Tensor& sequence_ids) {
-  const int64_t B = x.size(0), S = x.size(1), C = x.size(2), W = w.size(1);
+  const int64_t B = x.size(0), S = x.size(1), C = x.size(2);
   dispatch_floating(x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     for_channels(stream, B, C, [&](int64_t b, int64_t first, int64_t columns) {
-      const std::vector<A> taps = taps_of<T>(w, first, columns);
+      const ChannelFilters<T> filters(w, bias, first, columns);
       std::vector<A> u(static_cast<size_t>(columns));
       const T* const in = x.data<T>() + b * S * x.stride(1) + first;
       for (int64_t begin = 0, end = 0; begin < S; begin = end) {
         end = document_end(sequence_ids, b, begin, S);
         for (int64_t t = begin; t < end; ++t) {
-          filter(u.data(), taps.data(), in, begin, t, W, x.stride(1), columns);
+          filter(u.data(), filters, in, begin, t, x.stride(1));
           store_silu(y.data<T>() + (b * S + t) * y.stride(1) + first, u.data(), columns);
         }
       }
@@ -146,49 +159,59 @@ void short_convolution_forward(Stream& stream, const Tensor& y, const Tensor& x,
   });
 }
 
-void short_convolution_backward(Stream& stream, const Tensor& dx, const Tensor& dw, Write write, const Tensor& dy,
-                                const Tensor& x, const Tensor& w, const Tensor& sequence_ids) {
-  const int64_t B = x.size(0), S = x.size(1), C = x.size(2), W = w.size(1);
+namespace {
+
+// to[c, j] (=|+=) sums[j, c] for channels [first, first + columns) of `of` numbers each
+template <class A>
+void write_sums(const Tensor& to, Write write, const std::vector<A>& sums, int64_t first, int64_t columns, int64_t of) {
+  if (!to.defined()) return;
+  dispatch_floating(to.dtype(), [&]<class G>() {
+    for (int64_t c = 0; c < columns; ++c)
+      for (int64_t j = 0; j < of; ++j) {
+        G& out = to.data<G>()[(first + c) * of + j];
+        const A before = write == Write::accumulate ? A(out) : A(0);
+        out = G(before + sums[static_cast<size_t>(j * columns + c)]);
+      }
+  });
+}
+
+}  // namespace
+
+void short_convolution_backward(Stream& stream, const ConvolutionGradients& to, const Tensor& dy, const Tensor& x,
+                                const Tensor& w, const Tensor& bias, const Tensor& sequence_ids) {
+  const int64_t B = x.size(0), S = x.size(1), C = x.size(2);
   dispatch_floating(x.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
     for_channels(stream, 1, C, [&](int64_t, int64_t first, int64_t columns) {
-      ConvolutionBackward<T> channels(dx, dy, x, w, first, columns);
+      const ChannelFilters<T> filters(w, bias, first, columns);
+      ConvolutionBackward<T> channels(to.dx, dy, x, filters, first);
       for (int64_t b = 0; b < B; ++b)
         for (int64_t begin = 0, end = 0; begin < S; begin = end) {
           end = document_end(sequence_ids, b, begin, S);
           channels.document(b, begin, end);
         }
-      if (!dw.defined()) return;
-      dispatch_floating(dw.dtype(), [&]<class G>() {
-        for (int64_t c = 0; c < columns; ++c)
-          for (int64_t j = 0; j < W; ++j) {
-            G& to = dw.data<G>()[(first + c) * W + j];
-            const A before = write == Write::accumulate ? A(to) : A(0);
-            to = G(before + channels.dw[static_cast<size_t>(j * columns + c)]);
-          }
-      });
+      write_sums(to.dw, to.write_w, channels.dw, first, columns, filters.W);
+      write_sums(to.dbias, to.write_bias, channels.dbias, first, columns, 1);
     });
   });
 }
 
 void short_convolution_decode(Stream& stream, const Tensor& y, const Tensor& tails, const Tensor& x, const Tensor& w,
-                              const CacheTokens& tokens) {
-  const int64_t C = x.size(1), W = w.size(1), slots = W - 1;
+                              const Tensor& bias, const CacheTokens& tokens) {
+  const int64_t C = x.size(1), slots = w.size(1) - 1;
   assert(tails.size(1) == slots);
   dispatch_floating(x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     for_channels(stream, 1, C, [&](int64_t, int64_t first, int64_t columns) {
-      const std::vector<A> taps = taps_of<T>(w, first, columns);
+      const ChannelFilters<T> filters(w, bias, first, columns);
       std::vector<A> u(static_cast<size_t>(columns));
       int64_t token = 0;
       for (const CacheRun& run : tokens.runs) {
         T* const tail = tails.data<T>() + run.row * tails.stride(0) + first;
         for (int64_t p = run.past; p < run.past + run.count; ++p, ++token) {
           const T* const in = x.data<T>() + token * x.stride(0) + first;
-          std::ranges::fill(u, A(0));
+          std::ranges::copy(filters.biases, u.data());
           for (int64_t s = std::max<int64_t>(0, p - slots); s <= p; ++s)
-            add_tap(u.data(), taps.data() + (slots - (p - s)) * columns,
-                    s == p ? in : tail + s % slots * tails.stride(1), columns);
+            add_tap(u.data(), filters.tap(p - s), s == p ? in : tail + s % slots * tails.stride(1), columns);
           store_silu(y.data<T>() + token * y.stride(0) + first, u.data(), columns);
           std::copy_n(in, columns, tail + p % slots * tails.stride(1));
         }

@@ -22,18 +22,30 @@ Tokens<T> tokens_of(const Tensor& x) {
 template <class T>
 struct Filter {
   Tokens<T> x;
-  const T* w;
+  const T *w, *bias;  // bias: null for 0
   const int32_t* ids;
   int64_t S, W;
 
   __device__ const int32_t* ids_of(int64_t row) const { return ids == nullptr ? nullptr : ids + row; }
+  __device__ Acc<T> begin(int64_t c) const { return bias == nullptr ? Acc<T>(0) : convert<Acc<T>>(bias[c]); }
   // u of token t of the row that begins at token `row` of all rows
   __device__ Acc<T> value(int64_t row, int64_t t, int64_t c) const {
     const int64_t least = t - W + 1 > 0 ? t - W + 1 : 0;
-    Acc<T> u = 0;
+    Acc<T> u = begin(c);
     for (int64_t s = run_begin(ids_of(row), t, least); s <= t; ++s)
       u += convert<Acc<T>>(w[c * W + W - 1 - (t - s)]) * convert<Acc<T>>(x(row + s, c));
     return u;
+  }
+};
+
+// The terms of dbias[c].
+template <class T>
+struct ConvolutionBiasTerm {
+  Filter<T> filter;
+  Tokens<T> dy;
+  __device__ Acc<T> operator()(int64_t at, int64_t c) const {
+    const int64_t row = at / filter.S * filter.S;
+    return convert<Acc<T>>(dy(at, c)) * Silu::at(filter.value(row, at - row, c)).slope;
   }
 };
 
@@ -88,16 +100,16 @@ struct Tails {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    short_convolution_decode_kernel(Tokens<T> y, Tails<T> tails, Tokens<T> x, const T* w, int64_t tokens, int64_t C,
-                                    int64_t W) {
+    short_convolution_decode_kernel(Tokens<T> y, Tails<T> tails, Filter<T> filter, int64_t tokens, int64_t C) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= tokens * C) return;
-  const int64_t t = i / C, c = i % C, p = tails.positions[t];
-  Acc<T> u = 0;
+  const int64_t t = i / C, c = i % C, p = tails.positions[t], W = filter.W;
+  const Tokens<T>& x = filter.x;
+  Acc<T> u = filter.begin(c);
   for (int64_t back = p < W - 1 ? p : W - 1; back >= 0; --back) {
     const bool here = t >= back && tails.rows[t - back] == tails.rows[t] && tails.positions[t - back] == p - back;
     const T in = here ? x(t - back, c) : tails.slot(t, p - back, W - 1, c);
-    u += convert<Acc<T>>(w[c * W + W - 1 - back]) * convert<Acc<T>>(in);
+    u += convert<Acc<T>>(filter.w[c * W + W - 1 - back]) * convert<Acc<T>>(in);
   }
   y(t, c) = convert<T>(Silu::at(u).value);
 }
@@ -118,8 +130,8 @@ unsigned blocks_of(int64_t elements) {
 }
 
 template <class T>
-Filter<T> filter_of(const Tensor& x, const Tensor& w, const Tensor& ids) {
-  return {tokens_of<T>(x), ptr<T>(w), ptr<int32_t>(ids), x.size(1), w.size(1)};
+Filter<T> filter_of(const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& ids) {
+  return {tokens_of<T>(x), ptr<T>(w), ptr<T>(bias), ptr<int32_t>(ids), x.size(1), w.size(1)};
 }
 
 template <class T>
@@ -138,8 +150,10 @@ bool moves_in_packs(const Tensor& w, std::initializer_list<const Tensor*> all) {
 
 // With strips of `strip` tokens.
 template <class T>
-PackConvolution<T> pack_convolution(const Tensor& x, const Tensor& w, const Tensor& ids, int64_t strip) {
-  return {pack_rows<const T>(x), ptr<T>(w), ptr<int32_t>(ids), x.size(0) * x.size(1), x.size(1), x.size(2), strip};
+PackConvolution<T> pack_convolution(const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& ids,
+                                    int64_t strip) {
+  const int64_t tokens = x.size(0) * x.size(1);
+  return {pack_rows<const T>(x), ptr<T>(w), ptr<T>(bias), ptr<int32_t>(ids), tokens, x.size(1), x.size(2), strip};
 }
 
 template <class T>
@@ -150,65 +164,69 @@ dim3 pack_grid(const PackConvolution<T>& of) {
 }
 
 template <class T>
-void backward_of_packs(Stream& stream, const Tensor& dx, const Tensor& dw, Write write, const Tensor& dy,
-                       const Tensor& x, const Tensor& w, const Tensor& ids) {
+void backward_of_packs(Stream& stream, const ConvolutionGradients& to, const Tensor& dy, const Tensor& x,
+                       const Tensor& w, const Tensor& bias, const Tensor& ids) {
   constexpr int64_t kLeastStrip = 32, kMostStrips = 256;
   const int64_t tokens = x.size(0) * x.size(1);
   const PackConvolution<T> in =
-      pack_convolution<T>(x, w, ids, std::max(kLeastStrip, (tokens + kMostStrips - 1) / kMostStrips));
+      pack_convolution<T>(x, w, bias, ids, std::max(kLeastStrip, (tokens + kMostStrips - 1) / kMostStrips));
   const dim3 grid = pack_grid(in);
   const auto run = [&](Acc<T>* partials) {
     short_convolution_pack_backward_kernel<T>
-        <<<grid, kPackThreads, 0, native(stream)>>>(pack_rows<T>(dx), partials, pack_rows<const T>(dy), in);
+        <<<grid, kPackThreads, 0, native(stream)>>>(pack_rows<T>(to.dx), partials, pack_rows<const T>(dy), in);
   };
-  if (!dw.defined()) return run(nullptr);
-  const Strips<Acc<T>> partials(stream, grid.y, dw.elements());
+  if (!to.dw.defined()) return run(nullptr);
+  const Strips<Acc<T>> partials(stream, grid.y, to.dw.elements());
   run(partials.strips);
-  add_strips(stream, dw, write, partials);
+  add_strips(stream, to.dw, to.write_w, partials);
 }
 
 }  // namespace
 
-void short_convolution_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w,
+void short_convolution_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
                                const Tensor& sequence_ids) {
   if (x.elements() == 0) return;
   dispatch_device(x.dtype(), [&]<class T>() {
     if (moves_in_packs<T>(w, {&x, &y})) {
       constexpr int64_t kStrip = 32;
-      const PackConvolution<T> in = pack_convolution<T>(x, w, sequence_ids, kStrip);
+      const PackConvolution<T> in = pack_convolution<T>(x, w, bias, sequence_ids, kStrip);
       short_convolution_pack_forward_kernel<T><<<pack_grid(in), kPackThreads, 0, native(stream)>>>(pack_rows<T>(y), in);
       return;
     }
     short_convolution_forward_kernel<T><<<blocks_of(x.elements()), kThreads, 0, native(stream)>>>(
-        tokens_of<T>(y), filter_of<T>(x, w, sequence_ids), x.size(0) * x.size(1), x.size(2));
+        tokens_of<T>(y), filter_of<T>(x, w, bias, sequence_ids), x.size(0) * x.size(1), x.size(2));
   });
 }
 
-void short_convolution_backward(Stream& stream, const Tensor& dx, const Tensor& dw, Write write, const Tensor& dy,
-                                const Tensor& x, const Tensor& w, const Tensor& sequence_ids) {
+void short_convolution_backward(Stream& stream, const ConvolutionGradients& to, const Tensor& dy, const Tensor& x,
+                                const Tensor& w, const Tensor& bias, const Tensor& sequence_ids) {
   const int64_t tokens = x.size(0) * x.size(1);
   dispatch_device(x.dtype(), [&]<class T>() {
-    if (tokens > 0 && moves_in_packs<T>(w, {&x, &dx, &dy}))
-      return backward_of_packs<T>(stream, dx, dw, write, dy, x, w, sequence_ids);
-    const Filter<T> filter = filter_of<T>(x, w, sequence_ids);
-    if (dx.defined() && tokens > 0)
-      short_convolution_input_kernel<T><<<blocks_of(x.elements()), kThreads, 0, native(stream)>>>(
-          tokens_of<T>(dx), tokens_of<T>(dy), filter, tokens, x.size(2));
-    if (dw.defined()) sum_terms<Acc<T>>(stream, dw, write, tokens, TapTerm<T>{filter, tokens_of<T>(dy)});
+    const Filter<T> filter = filter_of<T>(x, w, bias, sequence_ids);
+    if (tokens > 0 && moves_in_packs<T>(w, {&x, &to.dx, &dy})) {
+      backward_of_packs<T>(stream, to, dy, x, w, bias, sequence_ids);
+    } else {
+      if (to.dx.defined() && tokens > 0)
+        short_convolution_input_kernel<T><<<blocks_of(x.elements()), kThreads, 0, native(stream)>>>(
+            tokens_of<T>(to.dx), tokens_of<T>(dy), filter, tokens, x.size(2));
+      if (to.dw.defined()) sum_terms<Acc<T>>(stream, to.dw, to.write_w, tokens, TapTerm<T>{filter, tokens_of<T>(dy)});
+    }
+    if (to.dbias.defined())
+      sum_terms<Acc<T>>(stream, to.dbias, to.write_bias, tokens, ConvolutionBiasTerm<T>{filter, tokens_of<T>(dy)});
   });
 }
 
 void short_convolution_decode(Stream& stream, const Tensor& y, const Tensor& tails, const Tensor& x, const Tensor& w,
-                              const CacheTokens& tokens) {
+                              const Tensor& bias, const CacheTokens& tokens) {
   if (x.elements() == 0) return;
   dispatch_device(x.dtype(), [&]<class T>() {
     const Tails<T> to{ptr<T>(tails), tails.stride(0), tails.stride(1), ptr<int32_t>(tokens.rows),
                       ptr<int32_t>(tokens.positions)};
     const unsigned blocks = blocks_of(x.elements());
-    short_convolution_decode_kernel<T><<<blocks, kThreads, 0, native(stream)>>>(
-        tokens_of<T>(y), to, tokens_of<T>(x), ptr<T>(w), x.size(0), x.size(1), w.size(1));
-    keep_tails_kernel<T>
-        <<<blocks, kThreads, 0, native(stream)>>>(to, tokens_of<T>(x), x.size(0), x.size(1), w.size(1) - 1);
+    const Filter<T> filter{tokens_of<T>(x), ptr<T>(w), ptr<T>(bias), nullptr, x.size(0), w.size(1)};
+    short_convolution_decode_kernel<T>
+        <<<blocks, kThreads, 0, native(stream)>>>(tokens_of<T>(y), to, filter, x.size(0), x.size(1));
+    keep_tails_kernel<T><<<blocks, kThreads, 0, native(stream)>>>(to, filter.x, x.size(0), x.size(1), w.size(1) - 1);
   });
 }
 

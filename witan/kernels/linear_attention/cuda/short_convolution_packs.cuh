@@ -22,6 +22,7 @@ template <class T>
 struct PackConvolution {
   PackRows<const T> x;
   const T* w;          // [C, 4]
+  const T* bias;       // [C], or null: 0
   const int32_t* ids;  // of all rows' tokens; null: each row is one document
   int64_t tokens, S, C, strip;
 };
@@ -41,6 +42,7 @@ class PackWindow {
       const auto row = load_pack<T, kPackTaps>(in.w + (c + n) * kPackTaps);
 #pragma unroll
       for (int j = 0; j < kPackTaps; ++j) w[n][j] = convert<A>(row.at[j]);
+      bias[n] = in.bias == nullptr ? A(0) : convert<A>(in.bias[c + n]);
     }
     bool own = !begins(first);
 #pragma unroll
@@ -63,13 +65,13 @@ class PackWindow {
     return begins_here;
   }
   __device__ A sum(int n) const {
-    A u = 0;
+    A u = bias[n];
 #pragma unroll
     for (int j = 0; j < kPackTaps; ++j) u += w[n][j] * x[n][j];
     return u;
   }
 
-  A w[N][kPackTaps], x[N][kPackTaps];
+  A w[N][kPackTaps], x[N][kPackTaps], bias[N];
 
  private:
   // Whether token t, at position_, begins a document. It is never called for tokens before the first.
