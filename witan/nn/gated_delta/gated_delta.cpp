@@ -1,78 +1,33 @@
 #include "witan/nn/gated_delta/gated_delta.h"
 
-#include <algorithm>
-#include <cmath>
-
-#include "witan/kernels/linear_attention/short_convolution.h"
-#include "witan/ops/linear/linear.h"
+#include "witan/nn/mixer/step_runs.h"
 #include "witan/ops/linear_attention/gated_delta.h"
 #include "witan/ops/shape/shape.h"
 
 namespace witan {
 namespace {
 
-using kernels::CacheRun;
-using kernels::CacheTokens;
-
 // A_log begins as the logarithm of a number between these (Mamba-2; Megatron-LM's A_init_range).
 constexpr double kLeastDecay = 1, kMostDecay = 16;
 
-// Projections to one number of each head, which 8-bit products have no tiles for.
-Builder unquantised(const Builder& builder) {
-  Builder wide = builder;
-  wide.fp8 = nullptr;
-  return wide;
+// The rule over a step's tokens; o [1, T, H dv].
+void run_delta_step(Stream& stream, const Tensor& o, const kernels::DeltaInputs& in, const DeltaState& state,
+                    const kernels::CacheTokens& tokens) {
+  for_step_runs(
+      tokens,
+      [&](const kernels::CacheRun& run, int64_t first) {
+        const auto part = [&](const Tensor& x) { return x.narrow(1, first, run.count); };
+        const kernels::DeltaInputs inputs{part(in.qkv), part(in.g), part(in.beta), {}, in.heads};
+        kernels::gated_delta_forward(stream, part(o), state.states.narrow(0, run.row, 1), inputs);
+      },
+      [&](const kernels::CacheTokens& some, int64_t first) {
+        const auto part = [&](const Tensor& x) {
+          return x.reshape({x.size(1), x.size(2)}).narrow(0, first, some.rows.elements());
+        };
+        kernels::gated_delta_decode(stream, part(o), state.states,
+                                    {part(in.qkv), part(in.g), part(in.beta), {}, in.heads}, some);
+      });
 }
-
-// The taps of a channel, with the variance of torch.nn.Conv1d.
-Initialization taps_init(const Builder& builder, int64_t taps) {
-  if (builder.torch) return Builder::torch_uniform(taps);
-  return {.std = 1 / std::sqrt(3 * static_cast<double>(taps))};
-}
-
-// Runs the rule over a step's tokens: sequences that begin in chunks, others token by token.
-class DeltaStep {
- public:
-  // o [1, T, H dv]
-  DeltaStep(Stream& stream, const Tensor& o, const kernels::DeltaInputs& in, const DeltaState& state)
-      : stream_(stream), o_(o), in_(in), state_(state) {}
-
-  void run(const CacheTokens& tokens) {
-    int64_t token = 0;
-    for (size_t i = 0, next = 0; i < tokens.runs.size(); i = next) {
-      next = i + 1;
-      const bool begins = is_prompt(tokens.runs[i]);
-      while (!begins && next < tokens.runs.size() && !is_prompt(tokens.runs[next])) ++next;
-      const CacheTokens some = tokens.part(i, next - i, token);
-      if (begins)
-        whole(some.runs.front(), token);
-      else
-        continued(some, token);
-      token += some.rows.elements();
-    }
-  }
-
- private:
-  static bool is_prompt(const CacheRun& run) { return run.past == 0 && run.count > 1; }
-
-  void whole(const CacheRun& run, int64_t token) {
-    const auto part = [&](const Tensor& x) { return x.narrow(1, token, run.count); };
-    kernels::gated_delta_forward(stream_, part(o_), state_.states.narrow(0, run.row, 1),
-                                 {part(in_.qkv), part(in_.g), part(in_.beta), {}, in_.heads});
-  }
-  void continued(const CacheTokens& tokens, int64_t token) {
-    const auto part = [&](const Tensor& x) {
-      return x.reshape({x.size(1), x.size(2)}).narrow(0, token, tokens.rows.elements());
-    };
-    kernels::gated_delta_decode(stream_, part(o_), state_.states,
-                                {part(in_.qkv), part(in_.g), part(in_.beta), {}, in_.heads}, tokens);
-  }
-
-  Stream& stream_;
-  const Tensor& o_;
-  const kernels::DeltaInputs& in_;
-  const DeltaState& state_;
-};
 
 }  // namespace
 
@@ -109,10 +64,11 @@ GatedDelta::GatedDelta(const Builder& builder, const GatedDeltaSpec& spec, const
   for (Linear* child : {&q_proj_, &k_proj_, &v_proj_, &z_proj_, &b_proj_, &a_proj_, &o_proj_}) add_child(*child);
   const Builder factors = builder.of_kind(ParameterKind::norms);
   const int64_t keys = spec.heads().key_channels(), values = spec.heads().value_channels();
-  const auto taps = [&](const char* name, int64_t channels) {
-    return &add_parameter(factors, name, {channels, taps_}, taps_init(builder, taps_), true, TensorSplit{0});
+  const auto filter = [&](const char* name, int64_t channels) {
+    convolutions_.add(
+        add_parameter(factors, name, {channels, taps_}, ShortConvolutions::init(builder, taps_), true, TensorSplit{0}));
   };
-  convolutions_ = {taps("q_conv.weight", keys), taps("k_conv.weight", keys), taps("v_conv.weight", values)};
+  filter("q_conv.weight", keys), filter("k_conv.weight", keys), filter("v_conv.weight", values);
   Builder wide = factors;
   wide.dtype = accumulator(builder.dtype);
   A_log_ = &add_parameter(wide, "A_log", {spec.num_value_heads}, Initialization::log_uniform(kLeastDecay, kMostDecay),
@@ -123,19 +79,7 @@ GatedDelta::GatedDelta(const Builder& builder, const GatedDeltaSpec& spec, const
 }
 
 Var GatedDelta::project(Tape& tape, const Var& x, const Randomness& randomness) {
-  const std::array all = {&q_proj_, &k_proj_, &v_proj_};
-  if (std::ranges::none_of(all, [](const Linear* of) { return of->multiplies_in_fp8() || of->has_adapters(); }))
-    return ops::joined_linear(
-        tape, x,
-        {tape.parameter(q_proj_.weight()), tape.parameter(k_proj_.weight()), tape.parameter(v_proj_.weight())});
-  const Var q = q_proj_.forward(tape, x, randomness), k = k_proj_.forward(tape, x, randomness);
-  return ops::join_columns(tape, ops::join_columns(tape, q, k), v_proj_.forward(tape, x, randomness));
-}
-
-std::vector<Var> GatedDelta::taps(Tape& tape) {
-  std::vector<Var> all;
-  for (Parameter* of : convolutions_) all.push_back(tape.parameter(*of));
-  return all;
+  return project_together(tape, x, {&q_proj_, &k_proj_, &v_proj_}, randomness);
 }
 
 Var GatedDelta::output(Tape& tape, const Var& x, const Var& o, const Randomness& randomness) {
@@ -150,7 +94,7 @@ Var GatedDelta::forward(Tape& tape, const Var& x, const Positions& where, const 
   const ModuleScope scope(tape, *this);
   const Var tokens = axis_ ? to_sharded_layer(tape, x, *axis_) : x;  // [B, S, D]
   const Tensor ids = where.hints.one_sequence_per_row ? Tensor() : where.sequence_ids;
-  const Var qkv = ops::short_convolution(tape, project(tape, tokens, randomness), taps(tape), {}, ids);
+  const Var qkv = convolutions_.forward(tape, project(tape, tokens, randomness), ids);
   const ops::DeltaGates gates =
       ops::delta_gates(tape, a_proj_.forward(tape, tokens, randomness), b_proj_.forward(tape, tokens, randomness),
                        tape.parameter(*A_log_), tape.parameter(*dt_bias_));
@@ -162,19 +106,11 @@ Var GatedDelta::decode(Tape& tape, const Var& x, const Positions& where, Sequenc
   const ModuleScope scope(tape, *this);
   const auto& kept = dynamic_cast<const DeltaState&>(state);
   Stream& stream = tape.stream();
-  const Tensor projected = project(tape, x, {}).value(), qkv = stream.empty_like(projected);
-  const int64_t T = projected.size(1);
-  int64_t first = 0;
-  for (const Var& w : taps(tape)) {
-    const auto part = [&](const Tensor& of) { return of.reshape({T, heads_.channels()}).narrow(1, first, w.size(0)); };
-    kernels::short_convolution_decode(stream, part(qkv), kept.tails.narrow(2, first, w.size(0)), part(projected),
-                                      w.value(), {}, where.cached);
-    first += w.size(0);
-  }
+  const Tensor qkv = convolutions_.decode(tape, project(tape, x, {}).value(), kept.tails, where.cached);
   const ops::DeltaGates gates = ops::delta_gates(tape, a_proj_.forward(tape, x), b_proj_.forward(tape, x),
                                                  tape.parameter(*A_log_), tape.parameter(*dt_bias_));
-  const Tensor o = stream.empty({1, T, heads_.value_channels()}, x.dtype());
-  DeltaStep(stream, o, {qkv, gates.g.value(), gates.beta.value(), {}, heads_}, kept).run(where.cached);
+  const Tensor o = stream.empty({1, qkv.size(1), heads_.value_channels()}, x.dtype());
+  run_delta_step(stream, o, {qkv, gates.g.value(), gates.beta.value(), {}, heads_}, kept, where.cached);
   return output(tape, x, tape.constant(o), {});
 }
 

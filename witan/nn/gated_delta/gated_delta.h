@@ -12,13 +12,12 @@
 // divides heads.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "witan/nn/gated_delta/gated_delta_spec.h"
 #include "witan/nn/linear.h"
+#include "witan/nn/mixer/recurrent_parts.h"
 #include "witan/nn/mixer/token_mixer.h"
 
 namespace witan {
@@ -54,7 +53,6 @@ class GatedDelta : public TokenMixer {
  private:
   // x [B, S, D] -> queries, keys and values side by side, before their convolution, [B, S, 2 G dk + H dv].
   Var project(Tape& tape, const Var& x, const Randomness& randomness);
-  std::vector<Var> taps(Tape& tape);
   // o [B, S, H dv] of the rule -> the residual stream
   Var output(Tape& tape, const Var& x, const Var& o, const Randomness& randomness);
 
@@ -64,7 +62,7 @@ class GatedDelta : public TokenMixer {
   double epsilon_;             // of the norm
   Tensor projections_;         // [2 G dk + H dv, D]: the weights of q, k and v
   Linear q_proj_, k_proj_, v_proj_, z_proj_, b_proj_, a_proj_, o_proj_;
-  std::array<Parameter*, 3> convolutions_{};  // of q, k and v
+  ShortConvolutions convolutions_;  // of q, k and v
   Parameter *A_log_ = nullptr, *dt_bias_ = nullptr, *norm_ = nullptr;
 };
 

@@ -1,0 +1,63 @@
+#include "witan/nn/mixer/recurrent_parts.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "witan/kernels/linear_attention/short_convolution.h"
+#include "witan/ops/linear/linear.h"
+#include "witan/ops/linear_attention/gated_delta.h"
+#include "witan/ops/shape/shape.h"
+
+namespace witan {
+
+Builder unquantised(const Builder& builder) {
+  Builder wide = builder;
+  wide.fp8 = nullptr;
+  return wide;
+}
+
+Var project_together(Tape& tape, const Var& x, std::initializer_list<Linear*> all, const Randomness& randomness) {
+  if (std::ranges::none_of(all, [](const Linear* of) { return of->multiplies_in_fp8() || of->has_adapters(); })) {
+    std::vector<Var> weights;
+    for (Linear* of : all) weights.push_back(tape.parameter(of->weight()));
+    return ops::joined_linear(tape, x, weights);
+  }
+  Var joined;
+  for (Linear* of : all) {
+    const Var y = of->forward(tape, x, randomness);
+    joined = joined.defined() ? ops::join_columns(tape, joined, y) : y;
+  }
+  return joined;
+}
+
+Var ShortConvolutions::forward(Tape& tape, const Var& x, const Tensor& sequence_ids) const {
+  std::vector<Var> taps, biases;
+  for (const Part& part : parts_) {
+    taps.push_back(tape.parameter(*part.taps));
+    if (part.bias != nullptr) biases.push_back(tape.parameter(*part.bias));
+  }
+  return ops::short_convolution(tape, x, taps, biases, sequence_ids);
+}
+
+Tensor ShortConvolutions::decode(Tape& tape, const Tensor& x, const Tensor& tails,
+                                 const kernels::CacheTokens& tokens) const {
+  const Tensor y = tape.stream().empty_like(x);
+  const Shape rows{x.size(1), x.size(2)};
+  int64_t first = 0;
+  for (const Part& part : parts_) {
+    const Tensor w = tape.parameter(*part.taps).value(),
+                 bias = part.bias != nullptr ? tape.parameter(*part.bias).value() : Tensor();
+    const auto channels = [&](const Tensor& of) { return of.reshape(rows).narrow(1, first, w.size(0)); };
+    kernels::short_convolution_decode(tape.stream(), channels(y), tails.narrow(2, first, w.size(0)), channels(x), w,
+                                      bias, tokens);
+    first += w.size(0);
+  }
+  return y;
+}
+
+Initialization ShortConvolutions::init(const Builder& builder, int64_t taps) {
+  if (builder.torch) return Builder::torch_uniform(taps);
+  return {.std = 1 / std::sqrt(3 * static_cast<double>(taps))};
+}
+
+}  // namespace witan
