@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "support/cuda_rank.h"
+#include "cuda/linear_attention/recurrent_twins.h"
 #include "witan/kernels/linear_attention/short_convolution.h"
 
 namespace witan {
@@ -13,40 +13,17 @@ namespace {
 using kernels::CacheRun;
 using kernels::CacheTokens;
 using kernels::DeltaHeads;
-using testing::CudaTest;
+using testing::kDocuments;
+using testing::kDTypes;
+using testing::kRowTokens;
 using testing::values;
 
-constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64};
-// Documents of one token, of whole chunks, and of chunks and a rest.
-const std::vector<int64_t> kLengths = {3, 1, 64, 150, 65, 37};
-constexpr int64_t kTokens = 320;
 // Slices of values that are not full, and several heads of values for one of keys; Qwen3-Next's sizes.
 constexpr DeltaHeads kHeads[] = {{.keys = 2, .values = 4, .key_dim = 24, .value_dim = 40},
                                  {.keys = 1, .values = 2, .key_dim = 128, .value_dim = 128}};
 
-class GatedDeltaTwins : public CudaTest {
+class GatedDeltaTwins : public testing::RecurrentTwins {
  protected:
-  struct Pair {
-    Tensor cpu, gpu;
-  };
-  Pair values_of(const Shape& shape, DType dtype, std::string_view name, double scale = 1) {
-    const Tensor cpu = host.normal(shape, dtype, name, scale);
-    return {cpu, to_gpu(cpu)};
-  }
-  Pair output(const Shape& shape, DType dtype) { return {host.poisoned(shape, dtype), poisoned(shape, dtype)}; }
-  void expect_close(const Pair& pair, const char* what, double scale = 10) {
-    const double allowed = scale * tolerance(pair.cpu.dtype());
-    EXPECT_TRUE(agree(pair.gpu, pair.cpu, allowed, allowed)) << what << " " << pair.cpu.dtype() << pair.cpu.shape();
-  }
-  // kLengths in a row, B times.
-  Pair ids(int64_t B) {
-    std::vector<int32_t> all;
-    for (int64_t b = 0; b < B; ++b)
-      for (size_t i = 0; i < kLengths.size(); ++i)
-        all.insert(all.end(), static_cast<size_t>(kLengths[i]), static_cast<int32_t>(i));
-    const Tensor cpu = host.tensor<int32_t>({B, kTokens}, all);
-    return {cpu, to_gpu(cpu)};
-  }
   // Logarithms of decays, or strengths.
   Pair gates(const Shape& shape, DType dtype, std::string_view name, bool decays) {
     const Tensor cpu = host.normal(shape, accumulator(dtype), name);
@@ -65,9 +42,9 @@ class GatedDeltaTwins : public CudaTest {
     kernels::DeltaInputs gpu() const { return {qkv.gpu, g.gpu, beta.gpu, ids.gpu, heads}; }
   };
   Inputs inputs(int64_t B, const DeltaHeads& heads, DType dtype) {
-    return {values_of({B, kTokens, heads.channels()}, dtype, "qkv"),
-            gates({B, kTokens, heads.values}, dtype, "g", true),
-            gates({B, kTokens, heads.values}, dtype, "beta", false), ids(B), heads};
+    return {values_of({B, kRowTokens, heads.channels()}, dtype, "qkv"),
+            gates({B, kRowTokens, heads.values}, dtype, "g", true),
+            gates({B, kRowTokens, heads.values}, dtype, "beta", false), ids(B), heads};
   }
   // Workspace that a kernel must write before it reads.
   kernels::DeltaMemory memory(const Inputs& in, bool backward) {
@@ -112,17 +89,6 @@ class GatedDeltaTwins : public CudaTest {
     kernels::gated_delta_backward(host.stream, {all[2], all[3], all[4]}, wide(d_o), inputs);
     return all;
   }
-  CacheTokens on_gpu(const CacheTokens& tokens) { return {tokens.runs, to_gpu(tokens.rows), to_gpu(tokens.positions)}; }
-  CacheTokens tokens_of(const std::vector<CacheRun>& runs) {
-    std::vector<int32_t> rows, positions;
-    for (const CacheRun& run : runs)
-      for (int64_t p = run.past; p < run.past + run.count; ++p) {
-        rows.push_back(static_cast<int32_t>(run.row));
-        positions.push_back(static_cast<int32_t>(p));
-      }
-    const auto T = static_cast<int64_t>(rows.size());
-    return {runs, host.tensor<int32_t>({T}, rows), host.tensor<int32_t>({T}, positions)};
-  }
 };
 
 // The backward keeps a chunk in shared memory: in float64 for keys of up to 56 channels.
@@ -149,8 +115,8 @@ TEST_F(GatedDeltaTwins, Convolutions) {
   for (const DType dtype : kDTypes)
     for (const auto [C, taps, has_bias] :
          {Size{37, 4, false}, Size{48, 4, false}, Size{48, 4, true}, Size{40, 3, true}}) {
-      const Pair x = values_of({2, kTokens, C + 8}, dtype, "x"), w = values_of({C, taps}, dtype, "w"),
-                 dy = values_of({2, kTokens, C + 8}, dtype, "dy"), documents = ids(2);
+      const Pair x = values_of({2, kRowTokens, C + 8}, dtype, "x"), w = values_of({C, taps}, dtype, "w"),
+                 dy = values_of({2, kRowTokens, C + 8}, dtype, "dy"), documents = ids(2);
       const Pair bias = has_bias ? values_of({C}, dtype, "bias") : Pair();
       const Pair y = output(x.cpu.shape(), dtype), dx = output(x.cpu.shape(), dtype),
                  dw = output({C, taps}, accumulator(dtype)),
@@ -242,7 +208,7 @@ TEST_F(GatedDeltaTwins, ForwardAndBackward) {
     for (const DeltaHeads& heads : kHeads) {
       if (!fits(heads, dtype)) continue;
       const Inputs in = inputs(2, heads, dtype);
-      const Pair d_o = values_of({2, kTokens, heads.value_channels()}, dtype, "do");
+      const Pair d_o = values_of({2, kRowTokens, heads.value_channels()}, dtype, "do");
       const Pair o = output(d_o.cpu.shape(), dtype),
                  last = output({2, heads.values, heads.key_dim, heads.value_dim}, accumulator(dtype));
       kernels::gated_delta_forward(host.stream, o.cpu, last.cpu, in.cpu());
@@ -277,7 +243,7 @@ TEST_F(GatedDeltaTwins, TensorCoresAgreeWithFloat64) {
   const char* const names[] = {"o", "last", "dqkv", "dg", "dbeta"};
   for (const DeltaHeads& heads : {kHeads[0], kHeads[1], DeltaHeads{2, 6, 96, 72}, DeltaHeads{1, 1, 8, 8}}) {
     const Inputs in = inputs(2, heads, DType::bf16);
-    const Pair d_o = values_of({2, kTokens, heads.value_channels()}, DType::bf16, "do");
+    const Pair d_o = values_of({2, kRowTokens, heads.value_channels()}, DType::bf16, "do");
     const std::vector<Tensor> found = all_of(in, d_o.gpu), again = all_of(in, d_o.gpu), exact = exactly(in, d_o.cpu);
     for (size_t i = 0; i < found.size(); ++i) {
       EXPECT_LT(distance(found[i], exact[i]), 6e-3) << names[i] << ", " << heads.key_dim << " x " << heads.value_dim;
@@ -290,10 +256,10 @@ TEST_F(GatedDeltaTwins, PackingChangesNoBitOfADocument) {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const DeltaHeads& heads : kHeads) {
       const Inputs packed = inputs(1, heads, dtype);
-      const Pair d_o = values_of({1, kTokens, heads.value_channels()}, dtype, "do");
+      const Pair d_o = values_of({1, kRowTokens, heads.value_channels()}, dtype, "do");
       const std::vector<Tensor> together = all_of(packed, d_o.gpu);
       int64_t begin = 0;
-      for (const int64_t count : kLengths) {
+      for (const int64_t count : kDocuments) {
         const auto part = [&](const Tensor& x) { return x.narrow(1, begin, count); };
         Inputs alone = packed;
         for (Pair* x : {&alone.qkv, &alone.g, &alone.beta}) x->gpu = part(x->gpu);

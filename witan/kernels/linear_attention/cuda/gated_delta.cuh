@@ -1,23 +1,9 @@
 // A chunk of the gated delta rule in shared memory, for the forward and the backward.
 #pragma once
 
-#include "witan/kernels/linear_attention/cuda/documents.cuh"
-#include "witan/kernels/linear_attention/gated_delta.h"
+#include "witan/kernels/linear_attention/cuda/chunk_tiles.cuh"
 
 namespace witan::kernels::cuda {
-
-inline constexpr int kDeltaThreads = 256, kDeltaWarps = kDeltaThreads / 32;
-inline constexpr int kL = static_cast<int>(kDeltaChunk);
-inline constexpr int kSlice = 32;        // value channels that a block computes with at a time, a lane each
-inline constexpr int kSliceStride = 33;  // columns and rows without bank conflicts
-inline constexpr int kLinkStride = kL + 1;
-
-__device__ __forceinline__ float delta_exp(float x) {
-  return expf(x);
-}
-__device__ __forceinline__ double delta_exp(double x) {
-  return exp(x);
-}
 
 template <class T>
 struct DeltaRows {
@@ -49,30 +35,6 @@ DeltaRows<T> delta_rows(const DeltaInputs& in) {
           static_cast<int>(n.key_dim),
           static_cast<int>(n.value_dim),
           static_cast<Acc<T>>(1 / std::sqrt(static_cast<double>(n.key_dim)))};
-}
-
-// The tokens from `begin` on of a chunk: at most kL, of one document. Called by all threads; `shared` is one int.
-template <class T>
-__device__ int chunk_length(const DeltaRows<T>& in, int64_t b, int64_t begin, int* shared) {
-  const int64_t left = in.S - begin;
-  const int most = left < kL ? static_cast<int>(left) : kL;
-  const int32_t* const ids = in.ids_of(b);
-  if (threadIdx.x == 0) *shared = most;
-  __syncthreads();
-  if (ids != nullptr && threadIdx.x < most && ids[begin + threadIdx.x] != ids[begin])
-    atomicMin(shared, static_cast<int>(threadIdx.x));
-  __syncthreads();
-  const int length = *shared;
-  __syncthreads();
-  return length;
-}
-
-// Whether token t begins a document.
-template <class T>
-__device__ __forceinline__ bool begins_document(const DeltaRows<T>& in, int64_t b, int64_t t) {
-  if (t == 0) return true;
-  const int32_t* const ids = in.ids_of(b);
-  return ids != nullptr && ids[t] != ids[t - 1];
 }
 
 // Queries and keys, normalised, and the gates of a chunk. Rows have a stride of dk + 1.
@@ -128,59 +90,6 @@ __device__ void load_chunk(const ChunkShared<A>& to, const DeltaRows<T>& in, int
   }
   __syncthreads();
 }
-
-// A block's product of up to 16 kRows x 16 kColumns sums; a thread has rows ty + 16 r and columns tx + 16 c. Terms are
-// added in their order.
-template <int kRows, int kColumns, class A>
-struct BlockTile {
-  A sum[kRows][kColumns] = {};
-
-  __device__ static int row(int r) { return static_cast<int>(threadIdx.x) / 16 + 16 * r; }
-  __device__ static int column(int c) { return static_cast<int>(threadIdx.x) % 16 + 16 * c; }
-
-  // sum[i, j] += Σ_k left(i, k) right(k, j), for k in [0, K). Rows from `rows` on are read as if they were the last.
-  template <class Left, class Right>
-  __device__ void add(int rows, int K, const Left& left, const Right& right) {
-    int at[kRows];
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) at[r] = row(r) < rows ? row(r) : rows - 1;
-    for (int k = 0; k < K; ++k) {
-      A of_rows[kRows], of_columns[kColumns];
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) of_rows[r] = left(at[r], k);
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) of_columns[c] = right(k, column(c));
-#pragma unroll
-      for (int r = 0; r < kRows; ++r)
-#pragma unroll
-        for (int c = 0; c < kColumns; ++c) sum[r][c] += of_rows[r] * of_columns[c];
-    }
-  }
-  // Calls body(i, j, sum) for the thread's sums in rows before `rows`.
-  template <class Body>
-  __device__ void each(int rows, const Body& body) {
-    visit(*this, rows, body);
-  }
-  template <class Body>
-  __device__ void each(int rows, const Body& body) const {
-    visit(*this, rows, body);
-  }
-
- private:
-  template <class Tile, class Body>
-  __device__ static void visit(Tile& tile, int rows, const Body& body) {
-#pragma unroll
-    for (int r = 0; r < kRows; ++r)
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c)
-        if (row(r) < rows) body(row(r), column(c), tile.sum[r][c]);
-  }
-};
-template <class A>
-using SliceTile = BlockTile<kL / 16, kSlice / 16, A>;  // [kL, kSlice]
-template <class A>
-using LinkTile = BlockTile<kL / 16, kL / 16, A>;  // [kL, kL]
-static_assert(kDeltaThreads == 16 * 16);
 
 // links[i, j] = e^(γ[i] - γ[j]) x[i].k[j] for j < i, or j <= i if `own`, and 0 for other j; [L, kLinkStride]
 template <class A>
@@ -264,19 +173,6 @@ __device__ void solve_chunk_transposed(A* du, const A* links, const ChunkShared<
     }
   }
   __syncthreads();
-}
-
-// The bytes of so many numbers in shared memory, which the kernel may take from then on. Throws ShapeError if a block
-// of this device has less.
-template <class A, class Kernel>
-int delta_shared_bytes(Stream& stream, const char* name, int64_t elements, Kernel* kernel) {
-  const int64_t most = witan::cuda::properties(stream.device().index).shared_per_block,
-                bytes = elements * static_cast<int64_t>(sizeof(A));
-  require<ShapeError>(bytes <= most, name, ": keys of this size and dtype need ", bytes, " bytes of shared memory, of ",
-                      most, " on this GPU; use a smaller linear_key_head_dim, or ", "float32");
-  witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-                     name);
-  return static_cast<int>(bytes);
 }
 
 // The states before chunks that are not their document's first, DeltaMemory::states.

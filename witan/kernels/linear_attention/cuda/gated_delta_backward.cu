@@ -8,16 +8,6 @@
 namespace witan::kernels::cuda {
 namespace {
 
-constexpr int kTileRows = kL / 16;  // and columns, of a thread's tile of links
-
-// The sum over the lanes of each half of a warp, the same on all of them.
-template <class A>
-__device__ __forceinline__ A half_warp_sum(A value) {
-#pragma unroll
-  for (int apart = 8; apart > 0; apart /= 2) value += __shfl_xor_sync(0xffffffffu, value, apart);
-  return value;
-}
-
 template <class T>
 struct BackwardOutputs {
   T* dqkv;
@@ -293,22 +283,6 @@ class ChunkBackward {
   LinkTile<A> of_key_pairs_, of_query_pairs_;  // gradients of links, of keys without β
 };
 
-// The first token of the document that token `end` - 1 lies in. Called by all threads.
-template <class T>
-__device__ int64_t document_begin(const DeltaRows<T>& in, int64_t b, int64_t end, int* shared) {
-  for (int64_t most = end; most > 0; most -= kDeltaThreads) {
-    if (threadIdx.x == 0) *shared = -1;
-    __syncthreads();
-    const int64_t t = most - 1 - threadIdx.x;
-    if (t >= 0 && begins_document(in, b, t)) atomicMax(shared, kDeltaThreads - static_cast<int>(threadIdx.x));
-    __syncthreads();
-    const int found = *shared;
-    __syncthreads();
-    if (found >= 0) return most - 1 - (kDeltaThreads - found);
-  }
-  return 0;
-}
-
 template <class T>
 __global__ void __launch_bounds__(kDeltaThreads)
     gated_delta_backward_kernel(BackwardOutputs<T> to, const T* d_o, DeltaRows<T> in) {
@@ -368,8 +342,8 @@ void gated_delta_backward(Stream& stream, const DeltaGradients& to, const Tensor
     const DeltaRows<T> rows = delta_rows<T>(in);
     const BackwardOutputs<T> outputs{ptr<T>(to.dqkv), ptr<A>(to.dg), ptr<A>(to.dbeta), ptr<A>(to.memory.states),
                                      ptr<A>(to.memory.shares)};
-    const int bytes = delta_shared_bytes<A>(stream, "gated_delta_backward", BackwardShared<A>::elements(rows.dk),
-                                            gated_delta_backward_kernel<T>);
+    const int bytes = chunk_shared_bytes<A>(stream, "gated_delta_backward", "linear_key_head_dim",
+                                            BackwardShared<A>::elements(rows.dk), gated_delta_backward_kernel<T>);
     const dim3 grid(static_cast<unsigned>(rows.H), static_cast<unsigned>(in.qkv.size(0)));
     gated_delta_backward_kernel<T><<<grid, kDeltaThreads, bytes, native(stream)>>>(outputs, ptr<T>(d_o), rows);
     const int64_t tokens = in.qkv.size(0) * in.qkv.size(1), warps = tokens * rows.G * 2;

@@ -1,0 +1,69 @@
+#include "witan/kernels/state_space/ssd.h"
+
+namespace witan::kernels {
+namespace {
+
+double numbers_of(const Tensor& x) {
+  return static_cast<double>(x.elements());
+}
+
+double bytes_of_ssd(const SsdInputs& in) {
+  return bytes_of(in.xbc, in.dt, in.a, in.D, in.sequence_ids);
+}
+
+// FLOPs of a token and head: `states` products with the state, and triangles of a chunk with B or C and with x, which
+// are counted as if every chunk were full.
+double ssd_flops(const SsdHeads& heads, double states, double of_groups, double of_inputs) {
+  const auto P = static_cast<double>(heads.head_dim), N = static_cast<double>(heads.state_dim);
+  return 2 * states * N * P + static_cast<double>(kSsdChunk) * (of_groups * N + of_inputs * P);
+}
+
+}  // namespace
+
+void ssd_gates_forward(Stream& stream, const Tensor& dt, const Tensor& a, const Tensor& raw, const Tensor& A,
+                       const Tensor& bias, double least) {
+  const Cost cost{6 * numbers_of(dt), bytes_of(dt, a, raw, A, bias)};
+  WITAN_LAUNCH(stream, ssd_gates_forward, cost, dt, a, raw, A, bias, least);
+}
+
+void ssd_gates_backward(Stream& stream, const SsdGateGradients& to, const Tensor& ddt, const Tensor& da,
+                        const Tensor& raw, const Tensor& A, const Tensor& bias, double least) {
+  const Cost cost{14 * numbers_of(ddt), bytes_of(to.draw, to.dA, to.dbias, ddt, da, raw, A, bias)};
+  WITAN_LAUNCH(stream, ssd_gates_backward, cost, to, ddt, da, raw, A, bias, least);
+}
+
+// With the state: C S and the sum of B xᵀ. Triangles: C B, and M X.
+void ssd_forward(Stream& stream, const Tensor& y, const Tensor& last, const SsdInputs& in) {
+  const Cost cost{numbers_of(in.dt) * ssd_flops(in.heads, 2, 1, 1), bytes_of(y, last) + bytes_of_ssd(in)};
+  WITAN_LAUNCH(stream, ssd_forward, cost, y, last, in);
+}
+
+// The states again (1 product), then: of dS, dx, dB and dC 4 products with states; of C B, dB and dC 3 triangles; of dM
+// and dx 2.
+void ssd_backward(Stream& stream, const SsdGradients& to, const Tensor& dy, const SsdInputs& in) {
+  const Cost cost{numbers_of(in.dt) * ssd_flops(in.heads, 5, 3, 2),
+                  bytes_of(to.dxbc, to.ddt, to.da, to.dD, dy) + bytes_of_ssd(in)};
+  WITAN_LAUNCH(stream, ssd_backward, cost, to, dy, in);
+}
+
+// A run reads and writes its row's state once.
+void ssd_decode(Stream& stream, const Tensor& y, const Tensor& states, const SsdInputs& in, const CacheTokens& tokens) {
+  const double state = 2 * bytes_of(states) / static_cast<double>(states.size(0));
+  const Cost cost{numbers_of(in.dt) * ssd_flops(in.heads, 2.5, 0, 0),
+                  bytes_of(y) + bytes_of_ssd(in) + state * static_cast<double>(tokens.runs.size())};
+  WITAN_LAUNCH(stream, ssd_decode, cost, y, states, in, tokens);
+}
+
+void gated_group_rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Tensor& x, const Tensor& z,
+                                 const Tensor& w, double eps) {
+  const Cost cost{9 * numbers_of(x), bytes_of(y, r, x, z, w)};
+  WITAN_LAUNCH(stream, gated_group_rmsnorm_forward, cost, y, r, x, z, w, eps);
+}
+
+void gated_group_rmsnorm_backward(Stream& stream, const GatedGroupNormGradients& to, const Tensor& dy, const Tensor& x,
+                                  const Tensor& z, const Tensor& w, const Tensor& r) {
+  const Cost cost{22 * numbers_of(x), bytes_of(to.dx, to.dz, to.dw, dy, x, z, w, r)};
+  WITAN_LAUNCH(stream, gated_group_rmsnorm_backward, cost, to, dy, x, z, w, r);
+}
+
+}  // namespace witan::kernels
