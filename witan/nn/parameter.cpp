@@ -146,6 +146,12 @@ void Parameter::initial_values(const Philox& rng, int64_t local, std::span<doubl
       for (int64_t i = 0; i < count; ++i)
         run[static_cast<size_t>(i)] =
             std::log(std::lerp(spec_.init.least, spec_.init.most, rng.uniform(static_cast<uint64_t>(element + i))));
+    } else if (spec_.init.kind == Initialization::Kind::inverse_softplus) {
+      const double least = std::log(spec_.init.least), most = std::log(spec_.init.most);
+      for (int64_t i = 0; i < count; ++i) {
+        const double step = std::exp(std::lerp(least, most, rng.uniform(static_cast<uint64_t>(element + i))));
+        run[static_cast<size_t>(i)] = step + std::log(-std::expm1(-step));
+      }
     } else {
       std::ranges::fill(run, spec_.init.kind == Initialization::Kind::ones ? 1.0 : spec_.init.value);
     }

@@ -27,14 +27,25 @@ namespace witan {
 // Initial values never depend on the layout. Witan's own depend on (seed, name, position in the global tensor) only;
 // PyTorch's are drawn in the order of construction, each rank drawing the global tensor.
 struct Initialization {
-  enum class Kind : uint8_t { zeros, ones, constant, normal, log_uniform, torch_normal, torch_uniform };
+  enum class Kind : uint8_t {
+    zeros,
+    ones,
+    constant,
+    normal,
+    log_uniform,
+    inverse_softplus,
+    torch_normal,
+    torch_uniform
+  };
   Kind kind = Kind::normal;
   double std = 0.02;   // of normal; torch_normal has 1
   int64_t fan_in = 0;  // torch_uniform lies in +-1/sqrt(fan_in)
   // Elements at the end of the global tensor that begin at 0, and are not drawn.
   int64_t padding = 0;
-  double value = 0;            // of constant
-  double least = 0, most = 0;  // log_uniform is the logarithm of a number between these
+  double value = 0;  // of constant
+  // log_uniform is the logarithm of a number between these; inverse_softplus the number whose softplus is between them,
+  // with a uniform logarithm.
+  double least = 0, most = 0;
 
   static Initialization constant(double value) {
     Initialization init{Kind::constant};
@@ -50,7 +61,14 @@ struct Initialization {
     init.least = least, init.most = most;
     return init;
   }
-  bool random() const { return kind == Kind::normal || kind == Kind::log_uniform || drawn(); }
+  static Initialization inverse_softplus(double least, double most) {
+    Initialization init{Kind::inverse_softplus};
+    init.least = least, init.most = most;
+    return init;
+  }
+  bool random() const {
+    return kind == Kind::normal || kind == Kind::log_uniform || kind == Kind::inverse_softplus || drawn();
+  }
   bool drawn() const { return kind == Kind::torch_normal || kind == Kind::torch_uniform; }  // by PyTorch's generator
 };
 

@@ -3,7 +3,6 @@
 #include "witan/nn/gated_delta/gated_delta.h"
 
 #include <array>
-#include <numeric>
 
 #include "nn/mixer/recurrent_support.h"
 #include "support/gradcheck.h"
@@ -14,7 +13,6 @@ namespace witan {
 namespace {
 
 using testing::attention_builder;
-using testing::positions_of;
 using testing::Rank;
 using testing::values;
 
@@ -34,78 +32,26 @@ std::unique_ptr<TokenMixer> make_layer(Rank& rank, DType dtype = DType::f64) {
   return small_spec().make(attention_builder(rank, dtype), {.width = kWidth}, {});
 }
 
-Positions packed(Rank& rank, const std::vector<int64_t>& lengths) {
-  std::vector<int32_t> ids;
-  for (size_t i = 0; i < lengths.size(); ++i)
-    ids.insert(ids.end(), static_cast<size_t>(lengths[i]), static_cast<int32_t>(i));
-  const auto S = static_cast<int64_t>(ids.size());
-  Positions where = positions_of(rank, 1, S);
-  where.sequence_ids = rank.tensor<int32_t>({1, S}, ids);
-  return where;
-}
-
 TEST(GatedDelta, GradientsMatchDifferences) {
   Rank rank;
   const auto layer = make_layer(rank);
   testing::bind_gradients(rank.stream, *layer);
-  const Positions where = packed(rank, {3, 1, 4});
+  const Positions where = testing::packed_documents(rank, {3, 1, 4});
   testing::gradcheck(
       rank, "gated delta",
       [&](Tape& tape, const std::vector<Var>& in) { return std::vector{layer->forward(tape, in[0], where)}; },
       {rank.normal({1, 8, kWidth}, DType::f64, "x")});
 }
 
-// Each parameter's gradient against differences of its value.
 TEST(GatedDelta, GradientsOfParametersMatchDifferences) {
   Rank rank;
-  const auto layer = make_layer(rank);
-  testing::bind_gradients(rank.stream, *layer);
-  const Positions where = packed(rank, {3, 1, 4});
-  const Tensor x = rank.normal({1, 8, kWidth}, DType::f64, "x"),
-               weights = rank.normal({1, 8, kWidth}, DType::f64, "dy");
-  {
-    Tape tape(rank.stream);
-    const Var y = layer->forward(tape, tape.constant(x), where);
-    tape.backward({{y, weights}});
-  }
-  const auto sum = [&] {
-    Tape off(rank.stream, Tape::Mode::off);
-    const auto y = values(layer->forward(off, off.constant(x), where).value()), w = values(weights);
-    return std::inner_product(y.begin(), y.end(), w.begin(), 0.0);
-  };
-  for (Parameter* parameter : layer->parameters()) {
-    SCOPED_TRACE(parameter->name());
-    constexpr double kStep = 1e-5;
-    const auto gradient = values(parameter->gradient());
-    const auto value = parameter->value().span<double>();
-    for (size_t i = 0; i < value.size(); i += 7) {
-      const double before = value[i];
-      value[i] = before + kStep;
-      const double above = sum();
-      value[i] = before - kStep;
-      const double below = sum();
-      value[i] = before;
-      EXPECT_NEAR(gradient[i], (above - below) / (2 * kStep), 1e-7 * std::max(1.0, std::abs(gradient[i])));
-    }
-  }
+  testing::expect_parameter_gradients_match_differences(rank, *make_layer(rank), kWidth);
 }
 
 TEST(GatedDelta, PackingChangesNoBitOfADocument) {
   Rank rank;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
-    const auto layer = make_layer(rank, dtype);
-    const std::vector<int64_t> lengths = {3, 1, 70, 2};
-    const Tensor x = rank.normal({1, 76, kWidth}, dtype, "x");
-    Tape off(rank.stream, Tape::Mode::off);
-    const Tensor together = layer->forward(off, off.constant(x), packed(rank, lengths)).value();
-    int64_t begin = 0;
-    for (const int64_t count : lengths) {
-      const Tensor alone =
-          layer->forward(off, off.constant(x.narrow(1, begin, count)), positions_of(rank, 1, count)).value();
-      EXPECT_EQ(values(alone), values(together.narrow(1, begin, count))) << dtype << ", from token " << begin;
-      begin += count;
-    }
-  }
+  for (const DType dtype : {DType::f32, DType::bf16})
+    testing::expect_packing_changes_no_bit(rank, *make_layer(rank, dtype), kWidth, dtype);
 }
 
 TEST(GatedDelta, DecodingEqualsTheFullForward) {
@@ -154,7 +100,7 @@ TEST(GatedDelta, TensorRanksDivideTheHeads) {
     testing::bind_gradients(rank.stream, *layer);
     Tape tape(rank.stream);
     const Var x = tape.input(rank.normal({1, 8, kWidth}, DType::f64, "x"));
-    const Var y = layer->forward(tape, x, packed(rank, lengths));
+    const Var y = layer->forward(tape, x, testing::packed_documents(rank, lengths));
     tape.backward({{y, rank.normal({1, 8, kWidth}, DType::f64, "dy")}});
     Found found{values(y.value()), values(tape.gradient(x)), {}};
     for (Parameter* parameter : layer->parameters())

@@ -40,6 +40,17 @@ GatedDeltaSpec gated_delta() {
   return spec;
 }
 
+Mamba2Spec mamba2(bool conv_bias) {
+  Mamba2Spec spec;
+  spec.num_heads = 6;
+  spec.num_groups = 2;
+  spec.head_dim = 5;
+  spec.state_dim = 4;
+  spec.conv_kernel_dim = 3;
+  spec.conv_bias = conv_bias;
+  return spec;
+}
+
 struct Named {
   const char* name;
   MixerSpec spec;
@@ -73,6 +84,8 @@ std::vector<Named> kinds() {
              c.v_head_dim = 3;
            })},
           {"gated delta", gated_delta()},
+          {"Mamba-2", mamba2(true)},
+          {"Mamba-2 without biases", mamba2(false)},
           {"none", NoMixer()},
           {"a kind of a program's own", CustomMixer{std::make_shared<testing::RunningMeanKind>(10)}}};
 }
@@ -146,6 +159,7 @@ TEST(MixerSpec, KindsDescribeThemselves) {
   EXPECT_EQ(text([](AttentionConfig& c) { c.position_embedding_type = "none"; }), "full attention, no RoPE");
   EXPECT_EQ(text(make_latent), "full latent attention");
   EXPECT_EQ(mixer_kind(gated_delta()).describe(), "Gated DeltaNet");
+  EXPECT_EQ(mixer_kind(mamba2(true)).describe(), "Mamba-2");
   EXPECT_EQ(mixer_kind(NoMixer()).describe(), "no attention");
 }
 

@@ -1,14 +1,76 @@
-// Promises about decoding that every mixer with a recurrent state keeps, for the tests of each kind.
+// Promises that every mixer with a recurrent state keeps, for the tests of each kind.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "nn/attention/attention_support.h"
+#include "support/module.h"
 
 namespace witan::testing {
+
+// One row of documents of these lengths.
+inline Positions packed_documents(Rank& rank, const std::vector<int64_t>& lengths) {
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < lengths.size(); ++i)
+    ids.insert(ids.end(), static_cast<size_t>(lengths[i]), static_cast<int32_t>(i));
+  const auto S = static_cast<int64_t>(ids.size());
+  Positions where = positions_of(rank, 1, S);
+  where.sequence_ids = rank.tensor<int32_t>({1, S}, ids);
+  return where;
+}
+
+// Each parameter's gradient in float64 against differences of its value, over packed documents. D: `width`.
+inline void expect_parameter_gradients_match_differences(Rank& rank, TokenMixer& mixer, int64_t width) {
+  bind_gradients(rank.stream, mixer);
+  const Positions where = packed_documents(rank, {3, 1, 4});
+  const Tensor x = rank.normal({1, 8, width}, DType::f64, "x"), weights = rank.normal({1, 8, width}, DType::f64, "dy");
+  {
+    Tape tape(rank.stream);
+    const Var y = mixer.forward(tape, tape.constant(x), where);
+    tape.backward({{y, weights}});
+  }
+  const auto sum = [&] {
+    Tape off(rank.stream, Tape::Mode::off);
+    const auto y = values(mixer.forward(off, off.constant(x), where).value()), w = values(weights);
+    return std::inner_product(y.begin(), y.end(), w.begin(), 0.0);
+  };
+  for (Parameter* parameter : mixer.parameters()) {
+    SCOPED_TRACE(parameter->name());
+    constexpr double kStep = 1e-5;
+    const auto gradient = values(parameter->gradient());
+    const auto value = parameter->value().span<double>();
+    for (size_t i = 0; i < value.size(); i += 7) {
+      const double before = value[i];
+      value[i] = before + kStep;
+      const double above = sum();
+      value[i] = before - kStep;
+      const double below = sum();
+      value[i] = before;
+      EXPECT_NEAR(gradient[i], (above - below) / (2 * kStep), 1e-7 * std::max(1.0, std::abs(gradient[i])));
+    }
+  }
+}
+
+// A document has the same bits alone and packed between others.
+inline void expect_packing_changes_no_bit(Rank& rank, TokenMixer& mixer, int64_t width, DType dtype) {
+  const std::vector<int64_t> lengths = {3, 1, 70, 2};
+  const Tensor x = rank.normal({1, 76, width}, dtype, "x");
+  Tape off(rank.stream, Tape::Mode::off);
+  const Tensor together = mixer.forward(off, off.constant(x), packed_documents(rank, lengths)).value();
+  int64_t begin = 0;
+  for (const int64_t count : lengths) {
+    const Tensor alone =
+        mixer.forward(off, off.constant(x.narrow(1, begin, count)), positions_of(rank, 1, count)).value();
+    EXPECT_EQ(values(alone), values(together.narrow(1, begin, count))) << dtype << ", from token " << begin;
+    begin += count;
+  }
+}
 
 // Decoding x [B, S, D] in any steps gives the forward's outputs.
 inline void expect_decoding_equals_forward(Rank& rank, TokenMixer& mixer, const Tensor& x, double tolerance) {

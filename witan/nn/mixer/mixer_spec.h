@@ -6,6 +6,7 @@
 
 #include "witan/nn/attention/attention_spec.h"
 #include "witan/nn/gated_delta/gated_delta_spec.h"
+#include "witan/nn/mamba2/mamba2_spec.h"
 #include "witan/nn/mixer/mixer_kind.h"
 
 namespace witan {
@@ -32,7 +33,7 @@ struct CustomMixer {
   std::shared_ptr<const MixerKind> kind;  // never null
 };
 
-using MixerSpec = std::variant<MultiHeadSpec, LatentSpec, GatedDeltaSpec, NoMixer, CustomMixer>;
+using MixerSpec = std::variant<MultiHeadSpec, LatentSpec, GatedDeltaSpec, Mamba2Spec, NoMixer, CustomMixer>;
 
 const MixerKind& mixer_kind(const MixerSpec& spec);
 
