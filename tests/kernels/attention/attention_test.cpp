@@ -264,6 +264,35 @@ TEST(Attention, OtherDocumentsTilesAreNotRead) {
               values(b.narrow(1, 128, 128).reshape({b.elements() / 2})));
 }
 
+// Packing changes no bit: tiles of keys begin at a document's first key, and gradients are summed pair by pair.
+TEST(Attention, ADocumentHasTheSameBitsAloneAndPackedAnywhere) {
+  for (const int threads : {1, 3})  // the backward is divided in two ways
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
+      for (const Size& packed :
+           {Size{1, 411, 4, 2, 40}, Size{1, 411, 3, 1, 16, 33, 90}, Size{1, 411, 2, 2, 24, 16, 5}}) {
+        Rank rank(threads);
+        const std::vector<int64_t> lengths = {3, 150, 1, 64, 77, 65, 51};
+        const Case together(rank, packed, dtype, documents(rank, packed.S, {lengths}));
+        const Results whole = together.run(rank);
+        int64_t begin = 0;
+        for (const int64_t length : lengths) {
+          Size size = packed;
+          size.S = length;
+          const auto part = [&](const Tensor& x) { return x.narrow(1, begin, length); };
+          Case single(rank, size, dtype);
+          single.in.q = part(together.in.q), single.in.k = part(together.in.k), single.in.v = part(together.in.v);
+          single.dy = part(together.dy);
+          SCOPED_TRACE(::testing::Message() << packed << " " << dtype << ", " << length << " from " << begin);
+          const Results alone = single.run(rank);
+          for (const auto output : {&Results::y, &Results::dq, &Results::dk, &Results::dv})
+            EXPECT_EQ(values(alone.*output), values(part(whole.*output)));
+          for (int64_t h = 0; h < packed.H; ++h)
+            EXPECT_EQ(values(alone.lse.narrow(1, h, 1)), values(whole.lse.narrow(1, h, 1).narrow(2, begin, length)));
+          begin += length;
+        }
+      }
+}
+
 TEST(Attention, NaNReachesOnlyTheQueriesThatSeeIt) {
   Rank rank;
   const Size size{1, 100, 1, 1, 16};

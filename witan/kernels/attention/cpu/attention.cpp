@@ -132,10 +132,11 @@ void attend(const Forward& f, const Group& group, int64_t begin, int64_t end) {
   A* factors = f.mask ? scratch.take(kKeys * Q) : nullptr;
   std::vector<Running<A>> runs = start<T>(f, group, begin, end, scratch);
   const int64_t keys = runs.back().tile.keys;
+  const KeyTiles tiles{f.mask ? nullptr : runs.back().tile.key_ids, keys};
   // A ring no longer holds the keys before the first, which would add exactly 0.
-  int64_t key = f.heads.ring > 0 ? runs.front().tile.first_key : runs.front().tile.first_key_tile();
+  int64_t key = f.heads.ring > 0 ? runs.front().tile.first_key : tiles.begin_of(runs.front().tile.first_key);
   for (int64_t end_of_tile = 0; key < keys; key = end_of_tile) {
-    end_of_tile = (key / kKeys + 1) * kKeys;
+    end_of_tile = tiles.end_of(key);
     bool unpacked = false;
     for (Running<A>& run : runs) {
       const int64_t n = run.tile.keys_from(key, end_of_tile);

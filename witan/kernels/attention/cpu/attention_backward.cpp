@@ -1,8 +1,8 @@
 // The work of one group's backward is a triangle of (query tile, key tile) pairs, and a part of it is a range of
-// either. Every gradient sums its pairs in the order of tiles, so its bits do not depend on how the triangle is
-// divided. If groups divide well among the threads, a task is a whole group and forms all three gradients in one pass
-// over the pairs; otherwise dq is formed in parts by query, then dk and dv in parts by key, which computes the scores
-// twice.
+// either. Every gradient sums its pairs one by one, in order, so its bits depend neither on how the triangle is divided
+// nor on where tiles begin. If groups divide well among the threads, a task is a whole group and forms all three
+// gradients in one pass over the pairs; otherwise dq is formed in parts by query, then dk and dv in parts by key, which
+// computes the scores twice.
 #include <cmath>
 #include <optional>
 

@@ -23,7 +23,7 @@ namespace witan::kernels::cpu {
 
 template <class A>
 inline constexpr int64_t kQueries = 2 * kLanes<A>;  // rows of a query tile
-inline constexpr int64_t kKeys = 64;  // keys per tile; tiles begin at multiples of it, whatever a task covers
+inline constexpr int64_t kKeys = 64;  // keys per tile; less at the end of a document (KeyTiles)
 
 struct Heads {
   int64_t B, S, H, G, hd, hd_v;  // S: queries per row
@@ -161,6 +161,31 @@ inline void exponential(Vector<A>& x) {
   load(x, lanes);
 }
 
+// The tiles that the forward reads keys in, whatever a task covers: the rescaling of its sums depends on where they
+// begin. They begin at multiples of kKeys or, in rows of several documents, at multiples from each document's first key
+// on, so that a document has the same bits anywhere in a row. With dropout they keep to the row's multiples: masks are
+// drawn for four keys at a time, and depend on the place in the row anyway.
+struct KeyTiles {
+  const int32_t* ids = nullptr;  // of the batch row's keys; null: one document
+  int64_t keys = 0;              // the keys after the last tile are not read
+
+  // The first key of the tile that contains `key`.
+  int64_t begin_of(int64_t key) const {
+    if (!ids || key >= keys) return key / kKeys * kKeys;
+    int64_t first = key;
+    while (first > 0 && ids[first - 1] == ids[key]) --first;
+    return first + (key - first) / kKeys * kKeys;
+  }
+  // The end of that tile, for a key that begins one.
+  int64_t end_of(int64_t key) const {
+    if (!ids) return (key / kKeys + 1) * kKeys;
+    const int64_t most = std::min(key + kKeys, keys);
+    int64_t end = key + 1;
+    while (end < most && ids[end] == ids[key]) ++end;
+    return end;
+  }
+};
+
 // How many of the keys in a tile a tile of queries may see, apart from causal order.
 enum class Sight : uint8_t { none, some, all };
 
@@ -198,7 +223,7 @@ struct QueryTile {
     least_id = least, most_id = most;
   }
 
-  // The first key of the tile of keys that contains the first key that some lane may see.
+  // The first multiple of kKeys from which some lane may see keys.
   int64_t first_key_tile() const { return first_key / kKeys * kKeys; }
   // The number of keys from `begin` on, below `end`, that are before the last lane's limit; none if not positive.
   int64_t keys_from(int64_t begin, int64_t end) const { return std::min(end, keys) - begin; }
