@@ -63,6 +63,12 @@ class CudaAttention : public CudaTest {
     return r;
   }
 
+  Results to_host(const Results& r) {
+    return {CudaTest::to_host(r.y), CudaTest::to_host(r.lse), CudaTest::to_host(r.dq), CudaTest::to_host(r.dk),
+            CudaTest::to_host(r.dv)};
+  }
+  using CudaTest::to_host;
+
   // With a window of one token, the score gradients are nothing but rounding errors, half of them on each side.
   void compare(const Results& gpu, const Results& cpu, int64_t window) {
     const DType dtype = cpu.y.dtype();
@@ -179,6 +185,37 @@ TEST_F(CudaAttention, DocumentsDoNotSeeEachOther) {
       for (const int64_t length : {1, 37, 64, 500})
         for (const int64_t modulus : {1000, 3})  // 3: ids that decrease and recur
           check(size, inputs(size, dtype, documents(size, length, modulus)));
+}
+
+// In deterministic mode tiles begin at a document's first token, and cuDNN is not used for rows with ids.
+TEST_F(CudaAttention, ADocumentHasTheSameBitsAloneAndPackedAnywhere) {
+  const std::vector<int64_t> lengths = {3, 150, 1, 64, 77, 65, 51};
+  std::vector<int32_t> ids;
+  for (const int64_t length : lengths)
+    ids.insert(ids.end(), static_cast<size_t>(length), ids.empty() ? 0 : ids.back() + 1);
+  for (const DType dtype : kTypes)
+    for (const Size& packed : {Size{1, 411, 4, 2, 40}, Size{1, 411, 3, 1, 16, 33, 90}, Size{1, 411, 6, 2, 128},
+                               Size{1, 411, 2, 2, 192, 128}, Size{1, 411, 2, 1, 24, 16, 5}}) {
+      kernels::AttentionInputs whole = inputs(packed, dtype, host.tensor<int32_t>({1, packed.S}, ids));
+      whole.hints.repeatable = true;
+      const Tensor dy = host.normal(packed.results(), dtype, "dy");
+      const Results together = to_host(on_gpu(kDefault, packed, to_gpu(whole), to_gpu(dy)));
+      int64_t begin = 0;
+      for (const int64_t length : lengths) {
+        SCOPED_TRACE(::testing::Message() << packed << " " << name_of(dtype) << ", " << length << " from " << begin);
+        const auto part = [&](const Tensor& x) { return x.narrow(1, begin, length); };
+        Size size = packed;
+        size.S = length;
+        kernels::AttentionInputs single = whole;
+        for (Tensor* tensor : {&single.q, &single.k, &single.v, &single.sequence_ids}) *tensor = part(*tensor);
+        const Results alone = to_host(on_gpu(kDefault, size, to_gpu(single), to_gpu(part(dy))));
+        for (const auto output : {&Results::y, &Results::dq, &Results::dk, &Results::dv})
+          EXPECT_EQ(values(alone.*output), values(part(together.*output)));
+        for (int64_t h = 0; h < packed.H; ++h)
+          EXPECT_EQ(values(alone.lse.narrow(1, h, 1)), values(together.lse.narrow(1, h, 1).narrow(2, begin, length)));
+        begin += length;
+      }
+    }
 }
 
 TEST_F(CudaAttention, DropsWhatTheCpuDrops) {

@@ -10,7 +10,9 @@
 // "Longformer", 2020, arXiv:2004.05150), causal, position i attends to the positions i - w < j <= i alone, itself among
 // them: `sliding_window` = w of Mistral and Hugging Face, `window_size` = (w - 1, 0) of Megatron-LM and FlashAttention.
 // Tiles outside of it cost nothing. The bits of a position's results depend only on its own row of the batch, not on
-// the number of threads.
+// the number of threads. On CPUs, and on GPUs with hints.repeatable or hints.batch_invariant, they depend only on the
+// position's own document too, not on its place in the row: tiles begin at a document's first position. With dropout,
+// whose masks depend on the place, they begin at multiples.
 //
 // If the keys of a sequence are spread over ranks, attention is computed block by block: `block` says which queries and
 // keys of the sequence a call covers, attention_merge joins the results of several calls, and attention_backward, given

@@ -145,11 +145,11 @@ struct RowState {
 template <class T, int R, bool kDropout>
 __device__ __forceinline__ void softmax_step(T* s, RowState<T, R>& state, const AttentionCall<T>& call,
                                              const DropoutMask& mask, int64_t group, int first_row, int first_key,
-                                             const int32_t* key_ids) {
+                                             int end_key, const int32_t* key_ids) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, key = first_key + lane;
   for (int r = warp; r < R; r += kWarps) {
     const RowSight sight{state.from[r], state.keys[r], state.id[r]};
-    const bool seen = lane < R && sight.sees(key, key_ids);
+    const bool seen = lane < R && key < end_key && sight.sees(key, key_ids);
     const T score = seen ? s[r * (R + 1) + lane] * call.scale : -static_cast<T>(INFINITY);
     const T before = state.top[r], top = max(before, warp_max(score));
     T p = seen ? exp(score - top) : T(0);
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const AttentionCall<T
   const int64_t group = task.group;
   const int first_row = task.tile * R, last_row = min(first_row + R, heads.rows) - 1;
   const int32_t *ids = call.ids_of(group), *key_ids = call.key_ids_of(group);
-  const int keys = heads.keys_of(last_row), key_tiles = (keys + R - 1) / R;
+  const Tiles tiles_of_keys{key_ids, call.by_document, R, heads.keys_of(last_row)};
   const IdRange queries = row_ids(heads, ids, first_row, last_row);
   DropoutMask mask{};
   if constexpr (kDropout) mask = call.dropout.mask();
@@ -189,11 +189,12 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const AttentionCall<T
     state.top[threadIdx.x] = -static_cast<T>(INFINITY), state.sum[threadIdx.x] = 0;
   }
   Product<T, D> y = {};
-  for (int n = next_key_tile(key_ids, queries, heads.first_key_of(first_row) / R, key_tiles, R, keys); n < key_tiles;
-       n = next_key_tile(key_ids, queries, n + 1, key_tiles, R, keys)) {
+  for (int key = tiles_of_keys.next(tiles_of_keys.begin_of(heads.first_key_of(first_row)), queries);
+       key < tiles_of_keys.end; key = tiles_of_keys.next(tiles_of_keys.after(key), queries)) {
+    const int end = tiles_of_keys.end_of(key);
     __syncthreads();  // the previous tile is no longer read
-    load_keys<T, D>(k, call, call.k, heads.hd, group, n * R, keys);
-    load_keys<T, D>(v, call, call.v, heads.hd_v, group, n * R, keys);
+    load_keys<T, D>(k, call, call.k, heads.hd, group, key, end);
+    load_keys<T, D>(v, call, call.v, heads.hd_v, group, key, end);
     __syncthreads();
     const int i = threadIdx.x / kSide, j = threadIdx.x % kSide;
     T score[Q::kPer][Q::kPer];
@@ -203,7 +204,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const AttentionCall<T
 #pragma unroll
       for (int b = 0; b < Q::kPer; ++b) s[(i + kSide * a) * (R + 1) + j + kSide * b] = score[a][b];
     __syncthreads();
-    softmax_step<T, R, kDropout>(s, state, call, mask, group, first_row, n * R, key_ids);
+    softmax_step<T, R, kDropout>(s, state, call, mask, group, first_row, key, end, key_ids);
     __syncthreads();
 #pragma unroll
     for (int a = 0; a < Q::kPer; ++a)
@@ -237,14 +238,14 @@ struct PairState {
 
 template <class T, int R>
 __device__ __forceinline__ void load_pair_state(PairState<T, R>& state, const AttentionCall<T>& call, int64_t group,
-                                                int first_row, const int32_t* ids) {
+                                                int first_row, int end_row, const int32_t* ids) {
   const int r = threadIdx.x;
   if (r >= R) return;
   const Heads& heads = call.heads;
   const RowSight sight = row_sight(heads, ids, first_row + r);
   const int64_t at = heads.lse(group, min(first_row + r, heads.rows - 1));
   state.from[r] = sight.from;
-  state.keys[r] = first_row + r < heads.rows ? sight.keys : 0;  // rows after the last see no keys
+  state.keys[r] = first_row + r < end_row ? sight.keys : 0;  // rows after the tile's end see no keys
   state.id[r] = sight.id;
   state.lse[r] = call.lse[at];
   state.delta[r] = call.delta[at - call.first_group * heads.rows];
@@ -254,7 +255,8 @@ __device__ __forceinline__ void load_pair_state(PairState<T, R>& state, const At
 template <class T, int D, bool kDropout>
 __device__ __forceinline__ void pairs_step(T* p, T* ds, const T* q, const T* dy, const T* k, const T* v,
                                            const PairState<T, Tile<T, D>::R>& state, const AttentionCall<T>& call,
-                                           const DropoutMask& mask, int first_key, const int32_t* key_ids) {
+                                           const DropoutMask& mask, int first_key, int end_key,
+                                           const int32_t* key_ids) {
   using Q = Tile<T, D>;
   const int i = threadIdx.x / kSide, j = threadIdx.x % kSide;
   T s[Q::kPer][Q::kPer], dp[Q::kPer][Q::kPer];
@@ -265,7 +267,7 @@ __device__ __forceinline__ void pairs_step(T* p, T* ds, const T* q, const T* dy,
 #pragma unroll
     for (int b = 0; b < Q::kPer; ++b) {
       const int r = i + kSide * a, key = first_key + j + kSide * b, at = r * (Q::R + 1) + j + kSide * b;
-      const bool seen = RowSight{state.from[r], state.keys[r], state.id[r]}.sees(key, key_ids);
+      const bool seen = key < end_key && RowSight{state.from[r], state.keys[r], state.id[r]}.sees(key, key_ids);
       const T probability = seen ? exp(s[a][b] * call.scale - state.lse[r]) : T(0);
       T m = 1;
       if constexpr (kDropout) m = seen ? dropout_factor<T>(mask, state.mask_row[r], call.heads.keys.at(key)) : T(0);
@@ -288,22 +290,23 @@ __global__ void __launch_bounds__(kThreads) dq_kernel(const AttentionCall<T> cal
   const int64_t group = task.group;
   const int first_row = task.tile * R, last_row = min(first_row + R, heads.rows) - 1;
   const int32_t *ids = call.ids_of(group), *key_ids = call.key_ids_of(group);
-  const int keys = heads.keys_of(last_row), key_tiles = (keys + R - 1) / R;
+  const Tiles tiles_of_keys{key_ids, call.by_document, R, heads.keys_of(last_row)};
   const IdRange queries = row_ids(heads, ids, first_row, last_row);
   DropoutMask mask{};
   if constexpr (kDropout) mask = call.dropout.mask();
 
   load_queries<T, D>(q, call, call.q, heads.hd, group, first_row);
   load_queries<T, D>(dy, call, call.dy, heads.hd_v, group, first_row);
-  load_pair_state(state, call, group, first_row, ids);
+  load_pair_state(state, call, group, first_row, last_row + 1, ids);
   Product<T, D> dq = {};
-  for (int n = next_key_tile(key_ids, queries, heads.first_key_of(first_row) / R, key_tiles, R, keys); n < key_tiles;
-       n = next_key_tile(key_ids, queries, n + 1, key_tiles, R, keys)) {
+  for (int key = tiles_of_keys.next(tiles_of_keys.begin_of(heads.first_key_of(first_row)), queries);
+       key < tiles_of_keys.end; key = tiles_of_keys.next(tiles_of_keys.after(key), queries)) {
+    const int end = tiles_of_keys.end_of(key);
     __syncthreads();
-    load_keys<T, D>(k, call, call.k, heads.hd, group, n * R, keys);
-    load_keys<T, D>(v, call, call.v, heads.hd_v, group, n * R, keys);
+    load_keys<T, D>(k, call, call.k, heads.hd, group, key, end);
+    load_keys<T, D>(v, call, call.v, heads.hd_v, group, key, end);
     __syncthreads();
-    pairs_step<T, D, kDropout>(p, ds, q, dy, k, v, state, call, mask, n * R, key_ids);
+    pairs_step<T, D, kDropout>(p, ds, q, dy, k, v, state, call, mask, key, end, key_ids);
     __syncthreads();
     add_product<T, D>(dq, ds, 1, R + 1, k);
   }
@@ -336,16 +339,16 @@ __global__ void __launch_bounds__(kThreads) dkv_kernel(const AttentionCall<T> ca
   load_keys<T, D>(k, call, call.k, heads.hd, group, first_key, end_key);
   load_keys<T, D>(v, call, call.v, heads.hd_v, group, first_key, end_key);
   Product<T, D> dk = {}, dv = {};
-  const int rows = heads.rows_of(end_key - 1);
-  for (int row = heads.first_row_of(first_key) / R * R; row < rows; row += R) {
-    const int last = min(row + R, heads.rows) - 1;
-    if (!row_ids(heads, ids, row, last).meets(keys)) continue;
+  const Tiles tiles_of_rows{ids, call.by_document, R, heads.rows_of(end_key - 1), heads.rep};
+  for (int row = tiles_of_rows.next(tiles_of_rows.begin_of(heads.first_row_of(first_key)), keys);
+       row < tiles_of_rows.end; row = tiles_of_rows.next(tiles_of_rows.after(row), keys)) {
+    const int end = tiles_of_rows.end_of(row);
     __syncthreads();
     load_queries<T, D>(q, call, call.q, heads.hd, group, row);
     load_queries<T, D>(dy, call, call.dy, heads.hd_v, group, row);
-    load_pair_state(state, call, group, row, ids);
+    load_pair_state(state, call, group, row, end, ids);
     __syncthreads();
-    pairs_step<T, D, kDropout>(p, ds, q, dy, k, v, state, call, mask, first_key, key_ids);
+    pairs_step<T, D, kDropout>(p, ds, q, dy, k, v, state, call, mask, first_key, end_key, key_ids);
     __syncthreads();
     add_product<T, D>(dk, ds, R + 1, 1, q);
     add_product<T, D>(dv, p, R + 1, 1, dy);

@@ -100,7 +100,8 @@ struct AttentionCall {
   const T *q, *k, *v;
   const int32_t *ids, *key_ids;  // [B, S], [B, capacity]; null: rows of the batch are whole sequences
   A scale;
-  bool packed;  // 16-byte loads are aligned
+  bool packed;       // 16-byte loads are aligned
+  bool by_document;  // tiles begin at documents' first tokens (Tiles)
   DropoutDraw dropout;
   int64_t first_group = 0;  // of the launch
   T* y = nullptr;
@@ -118,6 +119,8 @@ struct AttentionCall {
         key_ids(ids && in.block.key_ids.defined() ? ptr<int32_t>(in.block.key_ids) : ids),
         scale(static_cast<A>(in.scale)),
         packed(packs<T>(q, heads.hd) && packs<T>(k, heads.hd) && packs<T>(v, heads.hd_v)) {
+    // Dropout draws masks by the place in a row, for four keys at a time.
+    by_document = ids && (in.hints.repeatable || in.hints.batch_invariant) && !in.dropout.on();
     if (in.dropout.on()) dropout = DropoutDraw(in.dropout);
     const PositionRuns& at = in.block.keys;
     assert(!in.dropout.on() || (at.first % 4 == 0 && (at.split >= heads.capacity || (at.split | at.second) % 4 == 0)));
@@ -179,14 +182,58 @@ __device__ __forceinline__ IdRange row_ids(const Heads& heads, const int32_t* id
   return id_range(ids, heads.token(first), heads.token(last) + 1);
 }
 
-// The first tile of `size` keys, from `tile` on, whose ids overlap with `queries`, or `tiles` if none does; the same
-// for the whole block.
-__device__ __forceinline__ int next_key_tile(const int32_t* key_ids, const IdRange& queries, int tile, int tiles,
-                                             int size, int keys) {
-  if (key_ids)
-    while (tile < tiles && !id_range(key_ids, tile * size, min((tile + 1) * size, keys)).meets(queries)) ++tile;
-  return tile;
-}
+// The tiles in which a block reads keys, or query rows. They begin at multiples of `size` or, by document, at multiples
+// from a document's first token on, and end at its last one: then a document's sums are formed in the same order
+// wherever it lies in a row, since what a tile has beyond the document adds exactly 0. All threads of a block call
+// these.
+struct Tiles {
+  const int32_t* ids;  // of the tokens; null: one document
+  bool by_document;
+  int size, end;      // no tile begins at `end` or later
+  int per_token = 1;  // rows of a token
+
+  // The beginning of the tile that contains `at`.
+  __device__ __forceinline__ int begin_of(int at) const {
+    if (!by_document || at >= end) return at / size * size;
+    const int first = document_of(at / per_token) * per_token;
+    return first + (at - first) / size * size;
+  }
+  // The end of the tile that begins at `at`; what follows it in memory belongs to other tiles.
+  __device__ __forceinline__ int end_of(int at) const {
+    const int most = min(at + size, end);
+    if (!by_document) return most;
+    const int token = at / per_token, last = (most - 1) / per_token, lane = threadIdx.x % 32;
+    for (int j = token; j <= last; j += 32) {
+      const int other = j + lane;
+      const unsigned others = __ballot_sync(0xffffffffu, other <= last && ids[other] != ids[token]);
+      if (others) return (j + __ffs(static_cast<int>(others)) - 1) * per_token;
+    }
+    return most;
+  }
+  // The first tile from `at` on, which begins one, whose ids overlap with `wanted`; `end` or more if none does.
+  __device__ __forceinline__ int next(int at, const IdRange& wanted) const {
+    if (ids)
+      while (at < end && !ids_of(at).meets(wanted)) at = after(at);
+    return at;
+  }
+  __device__ __forceinline__ int after(int at) const { return by_document ? end_of(at) : at + size; }
+  __device__ __forceinline__ IdRange ids_of(int at) const {
+    if (by_document) return {ids[at / per_token], ids[at / per_token]};
+    return id_range(ids, at / per_token, (min(at + size, end) - 1) / per_token + 1);
+  }
+
+ private:
+  // The first token of the document that contains `token`.
+  __device__ __forceinline__ int document_of(int token) const {
+    const int lane = threadIdx.x % 32;
+    for (int j = token; j > 0; j -= 32) {
+      const int before = j - 1 - lane;
+      const unsigned others = __ballot_sync(0xffffffffu, before >= 0 && ids[before] != ids[token]);
+      if (others) return j - __ffs(static_cast<int>(others)) + 1;
+    }
+    return 0;
+  }
+};
 
 inline unsigned tiles_of(int count, int size) {
   return static_cast<unsigned>((count + size - 1) / size);

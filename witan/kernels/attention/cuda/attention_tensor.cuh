@@ -171,9 +171,9 @@ struct WarpRows {
   }
 };
 
-// Sets the scores of keys from `first` on to minus infinity for rows that do not see them.
+// Sets the scores of keys from `first` on to minus infinity for rows that do not see them, and from `end` on for all.
 template <int N>
-__device__ __forceinline__ void hide(Sums<N>& s, const WarpRows& rows, const int32_t* key_ids, int first) {
+__device__ __forceinline__ void hide(Sums<N>& s, const WarpRows& rows, const int32_t* key_ids, int first, int end) {
   if (first >= rows.shared_from && first + N <= rows.shared &&
       (!key_ids || id_range(key_ids, first, first + N).equals(rows.ids)))
     return;
@@ -182,7 +182,7 @@ __device__ __forceinline__ void hide(Sums<N>& s, const WarpRows& rows, const int
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int key = first + n * 8 + static_cast<int>(threadIdx.x % 4) * 2 + e % 2;
-      if (!rows.sight[e / 2].sees(key, key_ids)) s[n][e] = -INFINITY;
+      if (key >= end || !rows.sight[e / 2].sees(key, key_ids)) s[n][e] = -INFINITY;
     }
 }
 

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(DqTile<D>::kThreads)
   const int64_t group = task.group;
   const int32_t* key_ids = call.key_ids_of(group);
   const WarpRows rows(heads, call.ids_of(group), task.tile, F::kRows);
-  const int key_tiles = (rows.keys + F::kKeys - 1) / F::kKeys;
+  const Tiles tiles_of_keys{key_ids, call.by_document, F::kKeys, rows.keys};
   DropoutMask mask{};
   int64_t mask_row[2]{};
   if constexpr (kDropout) {
@@ -55,21 +55,21 @@ __global__ void __launch_bounds__(DqTile<D>::kThreads)
     delta[half] = call.delta[at - call.first_group * heads.rows];
   }
 
-  const auto load = [&](int n, int buffer) {
+  const auto load = [&](int key, int buffer) {
     T* k = buffers + buffer * 2 * F::kKeyElements;
-    load_keys<D, F::kKeys, F::kThreads>(k, call, call.k, heads.hd, group, n * F::kKeys, rows.keys);
-    load_keys<D, F::kKeys, F::kThreads>(k + F::kKeyElements, call, call.v, heads.hd_v, group, n * F::kKeys, rows.keys);
+    load_keys<D, F::kKeys, F::kThreads>(k, call, call.k, call.heads.hd, group, key, rows.keys);
+    load_keys<D, F::kKeys, F::kThreads>(k + F::kKeyElements, call, call.v, call.heads.hd_v, group, key, rows.keys);
   };
   load_queries<D, F::kRows, F::kThreads>(q, call, call.q, heads.hd, group, rows.first_row);
   load_queries<D, F::kRows, F::kThreads>(dy, call, call.dy, heads.hd_v, group, rows.first_row);
-  int n = next_key_tile(key_ids, rows.ids, rows.first_key / F::kKeys, key_tiles, F::kKeys, rows.keys);
-  Pipeline pipeline(load, n, key_tiles);
+  int key = tiles_of_keys.next(tiles_of_keys.begin_of(rows.first_key), rows.ids);
+  Pipeline pipeline(load, key, rows.keys);
 
   const int at = static_cast<int>(threadIdx.x) / 32 * 16 * kStride<D>;
   Sums<D> out;
   clear<D>(out);
-  while (n < key_tiles) {
-    const int following = next_key_tile(key_ids, rows.ids, n + 1, key_tiles, F::kKeys, rows.keys);
+  while (key < rows.keys) {
+    const int end = tiles_of_keys.end_of(key), following = tiles_of_keys.next(tiles_of_keys.after(key), rows.ids);
     const T* k = buffers + pipeline.next(following) * 2 * F::kKeyElements;
     if (rows.busy()) {
       Sums<F::kKeys> s, dp;
@@ -77,13 +77,13 @@ __global__ void __launch_bounds__(DqTile<D>::kThreads)
       clear<F::kKeys>(dp);
       add_scores<F::kKeys, D>(s, q + at, k);
       add_scores<F::kKeys, D>(dp, dy + at, k + F::kKeyElements);
-      if constexpr (kDropout) drop<F::kKeys>(dp, mask, mask_row, heads.keys, n * F::kKeys);
+      if constexpr (kDropout) drop<F::kKeys>(dp, mask, mask_row, heads.keys, key);
       scale_scores<F::kKeys>(s, call.scale * kLog2e);
-      hide<F::kKeys>(s, rows, key_ids, n * F::kKeys);
+      hide<F::kKeys>(s, rows, key_ids, key, end);
       score_gradients<F::kKeys>(dp, s, lse, delta);
       add_product<D, F::kKeys, D>(out, dp, k);
     }
-    n = following;
+    key = following;
   }
 #pragma unroll
   for (int half = 0; half < 2; ++half)
@@ -111,13 +111,13 @@ template <int R>
 struct TileRows {
   int64_t mask_row[R];
   float lse[R], delta[R];  // lse in units of log2
-  int from[R], keys[R];    // by position, a row may see keys [from, keys): none after the last row
+  int from[R], keys[R];    // by position, a row may see keys [from, keys): none after the tile's end
   int id[R];
 };
 
 template <int R, class T>
 __device__ __forceinline__ void load_rows(TileRows<R>& to, const AttentionCall<T>& call, int64_t group, int first,
-                                          const int32_t* ids) {
+                                          int end, const int32_t* ids) {
   const int i = static_cast<int>(threadIdx.x);
   if (i >= R) return;
   const Heads& heads = call.heads;
@@ -128,7 +128,7 @@ __device__ __forceinline__ void load_rows(TileRows<R>& to, const AttentionCall<T
   to.lse[i] = call.lse[at] * kLog2e;
   to.delta[i] = call.delta[at - call.first_group * heads.rows];
   to.from[i] = sight.from;
-  to.keys[i] = row < heads.rows ? sight.keys : 0;
+  to.keys[i] = row < end ? sight.keys : 0;
   to.id[i] = sight.id;
 }
 
@@ -182,33 +182,29 @@ __global__ void __launch_bounds__(DkvTile<D>::kThreads)
     keys.mask_position[half] = heads.keys.at(keys.key[half]);
   }
 
-  const auto ids_of_tile = [&](int n) { return row_ids(heads, ids, n * R, min((n + 1) * R, heads.rows) - 1); };
-  const int row_tiles = (heads.rows_of(end_key - 1) + R - 1) / R;
-  const auto next_tile = [&](int n) {
-    if (ids)
-      while (n < row_tiles && !ids_of_tile(n).meets(of_keys)) ++n;
-    return n;
-  };
-  const auto load = [&](int n, int buffer) {
+  const Tiles tiles_of_rows{ids, call.by_document, R, heads.rows_of(end_key - 1), heads.rep};
+  const auto load = [&](int row, int buffer) {
     T* q = buffers + buffer * 2 * F::kQueryElements;
-    load_queries<D, R, F::kThreads>(q, call, call.q, heads.hd, group, n * R);
-    load_queries<D, R, F::kThreads>(q + F::kQueryElements, call, call.dy, heads.hd_v, group, n * R);
-    load_rows(tile_rows[buffer], call, group, n * R, ids);
+    load_queries<D, R, F::kThreads>(q, call, call.q, heads.hd, group, row);
+    load_queries<D, R, F::kThreads>(q + F::kQueryElements, call, call.dy, heads.hd_v, group, row);
+    load_rows(tile_rows[buffer], call, group, row, tiles_of_rows.end_of(row), ids);
   };
   load_keys<D, F::kKeys, F::kThreads>(k, call, call.k, heads.hd, group, first_key, end_key);
   load_keys<D, F::kKeys, F::kThreads>(v, call, call.v, heads.hd_v, group, first_key, end_key);
-  int n = next_tile(heads.first_row_of(first_key) / R);  // the first tile that may see a key
-  Pipeline pipeline(load, n, row_tiles);
+  // The first tile that may see a key.
+  int row = tiles_of_rows.next(tiles_of_rows.begin_of(heads.first_row_of(first_key)), of_keys);
+  Pipeline pipeline(load, row, tiles_of_rows.end);
 
   Sums<F::kColumns> dk, dv;
   clear<F::kColumns>(dk);
   clear<F::kColumns>(dv);
-  while (n < row_tiles) {
-    const int following = next_tile(n + 1);
+  while (row < tiles_of_rows.end) {
+    const int following = tiles_of_rows.next(tiles_of_rows.after(row), of_keys);
     const int buffer = pipeline.next(following);
     const T *q = buffers + buffer * 2 * F::kQueryElements, *dy = q + F::kQueryElements;
-    const bool all_seen = heads.keys_of(n * R) >= first_key + F::kKeys && (n + 1) * R <= heads.rows &&
-                          heads.first_key_of((n + 1) * R - 1) <= first_key && (!ids || ids_of_tile(n).equals(of_keys));
+    const bool all_seen = heads.keys_of(row) >= first_key + F::kKeys && tiles_of_rows.end_of(row) == row + R &&
+                          heads.first_key_of(row + R - 1) <= first_key &&
+                          (!ids || tiles_of_rows.ids_of(row).equals(of_keys));
     Sums<R> s, dp;
     clear<R>(s);
     clear<R>(dp);
@@ -217,7 +213,7 @@ __global__ void __launch_bounds__(DkvTile<D>::kThreads)
     pair_gradients<R, kDropout>(s, dp, tile_rows[buffer], keys, call.scale * kLog2e, all_seen, mask);
     add_product<F::kColumns, R, D>(dv, s, dy + column);
     add_product<F::kColumns, R, D>(dk, dp, q + column);
-    n = following;
+    row = following;
   }
 #pragma unroll
   for (int half = 0; half < 2; ++half)

@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(ForwardTile<D>::kThreads)
   const int64_t group = task.group;
   const int32_t* key_ids = call.key_ids_of(group);
   const WarpRows rows(call.heads, call.ids_of(group), task.tile, F::kRows);
-  const int key_tiles = (rows.keys + F::kKeys - 1) / F::kKeys;
+  const Tiles tiles_of_keys{key_ids, call.by_document, F::kKeys, rows.keys};
   DropoutMask mask{};
   int64_t mask_row[2]{};
   if constexpr (kDropout) {
@@ -73,35 +73,34 @@ __global__ void __launch_bounds__(ForwardTile<D>::kThreads)
     mask_rows(mask_row, call, group, rows);
   }
 
-  const auto load = [&](int n, int buffer) {
+  const auto load = [&](int key, int buffer) {
     T* k = buffers + buffer * 2 * F::kKeyElements;
-    load_keys<D, F::kKeys, F::kThreads>(k, call, call.k, call.heads.hd, group, n * F::kKeys, rows.keys);
-    load_keys<D, F::kKeys, F::kThreads>(k + F::kKeyElements, call, call.v, call.heads.hd_v, group, n * F::kKeys,
-                                        rows.keys);
+    load_keys<D, F::kKeys, F::kThreads>(k, call, call.k, call.heads.hd, group, key, rows.keys);
+    load_keys<D, F::kKeys, F::kThreads>(k + F::kKeyElements, call, call.v, call.heads.hd_v, group, key, rows.keys);
   };
   load_queries<D, F::kRows, F::kThreads>(q, call, call.q, call.heads.hd, group, rows.first_row);
-  int n = next_key_tile(key_ids, rows.ids, rows.first_key / F::kKeys, key_tiles, F::kKeys, rows.keys);
-  Pipeline pipeline(load, n, key_tiles);
+  int key = tiles_of_keys.next(tiles_of_keys.begin_of(rows.first_key), rows.ids);
+  Pipeline pipeline(load, key, rows.keys);
 
   const T* my_q = q + threadIdx.x / 32 * 16 * kStride<D>;
   const float scale = call.scale * kLog2e;
   Sums<D> out;
   clear<D>(out);
   float top[2] = {-INFINITY, -INFINITY}, sum[2] = {};
-  while (n < key_tiles) {
-    const int following = next_key_tile(key_ids, rows.ids, n + 1, key_tiles, F::kKeys, rows.keys);
+  while (key < rows.keys) {
+    const int end = tiles_of_keys.end_of(key), following = tiles_of_keys.next(tiles_of_keys.after(key), rows.ids);
     const T* k = buffers + pipeline.next(following) * 2 * F::kKeyElements;
     if (rows.busy()) {
       Sums<F::kKeys> s;
       clear<F::kKeys>(s);
       add_scores<F::kKeys, D>(s, my_q, k);
       scale_scores<F::kKeys>(s, scale);
-      hide<F::kKeys>(s, rows, key_ids, n * F::kKeys);
+      hide<F::kKeys>(s, rows, key_ids, key, end);
       softmax_step<F::kKeys, D>(s, out, top, sum);
-      if constexpr (kDropout) drop<F::kKeys>(s, mask, mask_row, call.heads.keys, n * F::kKeys);
+      if constexpr (kDropout) drop<F::kKeys>(s, mask, mask_row, call.heads.keys, key);
       add_product<D, F::kKeys, D>(out, s, k + F::kKeyElements);
     }
-    n = following;
+    key = following;
   }
   finish<D>(call, group, rows, out, top, sum);
 }

@@ -42,32 +42,32 @@ __global__ void __launch_bounds__(kThreads)
   const BlockTask task = block_task(call, groups, tiles, true);
   const int32_t* key_ids = call.key_ids_of(task.group);
   const WarpRows rows(call.heads, call.ids_of(task.group), task.tile, F::kRows);
-  const int key_tiles = (rows.keys + F::kKeys - 1) / F::kKeys;
-  const auto load = [&](int n, int buffer) {
+  const Tiles tiles_of_keys{key_ids, false, F::kKeys, rows.keys};
+  const auto load = [&](int key, int buffer) {
     load_keys<D, F::kKeys, F::kThreads>(buffers + buffer * F::kKeyElements, call, call.k, call.heads.hd, task.group,
-                                        n * F::kKeys, rows.keys);
+                                        key, rows.keys);
   };
   load_queries<D, F::kRows, F::kThreads>(q, call, call.q, call.heads.hd, task.group, rows.first_row);
-  int n = next_key_tile(key_ids, rows.ids, rows.first_key / F::kKeys, key_tiles, F::kKeys, rows.keys);
-  Pipeline pipeline(load, n, key_tiles);
+  int key = tiles_of_keys.next(tiles_of_keys.begin_of(rows.first_key), rows.ids);
+  Pipeline pipeline(load, key, rows.keys);
 
   const T* my_q = q + threadIdx.x / 32 * 16 * kStride<D>;
   float top[2] = {-INFINITY, -INFINITY};
-  while (n < key_tiles) {
-    const int following = next_key_tile(key_ids, rows.ids, n + 1, key_tiles, F::kKeys, rows.keys);
+  while (key < rows.keys) {
+    const int following = tiles_of_keys.next(tiles_of_keys.after(key), rows.ids);
     const T* k = buffers + pipeline.next(following) * F::kKeyElements;
     if (rows.busy()) {
       Sums<F::kKeys> s;
       clear<F::kKeys>(s);
       add_scores<F::kKeys, D>(s, my_q, k);
       scale_scores<F::kKeys>(s, call.scale);
-      hide<F::kKeys>(s, rows, key_ids, n * F::kKeys);
+      hide<F::kKeys>(s, rows, key_ids, key, rows.keys);
 #pragma unroll
       for (const auto& score : s)
 #pragma unroll
         for (int e = 0; e < 4; ++e) top[e / 2] = fmaxf(top[e / 2], score[e]);
     }
-    n = following;
+    key = following;
   }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
