@@ -1,4 +1,4 @@
-// Configurations whose parts contradict each other are refused, and recipes/default.toml documents the defaults.
+// Contradictory configurations are refused, and recipes/default.toml documents the defaults.
 #include "witan/train/config/config.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ std::string refusal(const std::function<void(RunConfig&)>& change) {
   return test::message_of<ConfigError>([&] { config.validate(); });
 }
 
-TEST(RunConfig, RefusesWhatDoesNotFitTogether) {
+TEST(RunConfig, RefusesIncompatibleSettings) {
   EXPECT_NE(refusal([](RunConfig& c) { c.train.global_batch_size = 7; }).find("does not divide"), std::string::npos);
   EXPECT_NE(refusal([](RunConfig& c) { c.parallel.ranks = 3; }).find("is not divisible by ranks = 3"),
             std::string::npos);
@@ -49,8 +49,8 @@ TEST(RunConfig, RefusesWhatDoesNotFitTogether) {
             std::string::npos);
 }
 
-// A rewind needs samples beyond those of the run's steps.
-TEST(RunConfig, RefusesRewindsWhereSamplesBelongToSteps) {
+// A rewind needs more samples than the run's steps use.
+TEST(RunConfig, RefusesRewindsIfSamplesBelongToSteps) {
   EXPECT_NE(refusal([](RunConfig& c) {
               c.train.on_nan = "rewind";
               c.data.data_samples = "megatron";
@@ -65,7 +65,7 @@ TEST(RunConfig, RefusesRewindsWhereSamplesBelongToSteps) {
             std::string::npos);
 }
 
-TEST(RunConfig, RefusesPackingThatIsNotOfTextInWitansOrder) {
+TEST(RunConfig, RefusesPackingOfOtherFormatsAndOrders) {
   const auto packed = [](const std::function<void(RunConfig&)>& change) {
     return refusal([&](RunConfig& c) {
       c.data.data_packing = "best_fit";
@@ -78,7 +78,7 @@ TEST(RunConfig, RefusesPackingThatIsNotOfTextInWitansOrder) {
             std::string::npos);
 }
 
-TEST(RunConfig, RefusesWeightsOfSamplesThatAreAllReadOnce) {
+TEST(RunConfig, RefusesSampleWeightsIfEachSampleIsReadOnce) {
   const auto refused = [](const char* data, const char* train, const char* valid) {
     return refusal([&](RunConfig& c) {
       c.train.full_validation = true;
@@ -98,7 +98,7 @@ TEST(RunConfig, RefusesWeightsOfSamplesThatAreAllReadOnce) {
   EXPECT_NO_THROW(allowed.validate());
 }
 
-TEST(RunConfig, GradientsAreNotNarrowerThanWhatTheyAreOf) {
+TEST(RunConfig, GradientsAreNotNarrowerThanValues) {
   EXPECT_EQ(refusal([](RunConfig& c) { c.parallel.gradient_dtype = "bfloat16"; }),
             "gradient_dtype = bfloat16 needs dtype = bfloat16, got float32: gradients cannot be narrower than their "
             "parameters");
@@ -120,7 +120,7 @@ TEST(RunConfig, DeterministicModeKeepsTheBitsOfTheNorm) {
             "bits of the norm in every layout; set gradient_norm_fusion = false");
 }
 
-TEST(RunConfig, MasksOfTokensThatRanksDivideAreDrawnTogether) {
+TEST(RunConfig, RanksThatShareTokensDrawMasksTogether) {
   EXPECT_EQ(refusal([](RunConfig& c) {
               c.model.moe.num_experts = 0;
               c.model.vocab_size = 62;
@@ -134,9 +134,9 @@ TEST(RunConfig, MasksOfTokensThatRanksDivideAreDrawnTogether) {
             "masks are drawn in groups of that size; the nearest that works is 32");
 }
 
-// Without a summation tree over micro-batches, since ranks divide each of them, their number need not be a power of
-// two.
-TEST(RunConfig, DeterministicSumsWithinAMicroBatchAskForNoPowersOfTwo) {
+// Ranks divide each micro-batch, so there is no summation tree over micro-batches, and their number need not be a power
+// of two.
+TEST(RunConfig, DeterministicContextParallelismNeedsNoPowersOfTwo) {
   const auto divide = [](int64_t tensor) {
     return [=](RunConfig& c) {
       c.model.moe.num_experts = 0;
@@ -155,7 +155,7 @@ TEST(RunConfig, DeterministicSumsWithinAMicroBatchAskForNoPowersOfTwo) {
 }
 
 // Each global batch size must give every rank whole micro-batches.
-TEST(RunConfig, AGlobalBatchGrowsByWhatRanksCanShare) {
+TEST(RunConfig, RampsMustBeDivisibleByRanks) {
   const auto ramp = [](const std::string& text, int64_t ranks, bool decrease = false) {
     return [=](RunConfig& c) {
       c.model.moe.num_experts = 0;
@@ -199,7 +199,7 @@ TEST(RunConfig, AGlobalBatchGrowsByWhatRanksCanShare) {
             std::string::npos);
 }
 
-TEST(ValidationSets, AreNamedOnceEach) {
+TEST(ValidationSets, HaveUniqueNames) {
   using Sets = std::vector<std::pair<std::string, std::string>>;
   EXPECT_EQ(parse_validation_sets("a=x.txt,b-2=folder/y=z.jsonl"), (Sets{{"a", "x.txt"}, {"b-2", "folder/y=z.jsonl"}}));
   EXPECT_TRUE(parse_validation_sets("").empty());
@@ -210,7 +210,7 @@ TEST(ValidationSets, AreNamedOnceEach) {
             "valid_data: there are two sets with the name a");
 }
 
-TEST(StepRange, IsReadFromTwoNumbersOrOne) {
+TEST(StepRange, IsReadFromOneOrTwoNumbers) {
   const auto said = [](const char* text) { return test::message_of<ConfigError>([&] { parse_step_range(text); }); };
   EXPECT_EQ(parse_step_range("3:5").first, 3);
   EXPECT_EQ(parse_step_range("3:5").last, 5);
@@ -223,14 +223,14 @@ TEST(StepRange, IsReadFromTwoNumbersOrOne) {
 
 const fs::path kRecipe = fs::path(WITAN_SOURCE_DIR) / "recipes/default.toml";
 
-TEST(DefaultRecipe, SaysWhatTheDefaultsAre) {
+TEST(DefaultRecipe, DocumentsTheDefaults) {
   RunConfig defaults;
   const std::string text = read_file(kRecipe), head = text.substr(0, text.find('['));
   EXPECT_EQ(text, head + write_toml(defaults.fields(), true))
-      << "the comment at the head of " << kRecipe << " stays; what follows is the text on the right";
+      << "the comment at the head of " << kRecipe << " stays; replace the rest by the text on the right";
 }
 
-TEST(DefaultRecipe, IsReadAsTheDefaults) {
+TEST(DefaultRecipe, EqualsTheDefaults) {
   RunConfig read, defaults;
   read_toml(read.fields(), kRecipe.string());
   EXPECT_EQ(write_toml(read.fields()), write_toml(defaults.fields()));

@@ -22,7 +22,7 @@ RunConfig with(const Keys& toml) {
   return config;
 }
 
-// The value that would give the key an effect; empty if it has one.
+// The value that would give the key an effect; empty if it already has one.
 std::string needs_of(const std::string& key, const Keys& toml) {
   for (const IdleKey& one : idle_keys(with(toml)))
     if (one.key == key) return one.needs;
@@ -31,7 +31,7 @@ std::string needs_of(const std::string& key, const Keys& toml) {
 
 struct Case {
   Keys keys;
-  Keys idle, used;  // configurations in which they have no effect, and one
+  Keys idle, used;  // configurations without and with an effect
   std::string needs;
 };
 
@@ -190,7 +190,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-TEST(IdleKeys, AreThoseOfWhatIsNotAskedFor) {
+TEST(IdleKeys, AreReportedIfTheirFeatureIsOff) {
   for (const Case& one : cases())
     for (const std::string& key : one.keys) {
       EXPECT_THAT(needs_of(key, one.idle), ::testing::HasSubstr(one.needs)) << key;
@@ -198,7 +198,7 @@ TEST(IdleKeys, AreThoseOfWhatIsNotAskedFor) {
     }
 }
 
-TEST(IdleKeys, OverlapOfTensorExchangesNamesWhatItLacks) {
+TEST(IdleKeys, TensorOverlapNamesWhatItLacks) {
   const Keys overlaps = {"tensor_model_parallel_size = 2", "ranks = 2", "sequence_parallel = true",
                          "tp_comm_overlap = true", "num_layers = 2"};
   EXPECT_EQ(needs_of("tp_comm_overlap", overlaps), "");
@@ -232,12 +232,12 @@ TEST(IdleKeys, OverlapOfTensorExchangesNamesWhatItLacks) {
   }
 }
 
-TEST(IdleKeys, AreNotThoseThatEveryConfigurationUses) {
+TEST(IdleKeys, ExcludeKeysThatAlwaysHaveAnEffect) {
   for (const char* key : {"hidden_size", "moe_router_topk", "adam_beta1", "train_iters", "seq_length", "data"})
     EXPECT_EQ(needs_of(key, {}), "") << key;
 }
 
-TEST(IdleKeys, AreSaidOnceForEachReason) {
+TEST(IdleKeys, AreReportedOncePerReason) {
   RunConfig config = with({"loss_scale = 1024", "hysteresis = 3", "kv_lora_rank = 64"});
   const Fields fields = config.fields();
   std::vector<IdleKey> idle = idle_keys(config);

@@ -1,4 +1,4 @@
-// resolve(): which values it fills in, why, and that resolving the result again changes nothing.
+// resolve(): the values that it fills in with their reasons; resolving again changes nothing.
 #include "witan/train/config/resolve.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ RunConfig pipeline_of_experts() {
   return config;
 }
 
-// Only resolve() makes a resolved configuration, and it is immutable.
+// Only resolve() can create a resolved configuration, which is immutable.
 static_assert(!std::is_default_constructible_v<ResolvedConfig>);
 static_assert(!std::is_constructible_v<ResolvedConfig, RunConfig>);
 static_assert(!std::is_convertible_v<ResolvedConfig&, RunConfig&>);
@@ -49,7 +49,7 @@ static_assert(std::is_same_v<decltype(*std::declval<ResolvedConfig&>()), const R
 static_assert(std::is_same_v<decltype(std::declval<ResolvedConfig&>().operator->()), const RunConfig*>);
 static_assert(std::is_same_v<decltype(std::declval<ResolvedConfig&>().given()), const RunConfig&>);
 
-TEST(Resolve, FillsInWhatIsAutomatic) {
+TEST(Resolve, FillsInAutomaticValues) {
   const ResolvedConfig config = resolve(RunConfig(), {.cores = 2, .vocabulary = 4096});
   EXPECT_EQ(config->parallel.ranks, 2);
   EXPECT_EQ(config->parallel.threads, 1);
@@ -67,7 +67,7 @@ TEST(Resolve, FillsInWhatIsAutomatic) {
       std::string::npos);
 }
 
-TEST(Resolve, AVocabularyTooSmallNamesTheTokenizerThatIsThereOrWillBeTrained) {
+TEST(Resolve, ErrorsOfSmallVocabulariesNameTheTokenizer) {
   RunConfig config;
   const auto refusal = [&](int64_t size, int64_t tokenizer) {
     config.model.vocab_size = size;
@@ -82,7 +82,7 @@ TEST(Resolve, AVocabularyTooSmallNamesTheTokenizerThatIsThereOrWillBeTrained) {
       << "fewer than the bytes";
   EXPECT_EQ(refusal(512, 1000),
             "vocab_size = 512, but the tokenizer has 1000 entries: leave vocab_size out, or raise it")
-      << "which was trained";
+      << "the trained tokenizer";
   config.data.tokenizer = "t.json";
   EXPECT_EQ(refusal(512, 4096),
             "vocab_size = 512, but the tokenizer has 4096 entries: leave vocab_size out, or raise it");
@@ -95,7 +95,7 @@ TEST(Resolve, AVocabularyTooSmallNamesTheTokenizerThatIsThereOrWillBeTrained) {
 TEST(Resolve, RanksFormWholePipelines) {
   RunConfig config;
   config.parallel.pipeline_model_parallel_size = 2;
-  // Two micro-batches, shared by two pipelines.
+  // Two micro-batches for two pipelines.
   const ResolvedConfig two = resolve(config, {.cores = 7, .vocabulary = 4096});
   EXPECT_EQ(two->parallel.ranks, 4);
   EXPECT_EQ(two->parallel.expert_model_parallel_size, 2);
@@ -104,8 +104,8 @@ TEST(Resolve, RanksFormWholePipelines) {
   EXPECT_EQ(resolve(narrow, {.cores = 1, .vocabulary = 4096})->parallel.ranks, 4);
 }
 
-// The padding of the vocabulary depends on the model, and not on the layout.
-TEST(Resolve, TheVocabularyIsTheTokenizersOnEveryLayout) {
+// The padding of the vocabulary depends on the model and not on the layout.
+TEST(Resolve, TheVocabularyIsTheTokenizersInEveryLayout) {
   for (const int64_t tensor : {1, 2, 4}) {
     RunConfig config;
     config.parallel.tensor_model_parallel_size = tensor;
@@ -121,7 +121,7 @@ TEST(Resolve, TheVocabularyIsTheTokenizersOnEveryLayout) {
   }
 }
 
-TEST(Resolve, PackedDocumentsAreKeptApart) {
+TEST(Resolve, PackedDocumentsAreSeparated) {
   RunConfig packed;
   packed.data.data_packing = "best_fit";
   const ResolvedConfig config = resolve(packed, {.cores = 2, .vocabulary = 100});
@@ -130,25 +130,25 @@ TEST(Resolve, PackedDocumentsAreKeptApart) {
   EXPECT_FALSE(end_to_end->data.reset_position_ids || end_to_end->data.reset_attention_mask);
 }
 
-TEST(Resolve, LearnsAsManyPositionsAsASampleHas) {
+TEST(Resolve, LearnedPositionsCoverTheSequenceLength) {
   EXPECT_EQ(resolve(RunConfig(), {.cores = 2, .vocabulary = 100})->model.attention.max_position_embeddings, 0)
-      << "rotated positions are not counted";
+      << "rotary positions have no limit";
   EXPECT_EQ(resolve(learned_positions(), {.cores = 2, .vocabulary = 100})->model.attention.max_position_embeddings,
             256);
 }
 
-TEST(Resolve, TheDeviceIsAGpuWhereThereIsOne) {
+TEST(Resolve, UsesAGpuIfThereIsOne) {
   EXPECT_EQ(resolve(RunConfig(), {.cores = 8})->parallel.device, "cpu");
   const ResolvedConfig on_gpus = resolve(RunConfig(), {.cores = 8, .gpus = 1});
   EXPECT_EQ(on_gpus->parallel.device, "cuda");
-  EXPECT_EQ(on_gpus->parallel.ranks, 1) << "a GPU for each";
+  EXPECT_EQ(on_gpus->parallel.ranks, 1) << "one GPU for each rank";
   RunConfig on_cpu;
   on_cpu.parallel.device = "cpu";
   EXPECT_EQ(resolve(on_cpu, {.cores = 8, .gpus = 1})->parallel.device, "cpu");
 }
 
 // The launcher's ranks override the configuration's; given threads stay.
-TEST(Resolve, ALauncherBeatsWhatIsGiven) {
+TEST(Resolve, ALauncherOverridesTheConfiguration) {
   Facts facts{.cores = 8};
   facts.launched = {.ranks = 2, .ranks_per_process = 1, .local_ranks = 1};
   RunConfig given;
@@ -156,13 +156,13 @@ TEST(Resolve, ALauncherBeatsWhatIsGiven) {
   const ResolvedConfig config = resolve(given, facts);
   EXPECT_EQ(config->parallel.ranks, 2);
   EXPECT_EQ(config->parallel.ranks_per_process, 1);
-  EXPECT_EQ(config->parallel.threads, 8) << "the host's cores, for its only rank";
-  EXPECT_EQ(config.given().parallel.ranks, 1) << "which a run remembers";
+  EXPECT_EQ(config->parallel.threads, 8) << "all of the host's cores for its only rank";
+  EXPECT_EQ(config.given().parallel.ranks, 1) << "a resumed run keeps it";
   given.parallel.threads = 3;
   EXPECT_EQ(resolve(given, facts)->parallel.threads, 3);
 }
 
-TEST(Resolve, WhatReachesWhatIsAFact) {
+TEST(Resolve, ReachableMemoryIsAFact) {
   Facts facts{.cores = 8, .gpus = 2};
   facts.launched = {
       .ranks = 2, .ranks_per_process = 1, .local_ranks = 2, .peer_islands = {0, 1}, .host_islands = {0, 0}};
@@ -176,11 +176,11 @@ TEST(Resolve, WhatReachesWhatIsAFact) {
   EXPECT_TRUE(resolve(resolve({}, facts), {})->parallel.through_host);
   facts.peer_memory = false;
   EXPECT_FALSE(resolve({}, facts)->parallel.peer_memory);
-  EXPECT_FALSE(resolve(resolve({}, facts), {})->parallel.peer_memory) << "what was forbidden stays so";
+  EXPECT_FALSE(resolve(resolve({}, facts), {})->parallel.peer_memory) << "what was disabled stays disabled";
 }
 
-// A schedule of the run's length keeps the length of the run that it was made for; a given length stays.
-TEST(Resolve, ASchedulesLengthIsThatOfTheCheckpointsRun) {
+// A schedule as long as the run keeps the length of the checkpoint's run; a given length stays.
+TEST(Resolve, AScheduleHasTheLengthOfTheCheckpointsRun) {
   RunConfig config;
   config.optimizer.lr_warmup_iters = 10;
   EXPECT_EQ(resolve(config, {})->optimizer.lr_decay_iters, 0);
@@ -190,28 +190,28 @@ TEST(Resolve, ASchedulesLengthIsThatOfTheCheckpointsRun) {
   EXPECT_EQ(resolve(config, {.schedule_steps = 200})->optimizer.lr_decay_iters, 300);
 }
 
-// Resolving a resolved configuration again changes nothing, even by other facts.
-TEST(Resolve, ResolvingWhatIsResolvedChangesNothing) {
+// Resolving a resolved configuration again changes nothing, even with other facts.
+TEST(Resolve, ResolvingAgainChangesNothing) {
   Facts launched{.cores = 4, .vocabulary = 300, .schedule_steps = 70};
   launched.launched = {.ranks = 4, .ranks_per_process = 2, .local_ranks = 4};
   const std::vector<Facts> all = {{}, {.cores = 7, .vocabulary = 4096}, {.cores = 64, .gpus = 8}, launched};
   for (const RunConfig& given : {RunConfig(), small_config(), learned_positions(), pipeline_of_experts()})
     for (const Facts& facts : all) {
       RunConfig asked = given;
-      asked.train.global_batch_size = 32;  // which four ranks can share
+      asked.train.global_batch_size = 32;  // divisible by four ranks
       if (facts.vocabulary && asked.model.vocab_size > 0) asked.model.vocab_size = 5000;
       const ResolvedConfig once = resolve(asked, facts);
       const ResolvedConfig again = resolve(*once, facts);
       EXPECT_EQ(text_of(again), text_of(once));
       EXPECT_TRUE(again.decisions().empty()) << again.decisions().front().key;
       Facts others{.cores = 3, .gpus = 2, .schedule_steps = {}};
-      EXPECT_EQ(text_of(resolve(*once, others)), text_of(once)) << "no fact is left to decide";
+      EXPECT_EQ(text_of(resolve(*once, others)), text_of(once)) << "facts no longer matter";
       EXPECT_EQ(text_of(once.given()), text_of(asked));
     }
 }
 
 // A rank waits for a part of a checkpoint at least as long as in any other collective.
-TEST(Resolve, TheTimeoutOfCheckpointsIsTheOneThatCounts) {
+TEST(Resolve, TheCheckpointTimeoutIsAtLeastTheCommunicationTimeout) {
   RunConfig given = small_config();
   const auto resolved = [&](double distributed, double checkpoint) {
     given.parallel.distributed_timeout_minutes = distributed;
@@ -229,7 +229,7 @@ TEST(Resolve, TheTimeoutOfCheckpointsIsTheOneThatCounts) {
   }
 }
 
-TEST(Resolve, EveryDecisionHasItsReason) {
+TEST(Resolve, EveryDecisionHasAReason) {
   const ResolvedConfig config = resolve(learned_positions(), {.cores = 4, .vocabulary = 300});
   EXPECT_EQ(reason_of(config, "vocab_size"), "300: the tokenizer's");
   EXPECT_EQ(reason_of(config, "max_position_embeddings"), "256: seq_length");
@@ -238,11 +238,11 @@ TEST(Resolve, EveryDecisionHasItsReason) {
             "2: the most that share global_batch_size / micro_batch_size = 2 evenly, with 4 cores");
   EXPECT_EQ(reason_of(config, "threads"), "2: 4 cores for 2 ranks");
   EXPECT_EQ(reason_of(config, "expert_model_parallel_size"), "2: the largest that divides the ranks and the 8 experts");
-  EXPECT_EQ(reason_of(config, "seq_length"), "") << "which was not left to Witan";
+  EXPECT_EQ(reason_of(config, "seq_length"), "") << "this value was given";
 }
 
-// A given exchange stays, and one rank has none.
-TEST(Resolve, ContextParallelRanksExchangeHeadsThatTheyDivide) {
+// A given type of exchange stays, and one rank has none.
+TEST(Resolve, ContextParallelRanksExchangeHeadsIfDivisible) {
   RunConfig config = small_config();
   config.model.attention.num_attention_heads = 8;
   config.model.attention.num_query_groups = 2;
@@ -263,7 +263,7 @@ TEST(Resolve, ContextParallelRanksExchangeHeadsThatTheyDivide) {
 }
 
 // Nothing is decided if it has no effect, or in deterministic mode.
-TEST(Resolve, ProductsSumUpGradientsForTheNormOnGpus) {
+TEST(Resolve, GpuProductsSumGradientsForTheNorm) {
   RunConfig config = small_config();
   config.parallel.ranks = 1;
   config.train.global_batch_size = config.train.micro_batch_size;
@@ -281,15 +281,15 @@ TEST(Resolve, ProductsSumUpGradientsForTheNormOnGpus) {
   EXPECT_EQ(chosen([](RunConfig& c) { c.parallel.gradient_norm_fusion = "false"; }), "false; ");
 }
 
-// Values that resolve() fills in are validated together with the given ones.
-TEST(Resolve, RefusesWhatIsNotValid) {
+// Filled-in values are validated together with given ones.
+TEST(Resolve, RefusesInvalidConfigurations) {
   RunConfig config = small_config();
   config.train.global_batch_size = 7;
   EXPECT_NE(message_of<ConfigError>([&] { resolve(config, {}); }).find("does not divide"), std::string::npos);
 }
 
-// Only on GPUs with 16-bit dtypes, and not with padding.
-TEST(Resolve, KnowsVocabulariesThatAreSlow) {
+// This concerns only GPUs with 16-bit dtypes, and not padded vocabularies.
+TEST(Resolve, WarnsOfSlowVocabularies) {
   RunConfig config = small_config();
   config.model.dtype = "bfloat16";
   config.model.vocab_size = 50257;
@@ -303,7 +303,7 @@ TEST(Resolve, KnowsVocabulariesThatAreSlow) {
   EXPECT_EQ(slow_vocabulary(config), std::nullopt);
 }
 
-TEST(ResolvedConfig, AnotherIsResolvedAnewAndLeavesThisOneAsItIs) {
+TEST(ResolvedConfig, ChangesAreResolvedInACopy) {
   const ResolvedConfig config = resolve(small_config(), {});
   const std::string before = text_of(config);
   const ResolvedConfig other = config.with([](RunConfig& values) {
@@ -311,13 +311,13 @@ TEST(ResolvedConfig, AnotherIsResolvedAnewAndLeavesThisOneAsItIs) {
     values.parallel.ranks = 2;
   });
   EXPECT_EQ(other->parallel.ranks, 2);
-  EXPECT_EQ(other->parallel.threads, 1) << "nothing is automatic in it";
+  EXPECT_EQ(other->parallel.threads, 1) << "it has no automatic values";
   EXPECT_EQ(text_of(config), before);
   EXPECT_THROW(config.with([](RunConfig& values) { values.parallel.ranks = 3; }), ConfigError);
 }
 
-// Megatron-LM's number of iterations (tests/golden/data/ramp), and its end of the learning rate schedule.
-TEST(Resolve, SamplesSayHowLongARunIs) {
+// Megatron-LM's number of iterations (tests/golden/data/ramp) and the end of its learning-rate schedule.
+TEST(Resolve, SamplesDetermineTheLengthOfARun) {
   RunConfig config = small_config();
   config.train.micro_batch_size = 1;
   config.train.global_batch_size = 8;
@@ -332,18 +332,18 @@ TEST(Resolve, SamplesSayHowLongARunIs) {
   config.optimizer.lr_decay_samples = 50;
   EXPECT_EQ(resolve(config, {})->optimizer.lr_decay_samples, 50);
   config.train.rampup_batch_size.clear();
-  EXPECT_EQ(resolve(config, {})->train.train_iters, 7) << "without the last batch, which is not whole";
+  EXPECT_EQ(resolve(config, {})->train.train_iters, 7) << "without the incomplete last batch";
   config.train.train_samples = 7;
   EXPECT_NE(message_of<ConfigError>([&] { resolve(config, {}); }).find("train_samples = 7 is less than"),
             std::string::npos);
 }
 
-TEST(Resolve, RanksShareEverySizeOfTheGlobalBatch) {
+TEST(Resolve, RanksDivideEveryGlobalBatchSize) {
   RunConfig config = small_config();
   config.model.moe.num_experts = 0;
   config.parallel.ranks = 0;
   config.train.micro_batch_size = 1;
-  config.train.rampup_batch_size = "4,6,100";  // to 16
+  config.train.rampup_batch_size = "4,6,100";  // up to 16
   EXPECT_EQ(resolve(config, {.cores = 8})->parallel.ranks, 2);
 }
 

@@ -1,4 +1,4 @@
-// The keys that identify a run, which a resumed run must keep.
+// The keys that identify a run and that a resumed run must keep.
 #include "witan/train/config/saved_config.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 using testing::small_config;
 
-TEST(Identity, IsModelDataBatchAndSeed) {
+TEST(Identity, ConsistsOfModelDataBatchAndSeed) {
   RunConfig before = small_config(), now = before;
   now.train.train_iters = 99;
   now.optimizer.lr = 1;
@@ -25,7 +25,7 @@ TEST(Identity, IsModelDataBatchAndSeed) {
   EXPECT_EQ(changed_identity(before, now), (std::vector<std::string>{"seed = 7 (was 1234)", "num_layers = 5 (was 2)"}));
 }
 
-TEST(Identity, EveryPartIsNamed) {
+TEST(Identity, ErrorsNameEveryPart) {
   const auto change = [](const std::function<void(RunConfig&)>& edit) {
     RunConfig before = small_config(), now = before;
     edit(now);

@@ -22,7 +22,7 @@ std::string refusal(const ModelConfig& model) {
   return test::message_of<ConfigError>([&] { check_trained(model); });
 }
 
-TEST(TrainedParameters, AreThoseThatNoPatternNames) {
+TEST(TrainedParameters, ExcludeParametersMatchingAPattern) {
   const ModelConfig model = model_of("embeddings, layers.[12].*,*.router.*");
   check_trained(model);
   for (const ParameterSpec& spec : all_parameters(model)) {
@@ -60,7 +60,7 @@ TEST(TrainedParameters, OfLatentAttentionAreCounted) {
   EXPECT_EQ(count_trained(model).held, count_parameters(model).exact);
 }
 
-TEST(TrainedParameters, RefusePatternsOfNothingAndNothingLeft) {
+TEST(TrainedParameters, RefusePatternsThatMatchNothingOrEverything) {
   EXPECT_TRUE(refusal(model_of("embedings")).starts_with("freeze = embedings: embedings matches no parameter"));
   EXPECT_NE(refusal(model_of("embedings")).find("embeddings"), std::string::npos);
   EXPECT_NE(refusal(model_of("embeddings,layers.7.*")).find("layers.7.* matches no parameter"), std::string::npos);
@@ -71,7 +71,7 @@ TEST(TrainedParameters, RefusePatternsOfNothingAndNothingLeft) {
       "freeze = *.lora_* with lora_rank freezes every parameter, so that nothing is left to train: leave some out");
 }
 
-TEST(TrainedParameters, RefuseTargetsThatTheModelDoesNotHave) {
+TEST(TrainedParameters, RefuseTargetsThatTheModelLacks) {
   EXPECT_EQ(
       refusal(model_of("", "q_a_proj", 4)),
       "lora_target_modules: this model has no q_a_proj; it has q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, "

@@ -15,7 +15,7 @@ namespace {
 
 class DataFingerprintTest : public ::testing::Test {
  protected:
-  // Files of 40 prefixes, of sizes from 0 to several times the bytes that are hashed of each.
+  // Files of 40 prefixes, from empty ones to several times the hashed number of bytes.
   void SetUp() override {
     for (size_t i = 0; i < 40; ++i) {
       prefixes_.push_back(folder_ / ("shard-" + std::to_string(i)));
@@ -26,7 +26,7 @@ class DataFingerprintTest : public ::testing::Test {
     }
   }
   static void put(const fs::path& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
-  // The definition in the header, file by file.
+  // The definition in the header, applied file by file.
   static std::string expected(const std::vector<fs::path>& prefixes, const std::string& order) {
     Hasher hasher;
     for (const fs::path& prefix : prefixes)
@@ -45,7 +45,7 @@ class DataFingerprintTest : public ::testing::Test {
   std::vector<fs::path> prefixes_;
 };
 
-TEST_F(DataFingerprintTest, IsOfTheSizesAndFirstBytesInOrder) {
+TEST_F(DataFingerprintTest, CoversSizesAndFirstBytesInOrder) {
   EXPECT_EQ(fingerprint_of(prefixes_), expected(prefixes_, ""));
   EXPECT_EQ(fingerprint_of(prefixes_, "epochs 3"), expected(prefixes_, "epochs 3"));
   EXPECT_EQ(fingerprint_of({prefixes_[5]}), expected({prefixes_[5]}, ""));
@@ -53,8 +53,8 @@ TEST_F(DataFingerprintTest, IsOfTheSizesAndFirstBytesInOrder) {
   EXPECT_EQ(fingerprint_of(prefixes_), expected(prefixes_, ""));
 }
 
-// 2,000 prefixes share the bytes, so that 33,554 of each file are hashed.
-TEST_F(DataFingerprintTest, OfManyFilesLessOfEachCounts) {
+// 2,000 prefixes share the bytes, so 33,554 of each file are hashed.
+TEST_F(DataFingerprintTest, ManyFilesContributeFewerBytesEach) {
   std::vector<fs::path> many;
   for (size_t i = 0; i < 2000; ++i) many.push_back(prefixes_[i % prefixes_.size()]);
   const std::string before = fingerprint_of(many);
@@ -70,7 +70,7 @@ TEST_F(DataFingerprintTest, OfManyFilesLessOfEachCounts) {
   EXPECT_EQ(fingerprint_of(many), before);
 }
 
-TEST_F(DataFingerprintTest, LeavesOutWhatIsNoFile) {
+TEST_F(DataFingerprintTest, SkipsOtherKindsOfFiles) {
   fs::create_directory(folder_ / "tokens");
   put((folder_ / "tokens").string() + ".bin", "12345678");
   Hasher hasher;
@@ -80,7 +80,7 @@ TEST_F(DataFingerprintTest, LeavesOutWhatIsNoFile) {
   EXPECT_EQ(fingerprint_of({folder_ / "tokens"}), hasher.hex());
 }
 
-TEST_F(DataFingerprintTest, HasTheColumnsThatTheObjectiveReads) {
+TEST_F(DataFingerprintTest, IncludesColumnsThatTheObjectiveReads) {
   const std::vector<fs::path> prefixes = {folder_ / "a", folder_ / "b"};
   const auto column = [&](const char* prefix, const char* name) {
     fs::create_directories(folder_ / cat(prefix, ".columns"));
@@ -94,20 +94,20 @@ TEST_F(DataFingerprintTest, HasTheColumnsThatTheObjectiveReads) {
   EXPECT_EQ(fingerprint_with_columns("tokens", prefixes, {}), "tokens");
   const std::string before = now();
   put(column("b", "rewards"), "efgh");
-  EXPECT_EQ(now(), before) << "a column that is not read";
+  EXPECT_EQ(now(), before) << "an unread column";
   put(column("b", "advantages"), "1234567x");
-  EXPECT_NE(now(), before) << "another value";
+  EXPECT_NE(now(), before) << "a changed value";
   put(column("b", "advantages"), "12345678");
   EXPECT_EQ(now(), before);
   fs::remove(column("a", "advantages"));
-  EXPECT_NE(now(), before) << "a file less";
+  EXPECT_NE(now(), before) << "one file fewer";
   put(column("a", "advantages"), "1234");
   EXPECT_NE(fingerprint_with_columns("other tokens", prefixes, read), before);
   EXPECT_NE(fingerprint_with_columns("tokens", prefixes, {{"rewards"}}), before);
   EXPECT_NE(fingerprint_with_columns("tokens", prefixes, {{"advantages"}, {"rewards"}}), before);
 }
 
-TEST_F(DataFingerprintTest, NamesTheFilesThatWereWrittenLater) {
+TEST_F(DataFingerprintTest, NamesFilesModifiedLater) {
   const fs::file_time_type now = fs::file_time_type::clock::now();
   const auto write_at = [&](const char* name, int seconds) {
     put(folder_ / name, "x");

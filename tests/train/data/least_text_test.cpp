@@ -1,4 +1,4 @@
-// Text is refused by its size exactly if a byte-level tokenizer could not make enough tokens of it.
+// Text is refused by size exactly if a byte-level tokenizer could not produce enough tokens.
 #include "witan/train/data/least_text.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 constexpr const char* kTooShort = "tokens at most; ";
 
-// The message with which an action is refused; empty if it is not.
+// The error's message; empty if there is no error.
 std::string refusal_by(const std::function<void()>& action) {
   try {
     action();
@@ -51,7 +51,7 @@ class LeastText : public ::testing::Test {
     change(spec);
     return Tokenizer(spec);
   }
-  // Empty if a run that trains a tokenizer of bytes alone finds enough text, otherwise its message.
+  // Empty if a run that trains a tokenizer of bytes finds enough text; otherwise its message.
   std::string refusal_of_run(const std::string& run) {
     std::FILE* quiet = std::fopen("/dev/null", "w");
     const std::string why = refusal_by([&] {
@@ -66,16 +66,16 @@ class LeastText : public ::testing::Test {
   RunConfig config_;
 };
 
-TEST_F(LeastText, IsAsLongAsTheTokensThatBytesMake) {
+TEST_F(LeastText, IsTheLengthOfTokensFromBytes) {
   EXPECT_EQ(least_tokens_of_splits(config_.data), 18);
   const auto enough = file("enough.txt", std::string(17, 'x')), too_few = file("few.txt", std::string(16, 'x'));
   EXPECT_EQ(refusal(enough), "") << "an end of text is a token too";
   EXPECT_EQ(refusal(too_few),
             "my text has 16 bytes, which are 17 tokens at most; with seq_length 8 a sample to train on and one for "
             "validation need 18: give more text, or choose a smaller seq_length");
-  EXPECT_EQ(refusal({too_few[0], too_few[0]}), "") << "two files have 34";
+  EXPECT_EQ(refusal({too_few[0], too_few[0]}), "") << "two files have 34 bytes";
 
-  // The run itself, with a token for each byte.
+  // The run itself with a token for each byte.
   config_.data.data = (folder_ / "enough.txt").string();
   EXPECT_EQ(refusal_of_run("enough"), "");
   config_.data.data = (folder_ / "few.txt").string();
@@ -90,15 +90,15 @@ TEST_F(LeastText, EachPartOfAMixtureNeedsItsOwn) {
   EXPECT_THAT(refusal_of_run("mixed"), HasSubstr("few.txt has 16 bytes, which are 17 tokens at most; "));
 }
 
-TEST_F(LeastText, SizesOfRowsCountTheirNames) {
+TEST_F(LeastText, SizesOfRowsIncludeTheirKeys) {
   EXPECT_EQ(refusal(file("rows.jsonl", "{\"text\": \"xxxxx\"}\n")), "") << "18 bytes";
   EXPECT_THAT(refusal(file("few.jsonl", "{\"text\": \"xxxx\"}\n")), HasSubstr(kTooShort));
 }
 
-TEST_F(LeastText, WhereSizesDoNotTellNothingIsRefused) {
+TEST_F(LeastText, UnknownSizesAreAccepted) {
   const auto few = file("few.txt", "x");
   EXPECT_NE(refusal(few), "");
-  EXPECT_EQ(refusal(file("empty.txt", "")), "") << "it is told otherwise";
+  EXPECT_EQ(refusal(file("empty.txt", "")), "") << "empty files have their own error";
   std::vector<Source> zstd = few;
   write_file_atomically(folder_ / "few.txt", "\x28\xb5\x2f\xfd");
   EXPECT_EQ(refusal(zstd), "");
@@ -112,7 +112,7 @@ TEST_F(LeastText, WhereSizesDoNotTellNothingIsRefused) {
   EXPECT_EQ(refusal(few), "") << "conversations are packed";
 }
 
-TEST_F(LeastText, ATokenizerThatLengthensTextDecidesItself) {
+TEST_F(LeastText, TokenizersThatLengthenTextAreNotJudged) {
   const auto few = file("few.txt", "x");
   const Tokenizer bytes = tokenizer_that([](TokenizerSpec&) {});
   EXPECT_NE(refusal(few, &bytes), "");
@@ -123,14 +123,14 @@ TEST_F(LeastText, ATokenizerThatLengthensTextDecidesItself) {
   EXPECT_EQ(refusal(few, &normalised), "");
 }
 
-TEST_F(LeastText, AReplacementIsLongerThanWhatItStandsFor) {
+TEST_F(LeastText, ReplacementsAreLongerThanInvalidBytes) {
   const auto latin1 = file("latin1.txt", std::string(6, '\xe9'));
   EXPECT_NE(refusal(latin1), "");
   config_.data.replace_invalid_utf8 = true;
-  EXPECT_EQ(refusal(latin1), "") << "six times three bytes";
+  EXPECT_EQ(refusal(latin1), "") << "six replacements of three bytes";
 }
 
-TEST_F(LeastText, ASetNeedsASample) {
+TEST_F(LeastText, AValidationSetNeedsASample) {
   file("few.txt", std::string(7, 'x'));
   file("enough.txt", std::string(8, 'x'));
   const auto refusal_of = [&](const std::string& set) {

@@ -20,7 +20,7 @@ DataConfig of_shards(const std::string& path, const std::string& weights = "") {
   return config;
 }
 
-TEST(CheckDatasets, AWeightIsNoDataset) {
+TEST(CheckDatasets, AWeightIsNotADataset) {
   EXPECT_EQ(
       refusal(of_shards("1,a,b")),
       "data_path: 1 stands in the place of a dataset, and there is no 1.bin: if it is a weight, write weights and "
@@ -31,14 +31,14 @@ TEST(CheckDatasets, AWeightIsNoDataset) {
   const fs::path before = fs::current_path();
   fs::current_path(folder.path());
   write_file_atomically("2024.bin", "");
-  EXPECT_NO_THROW(check_datasets(of_shards("a,2024,b"))) << "names of years";
+  EXPECT_NO_THROW(check_datasets(of_shards("a,2024,b"))) << "years as names";
   fs::current_path(before);
   DataConfig split;
   split.train_data_path = "a", split.valid_data_path = "b,0.5,c";
   EXPECT_TRUE(refusal(split).starts_with("valid_data_path: 0.5 stands")) << refusal(split);
 }
 
-TEST(CheckDatasets, EveryDatasetHasAWeight) {
+TEST(CheckDatasets, EveryDatasetNeedsAWeight) {
   EXPECT_EQ(refusal(of_shards("a,b", "3,1,1")),
             "data_weights = 3,1,1: 3 weights for 2 datasets: give one for each, with commas between them");
   EXPECT_EQ(refusal(of_shards("a,b", "3,many")),
@@ -54,7 +54,7 @@ TEST(CheckDatasets, EveryDatasetHasAWeight) {
   EXPECT_TRUE(refusal(text).starts_with("data_schedule from step 5 = 1: 1 weight for 2 datasets")) << refusal(text);
 }
 
-TEST(CheckDatasets, SplitsAreShares) {
+TEST(CheckDatasets, SplitsMustBeShares) {
   DataConfig config;
   config.split = "99;1";
   EXPECT_EQ(refusal(config), "split = 99;1 must be up to three shares, of training, validation and test, as 969,30,1");

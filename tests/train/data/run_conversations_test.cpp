@@ -1,4 +1,4 @@
-// Runs that are fine-tuned on conversations, and additional validation sets.
+// Runs fine-tuned on conversations, and additional validation sets.
 #include "witan/train/data/run_conversations.h"
 
 #include <gtest/gtest.h>
@@ -97,7 +97,7 @@ class Conversing : public ::testing::Test {
   std::vector<std::string> warnings_;
 };
 
-// The sample is an answer, and not the continuation of a text, for which the model was not tuned.
+// The sample is an answer and not a continuation of text, on which the model was not trained.
 TEST_F(Conversing, SamplesContinueAConversation) {
   RunConfig given = config("sampled");
   given.train.sample_tokens = 8;
@@ -115,10 +115,10 @@ TEST_F(Conversing, SamplesContinueAConversation) {
   const std::string picky = (folder_ / "picky.jinja").string();
   std::ofstream(picky) << "{{ raise_exception('a system message first') }}";
   given.data.chat_template = picky;
-  EXPECT_EQ(sample_prompts(given, tokenizer).last, "The ") << "the template takes no question alone";
+  EXPECT_EQ(sample_prompts(given, tokenizer).last, "The ") << "the template refuses a single question";
 }
 
-// A validation set from shards has the same samples as one from the rows that they were made from.
+// A validation set of shards has the same samples as one of the rows from which they were made.
 TEST_F(Conversing, AValidationSetMayBeShards) {
   const RunConfig given = config("shards");
   const auto tokenizer = std::make_shared<const Tokenizer>(Tokenizer::load(given.data.tokenizer));
@@ -147,7 +147,7 @@ TEST_F(Conversing, AValidationSetMayBeShards) {
             std::string::npos);
 }
 
-TEST_F(Conversing, ARunLearnsAnswersAndHasACurveForEachSet) {
+TEST_F(Conversing, TrainsOnAnswersAndEvaluatesEachSet) {
   const RunResult result = run(config("a"));
   EXPECT_EQ(result.end, RunEnd::finished);
   const Metrics found = metrics("a");
@@ -169,12 +169,12 @@ TEST_F(Conversing, ARunLearnsAnswersAndHasACurveForEachSet) {
   EXPECT_EQ(kept->chat.source(), kTemplate);
 }
 
-TEST_F(Conversing, ResumesToTheBit) {
+TEST_F(Conversing, ResumesBitwise) {
   run(config("whole"));
   RunConfig first = config("parts");
   first.train.train_iters = 4;
   run(first);
-  fs::remove(folder_ / "chat.jsonl");  // the tokens are the run's own
+  fs::remove(folder_ / "chat.jsonl");  // the run has its own copy of the tokens
   EXPECT_EQ(run(config("parts")).resumed_from, 4);
   const auto a = metrics("whole").steps, b = metrics("parts").steps;
   ASSERT_EQ(a.size(), b.size());
@@ -184,7 +184,7 @@ TEST_F(Conversing, ResumesToTheBit) {
   }
 }
 
-// Packed conversations, with their positions and masks, give the same losses in all kinds of layouts.
+// Packed conversations with their positions and masks give the same losses in all kinds of layouts.
 TEST_F(Conversing, LayoutsAgree) {
   RunConfig one = config("one");
   one.parallel = {1, 1, 1};
@@ -208,7 +208,7 @@ TEST_F(Conversing, LayoutsAgree) {
   }
 }
 
-TEST_F(Conversing, SaysWhatIsMissing) {
+TEST_F(Conversing, ErrorsNameWhatIsMissing) {
   fs::remove(folder_ / "hf/chat_template.jinja");
   EXPECT_NE(message_of<ConfigError>([&] { run(config("no-template")); }).find("--chat-template FILE"),
             std::string::npos);

@@ -20,7 +20,7 @@
 namespace witan {
 namespace {
 
-// Token shards whose tokens are bytes.
+// Token shards with byte tokens.
 class RunDataTest : public ::testing::Test {
  protected:
   RunDataTest() : config_(testing::small_config()) {
@@ -44,7 +44,7 @@ class RunDataTest : public ::testing::Test {
     writer.finish();
     return open_run_data(config_, tokenizer_, folder_ / "tokens");
   }
-  // Ten times a, ten times b …
+  // Ten times a, ten times b, and so on.
   RunData open_letters() {
     std::vector<std::string> documents;
     for (char letter = 'a'; letter <= 'z'; ++letter) documents.emplace_back(10, letter);
@@ -56,7 +56,7 @@ class RunDataTest : public ::testing::Test {
   std::shared_ptr<const Tokenizer> tokenizer_;
 };
 
-TEST_F(RunDataTest, NoTokenIsTrainedOnAndHeldOut) {
+TEST_F(RunDataTest, TrainingAndHeldOutTokensAreDisjoint) {
   const RunData data = open_letters();
   const auto letters = [&](const SampleSource& samples) {
     std::set<int32_t> seen;
@@ -74,8 +74,8 @@ TEST_F(RunDataTest, NoTokenIsTrainedOnAndHeldOut) {
   for (const int32_t letter : held_out) EXPECT_FALSE(trained.contains(letter)) << tokenizer_->token_bytes(letter);
 }
 
-// Token files of llm.c and modded-nanogpt, in which the end-of-text token begins a document instead of ending it.
-TEST_F(RunDataTest, ATokenFileIsReadAsShardsAre) {
+// Token files of llm.c and modded-nanogpt, where the end-of-text token begins a document instead of ending it.
+TEST_F(RunDataTest, ReadsTokenFilesLikeShards) {
   const auto bytes_of = [](const auto& numbers) {
     return std::string(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(numbers[0]));
   };
@@ -110,8 +110,8 @@ TEST_F(RunDataTest, ATokenFileIsReadAsShardsAre) {
   EXPECT_EQ(narrow, trained_on("llama3.bin"));
 }
 
-// Seven samples in batches of three: the last batches are filled up with rows that do not count.
-TEST_F(RunDataTest, EveryLookCountsTheSameTargetsOnceUnderAnyLayout) {
+// Seven samples in batches of three: the last batches are padded with rows that do not count.
+TEST_F(RunDataTest, EvaluationsCountTheSameTargetsOnceInEveryLayout) {
   const RunData data = open_letters();
   ASSERT_GE(data.held_out->per_epoch(), 7);
   std::multiset<std::pair<int32_t, int32_t>> expected;  // token, target
@@ -148,14 +148,14 @@ TEST_F(RunDataTest, EveryLookCountsTheSameTargetsOnceUnderAnyLayout) {
   }
 }
 
-TEST_F(RunDataTest, TheFingerprintIsThatOfTheTokensAndNotOfTheirNumberAlone) {
+TEST_F(RunDataTest, TheFingerprintCoversTokensAndNotOnlyTheirNumber) {
   const std::string first = open({"one two three four", "five six seven"}).fingerprint;
   EXPECT_EQ(open({"one two three four", "five six seven"}).fingerprint, first);
   EXPECT_NE(open({"one two three four", "five six Seven"}).fingerprint, first);
   EXPECT_NE(open({"one two three fou", "rfive six seven"}).fingerprint, first);
 }
 
-TEST_F(RunDataTest, TheBigramModelKnowsTheTrainingTextAlone) {
+TEST_F(RunDataTest, TheBigramModelUsesOnlyTrainingText) {
   const RunData data = open_letters();
   const auto batches = held_out_batches(data, evaluation_samples(data, config_.train), config_.train.micro_batch_size);
   const BigramModel model = count_bigrams(data.train->dataset(), 257, tokenizer_->end_of_text());
@@ -165,11 +165,11 @@ TEST_F(RunDataTest, TheBigramModelKnowsTheTrainingTextAlone) {
       if (batch.loss_mask[i] > 0) bits -= std::log2(model.probability(batch.tokens[i], batch.targets[i]));
   const double found = bigram_bits_per_byte(data, batches);
   EXPECT_NEAR(found, bits / target_bytes(batches, *tokenizer_), 1e-9 * found);
-  EXPECT_GT(found, 6);  // it never saw these letters; who did needs almost nothing
+  EXPECT_GT(found, 6);  // these letters are not in its text; a model that knew them would need almost no bits
 }
 
 // MegatronPretrainingSampler's order: consecutive samples, micro-batch by micro-batch.
-TEST_F(RunDataTest, MegatronsSamplesComeInItsOrderUnderAnyLayout) {
+TEST_F(RunDataTest, MegatronSamplesKeepTheirOrderInEveryLayout) {
   config_.data.data_samples = "megatron";
   config_.data.split = "6,3,1";
   config_.train.train_iters = 30;
@@ -202,7 +202,7 @@ TEST_F(RunDataTest, MegatronsSamplesComeInItsOrderUnderAnyLayout) {
     }
 }
 
-TEST_F(RunDataTest, MegatronsOrderDependsOnTheRunsLengthByItsEpochs) {
+TEST_F(RunDataTest, MegatronsOrderDependsOnTheNumberOfEpochs) {
   config_.data.data_samples = "megatron";
   config_.data.split = "8,2";
   config_.train.train_iters = 6;
@@ -220,7 +220,7 @@ TEST_F(RunDataTest, MegatronsOrderDependsOnTheRunsLengthByItsEpochs) {
   EXPECT_NE(test::message_of<DataError>([&] { open_letters(); }).find("give weights"), std::string::npos);
 }
 
-TEST_F(RunDataTest, MegatronsSplitsNeedNoPartThatIsNotEvaluated) {
+TEST_F(RunDataTest, MegatronSplitsMayOmitUnusedParts) {
   config_.data.data_samples = "megatron";
   config_.train.train_iters = 6;
   config_.data.split = "8,1,1";
@@ -236,15 +236,15 @@ TEST_F(RunDataTest, MegatronsSplitsNeedNoPartThatIsNotEvaluated) {
   config_.train.full_validation = true;
   const auto refusal = [&] { return test::message_of<DataError>([&] { open_letters(); }); };
   EXPECT_NE(refusal().find("leaves nothing to evaluate on"), std::string::npos);
-  // A split with a share that is evaluated must have sequences.
+  // An evaluated split with a share must have sequences.
   config_.train.full_validation = false;
   config_.train.eval_iters = 1;
   config_.data.split = "999999,500000,1";
   EXPECT_NE(refusal().find("the test split has 0"), std::string::npos);
 }
 
-// Datasets of one letter each, in a folder and beside it.
-TEST_F(RunDataTest, DatasetsAreMixedByTheirWeights) {
+// Datasets of one letter each, inside and outside of a folder.
+TEST_F(RunDataTest, MixesDatasetsByWeight) {
   const auto write = [&](const std::string& name, char letter, int documents) {
     IndexedWriter writer(folder_ / name, tokenizer_->vocab_size());
     for (int d = 0; d < documents; ++d) writer.add(tokenizer_->encode(std::string(30, letter)));
@@ -272,7 +272,7 @@ TEST_F(RunDataTest, DatasetsAreMixedByTheirWeights) {
   auto found = letters(*opened().train, 0, 240);  // by size: 60, 30, 30 documents
   EXPECT_TRUE(near(found['a'], 120) && near(found['b'], 60)) << found['a'] << ' ' << found['b'];
   config_.data.data_weights = "1,1,4";
-  config_.data.data_temperature = 2;  // 1, 1, 2
+  config_.data.data_temperature = 2;  // proportions 1, 1, 2
   RunData data = opened();
   found = letters(*data.train, 0, 240);
   EXPECT_TRUE(near(found['a'], 60) && near(found['c'], 120)) << found['a'] << ' ' << found['c'];
@@ -298,8 +298,9 @@ TEST_F(RunDataTest, DatasetsAreMixedByTheirWeights) {
   EXPECT_NE(test::message_of<ConfigError>([&] { opened(); }).find("2 weights for 3 datasets"), std::string::npos);
 }
 
-// Datasets of unequal size are read for the given numbers of epochs, whereas weights would give shares of the samples.
-TEST_F(RunDataTest, DatasetsAreReadAsManyEpochsAsIsSaid) {
+// Datasets of different sizes are read for the given numbers of epochs, whereas weights would give shares of the
+// samples.
+TEST_F(RunDataTest, ReadsDatasetsForTheGivenEpochs) {
   const auto write = [&](const std::string& name, int documents) {
     IndexedWriter writer(folder_ / name, tokenizer_->vocab_size());
     for (int d = 0; d < documents; ++d) writer.add(tokenizer_->encode(std::string(30, name[0])));
@@ -313,7 +314,7 @@ TEST_F(RunDataTest, DatasetsAreReadAsManyEpochsAsIsSaid) {
   config_.data.data_weights = "1x, 3x";
   const auto one = uses_of(700);
   EXPECT_NEAR(one[1].epochs, 3 * one[0].epochs, 0.06);
-  EXPECT_GT(one[0].samples, one[1].samples) << "there is more of it";
+  EXPECT_GT(one[0].samples, one[1].samples) << "this dataset is larger";
   config_.data.data_schedule = "51=0x,1x";  // from sample 350 on
   const auto before = uses_of(350), after = uses_of(700);
   EXPECT_EQ(after[0].samples, before[0].samples);
@@ -329,7 +330,7 @@ TEST_F(RunDataTest, DatasetsAreReadAsManyEpochsAsIsSaid) {
 }
 
 // Files and folders of a mixture are tokenized separately; a resumed run reads their tokens.
-TEST_F(RunDataTest, TextsAreMixedByTheirWeights) {
+TEST_F(RunDataTest, MixesTextsByWeight) {
   for (const auto& [name, letter] : {std::pair{"a.txt", 'a'}, {"b.txt", 'b'}, {"more/b.txt", 'b'}}) {
     std::string text;
     for (int i = 0; i < 40; ++i) text.append(20, letter).append("\n\n");
@@ -363,8 +364,8 @@ TEST_F(RunDataTest, TextsAreMixedByTheirWeights) {
   std::fclose(quiet);
 }
 
-// Short documents and long ones, of which only the latter are cut.
-TEST_F(RunDataTest, DocumentsArePackedWhole) {
+// Of short and long documents, only long ones are cut.
+TEST_F(RunDataTest, PacksWholeDocuments) {
   config_.data.data_packing = "best_fit";
   config_.data.seq_length = 24;
   std::vector<std::string> documents;
@@ -396,8 +397,8 @@ TEST_F(RunDataTest, DocumentsArePackedWhole) {
   EXPECT_NEAR(static_cast<double>(of_second), 40, 2);
 }
 
-// Every validation sample is read once, regardless of the weights for training.
-TEST_F(RunDataTest, FullValidationTakesEverySampleOnce) {
+// Every validation sample is read once, whatever the weights for training.
+TEST_F(RunDataTest, FullValidationUsesEverySampleOnce) {
   open_letters();
   const std::string tokens = (folder_ / "tokens").string();
   config_.train.train_iters = 2;
@@ -415,9 +416,9 @@ TEST_F(RunDataTest, FullValidationTakesEverySampleOnce) {
   const auto mixed = counted(open_run_data(config_, tokenizer_, config_.data.data_path));
   config_.data.data_path = tokens;
   const auto alone = counted(open_run_data(config_, tokenizer_, tokens));
-  ASSERT_GT(alone.size(), 7u) << "more than eval_iters would take";
+  ASSERT_GT(alone.size(), 7u) << "more than eval_iters allows";
   EXPECT_EQ(mixed.size(), alone.size());
-  for (const auto& [sample, times] : mixed) EXPECT_EQ(times, 2 * alone.at(sample)) << "the dataset is there twice";
+  for (const auto& [sample, times] : mixed) EXPECT_EQ(times, 2 * alone.at(sample)) << "the dataset is listed twice";
 
   config_.data.data_samples = "megatron";
   config_.data.split = "5,5";
@@ -428,7 +429,7 @@ TEST_F(RunDataTest, FullValidationTakesEverySampleOnce) {
   EXPECT_EQ(evaluation_samples(blended, config_.train), 3 * ((13 * 11 - 1) / 8));
 }
 
-TEST_F(RunDataTest, SchedulesOfWeightsRise) {
+TEST_F(RunDataTest, ScheduledWeightsMustHaveIncreasingSteps) {
   const auto refused = [](const char* schedule) {
     return test::message_of<ConfigError>([&] { parse_data_schedule(schedule, 2); });
   };
@@ -443,8 +444,8 @@ TEST_F(RunDataTest, SchedulesOfWeightsRise) {
   EXPECT_NE(refused("9=1").find("1 weight for 2 datasets"), std::string::npos);
 }
 
-// Rows beyond the last sample do not count.
-TEST_F(RunDataTest, SourcesThatEndAreFilledUp) {
+// Rows after the last sample do not count.
+TEST_F(RunDataTest, PadsSourcesThatEnd) {
   config_.data.data_samples = "megatron";
   config_.data.split = "8,2";
   config_.train.train_iters = config_.train.eval_interval = 1;
@@ -461,7 +462,8 @@ TEST_F(RunDataTest, SourcesThatEndAreFilledUp) {
   EXPECT_EQ(targets, expected);
 }
 
-// A start ends at each stage before its first checkpoint; then another follows with other text or another tokenizer.
+// A start ends at each stage before its first checkpoint, and another start with other text or another tokenizer
+// follows.
 class LeftOverTest : public ::testing::Test {
  protected:
   LeftOverTest() {
@@ -492,7 +494,7 @@ class LeftOverTest : public ::testing::Test {
   std::string other_;
 };
 
-TEST_F(LeftOverTest, DecidesNothingOfARunThatNeverTrained) {
+TEST_F(LeftOverTest, DoesNotAffectARunThatNeverTrained) {
   prepare("run");
   config_.data.data = other_;
   RunData data = prepare("run"), expected = prepare("untouched");
@@ -512,15 +514,15 @@ TEST_F(LeftOverTest, DecidesNothingOfARunThatNeverTrained) {
   }
 }
 
-// A first save that failed has left only its folder.
-TEST_F(LeftOverTest, AnEmptyFolderOfCheckpointsIsNoCheckpoint) {
+// A failed first save has left only its folder.
+TEST_F(LeftOverTest, AnEmptyCheckpointFolderIsIgnored) {
   const std::string first = prepare("run").fingerprint;
   fs::create_directories(own_ / "runs/run/checkpoints");
   config_.data.data = other_;
   EXPECT_NE(prepare("run").fingerprint, first);
 }
 
-TEST_F(LeftOverTest, ARunWithACheckpointKeepsWhatItWasBegunWith) {
+TEST_F(LeftOverTest, ARunWithACheckpointKeepsItsSettings) {
   const RunData first = prepare("run");
   fs::create_directories(own_ / "runs/run/checkpoints/step-2");
   config_.data.data = other_;
@@ -529,7 +531,7 @@ TEST_F(LeftOverTest, ARunWithACheckpointKeepsWhatItWasBegunWith) {
   EXPECT_EQ(data.tokenizer->hash(), first.tokenizer->hash());
 }
 
-TEST_F(LeftOverTest, WhatAFolderHasThatIsNoTextIsTold) {
+TEST_F(LeftOverTest, ReportsFilesOfAFolderThatAreNotText) {
   fs::create_directories(own_ / "text");
   fs::rename(other_, own_ / "text/b.txt");
   write_file_atomically(own_ / "text/picture.png", std::string("\x89PNG\0\0", 6));

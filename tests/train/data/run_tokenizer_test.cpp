@@ -19,7 +19,7 @@ class TrainedTokenizer : public ::testing::Test {
     write("the king asked his council of experts about ships and corn, and about the corn again. ");
   }
   void write(const std::string& text) { put(folder_ / "text/a.txt", text); }
-  // The tokenizer.json afterwards.
+  // The resulting tokenizer.json.
   std::string train() {
     char* said = nullptr;
     size_t size = 0;
@@ -49,7 +49,7 @@ TEST_F(TrainedTokenizer, IsTrainedOnce) {
   EXPECT_TRUE(reused()) << said_;
 }
 
-TEST_F(TrainedTokenizer, IsTrainedAnewForOtherTextOrOptions) {
+TEST_F(TrainedTokenizer, IsRetrainedForOtherTextOrOptions) {
   const std::string first = train();
   config_.vocab_size = 280;
   const std::string larger = train();
@@ -80,14 +80,14 @@ TEST_F(TrainedTokenizer, IsTrainedAnewForOtherTextOrOptions) {
   EXPECT_FALSE(reused());
 }
 
-// The files of a process that ends at each moment: the record loses its hash before the tokenizer changes.
-TEST_F(TrainedTokenizer, AnUnfinishedOneDecidesNothing) {
+// The files of a process that ended at each point: the record loses its hash before the tokenizer changes.
+TEST_F(TrainedTokenizer, UnfinishedTrainingIsIgnored) {
   const std::string good = train();
   const fs::path record = tokenizer_record(path_);
   EXPECT_EQ(record, folder_ / "out/tokenizer.record.json");
   const std::string recorded = read_file(record);
   for (const std::string& left : {std::string(), std::string("{\"format\""), recorded}) {
-    put(path_, good + " ");  // of another start
+    put(path_, good + " ");  // from another start
     fs::remove(record);
     if (!left.empty()) put(record, left);
     EXPECT_EQ(train(), good) << left;
@@ -95,7 +95,7 @@ TEST_F(TrainedTokenizer, AnUnfinishedOneDecidesNothing) {
     EXPECT_EQ(read_file(record), recorded);
   }
   fs::remove(path_);
-  EXPECT_EQ(train(), good) << "a record alone";
+  EXPECT_EQ(train(), good) << "a record without a tokenizer";
 }
 
 }  // namespace

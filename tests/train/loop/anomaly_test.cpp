@@ -1,5 +1,5 @@
-// NaN and spikes that are injected into runs never reach the weights, their origin is reported, and the run continues
-// alike on all ranks and after it is resumed.
+// Injected NaNs and spikes never reach the weights, their origin is reported, and the run continues equally on all
+// ranks and after resuming.
 #include "witan/train/loop/anomaly.h"
 
 #include <gmock/gmock.h>
@@ -72,7 +72,7 @@ class Anomalies : public testing::Trainer {
   }
 };
 
-// A skipped update leaves weights, moments and buffers unchanged: they are those of the step before.
+// A skipped update leaves weights, moments and buffers as they were after the previous step.
 TEST_F(Anomalies, ANanInTheDataIsSkippedAndNamed) {
   RunConfig skips = config("skips"), before = config("before");
   before.train.train_iters = 7;
@@ -109,14 +109,14 @@ TEST_F(Anomalies, ANanInTheDataIsSkippedAndNamed) {
   EXPECT_EQ(weights_of(checkpoint("skips", 8)), weights_of(checkpoint("before", 7)));
 }
 
-// For a NaN in an expert's weights the report names the expert and its rank, and a rewind restores the weights.
-TEST_F(Anomalies, AnExpertWithANanIsNamedAndMendedByARewind) {
+// For a NaN in an expert's weights, the report names the expert and its rank, and a rewind restores the weights.
+TEST_F(Anomalies, AnExpertWithANanIsNamedAndRestoredByARewind) {
   RunConfig ill = config("ill"), well = config("well");
   ill.parallel = well.parallel = {2, 2, 2};
   ill.train.on_nan = "rewind";
   std::string name, expert;
   const auto injection = [&](int rank, int64_t step, std::vector<Batch>&, Engine& engine) {
-    if (step != 7 || rank != 1 || !name.empty()) return;  // only once, though the step is repeated
+    if (step != 7 || rank != 1 || !name.empty()) return;  // only once, although the step is repeated
     for (Parameter* parameter : engine.model().parameters())
       if (parameter->spec().expert) name = parameter->name();
     const Parameter& experts = parameter_named(engine, name);
@@ -138,7 +138,7 @@ TEST_F(Anomalies, AnExpertWithANanIsNamedAndMendedByARewind) {
   EXPECT_EQ(state("ill", 12).updates, 12);
   EXPECT_EQ(steps("ill").size(), 12u);
 
-  // Compares it with a run that leaves out the same samples from the start.
+  // Compares it with a run that skips the same samples from the start.
   RunConfig four = well;
   four.train.train_iters = 4;
   run(four);
@@ -151,8 +151,8 @@ TEST_F(Anomalies, AnExpertWithANanIsNamedAndMendedByARewind) {
   expect_same_steps("ill", "well");
 }
 
-// A transient fault, in one rank's gradient before it is reduced, does not show when the step is computed again.
-TEST_F(Anomalies, AGradientThatWasNotFiniteOnceIsSaidToBePassing) {
+// A transient fault in one rank's gradient before its reduction does not recur when the step is repeated.
+TEST_F(Anomalies, AnIrreproducibleFaultIsReportedAsTransient) {
   RunConfig passing = config("passing");
   int times = 0;
   const auto injection = [&](int rank, int64_t step, std::vector<Batch>&, Engine& engine) {
@@ -189,11 +189,11 @@ TEST_F(Anomalies, StopEndsTheRunBeforeTheUpdate) {
   EXPECT_EQ(anomalies("stops").back().action, "stop");
 }
 
-// Runs of four ranks in each layout continue after a rewind. A run that is killed after the rewind, or stopped before
+// Runs of four ranks continue after a rewind in each layout. A run that is killed after the rewind, or stopped before
 // the step, ends with the same bits.
 class AnomalousLayouts : public Anomalies, public ::testing::WithParamInterface<const char*> {};
 
-TEST_P(AnomalousLayouts, ARunRewindsAndResumesToTheBit) {
+TEST_P(AnomalousLayouts, ARunRewindsAndResumesBitwise) {
   const auto laid = [&](const std::string& name) {
     RunConfig config = this->config(name);
     config.parallel = {1, 1, 1};
@@ -203,7 +203,7 @@ TEST_P(AnomalousLayouts, ARunRewindsAndResumesToTheBit) {
     config.train.on_nan = "rewind";
     return config;
   };
-  // Depends on the data, so that the fault returns with the same samples.
+  // The fault depends on the data, so it recurs with the same samples.
   std::vector<int32_t> tokens;
   run_injected(laid("looks"), [&](int rank, int64_t step, std::vector<Batch>& batches, Engine&) {
     if (rank == 0 && step == 7) tokens = batches.front().tokens;
@@ -231,15 +231,15 @@ TEST_P(AnomalousLayouts, ARunRewindsAndResumesToTheBit) {
                                 throw IoError("killed");
                             }),
                IoError);
-  // The fault has passed, and the samples stay left out.
+  // The fault is gone, and the samples remain skipped.
   run(killed);
   EXPECT_EQ(weights("whole", 12), weights("killed", 12));
   expect_same_steps("whole", "killed");
 }
 
-// The moments of the steps that a rewind takes back led to the anomaly. The optimizer of a later checkpoint is that of
-// the present call, and is loaded.
-TEST_F(Anomalies, ARewindToWhereTheOptimizerBeganAnewBeginsItAnewAgain) {
+// The moments of steps undone by a rewind led to the anomaly. A later checkpoint's optimizer belongs to the present
+// call and is loaded.
+TEST_F(Anomalies, ARewindToAResetOptimizerResetsItAgain) {
   RunConfig first = config("anew");
   first.train.train_iters = 4;
   run(first);
@@ -253,7 +253,7 @@ TEST_F(Anomalies, ARewindToWhereTheOptimizerBeganAnewBeginsItAnewAgain) {
              std::ranges::all_of(testing::values(one.local), [](double value) { return value == 0; });
     });
   };
-  std::vector<int64_t> begun, begun_anew;  // steps of rank 0, and those that began with moments of 0
+  std::vector<int64_t> begun, begun_anew;  // steps of rank 0, and those that started with zero moments
   run_injected(anew, [&](int rank, int64_t step, std::vector<Batch>& batches, Engine& engine) {
     if (rank != 0) return;
     const bool first_time = std::ranges::find(begun, step) == begun.end();
@@ -275,8 +275,8 @@ INSTANTIATE_TEST_SUITE_P(Meshes, AnomalousLayouts,
                            return name;
                          });
 
-// The anomalous step is the one after which the run is to end: it rewinds, and ends there.
-TEST_F(Anomalies, ARunThatRewindsWhileItIsEndedResumesToTheBit) {
+// The anomalous step is the one after which the run should end: it rewinds and ends there.
+TEST_F(Anomalies, ARunThatRewindsWhileEndingResumesBitwise) {
   struct Case {
     const char* name;
     RunEnd end;
@@ -291,7 +291,7 @@ TEST_F(Anomalies, ARunThatRewindsWhileItIsEndedResumesToTheBit) {
     config.train.on_nan = "rewind";
     return config;
   };
-  // Depends on the data, so that the fault returns with the same samples.
+  // The fault depends on the data, so it recurs with the same samples.
   std::vector<int32_t> tokens;
   run_injected(rewinding("looks"), [&](int rank, int64_t step, std::vector<Batch>& batches, Engine&) {
     if (rank == 0 && step == 7) tokens = batches.front().tokens;
@@ -310,7 +310,7 @@ TEST_F(Anomalies, ARunThatRewindsWhileItIsEndedResumesToTheBit) {
       if (by_data(batches) && one.signal != 0) std::raise(one.signal);
     });
     EXPECT_EQ(ended.end, one.end) << one.name;
-    EXPECT_EQ(ended.step, 4) << "where it stands\n" << one.name;
+    EXPECT_EQ(ended.step, 4) << "at its position\n" << one.name;
     verify_checkpoint(open_checkpoint(checkpoint(one.name, 4)));
     EXPECT_FALSE(fs::exists(checkpoint(one.name, 7))) << one.name;
     EXPECT_THAT(read_file(folder_ / one.name / "train.log"),
@@ -318,7 +318,7 @@ TEST_F(Anomalies, ARunThatRewindsWhileItIsEndedResumesToTheBit) {
     const Metrics metrics = read_metrics(folder_ / one.name / "metrics.jsonl");
     ASSERT_TRUE(metrics.end);
     EXPECT_EQ(metrics.end->reason, reason_of(one.end));
-    EXPECT_EQ(metrics.steps.back().step, 4) << "those that were taken back are forgotten";
+    EXPECT_EQ(metrics.steps.back().step, 4) << "undone steps are removed";
     ASSERT_EQ(metrics.anomalies.size(), 1u);
     EXPECT_EQ(metrics.anomalies[0].action, "rewind");
     config.train.exit_interval = 0;
@@ -331,7 +331,7 @@ TEST_F(Anomalies, ARunThatRewindsWhileItIsEndedResumesToTheBit) {
   }
 }
 
-TEST_F(Anomalies, MaxRewindsEndsARunThatKeepsComingBack) {
+TEST_F(Anomalies, MaxRewindsEndsARunWithRecurringAnomalies) {
   RunConfig endless = config("endless");
   endless.train.on_nan = "rewind";
   endless.train.max_rewinds = 2;
@@ -344,20 +344,20 @@ TEST_F(Anomalies, MaxRewindsEndsARunThatKeepsComingBack) {
   EXPECT_EQ(events[2].action, "stop");
 }
 
-TEST_F(Anomalies, StopBeforeAnyCheckpointDoesNotSpeakOfOne) {
+TEST_F(Anomalies, StopWithoutACheckpointDoesNotMentionOne) {
   RunConfig stops = config("early-stop");
   stops.train.on_nan = "stop";
   EXPECT_THAT(message_of<DivergedError>([&] { run_injected(stops, nan_in_data(2, 0)); }),
               HasSubstr("nothing was saved yet: start again with --on-nan skip or a smaller --lr"));
 }
 
-TEST_F(Anomalies, ACheckpointAmongStepsThatWentWrongIsNotReturnedTo) {
+TEST_F(Anomalies, NeverRewindsToACheckpointAmongAnomalies) {
   RunConfig streak = config("streak");
   streak.train.on_nan = "rewind";
   const auto injected = [](int rank, int64_t step, std::vector<Batch>& batches, Engine&) {
     if (rank == 0 && step >= 2 && step <= 5) batches.back().loss_mask[3] = kNan;
   };
-  streak.train.exit_interval = 4;  // ends and saves after the third of four consecutive ones
+  streak.train.exit_interval = 4;  // ends and saves after the third of four consecutive anomalies
   run_injected(streak, injected);
   ASSERT_TRUE(fs::exists(checkpoint("streak", 4)));
   streak.train.exit_interval = 0;
@@ -369,7 +369,7 @@ TEST_F(Anomalies, ACheckpointAmongStepsThatWentWrongIsNotReturnedTo) {
   EXPECT_EQ(state("streak", 12).updates, 8);
 }
 
-TEST_F(Anomalies, WithoutACheckpointThereIsNothingToGoBackTo) {
+TEST_F(Anomalies, WithoutACheckpointThereIsNoRewind) {
   RunConfig early = config("early");
   early.train.on_nan = "rewind";
   run_injected(early, nan_in_data(2, 0));
@@ -378,8 +378,8 @@ TEST_F(Anomalies, WithoutACheckpointThereIsNothingToGoBackTo) {
   EXPECT_EQ(state("early", 12).updates, 11);
 }
 
-// A loss spike is found by skip_step_sigma, and undone.
-TEST_F(Anomalies, ASpikeRewindsAndTheWindowIsTheCheckpoints) {
+// skip_step_sigma detects a loss spike, which is undone.
+TEST_F(Anomalies, ASpikeRewindsAndRestoresTheWindow) {
   RunConfig spiky = config("spiky");
   spiky.optimizer.skip_step_sigma = 50;
   spiky.optimizer.skip_step_window = 6;
@@ -393,11 +393,11 @@ TEST_F(Anomalies, ASpikeRewindsAndTheWindowIsTheCheckpoints) {
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].what, "spike");
   EXPECT_EQ(events[0].action, "rewind");
-  EXPECT_EQ(state("spiky", 12).spikes.steps, 12) << "of the steps that stayed";
+  EXPECT_EQ(state("spiky", 12).spikes.steps, 12) << "of the remaining steps";
 }
 
-// One rank computes the step again from its folder, with the same loss.
-TEST_F(Anomalies, TheFolderHasWhatTheStepWasComputedFrom) {
+// One rank recomputes the step from its folder with the same loss.
+TEST_F(Anomalies, TheFolderHasTheInputsOfTheStep) {
   RunConfig kept = config("kept");
   std::vector<std::vector<Batch>> batches(2);
   run_injected(kept, [&](int rank, int64_t step, std::vector<Batch>& own, Engine&) {
@@ -439,7 +439,7 @@ size_t count_of(const std::string& text, const std::string& part) {
   return count;
 }
 
-// The log has a line for each step, and says only once that later ones are not investigated.
+// The log has a line for each anomaly and says once that later ones are not investigated.
 TEST_F(Anomalies, OnlyTheFirstAreKept) {
   RunConfig often = config("often");
   often.train.keep_anomalies = 1;
@@ -458,12 +458,12 @@ TEST_F(Anomalies, OnlyTheFirstAreKept) {
   EXPECT_EQ(count_of(log, "; the step was skipped"), 4u) << log;
 }
 
-TEST_F(Anomalies, ThatLaterOnesAreNotKeptIsSaidOnceOfRewindsToo) {
+TEST_F(Anomalies, ReportsOnceThatLaterRewindsAreNotKept) {
   RunConfig often = config("back");
   often.train.keep_anomalies = 1;
   often.train.on_nan = "rewind";
   often.train.max_rewinds = 10;
-  const std::vector<int64_t> wrong = {5, 6, 7, 6};  // in this order; each sends the run back to step 4
+  const std::vector<int64_t> wrong = {5, 6, 7, 6};  // in this order; each rewinds the run to step 4
   size_t injected = 0;
   run_injected(often, [&](int rank, int64_t step, std::vector<Batch>& batches, Engine&) {
     if (rank != 0 || injected == wrong.size() || step != wrong[injected]) return;

@@ -13,7 +13,7 @@ namespace {
 using test::message_of;
 using testing::Trainer;
 
-// With a learning rate of 0 no evaluation is better than the first, at step 2.
+// With a learning rate of 0 no evaluation is better than the first one, at step 2.
 class EarlyStopping : public Trainer {
  protected:
   RunConfig still(const std::string& run) {
@@ -35,7 +35,7 @@ TEST_F(EarlyStopping, EndsTheRunAndSavesIt) {
   EXPECT_TRUE(fs::exists(checkpoint("a", 6)));
 }
 
-TEST_F(EarlyStopping, IsTheSameWhereverTheRunIsResumed) {
+TEST_F(EarlyStopping, IsIndependentOfWhereTheRunIsResumed) {
   run(still("whole"));
   for (const int64_t stop : {1, 3, 4, 5}) {
     RunConfig first = still("parts");
@@ -58,7 +58,7 @@ TEST_F(EarlyStopping, EveryStepIsRecorded) {
   EXPECT_EQ(metrics("a").steps.back().step, 6);
 }
 
-TEST_F(EarlyStopping, WithoutItARunGoesOn) {
+TEST_F(EarlyStopping, IsOffByDefault) {
   RunConfig config = still("a");
   config.train.early_stopping_patience = 0;
   EXPECT_EQ(run(config).step, 12);
@@ -73,7 +73,7 @@ TEST_F(EarlyStopping, NeedsEvaluations) {
 }
 
 // The second call has a learning rate that destroys the model.
-TEST_F(EarlyStopping, TheBestCheckpointIsKept) {
+TEST_F(EarlyStopping, KeepsTheBestCheckpoint) {
   RunConfig config = this->config("a");
   config.optimizer.lr = config.optimizer.min_lr = 0.01;
   config.optimizer.lr_warmup_iters = 0;
@@ -109,10 +109,10 @@ TEST_F(EarlyStopping, TheBestCheckpointIsKept) {
   EXPECT_EQ(open_run(folder_.path(), "a@best@best").folder, folder_ / "a@best");
   EXPECT_EQ(open_run(folder_.path(), "a@12").folder, folder_ / "a");
   fs::remove_all(folder_ / "a");
-  EXPECT_EQ(open_run(folder_.path(), "a@best").checkpoint.step, 12) << "the only run that is meant";
+  EXPECT_EQ(open_run(folder_.path(), "a@best").checkpoint.step, 12) << "the only run that matches";
 }
 
-TEST_F(EarlyStopping, BestTellsWhereTheBestWeightsAreLost) {
+TEST_F(EarlyStopping, ReportsWhereTheBestWeightsAreLost) {
   RunConfig config = this->config("a");
   config.optimizer.lr = config.optimizer.min_lr = 0.01;
   config.optimizer.lr_warmup_iters = 0;
@@ -134,7 +134,7 @@ TEST_F(EarlyStopping, BestTellsWhereTheBestWeightsAreLost) {
       "{:.4f}",
       best->loss, best->step, opened.checkpoint.step, taken);
   EXPECT_THAT(opened.warnings, ::testing::ElementsAre(::testing::StartsWith(lost)));
-  EXPECT_THAT(open_run(folder_.path(), "a").warnings, ::testing::IsEmpty()) << "nobody asked for the best";
+  EXPECT_THAT(open_run(folder_.path(), "a").warnings, ::testing::IsEmpty()) << "the best was not requested";
 
   RunConfig next = this->config("b");
   next.train.init_from = "a@best";

@@ -1,4 +1,4 @@
-// If a rank does not reach a collective call, the others name the call, and the place in the step where they wait.
+// If a rank does not reach a collective, the others name the call and the place in the step where they wait.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -83,7 +83,7 @@ TEST(HangErrors, NameStepPassAndLayerOnThreads) {
   EXPECT_THAT(backward, HasSubstr("rank 0 waited in step 1, backward of micro-batch 0, layers.1.moe (exchange_rows)"));
 }
 
-TEST(HangErrors, NameTheParameterWhoseGradientsAreSummed) {
+TEST(HangErrors, NameTheParameterWhoseGradientsAreReduced) {
   const TraceContext reduction = {.step = 2, .phase = TraceContext::Phase::backward, .module = "embedding.weight"};
   const RunConfig config = config_of(2, 1);
   EXPECT_THAT(said_by_threads(config, reduction),

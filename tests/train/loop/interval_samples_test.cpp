@@ -24,7 +24,7 @@ class IntervalSamples : public testing::Trainer {
   std::string samples_of(const std::string& name) { return read_file(folder_ / name / "samples.jsonl"); }
 };
 
-TEST_F(IntervalSamples, StandInTheFileTheMetricsAndTheLog) {
+TEST_F(IntervalSamples, AreInTheFileTheMetricsAndTheLog) {
   run(sampling("a"));
   std::vector<int64_t> steps, seeds;
   std::vector<std::string> prompts;
@@ -41,13 +41,13 @@ TEST_F(IntervalSamples, StandInTheFileTheMetricsAndTheLog) {
   EXPECT_THAT(prompts, ElementsAre("the witan ", "", "the witan ", "", "the witan ", "", "the witan ", ""));
   EXPECT_GT(longest, 0u);
   const Metrics metrics = read_metrics(folder_ / "a" / "metrics.jsonl");
-  ASSERT_EQ(metrics.samples.size(), 9u) << "and the one at the end";
+  ASSERT_EQ(metrics.samples.size(), 9u) << "and the final one";
   for (size_t i = 0; i < 8; ++i) EXPECT_EQ(metrics.samples[i].text, found.samples[i].text);
   EXPECT_THAT(read_file(folder_ / "a" / "train.log"), HasSubstr("sample       step 3: the witan "));
 }
 
-// Samples are the same with experts on several ranks, replicas, and sharded weights.
-TEST_F(IntervalSamples, ChangeNoBitOfTraining) {
+// Samples are the same with expert parallelism, replicas, and sharded weights.
+TEST_F(IntervalSamples, DoNotChangeTraining) {
   int number = 0;
   for (const bool experts : {true, false})
     for (const bool sharded : {true, false}) {
@@ -66,7 +66,7 @@ TEST_F(IntervalSamples, ChangeNoBitOfTraining) {
     }
 }
 
-// Samples from after the checkpoint are removed, and generated again.
+// Samples from after the checkpoint are removed and regenerated.
 TEST_F(IntervalSamples, AreTheSameAfterAResume) {
   run(sampling("whole"));
   RunConfig parts = sampling("parts");
@@ -77,7 +77,7 @@ TEST_F(IntervalSamples, AreTheSameAfterAResume) {
   parts.train.train_iters = 12;
   EXPECT_EQ(run(parts).resumed_from, 8);
   EXPECT_EQ(samples_of("parts"), samples_of("whole"));
-  // A run that starts afresh, as after a kill before the first save, starts a new file.
+  // A run that starts over, as after a kill before the first save, starts a new file.
   fs::remove_all(folder_ / "parts" / "checkpoints");
   fs::remove(folder_ / "parts" / "metrics.jsonl");
   run(parts);
@@ -102,7 +102,7 @@ TEST_F(IntervalSamples, NeedAWholeModelTokensAndAFile) {
   EXPECT_NO_THROW(resolve(whole, {}));
   TrainConfig train;
   train.sample_prompts = folder_ / "none.txt";
-  EXPECT_TRUE(interval_prompts(train).empty()) << "not asked for";
+  EXPECT_TRUE(interval_prompts(train).empty()) << "not requested";
   train.sample_interval = 1;
   EXPECT_THROW(interval_prompts(train), Error);
   train.sample_prompts.clear();

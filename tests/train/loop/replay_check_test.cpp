@@ -1,5 +1,5 @@
-// Ranks compute each other's micro-batches: a flipped bit is found before the update, and without one the run is the
-// same as without the check.
+// Ranks recompute each other's micro-batches: a flipped bit is found before the update, and without one the check does
+// not change the run.
 #include "witan/train/loop/replay_check.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ class Replay : public testing::Trainer {
     return config;
   }
 
-  // From `step` on, flips a bit of one gradient of that rank in its backwards number `from` to `to`.
+  // From `step` on, flips a bit of one gradient of that rank in its backward passes number `from` to `to`.
   struct Fault {
     int rank;
     int64_t step;
@@ -54,7 +54,7 @@ class Replay : public testing::Trainer {
   std::string faulty_;  // name of a parameter
 };
 
-// Each of the two ranks has two micro-batches. The gradient of the second one is wrong in the step itself.
+// Each of the two ranks has two micro-batches. The second one's gradient is wrong in the step itself.
 TEST_F(Replay, OfTwoRanksBothAreNamed) {
   const std::string said = complaint(config("two", "replicate=2", 3), {.rank = 1, .step = 6, .from = 1, .to = 2});
   EXPECT_THAT(said, HasSubstr(cat("step 6: replay_interval: of the micro-batches of rank 1, rank 0 computed other bits "
@@ -64,8 +64,8 @@ TEST_F(Replay, OfTwoRanksBothAreNamed) {
   EXPECT_FALSE(fs::exists(checkpoint("two", 8)));
 }
 
-// Rank 2 computes rank 1's micro-batch wrongly, before step 6 and after its own backward in step 5.
-TEST_F(Replay, OfFourRanksAThirdOneSaysWhichIsWrong) {
+// Rank 2 recomputes rank 1's micro-batch wrongly, before step 6 and after its own backward in step 5.
+TEST_F(Replay, OfFourRanksAThirdOneDecides) {
   const std::string said = complaint(config("four", "replicate=4", 3), {.rank = 2, .step = 5, .from = 1, .to = 2});
   EXPECT_THAT(said,
               HasSubstr(cat("of the micro-batches of rank 1, rank 2 computed other bits than rank 1, first in the "
@@ -74,7 +74,7 @@ TEST_F(Replay, OfFourRanksAThirdOneSaysWhichIsWrong) {
   EXPECT_THAT(said, Not(HasSubstr("; of the micro-batches")));
 }
 
-TEST_F(Replay, ARankWhoseStepWasWrongIsNamedByTwoOthers) {
+TEST_F(Replay, ARankWithAWrongStepIsNamedByTwoOthers) {
   const std::string said = complaint(config("step", "replicate=4", 3), {.rank = 2, .step = 6, .from = 0, .to = 1});
   EXPECT_THAT(said, HasSubstr("and rank 0 the same as rank 3: rank 2 is wrong"));
 }
@@ -87,7 +87,7 @@ TEST_F(Replay, ARankThatIsAlwaysWrongIsNamedTwice) {
                           HasSubstr("rank 0 the same as rank 3: rank 2 is wrong")));
 }
 
-// Sharded gradients are freed as they are reduced, and a fault in them is found, too.
+// Sharded gradients are freed as they are reduced, and faults in them are found too.
 TEST_F(Replay, ShardedGradientsAreCompared) {
   RunConfig sharded = config("sharded", "shard=2", 3);
   sharded.parallel.data_parallel_sharding_strategy = "optim_grads_params";
@@ -95,7 +95,7 @@ TEST_F(Replay, ShardedGradientsAreCompared) {
   EXPECT_THAT(said, HasSubstr(cat("first in the gradient of ", faulty_, " in micro-batch 0")));
 }
 
-TEST_F(Replay, ABatchThatOneRankHasOtherwiseShowsInTheLoss) {
+TEST_F(Replay, ADifferentBatchOnOneRankShowsInTheLoss) {
   aids_.before_step = [](int rank, int64_t step, std::vector<Batch>& batches, Engine&) {
     if (rank == 1 && step == 4) batches.back().tokens[5] ^= 1;
   };
@@ -105,8 +105,8 @@ TEST_F(Replay, ABatchThatOneRankHasOtherwiseShowsInTheLoss) {
 
 class ReplayLayouts : public Replay, public ::testing::WithParamInterface<const char*> {};
 
-// Dropout, whose random numbers depend on the micro-batch, and router losses over the global batch are the same.
-TEST_P(ReplayLayouts, WhereNothingIsWrongTheRunIsAsItWas) {
+// Dropout, with random numbers per micro-batch, and router losses of the global batch are the same.
+TEST_P(ReplayLayouts, TheCheckDoesNotChangeTheRun) {
   RunConfig replayed = config("replayed", GetParam(), 2), plain = config("plain", GetParam(), 0);
   for (RunConfig* one : {&replayed, &plain}) {
     one->model.hidden_dropout = 0.1;
@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, ReplayLayouts,
                          ::testing::Values("replicate=2", "replicate=4", "shard=2", "replicate=4,expert=2",
                                            "replicate=2,tensor=2", "replicate=2,pipeline=2", "replicate=2,context=2"));
 
-TEST(ReplayConfig, RefusesWhatCannotBeCompared) {
+TEST(ReplayConfig, RefusesIncomparableConfigurations) {
   const auto refusal = [](const std::function<void(RunConfig&)>& change) {
     RunConfig config = testing::small_config();
     config.parallel = {2, 1, 1};

@@ -65,10 +65,10 @@ CallSchedule real_schedule(const RunConfig& config, const Layout& layout, World&
   return schedule;
 }
 
-TEST(StartCheck, ForeseesTheCallsOfAStep) {
+TEST(StartCheck, PredictsTheCallsOfAStep) {
   for (RunConfig config : layouts()) {
     const Layout layout = layout_of(config);
-    // Exactly the micro-batches that the check uses.
+    // These are exactly the micro-batches that the check uses.
     config.train.global_batch_size =
         2 * config.parallel.pipeline_model_parallel_size * config.train.micro_batch_size * layout.data_ranks();
     ThreadWorld world(layout.world_size(), {.deadline_seconds = 20});
@@ -89,7 +89,7 @@ TEST(StartCheck, ForeseesTheCallsOfAStep) {
   }
 }
 
-TEST(StartCheck, ARankThatWouldCallSomethingElseIsRefused) {
+TEST(StartCheck, RefusesARankWithDifferentCalls) {
   const RunConfig usual = layouts()[0];
   RunConfig other = usual;
   other.parallel.overlap_grad_reduce = false;  // the same calls, but all after the backward
@@ -108,7 +108,7 @@ TEST(StartCheck, ARankThatWouldCallSomethingElseIsRefused) {
               HasSubstr("ranks disagree on the collectives of a step: axis "));
 }
 
-TEST(StartCheck, SettingsAreComparedButForTheHostsOwn) {
+TEST(StartCheck, ComparesSettingsExceptThoseOfTheHost) {
   const auto compare = [](const std::function<void(RunConfig&)>& change) {
     ThreadWorld world(3, {.deadline_seconds = 20});
     world.run([&](int rank) {

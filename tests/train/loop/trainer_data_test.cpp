@@ -14,8 +14,8 @@ namespace {
 using test::message_of;
 using testing::Trainer;
 
-// A run that is killed resumes with the samples that it would have read, in two orders of samples.
-TEST_F(Trainer, ResumesAmongSamplesOfSeveralDatasetsToTheBit) {
+// A killed run resumes with the samples that it would have read, in two orders of samples.
+TEST_F(Trainer, ResumesSamplesOfSeveralDatasetsBitwise) {
   RunConfig text = config("text");
   text.train.train_iters = 1;
   run(text);
@@ -46,15 +46,15 @@ TEST_F(Trainer, ResumesAmongSamplesOfSeveralDatasetsToTheBit) {
     if (samples == "witan") continue;
     ASSERT_TRUE(metrics.set_evals.contains("test"));
     ASSERT_EQ(metrics.set_evals.at("test").size(), 1u);
-    EXPECT_EQ(metrics.set_evals.at("test")[0].step, 12) << "the test split is for the end";
+    EXPECT_EQ(metrics.set_evals.at("test")[0].step, 12) << "the test split is used only at the end";
   }
   RunConfig longer = of("megatron-whole", "megatron");
   longer.train.train_iters = 400;
   EXPECT_NE(message_of<DataError>([&] { run(longer); }).find("or the length of the run"), std::string::npos);
 }
 
-// Packed samples are the same in every layout and after a run resumes, over epochs and packing windows.
-TEST_F(Trainer, ResumesAmongPackedDocumentsOnAnotherLayoutToTheBit) {
+// Packed samples are the same in every layout and after resuming, across epochs and packing windows.
+TEST_F(Trainer, ResumesPackedDocumentsInAnotherLayoutBitwise) {
   const auto packed = [&](const std::string& name, int64_t ranks, int64_t steps) {
     RunConfig config = this->config(name);
     config.data.data_packing = "best_fit";
@@ -78,7 +78,7 @@ TEST_F(Trainer, ResumesAmongPackedDocumentsOnAnotherLayoutToTheBit) {
             std::vector<std::string>{R"(data_packing = "none" (was "best_fit"))"});
 }
 
-TEST_F(Trainer, WarnsOfEachDatasetThatItReadsAgain) {
+TEST_F(Trainer, WarnsOfEachDatasetThatItRepeats) {
   RunConfig again = config("each");
   const std::string text = (folder_ / "other.txt").string();
   std::ofstream(text) << std::string(2000, 'a') << read_file(again.data.data);
@@ -94,11 +94,11 @@ TEST_F(Trainer, WarnsOfEachDatasetThatItReadsAgain) {
   const std::string begins = "the second epoch of ";
   for (size_t at = 0; (at = log.find(begins, at)) != std::string::npos; at += begins.size())
     EXPECT_TRUE(named.insert(log.substr(at + begins.size(), log.find(" begins;", at) - at - begins.size())).second)
-        << "once each";
+        << "once for each";
   EXPECT_EQ(named.size(), 2u);
 }
 
-TEST_F(Trainer, WarnsWhereItReadsDataAgain) {
+TEST_F(Trainer, WarnsWhenItRepeatsData) {
   RunConfig again = config("again");
   again.data.seq_length = 64;
   again.train.train_iters = 40;

@@ -1,4 +1,4 @@
-// Runs that are resumed in other layouts.
+// Runs resumed in other layouts.
 #include "train/loop/trainer_support.h"
 #include "witan/train/config/saved_config.h"
 #include "witan/train/loop/trainer.h"
@@ -8,9 +8,9 @@ namespace {
 
 using testing::Trainer;
 
-// Two optimizers, which shard by elements and by matrices. Their groups are in the run's configuration, so that a
-// resumed run has them without naming them. Layouts and sharding change no bit.
-TEST_F(Trainer, ResumesParameterGroupsOnAnotherLayoutToTheBit) {
+// Two optimizers shard by elements and by matrices. Their groups are in the run's configuration, so a resumed run need
+// not repeat them. Layouts and sharding change no bit.
+TEST_F(Trainer, ResumesParameterGroupsInAnotherLayoutBitwise) {
   const auto grouped = [&](const std::string& name, int64_t ranks, const char* strategy, int64_t steps) {
     RunConfig config = this->config(name);
     config.parallel = {static_cast<int>(ranks), 1, 1, true};
@@ -32,8 +32,8 @@ TEST_F(Trainer, ResumesParameterGroupsOnAnotherLayoutToTheBit) {
   EXPECT_EQ(weights("one", 12), weights("moved", 12));
 }
 
-// Compares global tensors, since the last layout divides the shards.
-TEST_F(Trainer, ResumesOnAnotherLayoutToTheBit) {
+// Compares global tensors, since the last layout has different shards.
+TEST_F(Trainer, ResumesInAnotherLayoutBitwise) {
   const auto layout = [&](const std::string& name, int64_t ranks, int64_t expert, int64_t steps) {
     RunConfig config = this->config(name);
     config.parallel.ranks = ranks;
@@ -55,7 +55,7 @@ TEST_F(Trainer, ResumesOnAnotherLayoutToTheBit) {
 }
 
 // Delayed scales and their history are resumed in every layout.
-TEST_F(Trainer, ResumesDelayedScalesOnAnotherLayoutToTheBit) {
+TEST_F(Trainer, ResumesDelayedScalesInAnotherLayoutBitwise) {
   const auto layout = [&](const std::string& name, int64_t ranks, int64_t expert, int64_t steps) {
     RunConfig config = this->config(name);
     config.model.dtype = "bfloat16";
@@ -79,8 +79,8 @@ TEST_F(Trainer, ResumesDelayedScalesOnAnotherLayoutToTheBit) {
   expect_same_steps("one", "moved");
 }
 
-// 289 vocabulary entries, which ranks divide unevenly: the same model with and without padding rows.
-TEST_F(Trainer, RanksThatDivideWordsUnevenlyResumeOneAnother) {
+// Ranks divide 289 vocabulary entries unevenly: the same model with and without padding rows.
+TEST_F(Trainer, RanksWithUnevenVocabulariesResumeEachOther) {
   for (const int64_t multiple : {1, 16}) {
     const auto layout = [&](const std::string& name, int64_t tensor, int64_t steps) {
       RunConfig config = this->config(cat(name, multiple));
@@ -112,7 +112,7 @@ TEST_F(Trainer, RanksThatDivideWordsUnevenlyResumeOneAnother) {
   EXPECT_NEAR(steps("alone1").front().loss, steps("alone16").front().loss, 1e-9);
 }
 
-TEST_F(Trainer, GoesOnUnderAnotherLayout) {
+TEST_F(Trainer, ContinuesInAnotherLayout) {
   RunConfig one = config("moved");
   one.model.dtype = "float64";
   RunConfig whole = one;

@@ -1,4 +1,4 @@
-// Runs whose files are lost, damaged or changed.
+// Runs with lost, damaged or changed files.
 #include <fstream>
 
 #include "support/message_of.h"
@@ -11,8 +11,8 @@ namespace {
 using test::message_of;
 using testing::Trainer;
 
-// Steps that are lost after the last checkpoint are repeated with the same results.
-TEST_F(Trainer, GoesOnFromTheLastWholeCheckpoint) {
+// Steps lost after the last checkpoint are repeated with the same results.
+TEST_F(Trainer, ContinuesFromTheLastCompleteCheckpoint) {
   run(config("whole"));
   run(config("torn"));
   fs::remove_all(checkpoint("torn", 12));
@@ -24,7 +24,7 @@ TEST_F(Trainer, GoesOnFromTheLastWholeCheckpoint) {
   expect_same_steps("whole", "torn");
 }
 
-TEST_F(Trainer, BeginsAgainWhenItNeverSaved) {
+TEST_F(Trainer, StartsOverIfItNeverSaved) {
   run(config("whole"));
   run(config("early"));
   fs::remove_all(folder_ / "early" / "checkpoints");
@@ -36,7 +36,7 @@ TEST_F(Trainer, BeginsAgainWhenItNeverSaved) {
   expect_same_steps("whole", "early");
 }
 
-TEST_F(Trainer, OtherTokensAreNoResumption) {
+TEST_F(Trainer, RefusesToResumeWithOtherTokens) {
   RunConfig first = config("changed");
   first.train.train_iters = 4;
   run(first);
@@ -50,24 +50,24 @@ TEST_F(Trainer, OtherTokensAreNoResumption) {
   const std::string message = message_of<DataError>([&] { run(config("changed")); });
   EXPECT_NE(message.find("the text has changed"), std::string::npos) << message;
   EXPECT_NE(message.find("changed/data/tokens.bin was written after it)"), std::string::npos) << message;
-  EXPECT_EQ(read_file(metrics), record) << "no step was made: the run is as finished as it was";
+  EXPECT_EQ(read_file(metrics), record) << "no step was made: the run remains finished";
   EXPECT_EQ(read_metrics(metrics).end->reason, "finished");
   EXPECT_NE(read_file(folder_ / "changed" / "train.log").find("the text has changed"), std::string::npos);
 }
 
-// A run whose checkpoints are all damaged must not silently start over.
-TEST_F(Trainer, DamagedCheckpointsAloneStopIt) {
+// A run with only damaged checkpoints must not silently start over.
+TEST_F(Trainer, StopsIfAllCheckpointsAreDamaged) {
   run(config("damaged"));
   for (const int64_t step : {4, 8, 12}) fs::resize_file(checkpoint("damaged", step) / "shard-00001.safetensors", 100);
   const std::string message = message_of<CheckpointError>([&] { run(config("damaged")); });
   EXPECT_NE(message.find("no checkpoint is intact"), std::string::npos) << message;
   EXPECT_NE(message.find("--fresh"), std::string::npos) << message;
-  EXPECT_EQ(steps("damaged").size(), 12u) << "the run's figures are still there";
+  EXPECT_EQ(steps("damaged").size(), 12u) << "the run's figures still exist";
   EXPECT_TRUE(fs::exists(checkpoint("damaged", 12)));
 }
 
-// The same if all checkpoints are missing, but the records list some.
-TEST_F(Trainer, LostCheckpointsStopIt) {
+// The checkpoints are missing, but the records list some.
+TEST_F(Trainer, StopsIfCheckpointsAreLost) {
   run(config("lost"));
   const fs::path checkpoints = folder_ / "lost" / "checkpoints";
   const std::string record = read_file(folder_ / "lost" / "metrics.jsonl");
@@ -90,7 +90,7 @@ TEST_F(Trainer, LostCheckpointsStopIt) {
   EXPECT_EQ(run(longer).resumed_from, 12);
 }
 
-TEST_F(Trainer, DamagedMetricsDoNotStopIt) {
+TEST_F(Trainer, ContinuesDespiteDamagedMetrics) {
   run(config("whole"));
   RunConfig first = config("figures");
   first.train.train_iters = 8;
@@ -102,7 +102,7 @@ TEST_F(Trainer, DamagedMetricsDoNotStopIt) {
   EXPECT_EQ(run(config("figures")).resumed_from, 8);
   EXPECT_EQ(weights("whole", 12), weights("figures", 12));
   EXPECT_EQ(read_file(folder_ / "figures" / "metrics.jsonl.damaged"), text);
-  EXPECT_EQ(steps("figures").size(), 11u) << "all but the one whose line was damaged";
+  EXPECT_EQ(steps("figures").size(), 11u) << "all but the one on the damaged line";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A resumed run ends with the same bits as one that was never stopped, in the same layout.
+// In the same layout, a resumed run ends with the same bits as an uninterrupted one.
 #include <algorithm>
 #include <atomic>
 #include <csignal>
@@ -17,14 +17,14 @@ namespace {
 
 using testing::Trainer;
 
-TEST_F(Trainer, ResumesToTheBit) {
+TEST_F(Trainer, ResumesBitwise) {
   run(config("whole"));
   RunConfig first = config("parts");
   first.train.train_iters = 8;
   run(first);
   const RunResult second = run(config("parts"));
   EXPECT_EQ(second.resumed_from, 8);
-  EXPECT_EQ(weights("whole", 8), weights("parts", 8)) << "one is saved while step 9 is computed, one at the end";
+  EXPECT_EQ(weights("whole", 8), weights("parts", 8)) << "one is saved during step 9, one at the end";
   EXPECT_EQ(weights("whole", 12), weights("parts", 12));
   expect_same_steps("whole", "parts");
   EXPECT_TRUE(read_metrics(folder_ / "whole" / "metrics.jsonl").resumes.empty());
@@ -36,7 +36,7 @@ TEST_F(Trainer, ResumesToTheBit) {
 
 // Receive buffers for a balanced load overflow in every step, including those around a save. A run may resume with
 // other buffers, or with none.
-TEST_F(Trainer, ResumesToTheBitAfterAStepThatRanAgainInWaves) {
+TEST_F(Trainer, ResumesBitwiseAfterAStepInSeveralPasses) {
   RunConfig whole = config("whole"), first = config("parts");
   whole.parallel.deterministic = first.parallel.deterministic = true;
   RunConfig second = first;
@@ -46,20 +46,20 @@ TEST_F(Trainer, ResumesToTheBitAfterAStepThatRanAgainInWaves) {
   run(first);
   second.model.moe.moe_pool_factor = 1.01;
   EXPECT_EQ(run(second).resumed_from, 7);
-  EXPECT_EQ(weights("whole", 4), weights("parts", 4)) << "saved while a step ran twice";
+  EXPECT_EQ(weights("whole", 4), weights("parts", 4)) << "saved during a step that ran twice";
   EXPECT_EQ(weights("whole", 12), weights("parts", 12));
   expect_same_steps("whole", "parts");
   const std::string log = read_file(folder_ / "parts" / "train.log");
   for (const int step : {5, 7, 8, 12})
     EXPECT_NE(log.find(cat("pool overflow: step ", step, " was rerun in ")), std::string::npos) << step;
-  EXPECT_EQ(steps("parts")[6].scalars.get(kPoolOverflows), 7) << "all steps of the call";
+  EXPECT_EQ(steps("parts")[6].scalars.get(kPoolOverflows), 7) << "every step of the call";
   EXPECT_EQ(steps("parts")[11].scalars.get(kPoolOverflows), 5);
   EXPECT_FALSE(steps("whole")[6].scalars.get(kPoolOverflows));
 }
 
 // Send buffers for a balanced load overflow in the first step of each call, after which some steps use exact counts. A
-// resumed run starts over with that, and no bit depends on it.
-TEST_F(Trainer, ResumesToTheBitAfterAStepThatRanAgainWithRowsAsTheyCome) {
+// resumed run starts that over, and no bit depends on it.
+TEST_F(Trainer, ResumesBitwiseAfterAStepWithExactCounts) {
   RunConfig whole = config("whole"), first = config("parts");
   whole.parallel.deterministic = first.parallel.deterministic = true;
   RunConfig second = first;
@@ -76,14 +76,14 @@ TEST_F(Trainer, ResumesToTheBitAfterAStepThatRanAgainWithRowsAsTheyCome) {
   for (const int step : {1, 2, 4, 7, 8, 9, 11})
     EXPECT_NE(log.find(cat("exchange overflow: step ", step, " was rerun with exact counts")), std::string::npos)
         << step;
-  EXPECT_EQ(steps("parts")[6].scalars.get(kExchangeOverflows), 4) << "of the call: steps 1, 2, 4 and 7";
+  EXPECT_EQ(steps("parts")[6].scalars.get(kExchangeOverflows), 4) << "steps 1, 2, 4 and 7 of the call";
   EXPECT_EQ(steps("parts")[11].scalars.get(kExchangeOverflows), 3);
   EXPECT_FALSE(steps("whole")[6].scalars.get(kExchangeOverflows));
 }
 
-// The replicated experts depend only on each micro-batch, so that nothing about them is saved. In deterministic mode a
-// run may resume with another number of them, or with none.
-TEST_F(Trainer, ResumesToTheBitWithReplicatedExperts) {
+// Replicated experts depend only on each micro-batch, so nothing about them is saved. In deterministic mode a run may
+// resume with another number of replicas, or with none.
+TEST_F(Trainer, ResumesBitwiseWithReplicatedExperts) {
   for (const bool deterministic : {false, true}) {
     const auto named = [&](const char* name) { return cat(name, deterministic ? "_deterministic" : ""); };
     RunConfig whole = config(named("whole")), first = config(named("parts"));
@@ -100,8 +100,8 @@ TEST_F(Trainer, ResumesToTheBitWithReplicatedExperts) {
   }
 }
 
-// The history for spikes is saved and restored; a skipped step is reported, and is no update.
-TEST_F(Trainer, ResumesAmongSpikesToTheBit) {
+// The history for spike detection is saved and restored; a skipped step is reported and is not an update.
+TEST_F(Trainer, ResumesBitwiseAmongSpikes) {
   const auto spiky = [&](const std::string& name) {
     RunConfig config = this->config(name);
     config.optimizer.skip_step_sigma = 0.5;
@@ -127,15 +127,15 @@ TEST_F(Trainer, ResumesAmongSpikesToTheBit) {
   EXPECT_NE(log.find("; the step was skipped"), std::string::npos) << log;
 }
 
-// A run that begins with overflows and is saved among them resumes with the loss scale, its counters and the masters.
-TEST_F(Trainer, ResumesInFloat16AmongOverflowsToTheBit) {
+// A run saved during initial overflows resumes the loss scale, its counters and the masters.
+TEST_F(Trainer, ResumesFloat16BitwiseAmongOverflows) {
   const auto narrow = [&](const std::string& name) {
     RunConfig config = this->config(name);
     config.model.dtype = "float16";
     config.optimizer.initial_loss_scale = 0x1p28;
     config.optimizer.loss_scale_window = 2;
     config.optimizer.hysteresis = 1;
-    config.train.most_skipped = 2;  // more than that are skipped in a row while the scale falls
+    config.train.most_skipped = 2;  // fewer than are skipped in a row while the scale falls
     return config;
   };
   run(narrow("whole"));
@@ -144,11 +144,11 @@ TEST_F(Trainer, ResumesInFloat16AmongOverflowsToTheBit) {
   run(first);
   const TrainState saved = TrainState::from_json(open_checkpoint(checkpoint("parts", 4)).scalars);
   EXPECT_GT(saved.loss_scaler.scale, 0);
-  EXPECT_EQ(saved.updates, 0) << "in the midst of overflows";
+  EXPECT_EQ(saved.updates, 0) << "during overflows";
   EXPECT_EQ(run(narrow("parts")).resumed_from, 4);
   EXPECT_EQ(weights("whole", 12), weights("parts", 12));
   const auto all = steps("whole"), again = steps("parts");
-  EXPECT_FALSE(all.back().skipped && all[10].skipped) << "the scale was found";
+  EXPECT_FALSE(all.back().skipped && all[10].skipped) << "the scale has settled";
   for (size_t i = 0; i < all.size(); ++i) {
     EXPECT_EQ(all[i].loss, again[i].loss) << i;
     EXPECT_EQ(all[i].skipped, again[i].skipped) << i;
@@ -157,8 +157,8 @@ TEST_F(Trainer, ResumesInFloat16AmongOverflowsToTheBit) {
   EXPECT_EQ(all[0].scalars.get(kLossScale), 0x1p27);
 }
 
-// As Megatron-LM's, whose optimizer state includes the loss scale.
-TEST_F(Trainer, WithoutTheOptimizersStateTheLossScaleBeginsAnew) {
+// As in Megatron-LM, the loss scale is part of the optimizer's state.
+TEST_F(Trainer, WithoutOptimizerStateTheLossScaleIsReset) {
   RunConfig narrow = config("narrow");
   narrow.model.dtype = "float16";
   narrow.optimizer.initial_loss_scale = 0x1p28;
@@ -174,12 +174,12 @@ TEST_F(Trainer, WithoutTheOptimizersStateTheLossScaleBeginsAnew) {
     EXPECT_TRUE(all[first].skipped) << first;
     EXPECT_EQ(all[first].scalars.get(kLossScale), 0x1p27) << first;
   }
-  EXPECT_EQ(all[3].scalars.get(kLossScale), 0x1p24) << "other than the scale of a new run";
+  EXPECT_EQ(all[3].scalars.get(kLossScale), 0x1p24) << "different from the scale of a new run";
 }
 
-// The schedule stands still while steps overflow, its first update has a learning rate of 0, and it continues to the
-// bit. A step's line has the rate of the next update.
-TEST_F(Trainer, AScheduleOfUpdatesGoesOnToTheBitAmongOverflows) {
+// The schedule does not advance while steps overflow, its first update has a learning rate of 0, and it resumes
+// bitwise. A step's line has the learning rate of the next update.
+TEST_F(Trainer, AScheduleCountedInUpdatesResumesBitwiseAmongOverflows) {
   const auto scheduled = [&](const std::string& name) {
     RunConfig config = this->config(name);
     config.model.dtype = "float16";
@@ -208,7 +208,7 @@ TEST_F(Trainer, AScheduleOfUpdatesGoesOnToTheBitAmongOverflows) {
   for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i].lr, steps("parts")[i].lr) << i;
 }
 
-TEST_F(Trainer, TheFirstUpdateOfAScheduleOfUpdatesMovesByWarmupInit) {
+TEST_F(Trainer, TheFirstUpdateOfAScheduleUsesWarmupInit) {
   for (const auto& [name, warmup, init, moves] :
        {std::tuple{"still", 4, 0.0, false}, {"risen", 4, 1e-4, true}, {"unwarmed", 0, 0.0, true}}) {
     RunConfig one = config(name);
@@ -238,7 +238,7 @@ TEST_F(Trainer, ResumesWithMomentsInBfloat16) {
   EXPECT_LT(steps("moments").back().loss, steps("moments").front().loss);
 }
 
-TEST_F(Trainer, ResumesToTheBitWithDropoutBiasesAndLearnedPositions) {
+TEST_F(Trainer, ResumesBitwiseWithDropoutBiasesAndLearnedPositions) {
   const auto like_gpt = [&](const std::string& name) {
     RunConfig made = config(name);
     RunConfig gpt = testing::gpt_run_config();
@@ -246,7 +246,7 @@ TEST_F(Trainer, ResumesToTheBitWithDropoutBiasesAndLearnedPositions) {
     gpt.model.make_vocab_size_divisible_by = 128;
     made.model = gpt.model;
     made.parallel = {2, 1, 1};
-    made.train.sample_tokens = 100;  // more than the model has positions
+    made.train.sample_tokens = 100;  // more than the model's positions
     return made;
   };
   const RunResult whole = run(like_gpt("whole"));
@@ -263,7 +263,7 @@ TEST_F(Trainer, ResumesToTheBitWithDropoutBiasesAndLearnedPositions) {
   expect_same_steps("whole", "parts");
 }
 
-TEST_F(Trainer, ASignalSavesAndTheRunGoesOnToTheBit) {
+TEST_F(Trainer, ASignalSavesAndTheRunContinuesBitwise) {
   run(config("whole"));
   RunConfig stopped = config("stopped");
   stopped.train.save_interval = 0;
@@ -278,7 +278,7 @@ TEST_F(Trainer, ASignalSavesAndTheRunGoesOnToTheBit) {
       while (!over && (fs::file_size(metrics, none) == before || none)) std::this_thread::yield();
       if (!over) std::raise(SIGTERM);
     });
-    // A signal that comes after the run has ended must not end the test.
+    // A signal that arrives after the run must not end the test.
     const StopSignals catches(StopSignals::Answer::stop);
     result = run(stopped);
     over = true;
@@ -290,7 +290,7 @@ TEST_F(Trainer, ASignalSavesAndTheRunGoesOnToTheBit) {
   expect_same_steps("whole", "stopped");
 }
 
-TEST_F(Trainer, EndsAtTheStepOrTheTimeForItAndGoesOnToTheBit) {
+TEST_F(Trainer, EndsAtAStepOrTimeAndContinuesBitwise) {
   run(config("whole"));
   RunConfig steps = config("steps"), time = config("time");
   steps.train.save_interval = time.train.save_interval = 0;
@@ -305,7 +305,7 @@ TEST_F(Trainer, EndsAtTheStepOrTheTimeForItAndGoesOnToTheBit) {
               last == 12 ? "finished" : "stopped by exit_interval");
   }
   EXPECT_NE(read_file(folder_ / "steps" / "train.log").find("exit_interval: saving"), std::string::npos);
-  time.train.exit_duration_in_mins = 1e-9;  // every process is older after a step
+  time.train.exit_duration_in_mins = 1e-9;  // exceeded after any step
   for (int64_t last = 1; last <= 3; ++last) EXPECT_EQ(run(time).step, last);
   EXPECT_NE(read_file(folder_ / "time" / "train.log").find("exit_duration_in_mins: saving"), std::string::npos);
   time.train.exit_duration_in_mins = 1e9;
@@ -316,7 +316,7 @@ TEST_F(Trainer, EndsAtTheStepOrTheTimeForItAndGoesOnToTheBit) {
   }
 }
 
-TEST_F(Trainer, GoesOnWithTheTokensItBeganWith) {
+TEST_F(Trainer, KeepsItsInitialTokens) {
   run(config("whole"));
   RunConfig first = config("moved-text");
   first.train.train_iters = 8;
@@ -326,7 +326,7 @@ TEST_F(Trainer, GoesOnWithTheTokensItBeganWith) {
   EXPECT_EQ(weights("whole", 12), weights("moved-text", 12));
 }
 
-TEST_F(Trainer, ElapsedTimeGoesOnWhereItStopped) {
+TEST_F(Trainer, ElapsedTimeContinues) {
   RunConfig timed = config("timed");
   timed.train.train_iters = 4;
   run(timed);
@@ -336,7 +336,7 @@ TEST_F(Trainer, ElapsedTimeGoesOnWhereItStopped) {
   for (const StepEvent& step : steps("timed")) EXPECT_NEAR(step.elapsed_s, elapsed += step.step_s, 1e-9) << step.step;
 }
 
-TEST_F(Trainer, ALongerRunSaysHowLongItIs) {
+TEST_F(Trainer, ALongerRunReportsItsLength) {
   RunConfig first = config("longer");
   first.train.train_iters = 4;
   run(first);
@@ -345,7 +345,7 @@ TEST_F(Trainer, ALongerRunSaysHowLongItIs) {
 }
 
 // Saves within the ramp, at a change of the size, and after it.
-TEST_F(Trainer, ResumesToTheBitWhereverTheGlobalBatchGrows) {
+TEST_F(Trainer, ResumesBitwiseAnywhereInABatchRamp) {
   const auto ramped = [&](const std::string& name, int64_t steps) {
     RunConfig config = this->config(name);
     config.train.global_batch_size = 12;
@@ -375,11 +375,11 @@ TEST_F(Trainer, ResumesToTheBitWhereverTheGlobalBatchGrows) {
   for (const char* line :
        {"step 1: global batch size 4", "step 4: global batch size 8", "step 6: global batch size 12"})
     EXPECT_NE(log.find(line), std::string::npos) << line;
-  EXPECT_EQ(log.find("step 5: global batch size"), std::string::npos) << "only where it changes";
+  EXPECT_EQ(log.find("step 5: global batch size"), std::string::npos) << "only when it changes";
 }
 
-// Megatron-LM prints the learning rate of the next update, by the samples of updates so far.
-TEST_F(Trainer, SchedulesOfSamplesCountThoseOfTheRamp) {
+// Megatron-LM prints the learning rate of the next update, according to the samples of past updates.
+TEST_F(Trainer, SchedulesInSamplesCountTheRamp) {
   RunConfig config = this->config("samples");
   config.train.global_batch_size = 12;
   config.train.rampup_batch_size = "4,4,24";

@@ -1,4 +1,4 @@
-// Short runs of the trainer, on the CPU.
+// Short runs of the trainer on the CPU.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -77,7 +77,7 @@ class Trainer : public ::testing::Test {
   }
   // Everything in a checkpoint except the elapsed time.
   std::string weights(const std::string& run, int64_t step) {
-    const fs::path second = checkpoint(run, step) / "shard-00001.safetensors";  // a run of one rank has none
+    const fs::path second = checkpoint(run, step) / "shard-00001.safetensors";  // absent in runs of one rank
     return read_file(checkpoint(run, step) / "shard-00000.safetensors") +
            (fs::exists(second) ? read_file(second) : std::string());
   }

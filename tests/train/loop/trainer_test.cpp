@@ -26,7 +26,7 @@ TEST_F(Trainer, TrainsWithoutEvaluations) {
   const Metrics metrics = read_metrics(folder_ / "a" / "metrics.jsonl");
   EXPECT_EQ(metrics.steps.size(), 12u);
   EXPECT_TRUE(metrics.evals.empty());
-  EXPECT_TRUE(metrics.baselines.empty()) << "which is a figure beside that of an evaluation";
+  EXPECT_TRUE(metrics.baselines.empty()) << "reported together with an evaluation";
 }
 
 TEST_F(Trainer, TrainsEvaluatesSamplesAndSaves) {
@@ -66,7 +66,7 @@ TEST_F(Trainer, TrainsEvaluatesSamplesAndSaves) {
   EXPECT_TRUE(fs::exists(checkpoint("a", 12) / "manifest.json"));
 }
 
-TEST_F(Trainer, GivesUpWhenTheLossScaleIsAtItsLeast) {
+TEST_F(Trainer, GivesUpIfTheLossScaleIsAtItsMinimum) {
   RunConfig config = this->config("nan");
   config.model.dtype = "float16";
   config.optimizer.initial_loss_scale = 0x1p33;
@@ -77,7 +77,7 @@ TEST_F(Trainer, GivesUpWhenTheLossScaleIsAtItsLeast) {
   EXPECT_NE(said.find("step 4: 3 steps in a row had gradients that were not finite"), std::string::npos) << said;
 }
 
-TEST_F(Trainer, GivesUpWhenGradientsStayNonFinite) {
+TEST_F(Trainer, GivesUpIfGradientsStayNonFinite) {
   RunConfig wild = config("wild");
   wild.optimizer.lr = 1e30;
   wild.optimizer.min_lr = 1e30;
@@ -91,12 +91,12 @@ TEST_F(Trainer, GivesUpWhenGradientsStayNonFinite) {
       << message;
   const std::string log = read_file(folder_ / "wild" / "train.log");
   ASSERT_NE(log.find("keep_anomalies"), std::string::npos) << log;
-  EXPECT_EQ(log.find("keep_anomalies"), log.rfind("keep_anomalies")) << "once, for the third step and all that follow";
+  EXPECT_EQ(log.find("keep_anomalies"), log.rfind("keep_anomalies")) << "once, for the third and all later steps";
   const auto all = steps("wild");
   EXPECT_TRUE(all.back().skipped);
 }
 
-TEST_F(Trainer, SkippedStepsAreNoUpdates) {
+TEST_F(Trainer, SkippedStepsAreNotUpdates) {
   RunConfig wild = config("skips");
   wild.optimizer.lr = 1e30;
   wild.optimizer.min_lr = 1e30;
@@ -113,7 +113,7 @@ TEST_F(Trainer, SkippedStepsAreNoUpdates) {
   EXPECT_EQ(state.skipped_in_a_row, skipped);
 }
 
-TEST_F(Trainer, AStepThatSucceedsEndsARowOfSkippedOnes) {
+TEST_F(Trainer, AnUpdateEndsARowOfSkippedSteps) {
   RunConfig shaky = config("shaky");
   shaky.train.train_iters = 4;
   shaky.train.most_skipped = 3;
@@ -127,8 +127,8 @@ TEST_F(Trainer, AStepThatSucceedsEndsARowOfSkippedOnes) {
   EXPECT_EQ(TrainState::from_json(open_checkpoint(checkpoint("shaky", 8)).scalars).skipped_in_a_row, 0);
 }
 
-// The weights may be the reason for skipped steps, so that a checkpoint among them must not replace an earlier one.
-TEST_F(Trainer, StepsThatAreSkippedInARowLeaveTheCheckpointBeforeThem) {
+// The weights may have caused the skipped steps, so a checkpoint among them must not replace an earlier one.
+TEST_F(Trainer, SkippedStepsKeepTheCheckpointBeforeThem) {
   RunConfig wild = config("wild");
   wild.train.train_iters = 6;
   wild.train.save_interval = 2;
@@ -149,7 +149,7 @@ TEST_F(Trainer, StepsThatAreSkippedInARowLeaveTheCheckpointBeforeThem) {
     EXPECT_FALSE(before && step.skipped) << step.step;
   }
 
-  // If asked for, as by a signal, it is saved in addition to the earlier one.
+  // A requested save, as by a signal, is kept in addition to the earlier one.
   wild.train.exit_interval = all[0].first + 6;
   run(wild);
   EXPECT_TRUE(fs::exists(all[0].second));
@@ -160,7 +160,7 @@ TEST_F(Trainer, StepsThatAreSkippedInARowLeaveTheCheckpointBeforeThem) {
       << again;
 }
 
-TEST_F(Trainer, ACheckpointThatWasDueWhileStepsWereSkippedIsSavedAfterTheNextUpdate) {
+TEST_F(Trainer, ACheckpointDueDuringSkippedStepsIsSavedAfterTheNextUpdate) {
   RunConfig shaky = config("shaky");
   shaky.train.train_iters = 5;
   run(shaky);
@@ -174,7 +174,7 @@ TEST_F(Trainer, ACheckpointThatWasDueWhileStepsWereSkippedIsSavedAfterTheNextUpd
     EXPECT_EQ(fs::exists(checkpoint("shaky", step)), step == 6 || step >= 8) << step;
 }
 
-TEST_F(Trainer, KeepsTheLastCheckpointsAlone) {
+TEST_F(Trainer, KeepsOnlyTheLastCheckpoints) {
   RunConfig few = config("few");
   few.train.keep_last = 2;
   run(few);
@@ -183,7 +183,7 @@ TEST_F(Trainer, KeepsTheLastCheckpointsAlone) {
   EXPECT_TRUE(fs::exists(checkpoint("few", 12)));
 }
 
-// A run reserves the planned memory, which includes that for its sample.
+// A run reserves the planned memory, which includes the sample's.
 TEST_F(Trainer, ALongPromptFitsIntoThePlan) {
   RunConfig wordy = config("wordy");
   wordy.train.train_iters = 1;
@@ -191,7 +191,7 @@ TEST_F(Trainer, ALongPromptFitsIntoThePlan) {
   EXPECT_EQ(run(wordy).end, RunEnd::finished);
 }
 
-TEST_F(Trainer, TextTooShortForASampleIsRefused) {
+TEST_F(Trainer, RefusesTextTooShortForASample) {
   std::ofstream(folder_ / "short.txt") << "too short";
   RunConfig tiny = config("tiny");
   tiny.data.data = (folder_ / "short.txt").string();

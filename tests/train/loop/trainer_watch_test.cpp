@@ -1,4 +1,4 @@
-// Runs find slow ranks, and ranks whose values differ from those of their replicas.
+// Runs detect slow ranks and ranks whose values differ from their replicas.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -31,7 +31,7 @@ class TrainerWatch : public testing::Trainer {
   }
 };
 
-// Every rank's backward takes 40 ms longer, rank 2's 120 ms. The others wait for it, and are not reported.
+// Every rank's backward takes 40 ms longer, and rank 2's 120 ms. The others, which wait for it, are not reported.
 TEST_F(TrainerWatch, AStragglerIsNamed) {
   RunConfig slow = config("slow", "replicate=4");
   slow.train.train_iters = 22;
@@ -56,7 +56,7 @@ TEST_F(TrainerWatch, AStragglerIsNamed) {
   EXPECT_THAT(read_file(folder_ / "slow" / "train.log"), Not(HasSubstr("rank 1 (host ")));
 }
 
-// A flipped bit in one rank's state is found at the next interval, or before it is saved.
+// A flipped bit in one rank's state is found at the next interval, or before a save.
 class Corruption : public TrainerWatch {
  protected:
   std::string complaint_of(const std::string& name, const std::string& mesh, int64_t interval, int64_t at,
@@ -86,7 +86,7 @@ TEST_F(Corruption, OfAValueIsFoundAtTheInterval) {
   EXPECT_TRUE(fs::exists(checkpoint("value", 4)));
 }
 
-TEST_F(Corruption, OfAMomentIsFoundBeforeItIsSaved) {
+TEST_F(Corruption, OfAMomentIsFoundBeforeASave) {
   const std::string said = complaint_of("moment", "replicate=4", 1000, 6, StateTensor::Kind::optimizer);
   EXPECT_THAT(said, HasSubstr("differs on rank(s) 2"));
   EXPECT_TRUE(fs::exists(checkpoint("moment", 4)));
@@ -96,10 +96,10 @@ TEST_F(Corruption, OfAMomentIsFoundBeforeItIsSaved) {
 TEST_F(Corruption, IsFoundAmongReplicasOfShards) {
   const std::string said = complaint_of("shards", "replicate=2,shard=2", 2, 5, StateTensor::Kind::optimizer);
   EXPECT_THAT(said, HasSubstr("on all 2 ranks of axis replicate, but differs on rank(s) "));
-  EXPECT_THAT(said, AnyOf(HasSubstr("(s) 2"), HasSubstr("(s) 3"))) << "rank 3 has its update from rank 2";
+  EXPECT_THAT(said, AnyOf(HasSubstr("(s) 2"), HasSubstr("(s) 3"))) << "rank 3 gets its update from rank 2";
 }
 
-TEST_F(Corruption, WhereThereIsNoneTheRunIsAsItWas) {
+TEST_F(Corruption, CheckingDoesNotChangeTheRun) {
   RunConfig checked = config("checked", "replicate=2,shard=2"), plain = config("plain", "replicate=2,shard=2");
   checked.train.check_states_interval = 2;
   run(checked);

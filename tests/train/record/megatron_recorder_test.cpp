@@ -42,16 +42,16 @@ class MegatronRecorderTest : public ::testing::Test {
   std::vector<std::string> said_;
 };
 
-TEST_F(MegatronRecorderTest, TheGlobalBatchSizeIsThatOfTheLastStep) {
+TEST_F(MegatronRecorderTest, ReportsTheGlobalBatchSizeOfTheLastStep) {
   MegatronRecorder recorder = this->recorder();
   StepResult result = step(2);
-  result.samples = 8;  // the ramp grows it to 16 later
+  result.samples = 8;  // before the ramp grows to 16
   for (int64_t i = 1; i <= 4; ++i) recorder.step(at(i), result, 0.5);
   ASSERT_EQ(said_.size(), 1u);
   EXPECT_NE(line(0).find("global batch size:     8 |"), std::string::npos) << line(0);
 }
 
-TEST_F(MegatronRecorderTest, MeansAreOfIterationsThatWereNotSkipped) {
+TEST_F(MegatronRecorderTest, MeansExcludeSkippedIterations) {
   config_.model.moe.moe_z_loss_coeff = 0.1;
   MegatronRecorder recorder = this->recorder();
   recorder.step(at(1), step(2), 0.5);
@@ -65,7 +65,7 @@ TEST_F(MegatronRecorderTest, MeansAreOfIterationsThatWereNotSkipped) {
             "learning rate: 2.500000E-01 | global batch size:    16 | lm loss: 3.000000E+00 | load_balancing_loss: "
             "1.500000E+00 | z_loss: 7.500000E-01 | loss scale: 1.0 | grad norm: 1.500 | number of skipped iterations:  "
             " 2 | number of nan iterations:   1 |");
-  // The next interval starts from 0, and a resumption may shorten it.
+  // The next interval starts from 0, and resuming may shorten it.
   recorder.step(at(8), step(1), 0.125);
   EXPECT_NE(
       line(1).find("(ms): 125.0 | learning rate: 2.500000E-01 | global batch size:    16 | lm loss: 1.000000E+00"),
@@ -73,7 +73,7 @@ TEST_F(MegatronRecorderTest, MeansAreOfIterationsThatWereNotSkipped) {
   EXPECT_NE(line(1).find("skipped iterations:   0"), std::string::npos);
 }
 
-TEST_F(MegatronRecorderTest, LossesOfMultiTokenPredictionFollowTheRouters) {
+TEST_F(MegatronRecorderTest, MtpLossesFollowRouterLosses) {
   config_.train.log_interval = 2;
   MegatronRecorder recorder = this->recorder();
   for (const int64_t at_step : {1, 2}) {
@@ -100,7 +100,7 @@ TEST_F(MegatronRecorderTest, OtherLossesComeLastAndMayBeNegative) {
       << line(0);
 }
 
-TEST_F(MegatronRecorderTest, TheLossThatBalancesTheLoadHasMegatronsName) {
+TEST_F(MegatronRecorderTest, TheLoadBalancingLossHasMegatronsName) {
   config_.train.log_interval = 1;
   const auto line_of = [&](const char* type) {
     config_.model.moe.moe_router_load_balancing_type = type;
@@ -119,7 +119,7 @@ TEST_F(MegatronRecorderTest, AnIntervalOfSkippedIterationsHasNoLoss) {
   EXPECT_EQ(line(0).find("loss:"), std::string::npos);
 }
 
-TEST_F(MegatronRecorderTest, DenseModelsAndWhatWasAskedFor) {
+TEST_F(MegatronRecorderTest, DenseModelsAndOptionalColumns) {
   config_.train.log_interval = 1;
   config_.model.moe.num_experts = 0;
   config_.log.log_throughput = true;
@@ -153,7 +153,7 @@ TEST_F(MegatronRecorderTest, TheEndHasItsReason) {
   EXPECT_TRUE(begins(5, "exiting program after receiving a signal] datetime: "));
 }
 
-TEST_F(MegatronRecorderTest, MemoryIsToldOnce) {
+TEST_F(MegatronRecorderTest, ReportsMemoryOnce) {
   MegatronRecorder recorder = this->recorder();
   recorder.interval(at(4), {1 << 20, 2 << 20, 3 << 20, 3 << 20}, {});
   ASSERT_EQ(said_.size(), 3u);

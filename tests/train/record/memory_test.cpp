@@ -17,7 +17,7 @@ using test::message_of;
 using ::testing::HasSubstr;
 using testing::Trainer;
 
-TEST(MemoryFile, GoldenJson) {
+TEST(MemoryFile, MatchesGoldenJson) {
   MemorySnapshot snapshot;
   snapshot.requested = 1024;
   snapshot.tag = MemoryTag::gradients;
@@ -51,8 +51,8 @@ TEST(MemoryFile, GoldenJson) {
 
 class MemoryOfARun : public testing::Trainer {};
 
-// Rank 1 allocates memory that is not planned.
-TEST_F(MemoryOfARun, IsWrittenWhereItRunsOut) {
+// Rank 1 allocates unplanned memory.
+TEST_F(MemoryOfARun, IsWrittenWhenMemoryRunsOut) {
   aids_.before_step = [](int rank, int64_t step, std::vector<Batch>&, Engine& engine) {
     if (rank == 1 && step == 3) engine.stream().empty({int64_t{1} << 28}, DType::f32);
   };
@@ -71,15 +71,15 @@ TEST_F(MemoryOfARun, IsWrittenWhereItRunsOut) {
     of_blocks += (block["bytes"].get<int64_t>() + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
     modules.insert(block.value("module", ""));
   }
-  EXPECT_EQ(live, of_blocks) << "all that is live is listed";
-  EXPECT_TRUE(modules.contains("layers.0.moe.experts.up_gate") || modules.size() > 10) << "by the parameters' names";
+  EXPECT_EQ(live, of_blocks) << "everything live is listed";
+  EXPECT_TRUE(modules.contains("layers.0.moe.experts.up_gate") || modules.size() > 10) << "with parameter names";
   EXPECT_THAT(read_file(folder_ / "a" / "train.log"), HasSubstr("out of memory: 1.00 GiB of activations"));
 
   aids_ = {};
   RunConfig again = config("a");
   again.train.train_iters = 2;
   run(again);
-  EXPECT_FALSE(fs::exists(folder)) << "of a run that does not fail there is none";
+  EXPECT_FALSE(fs::exists(folder)) << "a successful run has none";
 }
 
 std::vector<fs::path> files_of(const fs::path& folder, int rank) {
@@ -89,8 +89,8 @@ std::vector<fs::path> files_of(const fs::path& folder, int rank) {
   return files;
 }
 
-// The request is made in step 3, after which a rank may or may not look in the same step.
-TEST_F(Trainer, ShowsItsMemoryWhenItIsAsked) {
+// The request is made in step 3, after which a rank may or may not see it in the same step.
+TEST_F(Trainer, WritesItsMemoryOnRequest) {
   RunConfig config = this->config("shown");
   config.train.train_iters = 6;
   config.train.sample_tokens = 0;
@@ -107,7 +107,7 @@ TEST_F(Trainer, ShowsItsMemoryWhenItIsAsked) {
     EXPECT_EQ(shown.at("rank"), rank);
     EXPECT_FALSE(shown.contains("request"));
     EXPECT_TRUE(shown.at("step") == 3 || shown.at("step") == 4) << shown.at("step");
-    EXPECT_GT(shown.at("live").at("activations"), 0) << "of the pass that is under way";
+    EXPECT_GT(shown.at("live").at("activations"), 0) << "of the current pass";
     int64_t bytes = 0, live = 0;
     for (const Json& block : shown.at("blocks")) bytes += block.at("bytes").get<int64_t>();
     for (const auto& [tag, of_tag] : shown.at("live").items()) live += of_tag.get<int64_t>();
@@ -119,8 +119,8 @@ TEST_F(Trainer, ShowsItsMemoryWhenItIsAsked) {
   EXPECT_NE(log.find("step 4: the memory of each rank is shown in "), std::string::npos) << log;
 }
 
-// An earlier start's request is ignored.
-TEST_F(Trainer, DoesNotAnswerWhatAnEarlierStartWasAsked) {
+// A request to an earlier start is ignored.
+TEST_F(Trainer, IgnoresRequestsToAnEarlierStart) {
   RunConfig config = this->config("old");
   config.train.train_iters = 2;
   config.train.sample_tokens = 0;

@@ -23,7 +23,7 @@ namespace {
 
 using test::count;
 
-TEST(Recorder, ALineOfMetricsIsTheMeanSinceTheLastOne) {
+TEST(Recorder, MetricsLinesAreMeansSinceTheLastOne) {
   const test::TempFolder folder;
   const RunFolder run(folder.path(), "x");
   RunConfig config = testing::small_config();
@@ -75,7 +75,7 @@ TEST(Recorder, ALineOfMetricsIsTheMeanSinceTheLastOne) {
     EXPECT_EQ(layers.embedding_grad_norm, 0.5);
     EXPECT_EQ(layers.head_grad_norm, 2);
   }
-  ASSERT_EQ(metrics.activations.size(), 2u) << "at intervals of their own";
+  ASSERT_EQ(metrics.activations.size(), 2u) << "at their own intervals";
   EXPECT_EQ(metrics.activations[0].step, 4);
   EXPECT_EQ(metrics.activations[1].step, 8);
   EXPECT_EQ(metrics.activations[0].statistics.at("mlp_rms")[0], 0.3333333) << "seven digits";
@@ -84,7 +84,7 @@ TEST(Recorder, ALineOfMetricsIsTheMeanSinceTheLastOne) {
   EXPECT_EQ(metrics.experts[0].load[0], (std::vector<double>{0.625, 0.125, 0.125, 0.125}));
   EXPECT_EQ(metrics.experts[0].statistics.at("load_max_over_mean"), (std::vector<std::vector<double>>{{2.5}, {1}}));
   EXPECT_EQ(metrics.experts[0].statistics.at("router_entropy"), (std::vector<std::vector<double>>{{0}, {0}}));
-  EXPECT_EQ(metrics.experts[0].statistics.count("expert_counts"), 0u) << "they stand there as shares";
+  EXPECT_EQ(metrics.experts[0].statistics.count("expert_counts"), 0u) << "as shares";
   ASSERT_EQ(metrics.evals.size(), 1u);
   EXPECT_DOUBLE_EQ(metrics.evals[0].loss, 0.5);
   EXPECT_NEAR(metrics.evals[0].bits_per_byte, 8 / std::log(2.0) / 4, 1e-12);
@@ -97,8 +97,8 @@ struct SetsAScalar : StepFeature {
   void report(const StepReport::Result&, StepResult& result) override { result.scalars.set(kTest, 42.25); }
 };
 
-// The test declares a figure and a feature of which neither the engine nor a recorder knows.
-TEST(Recorder, AScalarOfAFeatureIsRecordedWhereItIsDeclaredToBe) {
+// The test declares a figure and a feature that neither the engine nor a recorder knows.
+TEST(Recorder, RecordsScalarsOfFeaturesWhereDeclared) {
   for (const char* format : {"witan", "megatron"}) {
     const test::TempFolder folder;
     const RunFolder run(folder.path(), "x");
@@ -129,8 +129,8 @@ TEST(Recorder, AScalarOfAFeatureIsRecordedWhereItIsDeclaredToBe) {
   }
 }
 
-// Only for runs on GPUs; here with the test's own NVML.
-TEST(Recorder, WritesWhatGpusReadBesideAStep) {
+// GPU readings exist only for runs on GPUs; this test has its own NVML.
+TEST(Recorder, WritesGpuReadingsWithAStep) {
   ::setenv("WITAN_LIBRARY_PATH", WITAN_FAKE_NVML, 1);
   for (const bool on_gpu : {false, true}) {
     const test::TempFolder folder;
@@ -161,8 +161,8 @@ TEST(Recorder, WritesWhatGpusReadBesideAStep) {
   ::unsetenv("WITAN_LIBRARY_PATH");
 }
 
-TEST(Recorder, PerLayerLoggingWritesExpertsAtEveryStep) {
-  // Outside of the loop, in which g++ 12 miscompiles the list.
+TEST(Recorder, PerLayerLoggingWritesExpertsInEveryStep) {
+  // Written outside of the loop because g++ 12 miscompiles the list there.
   const std::vector<std::vector<double>> counts = {{5, 1, 0, 0}, {2, 2, 2, 0}};
   for (const bool per_layer : {false, true}) {
     const test::TempFolder folder;
@@ -193,7 +193,7 @@ TEST(Recorder, PerLayerLoggingWritesExpertsAtEveryStep) {
   }
 }
 
-// A recorder whose progress line goes to memory, as to a log.
+// A recorder whose progress goes to memory, like to a log.
 class RecorderLog {
  public:
   RecorderLog(const RunConfig& config, const RunPlan& plan, std::function<double()> now = {})
@@ -223,7 +223,7 @@ class RecorderLog {
     state.step = step;
     recorder_->evaluation(state, {16 * loss, 16}, 4);
   }
-  // The line that begins with this text.
+  // The line that starts with this text.
   std::string line(const std::string& start) {
     std::fflush(out_);
     const std::string all = "\n" + std::string(text_, size_);
@@ -253,12 +253,12 @@ RunConfig ten_steps() {
   return config;
 }
 
-TEST(Recorder, AnEvaluationStandsBesideTheStepThatItIsOf) {
+TEST(Recorder, AnEvaluationBelongsToItsStep) {
   RecorderLog log(ten_steps(), {.step_flops = 1e9, .step_seconds = 0.5});
   log.recorder().begin({}, 1, 0);
   log.step(1, 0.5);
   log.step(5, 0.5, Recorder::Line::with_evaluation);
-  EXPECT_EQ(log.line("step 5/10"), "") << "it waits";
+  EXPECT_EQ(log.line("step 5/10"), "") << "it is pending";
   log.evaluation(5, 2.5);
   EXPECT_TRUE(log.line("step 5/10").find("  validation 2.500  14.427 bits/byte  lr ") != std::string::npos)
       << log.line("step 5/10");
@@ -270,10 +270,10 @@ TEST(Recorder, AnEvaluationStandsBesideTheStepThatItIsOf) {
   EXPECT_TRUE(log.line("step 10/10").find("  validation 2.000  11.542 bits/byte  lr ") != std::string::npos)
       << log.line("step 10/10");
   EXPECT_NE(log.line("step 7/10").find("  ETA "), std::string::npos) << log.line("step 7/10");
-  EXPECT_EQ(log.line("step 10/10").find("  ETA "), std::string::npos) << "nothing is left";
+  EXPECT_EQ(log.line("step 10/10").find("  ETA "), std::string::npos) << "nothing is pending";
 }
 
-TEST(Recorder, EvaluationsTellTheBalanceOfRouters) {
+TEST(Recorder, EvaluationsReportRouterBalance) {
   RunConfig config = ten_steps();
   config.model.moe.moe_router_enable_expert_bias = true;
   config.model.moe.moe_router_score_function = "sigmoid";
@@ -292,14 +292,14 @@ TEST(Recorder, EvaluationsTellTheBalanceOfRouters) {
                                                          {"load_max_over_mean", 1.5},
                                                          {"router_entropy", 1.5},
                                                          {"z_loss", 0.25}}))
-      << "seven digits, and nothing of the bias";
+      << "seven digits, without the bias";
   EXPECT_NE(log.train_log().find("step 1: validation loss 2.5000, 14.4270 bits per byte; dead_experts 0, "
                                  "load_balancing_loss 1.3333, load_max_over_mean 1.5, router_entropy 1.5, z_loss 0.25"),
             std::string::npos)
       << log.train_log();
 }
 
-TEST(Recorder, WarningsAreSaidAndLogged) {
+TEST(Recorder, PrintsAndLogsWarnings) {
   RecorderLog log(ten_steps(), {});
   log.recorder().warn("weights of another tokenizer");
   log.recorder().log_warning("said before");
@@ -310,8 +310,8 @@ TEST(Recorder, WarningsAreSaidAndLogged) {
   EXPECT_NE(lines.find(" warning said before\n"), std::string::npos) << lines;
 }
 
-// Ctrl-Z, and an hour later `fg`.
-TEST(Recorder, AStopOfTheProcessIsNotInTheTimeLeft) {
+// Ctrl-Z, and `fg` an hour later.
+TEST(Recorder, StoppedTimeIsNotInTheTimeLeft) {
   std::atomic<double> now = 1000;
   RecorderLog log(ten_steps(), {.step_flops = 1e9, .step_seconds = 0.5}, [&] { return now.load(); });
   log.recorder().begin({}, 1, 0);
@@ -328,8 +328,8 @@ TEST(Recorder, AStopOfTheProcessIsNotInTheTimeLeft) {
   EXPECT_TRUE(line.ends_with(" s")) << line;
 }
 
-// The signal came to another process, so that this one has not reported it.
-TEST(Recorder, ASignalToAnotherProcessIsTold) {
+// The signal was sent to another process, so this one has not reported it.
+TEST(Recorder, ReportsSignalsToOtherProcesses) {
   const StopSignals none(StopSignals::Answer::stop);
   RecorderLog log(ten_steps(), {.step_flops = 1e9});
   log.recorder().begin({}, 1, 0);
@@ -339,8 +339,8 @@ TEST(Recorder, ASignalToAnotherProcessIsTold) {
   EXPECT_EQ(log.line("Another process"), "Another process was asked to stop: saving");
 }
 
-// After a rewind the state is that of a checkpoint.
-TEST(Recorder, WhatIsNotSavedIsNotSaidToBe) {
+// After a rewind the state equals a checkpoint's.
+TEST(Recorder, ReportsOnlySavedSteps) {
   const StopSignals none(StopSignals::Answer::stop, StopSignals::Voice::silent);
   RecorderLog log(ten_steps(), {.step_flops = 1e9});
   log.recorder().begin({}, 1, 2);
@@ -351,13 +351,13 @@ TEST(Recorder, WhatIsNotSavedIsNotSaidToBe) {
   EXPECT_EQ(log.line("exit_interval"), "exit_interval" + why);
   log.recorder().record_end(RunEnd::interrupted, false);
   EXPECT_EQ(log.line("Another process"), "Another process was asked to stop" + why);
-  std::raise(SIGINT);  // which the handler has reported
+  std::raise(SIGINT);  // the handler has reported it
   log.recorder().record_end(RunEnd::interrupted, false);
   EXPECT_EQ(log.line("stopping"), "stopping" + why);
 }
 
-// A ceiling that was measured on a busy machine may be exceeded.
-TEST(Recorder, WhatAStepReachesTheMachineCanDo) {
+// A ceiling measured on a busy machine may be exceeded.
+TEST(Recorder, FasterStepsRaiseTheCeiling) {
   RecorderLog log(ten_steps(), {.step_flops = 1e9, .ceiling_gflops = 1});
   log.recorder().begin({}, 1, 0);
   log.step(1, 2);
@@ -381,7 +381,7 @@ TEST(Recorder, WhatAStepReachesTheMachineCanDo) {
 constexpr const char* kSuccess = "\x22\x0B\x08\x01\x11";
 constexpr const char* kFailure = "\x22\x0B\x08\x02\x11";
 
-TEST(Recorder, TensorBoardIsToldHowARunEnded) {
+TEST(Recorder, TensorboardRecordsHowARunEnded) {
   RecorderLog finished(ten_steps(), {}), stopped(ten_steps(), {}), failed(ten_steps(), {});
   for (RecorderLog* log : {&finished, &stopped, &failed}) log->recorder().begin({}, 1, 0);
   finished.recorder().end(RunEnd::finished, {});
@@ -393,7 +393,7 @@ TEST(Recorder, TensorBoardIsToldHowARunEnded) {
 }
 
 // Readers drop the text of a start that a rewind undoes.
-TEST(Recorder, ARewindShowsTheConfigurationAnew) {
+TEST(Recorder, ARewindWritesTheConfigurationAgain) {
   RecorderLog log(ten_steps(), {});
   log.recorder().begin({}, 1, 4);
   log.recorder().rewound(2);

@@ -7,8 +7,8 @@ namespace {
 
 using Changes = std::vector<Stragglers::Change>;
 
-// Steps of 0.1 s; those of rank 3 are slower by `factor` from step 40 on, and ranks are judged every five steps.
-// Returns the step of the first change, or -1.
+// Steps of 0.1 s; rank 3 is slower by `factor` from step 40 on, and ranks are judged every five steps. Returns the step
+// of the first change, or -1.
 int64_t said_at(double factor, std::vector<Stragglers::Change>& said) {
   Stragglers stragglers({0, 0, 0, 0}, 1.2);
   std::vector<RecentSteps> recent(4);
@@ -40,7 +40,7 @@ TEST(Stragglers, AreNamedWithinTwentySteps) {
             "rank 3 (host h) takes 1.30 times the median of 4 ranks over the last 20 steps: 0.13 s instead of 0.1 s");
 }
 
-TEST(Stragglers, AreNotSaidToBeForLess) {
+TEST(Stragglers, SmallerDelaysAreNotReported) {
   Changes said;
   EXPECT_EQ(said_at(1.15, said), -1);
 }
@@ -48,21 +48,21 @@ TEST(Stragglers, AreNotSaidToBeForLess) {
 TEST(Stragglers, AreNamedOnceAndWhenTheyRecover) {
   Stragglers stragglers({0, 0, 0}, 1.2);
   EXPECT_EQ(stragglers.judge({0.1, 0.13, 0.1}).size(), 1u);
-  EXPECT_TRUE(stragglers.judge({0.1, 0.119, 0.1}).empty()) << "below the threshold, and not yet near the others";
+  EXPECT_TRUE(stragglers.judge({0.1, 0.119, 0.1}).empty()) << "below the threshold, but not yet close to the others";
   EXPECT_TRUE(stragglers.judge({0.1, 0.13, 0.1}).empty());
   const Changes changes = stragglers.judge({0.1, 0.105, 0.1});
   ASSERT_EQ(changes.size(), 1u);
   EXPECT_EQ(describe(changes[0], "host h"), "rank 1 (host h) is no longer slow: 1.05 times the median of 3 ranks");
 }
 
-TEST(Stragglers, OfTwoRanksTheFasterIsTheMeasure) {
+TEST(Stragglers, OfTwoRanksTheFasterIsTheReference) {
   Stragglers stragglers({0, 0}, 1.2);
   const Changes changes = stragglers.judge({0.13, 0.1});
   ASSERT_EQ(changes.size(), 1u);
   EXPECT_EQ(changes[0].rank, 0);
 }
 
-TEST(Stragglers, StagesOfAPipelineAreComparedAmongThemselves) {
+TEST(Stragglers, PipelineStagesAreComparedSeparately) {
   Stragglers stragglers({0, 0, 1, 1}, 1.2);
   EXPECT_TRUE(stragglers.judge({0.1, 0.1, 0.3, 0.3}).empty());
   EXPECT_EQ(stragglers.judge({0.1, 0.1, 0.3, 0.4}).size(), 1u);
@@ -73,14 +73,14 @@ TEST(Stragglers, ShortStepsAreNotJudged) {
   EXPECT_TRUE(stragglers.judge({0.099, 0.001}).empty());
 }
 
-TEST(RecentSteps, KnowNothingAtFirst) {
+TEST(RecentSteps, AreUnknownAtFirst) {
   RecentSteps recent;
   for (size_t i = 1; i < RecentSteps::kLeast; ++i) recent.add(1);
   EXPECT_FALSE(recent.median());
   recent.add(1);
   EXPECT_EQ(recent.median(), 1);
   for (size_t i = 0; i < RecentSteps::kWindow; ++i) recent.add(2);
-  EXPECT_EQ(recent.median(), 2) << "what is older is forgotten";
+  EXPECT_EQ(recent.median(), 2) << "older steps are dropped";
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 using test::count, test::event_bytes;
 
-// The bytes of the event file with one step.
+// The bytes of an event file with one step.
 std::string written(const char* load_balancing_type, bool per_layer = false) {
   const test::TempFolder folder;
   RunConfig config;
@@ -29,14 +29,14 @@ std::string written(const char* load_balancing_type, bool per_layer = false) {
   return event_bytes(folder.path());
 }
 
-TEST(TensorboardRecorder, TheLossThatBalancesTheLoadHasMegatronsName) {
+TEST(TensorboardRecorder, TheLoadBalancingLossHasMegatronsName) {
   const std::string together = written("aux_loss"), apart = written("seq_aux_loss");
   EXPECT_NE(together.find("load_balancing_loss"), std::string::npos);
   EXPECT_EQ(together.find("seq_load_balancing_loss"), std::string::npos);
   EXPECT_NE(apart.find("seq_load_balancing_loss"), std::string::npos);
 }
 
-TEST(TensorboardRecorder, StatisticsOfRoutersHaveTagsOfTheModelAndOfLayers) {
+TEST(TensorboardRecorder, RouterStatisticsHaveTagsOfModelAndLayers) {
   const std::string bytes = written("aux_loss");
   for (const char* tag : {"mtp_1 loss", "z_loss", "router-entropy", "router-entropy/layer 4",
                           "expert-load/max over mean", "expert-load/max over mean/layer 4", "expert-load/layer 4"})
@@ -45,13 +45,13 @@ TEST(TensorboardRecorder, StatisticsOfRoutersHaveTagsOfTheModelAndOfLayers) {
   EXPECT_EQ(bytes.find("moe/"), std::string::npos);
 }
 
-TEST(TensorboardRecorder, PerLayerLoggingWritesLossesUnderMegatronsNames) {
+TEST(TensorboardRecorder, PerLayerLoggingUsesMegatronsNames) {
   const std::string bytes = written("seq_aux_loss", true);
   for (const char* tag : {"moe/seq_load_balancing_loss_layer_4", "moe/z_loss_layer_4"})
     EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
 }
 
-// These are always written, so that Megatron-LM's flags for them are accepted.
+// These are always written, so Megatron-LM's flags for them are accepted.
 TEST(TensorboardRecorder, StepsHaveTheWorldSizeAndTimes) {
   const std::string bytes = written("aux_loss");
   for (const char* tag : {"world-size", "iteration-time", "data-wait-time", "batch-size"})
@@ -86,7 +86,7 @@ TEST(TensorboardRecorder, EvaluationsHaveTheBalanceOfRouters) {
   for (const char* tag : {"load_balancing_loss validation", "expert-load/max over mean validation",
                           "load_balancing_loss validation on code"})
     EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
-  EXPECT_EQ(bytes.find("z_loss validation"), std::string::npos) << "the event leaves it out";
+  EXPECT_EQ(bytes.find("z_loss validation"), std::string::npos) << "the event omits it";
 }
 
 // A run's own folder has one session, whatever the run's former name.
@@ -117,12 +117,12 @@ TEST(TensorboardRecorder, EveryRankHasItsPeakMemory) {
     EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
 }
 
-TEST(TensorboardRecorder, StatisticsOfActivationsHaveTagsOfLayers) {
+TEST(TensorboardRecorder, ActivationStatisticsHaveTagsOfLayers) {
   const test::TempFolder folder;
   TensorboardRecorder({}, {}, folder.path(), 1).activations(7, {{"mlp_rms", {0.5, std::nan(""), 2}}});
   const std::string bytes = event_bytes(folder.path());
   EXPECT_NE(bytes.find("mlp_rms/layer 0"), std::string::npos);
-  EXPECT_EQ(bytes.find("mlp_rms/layer 1"), std::string::npos) << "it has none";
+  EXPECT_EQ(bytes.find("mlp_rms/layer 1"), std::string::npos) << "this layer has none";
   EXPECT_NE(bytes.find("mlp_rms/layer 2"), std::string::npos);
 }
 
@@ -134,7 +134,7 @@ tfevents::Hyperparameter named(const std::vector<tfevents::Hyperparameter>& para
   return {};
 }
 
-TEST(TensorboardRecorder, HyperparametersAreEveryKeyWithItsType) {
+TEST(TensorboardRecorder, HyperparametersAreAllKeysWithTheirTypes) {
   RunConfig given;
   given.train.train_iters = 7;
   given.load.no_load_optim = true;
@@ -146,17 +146,17 @@ TEST(TensorboardRecorder, HyperparametersAreEveryKeyWithItsType) {
   const auto iterations = named(parameters, "train_iters"), ranks = named(parameters, "ranks");
   EXPECT_EQ(std::get<double>(iterations.value), 7);
   EXPECT_TRUE(iterations.differs) << "from the default";
-  EXPECT_EQ(std::get<double>(ranks.value), 4) << "as the run has it";
-  EXPECT_FALSE(ranks.differs) << "nobody gave it";
+  EXPECT_EQ(std::get<double>(ranks.value), 4) << "as in the run";
+  EXPECT_FALSE(ranks.differs) << "not given";
   EXPECT_EQ(std::get<double>(named(parameters, "lr").value), config.optimizer.lr);
   EXPECT_EQ(std::get<bool>(named(parameters, "log_progress").value), false);
-  EXPECT_EQ(std::get<bool>(named(parameters, "no_load_optim").value), false) << "said for one call";
+  EXPECT_EQ(std::get<bool>(named(parameters, "no_load_optim").value), false) << "given for one call";
   EXPECT_EQ(std::get<std::string>(named(parameters, "json_key").value), "text") << "without quotes";
   EXPECT_EQ(std::get<std::string>(named(parameters, "optimizer_groups").value), "[]");
   EXPECT_EQ(named(parameters, "log_format").choices, (std::vector<std::string>{"witan", "megatron", "nanogpt"}));
 }
 
-TEST(TensorboardRecorder, EveryStartShowsItsConfigurationAndTheLastOneItsHyperparameters) {
+TEST(TensorboardRecorder, EveryStartWritesItsConfigurationAndTheLastOneHyperparameters) {
   const test::TempFolder folder;
   RunConfig config;
   config.train.run = "first start";
@@ -173,7 +173,7 @@ TEST(TensorboardRecorder, EveryStartShowsItsConfigurationAndTheLastOneItsHyperpa
   EXPECT_EQ(count(after, "run = \"first start\"\n"), 1u) << "of earlier steps";
   EXPECT_EQ(count(after, "run = \"second start\"\n"), 1u);
   EXPECT_EQ(count(after, "_hparams_/session_start_info"), 1u) << "readers take the first";
-  EXPECT_EQ(count(after, "_hparams_/session_end_info"), 0u) << "it goes on";
+  EXPECT_EQ(count(after, "_hparams_/session_end_info"), 0u) << "it is running";
   EXPECT_EQ(count(after, "first start"), 1u);
 }
 

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using testing::on_ranks;
 using testing::ThreadRank;
 
-TEST(DebugWait, GoesOnWhenItsFileIsGoneAndHoldsTheOthersUpUntilThen) {
+TEST(DebugWait, ContinuesAfterItsFileIsRemovedAndHoldsOthersMeanwhile) {
   const test::TempFolder folder;
   const fs::path file = folder / "debug-rank-1";
   ThreadWorld world(2, {.deadline_seconds = 0.3, .debug_ranks = {1}});
@@ -60,7 +60,7 @@ TEST(DebugWait, EndsWhenAnotherRankFails) {
   std::fclose(out);
 }
 
-TEST(DebugWait, SaysHowToAttach) {
+TEST(DebugWait, ExplainsHowToAttach) {
   EXPECT_THAT(how_to_attach(2, 4, "runs/a/debug-rank-2"),
               ::testing::MatchesRegex(
                   "debug        rank 2 of 4 waits for a debugger: thread [0-9]+ of process [0-9]+ on .*\n"

@@ -10,12 +10,12 @@
 namespace witan {
 namespace {
 
-TEST(StopSignals, AskForAStopAndSayWhich) {
+TEST(StopSignals, RequestAStopAndNameTheSignal) {
   for (const auto& [signal, code] : {std::pair{SIGINT, ExitCode::interrupted}, std::pair{SIGTERM, ExitCode::preempted},
                                      std::pair{SIGUSR1, ExitCode::preempted}, std::pair{SIGUSR2, ExitCode::preempted},
                                      std::pair{SIGHUP, ExitCode::preempted}}) {
     const StopSignals signals(StopSignals::Answer::stop);
-    EXPECT_FALSE(StopSignals::requested()) << "what came before is forgotten";
+    EXPECT_FALSE(StopSignals::requested()) << "earlier signals are cleared";
     std::raise(signal);
     EXPECT_TRUE(StopSignals::requested());
     EXPECT_EQ(exit_code_of(StopSignals::asked()), code) << signal;
@@ -30,7 +30,7 @@ TEST(StopSignals, TestsDoNotDependOnHowTheyWereStarted) {
   }
 }
 
-TEST(StopSignals, SayWhichSignalCameAndFromWhom) {
+TEST(StopSignals, ReportTheSignalAndItsSender) {
   const StopSignals signals(StopSignals::Answer::stop);
   EXPECT_EQ(StopSignals::cause(), "");
   ::kill(::getpid(), SIGTERM);
@@ -45,7 +45,7 @@ TEST(StopSignals, SayWhichSignalCameAndFromWhom) {
   EXPECT_EQ(StopSignals::cause(), "SIGUSR2 from process " + std::to_string(child));
 }
 
-TEST(StopSignals, UnderNohupALostTerminalIsNoReasonToStop) {
+TEST(StopSignals, UnderNohupALostTerminalIsIgnored) {
   const auto before = std::signal(SIGHUP, SIG_IGN);
   {
     const StopSignals signals(StopSignals::Answer::stop);
@@ -68,12 +68,12 @@ TEST(StopSignalsDeathTest, ASecondInterruptEndsTheProcess) {
       "Quit without saving: steps since the last checkpoint, which is intact, are lost");
 }
 
-TEST(StopSignalsDeathTest, NoCheckpointIsSpokenOfWhereThereIsNone) {
+TEST(StopSignalsDeathTest, MentionsNoCheckpointIfThereIsNone) {
   EXPECT_EXIT(
       {
         {
           const StopSignals before(StopSignals::Answer::stop);
-          StopSignals::saved();  // of an earlier run
+          StopSignals::saved();  // from an earlier run
         }
         const StopSignals signals(StopSignals::Answer::stop);
         std::raise(SIGINT);
@@ -82,7 +82,7 @@ TEST(StopSignalsDeathTest, NoCheckpointIsSpokenOfWhereThereIsNone) {
       ::testing::ExitedWithCode(130), "there is no checkpoint yet; the same command starts the run again");
 }
 
-TEST(StopSignalsDeathTest, WithNothingToSaveTheFirstOneEndsTheProcess) {
+TEST(StopSignalsDeathTest, EndsAtOnceIfThereIsNothingToSave) {
   for (const auto& [signal, code] : {std::pair{SIGINT, 130}, std::pair{SIGTERM, 75}, std::pair{SIGUSR1, 75},
                                      std::pair{SIGUSR2, 75}, std::pair{SIGHUP, 75}})
     EXPECT_EXIT(
@@ -106,7 +106,7 @@ TEST(StopSignalsDeathTest, TheFirstInterruptAfterAnotherSignalStillSaves) {
       "Finishing this step and saving; Ctrl-C again quits without saving");
 }
 
-TEST(StopSignalsDeathTest, ASilentProcessDoesTheSame) {
+TEST(StopSignalsDeathTest, ASilentProcessBehavesTheSame) {
   using Voice = StopSignals::Voice;
   EXPECT_EXIT(
       {
@@ -124,7 +124,7 @@ TEST(StopSignalsDeathTest, ASilentProcessDoesTheSame) {
       ::testing::ExitedWithCode(130), ::testing::StrEq(""));
 }
 
-TEST(StopSignals, ARestartIsToldFromASignalThatPeopleSend) {
+TEST(StopSignals, DistinguishARestartFromAUsersSignal) {
   const StopSignals signals(StopSignals::Answer::stop);
   std::raise(SIGUSR1);
   EXPECT_FALSE(StopSignals::restarts());
@@ -132,10 +132,10 @@ TEST(StopSignals, ARestartIsToldFromASignalThatPeopleSend) {
   EXPECT_TRUE(StopSignals::restarts());
   EXPECT_EQ(StopSignals::asked(), RunEnd::preempted);
   std::raise(SIGINT);
-  EXPECT_FALSE(StopSignals::restarts()) << "they want the run to end after all";
+  EXPECT_FALSE(StopSignals::restarts()) << "the user wants the run to end";
 }
 
-TEST(StopSignalsDeathTest, NothingIsSaidOfARestart) {
+TEST(StopSignalsDeathTest, ARestartPrintsNothing) {
   EXPECT_EXIT(
       {
         const StopSignals command(StopSignals::Answer::end);
@@ -148,8 +148,8 @@ TEST(StopSignalsDeathTest, NothingIsSaidOfARestart) {
       ::testing::ExitedWithCode(75), ::testing::StrEq(""));
 }
 
-// A run's answer replaces the command's, which returns afterwards with the signals of the meantime.
-TEST(StopSignalsDeathTest, TheOneBeforeAnswersAgain) {
+// A run's handler replaces the command's, which returns afterwards with signals received meanwhile.
+TEST(StopSignalsDeathTest, ThePreviousHandlerReturns) {
   EXPECT_EXIT(
       {
         const StopSignals command(StopSignals::Answer::end);

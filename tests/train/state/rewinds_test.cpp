@@ -43,42 +43,42 @@ class Rewinds : public ::testing::Test {
 
 constexpr Rewind kFirst{20, 25, 160, 200}, kSecond{20, 23, 160, 224}, kLater{40, 41, 360, 400};
 
-TEST_F(Rewinds, GoBackToTheNewestIntactCheckpointAtTheInterval) {
+TEST_F(Rewinds, ReturnToTheNewestIntactCheckpointAtTheInterval) {
   EXPECT_EQ(step_to_return_to(run_.checkpoints(), 30, 10), -1);
   for (const int64_t step : {10, 20, 23, 30}) save(step);
-  EXPECT_EQ(step_to_return_to(run_.checkpoints(), 30, 10), 20) << "a step does not go back to itself";
-  EXPECT_EQ(step_to_return_to(run_.checkpoints(), 25, 10), 20) << "23 was saved for a signal";
+  EXPECT_EQ(step_to_return_to(run_.checkpoints(), 30, 10), 20) << "a step does not rewind to itself";
+  EXPECT_EQ(step_to_return_to(run_.checkpoints(), 25, 10), 20) << "23 was saved after a signal";
   EXPECT_EQ(step_to_return_to(run_.checkpoints(), 25, 0), 23);
-  EXPECT_EQ(step_to_return_to(run_.checkpoints(), 25, 100), 23) << "where there is none at the interval";
+  EXPECT_EQ(step_to_return_to(run_.checkpoints(), 25, 100), 23) << "if there is none at the interval";
   fs::resize_file(run_.checkpoints() / "step-20" / "shard-00000.safetensors", 3);
   EXPECT_EQ(step_to_return_to(run_.checkpoints(), 25, 10), 10);
 }
 
-TEST_F(Rewinds, RemoveTheCheckpointsOfStepsThatAreTakenBack) {
+TEST_F(Rewinds, RemoveCheckpointsOfUndoneSteps) {
   for (const int64_t step : {10, 20, 23}) save(step);
   record_rewind(run_, {kFirst});
   EXPECT_TRUE(has(10) && has(20));
   EXPECT_FALSE(has(23));
 }
 
-TEST_F(Rewinds, AreTakenUpByARunThatResumesFromTheirCheckpoint) {
-  EXPECT_EQ(resumed(20, {}).consumed_samples, 160) << "there were none";
+TEST_F(Rewinds, ContinueInARunThatResumesFromTheirCheckpoint) {
+  EXPECT_EQ(resumed(20, {}).consumed_samples, 160) << "none before";
   record_rewind(run_, {kFirst, kSecond});
   const TrainState both = resumed(20, {});
   EXPECT_EQ(both.consumed_samples, 224);
   EXPECT_EQ(both.rewinds, (std::vector<Rewind>{kFirst, kSecond}));
   record_rewind(run_, {kFirst, kSecond, kLater});
   EXPECT_EQ(resumed(40, {kFirst, kSecond}).consumed_samples, 400);
-  EXPECT_EQ(resumed(30, {kFirst, kSecond}, false).consumed_samples, 240) << "what a checkpoint knows was done";
+  EXPECT_EQ(resumed(30, {kFirst, kSecond}, false).consumed_samples, 240) << "rewinds before the checkpoint";
 }
 
-// A later checkpoint was lost, so that rewinds to it are undone.
-TEST_F(Rewinds, OfCheckpointsThatAreGoneAreForgotten) {
+// A later checkpoint was lost, so rewinds to it are undone.
+TEST_F(Rewinds, ToLostCheckpointsAreForgotten) {
   record_rewind(run_, {kFirst, kLater});
   EXPECT_EQ(resumed(10, {}, false).rewinds, std::vector<Rewind>());
   EXPECT_EQ(resumed(20, {}, false).rewinds, std::vector<Rewind>{kFirst});
   EXPECT_EQ(resumed(10, {}).rewinds, std::vector<Rewind>());
-  EXPECT_EQ(resumed(20, {}).rewinds, std::vector<Rewind>()) << "the step was made again by now";
+  EXPECT_EQ(resumed(20, {}).rewinds, std::vector<Rewind>()) << "the step has been repeated since";
 }
 
 TEST_F(Rewinds, ADamagedListIsNamed) {
@@ -87,11 +87,11 @@ TEST_F(Rewinds, ADamagedListIsNamed) {
             "rewinds must have numbers checkpoint, at, first_sample and consumed_samples");
 }
 
-TEST_F(Rewinds, OnlySoManyAnomaliesAreKept) {
+TEST_F(Rewinds, LimitTheNumberOfKeptAnomalies) {
   EXPECT_FALSE(keeps_anomaly(run_.anomalies(), 5, 0));
   EXPECT_TRUE(keeps_anomaly(run_.anomalies(), 5, 1));
   fs::create_directories(run_.anomalies() / "step-5");
-  EXPECT_TRUE(keeps_anomaly(run_.anomalies(), 5, 1)) << "the same step again takes its place";
+  EXPECT_TRUE(keeps_anomaly(run_.anomalies(), 5, 1)) << "a repeated step replaces its predecessor";
   EXPECT_FALSE(keeps_anomaly(run_.anomalies(), 6, 1));
 }
 

@@ -1,5 +1,5 @@
-// The reason why a run ends, as train() returns it and as metrics.jsonl and train.log record it, for ranks that are
-// threads of one process and for ranks that are processes.
+// The reason for a run's end, as train() returns it and as metrics.jsonl and train.log record it, on thread-ranks of
+// one process and on ranks in separate processes.
 #include "witan/train/state/run_end.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using enum RunEnd;
 
-TEST(RunEndTest, EachIsToldInItsWay) {
+TEST(RunEndTest, EachHasItsOwnDescription) {
   for (const auto& [end, reason, key, code] :
        {std::tuple{finished, "finished", "", ExitCode::done},
         {stopped_early, "stopped early", "", ExitCode::done},
@@ -35,7 +35,7 @@ TEST(RunEndTest, EachIsToldInItsWay) {
   EXPECT_FALSE(is_finished(none));
 }
 
-// Two ranks, which train 12 steps and evaluate after every fifth one.
+// Two ranks train 12 steps and evaluate after every fifth one.
 class RunEnds : public testing::Trainer {
  protected:
   RunConfig config(const std::string& name) {
@@ -99,13 +99,13 @@ class RunEnds : public testing::Trainer {
       EXPECT_EQ(log(name).find(cat(key, ": saving")) != std::string::npos, key_of(end) == key) << name << log(name);
   }
 
-  // Causes, with the expected reasons.
+  // Causes with the expected reasons.
   struct Case {
     const char* name;
     RunEnd end;
     int64_t step;
     std::function<void(RunConfig&)> asks;
-    int signal = 0;  // which process 1 receives in step 6
+    int signal = 0;  // received by process 1 in step 6
   };
   static std::vector<Case> cases() {
     return {{"last", finished, 12, [](RunConfig&) {}},
@@ -113,7 +113,7 @@ class RunEnds : public testing::Trainer {
             {"last-interval", finished, 12, [](RunConfig& c) { c.train.exit_interval = 12; }},
             {"interval", exit_interval, 7, [](RunConfig& c) { c.train.exit_interval = 7; }},
             {"duration", exit_duration_in_mins, 1, [](RunConfig& c) { c.train.exit_duration_in_mins = 1e-9; }},
-            // Two reasons at the same step.
+            // Two reasons in the same step.
             {"both", exit_interval, 1,
              [](RunConfig& c) {
                c.train.exit_interval = 1;
@@ -121,7 +121,7 @@ class RunEnds : public testing::Trainer {
              }},
             {"preempted", preempted, 6, [](RunConfig& c) { c.train.exit_interval = 6; }, SIGTERM},
             {"interrupted", interrupted, 6, [](RunConfig&) {}, SIGINT},
-            // No evaluation is better than that of step 2, and patience ends with that of step 6.
+            // No evaluation is better than the one at step 2, and patience ends at step 6.
             {"early", stopped_early, 6, [](RunConfig& c) {
                c.optimizer.lr = c.optimizer.min_lr = 0;
                c.train.eval_interval = 2;
@@ -139,11 +139,11 @@ TEST_F(RunEnds, OfThreads) {
     if (one.signal != 0) signal_in_step(one.signal, 6, 1);
     EXPECT_EQ(run(config).end, one.end) << one.name;
     expect_end(one.name, one.end, one.step);
-    EXPECT_THAT(log(one.name), Not(HasSubstr("Another process"))) << "the signal came to this one";
+    EXPECT_THAT(log(one.name), Not(HasSubstr("Another process"))) << "this process received the signal";
   }
 }
 
-// All processes return the same reason, and process 0 records it, though it arose in another one.
+// All processes return the same reason, and process 0 records it, although it arose in another one.
 TEST_F(RunEnds, OfProcesses) {
   for (const Case& one : cases()) {
     RunConfig config = this->config(one.name);

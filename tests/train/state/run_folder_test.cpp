@@ -14,7 +14,7 @@ namespace {
 using test::message_of;
 using test::TempFolder;
 
-TEST(RunFolder, WhatAKilledProcessLeftHalfWrittenGoes) {
+TEST(RunFolder, RemovesPartialFilesOfAKilledProcess) {
   const TempFolder folder;
   fs::create_directories(folder / "left" / "data");
   for (const char* name : {".tmp-config.toml.1.0", "data/.tmp-tokens.bin.1.0", "notes.txt"})
@@ -25,7 +25,7 @@ TEST(RunFolder, WhatAKilledProcessLeftHalfWrittenGoes) {
   EXPECT_TRUE(fs::exists(folder / "left" / "notes.txt"));
 }
 
-TEST(RunFolder, OneInWhichNothingWasWrittenGoes) {
+TEST(RunFolder, IsRemovedIfNothingWasWritten) {
   const TempFolder folder;
   for (const char* file : {"", "data/tokens.bin", "tokenizer.json", "config.toml"}) {
     {
@@ -39,7 +39,7 @@ TEST(RunFolder, OneInWhichNothingWasWrittenGoes) {
   }
 }
 
-TEST(RunFolder, ANewRunIsNotCalledLikeACheckpoint) {
+TEST(RunFolder, NewRunsMustNotHaveNamesOfCheckpoints) {
   const TempFolder folder;
   for (const char* name : {"a@best", "a@300", "@", "a@b"}) {
     const std::string message = message_of<ConfigError>([&] { RunFolder(folder.path(), name); });
@@ -49,10 +49,10 @@ TEST(RunFolder, ANewRunIsNotCalledLikeACheckpoint) {
   EXPECT_THROW(RunFolder(folder.path(), "a@b", RunFolder::Access::stage), ConfigError);
   fs::create_directory(folder / "a@best");
   std::ofstream(folder / "a@best" / "config.toml") << "old";
-  EXPECT_NO_THROW(RunFolder(folder.path(), "a@best")) << "one that is there is resumed";
+  EXPECT_NO_THROW(RunFolder(folder.path(), "a@best")) << "an existing one is resumed";
 }
 
-TEST(RunFolder, APathIsAnsweredByTheNameAndTheFolderThatItNames) {
+TEST(RunFolder, ErrorsForPathsNameTheRunAndItsFolder) {
   const auto refusal = [](const char* name) { return message_of<ConfigError>([&] { check_new_name("runs", name); }); };
   EXPECT_EQ(refusal("../old/k"), "run = \"../old/k\" must be a name without slashes: give --run k --runs-folder old");
   EXPECT_EQ(refusal("sub/new/"),
@@ -61,7 +61,7 @@ TEST(RunFolder, APathIsAnsweredByTheNameAndTheFolderThatItNames) {
 }
 
 // `witan runs` and `witan watch` skip hidden folders.
-TEST(RunFolder, ANewRunIsNotHidden) {
+TEST(RunFolder, NewRunsMustNotBeHidden) {
   const TempFolder folder;
   for (const char* name : {".x", ".mine.fresh"}) {
     const std::string message = message_of<ConfigError>([&] { RunFolder(folder.path(), name); });
@@ -71,7 +71,7 @@ TEST(RunFolder, ANewRunIsNotHidden) {
   }
   fs::create_directory(folder / ".old");
   std::ofstream(folder / ".old" / "config.toml") << "old";
-  EXPECT_NO_THROW(RunFolder(folder.path(), ".old")) << "one that is there is resumed";
+  EXPECT_NO_THROW(RunFolder(folder.path(), ".old")) << "an existing one is resumed";
 }
 
 TEST(RunFolder, ARunHasOneProcess) {
@@ -96,13 +96,13 @@ TEST(RunFolder, ArchivesWithoutOverwriting) {
     EXPECT_EQ(read_file(archived / "config.toml"), std::to_string(run - 1));
     EXPECT_EQ(read_file(folder / "x" / "config.toml"), std::to_string(run));
     EXPECT_EQ(staged.path(), folder / "x");
-    EXPECT_THROW(RunFolder(folder.path(), "x"), ConfigError) << "it stays locked";
+    EXPECT_THROW(RunFolder(folder.path(), "x"), ConfigError) << "it remains locked";
   }
   { const RunFolder unused(folder.path(), "x", RunFolder::Access::stage); }
-  EXPECT_FALSE(fs::exists(folder / ".x.fresh")) << "nothing was written there";
+  EXPECT_FALSE(fs::exists(folder / ".x.fresh")) << "it was empty";
 }
 
-TEST(RunFolder, AFolderThatCannotTakeItsPlaceLeavesTheOldRunThere) {
+TEST(RunFolder, AFailedReplacementKeepsTheOldRun) {
   const TempFolder folder;
   RunFolder old(folder.path(), "x");
   std::ofstream(old.config()) << "old";
@@ -119,20 +119,20 @@ TEST(RunLock, IsHeldByOneAndSeenByOthers) {
   const fs::path run = folder / "run";
   fs::create_directories(run);
   EXPECT_FALSE(is_training(run));
-  EXPECT_FALSE(fs::exists(run / ".lock")) << "looking creates nothing";
+  EXPECT_FALSE(fs::exists(run / ".lock")) << "testing creates no file";
   std::optional<RunLock> lock = RunLock::take(run);
   ASSERT_TRUE(lock);
   EXPECT_TRUE(is_training(run));
   EXPECT_FALSE(RunLock::take(run));
   RunLock moved = std::move(*lock);
   lock.reset();
-  EXPECT_TRUE(is_training(run)) << "the one that it was moved to holds it";
+  EXPECT_TRUE(is_training(run)) << "the lock was moved to this object";
   { const RunLock last = std::move(moved); }
   EXPECT_FALSE(is_training(run));
-  EXPECT_TRUE(RunLock::take(run)) << "the file stays, and can be locked again";
+  EXPECT_TRUE(RunLock::take(run)) << "the file remains and can be locked again";
 }
 
-TEST(RunLock, OfWhatIsNoRunThereIsNone) {
+TEST(RunLock, FoldersThatAreNotRunsHaveNone) {
   const test::TempFolder folder;
   EXPECT_FALSE(is_training(folder / "nowhere"));
   fs::create_directories(folder / "run/.lock");

@@ -12,7 +12,7 @@ namespace {
 
 using test::message_of;
 
-TEST(TrainState, SurvivesJsonAndNamesWhatIsWrong) {
+TEST(TrainState, RoundTripsThroughJsonAndNamesErrors) {
   TrainState state{7, 56, 6, 1, 2.5, "tokens"};
   state.sources = {{"a", 40, 1.5}, {"b", 16, 0.25}};
   state.rewinds = {{4, 7, 32, 56}};
@@ -30,36 +30,36 @@ TEST(TrainState, SurvivesJsonAndNamesWhatIsWrong) {
   EXPECT_NE(message_of<CheckpointError>([&] { TrainState::from_json(broken); }).find("updates"), std::string::npos);
 }
 
-TEST(ValidationRecord, CountsEvaluationsThatWereNoBetter) {
+TEST(ValidationRecord, CountsEvaluationsWithoutImprovement) {
   TrainConfig config;
   config.eval_interval = 10;
   config.early_stopping_patience = 2;
   ValidationRecord record;
   record.add(10, NAN, config);
-  EXPECT_EQ(record, (ValidationRecord{0, 0, 1})) << "which is no loss";
+  EXPECT_EQ(record, (ValidationRecord{0, 0, 1})) << "not a loss";
   record.add(20, 3, config);
   EXPECT_EQ(record, (ValidationRecord{3, 20, 0}));
   record.add(30, 3, config);
   record.add(35, 4, config);
-  EXPECT_EQ(record, (ValidationRecord{3, 20, 1})) << "not the evaluation between two intervals";
+  EXPECT_EQ(record, (ValidationRecord{3, 20, 1})) << "not the one between two intervals";
   EXPECT_FALSE(record.stops(config));
   record.add(40, INFINITY, config);
   EXPECT_TRUE(record.stops(config));
   config.early_stopping_patience = 0;
   EXPECT_FALSE(record.stops(config));
   record.add(45, 2, config);
-  EXPECT_EQ(record, (ValidationRecord{3, 20, 2})) << "where a call ended";
+  EXPECT_EQ(record, (ValidationRecord{3, 20, 2})) << "at the end of a call";
   record.add(50, 2, config);
   EXPECT_EQ(record, (ValidationRecord{2, 50, 0}));
 }
 
-TEST(ValidationRecord, SurvivesJson) {
+TEST(ValidationRecord, RoundTripsThroughJson) {
   TrainState state{7, 56, 6, 1, 2.5, "tokens"};
   EXPECT_FALSE(state.to_json().contains("validation"));
-  EXPECT_EQ(TrainState::from_json(state.to_json()).validation, ValidationRecord()) << "as of older checkpoints";
+  EXPECT_EQ(TrainState::from_json(state.to_json()).validation, ValidationRecord()) << "as in older checkpoints";
   state.validation = {2.5, 6, 1};
   state.validation_loss = NAN;
-  EXPECT_FALSE(state.to_json().contains(kValidationLoss)) << "JSON has no such number";
+  EXPECT_FALSE(state.to_json().contains(kValidationLoss)) << "JSON cannot represent it";
   EXPECT_EQ(TrainState::from_json(state.to_json()).validation, state.validation);
   Json broken = state.to_json();
   broken["validation"]["best"] = "low";

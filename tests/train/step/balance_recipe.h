@@ -1,4 +1,4 @@
-// The config of tests of expert balance: a few short steps in float64, each of which is clipped.
+// The config for tests of load balancing: a few short steps in float64, each of them clipped.
 #pragma once
 
 #include <string>

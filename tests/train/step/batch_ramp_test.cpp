@@ -1,5 +1,5 @@
-// A run whose global batch grows (rampup_batch_size): each step equals that of a run with this batch size, is the same
-// in every layout, and fits in the planned memory.
+// A run whose global batch grows (rampup_batch_size): each step equals one of a run with this batch size, is the same
+// in every layout, and fits into the planned memory.
 #include "witan/data/batches/batch_ramp.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ using testing::LaidOut;
 using testing::ramped_batches;
 using testing::run_engine;
 
-// With router losses, dropped tokens, a loss of the global batch's load, and detection of spikes.
+// The model has router losses, dropped tokens, a loss of the global batch's load, and spike detection.
 RunConfig ramped(const std::string& ramp) {
   RunConfig config = testing::divisible_config();
   config.model.vocab_size = 64;
@@ -27,9 +27,9 @@ RunConfig ramped(const std::string& ramp) {
 }
 
 constexpr int64_t kRampSteps = 5;
-const std::string kRamp = "2,2,12";  // to 8: steps of 2, 2, 4, 6, 8 samples
+const std::string kRamp = "2,2,12";  // up to 8: steps of 2, 2, 4, 6, 8 samples
 
-TEST(BatchRampSteps, EveryLayoutMakesTheStepsOfOneRank) {
+TEST(BatchRampSteps, EveryLayoutTakesTheStepsOfOneRank) {
   const RunConfig config = laid_out(ramped(kRamp), {});
   std::vector<int64_t> sizes;
   for (int64_t step = 0; step < kRampSteps; ++step) {
@@ -51,7 +51,7 @@ TEST(BatchRampSteps, EveryLayoutMakesTheStepsOfOneRank) {
                                     kRampSteps, ramped_batches);
 }
 
-// In deterministic mode to the bit; every rank has a power of two of micro-batches.
+// Equal bits in deterministic mode; every rank has a power of two of micro-batches.
 TEST(BatchRampSteps, DeterministicLayoutsHaveTheSameBits) {
   RunConfig config = testing::divisible_config("float32");
   config.train.rampup_batch_size = "4,4,8";
@@ -60,7 +60,7 @@ TEST(BatchRampSteps, DeterministicLayoutsHaveTheSameBits) {
                                    4, ramped_batches);
 }
 
-TEST(BatchRampSteps, TakeTheMemoryThatIsPlanned) {
+TEST(BatchRampSteps, FitIntoThePlannedMemory) {
   for (const LaidOut& layout :
        std::vector<LaidOut>{{}, {"pipeline=4"}, {"shard=2", kFsdp}, {"pipeline=2", "auto", 2}}) {
     const RunConfig config = laid_out(ramped(kRamp), layout);
@@ -69,16 +69,16 @@ TEST(BatchRampSteps, TakeTheMemoryThatIsPlanned) {
     const Plan plan = make_plan(resolve(config, {}));
     EXPECT_EQ(run_engine(config, kRampSteps + 2, ramped_batches).arena_high_water, plan.arena_bytes())
         << testing::described(layout);
-    EXPECT_LE(make_plan(resolve(constant, {})).arena_bytes(), plan.arena_bytes()) << "of steps of the full size";
+    EXPECT_LE(make_plan(resolve(constant, {})).arena_bytes(), plan.arena_bytes()) << "for steps of the full size";
   }
 }
 
-// Each step is made by an engine of its own that always had this global batch size, from the state that the engine
-// before it left.
-TEST(BatchRampSteps, AreThoseOfRunsOfTheirSizes) {
+// Each step is made by its own engine, which always had this global batch size, from the state that the previous engine
+// left.
+TEST(BatchRampSteps, EqualStepsOfRunsWithTheirBatchSizes) {
   RunConfig config = ramped(kRamp);
   config.parallel = {1, 1, 1};
-  config.optimizer.skip_step_sigma = 0;  // its history would not be handed on between engines
+  config.optimizer.skip_step_sigma = 0;  // its history would not be passed between engines
   testing::drop(config);
   std::vector<StepResult> expected;
   testing::with_rank_engines(config, [&](Stream&, const Groups& groups, Engine& engine, int rank) {

@@ -1,5 +1,5 @@
-// With gradient_norm_fusion the products that write experts' gradients also sum their blocks: the norm must equal that
-// of the gradients themselves, both where these sums are used and where they are not.
+// With gradient_norm_fusion, products that write experts' gradients also sum their blocks. The norm must equal that of
+// the gradients themselves, whether or not these sums are used.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -44,8 +44,8 @@ struct Sums {
   }
 };
 
-// Makes two steps with gradient_norm_fusion on the config's ranks, none of which holds a shard of a gradient. `kept`:
-// sums of blocks are expected in place of experts' gradients.
+// Takes two steps with gradient_norm_fusion on the config's ranks without sharded gradients. `kept`: whether block sums
+// are expected to replace experts' gradients.
 void expect_the_norm_of_the_gradients(RunConfig config, bool kept) {
   config.parallel.gradient_norm_fusion = "true";
   config.log.log_num_zeros_in_grad = true;
@@ -81,7 +81,7 @@ void expect_the_norm_of_the_gradients(RunConfig config, bool kept) {
   }
 }
 
-TEST(BlockSumsOfSteps, StandForTheGradientsOfExperts) {
+TEST(BlockSumsOfSteps, ReplaceTheGradientsOfExperts) {
   expect_the_norm_of_the_gradients(one_each(), true);
   const auto& sets = {
       +[](RunConfig& c) { c.model.dtype = "float64"; },
@@ -102,7 +102,7 @@ TEST(BlockSumsOfSteps, StandForTheGradientsOfExperts) {
 }
 
 // The last of several micro-batches leaves the sums of all.
-TEST(BlockSumsOfSteps, AreThoseOfAllMicroBatches) {
+TEST(BlockSumsOfSteps, CoverAllMicroBatches) {
   expect_the_norm_of_the_gradients(with(small_config(),
                                         [](RunConfig& c) {
                                           c.model.dtype = "bfloat16";
@@ -111,12 +111,12 @@ TEST(BlockSumsOfSteps, AreThoseOfAllMicroBatches) {
                                    true);
 }
 
-TEST(BlockSumsOfSteps, AreMadeByEachRankForItsExperts) {
+TEST(BlockSumsOfSteps, AreComputedByEachRankForItsExperts) {
   expect_the_norm_of_the_gradients(laid_out(one_each(2), {"replicate=2,expert=2"}), true);
   expect_the_norm_of_the_gradients(laid_out(one_each(), {"tensor=2"}), true);
 }
 
-TEST(BlockSumsOfSteps, StandForNothingElsewhere) {
+TEST(BlockSumsOfSteps, AreUnusedElsewhere) {
   expect_the_norm_of_the_gradients(small_config(), false);  // would read float32 again in every micro-batch
   for (const char* backend : {"block_sparse", "sequential"})
     expect_the_norm_of_the_gradients(with(one_each(), [&](RunConfig& c) { c.model.moe.moe_expert_backend = backend; }),

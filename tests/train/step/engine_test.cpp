@@ -1,5 +1,5 @@
-// A step against its definition, in float64 and on one rank: gradients by the test's own tapes, their sum, clipping and
-// update by hand. Tests of layouts cannot find a mistake that all layouts share.
+// A step compared with its definition in float64 on one rank: gradients from the test's own tapes, and their sum,
+// clipping and update by hand. Tests of layouts cannot find an error that all layouts share.
 #include "witan/train/step/engine.h"
 
 #include <gtest/gtest.h>
@@ -35,8 +35,8 @@ RunConfig config_with(const char* optimizer) {
   return config;
 }
 
-// The tensors of a checkpoint may be read until the hook returns; an exception from the hook leaves them as they were.
-TEST(Engine, TellsBeforeItChangesWhatACheckpointHolds) {
+// The tensors of a checkpoint may be read until the hook returns; if it throws, they stay unchanged.
+TEST(Engine, CallsAHookBeforeItChangesSavedState) {
   RunConfig config = config_with("adam");
   Rank rank(1);
   const Groups groups = make_meta_groups(Layout(config.parallel, 1, config.model.moe.num_experts), 0);
@@ -63,8 +63,8 @@ TEST(Engine, TellsBeforeItChangesWhatACheckpointHolds) {
   EXPECT_EQ(calls, 1);
 }
 
-// Progress counts micro-batches, and a backward as two forwards.
-TEST(Engine, TellsHowFarAStepIs) {
+// Progress counts micro-batches, with a backward as two forwards.
+TEST(Engine, ReportsProgressWithinAStep) {
   const RunConfig config = config_with("adam");
   Rank rank(1);
   const Groups groups = make_meta_groups(Layout(config.parallel, 1, config.model.moe.num_experts), 0);
@@ -82,7 +82,7 @@ TEST(Engine, TellsHowFarAStepIs) {
   }
 }
 
-// Two documents in every sample.
+// Every sample has two documents.
 Batch batch_of(const RunConfig& config, int64_t number) {
   Batch batch = random_batch(config, number);
   for (size_t i = 0; i < batch.tokens.size(); ++i)
@@ -153,7 +153,7 @@ TEST(Engine, AStepFollowsItsDefinition) {
 
     const Groups groups = make_meta_groups(Layout(config.parallel, 1, config.model.moe.num_experts), 0);
     Engine engine(rank.stream, groups, resolve(config, {}));
-    // The second iteration, and the first update: the step before was skipped.
+    // This is the second iteration and the first update: the previous step was skipped.
     const StepResult result = engine.step(batches, 2, 0);
     const double lr = config.optimizer.lr * 2 / 3;  // warming up over 3
     EXPECT_NEAR(result.learning_rate, lr, 1e-15);
@@ -179,9 +179,9 @@ TEST(Engine, AStepFollowsItsDefinition) {
   }
 }
 
-TEST(Engine, StepsDrawTheirOwnMasksAndEvaluationNone) {
+TEST(Engine, StepsDrawNewMasksAndEvaluationsNone) {
   RunConfig config = testing::gpt_run_config();
-  config.optimizer.lr = config.optimizer.min_lr = 0;  // the weights stay
+  config.optimizer.lr = config.optimizer.min_lr = 0;  // the weights do not change
   config.train.global_batch_size = 4;
   Rank rank;
   const Groups groups = make_meta_groups(Layout(config.parallel, 1, 0), 0);
@@ -190,21 +190,21 @@ TEST(Engine, StepsDrawTheirOwnMasksAndEvaluationNone) {
   const auto loss = [&](int64_t iteration) { return engine.step(batches, iteration, 0).loss; };
   const double first = loss(1), second = loss(2);
   EXPECT_NE(first, second);
-  EXPECT_EQ(loss(1), first) << "an iteration done again draws the same";
+  EXPECT_EQ(loss(1), first) << "a repeated iteration draws the same mask";
   const double evaluated = engine.evaluate(batches).loss();
   config.model.hidden_dropout = config.model.attention.attention_dropout = 0;
   Engine plain(rank.stream, groups, resolve(config, {}));
   EXPECT_EQ(plain.evaluate(batches).loss(), evaluated);
   EXPECT_NE(first, evaluated);
-  // With the same mask, both of these equal micro-batches would have the loss of one alone.
+  // With the same mask, these two equal micro-batches would have the loss of one.
   config = testing::gpt_run_config();
   config.train.global_batch_size = config.train.micro_batch_size;
   Engine small(rank.stream, groups, resolve(config, {}));
   EXPECT_GT(std::abs(small.step({batches[0]}, 1, 0).loss - first), 1e-3);
 }
 
-// A signal may reach only one process of a run; if ranks have different reasons, all take the same one.
-TEST(Engine, EveryRankKnowsWhyOneWantsTheRunEnded) {
+// A signal may reach only one process of a run; if ranks have different reasons, all use the same one.
+TEST(Engine, EveryRankLearnsWhyOneRequestsTheEnd) {
   RunConfig config = small_config();
   config.parallel = {4, 2, 1};
   config.validate();
@@ -228,7 +228,7 @@ TEST(Engine, EveryRankKnowsWhyOneWantsTheRunEnded) {
       }
     EXPECT_EQ(end_where({exit_interval, exit_duration_in_mins, interrupted, preempted}), interrupted);
     EXPECT_EQ(end_where({none, exit_interval, exit_duration_in_mins, exit_interval}), exit_interval);
-    EXPECT_EQ(end_where({}), none) << "what was asked before is forgotten";
+    EXPECT_EQ(end_where({}), none) << "earlier requests are cleared";
   });
 }
 

@@ -1,5 +1,5 @@
-// The loss of held-out text depends on its sequences, not on their grouping, the layout, or what fills up a batch.
-// Router statistics depend on micro-batches, not on the layout or what fills up a batch.
+// The loss on held-out text depends on its sequences, not on their grouping, the layout, or padding of a batch. Router
+// statistics depend on micro-batches, not on the layout or padding of a batch.
 #include "witan/train/step/evaluate.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace {
 
 using testing::laid_out;
 
-// Tokens are bytes; experts would drop most of their tokens.
+// Tokens are bytes; with the capacity, experts would drop most of them.
 class EvaluateTest : public ::testing::Test {
  protected:
   EvaluateTest() : config_(testing::small_config()) {
@@ -41,7 +41,7 @@ class EvaluateTest : public ::testing::Test {
     config_.train.eval_iters = 3;
   }
 
-  // Evaluates the held-out text with an engine that has not trained.
+  // Evaluates the held-out text with an untrained engine.
   Evaluation evaluated(const RunConfig& config) {
     const RunData data = open(config);
     EXPECT_EQ(data.held_out->per_epoch(), kSamples);
@@ -69,7 +69,7 @@ class EvaluateTest : public ::testing::Test {
     return found;
   }
 
-  static constexpr int64_t kSamples = 13;  // which no micro-batch but one of a single sequence divides
+  static constexpr int64_t kSamples = 13;  // not divisible by any micro-batch larger than one
   RunConfig config_;
 
  private:
@@ -98,7 +98,7 @@ void expect_same(const Evaluation& one, const Evaluation& other) {
   EXPECT_NEAR(one.loss(), other.loss(), 1e-12 * one.loss());
 }
 
-// Every statistic of routers, of every layer and of the model.
+// All router statistics, for every layer and the model.
 void expect_same_routers(const Evaluation& one, const Evaluation& other) {
   ASSERT_FALSE(one.router.empty());
   ASSERT_EQ(one.router.values().size(), other.router.values().size());
@@ -115,7 +115,7 @@ void expect_same_routers(const Evaluation& one, const Evaluation& other) {
   }
 }
 
-// Assignments of all layers' experts.
+// Assignments to the experts of all layers.
 int64_t assignments_of(const Evaluation& evaluation) {
   int64_t sum = 0;
   for (const auto& layer : evaluation.router.counts(kExpertCounts))
@@ -123,21 +123,22 @@ int64_t assignments_of(const Evaluation& evaluation) {
   return sum;
 }
 
-TEST_F(EvaluateTest, RoutersCountEveryTokenAndNothingThatFillsABatch) {
+TEST_F(EvaluateTest, RoutersCountEveryTokenAndNoPadding) {
   const int64_t expected =
       kSamples * config_.data.seq_length * config_.model.moe.moe_router_topk * config_.model.num_layers;
   for (const int64_t sequences : {1, 2, 4}) {
     config_.train.micro_batch_size = sequences;
     const Evaluation found = evaluated(config_);
     EXPECT_EQ(assignments_of(found), expected) << sequences << " sequences in a micro-batch";
-    EXPECT_GT(found.router.model(kDroppedShare).value(), 0.1) << "a capacity of half the even load would drop that";
+    EXPECT_GT(found.router.model(kDroppedShare).value(), 0.1)
+        << "a capacity of half the balanced load would drop tokens";
     EXPECT_GE(found.router.model(kBalanceLoss).value(), 0.9);
     EXPECT_GE(found.router.model(kLoadMaxOverMean).value(), 1);
   }
 }
 
-// Each micro-batch has the same weight, however many of its rows are filling.
-TEST_F(EvaluateTest, TheBalanceOfSequencesIsTheirMean) {
+// Each micro-batch has the same weight, however many of its rows are padding.
+TEST_F(EvaluateTest, BalanceOfSequencesIsTheirMean) {
   config_.train.micro_batch_size = 1;
   const Evaluation one = evaluated(config_);
   config_.model.moe.moe_router_load_balancing_type = "seq_aux_loss";
@@ -147,10 +148,10 @@ TEST_F(EvaluateTest, TheBalanceOfSequencesIsTheirMean) {
   config_.train.micro_batch_size = 4;
   const Evaluation of_four = evaluated(config_);
   EXPECT_GT(std::abs(of_four.router.model(kBalanceLoss).value() - one.router.model(kBalanceLoss).value()), 1e-9)
-      << "the last micro-batch has a single sequence, which weighs as much as four";
+      << "the last micro-batch has a single sequence, which has the weight of four";
 }
 
-TEST_F(EvaluateTest, ACapacityHasNoSayInIt) {
+TEST_F(EvaluateTest, IgnoresACapacity) {
   config_.train.micro_batch_size = 1;
   const Evaluation limited = evaluated(config_);
   EXPECT_EQ(limited.targets, kSamples * config_.data.seq_length);
@@ -158,7 +159,7 @@ TEST_F(EvaluateTest, ACapacityHasNoSayInIt) {
   expect_same(evaluated(config_), limited);
 }
 
-TEST_F(EvaluateTest, SequencesAreGroupedAsOneLikes) {
+TEST_F(EvaluateTest, IsIndependentOfTheGroupingOfSequences) {
   config_.train.micro_batch_size = 1;
   const Evaluation one = evaluated(config_);
   for (const char* policy : {"position", "probs"})
@@ -170,8 +171,8 @@ TEST_F(EvaluateTest, SequencesAreGroupedAsOneLikes) {
     }
 }
 
-// Packed pieces of documents and padding give the results of each piece alone in a row.
-TEST_F(EvaluateTest, PackedDocumentsAndPaddingHaveNoSayInEachOther) {
+// Packed pieces of documents and padding give the results of each piece in a row of its own.
+TEST_F(EvaluateTest, PackedDocumentsAndPaddingAreIndependent) {
   config_.data.data_packing = "best_fit";
   config_.data.reset_position_ids = config_.data.reset_attention_mask = true;
   config_.train.full_validation = true;
@@ -214,7 +215,7 @@ TEST_F(EvaluateTest, PackedDocumentsAndPaddingHaveNoSayInEachOther) {
   config_.train.micro_batch_size = 2;
   const Evaluation found = evaluated(config_, packed);
   EXPECT_EQ(found.targets, static_cast<double>(data.held_out->packed_size().places));
-  EXPECT_LT(found.targets, static_cast<double>(samples * config_.data.seq_length)) << "there is padding";
+  EXPECT_LT(found.targets, static_cast<double>(samples * config_.data.seq_length)) << "some rows are padded";
   const Evaluation with_other = evaluated(config_, with_other_padding);
   expect_same(with_other, found);
   expect_same_routers(with_other, found);
@@ -224,7 +225,7 @@ TEST_F(EvaluateTest, PackedDocumentsAndPaddingHaveNoSayInEachOther) {
   expect_same(evaluated(config_, alone), found);
 }
 
-TEST_F(EvaluateTest, EveryLayoutFindsTheSame) {
+TEST_F(EvaluateTest, EveryLayoutHasTheSameResult) {
   std::map<int64_t, Evaluation> ones;  // by sequences in a micro-batch
   for (const int64_t sequences : {1, 2, 4}) {
     config_.train.micro_batch_size = sequences;
@@ -252,8 +253,8 @@ TEST_F(EvaluateTest, EveryLayoutFindsTheSame) {
     }
 }
 
-// Experts' rows go to each host once and with exact counts, since an evaluation has no fixed capacity.
-TEST_F(EvaluateTest, HostsOfExpertsFindTheSame) {
+// Dispatched rows go to each host once and with exact counts, since an evaluation has no fixed capacity.
+TEST_F(EvaluateTest, HierarchicalDispatchHasTheSameResult) {
   config_.train.micro_batch_size = 1;
   const Evaluation one = evaluated(config_);
   for (const int64_t of_host : {1, 2}) {

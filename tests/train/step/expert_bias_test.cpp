@@ -1,5 +1,5 @@
 // A sigmoid router with a bias that balances the load: scores and choices against plain loops, and runs whose results
-// do not depend on layout, recomputation or resuming.
+// are independent of layout, recomputation and resuming.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ using testing::values;
 
 const int64_t kSteps = testing::steps_of(3, 20);
 
-// A token's scores and choice of experts, computed from its logits by the definitions of kernels/moe/router.h.
+// A token's scores and experts, computed from its logits by the definitions of kernels/moe/router.h.
 struct Expected {
   Expected(const double* logits, const std::vector<float>& bias, size_t K) : p(bias.size()) {
     const size_t E = bias.size();
@@ -60,7 +60,7 @@ struct Expected {
   double lse;
 };
 
-TEST(SigmoidRouter, IsItsDefinition) {
+TEST(SigmoidRouter, MatchesItsDefinition) {
   Rank rank;
   const int64_t T = 40, E = 7;
   for (const int64_t K : {1, 3}) {
@@ -97,7 +97,8 @@ TEST(SigmoidRouter, GradientsMatchDifferences) {
     Tensor logits = rank.normal({B * S, E}, DType::f64, "jitter", 0.01);  // around values far enough apart
     for (int64_t i = 0; i < B * S * E; ++i)
       logits.data<double>()[i] += 0.4 * static_cast<double>((i * 5 + i / E) % E) - 0.8;
-    for (const size_t which : {0, 1, 2, 3})  // each output alone, where the others' gradients are undefined, and all
+    for (const size_t which :
+         {0, 1, 2, 3})  // each output separately, where the others' gradients are undefined, and all
       gradcheck(
           rank, "router",
           [=, B = B, K = K](Tape& tape, const std::vector<Var>& in) {
@@ -116,7 +117,7 @@ TEST(SigmoidRouter, LargeLogitsDoNotOverflow) {
   const Routing routing = ops::route(tape, logits, {2, Scores::sigmoid});
   const std::vector<double> weights = values(routing.weights.value());
   for (const size_t k : {0, 1}) EXPECT_EQ(weights[k], 0.5);
-  for (const size_t k : {2, 3}) EXPECT_EQ(weights[k], 0) << "no expert wants the token";
+  for (const size_t k : {2, 3}) EXPECT_EQ(weights[k], 0) << "all scores are zero";
   tape.backward({{routing.weights, {}}, {routing.record.loss(kBalanceLoss), {}}, {routing.record.loss(kZLoss), {}}});
   for (const double gradient : values(tape.gradient(logits))) EXPECT_TRUE(std::isfinite(gradient));
 }
@@ -135,7 +136,7 @@ Buffer& buffer_of(const Module& module, const std::string& name) {
   return **found;
 }
 
-TEST(ExpertBias, ChangesTheChoiceAndNeitherWeightsNorLosses) {
+TEST(ExpertBias, ChangesTheChoiceButNotWeightsOrLosses) {
   Rank rank;
   const int64_t T = 30, D = 16;
   MoeConfig config = biased();
@@ -180,13 +181,14 @@ TEST(ExpertBias, ChangesTheChoiceAndNeitherWeightsNorLosses) {
             {x});
 }
 
-TEST(ExpertBias, MovesTowardsAnEvenLoad) {
+TEST(ExpertBias, MovesTowardsABalancedLoad) {
   Rank rank;
   const Tensor bias = rank.tensor<float>({4}, {0, 0.25F, -1, 2}), load = rank.stream.empty({4}, DType::i64);
   const Tensor step = rank.stream.zeros({kernels::kStepValues}, DType::f64);
   const float rate = 0.01F;
   std::vector<float> expected = {0, 0.25F, -1, 2};
-  const std::vector<std::vector<int64_t>> loads = {{3, 4, 5, 4}, {0, 0, 0, 9}, {1, 2, 2, 2}};  // 7 / 4 is no integer
+  const std::vector<std::vector<int64_t>> loads = {
+      {3, 4, 5, 4}, {0, 0, 0, 9}, {1, 2, 2, 2}};  // 7 / 4 is not an integer
   for (const bool skip : {false, true, false})
     for (const std::vector<int64_t>& of_step : loads) {
       std::ranges::copy(of_step, load.data<int64_t>());
@@ -201,9 +203,9 @@ TEST(ExpertBias, MovesTowardsAnEvenLoad) {
     }
 }
 
-TEST(ExpertBias, NeedsScoresAndNotLogits) {
+TEST(ExpertBias, RequiresScores) {
   MoeConfig config = biased();
-  config.moe_router_topk = 1;  // a sigmoid of one learns
+  config.moe_router_topk = 1;  // a sigmoid of one expert learns
   config.validate(2);
   config = biased();
   config.moe_router_score_function = "softmax";
@@ -215,7 +217,7 @@ TEST(ExpertBias, NeedsScoresAndNotLogits) {
   config.validate(2);
 }
 
-// Biases move by about the difference of scores, so that choices change from step to step.
+// Biases change by about the difference between scores, so choices change from step to step.
 RunConfig recipe(const char* dtype) {
   RunConfig config = testing::divisible_config(dtype);
   config.model.moe.moe_router_score_function = "sigmoid";
@@ -243,7 +245,7 @@ TEST(ExpertBiasLayouts, EqualOneRankInFloat64) {
   testing::expect_planned_steps_of_one_rank(config, kLayouts, kSteps);
   RunConfig fixed = config;
   fixed.model.moe.moe_router_bias_update_rate = 0;
-  EXPECT_NE(run_engine(fixed, kSteps).losses, run_engine(config, kSteps).losses) << "the bias changes nothing";
+  EXPECT_NE(run_engine(fixed, kSteps).losses, run_engine(config, kSteps).losses) << "the bias has no effect";
 }
 
 // Recomputed layers are counted once; dropped tokens are counted too.
@@ -303,7 +305,7 @@ Buffers buffers_of(Engine& engine) {
   return all;
 }
 
-TEST(ExpertBias, FollowsTheLoadOfAllMicroBatchesOfEachStepAndOfNoEvaluation) {
+TEST(ExpertBias, FollowsTheLoadOfTrainingMicroBatchesOnly) {
   for (const LaidOut& layout : std::vector<LaidOut>{{}, {"context=2,tensor=2,expert_tensor=1"}, {"shard=2", kFsdp}}) {
     SCOPED_TRACE(described(layout));
     const RunConfig config = laid_out(recipe("float32"), layout);
@@ -314,7 +316,7 @@ TEST(ExpertBias, FollowsTheLoadOfAllMicroBatchesOfEachStepAndOfNoEvaluation) {
         const auto batches = testing::own_batches(config, on, rank, step);
         engine.step(batches, step + 1, step);
         const Buffers after = buffers_of(engine);
-        ASSERT_EQ(after.size(), 8U);  // two of each of four layers
+        ASSERT_EQ(after.size(), 8U);  // two for each of four layers
         const std::vector<double>&load = after.at("layers.1.moe.router.tokens_per_expert"),
               &bias = after.at("layers.1.moe.router.expert_bias");
         const double total = std::accumulate(load.begin(), load.end(), 0.0);
@@ -332,7 +334,7 @@ TEST(ExpertBias, FollowsTheLoadOfAllMicroBatchesOfEachStepAndOfNoEvaluation) {
 }
 
 // One layout saves and another one resumes.
-TEST(ExpertBias, IsResumedOnAnotherLayout) {
+TEST(ExpertBias, IsResumedInAnotherLayout) {
   RunConfig config = recipe("float64");
   const auto train = [&](Engine& engine, const Layout& layout, int rank, const RunConfig& on, int64_t first) {
     std::vector<double> losses;

@@ -1,5 +1,5 @@
 // Training with one scale per tensor, and with gradients in E5M2: it learns as in 16 bits, layouts agree, the plan
-// holds, and only training steps set delayed scales.
+// holds, and only training steps update delayed scales.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -54,9 +54,9 @@ TEST_P(Fp8RecipesInTraining, LosesNothingOverTwentySteps) {
   EXPECT_NE(narrow.losses, expected.losses);
 }
 
-// A tensor's scale is of a micro-batch or of a whole step, whichever rank computes it, also for weights with delayed
-// scales and their history.
-TEST_P(Fp8RecipesInTraining, DeterministicLayoutsGiveTheBitsOfOneRank) {
+// A tensor's scale belongs to a micro-batch or to a whole step, whichever rank computes it, also for weights with
+// delayed scales and their history.
+TEST_P(Fp8RecipesInTraining, DeterministicLayoutsHaveTheBitsOfOneRank) {
   RunConfig config = by(GetParam());
   config.parallel.deterministic = true;
   const Trajectory one = run_engine(config, 5);
@@ -74,7 +74,7 @@ TEST_P(Fp8RecipesInTraining, DeterministicLayoutsGiveTheBitsOfOneRank) {
   }
 }
 
-TEST_P(Fp8RecipesInTraining, OtherLayoutsAgreeButForRoundings) {
+TEST_P(Fp8RecipesInTraining, OtherLayoutsAgreeUpToRounding) {
   const RunConfig config = by(GetParam());
   const Trajectory one = run_engine(config, 4);
   for (const LaidOut& layout : std::vector<LaidOut>{{"context=2"},
@@ -127,7 +127,7 @@ TEST_P(Fp8RecipesInTraining, EvaluationsChangeNothing) {
   EXPECT_EQ(losses[0], losses[1]);
 }
 
-TEST_P(Fp8RecipesInTraining, GoesWithWhateverElseModelsHave) {
+TEST_P(Fp8RecipesInTraining, WorksWithOtherFeaturesOfModels) {
   const std::vector<std::pair<const char*, std::function<void(RunConfig&)>>> changes = {
       {"dense", [](RunConfig& c) { c.model.moe.num_experts = c.model.moe.moe_shared_expert_intermediate_size = 0; }},
       {"biases", [](RunConfig& c) { c.model.attention.add_qkv_bias = c.model.moe.moe_expert_add_bias = true; }},
@@ -156,7 +156,7 @@ TEST_P(Fp8RecipesInTraining, GoesWithWhateverElseModelsHave) {
 INSTANTIATE_TEST_SUITE_P(All, Fp8RecipesInTraining, ::testing::ValuesIn(kRecipes),
                          [](const auto& of) { return of.param.name; });
 
-// The weights of a layer that have delayed scales, that is, those multiplied in 8 bits.
+// The weights of a layer with delayed scales, which are those multiplied in FP8.
 std::set<std::string> narrow_weights(const RunConfig& config, const std::string& layer) {
   std::set<std::string> found;
   for (const ModelTensor& tensor : tensors_of(config.model))
@@ -165,7 +165,7 @@ std::set<std::string> narrow_weights(const RunConfig& config, const std::string&
   return found;
 }
 
-TEST(Fp8Layers, FirstAndLastOnesStayWideWhereAsked) {
+TEST(Fp8Layers, FirstAndLastOnesStayWideOnRequest) {
   const std::set<std::string> all = {"attention.q_proj.weight",
                                      "attention.k_proj.weight",
                                      "attention.v_proj.weight",
@@ -190,7 +190,7 @@ TEST(Fp8Layers, FirstAndLastOnesStayWideWhereAsked) {
 }
 
 // The next step scales each tensor by its magnitude in this one: the second step's losses equal those without a margin,
-// not those with a large margin, under which numbers are lost.
+// but not those with a large margin, which loses numbers.
 TEST(Fp8Delayed, AMarginLeavesRoomFromTheSecondStepOn) {
   RunConfig config = by({"", "e4m3", "delayed"});
   const Trajectory plain = run_engine(config, 3);

@@ -1,4 +1,4 @@
-// Small models that multiply in 8 bits.
+// Small models with FP8 products.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,4 @@
-// Training with operands in E4M3 with a scale per block: it learns as in 16 bits, all layouts agree, and the plan
-// holds.
+// Training with operands in E4M3 and a scale per block: it learns as in 16 bits, all layouts agree, and the plan holds.
 #include <gtest/gtest.h>
 
 #include "support/message_of.h"
@@ -30,12 +29,12 @@ TEST(Fp8Training, LosesNothingOverTwentySteps) {
   }
 }
 
-TEST(Fp8Training, RepeatsOnAnyNumberOfThreads) {
+TEST(Fp8Training, IsDeterministicOnAnyNumberOfThreads) {
   testing::expect_repeats(fp8_config(), 3);
 }
 
 // No scale depends on other ranks' rows: deterministic mode gives the same bits.
-TEST(Fp8Training, DeterministicLayoutsGiveTheBitsOfOneRank) {
+TEST(Fp8Training, DeterministicLayoutsHaveTheBitsOfOneRank) {
   for (const char* dtype : {"bfloat16", "float32"}) {
     RunConfig config = fp8_config(dtype);
     config.parallel.deterministic = true;
@@ -56,8 +55,8 @@ TEST(Fp8Training, DeterministicLayoutsGiveTheBitsOfOneRank) {
   }
 }
 
-// With divided matrices or sums, rounding differs.
-TEST(Fp8Training, OtherLayoutsAgreeButForRoundings) {
+// With sharded matrices or sums, rounding differs.
+TEST(Fp8Training, OtherLayoutsAgreeUpToRounding) {
   const RunConfig config = fp8_config();
   const Trajectory one = run_engine(config, 4);
   for (const LaidOut& layout : std::vector<LaidOut>{{"replicate=2,expert=2"},
@@ -77,7 +76,7 @@ TEST(Fp8Training, OtherLayoutsAgreeButForRoundings) {
   }
 }
 
-// Recomputation changes no bit, and everything takes the memory that is planned.
+// Recomputation changes no bit, and everything takes the planned memory.
 TEST(Fp8Training, RecomputesTheSameBitsWithinThePlan) {
   const Trajectory kept = run_engine(fp8_config(), 3);
   for (const char* granularity : {"none", "selective", "full"}) {
@@ -110,7 +109,7 @@ TEST(Fp8Training, KeptWeightsChangeNoBit) {
   }
 }
 
-TEST(Fp8Training, KeptWeightsAreQuantisedOnceAStep) {
+TEST(Fp8Training, KeptWeightsAreQuantisedOncePerStep) {
   RunConfig config = fp8_config();
   config.train.global_batch_size = 4;  // micro-batches
   const auto bytes = [&](bool keep) {
@@ -133,7 +132,7 @@ void use_latents(RunConfig& config) {
   attention.num_query_groups = attention.num_attention_heads;
 }
 
-TEST(Fp8Training, UpProjectionsThatAreMadeAgainHaveTheSameBits) {
+TEST(Fp8Training, RecomputedUpProjectionsHaveTheSameBits) {
   for (const bool keep : {false, true}) {
     RunConfig config = fp8_config();
     use_latents(config);
@@ -149,7 +148,7 @@ TEST(Fp8Training, UpProjectionsThatAreMadeAgainHaveTheSameBits) {
   }
 }
 
-TEST(Fp8Training, GoesWithWhateverElseModelsHave) {
+TEST(Fp8Training, WorksWithOtherFeaturesOfModels) {
   const std::vector<std::pair<const char*, std::function<void(RunConfig&)>>> changes = {
       {"dense", [](RunConfig& c) { c.model.moe.num_experts = c.model.moe.moe_shared_expert_intermediate_size = 0; }},
       {"biases", [](RunConfig& c) { c.model.attention.add_qkv_bias = c.model.moe.moe_expert_add_bias = true; }},
@@ -174,7 +173,7 @@ TEST(Fp8Training, GoesWithWhateverElseModelsHave) {
   }
 }
 
-TEST(Fp8Training, IsRefusedWithTheReason) {
+TEST(Fp8Training, RefusalsNameTheReason) {
   const auto refused = [](const std::function<void(RunConfig&)>& change, const Facts& facts = {}) {
     RunConfig config = fp8_config();
     change(config);

@@ -1,4 +1,4 @@
-// The loss of an untrained model: published runs of width 512 begin at ln V + 0.10. Normed rows of width D are
+// The loss of an untrained model: published runs of width 512 start at ln V + 0.10. Normalised rows of width D are
 // multiplied by a head of N(0, std^2), so that logits are N(0, D std^2); their log-sum-exp is ln V + D std^2 / 2, and
 // the target's logit is 0 on average.
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace witan {
 namespace {
 
-TEST(InitialLoss, IsThatOfPublishedRuns) {
+TEST(InitialLoss, MatchesPublishedRuns) {
   RunConfig config = testing::small_config();
   config.model.num_layers = 1;
   config.model.hidden_size = 512;

@@ -18,7 +18,7 @@ double read(const Tensor& gradient) {
   return values(gradient).front();
 }
 
-TEST(LossGradients, AreCoefficientsOverTheMicroBatchesOfMeans) {
+TEST(LossGradients, AreCoefficientsDividedByMicroBatches) {
   Rank rank(1);
   LossGradients gradients(rank.stream, DType::f64, nullptr);
   gradients.expect(8);
@@ -29,14 +29,14 @@ TEST(LossGradients, AreCoefficientsOverTheMicroBatchesOfMeans) {
   EXPECT_EQ(read(whole), 1);
   EXPECT_EQ(read(mean), 0.5 / 8);
   EXPECT_EQ(read(gradients.of({"penalty", 0.5, Over::tokens})), 0.5);
-  EXPECT_EQ(gradients.of({"another", 0.5, Over::micro_batches}).raw(), mean.raw()) << "equal ones are one";
+  EXPECT_EQ(gradients.of({"another", 0.5, Over::micro_batches}).raw(), mean.raw()) << "equal ones are shared";
   gradients.expect(3);
   EXPECT_EQ(read(mean), 0.5 / 3) << "at the same address";
   EXPECT_EQ(read(whole), 1);
   EXPECT_FALSE(gradients.scaled());
 }
 
-TEST(LossGradients, AreMultipliedByTheScaleOfTheStep) {
+TEST(LossGradients, AreMultipliedByTheLossScale) {
   Rank rank(1);
   OptimizerConfig config;
   config.initial_loss_scale = 1024;
@@ -45,14 +45,14 @@ TEST(LossGradients, AreMultipliedByTheScaleOfTheStep) {
   gradients.expect(4);
   gradients.begin_step();
   const Tensor mean = gradients.of({"z_loss", 0.5, Over::micro_batches});
-  EXPECT_EQ(read(mean), 128) << "in the step that records it first, too";
+  EXPECT_EQ(read(mean), 128) << "also in the step that first records it";
   scaler.restore({.scale = 64});
   gradients.begin_step();
   EXPECT_EQ(read(mean), 8);
   EXPECT_TRUE(gradients.scaled());
 }
 
-TEST(LossGradients, RefuseMoreThanThereIsRoomFor) {
+TEST(LossGradients, RefuseMoreThanTheLimit) {
   Rank rank(1);
   LossGradients gradients(rank.stream, DType::f32, nullptr);
   for (int i = 0; i < 64; ++i) EXPECT_EQ(read(gradients.of({"loss", static_cast<double>(i)})), i);

@@ -48,15 +48,15 @@ std::vector<Batch> weighted_batches(const RunConfig& config, float weight) {
   return batches;
 }
 
-// Watching does not change a step, and finds nothing if all values are finite: memory of pools that no row reaches is
-// not examined.
-TEST(NonFinite, AStepThatIsFiniteHasNone) {
+// Watching does not change a step and finds nothing if all values are finite: unused memory of receive buffers is not
+// examined.
+TEST(NonFinite, AFiniteStepHasNone) {
   for (const std::string recompute : {"none", "full"}) {
     RunConfig config = testing::small_config();
     config.model.recompute_granularity = recompute;
     testing::with_rank_engines(config, [&](Stream& stream, const Groups&, Engine& engine, int) {
       const auto good = weighted_batches(config, 1), bad = weighted_batches(config, kNan);
-      engine.step(bad, 1, 0);  // which leaves memory full of them
+      engine.step(bad, 1, 0);  // leaves the memory full of NaNs
       const StepResult first = engine.step(good, 2, 0);
       EXPECT_FALSE(first.skipped);
       EXPECT_FALSE(engine.find_non_finite(good, 3, 1, {}).has_value());

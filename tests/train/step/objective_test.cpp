@@ -27,7 +27,7 @@ using testing::values;
 
 constexpr double kAnchor = 0.25;
 
-// -sum_t A_t w_row log p_t / targets, as a policy gradient has it, and kAnchor times the plain cross entropy.
+// -sum_t A_t w_row log p_t / targets, as in a policy gradient, and kAnchor times the plain cross entropy.
 class PolicyGradient : public Objective {
  public:
   enum class Rows : bool { equal, weighted };
@@ -78,7 +78,7 @@ std::vector<Batch> sized_batches(const RunConfig& config, const Layout& layout, 
   return std::vector<Batch>(static_cast<size_t>(config.micro_batches() / layout.data_ranks()), batch);
 }
 
-// The memory that an engine takes on the meta device.
+// The memory that an engine uses on the meta device.
 int64_t planned_bytes(const ResolvedConfig& config, const Layout& layout, int rank, PolicyGradient::Rows rows) {
   ThreadPool pool(1);
   Stream stream({Device::Kind::meta, rank}, Arena::meta(), pool);
@@ -96,7 +96,7 @@ struct Figures {
   std::vector<double> losses, anchors, norms, params_norms;
 };
 
-// Returns a function that makes a rank's micro-batches of one step after the other.
+// Returns a function that makes a rank's micro-batches for consecutive steps.
 using MakeStream = std::function<std::function<std::vector<Batch>()>(const RunConfig&, const Layout&, int rank)>;
 
 MakeStream random_batches() {
@@ -111,7 +111,7 @@ MakeStream random_batches() {
   };
 }
 
-// Steps on the config's ranks, each in exactly the memory that it takes on the meta device.
+// Takes steps on the config's ranks, each in exactly the memory used on the meta device.
 Figures steps_of(const RunConfig& given, int64_t steps, PolicyGradient::Rows rows = PolicyGradient::Rows::weighted,
                  const MakeStream& make_stream = random_batches()) {
   const ResolvedConfig config = resolve(given, {});
@@ -180,8 +180,8 @@ TEST(Objective, LossesAndColumnsOfEveryLayoutEqualOneRankInFloat64) {
   }
 }
 
-// Shards with a column file, as another program leaves them: read by loaders of all ranks, end to end or packed.
-TEST(Objective, ReadsColumnsOfFilesInEveryLayout) {
+// Shards with a column file that another program wrote, read by loaders on all ranks, sequential or packed.
+TEST(Objective, ReadsColumnFilesInEveryLayout) {
   const test::TempFolder folder;
   const auto advantage_of = [](int32_t token) { return static_cast<float>(token % 7) - 2.5f; };
   std::vector<float> column;

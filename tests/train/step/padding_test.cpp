@@ -1,5 +1,5 @@
-// Padding is no token: the amount of padding changes no step, no evaluation and no figure that is reported. Layouts
-// with padded rows are in layouts/router_layouts_test.cpp.
+// Padding is not a token: its amount changes no step, no evaluation and no reported figure.
+// layouts/router_layouts_test.cpp tests layouts with padded rows.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -54,7 +54,7 @@ class Padding : public ::testing::TestWithParam<testing::RouterVariant> {
 INSTANTIATE_TEST_SUITE_P(Routers, Padding, ::testing::ValuesIn(testing::router_variants()),
                          [](const auto& variant) { return variant.param.name; });
 
-TEST_P(Padding, OfAnyLengthTakesTheSameSteps) {
+TEST_P(Padding, AnyLengthTakesTheSameSteps) {
   RunConfig config = Padding::config();
   config.log.log_activations = 1;
   const Trajectory narrow = run_engine(config, kSteps, padded_batches);
@@ -64,8 +64,8 @@ TEST_P(Padding, OfAnyLengthTakesTheSameSteps) {
   EXPECT_EQ(narrow.dropped, wide.dropped);
 }
 
-// In the first step, whose weights are the same, measurements are summed in the order of tokens.
-TEST(PaddingOfFigures, ChangesNoBitOfThem) {
+// In the first step, which has the same weights, measurements are summed in token order.
+TEST(PaddingOfFigures, ChangesNoBit) {
   const RunConfig config = measured();
   const Trajectory of_64 = run_engine(padded_to(config, 64), 1, padded_batches),
                    of_512 = run_engine(padded_to(config, 512), 1, padded_batches);
@@ -75,8 +75,8 @@ TEST(PaddingOfFigures, ChangesNoBitOfThem) {
   EXPECT_EQ(of_64.max_logits, of_512.max_logits);
 }
 
-// A logit or an activation of padding may be larger than any of the tokens', and must not be reported.
-TEST(PaddingOfFigures, KnowsNothingOfWhatPaddingHolds) {
+// A logit or an activation of padding may exceed all of the tokens', but must not be reported.
+TEST(PaddingOfFigures, IgnoresTheContentsOfPadding) {
   const RunConfig config = measured();
   const Trajectory zeros = run_engine(config, 1, padded_batches);
   for (const int32_t token : {5, 17, 40}) {
@@ -94,7 +94,7 @@ TEST(PaddingOfFigures, KnowsNothingOfWhatPaddingHolds) {
   }
 }
 
-TEST(PaddingOfFigures, AreOfTheTokensInEveryLayout) {
+TEST(PaddingOfFigures, CoverOnlyTokensInEveryLayout) {
   const RunConfig config = measured();
   testing::expect_planned_steps_of_one_rank(
       config,
@@ -102,7 +102,7 @@ TEST(PaddingOfFigures, AreOfTheTokensInEveryLayout) {
       kSteps, padded_batches);
 }
 
-// Nats are summed in the order of tokens, to which padding adds zeros; experts compute the tokens alone.
+// Losses are summed in token order, to which padding adds zeros; experts compute only tokens.
 TEST(PaddingOfEvaluation, ChangesNoBitOfTheLoss) {
   const auto nats = [](const RunConfig& config) {
     Evaluation found;
@@ -132,7 +132,7 @@ TEST(PaddingOfRouters, DeterministicLayoutsHaveTheSameBits) {
   EXPECT_EQ(one.weights, several.weights);
 }
 
-// No dispatcher sends rows of padding to experts.
+// No dispatcher sends padding rows to experts.
 TEST(PaddingOfRouters, DispatchersAndBackendsTakeTheSameSteps) {
   const Trajectory one = run_engine(recipe(), kSteps, padded_batches);
   const auto expect_same = [&](const char* what, const std::function<void(MoeConfig&)>& change) {

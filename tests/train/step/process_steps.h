@@ -25,7 +25,7 @@ inline std::string bits_of_steps(const RunConfig& of, ProcessRank& process, int6
 }
 
 // Ranks in separate processes must have the same bits with exact counts, with a fixed capacity that overflows, and with
-// one of `room` times the balanced load, which does not.
+// one of `room` times the balanced load, which does not overflow.
 inline void expect_bits_in_parts(RunConfig config, int64_t steps, double room) {
   config.parallel.ranks_per_process = 1;
   const auto run = [&](double factor) {

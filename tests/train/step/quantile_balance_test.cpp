@@ -1,4 +1,4 @@
-// Runs whose experts are chosen by a bias from quantiles: neither layout nor recomputation changes the result.
+// Runs whose experts are chosen with a bias from quantiles: neither layout nor recomputation changes the result.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,13 +39,13 @@ TEST(QuantileBalancing, IsInvariantToLayouts) {
   }
 }
 
-TEST(QuantileBalancing, ChangesWhatIsChosenAndIsNotCountedTwice) {
+TEST(QuantileBalancing, ChangesChoicesAndIsNotCountedTwice) {
   RunConfig config = quantile_config();
   const Trajectory one = run_engine(config, kSteps);
   config.model.recompute_granularity = "full";
   expect_equal(one, run_engine(config, kSteps), 1e-12, "full recompute");
   config.model.moe.moe_router_load_balancing_type = "none";
-  EXPECT_NE(run_engine(config, kSteps).losses, one.losses) << "the bias changes nothing";
+  EXPECT_NE(run_engine(config, kSteps).losses, one.losses) << "the bias has no effect";
 }
 
 TEST(QuantileBalancing, DeterministicLayoutsHaveTheBitsOfOneRank) {

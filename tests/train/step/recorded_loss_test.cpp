@@ -1,5 +1,5 @@
 // A loss that the test's own module records. No other code names it, yet every layout trains with it, and it is
-// reported wherever losses are.
+// reported like all losses.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ using testing::LaidOut;
 using testing::Rank;
 using testing::values;
 
-// loss [1] = sum of y^2 / count, over this rank's part y
+// loss [1] = sum of y^2 / count, over this rank's part y.
 Var mean_square(Tape& tape, const Var& y, double count) {
   const int64_t n = y.value().elements();
   const Tensor loss = tape.stream().empty({1}, accumulator(y.dtype()));
@@ -118,7 +118,7 @@ RunConfig recipe(double coefficient = 1) {
 using Losses = std::vector<std::pair<std::string, double>>;
 
 struct Found {
-  std::vector<Losses> losses;  // of each step
+  std::vector<Losses> losses;  // for each step
   std::vector<double> norms;
 };
 
@@ -136,8 +136,8 @@ Found run(const RunConfig& config, int64_t steps = 3) {
   return found;
 }
 
-// Compared with the records of each micro-batch's forward, by a model with the engine's first weights.
-TEST(RecordedLoss, IsAddedUpOverModulesAndMicroBatches) {
+// Compares with the records of each micro-batch's forward, computed by a model with the engine's initial weights.
+TEST(RecordedLoss, IsSummedOverModulesAndMicroBatches) {
   const RunConfig config = recipe();
   Rank rank(1);
   const Groups groups = make_meta_groups(Layout(config.parallel, 1, config.model.moe.num_experts), 0);
@@ -157,7 +157,7 @@ TEST(RecordedLoss, IsAddedUpOverModulesAndMicroBatches) {
   EXPECT_EQ(result.other_losses[0].first, "activity_loss");
   EXPECT_NEAR(result.other_losses[0].second, expected.at("activity_loss"), 1e-12);
   EXPECT_EQ(result.other_losses[1].first, "spread_loss");
-  EXPECT_NEAR(result.other_losses[1].second, expected.at("spread_loss") / 4, 1e-12) << "a mean of the four";
+  EXPECT_NEAR(result.other_losses[1].second, expected.at("spread_loss") / 4, 1e-12) << "the mean of four";
 }
 
 TEST(RecordedLoss, IsTheSameInEveryLayout) {
@@ -194,7 +194,7 @@ TEST(RecordedLoss, IsTheSameInEveryLayout) {
   }
 }
 
-TEST(RecordedLoss, StandsInMetricsTensorBoardChartsAndLogs) {
+TEST(RecordedLoss, AppearsInMetricsTensorBoardChartsAndLogs) {
   for (const char* format : {"witan", "megatron"}) {
     const test::TempFolder folder;
     const RunFolder files(folder.path(), "x");
@@ -226,7 +226,7 @@ TEST(RecordedLoss, StandsInMetricsTensorBoardChartsAndLogs) {
   }
 }
 
-TEST(RecordedLoss, MustBeDeclaredUnderANameOfItsOwn) {
+TEST(RecordedLoss, RequiresAUniqueDeclaredName) {
   const auto message_with = [](Penalty penalty) {
     RunConfig config = recipe();
     penalise(config, 3, std::move(penalty));
@@ -243,7 +243,7 @@ TEST(RecordedLoss, MustBeDeclaredUnderANameOfItsOwn) {
   EXPECT_NE(message_with({{"activity_loss", 1, LossSpec::Over::micro_batches}, 16})
                 .find("the loss activity_loss has the name of another figure of a step"),
             std::string::npos)
-      << "of layers 0 and 2, over tokens";
+      << "from layers 0 and 2, over tokens";
 }
 
 }  // namespace

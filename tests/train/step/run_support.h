@@ -1,4 +1,4 @@
-// Runs of an engine on thread ranks, on the CPU or a GPU each, with tokens from a counter-based generator.
+// Runs an engine on thread ranks, on the CPU or a GPU each, with tokens from a counter-based generator.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,11 +36,11 @@ inline Batch random_batch(const RunConfig& config, int64_t number) {
   for (size_t i = 0; i < tokens; ++i) {
     batch.tokens.push_back(token(i));
     batch.targets.push_back(token(i + 1));
-    // Documents of 5 tokens, where they are kept apart; the last of a row is cut short.
+    // Documents of 5 tokens if they are separated; the last one of a row is cut short.
     const auto place = static_cast<int32_t>(i % static_cast<size_t>(batch.sequence_length));
     batch.positions.push_back(config.data.reset_position_ids ? place % 5 : place);
     batch.sequence_ids.push_back(config.data.reset_attention_mask ? place / 5 : 0);
-    // Not equally many targets in every micro-batch.
+    // Micro-batches have different numbers of targets.
     batch.loss_mask.push_back((i + static_cast<size_t>(number)) % 7 == 3 ? 0.0f : 1.0f);
   }
   batch.loss_tokens = std::count(batch.loss_mask.begin(), batch.loss_mask.end(), 1.0f);
@@ -49,19 +49,19 @@ inline Batch random_batch(const RunConfig& config, int64_t number) {
 
 struct Trajectory {
   std::vector<double> losses, norms, dropped;
-  std::vector<double> balances, zs;      // the router's losses
-  std::vector<double> layer_norms;       // of the gradients: of each step the embedding's, the layers', the head's
-  std::vector<double> activations;       // of each step that measures them: figure by figure, of each layer; -1: none
-  std::vector<double> entropies, loads;  // of each MoE layer: the router's entropy, the busiest expert over the mean
-  std::vector<std::vector<double>> weights;     // the global parameters and floating buffers at the end, by name
+  std::vector<double> balances, zs;      // the router losses
+  std::vector<double> layer_norms;       // for each step the gradient norms of the embedding, the layers and the head
+  std::vector<double> activations;       // for each measured step and figure, by layer; -1: none
+  std::vector<double> entropies, loads;  // for each MoE layer the router's entropy, and the largest load over the mean
+  std::vector<std::vector<double>> weights;     // final global parameters and floating-point buffers, by name
   std::vector<double> loss_scales, max_logits;  // of float16 models; with QK-clip
-  std::vector<int64_t> passes;                  // in which each step ran again; 1: it did not
-  std::vector<double> exchange_fills;           // of each step that ran again with rows as they come; 0: it did not
+  std::vector<int64_t> passes;                  // passes of each rerun step; 1: not rerun
+  std::vector<double> exchange_fills;           // for each step rerun with exact counts; 0: not rerun
   int64_t arena_high_water = 0;                 // of the rank that needed most
   int64_t planned_arena = 0;
 };
 
-// The micro-batches of a step that are a rank's.
+// A rank's micro-batches of a step.
 inline std::vector<Batch> own_batches(const RunConfig& config, const Layout& layout, int rank, int64_t step) {
   std::vector<Batch> batches;
   const int64_t own = config.micro_batches() / layout.data_ranks(), first = layout.data_rank(rank) * own;
@@ -72,8 +72,8 @@ inline std::vector<Batch> own_batches(const RunConfig& config, const Layout& lay
 
 using MakeBatches = std::function<std::vector<Batch>(const RunConfig&, const Layout&, int rank, int64_t step)>;
 
-// The largest difference, relative to the largest value, or to what a step changes at the least: the bias of keys, on
-// which attention does not depend, learns nothing but roundings.
+// The largest difference, relative to the largest value or at least to a step's change: attention does not depend on
+// the bias of keys, which is only changed by rounding errors.
 inline double distance(const std::vector<double>& a, const std::vector<double>& b) {
   double apart = 0, largest = 1e-3;
   for (size_t i = 0; i < a.size(); ++i) {
@@ -115,7 +115,7 @@ inline void expect_same_bits(const Trajectory& a, const Trajectory& b) {
   for (size_t i = 0; i < a.weights.size(); ++i) EXPECT_TRUE(a.weights[i] == b.weights[i]) << "parameter " << i;
 }
 
-// A step's statistics of routers as an engine tells them, with these values of the model and `counts` of experts.
+// A step's router statistics as an engine reports them, with these values of the model and `counts` of experts.
 inline StepStatistics router_values(const MoeConfig& moe, const std::map<std::string, double>& values,
                                     const std::vector<std::vector<double>>& counts = {{1}}) {
   const StatisticsLayout layout(router_statistics(moe), static_cast<int64_t>(counts.front().size()));
@@ -134,7 +134,7 @@ inline StepStatistics router_values(const MoeConfig& moe, const std::map<std::st
   return StepStatistics(std::move(all));
 }
 
-// `steps` steps of the config on its own ranks. batches(config, layout, rank, step) makes the rank's micro-batches.
+// Takes `steps` steps of the config on its ranks. batches(config, layout, rank, step) makes the rank's micro-batches.
 inline Trajectory run_engine(const RunConfig& given, int64_t steps, const MakeBatches& batches = own_batches) {
   const ResolvedConfig resolved = resolve(given, {});
   const RunConfig& config = *resolved;
@@ -198,7 +198,7 @@ inline Trajectory run_engine(const RunConfig& given, int64_t steps, const MakeBa
   return result;
 }
 
-// Runs of the config, on one thread and on several, give the same bits.
+// Runs of the config on one thread and on several threads give the same bits.
 inline void expect_repeats(RunConfig config, int64_t steps) {
   const Trajectory first = run_engine(config, steps);
   for (const int64_t threads : {1, 3}) {
@@ -225,7 +225,7 @@ inline RunConfig small_config() {
   return config;
 }
 
-// With a distributed optimizer, and matrices of several chunks, so that owners share them.
+// With a distributed optimizer and matrices of several chunks, so that owners share them.
 inline RunConfig sharded_config(int ranks, int expert_ranks, int instances) {
   RunConfig config = small_config();
   config.model.vocab_size = 6007;
@@ -236,7 +236,7 @@ inline RunConfig sharded_config(int ranks, int expert_ranks, int instances) {
   return config;
 }
 
-// The same, dense and as Megatron-LM's defaults have it: learned positions, biases, dropout.
+// The same model, dense and with Megatron-LM's defaults: learned positions, biases, dropout.
 inline RunConfig gpt_run_config() {
   RunConfig config = small_config();
   config.model.moe.num_experts = 0;
@@ -256,7 +256,7 @@ inline void drop(RunConfig& config) {
   config.model.attention.attention_dropout = 0.2;
 }
 
-// What a rank does with its engine.
+// A rank's actions on its engine.
 using RankBody = std::function<void(Stream&, const Groups&, Engine&, int rank)>;
 
 // Each rank has the arena that the plan reserves.

@@ -1,4 +1,4 @@
-// A loss that balances each sequence by itself depends neither on the layout nor on the size of a micro-batch.
+// A loss that balances each sequence separately is independent of the layout and the micro-batch size.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ using testing::Trajectory;
 
 constexpr int64_t kSteps = 3;
 
-// The loss weighs as much as the words'; every step is clipped.
+// The balancing loss is as large as the language model's, and every step is clipped.
 RunConfig balanced_config() {
   RunConfig config = testing::balance_recipe("seq_aux_loss");
   config.model.moe.moe_aux_loss_coeff = "1";
@@ -29,7 +29,8 @@ RunConfig balanced_config() {
 
 void expect_equal_cut_anyhow(const RunConfig& config, const std::vector<LaidOut>& layouts) {
   const Trajectory one = run_engine(config, kSteps, recut);
-  EXPECT_GT(std::ranges::min(one.norms), config.optimizer.clip_grad) << "nothing is clipped: nothing is shown";
+  EXPECT_GT(std::ranges::min(one.norms), config.optimizer.clip_grad)
+      << "no step is clipped, so the test proves nothing";
   for (const LaidOut& layout : layouts)
     for (const int64_t size : {1, 2, 4}) {
       RunConfig several = laid_out(config, layout);
@@ -54,7 +55,7 @@ TEST(SequenceBalance, IsInvariantToLayoutsAndMicroBatches) {
 }
 
 // The end of a document does not end a sequence; recomputed layers are balanced once.
-TEST(SequenceBalance, OfDocumentsThatAreComputedAgainIsInvariantToo) {
+TEST(SequenceBalance, OfRecomputedDocumentsIsInvariantToo) {
   RunConfig config = balanced_config();
   config.data.reset_attention_mask = config.data.reset_position_ids = true;
   config.model.recompute_granularity = "full";
@@ -64,14 +65,14 @@ TEST(SequenceBalance, OfDocumentsThatAreComputedAgainIsInvariantToo) {
 }
 
 // With two sequences in a micro-batch, balancing both together gives another loss and other gradients.
-TEST(SequenceBalance, IsNotThatOfAMicroBatch) {
+TEST(SequenceBalance, DiffersFromThatOfAMicroBatch) {
   RunConfig config = balanced_config();
   config.train.micro_batch_size = 2;
   const Trajectory apart = run_engine(config, 1, recut);
   config.model.moe.moe_router_load_balancing_type = "aux_loss";
   const Trajectory together = run_engine(config, 1, recut);
   EXPECT_EQ(apart.losses, together.losses);
-  EXPECT_GT(apart.balances[0], together.balances[0] + 1e-3) << "what two sequences crowd, they may share";
+  EXPECT_GT(apart.balances[0], together.balances[0] + 1e-3) << "two sequences can use different experts";
   EXPECT_GT(std::abs(apart.norms[0] - together.norms[0]), 1e-6);
   config.train.micro_batch_size = 1;
   const Trajectory single = run_engine(config, 1, recut);
@@ -79,7 +80,7 @@ TEST(SequenceBalance, IsNotThatOfAMicroBatch) {
 }
 
 // With one loss for the micro-batch and another for its sequences.
-TEST(SequenceBalance, AndThatOfAMicroBatchAreInvariantToLayouts) {
+TEST(SequenceBalance, WithThatOfAMicroBatchIsInvariantToLayouts) {
   RunConfig config = balanced_config();
   config.train.micro_batch_size = 2;
   config.model.moe.moe_router_load_balancing_type = "aux_loss,seq_aux_loss";

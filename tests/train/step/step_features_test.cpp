@@ -20,7 +20,7 @@ using testing::Rank;
 
 using Said = std::vector<std::string>;
 
-// Lists the points at which it is called, under its name. The number makes different types.
+// Records the points at which it is called, under its name. The number makes different types.
 template <int kNumber>
 struct Heard : StepFeature {
   Heard(Said& heard, std::string under, int computations = 1)
@@ -67,7 +67,7 @@ struct OneRank {
   Engine engine;
 };
 
-TEST(StepFeatures, AreCalledPointByPointInTheirOrder) {
+TEST(StepFeatures, AreCalledPointByPointInOrder) {
   OneRank run(testing::small_config());
   Said said;
   run.engine.features().add<Heard<0>>(said, "first");
@@ -87,11 +87,11 @@ TEST(StepFeatures, AreCalledPointByPointInTheirOrder) {
   EXPECT_EQ(Said(said.begin() + 4, said.end()), step(1));
   said.clear();
   run.step(2);
-  EXPECT_EQ(said, step(2)) << "nothing is allocated again";
+  EXPECT_EQ(said, step(2)) << "no further allocations";
 }
 
-// All points except the report are called again, after the step's inputs were uploaded again.
-TEST(StepFeatures, MayHaveAStepComputedAgain) {
+// All points except the report are called again after the step's inputs were uploaded again.
+TEST(StepFeatures, MayRequestARecomputationOfTheStep) {
   OneRank run(testing::small_config());
   Said said;
   run.engine.features().add<Heard<0>>(said, "it", 3);
@@ -122,7 +122,7 @@ TEST(StepFeatures, AreCalledAroundThePassesOfEachMicroBatch) {
   EXPECT_EQ(said, expected);
 }
 
-TEST(StepFeatures, AreThoseOfTheConfigurationAndFoundByTheirType) {
+TEST(StepFeatures, FollowTheConfigurationAndAreFoundByType) {
   RunConfig config = testing::small_config();
   OneRank plain(config);
   EXPECT_NE(plain.engine.feature<StateChecks>(), nullptr);
@@ -145,8 +145,8 @@ TEST(StepFeatures, AreThoseOfTheConfigurationAndFoundByTheirType) {
   EXPECT_NE(full.engine.feature<StepRoutes>(), nullptr);
 }
 
-// Features continue with the state that a checkpoint has of them.
-TEST(StepFeatures, SaveAndRestoreWhatStepsHaveFound) {
+// Features continue with their state from a checkpoint.
+TEST(StepFeatures, SaveAndRestoreTheirState) {
   RunConfig config = testing::small_config();
   config.model.dtype = "float16";
   config.optimizer.initial_loss_scale = 1024;
@@ -166,7 +166,7 @@ TEST(StepFeatures, SaveAndRestoreWhatStepsHaveFound) {
   anew.engine.features().save(found_anew);
   EXPECT_EQ(found.loss_scaler.scale, 64);
   EXPECT_EQ(found.spikes.losses, state.spikes.losses);
-  EXPECT_EQ(found_anew.loss_scaler.scale, 1024) << "the optimizer begins anew, and the scale with it";
+  EXPECT_EQ(found_anew.loss_scaler.scale, 1024) << "the optimizer and the scale are reset";
   EXPECT_EQ(found_anew.spikes.losses, state.spikes.losses);
 }
 

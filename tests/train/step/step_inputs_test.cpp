@@ -14,7 +14,7 @@ using test::message_of;
 using testing::Rank;
 using Floats = std::vector<float>;
 
-// Two rows of three tokens, which differ from batch to batch.
+// Two rows of three tokens that differ between batches.
 Batch batch_of(float first) {
   Batch batch;
   batch.sequences = 2;
@@ -51,7 +51,7 @@ TEST(StepInputs, ColumnsKeepTheirAddressesFromStepToStep) {
   }
 }
 
-TEST(StepInputs, FitBatchesOfTheSameColumnsAlone) {
+TEST(StepInputs, AcceptOnlyBatchesWithTheSameColumns) {
   Rank rank(1);
   const std::vector<Batch> batches = {batch_of(0)};
   const StepInputs inputs(rank.stream, batches);

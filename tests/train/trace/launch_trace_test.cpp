@@ -16,14 +16,14 @@ using Json = nlohmann::json;
 using testing::own_batches;
 using testing::small_config;
 
-// A device whose timestamps the test sets. As for captured work, each replay changes those of the same marks.
+// A device whose timestamps the test sets. As in captured work, each replay changes those of the same marks.
 class FakeTimestamps : public Timestamps {
  public:
   explicit FakeTimestamps(std::vector<int64_t>& times) : times_(times) {}
   void start(Queue&) override {}
   size_t mark(Queue&) override { return marks_++; }
   std::vector<int64_t> read() override {
-    EXPECT_EQ(marks_, times_.size()) << "one for each moment, and one alone between launches in a row";
+    EXPECT_EQ(marks_, times_.size()) << "one for each moment, and only one between consecutive launches";
     return times_;
   }
   void clear() override { marks_ = 0; }
@@ -71,7 +71,7 @@ struct Fake {
   LaunchTrace launches;
 };
 
-TEST(LaunchTrace, ALaunchBeginsWhereTheOneBeforeItEnded) {
+TEST(LaunchTrace, ALaunchBeginsWhereThePreviousOneEnded) {
   Fake fake({1'000, 3'000, 7'000, 8'000});
   {
     const TraceContextScope scope(fake.main, TraceContext::Phase::forward, 0);
@@ -96,7 +96,7 @@ TEST(LaunchTrace, ALaunchBeginsWhereTheOneBeforeItEnded) {
 
 // 0, 1: gemm; then the side stream waits for it (2) and reduces (3); silu on the main stream (4), which then waits for
 // the side stream (5) and updates (6).
-TEST(LaunchTrace, StreamsBesideHaveTracksAndWaitsShow) {
+TEST(LaunchTrace, SideStreamsHaveTracksAndWaitsAreShown) {
   Fake fake({0, 10'000, 10'500, 40'000, 20'000, 41'000, 45'000});
   fake.launch(fake.main, "gemm");
   fake.side.follow(fake.main);
@@ -111,7 +111,7 @@ TEST(LaunchTrace, StreamsBesideHaveTracksAndWaitsShow) {
 }
 
 // In eager steps the host may be late.
-TEST(LaunchTrace, WhatIsNotCapturedBeginsWhenItBegins) {
+TEST(LaunchTrace, UncapturedLaunchesBeginWhenTheyStart) {
   Fake fake({1'000, 2'000, 5'000, 6'000});
   fake.launches.clear(LaunchTrace::Work::queued);
   fake.launch(fake.main, "first");
@@ -119,14 +119,14 @@ TEST(LaunchTrace, WhatIsNotCapturedBeginsWhenItBegins) {
   EXPECT_EQ(slices(fake.written(), "computation"), (Slices{"first 1 1", "second 5 1"}));
 }
 
-TEST(LaunchTrace, ALaunchWithinAnotherLiesWithinIt) {
+TEST(LaunchTrace, NestedLaunchesAreNested) {
   Fake fake({0, 5'000, 9'000});
   kernels::charge(fake.main, "outer", {}, [&] { fake.launch(fake.main, "inner"); });
   EXPECT_EQ(slices(fake.written(), "computation"), (Slices{"inner 0 5", "outer 0 9"}));
 }
 
 // Live memory is recorded when a launch is queued, and shown at the time when the device has reached it.
-TEST(LaunchTrace, MemoryIsThatOfTheLaunch) {
+TEST(LaunchTrace, MemoryFollowsTheLaunch) {
   Fake fake({0, 1'000, 2'000});
   std::optional<Tensor> tensor = fake.main.empty({128}, DType::f32);
   fake.launch(fake.main, "first");
@@ -138,8 +138,8 @@ TEST(LaunchTrace, MemoryIsThatOfTheLaunch) {
   EXPECT_EQ(live, (std::vector<std::pair<double, int64_t>>{{1, 512}, {2, 0}}));
 }
 
-// In steps of four ranks whose launches are recorded instead of observed, the trace has the same kernels and calls.
-TEST(LaunchTrace, NotedStepsHaveWhatObservedOnesHave) {
+// In steps of four ranks, traces of recorded launches and of observed ones have the same kernels and calls.
+TEST(LaunchTrace, RecordedStepsMatchObservedOnes) {
   RunConfig config = small_config();
   config.parallel = {4, 2, 1};
   config.validate();

@@ -23,7 +23,7 @@ struct Profiler {
   int depth = 0, deepest = 0;
 };
 
-TEST(PlaceRanges, FollowWhereTheRankIs) {
+TEST(PlaceRanges, FollowTheRanksPlace) {
   testing::Rank rank(1, int64_t{1} << 20);
   Profiler profiler;
   rank.stream.watch_launches(&profiler.ranges);
@@ -46,7 +46,7 @@ TEST(PlaceRanges, FollowWhereTheRankIs) {
   EXPECT_EQ(profiler.depth, 0);
 }
 
-// The ranges end with a step, and change no result.
+// The ranges end with a step and change no result.
 TEST(PlaceRanges, OfAStepAreClosed) {
   testing::with_rank_engines(testing::small_config(), [](Stream&, const Groups& groups, Engine& engine, int rank) {
     Profiler profiler;

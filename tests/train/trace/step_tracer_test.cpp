@@ -34,7 +34,7 @@ struct Expected {
   double flops = 0, bytes_sent = 0;
 };
 
-// Three steps, some of which are traced. A rank may fail at the end of the second.
+// Three steps, some of which are traced. A rank may fail at the end of the second one.
 std::vector<Expected> run(const RunFolder& folder, const StepRange& range, int failing = -1) {
   const RunConfig config = traced_config();
   const Layout layout(config.parallel, 4, config.model.moe.num_experts);
@@ -84,7 +84,7 @@ TEST(StepTracer, HasAllKernelsAndCallsOfTheStepsOnAllRanks) {
     EXPECT_NEAR(sum(calls, "bytes_sent"), own.bytes_sent, 1e-6 * own.bytes_sent);
     double before = 0;
     for (const Json& kernel : kernels) {
-      EXPECT_GE(kernel["ts"].get<double>(), before) << "one after the other";
+      EXPECT_GE(kernel["ts"].get<double>(), before) << "one after another";
       before = kernel["ts"].get<double>() + kernel["dur"].get<double>() - 1e-2;
     }
     const auto steps = slices(events, rank, "steps");
@@ -96,7 +96,7 @@ TEST(StepTracer, HasAllKernelsAndCallsOfTheStepsOnAllRanks) {
   }
 }
 
-TEST(StepTracer, SaysWhereEverythingBelongs) {
+TEST(StepTracer, NamesThePlaceOfEverySlice) {
   const test::TempFolder temp;
   const RunFolder folder(temp.path(), "a");
   run(folder, {1, 1});
@@ -124,11 +124,11 @@ TEST(StepTracer, SaysWhereEverythingBelongs) {
   EXPECT_TRUE(std::any_of(events.begin(), events.end(), is_memory));
 }
 
-TEST(StepTracer, OfARunThatFailsIsWholeAndShowsTheCallThatDidNotEnd) {
+TEST(StepTracer, OfAFailedRunIsCompleteAndShowsTheUnfinishedCall) {
   const test::TempFolder temp;
   const RunFolder folder(temp.path(), "a");
   EXPECT_EQ(message_of<DataError>([&] { run(folder, {1, 3}, /*failing=*/2); }), "rank 2: no more text");
-  EXPECT_FALSE(fs::exists(folder.trace())) << "whoever runs the ranks merges them";
+  EXPECT_FALSE(fs::exists(folder.trace())) << "the process that runs the ranks merges them";
   merge_traces(folder, 4);
   const Json events = events_of(folder.trace());
   for (const int rank : {0, 1, 3}) {
@@ -140,10 +140,10 @@ TEST(StepTracer, OfARunThatFailsIsWholeAndShowsTheCallThatDidNotEnd) {
   remove_traces(folder);
   EXPECT_FALSE(fs::exists(folder.trace()));
   merge_traces(folder, 4);
-  EXPECT_FALSE(fs::exists(folder.trace())) << "there is nothing to merge";
+  EXPECT_FALSE(fs::exists(folder.trace())) << "nothing to merge";
 }
 
-TEST(StepTracer, WhatAKillLeavesIsWholeSteps) {
+TEST(StepTracer, AKilledRunLeavesWholeSteps) {
   const test::TempFolder temp;
   const RunFolder folder(temp.path(), "a");
   const RunConfig config = small_config();
@@ -169,11 +169,11 @@ TEST(StepTracer, WithoutARangeNothingIsTraced) {
   EXPECT_FALSE(fs::exists(folder.traces()));
 }
 
-TEST(Clocks, OfOneHostAreOne) {
+TEST(Clocks, OfOneHostAreEqual) {
   on_ranks(3, [](ThreadRank& rank) { EXPECT_EQ(first_clock_ahead_ns(rank.stream, *rank.everyone()), 0); });
 }
 
-TEST(Clocks, ThatDifferAreToldFromRoundTrips) {
+TEST(Clocks, DifferencesAreEstimatedFromRoundTrips) {
   constexpr int64_t kSecond = 1'000'000'000;
   on_ranks(3, [&](ThreadRank& rank) {
     const auto clock = [&] { return steady_ns() + rank.rank * 7 * kSecond; };
@@ -183,7 +183,7 @@ TEST(Clocks, ThatDifferAreToldFromRoundTrips) {
 }
 
 // The traces of hosts with different clocks begin at a common moment.
-TEST(Clocks, ShowOneMomentEachInItsOwnWay) {
+TEST(Clocks, MapACommonMomentToEachClock) {
   constexpr int64_t kSecond = 1'000'000'000;
   const int64_t before = steady_ns();
   on_ranks(3, [&](ThreadRank& rank) {

@@ -13,7 +13,7 @@ namespace {
 using testing::random_batch;
 using testing::small_config;
 
-TEST(Times, LeastAndMostOverRanks) {
+TEST(Times, MinimumAndMaximumOverRanks) {
   ThreadWorld world(3);
   const int64_t iterations = 4;
   world.run([&](int rank) {
@@ -34,7 +34,7 @@ TEST(Times, LeastAndMostOverRanks) {
   });
 }
 
-TEST(Times, LevelsAreMegatronLms) {
+TEST(Times, LevelsMatchMegatronLm) {
   const auto names = [](int64_t level) {
     std::vector<std::string> found;
     for (const auto& [name, seconds] : named({}, level)) found.push_back(name);
@@ -46,8 +46,8 @@ TEST(Times, LevelsAreMegatronLms) {
   EXPECT_EQ(names(2).size(), 8u);
 }
 
-// The plan includes the memory for reports of a run, by tag and to the byte, in every layout.
-TEST(Times, ThePlanCountsWhatLoggingTakes) {
+// The plan includes the memory for reports of a run, by tag and exactly, in every layout.
+TEST(Times, PlansIncludeMemoryForLogging) {
   for (const ParallelConfig& parallel : {ParallelConfig{1, 1, 1}, ParallelConfig{4, 2, 1}, ParallelConfig{8, 1, 1}}) {
     RunConfig config = small_config();
     config.parallel = parallel;
@@ -87,7 +87,7 @@ TEST(Times, ThePlanCountsWhatLoggingTakes) {
   }
 }
 
-// Each parameter is counted once, in every layout.
+// Each parameter is counted once in every layout.
 TEST(ParamsNorm, IsTheSameInEveryLayout) {
   std::vector<double> norms;
   for (const ParallelConfig& parallel : {ParallelConfig{1, 1, 1}, ParallelConfig{2, 2, 1}, ParallelConfig{4, 2, 1}}) {
@@ -110,7 +110,7 @@ TEST(ParamsNorm, IsTheSameInEveryLayout) {
   for (const double norm : norms) EXPECT_EQ(norm, norms[0]);
 }
 
-TEST(Times, EveryOneIsSummed) {
+TEST(Times, EveryTimerIsSummed) {
   StepTimes one;
   one.batch = 1, one.forward = 2, one.backward = 3, one.reduction = 4;
   one.forward_backward = 5, one.clip = 6, one.update = 7, one.optimizer = 8;

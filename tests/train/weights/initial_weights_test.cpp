@@ -1,4 +1,4 @@
-// Runs that start from other runs' weights compute the same values as those, in every layout.
+// Runs that start from other runs' weights compute the same values in every layout.
 #include "witan/train/weights/initial_weights.h"
 
 #include <gmock/gmock.h>
@@ -90,14 +90,14 @@ const std::vector<LaidOut> kNewLayouts = {{""},
                                           {"pipeline=2"},
                                           {"shard=2,context=2,expert=4", "optim_grads_params"}};
 
-TEST_F(InitialWeightsOf, ARunGoOnUnderEveryLayout) {
+TEST_F(InitialWeightsOf, ARunAreUsedInEveryLayout) {
   const double expected = save_source(source_config({"replicate=2,expert=2"}));
   for (const LaidOut& layout : kNewLayouts)
     EXPECT_NEAR(first_loss_of(new_config(layout)), expected, 1e-9 * expected) << testing::described(layout);
 }
 
-// Modules of multi-token prediction are taken like layers, or initialised if the source has none.
-TEST(OpenWeights, OfANameOfTheHubSaysHowToFetchIt) {
+// MTP modules are copied like layers, or initialised if the source has none.
+TEST(OpenWeights, HubNamesExplainHowToFetchThem) {
   std::vector<std::string> warnings;
   EXPECT_THAT(message_of<CheckpointError>([&] { open_weights("Nobody/none-0.6B", "runs", "init_from: ", warnings); }),
               ::testing::HasSubstr("`witan data fetch --model Nobody/none-0.6B`"));
@@ -117,15 +117,15 @@ TEST_F(InitialWeightsOf, AModelWithMultiTokenPrediction) {
                         "it would be lost; set mtp_num_layers = 2"));
 }
 
-TEST_F(InitialWeightsOf, AModelWithoutMultiTokenPredictionLeavesItAnew) {
+TEST_F(InitialWeightsOf, AModelWithoutMultiTokenPredictionInitialisesIt) {
   const double expected = save_source(source_config());
   RunConfig config = new_config();
   config.model.mtp_num_layers = 1;
   EXPECT_NEAR(first_loss_of(config), expected, 1e-9 * expected);
 }
 
-// The history of tensors' magnitudes (FP8) is not taken from the source.
-TEST_F(InitialWeightsOf, DelayedScalesStayBehind) {
+// The history of tensors' magnitudes (FP8) is not copied from the source.
+TEST_F(InitialWeightsOf, DelayedScalesAreNotCopied) {
   RunConfig source = source_config();
   source.model.dtype = "float32";
   source.model.mlp.ffn_hidden_size = 32;
@@ -142,8 +142,8 @@ TEST_F(InitialWeightsOf, DelayedScalesStayBehind) {
   EXPECT_NEAR(first_loss_of(config), expected, 5e-3 * expected);
 }
 
-// Rows that pad the vocabulary may differ in number.
-TEST_F(InitialWeightsOf, AnotherPaddingIsAddedOrTakenAway) {
+// The number of padding rows of the vocabulary may differ.
+TEST_F(InitialWeightsOf, PaddingRowsAreAddedOrRemoved) {
   RunConfig source = source_config();
   source.model.make_vocab_size_divisible_by = 4;
   const double expected = save_source(source);
@@ -154,7 +154,7 @@ TEST_F(InitialWeightsOf, AnotherPaddingIsAddedOrTakenAway) {
   }
 }
 
-// A bfloat16 run takes rounded values, and masters that are not rounded.
+// A bfloat16 run takes rounded values and unrounded masters.
 TEST_F(InitialWeightsOf, MastersAreTheSourcesWeights) {
   RunConfig source = source_config();
   source.model.dtype = "float32";
@@ -184,7 +184,7 @@ TEST_F(InitialWeightsOf, MastersAreTheSourcesWeights) {
   });
 }
 
-TEST_F(InitialWeightsOf, AHuggingFaceFolderAreTheSameUnderEveryLayout) {
+TEST_F(InitialWeightsOf, AHuggingFaceFolderAreTheSameInEveryLayout) {
   RunConfig config = source_config();
   config.model = HfWeights(kMixtral).model();
   config.model.dtype = "float64";
@@ -197,7 +197,7 @@ TEST_F(InitialWeightsOf, AHuggingFaceFolderAreTheSameUnderEveryLayout) {
     }
 }
 
-TEST_F(InitialWeightsOf, AnotherModelAreRefusedByKey) {
+TEST_F(InitialWeightsOf, RefusalsOfAnotherModelNameTheKey) {
   save_source(source_config());
   const auto error = [&](const std::function<void(RunConfig&)>& change) {
     RunConfig config = new_config();
@@ -218,7 +218,7 @@ TEST_F(InitialWeightsOf, AnotherModelAreRefusedByKey) {
   EXPECT_THAT(message_of<ConfigError>([&] { resolve(both, {}); }), HasSubstr("both say where the first weights come"));
 }
 
-TEST_F(InitialWeightsOf, ARunBringItsCompanions) {
+TEST_F(InitialWeightsOf, ARunIncludeItsOtherFiles) {
   fs::create_directories(folder_ / "source/hf");
   write_file_atomically(folder_ / "source/hf/config.json", "{}");
   write_file_atomically(folder_ / "source/ledger.json", "[]");

@@ -1,4 +1,4 @@
-// MoE models made from dense ones: at first they compute the same values.
+// MoE models initialised from dense ones first compute the same values.
 #include "witan/train/weights/upcycle.h"
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ class Upcycle : public ::testing::Test {
       if (!more.empty()) content.tensors.push_back({more, stream.zeros({3}, DType::f64), {3}, {0, 3}});
       content.files = {{"config.toml", config_to_save(config)}, {"tokenizer.json", "{}"}};
       save_checkpoint(groups.host(), stream, folder_ / "dense/checkpoints", content);
-      if (more.empty()) loss = engine.step(batches(0), 3, 2).loss;  // else the arena is not for a step alone
+      if (more.empty()) loss = engine.step(batches(0), 3, 2).loss;  // otherwise the arena is larger than for a step
     });
     return loss;
   }
@@ -122,7 +122,7 @@ const std::vector<LaidOut> kLayouts = {{""},
                                        {"pipeline=2"},
                                        {"shard=2,context=2,expert=4", "optim_grads_params"}};
 
-TEST_F(Upcycle, CopiesComputeWhatTheDenseModelDoesUnderEveryLayout) {
+TEST_F(Upcycle, CopiesMatchTheDenseModelInEveryLayout) {
   const double dense = save_dense(dense_config());
   for (const LaidOut& layout : kLayouts) {
     RunConfig config = moe_config("copied", layout);
@@ -132,8 +132,8 @@ TEST_F(Upcycle, CopiesComputeWhatTheDenseModelDoesUnderEveryLayout) {
   }
 }
 
-// MLPs without a gate, in a model with layers that stay dense.
-TEST_F(Upcycle, CopiesOfPlainMlpsInSomeLayersDoToo) {
+// MLPs without a gate, in a model with some dense layers.
+TEST_F(Upcycle, CopiesOfUngatedMlpsInSomeLayersMatch) {
   RunConfig small = dense_config();
   small.model.mlp.swiglu = false;
   const double dense = save_dense(small);
@@ -143,7 +143,7 @@ TEST_F(Upcycle, CopiesOfPlainMlpsInSomeLayersDoToo) {
   EXPECT_NEAR(first_loss_of(config), dense, 1e-9 * dense);
 }
 
-TEST_F(Upcycle, SlicesComputeWhatTheDenseModelDoesUnderEveryLayout) {
+TEST_F(Upcycle, SlicesMatchTheDenseModelInEveryLayout) {
   const double dense = save_dense(dense_config());
   for (const LaidOut& layout : kLayouts) {
     RunConfig config = moe_config("granular", layout);
@@ -154,8 +154,8 @@ TEST_F(Upcycle, SlicesComputeWhatTheDenseModelDoesUnderEveryLayout) {
   }
 }
 
-// Weights that are not normalised sum to K / E only on average, but exactly if all experts are selected.
-TEST_F(Upcycle, WeightsThatAreNotNormalisedAreScaledFor) {
+// Unnormalised weights sum to K / E only on average, but exactly if all experts are selected.
+TEST_F(Upcycle, ScalesForUnnormalisedWeights) {
   const double dense = save_dense(dense_config());
   RunConfig config = moe_config("copied");
   config.model.moe.moe_router_pre_softmax = true;
@@ -167,7 +167,7 @@ TEST_F(Upcycle, WeightsThatAreNotNormalisedAreScaledFor) {
 }
 
 // The score of a single expert is not normalised: it is that of a logit of 0.
-TEST_F(Upcycle, ScoresOfOneExpertAreScaledForByScoreFunction) {
+TEST_F(Upcycle, ScalesForTheScoreFunctionOfASingleExpert) {
   const double dense = save_dense(dense_config());
   RunConfig config = moe_config("copied");
   config.model.moe.moe_router_score_function = "sqrtsoftplus";
@@ -181,7 +181,7 @@ TEST_F(Upcycle, ScoresOfOneExpertAreScaledForByScoreFunction) {
   EXPECT_DOUBLE_EQ(Upcycling(config).scale(), 2);
 }
 
-TEST_F(Upcycle, EveryExpertIsTheDenseMlpToTheBit) {
+TEST_F(Upcycle, EveryExpertEqualsTheDenseMlpBitwise) {
   save_dense(dense_config());
   Weights weights;
   first_loss_of(moe_config("copied"), &weights);
@@ -195,7 +195,7 @@ TEST_F(Upcycle, EveryExpertIsTheDenseMlpToTheBit) {
 }
 
 // The noise has the given size, differs between experts, and is the same in every layout.
-TEST_F(Upcycle, NoiseHasItsDeviationAndNoLayout) {
+TEST_F(Upcycle, NoiseHasItsDeviationInEveryLayout) {
   save_dense(dense_config());
   RunConfig config = moe_config("copied");
   config.train.upcycle_noise = 0.1;
@@ -213,8 +213,8 @@ TEST_F(Upcycle, NoiseHasItsDeviationAndNoLayout) {
   EXPECT_NE(experts[0], experts[dense.size()]);
 }
 
-// Half of the hidden units of each expert are drawn anew, the same ones in gate, up and down; the others are copies.
-TEST_F(Upcycle, DroppedUnitsAreDrawnLikeThoseTheyReplace) {
+// Half of each expert's hidden units are reinitialised, the same ones in gate, up and down; the others are copies.
+TEST_F(Upcycle, ReinitialisedUnitsHaveTheDistributionOfTheOldOnes) {
   save_dense(dense_config());
   Weights weights, divided;
   first_loss_of(moe_config("drop"), &weights);
@@ -252,7 +252,7 @@ TEST_F(Upcycle, DroppedUnitsAreDrawnLikeThoseTheyReplace) {
 }
 
 // The masters of a bfloat16 model come from the dense model's float32 masters.
-TEST_F(Upcycle, MastersOfNarrowValuesAreCopied) {
+TEST_F(Upcycle, CopiesMastersOfNarrowValues) {
   RunConfig narrow = dense_config();
   narrow.model.dtype = "bfloat16";
   save_dense(narrow);
@@ -302,7 +302,7 @@ TEST_F(Upcycle, NothingIsLostSilently) {
   config.train.upcycle = "absent";
   expect(config, "upcycle = absent: there is neither a checkpoint, nor a run in ", CheckpointError(""));
 
-  // A tensor for which the MoE model has no place.
+  // A tensor without a place in the MoE model.
   fs::remove_all(folder_ / "dense");
   save_dense(dense_config(), "layers.1.mlp.scale");
   expect(moe_config("copied"), "holds \"layers.1.mlp.scale\", which the MoE model has no place for: it would be lost",

@@ -1,5 +1,5 @@
-// moe_exchange_factor: experts' rows travel with a fixed capacity per pair of ranks. A step that overflows it is rerun
-// with exact counts, which does not change its result.
+// moe_exchange_factor: dispatched rows have a fixed capacity per pair of ranks. A step that overflows is rerun with
+// exact counts, which does not change its result.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using testing::with_uneven_loads;
 
 const int64_t kExchangeSteps = testing::steps_of(4, 20);
 
-// More than any rank can have for another, so that nothing overflows.
+// More than any rank can send another, so nothing overflows.
 constexpr double kRoomForAll = 100;
 
 enum class Overflows : uint8_t { never, in_some_step };
@@ -47,7 +47,7 @@ void expect_the_bits_of_rows_as_they_come(const RunConfig& config) {
 class BoundedExchange : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Dtypes, BoundedExchange, ::testing::Values("float32", "bfloat16", "float16", "float64"));
 
-TEST_P(BoundedExchange, GivesTheBitsOfRowsAsTheyCome) {
+TEST_P(BoundedExchange, MatchesExactCountsBitwise) {
   for (const LaidOut& layout : std::vector<LaidOut>{{"replicate=2,expert=2"},
                                                     {"replicate=4,expert=2"},
                                                     {"replicate=4,expert=4"},
@@ -59,7 +59,7 @@ TEST_P(BoundedExchange, GivesTheBitsOfRowsAsTheyCome) {
   }
 }
 
-TEST(BoundedExchanges, GiveTheBitsOfRowsAsTheyComeWhateverExpertsDo) {
+TEST(BoundedExchanges, MatchExactCountsBitwiseForModelVariants) {
   const auto check = [](const char* what, const std::function<void(RunConfig&)>& change) {
     SCOPED_TRACE(what);
     RunConfig config = laid_out(with_uneven_loads("float32"), {"replicate=2,expert=2"});
@@ -84,26 +84,26 @@ TEST(BoundedExchanges, GiveTheBitsOfRowsAsTheyComeWhateverExpertsDo) {
     check("more experts of a token", [&](RunConfig& c) { c.model.moe.moe_router_topk = topk; });
 }
 
-// All experts have equally many tokens: parts for a balanced load are full.
-TEST(BoundedExchanges, HoldAnEvenLoad) {
+// All experts have equally many tokens, so send buffers for a balanced load are full.
+TEST(BoundedExchanges, HoldABalancedLoad) {
   RunConfig config = laid_out(with_uneven_loads("float32"), {"replicate=2,expert=2"});
   config.model.moe.moe_router_topk = 8;
   expect_the_bits_of_rows_as_they_come(config, 1, Overflows::never);
 }
 
-// All tokens of all ranks go to one expert: other ranks receive nothing.
-TEST(BoundedExchanges, OverflowWhereAllTokensVisitOneExpert) {
+// All tokens of all ranks go to one expert; other ranks receive nothing.
+TEST(BoundedExchanges, OverflowIfAllTokensGoToOneExpert) {
   RunConfig config = laid_out(with_uneven_loads("float32"), {"replicate=4,expert=4"});
   config.model.vocab_size = 1;
   config.model.moe.moe_router_topk = 1;
   config.model.moe.moe_router_pre_softmax = true;
   expect_the_bits_of_rows_as_they_come(config);
   config.model.moe.moe_exchange_factor = 1;
-  EXPECT_EQ(run_engine(config, 1).exchange_fills.front(), 4) << "all tokens for a rank, of which a quarter has room";
+  EXPECT_EQ(run_engine(config, 1).exchange_fills.front(), 4) << "four times the capacity for one rank";
 }
 
-// Only rank 2 overflows: rank 0 reruns the step too, although its own expert axis has room.
-TEST(BoundedExchanges, OverflowOnAllRanksWhereOneHasNoRoom) {
+// Only rank 2 overflows: rank 0 reruns the step too, although nothing overflows within its expert-parallel group.
+TEST(BoundedExchanges, OverflowOnOneRankRerunsOnAll) {
   RunConfig config = laid_out(testing::small_config(), {"replicate=4,expert=2"});
   config.parallel.deterministic = true;
   config.model.moe.moe_router_topk = 1;
@@ -111,7 +111,7 @@ TEST(BoundedExchanges, OverflowOnAllRanksWhereOneHasNoRoom) {
   const auto batches = [](int uneven_rank) {
     return [uneven_rank](const RunConfig& of, const Layout& layout, int rank, int64_t step) {
       std::vector<Batch> own = testing::own_batches(of, layout, rank, step);
-      if (rank == uneven_rank)  // one token again and again, all for the same expert
+      if (rank == uneven_rank)  // the same token repeated, always for the same expert
         for (Batch& batch : own) std::ranges::fill(batch.tokens, 5);
       return own;
     };
@@ -124,14 +124,14 @@ TEST(BoundedExchanges, OverflowOnAllRanksWhereOneHasNoRoom) {
   EXPECT_EQ(std::ranges::max(run_engine(config, 3, batches(-1)).exchange_fills), 0) << "otherwise none overflows";
 }
 
-TEST(BoundedExchanges, OfMatricesThatAreDividedGiveTheBitsOfRowsAsTheyCome) {
+TEST(BoundedExchanges, MatchExactCountsBitwiseWithTensorParallelism) {
   RunConfig config = with_uneven_loads("float64");
   config.parallel.deterministic = false;
   expect_the_bits_of_rows_as_they_come(laid_out(config, {"replicate=2,tensor=2,expert=2,expert_tensor=2"}));
 }
 
-// With pools and exchanges bounded: a step that overflows parts may overflow pools too.
-TEST(BoundedExchanges, WithBoundedPoolsGiveTheBitsOfRowsAsTheyCome) {
+// Both receive buffers and send buffers are bounded: a step may overflow either.
+TEST(BoundedExchanges, MatchExactCountsBitwiseWithBoundedReceiveBuffers) {
   for (const double pool : {1.0, 1.5, 2.0})
     for (const double exchange : {1.0, kRoomForAll}) {
       SCOPED_TRACE(cat("pools of ", pool, ", parts of ", exchange));
@@ -146,19 +146,19 @@ TEST(BoundedExchanges, WithBoundedPoolsGiveTheBitsOfRowsAsTheyCome) {
     }
 }
 
-TEST(BoundedExchanges, OfProcessesGiveTheBitsOfRowsAsTheyCome) {
+TEST(BoundedExchanges, MatchExactCountsBitwiseBetweenProcesses) {
   testing::expect_bits_in_parts(laid_out(with_uneven_loads("float32"), {"replicate=2,expert=2"}), kExchangeSteps,
                                 kRoomForAll);
 }
 
-TEST(BoundedExchanges, RepeatOnAnyNumberOfThreads) {
+TEST(BoundedExchanges, AreDeterministicOnAnyNumberOfThreads) {
   RunConfig config = laid_out(with_uneven_loads("float32"), {"replicate=2,expert=2"});
   config.model.moe.moe_exchange_factor = 1.1;
   testing::expect_repeats(config, kExchangeSteps);
 }
 
-// The plan has the memory of steps that overflow, and the bytes that parts send.
-TEST(BoundedExchanges, TakeWhatIsPlanned) {
+// The plan includes the memory of overflowing steps and the bytes of fixed capacities.
+TEST(BoundedExchanges, MatchThePlan) {
   for (const double pool : {0.0, 1.0})
     for (const char* granularity : {"none", "selective", "full"})
       for (const LaidOut& layout : std::vector<LaidOut>{
@@ -172,20 +172,20 @@ TEST(BoundedExchanges, TakeWhatIsPlanned) {
       }
 }
 
-TEST(BoundedExchanges, SendPartsOfTheEvenLoad) {
+TEST(BoundedExchanges, SendMultiplesOfTheBalancedLoad) {
   RunConfig config = laid_out(with_uneven_loads("float32"), {"replicate=2,expert=2"});
   config.model.moe.moe_exchange_factor = 1.5;
   const Plan plan = make_plan(resolve(config, {}));
   const auto& sent = plan.ranks.front().sent.at("expert");
-  EXPECT_EQ(sent.count("all_to_all"), 0u) << "no exchange has counts on the host";
+  EXPECT_EQ(sent.count("all_to_all"), 0u) << "no exchange reads counts on the host";
   const double layers = 2, micro_batches = 4, T = 24, K = 2, D = 32;
-  // A part for the other rank holds half the rows and half of that again. Four exchanges of rows and two of weights.
+  // The other rank gets half the rows, and half of that again. There are four exchanges of rows and two of weights.
   const double parts = layers * micro_batches * 1.5 * T * K / 2 * (4 * D + 2) * 4;
-  const double counts = layers * micro_batches * 4 * 8;  // of four experts of the other rank
+  const double counts = layers * micro_batches * 4 * 8;  // for the other rank's four experts
   EXPECT_EQ(sent.at("all_to_all_equal"), parts + counts);
 }
 
-// The steps of `steps` that were tried with the fixed capacity, where those overflow that overflows(step) names.
+// The steps among `steps` that tried the fixed capacity, if the steps named by overflows(step) overflow.
 std::vector<int64_t> tried_steps(int64_t steps, bool (*overflows)(int64_t step)) {
   ExchangeBackoff backoff;
   std::vector<int64_t> tried;
@@ -200,13 +200,13 @@ std::vector<int64_t> tried_steps(int64_t steps, bool (*overflows)(int64_t step))
   return tried;
 }
 
-TEST(ExchangeBackoff, TriesEveryStepWhereAllHaveRoom) {
+TEST(ExchangeBackoff, TriesEveryStepWithoutOverflows) {
   EXPECT_EQ(tried_steps(4, [](int64_t) { return false; }), (std::vector<int64_t>{0, 1, 2, 3}));
 }
 
-TEST(ExchangeBackoff, WaitsTwiceAsLongAfterEachFurtherOverflow) {
+TEST(ExchangeBackoff, DoublesTheWaitAfterEachOverflow) {
   EXPECT_EQ(tried_steps(20, [](int64_t) { return true; }), (std::vector<int64_t>{0, 1, 3, 6, 11}));
-  // The tenth try follows nine tries and waits of 0, 1, 2 … 128 steps; from then on every 257th step is a try.
+  // The tenth try follows nine tries and waits of 0, 1, 2 … 128 steps; afterwards every 257th step is a try.
   const std::vector<int64_t> tried = tried_steps(1000, [](int64_t) { return true; });
   ASSERT_EQ(tried.size(), 12u);
   EXPECT_EQ(tried[9], 264);
@@ -214,11 +214,11 @@ TEST(ExchangeBackoff, WaitsTwiceAsLongAfterEachFurtherOverflow) {
   EXPECT_EQ(tried[11], 264 + 2 * 257);
 }
 
-TEST(ExchangeBackoff, TriesAgainSoonWhereOverflowsAreRare) {
+TEST(ExchangeBackoff, TriesAgainSoonIfOverflowsAreRare) {
   EXPECT_EQ(tried_steps(8, [](int64_t step) { return step == 2; }).size(), 8u);
   EXPECT_EQ(tried_steps(10, [](int64_t step) { return step == 0 || step == 1 || step == 6; }),
             (std::vector<int64_t>{0, 1, 3, 4, 5, 6, 7, 8, 9}))
-      << "a few that had room make up for it";
+      << "a few successful tries reset the wait";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// moe_pool_factor: a step whose experts have no room for their rows is rerun in several passes, which does not change
-// its result.
+// moe_pool_factor: a step whose receive buffers are too small is rerun in several passes, which does not change its
+// result.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ const int64_t kSteps = testing::steps_of(3, 20);
 void expect_the_bits_of_unbounded_pools(RunConfig config, double factor) {
   config.model.moe.moe_pool_factor = factor;
   const Trajectory bounded = run_engine(config, kSteps);
-  EXPECT_GT(std::ranges::max(bounded.passes), 1) << "no step overflowed: nothing is shown";
+  EXPECT_GT(std::ranges::max(bounded.passes), 1) << "no step overflowed, so the test proves nothing";
   config.model.moe.moe_pool_factor = 0;
   expect_same_bits_of_steps(run_engine(config, kSteps), bounded);
 }
@@ -37,7 +37,7 @@ void expect_the_bits_of_unbounded_pools(RunConfig config, double factor) {
 class BoundedPools : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Dtypes, BoundedPools, ::testing::Values("float32", "bfloat16", "float64"));
 
-TEST_P(BoundedPools, GiveTheBitsOfUnboundedOnes) {
+TEST_P(BoundedPools, MatchUnboundedOnesBitwise) {
   for (const auto& [layout, factor] :
        std::vector<std::pair<LaidOut, double>>{{{"replicate=2,expert=2"}, 1.0},
                                                {{"replicate=2,expert=2"}, 1.25},
@@ -48,12 +48,12 @@ TEST_P(BoundedPools, GiveTheBitsOfUnboundedOnes) {
                                                {{"replicate=2,pipeline=2,expert=2"}, 1.0}}) {
     SCOPED_TRACE(cat(described(layout), ", pools of ", factor));
     RunConfig config = laid_out(with_uneven_loads(GetParam()), layout);
-    if (layout.mesh.ends_with("expert=4")) config.model.moe.moe_router_topk = 4;  // one expert fits the even load
+    if (layout.mesh.ends_with("expert=4")) config.model.moe.moe_router_topk = 4;  // one expert fits the balanced load
     expect_the_bits_of_unbounded_pools(config, factor);
   }
 }
 
-TEST(ExpertPools, GiveTheBitsOfUnboundedOnesWhateverExpertsDo) {
+TEST(ExpertPools, MatchUnboundedOnesBitwiseForModelVariants) {
   const auto check = [](const char* what, const std::function<void(RunConfig&)>& change) {
     SCOPED_TRACE(what);
     RunConfig config = laid_out(with_uneven_loads("float32"), {"replicate=2,expert=2"});
@@ -72,7 +72,7 @@ TEST(ExpertPools, GiveTheBitsOfUnboundedOnesWhateverExpertsDo) {
     check(granularity, [&](RunConfig& c) { c.model.recompute_granularity = granularity; });
 }
 
-TEST(ExpertPools, OfMatricesThatAreDividedGiveTheBitsOfUnboundedOnes) {
+TEST(ExpertPools, MatchUnboundedOnesBitwiseWithTensorParallelism) {
   RunConfig config = with_uneven_loads("float64");
   config.parallel.deterministic = false;
   config = laid_out(config, {"replicate=2,tensor=2,expert=2,expert_tensor=2"});
@@ -97,7 +97,7 @@ std::string steps_of_process(const RunConfig& config, testing::ProcessRank& proc
   return said;
 }
 
-TEST(ExpertPools, OfProcessesGiveTheBitsOfUnboundedOnes) {
+TEST(ExpertPools, MatchUnboundedOnesBitwiseBetweenProcesses) {
   RunConfig config = laid_out(with_uneven_loads("float32"), {"replicate=2,expert=2"});
   config.parallel.ranks_per_process = 1;
   const auto run = [&](double factor) {
@@ -111,19 +111,19 @@ TEST(ExpertPools, OfProcessesGiveTheBitsOfUnboundedOnes) {
 }
 
 // If all tokens of all ranks go to one expert, one pass holds all of its rows.
-TEST(ExpertPools, HoldWhatOneExpertMayBeSent) {
+TEST(ExpertPools, HoldTheMostThatOneExpertCanReceive) {
   ThreadPool pool(1);
   Stream stream({Device::Kind::cpu}, Arena::reserve(1 << 16), pool);
   const ReceiveBuffers pools(stream, 1);
   EXPECT_EQ(pools.rows(24, 2, 2, 24), 2 * 24);
   EXPECT_EQ(pools.rows(24, 2, 8, 24), 8 * 24);
-  EXPECT_EQ(pools.rows(24, 2, 8, 3), 2 * 24) << "an expert takes no more than its capacity";
+  EXPECT_EQ(pools.rows(24, 2, 8, 3), 2 * 24) << "limited by the expert's capacity";
   EXPECT_EQ(ReceiveBuffers(stream, 1.25).rows(5, 2, 2, 5), 13) << "rounded up";
-  EXPECT_EQ(ReceiveBuffers(stream, 1e300).rows(24, 2, 4, 24), 4 * 24 * 2) << "no more can come";
+  EXPECT_EQ(ReceiveBuffers(stream, 1e300).rows(24, 2, 4, 24), 4 * 24 * 2) << "the largest possible load";
 }
 
-// The plan has the bytes of steps that overflow, in any number of passes.
-TEST(ExpertPools, TakeWhatIsPlanned) {
+// The plan includes the bytes of overflowing steps with any number of passes.
+TEST(ExpertPools, MatchThePlan) {
   for (const char* granularity : {"none", "selective", "full"})
     for (const LaidOut& layout : std::vector<LaidOut>{
              {"replicate=2,expert=2"}, {"replicate=4,expert=2"}, {"shard=2,expert=2", "optim_grads_params"}}) {

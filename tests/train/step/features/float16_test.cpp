@@ -1,5 +1,5 @@
-// Float16 models: losses are scaled before the backward, and a step whose gradients overflow is skipped by every rank,
-// which changes the scale. Layouts agree on all of it.
+// Float16 models: losses are scaled before the backward, and a step whose gradients overflow is skipped by every rank
+// and changes the scale. All layouts agree.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -29,7 +29,7 @@ RunConfig recipe() {
   return laid_out(config, {});
 }
 
-// The run begins with a scale at which gradients overflow, until the scale has fallen.
+// The run starts with a scale at which gradients overflow until the scale has fallen.
 RunConfig overflowing() {
   RunConfig config = recipe();
   config.optimizer.initial_loss_scale = 0x1p26;
@@ -41,7 +41,7 @@ int64_t skipped(const Trajectory& run) {
   return std::ranges::count_if(run.norms, [](double norm) { return !std::isfinite(norm); });
 }
 
-TEST(Float16, TrainsAsFloat32) {
+TEST(Float16, TrainsLikeFloat32) {
   RunConfig wide = recipe();
   wide.model.dtype = "float32";
   const Trajectory narrow = run_engine(recipe(), 12), expected = run_engine(wide, 12);
@@ -54,12 +54,12 @@ TEST(Float16, TrainsAsFloat32) {
   ASSERT_EQ(narrow.layer_norms.size(), 12u * 4);
   for (size_t i = 0; i < narrow.layer_norms.size(); ++i)
     EXPECT_NEAR(narrow.layer_norms[i], expected.layer_norms[i], 5e-2 * expected.layer_norms[i])
-        << "of gradients without the loss scale, " << i;
+        << "gradients without the loss scale, " << i;
   EXPECT_NE(narrow.losses, expected.losses);
 }
 
-// Powers of two scale without rounding as long as nothing leaves float16's range.
-TEST(Float16, TheScaleChangesNoMoreThanRoundings) {
+// Scaling by powers of two does not round within float16's range.
+TEST(Float16, TheScaleChangesOnlyRounding) {
   RunConfig other = recipe();
   other.optimizer.loss_scale = 4096;
   const Trajectory a = run_engine(recipe(), kSteps), b = run_engine(other, kSteps);
@@ -76,7 +76,7 @@ TEST(Float16, AnOverflowingStepIsSkippedAndLowersTheScale) {
   ASSERT_GT(overflows, 1);
   ASSERT_LT(overflows, 14);
   for (int64_t step = 0; step < overflows; ++step) {
-    EXPECT_FALSE(std::isfinite(run.norms[static_cast<size_t>(step)])) << "they come first";
+    EXPECT_FALSE(std::isfinite(run.norms[static_cast<size_t>(step)])) << "overflows come first";
     EXPECT_EQ(run.loss_scales[static_cast<size_t>(step)], std::ldexp(0x1p26, -static_cast<int>(step) - 1));
   }
   EXPECT_EQ(run.loss_scales.back(), std::ldexp(0x1p26, -static_cast<int>(overflows)));
@@ -95,12 +95,13 @@ TEST(Float16, LayoutsSkipTheSameStepsAndAgree) {
     const Trajectory several = run_engine(laid_out(overflowing(), layout), 14);
     for (size_t step = 0; step < one.losses.size(); ++step)
       EXPECT_NEAR(several.losses[step], one.losses[step], 3e-3 * one.losses[step]) << step;
-    // At the limit of float16's range roundings decide whether a gradient overflows: one step more or less.
+    // At the limit of float16's range, rounding decides whether a gradient overflows, so one step more or less may be
+    // skipped.
     EXPECT_LE(std::abs(std::log2(several.loss_scales.back() / one.loss_scales.back())), 1);
   }
 }
 
-TEST(Float16, LayoutsHaveTheBitsOfOneRankInDeterministicMode) {
+TEST(Float16, DeterministicLayoutsHaveTheBitsOfOneRank) {
   RunConfig config = overflowing();
   config.parallel.deterministic = true;
   const Trajectory one = run_engine(config, 12);
@@ -117,11 +118,11 @@ TEST(Float16, LayoutsHaveTheBitsOfOneRankInDeterministicMode) {
   }
 }
 
-TEST(Float16, RepeatsOnEveryNumberOfThreads) {
+TEST(Float16, IsDeterministicOnAnyNumberOfThreads) {
   testing::expect_repeats(laid_out(recipe(), {"shard=2,expert=2", kFsdp}), 3);
 }
 
-// Optimizers of whole matrices, parameter groups and 16-bit moments have masters beside float16 values too.
+// Whole-matrix optimizers, parameter groups and 16-bit moments also have masters for float16 values.
 TEST(Float16, EveryOptimizerTrains) {
   for (const char* optimizer : {"sgd", "lion", "ademamix", "muon", "shampoo", "soap"}) {
     RunConfig config = laid_out(recipe(), {"shard=2"}), wide = config;

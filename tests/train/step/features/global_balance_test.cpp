@@ -1,5 +1,5 @@
-// The loss that balances the global batch's load. Of the last step's load it is the same in every layout; of the batch
-// so far it depends only on the number of data-parallel ranks.
+// The loss that balances the global batch's load. With the last step's load it is the same in every layout; with the
+// load of the batch so far it depends only on the number of data-parallel ranks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using testing::Trajectory;
 
 constexpr int64_t kSteps = 3;
 
-// The loss weighs as much as the words'; every step is clipped.
+// The balancing loss is as large as the language model's, and every step is clipped.
 RunConfig globally_balanced() {
   RunConfig config = testing::balance_recipe("global_aux_loss");
   config.model.moe.moe_aux_loss_coeff = "1";
@@ -34,7 +34,8 @@ RunConfig balanced_by_the_last_step() {
 
 void expect_equal_layouts(const RunConfig& config, const std::vector<LaidOut>& layouts) {
   const Trajectory one = run_engine(laid_out(config, layouts.front()), kSteps);
-  EXPECT_GT(std::ranges::min(one.norms), config.optimizer.clip_grad) << "nothing is clipped: nothing is shown";
+  EXPECT_GT(std::ranges::min(one.norms), config.optimizer.clip_grad)
+      << "no step is clipped, so the test proves nothing";
   for (const LaidOut& layout : layouts) {
     const Trajectory found = run_engine(laid_out(config, layout), kSteps);
     expect_equal(one, found, 1e-9, described(layout));
@@ -61,8 +62,8 @@ TEST(GlobalBalance, OfTheLastStepIsInvariantToAllLayouts) {
   expect_equal_layouts(beside, {{}, {"replicate=2"}, {"shard=2,context=2"}, {"replicate=2,expert=2"}});
 }
 
-// In the first step the load counts as even; later the loss differs from that of a micro-batch's own load.
-TEST(GlobalBalance, OfTheLastStepBeginsEven) {
+// In the first step the load counts as balanced; later the loss differs from that of the micro-batch's own load.
+TEST(GlobalBalance, OfTheLastStepStartsBalanced) {
   RunConfig config = balanced_by_the_last_step();
   const Trajectory last = run_engine(config, 2);
   EXPECT_NEAR(last.balances[0], 1, 1e-12);
@@ -84,7 +85,7 @@ TEST(GlobalBalance, OfTheLastStepHasTheSameBitsInDeterministicLayouts) {
   EXPECT_EQ(one.weights, several.weights);
 }
 
-TEST(GlobalBalance, IsInvariantToLayoutsOfAsManyDataRanks) {
+TEST(GlobalBalance, IsInvariantToLayoutsWithEquallyManyDataRanks) {
   const RunConfig config = globally_balanced();
   expect_equal_layouts(config, {{},
                                 {"context=2"},
@@ -100,7 +101,7 @@ TEST(GlobalBalance, IsInvariantToLayoutsOfAsManyDataRanks) {
   expect_equal_layouts(config, {{"replicate=4"}, {"replicate=2,shard=2,context=2", "optim_grads_params"}});
 }
 
-TEST(GlobalBalance, BesideOtherLossesIsInvariantToo) {
+TEST(GlobalBalance, WithOtherLossesIsInvariantToo) {
   RunConfig config = globally_balanced();
   config.model.moe.moe_router_load_balancing_type = "aux_loss,seq_aux_loss,global_aux_loss";
   config.model.moe.moe_aux_loss_coeff = "0.5,0.25,1";
@@ -108,8 +109,8 @@ TEST(GlobalBalance, BesideOtherLossesIsInvariantToo) {
   expect_equal_layouts(config, {{"replicate=2"}, {"shard=2,context=2"}, {"replicate=2,expert=2"}});
 }
 
-// Recomputed layers are balanced by the load of the first run.
-TEST(GlobalBalance, RecomputedLayersChangeNoBit) {
+// Recomputed layers use the load of the first run.
+TEST(GlobalBalance, RecomputationChangesNoBit) {
   RunConfig config = laid_out(globally_balanced(), {"replicate=2,expert=2"});
   const Trajectory kept = run_engine(config, kSteps);
   config.model.recompute_granularity = "full";
@@ -118,8 +119,8 @@ TEST(GlobalBalance, RecomputedLayersChangeNoBit) {
   EXPECT_EQ(kept.weights, again.weights);
 }
 
-// More ranks see more of the batch before their first losses are computed; a single micro-batch is its own batch.
-TEST(GlobalBalance, IsThatOfTheBatchSoFar) {
+// More ranks see more of the batch before their first losses are computed; a single micro-batch is the whole batch.
+TEST(GlobalBalance, UsesTheBatchSoFar) {
   RunConfig config = globally_balanced();
   const Trajectory one = run_engine(config, 1), two = run_engine(laid_out(config, {"replicate=2"}), 1);
   EXPECT_NEAR(one.losses[0], two.losses[0], 1e-12);

@@ -33,8 +33,8 @@ RunConfig recipe(const char* dtype, double threshold = 0.02) {
   return laid_out(config, {});
 }
 
-// With one group of heads in one layer both projections are clipped by the largest logit that is reported.
-TEST(QkClip, ScalesQueriesAndKeysByWhatIsTold) {
+// With one query group in a layer, both projections are scaled by the largest reported logit.
+TEST(QkClip, ScalesQueriesAndKeysByReportedLogits) {
   for (const double alpha : {0.5, 0.25, 1.0}) {
     RunConfig off = recipe("float64");
     off.model.num_layers = 1;
@@ -68,7 +68,7 @@ TEST(QkClip, ScalesQueriesAndKeysByWhatIsTold) {
       else
         ADD_FAILURE() << "a tensor of " << a.size() << " changed otherwise";
     }
-    // Weights and biases: with alpha 0.5 both have the same factor, with 1 keys stay as they are.
+    // Weights and biases: with alpha 0.5 both have the same factor, with 1 keys are unchanged.
     EXPECT_EQ(queries + keys, alpha == 1 ? 2 : 4) << alpha;
     EXPECT_GT(same, 4);
   }
@@ -79,7 +79,7 @@ RunConfig latent(RunConfig config, int64_t q_lora_rank) {
   AttentionConfig& attention = config.model.attention;
   attention.multi_latent_attention = true;
   attention.num_query_groups = attention.num_attention_heads;
-  attention.qk_layernorm = true;  // of the latents, which are not clipped
+  attention.qk_layernorm = true;  // norms of the latents, which are not clipped
   attention.q_lora_rank = q_lora_rank;
   attention.kv_lora_rank = 12;
   attention.latent_qk_head_dim = 6;
@@ -88,9 +88,9 @@ RunConfig latent(RunConfig config, int64_t q_lora_rank) {
   return config;
 }
 
-// Clipping by the logits of one head: rows of queries by gamma^alpha or, where they meet the keys that all heads share,
-// by gamma; of the joint projection of keys and values only the keys, by gamma^(1 - alpha).
-TEST(QkClip, ScalesThePartsOfLatentAttention) {
+// Clipping by the logits of one head: query rows are scaled by gamma^alpha or, where they meet the shared keys, by
+// gamma; in the joint projection of keys and values only the keys are scaled, by gamma^(1 - alpha).
+TEST(QkClip, ScalesPartsOfLatentAttention) {
   for (const int64_t q_lora_rank : {0, 8}) {
     RunConfig off = latent(recipe("float64"), q_lora_rank);
     off.model.num_layers = 1;
@@ -141,10 +141,10 @@ TEST(QkClip, LayoutsOfLatentAttentionEqualOneRankInFloat64) {
   EXPECT_NE(one.losses, run_engine(unclipped, 3).losses);
 }
 
-TEST(QkClip, LogitsStayBelowTheThresholdThatTheyWouldPass) {
+TEST(QkClip, LogitsStayBelowTheThreshold) {
   RunConfig off = recipe("float32"), on = off;
   on.optimizer.qk_clip_threshold = 0.5;
-  off.optimizer.qk_clip_threshold = 1e6;  // records logits, but clips nothing
+  off.optimizer.qk_clip_threshold = 1e6;  // records logits without clipping
   on.optimizer.lr = off.optimizer.lr = 0.05;
   on.optimizer.lr_warmup_iters = off.optimizer.lr_warmup_iters = 0;
   const Trajectory free = run_engine(off, 12), bounded = run_engine(on, 12);
@@ -153,7 +153,7 @@ TEST(QkClip, LogitsStayBelowTheThresholdThatTheyWouldPass) {
   EXPECT_LT(bounded.max_logits.back(), 2);
   RunConfig none = off;
   none.optimizer.qk_clip = false;
-  EXPECT_EQ(run_engine(none, 12).losses, free.losses) << "finding logits changes nothing";
+  EXPECT_EQ(run_engine(none, 12).losses, free.losses) << "recording logits changes nothing";
   EXPECT_TRUE(run_engine(none, 1).max_logits.empty());
 }
 
@@ -177,7 +177,7 @@ TEST(QkClip, LayoutsEqualOneRankInFloat64) {
 }
 
 // With float16 and bfloat16 values the masters are scaled; Adam's shards begin anywhere in a head.
-TEST(QkClip, LayoutsHaveTheBitsOfOneRankInDeterministicMode) {
+TEST(QkClip, DeterministicLayoutsHaveTheBitsOfOneRank) {
   for (const char* optimizer : {"muon", "adam"})
     for (const char* dtype : {"bfloat16", "float16"}) {
       RunConfig config = recipe(dtype);
@@ -196,7 +196,7 @@ TEST(QkClip, LayoutsHaveTheBitsOfOneRankInDeterministicMode) {
     }
 }
 
-// A recomputed forward records the same logits, and a step in passes those of its last computation.
+// A recomputed forward records the same logits; a step in several passes uses those of its last computation.
 TEST(QkClip, RecomputationAndThreadsChangeNothing) {
   RunConfig config = laid_out(recipe("float32"), {"shard=2,expert=2"});
   const Trajectory plain = run_engine(config, 3);
@@ -207,7 +207,7 @@ TEST(QkClip, RecomputationAndThreadsChangeNothing) {
   EXPECT_EQ(plain.losses, again.losses);
 }
 
-TEST(QkClip, IsRefusedWhereItWouldDoNothing) {
+TEST(QkClip, IsRefusedWhereItHasNoEffect) {
   RunConfig config = recipe("float32");
   config.model.attention.qk_layernorm = true;
   EXPECT_NE(test::message_of<ConfigError>([&] { config.validate(); }).find("qk_clip = true with qk_layernorm"),

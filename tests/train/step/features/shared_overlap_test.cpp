@@ -1,4 +1,4 @@
-// moe_shared_expert_overlap: shared experts compute while rows travel to the routed ones, which does not change the
+// moe_shared_expert_overlap: shared experts compute while rows are sent to the routed ones, which does not change the
 // result.
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ using testing::Trajectory;
 
 const int64_t kOverlapSteps = testing::steps_of(3, 20);
 
-// With gated shared experts.
+// Shared experts have gates.
 RunConfig with_shared_experts(const char* dtype) {
   RunConfig config = testing::small_config();
   config.model.dtype = dtype;
@@ -67,7 +67,7 @@ TEST_P(SharedOverlap, ChangesNoBitInAnyLayout) {
   }
 }
 
-TEST(SharedExpertOverlap, ChangesNoBitWhateverLayersDo) {
+TEST(SharedExpertOverlap, ChangesNoBitForModelVariants) {
   const auto check = [](const char* what, const std::function<void(RunConfig&)>& change) {
     SCOPED_TRACE(what);
     RunConfig config = laid_out(with_shared_experts("float32"), {"replicate=2,expert=2"});
@@ -90,18 +90,19 @@ TEST(SharedExpertOverlap, ChangesNoBitWhateverLayersDo) {
 }
 
 // A step that overflows is rerun in passes, in which nothing overlaps.
-TEST(SharedExpertOverlap, ChangesNoBitOfBoundedPools) {
+TEST(SharedExpertOverlap, ChangesNoBitWithBoundedReceiveBuffers) {
   RunConfig config = laid_out(with_shared_experts("float32"), {"replicate=2,expert=2"});
   config.model.vocab_size = 7;
   config.model.moe.moe_router_load_balancing_type = "none";
   config.model.moe.moe_aux_loss_coeff = "0";
   config.model.moe.moe_pool_factor = 1;
   config.parallel.deterministic = true;
-  EXPECT_GT(std::ranges::max(run_engine(config, kOverlapSteps).passes), 1) << "no step overflows: nothing is shown";
+  EXPECT_GT(std::ranges::max(run_engine(config, kOverlapSteps).passes), 1)
+      << "no step overflows, so the test proves nothing";
   expect_the_bits_without_overlap(config);
 }
 
-// With ranks that do not share memory.
+// The ranks do not share memory.
 TEST(SharedExpertOverlap, ChangesNoBitAcrossProcesses) {
   RunConfig config = laid_out(with_shared_experts("float32"), {"replicate=2,expert=2"});
   config.parallel.ranks_per_process = 1;
@@ -115,7 +116,7 @@ TEST(SharedExpertOverlap, ChangesNoBitAcrossProcesses) {
   for (const size_t rank : {0, 1}) EXPECT_EQ(overlapping[rank].said, one_by_one[rank].said);
 }
 
-TEST(SharedExpertOverlap, TakesWhatIsPlanned) {
+TEST(SharedExpertOverlap, MatchesThePlan) {
   for (const char* granularity : {"none", "selective", "full"})
     for (const LaidOut& layout : std::vector<LaidOut>{{"replicate=2,expert=2"},
                                                       {"shard=4,expert=2", kFsdp},
@@ -130,8 +131,8 @@ TEST(SharedExpertOverlap, TakesWhatIsPlanned) {
     }
 }
 
-// On a GPU the side stream has scratch memory; it exists only if rows travel.
-TEST(SharedExpertOverlap, TakesMemoryOnlyWhereRowsTravel) {
+// On a GPU the side stream has scratch memory, which is needed only if rows are sent.
+TEST(SharedExpertOverlap, TakesMemoryOnlyIfRowsAreSent) {
   const auto workspace = [](const LaidOut& layout, bool overlaps) {
     RunConfig config = laid_out(with_shared_experts("bfloat16"), layout);
     config.parallel.device = "cuda";

@@ -1,5 +1,5 @@
-// Statistics of activations against the tensors themselves. Neither recomputation nor the layout changes them, and
-// measuring changes no step. The layouts of every axis are in layouts/every_layout_test.cpp.
+// Activation statistics compared with the tensors themselves. Recomputation and layout do not change them, and
+// measuring does not change a step. layouts/every_layout_test.cpp tests layouts of every axis.
 #include "witan/train/step/features/step_activations.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ struct Figures {
   double rms() const { return std::sqrt(squares / elements); }
 };
 
-// Watches the forwards of a pre-norm model: a module's output is that of its last op, and the first output of the norm
+// Observes the forwards of a pre-norm model: a module's output is that of its last op, and the first output of the norm
 // after a layer is the residual stream.
 class Watcher : public TensorObserver {
  public:
@@ -54,7 +54,7 @@ class Watcher : public TensorObserver {
       if (key.second == module) all.add(tensor);
     return all;
   }
-  // The input of the norm-th norm of each forward.
+  // The input of the norm-th norm in each forward.
   Figures of_norm(int norm) const {
     Figures all;
     for (const auto& [key, tensor] : sums_)
@@ -92,7 +92,7 @@ TEST(StepActivations, AreThoseOfTheForwards) {
       const auto figure = [&](const char* name) { return result.activations.at(name)[layer]; };
       const Figures attention = watcher.of_module(cat("layers.", layer, ".attention.o_proj")),
                     mlp = watcher.of_module(cat("layers.", layer, ".mlp.down_proj"));
-      // Each layer has two norms, and the second sees what attention has added.
+      // Each layer has two norms, and the second one sees the output of attention.
       const Figures residual = watcher.of_norm(static_cast<int>(2 * layer + 2));
       ASSERT_EQ(attention.elements, 4 * 12 * 32);
       ASSERT_EQ(mlp.elements, 4 * 12 * 32);
@@ -113,7 +113,7 @@ RunConfig measured(const char* dtype = "float32") {
   RunConfig config = testing::divisible_config(dtype);
   config.train.global_batch_size = 4;
   config.log.log_activations = 1;
-  config.parallel.deterministic = true;  // so that a step begins with the bits that it has in other layouts
+  config.parallel.deterministic = true;  // so that a step starts with the same bits as in other layouts
   return config;
 }
 
@@ -133,7 +133,7 @@ TEST(StepActivations, RecomputationAndChunksChangeNoBit) {
   EXPECT_EQ(run_engine(laid_out(full, {"pipeline=2", "auto", 2}), 2).activations, one.activations);
 }
 
-// Without sequence_parallel each rank of the tensor axis measures all tokens, and they count once.
+// Without sequence_parallel each tensor-parallel rank measures all tokens, which count once.
 TEST(StepActivations, TensorParallelRanksMayHoldAllTokens) {
   RunConfig config = measured("float64"), whole = laid_out(config, {"tensor=2,expert_tensor=1"});
   config.model.moe.num_experts = whole.model.moe.num_experts = 0;
@@ -145,7 +145,7 @@ TEST(StepActivations, TensorParallelRanksMayHoldAllTokens) {
     EXPECT_NEAR(two.activations[i], one.activations[i], 1e-9 * one.activations[i]) << i;
 }
 
-TEST(StepActivations, ModulesOfMultiTokenPredictionFollowTheLayers) {
+TEST(StepActivations, MtpModulesFollowTheLayers) {
   RunConfig config = measured();
   config.model.mtp_num_layers = 2;
   const Trajectory one = run_engine(config, 2);
@@ -153,7 +153,7 @@ TEST(StepActivations, ModulesOfMultiTokenPredictionFollowTheLayers) {
   EXPECT_EQ(run_engine(laid_out(config, {"pipeline=2"}), 2).activations, one.activations);
 }
 
-TEST(StepActivations, ALayerWithoutAttentionHasNone) {
+TEST(StepActivations, LayersWithoutAttentionHaveNone) {
   RunConfig config = measured();
   config.model.attention.no_attention_freq = "[0,1,0,0]";
   testing::with_rank_engines(config, [&](Stream&, const Groups& groups, Engine& engine, int rank) {
@@ -164,7 +164,7 @@ TEST(StepActivations, ALayerWithoutAttentionHasNone) {
   });
 }
 
-TEST(StepActivations, QkClipsLogitsStandBesideThem) {
+TEST(StepActivations, IncludeLogitsOfQkClip) {
   RunConfig config = measured();
   config.optimizer.qk_clip = true;
   testing::with_rank_engines(config, [&](Stream&, const Groups& groups, Engine& engine, int rank) {

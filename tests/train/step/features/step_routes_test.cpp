@@ -1,4 +1,4 @@
-// Routes that engines record under one layout and replay under another.
+// Routes that engines record in one layout and replay in another.
 #include "witan/train/step/features/step_routes.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ struct Taken {
   std::vector<double> losses, norms, balances;
 };
 
-// The last five places of every row.
+// The last five positions of every row are padding.
 void pad(std::vector<Batch>& batches) {
   for (Batch& batch : batches) {
     for (size_t i = 0; i < batch.tokens.size(); ++i) {
@@ -62,7 +62,7 @@ void pad(std::vector<Batch>& batches) {
   }
 }
 
-// The steps of a run, made as the trainer makes them.
+// The steps of a run, made like the trainer's.
 Taken take_steps(const RunConfig& given) {
   const ResolvedConfig resolved = resolve(given, {});
   const RunConfig& config = *resolved;
@@ -101,7 +101,7 @@ void expect_equal(const Taken& a, const Taken& b, double tolerance, const std::s
   }
 }
 
-// Each token's experts with their numbers increased by one, which no router would choose.
+// Each token's expert numbers increased by one, which no router would choose.
 void shift_experts(const fs::path& folder) {
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     if (entry.path().extension() != ".routes") continue;
@@ -112,7 +112,7 @@ void shift_experts(const fs::path& folder) {
   }
 }
 
-TEST(StepRoutes, OfARunItselfGiveItsBits) {
+TEST(StepRoutes, ReplayingARunsOwnRoutesGivesItsBits) {
   for (const char* granularity : {"none", "full"})
     for (const double capacity : {0.0, 1.0}) {
       const TempFolder folder;
@@ -129,8 +129,8 @@ TEST(StepRoutes, OfARunItselfGiveItsBits) {
     }
 }
 
-// Padding has no routes: files name experts for it, which a replay ignores.
-TEST(StepRoutes, OfPaddedRowsGiveTheirBits) {
+// Padding has no routes: files contain experts for it, which a replay ignores.
+TEST(StepRoutes, ReplayingPaddedRowsGivesTheirBits) {
   const TempFolder folder;
   RunConfig config = recipe();
   config.data.data_packing = "best_fit";
@@ -148,7 +148,7 @@ TEST(StepRoutes, OfPaddedRowsGiveTheirBits) {
   EXPECT_NE(shifted.losses, free.losses);
 }
 
-TEST(StepRoutes, RecordedUnderOneLayoutAreReplayedUnderAnother) {
+TEST(StepRoutes, RecordedInOneLayoutAreReplayedInAnother) {
   const std::vector<LaidOut> layouts = {{""},
                                         {"replicate=4,expert=2"},
                                         {"tensor=2,replicate=2,expert=2,expert_tensor=1"},
@@ -180,7 +180,7 @@ TEST(StepRoutes, RecordedUnderOneLayoutAreReplayedUnderAnother) {
 }
 
 // A micro-batch is recomputed after the forwards of other micro-batches.
-TEST(StepRoutes, AreThoseOfTheMicroBatchThatIsComputedAgain) {
+TEST(StepRoutes, RecomputationUsesTheRoutesOfItsMicroBatch) {
   const TempFolder folder;
   RunConfig config = recipe();
   config.train.micro_batch_size = 1;
@@ -192,12 +192,12 @@ TEST(StepRoutes, AreThoseOfTheMicroBatchThatIsComputedAgain) {
                "recomputed in a pipeline");
 }
 
-TEST(StepRoutes, OfOtherTokensOrAnotherModelAreRefused) {
+TEST(StepRoutes, RefusesRoutesOfOtherTokensOrModels) {
   const TempFolder folder;
   const RunConfig config = recipe();
   take_steps(recording(config, folder / "routes"));
   RunConfig other = replaying(config, folder / "routes");
-  other.train.micro_batch_size = 4;  // of the test's endless stream: other tokens
+  other.train.micro_batch_size = 4;  // other tokens of the test's endless stream
   EXPECT_NE(message_of<DataError>([&] { take_steps(other); }).find("were recorded of other tokens"), std::string::npos);
   other = replaying(config, folder / "routes");
   other.model.moe.moe_router_topk = 3;
@@ -211,8 +211,8 @@ TEST(StepRoutes, OfOtherTokensOrAnotherModelAreRefused) {
             std::string::npos);
 }
 
-// Training replays a sampler's routes, which were chosen token by token with a cache, for the same tokens.
-TEST(StepRoutes, OfAGenerationAreReplayedByTraining) {
+// Training replays a sampler's routes for the same tokens, which were chosen token by token with a cache.
+TEST(StepRoutes, RoutesOfAGenerationAreReplayedByTraining) {
   const TempFolder folder;
   RunConfig config = recipe();
   config.train.global_batch_size = config.train.micro_batch_size = 1;
@@ -235,7 +235,7 @@ TEST(StepRoutes, OfAGenerationAreReplayedByTraining) {
     options.max_tokens = config.data.seq_length + 1 - 3;
     const std::vector<int32_t> more = generate(stream, engine.model(), text, options);
     text.insert(text.end(), more.begin(), more.end());
-    EXPECT_EQ(log.tokens(), config.data.seq_length);  // the last one was never read
+    EXPECT_EQ(log.tokens(), config.data.seq_length);  // the last token was never an input
     log.write(folder / "routes", RouteFile::Kind::generation, 1, 1, {text.begin(), text.end() - 1});
   });
 
@@ -253,7 +253,7 @@ TEST(StepRoutes, OfAGenerationAreReplayedByTraining) {
     });
   };
   replay();
-  EXPECT_NEAR(replayed, free, 1e-9 * free);  // in float64 both choose alike
+  EXPECT_NEAR(replayed, free, 1e-9 * free);  // in float64 both choose the same experts
   shift_experts(folder / "routes");
   replay();
   EXPECT_GT(std::abs(replayed - free), 1e-6 * free);

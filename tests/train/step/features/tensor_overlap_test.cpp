@@ -1,4 +1,4 @@
-// Tensor-parallel ranks that exchange tokens of one half of a micro-batch while they compute the other half
+// Tensor-parallel ranks that exchange tokens of one half of a micro-batch while computing the other half
 // (tp_comm_overlap) have the results of one rank.
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ void expect_one_rank(const RunConfig& config, const std::vector<LaidOut>& layout
     expect_equal(one, run_engine(overlapped(config, layout), steps), 1e-9, testing::described(layout));
 }
 
-TEST(TensorOverlap, OfDenseModelsEqualsOneRankInFloat64) {
+TEST(TensorOverlap, DenseModelsEqualOneRankInFloat64) {
   expect_one_rank(config_of(0), {{"tensor=2"},
                                  {"tensor=4"},
                                  {.mesh = "tensor=2", .loss_parallel = false},
@@ -46,7 +46,7 @@ TEST(TensorOverlap, OfDenseModelsEqualsOneRankInFloat64) {
                                  {.mesh = "context=2,tensor=2", .comm = "p2p"}});
 }
 
-TEST(TensorOverlap, OfModelsWithExpertsEqualsOneRankInFloat64) {
+TEST(TensorOverlap, ModelsWithExpertsEqualOneRankInFloat64) {
   RunConfig config = config_of(4);
   const std::vector<LaidOut> layouts = {{"tensor=2,expert=2,expert_tensor=1"},
                                         {"tensor=4,expert=2,expert_tensor=2"},
@@ -59,7 +59,7 @@ TEST(TensorOverlap, OfModelsWithExpertsEqualsOneRankInFloat64) {
   expect_one_rank(config, layouts);
 }
 
-TEST(TensorOverlap, OfLayersThatAreOtherwiseEqualsOneRankInFloat64) {
+TEST(TensorOverlap, OtherLayersEqualOneRankInFloat64) {
   RunConfig config = config_of(0);
   config.model.norm_placement = "post";
   config.model.attention.qk_layernorm = true;
@@ -73,13 +73,13 @@ TEST(TensorOverlap, OfLayersThatAreOtherwiseEqualsOneRankInFloat64) {
   config.model.recompute_modules = "layernorm,mlp_act";
   expect_one_rank(config, {{"tensor=2"}});
   config = config_of(0);
-  config.train.micro_batch_size = 4;  // several sequences in a lane
+  config.train.micro_batch_size = 4;  // several sequences in each half
   config.model.attention.num_query_groups = 2;
   config.data.reset_attention_mask = config.data.reset_position_ids = true;
   expect_one_rank(config, {{"tensor=4"}, {"context=2,tensor=4"}});
 }
 
-TEST(TensorOverlap, IsWhatTheRunDoesWithoutItWhereLayersCannotBeLanes) {
+TEST(TensorOverlap, FallsBackForLayersThatCannotOverlap) {
   const auto cannot = [](const std::function<void(RunConfig&)>& change) {
     RunConfig config = laid_out(config_of(0), {"tensor=2"});
     config.parallel.tp_comm_overlap = true;

@@ -5,7 +5,7 @@
 
 namespace witan::testing {
 
-// A router without balancing losses, whose inputs are few different tokens.
+// A router without balancing losses and with few distinct inputs.
 inline RunConfig with_uneven_loads(const char* dtype) {
   RunConfig config = small_config();
   config.model.dtype = dtype;
@@ -13,7 +13,7 @@ inline RunConfig with_uneven_loads(const char* dtype) {
   config.model.moe.moe_router_load_balancing_type = "none";
   config.model.moe.moe_aux_loss_coeff = "0";
   config.parallel.deterministic = true;
-  config.optimizer.initial_loss_scale = 1024;  // of float16: no step is skipped
+  config.optimizer.initial_loss_scale = 1024;  // for float16: no step is skipped
   return config;
 }
 
@@ -26,7 +26,7 @@ inline void balance_by_bias(RunConfig& config) {
   config.model.moe.moe_z_loss_coeff = 1e-3;
 }
 
-// For steps of one layout, in which loads round alike.
+// For steps of one layout, in which loads are rounded equally.
 inline void expect_same_bits_of_steps(const Trajectory& a, const Trajectory& b) {
   expect_same_bits(a, b);
   EXPECT_EQ(a.loads, b.loads);

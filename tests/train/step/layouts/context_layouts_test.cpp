@@ -53,7 +53,7 @@ void divide(RunConfig& config, const Case& layout) {
   config.parallel.cp_comm_type = layout.comm;
 }
 
-// The same layouts, each with ring attention (p2p) and, where the ranks divide the heads, with exchanged heads (a2a).
+// The same layouts, each with ring attention (p2p) and, if the ranks divide the heads, with exchanged heads (a2a).
 std::vector<Case> in_both_ways(const std::vector<Case>& layouts, const RunConfig& config) {
   std::vector<Case> both;
   for (const Case& layout : layouts) {
@@ -138,8 +138,8 @@ TEST(ContextLayouts, ModelVariantsEqualOneRankInFloat64) {
   }
 }
 
-// Capacities are of the whole micro-batch, whichever ranks have its tokens.
-TEST(ContextLayouts, AnExpertsCapacityIsThatOfTheWholeMicroBatch) {
+// Capacities cover the whole micro-batch, whichever ranks have its tokens.
+TEST(ContextLayouts, AnExpertsCapacityCoversTheWholeMicroBatch) {
   for (const char* policy : {"probs", "position"}) {
     RunConfig config = context_config(small_config());
     config.model.vocab_size = 62;
@@ -147,7 +147,7 @@ TEST(ContextLayouts, AnExpertsCapacityIsThatOfTheWholeMicroBatch) {
     config.model.moe.moe_token_drop_policy = policy;
     config.model.recompute_granularity = "full";
     const Trajectory one = run_engine(config, kSteps);
-    for (const double share : one.dropped) EXPECT_GT(share, 0) << "nothing was dropped: nothing is shown";
+    for (const double share : one.dropped) EXPECT_GT(share, 0) << "no token was dropped, so the test proves nothing";
     RunConfig with_tensor = config;
     divide(with_tensor, {"", 4, 2, 2});
     with_tensor.parallel.tensor_model_parallel_size = 2;
@@ -164,7 +164,7 @@ TEST(ContextLayouts, AnExpertsCapacityIsThatOfTheWholeMicroBatch) {
 }
 
 // Runs of one layout have the same bits on any number of threads; they differ from those of one rank.
-TEST(ContextLayouts, DeterministicRunsOfALayoutRepeatToTheBit) {
+TEST(ContextLayouts, DeterministicRunsOfALayoutRepeatBitwise) {
   for (const char* dtype : {"float32", "bfloat16"}) {
     RunConfig config = context_config(small_config());
     config.model.dtype = dtype;
@@ -177,7 +177,7 @@ TEST(ContextLayouts, DeterministicRunsOfALayoutRepeatToTheBit) {
   }
 }
 
-// With matrices and the residual stream divided too.
+// Here matrices and the residual stream are sharded too.
 TEST(ContextLayouts, TensorRanksOfADividedSequenceEqualOneRankInFloat64) {
   for (const bool dense : {true, false}) {
     RunConfig config = context_config(small_config());
@@ -201,7 +201,7 @@ TEST(ContextLayouts, StateChecksPass) {
   EXPECT_EQ(run_engine(config, 3).losses.size(), 3u);
 }
 
-TEST(ContextLayouts, APlanCoversWhatRanksUse) {
+TEST(ContextLayouts, PlansMatchTheRanks) {
   for (const Case& layout : in_both_ways(kLayouts, context_config(small_config()))) {
     RunConfig config = context_config(small_config());
     divide(config, layout);
@@ -210,7 +210,7 @@ TEST(ContextLayouts, APlanCoversWhatRanksUse) {
 }
 
 // The purpose of context parallelism: a rank's activations shrink with its share of the tokens. With exchanged heads a
-// rank keeps attention's output twice, by heads and by positions, and shared keys are kept on each rank.
+// rank keeps attention's output twice, by heads and by positions, and shared keys are stored on each rank.
 TEST(ContextLayouts, ActivationsShrinkWithTheShareOfASequence) {
   RunConfig config = context_config(small_config());
   config.model.moe.num_experts = 0;
@@ -226,7 +226,7 @@ TEST(ContextLayouts, ActivationsShrinkWithTheShareOfASequence) {
   for (const int ranks : {2, 4}) EXPECT_NEAR(activations(ranks, "a2a") * ranks / whole, 1.1, 0.1) << ranks;
 }
 
-TEST(ContextLayouts, WhatDoesNotDivideIsRefusedWithTheNearestThatDoes) {
+TEST(ContextLayouts, RefusalsOfIndivisibleSizesNameTheNearest) {
   const auto refusal = [](const std::function<void(RunConfig&)>& change) {
     RunConfig config = context_config(small_config());
     divide(config, kLayouts[2]);
@@ -255,7 +255,7 @@ TEST(ContextLayouts, ExchangedHeadsDropInChunksOfAnyLength) {
   expect_equal(one, run_engine(config, kSteps), 1e-9, "4, of 6 tokens each");
 }
 
-TEST(ContextLayouts, HeadsThatRanksDoNotDivideAreRefusedOrTravelAroundTheRing) {
+TEST(ContextLayouts, IndivisibleHeadsAreRefusedOrUseTheRing) {
   RunConfig config = context_config(small_config());
   divide(config, kLayouts[2]);
   EXPECT_EQ(resolve(config, {})->parallel.cp_comm_type, "a2a");

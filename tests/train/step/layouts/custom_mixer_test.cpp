@@ -1,5 +1,5 @@
-// A token mixer that exists only in tests trains as attention does, without a change elsewhere: in every layout, from
-// every other layout's checkpoint, and in the planned memory.
+// A token mixer that exists only in tests trains like attention without changes elsewhere: in every layout, from every
+// other layout's checkpoint, and in the planned memory.
 #include <gmock/gmock.h>
 
 #include "planner/real_run.h"
@@ -20,7 +20,7 @@ using testing::LaidOut;
 using testing::run_engine;
 using testing::Trajectory;
 
-// Running means beside attention, over packed documents, so that means restart within a rank's chunk.
+// Running means together with attention over packed documents, so that means restart within a rank's chunk.
 RunConfig recipe() {
   RunConfig config = testing::divisible_config();
   config.model.vocab_size = 64;
@@ -47,7 +47,8 @@ const std::vector<LaidOut> kLayouts = {
 TEST(CustomMixer, EveryLayoutEqualsOneRankInFloat64) {
   const RunConfig config = recipe();
   const Trajectory one = expect_steps_of_one_rank(config, kLayouts, 3);
-  EXPECT_GT(std::ranges::min(one.norms), config.optimizer.clip_grad) << "nothing is clipped: nothing is shown";
+  EXPECT_GT(std::ranges::min(one.norms), config.optimizer.clip_grad)
+      << "no step is clipped, so the test proves nothing";
 }
 
 TEST(CustomMixer, RecomputedLayersGiveTheSameBits) {
@@ -57,8 +58,8 @@ TEST(CustomMixer, RecomputedLayersGiveTheSameBits) {
   EXPECT_EQ(run_engine(config, 2).losses, kept.losses);
 }
 
-// A step in one layout, saved, and the next one in another, on engines that begin with other weights.
-TEST(CustomMixer, AnotherLayoutGoesOnFromACheckpoint) {
+// Takes a step in one layout, saves, and takes the next one in another, on engines with other initial weights.
+TEST(CustomMixer, AnotherLayoutContinuesFromACheckpoint) {
   const auto on_engines = [](const RunConfig& config, const auto& body) {
     const auto ranks = static_cast<int>(config.parallel.ranks);
     const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
@@ -103,7 +104,7 @@ TEST(CustomMixer, AnotherLayoutGoesOnFromACheckpoint) {
   }
 }
 
-TEST(CustomMixer, PlansAreKeptToTheByte) {
+TEST(CustomMixer, PlansAreExact) {
   for (const LaidOut& layout :
        {LaidOut{}, LaidOut{"context=2,tensor=2,expert=2,expert_tensor=1"}, LaidOut{"shard=2,pipeline=2", kFsdp}}) {
     SCOPED_TRACE(described(layout));
@@ -120,7 +121,7 @@ TEST(CustomMixer, PlansNameItAndItsPart) {
   EXPECT_TRUE(plan.ranks.front().step.contains("running_mean"));
 }
 
-TEST(CustomMixer, RanksThatDoNotDivideItAreRefused) {
+TEST(CustomMixer, RefusesRanksThatDoNotDivideIt) {
   const auto refusal = [](const LaidOut& layout, int64_t channels) {
     RunConfig config = recipe();
     testing::give_running_means(config.model, {0, 2}, channels);
@@ -133,7 +134,7 @@ TEST(CustomMixer, RanksThatDoNotDivideItAreRefused) {
             "context_parallel_size = 4: ranks exchange the 30 channels of a running mean, which they do not divide");
 }
 
-TEST(CustomMixer, QkClipScalesTheLayersThatHaveLogits) {
+TEST(CustomMixer, QkClipScalesLayersWithLogits) {
   RunConfig config = recipe();
   config.optimizer.qk_clip = true;
   config.optimizer.qk_clip_threshold = 1e-3;
@@ -144,7 +145,7 @@ TEST(CustomMixer, QkClipScalesTheLayersThatHaveLogits) {
             "qk_clip = true bounds logits of attention, and no layer's mixer has any; set qk_clip = false");
 }
 
-TEST(CustomMixer, ExchangesOfTensorRanksAreNotOverlapped) {
+TEST(CustomMixer, TensorParallelExchangesAreNotOverlapped) {
   RunConfig config = laid_out(recipe(), {"tensor=2,expert_tensor=1"});
   config.train.micro_batch_size = 2;
   EXPECT_EQ(config.key_against_tensor_overlap(), "mixers");

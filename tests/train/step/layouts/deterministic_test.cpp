@@ -1,4 +1,4 @@
-// deterministic = true: the same bits in every layout.
+// deterministic = true gives the same bits in every layout.
 #include <gtest/gtest.h>
 
 #include "support/long_form.h"
@@ -33,7 +33,7 @@ void expect_the_bits_of_one_rank(const RunConfig& config, const std::vector<Laid
   EXPECT_LT(one.losses.back(), one.losses.front());
 }
 
-TEST_P(Deterministic, ReplicasAndDividedExpertsGiveTheBitsOfOneRank) {
+TEST_P(Deterministic, ReplicasAndExpertParallelRanksHaveTheBitsOfOneRank) {
   expect_the_bits_of_one_rank(deterministic_config(GetParam()), {{"replicate=2"},
                                                                  {"replicate=2,expert=2"},
                                                                  {"replicate=4"},
@@ -45,7 +45,7 @@ TEST_P(Deterministic, ReplicasAndDividedExpertsGiveTheBitsOfOneRank) {
                                                                  {"replicate=8,expert=8"}});
 }
 
-// With an embedding of two 64Ki-element chunks, so that shards begin inside a matrix.
+// The embedding has two chunks of 64Ki elements, so shards begin inside a matrix.
 RunConfig deep_config(const char* dtype) {
   RunConfig config = deterministic_config(dtype);
   config.model.num_layers = 4;
@@ -56,7 +56,7 @@ RunConfig deep_config(const char* dtype) {
   return config;
 }
 
-TEST_P(Deterministic, DistributedOptimizersGiveThemToo) {
+TEST_P(Deterministic, DistributedOptimizersHaveTheBitsOfOneRank) {
   expect_the_bits_of_one_rank(deep_config(GetParam()), {{"shard=2"},
                                                         {"shard=4,expert=2"},
                                                         {"shard=8,expert=8"},
@@ -66,7 +66,7 @@ TEST_P(Deterministic, DistributedOptimizersGiveThemToo) {
                                                         {"shard=4,expert=2", "optim_grads"}});
 }
 
-TEST_P(Deterministic, DividedParametersGiveThemToo) {
+TEST_P(Deterministic, ShardedParametersHaveTheBitsOfOneRank) {
   expect_the_bits_of_one_rank(
       deep_config(GetParam()),
       {{"shard=2", kFsdp},
@@ -79,7 +79,7 @@ TEST_P(Deterministic, DividedParametersGiveThemToo) {
        {.mesh = "replicate=4,shard=2,expert=4", .strategy = kFsdp, .reshard_after_forward = false}});
 }
 
-TEST_P(Deterministic, PipelinesGiveThemToo) {
+TEST_P(Deterministic, PipelinesHaveTheBitsOfOneRank) {
   expect_the_bits_of_one_rank(deep_config(GetParam()), {{"pipeline=2"},
                                                         {"pipeline=4"},
                                                         {"pipeline=2", "auto", 2},
@@ -89,7 +89,7 @@ TEST_P(Deterministic, PipelinesGiveThemToo) {
                                                         {"replicate=2,shard=2,pipeline=2,expert=4", "auto", 2}});
 }
 
-TEST_P(Deterministic, ThreadsRecomputationAndSequentialExpertsToo) {
+TEST_P(Deterministic, ThreadsRecomputationAndSequentialExpertsChangeNoBit) {
   RunConfig config = deterministic_config(GetParam());
   const Trajectory one = run_engine(config, 10);
   for (const int64_t threads : {2, 3}) {
@@ -105,7 +105,7 @@ TEST_P(Deterministic, ThreadsRecomputationAndSequentialExpertsToo) {
   expect_same_bits(four, run_engine(config, 10));
 }
 
-TEST_P(Deterministic, DropoutBiasesAndLearnedPositionsToo) {
+TEST_P(Deterministic, DropoutBiasesAndLearnedPositionsHaveTheBitsOfOneRank) {
   RunConfig dense = testing::gpt_run_config(), moe = small_config();
   testing::drop(moe);
   for (RunConfig config : {dense, moe}) {
@@ -121,7 +121,7 @@ TEST_P(Deterministic, DropoutBiasesAndLearnedPositionsToo) {
   }
 }
 
-// Without it these layouts differ by rounding.
+// Without it, these layouts differ by rounding.
 TEST(Deterministic, WithoutItLayoutsDifferByRounding) {
   RunConfig config = deterministic_config("float32");
   config.parallel.deterministic = false;

@@ -1,5 +1,5 @@
-// Compares two distances: of layouts that need not keep one rank's bits from that rank in float32, and of float32 from
-// float64. It prints the table of docs/numerics.md:
+// Compares two distances: between one rank and layouts that need not keep its bits in float32, and between float32 and
+// float64. Prints the table of docs/numerics.md:
 //     WITAN_LONG_TESTS=1 build/test/tests/test_train --gtest_filter='Drift.*'
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ RunConfig recipe(int64_t experts) {
   return laid_out(config, {});
 }
 
-// Differences relative to the first run: the largest of the losses, of the first steps and of all; the median of the
+// Differences relative to the first run: the largest of the losses, for the first steps and for all; the median of the
 // gradient norms; and the largest of the final parameters, relative to the largest value of each.
 struct Drift {
   double early = 0, loss = 0, norm = 0, parameters = 0;
@@ -59,8 +59,8 @@ void print(const std::string& what, const Drift& of) {
             << of.norm << " | " << of.parameters << " |\n";
 }
 
-// The first steps differ by the rounding of one loss, so that a mistake of a layout shows there. Later differences grow
-// in training as those between float32 and float64 on one rank do.
+// The first steps differ by the rounding of one loss, so an error in a layout shows there. Later differences grow in
+// training like those between float32 and float64 on one rank.
 void expect_drift_of_rounding(const RunConfig& config, const std::vector<LaidOut>& layouts) {
   const Trajectory one = run_engine(config, kSteps);
   RunConfig wide = config;
@@ -69,7 +69,7 @@ void expect_drift_of_rounding(const RunConfig& config, const std::vector<LaidOut
   for (const LaidOut& layout : layouts) {
     const Drift found = drift(one, run_engine(laid_out(config, layout), kSteps));
     print(described(layout), found);
-    EXPECT_GT(found.parameters, 0) << described(layout) << ": bits that are promised belong to another test";
+    EXPECT_GT(found.parameters, 0) << described(layout) << ": equal bits are tested elsewhere";
     EXPECT_LE(found.early, 1e-6) << described(layout);
     EXPECT_LE(found.loss, 1e-4) << described(layout);
   }
@@ -98,7 +98,7 @@ TEST(Drift, OfADenseModelIsThatOfRounding) {
   expect_drift_of_rounding(recipe(0), kDense);
 }
 
-TEST(Drift, OfAModelOfExpertsIsThatOfRounding) {
+TEST(Drift, OfAModelWithExpertsIsThatOfRounding) {
   expect_drift_of_rounding(recipe(8), kOfExperts);
 }
 

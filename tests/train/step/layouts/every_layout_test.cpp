@@ -1,5 +1,5 @@
-// No layout changes the result: whole models in float64 take the steps of one rank, on every axis alone, on every pair
-// of axes, and on 8 ranks that mix them.
+// No layout changes the result: whole models in float64 take the steps of one rank on every axis, on every pair of
+// axes, and on 8 ranks with mixed axes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,11 +18,11 @@ using testing::LaidOut;
 using testing::run_engine;
 using testing::Trajectory;
 
-// The second step depends on an update, the third on the optimizer's state.
+// The second step depends on an update, and the third on the optimizer's state.
 const int64_t kSteps = testing::steps_of(3, 20);
 constexpr const char* kGradients = "optim_grads";
 
-// Expert parallelism reuses the ranks of the other axes: by itself it divides replicas.
+// Expert parallelism reuses the ranks of other axes: alone it shards experts over replicas.
 const std::vector<LaidOut> kOfOneAxis = {
     {"replicate=2"},
     {"replicate=4"},
@@ -34,7 +34,7 @@ const std::vector<LaidOut> kOfOneAxis = {
     {"shard=4", kFsdp},
     {"context=2"},
     {"context=4"},
-    {.mesh = "context=2", .comm = "p2p"},  // else they divide the heads
+    {.mesh = "context=2", .comm = "p2p"},  // otherwise they divide the heads
     {.mesh = "context=4", .comm = "p2p"},
     {"tensor=2,expert_tensor=1"},
     {"tensor=4,expert_tensor=1"},
@@ -92,13 +92,13 @@ const std::vector<LaidOut> kOfEightRanks = {
     {"context=2,pipeline=4,expert=2"},
     {"tensor=2,pipeline=4,expert_tensor=1"},
     {"context=2,tensor=2,pipeline=2,expert=2,expert_tensor=2"},
-    // with divided optimizers
+    // with distributed optimizers
     {"replicate=2,shard=2,tensor=2"},
     {"replicate=2,shard=2,context=2,expert=2"},
     {"shard=2,context=2,tensor=2,expert=2,expert_tensor=1"},
     {"shard=2,context=2,pipeline=2,expert=2"},
     {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1"},
-    // and divided gradients and values, FSDP and HSDP
+    // and sharded gradients and values, FSDP and HSDP
     {"shard=4,tensor=2,expert=2,expert_tensor=2", kFsdp},
     {"shard=4,context=2,expert=4", kFsdp},
     {"shard=2,context=2,tensor=2,expert=2,expert_tensor=1", kFsdp},
@@ -108,18 +108,18 @@ const std::vector<LaidOut> kOfEightRanks = {
     {"shard=2,context=2,pipeline=2,expert=2", kFsdp},
     {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1", kFsdp, 2},
     {"replicate=2,shard=2,pipeline=2,expert=4", kFsdp},
-    // interleaved stages; logits that every rank of the tensor axis has whole
+    // interleaved stages; complete logits on every tensor-parallel rank
     {"replicate=2,tensor=2,pipeline=2,expert_tensor=1", "auto", 2},
     {"shard=2,context=2,pipeline=2,expert=2", "auto", 2},
     {.mesh = "replicate=2,context=2,tensor=2,expert=2,expert_tensor=1", .loss_parallel = false},
-    // keys and values that travel around a ring
+    // keys and values that pass around a ring
     {.mesh = "context=4,tensor=2,expert=2,expert_tensor=1", .comm = "p2p"},
     {.mesh = "context=2,tensor=2,pipeline=2,expert=2,expert_tensor=2", .comm = "p2p"},
     {.mesh = "shard=2,context=2,tensor=2,expert=2,expert_tensor=1", .strategy = kFsdp, .comm = "p2p"},
     {.mesh = "shard=2,context=2,pipeline=2,expert=2", .chunks = 2, .comm = "p2p"},
 };
 
-// The default recipe, as deep and as wide as the axes ask for. Every step is clipped.
+// The default recipe, as deep and as wide as the axes require. Every step is clipped.
 RunConfig recipe() {
   RunConfig config = testing::divisible_config();
   config.model.vocab_size = 64;
@@ -135,7 +135,7 @@ RunConfig dense_twin() {
   return laid_out(config, {});
 }
 
-// Sizes that axes need not divide are divided by none; sizes that they divide have odd parts. Two rows of the table are
+// Sizes that axes need not divide are odd, and sizes that they divide have odd parts. Two rows of the embedding are
 // padding.
 RunConfig odd_sizes() {
   RunConfig config = recipe();
@@ -153,9 +153,9 @@ RunConfig odd_sizes() {
   return config;
 }
 
-// A dense layer, then MoE layers with experts of their own width; windows of 6 tokens, which end within chunks of
-// sequences and reach beyond them, but in every second layer, which rotate faster and are not stretched; one layer
-// without rotary positions; values wider than queries and keys.
+// A dense layer, then MoE layers with their own width of experts. Windows of 6 tokens, which end within and extend
+// beyond chunks of sequences, are in all but every second layer, which has another rotary base and no scaling. One
+// layer has no rotary positions, and values are wider than queries and keys.
 RunConfig mixed_layers() {
   RunConfig config = recipe();
   config.model.moe.moe_layer_freq = "([0]*1+[1]*3)";
@@ -172,8 +172,8 @@ RunConfig mixed_layers() {
   return config;
 }
 
-// OLMoE's attention: norms of the full width, of which a tensor-parallel rank has a part, clamps that take effect, and
-// biases in all projections.
+// OLMoE's attention: norms of the full width, which tensor-parallel ranks divide, effective clamps, and biases in all
+// projections.
 RunConfig full_width_norms() {
   RunConfig config = recipe();
   config.model.attention.qk_layernorm = config.model.attention.qk_layernorm_full_width = true;
@@ -185,7 +185,7 @@ RunConfig full_width_norms() {
   return config;
 }
 
-// Qwen3's norms of heads, gpt-oss's sinks beside windows, Qwen2's biases, Gemma 3's norms on both sides of each half.
+// Qwen3's norms of heads, gpt-oss's sinks with windows, Qwen2's biases, Gemma 3's norms on both sides of each half.
 RunConfig head_norms_and_sinks() {
   RunConfig config = mixed_layers();
   config.model.norm_placement = "both";
@@ -204,7 +204,8 @@ std::string keys_of(ParallelConfig parallel) {
 void expect_clipped_steps_of_one_rank(const RunConfig& config, const std::vector<LaidOut>& layouts,
                                       int64_t steps = kSteps) {
   const Trajectory one = run_engine(config, steps);
-  EXPECT_GT(std::ranges::min(one.norms), config.optimizer.clip_grad) << "nothing is clipped: nothing is shown";
+  EXPECT_GT(std::ranges::min(one.norms), config.optimizer.clip_grad)
+      << "no step is clipped, so the test proves nothing";
   std::set<std::string> done;
   for (const LaidOut& layout : layouts) {
     const RunConfig several = laid_out(config, layout);
@@ -239,7 +240,7 @@ TEST_P(EveryLayout, OfEightRanksEqualsOneRankInFloat64) {
 }
 
 // Masks, documents and recomputation with three axes and experts.
-TEST(MixedLayouts, WhatDependsOnPositionsEqualsOneRankInFloat64) {
+TEST(MixedLayouts, PositionDependentFeaturesEqualOneRankInFloat64) {
   for (const char* granularity : {"selective", "full"}) {
     RunConfig config = recipe();
     testing::drop(config);
@@ -259,7 +260,7 @@ TEST(MixedLayouts, WhatDependsOnPositionsEqualsOneRankInFloat64) {
   }
 }
 
-TEST(MixedLayouts, LayersThatDifferEqualOneRankInFloat64) {
+TEST(MixedLayouts, DifferingLayersEqualOneRankInFloat64) {
   expect_clipped_steps_of_one_rank(mixed_layers(),
                                    {{"shard=4"},
                                     {"shard=2", kFsdp},
@@ -301,7 +302,7 @@ const std::vector<LaidOut> kOfSharedGroups = {{"context=2,tensor=4,expert=2,expe
                                               {"context=4,expert=2"},
                                               {.mesh = "context=2,tensor=4,expert=2,expert_tensor=1", .comm = "p2p"}};
 
-// Where ranks share a group its keys are gathered behind a norm of the full width, and before one of heads.
+// If ranks share a group, its keys are gathered after a norm of the full width and before one of heads.
 void expect_shared_groups(RunConfig config) {
   config.model.attention.num_query_groups = 2;
   expect_clipped_steps_of_one_rank(config, kOfSharedGroups, 3);
@@ -314,7 +315,7 @@ TEST(MixedLayouts, NormsAndSinksOfSharedGroupsEqualOneRankInFloat64) {
   expect_shared_groups(head_norms_and_sinks());
 }
 
-// A dense model's tensor axis need not divide the residual stream: weights of heads are divided work all the same.
+// A dense model's tensor axis need not divide the residual stream, but weights of heads are sharded nevertheless.
 void expect_whole_stream(RunConfig config) {
   config.model.moe.num_experts = 0;
   config.model.moe.moe_layer_freq = "1";
@@ -324,13 +325,13 @@ void expect_whole_stream(RunConfig config) {
   testing::expect_equal(run_engine(laid_out(config, {}), 3), run_engine(whole_stream, 3), 1e-9, "a whole stream");
 }
 
-TEST(MixedLayouts, NormsAndSinksBesideAWholeStreamEqualOneRankInFloat64) {
+TEST(MixedLayouts, NormsAndSinksWithAnUndividedStreamEqualOneRankInFloat64) {
   expect_whole_stream(full_width_norms());
   expect_whole_stream(head_norms_and_sinks());
 }
 
-// Ranks of the tensor axis that share a group gather the channels of its keys and of its values.
-TEST(MixedLayouts, LayersThatDifferInDocumentsWithMasksEqualOneRankInFloat64) {
+// Tensor-parallel ranks that share a group gather the channels of its keys and values.
+TEST(MixedLayouts, DifferingLayersWithDocumentsAndMasksEqualOneRankInFloat64) {
   for (const char* granularity : {"selective", "full"}) {
     RunConfig config = mixed_layers();
     testing::drop(config);

@@ -1,4 +1,4 @@
-// hierarchical_expert_parallel_size: steps equal those of one rank, each token is sent once to each host, and memory is
+// hierarchical_expert_parallel_size: steps equal those of one rank, each token is sent to each host once, and memory is
 // as planned.
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ using testing::with_uneven_loads;
 
 const int64_t kHostSteps = testing::steps_of(3, 20);
 
-// More than any rank can have for a host, so that nothing overflows.
+// More than any rank can send to a host, so nothing overflows.
 constexpr double kRoomForAll = 100;
 
 RunConfig by_hosts(RunConfig config, const LaidOut& layout, int64_t of_host = 2) {
@@ -41,7 +41,7 @@ RunConfig recipe() {
   return config;
 }
 
-// With exact counts and with a fixed capacity, which some steps overflow.
+// With exact counts and with a fixed capacity that some steps overflow.
 void expect_steps_without_hosts(const RunConfig& config, const LaidOut& layout, int64_t of_host = 2) {
   const Trajectory one = run_engine(laid_out(config, {}), kHostSteps);
   RunConfig several = by_hosts(config, layout, of_host);
@@ -73,7 +73,7 @@ TEST(ExpertHosts, OfAnyNumberOfRanksEqualOneRankInFloat64) {
   expect_steps_without_hosts(recipe(), {"replicate=8,expert=8"}, 1);
 }
 
-TEST(ExpertHosts, OfAnyRouterEqualOneRankInFloat64) {
+TEST(ExpertHosts, WithAnyRouterEqualOneRankInFloat64) {
   for (const int64_t topk : {1, 2, 4, 8}) {
     SCOPED_TRACE(cat("top-", topk));
     RunConfig config = recipe();
@@ -83,7 +83,7 @@ TEST(ExpertHosts, OfAnyRouterEqualOneRankInFloat64) {
   }
 }
 
-TEST(ExpertHosts, EqualOneRankWhateverExpertsDo) {
+TEST(ExpertHosts, EqualOneRankForModelVariants) {
   const auto check = [](const char* what, const std::function<void(RunConfig&)>& change) {
     SCOPED_TRACE(what);
     RunConfig config = recipe();
@@ -110,15 +110,15 @@ TEST(ExpertHosts, EqualOneRankWhateverExpertsDo) {
     check(granularity, [&](RunConfig& c) { c.model.recompute_granularity = granularity; });
 }
 
-// Replicas may be of any rank's experts, and their rows may stay within a host.
-TEST(ExpertHosts, OfOneRankEachComputeCopiesOfExperts) {
+// Replicas may be copies of any rank's experts, and their rows may stay within a host.
+TEST(ExpertHosts, HostsOfOneRankComputeReplicasOfExperts) {
   RunConfig config = recipe();
   config.model.moe.moe_replicated_experts = 2;
   expect_steps_without_hosts(config, {"replicate=4,expert=4"}, 1);
 }
 
-// The tokens that a capacity drops depend on the number of ranks, so that the plain all-to-all is the reference.
-TEST(ExpertHosts, WithCapacitiesEqualRowsThatGoFromRankToRank) {
+// The tokens that a capacity drops depend on the number of ranks, so the plain all-to-all is the reference.
+TEST(ExpertHosts, WithCapacitiesEqualPlainAllToAll) {
   RunConfig config = recipe();
   config.model.moe.moe_expert_capacity_factor = 1.25;
   RunConfig several = by_hosts(config, {"replicate=4,expert=4"}, 0);
@@ -131,7 +131,7 @@ TEST(ExpertHosts, WithCapacitiesEqualRowsThatGoFromRankToRank) {
 }
 
 // All tokens of all ranks go to one expert of one host; the other host receives nothing.
-TEST(ExpertHosts, EqualOneRankWhereAllTokensVisitOneHost) {
+TEST(ExpertHosts, EqualOneRankIfAllTokensGoToOneHost) {
   RunConfig config = recipe();
   config.model.vocab_size = 1;
   config.model.moe.moe_router_load_balancing_type = "none";
@@ -144,8 +144,8 @@ TEST(ExpertHosts, EqualOneRankWhereAllTokensVisitOneHost) {
   expect_steps_without_hosts(config, {"replicate=4,expert=4"});
 }
 
-// With a fixed capacity and with exact counts rows are the same, in the same order.
-TEST(ExpertHosts, InPartsGiveTheBitsOfRowsAsTheyCome) {
+// With a fixed capacity and with exact counts, rows are the same and in the same order.
+TEST(ExpertHosts, FixedCapacitiesMatchExactCountsBitwise) {
   for (const char* dtype : {"float32", "bfloat16"})
     for (const auto& [of_host, overflows] : {std::pair{1, true}, {2, true}, {2, false}}) {
       SCOPED_TRACE(cat(dtype, ", hosts of ", of_host));
@@ -159,19 +159,19 @@ TEST(ExpertHosts, InPartsGiveTheBitsOfRowsAsTheyCome) {
     }
 }
 
-TEST(ExpertHosts, OfProcessesGiveTheBitsOfRowsAsTheyCome) {
+TEST(ExpertHosts, ProcessesMatchExactCountsBitwise) {
   testing::expect_bits_in_parts(by_hosts(with_uneven_loads("float32"), {"replicate=4,expert=4"}), kHostSteps,
                                 kRoomForAll);
 }
 
-TEST(ExpertHosts, RepeatOnAnyNumberOfThreads) {
+TEST(ExpertHosts, AreDeterministicOnAnyNumberOfThreads) {
   RunConfig config = by_hosts(with_uneven_loads("float32"), {"replicate=4,expert=4"});
   config.model.moe.moe_exchange_factor = 1.1;
   testing::expect_repeats(config, kHostSteps);
 }
 
-// The plan has the memory of steps that overflow.
-TEST(ExpertHosts, TakeWhatIsPlanned) {
+// The plan includes the memory of overflowing steps.
+TEST(ExpertHosts, MatchThePlan) {
   for (const double factor : {0.0, 1.0})
     for (const double pool : {0.0, 1.0})
       for (const char* granularity : {"none", "full"})

@@ -1,5 +1,5 @@
-// No layout changes the result, for all kinds of experts: biases, activations, gated shared experts, a latent width,
-// the all-gather dispatcher, and recomputed parts of layers.
+// No layout changes the result for any kind of experts: biases, activations, gated shared experts, a latent width, the
+// all-gather dispatcher, and recomputed parts of layers.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -38,7 +38,7 @@ struct Variant {
 
 void gpt_oss(ModelConfig& c) {
   c.moe.moe_expert_add_bias = c.add_bias_linear = true;
-  c.mlp.activation_func_clamp_value = 0.05;  // which small models reach
+  c.mlp.activation_func_clamp_value = 0.05;  // reached even in small models
   c.mlp.glu_activation_scale = 1.702;
   c.mlp.glu_linear_offset = 1;
 }
@@ -83,16 +83,16 @@ RunConfig config_of(const Variant& variant) {
   return config;
 }
 
-TEST(ExpertLayouts, OfEveryVariantEqualOneRankInFloat64) {
+TEST(ExpertLayouts, EveryVariantEqualsOneRankInFloat64) {
   for (const Variant& variant : kVariants) {
     SCOPED_TRACE(variant.name);
     expect_steps_of_one_rank(config_of(variant), kLayouts, kSteps);
   }
 }
 
-// Deterministic mode sums the gradients of biases in its tree too: layouts without tensor parallelism have one rank's
-// bits. The all-gather dispatcher sums a token's experts in another order, and is left out.
-TEST(ExpertLayouts, DeterministicModeGivesTheBitsOfOneRank) {
+// Deterministic mode also sums gradients of biases in its tree, so layouts without tensor parallelism have one rank's
+// bits. The all-gather dispatcher sums a token's experts in another order and is left out.
+TEST(ExpertLayouts, DeterministicLayoutsHaveTheBitsOfOneRank) {
   for (const size_t which : {0U, 2U, 3U}) {
     RunConfig config = config_of(kVariants[which]);
     config.model.dtype = "float32";
@@ -103,7 +103,6 @@ TEST(ExpertLayouts, DeterministicModeGivesTheBitsOfOneRank) {
   }
 }
 
-// Recomputation does not change a bit.
 TEST(ExpertLayouts, RecomputedModulesChangeNoBit) {
   for (const size_t which : {0U, 3U}) {
     RunConfig config = laid_out(config_of(kVariants[which]), kLayouts[0]);

@@ -22,7 +22,7 @@ using testing::Trajectory;
 
 const int64_t kReplicaSteps = testing::steps_of(3, 20);
 
-// A router without balancing losses, whose inputs are few different tokens: some experts are hot.
+// A router without balancing losses and with few distinct inputs makes some experts hot.
 RunConfig hot(const char* dtype) {
   RunConfig config = small_config();
   config.model.dtype = dtype;
@@ -53,12 +53,12 @@ void expect_the_bits_without_replicas(const RunConfig& config, int64_t slots = 2
     EXPECT_TRUE(with.weights[i] == without.weights[i]) << "parameter " << i;
 }
 
-// Pools that cannot hold the hottest rank's rows are large enough once other ranks compute some of them: steps are
-// rerun in passes only without replicas. This shows that replicas are used in the other tests here.
+// Receive buffers too small for the hottest rank suffice once other ranks compute some of its experts: steps are rerun
+// in passes only without replicas. This shows that the other tests use replicas.
 TEST(ExpertReplicas, SpreadTheRows) {
   for (const char* mesh : {"replicate=2,expert=2", "replicate=4,expert=4"}) {
     RunConfig config = laid_out(hot("float32"), {mesh});
-    config.model.moe.moe_router_topk = 4;  // one expert fits the even load
+    config.model.moe.moe_router_topk = 4;  // one expert fits the balanced load
     config.model.moe.moe_pool_factor = 1.1;
     EXPECT_GT(std::ranges::max(replicated(config, 0).passes), 1) << mesh;
     EXPECT_EQ(std::ranges::max(replicated(config, 4).passes), 1) << mesh;
@@ -84,8 +84,8 @@ TEST_P(Replicas, ChangeNoBitOfDeterministicSteps) {
   }
 }
 
-// In float64, against one rank; ranks of one expert's matrices and of one sequence too.
-TEST(ExpertReplicas, GiveTheResultOfOneRank) {
+// In float64, compared with one rank; also for ranks that share an expert's matrices or a sequence.
+TEST(ExpertReplicas, EqualOneRankInFloat64) {
   RunConfig config = testing::divisible_config();
   config.model.num_layers = 2;
   config.model.vocab_size = 10;
@@ -108,7 +108,7 @@ TEST(ExpertReplicas, GiveTheResultOfOneRank) {
     }
 }
 
-TEST(ExpertReplicas, ChangeNoBitWhateverExpertsDo) {
+TEST(ExpertReplicas, ChangeNoBitForModelVariants) {
   const auto check = [](const char* what, const std::function<void(RunConfig&)>& change, int64_t slots = 2) {
     SCOPED_TRACE(what);
     RunConfig config = laid_out(hot("float32"), {"replicate=4,expert=4"});
@@ -148,7 +148,7 @@ TEST(ExpertReplicas, ChangeNoBitWhateverExpertsDo) {
     check(granularity, [&](RunConfig& c) { c.model.recompute_granularity = granularity; });
 }
 
-TEST(ExpertReplicas, ChangeNoBitWhateverRoutersDo) {
+TEST(ExpertReplicas, ChangeNoBitWithAnyRouter) {
   for (const char* selection : {"skew", "hot", "uniform", "zipf", "hash", "sinkhorn", "expert_choice"}) {
     SCOPED_TRACE(selection);
     RunConfig config = laid_out(hot("float32"), {"replicate=2,expert=2"});
@@ -168,7 +168,7 @@ TEST(ExpertReplicas, ChangeNoBitWhateverRoutersDo) {
   expect_the_bits_without_replicas(config);
 }
 
-// Every token chooses only expert 0: other experts have no rows.
+// Every token chooses only expert 0; other experts have no rows.
 TEST(ExpertReplicas, ShareAnExpertThatHasAllTokens) {
   for (const char* mesh : {"replicate=2,expert=2", "replicate=4,expert=4"}) {
     RunConfig config = laid_out(hot("bfloat16"), {mesh});
@@ -179,8 +179,8 @@ TEST(ExpertReplicas, ShareAnExpertThatHasAllTokens) {
   }
 }
 
-// A step without deterministic mode differs in the order of sums, but repeats.
-TEST(ExpertReplicas, RepeatToTheBit) {
+// Without deterministic mode the order of sums differs, but steps repeat bitwise.
+TEST(ExpertReplicas, RepeatBitwise) {
   RunConfig config = laid_out(hot("float32"), {"replicate=4,expert=4"});
   config.parallel.deterministic = false;
   const Trajectory first = replicated(config, 2), second = replicated(config, 2);
@@ -191,7 +191,7 @@ TEST(ExpertReplicas, RepeatToTheBit) {
   testing::expect_equal(replicated(config, 2), replicated(config, 0), 1e-9, "without replicas, float64");
 }
 
-// With ranks that do not share memory.
+// The ranks do not share memory.
 TEST(ExpertReplicas, ChangeNoBitAcrossProcesses) {
   RunConfig config = laid_out(hot("float32"), {"replicate=2,expert=2"});
   config.parallel.ranks_per_process = 1;
@@ -205,7 +205,7 @@ TEST(ExpertReplicas, ChangeNoBitAcrossProcesses) {
   for (const size_t rank : {0, 1}) EXPECT_EQ(with[rank].said, without[rank].said);
 }
 
-TEST(ExpertReplicas, TakeWhatIsPlanned) {
+TEST(ExpertReplicas, MatchThePlan) {
   for (const char* granularity : {"none", "full"})
     for (const bool deterministic : {false, true})
       for (const LaidOut& layout : std::vector<LaidOut>{{"replicate=2,expert=2"},

@@ -45,7 +45,7 @@ const std::vector<LaidOut> kFrozenLayouts = {
     {.mesh = "shard=2,tensor=2", .strategy = kOfParameters, .reshard_after_forward = false},
 };
 
-// By name, as run_engine() gives them.
+// By name, as run_engine() returns them.
 std::map<std::string, std::vector<double>> named(const RunConfig& config, const Trajectory& run) {
   std::vector<std::string> names;
   for (const ParameterSpec& spec : all_parameters(config.model)) names.push_back(spec.name);
@@ -95,8 +95,8 @@ TEST(Frozen, DeterministicLayoutsGiveTheSameBits) {
       3);
 }
 
-// Frozen parameters have neither gradients nor state, and no products are made for their gradients.
-TEST(Frozen, PlansAreSmallerByGradientsStateAndProducts) {
+// Frozen parameters have neither gradients nor state, and their gradients are not computed.
+TEST(Frozen, PlansOmitGradientsStateAndProducts) {
   const auto planned = [](const char* patterns) {
     return make_plan(resolve(frozen(patterns, "float32"), {})).ranks.front();
   };
@@ -117,12 +117,12 @@ TEST(Frozen, PlansAreSmallerByGradientsStateAndProducts) {
   EXPECT_NEAR(static_cast<double>(all.tags.at("optimizer") - experts.tags.at("optimizer")),
               2 * static_cast<double>(bytes), 4096);
   EXPECT_EQ(all.tags.at("weights"), experts.tags.at("weights"));
-  EXPECT_LT(products(low), 0.62 * products(all)) << "three of four layers have a forward alone";
+  EXPECT_LT(products(low), 0.62 * products(all)) << "three of four layers have only a forward";
   EXPECT_LT(products(experts), 0.9 * products(all));
   EXPECT_LT(low.tags.at("activations"), all.tags.at("activations"));
 }
 
-// The balancing buffers of a frozen router stay as they are too.
+// Balancing buffers of a frozen router do not change either.
 TEST(Frozen, RoutersKeepTheirBias) {
   RunConfig config = frozen("routers", "float32");
   config.model.moe.moe_router_load_balancing_type = "none";

@@ -18,7 +18,7 @@ struct Division {
   bool reshard = true;
 };
 
-// Four layers, eight micro-batches; some ranks own parts of the embedding, others nothing.
+// Four layers and eight micro-batches; some ranks own parts of the embedding, others nothing.
 RunConfig layered_config() {
   RunConfig config = small_config();
   config.model.num_layers = 4;
@@ -102,7 +102,7 @@ TEST(FsdpPipeline, ModelVariantsEqualOneRankInFloat64) {
   }
 }
 
-TEST(FsdpPipeline, DeterministicBitsAreThoseOfOneRank) {
+TEST(FsdpPipeline, DeterministicLayoutsHaveTheBitsOfOneRank) {
   for (const char* dtype : {"float32", "bfloat16"}) {
     RunConfig config = layered_config();
     config.model.dtype = dtype;
@@ -119,9 +119,9 @@ TEST(FsdpPipeline, DeterministicBitsAreThoseOfOneRank) {
   }
 }
 
-// Values are resharded after each forward, or kept for the whole step: fewer bytes held or fewer sent, and the same
+// Values are resharded after each forward or kept for the whole step: fewer bytes stored or fewer sent, and the same
 // bits.
-TEST(FsdpPipeline, WhatIsKeptForAllMicroBatchesIsGatheredOnce) {
+TEST(FsdpPipeline, ValuesKeptForAllMicroBatchesAreGatheredOnce) {
   const Division division = {.ranks = 4, .stages = 2, .chunks = 2};
   RunConfig config = divided(layered_config(), division, "optim_grads_params");
   const auto gathered = [](const RunConfig& of) {

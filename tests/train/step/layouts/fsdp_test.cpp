@@ -54,7 +54,7 @@ void expect_equal(const Trajectory& one, const Trajectory& several) {
       most = std::max(most, std::abs(one.weights[i][j]));
       apart = std::max(apart, std::abs(one.weights[i][j] - several.weights[i][j]));
     }
-    EXPECT_LE(apart, 1e-9 * most + 1e-12) << "parameter " << i;  // biases of keys have gradients that are only rounding
+    EXPECT_LE(apart, 1e-9 * most + 1e-12) << "parameter " << i;  // gradients of key biases are only rounding errors
   }
 }
 
@@ -119,7 +119,7 @@ TEST(Fsdp, ModelVariantsEqualOneRankInFloat64) {
 }
 
 // State is sharded over both the shard and the context axis: each of four ranks holds a quarter.
-TEST(Fsdp, RanksThatShareSequencesDivideTooInFloat64) {
+TEST(Fsdp, RanksThatShareSequencesShardTooInFloat64) {
   const auto planned = [](const RunConfig& config, const char* tag) {
     int64_t most = 0;
     for (const RankPlan& rank : make_plan(resolve(config, {})).ranks) most = std::max(most, rank.tags.at(tag));
@@ -142,8 +142,8 @@ TEST(Fsdp, RanksThatShareSequencesDivideTooInFloat64) {
     }
 }
 
-// Three chunks for two owners, group sizes that are no powers of two, and owners without a chunk.
-TEST(Fsdp, WhatIsKeptAfterForwardOrReducedLaterChangesNoBit) {
+// Three chunks for two owners, group sizes other than powers of two, and owners without a chunk.
+TEST(Fsdp, ReshardingAndLateReductionChangeNoBit) {
   RunConfig config = divided_config({3, 1, 1}, "optim_grads_params");
   config.train.global_batch_size = 12;
   config.model.num_layers = 4;
@@ -166,7 +166,7 @@ TEST(Fsdp, StateChecksPass) {
   EXPECT_EQ(run_engine(config, 2).losses.size(), 2u);
 }
 
-TEST(Fsdp, ThePlanIsKeptAndARankHoldsItsPartAlone) {
+TEST(Fsdp, PlansAreExactAndRanksHoldOnlyTheirPart) {
   const auto planned = [](const RunConfig& config, const char* tag) {
     int64_t most = 0;
     for (const RankPlan& rank : make_plan(resolve(config, {})).ranks) most = std::max(most, rank.tags.at(tag));
@@ -206,7 +206,7 @@ std::pair<double, std::vector<int32_t>> evaluated(const RunConfig& config) {
   return found;
 }
 
-TEST(Fsdp, HeldOutTextAndSamplesAreThoseOfOneRank) {
+TEST(Fsdp, HeldOutLossAndSamplesEqualOneRank) {
   RunConfig config = divided_config({4, 2, 1}, "optim_grads_params");
   const auto one = evaluated(on_one_rank(config)), four = evaluated(config);
   EXPECT_NEAR(one.first, four.first, 1e-6 * one.first);

@@ -1,5 +1,5 @@
-// Layers of Gated DeltaNet beside gated attention train alike in every layout that divides them, over packed documents,
-// and take the planned memory.
+// Gated DeltaNet layers together with gated attention train equally in every layout that supports them, over packed
+// documents and in the planned memory.
 #include <gmock/gmock.h>
 
 #include "planner/real_run.h"
@@ -36,7 +36,8 @@ TEST(GatedDeltaLayouts, EveryLayoutEqualsOneRankInFloat64) {
                                                    {"pipeline=2"},
                                                    {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1"}},
                                                   3);
-  EXPECT_GT(std::ranges::min(one.norms), config.optimizer.clip_grad) << "nothing is clipped: nothing is shown";
+  EXPECT_GT(std::ranges::min(one.norms), config.optimizer.clip_grad)
+      << "no step is clipped, so the test proves nothing";
 }
 
 TEST(GatedDeltaLayouts, RecomputedLayersGiveTheSameBits) {
@@ -46,8 +47,8 @@ TEST(GatedDeltaLayouts, RecomputedLayersGiveTheSameBits) {
   EXPECT_EQ(run_engine(config, 2).losses, kept.losses);
 }
 
-// In 16 bits decays and the gated norm stay float32, beside matrices of the same unit.
-TEST(GatedDeltaLayouts, PlansAreKeptToTheByte) {
+// In 16 bits, decays and the gated norm stay float32, in the same unit as 16-bit matrices.
+TEST(GatedDeltaLayouts, PlansAreExact) {
   for (const char* dtype : {"float64", "bfloat16"})
     for (const LaidOut& layout : {LaidOut{}, LaidOut{"tensor=2,expert=2,expert_tensor=1"}, LaidOut{"shard=2", kFsdp}}) {
       SCOPED_TRACE(cat(dtype, ", ", described(layout)));
@@ -59,7 +60,7 @@ TEST(GatedDeltaLayouts, PlansAreKeptToTheByte) {
     }
 }
 
-TEST(GatedDeltaLayouts, RanksThatDoNotDivideItAreRefused) {
+TEST(GatedDeltaLayouts, RefusesRanksThatDoNotDivideIt) {
   const auto refusal = [](const LaidOut& layout, int64_t key_heads) {
     RunConfig config = recipe();
     config.model.linear_attention.linear_num_key_heads = key_heads;

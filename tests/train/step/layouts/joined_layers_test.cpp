@@ -1,5 +1,5 @@
-// No layout changes the result of models whose layers read other inputs than the residual stream (value embeddings,
-// skips, the embedding), or have no attention, norms without weights, or bounded logits.
+// No layout changes the result of models whose layers have inputs besides the residual stream (value embeddings, skips,
+// the embedding), or without attention, with norms without weights, or with bounded logits.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -48,13 +48,13 @@ RunConfig nanogpt(int64_t experts) {
   return config;
 }
 
-TEST(JoinedLayers, OfEveryLayoutEqualOneRankInFloat64) {
+TEST(JoinedLayers, EveryLayoutEqualsOneRankInFloat64) {
   const Trajectory one = expect_steps_of_one_rank(nanogpt(8), kLayouts, kSteps);
   EXPECT_LT(one.losses.back(), one.losses.front());
 }
 
 // Tensor parallelism without sequence parallelism, and with more ranks than key/value groups.
-TEST(JoinedLayers, OfADenseModelEqualOneRankToo) {
+TEST(JoinedLayers, DenseModelsEqualOneRankToo) {
   for (const int64_t groups : {4, 1})
     for (const bool sequence_parallel : {false, true}) {
       RunConfig config = nanogpt(0);
@@ -67,7 +67,7 @@ TEST(JoinedLayers, OfADenseModelEqualOneRankToo) {
     }
 }
 
-TEST(JoinedLayers, DeterministicModeGivesTheBitsOfOneRank) {
+TEST(JoinedLayers, DeterministicLayoutsHaveTheBitsOfOneRank) {
   RunConfig config = nanogpt(8);
   config.model.dtype = "float32";
   config.parallel.deterministic = true;
@@ -81,7 +81,7 @@ TEST(JoinedLayers, RecomputationChangesNoBit) {
   expect_recomputation_changes_no_bit(config, 3);
 }
 
-// Planned bytes equal those of the run on every rank; a tied head after a norm without a weight has no unit.
+// Planned bytes equal the run's on every rank; a tied head after a norm without weights has no unit.
 TEST(JoinedLayers, TakeThePlannedBytes) {
   for (const LaidOut& layout : {LaidOut{""}, kLayouts[1], kLayouts[3], kLayouts[5]})
     for (const char* granularity : {"none", "full"}) {
@@ -95,7 +95,7 @@ TEST(JoinedLayers, TakeThePlannedBytes) {
     }
 }
 
-TEST(JoinedLayers, APipelineIsRefused) {
+TEST(JoinedLayers, RefusesPipelines) {
   const auto why = [](auto&& change) {
     RunConfig config = small_config();
     config.parallel.ranks = config.parallel.pipeline_model_parallel_size = 2;

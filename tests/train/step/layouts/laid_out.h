@@ -1,4 +1,4 @@
-// Layouts of tests: a mesh in the syntax of the key `mesh`, and settings that a mesh does not include.
+// Layouts of tests: a mesh in the syntax of the key `mesh`, and settings outside of a mesh.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace witan::testing {
 
-inline constexpr const char* kFsdp = "optim_grads_params";  // a data_parallel_sharding_strategy
+inline constexpr const char* kFsdp = "optim_grads_params";  // value of data_parallel_sharding_strategy
 
 struct LaidOut {
   std::string mesh;               // empty: one rank
   std::string strategy = "auto";  // data_parallel_sharding_strategy
-  int64_t chunks = 0;             // of layers on each pipeline rank; 0: one
+  int64_t chunks = 0;             // virtual stages on each pipeline rank; 0: one
   bool loss_parallel = true;
   bool reshard_after_forward = true;
   std::string comm = "auto";  // cp_comm_type
@@ -26,7 +26,7 @@ inline std::string described(const LaidOut& layout) {
              layout.comm == "auto" ? "" : ", " + layout.comm);
 }
 
-// The config on these ranks. Experts are divided as the mesh says or, if it says nothing, like other matrices.
+// The config on these ranks. Expert parallelism follows the mesh; without it, experts are sharded like other matrices.
 inline RunConfig laid_out(RunConfig config, const LaidOut& layout) {
   ParallelConfig parallel{1, 1, 1, config.parallel.deterministic};
   parallel.mesh = layout.mesh;

@@ -1,4 +1,4 @@
-// Models with DeepSeek's latent attention train on every axis as on one rank, in the planned memory.
+// Models with DeepSeek's latent attention train on every axis like on one rank, in the planned memory.
 #include <gtest/gtest.h>
 
 #include "planner/real_run.h"
@@ -18,8 +18,8 @@ using testing::Trajectory;
 
 constexpr int64_t kSteps = 3;
 
-// A dense layer, then experts of their own width beside a shared one, chosen by sigmoid scores with a bias; frequencies
-// stretched by YaRN. Steps are clipped.
+// A dense layer, then a shared expert with routed ones of their own width, chosen by sigmoid scores with a bias; rotary
+// frequencies are scaled by YaRN. Steps are clipped.
 RunConfig deepseek(int64_t q_lora_rank = 12) {
   RunConfig config;
   config.model.dtype = "float64";
@@ -69,7 +69,7 @@ TEST(LatentLayouts, EveryAxisEqualsOneRankInFloat64) {
                            kSteps);
 }
 
-TEST(LatentLayouts, AxesTogetherEqualOneRankInFloat64) {
+TEST(LatentLayouts, MixedAxesEqualOneRankInFloat64) {
   for (const int64_t q_lora_rank : {0, 12})
     expect_steps_of_one_rank(deepseek(q_lora_rank),
                              {{"context=2,tensor=2,pipeline=2,expert=2,expert_tensor=2"},
@@ -78,7 +78,7 @@ TEST(LatentLayouts, AxesTogetherEqualOneRankInFloat64) {
                              kSteps);
 }
 
-// All ranks then compute the same latents, so that the gradients of their projections are not summed over ranks.
+// All ranks then compute the same latents, so gradients of their projections are not summed over ranks.
 TEST(LatentLayouts, TensorRanksWithoutSequenceParallelEqualOneRankInFloat64) {
   for (const int64_t q_lora_rank : {0, 12}) {
     RunConfig config = deepseek(q_lora_rank);
@@ -106,7 +106,7 @@ TEST(LatentLayouts, MasksDocumentsWindowsAndRecomputationEqualOneRankInFloat64) 
   }
 }
 
-TEST(LatentLayouts, DeterministicRunsRepeatToTheBit) {
+TEST(LatentLayouts, DeterministicRunsRepeatBitwise) {
   for (const char* dtype : {"float32", "bfloat16"}) {
     RunConfig config = deepseek();
     config.model.dtype = dtype;
@@ -116,8 +116,8 @@ TEST(LatentLayouts, DeterministicRunsRepeatToTheBit) {
   }
 }
 
-// Compares arenas and the bytes that every group sends; if one rank has the whole model, also for a sample at the end.
-TEST(LatentLayouts, ThePlanIsKeptToTheByte) {
+// Compares arenas and the bytes that every group sends; if one rank has the whole model, also for a final sample.
+TEST(LatentLayouts, PlansAreExact) {
   for (const char* dtype : {"float32", "bfloat16"})
     for (const LaidOut& layout : std::vector<LaidOut>{
              {""}, {"shard=2", kFsdp}, {"context=2,tensor=2"}, {"tensor=2,pipeline=2,expert_tensor=1"}}) {
@@ -154,7 +154,7 @@ TEST(LatentLayouts, RecomputedUpProjectionsChangeNoBit) {
       }
 }
 
-TEST(LatentLayouts, RecomputedUpProjectionsTakeWhatIsPlanned) {
+TEST(LatentLayouts, RecomputedUpProjectionsMatchThePlan) {
   RunConfig config = deepseek();
   config.model.recompute_granularity = "selective";
   config.model.recompute_modules = "layernorm,mla_up_proj";

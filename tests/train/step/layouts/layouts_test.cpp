@@ -19,7 +19,7 @@ const int64_t kSteps = testing::steps_of(2, 20);
 const std::vector<std::pair<int, int>> kLayouts =
     testing::long_form() ? std::vector<std::pair<int, int>>{{2, 2}, {4, 1}, {8, 4}} : std::vector{std::pair{4, 2}};
 
-// The default recipe at its own size, in float64, with shorter samples. All layouts are tested with smaller models
+// The default recipe at its own size in float64, with shorter samples. All layouts are tested with smaller models
 // (every_layout_test.cpp).
 TEST(Layouts, DefaultRecipeEqualsOneRankInFloat64) {
   RunConfig config;
@@ -39,7 +39,7 @@ TEST(Layouts, DefaultRecipeEqualsOneRankInFloat64) {
 }
 
 // Ownership of shards changes no bit, unless distributed-optimizer instances sum separately.
-TEST(Layouts, ADistributedOptimizerIsTheWholeOne) {
+TEST(Layouts, DistributedOptimizersChangeNoBit) {
   for (const auto& [ranks, expert] : std::vector<std::pair<int, int>>{{2, 1}, {4, 2}, {3, 1}}) {
     SCOPED_TRACE(cat(ranks, " ranks, experts over ", expert));
     RunConfig divided = testing::sharded_config(ranks, expert, 1);
@@ -61,7 +61,7 @@ TEST(Layouts, ADistributedOptimizerIsTheWholeOne) {
   expect_equal(run_engine(alone, steps), run_engine(config, steps), 1e-9, "two optimizers of four ranks each");
 }
 
-TEST(Layouts, EveryRunRepeatsToTheBitInFloat32) {
+TEST(Layouts, EveryRunRepeatsBitwiseInFloat32) {
   RunConfig config = small_config();
   for (const auto& [ranks, expert] : std::vector<std::pair<int, int>>{{1, 1}, {2, 2}, {4, 2}, {8, 8}}) {
     config.parallel = {ranks, expert, 1};
@@ -72,7 +72,7 @@ TEST(Layouts, EveryRunRepeatsToTheBitInFloat32) {
   }
 }
 
-TEST(Layouts, ThreadsDoNotChangeABit) {
+TEST(Layouts, ThreadsChangeNoBit) {
   for (const char* dtype : {"float32", "bfloat16"}) {
     RunConfig config = small_config();
     config.model.dtype = dtype;
@@ -176,7 +176,7 @@ TEST(Layouts, ModelVariantsEqualOneRankInFloat64) {
 }
 
 // A micro-batch's dropout masks depend on its number, not on the rank that runs it.
-TEST(Layouts, DropoutIsThatOfOneRankInEveryLayout) {
+TEST(Layouts, DropoutEqualsOneRankInEveryLayout) {
   RunConfig config = small_config();
   config.model.dtype = "float64";
   const Trajectory plain = run_engine(config, 3);
@@ -189,7 +189,7 @@ TEST(Layouts, DropoutIsThatOfOneRankInEveryLayout) {
   }
 }
 
-TEST(Layouts, ThreadsAndRepetitionDoNotChangeABitOfDropout) {
+TEST(Layouts, ThreadsAndRepetitionChangeNoBitOfDropout) {
   for (RunConfig config : {small_config(), gpt_run_config()}) {
     drop(config);
     const Trajectory one = run_engine(config, 4), again = run_engine(config, 4);
@@ -201,7 +201,7 @@ TEST(Layouts, ThreadsAndRepetitionDoNotChangeABitOfDropout) {
   }
 }
 
-TEST(Layouts, RecomputeChangesNoBitOfDropout) {
+TEST(Layouts, RecomputationChangesNoBitOfDropout) {
   for (RunConfig config : {small_config(), gpt_run_config()}) {
     drop(config);
     const Trajectory kept = run_engine(config, 3);
@@ -219,7 +219,7 @@ TEST(Layouts, CapacityEqualsOneRankInFloat64) {
   config.model.dtype = "float64";
   config.model.moe.moe_expert_capacity_factor = 1.0;
   const Trajectory one = run_engine(config, 20);
-  for (const double share : one.dropped) EXPECT_GT(share, 0) << "nothing was dropped: nothing is shown";
+  for (const double share : one.dropped) EXPECT_GT(share, 0) << "no token was dropped, so the test proves nothing";
   for (const auto& [ranks, expert] : std::vector<std::pair<int, int>>{{2, 1}, {2, 2}, {4, 2}, {4, 4}, {8, 8}}) {
     config.parallel = {ranks, expert, 1};
     const Trajectory several = run_engine(config, 20);
@@ -253,7 +253,7 @@ TEST(Layouts, CapacityThatIsNotReachedChangesNoBit) {
   }
 }
 
-TEST(Layouts, RecomputeChangesNoBit) {
+TEST(Layouts, RecomputationChangesNoBit) {
   for (const char* dtype : {"float32", "bfloat16", "float64"}) {
     RunConfig config = small_config();
     config.model.dtype = dtype;
@@ -267,9 +267,9 @@ TEST(Layouts, RecomputeChangesNoBit) {
   }
 }
 
-// Sums over tokens do not depend on the size of a micro-batch: the loss, the z-loss, their gradients, clipping. The
-// load of experts does.
-TEST(Layouts, MicroBatchesChangeTheLoadBalancingLossAlone) {
+// Sums over tokens are independent of the micro-batch size: the loss, the z-loss, their gradients, clipping. The load
+// of experts is not.
+TEST(Layouts, MicroBatchesChangeOnlyTheLoadBalancingLoss) {
   RunConfig config = small_config();
   config.model.dtype = "float64";
   config.model.moe.moe_z_loss_coeff = 1e-2;

@@ -1,5 +1,5 @@
-// LoRA in every layout: the base keeps its bits, the first step has the base's loss, and no layout changes what
-// adapters learn.
+// LoRA in every layout: the base keeps its bits, the first step has the base's loss, and no layout changes the training
+// of adapters.
 #include <gtest/gtest.h>
 
 #include "support/long_form.h"
@@ -50,17 +50,17 @@ const std::vector<LaidOut> kLoraLayouts = {
     {.mesh = "shard=2,tensor=2,expert_tensor=1", .strategy = kFsdp, .reshard_after_forward = false},
 };
 
-TEST(LoraLayouts, OfAllMatricesEqualOneRankInFloat64) {
+TEST(LoraLayouts, OnAllMatricesEqualsOneRankInFloat64) {
   expect_steps_of_one_rank(adapted(""), kLoraLayouts, kLoraSteps);
 }
 
-TEST(LoraLayouts, OfSomeMatricesEqualOneRankInFloat64) {
+TEST(LoraLayouts, OnSomeMatricesEqualsOneRankInFloat64) {
   const std::vector<LaidOut> layouts = {kLoraLayouts[3], kLoraLayouts[6], kLoraLayouts[7], kLoraLayouts[10]};
   expect_steps_of_one_rank(adapted("q_proj,v_proj"), layouts, kLoraSteps);
   expect_steps_of_one_rank(adapted("down_proj"), layouts, kLoraSteps);
 }
 
-TEST(LoraLayouts, OfLatentAttentionEqualOneRankInFloat64) {
+TEST(LoraLayouts, OnLatentAttentionEqualsOneRankInFloat64) {
   RunConfig config = adapted("");
   config.model.attention.multi_latent_attention = true;
   config.model.attention.q_lora_rank = 10;
@@ -71,7 +71,7 @@ TEST(LoraLayouts, OfLatentAttentionEqualOneRankInFloat64) {
   expect_steps_of_one_rank(config, {kLoraLayouts[3], kLoraLayouts[5], kLoraLayouts[10]}, kLoraSteps);
 }
 
-TEST(LoraLayouts, WithBiasesAWholeStreamAndSharedGroupsEqualOneRankInFloat64) {
+TEST(LoraLayouts, WithBiasesAnUndividedStreamAndSharedGroupsEqualsOneRankInFloat64) {
   RunConfig config = adapted("");
   config.model.attention.add_qkv_bias = true;
   config.model.attention.num_query_groups = 2;
@@ -86,7 +86,7 @@ TEST(LoraLayouts, WithBiasesAWholeStreamAndSharedGroupsEqualOneRankInFloat64) {
 }
 
 // Dropout masks depend on positions, not on the rank that has them.
-TEST(LoraLayouts, DropTheSameInEveryLayout) {
+TEST(LoraLayouts, DropoutIsTheSameInEveryLayout) {
   RunConfig config = adapted("q_proj,k_proj,v_proj");
   config.model.lora_dropout = 0.3;
   expect_steps_of_one_rank(config, {{"replicate=2"}, {"context=2"}, {"tensor=2,expert_tensor=1"}, {"pipeline=2"}},
@@ -96,7 +96,7 @@ TEST(LoraLayouts, DropTheSameInEveryLayout) {
   EXPECT_NE(run_engine(config, 2).norms, run_engine(kept, 2).norms);
 }
 
-TEST(Lora, BeginsWithTheBasesLossToTheBitAndLeavesTheBaseAsItIs) {
+TEST(Lora, StartsWithTheBasesLossAndKeepsTheBase) {
   for (const char* dtype : {"float32", "bfloat16"}) {
     const RunConfig config = adapted("", dtype);
     RunConfig base = config;
@@ -113,7 +113,7 @@ TEST(Lora, BeginsWithTheBasesLossToTheBitAndLeavesTheBaseAsItIs) {
   }
 }
 
-TEST(Lora, RecomputedAndSequentialOnesGiveTheSame) {
+TEST(Lora, RecomputationAndSequentialExpertsChangeNothing) {
   RunConfig config = adapted("", "float32");
   const Trajectory kept = run_engine(config, 3);
   for (const char* granularity : {"selective", "full"}) {
@@ -136,7 +136,7 @@ TEST(Lora, DeterministicLayoutsGiveTheSameBits) {
                           3);
 }
 
-TEST(Lora, RefusesWhatItCannotDivide) {
+TEST(Lora, RefusesUnsupportedMatrices) {
   const auto message = [](const RunConfig& config) {
     return test::message_of<ConfigError>([&] { make_plan(resolve(config, {})); });
   };

@@ -1,4 +1,4 @@
-// A checkpoint of any layout loads bit for bit under any other: weights, float32 masters and optimizer state.
+// A checkpoint of any layout loads bit for bit in any other: weights, float32 masters and optimizer state.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ void on_engines(const RunConfig& config,
   });
 }
 
-// As a checkpoint holds it.
+// The tensors as a checkpoint holds them.
 std::vector<std::byte> bytes_of(const StateTensor& tensor) {
   std::vector<std::byte> all;
   const auto append = [&](const std::byte* bytes, int64_t count) { all.insert(all.end(), bytes, bytes + count); };
@@ -58,7 +58,7 @@ void save_after_a_step(const RunConfig& config, const fs::path& folder) {
   });
 }
 
-// Every global tensor's bytes, by name.
+// Every global tensor's bytes by name.
 using Bytes = std::map<std::string, std::vector<std::byte>>;
 
 // The tensors as one rank loads them.
@@ -87,7 +87,7 @@ void expect_loaded(const RunConfig& config, const Checkpoint& saved, const Bytes
   });
 }
 
-// All of `readers` load what each of `writers` saved after a step.
+// All of `readers` load checkpoints that each of `writers` saved after a step.
 void expect_moves(const RunConfig& config, const std::vector<LaidOut>& writers, const std::vector<LaidOut>& readers) {
   for (const LaidOut& writer : writers) {
     const TempFolder folder;
@@ -109,7 +109,7 @@ RunConfig of_one_layer(RunConfig config, const char* dtype = "bfloat16") {
   return config;
 }
 
-TEST(Moved, EveryLayoutLoadsWhatEveryOtherSaved) {
+TEST(Moved, EveryLayoutLoadsCheckpointsOfEveryOther) {
   const std::vector<LaidOut> layouts = {{},
                                         {"replicate=2"},
                                         {"replicate=2,expert=2"},
@@ -123,14 +123,14 @@ TEST(Moved, EveryLayoutLoadsWhatEveryOtherSaved) {
   for (const char* dtype : {"float32", "bfloat16"}) expect_moves(of_one_layer(small_config(), dtype), layouts, layouts);
 }
 
-// Distributed optimizers and whole ones load what the others saved.
-TEST(Moved, OwnersOfPartsToo) {
+// Distributed optimizers and unsharded ones load each other's checkpoints.
+TEST(Moved, ShardedOptimizers) {
   expect_moves(of_one_layer(testing::sharded_config(1, 1, 1)), {{}, {"shard=4,expert=2"}, {"replicate=2,shard=2"}},
                {{"shard=2"}, {"shard=4,expert=4"}, {"replicate=2,shard=4,expert=2"}});
 }
 
 // Tensor-parallel parts of matrices by columns and rows, of gates and of experts, and shards of those parts.
-TEST(Moved, MatricesThatAreCut) {
+TEST(Moved, TensorParallelMatrices) {
   RunConfig config = of_one_layer(small_config());
   config.model.attention.num_query_groups = 4;
   const std::vector<LaidOut> layouts = {
@@ -139,7 +139,7 @@ TEST(Moved, MatricesThatAreCut) {
 }
 
 // Pipeline stages and context-parallel ranks.
-TEST(Moved, StagesOfAPipelineAndRanksOfASequenceToo) {
+TEST(Moved, PipelineStagesAndContextParallelRanks) {
   RunConfig config = of_one_layer(small_config());
   config.model.num_layers = 4;
   const std::vector<LaidOut> layouts = {{},
@@ -152,7 +152,7 @@ TEST(Moved, StagesOfAPipelineAndRanksOfASequenceToo) {
 }
 
 // Sharded values (FSDP), alone and with other axes.
-TEST(Moved, DividedValuesToo) {
+TEST(Moved, ShardedValues) {
   RunConfig config = of_one_layer(testing::sharded_config(1, 1, 1));
   config.model.num_layers = 2;
   const std::vector<LaidOut> layouts = {{},
@@ -168,9 +168,9 @@ TEST(Moved, DividedValuesToo) {
   }
 }
 
-// Parameter groups with several optimizers, of which some own whole matrices: names of state do not depend on the
+// Parameter groups with several optimizers, some of which own whole matrices: names of state are independent of the
 // layout.
-TEST(Moved, ParameterGroupsToo) {
+TEST(Moved, ParameterGroups) {
   RunConfig config = of_one_layer(testing::sharded_config(1, 1, 1));
   config.model.num_layers = 2;
   set_field(
@@ -186,7 +186,7 @@ TEST(Moved, ParameterGroupsToo) {
   for (size_t i = 0; i < layouts.size(); ++i) expect_moves(config, {layouts[i]}, {layouts[(i + 1) % layouts.size()]});
 }
 
-TEST(Moved, StateOfElementwiseOptimizersToo) {
+TEST(Moved, StateOfElementwiseOptimizers) {
   RunConfig config = of_one_layer(testing::sharded_config(1, 1, 1));
   set_field(config.fields(), "optimizer_groups",
             R"([{kind = "experts", optimizer = "lion"}, {kind = "norms,embeddings", optimizer = "ademamix"}])", "test");
@@ -196,7 +196,7 @@ TEST(Moved, StateOfElementwiseOptimizersToo) {
 }
 
 // Momentum of elements and moments of rows, for matrices that have owners and that tensor-parallel ranks divide.
-TEST(Moved, StateOfNorMuonToo) {
+TEST(Moved, StateOfNorMuon) {
   RunConfig config = of_one_layer(testing::sharded_config(1, 1, 1));
   config.model.num_layers = 2;
   config.optimizer.optimizer = "normuon";
@@ -209,7 +209,7 @@ TEST(Moved, StateOfNorMuonToo) {
 }
 
 // State of whole matrices, which only their owners hold, the same on all tensor-parallel ranks.
-TEST(Moved, FactorsOfPreconditionersToo) {
+TEST(Moved, FactorsOfPreconditioners) {
   RunConfig config = of_one_layer(small_config());
   config.optimizer.optimizer = "shampoo";
   set_field(config.fields(), "optimizer_groups", R"([{kind = "matrices", optimizer = "soap"}])", "test");

@@ -36,7 +36,7 @@ const std::vector<LaidOut> kLayouts = {{"replicate=2,expert=2"},
                                        {"shard=2,pipeline=2,expert=2", kFsdp},
                                        {"context=2,tensor=2,pipeline=2,expert=2,expert_tensor=2"}};
 
-// Documents are kept apart: targets ahead end with their document.
+// Documents are separated: targets ahead end with their document.
 RunConfig two_modules(bool untied) {
   RunConfig config = testing::divisible_config();
   config.model.vocab_size = 64;
@@ -87,7 +87,7 @@ TEST_P(MtpLayouts, EqualOneRankInFloat64) {
   }
 }
 
-TEST_P(MtpLayouts, OfADenseModelEqualOneRankToo) {
+TEST_P(MtpLayouts, DenseModelsEqualOneRankToo) {
   RunConfig config = two_modules(GetParam());
   config.model.moe.num_experts = 0;
   const Trajectory one = run_engine(laid_out(config, {}), kSteps);
@@ -96,7 +96,7 @@ TEST_P(MtpLayouts, OfADenseModelEqualOneRankToo) {
   testing::expect_equal(one, run_engine(divided, kSteps), 1e-9, "a residual stream that ranks have whole");
 }
 
-TEST_P(MtpLayouts, GiveTheBitsOfOneRankInDeterministicMode) {
+TEST_P(MtpLayouts, DeterministicLayoutsHaveTheBitsOfOneRank) {
   RunConfig config = two_modules(GetParam());
   config.model.dtype = "float32";
   config.parallel.deterministic = true;
@@ -122,7 +122,7 @@ TEST_P(MtpLayouts, TakeThePlannedBytes) {
     }
 }
 
-TEST(Mtp, IsRefusedWhereItCannotBe) {
+TEST(Mtp, RefusesUnsupportedSettings) {
   const auto why = [](auto&& change) {
     RunConfig config = testing::small_config();
     config.model.mtp_num_layers = 1;

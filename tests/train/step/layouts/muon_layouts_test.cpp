@@ -1,4 +1,4 @@
-// Muon and NorMuon update whole matrices: neither their owners nor tensor parallelism change the result.
+// Muon and NorMuon update whole matrices; neither their owners nor tensor parallelism change the result.
 #include <gtest/gtest.h>
 
 #include "support/long_form.h"
@@ -56,7 +56,7 @@ TEST_P(MuonLayouts, EqualOneRankInFloat64) {
   EXPECT_NE(run_engine(adam, kSteps).weights, one.weights);
 }
 
-TEST_P(MuonLayouts, HaveTheBitsOfOneRankInDeterministicMode) {
+TEST_P(MuonLayouts, DeterministicLayoutsHaveTheBitsOfOneRank) {
   RunConfig config = recipe("bfloat16", GetParam());
   config.parallel.deterministic = true;
   expect_bits_of_one_rank(
@@ -65,7 +65,7 @@ TEST_P(MuonLayouts, HaveTheBitsOfOneRankInDeterministicMode) {
       kSteps);
 }
 
-TEST_P(MuonLayouts, RepeatOnEveryNumberOfThreads) {
+TEST_P(MuonLayouts, AreDeterministicOnAnyNumberOfThreads) {
   testing::expect_repeats(laid_out(recipe("bfloat16", GetParam()), {"shard=2,expert=2", kFsdp}), 3);
 }
 

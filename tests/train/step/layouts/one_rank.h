@@ -9,7 +9,8 @@
 
 namespace witan::testing {
 
-// compare(one, found, what) gets the steps of one rank, those of a layout, and its name. Returns the steps of one rank.
+// Calls compare(one, found, what) with the steps of one rank, those of a layout, and its name. Returns the steps of one
+// rank.
 using CompareSteps = std::function<void(const Trajectory& one, const Trajectory& found, const std::string& what)>;
 inline Trajectory compare_layouts(const RunConfig& config, const std::vector<LaidOut>& layouts, int64_t steps,
                                   const CompareSteps& compare, const MakeBatches& batches = own_batches) {
@@ -21,7 +22,7 @@ inline Trajectory compare_layouts(const RunConfig& config, const std::vector<Lai
   return one;
 }
 
-// For models in float64, whose steps differ between layouts by rounding alone.
+// For models in float64, whose steps differ between layouts only by rounding.
 inline void expect_nearly_equal(const Trajectory& one, const Trajectory& found, const std::string& what) {
   expect_equal(one, found, 1e-9, what);
 }
@@ -31,7 +32,7 @@ inline Trajectory expect_steps_of_one_rank(const RunConfig& config, const std::v
   return compare_layouts(config, layouts, steps, expect_nearly_equal, batches);
 }
 
-// In the planned memory, too.
+// Also compares the planned memory.
 inline Trajectory expect_planned_steps_of_one_rank(const RunConfig& config, const std::vector<LaidOut>& layouts,
                                                    int64_t steps, const MakeBatches& batches = own_batches) {
   const auto compare = [](const Trajectory& one, const Trajectory& found, const std::string& what) {
@@ -41,7 +42,7 @@ inline Trajectory expect_planned_steps_of_one_rank(const RunConfig& config, cons
   return compare_layouts(config, layouts, steps, compare, batches);
 }
 
-// In deterministic mode.
+// For deterministic mode: equal bits.
 inline Trajectory expect_bits_of_one_rank(const RunConfig& config, const std::vector<LaidOut>& layouts, int64_t steps,
                                           const MakeBatches& batches = own_batches) {
   const auto compare = [](const Trajectory& one, const Trajectory& found, const std::string&) {

@@ -1,4 +1,4 @@
-// Rows of packed samples: separate pieces of documents, tokens that are no targets, and padding.
+// Rows of packed samples: separate pieces of documents, tokens that are not targets, and padding.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace witan::testing {
 
 inline constexpr int64_t kPaddedLength = 16;  // the longest row without its padding
 
-// Row `sample` of the run has two pieces of documents, some of whose tokens are no targets, or one, or nothing at all.
+// Row `sample` of the run has two pieces of documents with some tokens that are not targets, or one piece, or nothing.
 inline void pad(Batch& batch, int64_t row, int64_t sample, int64_t length) {
   const int64_t real = std::array<int64_t, 6>{16, 9, 0, 13, 3, 6}[static_cast<size_t>(sample) % 6];
   const auto fill = [&](auto& values, int64_t at, auto value) {
@@ -28,7 +28,7 @@ inline void pad(Batch& batch, int64_t row, int64_t sample, int64_t length) {
   }
 }
 
-// The rows do not depend on seq_length, from kPaddedLength on, nor on the size of a micro-batch.
+// From kPaddedLength on, rows are independent of seq_length, and also of the micro-batch size.
 inline std::vector<Batch> padded_batches(const RunConfig& config, const Layout& layout, int rank, int64_t step) {
   RunConfig narrow = config;
   narrow.data.seq_length = kPaddedLength;

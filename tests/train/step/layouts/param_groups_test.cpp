@@ -19,8 +19,8 @@ using testing::Trajectory;
 const int64_t kSteps = testing::steps_of(3, 20);
 constexpr const char* kGradients = "optim_grads";
 
-// All kinds of parameters in groups, both optimizers with both policies; q_proj includes k_proj and v_proj, which lie
-// beside it.
+// Groups contain all kinds of parameters, and both optimizers have both policies; q_proj includes the adjacent k_proj
+// and v_proj.
 const char* const kGroups =
     R"([{match = "*.q_proj.*,*.o_proj.*", shard_by = "matrices", lr_mult = 2, weight_decay = 0.3},
   {kind = "experts", optimizer = "sgd", shard_by = "matrices", lr = 0.05, min_lr = 0.001},
@@ -63,11 +63,11 @@ TEST(ParamGroupLayouts, EqualOneRankInFloat64) {
   const Trajectory one = expect_steps_of_one_rank(config, kLayouts, kSteps);
   RunConfig plain = config;
   plain.optimizer.groups.clear();
-  EXPECT_NE(run_engine(plain, kSteps).weights, one.weights) << "the groups change nothing";
+  EXPECT_NE(run_engine(plain, kSteps).weights, one.weights) << "the groups have no effect";
 }
 
-// A tied embedding, biases and learned positions: a dense model, whose MLP's matrices have groups too.
-TEST(ParamGroupLayouts, OfADenseModelEqualOneRankInFloat64) {
+// A dense model with a tied embedding, biases and learned positions, whose MLP matrices have groups too.
+TEST(ParamGroupLayouts, DenseModelsEqualOneRankInFloat64) {
   RunConfig config = testing::gpt_run_config();
   config.model.dtype = "float64";
   config.parallel = {1, 1, 1};
@@ -90,7 +90,7 @@ TEST(ParamGroupLayouts, OfADenseModelEqualOneRankInFloat64) {
 class ParamGroupBits : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Dtypes, ParamGroupBits, ::testing::Values("float32", "bfloat16"));
 
-TEST_P(ParamGroupBits, AreThoseOfOneRankInDeterministicMode) {
+TEST_P(ParamGroupBits, EqualOneRankInDeterministicMode) {
   RunConfig config = recipe(GetParam());
   config.parallel.deterministic = true;
   expect_bits_of_one_rank(config,
@@ -106,7 +106,7 @@ TEST_P(ParamGroupBits, AreThoseOfOneRankInDeterministicMode) {
                           kSteps);
 }
 
-TEST(ParamGroupBits, RepeatOnEveryNumberOfThreads) {
+TEST(ParamGroupBits, RepeatOnAnyNumberOfThreads) {
   testing::expect_repeats(laid_out(recipe("bfloat16"), {"shard=2,expert=2", kFsdp}), 3);
 }
 

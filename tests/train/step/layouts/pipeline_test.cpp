@@ -1,4 +1,4 @@
-// Pipeline stages train as one model: the layout never changes the result.
+// Pipeline stages train like one model: the layout never changes the result.
 #include <gtest/gtest.h>
 
 #include "train/step/run_support.h"
@@ -30,7 +30,7 @@ void expect_equal(const Trajectory& a, const Trajectory& b, double tolerance) {
       ASSERT_NEAR(a.weights[i][j], b.weights[i][j], 10 * tolerance) << "parameter " << i << ", element " << j;
 }
 
-// A pipeline's settings; keys that are left out keep their values.
+// A pipeline's settings; missing keys keep their values.
 struct Cut {
   int64_t stages = 1, chunks = 0, first = 0, last = 0, ranks = 0, expert = 1;
 };
@@ -85,7 +85,7 @@ TEST(Pipeline, ExpertsAndTheirLossesEqualOneRankInFloat64) {
 }
 
 // Numbers of micro-batches that the stages do not divide, and fewer micro-batches than stages.
-TEST(Pipeline, AnyNumberOfMicroBatchesWillDo) {
+TEST(Pipeline, SupportsAnyNumberOfMicroBatches) {
   for (const int64_t micro_batches : {1, 3, 7}) {
     RunConfig config = layered_config(4);
     config.train.global_batch_size = micro_batches;

@@ -51,11 +51,11 @@ TEST_P(PreconditionedLayouts, EqualOneRankInFloat64) {
   const Trajectory one = expect_steps_of_one_rank(config, kLayouts, kSteps);
   RunConfig grafted = config;
   grafted.optimizer.precondition_frequency = 1000;
-  EXPECT_NE(run_engine(grafted, kSteps).weights, one.weights) << "preconditioners change nothing";
+  EXPECT_NE(run_engine(grafted, kSteps).weights, one.weights) << "preconditioners have no effect";
 }
 
-// The gradients of embeddings, routers, experts and shared keys do not have full rank: rounding, which differs between
-// layouts, must not choose the vectors of the missing directions.
+// Gradients of embeddings, routers, experts and shared keys do not have full rank: rounding, which differs between
+// layouts, must not determine the vectors of the missing directions.
 TEST(PreconditionedRuns, WithSoapEqualOneRankInFloat64) {
   for (const int64_t frequency : {1, 2})
     for (const int64_t experts : {0, 4}) {
@@ -65,7 +65,7 @@ TEST(PreconditionedRuns, WithSoapEqualOneRankInFloat64) {
       config.optimizer.optimizer = "soap";
       config.optimizer.shampoo_beta = 0.9;
       config.optimizer.precondition_frequency = frequency;
-      config.optimizer.max_preconditioner_dim = 100;  // above all sides, the vocabulary's too
+      config.optimizer.max_preconditioner_dim = 100;  // above all sides, including the vocabulary's
       config = laid_out(config, {});
       SCOPED_TRACE(cat(experts, " experts, bases every ", frequency));
       const Trajectory one = expect_steps_of_one_rank(config, kLayouts, kSteps);
@@ -75,10 +75,10 @@ TEST(PreconditionedRuns, WithSoapEqualOneRankInFloat64) {
     }
 }
 
-TEST(PreconditionedRuns, RepeatToTheBit) {
+TEST(PreconditionedRuns, RepeatBitwise) {
   RunConfig config = recipe("eigen");
   config.model.dtype = "float32";
-  config.train.check_states = true;  // factors are the same on tensor-parallel ranks
+  config.train.check_states = true;  // factors are equal on tensor-parallel ranks
   testing::expect_repeats(laid_out(config, {"shard=2,tensor=2,expert_tensor=1"}), kSteps);
 }
 

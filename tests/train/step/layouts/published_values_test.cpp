@@ -17,7 +17,7 @@ struct Seen {
   std::vector<double> figures;
   std::vector<int32_t> text;
   std::vector<std::byte> state;
-  double sent_to_look = 0;  // bytes of values, in the first evaluation
+  double sent_to_look = 0;  // bytes of values in the first evaluation
   bool operator==(const Seen& other) const {
     return figures == other.figures && text == other.text && state == other.state;
   }
@@ -63,7 +63,7 @@ Seen looked_at(const RunConfig& config) {
   return last;
 }
 
-TEST(PublishedValues, WhoeverReadsThemAfterAStepSeesThemWhole) {
+TEST(PublishedValues, AreCompleteForReadersAfterAStep) {
   for (const char* dtype : {"float32", "bfloat16"})
     for (const char* strategy : {"optim", "optim_grads"}) {
       RunConfig config = sharded_config(4, 2, 1);
@@ -73,7 +73,7 @@ TEST(PublishedValues, WhoeverReadsThemAfterAStepSeesThemWhole) {
       config.parallel.overlap_param_gather = false;
       const Seen at_once = looked_at(config);
       EXPECT_TRUE(later == at_once) << dtype << ", " << strategy;
-      EXPECT_GT(later.sent_to_look, 0) << "they came with the step: nothing is shown";
+      EXPECT_GT(later.sent_to_look, 0) << "the values came with the step, so the test proves nothing";
       EXPECT_EQ(at_once.sent_to_look, 0);
     }
 }

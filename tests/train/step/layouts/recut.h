@@ -1,4 +1,4 @@
-// The samples of a step, cut into micro-batches of any size.
+// The samples of a step, split into micro-batches of any size.
 #pragma once
 
 #include <vector>
@@ -19,7 +19,7 @@ inline void append(Batch& to, const Batch& sample) {
   join(to.loss_mask, sample.loss_mask);
 }
 
-// For run_engine: sample i of a step does not depend on the size of its micro-batch.
+// For run_engine: sample i of a step is independent of the micro-batch size.
 inline std::vector<Batch> recut(const RunConfig& config, const Layout& layout, int rank, int64_t step) {
   RunConfig single = config;
   single.train.micro_batch_size = 1;

@@ -51,7 +51,7 @@ TEST_P(RouterLayouts, GiveFullRowsOneResult) {
   expect_one_result(router_recipe(), testing::own_batches);
 }
 
-TEST_P(RouterLayouts, GivePaddedRowsOfPackedDocumentsOneResult) {
+TEST_P(RouterLayouts, GivePaddedRowsOneResult) {
   RunConfig config = router_recipe();
   config.data.data_packing = "best_fit";
   expect_one_result(config, padded_batches);

@@ -10,7 +10,7 @@ namespace {
 using testing::run_engine;
 using testing::Trajectory;
 
-// All sizes that a tensor axis divides evenly are divisible by 4; the vocabulary is not.
+// All sizes that a tensor axis must divide evenly are divisible by 4; the vocabulary is not.
 RunConfig dense_config() {
   RunConfig config = testing::small_config();
   config.model.dtype = "float64";
@@ -62,22 +62,22 @@ void expect_layouts(const RunConfig& config, const std::vector<Of>& layouts, int
 
 const std::vector<Of> kEach = {{2, 2}, {4, 4, true}, {4, 2, true, false, true}};
 
-TEST(TensorLayouts, ADenseModelEqualsOneRank) {
+TEST(TensorLayouts, DenseModelsEqualOneRank) {
   expect_layouts(dense_config(),
                  {{2, 2}, {4, 4}, {2, 2, true}, {4, 4, true}, {2, 2, false, false}, {4, 4, true, false}}, 20);
 }
 
-TEST(TensorLayouts, ReplicasAndADistributedOptimizerToo) {
+TEST(TensorLayouts, ReplicasAndADistributedOptimizerEqualOneRank) {
   expect_layouts(dense_config(), {{4, 2}, {4, 2, true}, {4, 2, false, true, true}, {8, 4, true, false, true}});
 }
 
-TEST(TensorLayouts, AnUntiedHead) {
+TEST(TensorLayouts, AnUntiedHeadEqualsOneRank) {
   RunConfig config = dense_config();
   config.model.untie_embeddings_and_output_weights = true;
   expect_layouts(config, kEach);
 }
 
-TEST(TensorLayouts, BiasesLearnedPositionsAndLayerNorm) {
+TEST(TensorLayouts, BiasesLearnedPositionsAndLayerNormEqualOneRank) {
   RunConfig config = testing::gpt_run_config();
   config.model.dtype = "float64";
   config.model.attention.max_position_embeddings = 13;
@@ -86,8 +86,8 @@ TEST(TensorLayouts, BiasesLearnedPositionsAndLayerNorm) {
   expect_layouts(config, kEach);
 }
 
-// More ranks than query groups: several ranks share keys and values, whose channels they divide.
-TEST(TensorLayouts, RanksThatShareAGroupOfQueriesEqualOneRank) {
+// There are more ranks than query groups: several ranks share keys and values and divide their channels.
+TEST(TensorLayouts, RanksThatShareAQueryGroupEqualOneRank) {
   for (const int64_t groups : {1, 2}) {
     SCOPED_TRACE(cat(groups, " groups"));
     RunConfig config = dense_config();
@@ -109,7 +109,7 @@ TEST(TensorLayouts, RanksThatShareAGroupOfQueriesEqualOneRank) {
 }
 
 // Runs of one layout have the same bits on any number of threads; they differ from those of one rank.
-TEST(TensorLayouts, DeterministicRunsOfALayoutRepeatToTheBit) {
+TEST(TensorLayouts, DeterministicRunsOfALayoutRepeatBitwise) {
   for (const char* dtype : {"float32", "bfloat16"}) {
     RunConfig config = dense_config();
     config.model.moe.num_experts = 8;
@@ -122,8 +122,8 @@ TEST(TensorLayouts, DeterministicRunsOfALayoutRepeatToTheBit) {
   }
 }
 
-// The vocabulary is divided as evenly as possible; neither that nor padding rows of the table change the model.
-TEST(TensorLayouts, AnyVocabularyEqualsThatOfOneRank) {
+// The vocabulary is divided as evenly as possible; neither that nor padding rows of the embedding change the model.
+TEST(TensorLayouts, AnyVocabularyEqualsOneRank) {
   for (const char* method : {"normal", "torch"})
     for (const bool untied : {false, true})
       for (const int64_t words : {97, 289}) {
@@ -144,8 +144,8 @@ TEST(TensorLayouts, AnyVocabularyEqualsThatOfOneRank) {
       }
 }
 
-// 65536 elements, which are one chunk of the gradient norm and of sharding, and 65568, which are two.
-TEST(TensorLayouts, RanksMayHaveMoreChunksOfWordsThanOthers) {
+// 65536 elements are one chunk of the gradient norm and of sharding, and 65568 are two.
+TEST(TensorLayouts, RanksMayHaveDifferentNumbersOfVocabularyChunks) {
   RunConfig config = dense_config();
   config.model.vocab_size = 2 * 2048 + 1;
   config.train.check_states = true;
@@ -162,7 +162,7 @@ TEST(TensorLayouts, RanksMayHaveMoreChunksOfWordsThanOthers) {
   }
 }
 
-TEST(TensorLayouts, WhatBackwardComputesAgain) {
+TEST(TensorLayouts, RecomputationEqualsOneRank) {
   for (const char* granularity : {"selective", "full"}) {
     RunConfig config = dense_config();
     config.model.recompute_granularity = granularity;
@@ -171,7 +171,7 @@ TEST(TensorLayouts, WhatBackwardComputesAgain) {
   }
 }
 
-TEST(TensorLayouts, PyTorchsInitialValues) {
+TEST(TensorLayouts, TorchsInitialValuesEqualOneRank) {
   RunConfig config = dense_config();
   config.model.init_method = "torch";
   expect_layouts(config, kEach, 3);
@@ -184,7 +184,7 @@ RunConfig moe_config() {
   return config;
 }
 
-TEST(TensorLayouts, AModelOfExpertsEqualsOneRank) {
+TEST(TensorLayouts, ModelsWithExpertsEqualOneRank) {
   expect_layouts(moe_config(),
                  {
                      {.ranks = 2, .tensor = 2, .sequence_parallel = true, .expert_tensor = 1},
@@ -194,7 +194,7 @@ TEST(TensorLayouts, AModelOfExpertsEqualsOneRank) {
                  12);
 }
 
-TEST(TensorLayouts, ExpertsFoldOverTheOtherAxes) {
+TEST(TensorLayouts, ExpertsMayUseRanksOfOtherAxes) {
   expect_layouts(
       moe_config(),
       {
@@ -207,14 +207,14 @@ TEST(TensorLayouts, ExpertsFoldOverTheOtherAxes) {
       4);
 }
 
-TEST(TensorLayouts, AnExpertsCapacityIsThatOfTheWholeMicroBatch) {
+TEST(TensorLayouts, AnExpertsCapacityCoversTheWholeMicroBatch) {
   for (const char* policy : {"probs", "position"}) {
     RunConfig config = moe_config();
     config.model.moe.moe_expert_capacity_factor = 0.75;
     config.model.moe.moe_token_drop_policy = policy;
     config.model.recompute_granularity = "full";
     const Trajectory one = run_engine(config, 3);
-    for (const double share : one.dropped) EXPECT_GT(share, 0) << "nothing was dropped: nothing is shown";
+    for (const double share : one.dropped) EXPECT_GT(share, 0) << "no token was dropped, so the test proves nothing";
     const Trajectory four = run_engine(
         divided(config, {.ranks = 4, .tensor = 2, .sequence_parallel = true, .expert = 2, .expert_tensor = 2}), 3);
     expect_equal(one, four);
@@ -222,7 +222,7 @@ TEST(TensorLayouts, AnExpertsCapacityIsThatOfTheWholeMicroBatch) {
   }
 }
 
-TEST(TensorLayouts, DropoutIsThatOfOneRank) {
+TEST(TensorLayouts, DropoutEqualsOneRank) {
   for (RunConfig config : {dense_config(), moe_config()}) {
     const Trajectory kept = run_engine(config, 1);
     testing::drop(config);
@@ -237,7 +237,7 @@ TEST(TensorLayouts, DropoutIsThatOfOneRank) {
   expect_layouts(config, {{.ranks = 2, .tensor = 2}}, 3);
 }
 
-TEST(TensorLayouts, ThePlanKnowsTheMemory) {
+TEST(TensorLayouts, PlansMatchTheMemory) {
   const auto expect_planned = [](RunConfig config, const Of& of) {
     config.train.sample_tokens = 0;
     const RunConfig run = divided(config, of);
@@ -257,7 +257,7 @@ TEST(TensorLayouts, ThePlanKnowsTheMemory) {
   }
 }
 
-TEST(TensorLayouts, WhatIsHeldAlikeStaysAlike) {
+TEST(TensorLayouts, ReplicatedValuesStayEqual) {
   RunConfig config = moe_config();
   config.train.check_states = true;
   config.model.recompute_granularity = "selective";
@@ -270,14 +270,14 @@ TEST(TensorLayouts, WhatIsHeldAlikeStaysAlike) {
   expect_equal(run_engine(config, 2), run_engine(divided(config, of), 2));
 }
 
-TEST(TensorLayouts, ExpertsNeedTokensOfEachRanksOwn) {
+TEST(TensorLayouts, ExpertsRequireSequenceParallelism) {
   const RunConfig config = divided(moe_config(), {2, 2});
   EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(); }),
             "tensor_model_parallel_size = 2 with num_experts = 8 needs sequence_parallel = true, so that each rank "
             "dispatches different tokens to the experts");
 }
 
-TEST(TensorLayouts, SizesThatDoNotDivideAreRefused) {
+TEST(TensorLayouts, RefusesIndivisibleSizes) {
   const auto refused = [](const std::function<void(RunConfig&)>& change) {
     RunConfig config = divided(dense_config(), {4, 4});
     change(config);
