@@ -1,4 +1,4 @@
-// Helpers for the folders of tiny models that transformers made (tests/golden/convert/make_golden.py).
+// Helpers for folders of tiny models created by transformers (tests/golden/convert/make_golden.py).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ inline fs::path golden(const std::string& model) {
   return fs::path(WITAN_SOURCE_DIR) / "tests/golden/convert" / model;
 }
 
-// The golden folders, by name: a new one is tested without being listed.
+// The golden folders by name: new ones are tested without being listed.
 inline std::vector<std::string> golden_models() {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(golden("")))
@@ -30,7 +30,7 @@ inline std::vector<std::string> golden_models() {
   return names;
 }
 
-// These names, and the model types of all architectures.
+// These names and the model types of all architectures.
 inline std::vector<std::string> architecture_names(std::vector<std::string> more = {}) {
   for (const Architecture& one : architectures()) more.emplace_back(one.model_type);
   return more;

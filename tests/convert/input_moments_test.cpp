@@ -39,7 +39,7 @@ std::vector<int64_t> numbers(int64_t count) {
   return all;
 }
 
-TEST(InputMoments, OfAMatrixAddUpOverItsProducts) {
+TEST(InputMoments, AreSummedOverTheProductsOfAMatrix) {
   Rank rank;
   const auto w = parameter(rank, "w_proj.weight", {5, 12}), other = parameter(rank, "head.weight", {5, 12});
   InputMoments moments({w.get()}, rank.pool);
@@ -57,7 +57,7 @@ TEST(InputMoments, OfAMatrixAddUpOverItsProducts) {
   EXPECT_TRUE(moments.of("head.weight", 0).empty());
 }
 
-TEST(InputMoments, OfMatricesInOneProductAreShared) {
+TEST(InputMoments, MatricesOfOneProductShareThem) {
   Rank rank;
   const Tensor place = rank.stream.empty({9, 12}, DType::bf16);
   const auto q = parameter(rank, "q_proj.weight", {4, 12}, place.narrow(0, 0, 4)),
@@ -72,8 +72,8 @@ TEST(InputMoments, OfMatricesInOneProductAreShared) {
   EXPECT_EQ(moments.of("q_proj.weight", 0).data(), moments.of("k_proj.weight", 0).data());
 }
 
-// Rows of a pool, and rows that are gathered from tokens. An expert without rows has no moments.
-TEST(InputMoments, OfExpertsAreThoseOfTheirRows) {
+// Rows of a receive buffer, and rows gathered from tokens. An expert without rows has no moments.
+TEST(InputMoments, ExpertsUseOnlyTheirRows) {
   Rank rank;
   const auto w = parameter(rank, "experts.up_proj", {3, 8, 16});
   const RowGroups groups{rank.tensor<int64_t>({3}, {6, 0, 1}), rank.tensor<int64_t>({3}, {4, 0, 3})};

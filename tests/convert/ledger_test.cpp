@@ -24,7 +24,7 @@ Ledger some_ledger() {
   return ledger;
 }
 
-TEST(Ledger, IsReadAsItWasWritten) {
+TEST(Ledger, RoundTrips) {
   const std::string text = some_ledger().text();
   const Ledger again = parse_ledger(text, "ledger.json");
   EXPECT_EQ(again.text(), text);
@@ -32,14 +32,14 @@ TEST(Ledger, IsReadAsItWasWritten) {
   EXPECT_TRUE(again.style.bare && again.style.tied_copy);
 }
 
-TEST(Ledger, SaysWhatWentWhere) {
+TEST(Ledger, RecordsSourceAndDestination) {
   const std::string summary = some_ledger().summary();
   EXPECT_THAT(summary, HasSubstr("2 tensors of hf, 10 elements (BF16, U8), 16 B"));
   EXPECT_THAT(summary, HasSubstr("mask: computed"));
   EXPECT_THAT(summary, HasSubstr("1 of 2 tensors were written; the other 1 is explained above"));
 }
 
-TEST(Ledger, DamageIsNamed) {
+TEST(Ledger, ErrorsNameDamage) {
   const std::string text = some_ledger().text();
   for (size_t length = 0; length + 2 < text.size(); length += 1 + text.size() / 50)
     EXPECT_THROW(parse_ledger(text.substr(0, length), "ledger.json"), Error) << length;

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A box of sizes [2, 3, 4] whose `to` is [2, 3, 4] and whose `from` is [4, 2, 3].
+// A box of sizes [2, 3, 4] with `to` of [2, 3, 4] and `from` of [4, 2, 3].
 SharedBox turned() {
   SharedBox box;
   box.sizes = {1, 2, 3, 4};
@@ -24,7 +24,7 @@ SharedBox turned() {
   return box;
 }
 
-// The elements [first, first + count) of a link whose source has its own numbers as elements.
+// The elements [first, first + count) of a link whose source elements are their own indices.
 std::vector<float> gathered(const Link& link, int64_t first, int64_t count, int64_t of_source) {
   std::vector<float> numbers(static_cast<size_t>(of_source)), out(static_cast<size_t>(count), -1);
   std::iota(numbers.begin(), numbers.end(), 0.0F);
@@ -34,7 +34,7 @@ std::vector<float> gathered(const Link& link, int64_t first, int64_t count, int6
   return out;
 }
 
-TEST(Links, EveryStretchIsGatheredAsTheBoxSays) {
+TEST(Links, EveryRangeIsGatheredAsTheBoxDefines) {
   const Link link{"a", {2, 3, 4}, {turned()}};
   const Link inverse{"b", {4, 2, 3}, {turned().inverse()}};
   for (int64_t first = 0; first < 24; ++first)
@@ -49,7 +49,7 @@ TEST(Links, EveryStretchIsGatheredAsTheBoxSays) {
     }
 }
 
-TEST(Links, WhatIsOneRunOnBothSidesIsJoined) {
+TEST(Links, JoinsContiguousRuns) {
   SharedBox box;
   box.sizes = {2, 3, 4, 5};
   box.to = {"a", 7, {60, 20, 5, 1}};
@@ -69,7 +69,7 @@ TEST(Links, PaddingIsZero) {
   check_cover(link, "here");
 }
 
-TEST(Links, HolesAndOverlapsAreFound) {
+TEST(Links, FindsHolesAndOverlaps) {
   const auto box = [](int64_t first, int64_t count) {
     SharedBox one;
     one.sizes = {1, 1, 1, count};
@@ -86,8 +86,8 @@ TEST(Links, HolesAndOverlapsAreFound) {
   EXPECT_THAT(error({"a", {8}, {box(0, 9)}}), HasSubstr("is beyond its end"));
 }
 
-// [E, 2 F, D] of gpt-oss's [E, D, 2 F], where gate and up take turns.
-TEST(Links, GateAndUpThatTakeTurnsAreParted) {
+// [E, 2 F, D] from gpt-oss's [E, D, 2 F], where gate and up alternate.
+TEST(Links, SeparatesInterleavedGateAndUp) {
   const int64_t E = 3, F = 2, D = 5;
   const std::vector<ModelTensor> tensors = {{"layers.4.moe.experts.gate_up_proj", {E, 2 * F, D}, DType::f32, true}};
   const NameStyle style{ExpertStorage::fused};
@@ -107,8 +107,8 @@ TEST(Links, GateAndUpThatTakeTurnsAreParted) {
   check_cover(back[0], "inverse");
 }
 
-// Queries, keys and values are thirds of GPT-2's one matrix, which is [in, out].
-TEST(Links, Gpt2sMatrixHoldsThree) {
+// Queries, keys and values are thirds of GPT-2's single matrix, which is [in, out].
+TEST(Links, SplitsGpt2sJoinedMatrix) {
   const int64_t D = 4;
   std::vector<ModelTensor> tensors;
   for (const char* name : {"q", "k", "v"})
@@ -127,8 +127,8 @@ TEST(Links, Gpt2sMatrixHoldsThree) {
   check_cover(inverse_links(links, others)[0], "inverse");
 }
 
-// Rows of Qwen3-Next's joined projection: of each head of keys its queries, keys, values and gates.
-TEST(Links, HeadsOfJoinedProjectionsTakeTurns) {
+// Rows of Qwen3-Next's joined projection: queries, keys, values and gates for each key head.
+TEST(Links, SplitsJoinedProjectionsByHead) {
   const int64_t G = 2, r = 3, dk = 2, dv = 4, D = 5;
   ModelConfig model;
   model.linear_attention.linear_num_key_heads = G;
@@ -159,7 +159,7 @@ TEST(Links, HeadsOfJoinedProjectionsTakeTurns) {
               HasSubstr("layers.0.gated_delta.q_proj.weight has 4 rows, which 3 heads do not divide"));
 }
 
-TEST(Links, ValuesAreMappedBothWays) {
+TEST(Links, MapsValuesBothWays) {
   SharedBox box;
   box.sizes = {1, 1, 1, 3};
   box.to = {"a", 0, {0, 0, 0, 1}};
@@ -175,7 +175,7 @@ TEST(Links, ValuesAreMappedBothWays) {
   EXPECT_NEAR(mapped(inverse_of(ValueMap::minus_exp), mapped(ValueMap::minus_exp, 2.5)), 2.5, 1e-15);
 }
 
-TEST(Links, WhatAnArchitectureHasNoPlaceForIsRefused) {
+TEST(Links, RefusesWhatTheArchitectureCannotStore) {
   const std::string message = test::message_of<ConfigError>([] {
     link_model(*find_architecture("llama"), {}, {{"layers.0.moe.router.weight", {4, 8}}}, {});
   });
@@ -183,7 +183,7 @@ TEST(Links, WhatAnArchitectureHasNoPlaceForIsRefused) {
   EXPECT_THAT(message, HasSubstr("llama has no place for"));
 }
 
-TEST(Links, MasksAreComputed) {
+TEST(Links, ComputesMasks) {
   const Architecture& gpt2 = *find_architecture("gpt2");
   for (const char* name : {"h.3.attn.bias", "transformer.h.11.attn.masked_bias"}) EXPECT_TRUE(is_computed(gpt2, name));
   for (const char* name : {"h.3.attn.c_attn.bias", "h.x.attn.bias", "h..attn.bias"})

@@ -1,4 +1,4 @@
-// Rotary positions of config.json whose layers rotate in two ways (OLMo 3), in all spellings that transformers has had.
+// Rotary positions of configurations with two kinds of layers (OLMo 3), in all spellings that transformers has used.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ const Json& stretched() {
   return yarn;
 }
 
-TEST(HfRope, LayersWithAWindowRotateAsBeforeTheContextWasStretched) {
+TEST(HfRope, WindowedLayersUseUnscaledFrequencies) {
   const ModelConfig model = olmo3();
   EXPECT_EQ(model.attention.window_size, "5,0");
   EXPECT_EQ(model.attention.rope_scaling_type, "yarn");
@@ -56,8 +56,8 @@ TEST(HfRope, LayersWithAWindowRotateAsBeforeTheContextWasStretched) {
   EXPECT_DOUBLE_EQ(rotation_of(layers[3].mixer).scaling.magnitude, 0.1 * std::log(4.0) + 1);
 }
 
-// As in the released models, whose rope_theta is the default, so that versions of transformers agree on it.
-TEST(HfRope, RopeScalingIsOfLayersWithFullAttention) {
+// As in the released models, rope_theta has the default value, on which versions of transformers agree.
+TEST(HfRope, RopeScalingAppliesToFullAttention) {
   Json scaling = olmo3_with()["rope_parameters"]["full_attention"];
   scaling.erase("rope_theta");
   const ModelConfig before = olmo3({{"rope_parameters", nullptr}, {"rope_theta", 5e5}, {"rope_scaling", scaling}});
@@ -75,7 +75,7 @@ TEST(HfRope, RopeScalingIsOfLayersWithFullAttention) {
   EXPECT_EQ(olmo3({{"rope_parameters", nullptr}}).attention.rotary_base, 5e5) << "Olmo3Config's";
 }
 
-TEST(HfRope, LayersWithAWindowMayHaveAnotherBase) {
+TEST(HfRope, WindowedLayersMayHaveAnotherBase) {
   const AttentionConfig other = olmo3(rope_of_types(stretched(), {{"rope_theta", 300.0}})).attention;
   EXPECT_EQ(other.rotary_base, 1e4);
   EXPECT_EQ(other.window_rotary_base, 300);
@@ -85,11 +85,11 @@ TEST(HfRope, LayersWithAWindowMayHaveAnotherBase) {
   EXPECT_TRUE(alike.window_rope_scaling);
   EXPECT_EQ(alike.rope_scaling_type, "yarn");
   const AttentionConfig one = olmo3({{"rope_parameters", {{"full_attention", stretched()}}}}).attention;
-  EXPECT_EQ(one.window_rotary_base, 5e5) << "Olmo3Config's, where the file has none";
+  EXPECT_EQ(one.window_rotary_base, 5e5) << "Olmo3Config's default";
 }
 
 // If all layers have one type, that type's positions apply.
-TEST(HfRope, TheTypeThatNoLayerHasSaysNothing) {
+TEST(HfRope, PositionsOfUnusedLayerTypesAreIgnored) {
   const Json types = rope_of_types(stretched(), {{"rope_theta", 300.0}});
   const auto of_layers = [&](const char* type) {
     Json changes = types;
@@ -107,14 +107,15 @@ TEST(HfRope, TheTypeThatNoLayerHasSaysNothing) {
   }
 }
 
-TEST(HfRope, WhatWitanCannotSayOfTwoTypesIsRefused) {
+TEST(HfRope, RefusesUnsupportedCombinations) {
   EXPECT_THAT(olmo3_refusal({{"rope_parameters", stretched()}}),
               HasSubstr("rope_parameters = {\"factor\":4.0,\"rope_theta\":10000.0,\"rope_type\":\"yarn\"}: this "
                         "architecture has them for each type of layers, full_attention and sliding_attention"));
   EXPECT_THAT(
       olmo3_refusal({{"rope_parameters", {{"full_attention", stretched()}, {"chunked_attention", stretched()}}}}),
       HasSubstr("rope_parameters: chunked_attention = "));
-  EXPECT_THAT(olmo3_refusal({{"rope_scaling", stretched()}}), HasSubstr("rope_scaling = ")) << "beside rope_parameters";
+  EXPECT_THAT(olmo3_refusal({{"rope_scaling", stretched()}}), HasSubstr("rope_scaling = "))
+      << "in addition to rope_parameters";
   Json other = stretched();
   other["factor"] = 2.0;
   EXPECT_THAT(
@@ -131,8 +132,8 @@ TEST(HfRope, WhatWitanCannotSayOfTwoTypesIsRefused) {
               HasSubstr("config.json: truncate = false: models of this type round YaRN's bounds"));
 }
 
-// transformers' models of these types ignore the key if frequencies are not stretched, and fail if they are.
-TEST(HfRope, AShareOfChannelsIsRefusedAsTransformersRotatesAll) {
+// transformers' models of these types ignore the key for unscaled frequencies, and fail for scaled ones.
+TEST(HfRope, RefusesPartialRotationThatTransformersIgnores) {
   const Json partial = {{"rope_theta", 1e4}, {"partial_rotary_factor", 0.5}};
   const std::string why = "partial_rotary_factor = 0.5: transformers' models of this type rotate every channel";
   EXPECT_THAT(olmo3_refusal(rope_of_types(stretched(), partial)), HasSubstr("sliding_attention: " + why));
@@ -155,8 +156,8 @@ TEST(HfRope, AShareOfChannelsIsRefusedAsTransformersRotatesAll) {
   }
 }
 
-// Phi-3's spelling has the type "su", the original context beside the object, and no factor.
-TEST(HfRope, LongRopesFactorIsThatOfTheContexts) {
+// Phi-3 uses the type "su", stores the original context outside of the object, and has no factor.
+TEST(HfRope, LongRopesFactorIsTheRatioOfContexts) {
   const auto longrope = [](const Json& changes) {
     Json config = Json::parse(read_file(testing::golden("llama") / kHfConfig));
     config.update(changes);
@@ -166,15 +167,15 @@ TEST(HfRope, LongRopesFactorIsThatOfTheContexts) {
   const AttentionConfig phi3 =
       longrope({{"rope_scaling", lists}, {"rope_parameters", nullptr}, {"original_max_position_embeddings", 32}});
   EXPECT_EQ(phi3.rope_scaling_type, "longrope");
-  EXPECT_EQ(phi3.rotary_scaling_factor, 4) << "128 positions of 32";
+  EXPECT_EQ(phi3.rotary_scaling_factor, 4) << "128 positions from 32";
   EXPECT_EQ(phi3.original_max_position_embeddings, 32);
   EXPECT_EQ(phi3.rope_short_factors, "[1.0,1.5]");
   EXPECT_EQ(phi3.rope_long_factors, "[2.0,8.0]");
   EXPECT_EQ(phi3.rope_attention_factor, 0);
 }
 
-// Dynamic frequencies change beyond max_position_embeddings, whatever the file gives as the original context.
-TEST(HfRope, DynamicScalingBeginsWhereTheContextEnds) {
+// Dynamic frequencies change beyond max_position_embeddings, whatever original context the file gives.
+TEST(HfRope, DynamicScalingStartsAtTheContextLength) {
   Json config = Json::parse(read_file(testing::golden("llama") / kHfConfig));
   const Json dynamic = {{"rope_type", "dynamic"}, {"factor", 2.0}};
   config["rope_parameters"] = dynamic;
@@ -183,11 +184,11 @@ TEST(HfRope, DynamicScalingBeginsWhereTheContextEnds) {
   config["rope_parameters"]["original_max_position_embeddings"] = 32;
   EXPECT_THAT(differences(read_hf_config(config.dump(), "config.json").model, model), IsEmpty());
   const Json written = Json::parse(write_hf_config(*find_architecture("llama"), model, 4096, "float32"));
-  EXPECT_EQ(written["max_position_embeddings"], 128) << "a model that was trained on more positions has no more";
+  EXPECT_EQ(written["max_position_embeddings"], 128) << "a model trained on more positions needs no more";
 }
 
-// transformers reads the original context beside the object, and other programs within it.
-TEST(HfRope, PhisContextBeforeIsWrittenInBothPlaces) {
+// transformers reads the original context outside of the object, and other programs inside it.
+TEST(HfRope, PhisOriginalContextIsWrittenInBothPlaces) {
   const HfModel hf = read_hf_config(read_file(testing::golden("phi3_longrope") / kHfConfig), "config.json");
   const Json written = Json::parse(write_hf_config(*hf.architecture, hf.model, hf.positions, "float32"));
   EXPECT_EQ(written["original_max_position_embeddings"], 256);
@@ -195,7 +196,7 @@ TEST(HfRope, PhisContextBeforeIsWrittenInBothPlaces) {
 }
 
 // attention_factor as an mscale: (factor - 1) / (0.1 ln 4).
-TEST(HfRope, AnAttentionFactorIsAnMscale) {
+TEST(HfRope, AttentionFactorsAreMscales) {
   const auto with_factor = [](const Json& factor, const Json& more = Json::object()) {
     Json full = stretched();
     full["attention_factor"] = factor;
@@ -212,8 +213,8 @@ TEST(HfRope, AnAttentionFactorIsAnMscale) {
               HasSubstr("attention_factor = 1.2: Witan computes this factor"));
 }
 
-// The file is read by transformers, and by Witan as the same model.
-TEST(HfRope, IsWrittenForEachTypeOfLayers) {
+// transformers can read the file, and Witan reads it as the same model.
+TEST(HfRope, PositionsAreWrittenForEachLayerType) {
   ModelConfig model = olmo3();
   model.attention.mscale = 0.707;
   model.attention.window_rotary_base = 300;

@@ -65,8 +65,8 @@ TEST_P(GgmlBlocks, HaveTheSizesOfTheType) {
   EXPECT_LE(codec().block, kLargestBlock);
 }
 
-// tests/golden/gguf/make_blocks.py.
-TEST_P(GgmlBlocks, HaveTheValuesOfThePythonPackage) {
+// Expected values: tests/golden/gguf/make_blocks.py.
+TEST_P(GgmlBlocks, MatchThePythonPackage) {
   const std::string golden = cat(WITAN_SOURCE_DIR, "/tests/golden/gguf/blocks/", name_of(GetParam()));
   const std::string blocks = read_file(golden + ".blocks"), floats = read_file(golden + ".f32");
   std::vector<std::byte> bytes(blocks.size());
@@ -79,9 +79,9 @@ TEST_P(GgmlBlocks, HaveTheValuesOfThePythonPackage) {
   for (size_t i = 0; i < some.size(); ++i) EXPECT_EQ(some[i], expected[3 + 7 * i]);
 }
 
-// Bounds of the relative error for normal values, which are a fifth above what was seen; llama.cpp's own quantisers
-// have 0.043 (Q5_0), 0.0054, 0.0715, 0.0362, 0.0178 and 0.114.
-TEST_P(GgmlBlocks, HoldNormalValuesWithTheErrorOfTheirBits) {
+// Bounds on the relative error for normal values, a fifth above the observed ones; llama.cpp's own quantisers have
+// 0.043 (Q5_0), 0.0054, 0.0715, 0.0362, 0.0178 and 0.114.
+TEST_P(GgmlBlocks, NormalValuesHaveTheErrorOfTheirBits) {
   const std::map<Element, double> bounds = {{Element::q5_0, 0.049}, {Element::q8_0, 0.0065}, {Element::q4_k, 0.085},
                                             {Element::q5_k, 0.042}, {Element::q6_k, 0.021},  {Element::mxfp4, 0.134}};
   for (const float scale : {0.02F, 3.0F}) {
@@ -95,16 +95,16 @@ TEST_P(GgmlBlocks, HoldNormalValuesWithTheErrorOfTheirBits) {
   }
 }
 
-TEST_P(GgmlBlocks, AreTheSameWhateverTheThreads) {
+TEST_P(GgmlBlocks, AreIndependentOfThreads) {
   const std::vector<float> values = normal_values(200 * 256, 0.1F);
   const Quantised one = quantised(GetParam(), values, 1), three = quantised(GetParam(), values, 3);
   EXPECT_EQ(one.blocks, three.blocks);
   EXPECT_EQ(one.error.squared_error, three.error.squared_error);
 }
 
-// Zeros, equal values of either sign, one value among zeros, the largest and the smallest: nothing becomes NaN or
-// larger than it was by more than the coarsest step.
-TEST_P(GgmlBlocks, HoldWhatIsOutOfTheOrdinary) {
+// Zeros, equal values of either sign, a single nonzero value, the largest and the smallest: none becomes NaN or grows
+// by more than the coarsest step.
+TEST_P(GgmlBlocks, HandleSpecialValues) {
   std::vector<float> values(8 * 256, 0.0F);
   const auto fill = [&](size_t block, float value) { std::fill_n(values.begin() + block * 256, 256, value); };
   fill(1, 0.5F);
@@ -116,7 +116,7 @@ TEST_P(GgmlBlocks, HoldWhatIsOutOfTheOrdinary) {
   values[7 * 256] = -1e-3F;
   const Quantised made = quantised(GetParam(), values);
   for (size_t i = 0; i < values.size(); ++i) {
-    float largest = 0;  // of the block, however large blocks are
+    float largest = 0;  // for any block size
     for (size_t k = i / 256 * 256; k < (i / 256 + 1) * 256; ++k) largest = std::max(largest, std::fabs(values[k]));
     ASSERT_TRUE(std::isfinite(made.values[i])) << i;
     ASSERT_NEAR(made.values[i], values[i], 0.35F * std::fabs(values[i]) + 0.01F * largest + 1e-29F) << i;
@@ -126,8 +126,8 @@ TEST_P(GgmlBlocks, HoldWhatIsOutOfTheOrdinary) {
 INSTANTIATE_TEST_SUITE_P(Types, GgmlBlocks, ::testing::ValuesIn(kTypes),
                          [](const auto& type) { return std::string(name_of(type.param)); });
 
-// gguf.quants.quantize([i * 0.37 - 5 for i in 0 … 31], Q8_0) of gguf 0.19 for Python.
-TEST(Q8Blocks, AreThePythonPackages) {
+// Expected: gguf.quants.quantize([i * 0.37 - 5 for i in 0 … 31], Q8_0) of gguf 0.19 for Python.
+TEST(Q8Blocks, MatchThePythonPackage) {
   static constexpr std::array<int, 34> kExpected = {133, 42,  158, 165, 172, 180, 187, 194, 201, 209, 216, 223,
                                                     230, 238, 245, 252, 4,   11,  18,  25,  33,  40,  47,  54,
                                                     62,  69,  76,  83,  91,  98,  105, 112, 120, 127};
@@ -137,7 +137,7 @@ TEST(Q8Blocks, AreThePythonPackages) {
   for (size_t i = 0; i < blocks.size(); ++i) EXPECT_EQ(static_cast<int>(blocks[i]), kExpected[i]) << i;
 }
 
-TEST(Q8Blocks, QuantisedAgainAreTheSame) {
+TEST(Q8Blocks, RequantisingChangesNothing) {
   std::vector<float> values(64 * 32);
   for (size_t i = 0; i < values.size(); ++i)
     values[i] = std::sin(static_cast<float>(i) * 1.7F) * std::exp(static_cast<float>(i % 97) * 0.1F - 5);
@@ -146,12 +146,12 @@ TEST(Q8Blocks, QuantisedAgainAreTheSame) {
   EXPECT_EQ(quantised(Element::q8_0, first.values).blocks, first.blocks);
 }
 
-TEST(Mxfp4Blocks, QuantisedAgainHaveTheSameValues) {
+TEST(Mxfp4Blocks, RequantisingKeepsTheValues) {
   const Quantised first = quantised(Element::mxfp4, normal_values(64 * 32, 0.3F));
   EXPECT_EQ(quantised(Element::mxfp4, first.values).values, first.values);
 }
 
-// A minimum of its own lets a type hold values that are all on one side of 0 as well as others.
+// Types with a minimum hold values on one side of 0 as accurately as others.
 TEST(KBlocks, HoldValuesFarFromZero) {
   const std::vector<float> values = normal_values(16 * 256, 0.1F, -1.0F);
   EXPECT_LT(quantised(Element::q4_k, values).error.relative(), 0.01);

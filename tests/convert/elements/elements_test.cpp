@@ -21,7 +21,7 @@ std::vector<To> copied(Element to, Element from, const std::vector<From>& values
   return out;
 }
 
-// The value of a binary16 by its definition (IEEE 754, table 3.5).
+// The value of a binary16 number by definition (IEEE 754, table 3.5).
 double half_value(unsigned bits) {
   const double sign = (bits & 0x8000U) != 0 ? -1 : 1;
   const unsigned exponent = bits >> 10 & 31U, fraction = bits & 1023U;
@@ -30,7 +30,7 @@ double half_value(unsigned bits) {
   return sign * (1 + fraction / 1024.0) * std::pow(2.0, static_cast<int>(exponent) - 15);
 }
 
-TEST(Elements, EveryHalfIsReadAndWrittenBack) {
+TEST(Elements, EveryHalfRoundTrips) {
   std::vector<uint16_t> all;
   for (unsigned bits = 0; bits < 65536; ++bits) all.push_back(static_cast<uint16_t>(bits));
   const auto values = copied<float>(Element::f32, Element::f16, all);
@@ -53,13 +53,13 @@ TEST(Elements, HalvesAreRoundedToNearestEven) {
             (std::vector<uint16_t>{0x3C00, 0x3C02, 0x3C01, 0x7BFF, 0x7C00, 0, 1, 0x0400}));
 }
 
-TEST(Elements, StridesSkip) {
+TEST(Elements, SupportStrides) {
   const std::vector<float> values = {1, 2, 3, 4, 5};
   EXPECT_EQ((copied<float>(Element::f32, Element::f32, values, 2)), (std::vector<float>{1, 3, 5}));
   EXPECT_EQ((copied<double>(Element::f64, Element::f32, values, 2)), (std::vector<double>{1, 3, 5}));
 }
 
-TEST(Elements, BitsStayWithinADtype) {
+TEST(Elements, BitsAreKeptWithinADtype) {
   const uint32_t signalling = 0x7FA00001;
   float value;
   std::memcpy(&value, &signalling, sizeof value);
@@ -67,7 +67,7 @@ TEST(Elements, BitsStayWithinADtype) {
   EXPECT_EQ(std::memcmp(copy.data(), &signalling, sizeof signalling), 0);
 }
 
-TEST(Elements, WhatIsNoNumberStaysNone) {
+TEST(Elements, NanRemainsNan) {
   const std::vector<uint8_t> e4m3 = {0x7F, 0xFF, 0x7E}, e8m0 = {0xFF, 0xFE, 127};
   const auto float8 = copied<float>(Element::f32, Element::f8_e4m3, e4m3);
   EXPECT_TRUE(std::isnan(float8[0]) && std::isnan(float8[1]));
@@ -84,14 +84,14 @@ TEST(Elements, WiderDtypesHoldNarrowerOnes) {
                holds(Element::bf16, Element::f32) || holds(Element::f32, Element::f64));
 }
 
-TEST(Elements, OthersAreRefused) {
+TEST(Elements, RefuseOtherDtypes) {
   EXPECT_NE(test::message_of<CheckpointError>([] {
               element_from_name("I64", "file: \"x\"");
             }).find("file: \"x\": unsupported dtype I64"),
             std::string::npos);
 }
 
-TEST(Elements, CountsWhatIsNotFinite) {
+TEST(Elements, CountNonFiniteValues) {
   const auto count = [](Element type, const auto& values) {
     return count_non_finite(type, std::as_bytes(std::span(values)));
   };
@@ -99,10 +99,10 @@ TEST(Elements, CountsWhatIsNotFinite) {
   EXPECT_EQ(count(Element::f64, std::vector<double>{0, -0.0, 1e308, kInf, -kInf, kNan}), 3);
   std::vector<float> singles = {0, -1, 3e38F, 1e-45F, -static_cast<float>(kInf), static_cast<float>(kNan)};
   EXPECT_EQ(count(Element::f32, singles), 2);
-  // The largest, infinity, NaN with either sign, the smallest; of both dtypes of two bytes.
+  // The largest, infinity, NaN with either sign, and the smallest, for both 2-byte dtypes.
   EXPECT_EQ(count(Element::f16, std::vector<uint16_t>{0x7BFF, 0x7C00, 0xFC01, 0x7FFF, 0x0001}), 3);
   EXPECT_EQ(count(Element::bf16, std::vector<uint16_t>{0x7F7F, 0x7F80, 0xFF81, 0x7FFF, 0x0001}), 3);
-  // Between other elements, not aligned.
+  // The value is between other elements and unaligned.
   const auto bytes = std::as_bytes(std::span(singles));
   std::vector<std::byte> moved(bytes.size() + 1);
   std::memcpy(moved.data() + 1, bytes.data(), bytes.size());

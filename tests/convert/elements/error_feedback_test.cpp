@@ -11,7 +11,7 @@
 namespace witan {
 namespace {
 
-// x xᵀ of inputs that depend on a few common factors, as a model's do; [K, K].
+// x xᵀ of inputs that depend on a few common factors, as in a model; [K, K].
 std::vector<float> correlated_moments(int64_t K) {
   constexpr int64_t kInputs = 400, kFactors = 7;
   const Philox rng(3, 1);
@@ -70,14 +70,14 @@ std::vector<float> values_of(const Packed& of, int64_t rows, int64_t K) {
   return values;
 }
 
-// The definition (Frantar et al., 2023, section 3): the error of an element moves the others by the inverse of the
-// moments of those that are left, from which the element is then eliminated.
-TEST(ErrorFeedback, IsThatOfTheDefinition) {
+// The definition (Frantar et al., 2023, section 3): an element's error changes the others by the inverse moments of the
+// remaining elements, from which the element is then eliminated.
+TEST(ErrorFeedback, MatchesTheDefinition) {
   constexpr int64_t K = 40;
   const std::vector<float> moments = correlated_moments(K);
   double mean = 0;
   for (int64_t i = 0; i < K; ++i) mean += static_cast<double>(moments[static_cast<size_t>(i * (K + 1))]) / K;
-  // Gauss-Jordan on [H | I].
+  // Gauss-Jordan elimination on [H | I].
   std::vector<std::vector<double>> rows(K, std::vector<double>(2 * K));
   for (size_t i = 0; i < K; ++i) {
     for (size_t j = 0; j < K; ++j) rows[i][j] = static_cast<double>(moments[i * K + j]) + (i == j ? 0.01 * mean : 0);
@@ -113,7 +113,7 @@ TEST(ErrorFeedback, IsThatOfTheDefinition) {
   }
 }
 
-TEST(ErrorFeedback, LowersTheErrorOfOutputs) {
+TEST(ErrorFeedback, ReducesTheErrorOfOutputs) {
   constexpr int64_t K = 128, kRows = 24;
   const std::vector<float> moments = correlated_moments(K), values = normal_rows(kRows, K);
   ThreadPool pool(3);
@@ -127,8 +127,8 @@ TEST(ErrorFeedback, LowersTheErrorOfOutputs) {
   EXPECT_EQ(with.scales, again.scales);
 }
 
-// Then no element says anything about another.
-TEST(ErrorFeedback, RoundsToTheNearestWhereInputsAreNotCorrelated) {
+// Without correlation no element affects another.
+TEST(ErrorFeedback, RoundsToNearestForUncorrelatedInputs) {
   constexpr int64_t K = 64, kRows = 5;
   std::vector<float> moments(K * K);
   for (size_t i = 0; i < K; ++i) moments[i * (K + 1)] = i % 3 == 0 ? 0 : static_cast<float>(i);

@@ -15,9 +15,9 @@ std::vector<float> floats_of(const std::vector<std::byte>& narrow) {
   return values;
 }
 
-// A matrix of 3 x 5 in blocks of 2: six scales.
-TEST(Fp8Blocks, HaveTheirScales) {
-  // 0, 2^-9 (the smallest), 1, 1.125, 448 (the largest), and their negatives
+// A 3 x 5 matrix in blocks of 2 has six scales.
+TEST(Fp8Blocks, ApplyTheirScales) {
+  // 0, 2^-9 (the smallest), 1, 1.125, 448 (the largest), and their negatives.
   const std::vector<unsigned> bits = {0x00, 0x01, 0x38, 0x39, 0x7E, 0x80, 0x81, 0xB8,
                                       0xB9, 0xFE, 0x38, 0x38, 0x38, 0x38, 0x38};
   const std::vector<double> plain = {0, 0x1p-9, 1, 1.125, 448, -0.0, -0x1p-9, -1, -1.125, -448, 1, 1, 1, 1, 1};
@@ -29,8 +29,8 @@ TEST(Fp8Blocks, HaveTheirScales) {
     EXPECT_EQ(static_cast<double>(found[i]), plain[i] * static_cast<double>(scales[i / 10 * 3 + i % 5 / 2])) << i;
 }
 
-// A relative error of at most 2^-4 (half of the last of three bits of fraction) for what is not far below the largest.
-TEST(Fp8Blocks, AreQuantisedByTheLargestOfEach) {
+// The relative error is at most 2^-4 (half of the last of three fraction bits) for values not far below the largest.
+TEST(Fp8Blocks, AreScaledByTheirLargestValue) {
   constexpr int64_t kRows = 7, kColumns = 10, kBlock = 4;
   std::mt19937 draw(3);
   std::uniform_real_distribution<float> uniform(0.1F, 1);

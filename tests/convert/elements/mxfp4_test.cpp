@@ -1,11 +1,10 @@
-#include "witan/convert/elements/scaled_formats.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "witan/base/numbers/half.h"
 #include "witan/convert/elements/elements.h"
+#include "witan/convert/elements/scaled_formats.h"
 
 namespace witan {
 namespace {
@@ -16,7 +15,7 @@ std::array<float, kMxGroup> back(const MxGroup& group) {
   return values;
 }
 
-TEST(Mxfp4, IsTwoToAByteWithAScaleFor32) {
+TEST(Mxfp4, HasTwoValuesPerByteAndAScaleFor32) {
   std::vector<std::byte> blocks;
   for (int i = 0; i < 32; ++i) blocks.push_back(static_cast<std::byte>((i % 16) | ((15 - i % 16) << 4)));
   const std::vector<std::byte> scales = {std::byte{127}, std::byte{129}};
@@ -31,7 +30,7 @@ TEST(Mxfp4, IsTwoToAByteWithAScaleFor32) {
   }
 }
 
-TEST(Mxfp4, RoundsToTheNearestAndTiesToEven) {
+TEST(Mxfp4, RoundsToNearestAndTiesToEven) {
   std::array<float, kMxGroup> values{};
   const std::array<float, 12> given = {6, 0.25F, 0.26F, 0.75F, 1.25F, 1.75F, 2.5F, 2.6F, 3.5F, -5, -0.0F, -6};
   const std::array<float, 12> expected = {6, 0, 0.5F, 1, 1, 2, 2, 3, 4, -4, -0.0F, -6};
@@ -45,15 +44,15 @@ TEST(Mxfp4, RoundsToTheNearestAndTiesToEven) {
   }
 }
 
-// 7.9 alone would be cut to 6 by the exponent of the largest value.
-TEST(Mxfp4, TakesALargerScaleWhereThatIsCloser) {
+// With the exponent of the largest value, 7.9 would be clipped to 6.
+TEST(Mxfp4, UsesALargerScaleIfItIsCloser) {
   std::array<float, kMxGroup> values{};
   values[3] = 7.9F;
   EXPECT_EQ(back(quantise_mxfp4(values.data()))[3], 8);
 }
 
-TEST(Mxfp4, EveryGroupComesBackFromItsValues) {
-  for (int scale = 0; scale < 252; ++scale)  // float32 holds the values of no larger one
+TEST(Mxfp4, EveryGroupRoundTripsThroughItsValues) {
+  for (int scale = 0; scale < 252; ++scale)  // float32 cannot hold values of larger scales
     for (int first = 0; first < 16; ++first) {
       MxGroup group;
       group.scale = static_cast<uint8_t>(scale);

@@ -14,10 +14,10 @@ namespace {
 using testing::OwnTensors;
 using testing::tensors_in;
 
-// tests/golden/convert_quantised/make_packed.py.
+// Expected values: tests/golden/convert_quantised/make_packed.py.
 class PackedRows : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(PackedRows, HaveTheValuesOfCompressedTensors) {
+TEST_P(PackedRows, MatchCompressedTensors) {
   const OwnTensors all = tensors_in(fs::path(WITAN_SOURCE_DIR) / "tests/golden/convert_quantised/packed.safetensors");
   const auto part = [&](const char* name) { return all.at(std::string(GetParam()) + "." + name); };
   const auto packed = part("weight_packed"), scales = part("weight_scale"), values = part("values");
@@ -36,10 +36,10 @@ INSTANTIATE_TEST_SUITE_P(Golden, PackedRows,
 struct Case {
   int bits;
   int64_t columns, groups;
-  double bound;  // of the relative error, a fifth above what was seen
+  double bound;  // of the relative error, a fifth above the observed one
 };
 
-TEST(PackedRows, AreQuantisedWithTheErrorOfTheirBits) {
+TEST(PackedRows, HaveTheErrorOfTheirBits) {
   constexpr int64_t kRows = 37;
   for (const auto& [bits, columns, groups, bound] :
        {Case{4, 256, 2, 0.125}, Case{4, 96, 3, 0.11}, Case{8, 83, 1, 0.0085}}) {
@@ -62,7 +62,7 @@ TEST(PackedRows, AreQuantisedWithTheErrorOfTheirBits) {
     RoundingError seen;
     seen.add(values, found);
     EXPECT_NEAR(seen.relative(), error.relative(), 1e-9);
-    // Dequantised values are quantised to nearly the same values: scales are searched anew.
+    // Requantising dequantised values gives nearly the same values, since scales are searched again.
     std::vector<std::byte> second, second_scales;
     EXPECT_LT(quantise_packed(found, columns, groups, bits, Element::f32, one, second, second_scales).relative(),
               bound / 2);

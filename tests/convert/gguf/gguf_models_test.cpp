@@ -1,5 +1,5 @@
-// A GGUF file gives the same model as the Hugging Face folder that llama.cpp's converter made it from
-// (tests/golden/gguf/make_golden.py): its weights are read to the bit and exported unchanged.
+// A GGUF file gives the same model as the Hugging Face folder from which llama.cpp's converter made it
+// (tests/golden/gguf/make_golden.py): weights are read bitwise and exported unchanged.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ std::vector<double> values_of(WeightSource& source, const std::string& name, con
   return values;
 }
 
-using Bytes = std::map<std::string, std::pair<std::string, std::string>>;  // of tensors: type and bytes
+using Bytes = std::map<std::string, std::pair<std::string, std::string>>;  // type and bytes of each tensor
 
 Bytes tensors_of_file(const fs::path& path) {
   const GgufFile file(path);
@@ -70,7 +70,7 @@ class GgufFiles : public ::testing::Test {
   int imports_ = 0;
 };
 
-// Whether files of Qwen3-Next hold other values: 1 + w of norms, and -exp(x) of decays.
+// Whether files of Qwen3-Next store other values: 1 + w for norms, and -exp(x) for decays.
 bool is_mapped(const std::string& name) {
   return name.ends_with("A_log") || (name.ends_with("norm.weight") && name.find("gated_delta") == std::string::npos);
 }
@@ -88,7 +88,7 @@ TEST_P(GgufModels, HaveTheWeightsOfTheFolder) {
       for (double& value : expected) value = static_cast<double>(static_cast<float>(bf16(value)));
     EXPECT_TRUE(testing::close(values_of(gguf, name, shape), expected, is_mapped(name) ? 2e-7 : 0, 0)) << name;
   }
-  // The converter leaves out windows and groups of experts, which llama.cpp of then did not know.
+  // The converter omits windows and groups of experts, which llama.cpp did not support then.
   std::vector<std::string> different;
   for (const std::string& difference : differences(gguf.model(), hf.model()))
     different.push_back(difference.substr(0, difference.find(' ')));
@@ -101,7 +101,7 @@ TEST_P(GgufModels, HaveTheWeightsOfTheFolder) {
     EXPECT_THAT(different, IsEmpty());
 }
 
-TEST_P(GgufModels, ComeBackByteForByteWithEveryTensorInTheLedger) {
+TEST_P(GgufModels, RoundTripByteForByteWithEveryTensorInTheLedger) {
   GgufWeights gguf(golden_gguf(GetParam()));
   Ledger ledger;
   CheckpointWeights weights = imported(gguf, &ledger);
@@ -113,14 +113,14 @@ TEST_P(GgufModels, ComeBackByteForByteWithEveryTensorInTheLedger) {
     EXPECT_TRUE(!entry.others.empty() || !entry.note.empty()) << entry.name;
   ASSERT_EQ(after.size(), before.size());
   for (const auto& [name, tensor] : before) {
-    if (name == kRopeFactors || name.ends_with(".ssm_a")) continue;  // computed: equal but for rounding
+    if (name == kRopeFactors || name.ends_with(".ssm_a")) continue;  // computed: equal up to rounding
     EXPECT_EQ(after.at(name), tensor) << name;
   }
   const Ledger read = parse_ledger(ledger.text(), "ledger");
   EXPECT_EQ(read.text(), ledger.text());
 }
 
-TEST_P(GgufModels, KeysThatAreWrittenAreTheConverters) {
+TEST_P(GgufModels, WrittenKeysMatchTheConverter) {
   GgufWeights gguf(golden_gguf(GetParam()));
   const GgufMetadata written = write_gguf_config(gguf.architecture(), gguf.model(), gguf.positions());
   for (const auto& [key, value] : gguf.file().metadata().values()) {
@@ -141,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, GgufModels,
                                            "qwen3_5", "qwen3_5_moe"),
                          [](const auto& model) { return model.param; });
 
-TEST_F(GgufFiles, Llama3sFactorsAreTheConverters) {
+TEST_F(GgufFiles, Llama3sFactorsMatchTheConverter) {
   const GgufWeights gguf(golden_gguf("llama3"));
   const auto bytes = gguf.file().find(kRopeFactors)->bytes;
   std::vector<float> expected(bytes.size() / sizeof(float));
@@ -151,8 +151,8 @@ TEST_F(GgufFiles, Llama3sFactorsAreTheConverters) {
   for (size_t i = 0; i < made.size(); ++i) EXPECT_NEAR(made[i], expected[i], 1e-6F * expected[i]);
 }
 
-// Golden models of all architectures that llama.cpp can hold.
-TEST_F(GgufFiles, FoldersGoOutAndComeBackTheSame) {
+// Golden models of all architectures that llama.cpp supports.
+TEST_F(GgufFiles, FoldersRoundTrip) {
   for (const char* model :
        {"llama", "llama3", "gpt2", "qwen3", "olmo2", "olmo3_yarn", "deepseek_v3", "gpt_oss", "glm4_moe",
         "glm4_moe_lite", "kimi_k2", "minimax_m2", "seed_oss", "granitemoe", "granitemoeshared"}) {
@@ -169,7 +169,7 @@ TEST_F(GgufFiles, FoldersGoOutAndComeBackTheSame) {
 }
 
 // As published: matrices in bfloat16, decays in float32.
-TEST_F(GgufFiles, CentredNormsInSixteenBitsComeBack) {
+TEST_F(GgufFiles, CentredNormsInSixteenBitsRoundTrip) {
   testing::OwnTensors tensors = testing::tensors_in(golden("qwen3_next_even"));
   for (auto& [name, tensor] : tensors) {
     if (name.ends_with("A_log") || name.ends_with("dt_bias")) continue;
@@ -193,7 +193,7 @@ TEST_F(GgufFiles, CentredNormsInSixteenBitsComeBack) {
 }
 
 // Norms hold 1 + w, and a period stands for the layers with a window.
-TEST_F(GgufFiles, Gemma3GoesOutAndComesBackButForRounding) {
+TEST_F(GgufFiles, ExportsGemma3AndReadsItBackExactlyButForRounding) {
   HfWeights hf(golden("gemma3"));
   const GgufMetadata keys = write_gguf_config(hf.architecture(), hf.model(), hf.positions());
   EXPECT_EQ(keys.text(kGgufArchitecture), "gemma3");
@@ -220,7 +220,7 @@ TEST_F(GgufFiles, Gemma3GoesOutAndComesBackButForRounding) {
   EXPECT_EQ(other.number("gemma3.final_logit_softcapping"), 30);
 }
 
-TEST_F(GgufFiles, WhatLlamaCppDoesNotComputeIsRefusedByKey) {
+TEST_F(GgufFiles, RefusesWhatLlamaCppDoesNotComputeByKey) {
   const auto refusal = [&](const std::string& model) {
     HfWeights hf(golden(model));
     try {
@@ -246,8 +246,8 @@ TEST_F(GgufFiles, WhatLlamaCppDoesNotComputeIsRefusedByKey) {
   EXPECT_THAT(refusal("solar_open"), HasSubstr("Witan writes no GGUF file of a model of type solar_open"));
 }
 
-// The golden models of these types in the form that llama.cpp has. A file that says another model is refused.
-TEST_F(GgufFiles, LayersThatLlamaCppHasGoOutAndComeBack) {
+// Golden models of these types in the form of llama.cpp. A file that describes another model is refused.
+TEST_F(GgufFiles, LayersSupportedByLlamaCppRoundTrip) {
   const auto write = [&](const std::string& type, const auto& change) {
     const HfWeights hf(golden(type));
     ModelConfig model = hf.model();
@@ -274,7 +274,7 @@ TEST_F(GgufFiles, LayersThatLlamaCppHasGoOutAndComeBack) {
   EXPECT_EQ(granite.number("granite.residual_scale"), 0.4);
 }
 
-TEST_F(GgufFiles, PartsOfHeadsThatRotateAreCounted) {
+TEST_F(GgufFiles, CountsRotatedChannelsOfHeads) {
   for (const auto& [type, name] : {std::pair{"glm4_moe", "glm4moe"}, std::pair{"minimax_m2", "minimax-m2"}}) {
     const HfWeights hf(golden(type));
     GgufMetadata written = write_gguf_config(hf.architecture(), hf.model(), hf.positions());
@@ -287,7 +287,7 @@ TEST_F(GgufFiles, PartsOfHeadsThatRotateAreCounted) {
 }
 
 // llama.cpp's olmo2 with a window is OLMo 3: all layers have it except every fourth, or every N-th.
-TEST_F(GgufFiles, Olmo3sWindowsAreThoseOfLlamaCpp) {
+TEST_F(GgufFiles, Olmo3sWindowsMatchLlamaCpp) {
   const HfWeights hf(golden("olmo3_yarn"));
   GgufMetadata written = write_gguf_config(hf.architecture(), hf.model(), hf.positions());
   EXPECT_EQ(written.text("general.architecture"), "olmo2");
@@ -318,8 +318,8 @@ TEST_F(GgufFiles, Olmo3sWindowsAreThoseOfLlamaCpp) {
               HasSubstr("cannot be what this one is: window_rope_scaling = false, not true"));
 }
 
-// llama.cpp needs an output matrix for these models, so that a tied embedding is written twice.
-TEST_F(GgufFiles, TiedHeadsAreWrittenTwiceWhereLlamaCppReadsTheirOwn) {
+// llama.cpp requires an output matrix for these models, so a tied embedding is written twice.
+TEST_F(GgufFiles, TiedHeadsAreWrittenTwiceIfLlamaCppRequiresThem) {
   for (const char* model : {"olmo2", "olmo3_yarn", "gpt_oss", "deepseek_v3"}) {
     SCOPED_TRACE(model);
     testing::OwnTensors tensors = testing::tensors_in(golden(model));
@@ -341,8 +341,8 @@ TEST_F(GgufFiles, TiedHeadsAreWrittenTwiceWhereLlamaCppReadsTheirOwn) {
   }
 }
 
-// For the others llama.cpp reads the output matrix if there is one, and uses the embedding otherwise.
-TEST_F(GgufFiles, UntiedHeadsGoOutAndComeBack) {
+// For other models llama.cpp reads the output matrix if it exists, and uses the embedding otherwise.
+TEST_F(GgufFiles, UntiedHeadsRoundTrip) {
   for (const char* model : {"llama", "gpt2", "qwen2", "qwen3"}) {
     SCOPED_TRACE(model);
     testing::OwnTensors tensors = testing::tensors_in(golden(model));
@@ -365,8 +365,8 @@ TEST_F(GgufFiles, UntiedHeadsGoOutAndComeBack) {
   }
 }
 
-// Rows of 32 in blocks; others in float16, and vectors in float32, as llama.cpp's converter does.
-TEST_F(GgufFiles, Q8HasTheTypesOfTheConverterAndIsStable) {
+// Rows of 32 are in blocks, other matrices in float16 and vectors in float32, as in llama.cpp's converter.
+TEST_F(GgufFiles, Q8HasTheConvertersTypesAndIsStable) {
   CheckpointWeights weights = from_hf("qwen3");  // rows of 16, 24 and 32
   const Architecture& architecture = *find_architecture("qwen3");
   GgufExport how{&architecture, 128};
@@ -384,7 +384,7 @@ TEST_F(GgufFiles, Q8HasTheTypesOfTheConverterAndIsStable) {
   EXPECT_THAT(ledger.summary(), HasSubstr("Q8_0"));
 }
 
-// Norms and routers are float32 in a bfloat16 file; the model is bfloat16 all the same where these values fit.
+// Norms and routers are float32 in a bfloat16 file; the model is bfloat16 nevertheless if their values fit.
 TEST_F(GgufFiles, ABfloat16FileIsABfloat16ModelIfItsNormsFit) {
   testing::OwnTensors tensors = testing::tensors_in(golden("qwen3"));
   for (auto& [name, tensor] : tensors) {
@@ -403,12 +403,12 @@ TEST_F(GgufFiles, ABfloat16FileIsABfloat16ModelIfItsNormsFit) {
   GgufWeights again(path);
   EXPECT_EQ(again.model().dtype, "bfloat16");
   for (const auto& [name, shape] : hf.weights()) EXPECT_EQ(values_of(again, name, shape), values_of(hf, name, shape));
-  EXPECT_EQ(GgufWeights(golden_gguf("llama3")).model().dtype, "float32");  // whose norms do not fit
+  EXPECT_EQ(GgufWeights(golden_gguf("llama3")).model().dtype, "float32");  // its norms do not fit
 }
 
 class DamagedGguf : public GgufFiles {
  protected:
-  // The golden file of Mixtral after a change of its parts.
+  // The golden file of Mixtral with changed parts.
   std::string refusal(const std::function<void(GgufMetadata&, std::vector<GgufTensor>&)>& change) {
     const GgufFile file(golden_gguf("mixtral"));
     GgufMetadata metadata = file.metadata();
@@ -427,7 +427,7 @@ class DamagedGguf : public GgufFiles {
   }
 };
 
-TEST_F(DamagedGguf, IsRefusedByName) {
+TEST_F(DamagedGguf, ErrorsNameTheDamage) {
   EXPECT_EQ(refusal([](auto&, auto&) {}), "");
   EXPECT_THAT(refusal([](auto&, auto& t) { t.pop_back(); }), HasSubstr("has no tensor \""));
   EXPECT_THAT(refusal([](auto&, auto& t) {
@@ -467,13 +467,13 @@ TEST_F(GgufFiles, LearnedPositionsAreFloat32) {
   EXPECT_EQ(tensors.at("position_embd.weight").first, "F32");
 }
 
-// tests/golden/gguf/make_split.py
+// The parts are made by tests/golden/gguf/make_split.py.
 const fs::path kSplit = fs::path(WITAN_SOURCE_DIR) / "tests/golden/gguf/split";
 constexpr const char* kParts[] = {"mixtral-00001-of-00003.gguf", "mixtral-00002-of-00003.gguf",
                                   "mixtral-00003-of-00003.gguf"};
 
-// A split model is opened by any of its parts, or by its folder.
-TEST_F(GgufFiles, PartsAreTheModelThatTheWholeFileIs) {
+// A split model is opened by any of its parts or by its folder.
+TEST_F(GgufFiles, PartsEqualTheWholeFile) {
   GgufWeights whole(golden_gguf("mixtral"));
   for (const fs::path& given : {kSplit, kSplit / kParts[0], kSplit / kParts[2]}) {
     EXPECT_TRUE(is_gguf_model(given)) << given;
@@ -488,7 +488,7 @@ TEST_F(GgufFiles, PartsAreTheModelThatTheWholeFileIs) {
   EXPECT_FALSE(is_gguf_model(golden("mixtral"))) << "a Hugging Face folder";
 }
 
-TEST_F(GgufFiles, PartsThatAreMissingOrStrangeAreNamed) {
+TEST_F(GgufFiles, ErrorsNameMissingAndForeignParts) {
   const auto fresh = [&](const std::string& name) {
     fs::copy(kSplit, folder_ / name);
     return folder_ / name;
@@ -508,7 +508,7 @@ TEST_F(GgufFiles, PartsThatAreMissingOrStrangeAreNamed) {
                         "called, NAME-00001-of-00003.gguf"));
   EXPECT_THAT(refusal(renamed),
               HasSubstr("has several models: first, mixtral; give the file of one, or its first part"));
-  // A part of another model, which has the same place in it and other tensors.
+  // A part of another model with the same number and other tensors.
   const fs::path mixed = fresh("mixed");
   GgufMetadata keys("part");
   const auto put = [&](const char* key, GgufType type, int64_t value) {

@@ -21,7 +21,7 @@ Json config_of(const std::string& model) {
   return Json::parse(read_file(golden(model) / kHfConfig));
 }
 
-// A golden configuration with some keys changed; null takes a key away.
+// A golden configuration with some keys changed; null removes a key.
 Json with(Json config, const Json& changes) {
   for (const auto& [key, value] : changes.items())
     if (value.is_null())
@@ -35,7 +35,7 @@ std::string refusal(const Json& config) {
   return test::message_of<ConfigError>([&] { read_hf_config(config.dump(), "config.json"); });
 }
 
-TEST(HfConfig, MixtralsKeysAreWitans) {
+TEST(HfConfig, ReadsMixtral) {
   const HfModel hf = read_hf_config(config_of("mixtral").dump(), "config.json");
   EXPECT_EQ(hf.architecture->name, "MixtralForCausalLM");
   EXPECT_EQ(hf.model.moe.num_experts, 4);
@@ -43,13 +43,13 @@ TEST(HfConfig, MixtralsKeysAreWitans) {
   EXPECT_EQ(hf.model.mlp.ffn_hidden_size, 12);
   EXPECT_EQ(hf.model.attention.num_query_groups, 2);
   EXPECT_EQ(hf.model.attention.rotary_base, 1e6);
-  EXPECT_EQ(hf.model.attention.window_size, "6,0");  // of seven tokens, one is its own
+  EXPECT_EQ(hf.model.attention.window_size, "6,0");  // of seven tokens, including the current one
   EXPECT_TRUE(hf.model.untie_embeddings_and_output_weights);
   EXPECT_EQ(hf.positions, 128);
 }
 
 // transformers before v5 wrote rope_theta and rope_scaling.
-TEST(HfConfig, OlderRotaryKeysSayTheSame) {
+TEST(HfConfig, ReadsOlderRotaryKeys) {
   const Json now = config_of("mixtral"),
              before = with(now, {{"rope_parameters", nullptr}, {"rope_theta", 1e6}, {"rope_scaling", nullptr}});
   EXPECT_THAT(differences(read_hf_config(now.dump(), "a").model, read_hf_config(before.dump(), "b").model),
@@ -67,8 +67,8 @@ std::vector<bool> with_experts(const ModelConfig& model) {
   return layers;
 }
 
-// As the configuration classes and models of transformers 5.23 have it.
-TEST(HfConfig, AbsentKeysMeanWhatTransformersTakesThemFor) {
+// The configuration classes and models of transformers 5.23 define these.
+TEST(HfConfig, AbsentKeysHaveTransformersDefaults) {
   const auto model_of = [](const char* name, const Json& changes) {
     return read_hf_config(with(config_of(name), changes).dump(), "config.json").model;
   };
@@ -90,7 +90,7 @@ TEST(HfConfig, AbsentKeysMeanWhatTransformersTakesThemFor) {
   EXPECT_EQ(deepseek.moe.moe_router_group_score_topk, 2);
 }
 
-TEST(HfConfig, PatternsOfLayersAreTheirs) {
+TEST(HfConfig, ReadsPatternsOfLayers) {
   const auto model_of = [](const char* name, const Json& changes) {
     return read_hf_config(with(config_of(name), changes).dump(), "config.json").model;
   };
@@ -100,7 +100,7 @@ TEST(HfConfig, PatternsOfLayersAreTheirs) {
   EXPECT_EQ(with_experts(model_of("qwen3_moe", sparse)), (std::vector<bool>{false, true, false, false}));
   const Json every_other = {{"num_hidden_layers", 5}, {"moe_layer_freq", 2}, {"first_k_dense_replace", 1}};
   EXPECT_EQ(with_experts(model_of("deepseek_v2", every_other)), (std::vector<bool>{false, false, true, false, true}));
-  // The two factors of YaRN's that are mostly equal.
+  // YaRN's two mscale factors, which are mostly equal.
   Json rope = config_of("deepseek_v2")["rope_parameters"];
   rope["mscale"] = 0.7;
   const AttentionConfig attention = model_of("deepseek_v2", {{"rope_parameters", rope}}).attention;
@@ -108,8 +108,8 @@ TEST(HfConfig, PatternsOfLayersAreTheirs) {
   EXPECT_EQ(attention.mscale_all_dim, 0.8);
 }
 
-// transformers' Qwen3-MoE looks at use_sliding_window alone: its layers have a window, all of them, or none has.
-TEST(HfConfig, WindowsOfQwen3MoeAreOfEveryLayer) {
+// transformers' Qwen3-MoE uses only use_sliding_window: either all of its layers have a window or none has.
+TEST(HfConfig, WindowsOfQwen3MoeApplyToAllLayers) {
   const auto model_of = [](const Json& changes) {
     return read_hf_config(with(config_of("qwen3_moe"), changes).dump(), "config.json").model;
   };
@@ -128,8 +128,8 @@ TEST(HfConfig, WindowsOfQwen3MoeAreOfEveryLayer) {
   EXPECT_THAT(test::message_of<ConfigError>(written), HasSubstr("window_attn_skip_freq = \"none\", not \"[1,0]\""));
 }
 
-// By transformers' activations.py several names are one function; that which goes out is read as the same.
-TEST(HfConfig, ActivationsGoByTheirNames) {
+// transformers' activations.py has several names for one function; the exported name reads back as the same function.
+TEST(HfConfig, ReadsActivationsByName) {
   const auto model_of = [](const char* name, const char* key, const std::string& function) {
     return read_hf_config(with(config_of(name), {{key, function}}).dump(), "config.json").model;
   };
@@ -160,8 +160,8 @@ TEST(HfConfig, ActivationsGoByTheirNames) {
   }
 }
 
-// Newer configurations list them for every architecture.
-TEST(HfConfig, TypesOfLayersThatAreAllFullSayNothing) {
+// Newer configurations list layer types for every architecture.
+TEST(HfConfig, AcceptsListsOfFullAttention) {
   for (const char* type : {"olmo2", "llama", "mixtral", "olmoe", "deepseek_v3"}) {
     const Json config = config_of(type);
     const int64_t layers = config["num_hidden_layers"];
@@ -173,7 +173,7 @@ TEST(HfConfig, TypesOfLayersThatAreAllFullSayNothing) {
   }
 }
 
-// DeepSeek's attention without experts: no layer has any, or none are named.
+// DeepSeek's attention without experts: no layer has any, or none are configured.
 TEST(HfConfig, DeepSeekMayHaveNoExperts) {
   for (const char* type : {"deepseek_v2", "deepseek_v3"}) {
     const ModelConfig model = read_hf_config(config_of(std::string(type) + "_dense").dump(), "config.json").model;
@@ -189,8 +189,8 @@ TEST(HfConfig, DeepSeekMayHaveNoExperts) {
   }
 }
 
-// They decide nothing of what the weights compute, and would be lost unnoticed.
-TEST(HfConfig, KeysOfTrainingGoOutAsTheyCameIn) {
+// They do not affect what the weights compute, and their loss would go unnoticed.
+TEST(HfConfig, TrainingKeysRoundTrip) {
   const auto again = [](const char* name, const Json& changes) {
     const HfModel hf = read_hf_config(with(config_of(name), changes).dump(), "config.json");
     return Json::parse(write_hf_config(*hf.architecture, hf.model, hf.positions, "float32"));
@@ -205,8 +205,8 @@ TEST(HfConfig, KeysOfTrainingGoOutAsTheyCameIn) {
   EXPECT_EQ(again("gpt_oss", Json::object())["rope_parameters"]["truncate"], false);
 }
 
-// The loss of balance is one of training, where transformers adds it.
-TEST(HfConfig, ALossOfBalanceIsTakenWhereItIsTrainedWith) {
+// The balancing loss belongs to training, in which transformers adds it.
+TEST(HfConfig, ReadsTheBalancingLossOnlyWhereItIsTrainedWith) {
   const auto coefficient = [](const Json& changes) {
     return read_hf_config(with(config_of("mixtral"), changes).dump(), "config.json").model.moe.moe_aux_loss_coeff;
   };
@@ -216,7 +216,7 @@ TEST(HfConfig, ALossOfBalanceIsTakenWhereItIsTrainedWith) {
   EXPECT_EQ(coefficient({{"output_router_logits", true}, {"router_aux_loss_coef", 0.0}}), own);
 }
 
-TEST(HfConfig, AShareOfChannelsSaysNothingWhereNoneRotate) {
+TEST(HfConfig, PartialRotationIsIgnoredWithoutRotation) {
   const HfModel hf = read_hf_config(config_of("gpt2").dump(), "config.json");
   ModelConfig model = hf.model;
   model.attention.rotary_percent = 0.5;
@@ -224,8 +224,8 @@ TEST(HfConfig, AShareOfChannelsSaysNothingWhereNoneRotate) {
               ::testing::StrEq(write_hf_config(*hf.architecture, hf.model, hf.positions, "float32")));
 }
 
-// Kimi K2's files name DeepSeek-V3's configuration otherwise.
-TEST(HfConfig, OtherModelTypesSayTheSame) {
+// Kimi K2's files have another name for DeepSeek-V3's configuration.
+TEST(HfConfig, ReadsEquivalentModelTypes) {
   const Json kimi = config_of("kimi_k2");
   EXPECT_EQ(kimi.at("model_type"), "kimi_k2");
   const HfModel found = read_hf_config(kimi.dump(), "config.json"),
@@ -234,7 +234,7 @@ TEST(HfConfig, OtherModelTypesSayTheSame) {
   EXPECT_THAT(differences(found.model, expected.model), ::testing::IsEmpty());
 }
 
-TEST(HfConfig, PublishedMinimaxSaysHowManyChannelsRotate) {
+TEST(HfConfig, PublishedMinimaxGivesTheNumberOfRotatedChannels) {
   const Json config = config_of("minimax_m2");
   EXPECT_EQ(read_hf_config(config.dump(), "config.json").model.attention.rotary_percent, 0.5);
   Json published = with(config, {{"rope_parameters", nullptr}});
@@ -243,7 +243,7 @@ TEST(HfConfig, PublishedMinimaxSaysHowManyChannelsRotate) {
   EXPECT_EQ(read_hf_config(published.dump(), "config.json").model.attention.rotary_percent, 0.25);
 }
 
-TEST(HfConfig, WhatCannotBeSaidIsNamed) {
+TEST(HfConfig, RefusalsNameUnsupportedKeys) {
   const Json mixtral = config_of("mixtral"), llama = config_of("llama"), gpt2 = config_of("gpt2"),
              olmoe = config_of("olmoe"), gpt_oss = config_of("gpt_oss"), qwen2 = config_of("qwen2"),
              lite = config_of("glm4_moe_lite"), minimax = config_of("minimax_m2");
@@ -296,8 +296,8 @@ TEST(HfConfig, WhatCannotBeSaidIsNamed) {
   for (const auto& [config, expected] : cases) EXPECT_THAT(refusal(config), HasSubstr(expected));
 }
 
-// In the file's words, wherever it is Witan's keys that refuse.
-TEST(HfConfig, WhatWitansKeysRefuseIsNamedAsTheFileHasIt) {
+// The error uses the file's keys, although Witan's keys are the invalid ones.
+TEST(HfConfig, ErrorsOfWitansKeysNameTheFilesKeys) {
   const Json llama = config_of("llama"), gpt2 = config_of("gpt2"), mixtral = config_of("mixtral"),
              deepseek = config_of("deepseek_v3");
   const auto yarn = [&](const Json& changes) {
@@ -325,7 +325,7 @@ TEST(HfConfig, WhatWitansKeysRefuseIsNamedAsTheFileHasIt) {
   for (const auto& [config, expected] : cases) EXPECT_THAT(refusal(config), HasSubstr(expected));
 }
 
-TEST(HfConfig, BlocksOfFloat8AreAnnounced) {
+TEST(HfConfig, ReportsFloat8Blocks) {
   const Json fp8 = {
       {"quant_method", "fp8"}, {"fmt", "e4m3"}, {"activation_scheme", "dynamic"}, {"weight_block_size", {128, 128}}};
   const Json config = with(config_of("llama"), {{"quantization_config", fp8}});
@@ -334,16 +334,16 @@ TEST(HfConfig, BlocksOfFloat8AreAnnounced) {
               HasSubstr("weight_block_size = [128,64]: "));
 }
 
-// Latent attention has keys for every head, whatever num_query_groups says; transformers fails with fewer.
-TEST(HfConfig, HeadsOfLatentAttentionAreAllWritten) {
+// Latent attention has keys for every head, whatever num_query_groups is; transformers fails with fewer.
+TEST(HfConfig, WritesAllHeadsOfLatentAttention) {
   ModelConfig model = read_hf_config(config_of("deepseek_v3").dump(), "config.json").model;
   model.attention.num_query_groups = 2;
   EXPECT_EQ(
       Json::parse(write_hf_config(*find_architecture("deepseek_v3"), model, 128, "float32"))["num_key_value_heads"], 4);
 }
 
-// In latent attention v_head_dim = 0 means the number of channels of queries that do not rotate.
-TEST(HfConfig, ValuesOfLatentAttentionAreWrittenWithTheirChannels) {
+// In latent attention v_head_dim = 0 means the number of unrotated query channels.
+TEST(HfConfig, WritesValueChannelsOfLatentAttention) {
   ModelConfig model = read_hf_config(config_of("deepseek_v3").dump(), "config.json").model;
   const auto written = [&] {
     return Json::parse(write_hf_config(*find_architecture("deepseek_v3"), model, 128, "float32"))["v_head_dim"];
@@ -354,7 +354,7 @@ TEST(HfConfig, ValuesOfLatentAttentionAreWrittenWithTheirChannels) {
 }
 
 // A run of Witan is written as a config.json only if the file gives the same model.
-TEST(HfConfig, IsWrittenOnlyWhereItSaysTheModel) {
+TEST(HfConfig, IsWrittenOnlyIfItDescribesTheModel) {
   ModelConfig model = read_hf_config(config_of("mixtral").dump(), "config.json").model;
   const auto error = [&](const char* type) {
     return test::message_of<ConfigError>([&] { write_hf_config(*find_architecture(type), model, 128, "float32"); });
@@ -363,10 +363,10 @@ TEST(HfConfig, IsWrittenOnlyWhereItSaysTheModel) {
   EXPECT_THAT(error("mixtral"), HasSubstr("moe_shared_expert_intermediate_size = 0, not 8"));
   model.moe.moe_shared_expert_intermediate_size = 0;
   EXPECT_THAT(error("llama"), HasSubstr("cannot be what this one is: window_size = \"none\", not \"6,0\""));
-  model.moe.moe_aux_loss_coeff = "0.5";  // of training
+  model.moe.moe_aux_loss_coeff = "0.5";  // belongs to training
   model.moe.moe_router_pre_softmax = true;
   EXPECT_THAT(error("mixtral"), HasSubstr("moe_router_pre_softmax = false, not true"));
-  model.moe.moe_router_norm_topk_prob = "true";  // in other words what it was
+  model.moe.moe_router_norm_topk_prob = "true";  // an equivalent spelling
   EXPECT_NO_THROW(write_hf_config(*find_architecture("mixtral"), model, 128, "float32"));
 }
 

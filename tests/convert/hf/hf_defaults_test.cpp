@@ -1,4 +1,4 @@
-// Keys that a config.json lacks, or has without need, against transformers' configuration classes
+// Missing and redundant keys of a config.json, compared with transformers' configuration classes
 // (tests/golden/convert/make_defaults.py).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ class HfDefaults : public ::testing::TestWithParam<std::string> {
   Json required_, all_;
 };
 
-TEST_P(HfDefaults, AreThoseOfItsConfigurationClass) {
+TEST_P(HfDefaults, MatchTheConfigurationClass) {
   const HfModel expected = read(all_);
   const Json defaults = hf_defaults(*find_architecture(GetParam()));
   EXPECT_THAT(different(read(required_), expected), IsEmpty());
@@ -58,7 +58,7 @@ TEST_P(HfDefaults, AreThoseOfItsConfigurationClass) {
   }
 }
 
-TEST_P(HfDefaults, KeysWithoutOneAreDemanded) {
+TEST_P(HfDefaults, KeysWithoutADefaultAreRequired) {
   for (const auto& [key, value] : golden_.at("required").items()) {
     Json absent = all_;
     absent.erase(key);
@@ -66,15 +66,16 @@ TEST_P(HfDefaults, KeysWithoutOneAreDemanded) {
   }
 }
 
-// Keys that the class has no more change nothing; others may have had another value.
-TEST_P(HfDefaults, KeysThatOlderVersionsWriteAreRead) {
+// Keys that the class no longer has change nothing; others may have had another value.
+TEST_P(HfDefaults, KeysOfOlderVersionsAreRead) {
   const HfModel expected = read(all_);
   for (const auto& [key, values] : golden_.at("older").items())
     for (const Json& value : values) {
       if (golden_.at("required").contains(key)) continue;
       Json older = all_;
       older[key] = value;
-      if (GetParam() == "olmo3" && key == "rope_parameters") {  // versions disagree over which layers this is for
+      if (GetParam() == "olmo3" &&
+          key == "rope_parameters") {  // versions disagree about the layers to which this applies
         EXPECT_THAT(test::message_of<ConfigError>([&] { read(older); }), HasSubstr("rope_parameters = "));
         continue;
       }
@@ -84,8 +85,8 @@ TEST_P(HfDefaults, KeysThatOlderVersionsWriteAreRead) {
     }
 }
 
-// These keys come from programs around transformers, or set generation and training.
-TEST_P(HfDefaults, KeysThatChangeNothingArePassedOver) {
+// These keys come from other programs, or concern generation and training.
+TEST_P(HfDefaults, IrrelevantKeysAreIgnored) {
   const Json harmless = {{"is_llama_config", true},
                          {"transformers.js_config", {{"dtype", "q4"}}},
                          {"_attn_implementation", "sdpa"},

@@ -1,4 +1,4 @@
-// Errors about folders that are damaged, incomplete or of another model name the fault, the file and the way out.
+// Errors about folders that are damaged, incomplete or of another model name the problem, the file and the fix.
 #include "witan/convert/hf/hf_folder.h"
 
 #include <gmock/gmock.h>
@@ -51,14 +51,14 @@ class HfFolders : public ::testing::Test {
   const std::string norm_ = "model.layers.1.input_layernorm.weight";
 };
 
-TEST_F(HfFolders, ShardsAreReadAsOneFileIs) {
+TEST_F(HfFolders, ReadsShardsLikeASingleFile) {
   write_shards();
   EXPECT_EQ(tensors_in(folder_.path()), all_);
   EXPECT_NO_THROW(HfWeights weights(folder_.path()));
 }
 
-// A name as on the hub is answered with the command that fetches it.
-TEST_F(HfFolders, NamesOfTheHubAreFetchedFirst) {
+// An error for a hub name gives the command that fetches it.
+TEST_F(HfFolders, ErrorsForHubNamesSayHowToFetchThem) {
   EXPECT_THAT(test::message_of<CheckpointError>([] { HfFolder("Nobody/No-Such_model-0.6B"); }),
               HasSubstr("to fetch it: `witan data fetch --model Nobody/No-Such_model-0.6B`, then give "
                         "models/No-Such_model-0.6B"));
@@ -66,7 +66,7 @@ TEST_F(HfFolders, NamesOfTheHubAreFetchedFirst) {
     EXPECT_EQ(way_to_fetch(other), "") << other;
 }
 
-TEST_F(HfFolders, DamagedIndexesAreNamed) {
+TEST_F(HfFolders, ErrorsNameDamagedIndexes) {
   write_shards();
   const Json good = index_;
   write_text(folder_ / kHfIndex, good.dump().substr(0, 100));
@@ -108,7 +108,7 @@ TEST_F(HfFolders, IndexAndShardsMustAgree) {
   EXPECT_THAT(error(), AllOf(HasSubstr("model-00002-of-00002.safetensors is missing"), HasSubstr("download it")));
 }
 
-TEST_F(HfFolders, ATensorInTwoShardsIsRefused) {
+TEST_F(HfFolders, RefusesATensorInTwoShards) {
   write_shards();
   OwnTensors first = tensors_in(folder_ / "model-00001-of-00002.safetensors");
   first[norm_] = all_[norm_];
@@ -116,7 +116,7 @@ TEST_F(HfFolders, ATensorInTwoShardsIsRefused) {
   EXPECT_THAT(error(), HasSubstr("the tensor \"" + norm_ + "\" is in two files, model-00001-of-00002.safetensors and"));
 }
 
-TEST_F(HfFolders, TruncatedShardsAreRefused) {
+TEST_F(HfFolders, RefusesTruncatedShards) {
   write_model(folder_.path(), "mixtral", all_);
   const std::string whole = read_file(folder_ / kHfWeights);
   for (size_t length = 0; length < whole.size(); length += 1 + whole.size() / 97) {
@@ -125,7 +125,7 @@ TEST_F(HfFolders, TruncatedShardsAreRefused) {
   }
 }
 
-TEST_F(HfFolders, PickleIsRefusedWithTheWayOut) {
+TEST_F(HfFolders, RefusalsOfPickleNameTheFix) {
   fs::copy_file(golden("mixtral") / kHfConfig, folder_ / kHfConfig);
   EXPECT_THAT(error(), HasSubstr("has neither model.safetensors nor"));
   write_text(folder_ / "model-00001-of-00002.safetensors", "");
@@ -134,13 +134,13 @@ TEST_F(HfFolders, PickleIsRefusedWithTheWayOut) {
   EXPECT_THAT(error(), AllOf(HasSubstr("pytorch_model.bin, a pickle"), HasSubstr("save_pretrained(OUT)")));
 }
 
-TEST_F(HfFolders, MissingTensorsAreNamed) {
+TEST_F(HfFolders, ErrorsNameMissingTensors) {
   all_.erase(norm_);
   write_model(folder_.path(), "mixtral", all_);
   EXPECT_THAT(error(), HasSubstr("has no tensor \"" + norm_ + "\" [16], which a model of type mixtral"));
 }
 
-TEST_F(HfFolders, LeftOverTensorsAreErrors) {
+TEST_F(HfFolders, UnusedTensorsAreErrors) {
   all_["model.layers.0.self_attn.q_norm.weight"] = all_[norm_];
   all_["model.layers.2.input_layernorm.weight"] = all_[norm_];
   write_model(folder_.path(), "mixtral", all_);
@@ -148,7 +148,7 @@ TEST_F(HfFolders, LeftOverTensorsAreErrors) {
                              HasSubstr("model.layers.0.self_attn.q_norm.weight"), HasSubstr("They would be lost")));
 }
 
-TEST_F(HfFolders, ShapesAndDtypesAreChecked) {
+TEST_F(HfFolders, ChecksShapesAndDtypes) {
   OwnTensors other = all_;
   other[norm_].info.shape = {4, 4};
   write_model(folder_.path(), "mixtral", other);
@@ -159,8 +159,8 @@ TEST_F(HfFolders, ShapesAndDtypesAreChecked) {
   EXPECT_THAT(error(), HasSubstr("\"" + norm_ + "\": unsupported dtype I32"));
 }
 
-// A tied model's lm_head is either a copy of the embedding or a mistake.
-TEST_F(HfFolders, ATiedHeadMayBeThereTwice) {
+// A tied model's lm_head is either a copy of the embedding or an error.
+TEST_F(HfFolders, ATiedHeadMayBeStoredTwice) {
   OwnTensors llama = tensors_in(golden("llama"));
   llama["lm_head.weight"] = llama["model.embed_tokens.weight"];
   write_model(folder_.path(), "llama", llama);
@@ -172,8 +172,8 @@ TEST_F(HfFolders, ATiedHeadMayBeThereTwice) {
   EXPECT_THAT(error(), HasSubstr("\"lm_head.weight\" is not equal to \"model.embed_tokens.weight\""));
 }
 
-// The first files of GPT-2 have no prefix, and masks.
-TEST_F(HfFolders, BareNamesAndMasksAreKnown) {
+// The first files of GPT-2 have no prefix, but masks.
+TEST_F(HfFolders, ReadsBareNamesAndMasks) {
   OwnTensors bare;
   for (const auto& [name, tensor] : tensors_in(golden("gpt2"))) bare[name.substr(std::strlen("transformer."))] = tensor;
   bare["h.0.attn.bias"] = {{"", "F32", {1, 1, 2, 2}, 16}, std::vector<std::byte>(16)};
@@ -183,9 +183,8 @@ TEST_F(HfFolders, BareNamesAndMasksAreKnown) {
   EXPECT_THAT(weights.notes().at("h.0.attn.bias"), HasSubstr("computed by the model"));
 }
 
-// Depending on its version, transformers kept the frequencies of rotary positions in each layer, in the model, or by
-// type of layers.
-TEST_F(HfFolders, TensorsOfRotaryPositionsAreComputed) {
+// Depending on its version, transformers stored rotary frequencies in each layer, in the model, or by layer type.
+TEST_F(HfFolders, ChecksStoredRotaryFrequencies) {
   OwnTensors with = all_;
   const std::vector<std::string> names = {
       "model.rotary_emb.inv_freq", "model.rotary_emb.original_inv_freq", "model.layers.0.self_attn.rotary_emb.inv_freq",
@@ -199,8 +198,8 @@ TEST_F(HfFolders, TensorsOfRotaryPositionsAreComputed) {
   EXPECT_THAT(error(), HasSubstr("no place for: \"model.rotary_embedding.weight\""));
 }
 
-// Numbers in a config.json are compared with the folder before anything is made of that many.
-TEST_F(HfFolders, MoreLayersOrExpertsThanTensorsAreRefusedFirst) {
+// Numbers in a config.json are compared with the folder before they determine any allocation.
+TEST_F(HfFolders, RefusesMoreLayersOrExpertsThanTensorsFirst) {
   Json config = Json::parse(read_file(golden("mixtral") / kHfConfig));
   const auto refused = [&](const char* key, int64_t count) {
     Json larger = config;
@@ -213,8 +212,8 @@ TEST_F(HfFolders, MoreLayersOrExpertsThanTensorsAreRefusedFirst) {
   EXPECT_THAT(refused("num_local_experts", 60000), HasSubstr(" tensors, fewer than the 60000 experts that its config"));
 }
 
-// transformers v5 can save a layer's experts as one tensor.
-TEST_F(HfFolders, FusedExpertsAreTheSameWeights) {
+// transformers v5 can store a layer's experts as one tensor.
+TEST_F(HfFolders, FusedExpertsGiveTheSameWeights) {
   OwnTensors fused;
   for (const auto& [name, tensor] : all_) {
     const size_t at = name.find("block_sparse_moe");
@@ -247,7 +246,7 @@ TEST_F(HfFolders, FusedExpertsAreTheSameWeights) {
 }
 
 // The run has the narrowest dtype that represents every weight exactly.
-TEST_F(HfFolders, TheModelsDtypeHoldsAllWeights) {
+TEST_F(HfFolders, TheModelsDtypeRepresentsAllWeights) {
   EXPECT_EQ(HfWeights(golden("mixtral")).model().dtype, "float32");
   OwnTensors narrow;
   for (const auto& [name, tensor] : all_) {
@@ -262,7 +261,7 @@ TEST_F(HfFolders, TheModelsDtypeHoldsAllWeights) {
   EXPECT_EQ(HfWeights(folder_.path()).model().dtype, "float32");
 }
 
-TEST_F(HfFolders, CompanionsAreAllButWeights) {
+TEST_F(HfFolders, CompanionsAreAllFilesButWeights) {
   write_model(folder_.path(), "mixtral", all_);
   for (const char* name : {"tokenizer.json", "generation_config.json", "pytorch_model.bin", "x.gguf", ".hidden"})
     write_text(folder_ / name, "{}");

@@ -1,4 +1,4 @@
-// Models of transformers compute the same in Witan, and are exported unchanged (tests/golden/convert/make_golden.py).
+// Models of transformers compute the same in Witan and are exported unchanged (tests/golden/convert/make_golden.py).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -111,7 +111,7 @@ class HfModels : public ::testing::TestWithParam<std::string> {
 };
 
 class HfLongContexts : public HfModels {};
-class HfExports : public HfModels {};  // of Witan's own runs, as transformers read them
+class HfExports : public HfModels {};  // of Witan's own runs, as transformers reads them
 
 double largest_of(const std::vector<double>& values) {
   double largest = 0;
@@ -119,13 +119,13 @@ double largest_of(const std::vector<double>& values) {
   return largest;
 }
 
-// Equal but for this share of the largest, or for `rounding` where that is more.
+// Equal up to this fraction of the largest value, or up to `rounding` if that is more.
 ::testing::AssertionResult agrees(const std::vector<double>& found, const std::vector<double>& expected, double share,
                                   double rounding = 0) {
   return testing::close(found, expected, std::max(share * largest_of(expected), rounding), 0);
 }
 
-TEST_P(HfModels, LogitsAndGradientsAreTransformers) {
+TEST_P(HfModels, LogitsAndGradientsMatchTransformers) {
   Rank rank;
   Alone alone;
   Transformer& model = load(rank, alone);
@@ -164,15 +164,15 @@ TEST_P(HfModels, LogitsAndGradientsAreTransformers) {
     largest = std::max(largest, largest_of(values));
   }
   EXPECT_GT(largest, 1e-2);
-  // Some are 0 but for rounding: a bias of keys shifts all logits of a query alike.
+  // Some are 0 up to rounding: a key bias shifts all logits of a query equally.
   for (Parameter* parameter : model.parameters())
     EXPECT_TRUE(agrees(testing::values(parameter->gradient()), of_parameters.at(parameter->name()), tolerance(),
                        tolerance() / 10 * largest))
         << parameter->name();
 }
 
-TEST_P(HfLongContexts, HaveLogitsOfTheOtherFactors) {
-  EXPECT_THROW(logits_of("long_tokens"), ShapeError) << "the short ones are of 256 positions";
+TEST_P(HfLongContexts, LogitsUseTheLongFactors) {
+  EXPECT_THROW(logits_of("long_tokens"), ShapeError) << "the short factors cover 256 positions";
   long_context_ = true;
   EXPECT_TRUE(agrees(logits_of("long_tokens"), expected_reals("long_logits"), tolerance()));
 }
@@ -184,7 +184,7 @@ TEST_P(HfExports, HaveTransformersLogits) {
   EXPECT_TRUE(agrees(logits_of("tokens"), expected_reals("logits"), tolerance()));
 }
 
-TEST_P(HfExports, AreWrittenAsTransformersReadThem) {
+TEST_P(HfExports, AreReadableByTransformers) {
   const HfModel& hf = weights_.hf();
   const Json read = Json::parse(read_file(golden(GetParam()) / kHfConfig)),
              written = Json::parse(write_hf_config(*hf.architecture, hf.model, hf.positions, "float32"));
@@ -201,7 +201,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, HfExports,
                                            "../convert_exported/deepseek_v3", "../convert_exported/longrope"),
                          [](const auto& model) { return model.param.substr(model.param.rfind('/') + 1); });
 
-TEST_P(HfModels, GreedyTokensAreTransformers) {
+TEST_P(HfModels, GreedyTokensMatchTransformers) {
   Rank rank;
   Alone alone;
   Transformer& model = load(rank, alone);
@@ -214,14 +214,14 @@ TEST_P(HfModels, GreedyTokensAreTransformers) {
   EXPECT_THAT(generate(rank.stream, model, prompt, options), ::testing::ElementsAreArray(generated));
 }
 
-TEST_P(HfModels, ComeBackByteForByte) {
+TEST_P(HfModels, RoundTripByteForByte) {
   CheckpointWeights weights(checkpoint_, weights_.model());
   HfExport how = as_it_was();
   fs::create_directories(folder_ / "out");
   const Ledger back = export_weights(weights, how, folder_ / "out");
   const OwnTensors before = tensors_in(golden(GetParam()));
   EXPECT_EQ(tensors_in(folder_ / "out"), before);
-  // Both ledgers know every tensor, with the same hashes.
+  // Both ledgers contain every tensor with the same hashes.
   std::map<std::string, std::string> source, target;
   for (const LedgerEntry& entry : ledger_.source) source[entry.name] = entry.hash;
   for (const LedgerEntry& entry : back.target) target[entry.name] = entry.hash;
@@ -240,7 +240,7 @@ TEST_P(HfModels, SmallShardsHoldTheSameTensors) {
   EXPECT_EQ(tensors_in(folder_ / "out"), tensors_in(golden(GetParam())));
 }
 
-TEST_P(HfModels, AreSaidByAConfigOfWitansOwn) {
+TEST_P(HfModels, WitansOwnConfigDescribesThem) {
   const HfModel& hf = weights_.hf();
   const std::string text = write_hf_config(*hf.architecture, hf.model, hf.positions, "float32");
   const HfModel again = read_hf_config(text, "written");

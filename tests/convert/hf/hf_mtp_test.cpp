@@ -1,4 +1,4 @@
-// Modules of multi-token prediction of DeepSeek-V3 and GLM, layers after the model's own, are imported and exported
+// Multi-token prediction modules of DeepSeek-V3 and GLM, which follow the model's layers, are imported and exported
 // unchanged.
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ OwnTensor shaped(OwnTensor like, const Shape& shape) {
   return like;
 }
 
-// The golden model of three layers, which transformers saved without it, with a fourth as DeepSeek has it.
+// The golden model of three layers, which transformers saved without the module, with DeepSeek's fourth layer.
 OwnTensors with_module(const char* model = "deepseek_v3") {
   OwnTensors all = tensors_in(golden(model));
   const OwnTensors before = all;
@@ -39,7 +39,7 @@ OwnTensors with_module(const char* model = "deepseek_v3") {
   all[next + "enorm.weight"] = before.at(last + "input_layernorm.weight");
   all[next + "hnorm.weight"] = before.at(last + "post_attention_layernorm.weight");
   all[next + "shared_head.norm.weight"] = before.at("model.norm.weight");
-  all[next + "eh_proj.weight"] = shaped(before.at("lm_head.weight"), {16, 32});  // of a width of 16
+  all[next + "eh_proj.weight"] = shaped(before.at("lm_head.weight"), {16, 32});  // for a width of 16
   all[kEmbedding] = before.at("model.embed_tokens.weight");
   all[kHead] = before.at("lm_head.weight");
   return all;
@@ -47,7 +47,7 @@ OwnTensors with_module(const char* model = "deepseek_v3") {
 
 class HfMtpModels : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(HfMtpModels, ComeBackByteForByte) {
+TEST_P(HfMtpModels, RoundTripByteForByte) {
   const TempFolder folder;
   const OwnTensors tensors = with_module(GetParam());
   testing::write_model(folder / "in", GetParam(), tensors);
@@ -66,8 +66,8 @@ TEST_P(HfMtpModels, ComeBackByteForByte) {
 INSTANTIATE_TEST_SUITE_P(Golden, HfMtpModels, ::testing::Values("deepseek_v3", "glm4_moe"),
                          [](const auto& model) { return std::string(model.param); });
 
-// llama.cpp counts the modules among the layers, and does without their copies of embedding and head.
-TEST(HfMtp, ModulesOfGlmComeBackFromGguf) {
+// llama.cpp counts the modules as layers, and omits their copies of embedding and head.
+TEST(HfMtp, ModulesOfGlmRoundTripThroughGguf) {
   const TempFolder folder;
   testing::write_model(folder / "in", "glm4_moe", with_module("glm4_moe"));
   HfWeights hf(folder / "in");
@@ -140,7 +140,7 @@ TEST(HfMtp, WithoutCopiesStaysWithoutThem) {
   EXPECT_FALSE(HfWeights(folder / "none").style().mtp_copies);
 }
 
-TEST(HfMtp, OfAnotherEmbeddingIsRefusedOrLeftOut) {
+TEST(HfMtp, ModulesWithAnotherEmbeddingAreRefusedOrLeftOut) {
   const TempFolder folder;
   OwnTensors tensors = with_module();
   tensors[kEmbedding].bytes[5] ^= std::byte{1};
@@ -154,7 +154,7 @@ TEST(HfMtp, OfAnotherEmbeddingIsRefusedOrLeftOut) {
   EXPECT_EQ(without.model().mtp_num_layers, 0);
   EXPECT_EQ(without.notes().at("model.layers.3.eh_proj.weight"),
             "of multi-token prediction, left out as asked (--without-mtp)");
-  // Nothing of the model's own layers goes with it.
+  // The model's own layers are not affected.
   tensors["model.layers.2.enorm.weight"] = tensors["model.layers.3.enorm.weight"];
   testing::write_model(folder / "in", "deepseek_v3", tensors);
   EXPECT_NE(message_of<CheckpointError>([&] {
@@ -163,13 +163,13 @@ TEST(HfMtp, OfAnotherEmbeddingIsRefusedOrLeftOut) {
             std::string::npos);
 }
 
-TEST(HfMtp, IsSaidByTheConfig) {
+TEST(HfMtp, TheConfigDescribesIt) {
   const TempFolder folder;
   testing::write_model(folder / "in", "deepseek_v3", with_module());
   const HfWeights weights(folder / "in");
   const std::string text = write_hf_config(*weights.hf().architecture, weights.model(), 64, "float32");
   EXPECT_EQ(read_hf_config(text, "written").mtp_layers, 1);
-  EXPECT_EQ(HfWeights(golden("deepseek_v3")).model().mtp_num_layers, 0) << "transformers saves none of its weights";
+  EXPECT_EQ(HfWeights(golden("deepseek_v3")).model().mtp_num_layers, 0) << "transformers does not save its weights";
 }
 
 }  // namespace

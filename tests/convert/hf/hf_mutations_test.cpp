@@ -1,5 +1,5 @@
-// Models whose config.json was changed in one or two places: Witan computes what transformers computes, or refuses the
-// file (tests/golden/convert/make_mutations.py).
+// For a config.json with one or two changed keys, Witan either matches transformers or refuses the file
+// (tests/golden/convert/make_mutations.py).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -86,7 +86,7 @@ class HfMutations : public ::testing::TestWithParam<std::string> {
     return {last, last + static_cast<int64_t>(golden_["outcomes"][0].size())};
   }
 
-  // Equal but for 1e-4 of the largest.
+  // Equal up to 1e-4 of the largest value.
   static bool agree(const std::vector<double>& found, const std::vector<double>& expected) {
     double largest = 0, difference = 0;
     for (size_t i = 0; i < expected.size(); ++i) {
@@ -102,7 +102,7 @@ class HfMutations : public ::testing::TestWithParam<std::string> {
   std::map<std::string, std::vector<double>> known_;  // by the model's configuration as TOML
 };
 
-TEST_P(HfMutations, AreTheModelOfTransformersOrRefused) {
+TEST_P(HfMutations, MatchTransformersOrAreRefused) {
   size_t same = 0;
   ASSERT_TRUE(agree(*logits(config_), golden_["outcomes"][0].get<std::vector<double>>()));
   for (const Json& mutation : golden_["mutations"]) {
@@ -112,12 +112,13 @@ TEST_P(HfMutations, AreTheModelOfTransformersOrRefused) {
     if (change.size() > 1)
       for (const Json& key : change[1]) config.erase(key);
     const auto found = logits(config);
-    // A key that is absent or null and changes nothing must not be refused, except GPT-2's dropouts, which go together.
-    // With a value it may be: keys of other architectures, which transformers passes over here, are refused on purpose.
+    // A key that is absent or null and changes nothing must not be refused, except GPT-2's dropouts, which belong
+    // together. With a value it may be: keys of other architectures, which transformers ignores here, are refused on
+    // purpose.
     const bool lacking = std::ranges::all_of(change[0], [](const Json& value) { return value.is_null(); });
     EXPECT_TRUE(found || outcome != 0 || !lacking || change.dump().find("_pdrop") != std::string::npos)
         << change << " is refused";
-    if (!found || outcome.is_null()) continue;  // null: transformers has no such model
+    if (!found || outcome.is_null()) continue;  // transformers has no such model
     ++same;
     const Json& expected = golden_["outcomes"][outcome.get<size_t>()];
     EXPECT_TRUE(agree(*found, expected.get<std::vector<double>>()))

@@ -1,5 +1,5 @@
-// Folders with quantised weights, as DeepSeek-V3 (float8 in blocks) and gpt-oss (MXFP4) are published: dequantised
-// values, and folders that are refused.
+// Folders with quantised weights as published for DeepSeek-V3 (float8 in blocks) and gpt-oss (MXFP4): dequantised
+// values, and refused folders.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -48,7 +48,7 @@ TEST_F(QuantisedFolders, Float8IsMultipliedByTheScaleOfItsBlock) {
   ASSERT_EQ(tensors[name].info.shape, Shape({16, 16}));
   tensors[name] = of_shape("F8_E4M3", {16, 16}, 1, std::byte{0x38});  // 1
   tensors[name].bytes[3 * 16 + 13] = std::byte{0xC0};                 // -2
-  tensors[scales] = of_shape("F32", {2, 2}, 4);  // of blocks of 12 x 12, of which the last ones are cut
+  tensors[scales] = of_shape("F32", {2, 2}, 4);                       // for blocks of 12 x 12, the last ones partial
   const float by[] = {1, 2, 4, 8};
   std::memcpy(tensors[scales].bytes.data(), by, sizeof by);
   write(config, tensors);
@@ -84,7 +84,7 @@ TEST_F(QuantisedFolders, Float8IsMultipliedByTheScaleOfItsBlock) {
   EXPECT_THAT(error<CheckpointError>(), HasSubstr("needs the scales \"" + scales + "\""));
 }
 
-// Rows of gate and up alternate; groups of 32 inputs share a scale; the lower four bits of a byte come first.
+// Rows of gate and up alternate, groups of 32 inputs share a scale, and the lower four bits of a byte come first.
 TEST_F(QuantisedFolders, Mxfp4ExpertsAreMultipliedByTheScaleOfTheirGroup) {
   constexpr int64_t kExperts = 6, kWidth = 64, kHidden = 32;
   Json config = Json::parse(read_file(golden("gpt_oss") / kHfConfig));
@@ -103,10 +103,11 @@ TEST_F(QuantisedFolders, Mxfp4ExpertsAreMultipliedByTheScaleOfTheirGroup) {
       tensors[name.substr(0, name.size() - 6) + "scales"] = of_shape("U8", groups, 1, std::byte{127});
     }
   const std::string experts = "model.layers.0.mlp.experts.";
-  const size_t row = (1 * 2 * kHidden + 11) * 2;  // of groups: of expert 1 up's fifth row has two
-  tensors[experts + "gate_up_proj_blocks"].bytes[(row + 1) * 16 + 3] = std::byte{0x30};  // inputs 6 and 7 of the second
-  tensors[experts + "gate_up_proj_scales"].bytes[row + 1] = std::byte{129};              // 4
-  tensors[experts + "down_proj_blocks"].bytes[0] = std::byte{0x0F};                      // input 0
+  const size_t row = (1 * 2 * kHidden + 11) * 2;  // expert 1's fifth row of up has two groups
+  tensors[experts + "gate_up_proj_blocks"].bytes[(row + 1) * 16 + 3] =
+      std::byte{0x30};                                                       // inputs 6 and 7 of the second group
+  tensors[experts + "gate_up_proj_scales"].bytes[row + 1] = std::byte{129};  // 4
+  tensors[experts + "down_proj_blocks"].bytes[0] = std::byte{0x0F};          // input 0
   write(config, tensors);
   HfWeights weights(folder_.path());
   EXPECT_EQ(weights.model().dtype, "bfloat16");
@@ -129,13 +130,13 @@ TEST_F(QuantisedFolders, Mxfp4ExpertsAreMultipliedByTheScaleOfTheirGroup) {
   EXPECT_THAT(error<CheckpointError>(), HasSubstr("needs the scales \"" + experts + "down_proj_scales\""));
 }
 
-// Kimi K2.5's experts have four bits, of which config.json speaks in the text decoder's object or beside it.
+// Kimi K2.5's experts have four bits, which config.json describes inside or outside of the text decoder's object.
 TEST_F(QuantisedFolders, PackedExpertsOfATextDecoderAreRead) {
   const std::string matrix = "language_model.model.layers.1.mlp.experts.2.gate_proj.weight";
   OwnTensors tensors = tensors_in(golden("kimi_k25"));
   ASSERT_EQ(tensors.at(matrix).info.shape, Shape({8, 16}));
   tensors.erase(matrix);
-  tensors[matrix + "_packed"] = of_shape("I32", {8, 2}, 4, std::byte{0x99});  // nine of each, less eight
+  tensors[matrix + "_packed"] = of_shape("I32", {8, 2}, 4, std::byte{0x99});  // nine minus eight
   tensors[matrix + "_scale"] = of_shape("F32", {8, 1}, 4);
   tensors[matrix + "_shape"] = of_shape("I64", {2}, 8);
   const std::vector<float> scales(8, 2.5F);

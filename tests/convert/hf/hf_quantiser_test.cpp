@@ -1,5 +1,4 @@
-// Quantised exports: every tensor is in its place and in the ledger, and is read back with the values that were
-// written.
+// Quantised exports: every tensor is in its place and in the ledger, and reads back with the written values.
 #include "witan/convert/hf/hf_quantiser.h"
 
 #include <gmock/gmock.h>
@@ -63,7 +62,7 @@ class HfQuantisers : public ::testing::Test {
     return {open_checkpoint(to / "step-0"), weights.model()};
   }
 
-  // Writes the folder `name` as `witan export` does.
+  // Writes the folder `name` like `witan export`.
   Ledger exported(CheckpointWeights& weights, const fs::path& source, HfQuantisation kind, const std::string& name,
                   uint64_t shard_bytes = 5'000'000'000, FeedbackOf feedback = {}) {
     HfWeights hf(source);
@@ -95,13 +94,13 @@ const Json kSmall = {{"hidden_size", 256}, {"intermediate_size", 384}, {"head_di
 struct Kind {
   const char* name;
   HfQuantisation kind;
-  double error;  // most of any matrix
+  double error;  // largest of any matrix
   const char *codes, *scales;
 };
 
 class HfQuantiserKinds : public HfQuantisers, public ::testing::WithParamInterface<Kind> {};
 
-TEST_P(HfQuantiserKinds, AreReadBackAndAccountedFor) {
+TEST_P(HfQuantiserKinds, ReadBackAndAreInTheLedger) {
   const auto [label, kind, most, codes, scales] = GetParam();
   const fs::path source = random_model("qwen3_moe", [] {
     Json sizes = kSmall;
@@ -137,14 +136,14 @@ TEST_P(HfQuantiserKinds, AreReadBackAndAccountedFor) {
     EXPECT_LT(std::sqrt(error / square), most) << name;
     EXPECT_GT(error, 0) << name;
   }
-  // Each kind of matrix has the error that is printed, but for rounding to bfloat16 when it is read.
+  // Each kind of matrix has the printed error, up to rounding to bfloat16 on reading.
   ASSERT_EQ(ledger.quantised.size(), 6U);
   for (const QuantisedKind& one : ledger.quantised) EXPECT_LT(one.error.relative(), most) << one.matrices;
   EXPECT_THAT(ledger.summary(), HasSubstr("moe.experts.gate_up_proj"));
 }
 
-// Readers map tensors, and see them as numbers where they lie.
-TEST_P(HfQuantiserKinds, TensorsAreAlignedAndMayBeDivided) {
+// Readers map tensors and access them as numbers in place.
+TEST_P(HfQuantiserKinds, TensorsAreAlignedAndMayBeInSeveralFiles) {
   const fs::path source = random_model("llama", {{"hidden_size", 96}, {"intermediate_size", 34}, {"vocab_size", 33}});
   CheckpointWeights weights = imported(source);
   exported(weights, source, GetParam().kind, "whole");
@@ -166,8 +165,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, HfQuantiserKinds,
                                            Kind{"int4", HfQuantisation::int4, 0.13, ".weight_packed", ".weight_scale"}),
                          [](const auto& one) { return std::string(one.param.name); });
 
-// No token reached expert 2: its matrices are rounded to the nearest, as without calibration, and are named.
-TEST_F(HfQuantisers, CalibrationIsOfEachMatrixAndWhatItLeavesOutIsNamed) {
+// No token reached expert 2: its matrices are rounded to nearest, as without calibration, and are named.
+TEST_F(HfQuantisers, CalibratesEachMatrixAndNamesUncalibratedOnes) {
   Json sizes = kSmall;
   sizes["moe_intermediate_size"] = 128;
   sizes["mlp_only_layers"] = Json::array();
@@ -198,10 +197,10 @@ TEST_F(HfQuantisers, CalibrationIsOfEachMatrixAndWhatItLeavesOutIsNamed) {
       EXPECT_EQ(calibrated.at(name).bytes == tensor.bytes, name.starts_with(expert)) << name;
 }
 
-TEST_F(HfQuantisers, ConfigsNameWhatIsLeftOut) {
+TEST_F(HfQuantisers, ConfigsNameUnquantisedMatrices) {
   const fs::path source = random_model("mixtral", [] {
     Json sizes = kSmall;
-    sizes["intermediate_size"] = 136;  // neither short nor whole blocks
+    sizes["intermediate_size"] = 136;  // neither short nor a multiple of blocks
     return sizes;
   }());
   CheckpointWeights weights = imported(source);
@@ -226,7 +225,7 @@ TEST_F(HfQuantisers, ConfigsNameWhatIsLeftOut) {
   EXPECT_EQ(config("int4")["config_groups"]["group_0"]["weights"]["group_size"], 128);
 }
 
-TEST_F(HfQuantisers, Mxfp4ComesBackToTheBit) {
+TEST_F(HfQuantisers, Mxfp4RoundTripsBitwise) {
   const fs::path source = random_model("gpt_oss", {{"hidden_size", 64}, {"intermediate_size", 32}});
   CheckpointWeights weights = imported(source);
   const Ledger ledger = exported(weights, source, HfQuantisation::mxfp4, "once");
@@ -244,7 +243,7 @@ TEST_F(HfQuantisers, Mxfp4ComesBackToTheBit) {
   }
 }
 
-TEST_F(HfQuantisers, WhatCannotBeQuantisedIsRefused) {
+TEST_F(HfQuantisers, RefusesUnsupportedModels) {
   const fs::path source = random_model("llama", kSmall);
   CheckpointWeights weights = imported(source);
   EXPECT_THAT(test::message_of<ConfigError>([&] {
@@ -261,8 +260,8 @@ TEST_F(HfQuantisers, WhatCannotBeQuantisedIsRefused) {
               HasSubstr("\"model.layers.0.mlp.up_proj.weight\" has the value inf"));
 }
 
-// A hostile or damaged folder of compressed-tensors may hold any of these.
-TEST_F(HfQuantisers, PackedWeightsThatDoNotFitAreRefused) {
+// A malicious or damaged folder of compressed-tensors may contain any of these.
+TEST_F(HfQuantisers, RefusesInconsistentPackedWeights) {
   const fs::path source = random_model("llama", kSmall);
   CheckpointWeights weights = imported(source);
   exported(weights, source, HfQuantisation::int4, "out");

@@ -67,7 +67,7 @@ TEST(HfSide, IsKeptAndCopiedByteForByte) {
   }
 }
 
-// Tensors of towers may be in any shard, in one with tensors of the text decoder too.
+// Tensors of towers may be in any shard, also with tensors of the text decoder.
 TEST(HfSide, IsKeptFromEveryShard) {
   const TempFolder folder;
   const OwnTensors all = tensors_in(golden(kLlava));
@@ -92,15 +92,15 @@ TEST(HfSide, IsKeptFromEveryShard) {
   EXPECT_EQ(read_file(folder / "one" / kSideTensors), read_file(folder / "two" / kSideTensors));
 }
 
-TEST(HfSide, AModelOfTextAloneHasNone) {
+TEST(HfSide, TextModelsHaveNone) {
   const TempFolder folder;
   keep_side_tensors(HfWeights(golden("qwen2")), folder / "hf");
   EXPECT_FALSE(fs::exists(folder / "hf"));
   EXPECT_FALSE(side_style(folder / "hf"));
 }
 
-// transformers' names in memory since v5.
-TEST(HfSide, NamesOfTheOtherOrderAreKnown) {
+// These are transformers' in-memory names since v5.
+TEST(HfSide, ReadsNamesInTheOtherOrder) {
   const TempFolder folder;
   OwnTensors renamed;
   for (auto& [name, tensor] : tensors_in(golden(kLlava))) {
@@ -116,8 +116,8 @@ TEST(HfSide, NamesOfTheOtherOrderAreKnown) {
   EXPECT_EQ(weights.side_tensors().size(), side_of(tensors_in(golden(kLlava))).size());
 }
 
-// transformers passes over K-EXAONE's layers of multi-token prediction.
-TEST(HfSide, ModulesBesideAModelOfTextAreKept) {
+// transformers ignores K-EXAONE's MTP layers.
+TEST(HfSide, KeepsModulesOfTextModels) {
   const TempFolder folder;
   OwnTensors tensors = tensors_in(golden("exaone_moe"));
   const auto one = tensors.at("model.norm.weight");
@@ -133,8 +133,8 @@ TEST(HfSide, ModulesBesideAModelOfTextAreKept) {
   EXPECT_EQ(style->head, "");
 }
 
-// They begin as the model's own tensors do.
-TEST(HfSide, ErniesLayersOfMultiTokenPredictionAreKept) {
+// Their names begin like those of the model's own tensors.
+TEST(HfSide, KeepsErniesMtpLayers) {
   const TempFolder folder;
   OwnTensors tensors = tensors_in(golden("ernie4_5_moe"));
   tensors["model.mtp_emb_norm.0.weight"] = tensors.at("model.norm.weight");
@@ -144,8 +144,8 @@ TEST(HfSide, ErniesLayersOfMultiTokenPredictionAreKept) {
   EXPECT_EQ(weights.side_tensors().front().info.name, "model.mtp_emb_norm.0.weight");
 }
 
-// Published Qwen2.5-VL describes its text decoder beside the towers. Its tensors have the names of a model of text.
-TEST(HfSide, TheTextDecoderMayBeDescribedBesideItsTowers) {
+// Published Qwen2.5-VL describes its text decoder next to the towers; its tensors have the names of a text model.
+TEST(HfSide, TheTextDecoderMayBeDescribedNextToItsTowers) {
   const TempFolder folder;
   const Json nested = Json::parse(read_file(golden("qwen2_5_vl_text") / kHfConfig));
   Json flat = nested;
@@ -164,8 +164,8 @@ TEST(HfSide, TheTextDecoderMayBeDescribedBesideItsTowers) {
   EXPECT_EQ(published.style().prefix, "model.");
 }
 
-// transformers transposes experts whose shape is not that of its model.
-TEST(HfSide, ExpertsOfQwen3VlAreReadInBothOrders) {
+// transformers transposes experts whose shape differs from its model's.
+TEST(HfSide, ReadsExpertsOfQwen3VlInBothOrders) {
   const TempFolder folder;
   OwnTensors turned = tensors_in(golden("qwen3_vl_moe_text"));
   for (auto& [name, tensor] : turned) {
@@ -204,15 +204,15 @@ TEST(HfSide, TensorsOfTheTextDecoderAreAllItsOwn) {
               HasSubstr("has no text decoder whose tensors Witan knows"));
 }
 
-TEST(HfSide, ATextDecoderIsRefusedAsAModelOfTextIs) {
+TEST(HfSide, RefusesATextDecoderLikeATextModel) {
   Json config = config_of_llava();
   config[kTextConfig]["model_type"] = "gemma2";
   EXPECT_THAT(message_of<ConfigError>([&] { read_hf_config(config.dump(), "config.json"); }),
               HasSubstr("config.json: text_config: model_type = gemma2: Witan cannot represent"));
 }
 
-// The head is the wrapper's: whether it is tied is said beside the text decoder's object.
-TEST(HfSide, KeysBesideTheTextDecoderCount) {
+// The head belongs to the wrapper: a key outside of the text decoder's object says whether it is tied.
+TEST(HfSide, KeysOutsideOfTheTextDecoderCount) {
   Json config = config_of_llava();
   config["tie_word_embeddings"] = true;
   EXPECT_FALSE(read_hf_config(config.dump(), "config.json").model.untie_embeddings_and_output_weights);

@@ -40,7 +40,7 @@ std::vector<double> floats(const OwnTensors& tensors, const std::string& name) {
   return {values.begin(), values.end()};
 }
 
-// PEFT's name of a parameter of Witan's, and for experts how its elements lie there.
+// PEFT's name of a Witan parameter, and for experts the order of its elements there.
 struct PeftName {
   std::string name;
   bool b_of_experts = false;
@@ -59,7 +59,7 @@ PeftName peft_name(const std::string& witan, const std::string& factor) {
   return {here + module + last + ".lora_" + factor + ".weight", false};
 }
 
-// The tensors that a checkpoint of the model holds, with or without its adapters.
+// The tensors of the model's checkpoint, with or without its adapters.
 std::vector<StateTensor> stored_of(const Transformer& model, bool adapters) {
   std::vector<StateTensor> state;
   for (const Parameter* parameter : model.parameters())
@@ -101,13 +101,13 @@ class Peft : public ::testing::TestWithParam<std::string> {
       if (is_adapter(parameter->name())) set(*parameter);
   }
 
-  // Elements in Witan's order of what PEFT calls so.
+  // PEFT's elements in Witan's order.
   std::vector<double> of_peft(const OwnTensors& tensors, const Parameter& parameter) const {
     const std::string factor = parameter.name().ends_with(kLoraB) ? "B" : "A";
     const PeftName peft = peft_name(parameter.name(), factor);
     const std::vector<double> there = floats(tensors, peft.name);
     if (!peft.b_of_experts) return there;
-    const Shape& shape = parameter.global_shape();  // [E, out, r], there [out, r E]
+    const Shape& shape = parameter.global_shape();  // [E, out, r], in PEFT [out, r E]
     std::vector<double> here;
     for (int64_t e = 0; e < shape[0]; ++e)
       for (int64_t n = 0; n < shape[1]; ++n)
@@ -154,7 +154,7 @@ class Peft : public ::testing::TestWithParam<std::string> {
   return testing::close(found, expected, std::max(1e-5 * largest, least), 0);
 }
 
-TEST_P(Peft, LogitsAndGradientsArePefts) {
+TEST_P(Peft, LogitsAndGradientsMatchPeft) {
   testing::bind_gradients(rank_.stream, *model_);
   const OwnTensors expected = tensors_in(golden_adapters(GetParam()) / "expected.safetensors"),
                    gradients = tensors_in(golden_adapters(GetParam()) / "gradient.safetensors"),
@@ -163,7 +163,7 @@ TEST_P(Peft, LogitsAndGradientsArePefts) {
   const ModelInput in = input(of_base);
   const ModelOutput out = model_->forward(tape, in);
   EXPECT_TRUE(near(testing::values(out.logits.value()), floats(expected, "logits"), 0));
-  EXPECT_FALSE(near(testing::values(out.logits.value()), floats(of_base, "logits"), 0)) << "adapters do nothing";
+  EXPECT_FALSE(near(testing::values(out.logits.value()), floats(of_base, "logits"), 0)) << "adapters have no effect";
   const int64_t tokens = static_cast<int64_t>(ids_.size()), S = in.tokens.size(1);
   std::vector<int32_t> targets(ids_.size());
   std::vector<float> share(ids_.size());
@@ -186,7 +186,7 @@ TEST_P(Peft, LogitsAndGradientsArePefts) {
   EXPECT_EQ(checked, gradients.size());
 }
 
-TEST_P(Peft, AdaptersLeaveAsTheyCame) {
+TEST_P(Peft, AdaptersRoundTrip) {
   CheckpointWeights weights = saved();
   fs::create_directories(folder_ / "out");
   const Ledger ledger = export_peft(weights, *source_.hf().architecture, "", folder_ / "out");
@@ -203,9 +203,9 @@ TEST_P(Peft, AdaptersLeaveAsTheyCame) {
   EXPECT_EQ(words(written.value("target_parameters", nlohmann::json())), words(expected["target_parameters"]));
 }
 
-// PEFT, which may continue the training, is told its dropout; a merged model has none.
-TEST_P(Peft, DropoutGoesOutWithTheAdapters) {
-  if (config_.moe.num_experts > 0) GTEST_SKIP() << "adapters of experts drop nothing";
+// PEFT gets the dropout, since it may continue the training; a merged model has none.
+TEST_P(Peft, ExportsDropoutWithTheAdapters) {
+  if (config_.moe.num_experts > 0) GTEST_SKIP() << "adapters of experts have no dropout";
   config_.lora_dropout = 0.125;
   CheckpointWeights weights = saved();
   fs::create_directories(folder_ / "out");
@@ -215,8 +215,8 @@ TEST_P(Peft, DropoutGoesOutWithTheAdapters) {
   EXPECT_EQ(weights.model().lora_dropout, 0);
 }
 
-// W + scale B A, in float32 and rounded once, of every element; what has no adapter is the base's.
-TEST_P(Peft, MergedWeightsAreThoseOfTheFormulaToTheBit) {
+// W + scale B A is computed in float32 and rounded once, for every element; unadapted weights are the base's.
+TEST_P(Peft, MergedWeightsMatchTheFormulaBitwise) {
   CheckpointWeights weights = saved(), plain = saved();
   weights.merge_adapters();
   EXPECT_EQ(weights.model().lora_rank, 0);
@@ -275,8 +275,8 @@ TEST_P(Peft, TheMergedFolderComputesTheSame) {
 INSTANTIATE_TEST_SUITE_P(Golden, Peft, ::testing::Values("llama", "olmoe", "qwen3_moe", "deepseek_v3"),
                          [](const auto& model) { return model.param; });
 
-// PEFT takes gate_proj among target_modules of a model with experts for theirs, and leaves other MLPs without an
-// adapter, or their tensors unread.
+// PEFT takes gate_proj among target_modules for the experts' in a model with experts, and leaves other MLPs without an
+// adapter or their tensors unread.
 TEST(PeftTargets, MlpsBesideExpertsAreNamedAsParameters) {
   TempFolder folder;
   HfWeights source(golden("qwen3_moe"));
@@ -296,7 +296,7 @@ TEST(PeftTargets, MlpsBesideExpertsAreNamedAsParameters) {
             nlohmann::json::array({"mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.experts.gate_up_proj"}));
 }
 
-TEST(PeftRefusals, NameWhatIsInAnotherForm) {
+TEST(PeftRefusals, NameTheDifference) {
   TempFolder folder;
   HfWeights source(golden("gpt2"));
   import_weights(source, folder / "base", {}, Json::object());
@@ -313,7 +313,7 @@ TEST(PeftRefusals, NameWhatIsInAnotherForm) {
             "the merged model (--format hf)");
 }
 
-TEST(MergeAdapters, AFloat64IsMergedInFloat64) {
+TEST(MergeAdapters, Float64IsMergedInFloat64) {
   const std::vector<double> base{1, 2, 3, 4}, a{0.1, 0.2}, b{0.3, 1e-9};
   const AdapterTensors of{"w", "w.lora_A", "w.lora_B", {1, 2}, {2, 1}};
   const auto held = [](const std::vector<double>& values) {

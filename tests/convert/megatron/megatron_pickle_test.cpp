@@ -22,7 +22,7 @@ std::string refusal(const std::string& bytes) {
   return "none";
 }
 
-TEST(MegatronPickle, CallsAreNotedAndNotRun) {
+TEST(MegatronPickle, RecordsCallsWithoutRunningThem) {
   const std::string bytes = "\x80\x02"s + "cposix\nsystem\n" + "X\x04\0\0\0true"s + "\x85R.";
   const Pickle pickle(bytes, "file");
   ASSERT_TRUE(pickle.root().is(Kind::object));
@@ -31,7 +31,7 @@ TEST(MegatronPickle, CallsAreNotedAndNotRun) {
   EXPECT_EQ(pickle.bytes_read(), bytes.size());
 }
 
-TEST(MegatronPickle, WhatIsWrittenIsRead) {
+TEST(MegatronPickle, RoundTrips) {
   PickleWriter writer;
   writer.arguments({{"none", {}},
                     {"flag", true},
@@ -53,7 +53,7 @@ TEST(MegatronPickle, WhatIsWrittenIsRead) {
   EXPECT_EQ(members.at("list")->items.size(), 2u);
 }
 
-TEST(MegatronPickle, WhatIsDamagedIsRefused) {
+TEST(MegatronPickle, RefusesDamage) {
   EXPECT_THAT(refusal(""), HasSubstr("file: the pickle ends in the middle"));
   EXPECT_THAT(refusal("\x80\x02"s + "X\xff\xff\xff\x7f"s + "a."), HasSubstr("ends in the middle"));
   EXPECT_THAT(refusal("\x80\x02."), HasSubstr("takes a value from an empty stack"));
@@ -68,8 +68,8 @@ TEST(MegatronPickle, WhatIsDamagedIsRefused) {
   EXPECT_THAT(refusal("\x80\x02\x82\x01."), HasSubstr("opcode 130"));
 }
 
-// A list may hold itself: nothing follows it endlessly.
-TEST(MegatronPickle, MayHoldItself) {
+// A list may contain itself, which must not cause endless recursion.
+TEST(MegatronPickle, MayContainItself) {
   const std::string bytes = "\x80\x02]q\0h\0a."s;
   const Pickle pickle(bytes, "file");
   EXPECT_EQ(pickle.root().items.front(), &pickle.root());

@@ -1,4 +1,4 @@
-// Models of Megatron-Core compute the same in Witan, and are exported unchanged
+// Models of Megatron-Core compute the same in Witan and are exported unchanged
 // (tests/golden/convert_megatron/make_golden.py, which also loads exports into Megatron-Core).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ fs::path megatron_golden(const std::string& model) {
   return fs::path(WITAN_SOURCE_DIR) / "tests/golden/convert_megatron" / model;
 }
 
-// All weights of a source, by Witan's names.
+// All weights of a source by Witan's names.
 std::map<std::string, std::vector<double>> values_of(WeightSource& source) {
   std::map<std::string, std::vector<double>> all;
   for (const auto& [name, shape] : source.weights()) {
@@ -96,7 +96,7 @@ TEST_P(MegatronModels, AreTheSameInBothFormats) {
   EXPECT_EQ(values_of(dist), values_of(legacy));
 }
 
-TEST_P(MegatronModels, AreExportedAsTheyWereImported) {
+TEST_P(MegatronModels, AreExportedUnchanged) {
   MegatronWeights source(megatron_golden(GetParam()) / "torch_dist");
   CheckpointWeights weights(imported("torch_dist"), source.model());
   fs::create_directory(folder_ / "out");
@@ -107,7 +107,7 @@ TEST_P(MegatronModels, AreExportedAsTheyWereImported) {
   EXPECT_THAT(differences(again.model(), source.model()), ::testing::IsEmpty());
 }
 
-// The golden "dense" model, of which a file is changed.
+// The golden "dense" model with one changed file.
 class MegatronFolders : public ::testing::Test {
  protected:
   MegatronFolders() { fs::copy(megatron_golden("dense"), folder_ / "dense", fs::copy_options::recursive); }
@@ -124,7 +124,7 @@ class MegatronFolders : public ::testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(MegatronFolders, AreKnown) {
+TEST_F(MegatronFolders, AreRecognised) {
   EXPECT_TRUE(is_megatron_folder(folder_ / "dense/torch_dist"));
   EXPECT_TRUE(is_megatron_folder(dist()));
   EXPECT_TRUE(is_megatron_folder(folder_ / "dense/legacy"));
@@ -132,7 +132,7 @@ TEST_F(MegatronFolders, AreKnown) {
   EXPECT_EQ(refusal(dist()), "none");
 }
 
-TEST_F(MegatronFolders, MissingAndDamagedFilesAreNamed) {
+TEST_F(MegatronFolders, ErrorsNameMissingAndDamagedFiles) {
   const std::string description = read_file(dist() / ".metadata");
   write_file_atomically(dist() / ".metadata", description.substr(0, description.size() / 2));
   EXPECT_THAT(refusal(dist()), HasSubstr(".metadata: the pickle ends in the middle"));
@@ -149,9 +149,9 @@ TEST_F(MegatronFolders, MissingAndDamagedFilesAreNamed) {
   EXPECT_THAT(refusal(folder_ / "dense/legacy"), HasSubstr("mp_rank_01/model_optim_rng.pt is missing"));
 }
 
-// expert_tensor_parallel_size in the place of expert_model_parallel_size, which is 1: a name of one byte more, without
-// its place in the pickle's memo, and a number of two bytes.
-TEST_F(MegatronFolders, LegacyExpertsDividedOtherwiseThanTheRestAreRefused) {
+// expert_tensor_parallel_size replaces expert_model_parallel_size, which is 1: a name one byte longer, without its
+// entry in the pickle's memo, and a two-byte number.
+TEST_F(MegatronFolders, RefusesLegacyExpertsShardedDifferently) {
   const fs::path legacy = folder_ / "experts", file = legacy / "mp_rank_00/model_optim_rng.pt";
   fs::copy(megatron_golden("experts") / "legacy", legacy, fs::copy_options::recursive);
   const std::string before = read_file(file), name = "expert_model_parallel_size",
@@ -171,7 +171,7 @@ TEST_F(MegatronFolders, LegacyExpertsDividedOtherwiseThanTheRestAreRefused) {
                                       "otherwise than the rest, which is not read. Let Megatron-LM write it anew"));
 }
 
-TEST(MegatronArguments, ThatMakeAnotherModelAreNamed) {
+TEST(MegatronArguments, RefusalsNameArgumentsOfOtherModels) {
   PickleWriter writer;
   writer.arguments({{"num_layers", int64_t{2}}, {"apply_residual_connection_post_layernorm", true}});
   const std::string bytes = writer.finish();
@@ -186,7 +186,7 @@ TEST(MegatronArguments, ThatMakeAnotherModelAreNamed) {
 }
 
 // Positions, windows and activations, which no golden model has.
-TEST(MegatronArguments, SayTheModelAndAreSaidByIt) {
+TEST(MegatronArguments, RoundTripTheModel) {
   const auto read = [](std::vector<std::pair<std::string, MegatronValue>> more) {
     std::vector<std::pair<std::string, MegatronValue>> all = {
         {"num_layers", int64_t{3}}, {"hidden_size", int64_t{16}}, {"num_attention_heads", int64_t{2}}};
@@ -216,8 +216,8 @@ TEST(MegatronArguments, SayTheModelAndAreSaidByIt) {
 INSTANTIATE_TEST_SUITE_P(All, MegatronModels, ::testing::Values("dense", "gpt", "experts", "shared", "latent"),
                          [](const auto& model) { return model.param; });
 
-// A head that is not the embedding, of a model whose arguments say that it is.
-TEST_F(MegatronFolders, ATiedHeadThatIsNotTheEmbeddingIsRefused) {
+// An untied head in a model whose arguments say that it is tied.
+TEST_F(MegatronFolders, RefusesATiedHeadThatDiffersFromTheEmbedding) {
   fs::copy(megatron_golden("gpt"), folder_ / "gpt", fs::copy_options::recursive);
   const fs::path folder = folder_ / "gpt/torch_dist/iter_0000005";
   std::string common = read_file(folder / "common.pt");

@@ -13,8 +13,8 @@
 namespace witan {
 namespace {
 
-// An export takes the first that can be the model, so that the order decides what a plain model becomes.
-TEST(Registry, ExportsTryThePlainArchitecturesFirst) {
+// An export uses the first architecture that can represent the model, so the order decides for plain models.
+TEST(Registry, ExportsTryPlainArchitecturesFirst) {
   std::vector<std::string> names = testing::architecture_names();
   ASSERT_GE(names.size(), 14U);
   names.resize(14);
@@ -22,7 +22,7 @@ TEST(Registry, ExportsTryThePlainArchitecturesFirst) {
                                             "olmo2", "olmo3", "gpt_oss", "deepseek_v2", "deepseek_v3", "phi3", "gpt2"));
 }
 
-TEST(Registry, ArchitecturesAreFoundByTheirModelType) {
+TEST(Registry, FindsArchitecturesByModelType) {
   std::set<std::string_view> types;
   for (const Architecture& one : architectures()) {
     EXPECT_EQ(find_architecture(one.model_type), &one);
@@ -33,7 +33,7 @@ TEST(Registry, ArchitecturesAreFoundByTheirModelType) {
   EXPECT_EQ(find_architecture(""), nullptr);
 }
 
-TEST(Registry, ArchitecturesAreWhole) {
+TEST(Registry, ArchitecturesAreComplete) {
   for (const Architecture& one : architectures()) {
     EXPECT_FALSE(one.name.empty() || one.prefix.empty() || one.rules.empty() || one.defaults.empty()) << one.model_type;
     EXPECT_TRUE(one.read != nullptr && one.write != nullptr) << one.model_type;
@@ -46,7 +46,7 @@ TEST(Registry, ArchitecturesAreWhole) {
   }
 }
 
-TEST(Registry, NoTypeIsBothKnownAndRefused) {
+TEST(Registry, NoTypeIsBothSupportedAndRefused) {
   for (const Architecture& one : architectures()) EXPECT_EQ(lacking_part(one.model_type), "") << one.model_type;
   EXPECT_NE(lacking_part("apertus"), "");
 }
@@ -70,13 +70,13 @@ std::vector<std::pair<std::string, std::vector<std::string>>> documented_decoder
   return rows;
 }
 
-// The page says of each text decoder of transformers (tests/golden/convert/make_decoders.py) whether it is supported,
-// refused and why, or not looked at.
+// For each text decoder of transformers (tests/golden/convert/make_decoders.py) the page says whether it is supported,
+// refused with a reason, or not yet examined.
 TEST(Registry, EveryTextDecoderOfTransformersIsDocumented) {
   std::map<std::string, std::string> documented;
   for (const auto& [word, types] : documented_decoders())
     for (const std::string& type : types)
-      EXPECT_TRUE(documented.emplace(type, word).second) << type << " is there twice";
+      EXPECT_TRUE(documented.emplace(type, word).second) << type << " is listed twice";
   std::map<std::string, std::string> expected;
   std::istringstream decoders(read_file(testing::golden("decoders.txt")));
   for (std::string type; std::getline(decoders, type);) {
@@ -90,8 +90,8 @@ TEST(Registry, EveryTextDecoderOfTransformersIsDocumented) {
   EXPECT_EQ(documented, expected);
 }
 
-// A name of llama.cpp's stands for several architectures only if the file's keys tell them apart.
-TEST(Registry, SharedGgufNamesAreToldApart) {
+// A llama.cpp name can stand for several architectures only if the file's keys distinguish them.
+TEST(Registry, SharedGgufNamesAreDistinguished) {
   for (const Architecture& one : architectures())
     for (const Architecture& other : architectures())
       if (&one != &other && !one.gguf.name.empty() && one.gguf.name == other.gguf.name) {
