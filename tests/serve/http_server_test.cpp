@@ -98,7 +98,7 @@ TEST_F(HttpServerTest, AnswersHeadWithoutABody) {
   EXPECT_EQ(HttpClient::header(head.head, "Content-Length"), std::to_string(std::string("HEAD /a ").size()));
   EXPECT_EQ(client.answer().body, "GET /b ");
   EXPECT_EQ(client.head().status, 200);
-  EXPECT_THAT(client.answer().body, HasSubstr("400 malformed HTTP request")) << "lower-case " head " is not HEAD";
+  EXPECT_THAT(client.answer().body, HasSubstr("400 malformed HTTP request")) << "head in lower case is not HEAD";
 }
 
 TEST_F(HttpServerTest, SendsNoEventsForHead) {
