@@ -1,6 +1,6 @@
 // Maps ranks to coordinates of the mesh and back: pure arithmetic, without processes, threads or communication.
 //
-// The same ranks are seen in two ways, both with the pipeline stage outermost and the last axis varying fastest:
+// There are two views of the ranks, both with the pipeline stage outermost and the last axis varying fastest:
 //   dense view    (pipeline, replicate, shard, context, tensor)                      everything but experts
 //   expert view   (pipeline, expert_replicate, expert_shard, expert, expert_tensor)  experts
 // so that one axis of a view may cut across several of the other. Immutable; safe to share between threads.

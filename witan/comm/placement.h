@@ -12,7 +12,7 @@ struct Placement {
     shard,      // rank r of n holds the r-th of n equal parts along `dim`
     partial,    // every rank holds a summand of the whole's shape; the whole is their sum
   };
-  // What the ranks do with a replicated value decides how its gradient is held (JAX calls this invariant and varying).
+  // The use of a replicated value determines how its gradient is held (JAX calls this invariant and varying).
   enum class Uses : uint8_t {
     same,  // all compute the same from it, so every rank finds the whole gradient: Replicate
     own,   // each does its own part of the work with it, so each finds a summand of the gradient: Partial

@@ -27,7 +27,7 @@ struct AdapterTensors {
 
 // All adapters of the model, in its order.
 std::vector<AdapterTensors> adapters_of(const ModelConfig& model);
-// The same model without adapters.
+// Removes the adapters from a model's configuration.
 ModelConfig without_adapters(ModelConfig model);
 
 struct AdapterValues {

@@ -14,9 +14,9 @@ namespace witan {
 // threads or processes; where they cannot, they have memory of their host together. GPUs that are not here are assumed
 // to reach each other; tested access (peer_islands, host_islands) takes precedence.
 PeerAccess peers_of(const ParallelConfig& config, const Layout& layout, int rank);
-// The same for tensor-parallel ranks, whose collectives within layers use peer memory.
+// Access among tensor-parallel ranks, whose collectives within layers use peer memory.
 PeerAccess tensor_peers_of(const ParallelConfig& config, const Layout& layout, int rank);
-// The same for context-parallel ranks, which exchange heads through it.
+// Access among context-parallel ranks, which exchange heads through peer memory.
 PeerAccess context_peers_of(const ParallelConfig& config, const Layout& layout, int rank);
 
 // A warning if hierarchical_expert_parallel_size treats ranks on different hosts as one host, so that tokens cross the

@@ -1,5 +1,5 @@
-// What lm-evaluation-harness takes from Python: literals as repr() writes them, the draws of random.Random, and YAML as
-// yaml.safe_load() reads it, except that the words yes, no, on and off stay text.
+// Parts of Python that lm-evaluation-harness uses: literals as repr() writes them, the draws of random.Random, and YAML
+// as yaml.safe_load() reads it, except that the words yes, no, on and off stay text.
 #pragma once
 
 #include <array>

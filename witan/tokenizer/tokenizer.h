@@ -33,7 +33,7 @@ class Tokenizer {
   // `allow_special`. Throws DataError only if an unknown pattern exceeds its limits (see RegexSplitter), for a
   // pre-token of 2 GiB, and for a character without a token if the model has no unknown token.
   std::vector<int32_t> encode(std::string_view text, bool allow_special = false) const;
-  // The same, appended to `out`.
+  // Appends the tokens to `out`.
   void encode_to(std::string_view text, std::vector<int32_t>& out, bool allow_special = false) const;
   // Matches special tokens except where a byte of them is in `literal` (sorted, disjoint spans). For the output of a
   // chat template, in which the text of the messages is literal.

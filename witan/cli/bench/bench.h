@@ -52,8 +52,8 @@ class Bench {
   bool on_gpu() const { return stream_.plans_for_cuda(); }
   // Times calls of `work`; FLOPs and bytes are counted by its kernels.
   void measure(const std::string& name, const std::function<void()>& work);
-  // The same with given FLOPs and bytes, and on a GPU replayed as a CUDA graph, as in a step: every call does the same
-  // work on the same addresses.
+  // Times work of known FLOPs and bytes; on a GPU it is replayed as a CUDA graph, as in a step: every call does the
+  // same work on the same addresses.
   void measure_replayed(const std::string& name, const Cost& merit, const std::function<void()>& work);
   const std::vector<BenchLine>& lines() const { return lines_; }
 
@@ -86,8 +86,8 @@ struct BenchReport {
 
 // Measures the device's ceilings, then runs `body`. Throws DeviceError, OutOfMemoryError.
 BenchReport run_bench(const std::string& title, const BenchArgs& args, const std::function<void(Bench&)>& body);
-// The same without a body: the device's name and peaks, for callers that run the body themselves. Nothing is measured
-// if the peaks are given.
+// Begins a report with the device's name and peaks, for callers that run the body themselves. Nothing is measured if
+// the peaks are given.
 BenchReport begin_report(const std::string& title, Device device, int threads,
                          const std::optional<kernels::DeviceCeilings>& ceilings = std::nullopt);
 // The device selected by --device; throws DeviceError if there is no GPU.

@@ -70,8 +70,8 @@ std::string witan_way(const std::string& flag, const Fields& fields) {
   return cat("did you mean ", flag_name(theirs->key), theirs->value.empty() ? "" : " ", theirs->value, "?");
 }
 
-// The same if the only such flag sets several keys or computes their values: "did you mean --lr-warmup-iters 6?"; empty
-// if it has set nothing.
+// Suggests Witan's flags if the only such flag sets several keys or computes their values: "did you mean
+// --lr-warmup-iters 6?"; empty if it has set nothing.
 std::string witan_way(const GivenFlag& flag, const MegatronSettings& settings) {
   std::string instead;
   for (const auto& setting : settings.all())

@@ -1,4 +1,4 @@
-// What a command of `witan data` prints about kept work when a signal or an error stops it halfway.
+// Notes about kept work that a command of `witan data` prints when a signal or an error stops it halfway.
 #pragma once
 
 #include <csignal>

@@ -18,7 +18,7 @@ struct StatsSubject {
 // The title of these pages, by which they are recognised.
 inline constexpr const char* kStatsTitle = "Witan dataset report";
 std::string stats_page(const DatasetStatistics& found, const StatsSubject& subject);
-// The same figures for programs.
+// The page's figures for programs.
 nlohmann::ordered_json stats_json(const DatasetStatistics& found, const StatsSubject& subject);
 
 // "12.3 %"; "0 %" if `all` is 0.

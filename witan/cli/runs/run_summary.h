@@ -46,7 +46,7 @@ std::vector<RunSummary> summarise_runs(const fs::path& runs_folder, std::vector<
 // One run. Throws UsageError, naming the runs in the folder, if there is no such run.
 RunSummary summarise_run(const fs::path& runs_folder, const std::string& name, std::vector<std::string>& damaged);
 
-// What is wrong with the metrics.jsonl of a run that was trained (it has a checkpoint or a report): "is missing", "is
+// Describes a problem with the metrics.jsonl of a trained run (one with a checkpoint or a report): "is missing", "is
 // empty" or "has no step". Empty for a run that has not begun.
 std::string lost_metrics(const fs::path& run_folder);
 // The step of the newest checkpoint, which is not verified; 0: none.
@@ -60,9 +60,9 @@ bool has_imported_weights(const fs::path& run);
 // Whether a run has imported weights and nothing else: no text, no steps.
 bool is_imported_only(const fs::path& run);
 
-// What a failed start has left in a folder without config.toml, for the next start of the same name: "a lock", "a
-// tokenizer and tokens", "a tokenizer, tokens and records without a step". Empty if the folder contains anything else,
-// or nothing that only a start makes.
+// Names files that a failed start has left in a folder without config.toml, for the next start of the same name: "a
+// lock", "a tokenizer and tokens", "a tokenizer, tokens and records without a step". Empty if the folder contains
+// anything else, or nothing that only a start makes.
 std::string left_over_of_start(const fs::path& folder);
 
 }  // namespace witan::cli

@@ -45,8 +45,8 @@ cuda::PeerIslands peers_of_job(ProcessWorld& world, const RunConfig& config);
 // The usable GPU memory of the process with the least, in bytes; the same on all processes. Collective.
 int64_t least_gpu_memory(ProcessWorld& world, const RunConfig& config);
 
-// What one process measured with its own threads, at the same time as all others. A launcher may bind processes to some
-// of their host's cores (Open MPI binds each to one), so that none can measure for the others.
+// Measurements of one process with its own threads, made at the same time as all others'. A launcher may bind processes
+// to some of their host's cores (Open MPI binds each to one), so none can measure for the others.
 struct ProcessCeilings {
   std::string host;
   std::bitset<1024> cores;  // the host's cores that it may use

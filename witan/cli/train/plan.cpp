@@ -114,7 +114,7 @@ std::optional<int64_t> memory_elsewhere(const PlanArgs& state, const std::option
   return cluster ? std::optional(static_cast<int64_t>(cluster->gpu.memory_bytes)) : std::nullopt;
 }
 
-// The same, with this machine's memory as the default; 0: unknown.
+// Defaults to this machine's memory; 0: unknown.
 int64_t memory_of(const ResolvedConfig& config, const PlanArgs& state, const std::optional<Cluster>& cluster) {
   if (const auto known = memory_elsewhere(state, cluster)) return *known;
   return state.elsewhere.asked() ? 0 : usable_memory(config);

@@ -23,7 +23,7 @@ std::optional<int64_t> prompt_tokens(const RunConfig& config, const Tokenizer* t
 
 // Bytes of memory that a run may use: the host's, or those of the GPU with the least; 0: unknown.
 int64_t usable_memory(const ResolvedConfig& config);
-// The same for one GPU, on which this process opens a context.
+// Memory that a run may use on one GPU, on which this process opens a context.
 int64_t usable_memory_of_gpu(int device);
 
 // A warning if the run has more threads than there are cores. None if it has one thread per rank, since layouts are
@@ -50,8 +50,8 @@ struct Speeds {
 // are not those of this process.
 Speeds quick_speeds(const ResolvedConfig& config, const std::optional<JobCeilings>& job);
 
-// The same for a single process that must not write. Nothing if GPUs would have to be measured, since their ceilings
-// are kept.
+// Quick speeds for a single process that must not write. Nothing if GPUs would have to be measured, since their
+// ceilings are kept.
 std::optional<Speeds> speeds_without_writing(const ResolvedConfig& config);
 
 // How long the plan's run takes from step `done` on, at these speeds. `held_out`: samples of the held-out text; if it

@@ -25,9 +25,9 @@ struct FoundData {
                          // text has not been tokenized
 };
 
-// What the run would train on. `keeps`: it resumes, with the tokenizer and the tokens in its folder. Opens tokenizer,
-// shards and validation sets, and checks that text exists and is text. Throws as preparing the data would: ConfigError,
-// DataError, CorruptionError, IoError.
+// Finds the data on which the run would train. `keeps`: it resumes, with the tokenizer and the tokens in its folder.
+// Opens tokenizer, shards and validation sets, and checks that text exists and is text. Throws as preparing the data
+// would: ConfigError, DataError, CorruptionError, IoError.
 FoundData find_data(const ResolvedConfig& config, const fs::path& run_folder, bool keeps);
 
 // The source of a new run's first weights: init_from or upcycle.

@@ -9,7 +9,7 @@
 
 namespace witan {
 
-// Which columns are read; the bytes of all others are left alone.
+// Names the columns to read; the bytes of all others are skipped.
 struct TableColumns {
   // The column of the texts: its name, or a path through structs and lists with dots ("meta.pages.text"). A list holds
   // one text after the other.

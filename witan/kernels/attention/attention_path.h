@@ -1,4 +1,4 @@
-// Which kernels compute attention on a GPU, as far as shapes and hints decide it: cuDNN's, or slower ones of our own.
+// Chooses the kernels of attention on a GPU, as far as shapes and hints decide: cuDNN's, or slower ones of our own.
 // Plans ask too, so that they know a step's speed, and to the byte the workspace that cuDNN takes.
 #pragma once
 

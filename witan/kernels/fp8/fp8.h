@@ -111,7 +111,8 @@ void fp8_quantise_swiglu(Stream& stream, const Fp8Rows& rows, const Fp8Columns& 
                          const Tensor& s, const RowGroups& groups, const Fp8RowBlocks& blocks);
 WITAN_CUDA_TWIN(fp8_quantise_swiglu)
 
-// Likewise swiglu_backward(dy, h, s): rows and columns are of dh [M, 2F]. ds [M] float32, or undefined if not wanted.
+// Gradients of SwiGLU, swiglu_backward(dy, h, s), are quantised in the same way: rows and columns are of dh [M, 2F]. ds
+// [M] float32, or undefined if not wanted.
 struct Fp8SwigluGradient {
   const Tensor &ds, &dy, &h, &s;
 };

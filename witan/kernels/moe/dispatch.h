@@ -57,7 +57,7 @@ WITAN_KERNEL_TWINS(merge_order)
 void gather_rows(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& index, int64_t divisor);
 WITAN_KERNEL_TWINS(gather_rows)
 
-// Likewise for the first sum(counts) rows only, and its inverse, y[index[i],:] = x[i,:].
+// Gathers only the first sum(counts) rows; the inverse is y[index[i],:] = x[i,:].
 void gather_first_rows(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& index, const Tensor& counts);
 WITAN_KERNEL_TWINS(gather_first_rows)
 void scatter_first_rows(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& index, const Tensor& counts);

@@ -33,7 +33,7 @@ void place_assignments(Stream& stream, const PlacedAssignments& placed, const Te
                        const Tensor& place);
 WITAN_KERNEL_TWINS(place_assignments)
 
-// Which matrices travel between this rank and others' slots of one number. An expert's matrix is N rows.
+// Selects the matrices that this rank exchanges with others' slots of one number. An expert's matrix is N rows.
 struct ReplicaRound {
   int64_t rank;       // this one, of R
   int64_t slot;       // of each rank

@@ -17,19 +17,19 @@ struct ReplicaTables {
   constexpr int64_t home_place(int64_t expert) const { return home(expert) * width() + expert % own(); }
   constexpr int64_t slot_place(int64_t rank, int64_t slot) const { return rank * width() + own() + slot; }
 
-  // The expert that a rank's slot holds of `home`'s own, where what comes of it from `part`'s assignments is meant, or
-  // with a part of -1 all that comes; else -1.
+  // The expert that a rank's slot replicates, if `home_rank` owns it and the assignments of `part` use this replica
+  // (part -1: any part's); else -1.
   constexpr int64_t held(int64_t rank, int64_t slot, int64_t home_rank, int64_t part) const {
     const int64_t expert = hosted[rank * slots + slot];
     if (expert < 0 || home(expert) != home_rank) return -1;
     return part < 0 || place[part * experts + expert] == slot_place(rank, slot) ? expert : -1;
   }
-  // Likewise for any owner.
+  // Returns the expert that a slot holds for part `part`, whichever rank owns the expert; -1: none.
   constexpr int64_t held(int64_t rank, int64_t slot, int64_t part) const {
     const int64_t expert = hosted[rank * slots + slot];
     return expert < 0 ? -1 : held(rank, slot, home(expert), part);
   }
-  // How many ranks before this one hold one of the same rank's.
+  // The number of ranks before this one that replicate an expert of the same owner.
   constexpr int64_t held_before(int64_t rank, int64_t slot, int64_t home_rank, int64_t part) const {
     int64_t before = 0;
     for (int64_t other = 0; other < rank; ++other) before += held(other, slot, home_rank, part) >= 0 ? 1 : 0;

@@ -9,8 +9,8 @@
 
 namespace witan {
 
-// Which rows are sent, and how they travel. Immutable; shared by both directions and their backwards. All counts stay
-// on the device.
+// Describes which rows are sent, and how. Immutable; shared by both directions and their backwards. All counts stay on
+// the device.
 struct RowExchange {
   int64_t tokens = 0, topk = 0;
   int64_t capacity = 0;  // the bound of received rows that are kept, never exceeded

@@ -21,7 +21,7 @@ struct MoeOutput {
   RouterRecord record;
 };
 
-// What the backward recomputes: activations, or the shared experts as a whole.
+// Selects what the backward recomputes: activations, or the shared experts as a whole.
 struct MoeRecompute {
   bool activations = false, shared_activations = false, shared_experts = false;
 };

@@ -16,7 +16,7 @@ namespace witan::ops {
 Var grouped_linear(Tape& tape, const Var& rows, const RowGroups& groups, const Var& w,
                    const ExpertReplicas& replicas = {});
 
-// The same op, but forward(y) computes the output.
+// Records grouped_linear() with an output that forward(y) computes.
 Var grouped_linear_computed_by(const std::function<void(const Tensor& y)>& forward, Tape& tape, const Var& rows,
                                const RowGroups& groups, const Var& w, const ExpertReplicas& replicas);
 
@@ -35,7 +35,7 @@ struct TokenRows {
 // Rows outside the groups are undefined, as in grouped_linear.
 Var gathered_linear(Tape& tape, const Var& x, const TokenRows& rows, const RowGroups& groups, const Var& w);
 
-// The same op, but forward(y) computes the output.
+// Records gathered_linear() with an output that forward(y) computes.
 Var gathered_linear_computed_by(const std::function<void(const Tensor& y)>& forward, Tape& tape, const Var& x,
                                 const TokenRows& rows, const RowGroups& groups, const Var& w);
 
@@ -71,7 +71,7 @@ struct SwigluExperts {
 Var swiglu_experts(Tape& tape, const Var& rows, const RowGroups& groups, const Var& row_weight,
                    const SwigluExperts& experts, const ExpertReplicas& replicas = {});
 
-// The same with gathered_linear and summed_linear, whose rows are those of tokens.
+// Composes gathered_linear and summed_linear, whose rows are those of tokens.
 // x [T, D] -> [T, D]
 Var swiglu_experts(Tape& tape, const Var& x, const TokenRows& tokens, const RowGroups& groups, const Var& row_weight,
                    const SwigluExperts& experts);

@@ -22,7 +22,7 @@ struct Fp8Experts {
 // dtypes. rows [capacity, D], row_weight [capacity] accumulator dtype, or undefined -> [capacity, D]
 Var fp8_experts(Tape& tape, const Var& rows, const RowGroups& groups, const Var& row_weight, const Fp8Experts& experts);
 
-// The same with the rows of tokens, summed for each token in the order of k, with the bits of fp8_experts() on copies
+// Takes rows of tokens and sums them for each token in the order of k, with the bits of fp8_experts() on copies
 // of them. Tokens and the gradient of the sum are quantised in place, without a bfloat16 row for each assignment, and
 // nothing of the tokens' width is kept for each assignment.
 // x [T, D] -> [T, D]

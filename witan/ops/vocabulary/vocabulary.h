@@ -42,11 +42,11 @@ enum class LossGradient : uint8_t { any, one };
 CrossEntropy cross_entropy(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
                            LossGradient gradient = LossGradient::any);
 
-// Likewise for logits [T, n] with padding or, if `group` is not null, for logits divided by vocabulary (loss parallel):
-// n are this rank's columns, and targets are ids of the whole vocabulary. The ranks exchange two numbers for each token
-// once (an all-gather of [2, T] in the accumulator dtype). Loss, token losses and the gradient of the loss are the same
-// on every rank; the gradient of the logits is the rank's own. A collective in the forward only: all ranks call it with
-// equal targets and weights. A group of one rank changes nothing.
+// Cross entropy of logits [T, n] with padding or, if `group` is not null, for logits divided by vocabulary (loss
+// parallel): n are this rank's columns, and targets are ids of the whole vocabulary. The ranks exchange two numbers for
+// each token once (an all-gather of [2, T] in the accumulator dtype). Loss, token losses and the gradient of the loss
+// are the same on every rank; the gradient of the logits is the rank's own. A collective in the forward only: all ranks
+// call it with equal targets and weights. A group of one rank changes nothing.
 CrossEntropy cross_entropy(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
                            const VocabularyPart& part, Group* group, LossGradient gradient = LossGradient::any);
 
@@ -54,7 +54,7 @@ CrossEntropy cross_entropy(Tape& tape, Var logits, const Tensor& targets, const 
 // looking is cheap, DataError naming the first id outside [0, V) and its index.
 Var embedding(Tape& tape, const Tensor& ids, const Var& w);
 
-// Likewise with a table that ranks divide: w [n, D] is this rank's part. Rows of other ranks' ids are 0, so that y is
+// Looks up a table that ranks divide: w [n, D] is this rank's part. Rows of other ranks' ids are 0, so that y is
 // Partial over the ranks' axis; the gradient of w is that of the part. ids must be equal on all ranks.
 Var embedding(Tape& tape, const Tensor& ids, const Var& w, const VocabularyPart& part);
 

@@ -94,7 +94,7 @@ class ShardPlan {
   int sharding_ranks(bool experts) const { return experts ? expert_ranks_ : dense_ranks_; }
   // The shard of rank `owner`, its index along the parameter's Layout::sharding_axes.
   Range range(size_t parameter, int owner) const { return ranges_[parameter][static_cast<size_t>(owner)]; }
-  // The same for the largest of the shards that tensor-parallel ranks hold.
+  // The range of the largest among the shards that tensor-parallel ranks hold.
   Range most_of_range(size_t parameter, int owner) const { return most_[parameter][static_cast<size_t>(owner)]; }
   // The shards that this rank updates, in the order of the model, without empty ones and frozen parameters. Given
   // groups, matrices that tensor-parallel ranks shard get the group of the ranks that hold their other shards.

@@ -10,7 +10,7 @@
 namespace witan {
 namespace {
 
-// The same training on one rank, which holds every tensor whole.
+// Configures the training for one rank, which holds every tensor completely.
 ResolvedConfig on_one_rank(const ResolvedConfig& config) {
   return config.with([&](RunConfig& values) {
     ParallelConfig& one = values.parallel = {};

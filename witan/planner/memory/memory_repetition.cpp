@@ -34,7 +34,7 @@ void MemoryRepetition::begin() {
   before_ = stream_.arena().records();
 }
 
-// Where a block is placed may depend on which blocks outlived the previous pass (Arena::Pool). So memory must match at
+// A block's place may depend on the blocks that outlived the previous pass (Arena::Pool), so memory must match at
 // every mark of a period, not only at its ends.
 int64_t MemoryRepetition::period(int64_t micro_batch) {
   const std::vector<int64_t> layout = stream_.arena().layout(before_);

@@ -110,9 +110,9 @@ void MetricsWriter::append(const Event& event) {
 
 namespace {
 
-// Where to start searching for events after `step`: at the last line of that step, or of an earlier one. Everything
-// before such a line was written earlier, so that it belongs to no later step. Lines after it may belong to earlier
-// steps: a save is recorded when it is complete, some steps later.
+// Finds where to start searching for events after `step`: at the last line of that step, or of an earlier one.
+// Everything before such a line was written earlier, so that it belongs to no later step. Lines after it may belong to
+// earlier steps: a save is recorded when it is complete, some steps later.
 uint64_t last_step_line(const fs::path& path, int64_t step) {
   for (LinesBackward lines(path); lines.next();) {
     if (kind_of(lines.line()) != kIndexOf<StepEvent>) continue;

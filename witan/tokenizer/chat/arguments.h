@@ -1,4 +1,4 @@
-// What a built-in function is called with: its evaluated arguments, and the budget of work that it draws on.
+// The arguments of a built-in function, evaluated, and the budget of work that it draws on.
 #pragma once
 
 #include <algorithm>

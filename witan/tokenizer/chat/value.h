@@ -130,8 +130,8 @@ const Value* find(const Entries& entries, std::string_view key);
 const Value* find(const Entries& entries, const Value& key);
 // Sets the entry of a key, replacing an existing one in place. Throws DataError for a key that Python cannot hash.
 void set_entry(Entries& entries, Value key, Value value);
-// What a for loop visits: items, keys of a dict, characters of a string; nothing for an undefined value. Throws
-// DataError for values that cannot be iterated over.
+// The items that a for loop visits: items, keys of a dict, characters of a string; nothing for an undefined value.
+// Throws DataError for values that cannot be iterated over.
 Items items_of(const Value& value);
 // Throws DataError for values without a length.
 int64_t length_of(const Value& value);
@@ -146,7 +146,7 @@ MarkedText marked_json(const Value& value, const JsonStyle& style = {});
 std::string to_json(const Value& value);
 // Throws DataError for text that is not JSON or nested deeper than 64; `what` names it.
 Value from_json(std::string_view text, std::string_view what);
-// The same value, with all texts marked as given rather than the template's own (MarkedText).
+// Copies the value with all texts marked as given rather than the template's own (MarkedText).
 Value given(const Value& value);
 
 // The number of characters of UTF-8 text.

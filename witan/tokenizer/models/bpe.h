@@ -32,10 +32,10 @@ class Bpe {
   // Appends the tokens of one word: its bytes or characters, merged by lowest rank, leftmost first, until no merge
   // applies. Takes O(n log n) time for n bytes. Throws DataError for a word of 2 GiB or more.
   void encode_word(std::string_view word, std::vector<int32_t>& out) const;
-  // The same for several words.
+  // Encodes several words.
   void encode_words(const Pieces& words, std::vector<int32_t>& out) const;
 
-  // The same for symbols, which are token ids; -1 never merges.
+  // Merges symbols, which are token ids; -1 never merges.
   void merge(const std::vector<int32_t>& symbols, std::vector<int32_t>& out) const;
 
   // For a character-level vocabulary: whether no merge crosses the start of a run of ▁, so that each run starts a part

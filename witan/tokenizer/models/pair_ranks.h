@@ -38,7 +38,7 @@ class PairRanks {
     const uint64_t slot = *slot_of(left, right);
     return slot == kNone ? kNone : slot & ((uint64_t{1} << rank_bits_) - 1);
   }
-  // Where find() starts, for prefetching.
+  // The address at which find() starts, for prefetching.
   const void* place_of(int32_t left, int32_t right) const { return &lines_[hash(left, right) & (lines_.size() - 1)]; }
 
   // False if the pair is certainly absent. Reads one bit of a Bloom filter much smaller than the table of pairs.
@@ -46,7 +46,7 @@ class PairRanks {
     const uint64_t at = hash(left, right);
     return (filter_[filter_word(at)] >> (at & 63) & 1) != 0;
   }
-  // What may_have() reads, for prefetching.
+  // The address that may_have() reads, for prefetching.
   const void* filter_of(int32_t left, int32_t right) const { return &filter_[filter_word(hash(left, right))]; }
 
  private:

@@ -64,7 +64,7 @@ class Pretokenizer {
   // first character of the whole text, which Metaspace needs; 0 after an added token. Throws DataError if an unknown
   // pattern exceeds its limits (see RegexSplitter).
   void split(std::string_view text, const PieceSink& sink, size_t beginning = 1) const;
-  // The same, but passes several pieces at once if they come from a scanner.
+  // Passes several pieces at once if they come from a scanner.
   void split_pieces(std::string_view text, const PiecesSink& sink, size_t beginning = 1) const;
 
  private:

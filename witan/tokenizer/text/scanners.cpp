@@ -150,7 +150,7 @@ const char* run(const char* p, const char* end) {
   }
 }
 
-// The same, for at most `limit` characters.
+// Skips at most `limit` characters.
 template <int kKinds>
 const char* short_run(const char* p, const char* end, int64_t limit) {
   for (; limit > 0; --limit) {

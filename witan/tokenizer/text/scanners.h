@@ -75,7 +75,7 @@ using Scanner = size_t (*)(const char* begin, const char* end, std::span<const c
 
 // The scanner that is equivalent to `regex`, or nullptr if there is none.
 Scanner scanner_for(std::string_view regex);
-// The same for three expressions, each of which splits the pieces of the previous one.
+// Finds the scanner for three expressions, each of which splits the pieces of the previous one.
 Scanner scanner_for(std::string_view first, std::string_view second, std::string_view third);
 
 }  // namespace witan

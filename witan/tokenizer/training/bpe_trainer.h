@@ -56,7 +56,7 @@ class BpeTrainer {
   std::unordered_map<std::string, int64_t, Hash, std::equal_to<>> words_;  // pre-token -> frequency
 };
 
-// The same in one call: `next_document` yields documents until it returns nullopt.
+// Trains in one call: `next_document` yields documents until it returns nullopt.
 Tokenizer train_bpe(const BpeTrainerConfig& config,
                     const std::function<std::optional<std::string_view>()>& next_document,
                     const BpeTrainer::Progress& progress = {});

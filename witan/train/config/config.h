@@ -126,7 +126,7 @@ struct TrainConfig {
   bool closes_interval(int64_t step) const;
 };
 
-// What a run reports besides metrics.jsonl. No key changes the computation.
+// Settings of a run's reports besides metrics.jsonl. No key changes the computation.
 struct LogConfig {
   std::string log_format = "witan";  // witan | megatron | nanogpt
   bool log_throughput = false;

@@ -22,7 +22,7 @@ int64_t least_tokens_of_set(const DataConfig& config);
 // `tokenizer` is null if a byte-level one is yet to be trained.
 void require_enough_text(const std::string& place, const std::vector<Source>& files, const DataConfig& config,
                          const Tokenizer* tokenizer);
-// The same check for each set of valid_data that is text.
+// Checks each set of valid_data that is text.
 void require_enough_validation_text(const DataConfig& config, const Tokenizer* tokenizer);
 
 }  // namespace witan

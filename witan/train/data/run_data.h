@@ -81,7 +81,7 @@ int64_t evaluation_samples(const ValidationSet& set, const TrainConfig& config);
 // evaluation. All ranks get equally many; the last ones are filled up with rows that have no targets.
 std::vector<Batch> held_out_batches(const RunData& data, int64_t samples, int64_t micro_batch_size, int rank = 0,
                                     int64_t ranks = 1);
-// The same for other samples.
+// Makes evaluation batches of other samples.
 std::vector<Batch> evaluation_batches(const SampleSource& held_out, const BatchOptions& options, int64_t samples,
                                       int64_t micro_batch_size, int rank = 0, int64_t ranks = 1);
 

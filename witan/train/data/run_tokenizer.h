@@ -43,7 +43,7 @@ uint64_t total_bytes(const std::vector<Source>& sources);
 // tokenizers, such as Megatron-LM's, are accepted.
 std::vector<std::string> check_shard_tokenizers(const DataConfig& config, const Tokenizer& tokenizer, bool begun);
 
-// The same check for one path of tokens, which `key` names.
+// Checks one path of tokens, which `key` names.
 std::vector<std::string> check_shard_tokenizer(const fs::path& shards, const std::string& key, const DataConfig& config,
                                                const Tokenizer& tokenizer, bool begun);
 

@@ -27,15 +27,15 @@ struct SamplePrompts {
 // By the run's own copy of the template or, before it has one, the template that it will find. Throws what
 // interval_prompts() and find_conversation_format() throw.
 SamplePrompts sample_prompts(const RunConfig& config, const Tokenizer& tokenizer);
-// The same before there is a tokenizer, without `ends`; the plain prompts if there is no template yet.
+// The prompts before there is a tokenizer, without `ends`; the plain prompts if there is no template yet.
 SamplePrompts sample_prompts(const RunConfig& config);
 
 // The tokens of a prompt; with `chat`, special tokens are recognised, otherwise it is encoded as the beginning of a
 // text.
 std::vector<int32_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt, bool chat);
 
-// The same, but an empty prompt is an end-of-text token, after which a text begins. Throws DataError if the tokenizer
-// has no such token.
+// Encodes a prompt; an empty one becomes an end-of-text token, after which a text begins. Throws DataError if the
+// tokenizer has no such token.
 std::vector<int32_t> encode_sample_prompt(const Tokenizer& tokenizer, const std::string& prompt, bool chat = false);
 
 // The seed of the samples after a step, with which `witan generate --run NAME@STEP --seed` gives the same text.

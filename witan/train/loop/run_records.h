@@ -27,7 +27,7 @@ class RunRecords {
   Recorder& recorder() { return *recorder_; }
   double evaluated_bytes() const { return evaluated_bytes_; }  // of the text of an evaluation's targets
 
-  // The same for each set of valid_data.
+  // The text bytes of an evaluation for each set of valid_data.
   const std::vector<double>& set_bytes() const { return set_bytes_; }
 
   // Writes the error that ends the run to train.log and, after begin(), to metrics.jsonl, if that is possible.

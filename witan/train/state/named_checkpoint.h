@@ -27,7 +27,7 @@ double validation_loss(const Checkpoint& checkpoint);
 
 // A warning if the run had a lower validation loss than `taken`, its "best" checkpoint, at a step that was not saved.
 std::optional<std::string> lost_best(const Checkpoint& taken);
-// The same warning for a name RUN@best; nothing for other names.
+// Warns in this way for a name RUN@best; nothing for other names.
 std::optional<std::string> lost_best_of_name(const std::string& where, const fs::path& runs_folder);
 
 // Opens a checkpoint's folder, or the newest intact checkpoint of a run's folder; nothing if `path` is neither.

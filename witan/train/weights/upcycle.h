@@ -31,7 +31,7 @@ namespace witan {
 // the run that is skipped. Throws CheckpointError if there is none.
 Checkpoint open_dense_model(const TrainConfig& train, std::vector<std::string>& warnings);
 
-// The same, and throws ConfigError if it is no dense model for this run. Before there is a tokenizer, the size of the
+// Opens it and throws ConfigError if it is not a dense model for this run. Before there is a tokenizer, the size of the
 // vocabulary is not compared.
 Checkpoint check_dense_model(const RunConfig& config, std::vector<std::string>& warnings);
 

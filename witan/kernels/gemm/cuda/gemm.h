@@ -11,7 +11,7 @@ namespace witan::kernels::cuda {
 // gemm() by cuBLASLt, for M, N, K > 0. Returns false, and does nothing, if the library is missing or has no algorithm
 // for the problem. Throws DeviceError for any other error.
 //
-// The same shapes give the same bits in every run: among the algorithms that the library offers, only those that split
+// Equal shapes give equal bits in every run: among the algorithms that the library offers, only those that split
 // sums like its first choice are considered, and for large products the fastest that writes the same bits as the first
 // is kept. They are timed in the first call of their kind that overwrites c and is not captured; that call waits for
 // the device. Other calls allocate nothing and may be captured. Partial sums of several blocks are added in the

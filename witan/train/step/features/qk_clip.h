@@ -22,7 +22,7 @@ class QkClip : public StepFeature {
 
   // The largest logit of the last step, over all heads. Waits for the stream; 0 on the meta device.
   double largest() const;
-  // The same for each layer, MTP's last; NaN for a layer without logits.
+  // The largest logit of each layer, MTP's last; NaN for a layer without logits.
   std::vector<double> largest_of_layers() const;
 
  private:
