@@ -152,6 +152,18 @@ TEST_F(HttpTest, TimesOutSilentConnections) {
   EXPECT_FALSE(got.result.permanent);
 }
 
+// As when a machine has lost its network for a moment: the same client must succeed later. The name is too long for any
+// server to be asked.
+TEST_F(HttpTest, GoesOnAfterANameThatIsNotFound) {
+  HttpClient client({});
+  for (int i = 0; i < 2; ++i) {
+    const Got lost = get(client, "http://" + std::string(64, 'a') + ".invalid/file");
+    EXPECT_NE(lost.result.failure, "");
+    EXPECT_FALSE(lost.result.permanent);
+  }
+  EXPECT_EQ(get(client, file_).body, content_);
+}
+
 TEST_F(HttpTest, KeepsTheStartOfAnErrorBody) {
   server_.set_fault([](const test::HubRequest&) {
     return test::HubFault{.status = 403, .headers = "X-Error-Code: GatedRepo\r\n", .endless = true};

@@ -13,6 +13,7 @@
 #include <exception>
 #include <mutex>
 #include <regex>
+#include <utility>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
@@ -196,13 +197,18 @@ struct HttpClient::Transfer {
 
 HttpClient::HttpClient(HttpOptions options) : options_(std::move(options)), curl_(nullptr) {
   initialise_library();
-  curl_ = ::curl_easy_init();
-  require<IoError>(curl_ != nullptr, "libcurl has no memory for a connection");
+  renew();
 }
 
 HttpClient::~HttpClient() {
   const NoPipeSignal quiet;  // TLS sends a closing message
   ::curl_easy_cleanup(curl_);
+}
+
+void HttpClient::renew() {
+  const NoPipeSignal quiet;
+  ::curl_easy_cleanup(std::exchange(curl_, ::curl_easy_init()));
+  require<IoError>(curl_ != nullptr, "libcurl has no memory for a connection");
 }
 
 HttpResult HttpClient::get_once(const std::string& url, const std::optional<ByteRange>& range,
@@ -245,6 +251,8 @@ HttpResult HttpClient::get_once(const std::string& url, const std::optional<Byte
   if (code != CURLE_OK && !result.stopped) {
     result.failure = reason.front() != '\0' ? reason.data() : ::curl_easy_strerror(code);
     result.permanent = is_permanent(code);
+    // After a name that it could not resolve, libcurl 7.88 refuses options of the next transfer.
+    renew();
   }
   if (result.failure.empty() && is_redirect(result.status)) *redirect = result.header("location");
   return std::move(result);

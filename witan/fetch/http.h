@@ -64,6 +64,7 @@ class HttpClient {
 
  private:
   struct Transfer;
+  void renew();  // gets libcurl's state anew
   HttpResult get_once(const std::string& url, const std::optional<ByteRange>& range, const HttpReceiver& receiver,
                       const std::map<std::string, std::string>& linked, std::string* redirect);
 
