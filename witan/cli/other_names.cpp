@@ -53,9 +53,13 @@ constexpr std::pair<std::string_view, std::string_view> kWays[] = {{"--warmup-ra
 
 }  // namespace
 
+std::string with_dashes(std::string flag) {
+  if (flag.starts_with("--")) std::ranges::replace(flag, '_', '-');
+  return flag;
+}
+
 std::string way_instead(std::string_view flag) {
-  std::string spelt(flag);
-  std::ranges::replace(spelt, '_', '-');
+  const std::string spelt = with_dashes(std::string(flag));
   for (const auto& [other, way] : kWays)
     if (spelt == other) return std::string(way);
   return "";

@@ -8,8 +8,11 @@
 
 namespace witan::cli {
 
+// The flag with dashes instead of underscores: --num-layers for --num_layers. Other words stay as they are.
+std::string with_dashes(std::string flag);
+
 // For a training flag of another program that Witan lacks, how to do the same: "a run is resumed by its name: …". Empty
-// for other flags. - and _ are equivalent.
+// for other flags.
 std::string way_instead(std::string_view flag);
 
 // The flag with such an answer that `flag` is probably a misspelling of; empty: none.

@@ -82,10 +82,9 @@ std::string explain_missing(const std::string& path, const CLI::RequiredError& e
   return error.what();
 }
 
-// " (did you mean --seq-length?)", or Witan's way to do what another program's flag does. - and _ are equivalent.
+// " (did you mean --seq-length?)", or Witan's way to do what another program's flag does.
 std::string advice_on_flag(const std::string& flag, const CLI::App& command) {
-  std::string spelt = flag;
-  std::ranges::replace(spelt, '_', '-');
+  const std::string spelt = with_dashes(flag);
   const std::vector<std::string> names = flag_names_of(command);
   const bool trains = takes_megatron_flags(path_of(command));
   if (const std::string way = trains ? way_instead(spelt) : ""; !way.empty()) return ": " + way;
@@ -122,6 +121,19 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   if (!names.empty())
     return cat(path, ": unknown command ", clipped(word), suggestion(word, names, other_commands()), more);
   return cat(path, ": unexpected argument ", clipped(word), more);
+}
+
+// Spells the command's flags with dashes: scripts of other programs write --input_dir for --input-dir. Words after a
+// lone -- belong to another command.
+void spell_with_dashes(const CLI::App& app, std::vector<std::string>& words) {
+  const CLI::App* command = &app;
+  for (size_t i = 1; i < words.size() && words[i] != "--"; ++i) {
+    const auto named = command->get_subcommands([&](const CLI::App* one) { return one->get_name() == words[i]; });
+    if (!named.empty()) command = named.front();
+    const size_t end = std::min(words[i].find('='), words[i].size());
+    const std::string flag = with_dashes(words[i].substr(0, end));
+    if (command->get_option_no_throw(flag) != nullptr) words[i].replace(0, end, flag);
+  }
 }
 
 bool is_integer(const std::string& word) {
@@ -170,6 +182,7 @@ void print_help(const CLI::App& app, HelpLength length, const Context& context) 
 
 void parse(CLI::App& app, int argc, const char* const* argv, Context& context) {
   std::vector<std::string> words = words_of(argc, argv, context);
+  spell_with_dashes(app, words);
   if (words.size() > 1) give_numbers_left_out(app, words);
   refuse_mistyped_command(app, words);
   try {

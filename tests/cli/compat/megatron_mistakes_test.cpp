@@ -25,7 +25,6 @@ TEST(Megatron, ASingleMegatronFlagAmongWitansIsQuestioned) {
   for (const auto& [flags, said] : std::vector<std::pair<Words, std::string>>{
            {{"--bf16"}, "did you mean --dtype bfloat16? --bf16 makes this a Megatron-LM command line, which must"},
            {{"--fp16"}, "did you mean --dtype float16? --fp16 makes this"},
-           {{"--num_layers", "2"}, "did you mean --num-layers? --num_layers makes this"},
            {{"--train-iters", "60", "--lr-warmup-fraction", "0.1"},
             "did you mean --lr-warmup-iters 6? --lr-warmup-fraction makes this a Megatron-LM command line, which must"},
            {{"--lr-warmup-fraction", "0.1"},
@@ -39,7 +38,7 @@ TEST(Megatron, ASingleMegatronFlagAmongWitansIsQuestioned) {
     words.insert(words.end(), flags.begin(), flags.end());
     expect_refusal(words, 3, {said});
   }
-  const std::string two = message_of<ConfigError>([] { read_words({"--bf16", "--num_layers", "2"}); });
+  const std::string two = message_of<ConfigError>([] { read_words({"--bf16", "--disable-bias-linear"}); });
   EXPECT_TRUE(two.starts_with("--bf16 makes this a Megatron-LM command line")) << two;
 }
 

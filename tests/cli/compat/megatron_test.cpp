@@ -37,10 +37,11 @@ TEST(Megatron, RecipesOfLatentAttentionPlan) {
 
 TEST(Megatron, AListOrTypicalFlagsSelectMegatronsRules) {
   EXPECT_EQ(cli::read_megatron_line({"--num-layers", "2", "--seed", "3", "--no-swiglu"}), nullptr);
+  EXPECT_EQ(cli::read_megatron_line({"--num_layers", "2", "--no_swiglu"}), nullptr) << "another spelling";
   EXPECT_EQ(cli::read_megatron_line({}), nullptr);
   EXPECT_EQ(cli::read_megatron_line(small({"--bf16"}))->why, "--bf16");
   EXPECT_EQ(cli::read_megatron_line(small({"--megatron"}))->why, "--megatron");
-  EXPECT_EQ(cli::read_megatron_line(small({"--nproc_per_node=2"}))->why, "--nproc_per_node");
+  EXPECT_EQ(cli::read_megatron_line(small({"--nproc_per_node=2"}))->why, "--nproc-per-node");
   TempFolder folder;
   write_text(folder / "mine.args", "--seed 3");
   const auto line = cli::read_megatron_line({"@" + (folder / "mine.args").string()});

@@ -39,11 +39,11 @@ const Field* find_negated(const Fields& fields, const std::string& flag) {
   return field && std::holds_alternative<bool*>(field->value) ? field : nullptr;
 }
 
-// Splits "--lr=3" into "--lr" and "3".
+// Splits "--min_lr=3" into "--min-lr" and "3".
 std::pair<std::string, std::optional<std::string>> cut(const std::string& word) {
   const size_t equals = word.find('=');
-  if (equals == std::string::npos) return {word, std::nullopt};
-  return {word.substr(0, equals), word.substr(equals + 1)};
+  if (equals == std::string::npos) return {with_dashes(word), std::nullopt};
+  return {with_dashes(word.substr(0, equals)), word.substr(equals + 1)};
 }
 
 // The words by which a line is recognised as Megatron-LM's, each once; none for ordinary arguments of Witan.

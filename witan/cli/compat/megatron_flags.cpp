@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "witan/cli/other_names.h"
+
 namespace witan::cli {
 namespace {
 
@@ -83,8 +85,7 @@ const std::vector<MegatronSection>& megatron_sections() {
 }
 
 const MegatronFlag* find_megatron_flag(std::string_view name) {
-  std::string spelt(name);
-  std::replace(spelt.begin(), spelt.end(), '_', '-');
+  const std::string spelt = with_dashes(std::string(name));
   for (const MegatronSection& section : megatron_sections())
     for (const MegatronFlag& flag : section.flags)
       if (flag.name == spelt) return &flag;
