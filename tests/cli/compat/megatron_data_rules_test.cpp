@@ -87,7 +87,9 @@ TEST(Megatron, TokenizersAreFilesOfAnyKind) {
   EXPECT_EQ(read_config(of_gpt2("vocab.json", "merges.txt")).data.tokenizer, std::string(folder / "vocab.json"));
   EXPECT_EQ(read_config(of_gpt2("gpt2-vocab.json", "gpt2-merges.txt")).data.tokenizer,
             std::string(folder / "gpt2-vocab.json"));
-  EXPECT_TRUE(contains(config_refused(of_gpt2("gpt2-vocab.json", "merges.txt")), "into one folder"));
+  EXPECT_EQ(read_config(of_gpt2("gpt2-vocab.json", "merges.txt")).data.tokenizer,
+            (folder / "gpt2-vocab.json").string() + "," + (folder / "merges.txt").string());
+  EXPECT_TRUE(contains(config_refused(of_gpt2("vocab.json", "none.txt")), "there is no file"));
   EXPECT_TRUE(contains(config_refused({"--vocab-file", "v.json"}), "needs --merge-file"));
   EXPECT_TRUE(contains(config_refused({"--merge-file", "m.txt"}), "needs --vocab-file"));
   EXPECT_TRUE(

@@ -4,6 +4,7 @@
 #include "cli/cli_support.h"
 #include "witan/base/files/file.h"
 #include "witan/base/hash.h"
+#include "witan/tokenizer/tokenizer.h"
 
 namespace witan::test {
 namespace {
@@ -77,6 +78,32 @@ TEST_F(PrepareCommandTest, WritesMegatronsBytes) {
           EXPECT_EQ(digest_of(at("out_" + key + "_document." + end)), wanted) << tokenizer << key << end << eod;
         }
     }
+}
+
+// Flags of other programs' scripts, which spell them with underscores, and GPT-2's tokenizer as two files.
+TEST_F(PrepareCommandTest, ReadsAFolderWithGpt2sTwoFiles) {
+  const auto model = nlohmann::json::parse(read_file(source("tokenizer/gpt2.json"))).at("model");
+  std::string merges = "#version: 0.2\n";
+  for (const auto& merge : model.at("merges"))
+    merges += merge.is_string() ? merge.get<std::string>() + "\n"
+                                : merge.at(0).get<std::string>() + " " + merge.at(1).get<std::string>() + "\n";
+  write_text(at("words.json"), model.at("vocab").dump());
+  write_text(at("pairs.txt"), merges);
+  write_text(at("rows/a.jsonl"), "{\"text\": \"hello there\"}\n{\"text\": \"the king\"}\n");
+  Words words = command(hub("gpt2"));
+  words.insert(words.end(), {"--input", at("rows/a.jsonl")});
+  ASSERT_EQ(witan(words).code, 0);
+  const std::string expected = digest_of(at("out_text_document.bin"));
+  const Said said =
+      witan({"data", "prepare", "--input_dir", at("rows"), "--output_prefix=" + at("two"), "--tokenizer_type",
+             "GPT2BPETokenizer", "--vocab_file", at("words.json"), "--merge_file", at("pairs.txt")});
+  ASSERT_EQ(said.code, 0) << said.err;
+  EXPECT_EQ(digest_of(at("two_text_document.bin")), expected);
+  const std::string pair = at("words.json") + "," + at("pairs.txt");
+  EXPECT_TRUE(contains(said.err, "--tokenizer " + pair)) << said.err;
+  EXPECT_EQ(Tokenizer::load(pair).encode("the king"),
+            Tokenizer::load(source("tokenizer/gpt2.json")).encode("the king"));
+  expect_refusal({"data", "prepare", "--imput_dir", at("rows")}, 2, {"--imput_dir (did you mean --input-dir?)"});
 }
 
 // Llama 3 adds a token at the beginning of each text; an empty one also gets an end.

@@ -130,18 +130,16 @@ void tokenizer_model(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("tokenizer", (holds_json ? file / "tokenizer.json" : file).string(), given);
 }
 
-// --vocab-file and --merge-file are one tokenizer, which is named by the file of its vocabulary.
+// --vocab-file and --merge-file are one tokenizer, which is named by the vocabulary alone if its merges are beside it.
 void vocab_file(const GivenFlag& given, MegatronSettings& settings) {
   const std::string* merges = settings.value_of("--merge-file");
   if (!merges) given.refuse("needs --merge-file, the merges of this vocabulary");
-  const auto own = merges_beside(given.value());
   std::error_code none;
-  if (!own || !fs::equivalent(*own, *merges, none))
-    given.refuse(
-        cat("a vocabulary is read with the merges beside it under the same name, as gpt2-vocab.json "
-            "and gpt2-merges.txt do, and --merge-file is ",
-            clipped(*merges), ": put both files, or links to them, into one folder"));
-  settings.set("tokenizer", given.value(), given);
+  for (const std::string& file : {given.value(), *merges})
+    if (!fs::is_regular_file(file, none)) given.refuse(cat("there is no file ", clipped(file)));
+  const auto beside = merges_beside(given.value());
+  const bool found_alone = beside && fs::equivalent(*beside, *merges, none);
+  settings.set("tokenizer", found_alone ? given.value() : cat(given.value(), ",", *merges), given);
 }
 
 void merge_file(const GivenFlag& given, MegatronSettings& settings) {

@@ -15,7 +15,6 @@
 #include "witan/cli/command.h"
 #include "witan/cli/data/interrupt.h"
 #include "witan/cli/data/row_args.h"
-
 #include "witan/data/prepare/shard_manifest.h"
 #include "witan/data/prepare/text_encoder.h"
 #include "witan/report/progress/progress.h"
@@ -273,7 +272,7 @@ ExitCode prepare_megatron(Context& context, MegatronPrepareArgs args) {
     progress.note("there is no token between documents: --append-eod adds the tokenizer's end of text after each");
   for (const std::string& key : args.json_keys) prepare_key(context, args, key, sources, encoder, progress);
   const std::string shards = prefix_of(args.output_prefix, args.json_keys.front());
-  const std::string with = tokens.model.empty() ? args.vocab_file : tokens.model.string();
+  const std::string with = tokens.model.empty() ? cat(args.vocab_file, ",", args.merge_file) : tokens.model.string();
   fmt::print(context.err, "to train on it: {} train --data-path {} --tokenizer {}\n", context.program,
              shell_word(shards), shell_word(with));
   return ExitCode::done;

@@ -4,6 +4,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "witan/base/error.h"
@@ -69,6 +70,24 @@ TokenizerSpec with_config(TokenizerSpec spec, const fs::path& folder) {
   return spec;
 }
 
+// "VOCABULARY,MERGES", two files; nothing for any other path.
+std::optional<std::pair<fs::path, fs::path>> pair_of_files(const fs::path& given) {
+  const std::string text = given.string();
+  const size_t comma = text.find(',');
+  std::error_code none;
+  if (comma == std::string::npos || fs::exists(given, none)) return std::nullopt;
+  const fs::path vocabulary = text.substr(0, comma), merges = text.substr(comma + 1);
+  if (!fs::is_regular_file(vocabulary, none) || !fs::is_regular_file(merges, none)) return std::nullopt;
+  return std::pair(vocabulary, merges);
+}
+
+TokenizerSpec read_vocab_and_merges(std::string_view vocabulary, const fs::path& path, const fs::path& merges,
+                                    std::string_view pattern) {
+  return with_config(
+      parse_vocab_and_merges(vocabulary, path.string(), read_file(merges, kFileLimit), merges.string(), pattern),
+      path.parent_path());
+}
+
 bool begins_with_object(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   return first != std::string_view::npos && text[first] == '{';
@@ -87,6 +106,8 @@ std::optional<fs::path> merges_beside(const fs::path& vocabulary) {
 }
 
 TokenizerSpec read_tokenizer(const fs::path& given) {
+  if (const auto pair = pair_of_files(given))
+    return read_vocab_and_merges(read_file(pair->first, kFileLimit), pair->first, pair->second, "");
   fs::path path = given;
   std::string pattern;
   const std::string text = path.string();
@@ -103,9 +124,7 @@ TokenizerSpec read_tokenizer(const fs::path& given) {
   if (looks_like_ranks(bytes)) return with_config(parse_tiktoken(bytes, source, pattern), path.parent_path());
   require<CorruptionError>(begins_with_object(bytes) || path.extension() == ".json", source, kUnknownFormat);
   if (looks_like_tekken(bytes)) return parse_tekken(bytes, source);
-  if (const auto merges = merges_beside(path))
-    return with_config(parse_vocab_and_merges(bytes, source, read_file(*merges, kFileLimit), merges->string(), pattern),
-                       path.parent_path());
+  if (const auto merges = merges_beside(path)) return read_vocab_and_merges(bytes, path, *merges, pattern);
   return parse_tokenizer_json(bytes, source);
 }
 

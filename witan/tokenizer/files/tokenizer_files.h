@@ -19,7 +19,8 @@ class GgufMetadata;
 //   a rank file (.tiktoken, also Llama 3's and 4's tokenizer.model): FILE#PATTERN names its pattern if the number of
 //   its ranks does not identify it (parse_tiktoken()),
 //   a GGUF file, of which the vocabulary is read,
-//   vocab.json with merges.txt beside it, or gpt2-vocab.json with gpt2-merges.txt,
+//   vocab.json with merges.txt beside it, or gpt2-vocab.json with gpt2-merges.txt, or two files of any names as
+//   "VOCABULARY,MERGES",
 //   a folder with one of these.
 // Throws IoError, CorruptionError, or DataError for an unsupported format.
 TokenizerSpec read_tokenizer(const fs::path& path);
