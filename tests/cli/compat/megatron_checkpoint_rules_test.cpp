@@ -21,6 +21,8 @@ class MegatronCheckpoints : public SmallRuns {
     fs::create_directories(folder_ / "own/checkpoints/step-3");
     fs::create_directories(folder_ / "theirs");
     write_text(folder_ / "theirs/latest_checkpointed_iteration.txt", "100");
+    write_text(folder_ / "release/latest_checkpointed_iteration.txt", "release\n");
+    write_text(folder_ / "logs/events.txt", "no checkpoint");
   }
 
   std::string at(const std::string& name) const { return folder_ / name; }
@@ -57,6 +59,16 @@ TEST_F(MegatronCheckpoints, TrainingContinuesAnotherRun) {
               AllOf(HasSubstr("--finetune"), HasSubstr("step 0")));
 }
 
+// As converters write checkpoints: they have no iteration from which training could continue.
+TEST_F(MegatronCheckpoints, FineTunesAReleaseWithoutTheFlag) {
+  for (const Words& more : {Words{}, {"--finetune"}, {"--no-load-optim", "--no-load-rng"}}) {
+    Words words = {"--load", at("release"), "--save", at("new")};
+    words.insert(words.end(), more.begin(), more.end());
+    EXPECT_EQ(begins(words), cat("init_from=", at("release"), ";"));
+  }
+  EXPECT_THAT(refused({"--load", at("release"), "--ckpt-step", "7"}), HasSubstr("--finetune"));
+}
+
 TEST_F(MegatronCheckpoints, PretrainedCheckpointIsUsedIfThereIsNoOther) {
   const std::string pretrained = cat("init_from=", at("theirs"), ";");
   EXPECT_EQ(begins({"--load", at("new"), "--save", at("new"), "--pretrained-checkpoint", at("theirs"), "--finetune"}),
@@ -64,6 +76,13 @@ TEST_F(MegatronCheckpoints, PretrainedCheckpointIsUsedIfThereIsNoOther) {
   EXPECT_EQ(begins({"--load", at("none"), "--save", at("new"), "--pretrained-checkpoint", at("theirs")}), pretrained);
   EXPECT_EQ(begins({"--load", at("own"), "--save", at("new"), "--pretrained-checkpoint", at("theirs"), "--finetune"}),
             cat("init_from=", at("own"), ";"));
+  EXPECT_EQ(begins({"--load", at("logs"), "--save", at("new"), "--pretrained-checkpoint", at("theirs")}), pretrained);
+  EXPECT_EQ(begins({"--load", at("own"), "--save", at("new"), "--pretrained-checkpoint", at("none"), "--finetune"}),
+            cat("init_from=", at("own"), ";"))
+      << "it is not needed";
+  EXPECT_EQ(begins({"--load", at("own"), "--save", at("own"), "--pretrained-checkpoint", at("none"), "--finetune"}),
+            cat("init_from=", at("none"), ";"))
+      << "no longer needed: the run resumes";
 }
 
 TEST_F(MegatronCheckpoints, TheSameFolderIsResumed) {
@@ -76,6 +95,7 @@ TEST_F(MegatronCheckpoints, TheSameFolderIsResumed) {
 TEST_F(MegatronCheckpoints, RefusesRandomWeightsAndOverwritingCheckpoints) {
   EXPECT_THAT(refused({"--load", at("none"), "--save", at("new")}), HasSubstr("random weights"));
   EXPECT_THAT(refused({"--load", at("none")}), HasSubstr("has no checkpoint"));
+  EXPECT_THAT(refused({"--load", at("logs"), "--finetune"}), HasSubstr("has no checkpoint"));
   EXPECT_THAT(refused({"--pretrained-checkpoint", at("none")}), HasSubstr("has no checkpoint"));
   EXPECT_THAT(refused({"--load", at("own"), "--save", at("own"), "--finetune"}), HasSubstr("a folder of its own"));
   EXPECT_THAT(refused({"--load", at("new"), "--save", at("new"), "--exit-on-missing-checkpoint"}),
@@ -93,57 +113,55 @@ TEST_F(MegatronCheckpoints, AStartedRunContinuesWithItsOwnState) {
             cat("init_from=", at("theirs"), ";init_state=training;"));
 }
 
+// Two or more steps of a model like that of train_dense() on one rank; `flags` say where it begins.
+class MegatronFineTuning : public MegatronCheckpoints {
+ protected:
+  MegatronFineTuning() { train_dense("base", {"--ranks", "1", "--vocab-size", "300"}); }
+
+  Said tune(const std::string& name, const std::string& steps, const Words& flags) const {
+    Words words = {"train", "--save", at("runs/" + name), "--train-iters", steps, "--save-interval", "1"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    words.insert(words.end(), {"--num-layers", "2", "--hidden-size", "32", "--num-attention-heads", "4"});
+    words.insert(words.end(), {"--seq-length", "16", "--max-position-embeddings", "16", "--micro-batch-size", "1"});
+    words.insert(words.end(),
+                 {"--global-batch-size", "2", "--lr", "1e-3", "--data", at("text.txt"), "--device", "cpu"});
+    words.insert(words.end(), {"--ranks", "1", "--no-megatron", "--sample-tokens", "0", "--held-out-fraction", "0.2"});
+    return run(words, false);
+  }
+  // The weights after the run's last step.
+  std::string weights(const std::string& name) const {
+    return file("runs/" + name + "/checkpoints/step-2/shard-00000.safetensors");
+  }
+};
+
 // Repeating the command, as a scheduler does, resumes the run.
-TEST_F(MegatronCheckpoints, TheSameCommandResumesFineTuning) {
-  train_dense("base", {"--ranks", "1", "--vocab-size", "300"});
-  const auto tune = [&](const std::string& steps) {
-    return run({"train",
-                "--finetune",
-                "--load",
-                at("runs/base"),
-                "--save",
-                at("runs/tuned"),
-                "--no-load-optim",
-                "--no-load-rng",
-                "--num-layers",
-                "2",
-                "--hidden-size",
-                "32",
-                "--num-attention-heads",
-                "4",
-                "--seq-length",
-                "16",
-                "--max-position-embeddings",
-                "16",
-                "--micro-batch-size",
-                "1",
-                "--global-batch-size",
-                "2",
-                "--lr",
-                "1e-3",
-                "--train-iters",
-                steps,
-                "--save-interval",
-                "1",
-                "--data",
-                at("text.txt"),
-                "--device",
-                "cpu",
-                "--ranks",
-                "1",
-                "--no-megatron",
-                "--sample-tokens",
-                "0",
-                "--held-out-fraction",
-                "0.2"},
-               false);
-  };
-  const Said begun = tune("2");
+TEST_F(MegatronFineTuning, TheSameCommandResumesIt) {
+  const Words flags = {"--finetune", "--load", at("runs/base"), "--no-load-optim", "--no-load-rng"};
+  const Said begun = tune("tuned", "2", flags);
   ASSERT_EQ(begun.code, 0) << begun.err;
   EXPECT_THAT(begun.err, HasSubstr(cat("weights      from ", at("runs/base"))));
-  const Said again = tune("3");
+  const Said again = tune("tuned", "3", flags);
   EXPECT_EQ(again.code, 0) << again.err;
   EXPECT_THAT(again.err, HasSubstr("step 2 of 3"));
+}
+
+// A run, and its export to Megatron-LM's format, however the line names them.
+TEST_F(MegatronFineTuning, BeginsWithTheSameWeightsFromEitherFormat) {
+  done({"export", "--run", "base", "--format", "megatron", at("megatron")});
+  const Words pattern = {"--finetune", "--no-load-optim", "--no-load-rng"};
+  const auto tuned = [&](const std::string& name, Words flags, bool with_pattern = true) {
+    if (with_pattern) flags.insert(flags.end(), pattern.begin(), pattern.end());
+    flags.insert(flags.end(), {"--tokenizer", at("runs/base/tokenizer.json")});
+    const Said said = tune(name, "2", flags);
+    EXPECT_EQ(said.code, 0) << said.err;
+    return weights(name);
+  };
+  const std::string expected = tuned("own", {"--load", at("runs/base")});
+  EXPECT_EQ(tuned("loaded", {"--load", at("megatron")}), expected);
+  EXPECT_EQ(tuned("pretrained", {"--load", at("runs/pretrained"), "--pretrained-checkpoint", at("megatron")}),
+            expected);
+  EXPECT_EQ(tuned("release", {"--load", at("megatron")}, false), expected);
+  EXPECT_NE(tuned("random", {}), expected);
 }
 
 }  // namespace

@@ -10,20 +10,26 @@
 #include "witan/base/error.h"
 #include "witan/base/files/file.h"
 #include "witan/base/text.h"
+#include "witan/checkpoint/manifest.h"
 #include "witan/checkpoint/step_folders.h"
 #include "witan/cli/compat/megatron_rules.h"
+#include "witan/convert/gguf/gguf_weights.h"
+#include "witan/convert/hf/hf_folder.h"
 #include "witan/convert/megatron/megatron_folder.h"
 
 namespace witan::cli::rules {
 namespace {
 
-enum class Holds : uint8_t { nothing, own_run, megatron, other };
+// What a folder holds that a run can begin with: checkpoints of a run of Witan, of Megatron-LM, or other weights.
+enum class Holds : uint8_t { nothing, own_run, megatron, weights };
 
 Holds held_by(const std::string& path) {
   std::error_code none;
   if (!step_folders(fs::path(path) / "checkpoints").empty()) return Holds::own_run;
   if (is_megatron_folder(path)) return Holds::megatron;
-  return fs::exists(path, none) && !fs::is_empty(path, none) ? Holds::other : Holds::nothing;
+  const bool others = is_hf_folder(path) || is_adapter_folder(path) || is_gguf_model(path) ||
+                      fs::is_regular_file(fs::path(path) / kManifestName, none);
+  return others ? Holds::weights : Holds::nothing;
 }
 
 fs::path plain(const std::string& path) {
@@ -41,38 +47,55 @@ bool names_its_own(const MegatronSettings& settings) {
   return save && load && plain(*save) == plain(*load);
 }
 
-// Refuses folders that Megatron-LM would not find, or would silently train without.
+bool resumes(const MegatronSettings& settings) {
+  const std::string* save = settings.value_of("--save");
+  return save && held_by(*save) == Holds::own_run;
+}
+
+// Whether --load names checkpoints other than the run's own.
+bool loads_others(const MegatronSettings& settings) {
+  const std::string* load = settings.value_of("--load");
+  return load && !names_its_own(settings) && held_by(*load) != Holds::nothing;
+}
+
+// Refuses folders without which Megatron-LM would stop, or would silently train from random weights.
 std::optional<Source> source_of(const GivenFlag& given, const MegatronSettings& settings) {
   const std::string *load = settings.value_of("--load"), *before = settings.value_of("--pretrained-checkpoint");
-  if (before && held_by(*before) == Holds::nothing)
-    given.refuse(cat("--pretrained-checkpoint ", clipped(*before), " has no checkpoint: give the folder that has"));
-  const bool own = names_its_own(settings);
-  if (load && !own && held_by(*load) != Holds::nothing) return Source{*load, settings.has("--finetune")};
-  if (before) return Source{*before, true};
-  if (load && !own)
-    given.refuse(cat("--load ", clipped(*load),
-                     " has no checkpoint, without which Megatron-LM would train from random weights: give the folder "
-                     "that has, or leave --load out for random weights"));
+  const auto refuse = [&](const char* flag, const std::string& folder, const char* why) {
+    GivenFlag{flag, {folder}, given.origin}.refuse(why);
+  };
+  if (loads_others(settings)) {
+    const bool release = is_megatron_release(*load) && !settings.has("--ckpt-step");
+    return Source{*load, release || settings.has("--finetune")};
+  }
+  if (before) {
+    if (held_by(*before) == Holds::nothing && !resumes(settings))
+      refuse("--pretrained-checkpoint", *before, "has no checkpoint: give the folder that has");
+    return Source{*before, true};
+  }
+  if (load && !names_its_own(settings))
+    refuse("--load", *load,
+           "has no checkpoint, without which Megatron-LM would train from random weights: give the folder that has, or "
+           "leave --load out for random weights");
   return std::nullopt;
 }
 
 // Decides what a run starts from, for each of the flags, since they do so together.
 void begin_with(const GivenFlag& given, MegatronSettings& settings) {
-  const std::string* save = settings.value_of("--save");
-  const bool resumes = save && held_by(*save) == Holds::own_run;
   const auto source = source_of(given, settings);
   if (!source) {
     if (!settings.has("--finetune")) return;
-    if (!resumes) return settings.ignore(given, "there is no checkpoint to take weights from");
+    if (!resumes(settings)) return settings.ignore(given, "there is no checkpoint to take weights from");
     given.refuse(
         "Megatron-LM would begin again at step 0 over the checkpoints of --save: give --save a folder of its own, and "
         "--load this one");
   }
-  if (resumes && !names_its_own(settings)) settings.ignore(given, "the run in --save resumes from its own checkpoints");
+  if (resumes(settings) && !names_its_own(settings))
+    settings.ignore(given, "the run in --save resumes from its own checkpoints");
   const Holds held = held_by(source->folder);
-  if (!source->weights_alone && held != Holds::own_run && !resumes)
+  if (!source->weights_alone && held != Holds::own_run && !resumes(settings))
     given.refuse(cat(clipped(source->folder),
-                     " is not a run of Witan: its weights are read, and its optimizer's state is not, with which "
+                     " is not a run of Witan: its weights are read, but not the step, samples and optimizer with which "
                      "Megatron-LM would go on. Add --finetune to train from its weights at step 0"));
   std::string from = plain(source->folder).parent_path().string();
   if (settings.value_of("--ckpt-step")) {
@@ -107,6 +130,7 @@ void load(const GivenFlag& given, MegatronSettings& settings) {
 }
 
 void pretrained_checkpoint(const GivenFlag& given, MegatronSettings& settings) {
+  if (loads_others(settings)) return settings.ignore(given, "--load has a checkpoint");
   begin_with(given, settings);
 }
 
@@ -124,11 +148,9 @@ void ckpt_step(const GivenFlag& given, MegatronSettings& settings) {
 
 // The flag concerns the checkpoint of --load; a run that resumes from its own checkpoint keeps its optimizer state.
 void no_load_optim(const GivenFlag& given, MegatronSettings& settings) {
-  const std::string* save = settings.value_of("--save");
   const auto source = source_of(given, settings);
   if (source && source->weights_alone) return settings.ignore(given, "weights alone are taken");
-  if (source && save && held_by(*save) == Holds::own_run)
-    return settings.ignore(given, "the run in --save resumes with its own state");
+  if (source && resumes(settings)) return settings.ignore(given, "the run in --save resumes with its own state");
   settings.set("no_load_optim", "true", given);
 }
 

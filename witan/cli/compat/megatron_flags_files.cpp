@@ -81,7 +81,8 @@ MegatronSection megatron_checkpoint_flags() {
           renamed("--persistent-save-interval", "save_interval"),
           ruled("--load", Takes::one, rules::load,
                 "no effect if `--save` names the same folder; else `init_from`: with `--finetune` its weights, without "
-                "it the training of a run of Witan (`init_state = training`). A run that `--save` has begun resumes"),
+                "it the training of a run of Witan (`init_state = training`). Megatron-LM's release checkpoints, which "
+                "have no step, give their weights without the flag too. A run that `--save` has begun resumes"),
           ruled("--no-load-optim", Takes::nothing, rules::no_load_optim,
                 "`no_load_optim = true`; no effect where weights alone are taken"),
           same_truth("--no-load-rng"),

@@ -1,5 +1,7 @@
 #include "witan/convert/megatron/megatron_folder.h"
 
+#include <optional>
+
 #include "witan/base/error.h"
 #include "witan/base/text.h"
 
@@ -14,15 +16,25 @@ bool holds_checkpoint(const fs::path& folder) {
   return false;
 }
 
-fs::path latest_iteration(const fs::path& folder) {
+constexpr const char* kRelease = "release";
+
+// The text of latest_checkpointed_iteration.txt; nothing in the folder of a checkpoint itself.
+std::optional<std::string> tracked_in(const fs::path& folder) {
   std::error_code none;
-  if (holds_checkpoint(folder) || !fs::is_regular_file(folder / kMegatronTracker, none)) return folder;
+  if (holds_checkpoint(folder) || !fs::is_regular_file(folder / kMegatronTracker, none)) return std::nullopt;
   std::string text = read_file(folder / kMegatronTracker, 64);
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
-  if (text == "release") return folder / text;
+  return text;
+}
+
+fs::path latest_iteration(const fs::path& folder) {
+  const auto tracked = tracked_in(folder);
+  if (!tracked) return folder;
+  const std::string& text = *tracked;
+  if (text == kRelease) return folder / text;
   require<CheckpointError>(
       !text.empty() && text.size() < 12 && text.find_first_not_of("0123456789") == std::string::npos,
-      (folder / kMegatronTracker).string(), ": \"", clipped(text), "\" is no iteration");
+      (folder / kMegatronTracker).string(), ": \"", clipped(text), "\" is not an iteration, nor \"release\"");
   return folder / cat("iter_", std::string(text.size() < 7 ? 7 - text.size() : 0, '0'), text);
 }
 
@@ -32,6 +44,10 @@ bool is_megatron_folder(const fs::path& folder) {
   std::error_code none;
   return fs::is_directory(folder, none) &&
          (fs::is_regular_file(folder / kMegatronTracker, none) || holds_checkpoint(folder));
+}
+
+bool is_megatron_release(const fs::path& folder) {
+  return tracked_in(folder) == kRelease;
 }
 
 MegatronFolder::MegatronFolder(const fs::path& folder)

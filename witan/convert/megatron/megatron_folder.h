@@ -58,6 +58,10 @@ void read_legacy(MegatronFiles& files, MegatronContents& contents);
 // Whether this is the folder of such a checkpoint, or of checkpoints of several iterations.
 bool is_megatron_folder(const fs::path& folder);
 
+// Whether the latest checkpoint is a release, as converters write: weights without an iteration, from which Megatron-LM
+// trains as with --finetune.
+bool is_megatron_release(const fs::path& folder);
+
 class MegatronFolder {
  public:
   // Opens the latest iteration if there are several. Throws CheckpointError naming the fault, the place and the way
