@@ -79,6 +79,14 @@ Saved Tape::save(const Tensor& tensor) {
   return saved;
 }
 
+Var Tape::detached(const Var& var) {
+  Var::Data data = *var.data_;
+  data.value = var.value();
+  data.leaf = nullptr;
+  data.slot = -1;
+  return Var(std::move(data));
+}
+
 Var Tape::with_recipe(const Var& var, std::function<Tensor(Backward&)> compute) {
   if (!recording()) return var;
   Var::Data data = *var.data_;

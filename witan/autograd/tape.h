@@ -147,9 +147,10 @@ class Tape {
   // forward without a backward, nor in one that recomputes a segment.
   bool training_forward() const { return training_forward_; }
 
-  Var constant(Tensor value);  // needs no gradient
-  Var input(Tensor value);     // its gradient can be read after backward()
-  Var parameter(Leaf& leaf);   // its gradient goes to the leaf
+  Var constant(Tensor value);    // needs no gradient
+  Var input(Tensor value);       // its gradient can be read after backward()
+  Var parameter(Leaf& leaf);     // its gradient goes to the leaf
+  Var detached(const Var& var);  // the same value, which passes no gradient on
 
   // Saves what backward needs. A Tensor that is not a Var (statistics, indices) can be saved too.
   Saved save(const Var& var);
@@ -185,6 +186,7 @@ class Tape {
   // Adds a loss [1] to the step's. Modules call it in their forward, and need not know who runs them: the first run of
   // a recomputed segment hands its losses on to the tape around it, and a forward without a backward records none.
   void add_loss(LossSpec loss, Var value);
+  bool keeps_losses() const { return keeps_losses_; }  // false: add_loss() does nothing
   const std::vector<LossRecord>& losses() const { return losses_; }
 
   // Adds to the gradient of a value before backward(), for a root whose value is not kept until then.
