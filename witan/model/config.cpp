@@ -26,6 +26,7 @@ std::vector<MixerSpec> mixers_of_layers(const ModelConfig& model) {
   const std::vector<bool> linear = model.linear_attention.layers(model.num_layers);
   for (size_t layer = 0; layer < linear.size(); ++layer)
     if (linear[layer]) all[layer] = model.linear_attention.spec();
+  if (model.has_sparse_attention()) model.sparse_attention.apply(all);
   for (const auto& [layer, mixer] : model.mixers) {
     require<ConfigError>(layer >= 0 && layer < model.num_layers, "mixers: layer ", layer,
                          " is not one of num_layers = ", model.num_layers, ", which are numbered from 0 on");
@@ -88,6 +89,18 @@ void validate_fp8(const ModelConfig& model) {
                        " with moe_replicated_experts = ", model.moe.moe_replicated_experts,
                        ": replicas of other ranks' experts are multiplied in the model's dtype only; set "
                        "moe_replicated_experts = 0, or fp8_format = \"none\"");
+}
+
+void validate_sparse_attention(const ModelConfig& model) {
+  model.sparse_attention.validate(model.attention, model.num_layers);
+  const std::vector<int64_t> from = model.sparse_attention.sources(model.num_layers);
+  require<ConfigError>(model.mtp_num_layers == 0 || from.back() == model.num_layers - 1,
+                       "dsa_indexer_freq = ", model.sparse_attention.dsa_indexer_freq,
+                       " gives the last layer no indexer, and the ", model.mtp_num_layers,
+                       " modules of multi-token prediction are like it: give it one, or set mtp_num_layers = 0");
+  require<ConfigError>(!model.sparse_attention.dsa_dense_warmup || model.lora_rank == 0,
+                       "dsa_dense_warmup = true trains indexers alone, and lora_rank = ", model.lora_rank,
+                       " adapters alone; set dsa_dense_warmup = false, or lora_rank = 0");
 }
 
 }  // namespace
@@ -191,8 +204,7 @@ Fields ModelConfig::fields() {
           "lora_target_modules", &lora_target_modules,
           "Matrices with adapters, separated by commas: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj "
           "(of MLPs and experts), gates' g_proj and z_proj, latent attention's q_a_proj, q_b_proj, kv_a_proj_with_mqa, "
-          "kv_b_proj; empty: "
-          "all of them"}
+          "kv_b_proj, and its indexer's wq_b, wk, weights_proj; empty: all of them"}
           .list_of(lora_target_names()),
       Field{"recompute_granularity", &recompute_granularity,
             "Results that the backward recomputes instead of keeping: none, norms and activations, or whole layers"}
@@ -207,6 +219,7 @@ Fields ModelConfig::fields() {
   return join({{"model", std::move(own)},
                {"model", attention.fields()},
                {"model", linear_attention.fields()},
+               {"model", sparse_attention.fields()},
                {"model", mlp.fields()},
                {"model", norm.fields()},
                {"moe", moe.fields()}});
@@ -216,6 +229,7 @@ void ModelConfig::validate() const {
   require<ConfigError>(vocab_size > 0, "vocab_size is not set, and there is no tokenizer to take it from");
   attention.validate(hidden_size, num_layers);
   linear_attention.validate(num_layers);
+  if (has_sparse_attention()) validate_sparse_attention(*this);
   require<ConfigError>(!linear_attention.any() || attention.no_attention_freq == "none",
                        "no_attention_freq = ", attention.no_attention_freq,
                        " and linear_attention_freq = ", linear_attention.linear_attention_freq,
@@ -377,7 +391,11 @@ std::shared_ptr<const LoraConfig> lora_of(const ModelConfig& config) {
       LoraConfig{config.lora_rank, config.lora_alpha, config.lora_dropout, std::move(targets)});
 }
 
-Freeze::Freeze(const ModelConfig& config) : lora_(config.lora_rank > 0), patterns_(listed(config.freeze)) {}
+Freeze::Freeze(const ModelConfig& config)
+    : lora_(config.lora_rank > 0),
+      indexers_(config.has_sparse_attention() && config.sparse_attention.dsa_indexer_loss_coeff == 0),
+      all_but_indexers_(config.has_sparse_attention() && config.sparse_attention.dsa_dense_warmup),
+      patterns_(listed(config.freeze)) {}
 
 bool Freeze::fits(const std::string& pattern, const ParameterSpec& spec) {
   return pattern == name_of(spec.kind) || fnmatch(pattern.c_str(), spec.name.c_str(), 0) == 0;
@@ -385,6 +403,7 @@ bool Freeze::fits(const std::string& pattern, const ParameterSpec& spec) {
 
 bool Freeze::takes(const ParameterSpec& spec) const {
   if (lora_ && !is_adapter(spec.name)) return true;
+  if (is_of_indexer(spec.name) ? indexers_ : all_but_indexers_) return true;
   return std::ranges::any_of(patterns_, [&](const std::string& pattern) { return fits(pattern, spec); });
 }
 

@@ -12,6 +12,7 @@
 #include "witan/base/config/fields.h"
 #include "witan/moe/config.h"
 #include "witan/nn/attention/config.h"
+#include "witan/nn/attention/sparse_config.h"
 #include "witan/nn/gated_delta/config.h"
 #include "witan/nn/layers.h"
 #include "witan/nn/lora.h"
@@ -78,6 +79,7 @@ struct ModelConfig {
 
   AttentionConfig attention;
   LinearAttentionConfig linear_attention;  // of layers that have it instead
+  SparseAttentionConfig sparse_attention;  // of all layers, if has_sparse_attention()
   MlpConfig mlp;
   MoeConfig moe;
   NormConfig norm;
@@ -99,6 +101,9 @@ struct ModelConfig {
   int64_t value_embedding_tables() const;  // their number
   // Whether layers read more than the residual stream: value embeddings, outputs of earlier layers, the embedding.
   bool joins_layers() const { return value_embedding_freq != "none" || skip_connections || embedding_residual; }
+  bool has_sparse_attention() const {
+    return linear_attention.experimental_attention_variant == SparseAttentionConfig::kVariant;
+  }
   DType compute_dtype() const { return dtype_from_name(dtype); }
   MixerModel around_mixers() const;
   bool fp8() const { return fp8_format != "none"; }
@@ -149,19 +154,20 @@ RecomputeModules read_recompute_modules(const ModelConfig& config);
 // The adapters of low rank; null: none. Throws ConfigError for a target that is not the name of a matrix.
 std::shared_ptr<const LoraConfig> lora_of(const ModelConfig& config);
 
-// The parameters that are not trained: those that `freeze` matches and, if there are adapters, all but the adapters.
+// The parameters that are not trained: those that `freeze` matches; if there are adapters, all but the adapters;
+// indexers without a loss, or in their warm-up all but the indexers.
 class Freeze {
  public:
   explicit Freeze(const ModelConfig& config);
 
-  bool any() const { return lora_ || !patterns_.empty(); }
+  bool any() const { return lora_ || indexers_ || all_but_indexers_ || !patterns_.empty(); }
   bool takes(const ParameterSpec& spec) const;
   // The patterns of config.freeze, in order: each is the name of a ParameterKind, or a glob on parameters' names.
   const std::vector<std::string>& patterns() const { return patterns_; }
   static bool fits(const std::string& pattern, const ParameterSpec& spec);
 
  private:
-  bool lora_;
+  bool lora_, indexers_, all_but_indexers_;
   std::vector<std::string> patterns_;
 };
 

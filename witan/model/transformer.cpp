@@ -227,12 +227,22 @@ void Transformer::build_layers(const Builder& builder, const ModelAxes& axes, co
     const bool held = chunk != stage.chunks.end();
     Builder here = builder.in_chunk(static_cast<int>(number)).in_unit(unit_of_layer(layer));
     if (!config_.fp8(layer)) here.fp8 = nullptr;
+    if (held) check_choice(layer, *chunk);
     auto block =
         build<Block>(held, here / "layers" / std::to_string(layer), config_, layers_[static_cast<size_t>(layer)], axes);
     if (!held) continue;
     chunks_[static_cast<size_t>(number)].push_back(std::move(block));
     numbers_[static_cast<size_t>(number)].push_back(layer);
   }
+}
+
+void Transformer::check_choice(int64_t layer, const LayerRange& chunk) const {
+  const auto* const latent = std::get_if<LatentSpec>(&layers_[static_cast<size_t>(layer)].mixer);
+  if (latent == nullptr || !latent->indexer.any()) return;
+  require<ConfigError>(chunk.contains(latent->indexer.from), "dsa_indexer_freq: layer ", layer,
+                       " uses the choice of layer ", latent->indexer.from,
+                       ", which is in another pipeline stage: let each stage, and each virtual one, begin with a layer "
+                       "that has an indexer, or set pipeline_model_parallel_size = 1");
 }
 
 ModelOutput Transformer::forward(Tape& tape, const ModelInput& input, int chunk, Var x) {
@@ -322,9 +332,18 @@ Residual Transformer::through(Tape& tape, const Chunk& chunk, Residual x, std::v
 Positions Transformer::with_shared(Stream& stream, const Positions& where) const {
   Positions with = where;
   with.tables = rotary_tables(stream, where);
+  with.chosen = chosen_keys();
   if (exchanges_channels_ != nullptr && where.sequence_ids.defined() && !where.hints.one_sequence_per_row)
     with.whole_ids = gather_sequence_ids(stream, where.sequence_ids, *exchanges_channels_);
   return with;
+}
+
+std::shared_ptr<ChosenKeys> Transformer::chosen_keys() const {
+  const auto lends = [](const LayerSpec& layer) {
+    const auto* const latent = std::get_if<LatentSpec>(&layer.mixer);
+    return latent != nullptr && latent->indexer.lends;
+  };
+  return std::ranges::any_of(layers_, lends) ? std::make_shared<ChosenKeys>() : nullptr;
 }
 
 // One table for each kind of rotation among the layers. With biases, queries and keys are projected separately, and
@@ -429,6 +448,7 @@ Residual Transformer::read(Stream& stream, const ModelInput& input, const Sequen
                       "transformer: the tokens of a generation step must be [1, T], each with a row of the cache");
   Tape tape(stream, Tape::Mode::off);
   Positions where = input.where;
+  where.chosen = chosen_keys();
   where.tables = rotary_tables(stream, where, true);  // tables are small, and each kernel that is saved counts
   auto state = states.begin();
   const auto run = [&](Block& block, const BlockInputs& beside, Residual in) {

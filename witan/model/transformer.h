@@ -100,9 +100,12 @@ class Transformer : public Module {
   template <class Part, class... Args>
   std::unique_ptr<Part> build(bool held, const Builder& builder, const Args&... args);
   void build_value_embeddings(const Builder& builder, const StageLayers& stage);
+  // Throws ConfigError if a layer of this chunk uses the choice of an indexer of another one.
+  void check_choice(int64_t layer, const LayerRange& chunk) const;
   void build_layers(const Builder& builder, const ModelAxes& axes, const StageLayers& stage);
   const Chunk& whole() const;  // all layers; this rank must hold them
   std::vector<RotaryTable> rotary_tables(Stream& stream, const Positions& where, bool generation = false) const;
+  std::shared_ptr<ChosenKeys> chosen_keys() const;  // null if no layer uses another one's choice
   // Adds the rotary tables and the ids of whole sequences that all layers share.
   Positions with_shared(Stream& stream, const Positions& where) const;
   Embedded embed(Tape& tape, const ModelInput& input);

@@ -163,12 +163,61 @@ std::unique_ptr<TokenMixer> LatentSpec::make(const Builder& builder, const Mixer
   return attention;
 }
 
+std::string LatentSpec::full_text() const {
+  if (!indexer.any()) return "full latent attention";
+  if (indexer.warm_up) return "full latent attention, from which an indexer learns";
+  return cat("latent attention to ", indexer.topk, " keys",
+             indexer.own() ? std::string() : cat(" that layer ", indexer.from, " chooses"));
+}
+
+double LatentSpec::mixing_flops(int64_t seq_length) const {
+  const auto length = static_cast<double>(seq_length);
+  const double scores =
+      indexer.own() ? length * static_cast<double>(indexer.heads * indexer.head_dim) : 0;  // 2 of length / 2 pairs
+  if (!indexer.chooses() || indexer.topk >= seq_length) return scores + AttentionSpec::mixing_flops(seq_length);
+  const auto most = static_cast<double>(indexer.topk);
+  return scores + 2 * (most - most * most / (2 * length)) * static_cast<double>(query_channels());
+}
+
+double LatentSpec::decoding_flops(int64_t position) const {
+  if (!indexer.chooses()) return AttentionSpec::decoding_flops(position);
+  const int64_t seen = position + 1, scores = indexer.own() ? seen * indexer.heads * indexer.head_dim : 0;
+  return 2 * static_cast<double>(scores + std::min(seen, indexer.topk) * query_channels());
+}
+
+// The gradients of the indexer's queries, weights and keys are kept from the forward on; chosen keys are counted as
+// numbers of two channels.
+double LatentSpec::kept_channels() const {
+  double channels = AttentionSpec::kept_channels();
+  if (indexer.learns())
+    channels += static_cast<double>(2 * indexer.heads * (indexer.head_dim + 1) + 3 * indexer.head_dim);
+  if (indexer.chooses() && indexer.own()) channels += static_cast<double>(2 * indexer.topk);
+  return channels;
+}
+
+StateBytes LatentSpec::state_bytes(const StateSize& size, DType dtype) const {
+  StateBytes bytes = AttentionSpec::state_bytes(size, dtype);
+  if (indexer.chooses() && indexer.own()) bytes.per_position += indexer.head_dim * static_cast<int64_t>(size_of(dtype));
+  return bytes;
+}
+
+std::string LatentSpec::context_refusal(ContextExchange /*exchange*/, int64_t /*tensor*/, int64_t context) const {
+  if (context == 1 || !indexer.any()) return "";
+  return "the indexer of experimental_attention_variant = dsa needs whole sequences, because a token chooses among all "
+         "earlier keys; set context_parallel_size = 1";
+}
+
 // Megatron-LM counts the norms of latents with the matrices.
 MixerCounts LatentSpec::parameters(const MixerModel& model) const {
   const int64_t D = model.width, H = num_attention_heads, q = H * qk_head_dim, y = H * v_head_dim;
   const int64_t queries = q_rank > 0 ? q_rank * (D + q + 1) : D * q;
   const int64_t keys_and_values = D * rope_head_dim + kv_rank * (D + H * (nope_head_dim + v_head_dim) + 1);
   MixerCounts counts{.weights = queries + keys_and_values + y * D};
+  const int64_t of_indexer = indexer.heads * indexer.head_dim;
+  if (indexer.own()) {
+    counts.weights += q_rank * of_indexer + D * (indexer.head_dim + indexer.heads);
+    counts.vectors += 2 * indexer.head_dim;
+  }
   if (!model.lora) return counts;
   const auto add = [&](const char* matrix, int64_t in, int64_t out) {
     if (model.lora->adapts(matrix)) counts.adapters += model.lora->rank * (in + out);
@@ -179,6 +228,10 @@ MixerCounts LatentSpec::parameters(const MixerModel& model) const {
   add("kv_a_proj_with_mqa", D, kv_rank + rope_head_dim);
   add("kv_b_proj", kv_rank, H * (nope_head_dim + v_head_dim));
   add("o_proj", y, D);
+  if (!indexer.learns()) return counts;
+  add("wq_b", q_rank, of_indexer);
+  add("wk", D, indexer.head_dim);
+  add("weights_proj", D, indexer.heads);
   return counts;
 }
 

@@ -81,6 +81,26 @@ struct MultiHeadSpec : public AttentionSpec {
   std::string full_text() const override { return "full attention"; }
 };
 
+// The lightning indexer of DeepSeek Sparse Attention (nn/attention/indexer.h), which chooses the keys that a token
+// attends to.
+struct IndexerSpec {
+  int64_t heads = 0;            // 0: no layer has one, and tokens attend to all keys that they see
+  int64_t head_dim = 0;         // channels of its queries, and of its key, which its heads share
+  int64_t topk = 0;             // keys that a token attends to
+  kernels::RopeArgs rope = {};  // of the first channels of queries and keys
+  double loss_coefficient = 0;  // of its divergence from attention; 0: it is not trained
+  bool sparse_loss = false;     // the divergence is over the chosen keys, not over all that a token sees
+  bool warm_up = false;         // the indexer learns, and tokens attend to all keys that they see
+  int64_t layer = 0;            // the number of this layer
+  int64_t from = 0;             // of the layer whose choice this layer uses: this one, or an earlier one
+  bool lends = false;           // a later layer uses this one's choice
+
+  bool any() const { return heads > 0; }
+  bool chooses() const { return any() && !warm_up; }  // tokens attend to chosen keys
+  bool own() const { return any() && from == layer; }
+  bool learns() const { return own() && loss_coefficient > 0; }
+};
+
 // Multi-head latent attention (nn/attention/latent.h). Each head has its own keys: num_query_groups is
 // num_attention_heads.
 struct LatentSpec : public AttentionSpec {
@@ -88,15 +108,24 @@ struct LatentSpec : public AttentionSpec {
   int64_t kv_rank = 0;
   int64_t nope_head_dim = 0,
           rope_head_dim = 0;  // channels without and with rotary positions; they add up to qk_head_dim
+  IndexerSpec indexer = {};
 
   std::unique_ptr<TokenMixer> make(const Builder& builder, const MixerModel& model,
                                    const ContextAxis& context) const override;
   MixerCounts parameters(const MixerModel& model) const override;
+  // With an indexer, its scores of all keys that a token sees, and attention to those that it chooses.
+  double mixing_flops(int64_t seq_length) const override;
+  double decoding_flops(int64_t position) const override;
+  double kept_channels() const override;
   double megatron_weights(const MixerModel& model, int64_t seq_length) const override;
+  // The indexer's keys are kept beside those of attention.
+  StateBytes state_bytes(const StateSize& size, DType dtype) const override;
   std::string_view key_against_lanes() const override { return "multi_latent_attention"; }
+  // An indexer needs whole sequences.
+  std::string context_refusal(ContextExchange exchange, int64_t tensor, int64_t context) const override;
 
  protected:
-  std::string full_text() const override { return "full latent attention"; }
+  std::string full_text() const override;
 };
 
 }  // namespace witan

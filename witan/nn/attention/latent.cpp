@@ -1,6 +1,9 @@
 #include "witan/nn/attention/latent.h"
 
+#include <utility>
+
 #include "witan/autograd/recompute.h"
+#include "witan/kernels/attention/qk_clip.h"
 #include "witan/ops/attention/heads.h"
 #include "witan/ops/shape/shape.h"
 
@@ -40,6 +43,7 @@ LatentAttention::LatentAttention(const Builder& builder, const LatentSpec& spec,
   linear(kv_b_proj_, "kv_b_proj", kv_rank, H * (spec.nope_head_dim + spec.v_head_dim), Divided::out());
   add_child(o_proj_.emplace(builder / "o_proj", H * spec.v_head_dim, width, builder.output_init_std, Bias::none,
                             Divided::in()));
+  if (spec.indexer.own()) add_child(indexer_.emplace(builder / "indexer", spec.indexer, width, q_rank));
 }
 
 // Gathers x of the residual stream's tokens for layers that the ranks divide.
@@ -48,14 +52,13 @@ Var LatentAttention::sharded(Tape& tape, const Var& x) const {
 }
 
 Var LatentAttention::query_input(Tape& tape, const Var& x, const Randomness& randomness) {
-  if (q_proj_) return sharded(tape, x);
-  return sharded(tape, q_a_layernorm_->forward(tape, q_a_proj_->forward(tape, x, randomness), false));
+  return q_proj_ ? x : q_a_layernorm_->forward(tape, q_a_proj_->forward(tape, x, randomness), false);
 }
 
 // Exchanged tensors are inputs of the recomputed segment, so that the backward does not exchange them again.
-LatentAttention::Heads LatentAttention::project(Tape& tape, const Var& x, const Positions& where,
-                                                const Randomness& randomness) {
-  std::vector<Var> narrow = {query_input(tape, x, randomness)};
+LatentAttention::Heads LatentAttention::project(Tape& tape, const Var& x, const Var& query_input,
+                                                const Positions& where, const Randomness& randomness) {
+  std::vector<Var> narrow = {sharded(tape, query_input)};
   {
     const auto [latent, rope_key] = ops::split_columns(tape, kv_a_proj_->forward(tape, x, randomness), spec_.kv_rank);
     narrow.push_back(sharded(tape, kv_a_layernorm_->forward(tape, latent, false)));
@@ -76,7 +79,14 @@ LatentAttention::Heads LatentAttention::project(Tape& tape, const Var& x, const 
 Var LatentAttention::forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness,
                              const Var& /*embedded*/) {
   const ModuleScope scope(tape, *this);
-  const auto [q, k, v] = project(tape, x, where, randomness);
+  const auto output = [&](const Var& mixed) {
+    return o_proj_->forward(tape, ops::reshape(tape, mixed, {mixed.size(0), mixed.size(1), heads_ * spec_.v_head_dim}),
+                            randomness);
+  };
+  const Var latent = query_input(tape, x, randomness);
+  const Heads heads = project(tape, x, latent, where, randomness);
+  if (spec_.indexer.any()) return output(attend_to_chosen(tape, x, latent, heads, where, randomness));
+  const auto& [q, k, v] = heads;
   kernels::Dropout dropout = dropout_.drawn_from(randomness);
   dropout.heads = spec_.num_attention_heads;
   dropout.first_head = axis_ ? axis_->group.rank() * heads_ : 0;
@@ -84,9 +94,54 @@ Var LatentAttention::forward(Tape& tape, const Var& x, const Positions& where, c
   args.counted_positions = randomness.counted_positions;
   if (max_logits_.defined() && tape.training_forward())
     args.max_logits = max_logits_.narrow(0, dropout.first_head, heads_);
-  const Var mixed = context_.forward(tape, q, k, v, where, args);
-  return o_proj_->forward(tape, ops::reshape(tape, mixed, {mixed.size(0), mixed.size(1), heads_ * spec_.v_head_dim}),
-                          randomness);
+  return output(context_.forward(tape, q, k, v, where, args));
+}
+
+template <class Choose>
+Tensor LatentAttention::chosen_keys(const Positions& where, const Choose& choose) const {
+  const IndexerSpec& spec = spec_.indexer;
+  if (!indexer_) {
+    require<ShapeError>(where.chosen && where.chosen->of_layer.contains(spec.from), path(), ": layer ", spec.from,
+                        ", whose indexer chooses the keys, has not run before");
+    return where.chosen->of_layer.at(spec.from);
+  }
+  const Tensor chosen = choose();
+  if (spec.lends && where.chosen) where.chosen->of_layer[spec.layer] = chosen;
+  return chosen;
+}
+
+// In the warm-up, and for a loss over all keys, attention's sums over all keys are those of the plain kernel.
+Var LatentAttention::attend_to_chosen(Tape& tape, const Var& x, const Var& latent, const Heads& heads,
+                                      const Positions& where, const Randomness& randomness) {
+  Stream& stream = tape.stream();
+  const IndexerSpec& spec = spec_.indexer;
+  const auto& [q, k, v] = heads;
+  const Tensor ids = where.hints.one_sequence_per_row ? Tensor() : where.sequence_ids;
+  const int64_t B = q.size(0), S = q.size(1);
+  if (max_logits_.defined() && tape.training_forward()) {
+    const int64_t first = axis_ ? axis_->group.rank() * heads_ : 0;
+    kernels::attention_max_logits(stream, max_logits_.narrow(0, first, heads_),
+                                  {q.value(), k.value(), v.value(), ids, spec_.scale, {}, where.hints});
+  }
+  const bool learns = indexer_ && spec.learns() && tape.keeps_losses();
+  ops::IndexerHeads index;
+  if (indexer_ && (spec.chooses() || learns)) index = indexer_->project(tape, x, latent, where, randomness);
+  ops::IndexerTarget target{q.value(), k.value(), {}, {}, spec_.scale};
+  Var mixed;
+  if (spec.chooses()) {
+    const Tensor chosen = chosen_keys(
+        where, [&] { return indexer_->choose(stream, index, index.k.value(), {.rows = B, .slots = S, .ids = ids}); });
+    auto [y, lse] = ops::sparse_attention(tape, q, k, v, chosen, spec_.scale);
+    mixed = std::move(y);
+    if (spec.sparse_loss) target.lse = lse, target.chosen = chosen;
+  } else {
+    mixed = ops::attention(tape, q, k, v, ids, {spec_.scale, {}, where.hints});
+  }
+  if (!learns) return mixed;
+  if (!target.lse.defined())
+    target.lse = ops::attention_sums(stream, q.value(), k.value(), v.value(), ids, spec_.scale);
+  indexer_->learn(tape, index, target, ids);
+  return mixed;
 }
 
 // All heads share the rotary keys, so the queries for them take all of a head's scaling.
@@ -100,16 +155,61 @@ std::vector<ClippedLogits::Projection> LatentAttention::clipped() {
 Var LatentAttention::decode(Tape& tape, const Var& x, const Positions& where, SequenceState& state,
                             const Var& /*embedded*/) {
   const ModuleScope scope(tape, *this);
-  const Heads heads = project(tape, x, where);
+  const Var latent = query_input(tape, x, {});
+  const Heads heads = project(tape, x, latent, where);
   const Tensor mixed =
-      attend_with_cache(tape.stream(), {heads.q.value(), heads.k.value(), heads.v.value(), spec_.scale, spec_.window},
-                        where.cached, where.hints, dynamic_cast<const KvCache&>(state));
+      spec_.indexer.chooses()
+          ? decode_chosen(tape, x, latent, heads, where, state)
+          : attend_with_cache(tape.stream(),
+                              {heads.q.value(), heads.k.value(), heads.v.value(), spec_.scale, spec_.window},
+                              where.cached, where.hints, dynamic_cast<const KvCache&>(state));
   return o_proj_->forward(tape, tape.constant(mixed.reshape({1, mixed.size(1), heads_ * spec_.v_head_dim})));
 }
 
+// The step's keys are in the cache before its tokens choose: a token sees those up to its own position.
+Tensor LatentAttention::decode_chosen(Tape& tape, const Var& x, const Var& latent, const Heads& heads,
+                                      const Positions& where, SequenceState& state) {
+  Stream& stream = tape.stream();
+  const auto& cache = dynamic_cast<const IndexedCache&>(state);
+  const kernels::CacheTokens& tokens = where.cached;
+  for (const kernels::CacheRun& run : tokens.runs)
+    require<ShapeError>(run.past + run.count <= cache.limit, "attention: ", run.past + run.count,
+                        " positions in a cache of ", cache.limit);
+  kernels::append_to_cache(stream, cache.keys, heads.k.value(), tokens);
+  kernels::append_to_cache(stream, cache.values, heads.v.value(), tokens);
+  const int64_t T = x.size(1), R = cache.keys.size(0), C = cache.keys.size(1);
+  const kernels::KeyRows rows{.rows = R, .slots = C, .row_of = tokens.rows, .positions = tokens.positions};
+  const Tensor chosen = chosen_keys(where, [&] {
+    const ops::IndexerHeads index = indexer_->project(tape, x, latent, where);
+    kernels::append_to_cache(stream, cache.index_keys, index.k.value().reshape({1, T, 1, index.k.size(2)}), tokens);
+    return indexer_->choose(stream, index, cache.index_keys, rows);
+  });
+  const Tensor y = stream.empty({T, heads_, spec_.v_head_dim}, x.dtype());
+  kernels::sparse_attention_forward(
+      stream, y, {},
+      {heads.q.value().reshape({T, heads_, spec_.qk_head_dim}), cache.keys, cache.values, chosen, rows, spec_.scale});
+  return y.reshape({1, T, heads_, spec_.v_head_dim});
+}
+
 std::unique_ptr<SequenceState> LatentAttention::make_state(Stream& stream, const StateSize& size, DType dtype) const {
-  return std::make_unique<KvCache>(stream, size,
-                                   CachedChannels{heads_, spec_.qk_head_dim, spec_.v_head_dim, spec_.window}, dtype);
+  const CachedChannels channels{heads_, spec_.qk_head_dim, spec_.v_head_dim, spec_.window};
+  const IndexerSpec& indexer = spec_.indexer;
+  if (!indexer.chooses()) return std::make_unique<KvCache>(stream, size, channels, dtype);
+  return std::make_unique<IndexedCache>(stream, size, channels, indexer.own() ? indexer.head_dim : 0, dtype);
+}
+
+IndexedCache::IndexedCache(Stream& stream, const StateSize& size, const CachedChannels& channels,
+                           int64_t index_channels, DType dtype)
+    : KvCache(stream, size, channels, dtype),
+      index_keys(index_channels > 0 ? stream.empty({size.rows, size.positions, 1, index_channels}, dtype) : Tensor()) {}
+
+int64_t IndexedCache::bytes() const {
+  return KvCache::bytes() + (index_keys.defined() ? index_keys.bytes() : 0);
+}
+
+void IndexedCache::copy_row(Stream& stream, int64_t from, int64_t to) {
+  KvCache::copy_row(stream, from, to);
+  if (index_keys.defined()) stream.copy(index_keys.narrow(0, to, 1), index_keys.narrow(0, from, 1));
 }
 
 }  // namespace witan

@@ -1,21 +1,37 @@
 // Multi-head latent attention (DeepSeek-V2, 2024, arXiv:2405.04434, and V3): keys and values of all heads are projected
 // from one latent of each token, and queries from another or directly. Each head has channels without positions, and
-// channels with positions, whose keys all heads share.
+// channels with positions, whose keys all heads share. With an indexer (nn/attention/indexer.h) a token attends to the
+// keys that it chooses.
 #pragma once
 
 #include <optional>
 
 #include "witan/nn/attention/attention.h"
 #include "witan/nn/attention/attention_spec.h"
+#include "witan/nn/attention/indexer.h"
 #include "witan/nn/layers.h"
 
 namespace witan {
+
+// A KvCache with the keys of the layer's indexer.
+class IndexedCache : public KvCache {
+ public:
+  // `index_channels`: of an indexer's key; 0: the layer has no indexer of its own.
+  IndexedCache(Stream& stream, const StateSize& size, const CachedChannels& channels, int64_t index_channels,
+               DType dtype);
+
+  int64_t bytes() const override;
+  void copy_row(Stream& stream, int64_t from, int64_t to) override;
+
+  const Tensor index_keys;  // [R, C, 1, d], or undefined
+};
 
 class LatentAttention : public Attention {
  public:
   // Parameters, by Hugging Face's names; n + R = hd, of LatentSpec, Q and K its ranks of queries, of keys and values:
   //   q_proj [H hd, D] if Q is 0; else q_a_proj [Q, D], q_a_layernorm [Q], q_b_proj [H hd, Q]
   //   kv_a_proj_with_mqa [K + R, D], kv_a_layernorm [K], kv_b_proj [H (n + hd_v), K], o_proj [D, H hd_v]
+  //   and those of `indexer`, if the layer has its own
   // The tensor axis shards the heads. The projections to latents are whole on every rank and applied to its part of the
   // residual stream: if that is divided by tokens, the latents are gathered, since they are narrower.
   LatentAttention(const Builder& builder, const LatentSpec& spec, int64_t width, const ContextAxis& context = {});
@@ -39,8 +55,19 @@ class LatentAttention : public Attention {
     Var q, k, v;  // [B, S, H, hd], [B, S, H, hd], [B, S, H, hd_v]
   };
   Var sharded(Tape& tape, const Var& x) const;
-  Var query_input(Tape& tape, const Var& x, const Randomness& randomness);  // the input of q_proj or q_b_proj
-  Heads project(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {});
+  // The input of q_proj or q_b_proj, of the residual stream's tokens.
+  Var query_input(Tape& tape, const Var& x, const Randomness& randomness);
+  Heads project(Tape& tape, const Var& x, const Var& query_input, const Positions& where,
+                const Randomness& randomness = {});
+  // Attention to the keys that an indexer chooses, and its loss: x [B, S, D] and its latents of queries ->
+  // [B, S, H, hd_v].
+  Var attend_to_chosen(Tape& tape, const Var& x, const Var& latent, const Heads& heads, const Positions& where,
+                       const Randomness& randomness);
+  Tensor decode_chosen(Tape& tape, const Var& x, const Var& latent, const Heads& heads, const Positions& where,
+                       SequenceState& state);
+  // The choice of this layer's indexer, which `choose` makes, or of the one that it shares.
+  template <class Choose>
+  Tensor chosen_keys(const Positions& where, const Choose& choose) const;
 
   LatentSpec spec_;  // of all ranks together
   bool recompute_up_ = false;
@@ -52,6 +79,7 @@ class LatentAttention : public Attention {
   // of queries.
   std::optional<Linear> q_proj_, q_a_proj_, q_b_proj_, kv_a_proj_, kv_b_proj_, o_proj_;
   std::optional<Norm> q_a_layernorm_, kv_a_layernorm_;
+  std::optional<Indexer> indexer_;  // none: the layer attends to all keys, or uses another layer's choice
 };
 
 }  // namespace witan

@@ -16,8 +16,9 @@ constexpr const char* kWithout = "none";
 Fields LinearAttentionConfig::fields() {
   return {
       Field{"experimental_attention_variant", &experimental_attention_variant,
-            "Mixer of the layers that linear_attention_freq chooses: Gated DeltaNet, as in Qwen3-Next and Qwen3.5"}
-          .one_of({kWithout, "gated_delta_net"}),
+            "Mixer of the layers that linear_attention_freq chooses: Gated DeltaNet, as in Qwen3-Next and Qwen3.5; or "
+            "DeepSeek Sparse Attention in all layers (dsa), as in DeepSeek-V3.2 and GLM-5"}
+          .one_of({kWithout, "gated_delta_net", "dsa"}),
       Field{
           "linear_attention_freq", &linear_attention_freq,
           "Layers with the experimental_attention_variant: all but every N-th layer, or a list, 1 for a layer with it "
@@ -46,9 +47,10 @@ std::vector<bool> LinearAttentionConfig::layers(int64_t num_layers) const {
 
 void LinearAttentionConfig::validate(int64_t num_layers) const {
   if (!any()) {
-    require<ConfigError>(linear_attention_freq == kWithout, "linear_attention_freq = ", linear_attention_freq,
-                         " chooses layers of an experimental_attention_variant, which is none; set it to "
-                         "gated_delta_net, or linear_attention_freq to none");
+    require<ConfigError>(
+        linear_attention_freq == kWithout, "linear_attention_freq = ", linear_attention_freq,
+        " chooses layers of linear attention, which experimental_attention_variant = ", experimental_attention_variant,
+        " does not have: set it to gated_delta_net, or linear_attention_freq to none");
     return;
   }
   require<ConfigError>(linear_attention_freq != kWithout,

@@ -19,7 +19,7 @@ struct LinearAttentionConfig {
   Fields fields();
   void validate(int64_t num_layers) const;  // throws ConfigError
 
-  bool any() const { return experimental_attention_variant != "none"; }
+  bool any() const { return experimental_attention_variant == "gated_delta_net"; }
   // The layers with linear attention. Throws ConfigError for a pattern that does not fit num_layers.
   std::vector<bool> layers(int64_t num_layers) const;
   GatedDeltaSpec spec() const;

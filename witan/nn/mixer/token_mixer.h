@@ -2,6 +2,7 @@
 // layer's MixerSpec (nn/mixer/mixer_spec.h) makes its mixer, and answers what can be known without building one.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -22,6 +23,12 @@ struct RotaryTable {
   Tensor angles;  // kernels::rotary_table, [B S, rope.dims]
 };
 
+// The keys that tokens attend to by the choice of a layer's indexer (kernels/attention/sparse_attention.h), for later
+// layers of the same pass that use it.
+struct ChosenKeys {
+  std::map<int64_t, Tensor> of_layer;  // by the layer's number: [B S, K] int32
+};
+
 // The positions of a micro-batch's tokens, or of those of a generation step, in their sequences, with tensors that are
 // computed from them once for all layers.
 struct Positions {
@@ -30,7 +37,8 @@ struct Positions {
   std::vector<RotaryTable> tables = {};  // shared by all layers; a layer computes a table that is missing here
   kernels::AttentionHints hints = {};
   Tensor whole_ids = {};  // [B, n S]: sequence_ids of whole sequences, if n ranks divide them and exchange channels
-  kernels::CacheTokens cached = {};  // in a generation step: the rows of the states that the tokens belong to
+  kernels::CacheTokens cached = {};         // in a generation step: the rows of the states that the tokens belong to
+  std::shared_ptr<ChosenKeys> chosen = {};  // null if no layer uses another one's choice
 };
 
 // The angles [B S, rope.dims] of positions [B, S], from `where` or computed; undefined if rope.dims is 0.
