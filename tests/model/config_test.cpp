@@ -205,6 +205,23 @@ TEST(ModelConfig, ErrorsExplainImpossibleConnections) {
             }),
             "no_attention_freq = [1,0,0,0] and linear_attention_freq = 2 choose the same layers' mixers; set one to "
             "none");
+  const auto refused_hybrid = [&](const auto& change) {
+    return refused([&](ModelConfig& c) {
+      c.moe.num_experts = 4;
+      testing::add_hybrid_layers(c, "ME");
+      change(c);
+    });
+  };
+  EXPECT_EQ(refused_hybrid([](ModelConfig& c) { c.attention.no_attention_freq = "2"; }),
+            "hybrid_override_pattern = ME makes each layer one part, and no_attention_freq = 2 changes what it is; set "
+            "no_attention_freq = none");
+  EXPECT_EQ(refused_hybrid([](ModelConfig& c) { c.mtp_num_layers = 1; }),
+            "hybrid_override_pattern = ME makes each layer one part, and mtp_num_layers = 1 changes what it is; set "
+            "mtp_num_layers = 0");
+  EXPECT_EQ(refused_hybrid([](ModelConfig& c) { c.moe.num_experts = 0; }),
+            "hybrid_override_pattern = ME has layers of experts (E); set num_experts");
+  EXPECT_EQ(refused_hybrid([](ModelConfig& c) { c.mamba.hybrid_override_pattern = "M-"; }),
+            "hybrid_override_pattern = M- has no layer of experts (E), and num_experts = 4; set num_experts = 0");
   EXPECT_EQ(refused([](ModelConfig& c) {
               c.num_layers = 1;
               c.skip_connections = true;

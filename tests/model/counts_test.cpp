@@ -113,6 +113,10 @@ TEST(Counts, OfABuiltModelMatchItsConfiguration) {
   configs.push_back(testing::mixed_config());
   configs.back().attention.add_attention_bias = configs.back().add_mlp_bias = true;
   configs.push_back(testing::nanogpt_config(0));
+  for (const char* layers : {"M*-", "ME*-M"}) {
+    testing::add_hybrid_layers(configs.emplace_back(testing::tiny_config(4)), layers);
+    configs.back().moe.moe_latent_size = configs.back().moe.num_experts > 0 ? 4 : 0;
+  }
   configs.push_back(testing::nanogpt_config(4));
   configs.back().norm.norm_weight = true;
   configs.back().attention.num_query_groups = 1;

@@ -1,6 +1,6 @@
-// In a model of Gated DeltaNet a document's logits and gradients have the same bits whether it is packed behind others
-// or alone. Attention sums over tiles of keys that begin at fixed positions of a row, so that its last bits depend on
-// the place.
+// In a model of Gated DeltaNet or Mamba-2 a document's logits and gradients have the same bits whether it is packed
+// behind others or alone. Attention sums over tiles of keys that begin at fixed positions of a row, so that its last
+// bits depend on the place.
 #include <gmock/gmock.h>
 
 #include <numeric>
@@ -103,6 +103,14 @@ TEST(Packing, ChangesNoBitWithGatedDeltaNet) {
 
 TEST(Packing, ChangesNoBitWithExperts) {
   expect_the_same_bits(linear_everywhere(4));
+}
+
+TEST(Packing, ChangesNoBitWithMamba2) {
+  for (const char* layers : {"M-", "MEM"}) {
+    ModelConfig config = testing::tiny_config(4);
+    testing::add_hybrid_layers(config, layers);
+    expect_the_same_bits(config);
+  }
 }
 
 }  // namespace

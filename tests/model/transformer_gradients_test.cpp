@@ -132,6 +132,17 @@ TEST(Transformer, GradientsOfLinearAttentionMatchDifferences) {
   }
 }
 
+// Layers of one part each.
+TEST(Transformer, GradientsOfHybridLayersMatchDifferences) {
+  for (const char* granularity : {"none", "selective", "full"}) {
+    SCOPED_TRACE(granularity);
+    ModelConfig config = tiny_config(4);
+    testing::add_hybrid_layers(config, "ME*-M");
+    config.recompute_granularity = granularity;
+    expect_gradients_of_differences(config, 2e-6);
+  }
+}
+
 TEST(Transformer, GradientsOfJoinedLayersMatchDifferences) {
   for (const char* granularity : {"none", "selective", "full"})
     for (const int64_t experts : {0, 4}) {

@@ -85,6 +85,22 @@ inline void add_linear_attention(ModelConfig& config) {
   linear.linear_value_head_dim = 4;
 }
 
+// Nemotron 3's layers of one part each: Mamba-2, experts by DeepSeek-V3's router beside a shared one, attention without
+// positions, and a dense MLP, all with squared ReLU.
+inline void add_hybrid_layers(ModelConfig& config, const std::string& pattern = "ME*-M") {
+  config.num_layers = static_cast<int64_t>(pattern.size());
+  config.attention.position_embedding_type = "none";
+  config.mlp.swiglu = false;
+  config.mlp.squared_relu = true;
+  MambaConfig& mamba = config.mamba;
+  mamba.hybrid_override_pattern = pattern;
+  mamba.mamba_num_heads = 8;
+  mamba.mamba_num_groups = 4;
+  mamba.mamba_head_dim = 6;
+  mamba.mamba_state_dim = 5;
+  if (pattern.find('E') == std::string::npos) config.moe.num_experts = 0;
+}
+
 // Replaces the attention of these layers by a running mean (support/running_mean.h).
 inline void give_running_means(ModelConfig& config, const std::vector<int64_t>& layers, int64_t channels) {
   for (const int64_t layer : layers) config.mixers[layer] = CustomMixer{std::make_shared<RunningMeanKind>(channels)};

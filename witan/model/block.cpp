@@ -41,6 +41,7 @@ Block::Block(const Builder& builder, const ModelConfig& config, const LayerSpec&
     add_norms(mixer_norms_, "attention_norm", "attention_post_norm");
     add_child(*mixer_);
   }
+  if (!layer.has_mlp()) return;
   add_norms(mlp_norms_, "mlp_norm", "mlp_post_norm");
   if (layer.moe)
     add_child(moe_.emplace(builder / "moe", config.moe, layer.mlp, config.hidden_size, axes));
@@ -137,6 +138,10 @@ MoeOutput Block::moe_forward(Tape& tape, const Var& x, const TokenSource& source
 
 BlockOutput Block::feed_forward(Tape& tape, const Var& x, const Var& mixed, const TokenSource& source,
                                 Dropping dropping) {
+  if (!moe_ && !mlp_) {
+    measure(tape, source, Activation::residual, x, mixed);
+    return {{x, mixed}, {}};
+  }
   const auto [sum, input] = read(tape, Half::mlp, {x, mixed});
   const auto to_stream = [&, before = sum](const Var& y) {
     measure(tape, source, Activation::mlp, y);

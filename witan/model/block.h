@@ -1,6 +1,6 @@
 // One transformer block: x + dropout(mixer(norm(x))), then x + dropout(MLP or MoE(norm(x))), with attention or another
 // token mixer. With norms placed post (OLMo 2, arXiv:2501.00656, section 3.2): x + dropout(norm(mixer(x))), then
-// x + dropout(norm(MLP or MoE(x))).
+// x + dropout(norm(MLP or MoE(x))). A block may have one of the two halves alone.
 #pragma once
 
 #include <memory>
@@ -87,7 +87,7 @@ class Block : public Module {
   Var added(Tape& tape, Half half, Var y);
   // Measures x + added, where `added` may be undefined, for the statistics of activations.
   void measure(Tape& tape, const TokenSource& source, Activation of, const Var& x, const Var& added = {});
-  // The MLP or MoE half, on the residual stream x + mixed.
+  // The MLP or MoE half, if the block has it, on the residual stream x + mixed.
   BlockOutput feed_forward(Tape& tape, const Var& x, const Var& mixed, const TokenSource& source, Dropping dropping);
 
   LaneMixer& lanes() { return *mixer_->lanes(); }
@@ -108,7 +108,7 @@ class Block : public Module {
   int64_t number_ = 0;  // the layer's, for activations_
   Parameter *skip_scale_ = nullptr, *residual_scale_ = nullptr, *embedding_scale_ = nullptr;
   std::unique_ptr<TokenMixer> mixer_;  // null if the layer has none
-  HalfNorms mixer_norms_, mlp_norms_;  // without a mixer its half has none
+  HalfNorms mixer_norms_, mlp_norms_;  // a half that the layer lacks has none
   std::optional<Mlp> mlp_;
   std::optional<Moe> moe_;
   Dropout mixer_dropout_, mlp_dropout_;  // of the halves' additions to the residual stream

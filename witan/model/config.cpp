@@ -27,6 +27,13 @@ std::vector<MixerSpec> mixers_of_layers(const ModelConfig& model) {
   for (size_t layer = 0; layer < linear.size(); ++layer)
     if (linear[layer]) all[layer] = model.linear_attention.spec();
   if (model.has_sparse_attention()) model.sparse_attention.apply(all);
+  const std::vector<HybridLayer> hybrid = model.mamba.layers(model.num_layers);
+  for (size_t layer = 0; layer < hybrid.size(); ++layer) {
+    if (hybrid[layer] == HybridLayer::mamba)
+      all[layer] = model.mamba.spec(model.hidden_size);
+    else if (hybrid[layer] != HybridLayer::attention)
+      all[layer] = NoMixer();
+  }
   for (const auto& [layer, mixer] : model.mixers) {
     require<ConfigError>(layer >= 0 && layer < model.num_layers, "mixers: layer ", layer,
                          " is not one of num_layers = ", model.num_layers, ", which are numbered from 0 on");
@@ -65,6 +72,27 @@ void validate_joins(const ModelConfig& model) {
       model.init_method != "fan_in" || model.untie_embeddings_and_output_weights,
       "init_method = fan_in draws embeddings with a standard deviation of 1, too large for an output layer: "
       "set untie_embeddings_and_output_weights = true, or init_method = normal");
+}
+
+// Checks a model whose layers are one part each.
+void validate_hybrid(const ModelConfig& model) {
+  if (!model.mamba.any()) return;
+  const std::string& pattern = model.mamba.hybrid_override_pattern;
+  const auto alone = [&](const char* key, const std::string& value, bool fine, const char* fix) {
+    require<ConfigError>(fine, "hybrid_override_pattern = ", pattern, " makes each layer one part, and ", key, " = ",
+                         value, " changes what it is; set ", key, " = ", fix);
+  };
+  alone("linear_attention_freq", model.linear_attention.linear_attention_freq, !model.linear_attention.any(), "none");
+  alone("no_attention_freq", model.attention.no_attention_freq, model.attention.no_attention_freq == "none", "none");
+  alone("moe_layer_freq", model.moe.moe_layer_freq, model.moe.moe_layer_freq == "1", "1");
+  alone("value_embedding_freq", model.value_embedding_freq, model.value_embedding_freq == kNoTables, "none");
+  alone("mtp_num_layers", cat(model.mtp_num_layers), model.mtp_num_layers == 0, "0");
+  const bool experts = pattern.find('E') != std::string::npos;
+  require<ConfigError>(experts || model.moe.num_experts == 0, "hybrid_override_pattern = ", pattern,
+                       " has no layer of experts (E), and num_experts = ", model.moe.num_experts,
+                       "; set num_experts = 0");
+  require<ConfigError>(!experts || model.moe.num_experts > 0, "hybrid_override_pattern = ", pattern,
+                       " has layers of experts (E); set num_experts");
 }
 
 void validate_fp8(const ModelConfig& model) {
@@ -203,8 +231,8 @@ Fields ModelConfig::fields() {
       Field{
           "lora_target_modules", &lora_target_modules,
           "Matrices with adapters, separated by commas: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj "
-          "(of MLPs and experts), gates' g_proj and z_proj, latent attention's q_a_proj, q_b_proj, kv_a_proj_with_mqa, "
-          "kv_b_proj, and its indexer's wq_b, wk, weights_proj; empty: all of them"}
+          "(of MLPs and experts), gates' g_proj and z_proj, Mamba-2's x_proj, B_proj and C_proj, latent attention's "
+          "q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj, and its indexer's wq_b, wk, weights_proj; empty: all of them"}
           .list_of(lora_target_names()),
       Field{"recompute_granularity", &recompute_granularity,
             "Results that the backward recomputes instead of keeping: none, norms and activations, or whole layers"}
@@ -220,6 +248,7 @@ Fields ModelConfig::fields() {
                {"model", attention.fields()},
                {"model", linear_attention.fields()},
                {"model", sparse_attention.fields()},
+               {"model", mamba.fields()},
                {"model", mlp.fields()},
                {"model", norm.fields()},
                {"moe", moe.fields()}});
@@ -230,6 +259,8 @@ void ModelConfig::validate() const {
   attention.validate(hidden_size, num_layers);
   linear_attention.validate(num_layers);
   if (has_sparse_attention()) validate_sparse_attention(*this);
+  mamba.validate(hidden_size, num_layers);
+  validate_hybrid(*this);
   require<ConfigError>(!linear_attention.any() || attention.no_attention_freq == "none",
                        "no_attention_freq = ", attention.no_attention_freq,
                        " and linear_attention_freq = ", linear_attention.linear_attention_freq,
@@ -272,7 +303,9 @@ void ModelConfig::validate() const {
 
 std::vector<LayerSpec> ModelConfig::layers() const {
   std::vector<MixerSpec> of_layers = mixers_of_layers(*this);
-  const std::vector<bool> with_experts = moe.moe_layers(num_layers);
+  std::vector<bool> with_experts = moe.moe_layers(num_layers);
+  const std::vector<HybridLayer> hybrid = mamba.layers(num_layers);
+  for (size_t i = 0; i < hybrid.size(); ++i) with_experts[i] = hybrid[i] == HybridLayer::moe;
   const std::vector<int64_t> tables = value_embeddings();
   std::vector<LayerSpec> layers;
   for (size_t i = 0; i < of_layers.size(); ++i) {
@@ -285,6 +318,8 @@ std::vector<LayerSpec> ModelConfig::layers() const {
     if (const size_t mirrored = of_layers.size() - 1 - i; skip_connections && mirrored < i)
       layer.skip_from = static_cast<int64_t>(mirrored);
     if (layer.moe && moe.moe_ffn_hidden_size > 0) layer.mlp.ffn_hidden_size = moe.moe_ffn_hidden_size;
+    const bool mixes = !hybrid.empty() && !std::holds_alternative<NoMixer>(layer.mixer);
+    if (mixes) layer.mlp.ffn_hidden_size = 0;
   }
   return layers;
 }

@@ -16,6 +16,7 @@
 #include "witan/nn/gated_delta/config.h"
 #include "witan/nn/layers.h"
 #include "witan/nn/lora.h"
+#include "witan/nn/mamba2/config.h"
 #include "witan/nn/mixer/mixer_spec.h"
 #include "witan/nn/mlp.h"
 #include "witan/nn/parameter.h"
@@ -31,10 +32,12 @@ enum class Recompute : uint8_t { none, selective, full };
 // One layer of a model, resolved once from the configuration: everything that builds, counts or plans layers reads it.
 struct LayerSpec {
   MixerSpec mixer;
-  bool moe = false;                       // an MoE layer, else a dense one
-  MlpConfig mlp;                          // of the dense layer or of each expert, with its own ffn_hidden_size
+  bool moe = false;  // an MoE layer, else a dense one
+  MlpConfig mlp;  // of the dense layer or of each expert, with its own ffn_hidden_size; 0: the layer is its mixer alone
   std::optional<int64_t> skip_from = {};  // the earlier layer whose output is added to this one's input
   bool embedding_residual = false;        // the embedding is mixed into its input
+
+  bool has_mlp() const { return mlp.ffn_hidden_size > 0; }  // an MLP, dense or of experts, after its mixer
 };
 
 struct ModelConfig {
@@ -80,6 +83,7 @@ struct ModelConfig {
   AttentionConfig attention;
   LinearAttentionConfig linear_attention;  // of layers that have it instead
   SparseAttentionConfig sparse_attention;  // of all layers, if has_sparse_attention()
+  MambaConfig mamba;
   MlpConfig mlp;
   MoeConfig moe;
   NormConfig norm;

@@ -29,7 +29,9 @@ AdapterCounts adapters_of(const ModelConfig& config, const LayerSpec& layer) {
   const auto lora = lora_of(config);
   if (!lora) return {};
   const int64_t D = config.hidden_size;
-  AdapterCounts counts{adapters_of_mlp(*lora, layer.mlp, layer.moe ? expert_width(config.moe, D) : D, layer.moe), 0};
+  AdapterCounts counts;
+  if (layer.has_mlp())
+    counts.mlp = adapters_of_mlp(*lora, layer.mlp, layer.moe ? expert_width(config.moe, D) : D, layer.moe);
   const MlpConfig shared = shared_experts_mlp(config.moe, layer.mlp);
   if (layer.moe && shared.ffn_hidden_size > 0) counts.shared = adapters_of_mlp(*lora, shared, D, false);
   return counts;
@@ -64,12 +66,13 @@ ParameterCounts count_parameters(const ModelConfig& config) {
     const Matrices mlp = mlp_of(layer.mlp, layer.moe ? expert_width(config.moe, D) : D);
     const AdapterCounts adapters = adapters_of(config, layer);
     const int64_t each = adapters.mlp + mlp.weights + (layer.moe && config.moe.moe_expert_add_bias ? mlp.biases : 0);
-    const int64_t biases = !layer.moe && config.mlp_bias() != Bias::none ? mlp.biases : 0;
+    const bool dense = !layer.moe && layer.has_mlp();
+    const int64_t biases = dense && config.mlp_bias() != Bias::none ? mlp.biases : 0;
     const int64_t shared = layer.moe ? mlp_of(shared_experts_mlp(config.moe, layer.mlp), D).weights : 0;
     const int64_t gate = layer.moe && config.moe.moe_shared_expert_gate ? D : 0;
     const int64_t router_bias = config.moe.moe_router_add_bias ? 1 : 0;
     const int64_t scalars = (layer.skip_from ? 1 : 0) + (layer.embedding_residual ? 2 : 0);
-    const int64_t halves = std::holds_alternative<NoMixer>(layer.mixer) ? 1 : 2;
+    const int64_t halves = (std::holds_alternative<NoMixer>(layer.mixer) ? 0 : 1) + (layer.has_mlp() ? 1 : 0);
     const int64_t norms = halves * (config.norm_placement == "both" ? 2 : 1);
     const int64_t always = mixer.weights + mixer.vectors + mixer.adapters + adapters.shared + biases + norms * norm +
                            scalars + (layer.moe ? E * (D + router_bias) + shared + gate + 2 * D * latent : 0);

@@ -63,6 +63,10 @@ std::vector<Case> cases() {
        "linear_num_value_heads"},
       {}, {"experimental_attention_variant = 'gated_delta_net'", "linear_attention_freq = '2'"},
       "experimental_attention_variant = gated_delta_net; here experimental_attention_variant = none");
+  add({"mamba_num_heads", "mamba_head_dim", "mamba_state_dim", "mamba_num_groups", "mamba_conv_kernel_dim",
+       "mamba_conv_bias", "mamba_dt_min"},
+      {}, {"hybrid_override_pattern = 'M-'", "num_layers = 2", "num_experts = 0"},
+      "a hybrid_override_pattern with layers of Mamba-2 (M); here hybrid_override_pattern = none");
   add({"q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim"}, {}, {"multi_latent_attention = true"},
       "multi_latent_attention = true; here multi_latent_attention = false");
   add({"fp8_recipe", "fp8_keep_weights", "first_last_layers_bf16"}, {}, {"fp8_format = 'e4m3'"},
@@ -220,6 +224,8 @@ TEST(IdleKeys, TensorOverlapNamesWhatItLacks) {
            {"multi_latent_attention = true", "multi_latent_attention = false; here multi_latent_attention = true"},
            {"no_attention_freq = '[0,1]'",
             "no_attention_freq = none, attention in every layer; here no_attention_freq = [0,1]"},
+           {"hybrid_override_pattern = '*-'\nnum_layers = 2\nnum_experts = 0",
+            "hybrid_override_pattern = none; here hybrid_override_pattern = *-"},
            {"experimental_attention_variant = 'gated_delta_net'\nlinear_attention_freq = '2'",
             "experimental_attention_variant = none; here experimental_attention_variant = gated_delta_net"}}) {
     Keys changed = overlaps;

@@ -30,8 +30,9 @@ std::string counts_section(const Plan& plan) {
 }
 
 std::string kind_of(const LayerSpec& layer) {
-  return cat(mixer_kind(layer.mixer).describe(), layer.moe ? ", MoE, experts of " : ", dense, FFN of ",
-             layer.mlp.ffn_hidden_size);
+  const std::string mixer = mixer_kind(layer.mixer).describe();
+  if (!layer.has_mlp()) return mixer + ", no MLP";
+  return cat(mixer, layer.moe ? ", MoE, experts of " : ", dense, FFN of ", layer.mlp.ffn_hidden_size);
 }
 
 // Lists the layers of each kind if there are several kinds.

@@ -305,7 +305,8 @@ class Estimator {
   // Bytes of activations that a block stores for a micro-batch.
   double block_bytes(const LayerSpec& layer, Recompute recompute) const {
     const bool none = recompute == Recompute::none;
-    const double stream = (none ? 4 : 2) * width_, mixer = mixer_kind(layer.mixer).kept_channels();
+    const double halves = layer.has_mlp() ? 2 : 1;
+    const double stream = (none ? 2 : 1) * halves * width_, mixer = mixer_kind(layer.mixer).kept_channels();
     const double inner = (none ? 3 : 2) * features(layer), shared = (none ? 3 : 2) * shared_features(layer);
     const double here = tokens_ / tensor_;
     const double whole = config_.overlaps_tensor_exchanges() ? tokens_ * width_ * (layer.moe ? 1 : 2) : 0;

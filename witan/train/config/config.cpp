@@ -99,7 +99,8 @@ Sizes mixer_sizes(const std::vector<LayerSpec>& layers) {
 Sizes ffn_sizes(const ModelConfig& model, bool of_experts) {
   const bool own = of_experts && model.moe.moe_ffn_hidden_size > 0;
   for (const LayerSpec& layer : model.layers())
-    if (layer.moe == of_experts) return {{own ? "moe_ffn_hidden_size" : "ffn_hidden_size", layer.mlp.ffn_hidden_size}};
+    if (layer.moe == of_experts && layer.has_mlp())
+      return {{own ? "moe_ffn_hidden_size" : "ffn_hidden_size", layer.mlp.ffn_hidden_size}};
   return {};
 }
 
@@ -412,6 +413,7 @@ std::string_view RunConfig::key_against_tensor_overlap() const {
       {"skip_connections", model.skip_connections},
       {"embedding_residual", model.embedding_residual},
       {"log_activations", log.log_activations > 0},
+      {"hybrid_override_pattern", model.mamba.any()},
       {of_mixers, !of_mixers.empty()}};
   const auto found = std::ranges::find_if(keys, &std::pair<std::string_view, bool>::second);
   return found == std::end(keys) ? "" : found->first;

@@ -43,7 +43,7 @@ bool has_window(const RunConfig& config) {
 
 bool has_dense_mlp(const RunConfig& config) {
   const std::vector<LayerSpec> layers = config.model.layers();
-  return std::ranges::any_of(layers, [](const LayerSpec& layer) { return !layer.moe; });
+  return std::ranges::any_of(layers, [](const LayerSpec& layer) { return !layer.moe && layer.has_mlp(); });
 }
 
 // Whether held_out_fraction agrees with `split`, since Megatron-LM's --split sets both.
@@ -123,6 +123,13 @@ std::vector<KeyUse> attention_uses() {
        "experimental_attention_variant = dsa with dsa_indexer_loss_coeff above 0",
        "dsa_indexer_loss_coeff",
        [](Config c) { return c.model.has_sparse_attention() && c.model.sparse_attention.dsa_indexer_loss_coeff > 0; }},
+      {{"mamba_num_heads", "mamba_head_dim", "mamba_state_dim", "mamba_num_groups", "mamba_conv_kernel_dim",
+        "mamba_conv_bias", "mamba_dt_min"},
+       "a hybrid_override_pattern with layers of Mamba-2 (M)",
+       "hybrid_override_pattern",
+       [](Config c) {
+         return c.model.mamba.any() && c.model.mamba.hybrid_override_pattern.find('M') != std::string::npos;
+       }},
       {{"rotary_base", "rotary_percent", "rotary_interleaved"},
        "position_embedding_type = rope",
        "position_embedding_type",
@@ -455,6 +462,7 @@ std::vector<KeyUse> tensor_overlap_uses() {
       {"log_activations", "log_activations = 0"},
       {"multi_latent_attention", "multi_latent_attention = false"},
       {"no_attention_freq", "no_attention_freq = none, attention in every layer"},
+      {"hybrid_override_pattern", "hybrid_override_pattern = none"},
       {"experimental_attention_variant", "experimental_attention_variant = none"}};
   std::vector<KeyUse> uses;
   for (const auto& [key, need] : needs)
