@@ -224,7 +224,7 @@ TEST(IdleKeys, TensorOverlapNamesWhatItLacks) {
            {"multi_latent_attention = true", "multi_latent_attention = false; here multi_latent_attention = true"},
            {"no_attention_freq = '[0,1]'",
             "no_attention_freq = none, attention in every layer; here no_attention_freq = [0,1]"},
-           {"hybrid_override_pattern = '*-'\nnum_layers = 2\nnum_experts = 0",
+           {"hybrid_override_pattern = '*-'\nnum_experts = 0",
             "hybrid_override_pattern = none; here hybrid_override_pattern = *-"},
            {"experimental_attention_variant = 'gated_delta_net'\nlinear_attention_freq = '2'",
             "experimental_attention_variant = none; here experimental_attention_variant = gated_delta_net"}}) {

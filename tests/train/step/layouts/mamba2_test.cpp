@@ -1,0 +1,84 @@
+// Models of one part a layer, with Mamba-2, train alike in every layout that divides them, over packed documents, and
+// take the planned memory.
+#include "witan/nn/mamba2/mamba2.h"
+
+#include <gmock/gmock.h>
+
+#include "planner/real_run.h"
+#include "support/message_of.h"
+#include "support/model_variants.h"
+#include "train/step/layouts/one_rank.h"
+
+namespace witan {
+namespace {
+
+using testing::expect_steps_of_one_rank;
+using testing::kFsdp;
+using testing::laid_out;
+using testing::LaidOut;
+using testing::run_engine;
+using testing::Trajectory;
+
+RunConfig hybrid_recipe() {
+  RunConfig config = testing::divisible_config();
+  config.model.vocab_size = 64;
+  config.train.global_batch_size = 4;
+  config.data.reset_attention_mask = config.data.reset_position_ids = true;
+  testing::add_hybrid_layers(config.model, "ME*-ME");
+  config.model.moe.moe_router_score_function = "sigmoid";
+  config.model.moe.moe_router_enable_expert_bias = true;
+  config.model.moe.moe_shared_expert_intermediate_size = 16;
+  config.model.moe.moe_latent_size = 8;
+  return laid_out(config, {});
+}
+
+TEST(Mamba2Layouts, EveryLayoutEqualsOneRankInFloat64) {
+  const RunConfig config = hybrid_recipe();
+  const Trajectory one = expect_steps_of_one_rank(config,
+                                                  {{"replicate=2"},
+                                                   {"shard=2", kFsdp},
+                                                   {"tensor=4,expert_tensor=1"},
+                                                   {"pipeline=2"},
+                                                   {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1"}},
+                                                  3);
+  EXPECT_GT(std::ranges::min(one.norms), config.optimizer.clip_grad) << "nothing is clipped: nothing is shown";
+}
+
+TEST(Mamba2Layouts, RecomputedLayersGiveTheSameBits) {
+  RunConfig config = hybrid_recipe();
+  const Trajectory kept = run_engine(config, 2);
+  for (const char* granularity : {"full", "selective"}) {
+    config.model.recompute_granularity = granularity;
+    EXPECT_EQ(run_engine(config, 2).losses, kept.losses) << granularity;
+  }
+}
+
+// In 16 bits decays and the norm stay float32, beside matrices of the same unit.
+TEST(Mamba2Layouts, PlansAreKeptToTheByte) {
+  for (const char* dtype : {"float64", "bfloat16"})
+    for (const LaidOut& layout : {LaidOut{}, LaidOut{"tensor=2,expert=2,expert_tensor=1"}, LaidOut{"shard=2", kFsdp}}) {
+      SCOPED_TRACE(cat(dtype, ", ", described(layout)));
+      RunConfig config = hybrid_recipe();
+      config.model.dtype = dtype;
+      config = laid_out(config, layout);
+      config.train.sample_tokens = config.parallel.model_ranks() == 1 ? 4 : 0;
+      testing::expect_kept(config, {.prompt_tokens = config.train.sample_tokens > 0 ? 3 : 0});
+    }
+}
+
+TEST(Mamba2Layouts, RanksThatDoNotDivideItAreRefused) {
+  const auto refusal = [](const LaidOut& layout, int64_t groups) {
+    RunConfig config = hybrid_recipe();
+    config.model.mamba.mamba_num_groups = groups;
+    return test::message_of<ConfigError>([&] { laid_out(config, layout).validate(); });
+  };
+  EXPECT_THAT(refusal({"tensor=4,expert_tensor=1"}, 2),
+              ::testing::HasSubstr("mamba_num_groups = 2 is not divisible by tensor_model_parallel_size = 4"));
+  EXPECT_EQ(
+      refusal({"context=2"}, 4),
+      "context_parallel_size = 2: layers of Mamba-2 need whole sequences, because their state passes from token to "
+      "token; set context_parallel_size = 1");
+}
+
+}  // namespace
+}  // namespace witan
