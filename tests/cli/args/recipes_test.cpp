@@ -119,6 +119,8 @@ TEST(Presets, HaveThePublishedParameterCounts) {
                                           {"moonlight-16b-a3b", 15'960'108'544, 2'914'774'528},
                                           {"nanogpt-dense", 1'102'315'567, 1'102'315'567},
                                           {"nanogpt-moe", 3'921'084'463, 1'102'512'175},
+                                          {"nemotron-3-nano-30b-a3b", 31'577'937'344, 3'580'073'408},
+                                          {"nemotron-h-8b", 8'100'852'736, 8'100'852'736},
                                           {"olmo2-7b", 7'298'617'344, 7'298'617'344},
                                           {"olmo3-7b", 7'298'011'136, 7'298'011'136},
                                           {"olmoe-1b-7b", 6'919'161'856, 1'282'017'280},
@@ -221,7 +223,7 @@ TEST_F(PresetFlagTest, RefusalsOfUnknownNamesSuggestOne) {
                     "deepseek-v2-lite, deepseek-v3, gemma-3-1b, gemma-3-270m, gemma-3-27b, gemma-3-4b, glm-4.5-air, "
                     "glm-4.7-flash, gpt-oss-120b, gpt-oss-20b, gpt2-124m, "
                     "kimi-k2, llama2-7b, llama3-8b, megatron-moe-4b, minimax-m2, mixtral-8x22b, mixtral-8x7b, "
-                    "moonlight-16b-a3b, nanogpt-dense, nanogpt-moe, "
+                    "moonlight-16b-a3b, nanogpt-dense, nanogpt-moe, nemotron-3-nano-30b-a3b, nemotron-h-8b, "
                     "olmo2-7b, olmo3-7b, olmoe-1b-7b, qwen3-235b-a22b, qwen3-30b-a3b, qwen3-8b, "
                     "qwen3-next-80b-a3b, qwen3.5-0.8b, qwen3.5-35b-a3b, qwen3.5-9b"});
   expect_refusal({"bench", "step", "--preset", "mixtral"}, 3,
