@@ -80,7 +80,7 @@ void copy_companions_of(const WeightSource& source, const fs::path& run) {
 void require_same_function(const ModelConfig& model, const WeightSource& source, const std::string& asked) {
   const auto different = differences(model, source.model());
   require<ConfigError>(different.empty(), asked, different.empty() ? "" : different.front(), ", which the model of ",
-                       source.where(), " has: leave the key out, and the run takes the source's");
+                       source.where(), " has: set that, or leave the key out, and the run takes the source's");
 }
 
 InitialWeights::InitialWeights(const RunConfig& config)
