@@ -13,7 +13,7 @@
 #include "support/module.h"
 #include "support/temp_folder.h"
 #include "train/step/layouts/one_rank.h"
-#include "witan/checkpoint/background_save.h"
+#include "train/step/saving_engines.h"
 #include "witan/kernels/common/step_report.h"
 #include "witan/kernels/moe/router.h"
 #include "witan/moe/routers/balance.h"
@@ -31,6 +31,7 @@ using testing::Rank;
 using testing::run_engine;
 using testing::Trajectory;
 using testing::values;
+using testing::with_saving_engines;
 
 const int64_t kSteps = testing::steps_of(3, 20);
 
@@ -274,24 +275,6 @@ TEST(ExpertBiasLayouts, DeterministicLayoutsHaveTheBitsOfOneRank) {
 
 using Buffers = std::map<std::string, std::vector<double>>;
 
-// Runs body(engine, saver, layout, rank) on the ranks of the config's layout.
-using Body = std::function<void(Engine& engine, BackgroundSave& saving, const Layout& layout, int rank)>;
-void on_engines(const RunConfig& config, const Body& body) {
-  const ResolvedConfig resolved = resolve(config, {});
-  const auto ranks = static_cast<int>(resolved->parallel.ranks);
-  const Layout layout(resolved->parallel, ranks, resolved->model.moe.num_experts);
-  const int64_t arena = make_plan(resolved).arena_bytes();
-  ThreadWorld world(ranks);
-  world.run([&](int rank) {
-    ThreadPool pool(1);
-    Stream stream({Device::Kind::cpu}, Arena::reserve(arena), pool);
-    const Groups groups = make_groups(world, layout, rank, stream, sums_of(*resolved));
-    Engine engine(stream, groups, resolved);
-    BackgroundSave saving(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint"), 20);
-    body(engine, saving, layout, rank);
-  });
-}
-
 Buffers buffers_of(Engine& engine) {
   Buffers all;
   for (const StateTensor& tensor : engine.state()) {
@@ -309,7 +292,7 @@ TEST(ExpertBias, FollowsTheLoadOfTrainingMicroBatchesOnly) {
   for (const LaidOut& layout : std::vector<LaidOut>{{}, {"context=2,tensor=2,expert_tensor=1"}, {"shard=2", kFsdp}}) {
     SCOPED_TRACE(described(layout));
     const RunConfig config = laid_out(recipe("float32"), layout);
-    on_engines(config, [&](Engine& engine, BackgroundSave&, const Layout& on, int rank) {
+    with_saving_engines(config, [&](Engine& engine, BackgroundSave&, const Layout& on, int rank) {
       const MoeConfig& moe = config.model.moe;
       std::vector<double> expected(static_cast<size_t>(moe.num_experts));
       for (int64_t step = 0; step < 3; ++step) {
@@ -344,7 +327,7 @@ TEST(ExpertBias, IsResumedInAnotherLayout) {
   };
   std::vector<double> whole;
   Buffers last;
-  on_engines(config, [&](Engine& engine, BackgroundSave&, const Layout& layout, int rank) {
+  with_saving_engines(config, [&](Engine& engine, BackgroundSave&, const Layout& layout, int rank) {
     train(engine, layout, rank, config, 0);
     whole = train(engine, layout, rank, config, 2);
     last = buffers_of(engine);
@@ -352,7 +335,7 @@ TEST(ExpertBias, IsResumedInAnotherLayout) {
   for (const LaidOut& writer : std::vector<LaidOut>{{}, {"shard=2,pipeline=2"}}) {
     const test::TempFolder folder;
     const RunConfig saved = laid_out(config, writer);
-    on_engines(saved, [&](Engine& engine, BackgroundSave& saving, const Layout& layout, int rank) {
+    with_saving_engines(saved, [&](Engine& engine, BackgroundSave& saving, const Layout& layout, int rank) {
       train(engine, layout, rank, saved, 0);
       saving.begin(folder.path(), {2, engine.state(), Json::object(), {}}, 1);
       saving.finish();
@@ -361,7 +344,7 @@ TEST(ExpertBias, IsResumedInAnotherLayout) {
     for (const LaidOut& reader : std::vector<LaidOut>{{}, {"shard=2,expert=2", kFsdp}, {"tensor=2,pipeline=2"}}) {
       SCOPED_TRACE(cat("saved on ", described(writer), ", resumed on ", described(reader)));
       const RunConfig resumed = laid_out(config, reader);
-      on_engines(resumed, [&](Engine& engine, BackgroundSave& saving, const Layout& layout, int rank) {
+      with_saving_engines(resumed, [&](Engine& engine, BackgroundSave& saving, const Layout& layout, int rank) {
         load_tensors(saving.world(), saving.stream(), checkpoint, engine.state());
         const std::vector<double> losses = train(engine, layout, rank, resumed, 2);
         EXPECT_TRUE(close(losses, whole, 0, 1e-9));

@@ -256,11 +256,9 @@ inline void drop(RunConfig& config) {
   config.model.attention.attention_dropout = 0.2;
 }
 
-// A rank's actions on its engine.
-using RankBody = std::function<void(Stream&, const Groups&, Engine&, int rank)>;
-
-// Each rank has the arena that the plan reserves.
-inline void with_rank_engines(const RunConfig& given, const RankBody& body) {
+// Runs body(world, stream, groups, engine) on the config's ranks, each with the arena that the plan reserves.
+template <class Body>
+void with_engines_in_world(const RunConfig& given, const Body& body) {
   const ResolvedConfig config = resolve(given, {});
   const int ranks = static_cast<int>(config->parallel.ranks);
   const Layout layout(config->parallel, ranks, config->model.moe.num_experts);
@@ -272,7 +270,16 @@ inline void with_rank_engines(const RunConfig& given, const RankBody& body) {
     Stream stream(device, reserve_arena(device, arena), pool);
     const Groups groups = make_groups(world, layout, rank, stream, sums_of(config));
     Engine engine(stream, groups, config);
-    body(stream, groups, engine, rank);
+    body(world, stream, groups, engine);
+  });
+}
+
+// A rank's actions on its engine.
+using RankBody = std::function<void(Stream&, const Groups&, Engine&, int rank)>;
+
+inline void with_rank_engines(const RunConfig& config, const RankBody& body) {
+  with_engines_in_world(config, [&](ThreadWorld&, Stream& stream, const Groups& groups, Engine& engine) {
+    body(stream, groups, engine, groups.rank());
   });
 }
 

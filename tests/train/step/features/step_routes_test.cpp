@@ -63,22 +63,12 @@ void pad(std::vector<Batch>& batches) {
 }
 
 // The steps of a run, made like the trainer's.
-Taken take_steps(const RunConfig& given) {
-  const ResolvedConfig resolved = resolve(given, {});
-  const RunConfig& config = *resolved;
-  const int ranks = static_cast<int>(config.parallel.ranks);
-  const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
-  const int64_t arena = make_plan(resolved).arena_bytes();
-  ThreadWorld world(ranks);
+Taken take_steps(const RunConfig& config) {
   Taken taken;
-  world.run([&](int rank) {
-    ThreadPool pool(1);
-    Stream stream({Device::Kind::cpu}, reserve_arena({Device::Kind::cpu}, arena), pool);
-    const Groups groups = make_groups(world, layout, rank, stream, sums_of(config));
+  testing::with_rank_engines(config, [&](Stream&, const Groups& groups, Engine& engine, int rank) {
     const RunRoutes routes(config, groups);
-    Engine engine(stream, groups, resolved);
     for (int64_t step = 0; step < kSteps; ++step) {
-      std::vector<Batch> batches = testing::own_batches(config, layout, rank, step);
+      std::vector<Batch> batches = testing::own_batches(config, groups.layout(), rank, step);
       if (config.data.packs()) pad(batches);
       if (routes.replays()) engine.feature<StepRoutes>()->replay(routes.read(step + 1, batches));
       const StepResult out = engine.step(batches, step + 1, step);

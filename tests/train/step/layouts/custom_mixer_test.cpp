@@ -7,7 +7,7 @@
 #include "support/model_variants.h"
 #include "support/temp_folder.h"
 #include "train/step/layouts/one_rank.h"
-#include "witan/checkpoint/background_save.h"
+#include "train/step/saving_engines.h"
 #include "witan/planner/pages/plan_page.h"
 
 namespace witan {
@@ -19,6 +19,7 @@ using testing::laid_out;
 using testing::LaidOut;
 using testing::run_engine;
 using testing::Trajectory;
+using testing::with_saving_engines;
 
 // Running means together with attention over packed documents, so that means restart within a rank's chunk.
 RunConfig recipe() {
@@ -60,22 +61,8 @@ TEST(CustomMixer, RecomputedLayersGiveTheSameBits) {
 
 // Takes a step in one layout, saves, and takes the next one in another, on engines with other initial weights.
 TEST(CustomMixer, AnotherLayoutContinuesFromACheckpoint) {
-  const auto on_engines = [](const RunConfig& config, const auto& body) {
-    const auto ranks = static_cast<int>(config.parallel.ranks);
-    const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
-    const int64_t arena = make_plan(resolve(config, {})).arena_bytes();
-    ThreadWorld world(ranks);
-    world.run([&](int rank) {
-      const Groups groups = make_groups(world, layout, rank);
-      ThreadPool pool(1);
-      Stream stream({Device::Kind::cpu}, Arena::reserve(arena), pool);
-      Engine engine(stream, groups, resolve(config, {}));
-      BackgroundSave saving(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint"), 20);
-      const auto step = [&](int64_t number) {
-        return engine.step(testing::own_batches(config, layout, rank, number), number + 1, number).loss;
-      };
-      body(engine, saving, rank, step);
-    });
+  const auto step = [](const RunConfig& config, Engine& engine, const Layout& layout, int rank, int64_t number) {
+    return engine.step(testing::own_batches(config, layout, rank, number), number + 1, number).loss;
   };
   const RunConfig config = recipe();
   const std::vector<double> expected = run_engine(config, 2).losses;
@@ -85,8 +72,9 @@ TEST(CustomMixer, AnotherLayoutContinuesFromACheckpoint) {
     const LaidOut &writer = layouts[i], &reader = layouts[(i + 1) % layouts.size()];
     SCOPED_TRACE(cat("from ", described(writer), " to ", described(reader)));
     const test::TempFolder folder;
-    on_engines(laid_out(config, writer), [&](Engine& engine, BackgroundSave& saving, int, const auto& step) {
-      step(0);
+    const RunConfig first = laid_out(config, writer);
+    with_saving_engines(first, [&](Engine& engine, BackgroundSave& saving, const Layout& layout, int rank) {
+      step(first, engine, layout, rank, 0);
       saving.begin(folder.path(), {1, engine.state(), Json::object(), {}}, 1);
       saving.finish();
     });
@@ -94,9 +82,9 @@ TEST(CustomMixer, AnotherLayoutContinuesFromACheckpoint) {
     EXPECT_TRUE(saved.manifest.tensors.contains("layers.2.running_mean.v_proj.weight"));
     RunConfig other = laid_out(config, reader);
     other.train.seed += 1;
-    on_engines(other, [&](Engine& engine, BackgroundSave& saving, int rank, const auto& step) {
+    with_saving_engines(other, [&](Engine& engine, BackgroundSave& saving, const Layout& layout, int rank) {
       load_tensors(saving.world(), saving.stream(), saved, engine.state());
-      const double loss = step(1);
+      const double loss = step(other, engine, layout, rank, 1);
       if (rank == 0) {
         EXPECT_NEAR(loss, expected[1], 1e-9 * std::abs(expected[1]));
       }

@@ -186,15 +186,9 @@ TEST(Fsdp, PlansAreExactAndRanksHoldOnlyTheirPart) {
 
 // Rank 0's loss on held-out text, and the text that it generates.
 std::pair<double, std::vector<int32_t>> evaluated(const RunConfig& config) {
-  const int ranks = static_cast<int>(config.parallel.ranks);
-  const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
-  ThreadWorld world(ranks);
   std::pair<double, std::vector<int32_t>> found;
-  world.run([&](int rank) {
-    ThreadPool pool(1);
-    Stream stream({Device::Kind::cpu}, Arena::reserve(make_plan(resolve(config, {})).arena_bytes()), pool);
-    const Groups groups = make_groups(world, layout, rank);
-    Engine engine(stream, groups, resolve(config, {}));
+  testing::with_rank_engines(config, [&](Stream& stream, const Groups& groups, Engine& engine, int rank) {
+    const int ranks = groups.world().size();
     std::vector<Batch> batches;
     for (int64_t i = 0; i < 4 / ranks; ++i) batches.push_back(random_batch(config, rank * (4 / ranks) + i));
     const double loss = engine.evaluate(batches).loss();

@@ -7,8 +7,7 @@
 #include "support/long_form.h"
 #include "support/temp_folder.h"
 #include "train/step/layouts/laid_out.h"
-#include "train/step/run_support.h"
-#include "witan/checkpoint/background_save.h"
+#include "train/step/saving_engines.h"
 #include "witan/tensor/host.h"
 
 namespace witan {
@@ -19,23 +18,7 @@ using testing::kFsdp;
 using testing::laid_out;
 using testing::LaidOut;
 using testing::small_config;
-
-// Runs body(engine, saver, rank) on the ranks of the config's layout.
-void on_engines(const RunConfig& config,
-                const std::function<void(Engine& engine, BackgroundSave& saving, int rank)>& body) {
-  const auto ranks = static_cast<int>(config.parallel.ranks);
-  const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
-  const int64_t arena = make_plan(resolve(config, {})).arena_bytes();
-  ThreadWorld world(ranks);
-  world.run([&](int rank) {
-    const Groups groups = make_groups(world, layout, rank);
-    ThreadPool pool(1);
-    Stream stream({Device::Kind::cpu}, Arena::reserve(arena), pool);
-    Engine engine(stream, groups, resolve(config, {}));
-    BackgroundSave saving(world.group(rank, layout.mesh().ranks(rank, layout.world_axes()), "checkpoint"), 20);
-    body(engine, saving, rank);
-  });
-}
+using testing::with_saving_engines;
 
 // The tensors as a checkpoint holds them.
 std::vector<std::byte> bytes_of(const StateTensor& tensor) {
@@ -50,8 +33,7 @@ std::vector<std::byte> bytes_of(const StateTensor& tensor) {
 
 // Saves the engines' state after one step.
 void save_after_a_step(const RunConfig& config, const fs::path& folder) {
-  on_engines(config, [&](Engine& engine, BackgroundSave& saving, int rank) {
-    const Layout layout(config.parallel, static_cast<int>(config.parallel.ranks), config.model.moe.num_experts);
+  with_saving_engines(config, [&](Engine& engine, BackgroundSave& saving, const Layout& layout, int rank) {
     engine.step(testing::own_batches(config, layout, rank, 0), 1, 0);
     saving.begin(folder, {1, engine.state(), Json::object(), {}}, 1);
     saving.finish();
@@ -64,7 +46,7 @@ using Bytes = std::map<std::string, std::vector<std::byte>>;
 // The tensors as one rank loads them.
 Bytes loaded_whole(const RunConfig& config, const Checkpoint& saved) {
   Bytes whole;
-  on_engines(laid_out(config, {}), [&](Engine& engine, BackgroundSave& saving, int) {
+  with_saving_engines(laid_out(config, {}), [&](Engine& engine, BackgroundSave& saving, const Layout&, int) {
     load_tensors(saving.world(), saving.stream(), saved, engine.state());
     for (const StateTensor& tensor : engine.state()) whole[tensor.name] = bytes_of(tensor);
   });
@@ -74,7 +56,7 @@ Bytes loaded_whole(const RunConfig& config, const Checkpoint& saved) {
 
 // Every rank of the config's layout must load its elements of them.
 void expect_loaded(const RunConfig& config, const Checkpoint& saved, const Bytes& whole) {
-  on_engines(config, [&](Engine& engine, BackgroundSave& saving, int rank) {
+  with_saving_engines(config, [&](Engine& engine, BackgroundSave& saving, const Layout&, int rank) {
     load_tensors(saving.world(), saving.stream(), saved, engine.state());
     for (const StateTensor& tensor : engine.state()) {
       const std::vector<std::byte> found = bytes_of(tensor), &all = whole.at(tensor.name);

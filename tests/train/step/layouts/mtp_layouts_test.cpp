@@ -50,20 +50,10 @@ RunConfig two_modules(bool untied) {
 }
 
 // The losses of one step on rank 0.
-std::vector<double> mtp_losses(const RunConfig& given) {
-  const ResolvedConfig resolved = resolve(given, {});
-  const RunConfig& config = *resolved;
-  const int ranks = static_cast<int>(config.parallel.ranks);
-  const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
-  const int64_t arena = make_plan(resolved).arena_bytes();
-  ThreadWorld world(ranks);
+std::vector<double> mtp_losses(const RunConfig& config) {
   std::vector<double> losses;
-  world.run([&](int rank) {
-    ThreadPool pool(1);
-    Stream stream(device_of(config, rank), reserve_arena(device_of(config, rank), arena), pool);
-    const Groups groups = make_groups(world, layout, rank, stream, sums_of(config));
-    Engine engine(stream, groups, resolved);
-    const StepResult out = engine.step(testing::own_batches(config, layout, rank, 0), 1, 0);
+  testing::with_rank_engines(config, [&](Stream&, const Groups& groups, Engine& engine, int rank) {
+    const StepResult out = engine.step(testing::own_batches(config, groups.layout(), rank, 0), 1, 0);
     if (rank == 0) losses = out.mtp_losses;
   });
   return losses;

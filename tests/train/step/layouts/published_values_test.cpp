@@ -24,16 +24,9 @@ struct Seen {
 };
 
 Seen looked_at(const RunConfig& config) {
-  const int ranks = static_cast<int>(config.parallel.ranks);
-  const Layout layout(config.parallel, ranks, config.model.moe.num_experts);
-  const int64_t arena = make_plan(resolve(config, {})).arena_bytes();
-  ThreadWorld world(ranks);
   Seen last;
-  world.run([&](int rank) {
-    ThreadPool pool(1);
-    Stream stream({Device::Kind::cpu}, Arena::reserve(arena), pool);
-    const Groups groups = make_groups(world, layout, rank);
-    Engine engine(stream, groups, resolve(config, {}));
+  testing::with_rank_engines(config, [&](Stream& stream, const Groups& groups, Engine& engine, int rank) {
+    const Layout& layout = groups.layout();
     Seen seen;
     const auto sent = [&] {
       const auto& all = groups.over(layout.sharding_axes(false)).sent();
@@ -58,7 +51,7 @@ Seen looked_at(const RunConfig& config) {
           seen.state.insert(seen.state.end(), bytes, bytes + count);
         });
     }
-    if (rank == ranks - 1) last = seen;
+    if (rank == layout.world_size() - 1) last = seen;
   });
   return last;
 }
