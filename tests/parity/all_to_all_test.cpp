@@ -68,7 +68,7 @@ TEST_P(AllToAllUnder, MatchesThePublishedResult) {
   const int code =
       test::Program({"/bin/sh", "-c",
                      cat("exec ", GetParam(), " -n 2 '", self,
-                         "' --gtest_filter='*.DISABLED_ARankOfALauncher' --gtest_also_run_disabled_tests")},
+                         "' --gtest_filter='*.DISABLED_RunsOneRankOfALauncher' --gtest_also_run_disabled_tests")},
                     folder / "log",
                     {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
                      "OMPI_MCA_rmaps_base_oversubscribe=1", cat("MASTER_PORT=", testing::free_port())})
