@@ -419,10 +419,23 @@ Var Transformer::capped(Tape& tape, Var logits) const {
 
 ops::CrossEntropy Transformer::loss(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
                                     ops::LossGradient gradient) {
-  Group* const group = tensor_ && loss_parallel_ ? &tensor_->group : nullptr;
+  Group* const group = vocabulary_group();
+  return ops::cross_entropy(tape, std::move(logits), targets, weights, vocabulary_part(), group, gradient);
+}
+
+ops::TokenLosses Transformer::token_losses(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights) {
+  return ops::token_losses(tape, std::move(logits), targets, weights, vocabulary_part(), vocabulary_group());
+}
+
+// The ranks that divide the logits by vocabulary; null: there are none.
+Group* Transformer::vocabulary_group() const {
+  return tensor_ && loss_parallel_ ? &tensor_->group : nullptr;
+}
+
+ops::VocabularyPart Transformer::vocabulary_part() const {
+  Group* const group = vocabulary_group();
   const int64_t begin = group ? columns_[static_cast<size_t>(group->rank())] : 0;
-  const ops::VocabularyPart part{begin, config_.vocab_size, config_.padded_vocab_size() - config_.vocab_size};
-  return ops::cross_entropy(tape, std::move(logits), targets, weights, part, group, gradient);
+  return {begin, config_.vocab_size, config_.padded_vocab_size() - config_.vocab_size};
 }
 
 ModelInput step_input(Stream& stream, std::vector<kernels::CacheRun> runs, std::span<const int32_t> tokens) {

@@ -60,6 +60,8 @@ class Transformer : public Module {
   // axis.
   ops::CrossEntropy loss(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
                          ops::LossGradient gradient = ops::LossGradient::any);
+  // Likewise the loss of each token, with its gradient.
+  ops::TokenLosses token_losses(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights);
 
   // Generation, by a model with all layers: the residual stream [1, T, D] after the last block, of the next T tokens of
   // the sequences that input.where.cached names (step_input), whose earlier tokens are in the states. Each token is
@@ -97,6 +99,8 @@ class Transformer : public Module {
   // module is the block itself or its MTP module.
   template <class Use>
   void for_each_block(const Use& use) const;
+  Group* vocabulary_group() const;
+  ops::VocabularyPart vocabulary_part() const;
   template <class Part, class... Args>
   std::unique_ptr<Part> build(bool held, const Builder& builder, const Args&... args);
   void build_value_embeddings(const Builder& builder, const StageLayers& stage);

@@ -76,6 +76,21 @@ TEST_F(CrossEntropyOnGpu, AgreesWithTheCpu) {
       }
 }
 
+TEST_F(CrossEntropyOnGpu, EntropiesAgreeWithTheCpu) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
+    for (const int64_t T : {0, 1, 7})
+      for (const int64_t V : {1, 17, 9001, 128256}) {
+        SCOPED_TRACE(cat(dtype, " [", T, ", ", V, "]"));
+        const Case c = make(dtype, T, V, 5), there = to_gpu(c);
+        const DType narrow = c.weights.dtype();
+        const Tensor lse = run(host.stream, c, host.normal({1}, narrow, "dloss"), host.poisoned({T, V + 5}, dtype)).lse;
+        const Tensor expected = host.poisoned({T}, narrow), found = poisoned({T}, narrow);
+        kernels::token_entropies(host.stream, expected, c.logits, lse, c.weights, V);
+        kernels::token_entropies(gpu(), found, there.logits, CudaTest::to_gpu(lse), there.weights, V);
+        EXPECT_TRUE(agree(found, expected, tolerance(narrow), tolerance(narrow)));
+      }
+}
+
 TEST_F(CrossEntropyOnGpu, RepeatsItsBitsAndWritesInPlace) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
     const Case c = make(dtype, 5, 9001), in_place = to_gpu(c);

@@ -36,6 +36,53 @@ TEST(CrossEntropy, LossIsTheWeightedSumOfTokenLosses) {
   EXPECT_NEAR(values(loss.value())[0], 2.5 * std::log(2.0), 1e-6);
 }
 
+TEST(TokenLosses, GradientsMatchDifferences) {
+  Rank rank;
+  const Tensor targets = rank.tensor<int32_t>({4}, {2, 0, 5, 6});
+  const Tensor weights = rank.tensor<double>({4}, {1, 1, 0.5, 1});
+  gradcheck(rank, "token_losses",
+            [&](Tape& tape, const std::vector<Var>& in) {
+              return std::vector{ops::token_losses(tape, in[0], targets, weights, {0, 7}, nullptr).losses};
+            },
+            {rank.normal({4, 7}, DType::f64, "logits")});
+}
+
+// Losses and entropies of whole logits and of logits that ranks divide, with padding and a column without probability.
+TEST(TokenLosses, HasTheLossesAndEntropiesOfTokens) {
+  constexpr int64_t kWords = 7, kColumns = 4;
+  Rank rank;
+  const Tensor logits = rank.normal({3, 2 * kColumns}, DType::f64, "logits");
+  logits.data<double>()[3] = -std::numeric_limits<double>::infinity();
+  const std::vector<int32_t> targets = {2, 6, 0};
+  const std::vector<double> weights = {0.5, 2, 0};
+  std::vector<double> losses, entropies;
+  for (size_t t = 0; t < 3; ++t) {
+    const double* row = logits.data<double>() + t * 2 * kColumns;
+    double sum = 0, entropy = 0;
+    for (int64_t v = 0; v < kWords; ++v) sum += std::exp(row[v]);
+    for (int64_t v = 0; v < kWords; ++v)
+      if (const double p = std::exp(row[v]) / sum; p > 0) entropy -= p * std::log(p);
+    losses.push_back(weights[t] == 0 ? 0 : std::log(sum) - row[targets[t]]);
+    entropies.push_back(weights[t] == 0 ? 0 : entropy);
+  }
+  testing::on_ranks(2, [&](testing::ThreadRank& own) {
+    const auto group = own.everyone("tensor");
+    for (const bool divided : {false, true}) {
+      Tape tape(own.stream, Tape::Mode::off);
+      const int64_t begin = divided ? own.rank * kColumns : 0, columns = divided ? kColumns : 2 * kColumns;
+      std::vector<double> part;
+      for (int64_t t = 0; t < 3; ++t)
+        part.insert(part.end(), logits.data<double>() + t * 2 * kColumns + begin,
+                    logits.data<double>() + t * 2 * kColumns + begin + columns);
+      const auto found = ops::token_losses(tape, tape.constant(own.tensor<double>({3, columns}, part)),
+                                           own.tensor<int32_t>({3}, targets), own.tensor<double>({3}, weights),
+                                           {begin, kWords, 1}, divided ? group.get() : nullptr);
+      EXPECT_TRUE(testing::close(values(found.losses.value()), losses, 1e-13, 0));
+      EXPECT_TRUE(testing::close(values(found.entropies), entropies, 1e-13, 0));
+    }
+  });
+}
+
 constexpr int64_t kTokens = 64, kVocabulary = 1024;
 
 struct Outcome {

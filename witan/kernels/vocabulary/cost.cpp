@@ -37,6 +37,12 @@ void cross_entropy_combine(Stream& stream, const Tensor& loss, const Tensor& los
   WITAN_LAUNCH(stream, cross_entropy_combine, cost, loss, losses, lse, parts, weights);
 }
 
+void token_entropies(Stream& stream, const Tensor& entropies, const Tensor& logits, const Tensor& lse,
+                     const Tensor& weights, int64_t words) {
+  const Cost cost{13.0 * static_cast<double>(logits.elements()), bytes_of(entropies, logits, lse, weights)};
+  WITAN_LAUNCH(stream, token_entropies, cost, entropies, logits, lse, weights, words);
+}
+
 void embedding_forward(Stream& stream, const Tensor& y, const Tensor& ids, const Tensor& w, int64_t begin) {
   WITAN_LAUNCH(stream, embedding_forward, (Cost{0, bytes_of(y, y, ids)}), y, ids, w, begin);
 }

@@ -51,6 +51,12 @@ void cross_entropy_combine(Stream& stream, const Tensor& loss, const Tensor& los
                            const Tensor& parts, const Tensor& weights);
 WITAN_KERNEL_TWINS(cross_entropy_combine)
 
+// entropies[t] = -sum_(v < words) p log p with p = exp(logits[t,v] - lse[t]), the part of these columns in the entropy of
+// a token's distribution; lse is over all. 0 for a token of weight 0.  entropies [T] A
+void token_entropies(Stream& stream, const Tensor& entropies, const Tensor& logits, const Tensor& lse,
+                     const Tensor& weights, int64_t words);
+WITAN_KERNEL_TWINS(token_entropies)
+
 // Embedding: rows of a table by id.
 // ids [..] int32, T of them   w [V, D] floating   y, dy [.., D] of w's dtype   dw [V, D] gradient dtype
 // The V rows are those of the ids [begin, begin + V): all of them, or a rank's part of a table that is divided by rows.

@@ -100,17 +100,50 @@ CrossEntropy cross_entropy(Tape& tape, Var logits, const Tensor& targets, const 
   return cross_entropy(tape, std::move(logits), targets, weights, {0, V}, nullptr, gradient);
 }
 
+namespace {
+
+// The columns of logits that this rank holds of the vocabulary.
+Columns columns_of(const char* op, const Var& logits, const VocabularyPart& part, Group* group) {
+  if (group && group->size() == 1) group = nullptr;
+  const int64_t columns = logits.size(1), end = part.begin + columns;
+  require<ShapeError>(part.begin >= 0 && end <= part.entries(), op, ": columns [", part.begin, ", ", end,
+                      ") are not within the vocabulary of ", part.entries(), " entries");
+  require<ShapeError>(group || columns == part.entries(), op, ": the only rank holds ", columns, " of ", part.entries(),
+                      " columns");
+  return {part, {part.begin, part.words(columns)}, group};
+}
+
+}  // namespace
+
 CrossEntropy cross_entropy(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
                            const VocabularyPart& part, Group* group, LossGradient gradient) {
   check(logits, targets, weights);
-  if (group && group->size() == 1) group = nullptr;
-  const int64_t columns = logits.size(1), end = part.begin + columns;
-  require<ShapeError>(part.begin >= 0 && end <= part.entries(), "cross_entropy: columns [", part.begin, ", ", end,
-                      ") are not within the vocabulary of ", part.entries(), " entries");
-  require<ShapeError>(group || columns == part.entries(), "cross_entropy: the only rank holds ", columns, " of ",
-                      part.entries(), " columns");
-  return of_columns(tape, std::move(logits), targets, weights, {part, {part.begin, part.words(columns)}, group},
-                    gradient);
+  const Columns columns = columns_of("cross_entropy", logits, part, group);
+  return of_columns(tape, std::move(logits), targets, weights, columns, gradient);
+}
+
+TokenLosses token_losses(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
+                         const VocabularyPart& part, Group* group) {
+  check(logits, targets, weights);
+  const Columns columns = columns_of("token_losses", logits, part, group);
+  Stream& s = tape.stream();
+  if (s.device().kind == Device::Kind::cpu) check_targets(targets, weights, part.size);
+  const Tensor losses = s.empty_like(weights), lse = s.empty_like(weights), entropies = s.empty_like(weights);
+  forward(s, {s.empty({1}, weights.dtype()), losses, lse, {}}, logits.value(), targets, weights, columns);
+  kernels::token_entropies(s, entropies, logits.value(), lse, weights, columns.ids.words);
+  if (columns.group) columns.group->all_reduce(s, entropies);
+  Var var = tape.record("token_losses", losses, {logits},
+                        [logits = tape.save(logits), lse = tape.save(lse), targets = tape.save(targets),
+                         ids = columns.ids](Backward& b, const Tensor& dlosses) mutable {
+                          const Tensor in = b.value(logits);
+                          const Slot slot = logits;
+                          logits = Saved();  // from here on `in` alone stands for this closure
+                          const Tensor dlogits = in.unique() ? in : b.stream().empty_like(in);
+                          kernels::cross_entropy_backward(b.stream(), dlogits, {}, in, b.value(lse), b.value(targets),
+                                                          dlosses, ids);
+                          b.add(slot, dlogits);
+                        });
+  return {std::move(var), entropies};
 }
 
 namespace {

@@ -50,6 +50,17 @@ CrossEntropy cross_entropy(Tape& tape, Var logits, const Tensor& targets, const 
 CrossEntropy cross_entropy(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
                            const VocabularyPart& part, Group* group, LossGradient gradient = LossGradient::any);
 
+// The losses of tokens with their gradients, for objectives that are functions of the targets' log probabilities.
+struct TokenLosses {
+  Var losses;        // [T] accumulator dtype: -log p of the targets; 0 where the weight is 0
+  Tensor entropies;  // [T]: of the tokens' distributions, in nats, likewise. No gradient flows through them.
+};
+
+// Logits, targets, part and group as above, with which it shares kernels and memory; of weights [T] it only matters
+// whether they are 0. A collective like cross_entropy(), followed by a sum of [T].
+TokenLosses token_losses(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
+                         const VocabularyPart& part, Group* group);
+
 // ids [..] int32 (at most 4 dims), w [V, D] -> [.., D] with y[t] = w[ids[t]]. Throws ShapeError; on the CPU, where
 // looking is cheap, DataError naming the first id outside [0, V) and its index.
 Var embedding(Tape& tape, const Tensor& ids, const Var& w);

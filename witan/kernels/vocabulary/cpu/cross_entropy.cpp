@@ -98,6 +98,26 @@ void cross_entropy_backward(Stream& stream, const Tensor& dlogits, const Tensor&
   });
 }
 
+void token_entropies(Stream& stream, const Tensor& entropies, const Tensor& logits, const Tensor& lse,
+                     const Tensor& weights, int64_t words) {
+  dispatch_floating(logits.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    for_rows(stream, logits, [&, V = logits.size(1)](int64_t t) {
+      A sum = 0;
+      const T* in = logits.data<T>() + t * V;
+      const A log_sum = lse.data<A>()[t];
+      const int64_t read = weights.data<A>()[t] == A(0) ? 0 : words;
+#pragma omp simd reduction(+ : sum)
+      for (int64_t v = 0; v < read; ++v) {
+        // A logit of minus infinity has no part, where 0 x infinity would be NaN.
+        const A log_p = std::max(A(in[v]) - log_sum, std::numeric_limits<A>::lowest());
+        sum -= fast_exp(log_p) * log_p;
+      }
+      entropies.data<A>()[t] = sum;
+    });
+  });
+}
+
 void cross_entropy_fused(Stream& stream, const CrossEntropyOutputs& out, const Tensor& logits, const Tensor& targets,
                          const Tensor& weights, int64_t words) {
   cpu::cross_entropy_forward(stream, out.loss, out.losses, out.lse, logits, targets, weights, words);

@@ -70,6 +70,23 @@ __global__ void __launch_bounds__(kThreads, 2)
   found[t] = kFound == Found::loss ? log_sum - at_target : at_target;
 }
 
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    entropies_kernel(Acc<T>* entropies, const T* logits, const Acc<T>* lse, const Acc<T>* weights, int V, int words) {
+  using A = Acc<T>;
+  __shared__ A shared[kWarps];
+  const int64_t t = blockIdx.x;
+  const T* row = logits + t * V;
+  A sum = 0;
+  for (int v = threadIdx.x; v < words && weights[t] != A(0); v += kThreads) {
+    // A logit of minus infinity has no part, where 0 x infinity would be NaN.
+    const A log_p = max(convert<A>(row[v]) - lse[t], std::numeric_limits<A>::lowest());
+    sum -= quick_exp(log_p) * log_p;
+  }
+  sum = block_sum(sum, shared);
+  if (threadIdx.x == 0) entropies[t] = sum;
+}
+
 // One thread per token.
 template <class A>
 __global__ void __launch_bounds__(kThreads)
@@ -180,6 +197,17 @@ void cross_entropy_backward(Stream& stream, const Tensor& dlogits, const Tensor&
     backward_kernel<<<static_cast<unsigned>(logits.size(0)), kThreads, 0, native(stream)>>>(
         ptr<E>(dlogits), ptr<A>(dloss), ptr<E>(logits), ptr<A>(lse), ptr<int32_t>(targets), ptr<A>(weights),
         static_cast<int>(logits.size(1)), static_cast<int>(columns.begin), static_cast<int>(columns.words));
+  });
+}
+
+void token_entropies(Stream& stream, const Tensor& entropies, const Tensor& logits, const Tensor& lse,
+                     const Tensor& weights, int64_t words) {
+  if (entropies.elements() == 0) return;
+  dispatch_device(logits.dtype(), [&]<class E>() {
+    using A = Acc<E>;
+    entropies_kernel<<<static_cast<unsigned>(entropies.elements()), kThreads, 0, native(stream)>>>(
+        ptr<A>(entropies), ptr<E>(logits), ptr<A>(lse), ptr<A>(weights), static_cast<int>(logits.size(1)),
+        static_cast<int>(words));
   });
 }
 
