@@ -35,10 +35,25 @@ std::vector<T> places_of(const std::vector<T>& from, const Batch& batch, const s
   return to;
 }
 
+// Calls visit(place) for the first target that counts of each document of each row.
+template <class Visit>
+void for_first_targets(const Batch& batch, const Visit& visit) {
+  const auto length = static_cast<size_t>(batch.sequence_length);
+  bool found = false;  // in the present document
+  for (size_t i = 0; i < batch.loss_mask.size(); ++i) {
+    if (i % length == 0 || batch.sequence_ids[i] != batch.sequence_ids[i - 1]) found = false;
+    if (found || batch.loss_mask[i] <= 0) continue;
+    found = true;
+    visit(i);
+  }
+}
+
 }  // namespace
 
 void Batch::count_loss_tokens() {
   loss_tokens = std::ranges::count_if(loss_mask, [](float weight) { return weight > 0; });
+  loss_sequences = 0;
+  for_first_targets(*this, [&](size_t) { ++loss_sequences; });
 }
 
 void validate(const BatchOptions& options) {
@@ -146,6 +161,9 @@ Batch take_places(const Batch& batch, const std::vector<PlaceRange>& runs) {
               .sequence_ids = places_of(batch.sequence_ids, batch, runs),
               .loss_mask = places_of(batch.loss_mask, batch, runs)};
   taken.count_loss_tokens();
+  std::vector<char> begins(batch.loss_mask.size());  // a document's targets may lie on several ranks
+  for_first_targets(batch, [&](size_t place) { begins[place] = 1; });
+  taken.loss_sequences = std::ranges::count(places_of(begins, batch, runs), 1);
   for (const auto& [spec, values] : batch.columns)
     taken.columns.push_back({spec, spec.per == ColumnSpec::Per::token ? places_of(values, batch, runs) : values});
   return taken;

@@ -25,8 +25,9 @@ struct Batch {
   std::vector<float> loss_mask;       // the target's weight in the loss: 0 where it does not count, mostly 1
   int64_t loss_tokens = 0;            // targets that count: this micro-batch's share of the loss's denominator
   std::vector<Column> columns = {};   // those that the batch was asked for
+  int64_t loss_sequences = 0;         // documents of rows with targets that count, for means over documents
 
-  void count_loss_tokens();  // in loss_mask
+  void count_loss_tokens();  // in loss_mask, and the documents that have them
 };
 
 // Megatron-LM's names. All three look for end_of_text among the *input* tokens, as Megatron-LM does; the end-of-text
@@ -51,7 +52,8 @@ void validate(const BatchOptions& options);
 Batch make_batch(const SampleSource& samples, int64_t first, int64_t sequences, const BatchOptions& options);
 
 // Selects places of a batch's rows, run by run: a context-parallel rank's part of the sequences. loss_tokens counts
-// those of the selected places; columns per sample stay as they are. The runs lie within the sequence. A batch with
+// those of the selected places, and loss_sequences the documents whose first target that counts is among them; columns
+// per sample stay as they are. The runs lie within the sequence. A batch with
 // sizes only, without arrays, gives another one of the same kind.
 struct PlaceRange {
   int64_t begin = 0, size = 0;

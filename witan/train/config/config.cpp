@@ -18,6 +18,7 @@ namespace witan {
 
 Fields RunConfig::fields() {
   Fields all = join({{"train", train.fields()},
+                     {"objective", objective.fields()},
                      {"log", log.fields()},
                      {"load", load.fields()},
                      {"model", model.fields()},
@@ -246,6 +247,13 @@ void validate_mtp(const RunConfig& config) {
                          ": it knows the model's own layers alone; set mtp_num_layers = 0");
 }
 
+void validate_objective(const RunConfig& config) {
+  if (config.objective.is_cross_entropy()) return;
+  require<ConfigError>(config.model.mtp_num_layers == 0, "objective = ", config.objective.objective,
+                       " has no loss for the modules of mtp_num_layers = ", config.model.mtp_num_layers,
+                       "; set mtp_num_layers = 0");
+}
+
 void validate_experts_use(const TrainConfig& train, const MoeConfig& moe) {
   for (const auto& [key, folder] :
        {std::pair{"record_routes", &train.record_routes}, {"replay_routes", &train.replay_routes}}) {
@@ -436,6 +444,7 @@ void RunConfig::validate() const {
     ContextHeads(model, parallel).validate(parallel.context_parallel_size);
   validate_joined_layers(*this);
   validate_mtp(*this);
+  validate_objective(*this);
   parallel.stage_split(model.num_layers).validate();
   if (parallel.gradient_dtype == "bfloat16") {
     require<ConfigError>(model.compute_dtype() == DType::bf16, "gradient_dtype = bfloat16 needs dtype = bfloat16, got ",

@@ -126,6 +126,21 @@ struct TrainConfig {
   bool closes_interval(int64_t step) const;
 };
 
+// The quantity that training minimises (step/objective.h). Keys have the names of verl (verl/workers/config/actor.py) or, where it
+// has none, of TRL.
+struct ObjectiveConfig {
+  std::string objective = "cross_entropy";  // cross_entropy | policy
+  double clip_ratio_low = 0.2, clip_ratio_high = 0.2;
+  std::string importance_sampling_level = "token";  // token | sequence
+  double importance_sampling_cap = 0;               // 0: no importance weights
+  std::string loss_agg_mode = "token_mean";         // token_mean | seq_mean_token_mean | seq_mean_token_sum_norm
+  int64_t loss_scale_factor = 0;                    // of seq_mean_token_sum_norm; 0: seq_length
+  double kl_loss_coef = 0;
+
+  Fields fields();
+  bool is_cross_entropy() const { return objective == "cross_entropy"; }
+};
+
 // Settings of a run's reports besides metrics.jsonl. No key changes the computation.
 struct LogConfig {
   std::string log_format = "witan";  // witan | megatron | nanogpt
@@ -170,6 +185,7 @@ struct RunConfig {
   OptimizerConfig optimizer;
   ParallelConfig parallel;
   TrainConfig train;
+  ObjectiveConfig objective;
   LogConfig log;
   LoadConfig load;
 

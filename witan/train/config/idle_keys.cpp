@@ -282,6 +282,20 @@ std::vector<KeyUse> run_uses() {
   };
 }
 
+std::vector<KeyUse> objective_uses() {
+  return {
+      {{"clip_ratio_low", "clip_ratio_high", "importance_sampling_level", "importance_sampling_cap", "loss_agg_mode",
+        "loss_scale_factor", "kl_loss_coef"},
+       "objective = policy",
+       "objective",
+       [](Config c) { return !c.objective.is_cross_entropy(); }},
+      {{"loss_scale_factor"},
+       "loss_agg_mode = seq_mean_token_sum_norm",
+       "loss_agg_mode",
+       [](Config c) { return c.objective.loss_agg_mode == "seq_mean_token_sum_norm"; }},
+  };
+}
+
 std::vector<KeyUse> optimizer_uses() {
   constexpr std::string_view kCheckpoints = "save_interval above 0, or a checkpoint saved otherwise, to go back to";
   const auto saves = [](Config c) { return c.train.save_interval > 0; };
@@ -479,6 +493,7 @@ std::vector<KeyUse> all_uses(const RunConfig& config) {
   if (config.model.moe.num_experts > 0) add(expert_uses());
   add(data_uses());
   add(run_uses());
+  add(objective_uses());
   add(optimizer_uses());
   add(parallel_uses());
   add(norm_fusion_uses());

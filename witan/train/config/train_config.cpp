@@ -131,6 +131,43 @@ Fields TrainConfig::fields() {
   };
 }
 
+Fields ObjectiveConfig::fields() {
+  return {
+      Field{
+          "objective", &objective,
+          "What training minimises: the cross entropy of the next token, or the clipped surrogate of policy gradients "
+          "(GRPO, Dr. GRPO, DAPO, GSPO), which reads the columns advantages and old_logprobs"}
+          .one_of({"cross_entropy", "policy"}),
+      Field{"clip_ratio_low", &clip_ratio_low,
+            "With objective = policy, ratios of probabilities below 1 - clip_ratio_low have no gradient where the "
+            "advantage is negative"}
+          .between(0, 1),
+      Field{"clip_ratio_high", &clip_ratio_high,
+            "With objective = policy, ratios of probabilities above 1 + clip_ratio_high have no gradient where the "
+            "advantage is positive"}
+          .at_least(0),
+      Field{"importance_sampling_level", &importance_sampling_level,
+            "With objective = policy, whether each token has a ratio, or all tokens of a sequence the geometric mean "
+            "of theirs (GSPO)"}
+          .one_of({"token", "sequence"}),
+      Field{"importance_sampling_cap", &importance_sampling_cap,
+            "With objective = policy, weigh tokens by the ratio of old_logprobs to the sampler's (column "
+            "rollout_logprobs), truncated at this value (0: no weights)"}
+          .at_least(0),
+      Field{"loss_agg_mode", &loss_agg_mode,
+            "With objective = policy, how tokens are averaged: over all tokens of the global batch (DAPO), within each "
+            "sequence first (GRPO), or summed within each sequence and divided by loss_scale_factor (Dr. GRPO)"}
+          .one_of({"token_mean", "seq_mean_token_mean", "seq_mean_token_sum_norm"}),
+      Field{"loss_scale_factor", &loss_scale_factor,
+            "Divisor of a sequence's summed losses with loss_agg_mode = seq_mean_token_sum_norm (0: seq_length)"}
+          .at_least(0),
+      Field{"kl_loss_coef", &kl_loss_coef,
+            "With objective = policy, coefficient of the estimated KL divergence (k3) from a reference, whose log "
+            "probabilities are the column ref_logprobs (0: off)"}
+          .at_least(0),
+  };
+}
+
 bool TrainConfig::closes_interval(int64_t step) const {
   const bool may_stop_early = early_stopping_patience > 0 && eval_interval > 0 && step % eval_interval == 0;
   return step % log_interval == 0 || step == train_iters || (save_interval > 0 && step % save_interval == 0) ||

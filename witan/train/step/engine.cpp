@@ -130,7 +130,8 @@ void Engine::prepare(const std::vector<Batch>& batches) {
   inputs_.reset();
   report_.reset();
   channel_.reset();
-  inputs_ = std::make_unique<StepInputs>(stream_, batches, config_->model.mtp_num_layers);
+  inputs_ = std::make_unique<StepInputs>(stream_, batches, config_->model.mtp_num_layers,
+                                         passes_.objective().counts_sequences());
   const auto count = static_cast<int64_t>(batches.size());
   report_ = std::make_unique<StepReport>(stream_, groups_.layout(), groups_.rank(), report_sizes(count));
   rank_.gradients.expect(count);
@@ -186,7 +187,7 @@ void Engine::compute(Mode mode, const std::function<RunEnd()>& asks_to_end) {
 void Engine::compute_passes(Mode mode) {
   // A recorded step begins by gathering what the step before it updated, whether or not that happened in between.
   if (mode == Mode::recorded && config_->parallel.overlap_param_gather) rank_.units->publish();
-  groups_.over(groups_.layout().token_axes()).all_reduce(stream_, inputs_->target_counts());
+  groups_.over(groups_.layout().token_axes()).all_reduce(stream_, inputs_->counts());
   buffer_sums_.begin_step(stream_);
   features_.call(&StepFeature::begin_step);
   const Stopwatch forward_backward;

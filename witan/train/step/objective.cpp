@@ -4,6 +4,7 @@
 
 #include "witan/base/text.h"
 #include "witan/kernels/common/step_report.h"
+#include "witan/train/step/sequence_objectives.h"
 
 namespace witan {
 namespace {
@@ -42,6 +43,7 @@ class CrossEntropy : public Objective {
 }  // namespace
 
 std::unique_ptr<Objective> make_objective(const RunConfig& config) {
+  if (config.objective.objective == "policy") return make_policy_objective(config);
   return std::make_unique<CrossEntropy>(config.model);
 }
 
@@ -50,6 +52,7 @@ Batch sized_batch(const RunConfig& config) {
   batch.sequences = config.train.micro_batch_size;
   batch.sequence_length = config.data.seq_length;
   batch.loss_tokens = batch.sequences * batch.sequence_length;
+  batch.loss_sequences = batch.sequences;
   for (const ColumnSpec& column : make_objective(config)->columns()) batch.columns.push_back({column});
   return batch;
 }

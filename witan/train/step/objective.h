@@ -18,7 +18,8 @@ struct ObjectivePass {
   Transformer& model;
   const StepInputs& inputs;
   int64_t micro_batch;
-  bool scaled_losses;  // the gradients of losses are multiplied by a loss scale
+  bool scaled_losses;        // the gradients of losses are multiplied by a loss scale
+  Group* context = nullptr;  // ranks that divide rows; null: none do
 };
 
 // Turns the logits of the last stage and the batch's columns into losses. Every rank of a micro-batch calls it in the
@@ -29,6 +30,8 @@ class Objective {
 
   // The columns that batches must have besides tokens and targets.
   virtual std::vector<ColumnSpec> columns() const { return {}; }
+  // Whether it reads StepInputs::sequence_count().
+  virtual bool counts_sequences() const { return false; }
   // The losses that record() records, at least one. The first is reported as the step's loss (StepResult::loss).
   virtual std::vector<LossSpec> losses() const = 0;
   // Records losses (Tape::add_loss) of out.logits and out.ahead, and moves these out: logits are a step's largest
@@ -36,7 +39,7 @@ class Objective {
   virtual void record(const ObjectivePass& pass, ModelOutput& out) const = 0;
 };
 
-// The objective that the configuration asks for.
+// The objective that the configuration asks for (ObjectiveConfig::objective).
 std::unique_ptr<Objective> make_objective(const RunConfig& config);
 
 // A micro-batch with sizes and the columns that the objective reads, without values, for steps on the meta device.

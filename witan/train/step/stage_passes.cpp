@@ -16,11 +16,11 @@ StagePasses::StagePasses(const StepParts& parts, const StepFeatures& features)
       step_(parts.state),
       features_(features),
       objective_(make_objective(config_)),
+      context_(parts.groups.of(Axis::context)),
       root_gradients_(stream_, accumulator(config_.model.compute_dtype()), features.loss_scaler()),
       data_ranks_(parts.groups.layout().data_ranks()),
       data_rank_(parts.groups.layout().data_rank(parts.groups.rank())) {
-  const Group& context = parts.groups.of(Axis::context);
-  positions_ = context_positions(config_.data.seq_length, context.size(), context.rank());
+  positions_ = context_positions(config_.data.seq_length, context_.size(), context_.rank());
   expect(config_.micro_batches() / data_ranks_);
 }
 
@@ -78,7 +78,7 @@ Tensor StagePasses::forward(int64_t micro_batch, int chunk, Tensor x) {
     pass.y = pass.tape.slot(out.x);
     y = out.x.value();
   } else {
-    objective_->record({pass.tape, model_, *inputs_, micro_batch, root_gradients_.scaled()}, out);
+    objective_->record({pass.tape, model_, *inputs_, micro_batch, root_gradients_.scaled(), &context_}, out);
   }
   report_->add(stream_, micro_batch, chunk, out, pass.tape.losses());
   forward_s_ += forward.seconds();

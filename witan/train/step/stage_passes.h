@@ -70,6 +70,7 @@ class StagePasses : public StageModel {
   const StepState& step_;
   const StepFeatures& features_;
   std::unique_ptr<Objective> objective_;
+  Group& context_;
   LossGradients root_gradients_;
   int data_ranks_, data_rank_;       // a rank's micro-batches are consecutive in the global batch
   int64_t count_ = 0;                // micro-batches of each

@@ -28,9 +28,10 @@ std::vector<Batch> context_part(const std::vector<Batch>& batches, const Group& 
   return parts;
 }
 
-StepInputs::StepInputs(Stream& stream, const std::vector<Batch>& batches, int64_t mtp_modules)
+StepInputs::StepInputs(Stream& stream, const std::vector<Batch>& batches, int64_t mtp_modules, bool counts_sequences)
     : columns_(columns_of(batches.front())),
-      counts_(stream.empty({1 + mtp_modules}, DType::f64, MemoryTag::workspace)) {
+      counts_sequences_(counts_sequences),
+      counts_(stream.empty({1 + mtp_modules + counts_sequences}, DType::f64, MemoryTag::workspace)) {
   places_.resize(static_cast<size_t>(1 + mtp_modules));
   for (const Batch& batch : batches) {
     const Shape shape{batch.sequences, batch.sequence_length}, flat{shape.elements()};
@@ -73,6 +74,11 @@ void StepInputs::upload(Stream& stream, const std::vector<Batch>& batches,
   };
   of_all(batches, places_.front());
   for (size_t module = 0; module < ahead.size(); ++module) of_all(ahead[module], places_[module + 1]);
+  if (counts_sequences_) {
+    double sequences = 0;
+    for (const Batch& batch : batches) sequences += static_cast<double>(batch.loss_sequences);
+    counts.push_back(sequences);
+  }
   for (size_t i = 0; i < batches.size(); ++i) stream.write(sequence_ids_[i], batches[i].sequence_ids.data());
   stream.write(counts_, counts.data());
 }

@@ -18,7 +18,8 @@ std::vector<Batch> context_part(const std::vector<Batch>& batches, const Group& 
 class StepInputs {
  public:
   // Allocates buffers for batches of these sizes and columns, and for the shifted batches of MTP modules.
-  StepInputs(Stream& stream, const std::vector<Batch>& batches, int64_t mtp_modules = 0);
+  // `counts_sequences`: the documents with targets are counted too.
+  StepInputs(Stream& stream, const std::vector<Batch>& batches, int64_t mtp_modules = 0, bool counts_sequences = false);
 
   // Whether these batches fit the buffers.
   bool fits(const std::vector<Batch>& batches) const;
@@ -37,7 +38,9 @@ class StepInputs {
   const Tensor& column(int64_t micro_batch, std::string_view name, int64_t ahead = 0) const;
   // [1] float64: the targets that count in this rank's batches or, once reduced, in all.
   Tensor target_count(int64_t ahead = 0) const { return counts_.narrow(0, ahead, 1); }
-  const Tensor& target_counts() const { return counts_; }  // [1 + MTP modules]: all of them
+  // [1] float64: the documents that have such targets, likewise; only with counts_sequences.
+  Tensor sequence_count() const { return counts_.narrow(0, counts_.elements() - 1, 1); }
+  const Tensor& counts() const { return counts_; }  // all of them
 
  private:
   struct Place {
@@ -52,7 +55,8 @@ class StepInputs {
   std::vector<std::vector<Place>> places_;  // of the model and of each MTP module; by micro-batch
   std::vector<Tensor> sequence_ids_;
   std::vector<ColumnSpec> columns_;
-  Tensor counts_;
+  bool counts_sequences_;
+  Tensor counts_;  // [1 + MTP modules] targets, then documents
 };
 
 }  // namespace witan
