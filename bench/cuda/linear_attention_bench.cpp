@@ -59,9 +59,9 @@ class Bench {
     const Tensor x = normal({B, S, kHeads.channels()}), w = normal({kHeads.channels(), 4}), y = stream_.empty_like(x),
                  dx = stream_.empty_like(x), dw = stream_.empty(w.shape(), DType::f32);
     run("short convolution, forward", bytes_of(x, y), 0,
-        [&] { kernels::short_convolution_forward(stream_, y, x, w, {}, {}); });
+        [&] { kernels::short_convolution_forward(stream_, y, x, {w}, {}); });
     run("short convolution, backward", bytes_of(x, y, dx), 0, [&] {
-      kernels::short_convolution_backward(stream_, {dx, dw}, y, x, w, {}, {});
+      kernels::short_convolution_backward(stream_, {dx, dw}, y, x, {w}, {});
     });
   }
   void norm(int64_t T) {

@@ -110,17 +110,19 @@ std::vector<double> columns(const Tensor& x, int64_t first) {
 TEST_F(GatedDeltaTwins, Convolutions) {
   struct Size {
     int64_t C, taps;
-    bool bias;
+    bool bias, silu = true;
   };
   for (const DType dtype : kDTypes)
-    for (const auto [C, taps, has_bias] :
-         {Size{37, 4, false}, Size{48, 4, false}, Size{48, 4, true}, Size{40, 3, true}}) {
+    for (const auto [C, taps, has_bias, silu] :
+         {Size{37, 4, false}, Size{48, 4, false}, Size{48, 4, true}, Size{48, 4, true, false}, Size{40, 3, true},
+          Size{40, 3, false, false}}) {
       const Pair x = values_of({2, kRowTokens, C + 8}, dtype, "x"), w = values_of({C, taps}, dtype, "w"),
                  dy = values_of({2, kRowTokens, C + 8}, dtype, "dy"), documents = ids(2);
       const Pair bias = has_bias ? values_of({C}, dtype, "bias") : Pair();
       const Pair y = output(x.cpu.shape(), dtype), dx = output(x.cpu.shape(), dtype),
                  dw = output({C, taps}, accumulator(dtype)),
                  dbias = has_bias ? output({C}, accumulator(dtype)) : Pair();
+      const kernels::ConvolutionFilters on_cpu{w.cpu, bias.cpu, silu}, of_gpu{w.gpu, bias.gpu, silu};
       const auto part = [&](const Tensor& of) { return of.narrow(2, 8, C); };
       const auto expect_part = [&](const Pair& of, const char* what) {
         const double allowed = 10 * tolerance(dtype);
@@ -130,12 +132,12 @@ TEST_F(GatedDeltaTwins, Convolutions) {
       const auto backward = [&](bool of_inputs, Write write) {
         const auto input = [&](const Tensor& of) { return of_inputs ? part(of) : Tensor(); };
         kernels::short_convolution_backward(host.stream, {input(dx.cpu), dw.cpu, dbias.cpu, write, write}, part(dy.cpu),
-                                            part(x.cpu), w.cpu, bias.cpu, documents.cpu);
+                                            part(x.cpu), on_cpu, documents.cpu);
         kernels::short_convolution_backward(gpu(), {input(dx.gpu), dw.gpu, dbias.gpu, write, write}, part(dy.gpu),
-                                            part(x.gpu), w.gpu, bias.gpu, documents.gpu);
+                                            part(x.gpu), of_gpu, documents.gpu);
       };
-      kernels::short_convolution_forward(host.stream, part(y.cpu), part(x.cpu), w.cpu, bias.cpu, documents.cpu);
-      kernels::short_convolution_forward(gpu(), part(y.gpu), part(x.gpu), w.gpu, bias.gpu, documents.gpu);
+      kernels::short_convolution_forward(host.stream, part(y.cpu), part(x.cpu), on_cpu, documents.cpu);
+      kernels::short_convolution_forward(gpu(), part(y.gpu), part(x.gpu), of_gpu, documents.gpu);
       expect_part(y, "y");
       for (const Write write : {Write::overwrite, Write::accumulate}) backward(true, write);
       expect_part(dx, "dx");
@@ -146,16 +148,27 @@ TEST_F(GatedDeltaTwins, Convolutions) {
     }
 }
 
+// Columns of a wider matrix, as the gates of a convolution are.
+TEST_F(GatedDeltaTwins, ProductsOfColumns) {
+  for (const DType dtype : kDTypes) {
+    const Pair x = values_of({41, 3 * 19}, dtype, "x"), y = output({41, 19}, dtype);
+    const auto part = [](const Tensor& of, int64_t i) { return of.narrow(1, 19 * i, 19); };
+    kernels::multiply_columns(host.stream, y.cpu, part(x.cpu, 0), part(x.cpu, 2));
+    kernels::multiply_columns(gpu(), y.gpu, part(x.gpu, 0), part(x.gpu, 2));
+    expect_close(y, "y");
+  }
+}
+
 TEST_F(GatedDeltaTwins, ConvolutionsOfSteps) {
   for (const DType dtype : kDTypes)
-    for (const bool has_bias : {false, true}) {
+    for (const auto& [has_bias, silu] : {std::pair{false, true}, {true, true}, {true, false}}) {
       const Pair w = values_of({9, 4}, dtype, "w"), bias = has_bias ? values_of({9}, dtype, "bias") : Pair(),
                  tails = output({3, 3, 9}, dtype);
       for (const auto& runs : std::vector<std::vector<CacheRun>>{{{2, 0, 5}, {0, 0, 1}}, {{0, 1, 1}, {2, 5, 1}}}) {
         const CacheTokens tokens = tokens_of(runs);
         const Pair x = values_of({tokens.rows.elements(), 9}, dtype, "x"), y = output(x.cpu.shape(), dtype);
-        kernels::short_convolution_decode(host.stream, y.cpu, tails.cpu, x.cpu, w.cpu, bias.cpu, tokens);
-        kernels::short_convolution_decode(gpu(), y.gpu, tails.gpu, x.gpu, w.gpu, bias.gpu, on_gpu(tokens));
+        kernels::short_convolution_decode(host.stream, y.cpu, tails.cpu, x.cpu, {w.cpu, bias.cpu, silu}, tokens);
+        kernels::short_convolution_decode(gpu(), y.gpu, tails.gpu, x.gpu, {w.gpu, bias.gpu, silu}, on_gpu(tokens));
         expect_close(y, "y");
       }
     }

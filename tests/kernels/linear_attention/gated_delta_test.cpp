@@ -21,16 +21,17 @@ TEST(ShortConvolution, StepsGiveTheBitsOfTheForward) {
   Rank rank;
   constexpr int64_t S = 9, C = 70;
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
-    for (const bool has_bias : {false, true}) {
-      const Tensor x = rank.normal({1, S, C}, dtype, "x"), w = rank.normal({C, 4}, dtype, "w"),
-                   bias = has_bias ? rank.normal({C}, dtype, "bias") : Tensor();
+    for (const auto& [has_bias, silu] : {std::pair{false, true}, {true, true}, {true, false}}) {
+      const Tensor x = rank.normal({1, S, C}, dtype, "x");
+      const kernels::ConvolutionFilters filters{rank.normal({C, 4}, dtype, "w"),
+                                                has_bias ? rank.normal({C}, dtype, "bias") : Tensor(), silu};
       const Tensor whole = rank.poisoned({1, S, C}, dtype);
-      kernels::short_convolution_forward(rank.stream, whole, x, w, bias, {});
+      kernels::short_convolution_forward(rank.stream, whole, x, filters, {});
       for (const auto& counts : kSteps) {
         const Tensor tails = rank.poisoned({2, 3, C}, dtype), y = rank.poisoned({S, C}, dtype);
         for_steps(rank, counts, [&](int64_t past, int64_t count, const CacheTokens& tokens) {
           kernels::short_convolution_decode(rank.stream, y.narrow(0, past, count), tails,
-                                            x.reshape({S, C}).narrow(0, past, count), w, bias, tokens);
+                                            x.reshape({S, C}).narrow(0, past, count), filters, tokens);
         });
         EXPECT_EQ(values(y), values(whole)) << dtype << ", " << counts.size() << " steps";
       }

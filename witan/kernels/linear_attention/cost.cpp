@@ -21,25 +21,32 @@ double chunk_flops(const DeltaHeads& heads, double states, double of_keys, doubl
 
 }  // namespace
 
-void short_convolution_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
+void short_convolution_forward(Stream& stream, const Tensor& y, const Tensor& x, const ConvolutionFilters& filters,
                                const Tensor& sequence_ids) {
-  const Cost cost{elements_of(x) * (2 * static_cast<double>(w.size(1)) + 4), bytes_of(y, x, w, bias, sequence_ids)};
-  WITAN_LAUNCH(stream, short_convolution_forward, cost, y, x, w, bias, sequence_ids);
+  const Cost cost{elements_of(x) * (2 * static_cast<double>(filters.w.size(1)) + (filters.silu ? 4 : 0)),
+                  bytes_of(y, x, filters.w, filters.bias, sequence_ids)};
+  WITAN_LAUNCH(stream, short_convolution_forward, cost, y, x, filters, sequence_ids);
 }
 
 void short_convolution_backward(Stream& stream, const ConvolutionGradients& to, const Tensor& dy, const Tensor& x,
-                                const Tensor& w, const Tensor& bias, const Tensor& sequence_ids) {
-  const Cost cost{elements_of(x) * (6 * static_cast<double>(w.size(1)) + 6),
-                  bytes_of(to.dx, to.dw, to.dbias, dy, x, w, bias, sequence_ids)};
-  WITAN_LAUNCH(stream, short_convolution_backward, cost, to, dy, x, w, bias, sequence_ids);
+                                const ConvolutionFilters& filters, const Tensor& sequence_ids) {
+  const double per_tap = filters.silu ? 6 : 4;
+  const Cost cost{elements_of(x) * (per_tap * static_cast<double>(filters.w.size(1)) + (filters.silu ? 6 : 0)),
+                  bytes_of(to.dx, to.dw, to.dbias, dy, x, filters.w, filters.bias, sequence_ids)};
+  WITAN_LAUNCH(stream, short_convolution_backward, cost, to, dy, x, filters, sequence_ids);
 }
 
 // A token reads and writes its row's tail.
-void short_convolution_decode(Stream& stream, const Tensor& y, const Tensor& tails, const Tensor& x, const Tensor& w,
-                              const Tensor& bias, const CacheTokens& tokens) {
+void short_convolution_decode(Stream& stream, const Tensor& y, const Tensor& tails, const Tensor& x,
+                              const ConvolutionFilters& filters, const CacheTokens& tokens) {
   const double tail = bytes_of(x) * static_cast<double>(tails.size(1) + 1);
-  const Cost cost{elements_of(x) * (2 * static_cast<double>(w.size(1)) + 4), bytes_of(y, x, w, bias) + tail};
-  WITAN_LAUNCH(stream, short_convolution_decode, cost, y, tails, x, w, bias, tokens);
+  const Cost cost{elements_of(x) * (2 * static_cast<double>(filters.w.size(1)) + (filters.silu ? 4 : 0)),
+                  bytes_of(y, x, filters.w, filters.bias) + tail};
+  WITAN_LAUNCH(stream, short_convolution_decode, cost, y, tails, x, filters, tokens);
+}
+
+void multiply_columns(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b) {
+  WITAN_LAUNCH(stream, multiply_columns, (Cost{elements_of(y), bytes_of(y, a, b)}), y, a, b);
 }
 
 void delta_gates_forward(Stream& stream, const Tensor& g, const Tensor& beta, const Tensor& a, const Tensor& b,

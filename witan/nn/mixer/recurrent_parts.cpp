@@ -17,7 +17,8 @@ Builder unquantised(const Builder& builder) {
 }
 
 Var project_together(Tape& tape, const Var& x, std::initializer_list<Linear*> all, const Randomness& randomness) {
-  if (std::ranges::none_of(all, [](const Linear* of) { return of->multiplies_in_fp8() || of->has_adapters(); })) {
+  if (std::ranges::none_of(
+          all, [](const Linear* of) { return of->multiplies_in_fp8() || of->has_adapters() || of->has_bias(); })) {
     std::vector<Var> weights;
     for (Linear* of : all) weights.push_back(tape.parameter(of->weight()));
     return ops::joined_linear(tape, x, weights);
@@ -45,12 +46,13 @@ Tensor ShortConvolutions::decode(Tape& tape, const Tensor& x, const Tensor& tail
   const Shape rows{x.size(1), x.size(2)};
   int64_t first = 0;
   for (const Part& part : parts_) {
-    const Tensor w = tape.parameter(*part.taps).value(),
-                 bias = part.bias != nullptr ? tape.parameter(*part.bias).value() : Tensor();
-    const auto channels = [&](const Tensor& of) { return of.reshape(rows).narrow(1, first, w.size(0)); };
-    kernels::short_convolution_decode(tape.stream(), channels(y), tails.narrow(2, first, w.size(0)), channels(x), w,
-                                      bias, tokens);
-    first += w.size(0);
+    const kernels::ConvolutionFilters filters{tape.parameter(*part.taps).value(),
+                                              part.bias != nullptr ? tape.parameter(*part.bias).value() : Tensor()};
+    const int64_t count = filters.w.size(0);
+    const auto channels = [&](const Tensor& of) { return of.reshape(rows).narrow(1, first, count); };
+    kernels::short_convolution_decode(tape.stream(), channels(y), tails.narrow(2, first, count), channels(x), filters,
+                                      tokens);
+    first += count;
   }
   return y;
 }

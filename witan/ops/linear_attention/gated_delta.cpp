@@ -83,7 +83,7 @@ Var short_convolution(Tape& tape, const Var& x, const std::vector<Var>& ws, cons
     const Var& w = ws[i];
     const Var bias = biases.empty() ? Var() : biases[i];
     kernels::short_convolution_forward(s, y.narrow(2, first, w.size(0)), x.value().narrow(2, first, w.size(0)),
-                                       w.value(), bias.defined() ? bias.value() : Tensor(), sequence_ids);
+                                       {w.value(), bias.defined() ? bias.value() : Tensor()}, sequence_ids);
     first += w.size(0);
     inputs.push_back(w);
     if (bias.defined()) inputs.push_back(bias);
@@ -98,7 +98,7 @@ Var short_convolution(Tape& tape, const Var& x, const std::vector<Var>& ws, cons
       const auto part = [&](const Tensor& of) { return of.defined() ? of.narrow(2, begin, taps.size(0)) : Tensor(); };
       kernels::ConvolutionGradients to{part(dx), {}};
       const auto run = [&] {
-        kernels::short_convolution_backward(b.stream(), to, part(dy), part(in), taps, b.value(bias), b.value(ids));
+        kernels::short_convolution_backward(b.stream(), to, part(dy), part(in), {taps, b.value(bias)}, b.value(ids));
       };
       write_together(b, {{w, to.dw, to.write_w}, {bias, to.dbias, to.write_bias}}, run);
       begin += taps.size(0);

@@ -19,17 +19,23 @@ template <class T>
 struct ChannelFilters {
   using A = Accumulator<T>;
 
-  ChannelFilters(const Tensor& w, const Tensor& bias, int64_t first, int64_t of)
-      : W(w.size(1)), columns(of), taps(static_cast<size_t>(W * columns)), biases(static_cast<size_t>(columns)) {
+  ChannelFilters(const ConvolutionFilters& all, int64_t first, int64_t of)
+      : W(all.w.size(1)),
+        columns(of),
+        silu(all.silu),
+        taps(static_cast<size_t>(W * columns)),
+        biases(static_cast<size_t>(columns)) {
+    const T* const w = all.w.data<T>();
     for (int64_t c = 0; c < columns; ++c) {
-      for (int64_t j = 0; j < W; ++j) taps[static_cast<size_t>(j * columns + c)] = A(w.data<T>()[(first + c) * W + j]);
-      if (bias.defined()) biases[static_cast<size_t>(c)] = A(bias.data<T>()[first + c]);
+      for (int64_t j = 0; j < W; ++j) taps[static_cast<size_t>(j * columns + c)] = A(w[(first + c) * W + j]);
+      if (all.bias.defined()) biases[static_cast<size_t>(c)] = A(all.bias.data<T>()[first + c]);
     }
   }
   // Of the token `back` positions before the one that is computed.
   const A* tap(int64_t back) const { return taps.data() + (W - 1 - back) * columns; }
 
   int64_t W, columns;
+  bool silu;
   std::vector<A> taps, biases;
 };
 
@@ -44,6 +50,13 @@ template <class T, class A>
 [[gnu::noinline]] void store_silu(T* y, const A* u, int64_t columns) {
 #pragma omp simd
   for (int64_t c = 0; c < columns; ++c) store(y[c], u[c] * fast_sigmoid(u[c]));
+}
+
+template <class T, class A>
+void store_outputs(T* y, const A* u, const ChannelFilters<T>& by) {
+  if (by.silu) return store_silu(y, u, by.columns);
+#pragma omp simd
+  for (int64_t c = 0; c < by.columns; ++c) store(y[c], u[c]);
 }
 
 // Calls body(b, first, columns) for tasks of some channels of each row.
@@ -90,13 +103,7 @@ class ConvolutionBackward {
   void document(int64_t b, int64_t begin, int64_t end) {
     const int64_t row = b * S_;
     du_.resize(static_cast<size_t>((end - begin) * columns_));
-    for (int64_t t = begin; t < end; ++t) {
-      filter(u_.data(), filters_, x_ + row * x_stride_, begin, t, x_stride_);
-      const T* g = dy_ + (row + t) * dy_stride_;
-      A* const to = du_.data() + (t - begin) * columns_;
-#pragma omp simd
-      for (int64_t c = 0; c < columns_; ++c) to[c] = A(g[c]) * rules::Silu<Math>::at(u_[static_cast<size_t>(c)]).slope;
-    }
+    for (int64_t t = begin; t < end; ++t) write_sum(row, begin, t);
     std::ranges::fill(sums_, A(0));
     for (int64_t t = begin; t < end; ++t) add_taps(row, begin, t);
     for (size_t i = 0; i < dw.size(); ++i) dw[i] += sums_[i];
@@ -110,6 +117,18 @@ class ConvolutionBackward {
   }
 
  private:
+  // du of token t
+  void write_sum(int64_t row, int64_t begin, int64_t t) {
+    const T* g = dy_ + (row + t) * dy_stride_;
+    A* const to = du_.data() + (t - begin) * columns_;
+    if (!filters_.silu) {
+      for (int64_t c = 0; c < columns_; ++c) to[c] = A(g[c]);
+      return;
+    }
+    filter(u_.data(), filters_, x_ + row * x_stride_, begin, t, x_stride_);
+#pragma omp simd
+    for (int64_t c = 0; c < columns_; ++c) to[c] = A(g[c]) * rules::Silu<Math>::at(u_[static_cast<size_t>(c)]).slope;
+  }
   void add_taps(int64_t row, int64_t begin, int64_t t) {
     for (int64_t s = std::max(begin, t - W_ + 1); s <= t; ++s)
       add_tap(sums_.data() + (W_ - 1 - (t - s)) * columns_, du_.data() + (t - begin) * columns_,
@@ -139,20 +158,20 @@ class ConvolutionBackward {
 
 }  // namespace
 
-void short_convolution_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
+void short_convolution_forward(Stream& stream, const Tensor& y, const Tensor& x, const ConvolutionFilters& all,
                                const Tensor& sequence_ids) {
   const int64_t B = x.size(0), S = x.size(1), C = x.size(2);
   dispatch_floating(x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     for_channels(stream, B, C, [&](int64_t b, int64_t first, int64_t columns) {
-      const ChannelFilters<T> filters(w, bias, first, columns);
+      const ChannelFilters<T> filters(all, first, columns);
       std::vector<A> u(static_cast<size_t>(columns));
       const T* const in = x.data<T>() + b * S * x.stride(1) + first;
       for (int64_t begin = 0, end = 0; begin < S; begin = end) {
         end = document_end(sequence_ids, b, begin, S);
         for (int64_t t = begin; t < end; ++t) {
           filter(u.data(), filters, in, begin, t, x.stride(1));
-          store_silu(y.data<T>() + (b * S + t) * y.stride(1) + first, u.data(), columns);
+          store_outputs(y.data<T>() + (b * S + t) * y.stride(1) + first, u.data(), filters);
         }
       }
     });
@@ -178,11 +197,11 @@ void write_sums(const Tensor& to, Write write, const std::vector<A>& sums, int64
 }  // namespace
 
 void short_convolution_backward(Stream& stream, const ConvolutionGradients& to, const Tensor& dy, const Tensor& x,
-                                const Tensor& w, const Tensor& bias, const Tensor& sequence_ids) {
+                                const ConvolutionFilters& all, const Tensor& sequence_ids) {
   const int64_t B = x.size(0), S = x.size(1), C = x.size(2);
   dispatch_floating(x.dtype(), [&]<class T>() {
     for_channels(stream, 1, C, [&](int64_t, int64_t first, int64_t columns) {
-      const ChannelFilters<T> filters(w, bias, first, columns);
+      const ChannelFilters<T> filters(all, first, columns);
       ConvolutionBackward<T> channels(to.dx, dy, x, filters, first);
       for (int64_t b = 0; b < B; ++b)
         for (int64_t begin = 0, end = 0; begin < S; begin = end) {
@@ -195,14 +214,14 @@ void short_convolution_backward(Stream& stream, const ConvolutionGradients& to, 
   });
 }
 
-void short_convolution_decode(Stream& stream, const Tensor& y, const Tensor& tails, const Tensor& x, const Tensor& w,
-                              const Tensor& bias, const CacheTokens& tokens) {
-  const int64_t C = x.size(1), slots = w.size(1) - 1;
+void short_convolution_decode(Stream& stream, const Tensor& y, const Tensor& tails, const Tensor& x,
+                              const ConvolutionFilters& all, const CacheTokens& tokens) {
+  const int64_t C = x.size(1), slots = all.w.size(1) - 1;
   assert(tails.size(1) == slots);
   dispatch_floating(x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     for_channels(stream, 1, C, [&](int64_t, int64_t first, int64_t columns) {
-      const ChannelFilters<T> filters(w, bias, first, columns);
+      const ChannelFilters<T> filters(all, first, columns);
       std::vector<A> u(static_cast<size_t>(columns));
       int64_t token = 0;
       for (const CacheRun& run : tokens.runs) {
@@ -212,10 +231,22 @@ void short_convolution_decode(Stream& stream, const Tensor& y, const Tensor& tai
           std::ranges::copy(filters.biases, u.data());
           for (int64_t s = std::max<int64_t>(0, p - slots); s <= p; ++s)
             add_tap(u.data(), filters.tap(p - s), s == p ? in : tail + s % slots * tails.stride(1), columns);
-          store_silu(y.data<T>() + token * y.stride(0) + first, u.data(), columns);
+          store_outputs(y.data<T>() + token * y.stride(0) + first, u.data(), filters);
           std::copy_n(in, columns, tail + p % slots * tails.stride(1));
         }
       }
+    });
+  });
+}
+
+void multiply_columns(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b) {
+  dispatch_floating(y.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    for_rows(stream, y, [&, C = y.size(1)](int64_t t) {
+      const T *left = a.data<T>() + t * a.stride(0), *right = b.data<T>() + t * b.stride(0);
+      T* const out = y.data<T>() + t * y.stride(0);
+#pragma omp simd
+      for (int64_t c = 0; c < C; ++c) store(out[c], A(left[c]) * A(right[c]));
     });
   });
 }

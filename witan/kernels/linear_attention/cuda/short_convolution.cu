@@ -23,6 +23,7 @@ template <class T>
 struct Filter {
   Tokens<T> x;
   const T *w, *bias;  // bias: null for 0
+  bool silu;
   const int32_t* ids;
   int64_t S, W;
 
@@ -45,7 +46,7 @@ struct ConvolutionBiasTerm {
   Tokens<T> dy;
   __device__ Acc<T> operator()(int64_t at, int64_t c) const {
     const int64_t row = at / filter.S * filter.S;
-    return convert<Acc<T>>(dy(at, c)) * Silu::at(filter.value(row, at - row, c)).slope;
+    return convert<Acc<T>>(dy(at, c)) * activated(filter.value(row, at - row, c), filter.silu).slope;
   }
 };
 
@@ -58,7 +59,7 @@ struct TapTerm {
     const int64_t c = column / filter.W, j = column % filter.W, row = at / filter.S * filter.S, t = at - row;
     const int64_t s = t - filter.W + 1 + j;
     if (s < 0 || run_begin(filter.ids_of(row), t, s) > s) return 0;
-    const Acc<T> du = convert<Acc<T>>(dy(at, c)) * Silu::at(filter.value(row, t, c)).slope;
+    const Acc<T> du = convert<Acc<T>>(dy(at, c)) * activated(filter.value(row, t, c), filter.silu).slope;
     return du * convert<Acc<T>>(filter.x(row + s, c));
   }
 };
@@ -69,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= tokens * C) return;
   const int64_t at = i / C, c = i % C, row = at / filter.S * filter.S;
-  y(at, c) = convert<T>(Silu::at(filter.value(row, at - row, c)).value);
+  y(at, c) = convert<T>(activated(filter.value(row, at - row, c), filter.silu).value);
 }
 
 template <class T>
@@ -81,7 +82,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t end = run_end(filter.ids_of(row), s, s + W < filter.S ? s + W : filter.S);
   Acc<T> sum = 0;
   for (int64_t t = s; t < end; ++t) {
-    const Acc<T> du = convert<Acc<T>>(dy(row + t, c)) * Silu::at(filter.value(row, t, c)).slope;
+    const Acc<T> du = convert<Acc<T>>(dy(row + t, c)) * activated(filter.value(row, t, c), filter.silu).slope;
     sum += convert<Acc<T>>(filter.w[c * W + W - 1 - (t - s)]) * du;
   }
   dx(at, c) = convert<T>(sum);
@@ -111,7 +112,7 @@ __global__ void __launch_bounds__(kThreads)
     const T in = here ? x(t - back, c) : tails.slot(t, p - back, W - 1, c);
     u += convert<Acc<T>>(filter.w[c * W + W - 1 - back]) * convert<Acc<T>>(in);
   }
-  y(t, c) = convert<T>(Silu::at(u).value);
+  y(t, c) = convert<T>(activated(u, filter.silu).value);
 }
 
 // The last W - 1 tokens of each run are kept.
@@ -125,13 +126,22 @@ __global__ void __launch_bounds__(kThreads)
   tails.slot(t, tails.positions[t], slots, c) = x(t, c);
 }
 
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    multiply_columns_kernel(Tokens<T> y, Tokens<const T> a, Tokens<const T> b, int64_t elements, int64_t C) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= elements) return;
+  const int64_t t = i / C, c = i % C;
+  y(t, c) = convert<T>(convert<Acc<T>>(a(t, c)) * convert<Acc<T>>(b(t, c)));
+}
+
 unsigned blocks_of(int64_t elements) {
   return static_cast<unsigned>((elements + kThreads - 1) / kThreads);
 }
 
 template <class T>
-Filter<T> filter_of(const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& ids) {
-  return {tokens_of<T>(x), ptr<T>(w), ptr<T>(bias), ptr<int32_t>(ids), x.size(1), w.size(1)};
+Filter<T> filter_of(const Tensor& x, const ConvolutionFilters& of, const Tensor& ids) {
+  return {tokens_of<T>(x), ptr<T>(of.w), ptr<T>(of.bias), of.silu, ptr<int32_t>(ids), x.size(1), of.w.size(1)};
 }
 
 template <class T>
@@ -150,10 +160,17 @@ bool moves_in_packs(const Tensor& w, std::initializer_list<const Tensor*> all) {
 
 // With strips of `strip` tokens.
 template <class T>
-PackConvolution<T> pack_convolution(const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& ids,
-                                    int64_t strip) {
+PackConvolution<T> pack_convolution(const Tensor& x, const ConvolutionFilters& of, const Tensor& ids, int64_t strip) {
   const int64_t tokens = x.size(0) * x.size(1);
-  return {pack_rows<const T>(x), ptr<T>(w), ptr<T>(bias), ptr<int32_t>(ids), tokens, x.size(1), x.size(2), strip};
+  return {pack_rows<const T>(x),
+          ptr<T>(of.w),
+          ptr<T>(of.bias),
+          of.silu,
+          ptr<int32_t>(ids),
+          tokens,
+          x.size(1),
+          x.size(2),
+          strip};
 }
 
 template <class T>
@@ -165,11 +182,11 @@ dim3 pack_grid(const PackConvolution<T>& of) {
 
 template <class T>
 void backward_of_packs(Stream& stream, const ConvolutionGradients& to, const Tensor& dy, const Tensor& x,
-                       const Tensor& w, const Tensor& bias, const Tensor& ids) {
+                       const ConvolutionFilters& filters, const Tensor& ids) {
   constexpr int64_t kLeastStrip = 32, kMostStrips = 256;
   const int64_t tokens = x.size(0) * x.size(1);
   const PackConvolution<T> in =
-      pack_convolution<T>(x, w, bias, ids, std::max(kLeastStrip, (tokens + kMostStrips - 1) / kMostStrips));
+      pack_convolution<T>(x, filters, ids, std::max(kLeastStrip, (tokens + kMostStrips - 1) / kMostStrips));
   const dim3 grid = pack_grid(in);
   const auto run = [&](Acc<T>* partials) {
     short_convolution_pack_backward_kernel<T>
@@ -183,28 +200,28 @@ void backward_of_packs(Stream& stream, const ConvolutionGradients& to, const Ten
 
 }  // namespace
 
-void short_convolution_forward(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
+void short_convolution_forward(Stream& stream, const Tensor& y, const Tensor& x, const ConvolutionFilters& filters,
                                const Tensor& sequence_ids) {
   if (x.elements() == 0) return;
   dispatch_device(x.dtype(), [&]<class T>() {
-    if (moves_in_packs<T>(w, {&x, &y})) {
+    if (moves_in_packs<T>(filters.w, {&x, &y})) {
       constexpr int64_t kStrip = 32;
-      const PackConvolution<T> in = pack_convolution<T>(x, w, bias, sequence_ids, kStrip);
+      const PackConvolution<T> in = pack_convolution<T>(x, filters, sequence_ids, kStrip);
       short_convolution_pack_forward_kernel<T><<<pack_grid(in), kPackThreads, 0, native(stream)>>>(pack_rows<T>(y), in);
       return;
     }
     short_convolution_forward_kernel<T><<<blocks_of(x.elements()), kThreads, 0, native(stream)>>>(
-        tokens_of<T>(y), filter_of<T>(x, w, bias, sequence_ids), x.size(0) * x.size(1), x.size(2));
+        tokens_of<T>(y), filter_of<T>(x, filters, sequence_ids), x.size(0) * x.size(1), x.size(2));
   });
 }
 
 void short_convolution_backward(Stream& stream, const ConvolutionGradients& to, const Tensor& dy, const Tensor& x,
-                                const Tensor& w, const Tensor& bias, const Tensor& sequence_ids) {
+                                const ConvolutionFilters& filters, const Tensor& sequence_ids) {
   const int64_t tokens = x.size(0) * x.size(1);
   dispatch_device(x.dtype(), [&]<class T>() {
-    const Filter<T> filter = filter_of<T>(x, w, bias, sequence_ids);
-    if (tokens > 0 && moves_in_packs<T>(w, {&x, &to.dx, &dy})) {
-      backward_of_packs<T>(stream, to, dy, x, w, bias, sequence_ids);
+    const Filter<T> filter = filter_of<T>(x, filters, sequence_ids);
+    if (tokens > 0 && moves_in_packs<T>(filters.w, {&x, &to.dx, &dy})) {
+      backward_of_packs<T>(stream, to, dy, x, filters, sequence_ids);
     } else {
       if (to.dx.defined() && tokens > 0)
         short_convolution_input_kernel<T><<<blocks_of(x.elements()), kThreads, 0, native(stream)>>>(
@@ -216,17 +233,27 @@ void short_convolution_backward(Stream& stream, const ConvolutionGradients& to, 
   });
 }
 
-void short_convolution_decode(Stream& stream, const Tensor& y, const Tensor& tails, const Tensor& x, const Tensor& w,
-                              const Tensor& bias, const CacheTokens& tokens) {
+void short_convolution_decode(Stream& stream, const Tensor& y, const Tensor& tails, const Tensor& x,
+                              const ConvolutionFilters& filters, const CacheTokens& tokens) {
   if (x.elements() == 0) return;
   dispatch_device(x.dtype(), [&]<class T>() {
     const Tails<T> to{ptr<T>(tails), tails.stride(0), tails.stride(1), ptr<int32_t>(tokens.rows),
                       ptr<int32_t>(tokens.positions)};
     const unsigned blocks = blocks_of(x.elements());
-    const Filter<T> filter{tokens_of<T>(x), ptr<T>(w), ptr<T>(bias), nullptr, x.size(0), w.size(1)};
+    const int64_t taps = filters.w.size(1);
+    const Filter<T> filter{
+        tokens_of<T>(x), ptr<T>(filters.w), ptr<T>(filters.bias), filters.silu, nullptr, x.size(0), taps};
     short_convolution_decode_kernel<T>
         <<<blocks, kThreads, 0, native(stream)>>>(tokens_of<T>(y), to, filter, x.size(0), x.size(1));
-    keep_tails_kernel<T><<<blocks, kThreads, 0, native(stream)>>>(to, filter.x, x.size(0), x.size(1), w.size(1) - 1);
+    keep_tails_kernel<T><<<blocks, kThreads, 0, native(stream)>>>(to, filter.x, x.size(0), x.size(1), taps - 1);
+  });
+}
+
+void multiply_columns(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b) {
+  if (y.elements() == 0) return;
+  dispatch_device(y.dtype(), [&]<class T>() {
+    multiply_columns_kernel<T><<<blocks_of(y.elements()), kThreads, 0, native(stream)>>>(
+        tokens_of<T>(y), tokens_of<const T>(a), tokens_of<const T>(b), y.elements(), y.size(1));
   });
 }
 

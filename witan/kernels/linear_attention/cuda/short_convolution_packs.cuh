@@ -23,9 +23,16 @@ struct PackConvolution {
   PackRows<const T> x;
   const T* w;          // [C, 4]
   const T* bias;       // [C], or null: 0
+  bool silu;           // whether the activation follows
   const int32_t* ids;  // of all rows' tokens; null: each row is one document
   int64_t tokens, S, C, strip;
 };
+
+// The activation of a sum u, or u itself, with its slope.
+template <class A>
+__device__ __forceinline__ ValueAndSlope<A> activated(A u, bool silu) {
+  return silu ? Silu::at(u) : ValueAndSlope<A>{u, A(1)};
+}
 
 // The taps of a pack's channels, and what they see of the tokens up to the current one.
 template <class T>
@@ -102,7 +109,7 @@ __global__ void __launch_bounds__(kPackThreads)
     window.advance(t);
     Pack<T, N> out;
 #pragma unroll
-    for (int n = 0; n < N; ++n) out.at[n] = convert<T>(Silu::at(window.sum(n)).value);
+    for (int n = 0; n < N; ++n) out.at[n] = convert<T>(activated(window.sum(n), in.silu).value);
     store_pack(y.at + t * y.stride + c, out);
   }
 }
@@ -136,7 +143,7 @@ __global__ void __launch_bounds__(kPackThreads)
     }
 #pragma unroll
     for (int n = 0; n < N; ++n) {
-      const A now = convert<A>(gradient.at[n]) * Silu::at(window.sum(n)).slope;
+      const A now = convert<A>(gradient.at[n]) * activated(window.sum(n), in.silu).slope;
       du[n][kPackTaps - 1] = now;
 #pragma unroll
       for (int j = 0; j < kPackTaps; ++j)
