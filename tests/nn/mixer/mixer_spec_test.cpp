@@ -51,6 +51,14 @@ Mamba2Spec mamba2(bool conv_bias) {
   return spec;
 }
 
+ShortConvolutionSpec short_convolution(bool bias) {
+  ShortConvolutionSpec spec;
+  spec.channels = kWidth;
+  spec.conv_kernel_dim = 3;
+  spec.bias = bias;
+  return spec;
+}
+
 struct Named {
   const char* name;
   MixerSpec spec;
@@ -86,6 +94,8 @@ std::vector<Named> kinds() {
           {"gated delta", gated_delta()},
           {"Mamba-2", mamba2(true)},
           {"Mamba-2 without biases", mamba2(false)},
+          {"short convolution", short_convolution(false)},
+          {"short convolution with biases", short_convolution(true)},
           {"none", NoMixer()},
           {"a kind of a program's own", CustomMixer{std::make_shared<testing::RunningMeanKind>(10)}}};
 }
@@ -160,6 +170,7 @@ TEST(MixerSpec, KindsDescribeThemselves) {
   EXPECT_EQ(text(make_latent), "full latent attention");
   EXPECT_EQ(mixer_kind(gated_delta()).describe(), "Gated DeltaNet");
   EXPECT_EQ(mixer_kind(mamba2(true)).describe(), "Mamba-2");
+  EXPECT_EQ(mixer_kind(short_convolution(false)).describe(), "short convolution");
   EXPECT_EQ(mixer_kind(NoMixer()).describe(), "no attention");
 }
 

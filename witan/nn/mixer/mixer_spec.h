@@ -8,6 +8,7 @@
 #include "witan/nn/gated_delta/gated_delta_spec.h"
 #include "witan/nn/mamba2/mamba2_spec.h"
 #include "witan/nn/mixer/mixer_kind.h"
+#include "witan/nn/short_convolution/short_convolution_spec.h"
 
 namespace witan {
 
@@ -33,7 +34,8 @@ struct CustomMixer {
   std::shared_ptr<const MixerKind> kind;  // never null
 };
 
-using MixerSpec = std::variant<MultiHeadSpec, LatentSpec, GatedDeltaSpec, Mamba2Spec, NoMixer, CustomMixer>;
+using MixerSpec =
+    std::variant<MultiHeadSpec, LatentSpec, GatedDeltaSpec, Mamba2Spec, ShortConvolutionSpec, NoMixer, CustomMixer>;
 
 const MixerKind& mixer_kind(const MixerSpec& spec);
 

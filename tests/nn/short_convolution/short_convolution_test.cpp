@@ -1,0 +1,110 @@
+// A layer of short convolutions gives what layers ask of any mixer: gradients, documents that do not see each other,
+// generation step by step, and a state that is copied and counted.
+#include "witan/nn/short_convolution/short_convolution.h"
+
+#include <array>
+
+#include "nn/mixer/recurrent_support.h"
+#include "support/gradcheck.h"
+#include "support/module.h"
+#include "witan/comm/threads/threads.h"
+
+namespace witan {
+namespace {
+
+using testing::attention_builder;
+using testing::Rank;
+using testing::values;
+
+constexpr int64_t kChannels = 12;
+
+ShortConvolutionSpec convolution_of_three(bool bias = true) {
+  ShortConvolutionSpec spec;
+  spec.channels = kChannels;
+  spec.conv_kernel_dim = 3;
+  spec.bias = bias;
+  return spec;
+}
+
+std::unique_ptr<TokenMixer> make_convolution(Rank& rank, DType dtype = DType::f64, bool bias = true) {
+  return convolution_of_three(bias).make(attention_builder(rank, dtype), {.width = kChannels}, {});
+}
+
+TEST(ShortConvolutionMixer, GradientsMatchDifferences) {
+  Rank rank;
+  const auto layer = make_convolution(rank);
+  testing::bind_gradients(rank.stream, *layer);
+  const Positions where = testing::packed_documents(rank, {3, 1, 4});
+  testing::gradcheck(
+      rank, "short convolution",
+      [&](Tape& tape, const std::vector<Var>& in) { return std::vector{layer->forward(tape, in[0], where)}; },
+      {rank.normal({1, 8, kChannels}, DType::f64, "x")});
+}
+
+TEST(ShortConvolutionMixer, GradientsOfParametersMatchDifferences) {
+  Rank rank;
+  for (const bool bias : {true, false})
+    testing::expect_parameter_gradients_match_differences(rank, *make_convolution(rank, DType::f64, bias), kChannels);
+}
+
+TEST(ShortConvolutionMixer, PackingChangesNoBitOfADocument) {
+  Rank rank;
+  for (const DType dtype : {DType::f32, DType::bf16})
+    testing::expect_packing_changes_no_bit(rank, *make_convolution(rank, dtype), kChannels, dtype);
+}
+
+TEST(ShortConvolutionMixer, DecodingEqualsTheFullForward) {
+  Rank rank;
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    const auto layer = make_convolution(rank, dtype);
+    testing::expect_decoding_equals_forward(rank, *layer, rank.normal({2, 12, kChannels}, dtype, "x"),
+                                            dtype == DType::f64   ? 1e-12
+                                            : dtype == DType::f32 ? 1e-5
+                                                                  : 1e-2);
+  }
+}
+
+TEST(ShortConvolutionMixer, RowsAreCopiedAndBeginAnew) {
+  Rank rank;
+  testing::expect_rows_are_copied_and_restarted(rank, *make_convolution(rank), kChannels,
+                                                convolution_of_three().state_bytes({3, 9}, DType::f64).of_row());
+}
+
+// Two ranks divide channels: outputs and gradients are those of one rank.
+TEST(ShortConvolutionMixer, TensorRanksDivideTheChannels) {
+  struct Found {
+    std::vector<double> y, dx;
+  };
+  const auto run = [&](Rank& rank, const Builder& builder) {
+    const auto layer = convolution_of_three().make(builder, {.width = kChannels}, {});
+    testing::bind_gradients(rank.stream, *layer);
+    Tape tape(rank.stream);
+    const Var x = tape.input(rank.normal({1, 8, kChannels}, DType::f64, "x"));
+    const Var y = layer->forward(tape, x, testing::packed_documents(rank, {3, 1, 4}));
+    tape.backward({{y, rank.normal({1, 8, kChannels}, DType::f64, "dy")}});
+    return Found{values(y.value()), values(tape.gradient(x))};
+  };
+  Rank alone;
+  const Found one = run(alone, attention_builder(alone, DType::f64));
+  std::array<Found, 2> parts;
+  ThreadWorld world(2);
+  world.run([&](int number) {
+    Rank rank(1);
+    const auto group = world.group(number, {0, 1}, "tensor");
+    Builder builder = attention_builder(rank, DType::f64);
+    builder.tensor.emplace(TensorAxis{*group});
+    parts[static_cast<size_t>(number)] = run(rank, builder);
+  });
+  for (const Found& part : parts) {
+    EXPECT_TRUE(testing::close(part.y, one.y, 1e-12, 1e-12));
+    EXPECT_TRUE(testing::close(part.dx, one.dx, 1e-12, 1e-12));
+  }
+}
+
+TEST(ShortConvolutionMixer, RanksThatDivideSequencesAreRefused) {
+  EXPECT_EQ(convolution_of_three().context_refusal(ContextExchange::automatic, 1, 1), "");
+  EXPECT_NE(convolution_of_three().context_refusal(ContextExchange::automatic, 1, 2), "");
+}
+
+}  // namespace
+}  // namespace witan
