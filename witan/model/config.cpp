@@ -25,7 +25,7 @@ std::vector<MixerSpec> mixers_of_layers(const ModelConfig& model) {
   std::vector<MixerSpec> all = model.attention.layers(model.hidden_size, model.num_layers);
   const std::vector<bool> linear = model.linear_attention.layers(model.num_layers);
   for (size_t layer = 0; layer < linear.size(); ++layer)
-    if (linear[layer]) all[layer] = model.linear_attention.spec();
+    if (linear[layer]) all[layer] = model.linear_attention.spec(model.hidden_size);
   if (model.has_sparse_attention()) model.sparse_attention.apply(all);
   const std::vector<HybridLayer> hybrid = model.mamba.layers(model.num_layers);
   for (size_t layer = 0; layer < hybrid.size(); ++layer) {

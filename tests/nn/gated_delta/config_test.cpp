@@ -29,10 +29,27 @@ TEST(LinearAttentionConfig, SpecsHaveTheKeysSizes) {
   config.linear_key_head_dim = 5;
   config.linear_value_head_dim = 7;
   config.linear_conv_kernel_dim = 3;
+  config.linear_allow_neg_eigval = true;
+  config.linear_norm_epsilon = 0.25;
   config.validate(4);
-  const GatedDeltaSpec spec = config.spec();
+  const auto spec = std::get<GatedDeltaSpec>(config.spec(24));
   EXPECT_EQ(spec.heads().channels(), 2 * 2 * 5 + 6 * 7);
   EXPECT_EQ(spec.conv_kernel_dim, 3);
+  EXPECT_TRUE(spec.negative_eigenvalues);
+  EXPECT_EQ(spec.norm_epsilon, 0.25);
+}
+
+TEST(LinearAttentionConfig, ShortConvolutionsAreAsWideAsTheModel) {
+  LinearAttentionConfig config = with("[1,0]");
+  config.experimental_attention_variant = "short_convolution";
+  config.linear_conv_kernel_dim = 3;
+  config.linear_conv_bias = true;
+  config.linear_num_key_heads = 5;  // has no effect
+  config.validate(2);
+  const auto spec = std::get<ShortConvolutionSpec>(config.spec(24));
+  EXPECT_EQ(spec.channels, 24);
+  EXPECT_EQ(spec.conv_kernel_dim, 3);
+  EXPECT_TRUE(spec.bias);
 }
 
 TEST(LinearAttentionConfig, ContradictionsAreRefused) {
@@ -42,8 +59,9 @@ TEST(LinearAttentionConfig, ContradictionsAreRefused) {
   LinearAttentionConfig alone;
   alone.linear_attention_freq = "4";
   EXPECT_EQ(refusal(alone),
-            "linear_attention_freq = 4 chooses layers of linear attention, which experimental_attention_variant = none "
-            "does not have: set it to gated_delta_net, or linear_attention_freq to none");
+            "linear_attention_freq = 4 chooses layers of linear attention or short convolutions, which "
+            "experimental_attention_variant = none does not have: set it to gated_delta_net or short_convolution, or "
+            "linear_attention_freq to none");
   EXPECT_EQ(refusal(with("none")),
             "experimental_attention_variant = gated_delta_net needs linear_attention_freq, which says in which layers "
             "it is, as 4 for all but every fourth");

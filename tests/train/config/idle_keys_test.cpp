@@ -59,8 +59,15 @@ std::vector<Case> cases() {
   add({"gelu_tanh"}, {}, {"swiglu = false"}, "; here swiglu = true");
   add({"ffn_hidden_size"}, {"moe_ffn_hidden_size = 64"},
       {"moe_ffn_hidden_size = 64", "moe_layer_freq = '[0,1,1,1]'", "num_layers = 4"}, "dense layers");
-  add({"linear_conv_kernel_dim", "linear_key_head_dim", "linear_value_head_dim", "linear_num_key_heads",
-       "linear_num_value_heads"},
+  add({"linear_conv_kernel_dim"}, {},
+      {"experimental_attention_variant = 'short_convolution'", "linear_attention_freq = '2'"},
+      "experimental_attention_variant = gated_delta_net or short_convolution; here experimental_attention_variant = "
+      "none");
+  add({"linear_conv_bias"}, {"experimental_attention_variant = 'gated_delta_net'", "linear_attention_freq = '2'"},
+      {"experimental_attention_variant = 'short_convolution'", "linear_attention_freq = '2'"},
+      "experimental_attention_variant = short_convolution; here experimental_attention_variant = gated_delta_net");
+  add({"linear_key_head_dim", "linear_value_head_dim", "linear_num_key_heads", "linear_num_value_heads",
+       "linear_allow_neg_eigval", "linear_norm_epsilon"},
       {}, {"experimental_attention_variant = 'gated_delta_net'", "linear_attention_freq = '2'"},
       "experimental_attention_variant = gated_delta_net; here experimental_attention_variant = none");
   add({"mamba_num_heads", "mamba_head_dim", "mamba_state_dim", "mamba_num_groups", "mamba_conv_kernel_dim",

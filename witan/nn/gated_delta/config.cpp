@@ -16,16 +16,19 @@ constexpr const char* kWithout = "none";
 Fields LinearAttentionConfig::fields() {
   return {
       Field{"experimental_attention_variant", &experimental_attention_variant,
-            "Mixer of the layers that linear_attention_freq chooses: Gated DeltaNet, as in Qwen3-Next and Qwen3.5; or "
-            "DeepSeek Sparse Attention in all layers (dsa), as in DeepSeek-V3.2 and GLM-5"}
-          .one_of({kWithout, "gated_delta_net", "dsa"}),
+            "Mixer of the layers that linear_attention_freq chooses: Gated DeltaNet, as in Qwen3-Next and Qwen3.5, or "
+            "convolutions of a few tokens between gates, as in LFM2; or DeepSeek Sparse Attention in all layers (dsa), "
+            "as "
+            "in DeepSeek-V3.2 and GLM-5"}
+          .one_of({kWithout, "gated_delta_net", "short_convolution", "dsa"}),
       Field{
           "linear_attention_freq", &linear_attention_freq,
           "Layers with the experimental_attention_variant: all but every N-th layer, or a list, 1 for a layer with it "
           "and 0 for attention, as in ([1]*3+[0])*2"},
       Field{"linear_conv_kernel_dim", &linear_conv_kernel_dim,
-            "Linear attention: taps of the causal convolution of queries, keys and values"}
+            "Taps of the causal convolution of queries, keys and values, or of short_convolution"}
           .between(2, 64),
+      Field{"linear_conv_bias", &linear_conv_bias, "Give short_convolution's projections and its convolution biases"},
       Field{"linear_key_head_dim", &linear_key_head_dim, "Linear attention: channels of each query and key head"}
           .between(1, 256),
       Field{"linear_value_head_dim", &linear_value_head_dim, "Linear attention: channels of each value head"}.between(
@@ -35,6 +38,11 @@ Fields LinearAttentionConfig::fields() {
       Field{"linear_num_value_heads", &linear_num_value_heads,
             "Linear attention: heads of values; a multiple of linear_num_key_heads"}
           .between(1, 1 << 16),
+      Field{"linear_allow_neg_eigval", &linear_allow_neg_eigval,
+            "Linear attention: writing strengths up to 2, so that states may flip signs, instead of up to 1"},
+      Field{"linear_norm_epsilon", &linear_norm_epsilon,
+            "Linear attention: epsilon of the norm of outputs; 0: norm_epsilon"}
+          .at_least(0),
   };
 }
 
@@ -49,8 +57,10 @@ void LinearAttentionConfig::validate(int64_t num_layers) const {
   if (!any()) {
     require<ConfigError>(
         linear_attention_freq == kWithout, "linear_attention_freq = ", linear_attention_freq,
-        " chooses layers of linear attention, which experimental_attention_variant = ", experimental_attention_variant,
-        " does not have: set it to gated_delta_net, or linear_attention_freq to none");
+        " chooses layers of linear attention or short convolutions, which "
+        "experimental_attention_variant = ",
+        experimental_attention_variant,
+        " does not have: set it to gated_delta_net or short_convolution, or linear_attention_freq to none");
     return;
   }
   require<ConfigError>(linear_attention_freq != kWithout,
@@ -60,18 +70,27 @@ void LinearAttentionConfig::validate(int64_t num_layers) const {
   require<ConfigError>(
       std::ranges::find(chosen, true) != chosen.end(), "linear_attention_freq = ", linear_attention_freq,
       " leaves no layer for experimental_attention_variant = ", experimental_attention_variant, "; set both to none");
-  require<ConfigError>(linear_num_value_heads % linear_num_key_heads == 0,
+  require<ConfigError>(!delta() || linear_num_value_heads % linear_num_key_heads == 0,
                        "linear_num_key_heads = ", linear_num_key_heads,
                        " does not divide linear_num_value_heads = ", linear_num_value_heads);
 }
 
-GatedDeltaSpec LinearAttentionConfig::spec() const {
+MixerSpec LinearAttentionConfig::spec(int64_t hidden_size) const {
+  if (!delta()) {
+    ShortConvolutionSpec convolution;
+    convolution.channels = hidden_size;
+    convolution.conv_kernel_dim = linear_conv_kernel_dim;
+    convolution.bias = linear_conv_bias;
+    return convolution;
+  }
   GatedDeltaSpec spec;
   spec.num_key_heads = linear_num_key_heads;
   spec.num_value_heads = linear_num_value_heads;
   spec.key_head_dim = linear_key_head_dim;
   spec.value_head_dim = linear_value_head_dim;
   spec.conv_kernel_dim = linear_conv_kernel_dim;
+  spec.negative_eigenvalues = linear_allow_neg_eigval;
+  spec.norm_epsilon = linear_norm_epsilon;
   return spec;
 }
 

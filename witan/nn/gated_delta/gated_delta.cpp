@@ -1,7 +1,7 @@
 #include "witan/nn/gated_delta/gated_delta.h"
 
 #include "witan/nn/mixer/step_runs.h"
-#include "witan/ops/linear_attention/gated_delta.h"
+#include "witan/ops/pointwise/elementwise.h"
 #include "witan/ops/shape/shape.h"
 
 namespace witan {
@@ -45,7 +45,8 @@ GatedDelta::GatedDelta(const Builder& builder, const GatedDeltaSpec& spec, const
       heads_{builder.share(spec.num_key_heads), builder.share(spec.num_value_heads), spec.key_head_dim,
              spec.value_head_dim},
       taps_(spec.conv_kernel_dim),
-      epsilon_(model.norm.norm_epsilon),
+      strongest_(spec.negative_eigenvalues ? 2 : 1),
+      epsilon_(spec.norm_epsilon > 0 ? spec.norm_epsilon : model.norm.norm_epsilon),
       projections_(builder.side_by_side({heads_.channels(), model.width})),
       q_proj_((builder / "q_proj").at(projections_, 0, heads_.key_channels()), model.width, spec.heads().key_channels(),
               builder.init_std, Bias::none, Divided::out()),
@@ -82,6 +83,14 @@ Var GatedDelta::project(Tape& tape, const Var& x, const Randomness& randomness) 
   return project_together(tape, x, {&q_proj_, &k_proj_, &v_proj_}, randomness);
 }
 
+ops::DeltaGates GatedDelta::gates(Tape& tape, const Var& x, const Randomness& randomness) {
+  ops::DeltaGates gates =
+      ops::delta_gates(tape, a_proj_.forward(tape, x, randomness), b_proj_.forward(tape, x, randomness),
+                       tape.parameter(*A_log_), tape.parameter(*dt_bias_));
+  if (strongest_ != 1) gates.beta = ops::scale(tape, gates.beta, strongest_);
+  return gates;
+}
+
 Var GatedDelta::output(Tape& tape, const Var& x, const Var& o, const Randomness& randomness) {
   const Shape of_heads{o.size(0), o.size(1), heads_.values, heads_.value_dim};
   const Var z = ops::reshape(tape, z_proj_.forward(tape, x, randomness), of_heads);
@@ -95,10 +104,8 @@ Var GatedDelta::forward(Tape& tape, const Var& x, const Positions& where, const 
   const Var tokens = axis_ ? to_sharded_layer(tape, x, *axis_) : x;  // [B, S, D]
   const Tensor ids = where.hints.one_sequence_per_row ? Tensor() : where.sequence_ids;
   const Var qkv = convolutions_.forward(tape, project(tape, tokens, randomness), ids);
-  const ops::DeltaGates gates =
-      ops::delta_gates(tape, a_proj_.forward(tape, tokens, randomness), b_proj_.forward(tape, tokens, randomness),
-                       tape.parameter(*A_log_), tape.parameter(*dt_bias_));
-  return output(tape, tokens, ops::gated_delta_rule(tape, qkv, gates, ids, heads_), randomness);
+  const ops::DeltaGates of_heads = gates(tape, tokens, randomness);
+  return output(tape, tokens, ops::gated_delta_rule(tape, qkv, of_heads, ids, heads_), randomness);
 }
 
 Var GatedDelta::decode(Tape& tape, const Var& x, const Positions& where, SequenceState& state,
@@ -107,10 +114,9 @@ Var GatedDelta::decode(Tape& tape, const Var& x, const Positions& where, Sequenc
   const auto& kept = dynamic_cast<const DeltaState&>(state);
   Stream& stream = tape.stream();
   const Tensor qkv = convolutions_.decode(tape, project(tape, x, {}).value(), kept.tails, where.cached);
-  const ops::DeltaGates gates = ops::delta_gates(tape, a_proj_.forward(tape, x), b_proj_.forward(tape, x),
-                                                 tape.parameter(*A_log_), tape.parameter(*dt_bias_));
+  const ops::DeltaGates of_heads = gates(tape, x, {});
   const Tensor o = stream.empty({1, qkv.size(1), heads_.value_channels()}, x.dtype());
-  run_delta_step(stream, o, {qkv, gates.g.value(), gates.beta.value(), {}, heads_}, kept, where.cached);
+  run_delta_step(stream, o, {qkv, of_heads.g.value(), of_heads.beta.value(), {}, heads_}, kept, where.cached);
   return output(tape, x, tape.constant(o), {});
 }
 

@@ -5,6 +5,8 @@
 //   [q k v] = silu(conv([W_q W_k W_v] x)),  z = W_z x,  β = sigmoid(W_b x),  g = -exp(A_log) softplus(W_a x + dt_bias)
 //   o = gated_delta_rule(q, k, v, g, β),    y = W_o (rmsnorm(o) norm.weight silu(z))
 //
+// OLMo Hybrid doubles β (negative_eigenvalues).
+//
 // Parameters, with G heads of queries and keys and H of values: q_proj, k_proj [G dk, D], v_proj, z_proj [H dv, D],
 // b_proj, a_proj [H, D], q_conv.weight, k_conv.weight [G dk, W], v_conv.weight [H dv, W], A_log, dt_bias [H],
 // norm.weight [dv], o_proj [D, H dv]. Projections have no biases. A_log, dt_bias and norm.weight have the accumulator
@@ -19,6 +21,7 @@
 #include "witan/nn/linear.h"
 #include "witan/nn/mixer/recurrent_parts.h"
 #include "witan/nn/mixer/token_mixer.h"
+#include "witan/ops/linear_attention/gated_delta.h"
 
 namespace witan {
 
@@ -53,12 +56,15 @@ class GatedDelta : public TokenMixer {
  private:
   // x [B, S, D] -> queries, keys and values side by side, before their convolution, [B, S, 2 G dk + H dv].
   Var project(Tape& tape, const Var& x, const Randomness& randomness);
+  // x [B, S, D] -> [B, S, H]
+  ops::DeltaGates gates(Tape& tape, const Var& x, const Randomness& randomness);
   // o [B, S, H dv] of the rule -> the residual stream
   Var output(Tape& tape, const Var& x, const Var& o, const Randomness& randomness);
 
   std::optional<TensorAxis> axis_;
   kernels::DeltaHeads heads_;  // of this rank
   int64_t taps_;               // W
+  double strongest_;           // the bound of β
   double epsilon_;             // of the norm
   Tensor projections_;         // [2 G dk + H dv, D]: the weights of q, k and v
   Linear q_proj_, k_proj_, v_proj_, z_proj_, b_proj_, a_proj_, o_proj_;

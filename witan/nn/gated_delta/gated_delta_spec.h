@@ -12,6 +12,10 @@ struct GatedDeltaSpec : public MixerKind {
   int64_t key_head_dim = 0;     // dk
   int64_t value_head_dim = 0;   // dv
   int64_t conv_kernel_dim = 0;  // W, taps of the convolution, at least 2
+  // β is between 0 and 2 instead of 0 and 1, so that the state's transition may have negative eigenvalues
+  // (Grazzi et al., 2024, arXiv:2411.12537).
+  bool negative_eigenvalues = false;
+  double norm_epsilon = 0;  // of the norm of the output; 0: the model's
 
   kernels::DeltaHeads heads() const { return {num_key_heads, num_value_heads, key_head_dim, value_head_dim}; }
 
