@@ -31,11 +31,12 @@ Block::Block(const Builder& builder, const ModelConfig& config, const LayerSpec&
     residual_scale_ = scalar("residual_scale", 1);
     embedding_scale_ = scalar("embedding_scale", 0);
   }
-  // The norm at the only place, before or after the half, has the plain name.
+  // The norm at the only place, before or after the half, has the plain name if that is its place in all layers.
   const auto add_norms = [&](HalfNorms& norms, const char* name, const char* after) {
-    const bool post = config.norm_placement == "post", both = config.norm_placement == "both";
-    add_child((post ? norms.output : norms.input).emplace(builder / name, config.norm, config.hidden_size));
-    if (both) add_child(norms.output.emplace(builder / after, config.norm, config.hidden_size));
+    const bool post = layer.norm_placement == "post", both = layer.norm_placement == "both";
+    const char* const of_output = config.norm_placement == "post" ? name : after;
+    if (!post) add_child(norms.input.emplace(builder / name, config.norm, config.hidden_size));
+    if (post || both) add_child(norms.output.emplace(builder / of_output, config.norm, config.hidden_size));
   };
   if (mixer_) {
     add_norms(mixer_norms_, "attention_norm", "attention_post_norm");

@@ -150,8 +150,9 @@ Fields ModelConfig::fields() {
       Field{"add_mlp_bias", &add_mlp_bias,
             "Give the linear layers of dense MLPs a bias, even if add_bias_linear = false"},
       Field{"norm_placement", &norm_placement,
-            "Placement of norms: on the inputs of attention and MLP (pre), on their outputs (post), or on both"}
-          .one_of({"pre", "post", "both"}),
+            "Placement of norms: on the inputs of attention and MLP (pre), on their outputs (post), on both, or on "
+            "outputs in layers with attention and on inputs in others (post_attention)"}
+          .one_of({"pre", "post", "both", "post_attention"}),
       Field{"init_method", &init_method,
             "Weight initialization: Megatron-LM's, by the number of a matrix's inputs, or PyTorch's defaults, equal to "
             "those of a PyTorch program with the same seed"}
@@ -315,6 +316,8 @@ std::vector<LayerSpec> ModelConfig::layers() const {
       attends->value_scale = value_embedding_freq != kNoTables;
     }
     layer.embedding_residual = embedding_residual;
+    layer.norm_placement = norm_placement;
+    if (norm_placement == "post_attention") layer.norm_placement = attention_of(layer.mixer) ? "post" : "pre";
     if (const size_t mirrored = of_layers.size() - 1 - i; skip_connections && mirrored < i)
       layer.skip_from = static_cast<int64_t>(mirrored);
     if (layer.moe && moe.moe_ffn_hidden_size > 0) layer.mlp.ffn_hidden_size = moe.moe_ffn_hidden_size;
