@@ -23,7 +23,7 @@ namespace witan::kernels::cpu {
 
 template <class A>
 inline constexpr int64_t kQueries = 2 * kLanes<A>;  // rows of a query tile
-inline constexpr int64_t kKeys = 64;  // keys per tile; less at the end of a document (KeyTiles)
+inline constexpr int64_t kKeys = 64;                // keys per tile; less at the end of a document (KeyTiles)
 
 struct Heads {
   int64_t B, S, H, G, hd, hd_v;  // S: queries per row
