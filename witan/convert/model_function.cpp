@@ -62,7 +62,8 @@ constexpr std::string_view kOfTraining[] = {"dtype",
 std::array<bool, 3> biases_of(const ModelConfig& model) {
   const AttentionConfig& attention = model.attention;
   const bool every = model.add_bias_linear, all_of_attention = every || attention.add_attention_bias;
-  const bool dense = std::ranges::any_of(model.layers(), std::logical_not<>(), &LayerSpec::moe);
+  const bool dense =
+      std::ranges::any_of(model.layers(), [](const LayerSpec& layer) { return !layer.moe && layer.has_mlp(); });
   return {all_of_attention || attention.add_qkv_bias, all_of_attention, dense && (every || model.add_mlp_bias)};
 }
 
@@ -76,6 +77,9 @@ bool same_value(const ModelConfig& a, const ModelConfig& b, const Field& of_a, c
     return std::ranges::equal(layers(a), layers(b), {}, &LayerSpec::moe, &LayerSpec::moe);
   if (of_a.name == "linear_attention_freq")
     return a.linear_attention.layers(a.num_layers) == b.linear_attention.layers(b.num_layers);
+  if (of_a.name == "mamba_num_heads")
+    return a.mamba.spec(a.hidden_size).num_heads == b.mamba.spec(b.hidden_size).num_heads;
+  if (of_a.name.starts_with("mamba_")) return !a.mamba.any() && !b.mamba.any();
   if (of_a.name.starts_with("linear_")) return !a.linear_attention.any() && !b.linear_attention.any();
   if (of_a.name == "window_attn_skip_freq" || of_a.name == "window_size")
     return std::ranges::equal(

@@ -243,6 +243,26 @@ TEST(HfConfig, PublishedMinimaxGivesTheNumberOfRotatedChannels) {
   EXPECT_EQ(read_hf_config(published.dump(), "config.json").model.attention.rotary_percent, 0.25);
 }
 
+// Published folders of Nemotron have a pattern, those of transformers 5 a list of types under one of three keys.
+TEST(HfConfig, PartsOfNemotronsLayersHaveSeveralNames) {
+  const Json config = config_of("nemotron_h");
+  const HfModel listed = read_hf_config(config.dump(), "config.json");
+  EXPECT_EQ(listed.model.mamba.hybrid_override_pattern, "ME*-MEM");
+  EXPECT_EQ(listed.model.mamba.mamba_dt_min, 0.001);
+  const Json older = {"mamba", "moe", "attention", "mlp", "mamba", "moe", "mamba"};
+  for (const Json& changes :
+       {Json{{"layers_block_type", nullptr}, {"hybrid_override_pattern", "ME*-MEM"}, {"num_hidden_layers", 7}},
+        Json{{"layers_block_type", nullptr}, {"layer_types", older}}, Json{{"layers_block_type", older}},
+        Json{{"hybrid_override_pattern", "MM"}}})
+    EXPECT_THAT(differences(read_hf_config(with(config, changes).dump(), "config.json").model, listed.model),
+                ::testing::IsEmpty())
+        << changes;
+  EXPECT_THAT(refusal(with(config, {{"mlp_bias", true}})), HasSubstr("mlp_bias = true"));
+  EXPECT_THAT(refusal(with(config, {{"use_bias", true}})), HasSubstr("use_bias = true"));
+  EXPECT_THAT(refusal(with(config, {{"layers_block_type", {"moe", "conv"}}})),
+              HasSubstr("types of layers are linear_attention, moe, full_attention and mlp"));
+}
+
 TEST(HfConfig, RefusalsNameUnsupportedKeys) {
   const Json mixtral = config_of("mixtral"), llama = config_of("llama"), gpt2 = config_of("gpt2"),
              olmoe = config_of("olmoe"), gpt_oss = config_of("gpt_oss"), qwen2 = config_of("qwen2"),

@@ -62,6 +62,14 @@ class HfModels : public ::testing::TestWithParam<std::string> {
     if (in_double()) {
       for (const Parameter* parameter : model_->parameters())
         weights_.read(parameter->name(), 0, parameter->elements(), parameter->value().data<double>());
+      for (const Buffer* buffer : model_->buffers()) {
+        if (!weights_.weights().contains(buffer->name())) continue;
+        std::vector<double> values(static_cast<size_t>(buffer->value().elements()));
+        weights_.read(buffer->name(), 0, buffer->value().elements(), values.data());
+        dispatch_floating(buffer->value().dtype(), [&]<class T>() {
+          std::ranges::transform(values, buffer->value().data<T>(), [](double value) { return T(value); });
+        });
+      }
       return *model_;
     }
     std::vector<StateTensor> state;

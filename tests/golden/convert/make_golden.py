@@ -217,6 +217,22 @@ HYBRID = {
         text_config=dict(DELTA, **DELTA_EXPERTS, **EVEN, model_type="qwen3_5_moe_text", rope_parameters=DELTA_ROPE),
         tie_word_embeddings=False, **DELTA_WRAPPER)),
 }
+# Layers of one mixer each. Sizes of Mamba-2 are odd, and a chunk ends within the tokens.
+NEMOTRON = dict(COMMON, head_dim=6, layer_norm_epsilon=1e-5, intermediate_size=20, mamba_num_heads=6, mamba_head_dim=4,
+                n_groups=2, ssm_state_size=5, conv_kernel=3, chunk_size=9, n_routed_experts=8, num_experts_per_tok=3,
+                moe_intermediate_size=12, moe_shared_expert_intermediate_size=20)
+del NEMOTRON["rms_norm_eps"], NEMOTRON["num_hidden_layers"]
+STATE_SPACE = {
+    "nemotron_h": ("NemotronH", dict(NEMOTRON, hybrid_override_pattern="ME*-MEM", n_group=4, topk_group=2,
+                                     routed_scaling_factor=2.5)),
+    # Experts between two projections, weights of experts that are not divided by their sum, and steps that are clamped.
+    "nemotron_h_latent": ("NemotronH", dict(NEMOTRON, hybrid_override_pattern="M*EME", moe_latent_size=10,
+                                            norm_topk_prob=False, use_conv_bias=False, attention_bias=True,
+                                            time_step_min=0.5)),
+    # As Nemotron-H: no layer has experts.
+    "nemotron_h_dense": ("NemotronH", dict(NEMOTRON, hybrid_override_pattern="M-M*-", mlp_bias=True)),
+}
+HYBRID |= STATE_SPACE
 MODELS |= HYBRID
 
 # Norms on both sides of attention and MLP; every third layer has full attention, whose positions are stretched.

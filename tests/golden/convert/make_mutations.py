@@ -26,7 +26,8 @@ HERE = pathlib.Path(__file__).parent
 # All models but one of a model_type that transformers does not know, and vision-language models whose text decoder is
 # of a type that has a model here. Of others the text decoder's keys are changed.
 NAMES = sorted(path.parent.name for path in HERE.glob("*/config.json")
-               if path.parent.name not in ("kimi_k2", "kimi_k25", "llava", "qwen3_5", "qwen3_5_moe", "qwen3_next_even", "gemma3"))
+               if path.parent.name not in ("kimi_k2", "kimi_k25", "llava", "qwen3_5", "qwen3_5_moe", "qwen3_next_even",
+                                               "gemma3", "nemotron_h_dense", "nemotron_h_latent"))
 LOGITS = 8
 DROP = object()
 # Keys that say nothing of what is computed, or that would only make other tensors necessary.
@@ -86,7 +87,7 @@ def others(key, value):
 
 
 def types_of(config, word):
-    layers = config.get("num_hidden_layers", config.get("n_layer"))
+    layers = config.get("num_hidden_layers", config.get("n_layer", len(config.get("layers_block_type", []))))
     return {"FULL": [FULL] * layers, "SLIDING": [SLIDING] * layers,
             "ALTERNATE": [(FULL, SLIDING)[layer % 2] for layer in range(layers)],
             "LINEAR": [LINEAR] * layers, "HYBRID": [(LINEAR, FULL)[layer % 2] for layer in range(layers)]}[word]

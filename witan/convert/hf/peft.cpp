@@ -125,7 +125,9 @@ class PeftExporter {
         if (rule.witan != below || !storage || (!adapter.experts && rule.part != part)) continue;
         // Granite's files name experts as linear layers, which transformers' modules are not.
         const bool renamed = adapter.experts && rule.other.ends_with(".weight");
-        require<ConfigError>(!rule.transposed && !rule.interleaved && rule.joined.empty() && !renamed, form);
+        require<ConfigError>(
+            !rule.transposed && !rule.interleaved && rule.joined.empty() && !renamed && !architecture_.renamed_modules,
+            form);
         constexpr std::string_view kLayerNumber = "{l}";
         std::string other = cat(architecture_.prefix, rule.other);
         const size_t at = other.find(kLayerNumber);

@@ -121,6 +121,9 @@ struct Architecture {
   // Prefix of tensors of modules that the model does without, whether it begins with `prefix` or not. They are kept and
   // exported again, as those of towers are.
   std::string_view side = {};
+  // transformers renames tensors when it loads a folder, so that modules, which PEFT's adapters name, have another
+  // prefix than `prefix`.
+  bool renamed_modules = false;
   // Other model_types of a config.json that says the same.
   std::vector<std::string_view> other_types = {};
   bool mtp_layers = false;  // folders may hold layers of multi-token prediction after the model's own

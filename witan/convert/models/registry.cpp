@@ -16,7 +16,8 @@ constexpr std::string_view kTriedFirst[] = {"llama",       "qwen3",       "mistr
 // Types of which Witan lacks a part, by the part.
 constexpr std::string_view kBeside = "it computes the MLP after attention, not beside it",
                            kOneSize = "its layers have heads of one size, whether they have a window or not",
-                           kStateSpace = "it has no state-space layers", kLightning = "it has no lightning attention",
+                           kStateSpace = "of state-space layers it has Nemotron-H's alone",
+                           kLightning = "it has no lightning attention",
                            kIndexer = "it has no indexer, which chooses the keys of their sparse attention",
                            kTemperatures = "it has no temperatures that grow with positions",
                            kAlibi = "it has no biases of attention that grow with distance (ALiBi)";
@@ -50,7 +51,7 @@ constexpr std::pair<std::string_view, std::string_view> kLacking[] = {
     {"ministral3", kTemperatures},
     {"mistral4", kTemperatures},
     {"mpt", kAlibi},
-    {"nemotron_h", kStateSpace},
+    {"olmo_hybrid", "its layers have norms at one place, whether they attend or not"},
     {"phi", kBeside},
     {"phimoe", "it has no SparseMixer, which routes their tokens"},
     {"recurrent_gemma", "it has no RG-LRU, their recurrent layers"},

@@ -1,0 +1,267 @@
+// Nemotron-H and Nemotron 3: each layer is one part, Mamba-2, attention without positions, a dense MLP or experts.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "witan/convert/config/hf_model.h"
+#include "witan/convert/models/rules.h"
+
+namespace witan::models {
+namespace {
+
+constexpr const char* kLayerTypes = "layers_block_type";
+
+// ---- Tensors
+
+constexpr std::string_view kInProj[] = {"mamba2.z_proj.weight", "mamba2.x_proj.weight", "mamba2.B_proj.weight",
+                                        "mamba2.C_proj.weight", "mamba2.dt_proj.weight"};
+constexpr std::string_view kTaps[] = {"mamba2.x_conv.weight", "mamba2.B_conv.weight", "mamba2.C_conv.weight"};
+constexpr std::string_view kTapBiases[] = {"mamba2.x_conv.bias", "mamba2.B_conv.bias", "mamba2.C_conv.bias"};
+constexpr TensorRule projection(std::string_view witan) {
+  return {.witan = witan, .other = "layers.{l}.mixer.in_proj.weight", .joined = kInProj};
+}
+constexpr TensorRule taps(std::string_view witan) {
+  return {.witan = witan, .other = "layers.{l}.mixer.conv1d.weight", .joined = kTaps, .depthwise = true};
+}
+constexpr TensorRule tap_bias(std::string_view witan) {
+  return {.witan = witan, .other = "layers.{l}.mixer.conv1d.bias", .joined = kTapBiases};
+}
+constexpr TensorRule kMambaRules[] = {
+    projection("mamba2.z_proj.weight"),
+    projection("mamba2.x_proj.weight"),
+    projection("mamba2.B_proj.weight"),
+    projection("mamba2.C_proj.weight"),
+    projection("mamba2.dt_proj.weight"),
+    taps("mamba2.x_conv.weight"),
+    taps("mamba2.B_conv.weight"),
+    taps("mamba2.C_conv.weight"),
+    tap_bias("mamba2.x_conv.bias"),
+    tap_bias("mamba2.B_conv.bias"),
+    tap_bias("mamba2.C_conv.bias"),
+    {"mamba2.A_log", "layers.{l}.mixer.A_log"},
+    {"mamba2.D", "layers.{l}.mixer.D"},
+    {"mamba2.dt_bias", "layers.{l}.mixer.dt_bias"},
+    {"mamba2.norm.weight", "layers.{l}.mixer.norm.weight"},
+    {"mamba2.o_proj.weight", "layers.{l}.mixer.out_proj.weight"},
+};
+
+constexpr TensorRule kPartRules[] = {
+    {"embedding.weight", "embeddings.weight"},
+    {"final_norm.weight", "norm_f.weight"},
+    {"head.weight", kHeadName},
+    {"attention_norm.weight", "layers.{l}.norm.weight"},
+    {"mlp_norm.weight", "layers.{l}.norm.weight"},
+    {"attention.q_proj.weight", "layers.{l}.mixer.q_proj.weight"},
+    {"attention.k_proj.weight", "layers.{l}.mixer.k_proj.weight"},
+    {"attention.v_proj.weight", "layers.{l}.mixer.v_proj.weight"},
+    {"attention.o_proj.weight", "layers.{l}.mixer.o_proj.weight"},
+    {"mlp.up_proj.weight", "layers.{l}.mixer.up_proj.weight"},
+    {"mlp.down_proj.weight", "layers.{l}.mixer.down_proj.weight"},
+    {"mlp.up_proj.bias", "layers.{l}.mixer.up_proj.bias"},
+    {"mlp.down_proj.bias", "layers.{l}.mixer.down_proj.bias"},
+    {"moe.router.weight", "layers.{l}.mixer.gate.weight"},
+    {"moe.router.expert_bias", "layers.{l}.mixer.gate.e_score_correction_bias"},
+    {"moe.fc1_latent_proj.weight", "layers.{l}.mixer.fc1_latent_proj.weight"},
+    {"moe.fc2_latent_proj.weight", "layers.{l}.mixer.fc2_latent_proj.weight"},
+    {"moe.shared_experts.up_proj.weight", "layers.{l}.mixer.shared_experts.up_proj.weight"},
+    {"moe.shared_experts.down_proj.weight", "layers.{l}.mixer.shared_experts.down_proj.weight"},
+    {.witan = "moe.experts.up_proj",
+     .other = "layers.{l}.mixer.experts.{e}.up_proj.weight",
+     .storage = ExpertStorage::single},
+    {.witan = "moe.experts.down_proj",
+     .other = "layers.{l}.mixer.experts.{e}.down_proj.weight",
+     .storage = ExpertStorage::single},
+    {.witan = "moe.experts.up_proj", .other = "layers.{l}.mixer.experts.up_proj", .storage = ExpertStorage::fused},
+    {.witan = "moe.experts.down_proj", .other = "layers.{l}.mixer.experts.down_proj", .storage = ExpertStorage::fused},
+};
+
+// ---- config.json
+
+struct LayerName {
+  const char* type;
+  const char* older;  // before transformers 5.24
+  char letter;        // in hybrid_override_pattern, that of Witan's key of this name
+};
+constexpr LayerName kLayerNames[] = {
+    {"linear_attention", "mamba", 'M'}, {"moe", "moe", 'E'}, {"full_attention", "attention", '*'}, {"mlp", "mlp", '-'}};
+
+// A letter for each layer. Lists of types count before a hybrid_override_pattern, as in transformers.
+std::string hybrid_pattern(HfReader& in) {
+  const bool named = in.keys.has(kLayerTypes);
+  const char* const key = named || !in.keys.has("layer_types") ? kLayerTypes : "layer_types";
+  if (named && in.keys.has("layer_types") && *in.keys.find("layer_types") != *in.keys.find(kLayerTypes))
+    in.keys.refuse("layer_types", "layers_block_type says otherwise");
+  if (!named && key == kLayerTypes && in.keys.has("hybrid_override_pattern"))
+    return in.keys.text("hybrid_override_pattern");
+  in.keys.find("hybrid_override_pattern");
+  const Json* const types = in.keys.find(key);
+  if (types == nullptr || !types->is_array()) in.keys.refuse(key, "must be a list of the layers' types");
+  std::string pattern;
+  for (const Json& type : *types) {
+    const auto* const found =
+        std::ranges::find_if(kLayerNames, [&](const LayerName& one) { return type == one.type || type == one.older; });
+    if (found == std::end(kLayerNames))
+      in.keys.refuse(key, "types of layers are linear_attention, moe, full_attention and mlp");
+    pattern += found->letter;
+  }
+  return pattern;
+}
+
+bool has_layer(const std::string& pattern, HybridLayer part) {
+  return pattern.find(static_cast<char>(part)) != std::string::npos;
+}
+
+void read_nemotron_sizes(HfReader& in) {
+  in.layers = static_cast<int64_t>(in.to.model().mamba.hybrid_override_pattern.size());
+  in.hidden = in.keys.integer("hidden_size");
+  const int64_t heads = in.keys.integer("num_attention_heads");
+  in.to.set("num_layers", in.layers);
+  in.to.set("hidden_size", in.hidden);
+  in.to.set("vocab_size", in.keys.integer("vocab_size"));
+  in.to.set("num_attention_heads", heads);
+  in.to.set("num_query_groups", in.keys.nullable_integer("num_key_value_heads").value_or(heads));
+  if (const int64_t dim = in.keys.integer("head_dim"); dim * heads != in.hidden) in.to.set("kv_channels", dim);
+  in.to.set("norm_epsilon", in.keys.number("layer_norm_epsilon"));
+  in.to.set("position_embedding_type", "none");
+  in.to.set("untie_embeddings_and_output_weights", true);
+  in.training_keys("attention_dropout");
+  in.model.positions = in.keys.integer("max_position_embeddings");
+}
+
+void read_mamba(HfReader& in, bool any) {
+  constexpr std::pair<const char*, const char*> kSizes[] = {{"mamba_num_heads", "mamba_num_heads"},
+                                                            {"mamba_head_dim", "mamba_head_dim"},
+                                                            {"mamba_state_dim", "ssm_state_size"},
+                                                            {"mamba_num_groups", "n_groups"},
+                                                            {"mamba_conv_kernel_dim", "conv_kernel"}};
+  for (const auto& [ours, theirs] : kSizes)
+    if (in.keys.find(theirs) && any) in.to.set(ours, in.keys.integer(theirs));
+  const bool bias = in.keys.flag("use_conv_bias");
+  const double least = in.keys.number("time_step_min");
+  in.keys.only("use_bias", false, "Witan's projections of Mamba-2 have no biases");
+  in.keys.only("mamba_hidden_act", "silu", "Witan's Mamba-2 has SiLU behind its convolution");
+  if (!any) return;
+  in.to.set("mamba_conv_bias", bias);
+  in.to.set("mamba_dt_min", least);
+}
+
+void read_nemotron_experts(HfReader& in, bool any) {
+  if (!any) {
+    in.dense();
+    for (const char* key :
+         {"n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "moe_shared_expert_intermediate_size",
+          "moe_latent_size", "routed_scaling_factor", "norm_topk_prob", "n_group", "topk_group"})
+      in.keys.find(key);
+    return;
+  }
+  in.experts(in.keys.integer("n_routed_experts"), in.keys.integer("num_experts_per_tok"));
+  in.to.set("moe_ffn_hidden_size", in.keys.integer("moe_intermediate_size"));
+  const int64_t shared = in.keys.integer("moe_shared_expert_intermediate_size");
+  if (shared == 0) in.keys.refuse("moe_shared_expert_intermediate_size", "layers with experts have a shared one");
+  in.to.set("moe_shared_expert_intermediate_size", shared);
+  if (const auto latent = in.keys.nullable_integer("moe_latent_size")) in.to.set("moe_latent_size", *latent);
+  if (const double scale = in.keys.number("routed_scaling_factor"); scale != 1)
+    in.to.set("moe_router_topk_scaling_factor", scale);
+  in.sigmoid_router();
+}
+
+// transformers passes over these, or they say nothing about what is computed.
+constexpr const char* kPassedOver[] = {"attention_bias",
+                                       "num_hidden_layers",
+                                       "tie_word_embeddings",
+                                       "n_shared_experts",
+                                       "moe_shared_expert_overlap",
+                                       "expand",
+                                       "chunk_size",
+                                       "time_step_max",
+                                       "time_step_floor",
+                                       "time_step_limit",
+                                       "mamba_ssm_cache_dtype",
+                                       "mamba_proj_bias",
+                                       "use_mamba_kernels",
+                                       "rescale_prenorm_residual",
+                                       "residual_in_fp32",
+                                       "hidden_dropout",
+                                       "sliding_window",
+                                       "num_logits_to_keep",
+                                       "num_nextn_predict_layers",
+                                       "mtp_layers_block_type",
+                                       "mtp_hybrid_override_pattern",
+                                       "rope_theta",
+                                       "partial_rotary_factor",
+                                       "norm_eps"};
+
+void read_nemotron_h(HfReader& in) {
+  const std::string pattern = hybrid_pattern(in);
+  if (pattern.empty()) in.keys.refuse(kLayerTypes, "must name the parts of at least one layer");
+  in.to.set("hybrid_override_pattern", pattern);
+  read_nemotron_sizes(in);
+  const bool experts = has_layer(pattern, HybridLayer::moe);
+  if (in.keys.find("intermediate_size") && has_layer(pattern, HybridLayer::mlp))
+    in.to.set("ffn_hidden_size", in.keys.integer("intermediate_size"));
+  read_hf_activation(in.keys, in.to, "mlp_hidden_act", "relu2", false);
+  read_mamba(in, has_layer(pattern, HybridLayer::mamba));
+  read_nemotron_experts(in, experts);
+  if (in.keys.flag("mlp_bias")) {
+    if (experts) in.keys.refuse("mlp_bias", "Witan's shared experts have no biases");
+    in.to.set("add_mlp_bias", true);
+  }
+  for (const char* key : kPassedOver) in.keys.find(key);
+}
+
+void write_nemotron_h(HfWriter& to) {
+  const ModelConfig& model = to.model;
+  const MambaConfig& mamba = model.mamba;
+  HfWriter::Out& out = to.out;
+  to.sizes();
+  out.erase("num_hidden_layers");
+  out["layer_norm_epsilon"] = out["rms_norm_eps"];
+  out.erase("rms_norm_eps");
+  out["mlp_hidden_act"] = out["hidden_act"];
+  out.erase("hidden_act");
+  out["mlp_bias"] = model.add_mlp_bias || model.add_bias_linear;
+  out[kLayerTypes] = HfWriter::Out::array();
+  for (const HybridLayer layer : mamba.layers(model.num_layers))
+    out[kLayerTypes].push_back(std::ranges::find(kLayerNames, static_cast<char>(layer), &LayerName::letter)->type);
+  const Mamba2Spec spec = mamba.spec(model.hidden_size);
+  out["mamba_num_heads"] = spec.num_heads;
+  out["mamba_head_dim"] = spec.head_dim;
+  out["ssm_state_size"] = spec.state_dim;
+  out["n_groups"] = spec.num_groups;
+  out["conv_kernel"] = spec.conv_kernel_dim;
+  out["use_conv_bias"] = spec.conv_bias;
+  out["time_step_min"] = spec.least_step;
+  if (model.moe.num_experts == 0) return;
+  to.experts("n_routed_experts", "moe_intermediate_size");
+  out["moe_shared_expert_intermediate_size"] = model.moe.moe_shared_expert_intermediate_size;
+  out["moe_latent_size"] = model.moe.moe_latent_size > 0 ? HfWriter::Out(model.moe.moe_latent_size) : HfWriter::Out();
+  out["routed_scaling_factor"] = model.moe.moe_router_topk_scaling_factor;
+  out["n_group"] = std::max<int64_t>(model.moe.moe_router_num_groups, 1);
+  out["topk_group"] = std::max<int64_t>(model.moe.moe_router_group_topk, 1);
+  to.sigmoid_router();
+}
+
+Architecture nemotron_h_architecture() {
+  Architecture one{"nemotron_h", "NemotronHForCausalLM", "backbone.", {kPartRules, kMambaRules}};
+  one.side = "mtp.";
+  one.renamed_modules = true;
+  one.defaults = {R"({"vocab_size": 131072, "hidden_size": 4096,
+      "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp"], "tie_word_embeddings": false,
+      "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 4096,
+      "attention_bias": false, "attention_dropout": 0.0, "intermediate_size": 21504, "mlp_hidden_act": "relu2",
+      "mlp_bias": false, "ssm_state_size": 128, "mamba_num_heads": 128, "mamba_head_dim": 64,
+      "mamba_hidden_act": "silu", "n_groups": 8, "conv_kernel": 4, "time_step_min": 0.001, "use_conv_bias": true,
+      "n_routed_experts": 8, "moe_intermediate_size": 7688, "moe_shared_expert_intermediate_size": 7688,
+      "num_experts_per_tok": 2, "routed_scaling_factor": 1.0, "n_group": 1, "topk_group": 1, "norm_topk_prob": true,
+      "use_bias": false, "initializer_range": 0.02, "layer_norm_epsilon": 1e-5, "output_router_logits": false})"};
+  one.read = read_nemotron_h;
+  one.write = write_nemotron_h;
+  return one;
+}
+
+}  // namespace
+
+std::vector<Architecture> nemotron_h() {
+  return {nemotron_h_architecture()};
+}
+
+}  // namespace witan::models
