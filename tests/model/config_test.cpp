@@ -222,6 +222,25 @@ TEST(ModelConfig, ErrorsExplainImpossibleConnections) {
             "hybrid_override_pattern = ME has layers of experts (E); set num_experts");
   EXPECT_EQ(refused_hybrid([](ModelConfig& c) { c.mamba.hybrid_override_pattern = "M-"; }),
             "hybrid_override_pattern = M- has no layer of experts (E), and num_experts = 4; set num_experts = 0");
+  const auto sparse = [](ModelConfig& c) {
+    testing::add_latent_attention(c, {12, 16, 6, 4, 6});
+    testing::add_sparse_attention(c);
+  };
+  EXPECT_EQ(
+      refused([&](ModelConfig& c) {
+        sparse(c);
+        c.mtp_num_layers = 1;
+      }),
+      "dsa_indexer_freq = [1,0]*2 gives the last layer no indexer, and the 1 modules of multi-token prediction are "
+      "like it: give it one, or set mtp_num_layers = 0");
+  EXPECT_EQ(refused([&](ModelConfig& c) {
+              sparse(c);
+              c.sparse_attention.dsa_indexer_use_sparse_loss = false;
+              c.sparse_attention.dsa_dense_warmup = true;
+              c.lora_rank = 4;
+            }),
+            "dsa_dense_warmup = true trains indexers alone, and lora_rank = 4 adapters alone; set dsa_dense_warmup = "
+            "false, or lora_rank = 0");
   EXPECT_EQ(refused([](ModelConfig& c) {
               c.num_layers = 1;
               c.skip_connections = true;
@@ -336,6 +355,24 @@ TEST(RecomputeModules, OnlyLatentAttentionHasUpProjections) {
   EXPECT_TRUE(read_recompute_modules(config).mla_up_proj);
   config.recompute_granularity = "full";
   EXPECT_FALSE(read_recompute_modules(config).mla_up_proj);
+}
+
+// Indexers without a loss are not trained, and in their warm-up nothing else is.
+TEST(ModelConfig, StagesOfSparseAttentionFreeze) {
+  ModelConfig config;
+  config.vocab_size = 64;
+  testing::add_latent_attention(config, {12, 16, 6, 4, 6});
+  testing::add_sparse_attention(config);
+  ParameterSpec indexer, other;
+  indexer.name = "layers.0.attention.indexer.wk.weight";
+  other.name = "layers.0.attention.o_proj.weight";
+  const auto frozen = [&] { return std::pair(Freeze(config).takes(indexer), Freeze(config).takes(other)); };
+  EXPECT_EQ(frozen(), std::pair(false, false));
+  config.sparse_attention.dsa_indexer_loss_coeff = 0;
+  EXPECT_EQ(frozen(), std::pair(true, false));
+  config.sparse_attention.dsa_indexer_loss_coeff = 1;
+  config.sparse_attention.dsa_dense_warmup = true;
+  EXPECT_EQ(frozen(), std::pair(false, true));
 }
 
 }  // namespace

@@ -101,6 +101,19 @@ inline void add_hybrid_layers(ModelConfig& config, const std::string& pattern = 
   if (pattern.find('E') == std::string::npos) config.moe.num_experts = 0;
 }
 
+// DeepSeek Sparse Attention, for models with latent attention: tokens attend to 5 keys, by a choice that two layers
+// share, and indexers learn from them.
+inline void add_sparse_attention(ModelConfig& config) {
+  config.linear_attention.experimental_attention_variant = SparseAttentionConfig::kVariant;
+  SparseAttentionConfig& sparse = config.sparse_attention;
+  sparse.dsa_indexer_n_heads = 6;
+  sparse.dsa_indexer_head_dim = 8;
+  sparse.dsa_indexer_topk = 5;
+  sparse.dsa_indexer_freq = "[1,0]*" + std::to_string(config.num_layers / 2);
+  sparse.dsa_indexer_loss_coeff = 0.3;
+  sparse.dsa_indexer_use_sparse_loss = true;
+}
+
 // Replaces the attention of these layers by a running mean (support/running_mean.h).
 inline void give_running_means(ModelConfig& config, const std::vector<int64_t>& layers, int64_t channels) {
   for (const int64_t layer : layers) config.mixers[layer] = CustomMixer{std::make_shared<RunningMeanKind>(channels)};

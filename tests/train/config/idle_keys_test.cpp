@@ -74,6 +74,12 @@ std::vector<Case> cases() {
        "mamba_conv_bias", "mamba_dt_min"},
       {}, {"hybrid_override_pattern = 'M-'", "num_layers = 2", "num_experts = 0"},
       "a hybrid_override_pattern with layers of Mamba-2 (M); here hybrid_override_pattern = none");
+  const Keys sparse = {"experimental_attention_variant = 'dsa'", "multi_latent_attention = true", "q_lora_rank = 8"};
+  add({"dsa_indexer_n_heads", "dsa_indexer_head_dim", "dsa_indexer_topk", "dsa_indexer_rope_interleaved",
+       "dsa_indexer_freq", "dsa_indexer_loss_coeff", "dsa_dense_warmup"},
+      {}, sparse, "experimental_attention_variant = dsa; here experimental_attention_variant = none");
+  add({"dsa_indexer_use_sparse_loss"}, sparse, {sparse[0], sparse[1], sparse[2], "dsa_indexer_loss_coeff = 0.1"},
+      "dsa_indexer_loss_coeff above 0; here dsa_indexer_loss_coeff = 0");
   add({"q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim"}, {}, {"multi_latent_attention = true"},
       "multi_latent_attention = true; here multi_latent_attention = false");
   add({"fp8_recipe", "fp8_keep_weights", "first_last_layers_bf16"}, {}, {"fp8_format = 'e4m3'"},
