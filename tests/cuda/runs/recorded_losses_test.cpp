@@ -59,7 +59,7 @@ class AdvantageObjective : public Objective {
   std::vector<LossSpec> losses() const override { return {{kLanguageLoss}, {"anchor", 0.25}}; }
 
   void record(const ObjectivePass& pass, ModelOutput& out) const override {
-    const auto& [tape, model, inputs, micro_batch, scaled] = pass;
+    const auto& [tape, model, inputs, micro_batch, scaled, context] = pass;
     const Tensor plain = target_weights(pass), weights = tape.stream().empty_like(plain);
     // A column of advantages takes the place of the mask, which it includes.
     kernels::loss_weights(tape.stream(), weights, inputs.column(micro_batch, "advantages"), inputs.target_count());
