@@ -64,7 +64,7 @@ WITAN_KERNEL_TWINS(ssd_forward)
 struct SsdGradients {
   Tensor dxbc, ddt, da, dD = {};
   Write write_D = Write::overwrite;
-  // Workspace of the CUDA twin in the accumulator dtype (ssd_memory). states [B, ceil(S / kSsdChunk), H, N, P]: those
+  // Workspace of the CUDA twin in the accumulator dtype. states [B, ceil(S / kSsdChunk), H, N, P]: those
   // before chunks that are not their document's first, whose first tokens are kSsdChunk apart at least, so that token
   // t's has slot t / kSsdChunk. shares [B, S, H, 2 N]: gradients of B and C of each head.
   Tensor states = {}, shares = {};
