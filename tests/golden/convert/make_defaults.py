@@ -18,7 +18,7 @@ import sys
 NEWEST = ["Glm4MoeLite", "Glm4Moe", "MiniMaxM2", "Dots1", "SolarOpen", "Qwen2Moe", "FlexOlmo", "SmolLM3",
           "SeedOss", "ExaoneMoe", "Granite", "GraniteMoe", "GraniteMoeShared", "Ernie4_5", "Ernie4_5_Moe",
           "HunYuanDenseV1", "HunYuanMoEV1", "Qwen2VLText", "Qwen2_5_VLText", "Qwen3VLText", "Qwen3VLMoeText",
-          "Glm4vMoeText"]
+          "Glm4vMoeText", "DeepseekV32", "GlmMoeDsa"]
 HYBRID = ["Qwen3Next", "Qwen3_5Text", "Qwen3_5MoeText", "NemotronH"]
 GEMMAS = ["Gemma3Text"]
 CLASSES = ["Llama", "Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen3Moe", "Olmoe", "Olmo2", "Olmo3", "GptOss", "DeepseekV2",

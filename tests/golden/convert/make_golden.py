@@ -234,6 +234,18 @@ STATE_SPACE = {
 }
 HYBRID |= STATE_SPACE
 MODELS |= HYBRID
+# Sparse attention: a token of the later ones chooses 5 of up to 24 keys. Many heads keep scores from being 0, and so
+# equal.
+INDEXER = dict(q_lora_rank=10, index_topk=5, index_head_dim=6, index_n_heads=16, num_key_value_heads=4)
+MODELS |= {
+    "deepseek_v32": ("DeepseekV32", dict(DEEPSEEK | INDEXER, n_group=4, topk_group=2, norm_topk_prob=True,
+                                         rope_parameters=dict(YARN, mscale=1.0, mscale_all_dim=1.0))),
+    # Two layers use the choice of the one before.
+    "glm_moe_dsa": ("GlmMoeDsa", dict(GLM | INDEXER, num_hidden_layers=4, kv_lora_rank=12, qk_nope_head_dim=8,
+                                      qk_rope_head_dim=4, v_head_dim=10, mlp_layer_types=["dense"] + ["sparse"] * 3,
+                                      indexer_types=["full", "full", "shared", "shared"],
+                                      rope_parameters=dict(rope_type="default", rope_theta=1e6))),
+}
 
 # Norms on both sides of attention and MLP; every third layer has full attention, whose positions are stretched.
 GEMMA = dict(COMMON, head_dim=6, intermediate_size=24, num_hidden_layers=4, sliding_window=6, final_logit_softcapping=8.0,

@@ -1,5 +1,6 @@
 // DeepSeek-V2 and V3: multi-head latent attention, shared experts, groups of experts, multi-token prediction. Kimi K2
-// is a DeepSeek-V3, and GLM-4.7-Flash one with other keys.
+// is a DeepSeek-V3, and GLM-4.7-Flash one with other keys. DeepSeek-V3.2 and GLM-5 have an indexer, by which tokens
+// choose the keys that they attend to.
 #include <algorithm>
 
 #include "witan/base/error.h"
@@ -19,6 +20,14 @@ constexpr TensorRule kLatentRules[] = {
     {"attention.kv_a_layernorm.weight", "layers.{l}.self_attn.kv_a_layernorm.weight"},
     {"attention.kv_b_proj.weight", "layers.{l}.self_attn.kv_b_proj.weight"},
     {"attention.o_proj.weight", "layers.{l}.self_attn.o_proj.weight"},
+};
+
+constexpr TensorRule kIndexerRules[] = {
+    {"attention.indexer.wq_b.weight", "layers.{l}.self_attn.indexer.wq_b.weight"},
+    {"attention.indexer.wk.weight", "layers.{l}.self_attn.indexer.wk.weight"},
+    {"attention.indexer.k_norm.weight", "layers.{l}.self_attn.indexer.k_norm.weight"},
+    {"attention.indexer.k_norm.bias", "layers.{l}.self_attn.indexer.k_norm.bias"},
+    {"attention.indexer.weights_proj.weight", "layers.{l}.self_attn.indexer.weights_proj.weight"},
 };
 
 constexpr GgufRule kGgufLatent[] = {
@@ -106,6 +115,75 @@ void read_glm4_moe_lite(HfReader& in) {
   read_deepseek_rest(in);
 }
 
+// ---- Sparse attention
+
+void read_indexed_layers(HfReader& in) {
+  const Json* types = in.keys.find("layer_types");
+  if (types && std::ranges::any_of(*types, [](const Json& type) { return type != "indexed_attention"; }))
+    in.keys.refuse("layer_types", "all layers of models of this type have indexed_attention");
+}
+
+void read_indexed(HfReader& in, bool interleaved) {
+  read_latent(in);
+  in.to.set("rotary_interleaved", true);
+  in.keys.find("rope_interleave");  // transformers rotates neighbouring channels, whatever it says
+  in.keys.only("indexer_rope_interleave", interleaved, "transformers rotates the indexer of this type so");
+  in.to.set("experimental_attention_variant", SparseAttentionConfig::kVariant);
+  in.to.set("dsa_indexer_n_heads", in.keys.integer("index_n_heads"));
+  in.to.set("dsa_indexer_head_dim", in.keys.integer("index_head_dim"));
+  in.to.set("dsa_indexer_topk", in.keys.integer("index_topk"));
+  if (interleaved) in.to.set("dsa_indexer_rope_interleaved", true);
+  in.model.mtp_layers = in.keys.integer("num_nextn_predict_layers", 0);
+  std::vector<bool> moe;
+  for (int64_t layer = 0, dense = in.keys.integer("first_k_dense_replace"); layer < in.layers; ++layer)
+    moe.push_back(layer >= dense);
+  in.keys.only("moe_layer_freq", 1, "transformers passes over this key in models of this type");
+  if (in.routed_experts(in.sparse_layers(std::move(moe)), "mlp_layer_types")) in.sigmoid_router();
+  in.no_attention_bias("Witan's latent attention has no biases");
+  in.no_mlp_bias();
+  read_indexed_layers(in);
+}
+
+// The layers with an indexer of their own: by indexer_types, a pattern of F and S, or every n-th from an offset on.
+std::vector<bool> full_indexers(HfReader& in) {
+  std::vector<bool> full;
+  const auto read = [&](const char* key, const Json& types, const char* own, const char* shared) {
+    if (static_cast<int64_t>(types.size()) != in.layers)
+      in.keys.refuse(key, "must have an entry for each of num_hidden_layers");
+    for (const Json& type : types) {
+      if (type != own && type != shared) in.keys.refuse(key, cat("an entry must be ", own, " or ", shared));
+      full.push_back(type == own);
+    }
+  };
+  const int64_t step = std::max<int64_t>(in.keys.integer("index_topk_freq", 1), 1),
+                offset = in.keys.integer("index_skip_topk_offset", 2);
+  const Json* const pattern = in.keys.find("index_topk_pattern");
+  if (const Json* types = in.keys.find("indexer_types")) {
+    if (!types->is_array()) in.keys.refuse("indexer_types", "must be a list");
+    read("indexer_types", *types, "full", "shared");
+  } else if (pattern && pattern->is_string()) {
+    Json letters = Json::array();
+    for (const char letter : pattern->get<std::string>()) letters.push_back(std::string(1, letter));
+    read("index_topk_pattern", letters, "F", "S");
+  } else if (pattern) {
+    if (!pattern->is_array()) in.keys.refuse("index_topk_pattern", "must be a list, or letters F and S");
+    read("index_topk_pattern", *pattern, "full", "shared");
+  } else {
+    for (int64_t layer = 0; layer < in.layers; ++layer)
+      full.push_back(std::max<int64_t>(layer - offset + 1, 0) % step == 0);
+  }
+  return full;
+}
+
+void read_glm_moe_dsa(HfReader& in) {
+  read_indexed(in, true);
+  const std::vector<bool> full = full_indexers(in);
+  if (std::ranges::find(full, false) == full.end()) return;
+  std::string list = "[";
+  for (const bool own : full) list += cat(list.size() > 1 ? "," : "", own ? 1 : 0);
+  in.to.set("dsa_indexer_freq", list + "]");
+}
+
 // Writes everything but the routers' differences; false if no layer has experts.
 bool write_deepseek(HfWriter& to) {
   const AttentionConfig& attention = to.model.attention;
@@ -122,6 +200,25 @@ bool write_deepseek(HfWriter& to) {
   to.dense_layers_first();
   if (to.model.mtp_num_layers > 0) out["num_nextn_predict_layers"] = to.model.mtp_num_layers;
   return to.routed_experts();
+}
+
+void write_indexed(HfWriter& to) {
+  const bool experts = write_deepseek(to);
+  to.out.erase("rope_interleave");
+  if (experts) to.sigmoid_router();
+  to.mlp_layer_types();
+  const SparseAttentionConfig& sparse = to.model.sparse_attention;
+  to.out["index_n_heads"] = sparse.dsa_indexer_n_heads;
+  to.out["index_head_dim"] = sparse.dsa_indexer_head_dim;
+  to.out["index_topk"] = sparse.dsa_indexer_topk;
+}
+
+void write_glm_moe_dsa(HfWriter& to) {
+  write_indexed(to);
+  HfWriter::Out& types = to.out["indexer_types"] = HfWriter::Out::array();
+  const std::vector<int64_t> from = to.model.sparse_attention.sources(to.model.num_layers);
+  for (size_t layer = 0; layer < from.size(); ++layer)
+    types.push_back(from[layer] == static_cast<int64_t>(layer) ? "full" : "shared");
 }
 
 // ---- GGUF files
@@ -260,10 +357,46 @@ Architecture glm4_moe_lite_architecture() {
   return lite;
 }
 
+Architecture deepseek_v32_architecture() {
+  Architecture v32 = deepseek_v3_architecture();
+  v32.model_type = "deepseek_v32";
+  v32.name = "DeepseekV32ForCausalLM";
+  v32.other_types = {};
+  v32.rules.emplace_back(kIndexerRules);
+  v32.defaults = {kLlamaDefaults, R"({"vocab_size": 129280, "hidden_size": 7168, "intermediate_size": 18432,
+      "num_hidden_layers": 61, "num_attention_heads": 128, "num_key_value_heads": 128,
+      "max_position_embeddings": 163840, "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128,
+      "qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 256, "n_shared_experts": 1,
+      "moe_intermediate_size": 2048, "num_experts_per_tok": 8, "first_k_dense_replace": 3,
+      "routed_scaling_factor": 2.5, "n_group": 8, "topk_group": 4, "norm_topk_prob": true,
+      "output_router_logits": false, "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 64})"};
+  v32.read = [](HfReader& in) { read_indexed(in, false); };
+  v32.write = write_indexed;
+  v32.gguf = {};
+  return v32;
+}
+
+Architecture glm_moe_dsa_architecture() {
+  Architecture glm = deepseek_v32_architecture();
+  glm.model_type = "glm_moe_dsa";
+  glm.name = "GlmMoeDsaForCausalLM";
+  glm.defaults = {kLlamaDefaults, R"({"vocab_size": 154880, "hidden_size": 6144, "intermediate_size": 12288,
+      "num_hidden_layers": 78, "num_attention_heads": 64, "num_key_value_heads": 64,
+      "max_position_embeddings": 202752, "rms_norm_eps": 1e-5, "kv_lora_rank": 512, "q_lora_rank": 2048,
+      "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "v_head_dim": 256, "n_routed_experts": 256,
+      "n_shared_experts": 1, "moe_intermediate_size": 2048, "num_experts_per_tok": 8, "first_k_dense_replace": 3,
+      "routed_scaling_factor": 2.5, "n_group": 1, "topk_group": 1, "norm_topk_prob": true,
+      "output_router_logits": false, "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 32})"};
+  glm.read = read_glm_moe_dsa;
+  glm.write = write_glm_moe_dsa;
+  return glm;
+}
+
 }  // namespace
 
 std::vector<Architecture> deepseek() {
-  return {deepseek_v2_architecture(), deepseek_v3_architecture(), glm4_moe_lite_architecture()};
+  return {deepseek_v2_architecture(), deepseek_v3_architecture(), glm4_moe_lite_architecture(),
+          deepseek_v32_architecture(), glm_moe_dsa_architecture()};
 }
 
 }  // namespace witan::models

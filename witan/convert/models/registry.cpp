@@ -18,7 +18,6 @@ constexpr std::string_view kBeside = "it computes the MLP after attention, not b
                            kOneSize = "its layers have heads of one size, whether they have a window or not",
                            kStateSpace = "of state-space layers it has Nemotron-H's alone",
                            kLightning = "it has no lightning attention",
-                           kIndexer = "it has no indexer, which chooses the keys of their sparse attention",
                            kTemperatures = "it has no temperatures that grow with positions",
                            kAlibi = "it has no biases of attention that grow with distance (ALiBi)";
 constexpr std::pair<std::string_view, std::string_view> kLacking[] = {
@@ -30,13 +29,11 @@ constexpr std::pair<std::string_view, std::string_view> kLacking[] = {
     {"cohere", kBeside},
     {"cohere2", kBeside},
     {"cohere2_moe", kBeside},
-    {"deepseek_v32", kIndexer},
     {"deepseek_v4", "it has no compressed attention, and one residual stream instead of four"},
     {"falcon_h1", kStateSpace},
     {"falcon_mamba", kStateSpace},
     {"gemma2", "it has no cap on the logits of attention"},
     {"gemma4_text", kOneSize},
-    {"glm_moe_dsa", kIndexer},
     {"gptj", kBeside},
     {"granitemoehybrid", kStateSpace},
     {"jamba", kStateSpace},
