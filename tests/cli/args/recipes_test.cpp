@@ -94,18 +94,21 @@ TEST(Presets, HaveThePublishedParameterCounts) {
   // GPT-2: transformers' GPT2LMHeadModel, and the rows that pad its vocabulary to 50304. The MoE reference:
   // docs/parity.md. Mixtral 8x7B: transformers' MixtralForCausalLM; active: less 6 of 8 experts, 3 x 4096 x 14336 each,
   // in 32 layers. The others: transformers' DeepseekV2ForCausalLM, DeepseekV3ForCausalLM (of Kimi K2 and
-  // Moonlight too), Glm4MoeForCausalLM, Glm4MoeLiteForCausalLM, MiniMaxM2ForCausalLM, GptOssForCausalLM (whose
-  // authors' 3.61 B active parameters are without the embedding), LlamaForCausalLM, MixtralForCausalLM,
-  // Olmo2ForCausalLM, Olmo3ForCausalLM, OlmoeForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, Qwen3NextForCausalLM,
-  // Qwen3_5ForCausalLM and Qwen3_5MoeForCausalLM on the meta device; active likewise, with the embeddings.
+  // Moonlight too), DeepseekV32ForCausalLM, GlmMoeDsaForCausalLM, Glm4MoeForCausalLM, Glm4MoeLiteForCausalLM,
+  // MiniMaxM2ForCausalLM, GptOssForCausalLM (whose authors' 3.61 B active parameters are without the embedding),
+  // LlamaForCausalLM, MixtralForCausalLM, Olmo2ForCausalLM, Olmo3ForCausalLM, OlmoeForCausalLM, Qwen3ForCausalLM,
+  // Qwen3MoeForCausalLM, Qwen3NextForCausalLM, Qwen3_5ForCausalLM and Qwen3_5MoeForCausalLM on the meta device; active
+  // likewise, with the embeddings.
   const std::vector<Figures> published = {{"deepseek-v2-lite", 15'706'484'224, 2'661'150'208},
                                           {"deepseek-v3", 671'026'404'352, 37'552'282'624},
+                                          {"deepseek-v3.2", 671'877'929'216, 38'403'807'488},
                                           {"gemma-3-1b", 999'885'952, 999'885'952},
                                           {"gemma-3-270m", 268'098'176, 268'098'176},
                                           {"gemma-3-27b", 27'009'346'304, 27'009'346'304},
                                           {"gemma-3-4b", 3'880'263'168, 3'880'263'168},
                                           {"glm-4.5-air", 106'852'245'504, 13'424'123'904},
                                           {"glm-4.7-flash", 29'943'390'976, 3'896'763'136},
+                                          {"glm-5", 743'911'199'232, 41'784'709'632},
                                           {"gpt-oss-120b", 116'829'156'672, 5'711'982'912},
                                           {"gpt-oss-20b", 20'914'757'184, 4'187'440'704},
                                           {"gpt2-124m", 124'439'808 + 47 * 768, 124'439'808 + 47 * 768},
@@ -220,6 +223,10 @@ TEST_F(PresetFlagTest, RefusalsOfUnknownNamesSuggestOne) {
   for (const char* command : {"plan", "train"})
     expect_refusal({command, "--preset", "gpt2-142m"}, 3,
                    {"--preset gpt2-142m: there is no such preset (did you mean gpt2-124m?); there are "
+                    "deepseek-v2-lite, deepseek-v3, deepseek-v3.2, glm-4.5-air, glm-4.7-flash, glm-5, gpt-oss-120b, "
+                    "gpt-oss-20b, gpt2-124m, kimi-k2, llama2-7b, llama3-8b, megatron-moe-4b, minimax-m2, "
+                    "mixtral-8x22b, mixtral-8x7b, "
+                    "moonlight-16b-a3b, nanogpt-dense, nanogpt-moe, "
                     "deepseek-v2-lite, deepseek-v3, gemma-3-1b, gemma-3-270m, gemma-3-27b, gemma-3-4b, glm-4.5-air, "
                     "glm-4.7-flash, gpt-oss-120b, gpt-oss-20b, gpt2-124m, "
                     "kimi-k2, llama2-7b, llama3-8b, megatron-moe-4b, minimax-m2, mixtral-8x22b, mixtral-8x7b, "
