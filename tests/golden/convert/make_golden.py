@@ -4,8 +4,8 @@ model.safetensors), what transformers computes with it (expected.safetensors: to
 [64]: the greedy continuation of the first 4 tokens of row 0) and the gradient of the mean cross entropy of tokens 1 to
 S - 1 as a model of its own (gradient/model.safetensors), so that gradients have the names of weights.
 
-Made with Python 3.11, torch 2.15.0 (CPU), transformers 5.23.0 (those of LATER, NEWEST, HYBRID and GEMMAS: 5.24.0),
-safetensors 0.8.0, float32; logits and gradients of HYBRID and GEMMAS are computed in float64, one model in a process. The bytes are committed; run this only to change them: `make_golden.py [NAME ...]`. `make_golden.py --check NAME FOLDER` loads
+Made with Python 3.11, torch 2.15.0 (CPU), transformers 5.23.0 (those of LATER, NEWEST, HYBRID, GEMMAS and SIBLINGS: 5.24.0),
+safetensors 0.8.0, float32; logits and gradients of HYBRID, GEMMAS and olmo_hybrid are computed in float64, one model in a process. The bytes are committed; run this only to change them: `make_golden.py [NAME ...]`. `make_golden.py --check NAME FOLDER` loads
 a folder that Witan exported, compares its logits with expected.safetensors, and fails where they differ at all. It was
 run on the export of every model here.
 `make_golden.py --export WITAN [NAME ...]` trains tiny models with the program, exports them as ../convert_exported/NAME,
@@ -264,6 +264,23 @@ GEMMAS = {
 }
 MODELS |= GEMMAS
 
+# Other mixers beside attention. LFM2's MLPs are smaller than the file says, and its norms have an epsilon of their own
+# name; OLMo Hybrid's layers do not rotate.
+LFM = {key: value for key, value in COMMON.items() if key != "rms_norm_eps"} | dict(norm_eps=1e-3, num_hidden_layers=4)
+SIBLINGS = {
+    "lfm2": ("Lfm2", dict(LFM, intermediate_size=30, block_multiple_of=8, block_ffn_dim_multiplier=1.1, conv_bias=True,
+                          conv_L_cache=5, layer_types=["conv", "full_attention", "conv", "conv"])),
+    "lfm2_moe": ("Lfm2Moe", dict(LFM, intermediate_size=24, moe_intermediate_size=8, num_experts=6,
+                                 num_experts_per_tok=3, num_dense_layers=1, routed_scaling_factor=1.5,
+                                 layer_types=["conv", "conv", "full_attention", "conv"])),
+    "olmo_hybrid": ("OlmoHybrid", dict(
+        COMMON, intermediate_size=24, num_hidden_layers=4, linear_conv_kernel_dim=3, linear_key_head_dim=6,
+        linear_value_head_dim=10, linear_num_key_heads=2, linear_num_value_heads=6,
+        layer_types=["full_attention", "linear_attention", "linear_attention", "full_attention"],
+        rope_parameters=dict(rope_type="default", rope_theta=None))),
+}
+MODELS |= SIBLINGS
+
 # Runs of Witan's, of a few steps so that norms and biases are not what they begin as.
 RUN = ("--seq-length 128 --num-layers 2 --hidden-size 16 --num-attention-heads 4 "
        "--ffn-hidden-size 24 --init-method-std 0.3 --train-iters 4 --micro-batch-size 1 --global-batch-size 2 --lr 0.05 "
@@ -311,7 +328,8 @@ def load(folder):
 def randomise(model):
     """Nothing that a model begins with stays: norms, biases and sinks that are 1 or 0 would hide mistakes."""
     generator = torch.Generator().manual_seed(7)
-    tensors = list(model.named_parameters()) + [(n, b) for n, b in model.named_buffers() if "correction_bias" in n]
+    tensors = list(model.named_parameters()) + [(n, b) for n, b in model.named_buffers()
+                                               if "correction_bias" in n or "expert_bias" in n]
     for name, tensor in tensors:
         noise = torch.randn(tensor.shape, generator=generator) * 0.3
         tensor.data = (1 + noise if "norm" in name or ".ln_" in name else noise).to(tensor.dtype)
@@ -319,7 +337,8 @@ def randomise(model):
 
 def save(model, folder):
     """Tensors are those of published folders, which transformers 5.24.0 reads: it saves the layers of kimi_k25's text
-    decoder under the name of the tower's, and qwen3_vl_moe's experts as [out, in]."""
+    decoder under the name of the tower's, qwen3_vl_moe's experts as [out, in], and olmo_hybrid's convolutions in equal
+    thirds and all norms that it has in memory as post_attention_layernorm as feedforward_layer_norm."""
     model.save_pretrained(folder)
     names = (folder.name, folder.parent.name)
     path = folder / "model.safetensors"
@@ -331,9 +350,27 @@ def save(model, folder):
         tensors = {name: tensor.transpose(1, 2).contiguous() if ".mlp.experts." in name else tensor
                    for name, tensor in load_file(path).items()}
         save_file(tensors, path, {"format": "pt"})
+    if "olmo_hybrid" in names:
+        save_file(published_olmo(load_file(path), model.config), path, {"format": "pt"})
     if folder.name in ("qwen3_next", "qwen3_5"):
         path = folder / "model.safetensors"
         save_file(load_file(path) | mtp_of(folder.name), path, {"format": "pt"})
+
+
+def published_olmo(tensors, config):
+    keys = config.linear_num_key_heads * config.linear_key_head_dim
+    found = {}
+    for name, tensor in tensors.items():
+        if "_conv1d." not in name:
+            attends = name.replace("feedforward_layer_norm", "post_feedforward_layernorm") in tensors
+            name = name.replace("feedforward_layer_norm", "post_attention_layernorm") if attends else name
+            found[name] = tensor
+        elif ".q_conv1d." in name:
+            of = [name.replace(".q_conv1d.", f".{part}_conv1d.") for part in "qkv"]
+            whole = torch.cat([tensors[part] for part in of])
+            sizes = [keys, keys, len(whole) - 2 * keys]
+            found |= {part: taps.clone() for part, taps in zip(of, whole.split(sizes))}
+    return found
 
 
 def mtp_of(name):
@@ -373,7 +410,7 @@ def make(name):
     folder = HERE / name
     save(model, folder)
     model = load(folder)
-    if name in HYBRID or name in GEMMAS:
+    if name in HYBRID or name in GEMMAS or name == "olmo_hybrid":
         compute_in_double(model)
     # The last tokens of a vision-language model stand for images.
     vocabulary = config.text_config.vocab_size - 4 if hasattr(config, "text_config") else config.vocab_size

@@ -38,8 +38,6 @@ constexpr std::pair<std::string_view, std::string_view> kLacking[] = {
     {"granitemoehybrid", kStateSpace},
     {"jamba", kStateSpace},
     {"kimi_linear", "it has no Kimi Delta Attention"},
-    {"lfm2", "it has no short convolutions in place of attention"},
-    {"lfm2_moe", "it has no short convolutions in place of attention"},
     {"llama4_text", "it has no attention in chunks, and no temperatures that grow with positions"},
     {"mamba", kStateSpace},
     {"mamba2", kStateSpace},
