@@ -16,9 +16,11 @@ class RandomModel {
     set("num_layers", "2");
     set("global_batch_size", "4");
     set("micro_batch_size", pick({"1", "2"}));
+    if (chance(0.12)) draw_single_parts();
     draw_mixer();
     draw_blocks();
-    if (chance(0.75))
+    const std::string& parts = config_.model.mamba.hybrid_override_pattern;
+    if (parts != "none" ? parts.find('E') != std::string::npos : chance(0.75))
       draw_experts();
     else
       draw_dense();
@@ -86,14 +88,14 @@ class RandomModel {
       set("qk_pos_emb_head_dim", "4");
       set("v_head_dim", pick({"6", "8"}));
       maybe(0.3, "qk_layernorm", {"true"});
+      if (config_.model.attention.q_lora_rank > 0 && chance(0.5)) return draw_sparse_attention();
     } else {
       set("num_query_groups", pick({"4", "8"}));
       set("kv_channels", pick({"4", "6", "8"}));
       maybe(0.2, "v_head_dim", {"6", "10"});
       if (chance(0.4)) {
         set("qk_layernorm", "true");
-        maybe(0.3, "qk_layernorm_full_width", {"true"});
-        maybe(0.3, "qk_layernorm_after_rope", {"true"});
+        maybe(0.4, pick({"qk_layernorm_full_width", "qk_layernorm_after_rope"}).c_str(), {"true"});
       } else {
         maybe(0.15, "qk_l2_norm", {"true"});
       }
@@ -110,23 +112,60 @@ class RandomModel {
       maybe(0.3, "window_rotary_base", {"100"});
     }
     maybe(0.2, "softmax_scale", {"0.3"});
-    maybe(0.15, "position_embedding_type", {"learned_absolute", "none"});
-    maybe(0.15, "no_rope_freq", {"[0,1]"});
+    if (chance(0.15))
+      set("position_embedding_type", pick({"learned_absolute", "none"}));
+    else
+      draw_rotation();
+    if (config_.model.mamba.any()) return;
+    if (chance(0.1)) {
+      set("experimental_attention_variant", "short_convolution");
+      set("linear_attention_freq", pick({"[1,0]", "[0,1]"}));
+      maybe(0.5, "linear_conv_bias", {"true"});
+    } else if (chance(0.25)) {
+      set("experimental_attention_variant", "gated_delta_net");
+      set("linear_attention_freq", pick({"[1,0]", "[0,1]", "[1,1]"}));
+      set("linear_conv_kernel_dim", pick({"2", "4"}));
+      maybe(0.2, "linear_allow_neg_eigval", {"true"});
+      set("linear_key_head_dim", pick({"4", "6"}));
+      set("linear_value_head_dim", pick({"4", "8"}));
+      set("linear_num_key_heads", "4");
+      set("linear_num_value_heads", pick({"4", "8"}));
+    }
+  }
+
+  void draw_rotation() {
+    if (!config_.model.mamba.any()) maybe(0.15, "no_rope_freq", {"[0,1]"});
     maybe(0.2, "rotary_interleaved", {"true"});
     if (chance(0.2)) {
       set("rope_scaling_type", pick({"yarn", "linear", "llama3"}));
       set("rotary_scaling_factor", "4");
       set("original_max_position_embeddings", "8");
     }
-    if (chance(0.25)) {
-      set("experimental_attention_variant", "gated_delta_net");
-      set("linear_attention_freq", pick({"[1,0]", "[0,1]", "[1,1]"}));
-      set("linear_conv_kernel_dim", pick({"2", "4"}));
-      set("linear_key_head_dim", pick({"4", "6"}));
-      set("linear_value_head_dim", pick({"4", "8"}));
-      set("linear_num_key_heads", "4");
-      set("linear_num_value_heads", pick({"4", "8"}));
-    }
+  }
+
+  void draw_sparse_attention() {
+    set("experimental_attention_variant", "dsa");
+    set("dsa_indexer_n_heads", "6");
+    set("dsa_indexer_head_dim", "8");
+    set("dsa_indexer_topk", pick({"3", "5", "99"}));
+    maybe(0.4, "dsa_indexer_freq", {"[1,0]"});
+    maybe(0.7, "dsa_indexer_loss_coeff", {"0.3"});
+    if (config_.model.sparse_attention.dsa_indexer_loss_coeff > 0)
+      maybe(0.5, pick({"dsa_indexer_use_sparse_loss", "dsa_dense_warmup"}).c_str(), {"true"});
+  }
+
+  // Layers of one part each, as Nemotron-H has them.
+  void draw_single_parts() {
+    const std::string parts = pick({"ME*-", "M*ME", "M-*-", "M*M-", "E*EM"});
+    set("num_layers", std::to_string(parts.size()));
+    set("hybrid_override_pattern", parts);
+    set("mamba_num_heads", "8");
+    set("mamba_num_groups", pick({"4", "8"}));
+    set("mamba_head_dim", pick({"4", "6"}));
+    set("mamba_state_dim", pick({"3", "5"}));
+    maybe(0.3, "mamba_conv_kernel_dim", {"2"});
+    maybe(0.3, "mamba_conv_bias", {"false"});
+    maybe(0.3, "mamba_dt_min", {"0.01"});
   }
 
   void draw_blocks() {
@@ -150,9 +189,11 @@ class RandomModel {
     maybe(0.15, "logit_scale", {"0.5"});
     maybe(0.15, "logit_soft_cap", {"2"});
     maybe(0.1, "embedding_norm", {"true"});
-    maybe(0.1, "value_embedding_freq", {"[1,0]", "[1,2]"});
-    maybe(0.1, "embedding_residual", {"true"});
-    maybe(0.15, "mtp_num_layers", {"1", "2"});
+    if (!config_.model.mamba.any()) {
+      maybe(0.1, "value_embedding_freq", {"[1,0]", "[1,2]"});
+      maybe(0.1, "embedding_residual", {"true"});
+      maybe(0.15, "mtp_num_layers", {"1"});
+    }
     if (chance(0.3)) {
       set("recompute_granularity", pick({"selective", "full"}));
       if (config_.model.recompute_granularity == "selective")
@@ -190,8 +231,11 @@ class RandomModel {
       set("moe_router_enable_expert_bias", "true");
       set("moe_router_bias_update_rate", "0.02");
     }
-    set("moe_router_load_balancing_type",
-        pick({"aux_loss", "seq_aux_loss", "global_aux_loss", "none", "quantile_balancing"}));
+    const MoeConfig& moe = config_.model.moe;
+    const bool quantiles = by_scores && moe.moe_router_num_groups == 0 && !moe.moe_router_enable_expert_bias;
+    set("moe_router_load_balancing_type", quantiles && chance(0.2)
+                                              ? "quantile_balancing"
+                                              : pick({"aux_loss", "seq_aux_loss", "global_aux_loss", "none"}));
     set("moe_aux_loss_coeff", "0.3");
     maybe(0.4, "moe_z_loss_coeff", {"0.01"});
     if (chance(0.25)) {
@@ -199,7 +243,7 @@ class RandomModel {
       maybe(0.4, "moe_token_drop_policy", {"position"});
       maybe(0.4, "moe_pad_expert_input_to_capacity", {"true"});
     }
-    maybe(0.3, "moe_layer_freq", {"[0,1]", "[1,0]"});
+    if (!config_.model.mamba.any()) maybe(0.3, "moe_layer_freq", {"[0,1]", "[1,0]"});
     maybe(0.3, "moe_ffn_hidden_size", {"16", "20"});
     if (chance(0.35)) {
       set("moe_shared_expert_intermediate_size", pick({"12", "24"}));
