@@ -72,6 +72,7 @@ std::optional<RankPlan> try_plan_rank(const ResolvedConfig& config, const Layout
   plan.eval_sent = each(std::move(evaluation.sent), together);
   plan.eval_calls = each(std::move(evaluation.calls), together);
   meta.sample(prompt_tokens);
+  meta.rollouts();
   if (!meta.repeats()) return std::nullopt;
 
   plan.why_eager = meta.why_eager();

@@ -93,6 +93,7 @@ std::optional<int64_t> arena_bytes_of(const ResolvedConfig& config, int rank, Me
   meta.log();
   meta.evaluate();
   meta.sample(most_prompt_tokens(config));
+  meta.rollouts();
   if (!meta.repeats()) return std::nullopt;
   return meta.arena().high_water();
 }

@@ -6,6 +6,7 @@
 #include "witan/generate/generation_batch.h"
 #include "witan/parallel/peers.h"
 #include "witan/train/loop/interval_samples.h"
+#include "witan/train/rollouts/rollouts.h"
 #include "witan/train/step/device.h"
 #include "witan/train/step/objective.h"
 
@@ -78,6 +79,10 @@ void MetaRank::sample(int64_t prompt_tokens) {
   options.max_tokens = tokens_that_fit(engine_.model(), prompt_tokens, config_->train.sample_tokens);
   if (options.max_tokens == 0) return;
   generate(stream_, engine_.model(), std::vector<int32_t>(static_cast<size_t>(prompt_tokens)), options);
+}
+
+void MetaRank::rollouts() {
+  if (config_->rollout.rollouts) rehearse_rollouts(stream_, engine_.model(), *config_);
 }
 
 std::map<std::string, MetaRank::SavedTensor> MetaRank::saved_tensors() {

@@ -38,6 +38,7 @@ class MetaRank {
   int64_t evaluate();
   void log();  // the collectives of logging, which not every step makes
   void sample(int64_t prompt_tokens);
+  void rollouts();                                   // the largest steps of sampling, if the run samples its batches
   void gather_values() { engine_.gather_values(); }  // counted as part of the step, not of the reader that triggers it
 
   // Whether memory repeated wherever micro-batches were skipped; if not, all must be run.

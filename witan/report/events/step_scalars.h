@@ -71,13 +71,25 @@ inline constexpr StepScalar kMaxAttentionLogit{
     .tensorboard = StepScalar::Tag{"max_attention_logit", 3},
     .chart =
         StepScalar::Curve{"Largest attention logit", "over all heads, before QK-clip", "logit", 2, true, false, 1}};
+// Of the step's sampled answers, with rollouts: their mean reward, and their mean number of tokens.
+inline constexpr StepScalar kReward{
+    .key = "reward",
+    .tensorboard = StepScalar::Tag{"reward", 6},
+    .chart = StepScalar::Curve{"Reward", "mean over the step's answers", "reward", 1, false, false, 3},
+    .progress = StepScalar::Text{"reward ", "{:.3f}", "", 0},
+    .megatron = StepScalar::Text{"reward: ", "{:.3f}", "", 3}};
+inline constexpr StepScalar kCompletionLength{
+    .key = "completion_length",
+    .tensorboard = StepScalar::Tag{"completion-length", 7},
+    .chart = StepScalar::Curve{"Length of answers", "tokens, mean over the step", "length", 4, true, false, 4}};
 // Steps of this call so far that were rerun in several passes, or with exact counts, where receive buffers or
 // exchanges are bounded.
 inline constexpr StepScalar kPoolOverflows{.key = "pool_overflows", .among = StepScalar::Among::overflows};
 inline constexpr StepScalar kExchangeOverflows{.key = "exchange_overflows", .among = StepScalar::Among::overflows};
 
 inline constexpr const StepScalar* kStepScalars[] = {
-    &kParamsNorm, &kNumZeros, &kMegatronTflops, &kLossScale, &kMaxAttentionLogit, &kPoolOverflows, &kExchangeOverflows,
+    &kParamsNorm, &kNumZeros,         &kMegatronTflops, &kLossScale,         &kMaxAttentionLogit,
+    &kReward,     &kCompletionLength, &kPoolOverflows,  &kExchangeOverflows,
 };
 
 // A step's values.

@@ -19,6 +19,7 @@ namespace witan {
 Fields RunConfig::fields() {
   Fields all = join({{"train", train.fields()},
                      {"objective", objective.fields()},
+                     {"rollout", rollout.fields()},
                      {"log", log.fields()},
                      {"load", load.fields()},
                      {"model", model.fields()},
@@ -254,6 +255,33 @@ void validate_objective(const RunConfig& config) {
                        "; set mtp_num_layers = 0");
 }
 
+// Answers are sampled by whole models, in rows of one answer each.
+void validate_rollouts(const RunConfig& config) {
+  const RolloutConfig& rollout = config.rollout;
+  if (!rollout.rollouts) return;
+  const auto needs = [](bool holds, const auto&... why) { require<ConfigError>(holds, "rollouts = true ", why...); };
+  needs(!config.objective.is_cross_entropy(), "trains on rewards; set objective = policy");
+  needs(config.data.sft, "samples the last answers of conversations; set sft = true");
+  needs(config.data.packing == "none", "trains on one answer in a row; set packing = none");
+  needs(config.parallel.model_ranks() == 1,
+        "samples on ranks that hold whole layers, which tensor, context and pipeline parallelism divide; set their "
+        "sizes to 1 and use data-parallel, expert-parallel or FSDP ranks");
+  needs(config.objective.kl_loss_coef == 0, "has no reference model for kl_loss_coef = ", config.objective.kl_loss_coef,
+        "; set kl_loss_coef = 0");
+  needs(config.train.replay_interval == 0 && config.train.rampup_batch_size.empty() && !config.train.rewinds(),
+        "samples rows as steps consume them: set replay_interval = 0, rampup_batch_size empty, and on_nan and on_spike "
+        "to skip or stop");
+  const int64_t unit = rollout.num_generations * config.parallel.data_ranks();
+  needs(config.train.global_batch_size % unit == 0, "keeps the num_generations = ", rollout.num_generations,
+        " answers of a prompt on one of ", config.parallel.data_ranks(),
+        " data-parallel ranks: global_batch_size = ", config.train.global_batch_size, " must be a multiple of ", unit);
+  needs((rollout.reward == "command") == !rollout.reward_command.empty(), "with reward = ", rollout.reward,
+        rollout.reward == "command" ? " needs a reward_command" : " ignores reward_command; set reward = command");
+  needs(rollout.overlong_buffer_len <= rollout.max_completion_length,
+        "has overlong_buffer_len = ", rollout.overlong_buffer_len,
+        " above max_completion_length = ", rollout.max_completion_length);
+}
+
 void validate_experts_use(const TrainConfig& train, const MoeConfig& moe) {
   for (const auto& [key, folder] :
        {std::pair{"record_routes", &train.record_routes}, {"replay_routes", &train.replay_routes}}) {
@@ -445,6 +473,7 @@ void RunConfig::validate() const {
   validate_joined_layers(*this);
   validate_mtp(*this);
   validate_objective(*this);
+  validate_rollouts(*this);
   parallel.stage_split(model.num_layers).validate();
   if (parallel.gradient_dtype == "bfloat16") {
     require<ConfigError>(model.compute_dtype() == DType::bf16, "gradient_dtype = bfloat16 needs dtype = bfloat16, got ",

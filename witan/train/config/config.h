@@ -141,6 +141,24 @@ struct ObjectiveConfig {
   bool is_cross_entropy() const { return objective == "cross_entropy"; }
 };
 
+// Answers that the training weights sample, and their rewards (rollouts/rollouts.h). Keys have the names of TRL
+// (trl/trainer/grpo_config.py) or, where it has none, of verl.
+struct RolloutConfig {
+  bool rollouts = false;  // with objective = policy and sft
+  int64_t num_generations = 8;
+  int64_t max_completion_length = 256;  // tokens
+  int64_t steps_per_generation = 1;
+  int64_t rollout_batch_size = 0;  // answers; 0: all
+  std::string reward = "exact";    // exact | number | command
+  std::string reward_command;
+  double reward_timeout = 60;  // seconds
+  bool scale_rewards = true;
+  int64_t overlong_buffer_len = 0;  // tokens; 0: off
+  double overlong_penalty_factor = 1;
+
+  Fields fields();
+};
+
 // Settings of a run's reports besides metrics.jsonl. No key changes the computation.
 struct LogConfig {
   std::string log_format = "witan";  // witan | megatron | nanogpt
@@ -186,6 +204,7 @@ struct RunConfig {
   ParallelConfig parallel;
   TrainConfig train;
   ObjectiveConfig objective;
+  RolloutConfig rollout;
   LogConfig log;
   LoadConfig load;
 

@@ -168,6 +168,40 @@ Fields ObjectiveConfig::fields() {
   };
 }
 
+Fields RolloutConfig::fields() {
+  return {
+      Field{"rollouts", &rollouts,
+            "Sample the batches: each step answers the prompts of conversations (sft) with the training weights, and "
+            "trains on the rewards (objective = policy)"},
+      Field{"num_generations", &num_generations, "Answers sampled for each prompt: the group of GRPO"}.between(2, 4096),
+      Field{"max_completion_length", &max_completion_length,
+            "Maximum number of tokens in a sampled answer; prompt and answer have at most seq_length + 1"}
+          .at_least(1),
+      Field{"steps_per_generation", &steps_per_generation,
+            "Sample the answers of N steps at once: the last of them is then N - 1 updates behind"}
+          .at_least(1),
+      Field{"rollout_batch_size", &rollout_batch_size,
+            "Answers that a rank samples at a time; an answer that ends makes room for another (0: all)"}
+          .at_least(0),
+      Field{"reward", &reward,
+            "1 for an answer that equals the conversation's own, or whose last number does, else 0; or the numbers "
+            "that reward_command writes"}
+          .one_of({"exact", "number", "command"}),
+      Field{"reward_command", &reward_command,
+            "Shell command that reads lines {\"prompt\", \"completion\", \"answer\"} and writes a line with a number "
+            "for each"},
+      Field{"reward_timeout", &reward_timeout, "Seconds after which reward_command is killed"}.above(0),
+      Field{"scale_rewards", &scale_rewards,
+            "Divide advantages by the standard deviation of the group's rewards (GRPO); Dr. GRPO does not"},
+      Field{"overlong_buffer_len", &overlong_buffer_len,
+            "Lower the rewards of answers within N tokens of max_completion_length (0: off)"}
+          .at_least(0),
+      Field{"overlong_penalty_factor", &overlong_penalty_factor,
+            "What the reward is lowered by at max_completion_length, if overlong_buffer_len is set"}
+          .at_least(0),
+  };
+}
+
 bool TrainConfig::closes_interval(int64_t step) const {
   const bool may_stop_early = early_stopping_patience > 0 && eval_interval > 0 && step % eval_interval == 0;
   return step % log_interval == 0 || step == train_iters || (save_interval > 0 && step % save_interval == 0) ||

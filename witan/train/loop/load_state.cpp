@@ -54,6 +54,7 @@ TrainState StateLoader::begin() {
 }
 
 std::vector<ColumnSpec> StateLoader::columns() const {
+  if (run_.config->rollout.rollouts) return {};  // they are sampled, and in no file
   return make_objective(*run_.config)->columns();
 }
 

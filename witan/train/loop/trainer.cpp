@@ -29,6 +29,7 @@
 #include "witan/train/record/memory.h"
 #include "witan/train/record/recorder.h"
 #include "witan/train/record/stragglers.h"
+#include "witan/train/rollouts/rollouts.h"
 #include "witan/train/signals/debug_wait.h"
 #include "witan/train/signals/signals.h"
 #include "witan/train/state/rewinds.h"
@@ -123,7 +124,7 @@ class RankTrainer {
     if (is_rank_zero() && !run_.start.config.empty())
       write_file_atomically(run_.start.folder.config(), run_.start.config);
     const double set_up_s = since_.seconds();
-    loader_.emplace(run_.data.train, loader_options(), state_.consumed_samples);
+    open_data();
     if (run_.config->log.megatron()) report_setup(set_up_s);
     if (is_rank_zero() && run_.config->train.check_states) run_.recorder().states_checked(0);
     RunEnd end = end_of_steps(RunEnd::none);
@@ -185,7 +186,7 @@ class RankTrainer {
   void share_prompts() {
     const TrainConfig& train = run_.config->train;
     prompts_.last = train.sample_prompt;
-    const bool chats = run_.config->data.sft && run_.config->writes_sample();
+    const bool chats = run_.config->rollout.rollouts || (run_.config->data.sft && run_.config->writes_sample());
     if (train.sample_interval == 0 && !chats) return;
     Json read = Json::object();
     if (is_rank_zero()) {
@@ -272,6 +273,24 @@ class RankTrainer {
     return options;
   }
 
+  // The loader of training samples or, with rollouts, what takes its place.
+  void open_data() {
+    if (run_.config->rollout.rollouts)
+      rollouts_.emplace(Rollouts::Parts{engine_, groups_, run_.config, run_.data, run_.start.folder, saving_.world(),
+                                        saving_.stream(), answer_ends()});
+    else
+      loader_.emplace(run_.data.train, loader_options(), state_.consumed_samples);
+  }
+
+  // The tokens that end a sampled answer.
+  std::vector<int32_t> answer_ends() const {
+    std::vector<int32_t> ends = prompts_.ends;
+    if (const auto end = run_.data.tokenizer->end_of_text()) ends.push_back(*end);
+    return ends;
+  }
+
+  double waited_for_data() const { return loader_ ? loader_->waited_seconds() : 0; }
+
   // Why this rank asks for the run to be saved and ended after the step.
   RunEnd asks_to_end(int64_t step) const {
     const TrainConfig& train = run_.config->train;
@@ -290,7 +309,7 @@ class RankTrainer {
     memory_request_.before_step(state_.step + 1);
     tracer_.before_step(state_.step + 1);
     if (rank_watch_) rank_watch_->begin_step();
-    const double waited = loader_->waited_seconds();
+    const double waited = waited_for_data();
     std::vector<Batch> batches = next_batches();
     if (run_.start.aids.before_step) run_.start.aids.before_step(groups_.rank(), state_.step + 1, batches, engine_);
     const int64_t updates = state_.updates;
@@ -305,7 +324,8 @@ class RankTrainer {
     const double seconds = seconds_since(start);
     if (rank_watch_) rank_watch_->end_step(seconds);
     tracer_.after_step(state_.step + 1);
-    result.times.batch = loader_->waited_seconds() - waited;
+    result.times.batch = waited_for_data() - waited;
+    if (rollouts_) result.scalars.update(rollouts_->figures());
     advance(result, seconds);
     record_step(result, seconds, logs);
     if (result.skipped && lowers_loss_scale(result)) {
@@ -370,7 +390,15 @@ class RankTrainer {
 
   std::vector<Batch> next_batches() {
     const StepTracer::Wait wait(tracer_, "data");
-    return loader_->next();
+    if (!rollouts_) return loader_->next();
+    finish_save();  // which rollouts share a group with
+    try {
+      return rollouts_->next(state_.step + 1, state_.consumed_samples);
+    } catch (const RewardError&) {  // on all ranks: what has been trained is kept
+      if (state_.step > newest_.value_or(0)) begin_save();
+      finish_save();
+      throw;
+    }
   }
 
   // Returns to a checkpoint, and continues with the samples that would have come next.
@@ -385,7 +413,7 @@ class RankTrainer {
     state_.consumed_samples = now.consumed_samples;
     state_.rewinds = std::move(rewinds);
     state_.elapsed_s = elapsed_s;
-    loader_.emplace(run_.data.train, loader_options(), state_.consumed_samples);
+    open_data();
     if (!is_rank_zero()) return;
     record_rewind(run_.start.folder, state_.rewinds);
     event.at = now.at;
@@ -508,7 +536,8 @@ class RankTrainer {
   SamplePrompts prompts_;
   TrainState state_;
   AnomalyResponse anomalies_;
-  std::optional<Loader> loader_;
+  std::optional<Loader> loader_;             // empty with rollouts
+  std::optional<Rollouts> rollouts_;         // empty without
   std::optional<ReplayCheck> replay_check_;  // empty if replay_interval is 0
   StepTimes interval_times_;
   int64_t interval_steps_ = 0;

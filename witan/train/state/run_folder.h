@@ -49,6 +49,7 @@ class RunFolder {
   const fs::path& place() const { return place_; }  // path(), or of a staged folder its path after replace()
   fs::path config() const { return path_ / "config.toml"; }
   fs::path metrics() const { return path_ / "metrics.jsonl"; }
+  fs::path rollouts() const { return path_ / "rollouts"; }  // a file of each step
   fs::path samples() const { return path_ / "samples.jsonl"; }
   fs::path log() const { return path_ / "train.log"; }
   fs::path progress() const { return path_ / "progress.txt"; }

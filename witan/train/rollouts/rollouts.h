@@ -1,0 +1,87 @@
+// Answers that the training weights sample, in place of a loader's batches: groups of answers to prompts, with their
+// rewards and advantages. The prompts are the run's conversations up to their last answer, which is the reference of
+// rewards. Row r of the run, counted from its first step, is an answer to sample r / num_generations, and is drawn by a
+// seed of its own: it depends on the weights and on r alone.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "witan/comm/host_group.h"
+#include "witan/report/events/step_scalars.h"
+#include "witan/train/data/run_data.h"
+#include "witan/train/rollouts/rewards.h"
+#include "witan/train/step/engine.h"
+
+namespace witan {
+
+// A sampled answer to the prompt of a sample.
+struct Rollout {
+  int64_t row = 0;
+  std::vector<int32_t> prompt, completion;  // the completion with its end-of-turn token, if it has one
+  std::vector<float> logprobs;              // of the completion's tokens, under the weights that sampled them
+  bool ended = false;                       // by an end token, rather than by its length
+  SampledAnswer text;
+  double reward = 0, advantage = 0;
+  bool skipped = false;  // all rewards of its group are equal
+
+  // A line of RUN/rollouts (docs/formats/rollouts.md).
+  std::string to_line() const;
+  static Rollout of_line(std::string_view line, std::string_view where);
+};
+
+// A micro-batch of rows that are one rollout each; tokens of skipped ones do not count. The columns are those of
+// make_policy_objective(). Throws DataError if one is longer than seq_length + 1.
+Batch batch_of(const std::vector<Rollout>& rollouts, const RunConfig& config);
+
+// Whether all ranks sample all rows together, since each needs the others' weights or experts.
+bool samples_in_lockstep(const RunConfig& config);
+
+// In a dry run: the largest steps that sampling makes.
+void rehearse_rollouts(Stream& stream, Transformer& model, const RunConfig& config);
+
+class Rollouts {
+ public:
+  // All must outlive it. `world` and `host` are a group of all ranks and its stream, for texts. `ends`: tokens that end
+  // an answer.
+  struct Parts {
+    Engine& engine;
+    const Groups& groups;
+    const ResolvedConfig& config;
+    const RunData& data;
+    const RunFolder& folder;
+    HostGroup& world;
+    Stream& host;
+    std::vector<int32_t> ends;
+  };
+  explicit Rollouts(Parts parts) : parts_(std::move(parts)) {}
+
+  // Collective: this rank's micro-batches of `step` (from 1), whose first row is `consumed`. At the first of
+  // steps_per_generation steps it samples the answers of all of them, and rank 0 writes them to RUN/rollouts; a run
+  // that resumes between reads them there. Throws RewardError on all ranks if a reward fails, DataError if a file of
+  // RUN/rollouts is missing or is not of these rows.
+  std::vector<Batch> next(int64_t step, int64_t consumed);
+
+  // Of the rows of next(), on rank 0: rewards, lengths, and the shares of equal groups and of answers cut by their
+  // length.
+  const StepScalars& figures() const { return figures_; }
+
+ private:
+  bool is_rank_zero() const { return parts_.groups.rank() == 0; }
+  int64_t rows_of_step() const { return parts_.config->train.global_batch_size; }
+  std::vector<int64_t> own_rows(int64_t first) const;
+  fs::path file_of(int64_t step) const;
+  Rollout begin(int64_t row) const;
+  std::vector<Rollout> sample(const std::vector<int64_t>& rows);
+  void reward(std::vector<Rollout>& rollouts) const;
+  void generate(int64_t step, int64_t consumed);
+  std::vector<Rollout> read(int64_t step, int64_t first) const;
+  void summarize(const std::vector<Rollout>& all);
+
+  Parts parts_;
+  StepScalars figures_;
+};
+
+}  // namespace witan
