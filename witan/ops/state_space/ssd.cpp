@@ -88,18 +88,19 @@ Var ssd(Tape& tape, const Var& xbc, const SsdGates& gates, const Var& D, const T
 }
 
 Var gated_group_rmsnorm(Tape& tape, const Var& x, const Var& z, const Var& w, int64_t groups, double eps) {
-  const char* const op = "gated_group_rmsnorm";
   const int64_t D = x.shape().last();
-  require<ShapeError>(groups > 0 && D % groups == 0, op, ": ", D, " channels have no ", groups, " equal groups");
+  require<ShapeError>(groups > 0 && D % groups == 0, "gated_group_rmsnorm: ", D, " channels have no ", groups,
+                      " equal groups");
   require<ShapeError>(
-      z.shape() == x.shape() && z.dtype() == x.dtype() && z.value().contiguous() && x.value().contiguous(), op,
-      ": x and z must be contiguous and alike, got ", x.dtype(), " ", x.shape(), " and ", z.dtype(), " ", z.shape());
-  check_wide(op, "w", w, {D}, x.dtype());
+      z.shape() == x.shape() && z.dtype() == x.dtype() && z.value().contiguous() && x.value().contiguous(),
+      "gated_group_rmsnorm: x and z must be contiguous and alike, got ", x.dtype(), " ", x.shape(), " and ", z.dtype(),
+      " ", z.shape());
+  check_wide("gated_group_rmsnorm", "w", w, {D}, x.dtype());
   Stream& s = tape.stream();
   const Tensor y = s.empty_like(x.value()), r = s.empty({x.shape().as_rows().first, groups}, accumulator(x.dtype()));
   kernels::gated_group_rmsnorm_forward(s, y, r, x.value(), z.value(), w.value(), eps);
   return tape.record(
-      op, y, {x, z, w},
+      "gated_group_rmsnorm", y, {x, z, w},
       [x = tape.save(x), z = tape.save(z), w = tape.save(w), r = tape.save(r)](Backward& b, const Tensor& dy) {
         const Tensor in = b.value(x), gate = b.value(z);
         kernels::GatedGroupNormGradients to{b.stream().empty_like(in), b.stream().empty_like(gate)};
