@@ -96,9 +96,9 @@ TEST(Presets, HaveThePublishedParameterCounts) {
   // in 32 layers. The others: transformers' DeepseekV2ForCausalLM, DeepseekV3ForCausalLM (of Kimi K2 and
   // Moonlight too), DeepseekV32ForCausalLM, GlmMoeDsaForCausalLM, Glm4MoeForCausalLM, Glm4MoeLiteForCausalLM,
   // MiniMaxM2ForCausalLM, GptOssForCausalLM (whose authors' 3.61 B active parameters are without the embedding),
-  // LlamaForCausalLM, MixtralForCausalLM, Olmo2ForCausalLM, Olmo3ForCausalLM, OlmoeForCausalLM, Qwen3ForCausalLM,
-  // Qwen3MoeForCausalLM, Qwen3NextForCausalLM, Qwen3_5ForCausalLM and Qwen3_5MoeForCausalLM on the meta device; active
-  // likewise, with the embeddings.
+  // LlamaForCausalLM, MixtralForCausalLM, Lfm2MoeForCausalLM, OlmoHybridForCausalLM, Olmo2ForCausalLM,
+  // Olmo3ForCausalLM, OlmoeForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, Qwen3NextForCausalLM, Qwen3_5ForCausalLM
+  // and Qwen3_5MoeForCausalLM on the meta device; active likewise, with the embeddings.
   const std::vector<Figures> published = {{"deepseek-v2-lite", 15'706'484'224, 2'661'150'208},
                                           {"deepseek-v3", 671'026'404'352, 37'552'282'624},
                                           {"deepseek-v3.2", 671'877'929'216, 38'403'807'488},
@@ -113,6 +113,7 @@ TEST(Presets, HaveThePublishedParameterCounts) {
                                           {"gpt-oss-20b", 20'914'757'184, 4'187'440'704},
                                           {"gpt2-124m", 124'439'808 + 47 * 768, 124'439'808 + 47 * 768},
                                           {"kimi-k2", 1'026'408'209'408, 32'861'477'888},
+                                          {"lfm2-8b-a1b", 8'339'929'856, 1'557'740'288},
                                           {"llama2-7b", 6'738'415'616, 6'738'415'616},
                                           {"llama3-8b", 8'030'261'248, 8'030'261'248},
                                           {"megatron-moe-4b", 4'375'732'736, 213'934'592},
@@ -124,6 +125,7 @@ TEST(Presets, HaveThePublishedParameterCounts) {
                                           {"nanogpt-moe", 3'921'084'463, 1'102'512'175},
                                           {"nemotron-3-nano-30b-a3b", 31'577'937'344, 3'580'073'408},
                                           {"nemotron-h-8b", 8'100'852'736, 8'100'852'736},
+                                          {"olmo-hybrid-7b", 7'430'870'688, 7'430'870'688},
                                           {"olmo2-7b", 7'298'617'344, 7'298'617'344},
                                           {"olmo3-7b", 7'298'011'136, 7'298'011'136},
                                           {"olmoe-1b-7b", 6'919'161'856, 1'282'017'280},
@@ -223,15 +225,11 @@ TEST_F(PresetFlagTest, RefusalsOfUnknownNamesSuggestOne) {
   for (const char* command : {"plan", "train"})
     expect_refusal({command, "--preset", "gpt2-142m"}, 3,
                    {"--preset gpt2-142m: there is no such preset (did you mean gpt2-124m?); there are "
-                    "deepseek-v2-lite, deepseek-v3, deepseek-v3.2, glm-4.5-air, glm-4.7-flash, glm-5, gpt-oss-120b, "
-                    "gpt-oss-20b, gpt2-124m, kimi-k2, llama2-7b, llama3-8b, megatron-moe-4b, minimax-m2, "
-                    "mixtral-8x22b, mixtral-8x7b, "
-                    "moonlight-16b-a3b, nanogpt-dense, nanogpt-moe, "
-                    "deepseek-v2-lite, deepseek-v3, gemma-3-1b, gemma-3-270m, gemma-3-27b, gemma-3-4b, glm-4.5-air, "
-                    "glm-4.7-flash, gpt-oss-120b, gpt-oss-20b, gpt2-124m, "
-                    "kimi-k2, llama2-7b, llama3-8b, megatron-moe-4b, minimax-m2, mixtral-8x22b, mixtral-8x7b, "
+                    "deepseek-v2-lite, deepseek-v3, deepseek-v3.2, gemma-3-1b, gemma-3-270m, gemma-3-27b, "
+                    "gemma-3-4b, glm-4.5-air, glm-4.7-flash, glm-5, gpt-oss-120b, gpt-oss-20b, gpt2-124m, kimi-k2, "
+                    "lfm2-8b-a1b, llama2-7b, llama3-8b, megatron-moe-4b, minimax-m2, mixtral-8x22b, mixtral-8x7b, "
                     "moonlight-16b-a3b, nanogpt-dense, nanogpt-moe, nemotron-3-nano-30b-a3b, nemotron-h-8b, "
-                    "olmo2-7b, olmo3-7b, olmoe-1b-7b, qwen3-235b-a22b, qwen3-30b-a3b, qwen3-8b, "
+                    "olmo-hybrid-7b, olmo2-7b, olmo3-7b, olmoe-1b-7b, qwen3-235b-a22b, qwen3-30b-a3b, qwen3-8b, "
                     "qwen3-next-80b-a3b, qwen3.5-0.8b, qwen3.5-35b-a3b, qwen3.5-9b"});
   expect_refusal({"bench", "step", "--preset", "mixtral"}, 3,
                  {"--preset mixtral: there is no such preset (did you mean mixtral-8x22b or mixtral-8x7b?)"});
