@@ -40,13 +40,15 @@ using Keys = std::vector<std::string>;
 // Files and lines had these orders before scalars were declared.
 TEST(StepScalars, AreOrderedPerOutput) {
   const StepScalars scalars = all_scalars();
-  EXPECT_EQ(keys_of(scalars.all()), (Keys{"params_norm", "num_zeros", "megatron_tflops", "loss_scale",
-                                          "max_attention_logit", "pool_overflows", "exchange_overflows", "a_test"}));
+  EXPECT_EQ(keys_of(scalars.all()),
+            (Keys{"params_norm", "num_zeros", "megatron_tflops", "loss_scale", "max_attention_logit", "reward",
+                  "completion_length", "pool_overflows", "exchange_overflows", "a_test"}));
   EXPECT_EQ(keys_of(scalars.shown(&StepScalar::tensorboard)),
-            (Keys{"megatron_tflops", "loss_scale", "max_attention_logit", "params_norm", "num_zeros", "a_test"}));
+            (Keys{"megatron_tflops", "loss_scale", "max_attention_logit", "params_norm", "num_zeros", "reward",
+                  "completion_length", "a_test"}));
   EXPECT_EQ(keys_of(scalars.shown(&StepScalar::progress)),
-            (Keys{"params_norm", "num_zeros", "megatron_tflops", "a_test"}));
-  EXPECT_EQ(keys_of(scalars.shown(&StepScalar::megatron)), (Keys{"num_zeros", "params_norm", "a_test"}));
+            (Keys{"reward", "params_norm", "num_zeros", "megatron_tflops", "a_test"}));
+  EXPECT_EQ(keys_of(scalars.shown(&StepScalar::megatron)), (Keys{"num_zeros", "params_norm", "reward", "a_test"}));
 }
 
 TEST(StepScalars, KeepTheLastValueSet) {
@@ -84,11 +86,12 @@ TEST(StepScalars, AreWrittenAmongTheFieldsOfALine) {
   step.scalars = all_scalars();
   step.dropped_share = 0.5;
   const std::string line = format_event(step);
-  EXPECT_NE(line.find(R"("grad_norm":0.0,"params_norm":2.0,"num_zeros":4.0,"megatron_tflops":8.0,"loss_scale":16.0,)"
-                      R"("max_attention_logit":32.0,"a_test":42.25,"tokens_per_s")"),
-            std::string::npos)
+  EXPECT_NE(
+      line.find(R"("grad_norm":0.0,"params_norm":2.0,"num_zeros":4.0,"megatron_tflops":8.0,"loss_scale":16.0,)"
+                R"("max_attention_logit":32.0,"reward":64.0,"completion_length":128.0,"a_test":42.25,"tokens_per_s")"),
+      std::string::npos)
       << line;
-  EXPECT_NE(line.find(R"("dropped_share":0.5,"pool_overflows":64.0,"exchange_overflows":128.0,"skipped")"),
+  EXPECT_NE(line.find(R"("dropped_share":0.5,"pool_overflows":256.0,"exchange_overflows":512.0,"skipped")"),
             std::string::npos)
       << line;
   const StepEvent read = std::get<StepEvent>(*parse_event(line, "here"));
@@ -132,9 +135,10 @@ TEST(StepScalars, AppearInLogLines) {
       << format_train_line(status, 0, false);
   megatron_log::Interval interval;
   interval.scalars = all_scalars();
-  EXPECT_NE(megatron_log::format_interval(interval).find(
-                " grad norm: 0.000 | num zeros: 4.0 | params norm: 2.000 | test: 42.2 | number of skipped"),
-            std::string::npos)
+  EXPECT_NE(
+      megatron_log::format_interval(interval).find(
+          " grad norm: 0.000 | num zeros: 4.0 | params norm: 2.000 | reward: 64.000 | test: 42.2 | number of skipped"),
+      std::string::npos)
       << megatron_log::format_interval(interval);
 }
 
