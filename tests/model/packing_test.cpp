@@ -101,6 +101,13 @@ TEST(Packing, ChangesNoBitWithGatedDeltaNet) {
   expect_the_same_bits(linear_everywhere(0));
 }
 
+TEST(Packing, ChangesNoBitWithShortConvolutions) {
+  ModelConfig config = testing::tiny_config(4);
+  testing::add_short_convolutions(config);
+  config.linear_attention.linear_attention_freq = "[1,1]";
+  expect_the_same_bits(config);
+}
+
 TEST(Packing, ChangesNoBitWithExperts) {
   expect_the_same_bits(linear_everywhere(4));
 }

@@ -114,6 +114,26 @@ inline void add_sparse_attention(ModelConfig& config) {
   sparse.dsa_indexer_use_sparse_loss = true;
 }
 
+// LFM2's mixers: short convolutions with biases in every second layer, attention with norms of heads in the others.
+inline void add_short_convolutions(ModelConfig& config) {
+  config.attention.qk_layernorm = true;
+  LinearAttentionConfig& linear = config.linear_attention;
+  linear.experimental_attention_variant = "short_convolution";
+  linear.linear_attention_freq = "2";
+  linear.linear_conv_kernel_dim = 3;
+  linear.linear_conv_bias = true;
+}
+
+// OLMo Hybrid's: Gated DeltaNet with strengths up to 2 after norms of its inputs, and attention whose outputs are normalised.
+inline void add_hybrid_olmo(ModelConfig& config) {
+  add_linear_attention(config);
+  config.attention.attention_output_gate = config.norm.apply_layernorm_1p = false;
+  config.attention.qk_layernorm_full_width = true;
+  config.norm_placement = "post_attention";
+  config.linear_attention.linear_allow_neg_eigval = true;
+  config.linear_attention.linear_norm_epsilon = 1e-3;
+}
+
 // Replaces the attention of these layers by a running mean (support/running_mean.h).
 inline void give_running_means(ModelConfig& config, const std::vector<int64_t>& layers, int64_t channels) {
   for (const int64_t layer : layers) config.mixers[layer] = CustomMixer{std::make_shared<RunningMeanKind>(channels)};

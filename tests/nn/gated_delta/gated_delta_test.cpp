@@ -48,6 +48,27 @@ TEST(GatedDelta, GradientsOfParametersMatchDifferences) {
   testing::expect_parameter_gradients_match_differences(rank, *make_layer(rank), kWidth);
 }
 
+// With strengths up to 2 and an epsilon of its own, which both enter the outputs.
+TEST(GatedDelta, VariantsOfOlmoHybridKeepThePromises) {
+  Rank rank;
+  const auto made = [&](bool negative, double epsilon) {
+    GatedDeltaSpec spec = small_spec();
+    spec.negative_eigenvalues = negative;
+    spec.norm_epsilon = epsilon;
+    return spec.make(attention_builder(rank, DType::f64), {.width = kWidth}, {});
+  };
+  const auto layer = made(true, 0.1);
+  testing::expect_parameter_gradients_match_differences(rank, *layer, kWidth);
+  const Tensor x = rank.normal({2, 12, kWidth}, DType::f64, "x");
+  testing::expect_decoding_equals_forward(rank, *layer, x, 1e-12);
+  Tape off(rank.stream, Tape::Mode::off);
+  const auto y = [&](TokenMixer& of) {
+    return values(of.forward(off, off.constant(x), testing::positions_of(rank, 2, 12)).value());
+  };
+  EXPECT_NE(y(*layer), y(*made(false, 0.1)));
+  EXPECT_NE(y(*layer), y(*made(true, 0)));
+}
+
 TEST(GatedDelta, PackingChangesNoBitOfADocument) {
   Rank rank;
   for (const DType dtype : {DType::f32, DType::bf16})
