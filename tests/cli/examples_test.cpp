@@ -214,6 +214,11 @@ class Desk {
       chats += R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]})"
                "\n";
     for (const char* file : {"messages.jsonl", "math.jsonl", "code.jsonl"}) write_text(own_ / file, chats);
+    std::string problems;
+    for (int i = 0; i < 60; ++i)
+      problems += cat(R"({"messages": [{"role": "user", "content": "1 + )", i,
+                      R"("}, {"role": "assistant", "content": ")", i + 1, "\"}]}\n");
+    write_text(own_ / "problems.jsonl", problems);
     write_text(own_ / "texts.jsonl", "\"the king\"\n\"of the council\\n\"\n");
     write_text(own_ / "chat_template.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
     fs::copy(kSource / "tests/golden/tasks/tasks", own_ / "tasks", fs::copy_options::recursive);
@@ -241,10 +246,13 @@ class Desk {
       EXPECT_EQ(run(cat("witan data fetch ", fetched)), "");
     EXPECT_EQ(run("witan train --run adapted --lora-rank 4"), "");
     fs::rename(own_ / "runs/adapted", own_ / "prepared/adapted");
-    for (const char* name : {"mine", "my-run", "base", "tuned", "old"})
+    for (const char* name : {"mine", "my-run", "base", "tuned", "old", "solved"})
       fs::copy(own_ / "prepared/default", own_ / "prepared" / name, fs::copy_options::recursive);
     write_text(own_ / "prepared/tuned/hf/chat_template.jinja", kChatTemplate);
   }
+
+  // Keeps the run of docs/rl.md's first command for its second.
+  void keep_started() { fs::rename(own_ / "runs/started", own_ / "started"); }
 
   // The problem with the example, or nothing.
   std::string run(const std::string& command) {
@@ -252,7 +260,12 @@ class Desk {
     // Commands that start or plan a run find none; others read an existing one.
     static const std::regex begins(R"(.*witan (train|run|plan|bench|import) .*)");
     fs::remove_all(own_ / "runs");
-    if (!std::regex_match(command + " ", begins)) fs::create_directory_symlink(own_ / "prepared", own_ / "runs");
+    if (!std::regex_match(command + " ", begins)) {
+      fs::create_directory_symlink(own_ / "prepared", own_ / "runs");
+    } else if (command.find("--init-from started") != std::string::npos) {
+      fs::create_directory(own_ / "runs");
+      fs::copy(own_ / "started", own_ / "runs/started", fs::copy_options::recursive);
+    }
     const fs::path log = own_ / "log";
     Program shell({"/bin/bash", "-c", set_up() + command}, log);
     if (!shell.ends_within(kSeconds)) return cat("takes more than ", kSeconds, " s:\n", read_text(log));
@@ -308,6 +321,7 @@ TEST_P(ExamplesTest, Run) {
     if (group_of(command) != GetParam()) continue;
     ++ran;
     const std::string wrong = desk.run(command);
+    if (command.starts_with("witan train --run started ")) desk.keep_started();
     EXPECT_EQ(wrong, "") << command << "\nof " << places.front();
   }
   EXPECT_GE(ran, 5) << "examples were not found";
