@@ -46,7 +46,6 @@ constexpr std::pair<std::string_view, std::string_view> kLacking[] = {
     {"ministral3", kTemperatures},
     {"mistral4", kTemperatures},
     {"mpt", kAlibi},
-    {"olmo_hybrid", "its layers have norms at one place, whether they attend or not"},
     {"phi", kBeside},
     {"phimoe", "it has no SparseMixer, which routes their tokens"},
     {"recurrent_gemma", "it has no RG-LRU, their recurrent layers"},
