@@ -108,6 +108,24 @@ TEST(SparseAttention, ChoosersOfAKeyAreAscending) {
 }
 
 // Steps of generation read the rows and positions of their tokens.
+// Queries come as [T, N, hd], outputs as [B, S, N, hd_v]: a token has the channels of its heads either way.
+TEST(SparseAttention, CostCountsTheChosenPairs) {
+  Rank rank;
+  Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);
+  const auto tensor = [&](const Shape& shape, DType dtype) { return meta.empty(shape, dtype); };
+  const Tensor q = tensor({2 * 10, 4, 8}, DType::f32), k = tensor({2, 10, 4, 8}, DType::f32),
+               v = tensor({2, 10, 4, 6}, DType::f32), y = tensor({2, 10, 4, 6}, DType::f32),
+               lse = tensor({2, 4, 10}, DType::f32), chosen = tensor({2 * 10, 3}, DType::i32);
+  const kernels::SparseInputs in{q, k, v, chosen, {.rows = 2, .slots = 10}, 1};
+  kernels::sparse_attention_forward(meta, y, lse, in);
+  const double pairs = 2 * 10 * 3;
+  EXPECT_EQ(meta.flops(), 2 * pairs * 4 * (8 + 6));
+  meta.reset_costs();
+  const kernels::ChoosersOfKeys choosers{tensor({2 * 10 + 1}, DType::i64), tensor({2 * 10 * 3}, DType::i32)};
+  kernels::sparse_attention_backward(meta, {q, k, v, tensor({2 * 10, 4}, DType::f32)}, y, y, lse, in, choosers);
+  EXPECT_EQ(meta.flops(), 2 * pairs * 4 * (4 * 8 + 3 * 6));
+}
+
 TEST(SparseAttention, StepsSeeTheirRowUpToTheirPosition) {
   Rank rank;
   const Tensor q = rank.tensor<double>({2, 1, 1}, {1, 2}), w = rank.tensor<double>({2, 1}, {1, 1}),

@@ -70,12 +70,12 @@ std::optional<Source> source_of(const GivenFlag& given, const MegatronSettings& 
   }
   if (before) {
     if (held_by(*before) == Holds::nothing && !resumes(settings))
-      refuse("--pretrained-checkpoint", *before, "has no checkpoint: give the folder that has");
+      refuse("--pretrained-checkpoint", *before, "has no checkpoint: name a folder with one");
     return Source{*before, true};
   }
   if (load && !names_its_own(settings))
     refuse("--load", *load,
-           "has no checkpoint, without which Megatron-LM would train from random weights: give the folder that has, or "
+           "has no checkpoint, without which Megatron-LM would train from random weights: name a folder with one, or "
            "leave --load out for random weights");
   return std::nullopt;
 }

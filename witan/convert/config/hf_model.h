@@ -121,6 +121,7 @@ struct HfWriter {
   void norm_topk_prob();
   void mlp_layer_types();
   // DeepSeek's keys of routed and shared experts; false if no layer has experts.
+  int64_t width_of_expert() const;  // moe_ffn_hidden_size, or else that of dense MLPs
   bool routed_experts(const char* count = "n_routed_experts", const char* shared = "n_shared_experts");
   void sigmoid_router();  // DeepSeek-V3's
   bool has_attention_biases() const { return model.add_bias_linear || model.attention.add_attention_bias; }

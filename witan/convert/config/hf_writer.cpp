@@ -47,7 +47,11 @@ void HfWriter::experts(const char* count, const char* size) {
   const MoeConfig& moe = model.moe;
   out[count] = moe.num_experts;
   out["num_experts_per_tok"] = moe.moe_router_topk;
-  out[size] = moe.moe_ffn_hidden_size > 0 ? moe.moe_ffn_hidden_size : model.mlp.ffn_hidden_size;
+  out[size] = width_of_expert();
+}
+
+int64_t HfWriter::width_of_expert() const {
+  return model.moe.moe_ffn_hidden_size > 0 ? model.moe.moe_ffn_hidden_size : model.mlp.ffn_hidden_size;
 }
 
 void HfWriter::dense_layers_first() {
@@ -73,7 +77,7 @@ bool HfWriter::routed_experts(const char* count, const char* shared) {
   const MoeConfig& moe = model.moe;
   if (moe.num_experts == 0) return false;
   experts(count, "moe_intermediate_size");
-  out[shared] = moe.moe_shared_expert_intermediate_size / std::max<int64_t>(moe.moe_ffn_hidden_size, 1);
+  out[shared] = moe.moe_shared_expert_intermediate_size / width_of_expert();
   out["routed_scaling_factor"] = moe.moe_router_topk_scaling_factor;
   out["n_group"] = std::max<int64_t>(moe.moe_router_num_groups, 1);
   out["topk_group"] = std::max<int64_t>(moe.moe_router_group_topk, 1);

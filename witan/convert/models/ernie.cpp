@@ -103,9 +103,8 @@ void write_ernie_moe(HfWriter& to) {
   const MoeConfig& moe = to.model.moe;
   to.out["moe_num_experts"] = moe.num_experts;
   to.out["moe_k"] = moe.moe_router_topk;
-  to.out["moe_intermediate_size"] = moe.moe_ffn_hidden_size;
-  to.out["moe_num_shared_experts"] =
-      moe.moe_shared_expert_intermediate_size / std::max<int64_t>(moe.moe_ffn_hidden_size, 1);
+  to.out["moe_intermediate_size"] = to.width_of_expert();
+  to.out["moe_num_shared_experts"] = moe.moe_shared_expert_intermediate_size / to.width_of_expert();
   int64_t first = -1, last = -1, count = 0;
   for (int64_t layer = 0; layer < to.model.num_layers; ++layer)
     if (to.layers[static_cast<size_t>(layer)].moe) {

@@ -21,8 +21,10 @@ double attended_pairs(const SparseInputs& in) {
   return in.chosen.defined() ? std::min(seen, static_cast<double>(in.chosen.elements())) : seen;
 }
 
-double channels_of_token(const Tensor& q) {
-  return static_cast<double>(q.size(1) * q.size(2));
+// The channels of all heads of a token: tokens are [T, N, hd] or [B, S, N, hd].
+double channels_of_token(const Tensor& tokens) {
+  const int dims = tokens.shape().dims();
+  return static_cast<double>(tokens.size(dims - 2) * tokens.size(dims - 1));
 }
 
 double bytes_of_index(const IndexInputs& in) {

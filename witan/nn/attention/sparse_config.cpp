@@ -45,10 +45,11 @@ Fields SparseAttentionConfig::fields() {
 std::vector<int64_t> SparseAttentionConfig::sources(int64_t num_layers) const {
   std::vector<bool> own(static_cast<size_t>(num_layers), true);
   if (dsa_indexer_freq != kEveryLayer) {
-    require<ConfigError>(dsa_indexer_freq.find('[') != std::string::npos, "dsa_indexer_freq = ", dsa_indexer_freq,
-                         ": must be none, or a list of the ", num_layers,
-                         " layers, 1 for one with an indexer of its own, as in [1,0,0,0]*2");
-    own = choose_layers("dsa_indexer_freq", dsa_indexer_freq, num_layers, OfPeriod::first);
+    if (dsa_indexer_freq.find('[') != std::string::npos) own = read_layer_list(dsa_indexer_freq);
+    require<ConfigError>(
+        dsa_indexer_freq.find('[') != std::string::npos && own.size() == static_cast<size_t>(num_layers),
+        "dsa_indexer_freq = ", dsa_indexer_freq, ": must be none, or a list of the ", num_layers,
+        " layers, 1 for one with an indexer of its own, as in [1,0,0,0]*2");
   }
   require<ConfigError>(own.empty() || own.front(), "dsa_indexer_freq = ", dsa_indexer_freq,
                        " gives the first layer no indexer, and there is none before it: begin the list with 1");

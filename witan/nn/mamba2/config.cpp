@@ -50,7 +50,8 @@ void MambaConfig::validate(int64_t hidden_size, int64_t num_layers) const {
                        "; set mamba_num_heads, or another mamba_head_dim");
   const int64_t heads = spec(hidden_size).num_heads;
   require<ConfigError>(heads % mamba_num_groups == 0, "mamba_num_groups = ", mamba_num_groups, " does not divide the ",
-                       heads, " heads of Mamba-2; set mamba_num_groups or mamba_num_heads");
+                       heads, " heads of Mamba-2", mamba_num_heads > 0 ? "" : ", 2 hidden_size / mamba_head_dim",
+                       "; set mamba_num_groups or mamba_num_heads");
 }
 
 Mamba2Spec MambaConfig::spec(int64_t hidden_size) const {
