@@ -60,7 +60,7 @@ class Transformer : public Module {
   // axis.
   ops::CrossEntropy loss(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights,
                          ops::LossGradient gradient = ops::LossGradient::any);
-  // Likewise the loss of each token, with its gradient.
+  // Returns the loss of each token, with its gradient.
   ops::TokenLosses token_losses(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights);
 
   // Generation, by a model with all layers: the residual stream [1, T, D] after the last block, of the next T tokens of

@@ -11,7 +11,7 @@
 namespace witan::test {
 namespace {
 
-// What `say` writes to a log.
+// Returns the text that `say` writes to a log.
 std::string said(const std::function<void(Progress&)>& say) {
   Capture err;
   {

@@ -1,4 +1,4 @@
-// Which ranks are connected, and how other ranks learn what they need.
+// Ranks connect to a few others, and messages reach the rest through these.
 #include "witan/comm/processes/links.h"
 
 #include <gmock/gmock.h>

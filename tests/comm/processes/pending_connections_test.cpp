@@ -1,4 +1,4 @@
-// Which connections are served when there are more than slots or descriptors.
+// Connections are chosen by a rule when there are more of them than slots or descriptors.
 #include "witan/comm/processes/pending_connections.h"
 
 #include <arpa/inet.h>

@@ -11,7 +11,7 @@ using testing::values;
 
 class ObjectiveOnGpu : public testing::CudaTest {
  protected:
-  // Where ObjectiveCase::run() makes tensors.
+  // ObjectiveCase::run() makes its tensors here, on the GPU.
   struct Place {
     ObjectiveOnGpu& test;
     Tensor poisoned(const Shape& shape, DType dtype) { return test.poisoned(shape, dtype); }

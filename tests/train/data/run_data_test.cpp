@@ -364,7 +364,7 @@ TEST_F(RunDataTest, MixesTextsByWeight) {
   std::fclose(quiet);
 }
 
-// Of short and long documents, only long ones are cut.
+// Only documents longer than a row are cut.
 TEST_F(RunDataTest, PacksWholeDocuments) {
   config_.data.data_packing = "best_fit";
   config_.data.seq_length = 24;

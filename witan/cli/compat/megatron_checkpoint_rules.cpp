@@ -20,7 +20,7 @@
 namespace witan::cli::rules {
 namespace {
 
-// What a folder holds that a run can begin with: checkpoints of a run of Witan, of Megatron-LM, or other weights.
+// A run can begin with the contents of a folder: checkpoints of a run of Witan or of Megatron-LM, or other weights.
 enum class Holds : uint8_t { nothing, own_run, megatron, weights };
 
 Holds held_by(const std::string& path) {

@@ -54,7 +54,7 @@ WITAN_RULE PreferenceTerms preference_of(double z, double label_smoothing) {
           label_smoothing * (1 - wrong) - (1 - label_smoothing) * wrong};
 }
 
-// Where a token's sequence lies among those of all rows; -1: the token does not count.
+// The index of a token's sequence among those of all rows; -1: the token does not count.
 WITAN_RULE int64_t sequence_of(int64_t t, int64_t row_tokens, int64_t capacity, float mask, int32_t id) {
   return mask > 0 && id >= 0 ? t / row_tokens * capacity + id : -1;
 }

@@ -58,7 +58,7 @@ SparseInputs sparse_inputs(const Tensor& q, const Tensor& k, const Tensor& v, co
   return {q.reshape({B * S, q.size(2), q.size(3)}), k, v, chosen, {.rows = B, .slots = S}, scale};
 }
 
-// What the loss computes from a micro-batch's tokens, part by part.
+// Computes the indexer's loss from a micro-batch's tokens, part by part.
 class Divergence {
  public:
   // `to`: the gradients of the sum of divergences; undefined: they are not wanted.

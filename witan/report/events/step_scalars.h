@@ -71,7 +71,7 @@ inline constexpr StepScalar kMaxAttentionLogit{
     .tensorboard = StepScalar::Tag{"max_attention_logit", 3},
     .chart =
         StepScalar::Curve{"Largest attention logit", "over all heads, before QK-clip", "logit", 2, true, false, 1}};
-// Of the step's sampled answers, with rollouts: their mean reward, and their mean number of tokens.
+// With rollouts: the mean reward of the step's sampled answers, and their mean number of tokens.
 inline constexpr StepScalar kReward{
     .key = "reward",
     .tensorboard = StepScalar::Tag{"reward", 6},

@@ -64,8 +64,8 @@ class Rollouts {
   // RUN/rollouts is missing or is not of these rows.
   std::vector<Batch> next(int64_t step, int64_t consumed);
 
-  // Of the rows of next(), on rank 0: rewards, lengths, and the shares of equal groups and of answers cut by their
-  // length.
+  // Describes the rows of next(), on rank 0: rewards, lengths, and the shares of equal groups and of answers cut by
+  // their length.
   const StepScalars& figures() const { return figures_; }
 
  private:

@@ -31,7 +31,7 @@ struct ChannelFilters {
       if (all.bias.defined()) biases[static_cast<size_t>(c)] = A(all.bias.data<T>()[first + c]);
     }
   }
-  // Of the token `back` positions before the one that is computed.
+  // The input of the token `back` positions before the computed one.
   const A* tap(int64_t back) const { return taps.data() + (W - 1 - back) * columns; }
 
   int64_t W, columns;
