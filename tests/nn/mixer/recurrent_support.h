@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <vector>
 
 #include "nn/attention/attention_support.h"
+#include "support/gradcheck.h"
 #include "support/module.h"
 
 namespace witan::testing {
@@ -23,6 +25,16 @@ inline Positions packed_documents(Rank& rank, const std::vector<int64_t>& length
   Positions where = positions_of(rank, 1, S);
   where.sequence_ids = rank.tensor<int32_t>({1, S}, ids);
   return where;
+}
+
+// The gradient of the input in float64 against differences, over packed documents. D: `width`.
+inline void expect_input_gradients_match_differences(Rank& rank, const char* name, TokenMixer& mixer, int64_t width) {
+  bind_gradients(rank.stream, mixer);
+  const Positions where = packed_documents(rank, {3, 1, 4});
+  const auto forward = [&](Tape& tape, const std::vector<Var>& in) {
+    return std::vector{mixer.forward(tape, in[0], where)};
+  };
+  gradcheck(rank, name, forward, {rank.normal({1, 8, width}, DType::f64, "x")});
 }
 
 // Each parameter's gradient in float64 against differences of its value, over packed documents. D: `width`.
@@ -79,6 +91,15 @@ inline void expect_decoding_equals_forward(Rank& rank, TokenMixer& mixer, const 
   for (const auto& steps : std::vector<std::vector<int64_t>>{{12}, {7, 1, 1, 1, 1, 1}, {1, 4, 7}})
     EXPECT_TRUE(close(decoded(rank, mixer, x, steps), full, tolerance, tolerance))
         << x.dtype() << ", " << steps.size() << " steps";
+}
+
+// The same for mixers of each dtype that `make` makes. D: `width`.
+using MakeMixer = std::function<std::unique_ptr<TokenMixer>(Rank&, DType)>;
+inline void expect_decoding_equals_forward(const MakeMixer& make, int64_t width, double tolerance_of_bf16) {
+  Rank rank;
+  for (const auto& [dtype, tolerance] :
+       {std::pair{DType::f64, 1e-12}, std::pair{DType::f32, 1e-5}, std::pair{DType::bf16, tolerance_of_bf16}})
+    expect_decoding_equals_forward(rank, *make(rank, dtype), rank.normal({2, 12, width}, dtype, "x"), tolerance);
 }
 
 // A copied row continues like the original, independently of it; a row that restarts forgets its text. D: `width`.
