@@ -149,6 +149,12 @@ TEST(Generate, TextOfLatentAttentionIsTheArgmaxOfRecomputedLogits) {
   EXPECT_EQ(argmax_text(rank, model, 20).size(), kPrompt.size() + 20);
 }
 
+TEST(Generate, TextOfResidualStreamsIsTheArgmaxOfRecomputedLogits) {
+  ModelConfig config = small_config(4);
+  testing::add_residual_streams(config);
+  expect_text_of_recomputed_logits(config);
+}
+
 TEST(Decode, LogitsMatchThoseOfTheWholeText) {
   for (const auto& [dtype, mixed, tolerance] : {std::tuple{"float64", false, 1e-11},
                                                 {"float32", false, 1e-4},

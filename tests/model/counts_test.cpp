@@ -117,6 +117,9 @@ TEST(Counts, OfABuiltModelMatchItsConfiguration) {
     testing::add_hybrid_layers(configs.emplace_back(testing::tiny_config(4)), layers);
     configs.back().moe.moe_latent_size = configs.back().moe.num_experts > 0 ? 4 : 0;
   }
+  testing::add_residual_streams(configs.emplace_back(testing::tiny_config(4)));
+  testing::add_hybrid_layers(configs.emplace_back(testing::tiny_config(4)), "ME*-M");
+  testing::add_residual_streams(configs.back());
   configs.push_back(testing::nanogpt_config(4));
   configs.back().norm.norm_weight = true;
   configs.back().attention.num_query_groups = 1;

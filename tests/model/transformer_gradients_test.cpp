@@ -143,6 +143,16 @@ TEST(Transformer, GradientsOfHybridLayersMatchDifferences) {
   }
 }
 
+TEST(Transformer, GradientsOfResidualStreamsMatchDifferences) {
+  for (const char* granularity : {"none", "selective", "full"}) {
+    SCOPED_TRACE(granularity);
+    ModelConfig config = tiny_config(4);
+    testing::add_residual_streams(config);
+    config.recompute_granularity = granularity;
+    expect_gradients_of_differences(config, 2e-6);
+  }
+}
+
 TEST(Transformer, GradientsOfJoinedLayersMatchDifferences) {
   for (const char* granularity : {"none", "selective", "full"})
     for (const int64_t experts : {0, 4}) {

@@ -101,6 +101,11 @@ inline void add_hybrid_layers(ModelConfig& config, const std::string& pattern = 
   if (pattern.find('E') == std::string::npos) config.moe.num_experts = 0;
 }
 
+// DeepSeek-V4's parallel residual streams, whose weights depend strongly on the token.
+inline void add_residual_streams(ModelConfig& config) {
+  config.streams = {.num_residual_streams = 3, .mhc_sinkhorn_iterations = 4, .mhc_init_gating_factor = 1};
+}
+
 // DeepSeek Sparse Attention, for models with latent attention: tokens attend to 5 keys, by a choice that two layers
 // share, and indexers learn from them.
 inline void add_sparse_attention(ModelConfig& config) {
@@ -124,7 +129,8 @@ inline void add_short_convolutions(ModelConfig& config) {
   linear.linear_conv_bias = true;
 }
 
-// OLMo Hybrid's: Gated DeltaNet with strengths up to 2 after norms of its inputs, and attention whose outputs are normalised.
+// OLMo Hybrid's: Gated DeltaNet with strengths up to 2 after norms of its inputs, and attention whose outputs are
+// normalised.
 inline void add_hybrid_olmo(ModelConfig& config) {
   add_linear_attention(config);
   config.attention.attention_output_gate = config.norm.apply_layernorm_1p = false;

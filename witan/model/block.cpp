@@ -38,11 +38,18 @@ Block::Block(const Builder& builder, const ModelConfig& config, const LayerSpec&
     if (!post) add_child(norms.input.emplace(builder / name, config.norm, config.hidden_size));
     if (post || both) add_child(norms.output.emplace(builder / of_output, config.norm, config.hidden_size));
   };
+  const auto add_streams = [&](std::optional<HyperConnection>& streams, const char* name) {
+    if (config.streams.any())
+      add_child(streams.emplace(builder / name, config.streams, config.hidden_size, HyperConnection::Place::half,
+                                config.norm.norm_epsilon));
+  };
   if (mixer_) {
+    add_streams(mixer_streams_, "attention_hc");
     add_norms(mixer_norms_, "attention_norm", "attention_post_norm");
     add_child(*mixer_);
   }
   if (!layer.has_mlp()) return;
+  add_streams(mlp_streams_, "mlp_hc");
   add_norms(mlp_norms_, "mlp_norm", "mlp_post_norm");
   if (layer.moe)
     add_child(moe_.emplace(builder / "moe", config.moe, layer.mlp, config.hidden_size, axes));
@@ -84,20 +91,33 @@ BlockOutput Block::compute(Tape& tape, Residual in, const BlockInputs& beside, c
   const ModuleScope scope(tape, *this);
   const UnitGuard unit(tape, units_, unit_);
   in = joined(tape, std::move(in), beside);
-  if (!mixer_) return feed_forward(tape, in.x, in.added, source, dropping);
-  const auto [x, input] = read(tape, Half::mixer, in);
+  if (!mixer_) return feed_forward(tape, in, source, dropping);
+  const HalfInput half = read(tape, Half::mixer, in);
   in = {};
-  Var attended = mixer_->forward(tape, input, where, source.randomness, beside.values);
+  Var attended = mixer_->forward(tape, half.input, where, source.randomness, beside.values);
   measure(tape, source, Activation::attention, attended);
   const Var mixed = added(tape, Half::mixer, std::move(attended));
-  return feed_forward(tape, x, mixer_dropout_.forward(tape, mixed, source.randomness), source, dropping);
+  return feed_forward(tape, write(tape, half, mixer_dropout_.forward(tape, mixed, source.randomness)), source,
+                      dropping);
 }
 
-ops::SumAndNorm Block::read(Tape& tape, Half half, const Residual& in) {
-  if (std::optional<Norm>& norm = norms_of(half).input)
-    return norm->forward_sum(tape, in.x, in.added, recompute_.layernorm);
+Block::HalfInput Block::read(Tape& tape, Half half, const Residual& in) {
+  std::optional<Norm>& norm = norms_of(half).input;
+  if (std::optional<HyperConnection>& streams = streams_of(half)) {
+    auto [y, mix] = streams->read(tape, in.x);
+    return {in.x, norm ? norm->forward(tape, y, recompute_.layernorm) : y, mix};
+  }
+  if (norm) {
+    auto [sum, normed] = norm->forward_sum(tape, in.x, in.added, recompute_.layernorm);
+    return {sum, normed, {}};
+  }
   const Var sum = in.sum(tape);
-  return {sum, sum};
+  return {sum, sum, {}};
+}
+
+Residual Block::write(Tape& tape, const HalfInput& half, Var more) {
+  if (half.mix.defined()) return {ops::write_streams(tape, half.x, more, half.mix), {}};
+  return {half.x, std::move(more)};
 }
 
 Var Block::added(Tape& tape, Half half, Var y) {
@@ -137,21 +157,21 @@ MoeOutput Block::moe_forward(Tape& tape, const Var& x, const TokenSource& source
   return {out[0], names.with(std::span(out).subspan(1))};
 }
 
-BlockOutput Block::feed_forward(Tape& tape, const Var& x, const Var& mixed, const TokenSource& source,
-                                Dropping dropping) {
+BlockOutput Block::feed_forward(Tape& tape, const Residual& in, const TokenSource& source, Dropping dropping) {
   if (!moe_ && !mlp_) {
-    measure(tape, source, Activation::residual, x, mixed);
-    return {{x, mixed}, {}};
+    measure(tape, source, Activation::residual, in.x, in.added);
+    return {in, {}};
   }
-  const auto [sum, input] = read(tape, Half::mlp, {x, mixed});
-  const auto to_stream = [&, before = sum](const Var& y) {
+  const HalfInput half = read(tape, Half::mlp, in);
+  const auto to_stream = [&](const Var& y) {
     measure(tape, source, Activation::mlp, y);
     const Var more = mlp_dropout_.forward(tape, added(tape, Half::mlp, y), source.randomness);
-    measure(tape, source, Activation::residual, before, more);
-    return Residual{before, more};
+    const Residual after = write(tape, half, more);
+    measure(tape, source, Activation::residual, after.x, after.added);
+    return after;
   };
-  if (mlp_) return {to_stream(mlp_forward(tape, input, source.randomness)), {}};
-  MoeOutput moe = moe_forward(tape, input, source, dropping);
+  if (mlp_) return {to_stream(mlp_forward(tape, half.input, source.randomness)), {}};
+  MoeOutput moe = moe_forward(tape, half.input, source, dropping);
   return {to_stream(moe.y), std::move(moe.record)};
 }
 
@@ -162,9 +182,9 @@ std::vector<Var> Block::mixer_weights(Tape& tape) {
 
 void Block::gather(Tape& tape, Lane& lane, Half half) {
   const ModuleScope scope(tape, *this);
-  const auto [x, input] = read(tape, half, std::exchange(lane.stream, {}));
-  lane.stream = {x, {}};
-  lane.tokens = to_sharded_layer(tape, input, *axis_);
+  const HalfInput in = read(tape, half, std::exchange(lane.stream, {}));
+  lane.stream = {in.x, {}};
+  lane.tokens = to_sharded_layer(tape, in.input, *axis_);
 }
 
 void Block::apply(Tape& tape, Lane& lane, Half half, const std::vector<Var>& mixer_weights) {
@@ -183,7 +203,7 @@ void Block::add(Tape& tape, Lane& lane, Half half) {
 
 BlockOutput Block::apply_moe(Tape& tape, const Residual& x, const TokenSource& source, Dropping dropping) {
   const ModuleScope scope(tape, *this);
-  return feed_forward(tape, x.x, x.added, source, dropping);
+  return feed_forward(tape, x, source, dropping);
 }
 
 void Block::measure(Tape& tape, const TokenSource& source, Activation of, const Var& x, const Var& added) {
@@ -206,11 +226,11 @@ Residual Block::decode(Tape& tape, Residual in, const BlockInputs& beside, const
   const ModuleScope scope(tape, *this);
   const UnitGuard unit(tape, units_, unit_);
   in = joined(tape, std::move(in), beside);
-  if (!mixer_) return feed_forward(tape, in.x, in.added, {tokens, {}}, Dropping::never).x;
-  const auto [x, input] = read(tape, Half::mixer, in);
+  if (!mixer_) return feed_forward(tape, in, {tokens, {}}, Dropping::never).x;
+  const HalfInput half = read(tape, Half::mixer, in);
   in = {};
-  const Var mixed = added(tape, Half::mixer, mixer_->decode(tape, input, where, *state, beside.values));
-  return feed_forward(tape, x, mixed, {tokens, {}}, Dropping::never).x;
+  const Var mixed = added(tape, Half::mixer, mixer_->decode(tape, half.input, where, *state, beside.values));
+  return feed_forward(tape, write(tape, half, mixed), {tokens, {}}, Dropping::never).x;
 }
 
 void Block::attach(const ModelServices& services) {

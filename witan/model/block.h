@@ -1,6 +1,7 @@
 // One transformer block: x + dropout(mixer(norm(x))), then x + dropout(MLP or MoE(norm(x))), with attention or another
 // token mixer. With norms placed post (OLMo 2, arXiv:2501.00656, section 3.2): x + dropout(norm(mixer(x))), then
-// x + dropout(norm(MLP or MoE(x))). A block may have one of the two halves alone.
+// x + dropout(norm(MLP or MoE(x))). A block may have one of the two halves alone. With parallel residual streams each
+// half reads a sum of the streams, and writes to all of them (nn/hyper_connection.h).
 #pragma once
 
 #include <memory>
@@ -10,6 +11,7 @@
 #include "witan/model/config.h"
 #include "witan/model/unit.h"
 #include "witan/moe/layer/moe.h"
+#include "witan/nn/hyper_connection.h"
 #include "witan/nn/mixer/token_mixer.h"
 
 namespace witan {
@@ -80,15 +82,21 @@ class Block : public Module {
   Residual joined(Tape& tape, Residual x, const BlockInputs& beside);
   MoeOutput moe_forward(Tape& tape, const Var& x, const TokenSource& source, Dropping dropping);
   Var mlp_forward(Tape& tape, const Var& x, const Randomness& randomness);
-  // The residual stream, and the input of a half of the block: its norm, unless norms are placed post.
-  ops::SumAndNorm read(Tape& tape, Half half, const Residual& in);
+  struct HalfInput {
+    Var x;      // the residual stream
+    Var input;  // of the half: the norm of x or of a sum of its streams, unless norms are placed post
+    Var mix;    // how the half writes to parallel streams; undefined: there is one
+  };
+  HalfInput read(Tape& tape, Half half, const Residual& in);
+  // The residual stream after a half, of which `more` is the addition.
+  Residual write(Tape& tape, const HalfInput& half, Var more);
   // The addition to the residual stream for the output y of a half: y, or its norm if norms are placed post or both,
   // times residual_multiplier.
   Var added(Tape& tape, Half half, Var y);
   // Measures x + added, where `added` may be undefined, for the statistics of activations.
   void measure(Tape& tape, const TokenSource& source, Activation of, const Var& x, const Var& added = {});
-  // The MLP or MoE half, if the block has it, on the residual stream x + mixed.
-  BlockOutput feed_forward(Tape& tape, const Var& x, const Var& mixed, const TokenSource& source, Dropping dropping);
+  // The MLP or MoE half, if the block has it, on the residual stream after the mixer.
+  BlockOutput feed_forward(Tape& tape, const Residual& in, const TokenSource& source, Dropping dropping);
 
   LaneMixer& lanes() { return *mixer_->lanes(); }
 
@@ -97,6 +105,7 @@ class Block : public Module {
     std::optional<Norm> input, output;
   };
   HalfNorms& norms_of(Half half) { return half == Half::mixer ? mixer_norms_ : mlp_norms_; }
+  std::optional<HyperConnection>& streams_of(Half half) { return half == Half::mixer ? mixer_streams_ : mlp_streams_; }
 
   bool recompute_all_;
   double residual_multiplier_;
@@ -107,8 +116,9 @@ class Block : public Module {
   ActivationAccess* activations_ = nullptr;
   int64_t number_ = 0;  // the layer's, for activations_
   Parameter *skip_scale_ = nullptr, *residual_scale_ = nullptr, *embedding_scale_ = nullptr;
-  std::unique_ptr<TokenMixer> mixer_;  // null if the layer has none
-  HalfNorms mixer_norms_, mlp_norms_;  // a half that the layer lacks has none
+  std::unique_ptr<TokenMixer> mixer_;                           // null if the layer has none
+  HalfNorms mixer_norms_, mlp_norms_;                           // a half that the layer lacks has none
+  std::optional<HyperConnection> mixer_streams_, mlp_streams_;  // none: the residual stream is a single one
   std::optional<Mlp> mlp_;
   std::optional<Moe> moe_;
   Dropout mixer_dropout_, mlp_dropout_;  // of the halves' additions to the residual stream

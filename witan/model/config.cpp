@@ -95,6 +95,22 @@ void validate_hybrid(const ModelConfig& model) {
                        " has layers of experts (E); set num_experts");
 }
 
+void validate_streams(const ModelConfig& model) {
+  if (!model.streams.any()) return;
+  const auto refuse = [&](bool refused, const std::string& key, const char* why, const char* fix) {
+    require<ConfigError>(!refused, "num_residual_streams = ", model.streams.num_residual_streams, " with ", key, ": ",
+                         why, "; set ", fix, ", or num_residual_streams = 1");
+  };
+  refuse(model.skip_connections, "skip_connections = true", "outputs of earlier layers are added to a single stream",
+         "skip_connections = false");
+  refuse(model.embedding_residual, "embedding_residual = true", "the embedding is mixed into a single stream",
+         "embedding_residual = false");
+  refuse(model.mtp_num_layers > 0, cat("mtp_num_layers = ", model.mtp_num_layers),
+         "modules of multi-token prediction read a single stream", "mtp_num_layers = 0");
+  refuse(model.init_method == "torch", "init_method = torch",
+         "no PyTorch program says in which order its weights are drawn", "init_method = normal");
+}
+
 void validate_fp8(const ModelConfig& model) {
   require<ConfigError>(model.fp8_recipe != "mxfp8", "fp8_recipe = mxfp8 ", kNoMxfp8,
                        "; set fp8_recipe = \"blockwise\"");
@@ -233,7 +249,8 @@ Fields ModelConfig::fields() {
           "lora_target_modules", &lora_target_modules,
           "Matrices with adapters, separated by commas: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj "
           "(of MLPs and experts), gates' g_proj and z_proj, Mamba-2's x_proj, B_proj and C_proj, latent attention's "
-          "q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj, and its indexer's wq_b, wk, weights_proj; empty: all of them"}
+          "q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj, and its indexer's wq_b, wk, weights_proj; empty: all of "
+          "them"}
           .list_of(lora_target_names()),
       Field{"recompute_granularity", &recompute_granularity,
             "Results that the backward recomputes instead of keeping: none, norms and activations, or whole layers"}
@@ -250,6 +267,7 @@ Fields ModelConfig::fields() {
                {"model", linear_attention.fields()},
                {"model", sparse_attention.fields()},
                {"model", mamba.fields()},
+               {"model", streams.fields()},
                {"model", mlp.fields()},
                {"model", norm.fields()},
                {"moe", moe.fields()}});
@@ -285,6 +303,7 @@ void ModelConfig::validate() const {
                        "add_bias_linear = true: latent attention's projections have no biases; set add_bias_linear = "
                        "false, or multi_latent_attention = false");
   validate_joins(*this);
+  validate_streams(*this);
   validate_fp8(*this);
   require<ConfigError>(mtp_num_layers == 0 || !joins_layers(), "mtp_num_layers = ", mtp_num_layers,
                        ": MTP modules read the residual stream only, and cannot be combined with value_embedding_freq, "

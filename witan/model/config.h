@@ -14,6 +14,7 @@
 #include "witan/nn/attention/config.h"
 #include "witan/nn/attention/sparse_config.h"
 #include "witan/nn/gated_delta/config.h"
+#include "witan/nn/hyper_connection.h"
 #include "witan/nn/layers.h"
 #include "witan/nn/lora.h"
 #include "witan/nn/mamba2/config.h"
@@ -85,6 +86,7 @@ struct ModelConfig {
   LinearAttentionConfig linear_attention;  // of layers that have it instead
   SparseAttentionConfig sparse_attention;  // of all layers, if has_sparse_attention()
   MambaConfig mamba;
+  ResidualStreamsConfig streams;
   MlpConfig mlp;
   MoeConfig moe;
   NormConfig norm;
@@ -111,6 +113,8 @@ struct ModelConfig {
   }
   DType compute_dtype() const { return dtype_from_name(dtype); }
   MixerModel around_mixers() const;
+  // Channels of the residual stream between blocks: those of all its parallel streams.
+  int64_t residual_width() const { return streams.num_residual_streams * hidden_size; }
   bool fp8() const { return fp8_format != "none"; }
   bool fp8(int64_t layer) const;  // whether the products of this layer, counted from 0 on, have 8-bit operands
   Recompute recompute() const;

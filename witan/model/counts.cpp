@@ -55,8 +55,8 @@ ParameterCounts count_parameters(const ModelConfig& config) {
   counts.exact = counts.active =
       norm + (config.embedding_norm ? norm : 0) + (tables * V + positions) * D + counts.value_embeddings;
   const int64_t mtp = config.mtp_num_layers * (2 * D * D + 3 * norm);  // of MTP modules beside their blocks
-  counts.exact += mtp;
-  counts.active += mtp;
+  counts.exact += mtp + config.streams.head_parameters(D);
+  counts.active += mtp + config.streams.head_parameters(D);
   counts.megatron_layers = 2 * D;
   counts.megatron_embeddings = tables * D * V;
   const MixerModel around = config.around_mixers();
@@ -75,7 +75,8 @@ ParameterCounts count_parameters(const ModelConfig& config) {
     const int64_t halves = (std::holds_alternative<NoMixer>(layer.mixer) ? 0 : 1) + (layer.has_mlp() ? 1 : 0);
     const int64_t norms = halves * (config.norm_placement == "both" ? 2 : 1);
     const int64_t always = mixer.weights + mixer.vectors + mixer.adapters + adapters.shared + biases + norms * norm +
-                           scalars + (layer.moe ? E * (D + router_bias) + shared + gate + 2 * D * latent : 0);
+                           halves * config.streams.half_parameters(D) + scalars +
+                           (layer.moe ? E * (D + router_bias) + shared + gate + 2 * D * latent : 0);
     counts.exact += always + (layer.moe ? E : 1) * each;
     counts.active += always + (layer.moe ? config.moe.moe_router_topk : 1) * each;
     counts.experts += layer.moe ? E * each : 0;

@@ -122,6 +122,9 @@ Transformer::Transformer(const Builder& builder, const ModelConfig& config, cons
   if (config.embedding_norm)
     embedding_norm_ = build<Norm>(stage.first, builder.in_unit(kEmbeddingUnit) / "embedding_norm", config.norm, hidden);
   build_layers(builder, axes, stage);
+  if (config.streams.any())
+    head_streams_ = build<HyperConnection>(stage.last, in_last / "head_hc", config.streams, hidden,
+                                           HyperConnection::Place::head, config.norm.norm_epsilon);
   final_norm_ = build<Norm>(stage.last, in_last / "final_norm", config.norm, hidden);
   if (untied)
     head_ = build<Linear>(stage.last, (in_last / "head").of_kind(ParameterKind::head), hidden,
@@ -151,7 +154,7 @@ std::vector<Unit> Transformer::units() {
   add({Unit::Kind::embedding, 0, "embedding", 0}, embeddings);
   for (const Chunk& chunk : chunks_)
     for (const auto& block : chunk) add({Unit::Kind::block, 0, block->path(), 0}, {block.get()});
-  add({Unit::Kind::head, 0, "head", 0}, {final_norm_.get(), head_.get()});
+  add({Unit::Kind::head, 0, "head", 0}, {head_streams_.get(), final_norm_.get(), head_.get()});
   for (const auto& module : mtp_) add({Unit::Kind::block, 0, module->path(), 0}, {module.get()});
   assert(parameters_of(units) == parameters());
   return units;
@@ -253,7 +256,7 @@ ModelOutput Transformer::forward(Tape& tape, const ModelInput& input, int chunk,
   std::vector<Var> values;
   if (!x.defined()) {
     Embedded embedded = embed(tape, input);
-    x = embedding_dropout_.forward(tape, std::move(embedded.x), input.randomness);
+    x = to_streams(tape, embedding_dropout_.forward(tape, std::move(embedded.x), input.randomness));
     values = std::move(embedded.values);
   }
   const TokenSource source = source_of(input, input.tokens);
@@ -378,6 +381,10 @@ Var Transformer::embedded(Tape& tape, Var rows, const Tensor& positions) {
   return embedding_norm_->forward(tape, x, false);  // layers belong to other units, and could not normalise again
 }
 
+Var Transformer::to_streams(Tape& tape, Var x) const {
+  return config_.streams.any() ? ops::copy_to_streams(tape, x, config_.streams.num_residual_streams) : x;
+}
+
 // Embeds tokens for an MTP module as for the first layer: with learned positions and the norm, if there are any.
 Var Transformer::embed_ahead(Tape& tape, const AheadInput& input) {
   const UnitGuard unit(tape, units_, kEmbeddingUnit, UnitGuard::Backward::reads_nothing);
@@ -394,10 +401,11 @@ void Transformer::check_length(const ModelInput& input) const {
 
 Var Transformer::head(Tape& tape, const Residual& x, Var* out) {
   std::optional<UnitGuard> unit;  // a tied head and a norm without a weight have no parameters in this unit
-  if (head_ || config_.norm.norm_weight) unit.emplace(tape, units_, head_unit(config_));
+  if (head_ || head_streams_ || config_.norm.norm_weight) unit.emplace(tape, units_, head_unit(config_));
   // MTP modules, which read *out, belong to other units, and could not normalise again.
   const bool rematerialise = config_.recompute() != Recompute::none && out == nullptr;
-  const Var normed = final_norm_->forward_sum(tape, x.x, x.added, rematerialise).normed;
+  const Var normed = head_streams_ ? final_norm_->forward(tape, head_streams_->read(tape, x.x).y, rematerialise)
+                                   : final_norm_->forward_sum(tape, x.x, x.added, rematerialise).normed;
   if (out != nullptr) *out = normed;
   return logits(tape, normed);
 }
@@ -468,7 +476,7 @@ Residual Transformer::read(Stream& stream, const ModelInput& input, const Sequen
     return block.decode(tape, std::move(in), beside, input.tokens, where, (state++)->get());
   };
   Embedded embedded = embed(tape, input);
-  return through(tape, whole(), {std::move(embedded.x), {}}, std::move(embedded.values), run);
+  return through(tape, whole(), {to_streams(tape, std::move(embedded.x)), {}}, std::move(embedded.values), run);
 }
 
 Tensor Transformer::logits(Stream& stream, const Residual& x, std::span<const int32_t> tokens) {

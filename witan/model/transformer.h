@@ -36,8 +36,8 @@ struct ModelInput {
 };
 
 struct ModelOutput {
-  Var logits;                         // [T, n], T = B S: V columns, or this rank's if ranks divide them
-  Var x;                              // the residual stream [B, S, D] instead, if another chunk follows
+  Var logits;  // [T, n], T = B S: V columns, or this rank's if ranks divide them
+  Var x;       // the residual stream [B, S, D] instead, if another chunk follows; D: ModelConfig::residual_width()
   std::vector<RouterRecord> routers;  // of each MoE block, those of MTP modules last
   std::vector<Var> ahead;             // logits of each MTP module that ran
 };
@@ -114,6 +114,7 @@ class Transformer : public Module {
   Positions with_shared(Stream& stream, const Positions& where) const;
   Embedded embed(Tape& tape, const ModelInput& input);
   Var embed_ahead(Tape& tape, const AheadInput& input);  // [B, S, D]
+  Var to_streams(Tape& tape, Var x) const;               // [B, S, D] -> the residual stream before the first block
   // The residual stream from rows of the embedding's table.
   Var embedded(Tape& tape, Var rows, const Tensor& positions);
   void check_length(const ModelInput& input) const;  // throws ShapeError if the model has fewer positions
@@ -142,10 +143,11 @@ class Transformer : public Module {
   std::vector<std::unique_ptr<Embedding>> value_embeddings_;
   std::unique_ptr<Norm> embedding_norm_;  // null on other stages, or if there is none
   std::vector<Chunk> chunks_;
-  std::vector<std::vector<int64_t>> numbers_;    // the numbers of the chunks' layers in the whole model
-  std::unique_ptr<Norm> final_norm_;             // null on other stages
-  std::unique_ptr<Linear> head_;                 // null on other stages, or if it is tied to the embedding
-  std::vector<std::unique_ptr<MtpModule>> mtp_;  // empty on other stages
+  std::vector<std::vector<int64_t>> numbers_;      // the numbers of the chunks' layers in the whole model
+  std::unique_ptr<HyperConnection> head_streams_;  // null on other stages, or if the residual stream is a single one
+  std::unique_ptr<Norm> final_norm_;               // null on other stages
+  std::unique_ptr<Linear> head_;                   // null on other stages, or if it is tied to the embedding
+  std::vector<std::unique_ptr<MtpModule>> mtp_;    // empty on other stages
 };
 
 }  // namespace witan

@@ -143,6 +143,7 @@ std::vector<Ruled> ruled_lines(const TempFolder& folder) {
        {"--qk-layernorm"},
        {"kv_lora_rank", "multi_latent_attention", "rope_scaling_type", "rotary_interleaved", "v_head_dim"}},
       {"--v-head-dim", {"8", "--multi-latent-attention", "--qk-layernorm"}, {"v_head_dim"}},
+      {"--enable-hyper-connections", {}, {"num_residual_streams"}},
       {"--moe-layer-freq", {"2"}, {"moe_layer_freq"}},
       {"--moe-router-load-balancing-type", {"none"}, {"moe_router_load_balancing_type"}},
       {"--moe-aux-loss-coeff", {"0.1"}, {"moe_aux_loss_coeff"}},

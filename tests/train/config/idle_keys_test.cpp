@@ -74,6 +74,8 @@ std::vector<Case> cases() {
        "mamba_conv_bias", "mamba_dt_min"},
       {}, {"hybrid_override_pattern = 'M-'", "num_layers = 2", "num_experts = 0"},
       "a hybrid_override_pattern with layers of Mamba-2 (M); here hybrid_override_pattern = none");
+  add({"mhc_sinkhorn_iterations", "mhc_epsilon", "mhc_init_gating_factor"}, {}, {"num_residual_streams = 2"},
+      "num_residual_streams above 1; here num_residual_streams = 1");
   const Keys sparse = {"experimental_attention_variant = 'dsa'", "multi_latent_attention = true", "q_lora_rank = 8"};
   add({"dsa_indexer_n_heads", "dsa_indexer_head_dim", "dsa_indexer_topk", "dsa_indexer_rope_interleaved",
        "dsa_indexer_freq", "dsa_indexer_loss_coeff", "dsa_dense_warmup"},

@@ -203,6 +203,10 @@ void v_head_dim(const GivenFlag& given, MegatronSettings& settings) {
   settings.set("v_head_dim", given.value(), given);
 }
 
+void hyper_connections(const GivenFlag& given, MegatronSettings& settings) {
+  if (!settings.has("--num-residual-streams")) settings.set("num_residual_streams", "4", given);
+}
+
 void interpolation_factor(const GivenFlag& given, MegatronSettings& settings) {
   for (const char* other : {"--use-rope-scaling", "--rope-type"})
     if (settings.has(other)) given.refuse(std::string("contradicts ") + other + ": frequencies are scaled in one way");

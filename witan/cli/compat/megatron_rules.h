@@ -82,6 +82,7 @@ void no_position_embedding(const GivenFlag& given, MegatronSettings& settings);
 void multi_latent_attention(const GivenFlag& given, MegatronSettings& settings);
 void kv_channels(const GivenFlag& given, MegatronSettings& settings);
 void v_head_dim(const GivenFlag& given, MegatronSettings& settings);
+void hyper_connections(const GivenFlag& given, MegatronSettings& settings);
 void interpolation_factor(const GivenFlag& given, MegatronSettings& settings);
 void use_rope_scaling(const GivenFlag& given, MegatronSettings& settings);
 void rope_scaling_factor(const GivenFlag& given, MegatronSettings& settings);

@@ -77,7 +77,8 @@ class Estimator {
     const bool full = model_.recompute() == Recompute::full;
     const Recompute inside = full ? Recompute::none : model_.recompute();
     const auto block = [&](const LayerSpec& layer) { return block_bytes(layer, inside); };
-    const double kept = full ? layers_ * tokens_ / tensor_ * width_ * value_ : of_stage(block);
+    const double residual = static_cast<double>(model_.residual_width());
+    const double kept = full ? layers_ * tokens_ / tensor_ * residual * value_ : of_stage(block);
     double largest = 0;
     for (const LayerSpec& layer : specs_) largest = std::max(largest, block(layer));
     double unit = 0;
@@ -297,16 +298,22 @@ class Estimator {
   // Bytes moved by kernels other than matrix products: norms, activations, rotary, sums, dispatch.
   double moved() const {
     const auto moved = [&](const LayerSpec& layer) {
-      return 20 * width_ + 6 * (chosen(layer) * features(layer) + shared_features(layer));
+      return 20 * width_ + kStreamPasses * streams() + 6 * (chosen(layer) * features(layer) + shared_features(layer));
     };
     return micro_batches_ * tokens_ / tensor_ * value_ * of_stage(moved);
   }
+
+  // Channels of parallel residual streams; 0: the stream is a single one.
+  double streams() const { return model_.streams.any() ? static_cast<double>(model_.residual_width()) : 0; }
+  // How often the halves of a block read or write them, forward and backward.
+  static constexpr double kStreamPasses = 28;
 
   // Bytes of activations that a block stores for a micro-batch.
   double block_bytes(const LayerSpec& layer, Recompute recompute) const {
     const bool none = recompute == Recompute::none;
     const double halves = layer.has_mlp() ? 2 : 1;
-    const double stream = (none ? 2 : 1) * halves * width_, mixer = mixer_kind(layer.mixer).kept_channels();
+    const double stream = halves * ((none ? 2 : 1) * width_ + streams()),
+                 mixer = mixer_kind(layer.mixer).kept_channels();
     const double inner = (none ? 3 : 2) * features(layer), shared = (none ? 3 : 2) * shared_features(layer);
     const double here = tokens_ / tensor_;
     const double whole = config_.overlaps_tensor_exchanges() ? tokens_ * width_ * (layer.moe ? 1 : 2) : 0;

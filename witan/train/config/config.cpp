@@ -450,6 +450,7 @@ std::string_view RunConfig::key_against_tensor_overlap() const {
       {"embedding_residual", model.embedding_residual},
       {"log_activations", log.log_activations > 0},
       {"hybrid_override_pattern", model.mamba.any()},
+      {"num_residual_streams", model.streams.any()},
       {of_mixers, !of_mixers.empty()}};
   const auto found = std::ranges::find_if(keys, &std::pair<std::string_view, bool>::second);
   return found == std::end(keys) ? "" : found->first;

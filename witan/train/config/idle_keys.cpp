@@ -138,6 +138,10 @@ std::vector<KeyUse> attention_uses() {
        [](Config c) {
          return c.model.mamba.any() && c.model.mamba.hybrid_override_pattern.find('M') != std::string::npos;
        }},
+      {{"mhc_sinkhorn_iterations", "mhc_epsilon", "mhc_init_gating_factor"},
+       "num_residual_streams above 1",
+       "num_residual_streams",
+       [](Config c) { return c.model.streams.any(); }},
       {{"rotary_base", "rotary_percent", "rotary_interleaved"},
        "position_embedding_type = rope",
        "position_embedding_type",

@@ -175,7 +175,7 @@ std::vector<StateTensor> RankModel::state() {
 
 Shape residual_shape(const RunConfig& config, const Batch& batch) {
   const int64_t ranks = config.parallel.sequence_parallel ? config.parallel.tensor_model_parallel_size : 1;
-  return {batch.sequences, batch.sequence_length / ranks, config.model.hidden_size};
+  return {batch.sequences, batch.sequence_length / ranks, config.model.residual_width()};
 }
 
 }  // namespace witan

@@ -194,6 +194,11 @@ class RandomModel {
       maybe(0.1, "embedding_residual", {"true"});
       maybe(0.15, "mtp_num_layers", {"1"});
     }
+    if (!config_.model.embedding_residual && config_.model.mtp_num_layers == 0 && chance(0.2)) {
+      set("num_residual_streams", pick({"2", "4"}));
+      set("mhc_sinkhorn_iterations", pick({"3", "20"}));
+      maybe(0.5, "mhc_init_gating_factor", {"1"});
+    }
     if (chance(0.3)) {
       set("recompute_granularity", pick({"selective", "full"}));
       if (config_.model.recompute_granularity == "selective")
