@@ -164,5 +164,24 @@ TEST(JoinedLinear, GradientsMatchDifferences) {
               {rank.normal({2, 3, 4}, DType::f64, "x"), weights[0], weights[1]});
 }
 
+TEST(BlockLinear, MultipliesEachBlockByItsRows) {
+  Rank rank;
+  const Tensor x = rank.normal({2, 3, 8}, DType::f64, "x"), w = rank.normal({6, 4}, DType::f64, "w");
+  gradcheck(
+      rank, "block_linear",
+      [](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::block_linear(tape, in[0], in[1], 2)}; },
+      {x, w});
+  Tape tape(rank.stream, Tape::Mode::off);
+  const auto y = testing::values(ops::block_linear(tape, tape.constant(x), tape.constant(w), 2).value());
+  const auto from = testing::values(x), by = testing::values(w);
+  for (size_t t = 0; t < 6; ++t)
+    for (size_t n = 0; n < 6; ++n) {
+      double sum = 0;
+      for (size_t k = 0; k < 4; ++k) sum += from[t * 8 + n / 3 * 4 + k] * by[n * 4 + k];
+      EXPECT_NEAR(y[t * 6 + n], sum, 1e-12);
+    }
+  EXPECT_THROW(ops::block_linear(tape, tape.constant(x), tape.constant(w), 3), ShapeError);
+}
+
 }  // namespace
 }  // namespace witan

@@ -30,6 +30,7 @@ struct RopeArgs {
   bool inverse = false;  // by the negative angle: the transpose, which is the backward
   RopeScaling scaling = {};
   bool half_truncated = false;  // the second half of the frequencies is 0
+  bool tail = false;            // the last R dims are rotated instead, by rope() alone
 
   bool operator==(const RopeArgs&) const = default;
 };

@@ -169,10 +169,9 @@ Var rope(Tape& tape, const Var& x, const Tensor& positions, const kernels::RopeA
     for (const int32_t position : positions.span<int32_t>())
       require<DataError>(position >= 0, "rope: a position cannot be negative, got ", position);
 
+  const Tensor y = rotated(tape.stream(), x.value(), positions, rope);
   kernels::RopeArgs args = rope;
-  args.inverse = false;
-  const Tensor y = rotated(tape.stream(), x.value(), positions, args);
-  args.inverse = true;
+  args.inverse = !rope.inverse;
   return tape.record("rope", y, {x},
                      [x = tape.slot(x), positions = tape.save(positions), args](Backward& b, const Tensor& dy) {
                        b.add(x, rotated(b.stream(), dy, b.value(positions), args));

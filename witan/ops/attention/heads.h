@@ -28,8 +28,8 @@ ProjectedHeads project_heads(Tape& tape, const Var& x, const std::vector<Var>& w
                              const HeadSizes& sizes);
 
 // Rotary position embeddings; mathematics in kernels/attention/rope.h.
-// x [B, S, H, hd], positions [B, S] int32 -> [B, S, H, hd]. The first rope.dims channels of each head are rotated: an
-// even number; rope.inverse is not asked. Throws ShapeError; DataError for a negative position (on the CPU).
+// x [B, S, H, hd], positions [B, S] int32 -> [B, S, H, hd]. The first rope.dims channels of each head are rotated, or
+// with rope.tail the last: an even number. Throws ShapeError; DataError for a negative position (on the CPU).
 Var rope(Tape& tape, const Var& x, const Tensor& positions, const kernels::RopeArgs& rope);
 
 // Queries and keys whose heads are normalised, then rotated. Throws ShapeError.

@@ -100,6 +100,35 @@ Var linear(Tape& tape, const Var& x, const Var& w, const Var& bias) {
       });
 }
 
+Var block_linear(Tape& tape, const Var& x, const Var& w, int64_t blocks) {
+  require<ShapeError>(x.shape().dims() >= 1 && x.value().contiguous() && blocks > 0 && w.shape().dims() == 2 &&
+                          w.size(0) % blocks == 0 && x.shape().last() == blocks * w.size(1) && w.dtype() == x.dtype(),
+                      "block_linear: x must be [.., g K] and w [g N, K] for ", blocks, " blocks, of one dtype, got ",
+                      x.dtype(), " ", x.shape(), " and ", w.dtype(), " ", w.shape());
+  const int64_t N = w.size(0) / blocks, K = w.size(1);
+  const auto columns = [](const Tensor& of, int64_t i, int64_t width) {
+    return as_matrix(of).narrow(1, i * width, width);
+  };
+  const Tensor y = tape.stream().empty(x.shape().with(x.shape().dims() - 1, w.size(0)), x.dtype());
+  for (int64_t i = 0; i < blocks; ++i)
+    kernels::gemm(tape.stream(), columns(y, i, N), Write::overwrite, columns(x.value(), i, K), Transpose::no,
+                  w.value().narrow(0, i * N, N), Transpose::yes);
+  return tape.record("block_linear", y, {x, w},
+                     [x = tape.slot(x), in = tape.save_for(w, x), w = tape.save(w), columns, blocks, N, K](
+                         Backward& b, const Tensor& dy) {
+                       b.write(w, [&](const Tensor& dw, Write how) {
+                         for (int64_t i = 0; i < blocks; ++i)
+                           kernels::gemm(b.stream(), dw.narrow(0, i * N, N), how, columns(dy, i, N), Transpose::yes,
+                                         columns(b.value(in), i, K), Transpose::no);
+                       });
+                       b.write(x, [&](const Tensor& dx, Write how) {
+                         for (int64_t i = 0; i < blocks; ++i)
+                           kernels::gemm(b.stream(), columns(dx, i, K), how, columns(dy, i, N), Transpose::no,
+                                         b.value(w).narrow(0, i * N, N), Transpose::no);
+                       });
+                     });
+}
+
 Var joined_linear(Tape& tape, const Var& x, const std::vector<Var>& ws) {
   check_joined(x, ws);
   Stream& s = tape.stream();

@@ -21,6 +21,10 @@ Var add_bias(Tape& tape, const Var& x, const Var& bias);
 // its own dtype.
 Var wide_linear(Tape& tape, const Var& x, const Var& w);
 
+// A block-diagonal map: block i of y's columns is block i of x's columns times block i of w's rows, transposed.
+// x [.., g K] contiguous, w [g N, K] -> [.., g N]
+Var block_linear(Tape& tape, const Var& x, const Var& w, int64_t blocks);
+
 // Adds the product of two low-rank factors to a linear map's output (Hu et al., "LoRA", 2021, arXiv:2106.09685):
 // y[.., first + n] += scale (x a^T) b^T [.., n], in place: no other op may need the former y.
 // y [.., M] contiguous, x [.., K], a [r, K], b [N, r] of one dtype -> [.., M]. Backward keeps x and scale x a^T.

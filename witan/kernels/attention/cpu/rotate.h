@@ -54,15 +54,16 @@ void rotate_interleaved(T* __restrict out, const T* __restrict in, const A* __re
   }
 }
 
-// Rotates the first args.dims channels of a head of `hd` by the table's row, and copies the others.
+// Rotates the first, or last, args.dims channels of a head of `hd` by the table's row, and copies the others.
 template <class T, class A>
 void rotate_head(T* out, const T* in, const A* table_row, int64_t hd, const RopeArgs& args, A sign) {
-  const int64_t pairs = args.dims / 2;
+  const int64_t pairs = args.dims / 2, first = args.tail ? hd - args.dims : 0;
   if (args.interleaved)
-    rotate_interleaved(out, in, table_row, table_row + pairs, pairs, sign);
+    rotate_interleaved(out + first, in + first, table_row, table_row + pairs, pairs, sign);
   else
-    rotate_halves(out, in, table_row, table_row + pairs, pairs, sign);
-  std::copy(in + args.dims, in + hd, out + args.dims);
+    rotate_halves(out + first, in + first, table_row, table_row + pairs, pairs, sign);
+  std::copy(in, in + first, out);
+  std::copy(in + first + args.dims, in + hd, out + first + args.dims);
 }
 
 }  // namespace witan::kernels::cpu

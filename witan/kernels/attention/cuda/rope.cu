@@ -11,6 +11,7 @@ constexpr int kThreads = 256;
 struct RopeShape {
   int64_t tokens;
   int heads, hd, pairs;
+  int first, copied;     // channels at which those that are rotated, and those that are copied, begin
   int turning, copying;  // packs per token and head that are rotated, and that are copied
   double cosine, sine;   // their multipliers
 };
@@ -63,9 +64,9 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t token = item / packs, row = token * s.heads * s.hd;
     const int pack = static_cast<int>(item - token * packs);
     if (pack < s.turning) {
-      turn<T, P, kInterleaved>(y + row, x + row, positions[token], frequency, pack * P, s);
+      turn<T, P, kInterleaved>(y + row + s.first, x + row + s.first, positions[token], frequency, pack * P, s);
     } else {
-      const int64_t at = row + 2 * s.pairs + (pack - s.turning) * C;
+      const int64_t at = row + s.copied + (pack - s.turning) * C;
       for (int head = 0; head < s.heads; ++head)
         store_pack(y + at + head * s.hd, load_pack<T, C>(x + at + head * s.hd));
     }
@@ -86,7 +87,7 @@ template <class T, bool kInterleaved>
 void rotate(Stream& stream, const Tensor& y, const Tensor& x, const Tensor& positions, const RopeShape& s,
             const Frequencies& frequencies) {
   constexpr int C = kPack<T>, P = kInterleaved ? C / 2 : C;
-  if (s.pairs % P == 0 && packs<T>(x.raw(), s.hd) && packs<T>(y.raw(), s.hd))
+  if (s.pairs % P == 0 && s.first % C == 0 && packs<T>(x.raw(), s.hd) && packs<T>(y.raw(), s.hd))
     launch<T, P, C, kInterleaved>(stream, y, x, positions, s, frequencies);
   else
     launch<T, 1, 1, kInterleaved>(stream, y, x, positions, s, frequencies);
@@ -106,6 +107,8 @@ void rope(Stream& stream, const Tensor& y, const Tensor&, const Tensor& x, const
                         static_cast<int>(x.size(2)),
                         static_cast<int>(x.size(3)),
                         static_cast<int>(pairs),
+                        static_cast<int>(args.tail ? x.size(3) - args.dims : 0),
+                        static_cast<int>(args.tail ? 0 : args.dims),
                         0,
                         0,
                         magnitude,
