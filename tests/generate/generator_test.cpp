@@ -149,6 +149,17 @@ TEST(Generate, TextOfLatentAttentionIsTheArgmaxOfRecomputedLogits) {
   EXPECT_EQ(argmax_text(rank, model, 20).size(), kPrompt.size() + 20);
 }
 
+// DeepSeek-V4's layers, each half of a block between parallel streams.
+TEST(Generate, TextOfCompressedAttentionIsTheArgmaxOfRecomputedLogits) {
+  for (const bool streams : {false, true}) {
+    ModelConfig config = small_config(4);
+    config.num_layers = 3;
+    testing::add_compressed_attention(config);
+    if (streams) testing::add_residual_streams(config);
+    expect_text_of_recomputed_logits(config);
+  }
+}
+
 TEST(Generate, TextOfResidualStreamsIsTheArgmaxOfRecomputedLogits) {
   ModelConfig config = small_config(4);
   testing::add_residual_streams(config);

@@ -118,6 +118,11 @@ TEST(Counts, OfABuiltModelMatchItsConfiguration) {
     configs.back().moe.moe_latent_size = configs.back().moe.num_experts > 0 ? 4 : 0;
   }
   testing::add_residual_streams(configs.emplace_back(testing::tiny_config(4)));
+  for (const int64_t rank : {0, 3}) {
+    configs.emplace_back(testing::tiny_config(4)).num_layers = 3;
+    configs.back().lora_rank = rank;
+    testing::add_compressed_attention(configs.back());
+  }
   testing::add_hybrid_layers(configs.emplace_back(testing::tiny_config(4)), "ME*-M");
   testing::add_residual_streams(configs.back());
   configs.push_back(testing::nanogpt_config(4));

@@ -119,6 +119,31 @@ inline void add_sparse_attention(ModelConfig& config) {
   sparse.dsa_indexer_use_sparse_loss = true;
 }
 
+// DeepSeek-V4's compressed attention: layers without entries, with chosen ones that overlap, and with all of larger
+// ones.
+inline void add_compressed_attention(ModelConfig& config) {
+  config.linear_attention.experimental_attention_variant = CompressedAttentionConfig::kVariant;
+  AttentionConfig& attention = config.attention;
+  attention.multi_latent_attention = true;
+  attention.num_attention_heads = 4;
+  attention.q_lora_rank = 10;
+  attention.v_head_dim = 12;
+  attention.qk_pos_emb_head_dim = 4;
+  config.sparse_attention.dsa_indexer_n_heads = 3;
+  config.sparse_attention.dsa_indexer_head_dim = 8;
+  config.sparse_attention.dsa_indexer_topk = 2;
+  CompressedAttentionConfig& compressed = config.compressed_attention;
+  compressed.csa_sparse_ratio = 2;
+  compressed.csa_window_size = 3;
+  compressed.o_groups = 2;
+  compressed.o_lora_rank = 6;
+  const char* const ratios[] = {"2", "0", "3"};
+  compressed.csa_compress_ratios = "[";
+  for (int64_t layer = 0; layer < config.num_layers; ++layer)
+    compressed.csa_compress_ratios += (layer > 0 ? "," : "") + std::string(ratios[layer % 3]);
+  compressed.csa_compress_ratios += "]";
+}
+
 // LFM2's mixers: short convolutions with biases in every second layer, attention with norms of heads in the others.
 inline void add_short_convolutions(ModelConfig& config) {
   config.attention.qk_layernorm = true;

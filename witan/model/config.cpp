@@ -27,6 +27,11 @@ std::vector<MixerSpec> mixers_of_layers(const ModelConfig& model) {
   for (size_t layer = 0; layer < linear.size(); ++layer)
     if (linear[layer]) all[layer] = model.linear_attention.spec(model.hidden_size);
   if (model.has_sparse_attention()) model.sparse_attention.apply(all);
+  if (model.has_compressed_attention()) {
+    std::vector<CompressedSpec> compressed =
+        model.compressed_attention.layers(model.attention, model.sparse_attention, model.hidden_size, model.num_layers);
+    for (size_t layer = 0; layer < all.size(); ++layer) all[layer] = std::move(compressed[layer]);
+  }
   const std::vector<HybridLayer> hybrid = model.mamba.layers(model.num_layers);
   for (size_t layer = 0; layer < hybrid.size(); ++layer) {
     if (hybrid[layer] == HybridLayer::mamba)
@@ -266,6 +271,7 @@ Fields ModelConfig::fields() {
                {"model", attention.fields()},
                {"model", linear_attention.fields()},
                {"model", sparse_attention.fields()},
+               {"model", compressed_attention.fields()},
                {"model", mamba.fields()},
                {"model", streams.fields()},
                {"model", mlp.fields()},
@@ -278,6 +284,7 @@ void ModelConfig::validate() const {
   attention.validate(hidden_size, num_layers);
   linear_attention.validate(num_layers);
   if (has_sparse_attention()) validate_sparse_attention(*this);
+  if (has_compressed_attention()) compressed_attention.validate(attention, sparse_attention, num_layers);
   mamba.validate(hidden_size, num_layers);
   validate_hybrid(*this);
   require<ConfigError>(!linear_attention.any() || attention.no_attention_freq == "none",
@@ -450,7 +457,8 @@ std::shared_ptr<const LoraConfig> lora_of(const ModelConfig& config) {
 
 Freeze::Freeze(const ModelConfig& config)
     : lora_(config.lora_rank > 0),
-      indexers_(config.has_sparse_attention() && config.sparse_attention.dsa_indexer_loss_coeff == 0),
+      indexers_((config.has_sparse_attention() || config.has_compressed_attention()) &&
+                config.sparse_attention.dsa_indexer_loss_coeff == 0),
       all_but_indexers_(config.has_sparse_attention() && config.sparse_attention.dsa_dense_warmup),
       patterns_(listed(config.freeze)) {}
 

@@ -13,6 +13,7 @@
 #include "witan/moe/config.h"
 #include "witan/nn/attention/config.h"
 #include "witan/nn/attention/sparse_config.h"
+#include "witan/nn/compressed_attention/config.h"
 #include "witan/nn/gated_delta/config.h"
 #include "witan/nn/hyper_connection.h"
 #include "witan/nn/layers.h"
@@ -83,8 +84,9 @@ struct ModelConfig {
   std::string recompute_modules;         // of "selective", separated by commas; empty: norms and activations
 
   AttentionConfig attention;
-  LinearAttentionConfig linear_attention;  // of layers that have it instead
-  SparseAttentionConfig sparse_attention;  // of all layers, if has_sparse_attention()
+  LinearAttentionConfig linear_attention;          // of layers that have it instead
+  SparseAttentionConfig sparse_attention;          // of all layers, if has_sparse_attention()
+  CompressedAttentionConfig compressed_attention;  // of all layers, if has_compressed_attention()
   MambaConfig mamba;
   ResidualStreamsConfig streams;
   MlpConfig mlp;
@@ -110,6 +112,9 @@ struct ModelConfig {
   bool joins_layers() const { return value_embedding_freq != "none" || skip_connections || embedding_residual; }
   bool has_sparse_attention() const {
     return linear_attention.experimental_attention_variant == SparseAttentionConfig::kVariant;
+  }
+  bool has_compressed_attention() const {
+    return linear_attention.experimental_attention_variant == CompressedAttentionConfig::kVariant;
   }
   DType compute_dtype() const { return dtype_from_name(dtype); }
   MixerModel around_mixers() const;

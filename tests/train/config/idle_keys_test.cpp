@@ -77,9 +77,15 @@ std::vector<Case> cases() {
   add({"mhc_sinkhorn_iterations", "mhc_epsilon", "mhc_init_gating_factor"}, {}, {"num_residual_streams = 2"},
       "num_residual_streams above 1; here num_residual_streams = 1");
   const Keys sparse = {"experimental_attention_variant = 'dsa'", "multi_latent_attention = true", "q_lora_rank = 8"};
-  add({"dsa_indexer_n_heads", "dsa_indexer_head_dim", "dsa_indexer_topk", "dsa_indexer_rope_interleaved",
-       "dsa_indexer_freq", "dsa_indexer_loss_coeff", "dsa_dense_warmup"},
-      {}, sparse, "experimental_attention_variant = dsa; here experimental_attention_variant = none");
+  const Keys compressed = {"experimental_attention_variant = 'dsv4_hybrid'", "multi_latent_attention = true",
+                           "q_lora_rank = 8", "v_head_dim = 64"};
+  add({"csa_compress_ratios", "csa_sparse_ratio", "csa_window_size", "csa_compress_rotary_base", "o_groups",
+       "o_lora_rank"},
+      {}, compressed, "experimental_attention_variant = dsv4_hybrid; here experimental_attention_variant = none");
+  add({"dsa_indexer_n_heads", "dsa_indexer_head_dim", "dsa_indexer_topk"}, {}, sparse,
+      "experimental_attention_variant = dsa or dsv4_hybrid; here experimental_attention_variant = none");
+  add({"dsa_indexer_rope_interleaved", "dsa_indexer_freq", "dsa_indexer_loss_coeff", "dsa_dense_warmup"}, {}, sparse,
+      "experimental_attention_variant = dsa; here experimental_attention_variant = none");
   add({"dsa_indexer_use_sparse_loss"}, sparse, {sparse[0], sparse[1], sparse[2], "dsa_indexer_loss_coeff = 0.1"},
       "dsa_indexer_loss_coeff above 0; here dsa_indexer_loss_coeff = 0");
   add({"q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim"}, {}, {"multi_latent_attention = true"},

@@ -17,10 +17,9 @@ Fields LinearAttentionConfig::fields() {
   return {
       Field{"experimental_attention_variant", &experimental_attention_variant,
             "Mixer of the layers that linear_attention_freq chooses: Gated DeltaNet, as in Qwen3-Next and Qwen3.5, or "
-            "convolutions of a few tokens between gates, as in LFM2; or DeepSeek Sparse Attention in all layers (dsa), "
-            "as "
-            "in DeepSeek-V3.2 and GLM-5"}
-          .one_of({kWithout, "gated_delta_net", "short_convolution", "dsa"}),
+            "convolutions of a few tokens between gates, as in LFM2; or in all layers DeepSeek Sparse Attention (dsa), "
+            "as in DeepSeek-V3.2 and GLM-5, or compressed attention (dsv4_hybrid), as in DeepSeek-V4"}
+          .one_of({kWithout, "gated_delta_net", "short_convolution", "dsa", "dsv4_hybrid"}),
       Field{
           "linear_attention_freq", &linear_attention_freq,
           "Layers with the experimental_attention_variant: all but every N-th layer, or a list, 1 for a layer with it "

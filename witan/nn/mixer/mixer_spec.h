@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "witan/nn/attention/attention_spec.h"
+#include "witan/nn/compressed_attention/compressed_spec.h"
 #include "witan/nn/gated_delta/gated_delta_spec.h"
 #include "witan/nn/mamba2/mamba2_spec.h"
 #include "witan/nn/mixer/mixer_kind.h"
@@ -34,8 +35,8 @@ struct CustomMixer {
   std::shared_ptr<const MixerKind> kind;  // never null
 };
 
-using MixerSpec =
-    std::variant<MultiHeadSpec, LatentSpec, GatedDeltaSpec, Mamba2Spec, ShortConvolutionSpec, NoMixer, CustomMixer>;
+using MixerSpec = std::variant<MultiHeadSpec, LatentSpec, CompressedSpec, GatedDeltaSpec, Mamba2Spec,
+                               ShortConvolutionSpec, NoMixer, CustomMixer>;
 
 const MixerKind& mixer_kind(const MixerSpec& spec);
 
