@@ -52,7 +52,9 @@ Block::Block(const Builder& builder, const ModelConfig& config, const LayerSpec&
   add_streams(mlp_streams_, "mlp_hc");
   add_norms(mlp_norms_, "mlp_norm", "mlp_post_norm");
   if (layer.moe)
-    add_child(moe_.emplace(builder / "moe", config.moe, layer.mlp, config.hidden_size, axes));
+    add_child(moe_.emplace(builder / "moe",
+                           layer.table_of_experts ? config.moe.with_table(config.vocab_size) : config.moe, layer.mlp,
+                           config.hidden_size, axes));
   else
     add_child(mlp_.emplace(builder / "mlp", layer.mlp, config.hidden_size, config.mlp_bias()));
 }

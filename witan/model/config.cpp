@@ -342,6 +342,7 @@ std::vector<LayerSpec> ModelConfig::layers() const {
       attends->value_scale = value_embedding_freq != kNoTables;
     }
     layer.embedding_residual = embedding_residual;
+    layer.table_of_experts = layer.moe && static_cast<int64_t>(i) < moe.moe_n_hash_layers;
     layer.norm_placement = norm_placement;
     if (norm_placement == "post_attention") layer.norm_placement = attention_of(layer.mixer) ? "post" : "pre";
     if (const size_t mirrored = of_layers.size() - 1 - i; skip_connections && mirrored < i)

@@ -38,6 +38,7 @@ struct LayerSpec {
   MlpConfig mlp;  // of the dense layer or of each expert, with its own ffn_hidden_size; 0: the layer is its mixer alone
   std::optional<int64_t> skip_from = {};  // the earlier layer whose output is added to this one's input
   bool embedding_residual = false;        // the embedding is mixed into its input
+  bool table_of_experts = false;          // a table chooses experts by the token
   std::string norm_placement = "pre";     // of this layer: pre, post or both
 
   bool has_mlp() const { return mlp.ffn_hidden_size > 0; }  // an MLP, dense or of experts, after its mixer

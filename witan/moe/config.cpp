@@ -108,6 +108,11 @@ Fields MoeConfig::fields() {
             "after "
             "Sinkhorn's normalisation, or by the experts"}
           .one_of({"topk", "uniform", "skew", "zipf", "hot", "hash", "sinkhorn", "expert_choice"}),
+      Field{
+          "moe_n_hash_layers", &moe_n_hash_layers,
+          "First layers in which a table chooses a token's experts by its id, drawn at random or imported; the router "
+          "weighs them by their scores"}
+          .between(0, 100000),
       Field{"moe_router_skew", &moe_router_skew,
             "Share of tokens that moe_router_selection = skew sends to the first experts"}
           .at_least(0),
@@ -255,6 +260,10 @@ void validate_selection(const MoeConfig& moe) {
     require<ConfigError>(asked == 0 || asked >= 1, "moe_router_imbalance = ", asked,
                          ": the largest load is no less than the mean: set at least 1, or 0 for the default");
   }
+  require<ConfigError>(moe.moe_n_hash_layers == 0 || (selection == "topk" && !moe.balances_by_quantiles()),
+                       "moe_n_hash_layers = ", moe.moe_n_hash_layers,
+                       " chooses experts by a table in the first layers, and by scores in others: set "
+                       "moe_router_selection = \"topk\", without quantile_balancing");
   if (selection == "topk") return;
   require<ConfigError>(!moe.moe_router_enable_expert_bias && moe.moe_router_num_groups == 0,
                        "moe_router_selection = \"", selection,
@@ -266,6 +275,13 @@ void validate_selection(const MoeConfig& moe) {
 }
 
 }  // namespace
+
+MoeConfig MoeConfig::with_table(int64_t vocabulary) const {
+  MoeConfig with = *this;
+  with.table_tokens = vocabulary;
+  with.moe_router_num_groups = with.moe_router_group_topk = with.moe_router_group_score_topk = 0;
+  return with;
+}
 
 void MoeConfig::validate(int64_t num_layers) const {
   if (num_experts == 0) return;

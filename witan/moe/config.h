@@ -27,6 +27,7 @@ struct MoeConfig {
   std::string moe_router_score_function = "softmax";
   bool moe_router_pre_softmax = false;
   std::string moe_router_selection = "topk";
+  int64_t moe_n_hash_layers = 0;            // first layers whose experts a table chooses by the token
   int64_t moe_router_num_groups = 0;        // 0: experts are not in groups
   int64_t moe_router_group_topk = 0;        // groups from which a token's experts come
   int64_t moe_router_group_score_topk = 0;  // best scores that sum to a group's score; 0: topk / group_topk
@@ -60,7 +61,12 @@ struct MoeConfig {
   bool moe_shared_expert_overlap = false;
   bool moe_per_layer_logging = false;
 
+  // Tokens in the table that chooses this layer's experts; 0: there is none. No key sets it.
+  int64_t table_tokens = 0;
+
   Fields fields();
+  // This configuration in a layer whose experts a table of `vocabulary` tokens chooses.
+  MoeConfig with_table(int64_t vocabulary) const;
   void validate(int64_t num_layers) const;  // throws ConfigError
   // Whether each of `num_layers` layers is an MoE layer. Throws ConfigError.
   std::vector<bool> moe_layers(int64_t num_layers) const;

@@ -542,5 +542,65 @@ TEST(Zipf, ExponentsCoverAllLoads) {
   EXPECT_GT(zipf_exponent(64, 8, 6), zipf_exponent(64, 8, 4));
 }
 
+// A table that the router draws from its path and the seed, and that scores weigh.
+TEST(TableOfExperts, ChoosesByTheTokenAndWeighsByScores) {
+  Rank rank;
+  constexpr int64_t V = 11, E = 6, K = 3, D = 4, T = 9;
+  MoeConfig config = config_of(E, K,
+                               {{"moe_router_score_function", "sqrtsoftplus"},
+                                {"moe_router_enable_expert_bias", "true"},
+                                {"moe_n_hash_layers", "1"}});
+  config.validate(2);
+  config = config.with_table(V);
+  Builder builder{.stream = rank.stream};
+  builder.dtype = DType::f64;
+  builder.seed = 5;
+  const auto router = make_router(builder / "layers.0.moe.router", config, D, nullptr),
+             other = make_router(builder / "layers.1.moe.router", config, D, nullptr);
+  const auto table_of = [](const Router& of) {
+    const auto buffers = of.buffers();
+    const auto found =
+        std::ranges::find_if(buffers, [](const Buffer* one) { return one->name().ends_with("token_experts"); });
+    return values((*found)->value());
+  };
+  const auto table = table_of(*router);
+  EXPECT_NE(table, table_of(*other));
+  for (size_t token = 0; token < V; ++token) {
+    const std::set<double> of(table.begin() + static_cast<int64_t>(token) * K,
+                              table.begin() + static_cast<int64_t>(token + 1) * K);
+    EXPECT_EQ(of.size(), static_cast<size_t>(K)) << "an expert twice";
+    EXPECT_TRUE(*of.begin() >= 0 && *of.rbegin() < E);
+  }
+  const std::vector<int32_t> tokens = {0, 10, 3, 3, 7, 1, 2, 9, 5};
+  const Tensor x = rank.normal({1, T, D}, DType::f64, "x"), ids = rank.tensor(Shape{1, T}, tokens);
+  Tape tape(rank.stream, Tape::Mode::off);
+  const Routing routing = router->forward(tape, tape.constant(x), Dropping::by_capacity, {ids, {}});
+  const auto found = routing.ids.to_vector<int32_t>();
+  const auto weights = values(routing.weights.value()), in = values(x),
+             w = values(router->parameters().front()->value());
+  for (size_t t = 0; t < T; ++t) {
+    std::vector<double> scores;
+    for (size_t k = 0; k < K; ++k) {
+      const auto expert = static_cast<size_t>(found[t * K + k]);
+      EXPECT_EQ(static_cast<double>(expert), table[static_cast<size_t>(tokens[t]) * K + k]);
+      double logit = 0;
+      for (size_t d = 0; d < D; ++d) logit += in[t * D + d] * w[expert * D + d];
+      scores.push_back(std::sqrt(std::log1p(std::exp(logit))));
+    }
+    for (size_t k = 0; k < K; ++k)
+      EXPECT_NEAR(weights[t * K + k], scores[k] / (scores[0] + scores[1] + scores[2]), 1e-12);
+  }
+}
+
+TEST(TableOfExperts, NeedsAChoiceByScoresInOtherLayers) {
+  for (const auto& [key, value] : std::map<std::string, std::string>{
+           {"moe_router_selection", "hash"}, {"moe_router_load_balancing_type", "quantile_balancing"}})
+    EXPECT_EQ(test::message_of<ConfigError>([&] {
+                config_of(8, 2, {{"moe_n_hash_layers", "1"}, {key, value}}).validate(2);
+              }),
+              "moe_n_hash_layers = 1 chooses experts by a table in the first layers, and by scores in others: set "
+              "moe_router_selection = \"topk\", without quantile_balancing");
+}
+
 }  // namespace
 }  // namespace witan

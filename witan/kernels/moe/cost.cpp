@@ -120,6 +120,10 @@ void select_experts(Stream& stream, const RouterOutputs& out, const Tensor& logi
   WITAN_LAUNCH(stream, select_experts, cost, out, logits, scoring, selection);
 }
 
+void look_up_experts(Stream& stream, const Tensor& out, const Tensor& table, const Tensor& tokens) {
+  WITAN_LAUNCH(stream, look_up_experts, (Cost{0, 2 * bytes_of(out) + bytes_of(tokens)}), out, table, tokens);
+}
+
 void weigh_chosen(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring) {
   const Cost cost{5.0 * static_cast<double>(out.ids.elements()), 2 * bytes_of(out.ids, out.weights)};
   WITAN_LAUNCH(stream, weigh_chosen, cost, out, logits, scoring);

@@ -53,6 +53,10 @@ WITAN_KERNEL_TWINS(select_experts)
 void weigh_chosen(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring);
 WITAN_KERNEL_TWINS(weigh_chosen)
 
+// out[t,:] = table[tokens[t],:];  out [T, K] int32, table [V, K] float32 of whole numbers, tokens [T] int32
+void look_up_experts(Stream& stream, const Tensor& out, const Tensor& table, const Tensor& tokens);
+WITAN_KERNEL_TWINS(look_up_experts)
+
 // Sinkhorn's algorithm for S-BASE (Clark et al., "Unified Scaling Laws for Routed Language Models",
 // arXiv:2202.01169; Megatron-Core's sinkhorn()): factors u[t] of tokens and v[e] of experts for which each row of
 // u c v, c = exp(logits), sums to 1 / T and each column to 1 / E. From v = 1 on,

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 
+#include "witan/base/numbers/rng.h"
 #include "witan/kernels/common/blocks.h"
 #include "witan/kernels/moe/dispatch.h"
 #include "witan/kernels/moe/selection.h"
@@ -64,6 +65,24 @@ std::vector<RouterStatistic> declare_topk_statistics(const MoeConfig& config) {
   return all;
 }
 
+// Gives every token K different experts, by its id and the router's path alone (Floyd's sampling).
+void draw_table(const Builder& builder, const MoeConfig& config, const Buffer& table) {
+  if (builder.stream.is_meta()) return;
+  const int64_t K = config.moe_router_topk, E = config.num_experts;
+  const Philox words(builder.seed, Philox::stream_of(table.name()));
+  std::vector<float> chosen(static_cast<size_t>(config.table_tokens * K));
+  for (int64_t token = 0; token < config.table_tokens; ++token) {
+    float* const of = chosen.data() + token * K;
+    for (int64_t k = 0; k < K; ++k) {
+      const int64_t most = E - K + k;
+      const auto drawn =
+          static_cast<float>(words.below(static_cast<uint64_t>(most + 1), static_cast<uint64_t>(token * K + k)));
+      of[k] = std::find(of, of + k, drawn) == of + k ? drawn : static_cast<float>(most);
+    }
+  }
+  builder.stream.write(table.value(), chosen.data());
+}
+
 class TopkRouter : public Router {
  public:
   TopkRouter(const Builder& builder, const MoeConfig& config, int64_t width, Group* context);
@@ -80,6 +99,7 @@ class TopkRouter : public Router {
   Var logits_of(Tape& tape, const Var& x, const TokenSource& source) const;
   Routing route(Tape& tape, const Var& logits, int64_t sequences, const How& how) const;
   Routing route_gathered(Tape& tape, const Var& logits, const Shape& x, const How& how) const;
+  Tensor looked_up(Stream& stream, const TokenSource& source, int64_t tokens) const;  // [T, K]
   void count_chosen(Stream& stream, Routing& routing, Group* parts) const;
 
   MoeConfig config_;
@@ -93,6 +113,7 @@ class TopkRouter : public Router {
   Buffer* load_ = nullptr;           // [E] int64: assignments of a step's tokens, dropped ones included
   Buffer* global_counts_ = nullptr;  // [E] int64: the last step's assignments by scores; null: no loss balances them
   Buffer* quantile_sums_ = nullptr;  // [E + 1] int64: a step's sums for the update of a bias from quantiles
+  Buffer* table_ = nullptr;          // [V, K] float32: the experts of each token; null: scores choose
 };
 
 TopkRouter::TopkRouter(const Builder& builder, const MoeConfig& config, int64_t width, Group* context)
@@ -113,6 +134,11 @@ TopkRouter::TopkRouter(const Builder& builder, const MoeConfig& config, int64_t 
     wide.dtype = accumulator(builder.dtype);
     logit_bias_ = &add_parameter(wide, "bias", {config.num_experts}, builder.bias_init(width), false);
   }
+  if (config.table_tokens > 0) {
+    table_ = &add_buffer(builder, "token_experts", {config.table_tokens, config.moe_router_topk}, DType::f32, 0,
+                         BufferSpec::Rule::replicated);
+    draw_table(builder, config, *table_);
+  }
   const Shape experts = {config.num_experts};
   if (config.balances_by_quantiles()) {
     bias_ = &add_buffer(builder, "quantile_bias", experts, DType::f32, 0, BufferSpec::Rule::replicated);
@@ -122,7 +148,7 @@ TopkRouter::TopkRouter(const Builder& builder, const MoeConfig& config, int64_t 
   // Before the first step the load counts as even.
   if (config.balances_last_load())
     global_counts_ = &add_buffer(builder, "global_tokens_per_expert", experts, DType::i64, 1, BufferSpec::Rule::summed);
-  if (!config.moe_router_enable_expert_bias) return;
+  if (!config.moe_router_enable_expert_bias || table_) return;
   bias_ = &add_buffer(builder, "expert_bias", experts, DType::f32, 0, BufferSpec::Rule::replicated);
   // Tensor-parallel ranks all count the same tokens, since each routes all of theirs.
   load_ = &add_buffer(builder, "tokens_per_expert", experts, DType::i64, 0, BufferSpec::Rule::summed);
@@ -163,6 +189,7 @@ Routing TopkRouter::route(Tape& tape, const Var& logits, int64_t sequences, cons
                                          bias_ ? bias_->value() : Tensor());
   }
   selection.recorded = recorded_routes();
+  if (table_ && !selection.recorded.defined()) selection.recorded = looked_up(stream, how.source, logits.size(0));
   if (how.source.sequence_ids.defined()) selection.sequence_ids = how.source.sequence_ids.reshape({logits.size(0)});
   Balance balance = balance_of(config_, alone ? 1 : sequences);
   if (!never && balance.is(BalanceLoss::Over::global_batch))
@@ -173,7 +200,10 @@ Routing TopkRouter::route(Tape& tape, const Var& logits, int64_t sequences, cons
     };
   Routing routing = ops::route(tape, logits, selection, parts, balance);
   record_routes(tape, routing.ids, routing.weights.value());
-  if (bias_) routing.record.others.push_back({kExpertBias, bias_->value()});
+  if (bias_)
+    routing.record.others.push_back({kExpertBias, bias_->value()});
+  else if (config_.chooses_by_bias())  // a table chooses in this layer
+    routing.record.others.push_back({kExpertBias, stream.zeros({config_.num_experts}, DType::f32)});
   if (selection.quantile.sums.defined()) quantile_sums_->add(tape, selection.quantile.sums);
   if (load_) load_->add(tape, routing.kept);  // nothing is dropped yet
   if (never) return routing;
@@ -182,6 +212,14 @@ Routing TopkRouter::route(Tape& tape, const Var& logits, int64_t sequences, cons
   routing = ops::limit_to_capacity(stream, std::move(routing), capacity, parts, sequences);
   if (config_.experts_choose()) count_chosen(stream, routing, parts);
   return routing;
+}
+
+Tensor TopkRouter::looked_up(Stream& stream, const TokenSource& source, int64_t tokens) const {
+  require<ShapeError>(source.ids.defined() && source.ids.elements() == tokens, path(),
+                      ": a table of experts needs the id of each of ", tokens, " tokens");
+  const Tensor ids = stream.empty({tokens, config_.moe_router_topk}, DType::i32);
+  kernels::look_up_experts(stream, ids, table_->value(), source.ids.reshape({tokens}));
+  return ids;
 }
 
 // Tokens that an expert did not choose were never assigned to it.

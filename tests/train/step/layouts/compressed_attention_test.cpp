@@ -28,6 +28,7 @@ RunConfig compressed_recipe() {
   testing::add_residual_streams(config.model);
   config.model.moe.moe_router_score_function = "sqrtsoftplus";
   config.model.moe.moe_router_enable_expert_bias = true;
+  config.model.moe.moe_n_hash_layers = 1;
   return laid_out(config, {});
 }
 

@@ -225,6 +225,7 @@ class RandomModel {
     const bool by_scores = chance(0.7);
     if (!by_scores)
       set("moe_router_selection", pick({"uniform", "skew", "zipf", "hot", "hash", "sinkhorn", "expert_choice"}));
+    if (by_scores && config_.model.moe.moe_router_topk > 1) maybe(0.12, "moe_n_hash_layers", {"1"});
     maybe(0.2, "moe_router_topk_scaling_factor", {"2.5"});
     maybe(0.15, "moe_router_add_bias", {"true"});
     maybe(0.15, "moe_input_jitter_eps", {"0.2"});
@@ -237,7 +238,8 @@ class RandomModel {
       set("moe_router_bias_update_rate", "0.02");
     }
     const MoeConfig& moe = config_.model.moe;
-    const bool quantiles = by_scores && moe.moe_router_num_groups == 0 && !moe.moe_router_enable_expert_bias;
+    const bool quantiles =
+        by_scores && moe.moe_router_num_groups == 0 && !moe.moe_router_enable_expert_bias && moe.moe_n_hash_layers == 0;
     set("moe_router_load_balancing_type", quantiles && chance(0.2)
                                               ? "quantile_balancing"
                                               : pick({"aux_loss", "seq_aux_loss", "global_aux_loss", "none"}));

@@ -102,6 +102,14 @@ void select_experts(Stream& stream, const RouterOutputs& out, const Tensor& logi
   });
 }
 
+void look_up_experts(Stream& stream, const Tensor& out, const Tensor& table, const Tensor& tokens) {
+  const int64_t K = out.size(1);
+  for_rows(stream, out, [&](int64_t t) {
+    const float* const from = table.data<float>() + tokens.data<int32_t>()[t] * K;
+    for (int64_t k = 0; k < K; ++k) out.data<int32_t>()[t * K + k] = static_cast<int32_t>(from[k]);
+  });
+}
+
 void weigh_chosen(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring) {
   const int64_t E = logits.size(1), K = out.ids.size(1);
   dispatch_floating(logits.dtype(), [&]<class A>() {

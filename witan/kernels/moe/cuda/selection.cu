@@ -323,6 +323,12 @@ unsigned blocks_of(int64_t tokens) {
   return static_cast<unsigned>((tokens + kWarps - 1) / kWarps);
 }
 
+__global__ void __launch_bounds__(kThreads)
+    look_up_kernel(int32_t* out, const float* table, const int32_t* tokens, int64_t count, int K) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i < count) out[i] = static_cast<int32_t>(table[static_cast<int64_t>(tokens[i / K]) * K + i % K]);
+}
+
 }  // namespace
 
 void select_experts(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring,
@@ -338,6 +344,13 @@ void select_experts(Stream& stream, const RouterOutputs& out, const Tensor& logi
       });
     });
   });
+}
+
+void look_up_experts(Stream& stream, const Tensor& out, const Tensor& table, const Tensor& tokens) {
+  const int64_t count = out.elements();
+  if (count == 0) return;
+  look_up_kernel<<<static_cast<unsigned>((count + kThreads - 1) / kThreads), kThreads, 0, native(stream)>>>(
+      ptr<int32_t>(out), ptr<const float>(table), ptr<const int32_t>(tokens), count, static_cast<int>(out.size(1)));
 }
 
 void weigh_chosen(Stream& stream, const RouterOutputs& out, const Tensor& logits, const Scoring& scoring) {
