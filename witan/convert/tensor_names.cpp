@@ -54,6 +54,7 @@ std::string with_number(std::string text, std::string_view mark, int64_t number)
 std::string other_name(const Architecture& architecture, const NameStyle& style, std::string_view pattern,
                        int64_t layer) {
   if (pattern == kHeadName) return head_name(style);
+  if (pattern.starts_with('/')) return std::string(pattern.substr(1));
   const std::string_view plain = style.bare ? "" : architecture.prefix;
   return with_number(cat(style.prefix.empty() ? plain : style.prefix, pattern), "{l}", layer);
 }

@@ -29,6 +29,10 @@ struct NameStyle {
 // Modules of multi-token prediction are numbered after the model's own layers.
 std::pair<int64_t, std::string_view> layer_and_rest(std::string_view name, int64_t layers);
 std::string head_name(const NameStyle& style);
+// Whether the other program's tensor is a table of each token's experts, whole numbers of 64 bits.
+inline bool is_table_of_experts(std::string_view name) {
+  return name.ends_with(".tid2eid");
+}
 // Whether the tensor is outside of the text decoder of a vision-language model, or below Architecture::side.
 bool is_side_tensor(const Architecture& architecture, const NameStyle& style, std::string_view name);
 // The prefix and the head of the text decoder in a vision-language model's folder, from the tensors that exist; an

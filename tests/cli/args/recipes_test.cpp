@@ -102,6 +102,7 @@ TEST(Presets, HaveThePublishedParameterCounts) {
   const std::vector<Figures> published = {{"deepseek-v2-lite", 15'706'484'224, 2'661'150'208},
                                           {"deepseek-v3", 671'026'404'352, 37'552'282'624},
                                           {"deepseek-v3.2", 671'877'929'216, 38'403'807'488},
+                                          {"deepseek-v4-flash", 284'332'230'231, 13'799'622'231},
                                           {"gemma-3-1b", 999'885'952, 999'885'952},
                                           {"gemma-3-270m", 268'098'176, 268'098'176},
                                           {"gemma-3-27b", 27'009'346'304, 27'009'346'304},
@@ -223,14 +224,15 @@ TEST_F(PresetFlagTest, ErrorsAttributeInvalidValuesToThePreset) {
 
 TEST_F(PresetFlagTest, RefusalsOfUnknownNamesSuggestOne) {
   for (const char* command : {"plan", "train"})
-    expect_refusal({command, "--preset", "gpt2-142m"}, 3,
-                   {"--preset gpt2-142m: there is no such preset (did you mean gpt2-124m?); there are "
-                    "deepseek-v2-lite, deepseek-v3, deepseek-v3.2, gemma-3-1b, gemma-3-270m, gemma-3-27b, "
-                    "gemma-3-4b, glm-4.5-air, glm-4.7-flash, glm-5, gpt-oss-120b, gpt-oss-20b, gpt2-124m, kimi-k2, "
-                    "lfm2-8b-a1b, llama2-7b, llama3-8b, megatron-moe-4b, minimax-m2, mixtral-8x22b, mixtral-8x7b, "
-                    "moonlight-16b-a3b, nanogpt-dense, nanogpt-moe, nemotron-3-nano-30b-a3b, nemotron-h-8b, "
-                    "olmo-hybrid-7b, olmo2-7b, olmo3-7b, olmoe-1b-7b, qwen3-235b-a22b, qwen3-30b-a3b, qwen3-8b, "
-                    "qwen3-next-80b-a3b, qwen3.5-0.8b, qwen3.5-35b-a3b, qwen3.5-9b"});
+    expect_refusal(
+        {command, "--preset", "gpt2-142m"}, 3,
+        {"--preset gpt2-142m: there is no such preset (did you mean gpt2-124m?); there are "
+         "deepseek-v2-lite, deepseek-v3, deepseek-v3.2, deepseek-v4-flash, gemma-3-1b, gemma-3-270m, gemma-3-27b, "
+         "gemma-3-4b, glm-4.5-air, glm-4.7-flash, glm-5, gpt-oss-120b, gpt-oss-20b, gpt2-124m, kimi-k2, "
+         "lfm2-8b-a1b, llama2-7b, llama3-8b, megatron-moe-4b, minimax-m2, mixtral-8x22b, mixtral-8x7b, "
+         "moonlight-16b-a3b, nanogpt-dense, nanogpt-moe, nemotron-3-nano-30b-a3b, nemotron-h-8b, "
+         "olmo-hybrid-7b, olmo2-7b, olmo3-7b, olmoe-1b-7b, qwen3-235b-a22b, qwen3-30b-a3b, qwen3-8b, "
+         "qwen3-next-80b-a3b, qwen3.5-0.8b, qwen3.5-35b-a3b, qwen3.5-9b"});
   expect_refusal({"bench", "step", "--preset", "mixtral"}, 3,
                  {"--preset mixtral: there is no such preset (did you mean mixtral-8x22b or mixtral-8x7b?)"});
   expect_refusal({"plan", "--preset", "GPT2"}, 3, {"(did you mean gpt2-124m?)"});

@@ -7,7 +7,7 @@ the keys and values that older versions write into a config.json beside or inste
     make_defaults.py FOLDER ...    # folders made by pip install --target FOLDER transformers==VERSION
 
 Made with Python 3.11 and transformers 5.24.0; the folders were of 4.30.2, 4.36.2, 4.41.2, 4.46.3, 4.51.3, 4.57.6 and
-5.0.0 (for the classes in NEWEST 4.57.6 and 5.0.0, for those in GEMMAS 4.57.6, for those in HYBRID none). The file is committed; run this only to change it.
+5.0.0 (for the classes in NEWEST 4.57.6 and 5.0.0, for those in GEMMAS 4.57.6, for those in HYBRID and V4 none). The file is committed; run this only to change it.
 """
 import json
 import os
@@ -20,10 +20,11 @@ NEWEST = ["Glm4MoeLite", "Glm4Moe", "MiniMaxM2", "Dots1", "SolarOpen", "Qwen2Moe
           "HunYuanDenseV1", "HunYuanMoEV1", "Qwen2VLText", "Qwen2_5_VLText", "Qwen3VLText", "Qwen3VLMoeText",
           "Glm4vMoeText", "DeepseekV32", "GlmMoeDsa"]
 HYBRID = ["Qwen3Next", "Qwen3_5Text", "Qwen3_5MoeText", "NemotronH"]
+V4 = ["DeepseekV4"]
 GEMMAS = ["Gemma3Text"]
 SIBLINGS = ["Lfm2", "Lfm2Moe", "OlmoHybrid"]
 CLASSES = ["Llama", "Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen3Moe", "Olmoe", "Olmo2", "Olmo3", "GptOss", "DeepseekV2",
-           "DeepseekV3", "GPT2", "Phi3", *NEWEST, *HYBRID, *GEMMAS, *SIBLINGS]
+           "DeepseekV3", "GPT2", "Phi3", *NEWEST, *HYBRID, *V4, *GEMMAS, *SIBLINGS]
 # The classes of GLM have 96 heads for 4096 channels, that of hunyuan_v1_moe one expert.
 REQUIRED = {"deepseek_v2": {"num_experts_per_tok": 6}, "glm4_moe": {"head_dim": 128}, "glm4v_moe_text": {"head_dim": 128},
             "hunyuan_v1_moe": {"num_experts": 64, "moe_topk": 8},

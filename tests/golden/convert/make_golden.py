@@ -4,8 +4,8 @@ model.safetensors), what transformers computes with it (expected.safetensors: to
 [64]: the greedy continuation of the first 4 tokens of row 0) and the gradient of the mean cross entropy of tokens 1 to
 S - 1 as a model of its own (gradient/model.safetensors), so that gradients have the names of weights.
 
-Made with Python 3.11, torch 2.15.0 (CPU), transformers 5.23.0 (those of LATER, NEWEST, HYBRID, GEMMAS and SIBLINGS: 5.24.0),
-safetensors 0.8.0, float32; logits and gradients of HYBRID, GEMMAS and olmo_hybrid are computed in float64, one model in a process. The bytes are committed; run this only to change them: `make_golden.py [NAME ...]`. `make_golden.py --check NAME FOLDER` loads
+Made with Python 3.11, torch 2.15.0 (CPU), transformers 5.23.0 (those of LATER, NEWEST, HYBRID, V4, GEMMAS and SIBLINGS: 5.24.0),
+safetensors 0.8.0, float32; logits and gradients of HYBRID, GEMMAS, V4, olmo_hybrid and ernie4_5_moe are computed in float64, one model in a process. The bytes are committed; run this only to change them: `make_golden.py [NAME ...]`. `make_golden.py --check NAME FOLDER` loads
 a folder that Witan exported, compares its logits with expected.safetensors, and fails where they differ at all. It was
 run on the export of every model here.
 `make_golden.py --export WITAN [NAME ...]` trains tiny models with the program, exports them as ../convert_exported/NAME,
@@ -247,6 +247,20 @@ MODELS |= {
                                       rope_parameters=dict(rope_type="default", rope_theta=1e6))),
 }
 
+# A layer of each kind, and entries of 6 tokens without an indexer. Tables choose the experts of the first two layers.
+YARN_OF_V4 = {key: value for key, value in YARN.items() if key != "rope_theta"}
+V4 = {
+    "deepseek_v4": ("DeepseekV4", dict(
+        COMMON, num_hidden_layers=4, num_key_value_heads=1, head_dim=12, q_lora_rank=10, o_groups=2, o_lora_rank=6,
+        layer_types=["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention",
+                     "compressed_sparse_attention"],
+        compress_rates={"compressed_sparse_attention": 4, "heavily_compressed_attention": 6}, sliding_window=5,
+        index_n_heads=16, index_head_dim=8, index_topk=2, partial_rotary_factor=4 / 12, rope_parameters=YARN_OF_V4,
+        mlp_layer_types=["hash_moe", "hash_moe", "moe", "moe"], n_routed_experts=8, n_shared_experts=1,
+        num_experts_per_tok=3, moe_intermediate_size=8, swiglu_limit=0.5, hc_mult=3, hc_sinkhorn_iters=5)),
+}
+MODELS |= V4
+
 # Norms on both sides of attention and MLP; every third layer has full attention, whose positions are stretched.
 GEMMA = dict(COMMON, head_dim=6, intermediate_size=24, num_hidden_layers=4, sliding_window=6, final_logit_softcapping=8.0,
              layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
@@ -333,6 +347,9 @@ def randomise(model):
     for name, tensor in tensors:
         noise = torch.randn(tensor.shape, generator=generator) * 0.3
         tensor.data = (1 + noise if "norm" in name or ".ln_" in name else noise).to(tensor.dtype)
+    for name, table in model.named_buffers():
+        if "tid2eid" in name:  # different experts for each token
+            table.data = torch.rand(table.size(0), 8, generator=generator).argsort(dim=1)[:, : table.size(1)].clone()
 
 
 def save(model, folder):
@@ -410,7 +427,7 @@ def make(name):
     folder = HERE / name
     save(model, folder)
     model = load(folder)
-    if name in HYBRID or name in GEMMAS or name == "olmo_hybrid":
+    if name in HYBRID or name in GEMMAS or name in V4 or name in ("olmo_hybrid", "ernie4_5_moe"):
         compute_in_double(model)
     # The last tokens of a vision-language model stand for images.
     vocabulary = config.text_config.vocab_size - 4 if hasattr(config, "text_config") else config.vocab_size

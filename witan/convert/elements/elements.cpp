@@ -16,7 +16,8 @@
 namespace witan {
 namespace {
 
-constexpr std::array<std::pair<Element, std::string_view>, 12> kElementNames{{{Element::f64, "F64"},
+constexpr std::array<std::pair<Element, std::string_view>, 13> kElementNames{{{Element::f64, "F64"},
+                                                                              {Element::i64, "I64"},
                                                                               {Element::f32, "F32"},
                                                                               {Element::f16, "F16"},
                                                                               {Element::bf16, "BF16"},
@@ -50,6 +51,8 @@ double load_as_double(Element type, const std::byte* from) {
       return static_cast<double>(static_cast<float>(load<f16>(from)));
     case Element::bf16:
       return static_cast<double>(static_cast<float>(load<bf16>(from)));
+    case Element::i64:
+      return static_cast<double>(load<int64_t>(from));
     case Element::f8_e4m3:
       return static_cast<double>(static_cast<float>(load<e4m3>(from)));
     case Element::f8_e8m0:
@@ -101,6 +104,7 @@ std::string_view name_of(Element element) {
 int64_t size_of(Element element) {
   switch (element) {
     case Element::f64:
+    case Element::i64:
       return 8;
     case Element::f32:
       return 4;
@@ -115,7 +119,7 @@ int64_t size_of(Element element) {
 bool holds(Element wide, Element narrow) {
   if (wide == narrow || wide == Element::f64) return true;
   if (wide == Element::bf16) return narrow == Element::mxfp4;
-  return wide == Element::f32 && narrow != Element::f64;
+  return wide == Element::f32 && narrow != Element::f64 && narrow != Element::i64;
 }
 
 void copy_elements(Element to_type, std::byte* to, Element from_type, const std::byte* from, int64_t stride,
@@ -131,6 +135,8 @@ void copy_elements(Element to_type, std::byte* to, Element from_type, const std:
       return convert<f16>(to, from_type, from, step, count);
     case Element::bf16:
       return convert<bf16>(to, from_type, from, step, count);
+    case Element::i64:
+      return convert<int64_t>(to, from_type, from, step, count);
     default:
       assert(false);
   }

@@ -97,6 +97,7 @@ class HfExporter {
   bool quantises(const Link& link) const { return quantiser_ && quantiser_->takes(link); }
 
   Element dtype_of(const Link& link) const {
+    if (is_table_of_experts(link.name)) return Element::i64;
     if (how_.dtype) return *how_.dtype;
     if (const auto known = how_.dtypes.find(link.name); known != how_.dtypes.end())
       if (const Element element = element_from_name(known->second, link.name); size_of(element) > 1) return element;

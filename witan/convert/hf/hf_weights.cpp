@@ -69,7 +69,9 @@ HfWeights::HfWeights(const fs::path& folder, MtpLayers mtp)
     for (SharedBox& piece : link.pieces) piece.from.name = quantised_.stored_name(piece.from.name);
   set_links(std::move(links));
   check_tensors(mtp);
-  choose_dtype(hf_.model, [&](Element by, const std::string& source) { return holds(by, element_of_source(source)); });
+  choose_dtype(hf_.model, [&](Element by, const std::string& source) {
+    return is_table_of_experts(source) || holds(by, element_of_source(source));
+  });
 }
 
 // Checked before tensors are listed, since a large number in a config.json would otherwise take time and memory without

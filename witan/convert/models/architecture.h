@@ -37,8 +37,8 @@ struct TensorRule {
   // The name below "layers.N.", "mtp.K." or "mtp.K.block.", else the whole name. Modules of multi-token prediction are
   // numbered in the folder as layers after the model's own.
   std::string_view witan;
-  // The name below Architecture::prefix, with {l} for the layer and {e} for the expert; without {e} the tensor holds
-  // all experts.
+  // The name below Architecture::prefix, or the whole name after a slash, with {l} for the layer and {e} for the
+  // expert; without {e} the tensor holds all experts.
   std::string_view other;
   // The rows of Witan's tensor: the part-th of `parts` equal blocks (gate and up are two).
   int part = 0, parts = 1;

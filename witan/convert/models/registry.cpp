@@ -29,7 +29,6 @@ constexpr std::pair<std::string_view, std::string_view> kLacking[] = {
     {"cohere", kBeside},
     {"cohere2", kBeside},
     {"cohere2_moe", kBeside},
-    {"deepseek_v4", "it has no compressed attention, and one residual stream instead of four"},
     {"falcon_h1", kStateSpace},
     {"falcon_mamba", kStateSpace},
     {"gemma2", "it has no cap on the logits of attention"},
