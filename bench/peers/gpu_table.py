@@ -2,7 +2,8 @@
 
 Prints one row of a Markdown table as soon as it is measured: milliseconds of both (of layers TFLOP/s, forward / forward
 and backward), the ratio (above 1: Witan is faster), the floor of docs/performance-log.md where there is one. Ratios of
-rows without a peer are to the row that they name: what the layout costs.
+rows without a peer are to the row that they name: what the layout costs. Rows of generation have the time of a token
+and the floor of reading the weights that it uses.
 """
 import argparse
 import functools
@@ -23,6 +24,11 @@ OWN_LAYERS = [(16384, 512, 1792, 64, 1), (32768, 2048, 1024, 64, 8), (16384, 409
 PUBLISHED_LAYERS = [(24576, 1536, 256, 128, 8), (24576, 1536, 1024, 32, 2), (32768, 4096, 256, 256, 16),
                     (32768, 4096, 512, 128, 8), (32768, 4096, 1024, 64, 4), (32768, 4096, 512, 256, 16),
                     (32768, 4096, 1024, 128, 8), (32768, 4096, 2048, 64, 4)]
+
+# Layers at full width: as few as Transformers can hold on a card of 141 GB, and as many as Witan can.
+QWEN3 = ["--preset", "qwen3-30b-a3b", "--micro-batch-size", "4", "--global-batch-size", "4"]
+QWEN3_5 = ["--preset", "qwen3.5-35b-a3b", "--micro-batch-size", "4", "--global-batch-size", "4"]
+NEMOTRON = ["--preset", "nemotron-3-nano-30b-a3b", "--micro-batch-size", "2", "--global-batch-size", "2"]
 
 
 def run(command, environment=None, limit=300):
@@ -81,8 +87,16 @@ class Table:
         lines = [line for line in (printed or "").splitlines() if line.startswith("{")]
         return json.loads(lines[-1])["ms"] if lines else None
 
-    def row(self, name, gpus, arguments, peer=None, beside=None, floor=None, processes=1):
-        """`peer`: a function of nothing that returns its milliseconds. `beside`: a row before this one."""
+    @staticmethod
+    @functools.cache
+    def transformers(*arguments):
+        """Milliseconds of Transformers' step."""
+        printed = run([sys.executable, str(HERE / "hf_step.py"), *arguments], limit=420)
+        lines = [line for line in (printed or "").splitlines() if line.startswith("{")]
+        return json.loads(lines[-1])["ms_step"] if lines else None
+
+    def row(self, name, gpus, arguments, peer=None, beside=None, floor=None, processes=1, by="torch"):
+        """`peer`: a function of nothing that returns its milliseconds, `by` whom. `beside`: a row before this one."""
         if gpus > self.options.gpus or not self.wants(name):
             return
         ranks = ["--ranks", str(gpus), "--global-batch-size", str(8 * gpus)] if gpus > 1 and processes == 1 else []
@@ -90,11 +104,27 @@ class Table:
             ranks = ["--global-batch-size", str(8 * gpus)]
         ms = self.step([*arguments, *ranks], processes)
         self.measured[name] = ms
-        other = peer() if peer and ms and "torch" in self.peers else self.measured.get(beside)
+        other = peer() if peer and ms and by in self.peers else self.measured.get(beside)
         ratio = f"{other / ms:.2f}" if ms and other else ""
         print("|", " | ".join([name, f"{ms:.2f} ms" if ms else "failed", f"{other:.2f} ms" if other else "",
                                ratio + (f" of {beside}" if beside and ratio else ""), f"{floor} ms" if floor else ""]),
               "|", flush=True)
+
+    def generation(self, name, arguments):
+        """Rows of 1, 8 and 32 texts at a time, with prompts of 1024 tokens."""
+        if not self.wants(name):
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "generate.json"
+            ok = run([self.options.witan, "bench", "generate", "--prompt", "1024", "--tokens", "64", "--json", str(out),
+                      *arguments])
+            found = json.loads(out.read_text()) if ok is not None else {"lines": []}
+        for line in found["lines"]:
+            texts = line["name"].split()[3]
+            share = found["floor_share_" + texts]
+            print("|", " | ".join([f"{name}, {texts} at a time", f"{1e3 * line['seconds']:.2f} ms", "",
+                                   f"{share:.2f} of the floor", f"{1e3 * share * line['seconds']:.2f} ms"]), "|",
+                  flush=True)
 
     def layer(self, shape, peers):
         T, d, n, E, K = shape
@@ -120,7 +150,7 @@ class Table:
     def layer_peers(self, shapes):
         wanted = [s for s in shapes if self.wants("layer, T {}, d {}, n {}, E {}, K {}".format(*s))]
         found = {}
-        of_layers = [peer for peer in self.peers if peer != "torch"]
+        of_layers = [peer for peer in self.peers if peer not in ("torch", "transformers")]
         if not wanted or not of_layers:
             return found
         printed = run([sys.executable, str(HERE / "moe_layer.py"), "--peers", ",".join(of_layers), "--limit", "280",
@@ -155,6 +185,25 @@ def rows(table):
                             (f"tensor {gpus}", ["--tensor-model-parallel-size", str(gpus)]),
                             (f"context {gpus}", ["--context-parallel-size", str(gpus)])):
             table.row(f"dense reference, {text}, {gpus} GPUs", gpus, [*dense, *flags], beside=one)
+    def by_transformers(*arguments):
+        return lambda: table.transformers(*arguments)
+
+    table.row("Qwen3-30B-A3B, 6 layers", 1, [*QWEN3, "--num-layers", "6"], by_transformers("--layers", "6"),
+              by="transformers")
+    table.row("Qwen3.5-35B-A3B, 4 layers", 1, [*QWEN3_5, "--num-layers", "4"],
+              by_transformers("--model", "qwen3.5-35b-a3b", "--layers", "4", "--unchecked"), by="transformers")
+    table.row("Qwen3.5-35B-A3B, 8 layers, gradients in bfloat16", 1,
+              [*QWEN3_5, "--num-layers", "8", "--gradient-dtype", "bfloat16"])
+    for pattern in ("MEMEM*E", "MEMEM*EMEME"):
+        hybrid = ["--num-layers", str(len(pattern)), "--hybrid-override-pattern", pattern]
+        peer = by_transformers("--model", "nemotron-3-nano-30b-a3b", "--pattern", pattern)
+        table.row(f"Nemotron 3 Nano, {pattern}", 1, [*NEMOTRON, *hybrid], peer if len(pattern) == 7 else None,
+                  by="transformers")
+    table.generation("generation, Qwen3-30B-A3B, 12 layers", ["--preset", "qwen3-30b-a3b", "--num-layers", "12"])
+    table.generation("generation, Qwen3.5-35B-A3B, 12 layers", ["--preset", "qwen3.5-35b-a3b", "--num-layers", "12"])
+    table.generation("generation, Nemotron 3 Nano, 14 layers",
+                     ["--preset", "nemotron-3-nano-30b-a3b", "--num-layers", "14", "--hybrid-override-pattern",
+                      "MEMEM*EMEMEM*E"])
     shapes = OWN_LAYERS + PUBLISHED_LAYERS
     peers = table.layer_peers(shapes)
     for shape in shapes:
@@ -165,8 +214,8 @@ def main():
     parser = argparse.ArgumentParser(prog="gpu.sh")
     parser.add_argument("--gpus", type=int, default=0, help="use so many (0: all)")
     parser.add_argument("--only", default="", help="rows whose names contain this")
-    parser.add_argument("--peers", default="torch,gather,scatter,sonic",
-                        help="torch: steps by PyTorch; the others, of layers, are those of moe_layer.py; empty: none")
+    parser.add_argument("--peers", default="torch,transformers,gather,scatter,sonic",
+                        help="torch, transformers: steps; the others, of layers, are those of moe_layer.py; empty: none")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("witan", nargs="?", default="build/cuda/witan")
     options = parser.parse_args()
