@@ -11,6 +11,7 @@
 #include "support/thread_peers.h"
 #include "support/thread_world.h"
 #include "witan/comm/meta.h"
+#include "witan/kernels/common/blocks.h"
 
 namespace witan {
 namespace {
@@ -122,6 +123,69 @@ void expect_exchanged(Rank& rank, Group& group, const Case& c, DType dtype) {
   }
 }
 
+// Joins the heads of tensors [B, S, heads, w] side by side, [B, S, sum of heads w].
+Tensor beside_each_other(Rank& rank, const std::vector<Tensor>& xs) {
+  int64_t channels = 0, first = 0;
+  for (const Tensor& x : xs) channels += x.size(2) * x.size(3);
+  const Tensor joined = rank.stream.empty({xs[0].size(0), xs[0].size(1), channels}, xs[0].dtype());
+  const int64_t rows = joined.size(0) * joined.size(1);
+  for (const Tensor& x : xs) {
+    const int64_t own = x.size(2) * x.size(3);
+    if (rows > 0)
+      kernels::copy_columns(rank.stream, joined.reshape({rows, channels}), x.reshape({rows, own}), {first, 0, own});
+    first += own;
+  }
+  return joined;
+}
+
+// One exchange of heads side by side gives what exchanges of separate tensors give, side by side, in both directions.
+void expect_sections_exchanged(Rank& rank, Group& group, const Case& c, DType dtype) {
+  SCOPED_TRACE(cat(c.n, " ranks, P=", c.P, " G=", c.G, " ", dtype));
+  const HeadSections sections = {{c.G, c.w + 1}, {c.P, c.w}, {c.G, 2 * c.w}};
+  std::vector<Tensor> parts;
+  for (const HeadSection& of : sections)
+    parts.push_back(
+        share_of(rank, rank.normal({c.B, c.S, of.heads, of.width}, dtype, cat("x", of.width)), c.n, group.rank()));
+  const std::vector<Tensor> wholes = exchange_to_heads(rank.stream, parts, group);
+  const Tensor whole = exchange_to_heads(rank.stream, beside_each_other(rank, parts), sections, group);
+  const Tensor expected = beside_each_other(rank, wholes);
+  ASSERT_EQ(whole.shape(), expected.shape());
+  EXPECT_EQ(values(whole), values(expected));
+  const Tensor back = exchange_to_positions(rank.stream, whole, sections, group),
+               separate = beside_each_other(rank, exchange_to_positions(rank.stream, wholes, group));
+  ASSERT_EQ(back.shape(), separate.shape());
+  EXPECT_EQ(values(back), values(separate));
+}
+
+TEST(HeadExchange, MovesSectionsOfOneTensor) {
+  for (const Case& c : kCases)
+    for (const DType dtype : {DType::f32, DType::bf16})
+      on_ranks(c.n, [&](ThreadRank& rank) {
+        const auto group = rank.everyone("context");
+        expect_sections_exchanged(rank, *group, c, dtype);
+        testing::PeeredGroup peered(*group);
+        expect_sections_exchanged(rank, peered, c, dtype);
+      });
+}
+
+TEST(HeadExchange, RefusesSectionsOfOtherChannels) {
+  Rank rank;
+  MetaGroup group(2, 1, "context");
+  const Tensor x = rank.stream.empty({1, 4, 10}, DType::f32);
+  EXPECT_EQ(message_of<ShapeError>([&] {
+              exchange_to_heads(rank.stream, x, {{2, 3}, {2, 1}}, group);
+            }),
+            "exchange_to_heads: sections of 8 channels in x [1, 4, 10]");
+  EXPECT_EQ(message_of<ShapeError>([&] {
+              exchange_to_positions(rank.stream, x, {{4, 3}, {1, 1}}, group);
+            }),
+            "exchange_to_positions: sections of 7 channels in x [1, 4, 10]");
+  EXPECT_THAT(message_of<ShapeError>([&] {
+                exchange_to_heads(rank.stream, x, {{3, 2}, {4, 1}}, group);
+              }),
+              HasSubstr("heads that its 2 ranks divide, or that divide them"));
+}
+
 TEST(HeadExchange, GivesEachRankAllPositionsOfItsHeads) {
   for (const Case& c : kCases)
     for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
@@ -174,6 +238,18 @@ TEST(HeadExchange, PlansMatchItsBytesAndMemory) {
     }
     EXPECT_EQ(bytes[0], bytes[1]);
   }
+}
+
+TEST(HeadExchange, SectionsSendTheirBytesInOneMessage) {
+  ThreadPool pool(1);
+  Stream meta({Device::Kind::meta}, Arena::meta(), pool);
+  MetaGroup group(4, 1, "context");
+  const HeadSections sections = {{8, 3}, {2, 5}};
+  const Tensor whole = exchange_to_heads(meta, meta.empty({2, 6, 34}, DType::bf16), sections, group);
+  EXPECT_EQ(whole.shape(), Shape({2, 24, 2 * 3 + 5}));
+  EXPECT_EQ(group.sent().at("all_to_all_equal"), 2 * 6 * 11 * 2 * 3);
+  EXPECT_EQ(exchange_to_positions(meta, whole, sections, group).shape(), Shape({2, 6, 4 * 11}));
+  EXPECT_EQ(group.sent().at("all_to_all_equal"), 2 * 2 * 6 * 11 * 2 * 3);
 }
 
 TEST(HeadExchange, RefusesIndivisibleHeads) {

@@ -55,6 +55,7 @@ Tensor own_positions(Stream& stream, const Tensor& whole, const Group& context) 
 
 namespace {
 
+using kernels::HeadChannels;
 using kernels::PieceCopy;
 using kernels::PieceLayout;
 using kernels::PieceSize;
@@ -66,15 +67,17 @@ struct End {
 };
 using Ends = std::vector<End>;
 
-// A tensor whose pieces leave, and what they become.
+// Heads of a tensor whose pieces leave, and those of a result that they become.
 struct Exchange {
   Tensor from;
-  Shape to;
+  HeadChannels heads;
+  size_t result;
+  HeadChannels become;
   PieceSize size;
 };
 
 // How the pieces of `ranks` ranks lie in a tensor.
-using LayoutOf = PieceLayout (*)(const Tensor& x, int64_t ranks);
+using LayoutOf = PieceLayout (*)(const Tensor& x, const HeadChannels& of, int64_t ranks);
 
 class HeadExchange {
  public:
@@ -83,9 +86,9 @@ class HeadExchange {
     for (const Exchange& one : all) elements_ += one.size.elements();
   }
 
-  std::vector<Tensor> run(LayoutOf before, LayoutOf after) {
+  std::vector<Tensor> run(LayoutOf before, LayoutOf after, const std::vector<Shape>& results) {
     Ends sources, targets;
-    for (const Exchange& one : all_) sources.push_back({one.from, before(one.from, n_)});
+    for (const Exchange& one : all_) sources.push_back({one.from, before(one.from, one.heads, n_)});
     PeerMemory* const peers = context_.peers();
     Tensor sent = message();
     const Tensor received = message();
@@ -95,10 +98,8 @@ class HeadExchange {
     }
     sent = Tensor();
     std::vector<Tensor> out;
-    for (const Exchange& one : all_) {
-      out.push_back(stream_.empty(one.to, one.from.dtype()));
-      targets.push_back({out.back(), after(out.back(), n_)});
-    }
+    for (const Shape& shape : results) out.push_back(stream_.empty(shape, all_.front().from.dtype()));
+    for (const Exchange& one : all_) targets.push_back({out[one.result], after(out[one.result], one.become, n_)});
     if (peers != nullptr)
       peers->exchange_pieces(stream_, copies(targets, sources));
     else
@@ -129,35 +130,87 @@ class HeadExchange {
   Group& context_;
   const int64_t n_;
   const std::vector<Exchange>& all_;
-  int64_t elements_ = 0;  // of all tensors' pieces of a rank
+  int64_t elements_ = 0;  // of all pieces of a rank
 };
+
+void check_heads(const Tensor& part, int64_t heads, const Group& context) {
+  const int64_t n = context.size();
+  require<ShapeError>(part.contiguous() && part.size(1) % 2 == 0 && (heads % n == 0 || n % heads == 0),
+                      "exchange_to_heads over axis ", context.name(), ": [B, S / n, P, w] must be two equal chunks ",
+                      "of heads that its ", n, " ranks divide, or that divide them, got ", part.shape());
+}
+
+void check_positions(const Tensor& whole, const Group& context) {
+  const int64_t n = context.size();
+  require<ShapeError>(whole.contiguous() && whole.size(1) % (2 * n) == 0, "exchange_to_positions over axis ",
+                      context.name(), ": [B, S, Q, w] must be two equal chunks for each of its ", n, " ranks, got ",
+                      whole.shape());
+}
+
+void check_channels(const char* op, const Tensor& x, int64_t channels) {
+  require<ShapeError>(x.shape().dims() == 3 && x.size(2) == channels, op, ": sections of ", channels, " channels in x ",
+                      x.shape());
+}
 
 }  // namespace
 
 std::vector<Tensor> exchange_to_heads(Stream& stream, const std::vector<Tensor>& parts, Group& context) {
   const int64_t n = context.size();
   std::vector<Exchange> all;
+  std::vector<Shape> shapes;
   for (const Tensor& part : parts) {
-    const int64_t B = part.size(0), tokens = part.size(1), P = part.size(2), w = part.size(3);
-    require<ShapeError>(part.contiguous() && tokens % 2 == 0 && (P % n == 0 || n % P == 0),
-                        "exchange_to_heads over axis ", context.name(), ": [B, S / n, P, w] must be two equal chunks ",
-                        "of heads that its ", n, " ranks divide, or that divide them, got ", part.shape());
-    const int64_t Q = std::max<int64_t>(P / n, 1);
-    all.push_back({part, {B, tokens * n, Q, w}, {B, tokens / 2, Q * w}});
+    const HeadSection of{part.size(2), part.size(3)};
+    check_heads(part, of.heads, context);
+    const int64_t B = part.size(0), tokens = part.size(1), Q = of.own_heads(n);
+    all.push_back({part, {0, of.heads, of.width}, shapes.size(), {0, Q, of.width}, {B, tokens / 2, Q * of.width}});
+    shapes.push_back({B, tokens * n, Q, of.width});
   }
-  return HeadExchange(stream, context, all).run(kernels::pieces_by_heads, kernels::pieces_by_positions);
+  return HeadExchange(stream, context, all).run(kernels::pieces_by_heads, kernels::pieces_by_positions, shapes);
 }
 
 std::vector<Tensor> exchange_to_positions(Stream& stream, const std::vector<Tensor>& wholes, Group& context) {
   const int64_t n = context.size();
   std::vector<Exchange> all;
+  std::vector<Shape> shapes;
   for (const Tensor& whole : wholes) {
+    check_positions(whole, context);
     const int64_t B = whole.size(0), S = whole.size(1), Q = whole.size(2), w = whole.size(3);
-    require<ShapeError>(whole.contiguous() && S % (2 * n) == 0, "exchange_to_positions over axis ", context.name(),
-                        ": [B, S, Q, w] must be two equal chunks for each of its ", n, " ranks, got ", whole.shape());
-    all.push_back({whole, {B, S / n, n * Q, w}, {B, S / (2 * n), Q * w}});
+    all.push_back({whole, {0, Q, w}, shapes.size(), {0, n * Q, w}, {B, S / (2 * n), Q * w}});
+    shapes.push_back({B, S / n, n * Q, w});
   }
-  return HeadExchange(stream, context, all).run(kernels::pieces_by_positions, kernels::pieces_by_heads);
+  return HeadExchange(stream, context, all).run(kernels::pieces_by_positions, kernels::pieces_by_heads, shapes);
+}
+
+Tensor exchange_to_heads(Stream& stream, const Tensor& part, const HeadSections& sections, Group& context) {
+  const int64_t B = part.size(0), tokens = part.size(1), n = context.size();
+  std::vector<Exchange> all;
+  int64_t first = 0, first_own = 0;
+  for (const HeadSection& of : sections) {
+    check_heads(part, of.heads, context);
+    const int64_t Q = of.own_heads(n);
+    all.push_back({part, {first, of.heads, of.width}, 0, {first_own, Q, of.width}, {B, tokens / 2, Q * of.width}});
+    first += of.channels(), first_own += Q * of.width;
+  }
+  check_channels("exchange_to_heads", part, first);
+  return HeadExchange(stream, context, all)
+      .run(kernels::pieces_by_heads, kernels::pieces_by_positions, {{B, tokens * n, first_own}})
+      .front();
+}
+
+Tensor exchange_to_positions(Stream& stream, const Tensor& whole, const HeadSections& sections, Group& context) {
+  check_positions(whole, context);
+  const int64_t B = whole.size(0), S = whole.size(1), n = context.size();
+  std::vector<Exchange> all;
+  int64_t first = 0;  // of a rank's own heads
+  for (const HeadSection& of : sections) {
+    const int64_t Q = of.own_heads(n);
+    all.push_back({whole, {first, Q, of.width}, 0, {n * first, n * Q, of.width}, {B, S / (2 * n), Q * of.width}});
+    first += Q * of.width;
+  }
+  check_channels("exchange_to_positions", whole, first);
+  return HeadExchange(stream, context, all)
+      .run(kernels::pieces_by_positions, kernels::pieces_by_heads, {{B, S / n, n * first}})
+      .front();
 }
 
 }  // namespace witan

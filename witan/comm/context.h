@@ -37,4 +37,19 @@ std::vector<Tensor> exchange_to_heads(Stream& stream, const std::vector<Tensor>&
 // The other way: [B, S, Q, w] -> [B, S / n, n Q, w], what all ranks have of this rank's positions, in rank order.
 std::vector<Tensor> exchange_to_positions(Stream& stream, const std::vector<Tensor>& wholes, Group& context);
 
+// Heads of one kind among others that lie side by side in a tensor, such as queries, keys and values.
+struct HeadSection {
+  int64_t heads = 0, width = 0;  // P of all ranks, w
+
+  int64_t channels() const { return heads * width; }
+  // Q of this many ranks' heads on one of them.
+  int64_t own_heads(int64_t ranks) const { return heads > ranks ? heads / ranks : 1; }
+};
+using HeadSections = std::vector<HeadSection>;
+
+// The same exchanges of one tensor with up to three sections: part [B, S / n, sum of P w] -> [B, S, sum of Q w], and
+// the other way to [B, S / n, sum of n Q w].
+Tensor exchange_to_heads(Stream& stream, const Tensor& part, const HeadSections& sections, Group& context);
+Tensor exchange_to_positions(Stream& stream, const Tensor& whole, const HeadSections& sections, Group& context);
+
 }  // namespace witan

@@ -55,17 +55,25 @@ TEST_F(SequencePiecesOnGpu, ArriveInTheirPlaces) {
     }
 }
 
-// Sums in a fixed order have the same bits.
+// Sums in a fixed order have the same bits, also of some columns of a matrix, at any alignment.
 TEST_F(SequencePiecesOnGpu, SumsOfSharesHaveTheCpusBits) {
-  for (const auto& [R, N, w] :
-       {std::array<int64_t, 3>{1, 1, 1}, {7, 2, 5}, {0, 3, 2}, {5, 3, 0}, {3000, 4, 128}, {33, 8, 67}, {40, 2, 8}})
-    for (const DType dtype : kDTypes) {
-      const Tensor x = host.normal({R, N, w}, dtype, "x"), expected = host.poisoned({R, w}, dtype),
-                   y = poisoned({R, w}, dtype);
-      kernels::sum_shares(host.stream, expected, x);
-      kernels::sum_shares(gpu(), y, to_gpu(x));
-      EXPECT_TRUE(agree(y, expected, 0, 0)) << R << " " << N << " " << w << " " << dtype;
-    }
+  for (const auto& [R, P, N, w] : {std::array<int64_t, 4>{1, 1, 1, 1},
+                                   {7, 3, 2, 5},
+                                   {0, 2, 3, 2},
+                                   {5, 1, 3, 0},
+                                   {3000, 2, 4, 128},
+                                   {33, 1, 8, 67},
+                                   {40, 4, 2, 8}})
+    for (const int64_t beside : {0, 1, 8})
+      for (const DType dtype : kDTypes) {
+        const Tensor x = host.normal({R, beside + P * N * w}, dtype, "x"),
+                     expected = host.poisoned({R, beside + P * w}, dtype), y = poisoned({R, beside + P * w}, dtype);
+        const auto columns = [&](const Tensor& of) { return of.narrow(1, beside, of.size(1) - beside); };
+        kernels::sum_shares(host.stream, columns(expected), columns(x), w);
+        kernels::sum_shares(gpu(), columns(y), columns(to_gpu(x)), w);
+        EXPECT_TRUE(agree(columns(y), columns(expected), 0, 0))
+            << R << " " << P << " " << N << " " << w << " beside " << beside << ", " << dtype;
+      }
 }
 
 }  // namespace

@@ -45,6 +45,27 @@ TEST(SequencePieces, LayoutsLocateChunksOfHeads) {
   }
 }
 
+// Two sections of heads side by side: each one's pieces begin where its heads do among a token's channels.
+TEST(SequencePieces, LayoutsLocateHeadsBesideOthers) {
+  Rank rank;
+  constexpr int64_t kB = 2, kChunk = 3;
+  for (const auto& [n, P, G] : {std::array<int64_t, 3>{2, 4, 2}, {4, 4, 2}, {3, 6, 1}}) {
+    const kernels::HeadChannels first{0, P, 5}, second{P * 5, G, 3};
+    const Tensor x = rank.stream.empty({kB, 2 * kChunk, P * 5 + G * 3}, DType::f32);
+    for (const kernels::HeadChannels& of : {first, second}) {
+      const PieceLayout by_heads = kernels::pieces_by_heads(x, of, n);
+      for (int64_t r = 0; r < n; ++r)
+        EXPECT_EQ(by_heads.begin(r) + by_heads.sequence + (by_heads.first_row(r, true) + 1) * by_heads.row,
+                  ((2 * kChunk + kChunk + 1) * x.size(2)) + of.first + r * of.heads / n * of.width);
+    }
+    const Tensor whole = rank.stream.empty({kB, 2 * n * kChunk, 20}, DType::f32);
+    const PieceLayout by_positions = kernels::pieces_by_positions(whole, {7, 1, 3}, n);
+    for (int64_t r = 0; r < n; ++r)
+      EXPECT_EQ(by_positions.begin(r) + (by_positions.first_row(r, false) + 1) * by_positions.row,
+                (r * kChunk + 1) * 20 + 7);
+  }
+}
+
 // Moves tensors of heads into a message, and from there into tensors of positions: every element exactly once.
 template <class T>
 class SequencePiecesOf : public ::testing::Test {};
@@ -87,21 +108,32 @@ TYPED_TEST(SequencePiecesOf, ArriveInTheirPlaces) {
   }
 }
 
+// Heads are columns of wider matrices, whose other columns stay.
 TYPED_TEST(SequencePiecesOf, SharesAreSummedInOrder) {
   constexpr DType dtype = dtype_of<TypeParam>();
   using A = Accumulator<TypeParam>;
   for (const int threads : {1, 3}) {
     Rank rank(threads);
-    for (const auto& [R, N, w] :
-         {std::array<int64_t, 3>{1, 1, 1}, {7, 2, 5}, {0, 3, 2}, {5, 3, 0}, {300, 4, 128}, {33, 8, 67}}) {
-      const Tensor x = rank.normal({R, N, w}, dtype, "x"), y = rank.poisoned({R, w}, dtype);
-      kernels::sum_shares(rank.stream, y, x);
-      for (int64_t r = 0; r < R; ++r)
-        for (int64_t d = 0; d < w; ++d) {
-          A sum = 0;
-          for (int64_t i = 0; i < N; ++i) sum += A(x.data<TypeParam>()[(r * N + i) * w + d]);
-          ASSERT_EQ(double(y.data<TypeParam>()[r * w + d]), double(TypeParam(sum))) << R << " " << N << " " << w;
-        }
+    for (const auto& [R, P, N, w] : {std::array<int64_t, 4>{1, 1, 1, 1},
+                                     {7, 3, 2, 5},
+                                     {0, 2, 3, 2},
+                                     {5, 1, 3, 0},
+                                     {300, 2, 4, 128},
+                                     {33, 1, 8, 67}}) {
+      const Tensor from = rank.normal({R, P * N * w + 3}, dtype, "x"), to = rank.poisoned({R, P * w + 2}, dtype);
+      kernels::sum_shares(rank.stream, to.narrow(1, 1, P * w), from.narrow(1, 2, P * N * w), w);
+      for (int64_t r = 0; r < R; ++r) {
+        EXPECT_TRUE(std::isnan(double(to.data<TypeParam>()[r * to.size(1)])));
+        EXPECT_TRUE(std::isnan(double(to.data<TypeParam>()[(r + 1) * to.size(1) - 1])));
+        for (int64_t p = 0; p < P; ++p)
+          for (int64_t d = 0; d < w; ++d) {
+            A sum = 0;
+            for (int64_t i = 0; i < N; ++i)
+              sum += A(from.data<TypeParam>()[r * from.size(1) + 2 + (p * N + i) * w + d]);
+            ASSERT_EQ(double(to.data<TypeParam>()[r * to.size(1) + 1 + p * w + d]), double(TypeParam(sum)))
+                << R << " " << P << " " << N << " " << w;
+          }
+      }
     }
   }
 }

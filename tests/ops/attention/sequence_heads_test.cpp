@@ -8,6 +8,7 @@
 #include "support/thread_peers.h"
 #include "support/thread_world.h"
 #include "witan/comm/meta.h"
+#include "witan/kernels/common/blocks.h"
 #include "witan/ops/attention/attention.h"
 
 namespace witan {
@@ -153,6 +154,64 @@ TEST(SequenceHeads, AdjointsAreExact) {
           "scatter_sequence", n, {2, 4 * n, P, 3}, heads, positions,
           [](Tape& tape, const Var& x, Group& group) { return ops::scatter_sequence(tape, x, group); });
     }
+}
+
+// Heads of several sections side by side. Where ranks share a section's heads, gradients of its shares are summed into
+// its columns.
+TEST(SequenceHeads, SectionsHaveTheGradientsOfSeparateTensors) {
+  const HeadSections sections = {{2, 3}, {4, 2}, {1, 5}};
+  for (const int n : {2, 4})
+    on_ranks(n, [&](ThreadRank& rank) {
+      const auto group = rank.everyone("context");
+      constexpr int64_t kTokens = 4, kChannels = 2 * 3 + 4 * 2 + 5;
+      const Tensor x = rank.own_normal({2, kTokens, kChannels}, DType::f64, "x");
+      Tape tape(rank.stream);
+      const Var together = tape.input(x);
+      const Var whole = ops::gather_sequence(tape, together, sections, *group);
+      std::vector<Var> apart, parts;
+      int64_t first = 0;
+      const auto columns = [&](const Tensor& of, int64_t begin, int64_t count) {
+        const Tensor rows = of.reshape({of.size(0) * of.size(1), of.size(2)});
+        const Tensor own = rank.stream.empty({rows.size(0), count}, of.dtype());
+        kernels::copy_columns(rank.stream, own, rows, {0, begin, count});
+        return own;
+      };
+      for (const HeadSection& of : sections) {
+        apart.push_back(tape.input(columns(x, first, of.channels()).reshape({2, kTokens, of.heads, of.width})));
+        first += of.channels();
+      }
+      parts = ops::gather_sequence(tape, apart, *group);
+      const Tensor dy = rank.own_normal(whole.shape(), DType::f64, "dy");
+      std::vector<std::pair<Var, Tensor>> roots = {{whole, dy}};
+      first = 0;
+      for (const Var& part : parts) {
+        const int64_t count = part.size(2) * part.size(3);
+        EXPECT_EQ(values(columns(whole.value(), first, count)), values(part.value()));
+        roots.emplace_back(part, columns(dy, first, count).reshape(part.shape()));
+        first += count;
+      }
+      tape.backward(roots);
+      first = 0;
+      for (size_t i = 0; i < sections.size(); ++i) {
+        EXPECT_EQ(values(columns(tape.gradient(together), first, sections[i].channels())),
+                  values(tape.gradient(apart[i])))
+            << "section " << i << " of " << n << " ranks";
+        first += sections[i].channels();
+      }
+    });
+}
+
+TEST(SequenceHeads, SectionsOfOneRankAreTheTensorItself) {
+  on_ranks(1, [](ThreadRank& rank) {
+    const auto group = rank.everyone("context");
+    Tape tape(rank.stream);
+    const Var x = tape.input(rank.normal({1, 4, 6}, DType::f32, "x"));
+    EXPECT_EQ(ops::gather_sequence(tape, x, {{2, 3}}, *group).value().raw(), x.value().raw());
+    EXPECT_EQ(message_of<ShapeError>([&] {
+                ops::gather_sequence(tape, x, HeadSections(4, {1, 1}), *group);
+              }),
+              "gather_sequence: 1 to 3 sections of x [B, S, C], got 4 of [1, 4, 6]");
+  });
 }
 
 // Unused outputs have no gradient, but all ranks make the same calls.

@@ -61,6 +61,30 @@ TEST(TakePart, TakesThePart) {
             "take_part: part 3 of x, which must be [A, N > 3, I], got [2, 3, 4]");
 }
 
+TEST(TakeRows, GradientsMatchDifferences) {
+  Rank rank;
+  for (const int64_t part : {0, 2})
+    gradcheck(rank, "take_rows",
+              [&](Tape& tape, const std::vector<Var>& in) { return std::vector{ops::take_rows(tape, in[0], 3, part)}; },
+              {rank.normal({6, 2}, DType::f64, "x")});
+}
+
+// The gradient of 16-bit rows has the accumulator's digits.
+TEST(TakeRows, TakesThePartAndKeepsItsGradientWide) {
+  Rank rank;
+  Tape tape(rank.stream);
+  const Tensor x = rank.normal({6, 2}, DType::bf16, "x");
+  const Var in = tape.input(x), y = ops::take_rows(tape, in, 3, 1);
+  EXPECT_EQ(values(y.value()), values(x.narrow(0, 2, 2)));
+  const Tensor dy = rank.normal({2, 2}, DType::f32, "dy");
+  tape.backward({{y, dy}});
+  const auto gradient = values(tape.gradient(in)), expected = values(dy);
+  for (size_t i = 0; i < gradient.size(); ++i) EXPECT_EQ(gradient[i], i >= 4 && i < 8 ? expected[i - 4] : 0) << i;
+  EXPECT_EQ(ops::take_rows(tape, in, 1, 0).value().raw(), x.raw());
+  EXPECT_EQ(test::message_of<ShapeError>([&] { ops::take_rows(tape, in, 4, 0); }),
+            "take_rows: part 0 of 4 equal parts of x [6, 2]");
+}
+
 TEST(Reshape, GradientsMatchDifferences) {
   Rank rank;
   gradcheck(rank, "reshape",

@@ -208,8 +208,8 @@ void copy_pieces(Stream& stream, const std::vector<PieceCopy>& copies, int64_t r
   WITAN_LAUNCH(stream, copy_pieces, (Cost{0, 2 * bytes}), copies, ranks);
 }
 
-void sum_shares(Stream& stream, const Tensor& y, const Tensor& x) {
-  WITAN_LAUNCH(stream, sum_shares, (Cost{static_cast<double>(x.elements() - y.elements()), bytes_of(x, y)}), y, x);
+void sum_shares(Stream& stream, const Tensor& y, const Tensor& x, int64_t w) {
+  WITAN_LAUNCH(stream, sum_shares, (Cost{static_cast<double>(x.elements() - y.elements()), bytes_of(x, y)}), y, x, w);
 }
 
 }  // namespace witan::kernels

@@ -29,22 +29,45 @@ struct PieceLayout {
   int64_t first_row(int64_t rank, bool of_late) const { return of_late ? late + rank * late_step : rank * early; }
 };
 
-// The pieces of x [B, 2 C, P, w], this rank's positions of all P heads: each of n ranks gets P / n heads in order, or
+// Heads that lie side by side in x [B, S, ..]: `heads` of `width` elements each, from element `first` of a position on.
+struct HeadChannels {
+  int64_t first, heads, width;
+};
+inline HeadChannels all_heads(const Tensor& x) {
+  return {0, x.size(2), x.size(3)};
+}
+inline int64_t elements_per_position(const Tensor& x) {
+  return x.shape().dims() == 4 ? x.size(2) * x.size(3) : x.size(2);
+}
+
+// The pieces of x [B, 2 C, ..], this rank's positions of these P heads: each of n ranks gets P / n heads in order, or
 // the head that it shares if there are fewer heads than ranks.
-inline PieceLayout pieces_by_heads(const Tensor& x, int64_t ranks) {
-  const int64_t row = x.size(2) * x.size(3);
+inline PieceLayout pieces_by_heads(const Tensor& x, const HeadChannels& of, int64_t ranks) {
+  const int64_t row = elements_per_position(x);
   return {.sequence = x.size(1) * row,
           .row = row,
           .late = x.size(1) / 2,
-          .heads = x.size(2),
+          .offset = of.first,
+          .heads = of.heads,
           .ranks = ranks,
-          .step = x.size(3)};
+          .step = of.width};
 }
-// The pieces of x [B, 2 n C, Q, w], all positions of this rank's Q heads.
+// The pieces of x [B, 2 n C, ..], all positions of these heads, which are this rank's.
+inline PieceLayout pieces_by_positions(const Tensor& x, const HeadChannels& of, int64_t ranks) {
+  const int64_t row = elements_per_position(x), chunk = x.size(1) / (2 * ranks);
+  return {.sequence = x.size(1) * row,
+          .row = row,
+          .early = chunk,
+          .late = (2 * ranks - 1) * chunk,
+          .late_step = -chunk,
+          .offset = of.first};
+}
+// The same of all heads of x [B, S, heads, width].
+inline PieceLayout pieces_by_heads(const Tensor& x, int64_t ranks) {
+  return pieces_by_heads(x, all_heads(x), ranks);
+}
 inline PieceLayout pieces_by_positions(const Tensor& x, int64_t ranks) {
-  const int64_t row = x.size(2) * x.size(3), chunk = x.size(1) / (2 * ranks);
-  return {
-      .sequence = x.size(1) * row, .row = row, .early = chunk, .late = (2 * ranks - 1) * chunk, .late_step = -chunk};
+  return pieces_by_positions(x, all_heads(x), ranks);
 }
 // The piece in a message to or from all ranks, n pieces of `elements` each, after `before` other elements.
 inline PieceLayout pieces_of_message(const PieceSize& size, int64_t elements, int64_t before) {
@@ -67,8 +90,9 @@ inline constexpr size_t kMostPieceCopies = 3;  // of a call
 void copy_pieces(Stream& stream, const std::vector<PieceCopy>& copies, int64_t ranks);
 WITAN_KERNEL_TWINS(copy_pieces)
 
-// y[r,:] = sum_i x[r,i,:], in the accumulator dtype, in the order of i;  x [R, N, w], y [R, w]
-void sum_shares(Stream& stream, const Tensor& y, const Tensor& x);
+// y[t,p,:] = sum_i x[t,p,i,:], in the accumulator dtype, in the order of i;  x [T, P N w], y [T, P w], each contiguous
+// or some columns of such a matrix
+void sum_shares(Stream& stream, const Tensor& y, const Tensor& x, int64_t w);
 WITAN_KERNEL_TWINS(sum_shares)
 
 }  // namespace witan::kernels

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "witan/autograd/tape.h"
+#include "witan/comm/context.h"
 #include "witan/comm/group.h"
 #include "witan/kernels/attention/attention.h"
 
@@ -77,6 +78,8 @@ Var ring_attention(Tape& tape, const Var& q, const Var& k, const Var& v, const T
 // shared keys and values are sums over the ranks that share them, in rank order, each rounded to the dtype.
 // Collectives, forward and backward; the group must outlive the tape.
 std::vector<Var> gather_sequence(Tape& tape, const std::vector<Var>& xs, Group& context);
+// The same for up to three sections of heads that lie side by side: x [B, S / n, sum of P w] -> [B, S, sum of Q w].
+Var gather_sequence(Tape& tape, const Var& x, const HeadSections& sections, Group& context);
 
 // The inverse: x [B, S, Q, w], all positions of this rank's heads -> [B, S / n, n Q, w].
 Var scatter_sequence(Tape& tape, const Var& x, Group& context);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "witan/comm/context.h"
@@ -17,8 +18,24 @@ void check_sequence(const char* op, const Var& x, const Var& first) {
 Tensor sum_of_shares(Stream& stream, const Tensor& found, const Shape& shape) {
   if (found.shape() == shape) return found;
   const Tensor dx = stream.empty(shape, found.dtype());
-  const int64_t rows = shape[0] * shape[1] * shape[2], w = shape[3];
-  kernels::sum_shares(stream, dx.reshape({rows, w}), found.reshape({rows, found.size(2) / shape[2], w}));
+  const int64_t rows = shape[0] * shape[1], w = shape[3];
+  kernels::sum_shares(stream, dx.reshape({rows, shape[2] * w}), found.reshape({rows, found.size(2) * w}), w);
+  return dx;
+}
+
+// dx [B, S / n, sum of P w] of what each rank found, [B, S / n, sum of n Q w].
+Tensor sum_of_shares(Stream& stream, const Tensor& found, const HeadSections& sections, int64_t n) {
+  if (std::ranges::all_of(sections, [&](const HeadSection& of) { return of.heads % n == 0; })) return found;
+  int64_t channels = 0, first = 0, first_found = 0;
+  for (const HeadSection& of : sections) channels += of.channels();
+  const Tensor dx = stream.empty(found.shape().with(2, channels), found.dtype());
+  const int64_t rows = dx.size(0) * dx.size(1);
+  for (const HeadSection& of : sections) {
+    const int64_t shares = n * of.own_heads(n) * of.width;
+    kernels::sum_shares(stream, dx.reshape({rows, channels}).narrow(1, first, of.channels()),
+                        found.reshape({rows, found.size(2)}).narrow(1, first_found, shares), of.width);
+    first += of.channels(), first_found += shares;
+  }
   return dx;
 }
 
@@ -53,6 +70,19 @@ std::vector<Var> gather_sequence(Tape& tape, const std::vector<Var>& xs, Group& 
                        dys.clear();
                        for (size_t i = 0; i < found.size(); ++i)
                          b.add(slots[i], sum_of_shares(b.stream(), found[i], shapes[i]));
+                     });
+}
+
+Var gather_sequence(Tape& tape, const Var& x, const HeadSections& sections, Group& context) {
+  require<ShapeError>(x.shape().dims() == 3 && !sections.empty() && sections.size() <= kernels::kMostPieceCopies,
+                      "gather_sequence: 1 to ", kernels::kMostPieceCopies, " sections of x [B, S, C], got ",
+                      sections.size(), " of ", x.shape());
+  if (context.size() == 1) return x;
+  const Tensor whole = exchange_to_heads(tape.stream(), x.value(), sections, context);
+  return tape.record("gather_sequence", whole, {x},
+                     [x = tape.slot(x), sections, &context](Backward& b, const Tensor& dy) {
+                       const Tensor found = exchange_to_positions(b.stream(), dy, sections, context);
+                       b.add(x, sum_of_shares(b.stream(), found, sections, context.size()));
                      });
 }
 

@@ -48,4 +48,20 @@ Var take_part(Tape& tape, const Var& x, int64_t part) {
   });
 }
 
+Var take_rows(Tape& tape, const Var& x, int64_t parts, int64_t part) {
+  require<ShapeError>(parts > 0 && x.size(0) % parts == 0 && part >= 0 && part < parts && x.value().contiguous(),
+                      "take_rows: part ", part, " of ", parts, " equal parts of x ", x.shape());
+  if (parts == 1) return x;
+  Stream& s = tape.stream();
+  const Tensor y = s.empty(x.shape().with(0, x.size(0) / parts), x.dtype());
+  const Shape of_all{1, parts, y.elements()}, of_part{1, y.elements()};
+  kernels::take_part(s, y.reshape(of_part), x.value().reshape(of_all), part);
+  auto backward = [x = tape.slot(x), shape = x.shape(), of_all, of_part, part](Backward& b, const Tensor& dy) {
+    const Tensor dx = b.stream().empty(of_all, dy.dtype());
+    kernels::place_part(b.stream(), dx, dy.reshape(of_part), part);
+    b.add(x, dx.reshape(shape));
+  };
+  return tape.with_wide_gradient(tape.record("take_rows", y, {x}, std::move(backward)));
+}
+
 }  // namespace witan::ops

@@ -14,6 +14,11 @@ Var reshape(Tape& tape, const Var& x, const Shape& shape);
 // y[a,:] = x[a,part,:];  x [A, N, I] -> [A, I]. The other parts' gradient is zero. Throws ShapeError.
 Var take_part(Tape& tape, const Var& x, int64_t part);
 
+// One of N equal parts of the rows of a parameter, of which ranks use different parts.
+// y[r,..] = x[part R / N + r,..];  x [R, ..] -> [R / N, ..]. The other rows' gradient is zero; it is summed in the
+// accumulator dtype, as a parameter's own. Throws ShapeError.
+Var take_rows(Tape& tape, const Var& x, int64_t parts, int64_t part);
+
 // Two tensors side by side.
 // y[t,:] = a[t,:], then b[t,:];  a [.., I], b [.., J] -> [.., I + J]. Throws ShapeError.
 Var join_columns(Tape& tape, const Var& a, const Var& b);

@@ -32,18 +32,23 @@ void copy_pieces(Stream& stream, const std::vector<PieceCopy>& copies, int64_t r
   for (const PieceCopy& copy : copies) copy_all(stream, copy, ranks);
 }
 
-void sum_shares(Stream& stream, const Tensor& y, const Tensor& x) {
-  const int64_t R = x.size(0), N = x.size(1), w = x.size(2);
-  assert(y.shape() == (Shape{R, w}) && y.dtype() == x.dtype());
-  dispatch_floating(x.dtype(), [&]<class T>() {
-    using A = Accumulator<T>;
-    const T* const from = x.data<T>();
-    T* const to = y.data<T>();
-    for_rows(stream, y, [&](int64_t r) {
-      for (int64_t d = 0; d < w; ++d) {
-        A sum = A(from[r * N * w + d]);
-        for (int64_t i = 1; i < N; ++i) sum += A(from[(r * N + i) * w + d]);
-        store(to[r * w + d], sum);
+void sum_shares(Stream& stream, const Tensor& y, const Tensor& x, int64_t w) {
+  if (y.elements() == 0) return;
+  const int64_t T = y.size(0), P = y.size(1) / w, N = x.size(1) / y.size(1);
+  assert(x.size(0) == T && y.size(1) == P * w && x.size(1) == P * N * w && y.dtype() == x.dtype());
+  assert(y.stride(1) == 1 && x.stride(1) == 1);
+  dispatch_floating(x.dtype(), [&]<class E>() {
+    using A = Accumulator<E>;
+    stream.pool().for_ranges(T * P, kTaskElements / (N * w), [&](int64_t begin, int64_t end) {
+      for (int64_t head = begin; head < end; ++head) {
+        const int64_t t = head / P, p = head - t * P;
+        const E* const from = x.data<E>() + t * x.stride(0) + p * N * w;
+        E* const to = y.data<E>() + t * y.stride(0) + p * w;
+        for (int64_t d = 0; d < w; ++d) {
+          A sum = A(from[d]);
+          for (int64_t i = 1; i < N; ++i) sum += A(from[i * w + d]);
+          store(to[d], sum);
+        }
       }
     });
   });

@@ -29,16 +29,24 @@ __global__ void __launch_bounds__(kThreads)
     if (begin + f * kThreads < units.all) *there[f] = held[f];
 }
 
-// N elements of a row at a time.
+// A matrix of heads, in packs.
+struct ShareRows {
+  int64_t y, x;  // from row to row
+  uint32_t heads, width;
+  int shares;
+};
+
+// N elements of a head at a time.
 template <class T, int N>
-__global__ void __launch_bounds__(kThreads)
-    sum_shares_kernel(T* y, const T* x, int64_t packs, uint32_t width, int shares) {
+__global__ void __launch_bounds__(kThreads) sum_shares_kernel(T* y, const T* x, int64_t packs, const ShareRows rows) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < packs; i += stride) {
-    const int64_t row = i / width, from = row * width * shares + (i - row * width);
+    const int64_t head = i / rows.width, token = head / rows.heads, nth = head - token * rows.heads,
+                  within = i - head * rows.width;
+    const int64_t from = token * rows.x + nth * rows.shares * rows.width + within;
     Acc<T> sum[N];
-    for (int share = 0; share < shares; ++share) {
-      const Pack<T, N> part = load_pack<T, N>(x + (from + int64_t{share} * width) * N);
+    for (int share = 0; share < rows.shares; ++share) {
+      const Pack<T, N> part = load_pack<T, N>(x + (from + int64_t{share} * rows.width) * N);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         const auto value = convert<Acc<T>>(part.at[j]);
@@ -48,7 +56,7 @@ __global__ void __launch_bounds__(kThreads)
     Pack<T, N> out;
 #pragma unroll
     for (int j = 0; j < N; ++j) out.at[j] = convert<T>(sum[j]);
-    store_pack<T, N>(y + i * N, out);
+    store_pack<T, N>(y + (token * rows.y + nth * rows.width + within) * N, out);
   }
 }
 
@@ -65,19 +73,20 @@ void copy_pieces(Stream& stream, const std::vector<PieceCopy>& copies, int64_t r
   });
 }
 
-void sum_shares(Stream& stream, const Tensor& y, const Tensor& x) {
-  const int64_t width = x.size(2);
-  const int shares = static_cast<int>(x.size(1));
-  assert(y.shape() == (Shape{x.size(0), width}) && y.dtype() == x.dtype());
+void sum_shares(Stream& stream, const Tensor& y, const Tensor& x, int64_t w) {
   if (y.elements() == 0) return;
+  assert(x.size(0) == y.size(0) && y.size(1) % w == 0 && x.size(1) % y.size(1) == 0 && y.dtype() == x.dtype());
+  assert(y.stride(1) == 1 && x.stride(1) == 1);
   dispatch_device(y.dtype(), [&]<class T>() {
     const auto launch = [&]<int N>() {
       const int64_t packs = y.elements() / N;
+      const ShareRows rows{y.stride(0) / N, x.stride(0) / N, static_cast<uint32_t>(y.size(1) / w),
+                           static_cast<uint32_t>(w / N), static_cast<int>(x.size(1) / y.size(1))};
       sum_shares_kernel<T, N><<<blocks_for(stream, (packs + kThreads - 1) / kThreads), kThreads, 0, native(stream)>>>(
-          ptr<T>(y), ptr<const T>(x), packs, static_cast<uint32_t>(width / N), shares);
+          ptr<T>(y), ptr<const T>(x), packs, rows);
     };
     const auto bits = reinterpret_cast<uintptr_t>(y.raw()) | reinterpret_cast<uintptr_t>(x.raw());
-    if (bits % 16 == 0 && width % kPack<T> == 0)
+    if (bits % 16 == 0 && (w | y.stride(0) | x.stride(0)) % kPack<T> == 0)
       launch.template operator()<kPack<T>>();
     else
       launch.template operator()<1>();
