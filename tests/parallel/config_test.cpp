@@ -20,16 +20,18 @@ std::string refusal(int64_t size, int world, int64_t num_experts) {
 TEST(ParallelConfig, ErrorsNameReasonAndFix) {
   EXPECT_EQ(refusal(16, 16, 8),
             "expert_model_parallel_size = 16: more ranks than the 8 experts (expert_tensor_parallel_size shards an "
-            "expert's matrices); the nearest that "
-            "works is 8");
+            "expert's matrices); set expert_model_parallel_size to 8, the nearest that works");
   EXPECT_EQ(refusal(8, 4, 8),
             "expert_model_parallel_size = 8: more ranks than the 4 there are, which the other axes make (--mesh "
-            "replicate=8,expert=8 has 8); the nearest that works is 4");
-  EXPECT_EQ(refusal(3, 6, 8),
-            "num_experts = 8 is not divisible by expert_model_parallel_size = 3; the nearest that works is 2");
+            "replicate=8,expert=8 has 8); set expert_model_parallel_size to 4, the nearest that works");
   EXPECT_EQ(
-      refusal(4, 6, 8),
-      "expert_model_parallel_size = 4 does not divide the 6 ranks of a pipeline stage; the nearest that works is 2");
+      refusal(3, 6, 8),
+      "num_experts = 8 is not divisible by expert_model_parallel_size = 3; set expert_model_parallel_size to 2, the "
+      "nearest that works");
+  EXPECT_EQ(refusal(4, 6, 8),
+            "expert_model_parallel_size = 4 does not divide the 6 ranks of a pipeline stage; set "
+            "expert_model_parallel_size to "
+            "2, the nearest that works");
   EXPECT_EQ(refusal(2, 4, 0),
             "expert_model_parallel_size = 2: a dense model has no experts to distribute; set it to 1, or num_experts "
             "above 0");
@@ -53,23 +55,24 @@ TEST(ParallelConfig, CheckpointTimeoutIsAtLeastTheCallTimeout) {
 }
 
 TEST(ParallelConfig, ErrorsNameTheNearestSizesOnBothSides) {
-  EXPECT_EQ(cat(nearest_divisors(3, 4)), "the nearest that work are 2 and 4");
-  EXPECT_EQ(cat(nearest_divisors(5, 64)), "the nearest that work are 4 and 8");
-  EXPECT_EQ(cat(nearest_divisors(9, 4)), "the nearest that works is 4");
-  EXPECT_EQ(cat(nearest_divisors(3, 1)), "the nearest that works is 1");
-  EXPECT_EQ(cat(NearestSizes{3, 9, [](int64_t size) { return size == 1 || size == 9; }}),
-            "the nearest that work are 1 and 9");
+  EXPECT_EQ(cat(nearest_divisors("ranks", 3, 4)), "set ranks to 2 or 4, the nearest that work");
+  EXPECT_EQ(cat(nearest_divisors("ranks", 5, 64)), "set ranks to 4 or 8, the nearest that work");
+  EXPECT_EQ(cat(nearest_divisors("ranks", 9, 4)), "set ranks to 4, the nearest that works");
+  EXPECT_EQ(cat(nearest_divisors("ranks", 3, 1)), "set ranks to 1, the nearest that works");
+  EXPECT_EQ(cat(NearestSizes{"ranks", 3, 9, [](int64_t size) { return size == 1 || size == 9; }}),
+            "set ranks to 1 or 9, the nearest that work");
 }
 
 TEST(ParallelConfig, SplitsExpertsWithinAStage) {
   ParallelConfig config = with_expert_ranks(4);
   config.pipeline_model_parallel_size = 2;
   EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(4, 8); }),
-            "expert_model_parallel_size = 4: more ranks than the 2 of a pipeline stage; the nearest that works is 2");
+            "expert_model_parallel_size = 4: more ranks than the 2 of a pipeline stage; set "
+            "expert_model_parallel_size to 2, the nearest that works");
   config.expert_tensor_parallel_size = 2;
   EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(8, 8); }),
             "expert_model_parallel_size = 4: more ranks than the 2 that expert_tensor_parallel_size = 2 leaves of 4 of "
-            "a pipeline stage (1 would leave all); the nearest that works is 2");
+            "a pipeline stage (1 would leave all); set expert_model_parallel_size to 2, the nearest that works");
 }
 
 TEST(ParallelConfig, ChecksExpertHosts) {
@@ -77,7 +80,7 @@ TEST(ParallelConfig, ChecksExpertHosts) {
   config.hierarchical_expert_parallel_size = 3;
   EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(8, 8); }),
             "hierarchical_expert_parallel_size = 3 does not divide the 8 expert-parallel ranks into hosts of as many "
-            "each; the nearest that work are 2 and 4");
+            "each; set hierarchical_expert_parallel_size to 2 or 4, the nearest that work");
   EXPECT_EQ(config.hierarchical_expert_ranks(1, 8), 3);
   config.expert_model_parallel_size = 1;
   config.validate(8, 8);  // has no effect
@@ -101,12 +104,12 @@ TEST(ParallelConfig, ChecksRanksPerSample) {
   config.tensor_model_parallel_size = 3;
   EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(4, 0); }),
             "tensor_model_parallel_size = 3 does not divide 4 ranks: set ranks to a multiple of 3, or "
-            "change tensor_model_parallel_size: the nearest that work are 2 and 4");
+            "set tensor_model_parallel_size to 2 or 4, the nearest that work");
   config.tensor_model_parallel_size = 2;
   config.context_parallel_size = 3;
   EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(8, 0); }),
             "context_parallel_size = 3 does not divide 4 of 8 ranks: set ranks to a multiple of 6, or "
-            "change context_parallel_size: the nearest that work are 2 and 4");
+            "set context_parallel_size to 2 or 4, the nearest that work");
 }
 
 TEST(ParallelConfig, AcceptsDivisors) {
@@ -162,8 +165,8 @@ TEST(ParallelConfig, OptimizerInstancesDivideTheRanks) {
   config.validate(4, 8);
   config.num_distributed_optimizer_instances = 4;
   EXPECT_EQ(test::message_of<ConfigError>([&] { config.validate(6, 8); }),
-            "num_distributed_optimizer_instances = 4 does not divide the 6 data-parallel ranks; the nearest that work "
-            "are 3 and 6");
+            "num_distributed_optimizer_instances = 4 does not divide the 6 data-parallel ranks; set "
+            "num_distributed_optimizer_instances to 3 or 6, the nearest that work");
   config.num_distributed_optimizer_instances = 2;
   config.deterministic = true;
   config.validate_tree(8, 8, 2);

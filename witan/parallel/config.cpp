@@ -15,12 +15,13 @@ std::ostream& operator<<(std::ostream& out, const NearestSizes& nearest) {
   int64_t below = 1, above = 0;
   for (int64_t size = 2; size <= nearest.most && above == 0; ++size)
     if (nearest.work(size)) (size <= nearest.wanted ? below : above) = size;
-  if (above == 0) return out << "the nearest that works is " << below;
-  return out << "the nearest that work are " << below << " and " << above;
+  out << "set " << nearest.key << " to " << below;
+  if (above == 0) return out << ", the nearest that works";
+  return out << " or " << above << ", the nearest that work";
 }
 
-NearestSizes nearest_divisors(int64_t wanted, int64_t of) {
-  return {wanted, of, [of](int64_t size) { return of % size == 0; }};
+NearestSizes nearest_divisors(const char* key, int64_t wanted, int64_t of) {
+  return {key, wanted, of, [of](int64_t size) { return of % size == 0; }};
 }
 
 Fields ParallelConfig::fields() {
@@ -138,13 +139,13 @@ void ParallelConfig::validate_model_ranks(int world, int64_t num_experts) const 
   for (const auto& [key, size] : axes) {
     require<ConfigError>(left % size == 0, key, " = ", size, " does not divide ",
                          left == world ? counted(left, "rank") : cat(left, " of ", world, " ranks"),
-                         ": set ranks to a multiple of ", world / left * size, ", or change ", key, ": ",
-                         nearest_divisors(size, left));
+                         ": set ranks to a multiple of ", world / left * size, ", or ",
+                         nearest_divisors(key, size, left));
     left /= size;
   }
   const int64_t divided = expert_tensor_ranks(num_experts), stage = world / pipeline_model_parallel_size;
   require<ConfigError>(stage % divided == 0, "expert_tensor_parallel_size = ", divided, " does not divide the ", stage,
-                       " ranks of a pipeline stage; ", nearest_divisors(divided, stage));
+                       " ranks of a pipeline stage; ", nearest_divisors("expert_tensor_parallel_size", divided, stage));
 }
 
 int ParallelConfig::expert_tensor_ranks(int64_t num_experts) const {
@@ -216,7 +217,8 @@ void ParallelConfig::validate_optimizer(int world) const {
                        " keeps only shards of them; set overlap_grad_reduce to true, or the strategy to optim");
   require<ConfigError>(instances <= world && world % instances == 0,
                        "num_distributed_optimizer_instances = ", instances, " does not divide the ", world,
-                       " data-parallel ranks; ", nearest_divisors(instances, world));
+                       " data-parallel ranks; ",
+                       nearest_divisors("num_distributed_optimizer_instances", instances, world));
 }
 
 // `world`: ranks over which experts are distributed.
@@ -225,7 +227,8 @@ void ParallelConfig::validate_experts(int world, int64_t num_experts) const {
   if (size == 0) return;
   const std::string key = cat("expert_model_parallel_size = ", size);
   const auto refuse_unless = [&](bool possible, const std::string& why) {
-    require<ConfigError>(possible, why, "; ", nearest_divisors(size, std::gcd<int64_t>(world, num_experts)));
+    require<ConfigError>(possible, why, "; ",
+                         nearest_divisors("expert_model_parallel_size", size, std::gcd<int64_t>(world, num_experts)));
   };
   if (num_experts == 0) {
     require<ConfigError>(size == 1, key,
@@ -256,7 +259,7 @@ void ParallelConfig::validate_hosts(int world, int64_t num_experts) const {
   if (size == 0 || of_experts == 1) return;
   require<ConfigError>(of_experts % size == 0, "hierarchical_expert_parallel_size = ", size, " does not divide the ",
                        of_experts, " expert-parallel ranks into hosts of as many each; ",
-                       nearest_divisors(size, of_experts));
+                       nearest_divisors("hierarchical_expert_parallel_size", size, of_experts));
   require<ConfigError>(hierarchical_expert_ranks(world, num_experts) == 0 || !sums_in_tree(num_experts),
                        "hierarchical_expert_parallel_size = ", size,
                        " sums what a token's experts make of it host by host, but deterministic = true promises the "

@@ -14,16 +14,17 @@
 
 namespace witan {
 
-// For error messages about an invalid size: the nearest valid sizes up to `most`. 1 is always valid. They are only
-// sought when the message is written, since most sizes are valid.
+// For error messages about an invalid size: the nearest valid sizes of the key, up to `most`. 1 is always valid. They
+// are only sought when the message is written, since most sizes are valid.
 struct NearestSizes {
+  const char* key;
   int64_t wanted, most;
   std::function<bool(int64_t size)> work;
 };
-// Writes "the nearest that works is 2" or "the nearest that work are 2 and 4".
+// Writes "set tensor_model_parallel_size to 2, the nearest that works" or "... to 2 or 4, the nearest that work".
 std::ostream& operator<<(std::ostream& out, const NearestSizes& nearest);
 // Divisors of `of` are the valid sizes.
-NearestSizes nearest_divisors(int64_t wanted, int64_t of);
+NearestSizes nearest_divisors(const char* key, int64_t wanted, int64_t of);
 
 // The state that ranks with the same parameters shard; each level includes those before it (ZeRO stages 1 to 3).
 enum class Sharding : uint8_t { none, optimizer, gradients, parameters };

@@ -1,4 +1,4 @@
-// The heads, or other channels, that context-parallel ranks exchange (cp_comm_type = a2a) in a given model and layout.
+// The heads, or other channels, that context-parallel ranks exchange in a given model and layout if cp_comm_type = a2a.
 #pragma once
 
 #include <string>
@@ -17,10 +17,14 @@ class ContextHeads {
   bool divide(int64_t ranks) const;
   // Throws ConfigError if ranks must exchange heads that they cannot divide, and names the numbers of ranks that can.
   void validate(int64_t ranks) const;
-  std::string text() const;  // "8 heads in 2 query groups of a tensor-parallel rank"
+  // The heads of a layer that decides whether these ranks divide all, "8 heads in 2 query groups of a tensor-parallel
+  // rank"; empty if no layer has heads to exchange.
+  std::string text(int64_t ranks) const;
 
  private:
-  const MixerKind& first_divided() const;  // the first mixer kind that has heads to exchange
+  // The first mixer kind with heads that these ranks divide, or do not divide; null: none.
+  const MixerKind* first_of(bool divided, int64_t ranks) const;
+  std::string text_of(const MixerKind& kind) const;
 
   std::vector<LayerSpec> layers_;
   int64_t tensor_;

@@ -190,10 +190,11 @@ TEST_F(PlanCommandTest, RefusesContradictions) {
 
 TEST_F(PlanCommandTest, SuggestsDivisibleSizes) {
   refuses({"--mesh", "tensor=3", "--ffn-hidden-size", "768"}, 3,
-          {"num_attention_heads = 4 is not divisible by tensor_model_parallel_size = 3; the "
-           "nearest that work are 2 and 4"});
+          {"num_attention_heads = 4 is not divisible by tensor_model_parallel_size = 3; set "
+           "tensor_model_parallel_size to 2 or 4, the nearest that work, or change num_attention_heads"});
   refuses({"--expert-model-parallel-size", "3"}, 3,
-          {"num_experts = 8 is not divisible by expert_model_parallel_size = 3; the nearest that work are 2 and 4"});
+          {"num_experts = 8 is not divisible by expert_model_parallel_size = 3; set expert_model_parallel_size to "
+           "2 or 4, the nearest that work"});
   refuses({"--tp", "2"}, 2, {"unknown flag --tp (did you mean --tensor-model-parallel-size?)"});
   refuses({"--data-parallel-sharding-strategy", "fsdp"}, 3, {"(did you mean optim_grads_params?)"});
   refuses({"--data-parallel-sharding-strategy", "zero2"}, 3, {"(did you mean optim_grads?)"});

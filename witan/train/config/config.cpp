@@ -73,7 +73,7 @@ void validate_division(const char* by, int64_t ranks, const Sizes& divided) {
   for (const auto& [key, size] : divided) common = std::gcd(common, size);
   for (const auto& [key, size] : divided)
     require<ConfigError>(size % ranks == 0, key, " = ", size, " is not divisible by ", by, " = ", ranks, "; ",
-                         nearest_divisors(ranks, common));
+                         nearest_divisors(by, ranks, common), ", or change ", key);
 }
 
 // Throws ConfigError if a layer's mixer refuses so many tensor-parallel ranks. `common` is divided by the ranks too.
@@ -85,7 +85,7 @@ void validate_mixers(const std::vector<LayerSpec>& layers, int64_t ranks, int64_
   };
   const auto works = [&](int64_t size) { return common % size == 0 && refusal(size).empty(); };
   const std::string why = refusal(ranks);
-  require<ConfigError>(why.empty(), why, "; ", NearestSizes{ranks, common, works});
+  require<ConfigError>(why.empty(), why, "; ", NearestSizes{"tensor_model_parallel_size", ranks, common, works});
 }
 
 // The sizes that ranks divide in the layers' mixers, each once.
@@ -155,9 +155,10 @@ void validate_context(const RunConfig& config) {
   const int64_t size = config.parallel.context_parallel_size, length = config.data.seq_length;
   if (size == 1) return;
   const auto why = [&] { return cat("context_parallel_size = ", size, ": "); };
+  const auto divides_length = [&](int64_t other) { return length % (2 * other) == 0; };
   require<ConfigError>(length % (2 * size) == 0, why(), "seq_length = ", length, " cannot be split into ", 2 * size,
                        " equal chunks, two per rank; ",
-                       NearestSizes{size, length / 2, [&](int64_t other) { return length % (2 * other) == 0; }});
+                       NearestSizes{"context_parallel_size", size, length / 2, divides_length});
   const int64_t chunk = length / (2 * size), unit = 8 * size;
   const auto check_masks = [&](const char* key, double dropped, int64_t elements) {
     require<ConfigError>(dropped == 0 || elements % 4 == 0, why(), key, " = ", dropped,

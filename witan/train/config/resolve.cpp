@@ -151,7 +151,7 @@ class Resolution {
     const int64_t experts = values_.model.moe.num_experts, size = parallel.expert_model_parallel_size;
     require<ConfigError>(size == 0 || size > experts || experts % size == 0, "num_experts = ", experts,
                          " is not divisible by expert_model_parallel_size = ", size, "; ",
-                         nearest_divisors(size, experts));
+                         nearest_divisors("expert_model_parallel_size", size, experts));
     const int64_t places = parallel.on_gpu() ? std::max(std::min(facts_.cores, facts_.gpus), 1) : facts_.cores;
     decide("ranks", parallel.ranks, automatic_ranks(values_, places),
            cat("the most that share global_batch_size / micro_batch_size = ", values_.micro_batches(), " evenly, with ",
@@ -194,10 +194,12 @@ class Resolution {
     if (size == 1 || parallel.context_exchange() != ContextExchange::automatic) return;
     const ContextHeads heads(values_.model, parallel);
     const bool divide = heads.divide(size);
+    const std::string text = heads.text(size);
     parallel.cp_comm_type = divide ? "a2a" : "p2p";
     decisions_.push_back(
         {"cp_comm_type", parallel.cp_comm_type,
-         cat(counted(size, "context-parallel rank"), divide ? " divide " : " do not divide ", heads.text())});
+         text.empty() ? "no layer has attention"
+                      : cat(counted(size, "context-parallel rank"), divide ? " divide " : " do not divide ", text)});
   }
 
   void norm_of_gradients() {

@@ -234,8 +234,8 @@ TEST(ContextLayouts, RefusalsOfIndivisibleSizesNameTheNearest) {
     return message_of<ConfigError>([&] { config.validate(); });
   };
   EXPECT_EQ(refusal([](RunConfig& c) { c.data.seq_length = 12; }),
-            "context_parallel_size = 4: seq_length = 12 cannot be split into 8 equal chunks, two per rank; the "
-            "nearest that work are 3 and 6");
+            "context_parallel_size = 4: seq_length = 12 cannot be split into 8 equal chunks, two per rank; set "
+            "context_parallel_size to 3 or 6, the nearest that work");
   EXPECT_EQ(refusal([](RunConfig& c) {
               drop(c);
               c.data.seq_length = 48;
@@ -266,7 +266,7 @@ TEST(ContextLayouts, IndivisibleHeadsAreRefusedOrUseTheRing) {
   EXPECT_EQ(message_of<ConfigError>([&] { config.validate(); }),
             "context_parallel_size = 4 with cp_comm_type = a2a: each rank attends with an equal share of the heads, "
             "and of the query groups or of one of them, which 6 heads in 2 query groups do not allow; set cp_comm_type "
-            "= p2p, or change context_parallel_size: the nearest that work are 2 and 6");
+            "= p2p, or set context_parallel_size to 2 or 6, the nearest that work");
   config.model.attention.num_query_groups = 3;  // a rank's heads would belong to two groups
   config.parallel.context_parallel_size = config.parallel.ranks = 2;
   EXPECT_THAT(message_of<ConfigError>([&] { config.validate(); }),

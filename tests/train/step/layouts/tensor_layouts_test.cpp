@@ -292,10 +292,10 @@ TEST(TensorLayouts, RefusesIndivisibleSizes) {
   };
   EXPECT_EQ(refused(heads(12, 6, 8)),
             "num_query_groups = 6 is not divisible by tensor_model_parallel_size = 4, and ranks cannot split the 8 "
-            "channels of each group evenly; the nearest that work are 3 and 6");
+            "channels of each group evenly; set tensor_model_parallel_size to 3 or 6, the nearest that work");
   EXPECT_EQ(refused(heads(4, 1, 6)),
             "num_query_groups = 1 is not divisible by tensor_model_parallel_size = 4, and ranks cannot split the 6 "
-            "channels of each group evenly; the nearest that works is 2");
+            "channels of each group evenly; set tensor_model_parallel_size to 2, the nearest that works");
   EXPECT_EQ(refused([](RunConfig& c) { c.model.vocab_size = 3; }),
             "tensor_model_parallel_size = 4: vocab_size = 3 leaves ranks without an entry; set "
             "tensor_model_parallel_size to at most 3");
