@@ -202,7 +202,7 @@ struct RunningMeanKind : public MixerKind {
   std::string context_parts(int64_t tensor) const override { return counted(channels / tensor, "channel"); }
   std::string context_refusal(ContextExchange /*exchange*/, int64_t tensor, int64_t context) const override {
     if (context_ranks_divide(tensor, context)) return "";
-    return cat("ranks exchange the ", context_parts(tensor), " of a running mean, which they do not divide");
+    return cat("ranks exchange the ", context_parts(tensor), " of a running mean, which they do not divide; ");
   }
 
   int64_t channels;  // C

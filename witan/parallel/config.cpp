@@ -54,7 +54,8 @@ Fields ParallelConfig::fields() {
       Field{"context_parallel_size", &context_parallel_size, "Context-parallel size"}.between(1, 1 << 20),
       Field{"cp_comm_type", &cp_comm_type,
             "How context-parallel ranks attend to whole sequences: p2p (keys and values travel around a ring), a2a (an "
-            "all-to-all gives each rank some heads of all positions); auto: a2a where they divide the heads, else p2p"},
+            "all-to-all gives each rank some heads of all positions); auto: a2a where they divide the heads, else p2p. "
+            "Layers with a recurrence exchange heads in any case"},
       Field{"pipeline_model_parallel_size", &pipeline_model_parallel_size, "Pipeline-parallel size"}.between(1,
                                                                                                              1 << 20),
       Field{"num_layers_per_virtual_pipeline_stage", &num_layers_per_virtual_pipeline_stage,

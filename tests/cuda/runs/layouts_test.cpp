@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cuda/runs/engine_support.h"
+#include "support/model_variants.h"
 
 namespace witan::testing {
 namespace {
@@ -225,6 +226,42 @@ TEST_P(LayoutsOnGpus, LatentAttentionAgreesWithOneGpu) {
   expect_near(together.losses, expected.losses, 1e-9);
   expect_near(together.norms, expected.norms, 1e-8);
   EXPECT_EQ(together.arena_high_water, make_plan(resolve(many, {})).arena_bytes());
+}
+
+// Models whose layers are recurrent, or convolutions, beside attention, over packed documents.
+const std::pair<const char*, void (*)(ModelConfig&)> kRecurrentModels[] = {
+    {"Gated DeltaNet", add_linear_attention},
+    {"Mamba-2", [](ModelConfig& model) { add_hybrid_layers(model, "ME*M"); }},
+    {"short convolutions", add_short_convolutions}};
+
+RunConfig recurrent_config(const std::string& dtype, void (*add)(ModelConfig&)) {
+  RunConfig config = whole_config(dtype);
+  config.data.reset_attention_mask = config.data.reset_position_ids = true;
+  add(config.model);
+  return config;
+}
+
+TEST_P(LayoutsOnGpus, RecurrentLayersAgreeWithOneGpu) {
+  for (const auto& [name, add] : kRecurrentModels) {
+    SCOPED_TRACE(name);
+    const RunConfig one = recurrent_config("float64", add), many = divided(one, GetParam());
+    const Trajectory expected = alone(name, one);
+    const Trajectory together = run_engine(many, kSteps);
+    expect_near(together.losses, expected.losses, 1e-9);
+    expect_near(together.norms, expected.norms, 1e-8);
+    EXPECT_EQ(together.arena_high_water, make_plan(resolve(many, {})).arena_bytes());
+  }
+}
+
+TEST_P(LayoutsOnGpus, RecordedStepsOfRecurrentLayersHaveTheBitsOfEagerOnes) {
+  for (const auto& [name, add] : kRecurrentModels) {
+    SCOPED_TRACE(name);
+    RunConfig recorded = divided(recurrent_config("bfloat16", add), GetParam());
+    recorded.parallel.deterministic = true;
+    RunConfig eager = recorded;
+    eager.parallel.cuda_graph = false;
+    expect_same_bits(run_engine(recorded, kSteps), run_engine(eager, kSteps));
+  }
 }
 
 // A recorded step must do the same on other tokens as when it was recorded: it has the bits of an eager one and, if no

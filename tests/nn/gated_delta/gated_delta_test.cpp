@@ -135,9 +135,35 @@ TEST(GatedDelta, TensorRanksDivideTheHeads) {
   for (size_t d = 0; d < 3; ++d) EXPECT_NEAR(parts[0].of_norm[d] + parts[1].of_norm[d], one.of_norm[d], 1e-12);
 }
 
-TEST(GatedDelta, RanksThatDivideSequencesAreRefused) {
-  EXPECT_EQ(small_spec().context_refusal(ContextExchange::automatic, 1, 1), "");
-  EXPECT_NE(small_spec().context_refusal(ContextExchange::automatic, 1, 2), "");
+std::unique_ptr<TokenMixer> make_divided(Rank& rank, const ContextAxis& context, DType dtype) {
+  return small_spec().make(attention_builder(rank, dtype), {.width = kWidth}, context);
+}
+
+// Four ranks share each head of keys in pairs.
+TEST(GatedDelta, RanksThatDivideSequencesMatchTheWhole) {
+  for (const auto& [dtype, tolerance] :
+       {std::pair{DType::f64, 1e-12}, std::pair{DType::f32, 1e-4}, std::pair{DType::bf16, 5e-2}}) {
+    const auto make = [&](Rank& rank, const ContextAxis& context) { return make_divided(rank, context, dtype); };
+    testing::expect_divided_sequences_match_the_whole(make, {2, 4}, kWidth, dtype, tolerance);
+  }
+}
+
+TEST(GatedDelta, DeclaresTheChannelsThatRanksExchange) {
+  const auto make = [](Rank& rank, const ContextAxis& context) { return make_divided(rank, context, DType::f64); };
+  for (const int n : {2, 4}) testing::expect_exchanged_channels_as_declared(small_spec(), make, n, kWidth);
+  EXPECT_FALSE(small_spec().context_use(ContextExchange::automatic, 1, 1).exchanges_channels);
+}
+
+TEST(GatedDelta, RanksThatDoNotDivideHeadsAreRefused) {
+  for (const auto& [tensor, context, works] :
+       {std::tuple{1, 1, true}, {1, 2, true}, {1, 4, true}, {2, 2, true}, {1, 3, false}, {1, 8, false}, {2, 4, false}})
+    EXPECT_EQ(small_spec().context_refusal(ContextExchange::automatic, tensor, context).empty(), works)
+        << tensor << " " << context;
+  EXPECT_EQ(
+      small_spec().context_refusal(ContextExchange::ring, 2, 4),
+      "each rank computes an equal share of the heads of Gated DeltaNet, and of their groups or one of them, which "
+      "linear_num_value_heads = 4 and linear_num_key_heads = 2 over tensor_model_parallel_size = 2 do not allow; "
+      "change these, or ");
 }
 
 }  // namespace

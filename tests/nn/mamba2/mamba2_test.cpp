@@ -121,9 +121,34 @@ TEST(Mamba2, TensorRanksDivideTheGroups) {
   }
 }
 
-TEST(Mamba2, RanksThatDivideSequencesAreRefused) {
-  EXPECT_EQ(small_mamba().context_refusal(ContextExchange::automatic, 1, 1), "");
-  EXPECT_NE(small_mamba().context_refusal(ContextExchange::automatic, 1, 2), "");
+// Four ranks share each group in pairs.
+TEST(Mamba2, RanksThatDivideSequencesMatchTheWhole) {
+  for (const bool conv_bias : {true, false})
+    for (const auto& [dtype, tolerance] :
+         {std::pair{DType::f64, 1e-12}, std::pair{DType::f32, 1e-4}, std::pair{DType::bf16, 5e-2}}) {
+      const auto make = [&](Rank& rank, const ContextAxis& context) {
+        return small_mamba(conv_bias).make(attention_builder(rank, dtype), {.width = kMambaWidth}, context);
+      };
+      testing::expect_divided_sequences_match_the_whole(make, {2, 4}, kMambaWidth, dtype, tolerance);
+    }
+}
+
+TEST(Mamba2, DeclaresTheChannelsThatRanksExchange) {
+  const auto make = [](Rank& rank, const ContextAxis& context) {
+    return small_mamba().make(attention_builder(rank, DType::f64), {.width = kMambaWidth}, context);
+  };
+  for (const int n : {2, 4}) testing::expect_exchanged_channels_as_declared(small_mamba(), make, n, kMambaWidth);
+  EXPECT_FALSE(small_mamba().context_use(ContextExchange::automatic, 1, 1).exchanges_channels);
+}
+
+TEST(Mamba2, RanksThatDoNotDivideHeadsAreRefused) {
+  for (const auto& [tensor, context, works] :
+       {std::tuple{1, 1, true}, {1, 2, true}, {1, 4, true}, {2, 2, true}, {1, 3, false}, {1, 8, false}, {2, 4, false}})
+    EXPECT_EQ(small_mamba().context_refusal(ContextExchange::automatic, tensor, context).empty(), works)
+        << tensor << " " << context;
+  EXPECT_EQ(small_mamba().context_refusal(ContextExchange::ring, 1, 8),
+            "each rank computes an equal share of the heads of Mamba-2, and of their groups or one of them, which "
+            "mamba_num_heads = 4 and mamba_num_groups = 2 do not allow; change these, or ");
 }
 
 }  // namespace

@@ -11,8 +11,11 @@
 #include <vector>
 
 #include "nn/attention/attention_support.h"
+#include "support/attention.h"
 #include "support/gradcheck.h"
 #include "support/module.h"
+#include "support/thread_world.h"
+#include "witan/nn/mixer/mixer_kind.h"
 
 namespace witan::testing {
 
@@ -82,6 +85,81 @@ inline void expect_packing_changes_no_bit(Rank& rank, TokenMixer& mixer, int64_t
     EXPECT_EQ(values(alone), values(together.narrow(1, begin, count))) << dtype << ", from token " << begin;
     begin += count;
   }
+}
+
+// A layer's pass over two rows of 16 tokens, in two or in four documents each, which begin anywhere in the ranks'
+// chunks.
+struct RecurrentPass {
+  Tensor y, dx;
+  std::vector<std::pair<std::string, Tensor>> gradients;  // of parameters, by name
+};
+using MakeDivided = std::function<std::unique_ptr<TokenMixer>(Rank&, const ContextAxis&)>;
+inline RecurrentPass recurrent_pass(Rank& rank, const MakeDivided& make, const ContextAxis& context, int64_t width,
+                                    DType dtype, bool documents) {
+  constexpr int64_t kRows = 2, kTokens = 16;
+  const auto layer = make(rank, context);
+  bind_gradients(rank.stream, *layer);
+  std::vector<int32_t> ids;
+  for (const std::vector<int>& lengths : {std::vector{5, 11}, std::vector{1, 6, 2, 7}})
+    for (size_t i = 0; i < lengths.size(); ++i)
+      ids.insert(ids.end(), static_cast<size_t>(lengths[i]), static_cast<int32_t>(i));
+  const auto own = [&](const Tensor& x) {
+    return context.divides() ? share_of(rank, x, context.group->size(), context.group->rank()) : x;
+  };
+  Positions where = positions_of(rank, kRows, kTokens);
+  if (documents) where.sequence_ids = rank.tensor<int32_t>({kRows, kTokens}, ids);
+  where.positions = own(where.positions), where.sequence_ids = own(where.sequence_ids);
+  where.hints.one_sequence_per_row = !documents;
+  Tape tape(rank.stream);
+  const Var x = tape.input(own(rank.normal({kRows, kTokens, width}, dtype, "x")));
+  const Var y = layer->forward(tape, x, where);
+  tape.backward({{y, own(rank.normal({kRows, kTokens, width}, dtype, "dy"))}});
+  RecurrentPass found{y.value(), tape.gradient(x), {}};
+  for (Parameter* parameter : layer->parameters())
+    found.gradients.emplace_back(parameter->name(), parameter->gradient());
+  return found;
+}
+
+// Ranks that divide sequences give the whole's outputs at their positions, to the bit, and the input gradients; their
+// gradients of parameters add up to the whole's. D: `width`.
+inline void expect_divided_sequences_match_the_whole(const MakeDivided& make, const std::vector<int>& ranks,
+                                                     int64_t width, DType dtype, double tolerance) {
+  for (const int n : ranks)
+    for (const bool documents : {false, true})
+      on_ranks(n, [&](ThreadRank& rank) {
+        SCOPED_TRACE(cat(n, " ranks, ", dtype, documents ? ", documents" : ""));
+        const auto group = rank.everyone("context");
+        const RecurrentPass whole = recurrent_pass(rank, make, {}, width, dtype, documents),
+                            divided = recurrent_pass(rank, make, {group.get()}, width, dtype, documents);
+        const auto own = [&](const Tensor& x) { return share_of(rank, x, n, rank.rank); };
+        EXPECT_EQ(values(divided.y), values(own(whole.y)));
+        EXPECT_TRUE(close(divided.dx, own(whole.dx), tolerance, tolerance));
+        ASSERT_EQ(divided.gradients.size(), whole.gradients.size());
+        for (size_t i = 0; i < whole.gradients.size(); ++i) {
+          group->all_reduce(rank.stream, divided.gradients[i].second);
+          EXPECT_TRUE(close(divided.gradients[i].second, whole.gradients[i].second, 10 * tolerance, 10 * tolerance))
+              << whole.gradients[i].first;
+        }
+      });
+}
+
+// The channels that a kind says each rank sends another one are those that a forward sends. D: `width`.
+inline void expect_exchanged_channels_as_declared(const MixerKind& kind, const MakeDivided& make, int n,
+                                                  int64_t width) {
+  on_ranks(n, [&](ThreadRank& rank) {
+    const auto group = rank.everyone("context");
+    const auto layer = make(rank, {group.get()});
+    Tape off(rank.stream, Tape::Mode::off);
+    constexpr int64_t kTokens = 16;
+    const int64_t own = kTokens / n;
+    Positions where = positions_of(rank, 1, own);
+    where.hints.one_sequence_per_row = true;
+    layer->forward(off, off.constant(rank.normal({1, own, width}, DType::f64, "x")), where);
+    const ContextUse use = kind.context_use(ContextExchange::ring, 1, n);
+    EXPECT_TRUE(use.exchanges_channels);
+    EXPECT_EQ(group->sent().at("all_to_all_equal"),
+              use.exchanged_channels * static_cast<double>(own * (n - 1)) * sizeof(double));
+  });
 }
 
 // Decoding x [B, S, D] in any steps gives the forward's outputs.

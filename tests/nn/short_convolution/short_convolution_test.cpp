@@ -89,9 +89,16 @@ TEST(ShortConvolutionMixer, TensorRanksDivideTheChannels) {
   }
 }
 
-TEST(ShortConvolutionMixer, RanksThatDivideSequencesAreRefused) {
-  EXPECT_EQ(convolution_of_three().context_refusal(ContextExchange::automatic, 1, 1), "");
-  EXPECT_NE(convolution_of_three().context_refusal(ContextExchange::automatic, 1, 2), "");
+// Four ranks have chunks of as many tokens as a token reads before it, eight of fewer.
+TEST(ShortConvolutionMixer, RanksThatDivideSequencesMatchTheWhole) {
+  for (const bool bias : {true, false})
+    for (const auto& [dtype, tolerance] :
+         {std::pair{DType::f64, 1e-12}, std::pair{DType::f32, 1e-4}, std::pair{DType::bf16, 5e-2}}) {
+      const auto make = [&](Rank& rank, const ContextAxis& context) {
+        return convolution_of_three(bias).make(attention_builder(rank, dtype), {.width = kChannels}, context);
+      };
+      testing::expect_divided_sequences_match_the_whole(make, {2, 4, 8}, kChannels, dtype, tolerance);
+    }
 }
 
 }  // namespace

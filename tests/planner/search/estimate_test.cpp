@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "support/model_variants.h"
 #include "train/step/run_support.h"
 #include "witan/parallel/mesh_shorthand.h"
 #include "witan/planner/plan.h"
@@ -79,6 +80,16 @@ TEST(Estimate, ConsidersEveryLayer) {
     config.model.attention.window_size = "127,0";
     config.model.attention.window_attn_skip_freq = "4";
     config.model.attention.v_head_dim = 64;
+    config.validate();
+    expect_near_plan(config);
+  }
+}
+
+TEST(Estimate, CountsTheHeadsOfRecurrentLayers) {
+  for (void (*add)(ModelConfig&) : {testing::add_linear_attention, testing::add_short_convolutions}) {
+    RunConfig config = config_on("context=4,shard=2", "auto", 0);
+    add(config.model);
+    config.model.linear_attention.linear_key_head_dim = config.model.linear_attention.linear_value_head_dim = 128;
     config.validate();
     expect_near_plan(config);
   }

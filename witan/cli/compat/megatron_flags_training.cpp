@@ -167,8 +167,10 @@ MegatronSection megatron_distributed_flags() {
           harmless("--overlap-p2p-comm", "an overlap of pipeline parallelism"),
           harmless("--no-scatter-gather-tensors-in-pipeline", "a transport of pipeline parallelism"),
           same("--context-parallel-size"),
-          ruled("--cp-comm-type", Takes::some, rules::cp_comm_type,
-                "`cp_comm_type`; `a2a` and `p2p` for all layers, other transports are refused"),
+          ruled(
+              "--cp-comm-type", Takes::some, rules::cp_comm_type,
+              "`cp_comm_type`; `a2a` and `p2p` for all layers, other transports are refused. Layers of Mamba-2 and of "
+              "linear attention exchange heads with either, as there"),
           refused("--hierarchical-context-parallel-sizes",
                   "all context-parallel ranks exchange in one way: `--cp-comm-type a2a` or `p2p`; leave it out",
                   Takes::some),

@@ -154,6 +154,12 @@ Tensor gather_sequence_ids(Stream& stream, const Tensor& sequence_ids, Group& co
   return gather_positions(stream, sequence_ids.reshape({B, S, 1}), context).reshape({B, S * context.size()});
 }
 
+Tensor whole_sequence_ids(Stream& stream, const Positions& where, Group& context) {
+  if (where.hints.one_sequence_per_row) return {};
+  if (where.whole_ids.defined() || !where.sequence_ids.defined()) return where.whole_ids;
+  return gather_sequence_ids(stream, where.sequence_ids, context);
+}
+
 ContextAttention::ContextAttention(const ContextAxis& context, const AttentionSpec& spec, int64_t tensor)
     : group_(context.divides() ? context.group : nullptr) {
   if (group_ == nullptr || !exchanges_heads(context.exchange, spec, tensor, group_->size())) return;
@@ -178,11 +184,7 @@ Var ContextAttention::of_own_heads(Tape& tape, const Var& q, const Var& k, const
   if (args.max_logits.defined()) args.max_logits = args.max_logits.narrow(0, rank * heads, heads);
   if (sinks.defined())
     sinks = ops::reshape(tape, ops::take_part(tape, ops::reshape(tape, sinks, {1, n, heads}), rank), {heads});
-  Tensor ids = where.whole_ids;
-  if (args.hints.one_sequence_per_row)
-    ids = Tensor();
-  else if (!ids.defined() && where.sequence_ids.defined())
-    ids = gather_sequence_ids(tape.stream(), where.sequence_ids, *group_);
+  const Tensor ids = whole_sequence_ids(tape.stream(), where, *group_);
   const std::vector<Var> whole = ops::gather_sequence(tape, {q, k, v}, *group_);
   return ops::scatter_sequence(tape, ops::attention(tape, whole[0], whole[1], whole[2], ids, args, sinks), *group_);
 }

@@ -93,6 +93,8 @@ Tensor attend_with_cache(Stream& stream, const CachedHeads& heads, const kernels
 
 // Gathers the sequence ids [B, S / n] of all ranks' positions into those of whole sequences, [B, S]. A collective.
 Tensor gather_sequence_ids(Stream& stream, const Tensor& sequence_ids, Group& context);
+// Those of a micro-batch's whole sequences, from `where` or gathered; undefined if each row is one document.
+Tensor whole_sequence_ids(Stream& stream, const Positions& where, Group& context);
 
 // Attention of a layer on a rank of the context axis, by the ring or by an exchange of heads.
 class ContextAttention {

@@ -204,7 +204,7 @@ StateBytes LatentSpec::state_bytes(const StateSize& size, DType dtype) const {
 std::string LatentSpec::context_refusal(ContextExchange /*exchange*/, int64_t /*tensor*/, int64_t context) const {
   if (context == 1 || !indexer.any()) return "";
   return "the indexer of experimental_attention_variant = dsa needs whole sequences, because a token chooses among all "
-         "earlier keys; set context_parallel_size = 1";
+         "earlier keys; ";
 }
 
 // Megatron-LM counts the norms of latents with the matrices.

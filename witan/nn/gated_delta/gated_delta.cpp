@@ -39,11 +39,14 @@ void DeltaState::copy_row(Stream& stream, int64_t from, int64_t to) {
   for (const Tensor* of : {&states, &tails}) stream.copy(of->narrow(0, to, 1), of->narrow(0, from, 1));
 }
 
-GatedDelta::GatedDelta(const Builder& builder, const GatedDeltaSpec& spec, const MixerModel& model)
+GatedDelta::GatedDelta(const Builder& builder, const GatedDeltaSpec& spec, const MixerModel& model,
+                       const ContextAxis& context)
     : TokenMixer(builder.path),
       axis_(builder.tensor),
+      whole_(context),
       heads_{builder.share(spec.num_key_heads), builder.share(spec.num_value_heads), spec.key_head_dim,
              spec.value_head_dim},
+      own_{whole_.own(heads_.keys), whole_.own(heads_.values), heads_.key_dim, heads_.value_dim},
       taps_(spec.conv_kernel_dim),
       strongest_(spec.negative_eigenvalues ? 2 : 1),
       epsilon_(spec.norm_epsilon > 0 ? spec.norm_epsilon : model.norm.norm_epsilon),
@@ -65,11 +68,13 @@ GatedDelta::GatedDelta(const Builder& builder, const GatedDeltaSpec& spec, const
   for (Linear* child : {&q_proj_, &k_proj_, &v_proj_, &z_proj_, &b_proj_, &a_proj_, &o_proj_}) add_child(*child);
   const Builder factors = builder.of_kind(ParameterKind::norms);
   const int64_t keys = spec.heads().key_channels(), values = spec.heads().value_channels();
-  const auto filter = [&](const char* name, int64_t channels) {
-    convolutions_.add(
-        add_parameter(factors, name, {channels, taps_}, ShortConvolutions::init(builder, taps_), true, TensorSplit{0}));
+  const auto filter = [&](const char* name, int64_t channels, int64_t heads) {
+    convolutions_.add(heads, add_parameter(factors, name, {channels, taps_}, ShortConvolutions::init(builder, taps_),
+                                           true, TensorSplit{0}));
   };
-  filter("q_conv.weight", keys), filter("k_conv.weight", keys), filter("v_conv.weight", values);
+  filter("q_conv.weight", keys, heads_.keys);
+  filter("k_conv.weight", keys, heads_.keys);
+  filter("v_conv.weight", values, heads_.values);
   Builder wide = factors;
   wide.dtype = accumulator(builder.dtype);
   A_log_ = &add_parameter(wide, "A_log", {spec.num_value_heads}, Initialization::log_uniform(kLeastDecay, kMostDecay),
@@ -84,9 +89,10 @@ Var GatedDelta::project(Tape& tape, const Var& x, const Randomness& randomness) 
 }
 
 ops::DeltaGates GatedDelta::gates(Tape& tape, const Var& x, const Randomness& randomness) {
-  ops::DeltaGates gates =
-      ops::delta_gates(tape, a_proj_.forward(tape, x, randomness), b_proj_.forward(tape, x, randomness),
-                       tape.parameter(*A_log_), tape.parameter(*dt_bias_));
+  const std::vector<Var> ab =
+      whole_.gather(tape, {a_proj_.forward(tape, x, randomness), b_proj_.forward(tape, x, randomness)});
+  const Var A_log = whole_.own_rows(tape, *A_log_, heads_.values);
+  ops::DeltaGates gates = ops::delta_gates(tape, ab[0], ab[1], A_log, whole_.own_rows(tape, *dt_bias_, heads_.values));
   if (strongest_ != 1) gates.beta = ops::scale(tape, gates.beta, strongest_);
   return gates;
 }
@@ -102,10 +108,12 @@ Var GatedDelta::forward(Tape& tape, const Var& x, const Positions& where, const 
                         const Var& /*embedded*/) {
   const ModuleScope scope(tape, *this);
   const Var tokens = axis_ ? to_sharded_layer(tape, x, *axis_) : x;  // [B, S, D]
-  const Tensor ids = where.hints.one_sequence_per_row ? Tensor() : where.sequence_ids;
-  const Var qkv = convolutions_.forward(tape, project(tape, tokens, randomness), ids);
-  const ops::DeltaGates of_heads = gates(tape, tokens, randomness);
-  return output(tape, tokens, ops::gated_delta_rule(tape, qkv, of_heads, ids, heads_), randomness);
+  const Tensor ids = whole_.sequence_ids(tape.stream(), where);
+  const HeadSection keys{heads_.keys, heads_.key_dim}, values{heads_.values, heads_.value_dim};
+  const Var projected = whole_.gather(tape, project(tape, tokens, randomness), {keys, keys, values});
+  const Var qkv = convolutions_.forward(tape, projected, ids, whole_);
+  const Var o = ops::gated_delta_rule(tape, qkv, gates(tape, tokens, randomness), ids, own_);
+  return output(tape, tokens, whole_.scatter(tape, o, own_.values), randomness);
 }
 
 Var GatedDelta::decode(Tape& tape, const Var& x, const Positions& where, SequenceState& state,

@@ -11,7 +11,7 @@
 // b_proj, a_proj [H, D], q_conv.weight, k_conv.weight [G dk, W], v_conv.weight [H dv, W], A_log, dt_bias [H],
 // norm.weight [dv], o_proj [D, H dv]. Projections have no biases. A_log, dt_bias and norm.weight have the accumulator
 // dtype, as in the checkpoints of Qwen3.5: in 16 bits a decay over many tokens would be another one. The tensor axis
-// divides heads.
+// divides heads; ranks that divide sequences exchange them for convolution and rule (nn/mixer/whole_sequences.h).
 #pragma once
 
 #include <memory>
@@ -44,7 +44,7 @@ class DeltaState : public SequenceState {
 
 class GatedDelta : public TokenMixer {
  public:
-  GatedDelta(const Builder& builder, const GatedDeltaSpec& spec, const MixerModel& model);
+  GatedDelta(const Builder& builder, const GatedDeltaSpec& spec, const MixerModel& model, const ContextAxis& context);
 
   Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {},
               const Var& embedded = {}) override;
@@ -56,13 +56,15 @@ class GatedDelta : public TokenMixer {
  private:
   // x [B, S, D] -> queries, keys and values side by side, before their convolution, [B, S, 2 G dk + H dv].
   Var project(Tape& tape, const Var& x, const Randomness& randomness);
-  // x [B, S, D] -> [B, S, H]
+  // x [B, S, D] -> [B, S, H], of this rank's heads of whole sequences
   ops::DeltaGates gates(Tape& tape, const Var& x, const Randomness& randomness);
   // o [B, S, H dv] of the rule -> the residual stream
   Var output(Tape& tape, const Var& x, const Var& o, const Randomness& randomness);
 
   std::optional<TensorAxis> axis_;
-  kernels::DeltaHeads heads_;  // of this rank
+  WholeSequences whole_;
+  kernels::DeltaHeads heads_;  // of this rank's tokens
+  kernels::DeltaHeads own_;    // those whose rule it computes, for all tokens
   int64_t taps_;               // W
   double strongest_;           // the bound of β
   double epsilon_;             // of the norm

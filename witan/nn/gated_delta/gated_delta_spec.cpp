@@ -6,8 +6,8 @@
 namespace witan {
 
 std::unique_ptr<TokenMixer> GatedDeltaSpec::make(const Builder& builder, const MixerModel& model,
-                                                 const ContextAxis& /*context*/) const {
-  return std::make_unique<GatedDelta>(builder, *this, model);
+                                                 const ContextAxis& context) const {
+  return std::make_unique<GatedDelta>(builder, *this, model, context);
 }
 
 MixerCounts GatedDeltaSpec::parameters(const MixerModel& model) const {
@@ -54,10 +54,19 @@ StateBytes GatedDeltaSpec::state_bytes(const StateSize& /*size*/, DType dtype) c
                    tail * static_cast<int64_t>(size_of(dtype))};
 }
 
-std::string GatedDeltaSpec::context_refusal(ContextExchange /*exchange*/, int64_t /*tensor*/, int64_t context) const {
-  if (context == 1) return "";
-  return "layers of Gated DeltaNet need whole sequences, because their state passes from token to token; set "
-         "context_parallel_size = 1";
+// Queries, keys, values and both gates' inputs go to their heads' rank, and outputs come back.
+ContextUse GatedDeltaSpec::context_use(ContextExchange /*exchange*/, int64_t tensor, int64_t context) const {
+  if (context == 1) return {};
+  const int64_t keys = HeadSection{num_key_heads / tensor, 1}.own_heads(context),
+                values = HeadSection{num_value_heads / tensor, 1}.own_heads(context);
+  return {.exchanges_channels = true,
+          .exchanged_channels = static_cast<double>(2 * keys * key_head_dim + 2 * values * (value_head_dim + 1))};
+}
+
+std::string GatedDeltaSpec::context_refusal(ContextExchange /*exchange*/, int64_t tensor, int64_t context) const {
+  return refusal_of_heads(
+      {"Gated DeltaNet", {"linear_num_value_heads", num_value_heads}, {"linear_num_key_heads", num_key_heads}}, tensor,
+      context);
 }
 
 }  // namespace witan

@@ -34,10 +34,7 @@ struct GatedDeltaSpec : public MixerKind {
     return {{"linear_num_key_heads", num_key_heads}, {"linear_num_value_heads", num_value_heads}};
   }
   std::string_view key_against_lanes() const override { return "experimental_attention_variant"; }
-  ContextUse context_use(ContextExchange /*exchange*/, int64_t /*tensor*/, int64_t /*context*/) const override {
-    return {};
-  }
-  // Ranks do not divide sequences: a state passes from token to token.
+  ContextUse context_use(ContextExchange exchange, int64_t tensor, int64_t context) const override;
   std::string context_refusal(ContextExchange exchange, int64_t tensor, int64_t context) const override;
 };
 

@@ -38,10 +38,12 @@ void SsdState::copy_row(Stream& stream, int64_t from, int64_t to) {
   for (const Tensor* of : {&states, &tails}) stream.copy(of->narrow(0, to, 1), of->narrow(0, from, 1));
 }
 
-Mamba2::Mamba2(const Builder& builder, const Mamba2Spec& spec, const MixerModel& model)
+Mamba2::Mamba2(const Builder& builder, const Mamba2Spec& spec, const MixerModel& model, const ContextAxis& context)
     : TokenMixer(builder.path),
       axis_(builder.tensor),
+      whole_(context),
       heads_{builder.share(spec.num_heads), builder.share(spec.num_groups), spec.head_dim, spec.state_dim},
+      own_{whole_.own(heads_.heads), whole_.own(heads_.groups), heads_.head_dim, heads_.state_dim},
       taps_(spec.conv_kernel_dim),
       least_step_(spec.least_step),
       epsilon_(model.norm.norm_epsilon),
@@ -59,17 +61,17 @@ Mamba2::Mamba2(const Builder& builder, const Mamba2Spec& spec, const MixerModel&
               Divided::in()) {
   for (Linear* child : {&x_proj_, &B_proj_, &C_proj_, &z_proj_, &dt_proj_, &o_proj_}) add_child(*child);
   const Builder factors = builder.of_kind(ParameterKind::norms);
-  const auto filter = [&](const std::string& name, int64_t channels) {
+  const auto filter = [&](const std::string& name, int64_t channels, int64_t heads) {
     Parameter& taps = add_parameter(factors, name + ".weight", {channels, taps_},
                                     ShortConvolutions::init(builder, taps_), true, TensorSplit{0});
     Parameter* bias = nullptr;
     if (spec.conv_bias)
       bias = &add_parameter(factors, name + ".bias", {channels}, {Initialization::Kind::zeros}, false, TensorSplit{0});
-    convolutions_.add(taps, bias);
+    convolutions_.add(heads, taps, bias);
   };
-  filter("x_conv", spec.heads().inner());
-  filter("B_conv", spec.heads().of_groups());
-  filter("C_conv", spec.heads().of_groups());
+  filter("x_conv", spec.heads().inner(), heads_.heads);
+  filter("B_conv", spec.heads().of_groups(), heads_.groups);
+  filter("C_conv", spec.heads().of_groups(), heads_.groups);
   Builder wide = factors;
   wide.dtype = accumulator(builder.dtype);
   const auto of_heads = [&](const char* name, const Initialization& init) {
@@ -87,8 +89,9 @@ Var Mamba2::project(Tape& tape, const Var& u, const Randomness& randomness) {
 }
 
 ops::SsdGates Mamba2::gates(Tape& tape, const Var& u, const Randomness& randomness) {
-  return ops::ssd_gates(tape, dt_proj_.forward(tape, u, randomness), tape.parameter(*A_log_), tape.parameter(*dt_bias_),
-                        least_step_);
+  const Var dt = whole_.gather(tape, {dt_proj_.forward(tape, u, randomness)}).front();
+  const Var A_log = whole_.own_rows(tape, *A_log_, heads_.heads);
+  return ops::ssd_gates(tape, dt, A_log, whole_.own_rows(tape, *dt_bias_, heads_.heads), least_step_);
 }
 
 Var Mamba2::output(Tape& tape, const Var& u, const Var& y, const Randomness& randomness) {
@@ -101,10 +104,13 @@ Var Mamba2::forward(Tape& tape, const Var& x, const Positions& where, const Rand
                     const Var& /*embedded*/) {
   const ModuleScope scope(tape, *this);
   const Var u = axis_ ? to_sharded_layer(tape, x, *axis_) : x;  // [B, S, D]
-  const Tensor ids = where.hints.one_sequence_per_row ? Tensor() : where.sequence_ids;
-  const Var xbc = convolutions_.forward(tape, project(tape, u, randomness), ids);
+  const Tensor ids = whole_.sequence_ids(tape.stream(), where);
+  const HeadSection inner{heads_.heads, heads_.head_dim}, groups{heads_.groups, heads_.state_dim};
+  const Var projected = whole_.gather(tape, project(tape, u, randomness), {inner, groups, groups});
+  const Var xbc = convolutions_.forward(tape, projected, ids, whole_);
   const ops::SsdGates of_heads = gates(tape, u, randomness);
-  return output(tape, u, ops::ssd(tape, xbc, of_heads, tape.parameter(*D_), ids, heads_), randomness);
+  const Var y = ops::ssd(tape, xbc, of_heads, whole_.own_rows(tape, *D_, heads_.heads), ids, own_);
+  return output(tape, u, whole_.scatter(tape, y, own_.heads), randomness);
 }
 
 Var Mamba2::decode(Tape& tape, const Var& x, const Positions& where, SequenceState& state, const Var& /*embedded*/) {

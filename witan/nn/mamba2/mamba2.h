@@ -8,7 +8,8 @@
 // dt_proj [H, D], x_conv.weight [H P, W], B_conv.weight, C_conv.weight [G N, W], with conv_bias also the convolutions'
 // .bias, A_log, D, dt_bias [H], norm.weight [H P], o_proj [D, H P]. Projections have no biases. A_log, D, dt_bias and
 // norm.weight have the accumulator dtype: in 16 bits a decay over many tokens would be another one. The tensor axis
-// divides groups, and with them heads.
+// divides groups, and with them heads; ranks that divide sequences exchange heads for convolution and recurrence
+// (nn/mixer/whole_sequences.h).
 #pragma once
 
 #include <memory>
@@ -40,7 +41,7 @@ class SsdState : public SequenceState {
 
 class Mamba2 : public TokenMixer {
  public:
-  Mamba2(const Builder& builder, const Mamba2Spec& spec, const MixerModel& model);
+  Mamba2(const Builder& builder, const Mamba2Spec& spec, const MixerModel& model, const ContextAxis& context);
 
   Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {},
               const Var& embedded = {}) override;
@@ -52,12 +53,15 @@ class Mamba2 : public TokenMixer {
  private:
   // u [B, S, D] -> x, B and C side by side, before their convolution, [B, S, H P + 2 G N].
   Var project(Tape& tape, const Var& u, const Randomness& randomness);
+  // u [B, S, D] -> [B, S, H], of this rank's heads of whole sequences
   ops::SsdGates gates(Tape& tape, const Var& u, const Randomness& randomness);
   // y [B, S, H P] of the recurrence -> the residual stream
   Var output(Tape& tape, const Var& u, const Var& y, const Randomness& randomness);
 
   std::optional<TensorAxis> axis_;
-  kernels::SsdHeads heads_;  // of this rank
+  WholeSequences whole_;
+  kernels::SsdHeads heads_;  // of this rank's tokens
+  kernels::SsdHeads own_;    // those whose recurrence it computes, for all tokens
   int64_t taps_;             // W
   double least_step_, epsilon_;
   Tensor projections_;  // [H P + 2 G N, D]: the weights of x, B and C

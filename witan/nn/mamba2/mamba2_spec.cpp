@@ -8,8 +8,8 @@
 namespace witan {
 
 std::unique_ptr<TokenMixer> Mamba2Spec::make(const Builder& builder, const MixerModel& model,
-                                             const ContextAxis& /*context*/) const {
-  return std::make_unique<Mamba2>(builder, *this, model);
+                                             const ContextAxis& context) const {
+  return std::make_unique<Mamba2>(builder, *this, model, context);
 }
 
 MixerCounts Mamba2Spec::parameters(const MixerModel& model) const {
@@ -60,10 +60,18 @@ StateBytes Mamba2Spec::state_bytes(const StateSize& /*size*/, DType dtype) const
                    tail * static_cast<int64_t>(size_of(dtype))};
 }
 
-std::string Mamba2Spec::context_refusal(ContextExchange /*exchange*/, int64_t /*tensor*/, int64_t context) const {
-  if (context == 1) return "";
-  return "layers of Mamba-2 need whole sequences, because their state passes from token to token; set "
-         "context_parallel_size = 1";
+// x, B, C and the step go to their heads' rank, and outputs come back.
+ContextUse Mamba2Spec::context_use(ContextExchange /*exchange*/, int64_t tensor, int64_t context) const {
+  if (context == 1) return {};
+  const int64_t own = HeadSection{num_heads / tensor, 1}.own_heads(context),
+                groups = HeadSection{num_groups / tensor, 1}.own_heads(context);
+  return {.exchanges_channels = true,
+          .exchanged_channels = static_cast<double>(own * (2 * head_dim + 1) + 2 * groups * state_dim)};
+}
+
+std::string Mamba2Spec::context_refusal(ContextExchange /*exchange*/, int64_t tensor, int64_t context) const {
+  return refusal_of_heads({"Mamba-2", {"mamba_num_heads", num_heads}, {"mamba_num_groups", num_groups}}, tensor,
+                          context);
 }
 
 }  // namespace witan

@@ -34,10 +34,7 @@ struct Mamba2Spec : public MixerKind {
     return {{"mamba_num_groups", num_groups}, {"mamba_num_heads", num_heads}};
   }
   std::string_view key_against_lanes() const override { return "hybrid_override_pattern"; }
-  ContextUse context_use(ContextExchange /*exchange*/, int64_t /*tensor*/, int64_t /*context*/) const override {
-    return {};
-  }
-  // Ranks do not divide sequences: a state passes from token to token.
+  ContextUse context_use(ContextExchange exchange, int64_t tensor, int64_t context) const override;
   std::string context_refusal(ContextExchange exchange, int64_t tensor, int64_t context) const override;
 };
 

@@ -100,8 +100,9 @@ class MixerKind {
   virtual int64_t most_context_ranks(int64_t /*tensor*/) const { return 1; }
   // A description of the channels that they exchange, "8 heads in 2 query groups"; empty if they exchange none.
   virtual std::string context_parts(int64_t /*tensor*/) const { return ""; }
-  // The reason why sequences cannot be divided in this way, with the fix; empty if they can. parallel/context_heads
-  // checks attention's numbers of heads.
+  // The reason why sequences cannot be divided in this way, as the beginning of a sentence that ends with the advice to
+  // set context_parallel_size to sizes that work; empty if they can. parallel/context_heads checks attention's numbers
+  // of heads.
   virtual std::string context_refusal(ContextExchange /*exchange*/, int64_t /*tensor*/, int64_t /*context*/) const {
     return "";
   }

@@ -31,11 +31,12 @@ Var project_together(Tape& tape, const Var& x, std::initializer_list<Linear*> al
   return joined;
 }
 
-Var ShortConvolutions::forward(Tape& tape, const Var& x, const Tensor& sequence_ids) const {
+Var ShortConvolutions::forward(Tape& tape, const Var& x, const Tensor& sequence_ids,
+                               const WholeSequences& whole) const {
   std::vector<Var> taps, biases;
   for (const Part& part : parts_) {
-    taps.push_back(tape.parameter(*part.taps));
-    if (part.bias != nullptr) biases.push_back(tape.parameter(*part.bias));
+    taps.push_back(whole.own_rows(tape, *part.taps, part.heads));
+    if (part.bias != nullptr) biases.push_back(whole.own_rows(tape, *part.bias, part.heads));
   }
   return ops::short_convolution(tape, x, taps, biases, sequence_ids);
 }

@@ -7,6 +7,7 @@
 
 #include "witan/kernels/attention/kv_cache.h"
 #include "witan/nn/linear.h"
+#include "witan/nn/mixer/whole_sequences.h"
 
 namespace witan {
 
@@ -20,11 +21,11 @@ Var project_together(Tape& tape, const Var& x, std::initializer_list<Linear*> al
 // The filters of such projections' channels, each projection's with parameters of its own.
 class ShortConvolutions {
  public:
-  // taps [C, W], bias [C] or null
-  void add(Parameter& taps, Parameter* bias = nullptr) { parts_.push_back({&taps, bias}); }
+  // taps [C, W] of so many heads' channels, bias [C] or null
+  void add(int64_t heads, Parameter& taps, Parameter* bias = nullptr) { parts_.push_back({heads, &taps, bias}); }
 
-  // x [B, S, C] -> [B, S, C] (ops/linear_attention/gated_delta.h)
-  Var forward(Tape& tape, const Var& x, const Tensor& sequence_ids) const;
+  // x [B, S, C] of a rank's heads of whole sequences -> [B, S, C] (ops/linear_attention/gated_delta.h)
+  Var forward(Tape& tape, const Var& x, const Tensor& sequence_ids, const WholeSequences& whole) const;
   // A step's x [1, T, C] -> [1, T, C], which reads and extends tails [R, W - 1, C].
   Tensor decode(Tape& tape, const Tensor& x, const Tensor& tails, const kernels::CacheTokens& tokens) const;
 
@@ -33,6 +34,7 @@ class ShortConvolutions {
 
  private:
   struct Part {
+    int64_t heads;
     Parameter *taps, *bias;
   };
   std::vector<Part> parts_;

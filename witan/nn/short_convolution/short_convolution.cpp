@@ -2,6 +2,7 @@
 
 #include "witan/kernels/linear_attention/short_convolution.h"
 #include "witan/nn/mixer/recurrent_parts.h"
+#include "witan/ops/linear_attention/earlier_tokens.h"
 #include "witan/ops/linear_attention/gated_convolution.h"
 
 namespace witan {
@@ -13,9 +14,11 @@ void ConvolutionState::copy_row(Stream& stream, int64_t from, int64_t to) {
   stream.copy(tails.narrow(0, to, 1), tails.narrow(0, from, 1));
 }
 
-ShortConvolution::ShortConvolution(const Builder& builder, const ShortConvolutionSpec& spec, const MixerModel& model)
+ShortConvolution::ShortConvolution(const Builder& builder, const ShortConvolutionSpec& spec, const MixerModel& model,
+                                   const ContextAxis& context)
     : TokenMixer(builder.path),
       axis_(builder.tensor),
+      context_(context),
       channels_(builder.share(spec.channels)),
       taps_(spec.conv_kernel_dim),
       projections_(builder.side_by_side({3 * channels_, model.width})),
@@ -45,10 +48,18 @@ Var ShortConvolution::forward(Tape& tape, const Var& x, const Positions& where, 
                               const Var& /*embedded*/) {
   const ModuleScope scope(tape, *this);
   const Var tokens = axis_ ? to_sharded_layer(tape, x, *axis_) : x;  // [B, S, D]
-  const Tensor ids = where.hints.one_sequence_per_row ? Tensor() : where.sequence_ids;
+  const Var bcx = project(tape, tokens, randomness), filter = tape.parameter(*filter_);
   const Var bias = bias_ != nullptr ? tape.parameter(*bias_) : Var();
-  const Var y = ops::gated_convolution(tape, project(tape, tokens, randomness), tape.parameter(*filter_), bias, ids);
-  return o_proj_.forward(tape, y, randomness);
+  const Tensor ids = where.hints.one_sequence_per_row ? Tensor() : where.sequence_ids;
+  if (!context_.divides())
+    return o_proj_.forward(tape, ops::gated_convolution(tape, bcx, filter, bias, ids), randomness);
+  Group& ranks = *context_.group;
+  const int64_t earlier = taps_ - 1;
+  const Tensor extended_ids =
+      ids.defined() ? ops::ids_with_earlier_tokens(tape.stream(), ids, earlier, ranks) : Tensor();
+  const Var extended = ops::with_earlier_tokens(tape, bcx, earlier, ranks);
+  const Var y = ops::gated_convolution(tape, extended, filter, bias, extended_ids);
+  return o_proj_.forward(tape, ops::without_earlier_tokens(tape, y, earlier), randomness);
 }
 
 Var ShortConvolution::decode(Tape& tape, const Var& x, const Positions& where, SequenceState& state,

@@ -4,12 +4,14 @@
 //   b = W_B x,  c = W_C x,  u = W_x x,   y = W_o (c conv(b u))
 //
 // Parameters, with C channels, as many as the residual stream has: B_proj, C_proj, x_proj [C, D], conv.weight [C, W],
-// o_proj [D, C], and, where the spec says so, biases of all of them. The tensor axis divides channels.
+// o_proj [D, C], and, where the spec says so, biases of all of them. The tensor axis divides channels. Ranks that
+// divide sequences are sent the last tokens before their chunks (comm/earlier_tokens.h).
 #pragma once
 
 #include <memory>
 #include <optional>
 
+#include "witan/nn/axes.h"
 #include "witan/nn/linear.h"
 #include "witan/nn/mixer/token_mixer.h"
 #include "witan/nn/short_convolution/short_convolution_spec.h"
@@ -34,7 +36,8 @@ class ConvolutionState : public SequenceState {
 
 class ShortConvolution : public TokenMixer {
  public:
-  ShortConvolution(const Builder& builder, const ShortConvolutionSpec& spec, const MixerModel& model);
+  ShortConvolution(const Builder& builder, const ShortConvolutionSpec& spec, const MixerModel& model,
+                   const ContextAxis& context);
 
   Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {},
               const Var& embedded = {}) override;
@@ -46,6 +49,7 @@ class ShortConvolution : public TokenMixer {
   Var project(Tape& tape, const Var& x, const Randomness& randomness);
 
   std::optional<TensorAxis> axis_;
+  ContextAxis context_;
   int64_t channels_;    // C of this rank
   int64_t taps_;        // W
   Tensor projections_;  // [3 C, D]: the weights of B, C and x

@@ -6,8 +6,8 @@
 namespace witan {
 
 std::unique_ptr<TokenMixer> ShortConvolutionSpec::make(const Builder& builder, const MixerModel& model,
-                                                       const ContextAxis& /*context*/) const {
-  return std::make_unique<ShortConvolution>(builder, *this, model);
+                                                       const ContextAxis& context) const {
+  return std::make_unique<ShortConvolution>(builder, *this, model, context);
 }
 
 MixerCounts ShortConvolutionSpec::parameters(const MixerModel& model) const {
@@ -35,13 +35,6 @@ double ShortConvolutionSpec::kept_channels() const {
 
 StateBytes ShortConvolutionSpec::state_bytes(const StateSize& /*size*/, DType dtype) const {
   return {.fixed = channels * (conv_kernel_dim - 1) * static_cast<int64_t>(size_of(dtype))};
-}
-
-std::string ShortConvolutionSpec::context_refusal(ContextExchange /*exchange*/, int64_t /*tensor*/,
-                                                  int64_t context) const {
-  if (context == 1) return "";
-  return "layers of short convolutions need whole sequences, because tokens read the inputs of those before them; set "
-         "context_parallel_size = 1";
 }
 
 }  // namespace witan

@@ -24,11 +24,10 @@ struct ShortConvolutionSpec : public MixerKind {
 
   DividedSizes tensor_sizes() const override { return {{"hidden_size", channels}}; }
   std::string_view key_against_lanes() const override { return "experimental_attention_variant"; }
+  // The last inputs before a rank's chunks are too few to count.
   ContextUse context_use(ContextExchange /*exchange*/, int64_t /*tensor*/, int64_t /*context*/) const override {
     return {};
   }
-  // Ranks do not divide sequences: tokens read the inputs of those before them.
-  std::string context_refusal(ContextExchange exchange, int64_t tensor, int64_t context) const override;
 };
 
 }  // namespace witan

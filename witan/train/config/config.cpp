@@ -167,11 +167,18 @@ void validate_context(const RunConfig& config) {
                          std::max<int64_t>((length + unit / 2) / unit, 1) * unit);
   };
   const ContextExchange exchange = config.parallel.context_exchange();
-  for (const LayerSpec& layer : config.model.layers()) {
-    const std::string refusal =
-        mixer_kind(layer.mixer).context_refusal(exchange, config.parallel.tensor_model_parallel_size, size);
-    require<ConfigError>(refusal.empty(), why(), refusal);
-  }
+  const std::vector<LayerSpec> layers = config.model.layers();
+  const auto refusal = [&](int64_t ranks) {
+    for (const LayerSpec& layer : layers)
+      if (std::string reason =
+              mixer_kind(layer.mixer).context_refusal(exchange, config.parallel.tensor_model_parallel_size, ranks);
+          !reason.empty())
+        return reason;
+    return std::string();
+  };
+  const auto works = [&](int64_t other) { return divides_length(other) && refusal(other).empty(); };
+  const std::string reason = refusal(size);
+  require<ConfigError>(reason.empty(), why(), reason, NearestSizes{"context_parallel_size", size, length / 2, works});
   const bool by_heads =
       exchange == ContextExchange::heads ||
       (exchange == ContextExchange::automatic && ContextHeads(config.model, config.parallel).divide(size));

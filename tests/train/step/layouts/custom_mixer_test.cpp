@@ -118,8 +118,10 @@ TEST(CustomMixer, RefusesRanksThatDoNotDivideIt) {
   EXPECT_THAT(
       refusal({"tensor=4,expert_tensor=1"}, 30),
       ::testing::HasSubstr("channels of a running mean = 30 is not divisible by tensor_model_parallel_size = 4"));
-  EXPECT_EQ(refusal({.mesh = "context=4", .comm = "p2p"}, 30),
-            "context_parallel_size = 4: ranks exchange the 30 channels of a running mean, which they do not divide");
+  EXPECT_EQ(
+      refusal({.mesh = "context=4", .comm = "p2p"}, 30),
+      "context_parallel_size = 4: ranks exchange the 30 channels of a running mean, which they do not divide; set "
+      "context_parallel_size to 2, the nearest that works");
 }
 
 TEST(CustomMixer, QkClipScalesLayersWithLogits) {

@@ -38,10 +38,30 @@ TEST(Mamba2Layouts, EveryLayoutEqualsOneRankInFloat64) {
                                                   {{"replicate=2"},
                                                    {"shard=2", kFsdp},
                                                    {"tensor=4,expert_tensor=1"},
+                                                   {"context=2"},
+                                                   {.mesh = "context=4", .comm = "p2p"},
+                                                   {"context=2,tensor=2,expert=2,expert_tensor=1"},
+                                                   {"shard=2,context=2,pipeline=2,expert=2", kFsdp},
                                                    {"pipeline=2"},
                                                    {"shard=2,tensor=2,pipeline=2,expert=2,expert_tensor=1"}},
                                                   3);
   EXPECT_GT(std::ranges::min(one.norms), config.optimizer.clip_grad) << "nothing is clipped: nothing is shown";
+}
+
+// Four ranks share groups in pairs, and recomputed layers exchange again.
+TEST(Mamba2Layouts, RanksThatShareGroupsEqualOneRankInFloat64) {
+  RunConfig config = hybrid_recipe();
+  config.model.mamba.mamba_num_groups = 2;
+  expect_steps_of_one_rank(config, {{"context=4"}, {"context=4,tensor=2,expert=2,expert_tensor=1"}}, 2);
+  config.model.recompute_granularity = "full";
+  expect_steps_of_one_rank(config, {{"context=4"}, {"shard=2,context=2", kFsdp}}, 2);
+}
+
+TEST(Mamba2Layouts, DeterministicRunsOfAContextLayoutRepeatBitwise) {
+  RunConfig config = hybrid_recipe();
+  config.parallel.deterministic = true;
+  config = laid_out(config, {"context=2,tensor=2,expert=2,expert_tensor=1"});
+  testing::expect_same_bits(run_engine(config, 3), run_engine(config, 3));
 }
 
 TEST(Mamba2Layouts, RecomputedLayersGiveTheSameBits) {
@@ -56,7 +76,9 @@ TEST(Mamba2Layouts, RecomputedLayersGiveTheSameBits) {
 // In 16 bits decays and the norm stay float32, beside matrices of the same unit.
 TEST(Mamba2Layouts, PlansAreKeptToTheByte) {
   for (const char* dtype : {"float64", "bfloat16"})
-    for (const LaidOut& layout : {LaidOut{}, LaidOut{"tensor=2,expert=2,expert_tensor=1"}, LaidOut{"shard=2", kFsdp}}) {
+    for (const LaidOut& layout :
+         {LaidOut{}, LaidOut{"tensor=2,expert=2,expert_tensor=1"}, LaidOut{"shard=2", kFsdp}, LaidOut{"context=4"},
+          LaidOut{.mesh = "context=2,tensor=2,expert=2,expert_tensor=1", .comm = "p2p"}}) {
       SCOPED_TRACE(cat(dtype, ", ", described(layout)));
       RunConfig config = hybrid_recipe();
       config.model.dtype = dtype;
@@ -74,10 +96,13 @@ TEST(Mamba2Layouts, RanksThatDoNotDivideItAreRefused) {
   };
   EXPECT_THAT(refusal({"tensor=4,expert_tensor=1"}, 2),
               ::testing::HasSubstr("mamba_num_groups = 2 is not divisible by tensor_model_parallel_size = 4"));
-  EXPECT_EQ(
-      refusal({"context=2"}, 4),
-      "context_parallel_size = 2: layers of Mamba-2 need whole sequences, because their state passes from token to "
-      "token; set context_parallel_size = 1");
+  RunConfig config = hybrid_recipe();
+  config.model.mamba.mamba_num_heads = 12;
+  config.model.mamba.mamba_num_groups = 3;
+  EXPECT_EQ(test::message_of<ConfigError>([&] { laid_out(config, {"context=2"}).validate(); }),
+            "context_parallel_size = 2: each rank computes an equal share of the heads of Mamba-2, and of their groups "
+            "or one of them, which mamba_num_heads = 12 and mamba_num_groups = 3 do not allow; change these, or set "
+            "context_parallel_size to 1, the nearest that works");
 }
 
 }  // namespace

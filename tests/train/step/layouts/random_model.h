@@ -51,6 +51,8 @@ class RandomModel {
                                    "context=2,pipeline=2",
                                    "tensor=2,pipeline=2,expert_tensor=1",
                                    "context=2,tensor=2,expert_tensor=1",
+                                   "context=4,tensor=2,expert_tensor=1",
+                                   "shard=2,context=2,pipeline=2",
                                    "shard=2,tensor=2,expert=2,expert_tensor=1",
                                    "replicate=2,expert=2",
                                    "shard=4,expert=2",
@@ -128,7 +130,7 @@ class RandomModel {
       maybe(0.2, "linear_allow_neg_eigval", {"true"});
       set("linear_key_head_dim", pick({"4", "6"}));
       set("linear_value_head_dim", pick({"4", "8"}));
-      set("linear_num_key_heads", "4");
+      set("linear_num_key_heads", pick({"2", "4"}));
       set("linear_num_value_heads", pick({"4", "8"}));
     }
   }
@@ -160,7 +162,7 @@ class RandomModel {
     set("num_layers", std::to_string(parts.size()));
     set("hybrid_override_pattern", parts);
     set("mamba_num_heads", "8");
-    set("mamba_num_groups", pick({"4", "8"}));
+    set("mamba_num_groups", pick({"2", "4", "8"}));
     set("mamba_head_dim", pick({"4", "6"}));
     set("mamba_state_dim", pick({"3", "5"}));
     maybe(0.3, "mamba_conv_kernel_dim", {"2"});

@@ -27,6 +27,10 @@ TEST(ShortConvolutionLayouts, EveryLayoutEqualsOneRankInFloat64) {
   testing::expect_steps_of_one_rank(packed_recipe(testing::add_short_convolutions),
                                     {{"shard=2", kFsdp},
                                      {"tensor=4,expert_tensor=1"},
+                                     {"context=2"},
+                                     {.mesh = "context=4", .comm = "p2p"},
+                                     {"context=2,tensor=2,expert=2,expert_tensor=1"},
+                                     {"shard=2,context=2,pipeline=2,expert=2", kFsdp},
                                      {"shard=2,pipeline=2"},
                                      {"shard=2,tensor=2,expert=2,expert_tensor=1"}},
                                     3);
@@ -34,14 +38,18 @@ TEST(ShortConvolutionLayouts, EveryLayoutEqualsOneRankInFloat64) {
 
 TEST(ShortConvolutionLayouts, HybridOlmoEqualsOneRankInFloat64) {
   testing::expect_steps_of_one_rank(packed_recipe(testing::add_hybrid_olmo),
-                                    {{"tensor=4,expert_tensor=1"}, {"shard=2,tensor=2,expert=2,expert_tensor=1"}}, 3);
+                                    {{"tensor=4,expert_tensor=1"},
+                                     {"context=4"},
+                                     {"context=2,tensor=2,expert=2,expert_tensor=1"},
+                                     {"shard=2,tensor=2,expert=2,expert_tensor=1"}},
+                                    3);
 }
 
 TEST(ShortConvolutionLayouts, PlansAreKeptToTheByte) {
   for (void (*add)(ModelConfig&) : {testing::add_short_convolutions, testing::add_hybrid_olmo})
     for (const char* dtype : {"float64", "bfloat16"})
-      for (const LaidOut& layout :
-           {LaidOut{}, LaidOut{"tensor=2,expert=2,expert_tensor=1"}, LaidOut{"shard=2", kFsdp}}) {
+      for (const LaidOut& layout : {LaidOut{}, LaidOut{"tensor=2,expert=2,expert_tensor=1"}, LaidOut{"shard=2", kFsdp},
+                                    LaidOut{"context=2,tensor=2,expert=2,expert_tensor=1"}}) {
         SCOPED_TRACE(cat(dtype, ", ", testing::described(layout)));
         RunConfig config = packed_recipe(add);
         config.model.dtype = dtype;
@@ -51,11 +59,21 @@ TEST(ShortConvolutionLayouts, PlansAreKeptToTheByte) {
       }
 }
 
-TEST(ShortConvolutionLayouts, RanksThatDivideSequencesAreRefused) {
+TEST(ShortConvolutionLayouts, RecomputedLayersExchangeAgain) {
   RunConfig config = packed_recipe(testing::add_short_convolutions);
-  EXPECT_EQ(test::message_of<ConfigError>([&] { laid_out(config, {"context=2"}).validate(); }),
-            "context_parallel_size = 2: layers of short convolutions need whole sequences, because tokens read the "
-            "inputs of those before them; set context_parallel_size = 1");
+  for (const char* granularity : {"selective", "full"}) {
+    config.model.recompute_granularity = granularity;
+    testing::expect_steps_of_one_rank(config, {{"shard=2,context=2", kFsdp}}, 2);
+  }
+}
+
+// Ranks divide neither channels nor heads here, and tokens read those of several chunks before theirs.
+TEST(ShortConvolutionLayouts, ChannelsNeedNotDivide) {
+  RunConfig config = packed_recipe(testing::add_short_convolutions);
+  config.model.hidden_size = 30;
+  config.model.attention.num_attention_heads = config.model.attention.num_query_groups = 3;
+  config.model.linear_attention.linear_conv_kernel_dim = 9;
+  testing::expect_steps_of_one_rank(config, {{"context=2"}, {"context=4"}}, 2);
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ TEST(SparseAttentionLayouts, RanksThatDoNotDivideItAreRefused) {
   };
   EXPECT_EQ(refusal({"context=2"}),
             "context_parallel_size = 2: the indexer of experimental_attention_variant = dsa needs whole sequences, "
-            "because a token chooses among all earlier keys; set context_parallel_size = 1");
+            "because a token chooses among all earlier keys; set context_parallel_size to 1, the nearest that works");
   RunConfig config = laid_out(sparse_recipe(), {"pipeline=4"});
   EXPECT_THAT(test::message_of<ConfigError>([&] { run_engine(config, 1); }),
               ::testing::HasSubstr("dsa_indexer_freq: layer 1 uses the choice of layer 0, which is in another pipeline "
