@@ -8,7 +8,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <initializer_list>
 #include <memory>
 #include <vector>
 
@@ -52,6 +54,30 @@ class CudaTest : public ::testing::Test {
     const std::vector<uint8_t> ones(static_cast<size_t>(out.bytes()), 0xff);
     gpu().write(out, ones.data());
     return out;
+  }
+  // Workspace that a kernel must write before it reads.
+  void poison(std::initializer_list<const Tensor*> all) {
+    for (const Tensor* of : all) {
+      if (!of->defined()) continue;
+      const std::vector<uint8_t> ones(static_cast<size_t>(of->bytes()), 0xff);
+      gpu().write(*of, ones.data());
+    }
+  }
+  // The same numbers in float64 on the CPU.
+  Tensor in_float64(const Tensor& x) {
+    const Tensor out = host.stream.empty(x.shape(), DType::f64);
+    std::ranges::copy(values(x), out.data<double>());
+    return out;
+  }
+  // |found - expected| / |expected|
+  static double distance(const Tensor& found, const Tensor& expected) {
+    const std::vector<double> a = values(found), b = values(expected);
+    double squares = 0, of_expected = 0;
+    for (size_t i = 0; i < a.size(); ++i) {
+      squares += (a[i] - b[i]) * (a[i] - b[i]);
+      of_expected += b[i] * b[i];
+    }
+    return std::sqrt(squares / of_expected);
   }
   // |gpu - cpu| <= atol + rtol |cpu|, element by element; NaN never passes.
   ::testing::AssertionResult agree(const Tensor& on_gpu, const Tensor& on_cpu, double atol, double rtol) {

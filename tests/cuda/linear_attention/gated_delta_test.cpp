@@ -46,15 +46,10 @@ class GatedDeltaTwins : public testing::RecurrentTwins {
             gates({B, kRowTokens, heads.values}, dtype, "g", true),
             gates({B, kRowTokens, heads.values}, dtype, "beta", false), ids(B), heads};
   }
-  // Workspace that a kernel must write before it reads.
   kernels::DeltaMemory memory(const Inputs& in, bool backward) {
     const kernels::DeltaMemory memory = kernels::delta_memory(gpu(), in.qkv.gpu, in.heads, backward);
-    for (const Tensor* of : {&memory.chunks, &memory.scales, &memory.decays, &memory.inverse, &memory.links,
-                             &memory.states, &memory.state_gradients, &memory.u, &memory.du, &memory.shares}) {
-      if (!of->defined()) continue;
-      const std::vector<uint8_t> ones(static_cast<size_t>(of->bytes()), 0xff);
-      gpu().write(*of, ones.data());
-    }
+    poison({&memory.chunks, &memory.scales, &memory.decays, &memory.inverse, &memory.links, &memory.states,
+            &memory.state_gradients, &memory.u, &memory.du, &memory.shares});
     return memory;
   }
   kernels::DeltaGradients gradients(const Inputs& in) {
@@ -75,18 +70,14 @@ class GatedDeltaTwins : public testing::RecurrentTwins {
   }
   // The same in float64 on the CPU.
   std::vector<Tensor> exactly(const Inputs& in, const Tensor& d_o) {
-    const auto wide = [&](const Tensor& x) {
-      const Tensor out = host.stream.empty(x.shape(), DType::f64);
-      std::ranges::copy(values(x), out.data<double>());
-      return out;
-    };
     const auto output = [&](const Shape& shape) { return host.poisoned(shape, DType::f64); };
-    const kernels::DeltaInputs inputs{wide(in.qkv.cpu), wide(in.g.cpu), wide(in.beta.cpu), in.ids.cpu, in.heads};
+    const kernels::DeltaInputs inputs{in_float64(in.qkv.cpu), in_float64(in.g.cpu), in_float64(in.beta.cpu), in.ids.cpu,
+                                      in.heads};
     const std::vector<Tensor> all = {output(d_o.shape()),
                                      output({d_o.size(0), in.heads.values, in.heads.key_dim, in.heads.value_dim}),
                                      output(in.qkv.cpu.shape()), output(in.g.cpu.shape()), output(in.g.cpu.shape())};
     kernels::gated_delta_forward(host.stream, all[0], all[1], inputs);
-    kernels::gated_delta_backward(host.stream, {all[2], all[3], all[4]}, wide(d_o), inputs);
+    kernels::gated_delta_backward(host.stream, {all[2], all[3], all[4]}, in_float64(d_o), inputs);
     return all;
   }
 };
@@ -238,17 +229,6 @@ TEST_F(GatedDeltaTwins, ForwardAndBackward) {
       expect_close({dg.cpu, to.dg}, "dg", 1000);
       expect_close({dbeta.cpu, to.dbeta}, "dbeta", 1000);
     }
-}
-
-// |found - expected| / |expected|
-double distance(const Tensor& found, const Tensor& expected) {
-  const std::vector<double> a = values(found), b = values(expected);
-  double squares = 0, of_expected = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    squares += (a[i] - b[i]) * (a[i] - b[i]);
-    of_expected += b[i] * b[i];
-  }
-  return std::sqrt(squares / of_expected);
 }
 
 // A rounding to bfloat16 is a distance of 1.7e-3, and products have operands that were rounded before.

@@ -63,6 +63,31 @@ __device__ int64_t document_begin(const Rows& in, int64_t b, int64_t end, int* s
   return 0;
 }
 
+// A chunk of a head of a row.
+struct ChunkPlace {
+  int64_t b, begin;  // its first token in the row
+  int head, L;
+  bool begins, ends;  // its document
+  __device__ int64_t first(int64_t S) const { return b * S + begin; }
+};
+
+// Calls run(place) for the chunks of head blockIdx.x of row blockIdx.y, from the last to the first. Called by all
+// threads.
+template <class Rows, class Run>
+__device__ void for_chunks_back(const Rows& in, const Run& run) {
+  __shared__ int shared;
+  const int64_t b = blockIdx.y;
+  for (int64_t end = in.S; end > 0;) {
+    const int64_t document = document_begin(in, b, end, &shared);
+    for (int64_t chunk = (end - document - 1) / kL; chunk >= 0; --chunk) {
+      const int64_t begin = document + chunk * kL;
+      const int L = static_cast<int>(end - begin < kL ? end - begin : kL);
+      run(ChunkPlace{b, begin, static_cast<int>(blockIdx.x), L, chunk == 0, begin + L == end});
+    }
+    end = document;
+  }
+}
+
 // The sum over the lanes of each half of a warp, the same on all of them.
 template <class A>
 __device__ __forceinline__ A half_warp_sum(A value) {
@@ -135,6 +160,14 @@ int chunk_shared_bytes(Stream& stream, const char* name, const char* key, int64_
   witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
                      name);
   return static_cast<int>(bytes);
+}
+
+// Launches a kernel of kDeltaThreads threads a block with so much shared memory.
+template <class A, class... Parameters, class... Arguments>
+void launch_chunks(Stream& stream, const char* name, const char* key, int64_t elements, const dim3& grid,
+                   void (*kernel)(Parameters...), const Arguments&... arguments) {
+  const int bytes = chunk_shared_bytes<A>(stream, name, key, elements, kernel);
+  kernel<<<grid, kDeltaThreads, bytes, native(stream)>>>(arguments...);
 }
 
 }  // namespace witan::kernels::cuda

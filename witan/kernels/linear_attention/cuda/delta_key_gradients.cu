@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kPart = 64;  // value channels at a time
 constexpr int kKeyThreads = 512, kQuarters = 4;
-using PartRows = DeltaTile<kPart>;
+using PartRows = SharedTile<kPart>;
 
 struct KeyOutputs {
   Bf16* dqkv;
@@ -32,8 +32,8 @@ struct KeyShared {
   static constexpr int kStage = 2 * kColumns * kPart + 3 * kTileL * kPart;
   static constexpr int kElements = 2 * kTileL * kColumns + 2 * kStage + 2 * kTileL * kTileL;
   static constexpr int64_t kBytes = kElements * static_cast<int64_t>(sizeof(Bf16)) + sizeof(KeyNumbers);
-  DeltaTile<kColumns> k, q;
-  DeltaTile<kTileL> of_links, of_inverse;  // P~ and M~
+  SharedTile<kColumns> k, q;
+  SharedTile<kTileL> of_links, of_inverse;  // P~ and M~
   Bf16* stages;
   KeyNumbers& numbers;
   __device__ explicit KeyShared(unsigned char* memory)
@@ -48,8 +48,8 @@ struct KeyShared {
 // The operands of a head's 64 value channels.
 template <int kColumns>
 struct KeyStage {
-  DeltaTile<kColumns> state, state_gradient;  // transposed, [64, dk]
-  PartRows u, du, d_o;                        // [L, 64]
+  SharedTile<kColumns> state, state_gradient;  // transposed, [64, dk]
+  PartRows u, du, d_o;                         // [L, 64]
   __device__ explicit KeyStage(Bf16* memory)
       : state{memory},
         state_gradient{state.at + kColumns * kPart},
@@ -73,7 +73,7 @@ class DeltaKeyGradients {
         block_(static_cast<int>(threadIdx.x) / 32 % 4),
         quarter_(static_cast<int>(threadIdx.x) / 128) {}
 
-  __device__ __forceinline__ void run(const DeltaSpan& span) {
+  __device__ __forceinline__ void run(const ChunkSpan& span) {
     span_ = span;
     first_ = b_ * in_.S + span.begin;
     const int per_group = in_.H / in_.G, parts = (in_.dv + kPart - 1) / kPart;
@@ -102,7 +102,7 @@ class DeltaKeyGradients {
   __device__ __forceinline__ KeyStage<kColumns> stage_of(int at) const {
     return KeyStage<kColumns>(at_.stages + at % 2 * KeyShared<kColumns>::kStage);
   }
-  __device__ __forceinline__ int row() const { return 16 * block_ + delta_lane() / 4; }
+  __device__ __forceinline__ int row() const { return 16 * block_ + warp_lane() / 4; }
   __device__ __forceinline__ int channel() const { return quarter_ * kColumns / kQuarters; }
 
   __device__ __forceinline__ void copy_part(int at, int parts) const {
@@ -125,7 +125,7 @@ class DeltaKeyGradients {
   __device__ __forceinline__ void find_norms() {
     if (quarter_ >= 2) return;
     const int own = static_cast<int>(threadIdx.x) % 128 / 2;
-    const DeltaTile<kColumns> rows{quarter_ == 0 ? at_.k.at : at_.q.at};
+    const SharedTile<kColumns> rows{quarter_ == 0 ? at_.k.at : at_.q.at};
     const float norm = inverse_norm(rows, own, quarter_ == 0 ? 1.0f : in_.factor);
     if (threadIdx.x % 2 == 0) (quarter_ == 0 ? numbers_.rk : numbers_.rq)[own] = norm;
   }
@@ -137,7 +137,7 @@ class DeltaKeyGradients {
 #pragma unroll
     for (int lower = 0; lower < 2; ++lower) beta_[lower] = of_token(in_.beta, row() + 8 * lower, head);
     if (threadIdx.x < 32) {
-      const int i = delta_lane();
+      const int i = warp_lane();
       const float2 gamma = scan_tokens(of_token(in_.g, i, head), of_token(in_.g, i + 32, head));
       numbers_.gamma[i] = gamma.x, numbers_.gamma[i + 32] = gamma.y;
     }
@@ -146,8 +146,8 @@ class DeltaKeyGradients {
   }
 
   // Products of all channels of queries and keys with a state.
-  __device__ __forceinline__ void multiply(DeltaSums<kPairs>& sums, const PartRows& left,
-                                           const DeltaTile<kColumns>& state) const {
+  __device__ __forceinline__ void multiply(WarpSums<kPairs>& sums, const PartRows& left,
+                                           const SharedTile<kColumns>& state) const {
 #pragma unroll 1
     for (int e = 0; e < kPart; e += 16) {
       const FragmentA a = left_operand(left, 16 * block_, e);
@@ -156,13 +156,13 @@ class DeltaKeyGradients {
     }
   }
   // Adds sums to a gradient, and their products with the rows of q or k to dots.
-  __device__ __forceinline__ void take(DeltaSums<kPairs>& to, float (&dots)[2], DeltaSums<kPairs>& sums,
-                                       const DeltaTile<kColumns>& of, float sign) const {
+  __device__ __forceinline__ void take(WarpSums<kPairs>& to, float (&dots)[2], WarpSums<kPairs>& sums,
+                                       const SharedTile<kColumns>& of, float sign) const {
 #pragma unroll
     for (int n = 0; n < 2 * kPairs; ++n)
 #pragma unroll
       for (int lower = 0; lower < 2; ++lower) {
-        const float2 x = of.values(row() + 8 * lower, channel() + 8 * n + delta_lane() % 4 * 2);
+        const float2 x = of.values(row() + 8 * lower, channel() + 8 * n + warp_lane() % 4 * 2);
         const float first = sums.at[n][2 * lower], second = sums.at[n][2 * lower + 1];
         dots[lower] += sign * (first * x.x + second * x.y);
         to.at[n][2 * lower] += first, to.at[n][2 * lower + 1] += second;
@@ -186,7 +186,7 @@ class DeltaKeyGradients {
       rk[lower] = numbers_.rk[i], rq[lower] = numbers_.rq[i];
     }
     if (!span_.begins) {
-      DeltaSums<kPairs> of_queries, of_keys;
+      WarpSums<kPairs> of_queries, of_keys;
       multiply(of_queries, stage.d_o, stage.state);
       of_queries.scale(grown[0] * rq[0], grown[1] * rq[1]);
       take(dq_, dots_, of_queries, at_.q, 1.0f);
@@ -195,7 +195,7 @@ class DeltaKeyGradients {
       take(dk_, dots_, of_keys, at_.k, 1.0f);
     }
     if (!span_.ends) {
-      DeltaSums<kPairs> of_keys;
+      WarpSums<kPairs> of_keys;
       multiply(of_keys, stage.u, stage.state_gradient);
       of_keys.scale(left[0] * rk[0], left[1] * rk[1]);
       take(dk_, ends_, of_keys, at_.k, 1.0f);
@@ -221,7 +221,7 @@ class DeltaKeyGradients {
     __syncthreads();
     add_rows(dq_, at_.of_links, at_.q);
     add_rows(dk_, at_.of_inverse, at_.k);
-    DeltaSums<kPairs> sums;
+    WarpSums<kPairs> sums;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       if (j < block_) continue;
@@ -237,9 +237,9 @@ class DeltaKeyGradients {
     write_gates(head);
   }
   // Adds the products of links with keys to a gradient.
-  __device__ __forceinline__ void add_rows(DeltaSums<kPairs>& to, const DeltaTile<kTileL>& links,
-                                           const DeltaTile<kColumns>& of) {
-    DeltaSums<kPairs> sums;
+  __device__ __forceinline__ void add_rows(WarpSums<kPairs>& to, const SharedTile<kTileL>& links,
+                                           const SharedTile<kColumns>& of) {
+    WarpSums<kPairs> sums;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       if (j > block_) continue;
@@ -257,7 +257,7 @@ class DeltaKeyGradients {
     for (int n = 0; n < 2; ++n)
 #pragma unroll
       for (int lower = 0; lower < 2; ++lower) {
-        const int i = row() + 8 * lower, column = 16 * quarter_ + 8 * n + delta_lane() % 4 * 2;
+        const int i = row() + 8 * lower, column = 16 * quarter_ + 8 * n + warp_lane() % 4 * 2;
         const float of_query = numbers_.rq[i], of_key = -beta_[lower] * numbers_.rk[i];
         float links[2], inverse[2];
 #pragma unroll
@@ -285,7 +285,7 @@ class DeltaKeyGradients {
 #pragma unroll
     for (int lower = 0; lower < 2; ++lower) {
       const float dot = row_sum(dots[lower]), end = row_sum(ends[lower]);
-      if (delta_lane() % 4 == 0) {
+      if (warp_lane() % 4 == 0) {
         numbers_.dots[quarter_][row() + 8 * lower] = dot;
         numbers_.ends[quarter_][row() + 8 * lower] = end;
       }
@@ -299,7 +299,7 @@ class DeltaKeyGradients {
   __device__ __forceinline__ void write_gates(int head) {
     write_sums(dots_, ends_);
     const float states = warp_sum(states_);
-    if (delta_lane() == 0) numbers_.sums[threadIdx.x / 32] = states;
+    if (warp_lane() == 0) numbers_.sums[threadIdx.x / 32] = states;
     __syncthreads();
     if (threadIdx.x >= 32) return;
     float last = 0;
@@ -307,7 +307,7 @@ class DeltaKeyGradients {
     for (int i = 0; i < kKeyThreads / 32; ++i) last += numbers_.sums[i];
     last *= __expf(numbers_.gamma[kTileL - 1]);
     // Lane i has tokens 63 - i and 31 - i for sums from a token on, and ends before them are all less those from it on.
-    const int i = kTileL - 1 - delta_lane(), j = i - 32;
+    const int i = kTileL - 1 - warp_lane(), j = i - 32;
     const float end_i = over_quarters(numbers_.ends, i), end_j = over_quarters(numbers_.ends, j);
     const float2 from = scan_tokens(over_quarters(numbers_.dots, i) - end_i, over_quarters(numbers_.dots, j) - end_j);
     last += warp_sum(end_i + end_j);
@@ -318,7 +318,7 @@ class DeltaKeyGradients {
   // Takes dq and dk back through the norms: the gradient of x is y - x r^2 (x.y), with y the sums and r = 1 / |x|.
   __device__ __forceinline__ void write_keys() {
     float of_q[2] = {}, of_k[2] = {};
-    DeltaSums<kPairs> unused;
+    WarpSums<kPairs> unused;
     take(unused, of_q, dq_, at_.q, 1.0f);
     take(unused, of_k, dk_, at_.k, 1.0f);
     __syncthreads();
@@ -327,14 +327,14 @@ class DeltaKeyGradients {
     write_rows(dq_, at_.q, numbers_.dots, numbers_.rq, 1 / in_.factor, group_ * in_.dk);
     write_rows(dk_, at_.k, numbers_.ends, numbers_.rk, 1.0f, in_.key_channels + group_ * in_.dk);
   }
-  __device__ __forceinline__ void write_rows(DeltaSums<kPairs>& sums, const DeltaTile<kColumns>& of,
+  __device__ __forceinline__ void write_rows(WarpSums<kPairs>& sums, const SharedTile<kColumns>& of,
                                              const float (&dots)[kQuarters][kTileL], const float* norms, float factor,
                                              int64_t behind) const {
 #pragma unroll
     for (int n = 0; n < 2 * kPairs; ++n)
 #pragma unroll
       for (int lower = 0; lower < 2; ++lower) {
-        const int i = row() + 8 * lower, d = channel() + 8 * n + delta_lane() % 4 * 2;
+        const int i = row() + 8 * lower, d = channel() + 8 * n + warp_lane() % 4 * 2;
         if (i >= span_.L || d >= in_.dk) continue;
         const float norm = norms[i] * factor, along = norm * norm * over_quarters(dots, i);
         const float2 x = of.values(i, d);
@@ -350,10 +350,10 @@ class DeltaKeyGradients {
   int group_;
   int64_t b_;
   int block_, quarter_;  // of a warp: its rows, and which quarter of channels or columns
-  DeltaSpan span_;
+  ChunkSpan span_;
   int64_t first_;
-  DeltaSums<kPairs> dq_, dk_;
-  DeltaSums<1> of_links_, of_inverse_;  // dO Uᵀ and D Uᵀ of the head so far
+  WarpSums<kPairs> dq_, dk_;
+  WarpSums<1> of_links_, of_inverse_;  // dO Uᵀ and D Uᵀ of the head so far
   float dots_[2], ends_[2], states_, beta_[2];
 };
 
@@ -363,7 +363,7 @@ __global__ void __launch_bounds__(kKeyThreads) delta_key_gradients_tile_kernel(D
   DeltaKeyGradients<kColumns> gradients(in, to, memory);
   const int32_t* const table = in.chunks + blockIdx.z * (in.S + 2);
   for (int n = static_cast<int>(blockIdx.x); n < table[0]; n += static_cast<int>(gridDim.x))
-    gradients.run(delta_span(table[1 + n], table[2 + n]));
+    gradients.run(chunk_span(table[1 + n], table[2 + n]));
 }
 
 }  // namespace

@@ -1,62 +1,10 @@
-// Computes the inputs of walks over chunks that do not depend on a state: a table of chunks, the scales of tokens, P,
-// and (1 + A)^-1.
+// Computes the inputs of walks over chunks that do not depend on a state: the scales of tokens, P, and (1 + A)^-1.
 // Diagonal blocks of 16 x 16 are inverted in float32; the blocks below them follow, column by column, from products
 // whose operands are pairs of bfloat16 numbers, high and low, which keep 16 bits.
 #include "witan/kernels/linear_attention/cuda/delta_tiles.cuh"
 
 namespace witan::kernels::cuda {
 namespace {
-
-constexpr int kTableThreads = 1024;
-
-// The scan of the block's values by `join`, up to and with the thread's own. Called by all threads; `shared` holds a
-// value per thread.
-template <class Join>
-__device__ int block_scan(int value, int* shared, const Join& join) {
-  const int t = static_cast<int>(threadIdx.x);
-  __syncthreads();
-  shared[t] = value;
-  __syncthreads();
-  for (int apart = 1; apart < kTableThreads; apart *= 2) {
-    const int joined = t >= apart ? join(shared[t - apart], shared[t]) : shared[t];
-    __syncthreads();
-    shared[t] = joined;
-    __syncthreads();
-  }
-  return shared[t];
-}
-
-// A block has a row, a thread a run of its tokens.
-__global__ void __launch_bounds__(kTableThreads) delta_table_kernel(int32_t* chunks, const int32_t* ids, int S) {
-  __shared__ int shared[kTableThreads];
-  const int t = static_cast<int>(threadIdx.x), run = (S + kTableThreads - 1) / kTableThreads;
-  const int begin = min(S, t * run), end = min(S, begin + run);
-  int32_t* const table = chunks + static_cast<int64_t>(blockIdx.x) * (S + 2);
-  const int32_t* const row = ids == nullptr ? nullptr : ids + static_cast<int64_t>(blockIdx.x) * S;
-  const auto begins = [&](int i) { return i == 0 || (row != nullptr && row[i] != row[i - 1]); };
-  int last = -1;
-  for (int i = begin; i < end; ++i)
-    if (begins(i)) last = i;
-  block_scan(last, shared, [](int a, int b) { return a > b ? a : b; });
-  const int before = t == 0 ? 0 : shared[t - 1];  // where the document of token begin - 1 begins
-  const auto for_chunks = [&](const auto& body) {
-    int document = before;
-    for (int i = begin; i < end; ++i) {
-      const bool first = begins(i);
-      if (first) document = i;
-      if ((i - document) % kTileL == 0) body(2 * i + (first ? 1 : 0));
-    }
-  };
-  int own = 0;
-  for_chunks([&](int) { ++own; });
-  const int through = block_scan(own, shared, [](int a, int b) { return a + b; });
-  int at = 1 + through - own;
-  for_chunks([&](int entry) { table[at++] = entry; });
-  if (t == kTableThreads - 1) {
-    table[0] = through;
-    table[1 + through] = 2 * S + 1;
-  }
-}
 
 constexpr int kLinkRow = 72;  // floats: pairs of eight rows lie in different banks
 
@@ -81,14 +29,14 @@ struct SplitA {
     high.at[i] = x.high, low.at[i] = x.low;
   }
   // From a warp's sums.
-  __device__ void set(const DeltaSums<1>& x, float sign) {
+  __device__ void set(const WarpSums<1>& x, float sign) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) set(i, sign * x.at[i / 2][i % 2 * 2], sign * x.at[i / 2][i % 2 * 2 + 1]);
   }
 };
 // sums += a bᵀ, b [16, 16] of rows kLinkRow apart
-__device__ __forceinline__ void add_split(DeltaSums<1>& sums, const SplitA& a, const float* b) {
-  const int row = delta_lane() / 4, column = delta_lane() % 4 * 2;
+__device__ __forceinline__ void add_split(WarpSums<1>& sums, const SplitA& a, const float* b) {
+  const int row = warp_lane() / 4, column = warp_lane() % 4 * 2;
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
     FragmentB high, low;
@@ -105,9 +53,9 @@ __device__ __forceinline__ void add_split(DeltaSums<1>& sums, const SplitA& a, c
 }
 
 // Inverts block (j, j) of 1 + A in place. Lanes 16 apart have the same column.
-__device__ void invert_diagonal(float* A, const DeltaTile<kTileL>& inverse, int j) {
+__device__ void invert_diagonal(float* A, const SharedTile<kTileL>& inverse, int j) {
   float* const block = A + 16 * j * kLinkRow + 16 * j;
-  const int column = delta_lane() % 16;
+  const int column = warp_lane() % 16;
   float x[16];
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
@@ -117,7 +65,7 @@ __device__ void invert_diagonal(float* A, const DeltaTile<kTileL>& inverse, int 
     x[i] = sum;
   }
   __syncwarp();
-  if (delta_lane() < 16) {
+  if (warp_lane() < 16) {
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       block[i * kLinkRow + column] = x[i];
@@ -128,8 +76,8 @@ __device__ void invert_diagonal(float* A, const DeltaTile<kTileL>& inverse, int 
 
 // The blocks below (j, j) of the inverse T, one after another: T_ij = -T_ii Σ_k A_ik T_kj for j <= k < i. A warp keeps
 // their transposes as left operands.
-__device__ void invert_column(const float* A, const DeltaTile<kTileL>& inverse, int j) {
-  const int row = delta_lane() / 4, column = delta_lane() % 4 * 2;
+__device__ void invert_column(const float* A, const SharedTile<kTileL>& inverse, int j) {
+  const int row = warp_lane() / 4, column = warp_lane() % 4 * 2;
   SplitA of_column[3];
   const float* const diagonal = A + 16 * j * kLinkRow + 16 * j;
 #pragma unroll
@@ -141,7 +89,7 @@ __device__ void invert_column(const float* A, const DeltaTile<kTileL>& inverse, 
   for (int down = 1; down < 4; ++down) {
     const int i = j + down;
     if (i >= 4) break;
-    DeltaSums<1> sum, block;
+    WarpSums<1> sum, block;
 #pragma unroll
     for (int k = 0; k < down; ++k) add_split(sum, of_column[k], A + 16 * i * kLinkRow + 16 * (j + k));
     SplitA left;
@@ -163,7 +111,7 @@ struct PrepareShared {
   static constexpr int64_t kBytes =
       4 * kProducts * static_cast<int64_t>(sizeof(float)) + 2 * kTileL * kTileL * static_cast<int64_t>(sizeof(Bf16));
   static_assert(2 * kTileL * kColumns * sizeof(Bf16) <= 2 * kProducts * sizeof(float));
-  DeltaTile<kColumns> q, k;
+  SharedTile<kColumns> q, k;
   float *A, *of_keys, *of_queries;  // 2 of A
   Bf16* inverse;                    // 2 tiles
   __device__ explicit PrepareShared(unsigned char* memory)
@@ -179,9 +127,9 @@ struct PrepareShared {
 template <int kColumns>
 __device__ void find_products(const PrepareShared<kColumns>& at) {
   const int warp = static_cast<int>(threadIdx.x) / 32, block = warp % 4;
-  const DeltaTile<kColumns> left{warp < 4 ? at.k.at : at.q.at};
+  const SharedTile<kColumns> left{warp < 4 ? at.k.at : at.q.at};
   float* const to = warp < 4 ? at.of_keys : at.of_queries;
-  DeltaSums<4> sums;
+  WarpSums<4> sums;
 #pragma unroll
   for (int d = 0; d < kColumns; d += 16) {
     const FragmentA a = left_operand(left, 16 * block, d);
@@ -196,12 +144,12 @@ __device__ void find_products(const PrepareShared<kColumns>& at) {
 }
 
 // The gates and scales of a head's tokens, by a warp.
-__device__ __forceinline__ void prepare_gates(const DeltaTensors& in, const DeltaSpan& span, int64_t first, int head,
+__device__ __forceinline__ void prepare_gates(const DeltaTensors& in, const ChunkSpan& span, int64_t first, int head,
                                               bool active, const float (&norms)[2][kTileL], float* gamma, float* beta) {
   float g[2], strength[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int i = delta_lane() + 32 * half;
+    const int i = warp_lane() + 32 * half;
     const bool inside = active && i < span.L;
     g[half] = inside ? in.g[(first + i) * in.H + head] : 0.0f;
     strength[half] = inside ? in.beta[(first + i) * in.H + head] : 0.0f;
@@ -210,7 +158,7 @@ __device__ __forceinline__ void prepare_gates(const DeltaTensors& in, const Delt
   const float last = __shfl_sync(0xffffffffu, sums.y, 31);  // tokens beyond the chunk's have g = 0
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int i = delta_lane() + 32 * half;
+    const int i = warp_lane() + 32 * half;
     const float sum = half == 0 ? sums.x : sums.y;
     gamma[i] = sum;
     beta[i] = strength[half];
@@ -232,15 +180,15 @@ __global__ void __launch_bounds__(kTileThreads, 2) delta_prepare_kernel(DeltaTen
   const int64_t b = blockIdx.z, per_group = in.H / in.G;
   const int32_t* const table = in.chunks + b * (in.S + 2);
   for (int n = static_cast<int>(blockIdx.x); n < table[0]; n += static_cast<int>(gridDim.x)) {
-    const DeltaSpan span = delta_span(table[1 + n], table[2 + n]);
+    const ChunkSpan span = chunk_span(table[1 + n], table[2 + n]);
     const int64_t first = b * in.S + span.begin;
-    copy_rows(at.k, in.key(first, group), in.channels, span.L, in.dk);
-    copy_rows(at.q, in.query(first, group), in.channels, span.L, in.dk);
+    copy_rows<kTileL, kTileThreads>(at.k, in.key(first, group), in.channels, span.L, in.dk);
+    copy_rows<kTileL, kTileThreads>(at.q, in.query(first, group), in.channels, span.L, in.dk);
     commit_copies();
     wait_copies<0>();
     __syncthreads();
     const float norm =
-        inverse_norm(DeltaTile<kColumns>{side == 0 ? at.k.at : at.q.at}, own / 2, side == 0 ? 1.0f : in.factor);
+        inverse_norm(SharedTile<kColumns>{side == 0 ? at.k.at : at.q.at}, own / 2, side == 0 ? 1.0f : in.factor);
     if (t % 2 == 0) norms[side][own / 2] = norm;
     find_products(at);
     __syncthreads();
@@ -248,7 +196,7 @@ __global__ void __launch_bounds__(kTileThreads, 2) delta_prepare_kernel(DeltaTen
       const bool active = r + side < per_group;
       const int head = group * static_cast<int>(per_group) + r + side;
       float* const A = at.A + side * PrepareShared<kColumns>::kProducts;
-      const DeltaTile<kTileL> inverse{at.inverse + side * kTileL * kTileL};
+      const SharedTile<kTileL> inverse{at.inverse + side * kTileL * kTileL};
       if (own < 32) prepare_gates(in, span, first, head, active, norms, gates.gamma[side], gates.beta[side]);
       __syncthreads();
       const float* const gamma = gates.gamma[side];
@@ -327,8 +275,7 @@ DeltaTensors delta_tensors(const DeltaInputs& in, const DeltaMemory& memory) {
 void delta_prepare(Stream& stream, const DeltaInputs& in, const DeltaMemory& memory) {
   const DeltaTensors tensors = delta_tensors(in, memory);
   const auto rows = static_cast<unsigned>(in.qkv.size(0));
-  delta_table_kernel<<<rows, kTableThreads, 0, native(stream)>>>(tensors.chunks, tensors.ids,
-                                                                 static_cast<int>(tensors.S));
+  fill_chunk_table(stream, tensors.chunks, tensors.ids, in.qkv.size(0), tensors.S);
   const dim3 grid(static_cast<unsigned>(tensors.slots), static_cast<unsigned>(tensors.G), rows);
   dispatch_key_tile(tensors.dk, [&]<int kColumns>() {
     constexpr int64_t kBytes = PrepareShared<kColumns>::kBytes;

@@ -12,7 +12,7 @@ class DeltaWalker {
   __device__ __forceinline__ DeltaWalker(const DeltaTensors& in, const WalkPlace& place)
       : in_(in), place_(place), warp_(static_cast<int>(threadIdx.x) / 32) {}
 
-  __device__ __forceinline__ void chunk(const WalkStage<kColumns>& stage, const DeltaSpan& span) {
+  __device__ __forceinline__ void chunk(const WalkStage<kColumns>& stage, const ChunkSpan& span) {
     using Operands = WalkOperands<kColumns>;
     Operands& left = stage.operands[warp_];
     if (span.begins) state_ = {};
@@ -81,13 +81,13 @@ class DeltaWalker {
   const DeltaTensors& in_;
   const WalkPlace& place_;
   int warp_;
-  DeltaSums<kColumns / 16> state_;
+  WarpSums<kColumns / 16> state_;
 };
 
 // O of a chunk, or with kStates instead the state before it and U, from what a walker left.
 template <int kColumns, bool kStates>
 __device__ __forceinline__ void finish_chunk(const DeltaTensors& in, const WalkPlace& place,
-                                             const WalkStage<kColumns>& stage, const DeltaSpan& span, Bf16* o) {
+                                             const WalkStage<kColumns>& stage, const ChunkSpan& span, Bf16* o) {
   using Operands = WalkOperands<kColumns>;
   const int warp = static_cast<int>(threadIdx.x) / 32 - kWalkers / 32, channel = place.slice + 16 * warp;
   const Operands& left = stage.operands[warp];
@@ -129,13 +129,13 @@ __global__ void __launch_bounds__(kWalkThreads) delta_walk_kernel(DeltaTensors i
   using Stage = WalkStage<kColumns>;
   walk_chunks<kColumns, !kStates>(
       in.chunks + place.b * (in.S + 2), false, memory,
-      [&](const Stage& stage, const DeltaSpan& span) {
+      [&](const Stage& stage, const ChunkSpan& span) {
         const int64_t first = place.token(in, span);
         stage.copy(in, first, span.L, place.head, place.group, in.value(first, place.head) + place.slice, in.channels,
                    in.dv - place.slice);
       },
-      [&](const Stage& stage, const DeltaSpan& span) { walker.chunk(stage, span); },
-      [&](const Stage& stage, const DeltaSpan& span) { finish_chunk<kColumns, kStates>(in, place, stage, span, o); });
+      [&](const Stage& stage, const ChunkSpan& span) { walker.chunk(stage, span); },
+      [&](const Stage& stage, const ChunkSpan& span) { finish_chunk<kColumns, kStates>(in, place, stage, span, o); });
   if (last != nullptr && threadIdx.x < kWalkers) walker.write_last(last);
 }
 

@@ -12,7 +12,7 @@ namespace witan::kernels::cuda {
 inline constexpr int kWalkSlice = 32;  // value channels of a block
 inline constexpr int kWalkers = 64, kFollowers = 64, kCopiers = 128;
 inline constexpr int kWalkThreads = kWalkers + kFollowers + kCopiers;
-using SliceRows = DeltaTile<kWalkSlice>;
+using SliceRows = SharedTile<kWalkSlice>;
 
 // The chunks of a row in either direction. Entries are read a chunk ahead of when their copies begin.
 class ChunkWalk {
@@ -23,11 +23,11 @@ class ChunkWalk {
   }
   __device__ int count() const { return count_; }
   // The next chunk.
-  __device__ DeltaSpan next() {
+  __device__ ChunkSpan next() {
     const int2 entry = ahead_;
     at_ += step_;
     ahead_ = read(at_);
-    return delta_span(entry.x, entry.y);
+    return chunk_span(entry.x, entry.y);
   }
 
  private:
@@ -42,17 +42,17 @@ template <int kColumns>
 struct WalkOperands {
   uint4 state[kColumns / 16][32], solution[4][32];
   __device__ static void set(uint4 (&to)[32], const FragmentA& x) {
-    to[delta_lane()] = {x.at[0], x.at[1], x.at[2], x.at[3]};
+    to[warp_lane()] = {x.at[0], x.at[1], x.at[2], x.at[3]};
   }
-  __device__ static FragmentA get(const uint4 (&from)[32]) { return fragment_of(from[delta_lane()]); }
+  __device__ static FragmentA get(const uint4 (&from)[32]) { return fragment_of(from[warp_lane()]); }
 };
 
 // A chunk's inputs in shared memory; queries and links where the walk wants them. Keys, (1 + A)^-1 and the walk's own
 // rows are kept for two chunks, what followers read too for three.
 template <int kColumns>
 struct WalkStage {
-  DeltaTile<kColumns> k, q;
-  DeltaTile<kTileL> inverse, links;
+  SharedTile<kColumns> k, q;
+  SharedTile<kTileL> inverse, links;
   SliceRows rows;
   DeltaScales* scales;
   float* decay;
@@ -109,7 +109,7 @@ struct WalkPlace {
         head(static_cast<int>(blockIdx.y)),
         group(head / (in.H / in.G)),
         b(blockIdx.z) {}
-  __device__ int64_t token(const DeltaTensors& in, const DeltaSpan& span) const { return b * in.S + span.begin; }
+  __device__ int64_t token(const DeltaTensors& in, const ChunkSpan& span) const { return b * in.S + span.begin; }
 };
 
 // Runs the parts of a walk: copy(stage, span) by the copiers, chunk(stage, span) by the walkers a step later, and
@@ -140,12 +140,12 @@ __device__ __forceinline__ void walk_chunks(const int32_t* table, bool back, uns
 }
 
 // Sums of a warp's 16 channels and a chunk's 64 tokens.
-using TokenSums = DeltaSums<4>;
+using TokenSums = WarpSums<4>;
 
 // Two neighbouring tokens' numbers, of the lane's columns 8 n and 8 n + 1 + ….
 template <class Read>
 __device__ __forceinline__ float2 of_tokens(const DeltaScales* scales, int n, const Read& read) {
-  const int token = 8 * n + delta_lane() % 4 * 2;
+  const int token = 8 * n + warp_lane() % 4 * 2;
   return {read(scales[token]), read(scales[token + 1])};
 }
 
@@ -163,7 +163,7 @@ __device__ __forceinline__ void scale_tokens(TokenSums& sums, const DeltaScales*
 // exchange numbers so that each has two channels of a token. Of `channels` channels, a multiple of 8, and L tokens.
 __device__ __forceinline__ void write_operands(Bf16* to, int64_t stride, const FragmentA (&rows)[4], int L,
                                                int channels) {
-  const int lane = delta_lane(), channel = lane / 8 * 2;
+  const int lane = warp_lane(), channel = lane / 8 * 2;
   const bool odd = lane / 4 % 2 != 0;
   int token = lane % 4 * 2 + (odd ? 1 : 0);
   Bf16* row = to + token * stride + channel;
@@ -184,8 +184,8 @@ __device__ __forceinline__ void write_tokens(Bf16* to, int64_t stride, const Tok
 
 // Writes a transposed state, `to` [dv, dk] from the warp's first channel on, of which `channels` are there.
 template <int kColumns>
-__device__ __forceinline__ void write_state(Bf16* to, const DeltaSums<kColumns / 16>& state, int dk, int channels) {
-  const int row = delta_lane() / 4, column = delta_lane() % 4 * 2;
+__device__ __forceinline__ void write_state(Bf16* to, const WarpSums<kColumns / 16>& state, int dk, int channels) {
+  const int row = warp_lane() / 4, column = warp_lane() % 4 * 2;
 #pragma unroll
   for (int n = 0; n < kColumns / 8; ++n)
 #pragma unroll
@@ -198,7 +198,7 @@ __device__ __forceinline__ void write_state(Bf16* to, const DeltaSums<kColumns /
 // The state that a walker left.
 template <int kColumns>
 __device__ __forceinline__ void write_state(Bf16* to, const WalkOperands<kColumns>& left, int dk, int channels) {
-  const int row = delta_lane() / 4, column = delta_lane() % 4 * 2;
+  const int row = warp_lane() / 4, column = warp_lane() % 4 * 2;
 #pragma unroll
   for (int d = 0; d < kColumns / 16; ++d) {
     const FragmentA state = WalkOperands<kColumns>::get(left.state[d]);

@@ -13,7 +13,7 @@ class DeltaWalkBack {
   __device__ __forceinline__ DeltaWalkBack(const DeltaTensors& in, const WalkPlace& place, Bf16* dqkv)
       : in_(in), place_(place), dqkv_(dqkv), channel_(static_cast<int>(threadIdx.x) / 32 * 16) {}
 
-  __device__ __forceinline__ void chunk(const WalkStage<kColumns>& stage, const DeltaSpan& span) {
+  __device__ __forceinline__ void chunk(const WalkStage<kColumns>& stage, const ChunkSpan& span) {
     if (span.ends)
       state_ = {};
     else
@@ -84,7 +84,7 @@ class DeltaWalkBack {
   }
   // To the head's channels, from `channel` of a row on.
   __device__ __forceinline__ void write(Bf16* to, int64_t stride, int64_t channel, const TokenSums& sums,
-                                        const DeltaSpan& span) const {
+                                        const ChunkSpan& span) const {
     write_tokens(to + place_.token(in_, span) * stride + channel + first_channel(), stride, sums, span.L,
                  in_.dv - first_channel());
   }
@@ -93,7 +93,7 @@ class DeltaWalkBack {
   const WalkPlace& place_;
   Bf16* dqkv_;
   int channel_;
-  DeltaSums<kColumns / 16> state_;
+  WarpSums<kColumns / 16> state_;
 };
 
 template <int kColumns>
@@ -103,13 +103,13 @@ __global__ void __launch_bounds__(kWalkThreads) delta_walk_back_kernel(DeltaTens
   DeltaWalkBack<kColumns> walk(in, place, dqkv);
   walk_chunks<kColumns, true>(
       in.chunks + place.b * (in.S + 2), true, memory,
-      [&](const WalkStage<kColumns>& stage, const DeltaSpan& span) {
+      [&](const WalkStage<kColumns>& stage, const ChunkSpan& span) {
         const int64_t first = place.token(in, span), stride = static_cast<int64_t>(in.H) * in.dv;
         stage.copy(in, first, span.L, place.head, place.group, d_o + first * stride + place.head * in.dv + place.slice,
                    stride, in.dv - place.slice);
       },
-      [&](const WalkStage<kColumns>& stage, const DeltaSpan& span) { walk.chunk(stage, span); },
-      [](const WalkStage<kColumns>&, const DeltaSpan&) {});
+      [&](const WalkStage<kColumns>& stage, const ChunkSpan& span) { walk.chunk(stage, span); },
+      [](const WalkStage<kColumns>&, const ChunkSpan&) {});
 }
 
 }  // namespace

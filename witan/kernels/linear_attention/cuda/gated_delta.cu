@@ -93,9 +93,8 @@ void launch_forward(Stream& stream, T* o, Acc<T>* last, Acc<T>* states, const De
       ChunkShared<Acc<T>>::elements(rows.dk) + kL * kLinkStride + (rows.dk + kL) * static_cast<int64_t>(kSliceStride);
   const dim3 grid(static_cast<unsigned>((rows.dv + kSlice - 1) / kSlice), static_cast<unsigned>(rows.H),
                   static_cast<unsigned>(in.qkv.size(0)));
-  const int bytes = chunk_shared_bytes<Acc<T>>(stream, "gated_delta_forward", "linear_key_head_dim", elements,
-                                               gated_delta_forward_kernel<kStates, T>);
-  gated_delta_forward_kernel<kStates, T><<<grid, kDeltaThreads, bytes, native(stream)>>>(o, last, states, rows);
+  launch_chunks<Acc<T>>(stream, "gated_delta_forward", "linear_key_head_dim", elements, grid,
+                        gated_delta_forward_kernel<kStates, T>, o, last, states, rows);
 }
 
 // A block has a head of a run of one token or more, a thread a value channel of its state.
@@ -152,11 +151,10 @@ void gated_delta_decode(Stream& stream, const Tensor& o, const Tensor& states, c
   if (o.elements() == 0) return;
   dispatch_device(in.qkv.dtype(), [&]<class T>() {
     const DeltaRows<T> rows = delta_rows<T>(in);
-    const int bytes = chunk_shared_bytes<Acc<T>>(stream, "gated_delta_decode", "linear_key_head_dim",
-                                                 ChunkShared<Acc<T>>::elements(rows.dk), gated_delta_decode_kernel<T>);
     const dim3 grid(static_cast<unsigned>(rows.S), static_cast<unsigned>(rows.H));
-    gated_delta_decode_kernel<T><<<grid, kDeltaThreads, bytes, native(stream)>>>(
-        ptr<T>(o), ptr<Acc<T>>(states), rows, ptr<int32_t>(tokens.rows), ptr<int32_t>(tokens.positions));
+    launch_chunks<Acc<T>>(stream, "gated_delta_decode", "linear_key_head_dim", ChunkShared<Acc<T>>::elements(rows.dk),
+                          grid, gated_delta_decode_kernel<T>, ptr<T>(o), ptr<Acc<T>>(states), rows,
+                          ptr<int32_t>(tokens.rows), ptr<int32_t>(tokens.positions));
   });
 }
 

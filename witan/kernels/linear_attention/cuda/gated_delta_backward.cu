@@ -40,15 +40,6 @@ struct BackwardShared {
         dbeta(dgamma + kL) {}
 };
 
-// A chunk of a head of a row.
-template <class T>
-struct Place {
-  int64_t b, begin;  // its first token in the row
-  int head, L;
-  bool begins, ends;  // its document
-  __device__ int64_t first(int64_t S) const { return b * S + begin; }
-};
-
 template <class T>
 class ChunkBackward {
  public:
@@ -57,7 +48,7 @@ class ChunkBackward {
   __device__ ChunkBackward(const DeltaRows<T>& in, const BackwardOutputs<T>& to, const T* d_o, A* memory)
       : in_(in), to_(to), d_o_(d_o), chunk_(memory, in.dk), at_(chunk_.left + kL, in.dk) {}
 
-  __device__ void run(const Place<T>& place) {
+  __device__ void run(const ChunkPlace& place) {
     load_chunk(chunk_, in_, place.first(in_.S), place.L, place.head);
     find_links(at_.of_keys, chunk_, chunk_.k, place.L, in_.dk, false);
     find_links(at_.of_queries, chunk_, chunk_.q, place.L, in_.dk, true);
@@ -75,16 +66,16 @@ class ChunkBackward {
 
  private:
   // The state's number (d, slice + e) in the slot of the chunk that begins with this token.
-  __device__ A& state(const Place<T>& place, int64_t begin, int d, int e) const {
+  __device__ A& state(const ChunkPlace& place, int64_t begin, int d, int e) const {
     const int64_t slot = place.b * ((in_.S + kL - 1) / kL) + begin / kL;
     return to_.states[((slot * in_.H + place.head) * in_.dk + d) * in_.dv + e];
   }
-  __device__ A* share(const Place<T>& place, int i) const {
+  __device__ A* share(const ChunkPlace& place, int i) const {
     return to_.shares + ((place.first(in_.S) + i) * in_.H + place.head) * 2 * in_.dk;
   }
 
   // S, dS, dO and the residuals of the slice; u, and dR in place of dU.
-  __device__ void load_slice(const Place<T>& place, int slice) {
+  __device__ void load_slice(const ChunkPlace& place, int slice) {
     const int64_t first = place.first(in_.S);
     for (int at = threadIdx.x; at < in_.dk * kSlice; at += kDeltaThreads) {
       const int d = at / kSlice, e = at % kSlice;
@@ -114,7 +105,7 @@ class ChunkBackward {
   }
 
   // The slice's part of the gradients of links, β, γ, queries and keys.
-  __device__ void add_gradients(const Place<T>& place, int slice) {
+  __device__ void add_gradients(const ChunkPlace& place, int slice) {
     const auto solution = [&](int e, int j) { return at_.u[j * kSliceStride + e]; };
     of_query_pairs_.add(
         place.L, kSlice, [&](int i, int e) { return at_.dout[i * kSliceStride + e]; }, solution);
@@ -139,7 +130,7 @@ class ChunkBackward {
     add_to_end(place, end);
   }
   // Channels [first, first + kL) of queries and keys.
-  __device__ void add_key_gradients(const Place<T>& place, int slice, int first, A (&pulls)[kTileRows],
+  __device__ void add_key_gradients(const ChunkPlace& place, int slice, int first, A (&pulls)[kTileRows],
                                     A (&ends)[kTileRows]) {
     LinkTile<A> outputs, residuals, after;
     const auto clamped = [&](int d) { return min(first + d, in_.dk - 1) * kSliceStride; };
@@ -172,7 +163,7 @@ class ChunkBackward {
     }
   }
   // Adds to the last token's dγ what comes from the state after the chunk: `end` of all threads, and e^γ[L-1] S.dS.
-  __device__ void add_to_end(const Place<T>& place, A end) {
+  __device__ void add_to_end(const ChunkPlace& place, A end) {
     A sum = 0;
     for (int at = threadIdx.x; at < in_.dk * kSlice; at += kDeltaThreads) {
       const int d = at / kSlice, e = at % kSlice;
@@ -185,7 +176,7 @@ class ChunkBackward {
   }
 
   // dV, and the gradient of the state before the chunk, where there is one.
-  __device__ void write_slice(const Place<T>& place, int slice) {
+  __device__ void write_slice(const ChunkPlace& place, int slice) {
     const int64_t first = place.first(in_.S);
     for (int at = threadIdx.x; at < place.L * kSlice; at += kDeltaThreads) {
       const int i = at / kSlice, e = at % kSlice;
@@ -212,7 +203,7 @@ class ChunkBackward {
   }
 
   // Turns links into their gradients times e^(γ[i] - γ[j]), and adds what they give β, γ, queries and keys.
-  __device__ void add_links(const Place<T>& place) {
+  __device__ void add_links(const ChunkPlace& place) {
     A *const of_gamma = at_.u, *const of_beta = at_.u + kL * kLinkStride;  // over u, du, dout and x
     static_assert(2 * kL * kLinkStride <= 4 * kL * kSliceStride);
 #pragma unroll
@@ -262,7 +253,7 @@ class ChunkBackward {
     }
     __syncthreads();
   }
-  __device__ void write_gates(const Place<T>& place) {
+  __device__ void write_gates(const ChunkPlace& place) {
     const int64_t first = place.first(in_.S);
     if (threadIdx.x == 0) {
       A sum = 0;
@@ -287,18 +278,8 @@ template <class T>
 __global__ void __launch_bounds__(kDeltaThreads)
     gated_delta_backward_kernel(BackwardOutputs<T> to, const T* d_o, DeltaRows<T> in) {
   extern __shared__ unsigned char memory[];
-  __shared__ int shared;
   ChunkBackward<T> backward(in, to, d_o, reinterpret_cast<Acc<T>*>(memory));
-  const int64_t b = blockIdx.y;
-  for (int64_t end = in.S; end > 0;) {
-    const int64_t document = document_begin(in, b, end, &shared);
-    for (int64_t chunk = (end - document - 1) / kL; chunk >= 0; --chunk) {
-      const int64_t begin = document + chunk * kL;
-      const int L = static_cast<int>(end - begin < kL ? end - begin : kL);
-      backward.run({b, begin, static_cast<int>(blockIdx.x), L, chunk == 0, begin + L == end});
-    }
-    end = document;
-  }
+  for_chunks_back(in, [&](const ChunkPlace& place) { backward.run(place); });
 }
 
 // Sums the shares of the heads that read a query and a key, in their order, and takes them back through the norms. A
@@ -342,10 +323,9 @@ void gated_delta_backward(Stream& stream, const DeltaGradients& to, const Tensor
     const DeltaRows<T> rows = delta_rows<T>(in);
     const BackwardOutputs<T> outputs{ptr<T>(to.dqkv), ptr<A>(to.dg), ptr<A>(to.dbeta), ptr<A>(to.memory.states),
                                      ptr<A>(to.memory.shares)};
-    const int bytes = chunk_shared_bytes<A>(stream, "gated_delta_backward", "linear_key_head_dim",
-                                            BackwardShared<A>::elements(rows.dk), gated_delta_backward_kernel<T>);
     const dim3 grid(static_cast<unsigned>(rows.H), static_cast<unsigned>(in.qkv.size(0)));
-    gated_delta_backward_kernel<T><<<grid, kDeltaThreads, bytes, native(stream)>>>(outputs, ptr<T>(d_o), rows);
+    launch_chunks<A>(stream, "gated_delta_backward", "linear_key_head_dim", BackwardShared<A>::elements(rows.dk), grid,
+                     gated_delta_backward_kernel<T>, outputs, ptr<T>(d_o), rows);
     const int64_t tokens = in.qkv.size(0) * in.qkv.size(1), warps = tokens * rows.G * 2;
     delta_key_gradients_kernel<T>
         <<<static_cast<unsigned>((warps + kDeltaWarps - 1) / kDeltaWarps), kDeltaThreads, 0, native(stream)>>>(
