@@ -32,10 +32,33 @@ void ssd_gates_backward(Stream& stream, const SsdGateGradients& to, const Tensor
   WITAN_LAUNCH(stream, ssd_gates_backward, cost, to, ddt, da, raw, A, bias, least);
 }
 
+SsdMemory ssd_memory(Stream& stream, const Tensor& xbc, const SsdHeads& heads, bool backward) {
+  if (!stream.plans_for_cuda()) return {};
+  const int64_t B = xbc.size(0), S = xbc.size(1), H = heads.heads, N = heads.state_dim;
+  const auto empty = [&](const Shape& shape, DType dtype) { return stream.empty(shape, dtype, MemoryTag::workspace); };
+  const bool tiles = xbc.dtype() == DType::bf16 && N <= 128 && N % 8 == 0 && heads.head_dim % 8 == 0;
+  const DType dtype = tiles ? DType::bf16 : accumulator(xbc.dtype());
+  const Shape of_states{B, (S + kSsdChunk - 1) / kSsdChunk, H, N, heads.head_dim};
+  SsdMemory memory;
+  if (tiles) {
+    memory.chunks = empty({B, S + 2}, DType::i32);
+    memory.scales = empty({B, H, S, 4}, DType::f32);
+  }
+  if (tiles || backward) memory.states = empty(of_states, dtype);
+  if (!backward) return memory;
+  if (tiles) {
+    memory.state_gradients = empty(of_states, dtype);
+    memory.skips = empty({B, S, H}, DType::f32);
+  } else {
+    memory.shares = empty({B, S, H, 2 * N}, dtype);
+  }
+  return memory;
+}
+
 // With the state: C S and the sum of B xᵀ. Triangles: C B, and M X.
-void ssd_forward(Stream& stream, const Tensor& y, const Tensor& last, const SsdInputs& in) {
+void ssd_forward(Stream& stream, const Tensor& y, const Tensor& last, const SsdInputs& in, const SsdMemory& memory) {
   const Cost cost{numbers_of(in.dt) * ssd_flops(in.heads, 2, 1, 1), bytes_of(y, last) + bytes_of_ssd(in)};
-  WITAN_LAUNCH(stream, ssd_forward, cost, y, last, in);
+  WITAN_LAUNCH(stream, ssd_forward, cost, y, last, in, memory);
 }
 
 // The states again (1 product), then: of dS, dx, dB and dC 4 products with states; of C B, dB and dC 3 triangles; of dM

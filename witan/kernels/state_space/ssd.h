@@ -55,8 +55,25 @@ void ssd_gates_backward(Stream& stream, const SsdGateGradients& to, const Tensor
                         const Tensor& raw, const Tensor& A, const Tensor& bias, double least);
 WITAN_KERNEL_TWINS(ssd_gates_backward)
 
+// Workspace of the CUDA twins. bfloat16 heads of up to 128 numbers a channel, P and N multiples of 8, run on tensor
+// cores where `chunks` is defined: products of bfloat16 operands, states between kernels in bfloat16, sums in float32.
+// All else runs in the accumulator dtype throughout.
+struct SsdMemory {
+  // On tensor cores. chunks [B, S + 2] int32, scales [B, H, S, 4] float32; for backwards skips [B, S, H] float32, and
+  // state_gradients as states.
+  Tensor chunks, scales, skips, state_gradients;
+  // [B, ceil(S / kSsdChunk), H, N, P]: those before chunks that are not their document's first, whose first tokens are
+  // kSsdChunk apart at least, so that token t's has slot t / kSsdChunk. On tensor cores they are bfloat16, in blocks of
+  // 8 x 8 (cuda/ssd_tiles.cuh), and the forward fills them too. Else they have the accumulator dtype, for backwards, as
+  // have shares [B, S, H, 2 N], gradients of B and C of each head.
+  Tensor states, shares;
+};
+// The workspace of a forward or a backward: undefined tensors where the stream does not plan for CUDA.
+SsdMemory ssd_memory(Stream& stream, const Tensor& xbc, const SsdHeads& heads, bool backward);
+
 // `last` [B, H, N, P]: the state after each row's last token; undefined: not wanted.
-void ssd_forward(Stream& stream, const Tensor& y, const Tensor& last, const SsdInputs& in);
+void ssd_forward(Stream& stream, const Tensor& y, const Tensor& last, const SsdInputs& in,
+                 const SsdMemory& memory = {});
 WITAN_KERNEL_TWINS(ssd_forward)
 
 // All gradients. B and C sum those of the heads that read them, in their order. The states before chunks are computed
@@ -64,10 +81,7 @@ WITAN_KERNEL_TWINS(ssd_forward)
 struct SsdGradients {
   Tensor dxbc, ddt, da, dD = {};
   Write write_D = Write::overwrite;
-  // Workspace of the CUDA twin in the accumulator dtype. states [B, ceil(S / kSsdChunk), H, N, P]: those
-  // before chunks that are not their document's first, whose first tokens are kSsdChunk apart at least, so that token
-  // t's has slot t / kSsdChunk. shares [B, S, H, 2 N]: gradients of B and C of each head.
-  Tensor states = {}, shares = {};
+  SsdMemory memory = {};
 };
 void ssd_backward(Stream& stream, const SsdGradients& to, const Tensor& dy, const SsdInputs& in);
 WITAN_KERNEL_TWINS(ssd_backward)

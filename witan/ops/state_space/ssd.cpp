@@ -66,19 +66,14 @@ Var ssd(Tape& tape, const Var& xbc, const SsdGates& gates, const Var& D, const T
   check_ssd(xbc, gates, D, sequence_ids, heads);
   Stream& s = tape.stream();
   const Tensor y = s.empty({xbc.size(0), xbc.size(1), heads.inner()}, xbc.dtype());
-  kernels::ssd_forward(s, y, {}, {xbc.value(), gates.dt.value(), gates.a.value(), D.value(), sequence_ids, heads});
+  kernels::ssd_forward(s, y, {}, {xbc.value(), gates.dt.value(), gates.a.value(), D.value(), sequence_ids, heads},
+                       kernels::ssd_memory(s, xbc.value(), heads, false));
   auto backward = [xbc = tape.save(xbc), dt = tape.save(gates.dt), a = tape.save(gates.a), D = tape.save(D),
                    ids = saved_if_defined(tape, sequence_ids), heads](Backward& b, const Tensor& dy) {
     Stream& stream = b.stream();
     const kernels::SsdInputs in{b.value(xbc), b.value(dt), b.value(a), b.value(D), b.value(ids), heads};
     kernels::SsdGradients to{stream.empty_like(in.xbc), stream.empty_like(in.dt), stream.empty_like(in.a)};
-    if (stream.plans_for_cuda()) {
-      const int64_t rows = in.xbc.size(0), tokens = in.xbc.size(1);
-      const int64_t chunks = (tokens + kernels::kSsdChunk - 1) / kernels::kSsdChunk;
-      to.states = stream.empty({rows, chunks, heads.heads, heads.state_dim, heads.head_dim}, in.dt.dtype(),
-                               MemoryTag::workspace);
-      to.shares = stream.empty({rows, tokens, heads.heads, 2 * heads.state_dim}, in.dt.dtype(), MemoryTag::workspace);
-    }
+    to.memory = kernels::ssd_memory(stream, in.xbc, heads, true);
     write_together(b, {{D, to.dD, to.write_D}}, [&] { kernels::ssd_backward(stream, to, dy, in); });
     b.add(xbc, to.dxbc);
     b.add(dt, to.ddt);

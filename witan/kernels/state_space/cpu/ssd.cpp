@@ -270,7 +270,7 @@ class SsdGroupBackward {
 
 }  // namespace
 
-void ssd_forward(Stream& stream, const Tensor& y, const Tensor& last, const SsdInputs& in) {
+void ssd_forward(Stream& stream, const Tensor& y, const Tensor& last, const SsdInputs& in, const SsdMemory&) {
   const int64_t B = in.xbc.size(0), S = in.xbc.size(1), H = in.heads.heads, of_group = H / in.heads.groups;
   const int64_t size = in.heads.state_dim * in.heads.head_dim, stride = in.heads.inner();
   dispatch_floating(in.xbc.dtype(), [&]<class T>() {

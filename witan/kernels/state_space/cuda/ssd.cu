@@ -1,5 +1,6 @@
 // A block has 32 channels of a head of a row, whose state stays in shared memory from chunk to chunk.
 #include "witan/kernels/state_space/cuda/ssd.cuh"
+#include "witan/kernels/state_space/cuda/ssd_tiles.cuh"
 
 namespace witan::kernels::cuda {
 namespace {
@@ -91,9 +92,8 @@ void launch_ssd_forward(Stream& stream, T* y, Acc<T>* last, Acc<T>* states, cons
       SsdShared<Acc<T>>::elements(rows.N) + kL * kLinkStride + (rows.N + kL) * static_cast<int64_t>(kSliceStride);
   const dim3 grid(static_cast<unsigned>((rows.P + kSlice - 1) / kSlice), static_cast<unsigned>(rows.H),
                   static_cast<unsigned>(in.xbc.size(0)));
-  const int bytes =
-      chunk_shared_bytes<Acc<T>>(stream, "ssd_forward", "mamba_state_dim", elements, ssd_forward_kernel<kStates, T>);
-  ssd_forward_kernel<kStates, T><<<grid, kDeltaThreads, bytes, native(stream)>>>(y, last, states, rows);
+  launch_chunks<Acc<T>>(stream, "ssd_forward", "mamba_state_dim", elements, grid, ssd_forward_kernel<kStates, T>, y,
+                        last, states, rows);
 }
 
 constexpr int kStepThreads = 64, kMostStateDim = 256;
@@ -133,8 +133,13 @@ __global__ void __launch_bounds__(kStepThreads)
 
 }  // namespace
 
-void ssd_forward(Stream& stream, const Tensor& y, const Tensor& last, const SsdInputs& in) {
+void ssd_forward(Stream& stream, const Tensor& y, const Tensor& last, const SsdInputs& in, const SsdMemory& memory) {
   if (y.elements() == 0) return;
+  if (memory.chunks.defined()) {
+    ssd_prepare(stream, in, memory);
+    ssd_walk(stream, last, in, memory);
+    return ssd_outputs(stream, y, in, memory);
+  }
   dispatch_device(in.xbc.dtype(),
                   [&]<class T>() { launch_ssd_forward<false, T>(stream, ptr<T>(y), ptr<Acc<T>>(last), nullptr, in); });
 }

@@ -3,6 +3,7 @@
 // passes between chunks takes the place of the state that was there. The names of gradients are those of the CPU's
 // twin.
 #include "witan/kernels/state_space/cuda/ssd.cuh"
+#include "witan/kernels/state_space/cuda/ssd_tiles.cuh"
 
 namespace witan::kernels::cuda {
 namespace {
@@ -36,14 +37,6 @@ struct SsdBackwardShared {
         ddt(dgamma + kL) {}
 };
 
-// A chunk of a head of a row.
-struct SsdPlace {
-  int64_t b, begin;  // its first token in the row
-  int head, L;
-  bool begins, ends;  // its document
-  __device__ int64_t first(int64_t S) const { return b * S + begin; }
-};
-
 template <class T>
 class SsdChunkBackward {
  public:
@@ -52,7 +45,7 @@ class SsdChunkBackward {
   __device__ SsdChunkBackward(const SsdRows<T>& in, const SsdOutputs<T>& to, const T* dy, A* memory)
       : in_(in), to_(to), dy_(dy), chunk_(memory, in.N), at_(chunk_.left + kL, in.N) {}
 
-  __device__ void run(const SsdPlace& place) {
+  __device__ void run(const ChunkPlace& place) {
     load_ssd_chunk(chunk_, in_, place.first(in_.S), place.L, place.head);
     find_ssd_links(at_.links, chunk_, place.L, in_.N);
     if (threadIdx.x < kL) at_.dgamma[threadIdx.x] = at_.ddt[threadIdx.x] = 0;
@@ -70,15 +63,15 @@ class SsdChunkBackward {
 
  private:
   // The state's number (n, e) in the slot of the chunk that begins with this token.
-  __device__ A& state(const SsdPlace& place, int64_t begin, int n, int e) const {
+  __device__ A& state(const ChunkPlace& place, int64_t begin, int n, int e) const {
     const int64_t slot = place.b * ((in_.S + kL - 1) / kL) + begin / kL;
     return to_.states[((slot * in_.H + place.head) * in_.N + n) * in_.P + e];
   }
-  __device__ A* share(const SsdPlace& place, int i) const {
+  __device__ A* share(const ChunkPlace& place, int i) const {
     return to_.shares + ((place.first(in_.S) + i) * in_.H + place.head) * 2 * in_.N;
   }
 
-  __device__ void load_slice(const SsdPlace& place, int slice) {
+  __device__ void load_slice(const ChunkPlace& place, int slice) {
     const int64_t first = place.first(in_.S);
     for (int at = threadIdx.x; at < in_.N * kSlice; at += kDeltaThreads) {
       const int n = at / kSlice, e = at % kSlice;
@@ -93,7 +86,7 @@ class SsdChunkBackward {
   }
 
   // dx of the slice.
-  __device__ void write_inputs(const SsdPlace& place, int slice) {
+  __device__ void write_inputs(const ChunkPlace& place, int slice) {
     const int64_t first = place.first(in_.S);
     SliceTile<A> dx;
     dx.add(
@@ -112,7 +105,7 @@ class SsdChunkBackward {
   }
 
   // The slice's part of the gradients of links, steps, γ, B and C.
-  __device__ void add_gradients(const SsdPlace& place, int slice) {
+  __device__ void add_gradients(const ChunkPlace& place, int slice) {
     pairs_.add(
         place.L, kSlice, [&](int i, int e) { return at_.dout[i * kSliceStride + e]; },
         [&](int e, int j) { return at_.x[min(j, place.L - 1) * kSliceStride + e]; });
@@ -132,7 +125,7 @@ class SsdChunkBackward {
     add_to_end(place, end);
   }
   // Channels [first, first + kL) of B and C.
-  __device__ void add_vectors(const SsdPlace& place, int slice, int first, A (&pulls)[kTileRows],
+  __device__ void add_vectors(const ChunkPlace& place, int slice, int first, A (&pulls)[kTileRows],
                               A (&steps)[kTileRows]) {
     LinkTile<A> outputs, after;
     const auto clamped = [&](int n) { return min(first + n, in_.N - 1) * kSliceStride; };
@@ -160,7 +153,7 @@ class SsdChunkBackward {
     }
   }
   // Adds to the last token's dγ what comes from the state after the chunk: `end` of all threads, and e^γ[L-1] S.dS.
-  __device__ void add_to_end(const SsdPlace& place, A end) {
+  __device__ void add_to_end(const ChunkPlace& place, A end) {
     A sum = 0;
     for (int at = threadIdx.x; at < in_.N * kSlice; at += kDeltaThreads) {
       const int n = at / kSlice, e = at % kSlice;
@@ -173,7 +166,7 @@ class SsdChunkBackward {
   }
 
   // The gradient of the state before the chunk, where there is one.
-  __device__ void write_state(const SsdPlace& place, int slice) {
+  __device__ void write_state(const ChunkPlace& place, int slice) {
     for (int begin = 0; begin < in_.N && !place.begins; begin += kL) {
       SliceTile<A> before;
       before.add(
@@ -189,7 +182,7 @@ class SsdChunkBackward {
   }
 
   // Turns links into their gradients times e^(γ[i] - γ[j]) dt[j], and adds what they give steps, γ, B and C.
-  __device__ void add_links(const SsdPlace& place) {
+  __device__ void add_links(const ChunkPlace& place) {
     A* const products = at_.dout;  // over dout and x: gradients of links times links
     static_assert(kL * kLinkStride <= 2 * kL * kSliceStride);
 #pragma unroll
@@ -232,7 +225,7 @@ class SsdChunkBackward {
     }
     __syncthreads();
   }
-  __device__ void write_gates(const SsdPlace& place) {
+  __device__ void write_gates(const ChunkPlace& place) {
     const int64_t first = place.first(in_.S);
     if (threadIdx.x == 0) {
       A sum = 0;
@@ -256,18 +249,8 @@ class SsdChunkBackward {
 template <class T>
 __global__ void __launch_bounds__(kDeltaThreads) ssd_backward_kernel(SsdOutputs<T> to, const T* dy, SsdRows<T> in) {
   extern __shared__ unsigned char memory[];
-  __shared__ int shared;
   SsdChunkBackward<T> backward(in, to, dy, reinterpret_cast<Acc<T>*>(memory));
-  const int64_t b = blockIdx.y;
-  for (int64_t end = in.S; end > 0;) {
-    const int64_t document = document_begin(in, b, end, &shared);
-    for (int64_t chunk = (end - document - 1) / kL; chunk >= 0; --chunk) {
-      const int64_t begin = document + chunk * kL;
-      const int L = static_cast<int>(end - begin < kL ? end - begin : kL);
-      backward.run({b, begin, static_cast<int>(blockIdx.x), L, chunk == 0, begin + L == end});
-    }
-    end = document;
-  }
+  for_chunks_back(in, [&](const ChunkPlace& place) { backward.run(place); });
 }
 
 // Sums the shares of the heads that read a group's B and C, in their order. A thread has a number of a token.
@@ -297,26 +280,50 @@ struct SsdSkipTerm {
   }
 };
 
+// The terms of dD[h] that ssd_gradients() left.
+struct SsdFoundTerm {
+  const float* skips;
+  int H;
+  __device__ float operator()(int64_t t, int64_t h) const { return skips[t * H + h]; }
+};
+
+void run_on_tensor_cores(Stream& stream, const SsdGradients& to, const Tensor& dy, const SsdInputs& in) {
+  ssd_prepare(stream, in, to.memory);
+  ssd_walk(stream, {}, in, to.memory);
+  ssd_walk_back(stream, dy, in, to.memory);
+  ssd_gradients(stream, to, dy, in);
+}
+
+template <class T>
+void run_in_accumulators(Stream& stream, const SsdGradients& to, const Tensor& dy, const SsdInputs& in) {
+  using A = Acc<T>;
+  ssd_chunk_states(stream, to.memory.states, in);
+  const SsdRows<T> rows = ssd_rows<T>(in);
+  const SsdOutputs<T> outputs{ptr<T>(to.dxbc), ptr<A>(to.ddt), ptr<A>(to.da), ptr<A>(to.memory.states),
+                              ptr<A>(to.memory.shares)};
+  const dim3 grid(static_cast<unsigned>(rows.H), static_cast<unsigned>(in.xbc.size(0)));
+  launch_chunks<A>(stream, "ssd_backward", "mamba_state_dim", SsdBackwardShared<A>::elements(rows.N), grid,
+                   ssd_backward_kernel<T>, outputs, ptr<T>(dy), rows);
+  const int64_t numbers = in.xbc.size(0) * in.xbc.size(1) * 2 * rows.of_groups;
+  ssd_vector_gradients_kernel<T>
+      <<<static_cast<unsigned>((numbers + kDeltaThreads - 1) / kDeltaThreads), kDeltaThreads, 0, native(stream)>>>(
+          outputs.dxbc, outputs.shares, rows, numbers);
+}
+
 }  // namespace
 
 void ssd_backward(Stream& stream, const SsdGradients& to, const Tensor& dy, const SsdInputs& in) {
   const int64_t tokens = in.xbc.size(0) * in.xbc.size(1);
-  if (tokens > 0) ssd_chunk_states(stream, to.states, in);
+  const bool tiles = to.memory.chunks.defined();
+  if (tiles && tokens > 0) run_on_tensor_cores(stream, to, dy, in);
   dispatch_device(in.xbc.dtype(), [&]<class T>() {
-    using A = Acc<T>;
-    const SsdRows<T> rows = ssd_rows<T>(in);
-    if (tokens > 0) {
-      const SsdOutputs<T> outputs{ptr<T>(to.dxbc), ptr<A>(to.ddt), ptr<A>(to.da), ptr<A>(to.states), ptr<A>(to.shares)};
-      const int bytes = chunk_shared_bytes<A>(stream, "ssd_backward", "mamba_state_dim",
-                                              SsdBackwardShared<A>::elements(rows.N), ssd_backward_kernel<T>);
-      const dim3 grid(static_cast<unsigned>(rows.H), static_cast<unsigned>(in.xbc.size(0)));
-      ssd_backward_kernel<T><<<grid, kDeltaThreads, bytes, native(stream)>>>(outputs, ptr<T>(dy), rows);
-      const int64_t numbers = tokens * 2 * rows.of_groups;
-      ssd_vector_gradients_kernel<T>
-          <<<static_cast<unsigned>((numbers + kDeltaThreads - 1) / kDeltaThreads), kDeltaThreads, 0, native(stream)>>>(
-              outputs.dxbc, outputs.shares, rows, numbers);
-    }
-    if (to.dD.defined()) sum_terms<A>(stream, to.dD, to.write_D, tokens, SsdSkipTerm<T>{rows, ptr<T>(dy)});
+    if (!tiles && tokens > 0) run_in_accumulators<T>(stream, to, dy, in);
+    if (!to.dD.defined()) return;
+    if (tiles)
+      sum_terms<float>(stream, to.dD, to.write_D, tokens,
+                       SsdFoundTerm{ptr<float>(to.memory.skips), static_cast<int>(in.heads.heads)});
+    else
+      sum_terms<Acc<T>>(stream, to.dD, to.write_D, tokens, SsdSkipTerm<T>{ssd_rows<T>(in), ptr<T>(dy)});
   });
 }
 
