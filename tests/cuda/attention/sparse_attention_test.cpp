@@ -88,6 +88,51 @@ class SparseAttentionTwins : public CudaTest {
     kernels::choose_keys(host.stream, chosen, scores);
     return {chosen, to_gpu(chosen)};
   }
+
+  struct Attention {
+    Pair q, k, v, dy, chosen;
+    Tensor ids;  // on the GPU
+
+    // y, lse, dq, dk, dv
+    std::vector<Tensor> on_tensor_cores(SparseAttentionTwins& test) const {
+      const kernels::SparseInputs in{q.gpu, k.gpu, v.gpu, chosen.gpu, rows(ids), 0.1};
+      const DType dtype = q.gpu.dtype();
+      const Tensor y = test.poisoned(dy.gpu.shape(), dtype), lse = test.poisoned({B, q.gpu.size(1), S}, DType::f32);
+      const auto memory = [&] {
+        const kernels::SparseMemory out = kernels::sparse_memory(test.gpu(), in);
+        test.poison({&out.chunks, &out.mask});
+        return out;
+      };
+      kernels::sparse_attention_forward(test.gpu(), y, lse, in, memory());
+      const kernels::SparseGradients to{test.poisoned(q.gpu.shape(), dtype), test.poisoned(k.gpu.shape(), dtype),
+                                        test.poisoned(v.gpu.shape(), dtype),
+                                        test.poisoned({T, q.gpu.size(1)}, DType::f32), memory()};
+      kernels::sparse_attention_backward(test.gpu(), to, dy.gpu, y, lse, in, {});
+      std::vector<Tensor> out;
+      for (const Tensor& x : {y, lse, to.dq, to.dk, to.dv}) out.push_back(test.to_host(x));
+      return out;
+    }
+    // The same in float64 on the CPU.
+    std::vector<Tensor> exactly(SparseAttentionTwins& test) const {
+      const auto wide = [&](const Tensor& x) { return test.in_float64(x); };
+      const auto output = [&](const Shape& shape) { return test.host.poisoned(shape, DType::f64); };
+      const kernels::SparseInputs in{wide(q.cpu), wide(k.cpu), wide(v.cpu), chosen.cpu, rows({}), 0.1};
+      const Tensor y = output(dy.cpu.shape()), lse = output({B, q.cpu.size(1), S}),
+                   begin = test.host.stream.empty({T + 1}, DType::i64),
+                   tokens = test.host.stream.empty({T * K}, DType::i32);
+      kernels::sparse_attention_forward(test.host.stream, y, lse, in);
+      kernels::choosers_of_keys(test.host.stream, {begin, tokens}, chosen.cpu, in.where);
+      const kernels::SparseGradients to{output(q.cpu.shape()), output(k.cpu.shape()), output(v.cpu.shape()),
+                                        output({T, q.cpu.size(1)})};
+      kernels::sparse_attention_backward(test.host.stream, to, wide(dy.cpu), y, lse, in, {begin, tokens});
+      return {y, lse, to.dq, to.dk, to.dv};
+    }
+  };
+  Attention attention(const Sizes& n, DType dtype, const Pair& ids) {
+    return {values_of({T, n.heads, n.hd}, dtype, "q"),      values_of({B, S, n.heads, n.hd}, dtype, "k"),
+            values_of({B, S, n.heads, n.hd_v}, dtype, "v"), values_of({T, n.heads, n.hd_v}, dtype, "dy"),
+            choice(index(kSizes[0], dtype), ids),           ids.gpu};
+  }
 };
 
 TEST_F(SparseAttentionTwins, ScoresAndTheirGradients) {
@@ -181,6 +226,70 @@ TEST_F(SparseAttentionTwins, AttentionToChosenKeysAndItsGradients) {
                                          {begin.gpu, tokens.gpu});
       EXPECT_EQ(values(to_host(dk.gpu)), values(first)) << "repeats to the bit";
     }
+}
+
+// Heads of each width of tiles; a rounding to bfloat16 is a distance of 1.7e-3.
+TEST_F(SparseAttentionTwins, TensorCoresAgreeWithFloat64) {
+  const char* const names[] = {"y", "lse", "dq", "dk", "dv"};
+  const Pair ids = documents();
+  for (const DType dtype : {DType::bf16, DType::f16})
+    for (const Sizes& n : {kSizes[0], kSizes[1], Sizes{3, 20, 2, 96, 128}, Sizes{3, 20, 1, 256, 256}}) {
+      const Attention in = attention(n, dtype, ids);
+      const std::vector<Tensor> found = in.on_tensor_cores(*this), again = in.on_tensor_cores(*this),
+                                exact = in.exactly(*this);
+      for (size_t i = 0; i < found.size(); ++i) {
+        EXPECT_LT(distance(found[i], exact[i]), 6e-3) << names[i] << ", heads of " << n.hd << " and " << n.hd_v;
+        EXPECT_EQ(values(found[i]), values(again[i])) << names[i];
+      }
+    }
+}
+
+// A row of two documents, and the second one alone.
+TEST_F(SparseAttentionTwins, PackingChangesNoBitOfADocument) {
+  constexpr int64_t kBefore = 101, kRow = 300, kAlone = kRow - kBefore;
+  const Sizes n = kSizes[1];
+  const Pair q = values_of({kRow, n.heads, n.hd}, DType::bf16, "q"), k = values_of(q.cpu.shape(), DType::bf16, "k"),
+             v = values_of({kRow, n.heads, n.hd_v}, DType::bf16, "v"), dy = values_of(v.cpu.shape(), DType::bf16, "dy"),
+             index_q = values_of({kRow, n.index_heads, n.d}, DType::bf16, "index q"),
+             w = values_of({kRow, n.index_heads}, DType::bf16, "w"), index_k = values_of({kRow, n.d}, DType::bf16, "k");
+  std::vector<int32_t> row(kRow);
+  for (int64_t i = kBefore; i < kRow; ++i) row[static_cast<size_t>(i)] = 1;
+  const Tensor ids = to_gpu(host.tensor<int32_t>({1, kRow}, row));
+  const auto run = [&](int64_t first, const Tensor& documents) {
+    const int64_t count = kRow - first;
+    const auto part = [&](const Pair& x) { return x.gpu.narrow(0, first, count); };
+    const auto keys = [&](const Pair& x) {
+      const Tensor of = part(x);
+      return of.shape().dims() == 2 ? of.reshape({1, count, of.size(1)})
+                                    : of.reshape({1, count, of.size(1), of.size(2)});
+    };
+    const KeyRows where{.rows = 1, .slots = count, .ids = documents};
+    const kernels::IndexInputs index{part(index_q), part(w), keys(index_k), 0.05, where};
+    const Tensor scores = poisoned({count, count}, DType::f32), chosen = poisoned({count, K}, DType::i32);
+    kernels::index_scores(gpu(), scores, index);
+    kernels::choose_keys(gpu(), chosen, scores);
+    const kernels::SparseInputs in{part(q), keys(k), keys(v), chosen, where, 0.1};
+    const Tensor y = poisoned(part(v).shape(), DType::bf16), lse = poisoned({1, n.heads, count}, DType::f32),
+                 p = poisoned({count, count}, DType::f32), divergence = poisoned({count}, DType::f32);
+    kernels::sparse_attention_forward(gpu(), y, lse, in, kernels::sparse_memory(gpu(), in));
+    const kernels::SparseGradients to{poisoned(part(q).shape(), DType::bf16), poisoned(in.k.shape(), DType::bf16),
+                                      poisoned(in.v.shape(), DType::bf16), poisoned({count, n.heads}, DType::f32),
+                                      kernels::sparse_memory(gpu(), in)};
+    kernels::sparse_attention_backward(gpu(), to, part(dy), y, lse, in, {});
+    kernels::keep_chosen(gpu(), scores, chosen);
+    kernels::attention_distribution(gpu(), p, lse, in, n.heads);
+    kernels::index_divergence(gpu(), divergence, scores, p, {});
+    const Tensor dq = poisoned(index.q.shape(), DType::bf16), dw = poisoned(index.w.shape(), DType::bf16),
+                 dk = to_gpu(host.stream.zeros(index.k.shape(), DType::f32));
+    kernels::index_scores_backward(gpu(), {dq, dw, dk}, scores, index);
+    std::vector<std::vector<double>> out;
+    for (const Tensor& x : {y, to.dq, to.dk.reshape(part(k).shape()), to.dv.reshape(part(v).shape()), divergence, dq,
+                            dw, dk.reshape(part(index_k).shape())})
+      out.push_back(values(to_host(x.narrow(0, kBefore - first, kAlone))));
+    return out;
+  };
+  const auto together = run(0, ids), alone = run(kBefore, {});
+  for (size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(alone[i], together[i]) << "tensor " << i;
 }
 
 TEST_F(SparseAttentionTwins, DistributionsAndDivergences) {

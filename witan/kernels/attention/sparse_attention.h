@@ -55,14 +55,24 @@ WITAN_KERNEL_TWINS(keep_chosen)
 struct SparseInputs {
   Tensor q, k, v;      // [T, N, hd], [R, C, N, hd], [R, C, N, hd_v]
   Tensor chosen = {};  // [T, K] int32, ascending, with -1 at the end; undefined: all slots that a token sees
-  KeyRows where;       // ids are read without `chosen` only
+  KeyRows where;       // with `chosen`, ids only say in which order SparseMemory's kernels form sums
   double scale = 1;
 };
+
+// Workspace of the CUDA twins in training. 16-bit heads whose channels are multiples of 8 run on tensor cores where it
+// is defined, in tiles of all keys of which a mask says what was chosen, with sums in float32.
+// chunks [R, C + 2] int32   mask [T, ceil(C / 64)] int64
+struct SparseMemory {
+  Tensor chunks, mask;
+};
+// Undefined tensors where the stream does not plan for CUDA.
+SparseMemory sparse_memory(Stream& stream, const SparseInputs& in);
 
 // Attention to the chosen slots:  s[t,n,m] = scale q[t,n,:] . k[row,chosen[t,m],n,:]
 // lse[t,n] = log sum_m exp s[t,n,m]    y[t,n,:] = sum_m exp(s[t,n,m] - lse[t,n]) v[row,chosen[t,m],n,:]
 // y [T, N, hd_v]   lse [R, N, C] accumulator dtype, as attention_forward's (attention.h); undefined in generation
-void sparse_attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const SparseInputs& in);
+void sparse_attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const SparseInputs& in,
+                              const SparseMemory& memory = {});
 WITAN_KERNEL_TWINS(sparse_attention_forward)
 
 // The tokens that have chosen each slot: token begin[s] .. begin[s + 1] of `tokens` for slot s of all R C, in ascending
@@ -76,8 +86,10 @@ WITAN_KERNEL_TWINS(choosers_of_keys)
 
 // The gradients of sparse_attention_forward, in training. dq, dk, dv of the inputs' shapes and dtype; overwritten.
 // delta [T, N] accumulator dtype: a workspace, which becomes dy . y
+// With `memory`, the choosers are not read.
 struct SparseGradients {
   Tensor dq, dk, dv, delta;
+  SparseMemory memory = {};
 };
 void sparse_attention_backward(Stream& stream, const SparseGradients& to, const Tensor& dy, const Tensor& y,
                                const Tensor& lse, const SparseInputs& in, const ChoosersOfKeys& choosers);

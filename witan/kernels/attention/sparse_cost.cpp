@@ -55,10 +55,20 @@ void keep_chosen(Stream& stream, const Tensor& scores, const Tensor& chosen) {
   WITAN_LAUNCH(stream, keep_chosen, cost, scores, chosen);
 }
 
-void sparse_attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const SparseInputs& in) {
+SparseMemory sparse_memory(Stream& stream, const SparseInputs& in) {
+  const int64_t hd = in.q.size(2), hd_v = in.v.size(3), most = 256;
+  const bool tiles = size_of(in.q.dtype()) == 2 && hd % 8 == 0 && hd_v % 8 == 0 && std::max(hd, hd_v) <= most;
+  if (!stream.plans_for_cuda() || !tiles) return {};
+  const auto empty = [&](const Shape& shape, DType dtype) { return stream.empty(shape, dtype, MemoryTag::workspace); };
+  const int64_t slots = in.where.slots;
+  return {empty({in.where.rows, slots + 2}, DType::i32), empty({in.q.size(0), (slots + 63) / 64}, DType::i64)};
+}
+
+void sparse_attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const SparseInputs& in,
+                              const SparseMemory& memory) {
   const Cost cost{2 * attended_pairs(in) * (channels_of_token(in.q) + channels_of_token(y)),
                   bytes_of(y, lse, in.q, in.k, in.v, in.chosen)};
-  WITAN_LAUNCH(stream, sparse_attention_forward, cost, y, lse, in);
+  WITAN_LAUNCH(stream, sparse_attention_forward, cost, y, lse, in, memory);
 }
 
 void choosers_of_keys(Stream& stream, const ChoosersOfKeys& to, const Tensor& chosen, const KeyRows& where) {

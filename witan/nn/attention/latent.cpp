@@ -131,7 +131,7 @@ Var LatentAttention::attend_to_chosen(Tape& tape, const Var& x, const Var& laten
   if (spec.chooses()) {
     const Tensor chosen = chosen_keys(
         where, [&] { return indexer_->choose(stream, index, index.k.value(), {.rows = B, .slots = S, .ids = ids}); });
-    auto [y, lse] = ops::sparse_attention(tape, q, k, v, chosen, spec_.scale);
+    auto [y, lse] = ops::sparse_attention(tape, q, k, v, chosen, spec_.scale, ids);
     mixed = std::move(y);
     if (spec.sparse_loss) target.lse = lse, target.chosen = chosen;
   } else {

@@ -53,9 +53,10 @@ void check_indexer(const IndexerHeads& in, const Tensor& ids) {
                       "indexer: sequence ids must be int32 [B=", B, ", S=", S, "]");
 }
 
-SparseInputs sparse_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& chosen, double scale) {
+SparseInputs sparse_inputs(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& chosen, double scale,
+                           const Tensor& ids) {
   const int64_t B = k.size(0), S = k.size(1);
-  return {q.reshape({B * S, q.size(2), q.size(3)}), k, v, chosen, {.rows = B, .slots = S}, scale};
+  return {q.reshape({B * S, q.size(2), q.size(3)}), k, v, chosen, {.rows = B, .slots = S, .ids = ids}, scale};
 }
 
 // Computes the indexer's loss from a micro-batch's tokens, part by part.
@@ -120,7 +121,7 @@ Tensor choose_keys(Stream& stream, const IndexInputs& in, int64_t topk) {
 }
 
 SparseAttention sparse_attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& chosen,
-                                 double scale) {
+                                 double scale, const Tensor& ids) {
   require<ShapeError>(
       q.shape().dims() == 4 && k.shape() == q.shape() && v.shape() == q.shape().with(3, v.shape().last()),
       "sparse attention: q, k and v must be [B, S, N, hd], [B, S, N, hd] and [B, S, N, hd_v], got ", q.shape(), ", ",
@@ -131,21 +132,25 @@ SparseAttention sparse_attention(Tape& tape, const Var& q, const Var& k, const V
   Stream& s = tape.stream();
   const Tensor y = s.empty(v.shape(), q.dtype()),
                lse = s.empty({q.size(0), q.size(2), q.size(1)}, accumulator(q.dtype()));
-  kernels::sparse_attention_forward(s, y, lse, sparse_inputs(q.value(), k.value(), v.value(), chosen, scale));
+  const SparseInputs of = sparse_inputs(q.value(), k.value(), v.value(), chosen, scale, ids);
+  kernels::sparse_attention_forward(s, y, lse, of, kernels::sparse_memory(s, of));
   const Var out = tape.record(
       "sparse_attention", y, {q, k, v},
       [q = tape.save(q), k = tape.save(k), v = tape.save(v), y = tape.save(y), lse = tape.save(lse),
-       chosen = tape.save(chosen), scale](Backward& b, const Tensor& dy) {
+       chosen = tape.save(chosen), ids = ids.defined() ? tape.save(ids) : Saved(),
+       scale](Backward& b, const Tensor& dy) {
         Stream& stream = b.stream();
-        const SparseInputs in = sparse_inputs(b.value(q), b.value(k), b.value(v), b.value(chosen), scale);
+        const SparseInputs in = sparse_inputs(b.value(q), b.value(k), b.value(v), b.value(chosen), scale, b.value(ids));
         const Tensor of_lse = b.value(lse);
-        const int64_t slots = in.where.rows * in.where.slots;
-        const kernels::ChoosersOfKeys choosers{stream.empty({slots + 1}, DType::i64, MemoryTag::workspace),
-                                               stream.empty({in.chosen.elements()}, DType::i32, MemoryTag::workspace)};
-        kernels::choosers_of_keys(stream, choosers, in.chosen, in.where);
-        const kernels::SparseGradients to{stream.empty_like(b.value(q)), stream.empty_like(in.k),
-                                          stream.empty_like(in.v),
-                                          stream.empty({in.q.size(0), in.q.size(1)}, of_lse.dtype())};
+        const kernels::SparseGradients to{
+            stream.empty_like(b.value(q)), stream.empty_like(in.k), stream.empty_like(in.v),
+            stream.empty({in.q.size(0), in.q.size(1)}, of_lse.dtype()), kernels::sparse_memory(stream, in)};
+        kernels::ChoosersOfKeys choosers;
+        if (!to.memory.mask.defined()) {
+          choosers = {stream.empty({in.where.rows * in.where.slots + 1}, DType::i64, MemoryTag::workspace),
+                      stream.empty({in.chosen.elements()}, DType::i32, MemoryTag::workspace)};
+          kernels::choosers_of_keys(stream, choosers, in.chosen, in.where);
+        }
         kernels::sparse_attention_backward(stream, to, dy, b.value(y), of_lse, in, choosers);
         b.add(q, to.dq);
         b.add(k, to.dk);

@@ -15,13 +15,14 @@ inline constexpr int64_t kMostIndexScores = int64_t{1} << 24;
 Tensor choose_keys(Stream& stream, const kernels::IndexInputs& in, int64_t topk);
 
 // q, k [B, S, N, hd], v [B, S, N, hd_v], chosen [B S, K] -> y [B, S, N, hd_v] and lse [B, N, S], in the accumulator
-// dtype and without a gradient.
+// dtype and without a gradient. ids [B, S] int32: the documents in which keys were chosen, by which a GPU orders sums;
+// undefined: a row is one.
 struct SparseAttention {
   Var y;
   Tensor lse;
 };
 SparseAttention sparse_attention(Tape& tape, const Var& q, const Var& k, const Var& v, const Tensor& chosen,
-                                 double scale);
+                                 double scale, const Tensor& ids = {});
 
 // lse [B, N, S] of attention to all keys that a token sees (kernels/attention/attention.h).
 Tensor attention_sums(Stream& stream, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& ids,

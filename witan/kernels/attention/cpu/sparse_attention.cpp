@@ -70,7 +70,8 @@ struct SparseCall {
 
 }  // namespace
 
-void sparse_attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const SparseInputs& in) {
+void sparse_attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const SparseInputs& in,
+                              const SparseMemory&) {
   dispatch_floating(in.q.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     const SparseCall<T> call(in);

@@ -1,7 +1,8 @@
 // The lightning indexer. Scores are formed for tiles of keys in shared memory and several tokens; other kernels give a
 // warp a head of a token, or a key, and a block a token.
 #include "witan/base/error.h"
-#include "witan/kernels/attention/cuda/seen_slots.cuh"
+#include "witan/kernels/attention/cuda/index_call.cuh"
+#include "witan/kernels/attention/cuda/unchosen.cuh"
 
 namespace witan::kernels::cuda {
 namespace {
@@ -11,27 +12,6 @@ constexpr int kTileKeys = 64, kTileTokens = 32;  // of index_scores_kernel
 constexpr int kHeadsAtOnce = 8;                  // whose products a thread forms together
 constexpr int kMostIndexChannels = 256;
 constexpr int kLaneChannels = kMostIndexChannels / 32;
-
-template <class T>
-struct IndexCall {
-  explicit IndexCall(const IndexInputs& in)
-      : q(ptr<const T>(in.q)),
-        w(ptr<const T>(in.w)),
-        k(ptr<const T>(in.k)),
-        tokens(static_cast<int>(in.q.size(0))),
-        heads(static_cast<int>(in.q.size(1))),
-        d(static_cast<int>(in.q.size(2))),
-        scale(static_cast<Acc<T>>(in.scale)),
-        view(in.where) {}
-
-  __device__ const T* query(int64_t t, int h) const { return q + (t * heads + h) * d; }
-  __device__ const T* key(int64_t row, int j) const { return k + (row * view.slots + j) * d; }
-
-  const T *q, *w, *k;
-  int tokens, heads, d;
-  Acc<T> scale;
-  SlotView view;
-};
 
 // Block (tile of keys, tile of tokens): the keys of one row at a time lie in shared memory, [channel][key].
 template <class T>
@@ -223,34 +203,37 @@ __global__ void __launch_bounds__(kChooseThreads)
   for (int m = written + static_cast<int>(threadIdx.x); m < K; m += kChooseThreads) to[m] = -1;
 }
 
-template <class A>
-__global__ void __launch_bounds__(kIndexThreads)
-    keep_chosen_kernel(A* scores, const int32_t* chosen, int K, int slots) {
-  const int64_t t = blockIdx.x;
-  for (int j = threadIdx.x; j < slots; j += kIndexThreads)
-    if (!has_slot(chosen + t * K, K, j)) scores[t * slots + j] = -static_cast<A>(INFINITY);
-}
-
+// Threads count from the token's first slot on, so that sums are formed in the same order wherever its document lies.
 template <class A>
 __global__ void __launch_bounds__(kIndexThreads)
     index_divergence_kernel(A* divergence, A* scores, const A* p, const int32_t* ids, int slots) {
   __shared__ A shared[kIndexWarps];
+  __shared__ int begin;
   const int64_t t = blockIdx.x;
   A* of = scores + t * slots;
   const A *target = p + t * slots, hidden = -static_cast<A>(INFINITY);
+  if (threadIdx.x == 0) begin = slots;
+  __syncthreads();
   A top = hidden;
-  for (int j = threadIdx.x; j < slots; j += kIndexThreads) top = max(top, of[j]);
+  int first = slots;
+  for (int j = slots - 1 - static_cast<int>(threadIdx.x); j >= 0; j -= kIndexThreads) {
+    top = max(top, of[j]);
+    if (of[j] != hidden) first = j;
+  }
+  atomicMin(&begin, first);
   top = block_max(top, shared);
   if ((ids != nullptr && ids[t] < 0) || top == hidden) {
     for (int j = threadIdx.x; j < slots; j += kIndexThreads) of[j] = 0;
     if (threadIdx.x == 0) divergence[t] = 0;
     return;
   }
+  __syncthreads();
+  first = begin + static_cast<int>(threadIdx.x);
   A sum = 0;
-  for (int j = threadIdx.x; j < slots; j += kIndexThreads) sum += exp(of[j] - top);
+  for (int j = first; j < slots; j += kIndexThreads) sum += exp(of[j] - top);
   const A lse = top + log(block_sum(sum, shared));
   A total = 0;
-  for (int j = threadIdx.x; j < slots; j += kIndexThreads) {
+  for (int j = first; j < slots; j += kIndexThreads) {
     const A score = of[j], wanted = target[j];
     if (score == hidden) {
       of[j] = 0;
@@ -259,6 +242,7 @@ __global__ void __launch_bounds__(kIndexThreads)
     if (wanted > A(0)) total += wanted * (log(wanted) - (score - lse));
     of[j] = exp(score - lse) - wanted;
   }
+  for (int j = threadIdx.x; j < begin; j += kIndexThreads) of[j] = 0;
   total = block_sum(total, shared);
   if (threadIdx.x == 0) divergence[t] = total;
 }
@@ -301,6 +285,7 @@ unsigned index_warps(int64_t count) {
 
 void index_scores(Stream& stream, const Tensor& scores, const IndexInputs& in) {
   if (scores.elements() == 0) return;
+  if (index_on_tensor_cores(in)) return index_scores_by_tiles(stream, scores, in);
   check_channels(in);
   dispatch_device(in.q.dtype(), [&]<class T>() {
     const IndexCall<T> call(in);
@@ -315,6 +300,8 @@ void index_scores(Stream& stream, const Tensor& scores, const IndexInputs& in) {
 
 void index_scores_backward(Stream& stream, const IndexGradients& to, const Tensor& dscores, const IndexInputs& in) {
   if (dscores.elements() == 0) return;
+  if (index_on_tensor_cores(in) && !in.where.positions.defined())
+    return index_gradients_by_tiles(stream, to, dscores, in);
   check_channels(in);
   dispatch_device(in.q.dtype(), [&]<class T>() {
     const IndexCall<T> call(in);
@@ -337,10 +324,8 @@ void choose_keys(Stream& stream, const Tensor& chosen, const Tensor& scores) {
 
 void keep_chosen(Stream& stream, const Tensor& scores, const Tensor& chosen) {
   if (scores.elements() == 0) return;
-  dispatch_accumulator(scores.dtype(), [&]<class A>() {
-    keep_chosen_kernel<A><<<static_cast<unsigned>(scores.size(0)), kIndexThreads, 0, native(stream)>>>(
-        ptr<A>(scores), ptr<int32_t>(chosen), static_cast<int>(chosen.size(1)), static_cast<int>(scores.size(1)));
-  });
+  dispatch_accumulator(scores.dtype(),
+                       [&]<class A>() { fill_unchosen(stream, scores, chosen, -static_cast<A>(INFINITY)); });
 }
 
 void index_divergence(Stream& stream, const Tensor& divergence, const Tensor& scores, const Tensor& p,

@@ -22,6 +22,18 @@ struct SlotView {
     return j <= last && (ids == nullptr || ids[row * slots + j] == ids[row * slots + last]);
   }
 
+  // The first slot of the document that slot `last` of a row lies in. Called by whole warps.
+  __device__ int document_begin(int64_t row, int last) const {
+    if (ids == nullptr) return 0;
+    const int32_t* const of = ids + row * slots;
+    for (int j = last; j > 0; j -= 32) {
+      const int before = j - 1 - static_cast<int>(threadIdx.x % 32);
+      const unsigned others = __ballot_sync(0xffffffffu, before >= 0 && of[before] != of[last]);
+      if (others != 0) return j - __ffs(static_cast<int>(others)) + 1;
+    }
+    return 0;
+  }
+
   const int32_t *row_of, *positions, *ids;
   int64_t first;
   int slots;

@@ -2,6 +2,7 @@
 // key, whose tokens it takes.
 #include "witan/base/error.h"
 #include "witan/kernels/attention/cuda/seen_slots.cuh"
+#include "witan/kernels/attention/cuda/sparse_tiles.cuh"
 
 namespace witan::kernels::cuda {
 namespace {
@@ -199,8 +200,10 @@ unsigned sparse_warps(int64_t count) {
 
 }  // namespace
 
-void sparse_attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const SparseInputs& in) {
+void sparse_attention_forward(Stream& stream, const Tensor& y, const Tensor& lse, const SparseInputs& in,
+                              const SparseMemory& memory) {
   if (y.elements() == 0) return;
+  if (memory.mask.defined()) return sparse_forward_by_tiles(stream, y, lse, in, memory);
   check_heads(in);
   dispatch_device(y.dtype(), [&]<class T>() {
     const SparseCall<T> call(in);
@@ -225,6 +228,7 @@ void choosers_of_keys(Stream& stream, const ChoosersOfKeys& to, const Tensor& ch
 void sparse_attention_backward(Stream& stream, const SparseGradients& to, const Tensor& dy, const Tensor& y,
                                const Tensor& lse, const SparseInputs& in, const ChoosersOfKeys& choosers) {
   if (dy.elements() == 0) return;
+  if (to.memory.mask.defined()) return sparse_backward_by_tiles(stream, to, dy, y, lse, in, to.memory);
   check_heads(in);
   dispatch_device(dy.dtype(), [&]<class T>() {
     using A = Acc<T>;
@@ -240,6 +244,8 @@ void sparse_attention_backward(Stream& stream, const SparseGradients& to, const 
 
 void attention_distribution(Stream& stream, const Tensor& p, const Tensor& lse, const SparseInputs& in, int64_t heads) {
   if (p.elements() == 0) return;
+  if (size_of(in.q.dtype()) == 2 && in.q.size(2) % 8 == 0 && in.q.size(2) <= kMostChannels)
+    return distribution_by_tiles(stream, p, lse, in, heads);
   check_heads(in);
   dispatch_device(in.q.dtype(), [&]<class T>() {
     using A = Acc<T>;
