@@ -16,6 +16,7 @@
 #include "witan/convert/import.h"
 #include "witan/convert/model_function.h"
 #include "witan/generate/generation_batch.h"
+#include "witan/moe/routers/router.h"
 
 namespace witan {
 namespace {
@@ -23,6 +24,7 @@ namespace {
 using test::TempFolder;
 using testing::Alone;
 using testing::golden;
+using testing::OwnTensor;
 using testing::OwnTensors;
 using testing::Rank;
 using testing::tensors_in;
@@ -93,6 +95,19 @@ class HfModels : public ::testing::TestWithParam<std::string> {
     return how;
   }
 
+  // Both golden sequences, as two rows.
+  ModelInput golden_input(Rank& rank) const {
+    const int64_t B = expected_.at("tokens").info.shape[0], S = expected_.at("tokens").info.shape[1];
+    const auto tokens = expected<int64_t>("tokens");
+    const std::vector<int32_t> ids(tokens.begin(), tokens.end()), zeros(ids.size());
+    std::vector<int32_t> positions;
+    for (int64_t i = 0; i < B * S; ++i) positions.push_back(static_cast<int32_t>(i % S));
+    ModelInput input{rank.tensor(Shape{B, S}, ids),
+                     {rank.tensor(Shape{B, S}, positions), rank.tensor(Shape{B, S}, zeros)}};
+    input.dropping = Dropping::never;
+    return input;
+  }
+
   // The logits of one sequence.
   std::vector<double> logits_of(const std::string& tokens) {
     const auto wide = expected<int64_t>(tokens);
@@ -133,6 +148,36 @@ double largest_of(const std::vector<double>& values) {
   return testing::close(found, expected, std::max(share * largest_of(expected), rounding), 0);
 }
 
+// Keeps the experts [T, K] that each router chooses, in ascending order for each token.
+struct ChosenExperts : RouteAccess {
+  Tensor recorded(int64_t) override { return {}; }
+  void record(Stream&, int64_t router, const Tensor& ids, const Tensor&) override {
+    std::vector<int32_t>& of_router = chosen[router] = ids.to_vector<int32_t>();
+    const int64_t K = ids.shape().last();
+    for (auto row = of_router.begin(); row != of_router.end(); row += K) std::sort(row, row + K);
+  }
+  std::map<int64_t, std::vector<int32_t>> chosen;
+};
+
+TEST_P(HfModels, RoutersChooseTransformersExperts) {
+  const fs::path routes = golden(GetParam()) / "routes.safetensors";
+  ASSERT_EQ(fs::exists(routes), weights_.model().moe.num_experts > 0);
+  if (weights_.model().moe.num_experts == 0) return;
+  Rank rank;
+  Alone alone;
+  Transformer& model = load(rank, alone);
+  ChosenExperts found;
+  model.attach({.routes = &found});
+  Tape tape(rank.stream, Tape::Mode::off);
+  model.forward(tape, golden_input(rank));
+  const OwnTensor experts = tensors_in(routes).at("experts");  // [layers with experts, T, K] int32
+  std::vector<int32_t> all;
+  for (const auto& [router, chosen] : found.chosen) all.insert(all.end(), chosen.begin(), chosen.end());
+  ASSERT_EQ(static_cast<int64_t>(found.chosen.size()), experts.info.shape[0]);
+  ASSERT_EQ(all.size() * sizeof all[0], experts.bytes.size());
+  EXPECT_EQ(std::memcmp(all.data(), experts.bytes.data(), experts.bytes.size()), 0);
+}
+
 TEST_P(HfModels, LogitsAndGradientsMatchTransformers) {
   Rank rank;
   Alone alone;
@@ -140,20 +185,15 @@ TEST_P(HfModels, LogitsAndGradientsMatchTransformers) {
   testing::bind_gradients(rank.stream, model);
   const int64_t B = expected_.at("tokens").info.shape[0], S = expected_.at("tokens").info.shape[1];
   const auto tokens = expected<int64_t>("tokens");
-  std::vector<int32_t> ids, positions, targets;
+  std::vector<int32_t> targets;
   std::vector<double> share;
   for (int64_t i = 0; i < B * S; ++i) {
     const bool last = i % S == S - 1;
-    ids.push_back(static_cast<int32_t>(tokens[static_cast<size_t>(i)]));
-    positions.push_back(static_cast<int32_t>(i % S));
     targets.push_back(last ? 0 : static_cast<int32_t>(tokens[static_cast<size_t>(i + 1)]));
     share.push_back(last ? 0 : 1 / static_cast<double>(B * (S - 1)));
   }
-  ModelInput input{rank.tensor(Shape{B, S}, ids),
-                   {rank.tensor(Shape{B, S}, positions), rank.tensor(Shape{B, S}, std::vector<int32_t>(ids.size()))}};
-  input.dropping = Dropping::never;
   Tape tape(rank.stream);
-  const ModelOutput out = model.forward(tape, input);
+  const ModelOutput out = model.forward(tape, golden_input(rank));
   EXPECT_TRUE(agrees(testing::values(out.logits.value()), expected_reals("logits"), tolerance()));
   const Tensor weights = in_double() ? rank.tensor(Shape{B * S}, share)
                                      : rank.tensor(Shape{B * S}, std::vector<float>(share.begin(), share.end()));

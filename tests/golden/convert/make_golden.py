@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Writes a folder for each architecture beside this script: a tiny random model as transformers saves it (config.json,
 model.safetensors), what transformers computes with it (expected.safetensors: tokens [B, S], logits [B, S, V], generated
-[64]: the greedy continuation of the first 4 tokens of row 0) and the gradient of the mean cross entropy of tokens 1 to
+[64]: the greedy continuation of the first 4 tokens of row 0), of a model with experts which of them each token has
+(routes.safetensors: experts [layers with experts, B S, K], in ascending order) and the gradient of the mean cross entropy of tokens 1 to
 S - 1 as a model of its own (gradient/model.safetensors), so that gradients have the names of weights.
 
 Made with Python 3.11, torch 2.15.0 (CPU), transformers 5.23.0 (those of LATER, NEWEST, HYBRID, V4, GEMMAS and SIBLINGS: 5.24.0),
 safetensors 0.8.0, float32; logits and gradients of HYBRID, GEMMAS, V4, olmo_hybrid and ernie4_5_moe are computed in float64, one model in a process. The bytes are committed; run this only to change them: `make_golden.py [NAME ...]`. `make_golden.py --check NAME FOLDER` loads
 a folder that Witan exported, compares its logits with expected.safetensors, and fails where they differ at all. It was
 run on the export of every model here.
+`make_golden.py --routes NAME` writes routes.safetensors alone, of the model as it is.
 `make_golden.py --export WITAN [NAME ...]` trains tiny models with the program, exports them as ../convert_exported/NAME,
 records the logits that transformers computes with them, and fails where these are not the run's.
 """
@@ -416,6 +418,32 @@ def compute_in_double(model):
             setattr(module, kind + "_inv_freq", make(module.config, layer_type=kind)[0])
 
 
+def save_routes(model, tokens, folder):
+    chosen = []
+    for name, module in model.named_modules():
+        if name.endswith(".experts"):  # called with hidden states, the chosen experts and their weights
+            module.register_forward_pre_hook(lambda _, given: chosen.append(given[1].sort(-1).values.int()))
+    if not any(name.endswith(".experts") for name, _ in model.named_modules()):
+        return
+    with torch.no_grad():
+        model(tokens)
+    experts = torch.stack([one.reshape(-1, one.size(-1)) for one in chosen])
+    save_file({"experts": experts}, folder / "routes.safetensors", {"format": "pt"})
+    print(folder.name, "experts", list(experts.shape))
+
+
+def routes(name):
+    folder = HERE / name
+    with tempfile.TemporaryDirectory() as place:
+        shutil.copy(folder / "model.safetensors", place)
+        config = (folder / "config.json").read_text().replace('"kimi_k2"', '"deepseek_v3"')
+        (pathlib.Path(place) / "config.json").write_text(config)
+        model = load(pathlib.Path(place))
+    if load_file(folder / "expected.safetensors")["logits"].dtype == torch.float64:
+        compute_in_double(model)
+    save_routes(model, load_file(folder / "expected.safetensors")["tokens"], folder)
+
+
 def make(name):
     kind, settings = MODELS[name]
     torch.manual_seed(1)
@@ -435,6 +463,7 @@ def make(name):
     logits = model(tokens).logits
     rows = logits[:, :-1].reshape(-1, logits.size(-1))
     torch.nn.functional.cross_entropy(rows, tokens[:, 1:].reshape(-1)).backward()
+    save_routes(model, tokens, folder)
     generated, row = [], tokens[:1, :4]
     with torch.no_grad():
         for _ in range(64):
@@ -504,6 +533,8 @@ def check(name, folder):
 
 if sys.argv[1:2] == ["--check"]:
     check(*sys.argv[2:4])
+elif sys.argv[1:2] == ["--routes"]:
+    routes(sys.argv[2])
 elif sys.argv[1:2] == ["--export"]:
     for one in sys.argv[3:] or EXPORTS:
         export(sys.argv[2], one)
