@@ -21,11 +21,12 @@ inline fs::path golden(const std::string& model) {
   return fs::path(WITAN_SOURCE_DIR) / "tests/golden/convert" / model;
 }
 
-// The golden folders by name: new ones are tested without being listed.
-inline std::vector<std::string> golden_models() {
+// The golden folders by name, or those in a folder beside them as `beside/NAME`: new ones are tested without being
+// listed.
+inline std::vector<std::string> golden_models(const fs::path& beside = {}) {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(golden("")))
-    if (entry.is_directory()) names.push_back(entry.path().filename());
+  for (const auto& entry : fs::directory_iterator(golden(beside.string())))
+    if (entry.is_directory()) names.push_back((beside / entry.path().filename()).string());
   std::ranges::sort(names);
   return names;
 }

@@ -246,14 +246,7 @@ TEST_P(HfExports, AreReadableByTransformers) {
   for (const auto& [key, value] : written.items()) EXPECT_EQ(value, read.value(key, Json())) << key;
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, HfExports,
-                         ::testing::Values("../convert_exported/llama", "../convert_exported/llama_attention_bias",
-                                           "../convert_exported/llama_mlp_bias", "../convert_exported/qwen2",
-                                           "../convert_exported/qwen3", "../convert_exported/mistral",
-                                           "../convert_exported/olmo2", "../convert_exported/gpt2",
-                                           "../convert_exported/mixtral", "../convert_exported/qwen3_moe",
-                                           "../convert_exported/olmoe", "../convert_exported/deepseek_v2",
-                                           "../convert_exported/deepseek_v3", "../convert_exported/longrope"),
+INSTANTIATE_TEST_SUITE_P(Golden, HfExports, ::testing::ValuesIn(testing::golden_models("../convert_exported")),
                          [](const auto& model) { return model.param.substr(model.param.rfind('/') + 1); });
 
 TEST_P(HfModels, GreedyTokensMatchTransformers) {

@@ -329,6 +329,44 @@ EXPORTS = {
     "longrope": DENSE + "--rope-scaling-type longrope --rotary-scaling-factor 2 --rope-short-factors [1.0,1.3] "
                 "--rope-long-factors [2.0,5.5] --original-max-position-embeddings 128",
 }
+UNTIED = "--untie-embeddings-and-output-weights true "
+SIGMOID = "--moe-router-score-function sigmoid --moe-router-enable-expert-bias true "
+SHARED = "--moe-shared-expert-intermediate-size 16 "
+SCALED = "--moe-router-topk-scaling-factor 1.5 "
+DELTA_FLAGS = ("--experimental-attention-variant gated_delta_net --linear-attention-freq [1,0] --linear-conv-kernel-dim 3 "
+               "--linear-key-head-dim 6 --linear-value-head-dim 10 --linear-num-key-heads 2 --linear-num-value-heads 4 ")
+QWEN_HYBRID = DELTA_FLAGS + ("--attention-output-gate true --apply-layernorm-1p true --qk-layernorm true "
+                             "--rotary-percent 0.5 ")
+QWEN_SHARED = "--moe-shared-expert-intermediate-size 12 --moe-shared-expert-gate true "
+CONVOLUTIONS = ("--experimental-attention-variant short_convolution --linear-attention-freq [1,0] "
+                "--linear-conv-kernel-dim 3 --qk-layernorm true ")
+MAMBA = ("--mamba-num-heads 6 --mamba-head-dim 4 --mamba-num-groups 2 --mamba-state-dim 5 --mamba-conv-kernel-dim 3 "
+         "--mamba-dt-min 0.001 --position-embedding-type none --swiglu false --squared-relu true ")
+INDEXED = LATENT + ("--experimental-attention-variant dsa --q-lora-rank 10 --dsa-indexer-n-heads 16 "
+                    "--dsa-indexer-head-dim 6 --dsa-indexer-topk 5 --untie-embeddings-and-output-weights true ")
+# Those of recurrent layers are computed in float64, each in a process of its own.
+RECURRENT = {
+    "qwen3_next": EXPERTS + QWEN_HYBRID + QWEN_SHARED,
+    "qwen3_5_text": DENSE + QWEN_HYBRID,
+    "qwen3_5_moe_text": EXPERTS + QWEN_HYBRID + QWEN_SHARED,
+    "nemotron_h": EXPERTS + UNTIED + MAMBA + SIGMOID + SHARED + SCALED + "--hybrid-override-pattern ME*-M "
+                  "--num-layers 5 --moe-latent-size 10",
+    "olmo_hybrid": DENSE + DELTA_FLAGS + "--linear-allow-neg-eigval true --qk-layernorm true "
+                   "--qk-layernorm-full-width true --norm-placement post_attention --linear-norm-epsilon 1e-5",
+}
+EXPORTS |= RECURRENT | {
+    "lfm2": DENSE + CONVOLUTIONS + "--linear-conv-bias true",
+    "lfm2_moe": EXPERTS + CONVOLUTIONS + SIGMOID + SCALED + "--moe-layer-freq [0,1]",
+    "deepseek_v32": INDEXED + EXPERTS + SIGMOID + SHARED + SCALED + "--moe-layer-freq [0,1]",
+    "glm_moe_dsa": INDEXED + EXPERTS + SIGMOID + SHARED + SCALED + "--dsa-indexer-rope-interleaved true "
+                   "--dsa-indexer-freq [1,0]",
+    "glm4_moe": EXPERTS + SIGMOID + SHARED + SCALED + "--moe-layer-freq [0,1] --rotary-percent 0.5 --add-qkv-bias true "
+                "--qk-layernorm true",
+    "minimax_m2": EXPERTS + SIGMOID + "--rotary-percent 0.5 --qk-layernorm true --qk-layernorm-full-width true",
+    "qwen2_moe": EXPERTS + QWEN_SHARED + "--add-qkv-bias true",
+    "exaone_moe": EXPERTS + SIGMOID + SHARED + "--moe-layer-freq [0,1] --qk-layernorm true --window-size 5,0 "
+                  "--window-attn-skip-freq [1,0] --no-rope-freq [0,1]",
+}
 
 
 def class_of(config):
@@ -499,8 +537,11 @@ def export(witan, name):
         def run(*command):
             return subprocess.run([witan, *command, "--run", name, "--runs-folder", place + "/runs"], check=True,
                                   capture_output=True, text=True).stdout
-        run("train", "--data", text, *RUN.split(), *EXPORTS[name].split())
-        run("export", "--format", "hf", folder)
+        flags = EXPORTS[name].split()
+        common = RUN.replace("--num-layers 2 ", "") if "--num-layers" in flags else RUN
+        run("train", "--data", text, *common.split(), *flags)
+        run("export", "--format", "hf", folder, *([] if name == "longrope" or name.startswith("llama_") else
+                                                  ["--architecture", name]))
         prompts = pathlib.Path(place) / "prompts.jsonl"
         prompts.write_text('{"prompt":"line 7 "}')
         written = json.loads(run("generate", "--prompts", prompts, "--json", "--logprobs", "0", "--temperature", "1",
@@ -510,6 +551,8 @@ def export(witan, name):
         if file.name not in ("config.json", "model.safetensors"):
             file.unlink()
     model = load(folder)
+    if name in RECURRENT:
+        compute_in_double(model)
     with torch.no_grad():
         of_text = model(torch.tensor([prompt + written["tokens"]])).logits[0, len(prompt) - 1:-1].log_softmax(-1)
         tokens = torch.randint(3, model.config.vocab_size, (1, 24), generator=torch.Generator().manual_seed(3))

@@ -127,6 +127,7 @@ void write_olmo_hybrid(HfWriter& to) {
   to.out["linear_num_key_heads"] = delta.linear_num_key_heads;
   to.out["linear_num_value_heads"] = delta.linear_num_value_heads;
   to.out["linear_allow_neg_eigval"] = delta.linear_allow_neg_eigval;
+  to.out["pad_token_id"] = nullptr;  // transformers' default is beyond smaller vocabularies, and refused there
 }
 
 }  // namespace
