@@ -70,9 +70,21 @@ class GgufFiles : public ::testing::Test {
   int imports_ = 0;
 };
 
-// Whether files of Qwen3-Next store other values: 1 + w for norms, and -exp(x) for decays.
-bool is_mapped(const std::string& name) {
-  return name.ends_with("A_log") || (name.ends_with("norm.weight") && name.find("gated_delta") == std::string::npos);
+// Whether files store other values: -exp(x) for decays, and 1 + w for norms of Qwen3-Next.
+bool is_mapped(const std::string& model, const std::string& name) {
+  return name.ends_with("A_log") || (model.starts_with("qwen3_") && name.ends_with("norm.weight") &&
+                                     name.find("gated_delta") == std::string::npos);
+}
+
+// The keys in which a file differs from the folder: it has no window (of Mixtral llama.cpp knew none, of Phi-3 it
+// computes none) and no groups of experts (of which llama.cpp knew none then), raises no steps of Mamba-2, and rounds
+// a base to float32.
+std::vector<std::string> keys_of_files(const std::string& model) {
+  if (model == "mixtral" || model == "phi3") return {"window_size"};
+  if (model == "deepseek_v3") return {"moe_router_num_groups", "moe_router_group_topk", "moe_router_group_score_topk"};
+  if (model.starts_with("nemotron_h")) return {"mamba_dt_min"};
+  if (model == "hunyuan_v1_moe") return {"rotary_base"};
+  return {};
 }
 
 class GgufModels : public GgufFiles, public ::testing::WithParamInterface<std::string> {};
@@ -86,19 +98,13 @@ TEST_P(GgufModels, HaveTheWeightsOfTheFolder) {
     std::vector<double> expected = values_of(hf, name, shape);
     if (rounded && name.find("norm") == std::string::npos)
       for (double& value : expected) value = static_cast<double>(static_cast<float>(bf16(value)));
-    EXPECT_TRUE(testing::close(values_of(gguf, name, shape), expected, is_mapped(name) ? 2e-7 : 0, 0)) << name;
+    EXPECT_TRUE(testing::close(values_of(gguf, name, shape), expected, is_mapped(GetParam(), name) ? 2e-7 : 0, 0))
+        << name;
   }
-  // The converter omits windows and groups of experts, which llama.cpp did not support then.
   std::vector<std::string> different;
   for (const std::string& difference : differences(gguf.model(), hf.model()))
     different.push_back(difference.substr(0, difference.find(' ')));
-  if (GetParam() == "mixtral")
-    EXPECT_THAT(different, ElementsAre("window_size"));
-  else if (GetParam() == "deepseek_v3")
-    EXPECT_THAT(different,
-                ElementsAre("moe_router_num_groups", "moe_router_group_topk", "moe_router_group_score_topk"));
-  else
-    EXPECT_THAT(different, IsEmpty());
+  EXPECT_EQ(different, keys_of_files(GetParam()));
 }
 
 TEST_P(GgufModels, RoundTripByteForByteWithEveryTensorInTheLedger) {
@@ -138,7 +144,9 @@ TEST_P(GgufModels, WrittenKeysMatchTheConverter) {
 
 INSTANTIATE_TEST_SUITE_P(Golden, GgufModels,
                          ::testing::Values("mixtral", "llama3", "gpt2", "olmo2", "deepseek_v3", "qwen3_next_even",
-                                           "qwen3_5", "qwen3_5_moe"),
+                                           "qwen3_5", "qwen3_5_moe", "nemotron_h_moe", "nemotron_h_dense", "lfm2_even",
+                                           "lfm2_moe_even", "exaone_moe", "solar_open", "ernie4_5_moe_even",
+                                           "hunyuan_v1_moe", "phi3", "deepseek_v32", "glm_moe_dsa"),
                          [](const auto& model) { return model.param; });
 
 TEST_F(GgufFiles, Llama3sFactorsMatchTheConverter) {
@@ -153,9 +161,11 @@ TEST_F(GgufFiles, Llama3sFactorsMatchTheConverter) {
 
 // Golden models of all architectures that llama.cpp supports.
 TEST_F(GgufFiles, FoldersRoundTrip) {
-  for (const char* model :
-       {"llama", "llama3", "gpt2", "qwen3", "olmo2", "olmo3_yarn", "deepseek_v3", "gpt_oss", "glm4_moe",
-        "glm4_moe_lite", "kimi_k2", "minimax_m2", "seed_oss", "granitemoe", "granitemoeshared"}) {
+  for (const char* model : {"llama",        "llama3",        "gpt2",       "qwen3",      "olmo2",
+                            "olmo3_yarn",   "deepseek_v3",   "gpt_oss",    "glm4_moe",   "glm4_moe_lite",
+                            "kimi_k2",      "minimax_m2",    "seed_oss",   "granitemoe", "granitemoeshared",
+                            "lfm2_even",    "lfm2_moe_even", "exaone_moe", "solar_open", "ernie4_5_moe_even",
+                            "deepseek_v32", "glm_moe_dsa"}) {
     SCOPED_TRACE(model);
     HfWeights hf(golden(model));
     CheckpointWeights weights = imported(hf);
@@ -243,7 +253,13 @@ TEST_F(GgufFiles, RefusesWhatLlamaCppDoesNotComputeByKey) {
   EXPECT_THAT(refusal("qwen3_next"), HasSubstr("qwen3next.ssm.inner_size = 60: in llama.cpp's models of this type"));
   EXPECT_THAT(refusal("qwen3_5_text"), HasSubstr("qwen35.ssm.inner_size = 60"));
   EXPECT_THAT(refusal("gemma3_text"), HasSubstr("llama.cpp's model of type gemma3 cannot be what this one is: "));
-  EXPECT_THAT(refusal("solar_open"), HasSubstr("Witan writes no GGUF file of a model of type solar_open"));
+  EXPECT_THAT(refusal("lfm2"), HasSubstr("cannot be what this one is: linear_conv_bias = false, not true"));
+  EXPECT_THAT(refusal("lfm2_moe"), HasSubstr("moe_router_topk_scaling_factor = 1.0, not 1.5"));
+  EXPECT_THAT(refusal("nemotron_h"), HasSubstr("hybrid_override_pattern = \"ME*EMEM\", not \"ME*-MEM\""));
+  EXPECT_THAT(refusal("nemotron_h_latent"), HasSubstr("mamba_conv_bias = true, not false"));
+  EXPECT_THAT(refusal("ernie4_5_moe"), HasSubstr("ernie4_5-moe.interleave_moe_layer_step = 2: llama.cpp loads only"));
+  EXPECT_THAT(refusal("phi3"), HasSubstr("window_size"));
+  EXPECT_THAT(refusal("olmo_hybrid"), HasSubstr("Witan writes no GGUF file of a model of type olmo_hybrid"));
 }
 
 // Golden models of these types in the form of llama.cpp. A file that describes another model is refused.
@@ -272,6 +288,77 @@ TEST_F(GgufFiles, LayersSupportedByLlamaCppRoundTrip) {
   });
   EXPECT_EQ(granite.number("granite.logit_scale"), 6);
   EXPECT_EQ(granite.number("granite.residual_scale"), 0.4);
+}
+
+// A step of Mamba-2 that transformers raises to 0.001 is small anyway; one that it raises to more is not. A base is
+// rounded to the file's float32.
+TEST_F(GgufFiles, SmallDifferencesDoNotForbidAnExport) {
+  const HfWeights nemotron(golden("nemotron_h_moe"));
+  ModelConfig model = nemotron.model();
+  EXPECT_EQ(model.mamba.mamba_dt_min, 0.001);
+  EXPECT_EQ(write_gguf_config(nemotron.architecture(), model, 128).text(kGgufArchitecture), "nemotron_h_moe");
+  model.mamba.mamba_dt_min = 0.002;
+  EXPECT_THAT(test::message_of<ConfigError>([&] { write_gguf_config(nemotron.architecture(), model, 128); }),
+              HasSubstr("mamba_dt_min = 0.0, not 0.002"));
+  const HfWeights hunyuan(golden("hunyuan_v1_moe"));
+  const GgufMetadata written = write_gguf_config(hunyuan.architecture(), hunyuan.model(), 128);
+  EXPECT_EQ(written.number("hunyuan-moe.rope.freq_base"), gguf_real(hunyuan.model().attention.rotary_base));
+  EXPECT_NE(gguf_real(hunyuan.model().attention.rotary_base), hunyuan.model().attention.rotary_base);
+  const HfWeights dense(golden("hunyuan_v1_dense"));
+  model = dense.model();
+  model.attention.add_attention_bias = false;
+  EXPECT_EQ(write_gguf_config(dense.architecture(), model, 128).text(kGgufArchitecture), "hunyuan-dense");
+}
+
+// The parts of a Nemotron-H are told by a list for each of two keys.
+TEST_F(GgufFiles, ListsOfLayersMustFitTheLayers) {
+  const GgufWeights file(golden_gguf("nemotron_h_dense"));
+  const auto refusal = [&](const std::string& key, std::vector<int64_t> values) {
+    GgufMetadata changed = file.file().metadata();
+    changed.put("nemotron_h." + key, {.type = GgufType::i32, .array = true, .integers = std::move(values)});
+    return test::message_of<ConfigError>([&] { read_gguf_config(changed, {.vocab_size = 64}); });
+  };
+  EXPECT_THAT(refusal("feed_forward_length", {0, 20, 0}),
+              HasSubstr("nemotron_h.feed_forward_length has 3 numbers for 5 layers"));
+  EXPECT_THAT(refusal("feed_forward_length", {0, 20, 0, 0, 24}),
+              HasSubstr("nemotron_h.feed_forward_length has 20 and 24: Witan's layers are alike in this"));
+  EXPECT_THAT(refusal("attention.head_count_kv", {2, 0, 4, 0, 0}),
+              HasSubstr("nemotron_h.attention.head_count_kv has 2 and 4"));
+  GgufMetadata odd = file.file().metadata();
+  odd.put_u32("nemotron_h.ssm.inner_size", 25);
+  EXPECT_THAT(test::message_of<ConfigError>([&] { read_gguf_config(odd, {.vocab_size = 64}); }),
+              HasSubstr("nemotron_h.ssm.inner_size = 25 is not divisible by nemotron_h.ssm.time_step_rank = 6"));
+}
+
+// Files of GLM-5.2 from before the list's time are known by their context.
+TEST_F(GgufFiles, LayersOfGlm5ShareChoicesAsLlamaCppSays) {
+  const auto sharing = [](const std::function<void(GgufMetadata&)>& change) {
+    const GgufWeights file(golden_gguf("glm_moe_dsa"));
+    GgufMetadata changed("file");
+    for (const auto& [key, value] : file.file().metadata().values())
+      if (key != "glm-dsa.attention.indexer.types") changed.put(key, value);
+    changed.put_u32("glm-dsa.block_count", 5);
+    change(changed);
+    return read_gguf_config(changed, {.vocab_size = 64}).model.sparse_attention.sources(5);
+  };
+  EXPECT_THAT(sharing([](GgufMetadata&) {}), ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(sharing([](GgufMetadata& keys) { keys.put_u32("glm-dsa.context_length", 1 << 20); }),
+              ElementsAre(0, 1, 2, 2, 2));
+}
+
+// The windows of a K-EXAONE may be given by a period.
+TEST_F(GgufFiles, WindowsOfExaoneFollowAListOrAPeriod) {
+  const GgufWeights file(golden_gguf("exaone_moe"));
+  GgufMetadata keys = file.file().metadata();
+  const auto windows = [&] {
+    std::vector<int64_t> all;
+    for (const LayerSpec& layer : read_gguf_config(keys, {.vocab_size = 64}).model.layers())
+      all.push_back(window_of(layer.mixer));
+    return all;
+  };
+  EXPECT_THAT(windows(), ElementsAre(6, 0, 6, 0));
+  keys.put_u32("exaone-moe.attention.sliding_window_pattern", 3);
+  EXPECT_THAT(windows(), ElementsAre(6, 6, 0, 6));
 }
 
 TEST_F(GgufFiles, CountsRotatedChannelsOfHeads) {

@@ -186,6 +186,10 @@ NEWEST |= {
     "ernie4_5_moe": ("Ernie4_5_Moe", dict(COMMON, intermediate_size=24, num_hidden_layers=4, moe_intermediate_size=8,
                                           moe_num_experts=6, moe_k=3, moe_num_shared_experts=2,
                                           moe_layer_start_index=1, moe_layer_end_index=3, moe_layer_interval=2)),
+    # As llama.cpp has it: all layers after the first have experts.
+    "ernie4_5_moe_even": ("Ernie4_5_Moe", dict(COMMON, intermediate_size=24, num_hidden_layers=3, moe_intermediate_size=8,
+                                               moe_num_experts=6, moe_k=3, moe_num_shared_experts=2,
+                                               moe_layer_start_index=1, moe_layer_interval=1)),
     "hunyuan_v1_dense": ("HunYuanDenseV1", dict(HUNYUAN, attention_bias=True)),
     # A factor alpha stretches all lengths alike.
     "hunyuan_v1_moe": ("HunYuanMoEV1", dict(HUNYUAN, num_experts=6, moe_topk=3, rope_parameters=dict(
@@ -233,6 +237,9 @@ STATE_SPACE = {
                                             time_step_min=0.5)),
     # As Nemotron-H: no layer has experts.
     "nemotron_h_dense": ("NemotronH", dict(NEMOTRON, hybrid_override_pattern="M-M*-", mlp_bias=True)),
+    # As llama.cpp has it: layers with experts and no dense ones.
+    "nemotron_h_moe": ("NemotronH", dict(NEMOTRON, hybrid_override_pattern="ME*EM", moe_latent_size=10, n_group=4,
+                                         topk_group=2, routed_scaling_factor=2.5)),
 }
 HYBRID |= STATE_SPACE
 MODELS |= HYBRID
@@ -289,6 +296,12 @@ SIBLINGS = {
     "lfm2_moe": ("Lfm2Moe", dict(LFM, intermediate_size=24, moe_intermediate_size=8, num_experts=6,
                                  num_experts_per_tok=3, num_dense_layers=1, routed_scaling_factor=1.5,
                                  layer_types=["conv", "conv", "full_attention", "conv"])),
+    # As llama.cpp has them: no biases, and weights of experts that are not scaled.
+    "lfm2_even": ("Lfm2", dict(LFM, intermediate_size=30, block_multiple_of=8, conv_L_cache=4,
+                               layer_types=["conv", "full_attention", "conv", "full_attention"])),
+    "lfm2_moe_even": ("Lfm2Moe", dict(LFM, intermediate_size=24, moe_intermediate_size=8, num_experts=6,
+                                      num_experts_per_tok=3, num_dense_layers=2, conv_L_cache=3,
+                                      layer_types=["conv", "full_attention", "conv", "full_attention"])),
     "olmo_hybrid": ("OlmoHybrid", dict(
         COMMON, intermediate_size=24, num_hidden_layers=4, linear_conv_kernel_dim=3, linear_key_head_dim=6,
         linear_value_head_dim=10, linear_num_key_heads=2, linear_num_value_heads=6,

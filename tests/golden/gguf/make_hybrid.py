@@ -19,22 +19,58 @@ sys.path[:0] = [str(LLAMA_CPP), str(LLAMA_CPP / "gguf-py")]
 import conversion  # noqa: E402
 import gguf  # noqa: E402
 
-NAMES = ["qwen3_next_even", "qwen3_5", "qwen3_5_moe"]
+# Of each model the keys of config.json that the converter wants otherwise than transformers 5.24 writes them.
+PATTERN = {"linear_attention": "M", "moe": "E", "full_attention": "*", "mlp": "-"}
+MODELS = {
+    "qwen3_next_even": {}, "qwen3_5": {}, "qwen3_5_moe": {},
+    # Heads of Mamba-2 have 64 channels unless the file says otherwise in these words.
+    "nemotron_h_moe": {"mamba_d_head": 4},
+    # A file with keys of experts would be one of a model with experts.
+    "nemotron_h_dense": {"mamba_d_head": 4, "num_experts_per_tok": None, "n_routed_experts": None, "n_group": None, "topk_group": None},
+    "lfm2_even": {}, "lfm2_moe_even": {},
+    "exaone_moe": {"scoring_func": "sigmoid", "first_k_dense_replace": 1, "num_nextn_predict_layers": 0},
+    # The share of rotated channels is 0.5 unless the file says otherwise.
+    "solar_open": {"partial_rotary_factor": 1.0},
+    "ernie4_5_moe_even": {},
+    # The base that alpha raises, and lists of what all layers have.
+    "hunyuan_v1_moe": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0 * 50.0 ** (8 / 6)},
+                       "moe_topk": [3, 3], "moe_intermediate_size": [12, 12], "num_shared_expert": [1, 1]},
+    # llama.cpp knows no windows here.
+    "phi3": {"sliding_window": None,
+             "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
+                                 "original_max_position_embeddings": 128}},
+    "deepseek_v32": {"scoring_func": "sigmoid", "num_nextn_predict_layers": 0},
+    "glm_moe_dsa": {"scoring_func": "sigmoid", "num_nextn_predict_layers": 0, "first_k_dense_replace": 1},
+}
+
+
+def changed(name):
+    config = json.loads((HERE.parent / "convert" / name / "config.json").read_text())
+    # The sections of the rotation are Qwen3.5's own, which the converter writes where the file has none.
+    config.get("text_config", config).get("rope_parameters", {}).pop("mrope_section", None)
+    config = {key: value for key, value in (config | MODELS[name]).items() if value is not None}
+    if "layers_block_type" in config:
+        config["hybrid_override_pattern"] = "".join(PATTERN[one] for one in config.pop("layers_block_type"))
+        config["num_hidden_layers"] = len(config["hybrid_override_pattern"])
+    return config
 
 
 def make(name):
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         shutil.copy(HERE.parent / "convert" / name / "model.safetensors", folder)
-        config = json.loads((HERE.parent / "convert" / name / "config.json").read_text())
-        # The sections of the rotation are Qwen3.5's own, which the converter writes where the file has none.
-        config.get("text_config", config)["rope_parameters"].pop("mrope_section", None)
+        config = changed(name)
         (folder / "config.json").write_text(json.dumps(config))
         model_class = conversion.get_model_class(config["architectures"][0])
         model_class.set_vocab = lambda self: self._set_vocab_none()
         model_class.no_mtp = True
-        model_class(folder, gguf.LlamaFileType.ALL_F32, HERE / f"{name}.gguf", hparams=config, model_name=name).write()
+        model = model_class(folder, gguf.LlamaFileType.ALL_F32, HERE / f"{name}.gguf", hparams=config, model_name=name)
+        if name == "ernie4_5_moe_even":  # the converter divides intermediate_size by the number of key heads
+            model.gguf_writer.add_expert_shared_feed_forward_length = lambda _: model.gguf_writer.add_uint32(
+                "ernie4_5-moe.expert_shared_feed_forward_length",
+                config["moe_num_shared_experts"] * config["moe_intermediate_size"])
+        model.write()
 
 
-for one in sys.argv[2:] or NAMES:
+for one in sys.argv[2:] or MODELS:
     make(one)

@@ -27,6 +27,7 @@ struct GgufFacts {
   std::optional<int64_t> tensors = {};   // how many there are
   bool qkv_biases = false;               // there is blk.0.attn_q.bias
   bool qk_norms = false;                 // there is blk.0.attn_q_norm.weight
+  bool mlp_biases = false;               // some layer has ffn_up.bias
 };
 
 // The factors by which Llama 3.1 divides each frequency of its positions, [dims / 2].
@@ -55,6 +56,10 @@ class GgufReader {
   int64_t integer(std::string_view name, std::optional<int64_t> otherwise = {});
   double number(std::string_view name, std::optional<double> otherwise = {});
   std::optional<bool> flag(std::string_view name) { return metadata_.flag(key(name)); }
+  // A number for each layer of block_count; one number is that of all layers.
+  std::vector<int64_t> of_layers(std::string_view name);
+  // The number of those layers that have one above 0, in which it must be the same; 0 if there is no such layer.
+  int64_t same_in_layers(std::string_view name);
   // Refuses any other value; an absent key has this one.
   void only(std::string_view name, double value, const char* why);
 
@@ -97,6 +102,9 @@ class GgufWriter {
   void put(std::string_view name, int64_t value) { out.put_u32(key(name), value); }
   void put(std::string_view name, const char* from) { put(name, hf.at(from).get<int64_t>()); }
   void put_real(std::string_view name, double value) { out.put_f32(key(name), value); }
+  void put_list(std::string_view name, std::vector<int64_t> values, GgufType type = GgufType::i32) {
+    out.put(key(name), {.type = type, .array = true, .integers = std::move(values)});
+  }
 
   void sizes();
   void grouped_heads();
@@ -104,8 +112,9 @@ class GgufWriter {
   void llama_like();      // these three
   void routed_experts();  // and shared ones, as DeepSeek has them
   void expert_groups();
-  void mtp_layers();  // counts modules of multi-token prediction among the layers
-  bool experts();     // how many there are, and how many a token has; false if there are none
+  void mtp_layers();          // counts modules of multi-token prediction among the layers
+  bool experts();             // how many there are, and how many a token has; false if there are none
+  void need_experts() const;  // throws ConfigError if there are none, which llama.cpp's architecture must have
 
   const ModelConfig& model;
   const Json& hf;
@@ -114,6 +123,9 @@ class GgufWriter {
  private:
   const std::string name_;
 };
+
+// The value as files give it back: the shortest decimal that rounds to the same float32, 0.707 and not 0.70700001.
+double gguf_real(double value);
 
 // llama.cpp's yarn_log_multiplier is this times mscale_all_dim.
 inline constexpr double kMscaleUnit = 0.1;

@@ -27,6 +27,12 @@ std::string architecture_in(const GgufMetadata& metadata) {
 
 }  // namespace
 
+double gguf_real(double value) {
+  GgufMetadata one;
+  one.put_f32("value", static_cast<double>(static_cast<float>(value)));
+  return *one.number("value");
+}
+
 std::vector<float> Llama3Factors::values() const {
   std::vector<float> factors;
   for (int64_t i = 0; i < dims; i += 2) {
@@ -61,6 +67,26 @@ T GgufReader::given(std::string_view name, std::optional<T> otherwise) {
 void GgufReader::only(std::string_view name, double value, const char* why) {
   const double found = number(name, value);
   require<ConfigError>(found == value, source(), ": ", key(name), " = ", found, ": ", why);
+}
+
+std::vector<int64_t> GgufReader::of_layers(std::string_view name) {
+  const auto layers = static_cast<size_t>(std::max<int64_t>(integer("block_count"), 0));
+  const GgufValue* value = find(name);
+  if (value == nullptr || !value->array) return std::vector<int64_t>(layers, integer(name));
+  std::vector<int64_t> all = metadata_.integers(key(name));
+  require<ConfigError>(all.size() == layers, source(), ": ", key(name), " has ", all.size(), " numbers for ", layers,
+                       " layers");
+  return all;
+}
+
+int64_t GgufReader::same_in_layers(std::string_view name) {
+  int64_t same = 0;
+  for (const int64_t one : of_layers(name)) {
+    require<ConfigError>(one == 0 || same == 0 || one == same, source(), ": ", key(name), " has ", same, " and ", one,
+                         ": Witan's layers are alike in this");
+    if (one != 0) same = one;
+  }
+  return same;
 }
 
 void GgufReader::sizes() {

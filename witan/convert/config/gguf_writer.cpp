@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "witan/base/error.h"
 #include "witan/convert/config/gguf_model.h"
 
 namespace witan {
@@ -18,7 +19,7 @@ void GgufWriter::sizes() {
   if (hf.contains("intermediate_size")) put("feed_forward_length", "intermediate_size");
   put("attention.head_count", "num_attention_heads");
   put("context_length", "max_position_embeddings");
-  put_real("attention.layer_norm_rms_epsilon", hf.at("rms_norm_eps").get<double>());
+  put_real("attention.layer_norm_rms_epsilon", model.norm.norm_epsilon);
 }
 
 void GgufWriter::grouped_heads() {
@@ -50,7 +51,7 @@ void GgufWriter::llama_like() {
 }
 
 void GgufWriter::routed_experts() {
-  put("leading_dense_block_count", "first_k_dense_replace");
+  put("leading_dense_block_count", hf.value("first_k_dense_replace", int64_t{0}));
   experts();
   put("expert_feed_forward_length", "moe_intermediate_size");
   put("expert_shared_count", "n_shared_experts");
@@ -75,6 +76,11 @@ bool GgufWriter::experts() {
   put("expert_count", model.moe.num_experts);
   put("expert_used_count", model.moe.moe_router_topk);
   return true;
+}
+
+void GgufWriter::need_experts() const {
+  require<ConfigError>(model.moe.num_experts > 0, "num_experts = 0: llama.cpp's model of type ", name_,
+                       " has experts: export --format hf");
 }
 
 }  // namespace witan

@@ -17,8 +17,11 @@ namespace {
 const Architecture& architecture_of(GgufReader& in) {
   std::set<std::string_view> known;
   for (const Architecture& one : architectures()) {
-    if (!one.gguf.name.empty()) known.insert(one.gguf.name);
-    if (one.gguf.name == in.architecture() && (one.gguf.matches == nullptr || one.gguf.matches(in))) return one;
+    for (const std::string_view name : {one.gguf.name, one.gguf.name_with_experts})
+      if (!name.empty()) known.insert(name);
+    if ((one.gguf.name == in.architecture() || one.gguf.name_with_experts == in.architecture()) &&
+        (one.gguf.matches == nullptr || one.gguf.matches(in)))
+      return one;
   }
   std::string list;
   for (const std::string_view name : known) list += cat(list.empty() ? "" : ", ", name);
@@ -48,8 +51,11 @@ bool gguf_copies_head(const Architecture& architecture, const ModelConfig& model
 }
 
 GgufMetadata write_gguf_config(const Architecture& architecture, const ModelConfig& model, int64_t positions) {
-  const std::string_view name = gguf_architecture(architecture);  // refuses what has no such file, before anything else
+  std::string_view name = gguf_architecture(architecture);  // refuses what has no such file, before anything else
+  if (model.moe.num_experts > 0 && !architecture.gguf.name_with_experts.empty())
+    name = architecture.gguf.name_with_experts;
   ModelConfig written = model;
+  if (architecture.gguf.approximate) architecture.gguf.approximate(written);
   if (gguf_copies_head(architecture, model)) written.untie_embeddings_and_output_weights = true;
   const Json hf = parse_json(write_hf_config(architecture, written, positions, "float32"), "config.json");
   GgufWriter to(name, written, hf);
@@ -60,7 +66,8 @@ GgufMetadata write_gguf_config(const Architecture& architecture, const ModelConf
                                                   .tied = tied,
                                                   .rope_factors = llama3_factors(model),
                                                   .qkv_biases = attention.add_qkv_bias || attention.add_attention_bias,
-                                                  .qk_norms = attention.qk_layernorm});
+                                                  .qk_norms = attention.qk_layernorm,
+                                                  .mlp_biases = model.mlp_bias() != Bias::none});
   const auto different = differences(again.model, written);
   require<ConfigError>(different.empty(), "llama.cpp's model of type ", name,
                        " cannot be what this one is: ", different.empty() ? "" : different[0]);

@@ -48,7 +48,8 @@ std::vector<Link> gguf_links(const Architecture& architecture, const ModelConfig
 std::vector<std::pair<std::string, Shape>> gguf_tensors(const Architecture& architecture, const ModelConfig& model,
                                                         LatentStorage latent, const std::vector<ModelTensor>& tensors);
 
-// Whether llama.cpp holds the tensor in float32 in every file: vectors, norms, routers, short convolutions, positions.
+// Whether llama.cpp holds the tensor in float32 in every file: vectors, norms, routers, weights of an indexer's heads,
+// short convolutions, positions.
 bool is_always_f32(std::string_view name, int dims);
 
 }  // namespace witan

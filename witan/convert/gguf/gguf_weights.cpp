@@ -42,6 +42,8 @@ GgufFacts facts_in(const GgufParts& file) {
   facts.tensors = static_cast<int64_t>(file.tensors().size());
   facts.qkv_biases = file.find("blk.0.attn_q.bias") != nullptr;
   facts.qk_norms = file.find("blk.0.attn_q_norm.weight") != nullptr;
+  facts.mlp_biases = std::ranges::any_of(
+      file.tensors(), [](const GgufFile::Placed& tensor) { return tensor.info.name.ends_with(".ffn_up.bias"); });
   const auto* factors = file.find(kRopeFactors);
   if (factors == nullptr) return facts;
   require<CheckpointError>(factors->info.type->name == "F32", file.path().string(), ": \"", kRopeFactors, "\" is ",

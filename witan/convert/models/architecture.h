@@ -13,6 +13,7 @@ struct HfReader;
 struct HfWriter;
 class GgufReader;
 class GgufWriter;
+struct ModelConfig;
 
 // How files hold the experts of a layer. A folder holds all of its experts in one way.
 enum class ExpertStorage : uint8_t {
@@ -70,6 +71,13 @@ enum class GgufRows : uint8_t {
   tiled_columns,  // of a matrix that reads these heads
 };
 
+// The shape in a GGUF file of a vector [O] of Witan's.
+enum class GgufShape : uint8_t {
+  same,
+  column,        // [O, 1]
+  state_groups,  // [G, O / G], with Mamba-2's G groups
+};
+
 // The values in a GGUF file of a tensor of Witan's.
 enum class GgufValues : uint8_t {
   same,
@@ -88,11 +96,13 @@ struct GgufRule {
   std::span<const std::string_view> joined = {};
   HeadGroups groups = HeadGroups::one;
   GgufValues values = GgufValues::same;
+  GgufShape shape = GgufShape::same;
 };
 
 // An architecture in GGUF files.
 struct GgufArchitecture {
-  std::string_view name = {};  // general.architecture; empty if Witan reads and writes no such files
+  std::string_view name = {};               // general.architecture; empty if Witan reads and writes no such files
+  std::string_view name_with_experts = {};  // the same of models with experts, if it differs
   std::vector<std::span<const GgufRule>> rules = {};
   // Whether a file with this name is of this architecture, if several share the name. Null: always.
   bool (*matches)(GgufReader&) = nullptr;
@@ -100,6 +110,9 @@ struct GgufArchitecture {
   void (*write)(GgufWriter&) = nullptr;
   // llama.cpp needs an output matrix of its own: the file of a tied model holds the embedding twice.
   bool untied = false;
+  // Changes a model to what llama.cpp computes from its file where that differs so little that it is exported anyway.
+  // Null: nowhere.
+  void (*approximate)(ModelConfig&) = nullptr;
 };
 
 struct Architecture {

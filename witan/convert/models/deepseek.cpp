@@ -223,12 +223,13 @@ void write_glm_moe_dsa(HfWriter& to) {
 
 // ---- GGUF files
 
-// 0.707, not 0.70700001.
-double as_short_decimal(double value) {
-  GgufMetadata one;
-  one.put_f32("value", static_cast<double>(static_cast<float>(value)));
-  return *one.number("value");
-}
+constexpr GgufRule kGgufIndexer[] = {
+    {"attention.indexer.wq_b.weight", "indexer.attn_q_b.weight"},
+    {"attention.indexer.wk.weight", "indexer.attn_k.weight"},
+    {"attention.indexer.k_norm.weight", "indexer.k_norm.weight"},
+    {"attention.indexer.k_norm.bias", "indexer.k_norm.bias"},
+    {"attention.indexer.weights_proj.weight", "indexer.proj.weight"},
+};
 
 // YaRN's factor of attention, which llama.cpp's "deepseek2" always scales by.
 void read_yarn_magnitude(GgufReader& in) {
@@ -237,7 +238,7 @@ void read_yarn_magnitude(GgufReader& in) {
   const double multiplier = in.number("rope.scaling.yarn_log_multiplier", 0.0);
   require<ConfigError>(multiplier > 0, in.source(), ": ", in.key("rope.scaling.yarn_log_multiplier"),
                        " is missing, by which llama.cpp scales the attention of this architecture");
-  rope["mscale"] = rope["mscale_all_dim"] = as_short_decimal(multiplier / kMscaleUnit);
+  rope["mscale"] = rope["mscale_all_dim"] = gguf_real(multiplier / kMscaleUnit);
 }
 
 void read_gguf_deepseek(GgufReader& in, bool v3) {
@@ -266,8 +267,7 @@ void write_gguf_deepseek(GgufWriter& to) {
   const Json& hf = to.hf;
   const int64_t rank = hf.at("kv_lora_rank").get<int64_t>(), rotary = hf.at("qk_rope_head_dim").get<int64_t>();
   to.put("attention.head_count_kv", 1);
-  require<ConfigError>(to.model.moe.num_experts > 0,
-                       "num_experts = 0: llama.cpp's model of type deepseek2 has experts: export --format hf");
+  to.need_experts();
   require<ConfigError>(hf.at("q_lora_rank").is_number() || to.model.num_layers == 26 || to.model.num_layers == 27,
                        "q_lora_rank = 0: llama.cpp's model of type deepseek2 has queries that are projected at once "
                        "only where it has 26 or 27 layers (DeepSeek-V2-Lite): export --format hf");
@@ -285,6 +285,43 @@ void write_gguf_deepseek_v3(GgufWriter& to) {
   write_gguf_deepseek(to);
   to.put("expert_gating_func", kSigmoidGate);
   to.expert_groups();
+}
+
+void read_gguf_indexed(GgufReader& in) {
+  read_gguf_deepseek(in, true);
+  in.only("expert_gating_func", static_cast<double>(kSigmoidGate), "models of this type have sigmoids as scores");
+  in.out["index_n_heads"] = in.integer("attention.indexer.head_count");
+  in.out["index_head_dim"] = in.integer("attention.indexer.key_length");
+  in.out["index_topk"] = in.integer("attention.indexer.top_k");
+}
+
+void write_gguf_indexed(GgufWriter& to) {
+  write_gguf_deepseek_v3(to);
+  to.put("attention.indexer.head_count", "index_n_heads");
+  to.put("attention.indexer.key_length", "index_head_dim");
+  to.put("attention.indexer.top_k", "index_topk");
+}
+
+// Files that do not say which layers share a choice of keys are of GLM-5, in which none does, or of GLM-5.2, whose
+// context is longer.
+void read_gguf_glm_dsa(GgufReader& in) {
+  constexpr int64_t kSharingContext = 1 << 20;
+  read_gguf_indexed(in);
+  if (in.find("attention.indexer.types") != nullptr) {
+    in.out["indexer_types"] = Json::array();
+    for (const int64_t own : in.of_layers("attention.indexer.types"))
+      in.out["indexer_types"].push_back(own != 0 ? "full" : "shared");
+  } else if (in.integer("context_length") >= kSharingContext) {
+    in.out["index_topk_freq"] = 4;
+    in.out["index_skip_topk_offset"] = 3;
+  }
+}
+
+void write_gguf_glm_dsa(GgufWriter& to) {
+  write_gguf_indexed(to);
+  std::vector<int64_t> own;
+  for (const Json& type : to.hf.at("indexer_types")) own.push_back(type == "full" ? 1 : 0);
+  to.put_list("attention.indexer.types", std::move(own), GgufType::flag);
 }
 
 Architecture deepseek_v2_architecture() {
@@ -372,7 +409,10 @@ Architecture deepseek_v32_architecture() {
       "output_router_logits": false, "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 64})"};
   v32.read = [](HfReader& in) { read_indexed(in, false); };
   v32.write = write_indexed;
-  v32.gguf = {};
+  v32.gguf = {.name = "deepseek32",
+              .rules = {kGgufCommon, kGgufNorms, kGgufLatent, kGgufIndexer},
+              .read = read_gguf_indexed,
+              .write = write_gguf_indexed};
   return v32;
 }
 
@@ -389,6 +429,9 @@ Architecture glm_moe_dsa_architecture() {
       "output_router_logits": false, "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 32})"};
   glm.read = read_glm_moe_dsa;
   glm.write = write_glm_moe_dsa;
+  glm.gguf.name = "glm-dsa";
+  glm.gguf.read = read_gguf_glm_dsa;
+  glm.gguf.write = write_gguf_glm_dsa;
   return glm;
 }
 

@@ -2,6 +2,7 @@
 // for the choice of experts.
 #include <algorithm>
 
+#include "witan/base/error.h"
 #include "witan/convert/config/gguf_model.h"
 #include "witan/convert/config/hf_model.h"
 #include "witan/convert/models/rules.h"
@@ -118,6 +119,37 @@ void write_ernie_moe(HfWriter& to) {
   to.out["moe_layer_interval"] = count > 1 ? std::max<int64_t>((last - first) / (count - 1), 1) : 1;
 }
 
+// llama.cpp divides the scores of chosen experts by their sum, and loads no files in which layers with experts are
+// followed by others.
+void read_gguf_ernie_moe(GgufReader& in) {
+  in.llama_like();
+  in.out["moe_num_experts"] = in.integer("expert_count");
+  in.out["moe_k"] = in.integer("expert_used_count");
+  const int64_t size = in.integer("expert_feed_forward_length"),
+                shared = in.integer("expert_shared_feed_forward_length", 0);
+  require<ConfigError>(size > 0 && shared % size == 0, in.source(), ": ", in.key("expert_shared_feed_forward_length"),
+                       " = ", shared, " is not a multiple of ", in.key("expert_feed_forward_length"), " = ", size);
+  in.out["moe_intermediate_size"] = size;
+  in.out["moe_num_shared_experts"] = shared / size;
+  in.find("expert_shared_count");  // llama.cpp goes by their width
+  in.out["moe_layer_start_index"] = in.integer("leading_dense_block_count", 0);
+  in.only("interleave_moe_layer_step", 1,
+          "llama.cpp loads only files in which all layers after the first have experts");
+  in.only("expert_weights_scale", 1, "ERNIE's weights of experts are not scaled");
+  in.only("expert_gating_func", static_cast<double>(kSoftmaxGate), "ERNIE's scores are a softmax");
+  in.check_experts();
+}
+
+void write_gguf_ernie_moe(GgufWriter& to) {
+  to.llama_like();
+  to.experts();
+  to.put("expert_feed_forward_length", "moe_intermediate_size");
+  to.put("expert_shared_count", "moe_num_shared_experts");
+  to.put("expert_shared_feed_forward_length", to.model.moe.moe_shared_expert_intermediate_size);
+  to.put("leading_dense_block_count", "moe_layer_start_index");
+  to.put("interleave_moe_layer_step", "moe_layer_interval");
+}
+
 Architecture ernie_moe_architecture() {
   Architecture moe = llama_like("ernie4_5_moe", "Ernie4_5_MoeForCausalLM");
   moe.rules.insert(moe.rules.end(), {kMoeRules, kErnieBiasRules, kSharedExpertRules});
@@ -129,6 +161,10 @@ Architecture ernie_moe_architecture() {
   moe.read = read_ernie_moe;
   moe.write = write_ernie_moe;
   moe.side = "model.mtp_";
+  moe.gguf = {.name = "ernie4_5-moe",
+              .rules = {kGgufCommon, kGgufNorms, kGgufAttention},
+              .read = read_gguf_ernie_moe,
+              .write = write_gguf_ernie_moe};
   return moe;
 }
 

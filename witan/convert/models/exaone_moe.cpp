@@ -1,6 +1,8 @@
 // K-EXAONE: layers with a window rotate, those with full attention do not; DeepSeek-V3's experts.
 #include <algorithm>
 
+#include "witan/base/error.h"
+#include "witan/convert/config/gguf_model.h"
 #include "witan/convert/config/hf_model.h"
 #include "witan/convert/models/rules.h"
 
@@ -52,6 +54,60 @@ void write_exaone_moe(HfWriter& to) {
   if (to.routed_experts("num_experts", "num_shared_experts")) to.sigmoid_router();
 }
 
+// ---- GGUF files
+
+// The pattern is a list with true for layers with a window, or the N of which every N-th layer has none.
+Json gguf_layer_types(GgufReader& in) {
+  constexpr int64_t kPeriod = 4;
+  const GgufValue* pattern = in.find("attention.sliding_window_pattern");
+  std::vector<int64_t> windowed;
+  if (pattern && pattern->array) windowed = in.of_layers("attention.sliding_window_pattern");
+  const int64_t period = pattern && pattern->array ? 0 : in.integer("attention.sliding_window_pattern", kPeriod);
+  for (auto layer = static_cast<int64_t>(windowed.size()); layer < in.integer("block_count"); ++layer)
+    windowed.push_back(period == 0 || layer % period < period - 1 ? 1 : 0);
+  Json types = Json::array();
+  for (const int64_t one : windowed) types.push_back(one != 0 ? "sliding_attention" : "full_attention");
+  return types;
+}
+
+void read_gguf_exaone_moe(GgufReader& in) {
+  in.llama_like();
+  in.out["sliding_window"] = in.integer("attention.sliding_window");
+  in.out["layer_types"] = gguf_layer_types(in);
+  in.only("rope.freq_base_swa", in.out["rope_parameters"]["rope_theta"].get<double>(),
+          "K-EXAONE's layers rotate with one base");
+  in.routed_experts();
+  const int64_t shared = in.out["n_shared_experts"].get<int64_t>(),
+                size = in.out["moe_intermediate_size"].get<int64_t>();
+  in.only("expert_shared_feed_forward_length", static_cast<double>(shared * size),
+          "Witan reads shared experts as wide as expert_shared_count others");
+  in.only("expert_gating_func", static_cast<double>(kSigmoidGate), "K-EXAONE's scores are sigmoids");
+  in.out["num_experts"] = in.out["n_routed_experts"];
+  in.out["num_shared_experts"] = shared;
+  for (const char* key : {"n_routed_experts", "n_shared_experts"}) in.out.erase(key);
+}
+
+void write_gguf_exaone_moe(GgufWriter& to) {
+  to.need_experts();
+  to.llama_like();
+  if (to.hf.at("sliding_window").is_number()) to.put("attention.sliding_window", "sliding_window");
+  std::vector<int64_t> windowed;
+  for (const Json& type : to.hf.at("layer_types")) windowed.push_back(type == "sliding_attention" ? 1 : 0);
+  to.put_list("attention.sliding_window_pattern", std::move(windowed), GgufType::flag);
+  to.put("leading_dense_block_count", "first_k_dense_replace");
+  to.experts();
+  to.put("expert_feed_forward_length", "moe_intermediate_size");
+  to.put("expert_shared_count", "num_shared_experts");
+  to.put("expert_shared_feed_forward_length",
+         to.hf.at("num_shared_experts").get<int64_t>() * to.hf.at("moe_intermediate_size").get<int64_t>());
+  to.put_real("expert_weights_scale", to.hf.at("routed_scaling_factor").get<double>());
+  to.out.put_flag(to.key("expert_weights_norm"), to.hf.value("norm_topk_prob", false));
+  to.put("expert_gating_func", kSigmoidGate);
+  to.put("nextn_predict_layers", int64_t{0});
+  if (to.out.find(to.key("rope.scaling.type")) == nullptr) to.out.put_text(to.key("rope.scaling.type"), "none");
+  to.expert_groups();
+}
+
 }  // namespace
 
 std::vector<Architecture> exaone_moe() {
@@ -65,6 +121,11 @@ std::vector<Architecture> exaone_moe() {
   exaone.read = read_exaone_moe;
   exaone.write = write_exaone_moe;
   exaone.side = "mtp.";
+  exaone.gguf = {.name = "exaone-moe",
+                 .rules = {kGgufCommon, kGgufNorms, kGgufAttention},
+                 .read = read_gguf_exaone_moe,
+                 .write = write_gguf_exaone_moe,
+                 .untied = true};
   return {exaone};
 }
 

@@ -72,10 +72,7 @@ void read_gguf_glm(GgufReader& in) {
 }
 
 void write_gguf_glm(GgufWriter& to) {
-  const MoeConfig& moe = to.model.moe;
-  require<ConfigError>(moe.num_experts > 0,
-                       "num_experts = 0: llama.cpp's model of type glm4moe has experts: export "
-                       "--format hf");
+  to.need_experts();
   to.sizes();
   to.mtp_layers();
   to.grouped_heads();
@@ -99,6 +96,7 @@ Architecture glm4_moe_architecture() {
   glm.partial_rotation = true;
   glm.mtp_layers = true;
   glm.gguf = {.name = "glm4moe", .rules = {kGgufCommon, kGgufGlmNorms, kGgufAttention, kGgufMtp}};
+  glm.gguf.matches = [](GgufReader&) { return true; };  // files of Solar Open are read as GLM's
   glm.gguf.read = read_gguf_glm;
   glm.gguf.write = write_gguf_glm;
   return glm;
@@ -159,7 +157,8 @@ Architecture solar_open_architecture() {
     write_glm_attention(to);
     if (to.routed_experts()) to.sigmoid_router();
   };
-  solar.gguf = {};  // llama.cpp's files of it are GLM's, and are read as such
+  solar.gguf.matches = [](GgufReader&) { return false; };  // llama.cpp's files of both are alike
+  solar.gguf.read = nullptr;
   return solar;
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <span>
 
+#include "witan/convert/config/gguf_model.h"
 #include "witan/convert/config/hf_model.h"
 #include "witan/convert/models/rules.h"
 
@@ -87,6 +88,41 @@ void write_hunyuan_moe(HfWriter& to) {
   to.out["moe_topk"] = to.model.moe.moe_router_topk;
 }
 
+// ---- GGUF files
+
+void read_gguf_hunyuan_moe(GgufReader& in) {
+  in.llama_like();
+  in.out["num_experts"] = in.integer("expert_count");
+  in.out["moe_topk"] = in.integer("expert_used_count");
+  in.only("expert_shared_count", 1, "HunYuan has one shared expert");
+  const auto size = in.out["intermediate_size"].get<double>();
+  for (const char* key : {"expert_feed_forward_length", "expert_shared_feed_forward_length"})
+    in.only(key, size, "HunYuan's experts and the shared one are feed_forward_length wide");
+  in.check_experts();
+}
+
+void write_gguf_hunyuan_moe(GgufWriter& to) {
+  to.llama_like();
+  to.experts();
+  to.put("expert_shared_count", 1);
+  for (const char* key : {"expert_feed_forward_length", "expert_shared_feed_forward_length"})
+    to.put(key, "intermediate_size");
+}
+
+// A base that alpha raised is rounded to the file's float32, in which llama.cpp computes.
+GgufArchitecture hunyuan_gguf(std::string_view name) {
+  return {
+      .name = name,
+      .rules = {kGgufCommon, kGgufNorms, kGgufAttention},
+      .read =
+          [](GgufReader& in) {
+            in.llama_like();
+            in.check_experts();
+          },
+      .write = [](GgufWriter& to) { to.llama_like(); },
+      .approximate = [](ModelConfig& model) { model.attention.rotary_base = gguf_real(model.attention.rotary_base); }};
+}
+
 Architecture hunyuan_architecture(std::string_view model_type, std::string_view name) {
   static const std::vector<TensorRule> attention = without_norms();
   Architecture hunyuan = llama_like(model_type, name);
@@ -102,6 +138,9 @@ Architecture hunyuan_moe_architecture() {
   moe.defaults.emplace_back(R"({"output_router_logits": false})");
   moe.read = read_hunyuan_moe;
   moe.write = write_hunyuan_moe;
+  moe.gguf = hunyuan_gguf("hunyuan-moe");
+  moe.gguf.read = read_gguf_hunyuan_moe;
+  moe.gguf.write = write_gguf_hunyuan_moe;
   return moe;
 }
 
@@ -114,6 +153,7 @@ std::vector<Architecture> hunyuan() {
     in.dense();
   };
   dense.write = write_hunyuan;
+  dense.gguf = hunyuan_gguf("hunyuan-dense");
   return {dense, hunyuan_moe_architecture()};
 }
 

@@ -6,6 +6,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/convert/config/gguf_model.h"
 #include "witan/convert/config/hf_model.h"
 #include "witan/convert/models/rules.h"
 
@@ -217,6 +218,78 @@ void write_lfm2_moe(HfWriter& to) {
   to.out["routed_scaling_factor"] = moe.moe_router_topk_scaling_factor;
 }
 
+// ---- GGUF files
+
+// The norm before the head is named after the embedding.
+constexpr GgufRule kGgufLfm[] = {
+    {"final_norm.weight", "token_embd_norm.weight"},
+    {.witan = "short_convolution.B_proj.weight", .other = "shortconv.in_proj.weight", .joined = kBcx},
+    {.witan = "short_convolution.C_proj.weight", .other = "shortconv.in_proj.weight", .joined = kBcx},
+    {.witan = "short_convolution.x_proj.weight", .other = "shortconv.in_proj.weight", .joined = kBcx},
+    {"short_convolution.conv.weight", "shortconv.conv.weight"},
+    {"short_convolution.o_proj.weight", "shortconv.out_proj.weight"},
+};
+
+std::vector<GgufRule> common_but_final_norm() {
+  std::vector<GgufRule> rules;
+  for (const GgufRule& rule : kGgufCommon)
+    if (rule.witan != "final_norm.weight") rules.push_back(rule);
+  return rules;
+}
+
+// Layers without heads of keys are convolutions.
+void read_gguf_lfm(GgufReader& in) {
+  in.sizes();
+  in.out["norm_eps"] = in.out["rms_norm_eps"];
+  in.rope();
+  const int64_t heads = in.out["num_attention_heads"].get<int64_t>(),
+                groups = in.same_in_layers("attention.head_count_kv");
+  in.out["num_key_value_heads"] = groups > 0 ? groups : heads;
+  in.out["layer_types"] = Json::array();
+  for (const int64_t own : in.of_layers("attention.head_count_kv"))
+    in.out["layer_types"].push_back(own > 0 ? kAttention : kConvolution);
+  in.out["conv_L_cache"] = in.integer("shortconv.l_cache");
+  const double channels = heads > 0 ? in.out["hidden_size"].get<double>() / static_cast<double>(heads) : 0;
+  for (const char* key : {"attention.key_length", "attention.value_length", "rope.dimension_count"})
+    in.only(key, channels, "in llama.cpp's models of this type all heads are as wide as the model, and rotate whole");
+}
+
+void write_gguf_lfm(GgufWriter& to) {
+  to.sizes();
+  to.rope();
+  const auto groups = to.hf.at("num_key_value_heads").get<int64_t>();
+  std::vector<int64_t> of_layers;
+  for (const Json& type : to.hf.at("layer_types")) of_layers.push_back(type == kConvolution ? 0 : groups);
+  to.put_list("attention.head_count_kv", std::move(of_layers));
+  to.put("shortconv.l_cache", "conv_L_cache");
+}
+
+void read_gguf_lfm2(GgufReader& in) {
+  read_gguf_lfm(in);
+  in.out["block_auto_adjust_ff_dim"] = false;
+  in.no_experts_chosen();
+}
+
+// llama.cpp divides weights of experts by their sum, and does not scale them.
+void read_gguf_lfm2_moe(GgufReader& in) {
+  read_gguf_lfm(in);
+  in.experts("num_experts");
+  in.out["moe_intermediate_size"] = in.integer("expert_feed_forward_length");
+  in.out["num_dense_layers"] = in.integer("leading_dense_block_count", 0);
+  in.only("expert_gating_func", static_cast<double>(kSigmoidGate), "LFM2's scores are sigmoids");
+  in.only("expert_weights_scale", 1, "llama.cpp does not scale weights of experts in models of this type");
+  in.check_experts();
+}
+
+void write_gguf_lfm2_moe(GgufWriter& to) {
+  to.need_experts();
+  write_gguf_lfm(to);
+  to.experts();
+  to.put("expert_feed_forward_length", "moe_intermediate_size");
+  to.put("leading_dense_block_count", "num_dense_layers");
+  to.put("expert_gating_func", kSigmoidGate);
+}
+
 constexpr std::string_view kLfmDefaults = R"({"vocab_size": 65536, "num_hidden_layers": 32, "num_attention_heads": 32,
   "num_key_value_heads": 8, "max_position_embeddings": 128000, "initializer_range": 0.02, "norm_eps": 1e-5,
   "rms_norm_eps": 1e-5, "tie_word_embeddings": true, "rope_theta": 1000000.0, "attention_dropout": 0.0,
@@ -225,12 +298,17 @@ constexpr std::string_view kLfmDefaults = R"({"vocab_size": 65536, "num_hidden_l
 }  // namespace
 
 std::vector<Architecture> lfm2() {
+  static const std::vector<GgufRule> common = common_but_final_norm();
   Architecture dense = {
       "lfm2", "Lfm2ForCausalLM", "model.", {kLfmModelRules, kLfmAttentionRules, kConvolutionRules, kLfmMlpRules}};
   dense.defaults = {kLfmDefaults, R"({"hidden_size": 2560, "intermediate_size": 12288, "block_multiple_of": 256,
       "block_ffn_dim_multiplier": 1.0, "block_auto_adjust_ff_dim": true})"};
   dense.read = read_lfm2;
   dense.write = write_lfm2;
+  dense.gguf = {.name = "lfm2",
+                .rules = {common, kGgufLfm, kGgufNorms, kGgufAttention},
+                .read = read_gguf_lfm2,
+                .write = write_gguf_lfm};
   Architecture moe = dense;
   moe.model_type = "lfm2_moe";
   moe.name = "Lfm2MoeForCausalLM";
@@ -240,6 +318,9 @@ std::vector<Architecture> lfm2() {
       "routed_scaling_factor": 1.0, "norm_topk_prob": true})"};
   moe.read = read_lfm2_moe;
   moe.write = write_lfm2_moe;
+  moe.gguf.name = "lfm2moe";
+  moe.gguf.read = read_gguf_lfm2_moe;
+  moe.gguf.write = write_gguf_lfm2_moe;
   return {dense, moe};
 }
 

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "witan/base/error.h"
+#include "witan/convert/config/gguf_model.h"
 #include "witan/convert/config/hf_model.h"
 #include "witan/convert/models/rules.h"
 
@@ -240,6 +242,168 @@ void write_nemotron_h(HfWriter& to) {
   to.sigmoid_router();
 }
 
+// ---- GGUF files
+
+constexpr GgufRule gguf_projection(std::string_view witan) {
+  return {.witan = witan, .other = "ssm_in.weight", .joined = kInProj};
+}
+constexpr GgufRule gguf_taps(std::string_view witan) {
+  return {.witan = witan, .other = "ssm_conv1d.weight", .joined = kTaps};
+}
+constexpr GgufRule gguf_tap_bias(std::string_view witan) {
+  return {.witan = witan, .other = "ssm_conv1d.bias", .joined = kTapBiases};
+}
+constexpr GgufRule kGgufMamba[] = {
+    gguf_projection("mamba2.z_proj.weight"),
+    gguf_projection("mamba2.x_proj.weight"),
+    gguf_projection("mamba2.B_proj.weight"),
+    gguf_projection("mamba2.C_proj.weight"),
+    gguf_projection("mamba2.dt_proj.weight"),
+    gguf_taps("mamba2.x_conv.weight"),
+    gguf_taps("mamba2.B_conv.weight"),
+    gguf_taps("mamba2.C_conv.weight"),
+    gguf_tap_bias("mamba2.x_conv.bias"),
+    gguf_tap_bias("mamba2.B_conv.bias"),
+    gguf_tap_bias("mamba2.C_conv.bias"),
+    {.witan = "mamba2.A_log", .other = "ssm_a", .values = GgufValues::minus_exp, .shape = GgufShape::column},
+    {.witan = "mamba2.D", .other = "ssm_d", .shape = GgufShape::column},
+    {"mamba2.dt_bias", "ssm_dt.bias"},
+    {.witan = "mamba2.norm.weight", .other = "ssm_norm.weight", .shape = GgufShape::state_groups},
+    {"mamba2.o_proj.weight", "ssm_out.weight"},
+};
+
+// llama.cpp's converter orders queries and keys as if they rotated, which changes no product.
+constexpr GgufRule kGgufParts[] = {
+    {"attention_norm.weight", "attn_norm.weight"},
+    {"mlp_norm.weight", "attn_norm.weight"},
+    {"mlp.up_proj.weight", "ffn_up.weight"},
+    {"mlp.up_proj.bias", "ffn_up.bias"},
+    {"mlp.down_proj.bias", "ffn_down.bias"},
+    {"moe.experts.up_proj", "ffn_up_exps.weight"},
+    {"moe.shared_experts.up_proj.weight", "ffn_up_shexp.weight"},
+    {"moe.fc1_latent_proj.weight", "ffn_latent_down.weight"},
+    {"moe.fc2_latent_proj.weight", "ffn_latent_up.weight"},
+};
+
+// llama.cpp tells the parts by numbers of each layer: one without heads of keys and without an MLP is Mamba-2. Layers
+// with an MLP all have experts, or none has.
+std::string gguf_pattern(GgufReader& in, bool experts) {
+  const std::vector<int64_t> groups = in.of_layers("attention.head_count_kv"),
+                             sizes = in.of_layers("feed_forward_length");
+  std::string pattern;
+  for (size_t layer = 0; layer < groups.size(); ++layer) {
+    HybridLayer part = HybridLayer::mamba;
+    if (sizes[layer] > 0)
+      part = experts ? HybridLayer::moe : HybridLayer::mlp;
+    else if (groups[layer] > 0)
+      part = HybridLayer::attention;
+    pattern += static_cast<char>(part);
+  }
+  return pattern;
+}
+
+void read_gguf_mamba(GgufReader& in) {
+  const int64_t heads = in.integer("ssm.time_step_rank"), inner = in.integer("ssm.inner_size");
+  require<ConfigError>(heads > 0 && inner % heads == 0, in.source(), ": ", in.key("ssm.inner_size"), " = ", inner,
+                       " is not divisible by ", in.key("ssm.time_step_rank"), " = ", heads);
+  in.out["mamba_num_heads"] = heads;
+  in.out["mamba_head_dim"] = inner / heads;
+  in.out["ssm_state_size"] = in.integer("ssm.state_size");
+  in.out["n_groups"] = in.integer("ssm.group_count");
+  in.out["conv_kernel"] = in.integer("ssm.conv_kernel");
+  in.out["use_conv_bias"] = true;  // llama.cpp needs it
+  in.out["time_step_min"] = 0.0;   // llama.cpp takes steps as they are
+}
+
+void read_gguf_nemotron_experts(GgufReader& in) {
+  in.routed_experts();
+  for (const char* key : {"n_shared_experts", "first_k_dense_replace"}) in.out.erase(key);
+  in.out["moe_shared_expert_intermediate_size"] = in.integer("expert_shared_feed_forward_length");
+  if (const int64_t latent = in.integer("moe_latent_size", 0); latent > 0) in.out["moe_latent_size"] = latent;
+  in.only("expert_gating_func", static_cast<double>(kSigmoidGate), "Nemotron's scores are sigmoids");
+}
+
+void read_gguf_nemotron_h(GgufReader& in) {
+  const int64_t hidden = in.integer("embedding_length"), heads = in.integer("attention.head_count"),
+                groups = in.same_in_layers("attention.head_count_kv");
+  const bool experts = in.integer("expert_count", 0) > 0;
+  in.out["hybrid_override_pattern"] = gguf_pattern(in, experts);
+  in.out["hidden_size"] = hidden;
+  in.out["num_attention_heads"] = heads;
+  in.out["num_key_value_heads"] = groups > 0 ? groups : heads;
+  in.out["head_dim"] = in.integer("attention.key_length", heads > 0 ? hidden / heads : 0);
+  in.only("attention.value_length", in.out["head_dim"].get<double>(),
+          "Witan reads heads of keys and values of one size");
+  in.out["layer_norm_epsilon"] = in.number("attention.layer_norm_epsilon");
+  in.only("attention.layer_norm_rms_epsilon", in.out["layer_norm_epsilon"].get<double>(),
+          "Witan's layers have the epsilon of attention.layer_norm_epsilon");
+  in.out["max_position_embeddings"] = in.integer("context_length");
+  in.find("rope.dimension_count");  // nothing rotates
+  in.out["mlp_bias"] = in.facts().mlp_biases;
+  read_gguf_mamba(in);
+  if (experts)
+    read_gguf_nemotron_experts(in);
+  else
+    in.out["intermediate_size"] = in.same_in_layers("feed_forward_length");
+  in.only("nextn_predict_layers", 0, "Witan reads no layers that predict further tokens from GGUF files");
+}
+
+void write_gguf_layers(GgufWriter& to) {
+  const ModelConfig& model = to.model;
+  std::vector<int64_t> groups, sizes;
+  for (const HybridLayer part : model.mamba.layers(model.num_layers)) {
+    groups.push_back(part == HybridLayer::attention ? model.attention.num_query_groups : 0);
+    if (part == HybridLayer::moe)
+      sizes.push_back(to.hf.at("moe_intermediate_size").get<int64_t>());
+    else
+      sizes.push_back(part == HybridLayer::mlp ? to.hf.at("intermediate_size").get<int64_t>() : 0);
+  }
+  to.put_list("attention.head_count_kv", std::move(groups));
+  to.put_list("feed_forward_length", std::move(sizes));
+}
+
+void write_gguf_nemotron_h(GgufWriter& to) {
+  const ModelConfig& model = to.model;
+  require<ConfigError>(model.attention.qk_head_dim(model.hidden_size) % 2 == 0,
+                       "kv_channels = ", model.attention.qk_head_dim(model.hidden_size),
+                       ": llama.cpp's files hold the channels of a head in pairs: export --format hf");
+  to.put("block_count", model.num_layers);
+  to.put("embedding_length", "hidden_size");
+  to.put("context_length", "max_position_embeddings");
+  to.put("attention.head_count", "num_attention_heads");
+  write_gguf_layers(to);
+  to.put_real("attention.layer_norm_epsilon", model.norm.norm_epsilon);
+  for (const char* each : {"attention.key_length", "attention.value_length"}) to.put(each, "head_dim");
+  to.put("rope.dimension_count", model.hidden_size / model.attention.num_attention_heads);
+  to.out.put_flag(to.key("rope.scaling.finetuned"), false);
+  to.put("ssm.conv_kernel", "conv_kernel");
+  to.put("ssm.state_size", "ssm_state_size");
+  to.put("ssm.group_count", "n_groups");
+  to.put("ssm.time_step_rank", "mamba_num_heads");
+  to.put("ssm.inner_size", to.hf.at("mamba_num_heads").get<int64_t>() * to.hf.at("mamba_head_dim").get<int64_t>());
+  if (!to.experts()) return;
+  to.put("expert_feed_forward_length", "moe_intermediate_size");
+  to.put("expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size");
+  to.put("expert_shared_count", 1);
+  to.put_real("expert_weights_scale", to.hf.at("routed_scaling_factor").get<double>());
+  to.out.put_flag(to.key("expert_weights_norm"), to.hf.at("norm_topk_prob").get<bool>());
+  to.expert_groups();
+  if (model.moe.moe_latent_size > 0) to.put("moe_latent_size", model.moe.moe_latent_size);
+}
+
+GgufArchitecture nemotron_h_gguf() {
+  constexpr double kTransformersLeastStep = 0.001;
+  return {.name = "nemotron_h",
+          .name_with_experts = "nemotron_h_moe",
+          .rules = {kGgufCommon, kGgufParts, kGgufPairedAttention, kGgufMamba},
+          .read = read_gguf_nemotron_h,
+          .write = write_gguf_nemotron_h,
+          // NVIDIA's kernels raise no steps either, and a state changes by a thousandth at most in such steps.
+          .approximate = [](ModelConfig& model) {
+            if (model.mamba.mamba_dt_min <= kTransformersLeastStep) model.mamba.mamba_dt_min = 0;
+          }};
+}
+
 Architecture nemotron_h_architecture() {
   Architecture one{"nemotron_h", "NemotronHForCausalLM", "backbone.", {kPartRules, kMambaRules}};
   one.side = "mtp.";
@@ -255,6 +419,7 @@ Architecture nemotron_h_architecture() {
       "use_bias": false, "initializer_range": 0.02, "layer_norm_epsilon": 1e-5, "output_router_logits": false})"};
   one.read = read_nemotron_h;
   one.write = write_nemotron_h;
+  one.gguf = nemotron_h_gguf();
   return one;
 }
 

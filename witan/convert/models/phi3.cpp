@@ -1,4 +1,5 @@
 // Phi-3, 3.5-mini, 4 and 4-mini: queries, keys and values in one matrix, gate and up in one.
+#include "witan/convert/config/gguf_model.h"
 #include "witan/convert/config/hf_model.h"
 #include "witan/convert/models/rules.h"
 
@@ -45,6 +46,36 @@ void write_phi3(HfWriter& to) {
   to.sliding_window();
 }
 
+// ---- GGUF files, which llama.cpp computes without a window, whatever they say
+
+constexpr GgufRule kGgufPhi3[] = {
+    {"embedding.weight", "token_embd.weight"},
+    {"final_norm.weight", "output_norm.weight"},
+    {"head.weight", "output.weight"},
+    {.witan = "attention.q_proj.weight", .other = "attn_qkv.weight", .joined = kPhi3Qkv},
+    {.witan = "attention.k_proj.weight", .other = "attn_qkv.weight", .joined = kPhi3Qkv},
+    {.witan = "attention.v_proj.weight", .other = "attn_qkv.weight", .joined = kPhi3Qkv},
+    {"attention.o_proj.weight", "attn_output.weight"},
+    {"mlp.gate_up_proj.weight", "ffn_up.weight"},
+    {"mlp.down_proj.weight", "ffn_down.weight"},
+};
+
+void read_gguf_phi3(GgufReader& in) {
+  in.sizes();
+  in.grouped_heads(true);
+  in.only("attention.key_length", in.out["hidden_size"].get<double>() / in.out["num_attention_heads"].get<double>(),
+          "in llama.cpp's models of this type all heads are as wide as the model");
+  in.rope();
+  in.find("attention.sliding_window");
+  in.check_experts();
+}
+
+void write_gguf_phi3(GgufWriter& to) {
+  to.llama_like();
+  to.put("attention.sliding_window", int64_t{0});
+  to.put("rope.scaling.original_context_length", "max_position_embeddings");
+}
+
 }  // namespace
 
 std::vector<Architecture> phi3() {
@@ -55,6 +86,7 @@ std::vector<Architecture> phi3() {
   phi3.read = read_phi3;
   phi3.write = write_phi3;
   phi3.partial_rotation = true;
+  phi3.gguf = {.name = "phi3", .rules = {kGgufPhi3, kGgufNorms}, .read = read_gguf_phi3, .write = write_gguf_phi3};
   return {phi3};
 }
 
