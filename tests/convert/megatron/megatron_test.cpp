@@ -9,7 +9,9 @@
 
 #include "convert/convert_support.h"
 #include "model/model_support.h"
+#include "support/message_of.h"
 #include "witan/base/error.h"
+#include "witan/convert/hf/hf_config.h"
 #include "witan/convert/import.h"
 #include "witan/convert/megatron/megatron_export.h"
 #include "witan/convert/megatron/megatron_torch_writer.h"
@@ -182,6 +184,16 @@ TEST(MegatronArguments, RefusalsNameArgumentsOfOtherModels) {
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("folder: args.apply_residual_connection_post_layernorm = true: in Witan the "
                                         "residual connection"));
+  }
+}
+
+TEST(MegatronArguments, RefusedExportsNameTheReason) {
+  for (const auto& [type, why] :
+       {std::pair{"nemotron_h", "and no mixer of Mamba-2; export --format hf"},
+        std::pair{"qwen3_next", "attention has no gate on its output in what is converted; export --format hf"},
+        std::pair{"lfm2_moe", "all layers have softmax attention in what is converted; export --format hf"}}) {
+    const ModelConfig model = read_hf_config(read_file(testing::golden(type) / kHfConfig), type).model;
+    EXPECT_THAT(test::message_of<ConfigError>([&] { write_megatron_arguments(model, 64); }), HasSubstr(why)) << type;
   }
 }
 

@@ -60,8 +60,8 @@ constexpr MegatronOnly kMegatronRefused[] = {
     {"apply_residual_connection_post_layernorm", "the residual connection starts before the norm"},
     {"heterogeneous_layers_config_path", "all layers are of one size"},
     {"heterogeneous_layers_config_encoded_json", "all layers are of one size"},
-    {"hybrid_override_pattern", "layers are attention and MLP"},
-    {"is_hybrid_model", "layers are attention and MLP"},
+    {"hybrid_override_pattern", "layers have attention and an MLP in what is converted, and no mixer of Mamba-2"},
+    {"is_hybrid_model", "layers have attention and an MLP in what is converted, and no mixer of Mamba-2"},
     {"linear_attention_freq", "all layers have softmax attention in what is converted"},
     {"experimental_attention_variant", "all layers have softmax attention in what is converted"},
     {"attention_output_gate", "attention has no gate on its output in what is converted"},
@@ -70,6 +70,14 @@ constexpr MegatronOnly kMegatronRefused[] = {
     {"no_rope_freq", "all layers turn queries and keys in what is converted"},
     {"transformer_impl_custom_spec", "the arguments define the model"},
     {"yaml_cfg", "the arguments define the model"}};
+
+// The reason for which a model whose first difference from Megatron-LM's is `difference` is not written.
+std::string reason_for(std::string_view difference) {
+  for (const MegatronOnly& one : kMegatronRefused)
+    if (difference.substr(0, difference.find(' ')) == one.name)
+      return cat("in Witan ", one.why, "; export --format hf");
+  return "Megatron-LM has no argument for it";
+}
 
 constexpr double kLatentEpsilon = 1e-6;  // in Witan's norms of latents
 
@@ -310,7 +318,7 @@ std::vector<std::pair<std::string, MegatronValue>> write_megatron_arguments(cons
   read.vocab_size = model.vocab_size;
   const auto different = differences(read, model);
   require<ConfigError>(different.empty(), where, " this one would have ", different.empty() ? "" : different.front(),
-                       ": Megatron-LM has no argument for it");
+                       ": ", different.empty() ? "" : reason_for(different.front()));
   return all;
 }
 
