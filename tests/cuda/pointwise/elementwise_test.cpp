@@ -57,6 +57,19 @@ TEST_F(Elementwise, AddsAlsoInPlace) {
     }
 }
 
+TEST_F(Elementwise, MultipliesAlsoInPlace) {
+  for (const DType dtype : kDTypes)
+    for (const int64_t n : kSizes) {
+      const Tensor a = host.normal({n}, dtype, "a"), b = host.normal({n}, dtype, "b"),
+                   expected = host.stream.empty({n}, dtype), y = poisoned({n}, dtype), in_place = to_gpu(a);
+      kernels::product(host.stream, expected, a, b);
+      kernels::product(gpu(), y, shifted(a), to_gpu(b));
+      EXPECT_TRUE(agree(y, expected, 0, 0)) << dtype << n;
+      kernels::product(gpu(), in_place, in_place, to_gpu(b));
+      EXPECT_TRUE(agree(in_place, expected, 0, 0)) << dtype << n;
+    }
+}
+
 TEST_F(Elementwise, AddsCountsExactly) {
   for (const int64_t n : kSizes) {
     const Tensor a = host.stream.empty({n}, DType::i64), b = host.stream.empty({n}, DType::i64),

@@ -42,6 +42,22 @@ TEST(Add, AddsCountsExactly) {
   EXPECT_EQ(std::vector(sums.begin(), sums.end()), (std::vector<int64_t>{3 * (int64_t{1} << 60), -15, 21}));
 }
 
+TEST(Product, MultipliesElementsAlsoInPlace) {
+  Rank rank;
+  for (const DType dtype : kDTypes)
+    for (const Shape& shape : kShapes) {
+      const Tensor a = rank.normal(shape, dtype, "a"), b = rank.normal(shape, dtype, "b"),
+                   y = rank.poisoned(shape, dtype);
+      kernels::product(rank.stream, y, a, b);
+      auto expected = values(a);
+      const auto other = values(b);
+      for (size_t i = 0; i < expected.size(); ++i) expected[i] *= other[i];
+      EXPECT_TRUE(close(values(y), expected, tolerance(dtype), tolerance(dtype)));
+      kernels::product(rank.stream, a, a, b);
+      EXPECT_EQ(values(a), values(y));
+    }
+}
+
 TEST(Scale, OverwritesOrAddsAcrossDTypes) {
   Rank rank;
   for (const DType from : kDTypes)

@@ -31,6 +31,7 @@ struct RopeArgs {
   RopeScaling scaling = {};
   bool half_truncated = false;  // the second half of the frequencies is 0
   bool tail = false;            // the last R dims are rotated instead, by rope() alone
+  int64_t turning_pairs = 0;    // only so many pairs, the first ones, turn; 0: all
 
   bool operator==(const RopeArgs&) const = default;
 };
@@ -44,8 +45,8 @@ WITAN_KERNEL_TWINS(rope)
 
 // Radians per position of each of the R/2 pairs, as trained or scaled to longer contexts; every device uses these. With
 // f = base^(-2i/R) of pair i, or half truncated (Jordan et al., modded-nanogpt, 2024; R a multiple of 4, at least 8)
-// base^(-i/(R/4 - 1)) of the first R/4 pairs, from 1 to 1/base, and 0 of the others, and L =
-// scaling.original_positions:
+// base^(-i/(R/4 - 1)) of the first R/4 pairs, from 1 to 1/base, and 0 of the others. Pairs from args.turning_pairs on
+// have the frequency 0 ("proportional" in Hugging Face's modeling_rope_utils.py). With L = scaling.original_positions:
 //   none    f
 //   linear  f / factor                      (Chen et al., "Positional Interpolation", 2023, arXiv:2306.15595)
 //   llama3  f where pair i turns more often than high_freq_factor within L, f / factor where less often than

@@ -12,6 +12,7 @@ constexpr double kTurn = 2 * std::numbers::pi;
 // The frequency before any scaling.
 double trained_frequency(const RopeArgs& args, int64_t pair) {
   const auto i = static_cast<double>(pair);
+  if (args.turning_pairs > 0 && pair >= args.turning_pairs) return 0;
   if (!args.half_truncated) return std::pow(args.base, -2 * i / static_cast<double>(args.dims));
   const int64_t turning = args.dims / 4;
   return pair < turning ? std::pow(args.base, -i / static_cast<double>(turning - 1)) : 0;

@@ -118,6 +118,10 @@ void add(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b) {
   WITAN_LAUNCH(stream, add, (Cost{static_cast<double>(y.elements()), bytes_of(y, a, b)}), y, a, b);
 }
 
+void product(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b) {
+  WITAN_LAUNCH(stream, product, (Cost{static_cast<double>(y.elements()), bytes_of(y, a, b)}), y, a, b);
+}
+
 void scale(Stream& stream, const Tensor& y, Write write, const Tensor& x, double alpha) {
   const bool adds = write == Write::accumulate;
   const Cost cost{(adds ? 2.0 : 1.0) * static_cast<double>(y.elements()), bytes_of(y, x) + (adds ? bytes_of(y) : 0.0)};

@@ -10,6 +10,10 @@ namespace witan::kernels {
 void add(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b);
 WITAN_KERNEL_TWINS(add)
 
+// y = a b, element by element;  one floating dtype.  y may be a or b.
+void product(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b);
+WITAN_KERNEL_TWINS(product)
+
 // y (=|+=) alpha x;  floating dtypes, y's may differ from x's.  y may be x.
 void scale(Stream& stream, const Tensor& y, Write write, const Tensor& x, double alpha);
 WITAN_KERNEL_TWINS(scale)

@@ -33,6 +33,18 @@ void add(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b) {
   });
 }
 
+void product(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b) {
+  dispatch_floating(y.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    stream.pool().for_ranges(y.elements(), kTaskElements, [&](int64_t begin, int64_t end) {
+      const T *left = a.data<T>(), *right = b.data<T>();
+      T* out = y.data<T>();
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) store(out[i], A(left[i]) * A(right[i]));
+    });
+  });
+}
+
 void scale(Stream& stream, const Tensor& y, Write write, const Tensor& x, double alpha) {
   dispatch_floating(y.dtype(), [&]<class Y>() {
     dispatch_floating(x.dtype(), [&]<class X>() {

@@ -23,6 +23,11 @@ struct Plus {
   }
 };
 
+template <class Y>
+struct Times {
+  __device__ Y operator()(Y a, Y b) const { return convert<Y>(convert<Acc<Y>>(a) * convert<Acc<Y>>(b)); }
+};
+
 struct PlusIntegers {
   __device__ int64_t operator()(int64_t a, int64_t b) const { return a + b; }
 };
@@ -156,6 +161,10 @@ struct SoftCapped {
 void add(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b) {
   if (y.dtype() == DType::i64) return map<int64_t, int64_t, int64_t>(stream, y, a, b, PlusIntegers());
   dispatch_device(y.dtype(), [&]<class T>() { map<T, T, T>(stream, y, a, b, Plus<T>()); });
+}
+
+void product(Stream& stream, const Tensor& y, const Tensor& a, const Tensor& b) {
+  dispatch_device(y.dtype(), [&]<class T>() { map<T, T, T>(stream, y, a, b, Times<T>()); });
 }
 
 void accumulate(Stream& stream, const Tensor& to, Write write, const Tensor& from) {
