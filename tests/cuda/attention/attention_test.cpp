@@ -116,6 +116,16 @@ const std::vector<Size> kSizesOfValues = {{2, 67, 4, 2, 20, 1},   {1, 5, 2, 1, 3
 
 constexpr DType kTypes[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
 
+// Wider than the kernels on tensor cores take. In float64 no GPU has shared memory for such heads.
+TEST_F(CudaAttention, WideHeadsAgreeWithTheCpu) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const Size& size : {Size{1, 70, 4, 1, 512}, Size{2, 33, 2, 2, 300, 512}, Size{1, 90, 4, 2, 512, 512, 40}})
+      check(size, inputs(size, dtype));
+  const Size size{1, 5, 2, 1, 512};
+  const auto in = to_gpu(inputs(size, DType::f64));
+  EXPECT_THROW(on_gpu(kOwn, size, in, poisoned(in.q.shape(), DType::f64)), DeviceError);
+}
+
 TEST_F(CudaAttention, AgreesWithTheCpu) {
   for (const DType dtype : kTypes)
     for (const Size& size : kSizes) check(size, inputs(size, dtype));

@@ -38,17 +38,18 @@ __global__ void __launch_bounds__(kThreads) delta_kernel(const AttentionCall<T> 
   if (lane == 0) call.delta[row] = sum;
 }
 
+template <class T>
 void check_head_sizes(const Heads& heads) {
-  require<DeviceError>(std::max(heads.hd, heads.hd_v) <= kMostHeadSize, "attention: heads of ", heads.hd,
+  require<DeviceError>(std::max(heads.hd, heads.hd_v) <= kMostHeadSize<T>, "attention: heads of ", heads.hd,
                        " for queries and keys and of ", heads.hd_v, " for values; a GPU's kernels take at most ",
-                       kMostHeadSize);
+                       kMostHeadSize<T>);
 }
 
 template <class T>
 void forward(Stream& stream, const Tensor& y, const Tensor& lse, const AttentionInputs& in) {
   AttentionCall<T> call(in);
   if (call.heads.empty()) return;
-  check_head_sizes(call.heads);
+  check_head_sizes<T>(call.heads);
   call.y = ptr<T>(y);
   call.lse = ptr<Acc<T>>(lse);
   call.packed = call.packed && packs<T>(call.y, call.heads.hd_v);
@@ -62,7 +63,7 @@ void backward(Stream& stream, const AttentionGradients& to, const Tensor& dy, co
   AttentionCall<T> call(in);
   const Heads& heads = call.heads;
   if (heads.empty()) return;
-  check_head_sizes(heads);
+  check_head_sizes<T>(heads);
   call.y = ptr<T>(y), call.lse = ptr<A>(lse), call.dy = ptr<T>(dy);
   call.dq = ptr<T>(to.dq), call.dk = ptr<T>(to.dk), call.dv = ptr<T>(to.dv);
   for (const T* tensor : {static_cast<const T*>(call.dq), static_cast<const T*>(call.dk)})

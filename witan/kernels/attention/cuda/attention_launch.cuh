@@ -28,26 +28,40 @@ void launch_tiles(Stream& stream, void (*kernel)(AttentionCall<T>, int64_t, int)
       call, groups, static_cast<int>(tiles));
 }
 
-constexpr int kMostHeadSize = 256;
+// The widest heads: of the kernels on tensor cores, and of those on ordinary cores, whose tiles of float64 must fit in
+// shared memory. 16-bit heads that are too wide for the former are computed by the latter.
+constexpr int kMostTensorHead = 256;
+template <class T>
+inline constexpr int kMostHeadSize = sizeof(T) == 8 ? 256 : 512;
 
-// Calls body.template operator()<D, kDropout>(). D is the larger head size rounded up to 64, 128 or 256, and the number
-// of columns of all tiles; columns beyond a smaller head size hold zeros.
-template <class T, class Body>
-void dispatch_tile(const AttentionCall<T>& call, const Body& body) {
-  const auto by_dropout = [&]<int D>() {
-    if (call.dropout.step)
-      body.template operator()<D, true>();
-    else
-      body.template operator()<D, false>();
-  };
-  const int widest = std::max(call.heads.hd, call.heads.hd_v);
-  assert(widest <= kMostHeadSize);
-  if (widest <= 64)
-    by_dropout.template operator()<64>();
-  else if (widest <= 128)
-    by_dropout.template operator()<128>();
+void launch_wide_forward(Stream& stream, const AttentionCall<__nv_bfloat16>& call);
+void launch_wide_forward(Stream& stream, const AttentionCall<__half>& call);
+void launch_wide_backward(Stream& stream, const AttentionCall<__nv_bfloat16>& call, int64_t groups);
+void launch_wide_backward(Stream& stream, const AttentionCall<__half>& call, int64_t groups);
+
+template <class T>
+int widest_head(const AttentionCall<T>& call) {
+  return std::max(call.heads.hd, call.heads.hd_v);
+}
+
+template <int D, class T, class Body>
+void dispatch_dropout(const AttentionCall<T>& call, const Body& body) {
+  if (call.dropout.step)
+    body.template operator()<D, true>();
   else
-    by_dropout.template operator()<kMostHeadSize>();
+    body.template operator()<D, false>();
+}
+
+// Calls body.template operator()<D, kDropout>(). D is the larger head size rounded up to 64, 128, 256 or, up to kMost,
+// 512, and the number of columns of all tiles; columns beyond a smaller head size hold zeros.
+template <int kMost, class T, class Body>
+void dispatch_tile(const AttentionCall<T>& call, const Body& body) {
+  const int widest = widest_head(call);
+  assert(widest <= kMost);
+  if (widest <= 64) return dispatch_dropout<64>(call, body);
+  if (widest <= 128) return dispatch_dropout<128>(call, body);
+  if (widest <= 256) return dispatch_dropout<256>(call, body);
+  dispatch_dropout<kMost>(call, body);
 }
 
 }  // namespace witan::kernels::cuda

@@ -1,5 +1,6 @@
-// Attention for float32 and float64 on ordinary cores, since tensor cores would round their operands. Tiles of R rows
-// by R keys are in shared memory; thread (i, j) of 16 x 16 computes the scores of rows and keys i, j mod 16, and then
+// Attention for float32 and float64 on ordinary cores, since tensor cores would round their operands; and for 16-bit
+// heads that are too wide for the registers of the kernels on tensor cores. Tiles of R rows by R keys are in shared
+// memory, in the dtype of the sums; thread (i, j) of 16 x 16 computes the scores of rows and keys i, j mod 16, and then
 // columns of the products.
 #pragma once
 
@@ -9,7 +10,8 @@ namespace witan::kernels::cuda::plain {
 
 constexpr int kSide = 16, kThreads = kSide * kSide, kWarps = kThreads / 32;
 
-// D: the larger head size rounded up, and the columns of a tile; columns beyond a tensor's own hold zeros.
+// T: the dtype of sums; S: that of the tensors. D: the larger head size rounded up, and the columns of a tile; columns
+// beyond a tensor's own hold zeros.
 template <class T, int D>
 struct Tile {
   static constexpr int R = D * sizeof(T) >= 1024 ? 16 : 32;
@@ -26,34 +28,38 @@ template <class T, int D>
 using Product = T[Tile<T, D>::kPer][Tile<T, D>::kPacks][Tile<T, D>::V];
 
 // Loads rows [0, R) of a tile, `width` columns each, from `row(r)`; a row is zeros if that is null.
-template <class T, int D, class Row>
-__device__ __forceinline__ void load_tile(T* to, const AttentionCall<T>& call, int width, const Row& row) {
+template <class S, int D, class Row>
+__device__ __forceinline__ void load_tile(Acc<S>* to, const AttentionCall<S>& call, int width, const Row& row) {
+  using T = Acc<S>;
   using Q = Tile<T, D>;
   constexpr int kPacksOfRow = D / Q::V;
   for (int i = threadIdx.x; i < Q::R * kPacksOfRow; i += kThreads) {
     const int r = i / kPacksOfRow, d = i % kPacksOfRow * Q::V;
-    const T* from = row(r);
-    Pack<T, Q::V> pack{};
+    const S* from = row(r);
+    Pack<S, Q::V> pack{};
     if (from && call.packed && d < width) {
-      pack = load_pack<T, Q::V>(from + d);
+      pack = load_pack<S, Q::V>(from + d);
     } else if (from) {
 #pragma unroll
       for (int e = 0; e < Q::V; ++e)
         if (d + e < width) pack.at[e] = from[d + e];
     }
-    store_pack(to + r * Q::kStride + d, pack);
+    Pack<T, Q::V> wide;
+#pragma unroll
+    for (int e = 0; e < Q::V; ++e) wide.at[e] = convert<T>(pack.at[e]);
+    store_pack(to + r * Q::kStride + d, wide);
   }
 }
-template <class T, int D>
-__device__ __forceinline__ void load_keys(T* to, const AttentionCall<T>& call, const T* keys, int width, int64_t group,
-                                          int first, int end) {
-  load_tile<T, D>(to, call, width,
+template <class S, int D>
+__device__ __forceinline__ void load_keys(Acc<S>* to, const AttentionCall<S>& call, const S* keys, int width,
+                                          int64_t group, int first, int end) {
+  load_tile<S, D>(to, call, width,
                   [&](int r) { return first + r < end ? keys + call.heads.key(group, first + r, width) : nullptr; });
 }
-template <class T, int D>
-__device__ __forceinline__ void load_queries(T* to, const AttentionCall<T>& call, const T* queries, int width,
+template <class S, int D>
+__device__ __forceinline__ void load_queries(Acc<S>* to, const AttentionCall<S>& call, const S* queries, int width,
                                              int64_t group, int first) {
-  load_tile<T, D>(to, call, width, [&](int r) {
+  load_tile<S, D>(to, call, width, [&](int r) {
     return first + r < call.heads.rows ? queries + call.heads.query(group, first + r, width) : nullptr;
   });
 }
@@ -104,14 +110,15 @@ __device__ __forceinline__ void add_product(Product<T, D>& out, const T* p, int 
 }
 
 // Stores row i + 16 a of the product, times `factor(i + 16 a)`, to `row(i + 16 a)`, unless that is null.
-template <class T, int D, class Row, class Factor>
-__device__ __forceinline__ void store_product(const Product<T, D>& out, int width, const Row& row,
+template <class S, int D, class Row, class Factor>
+__device__ __forceinline__ void store_product(const Product<Acc<S>, D>& out, int width, const Row& row,
                                               const Factor& factor) {
+  using T = Acc<S>;
   using Q = Tile<T, D>;
   const int i = threadIdx.x / kSide, j = threadIdx.x % kSide;
 #pragma unroll
   for (int a = 0; a < Q::kPer; ++a) {
-    T* to = row(i + kSide * a);
+    S* to = row(i + kSide * a);
     if (!to) continue;
     const T by = factor(i + kSide * a);
 #pragma unroll
@@ -119,7 +126,7 @@ __device__ __forceinline__ void store_product(const Product<T, D>& out, int widt
 #pragma unroll
       for (int e = 0; e < Q::V; ++e) {
         const int d = (j + kSide * c) * Q::V + e;
-        if (d < width) to[d] = out[a][c][e] * by;
+        if (d < width) to[d] = convert<S>(out[a][c][e] * by);
       }
   }
 }
@@ -142,8 +149,8 @@ struct RowState {
 };
 
 // Turns s [R, R], a warp per row, into p = exp(s - top) times the mask, and updates top, sum and rescale.
-template <class T, int R, bool kDropout>
-__device__ __forceinline__ void softmax_step(T* s, RowState<T, R>& state, const AttentionCall<T>& call,
+template <class S, int R, bool kDropout, class T>
+__device__ __forceinline__ void softmax_step(T* s, RowState<T, R>& state, const AttentionCall<S>& call,
                                              const DropoutMask& mask, int64_t group, int first_row, int first_key,
                                              int end_key, const int32_t* key_ids) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, key = first_key + lane;
@@ -164,8 +171,9 @@ __device__ __forceinline__ void softmax_step(T* s, RowState<T, R>& state, const 
   }
 }
 
-template <class T, int D, bool kDropout>
-__global__ void __launch_bounds__(kThreads) forward_kernel(const AttentionCall<T> call, int64_t groups, int tiles) {
+template <class S, int D, bool kDropout>
+__global__ void __launch_bounds__(kThreads) forward_kernel(const AttentionCall<S> call, int64_t groups, int tiles) {
+  using T = Acc<S>;
   using Q = Tile<T, D>;
   constexpr int R = Q::R;
   extern __shared__ __align__(16) unsigned char memory[];
@@ -182,7 +190,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const AttentionCall<T
   DropoutMask mask{};
   if constexpr (kDropout) mask = call.dropout.mask();
 
-  load_queries<T, D>(q, call, call.q, heads.hd, group, first_row);
+  load_queries<S, D>(q, call, call.q, heads.hd, group, first_row);
   if (threadIdx.x < R) {
     const RowSight sight = row_sight(heads, ids, first_row + threadIdx.x);
     state.from[threadIdx.x] = sight.from, state.keys[threadIdx.x] = sight.keys, state.id[threadIdx.x] = sight.id;
@@ -193,8 +201,8 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const AttentionCall<T
        key < tiles_of_keys.end; key = tiles_of_keys.next(tiles_of_keys.after(key), queries)) {
     const int end = tiles_of_keys.end_of(key);
     __syncthreads();  // the previous tile is no longer read
-    load_keys<T, D>(k, call, call.k, heads.hd, group, key, end);
-    load_keys<T, D>(v, call, call.v, heads.hd_v, group, key, end);
+    load_keys<S, D>(k, call, call.k, heads.hd, group, key, end);
+    load_keys<S, D>(v, call, call.v, heads.hd_v, group, key, end);
     __syncthreads();
     const int i = threadIdx.x / kSide, j = threadIdx.x % kSide;
     T score[Q::kPer][Q::kPer];
@@ -204,7 +212,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const AttentionCall<T
 #pragma unroll
       for (int b = 0; b < Q::kPer; ++b) s[(i + kSide * a) * (R + 1) + j + kSide * b] = score[a][b];
     __syncthreads();
-    softmax_step<T, R, kDropout>(s, state, call, mask, group, first_row, key, end, key_ids);
+    softmax_step<S, R, kDropout>(s, state, call, mask, group, first_row, key, end, key_ids);
     __syncthreads();
 #pragma unroll
     for (int a = 0; a < Q::kPer; ++a)
@@ -215,7 +223,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(const AttentionCall<T
     add_product<T, D>(y, s, 1, R + 1, v);
   }
   __syncthreads();  // makes the initial states visible if no key was seen
-  store_product<T, D>(
+  store_product<S, D>(
       y, heads.hd_v,
       [&](int r) {
         return first_row + r <= last_row ? call.y + heads.query(group, first_row + r, heads.hd_v) : nullptr;
@@ -236,8 +244,8 @@ struct PairState {
   int64_t mask_row[R];
 };
 
-template <class T, int R>
-__device__ __forceinline__ void load_pair_state(PairState<T, R>& state, const AttentionCall<T>& call, int64_t group,
+template <class S, int R, class T>
+__device__ __forceinline__ void load_pair_state(PairState<T, R>& state, const AttentionCall<S>& call, int64_t group,
                                                 int first_row, int end_row, const int32_t* ids) {
   const int r = threadIdx.x;
   if (r >= R) return;
@@ -252,9 +260,9 @@ __device__ __forceinline__ void load_pair_state(PairState<T, R>& state, const At
   state.mask_row[r] = heads.mask_row(group, min(first_row + r, heads.rows - 1));
 }
 
-template <class T, int D, bool kDropout>
+template <class S, int D, bool kDropout, class T>
 __device__ __forceinline__ void pairs_step(T* p, T* ds, const T* q, const T* dy, const T* k, const T* v,
-                                           const PairState<T, Tile<T, D>::R>& state, const AttentionCall<T>& call,
+                                           const PairState<T, Tile<T, D>::R>& state, const AttentionCall<S>& call,
                                            const DropoutMask& mask, int first_key, int end_key,
                                            const int32_t* key_ids) {
   using Q = Tile<T, D>;
@@ -276,8 +284,9 @@ __device__ __forceinline__ void pairs_step(T* p, T* ds, const T* q, const T* dy,
     }
 }
 
-template <class T, int D, bool kDropout>
-__global__ void __launch_bounds__(kThreads) dq_kernel(const AttentionCall<T> call, int64_t groups, int tiles) {
+template <class S, int D, bool kDropout>
+__global__ void __launch_bounds__(kThreads) dq_kernel(const AttentionCall<S> call, int64_t groups, int tiles) {
+  using T = Acc<S>;
   using Q = Tile<T, D>;
   constexpr int R = Q::R;
   extern __shared__ __align__(16) unsigned char memory[];
@@ -295,22 +304,22 @@ __global__ void __launch_bounds__(kThreads) dq_kernel(const AttentionCall<T> cal
   DropoutMask mask{};
   if constexpr (kDropout) mask = call.dropout.mask();
 
-  load_queries<T, D>(q, call, call.q, heads.hd, group, first_row);
-  load_queries<T, D>(dy, call, call.dy, heads.hd_v, group, first_row);
-  load_pair_state(state, call, group, first_row, last_row + 1, ids);
+  load_queries<S, D>(q, call, call.q, heads.hd, group, first_row);
+  load_queries<S, D>(dy, call, call.dy, heads.hd_v, group, first_row);
+  load_pair_state<S, R>(state, call, group, first_row, last_row + 1, ids);
   Product<T, D> dq = {};
   for (int key = tiles_of_keys.next(tiles_of_keys.begin_of(heads.first_key_of(first_row)), queries);
        key < tiles_of_keys.end; key = tiles_of_keys.next(tiles_of_keys.after(key), queries)) {
     const int end = tiles_of_keys.end_of(key);
     __syncthreads();
-    load_keys<T, D>(k, call, call.k, heads.hd, group, key, end);
-    load_keys<T, D>(v, call, call.v, heads.hd_v, group, key, end);
+    load_keys<S, D>(k, call, call.k, heads.hd, group, key, end);
+    load_keys<S, D>(v, call, call.v, heads.hd_v, group, key, end);
     __syncthreads();
-    pairs_step<T, D, kDropout>(p, ds, q, dy, k, v, state, call, mask, key, end, key_ids);
+    pairs_step<S, D, kDropout>(p, ds, q, dy, k, v, state, call, mask, key, end, key_ids);
     __syncthreads();
     add_product<T, D>(dq, ds, 1, R + 1, k);
   }
-  store_product<T, D>(
+  store_product<S, D>(
       dq, heads.hd,
       [&](int r) {
         return first_row + r <= last_row ? call.dq + heads.query(group, first_row + r, heads.hd) : nullptr;
@@ -318,8 +327,9 @@ __global__ void __launch_bounds__(kThreads) dq_kernel(const AttentionCall<T> cal
       [&](int) { return call.scale; });
 }
 
-template <class T, int D, bool kDropout>
-__global__ void __launch_bounds__(kThreads) dkv_kernel(const AttentionCall<T> call, int64_t groups, int tiles) {
+template <class S, int D, bool kDropout>
+__global__ void __launch_bounds__(kThreads) dkv_kernel(const AttentionCall<S> call, int64_t groups, int tiles) {
+  using T = Acc<S>;
   using Q = Tile<T, D>;
   constexpr int R = Q::R;
   extern __shared__ __align__(16) unsigned char memory[];
@@ -336,28 +346,28 @@ __global__ void __launch_bounds__(kThreads) dkv_kernel(const AttentionCall<T> ca
   DropoutMask mask{};
   if constexpr (kDropout) mask = call.dropout.mask();
 
-  load_keys<T, D>(k, call, call.k, heads.hd, group, first_key, end_key);
-  load_keys<T, D>(v, call, call.v, heads.hd_v, group, first_key, end_key);
+  load_keys<S, D>(k, call, call.k, heads.hd, group, first_key, end_key);
+  load_keys<S, D>(v, call, call.v, heads.hd_v, group, first_key, end_key);
   Product<T, D> dk = {}, dv = {};
   const Tiles tiles_of_rows{ids, call.by_document, R, heads.rows_of(end_key - 1), heads.rep};
   for (int row = tiles_of_rows.next(tiles_of_rows.begin_of(heads.first_row_of(first_key)), keys);
        row < tiles_of_rows.end; row = tiles_of_rows.next(tiles_of_rows.after(row), keys)) {
     const int end = tiles_of_rows.end_of(row);
     __syncthreads();
-    load_queries<T, D>(q, call, call.q, heads.hd, group, row);
-    load_queries<T, D>(dy, call, call.dy, heads.hd_v, group, row);
-    load_pair_state(state, call, group, row, end, ids);
+    load_queries<S, D>(q, call, call.q, heads.hd, group, row);
+    load_queries<S, D>(dy, call, call.dy, heads.hd_v, group, row);
+    load_pair_state<S, R>(state, call, group, row, end, ids);
     __syncthreads();
-    pairs_step<T, D, kDropout>(p, ds, q, dy, k, v, state, call, mask, first_key, end_key, key_ids);
+    pairs_step<S, D, kDropout>(p, ds, q, dy, k, v, state, call, mask, first_key, end_key, key_ids);
     __syncthreads();
     add_product<T, D>(dk, ds, R + 1, 1, q);
     add_product<T, D>(dv, p, R + 1, 1, dy);
   }
-  store_product<T, D>(
+  store_product<S, D>(
       dk, heads.hd,
       [&](int r) { return first_key + r < end_key ? call.dk + heads.key(group, first_key + r, heads.hd) : nullptr; },
       [&](int) { return call.scale; });
-  store_product<T, D>(
+  store_product<S, D>(
       dv, heads.hd_v,
       [&](int r) { return first_key + r < end_key ? call.dv + heads.key(group, first_key + r, heads.hd_v) : nullptr; },
       [&](int) { return T(1); });

@@ -228,7 +228,8 @@ __global__ void __launch_bounds__(DkvTile<D>::kThreads)
 
 template <class T>
 void launch_backward(Stream& stream, const AttentionCall<T>& call, int64_t groups) {
-  dispatch_tile(call, [&]<int D, bool kDropout>() {
+  if (widest_head(call) > kMostTensorHead) return launch_wide_backward(stream, call, groups);
+  dispatch_tile<kMostTensorHead>(call, [&]<int D, bool kDropout>() {
     using Q = DqTile<D>;
     launch_tiles(stream, dq_kernel<T, D, kDropout>, call, groups, tiles_of(call.heads.rows, Q::kRows), Q::kThreads,
                  Q::kBytes);

@@ -107,7 +107,8 @@ __global__ void __launch_bounds__(ForwardTile<D>::kThreads)
 
 template <class T>
 void launch_forward(Stream& stream, const AttentionCall<T>& call) {
-  dispatch_tile(call, [&]<int D, bool kDropout>() {
+  if (widest_head(call) > kMostTensorHead) return launch_wide_forward(stream, call);
+  dispatch_tile<kMostTensorHead>(call, [&]<int D, bool kDropout>() {
     using F = ForwardTile<D>;
     launch_tiles(stream, forward_kernel<T, D, kDropout>, call, call.heads.groups(), tiles_of(call.heads.rows, F::kRows),
                  F::kThreads, F::kBytes);

@@ -16,7 +16,7 @@ constexpr int kKeys = 4;        // per team at a time, all of whose loads are in
 constexpr int kLeastKeys = 64;  // per block, unless it has all keys
 constexpr int kMostParts = 64;  // blocks per token and group
 constexpr int kBlocksPerProcessor = 4;
-constexpr int kMostHeadSize = 256;
+constexpr int kMostHeadSize = 512;
 constexpr int kMergeThreads = 128;
 
 template <class T>
@@ -261,10 +261,11 @@ void launch(Stream& stream, CachedCall<T> call) {
 
 template <class T, int D>
 void launch_heads(Stream& stream, const CachedCall<T>& call) {
+  constexpr bool kWide = D > 256;  // registers hold fewer of such heads
   if (call.rep == 1) return launch<T, D, 1>(stream, call);
-  if constexpr (sizeof(T) == 2)
+  if constexpr (sizeof(T) == 2 && !kWide)
     if (call.rep > 4) return launch<T, D, 8>(stream, call);
-  launch<T, D, 4>(stream, call);
+  launch<T, D, kWide ? std::max(8 / static_cast<int>(sizeof(T)), 1) : 4>(stream, call);
 }
 
 }  // namespace
@@ -292,6 +293,8 @@ void cached_attention(Stream& stream, const Tensor& y, const Tensor& lse, const 
       launch_heads<E, 64>(stream, call);
     else if (widest <= 128)
       launch_heads<E, 128>(stream, call);
+    else if (widest <= 256)
+      launch_heads<E, 256>(stream, call);
     else
       launch_heads<E, kMostHeadSize>(stream, call);
   });

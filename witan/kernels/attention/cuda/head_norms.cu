@@ -7,7 +7,7 @@
 namespace witan::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32, kMostChannels = 256;
+constexpr int kThreads = 256, kWarps = kThreads / 32, kMostChannels = 512;
 
 struct Turn {
   int hd, dims;
@@ -172,8 +172,10 @@ void by_channels(int64_t hd, const Launch& launch) {
     launch.template operator()<2>();
   else if (hd <= 128)
     launch.template operator()<4>();
-  else
+  else if (hd <= 256)
     launch.template operator()<8>();
+  else
+    launch.template operator()<16>();
 }
 
 // Whether every lane's channels of every row are an aligned pack.
