@@ -90,6 +90,8 @@ std::vector<std::pair<std::string, ModelConfig>> architectures(const std::string
   olmo3.attention.rotary_scaling_factor = 4;
   olmo3.attention.original_max_position_embeddings = 16;
   olmo3.attention.window_rope_scaling = false;
+  ModelConfig& gemma4 = add("heads of two sizes", base_config(dtype, 4));
+  testing::add_gemma4_features(gemma4, "4,0");
   ModelConfig& joined = add("joined layers", base_config(dtype));
   joined.embedding_norm = joined.embedding_residual = joined.skip_connections = true;
   joined.logit_soft_cap = 8;

@@ -95,6 +95,9 @@ TEST(ModelConfig, ValidatesItsParts) {
             "glu_linear_offset = 1 is a form of SwiGLU: set swiglu = true, or glu_linear_offset = 0");
   EXPECT_EQ(refused([](ModelConfig& c) { c.moe.moe_shared_expert_gate = true; }),
             "moe_shared_expert_gate = true needs a shared expert to gate: set moe_shared_expert_intermediate_size");
+  EXPECT_EQ(refused([](ModelConfig& c) { c.moe.moe_parallel_mlp = true; }),
+            "moe_parallel_mlp = true with norm_placement = pre: the experts and the MLP beside them have norms before "
+            "and after them; set norm_placement = \"both\"");
   ModelConfig biased;
   biased.vocab_size = 8;
   biased.add_bias_linear = biased.moe.moe_expert_add_bias = true;
@@ -185,6 +188,19 @@ TEST(ModelConfig, ErrorsExplainImpossibleConnections) {
     EXPECT_EQ(refused([&](ModelConfig& c) { c.value_embedding_freq = bad; }),
               cat("value_embedding_freq = ", bad,
                   ": must be none, or a list of the 4 layers' tables, from 1 on, with 0 for none, as in [1]+[0]*3"));
+  EXPECT_THAT(refused([](ModelConfig& c) {
+                c.value_embedding_freq = "[1]*4";
+                c.attention.window_size = "3,0";
+                c.attention.window_attn_skip_freq = "2";
+                c.attention.window_kv_channels = 4;
+              }),
+              ::testing::HasSubstr("window_kv_channels or window_num_query_groups make values of layers with a window "
+                                   "another; leave one of these keys out"));
+  EXPECT_THAT(refused([](ModelConfig& c) {
+                c.value_embedding_freq = "[1]*4";
+                c.attention.attention_k_eq_v = true;
+              }),
+              ::testing::HasSubstr("needs a projection of values, which attention_k_eq_v = true does not have"));
   EXPECT_EQ(refused([](ModelConfig& c) { c.value_embedding_freq = "[1,3,0,1]"; }),
             "value_embedding_freq = [1,3,0,1]: no layer reads table 2; number tables from 1 on without a gap");
   EXPECT_EQ(refused([](ModelConfig& c) {

@@ -135,6 +135,13 @@ TEST(Counts, OfABuiltModelMatchItsConfiguration) {
     configs.back().add_bias_linear = experts == 0;
     testing::give_running_means(configs.back(), {1}, 10);
   }
+  for (const int64_t experts : {0, 4}) {
+    testing::add_gemma4_features(configs.emplace_back(tiny_config(experts)), "3,0");
+    configs.back().add_mlp_bias = true;
+    testing::add_gemma4_features(configs.emplace_back(tiny_config(experts)), "3,0");
+    configs.back().attention.add_attention_bias = true;
+    configs.back().lora_rank = 2;
+  }
   for (const ModelConfig& config : configs) {
     const ParameterCounts counts = count_parameters(config);
     EXPECT_EQ(parameters_of(config), counts.exact);

@@ -1,5 +1,6 @@
 // Recomputation changes no bit and needs less memory; the meta device needs exactly as much memory as the CPU.
 #include "model/model_support.h"
+#include "support/model_variants.h"
 #include "support/thread_world.h"
 
 namespace witan {
@@ -93,6 +94,7 @@ std::vector<ModelConfig> models() {
   all.back().moe.moe_latent_size = 6;
   all.back().moe.moe_shared_expert_intermediate_size = 5;
   all.back().moe.moe_shared_expert_gate = true;
+  for (const int64_t experts : {0, 4}) testing::add_gemma4_features(all.emplace_back(tiny_config(experts)), "3,0");
   return all;
 }
 

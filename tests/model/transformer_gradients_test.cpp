@@ -133,6 +133,19 @@ TEST(Transformer, GradientsOfLinearAttentionMatchDifferences) {
   }
 }
 
+// A router's norm curves the loss, so that the step is a smaller one.
+TEST(Transformer, GradientsOfHeadsOfTwoSizesAndParallelMlpsMatchDifferences) {
+  for (const char* granularity : {"none", "selective", "full"})
+    for (const int64_t experts : {0, 4}) {
+      SCOPED_TRACE(cat(granularity, ", ", experts, " experts"));
+      ModelConfig config = tiny_config(experts);
+      testing::add_gemma4_features(config, "3,0");
+      config.recompute_granularity = granularity;
+      if (experts > 0) config.recompute_modules = "layernorm,moe,mlp";
+      expect_gradients_of_differences(config, 2e-6);
+    }
+}
+
 // Layers of one part each.
 TEST(Transformer, GradientsOfHybridLayersMatchDifferences) {
   for (const char* granularity : {"none", "selective", "full"}) {

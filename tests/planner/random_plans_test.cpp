@@ -51,7 +51,11 @@ void draw_attention(Draw& draw, ModelConfig& model) {
     model.attention.window_size = draw.one_of({"1,0", "4,0", "9,0"});
     model.attention.window_attn_skip_freq = draw.one_of({"none", "2", "3"});
     if (model.attention.rotates() && model.attention.window_size == "4,0") model.attention.window_rotary_base = 500;
+    if (draw.rarely(2)) model.attention.window_kv_channels = draw.one_of<int64_t>({4, 6});
+    if (draw.rarely(2)) model.attention.window_num_query_groups = model.attention.num_attention_heads;
   }
+  if (draw.rarely(4) && model.attention.v_head_dim == 0) model.attention.attention_k_eq_v = true;
+  if (draw.rarely(4)) model.attention.v_l2_norm = true;
   if (model.attention.rotates() && draw.rarely(4)) model.attention.no_rope_freq = "2";
   if (draw.rarely(2)) {
     AttentionConfig& attention = model.attention;
@@ -99,6 +103,9 @@ void draw_moe(Draw& draw, ModelConfig& model) {
   model.add_bias_linear = moe.moe_expert_add_bias && draw.rarely();
   if (draw.rarely()) moe.moe_latent_size = draw.one_of<int64_t>({4, 12, 20});
   moe.moe_shared_expert_gate = moe.has_shared_experts() && draw.rarely(2);
+  moe.moe_parallel_mlp = model.norm_placement == "both" && draw.rarely(2);
+  moe.moe_router_input_norm = draw.rarely(4);
+  moe.moe_router_expert_scale = draw.rarely(4);
   moe.moe_token_dispatcher_type = draw.one_of({"alltoall", "alltoall", "allgather"});
   moe.moe_shared_expert_overlap =
       moe.has_shared_experts() && moe.moe_token_dispatcher_type == "alltoall" && draw.rarely(2);
@@ -126,9 +133,12 @@ void draw_model(Draw& draw, ModelConfig& model) {
     model.skip_connections = model.num_layers > 1;
     model.embedding_residual = draw.rarely(2);
     model.embedding_norm = draw.rarely(2);
-    model.value_embedding_freq = draw.one_of({std::string("none"), cat("[1]*", model.num_layers)});
+    const AttentionConfig& attention = model.attention;
+    if (!attention.attention_k_eq_v && attention.window_kv_channels == 0 && attention.window_num_query_groups == 0)
+      model.value_embedding_freq = draw.one_of({std::string("none"), cat("[1]*", model.num_layers)});
   }
   if (draw.rarely()) model.logit_soft_cap = 15;
+  if (draw.rarely()) model.layer_scalar = true;
   if (draw.rarely()) model.embedding_multiplier = 12;
   if (draw.rarely()) model.residual_multiplier = 0.22;
   if (draw.rarely()) model.attention.qk_l2_norm = true;

@@ -165,6 +165,30 @@ inline void add_hybrid_olmo(ModelConfig& config) {
   config.linear_attention.linear_norm_epsilon = 1e-3;
 }
 
+// Gemma 4: a window in every second layer, whose heads are of another size and number than those of the others, of
+// which values come from the projection of keys and some pairs of channels turn; norms of values and around everything;
+// a number for the output of each layer; and an MLP beside experts, whose router has factors of its own. Every head has
+// keys of its own in layers with a window.
+inline void add_gemma4_features(ModelConfig& config, const std::string& window) {
+  AttentionConfig& attention = config.attention;
+  attention.window_size = window;
+  attention.window_attn_skip_freq = "2";
+  attention.kv_channels = 10;
+  attention.window_kv_channels = 6;
+  attention.window_num_query_groups = attention.num_attention_heads;
+  attention.rotary_proportional = true;
+  attention.rotary_percent = 0.5;
+  attention.window_rotary_percent = 1;
+  attention.window_rotary_base = 100;
+  attention.qk_layernorm = attention.v_l2_norm = attention.attention_k_eq_v = true;
+  attention.softmax_scale = 1;
+  config.norm_placement = "both";
+  config.layer_scalar = true;
+  MoeConfig& moe = config.moe;
+  moe.moe_parallel_mlp = moe.moe_router_input_norm = moe.moe_router_expert_scale = moe.moe_router_pre_softmax = true;
+  moe.moe_router_norm_topk_prob = "true";
+}
+
 // Replaces the attention of these layers by a running mean (support/running_mean.h).
 inline void give_running_means(ModelConfig& config, const std::vector<int64_t>& layers, int64_t channels) {
   for (const int64_t layer : layers) config.mixers[layer] = CustomMixer{std::make_shared<RunningMeanKind>(channels)};

@@ -62,8 +62,9 @@ constexpr std::string_view kOfTraining[] = {"dtype",
 std::array<bool, 3> biases_of(const ModelConfig& model) {
   const AttentionConfig& attention = model.attention;
   const bool every = model.add_bias_linear, all_of_attention = every || attention.add_attention_bias;
-  const bool dense =
-      std::ranges::any_of(model.layers(), [](const LayerSpec& layer) { return !layer.moe && layer.has_mlp(); });
+  const bool dense = std::ranges::any_of(model.layers(), [](const LayerSpec& layer) {
+    return (!layer.moe && layer.has_mlp()) || layer.parallel_mlp.has_value();
+  });
   return {all_of_attention || attention.add_qkv_bias, all_of_attention, dense && (every || model.add_mlp_bias)};
 }
 
@@ -72,6 +73,18 @@ bool same_value(const ModelConfig& a, const ModelConfig& b, const Field& of_a, c
   if (of_a.text() == of_b.text()) return true;
   const auto layers = [](const ModelConfig& config) { return config.layers(); };
   if (a.num_layers != b.num_layers) return false;
+  const auto same_heads = [&](const auto& size) {
+    const auto of = [&](const LayerSpec& layer) {
+      const AttentionSpec* const attention = attention_of(layer.mixer);
+      return attention ? size(*attention) : 0;
+    };
+    return std::ranges::equal(layers(a), layers(b), {}, of, of);
+  };
+  if (of_a.name.starts_with("window_rotary_") || of_a.name == "window_rope_scaling" || of_a.name == "rotary_percent" ||
+      of_a.name == "rotary_proportional")
+    return std::ranges::equal(
+        layers(a), layers(b), {}, [](const LayerSpec& x) { return rotation_of(x.mixer); },
+        [](const LayerSpec& x) { return rotation_of(x.mixer); });
   if (of_a.name.starts_with("rotary_")) return !a.attention.rotates() && !b.attention.rotates();
   if (of_a.name == "moe_layer_freq")
     return std::ranges::equal(layers(a), layers(b), {}, &LayerSpec::moe, &LayerSpec::moe);
@@ -85,10 +98,6 @@ bool same_value(const ModelConfig& a, const ModelConfig& b, const Field& of_a, c
     return std::ranges::equal(
         layers(a), layers(b), {}, [](const LayerSpec& x) { return window_of(x.mixer); },
         [](const LayerSpec& x) { return window_of(x.mixer); });
-  if (of_a.name == "window_rotary_base" || of_a.name == "window_rope_scaling")
-    return std::ranges::equal(
-        layers(a), layers(b), {}, [](const LayerSpec& x) { return rotation_of(x.mixer); },
-        [](const LayerSpec& x) { return rotation_of(x.mixer); });
   if (of_a.name == "rope_short_factors" || of_a.name == "rope_long_factors") {
     const auto factors = [&](const Field& of) { return read_rope_factors(of.name.c_str(), of.text()); };
     return a.attention.rope_scaling_type != "longrope" || factors(of_a) == factors(of_b);
@@ -100,11 +109,16 @@ bool same_value(const ModelConfig& a, const ModelConfig& b, const Field& of_a, c
     return !mlp.swiglu && !mlp.silu && !mlp.squared_relu && !mlp.squared_reglu;
   };
   if (of_a.name == "gelu_tanh") return !is_gelu(a.mlp) && !is_gelu(b.mlp);
-  if (of_a.name == "num_query_groups") return a.attention.multi_latent_attention && b.attention.multi_latent_attention;
-  if (of_a.name == "kv_channels")
-    return a.attention.qk_head_dim(a.hidden_size) == b.attention.qk_head_dim(b.hidden_size);
-  if (of_a.name == "v_head_dim")
-    return a.attention.value_head_dim(a.hidden_size) == b.attention.value_head_dim(b.hidden_size);
+  if (of_a.name == "num_query_groups" || of_a.name == "window_num_query_groups")
+    return same_heads([](const AttentionSpec& spec) { return spec.num_query_groups; });
+  if (of_a.name == "kv_channels" || of_a.name == "window_kv_channels")
+    return same_heads([](const AttentionSpec& spec) { return spec.qk_head_dim; });
+  if (of_a.name == "v_head_dim") return same_heads([](const AttentionSpec& spec) { return spec.v_head_dim; });
+  if (of_a.name == "attention_k_eq_v")
+    return same_heads([](const AttentionSpec& spec) {
+      const auto* const heads = dynamic_cast<const MultiHeadSpec*>(&spec);
+      return heads != nullptr && heads->values_from_keys ? 1 : 0;
+    });
   if (of_a.name == "ffn_hidden_size" || of_a.name == "moe_ffn_hidden_size")
     return std::ranges::equal(
         layers(a), layers(b), {}, [](const LayerSpec& x) { return x.mlp.ffn_hidden_size; },

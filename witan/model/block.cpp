@@ -31,6 +31,8 @@ Block::Block(const Builder& builder, const ModelConfig& config, const LayerSpec&
     residual_scale_ = scalar("residual_scale", 1);
     embedding_scale_ = scalar("embedding_scale", 0);
   }
+  if (config.layer_scalar)
+    layer_scalar_ = &add_buffer(builder, "layer_scalar", {1}, builder.dtype, 1, BufferSpec::Rule::replicated);
   // The norm at the only place, before or after the half, has the plain name if that is its place in all layers.
   const auto add_norms = [&](HalfNorms& norms, const char* name, const char* after) {
     const bool post = layer.norm_placement == "post", both = layer.norm_placement == "both";
@@ -51,12 +53,17 @@ Block::Block(const Builder& builder, const ModelConfig& config, const LayerSpec&
   if (!layer.has_mlp()) return;
   add_streams(mlp_streams_, "mlp_hc");
   add_norms(mlp_norms_, "mlp_norm", "mlp_post_norm");
+  if (!layer.moe || layer.parallel_mlp)
+    add_child(
+        mlp_.emplace(builder / "mlp", layer.parallel_mlp.value_or(layer.mlp), config.hidden_size, config.mlp_bias()));
+  if (layer.parallel_mlp)
+    for (const auto& [norm, name] :
+         {std::pair{&mlp_out_norm_, "mlp_out_norm"}, {&moe_norm_, "moe_norm"}, {&moe_out_norm_, "moe_out_norm"}})
+      add_child(norm->emplace(builder / name, config.norm, config.hidden_size));
   if (layer.moe)
     add_child(moe_.emplace(builder / "moe",
                            layer.table_of_experts ? config.moe.with_table(config.vocab_size) : config.moe, layer.mlp,
-                           config.hidden_size, axes));
-  else
-    add_child(mlp_.emplace(builder / "mlp", layer.mlp, config.hidden_size, config.mlp_bias()));
+                           config.hidden_size, axes, config.norm));
 }
 
 Var Residual::sum(Tape& tape) const {
@@ -145,35 +152,56 @@ Var Block::mlp_forward(Tape& tape, const Var& x, const Randomness& randomness) {
   return recomputed(tape, {x}, again)[0];
 }
 
-MoeOutput Block::moe_forward(Tape& tape, const Var& x, const TokenSource& source, Dropping dropping) {
+MoeOutput Block::moe_forward(Tape& tape, const Var& x, const Var& routed, const TokenSource& source,
+                             Dropping dropping) {
   const MoeRecompute remade{recompute_.moe_act, recompute_.mlp_act, recompute_.shared_experts};
-  if (!recompute_.moe) return moe_->forward(tape, x, remade, dropping, source);
+  if (!recompute_.moe) return moe_->forward(tape, x, remade, dropping, source, routed);
   const RouterRecord names = moe_->names();
+  std::vector<Var> inputs = {x};
+  if (routed.defined()) inputs.push_back(routed);
   const auto again = [this, remade, dropping, source, names](Tape& on, const std::vector<Var>& in) {
-    const MoeOutput moe = moe_->forward(on, in[0], remade, dropping, source);
+    const MoeOutput moe = moe_->forward(on, in[0], remade, dropping, source, in.size() > 1 ? in[1] : Var());
     std::vector<Var> out = {moe.y};
     std::ranges::copy(moe.record.values(on, names), std::back_inserter(out));
     return out;
   };
-  const auto out = recomputed(tape, {x}, again);
+  const auto out = recomputed(tape, inputs, again);
   return {out[0], names.with(std::span(out).subspan(1))};
+}
+
+MoeOutput Block::parallel_forward(Tape& tape, const Var& x, const Var& input, const TokenSource& source,
+                                  Dropping dropping) {
+  const Var dense = mlp_out_norm_->forward(tape, mlp_forward(tape, input, source.randomness), recompute_.layernorm);
+  MoeOutput moe = moe_forward(tape, moe_norm_->forward(tape, x, recompute_.layernorm), x, source, dropping);
+  moe.y = ops::add(tape, dense, moe_out_norm_->forward(tape, moe.y, recompute_.layernorm));
+  return moe;
+}
+
+Residual Block::scaled(Tape& tape, Residual x) {
+  if (!layer_scalar_) return x;
+  const Var factor = tape.constant(layer_scalar_->value());
+  ops::ScaledTerm added;
+  if (x.added.defined()) added = {x.added, factor};
+  return {ops::scaled_sum(tape, {x.x, factor}, added), {}};
 }
 
 BlockOutput Block::feed_forward(Tape& tape, const Residual& in, const TokenSource& source, Dropping dropping) {
   if (!moe_ && !mlp_) {
-    measure(tape, source, Activation::residual, in.x, in.added);
-    return {in, {}};
+    const Residual out = scaled(tape, in);
+    measure(tape, source, Activation::residual, out.x, out.added);
+    return {out, {}};
   }
   const HalfInput half = read(tape, Half::mlp, in);
   const auto to_stream = [&](const Var& y) {
     measure(tape, source, Activation::mlp, y);
     const Var more = mlp_dropout_.forward(tape, added(tape, Half::mlp, y), source.randomness);
-    const Residual after = write(tape, half, more);
+    Residual after = scaled(tape, write(tape, half, more));
     measure(tape, source, Activation::residual, after.x, after.added);
     return after;
   };
-  if (mlp_) return {to_stream(mlp_forward(tape, half.input, source.randomness)), {}};
-  MoeOutput moe = moe_forward(tape, half.input, source, dropping);
+  if (!moe_) return {to_stream(mlp_forward(tape, half.input, source.randomness)), {}};
+  MoeOutput moe = mlp_ ? parallel_forward(tape, half.x, half.input, source, dropping)
+                       : moe_forward(tape, half.input, {}, source, dropping);
   return {to_stream(moe.y), std::move(moe.record)};
 }
 
@@ -201,6 +229,7 @@ void Block::add(Tape& tape, Lane& lane, Half half) {
   Var summands = std::exchange(lane.summands, {});
   Var sum = half == Half::mixer ? lanes().total(tape, std::move(summands)) : mlp_->total(tape, std::move(summands));
   lane.stream.added = added(tape, half, std::move(sum));
+  if (half == Half::mlp) lane.stream = scaled(tape, std::move(lane.stream));
 }
 
 BlockOutput Block::apply_moe(Tape& tape, const Residual& x, const TokenSource& source, Dropping dropping) {

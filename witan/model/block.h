@@ -1,7 +1,9 @@
 // One transformer block: x + dropout(mixer(norm(x))), then x + dropout(MLP or MoE(norm(x))), with attention or another
 // token mixer. With norms placed post (OLMo 2, arXiv:2501.00656, section 3.2): x + dropout(norm(mixer(x))), then
-// x + dropout(norm(MLP or MoE(x))). A block may have one of the two halves alone. With parallel residual streams each
-// half reads a sum of the streams, and writes to all of them (nn/hyper_connection.h).
+// x + dropout(norm(MLP or MoE(x))). A block may have one of the two halves alone. The second half may have both an MLP
+// and experts (Gemma 4): x + norm(norm(MLP(norm(x))) + norm(MoE(norm(x)))), whose router reads x. A block's output may
+// be multiplied by a number. With parallel residual streams each half reads a sum of the streams, and writes to all of
+// them (nn/hyper_connection.h).
 #pragma once
 
 #include <memory>
@@ -80,7 +82,10 @@ class Block : public Module {
                       const TokenSource& source, Dropping dropping);
   // x + skip_scale skip, then residual_scale x + embedding_scale embedding; each only if the layer has it.
   Residual joined(Tape& tape, Residual x, const BlockInputs& beside);
-  MoeOutput moe_forward(Tape& tape, const Var& x, const TokenSource& source, Dropping dropping);
+  // x [B, S, D] of experts; the router reads `routed`, or x if it is undefined.
+  MoeOutput moe_forward(Tape& tape, const Var& x, const Var& routed, const TokenSource& source, Dropping dropping);
+  // The experts' and the MLP's normalised outputs together: input is what the MLP reads, x the residual stream.
+  MoeOutput parallel_forward(Tape& tape, const Var& x, const Var& input, const TokenSource& source, Dropping dropping);
   Var mlp_forward(Tape& tape, const Var& x, const Randomness& randomness);
   struct HalfInput {
     Var x;      // the residual stream
@@ -95,6 +100,8 @@ class Block : public Module {
   Var added(Tape& tape, Half half, Var y);
   // Measures x + added, where `added` may be undefined, for the statistics of activations.
   void measure(Tape& tape, const TokenSource& source, Activation of, const Var& x, const Var& added = {});
+  // The block's output x, times the layer's number if it has one.
+  Residual scaled(Tape& tape, Residual x);
   // The MLP or MoE half, if the block has it, on the residual stream after the mixer.
   BlockOutput feed_forward(Tape& tape, const Residual& in, const TokenSource& source, Dropping dropping);
 
@@ -116,12 +123,14 @@ class Block : public Module {
   ActivationAccess* activations_ = nullptr;
   int64_t number_ = 0;  // the layer's, for activations_
   Parameter *skip_scale_ = nullptr, *residual_scale_ = nullptr, *embedding_scale_ = nullptr;
-  std::unique_ptr<TokenMixer> mixer_;                           // null if the layer has none
-  HalfNorms mixer_norms_, mlp_norms_;                           // a half that the layer lacks has none
+  Buffer* layer_scalar_ = nullptr;     // [1] of the model's dtype; null: outputs are not multiplied
+  std::unique_ptr<TokenMixer> mixer_;  // null if the layer has none
+  HalfNorms mixer_norms_, mlp_norms_;  // a half that the layer lacks has none
   std::optional<HyperConnection> mixer_streams_, mlp_streams_;  // none: the residual stream is a single one
   std::optional<Mlp> mlp_;
   std::optional<Moe> moe_;
-  Dropout mixer_dropout_, mlp_dropout_;  // of the halves' additions to the residual stream
+  std::optional<Norm> mlp_out_norm_, moe_norm_, moe_out_norm_;  // of an MLP and experts side by side
+  Dropout mixer_dropout_, mlp_dropout_;                         // of the halves' additions to the residual stream
 };
 
 }  // namespace witan

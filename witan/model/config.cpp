@@ -71,6 +71,18 @@ void validate_joins(const ModelConfig& model) {
                        "value_embedding_freq = ", model.value_embedding_freq,
                        " gives layers value embeddings, and `mixers` replaces these layers' attention; set only one of "
                        "them");
+  const AttentionConfig windowed = model.attention.of_windowed_layers();
+  require<ConfigError>(
+      model.value_embedding_freq == kNoTables || model.attention.window_size == "none" ||
+          windowed.num_query_groups * windowed.value_head_dim(model.hidden_size) ==
+              model.attention.num_query_groups * model.attention.value_head_dim(model.hidden_size),
+      "value_embedding_freq = ", model.value_embedding_freq,
+      " gives layers rows of one size, and window_kv_channels or window_num_query_groups make values of layers with a "
+      "window another; leave one of these keys out");
+  require<ConfigError>(model.value_embedding_freq == kNoTables || !model.attention.attention_k_eq_v,
+                       "value_embedding_freq = ", model.value_embedding_freq,
+                       " needs a projection of values, which attention_k_eq_v = true does not have; set only one of "
+                       "them");
   require<ConfigError>(!model.skip_connections || model.num_layers > 1,
                        "skip_connections = true joins two halves of a model; num_layers = 1 has none");
   require<ConfigError>(
@@ -112,6 +124,8 @@ void validate_streams(const ModelConfig& model) {
          "embedding_residual = false");
   refuse(model.mtp_num_layers > 0, cat("mtp_num_layers = ", model.mtp_num_layers),
          "modules of multi-token prediction read a single stream", "mtp_num_layers = 0");
+  refuse(model.moe.num_experts > 0 && model.moe.moe_parallel_mlp, "moe_parallel_mlp = true",
+         "the router would read a single stream", "moe_parallel_mlp = false");
   refuse(model.init_method == "torch", "init_method = torch",
          "no PyTorch program says in which order its weights are drawn", "init_method = normal");
 }
@@ -193,6 +207,9 @@ Fields ModelConfig::fields() {
       Field{"embedding_residual", &embedding_residual,
             "Mix the embedding into each layer's input, by two learned factors"},
       Field{"embedding_norm", &embedding_norm, "Normalise the embedding"},
+      Field{"layer_scalar", &layer_scalar,
+            "Multiply the output of each layer, the residual stream, by a number that is saved with the model and not "
+            "trained; 1 at first"},
       Field{"embedding_multiplier", &embedding_multiplier, "Multiplier applied to the embeddings of tokens"}.above(0),
       Field{"residual_multiplier", &residual_multiplier,
             "Multiplier applied to the outputs of attention and MLP before they are added to the residual stream"}
@@ -300,6 +317,15 @@ void ModelConfig::validate() const {
                        ": a norm over heads of several ranks must be RMSNorm; set normalization = \"RMSNorm\", or "
                        "qk_layernorm_full_width = false");
   moe.validate(num_layers);
+  const bool parallel = moe.num_experts > 0 && moe.moe_parallel_mlp;
+  require<ConfigError>(!parallel || norm_placement == "both",
+                       "moe_parallel_mlp = true with norm_placement = ", norm_placement,
+                       ": the experts and the MLP beside them have norms before and after them; set norm_placement = "
+                       "\"both\"");
+  require<ConfigError>(!parallel || !mamba.any(),
+                       "moe_parallel_mlp = true gives a layer two MLPs, and "
+                       "hybrid_override_pattern = ",
+                       mamba.hybrid_override_pattern, " one part; set one of them");
   require<ConfigError>(hidden_dropout < 1, "hidden_dropout = ", hidden_dropout,
                        " drops everything; use a probability below 1, such as 0.1");
   require<ConfigError>(!add_bias_linear || moe.num_experts == 0 || moe.moe_expert_add_bias,
@@ -347,6 +373,7 @@ std::vector<LayerSpec> ModelConfig::layers() const {
     if (norm_placement == "post_attention") layer.norm_placement = attention_of(layer.mixer) ? "post" : "pre";
     if (const size_t mirrored = of_layers.size() - 1 - i; skip_connections && mirrored < i)
       layer.skip_from = static_cast<int64_t>(mirrored);
+    if (layer.moe && moe.moe_parallel_mlp) layer.parallel_mlp = mlp;
     if (layer.moe && moe.moe_ffn_hidden_size > 0) layer.mlp.ffn_hidden_size = moe.moe_ffn_hidden_size;
     const bool mixes = !hybrid.empty() && !std::holds_alternative<NoMixer>(layer.mixer);
     if (mixes) layer.mlp.ffn_hidden_size = 0;

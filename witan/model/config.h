@@ -40,6 +40,8 @@ struct LayerSpec {
   bool embedding_residual = false;        // the embedding is mixed into its input
   bool table_of_experts = false;          // a table chooses experts by the token
   std::string norm_placement = "pre";     // of this layer: pre, post or both
+  // The dense MLP beside the experts of this MoE layer, if it has one (moe_parallel_mlp).
+  std::optional<MlpConfig> parallel_mlp = {};
 
   bool has_mlp() const { return mlp.ffn_hidden_size > 0; }  // an MLP, dense or of experts, after its mixer
 };
@@ -71,6 +73,7 @@ struct ModelConfig {
   bool skip_connections = false;
   bool embedding_residual = false;
   bool embedding_norm = false;
+  bool layer_scalar = false;  // a layer's output is multiplied by a number that is loaded, not trained
   double embedding_multiplier = 1;
   double residual_multiplier = 1;
   double logit_scale = 1;

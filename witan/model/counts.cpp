@@ -12,7 +12,8 @@ struct Matrices {
   int64_t weights, biases;
 };
 
-// The adapter parameters of a layer, without its mixer: of its MLP or of one expert, and of shared experts.
+// The adapter parameters of a layer, without its mixer: of its MLP or of one expert, and of shared experts and an MLP
+// beside experts.
 struct AdapterCounts {
   int64_t mlp = 0, shared = 0;
 };
@@ -34,6 +35,7 @@ AdapterCounts adapters_of(const ModelConfig& config, const LayerSpec& layer) {
     counts.mlp = adapters_of_mlp(*lora, layer.mlp, layer.moe ? expert_width(config.moe, D) : D, layer.moe);
   const MlpConfig shared = shared_experts_mlp(config.moe, layer.mlp);
   if (layer.moe && shared.ffn_hidden_size > 0) counts.shared = adapters_of_mlp(*lora, shared, D, false);
+  if (layer.parallel_mlp) counts.shared += adapters_of_mlp(*lora, *layer.parallel_mlp, D, false);
   return counts;
 }
 
@@ -70,17 +72,22 @@ ParameterCounts count_parameters(const ModelConfig& config) {
     const int64_t biases = dense && config.mlp_bias() != Bias::none ? mlp.biases : 0;
     const int64_t shared = layer.moe ? mlp_of(shared_experts_mlp(config.moe, layer.mlp), D).weights : 0;
     const int64_t gate = layer.moe && config.moe.moe_shared_expert_gate ? D : 0;
-    const int64_t router_bias = config.moe.moe_router_add_bias ? 1 : 0;
+    const int64_t router_vectors = (config.moe.moe_router_add_bias ? E : 0) +
+                                   (config.moe.moe_router_expert_scale ? E : 0) +
+                                   (config.moe.moe_router_input_norm ? D : 0);
+    const Matrices beside = layer.parallel_mlp ? mlp_of(*layer.parallel_mlp, D) : Matrices{};
+    const int64_t parallel = beside.weights + (config.mlp_bias() != Bias::none ? beside.biases : 0);
     const int64_t scalars = (layer.skip_from ? 1 : 0) + (layer.embedding_residual ? 2 : 0);
     const int64_t halves = (std::holds_alternative<NoMixer>(layer.mixer) ? 0 : 1) + (layer.has_mlp() ? 1 : 0);
-    const int64_t norms = halves * (config.norm_placement == "both" ? 2 : 1);
+    const int64_t norms = halves * (config.norm_placement == "both" ? 2 : 1) + (layer.parallel_mlp ? 3 : 0);
     const int64_t always = mixer.weights + mixer.vectors + mixer.adapters + adapters.shared + biases + norms * norm +
-                           halves * config.streams.half_parameters(D) + scalars +
-                           (layer.moe ? E * (D + router_bias) + shared + gate + 2 * D * latent : 0);
+                           halves * config.streams.half_parameters(D) + scalars + parallel +
+                           (layer.moe ? E * D + router_vectors + shared + gate + 2 * D * latent : 0);
     counts.exact += always + (layer.moe ? E : 1) * each;
     counts.active += always + (layer.moe ? config.moe.moe_router_topk : 1) * each;
     counts.experts += layer.moe ? E * each : 0;
-    counts.megatron_layers += mixer.weights + shared + 2 * D * latent + (layer.moe ? E : 1) * mlp.weights + 4 * D;
+    counts.megatron_layers +=
+        mixer.weights + shared + beside.weights + 2 * D * latent + (layer.moe ? E : 1) * mlp.weights + 4 * D;
   }
   return counts;
 }
@@ -107,7 +114,9 @@ double megatron_iteration_flops(const ModelConfig& config, int64_t seq_length, i
     const double latent = layer.moe ? static_cast<double>(config.moe.moe_latent_size) : 0,
                  width = layer.moe ? static_cast<double>(expert_width(config.moe, config.hidden_size)) : H;
     const MlpConfig shared = shared_experts_mlp(config.moe, layer.mlp);
-    const auto shared_features = layer.moe ? static_cast<double>(shared.first_rows() + shared.ffn_hidden_size) : 0.0;
+    auto shared_features = layer.moe ? static_cast<double>(shared.first_rows() + shared.ffn_hidden_size) : 0.0;
+    if (layer.parallel_mlp)
+      shared_features += static_cast<double>(layer.parallel_mlp->first_rows() + layer.parallel_mlp->ffn_hidden_size);
     weights += mixer_kind(layer.mixer).megatron_weights(around, seq_length) + width * experts * features +
                H * (shared_features + 2 * latent);
   }

@@ -100,6 +100,11 @@ Fields MoeConfig::fields() {
       Field{"moe_router_topk_scaling_factor", &moe_router_topk_scaling_factor,
             "Factor by which the weights of a token's experts are multiplied"},
       Field{"moe_router_add_bias", &moe_router_add_bias, "Add a learned bias to the logits of the router"},
+      Field{"moe_router_input_norm", &moe_router_input_norm,
+            "Normalise the router's input by RMSNorm, with a learned factor of each channel, and divide the logits by "
+            "the square root of hidden_size"},
+      Field{"moe_router_expert_scale", &moe_router_expert_scale,
+            "Multiply the weight of a token's expert by a learned factor of that expert"},
       Field{"moe_input_jitter_eps", &moe_input_jitter_eps,
             "Multiply the router's input by noise from 1 - eps to 1 + eps in training (0: none)"}
           .at_least(0),
@@ -194,6 +199,9 @@ Fields MoeConfig::fields() {
           .at_least(0),
       Field{"moe_shared_expert_gate", &moe_shared_expert_gate,
             "Multiply the shared expert's output by a sigmoid of a projection of each token"},
+      Field{"moe_parallel_mlp", &moe_parallel_mlp,
+            "Give MoE layers a dense MLP of ffn_hidden_size beside the experts; both read the residual stream, and "
+            "their outputs are added, each after norms of its own"},
       Field{"moe_shared_expert_overlap", &moe_shared_expert_overlap,
             "Compute the shared expert while tokens travel to the ranks of their experts"},
       Field{"moe_per_layer_logging", &moe_per_layer_logging,

@@ -34,6 +34,8 @@ struct MoeConfig {
   std::string moe_router_norm_topk_prob = "auto";
   double moe_router_topk_scaling_factor = 1;
   bool moe_router_add_bias = false;  // to the logits
+  bool moe_router_input_norm = false;
+  bool moe_router_expert_scale = false;
   double moe_input_jitter_eps = 0;
   int64_t moe_router_sinkhorn_iterations = 100;  // at most
   double moe_router_sinkhorn_tolerance = 1e-4;
@@ -58,6 +60,7 @@ struct MoeConfig {
   int64_t moe_replicated_experts = 0;               // replicas of other ranks' experts that a rank may hold
   int64_t moe_shared_expert_intermediate_size = 0;  // 0: no shared experts
   bool moe_shared_expert_gate = false;
+  bool moe_parallel_mlp = false;
   bool moe_shared_expert_overlap = false;
   bool moe_per_layer_logging = false;
 

@@ -334,6 +334,58 @@ TEST(AttentionConfig, WindowedLayersMayHaveTheirOwnRotation) {
             "window_rotary_base = 0.5 must be above 1, as rotary_base; 0 takes rotary_base itself");
 }
 
+// Gemma 4's windowed layers have heads of another size and number, all of whose channels turn, and values of their own.
+TEST(AttentionConfig, WindowedLayersMayHaveTheirOwnHeads) {
+  const AttentionConfig config = config_with(
+      "num_attention_heads=4;num_query_groups=1;kv_channels=10;window_kv_channels=6;window_num_query_groups=2;"
+      "window_size=3,0;window_attn_skip_freq=2;rotary_percent=0.5;rotary_proportional=true;window_rotary_percent=1;"
+      "attention_k_eq_v=true;v_l2_norm=true");
+  config.validate(32, 2);
+  const auto layers = layers_of<MultiHeadSpec>(config, 32, 2);
+  EXPECT_EQ(layers[0].qk_head_dim, 6);
+  EXPECT_EQ(layers[0].v_head_dim, 6);
+  EXPECT_EQ(layers[0].num_query_groups, 2);
+  EXPECT_EQ(layers[0].rope.dims, 6);
+  EXPECT_EQ(layers[0].rope.turning_pairs, 0);
+  EXPECT_FALSE(layers[0].values_from_keys);
+  EXPECT_TRUE(layers[0].v_norm);
+  EXPECT_EQ(layers[1].qk_head_dim, 10);
+  EXPECT_EQ(layers[1].num_query_groups, 1);
+  EXPECT_EQ(layers[1].rope.dims, 10);
+  EXPECT_EQ(layers[1].rope.turning_pairs, 2) << "half of five pairs, rounded down";
+  EXPECT_TRUE(layers[1].values_from_keys);
+  const std::vector<double> turns = kernels::rope_frequencies(layers[1].rope);
+  EXPECT_DOUBLE_EQ(turns[1], std::pow(10000, -0.2)) << "of the whole head";
+  EXPECT_EQ(turns[2], 0);
+  EXPECT_GT(kernels::rope_frequencies(layers[0].rope)[2], 0);
+}
+
+TEST(AttentionConfig, RefusesHeadsThatDoNotFit) {
+  EXPECT_EQ(refused([](AttentionConfig& c) {
+              c.window_size = "3,0";
+              c.window_num_query_groups = 3;
+            }),
+            "num_query_groups = 3 does not divide num_attention_heads = 4");
+  EXPECT_EQ(refused([](AttentionConfig& c) {
+              c.rotary_proportional = true;
+              c.rotary_percent = 0.1;
+            }),
+            "rotary_percent = 0.1 with rotary_proportional = true turns no pair of a head of 8 channels");
+  EXPECT_EQ(refused([](AttentionConfig& c) { c.rotary_proportional = c.rotary_half_truncated = true; }),
+            "rotary_proportional = true and rotary_half_truncated = true choose the pairs that turn twice; set one of "
+            "them");
+  EXPECT_EQ(refused([](AttentionConfig& c) {
+              c.attention_k_eq_v = true;
+              c.v_head_dim = 6;
+            }),
+            "attention_k_eq_v = true makes values as large as keys, of 8 channels, and v_head_dim = 6 not; set it to "
+            "0");
+  for (const char* key : {"v_l2_norm", "attention_k_eq_v", "rotary_proportional"})
+    EXPECT_THAT(
+        refused([&](AttentionConfig& c) { c = config_with(cat("multi_latent_attention=true;", key, "=true")); }),
+        ::testing::HasSubstr(cat("drop ", key)));
+}
+
 // YaRN scales the logits of these layers.
 TEST(AttentionConfig, WindowedLatentLayersMayHaveTheirOwnRotation) {
   const AttentionConfig config = config_with(

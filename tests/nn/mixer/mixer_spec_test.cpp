@@ -85,6 +85,9 @@ std::vector<Named> kinds() {
              c.attention_output_gate = true;
              c.v_head_dim = 5;
            })},
+          {"values from keys", spec_of([](AttentionConfig& c) {
+             c.attention_k_eq_v = c.v_l2_norm = c.qk_layernorm = c.add_attention_bias = true;
+           })},
           {"latent", spec_of(make_latent)},
           {"latent queries", spec_of([](AttentionConfig& c) {
              make_latent(c);

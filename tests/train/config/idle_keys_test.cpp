@@ -101,8 +101,8 @@ std::vector<Case> cases() {
       {"fp8_format = 'hybrid'", "first_last_layers_bf16 = true"},
       "first_last_layers_bf16 = true; here first_last_layers_bf16 = false");
   add({"num_query_groups"}, {"multi_latent_attention = true"}, {}, "multi_latent_attention = false");
-  add({"rotary_base", "rotary_percent", "rotary_interleaved"}, {"position_embedding_type = 'none'"}, {},
-      "position_embedding_type = rope; here position_embedding_type = none");
+  add({"rotary_base", "rotary_percent", "rotary_proportional", "rotary_interleaved"},
+      {"position_embedding_type = 'none'"}, {}, "position_embedding_type = rope; here position_embedding_type = none");
   add({"original_max_position_embeddings", "rope_low_freq_factor", "rope_high_freq_factor"}, {},
       {"rope_scaling_type = 'llama3'"}, "rope_scaling_type = none");
   const std::string factors = "[1.0,1.5]";
@@ -114,10 +114,12 @@ std::vector<Case> cases() {
       {"rope_scaling_type = 'yarn'"}, "rope_scaling_type = llama3");
   add({"window_rotary_base", "window_rope_scaling"}, {"rope_scaling_type = 'yarn'"},
       {"window_size = '3,0'", "rope_scaling_type = 'yarn'"}, "layers with a window; here window_size = none");
+  add({"window_kv_channels", "window_num_query_groups", "window_rotary_percent"}, {}, {"window_size = '3,0'"},
+      "layers with a window; here window_size = none");
   add({"window_rope_scaling"}, {"window_size = '3,0'"}, {"window_size = '3,0'", "rope_scaling_type = 'yarn'"},
       "rope_scaling_type = none");
-  add({"window_rotary_base"}, {"window_size = '3,0'", "position_embedding_type = 'none'"}, {"window_size = '3,0'"},
-      "position_embedding_type = rope; here position_embedding_type = none");
+  add({"window_rotary_base", "window_rotary_percent"}, {"window_size = '3,0'", "position_embedding_type = 'none'"},
+      {"window_size = '3,0'"}, "position_embedding_type = rope; here position_embedding_type = none");
   add({"moe_router_topk", "moe_aux_loss_coeff", "moe_latent_size", "moe_grouped_gemm", "expert_tensor_parallel_size"},
       {"num_experts = 0"}, {"num_experts = 4"}, "num_experts above 0");
   add({"moe_router_pre_softmax"}, {"moe_router_score_function = 'sigmoid'"}, {}, "moe_router_score_function = softmax");

@@ -299,6 +299,9 @@ TEST_F(Upcycle, NothingIsLostSilently) {
   config.model.moe.moe_router_pre_softmax = true;
   expect(config, "moe_router_topk = 1 is no multiple of the 2 slices", ConfigError(""));
   config = moe_config("copied");
+  config.model.moe.moe_parallel_mlp = true;
+  expect(config, "makes experts from dense MLPs, and moe_parallel_mlp = true keeps an MLP beside them", ConfigError(""));
+  config = moe_config("copied");
   config.train.upcycle = "absent";
   expect(config, "upcycle = absent: there is neither a checkpoint, nor a run in ", CheckpointError(""));
 

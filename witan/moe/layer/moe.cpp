@@ -7,11 +7,12 @@
 
 namespace witan {
 
-Moe::Moe(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width, const ModelAxes& axes)
+Moe::Moe(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width, const ModelAxes& axes,
+         const NormConfig& norm)
     : Module(builder.path),
       names_(RouterRecord::named(router_statistics(moe))),
       replica_slots_(replica_slots(moe, axes.expert->size())),
-      router_(make_router(builder / "router", moe, width, axes.context)),
+      router_(make_router(builder / "router", moe, width, axes.context, norm)),
       dispatcher_(make_dispatcher(moe, axes)),
       experts_(builder / "experts", moe, mlp, expert_width(moe, width)) {
   add_child(*router_);
@@ -38,9 +39,10 @@ Var Moe::shared(Tape& tape, const Var& x, const MoeRecompute& again, const Rando
   return recomputed(tape, {x}, segment)[0];
 }
 
-MoeOutput Moe::forward(Tape& tape, const Var& x, MoeRecompute again, Dropping dropping, const TokenSource& source) {
+MoeOutput Moe::forward(Tape& tape, const Var& x, MoeRecompute again, Dropping dropping, const TokenSource& source,
+                       const Var& routed) {
   const ModuleScope scope(tape, *this);
-  const Routing routing = router_->forward(tape, x, dropping, source);
+  const Routing routing = router_->forward(tape, routed.defined() ? routed : x, dropping, source);
   // The tokens' view is made after the router ran, so that the backward adds the router's gradient to the experts'.
   const auto [T, D] = x.shape().as_rows();
   const Var tokens = ops::reshape(tape, x, {T, D});

@@ -28,11 +28,14 @@ struct MoeRecompute {
 
 class Moe : public Module {
  public:
-  Moe(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width, const ModelAxes& axes);
+  // `norm` gives the epsilon of moe_router_input_norm.
+  Moe(const Builder& builder, const MoeConfig& moe, const MlpConfig& mlp, int64_t width, const ModelAxes& axes,
+      const NormConfig& norm = {});
 
-  // x [B, S, D] of the residual stream, or [T, D]
+  // x [B, S, D] of the residual stream, or [T, D]. Experts read x, and the router `routed` [of x's shape], or x if it
+  // is undefined.
   MoeOutput forward(Tape& tape, const Var& x, MoeRecompute again, Dropping dropping = Dropping::by_capacity,
-                    const TokenSource& source = {});
+                    const TokenSource& source = {}, const Var& routed = {});
   // Recomputes all activations, or nothing.
   MoeOutput forward(Tape& tape, const Var& x, bool rematerialise, Dropping dropping = Dropping::by_capacity,
                     const TokenSource& source = {}) {

@@ -1,6 +1,7 @@
 #include "witan/moe/routers/router.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <optional>
 
@@ -9,6 +10,7 @@
 #include "witan/kernels/moe/dispatch.h"
 #include "witan/kernels/moe/selection.h"
 #include "witan/moe/routers/capacity.h"
+#include "witan/moe/routers/expert_scales.h"
 #include "witan/moe/routers/selection.h"
 #include "witan/ops/linear/linear.h"
 #include "witan/ops/pointwise/elementwise.h"
@@ -83,9 +85,17 @@ void draw_table(const Builder& builder, const MoeConfig& config, const Buffer& t
   builder.stream.write(table.value(), chosen.data());
 }
 
+// The norm of a router's input: RMSNorm with a weight, whatever norms the model has.
+NormConfig of_input(NormConfig norm) {
+  norm.normalization = "RMSNorm";
+  norm.norm_weight = true;
+  norm.norm_bias = norm.apply_layernorm_1p = false;
+  return norm;
+}
+
 class TopkRouter : public Router {
  public:
-  TopkRouter(const Builder& builder, const MoeConfig& config, int64_t width, Group* context);
+  TopkRouter(const Builder& builder, const MoeConfig& config, int64_t width, Group* context, const NormConfig& norm);
 
   Routing forward(Tape& tape, const Var& x, Dropping dropping, const TokenSource& source) override;
   void after_update(Stream& stream, const Tensor& step) override;
@@ -96,7 +106,7 @@ class TopkRouter : public Router {
     Dropping dropping;
     const TokenSource& source;
   };
-  Var logits_of(Tape& tape, const Var& x, const TokenSource& source) const;
+  Var logits_of(Tape& tape, const Var& x, const TokenSource& source);
   Routing route(Tape& tape, const Var& logits, int64_t sequences, const How& how) const;
   Routing route_gathered(Tape& tape, const Var& logits, const Shape& x, const How& how) const;
   Tensor looked_up(Stream& stream, const TokenSource& source, int64_t tokens) const;  // [T, K]
@@ -108,15 +118,18 @@ class TopkRouter : public Router {
   std::optional<TensorAxis> axis_;  // none: tensor-parallel ranks do not divide the tokens
   Group* context_;                  // null: sequences are whole
   Parameter& weight_;
-  Parameter* logit_bias_ = nullptr;  // [E]; null: none is learned
-  Buffer* bias_ = nullptr;           // [E] float32; null: experts are chosen by their scores alone
-  Buffer* load_ = nullptr;           // [E] int64: assignments of a step's tokens, dropped ones included
-  Buffer* global_counts_ = nullptr;  // [E] int64: the last step's assignments by scores; null: no loss balances them
-  Buffer* quantile_sums_ = nullptr;  // [E + 1] int64: a step's sums for the update of a bias from quantiles
-  Buffer* table_ = nullptr;          // [V, K] float32: the experts of each token; null: scores choose
+  std::optional<Norm> input_norm_;
+  Parameter* expert_scale_ = nullptr;  // [E]; null: none is learned
+  Parameter* logit_bias_ = nullptr;    // [E]; null: none is learned
+  Buffer* bias_ = nullptr;             // [E] float32; null: experts are chosen by their scores alone
+  Buffer* load_ = nullptr;             // [E] int64: assignments of a step's tokens, dropped ones included
+  Buffer* global_counts_ = nullptr;    // [E] int64: the last step's assignments by scores; null: no loss balances them
+  Buffer* quantile_sums_ = nullptr;    // [E + 1] int64: a step's sums for the update of a bias from quantiles
+  Buffer* table_ = nullptr;            // [V, K] float32: the experts of each token; null: scores choose
 };
 
-TopkRouter::TopkRouter(const Builder& builder, const MoeConfig& config, int64_t width, Group* context)
+TopkRouter::TopkRouter(const Builder& builder, const MoeConfig& config, int64_t width, Group* context,
+                       const NormConfig& norm)
     : Router(builder.path),
       config_(config),
       losses_(declare_losses(config)),
@@ -140,6 +153,12 @@ TopkRouter::TopkRouter(const Builder& builder, const MoeConfig& config, int64_t 
     draw_table(builder, config, *table_);
   }
   const Shape experts = {config.num_experts};
+  if (config.moe_router_input_norm) add_child(input_norm_.emplace(builder / "input_norm", of_input(norm), width));
+  if (config.moe_router_expert_scale) {
+    Builder wide = builder.of_kind(ParameterKind::norms);
+    wide.dtype = accumulator(builder.dtype);
+    expert_scale_ = &add_parameter(wide, "expert_scale", experts, Initialization::constant(1), false);
+  }
   if (config.balances_by_quantiles()) {
     bias_ = &add_buffer(builder, "quantile_bias", experts, DType::f32, 0, BufferSpec::Rule::replicated);
     quantile_sums_ =
@@ -161,14 +180,18 @@ Routing TopkRouter::forward(Tape& tape, const Var& x, Dropping dropping, const T
                           : route(tape, logits, x.shape().dims() == 3 ? x.size(0) : 1, {dropping, source});
   for (const RouterStatistic& loss : losses_)
     tape.add_loss({loss.name, *loss.loss_coefficient, LossSpec::Over::micro_batches}, routing.record.loss(loss.name));
+  if (expert_scale_)
+    routing.weights = ops::scale_by_expert(tape, routing.weights, routing.ids, tape.parameter(*expert_scale_));
   return routing;
 }
 
 // Returns [T, E]. x is read without a view of its own, so that its gradient accumulates in place.
-Var TopkRouter::logits_of(Tape& tape, const Var& x, const TokenSource& source) const {
+Var TopkRouter::logits_of(Tape& tape, const Var& x, const TokenSource& source) {
   const kernels::Dropout noise = selection_.jitter(source, x.shape(), axis_ ? &*axis_ : nullptr);
-  const Var in = noise.step.defined() ? ops::jitter(tape, x, noise, config_.moe_input_jitter_eps) : x;
+  Var in = input_norm_ ? input_norm_->forward(tape, x, false) : x;
+  if (noise.step.defined()) in = ops::jitter(tape, in, noise, config_.moe_input_jitter_eps);
   Var logits = ops::wide_linear(tape, in, tape.parameter(weight_));
+  if (input_norm_) logits = ops::scale(tape, logits, 1 / std::sqrt(static_cast<double>(x.shape().last())));
   if (logit_bias_) logits = ops::add_bias(tape, logits, tape.parameter(*logit_bias_));
   const auto [T, E] = logits.shape().as_rows();
   return ops::reshape(tape, logits, {T, E});
@@ -266,8 +289,9 @@ void Router::attach(const ModelServices& services) {
   Module::attach(services);
 }
 
-std::unique_ptr<Router> make_router(const Builder& builder, const MoeConfig& config, int64_t width, Group* context) {
-  return std::make_unique<TopkRouter>(builder, config, width, context);
+std::unique_ptr<Router> make_router(const Builder& builder, const MoeConfig& config, int64_t width, Group* context,
+                                    const NormConfig& norm) {
+  return std::make_unique<TopkRouter>(builder, config, width, context, norm);
 }
 
 std::vector<RouterStatistic> router_statistics(const MoeConfig& config) {

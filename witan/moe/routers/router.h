@@ -74,11 +74,12 @@ class Router : public Module {
   int64_t number_ = 0;
 };
 
-// The router whose tokens choose their K best experts: weight [E, D], and bias [E] with moe_router_add_bias. It
+// The router whose tokens choose their K best experts: weight [E, D], bias [E] with moe_router_add_bias, and Gemma 4's
+// factors: input_norm.weight [D] with moe_router_input_norm and expert_scale [E] with moe_router_expert_scale. It
 // computes in float32, or in float64 models in float64. `context`: the context-parallel ranks, over which losses and
-// counts are summed and capacities hold, or null; it must outlive the router.
+// counts are summed and capacities hold, or null; it must outlive the router. `norm` gives the epsilon of its own norm.
 std::unique_ptr<Router> make_router(const Builder& builder, const MoeConfig& config, int64_t width,
-                                    Group* context = nullptr);
+                                    Group* context = nullptr, const NormConfig& norm = {});
 
 // Declares the statistics that routers of this configuration record.
 std::vector<RouterStatistic> router_statistics(const MoeConfig& config);

@@ -101,7 +101,7 @@ std::unique_ptr<TokenMixer> MultiHeadSpec::make(const Builder& builder, const Mi
 
 MixerCounts MultiHeadSpec::parameters(const MixerModel& model) const {
   const int64_t D = model.width, q = num_attention_heads * qk_head_dim, k = num_query_groups * qk_head_dim,
-                v = num_query_groups * v_head_dim, y = num_attention_heads * v_head_dim;
+                v = values_from_keys ? 0 : num_query_groups * v_head_dim, y = num_attention_heads * v_head_dim;
   MixerCounts counts{.weights = D * (q + k + v + y + (output_gate ? y : 0))};
   const bool biases = model.bias != Bias::none;
   if (biases || qkv_bias) counts.vectors += q + k + v;
@@ -118,7 +118,7 @@ MixerCounts MultiHeadSpec::parameters(const MixerModel& model) const {
   };
   add("q_proj", D, q);
   add("k_proj", D, k);
-  add("v_proj", D, v);
+  if (!values_from_keys) add("v_proj", D, v);
   add("o_proj", y, D);
   if (output_gate) add("g_proj", D, y);
   return counts;
@@ -130,14 +130,16 @@ double MultiHeadSpec::megatron_weights(const MixerModel& model, int64_t seq_leng
              A = static_cast<double>(num_attention_heads), G = static_cast<double>(num_query_groups),
              channels = static_cast<double>(qk_head_dim + v_head_dim);
   const double gate = output_gate ? H * A * static_cast<double>(v_head_dim) : 0;
-  return H * (A + G) * channels + gate + S * A * channels;
+  const double shared = values_from_keys ? H * G * static_cast<double>(v_head_dim) : 0;  // by keys and values
+  return H * (A + G) * channels - shared + gate + S * A * channels;
 }
 
-// Queries and keys are also kept as they were before their norms; the gate, and what it multiplies.
+// Queries, keys and values are also kept as they were before their norms; the gate, and what it multiplies.
 double MultiHeadSpec::kept_channels() const {
   const int64_t normed = qk_norm == QkNorm::none ? 0 : (num_attention_heads + num_query_groups) * qk_head_dim;
   const int64_t gated = output_gate ? 2 * num_attention_heads * v_head_dim : 0;
-  return AttentionSpec::kept_channels() + static_cast<double>(normed + gated);
+  const int64_t of_values = v_norm ? num_query_groups * v_head_dim : 0;
+  return AttentionSpec::kept_channels() + static_cast<double>(normed + of_values + gated);
 }
 
 std::string MultiHeadSpec::tensor_refusal(int64_t ranks) const {

@@ -55,9 +55,11 @@ struct MultiHeadSpec : public AttentionSpec {
   double clip_qkv = 0;                         // clamps queries, keys and values to [-clip_qkv, clip_qkv]; 0: off
   bool sinks = false;                          // a learned logit of each head that takes probability and adds nothing
   bool qkv_bias = false, output_bias = false;  // biases of projections, also if other linear layers have none
-  int64_t value_table = 0;   // number of the value embedding, from 1 on, that is added to values; 0: none
-  bool output_gate = false;  // sigmoid(g_proj x) multiplies what o_proj reads (Qiu et al., 2025, arXiv:2505.06708)
-  bool value_scale = false;  // values and the value embedding have a learned factor each
+  int64_t value_table = 0;        // number of the value embedding, from 1 on, that is added to values; 0: none
+  bool output_gate = false;       // sigmoid(g_proj x) multiplies what o_proj reads (Qiu et al., 2025, arXiv:2505.06708)
+  bool value_scale = false;       // values and the value embedding have a learned factor each
+  bool v_norm = false;            // heads of values are divided by their root mean squares
+  bool values_from_keys = false;  // values are the projection of keys (Gemma 4's attention_k_eq_v)
 
   // Whether queries and keys are normalised or clamped before they rotate.
   bool prepares_heads() const { return qk_norm != QkNorm::none || clip_qkv > 0; }

@@ -95,10 +95,17 @@ void scale_longrope(kernels::RopeArgs& rope, const AttentionConfig& config) {
                                : std::sqrt(1 + std::log(config.rotary_scaling_factor) / std::log(original));
 }
 
+// The pairs of `dims` channels that turn. The share is rounded down, as in transformers.
+int64_t turning_pairs(const AttentionConfig& config, int64_t dims) {
+  if (!config.rotary_proportional) return dims / 2;
+  return static_cast<int64_t>(std::floor(config.rotary_percent * static_cast<double>(dims) / 2));
+}
+
 // For heads of which `dims` channels rotate.
 kernels::RopeArgs rope_args(const AttentionConfig& config, int64_t dims) {
   kernels::RopeArgs rope{config.rotary_base, dims, config.rotary_interleaved, false};
   rope.half_truncated = config.rotary_half_truncated;
+  if (const int64_t turning = turning_pairs(config, dims); turning < dims / 2) rope.turning_pairs = turning;
   if (config.rope_scaling_type == kNone || config.rope_scaling_type == kDynamic || dims == 0) return rope;
   rope.scaling.factor = config.rotary_scaling_factor;
   if (config.rope_scaling_type == "linear") {
@@ -163,6 +170,9 @@ void validate_windowed_rope(const AttentionConfig& config) {
   const double base = config.window_rotary_base;
   require<ConfigError>(base == 0 || base > 1, "window_rotary_base = ", base,
                        " must be above 1, as rotary_base; 0 takes rotary_base itself");
+  require<ConfigError>(!config.rotary_proportional || !config.rotary_half_truncated,
+                       "rotary_proportional = true and rotary_half_truncated = true choose the pairs that turn twice; "
+                       "set one of them");
 }
 
 constexpr const char* kLatent = "multi_latent_attention = true: ";
@@ -178,6 +188,11 @@ void validate_latent(const AttentionConfig& config) {
   need(!config.qk_layernorm_full_width, "latents are normalised, and no heads are; drop qk_layernorm_full_width");
   need(!config.qk_layernorm_after_rope, "latents are normalised, and no heads are; drop qk_layernorm_after_rope");
   need(!config.qk_l2_norm, "latents are normalised, and no heads are; drop qk_l2_norm");
+  need(!config.v_l2_norm, "latents are normalised, and no heads are; drop v_l2_norm");
+  need(!config.attention_k_eq_v, "keys and values come from one latent; drop attention_k_eq_v");
+  need(!config.rotary_proportional, "all of qk_pos_emb_head_dim rotate; drop rotary_proportional");
+  need(config.window_kv_channels == 0 && config.window_num_query_groups == 0 && config.window_rotary_percent == 0,
+       "its layers have heads of one size; drop window_kv_channels, window_num_query_groups and window_rotary_percent");
   need(config.clip_qkv == 0, "clip_qkv = ", config.clip_qkv, " does not apply to latent attention; set it to 0");
   need(config.softmax_type == "vanilla", "softmax_type = ", config.softmax_type,
        " does not apply to latent attention; set it to vanilla");
@@ -217,7 +232,8 @@ QkNorm qk_norm_of(const AttentionConfig& config) {
 // The channels of a head that rotate, not yet known to be a whole number.
 double rotated_channels(const AttentionConfig& config, int64_t hidden_size) {
   if (config.multi_latent_attention) return static_cast<double>(config.qk_pos_emb_head_dim);
-  return static_cast<double>(config.qk_head_dim(hidden_size)) * config.rotary_percent;
+  const auto channels = static_cast<double>(config.qk_head_dim(hidden_size));
+  return config.rotary_proportional ? channels : channels * config.rotary_percent;
 }
 
 MultiHeadSpec multi_head_layer(const AttentionConfig& config, int64_t hidden_size) {
@@ -229,6 +245,8 @@ MultiHeadSpec multi_head_layer(const AttentionConfig& config, int64_t hidden_siz
   spec.rope = rope_args(config, config.rotates() ? std::llround(rotated_channels(config, hidden_size)) : 0);
   spec.scale = config.softmax_scale;
   spec.qk_norm = qk_norm_of(config);
+  spec.v_norm = config.v_l2_norm;
+  spec.values_from_keys = config.attention_k_eq_v;
   spec.clip_qkv = config.clip_qkv;
   spec.sinks = config.softmax_type == "learnable";
   spec.output_gate = config.attention_output_gate;
@@ -267,7 +285,15 @@ void validate_groups(const AttentionConfig& config, int64_t hidden_size) {
   const double rotated = rotated_channels(config, hidden_size);
   require<ConfigError>(!config.rotates() || (std::fmod(rotated, 2) == 0 && rotated >= 2),
                        "rope rotates pairs of channels: the head size ", config.qk_head_dim(hidden_size),
-                       " times rotary_percent ", config.rotary_percent, " must be even");
+                       config.rotary_proportional ? "" : cat(" times rotary_percent ", config.rotary_percent),
+                       " must be even");
+  require<ConfigError>(
+      !config.rotates() || turning_pairs(config, std::llround(rotated)) > 0, "rotary_percent = ", config.rotary_percent,
+      " with rotary_proportional = true turns no pair of a head of ", config.qk_head_dim(hidden_size), " channels");
+  require<ConfigError>(
+      !config.attention_k_eq_v || config.value_head_dim(hidden_size) == config.qk_head_dim(hidden_size),
+      "attention_k_eq_v = true makes values as large as keys, of ", config.qk_head_dim(hidden_size),
+      " channels, and v_head_dim = ", config.v_head_dim, " not; set it to 0");
 }
 
 // Checks the variants from modded-nanogpt (Jordan et al., 2024).
@@ -346,6 +372,9 @@ Fields AttentionConfig::fields() {
             "Give all projections of attention, the output's too, a bias, even if add_bias_linear = false"},
       Field{"rotary_base", &rotary_base, "Base of the rotary frequencies"}.above(1),
       Field{"rotary_percent", &rotary_percent, "Fraction of the channels of a query or key head that rotate"}.above(0),
+      Field{"rotary_proportional", &rotary_proportional,
+            "Pair all channels of a head, of which the first rotary_percent of the pairs turn, by frequencies of the "
+            "whole head (proportional RoPE)"},
       Field{"rotary_interleaved", &rotary_interleaved, "Rotate pairs of neighbouring channels instead of halves"},
       Field{"no_rope_freq", &no_rope_freq,
             "Layers without rotary positions: N for every N-th layer, or a list, 1 for a layer without, as in "
@@ -390,6 +419,15 @@ Fields AttentionConfig::fields() {
       Field{"rope_long_context", &rope_long_context,
             "longrope: use rope_long_factors, for sequences longer than original_max_position_embeddings, which are "
             "refused otherwise"},
+      Field{"window_kv_channels", &window_kv_channels,
+            "Channels of each query, key and value head in layers with a sliding window; 0: kv_channels"}
+          .between(0, 1 << 20),
+      Field{"window_num_query_groups", &window_num_query_groups,
+            "Number of key/value heads in layers with a sliding window; 0: num_query_groups"}
+          .at_least(0),
+      Field{"window_rotary_percent", &window_rotary_percent,
+            "Fraction of the channels that rotate in layers with a sliding window; 0: rotary_percent"}
+          .at_least(0),
       Field{"window_rotary_base", &window_rotary_base,
             "Base of the rotary frequencies of layers with a sliding window; 0: rotary_base"}
           .at_least(0),
@@ -398,6 +436,10 @@ Fields AttentionConfig::fields() {
             "Rotate only half of the pairs of channels, by frequencies from 1 down to 1 / rotary_base"},
       Field{"qk_l2_norm", &qk_l2_norm,
             "Divide each head's queries and keys by their root mean square, without a learned weight"},
+      Field{"v_l2_norm", &v_l2_norm, "Divide each head's values by their root mean square, without a learned weight"},
+      Field{"attention_k_eq_v", &attention_k_eq_v,
+            "Make values from the projection of keys, before their norm and rotation, in layers without a sliding "
+            "window"},
       Field{"softmax_scale", &softmax_scale, "Multiplier of the products of queries and keys; 0: 1 / sqrt(kv_channels)"}
           .at_least(0),
       Field{"scale_attn_by_inverse_layer_idx", &scale_attn_by_inverse_layer_idx,
@@ -419,11 +461,12 @@ void AttentionConfig::validate(int64_t hidden_size, int64_t num_layers) const {
   require<ConfigError>(!qk_layernorm_after_rope || (qk_layernorm && !qk_layernorm_full_width),
                        "qk_layernorm_after_rope = true needs qk_layernorm = true, and heads that are normalized one by "
                        "one: leave qk_layernorm_full_width out");
+  const bool has_window = window_of(window_size) != 0;
   if (multi_latent_attention)
     validate_latent(*this);
   else
     validate_groups(*this, hidden_size);
-  const bool has_window = window_of(window_size) != 0;
+  if (has_window && !multi_latent_attention) validate_groups(of_windowed_layers(), hidden_size);
   require<ConfigError>(has_window || window_attn_skip_freq == kNone, "window_attn_skip_freq = ", window_attn_skip_freq,
                        " chooses among layers with a window, and window_size = ", window_size,
                        " gives none: set window_size, as 4095,0");
@@ -437,9 +480,11 @@ void AttentionConfig::validate(int64_t hidden_size, int64_t num_layers) const {
   require<ConfigError>(!all(singled_out("no_rope_freq", no_rope_freq, num_layers)), "no_rope_freq = ", no_rope_freq,
                        " leaves no layer its rotary positions; that is position_embedding_type = none");
   validate_rope_scaling(*this);
-  validate_longrope(*this, rotated_channels(*this, hidden_size));
+  for (const AttentionConfig& of_layers : {*this, has_window ? of_windowed_layers() : *this}) {
+    validate_longrope(of_layers, rotated_channels(of_layers, hidden_size));
+    validate_variants(of_layers, hidden_size, num_layers);
+  }
   validate_windowed_rope(*this);
-  validate_variants(*this, hidden_size, num_layers);
 }
 
 std::vector<MixerSpec> AttentionConfig::layers(int64_t hidden_size, int64_t num_layers) const {
@@ -500,6 +545,10 @@ const char* AttentionConfig::most_positions_reason() const {
 
 AttentionConfig AttentionConfig::of_windowed_layers() const {
   AttentionConfig config = *this;
+  config.attention_k_eq_v = false;
+  if (window_kv_channels > 0) config.kv_channels = window_kv_channels;
+  if (window_num_query_groups > 0) config.num_query_groups = window_num_query_groups;
+  if (window_rotary_percent > 0) config.rotary_percent = window_rotary_percent;
   if (window_rotary_base > 0) config.rotary_base = window_rotary_base;
   if (!window_rope_scaling) {
     config.rope_scaling_type = kNone;

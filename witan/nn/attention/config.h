@@ -26,6 +26,7 @@ struct AttentionConfig {
   double rotary_base = 10000;
   double rotary_percent = 1.0;
   bool rotary_interleaved = false;
+  bool rotary_proportional = false;
   std::string no_rope_freq = "none";
   std::string rope_scaling_type = "none";
   double rotary_scaling_factor = 1;
@@ -36,13 +37,16 @@ struct AttentionConfig {
   std::string rope_short_factors = "none", rope_long_factors = "none";  // of longrope, as "[1.0,1.5]"
   double rope_attention_factor = 0;                                     // of longrope; 0: from the scaling factor
   bool rope_long_context = false;
-  double window_rotary_base = 0;  // of layers with a window; 0: rotary_base
+  int64_t window_kv_channels = 0, window_num_query_groups = 0;  // of layers with a window; 0: those of all
+  double window_rotary_base = 0, window_rotary_percent = 0;     // of layers with a window; 0: rotary_base, _percent
   bool window_rope_scaling = true;
   bool rotary_half_truncated = false;
   bool qk_layernorm = false;
   bool qk_layernorm_full_width = false;
   bool qk_layernorm_after_rope = false;
   bool qk_l2_norm = false;
+  bool v_l2_norm = false;
+  bool attention_k_eq_v = false;  // in layers without a window
   double clip_qkv = 0;
   double softmax_scale = 0;
   bool scale_attn_by_inverse_layer_idx = false;
@@ -58,7 +62,7 @@ struct AttentionConfig {
   void validate(int64_t hidden_size, int64_t num_layers) const;  // throws ConfigError
   // The mixer of each layer. Throws ConfigError for layer patterns that do not fit num_layers.
   std::vector<MixerSpec> layers(int64_t hidden_size, int64_t num_layers) const;
-  // This configuration with the rotary_base and rope_scaling_type of layers with a window.
+  // This configuration with the heads and rotary positions of layers with a window.
   AttentionConfig of_windowed_layers() const;
 
   bool rotates() const { return position_embedding_type == "rope"; }

@@ -37,7 +37,7 @@ GroupedQueryAttention::GroupedQueryAttention(const Builder& builder, const Multi
       heads_(builder.share(spec.num_attention_heads)),
       groups_(std::max<int64_t>(builder.share(spec.num_query_groups), 1)),
       key_channels_(builder.share(spec.num_query_groups * spec.qk_head_dim)),
-      value_channels_(builder.share(spec.num_query_groups * spec.v_head_dim)),
+      value_channels_(spec.values_from_keys ? 0 : builder.share(spec.num_query_groups * spec.v_head_dim)),
       dropout_(builder / "dropout", spec.dropout),
       context_(context, spec, builder.tensor_ranks()),
       projections_(builder.side_by_side({heads_ * spec.qk_head_dim + key_channels_ + value_channels_, width})),
@@ -47,12 +47,17 @@ GroupedQueryAttention::GroupedQueryAttention(const Builder& builder, const Multi
       k_proj_((builder / "k_proj").at(projections_, heads_ * spec.qk_head_dim, key_channels_), width,
               spec.num_query_groups * spec.qk_head_dim, builder.init_std, spec.qkv_bias ? Bias::zeros : bias,
               Divided::out()),
-      v_proj_((builder / "v_proj").at(projections_, heads_ * spec.qk_head_dim + key_channels_, value_channels_), width,
-              spec.num_query_groups * spec.v_head_dim, builder.init_std, spec.qkv_bias ? Bias::zeros : bias,
-              Divided::out()),
+      v_proj_(
+          spec.values_from_keys
+              ? nullptr
+              : std::make_unique<Linear>(
+                    (builder / "v_proj").at(projections_, heads_ * spec.qk_head_dim + key_channels_, value_channels_),
+                    width, spec.num_query_groups * spec.v_head_dim, builder.init_std,
+                    spec.qkv_bias ? Bias::zeros : bias, Divided::out())),
       o_proj_(builder / "o_proj", spec.num_attention_heads * spec.v_head_dim, width, builder.output_init_std,
               spec.output_bias ? Bias::zeros : bias, Divided::in()) {
-  for (Linear* child : {&q_proj_, &k_proj_, &v_proj_, &o_proj_}) add_child(*child);
+  for (Linear* child : {&q_proj_, &k_proj_, v_proj_.get(), &o_proj_})
+    if (child != nullptr) add_child(*child);
   if (spec.output_gate)
     add_child(g_proj_.emplace(builder / "g_proj", width, spec.num_attention_heads * spec.v_head_dim, builder.init_std,
                               spec.qkv_bias ? Bias::zeros : bias, Divided::out()));
@@ -65,6 +70,7 @@ GroupedQueryAttention::GroupedQueryAttention(const Builder& builder, const Multi
     add_child(q_norm_.emplace(of_norms / "q_norm", of_heads, queries * spec.qk_head_dim, full_width));
     add_child(k_norm_.emplace(of_norms / "k_norm", of_heads, keys * spec.qk_head_dim, full_width));
   }
+  if (spec.v_norm) add_child(v_norm_.emplace(own_heads / "v_norm", unweighted(norm), spec.v_head_dim));
   if (spec.sinks)
     sinks_ = &add_parameter(builder.of_kind(ParameterKind::biases), "sinks", {spec.num_attention_heads},
                             sinks_init(builder), false, TensorSplit{0});
@@ -93,10 +99,14 @@ GroupedQueryAttention::Heads GroupedQueryAttention::project(Tape& tape, const Va
                                                             const Var& embedded, const Randomness& randomness) {
   const int64_t B = x.size(0), S = x.size(1);
   Var q = q_proj_.forward(tape, x, randomness), k = k_proj_.forward(tape, x, randomness),
-      v = v_proj_.forward(tape, x, randomness);
+      v = v_proj_ ? v_proj_->forward(tape, x, randomness) : k;
   if (spec_.qk_norm == QkNorm::full_width) normalise_width(tape, q, k);
   v = mix_values(tape, v, embedded);
-  if (shares_groups()) k = own_group(tape, std::move(k)), v = own_group(tape, std::move(v));
+  if (shares_groups()) {
+    const bool once = !v_proj_ && spec_.qk_norm != QkNorm::full_width;  // keys and values are still the same
+    k = own_group(tape, std::move(k));
+    v = once ? k : own_group(tape, std::move(v));
+  }
   return prepare(tape,
                  {ops::reshape(tape, q, {B, S, heads_, spec_.qk_head_dim}),
                   ops::reshape(tape, k, {B, S, groups_, spec_.qk_head_dim}),
@@ -166,23 +176,28 @@ GroupedQueryAttention::Heads GroupedQueryAttention::project_together(Tape& tape,
 }
 
 std::vector<Var> GroupedQueryAttention::projection_weights(Tape& tape) {
-  const Var q = tape.parameter(q_proj_.weight()), k = tape.parameter(k_proj_.weight()),
-            v = tape.parameter(v_proj_.weight());
+  const Var q = tape.parameter(q_proj_.weight()), k = tape.parameter(k_proj_.weight());
+  if (!v_proj_) return {q, k};
+  const Var v = tape.parameter(v_proj_->weight());
   if (!shares_groups() || gathers_channels()) return {q, k, v};
   return {ops::gather_group_weights(tape, {q, k, v, spec_.num_query_groups}, axis_->group)};
 }
 
 bool GroupedQueryAttention::projects_separately() const {
-  return std::ranges::any_of(std::array{&q_proj_, &k_proj_, &v_proj_}, [](const Linear* projection) {
-    return projection->has_bias() || projection->multiplies_in_fp8() || projection->has_adapters();
-  });
+  return !v_proj_ || std::ranges::any_of(std::array<const Linear*, 3>{&q_proj_, &k_proj_, v_proj_.get()},
+                                         [](const Linear* projection) {
+                                           return projection->has_bias() || projection->multiplies_in_fp8() ||
+                                                  projection->has_adapters();
+                                         });
 }
 
 GroupedQueryAttention::Heads GroupedQueryAttention::heads_of(Tape& tape, const Var& x, const Positions& where,
                                                              const std::vector<Var>& weights,
                                                              const Randomness& randomness, const Var& embedded) {
-  return projects_separately() || gathers_channels() ? project(tape, x, where, embedded, randomness)
-                                                     : project_together(tape, x, where, weights, embedded);
+  Heads heads = projects_separately() || gathers_channels() ? project(tape, x, where, embedded, randomness)
+                                                            : project_together(tape, x, where, weights, embedded);
+  if (v_norm_) heads.v = v_norm_->forward(tape, heads.v, false);
+  return heads;
 }
 
 Var GroupedQueryAttention::forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness,

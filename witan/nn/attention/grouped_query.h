@@ -6,10 +6,12 @@
 // arXiv:2010.04245), each head by itself or all heads of a token together, then clamped, as values are, then rotated:
 // the order of transformers' OlmoeAttention and Qwen3MoeAttention. Values may be mixed with rows of a value embedding
 // (Zhou et al., 2024, arXiv:2410.17897; Jordan et al., modded-nanogpt, 2024): v = value_scale v_proj x + embedded_scale
-// row. A gate may multiply what o_proj reads by sigmoid(g_proj x) (Qiu et al., "Gated Attention for Large Language
+// row. Values may also be the projection of keys, and their heads divided by their root mean squares (Gemma 4, 2026). A
+// gate may multiply what o_proj reads by sigmoid(g_proj x) (Qiu et al., "Gated Attention for Large Language
 // Models", 2025, arXiv:2505.06708; Qwen3-Next).
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "witan/nn/attention/attention.h"
@@ -20,9 +22,9 @@ namespace witan {
 class GroupedQueryAttention : public Attention, public LaneMixer {
  public:
   // The tensor axis shards the heads; the number of groups is a multiple of its ranks, or divides it. Parameters:
-  // q_proj [H hd, D], k_proj [G hd, D], v_proj [G hd_v, D], o_proj [D, H hd_v]; if the spec asks for them g_proj
-  // [H hd_v, D], q_norm and k_norm, [hd] or of the full width [H hd] and [G hd], sinks [H], value_scale and
-  // embedded_scale [1].
+  // q_proj [H hd, D], k_proj [G hd, D], o_proj [D, H hd_v]; unless values come from keys v_proj [G hd_v, D]; if the
+  // spec asks for them g_proj [H hd_v, D], q_norm and k_norm, [hd] or of the full width [H hd] and [G hd], sinks [H],
+  // value_scale and embedded_scale [1].
   GroupedQueryAttention(const Builder& builder, const MultiHeadSpec& spec, int64_t width, Bias bias = Bias::none,
                         const ContextAxis& context = {}, const NormConfig& norm = {});
 
@@ -55,7 +57,8 @@ class GroupedQueryAttention : public Attention, public LaneMixer {
   Heads heads_of(Tape& tape, const Var& x, const Positions& where, const std::vector<Var>& weights,
                  const Randomness& randomness, const Var& embedded);
   Heads project(Tape& tape, const Var& x, const Positions& where, const Var& embedded, const Randomness& randomness);
-  // Whether each projection is a separate product, since some have a bias, an adapter or 8-bit operands.
+  // Whether each projection is a separate product, since some have a bias, an adapter or 8-bit operands, or there are
+  // only two.
   bool projects_separately() const;
   Var mix_values(Tape& tape, const Var& v, const Var& embedded);
   Heads project_together(Tape& tape, const Var& x, const Positions& where, const std::vector<Var>& weights,
@@ -84,9 +87,11 @@ class GroupedQueryAttention : public Attention, public LaneMixer {
   Dropout dropout_;
   ContextAttention context_;
   Tensor projections_;  // [H hd + G hd + G hd_v, D]: the weights of q, k and v
-  Linear q_proj_, k_proj_, v_proj_, o_proj_;
+  Linear q_proj_, k_proj_;
+  std::unique_ptr<Linear> v_proj_;  // null if values come from keys
+  Linear o_proj_;
   std::optional<Linear> g_proj_;
-  std::optional<Norm> q_norm_, k_norm_;
+  std::optional<Norm> q_norm_, k_norm_, v_norm_;
   Parameter* sinks_ = nullptr;
   Parameter *value_scale_ = nullptr, *embedded_scale_ = nullptr;
 };

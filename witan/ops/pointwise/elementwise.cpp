@@ -35,7 +35,7 @@ struct KeptTerm {
 
   KeptTerm(Tape& tape, const ScaledTerm& term)
       : to(term.x.defined() ? tape.slot(term.x) : Slot()), scaled(term.w.defined()) {
-    if (scaled) x = tape.save(term.x), w = tape.save(term.w);
+    if (scaled) x = tape.save_for(term.w, term.x), w = tape.save(term.w);
   }
 };
 

@@ -32,7 +32,8 @@ std::string counts_section(const Plan& plan) {
 std::string kind_of(const LayerSpec& layer) {
   const std::string mixer = mixer_kind(layer.mixer).describe();
   if (!layer.has_mlp()) return mixer + ", no MLP";
-  return cat(mixer, layer.moe ? ", MoE, experts of " : ", dense, FFN of ", layer.mlp.ffn_hidden_size);
+  return cat(mixer, layer.moe ? ", MoE, experts of " : ", dense, FFN of ", layer.mlp.ffn_hidden_size,
+             layer.parallel_mlp ? cat(" beside an FFN of ", layer.parallel_mlp->ffn_hidden_size) : "");
 }
 
 // Lists the layers of each kind if there are several kinds.

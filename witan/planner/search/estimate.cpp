@@ -209,7 +209,8 @@ class Estimator {
   }
   static double features(const LayerSpec& layer) { return static_cast<double>(layer.mlp.ffn_hidden_size); }
   double shared_features(const LayerSpec& layer) const {
-    return layer.moe ? static_cast<double>(shared_experts_mlp(model_.moe, layer.mlp).ffn_hidden_size) : 0;
+    const int64_t beside = layer.parallel_mlp ? layer.parallel_mlp->ffn_hidden_size : 0;
+    return layer.moe ? static_cast<double>(shared_experts_mlp(model_.moe, layer.mlp).ffn_hidden_size + beside) : 0;
   }
   // The width of dispatched tokens.
   double row_width() const { return static_cast<double>(expert_width(model_.moe, model_.hidden_size)); }

@@ -100,9 +100,11 @@ Sizes mixer_sizes(const std::vector<LayerSpec>& layers) {
 // The FFN hidden size of dense layers or of experts; empty if the model has none.
 Sizes ffn_sizes(const ModelConfig& model, bool of_experts) {
   const bool own = of_experts && model.moe.moe_ffn_hidden_size > 0;
-  for (const LayerSpec& layer : model.layers())
+  for (const LayerSpec& layer : model.layers()) {
     if (layer.moe == of_experts && layer.has_mlp())
       return {{own ? "moe_ffn_hidden_size" : "ffn_hidden_size", layer.mlp.ffn_hidden_size}};
+    if (layer.parallel_mlp && !of_experts) return {{"ffn_hidden_size", layer.parallel_mlp->ffn_hidden_size}};
+  }
   return {};
 }
 
@@ -232,6 +234,9 @@ void validate_qk_clip(const RunConfig& config) {
   require<ConfigError>(!attention.qk_layernorm && !attention.qk_l2_norm, "qk_clip = true with ",
                        attention.qk_layernorm ? "qk_layernorm" : "qk_l2_norm",
                        ": norms undo the scaling of their inputs, and bound logits already; set qk_clip = false");
+  require<ConfigError>(!attention.attention_k_eq_v,
+                       "qk_clip = true with attention_k_eq_v: scaling the projection of keys would scale values too; "
+                       "set qk_clip = false");
 }
 
 // Modules of multi-token prediction are on the last pipeline stage, which lacks some parameters; and routes and

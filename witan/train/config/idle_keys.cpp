@@ -43,7 +43,8 @@ bool has_window(const RunConfig& config) {
 
 bool has_dense_mlp(const RunConfig& config) {
   const std::vector<LayerSpec> layers = config.model.layers();
-  return std::ranges::any_of(layers, [](const LayerSpec& layer) { return !layer.moe && layer.has_mlp(); });
+  return std::ranges::any_of(
+      layers, [](const LayerSpec& layer) { return (!layer.moe && layer.has_mlp()) || layer.parallel_mlp; });
 }
 
 // Whether held_out_fraction agrees with `split`, since Megatron-LM's --split sets both.
@@ -150,7 +151,7 @@ std::vector<KeyUse> attention_uses() {
        "num_residual_streams above 1",
        "num_residual_streams",
        [](Config c) { return c.model.streams.any(); }},
-      {{"rotary_base", "rotary_percent", "rotary_interleaved"},
+      {{"rotary_base", "rotary_percent", "rotary_proportional", "rotary_interleaved"},
        "position_embedding_type = rope",
        "position_embedding_type",
        [](Config c) { return c.model.attention.rotates(); }},
@@ -173,8 +174,12 @@ std::vector<KeyUse> attention_uses() {
        "rope_scaling_type = llama3",
        "rope_scaling_type",
        [](Config c) { return c.model.attention.rope_scaling_type == "llama3"; }},
-      {{"window_rotary_base", "window_rope_scaling"}, "layers with a window", "window_size", has_window},
-      {{"window_rotary_base"},
+      {{"window_kv_channels", "window_num_query_groups", "window_rotary_percent", "window_rotary_base",
+        "window_rope_scaling"},
+       "layers with a window",
+       "window_size",
+       has_window},
+      {{"window_rotary_percent", "window_rotary_base"},
        "position_embedding_type = rope",
        "position_embedding_type",
        [](Config c) { return c.model.attention.rotates(); }},

@@ -31,6 +31,9 @@ void check_model(const Checkpoint& dense, const RunConfig& config, std::string_v
   require<ConfigError>(was.model.moe.num_experts == 0, "upcycle = ", config.train.upcycle, ": ", dense.folder.string(),
                        " has experts already (num_experts = ", was.model.moe.num_experts,
                        "); upcycling starts from a dense model");
+  require<ConfigError>(!config.model.moe.moe_parallel_mlp, "upcycle = ", config.train.upcycle,
+                       " makes experts from dense MLPs, and moe_parallel_mlp = true keeps an MLP beside them, which "
+                       "would double each layer's output; set moe_parallel_mlp = false");
   const Fields before = was.fields(), now = is.fields();
   for (size_t i = 0; i < now.size(); ++i)
     require<ConfigError>(now[i].section != "model" || kFree.contains(now[i].name) || now[i].name == passed_over ||

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "support/long_form.h"
+#include "support/model_variants.h"
 #include "train/step/layouts/laid_out.h"
 #include "train/step/run_support.h"
 
@@ -194,6 +195,15 @@ RunConfig head_norms_and_sinks() {
   return config;
 }
 
+// Gemma 4's, in layers of which the first two are dense alone.
+RunConfig gemma4() {
+  RunConfig config = recipe();
+  testing::add_gemma4_features(config.model, "5,0");
+  config.model.moe.moe_layer_freq = "([0]*2+[1]*2)";
+  config.model.moe.moe_ffn_hidden_size = 16;
+  return config;
+}
+
 // Without experts two layouts may be the same.
 std::string keys_of(ParallelConfig parallel) {
   std::string keys;
@@ -298,6 +308,10 @@ TEST(MixedLayouts, NormsOfHeadsBiasesAndSinksEqualOneRankInFloat64) {
   expect_clipped_steps_of_one_rank(head_norms_and_sinks(), kOfAttentions);
 }
 
+TEST(MixedLayouts, HeadsOfTwoSizesAndParallelMlpsEqualOneRankInFloat64) {
+  expect_clipped_steps_of_one_rank(gemma4(), kOfAttentions);
+}
+
 const std::vector<LaidOut> kOfSharedGroups = {{"context=2,tensor=4,expert=2,expert_tensor=1"},
                                               {"context=4,expert=2"},
                                               {.mesh = "context=2,tensor=4,expert=2,expert_tensor=1", .comm = "p2p"}};
@@ -315,6 +329,10 @@ TEST(MixedLayouts, NormsAndSinksOfSharedGroupsEqualOneRankInFloat64) {
   expect_shared_groups(head_norms_and_sinks());
 }
 
+TEST(MixedLayouts, ValuesFromSharedKeysEqualOneRankInFloat64) {
+  expect_shared_groups(gemma4());
+}
+
 // A dense model's tensor axis need not divide the residual stream, but weights of heads are sharded nevertheless.
 void expect_whole_stream(RunConfig config) {
   config.model.moe.num_experts = 0;
@@ -328,6 +346,7 @@ void expect_whole_stream(RunConfig config) {
 TEST(MixedLayouts, NormsAndSinksWithAnUndividedStreamEqualOneRankInFloat64) {
   expect_whole_stream(full_width_norms());
   expect_whole_stream(head_norms_and_sinks());
+  expect_whole_stream(gemma4());
 }
 
 // Tensor-parallel ranks that share a group gather the channels of its keys and values.

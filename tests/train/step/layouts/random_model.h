@@ -107,11 +107,17 @@ class RandomModel {
       maybe(0.15, "clip_qkv", {"1.2"});
       if (config_.model.attention.kv_channels != 6) maybe(0.2, "rotary_percent", {"0.5"});
       maybe(0.2, "softmax_type", {"learnable"});
+      maybe(0.15, "v_l2_norm", {"true"});
+      if (config_.model.attention.v_head_dim == 0) maybe(0.2, "attention_k_eq_v", {"true"});
     }
     if (chance(0.35)) {
       set("window_size", pick({"5,0", "3,0"}));
       maybe(0.7, "window_attn_skip_freq", {"2"});
       maybe(0.3, "window_rotary_base", {"100"});
+      if (!config_.model.attention.multi_latent_attention) {
+        maybe(0.3, "window_kv_channels", {"4", "8"});
+        maybe(0.3, "window_num_query_groups", {"4", "8"});
+      }
     }
     maybe(0.2, "softmax_scale", {"0.3"});
     if (chance(0.15))
@@ -136,6 +142,11 @@ class RandomModel {
   }
 
   void draw_rotation() {
+    if (!config_.model.attention.multi_latent_attention) {
+      maybe(0.15, "rotary_proportional", {"true"});
+      if (config_.model.attention.rotary_proportional) set("rotary_percent", "0.5");
+      maybe(0.1, "window_rotary_percent", {"1"});
+    }
     if (!config_.model.mamba.any()) maybe(0.15, "no_rope_freq", {"[0,1]"});
     maybe(0.2, "rotary_interleaved", {"true"});
     if (chance(0.2)) {
@@ -176,7 +187,8 @@ class RandomModel {
       maybe(0.5, "norm_bias", {"true"});
     }
     maybe(0.2, "apply_layernorm_1p", {"true"});
-    maybe(0.2, "norm_placement", {"post"});
+    maybe(0.35, "norm_placement", {"post", "both"});
+    maybe(0.15, "layer_scalar", {"true"});
     if (chance(0.4)) {
       set("swiglu", "false");
       maybe(0.8, pick({"geglu", "squared_relu", "squared_reglu", "silu", "gelu_tanh"}).c_str(), {"true"});
@@ -230,6 +242,9 @@ class RandomModel {
     if (by_scores && config_.model.moe.moe_router_topk > 1) maybe(0.12, "moe_n_hash_layers", {"1"});
     maybe(0.2, "moe_router_topk_scaling_factor", {"2.5"});
     maybe(0.15, "moe_router_add_bias", {"true"});
+    maybe(0.15, "moe_router_input_norm", {"true"});
+    maybe(0.15, "moe_router_expert_scale", {"true"});
+    if (config_.model.norm_placement == "both" && !config_.model.mamba.any()) maybe(0.5, "moe_parallel_mlp", {"true"});
     maybe(0.15, "moe_input_jitter_eps", {"0.2"});
     if (by_scores && config_.model.moe.moe_router_topk > 1 && chance(0.25)) {
       set("moe_router_num_groups", "4");
