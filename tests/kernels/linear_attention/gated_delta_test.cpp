@@ -12,6 +12,7 @@ using kernels::CacheTokens;
 using kernels::DeltaHeads;
 using kernels::DeltaInputs;
 using testing::for_steps;
+using testing::kChunkSteps;
 using testing::kSteps;
 using testing::Rank;
 using testing::tokens_of;
@@ -62,6 +63,36 @@ TEST(GatedDelta, StepsAgreeWithTheForward) {
       EXPECT_TRUE(testing::close(values(o), values(whole), tolerance, tolerance)) << dtype << ", " << counts.size();
       const double of_state = dtype == DType::f64 ? 1e-13 : 1e-5;
       EXPECT_TRUE(testing::close(values(states.narrow(0, 1, 1)), values(last), of_state, of_state)) << dtype;
+    }
+  }
+}
+
+// Steps that end within chunks, at their ends and beyond them, in a row that held another text before.
+TEST(GatedDelta, StepsWithAChunkHaveTheBitsOfTheForward) {
+  Rank rank(2);
+  constexpr int64_t S = 150;
+  constexpr DeltaHeads kHeads{.keys = 2, .values = 4, .key_dim = 6, .value_dim = 5};
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    const DType wide = accumulator(dtype);
+    const Tensor qkv = rank.normal({1, S, kHeads.channels()}, dtype, "qkv"),
+                 beta = rank.normal({1, S, kHeads.values}, wide, "beta", 0.4),
+                 g = rank.normal({1, S, kHeads.values}, wide, "g", 0.2);
+    const Tensor whole = rank.poisoned({1, S, kHeads.value_channels()}, dtype);
+    kernels::gated_delta_forward(rank.stream, whole, {}, {qkv, g, beta, {}, kHeads});
+    const auto chunk = [&](int64_t channels, DType of) {
+      return rank.poisoned({2, kernels::kDeltaChunk, channels}, of);
+    };
+    const kernels::DeltaChunk kept{chunk(kHeads.channels(), dtype), chunk(kHeads.values, wide),
+                                   chunk(kHeads.values, wide), chunk(kHeads.value_channels(), wide)};
+    const Tensor states = rank.poisoned({2, kHeads.values, kHeads.key_dim, kHeads.value_dim}, wide);
+    for (const auto& counts : kChunkSteps) {
+      const Tensor o = rank.poisoned({S, kHeads.value_channels()}, dtype);
+      for_steps(rank, counts, [&](int64_t past, int64_t count, const CacheTokens& tokens) {
+        const auto part = [&](const Tensor& x) { return x.reshape({S, x.shape().last()}).narrow(0, past, count); };
+        kernels::gated_delta_decode(rank.stream, o.narrow(0, past, count), states,
+                                    {part(qkv), part(g), part(beta), {}, kHeads}, tokens, kept);
+      });
+      EXPECT_EQ(values(o), values(whole)) << dtype << ", " << counts.size();
     }
   }
 }

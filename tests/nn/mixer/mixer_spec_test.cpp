@@ -130,10 +130,10 @@ TEST(MixerSpec, ParametersMatchTheBuiltOnes) {
 
 TEST(MixerSpec, StatesHaveTheDeclaredBytes) {
   for (const auto& [name, spec] : kinds())
-    for (const bool all_positions : {false, true}) {
+    for (const bool exact : {false, true}) {
       SCOPED_TRACE(name);
       Rank rank;
-      const StateSize size{3, 20, all_positions};
+      const StateSize size{.rows = 3, .positions = 20, .all_positions = exact, .chunks = exact};
       const auto mixer = mixer_kind(spec).make(testing::attention_builder(rank, DType::bf16), {.width = kWidth}, {});
       const int64_t declared = 3 * mixer_kind(spec).state_bytes(size, DType::bf16).of_row();
       EXPECT_EQ(mixer ? mixer->make_state(rank.stream, size, DType::bf16)->bytes() : 0, declared);

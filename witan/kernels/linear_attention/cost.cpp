@@ -104,13 +104,14 @@ void gated_delta_backward(Stream& stream, const DeltaGradients& to, const Tensor
   WITAN_LAUNCH(stream, gated_delta_backward, cost, to, d_o, in);
 }
 
-// A run reads and writes its row's state once.
+// A run reads and writes its row's state once, and reads its chunk; a token has half a chunk of others on average.
 void gated_delta_decode(Stream& stream, const Tensor& o, const Tensor& states, const DeltaInputs& in,
-                        const CacheTokens& tokens) {
-  const double state = 2 * bytes_of(states) / static_cast<double>(states.size(0));
-  const Cost cost{elements_of(in.g) * chunk_flops(in.heads, 3.5, 0, 0),
-                  bytes_of(o) + bytes_of_inputs(in) + state * static_cast<double>(tokens.runs.size())};
-  WITAN_LAUNCH(stream, gated_delta_decode, cost, o, states, in, tokens);
+                        const CacheTokens& tokens, const DeltaChunk& chunk) {
+  const double rows = static_cast<double>(states.size(0)), triangles = chunk.qkv.defined() ? 2 : 0;
+  const double row = (2 * bytes_of(states) + bytes_of(chunk.qkv, chunk.g, chunk.beta, chunk.u)) / rows;
+  const Cost cost{elements_of(in.g) * chunk_flops(in.heads, 3.5, triangles, triangles),
+                  bytes_of(o) + bytes_of_inputs(in) + row * static_cast<double>(tokens.runs.size())};
+  WITAN_LAUNCH(stream, gated_delta_decode, cost, o, states, in, tokens, chunk);
 }
 
 void gated_rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Tensor& x, const Tensor& z,

@@ -87,10 +87,19 @@ struct DeltaGradients {
 void gated_delta_backward(Stream& stream, const DeltaGradients& to, const Tensor& d_o, const DeltaInputs& in);
 WITAN_KERNEL_TWINS(gated_delta_backward)
 
-// A generation step by the recurrence: o [T, H dv], qkv [T, ..], g, beta [T, H] of the step's tokens, run after run.
-// Each run continues the state of its row, which a token at position 0 begins anew.
+// The tokens of each row's last chunk, as far as they have been read: their inputs and their U, so that a generation
+// step continues the chunk with the sums of the forward.
+struct DeltaChunk {
+  Tensor qkv, g, beta;  // [R, kDeltaChunk, ..]
+  Tensor u;             // [R, kDeltaChunk, H dv], accumulator dtype
+};
+
+// A generation step: o [T, H dv], qkv [T, ..], g, beta [T, H] of the step's tokens, run after run. Each run continues
+// the state of its row, which a token at position 0 begins anew. With a `chunk` o has the bits of the forward over the
+// whole sequence, and states are those before each row's last chunk; the CUDA twin has none. Without, it is computed by
+// the recurrence, and states are those after each row's last token.
 void gated_delta_decode(Stream& stream, const Tensor& o, const Tensor& states, const DeltaInputs& in,
-                        const CacheTokens& tokens);
+                        const CacheTokens& tokens, const DeltaChunk& chunk = {});
 WITAN_KERNEL_TWINS(gated_delta_decode)
 
 // RMSNorm of rows that a gate multiplies: y[t,d] = x[t,d] r[t] w[d] silu(z[t,d]),  r[t] = 1 / sqrt(mean_d x^2 + eps)

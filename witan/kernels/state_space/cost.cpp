@@ -69,12 +69,14 @@ void ssd_backward(Stream& stream, const SsdGradients& to, const Tensor& dy, cons
   WITAN_LAUNCH(stream, ssd_backward, cost, to, dy, in);
 }
 
-// A run reads and writes its row's state once.
-void ssd_decode(Stream& stream, const Tensor& y, const Tensor& states, const SsdInputs& in, const CacheTokens& tokens) {
-  const double state = 2 * bytes_of(states) / static_cast<double>(states.size(0));
-  const Cost cost{numbers_of(in.dt) * ssd_flops(in.heads, 2.5, 0, 0),
-                  bytes_of(y) + bytes_of_ssd(in) + state * static_cast<double>(tokens.runs.size())};
-  WITAN_LAUNCH(stream, ssd_decode, cost, y, states, in, tokens);
+// A run reads and writes its row's state once, and reads its chunk; a token has half a chunk of others on average.
+void ssd_decode(Stream& stream, const Tensor& y, const Tensor& states, const SsdInputs& in, const CacheTokens& tokens,
+                const SsdChunk& chunk) {
+  const double rows = static_cast<double>(states.size(0)), triangles = chunk.xbc.defined() ? 1 : 0;
+  const double row = (2 * bytes_of(states) + bytes_of(chunk.xbc, chunk.dt, chunk.a)) / rows;
+  const Cost cost{numbers_of(in.dt) * ssd_flops(in.heads, 2.5, triangles, triangles),
+                  bytes_of(y) + bytes_of_ssd(in) + row * static_cast<double>(tokens.runs.size())};
+  WITAN_LAUNCH(stream, ssd_decode, cost, y, states, in, tokens, chunk);
 }
 
 void gated_group_rmsnorm_forward(Stream& stream, const Tensor& y, const Tensor& r, const Tensor& x, const Tensor& z,

@@ -86,9 +86,18 @@ struct SsdGradients {
 void ssd_backward(Stream& stream, const SsdGradients& to, const Tensor& dy, const SsdInputs& in);
 WITAN_KERNEL_TWINS(ssd_backward)
 
-// A generation step by the recurrence: y [T, H P], xbc [T, ..], dt, a [T, H] of the step's tokens, run after run. Each
-// run continues the state of its row, which a token at position 0 begins anew.
-void ssd_decode(Stream& stream, const Tensor& y, const Tensor& states, const SsdInputs& in, const CacheTokens& tokens);
+// The inputs of each row's last chunk, as far as they have been read, so that a generation step continues the chunk
+// with the sums of the forward: [R, kSsdChunk, ..].
+struct SsdChunk {
+  Tensor xbc, dt, a;
+};
+
+// A generation step: y [T, H P], xbc [T, ..], dt, a [T, H] of the step's tokens, run after run. Each run continues the
+// state of its row, which a token at position 0 begins anew. With a `chunk` y has the bits of the forward over the
+// whole sequence, and states are those before each row's last chunk; the CUDA twin has none. Without, it is computed by
+// the recurrence, and states are those after each row's last token.
+void ssd_decode(Stream& stream, const Tensor& y, const Tensor& states, const SsdInputs& in, const CacheTokens& tokens,
+                const SsdChunk& chunk = {});
 WITAN_KERNEL_TWINS(ssd_decode)
 
 // RMSNorm in groups of rows that a gate multiplied: u = x silu(z),  r[t,g] = 1 / sqrt(mean of u^2 over group g + eps),

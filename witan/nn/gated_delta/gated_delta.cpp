@@ -13,6 +13,14 @@ constexpr double kLeastDecay = 1, kMostDecay = 16;
 // The rule over a step's tokens; o [1, T, H dv].
 void run_delta_step(Stream& stream, const Tensor& o, const kernels::DeltaInputs& in, const DeltaState& state,
                     const kernels::CacheTokens& tokens) {
+  const auto decode = [&](const kernels::CacheTokens& some, int64_t first) {
+    const auto part = [&](const Tensor& x) {
+      return x.reshape({x.size(1), x.size(2)}).narrow(0, first, some.rows.elements());
+    };
+    kernels::gated_delta_decode(stream, part(o), state.states, {part(in.qkv), part(in.g), part(in.beta), {}, in.heads},
+                                some, state.chunk);
+  };
+  if (state.chunk.qkv.defined()) return decode(tokens, 0);
   for_step_runs(
       tokens,
       [&](const kernels::CacheRun& run, int64_t first) {
@@ -20,23 +28,41 @@ void run_delta_step(Stream& stream, const Tensor& o, const kernels::DeltaInputs&
         const kernels::DeltaInputs inputs{part(in.qkv), part(in.g), part(in.beta), {}, in.heads};
         kernels::gated_delta_forward(stream, part(o), state.states.narrow(0, run.row, 1), inputs);
       },
-      [&](const kernels::CacheTokens& some, int64_t first) {
-        const auto part = [&](const Tensor& x) {
-          return x.reshape({x.size(1), x.size(2)}).narrow(0, first, some.rows.elements());
-        };
-        kernels::gated_delta_decode(stream, part(o), state.states,
-                                    {part(in.qkv), part(in.g), part(in.beta), {}, in.heads}, some);
-      });
+      decode);
+}
+
+kernels::DeltaChunk make_chunk(Stream& stream, const StateSize& size, const kernels::DeltaHeads& heads, DType dtype) {
+  if (!size.chunks) return {};
+  const auto empty = [&](int64_t channels, DType of) {
+    return stream.empty({size.rows, kernels::kDeltaChunk, channels}, of);
+  };
+  const DType wide = accumulator(dtype);
+  return {empty(heads.channels(), dtype), empty(heads.values, wide), empty(heads.values, wide),
+          empty(heads.value_channels(), wide)};
 }
 
 }  // namespace
 
-DeltaState::DeltaState(Stream& stream, int64_t rows, const kernels::DeltaHeads& heads, int64_t taps, DType dtype)
-    : states(stream.empty({rows, heads.values, heads.key_dim, heads.value_dim}, accumulator(dtype))),
-      tails(stream.empty({rows, taps - 1, heads.channels()}, dtype)) {}
+DeltaState::DeltaState(Stream& stream, const StateSize& size, const kernels::DeltaHeads& heads, int64_t taps,
+                       DType dtype)
+    : states(stream.empty({size.rows, heads.values, heads.key_dim, heads.value_dim}, accumulator(dtype))),
+      tails(stream.empty({size.rows, taps - 1, heads.channels()}, dtype)),
+      chunk(make_chunk(stream, size, heads, dtype)) {}
+
+std::vector<Tensor> DeltaState::kept() const {
+  std::vector<Tensor> all = {states, tails, chunk.qkv, chunk.g, chunk.beta, chunk.u};
+  std::erase_if(all, [](const Tensor& x) { return !x.defined(); });
+  return all;
+}
+
+int64_t DeltaState::bytes() const {
+  int64_t sum = 0;
+  for (const Tensor& x : kept()) sum += x.bytes();
+  return sum;
+}
 
 void DeltaState::copy_row(Stream& stream, int64_t from, int64_t to) {
-  for (const Tensor* of : {&states, &tails}) stream.copy(of->narrow(0, to, 1), of->narrow(0, from, 1));
+  for (const Tensor& x : kept()) stream.copy(x.narrow(0, to, 1), x.narrow(0, from, 1));
 }
 
 GatedDelta::GatedDelta(const Builder& builder, const GatedDeltaSpec& spec, const MixerModel& model,
@@ -129,7 +155,7 @@ Var GatedDelta::decode(Tape& tape, const Var& x, const Positions& where, Sequenc
 }
 
 std::unique_ptr<SequenceState> GatedDelta::make_state(Stream& stream, const StateSize& size, DType dtype) const {
-  return std::make_unique<DeltaState>(stream, size.rows, heads_, taps_, dtype);
+  return std::make_unique<DeltaState>(stream, size, heads_, taps_, dtype);
 }
 
 }  // namespace witan

@@ -25,21 +25,26 @@
 
 namespace witan {
 
-// The state of each head after a sequence's last token, and the last inputs of its convolution.
+// The state of each head after a sequence's last token, or before its last chunk if that is kept too, and the last
+// inputs of its convolution.
 class DeltaState : public SequenceState {
  public:
   // `heads`: of this rank
-  DeltaState(Stream& stream, int64_t rows, const kernels::DeltaHeads& heads, int64_t taps, DType dtype);
+  DeltaState(Stream& stream, const StateSize& size, const kernels::DeltaHeads& heads, int64_t taps, DType dtype);
 
-  int64_t bytes() const override { return states.bytes() + tails.bytes(); }
+  int64_t bytes() const override;
   // A state cannot be cut.
   int64_t resumable(int64_t wanted, int64_t held, int64_t /*reach*/) const override {
     return wanted == held ? wanted : 0;
   }
   void copy_row(Stream& stream, int64_t from, int64_t to) override;
 
-  const Tensor states;  // [R, H, dk, dv], accumulator dtype
-  const Tensor tails;   // [R, W - 1, 2 G dk + H dv]
+  const Tensor states;              // [R, H, dk, dv], accumulator dtype
+  const Tensor tails;               // [R, W - 1, 2 G dk + H dv]
+  const kernels::DeltaChunk chunk;  // undefined unless StateSize::chunks
+
+ private:
+  std::vector<Tensor> kept() const;
 };
 
 class GatedDelta : public TokenMixer {
@@ -48,8 +53,8 @@ class GatedDelta : public TokenMixer {
 
   Var forward(Tape& tape, const Var& x, const Positions& where, const Randomness& randomness = {},
               const Var& embedded = {}) override;
-  // Sequences that begin are computed in chunks, as in a forward; later tokens by the recurrence, which agrees with it
-  // to roundings.
+  // Has the bits of the forward if the state keeps chunks. Otherwise later tokens than those that begin a sequence are
+  // computed by the recurrence, which agrees with it to roundings.
   Var decode(Tape& tape, const Var& x, const Positions& where, SequenceState& state, const Var& embedded = {}) override;
   std::unique_ptr<SequenceState> make_state(Stream& stream, const StateSize& size, DType dtype) const override;
 

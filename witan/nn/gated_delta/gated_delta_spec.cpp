@@ -47,11 +47,13 @@ double GatedDeltaSpec::kept_channels() const {
   return static_cast<double>(2 * heads().channels() + 3 * heads().value_channels() + 6 * num_value_heads);
 }
 
-StateBytes GatedDeltaSpec::state_bytes(const StateSize& /*size*/, DType dtype) const {
-  const int64_t numbers = num_value_heads * key_head_dim * value_head_dim,
-                tail = heads().channels() * (conv_kernel_dim - 1);
+StateBytes GatedDeltaSpec::state_bytes(const StateSize& size, DType dtype) const {
+  const int64_t chunk = size.chunks ? kernels::kDeltaChunk : 0;
+  const int64_t numbers =
+      num_value_heads * key_head_dim * value_head_dim + chunk * (2 * num_value_heads + heads().value_channels());
+  const int64_t inputs = heads().channels() * (conv_kernel_dim - 1 + chunk);
   return {.fixed = numbers * static_cast<int64_t>(size_of(accumulator(dtype))) +
-                   tail * static_cast<int64_t>(size_of(dtype))};
+                   inputs * static_cast<int64_t>(size_of(dtype))};
 }
 
 // Queries, keys, values and both gates' inputs go to their heads' rank, and outputs come back.

@@ -12,6 +12,14 @@ constexpr double kLeastRate = 1, kMostRate = 16, kLeastInitialStep = 0.001, kMos
 // The recurrence over a step's tokens; y [1, T, H P].
 void run_ssd_step(Stream& stream, const Tensor& y, const kernels::SsdInputs& in, const SsdState& state,
                   const kernels::CacheTokens& tokens) {
+  const auto decode = [&](const kernels::CacheTokens& some, int64_t first) {
+    const auto part = [&](const Tensor& x) {
+      return x.reshape({x.size(1), x.size(2)}).narrow(0, first, some.rows.elements());
+    };
+    kernels::ssd_decode(stream, part(y), state.states, {part(in.xbc), part(in.dt), part(in.a), in.D, {}, in.heads},
+                        some, state.chunk);
+  };
+  if (state.chunk.xbc.defined()) return decode(tokens, 0);
   for_step_runs(
       tokens,
       [&](const kernels::CacheRun& run, int64_t first) {
@@ -19,23 +27,39 @@ void run_ssd_step(Stream& stream, const Tensor& y, const kernels::SsdInputs& in,
         kernels::ssd_forward(stream, part(y), state.states.narrow(0, run.row, 1),
                              {part(in.xbc), part(in.dt), part(in.a), in.D, {}, in.heads});
       },
-      [&](const kernels::CacheTokens& some, int64_t first) {
-        const auto part = [&](const Tensor& x) {
-          return x.reshape({x.size(1), x.size(2)}).narrow(0, first, some.rows.elements());
-        };
-        kernels::ssd_decode(stream, part(y), state.states, {part(in.xbc), part(in.dt), part(in.a), in.D, {}, in.heads},
-                            some);
-      });
+      decode);
+}
+
+kernels::SsdChunk make_ssd_chunk(Stream& stream, const StateSize& size, const kernels::SsdHeads& heads, DType dtype) {
+  if (!size.chunks) return {};
+  const auto empty = [&](int64_t channels, DType of) {
+    return stream.empty({size.rows, kernels::kSsdChunk, channels}, of);
+  };
+  const DType wide = accumulator(dtype);
+  return {empty(heads.channels(), dtype), empty(heads.heads, wide), empty(heads.heads, wide)};
 }
 
 }  // namespace
 
-SsdState::SsdState(Stream& stream, int64_t rows, const kernels::SsdHeads& heads, int64_t taps, DType dtype)
-    : states(stream.empty({rows, heads.heads, heads.state_dim, heads.head_dim}, accumulator(dtype))),
-      tails(stream.empty({rows, taps - 1, heads.channels()}, dtype)) {}
+SsdState::SsdState(Stream& stream, const StateSize& size, const kernels::SsdHeads& heads, int64_t taps, DType dtype)
+    : states(stream.empty({size.rows, heads.heads, heads.state_dim, heads.head_dim}, accumulator(dtype))),
+      tails(stream.empty({size.rows, taps - 1, heads.channels()}, dtype)),
+      chunk(make_ssd_chunk(stream, size, heads, dtype)) {}
+
+std::vector<Tensor> SsdState::kept() const {
+  std::vector<Tensor> all = {states, tails, chunk.xbc, chunk.dt, chunk.a};
+  std::erase_if(all, [](const Tensor& x) { return !x.defined(); });
+  return all;
+}
+
+int64_t SsdState::bytes() const {
+  int64_t sum = 0;
+  for (const Tensor& x : kept()) sum += x.bytes();
+  return sum;
+}
 
 void SsdState::copy_row(Stream& stream, int64_t from, int64_t to) {
-  for (const Tensor* of : {&states, &tails}) stream.copy(of->narrow(0, to, 1), of->narrow(0, from, 1));
+  for (const Tensor& x : kept()) stream.copy(x.narrow(0, to, 1), x.narrow(0, from, 1));
 }
 
 Mamba2::Mamba2(const Builder& builder, const Mamba2Spec& spec, const MixerModel& model, const ContextAxis& context)
@@ -126,7 +150,7 @@ Var Mamba2::decode(Tape& tape, const Var& x, const Positions& where, SequenceSta
 }
 
 std::unique_ptr<SequenceState> Mamba2::make_state(Stream& stream, const StateSize& size, DType dtype) const {
-  return std::make_unique<SsdState>(stream, size.rows, heads_, taps_, dtype);
+  return std::make_unique<SsdState>(stream, size, heads_, taps_, dtype);
 }
 
 }  // namespace witan

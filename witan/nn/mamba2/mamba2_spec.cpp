@@ -54,10 +54,12 @@ double Mamba2Spec::kept_channels() const {
   return static_cast<double>(2 * heads().channels() + 3 * heads().inner() + 5 * num_heads);
 }
 
-StateBytes Mamba2Spec::state_bytes(const StateSize& /*size*/, DType dtype) const {
-  const int64_t numbers = num_heads * state_dim * head_dim, tail = heads().channels() * (conv_kernel_dim - 1);
+StateBytes Mamba2Spec::state_bytes(const StateSize& size, DType dtype) const {
+  const int64_t chunk = size.chunks ? kernels::kSsdChunk : 0;
+  const int64_t numbers = num_heads * (state_dim * head_dim + 2 * chunk),
+                inputs = heads().channels() * (conv_kernel_dim - 1 + chunk);
   return {.fixed = numbers * static_cast<int64_t>(size_of(accumulator(dtype))) +
-                   tail * static_cast<int64_t>(size_of(dtype))};
+                   inputs * static_cast<int64_t>(size_of(dtype))};
 }
 
 // x, B, C and the step go to their heads' rank, and outputs come back.

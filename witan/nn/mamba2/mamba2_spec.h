@@ -27,7 +27,8 @@ struct Mamba2Spec : public MixerKind {
   // Matrices, and 3.5 multiply-adds for each number of the state.
   double megatron_weights(const MixerModel& model, int64_t seq_length) const override;
   double kept_channels() const override;
-  // A state of each head, and the last inputs of the convolution; the same for a sequence of any length.
+  // A state of each head, the last inputs of the convolution, and those of a chunk with StateSize::chunks; the same for
+  // a sequence of any length.
   StateBytes state_bytes(const StateSize& size, DType dtype) const override;
 
   DividedSizes tensor_sizes() const override {

@@ -17,6 +17,9 @@ struct StateSize {
   int64_t positions = 0;  // of the longest
   // Layers with a window keep all positions too, for kernels that repeat the bits of the training forward on a GPU.
   bool all_positions = false;
+  // Recurrent layers keep the inputs of each row's last chunk too, for kernels that repeat the bits of the training
+  // forward.
+  bool chunks = false;
 };
 
 // The memory that one sequence takes in a state.

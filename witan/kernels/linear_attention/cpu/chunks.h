@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+
+#include "witan/kernels/attention/kv_cache.h"
 
 namespace witan::kernels::cpu {
 
@@ -25,6 +28,19 @@ template <class A>
 template <class Each>
 void for_chunks_of(int64_t most, int64_t begin, int64_t end, const Each& each) {
   for (int64_t first = begin; first < end; first += most) each(first, std::min(most, end - first));
+}
+
+// Copies the tokens of x [T, ..] that belong to the last chunk of their run to kept [R, chunk, ..] of its dtype.
+inline void keep_chunk(const Tensor& kept, const Tensor& x, const CacheTokens& tokens) {
+  const int64_t chunk = kept.size(1), bytes = kept.bytes() / (kept.size(0) * chunk);
+  int64_t token = 0;
+  for (const CacheRun& run : tokens.runs) {
+    const int64_t end = run.past + run.count, first = std::max(run.past, (end - 1) / chunk * chunk);
+    std::memcpy(static_cast<std::byte*>(kept.raw()) + (run.row * chunk + first % chunk) * bytes,
+                static_cast<const std::byte*>(x.raw()) + (token + first - run.past) * bytes,
+                static_cast<size_t>((end - first) * bytes));
+    token += run.count;
+  }
 }
 
 }  // namespace witan::kernels::cpu

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "witan/kernels/common/cpu/rows.h"
@@ -49,12 +50,16 @@ struct ChunkKeys {
 
   // Tokens [first, first + count) of all rows' tokens.
   void load(int64_t first, int64_t count) {
-    L = count;
+    L = 0;
+    append(rows_, first, count);
+  }
+  // Adds tokens [first, first + count) of `rows` to the chunk.
+  void append(const T* rows, int64_t first, int64_t count) {
     const int64_t dk = heads.key_dim;
-    for (int64_t i = 0; i < L; ++i) {
-      const T* const from = rows_ + (first + i) * heads.channels() + group_ * dk;
-      q_scale[static_cast<size_t>(i)] = normalise(query(i), from, dk, factor);
-      k_scale[static_cast<size_t>(i)] = normalise(key(i), from + heads.key_channels(), dk, A(1));
+    for (int64_t i = 0; i < count; ++i, ++L) {
+      const T* const from = rows + (first + i) * heads.channels() + group_ * dk;
+      q_scale[static_cast<size_t>(L)] = normalise(query(L), from, dk, factor);
+      k_scale[static_cast<size_t>(L)] = normalise(key(L), from + heads.key_channels(), dk, A(1));
     }
   }
   A* query(int64_t i) { return q.data() + i * heads.key_dim; }
@@ -89,21 +94,24 @@ struct ChunkHead {
         beta(gamma.size()) {}
 
   void load(ChunkKeys<T>& keys, int64_t first) {
-    L = keys.L;
-    A sum = 0;
-    for (int64_t i = 0; i < L; ++i) {
-      const int64_t at = (first + i) * in_.heads.values + h;
-      sum += in_.g.data<A>()[at];
-      gamma[static_cast<size_t>(i)] = sum;
-      beta[static_cast<size_t>(i)] = in_.beta.data<A>()[at];
-      const T* const from =
-          in_.qkv.data<T>() + (first + i) * in_.heads.channels() + 2 * in_.heads.key_channels() + h * dv;
-      for (int64_t e = 0; e < dv; ++e) value(i)[e] = A(from[e]);
+    L = 0;
+    append(in_, first, keys.L);
+  }
+  // Adds tokens [first, first + count) of `in` to the chunk.
+  void append(const DeltaInputs& in, int64_t first, int64_t count) {
+    A sum = L > 0 ? gamma[static_cast<size_t>(L - 1)] : A(0);
+    for (int64_t i = first; i < first + count; ++i, ++L) {
+      const int64_t at = i * in.heads.values + h;
+      sum += in.g.data<A>()[at];
+      gamma[static_cast<size_t>(L)] = sum;
+      beta[static_cast<size_t>(L)] = in.beta.data<A>()[at];
+      const T* const from = in.qkv.data<T>() + i * in.heads.channels() + 2 * in.heads.key_channels() + h * dv;
+      for (int64_t e = 0; e < dv; ++e) value(L)[e] = A(from[e]);
     }
   }
-  // U of the chunk after the state S [dk, dv].
-  void solve(ChunkKeys<T>& keys, const A* S) {
-    for (int64_t i = 0; i < L; ++i) {
+  // U of the chunk's tokens from `begin` on, after the state S [dk, dv].
+  void solve(ChunkKeys<T>& keys, const A* S, int64_t begin = 0) {
+    for (int64_t i = begin; i < L; ++i) {
       A* const to = written(i);
       std::fill_n(to, dv, A(0));
       for (int64_t d = 0; d < dk; ++d) add_scaled(to, -grown(i) * keys.key(i)[d], S + d * dv, dv);
@@ -141,19 +149,78 @@ struct ChunkHead {
   ChunkNumbers<A> gamma, beta;  // [L]
 };
 
+// The outputs of the chunk's tokens from `begin` on; o: that of the first of these.
 template <class T>
 void write_outputs(ChunkHead<T>& head, ChunkKeys<T>& keys, const Accumulator<T>* S, T* o, int64_t stride,
-                   ChunkNumbers<Accumulator<T>>& sum) {
+                   ChunkNumbers<Accumulator<T>>& sum, int64_t begin = 0) {
   using A = Accumulator<T>;
-  for (int64_t i = 0; i < head.L; ++i) {
+  for (int64_t i = begin; i < head.L; ++i) {
     std::ranges::fill(sum, A(0));
     for (int64_t d = 0; d < head.dk; ++d)
       add_scaled(sum.data(), head.grown(i) * keys.query(i)[d], S + d * head.dv, head.dv);
     for (int64_t j = 0; j <= i; ++j)
       add_scaled(sum.data(), head.link(keys.query(i), keys, i, j), head.written(j), head.dv);
-    for (int64_t e = 0; e < head.dv; ++e) o[i * stride + e] = T(sum[static_cast<size_t>(e)]);
+    for (int64_t e = 0; e < head.dv; ++e) o[(i - begin) * stride + e] = T(sum[static_cast<size_t>(e)]);
   }
 }
+
+// A head's tokens of a generation step with the sums of the forward: earlier tokens of their chunk are in `kept`.
+template <class T>
+class DeltaHeadStep {
+ public:
+  using A = Accumulator<T>;
+
+  DeltaHeadStep(const Tensor& o, const Tensor& states, const DeltaInputs& in, const DeltaChunk& kept, int64_t head)
+      : o_(o),
+        states_(states),
+        in_(in),
+        kept_(kept),
+        before_{kept.qkv, kept.g, kept.beta, {}, in.heads},
+        keys_(in, head / (in.heads.values / in.heads.keys)),
+        head_(in, head),
+        sum_(static_cast<size_t>(head_.dv)) {}
+
+  // `token`: the number of the run's first token in the step.
+  void run(const CacheRun& run, int64_t token) {
+    const int64_t H = in_.heads.values, dk = head_.dk, dv = head_.dv, end = run.past + run.count;
+    A* const S = states_.data<A>() + (run.row * H + head_.h) * dk * dv;
+    begin_chunk();
+    if (run.past > 0) load_kept(run.row, (run.past - 1) % kDeltaChunk + 1);
+    for (int64_t position = run.past, count = 0; position < end; position += count, token += count) {
+      const int64_t slot = position % kDeltaChunk;
+      count = std::min(kDeltaChunk - slot, end - position);
+      if (position == 0)
+        std::fill_n(S, dk * dv, A(0));
+      else if (slot == 0)
+        head_.advance(keys_, S);
+      if (slot == 0) begin_chunk();
+      keys_.append(in_.qkv.data<T>(), token, count);
+      head_.append(in_, token, count);
+      head_.solve(keys_, S, slot);
+      write_outputs(head_, keys_, S, o_.data<T>() + (token * H + head_.h) * dv, H * dv, sum_, slot);
+    }
+    for (int64_t i = 0; i < head_.L; ++i) std::copy_n(head_.written(i), dv, kept_solution(run.row, i));
+  }
+
+ private:
+  void begin_chunk() { keys_.L = head_.L = 0; }
+  void load_kept(int64_t row, int64_t count) {
+    keys_.append(kept_.qkv.data<T>(), row * kDeltaChunk, count);
+    head_.append(before_, row * kDeltaChunk, count);
+    for (int64_t i = 0; i < count; ++i) std::copy_n(kept_solution(row, i), head_.dv, head_.written(i));
+  }
+  A* kept_solution(int64_t row, int64_t i) {
+    return kept_.u.data<A>() + ((row * kDeltaChunk + i) * in_.heads.values + head_.h) * head_.dv;
+  }
+
+  const Tensor &o_, &states_;
+  const DeltaInputs& in_;
+  const DeltaChunk& kept_;
+  DeltaInputs before_;
+  ChunkKeys<T> keys_;
+  ChunkHead<T> head_;
+  ChunkNumbers<A> sum_;
+};
 
 // The backward of the heads of a group, for one document at a time.
 template <class T>
@@ -383,11 +450,24 @@ void gated_delta_backward(Stream& stream, const DeltaGradients& to, const Tensor
 }
 
 void gated_delta_decode(Stream& stream, const Tensor& o, const Tensor& states, const DeltaInputs& in,
-                        const CacheTokens& tokens) {
+                        const CacheTokens& tokens, const DeltaChunk& chunk) {
   const DeltaHeads heads = in.heads;
   const int64_t H = heads.values, per_group = H / heads.keys, dk = heads.key_dim, dv = heads.value_dim;
   dispatch_floating(in.qkv.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
+    if (chunk.qkv.defined()) {
+      stream.pool().run(H, [&](int64_t h) {
+        DeltaHeadStep<T> step(o, states, in, chunk, h);
+        int64_t token = 0;
+        for (const CacheRun& run : tokens.runs) {
+          step.run(run, token);
+          token += run.count;
+        }
+      });
+      for (const auto& [kept, x] : {std::pair{&chunk.qkv, &in.qkv}, {&chunk.g, &in.g}, {&chunk.beta, &in.beta}})
+        keep_chunk(*kept, *x, tokens);
+      return;
+    }
     stream.pool().run(H, [&](int64_t h) {
       ChunkKeys<T> keys(in, h / per_group);
       ChunkHead<T> head(in, h);

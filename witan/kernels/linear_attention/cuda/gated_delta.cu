@@ -147,7 +147,7 @@ void delta_chunk_states(Stream& stream, const Tensor& states, const DeltaInputs&
 }
 
 void gated_delta_decode(Stream& stream, const Tensor& o, const Tensor& states, const DeltaInputs& in,
-                        const CacheTokens& tokens) {
+                        const CacheTokens& tokens, const DeltaChunk& /*chunk*/) {
   if (o.elements() == 0) return;
   dispatch_device(in.qkv.dtype(), [&]<class T>() {
     const DeltaRows<T> rows = delta_rows<T>(in);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "witan/kernels/common/cpu/rows.h"
@@ -22,22 +23,30 @@ struct SsdGroup {
       : N(in.heads.state_dim),
         b(static_cast<size_t>(kSsdChunk * N)),
         c(b.size()),
+        in_(in),
         products_(static_cast<size_t>(kSsdChunk * kSsdChunk)),
         stride_(in.heads.channels()),
         to_c_(in.heads.of_groups()),
-        rows_(in.xbc.data<T>() + in.heads.inner() + group * N) {}
+        offset_(in.heads.inner() + group * N) {}
 
   // Tokens [first, first + count) of all rows' tokens.
   void load(int64_t first, int64_t count) {
-    L = count;
-    for (int64_t i = 0; i < L; ++i) {
-      const T* const from = rows_ + (first + i) * stride_;
+    L = 0;
+    append(in_, first, count);
+    find_products(0);
+  }
+  // Adds tokens [first, first + count) of `in` to the chunk, without their products.
+  void append(const SsdInputs& in, int64_t first, int64_t count) {
+    const T* from = in.xbc.data<T>() + first * stride_ + offset_;
+    for (int64_t i = 0; i < count; ++i, ++L, from += stride_)
       for (int64_t n = 0; n < N; ++n) {
-        B(i)[n] = A(from[n]);
-        C(i)[n] = A(from[to_c_ + n]);
+        B(L)[n] = A(from[n]);
+        C(L)[n] = A(from[to_c_ + n]);
       }
-    }
-    for (int64_t i = 0; i < L; ++i)
+  }
+  // The products of the chunk's tokens from `begin` on with those up to their own.
+  void find_products(int64_t begin) {
+    for (int64_t i = begin; i < L; ++i)
       for (int64_t j = 0; j <= i; ++j) products_[static_cast<size_t>(i * kSsdChunk + j)] = dot_of(C(i), B(j), N);
   }
   A* B(int64_t i) { return b.data() + i * N; }
@@ -48,9 +57,9 @@ struct SsdGroup {
   std::vector<A> b, c;  // [L, N]
 
  private:
+  const SsdInputs& in_;
   std::vector<A> products_;
-  int64_t stride_, to_c_;
-  const T* rows_;
+  int64_t stride_, to_c_, offset_;
 };
 
 // A head of one chunk.
@@ -69,15 +78,19 @@ struct SsdHead {
         dt_(gamma_.size()) {}
 
   void load(int64_t first, int64_t count) {
-    L = count;
-    A sum = 0;
-    for (int64_t i = 0; i < L; ++i) {
-      const int64_t at = (first + i) * in_.heads.heads + h;
-      sum += in_.a.data<A>()[at];
-      gamma_[static_cast<size_t>(i)] = sum;
-      dt_[static_cast<size_t>(i)] = in_.dt.data<A>()[at];
-      const T* const from = in_.xbc.data<T>() + (first + i) * in_.heads.channels() + h * P;
-      for (int64_t p = 0; p < P; ++p) x(i)[p] = A(from[p]);
+    L = 0;
+    append(in_, first, count);
+  }
+  // Adds tokens [first, first + count) of `in` to the chunk.
+  void append(const SsdInputs& in, int64_t first, int64_t count) {
+    A sum = L > 0 ? gamma_[static_cast<size_t>(L - 1)] : A(0);
+    for (int64_t i = first; i < first + count; ++i, ++L) {
+      const int64_t at = i * in.heads.heads + h;
+      sum += in.a.data<A>()[at];
+      gamma_[static_cast<size_t>(L)] = sum;
+      dt_[static_cast<size_t>(L)] = in.dt.data<A>()[at];
+      const T* const from = in.xbc.data<T>() + i * in.heads.channels() + h * P;
+      for (int64_t p = 0; p < P; ++p) x(L)[p] = A(from[p]);
     }
   }
   // The state after the chunk, of the state before it.
@@ -87,14 +100,14 @@ struct SsdHead {
     for (int64_t j = 0; j < L; ++j)
       for (int64_t n = 0; n < N; ++n) add_scaled(S + n * P, left(j) * dt(j) * group.B(j)[n], x(j), P);
   }
-  // y of the chunk's tokens, `stride` apart; `sum` has P numbers.
-  void outputs(SsdGroup<T>& group, const A* S, T* y, int64_t stride, std::vector<A>& sum) {
-    for (int64_t i = 0; i < L; ++i) {
+  // y of the chunk's tokens from `begin` on, `stride` apart; `sum` has P numbers.
+  void outputs(SsdGroup<T>& group, const A* S, T* y, int64_t stride, std::vector<A>& sum, int64_t begin = 0) {
+    for (int64_t i = begin; i < L; ++i) {
       for (int64_t p = 0; p < P; ++p) sum[static_cast<size_t>(p)] = D * x(i)[p];
       for (int64_t n = 0; n < N; ++n) add_scaled(sum.data(), grown(i) * group.C(i)[n], S + n * P, P);
       for (int64_t j = 0; j <= i; ++j)
         add_scaled(sum.data(), between(i, j) * dt(j) * group.product(i, j), static_cast<const A*>(x(j)), P);
-      for (int64_t p = 0; p < P; ++p) y[i * stride + p] = T(sum[static_cast<size_t>(p)]);
+      for (int64_t p = 0; p < P; ++p) y[(i - begin) * stride + p] = T(sum[static_cast<size_t>(p)]);
     }
   }
 
@@ -116,6 +129,57 @@ struct SsdHead {
  private:
   std::vector<A> inputs_;      // [L, P]
   std::vector<A> gamma_, dt_;  // [L]
+};
+
+// A head's tokens of a generation step with the sums of the forward: earlier tokens of their chunk are in `kept`.
+template <class T>
+class SsdHeadStep {
+ public:
+  using A = Accumulator<T>;
+
+  SsdHeadStep(const Tensor& y, const Tensor& states, const SsdInputs& in, const SsdChunk& kept, int64_t head)
+      : y_(y),
+        states_(states),
+        in_(in),
+        before_{kept.xbc, kept.dt, kept.a, in.D, {}, in.heads},
+        group_(in, head / (in.heads.heads / in.heads.groups)),
+        head_(in, head),
+        sum_(static_cast<size_t>(head_.P)) {}
+
+  // `token`: the number of the run's first token in the step.
+  void run(const CacheRun& run, int64_t token) {
+    const int64_t H = in_.heads.heads, size = head_.N * head_.P, end = run.past + run.count;
+    A* const S = states_.data<A>() + (run.row * H + head_.h) * size;
+    begin_chunk();
+    if (run.past > 0) {
+      const int64_t count = (run.past - 1) % kSsdChunk + 1;
+      group_.append(before_, run.row * kSsdChunk, count);
+      head_.append(before_, run.row * kSsdChunk, count);
+    }
+    for (int64_t position = run.past, count = 0; position < end; position += count, token += count) {
+      const int64_t slot = position % kSsdChunk;
+      count = std::min(kSsdChunk - slot, end - position);
+      if (position == 0)
+        std::fill_n(S, size, A(0));
+      else if (slot == 0)
+        head_.advance(group_, S);
+      if (slot == 0) begin_chunk();
+      group_.append(in_, token, count);
+      group_.find_products(slot);
+      head_.append(in_, token, count);
+      head_.outputs(group_, S, y_.data<T>() + (token * H + head_.h) * head_.P, in_.heads.inner(), sum_, slot);
+    }
+  }
+
+ private:
+  void begin_chunk() { group_.L = head_.L = 0; }
+
+  const Tensor &y_, &states_;
+  const SsdInputs& in_;
+  SsdInputs before_;
+  SsdGroup<T> group_;
+  SsdHead<T> head_;
+  std::vector<A> sum_;
 };
 
 // The backward of the heads of a group, for one document at a time.
@@ -318,11 +382,25 @@ void ssd_backward(Stream& stream, const SsdGradients& to, const Tensor& dy, cons
   });
 }
 
-void ssd_decode(Stream& stream, const Tensor& y, const Tensor& states, const SsdInputs& in, const CacheTokens& tokens) {
+void ssd_decode(Stream& stream, const Tensor& y, const Tensor& states, const SsdInputs& in, const CacheTokens& tokens,
+                const SsdChunk& chunk) {
   const SsdHeads heads = in.heads;
   const int64_t H = heads.heads, of_group = H / heads.groups, size = heads.state_dim * heads.head_dim;
   dispatch_floating(in.xbc.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
+    if (chunk.xbc.defined()) {
+      stream.pool().run(H, [&](int64_t h) {
+        SsdHeadStep<T> step(y, states, in, chunk, h);
+        int64_t token = 0;
+        for (const CacheRun& run : tokens.runs) {
+          step.run(run, token);
+          token += run.count;
+        }
+      });
+      for (const auto& [kept, x] : {std::pair{&chunk.xbc, &in.xbc}, {&chunk.dt, &in.dt}, {&chunk.a, &in.a}})
+        keep_chunk(*kept, *x, tokens);
+      return;
+    }
     stream.pool().run(H, [&](int64_t h) {
       SsdGroup<T> group(in, h / of_group);
       SsdHead<T> head(in, h);

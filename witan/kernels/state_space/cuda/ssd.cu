@@ -149,7 +149,8 @@ void ssd_chunk_states(Stream& stream, const Tensor& states, const SsdInputs& in)
                   [&]<class T>() { launch_ssd_forward<true, T>(stream, nullptr, nullptr, ptr<Acc<T>>(states), in); });
 }
 
-void ssd_decode(Stream& stream, const Tensor& y, const Tensor& states, const SsdInputs& in, const CacheTokens& tokens) {
+void ssd_decode(Stream& stream, const Tensor& y, const Tensor& states, const SsdInputs& in, const CacheTokens& tokens,
+                const SsdChunk& /*chunk*/) {
   if (y.elements() == 0) return;
   require<ShapeError>(in.heads.state_dim <= kMostStateDim, "ssd_decode: mamba_state_dim = ", in.heads.state_dim,
                       " is above ", kMostStateDim);
