@@ -102,6 +102,12 @@ std::vector<std::pair<std::string, ModelConfig>> architectures(const std::string
   testing::give_running_means(mixed, {0, 2}, 20);
   ModelConfig& none = add("a layer without attention", base_config(dtype));
   none.attention.no_attention_freq = "[0,1]";
+  ModelConfig& sparse = add("sparse attention", latent_config(dtype));
+  testing::add_sparse_attention(sparse);
+  testing::add_linear_attention(add("Gated DeltaNet", base_config(dtype, 4)));
+  testing::add_hybrid_olmo(add("OLMo Hybrid", base_config(dtype)));
+  testing::add_hybrid_layers(add("Mamba-2", base_config(dtype, 4)));
+  testing::add_short_convolutions(add("short convolutions", base_config(dtype, 4)));
   return all;
 }
 
@@ -116,11 +122,12 @@ GenerationRequest request_of(const Tokens& prompt, int64_t max_tokens, double te
   return request;
 }
 
-// Prompts shorter and longer than a window and than a tile of keys.
+// Prompts shorter and longer than a window and than a tile of keys or a chunk of a recurrence, also while they are
+// continued.
 std::vector<GenerationRequest> requests_of(int64_t max_tokens = 9) {
   std::vector<GenerationRequest> requests;
   uint64_t seed = 3;
-  for (const int64_t length : {5, 1, 70, 13}) {
+  for (const int64_t length : {5, 1, 70, 13, 60}) {
     Tokens prompt;
     for (int64_t i = 0; i < length; ++i) prompt.push_back(static_cast<int32_t>((i * i * 7 + length) % 50));
     requests.push_back(request_of(prompt, max_tokens, 1.5, seed++));
@@ -224,6 +231,63 @@ TEST_F(SmallBatch, AdmitsTextsWhileOthersRun) {
     EXPECT_EQ(text_of(requests[i], got[i]), text_of(requests[i], expected[i])) << i;
     EXPECT_EQ(logprobs_of(got[i]), logprobs_of(expected[i])) << i;
   }
+}
+
+// Groups whose texts have one prompt, of which some wait for a row, beside texts of their own.
+TEST(GenerationBatch, TextsOfAGroupAreWhatTheyAreAlone) {
+  for (const auto& [name, config] : architectures("bfloat16")) {
+    SCOPED_TRACE(name);
+    Rank rank(2);
+    Alone alone;
+    Transformer model(rank.stream, config, 8, alone);
+    std::vector<GenerationRequest> requests = requests_of();
+    for (GenerationRequest& request : requests) request.prompt_logprobs = false;
+    const std::vector<uint64_t> seeds = {3, 14, 15, 9, 26};
+    GenerationBatch batch(rank.stream, model, {3, 80});
+    std::vector<witan::Generation> got(requests.size() * seeds.size());
+    size_t next = 0;
+    while (next < requests.size() || !batch.idle()) {
+      for (; next < requests.size() && batch.has_room(seeds.size()); ++next)
+        EXPECT_EQ(batch.admit_group(requests[next], seeds), next * seeds.size());
+      batch.step();
+      for (auto& [number, generation] : batch.take_finished()) got[number] = std::move(generation);
+    }
+    for (size_t i = 0; i < got.size(); ++i) {
+      GenerationRequest request = requests[i / seeds.size()];
+      request.options.sampler.seed = seeds[i % seeds.size()];
+      const witan::Generation expected = generate(rank.stream, model, std::span(&request, 1))[0];
+      EXPECT_EQ(text_of(request, got[i]), text_of(request, expected)) << "text " << i;
+      EXPECT_EQ(logprobs_of(got[i]), logprobs_of(expected)) << "text " << i;
+      const auto length = static_cast<int64_t>(request.prompt.size());
+      EXPECT_EQ(got[i].cached_prompt_tokens, i % seeds.size() > 0 ? length : 0) << "text " << i;
+    }
+  }
+}
+
+// Texts that end with their first token leave their row at once; the last one takes over that of the prompt.
+TEST_F(SmallBatch, GroupsOfTextsThatEndAtOnceNeedTwoRows) {
+  GenerationRequest request = requests_of(1)[0];
+  request.prompt_logprobs = false;
+  const std::vector<uint64_t> seeds = {1, 2, 3, 4};
+  GenerationBatch batch(rank_.stream, model_, {2, 20});
+  batch.admit_group(request, seeds);
+  EXPECT_TRUE(batch.has_room());
+  EXPECT_FALSE(batch.has_room(2));
+  batch.step();
+  EXPECT_TRUE(batch.idle());
+  EXPECT_EQ(batch.take_finished().size(), seeds.size());
+  EXPECT_TRUE(batch.has_room(2));
+}
+
+TEST_F(SmallBatch, RefusesGroupsThatDoNotFit) {
+  GenerationBatch batch(rank_.stream, model_, {1, 20});
+  GenerationRequest request = requests_of(1)[0];
+  const std::vector<uint64_t> seeds = {1, 2};
+  EXPECT_EQ(test::message_of<ConfigError>([&] { batch.admit_group(request, seeds); }),
+            "generate: a group of 2 texts needs two free rows, and of 1 rows 1 are free");
+  GenerationBatch larger(rank_.stream, model_, {2, 20});
+  EXPECT_EQ(test::message_of<ConfigError>([&] { larger.admit_group(request, seeds); }),
+            "generate: a group of texts needs max_tokens of 1 at least, and no prompt_logprobs");
 }
 
 TEST_F(SmallBatch, ListsTopTokensWithTheirLogprobs) {

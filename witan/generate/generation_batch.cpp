@@ -34,6 +34,7 @@ bool stops(const GenerateOptions& options, int32_t token) {
 GenerationBatch::GenerationBatch(Stream& stream, Transformer& model, StateSize size, GenerationMode mode)
     : stream_(stream), model_(model), size_(size), repeatable_(mode.repeatable) {
   size_.all_positions = size_.all_positions || (repeatable_ && stream.plans_for_cuda());
+  size_.chunks = !stream.plans_for_cuda();
   states_ = model.make_states(stream, size_);
   if (mode.recorded && !repeatable_ && RecordedSteps::possible(stream, model.config()))
     recorded_.emplace(stream, model, states_, size_.rows);
@@ -90,60 +91,133 @@ void check_request(const Transformer& model, const GenerationRequest& request) {
 }
 
 size_t GenerationBatch::admit(GenerationRequest request) {
+  const uint64_t seed = request.options.sampler.seed;
+  return admit_group(std::move(request), std::span(&seed, 1));
+}
+
+size_t GenerationBatch::admit_group(GenerationRequest request, std::span<const uint64_t> seeds) {
   check_request(model_, request);
-  Sampler sampler(request.options.sampler);
   const auto prompt = static_cast<int64_t>(request.prompt.size()), more = request.options.max_tokens;
   require<ConfigError>(prompt + more <= size_.positions, "generate: a prompt of ", prompt,
                        " tokens and max_tokens = ", more, " do not fit into a cache of ", size_.positions,
                        " positions: ask for fewer tokens, or give the caches more positions");
-  require<ConfigError>(has_room(), "generate: all ", size_.rows, " rows of the caches are taken");
-  const size_t number = admitted_++;
+  require<ConfigError>(has_room(seeds.size()), "generate: ",
+                       seeds.size() == 1 ? cat("all ", size_.rows, " rows of the caches are taken")
+                                         : cat("a group of ", seeds.size(), " texts needs two free rows, and of ",
+                                               size_.rows, " rows ", free_.size(), " are free"));
+  require<ConfigError>(seeds.size() == 1 || (more > 0 && !request.prompt_logprobs),
+                       "generate: a group of texts needs max_tokens of 1 at least, and no prompt_logprobs");
   Place place = take_row(request);
-  std::vector<int32_t> unread(request.prompt.begin() + place.past, request.prompt.end());
-  Text text{number, std::move(request), std::move(sampler), std::move(place.row), place.past, std::move(unread)};
-  text.out.cached_prompt_tokens = place.past;
-  if (text.sampler.changes_logits()) text.seen.all.insert(text.request.prompt.begin(), text.request.prompt.end());
-  if (text.request.options.max_tokens == 0 && !text.request.prompt_logprobs)
-    end(text, Finish::length);
-  else
-    running_.push_back(std::move(text));
-  return number;
+  const size_t first = admitted_;
+  Prompt read{std::move(place.row), place.past, {request.prompt.begin() + place.past, request.prompt.end()}, {}};
+  for (const uint64_t seed : seeds) {
+    request.options.sampler.seed = seed;
+    Text& text = read.texts.emplace_back(Text{admitted_++, request, Sampler(request.options.sampler)});
+    text.out.cached_prompt_tokens = text.number == first ? place.past : prompt;
+    if (text.sampler.changes_logits()) text.seen.all.insert(request.prompt.begin(), request.prompt.end());
+  }
+  if (more > 0 || request.prompt_logprobs) {
+    prompts_.push_back(std::move(read));
+    return first;
+  }
+  Text& empty = read.texts.front();
+  empty.row = std::move(read.row);
+  empty.past = read.past;
+  end(empty, Finish::length);
+  return first;
 }
 
 void GenerationBatch::step(const OnToken& on_token) {
-  if (running_.empty()) return;
+  if (idle()) return;
   const kernels::RowProducts by_row(repeatable_);
   const kernels::FewRows few;
   std::vector<kernels::CacheRun> runs;
   std::vector<int32_t> tokens;
-  for (Text& text : running_) {
-    runs.push_back({text.row.number, text.past, static_cast<int64_t>(text.unread.size())});
-    tokens.insert(tokens.end(), text.unread.begin(), text.unread.end());
+  for (const Text& text : running_) {
+    runs.push_back({text.row.number, text.past, 1});
+    tokens.push_back(text.unread);
   }
-  if (const Tensor logits = logits_of_step(runs, tokens); logits.defined()) sample(logits, on_token);
+  for (const Prompt& prompt : prompts_) {
+    if (prompt.unread.empty()) continue;
+    runs.push_back({prompt.row.number, prompt.past, static_cast<int64_t>(prompt.unread.size())});
+    tokens.insert(tokens.end(), prompt.unread.begin(), prompt.unread.end());
+  }
+  if (const Tensor logits = logits_of_step(runs, tokens); logits.defined()) {
+    std::vector<Text*> texts;
+    for (Text& text : running_) texts.push_back(&text);
+    for (Prompt& prompt : prompts_)
+      for (Text& text : prompt.texts)
+        if (!prompt.unread.empty() && text.request.options.max_tokens > 0) texts.push_back(&text);
+    std::vector<GeneratedToken> chosen = sample(logits, texts);
+    const size_t running = running_.size();
+    for (size_t i = 0; i < texts.size(); ++i)
+      if (i < running)
+        accept(*texts[i], std::move(chosen[i]), on_token);
+      else
+        texts[i]->first = std::move(chosen[i]);
+  }
+  for (Prompt& prompt : prompts_) prompt.unread.clear();
+  begin_texts(on_token);
   std::erase_if(running_, [](const Text& text) { return text.ended; });
 }
 
-// The logits of the last token of each text that continues; undefined if none does.
+GenerationBatch::Row GenerationBatch::free_row() {
+  Row row = std::move(free_.front());
+  free_.pop_front();
+  return row;
+}
+
+// Begins texts whose prompts have been read, as far as there are rows. A text that ends with its first token leaves its
+// row to the next one.
+void GenerationBatch::begin_texts(const OnToken& on_token) {
+  for (Prompt& prompt : prompts_)
+    while (!prompt.texts.empty() && (prompt.texts.size() == 1 || !free_.empty())) {
+      Text text = std::move(prompt.texts.front());
+      prompt.texts.pop_front();
+      if (prompt.texts.empty()) {
+        text.row = std::move(prompt.row);
+      } else {
+        text.row = free_row();
+        copy_row(stream_, states_, prompt.row.number, text.row.number);
+        text.row.reach = prompt.row.reach;
+      }
+      if (text.request.options.max_tokens == 0)
+        end(text, Finish::length);
+      else
+        accept(text, std::move(text.first), on_token);
+      if (!text.ended) running_.push_back(std::move(text));
+    }
+  std::erase_if(prompts_, [](const Prompt& prompt) { return prompt.texts.empty(); });
+}
+
+// The logits that texts are continued with: of the last token of each running text, and of each prompt once for each of
+// its texts; undefined if there are none.
 Tensor GenerationBatch::logits_of_step(const std::vector<kernels::CacheRun>& runs, std::span<const int32_t> tokens) {
-  const bool single = tokens.size() == runs.size() && std::ranges::none_of(running_, [](const Text& text) {
-                        return text.request.prompt_logprobs && text.past == 0;
+  const bool single = tokens.size() == runs.size() && std::ranges::all_of(prompts_, [](const Prompt& prompt) {
+                        return prompt.unread.empty() || (prompt.texts.size() == 1 && !prompt.scored());
                       });
-  for (Text& text : running_) text.past += static_cast<int64_t>(text.unread.size());
-  if (single && recorded_) return recorded_->logits(runs, tokens);
+  const auto read = [](Prompt& prompt) {
+    prompt.past += static_cast<int64_t>(prompt.unread.size());
+    for (Text& text : prompt.texts) text.past = prompt.past;
+  };
+  for (Text& text : running_) ++text.past;
+  if (single && recorded_) {
+    for (Prompt& prompt : prompts_) read(prompt);
+    return recorded_->logits(runs, tokens);
+  }
   ModelInput input = step_input(stream_, runs, tokens);
   input.where.hints.batch_invariant = repeatable_;
   const Residual x = model_.read(stream_, input, states_);
-  std::vector<int32_t> last;
-  int64_t begin = 0;
-  for (size_t i = 0; i < running_.size(); ++i) {
-    Text& text = running_[i];
-    if (runs[i].past == 0 && text.request.prompt_logprobs) score_prompt(text, x, begin);
-    begin += runs[i].count;
-    if (text.request.options.max_tokens == 0)
-      end(text, Finish::length);
-    else
-      last.push_back(static_cast<int32_t>(begin) - 1);
+  std::vector<int32_t> last(running_.size());
+  std::iota(last.begin(), last.end(), 0);
+  auto end = static_cast<int64_t>(running_.size());
+  for (Prompt& prompt : prompts_) {
+    if (prompt.unread.empty()) continue;
+    if (prompt.scored()) score_prompt(prompt.texts.front(), x, end);
+    end += static_cast<int64_t>(prompt.unread.size());
+    if (prompt.texts.front().request.options.max_tokens > 0)
+      last.insert(last.end(), prompt.texts.size(), static_cast<int32_t>(end) - 1);
+    read(prompt);
   }
   return last.empty() ? Tensor() : model_.logits(stream_, x, last);
 }
@@ -223,10 +297,8 @@ std::vector<int32_t> GenerationBatch::greedy_choices(const Tensor& logits, const
   return std::ranges::count(tokens, -1) > 0 ? std::vector<int32_t>() : tokens;
 }
 
-void GenerationBatch::sample(const Tensor& logits, const OnToken& on_token) {
-  std::vector<Text*> texts;
-  for (Text& text : running_)
-    if (!text.ended) texts.push_back(&text);
+// The next token of each text, from its row of the logits.
+std::vector<GeneratedToken> GenerationBatch::sample(const Tensor& logits, const std::vector<Text*>& texts) {
   std::vector<GeneratedToken> chosen(texts.size());
   const std::vector<int32_t> greedy = greedy_choices(logits, texts);
   for (size_t i = 0; i < greedy.size(); ++i) chosen[i].token = greedy[i];
@@ -253,7 +325,7 @@ void GenerationBatch::sample(const Tensor& logits, const OnToken& on_token) {
       if (top > 0) chosen[i].top = likeliest(floats[i], scores.lse[i], top);
     }
   }
-  for (size_t i = 0; i < texts.size(); ++i) accept(*texts[i], std::move(chosen[i]), on_token);
+  return chosen;
 }
 
 // A dry run always generates all tokens.
@@ -264,7 +336,7 @@ void GenerationBatch::accept(Text& text, GeneratedToken token, const OnToken& on
     text.seen.all.insert(token.token);
     ++text.seen.generated[token.token];
   }
-  text.unread = {token.token};
+  text.unread = token.token;
   std::vector<GeneratedToken>& tokens = text.out.tokens;
   tokens.push_back(std::move(token));
   if (on_token && !on_token(text.number, tokens.back())) return end(text, Finish::stopped_by_caller);

@@ -71,21 +71,26 @@ class GenerationBatch {
   GenerationBatch(const GenerationBatch&) = delete;
   GenerationBatch& operator=(const GenerationBatch&) = delete;
 
-  // Whether there is room for another text.
-  bool has_room() const { return !free_.empty(); }
+  // Whether there is room for another text, or for a group: the texts of a group begin as rows become free, but beside
+  // the row of their prompt they need another one.
+  bool has_room(size_t texts = 1) const { return free_.size() > (texts > 1 ? 1 : 0); }
   // Begins a text, for which there must be room; returns its number, which counts from 0. Throws DataError for an empty
   // prompt or ids outside the vocabulary, ConfigError for invalid options, or a text longer than a row of the states or
   // than the model's learned positions. The leading tokens that the prompt shares with an ended text are not computed
   // again, except for the last one, and unless their log probabilities are wanted. On a CPU, and in repeatable mode,
   // this changes no bit of the result.
   size_t admit(GenerationRequest request);
+  // Begins a group of texts that differ in their seeds alone, at least one; returns the number of the first, which the
+  // others follow. The prompt is read once, and its states are copied for each text, so that a text is what admit()
+  // would give. The prompt's log probabilities cannot be asked for, and each text has a token at least.
+  size_t admit_group(GenerationRequest request, std::span<const uint64_t> seeds);
   // Computes all pending tokens, new prompts included, and gives each text its next token. With expert parallelism
   // every rank makes the same calls and gets the same tokens. Throws DivergedError if no token can be chosen.
   void step(const OnToken& on_token = {});
   // In a dry run that had all texts at once: runs steps with fewer texts, as they may end at different times.
   void rehearse();
   // Whether all texts have ended.
-  bool idle() const { return running_.empty(); }
+  bool idle() const { return running_.empty() && prompts_.empty(); }
   // The texts that have ended since the last call.
   std::vector<std::pair<size_t, Generation>> take_finished() { return std::exchange(finished_, {}); }
 
@@ -100,12 +105,22 @@ class GenerationBatch {
     size_t number;
     GenerationRequest request;
     Sampler sampler;
-    Row row;
-    int64_t past;
-    std::vector<int32_t> unread;  // tokens to read after the first `past`
-    SeenTokens seen = {};         // only if logits are changed
+    Row row = {};
+    int64_t past = 0;           // tokens that have been read
+    int32_t unread = 0;         // the token after them
+    GeneratedToken first = {};  // of a text that waits for a row
+    SeenTokens seen = {};       // only if logits are changed
     Generation out = {};
     bool ended = false;
+  };
+  // The prompt of texts that have not begun. Its row becomes that of the last of them.
+  struct Prompt {
+    Row row;
+    int64_t past;                 // tokens that have been read
+    std::vector<int32_t> unread;  // those after them; empty: the first tokens of the texts are known
+    std::deque<Text> texts;
+
+    bool scored() const { return past == 0 && texts.front().request.prompt_logprobs; }
   };
 
   // A row for a prompt, and the number of its tokens that need not be computed.
@@ -120,7 +135,9 @@ class GenerationBatch {
   void score_prompt(Text& text, const Residual& x, int64_t first);
   Tensor logits_of_step(const std::vector<kernels::CacheRun>& runs, std::span<const int32_t> tokens);
   std::vector<int32_t> greedy_choices(const Tensor& logits, const std::vector<Text*>& texts);
-  void sample(const Tensor& logits, const OnToken& on_token);
+  std::vector<GeneratedToken> sample(const Tensor& logits, const std::vector<Text*>& texts);
+  void begin_texts(const OnToken& on_token);
+  Row free_row();
   std::vector<float> row_of(const Tensor& logits, int64_t row) const;  // from the rows that read_rows() copied
   void read_rows(const Tensor& logits);
   void accept(Text& text, GeneratedToken token, const OnToken& on_token);
@@ -132,8 +149,9 @@ class GenerationBatch {
   bool repeatable_;
   SequenceStates states_;
   std::optional<RecordedSteps> recorded_;
-  std::deque<Row> free_;       // the row that has been free for the longest time comes first
-  std::vector<Text> running_;  // ordered by number: texts that are still reading their prompt come last
+  std::deque<Row> free_;  // the row that has been free for the longest time comes first
+  std::vector<Text> running_;
+  std::deque<Prompt> prompts_;
   std::vector<std::pair<size_t, Generation>> finished_;
   size_t admitted_ = 0;
   std::vector<std::byte> host_;  // logits on the host

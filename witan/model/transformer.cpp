@@ -483,7 +483,8 @@ Tensor Transformer::logits(Stream& stream, const Residual& x, std::span<const in
   Tape tape(stream, Tape::Mode::off);
   const int64_t T = x.x.size(1), D = x.x.size(2), n = static_cast<int64_t>(tokens.size());
   Tensor ids;  // undefined if the tokens are adjacent
-  if (!tokens.empty() && tokens.back() - tokens.front() != n - 1) {
+  const auto apart = [](int32_t token, int32_t next) { return next != token + 1; };
+  if (std::ranges::adjacent_find(tokens, apart) != tokens.end()) {
     ids = stream.empty({n}, DType::i32);
     stream.write(ids, tokens.data());
   }
