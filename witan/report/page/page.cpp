@@ -61,14 +61,15 @@ std::string fill_page(const PageParts& parts, std::string_view may_ask, std::str
 
 }  // namespace
 
-PageParts report_parts(const Metrics& metrics, std::string_view config, const std::string& name) {
+PageParts report_parts(const Metrics& metrics, std::string_view config, const std::string& name,
+                       const std::vector<ShownAnswer>& answers) {
   const std::vector<Chart> charts = make_charts(metrics);
   const std::optional<HeatMap> heat = make_heat_map(metrics.experts);
   const std::string& shown = metrics.run ? metrics.run->name : name;
   return {.title = shown + " · Witan",
           .summary = header_section(metrics, shown) + key_figures(metrics),
           .charts = chart_sections(charts, heat),
-          .rest = anomaly_section(metrics.anomalies) + memory_section(metrics.memory) +
+          .rest = anomaly_section(metrics.anomalies) + memory_section(metrics.memory) + answer_section(answers) +
                   sample_section(metrics.samples) + config_section(config, metrics.run),
           .data = plot_data(metrics, charts, heat)};
 }
@@ -122,9 +123,9 @@ std::string render_report(const fs::path& run_folder, const Metrics& metrics, do
                      ": no step is recorded yet, so there is nothing to report; train first");
   constexpr uint64_t kMostConfig = uint64_t{1} << 20;
   const fs::path config = run_folder / "config.toml";
-  return frozen_page(
-      report_parts(metrics, fs::exists(config) ? read_file(config, kMostConfig) : "", run_folder.filename().string()),
-      refresh_seconds);
+  return frozen_page(report_parts(metrics, fs::exists(config) ? read_file(config, kMostConfig) : "",
+                                  run_folder.filename().string(), shown_answers(run_folder)),
+                     refresh_seconds);
 }
 
 OutputFile report_page(fs::path path, std::string flag) {

@@ -10,6 +10,7 @@
 #include "witan/base/files/output_file.h"
 #include "witan/report/events/metrics.h"
 #include "witan/report/events/metrics_follower.h"
+#include "witan/report/page/answers.h"
 #include "witan/report/page/charts.h"
 
 namespace witan {
@@ -37,8 +38,10 @@ struct PageParts {
   nlohmann::ordered_json data = nlohmann::ordered_json::object();  // plot_data()
 };
 
-// The report of one run from its metrics and config.toml. `name` names the run if its metrics do not.
-PageParts report_parts(const Metrics& metrics, std::string_view config, const std::string& name = "run");
+// The report of one run from its metrics and config.toml. `name` names the run if its metrics do not; `answers` are
+// those that it shows of sampled batches.
+PageParts report_parts(const Metrics& metrics, std::string_view config, const std::string& name = "run",
+                       const std::vector<ShownAnswer>& answers = {});
 // Several runs: the tables, and the runs' curves in the same charts. Colours distinguish at most kSeriesColours runs.
 PageParts comparison_parts(const std::vector<ComparedRun>& runs, const std::vector<ComparisonTable>& tables);
 

@@ -1,0 +1,49 @@
+#include "witan/report/page/answers.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "report/synthetic.h"
+#include "support/temp_folder.h"
+#include "witan/report/page/page.h"
+
+namespace witan {
+namespace {
+
+std::string line_of(int64_t row, const std::string& prompt, const std::string& completion, double reward) {
+  return nlohmann::json{{"row", row}, {"prompt", prompt}, {"completion", completion}, {"reward", reward}}.dump() + "\n";
+}
+
+TEST(ShownAnswers, AreTheBestTheWorstAndTheNewest) {
+  const test::TempFolder folder;
+  EXPECT_TRUE(shown_answers(folder.path()).empty());
+  fs::create_directories(folder / "rollouts");
+  write_file_atomically(folder / "rollouts/step-00000009.jsonl", line_of(0, "old", "text", 9));
+  write_file_atomically(folder / "rollouts/unfinished-0.jsonl", line_of(0, "unfinished", "text", 9));
+  write_file_atomically(folder / "rollouts/step-00000012.jsonl",
+                        line_of(4, "2 + 2", "4", 1) + "torn\n" + line_of(5, "2 + 2", "<b>", 0.5) +
+                            line_of(6, "3 + 3", "six", 0.25) + line_of(7, "3 + 3", "7", -1) +
+                            line_of(8, "1 + 1", "2", 0) + line_of(9, "1 + 1", "3", 0.5));
+  const std::vector<ShownAnswer> shown = shown_answers(folder.path());
+  std::vector<std::pair<std::string, int64_t>> found;
+  for (const ShownAnswer& answer : shown) {
+    EXPECT_EQ(answer.step, 12);
+    found.emplace_back(answer.what, answer.row);
+  }
+  EXPECT_EQ(found, (std::vector<std::pair<std::string, int64_t>>{{"best", 4}, {"worst", 7}, {"newest", 9}}))
+      << "the last answer of each of two prompts, of which one is the worst already";
+}
+
+TEST(ShownAnswers, AreEscapedOnThePage) {
+  const ShownAnswer answer{
+      .step = 3, .row = 7, .what = "best", .prompt = "a<b", .completion = "<script>", .reward = 0.5};
+  const std::string page = frozen_page(report_parts(synthetic::run(5, 0, 0), "", "run", {answer}));
+  EXPECT_NE(page.find("Of step 3; the folder rollouts has all"), std::string::npos);
+  EXPECT_NE(page.find("The best one, reward 0.5: answer 7"), std::string::npos);
+  EXPECT_NE(page.find("a&lt;b</span>&lt;script&gt;</blockquote>"), std::string::npos);
+  EXPECT_EQ(report_parts(synthetic::run(5, 0, 0), "").rest.find("Sampled answers"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace witan
