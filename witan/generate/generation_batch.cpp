@@ -32,19 +32,30 @@ bool stops(const GenerateOptions& options, int32_t token) {
 }  // namespace
 
 GenerationBatch::GenerationBatch(Stream& stream, Transformer& model, StateSize size, GenerationMode mode)
-    : stream_(stream), model_(model), size_(size), repeatable_(mode.repeatable) {
+    : stream_(stream),
+      model_(model),
+      size_(size),
+      repeatable_(mode.repeatable),
+      pipeline_(mode.pipeline),
+      routes_(mode.routes) {
   size_.all_positions = size_.all_positions || (repeatable_ && stream.plans_for_cuda());
-  size_.chunks = !stream.plans_for_cuda();
-  states_ = model.make_states(stream, size_);
-  if (mode.recorded && !repeatable_ && RecordedSteps::possible(stream, model.config()))
+  size_.chunks = repeatable_ || !stream.plans_for_cuda();
+  StateSize held = size_;
+  if (model.token_ranks() > 1) {  // the last row holds tokens that make their number divide
+    ++held.rows;
+    held.positions = std::max<int64_t>(held.positions, model.token_ranks());
+  }
+  states_ = model.make_states(stream, held);
+  const bool whole = model.token_ranks() == 1 && !model.divides_losses() && !divides_layers();
+  if (mode.recorded && !repeatable_ && whole && routes_ == nullptr && RecordedSteps::possible(stream, model.config()))
     recorded_.emplace(stream, model, states_, size_.rows);
   for (int64_t row = 0; row < size.rows; ++row) free_.push_back({row});
 }
 
 // The number of leading tokens that the row and the prompt share, if the row's states can be continued from there.
 int64_t GenerationBatch::reusable(const Row& row, const GenerationRequest& request) const {
-  // Only computed tokens can be scored.
-  if (request.prompt_logprobs || request.options.max_tokens == 0) return 0;
+  // Only computed tokens can be scored, or have routes.
+  if (request.prompt_logprobs || request.options.max_tokens == 0 || routes_ != nullptr) return 0;
   const auto [in_prompt, in_row] = std::ranges::mismatch(request.prompt, row.tokens);
   const auto most =
       static_cast<int64_t>(request.prompt.size()) - 1;  // the last token must be computed for the first logits
@@ -107,6 +118,9 @@ size_t GenerationBatch::admit_group(GenerationRequest request, std::span<const u
                                                size_.rows, " rows ", free_.size(), " are free"));
   require<ConfigError>(seeds.size() == 1 || (more > 0 && !request.prompt_logprobs),
                        "generate: a group of texts needs max_tokens of 1 at least, and no prompt_logprobs");
+  require<ConfigError>(!divides_layers() || (!request.prompt_logprobs && request.top_logprobs <= 0),
+                       "generate: with pipeline_model_parallel_size = ", pipeline_ ? pipeline_->size() : 1,
+                       " neither prompts are scored nor top tokens given; ask for the tokens' own log probabilities");
   Place place = take_row(request);
   const size_t first = admitted_;
   Prompt read{std::move(place.row), place.past, {request.prompt.begin() + place.past, request.prompt.end()}, {}};
@@ -142,13 +156,20 @@ void GenerationBatch::step(const OnToken& on_token) {
     runs.push_back({prompt.row.number, prompt.past, static_cast<int64_t>(prompt.unread.size())});
     tokens.insert(tokens.end(), prompt.unread.begin(), prompt.unread.end());
   }
-  if (const Tensor logits = logits_of_step(runs, tokens); logits.defined()) {
-    std::vector<Text*> texts;
-    for (Text& text : running_) texts.push_back(&text);
-    for (Prompt& prompt : prompts_)
-      for (Text& text : prompt.texts)
-        if (!prompt.unread.empty() && text.request.options.max_tokens > 0) texts.push_back(&text);
-    std::vector<GeneratedToken> chosen = sample(logits, texts);
+  const int64_t spare = -std::ssize(tokens) % model_.token_ranks();
+  if (spare != 0) {
+    runs.push_back({size_.rows, 0, model_.token_ranks() + spare});
+    tokens.resize(tokens.size() + static_cast<size_t>(runs.back().count));
+  }
+  std::vector<Text*> texts;
+  for (Text& text : running_) texts.push_back(&text);
+  for (Prompt& prompt : prompts_)
+    for (Text& text : prompt.texts)
+      if (!prompt.unread.empty() && text.request.options.max_tokens > 0) texts.push_back(&text);
+  const Tensor logits = logits_of_step(runs, tokens);
+  if (routes_ != nullptr && !stream_.is_meta()) note_routes();
+  if (!texts.empty()) {
+    std::vector<GeneratedToken> chosen = choose(logits, texts);
     const size_t running = running_.size();
     for (size_t i = 0; i < texts.size(); ++i)
       if (i < running)
@@ -159,6 +180,14 @@ void GenerationBatch::step(const OnToken& on_token) {
   for (Prompt& prompt : prompts_) prompt.unread.clear();
   begin_texts(on_token);
   std::erase_if(running_, [](const Text& text) { return text.ended; });
+}
+
+// Of the step's tokens, in its order.
+void GenerationBatch::note_routes() {
+  int64_t token = 0;
+  for (Text& text : running_) routes_->append_to(text.out.routes, token++);
+  for (Prompt& prompt : prompts_)
+    for (size_t i = 0; i < prompt.unread.size(); ++i) routes_->append_to(prompt.routes, token++);
 }
 
 GenerationBatch::Row GenerationBatch::free_row() {
@@ -174,6 +203,7 @@ void GenerationBatch::begin_texts(const OnToken& on_token) {
     while (!prompt.texts.empty() && (prompt.texts.size() == 1 || !free_.empty())) {
       Text text = std::move(prompt.texts.front());
       prompt.texts.pop_front();
+      text.out.routes = prompt.routes;
       if (prompt.texts.empty()) {
         text.row = std::move(prompt.row);
       } else {
@@ -190,8 +220,28 @@ void GenerationBatch::begin_texts(const OnToken& on_token) {
   std::erase_if(prompts_, [](const Prompt& prompt) { return prompt.texts.empty(); });
 }
 
+// The last block's outputs; defined on the last stage of a pipeline.
+Residual GenerationBatch::read_layers(const ModelInput& input) {
+  if (!divides_layers()) return model_.read(stream_, input, states_);
+  const int stages = pipeline_->size(), stage = pipeline_->rank();
+  const Shape shape{1, input.tokens.elements() / model_.token_ranks(), model_.config().residual_width()};
+  Residual x;
+  for (int chunk = 0; chunk < model_.chunks(); ++chunk) {
+    Tensor before;
+    if (stage > 0 || chunk > 0) {
+      before = stream_.empty(shape, model_.config().compute_dtype());
+      pipeline_->recv(stream_, before, (stage + stages - 1) % stages);
+    }
+    x = model_.read(stream_, input, states_, chunk, std::move(before));
+    if (has_head() && chunk + 1 == model_.chunks()) break;
+    pipeline_->send(stream_, x.x.value(), (stage + 1) % stages);
+    x = {};
+  }
+  return x;
+}
+
 // The logits that texts are continued with: of the last token of each running text, and of each prompt once for each of
-// its texts; undefined if there are none.
+// its texts; undefined if there are none, or another stage has them.
 Tensor GenerationBatch::logits_of_step(const std::vector<kernels::CacheRun>& runs, std::span<const int32_t> tokens) {
   const bool single = tokens.size() == runs.size() && std::ranges::all_of(prompts_, [](const Prompt& prompt) {
                         return prompt.unread.empty() || (prompt.texts.size() == 1 && !prompt.scored());
@@ -207,7 +257,7 @@ Tensor GenerationBatch::logits_of_step(const std::vector<kernels::CacheRun>& run
   }
   ModelInput input = step_input(stream_, runs, tokens);
   input.where.hints.batch_invariant = repeatable_;
-  const Residual x = model_.read(stream_, input, states_);
+  const Residual x = read_layers(input);
   std::vector<int32_t> last(running_.size());
   std::iota(last.begin(), last.end(), 0);
   auto end = static_cast<int64_t>(running_.size());
@@ -219,7 +269,7 @@ Tensor GenerationBatch::logits_of_step(const std::vector<kernels::CacheRun>& run
       last.insert(last.end(), prompt.texts.size(), static_cast<int32_t>(end) - 1);
     read(prompt);
   }
-  return last.empty() ? Tensor() : model_.logits(stream_, x, last);
+  return last.empty() || !has_head() ? Tensor() : model_.logits(stream_, x, last);
 }
 
 void GenerationBatch::rehearse() {
@@ -228,14 +278,19 @@ void GenerationBatch::rehearse() {
   for (int64_t texts = 1; texts < size_.rows; texts = next_rehearsed(texts)) {
     std::vector<kernels::CacheRun> runs;
     for (int64_t row = 0; row < texts; ++row) runs.push_back({row, size_.positions - 1, 1});
-    const std::vector<int32_t> tokens(static_cast<size_t>(texts));
+    const auto shares = static_cast<int64_t>(model_.token_ranks());
+    const std::vector<int32_t> tokens(static_cast<size_t>((texts + shares - 1) / shares * shares));
+    if (const int64_t spare = std::ssize(tokens) - texts; spare > 0) runs.push_back({size_.rows, 0, spare});
     if (recorded_) {
       recorded_->logits(runs, tokens);
-    } else {
-      ModelInput input = step_input(stream_, runs, tokens);
-      input.where.hints.batch_invariant = repeatable_;
-      model_.decode(stream_, input, states_);
+      continue;
     }
+    ModelInput input = step_input(stream_, runs, tokens);
+    input.where.hints.batch_invariant = repeatable_;
+    const Residual x = read_layers(input);
+    std::vector<int32_t> all(static_cast<size_t>(texts));
+    std::iota(all.begin(), all.end(), 0);
+    if (has_head()) model_.whole_logits(stream_, model_.logits(stream_, x, all));
   }
 }
 
@@ -248,9 +303,9 @@ void GenerationBatch::score_prompt(Text& text, const Residual& x, int64_t first)
     const int64_t count = std::min(kScoredAtOnce, scored - begin);
     std::vector<int32_t> rows(static_cast<size_t>(count));
     std::iota(rows.begin(), rows.end(), static_cast<int32_t>(first + begin));
-    const Tensor logits = model_.logits(stream_, x, rows);
+    const Tensor own = model_.logits(stream_, x, rows), logits = model_.whole_logits(stream_, own);
     const std::span targets(prompt.data() + begin + 1, static_cast<size_t>(count));
-    const RowScores scores = score_rows(stream_, logits, targets, model_.config().vocab_size, repeatable_);
+    const RowScores scores = scores_of(own, logits, targets);
     const bool top = text.request.top_logprobs > 0 && !stream_.is_meta();
     if (top) read_rows(logits);
     const size_t before = text.out.prompt.size();
@@ -297,8 +352,58 @@ std::vector<int32_t> GenerationBatch::greedy_choices(const Tensor& logits, const
   return std::ranges::count(tokens, -1) > 0 ? std::vector<int32_t>() : tokens;
 }
 
-// The next token of each text, from its row of the logits.
-std::vector<GeneratedToken> GenerationBatch::sample(const Tensor& logits, const std::vector<Text*>& texts) {
+// Log probabilities as training computes them: from their own columns where ranks divide the logits (`own`).
+RowScores GenerationBatch::scores_of(const Tensor& own, const Tensor& logits, std::span<const int32_t> targets) {
+  RowScores scores = score_rows(stream_, logits, targets, model_.config().vocab_size, repeatable_);
+  if (!model_.divides_losses()) return scores;
+  Tape tape(stream_, Tape::Mode::off);
+  const auto n = static_cast<int64_t>(targets.size());
+  const DType A = accumulator(own.dtype());
+  const Tensor ids = stream_.empty({n}, DType::i32), ones = stream_.empty({n}, A);
+  stream_.write(ids, targets.data());
+  dispatch_floating(A, [&]<class T>() {
+    const std::vector<T> values(targets.size(), T(1.0f));
+    stream_.write(ones, values.data());
+    const Tensor losses = model_.token_losses(tape, tape.constant(own), ids, ones).losses.value();
+    if (stream_.is_meta()) return;
+    std::vector<T> found(targets.size());
+    stream_.read(found.data(), losses);
+    std::ranges::transform(found, scores.logprobs.begin(), [](T loss) { return -static_cast<float>(loss); });
+  });
+  return scores;
+}
+
+// The next token of each text, on every stage of a pipeline, of which the last one has the logits.
+std::vector<GeneratedToken> GenerationBatch::choose(const Tensor& own, const std::vector<Text*>& texts) {
+  std::vector<GeneratedToken> chosen(texts.size());
+  if (has_head()) chosen = sample(own, texts);
+  if (divides_layers()) share_choice(chosen);
+  return chosen;
+}
+
+void GenerationBatch::share_choice(std::vector<GeneratedToken>& chosen) {
+  const auto n = static_cast<int64_t>(chosen.size());
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;
+  for (const GeneratedToken& token : chosen) {
+    tokens.push_back(token.token);
+    logprobs.push_back(token.logprob.value_or(0));
+  }
+  const Tensor ids = stream_.empty({n}, DType::i32), scores = stream_.empty({n}, DType::f32);
+  stream_.write(ids, tokens.data());
+  stream_.write(scores, logprobs.data());
+  for (const Tensor* shared : {&ids, &scores}) pipeline_->broadcast(stream_, *shared, pipeline_->size() - 1);
+  stream_.read(tokens.data(), ids);
+  stream_.read(logprobs.data(), scores);
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    chosen[i].token = tokens[i];
+    chosen[i].logprob = logprobs[i];
+  }
+}
+
+// The next token of each text, from its row of the logits, of which `own` are this rank's columns.
+std::vector<GeneratedToken> GenerationBatch::sample(const Tensor& own, const std::vector<Text*>& texts) {
+  const Tensor logits = model_.whole_logits(stream_, own);
   std::vector<GeneratedToken> chosen(texts.size());
   const std::vector<int32_t> greedy = greedy_choices(logits, texts);
   for (size_t i = 0; i < greedy.size(); ++i) chosen[i].token = greedy[i];
@@ -318,7 +423,7 @@ std::vector<GeneratedToken> GenerationBatch::sample(const Tensor& logits, const 
   if (std::ranges::any_of(texts, [](const Text* text) { return text->request.top_logprobs >= 0; })) {
     std::vector<int32_t> targets;
     for (const GeneratedToken& token : chosen) targets.push_back(token.token);
-    const RowScores scores = score_rows(stream_, logits, targets, model_.config().vocab_size, repeatable_);
+    const RowScores scores = scores_of(own, logits, targets);
     for (size_t i = 0; i < texts.size(); ++i) {
       const int64_t top = texts[i]->request.top_logprobs;
       if (top >= 0) chosen[i].logprob = scores.logprobs[i];

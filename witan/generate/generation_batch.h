@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "witan/generate/chosen_routes.h"
+#include "witan/generate/logprobs.h"
 #include "witan/generate/request.h"
 #include "witan/model/transformer.h"
 #include "witan/tensor/queue.h"
@@ -58,6 +60,12 @@ struct GenerationMode {
   // On one GPU, run steps of one token per text as CUDA graphs (RecordedSteps): for a model that is not sharded and
   // whose routes are not recorded. Repeatable steps are never CUDA graphs.
   bool recorded = false;
+  // The stages of a pipeline, which hold the layers; null: this rank holds all of them. Texts have no scored prompts
+  // and no top tokens then.
+  Group* pipeline = nullptr;
+  // What records the routes of all routers, for Generation::routes; prefixes are then computed again for each prompt.
+  // Null: they are not wanted.
+  const ChosenRoutes* routes = nullptr;
 };
 
 class GenerationBatch {
@@ -84,8 +92,9 @@ class GenerationBatch {
   // others follow. The prompt is read once, and its states are copied for each text, so that a text is what admit()
   // would give. The prompt's log probabilities cannot be asked for, and each text has a token at least.
   size_t admit_group(GenerationRequest request, std::span<const uint64_t> seeds);
-  // Computes all pending tokens, new prompts included, and gives each text its next token. With expert parallelism
-  // every rank makes the same calls and gets the same tokens. Throws DivergedError if no token can be chosen.
+  // Computes all pending tokens, new prompts included, and gives each text its next token. With expert, tensor or
+  // pipeline parallelism every rank makes the same calls and gets the same tokens. Throws DivergedError if no token can
+  // be chosen.
   void step(const OnToken& on_token = {});
   // In a dry run that had all texts at once: runs steps with fewer texts, as they may end at different times.
   void rehearse();
@@ -119,6 +128,7 @@ class GenerationBatch {
     int64_t past;                 // tokens that have been read
     std::vector<int32_t> unread;  // those after them; empty: the first tokens of the texts are known
     std::deque<Text> texts;
+    std::vector<int32_t> routes = {};  // of the tokens that have been read
 
     bool scored() const { return past == 0 && texts.front().request.prompt_logprobs; }
   };
@@ -133,9 +143,16 @@ class GenerationBatch {
   int64_t reusable(const Row& row, const GenerationRequest& request) const;
   int64_t vocabulary(const GenerateOptions& options) const;  // number of ids that may be sampled
   void score_prompt(Text& text, const Residual& x, int64_t first);
+  RowScores scores_of(const Tensor& own, const Tensor& logits, std::span<const int32_t> targets);
+  std::vector<GeneratedToken> choose(const Tensor& own, const std::vector<Text*>& texts);
+  void share_choice(std::vector<GeneratedToken>& chosen);
+  bool divides_layers() const { return pipeline_ != nullptr && pipeline_->size() > 1; }
+  bool has_head() const { return !divides_layers() || pipeline_->rank() == pipeline_->size() - 1; }
+  Residual read_layers(const ModelInput& input);
   Tensor logits_of_step(const std::vector<kernels::CacheRun>& runs, std::span<const int32_t> tokens);
   std::vector<int32_t> greedy_choices(const Tensor& logits, const std::vector<Text*>& texts);
-  std::vector<GeneratedToken> sample(const Tensor& logits, const std::vector<Text*>& texts);
+  std::vector<GeneratedToken> sample(const Tensor& own, const std::vector<Text*>& texts);
+  void note_routes();
   void begin_texts(const OnToken& on_token);
   Row free_row();
   std::vector<float> row_of(const Tensor& logits, int64_t row) const;  // from the rows that read_rows() copied
@@ -147,6 +164,8 @@ class GenerationBatch {
   Transformer& model_;
   StateSize size_;
   bool repeatable_;
+  Group* pipeline_;
+  const ChosenRoutes* routes_;
   SequenceStates states_;
   std::optional<RecordedSteps> recorded_;
   std::deque<Row> free_;  // the row that has been free for the longest time comes first

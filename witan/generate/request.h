@@ -48,6 +48,9 @@ struct Generation {
   std::vector<GeneratedToken> tokens;
   Finish finish = Finish::length;
   int64_t cached_prompt_tokens = 0;  // tokens that an earlier text had, and that were not computed again
+  // With GenerationMode::routes: [tokens, routers, K], the experts of each token of prompt and text but the last one,
+  // which is not read.
+  std::vector<int32_t> routes;
 };
 
 }  // namespace witan

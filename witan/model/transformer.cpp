@@ -404,16 +404,23 @@ Var Transformer::head(Tape& tape, const Residual& x, Var* out) {
   if (head_ || head_streams_ || config_.norm.norm_weight) unit.emplace(tape, units_, head_unit(config_));
   // MTP modules, which read *out, belong to other units, and could not normalise again.
   const bool rematerialise = config_.recompute() != Recompute::none && out == nullptr;
-  const Var normed = head_streams_ ? final_norm_->forward(tape, head_streams_->read(tape, x.x).y, rematerialise)
-                                   : final_norm_->forward_sum(tape, x.x, x.added, rematerialise).normed;
+  const Var normed = normed_for_head(tape, x, rematerialise);
   if (out != nullptr) *out = normed;
   return logits(tape, normed);
+}
+
+Var Transformer::normed_for_head(Tape& tape, const Residual& x, bool rematerialise) {
+  if (head_streams_) return final_norm_->forward(tape, head_streams_->read(tape, x.x).y, rematerialise);
+  return final_norm_->forward_sum(tape, x.x, x.added, rematerialise).normed;
 }
 
 Var Transformer::logits(Tape& tape, const Var& normed) {
   const Var whole = tensor_ ? to_sharded_layer(tape, normed, *tensor_) : normed;
   const auto [T, D] = whole.shape().as_rows();
-  const Var rows = ops::reshape(tape, whole, {T, D});
+  return logits_of_rows(tape, ops::reshape(tape, whole, {T, D}));
+}
+
+Var Transformer::logits_of_rows(Tape& tape, const Var& rows) {
   if (head_) return capped(tape, head_->forward(tape, rows));
   const UnitGuard tied(tape, units_, kEmbeddingUnit);
   return capped(tape, embedding_->logits(tape, rows));
@@ -464,24 +471,40 @@ ModelInput step_input(Stream& stream, std::vector<kernels::CacheRun> runs, std::
   return input;
 }
 
-Residual Transformer::read(Stream& stream, const ModelInput& input, const SequenceStates& states) {
+Residual Transformer::read(Stream& stream, const ModelInput& input, const SequenceStates& states, int chunk, Tensor x) {
   require<ShapeError>(input.tokens.size(0) == 1 && input.where.cached.rows.elements() == input.tokens.elements(),
                       "transformer: the tokens of a generation step must be [1, T], each with a row of the cache");
+  require<ShapeError>(input.tokens.elements() % token_ranks() == 0, "transformer: ", input.tokens.elements(),
+                      " tokens of a generation step do not divide by ", token_ranks(), " tensor-parallel ranks");
   Tape tape(stream, Tape::Mode::off);
   Positions where = input.where;
   where.chosen = chosen_keys();
   where.tables = rotary_tables(stream, where, true);  // tables are small, and each kernel that is saved counts
   auto state = states.begin();
+  for (int before = 0; before < chunk; ++before) state += std::ssize(chunks_[static_cast<size_t>(before)]);
   const auto run = [&](Block& block, const BlockInputs& beside, Residual in) {
     return block.decode(tape, std::move(in), beside, input.tokens, where, (state++)->get());
   };
-  Embedded embedded = embed(tape, input);
-  return through(tape, whole(), {to_streams(tape, std::move(embedded.x)), {}}, std::move(embedded.values), run);
+  Embedded embedded;
+  if (x.defined()) {
+    embedded.x = tape.constant(std::move(x));
+  } else {
+    embedded = embed(tape, input);
+    embedded.x = to_streams(tape, std::move(embedded.x));
+  }
+  Residual out =
+      through(tape, chunks_[static_cast<size_t>(chunk)], {std::move(embedded.x), {}}, std::move(embedded.values), run);
+  const bool ends = last_ && chunk + 1 == chunks();
+  return ends ? std::move(out) : Residual{out.sum(tape), {}};
+}
+
+int Transformer::token_ranks() const {
+  return tensor_ && tensor_->residual.kind == Placement::Kind::shard ? tensor_->group.size() : 1;
 }
 
 Tensor Transformer::logits(Stream& stream, const Residual& x, std::span<const int32_t> tokens) {
   Tape tape(stream, Tape::Mode::off);
-  const int64_t T = x.x.size(1), D = x.x.size(2), n = static_cast<int64_t>(tokens.size());
+  const int64_t T = x.x.size(1) * token_ranks(), D = x.x.size(2), n = static_cast<int64_t>(tokens.size());
   Tensor ids;  // undefined if the tokens are adjacent
   const auto apart = [](int32_t token, int32_t next) { return next != token + 1; };
   if (std::ranges::adjacent_find(tokens, apart) != tokens.end()) {
@@ -490,13 +513,21 @@ Tensor Transformer::logits(Stream& stream, const Residual& x, std::span<const in
   }
   const auto rows = [&](const Var& all) {
     if (!all.defined()) return Var();
-    const Tensor table = all.value().reshape({T, D});
+    const Tensor table = (token_ranks() > 1 ? to_sharded_layer(tape, all, *tensor_) : all).value().reshape({T, D});
     if (!ids.defined()) return tape.constant(table.narrow(0, n > 0 ? tokens.front() : 0, n));
     const Tensor some = stream.empty({n, D}, table.dtype());
     kernels::embedding_forward(stream, some, ids, table);
     return tape.constant(some);
   };
-  return head(tape, {rows(x.x), rows(x.added)}).value();
+  std::optional<UnitGuard> unit;
+  if (head_ || head_streams_ || config_.norm.norm_weight) unit.emplace(tape, units_, head_unit(config_));
+  return logits_of_rows(tape, normed_for_head(tape, {rows(x.x), rows(x.added)}, false)).value();
+}
+
+Tensor Transformer::whole_logits(Stream& stream, Tensor logits) {
+  if (!tensor_) return logits;
+  Tape tape(stream, Tape::Mode::off);
+  return ops::gather_columns(tape, tape.constant(std::move(logits)), tensor_->group, columns_).value();
 }
 
 Tensor Transformer::decode(Stream& stream, const ModelInput& input, const SequenceStates& states) {
@@ -511,14 +542,10 @@ std::optional<int64_t> Transformer::most_positions() const {
   return config_.attention.most_positions();
 }
 
-const Transformer::Chunk& Transformer::whole() const {
-  assert(embedding_ && final_norm_ && chunks() == 1);
-  return chunks_.front();
-}
-
 SequenceStates Transformer::make_states(Stream& stream, const StateSize& size) const {
   SequenceStates states;
-  for (const auto& block : whole()) states.push_back(block->make_state(stream, size, config_.compute_dtype()));
+  for (const Chunk& chunk : chunks_)
+    for (const auto& block : chunk) states.push_back(block->make_state(stream, size, config_.compute_dtype()));
   return states;
 }
 

@@ -63,15 +63,25 @@ class Transformer : public Module {
   // Returns the loss of each token, with its gradient.
   ops::TokenLosses token_losses(Tape& tape, Var logits, const Tensor& targets, const Tensor& weights);
 
-  // Generation, by a model with all layers: the residual stream [1, T, D] after the last block, of the next T tokens of
-  // the sequences that input.where.cached names (step_input), whose earlier tokens are in the states. Each token is
+  // Generation: the residual stream [1, T, D] after the last block of one chunk of layers, of the next T tokens of the
+  // sequences that input.where.cached names (step_input), whose earlier tokens are in the states. Each token is
   // computed as forward() computes it for the whole sequence, except that experts have no capacity. The tape is off.
-  Residual read(Stream& stream, const ModelInput& input, const SequenceStates& states);
-  // The logits [n, padded_vocab_size()] of some of those tokens. Columns from vocab_size on are padding.
+  // Ranks of the tensor axis pass the same input; if they divide the residual stream by tokens, T is a multiple of
+  // token_ranks(), and each has its part [1, T / n, D]. x: the output of the chunk before; undefined for the model's
+  // first chunk.
+  Residual read(Stream& stream, const ModelInput& input, const SequenceStates& states, int chunk = 0, Tensor x = {});
+  // The logits [n, padded_vocab_size()] of some of those tokens after the last chunk, or this rank's columns if ranks
+  // divide them. Columns from vocab_size on are padding.
   Tensor logits(Stream& stream, const Residual& x, std::span<const int32_t> tokens);
+  // All columns of such logits, from all ranks that divide them.
+  Tensor whole_logits(Stream& stream, Tensor logits);
+  // Whether ranks divide logits by columns, and also compute losses from their own.
+  bool divides_losses() const { return vocabulary_group() != nullptr; }
+  // The number of ranks that divide the residual stream by tokens.
+  int token_ranks() const;
   // read() and logits() for the last token of each run: [runs, padded_vocab_size()].
   Tensor decode(Stream& stream, const ModelInput& input, const SequenceStates& states);
-  // An empty state for each layer.
+  // An empty state for each layer of this stage.
   SequenceStates make_states(Stream& stream, const StateSize& size) const;
 
   const ModelConfig& config() const { return config_; }
@@ -107,7 +117,6 @@ class Transformer : public Module {
   // Throws ConfigError if a layer of this chunk uses the choice of an indexer of another one.
   void check_choice(int64_t layer, const LayerRange& chunk) const;
   void build_layers(const Builder& builder, const ModelAxes& axes, const StageLayers& stage);
-  const Chunk& whole() const;  // all layers; this rank must hold them
   std::vector<RotaryTable> rotary_tables(Stream& stream, const Positions& where, bool generation = false) const;
   std::shared_ptr<ChosenKeys> chosen_keys() const;  // null if no layer uses another one's choice
   // Adds the rotary tables and the ids of whole sequences that all layers share.
@@ -120,7 +129,9 @@ class Transformer : public Module {
   void check_length(const ModelInput& input) const;  // throws ShapeError if the model has fewer positions
   // x [B, S, D] -> [T, n]; stores the norm's output in *out unless out is null
   Var head(Tape& tape, const Residual& x, Var* out = nullptr);
-  Var logits(Tape& tape, const Var& normed);  // [B, S, D] -> [T, n]
+  Var normed_for_head(Tape& tape, const Residual& x, bool rematerialise);  // the norm of a single stream
+  Var logits(Tape& tape, const Var& normed);                               // [B, S, D] -> [T, n]
+  Var logits_of_rows(Tape& tape, const Var& rows);                         // of all ranks' tokens [T, D] -> [T, n]
   void predict_ahead(Tape& tape, const ModelInput& input, const Positions& where, Var h, ModelOutput& out);
   Var gathered(Tape& tape, Var logits);
   Var capped(Tape& tape, Var logits) const;

@@ -6,6 +6,7 @@
 
 #include "cuda/linear_attention/recurrent_twins.h"
 #include "witan/kernels/linear_attention/short_convolution.h"
+#include "witan/nn/mixer/chunk_steps.h"
 
 namespace witan {
 namespace {
@@ -279,6 +280,39 @@ TEST_F(GatedDeltaTwins, Steps) {
         kernels::gated_delta_decode(host.stream, o.cpu, states.cpu, {qkv.cpu, g.cpu, beta.cpu, {}, heads}, tokens);
         kernels::gated_delta_decode(gpu(), o.gpu, states.gpu, {qkv.gpu, g.gpu, beta.gpu, {}, heads}, on_gpu(tokens));
         expect_close(o, "o");
+      }
+    }
+}
+
+// Whole forwards on the GPU against steps that continue chunks: by single tokens, and by several.
+TEST_F(GatedDeltaTwins, ChunkStepsHaveTheBitsOfTheForward) {
+  constexpr int64_t S = 150;
+  for (const DType dtype : kDTypes)
+    for (const DeltaHeads& heads : kHeads) {
+      const Tensor qkv = values_of({1, S, heads.channels()}, dtype, "qkv").gpu,
+                   g = gates({1, S, heads.values}, dtype, "g", true).gpu,
+                   beta = gates({1, S, heads.values}, dtype, "beta", false).gpu;
+      const auto pass = [&](const ChunkPass& of) {
+        const kernels::DeltaInputs in{of.inputs[0], of.inputs[1], of.inputs[2], {}, heads, of.first};
+        kernels::gated_delta_forward(gpu(), of.o, of.last, in, kernels::delta_memory(gpu(), in.qkv, heads, false));
+      };
+      const Tensor whole = gpu().empty({1, S, heads.value_channels()}, dtype);
+      pass({whole, {}, {}, {qkv, g, beta}});
+      const auto rows = [](const Tensor& x) { return x.reshape({x.size(1), x.size(2)}); };
+      const auto kept = [&](const Tensor& x) { return gpu().zeros({2, kernels::kDeltaChunk, x.size(2)}, x.dtype()); };
+      const std::vector<ChunkInput> in = {{rows(qkv), kept(qkv)}, {rows(g), kept(g)}, {rows(beta), kept(beta)}};
+      const Tensor states = gpu().empty({2, heads.values, heads.key_dim, heads.value_dim}, accumulator(dtype));
+      for (const auto& counts : std::vector<std::vector<int64_t>>{
+               std::vector<int64_t>(S, 1), {70, 1, 1, 1, 1, 1, 75}, {64, 64, 22}, {3, 147}}) {
+        const Tensor o = gpu().empty({S, heads.value_channels()}, dtype);
+        int64_t past = 0;
+        for (const int64_t count : counts) {
+          std::vector<ChunkInput> step;
+          for (const ChunkInput& input : in) step.push_back({input.x.narrow(0, past, count), input.kept});
+          ChunkSteps(gpu(), o.narrow(0, past, count), states, step, pass).run(on_gpu(tokens_of({{1, past, count}})));
+          past += count;
+        }
+        EXPECT_EQ(values(o), values(whole)) << dtype << ", " << counts.size() << " steps";
       }
     }
 }

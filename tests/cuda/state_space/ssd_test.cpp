@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "cuda/linear_attention/recurrent_twins.h"
+#include "witan/nn/mixer/chunk_steps.h"
 
 namespace witan {
 namespace {
@@ -174,6 +175,39 @@ TEST_F(SsdTwins, Steps) {
         kernels::ssd_decode(host.stream, y.cpu, states.cpu, {xbc.cpu, dt.cpu, a.cpu, D.cpu, {}, heads}, tokens);
         kernels::ssd_decode(gpu(), y.gpu, states.gpu, {xbc.gpu, dt.gpu, a.gpu, D.gpu, {}, heads}, on_gpu(tokens));
         expect_close(y, "y", 30);
+      }
+    }
+}
+
+// Whole forwards on the GPU against steps that continue chunks: by single tokens, and by several.
+TEST_F(SsdTwins, ChunkStepsHaveTheBitsOfTheForward) {
+  constexpr int64_t S = 150;
+  for (const DType dtype : kDTypes)
+    for (const SsdHeads& heads : kSsdSizes) {
+      const Tensor xbc = values_of({1, S, heads.channels()}, dtype, "xbc").gpu,
+                   dt = gates({1, S, heads.heads}, dtype, "dt", false).gpu,
+                   a = gates({1, S, heads.heads}, dtype, "a", true).gpu,
+                   D = values_of({heads.heads}, accumulator(dtype), "D").gpu;
+      const auto pass = [&](const ChunkPass& of) {
+        kernels::ssd_forward(gpu(), of.o, of.last, {of.inputs[0], of.inputs[1], of.inputs[2], D, {}, heads, of.first});
+      };
+      const Tensor whole = gpu().empty({1, S, heads.inner()}, dtype);
+      pass({whole, {}, {}, {xbc, dt, a}});
+      const auto rows = [](const Tensor& x) { return x.reshape({x.size(1), x.size(2)}); };
+      const auto kept = [&](const Tensor& x) { return gpu().zeros({2, kernels::kSsdChunk, x.size(2)}, x.dtype()); };
+      const std::vector<ChunkInput> in = {{rows(xbc), kept(xbc)}, {rows(dt), kept(dt)}, {rows(a), kept(a)}};
+      const Tensor states = gpu().empty({2, heads.heads, heads.state_dim, heads.head_dim}, accumulator(dtype));
+      for (const auto& counts : std::vector<std::vector<int64_t>>{
+               std::vector<int64_t>(S, 1), {70, 1, 1, 1, 1, 1, 75}, {64, 64, 22}, {3, 147}}) {
+        const Tensor y = gpu().empty({S, heads.inner()}, dtype);
+        int64_t past = 0;
+        for (const int64_t count : counts) {
+          std::vector<ChunkInput> step;
+          for (const ChunkInput& input : in) step.push_back({input.x.narrow(0, past, count), input.kept});
+          ChunkSteps(gpu(), y.narrow(0, past, count), states, step, pass).run(on_gpu(tokens_of({{1, past, count}})));
+          past += count;
+        }
+        EXPECT_EQ(values(y), values(whole)) << dtype << ", " << counts.size() << " steps";
       }
     }
 }

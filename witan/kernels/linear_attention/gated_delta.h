@@ -39,6 +39,8 @@ struct DeltaInputs {
   Tensor qkv, g, beta;
   Tensor sequence_ids;  // [B, S] int32, or undefined: each row is one document
   DeltaHeads heads;
+  // Of forwards: [B, H, dk, dv], the state before each row's first token, which begins a chunk; undefined: 0.
+  Tensor first = {};
 };
 
 // g = -exp(A) softplus(a + bias),  beta = sigmoid(b);  a, b [T, H] of one floating dtype, A and bias [H] in the
@@ -73,7 +75,7 @@ struct DeltaMemory {
 // The workspace of a forward or a backward: undefined tensors where the stream does not plan for CUDA.
 DeltaMemory delta_memory(Stream& stream, const Tensor& qkv, const DeltaHeads& heads, bool backward);
 
-// `last` [B, H, dk, dv]: the state after each row's last token; undefined: not wanted.
+// `last` [B, H, dk, dv]: the state after each row's last token; undefined: not wanted. It may be in.first.
 void gated_delta_forward(Stream& stream, const Tensor& o, const Tensor& last, const DeltaInputs& in,
                          const DeltaMemory& memory = {});
 WITAN_KERNEL_TWINS(gated_delta_forward)
@@ -96,8 +98,8 @@ struct DeltaChunk {
 
 // A generation step: o [T, H dv], qkv [T, ..], g, beta [T, H] of the step's tokens, run after run. Each run continues
 // the state of its row, which a token at position 0 begins anew. With a `chunk` o has the bits of the forward over the
-// whole sequence, and states are those before each row's last chunk; the CUDA twin has none. Without, it is computed by
-// the recurrence, and states are those after each row's last token.
+// whole sequence, and states are those before each row's last chunk; only the CPU twin takes one. Without, it is
+// computed by the recurrence, and states are those after each row's last token.
 void gated_delta_decode(Stream& stream, const Tensor& o, const Tensor& states, const DeltaInputs& in,
                         const CacheTokens& tokens, const DeltaChunk& chunk = {});
 WITAN_KERNEL_TWINS(gated_delta_decode)

@@ -36,6 +36,8 @@ struct SsdInputs {
   Tensor xbc, dt, a, D;
   Tensor sequence_ids;  // [B, S] int32, or undefined: each row is one document
   SsdHeads heads;
+  // Of forwards: [B, H, N, P], the state before each row's first token, which begins a chunk; undefined: 0.
+  Tensor first = {};
 };
 
 // dt = max(softplus(raw + bias), least),  a = -exp(A) dt;  raw [T, H] of a floating dtype, A and bias [H] in the
@@ -71,7 +73,8 @@ struct SsdMemory {
 // The workspace of a forward or a backward: undefined tensors where the stream does not plan for CUDA.
 SsdMemory ssd_memory(Stream& stream, const Tensor& xbc, const SsdHeads& heads, bool backward);
 
-// `last` [B, H, N, P]: the state after each row's last token; undefined: not wanted.
+// `last` [B, H, N, P]: the state after each row's last token; undefined: not wanted. It may be in.first, which tensor
+// cores do not read.
 void ssd_forward(Stream& stream, const Tensor& y, const Tensor& last, const SsdInputs& in,
                  const SsdMemory& memory = {});
 WITAN_KERNEL_TWINS(ssd_forward)
@@ -94,8 +97,8 @@ struct SsdChunk {
 
 // A generation step: y [T, H P], xbc [T, ..], dt, a [T, H] of the step's tokens, run after run. Each run continues the
 // state of its row, which a token at position 0 begins anew. With a `chunk` y has the bits of the forward over the
-// whole sequence, and states are those before each row's last chunk; the CUDA twin has none. Without, it is computed by
-// the recurrence, and states are those after each row's last token.
+// whole sequence, and states are those before each row's last chunk; only the CPU twin takes one. Without, it is
+// computed by the recurrence, and states are those after each row's last token.
 void ssd_decode(Stream& stream, const Tensor& y, const Tensor& states, const SsdInputs& in, const CacheTokens& tokens,
                 const SsdChunk& chunk = {});
 WITAN_KERNEL_TWINS(ssd_decode)

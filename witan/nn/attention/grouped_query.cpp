@@ -251,13 +251,14 @@ std::vector<ClippedLogits::Projection> GroupedQueryAttention::clipped() {
 Var GroupedQueryAttention::decode(Tape& tape, const Var& x, const Positions& where, SequenceState& state,
                                   const Var& embedded) {
   const ModuleScope scope(tape, *this);
-  const Heads heads = heads_of(tape, x, where, projection_weights(tape), {}, embedded);
+  const Var tokens = axis_ ? to_sharded_layer(tape, x, *axis_) : x;  // [1, T, D]
+  const Heads heads = heads_of(tape, tokens, where, projection_weights(tape), {}, embedded);
   const Tensor sinks = sinks_ ? tape.parameter(*sinks_).value() : Tensor();
   const Tensor mixed = attend_with_cache(
       tape.stream(), {heads.q.value(), heads.k.value(), heads.v.value(), scale(), spec_.window, sinks}, where.cached,
       where.hints, dynamic_cast<const KvCache&>(state));
   const Var channels = tape.constant(mixed.reshape({1, mixed.size(1), heads_ * spec_.v_head_dim}));
-  return o_proj_.forward(tape, gated(tape, channels, x, {}));
+  return o_proj_.forward(tape, gated(tape, channels, tokens, {}));
 }
 
 std::unique_ptr<SequenceState> GroupedQueryAttention::make_state(Stream& stream, const StateSize& size,

@@ -177,7 +177,7 @@ Tensor LatentAttention::decode_chosen(Tape& tape, const Var& x, const Var& laten
                         " positions in a cache of ", cache.limit);
   kernels::append_to_cache(stream, cache.keys, heads.k.value(), tokens);
   kernels::append_to_cache(stream, cache.values, heads.v.value(), tokens);
-  const int64_t T = x.size(1), R = cache.keys.size(0), C = cache.keys.size(1);
+  const int64_t T = tokens.rows.elements(), R = cache.keys.size(0), C = cache.keys.size(1);
   const kernels::KeyRows rows{.rows = R, .slots = C, .row_of = tokens.rows, .positions = tokens.positions};
   const Tensor chosen = chosen_keys(where, [&] {
     const ops::IndexerHeads index = indexer_->project(tape, x, latent, where);

@@ -1,5 +1,6 @@
 #include "witan/nn/gated_delta/gated_delta.h"
 
+#include "witan/nn/mixer/chunk_steps.h"
 #include "witan/nn/mixer/step_runs.h"
 #include "witan/ops/pointwise/elementwise.h"
 #include "witan/ops/shape/shape.h"
@@ -20,6 +21,18 @@ void run_delta_step(Stream& stream, const Tensor& o, const kernels::DeltaInputs&
     kernels::gated_delta_decode(stream, part(o), state.states, {part(in.qkv), part(in.g), part(in.beta), {}, in.heads},
                                 some, state.chunk);
   };
+  if (state.chunk.qkv.defined() && stream.plans_for_cuda()) {
+    const auto forward = [&](const ChunkPass& pass) {
+      const kernels::DeltaInputs inputs{pass.inputs[0], pass.inputs[1], pass.inputs[2], {}, in.heads, pass.first};
+      kernels::gated_delta_forward(stream, pass.o, pass.last, inputs,
+                                   kernels::delta_memory(stream, inputs.qkv, in.heads, false));
+    };
+    const auto rows = [](const Tensor& x) { return x.reshape({x.size(1), x.size(2)}); };
+    const kernels::DeltaChunk& kept = state.chunk;
+    ChunkSteps steps(stream, rows(o), state.states,
+                     {{rows(in.qkv), kept.qkv}, {rows(in.g), kept.g}, {rows(in.beta), kept.beta}}, forward);
+    return steps.run(tokens);
+  }
   if (state.chunk.qkv.defined()) return decode(tokens, 0);
   for_step_runs(
       tokens,
@@ -34,7 +47,7 @@ void run_delta_step(Stream& stream, const Tensor& o, const kernels::DeltaInputs&
 kernels::DeltaChunk make_chunk(Stream& stream, const StateSize& size, const kernels::DeltaHeads& heads, DType dtype) {
   if (!size.chunks) return {};
   const auto empty = [&](int64_t channels, DType of) {
-    return stream.empty({size.rows, kernels::kDeltaChunk, channels}, of);
+    return stream.zeros({size.rows, kernels::kDeltaChunk, channels}, of);
   };
   const DType wide = accumulator(dtype);
   return {empty(heads.channels(), dtype), empty(heads.values, wide), empty(heads.values, wide),
@@ -147,11 +160,12 @@ Var GatedDelta::decode(Tape& tape, const Var& x, const Positions& where, Sequenc
   const ModuleScope scope(tape, *this);
   const auto& kept = dynamic_cast<const DeltaState&>(state);
   Stream& stream = tape.stream();
-  const Tensor qkv = convolutions_.decode(tape, project(tape, x, {}).value(), kept.tails, where.cached);
-  const ops::DeltaGates of_heads = gates(tape, x, {});
+  const Var tokens = axis_ ? to_sharded_layer(tape, x, *axis_) : x;  // [1, T, D]
+  const Tensor qkv = convolutions_.decode(tape, project(tape, tokens, {}).value(), kept.tails, where.cached);
+  const ops::DeltaGates of_heads = gates(tape, tokens, {});
   const Tensor o = stream.empty({1, qkv.size(1), heads_.value_channels()}, x.dtype());
   run_delta_step(stream, o, {qkv, of_heads.g.value(), of_heads.beta.value(), {}, heads_}, kept, where.cached);
-  return output(tape, x, tape.constant(o), {});
+  return output(tape, tokens, tape.constant(o), {});
 }
 
 std::unique_ptr<SequenceState> GatedDelta::make_state(Stream& stream, const StateSize& size, DType dtype) const {

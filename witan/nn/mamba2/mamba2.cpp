@@ -1,5 +1,6 @@
 #include "witan/nn/mamba2/mamba2.h"
 
+#include "witan/nn/mixer/chunk_steps.h"
 #include "witan/nn/mixer/step_runs.h"
 
 namespace witan {
@@ -19,6 +20,17 @@ void run_ssd_step(Stream& stream, const Tensor& y, const kernels::SsdInputs& in,
     kernels::ssd_decode(stream, part(y), state.states, {part(in.xbc), part(in.dt), part(in.a), in.D, {}, in.heads},
                         some, state.chunk);
   };
+  if (state.chunk.xbc.defined() && stream.plans_for_cuda()) {
+    const auto forward = [&](const ChunkPass& pass) {
+      kernels::ssd_forward(stream, pass.o, pass.last,
+                           {pass.inputs[0], pass.inputs[1], pass.inputs[2], in.D, {}, in.heads, pass.first});
+    };
+    const auto rows = [](const Tensor& x) { return x.reshape({x.size(1), x.size(2)}); };
+    const kernels::SsdChunk& kept = state.chunk;
+    ChunkSteps steps(stream, rows(y), state.states,
+                     {{rows(in.xbc), kept.xbc}, {rows(in.dt), kept.dt}, {rows(in.a), kept.a}}, forward);
+    return steps.run(tokens);
+  }
   if (state.chunk.xbc.defined()) return decode(tokens, 0);
   for_step_runs(
       tokens,
@@ -33,7 +45,7 @@ void run_ssd_step(Stream& stream, const Tensor& y, const kernels::SsdInputs& in,
 kernels::SsdChunk make_ssd_chunk(Stream& stream, const StateSize& size, const kernels::SsdHeads& heads, DType dtype) {
   if (!size.chunks) return {};
   const auto empty = [&](int64_t channels, DType of) {
-    return stream.empty({size.rows, kernels::kSsdChunk, channels}, of);
+    return stream.zeros({size.rows, kernels::kSsdChunk, channels}, of);
   };
   const DType wide = accumulator(dtype);
   return {empty(heads.channels(), dtype), empty(heads.heads, wide), empty(heads.heads, wide)};
@@ -133,7 +145,8 @@ Var Mamba2::forward(Tape& tape, const Var& x, const Positions& where, const Rand
   const Var projected = whole_.gather(tape, project(tape, u, randomness), {inner, groups, groups});
   const Var xbc = convolutions_.forward(tape, projected, ids, whole_);
   const ops::SsdGates of_heads = gates(tape, u, randomness);
-  const Var y = ops::ssd(tape, xbc, of_heads, whole_.own_rows(tape, *D_, heads_.heads), ids, own_);
+  const Var y =
+      ops::ssd(tape, xbc, of_heads, whole_.own_rows(tape, *D_, heads_.heads), ids, own_, !where.hints.batch_invariant);
   return output(tape, u, whole_.scatter(tape, y, own_.heads), randomness);
 }
 
@@ -141,12 +154,13 @@ Var Mamba2::decode(Tape& tape, const Var& x, const Positions& where, SequenceSta
   const ModuleScope scope(tape, *this);
   const auto& kept = dynamic_cast<const SsdState&>(state);
   Stream& stream = tape.stream();
-  const Tensor xbc = convolutions_.decode(tape, project(tape, x, {}).value(), kept.tails, where.cached);
-  const ops::SsdGates of_heads = gates(tape, x, {});
+  const Var u = axis_ ? to_sharded_layer(tape, x, *axis_) : x;  // [1, T, D]
+  const Tensor xbc = convolutions_.decode(tape, project(tape, u, {}).value(), kept.tails, where.cached);
+  const ops::SsdGates of_heads = gates(tape, u, {});
   const Tensor y = stream.empty({1, xbc.size(1), heads_.inner()}, x.dtype());
   run_ssd_step(stream, y, {xbc, of_heads.dt.value(), of_heads.a.value(), tape.parameter(*D_).value(), {}, heads_}, kept,
                where.cached);
-  return output(tape, x, tape.constant(y), {});
+  return output(tape, u, tape.constant(y), {});
 }
 
 std::unique_ptr<SequenceState> Mamba2::make_state(Stream& stream, const StateSize& size, DType dtype) const {

@@ -66,18 +66,18 @@ Var ShortConvolution::decode(Tape& tape, const Var& x, const Positions& where, S
                              const Var& /*embedded*/) {
   const ModuleScope scope(tape, *this);
   Stream& stream = tape.stream();
-  const Tensor bcx = project(tape, x, {}).value();  // [1, T, 3 C]
-  const auto part = [&](int64_t i) {
-    return bcx.reshape({x.size(1), 3 * channels_}).narrow(1, i * channels_, channels_);
-  };
-  const Tensor u = stream.empty({x.size(1), channels_}, x.dtype()), v = stream.empty_like(u), y = stream.empty_like(u);
+  const Var tokens = axis_ ? to_sharded_layer(tape, x, *axis_) : x;  // [1, T, D]
+  const Tensor bcx = project(tape, tokens, {}).value();              // [1, T, 3 C]
+  const int64_t T = bcx.size(1);
+  const auto part = [&](int64_t i) { return bcx.reshape({T, 3 * channels_}).narrow(1, i * channels_, channels_); };
+  const Tensor u = stream.empty({T, channels_}, x.dtype()), v = stream.empty_like(u), y = stream.empty_like(u);
   kernels::multiply_columns(stream, u, part(0), part(2));
   const kernels::ConvolutionFilters filters{tape.parameter(*filter_).value(),
                                             bias_ != nullptr ? tape.parameter(*bias_).value() : Tensor(), false};
   kernels::short_convolution_decode(stream, v, dynamic_cast<const ConvolutionState&>(state).tails, u, filters,
                                     where.cached);
   kernels::multiply_columns(stream, y, part(1), v);
-  return o_proj_.forward(tape, tape.constant(y.reshape({1, x.size(1), channels_})));
+  return o_proj_.forward(tape, tape.constant(y.reshape({1, T, channels_})));
 }
 
 std::unique_ptr<SequenceState> ShortConvolution::make_state(Stream& stream, const StateSize& size, DType dtype) const {

@@ -62,12 +62,12 @@ SsdGates ssd_gates(Tape& tape, const Var& raw, const Var& A_log, const Var& dt_b
 }
 
 Var ssd(Tape& tape, const Var& xbc, const SsdGates& gates, const Var& D, const Tensor& sequence_ids,
-        const kernels::SsdHeads& heads) {
+        const kernels::SsdHeads& heads, bool tensor_cores) {
   check_ssd(xbc, gates, D, sequence_ids, heads);
   Stream& s = tape.stream();
   const Tensor y = s.empty({xbc.size(0), xbc.size(1), heads.inner()}, xbc.dtype());
   kernels::ssd_forward(s, y, {}, {xbc.value(), gates.dt.value(), gates.a.value(), D.value(), sequence_ids, heads},
-                       kernels::ssd_memory(s, xbc.value(), heads, false));
+                       tensor_cores ? kernels::ssd_memory(s, xbc.value(), heads, false) : kernels::SsdMemory());
   auto backward = [xbc = tape.save(xbc), dt = tape.save(gates.dt), a = tape.save(gates.a), D = tape.save(D),
                    ids = saved_if_defined(tape, sequence_ids), heads](Backward& b, const Tensor& dy) {
     Stream& stream = b.stream();

@@ -115,6 +115,15 @@ struct WarpSums {
       out.at[i] = pack_pair<T>(at[2 * block + i / 2][i % 2 * 2], at[2 * block + i / 2][i % 2 * 2 + 1]);
     return out;
   }
+  // Sets each sum to value(row, column).
+  template <class Value>
+  __device__ void fill(const Value& value) {
+    const int row = warp_lane() / 4, column = warp_lane() % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < 2 * kPairs; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) at[n][i] = value(row + i / 2 * 8, column + 8 * n + i % 2);
+  }
   // body(row, column, first, second) for pairs of neighbouring sums.
   template <class Body>
   __device__ void each(const Body& body) {

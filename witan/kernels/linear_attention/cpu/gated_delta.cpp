@@ -422,6 +422,7 @@ void gated_delta_forward(Stream& stream, const Tensor& o, const Tensor& last, co
       for (int64_t begin = 0, end = 0; begin < S; begin = end) {
         end = document_end(in.sequence_ids, b, begin, S);
         std::ranges::fill(state, A(0));
+        if (begin == 0 && in.first.defined()) std::copy_n(in.first.data<A>() + task * size, size, state.data());
         for_chunks_of(kDeltaChunk, begin, end, [&](int64_t first, int64_t count) {
           keys.load(b * S + first, count);
           head.load(keys, b * S + first);

@@ -9,13 +9,13 @@ namespace {
 template <int kColumns>
 class DeltaWalker {
  public:
-  __device__ __forceinline__ DeltaWalker(const DeltaTensors& in, const WalkPlace& place)
-      : in_(in), place_(place), warp_(static_cast<int>(threadIdx.x) / 32) {}
+  __device__ __forceinline__ DeltaWalker(const DeltaTensors& in, const WalkPlace& place, const float* first)
+      : in_(in), place_(place), first_(first), warp_(static_cast<int>(threadIdx.x) / 32) {}
 
   __device__ __forceinline__ void chunk(const WalkStage<kColumns>& stage, const ChunkSpan& span) {
     using Operands = WalkOperands<kColumns>;
     Operands& left = stage.operands[warp_];
-    if (span.begins) state_ = {};
+    if (span.begins) begin(span);
     TokenSums held;
 #pragma unroll
     for (int d = 0; d < kColumns / 16; ++d) {
@@ -43,6 +43,17 @@ class DeltaWalker {
 #pragma unroll
       for (int d = 0; d < kColumns / 16; ++d) state_.add(d, weighted, right_operand(stage.k, 16 * j, 16 * d));
     }
+  }
+
+  // The state before a document: that of `first` [B, H, dk, dv] for a row's first one, if it is there, else 0.
+  __device__ __forceinline__ void begin(const DeltaSpan& span) {
+    state_ = {};
+    if (first_ == nullptr || span.begin != 0) return;
+    const float* const from = first_ + (place_.b * in_.H + place_.head) * in_.dk * static_cast<int64_t>(in_.dv);
+    state_.fill([&](int row, int d) {
+      const int e = first_channel() + row;
+      return d < in_.dk && e < in_.dv ? from[static_cast<int64_t>(d) * in_.dv + e] : 0.0f;
+    });
   }
 
   // [dk, dv] of the head, in float32
@@ -80,6 +91,7 @@ class DeltaWalker {
   }
   const DeltaTensors& in_;
   const WalkPlace& place_;
+  const float* first_;
   int warp_;
   WarpSums<kColumns / 16> state_;
 };
@@ -122,10 +134,11 @@ __device__ __forceinline__ void finish_chunk(const DeltaTensors& in, const WalkP
 }
 
 template <int kColumns, bool kStates>
-__global__ void __launch_bounds__(kWalkThreads) delta_walk_kernel(DeltaTensors in, Bf16* o, float* last) {
+__global__ void __launch_bounds__(kWalkThreads)
+    delta_walk_kernel(DeltaTensors in, Bf16* o, float* last, const float* before) {
   extern __shared__ unsigned char memory[];
   const WalkPlace place(in);
-  DeltaWalker<kColumns> walker(in, place);
+  DeltaWalker<kColumns> walker(in, place, before);
   using Stage = WalkStage<kColumns>;
   walk_chunks<kColumns, !kStates>(
       in.chunks + place.b * (in.S + 2), false, memory,
@@ -147,7 +160,8 @@ void launch_walk(Stream& stream, Bf16* o, float* last, const DeltaInputs& in, co
   dispatch_key_tile(tensors.dk, [&]<int kColumns>() {
     constexpr int64_t kBytes = WalkStage<kColumns>::bytes(!kStates);
     take_shared_memory(stream, "gated_delta", delta_walk_kernel<kColumns, kStates>, kBytes);
-    delta_walk_kernel<kColumns, kStates><<<grid, kWalkThreads, kBytes, native(stream)>>>(tensors, o, last);
+    delta_walk_kernel<kColumns, kStates>
+        <<<grid, kWalkThreads, kBytes, native(stream)>>>(tensors, o, last, ptr<float>(in.first));
   });
 }
 

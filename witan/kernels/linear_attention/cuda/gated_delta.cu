@@ -40,7 +40,7 @@ __device__ void write_outputs(T* o, const A* S, const A* u, const A* links, cons
 // first, in their slots.
 template <bool kStates, class T>
 __global__ void __launch_bounds__(kDeltaThreads)
-    gated_delta_forward_kernel(T* o, Acc<T>* last, Acc<T>* states, DeltaRows<T> in) {
+    gated_delta_forward_kernel(T* o, Acc<T>* last, Acc<T>* states, const Acc<T>* before, DeltaRows<T> in) {
   using A = Acc<T>;
   extern __shared__ unsigned char memory[];
   __shared__ int length;
@@ -58,7 +58,9 @@ __global__ void __launch_bounds__(kDeltaThreads)
     for (int at = threadIdx.x; at < in.dk * kSlice; at += kDeltaThreads) {
       const int d = at / kSlice, e = at % kSlice;
       if (begins)
-        S[d * kSliceStride + e] = 0;
+        S[d * kSliceStride + e] = begin == 0 && before != nullptr && slice + e < in.dv
+                                      ? before[((b * in.H + head) * in.dk + d) * in.dv + slice + e]
+                                      : A(0);
       else if (kStates && slice + e < in.dv)
         state_of(states, b * slots + begin / kL, d, e) = S[d * kSliceStride + e];
     }
@@ -94,7 +96,7 @@ void launch_forward(Stream& stream, T* o, Acc<T>* last, Acc<T>* states, const De
   const dim3 grid(static_cast<unsigned>((rows.dv + kSlice - 1) / kSlice), static_cast<unsigned>(rows.H),
                   static_cast<unsigned>(in.qkv.size(0)));
   launch_chunks<Acc<T>>(stream, "gated_delta_forward", "linear_key_head_dim", elements, grid,
-                        gated_delta_forward_kernel<kStates, T>, o, last, states, rows);
+                        gated_delta_forward_kernel<kStates, T>, o, last, states, ptr<const Acc<T>>(in.first), rows);
 }
 
 // A block has a head of a run of one token or more, a thread a value channel of its state.

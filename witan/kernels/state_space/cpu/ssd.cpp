@@ -347,6 +347,7 @@ void ssd_forward(Stream& stream, const Tensor& y, const Tensor& last, const SsdI
       for (int64_t begin = 0, end = 0; begin < S; begin = end) {
         end = document_end(in.sequence_ids, b, begin, S);
         std::ranges::fill(state, A(0));
+        if (begin == 0 && in.first.defined()) std::copy_n(in.first.data<A>() + task * size, size, state.data());
         for_chunks_of(kSsdChunk, begin, end, [&](int64_t first, int64_t count) {
           group.load(b * S + first, count);
           head.load(b * S + first, count);

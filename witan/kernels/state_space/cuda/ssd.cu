@@ -42,7 +42,8 @@ __device__ void write_ssd_outputs(T* y, const A* S, const A* x, const A* links, 
 // y, and the state after the last token; with kStates instead the states before chunks that are not their document's
 // first, in their slots.
 template <bool kStates, class T>
-__global__ void __launch_bounds__(kDeltaThreads) ssd_forward_kernel(T* y, Acc<T>* last, Acc<T>* states, SsdRows<T> in) {
+__global__ void __launch_bounds__(kDeltaThreads)
+    ssd_forward_kernel(T* y, Acc<T>* last, Acc<T>* states, const Acc<T>* before, SsdRows<T> in) {
   using A = Acc<T>;
   extern __shared__ unsigned char memory[];
   __shared__ int length;
@@ -60,7 +61,9 @@ __global__ void __launch_bounds__(kDeltaThreads) ssd_forward_kernel(T* y, Acc<T>
     for (int at = threadIdx.x; at < in.N * kSlice; at += kDeltaThreads) {
       const int n = at / kSlice, e = at % kSlice;
       if (begins)
-        S[n * kSliceStride + e] = 0;
+        S[n * kSliceStride + e] = begin == 0 && before != nullptr && slice + e < in.P
+                                      ? before[((b * in.H + head) * in.N + n) * in.P + slice + e]
+                                      : A(0);
       else if (kStates && slice + e < in.P)
         state_of(states, b * slots + begin / kL, n, e) = S[n * kSliceStride + e];
     }
@@ -93,7 +96,7 @@ void launch_ssd_forward(Stream& stream, T* y, Acc<T>* last, Acc<T>* states, cons
   const dim3 grid(static_cast<unsigned>((rows.P + kSlice - 1) / kSlice), static_cast<unsigned>(rows.H),
                   static_cast<unsigned>(in.xbc.size(0)));
   launch_chunks<Acc<T>>(stream, "ssd_forward", "mamba_state_dim", elements, grid, ssd_forward_kernel<kStates, T>, y,
-                        last, states, rows);
+                        last, states, ptr<const Acc<T>>(in.first), rows);
 }
 
 constexpr int kStepThreads = 64, kMostStateDim = 256;
