@@ -88,6 +88,7 @@ RankPlan quick_plan_rank(const ResolvedConfig& config, int rank) {
 // Returns nullopt if skipping micro-batches did not work, because memory never repeated.
 std::optional<int64_t> arena_bytes_of(const ResolvedConfig& config, int rank, MetaRank::Run run) {
   MetaRank meta(config, layout_of(config), rank, run);
+  meta.rollouts();
   meta.begin_ramp();
   for (int64_t iteration = 1; iteration <= 2; ++iteration) meta.step(micro_batches_of_a_rank(config), iteration);
   meta.log();

@@ -82,7 +82,7 @@ void MetaRank::sample(int64_t prompt_tokens) {
 }
 
 void MetaRank::rollouts() {
-  if (config_->rollout.rollouts) rehearse_rollouts(stream_, engine_.model(), *config_);
+  if (config_->rollout.rollouts) rehearse_rollouts(stream_, engine_.model(), groups_, *config_);
 }
 
 std::map<std::string, MetaRank::SavedTensor> MetaRank::saved_tensors() {

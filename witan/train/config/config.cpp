@@ -268,7 +268,7 @@ void validate_objective(const RunConfig& config) {
                        "; set mtp_num_layers = 0");
 }
 
-// Answers are sampled by whole models, in rows of one answer each.
+// Rows have one answer each.
 void validate_rollouts(const RunConfig& config) {
   const RolloutConfig& rollout = config.rollout;
   if (!rollout.rollouts) return;
@@ -276,9 +276,6 @@ void validate_rollouts(const RunConfig& config) {
   needs(!config.objective.is_cross_entropy(), "trains on rewards; set objective = policy");
   needs(config.data.sft, "samples the last answers of conversations; set sft = true");
   needs(config.data.packing == "none", "trains on one answer in a row; set packing = none");
-  needs(config.parallel.model_ranks() == 1,
-        "samples on ranks that hold whole layers, which tensor, context and pipeline parallelism divide; set their "
-        "sizes to 1 and use data-parallel, expert-parallel or FSDP ranks");
   needs(config.objective.kl_loss_coef == 0, "has no reference model for kl_loss_coef = ", config.objective.kl_loss_coef,
         "; set kl_loss_coef = 0");
   needs(config.train.replay_interval == 0 && config.train.rampup_batch_size.empty() && !config.train.rewinds(),
@@ -290,6 +287,19 @@ void validate_rollouts(const RunConfig& config) {
         " data-parallel ranks: global_batch_size = ", config.train.global_batch_size, " must be a multiple of ", unit);
   needs((rollout.reward == "command") == !rollout.reward_command.empty(), "with reward = ", rollout.reward,
         rollout.reward == "command" ? " needs a reward_command" : " ignores reward_command; set reward = command");
+  rollout.stops();
+  if (rollout.router_replay) {
+    needs(config.model.moe.num_experts > 0,
+          "has no routes in a dense model (num_experts = 0); set router_replay = false");
+    needs(config.model.moe.moe_router_selection != "expert_choice",
+          "with moe_router_selection = expert_choice has no number of experts per token to replay; set router_replay = "
+          "false");
+    needs(config.train.record_routes.empty() && config.train.replay_routes.empty(),
+          "with router_replay = true replays the routes of its answers: leave record_routes and replay_routes empty");
+    needs(config.parallel.model_ranks() == 1,
+          "records routes on ranks that have all layers and tokens, which tensor, context and pipeline parallelism "
+          "divide: set their sizes to 1, or router_replay = false");
+  }
   needs(rollout.overlong_buffer_len <= rollout.max_completion_length,
         "has overlong_buffer_len = ", rollout.overlong_buffer_len,
         " above max_completion_length = ", rollout.max_completion_length);

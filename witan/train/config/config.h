@@ -126,8 +126,8 @@ struct TrainConfig {
   bool closes_interval(int64_t step) const;
 };
 
-// The quantity that training minimises (step/objective.h). Keys have the names of verl (verl/workers/config/actor.py) or, where it
-// has none, of TRL.
+// The quantity that training minimises (step/objective.h). Keys have the names of verl (verl/workers/config/actor.py)
+// or, where it has none, of TRL.
 struct ObjectiveConfig {
   std::string objective = "cross_entropy";  // cross_entropy | policy
   double clip_ratio_low = 0.2, clip_ratio_high = 0.2;
@@ -149,7 +149,9 @@ struct RolloutConfig {
   int64_t max_completion_length = 256;  // tokens
   int64_t steps_per_generation = 1;
   int64_t rollout_batch_size = 0;  // answers; 0: all
-  std::string reward = "exact";    // exact | number | command
+  std::string stop_strings;        // one, or a JSON array of them
+  bool router_replay = false;
+  std::string reward = "exact";  // exact | number | command
   std::string reward_command;
   double reward_timeout = 60;  // seconds
   bool scale_rewards = true;
@@ -157,6 +159,7 @@ struct RolloutConfig {
   double overlong_penalty_factor = 1;
 
   Fields fields();
+  std::vector<std::string> stops() const;  // of stop_strings. Throws ConfigError.
 };
 
 // Settings of a run's reports besides metrics.jsonl. No key changes the computation.

@@ -1,8 +1,11 @@
 // The keys of training, of logs and of loading, with their help and bounds.
+#include <algorithm>
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "witan/base/error.h"
+#include "witan/base/json.h"
 #include "witan/train/config/config.h"
 
 namespace witan {
@@ -183,6 +186,10 @@ Fields RolloutConfig::fields() {
       Field{"rollout_batch_size", &rollout_batch_size,
             "Answers that a rank samples at a time; an answer that ends makes room for another (0: all)"}
           .at_least(0),
+      Field{"stop_strings", &stop_strings,
+            "Text that ends an answer, and is no part of it; a JSON array of several: [\"</answer>\", \"\\n\\n\"]"},
+      Field{"router_replay", &router_replay,
+            "Train each token with the experts that routers chose for it while sampling"},
       Field{"reward", &reward,
             "1 for an answer that equals the conversation's own, or whose last number does, else 0; or the numbers "
             "that reward_command writes"}
@@ -200,6 +207,21 @@ Fields RolloutConfig::fields() {
             "What the reward is lowered by at max_completion_length, if overlong_buffer_len is set"}
           .at_least(0),
   };
+}
+
+std::vector<std::string> RolloutConfig::stops() const {
+  if (stop_strings.empty()) return {};
+  if (stop_strings.front() != '[') return {stop_strings};
+  std::vector<std::string> stops;
+  try {
+    parse_json(stop_strings, "stop_strings").get_to(stops);
+  } catch (const std::exception&) {
+    stops.clear();
+  }
+  require<ConfigError>(!stops.empty() && std::ranges::find(stops, "") == stops.end(), "stop_strings = ", stop_strings,
+                       ": begins with [, but is no JSON array of texts that are not empty: write it as "
+                       "[\"</answer>\", \"\\n\\n\"]");
+  return stops;
 }
 
 bool TrainConfig::closes_interval(int64_t step) const {

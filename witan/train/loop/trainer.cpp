@@ -282,10 +282,10 @@ class RankTrainer {
       loader_.emplace(run_.data.train, loader_options(), state_.consumed_samples);
   }
 
-  // The tokens that end a sampled answer.
-  std::vector<int32_t> answer_ends() const {
-    std::vector<int32_t> ends = prompts_.ends;
-    if (const auto end = run_.data.tokenizer->end_of_text()) ends.push_back(*end);
+  // What ends a sampled answer.
+  AnswerEnds answer_ends() const {
+    AnswerEnds ends{prompts_.ends, run_.config->rollout.stops()};
+    if (const auto end = run_.data.tokenizer->end_of_text()) ends.tokens.push_back(*end);
     return ends;
   }
 
@@ -314,6 +314,7 @@ class RankTrainer {
     if (run_.start.aids.before_step) run_.start.aids.before_step(groups_.rank(), state_.step + 1, batches, engine_);
     const int64_t updates = state_.updates;
     engine_.schedule_from(state_.updated_samples);
+    if (run_.config->rollout.router_replay) engine_.feature<StepRoutes>()->replay(rollouts_->take_routes());
     if (routes_.replays()) engine_.feature<StepRoutes>()->replay(routes_.read(state_.step + 1, batches));
     StepResult result = engine_.step(batches, state_.step + 1, updates, [&] { return asks_to_end(state_.step + 1); });
     if (routes_.records()) routes_.write(state_.step + 1, batches, engine_.feature<StepRoutes>()->read());

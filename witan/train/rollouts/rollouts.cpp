@@ -5,12 +5,17 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
+#include "witan/base/hash.h"
 #include "witan/base/json.h"
 #include "witan/comm/texts.h"
-#include "witan/generate/generation_batch.h"
-#include "witan/tensor/trace_context.h"
+#include "witan/generate/chosen_routes.h"
+#include "witan/tokenizer/files/base64.h"
+#include "witan/train/rollouts/sampling.h"
+#include "witan/train/rollouts/unfinished.h"
+#include "witan/train/step/features/step_routes.h"
 #include "witan/train/step/sequence_objectives.h"
 
 namespace witan {
@@ -25,59 +30,51 @@ std::pair<size_t, size_t> last_answer(const std::vector<float>& loss) {
   return {begin, end};
 }
 
-// The most answers that are sampled at a time.
-int64_t answers_at_once(const RunConfig& config) {
-  const int64_t rows = config.train.global_batch_size * config.rollout.steps_per_generation /
-                       (samples_in_lockstep(config) ? 1 : config.parallel.data_ranks());
-  const int64_t most = config.rollout.rollout_batch_size;
-  return most > 0 ? std::min(rows, most) : rows;
+// Calls each(line) for the lines of a text.
+template <class Each>
+void for_lines(std::string_view text, const Each& each) {
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    each(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
 }
 
-StateSize state_size(const RunConfig& config) {
-  return {.rows = answers_at_once(config), .positions = config.data.seq_length + 1};
+// Numbers of experts, as base64 of two bytes each, the lower one first.
+std::string packed_routes(const std::vector<int32_t>& routes) {
+  std::string bytes;
+  for (const int32_t expert : routes) {
+    bytes.push_back(static_cast<char>(expert & 255));
+    bytes.push_back(static_cast<char>(expert >> 8));
+  }
+  return to_base64(bytes);
 }
 
-GenerationMode mode_of(const RunConfig& config) {
-  return {.repeatable = config.parallel.batch_invariant_mode};
+std::vector<int32_t> unpacked_routes(const std::string& text, std::string_view where) {
+  const std::optional<std::string> bytes = from_base64(text);
+  require<DataError>(bytes && bytes->size() % 2 == 0, where, ": \"routes\" is no base64 of pairs of bytes");
+  std::vector<int32_t> routes;
+  for (size_t i = 0; i < bytes->size(); i += 2)
+    routes.push_back(static_cast<unsigned char>((*bytes)[i]) | static_cast<unsigned char>((*bytes)[i + 1]) << 8);
+  return routes;
 }
 
 }  // namespace
 
-bool samples_in_lockstep(const RunConfig& config) {
-  return config.parallel.expert_ranks(static_cast<int>(config.parallel.ranks), config.model.moe.num_experts) > 1 ||
-         config.parallel.sharding() == Sharding::parameters;
-}
-
-// A step reads the prompts of at most a micro-batch, so that it takes no more memory than the layers of a step.
-void rehearse_rollouts(Stream& stream, Transformer& model, const RunConfig& config) {
-  const StateSize size = state_size(config);
-  const int64_t begun = std::min(size.rows, config.train.micro_batch_size), running = size.rows - begun;
-  GenerationBatch batch(stream, model, size, mode_of(config));
-  GenerationRequest request{{0}, {}, /*top_logprobs=*/0};
-  request.options.max_tokens = 2;
-  for (int64_t i = 0; i < running; ++i) batch.admit(request);
-  batch.step();
-  request.prompt.resize(static_cast<size_t>(config.data.seq_length));
-  request.options.max_tokens = 1;
-  for (int64_t i = 0; i < begun; ++i) batch.admit(request);
-  batch.step();
-  batch.rehearse();
-}
-
 std::string Rollout::to_line() const {
-  return Json{{"row", row},
-              {"prompt", text.prompt},
-              {"completion", text.completion},
-              {"answer", text.answer},
-              {"prompt_tokens", prompt},
-              {"completion_tokens", completion},
-              {"logprobs", logprobs},
-              {"ended", ended},
-              {"reward", reward},
-              {"advantage", advantage},
-              {"skipped", skipped}}
-             .dump(-1, ' ', false, Json::error_handler_t::replace) +
-         "\n";
+  Json line = {{"row", row},
+               {"prompt", text.prompt},
+               {"completion", text.completion},
+               {"answer", text.answer},
+               {"prompt_tokens", prompt},
+               {"completion_tokens", completion},
+               {"logprobs", logprobs},
+               {"ended", ended},
+               {"reward", reward},
+               {"advantage", advantage},
+               {"skipped", skipped}};
+  if (!routes.empty()) line["routes"] = packed_routes(routes);
+  return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 Rollout Rollout::of_line(std::string_view line, std::string_view where) try {
@@ -94,6 +91,7 @@ Rollout Rollout::of_line(std::string_view line, std::string_view where) try {
   read.at("reward").get_to(rollout.reward);
   read.at("advantage").get_to(rollout.advantage);
   read.at("skipped").get_to(rollout.skipped);
+  if (read.contains("routes")) rollout.routes = unpacked_routes(read.at("routes").get<std::string>(), where);
   require<DataError>(rollout.logprobs.size() == rollout.completion.size(), where, ": ", rollout.logprobs.size(),
                      " log probabilities of ", rollout.completion.size(), " tokens");
   return rollout;
@@ -137,6 +135,30 @@ Batch batch_of(const std::vector<Rollout>& rollouts, const RunConfig& config) {
   return batch;
 }
 
+std::vector<int32_t> routes_of(const std::vector<Rollout>& rollouts, const RunConfig& config) {
+  const std::vector<LayerSpec> layers = config.model.layers();
+  const int64_t K = config.model.moe.moe_router_topk, E = config.model.moe.num_experts;
+  const int64_t routers = std::ranges::count_if(layers, [](const LayerSpec& layer) { return layer.moe; });
+  const int64_t S = config.data.seq_length, rows = std::ssize(rollouts);  // rows follow each other in micro-batches
+  std::vector<int32_t> routes(static_cast<size_t>(routers * rows * S * K));
+  for (int64_t r = 0; r < routers; ++r)
+    for (int64_t row = 0; row < rows; ++row) {
+      const Rollout& rollout = rollouts[static_cast<size_t>(row)];
+      const int64_t read = std::ssize(rollout.prompt) + std::ssize(rollout.completion) - 1;
+      require<DataError>(std::ssize(rollout.routes) == read * routers * K &&
+                             std::ranges::all_of(rollout.routes, [&](int32_t expert) { return expert < E; }),
+                         "rollout ", rollout.row, " has ", rollout.routes.size(), " routes, where ", read, " tokens, ",
+                         routers, " routers and ", K, " of ", E,
+                         " experts need others: resume from the checkpoint at which its sampling began");
+      for (int64_t place = 0; place < S; ++place)
+        for (int64_t k = 0; k < K; ++k)
+          routes[static_cast<size_t>(((r * rows + row) * S + place) * K + k)] =
+              place < read ? rollout.routes[static_cast<size_t>((place * routers + r) * K + k)]
+                           : static_cast<int32_t>(k);
+    }
+  return routes;
+}
+
 std::vector<int64_t> Rollouts::own_rows(int64_t first) const {
   const Layout& layout = parts_.groups.layout();
   const int64_t own = rows_of_step() / layout.data_ranks();
@@ -163,46 +185,89 @@ Rollout Rollouts::begin(int64_t row) const {
   rollout.row = row;
   rollout.prompt.assign(tokens.begin(), tokens.begin() + static_cast<int64_t>(begin));
   std::vector<int32_t> answer(tokens.begin() + static_cast<int64_t>(begin), tokens.begin() + static_cast<int64_t>(end));
-  while (!answer.empty() && std::ranges::find(parts_.ends, answer.back()) != parts_.ends.end()) answer.pop_back();
+  while (!answer.empty() && std::ranges::find(parts_.ends.tokens, answer.back()) != parts_.ends.tokens.end())
+    answer.pop_back();
   rollout.text.prompt = parts_.data.tokenizer->decode(rollout.prompt);
   rollout.text.answer = parts_.data.tokenizer->decode(answer);
   return rollout;
 }
 
-// Prompts are begun as soon as there is room, at most a micro-batch of them in a step.
-std::vector<Rollout> Rollouts::sample(const std::vector<int64_t>& rows) {
+// Answers that ended before the run was killed, by the same weights, are taken from RUN/rollouts.
+std::vector<Rollout> Rollouts::sample(int64_t step, const std::vector<int64_t>& rows) {
   Engine& engine = parts_.engine;
   const RunConfig& config = *parts_.config;
-  const TraceContextScope trace_context(engine.stream(), TraceContext::Phase::sample);
-  GenerationBatch batch(engine.stream(), engine.model(), state_size(config), mode_of(config));
-  std::vector<Rollout> rollouts;
-  const auto goes_on = [&](size_t, const GeneratedToken& token) {
-    return std::ranges::find(parts_.ends, token.token) == parts_.ends.end();
-  };
-  size_t next = 0;
-  while (next < rows.size() || !batch.idle()) {
-    for (int64_t begun = 0; begun < config.train.micro_batch_size && next < rows.size() && batch.has_room(); ++begun) {
-      Rollout& rollout = rollouts.emplace_back(begin(rows[next++]));
-      GenerationRequest request{rollout.prompt, {}, /*top_logprobs=*/0};
-      request.options.vocab_size = parts_.data.tokenizer->vocab_size();
-      request.options.max_tokens = std::min(config.rollout.max_completion_length,
-                                            config.data.seq_length + 1 - static_cast<int64_t>(rollout.prompt.size()));
-      request.options.sampler.seed = Philox::stream_of(cat("rollout ", config.train.seed, ' ', rollout.row));
-      batch.admit(std::move(request));
-    }
-    batch.step(goes_on);
-    for (auto& [number, generation] : batch.take_finished()) {
-      Rollout& rollout = rollouts[number];
-      for (const GeneratedToken& token : generation.tokens) {
-        rollout.completion.push_back(token.token);
-        rollout.logprobs.push_back(token.logprob.value());
-      }
-      rollout.ended = generation.finish == Finish::stopped_by_caller;
-      const auto written = std::span(rollout.completion).first(rollout.completion.size() - rollout.ended);
-      rollout.text.completion = parts_.data.tokenizer->decode(written);
-    }
+  const Interrupted interrupted = find_interrupted(step);
+  std::vector<Rollout> kept, begun;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto found = interrupted.answers.find(rows[i]);
+    if (found == interrupted.answers.end())
+      begun.push_back(begin(rows[i]));
+    else
+      kept.push_back(found->second);
   }
-  return rollouts;
+  std::unique_ptr<AppendFile> file;
+  if (writes_unfinished())
+    file = open_unfinished(parts_.folder.rollouts(), parts_.groups.rank(), interrupted.identity, kept);
+  ChosenRoutes routes(engine.model().routers());
+  StepRoutes* const replay = config.rollout.router_replay ? engine.feature<StepRoutes>() : nullptr;
+  if (replay) replay->between_passes(&routes);
+  const Sampling with{
+      engine.stream(),           engine.model(), parts_.groups, config, *parts_.data.tokenizer, parts_.ends,
+      replay ? &routes : nullptr};
+  const int64_t read = sample_rollouts(with, begun, [&](const Rollout& answer) {
+    if (file) file->append(answer.to_line());
+  });
+  if (replay) replay->between_passes(nullptr);
+  prompt_tokens_ = 0;
+  for (const int64_t of_rank : gather_numbers(parts_.world, parts_.host, writes_unfinished() ? read : 0))
+    prompt_tokens_ += of_rank;
+  std::ranges::move(kept, std::back_inserter(begun));
+  std::ranges::sort(begun, {}, &Rollout::row);
+  return begun;
+}
+
+bool Rollouts::is_first_of_model() const {
+  const Groups& groups = parts_.groups;
+  return groups.of(Axis::tensor).rank() == 0 && groups.of(Axis::context).rank() == 0 &&
+         groups.of(Axis::pipeline).rank() == 0;
+}
+
+// Among ranks that sample the same rows, the first one.
+bool Rollouts::writes_unfinished() const {
+  return samples_in_lockstep(*parts_.config) ? is_rank_zero() : is_first_of_model();
+}
+
+Rollouts::Interrupted Rollouts::find_interrupted(int64_t step) {
+  const RunConfig& config = *parts_.config;
+  const RolloutConfig& rollout = config.rollout;
+  Json found = Json::object();
+  const std::vector<std::string> hashes =
+      gather_texts(parts_.world, parts_.host, hash_of_weights(parts_.engine.stream(), parts_.engine.model()));
+  if (is_rank_zero()) {
+    std::string weights;
+    for (const std::string& hash : hashes) weights += hash;
+    const std::string identity = Json{
+        {"step", step},
+        {"weights", hash_hex(weights.data(), weights.size())},
+        {"seed", config.train.seed},
+        {"seq_length", config.data.seq_length},
+        {"num_generations", rollout.num_generations},
+        {"max_completion_length", rollout.max_completion_length},
+        {"stop_strings",
+         rollout.stop_strings}}.dump();
+    found = {{"identity", identity}, {"lines", read_unfinished(parts_.folder.rollouts(), identity)}};
+    remove_unfinished(parts_.folder.rollouts());
+  }
+  const std::string text =
+      broadcast_text(parts_.world, parts_.host, found.dump(-1, ' ', false, Json::error_handler_t::replace), 0);
+  found = parse_json(text, "answers of rank 0");
+  Interrupted interrupted{found.at("identity").get<std::string>(), {}};
+  const std::string lines = found.at("lines").get<std::string>();
+  for_lines(lines, [&](std::string_view line) {
+    Rollout answer = Rollout::of_line(line, "an unfinished answer in RUN/rollouts");
+    interrupted.answers.emplace(answer.row, std::move(answer));
+  });
+  return interrupted;
 }
 
 // Rewards whole groups, whose rows follow each other.
@@ -245,8 +310,9 @@ void Rollouts::generate(int64_t step, int64_t consumed) {
     sampled.clear();
     for (int64_t i = 0; i < in_all; ++i) sampled.push_back(consumed + i);
   }
-  std::vector<Rollout> own = sample(sampled);
+  std::vector<Rollout> own = sample(step, sampled);
   std::erase_if(own, [&](const Rollout& rollout) { return !std::ranges::binary_search(rows, rollout.row); });
+  if (!is_first_of_model()) own.clear();
   std::string failure;
   try {
     reward(own);
@@ -269,7 +335,8 @@ void Rollouts::generate(int64_t step, int64_t consumed) {
   for (const std::string& of_rank : failures)
     if (failure.empty()) failure = of_rank;
   failure = broadcast_text(parts_.world, parts_.host, failure, 0);
-  if (!failure.empty()) throw RewardError(failure);
+  if (!failure.empty()) throw RewardError(failure);  // the answers are kept
+  if (is_rank_zero()) remove_unfinished(parts_.folder.rollouts());
 }
 
 // The step's rows, on all ranks.
@@ -279,12 +346,9 @@ std::vector<Rollout> Rollouts::read(int64_t step, int64_t first) const {
   if (is_rank_zero() && fs::exists(file)) text = read_file(file);
   text = broadcast_text(parts_.world, parts_.host, text, 0);
   std::vector<Rollout> rollouts;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    rollouts.push_back(Rollout::of_line(std::string_view(text).substr(begin, end - begin),
-                                        cat(file.string(), ", line ", rollouts.size() + 1)));
-    begin = end + 1;
-  }
+  for_lines(text, [&](std::string_view line) {
+    rollouts.push_back(Rollout::of_line(line, cat(file.string(), ", line ", rollouts.size() + 1)));
+  });
   std::ranges::sort(rollouts, {}, &Rollout::row);
   require<DataError>(std::ssize(rollouts) == rows_of_step() && rollouts.front().row == first, file.string(), ": has ",
                      rollouts.empty() ? std::string("nothing") : cat("rows from ", rollouts.front().row, " on"),
@@ -305,6 +369,7 @@ void Rollouts::summarize(const std::vector<Rollout>& all) {
                std::sqrt(share([&](const Rollout& one) { return (one.reward - mean) * (one.reward - mean); })));
   figures_.set(kCompletionLength, share([](const Rollout& one) { return one.completion.size(); }));
   figures_.set("equal_groups", share([](const Rollout& one) { return one.skipped; }));
+  figures_.set("prompt_tokens_read", static_cast<double>(std::exchange(prompt_tokens_, 0)));
   figures_.set("cut_completions", share([](const Rollout& one) { return !one.ended; }));
 }
 
@@ -315,6 +380,10 @@ std::vector<Batch> Rollouts::next(int64_t step, int64_t consumed) {
   if (is_rank_zero()) summarize(all);
   std::vector<Batch> batches;
   const std::vector<int64_t> rows = own_rows(consumed);
+  if (config.rollout.router_replay) {
+    const auto first = all.begin() + (rows.front() - consumed);
+    routes_ = routes_of({first, first + std::ssize(rows)}, config);
+  }
   const auto in_batch = static_cast<size_t>(config.train.micro_batch_size);
   for (size_t i = 0; i < rows.size(); i += in_batch) {
     const auto begin = all.begin() + (rows[i] - consumed);

@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "witan/comm/host_group.h"
@@ -22,7 +24,8 @@ struct Rollout {
   int64_t row = 0;
   std::vector<int32_t> prompt, completion;  // the completion with its end-of-turn token, if it has one
   std::vector<float> logprobs;              // of the completion's tokens, under the weights that sampled them
-  bool ended = false;                       // by an end token, rather than by its length
+  std::vector<int32_t> routes = {};         // [tokens but the last, routers, K], with router_replay
+  bool ended = false;                       // by an end token or stop string, rather than by its length
   SampledAnswer text;
   double reward = 0, advantage = 0;
   bool skipped = false;  // all rewards of its group are equal
@@ -36,16 +39,26 @@ struct Rollout {
 // make_policy_objective(). Throws DataError if one is longer than seq_length + 1.
 Batch batch_of(const std::vector<Rollout>& rollouts, const RunConfig& config);
 
-// Whether all ranks sample all rows together, since each needs the others' weights or experts.
+// The argument of StepRoutes::replay() for the rows of a rank: [routers, micro-batches, T, K]. Padding
+// has any experts. Throws DataError if a rollout has other routes than its tokens need.
+std::vector<int32_t> routes_of(const std::vector<Rollout>& rollouts, const RunConfig& config);
+
+// Whether all ranks sample all rows together, since each needs the others' weights or experts. Otherwise the ranks that
+// divide a model sample the rows of their data-parallel rank together.
 bool samples_in_lockstep(const RunConfig& config);
 
+// What ends an answer before its greatest length.
+struct AnswerEnds {
+  std::vector<int32_t> tokens;
+  std::vector<std::string> strings;  // rollout.stop_strings
+};
+
 // In a dry run: the largest steps that sampling makes.
-void rehearse_rollouts(Stream& stream, Transformer& model, const RunConfig& config);
+void rehearse_rollouts(Stream& stream, Transformer& model, const Groups& groups, const RunConfig& config);
 
 class Rollouts {
  public:
-  // All must outlive it. `world` and `host` are a group of all ranks and its stream, for texts. `ends`: tokens that end
-  // an answer.
+  // All must outlive it. `world` and `host` are a group of all ranks and its stream, for texts.
   struct Parts {
     Engine& engine;
     const Groups& groups;
@@ -54,7 +67,7 @@ class Rollouts {
     const RunFolder& folder;
     HostGroup& world;
     Stream& host;
-    std::vector<int32_t> ends;
+    AnswerEnds ends;
   };
   explicit Rollouts(Parts parts) : parts_(std::move(parts)) {}
 
@@ -63,6 +76,9 @@ class Rollouts {
   // that resumes between reads them there. Throws RewardError on all ranks if a reward fails, DataError if a file of
   // RUN/rollouts is missing or is not of these rows.
   std::vector<Batch> next(int64_t step, int64_t consumed);
+
+  // With router_replay: the routes of next()'s micro-batches, for StepRoutes::replay().
+  std::vector<int32_t> take_routes() { return std::exchange(routes_, {}); }
 
   // Describes the rows of next(), on rank 0: rewards, lengths, and the shares of equal groups and of answers cut by
   // their length.
@@ -74,7 +90,16 @@ class Rollouts {
   std::vector<int64_t> own_rows(int64_t first) const;
   fs::path file_of(int64_t step) const;
   Rollout begin(int64_t row) const;
-  std::vector<Rollout> sample(const std::vector<int64_t>& rows);
+  // Answers that were sampled before the run was interrupted, by row.
+  struct Interrupted {
+    std::string identity;
+    std::map<int64_t, Rollout> answers;
+  };
+  Interrupted find_interrupted(int64_t step);
+  // Whether this rank rewards and writes the rows of its data-parallel rank.
+  bool is_first_of_model() const;
+  bool writes_unfinished() const;
+  std::vector<Rollout> sample(int64_t step, const std::vector<int64_t>& rows);
   void reward(std::vector<Rollout>& rollouts) const;
   void generate(int64_t step, int64_t consumed);
   std::vector<Rollout> read(int64_t step, int64_t first) const;
@@ -82,6 +107,8 @@ class Rollouts {
 
   Parts parts_;
   StepScalars figures_;
+  std::vector<int32_t> routes_;
+  int64_t prompt_tokens_ = 0;  // that were read for the answers of the next step's summary
 };
 
 }  // namespace witan

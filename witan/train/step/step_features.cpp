@@ -70,7 +70,7 @@ StepFeatures make_step_features(const StepParts& parts) {
   if (updates.skip_step_sigma > 0) features.add<SpikeSkipping>(stream, groups, updates, state);
   if (config.log.log_activations > 0) features.add<StepActivations>(config.log.log_activations);
   if (updates.qk_clip) features.add<QkClip>(parts, features.find<StepActivations>());
-  if (!config.train.record_routes.empty() || !config.train.replay_routes.empty())
+  if (!config.train.record_routes.empty() || !config.train.replay_routes.empty() || config.rollout.router_replay)
     features.add<StepRoutes>(stream, model, config);
   return features;
 }

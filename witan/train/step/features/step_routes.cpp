@@ -7,7 +7,7 @@ namespace witan {
 StepRoutes::StepRoutes(Stream& stream, const Transformer& model, const RunConfig& config)
     : stream_(stream),
       records_(!config.train.record_routes.empty()),
-      replays_(!config.train.replay_routes.empty()),
+      replays_(!config.train.replay_routes.empty() || config.rollout.router_replay),
       routers_(model.routers()),
       topk_(config.model.moe.moe_router_topk),
       weight_dtype_(accumulator(config.model.compute_dtype())) {}
@@ -26,10 +26,12 @@ Tensor StepRoutes::part(const Tensor& of, int64_t router) const {
 }
 
 Tensor StepRoutes::recorded(int64_t router) {
-  return replays() && micro_batch_ >= 0 ? part(replayed_, router) : Tensor();
+  if (micro_batch_ < 0) return other_ ? other_->recorded(router) : Tensor();
+  return replays() ? part(replayed_, router) : Tensor();
 }
 
 void StepRoutes::record(Stream& stream, int64_t router, const Tensor& ids, const Tensor& weights) {
+  if (micro_batch_ < 0 && other_) other_->record(stream, router, ids, weights);
   if (!records() || micro_batch_ < 0) return;
   stream.copy(part(ids_, router), ids);
   stream.copy(part(weights_, router), weights);

@@ -25,8 +25,10 @@ class StepRoutes : public StepFeature, public RouteAccess {
   void release() override { replayed_ = ids_ = weights_ = {}; }
   void before_step(int64_t iteration) override;
 
-  // Routers record and replay the micro-batch's routes in its passes, and choose alone outside of them. A backward
-  // replays them too, where it computes a layer again.
+  // Routers record and replay the micro-batch's routes in its passes. A backward replays them too, where it computes a
+  // layer again. Outside of passes they have the routes of `other`, which must outlive its use; null: they choose
+  // alone.
+  void between_passes(RouteAccess* other) { other_ = other; }
   void begin_pass(Pass /*pass*/, int64_t micro_batch) override { micro_batch_ = micro_batch; }
   void end_pass() override { micro_batch_ = -1; }
 
@@ -51,6 +53,7 @@ class StepRoutes : public StepFeature, public RouteAccess {
   bool records_, replays_;
   int64_t routers_, topk_;
   DType weight_dtype_;
+  RouteAccess* other_ = nullptr;
   std::vector<int32_t> to_replay_;
   Tensor replayed_, ids_, weights_;  // [routers * micro-batches, T, K]; undefined: not wanted
   int64_t micro_batches_ = 0, micro_batch_ = -1;

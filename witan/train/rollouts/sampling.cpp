@@ -1,0 +1,150 @@
+#include "witan/train/rollouts/sampling.h"
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "witan/base/numbers/rng.h"
+#include "witan/generate/generation_batch.h"
+#include "witan/generate/text_stream.h"
+#include "witan/tensor/trace_context.h"
+
+namespace witan {
+namespace {
+
+// The most answers that are sampled at a time.
+int64_t answers_at_once(const RunConfig& config) {
+  const int64_t rows = config.train.global_batch_size * config.rollout.steps_per_generation /
+                       (samples_in_lockstep(config) ? 1 : config.parallel.data_ranks());
+  const int64_t most = config.rollout.rollout_batch_size;
+  return most > 0 ? std::min(rows, most) : rows;
+}
+
+// The prompt of a group has a row beside one for an answer.
+StateSize state_size(const RunConfig& config) {
+  return {.rows = std::max<int64_t>(2, answers_at_once(config)), .positions = config.data.seq_length + 1};
+}
+
+GenerationMode mode_of(const RunConfig& config, const Groups& groups) {
+  return {.repeatable = config.parallel.batch_invariant_mode, .pipeline = &groups.of(Axis::pipeline)};
+}
+
+// Rollouts with the same prompt.
+using SamePrompt = std::span<Rollout>;
+
+// Longest prompts first: those that are read together have similar lengths, and the longest texts do not come last.
+std::vector<SamePrompt> by_prompt(std::vector<Rollout>& rollouts, int64_t size) {
+  std::vector<SamePrompt> groups;
+  for (size_t first = 0, next = 0; first < rollouts.size(); first = next) {
+    const auto same = [&](const Rollout& other) { return other.row / size == rollouts[first].row / size; };
+    while (next < rollouts.size() && same(rollouts[next])) ++next;
+    groups.push_back(SamePrompt(rollouts).subspan(first, next - first));
+  }
+  std::ranges::stable_sort(groups, std::ranges::greater(),
+                           [](SamePrompt group) { return group.front().prompt.size(); });
+  return groups;
+}
+
+GenerationRequest request_of(const Rollout& rollout, const RunConfig& config, const Tokenizer& tokenizer) {
+  GenerationRequest request{rollout.prompt, {}, /*top_logprobs=*/0};
+  request.options.vocab_size = tokenizer.vocab_size();
+  request.options.max_tokens = std::min(config.rollout.max_completion_length,
+                                        config.data.seq_length + 1 - static_cast<int64_t>(rollout.prompt.size()));
+  return request;
+}
+
+// An answer as it is sampled.
+class Answer {
+ public:
+  Answer(Rollout& rollout, const Tokenizer& tokenizer, const AnswerEnds& ends)
+      : rollout_(rollout), tokenizer_(tokenizer), ends_(ends) {
+    if (!ends.strings.empty()) shown_.emplace(tokenizer, ends.strings);
+  }
+
+  // Whether the answer goes on after this token.
+  bool goes_on(int32_t token) {
+    if (std::ranges::find(ends_.tokens, token) != ends_.tokens.end()) return false;
+    if (!shown_) return true;
+    text_ += shown_->push(token);
+    return !shown_->stopped();
+  }
+
+  Rollout& finish(Generation& generation) {
+    rollout_.routes = std::move(generation.routes);
+    for (const GeneratedToken& token : generation.tokens) {
+      rollout_.completion.push_back(token.token);
+      rollout_.logprobs.push_back(token.logprob.value());
+    }
+    rollout_.ended = generation.finish == Finish::stopped_by_caller;
+    const bool by_string = shown_ && shown_->stopped();
+    const auto written =
+        std::span(rollout_.completion).first(rollout_.completion.size() - (rollout_.ended && !by_string ? 1 : 0));
+    rollout_.text.completion = shown_ ? text_ + shown_->flush() : tokenizer_.decode(written);
+    return rollout_;
+  }
+
+ private:
+  Rollout& rollout_;
+  const Tokenizer& tokenizer_;
+  const AnswerEnds& ends_;
+  std::optional<TextStream> shown_;  // finds stop strings; empty if there are none
+  std::string text_;
+};
+
+}  // namespace
+
+bool samples_in_lockstep(const RunConfig& config) {
+  return config.parallel.expert_ranks(static_cast<int>(config.parallel.ranks), config.model.moe.num_experts) > 1 ||
+         config.parallel.sharding() == Sharding::parameters;
+}
+
+// A step reads the prompts of at most a micro-batch, so that it takes no more memory than the layers of a step.
+void rehearse_rollouts(Stream& stream, Transformer& model, const Groups& groups, const RunConfig& config) {
+  const StateSize size = state_size(config);
+  const int64_t begun = std::min(size.rows - 1, config.train.micro_batch_size), running = size.rows - 1 - begun;
+  GenerationBatch batch(stream, model, size, mode_of(config, groups));
+  GenerationRequest request{{0}, {}, /*top_logprobs=*/0};
+  request.options.max_tokens = 2;
+  for (int64_t i = 0; i < running; ++i) batch.admit(request);
+  batch.step();
+  request.prompt.resize(static_cast<size_t>(config.data.seq_length));
+  request.options.max_tokens = 1;
+  const std::vector<uint64_t> seeds(static_cast<size_t>(config.rollout.num_generations));
+  for (int64_t i = 0; i < begun; ++i) batch.admit_group(request, seeds);
+  batch.step();
+  batch.rehearse();
+}
+
+int64_t sample_rollouts(const Sampling& with, std::vector<Rollout>& rollouts, const OnAnswer& on_answer) {
+  const RunConfig& config = with.config;
+  const TraceContextScope trace_context(with.stream, TraceContext::Phase::sample);
+  GenerationMode mode = mode_of(config, with.groups);
+  mode.routes = with.routes;
+  GenerationBatch batch(with.stream, with.model, state_size(config), mode);
+  const std::vector<SamePrompt> prompts = by_prompt(rollouts, config.rollout.num_generations);
+  std::vector<Answer> answers;  // by number in the batch
+  const auto goes_on = [&](size_t number, const GeneratedToken& token) { return answers[number].goes_on(token.token); };
+  int64_t read = 0;
+  auto next = prompts.begin();
+  while (next != prompts.end() || !batch.idle()) {
+    for (int64_t begun = 0; begun < config.train.micro_batch_size && next != prompts.end(); ++begun, ++next) {
+      if (!batch.has_room(next->size())) break;
+      std::vector<uint64_t> seeds;
+      for (Rollout& rollout : *next) {
+        seeds.push_back(Philox::stream_of(cat("rollout ", config.train.seed, ' ', rollout.row)));
+        answers.emplace_back(rollout, with.tokenizer, with.ends);
+      }
+      batch.admit_group(request_of(next->front(), config, with.tokenizer), seeds);
+    }
+    batch.step(goes_on);
+    for (auto& [number, generation] : batch.take_finished()) {
+      const Rollout& rollout = answers[number].finish(generation);
+      read += static_cast<int64_t>(rollout.prompt.size()) - generation.cached_prompt_tokens;
+      if (on_answer) on_answer(rollout);
+    }
+  }
+  return read;
+}
+
+}  // namespace witan
