@@ -63,7 +63,16 @@ struct ObjectiveCase {
     kernels::kl_terms(stream, kl, kl_slopes, ratios, mask);
     const Tensor preferences = all["preferences"] = out({kernels::preference_term::count, tokens}),
                  by_pair = all["preferences, slopes"] = out({tokens});
-    kernels::preference_terms(stream, preferences, by_pair, sums, counts, mask, sequences, {0.3, 0.1});
+    kernels::preference_terms(stream, preferences, by_pair, {losses, sums, counts, mask}, sequences, {0.3, 0.1});
+    using Loss = kernels::PreferenceOptions::Loss;
+    for (const auto& [name, loss] : {std::pair{"robust", Loss::robust}, {"hinge", Loss::hinge}, {"ipo", Loss::ipo}}) {
+      const Tensor terms = all[name] = out({kernels::preference_term::count, tokens}),
+                   own = all[cat(name, ", slopes")] = out({tokens});
+      kernels::preference_terms(stream, terms, own, {losses, sums, counts, mask}, sequences,
+                                {0.3, 0.2, loss, /*averages=*/loss != Loss::hinge, /*sft_weight=*/0.5});
+    }
+    const Tensor alone = all["log_ratios of one model"] = out({tokens});
+    kernels::log_ratios(stream, alone, losses, {}, mask);
     const Tensor means = all["means"] = out({tokens}), products = all["products"] = out({tokens});
     kernels::sequence_means(stream, means, sums, counts, mask, sequences);
     kernels::scaled_products(stream, products, -2, {}, slopes, weights);

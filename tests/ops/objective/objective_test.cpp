@@ -105,19 +105,34 @@ TEST(PolicyLoss, HasTheLossesAndGradientsOfTrl) {
     }
 }
 
-TEST(PreferenceLoss, IsThatOfTheFormulaInTorch) {
+kernels::PreferenceOptions preference_of(const Json& one) {
+  using Loss = kernels::PreferenceOptions::Loss;
+  const auto type = one.at("loss_type").get<std::string>();
+  return {.beta = one.at("beta").get<double>(),
+          .label_smoothing = one.at("label_smoothing").get<double>(),
+          .loss = type == "robust"  ? Loss::robust
+                  : type == "hinge" ? Loss::hinge
+                  : type == "ipo"   ? Loss::ipo
+                                    : Loss::sigmoid,
+          .averages = type == "sigmoid_norm" || type == "ipo",
+          .sft_weight = one.at("sft_weight").get<double>()};
+}
+
+TEST(PreferenceLoss, HasTheLossesAndGradientsOfTrl) {
   const Json policy = golden("policy.json"), preference = golden("preference.json");
   for (const int64_t in_row : {2, 4})
     for (const Json& one : preference.at("cases")) {
+      SCOPED_TRACE(cat(one.at("loss_type").dump(), ", in a row: ", in_row));
       Rank rank;
       const Texts texts = texts_of(rank, policy, in_row);
       const ops::ObjectiveTokens tokens = texts.tokens();
       Tape tape(rank.stream);
       const Var losses = losses_of(tape, rank, policy.at("logprobs"));
       const Tensor counts = ops::sequence_counts(rank.stream, tokens);
-      const ops::TermSums sums = ops::preference_loss(
-          tape, losses, float_column(rank, policy.at("ref_logprobs")), tokens, weights_of(texts, "grpo", counts, 1),
-          counts, {one.at("beta").get<double>(), one.at("label_smoothing").get<double>()});
+      const Tensor reference =
+          one.at("with_reference").get<bool>() ? float_column(rank, policy.at("ref_logprobs")) : Tensor();
+      const ops::TermSums sums = ops::preference_loss(tape, losses, reference, tokens,
+                                                      weights_of(texts, "grpo", counts, 1), counts, preference_of(one));
       EXPECT_NEAR(values(sums.loss.value())[0], one.at("loss").get<double>(), 1e-12);
       size_t figure = 0;
       for (const char* name : {"accuracy", "margin", "chosen", "rejected"})
@@ -171,6 +186,14 @@ TEST(ObjectiveOps, GradientsMatchDifferences) {
               return std::vector{ops::preference_loss(tape, in[0], reference, tokens, weights, counts, {}).loss};
             },
             {losses});
+  using Loss = kernels::PreferenceOptions::Loss;
+  for (const Loss loss : {Loss::robust, Loss::hinge, Loss::ipo})
+    gradcheck(rank, "preference_loss",
+              [&](Tape& tape, const std::vector<Var>& in) {
+                const kernels::PreferenceOptions options{0.4, 0.2, loss, loss != Loss::hinge, /*sft_weight=*/0.3};
+                return std::vector{ops::preference_loss(tape, in[0], reference, tokens, weights, counts, options).loss};
+              },
+              {losses});
 }
 
 }  // namespace

@@ -5,7 +5,8 @@ namespace witan::kernels {
 // All of them read and write a few numbers for each token.
 
 void log_ratios(Stream& stream, const Tensor& out, const Tensor& losses, const Tensor& others, const Tensor& mask) {
-  const Cost cost{2.0 * static_cast<double>(out.elements()), bytes_of(out, losses, others, mask)};
+  const Cost cost{2.0 * static_cast<double>(out.elements()),
+                  bytes_of(out, losses, others.defined() ? others : mask, mask)};
   WITAN_LAUNCH(stream, log_ratios, cost, out, losses, others, mask);
 }
 
@@ -33,11 +34,11 @@ void kl_terms(Stream& stream, const Tensor& terms, const Tensor& slopes, const T
   WITAN_LAUNCH(stream, kl_terms, cost, terms, slopes, log_ratios, mask);
 }
 
-void preference_terms(Stream& stream, const Tensor& terms, const Tensor& slopes, const Tensor& sums,
-                      const Tensor& counts, const Tensor& mask, const RowSequences& sequences,
-                      const PreferenceOptions& options) {
-  const Cost cost{40.0 * static_cast<double>(slopes.elements()), bytes_of(terms, slopes, mask, sequences.ids)};
-  WITAN_LAUNCH(stream, preference_terms, cost, terms, slopes, sums, counts, mask, sequences, options);
+void preference_terms(Stream& stream, const Tensor& terms, const Tensor& slopes, const PreferenceInputs& inputs,
+                      const RowSequences& sequences, const PreferenceOptions& options) {
+  const Cost cost{40.0 * static_cast<double>(slopes.elements()),
+                  bytes_of(terms, slopes, inputs.losses, inputs.mask, sequences.ids)};
+  WITAN_LAUNCH(stream, preference_terms, cost, terms, slopes, inputs, sequences, options);
 }
 
 void weighted_sums(Stream& stream, const Tensor& sums, const Tensor& terms, const Tensor& weights) {

@@ -5,7 +5,7 @@
 // T tokens in B rows of T / B   A: accumulator dtype of the logits
 // mask [T] float32: a token counts where it is above 0, and only there are other values read; terms and slopes of other
 // tokens are exactly 0.
-// log_ratios [T] A: the log probability of a token minus that under another model.
+// log_ratios [T] A: the log probability of a token minus that under another model, or alone if there is none.
 #pragma once
 
 #include "witan/kernels/common/launch.h"
@@ -22,7 +22,7 @@ struct RowSequences {
 };
 
 // log_ratios[t] = -losses[t] - others[t], or 0 for a token that does not count.
-// losses [T] A: -log p of the targets   others [T] float32: log probabilities under the other model
+// losses [T] A: -log p of the targets   others [T] float32 or A: log probabilities under the other model; undefined: 0
 void log_ratios(Stream& stream, const Tensor& out, const Tensor& losses, const Tensor& others, const Tensor& mask);
 WITAN_KERNEL_TWINS(log_ratios)
 
@@ -75,25 +75,39 @@ WITAN_KERNEL_TWINS(kl_terms)
 
 // Direct preference optimisation (arXiv:2305.18290): of the sequences of a row, 2 i is chosen and 2 i + 1 rejected.
 struct PreferenceOptions {
+  enum class Loss : uint8_t { sigmoid, robust, hinge, ipo };
   double beta = 0.1;
-  double label_smoothing = 0;  // probability that a pair is the wrong way round (conservative DPO)
+  double label_smoothing = 0;  // probability that a pair is the wrong way round; of sigmoid and robust
+  Loss loss = Loss::sigmoid;
+  bool averages = false;  // scores are means over tokens instead of sums
+  double sft_weight = 0;  // of the mean loss of the chosen text's tokens (arXiv:2404.19733)
 };
-// With z = beta (sums[chosen] - sums[rejected]) of log_ratios against the reference:
-//   loss = -(1 - label_smoothing) log sigmoid(z) - label_smoothing log sigmoid(-z)
-// for the tokens of both. Weighted by sequence_weights(), terms sum to means over pairs: rewards have a factor of 2,
-// and slopes one of 2 counts[n]. A pair of which one text has no token that counts has terms of 0.
+struct PreferenceInputs {
+  Tensor losses;        // [T] A: -log p of the targets
+  Tensor sums, counts;  // of log_ratios against the reference, and of tokens
+  Tensor mask;
+};
+// With s[n] = sums[n], or sums[n] / counts[n] if `averages`, z = beta (s[chosen] - s[rejected]) and e =
+// label_smoothing, the loss of a pair is, for the tokens of both,
+//   sigmoid  -(1 - e) log sigmoid(z) - e log sigmoid(-z)
+//   robust   (-(1 - e) log sigmoid(z) + e log sigmoid(-z)) / (1 - 2 e)   (arXiv:2403.00409)
+//   hinge    max(0, 1 - z)                                               (arXiv:2305.10425)
+//   ipo      (z / beta - 1 / (2 beta))^2                                 (arXiv:2310.12036)
+// and for those of the chosen text sft_weight times the token's loss besides. Weighted by sequence_weights(), terms sum
+// to means over pairs: what one text of a pair has alone has a factor of 2, and slopes one of 2 counts[n]. Rewards are
+// of sums, whatever the loss is of. A pair of which one text has no token that counts has terms of 0.
 namespace preference_term {
 inline constexpr int64_t loss = 0,
-                         accuracy = 1,  // 1 where z > 0
-    margin = 2,                         // z
+                         accuracy = 1,  // 1 where the chosen text's reward is the higher one
+    margin = 2,                         // by how much it is
     chosen = 3,                         // 2 beta sums[chosen], for tokens of the chosen text
-    rejected = 4,                       // likewise
-    count = 5;
+    rejected = 4,                       // 2 beta sums[rejected], for tokens of the rejected one
+    chosen_loss = 5,                    // 2 losses[t], for tokens of the chosen text
+    count = 6;
 }  // namespace preference_term
 // terms [preference_term::count, T] A   slopes [T] A
-void preference_terms(Stream& stream, const Tensor& terms, const Tensor& slopes, const Tensor& sums,
-                      const Tensor& counts, const Tensor& mask, const RowSequences& sequences,
-                      const PreferenceOptions& options);
+void preference_terms(Stream& stream, const Tensor& terms, const Tensor& slopes, const PreferenceInputs& inputs,
+                      const RowSequences& sequences, const PreferenceOptions& options);
 WITAN_KERNEL_TWINS(preference_terms)
 
 // sums[k] = sum_t weights[t] terms[k,t], over t in float64: in order, on a GPU in a fixed tree.

@@ -48,10 +48,38 @@ WITAN_RULE double negative_log_sigmoid(double z) {
 }
 
 template <class Math>
-WITAN_RULE PreferenceTerms preference_of(double z, double label_smoothing) {
+WITAN_RULE PreferenceTerms preference_of(double z, const PreferenceOptions& options) {
+  if (options.loss == PreferenceOptions::Loss::hinge) return {z < 1 ? 1 - z : 0.0, z < 1 ? -1.0 : 0.0};
+  if (options.loss == PreferenceOptions::Loss::ipo) {
+    const double apart = (z - 0.5) / options.beta;
+    return {apart * apart, 2 * apart / options.beta};
+  }
   const double wrong = 1 / (1 + Math::exp(z));  // the probability that the rejected text is better
-  return {(1 - label_smoothing) * negative_log_sigmoid<Math>(z) + label_smoothing * negative_log_sigmoid<Math>(-z),
-          label_smoothing * (1 - wrong) - (1 - label_smoothing) * wrong};
+  const bool robust = options.loss == PreferenceOptions::Loss::robust;
+  const double flipped = robust ? -options.label_smoothing : options.label_smoothing;
+  const double scale = robust ? 1 / (1 - 2 * options.label_smoothing) : 1;
+  const double kept = 1 - options.label_smoothing;
+  return {scale * (kept * negative_log_sigmoid<Math>(z) + flipped * negative_log_sigmoid<Math>(-z)),
+          scale * (flipped * (1 - wrong) - kept * wrong)};
+}
+
+struct PairTerms {
+  double loss, accuracy, margin, reward, slope;  // reward, slope: of the token's own text
+};
+
+// The terms of a token of one of the texts of a pair, but for its own loss. `own`, `other`: sums of log ratios of its
+// text and of the other one, over `own_count` and `other_count` tokens.
+template <class Math>
+WITAN_RULE PairTerms pair_of(double own, double other, double own_count, double other_count, bool is_chosen,
+                             const PreferenceOptions& options) {
+  const double sign = is_chosen ? 1 : -1, margin = sign * options.beta * (own - other);
+  const double z = options.averages ? sign * options.beta * (own / own_count - other / other_count) : margin;
+  const PreferenceTerms found = preference_of<Math>(z, options);
+  return {.loss = found.loss,
+          .accuracy = margin > 0 ? 1.0 : 0.0,
+          .margin = margin,
+          .reward = 2 * options.beta * own,
+          .slope = sign * 2 * (options.averages ? 1 : own_count) * options.beta * found.slope};
 }
 
 // The index of a token's sequence among those of all rows; -1: the token does not count.

@@ -84,7 +84,7 @@ TermSums preference_loss(Tape& tape, const Var& losses, const Tensor& reference,
   Stream& s = tape.stream();
   const Tensor ratios = log_ratios(s, losses, reference, tokens.mask), sums = sums_of(s, ratios, tokens);
   const Tensor terms = s.empty({term::count, losses.size(0)}, weights.dtype()), slopes = s.empty_like(weights);
-  kernels::preference_terms(s, terms, slopes, sums, counts, tokens.mask, tokens.sequences, options);
+  kernels::preference_terms(s, terms, slopes, {losses.value(), sums, counts, tokens.mask}, tokens.sequences, options);
   std::vector<Tensor> all = sums_of_terms(s, terms, 0, term::count, weights);
   const Tensor loss = all.front();
   all.erase(all.begin());

@@ -37,10 +37,12 @@ TermSums policy_loss(Tape& tape, const Var& losses, const PolicyColumns& columns
                      const Tensor& weights, const Tensor& shares, const Tensor& counts,
                      const kernels::PolicyOptions& options);
 
-// sum_t weights[t] (k3 estimate of the divergence from the model of `reference` [T] float32, log probabilities).
+// sum_t weights[t] (k3 estimate of the divergence from a model). reference [T] float32 or in the accumulator dtype: its
+// log probabilities.
 Var kl_loss(Tape& tape, const Var& losses, const Tensor& reference, const Tensor& mask, const Tensor& weights);
 
-// The mean over pairs of sequences; `weights` are those of kernels::sequence_weights() with `counts`. Figures are the
+// The mean over pairs of sequences, with the reference's log probabilities as in kl_loss(), or undefined for a loss
+// without a reference; `weights` are those of kernels::sequence_weights() with `counts`. Figures are the
 // terms after the loss, in the order of kernels::preference_term. A collective of the context ranks.
 TermSums preference_loss(Tape& tape, const Var& losses, const Tensor& reference, const ObjectiveTokens& tokens,
                          const Tensor& weights, const Tensor& counts, const kernels::PreferenceOptions& options);

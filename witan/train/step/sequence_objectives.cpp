@@ -105,7 +105,8 @@ class PreferenceObjective : public Objective {
             {"reward_accuracy", 0},
             {"reward_margin", 0},
             {"reward_chosen", 0},
-            {"reward_rejected", 0}};
+            {"reward_rejected", 0},
+            {"chosen_loss", 0}};
   }
 
   void record(const ObjectivePass& pass, ModelOutput& out) const override {

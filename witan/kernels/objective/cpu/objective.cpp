@@ -52,9 +52,13 @@ void for_tokens_of(Stream& stream, const Tensor& mask, const Body& body) {
 }  // namespace
 
 void log_ratios(Stream& stream, const Tensor& out, const Tensor& losses, const Tensor& others, const Tensor& mask) {
+  const bool given = others.defined(), wide = given && others.dtype() == DType::f64;
   dispatch_terms(out.dtype(), [&]<class A>() {
     for_tokens_of(stream, mask, [&](int64_t t) {
-      out.data<A>()[t] = mask.data<float>()[t] > 0 ? -losses.data<A>()[t] - A(others.data<float>()[t]) : A(0);
+      const auto other = [&] {
+        return !given ? A(0) : wide ? A(others.data<double>()[t]) : A(others.data<float>()[t]);
+      };
+      out.data<A>()[t] = mask.data<float>()[t] > 0 ? -losses.data<A>()[t] - other() : A(0);
     });
   });
 }
@@ -127,14 +131,13 @@ void kl_terms(Stream& stream, const Tensor& terms, const Tensor& slopes, const T
   });
 }
 
-void preference_terms(Stream& stream, const Tensor& terms, const Tensor& slopes, const Tensor& sums,
-                      const Tensor& counts, const Tensor& mask, const RowSequences& sequences,
-                      const PreferenceOptions& options) {
-  const SequencePlaces places(sequences, mask);
-  const int64_t T_ = mask.elements();
-  const double *sum = sums.data<double>(), *count = counts.data<double>();
+void preference_terms(Stream& stream, const Tensor& terms, const Tensor& slopes, const PreferenceInputs& inputs,
+                      const RowSequences& sequences, const PreferenceOptions& options) {
+  const SequencePlaces places(sequences, inputs.mask);
+  const int64_t T_ = inputs.mask.elements();
+  const double *sum = inputs.sums.data<double>(), *count = inputs.counts.data<double>();
   dispatch_terms(terms.dtype(), [&]<class A>() {
-    for_tokens_of(stream, mask, [&](int64_t t) {
+    for_tokens_of(stream, inputs.mask, [&](int64_t t) {
       A* const term = terms.data<A>() + t;
       for (int64_t k = 0; k < preference_term::count; ++k) term[k * T_] = A(0);
       slopes.data<A>()[t] = A(0);
@@ -143,14 +146,16 @@ void preference_terms(Stream& stream, const Tensor& terms, const Tensor& slopes,
       const int32_t id = sequences.ids.data<int32_t>()[t];
       const int64_t chosen = n - id % 2, rejected = chosen + 1;
       if (id / 2 * 2 + 1 >= sequences.capacity || count[chosen] == 0 || count[rejected] == 0) return;
-      const double z = options.beta * (sum[chosen] - sum[rejected]);
-      const auto found = rules::preference_of<ObjectiveMath>(z, options.label_smoothing);
       const bool is_chosen = n == chosen;
-      term[preference_term::loss * T_] = A(found.loss);
-      term[preference_term::accuracy * T_] = A(z > 0);
-      term[preference_term::margin * T_] = A(z);
-      term[(is_chosen ? preference_term::chosen : preference_term::rejected) * T_] = A(2 * options.beta * sum[n]);
-      slopes.data<A>()[t] = A((is_chosen ? 2 : -2) * count[n] * options.beta * found.slope);
+      const int64_t other = is_chosen ? rejected : chosen;
+      const auto found = rules::pair_of<ObjectiveMath>(sum[n], sum[other], count[n], count[other], is_chosen, options);
+      const double own = is_chosen ? 2 * static_cast<double>(inputs.losses.data<A>()[t]) : 0;
+      term[preference_term::loss * T_] = A(found.loss + options.sft_weight * own);
+      term[preference_term::accuracy * T_] = A(found.accuracy);
+      term[preference_term::margin * T_] = A(found.margin);
+      term[(is_chosen ? preference_term::chosen : preference_term::rejected) * T_] = A(found.reward);
+      term[preference_term::chosen_loss * T_] = A(own);
+      slopes.data<A>()[t] = A(found.slope - (is_chosen ? 2 * options.sft_weight : 0));
     });
   });
 }

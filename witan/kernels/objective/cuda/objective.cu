@@ -48,8 +48,15 @@ template <class A>
 struct RatiosOfTokens {
   A* out;
   const A* losses;
-  const float *others, *mask;
-  __device__ void operator()(int64_t t) const { out[t] = mask[t] > 0 ? -losses[t] - static_cast<A>(others[t]) : A(0); }
+  const float* others;  // one of the two, or neither
+  const double* wide_others;
+  const float* mask;
+  __device__ void operator()(int64_t t) const {
+    const auto other = [&] {
+      return others ? static_cast<A>(others[t]) : wide_others ? static_cast<A>(wide_others[t]) : A(0);
+    };
+    out[t] = mask[t] > 0 ? -losses[t] - other() : A(0);
+  }
 };
 
 // A token that begins a run of equal ids adds up the run: a sequence is one run of its row.
@@ -130,6 +137,7 @@ struct KlOfTokens {
 template <class A>
 struct PreferencesOfTokens {
   A *terms, *slopes;
+  const A* losses;
   const double *sums, *counts;
   SequencePlaces places;
   PreferenceOptions options;
@@ -142,15 +150,17 @@ struct PreferencesOfTokens {
     const int32_t id = places.ids[t];
     const int64_t chosen = n - id % 2, rejected = chosen + 1;
     if (id / 2 * 2 + 1 >= places.capacity || counts[chosen] == 0 || counts[rejected] == 0) return;
-    const double z = options.beta * (sums[chosen] - sums[rejected]);
-    const auto found = rules::preference_of<ObjectiveMath>(z, options.label_smoothing);
     const bool is_chosen = n == chosen;
-    term[preference_term::loss * T] = static_cast<A>(found.loss);
-    term[preference_term::accuracy * T] = static_cast<A>(z > 0);
-    term[preference_term::margin * T] = static_cast<A>(z);
-    term[(is_chosen ? preference_term::chosen : preference_term::rejected) * T] =
-        static_cast<A>(2 * options.beta * sums[n]);
-    slopes[t] = static_cast<A>((is_chosen ? 2 : -2) * counts[n] * options.beta * found.slope);
+    const int64_t other = is_chosen ? rejected : chosen;
+    const auto found =
+        rules::pair_of<ObjectiveMath>(sums[n], sums[other], counts[n], counts[other], is_chosen, options);
+    const double own = is_chosen ? 2 * static_cast<double>(losses[t]) : 0;
+    term[preference_term::loss * T] = static_cast<A>(found.loss + options.sft_weight * own);
+    term[preference_term::accuracy * T] = static_cast<A>(found.accuracy);
+    term[preference_term::margin * T] = static_cast<A>(found.margin);
+    term[(is_chosen ? preference_term::chosen : preference_term::rejected) * T] = static_cast<A>(found.reward);
+    term[preference_term::chosen_loss * T] = static_cast<A>(own);
+    slopes[t] = static_cast<A>(found.slope - (is_chosen ? 2 * options.sft_weight : 0));
   }
 };
 
@@ -192,9 +202,11 @@ struct Products {
 }  // namespace
 
 void log_ratios(Stream& stream, const Tensor& out, const Tensor& losses, const Tensor& others, const Tensor& mask) {
+  const bool given = others.defined(), wide = given && others.dtype() == DType::f64;
   dispatch_accumulator(out.dtype(), [&]<class A>() {
     for_tokens(stream, mask.elements(),
-               RatiosOfTokens<A>{ptr<A>(out), ptr<A>(losses), ptr<float>(others), ptr<float>(mask)});
+               RatiosOfTokens<A>{ptr<A>(out), ptr<A>(losses), given && !wide ? ptr<float>(others) : nullptr,
+                                 wide ? ptr<double>(others) : nullptr, ptr<float>(mask)});
   });
 }
 
@@ -234,13 +246,12 @@ void kl_terms(Stream& stream, const Tensor& terms, const Tensor& slopes, const T
   });
 }
 
-void preference_terms(Stream& stream, const Tensor& terms, const Tensor& slopes, const Tensor& sums,
-                      const Tensor& counts, const Tensor& mask, const RowSequences& sequences,
-                      const PreferenceOptions& options) {
+void preference_terms(Stream& stream, const Tensor& terms, const Tensor& slopes, const PreferenceInputs& inputs,
+                      const RowSequences& sequences, const PreferenceOptions& options) {
   dispatch_accumulator(terms.dtype(), [&]<class A>() {
-    for_tokens(stream, mask.elements(),
-               PreferencesOfTokens<A>{ptr<A>(terms), ptr<A>(slopes), ptr<double>(sums), ptr<double>(counts),
-                                      SequencePlaces(sequences, mask), options});
+    for_tokens(stream, inputs.mask.elements(),
+               PreferencesOfTokens<A>{ptr<A>(terms), ptr<A>(slopes), ptr<A>(inputs.losses), ptr<double>(inputs.sums),
+                                      ptr<double>(inputs.counts), SequencePlaces(sequences, inputs.mask), options});
   });
 }
 
