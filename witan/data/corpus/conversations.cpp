@@ -7,18 +7,15 @@
 
 #include "witan/base/hash.h"
 #include "witan/base/text.h"
+#include "witan/data/corpus/conversation_row.h"
+#include "witan/data/corpus/preferences.h"
 #include "witan/tokenizer/chat/chat_template.h"
 #include "witan/tokenizer/tokenizer.h"
 
 namespace witan {
-namespace {
 
 using jinja::Entries;
 using jinja::Value;
-
-struct Refused {
-  std::string reason;
-};
 
 void insist(bool condition, const std::string& reason) {
   if (!condition) throw Refused{reason};
@@ -29,6 +26,8 @@ const Value* member(const Value& object, std::string_view key) {
   const Value* found = entries ? jinja::find(*entries, key) : nullptr;
   return found && !found->is_none() ? found : nullptr;
 }
+
+namespace {
 
 // The keys with which rows say whether a message is learnt from: OpenAI's and Mistral's, axolotl's, ms-swift's.
 constexpr std::array<std::string_view, 5> kMarks = {"weight", "train", "trainable", "training", "loss"};
@@ -106,9 +105,7 @@ void add_message(ParsedRow& row, const Value& message, bool answers_only) {
   row.weights.push_back(assistant ? weight.value_or(1.0f) : 1.0f);
 }
 
-ParsedRow parse_row(std::string_view line, const ConversationFormat& format) {
-  const Value row = jinja::from_json(line, "the row");
-  insist(row.entries() != nullptr, "the row is not an object");
+ParsedRow parse_row(const Value& row, const ConversationFormat& format) {
   const Value *own = jinja::find(*row.entries(), format.messages_key),
               *pairs = own ? nullptr : jinja::find(*row.entries(), "conversations");
   insist(own || pairs, cat("no key \"", format.messages_key, "\""));
@@ -283,6 +280,7 @@ std::string ConversationFormat::hash() const {
   add("weights of any size");
   add(content_special_tokens ? "special tokens of contents"
                              : "contents are text");  // rows as normal_message() has them
+  if (preferences) add("preferences, with " + end_of_text);
   for (const std::string& token : special_tokens) add(token);
   return hasher.hex();
 }
@@ -291,6 +289,7 @@ ConversationFormat conversation_format(FoundChatTemplate found, const Tokenizer&
   ConversationFormat format{std::move(found.chat), std::move(found.bos_token), std::move(found.eos_token)};
   for (const AddedToken& token : tokenizer.spec().added)
     if (token.special) format.special_tokens.push_back(token.text);
+  if (const auto end = tokenizer.end_of_text()) format.end_of_text = tokenizer.token_bytes(*end);
   return format;
 }
 
@@ -315,11 +314,17 @@ std::optional<int32_t> end_of_turn(const FoundChatTemplate& found, const Tokeniz
   return std::nullopt;
 }
 
+std::vector<Conversation> conversations_of(const Value& row, const ConversationFormat& format) {
+  const ParsedRow parsed = parse_row(row, format);
+  return Renderer(parsed, format).run();
+}
+
 ConversationRow read_conversations(std::string_view line, const ConversationFormat& format) {
   try {
     insist(find_invalid_utf8(line) == line.npos, "invalid UTF-8");
-    const ParsedRow row = parse_row(line, format);
-    std::vector<Conversation> conversations = Renderer(row, format).run();
+    const Value row = jinja::from_json(line, "the row");
+    insist(row.entries() != nullptr, "the row is not an object");
+    std::vector<Conversation> conversations = format.preferences ? pair_of(row, format) : conversations_of(row, format);
     if (format.content_special_tokens)
       for (Conversation& one : conversations) one.literal.clear();
     return {std::move(conversations), {}};
@@ -355,6 +360,8 @@ EncodedConversation encode_conversation(
     std::fill(encoded.loss.begin() + static_cast<ptrdiff_t>(begin), encoded.loss.begin() + static_cast<ptrdiff_t>(end),
               conversation.weights.empty() ? 1.0f : conversation.weights[i]);
   }
+  if (conversation.pair != PairPlace::none && !encoded.loss.empty())
+    encoded.loss.front() = static_cast<float>(conversation.pair);
   return encoded;
 }
 

@@ -23,6 +23,8 @@ struct ConversationFormat {
   bool answers_only = true;                      // else every token is learnt from
   std::vector<std::string> special_tokens = {};  // of the tokenizer: what may end an answer
   bool content_special_tokens = false;           // those that messages spell are recognised, too
+  bool preferences = false;                      // rows are pairs of answers (corpus/preferences.h)
+  std::string end_of_text = {};                  // the tokenizer's; empty: it has none
 
   std::string hash() const;  // changes whenever the text or the answers would change
 };
@@ -36,11 +38,16 @@ std::optional<int32_t> end_of_turn(const FoundChatTemplate& found, const Tokeniz
 // The date of strftime_now() in training data, 26 July 2024: rendering must not depend on the day of the run.
 inline constexpr int64_t kTrainingDay = 1'721'952'000;
 
+// A conversation's place in a pair of answers to one prompt, which are adjacent, the chosen one first. Its value is the
+// mark that the conversation's first token, which is no target, has in shards (data/datasets/conversation_dataset.h).
+enum class PairPlace : uint8_t { none = 0, chosen = 2, rejected = 3 };
+
 struct Conversation {
   std::string text;
   std::vector<TextSpan> answers;       // what is learnt from, in order
   std::vector<TextSpan> literal = {};  // what messages and tools wrote: special tokens that it spells are text
   std::vector<float> weights = {};     // of each answer in the loss; empty: 1 each
+  PairPlace pair = PairPlace::none;
 };
 
 struct ConversationRow {
@@ -48,7 +55,8 @@ struct ConversationRow {
   std::string reason;  // why the row is unusable; empty: it is usable
 };
 
-// A row {"messages": [{"role", "content", ...}, ...], "tools": [...]}, or {"conversations": [{"from", "value"}]} where
+// A row of preferences, if the format says so (corpus/preferences.h), else
+// a row {"messages": [{"role", "content", ...}, ...], "tools": [...]}, or {"conversations": [{"from", "value"}]} where
 // it has no messages (human and user are the user, gpt, chatgpt and assistant the assistant). Messages and tools are
 // read as those of requests are (chat/chat_template.h). An assistant's message with a "weight" of 0, or with false as
 // its "train", "trainable", "training" or "loss", is not learnt from; with another weight each of its tokens has that.
@@ -62,7 +70,8 @@ struct ConversationRow {
 ConversationRow read_conversations(std::string_view line, const ConversationFormat& format);
 
 // The tokens of a conversation, special ones recognised but in what is literal, and of each its weight in the loss:
-// that of the answer within which it begins, or whose first bytes it holds, else 0.
+// that of the answer within which it begins, or whose first bytes it holds, else 0. In a pair the first token has
+// the value of the conversation's place instead.
 struct EncodedConversation {
   std::vector<int32_t> tokens;
   std::vector<float> loss;

@@ -69,6 +69,8 @@ TableColumns table_columns(const CorpusOptions& options) {
   TableColumns columns{.text = options.json_key, .row_bytes = options.row_bytes, .option = options.key_option};
   if (key.empty()) return columns;
   columns.json = {key, "conversations", "tools"};
+  if (options.preferences || (options.conversations && options.conversations->preferences))
+    columns.json = {"prompt", "chosen", "rejected", "tools"};
   columns.option = "--messages-key";
   return columns;
 }
@@ -134,18 +136,24 @@ class CorpusReader {
     statistics_.bad_rows = quarantine_.count();
     const auto& s = statistics_;
     const std::string kept = quarantine_.kept() > 0 ? cat("; see ", quarantine_.path().string()) : "";
-    require<DataError>(
-        static_cast<double>(s.bad_rows) <= options_.bad_row_share * static_cast<double>(s.rows) &&
-            (s.rows == 0 || s.bad_rows < s.rows),
-        s.bad_rows, " of ", s.rows, " rows are unusable (limit ", 100 * options_.bad_row_share,
-        " %, see --bad-row-share; ", options_.conversations ? "messages are" : "the text is", " read from the key ",
-        clipped(options_.conversations ? options_.conversations->messages_key : options_.json_key), ", see ",
-        options_.conversations ? "--messages-key" : options_.key_option, "); the first is ", quarantine_.first(), kept);
+    require<DataError>(static_cast<double>(s.bad_rows) <= options_.bad_row_share * static_cast<double>(s.rows) &&
+                           (s.rows == 0 || s.bad_rows < s.rows),
+                       s.bad_rows, " of ", s.rows, " rows are unusable (limit ", 100 * options_.bad_row_share,
+                       " %, see --bad-row-share; ", read_from(), "); the first is ", quarantine_.first(), kept);
     require<DataError>(s.documents > 0, "found no document with text in ", named(sources), what_there_was(sources));
     return s;
   }
 
  private:
+  // "the text is read from the key text, see --json-key"
+  std::string read_from() const {
+    const ConversationFormat* const format = options_.conversations.get();
+    if (format && format->preferences) return "pairs of answers are read from the keys prompt, chosen and rejected";
+    return cat(format ? "messages are" : "the text is", " read from the key ",
+               clipped(format ? format->messages_key : options_.json_key), ", see ",
+               format ? "--messages-key" : options_.key_option);
+  }
+
   // "a.txt", "9 files (a.txt, b.txt, c.txt ...)"
   static std::string named(const std::vector<Source>& sources) {
     constexpr size_t kNamed = 3;

@@ -33,7 +33,8 @@ struct CorpusOptions {
   std::shared_ptr<const ConversationFormat> conversations = {};
   // Set before the format is known where rows will be conversations: the columns that check_encoding() looks for.
   std::string messages_key = {};
-  fs::path quarantine;  // file for unusable rows; empty: they are only counted
+  bool preferences = false;  // rows will be pairs of answers, whose format is not known yet
+  fs::path quarantine;       // file for unusable rows; empty: they are only counted
   QuarantineLimits quarantine_limits;
   // Keys that a usable row has beside json_key, each with a string; in a table columns, which have as many texts in it.
   std::vector<std::string> other_keys = {};

@@ -67,6 +67,13 @@ float weight_of_mark(int32_t mark) {
   return weight;
 }
 
+bool holds_pairs(const TokenDataset& dataset) {
+  if (!dataset.conversations() || dataset.documents() == 0 || dataset.length(0) == 0) return false;
+  float mark = 0;
+  dataset.read_loss(0, 0, {&mark, 1});
+  return mark == kChosenMark;
+}
+
 std::shared_ptr<const TokenDataset> open_conversation_shards(const fs::path& prefix) {
   return std::make_shared<ConversationShards>(prefix);
 }

@@ -20,6 +20,12 @@ inline constexpr int64_t kLossMarks = 0x7C00;  // marks are below: those of fini
 int32_t mark_of_weight(float weight);
 float weight_of_mark(int32_t mark);
 
+// Pairs of answers to one prompt are adjacent conversations, the chosen one first. The first token of a conversation is
+// no target, so that its mark says what place the conversation has in a pair.
+inline constexpr float kChosenMark = 2, kRejectedMark = 3;
+// Whether the documents are such pairs.
+bool holds_pairs(const TokenDataset& dataset);
+
 // Throws IoError; CorruptionError when the two do not fit.
 std::shared_ptr<const TokenDataset> open_conversation_shards(const fs::path& prefix);
 

@@ -7,6 +7,7 @@
 #include "witan/base/error.h"
 #include "witan/base/numbers/rng.h"
 #include "witan/base/text.h"
+#include "witan/data/datasets/conversation_dataset.h"
 
 namespace witan {
 namespace {
@@ -17,6 +18,7 @@ struct Range {
   int64_t first, last;
   int64_t cut, cut_begin, cut_end;
   int64_t tokens;
+  int64_t together = 1;  // documents that the order keeps adjacent
 };
 
 class Part final : public TokenDataset {
@@ -24,7 +26,7 @@ class Part final : public TokenDataset {
   Part(std::shared_ptr<const TokenDataset> whole, const Permutation& order, Range range, std::string label)
       : whole_(std::move(whole)), order_(order), range_(range), label_(std::move(label)) {}
 
-  int64_t documents() const override { return range_.last - range_.first; }
+  int64_t documents() const override { return (range_.last - range_.first) * range_.together; }
   int64_t tokens() const override { return range_.tokens; }
   int64_t length(int64_t document) const override {
     if (is_split(document)) return range_.cut_end - range_.cut_begin;
@@ -49,7 +51,9 @@ class Part final : public TokenDataset {
 
  private:
   bool is_split(int64_t document) const { return range_.first + document == range_.cut; }
-  int64_t in_whole(int64_t document) const { return order_(range_.first + document); }
+  int64_t in_whole(int64_t document) const {
+    return order_(range_.first + document / range_.together) * range_.together + document % range_.together;
+  }
   int64_t begin_in_whole(int64_t document, int64_t begin) const {
     return begin + (is_split(document) ? range_.cut_begin : 0);
   }
@@ -60,18 +64,22 @@ class Part final : public TokenDataset {
   std::string label_;
 };
 
-// Conversations are held out whole: until there are enough tokens, but one is left to train on.
+// Conversations, and pairs of them, are held out whole: until there are enough tokens, but one is left to train on.
 Split split_conversations(const std::shared_ptr<const TokenDataset>& dataset, const SplitOptions& options) {
-  const int64_t all = dataset->documents();
-  require<DataError>(all >= 2, dataset->name(), " has ", counted(all, "conversation"),
+  const int64_t together = holds_pairs(*dataset) ? 2 : 1, all = dataset->documents() / together;
+  require<DataError>(all >= 2, dataset->name(), " has ", counted(all, together > 1 ? "pair" : "conversation"),
+                     together > 1 ? " of answers" : "",
                      "; the training and the validation split need one each: give more");
   const Permutation order(all, options.seed, Philox::stream_of("held-out split"));
   const double wanted = options.held_out_fraction * static_cast<double>(dataset->tokens());
   int64_t taken = 0, count = 0;
-  while (count < all - 1 && (count == 0 || static_cast<double>(taken) < wanted))
-    taken += dataset->length(order(count++));
-  return {std::make_shared<Part>(dataset, order, Range{count, all, -1, 0, 0, dataset->tokens() - taken}, "training"),
-          std::make_shared<Part>(dataset, order, Range{0, count, -1, 0, 0, taken}, "validation")};
+  while (count < all - 1 && (count == 0 || static_cast<double>(taken) < wanted)) {
+    for (int64_t i = 0; i < together; ++i) taken += dataset->length(order(count) * together + i);
+    ++count;
+  }
+  const int64_t left = dataset->tokens() - taken;
+  return {std::make_shared<Part>(dataset, order, Range{count, all, -1, 0, 0, left, together}, "training"),
+          std::make_shared<Part>(dataset, order, Range{0, count, -1, 0, 0, taken, together}, "validation")};
 }
 
 }  // namespace

@@ -15,6 +15,9 @@ namespace {
 
 constexpr uint64_t kBatchBytes = 1 << 20;
 
+static_assert(static_cast<float>(PairPlace::chosen) == kChosenMark &&
+              static_cast<float>(PairPlace::rejected) == kRejectedMark);
+
 // The position in the corpus at which a batch ends.
 struct BatchEnd {
   std::shared_ptr<const CorpusStart> start;

@@ -8,6 +8,7 @@
 
 #include "witan/base/error.h"
 #include "witan/base/numbers/rng.h"
+#include "witan/data/datasets/conversation_dataset.h"
 
 namespace witan {
 namespace {
@@ -43,7 +44,7 @@ Samples::Samples(std::shared_ptr<const TokenDataset> dataset, SamplesOptions opt
     : dataset_(std::move(dataset)), options_(options) {
   require<ConfigError>(options.sequence_length >= 1, "seq_length must be at least 1, got ", options.sequence_length);
   if (dataset_->conversations()) {
-    pack();
+    holds_pairs(*dataset_) ? pack_pairs() : pack();
     return;
   }
   per_epoch_ = (dataset_->tokens() - 1) / options.sequence_length;
@@ -102,13 +103,43 @@ void Samples::pack() {
                      options_.sequence_length + 1, " tokens: give more conversations, or choose a larger seq_length");
 }
 
+void Samples::pack_pairs() {
+  together_ = 2;
+  std::vector<int64_t> sizes;
+  std::vector<float> marks;
+  for (int64_t d = 0; d + 1 < dataset_->documents(); d += together_) {
+    int64_t size = 0;
+    bool learns = true;
+    for (int64_t i = 0; i < together_; ++i) {
+      marks.assign(static_cast<size_t>(dataset_->length(d + i)), 0.0f);
+      if (!marks.empty()) dataset_->read_loss(d + i, 0, marks);
+      require<CorruptionError>(!marks.empty() && marks.front() == (i == 0 ? kChosenMark : kRejectedMark),
+                               dataset_->name(), ": document ", d + i, " is not the ", i == 0 ? "chosen" : "rejected",
+                               " answer of a pair: prepare the shards again");
+      learns &= std::any_of(marks.begin() + 1, marks.end(), [](float weight) { return weight > 0; });
+      size += std::ssize(marks) - 1;
+    }
+    const bool fits = learns && size <= options_.sequence_length;
+    sizes.push_back(fits ? size : 0);
+    packed_size_.documents += fits;
+    packed_size_.left_out += !fits;
+    packed_size_.places += sizes.back();
+  }
+  packed_ = pack_documents(sizes, options_.sequence_length, options_.packing, options_.seed);
+  per_epoch_ = packed_->samples();
+  require<DataError>(per_epoch_ >= 1, dataset_->name(), " has no pair of answers whose texts, with their prompts, fit ",
+                     "together into seq_length = ", options_.sequence_length,
+                     ": give shorter ones, or choose a larger seq_length");
+}
+
 std::vector<SampleSource::Piece> Samples::pieces_of(int64_t index) const {
   const auto sample = static_cast<size_t>(epoch(index / per_epoch_)->sample_at(index % per_epoch_));
   std::vector<Piece> pieces;
-  for (int64_t i = packed_->begins[sample]; i < packed_->begins[sample + 1]; ++i) {
-    const int64_t document = packed_->documents[static_cast<size_t>(i)];
-    pieces.push_back({document, 0, std::min(dataset_->length(document) - 1, options_.sequence_length)});
-  }
+  for (int64_t i = packed_->begins[sample]; i < packed_->begins[sample + 1]; ++i)
+    for (int64_t place = 0; place < together_; ++place) {
+      const int64_t document = packed_->documents[static_cast<size_t>(i)] * together_ + place;
+      pieces.push_back({document, 0, std::min(dataset_->length(document) - 1, options_.sequence_length)});
+    }
   return pieces;
 }
 

@@ -32,6 +32,8 @@ struct SamplesOptions {
 // A dataset of conversations gives samples of whole conversations instead: each takes one place less than it has tokens
 // (its first token is no target, its last no input), and the first S + 1 tokens of a longer one are used; what has no
 // token to learn from is left out. They are packed once; what changes from epoch to epoch is the order of the samples.
+// Pairs of answers (holds_pairs()) stay together, chosen and rejected one after the other in a sample; a pair that does
+// not fit into one is left out.
 //
 // Immutable except for a cache of the last epochs used; thread-safe. Memory: 8 bytes per document and cached epoch.
 class Samples final : public SampleSource {
@@ -66,9 +68,11 @@ class Samples final : public SampleSource {
   };
   std::shared_ptr<const Epoch> epoch(int64_t number) const;
   void pack();
+  void pack_pairs();
 
   std::shared_ptr<const TokenDataset> dataset_;
   SamplesOptions options_;
+  int64_t together_ = 1;  // documents that are packed as one
   int64_t per_epoch_ = 0;
   std::optional<PackedDocuments> packed_;
   PackedSize packed_size_;
