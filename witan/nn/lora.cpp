@@ -68,7 +68,13 @@ Adapter::Adapter(const Builder& builder, int64_t in, int64_t out, const Divided&
                        "lora_target_modules");
 }
 
+void Adapter::attach(const ModelServices& services) {
+  if (services.adapters_off) off_ = services.adapters_off;
+  Module::attach(services);
+}
+
 Var Adapter::add_to(Tape& tape, Var y, const Var& x, const Randomness& randomness) {
+  if (off_ && *off_) return y;
   return ops::add_low_rank(tape, std::move(y), dropout_.forward(tape, x, randomness), tape.parameter(a_),
                            tape.parameter(b_), scale_, first_);
 }

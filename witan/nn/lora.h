@@ -43,10 +43,13 @@ class Adapter : public Module {
   // rank's share of the outputs begins.
   Adapter(const Builder& builder, int64_t in, int64_t out, const Divided& divided, int64_t first);
 
-  // y [.., N] += scale B A x in the columns of this rank's outputs, in place; x [.., in], or the rank's share of it
+  // y [.., N] += scale B A x in the columns of this rank's outputs, in place; x [.., in], or the rank's share of it.
+  // Nothing is added while ModelServices::adapters_off says so.
   Var add_to(Tape& tape, Var y, const Var& x, const Randomness& randomness);
+  void attach(const ModelServices& services) override;
 
  private:
+  const bool* off_ = nullptr;
   double scale_;
   int64_t first_;
   Dropout dropout_;

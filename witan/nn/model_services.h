@@ -22,7 +22,8 @@ struct ModelServices {
   Stream* expert_side = nullptr;
   ActivationAccess* activations = nullptr;  // takes the moments of activations in training forwards
   RouteAccess* routes = nullptr;            // records the routers' choices, or replays them
-  GlobalLoad* global_load = nullptr;  // counts the load of the global batch; without it a micro-batch counts alone
+  GlobalLoad* global_load = nullptr;   // counts the load of the global batch; without it a micro-batch counts alone
+  const bool* adapters_off = nullptr;  // while it is true, low-rank adapters add nothing: the base model computes
 
   // The model sets these for each of its blocks.
   int64_t layer = 0;   // number in the whole model; those of MTP modules follow the layers

@@ -145,6 +145,11 @@ Experts::Factors Experts::add_factors(const Builder& builder, const char* name, 
           builder.lora->scale()};
 }
 
+void Experts::attach(const ModelServices& services) {
+  if (services.adapters_off) adapters_off_ = services.adapters_off;
+  Module::attach(services);
+}
+
 Var Experts::product(Tape& tape, const Var& rows, const Places& places, Parameter& weight,
                      const Factors& beside) const {
   const auto op = backend_ == ExpertBackend::sequential ? ops::sequential_linear : ops::grouped_linear;
@@ -156,7 +161,7 @@ Var Experts::product(Tape& tape, const Var& rows, const Places& places, Paramete
   const Var y = fp8             ? ops::fp8_grouped_linear(tape, rows, places.groups, w, fp8)
                 : places.blocks ? ops::block_sparse_linear(tape, rows, *places.blocks, w)
                                 : times(rows, w);
-  if (beside.a == nullptr) return y;
+  if (beside.a == nullptr || (adapters_off_ && *adapters_off_)) return y;
   const Var inner = ops::scale(tape, times(rows, tape.parameter(*beside.a)), beside.scale);
   return ops::add(tape, y, times(inner, tape.parameter(*beside.b)));
 }

@@ -40,6 +40,7 @@ class Experts : public Module {
   Var forward(Tape& tape, const Dispatched& in, const ExpertRows& rows, bool rematerialise);
 
   std::string_view cost_part() const override { return "experts"; }
+  void attach(const ModelServices& services) override;
 
  private:
   // The rows of each expert.
@@ -65,6 +66,7 @@ class Experts : public Module {
   std::shared_ptr<const ops::Fp8Quantiser> first_fp8_, second_fp8_;  // null: operands are not in 8 bits
   Parameter *first_bias_ = nullptr, *second_bias_ = nullptr;
   Factors first_factors_, second_factors_;
+  const bool* adapters_off_ = nullptr;
   int64_t bias_begin_ = 0;  // the first column of D to which second_bias_ is added
 };
 
