@@ -154,7 +154,7 @@ TEST_F(GgufFiles, Llama3sFactorsMatchTheConverter) {
   const auto bytes = gguf.file().find(kRopeFactors)->bytes;
   std::vector<float> expected(bytes.size() / sizeof(float));
   std::memcpy(expected.data(), bytes.data(), bytes.size());
-  const auto made = llama3_factors(gguf.model());
+  const auto made = rope_factors(gguf.model());
   ASSERT_EQ(made.size(), expected.size());
   for (size_t i = 0; i < made.size(); ++i) EXPECT_NEAR(made[i], expected[i], 1e-6F * expected[i]);
 }
@@ -260,6 +260,37 @@ TEST_F(GgufFiles, RefusesWhatLlamaCppDoesNotComputeByKey) {
   EXPECT_THAT(refusal("ernie4_5_moe"), HasSubstr("ernie4_5-moe.interleave_moe_layer_step = 2: llama.cpp loads only"));
   EXPECT_THAT(refusal("phi3"), HasSubstr("window_size"));
   EXPECT_THAT(refusal("olmo_hybrid"), HasSubstr("Witan writes no GGUF file of a model of type olmo_hybrid"));
+}
+
+// Heads of two sizes, values from keys, and pairs that do not turn; names are those of gguf's constants.py.
+TEST_F(GgufFiles, ExportsGemma4AndReadsItBackExactly) {
+  HfWeights hf(golden("gemma4_text"));
+  const GgufMetadata keys = write_gguf_config(hf.architecture(), hf.model(), hf.positions());
+  EXPECT_EQ(keys.text(kGgufArchitecture), "gemma4");
+  EXPECT_EQ(keys.integer("gemma4.attention.key_length"), 10);
+  EXPECT_EQ(keys.integer("gemma4.attention.key_length_swa"), 6);
+  EXPECT_THAT(keys.integers("gemma4.attention.head_count_kv"), ElementsAre(2, 1, 2, 1));
+  EXPECT_THAT(keys.find("gemma4.attention.sliding_window_pattern")->integers, ElementsAre(1, 0, 1, 0));
+  EXPECT_EQ(keys.number("gemma4.rope.freq_base_swa"), 1e3);
+  EXPECT_EQ(keys.integer("gemma4.expert_feed_forward_length"), 8);
+  EXPECT_THAT(rope_factors(hf.model()), ElementsAre(1, 1, 1e30F, 1e30F, 1e30F));
+  CheckpointWeights weights = imported(hf);
+  const fs::path path = exported(weights, {&hf.architecture(), hf.positions()});
+  const Bytes tensors = tensors_of_file(path);
+  for (const char* name : {"blk.0.attn_v.weight", "blk.1.layer_output_scale.weight", "blk.1.ffn_gate_inp.scale",
+                           "blk.1.ffn_down_exps.scale", "blk.1.ffn_gate_up_exps.weight", "blk.1.post_ffw_norm_1.weight",
+                           "blk.1.pre_ffw_norm_2.weight", "blk.1.post_ffw_norm_2.weight", "rope_freqs.weight"})
+    EXPECT_TRUE(tensors.contains(name)) << name;
+  EXPECT_FALSE(tensors.contains("blk.1.attn_v.weight"));
+  GgufWeights again(path);
+  EXPECT_THAT(differences(again.model(), hf.model()), IsEmpty());
+  ASSERT_EQ(again.weights(), hf.weights());
+  for (const auto& [name, shape] : hf.weights())
+    EXPECT_EQ(values_of(again, name, shape), values_of(hf, name, shape)) << name;
+  HfWeights stretched(golden("gemma4"));
+  EXPECT_THAT(test::message_of<ConfigError>(
+                  [&] { write_gguf_config(stretched.architecture(), stretched.model(), stretched.positions()); }),
+              HasSubstr("rope_scaling_type = linear: llama.cpp's model of type gemma4 does not stretch positions"));
 }
 
 // Golden models of these types in the form of llama.cpp. A file that describes another model is refused.

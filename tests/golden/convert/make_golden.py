@@ -285,6 +285,33 @@ GEMMAS = {
                          layer_types=None, final_logit_softcapping=None),
         vision_config=SIGLIP, mm_tokens_per_image=4, boi_token_index=60, eoi_token_index=61, image_token_index=62)),
 }
+# Heads of layers with full attention have another size and number, of which two of five pairs of channels turn.
+GEMMA4 = dict(COMMON, head_dim=6, intermediate_size=24, num_hidden_layers=4, sliding_window=6, attention_k_eq_v=True,
+              final_logit_softcapping=8.0, layer_types=["sliding_attention", "full_attention"] * 2,
+              global_head_dim=10, num_global_key_value_heads=1,
+              rope_parameters=dict(full_attention=dict(rope_type="proportional", rope_theta=5e5,
+                                                       partial_rotary_factor=0.5),
+                                   sliding_attention=dict(rope_type="default", rope_theta=1e3)))
+GEMMAS |= {
+    "gemma4_text": ("Gemma4Text", dict(GEMMA4, hidden_size_per_layer_input=0, enable_moe_block=True, num_experts=6,
+                                       top_k_experts=3, moe_intermediate_size=8)),
+    "gemma4_unified_text": ("Gemma4UnifiedText", dict(GEMMA4, attention_bias=True)),
+    # Keys and values of one number in all layers, by projections of their own; frequencies are stretched.
+    "gemma4": ("Gemma4", dict(
+        text_config=dict(GEMMA4, model_type="gemma4_text", pad_token_id=0, hidden_size_per_layer_input=0,
+                         attention_k_eq_v=False,
+                         num_hidden_layers=7, layer_types=None, final_logit_softcapping=None,
+                         use_bidirectional_attention="vision",
+                         rope_parameters=dict(full_attention=dict(rope_type="proportional", rope_theta=5e5, factor=4.0,
+                                                                  partial_rotary_factor=0.25),
+                                              sliding_attention=dict(rope_type="default", rope_theta=1e3))),
+        vision_config=dict(hidden_size=8, intermediate_size=12, num_hidden_layers=1, num_attention_heads=2,
+                           num_key_value_heads=2, head_dim=4, patch_size=2, position_embedding_size=4),
+        audio_config=dict(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, output_proj_dims=8,
+                          subsampling_conv_channels=[2, 2]),
+        boi_token_id=60, eoi_token_id=61, image_token_id=62, video_token_id=63, boa_token_id=60, eoa_token_index=61,
+        audio_token_id=62)),
+}
 MODELS |= GEMMAS
 
 # Other mixers beside attention. LFM2's MLPs are smaller than the file says, and its norms have an epsilon of their own
@@ -396,10 +423,11 @@ def randomise(model):
     """Nothing that a model begins with stays: norms, biases and sinks that are 1 or 0 would hide mistakes."""
     generator = torch.Generator().manual_seed(7)
     tensors = list(model.named_parameters()) + [(n, b) for n, b in model.named_buffers()
-                                               if "correction_bias" in n or "expert_bias" in n]
+                                               if "correction_bias" in n or "expert_bias" in n or "layer_scalar" in n]
     for name, tensor in tensors:
         noise = torch.randn(tensor.shape, generator=generator) * 0.3
-        tensor.data = (1 + noise if "norm" in name or ".ln_" in name else noise).to(tensor.dtype)
+        around_one = "norm" in name or ".ln_" in name or "layer_scalar" in name
+        tensor.data = (1 + noise if around_one else noise).to(tensor.dtype)
     for name, table in model.named_buffers():
         if "tid2eid" in name:  # different experts for each token
             table.data = torch.rand(table.size(0), 8, generator=generator).argsort(dim=1)[:, : table.size(1)].clone()
@@ -466,7 +494,8 @@ def compute_in_double(model):
             continue
         for kind, rope in module.rope_type.items():  # the rotations of types of layers
             make = module.compute_default_rope_parameters if rope == "default" else ROPE_INIT_FUNCTIONS[rope]
-            setattr(module, kind + "_inv_freq", make(module.config, layer_type=kind)[0])
+            of = module.config.per_layer_config[kind] if "Gemma4" in type(module).__name__ else module.config
+            setattr(module, kind + "_inv_freq", make(of, layer_type=kind)[0])
 
 
 def save_routes(model, tokens, folder):

@@ -27,8 +27,8 @@ HERE = pathlib.Path(__file__).parent
 # of a type that has a model here. Of others the text decoder's keys are changed.
 NAMES = sorted(path.parent.name for path in HERE.glob("*/config.json")
                if path.parent.name not in ("kimi_k2", "kimi_k25", "llava", "qwen3_5", "qwen3_5_moe", "qwen3_next_even",
-                                               "gemma3", "nemotron_h_dense", "nemotron_h_latent", "nemotron_h_moe",
-                                               "lfm2_even", "lfm2_moe_even", "ernie4_5_moe_even"))
+                                               "gemma3", "gemma4", "nemotron_h_dense", "nemotron_h_latent",
+                                               "nemotron_h_moe", "lfm2_even", "lfm2_moe_even", "ernie4_5_moe_even"))
 LOGITS = 8
 DROP = object()
 # Keys that say nothing of what is computed, or that would only make other tensors necessary.
@@ -148,6 +148,29 @@ def changes(config, defaults):
         yield dict(use_bidirectional_attention=True)
         for function in ("gelu", "silu", "no_such"):
             yield dict(hidden_activation=function)
+    if "attention_k_eq_v" in config:
+        for channels in (10, 6, 0, None):
+            yield dict(per_layer_config=DROP, global_head_dim=channels, num_global_key_value_heads=1)
+            yield dict(global_head_dim=channels)
+        for groups in (1, 2, None):
+            yield dict(per_layer_config=DROP, global_head_dim=10, num_global_key_value_heads=groups)
+            yield dict(num_global_key_value_heads=groups)
+        heads = dict(head_dim=10, num_key_value_heads=1)
+        for overrides in (None, {}, {"1": heads}, {"1": heads, "3": heads, "0": {}},
+                          {"1": heads, "3": heads, "0": dict(head_dim=6)},
+                          {"1": heads, "3": dict(heads, sliding_window=3)}, {"1": heads, "3": dict(head_dim=10)}):
+            yield dict(per_layer_config=overrides)
+        for value in (5.0, 1, 0, None):
+            yield dict(final_logit_softcapping=value)
+        for tokens in ("vision", "all"):
+            yield dict(use_bidirectional_attention=tokens)
+        for function in ("gelu", "silu", "no_such"):
+            yield dict(hidden_activation=function)
+        for factor in (0.1, 0.4, 0.9, 1.0):
+            yield dict(rope_parameters={**config["rope_parameters"], FULL: dict(
+                rope_type="proportional", rope_theta=1e4, partial_rotary_factor=factor)})
+            yield dict(rope_parameters={**config["rope_parameters"], SLIDING: dict(
+                rope_type="proportional", rope_theta=1e4, partial_rotary_factor=factor, factor=2.0)})
     if "linear_num_key_heads" in config:
         for types in (DROP, None, "LINEAR", "HYBRID"):
             for interval in (DROP, 1, 2, 3, 9, 0, None):

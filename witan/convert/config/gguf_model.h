@@ -28,7 +28,11 @@ struct GgufFacts {
   bool qkv_biases = false;               // there is blk.0.attn_q.bias
   bool qk_norms = false;                 // there is blk.0.attn_q_norm.weight
   bool mlp_biases = false;               // some layer has ffn_up.bias
+  bool values_from_keys = false;         // a block has attn_k.weight and no attn_v.weight
 };
+
+// The divisor of the frequency of a pair that does not turn.
+inline constexpr float kStillPair = 1e30F;
 
 // The factors by which Llama 3.1 divides each frequency of its positions, [dims / 2].
 struct Llama3Factors {

@@ -1,6 +1,7 @@
 #include "witan/convert/gguf/gguf_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -64,10 +65,11 @@ GgufMetadata write_gguf_config(const Architecture& architecture, const ModelConf
   const AttentionConfig& attention = model.attention;
   const HfModel again = read_gguf_config(to.out, {.vocab_size = model.vocab_size,
                                                   .tied = tied,
-                                                  .rope_factors = llama3_factors(model),
+                                                  .rope_factors = rope_factors(model),
                                                   .qkv_biases = attention.add_qkv_bias || attention.add_attention_bias,
                                                   .qk_norms = attention.qk_layernorm,
-                                                  .mlp_biases = model.mlp_bias() != Bias::none});
+                                                   .mlp_biases = model.mlp_bias() != Bias::none,
+                                                   .values_from_keys = attention.attention_k_eq_v});
   const auto different = differences(again.model, written);
   require<ConfigError>(different.empty(), "llama.cpp's model of type ", name,
                        " cannot be what this one is: ", different.empty() ? "" : different[0]);
@@ -80,8 +82,15 @@ std::string_view gguf_architecture(const Architecture& architecture) {
   return architecture.gguf.name;
 }
 
-std::vector<float> llama3_factors(const ModelConfig& model) {
+std::vector<float> rope_factors(const ModelConfig& model) {
   const AttentionConfig& attention = model.attention;
+  if (attention.rotary_proportional) {
+    const int64_t pairs = attention.qk_head_dim(model.hidden_size) / 2;
+    std::vector<float> factors(static_cast<size_t>(pairs), kStillPair);
+    const auto turning = std::floor(attention.rotary_percent * static_cast<double>(pairs));
+    std::fill_n(factors.begin(), static_cast<int64_t>(turning), 1.0F);
+    return factors;
+  }
   if (attention.rope_scaling_type != "llama3") return {};
   return Llama3Factors{.base = attention.rotary_base,
                        .dims = attention.qk_head_dim(model.hidden_size),

@@ -35,11 +35,12 @@ GgufMetadata write_gguf_config(const Architecture& architecture, const ModelConf
 // llama.cpp's name: "llama" for llama, mistral and mixtral, "qwen3moe", "deepseek2" …
 std::string_view gguf_architecture(const Architecture& architecture);
 
-// The divisors of the frequencies in a model with Llama 3.1's positions; empty for other models.
-std::vector<float> llama3_factors(const ModelConfig& model);
+// The divisors of the frequencies in a model with Llama 3.1's positions, or in Gemma 4's layers with full attention, of
+// whose pairs some do not turn; empty for other models.
+std::vector<float> rope_factors(const ModelConfig& model);
 
 inline constexpr const char *kGgufEmbedding = "token_embd.weight", *kGgufHead = "output.weight";
-inline constexpr const char* kRopeFactors = "rope_freqs.weight";  // divisors of Llama 3.1's frequencies
+inline constexpr const char* kRopeFactors = "rope_freqs.weight";  // divisors of frequencies
 
 // The file's counterparts of link_model() and other_tensors() (tensor_names.h). Throws ConfigError for a parameter that
 // llama.cpp's architecture has no place for.

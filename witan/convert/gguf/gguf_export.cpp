@@ -26,7 +26,7 @@ class GgufExporter {
     links_ =
         inverse_links(gguf_links(*how.architecture, weights.model(), LatentStorage::divided, model_tensors_), order);
     if (gguf_copies_head(*how.architecture, weights.model())) copy_head();
-    factors_ = llama3_factors(weights.model());
+    factors_ = rope_factors(weights.model());
     if (!factors_.empty())
       tensors_.push_back({kRopeFactors, {static_cast<int64_t>(factors_.size())}, ggml_type("F32")});
     for (const Link& link : links_) {

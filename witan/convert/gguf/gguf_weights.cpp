@@ -18,6 +18,8 @@ namespace {
 constexpr std::string_view kReadTypes[] = {"F32",  "F16",  "BF16", "F64",  "Q5_0",
                                            "Q8_0", "Q4_K", "Q5_K", "Q6_K", "MXFP4"};
 
+constexpr std::string_view kKeyProjection = ".attn_k.weight";
+
 Shape shape_of(const GgufTensor& tensor) {
   Shape shape;
   for (const int64_t dim : tensor.dims) shape.append(dim);
@@ -44,6 +46,11 @@ GgufFacts facts_in(const GgufParts& file) {
   facts.qk_norms = file.find("blk.0.attn_q_norm.weight") != nullptr;
   facts.mlp_biases = std::ranges::any_of(
       file.tensors(), [](const GgufFile::Placed& tensor) { return tensor.info.name.ends_with(".ffn_up.bias"); });
+  for (const auto& tensor : file.tensors())
+    if (const std::string& name = tensor.info.name; name.ends_with(kKeyProjection)) {
+      const std::string block = name.substr(0, name.size() - kKeyProjection.size());
+      facts.values_from_keys |= file.find(block + ".attn_v.weight") == nullptr;
+    }
   const auto* factors = file.find(kRopeFactors);
   if (factors == nullptr) return facts;
   require<CheckpointError>(factors->info.type->name == "F32", file.path().string(), ": \"", kRopeFactors, "\" is ",

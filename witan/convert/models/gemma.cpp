@@ -1,9 +1,16 @@
 // Gemma 3: norms on both sides of attention and MLP, whose weights are centred at zero, an embedding times the square
-// root of its width, and rotations that differ between layers with a window and the others.
+// root of its width, and rotations that differ between layers with a window and the others. Gemma 4: other weights of
+// norms, heads that differ between these layers too, and experts beside a dense MLP.
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "witan/base/error.h"
+#include "witan/base/text.h"
 #include "witan/convert/config/gguf_model.h"
 #include "witan/convert/config/hf_model.h"
 #include "witan/convert/models/rules.h"
@@ -12,7 +19,8 @@ namespace witan::models {
 namespace {
 
 constexpr const char *kSliding = "sliding_attention", *kGlobal = "full_attention";
-constexpr int64_t kGemmaPeriod = 6;  // every sixth layer has full attention, unless a file says otherwise
+constexpr int64_t kGemmaPeriod = 6;            // every sixth layer has full attention, unless a file says otherwise
+constexpr int64_t kGemmaGlobalChannels = 512;  // of heads of layers with full attention, unless a file says otherwise
 
 constexpr TensorRule kBothNormRules[] = {
     {"attention_norm.weight", "layers.{l}.input_layernorm.weight"},
@@ -76,6 +84,192 @@ void write_gemma3(HfWriter& to) {
   to.out["rope_parameters"] = hf_rope_of_layer_types(to.model.attention);
   const double scale = to.model.attention.softmax_scale;
   to.out["query_pre_attn_scalar"] = scale > 0 ? std::llround(1 / (scale * scale)) : to.out["head_dim"].get<int64_t>();
+}
+
+// ---- Gemma 4
+
+constexpr TensorRule kGemma4Rules[] = {
+    {"layer_scalar", "layers.{l}.layer_scalar"},
+    {"mlp_out_norm.weight", "layers.{l}.post_feedforward_layernorm_1.weight"},
+    {"moe_norm.weight", "layers.{l}.pre_feedforward_layernorm_2.weight"},
+    {"moe_out_norm.weight", "layers.{l}.post_feedforward_layernorm_2.weight"},
+    {"moe.router.weight", "layers.{l}.router.proj.weight"},
+    {"moe.router.input_norm.weight", "layers.{l}.router.scale"},
+    {"moe.router.expert_scale", "layers.{l}.router.per_expert_scale"},
+    {.witan = "moe.experts.gate_up_proj", .other = "layers.{l}.experts.gate_up_proj", .storage = ExpertStorage::fused},
+    {.witan = "moe.experts.down_proj", .other = "layers.{l}.experts.down_proj", .storage = ExpertStorage::fused},
+};
+
+constexpr const char *kOverrides = "per_layer_config", *kRotations = "rope_parameters";
+
+struct GemmaHeads {
+  int64_t channels, groups;
+  bool operator==(const GemmaHeads&) const = default;
+};
+
+// The heads of each layer. Published files have global_head_dim and num_global_key_value_heads, for layers with full
+// attention; transformers writes these keys as an object with the keys of each such layer.
+std::vector<GemmaHeads> heads_of_layers(HfReader& in, const std::vector<bool>& windowed) {
+  const GemmaHeads plain{in.keys.integer("head_dim"), in.keys.integer("num_key_value_heads")};
+  std::vector<GemmaHeads> heads(windowed.size(), plain);
+  const bool overrides = in.keys.has(kOverrides) || in.keys.is_null(kOverrides);
+  GemmaHeads global{in.keys.integer("global_head_dim", kGemmaGlobalChannels), plain.groups};
+  if (const auto groups = in.keys.nullable_integer("num_global_key_value_heads");
+      groups && in.keys.flag("attention_k_eq_v"))
+    global.groups = *groups;
+  for (size_t layer = 0; layer < heads.size(); ++layer)
+    if (!overrides && !windowed[layer]) heads[layer] = global;
+  const Json* const of_layers = in.keys.find(kOverrides);
+  if (of_layers == nullptr) return heads;
+  if (!of_layers->is_object()) in.keys.refuse(kOverrides, "must be an object with the keys of layers");
+  for (const auto& [number, object] : of_layers->items()) {
+    size_t layer = 0;  // transformers pads numbers with zeros
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), layer);
+    if (error != std::errc() || end != number.data() + number.size() || layer >= heads.size())
+      in.keys.refuse(kOverrides, cat(clipped(number), " is not the number of a layer"));
+    HfKeys keys(object, cat(in.keys.where(), ": ", kOverrides, ": ", clipped(number)));
+    heads[layer] = {keys.integer("head_dim", plain.channels), keys.integer("num_key_value_heads", plain.groups)};
+    keys.finish();
+  }
+  return heads;
+}
+
+// Sets the heads of the two types of layers, each of which must be alike. The last layer has no window.
+void read_gemma_heads(HfReader& in, const std::vector<bool>& windowed) {
+  const std::vector<GemmaHeads> heads = heads_of_layers(in, windowed);
+  const GemmaHeads full = heads.back();
+  std::optional<GemmaHeads> of_window;
+  for (size_t layer = 0; layer < heads.size(); ++layer) {
+    if (windowed[layer] && !of_window) of_window = heads[layer];
+    if (heads[layer] != (windowed[layer] ? *of_window : full))
+      in.keys.refuse(kOverrides, "layers of one type, with a window or without, have heads of one size in Witan");
+  }
+  in.to.set("kv_channels", full.channels);
+  in.to.set("num_query_groups", full.groups);
+  if (!of_window) return;
+  if (of_window->channels != full.channels) in.to.set("window_kv_channels", of_window->channels);
+  if (of_window->groups != full.groups) in.to.set("window_num_query_groups", of_window->groups);
+}
+
+// The rotation of one type of layers.
+struct GemmaRotation {
+  double base = 0, share = 1, factor = 1;
+};
+GemmaRotation read_rotation(HfKeys& types, const char* type) {
+  const Json* const object = types.find(type);
+  if (object == nullptr) types.refuse(type, "transformers needs the rotation of these layers here");
+  HfKeys keys(*object, cat(types.where(), ": ", type));
+  GemmaRotation rotation{.base = keys.number("rope_theta")};
+  const std::string kind = keys.text("rope_type");
+  if (kind == "proportional") {
+    rotation.share = keys.number("partial_rotary_factor", 1.0);
+    rotation.factor = keys.number("factor", 1.0);
+  } else if (kind == "default") {
+    keys.only("partial_rotary_factor", 1.0, "a rotation of type default turns every channel of a head");
+  } else {
+    keys.refuse("rope_type", "Witan has Gemma 4's rotations of types default and proportional");
+  }
+  keys.finish();
+  return rotation;
+}
+
+void read_gemma4_rotations(HfReader& in, bool some_windowed) {
+  const Json* const object = in.keys.find(kRotations);
+  HfKeys types(*object, cat(in.keys.where(), ": ", kRotations));
+  const GemmaRotation full = read_rotation(types, kGlobal);
+  const GemmaRotation windowed = some_windowed ? read_rotation(types, kSliding) : full;
+  types.find(kSliding);
+  types.finish();
+  in.to.set("rotary_base", full.base);
+  if (full.share != 1 || windowed.share != 1) in.to.set("rotary_proportional", true);
+  if (full.share != 1) in.to.set("rotary_percent", full.share);
+  if (full.factor != 1) {
+    in.to.set("rope_scaling_type", "linear");
+    in.to.set("rotary_scaling_factor", full.factor);
+  }
+  if (windowed.base != full.base) in.to.set("window_rotary_base", windowed.base);
+  if (windowed.share != full.share) in.to.set("window_rotary_percent", windowed.share);
+  if (windowed.factor == full.factor) return;
+  require<ConfigError>(windowed.factor == 1, types.where(), ": ", kSliding, ": factor = ", windowed.factor,
+                       ": frequencies of layers with a window are stretched in Witan as those of ", kGlobal,
+                       " or not at all");
+  in.to.set("window_rope_scaling", false);
+}
+
+void read_gemma4_experts(HfReader& in) {
+  if (!in.keys.flag("enable_moe_block")) {
+    in.dense();
+    for (const char* key : {"num_experts", "top_k_experts", "moe_intermediate_size"}) in.keys.find(key);
+    return;
+  }
+  in.experts(in.keys.integer("num_experts"), in.keys.integer("top_k_experts"));
+  in.to.set("moe_ffn_hidden_size", in.keys.integer("moe_intermediate_size"));
+  for (const char* key :
+       {"moe_parallel_mlp", "moe_router_input_norm", "moe_router_expert_scale", "moe_router_pre_softmax"})
+    in.to.set(key, true);
+  in.to.set("moe_router_norm_topk_prob", "true");
+}
+
+void refuse_gemma4_parts(HfReader& in) {
+  if (in.keys.integer("num_kv_shared_layers") != 0)
+    in.keys.refuse("num_kv_shared_layers", "in Witan each layer has keys and values of its own");
+  in.keys.find("use_double_wide_mlp");  // of layers that share keys and values
+  // Null is read as 0, as older versions of transformers write it.
+  if (!in.keys.is_null("hidden_size_per_layer_input") && in.keys.integer("hidden_size_per_layer_input") != 0)
+    in.keys.refuse("hidden_size_per_layer_input", "Witan has no embeddings for each layer");
+  in.keys.find("vocab_size_per_layer_input");  // of those embeddings
+  // With "vision" only tokens of images see later ones.
+  if (const Json* const both = in.keys.find("use_bidirectional_attention"); both != nullptr && *both != "vision")
+    in.keys.refuse("use_bidirectional_attention", "tokens see earlier tokens only");
+}
+
+void read_gemma4(HfReader& in) {
+  in.sizes();
+  read_gemma_activation(in);
+  refuse_gemma4_parts(in);
+  in.to.set("norm_placement", "both");
+  for (const char* key : {"qk_layernorm", "v_l2_norm", "layer_scalar"}) in.to.set(key, true);
+  in.to.set("softmax_scale", 1.0);
+  in.to.set("embedding_multiplier", embedding_scale(in.hidden));
+  std::vector<bool> windowed = in.windowed_layers([](int64_t layer) { return (layer + 1) % kGemmaPeriod != 0; });
+  if (windowed.empty()) in.keys.refuse("num_hidden_layers", "a model has layers");
+  windowed.back() = false;  // as transformers has it, whatever layer_types says
+  in.window(in.keys.integer("sliding_window"), windowed);
+  if (in.keys.flag("attention_k_eq_v")) in.to.set("attention_k_eq_v", true);
+  read_gemma_heads(in, windowed);
+  read_gemma4_rotations(in, std::ranges::find(windowed, true) != windowed.end());
+  read_gemma4_experts(in);
+  if (in.keys.find("final_logit_softcapping")) in.to.set("logit_soft_cap", in.bound("final_logit_softcapping"));
+  in.attention_bias();
+  in.no_mlp_bias();
+}
+
+HfWriter::Out rotation_out(const AttentionConfig& attention) {
+  HfWriter::Out rotation = {{"rope_theta", attention.rotary_base}, {"rope_type", "default"}};
+  if (attention.rotary_percent == 1 && attention.rope_scaling_type == "none") return rotation;
+  rotation["rope_type"] = "proportional";
+  rotation["partial_rotary_factor"] = attention.rotary_percent;
+  if (attention.rope_scaling_type != "none") rotation["factor"] = attention.rotary_scaling_factor;
+  return rotation;
+}
+
+void write_gemma4(HfWriter& to) {
+  write_gemma_sizes(to);
+  const AttentionConfig &attention = to.model.attention, windowed = attention.of_windowed_layers();
+  to.out["head_dim"] = windowed.qk_head_dim(to.model.hidden_size);
+  to.out["num_key_value_heads"] = windowed.num_query_groups;
+  to.out["global_head_dim"] = attention.qk_head_dim(to.model.hidden_size);
+  to.out["num_global_key_value_heads"] = attention.num_query_groups;
+  to.out["attention_k_eq_v"] = attention.attention_k_eq_v;
+  if (to.out["sliding_window"].is_null()) to.out.erase("sliding_window");
+  to.out[kRotations] = {{kGlobal, rotation_out(attention)}, {kSliding, rotation_out(windowed)}};
+  for (const char* key : {"num_kv_shared_layers", "hidden_size_per_layer_input"}) to.out[key] = 0;
+  const MoeConfig& moe = to.model.moe;
+  to.out["enable_moe_block"] = moe.num_experts > 0;
+  if (moe.num_experts == 0) return;
+  to.out["num_experts"] = moe.num_experts;
+  to.out["top_k_experts"] = moe.moe_router_topk;
+  to.out["moe_intermediate_size"] = to.width_of_expert();
 }
 
 // ---- GGUF files
@@ -145,6 +339,127 @@ void write_gguf_gemma3(GgufWriter& to) {
     to.put_real("final_logit_softcapping", cap.get<double>());
 }
 
+constexpr GgufRule kGgufGemma4[] = {
+    {"embedding.weight", "token_embd.weight"},
+    {"head.weight", "output.weight"},
+    {"final_norm.weight", "output_norm.weight"},
+    {"attention_norm.weight", "attn_norm.weight"},
+    {"attention_post_norm.weight", "post_attention_norm.weight"},
+    {"mlp_norm.weight", "ffn_norm.weight"},
+    {"mlp_post_norm.weight", "post_ffw_norm.weight"},
+    {"mlp_out_norm.weight", "post_ffw_norm_1.weight"},
+    {"moe_norm.weight", "pre_ffw_norm_2.weight"},
+    {"moe_out_norm.weight", "post_ffw_norm_2.weight"},
+    {"layer_scalar", "layer_output_scale.weight"},
+    {"attention.o_proj.weight", "attn_output.weight"},
+    {"mlp.gate_up_proj.weight", "ffn_gate.weight", 0, 2},
+    {"mlp.gate_up_proj.weight", "ffn_up.weight", 1, 2},
+    {"mlp.down_proj.weight", "ffn_down.weight"},
+    {"moe.router.weight", "ffn_gate_inp.weight"},
+    {"moe.router.input_norm.weight", "ffn_gate_inp.scale"},
+    {"moe.router.expert_scale", "ffn_down_exps.scale"},
+    {"moe.experts.gate_up_proj", "ffn_gate_up_exps.weight"},
+    {"moe.experts.down_proj", "ffn_down_exps.weight"},
+};
+
+constexpr const char *kPattern = "attention.sliding_window_pattern", *kGroups = "attention.head_count_kv";
+
+// A number for each of the layers.
+std::vector<int64_t> gguf_numbers(GgufReader& in, const char* name, size_t layers) {
+  const GgufValue* const value = in.find(name);
+  require<ConfigError>(value != nullptr, in.source(), ": ", in.key(name), " is missing");
+  if (!value->array && value->integers.size() == 1) return std::vector(layers, value->integers[0]);
+  require<ConfigError>(value->integers.size() == layers, in.source(), ": ", in.key(name),
+                       " must have an entry for each of ", layers, " layers");
+  return value->integers;
+}
+
+// The rotation of layers with full attention, by the pairs that turn.
+Json gguf_rotation(GgufReader& in) {
+  const auto& factors = in.facts().rope_factors;
+  const auto still = std::ranges::find(factors, kStillPair);
+  const bool known = std::all_of(factors.begin(), still, [](float factor) { return factor == 1; }) &&
+                     std::all_of(still, factors.end(), [](float factor) { return factor == kStillPair; });
+  const auto pairs = static_cast<double>(std::max<size_t>(factors.size(), 1));
+  require<ConfigError>(
+      known && (factors.empty() || static_cast<int64_t>(factors.size()) * 2 == in.integer("attention.key_length")),
+      in.source(), ": rope_freqs.weight has ", factors.size(),
+      " factors that are not those of Gemma 4's positions: 1 of pairs that turn, 1e30 of others");
+  const auto turning = factors.empty() ? 1 : static_cast<double>(still - factors.begin());
+  double share = turning / pairs;
+  if (std::floor(share * pairs) < turning) share = std::nextafter(share, 1.0);  // as many pairs again, rounded down
+  return {{"rope_theta", in.number("rope.freq_base")}, {"rope_type", "proportional"}, {"partial_rotary_factor", share}};
+}
+
+void read_gguf_gemma4(GgufReader& in) {
+  in.sizes();
+  const auto layers = in.out["num_hidden_layers"].get<size_t>();
+  const std::vector<int64_t> windowed = gguf_numbers(in, kPattern, layers), groups = gguf_numbers(in, kGroups, layers);
+  const int64_t channels = in.integer("attention.key_length"),
+                of_window = in.integer("attention.key_length_swa", channels);
+  const char* const alike = "Witan reads heads of keys and values of one size, all of whose channels form pairs";
+  for (const char* key : {"attention.value_length", "rope.dimension_count"})
+    in.only(key, static_cast<double>(channels), alike);
+  for (const char* key : {"attention.value_length_swa", "rope.dimension_count_swa"})
+    in.only(key, static_cast<double>(of_window), alike);
+  in.out["head_dim"] = of_window;
+  in.out["num_key_value_heads"] = groups.empty() ? 1 : groups.front();
+  in.out["layer_types"] = Json::array();
+  for (size_t layer = 0; layer < layers; ++layer) {
+    in.out["layer_types"].push_back(windowed[layer] != 0 ? kSliding : kGlobal);
+    in.out[kOverrides][std::to_string(layer)] = {{"head_dim", windowed[layer] != 0 ? of_window : channels},
+                                                 {"num_key_value_heads", groups[layer]}};
+  }
+  require<ConfigError>(layers > 0 && windowed.back() == 0, in.source(), ": ", in.key(kPattern),
+                       ": the last layer has full attention in transformers' models of this type");
+  in.out["sliding_window"] = in.integer("attention.sliding_window");
+  in.out["attention_k_eq_v"] = in.facts().values_from_keys;
+  in.out[kRotations] = {
+      {kGlobal, gguf_rotation(in)},
+      {kSliding, {{"rope_theta", in.number("rope.freq_base_swa", 10000.0)}, {"rope_type", "default"}}}};
+  in.out["num_kv_shared_layers"] = in.integer("attention.shared_kv_layers", 0);
+  in.out["hidden_size_per_layer_input"] = in.integer("embedding_length_per_layer_input", 0);
+  if (const double cap = in.number("final_logit_softcapping", 0.0); cap > 0) in.out["final_logit_softcapping"] = cap;
+  const int64_t experts = in.integer("expert_count", 0);
+  in.out["enable_moe_block"] = experts > 0;
+  if (experts > 0) {
+    in.out["num_experts"] = experts;
+    in.out["top_k_experts"] = in.integer("expert_used_count");
+    in.out["moe_intermediate_size"] = in.integer("expert_feed_forward_length");
+  }
+  in.check_experts();
+}
+
+void put_numbers(GgufWriter& to, const char* name, GgufType type, std::vector<int64_t> numbers) {
+  to.out.put(to.key(name), {.type = type, .array = true, .integers = std::move(numbers)});
+}
+
+void write_gguf_gemma4(GgufWriter& to) {
+  const std::string& scaling = to.model.attention.rope_scaling_type;
+  require<ConfigError>(scaling == "none", "rope_scaling_type = ", scaling,
+                       ": llama.cpp's model of type gemma4 does not stretch positions: export --format hf");
+  to.sizes();
+  std::vector<int64_t> windowed, groups;
+  for (const LayerSpec& layer : to.model.layers()) {
+    windowed.push_back(window_of(layer.mixer) > 0 ? 1 : 0);
+    groups.push_back(attention_of(layer.mixer)->num_query_groups);
+  }
+  put_numbers(to, kPattern, GgufType::flag, std::move(windowed));
+  put_numbers(to, kGroups, GgufType::i32, std::move(groups));
+  for (const char* key : {"attention.key_length", "attention.value_length", "rope.dimension_count"})
+    to.put(key, "global_head_dim");
+  for (const char* key : {"attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa"})
+    to.put(key, "head_dim");
+  if (to.hf.contains("sliding_window")) to.put("attention.sliding_window", "sliding_window");
+  for (const auto& [key, type] : {std::pair{"rope.freq_base", kGlobal}, {"rope.freq_base_swa", kSliding}})
+    to.put_real(key, to.hf.at(kRotations).at(type).at("rope_theta").get<double>());
+  to.put("attention.shared_kv_layers", int64_t{0});
+  to.put("embedding_length_per_layer_input", int64_t{0});
+  if (const Json& cap = to.hf.at("final_logit_softcapping"); cap.is_number())
+    to.put_real("final_logit_softcapping", cap.get<double>());
+  if (to.experts()) to.put("expert_feed_forward_length", "moe_intermediate_size");
+}
+
 Architecture gemma3_architecture() {
   Architecture text = llama_like("gemma3_text", "Gemma3ForCausalLM");
   text.rules = {kModelRules, kBothNormRules, kAttentionRules, kMlpRules};
@@ -160,10 +475,43 @@ Architecture gemma3_architecture() {
   return text;
 }
 
+// hidden_size_per_layer_input has no default here: transformers' is that of models with such embeddings.
+Architecture gemma4_architecture() {
+  Architecture text = llama_like("gemma4_text", "Gemma4ForCausalLM");
+  text.rules = {kModelRules, kBothNormRules, kAttentionRules, kMlpRules, kGemma4Rules};
+  text.defaults = {R"({"vocab_size": 262144, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 30,
+      "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh",
+      "max_position_embeddings": 131072, "initializer_range": 0.02, "rms_norm_eps": 1e-6, "tie_word_embeddings": true,
+      "attention_bias": false, "attention_dropout": 0.0, "sliding_window": 512, "attention_k_eq_v": false,
+      "num_kv_shared_layers": 0, "use_double_wide_mlp": false, "vocab_size_per_layer_input": 262144,
+      "enable_moe_block": false, "rope_parameters": {
+        "full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 1000000.0, "rope_type": "proportional"},
+        "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"}}})"};
+  text.read = read_gemma4;
+  text.write = write_gemma4;
+  text.partial_rotation = true;
+  text.tied_in_text = true;
+  text.gguf = {
+      .name = "gemma4", .rules = {kGgufGemma4, kGgufAttention}, .read = read_gguf_gemma4, .write = write_gguf_gemma4};
+  return text;
+}
+
+// The text decoder of the models whose images and sounds enter without towers: it has no experts and no embeddings for
+// each layer.
+Architecture gemma4_unified_architecture() {
+  Architecture text = gemma4_architecture();
+  text.model_type = "gemma4_unified_text";
+  text.name = "Gemma4UnifiedForCausalLM";
+  text.defaults.emplace_back(R"({"max_position_embeddings": 262144, "sliding_window": 1024,
+      "hidden_size_per_layer_input": 0})");
+  text.gguf = {};
+  return text;
+}
+
 }  // namespace
 
 std::vector<Architecture> gemma() {
-  return {gemma3_architecture()};
+  return {gemma3_architecture(), gemma4_architecture(), gemma4_unified_architecture()};
 }
 
 }  // namespace witan::models

@@ -15,7 +15,6 @@ constexpr std::string_view kTriedFirst[] = {"llama",       "qwen3",       "mistr
 
 // Types of which Witan lacks a part, by the part.
 constexpr std::string_view kBeside = "it computes the MLP after attention, not beside it",
-                           kOneSize = "its layers have heads of one size, whether they have a window or not",
                            kStateSpace = "of state-space layers it has Nemotron-H's alone",
                            kLightning = "it has no lightning attention",
                            kTemperatures = "it has no temperatures that grow with positions",
@@ -32,7 +31,6 @@ constexpr std::pair<std::string_view, std::string_view> kLacking[] = {
     {"falcon_h1", kStateSpace},
     {"falcon_mamba", kStateSpace},
     {"gemma2", "it has no cap on the logits of attention"},
-    {"gemma4_text", kOneSize},
     {"gptj", kBeside},
     {"granitemoehybrid", kStateSpace},
     {"jamba", kStateSpace},
@@ -40,7 +38,7 @@ constexpr std::pair<std::string_view, std::string_view> kLacking[] = {
     {"llama4_text", "it has no attention in chunks, and no temperatures that grow with positions"},
     {"mamba", kStateSpace},
     {"mamba2", kStateSpace},
-    {"mimo_v2_flash", kOneSize},
+    {"mimo_v2_flash", "of attention sinks it has those of all layers, not of layers with a window alone"},
     {"minimax", kLightning},
     {"ministral3", kTemperatures},
     {"mistral4", kTemperatures},
