@@ -112,7 +112,8 @@ class LanePass {
 
   Residual joined() {
     const Residual a = std::exchange(a_.stream, {}), b = std::exchange(b_.stream, {});
-    return {ops::join_batch(tape_, {a.x, b.x}), ops::join_batch(tape_, {a.added, b.added})};
+    const Var x = ops::join_batch(tape_, {a.x, b.x});
+    return {x, a.added.defined() ? ops::join_batch(tape_, {a.added, b.added}) : Var()};
   }
 
   Tape& tape_;

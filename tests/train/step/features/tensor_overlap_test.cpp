@@ -2,6 +2,7 @@
 // (tp_comm_overlap) have the results of one rank.
 #include <gtest/gtest.h>
 
+#include "support/model_variants.h"
 #include "train/step/layouts/laid_out.h"
 #include "train/step/run_support.h"
 
@@ -77,6 +78,14 @@ TEST(TensorOverlap, OtherLayersEqualOneRankInFloat64) {
   config.model.attention.num_query_groups = 2;
   config.data.reset_attention_mask = config.data.reset_position_ids = true;
   expect_one_rank(config, {{"tensor=4"}, {"context=2,tensor=4"}});
+}
+
+TEST(TensorOverlap, HeadsOfTwoSizesAndParallelMlpsEqualOneRankInFloat64) {
+  RunConfig dense = config_of(0), experts = config_of(4);
+  for (RunConfig* config : {&dense, &experts}) testing::add_gemma4_features(config->model, "5,0");
+  expect_one_rank(dense, {{"tensor=2"}, {"tensor=4"}});
+  experts.model.moe.moe_layer_freq = "[0,1,1,0]";
+  expect_one_rank(experts, {{"tensor=2,expert=2,expert_tensor=1"}});
 }
 
 TEST(TensorOverlap, FallsBackForLayersThatCannotOverlap) {
