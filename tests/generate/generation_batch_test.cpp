@@ -104,6 +104,8 @@ std::vector<std::pair<std::string, ModelConfig>> architectures(const std::string
   none.attention.no_attention_freq = "[0,1]";
   ModelConfig& sparse = add("sparse attention", latent_config(dtype));
   testing::add_sparse_attention(sparse);
+  testing::add_compressed_attention(add("compressed attention", base_config(dtype, 4)));
+  testing::add_residual_streams(add("parallel residual streams", base_config(dtype, 4)));
   testing::add_linear_attention(add("Gated DeltaNet", base_config(dtype, 4)));
   testing::add_hybrid_olmo(add("OLMo Hybrid", base_config(dtype)));
   testing::add_hybrid_layers(add("Mamba-2", base_config(dtype, 4)));

@@ -90,6 +90,8 @@ TEST_F(SamplingRuns, SampleWithTheLogProbabilitiesOfTraining) {
     all.emplace_back("groups of experts", [](ModelConfig& model) { testing::add_grouped_router(model, "[0,1]", 12); });
     all.emplace_back("Gated DeltaNet", [](ModelConfig& model) { testing::add_linear_attention(model); });
     all.emplace_back("Mamba-2", [](ModelConfig& model) { testing::add_hybrid_layers(model); });
+    all.emplace_back("compressed attention", [](ModelConfig& model) { testing::add_compressed_attention(model); });
+    all.emplace_back("residual streams", [](ModelConfig& model) { testing::add_residual_streams(model); });
     all.emplace_back("short convolutions", [](ModelConfig& model) { testing::add_short_convolutions(model); });
     return all;
   }();
