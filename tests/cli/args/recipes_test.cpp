@@ -231,8 +231,8 @@ TEST_F(PresetFlagTest, RefusalsOfUnknownNamesSuggestOne) {
         {"--preset gpt2-142m: there is no such preset (did you mean gpt2-124m?); there are "
          "deepseek-v2-lite, deepseek-v3, deepseek-v3.2, deepseek-v4-flash, gemma-3-1b, gemma-3-270m, gemma-3-27b, "
          "gemma-3-4b, gemma-4-26b-a4b, gemma-4-31b, glm-4.5-air, glm-4.7-flash, glm-5, gpt-oss-120b, gpt-oss-20b, "
-         "gpt2-124m, kimi-k2, lfm2-8b-a1b, llama2-7b, llama3-8b, megatron-moe-4b, minimax-m2, mixtral-8x22b, mixtral-8x7b, "
-         "moonlight-16b-a3b, nanogpt-dense, nanogpt-moe, nemotron-3-nano-30b-a3b, nemotron-h-8b, "
+         "gpt2-124m, kimi-k2, lfm2-8b-a1b, llama2-7b, llama3-8b, megatron-moe-4b, minimax-m2, mixtral-8x22b, "
+         "mixtral-8x7b, moonlight-16b-a3b, nanogpt-dense, nanogpt-moe, nemotron-3-nano-30b-a3b, nemotron-h-8b, "
          "olmo-hybrid-7b, olmo2-7b, olmo3-7b, olmoe-1b-7b, qwen3-235b-a22b, qwen3-30b-a3b, qwen3-8b, "
          "qwen3-next-80b-a3b, qwen3.5-0.8b, qwen3.5-35b-a3b, qwen3.5-9b"});
   expect_refusal({"bench", "step", "--preset", "mixtral"}, 3,
