@@ -238,6 +238,9 @@ TEST(ModelConfig, ErrorsExplainImpossibleConnections) {
             "hybrid_override_pattern = ME has layers of experts (E); set num_experts");
   EXPECT_EQ(refused_hybrid([](ModelConfig& c) { c.mamba.hybrid_override_pattern = "M-"; }),
             "hybrid_override_pattern = M- has no layer of experts (E), and num_experts = 4; set num_experts = 0");
+  EXPECT_EQ(refused_hybrid([](ModelConfig& c) { c.mamba.hybrid_override_pattern = "EE"; }),
+            "hybrid_override_pattern = EE has no layer that reads other tokens than its own, so that the model could "
+            "only learn which token follows which; make at least one layer M (Mamba-2) or * (attention)");
   const auto sparse = [](ModelConfig& c) {
     testing::add_latent_attention(c, {12, 16, 6, 4, 6});
     testing::add_sparse_attention(c);

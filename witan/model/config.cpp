@@ -104,6 +104,9 @@ void validate_hybrid(const ModelConfig& model) {
   alone("moe_layer_freq", model.moe.moe_layer_freq, model.moe.moe_layer_freq == "1", "1");
   alone("value_embedding_freq", model.value_embedding_freq, model.value_embedding_freq == kNoTables, "none");
   alone("mtp_num_layers", cat(model.mtp_num_layers), model.mtp_num_layers == 0, "0");
+  require<ConfigError>(pattern.find_first_of("M*") != std::string::npos, "hybrid_override_pattern = ", pattern,
+                       " has no layer that reads other tokens than its own, so that the model could only learn which "
+                       "token follows which; make at least one layer M (Mamba-2) or * (attention)");
   const bool experts = pattern.find('E') != std::string::npos;
   require<ConfigError>(experts || model.moe.num_experts == 0, "hybrid_override_pattern = ", pattern,
                        " has no layer of experts (E), and num_experts = ", model.moe.num_experts,

@@ -56,7 +56,15 @@ TEST(MambaConfig, ContradictionsAreRefused) {
             "mamba_head_dim");
   uneven.mamba_num_heads = 6;
   EXPECT_EQ(refusal(uneven),
-            "mamba_num_groups = 8 does not divide the 6 heads of Mamba-2; set mamba_num_groups or mamba_num_heads");
+            "mamba_num_groups = 8 does not divide the 6 heads of Mamba-2; set mamba_num_groups = 2, or a "
+            "mamba_num_heads that it divides");
+  MambaConfig small = with_pattern("M*-E");
+  EXPECT_EQ(refusal(small),
+            "mamba_num_groups = 8 does not divide the 2 heads of Mamba-2, 2 hidden_size / mamba_head_dim; set "
+            "mamba_num_groups = 2, or a mamba_num_heads that it divides");
+  EXPECT_EQ(refusal(with_pattern("")),
+            "hybrid_override_pattern =  has 0 letters for num_layers = 4; give each layer one, or set "
+            "hybrid_override_pattern = none for layers of attention and an MLP");
   uneven.hybrid_override_pattern = "*-E*";
   EXPECT_NO_THROW(uneven.validate(64, 4)) << "no layer has these sizes";
 }

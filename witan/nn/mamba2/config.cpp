@@ -1,6 +1,7 @@
 #include "witan/nn/mamba2/config.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "witan/base/error.h"
 #include "witan/base/text.h"
@@ -34,9 +35,10 @@ std::vector<HybridLayer> MambaConfig::layers(int64_t num_layers) const {
   require<ConfigError>(pattern.find_first_not_of("M*-E") == std::string::npos,
                        "hybrid_override_pattern = ", clipped(pattern),
                        ": letters of layers are M (Mamba-2), * (attention), - (MLP) and E (experts)");
-  require<ConfigError>(static_cast<int64_t>(pattern.size()) == num_layers,
-                       "hybrid_override_pattern = ", clipped(pattern), " has ", pattern.size(),
-                       " letters for num_layers = ", num_layers, "; give each layer one");
+  require<ConfigError>(
+      static_cast<int64_t>(pattern.size()) == num_layers, "hybrid_override_pattern = ", clipped(pattern), " has ",
+      pattern.size(), " letters for num_layers = ", num_layers, "; give each layer one",
+      pattern.empty() ? ", or set hybrid_override_pattern = none for layers of attention and an MLP" : "");
   std::vector<HybridLayer> all;
   for (const char letter : pattern) all.push_back(static_cast<HybridLayer>(letter));
   return all;
@@ -51,7 +53,8 @@ void MambaConfig::validate(int64_t hidden_size, int64_t num_layers) const {
   const int64_t heads = spec(hidden_size).num_heads;
   require<ConfigError>(heads % mamba_num_groups == 0, "mamba_num_groups = ", mamba_num_groups, " does not divide the ",
                        heads, " heads of Mamba-2", mamba_num_heads > 0 ? "" : ", 2 hidden_size / mamba_head_dim",
-                       "; set mamba_num_groups or mamba_num_heads");
+                       "; set mamba_num_groups = ", std::gcd(heads, mamba_num_groups),
+                       ", or a mamba_num_heads that it divides");
 }
 
 Mamba2Spec MambaConfig::spec(int64_t hidden_size) const {
