@@ -11,6 +11,8 @@
 #include "support/program.h"
 #include "witan/base/error.h"
 #include "witan/cli/args/run_config.h"
+#include "witan/convert/hf/hf_config.h"
+#include "witan/convert/model_function.h"
 #include "witan/model/counts.h"
 
 namespace witan::test {
@@ -145,6 +147,14 @@ TEST(Presets, HaveThePublishedParameterCounts) {
     EXPECT_EQ(counts.exact, figures.all) << figures.name;
     EXPECT_EQ(counts.active, figures.active) << figures.name;
   }
+}
+
+// The defaults of transformers' class describe the released model (tests/golden/convert/defaults.json), except that its
+// attention has no rotary positions.
+TEST(Presets, OlmoHybridIsTheReleasedModel) {
+  const HfModel released = read_hf_config(
+      R"({"model_type": "olmo_hybrid", "rope_parameters": {"rope_theta": null, "rope_type": "default"}})", "released");
+  EXPECT_THAT(differences(config_of("olmo-hybrid-7b").model, released.model), ::testing::IsEmpty());
 }
 
 // The published files have 685 B, since they contain embedding and head twice.
