@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
+#include <span>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "witan/base/error.h"
@@ -67,12 +69,13 @@ struct Tried {
   std::string_view model_type;
   bool possible = true;  // whether a model of this architecture can have these sizes
   std::vector<std::string> different;
+  bool fits_folder = false;  // whether only llama.cpp's files of the architecture cannot express it
 };
 
 Tried try_as(const ExportArgs& args, const Architecture& one, const RunConfig& config) {
   ModelConfig model = without_adapters(config.model);
   if (args.without_mtp) model.mtp_num_layers = 0;
-  Tried tried{one.model_type, true, {}};
+  Tried tried{one.model_type, true, {}, false};
   std::vector<std::string>& different = tried.different;
   try {
     different = essential(as_architecture(one, model, config.data.seq_length), model);
@@ -87,6 +90,7 @@ Tried try_as(const ExportArgs& args, const Architecture& one, const RunConfig& c
                                             ": it has no modules of multi-token prediction; --without-mtp leaves them "
                                             "out"));
   if (args.format != "gguf" || !different.empty()) return tried;
+  tried.fits_folder = true;
   try {
     write_gguf_config(one, model, config.data.seq_length);
   } catch (const ConfigError& error) {
@@ -123,25 +127,31 @@ const Architecture& architecture_of(const ExportedRun& run, const ExportArgs& ar
                          run.config.model.mtp_num_layers, ": --without-mtp leaves them out");
     return *known;
   }
+  const bool gguf = args.format == "gguf";
   std::vector<Tried> tried;
   for (const Architecture& one : architectures()) {
+    if (gguf && one.gguf.name.empty()) continue;
     tried.push_back(try_as(args, one, run.config));
     if (tried.back().different.empty()) return one;
   }
-  std::ranges::stable_sort(tried, {}, [](const Tried& one) { return std::pair(!one.possible, one.different.size()); });
+  std::ranges::stable_sort(
+      tried, {}, [](const Tried& one) { return std::tuple(!one.possible, !one.fits_folder, one.different.size()); });
+  constexpr size_t kNamed = 3;
+  const size_t named = std::min(tried.size(), kNamed);
   std::string why;
-  for (const auto& [type, possible, different] : tried)
-    why += cat("\n  ", type, ": ", different.front(),
-               different.size() > 1 ? cat(" and ", different.size() - 1, " more") : "");
+  for (const Tried& one : std::span(tried).first(named))
+    why += cat("\n  ", one.model_type, ": ", one.different.front(),
+               one.different.size() > 1 ? cat(" and ", one.different.size() - 1, " more") : "");
   const AttentionConfig& attention = run.config.model.attention;
   if (attention.rotates() && attention.rotary_percent != 1 && args.format == "hf")
     why +=
         cat("\ntransformers' models of these types, phi3 aside, rotate every channel of a head, whatever "
             "their config.json says; --format megatron writes rotary_percent = ",
             attention.rotary_percent);
-  throw ConfigError(
-      cat("no architecture that Witan exports is what this model is. What each would have instead, the nearest first:",
-          why));
+  throw ConfigError(cat("no architecture that Witan exports as ", gguf ? "GGUF" : "a Hugging Face folder",
+                        " is what this model is. What the nearest of ", tried.size(), " would have instead:", why,
+                        "\nTrain with keys of one of them, or try --format ", gguf ? "hf" : "megatron",
+                        "; --architecture NAME says why another one does not fit"));
 }
 
 ChatTokens chat_tokens(const ExportedRun& run, const std::optional<Tokenizer>& tokenizer) {
