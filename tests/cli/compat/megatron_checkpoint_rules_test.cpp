@@ -97,6 +97,8 @@ TEST_F(MegatronCheckpoints, RefusesRandomWeightsAndOverwritingCheckpoints) {
   EXPECT_THAT(refused({"--load", at("none")}), HasSubstr("has no checkpoint"));
   EXPECT_THAT(refused({"--load", at("logs"), "--finetune"}), HasSubstr("has no checkpoint"));
   EXPECT_THAT(refused({"--pretrained-checkpoint", at("none")}), HasSubstr("has no checkpoint"));
+  EXPECT_THAT(refused({"--finetune"}), HasSubstr("names no weights to train from"));
+  EXPECT_THAT(refused({"--finetune", "--save", at("new")}), HasSubstr("add --load FOLDER, or leave it out"));
   EXPECT_THAT(refused({"--load", at("own"), "--save", at("own"), "--finetune"}), HasSubstr("a folder of its own"));
   EXPECT_THAT(refused({"--load", at("new"), "--save", at("new"), "--exit-on-missing-checkpoint"}),
               HasSubstr("--exit-on-missing-checkpoint asks for one"));
@@ -161,7 +163,7 @@ TEST_F(MegatronFineTuning, BeginsWithTheSameWeightsFromEitherFormat) {
   EXPECT_EQ(tuned("pretrained", {"--load", at("runs/pretrained"), "--pretrained-checkpoint", at("megatron")}),
             expected);
   EXPECT_EQ(tuned("release", {"--load", at("megatron")}, false), expected);
-  EXPECT_NE(tuned("random", {}), expected);
+  EXPECT_NE(tuned("random", {}, false), expected);
 }
 
 }  // namespace

@@ -91,6 +91,12 @@ TEST(Megatron, TokenizersAreFilesOfAnyKind) {
             (folder / "gpt2-vocab.json").string() + "," + (folder / "merges.txt").string());
   EXPECT_TRUE(contains(config_refused(of_gpt2("vocab.json", "none.txt")), "there is no file"));
   EXPECT_TRUE(contains(config_refused({"--vocab-file", "v.json"}), "needs --merge-file"));
+  const Words both = {"--vocab-file", "v.json", "--merge-file", "m.txt", "--tokenizer", "t.json"};
+  EXPECT_TRUE(
+      contains(config_refused(both), "names a tokenizer, and so does --tokenizer t.json: leave one of them out"));
+  EXPECT_TRUE(contains(config_refused({"--tokenizer-model", "m", "--tokenizer", "t"}), "so does --tokenizer t"));
+  EXPECT_TRUE(contains(config_refused({"--vocab-file", "v", "--merge-file", "m", "--tokenizer-model", "t"}),
+                       "so does --tokenizer-model t"));
   EXPECT_TRUE(contains(config_refused({"--merge-file", "m.txt"}), "needs --vocab-file"));
   EXPECT_TRUE(
       contains(config_refused({"--tokenizer-type", "GPT2BPETokenizer"}), "needs --vocab-file and --merge-file"));

@@ -138,6 +138,7 @@ std::vector<Ruled> ruled_lines(const TempFolder& folder) {
       {"--no-rope-freq", {"2"}, {"no_rope_freq"}},
       {"--window-attn-skip-freq", {"2"}, {"window_attn_skip_freq"}},
       {"--linear-attention-freq", {"2"}, {"linear_attention_freq"}},
+      {"--hybrid-layer-pattern", {"M*-M"}, {"hybrid_override_pattern", "num_layers"}},
       {"--quick-geglu", {}, {"glu_activation_scale", "swiglu"}},
       {"--multi-latent-attention",
        {"--qk-layernorm"},
@@ -204,6 +205,18 @@ std::vector<Ruled> ruled_lines(const TempFolder& folder) {
       {"--ckpt-step", {"2", "--load", own, "--finetune"}, {}},
       {"--no-load-optim", {}, {"no_load_optim"}},
   };
+}
+
+TEST(MegatronGrounds, PatternsOfHybridLayersHaveTheirNewerName) {
+  const ModelConfig model = read_config({"--bf16", "--num-layers", "3", "--hybrid-layer-pattern", "M*-"}).model;
+  EXPECT_EQ(model.mamba.hybrid_override_pattern, "M*-");
+  EXPECT_EQ(model.num_layers, 3);
+  const auto refused = [](const Words& words, const std::string& why) {
+    EXPECT_TRUE(contains(config_refused(words), why)) << config_refused(words);
+  };
+  refused({"--bf16", "--hybrid-layer-pattern", "M*|-M"}, "--decoder-first-pipeline-num-layers");
+  refused({"--bf16", "--hybrid-layer-pattern", "M*-M/*E"}, "no modules of multi-token prediction");
+  refused({"--bf16", "--hybrid-layer-pattern", "M*", "--hybrid-override-pattern", "M*"}, "leave one of them out");
 }
 
 TEST(MegatronGrounds, FlagsWithARuleSetTheDocumentedKeys) {

@@ -135,6 +135,10 @@ void pretrained_checkpoint(const GivenFlag& given, MegatronSettings& settings) {
 }
 
 void finetune(const GivenFlag& given, MegatronSettings& settings) {
+  if (!settings.has("--load") && !settings.has("--pretrained-checkpoint") && !resumes(settings))
+    given.refuse(
+        "names no weights to train from, and Megatron-LM would train from random ones: add --load FOLDER, or leave it "
+        "out");
   begin_with(given, settings);
 }
 

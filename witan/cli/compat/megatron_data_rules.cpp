@@ -33,6 +33,12 @@ std::string read_blend_file(const GivenFlag& given) {
   }
 }
 
+// Refuses a flag that names a tokenizer beside another such flag.
+void refuse_other_tokenizer(const GivenFlag& given, const MegatronSettings& settings, const char* other) {
+  if (const std::string* file = settings.value_of(other))
+    given.refuse(cat("names a tokenizer, and so does ", other, " ", clipped(*file), ": leave one of them out"));
+}
+
 }  // namespace
 
 void data_path(const GivenFlag& given, MegatronSettings& settings) {
@@ -120,6 +126,7 @@ void tokenizer_type(const GivenFlag& given, MegatronSettings& settings) {
 }
 
 void tokenizer_model(const GivenFlag& given, MegatronSettings& settings) {
+  refuse_other_tokenizer(given, settings, "--tokenizer");
   const fs::path file = given.value();
   std::error_code unreadable;
   if (!fs::exists(file, unreadable))
@@ -132,6 +139,7 @@ void tokenizer_model(const GivenFlag& given, MegatronSettings& settings) {
 
 // --vocab-file and --merge-file are one tokenizer, which is named by the vocabulary alone if its merges are beside it.
 void vocab_file(const GivenFlag& given, MegatronSettings& settings) {
+  for (const char* other : {"--tokenizer", "--tokenizer-model"}) refuse_other_tokenizer(given, settings, other);
   const std::string* merges = settings.value_of("--merge-file");
   if (!merges) given.refuse("needs --merge-file, the merges of this vocabulary");
   std::error_code none;

@@ -32,8 +32,9 @@ MegatronSection megatron_data_flags() {
                 "others are refused: " +
                     files),
           ruled("--tokenizer-model", Takes::one, rules::tokenizer_model,
-                "`tokenizer`: a file of any kind, or the folder that contains it"),
-          ruled("--vocab-file", Takes::one, rules::vocab_file, "`tokenizer`, together with `--merge-file`"),
+                "`tokenizer`: a file of any kind, or the folder that contains it; refused beside `--tokenizer`"),
+          ruled("--vocab-file", Takes::one, rules::vocab_file,
+                "`tokenizer`, together with `--merge-file`; refused beside `--tokenizer` and `--tokenizer-model`"),
           ruled("--merge-file", Takes::one, rules::merge_file, "the merges of `--vocab-file`"),
           refused("--tiktoken-pattern", files, Takes::one),
           refused("--tiktoken-num-special-tokens", files, Takes::one),
@@ -90,7 +91,7 @@ MegatronSection megatron_checkpoint_flags() {
           harmless("--no-save-rng", whole),
           ruled("--finetune", Takes::nothing, rules::finetune,
                 "with `--load`, `init_from`: training begins at step 0 with the weights; refused where `--save` names "
-                "the same folder, and it has checkpoints"),
+                "the same folder, and it has checkpoints, and without `--load` and `--pretrained-checkpoint`"),
           ruled("--pretrained-checkpoint", Takes::one, rules::pretrained_checkpoint,
                 "`init_from`, where `--load` has no checkpoint"),
           ruled("--ckpt-step", Takes::one, rules::ckpt_step, "the step of the checkpoint that `--load` names"),

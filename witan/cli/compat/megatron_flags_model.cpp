@@ -102,6 +102,9 @@ MegatronSection megatron_model_flags() {
                    "layers that share an indexer's choice are a list: `dsa_indexer_freq` in a file (`--config`)"),
               only("--dsa-indexer-skip-topk-offset", {"0"}, "see `--dsa-indexer-topk-freq`"),
               same("--hybrid-override-pattern"),
+              ruled("--hybrid-layer-pattern", Takes::one, rules::hybrid_layer_pattern,
+                    "`hybrid_override_pattern`, and without `--num-layers` also `num_layers`, its length; refused if "
+                    "it divides layers into stages, or has modules of multi-token prediction"),
               same("--mamba-num-heads"),
               same("--mamba-head-dim"),
               same("--mamba-state-dim"),

@@ -158,6 +158,22 @@ void layer_pattern(const GivenFlag& given, MegatronSettings& settings) {
   settings.set(key, pattern, given);
 }
 
+// The pattern of newer versions, which may also divide the layers into stages and describe modules of multi-token
+// prediction.
+void hybrid_layer_pattern(const GivenFlag& given, MegatronSettings& settings) {
+  const std::string& pattern = given.value();
+  if (pattern.find('|') != std::string::npos)
+    given.refuse(
+        "stages of a pipeline are not marked in the pattern: leave | out, and give the stages layers by "
+        "--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers where they differ");
+  if (pattern.find('/') != std::string::npos)
+    given.refuse("models of such layers have no modules of multi-token prediction: leave / and what follows it out");
+  if (settings.has("--hybrid-override-pattern"))
+    given.refuse("is the newer name of --hybrid-override-pattern: leave one of them out");
+  settings.set("hybrid_override_pattern", pattern, given);
+  if (!settings.has("--num-layers")) settings.set("num_layers", std::to_string(pattern.size()), given);
+}
+
 void group_query_attention(const GivenFlag& given, MegatronSettings& settings) {
   if (!settings.has("--num-query-groups")) settings.set("num_query_groups", "1", given);
 }
