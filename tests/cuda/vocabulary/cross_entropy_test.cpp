@@ -262,6 +262,28 @@ TEST_F(CrossEntropyOnGpu, NeedsNoAlignment) {
   }
 }
 
+// Equal rows, of which each begins at another address.
+TEST_F(CrossEntropyOnGpu, APlaceChangesNoBit) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
+    for (const int64_t V : {1, 257, 1002, 30001}) {
+      SCOPED_TRACE(cat(dtype, " ", V));
+      const int64_t T = 17;
+      const Tensor row = host.normal({1, V}, dtype, "row", 3), logits = host.stream.empty({T, V}, dtype);
+      const Tensor weights = host.stream.empty({T}, accumulator(dtype)), targets = host.stream.empty({T}, DType::i32);
+      for (int64_t t = 0; t < T; ++t) host.stream.copy(logits.narrow(0, t, 1), row);
+      dispatch_floating(weights.dtype(), [&]<class A>() { std::ranges::fill(weights.span<A>(), A(1.0f)); });
+      std::ranges::fill(targets.span<int32_t>(), static_cast<int32_t>(V / 2));
+      const Case c{logits, weights, targets, V};
+      const Results out = run(gpu(), to_gpu(c), {}, poisoned({T, V}, dtype));
+      const auto lse = values(to_host(out.lse)), losses = values(to_host(out.losses));
+      EXPECT_EQ(lse, std::vector<double>(lse.size(), lse[0]));
+      EXPECT_EQ(losses, std::vector<double>(losses.size(), losses[0]));
+      const Results expected = run(host.stream, c, {}, host.poisoned({T, V}, dtype));
+      const double narrow = dtype == DType::f64 ? 1e-12 : 1e-5;
+      EXPECT_TRUE(agree(out.lse, expected.lse, narrow, narrow));
+    }
+}
+
 TEST_F(CrossEntropyOnGpu, ExtremeLogits) {
   const float infinity = std::numeric_limits<float>::infinity();
   const auto loss_of = [&](const std::vector<float>& logits) {

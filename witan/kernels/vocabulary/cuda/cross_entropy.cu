@@ -24,17 +24,62 @@ struct AlignedRow {
   __device__ int single(int i) const { return i < head ? i : i + packs * kPack<T>; }  // of the loose ones
 };
 
+// A pack at an address that is not aligned, from the two aligned ones that it lies across: both hold elements of it.
+template <class T>
+__device__ __forceinline__ Pack<T, kPack<T>> load_across(const T* from) {
+  const auto past = static_cast<unsigned>(reinterpret_cast<uintptr_t>(from) % 16);
+  const auto* aligned = reinterpret_cast<const uint4*>(reinterpret_cast<uintptr_t>(from) - past);
+  const uint4 low = aligned[0], high = aligned[1];
+  uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  // Registers have no addresses: moved by two words, by one, and by bytes.
+  if (past & 8) {
+#pragma unroll
+    for (int i = 0; i < 6; ++i) words[i] = words[i + 2];
+  }
+  if (past & 4) {
+#pragma unroll
+    for (int i = 0; i < 5; ++i) words[i] = words[i + 1];
+  }
+  uint4 out;
+  const unsigned bits = 8 * (past & 3);
+  out.x = __funnelshift_r(words[0], words[1], bits);
+  out.y = __funnelshift_r(words[1], words[2], bits);
+  out.z = __funnelshift_r(words[2], words[3], bits);
+  out.w = __funnelshift_r(words[3], words[4], bits);
+  return reinterpret_cast<const Pack<T, kPack<T>>&>(out);
+}
+
 // Adds kCount packs, whose loads are in flight together.
-template <int kCount, class T>
-__device__ __forceinline__ void add_packs(LogSumExp<Acc<T>>& total, const T* row, const AlignedRow<T>& cut, int first) {
+template <int kCount, bool kAligned, class T>
+__device__ __forceinline__ void add_packs(LogSumExp<Acc<T>>& total, const T* row, int first) {
   constexpr int N = kPack<T>;
   Pack<T, N> packs[kCount];
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) packs[i] = load_pack<T, N>(row + cut.pack(first + i * kThreads));
+  for (int i = 0; i < kCount; ++i) {
+    const T* from = row + (first + i * kThreads) * N;
+    packs[i] = kAligned ? load_pack<T, N>(from) : load_across(from);
+  }
   Acc<T> x[kCount * N];
 #pragma unroll
   for (int i = 0; i < kCount * N; ++i) x[i] = convert<Acc<T>>(packs[i / N].at[i % N]);
   total.add(x);
+}
+
+// A thread's part of a row. Its elements and their order depend on the number of words alone, not on the row's address,
+// so that a row has the same bits in every place.
+template <bool kAligned, class T>
+__device__ __forceinline__ LogSumExp<Acc<T>> part_of(const T* row, int words) {
+  const int packs = words / kPack<T>;
+  LogSumExp<Acc<T>> total;
+  int pack = threadIdx.x;
+  for (; pack + (kFlight - 1) * kThreads < packs; pack += kFlight * kThreads)
+    add_packs<kFlight, kAligned>(total, row, pack);
+  for (; pack < packs; pack += kThreads) add_packs<1, kAligned>(total, row, pack);
+  for (int i = packs * kPack<T> + static_cast<int>(threadIdx.x); i < words; i += kThreads) {
+    const Acc<T> x[1] = {convert<Acc<T>>(row[i])};
+    total.add(x);
+  }
+  return total;
 }
 
 // The result for a token's logits: its loss, or the target's logit, which is 0 if no column has the target's id.
@@ -52,16 +97,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     return;
   }
   const T* row = logits + t * V;
-  const AlignedRow<T> cut(row, words, true);
-  LogSumExp<A> total;
-  int pack = threadIdx.x;
-  for (; pack + (kFlight - 1) * kThreads < cut.packs; pack += kFlight * kThreads)
-    add_packs<kFlight>(total, row, cut, pack);
-  for (; pack < cut.packs; pack += kThreads) add_packs<1>(total, row, cut, pack);
-  for (int i = threadIdx.x; i < cut.loose; i += kThreads) {
-    const A x[1] = {convert<A>(row[cut.single(i)])};
-    total.add(x);
-  }
+  const bool aligned = reinterpret_cast<uintptr_t>(row) % 16 == 0;
+  const LogSumExp<A> total = aligned ? part_of<true>(row, words) : part_of<false>(row, words);
   const A log_sum = total.over_block(shared);
   if (threadIdx.x != 0) return;
   lse[t] = log_sum;
