@@ -1,7 +1,7 @@
 """One training step of a mixture-of-experts model in Hugging Face Transformers, as its Trainer takes it with bf16=True.
 
     python3 bench/peers/hf_step.py --layers 6 [--impl grouped_mm|eager] [--compile] [--attn sdpa]
-    python3 bench/peers/hf_step.py --model qwen3.5-35b-a3b --layers 4           # with the packages fla and causal_conv1d
+    python3 bench/peers/hf_step.py --model qwen3.5-35b-a3b --layers 4          # with the packages fla and causal_conv1d
     python3 bench/peers/hf_step.py --model nemotron-3-nano-30b-a3b --pattern MEMEM*E        # mamba_ssm, causal_conv1d
 
 float32 parameters under bfloat16 autocast, fused AdamW, clipping, random tokens and weights; --compile compiles each
