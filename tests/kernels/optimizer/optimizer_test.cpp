@@ -355,6 +355,18 @@ TEST(ClipByNorm, ScalesAboveTheLimitAndSkipsNonFiniteNorms) {
       EXPECT_EQ(clipped(squares, limit)[kernels::step_value::skip], 1) << squares << " " << limit;
 }
 
+// A step that was known to have nothing to learn from stays skipped, and is no overflow to the loss scale.
+TEST(ClipByNorm, KeepsStepsThatAreHeld) {
+  Rank rank;
+  const Tensor now = rank.tensor<double>({kernels::kStepValues}, {0.1, 1, 5, -1, 7, 1});
+  kernels::clip_by_norm(rank.stream, now, rank.tensor<double>({2}, {0.25, 0}), 1);
+  const std::vector<double> scale = {1024, 3, 2};
+  const Tensor scaler = rank.tensor<double>({3}, scale);
+  kernels::adapt_loss_scale(rank.stream, now, scaler, {.least = 1, .window = 10, .hysteresis = 2});
+  EXPECT_EQ(values(now)[kernels::step_value::skip], -1);
+  EXPECT_EQ(values(scaler), scale);
+}
+
 TEST(OptimizerKernels, MetaDeviceOnlyCounts) {
   Rank rank(1);
   Stream meta({Device::Kind::meta}, Arena::meta(), rank.pool);

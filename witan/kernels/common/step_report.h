@@ -15,9 +15,11 @@ namespace step_value {
 inline constexpr int64_t learning_rate = 0;
 inline constexpr int64_t gradient_scale = 1;  // multiplies every gradient: clipping
 inline constexpr int64_t update = 2;          // updates made, this one included: 1, 2, …; skipped ones do not count
-inline constexpr int64_t skip = 3;            // not 0: updates leave everything as it is (above 1: receive_buffer.h)
-inline constexpr int64_t iteration = 4;       // steps made, this one included and skipped ones too: dropout draws by it
-inline constexpr int64_t weight_decay = 5;    // multiplies every weight decay: the schedule of it
+// Not 0: updates leave everything as it is. Above 1: receive_buffer.h; below 0: the step has nothing to learn from, as
+// was known before it.
+inline constexpr int64_t skip = 3;
+inline constexpr int64_t iteration = 4;     // steps made, this one included and skipped ones too: dropout draws by it
+inline constexpr int64_t weight_decay = 5;  // multiplies every weight decay: the schedule of it
 }  // namespace step_value
 inline constexpr int64_t kStepValues = 6;
 

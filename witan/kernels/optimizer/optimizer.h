@@ -112,7 +112,7 @@ void total_sums(Stream& stream, const Tensor& total, const Tensor& sums, const T
 WITAN_KERNEL_TWINS(total_sums)
 
 // norm = sqrt(total[0]):  step.gradient_scale = min(1, max_norm / (norm + 1e-6)), as Megatron-LM, or 1 when max_norm is
-// 0;  step.skip = the norm is not finite.  total [2] of total_sums
+// 0;  step.skip = the norm is not finite; below 0 it stays.  total [2] of total_sums
 void clip_by_norm(Stream& stream, const Tensor& step, const Tensor& total, double max_norm);
 WITAN_KERNEL_TWINS(clip_by_norm)
 

@@ -14,7 +14,7 @@ namespace witan::kernels {
 // kernels::adapt_loss_scale().
 constexpr void adapt_loss_scale_rule(double* step, double* scaler, const LossScaleArgs& args) {
   const double skip = step[step_value::skip];
-  if (skip > 1) return;
+  if (skip > 1 || skip < 0) return;
   step[step_value::gradient_scale] /= scaler[loss_scaler::scale];
   if (!args.dynamic) return;
   if (skip != 0) {

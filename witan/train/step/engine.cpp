@@ -89,6 +89,10 @@ void Engine::begin(const std::vector<Batch>& own, Count count) {
   const int64_t length = config_->schedule_length(), now = position(count, scheduled_samples_);
   rank_.step_state.set(rank_.param_groups.learning_rates(length, now), count.iteration, count.updates + 1,
                        rank_.param_groups.weight_decay_share(length, now));
+  if (held_) {
+    constexpr double kHeld = -1;
+    stream_.write(rank_.step_state.tensor().narrow(0, kernels::step_value::skip, 1), &kHeld);
+  }
   inputs_->upload(stream_, own, ahead_);
   features_.call(&StepFeature::before_step, count.iteration);
 }
@@ -247,7 +251,8 @@ StepResult Engine::result_of(const StepReport::Result& report) const {
   const int64_t now = position({iteration, result.skipped ? update - 1 : update},
                                scheduled_samples_ + (result.skipped ? 0 : result.samples));
   result.learning_rate = rank_.param_groups.learning_rates(config_->schedule_length(), now).front();
-  result.spike = result.skipped && std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
+  result.held = held_;
+  result.spike = result.skipped && !held_ && std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
   result.end = report.end;
   result.times = times_;
   return result;

@@ -43,6 +43,9 @@ class Engine {
   // host does not wait to find out.
   StepResult step(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates,
                   const std::function<RunEnd()>& asks_to_end = {});
+  // Whether steps from now on leave weights and optimizer as they are, since no token of their batches counts: moments
+  // and weight decay would change them even so. The same on all ranks.
+  void hold(bool held) { held_ = held; }
   // Collective. Computes the last step again in all ways that features may ask for (StepFeature::repeats). For plans:
   // on the meta device no feature asks.
   void step_again(const std::vector<Batch>& micro_batches, int64_t iteration, int64_t updates);
@@ -142,6 +145,7 @@ class Engine {
   std::unique_ptr<PipelineChannel> channel_;
   StepTimes times_;
   int64_t scheduled_samples_ = 0;
+  bool held_ = false;
   RecordedStep recorded_;
   std::function<void()> before_update_;
 };

@@ -33,6 +33,7 @@ struct StepResult {
   double gradient_norm = 0;               // before clipping
   std::optional<LayerNorms> layer_norms;  // of the gradients, if they were asked for
   bool skipped = false;                   // nothing was updated: gradients were not finite, or the step was a spike
+  bool held = false;                      // nothing was updated, since no token counted (Engine::hold())
   bool spike = false;                     // the step was skipped although all values were finite
   StepScalars scalars;                    // figures that some steps have
   // Statistics of activations by name, of each layer, those of MTP modules last; NaN where a layer has none. Empty

@@ -146,7 +146,7 @@ void total_sums(Stream&, const Tensor& total, const Tensor& sums, const Tensor& 
 void clip_by_norm(Stream&, const Tensor& step, const Tensor& total, double max_norm) {
   double* now = step.data<double>();
   const double norm = std::sqrt(total.data<double>()[0]);
-  now[step_value::skip] = std::isfinite(norm) ? 0 : 1;
+  if (now[step_value::skip] >= 0) now[step_value::skip] = std::isfinite(norm) ? 0 : 1;
   now[step_value::gradient_scale] = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1;
 }
 
@@ -168,7 +168,7 @@ void scale_losses(Stream&, const Tensor& scaled, const Tensor& weights, const Te
 
 void skip_spikes(Stream&, const Tensor& step, const Tensor& history, const Tensor& total, const Tensor& losses,
                  const Tensor& order, double sigma) {
-  if (step.data<double>()[step_value::skip] > 1) return;
+  if (const double skip = step.data<double>()[step_value::skip]; skip > 1 || skip < 0) return;
   const int64_t window = (history.elements() - 1) / 2;
   double* seen = history.data<double>();
   double* recent[] = {seen + 1, seen + 1 + window};

@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kTotalThreads)
 
 __global__ void clip_kernel(double* step, const double* total, double max_norm) {
   const double norm = sqrt(total[0]), scale = max_norm / (norm + 1e-6);
-  step[step_value::skip] = isfinite(norm) ? 0 : 1;
+  if (step[step_value::skip] >= 0) step[step_value::skip] = isfinite(norm) ? 0 : 1;
   step[step_value::gradient_scale] = max_norm > 0 && scale < 1 ? scale : 1;
 }
 
@@ -122,7 +122,7 @@ __device__ bool is_spike(const double* recent, int64_t known, double now, double
 // Runs as one warp.
 __global__ void skip_spikes_kernel(double* step, double* history, int64_t window, const double* total,
                                    const double* losses, const int64_t* order, int64_t terms, double sigma) {
-  if (step[step_value::skip] > 1) return;
+  if (step[step_value::skip] > 1 || step[step_value::skip] < 0) return;
   const double loss = sum_by_warp(terms, [&](int64_t i) { return losses[order[i]]; }), norm = sqrt(total[0]);
   if (!isfinite(loss) || !isfinite(norm)) {
     if (threadIdx.x == 0) step[step_value::skip] = 1;
