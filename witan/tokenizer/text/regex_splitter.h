@@ -1,12 +1,11 @@
-// Splits text by a regular expression for which there is no scanner: on Oniguruma, as Hugging Face tokenizers does, but
-// with Witan's own Unicode tables (with_own_unicode()) and bounded in time and memory.
+// Splits text by a regular expression for which there is no scanner: on Oniguruma, as Hugging Face tokenizers does.
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
 
+#include "witan/tokenizer/text/bounded_regex.h"
 #include "witan/tokenizer/text/scanners.h"
 
 namespace witan {
@@ -16,9 +15,6 @@ class RegexSplitter {
  public:
   // Throws DataError for an expression that does not compile or may differ in meaning from Hugging Face tokenizers.
   explicit RegexSplitter(std::string regex);
-  ~RegexSplitter();
-  RegexSplitter(RegexSplitter&&) noexcept;
-
   // Matches and the text between them are pieces (Hugging Face's behavior "Isolated"); an empty match also splits. A
   // byte that is not part of valid UTF-8 counts as a control character. Throws DataError if a match exceeds the limits
   // of time or memory.
@@ -28,9 +24,7 @@ class RegexSplitter {
   void each(std::string_view text, const std::function<void(std::string_view piece, bool matches)>& sink) const;
 
  private:
-  struct Code;
-  std::string regex_;
-  std::unique_ptr<Code> code_;
+  BoundedRegex regex_;
 };
 
 // Rewrites a regular expression of a tokenizer.json so that its matches depend neither on the version of Oniguruma on
