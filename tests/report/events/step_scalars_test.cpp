@@ -40,14 +40,21 @@ using Keys = std::vector<std::string>;
 // Files and lines had these orders before scalars were declared.
 TEST(StepScalars, AreOrderedPerOutput) {
   const StepScalars scalars = all_scalars();
-  EXPECT_EQ(keys_of(scalars.all()),
-            (Keys{"params_norm", "num_zeros", "megatron_tflops", "loss_scale", "max_attention_logit", "reward",
-                  "completion_length", "pool_overflows", "exchange_overflows", "a_test"}));
+  EXPECT_EQ(keys_of(scalars.all()), (Keys{"params_norm",        "num_zeros",           "megatron_tflops",
+                                          "loss_scale",         "max_attention_logit", "reward",
+                                          "reward_std",         "completion_length",   "equal_groups",
+                                          "cut_completions",    "empty_completions",   "num_gen_batches",
+                                          "policy_entropy",     "policy_ratio",        "clip_fraction_low",
+                                          "clip_fraction_high", "logprob_difference",  "kl_loss",
+                                          "pool_overflows",     "exchange_overflows",  "a_test"}));
   EXPECT_EQ(keys_of(scalars.shown(&StepScalar::tensorboard)),
             (Keys{"megatron_tflops", "loss_scale", "max_attention_logit", "params_norm", "num_zeros", "reward",
-                  "completion_length", "a_test"}));
+                  "reward_std", "completion_length", "equal_groups", "cut_completions", "empty_completions",
+                  "num_gen_batches", "policy_entropy", "policy_ratio", "clip_fraction_low", "clip_fraction_high",
+                  "logprob_difference", "kl_loss", "a_test"}));
   EXPECT_EQ(keys_of(scalars.shown(&StepScalar::progress)),
-            (Keys{"reward", "params_norm", "num_zeros", "megatron_tflops", "a_test"}));
+            (Keys{"reward", "params_norm", "num_zeros", "megatron_tflops", "equal_groups", "policy_entropy", "kl_loss",
+                  "a_test"}));
   EXPECT_EQ(keys_of(scalars.shown(&StepScalar::megatron)), (Keys{"num_zeros", "params_norm", "reward", "a_test"}));
 }
 
@@ -78,6 +85,7 @@ TEST(StepScalars, UseTheKeyAsNameIfUndeclared) {
   EXPECT_TRUE(is_step_figure("loss"));
   EXPECT_TRUE(is_step_figure("loss_scale"));
   EXPECT_FALSE(is_step_figure("a_loss"));
+  EXPECT_FALSE(is_step_figure("kl_loss")) << "an objective may record it";
 }
 
 TEST(StepScalars, AreWrittenAmongTheFieldsOfALine) {
@@ -86,12 +94,14 @@ TEST(StepScalars, AreWrittenAmongTheFieldsOfALine) {
   step.scalars = all_scalars();
   step.dropped_share = 0.5;
   const std::string line = format_event(step);
-  EXPECT_NE(
-      line.find(R"("grad_norm":0.0,"params_norm":2.0,"num_zeros":4.0,"megatron_tflops":8.0,"loss_scale":16.0,)"
-                R"("max_attention_logit":32.0,"reward":64.0,"completion_length":128.0,"a_test":42.25,"tokens_per_s")"),
-      std::string::npos)
+  EXPECT_NE(line.find(R"("grad_norm":0.0,"params_norm":2.0,"num_zeros":4.0,"megatron_tflops":8.0,"loss_scale":16.0,)"
+                      R"("max_attention_logit":32.0,"reward":64.0,"reward_std":128.0,"completion_length":256.0,)"),
+            std::string::npos)
       << line;
-  EXPECT_NE(line.find(R"("dropped_share":0.5,"pool_overflows":256.0,"exchange_overflows":512.0,"skipped")"),
+  EXPECT_NE(line.find(R"("logprob_difference":131072.0,"kl_loss":262144.0,"a_test":42.25,"tokens_per_s")"),
+            std::string::npos)
+      << line;
+  EXPECT_NE(line.find(R"("dropped_share":0.5,"pool_overflows":524288.0,"exchange_overflows":1048576.0,"skipped")"),
             std::string::npos)
       << line;
   const StepEvent read = std::get<StepEvent>(*parse_event(line, "here"));
@@ -126,12 +136,26 @@ TEST(StepScalars, HaveChartsAsDeclared) {
   EXPECT_EQ(of_file->series.front().points.back().y, 2);
 }
 
+TEST(StepScalars, ShareAChartOfOneTitle) {
+  Metrics m = synthetic::run(20, 2, 4);
+  for (StepEvent& step : m.steps)
+    step.scalars.set(kReward, 0.5), step.scalars.set(kRewardStd, 0.25), step.scalars.set(kCompletionLength, 9);
+  const std::vector<Chart> charts = make_charts(m);
+  EXPECT_EQ(std::ranges::count(charts, "Reward", &Chart::title), 1);
+  const auto chart = std::ranges::find(charts, "Reward", &Chart::title);
+  ASSERT_EQ(chart->series.size(), 2U);
+  EXPECT_EQ(chart->series[0].points.back().y, 0.5);
+  EXPECT_EQ(chart->series[1].points.back().y, 0.25);
+  EXPECT_EQ(std::ranges::find(charts, "Length of answers", &Chart::title)->series.size(), 1U);
+}
+
 TEST(StepScalars, AppearInLogLines) {
   TrainStatus status;
   status.scalars = all_scalars();
-  EXPECT_NE(
-      format_train_line(status, 0, false).find("params norm 2.000  zero gradients 4  8 TFLOP/s/rank  test 42.25 units"),
-      std::string::npos)
+  EXPECT_NE(format_train_line(status, 0, false)
+                .find("params norm 2.000  zero gradients 4  8 TFLOP/s/rank  equal groups 512.00  "
+                      "entropy 8192.000  KL 262144.0000  test 42.25 units"),
+            std::string::npos)
       << format_train_line(status, 0, false);
   megatron_log::Interval interval;
   interval.scalars = all_scalars();

@@ -362,8 +362,9 @@ std::optional<Event> parse_kind(std::string_view kind, const Json& json, std::st
 }  // namespace
 
 bool is_step_figure(const std::string& key) {
-  return step_keys().contains(key) ||
-         std::ranges::any_of(kStepScalars, [&](const StepScalar* declared) { return key == declared->key; });
+  return step_keys().contains(key) || std::ranges::any_of(kStepScalars, [&](const StepScalar* declared) {
+           return !declared->is_loss && key == declared->key;
+         });
 }
 
 void set_router_statistic(StepEvent& event, const std::string& name, double value) {

@@ -30,7 +30,7 @@ struct StepScalar {
     const char *label, *format, *unit = "";
     int place = kLast;
   };
-  // A chart of its own in the report, at the end of the section on learning.
+  // A chart in the report, at the end of the section on learning; those with equal titles and places share it.
   struct Curve {
     const char *title, *unit, *series;
     int colour;
@@ -40,6 +40,7 @@ struct StepScalar {
 
   const char* key;  // docs/formats/metrics.md
   Among among = Among::norms;
+  bool is_loss = false;  // an objective records it as a loss of this name, which Megatron-LM's line lists itself
   std::optional<Tag> tensorboard = {};
   std::optional<Curve> chart = {};
   std::optional<Text> progress = {};  // the progress line
@@ -71,25 +72,86 @@ inline constexpr StepScalar kMaxAttentionLogit{
     .tensorboard = StepScalar::Tag{"max_attention_logit", 3},
     .chart =
         StepScalar::Curve{"Largest attention logit", "over all heads, before QK-clip", "logit", 2, true, false, 1}};
-// With rollouts: the mean reward of the step's sampled answers, and their mean number of tokens.
+// With rollouts, of the step's sampled answers: the mean reward and its standard deviation.
 inline constexpr StepScalar kReward{
     .key = "reward",
     .tensorboard = StepScalar::Tag{"reward", 6},
-    .chart = StepScalar::Curve{"Reward", "mean over the step's answers", "reward", 1, false, false, 3},
+    .chart = StepScalar::Curve{"Reward", "over the step's answers", "mean", 1, false, false, 3},
     .progress = StepScalar::Text{"reward ", "{:.3f}", "", 0},
     .megatron = StepScalar::Text{"reward: ", "{:.3f}", "", 3}};
+inline constexpr StepScalar kRewardStd{
+    .key = "reward_std",
+    .tensorboard = StepScalar::Tag{"reward-std", 7},
+    .chart = StepScalar::Curve{"Reward", "over the step's answers", "standard deviation", 3, false, false, 3}};
+// Tokens, mean.
 inline constexpr StepScalar kCompletionLength{
     .key = "completion_length",
-    .tensorboard = StepScalar::Tag{"completion-length", 7},
+    .tensorboard = StepScalar::Tag{"completion-length", 8},
     .chart = StepScalar::Curve{"Length of answers", "tokens, mean over the step", "length", 4, true, false, 4}};
+// Shares of the answers: in groups whose rewards are all equal, of the greatest length, without text.
+inline constexpr StepScalar kEqualGroups{
+    .key = "equal_groups",
+    .tensorboard = StepScalar::Tag{"equal-groups", 9},
+    .chart = StepScalar::Curve{"Answers", "share of the step's", "rewarded like all to the prompt", 1, true, false, 5},
+    .progress = StepScalar::Text{"equal groups ", "{:.2f}", "", 4}};
+inline constexpr StepScalar kCutCompletions{
+    .key = "cut_completions",
+    .tensorboard = StepScalar::Tag{"cut-completions", 10},
+    .chart = StepScalar::Curve{"Answers", "share of the step's", "cut off at the greatest length", 2, true, false, 5}};
+inline constexpr StepScalar kEmptyCompletions{
+    .key = "empty_completions",
+    .tensorboard = StepScalar::Tag{"empty-completions", 11},
+    .chart = StepScalar::Curve{"Answers", "share of the step's", "empty", 3, true, false, 5}};
+// Samplings of a group until its rewards differed, mean; with max_num_gen_batches.
+inline constexpr StepScalar kGenerationBatches{
+    .key = "num_gen_batches",
+    .tensorboard = StepScalar::Tag{"num-gen-batches", 12},
+    .chart = StepScalar::Curve{"Samplings", "of a group, until its rewards differ", "mean", 4, true, false, 6}};
+// Of policy gradients, means over the tokens that count; absent in steps without such tokens.
+inline constexpr StepScalar kPolicyEntropy{
+    .key = "policy_entropy",
+    .is_loss = true,
+    .tensorboard = StepScalar::Tag{"policy-entropy", 13},
+    .chart = StepScalar::Curve{"Entropy of the policy", "nats, mean over tokens", "entropy", 4, true, false, 7},
+    .progress = StepScalar::Text{"entropy ", "{:.3f}", "", 5}};
+inline constexpr StepScalar kPolicyRatio{
+    .key = "policy_ratio",
+    .is_loss = true,
+    .tensorboard = StepScalar::Tag{"policy-ratio", 14},
+    .chart = StepScalar::Curve{"Ratio of probabilities", "training to sampling, mean over tokens", "ratio", 1, false,
+                               false, 8}};
+inline constexpr StepScalar kClipFractionLow{
+    .key = "clip_fraction_low",
+    .is_loss = true,
+    .tensorboard = StepScalar::Tag{"clip-fraction-low", 15},
+    .chart = StepScalar::Curve{"Clipped tokens", "share, without gradient", "ratio too low", 2, true, false, 9}};
+inline constexpr StepScalar kClipFractionHigh{
+    .key = "clip_fraction_high",
+    .is_loss = true,
+    .tensorboard = StepScalar::Tag{"clip-fraction-high", 16},
+    .chart = StepScalar::Curve{"Clipped tokens", "share, without gradient", "ratio too high", 1, true, false, 9}};
+inline constexpr StepScalar kLogprobDifference{
+    .key = "logprob_difference",
+    .is_loss = true,
+    .tensorboard = StepScalar::Tag{"logprob-difference", 17},
+    .chart = StepScalar::Curve{"Training and sampling", "mean absolute difference of log probabilities", "difference",
+                               3, true, false, 10}};
+inline constexpr StepScalar kKlLoss{
+    .key = "kl_loss",
+    .is_loss = true,
+    .tensorboard = StepScalar::Tag{"kl-loss", 18},
+    .chart = StepScalar::Curve{"Divergence from the reference", "k3, nats per token", "KL", 2, true, false, 11},
+    .progress = StepScalar::Text{"KL ", "{:.4f}", "", 6}};
 // Steps of this call so far that were rerun in several passes, or with exact counts, where receive buffers or
 // exchanges are bounded.
 inline constexpr StepScalar kPoolOverflows{.key = "pool_overflows", .among = StepScalar::Among::overflows};
 inline constexpr StepScalar kExchangeOverflows{.key = "exchange_overflows", .among = StepScalar::Among::overflows};
 
 inline constexpr const StepScalar* kStepScalars[] = {
-    &kParamsNorm, &kNumZeros,         &kMegatronTflops, &kLossScale,         &kMaxAttentionLogit,
-    &kReward,     &kCompletionLength, &kPoolOverflows,  &kExchangeOverflows,
+    &kParamsNorm,       &kNumZeros,          &kMegatronTflops,   &kLossScale,     &kMaxAttentionLogit,
+    &kReward,           &kRewardStd,         &kCompletionLength, &kEqualGroups,   &kCutCompletions,
+    &kEmptyCompletions, &kGenerationBatches, &kPolicyEntropy,    &kPolicyRatio,   &kClipFractionLow,
+    &kClipFractionHigh, &kLogprobDifference, &kKlLoss,           &kPoolOverflows, &kExchangeOverflows,
 };
 
 // A step's values.

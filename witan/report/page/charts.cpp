@@ -108,8 +108,10 @@ void add_scalars(Charts& charts, const Metrics& m) {
         shown.emplace(std::pair(chart->place, entry.key), *chart);
   for (const auto& [key, title] : titles)
     shown.emplace(std::pair(StepScalar::kLast, key), StepScalar::Curve{title.c_str(), "", "value", 1});
+  std::string_view open;
   for (const auto& [place, chart] : shown) {
-    charts.open(Section::learning, chart.title, chart.unit, chart.zero);
+    if (open != chart.title) charts.open(Section::learning, chart.title, chart.unit, chart.zero);
+    open = chart.title;
     charts.add(chart.series, Style::line, chart.colour,
                curve_of(m.steps, [&, &key = place.second, &log2 = chart.log2](const StepEvent& e) {
                  const std::optional<double> value = e.scalars.get(key);
