@@ -112,12 +112,18 @@ TEST(Columns, PassThroughTheLoader) {
 
 TEST(Columns, MustExistInTheSource) {
   const Samples samples(documents(), {.sequence_length = 6});
-  EXPECT_EQ(message_of<DataError>([&] { make_batch(samples, 0, 1, {.columns = {{"advantages"}}}); }),
-            "memory: has no column \"advantages\" with a value per token, which the run's objective reads");
-  EXPECT_EQ(message_of<DataError>([&] {
-              make_batch(samples, 0, 1, {.columns = {{"half", ColumnSpec::Per::sample}}});
-            }),
-            "memory: has no column \"half\" with a value per sample, which the run's objective reads");
+  EXPECT_EQ(
+      message_of<DataError>([&] { make_batch(samples, 0, 1, {.columns = {{"advantages"}}}); }),
+      "memory: has no column \"advantages\" with a value per token, which the run's objective reads: write it beside "
+      "the tokens (docs/formats/indexed_dataset.md), or let the run sample its own answers and rewards (rollouts = "
+      "true, with sft and packing = none)");
+  EXPECT_EQ(
+      message_of<DataError>([&] {
+        make_batch(samples, 0, 1, {.columns = {{"half", ColumnSpec::Per::sample}}});
+      }),
+      "memory: has no column \"half\" with a value per sample, which the run's objective reads: write it beside "
+      "the tokens (docs/formats/indexed_dataset.md), or let the run sample its own answers and rewards (rollouts = "
+      "true, with sft and packing = none)");
 }
 
 }  // namespace

@@ -106,9 +106,11 @@ void fill_with_pieces(const SampleSource& samples, int64_t index, size_t row, co
 
 Column read_column(const SampleSource& samples, int64_t first, int64_t sequences, const ColumnSpec& spec) {
   const std::vector<ColumnSpec> known = samples.columns();
-  require<DataError>(std::ranges::find(known, spec) != known.end(), samples.dataset().name(), ": has no column \"",
-                     spec.name, "\" with a value per ", spec.per == ColumnSpec::Per::token ? "token" : "sample",
-                     ", which the run's objective reads");
+  require<DataError>(
+      std::ranges::find(known, spec) != known.end(), samples.dataset().name(), ": has no column \"", spec.name,
+      "\" with a value per ", spec.per == ColumnSpec::Per::token ? "token" : "sample",
+      ", which the run's objective reads: write it beside the tokens (docs/formats/indexed_dataset.md), or let "
+      "the run sample its own answers and rewards (rollouts = true, with sft and packing = none)");
   const size_t size = spec.per == ColumnSpec::Per::token ? static_cast<size_t>(samples.sequence_length()) : 1;
   Column column{spec, std::vector<float>(static_cast<size_t>(sequences) * size)};
   for (int64_t b = 0; b < sequences; ++b)
