@@ -219,6 +219,11 @@ class Desk {
       problems += cat(R"({"messages": [{"role": "user", "content": "1 + )", i,
                       R"("}, {"role": "assistant", "content": ")", i + 1, "\"}]}\n");
     write_text(own_ / "problems.jsonl", problems);
+    std::string pairs;
+    for (int i = 0; i < 60; ++i)
+      pairs += R"({"prompt": "hi", "chosen": " ho", "rejected": " no"})"
+               "\n";
+    write_text(own_ / "pairs.jsonl", pairs);
     write_text(own_ / "texts.jsonl", "\"the king\"\n\"of the council\\n\"\n");
     write_text(own_ / "chat_template.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
     fs::copy(kSource / "tests/golden/tasks/tasks", own_ / "tasks", fs::copy_options::recursive);

@@ -81,6 +81,7 @@ TextBatches of_set(const EvalArgs& args, const TrainedRun& run, const Validation
 TextBatches given_conversations(EvalArgs args, const TrainedRun& run, Progress& progress) {
   DataConfig data = run.config->data;
   data.valid_data.clear();
+  data.preferences = false;
   data.bad_row_share = args.corpus.bad_row_share;
   data.replace_invalid_utf8 = args.corpus.replace_invalid_utf8;
   const ValidationSet set = read_validation_set("data", paths_of(args.data), data, *run.tokenizer,
@@ -122,6 +123,10 @@ TextBatches given_text(const EvalArgs& args, const TrainedRun& run, Progress& pr
 }
 
 TextBatches text_of(const EvalArgs& args, const TrainedRun& run, Progress& progress) {
+  require<UsageError>(!run.config->data.preferences || !args.data.empty(), "witan eval: the run ",
+                      run.folder.filename().string(),
+                      " was trained on pairs of answers, whose loss `witan train` evaluates, as it has the reference: "
+                      "give conversations to evaluate the model on (--data FILE)");
   if (!args.set.empty()) return validation_set(args, run, progress);
   if (args.data.empty()) return held_out(args, run);
   return run.config->data.sft ? given_conversations(args, run, progress) : given_text(args, run, progress);

@@ -78,6 +78,7 @@ std::optional<RankPlan> try_plan_rank(const ResolvedConfig& config, const Layout
 
   plan.why_eager = meta.why_eager();
   plan.arena_bytes = meta.arena().high_water();
+  plan.reference_bytes = meta.reference_bytes();
   for (int tag = 0; tag < kMemoryTags; ++tag)
     plan.tags[std::string(name_of(static_cast<MemoryTag>(tag)))] = meta.arena().peak(static_cast<MemoryTag>(tag));
   return plan;
@@ -218,6 +219,7 @@ Plan make_plan(const ResolvedConfig& config, const PlanOptions& options) {
   const FolderBytes disk = folder_bytes(config);
   plan.checkpoint_bytes = disk.checkpoint;
   plan.anomaly_bytes = disk.anomaly;
+  plan.reference_disk_bytes = disk.reference;
   plan.anomalies = more_anomalies(config->train);
   plan.disk_bytes = static_cast<double>(more_checkpoints(config->train)) * static_cast<double>(disk.checkpoint) +
                     static_cast<double>(plan.anomalies) * static_cast<double>(disk.anomaly);

@@ -43,6 +43,7 @@ struct RankPlan {
   bool exact = true;            // if false, the others need at most as much, up to the last parts of sharded buffers
   int64_t arena_bytes = 0;      // high-water mark of addresses, exactly what the run's arena will reach
   std::map<std::string, int64_t> tags;  // peak bytes of each memory tag, exact as well
+  int64_t reference_bytes = 0;          // of the weights: a frozen reference's
   KernelCosts step;                     // kernel costs of one step
   SentBytes sent;                       // bytes sent in one step
   CallCosts calls;                      // kernels and exchanges of one step, by kind of call
@@ -65,15 +66,16 @@ struct Plan {
   bool exchanges_rows = false;              // experts are sharded over ranks
   bool rows_by_hosts = false;               // tokens for experts are sent to each host once
   bool peers_allowed = true;                // WITAN_COMM_PEERS allows peer memory
-  bool peers = true;             // GPUs write tokens for experts into each other's memory; false: NCCL carries them
-  bool through_host = false;     // ... or some of them send them through the host's memory
-  int64_t checkpoint_bytes = 0;  // size of one checkpoint on disk (planner/memory/disk.h)
-  int64_t anomaly_bytes = 0;     // size of one saved anomaly on disk
-  int64_t anomalies = 0;         // the most that are kept
-  double disk_bytes = 0;         // the most that checkpoints and anomalies occupy at any time
-  double step_flops = 0;         // FLOPs of one step, summed over all ranks
-  int64_t tokens_per_step = 0;   // at the full global batch size
-  std::string ramp = {};         // a sentence on the batch size ramp; empty if there is none
+  bool peers = true;                 // GPUs write tokens for experts into each other's memory; false: NCCL carries them
+  bool through_host = false;         // ... or some of them send them through the host's memory
+  int64_t checkpoint_bytes = 0;      // size of one checkpoint on disk (planner/memory/disk.h)
+  int64_t anomaly_bytes = 0;         // size of one saved anomaly on disk
+  int64_t anomalies = 0;             // the most that are kept
+  int64_t reference_disk_bytes = 0;  // size of a frozen reference's weights on disk
+  double disk_bytes = 0;             // the most that checkpoints and anomalies occupy at any time
+  double step_flops = 0;             // FLOPs of one step, summed over all ranks
+  int64_t tokens_per_step = 0;       // at the full global batch size
+  std::string ramp = {};             // a sentence on the batch size ramp; empty if there is none
   std::vector<LayerSpec> layers;
   std::vector<StageLayers> stages;  // of the pipeline, in order
   int64_t micro_batches = 0;        // per rank and step

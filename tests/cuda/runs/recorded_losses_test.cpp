@@ -59,7 +59,7 @@ class AdvantageObjective : public Objective {
   std::vector<LossSpec> losses() const override { return {{kLanguageLoss}, {"anchor", 0.25}}; }
 
   void record(const ObjectivePass& pass, ModelOutput& out) const override {
-    const auto& [tape, model, inputs, micro_batch, scaled, context] = pass;
+    const auto& [tape, model, inputs, micro_batch, scaled, context, reference] = pass;
     const Tensor plain = target_weights(pass), weights = tape.stream().empty_like(plain);
     // A column of advantages takes the place of the mask, which it includes.
     kernels::loss_weights(tape.stream(), weights, inputs.column(micro_batch, "advantages"), inputs.target_count());
@@ -159,6 +159,21 @@ TEST_F(RecordedLossesOnGpus, OfModulesAreThoseOfTheCpuAndOfEagerSteps) {
 
 TEST_F(RecordedLossesOnGpus, OfColumnsAreThoseOfTheCpuAndOfEagerSteps) {
   expect_recorded_losses(gpu_config("float64"), true, 1);
+}
+
+TEST_F(RecordedLossesOnGpus, OfAFrozenReferenceAreThoseOfTheCpuAndOfEagerSteps) {
+  for (const int64_t adapters : {0, 4}) {
+    SCOPED_TRACE(adapters);
+    RunConfig config = gpu_config("float64");
+    config.data.sft = config.data.preferences = true;
+    config.data.tokenizer = "t.json";
+    config.objective.objective = "preference";
+    config.objective.rpo_alpha = 0.5;
+    config.model.lora_rank = adapters;
+    if (adapters > 0) config.model.lora_target_modules = "q_proj,o_proj";
+    const size_t figures = 5;
+    expect_recorded_losses(config, false, figures);
+  }
 }
 
 }  // namespace

@@ -78,6 +78,75 @@ TEST(RunConfig, RefusesPackingOfOtherFormatsAndOrders) {
             std::string::npos);
 }
 
+// Preferences, with one change.
+std::string refused_preferences(const std::function<void(RunConfig&)>& change) {
+  return refusal([&](RunConfig& c) {
+    c.data.sft = c.data.preferences = true;
+    c.data.tokenizer = "t.json";
+    c.objective.objective = "preference";
+    change(c);
+  });
+}
+
+TEST(RunConfig, RefusesPreferencesOfOtherData) {
+  const auto expect = [](const std::string& message, const char* part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  expect(refused_preferences([](RunConfig& c) { c.data.sft = false; }), "preferences = true reads pairs");
+  expect(refused_preferences([](RunConfig& c) { c.data.preferences = false; }),
+         "set sft = true and preferences = true");
+  expect(refused_preferences([](RunConfig& c) { c.objective.objective = "cross_entropy"; }),
+         "would learn from rejected answers");
+  expect(refused_preferences([](RunConfig& c) { c.data.loss_on = "all"; }), "set loss_on = answers");
+  expect(refused_preferences([](RunConfig& c) { c.model.mtp_num_layers = 1; }), "set mtp_num_layers = 0");
+  expect(refused_preferences([](RunConfig& c) { c.rollout.rollouts = true; }), "set objective = policy");
+}
+
+TEST(RunConfig, RefusesReferencesThatCannotBe) {
+  const auto expect = [](const std::string& message, const char* part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  expect(refused_preferences([](RunConfig& c) { c.objective.reference = "base"; }),
+         "reference = base is the model without its adapters, and lora_rank = 0");
+  expect(refused_preferences([](RunConfig& c) { c.objective.reference = "columns"; }),
+         "reference = columns: preferences are read from rows of answers");
+  expect(refused_preferences([](RunConfig& c) {
+           c.model.lora_rank = 2;
+           c.train.replay_routes = "routes";
+         }),
+         "replay_routes = routes is for the passes of one model");
+  expect(refusal([](RunConfig& c) {
+           c.objective = {.objective = "policy", .reference = "columns", .kl_loss_coef = 0.1};
+           c.data.sft = true;
+           c.data.tokenizer = "t.json";
+           c.data.packing = "none";
+           c.rollout.rollouts = true;
+           c.train.sample_tokens = 0;
+         }),
+         "sampled answers have no column ref_logprobs");
+}
+
+TEST(RunConfig, FindsItsReference) {
+  RunConfig config;
+  EXPECT_EQ(config.reference(), ReferenceKind::none);
+  config.objective.objective = "policy";
+  EXPECT_EQ(config.reference(), ReferenceKind::none);  // without kl_loss_coef
+  config.objective.kl_loss_coef = 0.1;
+  EXPECT_EQ(config.reference(), ReferenceKind::columns);
+  config.rollout.rollouts = true;
+  EXPECT_EQ(config.reference(), ReferenceKind::start);
+  config.model.lora_rank = 2;
+  EXPECT_EQ(config.reference(), ReferenceKind::base);
+  config.objective.reference = "start";
+  EXPECT_EQ(config.reference(), ReferenceKind::start);
+  config.objective.reference = "runs/other";
+  EXPECT_EQ(config.reference(), ReferenceKind::source);
+  config.objective = {.objective = "preference"};
+  EXPECT_EQ(config.reference(), ReferenceKind::base);
+  config.objective.dpo_reference_free = true;
+  EXPECT_EQ(config.reference(), ReferenceKind::none);
+}
+
 TEST(RunConfig, RefusesSampleWeightsIfEachSampleIsReadOnce) {
   const auto refused = [](const char* data, const char* train, const char* valid) {
     return refusal([&](RunConfig& c) {

@@ -42,6 +42,12 @@ std::vector<Case> cases() {
   };
   add({"mtp_loss_scaling_factor"}, {}, {"mtp_num_layers = 1"}, "mtp_num_layers above 0; here mtp_num_layers = 0");
   add({"lora_alpha", "lora_dropout", "lora_target_modules"}, {}, {"lora_rank = 4"}, "lora_rank above 0");
+  add({"dpo_beta", "dpo_loss_type", "dpo_reference_free", "rpo_alpha"}, {}, {"objective = 'preference'"},
+      "objective = preference; here objective = cross_entropy");
+  add({"dpo_label_smoothing"}, {"objective = 'preference'", "dpo_loss_type = 'hinge'"}, {"objective = 'preference'"},
+      "dpo_loss_type = sigmoid, sigmoid_norm or robust");
+  add({"reference"}, {"objective = 'policy'"}, {"objective = 'policy'", "kl_loss_coef = 0.1"},
+      "kl_loss_coef above 0, or objective = preference");
   add({"check_messages", "replay_interval"}, {}, {"ranks = 2"}, "ranks above 1; here ranks = 1");
   const Keys one_micro_batch = {"global_batch_size = 4", "micro_batch_size = 4"};
   for (const auto& [without, needs] : std::vector<std::pair<std::string, const char*>>{

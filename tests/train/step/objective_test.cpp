@@ -41,7 +41,7 @@ class PolicyGradient : public Objective {
   std::vector<LossSpec> losses() const override { return {{kLanguageLoss}, {"anchor", kAnchor}}; }
 
   void record(const ObjectivePass& pass, ModelOutput& out) const override {
-    const auto& [tape, model, inputs, micro_batch, scaled, context] = pass;
+    const auto& [tape, model, inputs, micro_batch, scaled, context, reference] = pass;
     const Tensor weights = target_weights(pass), plain = target_weights(pass);
     const Tensor& advantages = inputs.column(micro_batch, "advantages");
     const Tensor rows = rows_ == Rows::weighted ? inputs.column(micro_batch, "group_weight") : Tensor();

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <numbers>
+
 #include "train/step/layouts/laid_out.h"
 #include "train/step/run_support.h"
 
@@ -103,7 +105,8 @@ RunConfig config_of_texts() {
   return laid_out(config, {});
 }
 
-void expect_equal_in_layouts(const RunConfig& config, const MakeObjective& make) {
+// The figures of one rank's steps, which those of every layout equal.
+std::vector<double> expect_equal_in_layouts(const RunConfig& config, const MakeObjective& make = make_objective) {
   const std::vector<double> one = figures_of(config, 3, make);
   for (const double figure : one) EXPECT_TRUE(std::isfinite(figure));
   for (const LaidOut& layout : std::vector<LaidOut>{{"replicate=4"},
@@ -118,9 +121,11 @@ void expect_equal_in_layouts(const RunConfig& config, const MakeObjective& make)
                                                     {"context=2,tensor=2,pipeline=2,expert=2,expert_tensor=2"}}) {
     SCOPED_TRACE(described(layout));
     const std::vector<double> found = figures_of(laid_out(config, layout), 3, make);
-    ASSERT_EQ(found.size(), one.size());
-    for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(found[i], one[i], 1e-9 * (1 + std::abs(one[i]))) << i;
+    EXPECT_EQ(found.size(), one.size());
+    for (size_t i = 0; i < std::min(one.size(), found.size()); ++i)
+      EXPECT_NEAR(found[i], one[i], 1e-9 * (1 + std::abs(one[i]))) << i;
   }
+  return one;
 }
 
 TEST(PolicyObjective, OfTokensEqualsOneRankInEveryLayout) {
@@ -141,6 +146,154 @@ TEST(PolicyObjective, OfSequencesEqualsOneRankInEveryLayout) {
 
 TEST(PreferenceObjective, EqualsOneRankInEveryLayout) {
   expect_equal_in_layouts(config_of_texts(), [](const RunConfig&) { return make_preference_objective({0.5, 0.1}); });
+}
+
+RunConfig config_of_policy(const std::string& reference) {
+  RunConfig config = config_of_texts();
+  config.objective.objective = "policy";
+  config.objective.kl_loss_coef = 0.1;
+  config.objective.reference = reference;
+  config.optimizer.lr = 1e-2;
+  config.optimizer.lr_warmup_iters = 0;
+  return config;
+}
+
+RunConfig config_of_preferences() {
+  RunConfig config = config_of_texts();
+  config.data.data_packing = "none";
+  config.data.sft = config.data.preferences = true;
+  config.data.tokenizer = "t.json";
+  config.objective.objective = "preference";
+  config.objective.dpo_beta = 0.5;
+  config.optimizer.lr = 1e-2;
+  config.optimizer.lr_warmup_iters = 0;
+  return config;
+}
+
+RunConfig with_adapters(RunConfig config) {
+  config.model.lora_rank = 3;
+  config.model.lora_target_modules = "q_proj,o_proj";
+  return config;
+}
+
+// The losses of `figures_of` that a step begins with: the step's loss, its gradient norm, then the others.
+constexpr size_t kKlLoss = 2;
+
+// The weights of the first step are the reference's, so that the divergence is exactly 0, and larger later.
+void expect_divergence_from_start(const std::vector<double>& figures) {
+  const size_t in_step = figures.size() / 3;
+  EXPECT_EQ(figures[kKlLoss], 0);
+  EXPECT_GT(figures[in_step + kKlLoss], 0);
+  EXPECT_GT(figures[2 * in_step + kKlLoss], figures[in_step + kKlLoss]);
+}
+
+TEST(PolicyObjective, DivergesFromTheStartAlikeInEveryLayout) {
+  expect_divergence_from_start(expect_equal_in_layouts(config_of_policy("start")));
+}
+
+TEST(PolicyObjective, DivergesFromTheBaseOfAdaptersAlikeInEveryLayout) {
+  expect_divergence_from_start(expect_equal_in_layouts(with_adapters(config_of_policy("base"))));
+}
+
+TEST(PolicyObjective, DivergesFromTheStartWithCapacitiesPoolsAndKeptUnits) {
+  RunConfig config = config_of_policy("start");
+  for (const auto& change : std::vector<std::function<void(RunConfig&)>>{
+           [](RunConfig& c) { c.model.moe.moe_expert_capacity_factor = 1; },
+           [](RunConfig& c) {
+             c = laid_out(c, {"shard=2,expert=2"});
+             c.model.moe.moe_pool_factor = 1;
+           },
+           [](RunConfig& c) {
+             c = laid_out(c, {.mesh = "shard=2", .strategy = kFsdp, .reshard_after_forward = false});
+           },
+           [](RunConfig& c) { c.model.recompute_granularity = "full"; },
+           [](RunConfig& c) {
+             c.model.hidden_dropout = 0;
+             c.model.moe.moe_router_enable_expert_bias = true;
+             c.model.moe.moe_router_score_function = "sigmoid";
+           }}) {
+    RunConfig changed = config;
+    change(changed);
+    expect_divergence_from_start(figures_of(changed, 3, make_objective));
+  }
+}
+
+// At the start all rewards are 0, and each pair's loss is log 2; a text without a partner has none.
+void expect_no_preference_at_first(const std::vector<double>& figures) {
+  EXPECT_LE(figures[0], std::numbers::ln2 + 1e-12);
+  EXPECT_GT(figures[0], 0.5 * std::numbers::ln2);
+  for (size_t figure = 2; figure < 6; ++figure) EXPECT_EQ(figures[figure], 0) << figure;
+}
+
+TEST(PreferenceObjective, WithAFrozenReferenceEqualsOneRankInEveryLayout) {
+  RunConfig config = config_of_preferences();
+  expect_no_preference_at_first(expect_equal_in_layouts(config));
+  config.objective.dpo_loss_type = "ipo";
+  config.objective.rpo_alpha = 0.5;
+  expect_equal_in_layouts(with_adapters(config));
+}
+
+TEST(PreferenceObjective, NeedsNoReference) {
+  RunConfig config = config_of_preferences();
+  config.objective.dpo_reference_free = true;
+  EXPECT_EQ(config.reference(), ReferenceKind::none);
+  const std::vector<double> figures = figures_of(config, 1, make_objective);
+  EXPECT_NE(figures[4], 0);  // the chosen texts' rewards are their log probabilities
+}
+
+// Engines of the config on its ranks, and the batches of a step.
+using Use = std::function<void(Engine&, Stream&, const std::vector<Batch>&)>;
+void with_preferences(const RunConfig& config, const Use& use) {
+  testing::with_rank_engines(config, [&](Stream& stream, const Groups& groups, Engine& engine, int rank) {
+    std::vector<Batch> own;
+    const int64_t count = config.micro_batches() / groups.layout().data_ranks();
+    for (int64_t i = 0; i < count; ++i) {
+      own.push_back(batch_of_texts(config, groups.layout().data_rank(rank) * count + i));
+      own.back().columns.clear();
+    }
+    use(engine, stream, own);
+  });
+}
+
+// An evaluation of the batches that the next step takes finds what that step reports, in every layout.
+TEST(PreferenceObjective, IsEvaluatedAsItIsTrained) {
+  for (const LaidOut& layout : std::vector<LaidOut>{
+           {}, {"shard=2", kFsdp}, {"context=2"}, {"tensor=2,expert_tensor=1"}, {"pipeline=2", "auto", 2}}) {
+    SCOPED_TRACE(described(layout));
+    with_preferences(laid_out(config_of_preferences(), layout), [](Engine& engine, Stream&, const auto& batches) {
+      engine.step(batches, 1, 0);
+      const Evaluation evaluation = engine.evaluate(batches);
+      const StepResult step = engine.step(batches, 2, 1);
+      EXPECT_NEAR(evaluation.loss(), step.loss, 1e-12);
+      ASSERT_EQ(evaluation.figures.size(), 5);
+      for (const auto& [name, value] : evaluation.figures) {
+        const auto found = std::ranges::find(step.other_losses, name, &std::pair<std::string, double>::first);
+        ASSERT_NE(found, step.other_losses.end()) << name;
+        EXPECT_NEAR(value, found->second, 1e-12) << name;
+      }
+    });
+  }
+}
+
+// Along the update of a step of gradient descent the loss changes as its gradient says, while the reference stays.
+TEST(PreferenceObjective, HasTheGradientOfDifferences) {
+  RunConfig config = config_of_preferences();
+  config.objective.rpo_alpha = 0.3;
+  config.optimizer.optimizer = "sgd";
+  config.optimizer.sgd_momentum = 0;
+  config.optimizer.weight_decay = 0;
+  config.optimizer.clip_grad = 0;
+  config.optimizer.lr = 1e-6;
+  config.optimizer.min_lr = 0;
+  config.optimizer.lr_decay_style = "constant";
+  config.model.moe.moe_aux_loss_coeff = "0";
+  with_preferences(config, [&](Engine& engine, Stream&, const auto& batches) {
+    engine.step(batches, 1, 0);
+    const double before = engine.evaluate(batches).loss();
+    const StepResult step = engine.step(batches, 2, 1);
+    const double descended = before - engine.evaluate(batches).loss();
+    EXPECT_NEAR(descended / (1e-6 * step.gradient_norm * step.gradient_norm), 1, 1e-4);
+  });
 }
 
 }  // namespace

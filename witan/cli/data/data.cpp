@@ -84,6 +84,7 @@ ExitCode prepare(Context& context, DataArgs args) {
   if (!sources.skipped.empty()) progress.note("warning: skipped: " + describe_skipped(sources.skipped));
   PrepareOptions options = args.prepare;
   if (args.chat.data.sft) options.corpus.messages_key = args.chat.data.messages_key;
+  options.corpus.preferences = args.chat.data.preferences;
   check_own_shards(args.output, sources.files, "--output");
   if (args.tokenizer.empty()) check_own_tokenizer(own_tokenizer(args.output), "--output");
   check_encoding(sources.files, options.corpus);
@@ -109,6 +110,7 @@ ExitCode prepare(Context& context, DataArgs args) {
   print_statistics(context.out, data, encoder);
   const std::string with = args.tokenizer.empty() ? own_tokenizer(args.output).string() : args.tokenizer;
   std::string sft = args.chat.data.sft ? " --sft" : "";
+  if (args.chat.data.preferences) sft += " --preferences --objective preference";
   if (const std::string& chat_template = args.chat.data.chat_template; !chat_template.empty())
     sft += " --chat-template " + shell_word(chat_template);
   if (args.chat.data.content_special_tokens) sft += " --content-special-tokens true";  // the run's chats need it too
@@ -137,6 +139,7 @@ void add_data(CLI::App& app, Context& context) {
        "witan data my.txt more/ --output data/my --vocab-size 8192\n"
        "witan data rows.jsonl.zst --json-key content --output data/rows --tokenizer tokenizer.json\n"
        "witan data messages.jsonl --sft --output data/chats --tokenizer model-folder\n"
+       "witan data pairs.jsonl --sft --preferences --output data/pairs --tokenizer model-folder\n"
        "witan data --inspect data/my"},
       [&context, args] { return act(context, *args); });
   add_option(*command, "inputs", args->inputs,
@@ -156,6 +159,9 @@ void add_data(CLI::App& app, Context& context) {
   DataConfig& chat = args->chat.data;
   const Option sft = add_flag(*command, "--sft", chat.sft,
                               "Rows are conversations: write the shards of fine-tuning (docs/finetune.md)");
+  add_flag(*command, "--preferences", chat.preferences,
+           "Rows are pairs of answers, {\"prompt\", \"chosen\", \"rejected\"}, with --sft (docs/rl.md)")
+      .needs(sft);
   add_option(*command, "--messages-key", chat.messages_key, "JSON key of the messages, with --sft")
       .type_name("KEY")
       .show_default()

@@ -15,6 +15,7 @@
 #include "witan/train/loop/anomaly.h"
 #include "witan/train/step/device.h"
 #include "witan/train/step/features/loss_scaling.h"
+#include "witan/train/weights/kept_reference.h"
 
 namespace witan::cli {
 namespace {
@@ -39,7 +40,8 @@ void print_list(std::FILE* out, const char* title, const std::vector<std::string
 }
 
 // Recomputes the step on one rank, which holds all weights.
-void replay_on(std::FILE* out, const RecordedAnomaly& recorded, Stream& stream, const Groups& groups) {
+void replay_on(std::FILE* out, const RecordedAnomaly& recorded, const fs::path& run, Stream& stream,
+               const Groups& groups) {
   Engine engine(stream, groups, recorded.config);
   std::vector<StateTensor> weights = engine.state();
   std::erase_if(weights, [](const StateTensor& one) {
@@ -47,6 +49,8 @@ void replay_on(std::FILE* out, const RecordedAnomaly& recorded, Stream& stream, 
   });
   stream.wait();
   load_tensors(recorded.checkpoint, weights, Extra::allow);
+  if (Reference* const reference = engine.reference(); reference && reference->has_weights())
+    load_tensors(require_kept_reference(run), reference->state());
   if (auto* scaling = engine.feature<LossScaling>()) {
     LossScaler::State scale = scaling->scaler().read();
     scale.scale = recorded.about.value("loss_scale", 0.0);
@@ -80,7 +84,9 @@ ExitCode replay_command(Context& context, const ReplayArgs& args) {
     Stream stream({}, reserve_arena({}, bytes), pool);
     const Layout layout(recorded.config->parallel, 1, recorded.config->model.moe.num_experts);
     const Groups groups = make_groups(world, layout, rank, stream, sums_of(recorded.config));
-    replay_on(context.out, recorded, stream, groups);
+    const fs::path folder = fs::absolute(args.folder).lexically_normal();
+    const fs::path of_step = folder.has_filename() ? folder : folder.parent_path();
+    replay_on(context.out, recorded, of_step.parent_path().parent_path(), stream, groups);
   });
   return ExitCode::done;
 }

@@ -21,6 +21,7 @@
 #include "witan/train/state/named_checkpoint.h"
 #include "witan/train/state/run_folder.h"
 #include "witan/train/state/run_start.h"
+#include "witan/train/step/reference.h"
 #include "witan/train/weights/initial_weights.h"
 #include "witan/train/weights/upcycle.h"
 
@@ -182,6 +183,14 @@ FirstWeights check_first_weights(const ResolvedConfig& config) {
     take(upcycling.dense());
   }
   return found;
+}
+
+FirstWeights check_reference(const ResolvedConfig& config) {
+  if (config->reference() != ReferenceKind::source) return {};
+  const RunConfig reference = Reference::config_of(*config);
+  const InitialWeights weights(reference, "reference");
+  if (const auto* run = dynamic_cast<const CheckpointWeights*>(&weights.source())) verify_if_cheap(run->checkpoint());
+  return {weights.source().where(), weights.warnings()};
 }
 
 void require_other_source(const GivenConfig& given) {

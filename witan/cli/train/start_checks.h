@@ -39,6 +39,9 @@ struct FirstWeights {
 // compared if the tokenizer has not been trained yet.
 FirstWeights check_first_weights(const ResolvedConfig& config);
 
+// The source of a new run's frozen reference if that is another model. Throws as loading it would.
+FirstWeights check_reference(const ResolvedConfig& config);
+
 // Keeps the source of first weights (init_from, upcycle) of a run that has saved: it resumes from its own checkpoint,
 // so that naming another source would only falsify its config.toml. Throws ConfigError if the call names another one.
 void keep_first_weights(GivenConfig& given);

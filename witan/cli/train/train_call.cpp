@@ -291,6 +291,9 @@ void TrainCall::tell_first_weights(const ResolvedConfig& config, Progress& progr
   const FirstWeights weights = check_first_weights(config);
   for (const std::string& warning : weights.warnings) warn("warning: " + warning, progress);
   if (!weights.from.empty()) progress.note("weights      from " + weights.from);
+  const FirstWeights reference = check_reference(config);
+  for (const std::string& warning : reference.warnings) warn("warning: " + warning, progress);
+  if (!reference.from.empty()) progress.note("reference    from " + reference.from);
 }
 
 std::optional<int64_t> TrainCall::prepare_together(const ResolvedConfig& expected, Progress& progress) {
@@ -418,7 +421,8 @@ void TrainCall::require_room(const ResolvedConfig& config, const Plan& plan, con
   if (usable > 0 && here.needed_bytes() > usable) progress.note(format_memory(here, usable));
   require_fits(config, here, usable);
   const fs::path folder = fs::path(config->train.runs_folder) / config->train.run;
-  require_disk(config->train, {plan.checkpoint_bytes, plan.anomaly_bytes}, disk, folder, free_bytes_for(folder));
+  require_disk(config->train, {plan.checkpoint_bytes, plan.anomaly_bytes, plan.reference_disk_bytes}, disk, folder,
+               free_bytes_for(folder));
 }
 
 DiskState TrainCall::disk_state(int64_t done) const {

@@ -37,11 +37,14 @@ FolderBytes folder_bytes(const ResolvedConfig& config) {
   const auto in_headers = [parts = most_parts(config->parallel)](size_t name) {
     return parts * (kOfPart + 2 * static_cast<int64_t>(name));  // in a shard's header and in the manifest
   };
-  for (const auto& [name, tensor] : MetaRank(one, layout, 0).saved_tensors()) {
+  MetaRank rank(one, layout, 0);
+  for (const auto& [name, tensor] : rank.saved_tensors()) {
     const int64_t needed = tensor.bytes + in_headers(name.size());
     bytes.checkpoint += needed;
     if (StateTensor::is_of_model(tensor.kind)) bytes.anomaly += needed;
   }
+  for (const auto& [name, tensor] : rank.reference_tensors()) bytes.reference += tensor.bytes + in_headers(name.size());
+  if (bytes.reference > 0) bytes.reference += others;
   const int64_t tokens = config->train.global_batch_size * config->data.seq_length;
   bytes.anomaly += kBatchArrays * (tokens * static_cast<int64_t>(sizeof(int32_t)) + in_headers(32));
   return bytes;
@@ -99,7 +102,9 @@ std::string checkpoints_text(const TrainConfig& config, const DiskState& state, 
 void require_disk(const TrainConfig& config, const FolderBytes& bytes, const DiskState& state, const fs::path& folder,
                   uint64_t free) {
   const auto size = [](double count) { return format_bytes(count); };
-  const auto each = static_cast<double>(bytes.checkpoint), have = static_cast<double>(free);
+  const double of_reference = state.step == 0 ? static_cast<double>(bytes.reference) : 0;
+  const auto each = static_cast<double>(bytes.checkpoint);
+  const double have = std::max(static_cast<double>(free) - of_reference, 0.0);
   const char* elsewhere = "store runs on another disk (--runs-folder FOLDER)";
   require<DiskFullError>(have >= each, folder.string(), ": a checkpoint of this run takes ", size(each), ", and ",
                          size(have), " are free on that disk, so that none could be saved. Free ", size(each - have),

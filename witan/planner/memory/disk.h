@@ -12,7 +12,8 @@ namespace witan {
 // blocks are bounded.
 struct FolderBytes {
   int64_t checkpoint = 0;
-  int64_t anomaly = 0;  // values, buffers and a global batch (train/loop/anomaly.h)
+  int64_t anomaly = 0;    // values, buffers and a global batch (train/loop/anomaly.h)
+  int64_t reference = 0;  // weights of a frozen reference, written once before the first step; 0: there is none
 };
 FolderBytes folder_bytes(const ResolvedConfig& config);
 

@@ -85,13 +85,30 @@ void MetaRank::rollouts() {
   if (config_->rollout.rollouts) rehearse_rollouts(stream_, engine_.model(), groups_, *config_);
 }
 
-std::map<std::string, MetaRank::SavedTensor> MetaRank::saved_tensors() {
-  std::map<std::string, SavedTensor> saved;
-  for (const StateTensor& tensor : engine_.state())
+namespace {
+
+std::map<std::string, MetaRank::SavedTensor> written(const std::vector<StateTensor>& tensors) {
+  std::map<std::string, MetaRank::SavedTensor> saved;
+  for (const StateTensor& tensor : tensors)
     if (tensor.writes)
-      saved.try_emplace(tensor.name, SavedTensor{tensor.kind}).first->second.bytes +=
+      saved.try_emplace(tensor.name, MetaRank::SavedTensor{tensor.kind}).first->second.bytes +=
           tensor.local.elements() * static_cast<int64_t>(size_of(tensor.dtype()));
   return saved;
+}
+
+}  // namespace
+
+std::map<std::string, MetaRank::SavedTensor> MetaRank::saved_tensors() {
+  return written(engine_.state());
+}
+
+std::map<std::string, MetaRank::SavedTensor> MetaRank::reference_tensors() {
+  Reference* const reference = engine_.reference();
+  return reference && reference->has_weights() ? written(reference->state()) : std::map<std::string, SavedTensor>();
+}
+
+int64_t MetaRank::reference_bytes() {
+  return engine_.reference() ? engine_.reference()->bytes() : 0;
 }
 
 void MetaRank::reset_costs() {

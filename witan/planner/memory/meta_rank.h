@@ -55,7 +55,9 @@ class MetaRank {
     StateTensor::Kind kind;
     int64_t bytes = 0;  // that the rank writes
   };
-  std::map<std::string, SavedTensor> saved_tensors();  // by name
+  std::map<std::string, SavedTensor> saved_tensors();      // by name
+  std::map<std::string, SavedTensor> reference_tensors();  // of a frozen reference, if it has weights of its own
+  int64_t reference_bytes();                               // of this rank's weights of that reference
   ReportSizes report_sizes(int64_t micro_batches) const { return engine_.report_sizes(micro_batches); }
   std::string why_eager() const { return engine_.why_eager(); }
 

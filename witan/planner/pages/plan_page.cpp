@@ -166,6 +166,9 @@ std::string disk_section(const Plan& plan) {
   std::string text =
       fmt::format("\nDisk\n  a checkpoint {}; the checkpoints that are kept and the one being written {}\n",
                   format_bytes(static_cast<double>(plan.checkpoint_bytes)), format_bytes(plan.disk_bytes - anomalies));
+  if (plan.reference_disk_bytes > 0)
+    text += fmt::format("  the weights of the reference {}, written once\n",
+                        format_bytes(static_cast<double>(plan.reference_disk_bytes)));
   if (plan.anomalies > 0)
     text += fmt::format("  a step that went wrong {}, of which {} kept at most; all together {}\n",
                         format_bytes(static_cast<double>(plan.anomaly_bytes)),
@@ -268,6 +271,11 @@ std::string format_memory(const Plan& plan, int64_t usable) {
     for (const auto& [tag, bytes] : rank->tags) out += fmt::format(" {:>13}", format_bytes(static_cast<double>(bytes)));
     out += fmt::format(" {:>13}\n", format_bytes(static_cast<double>(rank->arena_bytes)));
   }
+  int64_t reference = 0;
+  for (const RankPlan& rank : plan.ranks) reference = std::max(reference, rank.reference_bytes);
+  if (reference > 0)
+    out += fmt::format("  of the weights {} are the frozen reference's{}\n",
+                       format_bytes(static_cast<double>(reference)), rows.size() > 1 ? ", on the rank with most" : "");
   if (!std::ranges::all_of(plan.ranks, &RankPlan::exact))
     out += "  of ranks that share a row the one with the largest shard was planned; the others need no more\n";
   const auto bytes = [](int64_t count) { return format_bytes(static_cast<double>(count)); };
@@ -318,6 +326,7 @@ std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timi
                              {"exact", rank.exact},
                              {"arena_bytes", rank.arena_bytes},
                              {"tags", rank.tags},
+                             {"reference_bytes", rank.reference_bytes},
                              {"parts", parts},
                              {"sent", rank.sent}});
   }
@@ -327,6 +336,7 @@ std::string plan_json(const Plan& plan, int64_t usable, const std::optional<Timi
   json["needed_bytes"] = plan.needed_bytes();
   json["checkpoint_bytes"] = plan.checkpoint_bytes;
   json["anomaly_bytes"] = plan.anomaly_bytes;
+  json["reference_disk_bytes"] = plan.reference_disk_bytes;
   json["disk_bytes"] = std::llround(std::min(plan.disk_bytes, 0x1p62));
   if (plan.balanced_activations) json["balanced_activation_bytes"] = *plan.balanced_activations;
   if (plan.on_gpu)

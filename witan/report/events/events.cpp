@@ -104,6 +104,7 @@ void visit(Archive& a, EvalEvent& e) {
   a("set", e.set);
   a("seconds", e.seconds);
   a("router", e.router);
+  a("figures", e.figures);
 }
 
 template <class Archive>

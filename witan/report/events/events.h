@@ -106,12 +106,14 @@ struct ActivationsEvent {
 // An evaluation on the validation split, or on a set of valid_data.
 struct EvalEvent {
   int64_t step = 0;
-  double loss = 0;  // cross entropy, nats per token
+  double loss = 0;  // cross entropy, nats per token; of preferences the loss of a pair
   double bits_per_byte = 0;
   std::optional<std::string> set = {};  // its name; nothing: the validation split
   std::optional<double> seconds = {};   // that it took
   // Router statistics over all layers, by the names that steps have (router_statistic()); empty for dense models.
   std::map<std::string, double> router = {};
+  // Of preferences: rewards, their margin, accuracy ..., by the names that steps have; bits_per_byte is 0 then.
+  std::map<std::string, double> figures = {};
 };
 
 // The result of a simpler model on the same validation split.

@@ -139,13 +139,15 @@ void add_learning(Charts& charts, const Metrics& m) {
                  return e.mtp_losses[module];
                }));
 
-  const Curve bits = curve_of(m.evals, [](const EvalEvent& e) { return e.bits_per_byte; });
+  const auto bits_of = [](const EvalEvent& e) -> std::optional<double> {
+    return e.figures.empty() ? std::optional(e.bits_per_byte) : std::nullopt;  // preferences have none
+  };
+  const Curve bits = curve_of(m.evals, bits_of);
   charts.open(Section::learning, "Validation", "bits per byte");
   charts.add("this model", Style::dots, 2, bits);
   colour = 2;
   for (const auto& [name, evals] : m.set_evals)
-    charts.add(name, Style::dots, colour++ % 4 + 1,
-               curve_of(evals, [](const EvalEvent& e) { return e.bits_per_byte; }));
+    charts.add(name, Style::dots, colour++ % 4 + 1, curve_of(evals, bits_of));
   for (const BaselineEvent& b : m.baselines) {
     if (!bits.empty() && std::isfinite(b.bits_per_byte))
       charts.add(b.name, Style::dashed, 3,

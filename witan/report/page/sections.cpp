@@ -209,9 +209,13 @@ std::string key_figures(const Metrics& m) {
   if (!m.steps.empty()) out += loss_figure(m);
   if (!m.evals.empty()) {
     out += figure("Validation loss", fmt::format("{:.3f}", m.evals.back().loss),
-                  fmt::format("nats per token, step {}", m.evals.back().step));
-    out += figure("Bits per byte", fmt::format("{:.3f}", m.evals.back().bits_per_byte),
-                  against_baseline(m.evals.back(), m.baselines));
+                  fmt::format("{}, step {}", m.evals.back().figures.empty() ? "nats per token" : "of preferences",
+                              m.evals.back().step));
+    for (const auto& [name, value] : m.evals.back().figures)
+      if (name == "reward_accuracy") out += figure("Accuracy", fmt::format("{:.3f}", value), "of rewards, validation");
+    if (m.evals.back().figures.empty())
+      out += figure("Bits per byte", fmt::format("{:.3f}", m.evals.back().bits_per_byte),
+                    against_baseline(m.evals.back(), m.baselines));
   }
   if (!m.steps.empty()) {
     const StepEvent& last = m.steps.back();

@@ -31,8 +31,9 @@ struct DataConfig {
   std::string data_cache_path;  // for data_samples = "megatron": folder of indices; empty: beside the data
   std::string tokenizer;        // a tokenizer's file or folder; empty: one is trained on the data
   std::string json_key = "text";
-  std::string valid_data;  // additional validation sets: NAME=FILE, separated by commas
-  bool sft = false;        // the data are conversations, in the messages format
+  std::string valid_data;    // additional validation sets: NAME=FILE, separated by commas
+  bool sft = false;          // the data are conversations, in the messages format
+  bool preferences = false;  // with sft: rows hold a preferred and a rejected answer
   std::string messages_key = "messages";
   std::string chat_template;            // a file; empty: the tokenizer's own
   std::string loss_on = "answers";      // with sft: answers | all
@@ -129,16 +130,32 @@ struct TrainConfig {
 // The quantity that training minimises (step/objective.h). Keys have the names of verl (verl/workers/config/actor.py)
 // or, where it has none, of TRL.
 struct ObjectiveConfig {
-  std::string objective = "cross_entropy";  // cross_entropy | policy
+  std::string objective = "cross_entropy";  // cross_entropy | policy | preference
+  std::string reference = "auto";           // auto | base | start | columns, or a model whose weights it has
   double clip_ratio_low = 0.2, clip_ratio_high = 0.2;
   std::string importance_sampling_level = "token";  // token | sequence
   double importance_sampling_cap = 0;               // 0: no importance weights
   std::string loss_agg_mode = "token_mean";         // token_mean | seq_mean_token_mean | seq_mean_token_sum_norm
   int64_t loss_scale_factor = 0;                    // of seq_mean_token_sum_norm; 0: seq_length
   double kl_loss_coef = 0;
+  double dpo_beta = 0.1;
+  std::string dpo_loss_type = "sigmoid";  // sigmoid | sigmoid_norm | robust | hinge | ipo
+  double dpo_label_smoothing = 0;
+  bool dpo_reference_free = false;
+  double rpo_alpha = 0;  // 0: off
 
   Fields fields();
   bool is_cross_entropy() const { return objective == "cross_entropy"; }
+  bool is_preference() const { return objective == "preference"; }
+};
+
+// The frozen model that an objective compares with.
+enum class ReferenceKind : uint8_t {
+  none,
+  columns,  // its log probabilities are in the column ref_logprobs
+  base,     // the trained model without its adapters
+  start,    // the weights that the run starts from
+  source,   // those of another model
 };
 
 // Answers that the training weights sample, and their rewards (rollouts/rollouts.h). Keys have the names of TRL
@@ -222,6 +239,9 @@ struct RunConfig {
   int64_t samples_to_train_on() const;
   // The length of schedules: in samples with train_samples, else in iterations.
   int64_t schedule_length() const { return train.train_samples > 0 ? train.train_samples : train.train_iters; }
+  // The reference of kl_loss_coef or of preferences. With `auto` it is in columns if they are read from shards, else
+  // the base of adapters or, without adapters, the starting weights.
+  ReferenceKind reference() const;
   // Whether the run generates samples, for which ranks must hold the whole model.
   bool writes_sample() const { return train.sample_tokens > 0 && parallel.model_ranks() == 1; }
   // Whether tensor-parallel exchanges overlap with computation: with tp_comm_overlap, if layers can run in lanes.

@@ -85,6 +85,10 @@ Fields DataConfig::fields() {
                   "Additional validation sets, each with its own curve: NAME=FILE, separated by commas; a file as in "
                   "data, or token shards as in data_path"},
             Field{"sft", &sft, "Fine-tune on conversations: rows in the messages format, rendered by a chat template"},
+            Field{"preferences", &preferences,
+                  "With sft, rows hold a preferred and a rejected answer: {\"prompt\", \"chosen\", \"rejected\"}, "
+                  "texts or "
+                  "lists of messages (objective = preference)"},
             Field{"messages_key", &messages_key, "JSON key of the messages, with sft"},
             Field{"chat_template", &chat_template,
                   "File of the chat template, with sft; empty: the one in the tokenizer's folder or of init_from"},

@@ -112,8 +112,9 @@ RunConfig with_load_options(const RunConfig& given, const std::optional<RunConfi
 
 bool is_identity(const Field& field) {
   constexpr std::array<std::string_view, 4> sections = {"model", "moe", "data", "tokenizer"};
-  constexpr std::array<std::string_view, 5> keys = {"micro_batch_size", "global_batch_size", "rampup_batch_size",
-                                                    "decrease_batch_size_if_needed", "seed"};
+  constexpr std::array<std::string_view, 6> keys = {
+      "micro_batch_size", "global_batch_size", "rampup_batch_size", "decrease_batch_size_if_needed", "seed",
+      "reference"};
   constexpr std::array<std::string_view, 15> free = {"recompute_granularity",
                                                      "recompute_modules",
                                                      "moe_grouped_gemm",

@@ -136,11 +136,18 @@ Fields TrainConfig::fields() {
 
 Fields ObjectiveConfig::fields() {
   return {
+      Field{"objective", &objective,
+            "What training minimises: the cross entropy of the next token, the clipped surrogate of policy gradients "
+            "(GRPO, Dr. GRPO, DAPO, GSPO), which reads the columns advantages and old_logprobs, or the loss of "
+            "preferences "
+            "between two answers (DPO)"}
+          .one_of({"cross_entropy", "policy", "preference"}),
       Field{
-          "objective", &objective,
-          "What training minimises: the cross entropy of the next token, or the clipped surrogate of policy gradients "
-          "(GRPO, Dr. GRPO, DAPO, GSPO), which reads the columns advantages and old_logprobs"}
-          .one_of({"cross_entropy", "policy"}),
+          "reference", &reference,
+          "Frozen model that kl_loss_coef and preferences compare with: base, the trained model without its adapters; "
+          "start, the weights that the run starts from; columns, the column ref_logprobs of token shards; a model's "
+          "folder or the name of a run, as in init_from; auto: columns for policy without rollouts, else base with "
+          "lora_rank and start without"},
       Field{"clip_ratio_low", &clip_ratio_low,
             "With objective = policy, ratios of probabilities below 1 - clip_ratio_low have no gradient where the "
             "advantage is negative"}
@@ -165,8 +172,24 @@ Fields ObjectiveConfig::fields() {
             "Divisor of a sequence's summed losses with loss_agg_mode = seq_mean_token_sum_norm (0: seq_length)"}
           .at_least(0),
       Field{"kl_loss_coef", &kl_loss_coef,
-            "With objective = policy, coefficient of the estimated KL divergence (k3) from a reference, whose log "
-            "probabilities are the column ref_logprobs (0: off)"}
+            "With objective = policy, coefficient of the estimated KL divergence (k3) from the reference (0: off)"}
+          .at_least(0),
+      Field{"dpo_beta", &dpo_beta,
+            "With objective = preference, factor of log ratios to the reference in rewards: the larger, the closer the "
+            "model stays to it"}
+          .above(0),
+      Field{"dpo_loss_type", &dpo_loss_type,
+            "With objective = preference, the loss of a pair's rewards: that of DPO, the same of means over tokens, "
+            "robust DPO, a hinge, or IPO"}
+          .one_of({"sigmoid", "sigmoid_norm", "robust", "hinge", "ipo"}),
+      Field{"dpo_label_smoothing", &dpo_label_smoothing,
+            "Probability that a pair's answers are the wrong way round, with dpo_loss_type = sigmoid, sigmoid_norm or "
+            "robust"}
+          .between(0, 0.49),
+      Field{"dpo_reference_free", &dpo_reference_free,
+            "With objective = preference, compare with a model that gives all answers the same probability"},
+      Field{"rpo_alpha", &rpo_alpha,
+            "With objective = preference, weight of the mean loss of the chosen answer's tokens (RPO; 0: off)"}
           .at_least(0),
   };
 }

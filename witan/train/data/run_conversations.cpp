@@ -36,6 +36,7 @@ std::shared_ptr<const ConversationFormat> format_of(FoundChatTemplate found, con
   format.messages_key = config.messages_key;
   format.answers_only = config.loss_on == "answers";
   format.content_special_tokens = config.content_special_tokens;
+  format.preferences = config.preferences;
   return std::make_shared<const ConversationFormat>(std::move(format));
 }
 
@@ -50,6 +51,12 @@ std::shared_ptr<const ConversationFormat> find_conversation_format(const RunConf
                                                                    const Tokenizer& tokenizer) {
   if (!config.data.sft) return nullptr;
   auto found = find_template(config);
+  if (!found && config.data.preferences)  // pairs of texts need none
+    found = FoundChatTemplate{ChatTemplate("{{ raise_exception('there is no chat template for messages: give one "
+                                           "(--chat-template FILE)') }}",
+                                           "no chat template"),
+                              {},
+                              {}};
   require<ConfigError>(found.has_value(), "sft = true: there is no chat template beside the tokenizer ",
                        config.data.tokenizer,
                        config.train.init_from.empty() ? "" : cat(" nor in ", config.train.init_from),

@@ -11,6 +11,7 @@
 #include "witan/base/text.h"
 #include "witan/base/threads/threads.h"
 #include "witan/checkpoint/step_folders.h"
+#include "witan/data/datasets/conversation_dataset.h"
 #include "witan/data/prepare/prepare.h"
 #include "witan/data/stats/bigram.h"
 #include "witan/train/data/data_fingerprint.h"
@@ -114,6 +115,13 @@ RunData open_mixture_data(const RunConfig& config, const std::shared_ptr<const T
 }  // namespace
 
 void require_kind_of_shards(const DataConfig& config, const TokenDataset& tokens) {
+  const bool pairs = holds_pairs(tokens);
+  require<ConfigError>(pairs == config.preferences, "preferences = ", config.preferences ? "true" : "false", ": ",
+                       tokens.name(), pairs ? " has" : " has no", " pairs of answers",
+                       pairs
+                           ? ", of which rejected ones are no text to learn from; set preferences = true and objective "
+                             "= preference"
+                           : "; give shards that `witan data --sft --preferences` writes");
   require<ConfigError>(tokens.conversations() == config.sft, "sft = ", config.sft ? "true" : "false", ": ",
                        tokens.name(), " has tokens of ",
                        config.sft ? "text; give shards of conversations, which `witan data --sft` writes"
@@ -126,6 +134,7 @@ CorpusOptions corpus_options(const DataConfig& config) {
   options.bad_row_share = config.bad_row_share;
   options.replace_invalid_utf8 = config.replace_invalid_utf8;
   if (config.sft) options.messages_key = config.messages_key;
+  options.preferences = config.preferences;
   return options;
 }
 
@@ -134,6 +143,13 @@ std::vector<std::string> describe_packing(const SampleSource& samples) {
   if (!samples.dataset().conversations()) return found;
   const SampleSource::PackedSize& size = samples.packed_size();
   const int64_t all = size.documents + size.left_out, most = samples.sequence_length() + 1;
+  if (holds_pairs(samples.dataset())) {
+    if (size.left_out > 0)
+      found.push_back(cat(size.left_out, " of ", counted(all, "pair"), " of answers",
+                          size.left_out == 1 ? " does" : " do", " not fit into seq_length = ", most - 1,
+                          " with both texts and ", size.left_out == 1 ? "is" : "are", " left out"));
+    return found;
+  }
   if (size.cut > 0)
     found.push_back(cat(size.cut, " of ", counted(all, "conversation"), size.cut == 1 ? " is" : " are",
                         " longer than seq_length + 1 = ", most, " tokens: the rest of them is cut off"));

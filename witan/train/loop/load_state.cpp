@@ -20,6 +20,7 @@
 #include "witan/train/state/rewinds.h"
 #include "witan/train/step/objective.h"
 #include "witan/train/weights/initial_weights.h"
+#include "witan/train/weights/kept_reference.h"
 #include "witan/train/weights/upcycle.h"
 
 namespace witan {
@@ -43,14 +44,58 @@ bool has_other_tokens(Read read, const std::string& own) try {
 }  // namespace
 
 TrainState StateLoader::begin() {
-  if (run_.start.from) return resume(*run_.start.from);
-  if (!run_.config->train.upcycle.empty())
-    upcycle();
-  else if (!run_.config->train.init_from.empty())
-    take_weights();
   TrainState state;
-  state.data = fingerprint();
+  if (run_.start.from) {
+    state = resume(*run_.start.from);
+  } else {
+    if (!run_.config->train.upcycle.empty())
+      upcycle();
+    else if (!run_.config->train.init_from.empty())
+      take_weights();
+    state.data = fingerprint();
+  }
+  begin_reference();
   return state;
+}
+
+// A run that branches keeps the reference of the run that it continues, if that has one.
+void StateLoader::begin_reference() {
+  Reference* const reference = engine_.reference();
+  if (!reference || !reference->has_weights()) return;
+  const TraceContextScope trace_context(saving_.stream(), TraceContext::Phase::loading);
+  const RunFolder& folder = run_.start.folder;
+  std::optional<Checkpoint> kept;
+  if (run_.start.from)
+    kept = run_.start.branches ? kept_reference(run_.start.from->folder.parent_path().parent_path())
+                               : require_kept_reference(folder.path());
+  stream_.wait();
+  const DeadlineScope patience(saving_.world(), saving_.deadline("load the weights of the reference"));
+  if (kept)
+    load_tensors(saving_.world(), saving_.stream(), *kept, reference->state(), Extra::refuse);
+  else if (run_.config->reference() == ReferenceKind::source)
+    take_reference(Reference::config_of(*run_.config));
+  else
+    reference->copy_trained();
+  if (kept && !run_.start.branches) return;
+  stream_.wait();
+  CheckpointContent content;
+  content.tensors = reference->state();
+  save_checkpoint(saving_.world(), saving_.stream(), folder.reference(), content);
+}
+
+void StateLoader::take_reference(const RunConfig& reference) {
+  InitialWeights weights(reference, "reference");
+  weights.fill(stream_, engine_.reference()->state());
+  await_weights(reference.train.init_from);
+  warn_of_lost_best(reference.train.init_from);
+  warn_of_non_finite(weights.non_finite(), Counted::own_parts, weights.source().where());
+  const auto tokenizer = tokenizer_of(weights.source());
+  const bool other = tokenizer && has_other_tokens([&] { return read_tokenizer(*tokenizer); }, run_.tokenizer);
+  require<CheckpointError>(
+      !other, "reference = ", reference.train.init_from, ": its tokenizer, ", other ? tokenizer->string() : "",
+      ", has other tokens than the run's, so that its log probabilities are of other texts; give a "
+      "reference with the run's tokenizer");
+  if (is_rank_zero()) run_.recorder->note("reference from " + weights.source().where());
 }
 
 std::vector<ColumnSpec> StateLoader::columns() const {

@@ -47,6 +47,8 @@ class StateLoader {
   std::string written_since(const Checkpoint& from) const;
   void upcycle();
   void take_weights();
+  void begin_reference();
+  void take_reference(const RunConfig& reference);
   void await_weights(const std::string& source);
   // Whether each rank has counted its own parts, or whole tensors that other ranks have counted as well.
   enum class Counted : uint8_t { own_parts, whole_tensors };

@@ -62,7 +62,8 @@ RunRecords::RunRecords(const ResolvedConfig& config, const RunPlan& plan, const 
         target_bytes(evaluation_batches(*set.samples, data.batch, evaluation_samples(set, config->train),
                                         config->train.micro_batch_size),
                      *data.tokenizer));
-  if (!held_out.empty()) baseline_bits_per_byte_ = bigram_bits_per_byte(data, held_out);
+  if (!held_out.empty() && !config->objective.is_preference())
+    baseline_bits_per_byte_ = bigram_bits_per_byte(data, held_out);
   if (start.from)
     progress.note(fmt::format("resume       from {}, step {} of {}", start.from->folder.string(), start.step(),
                               config->train.train_iters));

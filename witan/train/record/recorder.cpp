@@ -331,7 +331,7 @@ void Recorder::show(const TrainState& state, const StepEvent& event, bool stays)
 namespace {
 
 double bits_per_byte_of(const Evaluation& evaluation, double bytes) {
-  return bytes > 0 ? evaluation.nats / std::numbers::ln2 / bytes : 0;
+  return bytes > 0 && evaluation.figures.empty() ? evaluation.nats / std::numbers::ln2 / bytes : 0;
 }
 
 EvalEvent event_of(int64_t step, const Evaluation& evaluation, double bytes, std::optional<std::string> set = {}) {
@@ -341,13 +341,16 @@ EvalEvent event_of(int64_t step, const Evaluation& evaluation, double bytes, std
         declared.derived && declared.derived->source == kExpertBias;  // not a figure of the evaluated text
     if (model && !of_weights) event.router[declared.name] = rounded(*model);
   }
+  for (const auto& [name, value] : evaluation.figures) event.figures[name] = rounded(value);
   return event;
 }
 
 // "step 100: validation loss 4.0820, 1.7500 bits per byte; load_balancing_loss 1.01, load_max_over_mean 1.32"
 std::string evaluation_line(const EvalEvent& event) {
-  std::string line = fmt::format("step {}: validation loss{} {:.4f}, {:.4f} bits per byte", event.step,
-                                 event.set ? " on " + *event.set : "", event.loss, event.bits_per_byte);
+  std::string line =
+      fmt::format("step {}: validation loss{} {:.4f}", event.step, event.set ? " on " + *event.set : "", event.loss);
+  if (event.figures.empty()) line += fmt::format(", {:.4f} bits per byte", event.bits_per_byte);
+  for (const auto& [name, value] : event.figures) line += fmt::format(", {} {:.4f}", name, value);
   std::string routers;
   for (const auto& [name, value] : event.router)
     routers += fmt::format("{}{} {:.5g}", routers.empty() ? "; " : ", ", name, value);
@@ -360,7 +363,7 @@ void Recorder::evaluation(const TrainState& state, const Evaluation& evaluation,
                           const std::vector<megatron_log::RankTimes>& times, const std::vector<SetEvaluation>& sets) {
   validation_loss_ = evaluation.loss();
   evaluated_at_ = state.step;
-  bits_per_byte_ = bits_per_byte_of(evaluation, bytes);
+  if (evaluation.figures.empty()) bits_per_byte_ = bits_per_byte_of(evaluation, bytes);
   const EvalEvent event = event_of(state.step, evaluation, bytes);
   metrics_->append(event);
   if (tensorboard_) tensorboard_->evaluation(event, evaluation.router);

@@ -112,9 +112,12 @@ void TensorboardRecorder::memory(int64_t step, const std::vector<MemoryEvent>& m
 
 void TensorboardRecorder::evaluation(const EvalEvent& event, const StepStatistics& router) {
   const std::string of = event.set ? " on " + *event.set : "";
-  std::vector<tfevents::Scalar> scalars = {{kValidationTag + of, event.loss},
-                                           {"lm loss validation ppl" + of, std::exp(std::min(event.loss, 20.0))},
-                                           {kBitsPerByteTag + of, event.bits_per_byte}};
+  std::vector<tfevents::Scalar> scalars = {{kValidationTag + of, event.loss}};
+  if (event.figures.empty()) {
+    scalars.push_back({"lm loss validation ppl" + of, std::exp(std::min(event.loss, 20.0))});
+    scalars.push_back({kBitsPerByteTag + of, event.bits_per_byte});
+  }
+  for (const auto& [name, value] : event.figures) scalars.push_back({cat(name, " validation", of), value});
   for (const StepStatistics::Value& value : router.values())
     if (event.router.contains(value.declared.name))
       scalars.push_back({cat(value.declared.display_tag(), " validation", of), *value.model});

@@ -58,6 +58,7 @@ class RunFolder {
   fs::path tokenizer() const { return path_ / "tokenizer.json"; }
   fs::path tokens() const { return path_ / "data" / "tokens"; }  // prefix of the shards
   fs::path checkpoints() const { return path_ / "checkpoints"; }
+  fs::path reference() const { return path_ / "reference"; }   // a checkpoint of a frozen reference
   fs::path anomalies() const { return path_ / "anomalies"; }   // checkpoints of weights and batches
   fs::path rewinds() const { return path_ / "rewinds.json"; }  // see state/rewinds.h
   fs::path trace() const { return path_ / "trace.json"; }

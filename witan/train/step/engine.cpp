@@ -16,6 +16,7 @@ namespace witan {
 
 Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& config)
     : rank_(stream, groups, config),
+      reference_(Reference::make(rank_)),
       stream_(stream),
       groups_(groups),
       config_(rank_.config),
@@ -24,11 +25,17 @@ Engine::Engine(Stream& stream, const Groups& groups, const ResolvedConfig& confi
                    features_.may_repeat() ? BufferSums::Undo::possible : BufferSums::Undo::never),
       part_observers_(charge_parts(rank_.model, stream)),
       passes_(rank_.parts(), features_),
-      evaluator_(stream, groups, *config_, rank_.stages, rank_.model, *rank_.units),
+      evaluator_(rank_, passes_.objective(), reference_.get()),
       recorded_(stream) {
   ModelServices services{.units = rank_.units.get()};
   features_.call(&StepFeature::offer, services);
+  if (reference_) reference_->attach(services);
   rank_.model.attach(services);
+}
+
+void Engine::use_objective(std::unique_ptr<Objective> objective) {
+  passes_.use_objective(std::move(objective));
+  evaluator_.use_objective(passes_.objective());
 }
 
 // A failing rank notifies the others before it releases memory, since their devices may still access it.
@@ -132,10 +139,13 @@ void Engine::prepare(const std::vector<Batch>& batches) {
   recorded_.reset();
   features_.call(&StepFeature::release);
   inputs_.reset();
+  reference_passes_.reset();
   report_.reset();
   channel_.reset();
   inputs_ = std::make_unique<StepInputs>(stream_, batches, config_->model.mtp_num_layers,
                                          passes_.objective().counts_sequences());
+  if (reference_)
+    reference_passes_ = std::make_unique<ReferencePasses>(*reference_, batches, Dropping::by_capacity, repetition_);
   const auto count = static_cast<int64_t>(batches.size());
   report_ = std::make_unique<StepReport>(stream_, groups_.layout(), groups_.rank(), report_sizes(count));
   rank_.gradients.expect(count);
@@ -195,7 +205,8 @@ void Engine::compute_passes(Mode mode) {
   buffer_sums_.begin_step(stream_);
   features_.call(&StepFeature::begin_step);
   const Stopwatch forward_backward;
-  passes_.begin_step(*inputs_, *report_);
+  if (reference_passes_) reference_passes_->run(*inputs_);
+  passes_.begin_step(*inputs_, *report_, reference_passes_.get());
   {
     const ops::Fp8Rounds::Round fixed_weights(rank_.fp8_rounds.get());
     channel_->run(stream_, passes_);

@@ -18,6 +18,7 @@
 #include "witan/train/step/non_finite.h"
 #include "witan/train/step/rank_model.h"
 #include "witan/train/step/recorded_step.h"
+#include "witan/train/step/reference.h"
 #include "witan/train/step/stage_passes.h"
 #include "witan/train/step/step_inputs.h"
 
@@ -30,7 +31,7 @@ class Engine {
   ~Engine();
 
   // Before the first step: another objective than the configuration's.
-  void use_objective(std::unique_ptr<Objective> objective) { passes_.use_objective(std::move(objective)); }
+  void use_objective(std::unique_ptr<Objective> objective);
 
   // Sets the number of samples of all earlier updates, for schedules that count samples
   // (OptimizerConfig::counts_samples()).
@@ -100,6 +101,8 @@ class Engine {
   std::string why_eager() const;
 
   Transformer& model() { return rank_.model; }
+  // The frozen model that the objective compares with; null: there is none.
+  Reference* reference() { return reference_.get(); }
   const GradientBuckets& gradients() const { return rank_.gradients; }
   // The report's sizes for steps of this many micro-batches on each rank.
   ReportSizes report_sizes(int64_t micro_batches) const;
@@ -129,6 +132,7 @@ class Engine {
   StepResult result_of(const StepReport::Result& report) const;
 
   RankModel rank_;
+  std::unique_ptr<Reference> reference_;
   Stream& stream_;
   const Groups& groups_;
   const ResolvedConfig& config_;
@@ -141,7 +145,8 @@ class Engine {
   std::vector<std::vector<Batch>> ahead_;  // likewise, shifted for each MTP module
   std::unique_ptr<StepInputs> inputs_;
   std::unique_ptr<StepReport> report_;
-  Repetition* repetition_ = nullptr;  // null: all micro-batches are run
+  std::unique_ptr<ReferencePasses> reference_passes_;  // null without a reference
+  Repetition* repetition_ = nullptr;                   // null: all micro-batches are run
   std::unique_ptr<PipelineChannel> channel_;
   StepTimes times_;
   int64_t scheduled_samples_ = 0;

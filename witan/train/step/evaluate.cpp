@@ -1,12 +1,15 @@
 #include "witan/train/step/evaluate.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "witan/base/error.h"
 #include "witan/kernels/common/step_report.h"
 #include "witan/tensor/trace_context.h"
+#include "witan/train/step/objective.h"
 #include "witan/train/step/rank_model.h"
+#include "witan/train/step/reference.h"
 #include "witan/train/step/step_inputs.h"
 
 namespace witan {
@@ -85,7 +88,7 @@ class EvaluationPasses : public StageModel {
     ModelOutput out = model_.forward(tape, input, chunk, std::move(in));
     collect(micro_batch, chunk, out);
     if (out.x.defined()) return out.x.value();
-    losses_[i] = evaluation_of(tape, model_, batches_[i], std::move(out.logits));
+    losses_[i] = judge(tape, micro_batch, out);
     return {};
   }
   Tensor backward(int64_t, int, Tensor) override {
@@ -100,6 +103,12 @@ class EvaluationPasses : public StageModel {
     for (auto begin = read.begin(); begin != read.end(); begin += values())
       all.routers.emplace_back(begin, begin + values());
     return all;
+  }
+
+ protected:
+  // The losses of the last stage's output.
+  virtual Evaluation judge(Tape& tape, int64_t micro_batch, ModelOutput& out) {
+    return evaluation_of(tape, model_, batches_[static_cast<size_t>(micro_batch)], std::move(out.logits));
   }
 
  private:
@@ -125,6 +134,43 @@ class EvaluationPasses : public StageModel {
   Tensor routers_;  // [batches * values()] float64; undefined: the stage has no experts
 };
 
+// Evaluates an objective's own loss, of pairs of documents.
+class PreferencePasses final : public EvaluationPasses {
+ public:
+  struct Of {
+    const Objective& objective;
+    const StepInputs& inputs;
+    const ReferencePasses* reference;  // null: none
+    Group& context;
+  };
+  PreferencePasses(Stream& stream, Transformer& model, std::span<const Batch> batches, const ReportSizes& sizes,
+                   int stage, const Of& of)
+      : EvaluationPasses(stream, model, batches, sizes, stage), model_(model), batches_(batches), of_(of) {}
+
+ private:
+  Evaluation judge(Tape& tape, int64_t micro_batch, ModelOutput& out) override {
+    const ObjectivePass pass{.tape = tape,
+                             .model = model_,
+                             .inputs = of_.inputs,
+                             .micro_batch = micro_batch,
+                             .scaled_losses = false,
+                             .context = &of_.context,
+                             .reference = of_.reference ? of_.reference->logprobs(micro_batch) : Tensor()};
+    const std::vector<Tensor> sums = of_.objective.evaluate(pass, out);
+    constexpr double kTexts = 2;
+    const Batch& batch = batches_[static_cast<size_t>(micro_batch)];
+    Evaluation found{read_scalar(tape.stream(), sums.front()), static_cast<double>(batch.loss_sequences) / kTexts};
+    const std::vector<std::string> names = of_.objective.evaluated();
+    for (size_t i = 0; i < names.size(); ++i)
+      found.figures.emplace_back(names[i], read_scalar(tape.stream(), sums[i + 1]));
+    return found;
+  }
+
+  Transformer& model_;
+  std::span<const Batch> batches_;
+  const Of of_;
+};
+
 }  // namespace
 
 Evaluation evaluate(Stream& stream, Transformer& model, const Batch& batch, bool padded) {
@@ -140,9 +186,15 @@ StageEvaluation evaluate(Stream& stream, Transformer& model, PipelineChannel& ch
   return passes.found();
 }
 
-Evaluator::Evaluator(Stream& stream, const Groups& groups, const RunConfig& config, const Stages& stages,
-                     Transformer& model, UnitStore& units)
-    : stream_(stream), groups_(groups), config_(config), stages_(stages), model_(model), units_(units) {}
+Evaluator::Evaluator(RankModel& rank, const Objective& objective, Reference* reference)
+    : stream_(rank.stream),
+      groups_(rank.groups),
+      config_(rank.config),
+      stages_(rank.stages),
+      model_(rank.model),
+      units_(*rank.units),
+      objective_(&objective),
+      reference_(reference) {}
 
 int64_t Evaluator::together() const {
   return stages_.stages() == 1 ? 1 : config_.micro_batches() / groups_.layout().data_ranks();
@@ -153,7 +205,25 @@ StageEvaluation Evaluator::evaluate_run(std::span<const Batch> run, const Report
   const Pipeline passes{stages_.stages(), stages_.chunks(), together(), Pipeline::Passes::forward};
   PipelineChannel channel(pipeline, passes, residual_shape(config_, run.front()), config_.model.compute_dtype(),
                           stages_.stages() == 1 ? nullptr : repetition);
+  if (!objective_->evaluated().empty()) return compare_run(run, channel, sizes, repetition);
   return witan::evaluate(stream_, model_, channel, run, sizes, pipeline.rank());
+}
+
+StageEvaluation Evaluator::compare_run(std::span<const Batch> run, PipelineChannel& channel, const ReportSizes& sizes,
+                                       Repetition* repetition) {
+  const std::vector<Batch> batches(run.begin(), run.end());
+  StepInputs inputs(stream_, batches, 0, objective_->counts_sequences());
+  inputs.upload(stream_, batches);
+  std::optional<ReferencePasses> reference;
+  if (reference_) {
+    reference.emplace(*reference_, batches, Dropping::measured, stages_.stages() == 1 ? nullptr : repetition);
+    reference->run(inputs);
+    units_.begin_passes();
+  }
+  PreferencePasses passes(stream_, model_, run, sizes, groups_.of(Axis::pipeline).rank(),
+                          {*objective_, inputs, reference ? &*reference : nullptr, groups_.of(Axis::context)});
+  channel.run(stream_, passes);
+  return passes.found();
 }
 
 // Evaluates runs of together() micro-batches. Each begins with as much free memory as the one before it, so that any
@@ -170,7 +240,9 @@ Evaluation Evaluator::evaluate(const std::vector<Batch>& whole, Repetition* repe
   const ReportSizes sizes(evaluated, stages_, static_cast<int64_t>(most));
   RouterSums routers(sizes.statistics(), sizes.blocks());
   units_.begin_passes();
-  std::vector<double> own;  // of each batch: nats, targets
+  const std::vector<std::string> names = objective_->evaluated();
+  const size_t each = 2 + names.size();
+  std::vector<double> own;  // of each batch: nats, targets, figures
   for (size_t begin = 0; begin < batches.size(); begin += most) {
     std::vector<Batch> filled;
     std::span<const Batch> run = batches.subspan(begin, std::min(most, batches.size() - begin));
@@ -181,7 +253,11 @@ Evaluation Evaluator::evaluate(const std::vector<Batch>& whole, Repetition* repe
       run = filled;
     }
     const StageEvaluation found = evaluate_run(run, sizes, repetition);
-    for (size_t i = 0; i < real; ++i) own.insert(own.end(), {found.losses[i].nats, found.losses[i].targets});
+    for (size_t i = 0; i < real; ++i) {
+      own.insert(own.end(), {found.losses[i].nats, found.losses[i].targets});
+      for (size_t figure = 0; figure < names.size(); ++figure)
+        own.push_back(found.losses[i].figures.empty() ? 0 : found.losses[i].figures[figure].second);
+    }
     for (size_t i = 0; i < std::min(real, found.routers.size()); ++i) add_routers(routers, sizes, found.routers[i]);
     units_.end_pass();
   }
@@ -189,13 +265,17 @@ Evaluation Evaluator::evaluate(const std::vector<Batch>& whole, Repetition* repe
   stream_.set_part(before);
   // Gathered batch by batch, so that this too takes the memory of one. Summed rank by rank.
   std::vector<std::vector<double>> all;
-  for (size_t i = 0; i < own.size(); i += 2) all.push_back(gather({own[i], own[i + 1]}));
+  for (auto batch = own.begin(); batch != own.end(); batch += static_cast<ptrdiff_t>(each))
+    all.push_back(gather({batch, batch + static_cast<ptrdiff_t>(each)}));
   Evaluation sum;
-  for (size_t at = 0; !all.empty() && at < all.front().size(); at += 2)
+  for (const std::string& name : names) sum.figures.emplace_back(name, 0);
+  for (size_t at = 0; !all.empty() && at < all.front().size(); at += each)
     for (const std::vector<double>& batch : all) {
       sum.nats += batch[at];
       sum.targets += batch[at + 1];
+      for (size_t figure = 0; figure < names.size(); ++figure) sum.figures[figure].second += batch[at + 2 + figure];
     }
+  for (auto& [name, value] : sum.figures) value /= std::max(sum.targets, 1.0);
   if (sizes.blocks() > 0) sum.router = gather(routers);
   return sum;
 }

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "witan/data/batches/batch.h"
@@ -16,14 +18,20 @@
 
 namespace witan {
 
+struct RankModel;  // step/rank_model.h
+class Objective;   // step/objective.h
+class Reference;   // step/reference.h
+
 struct Evaluation {
-  double nats = 0;  // summed over the targets that count
+  double nats = 0;  // summed over the targets that count; of preferences the loss, over pairs
   double targets = 0;
   double seconds = 0;  // duration, where it was measured
   // Router statistics over the tokens that are not padding: losses are means over micro-batches, loads are of all
   // tokens. dropped_share is the share that the capacity would drop; nothing is dropped. Empty in a dense model, and
   // where it was not measured.
   StepStatistics router = {};
+  // With preferences: means over pairs (Objective::evaluated()). While they are gathered, sums.
+  std::vector<std::pair<std::string, double>> figures = {};
   double loss() const { return targets > 0 ? nats / targets : 0; }
 };
 
@@ -40,12 +48,13 @@ struct StageEvaluation {
 StageEvaluation evaluate(Stream& stream, Transformer& model, PipelineChannel& channel, std::span<const Batch> batches,
                          const ReportSizes& sizes, int stage);
 
-// Evaluates batches with the model that a rank trains.
+// Evaluates batches with the model that a rank trains: the cross entropy of targets or, with an objective of
+// preferences, its loss and figures.
 class Evaluator {
  public:
-  // The arguments must outlive it.
-  Evaluator(Stream& stream, const Groups& groups, const RunConfig& config, const Stages& stages, Transformer& model,
-            UnitStore& units);
+  // The arguments must outlive it. `reference`: the objective's; null: it has none.
+  Evaluator(RankModel& rank, const Objective& objective, Reference* reference);
+  void use_objective(const Objective& objective) { objective_ = &objective; }
 
   // Micro-batches in flight: a pipeline is filled as in a step.
   int64_t together() const;
@@ -54,6 +63,8 @@ class Evaluator {
 
  private:
   StageEvaluation evaluate_run(std::span<const Batch> run, const ReportSizes& sizes, Repetition* repetition);
+  StageEvaluation compare_run(std::span<const Batch> run, PipelineChannel& channel, const ReportSizes& sizes,
+                              Repetition* repetition);
   std::vector<double> gather(const std::vector<double>& values);
   void add_routers(RouterSums& sums, const ReportSizes& sizes, std::span<const double> found) const;
   StepStatistics gather(RouterSums& sums);
@@ -64,6 +75,8 @@ class Evaluator {
   const Stages& stages_;
   Transformer& model_;
   UnitStore& units_;
+  const Objective* objective_;
+  Reference* reference_;
 };
 
 }  // namespace witan

@@ -44,6 +44,7 @@ class CrossEntropy : public Objective {
 
 std::unique_ptr<Objective> make_objective(const RunConfig& config) {
   if (config.objective.objective == "policy") return make_policy_objective(config);
+  if (config.objective.objective == "preference") return make_dpo_objective(config);
   return std::make_unique<CrossEntropy>(config.model);
 }
 

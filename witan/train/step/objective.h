@@ -20,6 +20,9 @@ struct ObjectivePass {
   int64_t micro_batch;
   bool scaled_losses;        // the gradients of losses are multiplied by a loss scale
   Group* context = nullptr;  // ranks that divide rows; null: none do
+  // [T] in the accumulator dtype: log probabilities of the targets under the frozen reference (step/reference.h);
+  // undefined: the run has none.
+  Tensor reference = {};
 };
 
 // Turns the logits of the last stage and the batch's columns into losses. Every rank of a micro-batch calls it in the
@@ -37,6 +40,12 @@ class Objective {
   // Records losses (Tape::add_loss) of out.logits and out.ahead, and moves these out: logits are a step's largest
   // tensors, and only the backward should hold them.
   virtual void record(const ObjectivePass& pass, ModelOutput& out) const = 0;
+
+  // The names of what evaluate() finds; empty: an evaluation is of the cross entropy of targets.
+  virtual std::vector<std::string> evaluated() const { return {}; }
+  // Of a forward without a backward: sums [1] each over the micro-batch's pairs of documents, or this rank's share of
+  // them, of the loss and then of what evaluated() names.
+  virtual std::vector<Tensor> evaluate(const ObjectivePass& /*pass*/, ModelOutput& /*out*/) const { return {}; }
 };
 
 // The objective that the configuration asks for (ObjectiveConfig::objective).

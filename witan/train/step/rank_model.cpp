@@ -39,22 +39,6 @@ WholeModel whole_model(const RunConfig& config, const Stages& stages, const Grou
   return whole;
 }
 
-std::unique_ptr<UnitStore> make_unit_store(Stream& stream, Transformer& model, const ShardPlan& shard_plan,
-                                           const Groups& groups, const RunConfig& config, const Stages& stages) {
-  UnitStore::Options options{config.parallel.reshard_after_forward,
-                             static_cast<uint64_t>(config.train.seed),
-                             config.model.init_method == "torch",
-                             {},
-                             ShardingPolicy(config.optimizer)};
-  const auto make = [&] { return std::make_unique<UnitStore>(stream, model.units(), shard_plan, groups, options); };
-  if (!groups.layout().shards_values() || !options.torch || stages.stages() == 1) return make();
-  ThreadPool pool(1);  // the whole model on the meta device tells which values are drawn before this stage's
-  Stream meta({Device::Kind::meta}, Arena::meta(), pool);
-  Transformer whole(meta, config.model, 0, groups.model_axes(config.parallel));
-  for (const Parameter* parameter : whole.parameters()) options.drawn.push_back(parameter);
-  return make();
-}
-
 // The shard of a value, region by region.
 void add_value(std::vector<StateTensor>& tensors, const Parameter& parameter, const Layout& layout, int rank) {
   const ParameterSpec& spec = parameter.spec();
@@ -71,6 +55,22 @@ void add_value(std::vector<StateTensor>& tensors, const Parameter& parameter, co
 }
 
 }  // namespace
+
+std::unique_ptr<UnitStore> make_unit_store(Stream& stream, Transformer& model, const ShardPlan& shard_plan,
+                                           const Groups& groups, const RunConfig& config, const Stages& stages) {
+  UnitStore::Options options{config.parallel.reshard_after_forward,
+                             static_cast<uint64_t>(config.train.seed),
+                             config.model.init_method == "torch",
+                             {},
+                             ShardingPolicy(config.optimizer)};
+  const auto make = [&] { return std::make_unique<UnitStore>(stream, model.units(), shard_plan, groups, options); };
+  if (!groups.layout().shards_values() || !options.torch || stages.stages() == 1) return make();
+  ThreadPool pool(1);  // the whole model on the meta device tells which values are drawn before this stage's
+  Stream meta({Device::Kind::meta}, Arena::meta(), pool);
+  Transformer whole(meta, config.model, 0, groups.model_axes(config.parallel));
+  for (const Parameter* parameter : whole.parameters()) options.drawn.push_back(parameter);
+  return make();
+}
 
 RankModel::RankModel(Stream& on, const Groups& of, const ResolvedConfig& given)
     : stream(on),
@@ -150,10 +150,10 @@ std::vector<std::string> RankModel::non_finite_gradients() {
   return found;
 }
 
-std::vector<StateTensor> RankModel::state() {
-  gather_values();
+std::vector<StateTensor> state_of_model(const std::vector<Parameter*>& parameters, const std::vector<Buffer*>& buffers,
+                                        const Groups& groups) {
   const Layout& layout = groups.layout();
-  std::vector<StateTensor> tensors;  // of ranks that hold the same, the first writes it
+  std::vector<StateTensor> tensors;
   for (const Parameter* parameter : parameters) add_value(tensors, *parameter, layout, groups.rank());
   for (const Buffer* buffer : buffers) {
     const BufferSpec& spec = buffer->spec();
@@ -164,6 +164,13 @@ std::vector<StateTensor> RankModel::state() {
                        .writes = !spec.copy && layout.holds_first(spec, groups.rank()),
                        .kind = StateTensor::Kind::buffer});
   }
+  return tensors;
+}
+
+std::vector<StateTensor> RankModel::state() {
+  gather_values();
+  const Layout& layout = groups.layout();
+  std::vector<StateTensor> tensors = state_of_model(parameters, buffers, groups);
   optimizer->visit([&](const OptimizerTensor& piece) {
     const Axes owners = layout.sharding_axes(piece.parameter.expert);
     const bool writes = !piece.parameter.copy && layout.holds_first(piece.parameter, groups.rank(), owners);

@@ -69,6 +69,14 @@ struct RankModel {
   std::unique_ptr<Optimizer> optimizer;
 };
 
+// The store of the units of a model that ranks of `config` lay out.
+std::unique_ptr<UnitStore> make_unit_store(Stream& stream, Transformer& model, const ShardPlan& shard_plan,
+                                           const Groups& groups, const RunConfig& config, const Stages& stages);
+
+// This rank's values and buffers for a checkpoint; of ranks that hold the same, the first one writes it.
+std::vector<StateTensor> state_of_model(const std::vector<Parameter*>& parameters, const std::vector<Buffer*>& buffers,
+                                        const Groups& groups);
+
 // The shape of the residual stream that goes from stage to stage: [B, S, D].
 Shape residual_shape(const RunConfig& config, const Batch& batch);
 

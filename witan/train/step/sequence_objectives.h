@@ -19,8 +19,10 @@ inline constexpr const char* kRefLogprobs = "ref_logprobs";          // under th
 // kl_loss_coef, kl_loss; further figures, means over tokens, have no coefficient.
 std::unique_ptr<Objective> make_policy_objective(const RunConfig& config);
 
-// Direct preference optimisation (arXiv:2305.18290), for programs that make their own batches (Engine::use_objective):
-// documents 2 i and 2 i + 1 of a row are a chosen and a rejected text. Its figures are means over pairs.
+// Direct preference optimisation (arXiv:2305.18290) of rows whose documents 2 i and 2 i + 1 are a chosen and a rejected
+// text, as config.objective has it. Its figures are means over pairs.
+std::unique_ptr<Objective> make_dpo_objective(const RunConfig& config);
+// For programs that make their own batches (Engine::use_objective), which have the column ref_logprobs.
 std::unique_ptr<Objective> make_preference_objective(const kernels::PreferenceOptions& options);
 
 }  // namespace witan

@@ -5,8 +5,15 @@
 #include "witan/kernels/gemm/product_scopes.h"
 #include "witan/parallel/stages.h"
 #include "witan/tensor/trace_context.h"
+#include "witan/train/step/reference.h"
 
 namespace witan {
+
+kernels::AttentionHints position_hints(const RunConfig& config) {
+  return {.one_sequence_per_row = !config.data.reset_attention_mask,
+          .repeatable = config.parallel.deterministic,
+          .batch_invariant = config.parallel.batch_invariant_mode};
+}
 
 StagePasses::StagePasses(const StepParts& parts, const StepFeatures& features)
     : stream_(parts.stream),
@@ -29,9 +36,10 @@ void StagePasses::expect(int64_t micro_batches) {
   root_gradients_.expect(data_ranks_ * micro_batches);
 }
 
-void StagePasses::begin_step(const StepInputs& inputs, const StepReport& report) {
+void StagePasses::begin_step(const StepInputs& inputs, const StepReport& report, const ReferencePasses* reference) {
   inputs_ = &inputs;
   report_ = &report;
+  reference_ = reference;
   forward_s_ = backward_s_ = 0;
   forwards_done_ = 0;
   root_gradients_.begin_step();
@@ -47,9 +55,7 @@ void StagePasses::count(int forwards) {
 
 ModelInput StagePasses::input_of(int64_t micro_batch) const {
   ModelInput input = inputs_->input(micro_batch);
-  input.where.hints = {.one_sequence_per_row = !config_.data.reset_attention_mask,
-                       .repeatable = config_.parallel.deterministic,
-                       .batch_invariant = config_.parallel.batch_invariant_mode};
+  input.where.hints = position_hints(config_);
   input.padded = config_.data.packs();
   input.randomness = {static_cast<uint64_t>(config_.train.seed), step_.common(), data_rank_ * count_ + micro_batch};
   input.randomness.sequence_length = config_.data.seq_length;
@@ -78,7 +84,9 @@ Tensor StagePasses::forward(int64_t micro_batch, int chunk, Tensor x) {
     pass.y = pass.tape.slot(out.x);
     y = out.x.value();
   } else {
-    objective_->record({pass.tape, model_, *inputs_, micro_batch, root_gradients_.scaled(), &context_}, out);
+    objective_->record({pass.tape, model_, *inputs_, micro_batch, root_gradients_.scaled(), &context_,
+                        reference_ ? reference_->logprobs(micro_batch) : Tensor()},
+                       out);
   }
   report_->add(stream_, micro_batch, chunk, out, pass.tape.losses());
   forward_s_ += forward.seconds();

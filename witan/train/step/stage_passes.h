@@ -22,6 +22,11 @@
 
 namespace witan {
 
+class ReferencePasses;  // step/reference.h
+
+// How attention of a run's passes may compute.
+kernels::AttentionHints position_hints(const RunConfig& config);
+
 class StagePasses : public StageModel {
  public:
   // All arguments must outlive it. The losses of a pass are those that its modules record on the tape, and on the last
@@ -38,8 +43,9 @@ class StagePasses : public StageModel {
   // Sets the number of micro-batches of each data-parallel rank, from the next step on.
   void expect(int64_t micro_batches);
 
-  // Called before the first pass of a step with its micro-batches, and the report that passes add to.
-  void begin_step(const StepInputs& inputs, const StepReport& report);
+  // Called before the first pass of a step with its micro-batches, the report that passes add to, and the passes of the
+  // reference that have run; null: there is none.
+  void begin_step(const StepInputs& inputs, const StepReport& report, const ReferencePasses* reference = nullptr);
 
   // x, dy and the results are [B, S, D] in the compute dtype.
   Tensor forward(int64_t micro_batch, int chunk, Tensor x) override;
@@ -77,6 +83,7 @@ class StagePasses : public StageModel {
   kernels::PositionRuns positions_;  // of this rank's tokens in their sequences
   const StepInputs* inputs_ = nullptr;
   const StepReport* report_ = nullptr;
+  const ReferencePasses* reference_ = nullptr;
   std::map<std::pair<int64_t, int>, InFlight> in_flight_;  // by micro-batch and chunk
   double forward_s_ = 0, backward_s_ = 0;
   std::function<void(double share)> after_pass_;

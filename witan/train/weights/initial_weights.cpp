@@ -83,16 +83,16 @@ void require_same_function(const ModelConfig& model, const WeightSource& source,
                        source.where(), " has: set that, or leave the key out, and the run takes the source's");
 }
 
-InitialWeights::InitialWeights(const RunConfig& config)
+InitialWeights::InitialWeights(const RunConfig& config, const std::string& key)
     : config_(config),
-      source_(open_weights(config.train.init_from, config.train.runs_folder,
-                           cat("init_from = ", config.train.init_from, ": "), warnings_)),
+      asked_(cat(key, " = ", config.train.init_from, ": ")),
+      source_(open_weights(config.train.init_from, config.train.runs_folder, asked_, warnings_)),
       weights_(source_->weights()) {
   check();
 }
 
 void InitialWeights::check() const {
-  const std::string asked = cat("init_from = ", config_.train.init_from, ": ");
+  const std::string& asked = asked_;
   require_same_function(config_.model, *source_, asked);
   const int64_t source_modules = source_->model().mtp_num_layers;
   std::vector<std::string> places;

@@ -32,9 +32,9 @@ void require_same_function(const ModelConfig& model, const WeightSource& source,
 
 class InitialWeights {
  public:
-  // Opens config.train.init_from. Throws CheckpointError, also naming a tensor that one of the models lacks, and what
-  // require_same_function() throws.
-  explicit InitialWeights(const RunConfig& config);
+  // Opens config.train.init_from, which must outlive it and in messages is the value of `key`. Throws CheckpointError,
+  // also naming a tensor that one of the models lacks, and what require_same_function() throws.
+  explicit InitialWeights(const RunConfig& config, const std::string& key = "init_from");
 
   // Fills the values, masters and buffers among a rank's tensors. The others, and buffers that the source lacks, stay.
   // Needs sole use of the stream's device.
@@ -53,6 +53,7 @@ class InitialWeights {
   void fill(const StateTensor& to, const std::string& name);
 
   const RunConfig& config_;
+  const std::string asked_;  // "init_from = X: "
   std::vector<std::string> warnings_;
   std::unique_ptr<WeightSource> source_;
   std::map<std::string, Shape> weights_;  // the source's
