@@ -178,7 +178,7 @@ class CorpusReader {
     }
     ++statistics_.documents;
     statistics_.text_bytes += text.size();
-    visit_({text, of.answers, of.literal, of.weights, finished_bytes_ + read, origin_});
+    visit_({text, of.answers, of.literal, of.weights, finished_bytes_ + read, origin_, of.pair});
   }
 
   // `before`: bytes of the source before the text.

@@ -64,13 +64,15 @@ struct Document {
   std::span<const float> weights = {};                   // likewise
   uint64_t source_bytes = 0;                             // bytes on disk read so far, all sources together: progress
   DocumentOrigin origin = {};                            // all of this is valid during the call
+  PairPlace pair = PairPlace::none;                      // of a conversation
 
   // With copies of what it refers to.
   Conversation conversation() const {
     return {std::string(text),
             {answers.begin(), answers.end()},
             {literal.begin(), literal.end()},
-            {weights.begin(), weights.end()}};
+            {weights.begin(), weights.end()},
+            pair};
   }
 };
 

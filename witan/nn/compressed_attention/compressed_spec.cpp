@@ -89,8 +89,7 @@ std::string CompressedSpec::tensor_refusal(int64_t ranks) const {
 
 std::string CompressedSpec::context_refusal(ContextExchange /*exchange*/, int64_t /*tensor*/, int64_t context) const {
   if (context == 1) return "";
-  return "layers of compressed attention need whole sequences, because entries are made of neighbouring tokens; set "
-         "context_parallel_size = 1";
+  return "layers of compressed attention need whole sequences, because entries are made of neighbouring tokens; ";
 }
 
 }  // namespace witan

@@ -70,7 +70,7 @@ TEST(CompressedLayouts, RanksThatWouldDivideItAreRefused) {
   EXPECT_THAT(refusal({"tensor=2,expert_tensor=1"}), ::testing::HasSubstr("heads of compressed attention share a key"));
   EXPECT_EQ(refusal({"context=2"}),
             "context_parallel_size = 2: layers of compressed attention need whole sequences, because entries are made "
-            "of neighbouring tokens; set context_parallel_size = 1");
+            "of neighbouring tokens; set context_parallel_size to 1, the nearest that works");
 }
 
 // Indexers choose, and are not trained.
