@@ -228,7 +228,7 @@ std::string key_figures(const Metrics& m) {
       out += figure("Tokens seen", format_count(static_cast<double>(*tokens)),
                     fmt::format("{}{} per step", last.tokens ? "up to " : "", m.run->tokens_per_step));
     if (const int64_t skipped = skipped_steps(m); skipped > 0)
-      out += figure("Skipped steps", fmt::format("{}", skipped), "non-finite gradients or spikes");
+      out += figure("Skipped steps", fmt::format("{}", skipped), "non-finite gradients, spikes or equal rewards");
   }
   if (m.run)
     out += figure("Parameters", format_count(static_cast<double>(m.run->parameters)),
