@@ -49,6 +49,49 @@ TEST(RunConfig, RefusesIncompatibleSettings) {
             std::string::npos);
 }
 
+TEST(RunConfig, RefusesRewardsThatCannotBe) {
+  const auto sampling = [](const std::function<void(RolloutConfig&)>& change) {
+    return refusal([&](RunConfig& c) {
+      c.data.sft = true;
+      c.data.packing = "none";
+      c.data.tokenizer = "tokenizer.json";
+      c.objective.objective = "policy";
+      c.rollout.rollouts = true;
+      c.rollout.num_generations = 2;
+      c.rollout.max_completion_length = 12;
+      c.validate();
+      change(c.rollout);
+    });
+  };
+  EXPECT_EQ(
+      sampling([](RolloutConfig& c) { c.max_completion_length = 13; }),
+      "rollouts = true samples at most seq_length = 12 tokens after a prompt, and max_completion_length = 13 asks "
+      "for more; lower it, or raise seq_length, which has room for prompt and answer together");
+  EXPECT_EQ(sampling([](RolloutConfig& c) { c.reward = "exact,best"; }),
+            "reward = exact,best: best is no reward: give one or several of exact, number, math, regex, format, length "
+            "and command, with commas between them");
+  EXPECT_EQ(sampling([](RolloutConfig& c) { c.reward = ""; }),
+            "reward = : nothing is no reward: give one or several of exact, number, math, regex, format, length and "
+            "command, with commas between them");
+  EXPECT_EQ(sampling([](RolloutConfig& c) { c.reward = "math,math"; }),
+            "reward = math,math: math is named twice; name it once, and give it a weight (reward_weights)");
+  EXPECT_EQ(
+      sampling([](RolloutConfig& c) { c.reward = "exact,math", c.reward_weights = "1"; }),
+      "reward_weights = 1 must have a weight for each of reward = exact,math: 2 numbers with commas between them");
+  EXPECT_EQ(sampling([](RolloutConfig& c) { c.reward_weights = "0"; }),
+            "reward_weights = 0: takes numbers other than 0 with commas between them, not 0");
+  EXPECT_EQ(sampling([](RolloutConfig& c) { c.reward_weights = "nan"; }),
+            "reward_weights = nan: takes numbers other than 0 with commas between them, not nan");
+  EXPECT_EQ(sampling([](RolloutConfig& c) { c.reward = "exact,command"; }),
+            "reward = exact,command needs reward_command: set it, or leave command out of reward");
+  EXPECT_EQ(sampling([](RolloutConfig& c) { c.reward = "regex"; }),
+            "reward = regex needs reward_regex: set it, or leave regex out of reward");
+  EXPECT_NE(sampling([](RolloutConfig& c) {
+              c.reward = "format", c.reward_format = "(";
+            }).find("reward_format = \"(\" does not compile"),
+            std::string::npos);
+}
+
 // A rewind needs more samples than the run's steps use.
 TEST(RunConfig, RefusesRewindsIfSamplesBelongToSteps) {
   EXPECT_NE(refusal([](RunConfig& c) {

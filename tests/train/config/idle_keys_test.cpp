@@ -215,6 +215,13 @@ std::vector<Case> cases() {
   add({"tp_comm_overlap"}, {},
       {"tensor_model_parallel_size = 2", "ranks = 2", "sequence_parallel = true", "tp_comm_overlap = true"},
       "tensor_model_parallel_size above 1; here tensor_model_parallel_size = 1");
+  const Keys sampling = {"rollouts = true", "objective = 'policy'"},
+             program = {sampling[0], sampling[1], "reward = 'exact,command'", "reward_command = 'x'"};
+  add({"reward", "reward_weights", "max_num_gen_batches", "num_generations"}, {}, sampling, "rollouts = true");
+  add({"reward_command", "reward_timeout", "reward_workers", "reward_retries", "reward_memory_limit"}, sampling,
+      program, "reward = command");
+  add({"reward_regex"}, sampling, {sampling[0], sampling[1], "reward = 'regex'"}, "reward = regex");
+  add({"reward_format"}, sampling, {sampling[0], sampling[1], "reward = 'format'"}, "reward = format");
   add({"cp_comm_type"}, {}, {"context_parallel_size = 2", "ranks = 2"}, "context_parallel_size above 1");
   add({"account_for_loss_in_pipeline_split"}, {}, {"pipeline_model_parallel_size = 2", "ranks = 2"},
       "pipeline_model_parallel_size above 1");

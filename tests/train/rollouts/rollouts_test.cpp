@@ -1,54 +1,115 @@
 // Whole runs that sample their batches.
 #include "witan/train/rollouts/rollouts.h"
 
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <tuple>
+
+#include "support/long_form.h"
 #include "train/rollouts/rollout_runs.h"
+#include "witan/checkpoint/step_folders.h"
 
 namespace witan {
 namespace {
 
 using test::message_of;
-using testing::RolloutRuns;
 
-// From a supervised start to more than 9 of 10 right answers, on one rank.
-TEST_F(RolloutRuns, LearnFromRewards) {
-  RunConfig config = supervised("learned");
-  config.train.train_iters = 60;
-  run(config);
-  config = sampled("learned");
-  config.train.train_iters = 180;
-  run(config);
-  const std::vector<double> rewards = figures("learned", "reward");
-  ASSERT_EQ(rewards.size(), 120);
-  const auto mean_of_ten = [&](size_t first) {
-    double sum = 0;
-    for (size_t i = 0; i < 10; ++i) sum += rewards[first + i] / 10;
-    return sum;
-  };
-  EXPECT_LT(mean_of_ten(0), 0.8);
-  EXPECT_GT(mean_of_ten(110), 0.9);
-  // The weights that sample are those that are trained: ratios are 1 up to the rounding of float32.
-  for (const double difference : figures("learned", "logprob_difference")) EXPECT_LT(difference, 1e-5);
+// Several ranks, each of which samples.
+struct RunLayout {
+  const char* run;
+  ParallelConfig parallel;
+  const char* strategy = "auto";
+};
+const std::vector<RunLayout>& run_layouts() {
+  static const std::vector<RunLayout> all = {RunLayout{"replicas", {2, 1, 1}}, RunLayout{"experts", {2, 2, 1}},
+                                             RunLayout{"fsdp", {2, 1, 1}, "optim_grads_params"}};
+  return all;
 }
 
-TEST_F(RolloutRuns, HaveTheSameBitsInEveryLayout) {
+class SampledRuns : public testing::RolloutRuns {
+ protected:
+  // Two digits are the question. Answers are both in any order or, sorted, as they should be.
+  void write_digits() const {
+    fs::create_directories(folder_ / "plain");
+    fs::copy(folder_ / "hf/tokenizer.json", folder_ / "plain/tokenizer.json");
+    write_file_atomically(folder_ / "plain/chat_template.jinja",
+                          "{% for m in messages %}{{ m.content }}{% if m.role == 'assistant' %}<|endoftext|>{% endif %}"
+                          "{% endfor %}");
+    std::ofstream any(folder_ / "any.jsonl"), sorted(folder_ / "sorted.jsonl");
+    const Philox rng(7, 0);
+    auto draw = [&, i = uint64_t{0}](double below) mutable { return static_cast<int>(below * rng.uniform(i++)); };
+    for (int i = 0; i < 1000; ++i) {
+      const int a = draw(10), b = draw(10), least = std::min(a, b), most = std::max(a, b);
+      const bool swaps = draw(2) == 1;
+      for (auto& [file, first, second] :
+           {std::tuple{&any, swaps ? b : a, swaps ? a : b}, std::tuple{&sorted, least, most}})
+        *file << R"({"messages": [{"role": "user", "content": ")" << a << b
+              << R"(="}, {"role": "assistant", "content": ")" << first << second << "\"}]}\n";
+    }
+  }
+  RunConfig of_digits(RunConfig config, const char* data) const {
+    config.data.tokenizer = (folder_ / "plain/tokenizer.json").string();
+    config.data.data = (folder_ / data).string();
+    config.data.seq_length = 8;
+    config.model.hidden_size = config.model.mlp.ffn_hidden_size = 64;
+    config.model.moe.num_experts = 4;
+    config.train.micro_batch_size = 32;
+    return config;
+  }
+
+  static RunConfig laid_out(RunConfig config, const RunLayout& layout) {
+    config.train.run = layout.run;
+    config.parallel = layout.parallel;
+    config.parallel.deterministic = true;
+    config.parallel.data_parallel_sharding_strategy = layout.strategy;
+    return config;
+  }
+};
+
+// A supervised start knows both digits, and sorts them by chance. From there more than 9 of 10 answers become right, in
+// other layouts with the same rewards.
+TEST_F(SampledRuns, LearnFromRewardsInEveryLayout) {
+  write_digits();
+  RunConfig config = of_digits(supervised("any"), "any.jsonl");
+  config.train.global_batch_size = 64;
+  config.train.train_iters = config.optimizer.lr_decay_iters = 250;
+  run(config);
+  config = of_digits(sampled("one"), "sorted.jsonl");
+  config.rollout.num_generations = 8;
+  config.rollout.max_completion_length = 4;
+  config.train.init_from = "any";
+  config.train.global_batch_size = 128;
+  config.train.train_iters = config.optimizer.lr_decay_iters = 60;
+  config.optimizer.lr = 2e-3;
+  config.parallel.deterministic = true;
+  run(config);
+  const std::vector<double> rewards = figures("one", "reward");
+  ASSERT_EQ(rewards.size(), 60);
+  EXPECT_NEAR(rewards.front(), 0.55, 0.2);
+  EXPECT_GT(std::accumulate(rewards.end() - 10, rewards.end(), 0.0) / 10, 0.9);
+  // The weights that sample are those that are trained: ratios are 1 up to the rounding of float32.
+  for (const double difference : figures("one", "logprob_difference")) EXPECT_LT(difference, 1e-5);
+  for (const RunLayout& layout : run_layouts()) {
+    SCOPED_TRACE(layout.run);
+    RunConfig other = laid_out(config, layout);
+    other.train.train_iters = testing::steps_of(5, 60);
+    run(other);
+    const std::vector<double> found = figures(layout.run, "reward");
+    ASSERT_EQ(std::ssize(found), other.train.train_iters);
+    EXPECT_TRUE(std::ranges::equal(found, std::span(rewards).first(found.size())));
+  }
+}
+
+TEST_F(SampledRuns, HaveTheSameBitsInEveryLayout) {
   RunConfig config = sampled("one");
   config.train.train_iters = 3;
   config.parallel.deterministic = true;
   run(config);
-  struct Other {
-    const char* run;
-    ParallelConfig parallel;
-    const char* strategy = "auto";
-  };
-  for (const auto& [name, parallel, strategy] :
-       {Other{"replicas", {2, 1, 1}}, {"experts", {2, 2, 1}}, {"fsdp", {2, 1, 1}, "optim_grads_params"}}) {
+  for (const RunLayout& layout : run_layouts()) {
+    const char* name = layout.run;
     SCOPED_TRACE(name);
-    RunConfig other = config;
-    other.train.run = name;
-    other.parallel = parallel;
-    other.parallel.deterministic = true;
-    other.parallel.data_parallel_sharding_strategy = strategy;
-    run(other);
+    run(laid_out(config, layout));
     for (const char* figure : {"reward", "completion_length", "policy_ratio", "clip_fraction_low"})
       EXPECT_EQ(figures(name, figure), figures("one", figure)) << figure;
     EXPECT_EQ(losses(name), losses("one"));
@@ -57,7 +118,7 @@ TEST_F(RolloutRuns, HaveTheSameBitsInEveryLayout) {
 }
 
 // Also between steps that were sampled together, whose answers are then read from the run's folder.
-TEST_F(RolloutRuns, ResumeToTheBit) {
+TEST_F(SampledRuns, ResumeToTheBit) {
   RunConfig config = sampled("whole");
   config.rollout.steps_per_generation = 2;
   config.rollout.rollout_batch_size = 5;
@@ -73,7 +134,124 @@ TEST_F(RolloutRuns, ResumeToTheBit) {
   for (int64_t step = 1; step <= 6; ++step) EXPECT_EQ(rollouts("resumed", step), rollouts("whole", step));
 }
 
-TEST_F(RolloutRuns, KeepTheirStepsWhenRewardsFail) {
+// The optimizer's moments, weight decay and the balance loss would move the weights although there is nothing to learn.
+TEST_F(SampledRuns, StandStillWithoutDifferencesOfRewards) {
+  RunConfig config = sampled("idle");
+  config.rollout.reward = "command";
+  config.rollout.reward_command = "awk '{ print 1 }'";
+  config.train.train_iters = 1;
+  config.train.save_interval = 1;
+  config.train.keep_last = 20;
+  run(config);
+  config.train.train_iters = 11;
+  run(config);
+  const auto saved = [&](int64_t step) {
+    std::string bytes;
+    const fs::path folder = folder_ / "idle/checkpoints" / step_folder_name(step);
+    std::vector<fs::path> files;
+    for (const auto& file : fs::recursive_directory_iterator(folder))
+      if (file.path().extension() == ".safetensors") files.push_back(file.path());
+    std::ranges::sort(files);
+    for (const fs::path& file : files) bytes += read_file(file);
+    return bytes;
+  };
+  EXPECT_FALSE(saved(1).empty());
+  EXPECT_EQ(saved(11), saved(1));
+  EXPECT_EQ(figures("idle", "equal_groups"), std::vector<double>(11, 1));
+  for (const char* figure : {"policy_ratio", "policy_entropy", "clip_fraction_low", "logprob_difference"})
+    EXPECT_TRUE(figures("idle", figure).empty()) << figure << " is a mean over no token";
+  EXPECT_NE(read_file(folder_ / "idle/train.log").find("have had equal rewards for 10 steps (reward 1,"),
+            std::string::npos);
+}
+
+TEST_F(SampledRuns, ReplacePromptsOfEqualRewards) {
+  RunConfig config = sampled("one");
+  config.train.train_iters = 2;
+  config.parallel.deterministic = true;
+  config.rollout.num_generations = 2;
+  // Right for the prompts 3, 6 and 9 in every second answer.
+  config.rollout.reward = "command";
+  config.rollout.reward_command = R"(awk '{ print /user.n[369]/ && NR % 2 }')";
+  run(config);
+  const double before = figures("one", "equal_groups").front();
+  EXPECT_GT(before, 0);
+  EXPECT_TRUE(figures("one", "num_gen_batches").empty());
+  config.train.run = "again";
+  config.rollout.max_num_gen_batches = 6;
+  run(config);
+  const double after = figures("again", "equal_groups").front(),
+               samplings = figures("again", "num_gen_batches").front();
+  EXPECT_LT(after, before);
+  EXPECT_GT(samplings, 1);
+  EXPECT_LE(samplings, 6);
+  int64_t number = 0;
+  std::string lines = rollouts("again", 1);
+  for (size_t begin = 0; begin < lines.size(); begin = lines.find('\n', begin) + 1) {
+    const Rollout rollout =
+        Rollout::of_line(std::string_view(lines).substr(begin, lines.find('\n', begin) - begin), "x");
+    EXPECT_EQ(rollout.row, number++);
+    EXPECT_TRUE(!rollout.skipped || rollout.replaced == 5) << "after as many others as there may be";
+  }
+  EXPECT_EQ(number, 16);
+  RunConfig resumed = config;
+  resumed.train.run = "resumed";
+  for (const int64_t steps : {1, 2}) {
+    resumed.train.train_iters = steps;
+    run(resumed);
+  }
+  EXPECT_EQ(losses("resumed"), losses("again"));
+  for (const RunLayout& layout : run_layouts()) {
+    SCOPED_TRACE(layout.run);
+    run(laid_out(config, layout));
+    for (const int64_t step : {1, 2}) EXPECT_EQ(rollouts(layout.run, step), rollouts("again", step));
+    EXPECT_EQ(losses(layout.run), losses("again"));
+  }
+}
+
+// An earlier answer within the sequence would be taken for the last one.
+TEST_F(SampledRuns, RefusePromptsWithoutRoomForAnAnswer) {
+  std::ofstream rows(folder_ / "long.jsonl");
+  for (int i = 0; i < 60; ++i)
+    rows << R"({"messages": [{"role": "user", "content": "1"}, {"role": "assistant", "content": "odd"}, )"
+         << R"({"role": "user", "content": ")" << std::string(i % 20 == 7 ? 60 : 2, 'x')
+         << R"("}, {"role": "assistant", "content": "2"}]})"
+         << "\n";
+  rows.close();
+  RunConfig config = sampled("long");
+  config.data.data = (folder_ / "long.jsonl").string();
+  config.data.seq_length = 80;
+  const std::string message = message_of<DataError>([&] { run(config); });
+  EXPECT_NE(message.find("leave no room for an answer in seq_length + 1 = 81 tokens"), std::string::npos) << message;
+  EXPECT_NE(message.find("raise seq_length, or remove these conversations"), std::string::npos) << message;
+}
+
+// References longer than a sequence are compared whole.
+TEST_F(SampledRuns, ReadWholeReferences) {
+  std::ofstream rows(folder_ / "wordy.jsonl");
+  for (int i = 0; i < 60; ++i)
+    rows << R"({"messages": [{"role": "user", "content": "1"}, {"role": "assistant", "content": ")"
+         << std::string(100, 'y') << "\"}]}\n";
+  rows.close();
+  RunConfig config = sampled("wordy");
+  config.data.data = (folder_ / "wordy.jsonl").string();
+  config.train.train_iters = 1;
+  run(config);
+  EXPECT_NE(rollouts("wordy", 1).find(cat("\"answer\":\"", std::string(100, 'y'), "\"")), std::string::npos);
+}
+
+TEST_F(SampledRuns, SumSeveralRewards) {
+  RunConfig config = sampled("sum");
+  config.train.train_iters = 1;
+  config.rollout.reward = "exact,length";
+  config.rollout.reward_weights = "1,0.5";
+  run(config);
+  const double exact = figures("sum", "reward_exact").front(), length = figures("sum", "reward_length").front();
+  EXPECT_DOUBLE_EQ(figures("sum", "reward").front(), exact + 0.5 * length);
+  EXPECT_EQ(figures("sum", "reward_std").size(), 1U);
+  EXPECT_EQ(figures("sum", "empty_completions").size(), 1U);
+}
+
+TEST_F(SampledRuns, KeepTheirStepsWhenRewardsFail) {
   RunConfig config = sampled("failing");
   config.train.train_iters = 4;
   config.parallel = {2, 1, 1};
@@ -97,11 +275,15 @@ TEST(Rollout, SurvivesAFile) {
                         .ended = true,
                         .text = {"a \"b\"", "c\n", "d"},
                         .reward = 0.1,
-                        .advantage = -1.0 / 3};
+                        .advantage = -1.0 / 3,
+                        .rewards = {{"exact", 0.1}},
+                        .replaced = 2};
   const Rollout read = Rollout::of_line(rollout.to_line(), "here");
   EXPECT_EQ(read.to_line(), rollout.to_line());
   EXPECT_EQ(read.logprobs, rollout.logprobs);
   EXPECT_EQ(read.advantage, rollout.advantage);
+  EXPECT_EQ(read.rewards, rollout.rewards);
+  EXPECT_EQ(read.replaced, 2);
   EXPECT_NE(message_of<DataError>([] { Rollout::of_line("{\"row\": 1}", "x.jsonl, line 2"); }).find("x.jsonl, line 2"),
             std::string::npos);
 }

@@ -320,8 +320,11 @@ void validate_rollouts(const RunConfig& config) {
   needs(config.train.global_batch_size % unit == 0, "keeps the num_generations = ", rollout.num_generations,
         " answers of a prompt on one of ", config.parallel.data_ranks(),
         " data-parallel ranks: global_batch_size = ", config.train.global_batch_size, " must be a multiple of ", unit);
-  needs((rollout.reward == "command") == !rollout.reward_command.empty(), "with reward = ", rollout.reward,
-        rollout.reward == "command" ? " needs a reward_command" : " ignores reward_command; set reward = command");
+  needs(rollout.max_completion_length <= config.data.seq_length,
+        "samples at most seq_length = ", config.data.seq_length,
+        " tokens after a prompt, and max_completion_length = ", rollout.max_completion_length,
+        " asks for more; lower it, or raise seq_length, which has room for prompt and answer together");
+  rollout.validate_rewards();
   rollout.stops();
   if (rollout.router_replay) {
     needs(config.model.moe.num_experts > 0,

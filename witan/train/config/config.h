@@ -158,6 +158,15 @@ enum class ReferenceKind : uint8_t {
   source,   // those of another model
 };
 
+// A part of an answer's reward.
+struct WeightedReward {
+  enum class Kind : uint8_t { exact, number, math, regex, format, length, command };
+  Kind kind = Kind::exact;
+  double weight = 1;
+
+  const char* name() const;
+};
+
 // Answers that the training weights sample, and their rewards (rollouts/rollouts.h). Keys have the names of TRL
 // (trl/trainer/grpo_config.py) or, where it has none, of verl.
 struct RolloutConfig {
@@ -168,15 +177,27 @@ struct RolloutConfig {
   int64_t rollout_batch_size = 0;  // answers; 0: all
   std::string stop_strings;        // one, or a JSON array of them
   bool router_replay = false;
-  std::string reward = "exact";  // exact | number | command
+  int64_t max_num_gen_batches = 1;  // samplings of a group until its rewards differ
+  std::string reward = "exact";     // one or several kinds of WeightedReward, with commas between them
+  std::string reward_weights;       // one for each, with commas between them; empty: 1
+  std::string reward_regex, reward_format;
   std::string reward_command;
   double reward_timeout = 60;  // seconds
+  int64_t reward_workers = 1;  // programs of a rank
+  int64_t reward_retries = 0;
+  int64_t reward_memory_limit = 0;  // MiB of address space of each process; 0: none
   bool scale_rewards = true;
   int64_t overlong_buffer_len = 0;  // tokens; 0: off
   double overlong_penalty_factor = 1;
 
   Fields fields();
   std::vector<std::string> stops() const;  // of stop_strings. Throws ConfigError.
+  // The parts of `reward` with their weights. Throws ConfigError for a name that is none, or a weight that is no
+  // number.
+  std::vector<WeightedReward> rewards() const;
+  bool rewards_by(WeightedReward::Kind kind) const;
+  // Checks the keys of rewards against each other. Throws ConfigError.
+  void validate_rewards() const;
 };
 
 // Settings of a run's reports besides metrics.jsonl. No key changes the computation.

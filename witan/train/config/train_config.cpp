@@ -213,14 +213,30 @@ Fields RolloutConfig::fields() {
             "Text that ends an answer, and is no part of it; a JSON array of several: [\"</answer>\", \"\\n\\n\"]"},
       Field{"router_replay", &router_replay,
             "Train each token with the experts that routers chose for it while sampling"},
+      Field{"max_num_gen_batches", &max_num_gen_batches,
+            "Replace a prompt whose answers all have the same reward by another one, until each prompt of the step was "
+            "replaced N - 1 times: DAPO's dynamic sampling (1: off)"}
+          .between(1, 100),
       Field{"reward", &reward,
-            "1 for an answer that equals the conversation's own, or whose last number does, else 0; or the numbers "
-            "that reward_command writes"}
-          .one_of({"exact", "number", "command"}),
+            "One or several of exact, number and math (compare with the conversation's own answer), regex, format, "
+            "length and command, with commas between them: a sum by reward_weights"},
+      Field{"reward_weights", &reward_weights, "Weight of each of reward, with commas between them (empty: 1)"},
+      Field{"reward_regex", &reward_regex,
+            "Regular expression for reward = regex: its last match, or the first group of it, is the answer"},
+      Field{"reward_format", &reward_format,
+            "Regular expression for reward = format: answers must match it as a whole"},
       Field{"reward_command", &reward_command,
             "Shell command that reads lines {\"prompt\", \"completion\", \"answer\"} and writes a line with a number "
-            "for each"},
+            "or {\"reward\": NUMBER} for each"},
       Field{"reward_timeout", &reward_timeout, "Seconds after which reward_command is killed"}.above(0),
+      Field{"reward_workers", &reward_workers,
+            "Programs (reward_command) that share the answers of a rank and run at the same time"}
+          .between(1, 32),
+      Field{"reward_retries", &reward_retries, "How often reward_command is run again after it has failed"}.between(
+          0, 100),
+      Field{"reward_memory_limit", &reward_memory_limit,
+            "MiB of address space that each process of reward_command may have (0: no limit)"}
+          .at_least(0),
       Field{"scale_rewards", &scale_rewards,
             "Divide advantages by the standard deviation of the group's rewards (GRPO); Dr. GRPO does not"},
       Field{"overlong_buffer_len", &overlong_buffer_len,

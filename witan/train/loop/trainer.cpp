@@ -13,7 +13,6 @@
 #include "witan/checkpoint/step_folders.h"
 #include "witan/comm/texts.h"
 #include "witan/comm/threads/threads.h"
-#include "witan/data/batches/loader.h"
 #include "witan/generate/generation_batch.h"
 #include "witan/parallel/peers.h"
 #include "witan/tensor/cuda.h"
@@ -26,10 +25,10 @@
 #include "witan/train/loop/run_records.h"
 #include "witan/train/loop/run_routes.h"
 #include "witan/train/loop/start_check.h"
+#include "witan/train/loop/step_batches.h"
 #include "witan/train/record/memory.h"
 #include "witan/train/record/recorder.h"
 #include "witan/train/record/stragglers.h"
-#include "witan/train/rollouts/rollouts.h"
 #include "witan/train/signals/debug_wait.h"
 #include "witan/train/signals/signals.h"
 #include "witan/train/state/rewinds.h"
@@ -38,7 +37,6 @@
 #include "witan/train/step/engine.h"
 #include "witan/train/step/features/state_checks.h"
 #include "witan/train/step/features/step_routes.h"
-#include "witan/train/step/objective.h"
 #include "witan/train/trace/step_tracer.h"
 
 namespace witan {
@@ -261,25 +259,12 @@ class RankTrainer {
     return !held_out_.empty() && (due(train.eval_interval) || (train.keep_best > 0 && saves()));
   }
 
-  LoaderOptions loader_options() const {
-    LoaderOptions options;
-    options.threads = 4;  // they wait for the disk, and hardly compute
-    options.micro_batch_size = run_.config->train.micro_batch_size;
-    options.ramp = ramp_;
-    options.data_parallel_rank = groups_.layout().data_rank(groups_.rank());
-    options.data_parallel_size = groups_.layout().data_ranks();
-    options.batch = run_.data.batch;
-    options.batch.columns = make_objective(*run_.config)->columns();
-    return options;
-  }
-
-  // The loader of training samples or, with rollouts, what takes its place.
   void open_data() {
-    if (run_.config->rollout.rollouts)
-      rollouts_.emplace(Rollouts::Parts{engine_, groups_, run_.config, run_.data, run_.start.folder, saving_.world(),
-                                        saving_.stream(), answer_ends()});
-    else
-      loader_.emplace(run_.data.train, loader_options(), state_.consumed_samples);
+    if (!batches_)
+      batches_.emplace(Rollouts::Parts{engine_, groups_, run_.config, run_.data, run_.start.folder, saving_.world(),
+                                       saving_.stream(), answer_ends()},
+                       ramp_);
+    batches_->open(state_.consumed_samples);
   }
 
   // What ends a sampled answer.
@@ -288,8 +273,6 @@ class RankTrainer {
     if (const auto end = run_.data.tokenizer->end_of_text()) ends.tokens.push_back(*end);
     return ends;
   }
-
-  double waited_for_data() const { return loader_ ? loader_->waited_seconds() : 0; }
 
   // Why this rank asks for the run to be saved and ended after the step.
   RunEnd asks_to_end(int64_t step) const {
@@ -309,12 +292,13 @@ class RankTrainer {
     memory_request_.before_step(state_.step + 1);
     tracer_.before_step(state_.step + 1);
     if (rank_watch_) rank_watch_->begin_step();
-    const double waited = waited_for_data();
+    const double waited = batches_->waited_seconds();
     std::vector<Batch> batches = next_batches();
     if (run_.start.aids.before_step) run_.start.aids.before_step(groups_.rank(), state_.step + 1, batches, engine_);
     const int64_t updates = state_.updates;
     engine_.schedule_from(state_.updated_samples);
-    if (run_.config->rollout.router_replay) engine_.feature<StepRoutes>()->replay(rollouts_->take_routes());
+    engine_.hold(batches_->nothing_counts());
+    if (run_.config->rollout.router_replay) engine_.feature<StepRoutes>()->replay(batches_->rollouts().take_routes());
     if (routes_.replays()) engine_.feature<StepRoutes>()->replay(routes_.read(state_.step + 1, batches));
     StepResult result = engine_.step(batches, state_.step + 1, updates, [&] { return asks_to_end(state_.step + 1); });
     if (routes_.records()) routes_.write(state_.step + 1, batches, engine_.feature<StepRoutes>()->read());
@@ -325,10 +309,13 @@ class RankTrainer {
     const double seconds = seconds_since(start);
     if (rank_watch_) rank_watch_->end_step(seconds);
     tracer_.after_step(state_.step + 1);
-    result.times.batch = waited_for_data() - waited;
-    if (rollouts_) result.scalars.update(rollouts_->figures());
+    result.times.batch = batches_->waited_seconds() - waited;
+    batches_->complete(result);
     advance(result, seconds);
     record_step(result, seconds, logs);
+    if (is_rank_zero())
+      if (const std::string warning = batches_->warning(); !warning.empty()) run_.recorder().warn(warning);
+    if (result.held) return result.end;
     if (result.skipped && lowers_loss_scale(result)) {
       if (is_rank_zero()) run_.recorder().overflowed(state_.step, *result.scalars.get(kLossScale));
     } else if (result.skipped) {
@@ -347,7 +334,7 @@ class RankTrainer {
     state_.updated_samples += result.skipped ? 0 : result.samples;
     state_.updates += result.skipped ? 0 : 1;
     skipped_before_ = state_.skipped_in_a_row;
-    if (!result.skipped)
+    if (!result.skipped || result.held)
       state_.skipped_in_a_row = 0;
     else if (!lowers_loss_scale(result))
       ++state_.skipped_in_a_row;
@@ -391,10 +378,10 @@ class RankTrainer {
 
   std::vector<Batch> next_batches() {
     const StepTracer::Wait wait(tracer_, "data");
-    if (!rollouts_) return loader_->next();
+    if (!batches_->samples_answers()) return batches_->next(state_.step + 1, state_.consumed_samples);
     finish_save();  // which rollouts share a group with
     try {
-      return rollouts_->next(state_.step + 1, state_.consumed_samples);
+      return batches_->next(state_.step + 1, state_.consumed_samples);
     } catch (const RewardError&) {  // on all ranks: what has been trained is kept
       if (state_.step > newest_.value_or(0)) begin_save();
       finish_save();
@@ -537,8 +524,7 @@ class RankTrainer {
   SamplePrompts prompts_;
   TrainState state_;
   AnomalyResponse anomalies_;
-  std::optional<Loader> loader_;             // empty with rollouts
-  std::optional<Rollouts> rollouts_;         // empty without
+  std::optional<StepBatches> batches_;       // empty until the state was loaded
   std::optional<ReplayCheck> replay_check_;  // empty if replay_interval is 0
   StepTimes interval_times_;
   int64_t interval_steps_ = 0;

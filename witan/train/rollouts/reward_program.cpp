@@ -1,3 +1,5 @@
+#include "witan/train/rollouts/reward_program.h"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -13,12 +15,15 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 
 #include "witan/base/json.h"
 #include "witan/base/process.h"
 #include "witan/base/text.h"
-#include "witan/train/rollouts/rewards.h"
+#include "witan/base/threads/threads.h"
 
 extern char** environ;
 
@@ -31,7 +36,7 @@ constexpr size_t kMostBytesOfLine = size_t{4096};  // of its output, on average
 // A running program with pipes to its standard streams; killed with its group when this ends before it does.
 class Program {
  public:
-  explicit Program(const std::string& command) {
+  Program(const std::string& command, int64_t memory_mib) {
     // A socket, since writing to one that the program has closed can be told apart from a signal.
     require_call(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in_.data()), "socketpair");
     require_call(::pipe2(out_.data(), O_CLOEXEC), "pipe");
@@ -48,8 +53,11 @@ class Program {
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
     posix_spawnattr_setpgroup(&attributes, 0);
     posix_spawnattr_setsigmask(&attributes, &none);
-    std::string shell = "sh", option = "-c", text = command;
-    std::array<char*, 4> arguments = {shell.data(), option.data(), text.data(), nullptr};
+    // The limit is set by a shell before it becomes the one that runs the command.
+    std::string shell = "sh", option = "-c", text = command, limit = std::to_string(memory_mib * 1024),
+                limited = "ulimit -v \"$1\" && exec sh -c \"$0\"";
+    std::array<char*, 6> arguments = {shell.data(), option.data(), text.data(), nullptr, nullptr, nullptr};
+    if (memory_mib > 0) arguments = {shell.data(), option.data(), limited.data(), text.data(), limit.data(), nullptr};
     const int failure = ::posix_spawn(&pid_, "/bin/sh", &actions, &attributes, arguments.data(), environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
@@ -135,6 +143,26 @@ std::string ended_by(int status) {
                              : cat("ended with code ", WEXITSTATUS(status));
 }
 
+// The number of a line; none if it has no finite one.
+std::optional<double> number_of(std::string_view line) {
+  const size_t first = line.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  line = line.substr(first, line.find_last_not_of(" \t\r") + 1 - first);
+  double value = 0;
+  const auto [rest, error] = std::from_chars(line.data(), line.data() + line.size(), value);
+  if (error == std::errc() && rest == line.data() + line.size() && std::isfinite(value)) return value;
+  if (line.front() != '{') return {};
+  try {
+    const Json object = parse_json(line, "a reward");
+    const auto reward = object.find("reward");
+    if (reward == object.end() || !reward->is_number()) return {};
+    value = reward->get<double>();
+  } catch (const Error&) {
+    return {};
+  }
+  return std::isfinite(value) ? std::optional(value) : std::nullopt;
+}
+
 std::vector<double> numbers_of(const std::string& output, size_t wanted, const std::function<void(std::string)>& fail) {
   std::vector<double> numbers;
   size_t begin = 0;
@@ -142,43 +170,69 @@ std::vector<double> numbers_of(const std::string& output, size_t wanted, const s
     const size_t end = std::min(output.find('\n', begin), output.size());
     const std::string line = output.substr(begin, end - begin);
     begin = end + 1;
-    double value = 0;
-    const size_t first = std::min(line.find_first_not_of(" \t\r"), line.size()),
-                 last = line.find_last_not_of(" \t\r") + 1;
-    const auto [rest, error] = std::from_chars(line.data() + first, line.data() + std::max(first, last), value);
-    if (error != std::errc() || rest != line.data() + last || !std::isfinite(value))
-      fail(cat("line ", numbers.size() + 1, " of its output is not a finite number: ", line.substr(0, 200)));
-    numbers.push_back(value);
+    const std::optional<double> number = number_of(line);
+    if (!number)
+      fail(cat("line ", numbers.size() + 1,
+               " of its output is neither a finite number nor {\"reward\": NUMBER}: ", line.substr(0, 200)));
+    numbers.push_back(*number);
   }
   if (numbers.size() != wanted) fail(cat("it wrote ", numbers.size(), " rewards for ", wanted, " answers"));
   return numbers;
 }
 
-}  // namespace
-
-std::vector<double> run_reward_program(const std::string& command, const std::vector<SampledAnswer>& sampled,
-                                       double seconds) {
-  if (sampled.empty()) return {};
-  std::string input;
-  for (const auto& [prompt, completion, answer] : sampled)
-    input += Json{{"prompt", prompt}, {"completion", completion}, {"answer", answer}}.dump(
+std::string lines_of(std::span<const SampledAnswer> sampled) {
+  std::string lines;
+  for (const SampledAnswer& one : sampled)
+    lines += Json{{"prompt", one.prompt}, {"completion", one.completion}, {"answer", one.answer}}.dump(
                  -1, ' ', false, Json::error_handler_t::replace) +
              "\n";
+  return lines;
+}
+
+std::vector<double> run_once(const RewardProgram& with, std::span<const SampledAnswer> sampled) {
+  const std::string input = lines_of(sampled);
   const Stopwatch since;
-  Program program(command);
+  Program program(with.command, with.memory_mib);
   const auto fail = [&](const std::string& why) {
     std::string errors = program.errors.substr(program.errors.size() - std::min(program.errors.size(), kMostShown));
     while (!errors.empty() && errors.back() == '\n') errors.pop_back();
-    throw RewardError(cat("reward_command = ", command, ": ", why,
+    throw RewardError(cat("reward_command = ", with.command, ": ", why,
                           errors.empty() ? "" : cat("; it wrote to its standard error: ", errors),
+                          with.memory_mib == 0 ? ""
+                                               : cat("; its processes have reward_memory_limit = ", with.memory_mib,
+                                                     " MiB of address space each"),
                           ". Run it on a line of RUN/rollouts to see what it does"));
   };
   const size_t most = kMostBytesOfLine * sampled.size();
-  const bool in_time = program.exchange(input, most, since, seconds) && program.finish(since, seconds);
+  const bool in_time = program.exchange(input, most, since, with.seconds) && program.finish(since, with.seconds);
   if (program.output.size() > most) fail(cat("it wrote more than ", most, " bytes for ", sampled.size(), " answers"));
-  if (!in_time) fail(cat("it has not ended after reward_timeout = ", seconds, " s"));
+  if (!in_time) fail(cat("it has not ended after reward_timeout = ", with.seconds, " s"));
   if (program.status != 0) fail(cat("it ", ended_by(program.status)));
   return numbers_of(program.output, sampled.size(), fail);
+}
+
+std::vector<double> run_with_retries(const RewardProgram& with, std::span<const SampledAnswer> sampled) {
+  for (int64_t tried = 0;; ++tried) try {
+      return run_once(with, sampled);
+    } catch (const RewardError& error) {
+      if (tried < with.retries) continue;
+      if (tried == 0) throw;
+      throw RewardError(cat("run ", tried + 1, " times (reward_retries = ", with.retries, "), ", error.what()));
+    }
+}
+
+}  // namespace
+
+std::vector<double> run_reward_program(const RewardProgram& program, const std::vector<SampledAnswer>& sampled) {
+  const size_t workers = std::min(static_cast<size_t>(program.workers), sampled.size());
+  std::vector<std::vector<double>> parts(workers);
+  side_by_side(workers, [&](size_t i) {
+    const size_t begin = sampled.size() * i / workers, end = sampled.size() * (i + 1) / workers;
+    parts[i] = run_with_retries(program, std::span(sampled).subspan(begin, end - begin));
+  });
+  std::vector<double> rewards;
+  for (const std::vector<double>& part : parts) std::ranges::copy(part, std::back_inserter(rewards));
+  return rewards;
 }
 
 }  // namespace witan

@@ -7,7 +7,9 @@
 #include <numeric>
 #include <optional>
 
+#include "witan/base/error.h"
 #include "witan/base/text.h"
+#include "witan/train/rollouts/math_answer.h"
 
 namespace witan {
 namespace {
@@ -52,6 +54,14 @@ double number_reward(const SampledAnswer& sampled) {
   require<DataError>(expected.has_value(), "reward = number: the answer \"", sampled.answer.substr(0, 200),
                      "\" has no number: give one, or choose reward = exact");
   return found == expected ? 1 : 0;
+}
+
+double math_reward(const SampledAnswer& sampled) {
+  return same_answer(sampled.completion, sampled.answer) ? 1 : 0;
+}
+
+double length_reward(const SampledAnswer& sampled, int64_t most) {
+  return 1 - std::min(1.0, static_cast<double>(sampled.tokens) / static_cast<double>(most));
 }
 
 std::vector<double> group_advantages(const std::vector<double>& rewards, bool scaled) {

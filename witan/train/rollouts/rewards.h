@@ -1,4 +1,4 @@
-// Rewards of sampled answers, and the advantages that they give within a group.
+// Rewards of sampled answers by rules, and the advantages that they give within a group.
 #pragma once
 
 #include <cstdint>
@@ -6,14 +6,13 @@
 #include <string_view>
 #include <vector>
 
-#include "witan/base/error.h"
-
 namespace witan {
 
 // An answer that a model sampled, as rewards see it.
 struct SampledAnswer {
   std::string prompt, completion;
   std::string answer;  // the reference: the last answer of the conversation that the prompt is from
+  int64_t tokens = 0;  // of the completion, with the one that ended it
 };
 
 // 1 if the completion is the answer, apart from white space around them, else 0.
@@ -23,20 +22,11 @@ double exact_reward(const SampledAnswer& sampled);
 // optional sign and commas between thousands. Throws DataError if the answer has none.
 double number_reward(const SampledAnswer& sampled);
 
-// A reward program that fails: the message names the command, the cause and the way out. Nothing has been trained with
-// its rewards.
-class RewardError : public Error {
- public:
-  explicit RewardError(const std::string& message) : Error(ExitCode::data, message) {}
-};
+// 1 if both have the same value as answers to a mathematical problem, else 0 (math_answer.h).
+double math_reward(const SampledAnswer& sampled);
 
-// Rewards by a program of the user's: `command`, run by sh, reads one JSON object a line from its standard input,
-// {"prompt", "completion", "answer"}, and writes a line with a number for each, in order. Nothing that a model writes
-// becomes part of the command. Its standard error is shown in messages. Throws RewardError if it takes longer than
-// `seconds`, ends with another code than 0, writes fewer or more lines, or something that is not a finite number; it is
-// killed then, with all processes that it started in its group.
-std::vector<double> run_reward_program(const std::string& command, const std::vector<SampledAnswer>& sampled,
-                                       double seconds);
+// 1 for an empty answer, falling linearly to 0 at `most` tokens.
+double length_reward(const SampledAnswer& sampled, int64_t most);
 
 // The advantages of a group's rewards: r - mean, divided by the standard deviation (of n - 1) + 1e-4 if `scaled`
 // (GRPO, arXiv:2402.03300; without it Dr. GRPO, arXiv:2503.20783).

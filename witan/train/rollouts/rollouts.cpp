@@ -6,10 +6,12 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "witan/base/hash.h"
 #include "witan/base/json.h"
+#include "witan/base/text.h"
 #include "witan/comm/texts.h"
 #include "witan/generate/chosen_routes.h"
 #include "witan/tokenizer/files/base64.h"
@@ -21,7 +23,10 @@
 namespace witan {
 namespace {
 
-// The places [begin, end) of a conversation's last answer; both 0 if its first S + 1 tokens have none.
+// Prompts from here on, and from its multiples on, replace those of groups with equal rewards.
+constexpr int64_t kPromptsOfReplacement = int64_t{1} << 30;
+
+// The places [begin, end) of a conversation's last answer; both 0 if it has none.
 std::pair<size_t, size_t> last_answer(const std::vector<float>& loss) {
   size_t end = loss.size();
   while (end > 0 && loss[end - 1] <= 0) --end;
@@ -72,7 +77,9 @@ std::string Rollout::to_line() const {
                {"ended", ended},
                {"reward", reward},
                {"advantage", advantage},
-               {"skipped", skipped}};
+               {"skipped", skipped},
+               {"rewards", rewards},
+               {"replaced", replaced}};
   if (!routes.empty()) line["routes"] = packed_routes(routes);
   return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -92,6 +99,8 @@ Rollout Rollout::of_line(std::string_view line, std::string_view where) try {
   read.at("advantage").get_to(rollout.advantage);
   read.at("skipped").get_to(rollout.skipped);
   if (read.contains("routes")) rollout.routes = unpacked_routes(read.at("routes").get<std::string>(), where);
+  rollout.rewards = read.value("rewards", rollout.rewards);
+  rollout.replaced = read.value("replaced", rollout.replaced);
   require<DataError>(rollout.logprobs.size() == rollout.completion.size(), where, ": ", rollout.logprobs.size(),
                      " log probabilities of ", rollout.completion.size(), " tokens");
   return rollout;
@@ -159,6 +168,25 @@ std::vector<int32_t> routes_of(const std::vector<Rollout>& rollouts, const RunCo
   return routes;
 }
 
+void require_prompts(const SampleSource& samples) {
+  const TokenDataset& conversations = samples.dataset();
+  const int64_t most = samples.sequence_length() + 1;
+  int64_t beyond = 0, first = -1, tokens = 0;
+  for (int64_t document = 0; document < conversations.documents(); ++document) {
+    if (conversations.length(document) <= most) continue;
+    std::vector<float> loss(static_cast<size_t>(conversations.length(document)));
+    conversations.read_loss(document, 0, loss);
+    const auto begin = static_cast<int64_t>(last_answer(loss).first);
+    const bool drawn = std::any_of(loss.begin(), loss.begin() + most, [](float weight) { return weight > 0; });
+    if (begin < most || !drawn) continue;  // without a token to learn from, samples leave it out
+    if (beyond++ == 0) first = document, tokens = begin;
+  }
+  require<DataError>(beyond == 0, conversations.name(), ": the prompts of ", counted(beyond, "conversation"), " of ",
+                     conversations.documents(), " leave no room for an answer in seq_length + 1 = ", most,
+                     " tokens (that of conversation ", first, " has ", tokens,
+                     "): raise seq_length, or remove these conversations");
+}
+
 std::vector<int64_t> Rollouts::own_rows(int64_t first) const {
   const Layout& layout = parts_.groups.layout();
   const int64_t own = rows_of_step() / layout.data_ranks();
@@ -171,15 +199,18 @@ fs::path Rollouts::file_of(int64_t step) const {
   return parts_.folder.rollouts() / fmt::format("step-{:08}.jsonl", step);
 }
 
+// A conversation longer than a sample is read whole, since its reference must be.
 Rollout Rollouts::begin(int64_t row) const {
   const SampleSource& samples = *parts_.data.train;
-  const SampleSource::Piece piece = samples.pieces_of(row / parts_.config->rollout.num_generations).front();
-  std::vector<int32_t> tokens(static_cast<size_t>(piece.places) + 1);
+  const int64_t prompt = row / parts_.config->rollout.num_generations % kPromptsOfReplacement;
+  const SampleSource::Piece piece = samples.pieces_of(prompt).front();
+  const TokenDataset& conversations = samples.dataset();
+  std::vector<int32_t> tokens(static_cast<size_t>(conversations.length(piece.document)));
   std::vector<float> loss(tokens.size());
-  samples.dataset().read(piece.document, piece.begin, tokens);
-  samples.dataset().read_loss(piece.document, piece.begin, loss);
+  conversations.read(piece.document, 0, tokens);
+  conversations.read_loss(piece.document, 0, loss);
   const auto [begin, end] = last_answer(loss);
-  require<DataError>(begin > 0, samples.dataset().name(), ": conversation ", piece.document,
+  require<DataError>(begin > 0, conversations.name(), ": conversation ", piece.document,
                      " begins with its answer, so that there is no prompt to continue: give a user's message first");
   Rollout rollout;
   rollout.row = row;
@@ -218,7 +249,6 @@ std::vector<Rollout> Rollouts::sample(int64_t step, const std::vector<int64_t>& 
     if (file) file->append(answer.to_line());
   });
   if (replay) replay->between_passes(nullptr);
-  prompt_tokens_ = 0;
   for (const int64_t of_rank : gather_numbers(parts_.world, parts_.host, writes_unfinished() ? read : 0))
     prompt_tokens_ += of_rank;
   std::ranges::move(kept, std::back_inserter(begun));
@@ -273,19 +303,19 @@ Rollouts::Interrupted Rollouts::find_interrupted(int64_t step) {
 // Rewards whole groups, whose rows follow each other.
 void Rollouts::reward(std::vector<Rollout>& rollouts) const {
   const RolloutConfig& config = parts_.config->rollout;
-  std::vector<double> rewards;
-  if (config.reward == "command") {
-    std::vector<SampledAnswer> sampled;
-    for (const Rollout& rollout : rollouts) sampled.push_back(rollout.text);
-    rewards = run_reward_program(config.reward_command, sampled, config.reward_timeout);
-  } else {
-    for (const Rollout& rollout : rollouts)
-      rewards.push_back(config.reward == "number" ? number_reward(rollout.text) : exact_reward(rollout.text));
+  std::vector<SampledAnswer> sampled;
+  for (Rollout& rollout : rollouts) {
+    rollout.text.tokens = std::ssize(rollout.completion);
+    sampled.push_back(rollout.text);
   }
+  const std::vector<std::vector<double>> values = rewards_.values(sampled);
   const auto n = static_cast<size_t>(config.num_generations);
-  for (size_t i = 0; i < rollouts.size(); ++i)
-    rollouts[i].reward = rewards[i] + overlong_penalty(std::ssize(rollouts[i].completion), config.max_completion_length,
-                                                       config.overlong_buffer_len, config.overlong_penalty_factor);
+  for (size_t i = 0; i < rollouts.size(); ++i) {
+    for (size_t k = 0; k < values[i].size(); ++k) rollouts[i].rewards[rewards_.kinds()[k].name()] = values[i][k];
+    rollouts[i].reward =
+        rewards_.sum(values[i]) + overlong_penalty(std::ssize(rollouts[i].completion), config.max_completion_length,
+                                                   config.overlong_buffer_len, config.overlong_penalty_factor);
+  }
   for (size_t first = 0; first < rollouts.size(); first += n) {
     std::vector<double> group;
     for (size_t i = 0; i < n; ++i) group.push_back(rollouts[first + i].reward);
@@ -297,28 +327,78 @@ void Rollouts::reward(std::vector<Rollout>& rollouts) const {
   }
 }
 
+// Samples the rows that ranks ask for, and returns those that this one asked for, in order; collective. `mine`: the
+// rows of this rank's data-parallel rank. Ranks that divide a model sample its rows together, and the first of them has
+// them; ranks that need each other's weights or experts sample all.
+std::vector<Rollout> Rollouts::sample_asked(int64_t step, const std::vector<int64_t>& asked,
+                                            const std::vector<int64_t>& mine) {
+  std::string all;
+  for (const int64_t row : asked) all += cat(row, '\n');
+  const std::vector<std::string> of_ranks = gather_texts(parts_.world, parts_.host, all);
+  all.clear();
+  for (const std::string& of_rank : of_ranks) all += of_rank;
+  all = broadcast_text(parts_.world, parts_.host, all, 0);
+  if (all.empty()) return {};
+  const bool lockstep = samples_in_lockstep(*parts_.config);
+  std::vector<int64_t> rows;
+  std::istringstream numbers(all);
+  for (int64_t row = 0; numbers >> row;)
+    if (lockstep || std::ranges::binary_search(mine, row)) rows.push_back(row);
+  std::ranges::sort(rows);
+  rows.erase(std::ranges::unique(rows).begin(), rows.end());
+  std::vector<Rollout> sampled = sample(step, rows);
+  if (!is_first_of_model()) return {};
+  std::erase_if(sampled, [&](const Rollout& rollout) { return !std::ranges::binary_search(asked, rollout.row); });
+  return sampled;
+}
+
+// Dynamic sampling (DAPO, arXiv:2503.14476): a group whose rewards are all equal makes room for the answers to a prompt
+// that comes later in the data. Its rows are numbered beyond those of any run, which gives them seeds of their own.
+void Rollouts::replace_equal(int64_t step, const std::vector<int64_t>& rows, std::vector<Rollout>& own,
+                             std::string& failure) {
+  const RolloutConfig& config = parts_.config->rollout;
+  const int64_t n = config.num_generations,
+                apart = std::max<int64_t>(parts_.data.train->per_epoch() / config.max_num_gen_batches, 1);
+  for (int64_t time = 1; time < config.max_num_gen_batches; ++time) {
+    const int64_t beyond = time * (apart + kPromptsOfReplacement) * n;
+    std::vector<size_t> places;
+    std::vector<int64_t> asked, mine;
+    for (const int64_t row : rows) mine.push_back(row + beyond);
+    for (size_t i = 0; i < own.size() && failure.empty(); ++i)
+      if (own[i].skipped) {
+        places.push_back(i);
+        asked.push_back(own[i].row + beyond);
+      }
+    std::vector<Rollout> others = sample_asked(step, asked, mine);
+    try {
+      reward(others);
+    } catch (const RewardError& error) {
+      failure = error.what();
+    }
+    for (size_t i = 0; i < others.size() && failure.empty(); ++i) {
+      others[i].row = own[places[i]].row;
+      others[i].replaced = time;
+      own[places[i]] = std::move(others[i]);
+    }
+  }
+}
+
 // Rank 0 writes what all have sampled, a file for each step. A failed reward stops all ranks, after that.
 void Rollouts::generate(int64_t step, int64_t consumed) {
   const RunConfig& config = *parts_.config;
-  const int64_t steps = config.rollout.steps_per_generation, in_all = steps * rows_of_step();
+  const int64_t steps = config.rollout.steps_per_generation;
   parts_.engine.gather_values();
   std::vector<int64_t> rows;
   for (int64_t i = 0; i < steps; ++i)
     std::ranges::copy(own_rows(consumed + i * rows_of_step()), std::back_inserter(rows));
-  std::vector<int64_t> sampled = rows;
-  if (samples_in_lockstep(config)) {
-    sampled.clear();
-    for (int64_t i = 0; i < in_all; ++i) sampled.push_back(consumed + i);
-  }
-  std::vector<Rollout> own = sample(step, sampled);
-  std::erase_if(own, [&](const Rollout& rollout) { return !std::ranges::binary_search(rows, rollout.row); });
-  if (!is_first_of_model()) own.clear();
+  std::vector<Rollout> own = sample_asked(step, rows, rows);
   std::string failure;
   try {
     reward(own);
   } catch (const RewardError& error) {
     failure = error.what();
   }
+  replace_equal(step, rows, own, failure);
   for (int64_t i = 0; i < steps; ++i) {
     std::string lines;
     const int64_t first = consumed + i * rows_of_step();
@@ -365,19 +445,28 @@ void Rollouts::summarize(const std::vector<Rollout>& all) {
   };
   const double mean = share([](const Rollout& one) { return one.reward; });
   figures_.set(kReward, mean);
-  figures_.set("reward_std",
+  figures_.set(kRewardStd,
                std::sqrt(share([&](const Rollout& one) { return (one.reward - mean) * (one.reward - mean); })));
   figures_.set(kCompletionLength, share([](const Rollout& one) { return one.completion.size(); }));
-  figures_.set("equal_groups", share([](const Rollout& one) { return one.skipped; }));
+  figures_.set(kEqualGroups, share([](const Rollout& one) { return one.skipped; }));
   figures_.set("prompt_tokens_read", static_cast<double>(std::exchange(prompt_tokens_, 0)));
-  figures_.set("cut_completions", share([](const Rollout& one) { return !one.ended; }));
+  figures_.set(kCutCompletions, share([](const Rollout& one) { return !one.ended; }));
+  figures_.set(kEmptyCompletions, share([](const Rollout& one) { return one.text.completion.empty(); }));
+  if (parts_.config->rollout.max_num_gen_batches > 1)
+    figures_.set(kGenerationBatches, share([](const Rollout& one) { return 1 + one.replaced; }));
+  if (rewards_.kinds().size() > 1)
+    for (const WeightedReward& kind : rewards_.kinds())
+      figures_.set(cat("reward_", kind.name()), share([&](const Rollout& one) {
+                     const auto found = one.rewards.find(kind.name());
+                     return found == one.rewards.end() ? 0 : found->second;
+                   }));
 }
 
 std::vector<Batch> Rollouts::next(int64_t step, int64_t consumed) {
   const RunConfig& config = *parts_.config;
   if ((step - 1) % config.rollout.steps_per_generation == 0) generate(step, consumed);
   const std::vector<Rollout> all = read(step, consumed);
-  if (is_rank_zero()) summarize(all);
+  summarize(all);
   std::vector<Batch> batches;
   const std::vector<int64_t> rows = own_rows(consumed);
   if (config.rollout.router_replay) {

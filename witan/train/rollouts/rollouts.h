@@ -14,7 +14,7 @@
 #include "witan/comm/host_group.h"
 #include "witan/report/events/step_scalars.h"
 #include "witan/train/data/run_data.h"
-#include "witan/train/rollouts/rewards.h"
+#include "witan/train/rollouts/answer_rewards.h"
 #include "witan/train/step/engine.h"
 
 namespace witan {
@@ -28,7 +28,9 @@ struct Rollout {
   bool ended = false;                       // by an end token or stop string, rather than by its length
   SampledAnswer text;
   double reward = 0, advantage = 0;
-  bool skipped = false;  // all rewards of its group are equal
+  std::map<std::string, double> rewards = {};  // by kind, without their weights
+  int64_t replaced = 0;                        // prompts before this one, whose answers had equal rewards
+  bool skipped = false;                        // all rewards of its group are equal
 
   // A line of RUN/rollouts (docs/formats/rollouts.md).
   std::string to_line() const;
@@ -56,6 +58,10 @@ struct AnswerEnds {
 // In a dry run: the largest steps that sampling makes.
 void rehearse_rollouts(Stream& stream, Transformer& model, const Groups& groups, const RunConfig& config);
 
+// Checks that the prompts of all conversations fit: throws DataError if some are drawn, since they have an earlier
+// answer, but their last answer begins beyond a sample's sequence_length + 1 tokens.
+void require_prompts(const SampleSource& samples);
+
 class Rollouts {
  public:
   // All must outlive it. `world` and `host` are a group of all ranks and its stream, for texts.
@@ -69,7 +75,7 @@ class Rollouts {
     Stream& host;
     AnswerEnds ends;
   };
-  explicit Rollouts(Parts parts) : parts_(std::move(parts)) {}
+  explicit Rollouts(Parts parts) : parts_(std::move(parts)), rewards_(parts_.config->rollout) {}
 
   // Collective: this rank's micro-batches of `step` (from 1), whose first row is `consumed`. At the first of
   // steps_per_generation steps it samples the answers of all of them, and rank 0 writes them to RUN/rollouts; a run
@@ -80,9 +86,10 @@ class Rollouts {
   // With router_replay: the routes of next()'s micro-batches, for StepRoutes::replay().
   std::vector<int32_t> take_routes() { return std::exchange(routes_, {}); }
 
-  // Describes the rows of next(), on rank 0: rewards, lengths, and the shares of equal groups and of answers cut by
-  // their length.
+  // Describes the rows of next(): rewards, lengths, and the shares of equal groups and of answers cut by their length.
   const StepScalars& figures() const { return figures_; }
+  // Whether no row of next() is trained on, on any rank.
+  bool nothing_counts() const { return figures_.get(kEqualGroups) == 1.0; }
 
  private:
   bool is_rank_zero() const { return parts_.groups.rank() == 0; }
@@ -101,11 +108,14 @@ class Rollouts {
   bool writes_unfinished() const;
   std::vector<Rollout> sample(int64_t step, const std::vector<int64_t>& rows);
   void reward(std::vector<Rollout>& rollouts) const;
+  std::vector<Rollout> sample_asked(int64_t step, const std::vector<int64_t>& asked, const std::vector<int64_t>& mine);
+  void replace_equal(int64_t step, const std::vector<int64_t>& rows, std::vector<Rollout>& own, std::string& failure);
   void generate(int64_t step, int64_t consumed);
   std::vector<Rollout> read(int64_t step, int64_t first) const;
   void summarize(const std::vector<Rollout>& all);
 
   Parts parts_;
+  AnswerRewards rewards_;
   StepScalars figures_;
   std::vector<int32_t> routes_;
   int64_t prompt_tokens_ = 0;  // that were read for the answers of the next step's summary

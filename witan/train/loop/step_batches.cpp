@@ -1,0 +1,65 @@
+#include "witan/train/loop/step_batches.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "witan/train/step/objective.h"
+
+namespace witan {
+namespace {
+
+constexpr int64_t kIdleStepsOfWarning = 10;
+
+}  // namespace
+
+LoaderOptions StepBatches::loader_options() const {
+  const Layout& layout = parts_.groups.layout();
+  LoaderOptions options;
+  options.threads = 4;  // they wait for the disk, and hardly compute
+  options.micro_batch_size = parts_.config->train.micro_batch_size;
+  options.ramp = ramp_;
+  options.data_parallel_rank = layout.data_rank(parts_.groups.rank());
+  options.data_parallel_size = layout.data_ranks();
+  options.batch = parts_.data.batch;
+  options.batch.columns = make_objective(*parts_.config)->columns();
+  return options;
+}
+
+void StepBatches::open(int64_t consumed) {
+  if (!parts_.config->rollout.rollouts) {
+    loader_.emplace(parts_.data.train, loader_options(), consumed);
+    return;
+  }
+  require_prompts(*parts_.data.train);
+  rollouts_.emplace(parts_);
+}
+
+std::vector<Batch> StepBatches::next(int64_t step, int64_t consumed) {
+  if (!rollouts_) return loader_->next();
+  std::vector<Batch> batches = rollouts_->next(step, consumed);
+  idle_steps_ = rollouts_->nothing_counts() ? idle_steps_ + 1 : 0;
+  return batches;
+}
+
+void StepBatches::complete(StepResult& result) const {
+  if (!rollouts_) return;
+  result.scalars.update(rollouts_->figures());
+  if (!nothing_counts()) return;
+  const std::vector<LossSpec> of_tokens = make_objective(*parts_.config)->losses();
+  std::erase_if(result.other_losses, [&](const auto& loss) {
+    return std::ranges::find(of_tokens, loss.first, &LossSpec::name) != of_tokens.end();
+  });
+}
+
+std::string StepBatches::warning() {
+  if (idle_steps_ != kIdleStepsOfWarning) return {};
+  return fmt::format(
+      "the answers to each prompt have had equal rewards for {} steps (reward {:.3g}, mean of the last): nothing is "
+      "learnt from them, and the weights stay as they are. Look into RUN/rollouts whether reward = {} recognises the "
+      "answers; else start from a model that is sometimes right, raise num_generations, or give partial rewards",
+      kIdleStepsOfWarning, rollouts_->figures().get(kReward).value_or(0), parts_.config->rollout.reward);
+}
+
+}  // namespace witan

@@ -1,0 +1,46 @@
+// The batches of a run's steps: those of a loader or, with rollouts, sampled ones.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "witan/data/batches/loader.h"
+#include "witan/train/rollouts/rollouts.h"
+
+namespace witan {
+
+class StepBatches {
+ public:
+  // What is in `parts` must outlive it.
+  StepBatches(Rollouts::Parts parts, BatchRamp ramp) : parts_(std::move(parts)), ramp_(std::move(ramp)) {}
+
+  // Begins at the sample after `consumed`. With rollouts it throws DataError if the answer of a conversation that is
+  // drawn begins beyond the run's sequences.
+  void open(int64_t consumed);
+  // This rank's micro-batches of `step` (from 1), whose first sample is `consumed`. Collective with rollouts, and
+  // throws what Rollouts::next() does.
+  std::vector<Batch> next(int64_t step, int64_t consumed);
+
+  bool samples_answers() const { return rollouts_.has_value(); }
+  Rollouts& rollouts() { return *rollouts_; }
+  // Whether no token of the batches counts, on any rank: the rewards of each prompt's answers are equal.
+  bool nothing_counts() const { return rollouts_ && rollouts_->nothing_counts(); }
+  // Adds the figures of the sampled answers to the step's, and takes those out that are means over no token.
+  void complete(StepResult& result) const;
+  // On rank 0, once for each time that no step has had anything to learn from for a while; else empty.
+  std::string warning();
+  double waited_seconds() const { return loader_ ? loader_->waited_seconds() : 0; }
+
+ private:
+  LoaderOptions loader_options() const;
+
+  Rollouts::Parts parts_;
+  BatchRamp ramp_;
+  std::optional<Loader> loader_;      // empty with rollouts
+  std::optional<Rollouts> rollouts_;  // empty without
+  int64_t idle_steps_ = 0;            // in a row
+};
+
+}  // namespace witan
