@@ -184,6 +184,9 @@ void add_corpora(HubServer& hub) {
   hub.add(dclm);
 }
 
+// Runs that later examples start from.
+constexpr const char* kKept[] = {"started", "shuffled"};
+
 // The folder in which examples run, with the files that readers of the documentation have.
 class Desk {
  public:
@@ -218,7 +221,8 @@ class Desk {
     for (int i = 0; i < 60; ++i)
       problems += cat(R"({"messages": [{"role": "user", "content": "1 + )", i,
                       R"("}, {"role": "assistant", "content": ")", i + 1, "\"}]}\n");
-    write_text(own_ / "problems.jsonl", problems);
+    for (const char* file : {"problems.jsonl", "shuffled.jsonl", "sorted.jsonl"}) write_text(own_ / file, problems);
+    fs::create_directory_symlink(kSource / "examples", own_ / "examples");
     std::string pairs;
     for (int i = 0; i < 60; ++i)
       pairs += R"({"prompt": "hi", "chosen": " ho", "rejected": " no"})"
@@ -256,8 +260,8 @@ class Desk {
     write_text(own_ / "prepared/tuned/hf/chat_template.jinja", kChatTemplate);
   }
 
-  // Keeps the run of docs/rl.md's first command for its second.
-  void keep_started() { fs::rename(own_ / "runs/started", own_ / "started"); }
+  // Keeps runs of docs/rl.md's commands for those that start from them.
+  void keep(const std::string& name) { fs::rename(own_ / "runs" / name, own_ / name); }
 
   // The problem with the example, or nothing.
   std::string run(const std::string& command) {
@@ -267,10 +271,12 @@ class Desk {
     fs::remove_all(own_ / "runs");
     if (!std::regex_match(command + " ", begins)) {
       fs::create_directory_symlink(own_ / "prepared", own_ / "runs");
-    } else if (command.find("--init-from started") != std::string::npos) {
-      fs::create_directory(own_ / "runs");
-      fs::copy(own_ / "started", own_ / "runs/started", fs::copy_options::recursive);
     }
+    for (const std::string name : kKept)
+      if (command.find("--init-from " + name) != std::string::npos) {
+        fs::create_directory(own_ / "runs");
+        fs::copy(own_ / name, own_ / "runs" / name, fs::copy_options::recursive);
+      }
     const fs::path log = own_ / "log";
     Program shell({"/bin/bash", "-c", set_up() + command}, log);
     if (!shell.ends_within(kSeconds)) return cat("takes more than ", kSeconds, " s:\n", read_text(log));
@@ -316,6 +322,7 @@ TEST_P(ExamplesTest, Run) {
   if (GetParam() == "train") {
     EXPECT_EQ(desk.run(kTokenizerExample), "");
     EXPECT_EQ(desk.run(kModelExample), "");
+    EXPECT_EQ(desk.run("cp tokenizer.json digits.json"), "");
     for (const char* prefix : {"data/web", "data/rows"})
       EXPECT_EQ(desk.run(cat("witan data prepare --input rows.jsonl.zst --output-prefix ", prefix,
                              " --tokenizer tokenizer.json")),
@@ -326,7 +333,8 @@ TEST_P(ExamplesTest, Run) {
     if (group_of(command) != GetParam()) continue;
     ++ran;
     const std::string wrong = desk.run(command);
-    if (command.starts_with("witan train --run started ")) desk.keep_started();
+    for (const std::string name : kKept)
+      if (command.starts_with("witan train --run " + name + " ")) desk.keep(name);
     EXPECT_EQ(wrong, "") << command << "\nof " << places.front();
   }
   EXPECT_GE(ran, 5) << "examples were not found";

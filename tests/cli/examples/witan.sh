@@ -69,6 +69,7 @@ case "${words[0]-} ${words[1]-}" in
     small_model
     put --train-iters 2
     put --sample-tokens 4
+    if says --rollouts; then put --max-completion-length 8; fi
     says --data-path || default --data my.txt
     says --tokenizer || says --init-from || default --tokenizer-vocab-size 300
     ;;
