@@ -46,7 +46,7 @@ class DeltaWalker {
   }
 
   // The state before a document: that of `first` [B, H, dk, dv] for a row's first one, if it is there, else 0.
-  __device__ __forceinline__ void begin(const DeltaSpan& span) {
+  __device__ __forceinline__ void begin(const ChunkSpan& span) {
     state_ = {};
     if (first_ == nullptr || span.begin != 0) return;
     const float* const from = first_ + (place_.b * in_.H + place_.head) * in_.dk * static_cast<int64_t>(in_.dv);
