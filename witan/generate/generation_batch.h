@@ -63,7 +63,7 @@ struct GenerationMode {
   // The stages of a pipeline, which hold the layers; null: this rank holds all of them. Texts have no scored prompts
   // and no top tokens then.
   Group* pipeline = nullptr;
-  // What records the routes of all routers, for Generation::routes; prefixes are then computed again for each prompt.
+  // Records the routes of all routers, for Generation::routes; prefixes are then computed again for each prompt.
   // Null: they are not wanted.
   const ChosenRoutes* routes = nullptr;
 };

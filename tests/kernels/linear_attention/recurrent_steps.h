@@ -31,7 +31,7 @@ void for_steps(Rank& rank, const std::vector<int64_t>& counts, const Step& step)
 
 // The tokens of each step, nine together.
 inline const std::vector<std::vector<int64_t>> kSteps = {{9}, {1, 1, 1, 1, 1, 1, 1, 1, 1}, {2, 1, 5, 1}};
-// Of 150 tokens, more than two chunks.
+// The 150 tokens take more than two chunks.
 inline const std::vector<std::vector<int64_t>> kChunkSteps = {
     {150}, std::vector<int64_t>(150, 1), {64, 64, 22}, {3, 60, 1, 1, 63, 22}, {1, 130, 19}};
 

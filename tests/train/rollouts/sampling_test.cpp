@@ -195,7 +195,7 @@ TEST_F(SamplingRuns, ReadThePromptOfAGroupOnce) {
       (std::vector<double>{static_cast<double>(tokens) / static_cast<double>(config.rollout.num_generations), 0}));
 }
 
-// What an answer is depends neither on the others nor on how many are sampled at a time.
+// An answer depends neither on the others nor on how many are sampled at a time.
 TEST_F(SamplingRuns, GiveTheSameAnswersInAnyBatch) {
   RunConfig config = sampled("together");
   config.train.train_iters = 1;
@@ -258,7 +258,7 @@ TEST_F(SamplingRuns, KeepTheAnswersOfAnInterruptedStep) {
   fs::remove(down);
   const std::string lines = read_file(unfinished("interrupted"));
   ASSERT_EQ(std::ranges::count(lines, '\n'), 1 + config.train.global_batch_size);
-  // Of the answers the first is marked, and the last is torn.
+  // The first answer is marked, and the last one is torn.
   std::string marked = lines;
   const std::string key = "\"completion\":\"";
   marked.insert(marked.find(key) + key.size(), "marked: ");

@@ -16,7 +16,7 @@ struct Refused {
 // Throws Refused.
 void insist(bool condition, const std::string& reason);
 
-// The member of an object; null if it is none, the object has none, or it is null.
+// The member of an object; null if `object` is none, has no such member, or the member is null.
 const jinja::Value* member(const jinja::Value& object, std::string_view key);
 
 // The conversations of a row that has messages. Throws Refused and DataError.

@@ -38,7 +38,7 @@ void entry_places(Stream& stream, const EntryPlaces& to, const SequencePlaces& p
                   int64_t m);
 WITAN_KERNEL_TWINS(entry_places)
 
-// What entries are made of: channel c of an entry is a mean of its tokens' values, weighted by the softmax over tokens
+// Channel c of an entry is a mean of its tokens' values, weighted by the softmax over tokens
 // of gate + bias. With overlap tokens have two values and gates, side by side: the second for their own entry, and the
 // first for the next one, which is thus made of 2 m tokens.
 // kv, gate [T, w d] of one floating dtype, w = 2 with overlap and 1 without   bias [m, w d] accumulator dtype

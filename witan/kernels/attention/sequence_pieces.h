@@ -62,7 +62,7 @@ inline PieceLayout pieces_by_positions(const Tensor& x, const HeadChannels& of, 
           .late_step = -chunk,
           .offset = of.first};
 }
-// The same of all heads of x [B, S, heads, width].
+// Does the same for all heads of x [B, S, heads, width].
 inline PieceLayout pieces_by_heads(const Tensor& x, int64_t ranks) {
   return pieces_by_heads(x, all_heads(x), ranks);
 }

@@ -39,7 +39,7 @@ struct DeltaInputs {
   Tensor qkv, g, beta;
   Tensor sequence_ids;  // [B, S] int32, or undefined: each row is one document
   DeltaHeads heads;
-  // Of forwards: [B, H, dk, dv], the state before each row's first token, which begins a chunk; undefined: 0.
+  // Forwards read [B, H, dk, dv], the state before each row's first token, which begins a chunk; undefined: 0.
   Tensor first = {};
 };
 

@@ -36,7 +36,7 @@ struct SsdInputs {
   Tensor xbc, dt, a, D;
   Tensor sequence_ids;  // [B, S] int32, or undefined: each row is one document
   SsdHeads heads;
-  // Of forwards: [B, H, N, P], the state before each row's first token, which begins a chunk; undefined: 0.
+  // Forwards read [B, H, N, P], the state before each row's first token, which begins a chunk; undefined: 0.
   Tensor first = {};
 };
 

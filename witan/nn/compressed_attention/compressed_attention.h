@@ -20,7 +20,7 @@
 
 namespace witan {
 
-// What generation keeps for one compressor: its entries, and the values and gates of the last tokens.
+// Generation keeps this for one compressor: its entries, and the values and gates of the last tokens.
 struct EntryCache {
   Tensor entries;             // [R, E, d]
   kernels::EntryTails tails;  // [R, 2 m, w d]

@@ -10,7 +10,7 @@ namespace witan::kernels::cuda {
 
 static_assert(kSsdChunk == kTileL);
 
-// Of a token and head. γ counts from its chunk's first token to itself.
+// The numbers of a token and head. γ counts from its chunk's first token to itself.
 struct alignas(16) SsdScales {
   float gamma, dt;    // γ in units of log2
   float grown, left;  // e^γ, e^(γ[L-1] - γ)
