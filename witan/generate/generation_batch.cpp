@@ -182,7 +182,7 @@ void GenerationBatch::step(const OnToken& on_token) {
   std::erase_if(running_, [](const Text& text) { return text.ended; });
 }
 
-// Values stand for the step's tokens, in its order.
+// Records the routes of the step's tokens, in its order.
 void GenerationBatch::note_routes() {
   int64_t token = 0;
   for (Text& text : running_) routes_->append_to(text.out.routes, token++);
