@@ -28,7 +28,7 @@ train() { # NAME FLAGS...
 
 # The results of a run, without timings.
 trajectory() { # NAME
-  grep -F '"kind":"step"' "$work/runs/$1/metrics.jsonl" | sed -E 's/"(tokens_per_s|gflops|ceiling_share|data_wait_s|step_s|forward_s|backward_s|reduction_s|optimizer_s|elapsed_s)":[^,}]*//g'
+  grep -F '"kind":"step"' "$work/runs/$1/metrics.jsonl" | sed -E 's/"(tokens_per_s|gflops|ceiling_share|data_wait_s|step_s|forward_s|backward_s|reduction_s|optimizer_s|sampling_s|reward_s|elapsed_s)":[^,}]*//g'
   grep -F '"kind":"eval"' "$work/runs/$1/metrics.jsonl"
   (cd "$work/runs/$1/checkpoints/step-$steps" && sha256sum shard-*.safetensors)
 }

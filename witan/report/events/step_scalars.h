@@ -107,6 +107,15 @@ inline constexpr StepScalar kGenerationBatches{
     .key = "num_gen_batches",
     .tensorboard = StepScalar::Tag{"num-gen-batches", 12},
     .chart = StepScalar::Curve{"Samplings", "of a group, until its rewards differ", "mean", 4, true, false, 6}};
+// Seconds of rank 0, part of the step's: those in which it sampled answers, and in which rewards were computed.
+inline constexpr StepScalar kSamplingTime{
+    .key = "sampling_s",
+    .tensorboard = StepScalar::Tag{"sampling-time", 19},
+    .chart = StepScalar::Curve{"Time of rollouts", "seconds", "sampling", 1, true, false, 12}};
+inline constexpr StepScalar kRewardTime{
+    .key = "reward_s",
+    .tensorboard = StepScalar::Tag{"reward-time", 20},
+    .chart = StepScalar::Curve{"Time of rollouts", "seconds", "rewards", 3, true, false, 12}};
 // Of policy gradients, means over the tokens that count; absent in steps without such tokens.
 inline constexpr StepScalar kPolicyEntropy{
     .key = "policy_entropy",
@@ -148,10 +157,11 @@ inline constexpr StepScalar kPoolOverflows{.key = "pool_overflows", .among = Ste
 inline constexpr StepScalar kExchangeOverflows{.key = "exchange_overflows", .among = StepScalar::Among::overflows};
 
 inline constexpr const StepScalar* kStepScalars[] = {
-    &kParamsNorm,       &kNumZeros,          &kMegatronTflops,   &kLossScale,     &kMaxAttentionLogit,
-    &kReward,           &kRewardStd,         &kCompletionLength, &kEqualGroups,   &kCutCompletions,
-    &kEmptyCompletions, &kGenerationBatches, &kPolicyEntropy,    &kPolicyRatio,   &kClipFractionLow,
-    &kClipFractionHigh, &kLogprobDifference, &kKlLoss,           &kPoolOverflows, &kExchangeOverflows,
+    &kParamsNorm,       &kNumZeros,          &kMegatronTflops,   &kLossScale,         &kMaxAttentionLogit,
+    &kReward,           &kRewardStd,         &kCompletionLength, &kEqualGroups,       &kCutCompletions,
+    &kEmptyCompletions, &kGenerationBatches, &kSamplingTime,     &kRewardTime,        &kPolicyEntropy,
+    &kPolicyRatio,      &kClipFractionLow,   &kClipFractionHigh, &kLogprobDifference, &kKlLoss,
+    &kPoolOverflows,    &kExchangeOverflows,
 };
 
 // A step's values.

@@ -11,6 +11,7 @@
 
 #include "witan/base/hash.h"
 #include "witan/base/json.h"
+#include "witan/base/process.h"
 #include "witan/base/text.h"
 #include "witan/comm/texts.h"
 #include "witan/generate/chosen_routes.h"
@@ -245,9 +246,11 @@ std::vector<Rollout> Rollouts::sample(int64_t step, const std::vector<int64_t>& 
   const Sampling with{
       engine.stream(),           engine.model(), parts_.groups, config, *parts_.data.tokenizer, parts_.ends,
       replay ? &routes : nullptr};
+  const Stopwatch watch;
   const int64_t read = sample_rollouts(with, begun, [&](const Rollout& answer) {
     if (file) file->append(answer.to_line());
   });
+  sampling_s_ += watch.seconds();
   if (replay) replay->between_passes(nullptr);
   for (const int64_t of_rank : gather_numbers(parts_.world, parts_.host, writes_unfinished() ? read : 0))
     prompt_tokens_ += of_rank;
@@ -301,14 +304,16 @@ Rollouts::Interrupted Rollouts::find_interrupted(int64_t step) {
 }
 
 // Rewards whole groups, whose rows follow each other.
-void Rollouts::reward(std::vector<Rollout>& rollouts) const {
+void Rollouts::reward(std::vector<Rollout>& rollouts) {
   const RolloutConfig& config = parts_.config->rollout;
   std::vector<SampledAnswer> sampled;
   for (Rollout& rollout : rollouts) {
     rollout.text.tokens = std::ssize(rollout.completion);
     sampled.push_back(rollout.text);
   }
+  const Stopwatch watch;
   const std::vector<std::vector<double>> values = rewards_.values(sampled);
+  rewards_s_ += watch.seconds();
   const auto n = static_cast<size_t>(config.num_generations);
   for (size_t i = 0; i < rollouts.size(); ++i) {
     for (size_t k = 0; k < values[i].size(); ++k) rollouts[i].rewards[rewards_.kinds()[k].name()] = values[i][k];
@@ -450,6 +455,8 @@ void Rollouts::summarize(const std::vector<Rollout>& all) {
   figures_.set(kCompletionLength, share([](const Rollout& one) { return one.completion.size(); }));
   figures_.set(kEqualGroups, share([](const Rollout& one) { return one.skipped; }));
   figures_.set("prompt_tokens_read", static_cast<double>(std::exchange(prompt_tokens_, 0)));
+  figures_.set(kSamplingTime, std::exchange(sampling_s_, 0));
+  figures_.set(kRewardTime, std::exchange(rewards_s_, 0));
   figures_.set(kCutCompletions, share([](const Rollout& one) { return !one.ended; }));
   figures_.set(kEmptyCompletions, share([](const Rollout& one) { return one.text.completion.empty(); }));
   if (parts_.config->rollout.max_num_gen_batches > 1)

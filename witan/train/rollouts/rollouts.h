@@ -107,7 +107,7 @@ class Rollouts {
   bool is_first_of_model() const;
   bool writes_unfinished() const;
   std::vector<Rollout> sample(int64_t step, const std::vector<int64_t>& rows);
-  void reward(std::vector<Rollout>& rollouts) const;
+  void reward(std::vector<Rollout>& rollouts);
   std::vector<Rollout> sample_asked(int64_t step, const std::vector<int64_t>& asked, const std::vector<int64_t>& mine);
   void replace_equal(int64_t step, const std::vector<int64_t>& rows, std::vector<Rollout>& own, std::string& failure);
   void generate(int64_t step, int64_t consumed);
@@ -118,7 +118,8 @@ class Rollouts {
   AnswerRewards rewards_;
   StepScalars figures_;
   std::vector<int32_t> routes_;
-  int64_t prompt_tokens_ = 0;  // that were read for the answers of the next step's summary
+  int64_t prompt_tokens_ = 0;              // that were read for the answers of the next step's summary
+  double sampling_s_ = 0, rewards_s_ = 0;  // seconds of this rank, likewise
 };
 
 }  // namespace witan
