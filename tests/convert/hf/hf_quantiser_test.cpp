@@ -193,8 +193,9 @@ TEST_F(HfQuantisers, CalibratesEachMatrixAndNamesUncalibratedOnes) {
                                               expert + "down_proj.weight"));
   const OwnTensors plain = tensors_in(folder_ / "plain"), calibrated = tensors_in(folder_ / "calibrated");
   for (const auto& [name, tensor] : plain)
-    if (name.ends_with(".weight_packed"))
+    if (name.ends_with(".weight_packed")) {
       EXPECT_EQ(calibrated.at(name).bytes == tensor.bytes, name.starts_with(expert)) << name;
+    }
 }
 
 TEST_F(HfQuantisers, ConfigsNameUnquantisedMatrices) {

@@ -26,7 +26,7 @@ struct Rollout {
   std::vector<float> logprobs;              // of the completion's tokens, under the weights that sampled them
   std::vector<int32_t> routes = {};         // [tokens but the last, routers, K], with router_replay
   bool ended = false;                       // by an end token or stop string, rather than by its length
-  SampledAnswer text;
+  SampledAnswer text = {};
   double reward = 0, advantage = 0;
   std::map<std::string, double> rewards = {};  // by kind, without their weights
   int64_t replaced = 0;                        // prompts before this one, whose answers had equal rewards
