@@ -107,11 +107,15 @@ inline constexpr StepScalar kGenerationBatches{
     .key = "num_gen_batches",
     .tensorboard = StepScalar::Tag{"num-gen-batches", 12},
     .chart = StepScalar::Curve{"Samplings", "of a group, until its rewards differ", "mean", 4, true, false, 6}};
+// Tokens of prompts that were read to sample answers; a group's prompt counts once.
+inline constexpr StepScalar kPromptTokensRead{.key = "prompt_tokens_read",
+                                              .tensorboard = StepScalar::Tag{"prompt-tokens-read", 21}};
 // Seconds of rank 0, part of the step's: those in which it sampled answers, and in which rewards were computed.
 inline constexpr StepScalar kSamplingTime{
     .key = "sampling_s",
     .tensorboard = StepScalar::Tag{"sampling-time", 19},
-    .chart = StepScalar::Curve{"Time of rollouts", "seconds", "sampling", 1, true, false, 12}};
+    .chart = StepScalar::Curve{"Time of rollouts", "seconds", "sampling", 1, true, false, 12},
+    .progress = StepScalar::Text{"sampling ", "{:.2f}", " s", 7}};
 inline constexpr StepScalar kRewardTime{
     .key = "reward_s",
     .tensorboard = StepScalar::Tag{"reward-time", 20},
@@ -157,11 +161,11 @@ inline constexpr StepScalar kPoolOverflows{.key = "pool_overflows", .among = Ste
 inline constexpr StepScalar kExchangeOverflows{.key = "exchange_overflows", .among = StepScalar::Among::overflows};
 
 inline constexpr const StepScalar* kStepScalars[] = {
-    &kParamsNorm,       &kNumZeros,          &kMegatronTflops,   &kLossScale,         &kMaxAttentionLogit,
-    &kReward,           &kRewardStd,         &kCompletionLength, &kEqualGroups,       &kCutCompletions,
-    &kEmptyCompletions, &kGenerationBatches, &kSamplingTime,     &kRewardTime,        &kPolicyEntropy,
-    &kPolicyRatio,      &kClipFractionLow,   &kClipFractionHigh, &kLogprobDifference, &kKlLoss,
-    &kPoolOverflows,    &kExchangeOverflows,
+    &kParamsNorm,       &kNumZeros,          &kMegatronTflops,    &kLossScale,        &kMaxAttentionLogit,
+    &kReward,           &kRewardStd,         &kCompletionLength,  &kEqualGroups,      &kCutCompletions,
+    &kEmptyCompletions, &kGenerationBatches, &kPromptTokensRead,  &kSamplingTime,     &kRewardTime,
+    &kPolicyEntropy,    &kPolicyRatio,       &kClipFractionLow,   &kClipFractionHigh, &kLogprobDifference,
+    &kKlLoss,           &kPoolOverflows,     &kExchangeOverflows,
 };
 
 // A step's values.

@@ -454,7 +454,7 @@ void Rollouts::summarize(const std::vector<Rollout>& all) {
                std::sqrt(share([&](const Rollout& one) { return (one.reward - mean) * (one.reward - mean); })));
   figures_.set(kCompletionLength, share([](const Rollout& one) { return one.completion.size(); }));
   figures_.set(kEqualGroups, share([](const Rollout& one) { return one.skipped; }));
-  figures_.set("prompt_tokens_read", static_cast<double>(std::exchange(prompt_tokens_, 0)));
+  figures_.set(kPromptTokensRead, static_cast<double>(std::exchange(prompt_tokens_, 0)));
   figures_.set(kSamplingTime, std::exchange(sampling_s_, 0));
   figures_.set(kRewardTime, std::exchange(rewards_s_, 0));
   figures_.set(kCutCompletions, share([](const Rollout& one) { return !one.ended; }));
