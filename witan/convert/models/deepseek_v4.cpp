@@ -69,7 +69,8 @@ constexpr TensorRule kV4Rules[] = {
 
 // ---- Attention
 
-// The types of the first layers of a list, which may go on with those of modules that transformers does without.
+// The type of each layer. A published list is longer: entries after these belong to modules of multi-token prediction,
+// which transformers does not read either.
 std::vector<std::string> types_of(HfReader& in, const char* key, std::initializer_list<const char*> known) {
   const Json* const list = in.keys.find(key);
   if (list == nullptr || !list->is_array() || static_cast<int64_t>(list->size()) < in.layers)
