@@ -106,7 +106,8 @@ TEST(AttentionPath, CountsSlowPathsByReason) {
   EXPECT_NE(kernels::slow_path("attention_backward:dropout").find("attention_dropout is not 0"), std::string::npos);
   EXPECT_EQ(kernels::slow_path("attention_backward"), "");
 
-  EXPECT_EQ(own(gpu.inputs(256, 4, 2, 256)), OwnAttention::head_size);
+  EXPECT_EQ(own(gpu.inputs(256, 4, 2, 256)), OwnAttention::no);
+  EXPECT_EQ(own(gpu.inputs(256, 4, 2, 264)), OwnAttention::head_size);
   EXPECT_EQ(own(gpu.inputs(256, 4, 2, 64, DType::f32)), OwnAttention::suited) << "no library computes it";
   EXPECT_EQ(own(gpu.inputs(32, 4, 2, 64)), OwnAttention::suited) << "too short for a library to be faster";
 

@@ -21,7 +21,7 @@ constexpr std::array<SlowAttention, 5> kSlow = {
      {OwnAttention::documents, "attention_forward:documents", "attention_backward:documents",
       "documents in a row do not see each other (reset_attention_mask)"},
      {OwnAttention::head_size, "attention_forward:head_size", "attention_backward:head_size",
-      "cuDNN takes heads of a multiple of 8, up to 128, or up to 256 if those of values have another size"},
+      "cuDNN takes heads of a multiple of 8, up to 256"},
      {OwnAttention::block, "attention_forward:block", "attention_backward:block",
       "context parallelism divides a sliding window into blocks that cuDNN does not take"},
      {OwnAttention::workspace, "attention_forward:workspace", "attention_backward:workspace",
@@ -33,8 +33,8 @@ bool consecutive(const PositionRuns& positions, int64_t tokens) {
 }
 
 bool head_sizes_apply(int64_t hd, int64_t hd_v) {
-  const int64_t most = hd == hd_v ? 128 : 256;
-  return hd % 8 == 0 && hd_v % 8 == 0 && std::max(hd, hd_v) <= most;
+  constexpr int64_t kMost = 256;
+  return hd % 8 == 0 && hd_v % 8 == 0 && std::max(hd, hd_v) <= kMost;
 }
 
 constexpr int64_t round_up(int64_t n, int64_t to) {
