@@ -44,17 +44,20 @@ TEST(StepScalars, AreOrderedPerOutput) {
                                           "loss_scale",         "max_attention_logit", "reward",
                                           "reward_std",         "completion_length",   "equal_groups",
                                           "cut_completions",    "empty_completions",   "num_gen_batches",
+                                          "prompt_tokens_read", "sampling_s",          "reward_s",
                                           "policy_entropy",     "policy_ratio",        "clip_fraction_low",
                                           "clip_fraction_high", "logprob_difference",  "kl_loss",
                                           "pool_overflows",     "exchange_overflows",  "a_test"}));
   EXPECT_EQ(keys_of(scalars.shown(&StepScalar::tensorboard)),
-            (Keys{"megatron_tflops", "loss_scale", "max_attention_logit", "params_norm", "num_zeros", "reward",
-                  "reward_std", "completion_length", "equal_groups", "cut_completions", "empty_completions",
-                  "num_gen_batches", "policy_entropy", "policy_ratio", "clip_fraction_low", "clip_fraction_high",
-                  "logprob_difference", "kl_loss", "a_test"}));
+            (Keys{"megatron_tflops",    "loss_scale",      "max_attention_logit", "params_norm",
+                  "num_zeros",          "reward",          "reward_std",          "completion_length",
+                  "equal_groups",       "cut_completions", "empty_completions",   "num_gen_batches",
+                  "policy_entropy",     "policy_ratio",    "clip_fraction_low",   "clip_fraction_high",
+                  "logprob_difference", "kl_loss",         "sampling_s",          "reward_s",
+                  "prompt_tokens_read", "a_test"}));
   EXPECT_EQ(keys_of(scalars.shown(&StepScalar::progress)),
             (Keys{"reward", "params_norm", "num_zeros", "megatron_tflops", "equal_groups", "policy_entropy", "kl_loss",
-                  "a_test"}));
+                  "sampling_s", "a_test"}));
   EXPECT_EQ(keys_of(scalars.shown(&StepScalar::megatron)), (Keys{"num_zeros", "params_norm", "reward", "a_test"}));
 }
 
@@ -98,10 +101,10 @@ TEST(StepScalars, AreWrittenAmongTheFieldsOfALine) {
                       R"("max_attention_logit":32.0,"reward":64.0,"reward_std":128.0,"completion_length":256.0,)"),
             std::string::npos)
       << line;
-  EXPECT_NE(line.find(R"("logprob_difference":131072.0,"kl_loss":262144.0,"a_test":42.25,"tokens_per_s")"),
+  EXPECT_NE(line.find(R"("logprob_difference":1048576.0,"kl_loss":2097152.0,"a_test":42.25,"tokens_per_s")"),
             std::string::npos)
       << line;
-  EXPECT_NE(line.find(R"("dropped_share":0.5,"pool_overflows":524288.0,"exchange_overflows":1048576.0,"skipped")"),
+  EXPECT_NE(line.find(R"("dropped_share":0.5,"pool_overflows":4194304.0,"exchange_overflows":8388608.0,"skipped")"),
             std::string::npos)
       << line;
   const StepEvent read = std::get<StepEvent>(*parse_event(line, "here"));
@@ -154,7 +157,7 @@ TEST(StepScalars, AppearInLogLines) {
   status.scalars = all_scalars();
   EXPECT_NE(format_train_line(status, 0, false)
                 .find("params norm 2.000  zero gradients 4  8 TFLOP/s/rank  equal groups 512.00  "
-                      "entropy 8192.000  KL 262144.0000  test 42.25 units"),
+                      "entropy 65536.000  KL 2097152.0000  sampling 16384.00 s  test 42.25 units"),
             std::string::npos)
       << format_train_line(status, 0, false);
   megatron_log::Interval interval;
