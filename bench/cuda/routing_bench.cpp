@@ -100,8 +100,9 @@ void routing(Bench& bench, int64_t T, int64_t E, int64_t K, int64_t D) {
   kernels::send_order(s, slot, source, out.ids, out.counts);
   bench.run("send order" + sizes, bytes_of(slot, source, out.ids),
             [&] { kernels::send_order(s, slot, source, out.ids, out.counts); });
-  const RowGroups groups{integers({E}), integers({E})};
-  bench.run("local groups" + sizes, 3 * bytes_of(out.counts), [&] { kernels::local_groups(s, groups, out.counts); });
+  const kernels::LocalOrder order{slot, source, {integers({E}), integers({E})}, floats({T * K, 1})};
+  bench.run("local order" + sizes, bytes_of(slot, source, out.ids, out.weights, order.row_weights),
+            [&] { kernels::local_order(s, order, out.ids, out.counts, out.weights); });
   const kernels::Assignments kept{s.empty({T, K}, DType::i32), integers({E})}, all{out.ids, out.counts};
   bench.run("limit to capacity 1.0" + sizes, 2 * bytes_of(out.ids, source) + bytes_of(out.weights), [&] {
     kernels::limit_to_capacity(s, kept, source, all, out.weights, {T * K / E, DropPolicy::probs});

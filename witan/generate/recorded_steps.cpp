@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "witan/generate/generation_batch.h"
+#include "witan/kernels/common/early_launches.h"
 #include "witan/tensor/queue.h"
 
 namespace witan {
@@ -30,6 +31,7 @@ ModelInput RecordedSteps::input_of(const std::vector<kernels::CacheRun>& runs) c
 }
 
 void RecordedSteps::compute(const ModelInput& input) {
+  const kernels::EarlyLaunches early;
   const int64_t n = input.tokens.elements();
   std::vector<int32_t> all(static_cast<size_t>(n));
   std::iota(all.begin(), all.end(), 0);

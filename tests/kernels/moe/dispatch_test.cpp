@@ -88,12 +88,17 @@ TEST(SendOrder, DroppedAssignmentsHaveNoRow) {
   EXPECT_EQ(source.to_vector<int64_t>(), (Integers{2, 5, 0, 3, -1}));
 }
 
-TEST(LocalGroups, FollowEachOther) {
+TEST(LocalOrder, HasTheSendOrderTheGroupsAndTheWeightsOfRows) {
   Rank rank;
-  const RowGroups groups{unset(rank, {5}), unset(rank, {5})};
-  kernels::local_groups(rank.stream, groups, rank.tensor<int64_t>({5}, {0, 3, 0, 4, 1}));
-  EXPECT_EQ(groups.begin.to_vector<int64_t>(), (Integers{0, 0, 3, 3, 7}));
-  EXPECT_EQ(groups.count.to_vector<int64_t>(), (Integers{0, 3, 0, 4, 1}));
+  const kernels::LocalOrder order{
+      unset(rank, {6}), unset(rank, {5}), {unset(rank, {3}), unset(rank, {3})}, rank.poisoned({5, 1}, DType::f32)};
+  kernels::local_order(rank.stream, order, rank.tensor<int32_t>({3, 2}, {2, -1, 0, 2, -1, 0}),
+                       rank.tensor<int64_t>({3}, {2, 0, 2}), rank.tensor<float>({3, 2}, {1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(order.slot.to_vector<int64_t>(), (Integers{2, -1, 0, 3, -1, 1}));
+  EXPECT_EQ(order.source.to_vector<int64_t>(), (Integers{2, 5, 0, 3, -1}));
+  EXPECT_EQ(order.groups.begin.to_vector<int64_t>(), (Integers{0, 2, 2}));
+  EXPECT_EQ(order.groups.count.to_vector<int64_t>(), (Integers{2, 0, 2}));
+  EXPECT_EQ(order.row_weights.to_vector<float>(), (std::vector<float>{3, 6, 1, 4, 0}));
 }
 
 TEST(RankCounts, SumsEqualRunsOfExperts) {

@@ -175,8 +175,10 @@ void send_order(Stream& stream, const Tensor& slot, const Tensor& source, const 
   WITAN_LAUNCH(stream, send_order, (Cost{0, bytes_of(slot, source, ids, counts)}), slot, source, ids, counts);
 }
 
-void local_groups(Stream& stream, const RowGroups& groups, const Tensor& counts) {
-  WITAN_LAUNCH(stream, local_groups, (Cost{0, 3 * bytes_of(counts)}), groups, counts);
+void local_order(Stream& stream, const LocalOrder& order, const Tensor& ids, const Tensor& counts,
+                 const Tensor& weights) {
+  const Cost cost{0, bytes_of(order.slot, order.source, order.row_weights, ids, weights) + 3 * bytes_of(counts)};
+  WITAN_LAUNCH(stream, local_order, cost, order, ids, counts, weights);
 }
 
 void rank_counts(Stream& stream, const Tensor& send_counts, const Tensor& counts) {

@@ -15,9 +15,17 @@ namespace witan::kernels {
 void send_order(Stream& stream, const Tensor& slot, const Tensor& source, const Tensor& ids, const Tensor& counts);
 WITAN_KERNEL_TWINS(send_order)
 
-// The groups of one rank that receives from no other: begin = exclusive scan of counts.
-void local_groups(Stream& stream, const RowGroups& groups, const Tensor& counts);
-WITAN_KERNEL_TWINS(local_groups)
+// The send order of one rank that receives from no other, with the groups of its rows, begin = exclusive scan of counts,
+// and the weight of each row.
+struct LocalOrder {
+  Tensor slot, source;  // as of send_order()
+  RowGroups groups;
+  Tensor row_weights;  // [N, 1]: weights[source[i]], or 0 where source[i] is -1
+};
+// weights [T, K], of any floating dtype; undefined: there are none, nor row_weights.
+void local_order(Stream& stream, const LocalOrder& order, const Tensor& ids, const Tensor& counts,
+                 const Tensor& weights);
+WITAN_KERNEL_TWINS(local_order)
 
 // counts [E] -> send_counts [R]: rows for each rank, with E/R consecutive experts on each rank.
 void rank_counts(Stream& stream, const Tensor& send_counts, const Tensor& counts);

@@ -14,9 +14,14 @@ namespace {
 // weights [T, K] -> [N, 1] in send order
 Var sort_weights(Tape& tape, const Var& weights, const DispatchMap& map) {
   Stream& s = tape.stream();
-  const Tensor flat = weights.value().reshape({map.tokens * map.topk, 1});
-  const Tensor y = s.empty({map.source.size(0), 1}, flat.dtype());
-  kernels::gather_rows(s, y, flat, map.source, 1);
+  Tensor y;
+  if (map.weights.defined() && map.weights.raw() == weights.value().raw()) {
+    y = map.row_weights;
+  } else {
+    const Tensor flat = weights.value().reshape({map.tokens * map.topk, 1});
+    y = s.empty({map.source.size(0), 1}, flat.dtype());
+    kernels::gather_rows(s, y, flat, map.source, 1);
+  }
   return tape.record("sort_weights", y, {weights},
                      [weights = tape.slot(weights), shape = weights.shape(), slot = tape.save(map.slot)](
                          Backward& b, const Tensor& dy) {
@@ -174,12 +179,17 @@ DispatchMap make_dispatch_map(Stream& stream, const Routing& routing, Group& gro
   map.source = integers({rows});
   map.groups = {integers({local}), integers({local})};
   map.groups.expected_rows = rows;
-  kernels::send_order(stream, map.slot, map.source, routing.ids, routing.kept);
   if (R == 1) {
     map.capacity = rows;
-    kernels::local_groups(stream, map.groups, routing.kept);
+    if (routing.weights.defined()) {
+      map.weights = routing.weights.value();
+      map.row_weights = stream.empty({rows, 1}, map.weights.dtype());
+    }
+    kernels::local_order(stream, {map.slot, map.source, map.groups, map.row_weights}, routing.ids, routing.kept,
+                         map.weights);
     return map;
   }
+  kernels::send_order(stream, map.slot, map.source, routing.ids, routing.kept);
   // A token visits an expert at most once, and an expert keeps its capacity: no rank gets more than this from another.
   map.capacity = R * std::min(map.tokens * std::min(map.topk, local), local * routing.capacity);
   if (routing.buffer_rows > 0) map.capacity = std::min(map.capacity, routing.buffer_rows);

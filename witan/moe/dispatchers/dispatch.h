@@ -14,6 +14,8 @@ namespace witan {
 // the device. `capacity` is the number of rows in the receive buffer of this rank's experts.
 struct DispatchMap : RowExchange {
   RowGroups groups;  // the rows of each expert of this rank, within the receive buffer
+  // If rows do not travel, the routing's weights [T, K] were sorted with the assignments: [N, 1].
+  Tensor weights, row_weights;
 
   // If experts are divided among ranks: received rows are put into expert order.
   Tensor place;    // [capacity] int64: buffer row of each received row

@@ -7,6 +7,7 @@
 #include "witan/kernels/attention/kv_cache.h"
 #include "witan/kernels/common/cuda/common.cuh"
 #include "witan/kernels/common/cuda/copy.cuh"
+#include "witan/kernels/common/cuda/early_launch.cuh"
 
 namespace witan::kernels::cuda {
 namespace {
@@ -178,6 +179,8 @@ __global__ void __launch_bounds__(kThreads) token_kernel(const CachedCall<T> cal
   using A = typename Shape::A;
   extern __shared__ __align__(16) unsigned char memory[];
   A* shared = reinterpret_cast<A*>(memory);
+  let_next_begin();
+  wait_for_earlier();
   const int64_t token = blockIdx.z;
   const int part = blockIdx.x, group = blockIdx.y / call.chunks, chunk = blockIdx.y % call.chunks;
   const int head = group * call.rep + chunk * R, heads = min(R, call.rep - chunk * R);
@@ -209,6 +212,8 @@ template <class T>
 __global__ void __launch_bounds__(kMergeThreads) merge_parts_kernel(const CachedCall<T> call) {
   using A = Acc<T>;
   __shared__ A weights[kMostParts];
+  let_next_begin();
+  wait_for_earlier();
   const int64_t row = blockIdx.x;
   if (threadIdx.x < 32) {
     constexpr int kEach = kMostParts / 32;
@@ -255,8 +260,9 @@ void launch(Stream& stream, CachedCall<T> call) {
   }
   const dim3 grid(static_cast<unsigned>(call.parts), static_cast<unsigned>(call.G * call.chunks),
                   static_cast<unsigned>(call.T_));
-  token_kernel<T, D, R><<<grid, kThreads, Shape::kBytes, native(stream)>>>(call);
-  if (call.parts > 1) merge_parts_kernel<T><<<static_cast<unsigned>(heads), kMergeThreads, 0, native(stream)>>>(call);
+  launch_early(stream, token_kernel<T, D, R>, grid, kThreads, Shape::kBytes, call);
+  if (call.parts > 1)
+    launch_early(stream, merge_parts_kernel<T>, static_cast<unsigned>(heads), kMergeThreads, 0, call);
 }
 
 template <class T, int D>
@@ -309,6 +315,8 @@ template <class Unit>
 __global__ void __launch_bounds__(kAppendThreads)
     append_kernel(Unit* cache, const Unit* x, const int32_t* rows, const int32_t* positions, int64_t units, int width,
                   int slots) {
+  let_next_begin();
+  wait_for_earlier();
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kAppendThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kAppendThreads + threadIdx.x; i < units; i += stride) {
     const int64_t t = i / width;
@@ -323,10 +331,9 @@ void append_to_cache(Stream& stream, const Tensor& cache, const Tensor& x, const
   if (T == 0 || x.elements() == 0) return;
   with_copy_unit(cache, x, x.bytes() / T, [&]<class Unit>(int64_t width) {
     const int64_t units = T * width;
-    append_kernel<<<blocks_for(stream, (units + kAppendThreads - 1) / kAppendThreads), kAppendThreads, 0,
-                    native(stream)>>>(ptr<Unit>(cache), ptr<const Unit>(x), ptr<int32_t>(tokens.rows),
-                                      ptr<int32_t>(tokens.positions), units, static_cast<int>(width),
-                                      static_cast<int>(cache.size(1)));
+    launch_early(stream, append_kernel<Unit>, blocks_for(stream, (units + kAppendThreads - 1) / kAppendThreads),
+                 kAppendThreads, 0, ptr<Unit>(cache), ptr<const Unit>(x), ptr<int32_t>(tokens.rows),
+                 ptr<int32_t>(tokens.positions), units, static_cast<int>(width), static_cast<int>(cache.size(1)));
   });
 }
 

@@ -2,7 +2,7 @@
 // with blockIdx.y = 1 process keys, the others queries.
 #include "witan/kernels/attention/heads.h"
 #include "witan/kernels/common/cuda/add_strips.cuh"
-#include "witan/kernels/common/cuda/common.cuh"
+#include "witan/kernels/common/cuda/early_launch.cuh"
 
 namespace witan::kernels::cuda {
 namespace {
@@ -94,7 +94,9 @@ __global__ void __launch_bounds__(kThreads)
   const int warp = threadIdx.x / 32;
   const ForwardOf<T>& of = blockIdx.y == 0 ? q : k;
   Channels<T, V> weight, head;
+  let_next_begin();
   weight.load(of.w, n.hd, packed);
+  wait_for_earlier();
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + warp; row < of.rows;
        row += static_cast<int64_t>(gridDim.x) * kWarps) {
     head.load(of.x + row * n.hd, n.hd, packed);
@@ -215,9 +217,9 @@ void head_norms_forward(Stream& stream, const HeadNorm& q, const HeadNorm& k, co
     };
     by_channels(hd, [&]<int V>() {
       const dim3 blocks(blocks_for(stream, (rows + kWarps - 1) / kWarps, 8), 2);
-      head_norms_forward_kernel<T, V><<<blocks, kThreads, 0, native(stream)>>>(
-          of(q), of(k), ptr<A>(table), turn_of(q.x, args), static_cast<A>(eps),
-          all_packed<T, V>(hd, {&q.y, &q.x, &q.w.values, &k.y, &k.x, &k.w.values}));
+      launch_early(stream, head_norms_forward_kernel<T, V>, blocks, kThreads, 0, of(q), of(k), ptr<A>(table),
+                   turn_of(q.x, args), static_cast<A>(eps),
+                   all_packed<T, V>(hd, {&q.y, &q.x, &q.w.values, &k.y, &k.x, &k.w.values}));
     });
   });
 }

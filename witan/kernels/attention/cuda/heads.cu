@@ -1,6 +1,6 @@
 #include "witan/kernels/attention/cuda/rope.cuh"
 #include "witan/kernels/attention/heads.h"
-#include "witan/kernels/common/cuda/common.cuh"
+#include "witan/kernels/common/cuda/early_launch.cuh"
 
 namespace witan::kernels::cuda {
 namespace {
@@ -53,6 +53,8 @@ template <class T, int N, bool kSplit>
 __global__ void __launch_bounds__(kThreads)
     heads_kernel(T* packed, T* q, T* k, T* v, const Acc<T>* table, const __grid_constant__ Shape3 n) {
   using A = Acc<T>;
+  let_next_begin();
+  wait_for_earlier();
   const int pairs = n.dims / 2;
   // Work items of a head: packs of the first halves (each with its partner), then packs of channels that do not rotate.
   const int turned = n.interleaved ? n.dims / N : pairs / N, plain = (n.hd - n.dims) / N, still = n.hd_v / N;
@@ -141,11 +143,11 @@ void run(Stream& stream, const Tensor& packed, const Heads& heads, const Tensor&
     const bool wide = packs<T>(p, hd) && packs<T>(q, hd) && packs<T>(k, hd) && packs<T>(v, hd_v) && unit % N == 0;
     const unsigned blocks = blocks_for(stream, (packed.elements() / (wide ? N : 1) + kThreads - 1) / kThreads, 16);
     if (wide)
-      heads_kernel<T, N, kSplit><<<blocks, kThreads, 0, native(stream)>>>(p, q, k, v, ptr<Acc<T>>(table), n);
+      launch_early(stream, heads_kernel<T, N, kSplit>, blocks, kThreads, 0, p, q, k, v, ptr<Acc<T>>(table), n);
     else if (args.interleaved && hd % 2 == 0 && hd_v % 2 == 0)
-      heads_kernel<T, 2, kSplit><<<blocks, kThreads, 0, native(stream)>>>(p, q, k, v, ptr<Acc<T>>(table), n);
+      launch_early(stream, heads_kernel<T, 2, kSplit>, blocks, kThreads, 0, p, q, k, v, ptr<Acc<T>>(table), n);
     else
-      heads_kernel<T, 1, kSplit><<<blocks, kThreads, 0, native(stream)>>>(p, q, k, v, ptr<Acc<T>>(table), n);
+      launch_early(stream, heads_kernel<T, 1, kSplit>, blocks, kThreads, 0, p, q, k, v, ptr<Acc<T>>(table), n);
   });
 }
 

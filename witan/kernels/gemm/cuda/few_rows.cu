@@ -26,12 +26,15 @@ __global__ void __launch_bounds__(kWarps * 32, few::kBlocks<kWarps>) few_rows_ke
 #pragma unroll
   for (int i = 0; i < 2; ++i)
     of.weight_rows[i] = call.w + min(weight_row + 8 * i + own, call.weight_rows - 1) * call.w_stride;
+  few::begin_weights<T, kTiles, kWarps>(ring, of, call.K);
+  wait_for_earlier();
+  let_next_begin();
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
     const int row = tile * few::kColumns + own;
     of.columns[tile] = row < call.rows ? call.x + row * call.x_stride : nullptr;
   }
-  few::add_up<T, kTiles, kWarps>(sums, ring, of, call.K);
+  few::add_up<T, kTiles, kWarps>(sums, ring, of, call.K, true);
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < kTiles * few::kColumns * few::kWeightRows; i += kWarps * 32) {
     const int row = i / few::kWeightRows, r = i % few::kWeightRows;
@@ -75,15 +78,23 @@ __global__ void __launch_bounds__(kThreads) few_wide_rows_kernel(const FewRowsCa
   const int weight_row = static_cast<int>(blockIdx.x) * kWideRows, first = static_cast<int>(blockIdx.y) * kRows;
   const int rows = call.rows - first;
   const X* const x_rows = call.x + first * call.x_stride;
-  float sums[kWideRows][kRows] = {};
-  for (int step = static_cast<int>(threadIdx.x) * N; step < call.K; step += kThreads * N) {
-    Pack<float, N> w[kWideRows];
+  const auto load_weights = [&](Pack<float, N> (&w)[kWideRows], int step) {
 #pragma unroll
     for (int i = 0; i < kWideRows; ++i) {
       w[i] = {};
-      if (weight_row + i < call.weight_rows)
+      if (step < call.K && weight_row + i < call.weight_rows)
         w[i] = load_pack<float, N>(call.w + (weight_row + i) * call.w_stride + step);
     }
+  };
+  let_next_begin();
+  Pack<float, N> w[kWideRows], next[kWideRows];
+  load_weights(next, static_cast<int>(threadIdx.x) * N);
+  wait_for_earlier();
+  float sums[kWideRows][kRows] = {};
+  for (int step = static_cast<int>(threadIdx.x) * N; step < call.K; step += kThreads * N) {
+#pragma unroll
+    for (int i = 0; i < kWideRows; ++i) w[i] = next[i];
+    load_weights(next, step + kThreads * N);
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
       if (row >= rows) continue;
@@ -117,7 +128,7 @@ void launch_wide(Stream& stream, const FewRowsCall<X, float, float>& call) {
   const auto across = static_cast<unsigned>((call.weight_rows + kWideRows - 1) / kWideRows);
   const auto with = [&]<int kRows>() {
     const dim3 blocks(across, static_cast<unsigned>((call.rows + kRows - 1) / kRows));
-    few_wide_rows_kernel<X, kRows><<<blocks, kThreads, 0, native(stream)>>>(call);
+    launch_early(stream, few_wide_rows_kernel<X, kRows>, blocks, kThreads, 0, call);
   };
   if (call.rows == 1) return with.template operator()<1>();
   if (call.rows <= 4) return with.template operator()<4>();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "witan/kernels/common/cuda/common.cuh"
+#include "witan/kernels/common/cuda/early_launch.cuh"
 #include "witan/kernels/common/cuda/mma.cuh"
 
 namespace witan::kernels::cuda::few {
@@ -57,36 +58,71 @@ __device__ __forceinline__ void copy_shared_async(void* to, const void* from, bo
       : "memory");
 }
 
+// A warp's walk over K in a ring: its own steps, every kWarps-th of the row.
+template <int kTiles, int kWarps>
+struct Walk {
+  using Pieces = Ring<kTiles, kWarps>;
+  static constexpr int kApart = kWarps * kStep;
+  uint4* ring;
+  int K;
+
+  __device__ __forceinline__ int first() const { return static_cast<int>(threadIdx.x) / 32 * kStep; }
+  __device__ __forceinline__ int own_steps() const { return max(K - first() + kApart - 1, 0) / kApart; }
+  // Calls copy(to, step, inside) for both halves of the own-th step; beyond K, zeros are wanted.
+  template <class Copy>
+  __device__ __forceinline__ void halves(int own, const Copy& copy) const {
+    if (own >= own_steps()) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int step =
+          first() + own * kApart + half * (kStep / 2) + static_cast<int>(threadIdx.x) % 4 * 8;
+      copy(Pieces::half(ring, own, half), step < K ? step : 0, step < K);
+    }
+  }
+  template <class T>
+  __device__ __forceinline__ void copy_weights(const Operands<T, kTiles>& of, int own) const {
+    halves(own, [&](uint4* to, int step, bool inside) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) copy_async(to + i * Pieces::kThreads, of.weight_rows[i] + step, inside);
+    });
+  }
+  template <class T>
+  __device__ __forceinline__ void copy_columns(const Operands<T, kTiles>& of, int own) const {
+    halves(own, [&](uint4* to, int step, bool inside) {
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile)
+        if (of.columns[tile] != nullptr)
+          copy_shared_async(to + (2 + tile) * Pieces::kThreads, of.columns[tile] + step, inside);
+    });
+  }
+};
+
+// Begins to copy the weights that fill the ring. add_up() is then told so; the columns may still be unknown.
+template <class T, int kTiles, int kWarps>
+__device__ __forceinline__ void begin_weights(uint4* ring, const Operands<T, kTiles>& of, int K) {
+  const Walk<kTiles, kWarps> walk{ring, K};
+#pragma unroll
+  for (int own = 0; own < Ring<kTiles, kWarps>::kStages; ++own) walk.copy_weights(of, own);
+}
+
 // Adds up the products over K, a multiple of 8; called by all threads of the block. A barrier must come before the sums
 // are read, and another before the next call.
 template <class T, int kTiles, int kWarps>
 __device__ __forceinline__ void add_up(WarpSums<kTiles, kWarps>& shared, uint4* ring, const Operands<T, kTiles>& of,
-                                       int K) {
+                                       int K, bool weights_begun) {
   using Pieces = Ring<kTiles, kWarps>;
-  constexpr int kThreads = Pieces::kThreads, kApart = kWarps * kStep;
+  constexpr int kThreads = Pieces::kThreads;
+  const Walk<kTiles, kWarps> walk{ring, K};
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  const int own_steps = max(K - warp * kStep + kApart - 1, 0) / kApart;
-  const auto begin_copy = [&](int own) {
-    if (own < own_steps) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int step = warp * kStep + own * kApart + half * (kStep / 2) + lane % 4 * 8;
-        const bool inside = step < K;  // otherwise zeros
-        uint4* const to = Pieces::half(ring, own, half);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) copy_async(to + i * kThreads, of.weight_rows[i] + (inside ? step : 0), inside);
-#pragma unroll
-        for (int tile = 0; tile < kTiles; ++tile)
-          if (of.columns[tile] != nullptr)
-            copy_shared_async(to + (2 + tile) * kThreads, of.columns[tile] + (inside ? step : 0), inside);
-      }
-    }
-    commit_copies();
-  };
+  const int own_steps = walk.own_steps();
 
   float sums[kTiles][4] = {};
 #pragma unroll
-  for (int own = 0; own < Pieces::kStages; ++own) begin_copy(own);
+  for (int own = 0; own < Pieces::kStages; ++own) {
+    if (!weights_begun) walk.copy_weights(of, own);
+    walk.copy_columns(of, own);
+    commit_copies();
+  }
   for (int own = 0; own < own_steps; ++own) {
     wait_copies<Pieces::kStages - 1>();
 #pragma unroll
@@ -100,7 +136,9 @@ __device__ __forceinline__ void add_up(WarpSums<kTiles, kWarps>& shared, uint4* 
         multiply_add<T>(sums[tile], FragmentA{{low.z, high.z, low.w, high.w}}, FragmentB{{x.z, x.w}});
       }
     }
-    begin_copy(own + Pieces::kStages);
+    walk.copy_weights(of, own + Pieces::kStages);
+    walk.copy_columns(of, own + Pieces::kStages);
+    commit_copies();
   }
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
@@ -121,7 +159,7 @@ void launch(Stream& stream, void (*kernel)(Call), const dim3& blocks, const Call
   constexpr int kBytes = Ring<kTiles, kWarps>::kBytes;
   witan::cuda::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
                      "asking for shared memory");
-  kernel<<<blocks, kWarps * 32, kBytes, native(stream)>>>(call);
+  launch_early(stream, kernel, blocks, kWarps * 32, kBytes, call);
 }
 
 // Whether the device has enough shared memory for the largest blocks, as Hopper and later GPUs do.

@@ -102,8 +102,15 @@ __global__ void __launch_bounds__(kWarps * 32, few::kBlocks<kWarps>)
   using Store = Out<T>;
   extern __shared__ uint4 ring[];
   __shared__ few::WarpSums<kTiles, kWarps> sums;
+  // Rows that are not gathered are the result of the previous kernel. It waited for the routing before it let this one
+  // begin, so that the experts are known, and their weights can be read, while it still runs.
+  const bool routed = call.index == nullptr;
+  if (!routed) wait_for_earlier();
   const int expert = nth_visited(call.count, call.experts, static_cast<int>(blockIdx.y));
-  if (expert < 0) return;
+  if (expert < 0) {
+    wait_for_earlier();
+    return;
+  }
   const int64_t begin = call.begin[expert];
   const int rows = static_cast<int>(call.count[expert]), own = static_cast<int>(threadIdx.x) % 32 / 4;
   const int weight_row = static_cast<int>(blockIdx.x) * Store::kApart;
@@ -112,6 +119,9 @@ __global__ void __launch_bounds__(kWarps * 32, few::kBlocks<kWarps>)
   for (int i = 0; i < 2; ++i)
     of.weight_rows[i] =
         call.w + expert * call.expert_stride + Store::weight_row_of(call, weight_row, own, i) * call.w_stride;
+  if (routed) few::begin_weights<T, kTiles, kWarps>(ring, of, call.K);
+  wait_for_earlier();
+  let_next_begin();
   for (int first = 0; first < rows; first += kTiles * few::kColumns) {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
@@ -119,7 +129,7 @@ __global__ void __launch_bounds__(kWarps * 32, few::kBlocks<kWarps>)
       of.columns[tile] = row < rows ? call.row(begin + row) : nullptr;
     }
     if (first > 0) __syncthreads();
-    few::add_up<T, kTiles, kWarps>(sums, ring, of, call.K);
+    few::add_up<T, kTiles, kWarps>(sums, ring, of, call.K, routed && first == 0);
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < kTiles * Store::kElements; i += kWarps * 32) {
       const int tile = i / Store::kElements, at = first + tile * few::kColumns;

@@ -66,10 +66,14 @@ void send_order(Stream&, const Tensor& slot, const Tensor& source, const Tensor&
   std::fill(source.data<int64_t>() + sum_of(counts), source.data<int64_t>() + source.elements(), -1);
 }
 
-void local_groups(Stream&, const RowGroups& groups, const Tensor& counts) {
+void local_order(Stream& stream, const LocalOrder& order, const Tensor& ids, const Tensor& counts,
+                 const Tensor& weights) {
+  cpu::send_order(stream, order.slot, order.source, ids, counts);
   const auto count = counts.span<int64_t>();
-  std::exclusive_scan(count.begin(), count.end(), groups.begin.data<int64_t>(), int64_t{0});
-  std::copy(count.begin(), count.end(), groups.count.data<int64_t>());
+  std::exclusive_scan(count.begin(), count.end(), order.groups.begin.data<int64_t>(), int64_t{0});
+  std::copy(count.begin(), count.end(), order.groups.count.data<int64_t>());
+  if (weights.defined())
+    cpu::gather_rows(stream, order.row_weights, weights.reshape({weights.elements(), 1}), order.source, 1);
 }
 
 void rank_counts(Stream&, const Tensor& send_counts, const Tensor& counts) {

@@ -8,11 +8,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int64_t kMostRuns = 2048;  // ranks times local experts, whose starts fit in shared memory
 
-__global__ void local_groups_kernel(int64_t* begin, int64_t* count, const int64_t* counts, int experts) {
-  warp_exclusive_scan(
-      experts, [&](int e) { return count[e] = counts[e]; }, [&](int e, int64_t row) { begin[e] = row; });
-}
-
 // One warp per rank.
 __global__ void rank_counts_kernel(int64_t* send_counts, const int64_t* counts, int experts) {
   const int64_t* of_rank = counts + static_cast<int64_t>(blockIdx.x) * experts;
@@ -163,9 +158,22 @@ void send_order(Stream& stream, const Tensor& slot, const Tensor& source, const 
                            .experts = static_cast<int>(counts.elements())});
 }
 
-void local_groups(Stream& stream, const RowGroups& groups, const Tensor& counts) {
-  local_groups_kernel<<<1, 32, 0, native(stream)>>>(ptr<int64_t>(groups.begin), ptr<int64_t>(groups.count),
-                                                    ptr<int64_t>(counts), static_cast<int>(counts.elements()));
+void local_order(Stream& stream, const LocalOrder& order, const Tensor& ids, const Tensor& counts,
+                 const Tensor& weights) {
+  const bool narrow = weights.defined() && weights.dtype() == DType::f32;
+  order_by_expert(stream, {.ids = ptr<int32_t>(ids),
+                           .counts = ptr<int64_t>(counts),
+                           .slot = ptr<int64_t>(order.slot),
+                           .source = ptr<int64_t>(order.source),
+                           .assignments = ids.elements(),
+                           .rows = order.source.elements(),
+                           .experts = static_cast<int>(counts.elements()),
+                           .begin = ptr<int64_t>(order.groups.begin),
+                           .count = ptr<int64_t>(order.groups.count),
+                           .weights = narrow ? ptr<float>(weights) : nullptr,
+                           .row_weights = narrow ? ptr<float>(order.row_weights) : nullptr});
+  if (weights.defined() && !narrow)
+    cuda::gather_rows(stream, order.row_weights, weights.reshape({weights.elements(), 1}), order.source, 1);
 }
 
 void gathered_groups(Stream& stream, const RowGroups& groups, const Tensor& received) {

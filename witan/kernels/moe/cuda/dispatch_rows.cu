@@ -1,5 +1,5 @@
 // Copies rows, one warp per row, in the widest accesses that rows and addresses allow.
-#include "witan/kernels/common/cuda/common.cuh"
+#include "witan/kernels/common/cuda/early_launch.cuh"
 #include "witan/kernels/moe/dispatch.h"
 
 namespace witan::kernels::cuda {
@@ -104,6 +104,8 @@ __global__ void __launch_bounds__(kThreads)
     sum_assignments_kernel(T* y, const T* x, const int64_t* slot, int64_t tokens, int K, int D) {
   using A = Acc<T>;
   constexpr int kColumns = 2;
+  let_next_begin();
+  wait_for_earlier();
   for (int64_t token = first_row(); token < tokens; token += rows_at_once()) {
     const int64_t* slots = slot + token * K;
     for (int first = threadIdx.x % 32 * N; first < D; first += kColumns * 32 * N) {
@@ -167,8 +169,8 @@ void sum_assignments(Stream& stream, const Tensor& y, const Tensor& x, const Ten
   const int D = static_cast<int>(D_), K = static_cast<int>(slot.elements() / tokens);
   dispatch_device(y.dtype(), [&]<class E>() {
     const auto launch = [&](auto* kernel) {
-      kernel<<<blocks_of_rows(stream, tokens, 64), kThreads, 0, native(stream)>>>(ptr<E>(y), ptr<E>(x),
-                                                                                  ptr<int64_t>(slot), tokens, K, D);
+      launch_early(stream, kernel, blocks_of_rows(stream, tokens, 64), kThreads, 0, ptr<E>(y), ptr<E>(x),
+                   ptr<int64_t>(slot), tokens, K, D);
     };
     if (!packs<E>(y.raw(), D) || !packs<E>(x.raw(), D)) return launch(&sum_assignments_kernel<E, 1, 4>);
     launch(K == 1 ? &sum_assignments_kernel<E, kPack<E>, 1> : &sum_assignments_kernel<E, kPack<E>, 4>);

@@ -1,3 +1,4 @@
+#include "witan/kernels/common/cuda/early_launch.cuh"
 #include "witan/kernels/moe/cuda/expert_order.cuh"
 #include "witan/kernels/moe/scores.h"
 
@@ -23,13 +24,15 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Each warp places its own run of assignments after those of earlier blocks and earlier warps, so that the order is
-// stable however blocks are scheduled. Integer atomics only count.
+// stable however blocks are scheduled. Integer atomics only count. The next kernel begins when this one has ended, since
+// it may read the experts of rows early.
 __global__ void __launch_bounds__(kThreads) place_kernel(ExpertOrder order, const int32_t* partial, int64_t per_warp) {
   extern __shared__ int32_t start[];  // [E], then the next row of each warp's assignments, [kWarps, E]
   __shared__ int64_t total;
   const int E = order.experts, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   int32_t *all_next = start + E, *next = all_next + warp * E;
   for (int i = threadIdx.x; i < kWarps * E; i += kThreads) all_next[i] = 0;
+  wait_for_earlier();
   if (warp == 0) {
     const int64_t sum = warp_exclusive_scan(
         E, [&](int e) { return order.counts[e]; }, [&](int e, int64_t row) { start[e] = static_cast<int32_t>(row); });
@@ -37,6 +40,11 @@ __global__ void __launch_bounds__(kThreads) place_kernel(ExpertOrder order, cons
   }
   __syncthreads();
 
+  if (blockIdx.x == 0 && order.begin)
+    for (int e = threadIdx.x; e < E; e += kThreads) {
+      order.begin[e] = start[e];
+      order.count[e] = order.counts[e];
+    }
   const int of_earlier_blocks = static_cast<int>(blockIdx.x) * E;
   for (int i = threadIdx.x; i < of_earlier_blocks; i += kThreads) atomicAdd(start + i % E, partial[i]);
   const int64_t begin = (static_cast<int64_t>(blockIdx.x) * kWarps + warp) * per_warp;
@@ -64,11 +72,17 @@ __global__ void __launch_bounds__(kThreads) place_kernel(ExpertOrder order, cons
     if (id >= 0 && before == 0) next[id] += __popc(same);
     __syncwarp();
     if (i < end && order.slot) order.slot[i] = row;
-    if (row >= 0) order.source[row] = i;
+    if (row >= 0) {
+      order.source[row] = i;
+      if (order.weights) order.row_weights[row] = order.weights[i];
+    }
   }
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t row = total + static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; row < order.rows; row += stride)
+  for (int64_t row = total + static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; row < order.rows;
+       row += stride) {
     order.source[row] = -1;
+    if (order.weights) order.row_weights[row] = 0;
+  }
 }
 
 }  // namespace
@@ -87,7 +101,8 @@ void order_by_expert(Stream& stream, const ExpertOrder& order) {
   if (blocks > 1)
     histogram_kernel<<<blocks, kThreads, counters, native(stream)>>>(partial, order.ids, order.assignments, per_block,
                                                                      order.experts);
-  place_kernel<<<blocks, kThreads, (kWarps + 1) * counters, native(stream)>>>(order, partial, per_warp);
+  launch_early(stream, place_kernel, blocks, kThreads, static_cast<int64_t>((kWarps + 1) * counters), order, partial,
+               per_warp);
 }
 
 }  // namespace witan::kernels::cuda

@@ -12,6 +12,10 @@ struct ExpertOrder {
   int64_t* source;        // [rows] the assignment in each row, -1 after the last
   int64_t assignments, rows;
   int experts;
+  int64_t *begin = nullptr, *count = nullptr;  // [experts] the first row and the number of rows of each, or null
+  // The weight of each assignment and, to be written, of each row, 0 after the last; null: there are none.
+  const float* weights = nullptr;
+  float* row_weights = nullptr;
 };
 // Uses the stream's scratch memory.
 void order_by_expert(Stream& stream, const ExpertOrder& order);

@@ -1,9 +1,11 @@
-// Forward: one kernel routes tokens and writes partial sums over fixed runs of tokens, and a second adds those up.
+// Forward: one kernel routes tokens and writes partial sums over fixed runs of tokens, and a second adds those up, unless
+// there is only one run.
 // Backward: one kernel, with a warp per token.
 #include <cassert>
 #include <limits>
 #include <type_traits>
 
+#include "witan/kernels/common/cuda/early_launch.cuh"
 #include "witan/kernels/common/step_report.h"
 #include "witan/kernels/moe/cuda/choice.cuh"
 #include "witan/kernels/moe/cuda/router.cuh"
@@ -34,6 +36,21 @@ struct Partial {
   int32_t* counts;  // [B, E]
   double* balance;  // [blocks of the second kernel] their sums over experts
   unsigned* done;   // the number of those blocks that have finished
+};
+
+// The results over all tokens.
+template <class A>
+struct RouteTotals {
+  int64_t* counts;           // [E]
+  A *balance, *z, *entropy;  // [1]
+
+  __device__ __forceinline__ void set_losses(double balanced, double squares, double entropies, int64_t tokens,
+                                             int experts, int chosen) const {
+    const double count = tokens > 0 ? static_cast<double>(tokens) : 1.0;
+    *balance = static_cast<A>(balanced * experts / (count * count * chosen));
+    *z = static_cast<A>(squares / count);
+    *entropy = static_cast<A>(entropies / count);
+  }
 };
 
 template <int kPer>
@@ -134,13 +151,16 @@ __device__ __forceinline__ void route_padding(const Route<A>& route, int64_t row
 }
 
 template <class A, int kPer, Scores kScores>
-__global__ void __launch_bounds__(kRouteWarps<kPer> * 32) route_kernel(Route<A> route, Partial<A> partial) {
+__global__ void __launch_bounds__(kRouteWarps<kPer> * 32)
+    route_kernel(Route<A> route, Partial<A> partial, RouteTotals<A> totals) {
   constexpr int kWarps = kRouteWarps<kPer>, kThreads = kWarps * 32;
   __shared__ A masses[kWarps][kPer * 32];
   __shared__ int32_t counts[kPer * 32];
   __shared__ double squares[kWarps], entropies[kWarps];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, E = route.experts;
+  let_next_begin();
   for (int e = threadIdx.x; e < E; e += kThreads) counts[e] = 0;
+  wait_for_earlier();
   __syncthreads();
 
   A mass[kPer] = {};
@@ -167,15 +187,31 @@ __global__ void __launch_bounds__(kRouteWarps<kPer> * 32) route_kernel(Route<A> 
   for (int e = threadIdx.x; e < E; e += kThreads) {
     A sum = 0;
     for (int w = 0; w < kWarps; ++w) sum += masses[w][e];
+    if (gridDim.x == 1) {
+      masses[0][e] = sum;
+      totals.counts[e] = counts[e];
+      continue;
+    }
     partial.mass[row + e] = sum;
     partial.counts[row + e] = counts[e];
   }
-  if (threadIdx.x == 0) {
-    double sum = 0, sum_of_entropies = 0;
+  double sum = 0, sum_of_entropies = 0;
+  if (threadIdx.x == 0)
     for (int w = 0; w < kWarps; ++w) {
       sum += squares[w];
       sum_of_entropies += entropies[w];
     }
+  if (gridDim.x == 1) {
+    __syncthreads();
+    if (warp != 0) return;
+    double balanced = 0;
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) {
+      const int e = lane + 32 * j;
+      balanced += warp_sum(e < E ? static_cast<double>(masses[0][e]) * counts[e] : 0.0);
+    }
+    if (lane == 0) totals.set_losses(balanced, sum, sum_of_entropies, route.tokens, E, route.chosen);
+  } else if (threadIdx.x == 0) {
     partial.squares[blockIdx.x] = sum;
     partial.entropy[blockIdx.x] = sum_of_entropies;
     if (blockIdx.x == 0) *partial.done = 0;
@@ -187,27 +223,28 @@ constexpr int kFinishWarps = 32;
 // Each block adds up the partial sums of 32 experts; the last block to finish computes the losses.
 template <class A>
 __global__ void __launch_bounds__(kFinishWarps * 32)
-    finish_kernel(int64_t* counts, A* balance, A* z, A* entropy, Partial<A> partial, int blocks, int64_t tokens,
-                  int experts, int chosen) {
+    finish_kernel(RouteTotals<A> totals, Partial<A> partial, int blocks, int64_t tokens, int experts, int chosen) {
   __shared__ double masses[kFinishWarps][32];
-  __shared__ int64_t totals[kFinishWarps][32];
+  __shared__ int64_t assigned[kFinishWarps][32];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, e = static_cast<int>(blockIdx.x) * 32 + lane;
   double mass = 0;
   int64_t count = 0;
+  let_next_begin();
+  wait_for_earlier();
   if (e < experts)
     for (int b = warp; b < blocks; b += kFinishWarps) {
       mass += static_cast<double>(partial.mass[static_cast<int64_t>(b) * experts + e]);
       count += partial.counts[static_cast<int64_t>(b) * experts + e];
     }
   masses[warp][lane] = mass;
-  totals[warp][lane] = count;
+  assigned[warp][lane] = count;
   __syncthreads();
   if (warp != 0) return;
   for (int w = 1; w < kFinishWarps; ++w) {
     mass += masses[w][lane];
-    count += totals[w][lane];
+    count += assigned[w][lane];
   }
-  if (e < experts) counts[e] = count;
+  if (e < experts) totals.counts[e] = count;
   const double sum = warp_sum(mass * static_cast<double>(count));
   unsigned before = 0;
   if (lane == 0) {
@@ -226,10 +263,7 @@ __global__ void __launch_bounds__(kFinishWarps * 32)
   entropies = warp_sum(entropies);
   if (lane != 0) return;
   for (unsigned b = 0; b < gridDim.x; ++b) all += __ldcg(partial.balance + b);
-  const double count_of_tokens = tokens > 0 ? static_cast<double>(tokens) : 1.0;
-  *balance = static_cast<A>(all * experts / (count_of_tokens * count_of_tokens * chosen));
-  *z = static_cast<A>(squares / count_of_tokens);
-  *entropy = static_cast<A>(entropies / count_of_tokens);
+  totals.set_losses(all, squares, entropies, tokens, experts, chosen);
 }
 
 template <class A, int kPer, Scores kScores>
@@ -247,10 +281,12 @@ void route(Stream& stream, const RouterOutputs& out, Route<A> route) {
   partial.done = reinterpret_cast<unsigned*>(partial.balance + finishers);
   partial.mass = reinterpret_cast<A*>(partial.balance + finishers + 1);
   partial.counts = reinterpret_cast<int32_t*>(partial.mass + sums);
-  route_kernel<A, kPer, kScores><<<static_cast<unsigned>(blocks), kWarps * 32, 0, native(stream)>>>(route, partial);
-  finish_kernel<A><<<static_cast<unsigned>(finishers), kFinishWarps * 32, 0, native(stream)>>>(
-      ptr<int64_t>(out.counts), ptr<A>(out.balance), ptr<A>(out.z), ptr<A>(out.entropy), partial,
-      static_cast<int>(blocks), route.tokens, route.experts, route.chosen);
+  const RouteTotals<A> totals{ptr<int64_t>(out.counts), ptr<A>(out.balance), ptr<A>(out.z), ptr<A>(out.entropy)};
+  launch_early(stream, route_kernel<A, kPer, kScores>, static_cast<unsigned>(blocks), kWarps * 32, 0, route, partial,
+               totals);
+  if (blocks > 1)
+    launch_early(stream, finish_kernel<A>, static_cast<unsigned>(finishers), kFinishWarps * 32, 0, totals, partial,
+                 static_cast<int>(blocks), route.tokens, route.experts, route.chosen);
 }
 
 constexpr int kBiasThreads = 256;

@@ -1,5 +1,6 @@
 // RMSNorm, optionally with an addition before it: a row is read once, and stays in registers between its sum of squares
 // and its result.
+#include "witan/kernels/common/cuda/early_launch.cuh"
 #include "witan/kernels/common/cuda/rows.cuh"
 #include "witan/kernels/norm/norm.h"
 
@@ -16,7 +17,9 @@ __global__ void __launch_bounds__(Shape::kThreads, kManyBlocks<Shape>)
     RowChunk<T, Shape> a, b;
   };
   RowChunk<T, Shape> weight;
+  let_next_begin();
   if constexpr (Shape::kWhole) weight.load(w, 0, D);
+  wait_for_earlier();
   int turn = 0;
   const auto load = [&](int64_t t, Held& held, int64_t first = 0) {
     held.a.load(a + t * D, first, D);
@@ -58,10 +61,10 @@ void forward(Stream& stream, const Tensor& sum, const Tensor& y, const Tensor& r
     with_row_shape<T>(
         D,
         [&](auto shape) {
-          rmsnorm_forward_kernel<kAdds, T>
-              <<<shape.blocks(stream, T_, kManyBlocks<decltype(shape)>), shape.kThreads, 0, native(stream)>>>(
-                  shape, ptr<T>(sum), ptr<T>(y), ptr<Acc<T>>(r), ptr<T>(a), ptr<T>(b), ptr<T>(w.values),
-                  w.added<Acc<T>>(), T_, D, static_cast<Acc<T>>(eps));
+          using Shape = decltype(shape);
+          launch_early(stream, rmsnorm_forward_kernel<kAdds, T, Shape>, shape.blocks(stream, T_, kManyBlocks<Shape>),
+                       shape.kThreads, 0, shape, ptr<T>(sum), ptr<T>(y), ptr<Acc<T>>(r), ptr<T>(a), ptr<T>(b),
+                       ptr<T>(w.values), w.added<Acc<T>>(), T_, D, static_cast<Acc<T>>(eps));
         },
         sum, y, a, b, w.values);
   });
