@@ -43,7 +43,7 @@ class CudaCachedAttention : public testing::CudaTest {
 };
 
 TEST_F(CudaCachedAttention, AgreesWithTheCpuAndRepeats) {
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
     for (const Size& s : kSizes) {
       SCOPED_TRACE(cat(dtype, ", ", s.H, " heads of ", s.hd, ", ", s.hd_v, ", ", s.slots, " slots, window ", s.window));
       const auto T = static_cast<int64_t>(s.positions.size());
@@ -60,10 +60,52 @@ TEST_F(CudaCachedAttention, AgreesWithTheCpuAndRepeats) {
                    again = poisoned(y.shape(), dtype);
       kernels::cached_attention(gpu(), y_gpu, lse_gpu, in);
       kernels::cached_attention(gpu(), again, {}, in);
-      const double of_y = dtype == DType::bf16 ? 2e-2 : dtype == DType::f32 ? 1e-5 : 1e-13;
+      const double of_y = size_of(dtype) == 2 ? 2e-2 : dtype == DType::f32 ? 1e-5 : 1e-13;
       EXPECT_TRUE(agree(y_gpu, y, of_y, of_y));
       EXPECT_TRUE(agree(lse_gpu, lse, 10 * tolerance(wide), 10 * tolerance(wide)));
       EXPECT_EQ(values(to_host(again)), values(to_host(y_gpu)));
+    }
+}
+
+// Each token has the bits that it has as the last of its whole sequence, whatever tokens come with it.
+TEST_F(CudaCachedAttention, BatchInvariantTokensHaveTheBitsOfTheForward) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
+    for (const Size& s : kSizes) {
+      SCOPED_TRACE(cat(dtype, ", ", s.H, " heads of ", s.hd, ", ", s.hd_v, ", ", s.slots, " slots, window ", s.window));
+      std::vector<int32_t> positions;
+      for (const int32_t position : s.positions)
+        if (position < s.slots) positions.push_back(position);
+      const auto T = static_cast<int64_t>(positions.size());
+      const DType wide = accumulator(dtype);
+      const Tensor q = to_gpu(host.normal({1, s.slots, s.H, s.hd}, dtype, "q")),
+                   keys = to_gpu(host.normal({T, s.slots, s.G, s.hd}, dtype, "k")),
+                   cached = to_gpu(host.normal({T, s.slots, s.G, s.hd_v}, dtype, "v"));
+      kernels::CacheTokens tokens = tokens_of(positions);
+      const std::vector<kernels::CacheRun> runs = tokens.runs;
+      tokens.rows = to_gpu(tokens.rows), tokens.positions = to_gpu(tokens.positions);
+      const Tensor own = poisoned({T, 1, s.H, s.hd}, dtype), y = poisoned({T, 1, s.H, s.hd_v}, dtype);
+      for (int64_t t = 0; t < T; ++t) gpu().copy(own.narrow(0, t, 1), q.narrow(1, runs[size_t(t)].past, 1));
+      const Tensor lse = poisoned({T, s.H, 1}, wide);
+      kernels::cached_attention(gpu(), y, lse, {own, keys, cached, tokens, 0.2, s.window, true});
+      for (int64_t t = 0; t < T; ++t) {
+        const auto& [row, past, count] = runs[size_t(t)];
+        const int64_t S = past + 1;
+        const auto of_row = [&](const Tensor& cache) { return cache.narrow(0, row, 1).narrow(1, 0, S); };
+        const Tensor whole = poisoned({1, S, s.H, s.hd_v}, dtype), whole_lse = poisoned({1, s.H, S}, wide);
+        kernels::attention_forward(gpu(), whole, whole_lse,
+                                   {q.narrow(1, 0, S),
+                                    of_row(keys),
+                                    of_row(cached),
+                                    {},
+                                    0.2,
+                                    {},
+                                    {.one_sequence_per_row = true, .batch_invariant = true},
+                                    {},
+                                    s.window});
+        EXPECT_EQ(values(to_host(y.narrow(0, t, 1))), values(to_host(whole.narrow(1, past, 1)))) << "token " << t;
+        const auto all = values(to_host(whole_lse)), last = values(to_host(lse.narrow(0, t, 1)));
+        for (int64_t h = 0; h < s.H; ++h) EXPECT_EQ(last[size_t(h)], all[size_t(h * S + past)]) << "token " << t;
+      }
     }
 }
 

@@ -182,6 +182,38 @@ void append_to_cache(Stream& stream, const Tensor& cache, const Tensor& x, const
   WITAN_LAUNCH(stream, append_to_cache, cost, cache, x, tokens);
 }
 
+bool cached_in_tiles(const Tensor& keys, const Tensor& values) {
+  constexpr int64_t kMostChannels = 256, kPack = 8;
+  const int64_t hd = keys.size(3), hd_v = values.size(3);
+  return size_of(keys.dtype()) == 2 && hd % kPack == 0 && hd_v % kPack == 0 && std::max(hd, hd_v) <= kMostChannels;
+}
+
+void heads_to_cache(Stream& stream, const Tensor& q, const Tensor& keys, const Tensor& values,
+                    const CachedProjections& from, const CacheTokens& tokens) {
+  const int64_t T = from.packed.size(0), G = keys.size(2), hd = keys.size(3), hd_v = values.size(3);
+  const int64_t H = q.elements() / std::max<int64_t>(T * hd, 1);
+  if (stream.plans_for_cuda()) {
+    const Cost cost{7.0 * static_cast<double>(T * (H + G) * hd),
+                    2 * bytes_of(from.packed) + bytes_of(from.table, tokens.rows, tokens.positions)};
+    charge(stream, "heads_to_cache", cost,
+           [&] { WITAN_CALL_CUDA(heads_to_cache, stream, q, keys, values, from, tokens); });
+    return;
+  }
+  const auto heads = [&](int64_t of, int64_t channels) {
+    return stream.empty({1, T, of, channels}, from.packed.dtype(), MemoryTag::workspace);
+  };
+  const auto scales = [&](int64_t of) {
+    return stream.empty({T * of}, accumulator(from.packed.dtype()), MemoryTag::workspace);
+  };
+  const Heads split{heads(H, hd), heads(G, hd), heads(G, hd_v)};
+  const Tensor normed = heads(G, hd);
+  split_heads(stream, split, from.packed, {}, {});
+  head_norms_forward(stream, {q.reshape({1, T, H, hd}), scales(H), split.q, from.q_norm},
+                     {normed, scales(G), split.k, from.k_norm}, from.table, from.rope, from.eps);
+  append_to_cache(stream, keys, normed, tokens);
+  append_to_cache(stream, values, split.v, tokens);
+}
+
 void attention_max_logits(Stream& stream, const Tensor& largest, const AttentionInputs& in) {
   const Cost cost{2 * visible_pairs(in) * static_cast<double>(in.q.size(3)),
                   bytes_of(largest, in.q, in.k, in.sequence_ids, in.block.key_ids)};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "witan/kernels/attention/attention.h"
+#include "witan/kernels/attention/heads.h"
 #include "witan/kernels/common/launch.h"
 
 namespace witan::kernels {
@@ -38,6 +39,20 @@ struct CacheTokens {
 void append_to_cache(Stream& stream, const Tensor& cache, const Tensor& x, const CacheTokens& tokens);
 WITAN_KERNEL_TWINS(append_to_cache)
 
+// A step's rows of projections, whose heads of queries and keys are normed.
+struct CachedProjections {
+  Tensor packed;              // [T, (H + G) hd + G hd_v], as of split_heads()
+  NormWeight q_norm, k_norm;  // [hd]
+  Tensor table;               // [T, R], undefined where rope.dims is 0
+  RopeArgs rope;
+  double eps = 0;
+};
+// split_heads() without a rotation, head_norms_forward() and append_to_cache() of keys and values at once, with their
+// bits: q [.., H, hd] of T tokens is written, and the tokens' slots of keys [R, C, G, hd] and values [R, C, G, hd_v].
+void heads_to_cache(Stream& stream, const Tensor& q, const Tensor& keys, const Tensor& values,
+                    const CachedProjections& from, const CacheTokens& tokens);
+WITAN_CUDA_TWIN(heads_to_cache)
+
 // The inputs of attention in a generation step: few tokens of many sequences, whose keys and values are in caches. Each
 // token reads the keys that it sees once for all query heads of a group.
 //
@@ -45,13 +60,19 @@ WITAN_KERNEL_TWINS(append_to_cache)
 // or undefined if not wanted. Token t, at position p = positions[t] of row rows[t], attends to positions 0 .. p of its
 // row, or to the last `window` of them if that is not 0; all of these must be in the cache. The mathematics is that of
 // attention_forward. The CPU twin has its bits, since keys come in the same order; CUDA's agrees to a few roundings of
-// the dtype.
+// the dtype or, with batch_invariant, has the bits of attention_forward with hints.batch_invariant, if the cache has a
+// slot for every position.
 struct CachedInputs {
   Tensor q, keys, values;
   CacheTokens tokens;
   double scale = 1;
   int64_t window = 0;  // positions that a token sees, itself included; 0: all up to its own
+  bool batch_invariant = false;
 };
+
+// Whether a GPU computes attention over such caches, of queries in their dtype, in tiles on its tensor cores. Other
+// kernels, which with batch_invariant are launched for each token by itself, compute the rest.
+bool cached_in_tiles(const Tensor& keys, const Tensor& values);
 
 void cached_attention(Stream& stream, const Tensor& y, const Tensor& lse, const CachedInputs& in);
 WITAN_KERNEL_TWINS(cached_attention)

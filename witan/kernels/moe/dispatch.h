@@ -15,8 +15,8 @@ namespace witan::kernels {
 void send_order(Stream& stream, const Tensor& slot, const Tensor& source, const Tensor& ids, const Tensor& counts);
 WITAN_KERNEL_TWINS(send_order)
 
-// The send order of one rank that receives from no other, with the groups of its rows, begin = exclusive scan of counts,
-// and the weight of each row.
+// The send order of one rank that receives from no other, with the groups of its rows, begin = exclusive scan of
+// counts, and the weight of each row.
 struct LocalOrder {
   Tensor slot, source;  // as of send_order()
   RowGroups groups;

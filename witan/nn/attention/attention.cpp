@@ -52,7 +52,7 @@ class CachedStep {
  private:
   // The tokens [first, first + count) of a part. A part of several runs can only be taken whole.
   Part narrowed(const Part& part, int64_t first, int64_t count) const {
-    const auto of = [&](const Tensor& x) { return x.narrow(1, first, count); };
+    const auto of = [&](const Tensor& x) { return x.defined() ? x.narrow(1, first, count) : x; };
     CacheTokens tokens = part.tokens;
     if (count < part.q.size(1)) {
       tokens.runs[0].past += first;
@@ -63,27 +63,15 @@ class CachedStep {
     return {std::move(tokens), of(part.q), of(part.k), of(part.v), of(part.y)};
   }
   void few(const Part& part) {
-    append(part, 0, part.q.size(1));
-    if (hints_.batch_invariant && stream_.plans_for_cuda()) return one_by_one(part);
+    if (part.k.defined()) append(part, 0, part.q.size(1));
     const int64_t T = part.q.size(1), H = part.q.size(2);
     const Tensor y = part.y.reshape({T, 1, H, part.y.size(3)});
     const Tensor lse = heads_.sinks.defined() ? stream_.empty({T, H, 1}, accumulator(y.dtype())) : Tensor();
     const Tensor q = part.q.reshape({T, 1, H, part.q.size(3)});
-    kernels::cached_attention(stream_, y, lse,
-                              {q, cache_.keys, cache_.values, part.tokens, heads_.scale, heads_.window});
+    kernels::cached_attention(
+        stream_, y, lse,
+        {q, cache_.keys, cache_.values, part.tokens, heads_.scale, heads_.window, hints_.batch_invariant});
     add_sinks(y, lse);
-  }
-  // Uses the kernel of the training forward, whose tiles of keys begin where they would for the whole sequence.
-  void one_by_one(const Part& part) {
-    int64_t token = 0;
-    for (const CacheRun& run : part.tokens.runs)
-      for (int64_t past = run.past; past < run.past + run.count; ++past, ++token) {
-        const Tensor q = part.q.narrow(1, token, 1), y = part.y.narrow(1, token, 1);
-        const Tensor lse = heads_.sinks.defined() ? stream_.empty({1, q.size(2), 1}, accumulator(y.dtype())) : Tensor();
-        kernels::attention_decode(stream_, y, q, cache_.keys.narrow(0, run.row, 1), cache_.values.narrow(0, run.row, 1),
-                                  past, heads_.scale, heads_.window, lse);
-        add_sinks(y, lse);
-      }
   }
   void append(const Part& part, int64_t first, int64_t count) {
     const Part some = narrowed(part, first, count);
@@ -122,14 +110,14 @@ void KvCache::copy_row(Stream& stream, int64_t from, int64_t to) {
 Tensor attend_with_cache(Stream& stream, const CachedHeads& heads, const CacheTokens& tokens,
                          const kernels::AttentionHints& hints, const KvCache& cache) {
   const int64_t T = heads.q.size(1);
-  const Tensor y = stream.empty({1, T, heads.q.size(2), heads.v.size(3)}, heads.q.dtype());
+  const Tensor y = stream.empty({1, T, heads.q.size(2), cache.values.size(3)}, heads.q.dtype());
   for (const CacheRun& run : tokens.runs)
     require<ShapeError>(run.past + run.count <= cache.limit, "attention: ", run.past + run.count,
                         " positions in a cache of ", cache.limit);
   CachedStep step(stream, heads, hints, cache);
   const auto part_of = [&](size_t first, size_t count, int64_t token) {
     CacheTokens some = tokens.part(first, count, token);
-    const auto of = [&](const Tensor& x) { return x.narrow(1, token, some.rows.elements()); };
+    const auto of = [&](const Tensor& x) { return x.defined() ? x.narrow(1, token, some.rows.elements()) : x; };
     const Tensor q = of(heads.q), k = of(heads.k), v = of(heads.v);
     const Tensor its_y = of(y);
     return Part{std::move(some), q, k, v, its_y};

@@ -69,6 +69,7 @@ class KvCache : public SequenceState {
   int64_t bytes() const override { return keys.bytes() + values.bytes(); }
   // A ring holds the positions that were written last: it can be cut as long as it holds a window before the cut.
   int64_t resumable(int64_t wanted, int64_t held, int64_t reach) const override;
+  bool repeats_batch_invariant_steps() const override { return kernels::cached_in_tiles(keys, values); }
   void copy_row(Stream& stream, int64_t from, int64_t to) override;
 
   const Tensor keys, values;  // [R, C, G, hd] and [R, C, G, hd_v]: a ring of C slots for each of R sequences
@@ -77,17 +78,18 @@ class KvCache : public SequenceState {
 
 // The heads with which a layer attends to its cache.
 struct CachedHeads {
-  Tensor q, k, v;      // [1, T, H, hd], [1, T, G, hd], [1, T, G, hd_v]: of the step's tokens
+  // [1, T, H, hd], [1, T, G, hd], [1, T, G, hd_v] of the step's tokens. k and v undefined: they are in the cache, and
+  // all runs have one token.
+  Tensor q, k, v;
   double scale = 1;    // of logits
   int64_t window = 0;  // positions that a token sees; 0: all up to its own
   Tensor sinks = {};   // [H], or undefined (kernels/attention/attention.h)
 };
 
 // Appends the tokens' keys and values to the cache and returns the attention output [1, T, H, hd_v]. The kernel of
-// training (on a GPU in deterministic mode) computes sequences that begin; a kernel for few tokens computes the others
-// or, with hints.batch_invariant on a GPU, the kernel of training does, token by token. On the CPU and with
-// hints.batch_invariant a token's result does not depend on the step's other tokens, and has the bits of the forward of
-// the whole sequence. Throws ShapeError when a sequence outgrows the cache.
+// training (on a GPU in deterministic mode) computes sequences that begin; a kernel for few tokens computes the others.
+// On the CPU and with hints.batch_invariant a token's result does not depend on the step's other tokens, and has the
+// bits of the forward of the whole sequence. Throws ShapeError when a sequence outgrows the cache.
 Tensor attend_with_cache(Stream& stream, const CachedHeads& heads, const kernels::CacheTokens& tokens,
                          const kernels::AttentionHints& hints, const KvCache& cache);
 

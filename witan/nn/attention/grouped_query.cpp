@@ -248,15 +248,43 @@ std::vector<ClippedLogits::Projection> GroupedQueryAttention::clipped() {
   return all;
 }
 
+bool GroupedQueryAttention::fills_cache_at_once(const kernels::CacheTokens& tokens) const {
+  return normalises_in_one_pass() && !projects_separately() && !gathers_channels() && !v_norm_ &&
+         value_scale_ == nullptr &&
+         std::ranges::all_of(tokens.runs, [](const kernels::CacheRun& run) { return run.count == 1; });
+}
+
+// Writes the tokens' keys and values to the cache; returns their queries [1, T, H, hd].
+Tensor GroupedQueryAttention::heads_to_cache(Tape& tape, const Var& x, const Positions& where, const KvCache& cache) {
+  Stream& stream = tape.stream();
+  const Tensor packed = ops::project_rows(stream, x, projection_weights(tape),
+                                          {heads_, groups_, spec_.qk_head_dim, spec_.v_head_dim, {}});
+  const Tensor q = stream.empty({1, x.size(1), heads_, spec_.qk_head_dim}, x.dtype());
+  const auto weight = [&](Norm& norm) {
+    return kernels::NormWeight(tape.parameter(norm.weight()).value(), norm.config().apply_layernorm_1p);
+  };
+  const NormConfig& norm = q_norm_->config();
+  kernels::heads_to_cache(
+      stream, q, cache.keys, cache.values,
+      {packed, weight(*q_norm_), weight(*k_norm_), rotary_angles(stream, where, spec_.rope, accumulator(x.dtype())),
+       spec_.rope, norm.norm_epsilon},
+      where.cached);
+  return q;
+}
+
 Var GroupedQueryAttention::decode(Tape& tape, const Var& x, const Positions& where, SequenceState& state,
                                   const Var& embedded) {
   const ModuleScope scope(tape, *this);
   const Var tokens = axis_ ? to_sharded_layer(tape, x, *axis_) : x;  // [1, T, D]
-  const Heads heads = heads_of(tape, tokens, where, projection_weights(tape), {}, embedded);
-  const Tensor sinks = sinks_ ? tape.parameter(*sinks_).value() : Tensor();
-  const Tensor mixed = attend_with_cache(
-      tape.stream(), {heads.q.value(), heads.k.value(), heads.v.value(), scale(), spec_.window, sinks}, where.cached,
-      where.hints, dynamic_cast<const KvCache&>(state));
+  const auto& cache = dynamic_cast<const KvCache&>(state);
+  CachedHeads heads{{}, {}, {}, scale(), spec_.window, sinks_ ? tape.parameter(*sinks_).value() : Tensor()};
+  if (fills_cache_at_once(where.cached)) {
+    heads.q = heads_to_cache(tape, tokens, where, cache);
+  } else {
+    const Heads all = heads_of(tape, tokens, where, projection_weights(tape), {}, embedded);
+    heads.q = all.q.value(), heads.k = all.k.value(), heads.v = all.v.value();
+  }
+  const Tensor mixed = attend_with_cache(tape.stream(), heads, where.cached, where.hints, cache);
   const Var channels = tape.constant(mixed.reshape({1, mixed.size(1), heads_ * spec_.v_head_dim}));
   return o_proj_.forward(tape, gated(tape, channels, tokens, {}));
 }

@@ -68,6 +68,9 @@ class GroupedQueryAttention : public Attention, public LaneMixer {
   // Prepares heads for the softmax: normalises each, clamps and rotates them.
   bool normalises_in_one_pass() const;  // whether one kernel normalises and rotates heads
   Heads prepare(Tape& tape, Heads heads, const Positions& where);
+  // In generation one kernel may prepare heads and write them to the cache, if all runs have one token.
+  bool fills_cache_at_once(const kernels::CacheTokens& tokens) const;
+  Tensor heads_to_cache(Tape& tape, const Var& x, const Positions& where, const KvCache& cache);
   // If the tensor axis has more ranks than groups, several ranks attend to one group. They shard the channels of keys
   // and values of all groups, and gather either the weights of their group or, if channels are changed before
   // attention, the channels of all tokens. The gradients of a group are sums over its ranks.

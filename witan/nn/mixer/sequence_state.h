@@ -46,6 +46,10 @@ class SequenceState {
   // nowhere. decode() cuts a row when it gets tokens at an earlier position.
   virtual int64_t resumable(int64_t wanted, int64_t held, int64_t reach) const = 0;
 
+  // Whether a step of one token per row, with hints.batch_invariant, launches the same kernels whatever the positions,
+  // so that a CUDA graph can repeat it. Other steps of one token per row always do.
+  virtual bool repeats_batch_invariant_steps() const { return false; }
+
   // Copies row `from` to row `to`, which then continues by itself, for parallel sampling and beams.
   virtual void copy_row(Stream& stream, int64_t from, int64_t to) = 0;
 };

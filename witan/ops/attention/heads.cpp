@@ -103,6 +103,15 @@ Tensor rotated(Stream& s, const Tensor& x, const Tensor& positions, const kernel
 
 }  // namespace
 
+Tensor project_rows(Stream& stream, const Var& x, const std::vector<Var>& weights, const HeadSizes& sizes) {
+  const int64_t tokens = x.size(0) * x.size(1);
+  const Tensor packed = stream.empty({tokens, packed_width(sizes)}, x.dtype());
+  std::vector<Tensor> values;
+  for (const Var& weight : weights) values.push_back(weight.value());
+  project(stream, packed, x.value().reshape({tokens, x.size(2)}), values, sizes);
+  return packed;
+}
+
 ProjectedHeads project_heads(Tape& tape, const Var& x, const std::vector<Var>& weights, const Tensor& table,
                              const HeadSizes& sizes) {
   check(x, weights, table, sizes);
@@ -113,13 +122,7 @@ ProjectedHeads project_heads(Tape& tape, const Var& x, const std::vector<Var>& w
                                        Shape{B, S, sizes.groups, sizes.value_dim}};
   const kernels::Heads heads{s.empty(shapes[0], x.dtype()), s.empty(shapes[1], x.dtype()),
                              s.empty(shapes[2], x.dtype())};
-  {
-    const Tensor packed = s.empty({B * S, packed_width(sizes)}, x.dtype());
-    std::vector<Tensor> values;
-    for (const Var& weight : weights) values.push_back(weight.value());
-    project(s, packed, x.value().reshape({B * S, D}), values, sizes);
-    kernels::split_heads(s, heads, packed, table, sizes.rope);
-  }
+  kernels::split_heads(s, heads, project_rows(s, x, weights, sizes), table, sizes.rope);
   const bool trained = std::ranges::any_of(weights, &Var::needs_gradient);
   std::vector<Saved> of_weights;
   for (const Var& weight : weights) of_weights.push_back(tape.save(weight));

@@ -27,6 +27,9 @@ struct ProjectedHeads {
 ProjectedHeads project_heads(Tape& tape, const Var& x, const std::vector<Var>& weights, const Tensor& table,
                              const HeadSizes& sizes);
 
+// The product of project_heads() alone, without a gradient: [B S, (H + G) hd + G hd_v], a row is [q | k | v].
+Tensor project_rows(Stream& stream, const Var& x, const std::vector<Var>& weights, const HeadSizes& sizes);
+
 // Rotary position embeddings; mathematics in kernels/attention/rope.h.
 // x [B, S, H, hd], positions [B, S] int32 -> [B, S, H, hd]. The first rope.dims channels of each head are rotated, or
 // with rope.tail the last: an even number. Throws ShapeError; DataError for a negative position (on the CPU).

@@ -16,11 +16,12 @@ struct ForwardTile {
   static constexpr int kBytes = (kQueryElements + 4 * kKeyElements) * static_cast<int>(sizeof(uint16_t));
 };
 
-// Turns scores into p = exp2(s - top), updates top and sum, in units of log2, and rescales out.
-template <int N, int D>
+// Turns scores into p = exp2(s - top), updates top and sum, in units of log2, and rescales out; of a lane's first
+// kHalves rows.
+template <int N, int D, int kHalves = 2>
 __device__ __forceinline__ void softmax_step(Sums<N>& s, Sums<D>& out, float (&top)[2], float (&sum)[2]) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
+  for (int half = 0; half < kHalves; ++half) {
     float largest = top[half];
 #pragma unroll
     for (const auto& score : s) largest = fmaxf(largest, fmaxf(score[2 * half], score[2 * half + 1]));

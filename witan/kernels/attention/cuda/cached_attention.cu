@@ -1,13 +1,11 @@
 // Attention of single tokens is bound by reading their keys and values. Blocks divide the keys of a token ("split-K",
-// Dao et al., "Flash-Decoding", 2023). Within a block, teams of lanes take a few keys at a time, and each lane some of
-// their channels, for several query heads of the group. Teams are merged in shared memory, and blocks by a second
-// kernel.
+// Dao et al., "Flash-Decoding", 2023), and a second kernel merges them. cached_tiles.cuh has the blocks on the tensor
+// cores. In the others, teams of lanes take a few keys at a time, and each lane some of their channels, for several
+// query heads of the group; teams are merged in shared memory.
 
 #include "witan/base/error.h"
-#include "witan/kernels/attention/kv_cache.h"
-#include "witan/kernels/common/cuda/common.cuh"
+#include "witan/kernels/attention/cuda/cached_tiles.cuh"
 #include "witan/kernels/common/cuda/copy.cuh"
-#include "witan/kernels/common/cuda/early_launch.cuh"
 
 namespace witan::kernels::cuda {
 namespace {
@@ -17,22 +15,8 @@ constexpr int kKeys = 4;        // per team at a time, all of whose loads are in
 constexpr int kLeastKeys = 64;  // per block, unless it has all keys
 constexpr int kMostParts = 64;  // blocks per token and group
 constexpr int kBlocksPerProcessor = 4;
-constexpr int kMostHeadSize = 512;
+constexpr int kMostChannels = 512;
 constexpr int kMergeThreads = 128;
-
-template <class T>
-struct CachedCall {
-  using A = Acc<T>;
-  T* y;
-  A* lse;  // null: not wanted
-  const T *q, *keys, *values;
-  const int32_t *rows, *positions;
-  int T_, H, G, rep, hd, hd_v, slots, window;
-  A scale;
-  bool packed;           // 16-byte loads are aligned
-  int parts, chunks;     // blocks per token and group: by keys, by query heads
-  A *part_y, *part_lse;  // [T, H, parts, hd_v] and [T, H, parts], if there are several parts
-};
 
 // Head sizes up to D; R query heads at a time.
 template <class T, int D, int R_>
@@ -242,14 +226,11 @@ __global__ void __launch_bounds__(kMergeThreads) merge_parts_kernel(const Cached
   }
 }
 
-template <class T, int D, int R>
-void launch(Stream& stream, CachedCall<T> call) {
-  using Shape = TokenShape<T, D, R>;
-  static_assert(Shape::kBytes <= 48 << 10);
-  call.chunks = (call.rep + R - 1) / R;
-  const int64_t blocks = int64_t{call.T_} * call.G * call.chunks;
+// Divides the keys among as many blocks as fill the GPU, `per_processor` each.
+template <class T>
+void divide(Stream& stream, CachedCall<T>& call, int64_t blocks, int64_t per_processor) {
   const int64_t keys = call.window > 0 ? std::min(call.window, call.slots) : call.slots;
-  const int64_t wanted = (int64_t{multiprocessors(stream)} * kBlocksPerProcessor + blocks - 1) / blocks;
+  const int64_t wanted = (multiprocessors(stream) * per_processor + blocks - 1) / blocks;
   call.parts = static_cast<int>(std::min<int64_t>({wanted, (keys + kLeastKeys - 1) / kLeastKeys, kMostParts}));
   const int64_t heads = int64_t{call.T_} * call.H;
   if (call.parts > 1) {
@@ -258,11 +239,50 @@ void launch(Stream& stream, CachedCall<T> call) {
         reinterpret_cast<Acc<T>*>(stream.scratch((sums + heads * call.parts) * static_cast<int64_t>(sizeof(Acc<T>))));
     call.part_lse = call.part_y + sums;
   }
+}
+
+template <class T>
+void merge_parts(Stream& stream, const CachedCall<T>& call) {
+  if (call.parts > 1)
+    launch_early(stream, merge_parts_kernel<T>, static_cast<unsigned>(call.T_ * call.H), kMergeThreads, 0, call);
+}
+
+template <class T, int D, int R>
+void launch(Stream& stream, CachedCall<T> call) {
+  using Shape = TokenShape<T, D, R>;
+  static_assert(Shape::kBytes <= 48 << 10);
+  call.chunks = (call.rep + R - 1) / R;
+  divide(stream, call, int64_t{call.T_} * call.G * call.chunks, kBlocksPerProcessor);
   const dim3 grid(static_cast<unsigned>(call.parts), static_cast<unsigned>(call.G * call.chunks),
                   static_cast<unsigned>(call.T_));
   launch_early(stream, token_kernel<T, D, R>, grid, kThreads, Shape::kBytes, call);
-  if (call.parts > 1)
-    launch_early(stream, merge_parts_kernel<T>, static_cast<unsigned>(heads), kMergeThreads, 0, call);
+  merge_parts(stream, call);
+}
+
+// On the tensor cores; with batch_invariant no keys are divided.
+template <class T>
+void launch_tiles_of(Stream& stream, CachedCall<T> call, bool batch_invariant) {
+  const int widest = std::max(call.hd, call.hd_v);
+  call.chunks = (call.rep + tiles::kRows - 1) / tiles::kRows;
+  call.parts = 1;
+  if (!batch_invariant) divide(stream, call, int64_t{call.T_} * call.G * call.chunks, tiles::kBlocksPerProcessor);
+  if (widest <= 64)
+    tiles::launch<T, 64>(stream, call);
+  else if (widest <= 128)
+    tiles::launch<T, 128>(stream, call);
+  else
+    tiles::launch<T, 256>(stream, call);
+  merge_parts(stream, call);
+}
+
+// Each token by the kernel of the forward, as if it were the last of its sequence.
+void one_by_one(Stream& stream, const Tensor& y, const Tensor& lse, const CachedInputs& in) {
+  int64_t token = 0;
+  for (const CacheRun& run : in.tokens.runs)
+    for (int64_t past = run.past; past < run.past + run.count; ++past, ++token)
+      cuda::attention_decode(stream, y.narrow(0, token, 1), in.q.narrow(0, token, 1), in.keys.narrow(0, run.row, 1),
+                             in.values.narrow(0, run.row, 1), past, in.scale, in.window,
+                             lse.defined() ? lse.narrow(0, token, 1) : Tensor());
 }
 
 template <class T, int D>
@@ -280,8 +300,8 @@ void cached_attention(Stream& stream, const Tensor& y, const Tensor& lse, const 
   if (y.elements() == 0) return;
   constexpr int64_t kMostTokens = 65535;  // the limit of a grid's z
   const int64_t T = in.q.size(0), H = in.q.size(2), G = in.keys.size(2), hd = in.q.size(3), hd_v = in.values.size(3);
-  require<DeviceError>(std::max(hd, hd_v) <= kMostHeadSize, "attention: heads of ", hd, " for queries and keys and of ",
-                       hd_v, " for values; a GPU's kernels take at most ", kMostHeadSize);
+  require<DeviceError>(std::max(hd, hd_v) <= kMostChannels, "attention: heads of ", hd, " for queries and keys and of ",
+                       hd_v, " for values; a GPU's kernels take at most ", kMostChannels);
   require<DeviceError>(T <= kMostTokens, "attention: ", T, " tokens in a step of generation; a GPU's kernel takes ",
                        kMostTokens);
   dispatch_device(y.dtype(), [&]<class E>() {
@@ -294,6 +314,9 @@ void cached_attention(Stream& stream, const Tensor& y, const Tensor& lse, const 
     call.slots = static_cast<int>(in.keys.size(1)), call.window = static_cast<int>(in.window);
     call.scale = static_cast<Acc<E>>(in.scale);
     call.packed = packs<E>(call.q, hd) && packs<E>(call.keys, hd) && packs<E>(call.values, hd_v);
+    if constexpr (sizeof(E) == 2)
+      if (call.packed && cached_in_tiles(in.keys, in.values)) return launch_tiles_of(stream, call, in.batch_invariant);
+    if (in.batch_invariant) return one_by_one(stream, y, lse, in);
     const int64_t widest = std::max(hd, hd_v);
     if (widest <= 64)
       launch_heads<E, 64>(stream, call);
@@ -302,7 +325,7 @@ void cached_attention(Stream& stream, const Tensor& y, const Tensor& lse, const 
     else if (widest <= 256)
       launch_heads<E, 256>(stream, call);
     else
-      launch_heads<E, kMostHeadSize>(stream, call);
+      launch_heads<E, kMostChannels>(stream, call);
   });
 }
 

@@ -1,6 +1,6 @@
 // One warp per head of a token, with V channels per lane. The channels of a rotated pair meet in shared memory. Blocks
 // with blockIdx.y = 1 process keys, the others queries.
-#include "witan/kernels/attention/heads.h"
+#include "witan/kernels/attention/kv_cache.h"
 #include "witan/kernels/common/cuda/add_strips.cuh"
 #include "witan/kernels/common/cuda/early_launch.cuh"
 
@@ -113,6 +113,52 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
+struct CacheCall {
+  T *q, *keys, *values;
+  const T *packed, *q_weight, *k_weight;
+  Acc<T> q_added, k_added;  // to the weights
+  const int32_t *rows, *positions;
+  int64_t tokens;
+  int queries, groups, hd, hd_v, slots;
+};
+
+// A warp per head of queries, keys or values of a token.
+template <class T, int V>
+__global__ void __launch_bounds__(kThreads)
+    heads_to_cache_kernel(const __grid_constant__ CacheCall<T> call, const Acc<T>* table, const Turn n, Acc<T> eps,
+                          bool packed) {
+  using A = Acc<T>;
+  __shared__ A shared[kWarps][32 * V];
+  const int warp = threadIdx.x / 32, turning = call.queries + call.groups, heads = turning + call.groups;
+  const int64_t item = static_cast<int64_t>(blockIdx.x) * kWarps + warp, t = item / heads;
+  const int head = static_cast<int>(item % heads);
+  const bool is_query = head < call.queries, is_value = head >= turning;
+  Channels<T, V> weight, own;
+  let_next_begin();
+  if (!is_value) weight.load(is_query ? call.q_weight : call.k_weight, n.hd, packed);
+  wait_for_earlier();
+  if (t >= call.tokens) return;
+  const T* const row = call.packed + t * (turning * call.hd + call.groups * call.hd_v);
+  const int64_t slot = static_cast<int64_t>(call.rows[t]) * call.slots + call.positions[t] % call.slots;
+  if (is_value) {
+    own.load(row + turning * call.hd + (head - turning) * call.hd_v, call.hd_v, packed);
+    return own.store(call.values + (slot * call.groups + head - turning) * call.hd_v, call.hd_v, packed);
+  }
+  own.load(row + head * call.hd, n.hd, packed);
+  A squares = 0;
+#pragma unroll
+  for (int j = 0; j < V; ++j) squares += own.at[j] * own.at[j];
+  const A scale = A(1) / sqrt(warp_sum(squares) / static_cast<A>(n.hd) + eps),
+          added = is_query ? call.q_added : call.k_added;
+#pragma unroll
+  for (int j = 0; j < V; ++j) own.at[j] = convert<A>(convert<T>(own.at[j] * scale * (weight.at[j] + added)));
+  if (n.dims > 0) turn<T, V>(own, shared[warp], table + t * n.dims, n, A(1));
+  own.store(is_query ? call.q + (t * call.queries + head) * call.hd
+                     : call.keys + (slot * call.groups + head - call.queries) * call.hd,
+            n.hd, packed);
+}
+
+template <class T>
 struct BackwardOf {
   T* dx;
   const T *dy, *x, *w;
@@ -220,6 +266,30 @@ void head_norms_forward(Stream& stream, const HeadNorm& q, const HeadNorm& k, co
       launch_early(stream, head_norms_forward_kernel<T, V>, blocks, kThreads, 0, of(q), of(k), ptr<A>(table),
                    turn_of(q.x, args), static_cast<A>(eps),
                    all_packed<T, V>(hd, {&q.y, &q.x, &q.w.values, &k.y, &k.x, &k.w.values}));
+    });
+  });
+}
+
+void heads_to_cache(Stream& stream, const Tensor& q, const Tensor& keys, const Tensor& values,
+                    const CachedProjections& from, const CacheTokens& tokens) {
+  const int64_t T = from.packed.size(0), G = keys.size(2), hd = keys.size(3), hd_v = values.size(3);
+  if (T == 0) return;
+  dispatch_device(q.dtype(), [&]<class E>() {
+    using A = Acc<E>;
+    CacheCall<E> call{};
+    call.q = ptr<E>(q), call.keys = ptr<E>(keys), call.values = ptr<E>(values), call.packed = ptr<E>(from.packed);
+    call.q_weight = ptr<E>(from.q_norm.values), call.k_weight = ptr<E>(from.k_norm.values);
+    call.q_added = from.q_norm.added<A>(), call.k_added = from.k_norm.added<A>();
+    call.rows = ptr<int32_t>(tokens.rows), call.positions = ptr<int32_t>(tokens.positions);
+    call.tokens = T, call.queries = static_cast<int>(q.elements() / (T * hd)), call.groups = static_cast<int>(G);
+    call.hd = static_cast<int>(hd), call.hd_v = static_cast<int>(hd_v), call.slots = static_cast<int>(keys.size(1));
+    const Turn turn{call.hd, static_cast<int>(from.rope.dims), from.rope.interleaved};
+    const int64_t heads = T * (call.queries + 2 * G);
+    by_channels(std::max(hd, hd_v), [&]<int V>() {
+      const bool packed = all_packed<E, V>(hd, {&q, &keys, &from.packed, &from.q_norm.values, &from.k_norm.values}) &&
+                          all_packed<E, V>(hd_v, {&values, &from.packed});
+      launch_early(stream, heads_to_cache_kernel<E, V>, static_cast<unsigned>((heads + kWarps - 1) / kWarps), kThreads,
+                   0, call, ptr<A>(from.table), turn, static_cast<A>(from.eps), packed);
     });
   });
 }

@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kThreads) few_wide_rows_kernel(const FewRowsCa
   const int weight_row = static_cast<int>(blockIdx.x) * kWideRows, first = static_cast<int>(blockIdx.y) * kRows;
   const int rows = call.rows - first;
   const X* const x_rows = call.x + first * call.x_stride;
-  const auto load_weights = [&](Pack<float, N> (&w)[kWideRows], int step) {
+  const auto load_weights = [&](Pack<float, N>(&w)[kWideRows], int step) {
 #pragma unroll
     for (int i = 0; i < kWideRows; ++i) {
       w[i] = {};

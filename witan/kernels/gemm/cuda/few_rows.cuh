@@ -74,8 +74,7 @@ struct Walk {
     if (own >= own_steps()) return;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int step =
-          first() + own * kApart + half * (kStep / 2) + static_cast<int>(threadIdx.x) % 4 * 8;
+      const int step = first() + own * kApart + half * (kStep / 2) + static_cast<int>(threadIdx.x) % 4 * 8;
       copy(Pieces::half(ring, own, half), step < K ? step : 0, step < K);
     }
   }

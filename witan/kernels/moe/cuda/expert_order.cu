@@ -24,8 +24,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Each warp places its own run of assignments after those of earlier blocks and earlier warps, so that the order is
-// stable however blocks are scheduled. Integer atomics only count. The next kernel begins when this one has ended, since
-// it may read the experts of rows early.
+// stable however blocks are scheduled. Integer atomics only count. The next kernel begins when this one has ended,
+// since it may read the experts of rows early.
 __global__ void __launch_bounds__(kThreads) place_kernel(ExpertOrder order, const int32_t* partial, int64_t per_warp) {
   extern __shared__ int32_t start[];  // [E], then the next row of each warp's assignments, [kWarps, E]
   __shared__ int64_t total;

@@ -1,6 +1,5 @@
-// Forward: one kernel routes tokens and writes partial sums over fixed runs of tokens, and a second adds those up, unless
-// there is only one run.
-// Backward: one kernel, with a warp per token.
+// Forward: one kernel routes tokens and writes partial sums over fixed runs of tokens, and a second adds those up,
+// unless there is only one run. Backward: one kernel, with a warp per token.
 #include <cassert>
 #include <limits>
 #include <type_traits>
