@@ -47,8 +47,9 @@ GenerationBatch::GenerationBatch(Stream& stream, Transformer& model, StateSize s
   }
   states_ = model.make_states(stream, held);
   const bool whole = model.token_ranks() == 1 && !model.divides_losses() && !divides_layers();
-  if (mode.recorded && !repeatable_ && whole && routes_ == nullptr && RecordedSteps::possible(stream, model.config()))
-    recorded_.emplace(stream, model, states_, size_.rows);
+  if (mode.recorded && whole && routes_ == nullptr &&
+      RecordedSteps::possible(stream, model.config(), states_, repeatable_))
+    recorded_.emplace(stream, model, states_, size_.rows, repeatable_);
   for (int64_t row = 0; row < size.rows; ++row) free_.push_back({row});
 }
 

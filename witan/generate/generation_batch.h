@@ -28,11 +28,12 @@ class RecordedSteps {
  public:
   // For at most `texts` at a time, whose earlier tokens are in the states. Model and states must outlive this.
   // Allocates the memory of their logits.
-  RecordedSteps(Stream& stream, Transformer& model, const SequenceStates& states, int64_t texts);
+  RecordedSteps(Stream& stream, Transformer& model, const SequenceStates& states, int64_t texts, bool repeatable);
 
-  // Whether this model's kernels can be captured on this stream now: they cannot while each is timed or observed, or if
-  // the host counts the tokens of experts that are computed one after the other.
-  static bool possible(Stream& stream, const ModelConfig& config);
+  // Whether this model's kernels can be captured on this stream now: they cannot while each is timed or observed, if
+  // the host counts the tokens of experts that are computed one after the other, or if the kernels of repeatable steps
+  // depend on positions.
+  static bool possible(Stream& stream, const ModelConfig& config, const SequenceStates& states, bool repeatable);
   // The logits [n, V] of n texts after one new token of each; valid until the next call.
   Tensor logits(const std::vector<kernels::CacheRun>& runs, std::span<const int32_t> tokens);
 
@@ -48,7 +49,8 @@ class RecordedSteps {
   Stream& stream_;
   Transformer& model_;
   const SequenceStates& states_;
-  Tensor tokens_, positions_, rows_;       // [texts] int32
+  const bool repeatable_;
+  Tensor inputs_;                          // [3, texts] int32: tokens, positions and rows, written at once
   Tensor logits_;                          // [texts, V]
   std::map<int64_t, Recording> recorded_;  // by number of texts
 };
@@ -58,7 +60,7 @@ struct GenerationMode {
   // forward in batch-invariant mode; on a CPU they always do.
   bool repeatable = false;
   // On one GPU, run steps of one token per text as CUDA graphs (RecordedSteps): for a model that is not sharded and
-  // whose routes are not recorded. Repeatable steps are never CUDA graphs.
+  // whose routes are not recorded.
   bool recorded = false;
   // The stages of a pipeline, which hold the layers; null: this rank holds all of them. Texts have no scored prompts
   // and no top tokens then.

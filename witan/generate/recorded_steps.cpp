@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -7,16 +8,18 @@
 
 namespace witan {
 
-RecordedSteps::RecordedSteps(Stream& stream, Transformer& model, const SequenceStates& states, int64_t texts)
+RecordedSteps::RecordedSteps(Stream& stream, Transformer& model, const SequenceStates& states, int64_t texts,
+                             bool repeatable)
     : stream_(stream),
       model_(model),
       states_(states),
-      tokens_(stream.empty({texts}, DType::i32)),
-      positions_(stream.empty({texts}, DType::i32)),
-      rows_(stream.empty({texts}, DType::i32)),
+      repeatable_(repeatable),
+      inputs_(stream.empty({3, texts}, DType::i32)),
       logits_(stream.empty({texts, model.config().padded_vocab_size()}, model.config().compute_dtype())) {}
 
-bool RecordedSteps::possible(Stream& stream, const ModelConfig& config) {
+bool RecordedSteps::possible(Stream& stream, const ModelConfig& config, const SequenceStates& states, bool repeatable) {
+  const auto repeats = [](const auto& state) { return !state || state->repeats_batch_invariant_steps(); };
+  if (repeatable && !std::ranges::all_of(states, repeats)) return false;
   if (config.moe.num_experts > 0 && expert_backend(config.moe) == ExpertBackend::sequential) return false;
   return stream.plans_for_cuda() && (stream.is_meta() || stream.queue()->records()) && !stream.times_kernels() &&
          stream.observer() == nullptr;
@@ -24,9 +27,11 @@ bool RecordedSteps::possible(Stream& stream, const ModelConfig& config) {
 
 ModelInput RecordedSteps::input_of(const std::vector<kernels::CacheRun>& runs) const {
   const auto n = static_cast<int64_t>(runs.size());
-  const auto first = [&](const Tensor& all) { return all.narrow(0, 0, n); };
-  ModelInput input{first(tokens_).reshape({1, n}), {first(positions_).reshape({1, n}), {}}};
-  input.where.cached = {runs, first(rows_), first(positions_)};
+  const auto first = [&](int64_t of) { return inputs_.narrow(0, of, 1).narrow(1, 0, n); };
+  const Tensor positions = first(1);
+  ModelInput input{first(0), {positions, {}}};
+  input.where.cached = {runs, first(2).reshape({n}), positions.reshape({n})};
+  input.where.hints.batch_invariant = repeatable_;
   return input;
 }
 
@@ -41,14 +46,14 @@ void RecordedSteps::compute(const ModelInput& input) {
 
 Tensor RecordedSteps::logits(const std::vector<kernels::CacheRun>& runs, std::span<const int32_t> tokens) {
   const ModelInput input = input_of(runs);
-  std::vector<int32_t> positions, rows;
-  for (const kernels::CacheRun& run : runs) {
-    positions.push_back(static_cast<int32_t>(run.past));
-    rows.push_back(static_cast<int32_t>(run.row));
+  const auto texts = static_cast<size_t>(inputs_.size(1));
+  std::vector<int32_t> inputs(3 * texts);
+  for (size_t i = 0; i < runs.size(); ++i) {
+    inputs[i] = tokens[i];
+    inputs[texts + i] = static_cast<int32_t>(runs[i].past);
+    inputs[2 * texts + i] = static_cast<int32_t>(runs[i].row);
   }
-  stream_.write(input.where.cached.positions, positions.data());
-  stream_.write(input.where.cached.rows, rows.data());
-  stream_.write(input.tokens, tokens.data());
+  stream_.write(inputs_, inputs.data());
   Recording& recording = recorded_[input.tokens.elements()];
   if (stream_.is_meta() || !std::exchange(recording.warm, true)) {
     compute(input);

@@ -136,8 +136,11 @@ TEST_F(GenerationOnGpu, BatchInvariantLogprobsHaveTheBitsOfTraining) {
         const Tokens text = text_of(requests[i], generations[i]);
         EXPECT_EQ(logprobs_of(generations[i]), trained_logprobs(model, text, 0)) << "request " << i;
         EXPECT_EQ(logprobs_of(generations[i]), trained_logprobs(model, text, 3)) << "request " << i << " beside others";
-        const auto by_itself = generate(gpu(), model, std::span(&requests[i], 1), {}, {.repeatable = true});
-        EXPECT_EQ(logprobs_of(by_itself[0]), logprobs_of(generations[i])) << "request " << i << " alone";
+        for (const bool recorded : {false, true}) {
+          const auto by_itself =
+              generate(gpu(), model, std::span(&requests[i], 1), {}, {.repeatable = true, .recorded = recorded});
+          EXPECT_EQ(logprobs_of(by_itself[0]), logprobs_of(generations[i])) << "request " << i << " alone";
+        }
       }
     }
 }
@@ -178,19 +181,20 @@ TEST_F(GenerationOnGpu, LogprobsAgreeWithTheCpu) {
 
 // Texts end at different times, so that there are graphs of several sizes.
 TEST_F(GenerationOnGpu, RecordedStepsHaveTheBitsOfEagerOnes) {
-  for (const auto& [name, config] : models("bfloat16")) {
-    SCOPED_TRACE(name);
-    testing::Alone alone;
-    Transformer model(gpu(), config, 8, alone);
-    auto requests = requests_of({5, 1, 70, 13}, 1.3);
-    for (size_t i = 0; i < requests.size(); ++i) requests[i].options.max_tokens = 6 + 4 * static_cast<int64_t>(i);
-    const auto eager = generate(gpu(), model, requests),
-               recorded = generate(gpu(), model, requests, {}, {.recorded = true});
-    for (size_t i = 0; i < requests.size(); ++i) {
-      EXPECT_EQ(text_of(requests[i], recorded[i]), text_of(requests[i], eager[i])) << "request " << i;
-      EXPECT_EQ(logprobs_of(recorded[i]), logprobs_of(eager[i])) << "request " << i;
+  for (const auto& [name, config] : models("bfloat16"))
+    for (const bool repeatable : {false, true}) {
+      SCOPED_TRACE(cat(name, repeatable ? ", repeatable" : ""));
+      testing::Alone alone;
+      Transformer model(gpu(), config, 8, alone);
+      auto requests = requests_of({5, 1, 70, 13}, 1.3);
+      for (size_t i = 0; i < requests.size(); ++i) requests[i].options.max_tokens = 6 + 4 * static_cast<int64_t>(i);
+      const auto eager = generate(gpu(), model, requests, {}, {.repeatable = repeatable}),
+                 recorded = generate(gpu(), model, requests, {}, {.repeatable = repeatable, .recorded = true});
+      for (size_t i = 0; i < requests.size(); ++i) {
+        EXPECT_EQ(text_of(requests[i], recorded[i]), text_of(requests[i], eager[i])) << "request " << i;
+        EXPECT_EQ(logprobs_of(recorded[i]), logprobs_of(eager[i])) << "request " << i;
+      }
     }
-  }
 }
 
 // A conversation whose next question reuses cached keys and values: with the bits of computing everything again if
@@ -201,7 +205,7 @@ TEST_F(GenerationOnGpu, ReusesTheKeysAndValuesOfAPrefix) {
       SCOPED_TRACE(cat(name, repeatable ? ", repeatable" : ""));
       testing::Alone alone;
       Transformer model(gpu(), config, 8, alone), on_cpu(host.stream, config, 8, alone);
-      const GenerationMode mode{.repeatable = repeatable, .recorded = !repeatable};
+      const GenerationMode mode{.repeatable = repeatable, .recorded = true};
       GenerationBatch batch(gpu(), model, {1, 200}, mode);
       GenerationRequest request = requests_of({90}, 1.3)[0];
       request.prompt_logprobs = false;
@@ -233,7 +237,8 @@ TEST_F(GenerationOnGpu, ReusesTheKeysAndValuesOfAPrefix) {
 }
 
 TEST_F(GenerationOnGpu, NeedsItsPlannedMemory) {
-  for (const GenerationMode mode : {GenerationMode{}, {.repeatable = true}, {.recorded = true}}) {
+  for (const GenerationMode mode :
+       {GenerationMode{}, {.repeatable = true}, {.recorded = true}, {.repeatable = true, .recorded = true}}) {
     const ModelConfig config = gpt_oss_model("bfloat16");
     const auto requests = requests_of({5, 1, 70, 13}, 0);
     testing::Alone alone;

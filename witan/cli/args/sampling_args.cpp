@@ -97,8 +97,7 @@ GenerationConfig generation_config_of(std::FILE* err, const TrainedRun& run) {
 }
 
 GenerationMode generation_mode(const RunArgs& args, const TrainedRun& run) {
-  const bool repeatable = args.deterministic || run.config->parallel.batch_invariant_mode;
-  return {.repeatable = repeatable, .recorded = !repeatable};
+  return {.repeatable = args.deterministic || run.config->parallel.batch_invariant_mode, .recorded = true};
 }
 
 int64_t context_of(const TrainedRun& run) {
