@@ -6,6 +6,7 @@ namespace witan::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int64_t kFewTokens = 256;  // of generation: too few to fill a GPU with a warp for each
 
 __device__ __forceinline__ int64_t first_row() {
   return static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
@@ -98,7 +99,7 @@ void move_first_rows(Stream& stream, const Tensor& y, const Tensor& x, const Ten
   });
 }
 
-// Each lane has kColumns packs of N elements of kDepth rows in flight.
+// Each lane has kColumns packs of N elements of kDepth rows in flight. blockIdx.y selects some of the columns.
 template <class T, int N, int kDepth>
 __global__ void __launch_bounds__(kThreads)
     sum_assignments_kernel(T* y, const T* x, const int64_t* slot, int64_t tokens, int K, int D) {
@@ -108,7 +109,9 @@ __global__ void __launch_bounds__(kThreads)
   wait_for_earlier();
   for (int64_t token = first_row(); token < tokens; token += rows_at_once()) {
     const int64_t* slots = slot + token * K;
-    for (int first = threadIdx.x % 32 * N; first < D; first += kColumns * 32 * N) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, apart = kColumns * 32 * N;
+    for (int first = static_cast<int>(blockIdx.y) * apart + lane * N; first < D;
+         first += static_cast<int>(gridDim.y) * apart) {
       A sums[kColumns][N] = {};
       for (int k = 0; k < K; k += kDepth) {
         Pack<T, N> held[kDepth][kColumns];
@@ -169,11 +172,15 @@ void sum_assignments(Stream& stream, const Tensor& y, const Tensor& x, const Ten
   const int D = static_cast<int>(D_), K = static_cast<int>(slot.elements() / tokens);
   dispatch_device(y.dtype(), [&]<class E>() {
     const auto launch = [&](auto* kernel) {
-      launch_early(stream, kernel, blocks_of_rows(stream, tokens, 64), kThreads, 0, ptr<E>(y), ptr<E>(x),
+      // Few tokens are divided by columns, so that no warp loads one part of a row after the other.
+      const unsigned across = tokens <= kFewTokens ? static_cast<unsigned>((D + 511) / 512) : 1;
+      launch_early(stream, kernel, dim3(blocks_of_rows(stream, tokens, 64), across), kThreads, 0, ptr<E>(y), ptr<E>(x),
                    ptr<int64_t>(slot), tokens, K, D);
     };
     if (!packs<E>(y.raw(), D) || !packs<E>(x.raw(), D)) return launch(&sum_assignments_kernel<E, 1, 4>);
-    launch(K == 1 ? &sum_assignments_kernel<E, kPack<E>, 1> : &sum_assignments_kernel<E, kPack<E>, 4>);
+    launch(K == 1                 ? &sum_assignments_kernel<E, kPack<E>, 1>
+           : tokens <= kFewTokens ? &sum_assignments_kernel<E, kPack<E>, 8>
+                                  : &sum_assignments_kernel<E, kPack<E>, 4>);
   });
 }
 
