@@ -75,6 +75,15 @@ TEST(Tensor, ReshapeKeepsTheElements) {
             "cannot view [6, 2] as [12]: it is not contiguous");
 }
 
+TEST(Tensor, SelectDropsADim) {
+  Rank rank;
+  const Tensor x = counting(rank, {2, 3, 4}), matrix = x.select(1, 2), row = matrix.select(0, 1);
+  EXPECT_EQ(matrix.shape(), Shape({2, 4}));
+  EXPECT_EQ(matrix.stride(0), 12);
+  EXPECT_EQ(row.to_vector<int32_t>(), (std::vector<int32_t>{20, 21, 22, 23}));
+  EXPECT_THROW(x.select(1, 3), ShapeError);
+}
+
 TEST(Tensor, NarrowSelectsARange) {
   Rank rank;
   const Tensor x = counting(rank, {3, 4});

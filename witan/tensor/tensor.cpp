@@ -74,6 +74,17 @@ Tensor Tensor::narrow(int dim, int64_t begin, int64_t size) const {
   return view;
 }
 
+Tensor Tensor::select(int dim, int64_t index) const {
+  Tensor view = narrow(dim, index, 1);
+  view.shape_ = {};
+  for (int i = 0; i < shape_.dims(); ++i) {
+    if (i == dim) continue;
+    view.strides_[static_cast<size_t>(view.shape_.dims())] = stride(i);
+    view.shape_.append(shape_[i]);
+  }
+  return view;
+}
+
 Tensor Tensor::transpose(int a, int b) const {
   require<ShapeError>(a >= 0 && b >= 0 && a < shape_.dims() && b < shape_.dims(), "no dims ", a, " and ", b, " in ",
                       shape_);

@@ -56,6 +56,7 @@ class Tensor {
   // Views of the same storage. reshape needs a contiguous tensor of equal size; throws ShapeError.
   Tensor reshape(const Shape& shape) const;
   Tensor narrow(int dim, int64_t begin, int64_t size) const;
+  Tensor select(int dim, int64_t index) const;  // narrow() to one index, without the dim
   Tensor transpose(int a, int b) const;
 
  private:

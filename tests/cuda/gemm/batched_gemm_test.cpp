@@ -53,6 +53,26 @@ TEST_F(CudaBatchedGemm, AgreesWithTheCpu) {
           }
 }
 
+// Heads of attention: a matrix is a head's channels of all tokens.
+TEST_F(CudaBatchedGemm, TakesMatricesWhoseRowsAlternate) {
+  for (const DType dtype : {DType::bf16, DType::f16, DType::f32, DType::f64})
+    for (const int64_t tokens : {1, 3, 40})
+      for (const bool tb : {false, true}) {
+        SCOPED_TRACE(cat(dtype, " ", tokens, " ", tb));
+        constexpr int64_t H = 6, K = 64, N = 96;
+        kernels::BatchedProduct p = product({H, tokens, N}, K, dtype, false, tb);
+        p.alpha = 1;
+        const Tensor a = host.normal({tokens, H, K + 32}, dtype, "a", 0.1), d = host.poisoned({tokens, H, N}, dtype);
+        kernels::BatchedProduct there = on_gpu(p);
+        const Tensor d_gpu = to_gpu(d);
+        there.a = to_gpu(a).transpose(0, 1).narrow(2, 0, K);
+        p.a = a.transpose(0, 1).narrow(2, 0, K);
+        kernels::batched_gemm(host.stream, d.transpose(0, 1), p);
+        kernels::batched_gemm(gpu(), d_gpu.transpose(0, 1), there);
+        EXPECT_TRUE(agree(d_gpu, d, 2 * tolerance(dtype), 2 * tolerance(dtype)));
+      }
+}
+
 // Ranks that own different numbers of matrices must find the same bits.
 TEST_F(CudaBatchedGemm, HasTheSameBitsInEveryBatch) {
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {

@@ -59,6 +59,26 @@ TEST(BatchedGemm, IsTheProductOfEachMatrix) {
         }
 }
 
+// Heads of attention: a matrix is a head's channels of all tokens.
+TEST(BatchedGemm, TakesMatricesWhoseRowsAlternate) {
+  const Sizes s{3, 5, 7, 9};
+  for (const bool tb : {false, true}) {
+    Rank rank(2);
+    kernels::BatchedProduct p = product(rank, s, DType::f64, false, tb);
+    const Tensor whole = rank.poisoned({s.n, s.M, s.N}, DType::f64);
+    kernels::batched_gemm(rank.stream, whole, p);
+    const Tensor a = rank.stream.empty({s.M, s.n, s.K + 2}, DType::f64), d = rank.poisoned({s.M, s.n, s.N}, DType::f64);
+    for (int64_t i = 0; i < s.n; ++i)
+      for (int64_t m = 0; m < s.M; ++m)
+        std::copy_n(p.a.data<double>() + (i * s.M + m) * s.K, s.K, a.data<double>() + (m * s.n + i) * (s.K + 2));
+    p.a = a.transpose(0, 1).narrow(2, 0, s.K);
+    kernels::batched_gemm(rank.stream, d.transpose(0, 1), p);
+    for (int64_t i = 0; i < s.n; ++i)
+      for (int64_t m = 0; m < s.M; ++m)
+        EXPECT_EQ(values(d.narrow(0, m, 1).narrow(1, i, 1)), values(whole.narrow(0, i, 1).narrow(1, m, 1)));
+  }
+}
+
 TEST(BatchedGemm, HasTheSameBitsInAnyBatchOnAnyNumberOfThreads) {
   const Sizes s{5, 40, 24, 100};
   Rank one(1), three(3);

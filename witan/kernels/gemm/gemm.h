@@ -25,8 +25,8 @@ WITAN_CUDA_TWIN(gemm_with_bias)
 void repeat_row(Stream& stream, const Tensor& y, const Tensor& row);
 WITAN_KERNEL_TWINS(repeat_row)
 
-// One product of a batch of matrices of one shape, for optimizers that work on whole matrices:
-// alpha op(a[i]) op(b[i]) + beta c[i] + identity I for each matrix i of the batch.
+// One product of a batch of matrices of one shape, for optimizers that work on whole matrices and for the heads of
+// attention: alpha op(a[i]) op(b[i]) + beta c[i] + identity I for each matrix i of the batch.
 struct BatchedProduct {
   Tensor a;
   Transpose transpose_a;
@@ -43,7 +43,8 @@ struct BatchedProduct {
 // The share of a symmetric product [m, m] that a CPU computes.
 double symmetric_share(int64_t m);
 
-// d[i] = the product of matrix i.  d [n, M, N], op(a) [n, M, K], op(b) [n, K, N], contiguous and of one floating dtype.
+// d[i] = the product of matrix i.  d [n, M, N], op(a) [n, M, K], op(b) [n, K, N] of one floating dtype, with unit
+// stride inside a row; contiguous too where more than the product is computed: with alpha, beta, identity or symmetric.
 // Sums over K are formed in float32 or wider and rounded once; a matrix of d has the same bits whatever matrices came
 // with it.
 void batched_gemm(Stream& stream, const Tensor& d, const BatchedProduct& product);

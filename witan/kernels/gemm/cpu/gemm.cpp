@@ -51,14 +51,14 @@ void mirror(Stream& stream, const Tensor& d) {
 template <class T>
 std::vector<Product<T, T>> products_of(const Tensor& d, const BatchedProduct& p) {
   const int64_t M = d.size(1), N = d.size(2), K = p.a.size(p.transpose_a == Transpose::yes ? 1 : 2);
-  const int64_t rows = p.symmetric ? kSymmetricRows : M, apart = p.transpose_a == Transpose::yes ? 1 : K;
+  const int64_t rows = p.symmetric ? kSymmetricRows : M, apart = p.transpose_a == Transpose::yes ? 1 : p.a.stride(1);
   std::vector<Product<T, T>> products;
   for (int64_t i = 0; i < d.size(0); ++i)
     for (int64_t row = 0; row < M; row += rows) {
       const int64_t end = std::min(row + rows, M);
-      products.push_back({.c = {d.data<T>() + (i * M + row) * N, N},
-                          .a = {p.a.data<T>() + i * M * K + row * apart, p.a.size(2), p.transpose_a},
-                          .b = {p.b.data<T>() + i * N * K, p.b.size(2), p.transpose_b},
+      products.push_back({.c = {d.data<T>() + i * d.stride(0) + row * d.stride(1), d.stride(1)},
+                          .a = {p.a.data<T>() + i * p.a.stride(0) + row * apart, p.a.stride(1), p.transpose_a},
+                          .b = {p.b.data<T>() + i * p.b.stride(0), p.b.stride(1), p.transpose_b},
                           .M = end - row,
                           .N = p.symmetric ? end : N,
                           .K = K});

@@ -68,9 +68,10 @@ struct Problem {
   DType in, out;
   Transpose transpose_a, transpose_b;
   int64_t M, N, K;
-  int64_t a_stride, b_stride, c_stride;      // elements between rows
-  uint32_t a_aligned, b_aligned, c_aligned;  // bytes
-  int64_t batch = 0;                         // adjacent matrices; 0: a single product
+  int64_t a_stride, b_stride, c_stride;           // elements between rows
+  uint32_t a_aligned, b_aligned, c_aligned;       // bytes
+  int64_t batch = 0;                              // matrices; 0: a single product
+  int64_t a_apart = 0, b_apart = 0, c_apart = 0;  // elements between matrices
   bool biased = false;
   bool by_row = false;  // see kernels/gemm/product_scopes.h
   auto operator<=>(const Problem&) const = default;
@@ -113,7 +114,7 @@ Problem problem_of(Stream& stream, const Tensor& c, const Tensor& a, Transpose t
 }
 
 Problem problem_of(Stream& stream, const Tensor& d, const BatchedProduct& p) {
-  const auto aligned = [](const Tensor& batch) { return alignment(batch, batch.bytes() / batch.size(0)); };
+  const auto aligned = [](const Tensor& batch) { return alignment(batch, batch.stride(0) * size_of(batch.dtype())); };
   return {.device = stream.device().index,
           .in = d.dtype(),
           .out = d.dtype(),
@@ -122,13 +123,16 @@ Problem problem_of(Stream& stream, const Tensor& d, const BatchedProduct& p) {
           .M = d.size(1),
           .N = d.size(2),
           .K = p.a.size(p.transpose_a == Transpose::yes ? 1 : 2),
-          .a_stride = p.a.size(2),
-          .b_stride = p.b.size(2),
-          .c_stride = d.size(2),
+          .a_stride = std::max(p.a.stride(1), p.a.size(2)),
+          .b_stride = std::max(p.b.stride(1), p.b.size(2)),
+          .c_stride = std::max(d.stride(1), d.size(2)),
           .a_aligned = aligned(p.a),
           .b_aligned = aligned(p.b),
           .c_aligned = p.c.defined() ? std::min(aligned(p.c), aligned(d)) : aligned(d),
-          .batch = d.size(0)};
+          .batch = d.size(0),
+          .a_apart = p.a.stride(0),
+          .b_apart = p.b.stride(0),
+          .c_apart = d.stride(0)};
 }
 
 cudaDataType_t type_of(DType dtype) {
@@ -169,14 +173,13 @@ void describe(const Api& api, const Problem& p, const void* bias, Plan& plan) {
         "adding a bias");
     point_to_bias(api, plan.product, bias);
   }
-  const auto layout = [&](cublasLtMatrixLayoutOpaque_t& to, DType dtype, int64_t rows, int64_t columns,
-                          int64_t stride) {
+  const auto layout = [&](cublasLtMatrixLayoutOpaque_t& to, DType dtype, int64_t rows, int64_t columns, int64_t stride,
+                          int64_t apart) {
     api.check(api.cublasLtMatrixLayoutInit_internal(&to, sizeof to, type_of(dtype), static_cast<uint64_t>(columns),
                                                     static_cast<uint64_t>(rows), stride),
               "describing a matrix");
     if (p.batch == 0) return;
     const auto count = static_cast<int32_t>(p.batch);
-    const int64_t apart = rows * stride;
     api.check(api.cublasLtMatrixLayoutSetAttribute(&to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
               "describing a batch");
     api.check(
@@ -184,9 +187,9 @@ void describe(const Api& api, const Problem& p, const void* bias, Plan& plan) {
         "describing a batch");
   };
   const bool ta = p.transpose_a == Transpose::yes, tb = p.transpose_b == Transpose::yes;
-  layout(plan.a, p.in, ta ? p.K : p.M, ta ? p.M : p.K, p.a_stride);
-  layout(plan.b, p.in, tb ? p.N : p.K, tb ? p.K : p.N, p.b_stride);
-  layout(plan.c, p.out, p.M, p.N, p.c_stride);
+  layout(plan.a, p.in, ta ? p.K : p.M, ta ? p.M : p.K, p.a_stride, p.a_apart);
+  layout(plan.b, p.in, tb ? p.N : p.K, tb ? p.K : p.N, p.b_stride, p.b_apart);
+  layout(plan.c, p.out, p.M, p.N, p.c_stride, p.c_apart);
 }
 
 // The number of parts into which an algorithm divides the sum (split-K), and how it reduces them, which determine a

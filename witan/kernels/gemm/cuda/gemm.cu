@@ -26,14 +26,10 @@ __global__ void __launch_bounds__(kThreads) identity_kernel(T* d, int64_t rows, 
     d[r * m + r % m] = convert<T>(convert<Acc<T>>(d[r * m + r % m]) + value);
 }
 
-Tensor matrix_of(const Tensor& batch, int64_t i) {
-  return batch.narrow(0, i, 1).reshape({batch.size(1), batch.size(2)});
-}
-
 // Used without cuBLASLt, or if it has no algorithm. Products are rounded before they are scaled.
 void one_by_one(Stream& stream, const Tensor& d, const BatchedProduct& p) {
   for (int64_t i = 0; i < d.size(0); ++i)
-    plain_gemm(stream, matrix_of(d, i), Write::overwrite, matrix_of(p.a, i), p.transpose_a, matrix_of(p.b, i),
+    plain_gemm(stream, d.select(0, i), Write::overwrite, p.a.select(0, i), p.transpose_a, p.b.select(0, i),
                p.transpose_b);
   if (p.alpha == 1 && !p.c.defined()) return;
   dispatch_device(d.dtype(), [&]<class T>() {
