@@ -9,6 +9,13 @@ struct Case {
   bool interleaved, rotates = true;
 };
 
+// Channels [first, first + count) of each row.
+std::vector<double> channels(const std::vector<double>& x, int64_t row, int64_t first, int64_t count) {
+  std::vector<double> some;
+  for (auto at = x.begin(); at != x.end(); at += row) some.insert(some.end(), at + first, at + first + count);
+  return some;
+}
+
 class CudaLatentHeads : public testing::CudaTest {
  protected:
   template <class Make>
@@ -48,6 +55,14 @@ class CudaLatentHeads : public testing::CudaTest {
     EXPECT_TRUE(agree(on_gpu.q, on_cpu.q, rounding, rounding));
     EXPECT_TRUE(agree(on_gpu.k, on_cpu.k, rounding, rounding));
     EXPECT_TRUE(agree(on_gpu.v, on_cpu.v, 0, 0));
+
+    const kernels::TurnedChannels turned{poisoned({c.tokens, c.heads, c.turning}, dtype),
+                                         poisoned({c.tokens, c.turning}, dtype)};
+    kernels::turn_latent_channels(gpu(), turned, to_gpu(rows.q), to_gpu(rows.rope_key), angles, args);
+    const int64_t hd = c.still + c.turning;
+    EXPECT_EQ(testing::values(to_host(turned.q)), channels(testing::values(to_host(on_gpu.q)), hd, c.still, c.turning));
+    EXPECT_EQ(testing::values(to_host(turned.key)),
+              channels(testing::values(to_host(on_gpu.k)), c.heads * hd, c.still, c.turning));
 
     const auto gradients = heads_of(c, normal);
     const auto back = rows_of(c, empty), back_gpu = rows_of(c, unset);

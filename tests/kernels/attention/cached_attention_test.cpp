@@ -6,6 +6,7 @@
 namespace witan {
 namespace {
 
+using testing::close;
 using testing::Rank;
 using testing::values;
 
@@ -94,6 +95,90 @@ TEST(CachedAttention, GivesTheBitsOfTheFullKernel) {
       }
 }
 
+// Tokens at these positions of as many rows of caches.
+kernels::CacheTokens tokens_at(Rank& rank, const std::vector<int32_t>& positions) {
+  kernels::CacheTokens tokens;
+  std::vector<int32_t> rows;
+  for (const int32_t position : positions) {
+    rows.push_back(static_cast<int32_t>(rows.size()));
+    tokens.runs.push_back({rows.back(), position, 1});
+  }
+  const auto T = static_cast<int64_t>(positions.size());
+  tokens.rows = rank.tensor<int32_t>({T}, rows);
+  tokens.positions = rank.tensor<int32_t>({T}, positions);
+  return tokens;
+}
+
+// a and b side by side in their last dim.
+Tensor joined(Rank& rank, const Tensor& a, const Tensor& b) {
+  const int64_t M = a.size(3), N = b.size(3);
+  const Tensor both = rank.stream.empty(a.shape().with(3, M + N), a.dtype());
+  for (int64_t row = 0; row < a.elements() / M; ++row) {
+    std::copy_n(a.data<double>() + row * M, M, both.data<double>() + row * (M + N));
+    std::copy_n(b.data<double>() + row * N, N, both.data<double>() + row * (M + N) + M);
+  }
+  return both;
+}
+
+// The numbers that a cache in e4m3 stands for.
+Tensor numbers_of(Rank& rank, const Tensor& cache, const Tensor& scales) {
+  const Tensor numbers = rank.stream.empty(cache.shape(), DType::f64);
+  for (int64_t i = 0; i < cache.elements(); ++i)
+    numbers.data<double>()[i] = double(float(cache.data<e4m3>()[i])) * double(scales.data<float>()[i / cache.size(3)]);
+  return numbers;
+}
+
+// Logits of latents: the sum of two products is one product with queries and keys side by side.
+TEST(CachedAttention, QueriesOfValuesAddToLogits) {
+  for (const int threads : {1, 5})  // few tokens, whose heads several threads share
+    for (const int64_t window : {0, 9}) {
+      Rank rank(threads);
+      const int64_t slots = window == 0 ? 100 : 18, H = 70, hd = 6, hd_v = 20;
+      const auto normal = [&](const Shape& shape, const char* name) { return rank.normal(shape, DType::f64, name); };
+      const Tensor q = normal({2, 1, H, hd}, "q"), value_q = normal({2, 1, H, hd_v}, "value q"),
+                   keys = normal({2, slots, 1, hd}, "k"), cached = normal({2, slots, 1, hd_v}, "v");
+      const kernels::CacheTokens tokens = tokens_at(rank, {99, 30});
+      const Tensor y = rank.poisoned({2, 1, H, hd_v}, DType::f64), lse = rank.poisoned({2, H, 1}, DType::f64);
+      const Tensor expected = rank.poisoned(y.shape(), DType::f64),
+                   expected_lse = rank.poisoned(lse.shape(), DType::f64);
+      kernels::cached_attention(rank.stream, y, lse, {q, keys, cached, tokens, 0.3, window, false, value_q});
+      kernels::cached_attention(rank.stream, expected, expected_lse,
+                                {joined(rank, q, value_q), joined(rank, keys, cached), cached, tokens, 0.3, window});
+      EXPECT_TRUE(close(values(y), values(expected), 1e-13, 1e-13));
+      EXPECT_TRUE(close(values(lse), values(expected_lse), 1e-13, 1e-13));
+    }
+}
+
+TEST(CachedAttention, ReadsCachesInFp8) {
+  for (const bool latents : {false, true}) {
+    Rank rank(3);
+    const int64_t T = 2, slots = 80, G = latents ? 1 : 2, H = 6, hd = 20, hd_v = 12;
+    const auto normal = [&](const Shape& shape, const char* name) { return rank.normal(shape, DType::f64, name); };
+    const Tensor keys = rank.stream.empty({T, slots, G, hd}, DType::f8),
+                 key_scales = rank.poisoned({T, slots, G}, DType::f32),
+                 cached = rank.stream.empty({T, slots, G, hd_v}, DType::f8),
+                 value_scales = rank.poisoned({T, slots, G}, DType::f32);
+    kernels::CacheTokens all;
+    std::vector<int32_t> rows, positions;
+    for (int32_t t = 0; t < T; ++t) {
+      all.runs.push_back({t, 0, slots});
+      for (int32_t p = 0; p < slots; ++p) rows.push_back(t), positions.push_back(p);
+    }
+    all.rows = rank.tensor<int32_t>({T * slots}, rows), all.positions = rank.tensor<int32_t>({T * slots}, positions);
+    kernels::append_quantised(rank.stream, keys, key_scales, normal({1, T * slots, G, hd}, "k"), all);
+    kernels::append_quantised(rank.stream, cached, value_scales, normal({1, T * slots, G, hd_v}, "v"), all);
+    const Tensor q = normal({T, 1, H, hd}, "q"), value_q = latents ? normal({T, 1, H, hd_v}, "value q") : Tensor();
+    const kernels::CacheTokens tokens = tokens_at(rank, {79, 3});
+    const Tensor y = rank.poisoned({T, 1, H, hd_v}, DType::f64), expected = rank.poisoned(y.shape(), DType::f64);
+    kernels::cached_attention(rank.stream, y, {},
+                              {q, keys, cached, tokens, 0.3, 0, false, value_q, key_scales, value_scales});
+    kernels::cached_attention(rank.stream, expected, {},
+                              {q, numbers_of(rank, keys, key_scales), numbers_of(rank, cached, value_scales), tokens,
+                               0.3, 0, false, value_q});
+    EXPECT_EQ(values(y), values(expected)) << "latents " << latents;
+  }
+}
+
 TEST(CachedAttention, AcceptsNoTokens) {
   Rank rank;
   const Tensor none = rank.tensor<int32_t>({0}, {}), cache = rank.stream.empty({0, 4, 1, 8}, DType::f32);
@@ -116,6 +201,14 @@ TEST(CachedAttention, CostCountsTheKeysThatTokensSee) {
     EXPECT_EQ(cost.flops, 2 * seen * 4 * (8 + 6));
     EXPECT_EQ(cost.bytes, 4 * (64 + 48 + seen * 2 * (8 + 6)));
   }
+  meta.reset_costs();
+  const auto fp8 = [&](const Shape& shape) { return meta.empty(shape, DType::f8); };
+  kernels::cached_attention(
+      meta, y, {},
+      {q, fp8(keys.shape()), fp8(cached.shape()), tokens, 1, 0, false, y, tensor({2, 50, 2}), tensor({2, 50, 2})});
+  const Cost& cost = meta.costs().at("other").at("cached_attention");
+  EXPECT_EQ(cost.flops, 2 * 36 * 4 * (8 + 2 * 6));
+  EXPECT_EQ(cost.bytes, 4 * (64 + 2 * 48) + 36 * 2 * (8 + 6 + 8));
 }
 
 }  // namespace

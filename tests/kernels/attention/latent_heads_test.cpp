@@ -94,6 +94,33 @@ TEST(LatentHeads, PlacesAndRotatesChannels) {
     }
 }
 
+// Channels [first, first + count) of each row.
+std::vector<double> channels(const std::vector<double>& x, int64_t row, int64_t first, int64_t count) {
+  std::vector<double> some;
+  for (auto at = x.begin(); at != x.end(); at += row) some.insert(some.end(), at + first, at + first + count);
+  return some;
+}
+
+// They have the bits of the channels that latent_heads() turns.
+TEST(LatentHeads, TurnsChannelsAlone) {
+  Rank rank;
+  for (const Case& c : kCases)
+    for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+      SCOPED_TRACE(cat(dtype, " ", c.tokens, " tokens of ", c.heads, " heads, interleaved ", c.interleaved));
+      const auto rows =
+          rows_of(c, [&](const Shape& shape, const char* name) { return rank.normal(shape, dtype, name); });
+      const auto heads = heads_of(c, [&](const Shape& shape, const char*) { return rank.poisoned(shape, dtype); });
+      const kernels::TurnedChannels turned{rank.poisoned({c.tokens, c.heads, c.turning}, dtype),
+                                           rank.poisoned({c.tokens, c.turning}, dtype)};
+      const Tensor table = table_of(rank, c, dtype);
+      kernels::latent_heads(rank.stream, heads, rows, table, rope_of(c));
+      kernels::turn_latent_channels(rank.stream, turned, rows.q, rows.rope_key, table, rope_of(c));
+      const int64_t hd = c.still + c.turning;
+      EXPECT_EQ(values(turned.q), channels(values(heads.q), hd, c.still, c.turning));
+      EXPECT_EQ(values(turned.key), channels(values(heads.k), c.heads * hd, c.still, c.turning));
+    }
+}
+
 double dot(const Tensor& a, const Tensor& b) {
   const auto x = values(a), y = values(b);
   return std::inner_product(x.begin(), x.end(), y.begin(), 0.0);

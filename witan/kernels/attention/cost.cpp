@@ -122,10 +122,12 @@ void cached_attention(Stream& stream, const Tensor& y, const Tensor& lse, const 
   for (const CacheRun& run : in.tokens.runs)
     for (int64_t position = run.past; position < run.past + run.count; ++position)
       keys += static_cast<double>(in.window > 0 ? std::min(position + 1, in.window) : position + 1);
-  const auto channels = static_cast<double>(in.q.size(3) + in.values.size(3));
+  const int64_t hd = in.keys.size(3), hd_v = in.values.size(3);
+  const int64_t of_scales = in.key_scales.defined() ? 2 * size_of(DType::f32) : 0;
   const double read =
-      keys * static_cast<double>(in.keys.size(2)) * channels * static_cast<double>(size_of(in.q.dtype()));
-  const Cost cost{2 * keys * static_cast<double>(in.q.size(2)) * channels, bytes_of(y, lse, in.q) + read};
+      keys * static_cast<double>(in.keys.size(2) * ((hd + hd_v) * size_of(in.keys.dtype()) + of_scales));
+  const int64_t multiplied = hd + (in.value_q.defined() ? 2 : 1) * hd_v;
+  const Cost cost{2 * keys * static_cast<double>(in.q.size(2) * multiplied), bytes_of(y, lse, in.q, in.value_q) + read};
   WITAN_LAUNCH(stream, cached_attention, cost, y, lse, in);
 }
 
@@ -177,6 +179,13 @@ void latent_heads_backward(Stream& stream, const LatentRows& to, const Heads& gr
   WITAN_LAUNCH(stream, latent_heads_backward, cost, to, gradients, table, args);
 }
 
+void turn_latent_channels(Stream& stream, const TurnedChannels& turned, const Tensor& q, const Tensor& rope_key,
+                          const Tensor& table, const RopeArgs& args) {
+  const Cost cost{3.0 * static_cast<double>(turned.q.elements() + turned.key.elements()),
+                  2 * bytes_of(turned.q, turned.key) + bytes_of(table)};
+  WITAN_LAUNCH(stream, turn_latent_channels, cost, turned, q, rope_key, table, args);
+}
+
 void append_to_cache(Stream& stream, const Tensor& cache, const Tensor& x, const CacheTokens& tokens) {
   const Cost cost{0, 2 * bytes_of(x) + bytes_of(tokens.rows, tokens.positions)};
   WITAN_LAUNCH(stream, append_to_cache, cost, cache, x, tokens);
@@ -212,6 +221,13 @@ void heads_to_cache(Stream& stream, const Tensor& q, const Tensor& keys, const T
                      {normed, scales(G), split.k, from.k_norm}, from.table, from.rope, from.eps);
   append_to_cache(stream, keys, normed, tokens);
   append_to_cache(stream, values, split.v, tokens);
+}
+
+void append_quantised(Stream& stream, const Tensor& cache, const Tensor& scales, const Tensor& x,
+                      const CacheTokens& tokens) {
+  const double numbers = static_cast<double>(x.elements()), heads = numbers / static_cast<double>(cache.size(3));
+  const Cost cost{2 * numbers, bytes_of(x, tokens.rows, tokens.positions) + numbers + 4 * heads};
+  WITAN_LAUNCH(stream, append_quantised, cost, cache, scales, x, tokens);
 }
 
 void attention_max_logits(Stream& stream, const Tensor& largest, const AttentionInputs& in) {

@@ -78,4 +78,13 @@ void latent_heads_backward(Stream& stream, const LatentRows& to, const Heads& gr
                            const RopeArgs& args);
 WITAN_KERNEL_TWINS(latent_heads_backward)
 
+// The channels that rotate alone, for attention to latents, whose other channels are projected for each head:
+// turned.q = [the R of each of q's heads, turned] [T, H, R], turned.key = rope_key turned [T, R];  q [T, H (n + R)]
+struct TurnedChannels {
+  Tensor q, key;
+};
+void turn_latent_channels(Stream& stream, const TurnedChannels& turned, const Tensor& q, const Tensor& rope_key,
+                          const Tensor& table, const RopeArgs& args);
+WITAN_KERNEL_TWINS(turn_latent_channels)
+
 }  // namespace witan::kernels

@@ -39,6 +39,14 @@ struct CacheTokens {
 void append_to_cache(Stream& stream, const Tensor& cache, const Tensor& x, const CacheTokens& tokens);
 WITAN_KERNEL_TWINS(append_to_cache)
 
+// The same for a cache in e4m3 (base/numbers/float8.h), in which each head of a position has a scale:
+//   scales[.., g] = the largest magnitude of x[t, g, :] / 448 (kernels/common/fp8_scale.h),  cache[.., g, :] = x /
+//   scale
+// cache [R, C, G, hd] f8, scales [R, C, G] float32
+void append_quantised(Stream& stream, const Tensor& cache, const Tensor& scales, const Tensor& x,
+                      const CacheTokens& tokens);
+WITAN_KERNEL_TWINS(append_quantised)
+
 // A step's rows of projections, whose heads of queries and keys are normed.
 struct CachedProjections {
   Tensor packed;              // [T, (H + G) hd + G hd_v], as of split_heads()
@@ -62,12 +70,17 @@ WITAN_CUDA_TWIN(heads_to_cache)
 // attention_forward. The CPU twin has its bits, since keys come in the same order; CUDA's agrees to a few roundings of
 // the dtype or, with batch_invariant, has the bits of attention_forward with hints.batch_invariant, if the cache has a
 // slot for every position.
+//
+// Latents (nn/attention/latent.h) are both values and a part of their keys: with value_q [T, 1, H, hd_v], logits are
+// scale (q . key + value_q . value).
 struct CachedInputs {
   Tensor q, keys, values;
   CacheTokens tokens;
   double scale = 1;
   int64_t window = 0;  // positions that a token sees, itself included; 0: all up to its own
   bool batch_invariant = false;
+  Tensor value_q = {};                        // undefined: logits are of keys alone
+  Tensor key_scales = {}, value_scales = {};  // of caches in e4m3, as append_quantised() writes them; else undefined
 };
 
 // Whether a GPU computes attention over such caches, of queries in their dtype, in tiles on its tensor cores. Other

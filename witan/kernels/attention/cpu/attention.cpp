@@ -4,6 +4,7 @@
 #include "witan/kernels/attention/attention.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <cmath>
 #include <cstring>
@@ -13,6 +14,8 @@
 #include "witan/base/threads/threads.h"
 #include "witan/kernels/attention/cpu/attention_tile.h"
 #include "witan/kernels/attention/kv_cache.h"
+#include "witan/kernels/common/cpu/rows.h"
+#include "witan/kernels/common/fp8_scale.h"
 
 namespace witan::kernels::cpu {
 namespace {
@@ -23,7 +26,8 @@ constexpr int64_t kTilesPerTask = 4;
 template <class A>
 struct Running {
   QueryTile<A> tile;
-  A *q_transposed, *y;  // scale q^T [padded hd, kQueries], [kQueries, padded hd_v]
+  A *q_transposed, *y;   // scale q^T [padded hd, kQueries], [kQueries, padded hd_v]
+  A* value_q = nullptr;  // scale value_q^T [padded hd_v, kQueries] (CachedInputs::value_q); null: there is none
   alignas(kVectorBytes) std::array<A, kQueries<A>> top{}, sum{}, rescale{};
   std::optional<TileDropout<A>> dropout = std::nullopt;
   bool begun = false;
@@ -80,12 +84,28 @@ void add_values(Running<A>& run, const A* p, const A* v, int64_t n, int64_t colu
   multiply<A>(run.tile.count, columns, n, {p, 1, kQueries<A>}, {v, columns}, {run.y, columns}, how);
 }
 
+// What CachedInputs have beside those of attention_forward; each may be undefined.
+struct CachedParts {
+  Tensor value_q, key_scales, value_scales;
+};
+
 struct Forward {
   Heads heads;
   const Tensor &y, &lse;  // lse may be undefined if it is not wanted
   const AttentionInputs& in;
   std::optional<DropoutMask> mask;
+  CachedParts cached = {};
 };
+
+// unpack_keys() of keys or values that may be in e4m3.
+template <class T, class A>
+void unpack_cached(A* to, const Group& group, const Tensor& keys, const Tensor& scales, int64_t begin, int64_t end) {
+  if (!scales.defined()) return unpack_keys<T>(to, group, keys, begin, end);
+  const int64_t width = keys.size(3), stride = padded<A>(width);
+  for (int64_t j = begin; j < end; ++j, to += stride)
+    unpack_row(to, keys.data<e4m3>() + group.key_offset(j, width), A(scales.data<float>()[group.key_offset(j, 1)]),
+               width, stride);
+}
 
 template <class T, class A>
 void finish(const Forward& f, const Group& group, const Running<A>& run) {
@@ -117,6 +137,10 @@ std::vector<Running<A>> start(const Forward& f, const Group& group, int64_t begi
     if (f.mask) runs.back().dropout.emplace(*f.mask, f.in.dropout, group, runs.back().tile);
     unpack_queries<T>(y, group, f.in.q, A(f.in.scale), first);  // y's memory is unused until the first key
     transpose_tile(q_transposed, y, P);
+    if (!f.cached.value_q.defined()) continue;
+    runs.back().value_q = scratch.take(kQueries<A> * padded<A>(f.heads.hd_v));
+    unpack_queries<T>(y, group, f.cached.value_q, A(f.in.scale), first);
+    transpose_tile(runs.back().value_q, y, padded<A>(f.heads.hd_v));
   }
   return runs;
 }
@@ -127,7 +151,8 @@ void attend(const Forward& f, const Group& group, int64_t begin, int64_t end) {
   using A = Accumulator<T>;
   constexpr int64_t Q = kQueries<A>;
   const int64_t hd = f.heads.hd, P = padded<A>(hd), PV = padded<A>(f.heads.hd_v);
-  Scratch<A> scratch(kKeys * (P + PV) + kTilesPerTask * Q * (P + std::max(P, PV)) + (f.mask ? 2 : 1) * kKeys * Q);
+  const int64_t of_tile = Q * (P + std::max(P, PV) + (f.cached.value_q.defined() ? PV : 0));
+  Scratch<A> scratch(kKeys * (P + PV) + kTilesPerTask * of_tile + (f.mask ? 2 : 1) * kKeys * Q);
   A *k = scratch.take(kKeys * P), *v = scratch.take(kKeys * PV), *s = scratch.take(kKeys * Q);
   A* factors = f.mask ? scratch.take(kKeys * Q) : nullptr;
   std::vector<Running<A>> runs = start<T>(f, group, begin, end, scratch);
@@ -143,10 +168,12 @@ void attend(const Forward& f, const Group& group, int64_t begin, int64_t end) {
       const Sight sight = n > 0 ? run.tile.sight(key, n) : Sight::none;
       if (sight == Sight::none) continue;
       if (!std::exchange(unpacked, true)) {
-        unpack_keys<T>(k, group, f.in.k, key, std::min(end_of_tile, keys));
-        unpack_keys<T>(v, group, f.in.v, key, std::min(end_of_tile, keys));
+        unpack_cached<T>(k, group, f.in.k, f.cached.key_scales, key, std::min(end_of_tile, keys));
+        unpack_cached<T>(v, group, f.in.v, f.cached.value_scales, key, std::min(end_of_tile, keys));
       }
       multiply<A>(n, run.tile.lanes, hd, {k, P, 1}, {run.q_transposed, Q}, {s, Q}, Write::overwrite);
+      if (run.value_q)
+        multiply<A>(n, run.tile.lanes, f.heads.hd_v, {v, PV, 1}, {run.value_q, Q}, {s, Q}, Write::accumulate);
       run.tile.hide(s, key, n, sight);
       softmax_step(run, s, n);
       if (run.dropout) {  // after the sum: dropped probabilities still count in the softmax
@@ -213,9 +240,12 @@ void cached_attention(Stream& stream, const Tensor& y, const Tensor& lse, const 
   const int64_t T = in.q.size(0), H = in.q.size(2), G = in.keys.size(2);
   if (y.elements() == 0 || in.q.elements() == 0) return;
   dispatch_floating(y.dtype(), [&]<class E>() {
-    constexpr int64_t kRows = kTilesPerTask * kQueries<Accumulator<E>>;
-    stream.pool().run(T * G, [&](int64_t task) {
-      const int64_t t = task / G, row = in.tokens.rows.data<int32_t>()[t];
+    // Heads of one group are a task, unless threads would have nothing to do.
+    constexpr int64_t kTile = kQueries<Accumulator<E>>;
+    const int64_t heads = H / G, rows = T * G < stream.pool().threads() ? kTile : kTilesPerTask * kTile;
+    const int64_t blocks = (heads + rows - 1) / rows;
+    stream.pool().run(T * G * blocks, [&](int64_t task) {
+      const int64_t t = task / (G * blocks), row = in.tokens.rows.data<int32_t>()[t];
       const int64_t position = in.tokens.positions.data<int32_t>()[t];
       const AttentionInputs of_token{in.q.narrow(0, t, 1),
                                      in.keys.narrow(0, row, 1),
@@ -226,12 +256,14 @@ void cached_attention(Stream& stream, const Tensor& y, const Tensor& lse, const 
                                      {},
                                      {.queries = {position}},
                                      in.window};
-      const Tensor its_y = y.narrow(0, t, 1), its_lse = lse.defined() ? lse.narrow(0, t, 1) : Tensor();
+      const auto part = [](const Tensor& x, int64_t i) { return x.defined() ? x.narrow(0, i, 1) : x; };
+      const Tensor its_y = y.narrow(0, t, 1), its_lse = part(lse, t);
       Forward f{Heads(of_token), its_y, its_lse, of_token, std::nullopt};
+      f.cached = {part(in.value_q, t), part(in.key_scales, row), part(in.value_scales, row)};
       f.heads.ring = f.heads.capacity;
       f.heads.capacity = position + 1;
-      const Group group(f.heads, task % G);
-      for (int64_t begin = 0; begin < H / G; begin += kRows) attend<E>(f, group, begin, std::min(begin + kRows, H / G));
+      const int64_t begin = task % blocks * rows;
+      attend<E>(f, Group(f.heads, task / blocks % G), begin, std::min(begin + rows, heads));
     });
   });
 }
@@ -245,6 +277,29 @@ void append_to_cache(Stream&, const Tensor& cache, const Tensor& x, const CacheT
     assert(row >= 0 && row < cache.size(0) && slot >= 0);
     std::memcpy(cache.raw() + (row * slots + slot) * bytes, x.raw() + t * bytes, static_cast<size_t>(bytes));
   }
+}
+
+void append_quantised(Stream& stream, const Tensor& cache, const Tensor& scales, const Tensor& x,
+                      const CacheTokens& tokens) {
+  const int64_t T = tokens.rows.elements(), slots = cache.size(1), G = cache.size(2), hd = cache.size(3);
+  if (T == 0 || x.elements() == 0) return;
+  dispatch_floating(x.dtype(), [&]<class E>() {
+    stream.pool().for_ranges(T * G, kTaskElements / hd, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t t = i / G,
+                      slot = tokens.rows.data<int32_t>()[t] * slots + tokens.positions.data<int32_t>()[t] % slots;
+        const E* from = x.data<E>() + i * hd;
+        uint32_t largest = 0;
+        for (int64_t d = 0; d < hd; ++d)
+          largest = std::max(largest, std::bit_cast<uint32_t>(static_cast<float>(from[d])) & 0x7FFFFFFFu);
+        const Fp8Scale scale = fp8_scale(largest, Fp8Format::e4m3);
+        const int64_t head = slot * G + i % G;
+        scales.data<float>()[head] = scale.scale;
+        e4m3* to = cache.data<e4m3>() + head * hd;
+        for (int64_t d = 0; d < hd; ++d) to[d] = e4m3(static_cast<float>(from[d]) * scale.inverse);
+      }
+    });
+  });
 }
 
 }  // namespace witan::kernels::cpu

@@ -93,4 +93,25 @@ void latent_heads_backward(Stream& stream, const LatentRows& to, const Heads& gr
   });
 }
 
+void turn_latent_channels(Stream& stream, const TurnedChannels& turned, const Tensor& q, const Tensor& rope_key,
+                          const Tensor& table, const RopeArgs& args) {
+  const int64_t tokens = rope_key.size(0), turning = rope_key.size(1), heads = turned.q.size(1);
+  if (tokens * turning == 0) return;
+  const int64_t hd = q.elements() / (tokens * heads);
+  const RopeArgs rope = of_table(args, table);
+  dispatch_floating(q.dtype(), [&]<class T>() {
+    using A = Accumulator<T>;
+    stream.pool().for_ranges(tokens, kTaskElements / ((heads + 1) * turning), [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        const auto turn = [&](T* to, const T* from) {
+          rotate_head(to, from, angles_of<A>(table, t), turning, rope, A(1));
+        };
+        turn(turned.key.data<T>() + t * turning, rope_key.data<T>() + t * turning);
+        for (int64_t h = t * heads; h < (t + 1) * heads; ++h)
+          turn(turned.q.data<T>() + h * turning, q.data<T>() + (h + 1) * hd - turning);
+      }
+    });
+  });
+}
+
 }  // namespace witan::kernels::cpu

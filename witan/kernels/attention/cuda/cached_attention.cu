@@ -1,11 +1,14 @@
 // Attention of single tokens is bound by reading their keys and values. Blocks divide the keys of a token ("split-K",
-// Dao et al., "Flash-Decoding", 2023), and a second kernel merges them. cached_tiles.cuh has the blocks on the tensor
-// cores. In the others, teams of lanes take a few keys at a time, and each lane some of their channels, for several
-// query heads of the group; teams are merged in shared memory.
+// Dao et al., "Flash-Decoding", 2023), and a second kernel merges them. cached_tiles.cuh and latent_tiles.cuh have
+// the blocks on the tensor cores. In the others, teams of lanes take a few keys at a time, and each lane some of their
+// channels, for several query heads of the group; teams are merged in shared memory.
 
 #include "witan/base/error.h"
 #include "witan/kernels/attention/cuda/cached_tiles.cuh"
+#include "witan/kernels/attention/cuda/latent_tiles.cuh"
+#include "witan/kernels/attention/kv_cache.h"
 #include "witan/kernels/common/cuda/copy.cuh"
+#include "witan/kernels/common/fp8_scale.h"
 
 namespace witan::kernels::cuda {
 namespace {
@@ -30,12 +33,12 @@ struct TokenShape {
 };
 
 // Loads N channels of a row of `size`, from channel d on, with zeros beyond its end.
-template <class T>
-__device__ __forceinline__ Pack<T, kPack<T>> load_channels(const T* row, int d, int size, bool packed) {
-  Pack<T, kPack<T>> pack;
-  if (packed && d < size) return load_pack<T, kPack<T>>(row + d);
+template <int N, class T>
+__device__ __forceinline__ Pack<T, N> load_channels(const T* row, int d, int size, bool packed) {
+  Pack<T, N> pack;
+  if (packed && d < size) return load_pack<T, N>(row + d);
 #pragma unroll
-  for (int e = 0; e < kPack<T>; ++e) pack.at[e] = d + e < size ? row[d + e] : convert<T>(0.0f);
+  for (int e = 0; e < N; ++e) pack.at[e] = d + e < size ? row[d + e] : convert<T>(0.0f);
   return pack;
 }
 
@@ -46,31 +49,52 @@ struct Running {
   A top[Shape::R], sum[Shape::R], y[Shape::R][Shape::kPacks * Shape::N];
 };
 
-template <class Shape, class T>
+// Queries of `width` channels, of all heads of all tokens.
+template <class Shape, class T, class C>
 __device__ __forceinline__ void load_heads(typename Shape::A (&q)[Shape::R][Shape::kPacks * Shape::N],
-                                           const CachedCall<T>& call, int64_t token, int head, int heads) {
+                                           const CachedCall<T, C>& call, const T* queries, int width, int64_t token,
+                                           int head, int heads) {
   using A = typename Shape::A;
   const int lane = threadIdx.x % Shape::kLanes;
 #pragma unroll
   for (int r = 0; r < Shape::R; ++r)
 #pragma unroll
     for (int p = 0; p < Shape::kPacks; ++p) {
-      const T* row = call.q + (token * call.H + head + min(r, heads - 1)) * call.hd;
-      const auto pack = load_channels(row, (p * Shape::kLanes + lane) * Shape::N, call.hd, call.packed);
+      const T* row = queries + (token * call.H + head + min(r, heads - 1)) * width;
+      const auto pack = load_channels<Shape::N>(row, (p * Shape::kLanes + lane) * Shape::N, width, call.packed);
 #pragma unroll
       for (int e = 0; e < Shape::N; ++e) q[r][p * Shape::N + e] = convert<A>(pack.at[e]) * call.scale;
     }
 }
 
-// Processes the kKeys keys first, first + stride, … that are below `end`.
-template <class Shape, class T>
+// The sum over all of a team's channels of q k, on every lane.
+template <class Shape, class C>
+__device__ __forceinline__ typename Shape::A dot_product(const typename Shape::A (&q)[Shape::kPacks * Shape::N],
+                                                         const Pack<C, Shape::N> (&k)[Shape::kPacks]) {
+  using A = typename Shape::A;
+  A dot = 0;
+#pragma unroll
+  for (int p = 0; p < Shape::kPacks; ++p)
+#pragma unroll
+    for (int e = 0; e < Shape::N; ++e) dot += q[p * Shape::N + e] * convert<A>(k[p].at[e]);
+#pragma unroll
+  for (int apart = Shape::kLanes / 2; apart > 0; apart /= 2) dot += __shfl_xor_sync(0xffffffffu, dot, apart);
+  return dot;
+}
+
+// Processes the kKeys keys first, first + stride, … that are below `end`. value_q: unless kOfValues, not read.
+template <bool kOfValues, class Shape, class T, class C>
 __device__ __forceinline__ void meet_keys(Running<Shape>& run,
                                           const typename Shape::A (&q)[Shape::R][Shape::kPacks * Shape::N],
-                                          const CachedCall<T>& call, int64_t cache_row, int group, int first, int end) {
+                                          const typename Shape::A (&value_q)[Shape::R][Shape::kPacks * Shape::N],
+                                          const CachedCall<T, C>& call, int64_t cache_row, int group, int first,
+                                          int end) {
   using A = typename Shape::A;
   constexpr int N = Shape::N;
+  constexpr bool kScaled = !std::is_same_v<T, C>;
   const int lane = threadIdx.x % Shape::kLanes;
-  Pack<T, N> k[kKeys][Shape::kPacks], v[kKeys][Shape::kPacks];
+  Pack<C, N> k[kKeys][Shape::kPacks], v[kKeys][Shape::kPacks];
+  A key_scale[kKeys], value_scale[kKeys];
 #pragma unroll
   for (int j = 0; j < kKeys; ++j) {
     const int position = min(first + j * Shape::kTeams, end - 1);
@@ -78,22 +102,22 @@ __device__ __forceinline__ void meet_keys(Running<Shape>& run,
 #pragma unroll
     for (int p = 0; p < Shape::kPacks; ++p) {
       const int d = (p * Shape::kLanes + lane) * N;
-      k[j][p] = load_channels(call.keys + row * call.hd, d, call.hd, call.packed);
-      v[j][p] = load_channels(call.values + row * call.hd_v, d, call.hd_v, call.packed);
+      k[j][p] = load_channels<N>(call.keys + row * call.hd, d, call.hd, call.packed);
+      v[j][p] = load_channels<N>(call.values + row * call.hd_v, d, call.hd_v, call.packed);
     }
+    if constexpr (kScaled) key_scale[j] = call.key_scales[row], value_scale[j] = call.value_scales[row];
   }
 #pragma unroll
   for (int r = 0; r < Shape::R; ++r) {
     A s[kKeys], largest = run.top[r];
 #pragma unroll
     for (int j = 0; j < kKeys; ++j) {
-      A dot = 0;
-#pragma unroll
-      for (int p = 0; p < Shape::kPacks; ++p)
-#pragma unroll
-        for (int e = 0; e < N; ++e) dot += q[r][p * N + e] * convert<A>(k[j][p].at[e]);
-#pragma unroll
-      for (int apart = Shape::kLanes / 2; apart > 0; apart /= 2) dot += __shfl_xor_sync(0xffffffffu, dot, apart);
+      A dot = dot_product<Shape>(q[r], k[j]);
+      if constexpr (kScaled) dot *= key_scale[j];
+      if constexpr (kOfValues) {
+        const A of_value = dot_product<Shape>(value_q[r], v[j]);
+        dot += kScaled ? of_value * value_scale[j] : of_value;
+      }
       s[j] = first + j * Shape::kTeams < end ? dot : -static_cast<A>(INFINITY);
       largest = max(largest, s[j]);
     }
@@ -105,11 +129,12 @@ __device__ __forceinline__ void meet_keys(Running<Shape>& run,
 #pragma unroll
     for (int j = 0; j < kKeys; ++j) {
       const A weight = exp(s[j] - base);
+      const A factor = kScaled ? weight * value_scale[j] : weight;
       run.sum[r] += weight;
 #pragma unroll
       for (int p = 0; p < Shape::kPacks; ++p)
 #pragma unroll
-        for (int e = 0; e < N; ++e) run.y[r][p * N + e] += weight * convert<A>(v[j][p].at[e]);
+        for (int e = 0; e < N; ++e) run.y[r][p * N + e] += factor * convert<A>(v[j][p].at[e]);
     }
   }
 }
@@ -129,8 +154,8 @@ __device__ __forceinline__ void share(const Running<Shape>& run, typename Shape:
 }
 
 // Stores the block's y and lse of a head, over the block's keys.
-template <class Shape, class T>
-__device__ __forceinline__ void finish(const CachedCall<T>& call, const typename Shape::A* shared, int64_t head_row,
+template <class Shape, class T, class C>
+__device__ __forceinline__ void finish(const CachedCall<T, C>& call, const typename Shape::A* shared, int64_t head_row,
                                        int r, int part) {
   using A = typename Shape::A;
   const A* mine = shared + r * Shape::kRow;
@@ -157,8 +182,8 @@ __device__ __forceinline__ void finish(const CachedCall<T>& call, const typename
 }
 
 // Block (part, group and chunk of its heads, token).
-template <class T, int D, int R>
-__global__ void __launch_bounds__(kThreads) token_kernel(const CachedCall<T> call) {
+template <class T, class C, int D, int R, bool kOfValues>
+__global__ void __launch_bounds__(kThreads) token_kernel(const CachedCall<T, C> call) {
   using Shape = TokenShape<T, D, R>;
   using A = typename Shape::A;
   extern __shared__ __align__(16) unsigned char memory[];
@@ -173,8 +198,9 @@ __global__ void __launch_bounds__(kThreads) token_kernel(const CachedCall<T> cal
   const int share_of_part = (seen + call.parts - 1) / call.parts;
   const int begin = from + part * share_of_part, end = min(begin + share_of_part, position + 1);
 
-  A q[R][Shape::kPacks * Shape::N];
-  load_heads<Shape>(q, call, token, head, heads);
+  A q[R][Shape::kPacks * Shape::N], value_q[R][Shape::kPacks * Shape::N];
+  load_heads<Shape>(q, call, call.q, call.hd, token, head, heads);
+  if constexpr (kOfValues) load_heads<Shape>(value_q, call, call.value_q, call.hd_v, token, head, heads);
   Running<Shape> run;
 #pragma unroll
   for (int r = 0; r < R; ++r) {
@@ -185,15 +211,15 @@ __global__ void __launch_bounds__(kThreads) token_kernel(const CachedCall<T> cal
   // All teams of a warp make the same number of rounds, because they exchange lanes' sums.
   const int team = threadIdx.x / Shape::kLanes;
   for (int first = begin; first < end; first += Shape::kTeams * kKeys)
-    meet_keys<Shape>(run, q, call, call.rows[token], group, first + team, end);
+    meet_keys<kOfValues>(run, q, value_q, call, call.rows[token], group, first + team, end);
   share(run, shared);
   __syncthreads();
   for (int r = 0; r < heads; ++r) finish<Shape>(call, shared, token * call.H + head + r, r, part);
 }
 
 // One block per head of each token. Parts without keys are zeros with a weight of 0.
-template <class T>
-__global__ void __launch_bounds__(kMergeThreads) merge_parts_kernel(const CachedCall<T> call) {
+template <class T, class C>
+__global__ void __launch_bounds__(kMergeThreads) merge_parts_kernel(const CachedCall<T, C> call) {
   using A = Acc<T>;
   __shared__ A weights[kMostParts];
   let_next_begin();
@@ -227,8 +253,8 @@ __global__ void __launch_bounds__(kMergeThreads) merge_parts_kernel(const Cached
 }
 
 // Divides the keys among as many blocks as fill the GPU, `per_processor` each.
-template <class T>
-void divide(Stream& stream, CachedCall<T>& call, int64_t blocks, int64_t per_processor) {
+template <class T, class C>
+void divide(Stream& stream, CachedCall<T, C>& call, int64_t blocks, int64_t per_processor) {
   const int64_t keys = call.window > 0 ? std::min(call.window, call.slots) : call.slots;
   const int64_t wanted = (multiprocessors(stream) * per_processor + blocks - 1) / blocks;
   call.parts = static_cast<int>(std::min<int64_t>({wanted, (keys + kLeastKeys - 1) / kLeastKeys, kMostParts}));
@@ -241,22 +267,38 @@ void divide(Stream& stream, CachedCall<T>& call, int64_t blocks, int64_t per_pro
   }
 }
 
-template <class T>
-void merge_parts(Stream& stream, const CachedCall<T>& call) {
+template <class T, class C>
+void merge_parts(Stream& stream, const CachedCall<T, C>& call) {
   if (call.parts > 1)
-    launch_early(stream, merge_parts_kernel<T>, static_cast<unsigned>(call.T_ * call.H), kMergeThreads, 0, call);
+    launch_early(stream, merge_parts_kernel<T, C>, static_cast<unsigned>(call.T_ * call.H), kMergeThreads, 0, call);
 }
 
-template <class T, int D, int R>
-void launch(Stream& stream, CachedCall<T> call) {
+template <int D, int R, bool kOfValues, class T, class C>
+void launch(Stream& stream, CachedCall<T, C> call) {
   using Shape = TokenShape<T, D, R>;
   static_assert(Shape::kBytes <= 48 << 10);
   call.chunks = (call.rep + R - 1) / R;
   divide(stream, call, int64_t{call.T_} * call.G * call.chunks, kBlocksPerProcessor);
   const dim3 grid(static_cast<unsigned>(call.parts), static_cast<unsigned>(call.G * call.chunks),
                   static_cast<unsigned>(call.T_));
-  launch_early(stream, token_kernel<T, D, R>, grid, kThreads, Shape::kBytes, call);
+  launch_early(stream, token_kernel<T, C, D, R, kOfValues>, grid, kThreads, Shape::kBytes, call);
   merge_parts(stream, call);
+}
+
+// Tensor cores take 16-bit latents whose rows are whole packs; another kernel takes the others.
+template <class T, class C>
+void launch_latents(Stream& stream, CachedCall<T, C> call) {
+  if constexpr (sizeof(T) == 2) {
+    const int64_t room = witan::cuda::properties(stream.device().index).shared_per_block;
+    if (call.packed && call.G == 1 && call.hd <= latents::kTurning &&
+        room >= latents::LatentTile<kMostChannels>::kBytes) {
+      call.chunks = (call.H + latents::kRows - 1) / latents::kRows;
+      divide(stream, call, int64_t{call.T_} * call.chunks, latents::kBlocksPerProcessor);
+      call.hd_v <= 256 ? latents::launch<256>(stream, call) : latents::launch<kMostChannels>(stream, call);
+      return merge_parts(stream, call);
+    }
+  }
+  launch<kMostChannels, 1, true>(stream, call);
 }
 
 // On the tensor cores; with batch_invariant no keys are divided.
@@ -285,13 +327,48 @@ void one_by_one(Stream& stream, const Tensor& y, const Tensor& lse, const Cached
                              lse.defined() ? lse.narrow(0, token, 1) : Tensor());
 }
 
-template <class T, int D>
-void launch_heads(Stream& stream, const CachedCall<T>& call) {
+template <int D, class T, class C>
+void launch_heads(Stream& stream, const CachedCall<T, C>& call) {
   constexpr bool kWide = D > 256;  // registers hold fewer of such heads
-  if (call.rep == 1) return launch<T, D, 1>(stream, call);
+  if (call.rep == 1) return launch<D, 1, false>(stream, call);
   if constexpr (sizeof(T) == 2 && !kWide)
-    if (call.rep > 4) return launch<T, D, 8>(stream, call);
-  launch<T, D, kWide ? std::max(8 / static_cast<int>(sizeof(T)), 1) : 4>(stream, call);
+    if (call.rep > 4) return launch<D, 8, false>(stream, call);
+  launch<D, kWide ? std::max(8 / static_cast<int>(sizeof(T)), 1) : 4, false>(stream, call);
+}
+
+template <class T, class C>
+void launch_widths(Stream& stream, const CachedCall<T, C>& call) {
+  const int widest = std::max(call.hd, call.hd_v);
+  if (call.value_q != nullptr)
+    launch_latents(stream, call);
+  else if (widest <= 64)
+    launch_heads<64>(stream, call);
+  else if (widest <= 128)
+    launch_heads<128>(stream, call);
+  else if (widest <= 256)
+    launch_heads<256>(stream, call);
+  else
+    launch_heads<kMostChannels>(stream, call);
+}
+
+template <class T, class C>
+CachedCall<T, C> call_of(const Tensor& y, const Tensor& lse, const CachedInputs& in) {
+  constexpr int N = kPack<T>;
+  const int64_t hd = in.keys.size(3), hd_v = in.values.size(3);
+  CachedCall<T, C> call{};
+  call.y = ptr<T>(y), call.lse = ptr<Acc<T>>(lse);
+  call.q = ptr<T>(in.q), call.value_q = ptr<T>(in.value_q);
+  call.keys = ptr<C>(in.keys), call.values = ptr<C>(in.values);
+  call.key_scales = ptr<float>(in.key_scales), call.value_scales = ptr<float>(in.value_scales);
+  call.rows = ptr<int32_t>(in.tokens.rows), call.positions = ptr<int32_t>(in.tokens.positions);
+  call.T_ = static_cast<int>(in.q.size(0)), call.H = static_cast<int>(in.q.size(2));
+  call.G = static_cast<int>(in.keys.size(2)), call.rep = call.H / call.G;
+  call.hd = static_cast<int>(hd), call.hd_v = static_cast<int>(hd_v);
+  call.slots = static_cast<int>(in.keys.size(1)), call.window = static_cast<int>(in.window);
+  call.scale = static_cast<Acc<T>>(in.scale);
+  call.packed = packs<T>(call.q, hd) && packs<T>(call.value_q, hd_v) && packs<C>(call.keys, hd, N) &&
+                packs<C>(call.values, hd_v, N);
+  return call;
 }
 
 }  // namespace
@@ -299,33 +376,19 @@ void launch_heads(Stream& stream, const CachedCall<T>& call) {
 void cached_attention(Stream& stream, const Tensor& y, const Tensor& lse, const CachedInputs& in) {
   if (y.elements() == 0) return;
   constexpr int64_t kMostTokens = 65535;  // the limit of a grid's z
-  const int64_t T = in.q.size(0), H = in.q.size(2), G = in.keys.size(2), hd = in.q.size(3), hd_v = in.values.size(3);
+  const int64_t T = in.q.size(0), hd = in.q.size(3), hd_v = in.values.size(3);
   require<DeviceError>(std::max(hd, hd_v) <= kMostChannels, "attention: heads of ", hd, " for queries and keys and of ",
                        hd_v, " for values; a GPU's kernels take at most ", kMostChannels);
   require<DeviceError>(T <= kMostTokens, "attention: ", T, " tokens in a step of generation; a GPU's kernel takes ",
                        kMostTokens);
   dispatch_device(y.dtype(), [&]<class E>() {
-    CachedCall<E> call{};
-    call.y = ptr<E>(y), call.lse = ptr<Acc<E>>(lse);
-    call.q = ptr<E>(in.q), call.keys = ptr<E>(in.keys), call.values = ptr<E>(in.values);
-    call.rows = ptr<int32_t>(in.tokens.rows), call.positions = ptr<int32_t>(in.tokens.positions);
-    call.T_ = static_cast<int>(T), call.H = static_cast<int>(H), call.G = static_cast<int>(G);
-    call.rep = static_cast<int>(H / G), call.hd = static_cast<int>(hd), call.hd_v = static_cast<int>(hd_v);
-    call.slots = static_cast<int>(in.keys.size(1)), call.window = static_cast<int>(in.window);
-    call.scale = static_cast<Acc<E>>(in.scale);
-    call.packed = packs<E>(call.q, hd) && packs<E>(call.keys, hd) && packs<E>(call.values, hd_v);
+    if (in.key_scales.defined()) return launch_widths(stream, call_of<E, __nv_fp8_e4m3>(y, lse, in));
+    const auto call = call_of<E, E>(y, lse, in);
     if constexpr (sizeof(E) == 2)
-      if (call.packed && cached_in_tiles(in.keys, in.values)) return launch_tiles_of(stream, call, in.batch_invariant);
+      if (call.packed && !in.value_q.defined() && cached_in_tiles(in.keys, in.values))
+        return launch_tiles_of(stream, call, in.batch_invariant);
     if (in.batch_invariant) return one_by_one(stream, y, lse, in);
-    const int64_t widest = std::max(hd, hd_v);
-    if (widest <= 64)
-      launch_heads<E, 64>(stream, call);
-    else if (widest <= 128)
-      launch_heads<E, 128>(stream, call);
-    else if (widest <= 256)
-      launch_heads<E, 256>(stream, call);
-    else
-      launch_heads<E, kMostChannels>(stream, call);
+    launch_widths(stream, call);
   });
 }
 
@@ -357,6 +420,44 @@ void append_to_cache(Stream& stream, const Tensor& cache, const Tensor& x, const
     launch_early(stream, append_kernel<Unit>, blocks_for(stream, (units + kAppendThreads - 1) / kAppendThreads),
                  kAppendThreads, 0, ptr<Unit>(cache), ptr<const Unit>(x), ptr<int32_t>(tokens.rows),
                  ptr<int32_t>(tokens.positions), units, static_cast<int>(width), static_cast<int>(cache.size(1)));
+  });
+}
+
+namespace {
+
+constexpr int kHeadsPerBlock = kAppendThreads / 32;
+
+// A warp rounds a head of a token.
+template <class T>
+__global__ void __launch_bounds__(kAppendThreads)
+    append_quantised_kernel(__nv_fp8_storage_t* cache, float* scales, const T* x, const int32_t* rows,
+                            const int32_t* positions, int64_t heads, int G, int hd, int slots) {
+  let_next_begin();
+  wait_for_earlier();
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kHeadsPerBlock + threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  if (i >= heads) return;
+  const int64_t t = i / G, head = (static_cast<int64_t>(rows[t]) * slots + positions[t] % slots) * G + i % G;
+  const T* const from = x + i * hd;
+  uint32_t largest = 0;
+  for (int d = lane; d < hd; d += 32) largest = max(largest, __float_as_uint(convert<float>(from[d])) & 0x7fffffffu);
+  const Fp8Scale scale = fp8_scale(warp_max(largest), Fp8Format::e4m3);
+  if (lane == 0) scales[head] = scale.scale;
+  for (int d = lane; d < hd; d += 32)
+    cache[head * hd + d] = __nv_cvt_float_to_fp8(convert<float>(from[d]) * scale.inverse, __NV_SATFINITE, __NV_E4M3);
+}
+
+}  // namespace
+
+void append_quantised(Stream& stream, const Tensor& cache, const Tensor& scales, const Tensor& x,
+                      const CacheTokens& tokens) {
+  const int64_t heads = tokens.rows.elements() * cache.size(2);
+  if (heads == 0 || x.elements() == 0) return;
+  dispatch_device(x.dtype(), [&]<class T>() {
+    const auto blocks = static_cast<unsigned>((heads + kHeadsPerBlock - 1) / kHeadsPerBlock);
+    launch_early(stream, append_quantised_kernel<T>, blocks, kAppendThreads, 0, ptr<__nv_fp8_storage_t>(cache),
+                 ptr<float>(scales), ptr<const T>(x), ptr<int32_t>(tokens.rows), ptr<int32_t>(tokens.positions), heads,
+                 static_cast<int>(cache.size(2)), static_cast<int>(cache.size(3)), static_cast<int>(cache.size(1)));
   });
 }
 

@@ -5,24 +5,10 @@
 #pragma once
 
 #include "witan/kernels/attention/cuda/attention_tensor_forward.cuh"
-#include "witan/kernels/attention/kv_cache.h"
+#include "witan/kernels/attention/cuda/cached_call.cuh"
 #include "witan/kernels/common/cuda/early_launch.cuh"
 
 namespace witan::kernels::cuda {
-
-template <class T>
-struct CachedCall {
-  using A = Acc<T>;
-  T* y;
-  A* lse;  // null: not wanted
-  const T *q, *keys, *values;
-  const int32_t *rows, *positions;
-  int T_, H, G, rep, hd, hd_v, slots, window;
-  A scale;
-  bool packed;           // 16-byte loads are aligned
-  int parts, chunks;     // blocks per token and group: by keys, by query heads
-  A *part_y, *part_lse;  // [T, H, parts, hd_v] and [T, H, parts], if there are several parts
-};
 
 namespace tiles {
 

@@ -2,6 +2,7 @@
 // pairs of the shared key over all heads.
 #include "witan/kernels/attention/cuda/rope.cuh"
 #include "witan/kernels/attention/heads.h"
+#include "witan/kernels/common/cuda/early_launch.cuh"
 
 namespace witan::kernels::cuda {
 namespace {
@@ -179,7 +180,53 @@ void run(Stream& stream, const LatentRows& rows, const Heads& heads, const Tenso
   });
 }
 
+// Turns the queries' heads and, as head H of each token, the shared key.
+template <class T, int P, bool kInterleaved>
+__global__ void __launch_bounds__(kThreads) turn_kernel(const __grid_constant__ LatentCall<T> n) {
+  let_next_begin();
+  wait_for_earlier();
+  const int packs = n.pairs() / P;
+  const int64_t per_token = static_cast<int64_t>(n.heads + 1) * packs;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n.tokens * per_token; i += stride) {
+    const int64_t t = i / per_token;
+    const int head = static_cast<int>(i - t * per_token) / packs, first = static_cast<int>(i % packs) * P;
+    const int64_t of_q = t * n.heads + head;
+    const bool key = head == n.heads;
+    turn_row<T, P, kInterleaved>(key ? n.hk + t * n.turning : n.hq + of_q * n.turning,
+                                 key ? n.rope_key + t * n.turning : n.q + of_q * n.hd() + n.still, n.angles(t), first,
+                                 n.pairs(), Acc<T>(1));
+  }
+}
+
+template <class T, bool kInterleaved>
+void launch_turns(Stream& stream, const LatentCall<T>& call) {
+  constexpr int P = kInterleaved ? kPack<T> / 2 : kPack<T>;
+  const bool wide = call.pairs() % P == 0 && packs<T>(call.q, call.hd()) && packs<T>(call.hq, call.still) &&
+                    packs<T>(call.hk, call.turning) && packs<T>(call.rope_key, call.turning);
+  const auto launch = [&]<int kEach>() {
+    const int64_t units = call.tokens * (call.heads + 1) * call.pairs() / kEach;
+    launch_early(stream, turn_kernel<T, kEach, kInterleaved>, blocks_for(stream, (units + kThreads - 1) / kThreads),
+                 kThreads, 0, call);
+  };
+  wide ? launch.template operator()<P>() : launch.template operator()<1>();
+}
+
 }  // namespace
+
+void turn_latent_channels(Stream& stream, const TurnedChannels& turned, const Tensor& q, const Tensor& rope_key,
+                          const Tensor& table, const RopeArgs& args) {
+  const int64_t tokens = rope_key.size(0), turning = rope_key.size(1), heads = turned.q.size(1);
+  if (tokens * turning == 0) return;
+  dispatch_device(q.dtype(), [&]<class T>() {
+    LatentCall<T> call{};
+    call.q = ptr<T>(q), call.rope_key = ptr<T>(rope_key), call.hq = ptr<T>(turned.q), call.hk = ptr<T>(turned.key);
+    call.table = table.defined() ? ptr<Acc<T>>(table) : nullptr;
+    call.tokens = tokens, call.heads = static_cast<int>(heads), call.turning = static_cast<int>(turning);
+    call.still = static_cast<int>(q.elements() / (tokens * heads) - turning);
+    args.interleaved ? launch_turns<T, true>(stream, call) : launch_turns<T, false>(stream, call);
+  });
+}
 
 void latent_heads(Stream& stream, const Heads& heads, const LatentRows& rows, const Tensor& table,
                   const RopeArgs& args) {
