@@ -37,9 +37,10 @@ inline Positions step_positions(Rank& rank, int64_t B, int64_t S, int64_t past) 
 }
 
 // Decodes x [B, S, D] in steps of these sizes.
-inline std::vector<double> decoded(Rank& rank, TokenMixer& mixer, const Tensor& x, const std::vector<int64_t>& steps) {
+inline std::vector<double> decoded(Rank& rank, TokenMixer& mixer, const Tensor& x, const std::vector<int64_t>& steps,
+                                   const CacheFormat& cache = {}) {
   const int64_t B = x.size(0), S = x.size(1), D = x.size(2);
-  const auto state = mixer.make_state(rank.stream, {B, S}, x.dtype());
+  const auto state = mixer.make_state(rank.stream, {.rows = B, .positions = S, .cache = cache}, x.dtype());
   std::vector<double> out(static_cast<size_t>(x.elements()));
   int64_t first = 0;
   for (const int64_t step : steps) {

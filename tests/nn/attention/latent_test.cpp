@@ -107,6 +107,58 @@ TEST(LatentAttention, DecodingWithACacheEqualsTheFullForward) {
     }
 }
 
+TEST(LatentAttention, DecodingWithLatentsEqualsTheFullForward) {
+  Rank rank;
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+    for (const int64_t q_rank : {0, 7})
+      for (const char* window : {"none", "4"}) {
+        AttentionConfig config = latent_config(q_rank);
+        config.window_size = window;
+        LatentAttention attention(attention_builder(rank, dtype), spec_of(config), kWidth);
+        const Tensor x = rank.normal({2, 12, kWidth}, dtype, "x");
+        Tape off(rank.stream, Tape::Mode::off);
+        const auto full = values(attention.forward(off, off.constant(x), positions_of(rank, 2, 12)).value());
+        const double tolerance = dtype == DType::f64 ? 1e-11 : dtype == DType::f32 ? 1e-5 : 4e-2;
+        for (const auto& steps : std::vector<std::vector<int64_t>>{{12}, {7, 1, 1, 1, 1, 1}, {1, 1, 10}, {2, 5, 5}})
+          EXPECT_TRUE(close(decoded(rank, attention, x, steps, {.latents = true}), full, tolerance, tolerance))
+              << dtype << ", window " << window << ", " << steps.size() << " steps";
+      }
+}
+
+// e4m3 keeps three bits: a number is off by a sixteenth at most, and sums of many by less. Without steps that read the
+// cache nothing is rounded.
+TEST(LatentAttention, DecodingWithFp8IsNearTheFullForward) {
+  Rank rank;
+  LatentAttention attention(attention_builder(rank, DType::f64), spec_of(latent_config(7)), kWidth);
+  const Tensor x = rank.normal({2, 12, kWidth}, DType::f64, "x");
+  Tape off(rank.stream, Tape::Mode::off);
+  const auto full = values(attention.forward(off, off.constant(x), positions_of(rank, 2, 12)).value());
+  const double largest = std::abs(*std::ranges::max_element(full, {}, [](double y) { return std::abs(y); }));
+  for (const bool latents : {false, true}) {
+    const CacheFormat format{.latents = latents, .fp8 = true};
+    EXPECT_TRUE(close(decoded(rank, attention, x, {12}, format), full, 1e-13, 1e-13));
+    const auto stepped = decoded(rank, attention, x, {2, 5, 1, 1, 1, 1, 1}, format);
+    EXPECT_TRUE(close(stepped, full, largest / 16, 0));
+    EXPECT_FALSE(close(stepped, full, 1e-6, 0)) << "latents " << latents;
+  }
+}
+
+TEST(LatentAttention, CachesOfLatentsHoldOneGroup) {
+  Rank rank;
+  LatentAttention attention(attention_builder(rank, DType::f32), spec_of(latent_config(0)), kWidth);
+  const auto state =
+      attention.make_state(rank.stream, {.rows = 1, .positions = 4, .cache = {.latents = true}}, DType::f32);
+  const auto& cache = dynamic_cast<const LatentCache&>(*state);
+  EXPECT_EQ(cache.keys.shape(), Shape({1, 4, 1, 4}));
+  EXPECT_EQ(cache.values.shape(), Shape({1, 4, 1, 10}));
+  Tape off(rank.stream, Tape::Mode::off);
+  EXPECT_EQ(message_of<ShapeError>([&] {
+              attention.decode(off, off.constant(rank.normal({1, 5, kWidth}, DType::f32, "x")),
+                               testing::step_positions(rank, 1, 5, 0), *state);
+            }),
+            "attention: 5 positions in a cache of 4");
+}
+
 TEST(LatentAttention, RefusesAFullCache) {
   Rank rank;
   LatentAttention attention(attention_builder(rank, DType::f32), spec_of(latent_config(0)), kWidth);

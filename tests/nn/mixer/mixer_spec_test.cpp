@@ -130,10 +130,11 @@ TEST(MixerSpec, ParametersMatchTheBuiltOnes) {
 
 TEST(MixerSpec, StatesHaveTheDeclaredBytes) {
   for (const auto& [name, spec] : kinds())
-    for (const bool exact : {false, true}) {
-      SCOPED_TRACE(name);
+    for (const auto& [exact, cache] : std::vector<std::pair<bool, CacheFormat>>{
+             {false, {}}, {true, {}}, {false, {.fp8 = true}}, {false, {.latents = true}}, {false, {true, true}}}) {
+      SCOPED_TRACE(cat(name, cache.latents ? ", latents" : "", cache.fp8 ? ", fp8" : ""));
       Rank rank;
-      const StateSize size{.rows = 3, .positions = 20, .all_positions = exact, .chunks = exact};
+      const StateSize size{.rows = 3, .positions = 20, .all_positions = exact, .chunks = exact, .cache = cache};
       const auto mixer = mixer_kind(spec).make(testing::attention_builder(rank, DType::bf16), {.width = kWidth}, {});
       const int64_t declared = 3 * mixer_kind(spec).state_bytes(size, DType::bf16).of_row();
       EXPECT_EQ(mixer ? mixer->make_state(rank.stream, size, DType::bf16)->bytes() : 0, declared);

@@ -18,28 +18,48 @@ int64_t slots_of(const StateSize& size, int64_t window) {
   return window > 0 && !size.all_positions ? std::min(size.positions, 2 * window) : size.positions;
 }
 
+void add_sinks(Stream& stream, const Tensor& y, const Tensor& lse, const Tensor& sinks) {
+  if (sinks.defined()) kernels::attention_sinks_forward(stream, y, lse, sinks);
+}
+
+Tensor elements_of(Stream& stream, const StateSize& size, const CachedChannels& channels, int64_t dim, DType dtype) {
+  return stream.empty({size.rows, slots_of(size, channels.window), channels.groups, dim},
+                      size.cache.fp8 ? DType::f8 : dtype);
+}
+
+Tensor scales_of(Stream& stream, const StateSize& size, const CachedChannels& channels) {
+  if (!size.cache.fp8) return {};
+  return stream.empty({size.rows, slots_of(size, channels.window), channels.groups}, DType::f32);
+}
+
 // A part of a step's tokens, with their heads and their output.
 struct Part {
   CacheTokens tokens;
   Tensor q, k, v, y;  // [1, count, ..]
+  Tensor value_q;     // or undefined
 };
+
+// The tokens [first, first + count) of a step's tensor.
+Tensor tokens_of(const Tensor& x, int64_t first, int64_t count) {
+  return x.defined() ? x.narrow(1, first, count) : x;
+}
+
+CacheTokens tokens_of(CacheTokens tokens, int64_t first, int64_t count) {
+  tokens.runs[0].past += first;
+  tokens.runs[0].count = count;
+  tokens.rows = tokens.rows.narrow(0, first, count);
+  tokens.positions = tokens.positions.narrow(0, first, count);
+  return tokens;
+}
 
 class CachedStep {
  public:
   CachedStep(Stream& stream, const CachedHeads& heads, const kernels::AttentionHints& hints, const KvCache& cache)
       : stream_(stream), heads_(heads), hints_(hints), cache_(cache) {}
 
-  // Attends within a sequence that begins, without reading the cache.
   void whole(const Part& part) {
-    const Tensor lse = lse_of(part);
-    // On a GPU too Witan's own kernels compute it: cuDNN prepares a plan for each length, which takes longer than the
-    // attention itself.
-    const kernels::AttentionHints hints{.one_sequence_per_row = true, .batch_invariant = true};
-    kernels::attention_forward(stream_, part.y, lse,
-                               {part.q, part.k, part.v, {}, heads_.scale, {}, hints, {}, heads_.window});
-    add_sinks(part.y, lse);
-    const int64_t count = part.q.size(1), kept = std::min(count, cache_.keys.size(1));
-    append(part, count - kept, kept);
+    attend_whole(stream_, part.y, {part.q, part.k, part.v, heads_.scale, heads_.window, heads_.sinks});
+    cache_.append(stream_, part.k, part.v, part.tokens);
   }
   // Attends from tokens of sequences that are in the cache, in pieces if a window's ring has no room for all of them.
   void continued(const Part& part) {
@@ -52,37 +72,20 @@ class CachedStep {
  private:
   // The tokens [first, first + count) of a part. A part of several runs can only be taken whole.
   Part narrowed(const Part& part, int64_t first, int64_t count) const {
-    const auto of = [&](const Tensor& x) { return x.defined() ? x.narrow(1, first, count) : x; };
-    CacheTokens tokens = part.tokens;
-    if (count < part.q.size(1)) {
-      tokens.runs[0].past += first;
-      tokens.runs[0].count = count;
-      tokens.rows = tokens.rows.narrow(0, first, count);
-      tokens.positions = tokens.positions.narrow(0, first, count);
-    }
-    return {std::move(tokens), of(part.q), of(part.k), of(part.v), of(part.y)};
+    if (count == part.q.size(1)) return part;
+    const auto of = [&](const Tensor& x) { return tokens_of(x, first, count); };
+    return {tokens_of(part.tokens, first, count), of(part.q), of(part.k), of(part.v), of(part.y), of(part.value_q)};
   }
   void few(const Part& part) {
-    if (part.k.defined()) append(part, 0, part.q.size(1));
+    if (part.k.defined()) cache_.append(stream_, part.k, part.v, part.tokens);
     const int64_t T = part.q.size(1), H = part.q.size(2);
     const Tensor y = part.y.reshape({T, 1, H, part.y.size(3)});
     const Tensor lse = heads_.sinks.defined() ? stream_.empty({T, H, 1}, accumulator(y.dtype())) : Tensor();
-    const Tensor q = part.q.reshape({T, 1, H, part.q.size(3)});
-    kernels::cached_attention(
-        stream_, y, lse,
-        {q, cache_.keys, cache_.values, part.tokens, heads_.scale, heads_.window, hints_.batch_invariant});
-    add_sinks(y, lse);
-  }
-  void append(const Part& part, int64_t first, int64_t count) {
-    const Part some = narrowed(part, first, count);
-    kernels::append_to_cache(stream_, cache_.keys, some.k, some.tokens);
-    kernels::append_to_cache(stream_, cache_.values, some.v, some.tokens);
-  }
-  Tensor lse_of(const Part& part) {
-    return stream_.empty({1, part.q.size(2), part.q.size(1)}, accumulator(part.q.dtype()));
-  }
-  void add_sinks(const Tensor& y, const Tensor& lse) {
-    if (heads_.sinks.defined()) kernels::attention_sinks_forward(stream_, y, lse, heads_.sinks);
+    const auto by_token = [&](const Tensor& x) { return x.defined() ? x.reshape({T, 1, H, x.size(3)}) : x; };
+    kernels::cached_attention(stream_, y, lse,
+                              {by_token(part.q), cache_.keys, cache_.values, part.tokens, heads_.scale, heads_.window,
+                               hints_.batch_invariant, by_token(part.value_q), cache_.key_scales, cache_.value_scales});
+    add_sinks(stream_, y, lse, heads_.sinks);
   }
 
   Stream& stream_;
@@ -94,9 +97,36 @@ class CachedStep {
 }  // namespace
 
 KvCache::KvCache(Stream& stream, const StateSize& size, const CachedChannels& channels, DType dtype)
-    : keys(stream.empty({size.rows, slots_of(size, channels.window), channels.groups, channels.key_dim}, dtype)),
-      values(stream.empty({size.rows, slots_of(size, channels.window), channels.groups, channels.value_dim}, dtype)),
+    : keys(elements_of(stream, size, channels, channels.key_dim, dtype)),
+      values(elements_of(stream, size, channels, channels.value_dim, dtype)),
+      key_scales(scales_of(stream, size, channels)),
+      value_scales(scales_of(stream, size, channels)),
       limit(size.positions) {}
+
+int64_t KvCache::bytes() const {
+  return keys.bytes() + values.bytes() + (key_scales.defined() ? key_scales.bytes() + value_scales.bytes() : 0);
+}
+
+void KvCache::require_room(const CacheTokens& tokens) const {
+  for (const CacheRun& run : tokens.runs)
+    require<ShapeError>(run.past + run.count <= limit, "attention: ", run.past + run.count, " positions in a cache of ",
+                        limit);
+}
+
+void KvCache::append(Stream& stream, const Tensor& k, const Tensor& v, const CacheTokens& tokens) const {
+  const int64_t count = k.size(1), slots = keys.size(1);
+  if (tokens.runs.size() == 1 && count > slots) {
+    const auto last = [&](const Tensor& x) { return tokens_of(x, count - slots, slots); };
+    return append(stream, last(k), last(v), tokens_of(tokens, count - slots, slots));
+  }
+  if (!key_scales.defined()) {
+    kernels::append_to_cache(stream, keys, k, tokens);
+    kernels::append_to_cache(stream, values, v, tokens);
+    return;
+  }
+  kernels::append_quantised(stream, keys, key_scales, k, tokens);
+  kernels::append_quantised(stream, values, value_scales, v, tokens);
+}
 
 int64_t KvCache::resumable(int64_t wanted, int64_t /*held*/, int64_t reach) const {
   const int64_t slots = keys.size(1), window = slots / 2;
@@ -104,23 +134,31 @@ int64_t KvCache::resumable(int64_t wanted, int64_t /*held*/, int64_t reach) cons
 }
 
 void KvCache::copy_row(Stream& stream, int64_t from, int64_t to) {
-  for (const Tensor* cache : {&keys, &values}) stream.copy(cache->narrow(0, to, 1), cache->narrow(0, from, 1));
+  for (const Tensor* cache : {&keys, &values, &key_scales, &value_scales})
+    if (cache->defined()) stream.copy(cache->narrow(0, to, 1), cache->narrow(0, from, 1));
+}
+
+void attend_whole(Stream& stream, const Tensor& y, const CachedHeads& heads) {
+  const Tensor lse = stream.empty({1, heads.q.size(2), heads.q.size(1)}, accumulator(heads.q.dtype()));
+  // On a GPU too Witan's own kernels compute it: cuDNN prepares a plan for each length, which takes longer than the
+  // attention itself.
+  const kernels::AttentionHints hints{.one_sequence_per_row = true, .batch_invariant = true};
+  kernels::attention_forward(stream, y, lse, {heads.q, heads.k, heads.v, {}, heads.scale, {}, hints, {}, heads.window});
+  add_sinks(stream, y, lse, heads.sinks);
 }
 
 Tensor attend_with_cache(Stream& stream, const CachedHeads& heads, const CacheTokens& tokens,
                          const kernels::AttentionHints& hints, const KvCache& cache) {
   const int64_t T = heads.q.size(1);
   const Tensor y = stream.empty({1, T, heads.q.size(2), cache.values.size(3)}, heads.q.dtype());
-  for (const CacheRun& run : tokens.runs)
-    require<ShapeError>(run.past + run.count <= cache.limit, "attention: ", run.past + run.count,
-                        " positions in a cache of ", cache.limit);
+  cache.require_room(tokens);
   CachedStep step(stream, heads, hints, cache);
   const auto part_of = [&](size_t first, size_t count, int64_t token) {
     CacheTokens some = tokens.part(first, count, token);
-    const auto of = [&](const Tensor& x) { return x.defined() ? x.narrow(1, token, some.rows.elements()) : x; };
-    const Tensor q = of(heads.q), k = of(heads.k), v = of(heads.v);
-    const Tensor its_y = of(y);
-    return Part{std::move(some), q, k, v, its_y};
+    const auto of = [&](const Tensor& x) { return tokens_of(x, token, some.rows.elements()); };
+    Part part{{}, of(heads.q), of(heads.k), of(heads.v), of(y), of(heads.value_q)};
+    part.tokens = std::move(some);
+    return part;
   };
   int64_t token = 0;
   for (size_t i = 0, next = 0; i < tokens.runs.size(); i = next) {

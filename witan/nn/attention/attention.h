@@ -66,14 +66,21 @@ class KvCache : public SequenceState {
   // The cache is empty at first. A layer with a window w keeps at most 2 w positions.
   KvCache(Stream& stream, const StateSize& size, const CachedChannels& channels, DType dtype);
 
-  int64_t bytes() const override { return keys.bytes() + values.bytes(); }
+  int64_t bytes() const override;
   // A ring holds the positions that were written last: it can be cut as long as it holds a window before the cut.
   int64_t resumable(int64_t wanted, int64_t held, int64_t reach) const override;
   bool repeats_batch_invariant_steps() const override { return kernels::cached_in_tiles(keys, values); }
   void copy_row(Stream& stream, int64_t from, int64_t to) override;
 
+  // Throws ShapeError for a sequence that outgrows its row.
+  void require_room(const kernels::CacheTokens& tokens) const;
+  // Stores keys and values of tokens, k [1, T, G, hd], v [1, T, G, hd_v]; of a run alone that is longer than its ring,
+  // those that stay in it.
+  void append(Stream& stream, const Tensor& k, const Tensor& v, const kernels::CacheTokens& tokens) const;
+
   const Tensor keys, values;  // [R, C, G, hd] and [R, C, G, hd_v]: a ring of C slots for each of R sequences
-  const int64_t limit;        // the most positions of a sequence
+  const Tensor key_scales, value_scales;  // [R, C, G] float32 with CacheFormat::fp8 (kernels/attention/kv_cache.h)
+  const int64_t limit;                    // the most positions of a sequence
 };
 
 // The heads with which a layer attends to its cache.
@@ -81,10 +88,14 @@ struct CachedHeads {
   // [1, T, H, hd], [1, T, G, hd], [1, T, G, hd_v] of the step's tokens. k and v undefined: they are in the cache, and
   // all runs have one token.
   Tensor q, k, v;
-  double scale = 1;    // of logits
-  int64_t window = 0;  // positions that a token sees; 0: all up to its own
-  Tensor sinks = {};   // [H], or undefined (kernels/attention/attention.h)
+  double scale = 1;     // of logits
+  int64_t window = 0;   // positions that a token sees; 0: all up to its own
+  Tensor sinks = {};    // [H], or undefined (kernels/attention/attention.h)
+  Tensor value_q = {};  // [1, T, H, hd_v]: queries of values, if these are latents (kernels/attention/kv_cache.h)
 };
+
+// Attention within a sequence that begins, y [1, T, H, hd_v], without reading a cache.
+void attend_whole(Stream& stream, const Tensor& y, const CachedHeads& heads);
 
 // Appends the tokens' keys and values to the cache and returns the attention output [1, T, H, hd_v]. The kernel of
 // training (on a GPU in deterministic mode) computes sequences that begin; a kernel for few tokens computes the others.

@@ -44,8 +44,14 @@ double AttentionSpec::kept_channels() const {
 // The sizes of the cache that KvCache allocates.
 StateBytes AttentionSpec::state_bytes(const StateSize& size, DType dtype) const {
   const bool ring = window > 0 && !size.all_positions;
-  return {.per_position = key_channels() * static_cast<int64_t>(size_of(dtype)),
+  return {.per_position = cached_bytes(num_query_groups, key_channels(), size.cache, dtype),
           .positions = ring ? std::min(size.positions, 2 * window) : size.positions};
+}
+
+// A group has a scale for its key, and one for its value.
+int64_t AttentionSpec::cached_bytes(int64_t groups, int64_t channels, const CacheFormat& format, DType dtype) {
+  if (!format.fp8) return channels * size_of(dtype);
+  return channels * size_of(DType::f8) + 2 * groups * size_of(DType::f32);
 }
 
 ContextUse AttentionSpec::context_use(ContextExchange exchange, int64_t tensor, int64_t context) const {
@@ -199,8 +205,18 @@ double LatentSpec::kept_channels() const {
 
 StateBytes LatentSpec::state_bytes(const StateSize& size, DType dtype) const {
   StateBytes bytes = AttentionSpec::state_bytes(size, dtype);
+  if (size.cache.latents) bytes.per_position = cached_bytes(1, latent_channels(), size.cache, dtype);
   if (indexer.chooses() && indexer.own()) bytes.per_position += indexer.head_dim * static_cast<int64_t>(size_of(dtype));
   return bytes;
+}
+
+std::string LatentSpec::cache_refusal(const CacheFormat& format, const MixerModel& model) const {
+  if (indexer.chooses() && (format.latents || format.fp8))
+    return "attention to chosen keys (experimental_attention_variant = dsa) reads the heads' keys in the model's dtype";
+  if (format.latents && model.lora && model.lora->adapts("kv_b_proj"))
+    return "adapters of kv_b_proj (lora_target_modules) multiply each latent, which is not expanded then: merge them "
+           "by an export";
+  return "";
 }
 
 std::string LatentSpec::context_refusal(ContextExchange /*exchange*/, int64_t /*tensor*/, int64_t context) const {

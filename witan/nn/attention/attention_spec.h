@@ -23,6 +23,7 @@ struct AttentionSpec : public MixerKind {
   bool attends() const override { return true; }
   double kept_channels() const override;
   StateBytes state_bytes(const StateSize& size, DType dtype) const override;
+  bool caches_keys() const override { return true; }
 
   DividedSizes tensor_sizes() const override { return {{"num_attention_heads", num_attention_heads}}; }
   ContextUse context_use(ContextExchange exchange, int64_t tensor, int64_t context) const override;
@@ -38,6 +39,8 @@ struct AttentionSpec : public MixerKind {
   int64_t query_channels() const { return num_attention_heads * (qk_head_dim + v_head_dim); }
   int64_t key_channels() const { return num_query_groups * (qk_head_dim + v_head_dim); }
   virtual std::string full_text() const = 0;  // "full attention"
+  // The bytes of a position in a KvCache with so many groups, and channels of all groups.
+  static int64_t cached_bytes(int64_t groups, int64_t channels, const CacheFormat& format, DType dtype);
 };
 
 // Whether `context` ranks can divide the heads that `tensor` ranks leave them: their number divides the query heads,
@@ -122,6 +125,10 @@ struct LatentSpec : public AttentionSpec {
   double megatron_weights(const MixerModel& model, int64_t seq_length) const override;
   // The indexer's keys are kept beside those of attention.
   StateBytes state_bytes(const StateSize& size, DType dtype) const override;
+  std::string cache_refusal(const CacheFormat& format, const MixerModel& model) const override;
+  // Channels of a position that a cache keeps on each of so many ranks: of its latent, or of the heads.
+  int64_t latent_channels() const { return kv_rank + rope_head_dim; }
+  int64_t head_channels(int64_t tensor) const { return key_channels() / tensor; }
   std::string_view key_against_lanes() const override { return "multi_latent_attention"; }
   // An indexer needs whole sequences.
   std::string context_refusal(ContextExchange exchange, int64_t tensor, int64_t context) const override;

@@ -278,7 +278,7 @@ Var GroupedQueryAttention::decode(Tape& tape, const Var& x, const Positions& whe
   const Var tokens = axis_ ? to_sharded_layer(tape, x, *axis_) : x;  // [1, T, D]
   const auto& cache = dynamic_cast<const KvCache&>(state);
   CachedHeads heads{{}, {}, {}, scale(), spec_.window, sinks_ ? tape.parameter(*sinks_).value() : Tensor()};
-  if (fills_cache_at_once(where.cached)) {
+  if (fills_cache_at_once(where.cached) && !cache.key_scales.defined()) {
     heads.q = heads_to_cache(tape, tokens, where, cache);
   } else {
     const Heads all = heads_of(tape, tokens, where, projection_weights(tape), {}, embedded);

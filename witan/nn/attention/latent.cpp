@@ -4,7 +4,8 @@
 
 #include "witan/autograd/recompute.h"
 #include "witan/kernels/attention/qk_clip.h"
-#include "witan/ops/attention/heads.h"
+#include "witan/kernels/gemm/gemm.h"
+#include "witan/nn/mixer/step_runs.h"
 #include "witan/ops/shape/shape.h"
 
 namespace witan {
@@ -51,20 +52,28 @@ Var LatentAttention::sharded(Tape& tape, const Var& x) const {
   return axis_ ? to_sharded_layer(tape, x, *axis_) : x;
 }
 
+ops::LatentHeadSizes LatentAttention::head_sizes() const {
+  return {heads_, spec_.nope_head_dim, spec_.rope_head_dim, spec_.v_head_dim, spec_.rope};
+}
+
 Var LatentAttention::query_input(Tape& tape, const Var& x, const Randomness& randomness) {
   return q_proj_ ? x : q_a_layernorm_->forward(tape, q_a_proj_->forward(tape, x, randomness), false);
+}
+
+std::vector<Var> LatentAttention::narrow_inputs(Tape& tape, const Var& x, const Var& query_input,
+                                                const Randomness& randomness) {
+  std::vector<Var> narrow = {sharded(tape, query_input)};
+  const auto [latent, rope_key] = ops::split_columns(tape, kv_a_proj_->forward(tape, x, randomness), spec_.kv_rank);
+  narrow.push_back(sharded(tape, kv_a_layernorm_->forward(tape, latent, false)));
+  narrow.push_back(sharded(tape, rope_key));
+  return narrow;
 }
 
 // Exchanged tensors are inputs of the recomputed segment, so that the backward does not exchange them again.
 LatentAttention::Heads LatentAttention::project(Tape& tape, const Var& x, const Var& query_input,
                                                 const Positions& where, const Randomness& randomness) {
-  std::vector<Var> narrow = {sharded(tape, query_input)};
-  {
-    const auto [latent, rope_key] = ops::split_columns(tape, kv_a_proj_->forward(tape, x, randomness), spec_.kv_rank);
-    narrow.push_back(sharded(tape, kv_a_layernorm_->forward(tape, latent, false)));
-    narrow.push_back(sharded(tape, rope_key));
-  }
-  const ops::LatentHeadSizes sizes{heads_, spec_.nope_head_dim, spec_.rope_head_dim, spec_.v_head_dim, spec_.rope};
+  const std::vector<Var> narrow = narrow_inputs(tape, x, query_input, randomness);
+  const ops::LatentHeadSizes sizes = head_sizes();
   const Tensor angles = rotary_angles(tape.stream(), where, spec_.rope, accumulator(x.dtype()));
   const auto up = [this, angles, sizes, randomness](Tape& on, const std::vector<Var>& in) {
     const Var q = (q_proj_ ? q_proj_ : q_b_proj_)->forward(on, in[0], randomness);
@@ -155,15 +164,74 @@ std::vector<ClippedLogits::Projection> LatentAttention::clipped() {
 Var LatentAttention::decode(Tape& tape, const Var& x, const Positions& where, SequenceState& state,
                             const Var& /*embedded*/) {
   const ModuleScope scope(tape, *this);
-  const Var latent = query_input(tape, x, {});
-  const Heads heads = project(tape, x, latent, where);
-  const Tensor mixed =
-      spec_.indexer.chooses()
-          ? decode_chosen(tape, x, latent, heads, where, state)
-          : attend_with_cache(tape.stream(),
-                              {heads.q.value(), heads.k.value(), heads.v.value(), spec_.scale, spec_.window},
-                              where.cached, where.hints, dynamic_cast<const KvCache&>(state));
+  const Var input = query_input(tape, x, {});
+  const Tensor mixed = decode_heads(tape, x, input, where, state);
   return o_proj_->forward(tape, tape.constant(mixed.reshape({1, mixed.size(1), heads_ * spec_.v_head_dim})));
+}
+
+Tensor LatentAttention::decode_heads(Tape& tape, const Var& x, const Var& query_input, const Positions& where,
+                                     SequenceState& state) {
+  if (const auto* latents = dynamic_cast<const LatentCache*>(&state))
+    return decode_latents(tape, x, query_input, where, *latents);
+  const Heads heads = project(tape, x, query_input, where);
+  if (spec_.indexer.chooses()) return decode_chosen(tape, x, query_input, heads, where, state);
+  return attend_with_cache(tape.stream(),
+                           {heads.q.value(), heads.k.value(), heads.v.value(), spec_.scale, spec_.window}, where.cached,
+                           where.hints, dynamic_cast<const KvCache&>(state));
+}
+
+// kv_b_proj multiplies only the latents of sequences that begin.
+Tensor LatentAttention::decode_latents(Tape& tape, const Var& x, const Var& query_input, const Positions& where,
+                                       const LatentCache& cache) {
+  Stream& stream = tape.stream();
+  cache.require_room(where.cached);
+  const std::vector<Var> narrow = narrow_inputs(tape, x, query_input, {});
+  const Tensor q = (q_proj_ ? q_proj_ : q_b_proj_)->forward(tape, narrow[0]).value();
+  const Tensor latent = narrow[1].value(), rope_key = narrow[2].value();
+  const int64_t T = q.size(1), H = heads_, hd = spec_.qk_head_dim, hd_v = spec_.v_head_dim, R = spec_.rope_head_dim;
+  const Tensor angles = rotary_angles(stream, where, spec_.rope, accumulator(x.dtype()));
+  const kernels::TurnedChannels turned{stream.empty({T, H, R}, x.dtype()), stream.empty({T, R}, x.dtype())};
+  kernels::turn_latent_channels(stream, turned, q.reshape({T, H * hd}), rope_key.reshape({T, R}), angles, spec_.rope);
+  const Tensor keys = turned.key.reshape({1, T, 1, R}), values = latent.reshape({1, T, 1, spec_.kv_rank});
+  const Tensor y = stream.empty({1, T, H, hd_v}, x.dtype());
+  const auto whole = [&](const kernels::CacheRun& run, int64_t first) {
+    const auto of = [&](const Tensor& all) { return all.narrow(1, first, run.count); };
+    const Var kv = kv_b_proj_->forward(tape, tape.constant(of(latent)));
+    const auto heads = ops::latent_heads(tape, tape.constant(of(q)), kv, tape.constant(of(rope_key)),
+                                         angles.defined() ? angles.narrow(0, first, run.count) : angles, head_sizes());
+    attend_whole(stream, of(y), {heads.q.value(), heads.k.value(), heads.v.value(), spec_.scale, spec_.window});
+    const auto part = [&](const Tensor& all) { return all.narrow(0, first, run.count); };
+    cache.append(stream, of(keys), of(values), {{run}, part(where.cached.rows), part(where.cached.positions)});
+  };
+  const auto continued = [&](const kernels::CacheTokens& tokens, int64_t first) {
+    const int64_t count = tokens.rows.elements();
+    const auto of = [&](const Tensor& all) { return all.narrow(1, first, count); };
+    const CachedHeads heads{of(turned.q.reshape({1, T, H, R})), of(keys), of(values), spec_.scale, spec_.window};
+    absorb(tape, of(y), of(q).reshape({count, H, hd}), heads, tokens, where.hints, cache);
+  };
+  for_step_runs(where.cached, whole, continued);
+  return y;
+}
+
+void LatentAttention::absorb(Tape& tape, const Tensor& y, const Tensor& q, CachedHeads heads,
+                             const kernels::CacheTokens& tokens, const kernels::AttentionHints& hints,
+                             const LatentCache& cache) {
+  Stream& stream = tape.stream();
+  const int64_t T = q.size(0), H = heads_, n = spec_.nope_head_dim, hd_v = spec_.v_head_dim, K = spec_.kv_rank;
+  const Tensor weight = tape.parameter(kv_b_proj_->weight()).value().reshape({H, n + hd_v, K});
+  const auto by_head = [&](const Tensor& x) { return x.reshape({T, H, x.size(x.shape().dims() - 1)}).transpose(0, 1); };
+  heads.value_q = stream.empty({1, T, H, K}, q.dtype());
+  kernels::batched_gemm(stream, by_head(heads.value_q),
+                        {.a = by_head(q).narrow(2, 0, n),
+                         .transpose_a = kernels::Transpose::no,
+                         .b = weight.narrow(1, 0, n),
+                         .transpose_b = kernels::Transpose::no});
+  const Tensor mixed = attend_with_cache(stream, heads, tokens, hints, cache);  // [1, T, H, K]
+  kernels::batched_gemm(stream, by_head(y),
+                        {.a = by_head(mixed),
+                         .transpose_a = kernels::Transpose::no,
+                         .b = weight.narrow(1, n, hd_v),
+                         .transpose_b = kernels::Transpose::yes});
 }
 
 // The step's keys are in the cache before its tokens choose: a token sees those up to its own position.
@@ -172,9 +240,7 @@ Tensor LatentAttention::decode_chosen(Tape& tape, const Var& x, const Var& laten
   Stream& stream = tape.stream();
   const auto& cache = dynamic_cast<const IndexedCache&>(state);
   const kernels::CacheTokens& tokens = where.cached;
-  for (const kernels::CacheRun& run : tokens.runs)
-    require<ShapeError>(run.past + run.count <= cache.limit, "attention: ", run.past + run.count,
-                        " positions in a cache of ", cache.limit);
+  cache.require_room(tokens);
   kernels::append_to_cache(stream, cache.keys, heads.k.value(), tokens);
   kernels::append_to_cache(stream, cache.values, heads.v.value(), tokens);
   const int64_t T = tokens.rows.elements(), R = cache.keys.size(0), C = cache.keys.size(1);
@@ -192,6 +258,9 @@ Tensor LatentAttention::decode_chosen(Tape& tape, const Var& x, const Var& laten
 }
 
 std::unique_ptr<SequenceState> LatentAttention::make_state(Stream& stream, const StateSize& size, DType dtype) const {
+  if (size.cache.latents)
+    return std::make_unique<LatentCache>(stream, size,
+                                         CachedChannels{1, spec_.rope_head_dim, spec_.kv_rank, spec_.window}, dtype);
   const CachedChannels channels{heads_, spec_.qk_head_dim, spec_.v_head_dim, spec_.window};
   const IndexerSpec& indexer = spec_.indexer;
   if (!indexer.chooses()) return std::make_unique<KvCache>(stream, size, channels, dtype);

@@ -10,6 +10,7 @@
 #include "witan/nn/attention/attention_spec.h"
 #include "witan/nn/attention/indexer.h"
 #include "witan/nn/layers.h"
+#include "witan/ops/attention/heads.h"
 
 namespace witan {
 
@@ -24,6 +25,14 @@ class IndexedCache : public KvCache {
   void copy_row(Stream& stream, int64_t from, int64_t to) override;
 
   const Tensor index_keys;  // [R, C, 1, d], or undefined
+};
+
+// A cache of latents instead of the heads' keys and values: K + R elements a position instead of H (hd + hd_v), on
+// every tensor-parallel rank. One group of all heads has the turned rotary key [R, C, 1, R] as keys and the latent [R,
+// C, 1, K] as values.
+class LatentCache : public KvCache {
+ public:
+  using KvCache::KvCache;
 };
 
 class LatentAttention : public Attention {
@@ -45,9 +54,7 @@ class LatentAttention : public Attention {
   std::vector<Projection> clipped() override;
   int64_t logit_heads() const override { return spec_.num_attention_heads; }
   int64_t key_groups() const override { return spec_.num_attention_heads; }
-  // The cache holds the heads' keys and values, H (hd + hd_v) elements a position instead of the latent's K + R. A
-  // cached latent would need another product with kv_b_proj for all earlier positions with every token, or attention
-  // with heads of K + R channels, more than the kernels take.
+  // The heads' keys and values or, with CacheFormat::latents, a LatentCache.
   std::unique_ptr<SequenceState> make_state(Stream& stream, const StateSize& size, DType dtype) const override;
 
  private:
@@ -57,17 +64,31 @@ class LatentAttention : public Attention {
   Var sharded(Tape& tape, const Var& x) const;
   // The input of q_proj or q_b_proj, of the residual stream's tokens.
   Var query_input(Tape& tape, const Var& x, const Randomness& randomness);
+  // The input of queries, latents and rotary keys, of all tokens that the tensor-parallel ranks share.
+  std::vector<Var> narrow_inputs(Tape& tape, const Var& x, const Var& query_input, const Randomness& randomness);
   Heads project(Tape& tape, const Var& x, const Var& query_input, const Positions& where,
                 const Randomness& randomness = {});
   // Attention to the keys that an indexer chooses, and its loss: x [B, S, D] and its latents of queries ->
   // [B, S, H, hd_v].
   Var attend_to_chosen(Tape& tape, const Var& x, const Var& latent, const Heads& heads, const Positions& where,
                        const Randomness& randomness);
+  // Decoding with a cache of latents. Sequences that begin are computed as in the forward. For other tokens kv_b_proj
+  // is absorbed (DeepSeek-V2, section 2.1.2): its rows for keys multiply queries, which then meet latents, and its rows
+  // for values multiply what attention makes of latents. So the forward's results are met to rounding, not to the bit.
+  Tensor decode_latents(Tape& tape, const Var& x, const Var& query_input, const Positions& where,
+                        const LatentCache& cache);
+  // The heads' output y [1, T, H, hd_v] of queries q [T, H, hd], whose rotary channels are in `heads`.
+  void absorb(Tape& tape, const Tensor& y, const Tensor& q, CachedHeads heads, const kernels::CacheTokens& tokens,
+              const kernels::AttentionHints& hints, const LatentCache& cache);
+  // The heads' output [1, T, H, hd_v] of a step.
+  Tensor decode_heads(Tape& tape, const Var& x, const Var& query_input, const Positions& where, SequenceState& state);
   Tensor decode_chosen(Tape& tape, const Var& x, const Var& latent, const Heads& heads, const Positions& where,
                        SequenceState& state);
   // The choice of this layer's indexer, which `choose` makes, or of the one that it shares.
   template <class Choose>
   Tensor chosen_keys(const Positions& where, const Choose& choose) const;
+
+  ops::LatentHeadSizes head_sizes() const;
 
   LatentSpec spec_;  // of all ranks together
   bool recompute_up_ = false;

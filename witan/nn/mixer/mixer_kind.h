@@ -82,6 +82,12 @@ class MixerKind {
   // The memory of a sequence in the state from make_state() of an undivided mixer.
   virtual StateBytes state_bytes(const StateSize& size, DType dtype) const = 0;
 
+  // Whether the state is a cache of keys and values, which CacheFormat::fp8 concerns.
+  virtual bool caches_keys() const { return false; }
+  // The reason why the state cannot have this format, as the end of a sentence about the key that asks for it; empty if
+  // it can, or if the format does not concern it.
+  virtual std::string cache_refusal(const CacheFormat& /*format*/, const MixerModel& /*model*/) const { return ""; }
+
   // Sizes that tensor-parallel ranks divide evenly.
   virtual DividedSizes tensor_sizes() const { return {}; }
   // The reason why this number of tensor-parallel ranks does not work although it divides these sizes, as the beginning

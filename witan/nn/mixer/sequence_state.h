@@ -11,6 +11,14 @@
 
 namespace witan {
 
+// What the caches of attention hold. By default the keys and values of its heads, in the model's dtype.
+struct CacheFormat {
+  bool latents = false;  // multi-head latent attention caches latents (nn/attention/latent.h)
+  bool fp8 = false;      // in e4m3, with scales (kernels/attention/kv_cache.h)
+
+  bool operator==(const CacheFormat&) const = default;
+};
+
 // The capacity of a state: the number of sequences, and their lengths.
 struct StateSize {
   int64_t rows = 1;       // sequences
@@ -20,6 +28,7 @@ struct StateSize {
   // Recurrent layers keep the inputs of each row's last chunk too, for kernels that repeat the bits of the training
   // forward.
   bool chunks = false;
+  CacheFormat cache = {};
 };
 
 // The memory that one sequence takes in a state.
