@@ -39,6 +39,7 @@ GenerationBatch::GenerationBatch(Stream& stream, Transformer& model, StateSize s
       pipeline_(mode.pipeline),
       routes_(mode.routes) {
   size_.all_positions = size_.all_positions || (repeatable_ && stream.plans_for_cuda());
+  size_.cache = resolve_cache(mode.cache, model.config(), {repeatable_, stream.plans_for_cuda(), model.tensor_ranks()});
   size_.chunks = repeatable_ || !stream.plans_for_cuda();
   StateSize held = size_;
   if (model.token_ranks() > 1) {  // the last row holds tokens that make their number divide

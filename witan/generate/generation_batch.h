@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "witan/generate/cache_options.h"
 #include "witan/generate/chosen_routes.h"
 #include "witan/generate/logprobs.h"
 #include "witan/generate/request.h"
@@ -68,6 +69,7 @@ struct GenerationMode {
   // Records the routes of all routers, for Generation::routes; prefixes are then computed again for each prompt.
   // Null: they are not wanted.
   const ChosenRoutes* routes = nullptr;
+  CacheOptions cache = {};
 };
 
 class GenerationBatch {
@@ -76,7 +78,7 @@ class GenerationBatch {
   using OnToken = std::function<bool(size_t request, const GeneratedToken& token)>;
 
   // `size`: the most concurrent texts, and the most tokens of each, including its prompt. Allocates the memory of their
-  // states.
+  // states. Throws ConfigError for caches that the model or the mode rules out (resolve_cache()).
   GenerationBatch(Stream& stream, Transformer& model, StateSize size, GenerationMode mode = {});
   GenerationBatch(const GenerationBatch&) = delete;
   GenerationBatch& operator=(const GenerationBatch&) = delete;
@@ -88,7 +90,8 @@ class GenerationBatch {
   // prompt or ids outside the vocabulary, ConfigError for invalid options, or a text longer than a row of the states or
   // than the model's learned positions. The leading tokens that the prompt shares with an ended text are not computed
   // again, except for the last one, and unless their log probabilities are wanted. On a CPU, and in repeatable mode,
-  // this changes no bit of the result.
+  // this changes no bit of the result, unless caches hold latents or are in e4m3: tokens that follow a cached prefix
+  // read it as it is cached, others as it was computed.
   size_t admit(GenerationRequest request);
   // Begins a group of texts that differ in their seeds alone, at least one; returns the number of the first, which the
   // others follow. The prompt is read once, and its states are copied for each text, so that a text is what admit()

@@ -79,6 +79,8 @@ class Transformer : public Module {
   bool divides_losses() const { return vocabulary_group() != nullptr; }
   // The number of ranks that divide the residual stream by tokens.
   int token_ranks() const;
+  // The ranks that divide heads and other channels.
+  int tensor_ranks() const { return tensor_ ? tensor_->group.size() : 1; }
   // read() and logits() for the last token of each run: [runs, padded_vocab_size()].
   Tensor decode(Stream& stream, const ModelInput& input, const SequenceStates& states);
   // An empty state for each layer of this stage.

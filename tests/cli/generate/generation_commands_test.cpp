@@ -112,6 +112,32 @@ class GenerationCommands : public ::testing::Test {
 };
 TempFolder* GenerationCommands::folder_ = nullptr;
 
+TEST_F(GenerationCommands, CachesMayBeInFp8) {
+  const std::vector<std::string> command = {"generate",  "the king and his ships", "--max-tokens", "8", "--json",
+                                            "--logprobs"};
+  const auto logprobs = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = command;
+    args.insert(args.end(), more.begin(), more.end());
+    return objects(said(args)).at(0)["logprobs"];
+  };
+  const json exact = logprobs({});
+  EXPECT_EQ(logprobs({"--kv-cache-dtype", "auto"}), exact);
+  const json rounded = logprobs({"--kv-cache-dtype", "fp8_e4m3"});
+  EXPECT_EQ(rounded[0], exact[0]) << "a prompt is read as it was computed";
+  EXPECT_NE(rounded, exact);
+  EXPECT_THAT(chat("hello\n", {"--kv-cache-dtype", "fp8_e4m3"}), Not(HasSubstr("error")));
+  for (const std::vector<std::string>& refused :
+       {std::vector<std::string>{"--kv-cache-dtype", "fp8_e4m3"}, {"--cache-mla-latents", "true"}}) {
+    std::vector<std::string> args = command;
+    args.insert(args.end(), refused.begin(), refused.end());
+    args.push_back("--deterministic");
+    const Said answer = run(args);
+    EXPECT_EQ(answer.code, 2) << answer.err;
+    EXPECT_THAT(answer.err, HasSubstr(refused[0] == "--kv-cache-dtype" ? "keep equal to the training forward's"
+                                                                       : "no multi-head latent attention"));
+  }
+}
+
 TEST_F(GenerationCommands, SeveralPromptsGiveTheSameTextsAsSeparateOnes) {
   const std::string one = said({"generate", "the king", "--max-tokens", "8"});
   const std::string two = said({"generate", "ships and", "--max-tokens", "8"});

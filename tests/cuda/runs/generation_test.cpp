@@ -236,6 +236,44 @@ TEST_F(GenerationOnGpu, ReusesTheKeysAndValuesOfAPrefix) {
     }
 }
 
+// Caches in FP8, of heads and of latents, beside the CPU's exact ones.
+TEST_F(GenerationOnGpu, LogprobsFromFp8AreNearTheCpu) {
+  for (const auto& [name, config] : models("bfloat16"))
+    for (const std::string latents : {"auto", "false"}) {
+      SCOPED_TRACE(cat(name, ", latents ", latents));
+      testing::Alone alone;
+      Transformer model(gpu(), config, 8, alone), on_cpu(host.stream, config, 8, alone);
+      const auto requests = requests_of({5, 1, 300, 13}, 1.3);
+      GenerationMode mode{.cache = {"fp8_e4m3", latents}};
+      const auto eager = generate(gpu(), model, requests, {}, mode);
+      mode.recorded = true;
+      const auto recorded = generate(gpu(), model, requests, {}, mode);
+      for (size_t i = 0; i < requests.size(); ++i) {
+        EXPECT_EQ(logprobs_of(recorded[i]), logprobs_of(eager[i])) << "request " << i;
+        GenerationRequest scored = requests[i];
+        scored.prompt = text_of(requests[i], eager[i]);
+        scored.options.max_tokens = 0;
+        const auto expected = logprobs_of(generate(host.stream, on_cpu, std::span(&scored, 1))[0]);
+        EXPECT_LT(apart(logprobs_of(eager[i]), expected, true), 0.2) << "request " << i;
+      }
+    }
+}
+
+TEST_F(GenerationOnGpu, NeedsThePlannedMemoryOfOtherCaches) {
+  for (const CacheOptions& cache : {CacheOptions{}, {"fp8_e4m3", "auto"}, {"fp8_e4m3", "false"}}) {
+    const auto requests = requests_of({5, 1, 70, 13}, 0);
+    testing::Alone alone;
+    Stream fresh({Device::Kind::cuda, 0}, Arena::reserve_on_gpu(0, int64_t{1} << 30), host.pool);
+    const GenerationMode mode{.recorded = true, .cache = cache};
+    Transformer model(fresh, deepseek_model("bfloat16"), 8, alone);
+    generate(fresh, model, requests, {}, mode);
+    Stream meta({Device::Kind::meta, 0, Device::Kind::cuda}, Arena::meta(), host.pool);
+    Transformer planned(meta, deepseek_model("bfloat16"), 8, alone);
+    generate(meta, planned, requests, {}, mode);
+    EXPECT_EQ(meta.arena().high_water(), fresh.arena().high_water());
+  }
+}
+
 TEST_F(GenerationOnGpu, NeedsItsPlannedMemory) {
   for (const GenerationMode mode :
        {GenerationMode{}, {.repeatable = true}, {.recorded = true}, {.repeatable = true, .recorded = true}}) {

@@ -182,6 +182,61 @@ TEST_F(SamplingRuns, SampleInEveryLayout) {
   }
 }
 
+// Latents are whole on every tensor-parallel rank, and each rounds its own heads in FP8. Sampling and training then
+// differ: by roundings, or by the error of FP8.
+TEST_F(SamplingRuns, SampleFromOtherCachesInEveryLayout) {
+  struct Other {
+    const char* name;
+    int64_t ranks;
+    std::function<void(ParallelConfig&)> change;
+  };
+  const std::vector<Other> layouts = {
+      {"stages", 2, [](ParallelConfig& p) { p.pipeline_model_parallel_size = 2; }},
+      {"tensor, whole tokens", 2, [](ParallelConfig& p) { p.tensor_model_parallel_size = 2; }},
+      {"tensor and tokens", 2, [](ParallelConfig& p) { p.tensor_model_parallel_size = 2, p.sequence_parallel = true; }},
+      {"tensor and sharded parameters", 4, [](ParallelConfig& p) {
+         p.tensor_model_parallel_size = 2, p.sequence_parallel = true;
+         p.data_parallel_sharding_strategy = "optim_grads_params";
+       }}};
+  for (const CacheOptions& cache : {CacheOptions{"auto", "true"}, {"fp8_e4m3", "true"}, {"fp8_e4m3", "false"}}) {
+    RunConfig config = rewarded(cat("one rank, ", cache.kv_cache_dtype, ' ', cache.cache_mla_latents));
+    config.model.dtype = "float64";
+    config.model.moe.num_experts = 0;
+    testing::add_latent_attention(config.model,
+                                  {.q_rank = 7, .kv_rank = 10, .head = 6, .rotated_head = 4, .value_head = 5});
+    config.rollout.cache = cache;
+    config.train.train_iters = 1;
+    run(config);
+    const std::vector<Rollout> expected = answers(config.train.run, 1);
+    const double difference = figures(config.train.run, "logprob_difference")[0];
+    EXPECT_LT(difference, cache.kv_cache_dtype == "auto" ? 1e-6 : 0.1);
+    if (cache.kv_cache_dtype != "auto") EXPECT_GT(difference, 1e-6);
+    for (const auto& [name, ranks, change] : layouts) {
+      SCOPED_TRACE(cat(name, ", ", config.train.run));
+      RunConfig other = config;
+      other.train.run = cat(name, ", ", config.train.run);
+      other.parallel.ranks = ranks;
+      change(other.parallel);
+      run(other);
+      const std::vector<Rollout> found = answers(other.train.run, 1);
+      ASSERT_EQ(found.size(), expected.size());
+      for (size_t i = 0; i < found.size(); ++i) {
+        EXPECT_EQ(found[i].completion, expected[i].completion) << "answer " << i;
+        for (size_t t = 0; t < found[i].logprobs.size(); ++t)
+          EXPECT_NEAR(found[i].logprobs[t], expected[i].logprobs[t], 1e-5) << "answer " << i;
+      }
+    }
+  }
+}
+
+TEST_F(SamplingRuns, RefuseCachesThatChangeTheBitsOfTraining) {
+  RunConfig config = sampled("bits");
+  config.rollout.cache.kv_cache_dtype = "fp8_e4m3";
+  config.parallel.batch_invariant_mode = true;
+  EXPECT_NE(message_of<ConfigError>([&] { run(config); }).find("kv_cache_dtype = fp8_e4m3 changes the bits of tokens"),
+            std::string::npos);
+}
+
 TEST_F(SamplingRuns, ReadThePromptOfAGroupOnce) {
   RunConfig config = sampled("once");
   config.rollout.steps_per_generation = 2;

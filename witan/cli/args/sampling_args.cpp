@@ -96,8 +96,17 @@ GenerationConfig generation_config_of(std::FILE* err, const TrainedRun& run) {
   return authors;
 }
 
-GenerationMode generation_mode(const RunArgs& args, const TrainedRun& run) {
-  return {.repeatable = args.deterministic || run.config->parallel.batch_invariant_mode, .recorded = true};
+void add_cache_args(CLI::App& command, CacheOptions& options) {
+  for (const Field& field : options.fields())
+    add_option(command, flag_name(field.name), *std::get<std::string*>(field.value), field.help)
+        .one_of(field.choices)
+        .show_default();
+}
+
+GenerationMode generation_mode(const RunArgs& args, const TrainedRun& run, const CacheOptions& cache) {
+  return {.repeatable = args.deterministic || run.config->parallel.batch_invariant_mode,
+          .recorded = true,
+          .cache = cache};
 }
 
 int64_t context_of(const TrainedRun& run) {

@@ -41,8 +41,11 @@ class SamplingArgs {
 // options that Witan lacks.
 GenerationConfig generation_config_of(std::FILE* err, const TrainedRun& run);
 
+// --kv-cache-dtype and --cache-mla-latents.
+void add_cache_args(CLI::App& command, CacheOptions& options);
+
 // How texts are computed: with the bits of training if --deterministic is given or the run was trained so.
-GenerationMode generation_mode(const RunArgs& args, const TrainedRun& run);
+GenerationMode generation_mode(const RunArgs& args, const TrainedRun& run, const CacheOptions& cache = {});
 
 // The longest text, in tokens, that the run's model was trained on or made for.
 int64_t context_of(const TrainedRun& run);

@@ -63,9 +63,9 @@ std::vector<GenerationRequest> requests_of(const BenchGenerateArgs& args, int64_
   return requests;
 }
 
-Speed measure(Stream& stream, Transformer& model, const BenchGenerateArgs& args, int64_t texts, bool graphs) {
+Speed measure(Stream& stream, Transformer& model, const BenchGenerateArgs& args, int64_t texts,
+              const GenerationMode& mode) {
   const auto requests = requests_of(args, texts, model.config().vocab_size);
-  const GenerationMode mode{args.repeatable, graphs};
   GenerationBatch batch(stream, model, {texts, args.prompt + args.tokens + 1}, mode);
   for (const GenerationRequest& request : requests) batch.admit(request);
   Speed speed{texts};
@@ -129,13 +129,15 @@ ExitCode bench_generate(Context& context, const RunConfig& given, const BenchGen
   const Device device = device_of(config, 0);
   const Groups groups = make_meta_groups(Layout(config->parallel, 1, config->model.moe.num_experts), 0);
   ThreadPool pool(static_cast<int>(config->parallel.threads));
+  const GenerationMode mode{
+      .repeatable = args.repeatable, .recorded = config->parallel.cuda_graph, .cache = config->rollout.cache};
   const auto run = [&](Stream& stream) {
     Transformer model(stream, config->model, 1, groups.model_axes(config->parallel));
     std::vector<Speed> speeds;
     for (const int texts : args.texts) {
       require<UsageError>(texts > 0, "witan bench generate: --texts ", texts, ": at least one text at a time");
-      if (!stream.is_meta()) measure(stream, model, args, texts, config->parallel.cuda_graph);  // warms up libraries
-      speeds.push_back(measure(stream, model, args, texts, config->parallel.cuda_graph));
+      if (!stream.is_meta()) measure(stream, model, args, texts, mode);  // warms up libraries
+      speeds.push_back(measure(stream, model, args, texts, mode));
     }
     return speeds;
   };

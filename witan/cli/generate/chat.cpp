@@ -20,6 +20,7 @@ namespace {
 
 struct ChatArgs {
   RunArgs run;
+  CacheOptions cache;
   SamplingArgs sampling;
   std::string system, chat_template;
   bool content_special_tokens = false;
@@ -175,7 +176,7 @@ ExitCode chat(Context& context, const ChatArgs& args) {
   const int64_t most_tokens = resolve_context(context.err, run, args.context, kContext);
   GenerateOptions options = args.sampling.resolve(generation_config_of(context.err, run), *run.tokenizer);
   format->add_stop_tokens(options.stop_tokens);
-  const GenerationMode mode = generation_mode(args.run, run);
+  const GenerationMode mode = generation_mode(args.run, run, args.cache);
   const auto dry_run = [&](Stream& stream, Transformer& meta) { plan_for(stream, meta, most_tokens, mode); };
   TrainedModel model(run, resolved_threads(args.run), dry_run, device_named(args.run.device));
   Conversation conversation(context, args, *format, model, options, *run.tokenizer, most_tokens, mode);
@@ -215,6 +216,7 @@ void add_chat(CLI::App& app, Context& context) {
       .range(int64_t{0}, int64_t{1} << 24)
       .show_default();
   args->sampling.add(*command);
+  add_cache_args(*command, args->cache);
   add_device(*command, args->run);
   add_threads(*command, args->run);
 }

@@ -111,6 +111,7 @@ std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, const std::string
 
 struct GenerateArgs {
   RunArgs run;
+  CacheOptions cache;
   PromptArgs prompts;
   SamplingArgs sampling;
   std::string record_routes;  // a folder; empty: none
@@ -120,7 +121,7 @@ struct GenerateArgs {
 
 // Routes are read after each layer, so steps that record them cannot be CUDA graphs.
 GenerationMode mode_of(const GenerateArgs& args, const TrainedRun& run) {
-  GenerationMode mode = generation_mode(args.run, run);
+  GenerationMode mode = generation_mode(args.run, run, args.cache);
   mode.recorded = mode.recorded && args.record_routes.empty();
   return mode;
 }
@@ -267,6 +268,7 @@ void add_generate(CLI::App& app, Context& context) {
              "Record which experts each token visits in this folder, for `witan train --replay-routes`")
       .type_name("FOLDER");
   add_flag(*command, "--verbose", args->verbose, "Print the speed even when stderr is not a terminal");
+  add_cache_args(*command, args->cache);
   add_device(*command, args->run);
   add_threads(*command, args->run);
 }

@@ -19,6 +19,7 @@ namespace {
 
 struct ServeArgs {
   RunArgs run;
+  CacheOptions cache;
   std::string host = "127.0.0.1", name, chat_template;
   bool content_special_tokens = false;
   int port = 8000;
@@ -132,7 +133,7 @@ ExitCode serve_model(Context& context, const ServeArgs& args) {
   const TrainedRun run = open_selected_run(context.err, args.run);
   const auto format = ChatFormat::open(run, args.chat_template, args.content_special_tokens);
   const StateSize size{args.batch, resolve_context(context.err, run, args.context, kServedContext)};
-  const GenerationMode mode = generation_mode(args.run, run);
+  const GenerationMode mode = generation_mode(args.run, run, args.cache);
   const auto dry_run = [&](Stream& stream, Transformer& meta) { plan_batches(stream, meta, size, mode); };
   TrainedModel model(run, resolved_threads(args.run), dry_run, device_named(args.run.device));
   serve::ServedModel served = describe(context.err, args, run, size, format);
@@ -204,6 +205,7 @@ void add_serve(CLI::App& app, Context& context) {
       .type_name("FILE");
   add_flag(*command, "--content-special-tokens", args->content_special_tokens, kContentSpecialTokensHelp);
   add_limits(*command, *args);
+  add_cache_args(*command, args->cache);
   add_device(*command, args->run);
   add_threads(*command, args->run);
 }

@@ -326,6 +326,7 @@ void validate_rollouts(const RunConfig& config) {
         " asks for more; lower it, or raise seq_length, which has room for prompt and answer together");
   rollout.validate_rewards();
   rollout.stops();
+  resolve_cache(rollout.cache, config.model, {.repeatable = config.parallel.batch_invariant_mode});
   if (rollout.router_replay) {
     needs(config.model.moe.num_experts > 0,
           "has no routes in a dense model (num_experts = 0); set router_replay = false");

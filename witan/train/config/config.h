@@ -9,6 +9,7 @@
 #include "witan/base/config/fields.h"
 #include "witan/data/batches/batch_ramp.h"
 #include "witan/data/datasets/split.h"
+#include "witan/generate/cache_options.h"
 #include "witan/model/config.h"
 #include "witan/optim/config.h"
 #include "witan/parallel/config.h"
@@ -175,7 +176,8 @@ struct RolloutConfig {
   int64_t max_completion_length = 256;  // tokens
   int64_t steps_per_generation = 1;
   int64_t rollout_batch_size = 0;  // answers; 0: all
-  std::string stop_strings;        // one, or a JSON array of them
+  CacheOptions cache;
+  std::string stop_strings;  // one, or a JSON array of them
   bool router_replay = false;
   int64_t max_num_gen_batches = 1;  // samplings of a group until its rewards differ
   std::string reward = "exact";     // one or several kinds of WeightedReward, with commas between them

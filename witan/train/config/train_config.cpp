@@ -195,7 +195,7 @@ Fields ObjectiveConfig::fields() {
 }
 
 Fields RolloutConfig::fields() {
-  return {
+  Fields fields = {
       Field{"rollouts", &rollouts,
             "Sample the batches: each step answers the prompts of conversations (sft) with the training weights, and "
             "trains on the rewards (objective = policy)"},
@@ -246,6 +246,8 @@ Fields RolloutConfig::fields() {
             "What the reward is lowered by at max_completion_length, if overlong_buffer_len is set"}
           .at_least(0),
   };
+  for (Field& field : cache.fields()) fields.push_back(std::move(field));
+  return fields;
 }
 
 std::vector<std::string> RolloutConfig::stops() const {

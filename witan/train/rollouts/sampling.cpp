@@ -27,7 +27,9 @@ StateSize state_size(const RunConfig& config) {
 }
 
 GenerationMode mode_of(const RunConfig& config, const Groups& groups) {
-  return {.repeatable = config.parallel.batch_invariant_mode, .pipeline = &groups.of(Axis::pipeline)};
+  return {.repeatable = config.parallel.batch_invariant_mode,
+          .pipeline = &groups.of(Axis::pipeline),
+          .cache = config.rollout.cache};
 }
 
 // Rollouts with the same prompt.
