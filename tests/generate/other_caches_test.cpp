@@ -42,6 +42,12 @@ ModelConfig windows_and_sinks(const std::string& dtype) {
   return config;
 }
 
+ModelConfig head_norms(const std::string& dtype) {
+  ModelConfig config = model_config(dtype);
+  config.attention.qk_layernorm = true;
+  return config;
+}
+
 struct Kind {
   std::string name;
   ModelConfig config;
@@ -49,10 +55,13 @@ struct Kind {
 };
 
 std::vector<Kind> kinds(const std::string& dtype) {
-  return {
-      {"latents", latent_config(dtype), kLatents},     {"latents in a window", latent_config(dtype, "6,0"), kLatents},
-      {"keys in fp8", model_config(dtype), kFp8},      {"windows in fp8", windows_and_sinks(dtype), kFp8},
-      {"latents in fp8", latent_config(dtype), kBoth}, {"latent heads in fp8", latent_config(dtype), kFp8}};
+  return {{"latents", latent_config(dtype), kLatents},
+          {"latents in a window", latent_config(dtype, "6,0"), kLatents},
+          {"keys in fp8", model_config(dtype), kFp8},
+          {"normed keys in fp8", head_norms(dtype), kFp8},
+          {"windows in fp8", windows_and_sinks(dtype), kFp8},
+          {"latents in fp8", latent_config(dtype), kBoth},
+          {"latent heads in fp8", latent_config(dtype), kFp8}};
 }
 
 std::vector<GenerationRequest> requests_of(int64_t max_tokens) {
