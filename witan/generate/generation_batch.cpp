@@ -356,7 +356,7 @@ std::vector<int32_t> GenerationBatch::greedy_choices(const Tensor& logits, const
 
 // Log probabilities as training computes them: from their own columns where ranks divide the logits (`own`).
 RowScores GenerationBatch::scores_of(const Tensor& own, const Tensor& logits, std::span<const int32_t> targets) {
-  RowScores scores = score_rows(stream_, logits, targets, model_.config().vocab_size, repeatable_);
+  RowScores scores = score_rows(stream_, logits, targets, model_.config().vocab_size);
   if (!model_.divides_losses()) return scores;
   Tape tape(stream_, Tape::Mode::off);
   const auto n = static_cast<int64_t>(targets.size());

@@ -22,8 +22,7 @@ std::vector<float> floats_of(Stream& stream, const Tensor& values) {
 
 }  // namespace
 
-RowScores score_rows(Stream& stream, const Tensor& logits, std::span<const int32_t> targets, int64_t words,
-                     bool as_training) {
+RowScores score_rows(Stream& stream, const Tensor& logits, std::span<const int32_t> targets, int64_t words) {
   const int64_t n = logits.size(0);
   require<ShapeError>(n == static_cast<int64_t>(targets.size()), "logprobs: ", n, " rows of logits for ",
                       targets.size(), " tokens");
@@ -35,10 +34,7 @@ RowScores score_rows(Stream& stream, const Tensor& logits, std::span<const int32
     const std::vector<T> ones(targets.size(), T(1.0f));
     stream.write(weights, ones.data());
   });
-  if (as_training)
-    kernels::cross_entropy_fused(stream, {loss, losses, lse, stream.empty_like(logits)}, logits, ids, weights, words);
-  else
-    kernels::cross_entropy_forward(stream, loss, losses, lse, logits, ids, weights, words);
+  kernels::cross_entropy_forward(stream, loss, losses, lse, logits, ids, weights, words);
   RowScores scores{floats_of(stream, losses), floats_of(stream, lse)};
   for (float& value : scores.logprobs) value = -value;
   return scores;

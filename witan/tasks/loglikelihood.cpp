@@ -141,7 +141,7 @@ class PairScorer {
     const Tensor logits = model_.logits(stream_, x, std::span(scored.rows.data() + begin, count));
     const Tensor ids = stream_.empty({static_cast<int64_t>(count)}, DType::i32);
     kernels::likeliest_tokens(stream_, ids, logits, words);
-    const RowScores scores = score_rows(stream_, logits, targets, words, repeatable_);
+    const RowScores scores = score_rows(stream_, logits, targets, words);
     if (stream_.is_meta()) return;
     std::vector<int32_t> likeliest(count);
     stream_.read(likeliest.data(), ids);

@@ -96,8 +96,8 @@ class GenerationOnGpu : public testing::CudaTest {
     return out;
   }
   // Computes logprobs as StagePasses does in batch-invariant mode: the text is a micro-batch, with tokens of others in
-  // it.
-  std::vector<float> trained_logprobs(Transformer& model, const Tokens& text, int64_t others) {
+  // it. `policy`: as the objectives of policies and preferences, else as plain cross entropy.
+  std::vector<float> trained_logprobs(Transformer& model, const Tokens& text, int64_t others, bool policy = false) {
     const auto T = static_cast<int64_t>(text.size()), B = others + 1;
     Tokens ids(static_cast<size_t>(others * T), 5), positions, targets = ids;
     ids.insert(ids.end(), text.begin(), text.end());
@@ -115,8 +115,10 @@ class GenerationOnGpu : public testing::CudaTest {
     const Tensor ones = host.stream.empty({B * T}, wide);
     dispatch_floating(wide, [&]<class A>() { std::ranges::fill(ones.span<A>(), A(1.0f)); });
     gpu().write(weights, ones.raw());
+    const Tensor wanted = on_gpu({B * T}, targets);
     const Tensor losses =
-        model.loss(tape, std::move(out.logits), on_gpu({B * T}, targets), weights, ops::LossGradient::one).token_losses;
+        policy ? model.token_losses(tape, std::move(out.logits), wanted, weights).losses.value()
+               : model.loss(tape, std::move(out.logits), wanted, weights, ops::LossGradient::one).token_losses;
     const auto all = values(to_host(losses));
     std::vector<float> logprobs;
     for (int64_t t = 0; t + 1 < T; ++t) logprobs.push_back(-static_cast<float>(all[size_t(others * T + t)]));
@@ -136,6 +138,7 @@ TEST_F(GenerationOnGpu, BatchInvariantLogprobsHaveTheBitsOfTraining) {
         const Tokens text = text_of(requests[i], generations[i]);
         EXPECT_EQ(logprobs_of(generations[i]), trained_logprobs(model, text, 0)) << "request " << i;
         EXPECT_EQ(logprobs_of(generations[i]), trained_logprobs(model, text, 3)) << "request " << i << " beside others";
+        EXPECT_EQ(logprobs_of(generations[i]), trained_logprobs(model, text, 0, true)) << "request " << i << ", policy";
         for (const bool recorded : {false, true}) {
           const auto by_itself =
               generate(gpu(), model, std::span(&requests[i], 1), {}, {.repeatable = true, .recorded = recorded});

@@ -182,6 +182,61 @@ TEST_F(RunsOnGpus, ResumeOnTheCpuAndOnOtherRanks) {
   }
 }
 
+// A policy is trained on the log probabilities that sampling records: in batch-invariant mode with the same bits.
+TEST_F(RunsOnGpus, SampleWithTheLogProbabilitiesOfTraining) {
+  std::ofstream rows(own_ / "chats.jsonl");
+  for (int i = 0; i < 60; ++i)
+    rows << R"({"messages": [{"role": "user", "content": "the grain of )" << i % 7
+         << R"("}, {"role": "assistant", "content": "witan"}]})"
+         << "\n";
+  rows.close();
+  write_file_atomically(own_ / "template.jinja",
+                        "{% for m in messages %}{{ m.content }}{% if m.role == 'assistant' %}<|endoftext|>{% endif %}"
+                        "{% endfor %}");
+  Program tokenizer({WITAN_PROGRAM, "tokenizer", "train", own_ / "text.txt", "--vocab-size", "300", "--output",
+                     own_ / "tokenizer.json"},
+                    own_ / "log");
+  ASSERT_TRUE(tokenizer.ends_within(100));
+  ASSERT_EQ(tokenizer.wait(), 0) << read_file(own_ / "log");
+  for (const char* dtype : {"float32", "bfloat16"}) {
+    SCOPED_TRACE(dtype);
+    const std::string run = cat("sampled-", dtype);
+    trains(run, {"--device",
+                 "cuda",
+                 "--dtype",
+                 dtype,
+                 "--ranks",
+                 "1",
+                 "--train-iters",
+                 "3",
+                 "--data",
+                 own_ / "chats.jsonl",
+                 "--sft",
+                 "true",
+                 "--packing",
+                 "none",
+                 "--tokenizer",
+                 own_ / "tokenizer.json",
+                 "--chat-template",
+                 own_ / "template.jinja",
+                 "--objective",
+                 "policy",
+                 "--rollouts",
+                 "true",
+                 "--reward",
+                 "length",
+                 "--num-generations",
+                 "4",
+                 "--max-completion-length",
+                 "20",
+                 "--batch-invariant-mode",
+                 "true"});
+    const std::vector<StepEvent> steps = read_metrics(run_of(run) / "metrics.jsonl").steps;
+    ASSERT_EQ(steps.size(), 3u);
+    for (const StepEvent& step : steps) EXPECT_EQ(step.scalars.get("logprob_difference"), 0.0);
+  }
+}
+
 // The default recipe, narrower. Roundings differ, and every update amplifies the differences.
 TEST_F(RunsOnGpus, FirstFiftyLossesAgreeWithTheCpu) {
   for (const auto& [dtype, tolerance] : {std::pair{"float32", 1e-3}, std::pair{"bfloat16", 2e-2}}) {

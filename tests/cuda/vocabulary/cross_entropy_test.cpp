@@ -135,6 +135,50 @@ TEST_F(CrossEntropyOnGpu, FusedMatchesForwardAndBackward) {
   }
 }
 
+// Rows of every kind that the fused kernel takes, and one that is too long for it, also at addresses that are not
+// aligned: scores, which have no gradient, equal what training minimises.
+TEST_F(CrossEntropyOnGpu, ALossHasTheSameBitsInEveryKernel) {
+  for (const DType dtype : {DType::bf16, DType::f16})
+    for (const auto& [V, padding] : std::vector<std::pair<int64_t, int64_t>>{{1, 7},
+                                                                             {8, 0},
+                                                                             {259, 5},
+                                                                             {1000, 0},
+                                                                             {8192, 0},
+                                                                             {8193, 63},
+                                                                             {16384, 0},
+                                                                             {20000, 8},
+                                                                             {50257, 47},
+                                                                             {114696, 0},
+                                                                             {128256, 0},
+                                                                             {131072, 0},
+                                                                             {131080, 0}}) {
+      SCOPED_TRACE(cat(dtype, " ", V, " words and ", padding));
+      const int64_t T = 140;
+      const Case c = make(dtype, T, V, padding), of = to_gpu(c);
+      const Tensor loss = poisoned({1}, DType::f32), losses = poisoned({T}, DType::f32),
+                   lse = poisoned({T}, DType::f32);
+      const auto expect = [&](const Tensor& other_loss, const Tensor& other_losses, const Tensor& other_lse) {
+        EXPECT_EQ(values(to_host(other_losses)), values(to_host(losses)));
+        EXPECT_EQ(values(to_host(other_lse)), values(to_host(lse)));
+        EXPECT_EQ(values(to_host(other_loss)), values(to_host(loss)));
+      };
+      kernels::cross_entropy_fused(gpu(), {loss, losses, lse, poisoned({T, V + padding}, dtype)}, of.logits, of.targets,
+                                   of.weights, V);
+      const Results alone = run(gpu(), of, {}, poisoned({T, V + padding}, dtype));
+      expect(alone.loss, alone.losses, alone.lse);
+      Case moved = of;
+      moved.logits = poisoned({T * (V + padding) + 3}, dtype).narrow(0, 3, T * (V + padding)).reshape({T, V + padding});
+      gpu().write(moved.logits, c.logits.raw());
+      const Results at_odd_address = run(gpu(), moved, {}, poisoned({T, V + padding}, dtype));
+      expect(at_odd_address.loss, at_odd_address.losses, at_odd_address.lse);
+      const Tensor parts = poisoned({1, 2, T}, DType::f32), combined = poisoned({T}, DType::f32),
+                   combined_lse = poisoned({T}, DType::f32), combined_loss = poisoned({1}, DType::f32);
+      kernels::cross_entropy_part(gpu(), parts.reshape({2, T}), of.logits, of.targets, of.weights, {0, V});
+      kernels::cross_entropy_combine(gpu(), combined_loss, combined, combined_lse, parts, of.weights);
+      expect(combined_loss, combined, combined_lse);
+    }
+}
+
 // Results have the bits of the words alone, and gradients after the words are exactly 0: for rows that fit on a
 // multiprocessor and rows that do not, in place and not, whole and in the columns of a rank.
 TEST_F(CrossEntropyOnGpu, IgnoresPaddingColumns) {

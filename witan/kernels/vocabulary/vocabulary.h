@@ -14,7 +14,8 @@
 namespace witan::kernels {
 
 // lse[t] = log sum_(v < words) exp(logits[t,v])   losses[t] = lse[t] - logits[t, targets[t]]   loss = sum_t weights[t]
-// losses[t] Rows are computed in A; the last sum runs over t in float64: in order, on a GPU in a fixed tree.
+// losses[t] Rows are computed in A, with the same bits in every kernel that computes losses of whole rows; the last sum
+// runs over t in float64: in order, on a GPU in a fixed tree.
 void cross_entropy_forward(Stream& stream, const Tensor& loss, const Tensor& losses, const Tensor& lse,
                            const Tensor& logits, const Tensor& targets, const Tensor& weights, int64_t words);
 WITAN_KERNEL_TWINS(cross_entropy_forward)
@@ -51,8 +52,8 @@ void cross_entropy_combine(Stream& stream, const Tensor& loss, const Tensor& los
                            const Tensor& parts, const Tensor& weights);
 WITAN_KERNEL_TWINS(cross_entropy_combine)
 
-// entropies[t] = -sum_(v < words) p log p with p = exp(logits[t,v] - lse[t]), the part of these columns in the entropy of
-// a token's distribution; lse is over all. 0 for a token of weight 0.  entropies [T] A
+// entropies[t] = -sum_(v < words) p log p with p = exp(logits[t,v] - lse[t]), the part of these columns in the entropy
+// of a token's distribution; lse is over all. 0 for a token of weight 0.  entropies [T] A
 void token_entropies(Stream& stream, const Tensor& entropies, const Tensor& logits, const Tensor& lse,
                      const Tensor& weights, int64_t words);
 WITAN_KERNEL_TWINS(token_entropies)

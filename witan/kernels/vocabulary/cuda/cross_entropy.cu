@@ -8,6 +8,8 @@ namespace witan::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 512, kWarps = kThreads / 32, kFlight = 4;
+constexpr int kOwn = kLanes / kThreads;  // lanes of a thread: threadIdx.x and those kThreads after it
+static_assert(kOwn == 2);
 
 // Divides a row of V elements into whole packs, from the first aligned address on, and the elements before and after
 // them.
@@ -49,37 +51,42 @@ __device__ __forceinline__ Pack<T, kPack<T>> load_across(const T* from) {
   return reinterpret_cast<const Pack<T, kPack<T>>&>(out);
 }
 
-// Adds kCount packs, whose loads are in flight together.
-template <int kCount, bool kAligned, class T>
-__device__ __forceinline__ void add_packs(LogSumExp<Acc<T>>& total, const T* row, int first) {
+// Adds the next two packs of both lanes; the four loads are in flight together. `kWhole`: all four are within the
+// words.
+template <bool kAligned, bool kWhole, class T>
+__device__ __forceinline__ void add_packs(LogSumExp<Acc<T>> (&lanes)[kOwn], const T* row, int words, int first) {
   constexpr int N = kPack<T>;
-  Pack<T, N> packs[kCount];
+  Pack<T, N> packs[2][kOwn];
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const T* from = row + (first + i * kThreads) * N;
-    packs[i] = kAligned ? load_pack<T, N>(from) : load_across(from);
+  for (int i = 0; i < 2 * kOwn; ++i) {
+    const int begin = (first + i * kThreads) * N;
+    Pack<T, N>& pack = packs[i / kOwn][i % kOwn];
+    if (kWhole || begin + N <= words) {
+      pack = kAligned ? load_pack<T, N>(row + begin) : load_across(row + begin);
+    } else {
+#pragma unroll
+      for (int n = 0; n < N; ++n)
+        pack.at[n] = begin + n < words ? row[begin + n] : convert<T>(-std::numeric_limits<float>::infinity());
+    }
   }
-  Acc<T> x[kCount * N];
 #pragma unroll
-  for (int i = 0; i < kCount * N; ++i) x[i] = convert<Acc<T>>(packs[i / N].at[i % N]);
-  total.add(x);
+  for (int lane = 0; lane < kOwn; ++lane) {
+    Acc<T> x[2 * N];
+#pragma unroll
+    for (int i = 0; i < 2 * N; ++i) x[i] = convert<Acc<T>>(packs[i / N][lane].at[i % N]);
+    lanes[lane].add(x);
+  }
 }
 
-// A thread's part of a row. Its elements and their order depend on the number of words alone, not on the row's address,
-// so that a row has the same bits in every place.
+// A thread's lanes of a row. Their elements and order depend on the number of words alone, not on the row's address, so
+// that a row has the same bits in every place.
 template <bool kAligned, class T>
-__device__ __forceinline__ LogSumExp<Acc<T>> part_of(const T* row, int words) {
+__device__ __forceinline__ void add_row(LogSumExp<Acc<T>> (&lanes)[kOwn], const T* row, int words) {
   const int packs = words / kPack<T>;
-  LogSumExp<Acc<T>> total;
   int pack = threadIdx.x;
-  for (; pack + (kFlight - 1) * kThreads < packs; pack += kFlight * kThreads)
-    add_packs<kFlight, kAligned>(total, row, pack);
-  for (; pack < packs; pack += kThreads) add_packs<1, kAligned>(total, row, pack);
-  for (int i = packs * kPack<T> + static_cast<int>(threadIdx.x); i < words; i += kThreads) {
-    const Acc<T> x[1] = {convert<Acc<T>>(row[i])};
-    total.add(x);
-  }
-  return total;
+  for (; pack + (2 * kOwn - 1) * kThreads < packs; pack += 2 * kOwn * kThreads)
+    add_packs<kAligned, true>(lanes, row, words, pack);
+  if (pack * kPack<T> < words) add_packs<kAligned, false>(lanes, row, words, pack);
 }
 
 // The result for a token's logits: its loss, or the target's logit, which is 0 if no column has the target's id.
@@ -90,7 +97,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     forward_kernel(Acc<T>* lse, Acc<T>* found, const T* logits, const int32_t* targets, const Acc<T>* weights, int V,
                    int begin, int words) {
   using A = Acc<T>;
-  __shared__ A shared[kWarps];
+  __shared__ A partials[2 * kWarpsOfLanes];
   const int64_t t = blockIdx.x;
   if (weights[t] == A(0)) {
     if (threadIdx.x == 0) lse[t] = found[t] = 0;
@@ -98,8 +105,12 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
   const T* row = logits + t * V;
   const bool aligned = reinterpret_cast<uintptr_t>(row) % 16 == 0;
-  const LogSumExp<A> total = aligned ? part_of<true>(row, words) : part_of<false>(row, words);
-  const A log_sum = total.over_block(shared);
+  LogSumExp<A> lanes[kOwn];
+  if (aligned)
+    add_row<true>(lanes, row, words);
+  else
+    add_row<false>(lanes, row, words);
+  const A log_sum = log_sum_exp(lanes, partials);
   if (threadIdx.x != 0) return;
   lse[t] = log_sum;
   const int target = targets[t] - begin;

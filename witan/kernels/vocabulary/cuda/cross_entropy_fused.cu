@@ -9,7 +9,7 @@
 namespace witan::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 1024, kWarps = kThreads / 32;
+constexpr int kThreads = kLanes;                // a lane each
 constexpr int kPairs = 7, kSlots = 2 * kPairs;  // per thread, in shared memory: 224 KiB per block
 constexpr int kHeld = 2;                        // and in registers
 constexpr int kElements = 8;                    // per slot, of 16 bits each
@@ -125,24 +125,10 @@ struct Part {
   }
 };
 
-// The row's log-sum-exp on every thread, with one barrier: rows alternate between two arrays `partial`.
-__device__ __forceinline__ float log_sum_exp(LogSumExp<float> total, float2* partial) {
-  const auto combine = [](float most, float sum) {
-    const float all = warp_max(most);
-    return make_float2(all, warp_sum(most == all ? sum : sum * quick_exp(most - all)));
-  };
-  const float2 of_warp = combine(total.most, total.sum);
-  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = of_warp;
-  __syncthreads();
-  const float2 mine = partial[threadIdx.x % 32], row = combine(mine.x, mine.y);
-  static_assert(kWarps == 32);
-  return row.x + log(row.y);
-}
-
 template <class T, bool kPadded>
 __global__ void __launch_bounds__(kThreads, 1) fused_kernel(Rows<T> rows) {
   extern __shared__ __align__(16) unsigned char memory[];
-  __shared__ float2 partials[2][kWarps];
+  __shared__ float partials[2][2 * kWarpsOfLanes];  // rows alternate between two, so that one barrier is enough
   Part<T, kPadded> part{reinterpret_cast<Slot<T>*>(memory), {}, rows.slots, rows.words};
   int64_t t = blockIdx.x;
   part.fetch_all(rows.logits + t * rows.slots);
@@ -153,7 +139,8 @@ __global__ void __launch_bounds__(kThreads, 1) fused_kernel(Rows<T> rows) {
     const int target = weight == 0 ? -1 : rows.targets[t];
     float at_target = 0;  // read before any thread overwrites it
     if (threadIdx.x == 0 && weight != 0) at_target = convert<float>(row[target / kElements].at[target % kElements]);
-    const float lse = log_sum_exp(part.sum(), partials[turn]);
+    const LogSumExp<float> own[1] = {part.sum()};
+    const float lse = log_sum_exp(own, partials[turn]);
     if (threadIdx.x == 0) {
       rows.lse[t] = weight == 0 ? 0 : lse;
       rows.losses[t] = weight == 0 ? 0 : lse - at_target;
@@ -167,7 +154,7 @@ bool fits(Stream& stream, const Tensor& logits, const Tensor& dlogits) {
   return size_of(logits.dtype()) == 2 && V <= kMostVocabulary && packs<uint16_t>(logits.raw(), V) &&
          packs<uint16_t>(dlogits.raw(), V) &&
          witan::cuda::properties(stream.device().index).shared_per_block >=
-             kSharedBytes + static_cast<int64_t>(sizeof(float2)) * 2 * kWarps;
+             kSharedBytes + static_cast<int64_t>(sizeof(float)) * 2 * 2 * kWarpsOfLanes;
 }
 
 }  // namespace
