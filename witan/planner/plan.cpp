@@ -48,7 +48,7 @@ SentBytes each(SentBytes sent, double count) {
 std::optional<RankPlan> try_plan_rank(const ResolvedConfig& config, const Layout& layout, int rank,
                                       int64_t prompt_tokens, MetaRank::Run run) {
   MetaRank meta(config, layout, rank, run);
-  meta.rollouts();  // before the first step, whose lasting blocks lie beside what sampling leaves
+  meta.rollouts();  // a run samples before its first step
   meta.begin_ramp();
   meta.step(micro_batches_of_a_rank(config), 1);
   if (!meta.repeats()) return std::nullopt;

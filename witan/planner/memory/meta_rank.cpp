@@ -79,10 +79,13 @@ void MetaRank::sample(int64_t prompt_tokens) {
   options.max_tokens = tokens_that_fit(engine_.model(), prompt_tokens, config_->train.sample_tokens);
   if (options.max_tokens == 0) return;
   generate(stream_, engine_.model(), std::vector<int32_t>(static_cast<size_t>(prompt_tokens)), options);
+  engine_.end_reading();
 }
 
 void MetaRank::rollouts() {
-  if (config_->rollout.rollouts) rehearse_rollouts(stream_, engine_.model(), groups_, *config_);
+  if (!config_->rollout.rollouts) return;
+  rehearse_rollouts(stream_, engine_.model(), groups_, *config_);
+  engine_.end_reading();
 }
 
 namespace {

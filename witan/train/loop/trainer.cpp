@@ -158,6 +158,7 @@ class RankTrainer {
     options.sampler.seed = static_cast<uint64_t>(train.seed);
     const TraceContextScope trace_context(stream_, TraceContext::Phase::sample);
     const auto tokens = generate(stream_, engine_.model(), prompt, options);
+    engine_.end_reading();
     const std::string text = run_.data.tokenizer->decode(tokens);
     if (is_rank_zero()) run_.recorder().last_sample(state_.step, options.sampler.seed, prompts_.last, text);
     return text;
@@ -205,6 +206,7 @@ class RankTrainer {
     const uint64_t seed = sample_seed(run_.config->train, state_.step);
     const auto texts =
         generate_samples(stream_, engine_.model(), *run_.data.tokenizer, run_.config->train, prompts_, seed);
+    engine_.end_reading();
     if (is_rank_zero()) run_.recorder().samples(state_.step, seed, prompts_.interval, texts);
   }
 

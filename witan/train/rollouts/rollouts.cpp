@@ -252,6 +252,7 @@ std::vector<Rollout> Rollouts::sample(int64_t step, const std::vector<int64_t>& 
   });
   sampling_s_ += watch.seconds();
   if (replay) replay->between_passes(nullptr);
+  engine.end_reading();
   for (const int64_t of_rank : gather_numbers(parts_.world, parts_.host, writes_unfinished() ? read : 0))
     prompt_tokens_ += of_rank;
   std::ranges::move(kept, std::back_inserter(begun));

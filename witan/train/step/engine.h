@@ -80,6 +80,9 @@ class Engine {
 
   // See RankModel.
   void gather_values() { rank_.gather_values(); }
+  // After other uses of the model than steps and evaluations, such as generation: gives back what they have gathered,
+  // so that the next step finds the memory that it was planned with.
+  void end_reading() { rank_.units->give_back(); }
   std::vector<StateTensor> state() { return rank_.state(); }
   double params_norm() { return rank_.params_norm(); }
   LayerNorms layer_norms(const StepResult& result) { return rank_.layer_norms(result); }
