@@ -184,15 +184,23 @@ TEST_F(SampledRuns, ReplacePromptsOfEqualRewards) {
   EXPECT_LT(after, before);
   EXPECT_GT(samplings, 1);
   EXPECT_LE(samplings, 6);
-  int64_t number = 0;
+  int64_t number = 0, discarded = 0, replaced = 0;
   std::string lines = rollouts("again", 1);
   for (size_t begin = 0; begin < lines.size(); begin = lines.find('\n', begin) + 1) {
     const Rollout rollout =
         Rollout::of_line(std::string_view(lines).substr(begin, lines.find('\n', begin) - begin), "x");
+    if (rollout.discarded) {
+      ++discarded;
+      EXPECT_TRUE(rollout.skipped);
+      EXPECT_LT(rollout.replaced, 5);
+      continue;
+    }
     EXPECT_EQ(rollout.row, number++);
     EXPECT_TRUE(!rollout.skipped || rollout.replaced == 5) << "after as many others as there may be";
+    replaced += rollout.replaced;
   }
   EXPECT_EQ(number, 16);
+  EXPECT_EQ(discarded, replaced) << "every answer is kept";
   RunConfig resumed = config;
   resumed.train.run = "resumed";
   for (const int64_t steps : {1, 2}) {
@@ -277,13 +285,15 @@ TEST(Rollout, SurvivesAFile) {
                         .reward = 0.1,
                         .advantage = -1.0 / 3,
                         .rewards = {{"exact", 0.1}},
-                        .replaced = 2};
+                        .replaced = 2,
+                        .discarded = true};
   const Rollout read = Rollout::of_line(rollout.to_line(), "here");
   EXPECT_EQ(read.to_line(), rollout.to_line());
   EXPECT_EQ(read.logprobs, rollout.logprobs);
   EXPECT_EQ(read.advantage, rollout.advantage);
   EXPECT_EQ(read.rewards, rollout.rewards);
   EXPECT_EQ(read.replaced, 2);
+  EXPECT_TRUE(read.discarded);
   EXPECT_NE(message_of<DataError>([] { Rollout::of_line("{\"row\": 1}", "x.jsonl, line 2"); }).find("x.jsonl, line 2"),
             std::string::npos);
 }

@@ -222,7 +222,7 @@ PageParts Dashboard::parts() const {
     std::error_code error;
     return report_parts(runs_[0].follower.metrics(),
                         fs::is_regular_file(config, error) ? read_file(config, kMostConfig) : "",
-                        name_of_run(runs_[0].folder), shown_answers(runs_[0].folder));
+                        name_of_run(runs_[0].folder), step_answers(runs_[0].folder));
   }
   std::vector<ComparedRun> compared;
   for (const Run& run : runs_) compared.push_back({name_of_run(run.folder), run.follower.metrics()});

@@ -17,14 +17,14 @@ namespace {
 
 constexpr std::string_view kStepFile = "step-";
 
-struct StepAnswers {
+struct AnswerFile {
   int64_t step = 0;
   fs::path file;
 };
 
 // The file of the newest step; files that are still being written have other names.
-std::optional<StepAnswers> newest_answers(const fs::path& folder) {
-  std::optional<StepAnswers> newest;
+std::optional<AnswerFile> newest_answers(const fs::path& folder) {
+  std::optional<AnswerFile> newest;
   std::error_code gone;
   for (fs::directory_iterator entry(folder, gone), end; !gone && entry != end; entry.increment(gone)) {
     const std::string name = entry->path().filename().string();
@@ -32,34 +32,31 @@ std::optional<StepAnswers> newest_answers(const fs::path& folder) {
     if (!name.starts_with(kStepFile)) continue;
     const auto [rest, error] = std::from_chars(name.data() + kStepFile.size(), name.data() + name.size(), step);
     if (error != std::errc() || std::string_view(rest) != ".jsonl") continue;
-    if (!newest || step > newest->step) newest = StepAnswers{step, entry->path()};
+    if (!newest || step > newest->step) newest = AnswerFile{step, entry->path()};
   }
   return newest;
 }
 
-std::optional<ShownAnswer> answer_of(std::string_view line, int64_t step) {
-  try {
-    const Json read = parse_json(line, "a rollout");
-    ShownAnswer answer;
-    answer.step = step;
-    read.at("row").get_to(answer.row);
-    read.at("prompt").get_to(answer.prompt);
-    read.at("completion").get_to(answer.completion);
-    read.at("reward").get_to(answer.reward);
-    return answer;
-  } catch (const std::exception&) {
-    return std::nullopt;
+// Adds a line's answer to the counts and, unless it was discarded, to the answers that may be shown.
+void add_answer(StepAnswers& step, std::string_view line) try {
+  const Json read = parse_json(line, "a rollout");
+  ShownAnswer answer;
+  read.at("row").get_to(answer.row);
+  read.at("prompt").get_to(answer.prompt);
+  read.at("completion").get_to(answer.completion);
+  read.at("reward").get_to(answer.reward);
+  if (read.value("discarded", false)) {
+    ++step.discarded;
+    return;
   }
+  ++step.answers;
+  if (read.value("skipped", false)) ++step.skipped;
+  step.shown.push_back(std::move(answer));
+} catch (const std::exception&) {
+  return;  // it is no rollout
 }
 
-}  // namespace
-
-std::vector<ShownAnswer> shown_answers(const fs::path& run_folder) try {
-  const std::optional<StepAnswers> newest = newest_answers(run_folder / "rollouts");
-  if (!newest) return {};
-  std::vector<ShownAnswer> all;
-  for (LinesForward lines(newest->file); lines.next();)
-    if (auto answer = answer_of(lines.line(), newest->step)) all.push_back(std::move(*answer));
+std::vector<ShownAnswer> chosen_of(std::vector<ShownAnswer> all) {
   if (all.empty()) return {};
   std::ranges::stable_sort(all, {}, &ShownAnswer::row);
   std::vector<ShownAnswer> shown;
@@ -75,16 +72,36 @@ std::vector<ShownAnswer> shown_answers(const fs::path& run_folder) try {
   for (auto answer = all.rbegin(); answer != all.rend() && prompts < kNewest; ++answer)
     if (answer == all.rbegin() || answer->prompt != std::prev(answer)->prompt) show(*answer, "newest"), ++prompts;
   return shown;
+}
+
+// "8 are skipped, since …", or nothing.
+std::string counts_of(const StepAnswers& answers) {
+  if (answers.skipped + answers.discarded == 0) return "";
+  std::string out = fmt::format(": {} of {} are skipped, since all rewards to their prompts are equal", answers.skipped,
+                                answers.answers);
+  if (answers.discarded > 0) out += fmt::format(", and {} more were discarded for this reason", answers.discarded);
+  return out;
+}
+
+}  // namespace
+
+StepAnswers step_answers(const fs::path& run_folder) try {
+  const std::optional<AnswerFile> newest = newest_answers(run_folder / "rollouts");
+  if (!newest) return {};
+  StepAnswers step{.step = newest->step};
+  for (LinesForward lines(newest->file); lines.next();) add_answer(step, lines.line());
+  step.shown = chosen_of(std::move(step.shown));
+  return step;
 } catch (const Error&) {
   return {};  // a file that cannot be read hides no other part of the page
 }
 
-std::string answer_section(const std::vector<ShownAnswer>& answers) {
-  if (answers.empty()) return "";
+std::string answer_section(const StepAnswers& answers) {
+  if (answers.shown.empty()) return "";
   std::string out = fmt::format(
-      "<section>\n<h2>Sampled answers</h2>\n<p class=\"note\">Of step {}; the folder rollouts has all</p>\n",
-      answers.front().step);
-  for (const ShownAnswer& answer : answers)
+      "<section>\n<h2>Sampled answers</h2>\n<p class=\"note\">Of step {}{}; the folder rollouts has all</p>\n",
+      answers.step, counts_of(answers));
+  for (const ShownAnswer& answer : answers.shown)
     out += fmt::format(
         "<div class=\"card\"><p class=\"when\">The {} one, reward {:.4g}: answer {} to the prompt in bold</p>"
         "<blockquote><span class=\"prompt\">{}</span>{}</blockquote></div>\n",

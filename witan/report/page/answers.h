@@ -10,16 +10,26 @@
 namespace witan {
 
 struct ShownAnswer {
-  int64_t step = 0, row = 0;
+  int64_t row = 0;
   std::string what;  // "best", "worst", "newest"
   std::string prompt, completion;
   double reward = 0;
 };
 
-// Of the newest step of which there is a whole file: the first answers with the largest and with the smallest reward,
-// and two of its last prompts. Empty for a run without rollouts; lines that are no rollouts are left out.
-std::vector<ShownAnswer> shown_answers(const fs::path& run_folder);
+// The newest step of which there is a whole file.
+struct StepAnswers {
+  int64_t step = 0;
+  // Its answers; those among them that are not trained on, since all rewards to their prompts are equal; and those that
+  // were sampled before them and discarded for the same reason.
+  int64_t answers = 0, skipped = 0, discarded = 0;
+  // Of the answers that are not discarded: the first ones with the largest and with the smallest reward, and two to the
+  // last prompts.
+  std::vector<ShownAnswer> shown;
+};
 
-std::string answer_section(const std::vector<ShownAnswer>& answers);
+// Empty for a run without rollouts; lines that are no rollouts are left out.
+StepAnswers step_answers(const fs::path& run_folder);
+
+std::string answer_section(const StepAnswers& answers);
 
 }  // namespace witan

@@ -62,7 +62,7 @@ std::string fill_page(const PageParts& parts, std::string_view may_ask, std::str
 }  // namespace
 
 PageParts report_parts(const Metrics& metrics, std::string_view config, const std::string& name,
-                       const std::vector<ShownAnswer>& answers) {
+                       const StepAnswers& answers) {
   const std::vector<Chart> charts = make_charts(metrics);
   const std::optional<HeatMap> heat = make_heat_map(metrics.experts);
   const std::string& shown = metrics.run ? metrics.run->name : name;
@@ -124,7 +124,7 @@ std::string render_report(const fs::path& run_folder, const Metrics& metrics, do
   constexpr uint64_t kMostConfig = uint64_t{1} << 20;
   const fs::path config = run_folder / "config.toml";
   return frozen_page(report_parts(metrics, fs::exists(config) ? read_file(config, kMostConfig) : "",
-                                  run_folder.filename().string(), shown_answers(run_folder)),
+                                  run_folder.filename().string(), step_answers(run_folder)),
                      refresh_seconds);
 }
 

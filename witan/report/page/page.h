@@ -41,7 +41,7 @@ struct PageParts {
 // The report of one run from its metrics and config.toml. `name` names the run if its metrics do not; `answers` are
 // those that it shows of sampled batches.
 PageParts report_parts(const Metrics& metrics, std::string_view config, const std::string& name = "run",
-                       const std::vector<ShownAnswer>& answers = {});
+                       const StepAnswers& answers = {});
 // Several runs: the tables, and the runs' curves in the same charts. Colours distinguish at most kSeriesColours runs.
 PageParts comparison_parts(const std::vector<ComparedRun>& runs, const std::vector<ComparisonTable>& tables);
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <utility>
 
@@ -81,6 +82,7 @@ std::string Rollout::to_line() const {
                {"skipped", skipped},
                {"rewards", rewards},
                {"replaced", replaced}};
+  if (discarded) line["discarded"] = true;
   if (!routes.empty()) line["routes"] = packed_routes(routes);
   return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -102,6 +104,7 @@ Rollout Rollout::of_line(std::string_view line, std::string_view where) try {
   if (read.contains("routes")) rollout.routes = unpacked_routes(read.at("routes").get<std::string>(), where);
   rollout.rewards = read.value("rewards", rollout.rewards);
   rollout.replaced = read.value("replaced", rollout.replaced);
+  rollout.discarded = read.value("discarded", rollout.discarded);
   require<DataError>(rollout.logprobs.size() == rollout.completion.size(), where, ": ", rollout.logprobs.size(),
                      " log probabilities of ", rollout.completion.size(), " tokens");
   return rollout;
@@ -360,8 +363,10 @@ std::vector<Rollout> Rollouts::sample_asked(int64_t step, const std::vector<int6
 
 // Dynamic sampling (DAPO, arXiv:2503.14476): a group whose rewards are all equal makes room for the answers to a prompt
 // that comes later in the data. Its rows are numbered beyond those of any run, which gives them seeds of their own.
-void Rollouts::replace_equal(int64_t step, const std::vector<int64_t>& rows, std::vector<Rollout>& own,
-                             std::string& failure) {
+// Returns the answers that were replaced.
+std::vector<Rollout> Rollouts::replace_equal(int64_t step, const std::vector<int64_t>& rows, std::vector<Rollout>& own,
+                                             std::string& failure) {
+  std::vector<Rollout> replaced;
   const RolloutConfig& config = parts_.config->rollout;
   const int64_t n = config.num_generations,
                 apart = std::max<int64_t>(parts_.data.train->per_epoch() / config.max_num_gen_batches, 1);
@@ -384,9 +389,27 @@ void Rollouts::replace_equal(int64_t step, const std::vector<int64_t>& rows, std
     for (size_t i = 0; i < others.size() && failure.empty(); ++i) {
       others[i].row = own[places[i]].row;
       others[i].replaced = time;
-      own[places[i]] = std::move(others[i]);
+      replaced.push_back(std::exchange(own[places[i]], std::move(others[i])));
+      replaced.back().discarded = true;
     }
   }
+  std::ranges::stable_sort(replaced, {}, &Rollout::row);
+  return replaced;
+}
+
+// Rank 0 writes the answers of all ranks that belong to the step of these rows, discarded ones after the others.
+void Rollouts::write(int64_t step, int64_t first, const std::vector<Rollout>& own,
+                     const std::vector<Rollout>& replaced) const {
+  std::string text;
+  for (const auto& answers : {std::span(own), std::span(replaced)}) {
+    std::string lines;
+    for (const Rollout& rollout : answers)
+      if (rollout.row >= first && rollout.row < first + rows_of_step()) lines += rollout.to_line();
+    for (const std::string& of_rank : gather_texts(parts_.world, parts_.host, lines)) text += of_rank;
+  }
+  if (!is_rank_zero()) return;
+  fs::create_directories(parts_.folder.rollouts());
+  write_file_atomically(file_of(step), text);
 }
 
 // Rank 0 writes what all have sampled, a file for each step. A failed reward stops all ranks, after that.
@@ -404,19 +427,9 @@ void Rollouts::generate(int64_t step, int64_t consumed) {
   } catch (const RewardError& error) {
     failure = error.what();
   }
-  replace_equal(step, rows, own, failure);
-  for (int64_t i = 0; i < steps; ++i) {
-    std::string lines;
-    const int64_t first = consumed + i * rows_of_step();
-    for (const Rollout& rollout : own)
-      if (rollout.row >= first && rollout.row < first + rows_of_step()) lines += rollout.to_line();
-    const std::vector<std::string> all = gather_texts(parts_.world, parts_.host, lines);
-    if (!is_rank_zero()) continue;
-    lines.clear();
-    for (const std::string& of_rank : all) lines += of_rank;
-    fs::create_directories(parts_.folder.rollouts());
-    write_file_atomically(file_of(step + i), lines);
-  }
+  const std::vector<Rollout> replaced = replace_equal(step, rows, own, failure);
+  for (int64_t i = 0; i < config.rollout.steps_per_generation; ++i)
+    write(step + i, consumed + i * rows_of_step(), own, replaced);
   const std::vector<std::string> failures = gather_texts(parts_.world, parts_.host, failure);
   for (const std::string& of_rank : failures)
     if (failure.empty()) failure = of_rank;
@@ -425,7 +438,7 @@ void Rollouts::generate(int64_t step, int64_t consumed) {
   if (is_rank_zero()) remove_unfinished(parts_.folder.rollouts());
 }
 
-// The step's rows, on all ranks.
+// The step's rows that are trained on, on all ranks.
 std::vector<Rollout> Rollouts::read(int64_t step, int64_t first) const {
   const fs::path file = file_of(step);
   std::string text;
@@ -435,6 +448,7 @@ std::vector<Rollout> Rollouts::read(int64_t step, int64_t first) const {
   for_lines(text, [&](std::string_view line) {
     rollouts.push_back(Rollout::of_line(line, cat(file.string(), ", line ", rollouts.size() + 1)));
   });
+  std::erase_if(rollouts, [](const Rollout& rollout) { return rollout.discarded; });
   std::ranges::sort(rollouts, {}, &Rollout::row);
   require<DataError>(std::ssize(rollouts) == rows_of_step() && rollouts.front().row == first, file.string(), ": has ",
                      rollouts.empty() ? std::string("nothing") : cat("rows from ", rollouts.front().row, " on"),

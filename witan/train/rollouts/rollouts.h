@@ -31,6 +31,7 @@ struct Rollout {
   std::map<std::string, double> rewards = {};  // by kind, without their weights
   int64_t replaced = 0;                        // prompts before this one, whose answers had equal rewards
   bool skipped = false;                        // all rewards of its group are equal
+  bool discarded = false;                      // and another prompt has taken its place: it is in no batch
 
   // A line of RUN/rollouts (docs/formats/rollouts.md).
   std::string to_line() const;
@@ -109,8 +110,10 @@ class Rollouts {
   std::vector<Rollout> sample(int64_t step, const std::vector<int64_t>& rows);
   void reward(std::vector<Rollout>& rollouts);
   std::vector<Rollout> sample_asked(int64_t step, const std::vector<int64_t>& asked, const std::vector<int64_t>& mine);
-  void replace_equal(int64_t step, const std::vector<int64_t>& rows, std::vector<Rollout>& own, std::string& failure);
+  std::vector<Rollout> replace_equal(int64_t step, const std::vector<int64_t>& rows, std::vector<Rollout>& own,
+                                     std::string& failure);
   void generate(int64_t step, int64_t consumed);
+  void write(int64_t step, int64_t first, const std::vector<Rollout>& own, const std::vector<Rollout>& replaced) const;
   std::vector<Rollout> read(int64_t step, int64_t first) const;
   void summarize(const std::vector<Rollout>& all);
 
