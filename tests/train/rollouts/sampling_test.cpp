@@ -4,8 +4,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
 
 #include "support/comes_true.h"
 #include "support/long_form.h"
@@ -18,6 +22,8 @@ namespace {
 
 using test::message_of;
 
+struct ModelLayout;
+
 class SamplingRuns : public testing::RolloutRuns {
  protected:
   std::vector<Rollout> answers(const std::string& run, int64_t step) const {
@@ -26,12 +32,41 @@ class SamplingRuns : public testing::RolloutRuns {
     for (std::string line; std::getline(lines, line);) all.push_back(Rollout::of_line(line, run));
     return all;
   }
-  // Rewards differ within groups, so that all answers are trained on.
+  // Rewards differ within groups, so that answers are trained on, and do not depend on the rank that rewards them.
   RunConfig rewarded(const std::string& run) const {
     RunConfig config = sampled(run);
     config.rollout.reward = "command";
-    config.rollout.reward_command = "awk '{print (length + NR) % 3}'";
+    config.rollout.reward_command = "awk '{print length % 5}'";
     return config;
+  }
+  RunConfig of_layers(const std::string& run, int64_t experts) const {
+    RunConfig config = rewarded(run);
+    config.model.num_layers = 4;
+    config.model.moe.num_experts = experts;
+    config.model.attention.qk_layernorm = true;
+    config.parallel.deterministic = config.parallel.batch_invariant_mode = true;
+    config.train.train_iters = 2;
+    return config;
+  }
+  std::optional<RunConfig> laid_out(const RunConfig& config, const ModelLayout& layout) const;
+  // The answers of the first step, in order, with what decides whether they are trained on.
+  void expect_answers(const std::string& run, const std::string& expected, bool same_bits) const {
+    if (same_bits) {
+      EXPECT_EQ(rollouts(run, 1), rollouts(expected, 1));
+      return;
+    }
+    const std::vector<Rollout> found = answers(run, 1), wanted = answers(expected, 1);
+    ASSERT_EQ(found.size(), wanted.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      SCOPED_TRACE(cat("answer ", i));
+      EXPECT_EQ(found[i].row, wanted[i].row);
+      EXPECT_EQ(found[i].completion, wanted[i].completion);
+      EXPECT_EQ(found[i].reward, wanted[i].reward);
+      EXPECT_EQ(found[i].replaced, wanted[i].replaced);
+      EXPECT_EQ(found[i].discarded, wanted[i].discarded);
+      for (size_t t = 0; t < found[i].logprobs.size(); ++t)
+        EXPECT_NEAR(found[i].logprobs[t], wanted[i].logprobs[t], 1e-5);
+    }
   }
   fs::path unfinished(const std::string& run) const { return folder_ / run / "rollouts/unfinished-0.jsonl"; }
 
@@ -115,20 +150,32 @@ TEST_F(SamplingRuns, SampleWithTheLogProbabilitiesOfTraining) {
 
 // Ranks that divide the model sample with the forward that they train with. Where none divides a sum, answers have the
 // bits of one rank.
-TEST_F(SamplingRuns, SampleInEveryLayout) {
-  struct Other {
-    const char* name;
-    int64_t ranks;
-    std::function<void(ParallelConfig&)> change;
-    bool same_bits;
-  };
-  const std::vector<Other> layouts = {
-      {"stages", 2, [](ParallelConfig& p) { p.pipeline_model_parallel_size = 2; }, true},
+struct ModelLayout {
+  const char* name;
+  int64_t ranks;
+  std::function<void(ParallelConfig&)> change;
+  bool same_bits = true, of_experts = false;
+};
+
+std::vector<ModelLayout> model_layouts() {
+  return {
+      {"stages", 2, [](ParallelConfig& p) { p.pipeline_model_parallel_size = 2; }},
       {"interleaved", 2,
-       [](ParallelConfig& p) { p.pipeline_model_parallel_size = p.num_virtual_stages_per_pipeline_rank = 2; }, true},
-      {"context", 2, [](ParallelConfig& p) { p.context_parallel_size = 2, p.cp_comm_type = "a2a"; }, true},
+       [](ParallelConfig& p) { p.pipeline_model_parallel_size = p.num_virtual_stages_per_pipeline_rank = 2; }},
+      {"context", 2, [](ParallelConfig& p) { p.context_parallel_size = 2, p.cp_comm_type = "a2a"; }},
+      {"context, stages, data", 8,
+       [](ParallelConfig& p) { p.context_parallel_size = p.pipeline_model_parallel_size = 2, p.cp_comm_type = "a2a"; }},
+      {"context and experts", 2,
+       [](ParallelConfig& p) { p.context_parallel_size = p.expert_model_parallel_size = 2, p.cp_comm_type = "a2a"; },
+       true, true},
       {"tensor, whole tokens", 2, [](ParallelConfig& p) { p.tensor_model_parallel_size = 2; }, false},
       {"tensor and tokens", 2, [](ParallelConfig& p) { p.tensor_model_parallel_size = 2, p.sequence_parallel = true; },
+       false},
+      {"tensor, context, data", 8,
+       [](ParallelConfig& p) {
+         p.tensor_model_parallel_size = p.context_parallel_size = 2, p.cp_comm_type = "a2a";
+         p.sequence_parallel = true;
+       },
        false},
       {"tensor, stages, data", 8,
        [](ParallelConfig& p) {
@@ -139,7 +186,8 @@ TEST_F(SamplingRuns, SampleInEveryLayout) {
        [](ParallelConfig& p) {
          p.tensor_model_parallel_size = p.expert_model_parallel_size = 2, p.sequence_parallel = true;
        },
-       false},
+       false, true},
+      {"tensor of experts", 2, [](ParallelConfig& p) { p.expert_tensor_parallel_size = 2; }, false, true},
       {"tensor and sharded parameters", 4,
        [](ParallelConfig& p) {
          p.tensor_model_parallel_size = 2, p.sequence_parallel = true;
@@ -147,38 +195,33 @@ TEST_F(SamplingRuns, SampleInEveryLayout) {
        },
        false},
   };
+}
+
+// Nothing if the model has no such layout.
+std::optional<RunConfig> SamplingRuns::laid_out(const RunConfig& config, const ModelLayout& layout) const {
+  const bool has_experts = config.model.moe.num_experts > 0;
+  RunConfig other = config;
+  other.train.run = cat(layout.name, ", experts ", config.model.moe.num_experts);
+  other.parallel.ranks = layout.ranks;
+  layout.change(other.parallel);
+  const bool whole_tokens = other.parallel.tensor_model_parallel_size > 1 && !other.parallel.sequence_parallel;
+  if (has_experts ? whole_tokens : layout.of_experts) return std::nullopt;
+  return other;
+}
+
+TEST_F(SamplingRuns, SampleInEveryLayout) {
   for (const int64_t experts : {0, 4}) {
-    RunConfig config = rewarded(cat("one rank, experts ", experts));
-    config.model.num_layers = 4;
-    config.model.moe.num_experts = experts;
-    config.model.attention.qk_layernorm = true;
-    config.parallel.deterministic = config.parallel.batch_invariant_mode = true;
-    config.train.train_iters = 2;
+    const RunConfig config = of_layers(cat("one rank, experts ", experts), experts);
     run(config);
-    const std::string one = config.train.run;
-    const std::vector<Rollout> expected = answers(one, 1);
-    for (const auto& [name, ranks, change, same_bits] : layouts) {
-      if (std::string_view(name).find(experts == 0 ? "experts" : "whole tokens") != std::string_view::npos) continue;
-      SCOPED_TRACE(cat(name, ", experts ", experts));
-      RunConfig other = config;
-      other.train.run = cat(name, ", experts ", experts);
-      other.parallel.ranks = ranks;
-      change(other.parallel);
-      run(other);
-      EXPECT_EQ(figures(other.train.run, "logprob_difference"), (std::vector<double>{0, 0}));
-      EXPECT_EQ(figures(other.train.run, "prompt_tokens_read")[0], figures(one, "prompt_tokens_read")[0]);
-      if (same_bits) {
-        EXPECT_EQ(rollouts(other.train.run, 1), rollouts(one, 1));
-        continue;
+    for (const ModelLayout& layout : model_layouts())
+      if (const auto other = laid_out(config, layout)) {
+        SCOPED_TRACE(other->train.run);
+        run(*other);
+        EXPECT_EQ(figures(other->train.run, "logprob_difference"), (std::vector<double>{0, 0}));
+        EXPECT_EQ(figures(other->train.run, "prompt_tokens_read")[0],
+                  figures(config.train.run, "prompt_tokens_read")[0]);
+        expect_answers(other->train.run, config.train.run, layout.same_bits);
       }
-      const std::vector<Rollout> found = answers(other.train.run, 1);
-      ASSERT_EQ(found.size(), expected.size());
-      for (size_t i = 0; i < found.size(); ++i) {
-        EXPECT_EQ(found[i].completion, expected[i].completion) << "answer " << i;
-        for (size_t t = 0; t < found[i].logprobs.size(); ++t)
-          EXPECT_NEAR(found[i].logprobs[t], expected[i].logprobs[t], 1e-5) << "answer " << i;
-      }
-    }
   }
 }
 
@@ -235,6 +278,51 @@ TEST_F(SamplingRuns, RefuseCachesThatChangeTheBitsOfTraining) {
   config.parallel.batch_invariant_mode = true;
   EXPECT_NE(message_of<ConfigError>([&] { run(config); }).find("kv_cache_dtype = fp8_e4m3 changes the bits of tokens"),
             std::string::npos);
+}
+
+// Dynamic sampling draws the same prompts in the same order, whichever rank finds that rewards are equal.
+TEST_F(SamplingRuns, ReplaceEqualGroupsInEveryLayout) {
+  for (const int64_t experts : {0, 4}) {
+    RunConfig config = of_layers(cat("one rank, experts ", experts), experts);
+    config.rollout.num_generations = 2;
+    config.rollout.max_num_gen_batches = 3;
+    config.rollout.reward_command = "awk '{print length % 2}'";
+    config.train.train_iters = 1;
+    run(config);
+    EXPECT_GT(figures(config.train.run, "num_gen_batches")[0], 1);
+    for (const ModelLayout& layout : model_layouts())
+      if (const auto other = laid_out(config, layout)) {
+        SCOPED_TRACE(other->train.run);
+        run(*other);
+        expect_answers(other->train.run, config.train.run, layout.same_bits);
+      }
+  }
+}
+
+// Each samples its share, which a failure of the rewards leaves behind.
+TEST_F(SamplingRuns, ShareThePromptsAmongContextRanks) {
+  RunConfig config = rewarded("shared");
+  config.rollout.reward_command = "exit 7";
+  config.train.train_iters = 1;
+  config.parallel.ranks = config.parallel.context_parallel_size = 2;
+  EXPECT_NE(message_of<Error>([&] { run(config); }).find("it ended with code 7"), std::string::npos);
+  std::vector<int64_t> rows;
+  for (const int rank : {0, 1}) {
+    std::istringstream lines(read_file(folder_ / "shared/rollouts" / cat("unfinished-", rank, ".jsonl")));
+    std::string line;
+    std::getline(lines, line);  // the identity
+    int64_t own = 0;
+    for (; std::getline(lines, line); ++own) rows.push_back(Rollout::of_line(line, "unfinished").row);
+    EXPECT_EQ(own, config.train.global_batch_size / 2) << rank;
+  }
+  std::ranges::sort(rows);
+  EXPECT_EQ(std::ranges::unique(rows).begin(), rows.end());
+  // A single prompt is one rank's.
+  config.train.run = "single";
+  config.rollout.reward_command = "awk '{print length % 5}'";
+  config.train.micro_batch_size = config.train.global_batch_size = config.rollout.num_generations;
+  run(config);
+  EXPECT_EQ(std::ssize(answers("single", 1)), config.rollout.num_generations);
 }
 
 TEST_F(SamplingRuns, ReadThePromptOfAGroupOnce) {

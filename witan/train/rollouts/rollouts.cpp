@@ -199,6 +199,18 @@ std::vector<int64_t> Rollouts::own_rows(int64_t first) const {
   return rows;
 }
 
+// The answers of the steps from `consumed` on that are sampled at once: all of this data-parallel rank, or this
+// context-parallel rank's share of their prompts.
+std::vector<int64_t> Rollouts::rows_to_sample(int64_t consumed) const {
+  std::vector<int64_t> rows;
+  for (int64_t i = 0; i < parts_.config->rollout.steps_per_generation; ++i)
+    std::ranges::copy(own_rows(consumed + i * rows_of_step()), std::back_inserter(rows));
+  const Group& context = parts_.groups.of(Axis::context);
+  const int64_t n = parts_.config->rollout.num_generations, prompts = std::ssize(rows) / n;
+  const auto first_of = [&](int64_t rank) { return rows.begin() + prompts * rank / context.size() * n; };
+  return {first_of(context.rank()), first_of(context.rank() + 1)};
+}
+
 fs::path Rollouts::file_of(int64_t step) const {
   return parts_.folder.rollouts() / fmt::format("step-{:08}.jsonl", step);
 }
@@ -263,15 +275,13 @@ std::vector<Rollout> Rollouts::sample(int64_t step, const std::vector<int64_t>& 
   return begun;
 }
 
-bool Rollouts::is_first_of_model() const {
-  const Groups& groups = parts_.groups;
-  return groups.of(Axis::tensor).rank() == 0 && groups.of(Axis::context).rank() == 0 &&
-         groups.of(Axis::pipeline).rank() == 0;
+bool Rollouts::keeps_answers() const {
+  return parts_.groups.of(Axis::tensor).rank() == 0 && parts_.groups.of(Axis::pipeline).rank() == 0;
 }
 
 // Among ranks that sample the same rows, the first one.
 bool Rollouts::writes_unfinished() const {
-  return samples_in_lockstep(*parts_.config) ? is_rank_zero() : is_first_of_model();
+  return samples_in_lockstep(*parts_.config) ? is_rank_zero() : keeps_answers();
 }
 
 Rollouts::Interrupted Rollouts::find_interrupted(int64_t step) {
@@ -337,8 +347,8 @@ void Rollouts::reward(std::vector<Rollout>& rollouts) {
 }
 
 // Samples the rows that ranks ask for, and returns those that this one asked for, in order; collective. `mine`: the
-// rows of this rank's data-parallel rank. Ranks that divide a model sample its rows together, and the first of them has
-// them; ranks that need each other's weights or experts sample all.
+// rows that this rank samples, if any rank asks for them. Ranks that divide a model sample them together, and the first
+// of these ranks keeps them; ranks that need each other's weights or experts sample all.
 std::vector<Rollout> Rollouts::sample_asked(int64_t step, const std::vector<int64_t>& asked,
                                             const std::vector<int64_t>& mine) {
   std::string all;
@@ -356,7 +366,7 @@ std::vector<Rollout> Rollouts::sample_asked(int64_t step, const std::vector<int6
   std::ranges::sort(rows);
   rows.erase(std::ranges::unique(rows).begin(), rows.end());
   std::vector<Rollout> sampled = sample(step, rows);
-  if (!is_first_of_model()) return {};
+  if (!keeps_answers()) return {};
   std::erase_if(sampled, [&](const Rollout& rollout) { return !std::ranges::binary_search(asked, rollout.row); });
   return sampled;
 }
@@ -415,11 +425,8 @@ void Rollouts::write(int64_t step, int64_t first, const std::vector<Rollout>& ow
 // Rank 0 writes what all have sampled, a file for each step. A failed reward stops all ranks, after that.
 void Rollouts::generate(int64_t step, int64_t consumed) {
   const RunConfig& config = *parts_.config;
-  const int64_t steps = config.rollout.steps_per_generation;
   parts_.engine.gather_values();
-  std::vector<int64_t> rows;
-  for (int64_t i = 0; i < steps; ++i)
-    std::ranges::copy(own_rows(consumed + i * rows_of_step()), std::back_inserter(rows));
+  const std::vector<int64_t> rows = rows_to_sample(consumed);
   std::vector<Rollout> own = sample_asked(step, rows, rows);
   std::string failure;
   try {

@@ -46,8 +46,9 @@ Batch batch_of(const std::vector<Rollout>& rollouts, const RunConfig& config);
 // has any experts. Throws DataError if a rollout has other routes than its tokens need.
 std::vector<int32_t> routes_of(const std::vector<Rollout>& rollouts, const RunConfig& config);
 
-// Whether all ranks sample all rows together, since each needs the others' weights or experts. Otherwise the ranks that
-// divide a model sample the rows of their data-parallel rank together.
+// Whether all ranks sample all rows together, since each needs the others' weights or experts. Otherwise the
+// context-parallel ranks of a data-parallel rank divide the prompts of its rows, and the tensor-parallel ranks and
+// pipeline stages of each of them sample together.
 bool samples_in_lockstep(const RunConfig& config);
 
 // What ends an answer before its greatest length.
@@ -96,6 +97,7 @@ class Rollouts {
   bool is_rank_zero() const { return parts_.groups.rank() == 0; }
   int64_t rows_of_step() const { return parts_.config->train.global_batch_size; }
   std::vector<int64_t> own_rows(int64_t first) const;
+  std::vector<int64_t> rows_to_sample(int64_t consumed) const;
   fs::path file_of(int64_t step) const;
   Rollout begin(int64_t row) const;
   // Answers that were sampled before the run was interrupted, by row.
@@ -104,8 +106,8 @@ class Rollouts {
     std::map<int64_t, Rollout> answers;
   };
   Interrupted find_interrupted(int64_t step);
-  // Whether this rank rewards and writes the rows of its data-parallel rank.
-  bool is_first_of_model() const;
+  // Whether this rank rewards and writes the rows that it samples, together with other ranks perhaps.
+  bool keeps_answers() const;
   bool writes_unfinished() const;
   std::vector<Rollout> sample(int64_t step, const std::vector<int64_t>& rows);
   void reward(std::vector<Rollout>& rollouts);

@@ -15,8 +15,10 @@ namespace {
 
 // The most answers that are sampled at a time.
 int64_t answers_at_once(const RunConfig& config) {
-  const int64_t rows = config.train.global_batch_size * config.rollout.steps_per_generation /
-                       (samples_in_lockstep(config) ? 1 : config.parallel.data_ranks());
+  const int64_t all = config.train.global_batch_size * config.rollout.steps_per_generation,
+                n = config.rollout.num_generations, context = config.parallel.context_parallel_size;
+  const int64_t prompts = all / n / config.parallel.data_ranks();
+  const int64_t rows = samples_in_lockstep(config) ? all : (prompts + context - 1) / context * n;
   const int64_t most = config.rollout.rollout_batch_size;
   return most > 0 ? std::min(rows, most) : rows;
 }
@@ -96,9 +98,13 @@ class Answer {
 
 }  // namespace
 
+// Experts' matrices are divided among tensor-parallel ranks, or across them.
 bool samples_in_lockstep(const RunConfig& config) {
-  return config.parallel.expert_ranks(static_cast<int>(config.parallel.ranks), config.model.moe.num_experts) > 1 ||
-         config.parallel.sharding() == Sharding::parameters;
+  const ParallelConfig& parallel = config.parallel;
+  const int64_t experts = config.model.moe.num_experts;
+  return parallel.expert_ranks(static_cast<int>(parallel.ranks), experts) > 1 ||
+         parallel.tensor_model_parallel_size % parallel.expert_tensor_ranks(experts) != 0 ||
+         parallel.sharding() == Sharding::parameters;
 }
 
 // A step reads the prompts of at most a micro-batch, so that it takes no more memory than the layers of a step.
