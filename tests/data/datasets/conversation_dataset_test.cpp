@@ -199,6 +199,28 @@ TEST(ConversationShards, TablesGiveTheSameShardsAsRows) {
   EXPECT_FALSE(prepare(golden("tables/other_pairs.parquet"), "pairs").empty());
 }
 
+// Pairs of messages, some without a prompt, and pairs of texts (make_preferences.py).
+TEST(ConversationShards, TablesOfPreferencesGiveTheSameShardsAsRows) {
+  const TempFolder folder;
+  PrepareOptions options = chat_options();
+  ConversationFormat format = *options.corpus.conversations;
+  format.preferences = true;
+  format.end_of_text = "<|end|>";
+  options.corpus.conversations = std::make_shared<const ConversationFormat>(format);
+  options.corpus.bad_row_share = 0;
+  const auto prepare = [&](const std::string& name, int64_t rows) {
+    const auto sources = find_sources({golden("tables/" + name)}).files;
+    check_encoding(sources, options.corpus);
+    const PreparedDataset made = prepare_dataset(sources, chat_encoder(), folder / name, options);
+    EXPECT_EQ(made.corpus.rows, rows);
+    EXPECT_EQ(made.corpus.documents, 2 * rows);
+    return read_file(folder / (name + ".bin")) + read_file(folder / (name + ".idx")) +
+           read_file(folder / (name + ".loss.bin"));
+  };
+  EXPECT_EQ(prepare("other_preferences.parquet", 9), prepare("other_preferences.jsonl", 9));
+  EXPECT_EQ(prepare("other_text_preferences.parquet", 5), prepare("other_text_preferences.jsonl", 5));
+}
+
 TEST(LossMarks, AreWeightsOfThreeDigits) {
   EXPECT_EQ(mark_of_weight(0), 0);
   EXPECT_EQ(mark_of_weight(1), 1);
