@@ -1,100 +1,50 @@
 // Runs fine-tuned on conversations, and additional validation sets.
 #include "witan/train/data/run_conversations.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <fstream>
 
-#include "support/message_of.h"
-#include "support/temp_folder.h"
-#include "train/step/run_support.h"
+#include "train/rollouts/rollout_runs.h"
 #include "witan/data/batches/batch.h"
 #include "witan/data/corpus/sources.h"
 #include "witan/data/prepare/prepare.h"
-#include "witan/report/events/metrics.h"
-#include "witan/tokenizer/training/bpe_trainer.h"
-#include "witan/train/config/saved_config.h"
 #include "witan/train/data/run_data.h"
 #include "witan/train/data/validation_sets.h"
 #include "witan/train/loop/interval_samples.h"
-#include "witan/train/loop/trainer.h"
 
 namespace witan {
 namespace {
 
 using test::message_of;
-using testing::small_config;
 
-constexpr const char* kTemplate =
-    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
-
-std::string row(const std::string& question, const std::string& answer) {
-  return R"({"messages": [{"role": "user", "content": ")" + question + R"("}, {"role": "assistant", "content": ")" +
-         answer + "\"}]}\n";
-}
-
-class Conversing : public ::testing::Test {
+class Conversing : public testing::RolloutRuns {
  protected:
   Conversing() {
-    fs::create_directories(folder_ / "hf");
-    BpeTrainerConfig bytes;
-    bytes.special_tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
-    bytes.vocab_size = 256 + 3;
-    BpeTrainer(bytes).train().save(folder_ / "hf/tokenizer.json");
-    write_file_atomically(folder_ / "hf/chat_template.jinja", kTemplate);
     std::ofstream rows(folder_ / "chat.jsonl");
-    for (int i = 0; i < 60; ++i) rows << row("say " + std::to_string(i), i % 2 ? "odd" : "even");
-    rows << "broken\n" << row("a long one", std::string(80, 'x'));
-    std::ofstream(folder_ / "odd.jsonl") << row("say 61", "odd") << row("say 63", "odd");
-    std::ofstream(folder_ / "even.jsonl") << row("say 62", "even");
+    for (int i = 0; i < 60; ++i) rows << conversation("say " + std::to_string(i), i % 2 ? "odd" : "even");
+    rows << "broken\n" << conversation("a long one", std::string(80, 'x'));
+    std::ofstream(folder_ / "odd.jsonl") << conversation("say 61", "odd") << conversation("say 63", "odd");
+    std::ofstream(folder_ / "even.jsonl") << conversation("say 62", "even");
   }
 
   RunConfig config(const std::string& run) const {
-    RunConfig config = small_config();
-    config.model.vocab_size = 0;
+    RunConfig config = supervised(run);
     config.model.dtype = "float64";
-    config.data.sft = true;
-    config.data.data = (folder_ / "chat.jsonl").string();
-    config.data.tokenizer = (folder_ / "hf/tokenizer.json").string();
+    config.data.packing = "greedy";
     config.data.valid_data = "odd=" + (folder_ / "odd.jsonl").string() + ",even=" + (folder_ / "even.jsonl").string();
     config.data.seq_length = 64;
-    config.data.held_out_fraction = 0.1;
-    config.train.run = run;
-    config.train.runs_folder = folder_.path().string();
+    config.train.micro_batch_size = 2;
     config.train.global_batch_size = 4;
-    config.train.train_iters = 8;
-    config.train.eval_interval = 4;
-    config.train.save_interval = 4;
-    config.train.sample_tokens = 0;
-    config.optimizer.lr_decay_iters = 8;
+    config.train.train_iters = config.optimizer.lr_decay_iters = 8;
+    config.train.eval_interval = config.train.save_interval = 4;
+    config.train.eval_iters = 8;
+    config.optimizer.lr_warmup_iters = 3;
     config.optimizer.lr = 1e-2;
     config.parallel = {2, 2, 1};
     return config;
   }
 
-  RunResult run(const RunConfig& config) {
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> quiet(std::fopen("/dev/null", "w"), std::fclose);
-    Progress progress(quiet.get(), progress_options(quiet.get()));
-    const RunFolder folder(config.train.runs_folder, config.train.run);
-    const RunData data = prepare_run_data(config, folder, progress);
-    warnings_ = data.warnings;
-    const ResolvedConfig resolved = resolve(config, {.cores = 2, .vocabulary = data.tokenizer->vocab_size()});
-    write_file_atomically(folder.config(), config_to_save(resolved));
-    const Plan plan = make_plan(resolved);
-    return train(resolved, run_plan(plan), data, find_start(folder, config.train),
-                 RunEvent{.name = config.train.run,
-                          .started = "2026-01-01T00:00:00Z",
-                          .config_hash = "h",
-                          .total_steps = config.train.train_iters},
-                 progress);
-  }
-
   Metrics metrics(const std::string& run) const { return read_metrics(folder_ / run / "metrics.jsonl"); }
-
-  test::TempFolder folder_;
-  std::vector<std::string> warnings_;
 };
 
 // The sample is an answer and not a continuation of text, on which the model was not trained.
@@ -166,7 +116,7 @@ TEST_F(Conversing, TrainsOnAnswersAndEvaluatesEachSet) {
   EXPECT_NE(warnings_[1].find("longer than seq_length + 1 = 65 tokens"), std::string::npos) << warnings_[1];
   const auto kept = find_chat_template(folder_ / "a");
   ASSERT_TRUE(kept);
-  EXPECT_EQ(kept->chat.source(), kTemplate);
+  EXPECT_EQ(kept->chat.source(), testing::kRolloutTemplate);
 }
 
 TEST_F(Conversing, ResumesBitwise) {
@@ -213,7 +163,7 @@ TEST_F(Conversing, ErrorsNameWhatIsMissing) {
   EXPECT_NE(message_of<ConfigError>([&] { run(config("no-template")); }).find("--chat-template FILE"),
             std::string::npos);
   RunConfig own = config("own");
-  write_file_atomically(folder_ / "own.jinja", kTemplate);
+  write_file_atomically(folder_ / "own.jinja", testing::kRolloutTemplate);
   own.data.chat_template = (folder_ / "own.jinja").string();
   EXPECT_EQ(run(own).end, RunEnd::finished);
   RunConfig text = config("text");

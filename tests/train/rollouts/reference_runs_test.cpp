@@ -1,75 +1,26 @@
 // Whole runs that compare with a frozen reference: its weights, as the run keeps them, and what is refused.
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-
-#include <fstream>
-
-#include "support/message_of.h"
-#include "support/temp_folder.h"
-#include "train/step/run_support.h"
-#include "witan/report/events/metrics.h"
-#include "witan/tokenizer/training/bpe_trainer.h"
-#include "witan/train/config/saved_config.h"
-#include "witan/train/loop/trainer.h"
+#include "train/rollouts/rollout_runs.h"
 
 namespace witan {
 namespace {
 
 using test::message_of;
 
-constexpr const char* kReferenceTemplate =
-    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
-
-class ReferenceRuns : public ::testing::Test {
+class ReferenceRuns : public testing::RolloutRuns {
  protected:
   ReferenceRuns() {
-    fs::create_directories(folder_ / "hf");
-    BpeTrainerConfig bytes;
-    bytes.special_tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
-    bytes.vocab_size = 256 + 3;
-    BpeTrainer(bytes).train().save(folder_ / "hf/tokenizer.json");
-    write_file_atomically(folder_ / "hf/chat_template.jinja", kReferenceTemplate);
-    std::ofstream rows(folder_ / "chat.jsonl"), pairs(folder_ / "pairs.jsonl");
+    std::ofstream pairs(folder_ / "pairs.jsonl");
     for (int i = 0; i < 60; ++i) {
       const char *good = i % 2 ? "odd" : "even", *bad = i % 2 ? "even" : "odd";
-      rows << R"({"messages": [{"role": "user", "content": ")" << i % 10 << R"("}, {"role": "assistant", "content": ")"
-           << good << "\"}]}\n";
       pairs << R"({"prompt": [{"role": "user", "content": ")" << i % 10
             << R"("}], "chosen": [{"role": "assistant", "content": ")" << good
             << R"("}], "rejected": [{"role": "assistant", "content": ")" << bad << "\"}]}\n";
     }
   }
 
-  RunConfig supervised(const std::string& run) const {
-    RunConfig config = testing::small_config();
-    config.model.vocab_size = 0;
-    config.data.sft = true;
-    config.data.packing = "none";
-    config.data.data = (folder_ / "chat.jsonl").string();
-    config.data.tokenizer = (folder_ / "hf/tokenizer.json").string();
-    config.data.seq_length = 48;
-    config.data.held_out_fraction = 0.1;
-    config.train.run = run;
-    config.train.runs_folder = folder_.path().string();
-    config.train.micro_batch_size = 4;
-    config.train.global_batch_size = 16;
-    config.train.eval_iters = 0;
-    config.train.save_interval = 0;
-    config.train.sample_tokens = 0;
-    config.optimizer.lr_decay_iters = 200;
-    config.optimizer.lr_warmup_iters = 0;
-    config.optimizer.lr = 5e-3;
-    config.parallel = {1, 1, 1};
-    return config;
-  }
-  RunConfig sampled(const std::string& run) const {
-    RunConfig config = supervised(run);
-    config.objective.objective = "policy";
+  RunConfig compared(const std::string& run) const {
+    RunConfig config = sampled(run);
     config.objective.kl_loss_coef = 0.05;
-    config.rollout.rollouts = true;
-    config.rollout.num_generations = 4;
-    config.rollout.max_completion_length = 6;
     config.rollout.reward = "command";
     config.rollout.reward_command = "awk '{print length % 3}'";  // which differ within groups
     config.train.train_iters = 4;
@@ -93,41 +44,10 @@ class ReferenceRuns : public ::testing::Test {
     return config;
   }
 
-  RunResult run(const RunConfig& config) {
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> quiet(std::fopen("/dev/null", "w"), std::fclose);
-    Progress progress(quiet.get(), progress_options(quiet.get()));
-    const RunFolder folder(config.train.runs_folder, config.train.run);
-    const RunData data = prepare_run_data(config, folder, progress);
-    const ResolvedConfig resolved = resolve(config, {.cores = 2, .vocabulary = data.tokenizer->vocab_size()});
-    write_file_atomically(folder.config(), config_to_save(resolved));
-    const Plan plan = make_plan(resolved);
-    const RunResult result = train(resolved, run_plan(plan), data, find_start(folder, config.train),
-                                   RunEvent{.name = config.train.run,
-                                            .started = "2026-01-01T00:00:00Z",
-                                            .config_hash = "h",
-                                            .total_steps = config.train.train_iters},
-                                   progress);
-    for (size_t rank = 0; rank < result.memory.size(); ++rank)
-      EXPECT_LE(result.memory[rank].peak, plan.ranks[rank].arena_bytes);
-    return result;
-  }
-  std::vector<double> figures(const std::string& run, const std::string& key) const {
-    std::vector<double> values;
-    for (const StepEvent& step : read_metrics(folder_ / run / "metrics.jsonl").steps)
-      if (const auto value = step.scalars.get(key)) values.push_back(*value);
-    return values;
-  }
-  std::vector<double> losses(const std::string& run) const {
-    std::vector<double> values;
-    for (const StepEvent& step : read_metrics(folder_ / run / "metrics.jsonl").steps) values.push_back(step.loss);
-    return values;
-  }
   std::vector<EvalEvent> evaluations(const std::string& run) const {
     return read_metrics(folder_ / run / "metrics.jsonl").evals;
   }
   bool keeps_reference(const std::string& run) const { return fs::exists(folder_ / run / "reference"); }
-
-  test::TempFolder folder_;
 };
 
 // The divergence is relative to the weights with which a run starts, also after it resumes.
@@ -135,7 +55,7 @@ TEST_F(ReferenceRuns, DivergeFromTheirStartAndResumeToTheBit) {
   RunConfig config = supervised("start");
   config.train.train_iters = 10;
   run(config);
-  config = sampled("whole");
+  config = compared("whole");
   config.train.init_from = (folder_ / "start").string();
   run(config);
   const std::vector<double> divergences = figures("whole", "kl_loss");
@@ -156,7 +76,7 @@ TEST_F(ReferenceRuns, DivergeFromTheirStartAndResumeToTheBit) {
 }
 
 TEST_F(ReferenceRuns, OfAdaptersNeedNoWeights) {
-  RunConfig config = with_adapters(sampled("whole"));
+  RunConfig config = with_adapters(compared("whole"));
   run(config);
   EXPECT_FALSE(keeps_reference("whole"));
   EXPECT_EQ(figures("whole", "kl_loss")[0], 0);
@@ -172,7 +92,7 @@ TEST_F(ReferenceRuns, OfAdaptersNeedNoWeights) {
 }
 
 TEST_F(ReferenceRuns, HaveTheSameBitsInEveryLayout) {
-  for (const auto& [name, made] : {std::pair{"kl", sampled("kl")}, {"dpo", preferring("dpo")}}) {
+  for (const auto& [name, made] : {std::pair{"kl", compared("kl")}, {"dpo", preferring("dpo")}}) {
     RunConfig config = made;
     config.train.train_iters = 3;
     config.parallel.deterministic = true;
@@ -236,11 +156,11 @@ TEST_F(ReferenceRuns, CompareWithAnotherRun) {
   RunConfig other = supervised("other");
   other.train.train_iters = 5;
   run(other);
-  RunConfig config = sampled("compared");
+  RunConfig config = compared("compared");
   config.objective.reference = "other";
   run(config);
   EXPECT_GT(figures("compared", "kl_loss")[0], 1e-3);
-  config = with_adapters(sampled("compared adapters"));
+  config = with_adapters(compared("compared adapters"));
   config.objective.reference = "other";
   run(config);
   EXPECT_GT(figures("compared adapters", "kl_loss")[0], 1e-3);
@@ -251,7 +171,7 @@ TEST_F(ReferenceRuns, RefuseReferencesByName) {
   other.model.num_layers = 1;
   other.train.train_iters = 1;
   run(other);
-  RunConfig config = sampled("refused");
+  RunConfig config = compared("refused");
   config.objective.reference = "other";
   std::string message = message_of<Error>([&] { run(config); });
   EXPECT_NE(message.find("reference = other: num_layers"), std::string::npos) << message;
@@ -259,7 +179,7 @@ TEST_F(ReferenceRuns, RefuseReferencesByName) {
   message = message_of<Error>([&] { run(config); });
   EXPECT_NE(message.find("reference = nowhere: there is neither"), std::string::npos) << message;
 
-  config = sampled("lost");
+  config = compared("lost");
   config.train.train_iters = 1;
   run(config);
   fs::remove_all(folder_ / "lost/reference");

@@ -1,4 +1,4 @@
-// Runs that sample their batches, for tests of them.
+// Small runs that are fine-tuned on conversations, sample their batches from them, or prefer answers to others.
 #pragma once
 
 #include <fmt/format.h>
@@ -34,9 +34,12 @@ class RolloutRuns : public ::testing::Test {
     BpeTrainer(bytes).train().save(folder_ / "hf/tokenizer.json");
     write_file_atomically(folder_ / "hf/chat_template.jinja", kRolloutTemplate);
     std::ofstream rows(folder_ / "chat.jsonl");
-    for (int i = 0; i < 60; ++i)
-      rows << R"({"messages": [{"role": "user", "content": ")" << i % 10 << R"("}, {"role": "assistant", "content": ")"
-           << (i % 2 ? "odd" : "even") << "\"}]}\n";
+    for (int i = 0; i < 60; ++i) rows << conversation(std::to_string(i % 10), i % 2 ? "odd" : "even");
+  }
+
+  static std::string conversation(const std::string& question, const std::string& answer) {
+    return R"({"messages": [{"role": "user", "content": ")" + question + R"("}, {"role": "assistant", "content": ")" +
+           answer + "\"}]}\n";
   }
 
   // Supervised fine-tuning with the sizes of the runs that sample.
@@ -76,6 +79,7 @@ class RolloutRuns : public ::testing::Test {
     Progress progress(quiet.get(), progress_options(quiet.get()));
     const RunFolder folder(config.train.runs_folder, config.train.run);
     const RunData data = prepare_run_data(config, folder, progress);
+    warnings_ = data.warnings;
     const ResolvedConfig resolved = resolve(config, {.cores = 2, .vocabulary = data.tokenizer->vocab_size()});
     write_file_atomically(folder.config(), config_to_save(resolved));
     const Plan plan = make_plan(resolved);
@@ -85,7 +89,10 @@ class RolloutRuns : public ::testing::Test {
                                             .config_hash = "h",
                                             .total_steps = config.train.train_iters},
                                    progress);
-    for (const MemoryEvent& memory : result.memory) EXPECT_GT(memory.peak, 0);
+    for (size_t rank = 0; rank < result.memory.size(); ++rank) {
+      EXPECT_GT(result.memory[rank].peak, 0);
+      EXPECT_LE(result.memory[rank].peak, plan.ranks[rank].arena_bytes);
+    }
     return result;
   }
   std::vector<double> figures(const std::string& run, const std::string& key) const {
@@ -104,6 +111,7 @@ class RolloutRuns : public ::testing::Test {
   }
 
   test::TempFolder folder_;
+  std::vector<std::string> warnings_;  // about the data of the last run
 };
 
 }  // namespace witan::testing
