@@ -255,7 +255,11 @@ class Desk {
       EXPECT_EQ(run(cat("witan data fetch ", fetched)), "");
     EXPECT_EQ(run("witan train --run adapted --lora-rank 4"), "");
     fs::rename(own_ / "runs/adapted", own_ / "prepared/adapted");
-    for (const char* name : {"mine", "my-run", "base", "tuned", "old", "solved", "preferred"})
+    EXPECT_EQ(run("witan train --run preferred --init-from model-folder --sft --preferences --objective preference "
+                  "--data pairs.jsonl"),
+              "");
+    fs::rename(own_ / "runs/preferred", own_ / "prepared/preferred");
+    for (const char* name : {"mine", "my-run", "base", "tuned", "old", "solved"})
       fs::copy(own_ / "prepared/default", own_ / "prepared" / name, fs::copy_options::recursive);
     write_text(own_ / "prepared/tuned/hf/chat_template.jinja", kChatTemplate);
   }

@@ -1,4 +1,5 @@
-// witan eval: how well a trained model predicts held-out or given text, and how it scores in benchmarks.
+// witan eval: how well a trained model predicts held-out or given text, which of two answers it prefers, and how it
+// scores in benchmarks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,6 +24,7 @@
 #include "witan/train/state/run_folder.h"
 #include "witan/train/step/evaluate.h"
 #include "witan/train/step/non_finite.h"
+#include "witan/train/step/objective.h"
 #include "witan/train/weights/load_run.h"
 
 namespace witan::cli {
@@ -35,6 +37,7 @@ struct EvalArgs {
   std::string record_routes;  // a folder; empty: none
   std::string set;            // of valid_data; empty: none
   bool all = false;
+  bool conversations = false;  // in `data`, of a run trained on pairs of answers
   EvalTasksArgs tasks;
   std::string json;  // a file; empty: standard output, if JSON is asked for
   std::optional<Option> json_option;
@@ -47,7 +50,13 @@ struct Score {
 
   double perplexity() const { return std::exp(evaluation.loss()); }
   double bits_per_byte() const { return bytes > 0 ? evaluation.nats / std::numbers::ln2 / bytes : 0; }
+  bool of_pairs() const { return !evaluation.figures.empty(); }
 };
+
+// Whether pairs of answers are compared, by the loss that the run was trained with.
+bool compares_pairs(const EvalArgs& args, const TrainedRun& run) {
+  return run.config->data.preferences && !args.conversations;
+}
 
 TextBatches held_out(const EvalArgs& args, const TrainedRun& run) {
   require<DataError>(!is_imported_only(run.folder), "the run ", run.folder.string(),
@@ -77,11 +86,11 @@ TextBatches of_set(const EvalArgs& args, const TrainedRun& run, const Validation
   return text;
 }
 
-// All conversations of the given files, read as a run with sft reads them.
-TextBatches given_conversations(EvalArgs args, const TrainedRun& run, Progress& progress) {
+// All conversations, or pairs of answers, of the given files, read as the run reads them.
+TextBatches given_rows(EvalArgs args, const TrainedRun& run, Progress& progress) {
   DataConfig data = run.config->data;
   data.valid_data.clear();
-  data.preferences = false;
+  data.preferences = compares_pairs(args, run);
   data.bad_row_share = args.corpus.bad_row_share;
   data.replace_invalid_utf8 = args.corpus.replace_invalid_utf8;
   const ValidationSet set = read_validation_set("data", paths_of(args.data), data, *run.tokenizer,
@@ -123,13 +132,13 @@ TextBatches given_text(const EvalArgs& args, const TrainedRun& run, Progress& pr
 }
 
 TextBatches text_of(const EvalArgs& args, const TrainedRun& run, Progress& progress) {
-  require<UsageError>(!run.config->data.preferences || !args.data.empty(), "witan eval: the run ",
-                      run.folder.filename().string(),
-                      " was trained on pairs of answers, whose loss `witan train` evaluates, as it has the reference: "
-                      "give conversations to evaluate the model on (--data FILE)");
+  require<UsageError>(!args.conversations || run.config->data.preferences,
+                      "witan eval: --conversations is for runs that "
+                      "were trained on pairs of answers; leave it out for ",
+                      run.folder.filename().string());
   if (!args.set.empty()) return validation_set(args, run, progress);
   if (args.data.empty()) return held_out(args, run);
-  return run.config->data.sft ? given_conversations(args, run, progress) : given_text(args, run, progress);
+  return run.config->data.sft ? given_rows(args, run, progress) : given_text(args, run, progress);
 }
 
 std::string name_of(const EvalArgs& args) {
@@ -153,36 +162,90 @@ void require_finite(const TrainedRun& run, const Score& score, Transformer& mode
                           ". Use an earlier checkpoint (--run RUN@STEP), or weights from another source"));
 }
 
+// Evaluates batches one at a time, and the frozen reference before the model, so that only one of them is in memory.
+class BatchEvaluator {
+ public:
+  BatchEvaluator(const EvalArgs& args, const TrainedRun& run, const std::vector<Batch>& batches)
+      : batches_(batches), padded_(std::ranges::any_of(batches, [](const Batch& batch) {
+          return std::ranges::find(batch.sequence_ids, kPadding) != batch.sequence_ids.end();
+        })) {
+    if (!compares_pairs(args, run)) return;
+    objective_ = make_objective(run.config);
+    references_.resize(batches.size());
+    const std::optional<TrainedRun> reference = reference_run(run);
+    if (!reference) return;
+    const auto compute = [&](Stream& stream, Transformer& model, size_t i) {
+      references_[i] = target_logprobs(stream, model, batches_[i], padded_);
+    };
+    TrainedModel model(*reference, resolved_threads(args.run),
+                       [&](Stream& stream, Transformer& meta) { rehearse(stream, meta, compute); });
+    for (size_t i = 0; i < batches_.size(); ++i) compute(model.stream(), model.model(), i);
+  }
+
+  Evaluation evaluate(Stream& stream, Transformer& model, size_t i) const {
+    if (!objective_) return witan::evaluate(stream, model, batches_[i], padded_);
+    return witan::evaluate(stream, model, batches_[i], padded_, *objective_, references_[i]);
+  }
+  void rehearse(Stream& stream, Transformer& model) const {
+    rehearse(stream, model, [&](Stream& on, Transformer& meta, size_t i) { evaluate(on, meta, i); });
+  }
+
+ private:
+  // The addresses of a batch's tensors depend only on its shape, and a smaller batch may need a higher address.
+  template <class Work>
+  void rehearse(Stream& stream, Transformer& model, const Work& work) const {
+    std::set<std::pair<int64_t, int64_t>> shapes;
+    for (size_t i = 0; i < batches_.size(); ++i)
+      if (shapes.emplace(batches_[i].sequences, batches_[i].sequence_length).second) work(stream, model, i);
+  }
+
+  const std::vector<Batch>& batches_;
+  const bool padded_;
+  std::unique_ptr<Objective> objective_;         // null: the cross entropy of targets
+  std::vector<std::vector<double>> references_;  // of each batch, with an objective
+};
+
 Score score(Context& context, const EvalArgs& args, const TrainedRun& run) {
   Progress progress(context.err, progress_options(context.err));
   const TextBatches text = text_of(args, run, progress);
-  const bool padded = std::ranges::any_of(text.batches, [](const Batch& batch) {
-    return std::ranges::find(batch.sequence_ids, kPadding) != batch.sequence_ids.end();
-  });
-  TrainedModel model(run, resolved_threads(args.run), [&](Stream& stream, Transformer& meta) {
-    // The addresses of a batch's tensors depend only on its shape, and a smaller batch may need a higher address.
-    std::set<std::pair<int64_t, int64_t>> shapes;
-    for (const Batch& batch : text.batches)
-      if (shapes.emplace(batch.sequences, batch.sequence_length).second) evaluate(stream, meta, batch, padded);
-  });
+  const BatchEvaluator evaluator(args, run, text.batches);
+  TrainedModel model(run, resolved_threads(args.run),
+                     [&](Stream& stream, Transformer& meta) { evaluator.rehearse(stream, meta); });
   std::optional<RouteLog> routes;
   if (!args.record_routes.empty()) routes.emplace(model.model());
   TaskProgress task(progress, "evaluating", static_cast<double>(text.batches.size()), "batches");
   Score score{name_of(args), {}, text.bytes};
-  for (const Batch& batch : text.batches) {
-    const Evaluation part = evaluate(model.stream(), model.model(), batch, padded);
+  for (size_t i = 0; i < text.batches.size(); ++i) {
+    const Batch& batch = text.batches[i];
+    const Evaluation part = evaluator.evaluate(model.stream(), model.model(), i);
     score.evaluation.nats += part.nats;
     score.evaluation.targets += part.targets;
-    const int64_t number = &batch - text.batches.data() + 1;
+    score.evaluation.figures.resize(part.figures.size());
+    for (size_t f = 0; f < part.figures.size(); ++f) {
+      score.evaluation.figures[f].first = part.figures[f].first;
+      score.evaluation.figures[f].second += part.figures[f].second;
+    }
+    const auto number = static_cast<int64_t>(i) + 1;
     if (routes) routes->write(args.record_routes, RouteFile::Kind::evaluation, number, batch.sequences, batch.tokens);
     task.update(static_cast<double>(number));
   }
+  for (auto& [name, value] : score.evaluation.figures) value /= score.evaluation.targets;
   require_finite(run, score, model.model());
   return score;
 }
 
 void print_table(std::FILE* out, const TrainedRun& run, const Score& score) {
   fmt::print(out, "run           {}, step {}\n", run.folder.string(), run.checkpoint.step);
+  if (score.of_pairs()) {
+    fmt::print(out, "pairs         {}: {:.0f}\n", score.text, score.evaluation.targets);
+    fmt::print(out, "loss          {:.4f} per pair\n", score.evaluation.loss());
+    for (const auto& [name, value] : score.evaluation.figures) {
+      std::string shown = name;
+      std::ranges::replace(shown, '_', ' ');
+      fmt::print(out, "{:<15} {:.4f}\n", shown, value);
+    }
+    return;
+  }
   fmt::print(out, "text          {}: {} in {:.0f} tokens\n", score.text, format_bytes(score.bytes),
              score.evaluation.targets);
   fmt::print(out, "loss          {:.4f} nats/token\n", score.evaluation.loss());
@@ -191,20 +254,24 @@ void print_table(std::FILE* out, const TrainedRun& run, const Score& score) {
 }
 
 std::string json_of(const TrainedRun& run, const Score& score) {
-  const nlohmann::ordered_json json = {{"run", run.folder.filename().string()},
-                                       {"step", run.checkpoint.step},
-                                       {"text", replace_invalid_utf8(score.text)},
-                                       {"bytes", std::llround(score.bytes)},
-                                       {"tokens", std::llround(score.evaluation.targets)},
-                                       {"loss", score.evaluation.loss()},
-                                       {"perplexity", score.perplexity()},
-                                       {"bits_per_byte", score.bits_per_byte()}};
+  nlohmann::ordered_json json = {{"run", run.folder.filename().string()},
+                                 {"step", run.checkpoint.step},
+                                 {"text", replace_invalid_utf8(score.text)},
+                                 {"bytes", std::llround(score.bytes)},
+                                 {score.of_pairs() ? "pairs" : "tokens", std::llround(score.evaluation.targets)},
+                                 {"loss", score.evaluation.loss()}};
+  if (!score.of_pairs()) {
+    json["perplexity"] = score.perplexity();
+    json["bits_per_byte"] = score.bits_per_byte();
+  }
+  for (const auto& [name, value] : score.evaluation.figures) json[name] = value;
   return json.dump(2) + "\n";
 }
 
 OutputFile json_file(const EvalArgs& args) {
   return {args.json, "witan eval: --json", "file of figures", [](std::string_view bytes) {
             return is_json_with(bytes, {"run", "step", "bits_per_byte"}) ||
+                   is_json_with(bytes, {"run", "step", "reward_accuracy"}) ||
                    is_json_with(bytes, {"run", "step", "results", "n-shot"});
           }};
 }
@@ -234,18 +301,20 @@ ExitCode act(Context& context, const EvalArgs& args) {
 
 void add_eval(CLI::App& app, Context& context) {
   const auto args = std::make_shared<EvalArgs>();
-  CLI::App* command =
-      add_command(app, context,
-                  {"eval", "Measure a trained model's loss, perplexity and bits per byte, or its scores in benchmarks",
-                   "Without --data, --set and --tasks it measures the part of the run's validation split that training "
-                   "evaluates on. --tasks asks multiple-choice questions from local files in the format of "
-                   "lm-evaluation-harness and gives its metrics. Runs on the CPU; benchmarks on a GPU, too.",
-                   "witan eval\n"
-                   "witan eval --run my-run --all\n"
-                   "witan eval --record-routes routes\n"
-                   "witan eval --data other.txt --json\n"
-                   "witan eval --tasks tasks --num-fewshot 2 --json scores.json"},
-                  [&context, args] { return act(context, *args); });
+  CLI::App* command = add_command(
+      app, context,
+      {"eval", "Measure a trained model's loss, perplexity and bits per byte, or its scores in benchmarks",
+       "Without --data, --set and --tasks it measures the part of the run's validation split that training "
+       "evaluates on. Of a run that was trained on pairs of answers it measures the loss of pairs, and how "
+       "often the chosen answer is preferred. --tasks asks multiple-choice questions from local files in the format of "
+       "lm-evaluation-harness and gives its metrics. Runs on the CPU; benchmarks on a GPU, too.",
+       "witan eval\n"
+       "witan eval --run my-run --all\n"
+       "witan eval --record-routes routes\n"
+       "witan eval --data other.txt --json\n"
+       "witan eval --run preferred\n"
+       "witan eval --tasks tasks --num-fewshot 2 --json scores.json"},
+      [&context, args] { return act(context, *args); });
   add_run_args(*command, args->run);
   const Option data = add_option(*command, "--data", args->data,
                                  "Evaluate these files and folders of text or rows instead of the validation split")
@@ -265,6 +334,9 @@ void add_eval(CLI::App& app, Context& context) {
              "Record which experts each token visits in this folder, for `witan train --replay-routes`")
       .type_name("FOLDER")
       .excludes(tasks);
+  add_flag(*command, "--conversations", args->conversations,
+           "Of a run trained on pairs of answers: --data holds conversations, whose answers are predicted")
+      .needs(data);
   add_flag(*command, "--all", args->all, "Evaluate on the whole validation split or set")
       .excludes(data)
       .excludes(tasks);

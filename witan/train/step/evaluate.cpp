@@ -70,6 +70,17 @@ Evaluation evaluation_of(Tape& tape, Transformer& model, const Batch& batch, Var
   return {read_scalar(stream, entropy.loss.value()), static_cast<double>(batch.loss_tokens)};
 }
 
+// The sums of an objective's own loss, of pairs of documents.
+Evaluation comparison_of(const Objective& objective, const ObjectivePass& pass, const Batch& batch, ModelOutput& out) {
+  Stream& stream = pass.tape.stream();
+  const std::vector<Tensor> sums = objective.evaluate(pass, out);
+  constexpr double kTexts = 2;
+  Evaluation found{read_scalar(stream, sums.front()), static_cast<double>(batch.loss_sequences) / kTexts};
+  const std::vector<std::string> names = objective.evaluated();
+  for (size_t i = 0; i < names.size(); ++i) found.figures.emplace_back(names[i], read_scalar(stream, sums[i + 1]));
+  return found;
+}
+
 class EvaluationPasses : public StageModel {
  public:
   EvaluationPasses(Stream& stream, Transformer& model, std::span<const Batch> batches, const ReportSizes& sizes,
@@ -156,14 +167,7 @@ class PreferencePasses final : public EvaluationPasses {
                              .scaled_losses = false,
                              .context = &of_.context,
                              .reference = of_.reference ? of_.reference->logprobs(micro_batch) : Tensor()};
-    const std::vector<Tensor> sums = of_.objective.evaluate(pass, out);
-    constexpr double kTexts = 2;
-    const Batch& batch = batches_[static_cast<size_t>(micro_batch)];
-    Evaluation found{read_scalar(tape.stream(), sums.front()), static_cast<double>(batch.loss_sequences) / kTexts};
-    const std::vector<std::string> names = of_.objective.evaluated();
-    for (size_t i = 0; i < names.size(); ++i)
-      found.figures.emplace_back(names[i], read_scalar(tape.stream(), sums[i + 1]));
-    return found;
+    return comparison_of(of_.objective, pass, batches_[static_cast<size_t>(micro_batch)], out);
   }
 
   Transformer& model_;
@@ -177,6 +181,38 @@ Evaluation evaluate(Stream& stream, Transformer& model, const Batch& batch, bool
   Tape tape(stream, Tape::Mode::off);
   return evaluation_of(tape, model, batch,
                        model.forward(tape, input_of(stream, batch, padded, Dropping::never)).logits);
+}
+
+Evaluation evaluate(Stream& stream, Transformer& model, const Batch& batch, bool padded, const Objective& objective,
+                    const std::vector<double>& reference) {
+  const std::vector<Batch> batches = {batch};
+  StepInputs inputs(stream, batches, 0, objective.counts_sequences());
+  inputs.upload(stream, batches);
+  Tensor logprobs;
+  if (!reference.empty())
+    logprobs = dispatch_floating(accumulator(model.config().compute_dtype()), [&]<class A>() {
+      return upload(stream, std::vector<A>(reference.begin(), reference.end()), {std::ssize(reference)});
+    });
+  Tape tape(stream, Tape::Mode::off);
+  ModelOutput out = model.forward(tape, input_of(stream, batch, padded, Dropping::never));
+  const ObjectivePass pass{
+      .tape = tape, .model = model, .inputs = inputs, .micro_batch = 0, .scaled_losses = false, .reference = logprobs};
+  return comparison_of(objective, pass, batch, out);
+}
+
+std::vector<double> target_logprobs(Stream& stream, Transformer& model, const Batch& batch, bool padded) {
+  Tape tape(stream, Tape::Mode::off);
+  Var logits = model.forward(tape, input_of(stream, batch, padded, Dropping::never)).logits;
+  const auto [ids, weights] = upload_targets(stream, batch, accumulator(model.config().compute_dtype()));
+  const Tensor losses = model.token_losses(tape, std::move(logits), ids, weights).losses.value();
+  std::vector<double> logprobs(static_cast<size_t>(losses.elements()));
+  if (stream.is_meta()) return logprobs;
+  dispatch_floating(losses.dtype(), [&]<class A>() {
+    std::vector<A> read(logprobs.size());
+    stream.read(read.data(), losses);
+    std::ranges::transform(read, logprobs.begin(), [](A loss) { return -static_cast<double>(loss); });
+  });
+  return logprobs;
 }
 
 StageEvaluation evaluate(Stream& stream, Transformer& model, PipelineChannel& channel, std::span<const Batch> batches,

@@ -39,6 +39,13 @@ struct Evaluation {
 // it, each with a batch of its own. `padded`: rows may be padded, which takes some memory even if none is.
 Evaluation evaluate(Stream& stream, Transformer& model, const Batch& batch, bool padded);
 
+// Likewise the loss and figures of an objective of preferences, as sums over the batch's pairs. `reference`: what
+// target_logprobs() found of the batch under the frozen reference; empty: there is none.
+Evaluation evaluate(Stream& stream, Transformer& model, const Batch& batch, bool padded, const Objective& objective,
+                    const std::vector<double>& reference);
+// The log probabilities of the batch's targets that count, 0 for others. Zeros on the meta device.
+std::vector<double> target_logprobs(Stream& stream, Transformer& model, const Batch& batch, bool padded);
+
 // A pipeline stage's sums over several batches.
 struct StageEvaluation {
   std::vector<Evaluation> losses;            // of each batch; only on the last stage

@@ -14,6 +14,8 @@
 #include "witan/train/state/run_folder.h"
 #include "witan/train/state/run_start.h"
 #include "witan/train/step/device.h"
+#include "witan/train/step/reference.h"
+#include "witan/train/weights/kept_reference.h"
 
 namespace witan {
 namespace {
@@ -117,6 +119,22 @@ TrainedRun open_run(const fs::path& runs_folder, const std::string& name) {
                            ": the tokenizer has ", run.tokenizer->vocab_size(), " entries, the model only ",
                            run.config->model.vocab_size);
   return run;
+}
+
+// A run keeps the weights of its reference, unless they are those below its adapters.
+std::optional<TrainedRun> reference_run(const TrainedRun& run) {
+  const ReferenceKind kind = run.config->reference();
+  if (kind == ReferenceKind::none || kind == ReferenceKind::columns) return std::nullopt;
+  RunConfig config = Reference::config_of(run.config);
+  config.objective = {};
+  config.data.preferences = false;
+  TrainedRun reference = run;
+  if (kind == ReferenceKind::base)
+    config.model.lora_rank = 0;
+  else
+    reference.checkpoint = require_kept_reference(run.folder);
+  reference.config = resolve(config, {});
+  return reference;
 }
 
 RunData open_run_data(const TrainedRun& run) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,10 @@ struct TrainedRun {
 // validation loss (keep_best). An old run whose name has an @ (check_new_name()) is opened by its name unless that is
 // ambiguous. Throws UsageError, and CheckpointError if the run has no such checkpoint yet, or no tokenizer.
 TrainedRun open_run(const fs::path& runs_folder, const std::string& name);
+
+// The frozen reference of the run's objective, as a run whose model has its weights; nothing: the objective compares
+// with none that computes. Throws CheckpointError if its weights are lost.
+std::optional<TrainedRun> reference_run(const TrainedRun& run);
 
 // The run's training and held-out text, split as in training, from its token shards. Throws DataError, CorruptionError,
 // IoError.
